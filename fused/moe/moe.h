@@ -45,9 +45,10 @@
  * score 0 without groups. A `size` that ends within them is -EINVAL.
  *
  * Weights of 8 bits: with fp8w 1 the experts' four matrices are e4m3, a byte each, 16-byte aligned, without
- * NaN (0x7f, 0xff), and the value of an element is the code times its scale. w_gate_up and w_down have
- * num_experts times the scales of one matrix [n, k], which are those of gemm_fp8w.h: with scale_kind 0 [n],
- * one for each row; with 1 [ceil(n / 128), ceil(k / 128)], one for each block. With fp8w 0 scale_kind is 0.
+ * NaN (0x7f, 0xff), and the value of an element is the code times its scale, which is finite and may be
+ * negative or 0. w_gate_up and w_down have num_experts times the scales of one matrix [n, k], which are those
+ * of gemm_fp8w.h: with scale_kind 0 [n], one for each row; with 1 [ceil(n / 128), ceil(k / 128)], one for
+ * each block. With fp8w 0 scale_kind is 0.
  *
  * Supported:   dtype f16, bf16; hidden a multiple of 64, 64..8192; intermediate a multiple of 64, 64..16384;
  *              shared_intermediate a multiple of 64, 0..16384; num_experts 1..256; experts_per_token
@@ -62,9 +63,10 @@
  * Numerics:    n, h and s are rounded to dtype (h and s may keep more bits); products exact, sums, p, c and
  *              weights in fp32, also where a model keeps its router in fp32; p with a relative error of up to
  *              2^-19 (1 + d), d being the logit's magnitude (score 1) or its distance from the largest one;
- *              out is rounded once. Scales are applied in fp32, to weights or to sums. w[b,i] may instead
- *              multiply, in fp32, the product of an unweighted h with w_down[e]; where h overflows dtype,
- *              with its weight or without, out is undefined.
+ *              silu(g), for g above -80, with one of up to 2^-19 (1 + |g|); out is rounded once. Scales are
+ *              applied in fp32, to weights or to sums. w[b,i] may instead multiply, in fp32, the product of
+ *              an unweighted h with w_down[e]; where h overflows dtype, with its weight or without, out is
+ *              undefined.
  * Tolerance:   derived in moe_bounds.c; where the logits' bounds do not decide the choice of experts, a
  *              request is only checked to be finite.
  * Determinism: bitwise repeatable; row b does not depend on the other rows, as long as batch stays up to

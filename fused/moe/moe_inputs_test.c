@@ -8,9 +8,9 @@
  * requests or more in one row of x. EXTREME has rows of x that are zero, tiny, huge or very unequal, and
  * weights distorted in one of six ways. Rows of x are redrawn until their experts are decided.
  *
- * Weights of 8 bits are normal and contain all codes; their scales differ by up to a factor of three. EXACT
- * has powers of two. EXTREME distorts the scales. The *subnormal* cases have codes of exponent 0 alone, whose
- * share in others is too small to be seen.
+ * Weights of 8 bits are normal and contain all codes; their scales differ by up to a factor of three, some
+ * are negative, and a few 0. EXACT has powers of two. EXTREME distorts the scales. The *subnormal* cases have
+ * codes of exponent 0 alone, whose share in others is too small to be seen.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -128,9 +128,11 @@ static void fill_matrix(struct cairn_op *op, const struct matrix *m, double size
 		fill_block(op, m, size);
 	else
 		fill_codes(op, m);
-	for (int64_t i = 0; m->scale && i < scales_of(op->args, m); i++)
+	for (int64_t i = 0; m->scale && i < scales_of(op->args, m); i++) {
 		m->scale[i] = exact ? ldexpf(1, (int)cairn_op_range(op, -1, 1)) :
 			      (float)(size * (double)cairn_op_range(op, 500, 1500) / 100000);
+		m->scale[i] *= i % 32 == 9 ? 0 : i % 5 == 2 ? -1 : 1;
+	}
 }
 
 static void fill_weights(struct cairn_op *op, const struct moe_shape *s, const struct operands *p, int exact)
@@ -168,6 +170,8 @@ static void fill_bias(struct cairn_op *op, const struct moe_shape *s, float *bia
 		if (s->flags & BENCH)
 			v /= 16;
 		bias[e] = s->flags & TIES ? 0.25f : s->flags & NEGATIVE ? v - 2 : v;
+		if (s->flags & LOW)	/* no two are equal, and p is less than an ulp of c */
+			bias[e] = -0x1p32f - (float)((e * 13 + 5) % s->experts) * 0x1p20f;
 	}
 }
 
@@ -212,7 +216,7 @@ static void bend(const struct cairn_moe_args *a, const struct operands *p, int h
 		matrix_times(a, &p->gate_up, 20);
 		break;
 	case LARGE:
-		matrix_times(a, &p->down, a->dtype == CAIRN_F16 ? 200 : 1e12);
+		matrix_times(a, &p->down, a->dtype == CAIRN_F16 ? 10000 : 1e12);
 		break;
 	case SHIFTED: /* all logits are far above 88, or below -88, with the sign of the first element of x */
 		cairn_store(p->norm, a->dtype, 0, 1);
@@ -425,6 +429,68 @@ static void fill_sums(struct cairn_op *op, const struct moe_shape *s, const stru
 	}
 }
 
+/*
+ * Fills rows of gates and ups of which only the first two columns count, where n is 1 and -1. The first gate
+ * has one bit more than dtype, in shared experts the first up has it; gate times up is so close to 32 that it
+ * rounds to 32. The second product is `second`, exactly.
+ */
+static void fill_opposite_gate_up(const struct moe_shape *s, const struct matrix *m, int shared,
+				  double second, const struct cairn_moe_args *a)
+{
+	const double bit = s->flags & F16 ? 0x1p-11 : 0x1p-8;
+
+	for (int64_t row = 0; row < m->num * m->n; row++) {
+		int64_t i = row % m->n, at = row * m->k, nth = i % (m->n / 2);
+		int up = i >= m->n / 2;
+		double size = !up ? 32 : nth == 0 ? 1 : nth == 1 ? second / 32 : 0;
+
+		if (s->flags & SHUT)
+			size = up ? 0x1p30 : -24;
+		set_weight(a, m, at, size);
+		if (nth == 0 && !(s->flags & SHUT))
+			set_weight(a, m, at + 1, up == shared ? -size * bit : size * bit);
+	}
+}
+
+/*
+ * All requests choose the first experts, each with the weight 1 / top. Only two elements of h count. In the
+ * first half of the columns x has the same signs in all requests; there the experts add -x, or with shared
+ * experts -1.5 x, and half an ulp of that, and the shared experts add x / 2 and half an ulp. Only these
+ * halves remain, and no sum on the way may be rounded to dtype.
+ */
+static void fill_opposite(struct cairn_op *op, const struct moe_shape *s, const struct operands *p)
+{
+	struct cairn_moe_args *a = op->args;
+	const struct matrix *m[] = { &p->gate_up, &p->down, &p->shared_gate_up, &p->shared_down };
+	const double second = s->flags & F16 ? 0.5 : 2, rest = s->flags & F16 ? 0x1p-6 : 0x1p-5;
+	const double total = s->shared ? 0.75 : 0.5, size = s->flags & SHUT ? 1 : 16;
+	int64_t hidden = s->hidden;
+
+	a->eps = 1e-12f;
+	memset(p->router, 0, (size_t)(s->experts * hidden) * 2);
+	for (int64_t i = 0; i < hidden; i++)
+		cairn_store(p->norm, a->dtype, i, 1);
+	for (int64_t i = 0; i < s->batch * hidden; i++) {
+		int64_t c = i % hidden;
+		int negative = c < hidden / 2 ? c % 3 == 1 : (int)(cairn_op_rand(op) & 1);
+
+		cairn_store(p->x, a->dtype, i, negative ? -size : size);
+	}
+	for (int k = 0; k < (s->shared ? 4 : 2); k++) {
+		for (int64_t i = 0; m[k]->scale && i < scales_of(a, m[k]); i++)
+			m[k]->scale[i] = 1;
+		memset(m[k]->w, 0, (size_t)(m[k]->num * m[k]->n * m[k]->k) * (m[k]->scale ? 1 : 2));
+		if (k % 2 == 0)
+			fill_opposite_gate_up(s, m[k], k == 2, second, a);
+		for (int64_t row = 0; k % 2 && row < m[k]->num * m[k]->n; row++) {
+			double sign = row % m[k]->n % 3 == 1 ? 1 : -1;
+
+			set_weight(a, m[k], row * m[k]->k, sign * (k == 1 ? total : -0.25));
+			set_weight(a, m[k], row * m[k]->k + 1, sign * (k == 1 ? rest : -rest / 2));
+		}
+	}
+}
+
 /* Takes the exponent from all codes, and makes up for it in the scales. */
 static void keep_subnormals(struct cairn_op *op, const struct matrix *m)
 {
@@ -485,14 +551,14 @@ void moe_setup(struct cairn_op *op)
 		p.bias = cairn_in(op, MOE_FIELD(route_bias), CAIRN_F32, s.experts);
 	if (kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;	/* for everything that is not distorted */
-	if (s.flags & (LAST | SUMS)) {
-		(s.flags & SUMS ? fill_sums : fill_last)(op, &s, &p);
+	if (s.flags & (LAST | SUMS | OPPOSITE)) {
+		(s.flags & SUMS ? fill_sums : s.flags & LAST ? fill_last : fill_opposite)(op, &s, &p);
 		return;
 	}
 	fill_weights(op, &s, &p, kind == CAIRN_KIND_EXACT);
 	for (int64_t e = 0; s.flags & FAINT && e < s.experts; e++) {
 		cairn_store(p.norm, a->dtype, 0, 1);
-		cairn_store(p.router, a->dtype, e * hidden, -24);
+		cairn_store(p.router, a->dtype, e * hidden, -36);
 	}
 	if (s.flags & SUBNORMAL) {
 		const struct matrix *m[] = { &p.gate_up, &p.down, &p.shared_gate_up, &p.shared_down };

@@ -95,6 +95,10 @@ static void load_row(const struct moe_mutant *s, const struct matrix *m, int64_t
 
 		if (s->d == MOE_fp8_scale_divides)
 			scale = 1 / scale;
+		if (s->d == MOE_fp8_scale_magnitude)
+			scale = fabs(scale);
+		if (s->d == MOE_fp8_scale_0_is_1 && scale == 0)
+			scale = 1;
 		cairn_widen_e4m3(dst, codes + from, scale, n);
 		for (int64_t i = 0; i < n && s->d == MOE_fp8_subnormal_0; i++)
 			dst[i] = codes[from + i] & 0x78 ? dst[i] : 0;
@@ -151,7 +155,12 @@ static void feed_forward(struct moe_mutant *s, int n, const struct matrix *gate_
 			up = s->g[2 * i + 1];
 		}
 		gate *= s->d == MOE_weight_before_silu ? w : 1;
-		v = (s->d == MOE_silu_missing ? gate : gate / (1 + exp(-gate))) * up * inside;
+		v = s->d == MOE_silu_missing ? gate : gate / (1 + exp(-gate));
+		if (s->d == MOE_silu_rounded)
+			v = block_rounded(v, a->dtype);
+		if (s->d == MOE_silu_0_below_20 && gate < -20)
+			v = 0;
+		v *= up * inside;
 		s->y[i] = s->d == MOE_down_in_tiles_of_128 && i >= n / 128 * 128 ? 0 :
 			  block_rounded(v, s->d == MOE_h_in_bf16 ? CAIRN_BF16 : a->dtype);
 		if (s->d == MOE_h_in_place && i < a->hidden)
@@ -237,9 +246,13 @@ static void write(struct moe_mutant *s, int b)
 	const struct cairn_moe_args *a = s->a;
 	int k = a->experts_per_token;
 
-	for (int i = 0; i < a->hidden; i++)
-		cairn_store(a->out, a->dtype, (int64_t)b * a->hidden + i,
-			    s->d == MOE_cut_off ? cut_off(a->dtype, s->sum[i]) : s->sum[i]);
+	for (int i = 0; i < a->hidden; i++) {
+		double v = s->d == MOE_cut_off ? cut_off(a->dtype, s->sum[i]) : s->sum[i];
+
+		if (s->d == MOE_out_saturated && a->dtype == CAIRN_F16)
+			v = fmax(fmin(v, 65504), -65504);
+		cairn_store(a->out, a->dtype, (int64_t)b * a->hidden + i, v);
+	}
 	for (int i = 0; i < k && s->d == MOE_experts_sorted; i++)
 		for (int j = i + 1; j < k; j++)
 			if (s->experts[b][j] < s->experts[b][i]) {
@@ -261,8 +274,11 @@ static void request(struct moe_mutant *s, int b)
 	norm(s, b);
 	moe_mutant_route(s, b);
 	for (int i = 0; i < a->hidden; i++)
-		s->sum[i] = s->d == MOE_residual_missing ? 0 : s->d == MOE_residual_is_n ? s->n[i] : s->x[i];
+		s->sum[i] = s->d == MOE_residual_missing || s->d == MOE_sum_rounded ? 0 :
+			    s->d == MOE_residual_is_n ? s->n[i] : s->x[i];
 	experts(s, b);
+	for (int i = 0; i < a->hidden && s->d == MOE_sum_rounded; i++)
+		s->sum[i] = s->x[i] + block_rounded(s->sum[i], a->dtype);
 	write(s, b);
 }
 
@@ -344,10 +360,64 @@ static int moe_tokens_of_an_expert_1024(const struct cairn_moe_args *a, void *st
 	return cairn_moe_ref(&b, stream);
 }
 
+/* A kernel with 15 bits for the number of a row */
+static int moe_rows_15_bits(const struct cairn_moe_args *a, void *stream)
+{
+	struct cairn_moe_args b;
+
+	CAIRN_TRY(cairn_moe_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	b.batch = a->batch < 32768 ? a->batch : 32768;
+	return cairn_moe_ref(&b, stream);
+}
+
+/* Accepts a struct that ends within the later members. */
+static int moe_any_size(const struct cairn_moe_args *a, void *stream)
+{
+	struct cairn_moe_args b;
+
+	if (!a || a->size < CAIRN_MOE_FIRST_BYTES || a->size > sizeof(*a))
+		return cairn_moe_ref(a, stream);
+	cairn_copy_args(&b, a, sizeof(b));
+	return cairn_moe_ref(&b, stream);
+}
+
+static int moe_rows_hidden_4096(const struct cairn_moe_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_moe_ref(a, stream));
+	if (a->batch > CAIRN_MOE_FEW && a->hidden > 4096)
+		memset(a->out, 0, (size_t)a->hidden * 2);
+	return 0;
+}
+
+static int moe_rows_inter_4096(const struct cairn_moe_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_moe_ref(a, stream));
+	if (a->batch > CAIRN_MOE_FEW && a->intermediate > 4096)
+		memset(a->out, 0, (size_t)a->hidden * 2);
+	return 0;
+}
+
+static int moe_groups_past_16(const struct cairn_moe_args *a, void *stream)
+{
+	struct cairn_moe_args b;
+
+	CAIRN_TRY(cairn_moe_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	if (b.size == sizeof(b) && b.num_groups > 16 && b.score)
+		b.num_groups = b.groups_per_token = 0;
+	return cairn_moe_ref(&b, stream);
+}
+
 const struct cairn_mutant cairn_moe_mutants[] = {
 	MOE_DEFECTS(LIST)
 	LIST(far_bytes_32_bits, "the offset of an expert's weights is cut to 32 bits")
 	LIST(unknown_ignored, "takes a struct with unknown members")
 	LIST(tokens_of_an_expert_1024, "an expert takes at most 1024 tokens")
+	LIST(rows_15_bits, "rows past the first 32768 are not computed")
+	LIST(any_size, "a struct that ends within the later members is accepted")
+	LIST(rows_hidden_4096, "above 8 rows hidden is at most 4096")
+	LIST(rows_inter_4096, "above 8 rows intermediate is at most 4096")
+	LIST(groups_past_16, "with sigmoids more than 16 groups are ignored")
 	{ 0 }
 };

@@ -116,7 +116,16 @@
 	D(route_groups_interleaved, "an expert's group is its number modulo num_groups") \
 	D(route_masked_zero, "experts of other groups count 0 instead of being left out") \
 	D(route_softmax_of_groups, "the softmax is over the experts of the chosen groups only") \
-	D(route_past_64, "groups are formed of the first 64 experts")
+	D(route_past_64, "groups are formed of the first 64 experts") \
+	D(route_sum_plus_1e_12, "1e-12 is added to the sum of sigmoids that divides them") \
+	D(route_masked_low, "experts of other groups count -1e9 instead of being left out") \
+	D(sum_rounded, "the sum of all experts is rounded to dtype before x is added") \
+	D(silu_rounded, "silu is rounded to dtype before it is multiplied by the up") \
+	D(silu_0_below_20, "silu is 0 for gates below -20") \
+	D(out_saturated, "what exceeds the range of f16 becomes its largest number") \
+	D(scaling_in_bf16, "scaling is rounded to bf16") \
+	D(fp8_scale_magnitude, "the sign of a scale is ignored") \
+	D(fp8_scale_0_is_1, "a scale of 0 is taken for 1")
 
 #define NAME(name, what)	MOE_##name,
 enum moe_defect { MOE_DEFECTS(NAME) };

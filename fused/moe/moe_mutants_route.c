@@ -100,10 +100,10 @@ static void leave_groups(const struct moe_mutant *s, double *c, const double *p,
 	}
 	for (int e = 0; e < s->a->num_experts; e++) {
 		left[e] = !chosen[group_of(s, e)];
-		if (!left[e] || s->d != MOE_route_masked_zero)
+		if (!left[e] || (s->d != MOE_route_masked_zero && s->d != MOE_route_masked_low))
 			continue;
 		left[e] = 0;
-		c[e] = 0;
+		c[e] = s->d == MOE_route_masked_low ? -1e9 : 0;
 	}
 }
 
@@ -150,7 +150,8 @@ static double weight_of(const struct moe_mutant *s, int b, int from, const doubl
 	const struct cairn_moe_args *a = s->a;
 	const int sigmoids = s->how.score == CAIRN_MOE_SIGMOID;
 	const double *w = s->d == MOE_route_weights_biased ? c : p;
-	double chosen = !sigmoids ? 0 : s->d == MOE_route_sum_plus_1e_6 ? 1e-6 : 1e-20;
+	double chosen = !sigmoids ? 0 : s->d == MOE_route_sum_plus_1e_6 ? 1e-6 :
+			s->d == MOE_route_sum_plus_1e_12 ? 1e-12 : 1e-20;
 	int n = s->d == MOE_route_normalize_by_all && sigmoids ? a->num_experts : a->experts_per_token;
 
 	for (int i = 0; i < n; i++)
@@ -193,7 +194,8 @@ void moe_mutant_route(struct moe_mutant *s, int b)
 		if (s->d != MOE_scaling_missing &&
 		    !(s->d == MOE_scaling_lost_of_many && a->batch > CAIRN_MOE_FEW) &&
 		    (s->d != MOE_scaling_before_norm || !a->normalize))
-			w *= (double)a->scaling;
+			w *= s->d == MOE_scaling_in_bf16 ? block_rounded((double)a->scaling, CAIRN_BF16) :
+			     (double)a->scaling;
 		if (s->d == MOE_weights_all_equal)
 			w = (double)a->scaling / k;
 		if (s->d == MOE_nan && w == (double)a->scaling)

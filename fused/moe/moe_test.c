@@ -203,6 +203,26 @@ static const struct moe_shape last[] = {
 	{ N("fp8_subnormal", 64, 4, 2, 64, 64, 3), .flags = FP8 | SUBNORMAL },
 	{ N("fp8_blocks_subnormal_rows_20_f16", 64, 4, 2, 64, 0, 20),
 	  .flags = FP8 | BLOCKS | SUBNORMAL | F16 },
+	{ N("route_biases_low", 64, 32, 6, 64, 0, 4), GROUPS(4, 2), .flags = V3 | LOW },
+	{ N("route_biases_low_rows_12_f16", 64, 32, 6, 64, 0, 12), GROUPS(4, 2), .flags = V3 | LOW | F16 },
+	{ N("terms_opposite", 64, 4, 2, 64, 64, 3), .flags = OPPOSITE | NORMALIZE },
+	{ N("terms_opposite_f16", 64, 4, 2, 64, 0, 2), .flags = OPPOSITE | NORMALIZE | F16 },
+	{ N("terms_opposite_rows_12", 64, 4, 2, 64, 64, 12), .flags = OPPOSITE | NORMALIZE },
+	{ N("terms_opposite_rows_9_f16", 128, 4, 2, 64, 0, 9), .flags = OPPOSITE | NORMALIZE | F16 },
+	{ N("terms_opposite_fp8", 64, 4, 2, 64, 64, 2), .flags = OPPOSITE | NORMALIZE | FP8 },
+	{ N("terms_opposite_fp8_blocks_rows_10", 64, 4, 2, 64, 64, 10),
+	  .flags = OPPOSITE | NORMALIZE | FP8 | BLOCKS },
+	{ N("gates_of_minus_24", 64, 4, 2, 64, 64, 2), .flags = OPPOSITE | SHUT | NORMALIZE },
+	{ N("gates_of_minus_24_rows_10", 64, 4, 2, 64, 64, 10), .flags = OPPOSITE | SHUT | NORMALIZE },
+	{ N("rows_33000_one_expert", 64, 4, 1, 64, 0, 33000), .flags = LAST },
+	{ N("rows_9_hidden_8192", 8192, 2, 1, 64, 0, 9), .flags = NORMAL_ALONE },
+	{ N("rows_9_wide_16384_f16", 64, 2, 1, 16384, 16384, 9), .flags = NORMAL_ALONE | F16 },
+	{ N("rows_9_fp8_blocks_wide_8256", 64, 2, 1, 8256, 8256, 9), .flags = NORMAL_ALONE | FP8 | BLOCKS },
+	{ N("rows_9_fp8_256_top_16", 64, 256, 16, 64, 64, 9), .flags = NORMAL_ALONE | FP8 },
+	{ N("route_v3_32_groups_of_2", 64, 64, 7, 64, 0, 4), GROUPS(32, 5), .flags = V3 | NORMAL_ALONE },
+	{ N("route_rows_9_v3_32_groups_of_4_f16", 64, 128, 7, 64, 0, 9), GROUPS(32, 5),
+	  .flags = V3 | NORMAL_ALONE | F16 },
+	{ N("route_v3_136_top_11", 64, 136, 11, 64, 0, 5), GROUPS(8, 3), .flags = V3 | NORMAL_ALONE },
 };
 
 #define FIRST_LAST	(FIRST_SUM + (int)ARRAY_SIZE(sums))
@@ -210,7 +230,7 @@ static const struct moe_shape last[] = {
 enum { F_TYPE, F_FP8, F_NORMALIZE, F_SCALING, F_SHARED, F_EXPERTS, F_IN_PLACE, F_NO_EXPERTS, F_BATCH,
        F_HIDDEN, F_INTER, F_EPS, F_SMS, NUM_FACTORS };
 static const unsigned pair_fp8[] = { 0, FP8, FP8 | BLOCKS };
-static const float pair_scalings[] = { 1, 2.5f, 0.25f }, pair_eps[] = { 1e-6f, 1e-12f, 1 };
+static const float pair_scalings[] = { 1, 2.507f, 0.25f }, pair_eps[] = { 1e-6f, 1e-12f, 1 };
 static const int pair_experts[][2] = { { 4, 1 }, { 5, 2 }, { 9, 3 }, { 24, 6 } };
 static const int pair_batches[] = { 1, 3, 8, 9, 18 }, pair_hidden[] = { 64, 192, 320 };
 static const int pair_inter[] = { 64, 192 }, pair_shared[] = { 0, 64, 192 };
@@ -315,13 +335,13 @@ static void describe(int index, struct cairn_case *c)
 	c->sparse = c->bench;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->far = !!(s.flags & FAR);
-	if (s.flags & SUMS)
+	if (s.flags & (SUMS | OPPOSITE))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	else if (s.pair > 1)
 		c->kinds = CAIRN_KIND_BIT(s.kind);
 	else if (s.pair)
 		c->kinds |= CAIRN_KIND_BIT(others[index % 3]);
-	else if (s.flags & (LAST | SUBNORMAL | FAINT))
+	else if (s.flags & (LAST | SUBNORMAL | FAINT | LOW | NORMAL_ALONE))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.flags & (TIES | PAIRS | GROUP_TIES))	/* decided only where sums are exact */
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
@@ -344,11 +364,17 @@ static void describe(int index, struct cairn_case *c)
 	c->flops = 2.0 * s.batch * s.hidden * (3.0 * s.inter * s.top + 3.0 * s.shared + s.experts);
 }
 
+/* A rejected call reads no array. */
+static void scales_at(struct cairn_moe_args *a, const void *p)
+{
+	a->w_gate_up_scale = a->w_down_scale = a->w_shared_gate_up_scale = a->w_shared_down_scale = p;
+}
+
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_moe_args *a = args;
 
-	*want = i < 32 || (i > 43 && i < 57) ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 32 || (i > 43 && i < 57) || i > 64 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
@@ -418,6 +444,17 @@ static const char *reject(void *args, int i, int *want)
 	case 63: a->num_experts = 8; a->experts_per_token = 3; a->num_groups = 4; a->groups_per_token = 1;
 		return "groups_with_too_few_experts";
 	case 64: a->score = 1; a->num_groups = 2; a->groups_per_token = 1; return "sigmoid_groups_of_1";
+	case 65: a->norm_weight = (const char *)a->norm_weight + 8; return "norm_weight_misaligned";
+	case 66: a->w_down = (const char *)a->w_down + 8; return "w_down_misaligned";
+	case 67: a->w_shared_gate_up = (const char *)a->w_shared_gate_up + 8;
+		return "w_shared_gate_up_misaligned";
+	case 68: a->eps = -1; return "eps_negative";
+	case 69: a->fp8w = -1; return "fp8w_negative";
+	case 70: a->fp8w = 1; scales_at(a, a->w_router); a->scale_kind = -1; return "scale_kind_negative";
+	case 71: a->fp8w = 1; scales_at(a, a->w_router); a->w_shared_down_scale = NULL;
+		return "w_shared_down_scale_null";
+	case 72: a->fp8w = 1; scales_at(a, (const char *)a->w_router + 2); return "scales_misaligned";
+	case 73: a->size = CAIRN_MOE_FIRST_BYTES + sizeof(void *); return "size_within_later_members";
 	}
 	return NULL;
 }

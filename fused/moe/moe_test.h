@@ -24,7 +24,11 @@ enum {
 	FAR = 65536,		/* ... whose weights lie past 2^31 elements */
 	SUMS = 131072,		/* sums of many bits, most of whose terms cancel */
 	SUBNORMAL = 262144,	/* all codes of FP8 are subnormal */
-	FAINT = 524288,		/* all logits are about -24, so that sums of sigmoids are about 1e-10 */
+	FAINT = 524288,		/* all logits are about -36, so that sums of sigmoids are about 1e-15 */
+	LOW = 1048576,		/* all biases are about -4e9 */
+	OPPOSITE = 2097152,	/* most elements of x and of what is added to it cancel */
+	SHUT = 4194304,		/* all gates are -24, and ups 2^30 */
+	NORMAL_ALONE = 8388608,	/* a named case of one kind, NORMAL */
 };
 
 struct moe_shape {
