@@ -24,11 +24,12 @@ enum {
 };
 
 /*
- * The part that an EXTREME input distorts. Values from TOP on need biases. The last two are for cases of
- * their own: LATE, the keys from 2^16 on have all the weight; DEEP, all logits are lower by 10240.
+ * The part that an EXTREME input distorts. Values from TOP on need biases. The last three are for cases of
+ * their own: LATE, the keys from 2^16 on have all the weight; DEEP, all logits are lower by 10240; BALANCE,
+ * the values of one key and those of all others, whose logits are lower by 72 sm_scale, nearly cancel.
  */
 enum { PLAIN, LARGE_X, TINY_X, LARGE_V, TINY_V, EQUAL, TOP, NEW_TOP, NEGATIVE, HUGE_LOGITS, NUM_BENT,
-       LATE, DEEP };
+       LATE, DEEP, BALANCE };
 
 enum {
 	AUTO = CAIRN_CLUSTER_ATTN_AUTO, TOKEN = CAIRN_CLUSTER_ATTN_SPLIT_TOKEN,
@@ -277,6 +278,12 @@ static const struct shape last[] = {
 	{ N("logits_below_minus_10000_token_c4", 3, 90, 16, 4, 2, 64, 64), .flags = BIAS, .bent = DEEP,
 	  .dataflow = TOKEN, .cluster = 4 },
 	{ N("logits_below_minus_10000_head_c2", 3, 90, 16, 4, 2, 64, 64), .flags = BIAS, .bent = DEEP,
+	  .dataflow = HEAD, .cluster = 2 },
+	/* sm_scale lies between two numbers of dtype */
+	{ N("scale_of_more_bits", 3, 30, 16, 4, 2, 64, 64), .flags = BIAS, .bent = BALANCE },
+	{ N("scale_of_more_bits_token_c4_f16", 3, 30, 16, 4, 2, 64, 64), .flags = BIAS | F16, .bent = BALANCE,
+	  .dataflow = TOKEN, .cluster = 4 },
+	{ N("scale_of_more_bits_head_c2", 3, 30, 16, 4, 2, 128, 64), .flags = BIAS, .bent = BALANCE,
 	  .dataflow = HEAD, .cluster = 2 },
 	NO_KEY_OF("", F16, AUTO, 0),
 	NO_KEY_OF("_token_c4", 0, TOKEN, 4),

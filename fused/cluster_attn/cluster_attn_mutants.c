@@ -112,6 +112,7 @@
 	D(heads_past_64, "with more than 64 heads positions are 0") \
 	D(sms_offchip, "off chip, a share of the device rotates by 0") \
 	D(maximum_from_minus_10000, "the running maximum begins at -10000") \
+	D(scale_in_dtype, "sm_scale is rounded to dtype") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	BAD_##name,
@@ -362,6 +363,8 @@ static void attend_keys(struct work *w, int h, int g, int first, int end, double
 		scale = 1;
 	if (w->bad == BAD_scale_from_head_dim)
 		scale = 1 / sqrt(dim);
+	if (w->bad == BAD_scale_in_dtype)
+		scale = rounded(scale, a->dtype);
 	memset(o, 0, sizeof(double) * (size_t)dim);
 	for (int j = first; j < end; j++) {
 		int stale = w->bad == BAD_stale_tile && last_tile > 1 && j / TILE == last_tile;

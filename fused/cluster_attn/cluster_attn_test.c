@@ -111,7 +111,7 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 	struct cairn_cluster_attn_args *a = op->args;
 	double large = a->dtype == CAIRN_F16 ? 16384 : 0x1p60;
 	double q = bent == HUGE_LOGITS ? large : bent == DEEP ? 64 : 16;
-	double fresh = bent == NEW_TOP || bent == LATE ? 64 : bent == NEGATIVE ? -128 :
+	double fresh = bent == NEW_TOP || bent == LATE ? 64 : bent == NEGATIVE || bent == BALANCE ? -128 :
 		       bent == DEEP ? -1280 : bent == HUGE_LOGITS ? -large / 2 : 0;
 	int c0 = (int)cairn_op_range(op, 0, s->dim - 1), rows = s->hq + s->hkv;
 	size_t esize = cairn_dtype_bytes(a->dtype);
@@ -134,6 +134,8 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 				v = 64;
 			if (bent == DEEP)
 				v = -1280;
+			if (bent == BALANCE)
+				v = j == top ? 0 : -4.5;
 			if (bent == NEGATIVE)
 				v = -128 - (double)cairn_op_range(op, 0, 3);
 			if (bent == HUGE_LOGITS)
@@ -141,8 +143,28 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 			slot = paged_slot(p, b, j);
 			for (int g = 0; g < s->hkv; g++)
 				cairn_store(a->kv.k_pages, a->dtype, (slot * s->hkv + g) * s->dim + c0, v);
+			for (int64_t i = 0; i < s->hkv * s->dim && bent == BALANCE; i++)
+				cairn_store(a->kv.v_pages, a->dtype, slot * s->hkv * s->dim + i,
+					    j == top ? 1 : -exp(9) / (old - 1));
 		}
 	}
+}
+
+/*
+ * sm_scale is 1/8 and nearly half an ulp; with it each of the many keys has the weight e^-9 of the one key. q
+ * comes from the bias alone, where only channel c0 is not 0, and an element of out is x and an element of a.
+ */
+static void balance(struct cairn_op *op, const struct shape *s)
+{
+	struct cairn_cluster_attn_args *a = op->args;
+	int64_t nq = (int64_t)s->hq * s->dim;
+
+	a->sm_scale = 0.125f * (1 + 0.97f * (a->dtype == CAIRN_F16 ? 0x1p-11f : 0x1p-8f));
+	memset((void *)a->w_qkv, 0, (size_t)(nq * s->hidden) * 2);
+	memset((void *)a->b_qkv, 0, (size_t)nq * 2);
+	memset((void *)a->w_o, 0, (size_t)(s->hidden * nq) * 2);
+	for (int64_t i = 0; i < s->hidden; i++)
+		cairn_store((void *)a->w_o, a->dtype, i * nq + i * 5 % nq, 1);
 }
 
 /* With kind POISON only old keys hold numbers. */
@@ -287,6 +309,8 @@ static void setup(struct cairn_op *op)
 	fill_pages(op, &p, cairn_inout(op, FIELD(kv.v_pages), a->dtype, slots * row), a->dtype, row, v_scale);
 	paged_shape(op, &p, FIELD(kv.k_pages), s.hkv, s.dim);
 	paged_shape(op, &p, FIELD(kv.v_pages), s.hkv, s.dim);
+	if (bent == BALANCE)
+		balance(op, &s);
 	if (bent >= TOP)
 		bend_logits(op, &s, &p, bent);
 	if (s.flags & SUMS)
