@@ -71,7 +71,8 @@
  *              as in moe.h, and if all layers have experts intermediate may be 0. Anything else
  *              -EOPNOTSUPP. kv.batch 0 does nothing.
  * Numerics:    as cluster_attn.h; n and silu(g) * u rounded to dtype, x after each of the two residual sums;
- *              g, u and logits stay fp32.
+ *              g, u and logits stay fp32; silu(g), for g above -80, has the precision of silu_mul.h, in
+ *              experts that of moe.h.
  * Tolerance:   derived in decode_step_bounds.c; a token is judged where the logits decide it beyond their
  *              bounds.
  * Determinism: bitwise repeatable, and the same in both forms. A request does not depend on the others, but

@@ -218,6 +218,59 @@ static void lower_logits(struct cairn_op *op, const struct step_shape *s, const 
 					    (paged_slot(p, b, j) * s->hkv + g) * s->dim, -1280);
 }
 
+/*
+ * sm_scale lies between two numbers of dtype. With it the first key of a request has e^9 times the weight of
+ * each other old key, and its values are as many times smaller. q comes from channel 0 of the bias alone.
+ */
+static void balance_values(struct cairn_op *op, const struct step_shape *s, const struct paged *p)
+{
+	struct cairn_decode_step_args *a = op->args;
+	int64_t nq = (int64_t)s->hq * s->dim, row = (int64_t)s->hkv * s->dim;
+
+	a->sm_scale = 0.125f * (1 + 0.97f * (a->dtype == CAIRN_F16 ? 0x1p-11f : 0x1p-8f));
+	((float *)a->inv_freq)[0] = 0;
+	memset((void *)a->w_qkv, 0, (size_t)((nq + row) * s->hidden) * 2);
+	memset((void *)a->b_qkv, 0, (size_t)(nq + row) * 2);
+	for (int h = 0; h < s->hq + s->hkv; h++)
+		cairn_store((void *)a->b_qkv, a->dtype, (int64_t)h * s->dim, h < s->hq ? 16 : -128);
+	for (int b = 0; b < s->batch; b++)
+		for (int j = 0; j < p->kv_len[b] - 1; j++)
+			for (int64_t i = 0; i < row; i++) {
+				int64_t at = paged_slot(p, b, j) * row + i;
+
+				if (i % s->dim == 0)
+					cairn_store(a->kv.k_pages, a->dtype, at, j ? -4.5 : 0);
+				cairn_store(a->kv.v_pages, a->dtype, at,
+					    j ? -exp(9) / (p->kv_len[b] - 2) : 1);
+			}
+}
+
+/* Row r of lm_head keeps the r-th part of its columns. */
+static void cut_windows(const struct step_shape *s, uint16_t *head)
+{
+	int64_t window = s->hidden / s->vocab;
+
+	for (int64_t i = 0; i < (int64_t)s->vocab * s->hidden; i++)
+		if (i % s->hidden / window != i / s->hidden)
+			head[i] = 0;
+}
+
+/* x is 1 and -1 up to the MLP, whose gates and ups come from its first element, 1. */
+static void shut_gates(struct cairn_op *op, const struct step_shape *s, void *embed)
+{
+	struct cairn_decode_step_args *a = op->args;
+	int64_t v = s->hq * (s->flags & LATENT ? 128 : s->dim);
+
+	memset((void *)a->w_o, 0, (size_t)(s->hidden * v) * 2);
+	for (int64_t i = 0; i < (int64_t)s->vocab * s->hidden; i++)
+		cairn_store(embed, a->dtype, i, i % s->hidden && cairn_op_rand(op) & 1 ? -1 : 1);
+	for (int i = 0; i < s->hidden; i++)
+		cairn_store((void *)a->mlp_norm, a->dtype, i, 1);
+	memset((void *)a->w_gate_up, 0, (size_t)(2 * s->inter * s->hidden) * 2);
+	for (int64_t i = 0; i < 2 * s->inter; i++)
+		cairn_store((void *)a->w_gate_up, a->dtype, i * s->hidden, i < s->inter ? -24 : 0x1p30);
+}
+
 void step_setup(struct cairn_op *op)
 {
 	struct cairn_decode_step_args *a = op->args;
@@ -241,8 +294,13 @@ void step_setup(struct cairn_op *op)
 		cairn_alias(op, STEP_FIELD(lm_head), STEP_FIELD(embed));
 	} else {
 		head = cairn_in(op, STEP_FIELD(lm_head), a->dtype, (int64_t)s.vocab * s.hidden);
-		step_fill(op, head, a->dtype, (int64_t)s.vocab * s.hidden, 1 / sqrt(s.hidden));
+		/* logits past the range of f16 */
+		step_fill(op, head, a->dtype, (int64_t)s.vocab * s.hidden,
+			  (s.flags & SHUT ? 0x1p20 : s.flags & STEEP && s.flags & F16 ? 0x1p15 : 1) /
+			  sqrt(s.hidden));
 	}
+	if (s.flags & WINDOWS)
+		cut_windows(&s, head);
 	for (int i = 0; s.flags & TIES && i < s.vocab; i += 2)
 		memcpy((uint16_t *)head + (i + 1) * s.hidden, (uint16_t *)head + i * s.hidden,
 		       (size_t)s.hidden * 2);
@@ -250,6 +308,10 @@ void step_setup(struct cairn_op *op)
 	step_weights(op, &s);
 	if (s.flags & DEEP)
 		lower_logits(op, &s, &p);
+	if (s.flags & BALANCE)
+		balance_values(op, &s, &p);
+	if (s.flags & SHUT)
+		shut_gates(op, &s, embed);
 	step_decide_experts(op, &s, embed);
 	if (s.flags & SAMPLE)
 		fill_sampling(op, s.batch);

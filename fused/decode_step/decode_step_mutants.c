@@ -89,6 +89,12 @@
 	D(more_than_6_experts, "experts_per_token is at most 6") \
 	D(heads_past_32, "with more than 32 heads the result of attention is not added") \
 	D(layers_past_3, "layers past the third are not run") \
+	D(silu_0_below_20, "silu is 0 for gates below -20") \
+	D(eight_of_16384, "with hidden above 8192 the last 8 elements are 0 in the last norm") \
+	D(logits_within_f16, "logits are limited to the range of f16") \
+	D(scale_in_dtype, "sm_scale is rounded to dtype") \
+	D(layers_past_5, "layers past the fifth are not run") \
+	D(vocab_past_131072, "logits past the first 131072 are 0") \
 	D(nothing, "returns success without doing anything")
 
 #define ENUM(name, what)	STEP_##name,
@@ -274,7 +280,8 @@ static void gate_and_up(struct state *s)
 		v = gate / (1 + exp(-gate)) * up;
 		if (s->d == STEP_silu_overflows)
 			v = (float)exp(gate) / (float)(1 + exp(gate)) * gate * up;
-		if (s->d == STEP_inter_past_16384 && i >= 16384)
+		if ((s->d == STEP_inter_past_16384 && i >= 16384) ||
+		    (s->d == STEP_silu_0_below_20 && gate < -20))
 			v = 0;
 		if (s->d == STEP_silu_missing)
 			v = gate * up;
@@ -312,6 +319,8 @@ static void head(struct state *s, int b)
 
 	for (int i = 8192; i < a->hidden && s->d == STEP_hidden_past_8192; i++)
 		s->x.val[i] = 0;
+	for (int i = 0; i < 8 && s->d == STEP_eight_of_16384 && a->hidden > 8192; i++)
+		s->x.val[a->hidden - 1 - i] = 0;
 	if (s->d == STEP_final_norm_missing)
 		memcpy(s->n.val, s->x.val, sizeof(double) * (size_t)a->hidden);
 	else
@@ -325,6 +334,10 @@ static void head(struct state *s, int b)
 	for (int i = 0; i < a->vocab; i++) {
 		double v = s->logits.val[s->d == STEP_head_row_off ? (i + 1) % a->vocab : i];
 
+		if (s->d == STEP_vocab_past_131072 && i >= 131072)
+			v = 0;
+		if (s->d == STEP_logits_within_f16)
+			v = fmax(fmin(v, 65504), -65504);
 		if (s->d != STEP_head_last_rows_missing || i < a->vocab - 8)
 			logits[i] = (float)(s->d == STEP_logits_in_dtype ? block_rounded(v, a->dtype) : v);
 	}
@@ -387,7 +400,7 @@ static void request(struct state *s, int b)
 	for (int i = 0; i < a->hidden; i++)
 		s->x.val[i] = cairn_load(a->embed, a->dtype, (int64_t)id * a->hidden + i);
 	for (int layer = 0; layer < a->num_layers - (s->d == STEP_last_layer_skipped); layer++) {
-		if (s->d == STEP_layers_past_3 && layer >= 3)
+		if ((s->d == STEP_layers_past_3 && layer >= 3) || (s->d == STEP_layers_past_5 && layer >= 5))
 			break;
 		if (a->kv_lora_rank)
 			latent_attention(s, b, layer);
@@ -406,6 +419,8 @@ static void bend_args(struct cairn_decode_step_args *a, enum defect d)
 {
 	if (d == STEP_eps_at_least_1e_6)
 		a->eps = fmaxf(a->eps, 1e-6f);
+	if (d == STEP_scale_in_dtype)
+		a->sm_scale = (float)block_rounded(a->sm_scale, a->dtype);
 	if (d == STEP_eps_at_most_1e_4)
 		a->eps = fminf(a->eps, 1e-4f);
 	while (d == STEP_page_48_as_32 && a->kv.page_size & (a->kv.page_size - 1))

@@ -145,12 +145,12 @@ static const struct step_shape with_sms[] = {
 
 /* the last cases */
 static const struct step_shape last[] = {
-	{ N("lengths_around_tiles", 2, 6, 1, 16, 64, 64, 4, 2, 64, 64),
+	{ N("lengths_around_tiles", 2, 6, 1, 256, 64, 64, 4, 2, 64, 64),
 		.kv_lens = LENS(128, 129, 256, 257, 512, 513) },
-	{ N("lengths_around_tiles_f16", 1, 3, 1, 64, 64, 64, 8, 2, 64, 64), .flags = F16 | BIAS,
+	{ N("lengths_around_tiles_f16", 1, 3, 1, 128, 64, 64, 8, 2, 64, 64), .flags = F16 | BIAS,
 		.kv_lens = LENS(1024, 1025, 384) },
 	{ N("vocab_70000", 1, 4, 9, 16, 64, 64, 2, 1, 64, 70000), .flags = TIED },
-	{ N("hidden_16384", 1, 2, 9, 16, 16384, 64, 1, 1, 64, 8) },
+	{ N("hidden_16384", 1, 2, 9, 16, 16384, 64, 1, 1, 64, 64), .flags = WINDOWS },
 	{ N("inter_65536", 1, 2, 9, 16, 64, 65536, 2, 1, 64, 8) },
 	{ N("heads_40_layers_4", 4, 7, 20, 16, 64, 64, 40, 8, 64, 72), .flags = PAGED_RAGGED | TIES },
 	{ N("logits_equal_in_pairs", 1, 2, 9, 16, 64, 64, 2, 1, 64, 1000), .flags = F16 | TIES },
@@ -165,6 +165,12 @@ static const struct step_shape last[] = {
 		.flags = PAGED_RAGGED },
 	{ N("far_layers", 2, 2, 33, 16, 64, 64, 2, 1, 64, 64), .flags = FAR_LAYERS },
 	{ N("far_pages", 1, 2, 33, 16, 64, 64, 2, 1, 64, 64), .flags = PAGED_FAR },
+	{ N("vocab_152064", 1, 1, 3, 16, 64, 64, 2, 1, 64, 152064), .flags = TIED },
+	{ N("experts_top_11_batch_5_layers_6", 6, 5, 20, 16, 64, 64, 12, 4, 64, 64), E(16, 11, 64, 64, 5),
+		.flags = PAGED_RAGGED },
+	{ N("scale_of_more_bits", 1, 3, 30, 16, 64, 64, 4, 2, 64, 64), .flags = BALANCE | BIAS },
+	{ N("gates_of_minus_24", 1, 3, 9, 16, 64, 64, 2, 1, 64, 64), .flags = SHUT },
+	{ M("latent_gates_of_minus_24", 1, 2, 9, 16, 64, 64, 8, 0, 64), .flags = SHUT | LATENT },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
@@ -292,7 +298,7 @@ static void describe(int index, struct cairn_case *c)
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & (PAGED_FAR | FAR_LAYERS));
-	if (s.flags & (DEVICE | PAGED_FAR | FAR_LAYERS | STEEP | DEEP))
+	if (s.flags & (DEVICE | PAGED_FAR | FAR_LAYERS | STEEP | DEEP | SHUT | BALANCE))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
