@@ -26,7 +26,7 @@ enum {
 /*
  * The part that an EXTREME input distorts. Values from TOP on need biases. The last three are for cases of
  * their own: LATE, the keys from 2^16 on have all the weight; DEEP, all logits are lower by 10240; BALANCE,
- * the values of one key and those of all others, whose logits are lower by 72 sm_scale, nearly cancel.
+ * the values of one key and those of all others, whose logits are lower by 40 or 9, nearly cancel.
  */
 enum { PLAIN, LARGE_X, TINY_X, LARGE_V, TINY_V, EQUAL, TOP, NEW_TOP, NEGATIVE, HUGE_LOGITS, NUM_BENT,
        LATE, DEEP, BALANCE };

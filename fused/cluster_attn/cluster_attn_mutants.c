@@ -113,6 +113,8 @@
 	D(sms_offchip, "off chip, a share of the device rotates by 0") \
 	D(maximum_from_minus_10000, "the running maximum begins at -10000") \
 	D(scale_in_dtype, "sm_scale is rounded to dtype") \
+	D(small_weights_lost, "weights below e^-20 are taken for 0") \
+	D(frequencies_of_10000, "inv_freq is not read: frequencies are the powers of 10000, or 0") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	BAD_##name,
@@ -256,7 +258,9 @@ static void rotate(const struct work *w, double *x, int position)
 	int half = a->head_dim / 2;
 
 	for (int p = 0; p < half; p++) {
-		float angle = (float)position * a->inv_freq[p];
+		float freq = w->bad == BAD_frequencies_of_10000 && a->inv_freq[p] > 0 ?
+			     powf(10000, -2.0f * (float)p / (float)a->head_dim) : a->inv_freq[p];
+		float angle = (float)position * freq;
 		int i = w->bad == BAD_rotated_interleaved ? 2 * p : p;
 		int k = w->bad == BAD_rotated_interleaved ? 2 * p + 1 : p + half;
 		double c = cos((double)angle), s = sin((double)angle), lo = x[i], hi = x[k];
@@ -381,6 +385,8 @@ static void attend_keys(struct work *w, int h, int g, int first, int end, double
 		keep = s > top ? exp(top - s) : 1;
 		top = fmax(top, s);
 		p = exp(s - top);
+		if (w->bad == BAD_small_weights_lost && s - top < -20)
+			p = 0;
 		if (p < 0x1p-126)	/* as fp32 does with subnormals flushed to zero */
 			p = 0;
 		l = l * keep + p;

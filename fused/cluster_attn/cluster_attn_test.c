@@ -109,7 +109,7 @@ static void fill_x(struct cairn_op *op, const struct shape *s, void *x, int dtyp
 static void bend_logits(struct cairn_op *op, const struct shape *s, const struct paged *p, int bent)
 {
 	struct cairn_cluster_attn_args *a = op->args;
-	double large = a->dtype == CAIRN_F16 ? 16384 : 0x1p60;
+	double large = a->dtype == CAIRN_F16 ? 16384 : 0x1p60, steps = a->dtype == CAIRN_F16 ? 9 : 40;
 	double q = bent == HUGE_LOGITS ? large : bent == DEEP ? 64 : 16;
 	double fresh = bent == NEW_TOP || bent == LATE ? 64 : bent == NEGATIVE || bent == BALANCE ? -128 :
 		       bent == DEEP ? -1280 : bent == HUGE_LOGITS ? -large / 2 : 0;
@@ -135,7 +135,7 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 			if (bent == DEEP)
 				v = -1280;
 			if (bent == BALANCE)
-				v = j == top ? 0 : -4.5;
+				v = j == top ? 0 : -steps / 2;
 			if (bent == NEGATIVE)
 				v = -128 - (double)cairn_op_range(op, 0, 3);
 			if (bent == HUGE_LOGITS)
@@ -145,14 +145,15 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 				cairn_store(a->kv.k_pages, a->dtype, (slot * s->hkv + g) * s->dim + c0, v);
 			for (int64_t i = 0; i < s->hkv * s->dim && bent == BALANCE; i++)
 				cairn_store(a->kv.v_pages, a->dtype, slot * s->hkv * s->dim + i,
-					    j == top ? 1 : -exp(9) / (old - 1));
+					    j == top ? 1 : -exp(steps) / (old - 1));
 		}
 	}
 }
 
 /*
- * sm_scale is 1/8 and nearly half an ulp; with it each of the many keys has the weight e^-9 of the one key. q
- * comes from the bias alone, where only channel c0 is not 0, and an element of out is x and an element of a.
+ * sm_scale is 1/8 and nearly half an ulp; with 1/8 each of the many keys has the weight e^-40, or in f16
+ * e^-9, of the one key. q comes from the bias alone, where only channel c0 is not 0; an element of out is
+ * that of x and an element of a.
  */
 static void balance(struct cairn_op *op, const struct shape *s)
 {
@@ -292,7 +293,7 @@ static void setup(struct cairn_op *op)
 	fill_x(op, &s, x, a->dtype, bent);
 	freq = cairn_in(op, FIELD(inv_freq), CAIRN_F32, s.dim / 2);
 	for (int i = 0; i < s.dim / 2; i++)
-		freq[i] = (float)pow(10000, -2.0 * i / s.dim);
+		freq[i] = (float)pow(op->case_index % 2 ? 500000 : 10000, -2.0 * i / s.dim);
 	fill_weights(op, &s, a->dtype, bent);
 	row = (int64_t)s.hkv * s.dim;
 	if (s.flags & PAGED_FAR) {
