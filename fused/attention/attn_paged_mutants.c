@@ -495,6 +495,7 @@ static int attn_paged_out_32_bits(const struct cairn_attn_paged_args *a, void *s
 	struct cairn_attn_paged_args one = *a;
 	int32_t ends[2] = { 0, 0 };
 
+	one.size = sizeof(one);
 	if (cairn_attn_paged_check(a) || a->nnz_qo <= first || a->kv.batch != 1 || a->q_stride)
 		return cairn_attn_paged_ref(a, stream);
 	CAIRN_TRY(cairn_attn_paged_cpu(a, stream));

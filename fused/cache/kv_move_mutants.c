@@ -94,6 +94,7 @@ static int kv_move_slot_to_slot(const struct cairn_kv_move_args *a, void *stream
 	int ret;
 
 	CAIRN_TRY(cairn_kv_move_check(a));
+	other.size = sizeof(other);
 	to = malloc(((size_t)a->num_moves + 1) * sizeof(*to));
 	if (!to)
 		return cairn_error(ENOMEM, "no memory");

@@ -154,6 +154,7 @@ static int with_other_b(const struct cairn_gemm_args *g, void *stream,
 	int ret;
 
 	CAIRN_TRY(cairn_gemm_check(g));
+	other.size = sizeof(other);
 	bytes = (size_t)g->n * (size_t)g->k * cairn_dtype_bytes(g->dtype);
 	b = aligned_alloc(16, bytes);
 	if (!b)
@@ -215,6 +216,7 @@ static int gemm_offset_32_bits(const struct cairn_gemm_args *g, void *stream)
 	int64_t out = (int64_t)cairn_dtype_bytes(g->out_dtype) * (g->m > 1 ? g->n : 1);
 	struct cairn_gemm_args one = *g;
 
+	one.size = sizeof(one);
 	if (cairn_gemm_check(g) || (rows - 1) * row <= UINT32_MAX || g->bias)
 		return cairn_gemm_ref(g, stream);
 	for (int64_t i = 0; i < rows; i++) {

@@ -47,6 +47,7 @@ static int offset_32_bits(const struct cairn_stream_args *a, void *stream)
 	const int64_t most = (int64_t)1 << 32;
 	struct cairn_stream_args b = *a;
 
+	b.size = sizeof(b);
 	if (cairn_stream_check(a) || a->bytes <= most)
 		return cairn_stream_ref(a, stream);
 	b.bytes = most;

@@ -143,6 +143,8 @@ static int rmsnorm_offset_magnitude(const struct cairn_rmsnorm_args *a, void *st
 {
 	struct cairn_rmsnorm_args other = *a;
 
+	CAIRN_TRY(cairn_rmsnorm_check(a));
+	other.size = sizeof(other);
 	other.weight_offset = fabsf(a->weight_offset);
 	return cairn_rmsnorm_ref(&other, stream);
 }
@@ -152,6 +154,7 @@ static int rmsnorm_rows_16_bits(const struct cairn_rmsnorm_args *a, void *stream
 	struct cairn_rmsnorm_args other = *a;
 
 	CAIRN_TRY(cairn_rmsnorm_check(a));
+	other.size = sizeof(other);
 	other.rows &= 0xffff;
 	return cairn_rmsnorm_ref(&other, stream);
 }
@@ -162,6 +165,7 @@ static int rmsnorm_offset_32_bits(const struct cairn_rmsnorm_args *a, void *stre
 	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
 	struct cairn_rmsnorm_args one = *a;
 
+	one.size = sizeof(one);
 	if (cairn_rmsnorm_check(a) || (a->rows - 1) * row <= UINT32_MAX)
 		return cairn_rmsnorm_ref(a, stream);
 	one.rows = 1;
