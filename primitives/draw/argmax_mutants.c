@@ -7,12 +7,12 @@
 #include "primitives/base/bend.h"
 
 enum argmax_bend {
-	argmax_bend_last_of_ties, argmax_bend_nan_wins, argmax_bend_first_32k,
+	argmax_bend_last_of_ties, argmax_bend_nan_wins, argmax_bend_first_32k, argmax_bend_first_256k,
 	argmax_bend_tail_skipped, argmax_bend_zeros_differ, argmax_bend_all_nan_is_0,
 	argmax_bend_minus_infinity_is_none, argmax_bend_compared_in_bf16,
 	argmax_bend_compared_in_tf32, argmax_bend_ties_in_vector_last, argmax_bend_last_vector_wins_ties,
 	argmax_bend_nan_stops, argmax_bend_nan_spreads, argmax_bend_infinity_ignored,
-	argmax_bend_tail_of_f16_skipped, argmax_bend_index_of_12_bits,
+	argmax_bend_tail_of_f16_skipped, argmax_bend_index_of_12_bits, argmax_bend_last_part_wins_ties,
 };
 
 static double compared(const struct cairn_argmax_args *a, double v, enum argmax_bend bend)
@@ -33,6 +33,7 @@ static int prefers(const struct cairn_argmax_args *a, int32_t j, int32_t at, enu
 {
 	return bend == argmax_bend_last_of_ties ||
 	       (bend == argmax_bend_ties_in_vector_last && j / 8 == at / 8) ||
+	       (bend == argmax_bend_last_part_wins_ties && j >> 16 != at >> 16) ||
 	       (bend == argmax_bend_last_vector_wins_ties && j >= a->vocab - 8 && at < a->vocab - 8);
 }
 
@@ -48,6 +49,8 @@ static int bent_argmax(const struct cairn_argmax_args *a, enum argmax_bend bend)
 
 		if (bend == argmax_bend_first_32k && n > 32768)
 			n = 32768;
+		if (bend == argmax_bend_first_256k && n > 262144)
+			n = 262144;
 		seen = 0;
 		if ((bend == argmax_bend_tail_skipped ||
 		     (bend == argmax_bend_tail_of_f16_skipped && a->dtype == CAIRN_F16 && a->rows > 1)) &&
@@ -98,12 +101,15 @@ BENT(argmax, nan_spreads)
 BENT(argmax, infinity_ignored)
 BENT(argmax, tail_of_f16_skipped)
 BENT(argmax, index_of_12_bits)
+BENT(argmax, first_256k)
+BENT(argmax, last_part_wins_ties)
 
 static int argmax_rows_16_bits(const struct cairn_argmax_args *a, void *stream)
 {
 	struct cairn_argmax_args other = *a;
 
 	CAIRN_TRY(cairn_argmax_check(a));
+	other.size = sizeof(other);
 	other.rows &= 0xffff;
 	return cairn_argmax_ref(&other, stream);
 }
@@ -116,6 +122,7 @@ static int argmax_subnormals_are_0(const struct cairn_argmax_args *a, void *stre
 	int ret;
 
 	CAIRN_TRY(cairn_argmax_check(a));
+	other.size = sizeof(other);
 	flushed = aligned_alloc(16, (size_t)(count + 4) / 4 * 16);
 	if (!flushed)
 		return cairn_error(ENOMEM, "no memory");
@@ -137,6 +144,7 @@ static int argmax_offset_32_bits(const struct cairn_argmax_args *a, void *stream
 	int64_t row = (int64_t)a->vocab * (int64_t)cairn_dtype_bytes(a->dtype);
 	struct cairn_argmax_args one = *a;
 
+	one.size = sizeof(one);
 	if (cairn_argmax_check(a) || (a->rows - 1) * row <= UINT32_MAX)
 		return cairn_argmax_ref(a, stream);
 	one.rows = 1;
@@ -165,6 +173,9 @@ const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, infinity_ignored, "skips +INFINITY"),
 	MUTANT(argmax, tail_of_f16_skipped, "skips the tail of a row in f16 with several rows"),
 	MUTANT(argmax, index_of_12_bits, "keeps indices modulo 4096"),
+	MUTANT(argmax, first_256k, "reads only the first 262144 logits"),
+	MUTANT(argmax, last_part_wins_ties,
+	       "prefers the later one of equal logits in different ranges of 65536"),
 	MUTANT(argmax, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(argmax, subnormals_are_0, "compares subnormals as 0"),
 	MUTANT(argmax, offset_32_bits, "cuts the offset of a row to 32 bits"),
