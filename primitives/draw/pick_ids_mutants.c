@@ -11,6 +11,7 @@ enum pick_ids_bend {
 	pick_ids_bend_beyond_reads_on, pick_ids_bend_beyond_is_host, pick_ids_bend_last_row_missing,
 	pick_ids_bend_failed_draw_is_0, pick_ids_bend_from_of_16_bits, pick_ids_bend_rows_of_16_bits,
 	pick_ids_bend_id_of_24_bits, pick_ids_bend_no_host_is_0_in_beyond,
+	pick_ids_bend_int_min_is_0,
 };
 
 static int bent_pick_ids(const struct cairn_pick_ids_args *a, enum pick_ids_bend bend)
@@ -21,6 +22,8 @@ static int bent_pick_ids(const struct cairn_pick_ids_args *a, enum pick_ids_bend
 
 		if (bend == pick_ids_bend_host_by_from && a->host_ids && from > -a->rows && from < 0)
 			id = a->host_ids[-1 - from];
+		if (bend == pick_ids_bend_int_min_is_0 && from == INT32_MIN)
+			from = 0;
 		if (bend == pick_ids_bend_from_of_16_bits && from >= 0)
 			from &= 0xffff;
 		if (from >= (bend == pick_ids_bend_zero_is_host)) {
@@ -54,6 +57,7 @@ BENT(pick_ids, from_of_16_bits)
 BENT(pick_ids, rows_of_16_bits)
 BENT(pick_ids, id_of_24_bits)
 BENT(pick_ids, no_host_is_0_in_beyond)
+BENT(pick_ids, int_min_is_0)
 
 static int pick_ids_drawn_required(const struct cairn_pick_ids_args *a, void *stream)
 {
@@ -73,6 +77,7 @@ const struct cairn_mutant cairn_pick_ids_mutants[] = {
 	MUTANT(pick_ids, id_of_24_bits, "passes ids through fp32"),
 	MUTANT(pick_ids, no_host_is_0_in_beyond,
 	       "gives 0 instead of -1 for a row beyond num_drawn without host ids"),
+	MUTANT(pick_ids, int_min_is_0, "drops the sign of the smallest `from`, which becomes 0"),
 	MUTANT(pick_ids, drawn_required, "refuses NULL for `drawn` without drawn tokens"),
 	{ 0 }
 };

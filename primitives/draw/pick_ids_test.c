@@ -106,7 +106,7 @@ static void setup(struct cairn_op *op)
 		from[i] = s->flags & ALL_HOST || (lo < 0 && cairn_op_rand(op) % 3 == 0) ? -1 :
 			  (int32_t)cairn_op_range(op, lo, hi);
 		if (op->kind == CAIRN_KIND_EXTREME && from[i] < 0)
-			from[i] = -(int32_t)cairn_op_range(op, 1, INT32_MAX);
+			from[i] = i % 4 ? -(int32_t)cairn_op_range(op, 1, INT32_MAX) : INT32_MIN;
 		if (s->flags & BEYOND && cairn_op_rand(op) % 5 == 0)
 			from[i] = cairn_op_rand(op) % 2 ? s->num_drawn : INT32_MAX;
 		if (host)
