@@ -231,6 +231,7 @@ static int changed_rows(const struct cairn_sample_args *a, void *stream,
 	for (int64_t i = 0; !ret && i < a->rows; i++) {
 		struct cairn_sample_args one = *a;
 
+		one.size = sizeof(one);
 		memcpy(logits, a->logits + i * a->vocab, (size_t)a->vocab * sizeof(*logits));
 		temperature = a->temperature[i];
 		top_k = a->top_k[i];
@@ -282,12 +283,51 @@ static void infinity_above(struct cairn_sample_args *one, float *logits)
 		logits[j] = logits[j] == FLT_MAX ? FLT_MAX / 2 : logits[j];
 }
 
+static void not_so_hot(struct cairn_sample_args *one, float *logits)
+{
+	(void)logits;
+	*(float *)one->temperature = fminf(*one->temperature, 100);
+}
+
+/*
+ * Lists the tokens that reach the top_k-th largest maximum of 1024 blocks, and drops those that do not fit
+ * the list.
+ */
+static void full_list(struct cairn_sample_args *one, float *logits)
+{
+	int32_t len = (one->vocab + 1023) / 1024, k = *one->top_k, listed = 0;
+	float tops[1024], bound = 0;
+
+	if (k < 1 || k > 256 || one->vocab < 1024)
+		return;
+	for (int b = 0; b < 1024; b++) {
+		tops[b] = -INFINITY;
+		for (int32_t j = b * len; j < (b + 1) * len && j < one->vocab; j++)
+			tops[b] = fmaxf(tops[b], logits[j]);
+	}
+	for (int b = 0; b < 1024; b++) {
+		int above = 0, reach = 0;
+
+		for (int c = 0; c < 1024; c++) {
+			above += tops[c] > tops[b];
+			reach += tops[c] >= tops[b];
+		}
+		if (above < k && k <= reach)
+			bound = tops[b];
+	}
+	for (int32_t j = 0; j < one->vocab; j++)
+		if (!(logits[j] >= bound) || listed++ >= 4096)
+			logits[j] = -INFINITY;
+}
+
 #define CHANGED(defect, change) \
 	static int sample_##defect(const struct cairn_sample_args *a, void *stream) \
 	{ \
 		return changed_rows(a, stream, change); \
 	}
 CHANGED(top_k_minus_is_1, minus_is_1)
+CHANGED(temperature_100, not_so_hot)
+CHANGED(list_of_4096, full_list)
 CHANGED(temperature_1e_10, not_so_cold)
 CHANGED(top_p_rounds_to_none, nothing_is_all)
 CHANGED(infinity_above_largest, infinity_above)
@@ -297,6 +337,7 @@ static int sample_offset_31_bits(const struct cairn_sample_args *a, void *stream
 {
 	struct cairn_sample_args one = *a;
 
+	one.size = sizeof(one);
 	if (cairn_sample_check(a) || (a->rows - 1) * (int64_t)a->vocab <= INT32_MAX)
 		return cairn_sample_ref(a, stream);
 	one.rows = 1;
@@ -345,6 +386,8 @@ const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, top_k_of_vocab, "ignores a top_k of 16 or more"),
 	MUTANT(sample, temperature_after_min_p, "applies min_p to probabilities of temperature 1"),
 	MUTANT(sample, top_k_minus_is_1, "takes a negative top_k for 1"),
+	MUTANT(sample, temperature_100, "takes a temperature above 100 for 100"),
+	MUTANT(sample, list_of_4096, "drops tokens that do not fit a list of 4096 candidates for top_k"),
 	MUTANT(sample, temperature_1e_10, "raises temperatures to 1e-10"),
 	MUTANT(sample, top_p_rounds_to_none, "keeps everything if top_p is too small for its sums"),
 	MUTANT(sample, infinity_above_largest, "puts +INFINITY above the largest finite float"),

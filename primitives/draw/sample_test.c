@@ -6,7 +6,8 @@
  * masked; all but a few masked; a dozen values, which gives ties; one in three NaN; all equal; one in a
  * thousand far above the rest; falling with the index; far from zero and close together; from the smallest to
  * the largest magnitudes of fp32; only -INFINITY and NaN;
- * near 1e-30; +INFINITY beside the largest finite float, which equal each other.
+ * near 1e-30; +INFINITY beside the largest finite float, which equal each other; all equal but for a few
+ * larger ones at the end.
  */
 #include "conformance/harness.h"
 #include "primitives/draw/sample_test.h"
@@ -16,10 +17,10 @@
 #include <stdlib.h>
 
 enum dist { NORMAL1, NORMAL5, MASKED, FEW, TIES, HOLES, EQUAL, PEAK, SLOPE, NARROW, HUGE_RANGE,
-	    NOTHING, NUM_DISTS, TINY = NUM_DISTS, CLIPPED };
+	    NOTHING, NUM_DISTS, TINY = NUM_DISTS, CLIPPED, STEP };
 static const char *const dist_names[] = { "normal1", "normal5", "masked", "few", "ties", "holes", "equal",
 					  "peak", "slope", "narrow", "huge", "nothing", "tiny",
-					  "clipped" };
+					  "clipped", "step" };
 
 struct setting {
 	const char *name;
@@ -30,7 +31,7 @@ struct setting {
 
 enum {
 	PLAIN, TOPK10, TOPP50, MINP10, TOPK50_TOPP90, ALL, GREEDY, MIXED, TOPK500_TOPP10, COLD, HOT_MINP5,
-	TOPP90, COLDEST,
+	TOPP90, COLDEST, HOTTEST,
 };
 
 static const struct setting settings[] = {
@@ -47,6 +48,7 @@ static const struct setting settings[] = {
 	[COLD] = { "cold", .temperature = 0.05f, .top_p = 0.9f },
 	[HOT_MINP5] = { "hot_minp5", .temperature = 3, .top_p = 0.99f, .min_p = 0.05f },
 	[TOPP90] = { "topp90", .temperature = 1, .top_p = 0.9f },
+	[HOTTEST] = { "hottest", .temperature = 1e10f, .top_p = 0.9f },
 	[COLDEST] = { "coldest", .temperature = 1e-30f, .top_k = -3, .top_p = 0.9f },
 };
 
@@ -98,6 +100,9 @@ static const struct shape singles[] = {
 	{ .rows = 9, .vocab = 128256, .dist = SLOPE, .setting = MIXED },
 	{ .rows = 9, .vocab = 1003, .dist = TINY, .setting = COLDEST },
 	{ .rows = 9, .vocab = 1003, .dist = NORMAL1, .setting = COLDEST },
+	{ .rows = 9, .vocab = 1003, .dist = SLOPE, .setting = HOTTEST },
+	{ .rows = 5, .vocab = 16385, .dist = STEP, .setting = TOPK10 },
+	{ .rows = 5, .vocab = 16385, .dist = STEP, .setting = TOPK50_TOPP90 },
 	{ .rows = 19, .vocab = 111, .dist = CLIPPED, .setting = GREEDY },
 	{ .rows = 19, .vocab = 111, .dist = CLIPPED, .setting = MIXED },
 	{ .rows = 1, .vocab = 128256, .dist = NORMAL1, .setting = TOPK50_TOPP90, .bench = 1 },
@@ -166,6 +171,8 @@ static float logit(struct cairn_op *op, int dist, float place, float normal)
 		return cairn_op_rand(op) % 3 ? normal : NAN;
 	case EQUAL:
 		return -2.5f;
+	case STEP:
+		return place > 0.9995f ? 0.25f * normal : -2.5f;
 	case PEAK:
 		return normal + (cairn_op_rand(op) % 1000 ? 0.0f : 12.0f);
 	case NARROW:
