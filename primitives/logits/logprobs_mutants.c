@@ -262,6 +262,7 @@ static int logprobs_wanted_below_0(const struct cairn_logprobs_args *a, void *st
 	int ret;
 
 	CAIRN_TRY(cairn_logprobs_check(a));
+	other.size = sizeof(other);
 	wanted = malloc(((size_t)a->rows + 1) * sizeof(*wanted));
 	if (!wanted)
 		return cairn_error(ENOMEM, "no memory");
@@ -270,6 +271,26 @@ static int logprobs_wanted_below_0(const struct cairn_logprobs_args *a, void *st
 	other.wanted = wanted;
 	ret = cairn_logprobs_ref(&other, stream);
 	free(wanted);
+	return ret;
+}
+
+/* Compares a token with -1 and with vocab, and takes any other negative one for 0. */
+static int logprobs_minus_1_alone(const struct cairn_logprobs_args *a, void *stream)
+{
+	struct cairn_logprobs_args other = *a;
+	int32_t *tokens;
+	int ret;
+
+	CAIRN_TRY(cairn_logprobs_check(a));
+	other.size = sizeof(other);
+	tokens = malloc(((size_t)a->rows + 1) * sizeof(*tokens));
+	if (!tokens)
+		return cairn_error(ENOMEM, "no memory");
+	for (int32_t i = 0; i < a->rows; i++)
+		tokens[i] = a->tokens[i] < -1 ? 0 : a->tokens[i];
+	other.tokens = tokens;
+	ret = cairn_logprobs_ref(&other, stream);
+	free(tokens);
 	return ret;
 }
 
@@ -304,5 +325,6 @@ const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT(logprobs, first_of_smallest_dropped,
 	       "drops the first of equal logits where a larger one follows"),
 	MUTANT(logprobs, wanted_below_0, "takes a negative wanted for 0"),
+	MUTANT(logprobs, minus_1_alone, "takes a token below -1 for token 0"),
 	{ 0 }
 };

@@ -209,6 +209,7 @@ static void setup(struct cairn_op *op)
 {
 	struct shape s = shape_of(op->case_index);
 	struct cairn_logprobs_args *a = op->args;
+	const int32_t outside[] = { -1, s.vocab, INT32_MIN, INT32_MAX };	/* tokens that are none */
 	int64_t count = (int64_t)s.rows * s.vocab;
 	int32_t *tokens, *wanted = NULL;
 	float *x;
@@ -242,7 +243,8 @@ static void setup(struct cairn_op *op)
 		if (has_nan_rows(op->case_index))
 			cairn_fill_nan(x, CAIRN_F32, (int64_t)i * s.vocab, s.vocab);
 	for (int32_t i = 0; i < s.rows; i++) {
-		tokens[i] = i % 7 == 6 ? (i % 2 ? -1 : s.vocab) : (int32_t)cairn_op_range(op, 0, s.vocab - 1);
+		tokens[i] = i % 7 == 6 ? outside[(i / 7 + op->case_index) % 4] :
+			    (int32_t)cairn_op_range(op, 0, s.vocab - 1);
 		if (i % 7 == 1)
 			tokens[i] = s.vocab - 1;
 		if (!wanted)
