@@ -20,7 +20,7 @@ enum penalize_bend {
 	penalize_bend_empty_bias_skips_forbidden, penalize_bend_infinity_not_capped,
 	penalize_bend_idle_rows_rewritten, penalize_bend_neutral_rows_rewritten,
 	penalize_bend_nan_payload_lost, penalize_bend_first_forbidden_missing,
-	penalize_bend_last_bias_missing,
+	penalize_bend_last_bias_missing, penalize_bend_one_slot_is_none, penalize_bend_256_forbidden,
 };
 
 static int bent_find(const int32_t *ids, int32_t at, int32_t num, int32_t j)
@@ -54,6 +54,8 @@ static double bent_history(const struct cairn_penalize_args *a, int32_t i, int32
 
 	if (bend == penalize_bend_row_for_slot && slot >= 0)
 		slot = i;
+	if (bend == penalize_bend_one_slot_is_none && a->num_slots == 1)
+		return x;
 	if (bend == penalize_bend_slot_beyond_read && slot >= a->num_slots)
 		slot = a->num_slots - 1;
 	if (slot < 0 || slot >= a->num_slots || (bend == penalize_bend_last_token_missing &&
@@ -124,7 +126,7 @@ static int bent_penalize(const struct cairn_penalize_args *a, enum penalize_bend
 		for (int32_t j = 0; j < a->vocab; j++) {
 			float *at = &a->logits[(int64_t)i * a->vocab + j];
 			double x = (double)*at, bias = -0.0;	/* -0 changes no x */
-			int k = -1;
+			int32_t k = -1, forbidden = 0;
 
 			if (cap > 0 && bend != penalize_bend_cap_last)
 				x = bent_cap(x, cap, bend);
@@ -146,8 +148,12 @@ static int bent_penalize(const struct cairn_penalize_args *a, enum penalize_bend
 				x = cap * tanh(x / cap);
 			k = -1;
 			if (a->num_forbidden)
+				forbidden = a->num_forbidden[list] - skip_forbidden;
+			if (bend == penalize_bend_256_forbidden && forbidden > 256)
+				forbidden = 256;
+			if (a->num_forbidden)
 				k = bent_find(a->forbidden_ids, a->forbidden_at[list] + skip_forbidden,
-					      a->num_forbidden[list] - skip_forbidden, j);
+					      forbidden, j);
 			if ((bend == penalize_bend_nan_not_forbidden && isnan(x)) ||
 			    (bend == penalize_bend_empty_bias_skips_forbidden && a->num_bias &&
 			     !a->num_bias[i]))
@@ -192,6 +198,8 @@ BENT(penalize, neutral_rows_rewritten)
 BENT(penalize, nan_payload_lost)
 BENT(penalize, first_forbidden_missing)
 BENT(penalize, last_bias_missing)
+BENT(penalize, one_slot_is_none)
+BENT(penalize, 256_forbidden)
 
 static int penalize_forbids_before_the_row(const struct cairn_penalize_args *a, void *stream)
 {
@@ -282,6 +290,8 @@ const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT(penalize, nan_payload_lost, "quiets NaNs to which no step applies"),
 	MUTANT(penalize, first_forbidden_missing, "skips the first entry of each list of forbidden tokens"),
 	MUTANT(penalize, last_bias_missing, "skips the last entry of each bias list"),
+	MUTANT(penalize, one_slot_is_none, "ignores counters of a single slot"),
+	MUTANT(penalize, 256_forbidden, "reads only the first 256 forbidden tokens of a row"),
 	MUTANT(penalize, forbids_before_the_row, "forbids a token whose id is below 0 in the row before"),
 	MUTANT(penalize, far_slots_16_bits, "cuts slots to 16 bits"),
 	MUTANT(penalize, far_bytes_32_bits, "cuts the offset of a slot to 32 bits"),

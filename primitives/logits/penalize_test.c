@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 enum { CAP = 1, COUNTS = 2, BIAS = 4, FORBIDDEN = 8, BENCH = 16, IDLE_ROWS = 32, SPARSE = 64, DEVICE = 128,
-       FAR = 256, UNTOUCHED = 512 /* with IDLE_ROWS: in memory that may not be accessed */ };
+       FAR = 256, UNTOUCHED = 512 /* with IDLE_ROWS: in memory that may not be accessed */, ONE_SLOT = 1024 };
 #define ALL	(CAP | COUNTS | BIAS | FORBIDDEN)
 
 static const struct shape {
@@ -48,6 +48,8 @@ static const struct shape {
 	{ 64, 128256, 16, CAP | BENCH | DEVICE },
 	{ 64, 128256, 16, BIAS | FORBIDDEN | BENCH | DEVICE },
 	{ 64, 128256, 16, ALL | SPARSE | BENCH | DEVICE },
+	{ 4, 2000, 1500, BIAS | FORBIDDEN },	/* the lists are longer than a CTA has threads */
+	{ 3, 100, 3, COUNTS | FORBIDDEN | ONE_SLOT },	/* rows share the only slot */
 	{ 3, 32768, 0, COUNTS | FAR },		/* the last slots begin past 2^31 counters */
 };
 
@@ -257,7 +259,7 @@ static void setup(struct cairn_op *op)
 	cairn_shape(op, FIELD(logits), { "row", rows }, { "token", s->vocab });
 	fill_logits(op, s, x);
 	if (s->flags & COUNTS) {
-		a->num_slots = s->flags & FAR ? 65600 : rows + extra;
+		a->num_slots = s->flags & FAR ? 65600 : s->flags & ONE_SLOT ? 1 : rows + extra;
 		count = (int64_t)a->num_slots * s->vocab * 2;
 		counts = s->flags & FAR ? cairn_in_far(op, FIELD(counts), CAIRN_U8, count) :
 			 cairn_in(op, FIELD(counts), CAIRN_U8, count);
@@ -280,13 +282,15 @@ static void setup(struct cairn_op *op)
 			if (s->flags & IDLE_ROWS && i % 5 == 1)
 				slots[i] = i % 2 ? -1 : a->num_slots;
 		}
+		for (int32_t i = 0; i < rows && s->flags & ONE_SLOT; i++)
+			slots[i] = i == 1;	/* row 1 has no counters */
 		for (int32_t i = 0; i < rows && s->flags & FAR; i++) {
 			slots[i] = i == 1 ? 65537 : i ? 1 : a->num_slots - 1;
 			cairn_touch(op, counts, (int64_t)slots[i] * s->vocab * 2, s->vocab * 2);
 			fill_counts(op, s, counts + (int64_t)slots[i] * s->vocab, 1);
 		}
 		for (int32_t k = 0; k < a->num_slots && !(s->flags & FAR); k++)
-			fill_counts(op, s, counts + (int64_t)k * s->vocab, k >= extra);
+			fill_counts(op, s, counts + (int64_t)k * s->vocab, k >= extra || s->flags & ONE_SLOT);
 	}
 	for (int list = 0; list < 2; list++) {
 		if (!(s->flags & (list ? FORBIDDEN : BIAS)))
