@@ -284,6 +284,8 @@ static int rope_scale_magnitude(const struct cairn_rope_args *a, void *stream)
 {
 	struct cairn_rope_args other = *a;
 
+	CAIRN_TRY(cairn_rope_check(a));
+	other.size = sizeof(other);
 	other.scale = fabsf(a->scale);
 	return cairn_rope_ref(&other, stream);
 }
@@ -297,6 +299,7 @@ static int rope_position_24_bits(const struct cairn_rope_args *a, void *stream)
 	int32_t position;
 
 	CAIRN_TRY(cairn_rope_check(a));
+	one.size = sizeof(one);
 	one.nnz = 1;
 	one.positions = &position;
 	for (int64_t i = 0; i < a->nnz; i++) {
@@ -317,10 +320,45 @@ static int rope_keeps_frequencies(const struct cairn_rope_args *a, void *stream)
 	int half = a->rotary_dim / 2;
 
 	CAIRN_TRY(cairn_rope_check(a));
+	other.size = sizeof(other);
 	if (!known[half])
 		memcpy(kept[half], a->inv_freq, (size_t)half * sizeof(float));
 	known[half] = 1;
 	other.inv_freq = kept[half];
+	return cairn_rope_ref(&other, stream);
+}
+
+static int rope_scale_0_is_none(const struct cairn_rope_args *a, void *stream)
+{
+	struct cairn_rope_args other = *a;
+
+	CAIRN_TRY(cairn_rope_check(a));
+	other.size = sizeof(other);
+	other.scale = a->scale == 0 ? 1 : a->scale;
+	return cairn_rope_ref(&other, stream);
+}
+
+/* Rotates the heads of k in the loop over those of q. */
+static int rope_k_past_q(const struct cairn_rope_args *a, void *stream)
+{
+	struct cairn_rope_args other = *a;
+
+	CAIRN_TRY(cairn_rope_check(a));
+	other.size = sizeof(other);
+	if (!a->k_stride)
+		other.k_stride = (int64_t)a->num_kv_heads * a->head_dim;
+	if (a->k && a->num_kv_heads > a->num_qo_heads)
+		other.num_kv_heads = a->num_qo_heads;
+	return cairn_rope_ref(&other, stream);
+}
+
+static int rope_rows_16_bits(const struct cairn_rope_args *a, void *stream)
+{
+	struct cairn_rope_args other = *a;
+
+	CAIRN_TRY(cairn_rope_check(a));
+	other.size = sizeof(other);
+	other.nnz &= 0xffff;
 	return cairn_rope_ref(&other, stream);
 }
 
@@ -362,6 +400,9 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, few_rows, "gives other bits if there are fewer than 4 rows"),
 	MUTANT(rope, scale_magnitude, "ignores the sign of the scale"),
 	MUTANT(rope, position_24_bits, "takes positions modulo 2^24"),
+	MUTANT(rope, scale_0_is_none, "takes a scale of 0 for none"),
+	MUTANT(rope, k_past_q, "rotates no more heads of k than q has"),
+	MUTANT(rope, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(rope, keeps_frequencies, "keeps inv_freq of the first call with the same rotary_dim"),
 	{ 0 }
 };

@@ -95,6 +95,13 @@ static const struct shape singles[] = {
 	/* the third row begins past 2^31 elements, the fifth past 2^32 */
 	{ .nnz = 5, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 64, .rotary_dim = 64,
 	  .dtype = CAIRN_BF16, .offset = 70000, .gap = FAR_GAP, .scale = 1 },
+	/* a scale of 0, more heads of k than of q, more rows than 16 bits can count */
+	{    3,   2,   1,  32,  32,  0,  CAIRN_F32,        1,        0,     0,       0,    0,     0 },
+	{    3,   2,   1,  32,  32,  1, CAIRN_BF16,        1,        0,     0,       0,   QK,  1.0f },
+	{    3,   1,   5,  32,  32,  0,  CAIRN_F16,        1,        8,     0,       1,    0,     0 },
+	{    3,   2,   3,  48,  32,  1, CAIRN_BF16,        1,        0,     0,       1,   QK,  1.0f },
+	{ 65541,  1,   0,  16,  16,  0, CAIRN_BF16,        0,        0,     0,       1,    0,     0 },
+	{ 65541,  1,   0,  16,  16,  0, CAIRN_BF16,        0,        0,     0,       1,    Q,  1.0f },
 };
 
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
@@ -205,7 +212,7 @@ static void describe(int i, struct cairn_case *c)
 	if (pair && s.scale > 1 && s.dtype != CAIRN_F32)	/* its products need two roundings */
 		c->kinds &= ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = s.bench;
-	c->device_only = elements > 600000;
+	c->device_only = elements > 600000 && s.nnz < 65536;
 	c->bytes = 2 * elements * (double)cairn_dtype_bytes(s.dtype);
 	c->flops = 3 * elements;
 }
