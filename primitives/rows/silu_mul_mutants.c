@@ -14,7 +14,8 @@ enum silu_mul_bend {
 	silu_mul_bend_gelu_no_cube, silu_mul_bend_gelu_twice, silu_mul_bend_gelu_rounded,
 	silu_mul_bend_gelu_nan, silu_mul_bend_gelu_cancels,
 	silu_mul_bend_cut_off, silu_mul_bend_tf32_product, silu_mul_bend_sigmoid_in_f16,
-	silu_mul_bend_nan_gate_is_0, silu_mul_bend_nan_up_is_0, silu_mul_bend_clamped,
+	silu_mul_bend_nan_gate_is_0, silu_mul_bend_nan_up_is_0,
+	silu_mul_bend_nan_at_gate_0, silu_mul_bend_nan_at_up_0, silu_mul_bend_clamped,
 	silu_mul_bend_gelu_tail,
 };
 
@@ -69,6 +70,8 @@ static double bent_product(const struct cairn_silu_mul_args *a, double g, double
 
 	if ((bend == silu_mul_bend_nan_gate_is_0 && isnan(g)) ||
 	    (bend == silu_mul_bend_nan_up_is_0 && isnan(up) && g < -88))
+		return 0;
+	if ((bend == silu_mul_bend_nan_at_gate_0 && g == 0) || (bend == silu_mul_bend_nan_at_up_0 && up == 0))
 		return 0;
 	if (bend == silu_mul_bend_clamped)
 		g = fmin(fmax(g, -20), isnan(g) ? g : 20);
@@ -134,6 +137,8 @@ BENT(silu_mul, tf32_product)
 BENT(silu_mul, sigmoid_in_f16)
 BENT(silu_mul, nan_gate_is_0)
 BENT(silu_mul, nan_up_is_0)
+BENT(silu_mul, nan_at_gate_0)
+BENT(silu_mul, nan_at_up_0)
 BENT(silu_mul, clamped)
 BENT(silu_mul, gelu_tail)
 
@@ -150,6 +155,7 @@ static int silu_mul_rows_16_bits(const struct cairn_silu_mul_args *a, void *stre
 	struct cairn_silu_mul_args other = *a;
 
 	CAIRN_TRY(cairn_silu_mul_check(a));
+	other.size = sizeof(other);
 	other.rows &= 0xffff;
 	return cairn_silu_mul_ref(&other, stream);
 }
@@ -183,6 +189,7 @@ static int silu_mul_offset_32_bits(const struct cairn_silu_mul_args *a, void *st
 	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
 	struct cairn_silu_mul_args one = *a;
 
+	one.size = sizeof(one);
 	if (cairn_silu_mul_check(a) || (a->rows - 1) * row <= UINT32_MAX)
 		return cairn_silu_mul_ref(a, stream);
 	one.rows = 1;
@@ -218,6 +225,8 @@ const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, sigmoid_in_f16, "rounds the sigmoid to f16"),
 	MUTANT(silu_mul, nan_gate_is_0, "gives 0 for a gate of NaN"),
 	MUTANT(silu_mul, nan_up_is_0, "gives 0 for a NaN in up where the gate is below -88"),
+	MUTANT(silu_mul, nan_at_gate_0, "gives 0 for a gate of 0, even beside a NaN"),
+	MUTANT(silu_mul, nan_at_up_0, "gives 0 for an up of 0, even beside a NaN"),
 	MUTANT(silu_mul, clamped, "clamps gates to -20..20"),
 	MUTANT(silu_mul, gelu_tail,
 	       "leaves out the last vector of a row with gelu unless dim is a multiple of 16"),

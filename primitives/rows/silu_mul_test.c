@@ -161,11 +161,16 @@ static void setup(struct cairn_op *op)
 		fill_exact(op, x, &s);
 	else
 		cairn_fill(op, x, s.dtype, 2 * count, 3);
-	/* one bad element of x may affect one element of out only, also one of up with a gate of no weight */
+	/*
+	 * One bad element of x may affect one element of out only. A NaN of up stands beside gates of no
+	 * weight and of 0, a NaN of the gate beside an up of 0.
+	 */
 	for (int64_t k = 0; op->kind == CAIRN_KIND_POISON && k < 2 * count; k += cairn_op_range(op, 1, 40)) {
 		cairn_store(x, s.dtype, k, k % 3 ? (double)NAN : (double)INFINITY);
 		if (op->case_index >= FIRST_PAIR && k % 3 && k / s.dim % 2)
-			cairn_store(x, s.dtype, k - s.dim, k % 2 ? -200 : -(double)INFINITY);
+			cairn_store(x, s.dtype, k - s.dim, k % 5 < 2 ? 0 : k % 2 ? -200 : -(double)INFINITY);
+		else if (op->case_index >= FIRST_PAIR && k % 3)
+			cairn_store(x, s.dtype, k + s.dim, k % 2 ? 0 : 1);
 	}
 }
 
