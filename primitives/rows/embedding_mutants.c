@@ -11,7 +11,8 @@ enum embedding_bend {
 	embedding_bend_through_bf16, embedding_bend_scale_ignored, embedding_bend_scale_twice,
 	embedding_bend_scale_rounded, embedding_bend_scale_truncated, embedding_bend_zero_scale_applied,
 	embedding_bend_id_of_8_bits, embedding_bend_nan_is_0, embedding_bend_infinity_clamped,
-	embedding_bend_last_8_of_scaled,
+	embedding_bend_last_8_of_scaled, embedding_bend_subnormal_scale_is_0,
+	embedding_bend_nan_quieted,
 };
 
 static double bent_scale(const struct cairn_embedding_args *a, double v, enum embedding_bend bend)
@@ -20,6 +21,8 @@ static double bent_scale(const struct cairn_embedding_args *a, double v, enum em
 	uint32_t bits;
 	float f;
 
+	if (bend == embedding_bend_subnormal_scale_is_0 && fabs(scale) < 0x1p-126)
+		return v;
 	switch (bend) {
 	case embedding_bend_scale_ignored:
 		return v;
@@ -36,6 +39,14 @@ static double bent_scale(const struct cairn_embedding_args *a, double v, enum em
 	default:
 		return (float)v * a->scale;
 	}
+}
+
+/* Copies the bits of element `from` of the table to element `to` of out. */
+static void copy_element(const struct cairn_embedding_args *a, int64_t to, int64_t from)
+{
+	int64_t esize = (int64_t)cairn_dtype_bytes(a->dtype);
+
+	memcpy((char *)a->out + to * esize, (const char *)a->table + from * esize, (size_t)esize);
 }
 
 static int bent_embedding(const struct cairn_embedding_args *a, enum embedding_bend bend)
@@ -72,6 +83,8 @@ static int bent_embedding(const struct cairn_embedding_args *a, enum embedding_b
 			else if (bend == embedding_bend_zero_scale_applied)
 				v *= (double)a->scale;
 			cairn_store(a->out, a->dtype, i * a->dim + j, v);
+			if (a->scale == 0 && isnan(v) && bend != embedding_bend_nan_quieted)
+				copy_element(a, i * a->dim + j, id * a->dim + j);
 		}
 	}
 	return 0;
@@ -124,6 +137,26 @@ static int embedding_unknown_ignored(const struct cairn_embedding_args *a, void 
 	return cairn_embedding_ref(&known, stream);
 }
 
+static int embedding_id_as_float(const struct cairn_embedding_args *a, void *stream)
+{
+	struct cairn_embedding_args one = *a;
+
+	(void)stream;
+	CAIRN_TRY(cairn_embedding_check(a));
+	one.size = sizeof(one);
+	one.rows = 1;
+	for (int32_t i = 0; i < a->rows; i++) {
+		int32_t id = a->ids[i];
+
+		if (id >= 0 && id < a->vocab)
+			id = (int32_t)fminf((float)id, (float)(1 << 30));
+		one.ids = &id;
+		one.out = (char *)a->out + (int64_t)i * a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
+		CAIRN_TRY(cairn_embedding_ref(&one, NULL));
+	}
+	return 0;
+}
+
 /* Looks at the next member only. */
 static int embedding_unknown_first_alone(const struct cairn_embedding_args *a, void *stream)
 {
@@ -147,6 +180,8 @@ BENT(embedding, id_of_8_bits)
 BENT(embedding, nan_is_0)
 BENT(embedding, infinity_clamped)
 BENT(embedding, last_8_of_scaled)
+BENT(embedding, subnormal_scale_is_0)
+BENT(embedding, nan_quieted)
 
 static int embedding_rounded_once(const struct cairn_embedding_args *a, void *stream)
 {
@@ -165,6 +200,8 @@ static int embedding_rows_of_8(const struct cairn_embedding_args *a, void *strea
 {
 	struct cairn_embedding_args other = *a;
 
+	CAIRN_TRY(cairn_embedding_check(a));
+	other.size = sizeof(other);
 	other.rows -= a->rows > 8 && a->rows % 8 == 7;
 	return cairn_embedding_ref(&other, stream);
 }
@@ -175,6 +212,7 @@ static int embedding_out_32_bits(const struct cairn_embedding_args *a, void *str
 	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
 	struct cairn_embedding_args one = *a;
 
+	one.size = sizeof(one);
 	if (cairn_embedding_check(a) || (a->rows - 1) * row <= UINT32_MAX)
 		return cairn_embedding_ref(a, stream);
 	one.rows = 1;
@@ -210,6 +248,9 @@ const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, unknown_first_alone, "looks at the first unknown byte alone"),
 	MUTANT(embedding, rounded_once, "rounds a product from double to dtype"),
 	MUTANT(embedding, rows_of_8, "does not write the last of 8 n + 7 rows"),
+	MUTANT(embedding, subnormal_scale_is_0, "copies a row without scaling it if the scale is subnormal"),
+	MUTANT(embedding, nan_quieted, "quiets a NaN that it copies"),
+	MUTANT(embedding, id_as_float, "passes ids through fp32"),
 	MUTANT(embedding, out_32_bits, "cuts the offset of a row of out to 32 bits"),
 	{ 0 }
 };

@@ -6,6 +6,7 @@
 #include "primitives/rows/embedding.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
@@ -40,8 +41,14 @@ int cairn_embedding_ref(const struct cairn_embedding_args *a, void *stream)
 {
 	(void)stream;
 	CAIRN_TRY(cairn_embedding_check(a));
-	for (int32_t i = 0; i < a->rows; i++)
+	for (int32_t i = 0; i < a->rows; i++) {
+		size_t row = (size_t)a->dim * cairn_dtype_bytes(a->dtype), id = (size_t)a->ids[i];
+
 		for (int32_t j = 0; j < a->dim; j++)
 			cairn_store(a->out, a->dtype, (int64_t)i * a->dim + j, element(a, i, j));
+		/* cairn_store() does not keep the payload of a NaN */
+		if (a->scale == 0 && id < (size_t)a->vocab)
+			memcpy((char *)a->out + (size_t)i * row, (const char *)a->table + id * row, row);
+	}
 	return 0;
 }

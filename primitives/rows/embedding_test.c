@@ -2,7 +2,8 @@
 /*
  * embedding_test - cases of embedding.h
  *
- * The pair cases combine types, scales and sizes, and have NaN and infinities in rows that an id selects.
+ * The pair cases combine types, scales and sizes, and have NaN and infinities in rows that an id selects; a
+ * copied NaN keeps its payload, also if it is a signalling one.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -60,6 +61,10 @@ static const struct shape shapes[] = {
 	{ .rows = 9, .dim = 24, .vocab = 4, .dtype = CAIRN_BF16, .scale = 0x1.026666p0f, .ties = 1 },
 	{ .rows = 4096, .dim = 3584, .vocab = 8192, .dtype = CAIRN_BF16, .bench = 1, .scale = 59.75f },
 	{ .rows = 66000, .dim = 8, .vocab = 100, .dtype = CAIRN_BF16 },
+	/* the scale is subnormal in fp32 */
+	{ .rows = 7, .dim = 24, .vocab = 9, .dtype = CAIRN_F32, .scale = 0x1p-130f },
+	/* fp32 does not hold the largest id */
+	{ .rows = 5, .dim = 8, .vocab = (1 << 24) + 4, .dtype = CAIRN_BF16, .far = 1 },
 	{ .rows = 5, .dim = 16384, .vocab = 140000, .dtype = CAIRN_BF16, .far = 1 },
 	{ .rows = (1 << 17) + 4, .dim = 16384, .vocab = 30, .dtype = CAIRN_BF16, .far_out = 1 },
 };
@@ -97,6 +102,8 @@ static void describe(int i, struct cairn_case *c)
 	else if (s->scale != 0)
 		snprintf(c->name + n, sizeof(c->name) - n, "_scale%s%g", s->scale < 0 ? "_minus" : "",
 			 fabs((double)s->scale));
+	if (s->scale != 0 && fabsf(s->scale) < 0x1p-126f)
+		snprintf(c->name + n, sizeof(c->name) - n, "_scale_subnormal");
 	c->far = s->far || s->far_out;
 	c->device_only = (double)s->vocab * s->dim > 4e6 && !c->far;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
@@ -120,6 +127,19 @@ static void fill_far(struct cairn_op *op, const struct shape *s)
 		cairn_touch(op, table, some[i] * dim, dim);
 		cairn_fill(op, table + some[i] * dim * esize, s->dtype, dim, 1);
 	}
+}
+
+/* Puts -INFINITY or a NaN at one place of the table; without a scale the NaN is negative and signalling. */
+static void spoil(struct cairn_op *op, const struct shape *s, void *table, int64_t at, int infinite)
+{
+	uint32_t payload = (uint32_t)cairn_op_range(op, 1, 100);
+
+	if (infinite || s->scale != 0)
+		cairn_store(table, s->dtype, at, infinite ? -INFINITY : NAN);
+	else if (s->dtype == CAIRN_F32)
+		((uint32_t *)table)[at] = 0xff800000u | payload;
+	else
+		((uint16_t *)table)[at] = (uint16_t)((s->dtype == CAIRN_F16 ? 0xfc00u : 0xff80u) | payload);
 }
 
 /* POISON: all rows of the table that no id selects are NaN; half of the ids are outside the vocabulary. */
@@ -166,14 +186,39 @@ static void setup(struct cairn_op *op)
 				cairn_store(table, s->dtype, (int64_t)ids[i] * s->dim + j,
 					    ids[i] % 50 + j % 7 - 3);
 		if (op->case_index >= FIRST_PAIR && poison && i % 4 == 0)
-			cairn_store(table, s->dtype, (int64_t)ids[i] * s->dim +
-				    cairn_op_range(op, 0, s->dim - 1), i % 8 ? NAN : -INFINITY);
+			spoil(op, s, table, (int64_t)ids[i] * s->dim + cairn_op_range(op, 0, s->dim - 1),
+			      i % 8 == 0);
 	}
 }
 
 static int exact(const void *args, struct cairn_exact *e)
 {
 	return cairn_embedding_exact(args, e);
+}
+
+static int is_bad_copy(const void *arg, int64_t i, char *why, size_t len)
+{
+	const struct cairn_embedding_args *a = arg;
+	size_t esize = cairn_dtype_bytes(a->dtype);
+	int32_t id = a->ids[i / a->dim];
+	const char *got = (const char *)a->out + i * (int64_t)esize;
+	const char *want = (const char *)a->table + ((int64_t)id * a->dim + i % a->dim) * (int64_t)esize;
+
+	if (id < 0 || id >= a->vocab || !memcmp(got, want, esize))
+		return 0;
+	if (why)
+		snprintf(why, len, "not the bits of the table");
+	return 1;
+}
+
+/* The values are right. Without a scale NaN must also keep their bits. */
+static int judge(const struct cairn_op *op, const void *got, char *why, size_t len)
+{
+	const struct cairn_embedding_args *a = got;
+
+	if (a->scale != 0 || op->kind != CAIRN_KIND_POISON)
+		return 0;
+	return cairn_judge_each(op, FIELD(out), is_bad_copy, a, why, len);
 }
 
 static const char *reject(void *args, int i, int *want)
@@ -213,5 +258,5 @@ const struct cairn_family cairn_embedding_family = {
 	.args_size = sizeof(struct cairn_embedding_args),
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.units = units, .num_units = ARRAY_SIZE(units),
-	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.describe = describe, .setup = setup, .exact = exact, .judge = judge, .reject = reject,
 };
