@@ -19,7 +19,7 @@ enum quant_fp8w_bend {
 	quant_fp8w_bend_reciprocal, quant_fp8w_bend_scale_inverted, quant_fp8w_bend_blocks_of_rows,
 	quant_fp8w_bend_scales_transposed, quant_fp8w_bend_last_block_missing, quant_fp8w_bend_zeros_positive,
 	quant_fp8w_bend_nan_spreads, quant_fp8w_bend_block_tail_of_f32, quant_fp8w_bend_tf32,
-	quant_fp8w_bend_scale_in_bf16,
+	quant_fp8w_bend_scale_in_bf16, quant_fp8w_bend_max_of_1e30,
 };
 
 static uint8_t bent_code(float x, enum quant_fp8w_bend bend)
@@ -89,6 +89,8 @@ static int bent_quant_fp8w(const struct cairn_quant_fp8w_args *a, enum quant_fp8
 					continue;
 				max = fmaxf(max, bend == quant_fp8w_bend_signed_max ? x : fabsf(x));
 			}
+		if (bend == quant_fp8w_bend_max_of_1e30)
+			max = fminf(max, 1e30f);
 		scale = max / (bend == quant_fp8w_bend_max_is_240 ? 240.0f : 448.0f);
 		if (scale == 0 && bend != quant_fp8w_bend_zero_scale_is_0)
 			scale = 1;
@@ -129,6 +131,7 @@ BENT(quant_fp8w, nan_spreads)
 BENT(quant_fp8w, block_tail_of_f32)
 BENT(quant_fp8w, tf32)
 BENT(quant_fp8w, scale_in_bf16)
+BENT(quant_fp8w, max_of_1e30)
 
 /* Rows of w are found by an offset in bytes of 32 bits. */
 static int quant_fp8w_offset_32_bits(const struct cairn_quant_fp8w_args *a, void *stream)
@@ -136,6 +139,7 @@ static int quant_fp8w_offset_32_bits(const struct cairn_quant_fp8w_args *a, void
 	int64_t row = (int64_t)a->k * (int64_t)cairn_dtype_bytes(a->dtype);
 	struct cairn_quant_fp8w_args one = *a;
 
+	one.size = sizeof(one);
 	if (cairn_quant_fp8w_check(a) || (a->n - 1) * row <= UINT32_MAX || a->scale_kind)
 		return cairn_quant_fp8w_ref(a, stream);
 	one.n = 1;
@@ -172,6 +176,7 @@ const struct cairn_mutant cairn_quant_fp8w_mutants[] = {
 		  "with f32 leaves the columns past the last whole block out of the maximum"),
 	MUTANT_OF(quant_fp8w, tf32, "cuts f32 weights to TF32"),
 	MUTANT_OF(quant_fp8w, scale_in_bf16, "rounds the scales of blocks to bf16"),
+	MUTANT_OF(quant_fp8w, max_of_1e30, "clamps the largest magnitude to 1e30"),
 	MUTANT_OF(quant_fp8w, offset_32_bits, "cuts the offset of a row to 32 bits"),
 	{ 0 }
 };

@@ -3,9 +3,10 @@
  * quant_fp8w_test - cases of quant_fp8w.h, and a test of the conversions in fp8.h
  *
  * EXTREME: rows and blocks of zeros of both signs; of values so small that the scale is subnormal or 0; with
- * one value far above all others, which become subnormal or 0; with ties between neighbouring codes. POISON:
- * in pair cases, rows that are not finite among finite ones. EXACT has integers of as many bits as dtype
- * holds. The pair cases combine types, kinds of scales and sizes around the ends of blocks.
+ * one value far above all others, which become subnormal or 0; with ties between neighbouring codes; near
+ * the largest of dtype. POISON: in pair cases, rows that are not finite among finite ones. EXACT has integers
+ * of as many bits as dtype holds. The pair cases combine types, kinds of scales and sizes around the ends of
+ * blocks.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -98,7 +99,7 @@ static void setup(struct cairn_op *op)
 		cairn_store(w, a->dtype, (int64_t)i * s->k + cairn_op_range(op, 0, s->k - 1),
 			    i % 4 == 1 ? NAN : INFINITY);
 	for (int32_t i = 0; i < s->n && op->kind == CAIRN_KIND_EXTREME; i++) {
-		int what = (int)cairn_op_range(op, 0, 4);
+		int what = (int)cairn_op_range(op, 0, 5);
 
 		for (int32_t j = 0; j < s->k; j++) {
 			int64_t e = (int64_t)i * s->k + j;
@@ -112,6 +113,8 @@ static void setup(struct cairn_op *op)
 				v = j == s->k / 2 ? 448 : sign * 0x1p-10 * (double)(j % 37);
 			else if (what == 3)
 				v = j == 0 ? -448 : sign * (240 + 4 * (j % 64));
+			else if (what == 4)	/* values near the largest */
+				v = sign * (a->dtype == CAIRN_F16 ? 1000 : 0x1p122) * (double)(j % 61 + 3);
 			cairn_store(w, a->dtype, e, v);
 		}
 	}
