@@ -23,6 +23,7 @@ enum gemm_fp8w_bend {
 	gemm_fp8w_bend_sign_lost, gemm_fp8w_bend_block_of_64, gemm_fp8w_bend_twice_rounded,
 	gemm_fp8w_bend_scale_in_bf16, gemm_fp8w_bend_scale_in_tf32, gemm_fp8w_bend_sum_in_tf32,
 	gemm_fp8w_bend_bias_lost_with_blocks, gemm_fp8w_bend_last_block_of_f32, gemm_fp8w_bend_nan_is_0,
+	gemm_fp8w_bend_scale_0_is_1, gemm_fp8w_bend_scale_0_skips,
 };
 
 static double bent_weight(uint8_t v, enum gemm_fp8w_bend bend)
@@ -80,6 +81,10 @@ static int bent_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, enum gemm_fp8w_b
 			double w = bent_weight(g->b[j * g->k + l], bend);
 
 			s = bent_value(bent_scale(g, j, l, bend), bend);
+			if (bend == gemm_fp8w_bend_scale_0_is_1 && s == 0)
+				s = 1;
+			if (bend == gemm_fp8w_bend_scale_0_skips && s == 0)
+				continue;
 			w *= s;
 			if (bend == gemm_fp8w_bend_weight_in_bf16)
 				w = cairn_bf16_to_float(cairn_double_to_bf16(w));
@@ -100,6 +105,8 @@ static int bent_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, enum gemm_fp8w_b
 	return 0;
 }
 
+BENT(gemm_fp8w, scale_0_is_1)
+BENT(gemm_fp8w, scale_0_skips)
 BENT(gemm_fp8w, e5m2)
 BENT(gemm_fp8w, subnormals_flushed)
 BENT(gemm_fp8w, scale_of_next_row)
@@ -135,6 +142,7 @@ static int gemm_fp8w_scale_magnitude(const struct cairn_gemm_fp8w_args *g, void 
 	int ret;
 
 	CAIRN_TRY(cairn_gemm_fp8w_check(g));
+	other.size = sizeof(other);
 	count = g->scale_kind ? ((g->n + 127) / 128) * (int64_t)((g->k + 127) / 128) : g->n;
 	scale = malloc((size_t)count * sizeof(*scale));
 	if (!scale)
@@ -152,6 +160,7 @@ static int gemm_fp8w_offset_31_bits(const struct cairn_gemm_fp8w_args *g, void *
 {
 	struct cairn_gemm_fp8w_args one = *g;
 
+	one.size = sizeof(one);
 	if (cairn_gemm_fp8w_check(g) || g->m > 1 || (g->n - 1) * (int64_t)g->k <= INT32_MAX)
 		return cairn_gemm_fp8w_ref(g, stream);
 	one.n = 1;
@@ -187,6 +196,8 @@ const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 		  "with output in f32 a part of a block uses the scale of the block before"),
 	MUTANT_OF(gemm_fp8w, nan_is_0, "skips a NaN of a"),
 	MUTANT(gemm_fp8w, scale_magnitude, "ignores the signs of the scales"),
+	MUTANT_OF(gemm_fp8w, scale_0_is_1, "takes a scale of 0 for 1"),
+	MUTANT_OF(gemm_fp8w, scale_0_skips, "skips a block with a scale of 0, and a NaN of a in it"),
 	MUTANT_OF(gemm_fp8w, offset_31_bits, "cuts the offset of a row of b to 31 bits"),
 	{ 0 }
 };
