@@ -16,6 +16,7 @@ enum rmsnorm_bend {
 	rmsnorm_bend_past_the_end, rmsnorm_bend_cut_off, rmsnorm_bend_tf32_sum, rmsnorm_bend_squares_in_bf16,
 	rmsnorm_bend_eps_at_least_1e_6, rmsnorm_bend_eps_in_f16, rmsnorm_bend_offset_lost_with_residual,
 	rmsnorm_bend_tail_lost_with_residual, rmsnorm_bend_nan_is_0, rmsnorm_bend_nan_spreads,
+	rmsnorm_bend_weight_0_without_offset, rmsnorm_bend_eps_at_least_1e_12, rmsnorm_bend_eps_at_most_1,
 };
 
 /* The sum after the square of element j has been added. */
@@ -40,6 +41,8 @@ static double bent_eps(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend ben
 	double eps = (double)a->eps;
 
 	return bend == rmsnorm_bend_eps_at_least_1e_6 ? fmax(eps, 1e-6) :
+	       bend == rmsnorm_bend_eps_at_least_1e_12 ? fmax(eps, 1e-12) :
+	       bend == rmsnorm_bend_eps_at_most_1 ? fmin(eps, 1) :
 	       bend == rmsnorm_bend_eps_in_f16 ? rounded(CAIRN_F16, eps) : eps;
 }
 
@@ -82,6 +85,7 @@ static int bent_rmsnorm(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend be
 			double w = cairn_load(a->weight, a->dtype, j), v;
 
 			if (bend != rmsnorm_bend_offset_ignored &&
+			    !(bend == rmsnorm_bend_weight_0_without_offset && w == 0) &&
 			    !(bend == rmsnorm_bend_offset_lost_with_residual && a->residual))
 				w += (double)a->weight_offset;
 			v = r[j] - (bend == rmsnorm_bend_mean_subtracted ? mean : 0);
@@ -118,6 +122,9 @@ BENT(rmsnorm, tf32_sum)
 BENT(rmsnorm, squares_in_bf16)
 BENT(rmsnorm, eps_at_least_1e_6)
 BENT(rmsnorm, eps_in_f16)
+BENT(rmsnorm, weight_0_without_offset)
+BENT(rmsnorm, eps_at_least_1e_12)
+BENT(rmsnorm, eps_at_most_1)
 BENT(rmsnorm, offset_lost_with_residual)
 BENT(rmsnorm, tail_lost_with_residual)
 BENT(rmsnorm, nan_is_0)
@@ -207,6 +214,9 @@ const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, few_rows, "sums in another order if there are fewer than 4 rows"),
 	MUTANT(rmsnorm, in_place, "writes out before x, which may be the same, is read"),
 	MUTANT(rmsnorm, offset_magnitude, "ignores the sign of weight_offset"),
+	MUTANT(rmsnorm, weight_0_without_offset, "adds no offset to a weight of 0"),
+	MUTANT(rmsnorm, eps_at_least_1e_12, "raises eps to 1e-12"),
+	MUTANT(rmsnorm, eps_at_most_1, "lowers eps to 1"),
 	MUTANT(rmsnorm, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(rmsnorm, offset_32_bits, "cuts the offset of a row to 32 bits"),
 	{ 0 }

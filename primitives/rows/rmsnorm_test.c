@@ -38,6 +38,8 @@ static const struct shape singles[] = {
 	{ .rows = 19, .dim = 512, .dtype = CAIRN_F32, .eps = 1.0f,
 	  .tag = "eps1" },	/* large enough to show where eps is added */
 	{ .rows = 19, .dim = 512, .dtype = CAIRN_BF16, .residual = 1, .eps = 0.25f, .tag = "eps025" },
+	{ .rows = 5, .dim = 64, .dtype = CAIRN_BF16, .eps = 1e-20f, .tag = "eps1e20" },
+	{ .rows = 5, .dim = 64, .dtype = CAIRN_F32, .residual = 1, .eps = 100, .tag = "eps100" },
 	{ .rows = 33, .dim = 192, .dtype = CAIRN_F16, .eps = 1e-2f, .tag = "eps001" },
 	{ .rows = 9, .dim = 136, .dtype = CAIRN_F16, .residual = 1, .offset = -1.5f, .eps = 1e-5f,
 	  .tag = "minus" },
@@ -146,7 +148,7 @@ static void fill(struct cairn_op *op, void *p, const struct shape *s, double fac
 
 	if (most > 256 && s->dtype == CAIRN_BF16)
 		most = 256;
-	if (op->case_index >= FIRST_PAIR)
+	if (op->case_index >= FIRST_PAIR || s->eps < 1e-12f || s->eps > 1)
 		factor *= sqrt((double)s->eps);
 	cairn_fill_exact(op, p, s->dtype, (int64_t)s->rows * s->dim, factor, s->residual ? most / 2 : most);
 }
@@ -204,6 +206,8 @@ static void setup(struct cairn_op *op)
 	}
 	for (int32_t j = 0; j < s.dim; j++)	/* about 1, some negative, to tell positions apart */
 		cairn_store(w, s.dtype, j, ((double)cairn_op_range(op, 50, 150) / 100) * (j % 5 ? 1 : -1));
+	for (int32_t j = 5; op->case_index >= FIRST_PAIR && j < s.dim; j += 11)
+		cairn_store(w, s.dtype, j, j % 2 ? 0 : 40);
 	/* NaN or infinity in every third row; the other rows must not be affected */
 	for (int32_t i = 0; op->kind == CAIRN_KIND_POISON && i < s.rows; i += 3) {
 		const double bad[] = { NAN, -INFINITY, INFINITY, INFINITY };
