@@ -18,7 +18,8 @@
  * Tolerance:   16 * 2^-24 (1 + |z|) |ref| + u |ref| + a few of the smallest subnormals; z is g for silu and
  *              2 y for gelu, but at most 1 (the error of exp(-z) grows with |z| and counts only below 1, see
  *              silu_mul_ref.c).
- * NaN:         a NaN in the gate or in up gives NaN, also with a gate of -INFINITY or an up of 0.
+ * NaN:         a NaN in the gate or in up gives NaN, also with a gate of -INFINITY or an up of 0; a gate of
+ *              INFINITY and an up of 0 give NaN.
  * Determinism: bitwise repeatable; an element does not depend on the others.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  */

@@ -15,7 +15,8 @@ enum silu_mul_bend {
 	silu_mul_bend_gelu_nan, silu_mul_bend_gelu_cancels,
 	silu_mul_bend_cut_off, silu_mul_bend_tf32_product, silu_mul_bend_sigmoid_in_f16,
 	silu_mul_bend_nan_gate_is_0, silu_mul_bend_nan_up_is_0,
-	silu_mul_bend_nan_at_gate_0, silu_mul_bend_nan_at_up_0, silu_mul_bend_clamped,
+	silu_mul_bend_nan_at_gate_0, silu_mul_bend_nan_at_up_0, silu_mul_bend_infinity_at_up_0,
+	silu_mul_bend_subnormal_gate_is_0, silu_mul_bend_clamped,
 	silu_mul_bend_gelu_tail,
 };
 
@@ -72,6 +73,9 @@ static double bent_product(const struct cairn_silu_mul_args *a, double g, double
 	    (bend == silu_mul_bend_nan_up_is_0 && isnan(up) && g < -88))
 		return 0;
 	if ((bend == silu_mul_bend_nan_at_gate_0 && g == 0) || (bend == silu_mul_bend_nan_at_up_0 && up == 0))
+		return 0;
+	if ((bend == silu_mul_bend_infinity_at_up_0 && isinf(g) && up == 0) ||
+	    (bend == silu_mul_bend_subnormal_gate_is_0 && fabs(g) < 0x1p-126 && g != 0))
 		return 0;
 	if (bend == silu_mul_bend_clamped)
 		g = fmin(fmax(g, -20), isnan(g) ? g : 20);
@@ -139,6 +143,8 @@ BENT(silu_mul, nan_gate_is_0)
 BENT(silu_mul, nan_up_is_0)
 BENT(silu_mul, nan_at_gate_0)
 BENT(silu_mul, nan_at_up_0)
+BENT(silu_mul, infinity_at_up_0)
+BENT(silu_mul, subnormal_gate_is_0)
 BENT(silu_mul, clamped)
 BENT(silu_mul, gelu_tail)
 
@@ -227,6 +233,8 @@ const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, nan_up_is_0, "gives 0 for a NaN in up where the gate is below -88"),
 	MUTANT(silu_mul, nan_at_gate_0, "gives 0 for a gate of 0, even beside a NaN"),
 	MUTANT(silu_mul, nan_at_up_0, "gives 0 for an up of 0, even beside a NaN"),
+	MUTANT(silu_mul, infinity_at_up_0, "gives 0 for an infinite gate and an up of 0"),
+	MUTANT(silu_mul, subnormal_gate_is_0, "takes a subnormal gate for 0"),
 	MUTANT(silu_mul, clamped, "clamps gates to -20..20"),
 	MUTANT(silu_mul, gelu_tail,
 	       "leaves out the last vector of a row with gelu unless dim is a multiple of 16"),

@@ -103,7 +103,8 @@ static void fill_extreme(struct cairn_op *op, void *x, const struct shape *s)
 	static const double gates[] = { 0,    -0.0,   -1,        1,   -5,   5,      -16,  16,   -20,  20,
 					-6,   -7,     -8.5,      -9.5, -10.5, -11.5, 7,    8.5,  1e-3, -1e-3,
 					-50,  -87,    -88.5,     -90, -100, -103.5, -104, -126, -150, -200,
-					-300, -60000, -INFINITY, 88,  89,   104,    300,  60000 };
+					-300, -60000, -INFINITY, 88,  89,   104,    300,  60000,
+					0x1p-127, -0x1p-140, 0x1p-24 };
 	static const double ups[] = { 0,        1,        -1,       0x1p-10, -0x1p-24, 0x1p-60,
 				      0x1p-126, 0x1p-140, -0x1p100, 0x1p80,  0.5,      0x1.8p127 };
 
@@ -163,13 +164,13 @@ static void setup(struct cairn_op *op)
 		cairn_fill(op, x, s.dtype, 2 * count, 3);
 	/*
 	 * One bad element of x may affect one element of out only. A NaN of up stands beside gates of no
-	 * weight and of 0, a NaN of the gate beside an up of 0.
+	 * weight and of 0, a NaN of the gate beside an up of 0, and so does an infinite gate.
 	 */
 	for (int64_t k = 0; op->kind == CAIRN_KIND_POISON && k < 2 * count; k += cairn_op_range(op, 1, 40)) {
 		cairn_store(x, s.dtype, k, k % 3 ? (double)NAN : (double)INFINITY);
 		if (op->case_index >= FIRST_PAIR && k % 3 && k / s.dim % 2)
 			cairn_store(x, s.dtype, k - s.dim, k % 5 < 2 ? 0 : k % 2 ? -200 : -(double)INFINITY);
-		else if (op->case_index >= FIRST_PAIR && k % 3)
+		else if (op->case_index >= FIRST_PAIR && k / s.dim % 2 == 0)
 			cairn_store(x, s.dtype, k + s.dim, k % 2 ? 0 : 1);
 	}
 }
