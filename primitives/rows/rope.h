@@ -14,7 +14,8 @@
  *   argument   dtype  shape                          notes
  *   q          dtype  [nnz, num_qo_heads, head_dim]  in and out; row i starts at q + i * q_stride elements
  *   k          dtype  [nnz, num_kv_heads, head_dim]  in and out, optional (NULL); rows k_stride apart
- *   inv_freq   f32    [rotary_dim / 2]               in; model scaling (linear, llama3, ...) already applied
+ *   inv_freq   f32    [rotary_dim / 2]               in, finite; model scaling (linear, llama3, ...) already
+ *                                                    applied; 0 leaves a pair as it is, but for the scale
  *   positions  int32  [nnz]                          in, >= 0
  *   q_norm     dtype  [head_dim]                     in, optional (NULL: no norm), 16-byte aligned
  *   k_norm     dtype  [head_dim]                     in, optional (NULL: no norm), 16-byte aligned; ignored
@@ -31,7 +32,8 @@
  *              this operation rounds once.
  * Tolerance:   8 * 2^-24 (|x[a]| + |x[b]|) |scale| + u |ref|, u the unit roundoff of dtype. With a norm,
  *              x[a] and x[b] are its results and the factor is head_dim / 2 + 24 instead of 8 (rope_ref.c).
- * NaN:         without a norm, a NaN makes its pair NaN and changes nothing else; with a norm, see Numerics.
+ * NaN:         without a norm, a NaN makes its pair NaN and changes nothing else, and an infinity gives what
+ *              the formula gives in IEEE arithmetic; with a norm, see Numerics.
  * Determinism: bitwise repeatable; a row does not depend on the others.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO. nnz 0 is legal and does nothing.
  * Source:      Su et al. 2021, equation 34; Henry et al. 2020 (the norm).

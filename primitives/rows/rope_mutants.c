@@ -18,7 +18,8 @@ enum rope_bend {
 	rope_bend_norm_tail_left, rope_bend_norm_weight_missing, rope_bend_cut_off,
 	rope_bend_k_stride_of_q, rope_bend_k_norm_needs_q_norm, rope_bend_norm_loses_scale,
 	rope_bend_norm_loses_order, rope_bend_eps_at_least_1e_6, rope_bend_position_of_16_bits,
-	rope_bend_nan_spreads, rope_bend_tf32,
+	rope_bend_nan_spreads, rope_bend_tf32, rope_bend_frequency_magnitude, rope_bend_frequency_0_is_1,
+	rope_bend_infinity_clamped,
 };
 
 static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads, int64_t stride,
@@ -45,6 +46,10 @@ static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads,
 
 				if (ib >= at + a->head_dim)
 					continue;
+				if (bend == rope_bend_frequency_magnitude)
+					angle = fabsf(angle);
+				if (bend == rope_bend_frequency_0_is_1 && a->inv_freq[f] == 0)
+					angle = (float)position;
 				if (bend == rope_bend_reduced_in_f32)
 					angle -= floorf(angle / 6.2831855f) * 6.2831855f;
 				if (bend == rope_bend_angle_in_bf16)
@@ -57,6 +62,8 @@ static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads,
 					scale *= scale;
 				xa = cairn_load(x, a->dtype, ia);
 				xb = cairn_load(x, a->dtype, ib);
+				if (bend == rope_bend_infinity_clamped && isinf(xa))
+					xa = copysign(60000, xa);
 				ya = (xa * c - xb * s) * scale;
 				yb = (xb * c + xa * s) * scale;
 				if (bend == rope_bend_cut_off) {
@@ -249,6 +256,9 @@ BENT(rope, norm_loses_order)
 BENT(rope, eps_at_least_1e_6)
 BENT(rope, position_of_16_bits)
 BENT(rope, nan_spreads)
+BENT(rope, frequency_magnitude)
+BENT(rope, frequency_0_is_1)
+BENT(rope, infinity_clamped)
 BENT(rope, tf32)
 
 static int rope_few_rows(const struct cairn_rope_args *a, void *stream)
@@ -400,6 +410,9 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, few_rows, "gives other bits if there are fewer than 4 rows"),
 	MUTANT(rope, scale_magnitude, "ignores the sign of the scale"),
 	MUTANT(rope, position_24_bits, "takes positions modulo 2^24"),
+	MUTANT(rope, frequency_magnitude, "ignores the sign of a frequency"),
+	MUTANT(rope, frequency_0_is_1, "takes a frequency of 0 for 1"),
+	MUTANT(rope, infinity_clamped, "takes an infinity for a large number"),
 	MUTANT(rope, scale_0_is_none, "takes a scale of 0 for none"),
 	MUTANT(rope, k_past_q, "rotates no more heads of k than q has"),
 	MUTANT(rope, rows_16_bits, "cuts the number of rows to 16 bits"),

@@ -253,7 +253,10 @@ static int64_t most_of(const struct shape *s)
 	return s->scale > 1 && s->dtype != CAIRN_F32 ? 4 : 1 << 22;
 }
 
-/* POISON: unused elements are NaN; in pair cases without a norm so is an element of every third head. */
+/*
+ * POISON: unused elements are NaN; in pair cases without a norm an element of every third head is NaN, or
+ * infinite.
+ */
 static void poison(struct cairn_op *op, const struct shape *s, void *x, int32_t heads, int32_t gap, int norm)
 {
 	int64_t stride = (int64_t)heads * s->head_dim + gap;
@@ -264,7 +267,8 @@ static void poison(struct cairn_op *op, const struct shape *s, void *x, int32_t 
 
 			cairn_fill_nan(x, s->dtype, at + s->rotary_dim, s->head_dim - s->rotary_dim);
 			if (op->case_index >= FIRST_PAIR && (i + h) % 3 == 0)
-				cairn_fill_nan(x, s->dtype, at + cairn_op_range(op, 0, s->rotary_dim - 1), 1);
+				cairn_store(x, s->dtype, at + cairn_op_range(op, 0, s->rotary_dim - 1),
+					    (i + h) % 2 ? (double)INFINITY : (double)NAN);
 		}
 		cairn_fill_nan(x, s->dtype, i * stride + (int64_t)heads * s->head_dim, gap);
 	}
@@ -365,6 +369,10 @@ static void setup(struct cairn_op *op)
 	theta *= 1 + (double)cairn_op_range(op, 0, 99) / 100;
 	for (int32_t p = 0; p < s.rotary_dim / 2; p++)
 		inv_freq[p] = (float)pow(theta, -2.0 * p / s.rotary_dim);
+	if (op->case_index >= FIRST_PAIR) {	/* one pair turns backwards, and one not at all */
+		inv_freq[1] = -inv_freq[1];
+		inv_freq[s.rotary_dim / 2 - 1] = 0;
+	}
 	positions = cairn_in(op, offsetof(struct cairn_rope_args, positions), CAIRN_I32, s.nnz);
 	/* neither sorted nor distinct; EXACT: position 0, so that only the scale has an effect */
 	for (int32_t i = 0; i < s.nnz; i++)
