@@ -132,7 +132,7 @@ static void fill_far(struct cairn_op *op, const struct shape *s)
 /* Puts -INFINITY or a NaN at one place of the table; without a scale the NaN is negative and signalling. */
 static void spoil(struct cairn_op *op, const struct shape *s, void *table, int64_t at, int infinite)
 {
-	uint32_t payload = (uint32_t)cairn_op_range(op, 1, 100);
+	uint32_t payload = (uint32_t)cairn_op_range(op, 1, 63);	/* below the quiet bit */
 
 	if (infinite || s->scale != 0)
 		cairn_store(table, s->dtype, at, infinite ? -INFINITY : NAN);
