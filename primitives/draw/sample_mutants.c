@@ -283,6 +283,44 @@ static void infinity_above(struct cairn_sample_args *one, float *logits)
 		logits[j] = logits[j] == FLT_MAX ? FLT_MAX / 2 : logits[j];
 }
 
+static void large_is_off(struct cairn_sample_args *one, float *logits)
+{
+	(void)logits;
+	if (*one->top_k > 65536)
+		*(int32_t *)one->top_k = 0;
+}
+
+static void at_least_1e_4(struct cairn_sample_args *one, float *logits)
+{
+	(void)logits;
+	*(float *)one->top_p = fmaxf(*one->top_p, 1e-4f);
+}
+
+static void almost_1_is_off(struct cairn_sample_args *one, float *logits)
+{
+	(void)logits;
+	if (*one->top_p > 0.9995f)
+		*(float *)one->top_p = 1;
+}
+
+static void tiny_is_off(struct cairn_sample_args *one, float *logits)
+{
+	static const float off = 0;
+
+	(void)logits;
+	if (*one->min_p < 1e-3f)
+		one->min_p = &off;
+}
+
+static void seed_0_is_1(struct cairn_sample_args *one, float *logits)
+{
+	static const uint64_t first = 1;
+
+	(void)logits;
+	if (!*one->seed)
+		one->seed = &first;
+}
+
 static void not_so_hot(struct cairn_sample_args *one, float *logits)
 {
 	(void)logits;
@@ -327,6 +365,11 @@ static void full_list(struct cairn_sample_args *one, float *logits)
 	}
 CHANGED(top_k_minus_is_1, minus_is_1)
 CHANGED(temperature_100, not_so_hot)
+CHANGED(top_k_65536, large_is_off)
+CHANGED(top_p_1e_4, at_least_1e_4)
+CHANGED(top_p_almost_1, almost_1_is_off)
+CHANGED(min_p_1e_3, tiny_is_off)
+CHANGED(seed_0, seed_0_is_1)
 CHANGED(list_of_4096, full_list)
 CHANGED(temperature_1e_10, not_so_cold)
 CHANGED(top_p_rounds_to_none, nothing_is_all)
@@ -386,6 +429,11 @@ const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, top_k_of_vocab, "ignores a top_k of 16 or more"),
 	MUTANT(sample, temperature_after_min_p, "applies min_p to probabilities of temperature 1"),
 	MUTANT(sample, top_k_minus_is_1, "takes a negative top_k for 1"),
+	MUTANT(sample, top_k_65536, "ignores a top_k above 65536"),
+	MUTANT(sample, top_p_1e_4, "raises top_p to 1e-4"),
+	MUTANT(sample, top_p_almost_1, "ignores a top_p above 0.9995"),
+	MUTANT(sample, min_p_1e_3, "ignores a min_p below 1e-3"),
+	MUTANT(sample, seed_0, "replaces a seed of 0"),
 	MUTANT(sample, temperature_100, "takes a temperature above 100 for 100"),
 	MUTANT(sample, list_of_4096, "drops tokens that do not fit a list of 4096 candidates for top_k"),
 	MUTANT(sample, temperature_1e_10, "raises temperatures to 1e-10"),

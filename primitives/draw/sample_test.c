@@ -7,7 +7,7 @@
  * thousand far above the rest; falling with the index; far from zero and close together; from the smallest to
  * the largest magnitudes of fp32; only -INFINITY and NaN;
  * near 1e-30; +INFINITY beside the largest finite float, which equal each other; all equal but for a few
- * larger ones at the end.
+ * larger ones at the end; all but the first far below, drawn at the ends of the interval [0, 1).
  */
 #include "conformance/harness.h"
 #include "primitives/draw/sample_test.h"
@@ -17,10 +17,10 @@
 #include <stdlib.h>
 
 enum dist { NORMAL1, NORMAL5, MASKED, FEW, TIES, HOLES, EQUAL, PEAK, SLOPE, NARROW, HUGE_RANGE,
-	    NOTHING, NUM_DISTS, TINY = NUM_DISTS, CLIPPED, STEP };
+	    NOTHING, NUM_DISTS, TINY = NUM_DISTS, CLIPPED, STEP, FIRST };
 static const char *const dist_names[] = { "normal1", "normal5", "masked", "few", "ties", "holes", "equal",
 					  "peak", "slope", "narrow", "huge", "nothing", "tiny",
-					  "clipped", "step" };
+					  "clipped", "step", "first" };
 
 struct setting {
 	const char *name;
@@ -31,7 +31,7 @@ struct setting {
 
 enum {
 	PLAIN, TOPK10, TOPP50, MINP10, TOPK50_TOPP90, ALL, GREEDY, MIXED, TOPK500_TOPP10, COLD, HOT_MINP5,
-	TOPP90, COLDEST, HOTTEST,
+	TOPP90, COLDEST, HOTTEST, TOPK70000, TOPP0, TOPP9999, MINP0,
 };
 
 static const struct setting settings[] = {
@@ -48,6 +48,10 @@ static const struct setting settings[] = {
 	[COLD] = { "cold", .temperature = 0.05f, .top_p = 0.9f },
 	[HOT_MINP5] = { "hot_minp5", .temperature = 3, .top_p = 0.99f, .min_p = 0.05f },
 	[TOPP90] = { "topp90", .temperature = 1, .top_p = 0.9f },
+	[TOPK70000] = { "topk70000", .temperature = 1, .top_k = 70000, .top_p = 1 },
+	[TOPP0] = { "topp0", .temperature = 1, .top_p = 1e-6f },
+	[TOPP9999] = { "topp9999", .temperature = 1, .top_p = 0.9999f },
+	[MINP0] = { "minp0", .temperature = 1, .top_p = 1, .min_p = 1e-4f },
 	[HOTTEST] = { "hottest", .temperature = 1e10f, .top_p = 0.9f },
 	[COLDEST] = { "coldest", .temperature = 1e-30f, .top_k = -3, .top_p = 0.9f },
 };
@@ -101,6 +105,11 @@ static const struct shape singles[] = {
 	{ .rows = 9, .vocab = 1003, .dist = TINY, .setting = COLDEST },
 	{ .rows = 9, .vocab = 1003, .dist = NORMAL1, .setting = COLDEST },
 	{ .rows = 9, .vocab = 1003, .dist = SLOPE, .setting = HOTTEST },
+	{ .rows = 2, .vocab = 128256, .dist = NORMAL1, .setting = TOPK70000 },
+	{ .rows = 4, .vocab = 65537, .dist = EQUAL, .setting = TOPP0 },
+	{ .rows = 4, .vocab = 111, .dist = FIRST, .setting = TOPP9999 },
+	{ .rows = 4, .vocab = 111, .dist = FIRST, .setting = MINP0 },
+	{ .rows = 4, .vocab = 111, .dist = FIRST, .setting = PLAIN },
 	{ .rows = 5, .vocab = 16385, .dist = STEP, .setting = TOPK10 },
 	{ .rows = 5, .vocab = 16385, .dist = STEP, .setting = TOPK50_TOPP90 },
 	{ .rows = 19, .vocab = 111, .dist = CLIPPED, .setting = GREEDY },
@@ -171,6 +180,8 @@ static float logit(struct cairn_op *op, int dist, float place, float normal)
 		return cairn_op_rand(op) % 3 ? normal : NAN;
 	case EQUAL:
 		return -2.5f;
+	case FIRST:
+		return place > 0 ? -5 : 10;
 	case STEP:
 		return place > 0.9995f ? 0.25f * normal : -2.5f;
 	case PEAK:
@@ -207,6 +218,8 @@ static void setup(struct cairn_op *op)
 	static const float ps[] = { 1, 0.1f, 0.5f, 0.9f, 0.999f, 1e-6f, 1e-30f },
 		ms[] = { 0, 0, 0.05f, 0.5f, 0.99f };
 	static const float ts[] = { 1, 0.7f, 1e-4f, 2, 0 };
+	/* with seed 42, u below 2^-26, and above 1 - 2^-26, where fp32 rounds it to 1 */
+	static const uint64_t ends[] = { 26967075, 131931202, 85359727, 266562824 };
 	struct shape s = shape_of(op->case_index);
 	const struct setting *set = &settings[s.setting];
 	struct cairn_sample_args *a = op->args;
@@ -249,6 +262,12 @@ static void setup(struct cairn_op *op)
 		min_p[i] = mixed ? ms[cairn_op_range(op, 0, 4)] : set->min_p;
 		seed[i] = s.frequency ? 42 : cairn_op_rand(op);
 		offset[i] = s.frequency ? (uint64_t)i : i % 2 ? cairn_op_rand(op) : (uint64_t)i;
+		if (s.dist == FIRST) {
+			seed[i] = 42;
+			offset[i] = ends[i % 4];
+		} else if (i % 7 == 4 && !s.frequency) {
+			seed[i] = 0;
+		}
 		if (s.frequency)	/* the same distribution in all rows */
 			memcpy(logits + (int64_t)i * s.vocab, logits, s.vocab * sizeof(float));
 		if (s.far && !is_judged(&s, i))		/* costs least */
