@@ -21,6 +21,7 @@ enum penalize_bend {
 	penalize_bend_idle_rows_rewritten, penalize_bend_neutral_rows_rewritten,
 	penalize_bend_nan_payload_lost, penalize_bend_first_forbidden_missing,
 	penalize_bend_last_bias_missing, penalize_bend_one_slot_is_none, penalize_bend_256_forbidden,
+	penalize_bend_bias_in_bf16, penalize_bend_bias_of_100, penalize_bend_frequency_of_2,
 };
 
 static int bent_find(const int32_t *ids, int32_t at, int32_t num, int32_t j)
@@ -29,6 +30,13 @@ static int bent_find(const int32_t *ids, int32_t at, int32_t num, int32_t j)
 		if (ids[k] == j)
 			return k;
 	return -1;
+}
+
+static double bent_bias(double bias, enum penalize_bend bend)
+{
+	if (bend == penalize_bend_bias_in_bf16)
+		return rounded(CAIRN_BF16, bias);
+	return bend == penalize_bend_bias_of_100 ? fmax(-100, fmin(100, bias)) : bias;
 }
 
 /* x capped by softcap > 0 */
@@ -72,6 +80,8 @@ static double bent_history(const struct cairn_penalize_args *a, int32_t i, int32
 		p = 0;
 	if (bend == penalize_bend_repetition_below_1_ignored && r < 1)
 		r = 1;
+	if (bend == penalize_bend_frequency_of_2)
+		f = fmax(-2, fmin(2, f));
 	if (bend == penalize_bend_prompt_is_counted)
 		n += c >> 15;
 	if (bend == penalize_bend_frequency_is_presence)
@@ -134,7 +144,7 @@ static int bent_penalize(const struct cairn_penalize_args *a, enum penalize_bend
 				k = bent_find(a->bias_ids, a->bias_at[list] + skip,
 					      a->num_bias[list] - short_by, j);
 			if (k >= 0)
-				bias = (double)a->bias[k];
+				bias = bent_bias((double)a->bias[k], bend);
 			if (bend == penalize_bend_bias_lost_with_counts && in_history(a, i, j))
 				bias = -0.0;
 			if (bend != penalize_bend_bias_after_penalties)
@@ -200,6 +210,9 @@ BENT(penalize, first_forbidden_missing)
 BENT(penalize, last_bias_missing)
 BENT(penalize, one_slot_is_none)
 BENT(penalize, 256_forbidden)
+BENT(penalize, bias_in_bf16)
+BENT(penalize, bias_of_100)
+BENT(penalize, frequency_of_2)
 
 static int penalize_forbids_before_the_row(const struct cairn_penalize_args *a, void *stream)
 {
@@ -292,6 +305,9 @@ const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT(penalize, last_bias_missing, "skips the last entry of each bias list"),
 	MUTANT(penalize, one_slot_is_none, "ignores counters of a single slot"),
 	MUTANT(penalize, 256_forbidden, "reads only the first 256 forbidden tokens of a row"),
+	MUTANT(penalize, bias_in_bf16, "rounds biases to bf16"),
+	MUTANT(penalize, bias_of_100, "clamps biases to -100..100"),
+	MUTANT(penalize, frequency_of_2, "clamps frequencies to -2..2"),
 	MUTANT(penalize, forbids_before_the_row, "forbids a token whose id is below 0 in the row before"),
 	MUTANT(penalize, far_slots_16_bits, "cuts slots to 16 bits"),
 	MUTANT(penalize, far_bytes_32_bits, "cuts the offset of a slot to 32 bits"),

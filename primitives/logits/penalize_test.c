@@ -239,6 +239,15 @@ static int32_t fill_list(struct cairn_op *op, const struct shape *s, int32_t row
 	return num;
 }
 
+static float some_bias(struct cairn_op *op)
+{
+	static const float large[] = { INFINITY, -INFINITY, 3e4f, -1e30f };
+
+	if (op->kind == CAIRN_KIND_EXTREME && cairn_op_rand(op) % 4 == 0)
+		return large[cairn_op_rand(op) % ARRAY_SIZE(large)];
+	return (float)cairn_op_range(op, -100000, 100000) / 1000;
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct shape shape = shape_of(op->case_index), *s = &shape;
@@ -271,7 +280,7 @@ static void setup(struct cairn_op *op)
 			value = cairn_in(op, fields[f], CAIRN_F32, rows);
 			cairn_name(op, fields[f], f == 0 ? "repetition" : f == 1 ? "frequency" : "presence");
 			for (int32_t i = 0; i < rows; i++)
-				value[i] = f ? (float)cairn_op_range(op, -8, 8) / 4 :
+				value[i] = f ? (float)cairn_op_range(op, -12, 12) / 3 :
 					   penalties[cairn_op_rand(op) % ARRAY_SIZE(penalties)];
 			for (int32_t i = 0; i < rows; i++)	/* every penalty is neutral */
 				if (s->flags & IDLE_ROWS && i % 5 == 3)
@@ -312,7 +321,7 @@ static void setup(struct cairn_op *op)
 				num[i] = (num[i] + 1) / 2;
 			for (int32_t k = 0; value && k < s->list; k++)
 				value[at[i] + k] = op->kind == CAIRN_KIND_POISON && k >= num[i] ? NAN :
-						   (float)cairn_op_range(op, -100, 100);
+						   some_bias(op);
 			for (int32_t k = 0; k < extra; k++)
 				ids[k] = (int32_t)k % s->vocab;
 		}
