@@ -23,7 +23,8 @@ enum gemm_fp8w_bend {
 	gemm_fp8w_bend_sign_lost, gemm_fp8w_bend_block_of_64, gemm_fp8w_bend_twice_rounded,
 	gemm_fp8w_bend_scale_in_bf16, gemm_fp8w_bend_scale_in_tf32, gemm_fp8w_bend_sum_in_tf32,
 	gemm_fp8w_bend_bias_lost_with_blocks, gemm_fp8w_bend_last_block_of_f32, gemm_fp8w_bend_nan_is_0,
-	gemm_fp8w_bend_scale_0_is_1, gemm_fp8w_bend_scale_0_skips,
+	gemm_fp8w_bend_tiny_scale_is_0, gemm_fp8w_bend_scale_clamped, gemm_fp8w_bend_scale_0_is_1,
+	gemm_fp8w_bend_scale_0_skips,
 };
 
 static double bent_weight(uint8_t v, enum gemm_fp8w_bend bend)
@@ -81,6 +82,10 @@ static int bent_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, enum gemm_fp8w_b
 			double w = bent_weight(g->b[j * g->k + l], bend);
 
 			s = bent_value(bent_scale(g, j, l, bend), bend);
+			if (bend == gemm_fp8w_bend_tiny_scale_is_0 && fabs(s) < 1e-6)
+				s = 0;
+			if (bend == gemm_fp8w_bend_scale_clamped)
+				s = fmax(-4096, fmin(4096, s));
 			if (bend == gemm_fp8w_bend_scale_0_is_1 && s == 0)
 				s = 1;
 			if (bend == gemm_fp8w_bend_scale_0_skips && s == 0)
@@ -105,6 +110,8 @@ static int bent_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, enum gemm_fp8w_b
 	return 0;
 }
 
+BENT(gemm_fp8w, tiny_scale_is_0)
+BENT(gemm_fp8w, scale_clamped)
 BENT(gemm_fp8w, scale_0_is_1)
 BENT(gemm_fp8w, scale_0_skips)
 BENT(gemm_fp8w, e5m2)
@@ -196,6 +203,8 @@ const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 		  "with output in f32 a part of a block uses the scale of the block before"),
 	MUTANT_OF(gemm_fp8w, nan_is_0, "skips a NaN of a"),
 	MUTANT(gemm_fp8w, scale_magnitude, "ignores the signs of the scales"),
+	MUTANT_OF(gemm_fp8w, tiny_scale_is_0, "takes a scale below 1e-6 for 0"),
+	MUTANT_OF(gemm_fp8w, scale_clamped, "clamps scales to -4096..4096"),
 	MUTANT_OF(gemm_fp8w, scale_0_is_1, "takes a scale of 0 for 1"),
 	MUTANT_OF(gemm_fp8w, scale_0_skips, "skips a block with a scale of 0, and a NaN of a in it"),
 	MUTANT_OF(gemm_fp8w, offset_31_bits, "cuts the offset of a row of b to 31 bits"),

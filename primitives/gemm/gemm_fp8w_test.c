@@ -202,6 +202,14 @@ static float some_scale(struct cairn_op *op, const struct plan *p)
 	return p->scale ? (float)cairn_op_range(op, 1, p->scale) : ldexpf(1, (int)cairn_op_range(op, -2, 2));
 }
 
+/* The scales of a pair case are 0, tiny, large for the type of the result, or of the usual size. */
+static float some_factor(struct cairn_op *op, int which, int32_t out_dtype)
+{
+	int large = (int)cairn_op_range(op, 3, out_dtype == CAIRN_F16 ? 6 : 60);
+
+	return which == 0 ? 0 : which == 3 ? 1 : ldexpf(1, which == 1 ? -large : large);
+}
+
 /* NaN in about one of four rows of a [rows, k] */
 static void poison(struct cairn_op *op, void *p, int dtype, int64_t rows, int64_t k)
 {
@@ -262,12 +270,12 @@ static void setup(struct cairn_op *op)
 	for (int64_t i = block; i < n * k; i += block)
 		memcpy(b + i, b, (size_t)(n * k - i < block ? n * k - i : block));
 	scale = cairn_in(op, FIELD(b_scale), CAIRN_F32, scales);
-	/* a scale may have either sign, and in the pair cases it may be 0 */
+	/* a scale may have either sign */
 	for (int64_t i = 0; i < scales; i++)
 		scale[i] = some_scale(op, &plan) * (i % 5 == 3 ? -1 : 1);
-	for (int64_t i = op->case_index % 3; i < scales && op->case_index >= FIRST_PAIR &&
-	     (op->kind == CAIRN_KIND_NORMAL || op->kind == CAIRN_KIND_POISON); i += 3)
-		scale[i] = 0;
+	for (int64_t i = 0; i < scales && op->case_index >= FIRST_PAIR; i++)
+		if (op->kind == CAIRN_KIND_NORMAL || op->kind == CAIRN_KIND_POISON)
+			scale[i] *= some_factor(op, (int)(i + op->case_index) % 4, v.out_dtype);
 	if (op->kind == CAIRN_KIND_POISON)
 		poison(op, a, v.dtype, m, k);
 	if (!v.bias)
