@@ -19,7 +19,7 @@ enum quant_fp8w_bend {
 	quant_fp8w_bend_reciprocal, quant_fp8w_bend_scale_inverted, quant_fp8w_bend_blocks_of_rows,
 	quant_fp8w_bend_scales_transposed, quant_fp8w_bend_last_block_missing, quant_fp8w_bend_zeros_positive,
 	quant_fp8w_bend_nan_spreads, quant_fp8w_bend_block_tail_of_f32, quant_fp8w_bend_tf32,
-	quant_fp8w_bend_scale_in_bf16, quant_fp8w_bend_max_of_1e30,
+	quant_fp8w_bend_scale_in_bf16, quant_fp8w_bend_max_of_1e30, quant_fp8w_bend_512_block_rows,
 };
 
 static uint8_t bent_code(float x, enum quant_fp8w_bend bend)
@@ -80,6 +80,8 @@ static int bent_quant_fp8w(const struct cairn_quant_fp8w_args *a, enum quant_fp8
 		int spoilt = nan;
 
 		nan = 0;
+		if (bend == quant_fp8w_bend_512_block_rows && a->scale_kind && q / tiles_k >= 512)
+			continue;
 		for (int32_t i = i0; i < i0 + high && i < a->n; i++)
 			for (int32_t j = j0; j < j0 + wide && j < a->k; j++) {
 				float x = bent_load(a, (int64_t)i * a->k + j, bend);
@@ -132,6 +134,7 @@ BENT(quant_fp8w, block_tail_of_f32)
 BENT(quant_fp8w, tf32)
 BENT(quant_fp8w, scale_in_bf16)
 BENT(quant_fp8w, max_of_1e30)
+BENT(quant_fp8w, 512_block_rows)
 
 /* Rows of w are found by an offset in bytes of 32 bits. */
 static int quant_fp8w_offset_32_bits(const struct cairn_quant_fp8w_args *a, void *stream)
@@ -176,6 +179,7 @@ const struct cairn_mutant cairn_quant_fp8w_mutants[] = {
 		  "with f32 leaves the columns past the last whole block out of the maximum"),
 	MUTANT_OF(quant_fp8w, tf32, "cuts f32 weights to TF32"),
 	MUTANT_OF(quant_fp8w, scale_in_bf16, "rounds the scales of blocks to bf16"),
+	MUTANT_OF(quant_fp8w, 512_block_rows, "leaves out rows of blocks from number 512 on"),
 	MUTANT_OF(quant_fp8w, max_of_1e30, "clamps the largest magnitude to 1e30"),
 	MUTANT_OF(quant_fp8w, offset_32_bits, "cuts the offset of a row to 32 bits"),
 	{ 0 }
