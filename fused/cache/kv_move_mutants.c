@@ -13,6 +13,8 @@ enum kv_move_bend {
 	kv_move_bend_gaps_ignored, kv_move_bend_v_at_half_a_layer, kv_move_bend_a_page_too_many,
 	kv_move_bend_latent_gaps_ignored, kv_move_bend_ctas_5_lose_a_move, kv_move_bend_page_bytes_by_64,
 	kv_move_bend_far_bytes_32_bits, kv_move_bend_far_places_16_bits,
+	kv_move_bend_far_layers_32_bits, kv_move_bend_far_sides_32_bits, kv_move_bend_layers_of_64,
+	kv_move_bend_sides_apart_ignored,
 };
 
 static char *kv_place(const struct cairn_kv_move_args *a, int32_t place, int32_t layer, int32_t side,
@@ -26,6 +28,10 @@ static char *kv_place(const struct cairn_kv_move_args *a, int32_t place, int32_t
 		all = sides * a->num_pages * a->page_bytes;
 	if (bend == kv_move_bend_v_at_half_a_layer)
 		v = a->layer_bytes / 32 * 16;
+	if (bend == kv_move_bend_far_layers_32_bits && place >= 0)
+		return (char *)a->base + (uint32_t)(layer * all) + side * v + place * a->page_bytes;
+	if (bend == kv_move_bend_far_sides_32_bits && place >= 0)
+		return (char *)a->base + layer * all + (uint32_t)(side * v) + place * a->page_bytes;
 	if (place >= 0 && bend == kv_move_bend_far_bytes_32_bits)
 		return (char *)a->base + (uint32_t)(layer * all + side * v + place * a->page_bytes);
 	if (place >= 0)
@@ -50,6 +56,10 @@ static int bent_kv_move(const struct cairn_kv_move_args *a, enum kv_move_bend be
 	if (bend == kv_move_bend_layer_0_alone)
 		layers = 1;
 	layers -= bend == kv_move_bend_last_layer_missing;
+	if (bend == kv_move_bend_layers_of_64 && layers > 64)
+		layers = 64;
+	if (bend == kv_move_bend_sides_apart_ignored && a->v_offset >= a->layer_bytes && layers > 1)
+		sides = 1;
 	for (int32_t i = 0; i < a->num_moves - (bend == kv_move_bend_last_move_missing); i++) {
 		int32_t from = a->from[i], to = a->to[i];
 
@@ -86,6 +96,10 @@ BENT(kv_move, ctas_5_lose_a_move)
 BENT(kv_move, page_bytes_by_64)
 BENT(kv_move, far_bytes_32_bits)
 BENT(kv_move, far_places_16_bits)
+BENT(kv_move, far_layers_32_bits)
+BENT(kv_move, far_sides_32_bits)
+BENT(kv_move, layers_of_64)
+BENT(kv_move, sides_apart_ignored)
 
 static int kv_move_slot_to_slot(const struct cairn_kv_move_args *a, void *stream)
 {
@@ -124,6 +138,10 @@ const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT(kv_move, page_bytes_by_64, "copies whole 64 bytes only"),
 	MUTANT(kv_move, far_bytes_32_bits, "cuts the offset of a page to 32 bits"),
 	MUTANT(kv_move, far_places_16_bits, "cuts numbers of pages and slots to 16 bits"),
+	MUTANT(kv_move, far_layers_32_bits, "cuts the offset of a layer to 32 bits"),
+	MUTANT(kv_move, far_sides_32_bits, "cuts the offset of V to 32 bits"),
+	MUTANT(kv_move, layers_of_64, "moves at most 64 layers"),
+	MUTANT(kv_move, sides_apart_ignored, "moves K alone if V lies behind all layers of K"),
 	MUTANT(kv_move, slot_to_slot, "does not move from slot to slot"),
 	{ 0 }
 };

@@ -16,7 +16,9 @@
 #define LLAMA_PAGE	(16 * 8 * 128 * 2)
 #define LATENT_PAGE	(64 * 576 * 2)
 
-enum { ONE_SIDE = 1, GAPS = 2, FORK = 4, BENCH = 8, DEVICE = 16, FAR = 32 };
+enum { ONE_SIDE = 1, GAPS = 2, FORK = 4, BENCH = 8, DEVICE = 16, FAR = 32,
+       APART = 64 /* V of all layers behind K of all layers, past 2^32 bytes if FAR */,
+       FAR_LAYERS = 128 /* a layer begins past 2^32 bytes */ };
 
 struct shape {
 	const char *name;		/* NULL: a pair case */
@@ -71,6 +73,12 @@ static const struct shape shapes[] = {
 	/* pages and slots that begin past 2^32 bytes, and have numbers past 2^16 */
 	{ .name = "far_pages_and_slots", .layers = 2, .pages = 70000, .slots = 70000, .page_bytes = 32768,
 	  .copies = 1, .outs = 1, .ins = 1, .flags = ONE_SIDE | FAR },
+	{ .name = "far_layers", .layers = 2, .pages = 40, .slots = 9, .page_bytes = 1024, .copies = 1,
+	  .outs = 1, .ins = 1, .flags = ONE_SIDE | FAR | FAR_LAYERS },
+	{ .name = "far_sides", .layers = 2, .pages = 40, .slots = 9, .page_bytes = 1024, .copies = 1,
+	  .outs = 1, .ins = 1, .flags = FAR | APART },
+	{ .name = "sides_apart_70_layers", .layers = 70, .pages = 20, .slots = 16, .page_bytes = 48,
+	  .copies = 3, .outs = 3, .ins = 3, .flags = APART },
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(shapes))
@@ -150,40 +158,54 @@ static void fill(struct cairn_op *op, int32_t *x, int64_t words)
 		memcpy(x + i, x, (size_t)(words - i < block ? words - i : block) * 4);
 }
 
-/* Touches and fills what a place holds of all layers. */
-static void fill_place(struct cairn_op *op, int32_t *x, int64_t at, int64_t step, int32_t layers,
-		       int64_t words)
+/* Touches and fills what a place holds of all layers and sides. */
+static void fill_place(struct cairn_op *op, int32_t *x, int64_t at, int64_t layer, int64_t side,
+		       const struct shape *s)
 {
-	for (int32_t l = 0; l < layers; l++) {
-		cairn_touch(op, x, at + l * step, words);
-		fill(op, x + at + l * step, words);
+	int sides = s->flags & ONE_SIDE ? 1 : 2;
+
+	for (int32_t l = 0; l < s->layers * sides; l++) {
+		int64_t first = at + l / sides * layer + l % sides * side;
+
+		cairn_touch(op, x, first, s->page_bytes / 4);
+		fill(op, x + first, s->page_bytes / 4);
 	}
 }
 
 static void setup_far(struct cairn_op *op, const struct shape *s)
 {
 	struct cairn_kv_move_args *a = op->args;
-	const int32_t from[] = { s->pages - 1, 65537, ~(s->slots - 1) };
-	const int32_t to[] = { 3, ~65538, s->pages - 2 };
-	int64_t words = s->page_bytes / 4, layer = s->pages * words, slot = s->layers * words;
+	const int32_t from[] = { s->pages - 1, s->pages > 65537 ? 65537 : 17, ~(s->slots - 1) };
+	const int32_t to[] = { 3, s->slots > 65538 ? ~65538 : ~1, s->pages - 2 };
+	int64_t words = s->page_bytes / 4, layer = s->pages * words, side = 0, slot, sides;
 	int32_t *base, *slots;
 
+	if (s->flags & FAR_LAYERS)
+		layer += 1 << 30;
+	if (s->flags & APART)
+		side = s->layers * layer + (1 << 30);
+	sides = side ? 2 : 1;
+	slot = s->layers * sides * words;
 	a->layer_bytes = layer * 4;
-	base = cairn_inout_far(op, offsetof(struct cairn_kv_move_args, base), CAIRN_I32, s->layers * layer);
+	a->v_offset = side * 4;
+	base = cairn_inout_far(op, offsetof(struct cairn_kv_move_args, base), CAIRN_I32,
+			       side + (s->layers - 1) * layer + s->pages * words);
 	slots = cairn_inout_far(op, offsetof(struct cairn_kv_move_args, slots), CAIRN_I32, s->slots * slot);
-	cairn_shape(op, offsetof(struct cairn_kv_move_args, base), { "layer", s->layers },
+	cairn_shape(op, offsetof(struct cairn_kv_move_args, base), { "side", sides }, { "layer", s->layers },
 		    { "page", s->pages }, { "word", words });
+	cairn_stride(op, offsetof(struct cairn_kv_move_args, base), "side", side);
+	cairn_stride(op, offsetof(struct cairn_kv_move_args, base), "layer", layer);
 	cairn_shape(op, offsetof(struct cairn_kv_move_args, slots), { "slot", s->slots },
-		    { "layer", s->layers }, { "word", words });
+		    { "layer", s->layers }, { "side", sides }, { "word", words });
 	memcpy(cairn_in(op, offsetof(struct cairn_kv_move_args, from), CAIRN_I32, 3), from, sizeof(from));
 	memcpy(cairn_in(op, offsetof(struct cairn_kv_move_args, to), CAIRN_I32, 3), to, sizeof(to));
 	for (int k = 0; k < 6; k++) {
 		int32_t place = k < 3 ? from[k] : to[k - 3];
 
 		if (place < 0)
-			fill_place(op, slots, ~place * slot, words, s->layers, words);
+			fill_place(op, slots, ~place * slot, sides * words, words, s);
 		else
-			fill_place(op, base, place * words, layer, s->layers, words);
+			fill_place(op, base, place * words, layer, side, s);
 	}
 }
 
@@ -216,6 +238,10 @@ static void setup(struct cairn_op *op)
 	}
 	a->v_offset = sides == 2 ? (int64_t)s->pages * s->page_bytes + gap : 0;
 	a->layer_bytes = sides * ((int64_t)s->pages * s->page_bytes + 2 * gap);
+	if (s->flags & APART) {
+		a->layer_bytes = (int64_t)s->pages * s->page_bytes;
+		a->v_offset = s->layers * a->layer_bytes;
+	}
 	base_bytes = (s->layers - 1) * a->layer_bytes + a->v_offset + (int64_t)s->pages * s->page_bytes;
 	slot_bytes = (int64_t)s->slots * s->layers * sides * s->page_bytes;
 	base = cairn_inout(op, offsetof(struct cairn_kv_move_args, base), CAIRN_I32, base_bytes / 4);
