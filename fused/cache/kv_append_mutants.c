@@ -35,6 +35,7 @@
 	D(f32_through_bf16, "f32 values are rounded to bf16") \
 	D(subnormals_flushed, "subnormal values become 0") \
 	D(signalling_quieted, "values pass through a floating-point register, which quiets NaNs") \
+	D(requests_of_256, "rows of requests from number 256 on go to request 255") \
 	D(full_page_empty, "a full last page of 24 or 40 slots counts as empty") \
 	D(last_gap_read, "the last row is read up to its stride")
 
@@ -110,7 +111,8 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 		int b = 0, pages, key, nth, slot, size, last;
 		int64_t to;
 
-		while (x != APPEND_request_0_only && b < a->kv.batch - 1 && a->qo_indptr[b + 1] <= i)
+		while (x != APPEND_request_0_only && b < a->kv.batch - 1 && a->qo_indptr[b + 1] <= i &&
+		       !(x == APPEND_requests_of_256 && b == 255))
 			b++;
 		pages = a->kv.indptr[b + 1] - a->kv.indptr[b];
 		size = a->kv.page_size;

@@ -73,6 +73,7 @@ static const struct shape later[] = {
 	{ N("page_ids_past_2e16", 2, 2, 30, 1, 1, 8), .flags = PAGED_HIGH, .pool = 66000 },
 	{ N("keys_past_2e16", 2, 3, 66100, 64, 1, 8) },
 	{ N("rows_past_2e16", 1, 65600, 65601, 64, 1, 8) },
+	{ N("batch_300", 300, 1, 5, 4, 1, 8), .flags = PAGED_RAGGED },
 };
 
 /* the last cases: last pages that are full, or have one slot, of sizes that are no powers of two */

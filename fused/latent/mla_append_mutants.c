@@ -17,6 +17,7 @@ enum mla_append_bend {
 	mla_append_bend_one_slot_early, mla_append_bend_norm_missing, mla_append_bend_rope_of_row_0,
 	mla_append_bend_eps_missing, mla_append_bend_eps_at_least, mla_append_bend_eps_1e6,
 	mla_append_bend_position_16_bits, mla_append_bend_nan_spreads, mla_append_bend_page_48_as_32,
+	mla_append_bend_heads_of_128, mla_append_bend_requests_of_256,
 };
 
 static void swap16(uint16_t *a, uint16_t *b)
@@ -82,6 +83,8 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 		a.eps = 1e-6f;
 	if (bend == mla_append_bend_page_48_as_32 && a.kv.page_size == 48)
 		a.kv.page_size = 32;
+	if (bend == mla_append_bend_requests_of_256 && a.kv.batch > 256)
+		a.kv.batch = 256;
 	if (bend == mla_append_bend_norm_weight_missing)
 		a.norm_weight = ones;
 	if (bend == mla_append_bend_one_slot_early)
@@ -100,6 +103,9 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 		memcpy(a.q, q, q_bytes);
 	for (size_t i = 0; !ret && bend == mla_append_bend_first_head_alone && i < q_bytes / 2; i++)
 		if (i / head % (size_t)a.num_heads)
+			((uint16_t *)a.q)[i] = q[i];
+	for (size_t i = 0; !ret && bend == mla_append_bend_heads_of_128 && i < q_bytes / 2; i++)
+		if (i / head % (size_t)a.num_heads >= 128)
 			((uint16_t *)a.q)[i] = q[i];
 	if (!ret && bend == mla_append_bend_nan_spreads)
 		spread_nan(&a, q);
@@ -126,6 +132,8 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 	D(mla_append, norm_missing, "the latent is cached without its norm") \
 	D(mla_append, rope_of_row_0, "all rows are rotated by the position of the first row") \
 	D(mla_append, eps_missing, "eps is not added") \
+	D(mla_append, heads_of_128, "only the first 128 heads of a query are rotated") \
+	D(mla_append, requests_of_256, "rows of requests from number 256 on are left out") \
 	D(mla_append, eps_at_least, "eps is at least 1e-9") \
 	D(mla_append, eps_1e6, "eps is always 1e-6") \
 	D(mla_append, position_16_bits, "positions are kept in 16 bits") \

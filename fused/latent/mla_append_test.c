@@ -52,6 +52,8 @@ static const struct shape named[] = {
 	{ OF("high_page_ids", 3, 2, 9, 4, 1, LITE), .flags = PAGED_HIGH },
 	{ OF("batch_129", 129, 1, 20, 16, 1, LITE), .flags = PAGED_RAGGED },
 	{ OF("heads_128", 2, 3, 20, 16, 128, LITE) },
+	{ N("heads_130", 1, 2, 5, 16, 130, 64, 16, 16) },
+	{ N("batch_300", 300, 1, 5, 4, 1, 64, 16, 16), .flags = PAGED_RAGGED },
 	/* bench rows */
 	{ OF("decode_b64_h16_bf16", 64, 1, 64, 16, 16, LITE), .flags = BENCH },
 	{ OF("prefill_b1_s4096_h16_bf16", 1, 4096, 4096, 16, 16, LITE), .flags = BENCH | DEVICE },
