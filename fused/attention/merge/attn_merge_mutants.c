@@ -55,6 +55,8 @@
 	D(weights_10_bits, "weights are rounded to the 10 bits of TF32") \
 	D(sums_10_bits, "sums of four states and more for an out of bf16 are rounded to TF32") \
 	D(terms_cut_off, "each term is cut off to out_dtype") \
+	D(counts_of_8_bits, "counts are kept in 8 bits") \
+	D(infinity_replaces, "an infinity in o replaces what was added before it") \
 	D(counts_ignored_with_gaps, "with gaps between heads, all states of every row are used") \
 	D(lse_stride_ignored_f16, "with f16 states, lse is taken for packed") \
 	D(states_17_as_16, "of 17 states the last is not added") \
@@ -97,6 +99,10 @@ static int used_states(const struct cairn_attn_merge_args *a, int64_t pair, enum
 		if (IS(counts_per_pair))
 			row = pair % a->rows;
 		used = a->counts[row] < used ? a->counts[row] : used;
+		if (IS(counts_of_8_bits) && a->counts[row] >= 0)
+			used = a->counts[row] & 0xff;
+		if (used > a->num_states)
+			used = a->num_states;
 		if (used < 0)
 			used = IS(counts_not_clamped) ? a->num_states : 0;
 	}
@@ -200,7 +206,7 @@ static void merge(const struct cairn_attn_merge_args *a, int64_t pair, int call,
 
 			if (IS(rounded_before_sum))
 				x = rounded(a->out_dtype, x);
-			sum = (float)(sum + x);
+			sum = IS(infinity_replaces) && isinf(x) ? x : (float)(sum + x);
 			if (IS(sums_10_bits) && a->out_dtype == CAIRN_BF16 && t.n > 3)
 				sum = ten_bits(sum);
 			if (IS(sum_in_out_dtype))

@@ -263,6 +263,9 @@ static void spoil(struct cairn_op *op, void *o, float *lse)
 		else
 			cairn_store(o, a.dtype, s * a.state_stride + row * a.row_stride +
 				    head * a.head_stride + c, bad[pair / 6 % 3]);
+		if (pair % 2 == 0 && pair / 6 % 2)	/* the opposite infinity, or NaN, in another state */
+			cairn_store(o, a.dtype, (s + 1) % a.num_states * a.state_stride + row * a.row_stride +
+				    head * a.head_stride + c, -bad[pair / 6 % 3]);
 	}
 }
 
@@ -361,6 +364,7 @@ static void setup(struct cairn_op *op)
 {
 	struct cairn_attn_merge_args *a = op->args, full;
 	int64_t pairs, count = 0, lse_count = 0;
+	static const int32_t beyond[] = { 73, 256, 65537, INT32_MAX };	/* more than any number of states */
 	int32_t *counts;
 	struct shape s;
 	float *lse;
@@ -416,7 +420,8 @@ static void setup(struct cairn_op *op)
 	if (s.flags & COUNTS) {
 		counts = cairn_in(op, offsetof(struct cairn_attn_merge_args, counts), CAIRN_I32, s.rows);
 		for (int i = 0; i < s.rows; i++)
-			counts[i] = i % 11 == 5 ? -3 : i % 11 == 8 ? s.n + 9 :
+			counts[i] = i % 11 == 5 ? (op->case_index % 2 ? -3 : INT32_MIN) :
+				    i % 11 == 8 ? beyond[(i / 11 + op->case_index) % 4] :
 				    (int32_t)cairn_op_range(op, i % 3 ? s.n / 2 : 0, s.n);
 	}
 	cairn_fill_nan(o, s.dtype, 0, count);
