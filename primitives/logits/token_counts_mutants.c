@@ -13,7 +13,7 @@ enum token_counts_bend {
 	token_counts_bend_behind_the_last_segment, token_counts_bend_copy_adds,
 	token_counts_bend_prompt_needs_indptr, token_counts_bend_last_slot_not_copied,
 	token_counts_bend_odd_tail_not_copied, token_counts_bend_segments_of_256,
-	token_counts_bend_negative_token_is_0,
+	token_counts_bend_negative_token_is_0, token_counts_bend_copies_of_1024,
 };
 
 static void bent_copies(const struct cairn_token_counts_args *a, enum token_counts_bend bend)
@@ -21,7 +21,8 @@ static void bent_copies(const struct cairn_token_counts_args *a, enum token_coun
 	for (int32_t c = 0; c < a->num_copies; c++) {
 		int32_t to = a->copy_to[c], from = a->copy_from[c];
 
-		if (to < 0 || to >= a->num_slots || from >= a->num_slots)
+		if (to < 0 || to >= a->num_slots || from >= a->num_slots ||
+		    (bend == token_counts_bend_copies_of_1024 && c >= 1024))
 			continue;
 		if ((bend == token_counts_bend_clears_nothing && from < 0) ||
 		    (bend == token_counts_bend_last_slot_not_copied && to == 0 && a->num_copies > 1))
@@ -105,6 +106,7 @@ BENT(token_counts, last_slot_not_copied)
 BENT(token_counts, odd_tail_not_copied)
 BENT(token_counts, segments_of_256)
 BENT(token_counts, negative_token_is_0)
+BENT(token_counts, copies_of_1024)
 
 /* The copies are right. */
 static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *a, void *stream)
@@ -153,6 +155,7 @@ const struct cairn_mutant cairn_token_counts_mutants[] = {
 	MUTANT(token_counts, odd_tail_not_copied,
 	       "copies pairs of counters: leaves the last one of an odd vocab"),
 	MUTANT(token_counts, segments_of_256, "ignores the segments from 256 on"),
+	MUTANT(token_counts, copies_of_1024, "ignores the copies from 1024 on"),
 	MUTANT(token_counts, negative_token_is_0, "adds a negative token to token 0"),
 	{ 0 }
 };

@@ -56,6 +56,7 @@ static const struct shape {
 	/* the last slots begin past 2^31 counters */
 	{ "far_slots", .slots = 65600, .vocab = 32768, .copies = 2, .tokens = 4, .segments = 4,
 	  .flags = FAR },
+	{ "copies_1100", .slots = 1400, .vocab = 8, .copies = 1100, .tokens = 1200, .segments = 1200 },
 };
 
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
