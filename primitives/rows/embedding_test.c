@@ -187,7 +187,7 @@ static void setup(struct cairn_op *op)
 					    ids[i] % 50 + j % 7 - 3);
 		if (op->case_index >= FIRST_PAIR && poison && i % 4 == 0)
 			spoil(op, s, table, (int64_t)ids[i] * s->dim + cairn_op_range(op, 0, s->dim - 1),
-			      i % 8 == 0);
+			      (i / 4 + op->case_index) % 2);
 	}
 }
 
