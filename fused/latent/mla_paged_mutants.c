@@ -23,7 +23,8 @@ enum mla_paged_bend {
 	mla_paged_bend_nope_missing, mla_paged_bend_next_head, mla_paged_bend_values_by_keys,
 	mla_paged_bend_rest_not_zeroed, mla_paged_bend_last_page_first, mla_paged_bend_heads_of_token_0,
 	mla_paged_bend_not_causal, mla_paged_bend_nan_of_head_spreads, mla_paged_bend_nan_of_request_spreads,
-	mla_paged_bend_page_48_as_32, mla_paged_bend_page_128_as_64,
+	mla_paged_bend_page_48_as_32, mla_paged_bend_page_128_as_64, mla_paged_bend_nothing_without_rows,
+	mla_paged_bend_no_keys_nan_past_16_heads,
 	/* from here on the plain chain */
 	mla_paged_bend_ql_sums_f16, mla_paged_bend_qk_sums_f16, mla_paged_bend_qk_sums_10_bits,
 	mla_paged_bend_pv_sums_f16, mla_paged_bend_out_sums_10_bits, mla_paged_bend_ql_cut_off,
@@ -255,9 +256,15 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 		a.sm_scale *= 1.2247449f;	/* 1 / sqrt(128) instead of 1 / sqrt(192) */
 	if (bend == mla_paged_bend_rest_not_zeroed && a.kv.batch)
 		a.nnz_qo = a.qo_indptr[a.kv.batch];
+	if (bend == mla_paged_bend_nothing_without_rows && a.kv.batch && !a.qo_indptr[a.kv.batch])
+		a.nnz_qo = 0;
 	ret = bend == mla_paged_bend_not_causal ? each_row_alone(&a) : cairn_mla_paged_ref(&a, NULL);
 	if (!ret)
 		spread_nan(args, bend);
+	for (int b = 0; bend == mla_paged_bend_no_keys_nan_past_16_heads && !ret && b < a.kv.batch; b++)
+		if (a.num_heads > 16 && !cairn_kv_len(&a.kv, b))
+			cairn_fill_nan(a.out, a.dtype, (int64_t)a.qo_indptr[b] * a.num_heads * 128,
+				       (int64_t)(a.qo_indptr[b + 1] - a.qo_indptr[b]) * a.num_heads * 128);
 	free(q);
 	free(w);
 	free(last);
@@ -278,6 +285,8 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	D(mla_paged, not_causal, "rows see keys that come after them") \
 	D(mla_paged, nan_of_head_spreads, "a NaN in a query makes the next head or row NaN") \
 	D(mla_paged, nan_of_request_spreads, "a NaN in a request makes the next request NaN") \
+	D(mla_paged, nothing_without_rows, "nothing is written if no request has a row") \
+	D(mla_paged, no_keys_nan_past_16_heads, "with more than 16 heads, rows without a key are NaN") \
 	D(mla_paged, page_48_as_32, "pages of 48 are addressed as pages of 32") \
 	D(mla_paged, page_128_as_64, "pages of 128 are addressed as pages of 64") \
 	D(mla_paged, ql_sums_f16, "ql is summed in f16") \

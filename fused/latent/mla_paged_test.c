@@ -91,6 +91,8 @@ static const struct shape last[] = {
 	{ N("keys_past_2e16", 1, 1, 65600, 64, 1), .flags = LATE | PAGED_CYCLE },
 	{ N("small_weights", 3, 2, 200, 16, 3), .flags = STEPS, .scale = 1 },
 	{ N("small_weights_f16", 3, 2, 200, 16, 3), .flags = STEPS | F16, .scale = 1 },
+	{ N("padded_without_rows", 3, 0, 20, 16, 2), .flags = PAGED_PADDED },
+	{ N("heads_20_without_keys", 2, 2, 0, 16, 20), .kv_lens = LENS(0, 17) },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
