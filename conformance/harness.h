@@ -118,6 +118,8 @@ struct cairn_family {
 	int errors_may_lean;
 	/* the workspace is zeroed before the first call and kept for the second; else it holds junk */
 	int zeroed_workspace;
+	/* the arguments with which that is so; NULL: all */
+	int (*zeroed_if)(const void *args);
 	void (*describe)(int case_index, struct cairn_case *c);
 	void (*setup)(struct cairn_op *op);
 	/* the reference; exact[k] is the k-th output in declaration order */

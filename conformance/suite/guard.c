@@ -128,7 +128,7 @@ int cairn_guard_open(struct cairn_guard *g, size_t bytes, size_t align)
 	}
 	if (bytes >= HUGE)
 		madvise(g->inner, g->inner_bytes, MADV_HUGEPAGE);	/* a hint */
-	cairn_guard_place(g, 0);
+	cairn_guard_place(g, 0, 0);
 	guards[slot] = g;
 	catch_faults();
 	return 0;
@@ -202,13 +202,13 @@ int cairn_guard_open_far(struct cairn_guard *g, size_t bytes, size_t align, cons
 	return 0;
 }
 
-void cairn_guard_place(struct cairn_guard *g, int at_begin)
+void cairn_guard_place(struct cairn_guard *g, int at_begin, int shifted)
 {
 	if (g->spans)
 		return;
 	g->data = g->inner + g->inner_bytes - round_up(g->bytes, g->align);
 	if (at_begin)
-		g->data = g->inner;
+		g->data = g->inner + (shifted ? g->align : 0);
 }
 
 /*

@@ -45,10 +45,10 @@ int cairn_guard_open(struct cairn_guard *g, size_t bytes, size_t align);
 int cairn_guard_open_far(struct cairn_guard *g, size_t bytes, size_t align, const struct cairn_span *spans,
 			 int num, int idle);
 /*
- * Places the data at the end or the beginning, at the same address modulo 64. Contents are lost. Far data
- * stays at the end.
+ * Places the data at the end or at the beginning; shifted, as far from the beginning as the alignment, so
+ * that its address has no larger one. Contents are lost. Far data stays at the end.
  */
-void cairn_guard_place(struct cairn_guard *g, int at_begin);
+void cairn_guard_place(struct cairn_guard *g, int at_begin, int shifted);
 /* Fills all accessible memory but the data, and but what is idle, with `byte`. */
 void cairn_guard_fill(const struct cairn_guard *g, int byte);
 /* Counts the bytes below and above the data that no longer are `byte`. */

@@ -332,7 +332,8 @@ static const struct cairn_round five_rounds[] = {
 	{ .other = 1, .canary = 0xff, .workspace = 0xff },
 	{ .canary = 0xff, .workspace = 0x5a, .behind = 1 },
 	{ .canary = OTHER_CANARY, .workspace = 0xa5, .at_begin = 1, .longer = 1, .pause_us = 200 },
-	{ .other = 1, .canary = OTHER_CANARY, .workspace = -1, .at_begin = 1, .repeats = 1 },
+	{ .other = 1, .canary = OTHER_CANARY, .workspace = -1, .at_begin = 1, .shifted = 1,
+	  .repeats = 1 },
 	{ .canary = OTHER_CANARY, .workspace = 0, .repeats = 3 },
 };
 

@@ -50,6 +50,8 @@ struct cairn_side {
 	void *slow;			/* memory that is written to keep the stream busy */
 	/* the fields of empty buffers whose pointers may be NULL; 0: none */
 	size_t nullable[CAIRN_MAX_BUFS];
+	/* other memory: how far a buffer lies from where it was allocated, and the most that it may */
+	size_t shift[CAIRN_MAX_BUFS], align[CAIRN_MAX_BUFS];
 };
 
 enum cairn_verdict { CAIRN_PASS, CAIRN_FAIL, CAIRN_SKIP, CAIRN_LOST /* failed, and the device with it */ };

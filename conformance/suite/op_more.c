@@ -331,7 +331,7 @@ static int fit_workspace(const struct cairn_more *m)
 		return -EOPNOTSUPP;
 	if (m->f->workspace_op)
 		memcpy((char *)side->args + m->f->workspace_field + sizeof(void *), &bytes, sizeof(bytes));
-	return side->workspace && m->f->zeroed_workspace ?
+	return side->workspace && cairn_is_zeroed(m->f, side->args) ?
 		side->impl->mem_set(side->workspace, 0, side->workspace_bytes, side->stream) : 0;
 }
 

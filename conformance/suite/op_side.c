@@ -104,7 +104,9 @@ static int open_buffers(struct cairn_side *side, const struct cairn_family *f, c
 			set_pointer(side, op, i, side->guards[i].data);
 			continue;
 		}
-		CAIRN_TRY(side->impl->mem_alloc(&base, op->bufs[i].bytes + 2 * CAIRN_CANARY));
+		side->align[i] = alignment(side, f, op, i) > 16 ? 128 : 16;
+		CAIRN_TRY(side->impl->mem_alloc(&base, op->bufs[i].bytes + 2 * CAIRN_CANARY +
+						side->align[i]));
 		set_pointer(side, op, i, (uint8_t *)base + CAIRN_CANARY);
 	}
 	cairn_set_alias(op, side->args);
@@ -185,8 +187,8 @@ static int open_workspace(struct cairn_side *side, const struct cairn_family *f,
 	       sizeof(size_t));
 	if (!side->workspace)
 		return 0;
-	return side->impl->mem_set(side->workspace, f->zeroed_workspace ? 0 : 0xff, side->workspace_bytes,
-				   side->stream);
+	return side->impl->mem_set(side->workspace, cairn_is_zeroed(f, op->args) ? 0 : 0xff,
+				   side->workspace_bytes, side->stream);
 }
 
 /* Allocates the side's memory. Only the workspace is initialised. */
@@ -321,12 +323,18 @@ static int send_one(struct cairn_side *side, const struct cairn_op *op, int i, c
 	struct cairn_guard *g = side->guards ? &side->guards[i] : NULL;
 
 	if (!g) {
+		if (!cairn_moves_once(b)) {
+			uint8_t *data = side->base[i] + CAIRN_CANARY - side->shift[i];
+
+			side->shift[i] = r->shifted ? side->align[i] : 0;
+			set_pointer(side, op, i, data + side->shift[i]);
+		}
 		CAIRN_TRY(copy_buffer(side, b, side->base[i], b->base, CAIRN_COPY_TO_DEVICE));
 		return r->canary == 0xff ? 0 :
 			set_canaries(side, (char *)side->base[i] + CAIRN_CANARY, b->bytes, r->canary);
 	}
 	if (!cairn_moves_once(b))
-		cairn_guard_place(g, r->at_begin);
+		cairn_guard_place(g, r->at_begin, r->shifted);
 	set_pointer(side, op, i, g->data);
 	cairn_guard_fill(g, r->canary);
 	return copy_data(side, b, g->data, b->base + CAIRN_CANARY, CAIRN_COPY_TO_DEVICE);
@@ -345,7 +353,7 @@ int cairn_side_send(struct cairn_side *side, const struct cairn_family *f, const
 		cairn_guard_fill(&side->guards[op->num_bufs], r->canary);
 	else if (side->workspace)
 		CAIRN_TRY(set_canaries(side, side->workspace, side->workspace_bytes, r->canary));
-	if (side->workspace && r->workspace >= 0 && !f->zeroed_workspace)
+	if (side->workspace && r->workspace >= 0 && !cairn_is_zeroed(f, op->args))
 		CAIRN_TRY(side->impl->mem_set(side->workspace, r->workspace, side->workspace_bytes,
 					      side->stream));
 	CAIRN_TRY(side->impl->stream_sync(side->stream));
@@ -476,7 +484,7 @@ void cairn_side_close(struct cairn_side *side, const struct cairn_op *op)
 		cairn_guard_close(&side->guards[i]);
 	for (int i = 0; !side->guards && side->base && i < op->num_bufs; i++)
 		if (side->base[i])
-			side->impl->mem_free(side->base[i]);
+			side->impl->mem_free(side->base[i] - side->shift[i]);
 	if (side->workspace && !side->guards)
 		side->impl->mem_free((char *)side->workspace - CAIRN_CANARY);
 	if (side->slow)

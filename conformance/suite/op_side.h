@@ -13,6 +13,12 @@
 
 #define CAIRN_TAIL	((size_t)64)	/* bytes of an argument struct that the operation does not know */
 
+/* Returns whether the contract has the workspace zeroed before the first call with these arguments. */
+static inline int cairn_is_zeroed(const struct cairn_family *f, const void *args)
+{
+	return f->zeroed_workspace && (!f->zeroed_if || f->zeroed_if(args));
+}
+
 /* One call of a case. */
 struct cairn_round {
 	int other;		/* the inputs are those of another seed */
@@ -20,6 +26,8 @@ struct cairn_round {
 	/* the byte that fills a workspace of undefined contents; -1: what the previous call left stays */
 	int workspace;
 	int at_begin;		/* buffers begin at a guard page instead of ending at one */
+	/* with at_begin, and on a device: buffers have no larger alignment than the contract promises */
+	int shifted;
 	/* the argument struct has a tail that the operation does not know, and empty buffers may be NULL */
 	int longer;
 	int behind;		/* device: other work is under way on the stream */

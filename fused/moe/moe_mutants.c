@@ -409,6 +409,17 @@ static int moe_groups_past_16(const struct cairn_moe_args *a, void *stream)
 	return cairn_moe_ref(&b, stream);
 }
 
+/* Loads vectors of 32 bytes from addresses that promise 16. */
+static int moe_vectors_of_32(const struct cairn_moe_args *a, void *stream)
+{
+	struct cairn_moe_args b;
+
+	CAIRN_TRY(cairn_moe_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	b.w_router = (const char *)a->w_router - (uintptr_t)a->w_router % 32;
+	return cairn_moe_ref(&b, stream);
+}
+
 const struct cairn_mutant cairn_moe_mutants[] = {
 	MOE_DEFECTS(LIST)
 	LIST(far_bytes_32_bits, "the offset of an expert's weights is cut to 32 bits")
@@ -418,6 +429,7 @@ const struct cairn_mutant cairn_moe_mutants[] = {
 	LIST(any_size, "a struct that ends within the later members is accepted")
 	LIST(rows_hidden_4096, "above 8 rows hidden is at most 4096")
 	LIST(rows_inter_4096, "above 8 rows intermediate is at most 4096")
+	LIST(vectors_of_32, "takes the router's weight to be 32-byte aligned")
 	LIST(groups_past_16, "with sigmoids more than 16 groups are ignored")
 	{ 0 }
 };

@@ -515,6 +515,12 @@ static const struct cairn_unit units[] = {
 	{ "pairs_are_covered", pairs_are_covered }, { "route_pairs_are_covered", route_pairs_are_covered },
 };
 
+/* More rows find undefined contents in the workspace. */
+static int is_few(const void *args)
+{
+	return ((const struct cairn_moe_args *)args)->batch <= CAIRN_MOE_FEW;
+}
+
 const struct cairn_family cairn_moe_family = {
 	.stage = "fused", .name = "moe",
 	.units = units, .num_units = ARRAY_SIZE(units),
@@ -522,7 +528,7 @@ const struct cairn_family cairn_moe_family = {
 	.workspace_op = offsetof(struct cairn_impl, moe_workspace),
 	.args_size = sizeof(struct cairn_moe_args),
 	.workspace_field = MOE_FIELD(workspace),
-	.zeroed_workspace = 1,
+	.zeroed_workspace = 1, .zeroed_if = is_few,
 	.num_cases = FIRST_LAST + ARRAY_SIZE(last),
 	.may_alias = { { MOE_FIELD(out), MOE_FIELD(x) } },
 	.company = { .rows = MOE_FIELD(batch), .in = { MOE_FIELD(x) },

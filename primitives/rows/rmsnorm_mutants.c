@@ -187,6 +187,18 @@ static int rmsnorm_offset_32_bits(const struct cairn_rmsnorm_args *a, void *stre
 	return 0;
 }
 
+/* Loads vectors of 32 bytes from addresses that promise 16. */
+static int rmsnorm_vectors_of_32(const struct cairn_rmsnorm_args *a, void *stream)
+{
+	struct cairn_rmsnorm_args other;
+
+	CAIRN_TRY(cairn_rmsnorm_check(a));
+	other = *a;
+	other.size = sizeof(other);
+	other.x = (const char *)a->x - (uintptr_t)a->x % 32;
+	return cairn_rmsnorm_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_outside_root, "adds eps to the root instead of under it"),
 	MUTANT(rmsnorm, eps_before_mean, "adds eps to the sum instead of the mean"),
@@ -219,5 +231,6 @@ const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_at_most_1, "lowers eps to 1"),
 	MUTANT(rmsnorm, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(rmsnorm, offset_32_bits, "cuts the offset of a row to 32 bits"),
+	MUTANT(rmsnorm, vectors_of_32, "takes x to be 32-byte aligned"),
 	{ 0 }
 };

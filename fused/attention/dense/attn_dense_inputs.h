@@ -2,8 +2,8 @@
 /*
  * attn_dense_inputs - the inputs that attn_dense and attn_bwd share: lengths, layouts of K and V, patterns
  *
- * For their tests, which include conformance/harness.h first and define ARGS, the struct of the arguments; its
- * members have the same names in both.
+ * For their tests, which include conformance/harness.h first and define ARGS, the struct of the arguments,
+ * whose members have the same names in both.
  */
 #ifndef CAIRN_ATTN_DENSE_INPUTS_H
 #define CAIRN_ATTN_DENSE_INPUTS_H
