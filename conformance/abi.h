@@ -34,6 +34,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fused/attention/backward/attn_bwd.h"
 #include "fused/attention/bsr/attn_bsr.h"
 #include "fused/attention/dense/attn_dense.h"
 #include "fused/attention/merge/attn_merge.h"
@@ -172,6 +173,10 @@ struct cairn_impl {
 	/* attention over lists of blocks */
 	int (*attn_bsr)(const struct cairn_attn_bsr_args *args, void *stream);
 	int (*attn_bsr_workspace)(const struct cairn_attn_bsr_args *args, size_t *bytes);
+
+	/* gradients of attn_dense */
+	int (*attn_bwd)(const struct cairn_attn_bwd_args *args, void *stream);
+	int (*attn_bwd_workspace)(const struct cairn_attn_bwd_args *args, size_t *bytes);
 };
 
 /*

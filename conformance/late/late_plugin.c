@@ -206,6 +206,7 @@ WITH_WORKSPACE(gemm, cairn_offer.gemm_check_shape(a), 0, 0, a->m + (int64_t)a->n
 WITH_WORKSPACE(gemm_fp8w, cairn_offer.gemm_fp8w_check_shape(a), 0, 0, a->m + (int64_t)a->n * a->k)
 WITH_WORKSPACE(sample, cairn_offer.sample_check_shape(a), 0, 0, a->rows)
 WITH_WORKSPACE(attn_bsr, cairn_offer.attn_bsr_check_shape(a), 0, 0, a->nnz_qo + a->num_parts)
+WITH_WORKSPACE(attn_bwd, cairn_offer.attn_bwd_check_shape(a), 0, 0, a->nnz_qo + a->nnz_kv)
 WITH_WORKSPACE(attn_dense, cairn_offer.attn_dense_check_shape(a), 0, 0, a->nnz_qo + a->nnz_kv)
 WITH_PAGES(attn_paged, cairn_offer.attn_paged_check_shape(a), 0, 0,
 	   a->nnz_qo + a->kv.batch + a->kv.max_len)
@@ -237,6 +238,6 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	BOTH(decode_step); BOTH(moe); ONE(pick_ids); ONE(kv_move); ONE(token_counts);
 	ONE(penalize); ONE(logprobs); ONE(quant_fp8w); BOTH(gemm_fp8w); ONE(mla_append);
 	BOTH(mla_paged); ONE(attn_merge); BOTH(attn_dense);
-	BOTH(attn_bsr);
+	BOTH(attn_bsr); BOTH(attn_bwd);
 	return abi_version == CAIRN_ABI_VERSION ? &impl : NULL;
 }

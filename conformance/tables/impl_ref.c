@@ -38,4 +38,5 @@ const struct cairn_impl cairn_impl_ref = {
 	.attn_merge = cairn_attn_merge_ref,
 	.attn_dense = cairn_attn_dense_ref,
 	.attn_bsr = cairn_attn_bsr_ref,
+	.attn_bwd = cairn_attn_bwd_ref,
 };
