@@ -15,6 +15,8 @@
 #include "fused/attention/attn_exact.h"
 
 struct cairn_exact;
+struct cairn_attn_dense_args;
+struct cairn_attn_paged_args;
 
 struct attn_batch {
 	const char *name;		/* of the family, in error texts */
@@ -31,6 +33,10 @@ struct attn_batch {
 	/* its k_scale and v_scale are 1 */
 	struct attn_key (*key)(const void *args, int32_t b, int32_t j, int32_t kv_head);
 };
+
+/* The batches of two families; the arguments must outlive them. */
+struct attn_batch attn_paged_batch(const struct cairn_attn_paged_args *a);
+struct attn_batch attn_dense_batch(const struct cairn_attn_dense_args *a);
 
 /*
  * One row after the other, in double. exact NULL: writes the rounded results to out and lse; else sets values

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* attn_dense_host - the reference and the CPU table of attn_dense: attn_batch over rows of K and V */
+/* attn_dense_ref - the reference: attn_batch_exact.c over rows of K and V */
 #include "fused/attention/dense/attn_dense.h"
 
 #include "primitives/base/dtype.h"
@@ -23,7 +23,7 @@ static struct attn_key key(const void *args, int32_t b, int32_t j, int32_t kv_he
 	return (struct attn_key){ (const char *)a->k + k * bytes, (const char *)a->v + v * bytes, 1, 1 };
 }
 
-static struct attn_batch batch_of(const struct cairn_attn_dense_args *a)
+struct attn_batch attn_dense_batch(const struct cairn_attn_dense_args *a)
 {
 	return (struct attn_batch){
 		.name = "attn_dense", .q = a->q, .out = a->out, .lse = a->lse, .qo_indptr = a->qo_indptr,
@@ -41,7 +41,7 @@ int cairn_attn_dense_ref(const struct cairn_attn_dense_args *a, void *stream)
 
 	(void)stream;
 	CAIRN_TRY(cairn_attn_dense_check(a));
-	b = batch_of(a);
+	b = attn_dense_batch(a);
 	return attn_batch_exact(&b, NULL);
 }
 
@@ -50,17 +50,6 @@ int cairn_attn_dense_exact(const struct cairn_attn_dense_args *a, struct cairn_e
 	struct attn_batch b;
 
 	CAIRN_TRY(cairn_attn_dense_check(a));
-	b = batch_of(a);
+	b = attn_dense_batch(a);
 	return attn_batch_exact(&b, exact);
-}
-
-int cairn_attn_dense_cpu(const struct cairn_attn_dense_args *a, void *stream)
-{
-	struct attn_batch b;
-
-	(void)stream;
-	CAIRN_TRY(cairn_attn_dense_check(a));
-	b = batch_of(a);
-	attn_batch_cpu(&b);
-	return 0;
 }

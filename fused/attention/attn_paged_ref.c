@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* attn_paged_host - the reference and the CPU table of paged attention: attn_batch over the page walk */
+/* attn_paged_ref - the reference: attn_batch_exact.c over the page walk */
 #include "fused/attention/attn_paged.h"
 
 #include "primitives/base/dtype.h"
@@ -23,7 +23,7 @@ static struct attn_key key(const void *args, int32_t b, int32_t j, int32_t kv_he
 				  1, 1 };
 }
 
-static struct attn_batch batch_of(const struct cairn_attn_paged_args *a)
+struct attn_batch attn_paged_batch(const struct cairn_attn_paged_args *a)
 {
 	return (struct attn_batch){
 		.name = "attn_paged", .q = a->q, .out = a->out, .lse = a->lse, .qo_indptr = a->qo_indptr,
@@ -41,7 +41,7 @@ int cairn_attn_paged_ref(const struct cairn_attn_paged_args *a, void *stream)
 
 	(void)stream;
 	CAIRN_TRY(cairn_attn_paged_check(a));
-	b = batch_of(a);
+	b = attn_paged_batch(a);
 	return attn_batch_exact(&b, NULL);
 }
 
@@ -50,17 +50,6 @@ int cairn_attn_paged_exact(const struct cairn_attn_paged_args *a, struct cairn_e
 	struct attn_batch b;
 
 	CAIRN_TRY(cairn_attn_paged_check(a));
-	b = batch_of(a);
+	b = attn_paged_batch(a);
 	return attn_batch_exact(&b, exact);
-}
-
-int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *a, void *stream)
-{
-	struct attn_batch b;
-
-	(void)stream;
-	CAIRN_TRY(cairn_attn_paged_check(a));
-	b = batch_of(a);
-	attn_batch_cpu(&b);
-	return 0;
 }
