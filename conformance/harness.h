@@ -118,7 +118,9 @@ struct cairn_family {
 	int errors_may_lean;
 	/* the workspace is zeroed before the first call and kept for the second; else it holds junk */
 	int zeroed_workspace;
-	/* the arguments with which that is so; NULL: all */
+	/* the contract refuses a workspace of fewer bytes than the query gives, with -EINVAL */
+	int refuses_small_workspace;
+	/* the arguments with which the workspace is zeroed; NULL: all */
 	int (*zeroed_if)(const void *args);
 	void (*describe)(int case_index, struct cairn_case *c);
 	void (*setup)(struct cairn_op *op);

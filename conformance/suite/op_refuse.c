@@ -125,10 +125,34 @@ static int try_all(struct refusal *r, const struct cairn_op *op)
 	return ok;
 }
 
+/* Makes the call with a workspace that is one byte too small, and with one of no bytes. */
+static int try_workspace(struct refusal *r)
+{
+	const size_t at = r->f->workspace_field + sizeof(void *);
+	const size_t bytes[] = { r->side->workspace_bytes - 1, 0 };
+	int ok = 1;
+
+	for (size_t i = 0; ok && i < ARRAY_SIZE(bytes); i++) {
+		int got;
+
+		memcpy((char *)r->side->args + at, &bytes[i], sizeof(bytes[i]));
+		got = cairn_side_call(r->side, r->f);
+		memcpy(r->side->args, r->good, r->f->args_size);
+		ok = got == -EINVAL;
+		if (ok)
+			continue;
+		r->o->verdict = CAIRN_FAIL;
+		cairn_say(r->o, "returned %d, want %d (workspace_bytes: %zu of %zu)\n", got, -EINVAL,
+			  bytes[i], r->side->workspace_bytes);
+	}
+	return ok;
+}
+
 void cairn_refuse_all(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		      struct cairn_outcome *o)
 {
 	struct refusal r = { side, f, cairn_check_of(f), malloc(f->args_size), o };
+	int works = 0;	/* a call that has nothing to do may not look at its workspace */
 
 	if (!r.good) {
 		o->verdict = CAIRN_FAIL;
@@ -136,6 +160,9 @@ void cairn_refuse_all(struct cairn_side *side, const struct cairn_family *f, con
 		return;
 	}
 	memcpy(r.good, side->args, f->args_size);
-	try_all(&r, op);
+	for (int i = 0; i < op->num_bufs; i++)
+		works |= op->bufs[i].role == CAIRN_ROLE_OUT && op->bufs[i].count;
+	if (try_all(&r, op) && works && f->refuses_small_workspace && side->workspace_bytes)
+		try_workspace(&r);
 	free(r.good);
 }

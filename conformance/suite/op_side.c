@@ -60,7 +60,8 @@ static int may_be_null(struct cairn_side *side, const struct cairn_family *f, co
 {
 	const int says_so = f->op == offsetof(struct cairn_impl, pick_ids) ||
 			    f->op == offsetof(struct cairn_impl, token_counts) ||
-			    f->op == offsetof(struct cairn_impl, logprobs);
+			    f->op == offsetof(struct cairn_impl, logprobs) ||
+			    f->op == offsetof(struct cairn_impl, kv_move);
 	cairn_check_fn check = cairn_check_of(f);
 	int works = 0;
 	void *null = NULL;

@@ -31,6 +31,7 @@ static const struct shape shapes[] = {
 	{ .name = "one_page", .layers = 1, .pages = 2, .page_bytes = 16, .copies = 1, .flags = ONE_SIDE },
 	{ .name = "moves_0", .layers = 3, .pages = 5, .slots = 2, .page_bytes = 256 },
 	{ .name = "pads_alone", .layers = 3, .pages = 5, .slots = 2, .page_bytes = 256, .pads = 7 },
+	{ .name = "slots_alone", .layers = 3, .slots = 9, .page_bytes = 1040, .turns = 4, .flags = ONE_SIDE },
 	{ .name = "copies", .layers = 3, .pages = 40, .page_bytes = 4096, .copies = 9 },
 	{ .name = "copies_gaps", .layers = 4, .pages = 33, .page_bytes = 2064, .copies = 11, .pads = 3,
 	  .flags = GAPS },

@@ -561,6 +561,8 @@ int cluster_attn_split(const struct cairn_cluster_attn_args *args, void *stream)
 	int size;
 
 	CAIRN_TRY(plan(&g, args, &size, &kernel, (char *)args->workspace, &bytes));
+	if (!args->workspace || args->workspace_bytes < bytes)
+		return cairn_error(EINVAL, "cluster_attn: workspace: needs %zu bytes", bytes);
 	set_launch(&l, &g, size);
 	l.pdl = !args->sms;
 	l.stream = stream;

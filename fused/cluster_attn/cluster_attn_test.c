@@ -430,7 +430,7 @@ const struct cairn_family cairn_cluster_attn_family = {
 	.workspace_op = offsetof(struct cairn_impl, cluster_attn_workspace),
 	.args_size = sizeof(struct cairn_cluster_attn_args),
 	.workspace_field = FIELD(workspace),
-	.zeroed_workspace = 1,
+	.zeroed_workspace = 1, .refuses_small_workspace = 1,
 	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_SUMS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = { { FIELD(out), FIELD(x) } },

@@ -339,7 +339,7 @@ const struct cairn_family cairn_decode_step_family = {
 	.workspace_field = STEP_FIELD(workspace),
 	.num_cases = NUM_NAMED + NUM_GRID + NUM_MIXED + NUM_SMS + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
-	.zeroed_workspace = 1,
+	.zeroed_workspace = 1, .refuses_small_workspace = 1,
 	.may_alias = { { STEP_FIELD(tokens), STEP_FIELD(ids) } },
 	.company = { .rows = STEP_FIELD(kv.batch), .in = { STEP_FIELD(ids) },
 		     .out = { STEP_FIELD(logits), STEP_FIELD(tokens) } },

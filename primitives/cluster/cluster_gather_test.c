@@ -145,13 +145,23 @@ static void bench_row(int i, struct row *r)
 	r->rounds = bench_rounds(r->len);
 }
 
+/* No cluster at all: nothing to do, and no error. */
+static void none_row(int i, struct row *r)
+{
+	(void)i;
+	r->size = 4;
+	r->len = 64;
+	r->clusters = 0;
+}
+
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
 	{ NUM_EVERY, every_row, "" }, { NUM_WAVES, waves_row, "waves_" }, { NUM_LARGE, large_row, "" },
 	{ NUM_LATENCY + NUM_OTHERS + NUM_LOADED, bench_row, "" }, { NUM_PAIRS, pair_row, "pair_" },
 	{ NUM_MANY, many_row, "" },
+	{ 1, none_row, "none_" },
 };
 #define NUM_CASES (NUM_EVERY + NUM_WAVES + NUM_LARGE + NUM_LATENCY + NUM_OTHERS + NUM_LOADED + NUM_PAIRS + \
-		   NUM_MANY)
+		   NUM_MANY + 1)
 
 static const char *row_of(int i, struct row *r)
 {

@@ -180,13 +180,22 @@ static void bench_row(int i, struct row *r)
 	r->rounds = bench_rounds(r->len);
 }
 
+/* No cluster at all: nothing to do, and no error. */
+static void none_row(int i, struct row *r)
+{
+	(void)i;
+	r->size = 4;
+	r->len = 64;
+	r->clusters = 0;
+}
+
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
 	{ NUM_EVERY, every_row, "" }, { NUM_ODD, odd_row, "odd_" }, { NUM_WAVES, waves_row, "waves_" },
 	{ NUM_ATTENTION, attention_row, "" }, { NUM_LATENCY + NUM_LOADED + NUM_OTHERS, bench_row, "" },
-	{ NUM_PAIRS, pair_row, "pair_" },
+	{ NUM_PAIRS, pair_row, "pair_" }, { 1, none_row, "none_" },
 };
 #define NUM_CASES (NUM_EVERY + NUM_ODD + NUM_WAVES + NUM_ATTENTION + NUM_LATENCY + NUM_LOADED + NUM_OTHERS + \
-		   NUM_PAIRS)
+		   NUM_PAIRS + 1)
 
 static const char *row_of(int i, struct row *r)
 {

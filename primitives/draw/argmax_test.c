@@ -27,7 +27,7 @@ static const struct shape singles[] = {
 	{ .rows = 300, .vocab = 9, .dtype = CAIRN_F16 },
 	{ .rows = 65541, .vocab = 3, .dtype = CAIRN_BF16 },
 	{ .rows = 2, .vocab = 262144, .dtype = CAIRN_BF16 },
-	{ .rows = 1, .vocab = 1048577, .dtype = CAIRN_F32 },
+	{ .rows = 1, .vocab = 1048602, .dtype = CAIRN_F32 },
 	{ .rows = 99, .vocab = 128256, .dtype = CAIRN_F32 },
 	{ .rows = 989, .vocab = 32003, .dtype = CAIRN_BF16 },
 	{ .rows = 300, .vocab = 50257, .dtype = CAIRN_F32 },
@@ -167,8 +167,12 @@ static void setup(struct cairn_op *op)
 		return;
 	}
 	cairn_fill(op, x, s.dtype, count, 3);
-	/* The largest logits are equal and far apart; in the longest row they begin past index 2^18. */
-	for (int32_t j = s.vocab > 262144 ? 300001 : 60001; s.vocab > 200000 && j < s.vocab; j += 1021)
+	/*
+	 * The largest logits are equal and far apart; in the longest row they begin past index 2^18, or there
+	 * is one past 2^20.
+	 */
+	for (int32_t j = s.vocab <= 262144 ? 60001 : op->kind == CAIRN_KIND_NORMAL ? s.vocab - 1 : 300001;
+	     s.vocab > 200000 && j < s.vocab; j += 1021)
 		cairn_store(x, s.dtype, j, 30);
 	for (int32_t i = 0; i < s.rows && op->kind >= CAIRN_KIND_EXTREME; i++) {
 		int64_t first = (int64_t)i * s.vocab, at = first + cairn_op_range(op, 0, s.vocab - 1);

@@ -30,6 +30,9 @@ static const struct shape {
 	{ "pass_300_outside", .slots = 99, .vocab = 777, .tokens = 300, .segments = 300, .flags = OUTSIDE },
 	{ "pass_same_slot", .slots = 2, .vocab = 64, .tokens = 500, .segments = 500,
 	  .flags = SKEWED | ONE_SLOT },
+	/* so many that additions which are not atomic get lost */
+	{ "pass_same_slot_30000", .slots = 2, .vocab = 64, .tokens = 30000, .segments = 30000,
+	  .flags = SKEWED | ONE_SLOT },
 	{ "pass_after_copies", .slots = 40, .vocab = 2048, .copies = 11, .tokens = 33, .segments = 33,
 	  .flags = OUTSIDE },
 	{ "prompt_1", .slots = 5, .vocab = 32000, .copies = 1, .tokens = 700, .segments = 1,

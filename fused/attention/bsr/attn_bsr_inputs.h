@@ -18,7 +18,7 @@ enum {
 	REPEATED = 1 << 10,	/* a list may name a block more than once */
 	POS0 = 1 << 11, Q_POS = 1 << 12, KEY_POS = 1 << 13,
 	TREE = 1 << 14,		/* bits of a tree of the row's tokens behind a context; else random bits */
-	FP8 = 1 << 15, SCALES = 1 << 16,
+	FP8 = 1 << 15, K_SCALE = 1 << 16, V_SCALE = 1 << 20, SCALES = K_SCALE | V_SCALE,
 	NO_ROWS = 1 << 17, FAR_KV = 1 << 18, FAR_Q = 1 << 19,
 };
 
@@ -348,9 +348,11 @@ static void declare_part(struct cairn_op *op, const struct shape *s, int i, stru
 		for (int k = 0; k < in->num_blocks * in->n; k++)
 			pos[k] = (int32_t)cairn_op_range(op, 0, s->part[i].keys + 30);
 	}
-	for (int which = 0; which < 2 && s->flags & SCALES; which++) {
+	for (int which = 0; which < 2; which++) {
 		float *scale;
 
+		if (!(s->flags & (which ? K_SCALE : V_SCALE)))
+			continue;
 		if (which) {
 			scale = ARRAY(op, i, k_scale, CAIRN_F32, s->hkv);
 		} else {

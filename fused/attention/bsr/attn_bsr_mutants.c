@@ -64,6 +64,8 @@
 	D(window_with_causal_only, "the window is ignored without a causal mask") \
 	D(k_scale_missing, "K of 8 bits is not scaled") \
 	D(v_scale_missing, "V of 8 bits is not scaled") \
+	D(v_scale_needs_k_scale, "V is scaled only if K is") \
+	D(k_scale_needs_v_scale, "K is scaled only if V is") \
 	D(scale_of_head_0, "all heads have the scales of the first") \
 	D(scale_of_part_0, "all parts have the scales of the first") \
 	D(scales_exchanged, "K has the scales of V, and V those of K") \
@@ -181,6 +183,9 @@ static double scale_of(const struct cairn_attn_bsr_args *a, int part, int g, int
 	const struct cairn_attn_part *p = &a->part[x == BSR_scale_of_part_0 ? 0 : part];
 	const float *scale = (x == BSR_scales_exchanged) != of_v ? p->v_scale : p->k_scale;
 
+	if ((x == BSR_v_scale_needs_k_scale && of_v && !p->k_scale) ||
+	    (x == BSR_k_scale_needs_v_scale && !of_v && !p->v_scale))
+		return 1;
 	if (!scale || x == (of_v ? BSR_v_scale_missing : BSR_k_scale_missing))
 		return 1;
 	return (double)scale[x == BSR_scale_of_head_0 ? 0 : g];

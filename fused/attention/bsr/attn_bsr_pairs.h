@@ -16,6 +16,7 @@ enum {
 static const int pair_m[] = { 1, 3, 16, 5 }, pair_n[] = { 1, 3, 16, 64, 128 };
 static const int pair_window[] = { 0, 1, 7, 40 }, pair_group[] = { 1, 2, 3, 7 };
 static const int pair_dim[] = { 64, 128, 256 };
+static const unsigned pair_fp8[] = { 0, FP8, FP8 | SCALES, FP8 | K_SCALE, FP8 | V_SCALE };
 static const unsigned pair_positions[] = { 0, POS0, Q_POS, Q_POS | KEY_POS, Q_POS | POS0 };
 
 /* With more than one part, a window needs positions of queries. */
@@ -27,7 +28,7 @@ static int pair_forbidden(const int8_t *level)
 
 static struct cairn_pairs pair_table = {
 	.num_factors = NUM_PAIR_FACTORS,
-	.levels = { 4, 5, 4, 4, 5, 4, 4, 3, 3, NUM_LAYOUTS, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2 },
+	.levels = { 4, 5, 4, 4, 5, 4, 4, 3, 3, NUM_LAYOUTS, 5, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2 },
 	.forbidden = pair_forbidden,
 };
 
@@ -54,8 +55,8 @@ static void pair_at(int i, struct shape *s)
 	s->explicit_stride = level[PAIR_Q_STRIDE] == 1;
 	s->equal = level[PAIR_LOGITS] == 0;
 	s->sms = level[PAIR_SMS] ? 2 : 0;
-	s->flags = pair_positions[level[PAIR_POSITIONS]] | (level[PAIR_FP8] ? FP8 : 0) |
-		   (level[PAIR_FP8] > 1 ? SCALES : 0) | (level[PAIR_LISTS] ? HEAD_LISTS : 0) |
+	s->flags = pair_positions[level[PAIR_POSITIONS]] | pair_fp8[level[PAIR_FP8]] |
+		   (level[PAIR_LISTS] ? HEAD_LISTS : 0) |
 		   (level[PAIR_ROWS] ? RAGGED : 0) | (level[PAIR_PLACES] ? SHUFFLED : 0) |
 		   (level[PAIR_LAST] ? FULL_BLOCKS : 0) | (level[PAIR_REPEATED] ? REPEATED : 0) |
 		   (level[PAIR_PADDED] ? PADDED : 0) | (level[PAIR_DTYPE] ? F16 : 0) |

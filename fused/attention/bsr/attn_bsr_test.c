@@ -112,7 +112,7 @@ static const int sizes[] = { 1, 3, 16, 64, 128 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_GRID	25
-#define NUM_PAIRS	38
+#define NUM_PAIRS	41
 
 #include "fused/attention/bsr/attn_bsr_pairs.h"
 

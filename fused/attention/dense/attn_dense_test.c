@@ -54,6 +54,8 @@ static const struct shape named[] = {
 	{ N("keys_177", 1, 20, 177, 2, 1, 128, 128), .flags = LSE },
 	{ N("keys_352", 1, 20, 352, 2, 1, 128, 128), .flags = LSE },
 	{ N("keys_1025", 1, 3, 1025, 2, 1, 128, 128), .flags = BOTH },
+	/* so many results that sums in another order change some bit */
+	{ N("keys_1500_rows_30", 1, 30, 1500, 4, 2, 128, 128), .flags = LSE | F16 },
 	{ N("group_17", 2, 9, 97, 17, 1, 128, 128), .flags = BOTH },
 	{ N("kv_heads_7", 2, 40, 97, 7, 7, 64, 64), .flags = BOTH },
 	{ N("logits_any", 2, 40, 97, 4, 2, 128, 128), .flags = BOTH, .logits = ANY },

@@ -275,10 +275,35 @@ static int attn_merge_rows_16_bits(const struct cairn_attn_merge_args *a, void *
 	return cairn_attn_merge_ref(&other, stream);
 }
 
+/* Strides of 0 are taken for those of heads without gaps. */
+static int attn_merge_rows_without_gaps(const struct cairn_attn_merge_args *args, void *stream)
+{
+	struct cairn_attn_merge_args a;
+
+	CAIRN_TRY(cairn_attn_merge_check(args));
+	a = cairn_attn_merge_strides(args);
+	if (!args->row_stride)
+		a.row_stride = (int64_t)a.num_heads * a.head_dim;
+	return cairn_attn_merge_ref(&a, stream);
+}
+
+static int attn_merge_states_without_gaps(const struct cairn_attn_merge_args *args, void *stream)
+{
+	struct cairn_attn_merge_args a;
+
+	CAIRN_TRY(cairn_attn_merge_check(args));
+	a = cairn_attn_merge_strides(args);
+	if (!args->state_stride)
+		a.state_stride = (int64_t)a.rows * a.num_heads * a.head_dim;
+	return cairn_attn_merge_ref(&a, stream);
+}
+
 const struct cairn_mutant cairn_attn_merge_mutants[] = {
 	DEFECTS(LIST)
 	MUTANT(attn_merge, far_stride_32_bits, "the offset of a state is cut to 32 bits"),
 	MUTANT(attn_merge, few_rows, "gives other bits if there are fewer than 3 rows"),
+	MUTANT(attn_merge, rows_without_gaps, "takes row_stride 0 for num_heads * head_dim"),
+	MUTANT(attn_merge, states_without_gaps, "takes state_stride 0 for rows * num_heads * head_dim"),
 	MUTANT(attn_merge, rows_16_bits, "cuts the number of rows to 16 bits"),
 	{ 0 }
 };

@@ -292,15 +292,19 @@ static void poison(const struct cairn_op *op, void *o, float *lse)
 	}
 }
 
-static void set_strides(struct cairn_attn_merge_args *a, unsigned flags, int explicit)
+static void set_strides(struct cairn_attn_merge_args *a, unsigned flags, int case_index)
 {
 	int64_t dim = a->head_dim;
 
 	if (flags & GAPS) {
-		a->head_stride = dim + 8;
-		a->row_stride = a->num_heads * a->head_stride + 16;
-		a->state_stride = a->rows * a->row_stride + 24;
 		a->lse_stride = (int64_t)a->rows * a->num_heads + 3;
+		a->head_stride = dim + 8;
+		if (case_index % 3 == 1)	/* the other strides follow from this one */
+			return;
+		a->row_stride = a->num_heads * a->head_stride + 16;
+		if (case_index % 3 == 2)
+			return;
+		a->state_stride = a->rows * a->row_stride + 24;
 	}
 	if (flags & ROWS_FIRST) {
 		a->state_stride = a->num_heads * dim;
@@ -311,7 +315,7 @@ static void set_strides(struct cairn_attn_merge_args *a, unsigned flags, int exp
 		a->head_stride = a->rows * dim;
 		a->state_stride = a->num_heads * a->head_stride;
 	}
-	if (explicit && a->rows)
+	if (case_index % 2 && a->rows)
 		*a = cairn_attn_merge_strides(a);
 }
 
@@ -377,7 +381,7 @@ static void setup(struct cairn_op *op)
 	a->head_dim = s.dim;
 	a->dtype = s.dtype;
 	a->out_dtype = s.out;
-	set_strides(a, s.flags, op->case_index % 2);
+	set_strides(a, s.flags, op->case_index);
 	full = cairn_attn_merge_strides(a);
 	pairs = (int64_t)s.rows * s.heads;
 	if (pairs) {	/* the buffers end with the last element */
