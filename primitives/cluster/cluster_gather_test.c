@@ -195,7 +195,7 @@ static void describe(int i, struct cairn_case *c)
 	if (!strcmp(prefix, "pair_"))
 		snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_calls%d_rounds%d", r.calls, r.rounds);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!r.bench && r.len <= 1024)
+	if (!r.bench && r.clusters && r.len <= 1024)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	c->bench = r.bench;	/* no bytes: the kernel measures itself and extra() reports it */
 }

@@ -239,9 +239,9 @@ static void describe(int i, struct cairn_case *c)
 	if (!strcmp(prefix, "pair_"))
 		snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_calls%d_rounds%d", r.calls, r.rounds);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!r.bench)
+	if (!r.bench && r.clusters)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
-	if (!r.bench && r.len <= 1024)
+	if (!r.bench && r.clusters && r.len <= 1024)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	if (!r.bench && r.op == CAIRN_CLUSTER_SOFTMAX)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
