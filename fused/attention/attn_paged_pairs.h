@@ -29,7 +29,7 @@ static const struct {
 	{ 4, { 3, 0, 6, 1 }, { 2, 9, 0, 65 } },
 };
 
-static const unsigned pair_tables[] = { 0, PAGED_PADDED, PAGED_FULL | PAGED_HELD, PAGED_DUPLICATE };
+static const unsigned pair_tables[] = { 0, PAGED_PADDED, PAGED_SPARE, PAGED_DUPLICATE };
 
 /* More than 40 query heads in a prefill would cost more than all others. */
 static int pair_forbidden(const int8_t *level)

@@ -101,7 +101,7 @@ static void pair_at(int i, struct shape *s)
 {
 	static const int pages[] = { 16, 1, 32, 48, 64, 128 }, heads[] = { 1, 2, 3, 5, 8 };
 	static const int dims[] = { 64, 8, 128, 40, 256 };
-	static const unsigned tables[] = { 0, PAGED_PADDED, PAGED_FULL | PAGED_HELD };
+	static const unsigned tables[] = { 0, PAGED_PADDED, PAGED_SPARE };
 	static const unsigned dtypes[] = { 0, F16, F32 };
 	/* decode, mixed, whole prompts, new rows that cross pages and requests without any */
 	static const struct {

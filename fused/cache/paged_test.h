@@ -26,6 +26,8 @@ enum paged_flags {		/* the low bits of a test's flags */
 	PAGED_FAR = 128,	/* of a pool of several GiB the last pages; paged_far() declares the pool */
 	/* many keys in little memory: of all pages but the last two, each `pool` ones are the same again */
 	PAGED_CYCLE = 256,
+	/* together: a request whose last page is full has one more, without a key */
+	PAGED_SPARE = PAGED_FULL | PAGED_HELD,
 	PAGED_FLAGS = 512	/* the first free bit */
 };
 
@@ -61,6 +63,8 @@ static inline int paged_pages(const struct paged *p, int b)
 {
 	int pages = (p->kv_len[b] + p->page_size - 1) / p->page_size;
 
+	if ((p->flags & PAGED_SPARE) == PAGED_SPARE)
+		return p->kv_len[b] / p->page_size + 1;
 	return pages || !(p->flags & PAGED_HELD) ? pages : 1;
 }
 

@@ -81,7 +81,7 @@ static void pair_at(int i, struct shape *s)
 	static const int heads[] = { 1, 3, 5, 16 }, ranks[] = { 512, 64, 192, 1024 };
 	static const int nopes[] = { 128, 0, 16, 48 };
 	static const double eps[] = { 1e-6, 1e-12, 1e-3, 1 };
-	static const unsigned tables[] = { 0, PAGED_PADDED, PAGED_FULL | PAGED_HELD };
+	static const unsigned tables[] = { 0, PAGED_PADDED, PAGED_SPARE };
 	/* decode, mixed, whole prompts, new rows that cross pages and requests without any */
 	static const struct {
 		int batch, qo[5], kv[5];

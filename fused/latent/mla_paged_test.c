@@ -108,7 +108,7 @@ static struct cairn_pairs pair_table = { .num_factors = 8, .levels = { 6, 5, 5, 
 static void pair_at(int i, struct shape *s)
 {
 	static const int pages[] = { 16, 1, 32, 48, 64, 128 }, heads[] = { 1, 3, 5, 2, 6 };
-	static const unsigned tables[] = { 0, PAGED_PADDED, PAGED_FULL | PAGED_HELD, PAGED_DUPLICATE };
+	static const unsigned tables[] = { 0, PAGED_PADDED, PAGED_SPARE, PAGED_DUPLICATE };
 	/* decode, mixed, append, prefill, requests with more queries than keys */
 	static const struct {
 		int batch, qo[4], kv[4];
