@@ -537,7 +537,7 @@ static void arguments_have_names_and_shapes(struct cairn_test *t)
 		for (int i = 0; i < op.num_bufs; i++) {
 			const struct cairn_buf *b = &op.bufs[i];
 			int64_t last = 0;
-			size_t n = strspn(b->name, "abcdefghijklmnopqrstuvwxyz0123456789_.");
+			size_t n = strspn(b->name, "abcdefghijklmnopqrstuvwxyz0123456789_.[]");
 
 			if (!EXPECT(t, n && !b->name[n] && strcmp(b->name, "field")))
 				cairn_note(t, "%s: buffer %d has the name '%s'", (*f)->name, i, b->name);
