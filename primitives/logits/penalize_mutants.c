@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* penalize_mutants - wrong versions of penalize, one defect each */
+#include <stdlib.h>
+
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
 #include "primitives/logits/penalize.h"
@@ -257,6 +259,29 @@ static int penalize_cut(const struct cairn_penalize_args *a, uint64_t slot_bytes
 	return 0;
 }
 
+/* Takes a row with a repetition of 1 and a frequency of 0 for one without penalties. */
+static int penalize_lone_presence(const struct cairn_penalize_args *a, void *stream)
+{
+	struct cairn_penalize_args other;
+	float *presence;
+	int ret;
+
+	CAIRN_TRY(cairn_penalize_check(a));
+	if (!a->counts || a->rows < 1)
+		return cairn_penalize_ref(a, stream);
+	presence = malloc((size_t)a->rows * sizeof(*presence));
+	if (!presence)
+		return -ENOMEM;
+	for (int32_t i = 0; i < a->rows; i++)
+		presence[i] = a->repetition[i] == 1 && a->frequency[i] == 0 ? 0 : a->presence[i];
+	other = *a;
+	other.size = sizeof(other);
+	other.presence = presence;
+	ret = cairn_penalize_ref(&other, stream);
+	free(presence);
+	return ret;
+}
+
 static int penalize_far_slots_16_bits(const struct cairn_penalize_args *a, void *stream)
 {
 	(void)stream;
@@ -309,6 +334,7 @@ const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT(penalize, bias_of_100, "clamps biases to -100..100"),
 	MUTANT(penalize, frequency_of_2, "clamps frequencies to -2..2"),
 	MUTANT(penalize, forbids_before_the_row, "forbids a token whose id is below 0 in the row before"),
+	MUTANT(penalize, lone_presence, "ignores presence with a repetition of 1 and a frequency of 0"),
 	MUTANT(penalize, far_slots_16_bits, "cuts slots to 16 bits"),
 	MUTANT(penalize, far_bytes_32_bits, "cuts the offset of a slot to 32 bits"),
 	MUTANT_BARE(penalize, few_rows, "gives other bits if there are fewer than 4 rows"),

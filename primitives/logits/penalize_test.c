@@ -282,6 +282,12 @@ static void setup(struct cairn_op *op)
 			for (int32_t i = 0; i < rows; i++)
 				value[i] = f ? (float)cairn_op_range(op, -12, 12) / 3 :
 					   penalties[cairn_op_rand(op) % ARRAY_SIZE(penalties)];
+			for (int32_t i = 0; i < rows; i++) {	/* some rows have one penalty alone */
+				int lone = (i + op->case_index) % 5;
+
+				if (lone < 3 && f != lone)
+					value[i] = f == 0;
+			}
 			for (int32_t i = 0; i < rows; i++)	/* every penalty is neutral */
 				if (s->flags & IDLE_ROWS && i % 5 == 3)
 					value[i] = f == 0;
