@@ -118,6 +118,8 @@ struct cairn_family {
 	int errors_may_lean;
 	/* the workspace is zeroed before the first call and kept for the second; else it holds junk */
 	int zeroed_workspace;
+	/* the size of the argument struct before its later members, which a call may leave out; 0: none */
+	size_t first_bytes;
 	/* the contract refuses a workspace of fewer bytes than the query gives, with -EINVAL */
 	int refuses_small_workspace;
 	/* the arguments with which the workspace is zeroed; NULL: all */

@@ -369,10 +369,22 @@ int cairn_side_call(struct cairn_side *side, const struct cairn_family *f)
 		cairn_error(EOPNOTSUPP, "%s: not in table %s", f->name, side->impl->name);
 }
 
+/* Returns whether the struct may end before the family's later members. */
+static int may_be_shorter(const struct cairn_side *side, const struct cairn_family *f)
+{
+	const uint8_t *args = side->args;
+
+	for (size_t at = f->first_bytes; at < f->args_size; at++)
+		if (args[at])
+			return 0;
+	return f->first_bytes != 0;
+}
+
 int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f, const struct cairn_round *r)
 {
 	op_fn fn = (op_fn)table_member(side->impl, f->op);
-	size_t size = f->args_size + (r->longer ? CAIRN_TAIL : 0);
+	size_t size = r->shorter && may_be_shorter(side, f) ? f->first_bytes :
+		      f->args_size + (r->longer ? CAIRN_TAIL : 0);
 	void *null = NULL;
 	int ret = 0;
 
@@ -381,8 +393,8 @@ int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f,
 	if (r->pause_us)
 		usleep((useconds_t)r->pause_us);
 	for (int i = 0; !ret && i <= r->repeats; i++) {
-		memset(side->passed, 0, f->args_size + CAIRN_TAIL);
-		memcpy(side->passed, side->args, f->args_size);
+		memset(side->passed, size < f->args_size ? 0xa5 : 0, f->args_size + CAIRN_TAIL);
+		memcpy(side->passed, side->args, size < f->args_size ? size : f->args_size);
 		memcpy(side->passed, &size, sizeof(size));
 		for (int k = 0; r->longer && k < CAIRN_MAX_BUFS; k++)
 			if (side->nullable[k])

@@ -30,6 +30,7 @@ struct cairn_round {
 	int shifted;
 	/* the argument struct has a tail that the operation does not know, and empty buffers may be NULL */
 	int longer;
+	int shorter;		/* the argument struct ends before later members, if these are all 0 */
 	int behind;		/* device: other work is under way on the stream */
 	int pause_us;		/* the host waits before the call */
 	int repeats;		/* so many calls follow at once, if they may find what the first one wrote */

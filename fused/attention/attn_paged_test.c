@@ -262,6 +262,8 @@ static const struct shape later[] = {
 	{ N("page_ids_past_2e16", 2, 1, 40, 1, 2, 1, 64), .flags = LSE | PAGED_HIGH, .pool = 66000 },
 	/* more keys, and a larger window, than 16 bits count; POISON: keys before the window are NaN */
 	{ N("keys_past_2e16", 1, 1, 66100, 64, 1, 1, 64), .flags = LSE, .window = 65590 },
+	/* so many results that sums in another order change some bit */
+	{ N("keys_1500_rows_30", 1, 30, 1500, 16, 4, 2, 128), .flags = LSE | F16 },
 	{ N("nan_in_a_query", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_Q },
 	{ N("nan_in_a_key", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_K },
 	{ N("nan_in_a_value", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_V },

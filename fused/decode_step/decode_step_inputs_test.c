@@ -158,11 +158,13 @@ static void set_scalars(struct cairn_op *op, const struct step_shape *s, const s
 static void fill_index(struct cairn_op *op, const struct step_shape *s, const struct paged *p)
 {
 	int rotated = s->flags & LATENT ? 64 : s->dim;
+	/* other calls have other frequencies */
+	double base = cairn_op_range(op, 0, 1) ? 10000 : 500000;
 	float *inv_freq = cairn_in(op, STEP_FIELD(inv_freq), CAIRN_F32, rotated / 2);
 	int32_t *positions = cairn_in(op, STEP_FIELD(positions), CAIRN_I32, s->batch), *ids;
 
 	for (int i = 0; i < rotated / 2; i++)
-		inv_freq[i] = (float)pow(op->case_index % 2 ? 500000 : 10000, -2.0 * i / rotated);
+		inv_freq[i] = (float)pow(base, -2.0 * i / rotated);
 	for (int b = 0; b < s->batch; b++)
 		positions[b] = s->flags & FAR ? (int32_t)cairn_op_range(op, 0, 100000) : p->kv_len[b] - 1;
 	if (s->flags & ALIAS) {

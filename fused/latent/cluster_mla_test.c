@@ -343,6 +343,7 @@ struct operands {
 static void fill_normal(struct cairn_op *op, const struct shape *s, const struct operands *p)
 {
 	int64_t nq = s->heads * 192, k = s->lora ? s->lora : s->hidden;
+	double base;
 
 	fill(op, p->x, (int64_t)s->batch * s->hidden, s->size > 0 ? s->size : 1);
 	fill_about_1(op, p->norm, s->hidden, 0.25);
@@ -355,8 +356,9 @@ static void fill_normal(struct cairn_op *op, const struct shape *s, const struct
 	fill_about_1(op, p->kv_norm, 512, 0.25);
 	fill(op, p->kv_b, s->heads * 256 * 512, 1 / sqrt(192));
 	fill(op, p->o, (int64_t)s->hidden * s->heads * 128, 1 / sqrt(s->heads * 128));
+	base = cairn_op_range(op, 0, 1) ? 10000 : 500000;	/* other calls have other frequencies */
 	for (int i = 0; i < 32; i++)
-		p->inv_freq[i] = (float)pow(10000, -i / 32.0);
+		p->inv_freq[i] = (float)pow(base, -i / 32.0);
 }
 
 static void copy_half(void *p, int64_t half)

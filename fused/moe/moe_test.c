@@ -529,6 +529,7 @@ const struct cairn_family cairn_moe_family = {
 	.args_size = sizeof(struct cairn_moe_args),
 	.workspace_field = MOE_FIELD(workspace),
 	.zeroed_workspace = 1, .zeroed_if = is_few, .refuses_small_workspace = 1,
+	.first_bytes = CAIRN_MOE_FIRST_BYTES,
 	.num_cases = FIRST_LAST + ARRAY_SIZE(last),
 	.may_alias = { { MOE_FIELD(out), MOE_FIELD(x) } },
 	.company = { .rows = MOE_FIELD(batch), .in = { MOE_FIELD(x) },
