@@ -12,7 +12,7 @@
 #include "fused/attention/bsr/attn_bsr.h"
 #include "fused/attention/attn_exact.h"
 
-/* Of a token in a part: its block row (-1: none), its ordinal among the row's tokens, their number. */
+/* Where a token stands in a part: its block row (-1: none), its ordinal in the row, the row's tokens. */
 struct attn_cover {
 	int32_t row, ordinal, num;
 };
