@@ -2,11 +2,13 @@
 /*
  * attn_paged_pairs - cases in which every two features of attn_paged stand together (pairs.h)
  *
- * Include pairs.h first, and this in attn_paged_test.c after struct shape. The lengths are fixed, so that no
- * defect depends on the seed to be seen.
+ * Include pairs.h first, and this in attn_paged_test.c after struct shape. The lengths, those of
+ * attn_lengths.h, are fixed, so that no defect depends on the seed to be seen.
  */
 #ifndef CAIRN_ATTN_PAGED_PAIRS_H
 #define CAIRN_ATTN_PAGED_PAIRS_H
+
+#include "fused/attention/attn_lengths.h"
 
 enum {
 	PAIR_GROUP, PAIR_HEADS, PAIR_PAGE, PAIR_WINDOW, PAIR_DIM, PAIR_LENGTHS, PAIR_TABLES, PAIR_STRIDE,
@@ -17,17 +19,6 @@ static const int pair_group[] = { 1, 2, 3, 4, 5, 6, 7, 8 }, pair_heads[] = { 1, 
 static const int pair_page[] = { 16, 128, 32, 1, 48, 64 }, pair_window[] = { 0, 16, 1, 33, 5, 64, 100 };
 static const int pair_dim[] = { 64, 128, 256 };
 static const float pair_cap[] = { 0, 30, 0.7f }, pair_scale[] = { 0, 0.3f, 1.3f };
-
-/* decode, mixed, append, prefill, requests with more queries than keys */
-static const struct {
-	int batch, qo[5], kv[5];
-} pair_lengths[] = {
-	{ 5, { 1, 1, 1, 1, 1 }, { 1, 97, 0, 33, 130 } },
-	{ 4, { 1, 9, 1, 3 }, { 130, 64, 17, 65 } },
-	{ 3, { 4, 2, 5 }, { 128, 37, 5 } },
-	{ 2, { 33, 18 }, { 49, 18 } },
-	{ 4, { 3, 0, 6, 1 }, { 2, 9, 0, 65 } },
-};
 
 static const unsigned pair_tables[] = { 0, PAGED_PADDED, PAGED_SPARE, PAGED_DUPLICATE };
 
@@ -50,9 +41,9 @@ static void pair_at(int i, struct shape *s)
 
 	memset(s, 0, sizeof(*s));
 	s->pair = i + 1;
-	s->batch = pair_lengths[level[PAIR_LENGTHS]].batch;
-	s->qo_lens = pair_lengths[level[PAIR_LENGTHS]].qo;
-	s->kv_lens = pair_lengths[level[PAIR_LENGTHS]].kv;
+	s->batch = attn_lengths[level[PAIR_LENGTHS]].batch;
+	s->qo_lens = attn_lengths[level[PAIR_LENGTHS]].qo;
+	s->kv_lens = attn_lengths[level[PAIR_LENGTHS]].kv;
 	s->qo = s->qo_lens[0];
 	s->kv = s->kv_lens[0];
 	s->page = pair_page[level[PAIR_PAGE]];

@@ -2,11 +2,13 @@
 /*
  * attn_dense_pairs - cases in which every two features of attn_dense stand together (pairs.h)
  *
- * Include pairs.h first, and this in attn_dense_test.c after struct shape. The lengths are fixed, so that no
- * defect depends on the seed to be seen.
+ * Include pairs.h first, and this after struct shape in the tests of attn_dense and of attn_bwd. The lengths,
+ * those of attn_lengths.h, are fixed, so that no defect depends on the seed to be seen.
  */
 #ifndef CAIRN_ATTN_DENSE_PAIRS_H
 #define CAIRN_ATTN_DENSE_PAIRS_H
+
+#include "fused/attention/attn_lengths.h"
 
 enum {
 	PAIR_QK, PAIR_V, PAIR_GROUP, PAIR_HEADS, PAIR_WINDOW, PAIR_LENGTHS, PAIR_KV_LAYOUT, PAIR_Q_STRIDE,
@@ -18,17 +20,6 @@ static const int pair_dim[] = { 64, 80, 96, 112, 128, 192, 256 };
 static const int pair_group[] = { 1, 2, 3, 4, 5, 7, 8 }, pair_heads[] = { 1, 2, 3, 5 };
 static const int pair_window[] = { 0, 16, 1, 33, 5, 64, 100 };
 static const float pair_cap[] = { 0, 30, 0.7f }, pair_scale[] = { 0, 0.3f, 1.3f };
-
-/* decode, mixed, append, prefill, requests with more queries than keys, empty ones between others */
-static const struct {
-	int batch, qo[5], kv[5];
-} pair_lengths[] = {
-	{ 5, { 1, 1, 1, 1, 1 }, { 1, 97, 0, 33, 130 } },
-	{ 4, { 1, 9, 1, 3 }, { 130, 64, 17, 65 } },
-	{ 3, { 4, 2, 5 }, { 128, 37, 5 } },
-	{ 2, { 33, 18 }, { 49, 18 } },
-	{ 4, { 3, 0, 6, 1 }, { 2, 9, 0, 65 } },
-};
 
 /* More than 16 query heads in a prefill would cost more than all others. */
 static int pair_forbidden(const int8_t *level)
@@ -49,9 +40,9 @@ static void pair_at(int i, struct shape *s)
 
 	memset(s, 0, sizeof(*s));
 	s->pair = i + 1;
-	s->batch = pair_lengths[level[PAIR_LENGTHS]].batch;
-	s->qo_lens = pair_lengths[level[PAIR_LENGTHS]].qo;
-	s->kv_lens = pair_lengths[level[PAIR_LENGTHS]].kv;
+	s->batch = attn_lengths[level[PAIR_LENGTHS]].batch;
+	s->qo_lens = attn_lengths[level[PAIR_LENGTHS]].qo;
+	s->kv_lens = attn_lengths[level[PAIR_LENGTHS]].kv;
 	s->qo = s->qo_lens[0];
 	s->kv = s->kv_lens[0];
 	s->hkv = pair_heads[level[PAIR_HEADS]];
