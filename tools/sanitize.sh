@@ -11,7 +11,7 @@
 # racecheck does not model that cp.async.mbarrier.arrive.noinc completes copies to shared memory before the phase of the
 # mbarrier completes, and reports every read that relies on it as a race. fused/grid*.cu*, moe*, cluster_mla* and
 # attn_paged_prefill.cu rely on it. Nor does it model that a lane which arrives after __syncwarp() arrives for its whole
-# warp, or what bar.arrive orders; gemm*_tile.cu have such lanes, too. And under racecheck a warp leaves the barrier of a
+# warp, or what bar.arrive orders; gemm*_tile.cu and attn_forward.cuh have such lanes, too. And under racecheck a warp leaves the barrier of a
 # cluster only after all warps of its CTA have come to it, for which gemm_tile.cu would wait for ever. A DEBUG build of
 # these kernels waits for its copies, arrives with all lanes, synchronises instead of arriving, waits for its cluster at
 # the start, and is otherwise the same. racecheck therefore checks DEBUG_BUILD: `make DEBUG=60`, where a wait may last
@@ -29,7 +29,7 @@ set -u
 one() {	# TOOL FAMILY
 	exe=$out/cairn cases=24 skip=none
 	case $1:$2 in
-	racecheck:fused.attn_paged | racecheck:fused.cluster_attn) exe=$debug/cairn ;;
+	racecheck:fused.attn_paged | racecheck:fused.attn_dense | racecheck:fused.cluster_attn) exe=$debug/cairn ;;
 	racecheck:fused.decode_step | racecheck:fused.moe*) exe=$debug/cairn ;;
 	racecheck:primitives.gemm*) exe=$debug/cairn ;;
 	racecheck:fused.cluster_mla) cases=8 exe=$debug/cairn ;;

@@ -48,4 +48,6 @@ const struct cairn_impl cairn_impl_cuda = {
 	.mla_paged = cairn_mla_paged,
 	.mla_paged_workspace = cairn_mla_paged_workspace,
 	.attn_merge = cairn_attn_merge,
+	.attn_dense = cairn_attn_dense,
+	.attn_dense_workspace = cairn_attn_dense_workspace,
 };

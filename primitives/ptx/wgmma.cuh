@@ -57,7 +57,10 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 #define R8	"%0, %1, %2, %3, %4, %5, %6, %7"
 #define R16	R10() ", %10, %11, %12, %13, %14, %15"
 #define R32	R10() ", " R10(1) ", " R10(2) ", %30, %31"
+#define R40	R10() ", " R10(1) ", " R10(2) ", " R10(3)
+#define R48	R40 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define R64	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", %60, %61, %62, %63"
+#define R80	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", " R10(6) ", " R10(7)
 #define R128	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", " R10(6) \
 		", " R10(7) ", " R10(8) ", " R10(9) ", " R10(10) ", " R10(11) \
 		", %120, %121, %122, %123, %124, %125, %126, %127"
@@ -65,7 +68,10 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 #define D8(d)	D4(d), D4((d) + 4)
 #define D16(d)	D4(d), D4((d) + 4), D4((d) + 8), D4((d) + 12)
 #define D32(d)	D16(d), D16((d) + 16)
+#define D40(d)	D32(d), D8((d) + 32)
+#define D48(d)	D32(d), D16((d) + 32)
 #define D64(d)	D32(d), D32((d) + 32)
+#define D80(d)	D64(d), D16((d) + 64)
 #define D128(d)	D64(d), D64((d) + 64)
 
 /* n: columns; f: registers of d; a1..a3, b_at, p_at: numbers of the operands a[1..3], b and add */
@@ -83,7 +89,8 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 /* d is n / 2 floats per thread; add 0: d = a b, else d += a b. */
 template <int dtype, int n> PTX void ptx_wgmma_ss(float *d, uint64_t a, uint64_t b, int add)
 {
-	static_assert(n == 16 || n == 32 || n == 64 || n == 128, "no such product");
+	static_assert(n == 16 || n == 32 || n == 64 || n == 80 || n == 96 || n == 128 ||
+		      n == 160, "no such product");
 	if constexpr (n == 16 && dtype == CAIRN_F16)
 		WGMMA_SS(16, "f16", 8, 9, 10);
 	else if constexpr (n == 16)
@@ -96,6 +103,18 @@ template <int dtype, int n> PTX void ptx_wgmma_ss(float *d, uint64_t a, uint64_t
 		WGMMA_SS(64, "f16", 32, 33, 34);
 	else if constexpr (n == 64)
 		WGMMA_SS(64, "bf16", 32, 33, 34);
+	else if constexpr (n == 80 && dtype == CAIRN_F16)
+		WGMMA_SS(80, "f16", 40, 41, 42);
+	else if constexpr (n == 80)
+		WGMMA_SS(80, "bf16", 40, 41, 42);
+	else if constexpr (n == 96 && dtype == CAIRN_F16)
+		WGMMA_SS(96, "f16", 48, 49, 50);
+	else if constexpr (n == 96)
+		WGMMA_SS(96, "bf16", 48, 49, 50);
+	else if constexpr (n == 160 && dtype == CAIRN_F16)
+		WGMMA_SS(160, "f16", 80, 81, 82);
+	else if constexpr (n == 160)
+		WGMMA_SS(160, "bf16", 80, 81, 82);
 	else if constexpr (dtype == CAIRN_F16)
 		WGMMA_SS(128, "f16", 64, 65, 66);
 	else
@@ -104,11 +123,15 @@ template <int dtype, int n> PTX void ptx_wgmma_ss(float *d, uint64_t a, uint64_t
 
 template <int dtype, int n> PTX void ptx_wgmma_rs(float *d, const uint32_t a[4], uint64_t b, int add)
 {
-	static_assert(n == 64 || n == 128 || n == 256, "no such product");
+	static_assert(n == 64 || n == 96 || n == 128 || n == 256, "no such product");
 	if constexpr (n == 64 && dtype == CAIRN_F16)
 		WGMMA_RS(64, "f16", 32, 33, 34, 35, 36, 37);
 	else if constexpr (n == 64)
 		WGMMA_RS(64, "bf16", 32, 33, 34, 35, 36, 37);
+	else if constexpr (n == 96 && dtype == CAIRN_F16)
+		WGMMA_RS(96, "f16", 48, 49, 50, 51, 52, 53);
+	else if constexpr (n == 96)
+		WGMMA_RS(96, "bf16", 48, 49, 50, 51, 52, 53);
 	else if constexpr (n == 128 && dtype == CAIRN_F16)
 		WGMMA_RS(128, "f16", 64, 65, 66, 67, 68, 69);
 	else if constexpr (n == 128)
@@ -148,13 +171,19 @@ template <int dtype, int n> PTX void ptx_wgmma_rs_k(float *d, const uint32_t a[4
 #undef R8
 #undef R16
 #undef R32
+#undef R40
+#undef R48
 #undef R64
+#undef R80
 #undef R128
 #undef D4
 #undef D8
 #undef D16
 #undef D32
+#undef D40
+#undef D48
 #undef D64
+#undef D80
 #undef D128
 #undef WGMMA_SS
 #undef WGMMA_RS

@@ -85,6 +85,8 @@ struct cairn_attn_dense_args {
 extern "C" {
 #endif
 
+int cairn_attn_dense(const struct cairn_attn_dense_args *args, void *stream);
+int cairn_attn_dense_workspace(const struct cairn_attn_dense_args *args, size_t *bytes);
 int cairn_attn_dense_cpu(const struct cairn_attn_dense_args *args, void *stream);
 int cairn_attn_dense_ref(const struct cairn_attn_dense_args *args, void *stream);
 /* exact[0]: out, exact[1]: lse (if not NULL); the rest as cairn_attn_paged_exact(). */

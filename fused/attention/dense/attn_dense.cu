@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_dense - attention over contiguous keys, by wgmma and TMA (FlashAttention-3)
+ *
+ * Persistent CTAs of two or three consumer warpgroups and a producer warp: attn_forward.cuh has the schedule
+ * of the consumers, attn_dense_fetch.cuh the fetch. This file chooses the form and lays out the call.
+ *
+ * Row tiles. Where the number of query heads of a KV head is a power of two up to 64, the rows of a tile are
+ * all these heads of consecutive tokens, as packed rows (attn_tile.h): fewer logits of a causal call are
+ * computed in vain, and Q arrives in one box for each 64 columns. Otherwise a tile has rows of one head.
+ *
+ * Order. If there are more row tiles than CTAs, CTAs draw them from a counter in the workspace, the longest
+ * first within a section of heads whose keys the L2 holds. Results do not depend on who computes a tile.
+ *
+ * Forms: qk_dim x v_dim as computed, rows x keys of a tile, stages of K and V, buffers of Q, shared memory
+ *    64 x  64   192 x  96   4   2   144 KiB     three consumers: exponentials take longer than products
+ *    96 x  96   128 x 128   2   2   192 KiB
+ *   128 x 128   128 x 128   2   2   192 KiB     causal
+ *   128 x 128   128 x 160   2   2   224 KiB     not causal: fewer, larger products
+ *   192 x 128   128 x 128   2   1   208 KiB
+ *   256 x 128   128 x  64   2   1   160 KiB
+ *   128 x 256   128 x  64   2   1   128 KiB
+ *   256 x 256   128 x  80   2   1   224 KiB
+ * A dimension in between takes the next form, filled up with zeros.
+ *
+ * Floor: 2 * (qk_dim + v_dim) * (query, key) pairs at the rate of wgmma, 680 to 790 TFLOP/s on an H200 at its
+ * power limit. Optimisation history: ../NOTES.md.
+ */
+#include "fused/attention/dense/attn_dense_kernel.cuh"
+
+#include <cuda_runtime_api.h>
+
+#include "primitives/base/launch.h"
+#include "primitives/base/tensor_map.h"
+
+#define COUNTER_BYTES	256
+#define SECTION_BYTES	(32 << 20)	/* keys and values that stay in the L2 beside Q and O */
+
+struct attn_dense_kernel attn_dense_64(void)
+{
+	return attn_dense_instance<attn_form<64, 64, 96, 3, 4, 2, 152, 56>>();
+}
+
+struct attn_dense_kernel attn_dense_96(void)
+{
+	return attn_dense_instance<attn_form<96, 96, 128, 2, 2, 2, 232, 40>>();
+}
+
+struct attn_dense_kernel attn_dense_128(void)
+{
+	return attn_dense_instance<attn_form<128, 128, 128, 2, 2, 2, 232, 40>>();
+}
+
+struct attn_dense_kernel attn_dense_128_full(void)
+{
+	return attn_dense_instance<attn_form<128, 128, 160, 2, 2, 2, 232, 40>>();
+}
+
+static struct attn_dense_kernel choose(int32_t qk, int32_t v, int32_t causal)
+{
+	if (qk <= 64 && v <= 64)
+		return attn_dense_64();
+	if (qk <= 96 && v <= 96)
+		return attn_dense_96();
+	if (qk <= 128 && v <= 128)
+		return causal ? attn_dense_128() : attn_dense_128_full();
+	if (qk <= 192 && v <= 128)
+		return attn_dense_192_128();
+	if (v <= 128)
+		return attn_dense_256_128();
+	return qk <= 128 ? attn_dense_128_256() : attn_dense_256();
+}
+
+/* log2 of the query heads in a row tile. */
+static int32_t shift_of(int32_t group)
+{
+	int32_t shift = 0;
+
+	while (1 << shift < group)
+		shift++;
+	return 1 << shift == group && group <= 64 ? shift : 0;
+}
+
+static int map_q(CUtensorMap *map, const struct cairn_attn_dense_args *a, int rows, int32_t shift)
+{
+	const struct cairn_tensor_layout t = {
+		.data = a->q, .dims = 3, .element_bytes = 2,
+		.size = { (uint64_t)a->qk_dim, (uint64_t)a->num_qo_heads, (uint64_t)a->nnz_qo },
+		.stride = { (uint64_t)a->qk_dim * 2, (uint64_t)cairn_attn_dense_q_stride(a) * 2 },
+		.box = { 64, 1u << shift, (uint32_t)(rows >> shift) }, .swizzle = 128, .promotion = 256,
+	};
+
+	return cairn_tensor_map(map, &t, "attn_dense");
+}
+
+static int map_kv(CUtensorMap *map, const struct cairn_attn_dense_args *a, const void *data, int32_t dim,
+		  int64_t stride, int64_t head_stride, int keys)
+{
+	const struct cairn_tensor_layout t = {
+		.data = data, .dims = 3, .element_bytes = 2,
+		.size = { (uint64_t)dim, (uint64_t)(a->nnz_kv ? a->nnz_kv : 1), (uint64_t)a->num_kv_heads },
+		.stride = { (uint64_t)stride * 2, (uint64_t)head_stride * 2 },
+		.box = { 64, (uint32_t)keys, 1 }, .swizzle = 128, .promotion = 256,
+	};
+
+	return cairn_tensor_map(map, &t, "attn_dense");
+}
+
+int cairn_attn_dense_workspace(const struct cairn_attn_dense_args *args, size_t *bytes)
+{
+	if (!bytes)
+		return cairn_error(EINVAL, "attn_dense_workspace: null pointer");
+	CAIRN_TRY(cairn_attn_dense_check_shape(args));
+	*bytes = COUNTER_BYTES;
+	return 0;
+}
+
+static int check_workspace(const struct cairn_attn_dense_args *args)
+{
+	if (!args->workspace || (uintptr_t)args->workspace % 256 || args->workspace_bytes < COUNTER_BYTES)
+		return cairn_error(EINVAL, "attn_dense: workspace, workspace_bytes: at least %d bytes, 256-byte "
+				   "aligned", COUNTER_BYTES);
+	return 0;
+}
+
+int cairn_attn_dense(const struct cairn_attn_dense_args *args, void *stream)
+{
+	const int32_t group = args ? args->num_qo_heads / (args->num_kv_heads > 0 ? args->num_kv_heads : 1) : 0;
+	struct attn_dense_kernel f;
+	struct attn_dense_maps maps;
+	struct attn_dense_plan plan = {};
+	struct attn_call call = {};
+	struct cairn_launch l = {};
+	void *params[] = { &call, &plan, &maps };
+	int64_t rows, items, key_bytes;
+	int num_sms;
+
+	CAIRN_TRY(cairn_attn_dense_check(args));
+	CAIRN_TRY(check_workspace(args));
+	if (!args->batch || !args->nnz_qo || !args->max_qo_len)
+		return 0;
+	num_sms = cairn_sms_of(args->sms);
+	if (num_sms < 0)
+		return num_sms;
+	f = choose(args->qk_dim, args->v_dim, args->causal);
+	call.out = args->out;
+	call.lse = args->lse;
+	call.num_qo_heads = args->num_qo_heads;
+	call.v_dim = args->v_dim;
+	call.shift = shift_of(group);
+	call.causal = args->causal;
+	call.window = args->window;
+	call.sm_scale = args->sm_scale;
+	call.softcap = args->softcap;
+	rows = (int64_t)args->max_qo_len << call.shift;
+	plan.qo_indptr = args->qo_indptr;
+	plan.kv_indptr = args->kv_indptr;
+	plan.batch = args->batch;
+	plan.units = args->num_qo_heads >> call.shift;
+	plan.row_tiles = (int32_t)((rows + f.rows - 1) / f.rows);
+	plan.group = group;
+	items = (int64_t)plan.row_tiles * plan.units * plan.batch;
+	/* packed rows and row tiles are counted in 32 bits */
+	if (rows > 0x7fffffff - f.rows || items > 0x7fffffff - 2 * num_sms)
+		return cairn_error(EOPNOTSUPP, "attn_dense: max_qo_len, num_qo_heads, batch: too large");
+	key_bytes = (int64_t)args->max_kv_len * (args->qk_dim + args->v_dim) * 2;
+	plan.section = SECTION_BYTES / (key_bytes > 1 ? key_bytes : 1) < 1 ? 1 :
+		       (int32_t)(SECTION_BYTES / (key_bytes > 1 ? key_bytes : 1));
+	/* units that read the same keys share them */
+	plan.section *= group >> call.shift;
+	if ((int64_t)plan.section * plan.row_tiles > 0x7fffffff)
+		plan.section = 0x7fffffff / plan.row_tiles;
+	CAIRN_TRY(map_q(&maps.q, args, f.rows, call.shift));
+	CAIRN_TRY(map_kv(&maps.k, args, args->k, args->qk_dim, cairn_attn_dense_k_stride(args),
+			 cairn_attn_dense_k_head_stride(args), f.keys));
+	CAIRN_TRY(map_kv(&maps.v, args, args->v, args->v_dim, cairn_attn_dense_v_stride(args),
+			 cairn_attn_dense_v_head_stride(args), f.keys));
+	if (items > num_sms) {
+		plan.counter = (int32_t *)args->workspace;
+		CAIRN_CUDA(cudaMemsetAsync(plan.counter, 0, sizeof(*plan.counter), (cudaStream_t)stream));
+	}
+	l.grid[0] = (unsigned int)(items < num_sms ? items : num_sms);
+	l.block[0] = (unsigned int)f.threads;
+	l.smem = f.smem;
+	l.pdl = !args->sms && !plan.counter;
+	l.stream = stream;
+	return cairn_launch(f.kernel[args->dtype == CAIRN_BF16], &l, params);
+}

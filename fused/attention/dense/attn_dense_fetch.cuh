@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_dense_fetch - the producer of attn_dense: one warp that chooses row tiles and fetches Q, K and V by TMA
+ *
+ * Every copy is one box of 64 elements by the rows of a tile; a dimension that is no multiple of 64 is filled
+ * up with zeros by the tensor map. A box may extend past the keys of its request, into another request or
+ * into rows that may hold NaN. K needs no care, because the logits of such keys are overwritten; in V, the
+ * warp overwrites such rows with zeros, so that p = 0 is never multiplied by a NaN.
+ */
+#ifndef CAIRN_ATTN_DENSE_FETCH_CUH
+#define CAIRN_ATTN_DENSE_FETCH_CUH
+
+#include <cuda.h>
+
+#include "primitives/ptx/ptx_copy.cuh"
+#include "fused/attention/dense/attn_dense.h"
+#include "fused/attention/forward/attn_forward.cuh"
+
+/* Q as [token][query head][qk_dim], K and V as [KV head][key][dim]. */
+struct attn_dense_maps {
+	CUtensorMap q, k, v;
+};
+
+/* The order in which CTAs take row tiles: sections of heads whose keys the L2 holds, the longest rows first. */
+struct attn_dense_plan {
+	const int32_t *qo_indptr, *kv_indptr;
+	int32_t *counter;		/* the next row tile, or NULL: CTAs take them back and forth */
+	int32_t batch, units, row_tiles;	/* requests; head units of each, row tiles of each unit */
+	int32_t section;		/* pairs of request and unit whose keys the L2 holds at once */
+	int32_t group;			/* query heads of a KV head; a unit has 2^shift of them */
+};
+
+/* Returns the nth row tile of this CTA as a number among all row tiles, which may not exist. */
+ATTN_DEV int attn_dense_take(const struct attn_dense_plan &plan, int nth)
+{
+	int i = nth * gridDim.x + (nth & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+
+	if (plan.counter && nth > 0) {
+		if (threadIdx.x % 32 == 0)
+			i = gridDim.x + atomicAdd(plan.counter, 1);
+		i = __shfl_sync(~0u, i, 0);
+	}
+	return i;
+}
+
+/* The producer's view of a row tile. */
+struct attn_dense_walk {
+	int32_t num_tiles;		/* key tiles; 0: no rows, or none that sees a key; -1: past the last row tile */
+	int32_t q_row, head;		/* its first token, its first query head */
+	int32_t row, kv_head;		/* the row of K and V that its first key tile begins at */
+	int32_t left;			/* keys of the request from there on */
+};
+
+/*
+ * Writes the tokens that see no key, for requests `first`, `first` + step, ...: the consumers never see a row tile
+ * that has only such rows. In other row tiles they write the same zeros.
+ */
+ATTN_DEV void attn_dense_write_empty(const struct attn_dense_plan &plan, const struct attn_call &a, int first,
+				     int step)
+{
+	const int chunks = a.v_dim / 8;
+
+	for (int b = first; b < plan.batch; b += step) {
+		int qo_first = plan.qo_indptr[b], qo_len = plan.qo_indptr[b + 1] - qo_first;
+		int kv_len = plan.kv_indptr[b + 1] - plan.kv_indptr[b];
+		int64_t empty = kv_len == 0 ? qo_len : a.causal ? max(0, qo_len - kv_len) : 0;
+		uint4 *out = (uint4 *)a.out + (int64_t)qo_first * a.num_qo_heads * chunks;
+
+		empty *= a.num_qo_heads;
+		for (int64_t i = threadIdx.x % 32; i < empty * chunks; i += 32)
+			out[i] = make_uint4(0, 0, 0, 0);
+		for (int64_t i = threadIdx.x % 32; a.lse && i < empty; i += 32)
+			a.lse[(int64_t)qo_first * a.num_qo_heads + i] = -CUDART_INF_F;
+	}
+}
+
+/* Finds row tile i and describes it to the consumers, unless it has no keys. */
+template <class F>
+ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &plan, const struct attn_call &a,
+						int i, struct attn_row_tile *tile)
+{
+	int pairs = plan.batch * plan.units, first, in_section, b, end;
+	struct attn_dense_walk w = {};
+	struct attn_row_tile t = {};
+
+	t.num_tiles = w.num_tiles = -1;
+	if (i < pairs * plan.row_tiles) {
+		first = i / (plan.section * plan.row_tiles) * plan.section;
+		in_section = min(plan.section, pairs - first);
+		i -= first * plan.row_tiles;
+		t.row0 = (plan.row_tiles - 1 - i / in_section) * F::rows;
+		first += i % in_section;
+		b = first / plan.units;
+		t.head = w.head = first % plan.units << a.shift;
+		w.kv_head = w.head / plan.group;
+		t.qo_first = plan.qo_indptr[b];
+		t.qo_len = plan.qo_indptr[b + 1] - t.qo_first;
+		w.num_tiles = 0;
+		if (t.row0 >= t.qo_len << a.shift)
+			return w;
+		w.row = plan.kv_indptr[b];
+		t.kv_len = plan.kv_indptr[b + 1] - w.row;
+		t.begin = attn_first_key(t.row0 >> a.shift, t.qo_len, t.kv_len, a.window);
+		end = attn_visible(min(t.qo_len - 1, (t.row0 + F::rows - 1) >> a.shift), t.qo_len, t.kv_len,
+				   a.causal);
+		if (end <= t.begin)
+			return w;
+		t.num_tiles = w.num_tiles = attn_div_up(end - t.begin, F::keys);
+		w.q_row = t.qo_first + (t.row0 >> a.shift);
+		w.row += t.begin;
+		w.left = t.kv_len - t.begin;
+	}
+	if (threadIdx.x % 32 == 0)
+		*tile = t;
+	return w;
+}
+
+/* Starts the copy of a K or V tile, whose mbarrier counts its bytes. */
+template <class F, int panels>
+ATTN_DEV void attn_dense_copy(const CUtensorMap *map, uint32_t s_tile, int row, int head, uint32_t mbar)
+{
+	ptx_mbarrier_arrive_expect_tx(mbar, panels * F::keys * ATTN_PANEL);
+#pragma unroll
+	for (int i = 0; i < panels; i++)
+		ptx_cp_async_bulk_tensor_3d_g2s(s_tile + i * F::keys * ATTN_PANEL, map, i * 64, row, head, mbar);
+}
+
+/* Starts the copy of the row tile's Q, if there is one, and hands its description on. */
+template <class F>
+ATTN_DEV void attn_dense_copy_q(const CUtensorMap *map, uint32_t s_q, const struct attn_dense_walk &w,
+				uint32_t mbar)
+{
+	if (w.num_tiles < 0) {
+		ptx_mbarrier_arrive(mbar);
+		return;
+	}
+	ptx_mbarrier_arrive_expect_tx(mbar, F::q_bytes);
+#pragma unroll
+	for (int i = 0; i < F::qk_panels; i++)
+		ptx_cp_async_bulk_tensor_3d_g2s(s_q + i * F::rows * ATTN_PANEL, map, i * 64, w.head, w.q_row, mbar);
+}
+
+/*
+ * Copies a V tile of which `left` keys belong to the request. If these are not all, waits for the tile and
+ * overwrites the others with zeros.
+ */
+template <class F>
+ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem &s, int stage, int row, int head,
+				int left, uint32_t *phase)
+{
+	uint32_t s_tile = s.v + stage * F::v_bytes, full = s.full_v + 8 * stage;
+
+	if (threadIdx.x % 32 == 0)
+		attn_dense_copy<F, F::v_panels>(map, s_tile, row, head, left < F::keys ? s.landed : full);
+	if (left >= F::keys)
+		return;
+	ptx_mbarrier_wait(s.landed, *phase);
+	*phase ^= 1;
+	for (int i = left * 8 + threadIdx.x % 32; i < F::keys * 8; i += 32) {
+#pragma unroll
+		for (int panel = 0; panel < F::v_panels; panel++)
+			ptx_st_shared_v4(s_tile + panel * F::keys * ATTN_PANEL + i * 16, make_uint4(0, 0, 0, 0));
+	}
+	ptx_fence_proxy_async_shared_cta();
+	__syncwarp();
+	if (threadIdx.x % 32 == 0)
+		ptx_mbarrier_arrive(full);
+}
+
+/* The producer warp: fetches Q, K and V of its row tiles in order, as far ahead as stages allow. */
+template <class F>
+ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const struct attn_call &a,
+				 const struct attn_dense_maps &maps, const struct attn_smem &s)
+{
+	struct attn_place k = { 0, 1 }, v = { 0, 1 }, q = { 0, 1 };
+	const bool leader = threadIdx.x % 32 == 0;
+	int next = attn_dense_take(plan, 0), nth = 0;
+	uint32_t landed = 0;
+
+	for (int taken = 1;; taken++) {
+		struct attn_dense_walk w = attn_dense_find<F>(plan, a, next, &s.tiles[nth % ATTN_NUM_TILES]);
+
+		/* taken early: the answer travels while this row tile is fetched */
+		if (w.num_tiles != -1)
+			next = attn_dense_take(plan, taken);
+		if (w.num_tiles == 0)
+			continue;
+		for (int i = 0; i <= max(w.num_tiles, 0); i++) {
+			if (i < w.num_tiles) {
+				ptx_mbarrier_wait(s.empty_k + 8 * k.stage, k.phase);
+				if (leader)
+					attn_dense_copy<F, F::qk_panels>(&maps.k, s.k + k.stage * F::k_bytes,
+									 w.row + i * F::keys, w.kv_head,
+									 s.full_k + 8 * k.stage);
+				attn_advance<F::stages>(&k);
+			}
+			if (i == 0) {
+				ptx_mbarrier_wait(s.empty_q + 8 * q.stage, q.phase);
+				if (leader)
+					attn_dense_copy_q<F>(&maps.q, s.q + q.stage * F::q_bytes, w,
+							     s.full_q + 8 * q.stage);
+				attn_advance<F::q_stages>(&q);
+				continue;
+			}
+			ptx_mbarrier_wait(s.empty_v + 8 * v.stage, v.phase);
+			attn_dense_copy_v<F>(&maps.v, s, v.stage, w.row + (i - 1) * F::keys, w.kv_head,
+					     w.left - (i - 1) * F::keys, &landed);
+			attn_advance<F::stages>(&v);
+		}
+		if (w.num_tiles < 0)
+			return;
+		nth++;
+	}
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_dense_kernel - the kernel of attn_dense as a template, and what the launcher knows of each instance */
+#ifndef CAIRN_ATTN_DENSE_KERNEL_CUH
+#define CAIRN_ATTN_DENSE_KERNEL_CUH
+
+#include "fused/attention/dense/attn_dense_fetch.cuh"
+
+/* An instance: its kernel for f16 and bf16, and the sizes of its form. */
+struct attn_dense_kernel {
+	const void *kernel[2];
+	int32_t qk, v, rows, keys, threads;
+	size_t smem;
+};
+
+template <int dtype, class F>
+static __global__ __launch_bounds__(F::threads, 1) void
+attn_dense_kernel(const __grid_constant__ struct attn_call a, const __grid_constant__ struct attn_dense_plan plan,
+		  const __grid_constant__ struct attn_dense_maps maps)
+{
+	extern __shared__ __align__(1024) uint8_t s_all[];
+	struct attn_smem s = attn_lay_out<F>(s_all);
+
+	if (threadIdx.x == 0)
+		attn_init_barriers<F>(s);
+	__syncthreads();
+	ptx_griddepcontrol_wait();
+	if (threadIdx.x >= F::groups * 128) {
+		ptx_setmaxnreg_dec<F::producer_regs>();
+		if (threadIdx.x < F::groups * 128 + 32)
+			attn_dense_produce<F>(plan, a, maps, s);
+		else
+			attn_dense_write_empty(plan, a, blockIdx.x * 3 + threadIdx.x / 32 - F::groups * 4 - 1,
+					       gridDim.x * 3);
+		ptx_griddepcontrol_launch_dependents();
+	} else {
+		ptx_setmaxnreg_inc<F::regs>();
+		attn_consume<dtype, F>(a, s);
+	}
+}
+
+template <class F> static struct attn_dense_kernel attn_dense_instance(void)
+{
+	return { { (const void *)attn_dense_kernel<CAIRN_F16, F>, (const void *)attn_dense_kernel<CAIRN_BF16, F> },
+		 F::qk, F::v, F::rows, F::keys, F::threads, F::smem_bytes };
+}
+
+/* The instances, by the dimensions that they compute with. */
+struct attn_dense_kernel attn_dense_64(void);
+struct attn_dense_kernel attn_dense_96(void);
+struct attn_dense_kernel attn_dense_128(void);
+struct attn_dense_kernel attn_dense_128_full(void);
+struct attn_dense_kernel attn_dense_192_128(void);
+struct attn_dense_kernel attn_dense_256_128(void);
+struct attn_dense_kernel attn_dense_128_256(void);
+struct attn_dense_kernel attn_dense_256(void);
+
+#endif
