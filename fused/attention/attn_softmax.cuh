@@ -18,7 +18,8 @@
 #define ATTN_CONST	static constexpr __host__ __device__ int
 #define ATTN_LOG2E	1.4426950408889634f
 #define ATTN_LN2	0.6931471805599453f
-#define ATTN_FUSED_LIMIT 64.0f	/* largest maximum, in units of log2, that attn_softmax_fused() takes itself */
+/* maxima, in units of log2, from which on attn_softmax_fused() takes the exact way */
+#define ATTN_FUSED_LIMIT 64.0f
 
 /*
  * Turns q.k into tanh(x) = 1 - 2 / (1 + e^(2x)), x = sm_scale q.k / softcap. The error is at most 2^-21, or

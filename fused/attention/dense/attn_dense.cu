@@ -118,14 +118,13 @@ int cairn_attn_dense_workspace(const struct cairn_attn_dense_args *args, size_t 
 static int check_workspace(const struct cairn_attn_dense_args *args)
 {
 	if (!args->workspace || (uintptr_t)args->workspace % 256 || args->workspace_bytes < COUNTER_BYTES)
-		return cairn_error(EINVAL, "attn_dense: workspace, workspace_bytes: at least %d bytes, 256-byte "
-				   "aligned", COUNTER_BYTES);
+		return cairn_error(EINVAL, "attn_dense: workspace, workspace_bytes: at least %d bytes, "
+				   "256-byte aligned", COUNTER_BYTES);
 	return 0;
 }
 
 int cairn_attn_dense(const struct cairn_attn_dense_args *args, void *stream)
 {
-	const int32_t group = args ? args->num_qo_heads / (args->num_kv_heads > 0 ? args->num_kv_heads : 1) : 0;
 	struct attn_dense_kernel f;
 	struct attn_dense_maps maps;
 	struct attn_dense_plan plan = {};
@@ -133,6 +132,7 @@ int cairn_attn_dense(const struct cairn_attn_dense_args *args, void *stream)
 	struct cairn_launch l = {};
 	void *params[] = { &call, &plan, &maps };
 	int64_t rows, items, key_bytes;
+	int32_t group;
 	int num_sms;
 
 	CAIRN_TRY(cairn_attn_dense_check(args));
@@ -142,6 +142,7 @@ int cairn_attn_dense(const struct cairn_attn_dense_args *args, void *stream)
 	num_sms = cairn_sms_of(args->sms);
 	if (num_sms < 0)
 		return num_sms;
+	group = args->num_qo_heads / args->num_kv_heads;
 	f = choose(args->qk_dim, args->v_dim, args->causal);
 	call.out = args->out;
 	call.lse = args->lse;

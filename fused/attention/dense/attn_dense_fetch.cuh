@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_dense_fetch - the producer of attn_dense: one warp that chooses row tiles and fetches Q, K and V by TMA
+ * attn_dense_fetch - the producer of attn_dense: a warp that chooses row tiles and fetches Q, K, V by TMA
  *
  * Every copy is one box of 64 elements by the rows of a tile; a dimension that is no multiple of 64 is filled
  * up with zeros by the tensor map. A box may extend past the keys of its request, into another request or
@@ -21,7 +21,9 @@ struct attn_dense_maps {
 	CUtensorMap q, k, v;
 };
 
-/* The order in which CTAs take row tiles: sections of heads whose keys the L2 holds, the longest rows first. */
+/*
+ * The order in which CTAs take row tiles: sections of heads whose keys the L2 holds, the longest rows first.
+ */
 struct attn_dense_plan {
 	const int32_t *qo_indptr, *kv_indptr;
 	int32_t *counter;		/* the next row tile, or NULL: CTAs take them back and forth */
@@ -45,15 +47,16 @@ ATTN_DEV int attn_dense_take(const struct attn_dense_plan &plan, int nth)
 
 /* The producer's view of a row tile. */
 struct attn_dense_walk {
-	int32_t num_tiles;		/* key tiles; 0: no rows, or none that sees a key; -1: past the last row tile */
+	/* key tiles; 0: no rows, or none that sees a key; -1: past the last row tile */
+	int32_t num_tiles;
 	int32_t q_row, head;		/* its first token, its first query head */
 	int32_t row, kv_head;		/* the row of K and V that its first key tile begins at */
 	int32_t left;			/* keys of the request from there on */
 };
 
 /*
- * Writes the tokens that see no key, for requests `first`, `first` + step, ...: the consumers never see a row tile
- * that has only such rows. In other row tiles they write the same zeros.
+ * Writes the tokens that see no key, for requests `first`, `first` + step, ...: the consumers never see a row
+ * tile that has only such rows. In other row tiles they write the same zeros.
  */
 ATTN_DEV void attn_dense_write_empty(const struct attn_dense_plan &plan, const struct attn_call &a, int first,
 				     int step)
@@ -122,7 +125,8 @@ ATTN_DEV void attn_dense_copy(const CUtensorMap *map, uint32_t s_tile, int row, 
 	ptx_mbarrier_arrive_expect_tx(mbar, panels * F::keys * ATTN_PANEL);
 #pragma unroll
 	for (int i = 0; i < panels; i++)
-		ptx_cp_async_bulk_tensor_3d_g2s(s_tile + i * F::keys * ATTN_PANEL, map, i * 64, row, head, mbar);
+		ptx_cp_async_bulk_tensor_3d_g2s(s_tile + i * F::keys * ATTN_PANEL, map, i * 64, row, head,
+						mbar);
 }
 
 /* Starts the copy of the row tile's Q, if there is one, and hands its description on. */
@@ -137,7 +141,8 @@ ATTN_DEV void attn_dense_copy_q(const CUtensorMap *map, uint32_t s_q, const stru
 	ptx_mbarrier_arrive_expect_tx(mbar, F::q_bytes);
 #pragma unroll
 	for (int i = 0; i < F::qk_panels; i++)
-		ptx_cp_async_bulk_tensor_3d_g2s(s_q + i * F::rows * ATTN_PANEL, map, i * 64, w.head, w.q_row, mbar);
+		ptx_cp_async_bulk_tensor_3d_g2s(s_q + i * F::rows * ATTN_PANEL, map, i * 64, w.head,
+						w.q_row, mbar);
 }
 
 /*
@@ -145,8 +150,8 @@ ATTN_DEV void attn_dense_copy_q(const CUtensorMap *map, uint32_t s_q, const stru
  * overwrites the others with zeros.
  */
 template <class F>
-ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem &s, int stage, int row, int head,
-				int left, uint32_t *phase)
+ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem &s, int stage, int row,
+				int head, int left, uint32_t *phase)
 {
 	uint32_t s_tile = s.v + stage * F::v_bytes, full = s.full_v + 8 * stage;
 
@@ -159,7 +164,8 @@ ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem &
 	for (int i = left * 8 + threadIdx.x % 32; i < F::keys * 8; i += 32) {
 #pragma unroll
 		for (int panel = 0; panel < F::v_panels; panel++)
-			ptx_st_shared_v4(s_tile + panel * F::keys * ATTN_PANEL + i * 16, make_uint4(0, 0, 0, 0));
+			ptx_st_shared_v4(s_tile + panel * F::keys * ATTN_PANEL + i * 16,
+					 make_uint4(0, 0, 0, 0));
 	}
 	ptx_fence_proxy_async_shared_cta();
 	__syncwarp();

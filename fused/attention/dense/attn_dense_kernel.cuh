@@ -14,7 +14,8 @@ struct attn_dense_kernel {
 
 template <int dtype, class F>
 static __global__ __launch_bounds__(F::threads, 1) void
-attn_dense_kernel(const __grid_constant__ struct attn_call a, const __grid_constant__ struct attn_dense_plan plan,
+attn_dense_kernel(const __grid_constant__ struct attn_call a,
+		  const __grid_constant__ struct attn_dense_plan plan,
 		  const __grid_constant__ struct attn_dense_maps maps)
 {
 	extern __shared__ __align__(1024) uint8_t s_all[];
@@ -40,7 +41,8 @@ attn_dense_kernel(const __grid_constant__ struct attn_call a, const __grid_const
 
 template <class F> static struct attn_dense_kernel attn_dense_instance(void)
 {
-	return { { (const void *)attn_dense_kernel<CAIRN_F16, F>, (const void *)attn_dense_kernel<CAIRN_BF16, F> },
+	return { { (const void *)attn_dense_kernel<CAIRN_F16, F>,
+		   (const void *)attn_dense_kernel<CAIRN_BF16, F> },
 		 F::qk, F::v, F::rows, F::keys, F::threads, F::smem_bytes };
 }
 

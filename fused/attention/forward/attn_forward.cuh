@@ -16,7 +16,8 @@
  * memory allows it. P stays in registers: the accumulator's layout is that of the A operand. V is read as
  * stored, [key][dim]: wgmma transposes it.
  *
- * mbarriers: full_* has one arrival, by the producer, and counts bytes; empty_* has one of each consumer warp.
+ * mbarriers: full_* has one arrival, by the producer, and counts bytes; empty_* has one of each consumer
+ * warp.
  * Hardware barriers ATTN_BAR_TURN + i: the turn of warpgroup i; 128 threads wait and 128 arrive.
  */
 #ifndef CAIRN_ATTN_FORWARD_CUH
@@ -30,12 +31,12 @@
 #define ATTN_PANEL	128		/* bytes of a row of a panel, see wgmma.cuh */
 #define ATTN_BAR_TURN	1
 /*
- * Descriptions of row tiles in use at a time: the tile that is being finished, the current one, and those that
- * the producer is ahead of it.
+ * Descriptions of row tiles in use at a time: the tile that is being finished, the current one, and those
+ * that the producer is ahead of it.
  */
 #define ATTN_NUM_TILES	4
 
-/* racecheck miscounts after bar.arrive. The turns order no memory, so that a debug build leaves them out. */
+/* racecheck miscounts after bar.arrive. The turns order no memory: a debug build leaves them out. */
 #ifdef CAIRN_DEBUG
 #define ATTN_TURNS	0
 #else
@@ -187,7 +188,8 @@ struct attn_sight {
 
 ATTN_DEV struct attn_sight attn_look(const struct attn_call &a, const struct attn_row_tile &t, int group)
 {
-	int thread = attn_thread(), row0 = t.row0 + group * 64, row = row0 + thread / 32 * 16 + thread % 32 / 4;
+	int thread = attn_thread(), row0 = t.row0 + group * 64;
+	int row = row0 + thread / 32 * 16 + thread % 32 / 4;
 	struct attn_sight w;
 
 #pragma unroll
@@ -229,7 +231,9 @@ ATTN_DEV void attn_bend(float (*s)[4], const struct attn_sight &w, int key, floa
 /* Returns a packed row's index among all rows and heads: its row of out, its element of lse. */
 ATTN_DEV int64_t attn_row_at(const struct attn_call &a, const struct attn_row_tile &t, int row)
 {
-	return (int64_t)(t.qo_first + (row >> a.shift)) * a.num_qo_heads + t.head + (row & ((1 << a.shift) - 1));
+	int64_t token = t.qo_first + (row >> a.shift);
+
+	return token * a.num_qo_heads + t.head + (row & ((1 << a.shift) - 1));
 }
 
 /* Writes O / l and lse of a warpgroup's rows. */
