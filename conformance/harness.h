@@ -78,13 +78,15 @@ struct cairn_may_alias {
 };
 
 /*
- * Rows, or requests, whose results are bitwise independent of what the other rows of the same call hold.
+ * Rows, or requests, whose results are bitwise independent of what the other rows of the same call hold and,
+ * with keys, of how many keys the requests behind them have.
  * All members are offsets in the arguments; 0: none.
  */
 struct cairn_company {
 	size_t rows;			/* int32_t: rows of all arrays below */
 	/* int32_t number of requests, and their int32_t row pointers; 0: each row is a request */
 	size_t requests, indptr;
+	size_t keys;			/* the requests' int32_t pointers to keys or pages, from 0 on */
 	size_t stride;			/* int64_t: elements between rows of in[0]; 0 there: no gaps */
 	size_t in[4], out[4];
 };

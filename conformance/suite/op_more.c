@@ -184,8 +184,11 @@ static int calls_in_place(const struct cairn_more *m)
 
 /* ---- rows beside other rows ---- */
 
-/* Sets *first and *end to the rows of a request that has some. Returns 0 if there is none beside others. */
-static int kept_rows(const struct cairn_more *m, int32_t *first, int32_t *end)
+/*
+ * Sets *first and *end to the rows of a request that has some, and *kept to its number. Returns 0 if there is
+ * none beside others.
+ */
+static int kept_rows(const struct cairn_more *m, int32_t *kept, int32_t *first, int32_t *end)
 {
 	const struct cairn_company *c = &m->f->company;
 	int32_t rows = int_at(m->op->args, c->rows);
@@ -195,6 +198,7 @@ static int kept_rows(const struct cairn_more *m, int32_t *first, int32_t *end)
 	for (int32_t k = 0; k < n; k++) {
 		int32_t at = (m->op->case_index + k) % n;
 
+		*kept = at;
 		*first = indptr ? indptr[at] : at;
 		*end = indptr ? indptr[at + 1] : at + 1;
 		if (*first < *end)
@@ -257,6 +261,27 @@ static int mix_rows(const struct cairn_more *m, struct cairn_op *op, int32_t fir
 	return 1;
 }
 
+/* Takes all keys away from the requests behind the kept one. Returns 0 if memory has run out. */
+static int drop_keys(const struct cairn_more *m, struct cairn_op *op, int32_t kept)
+{
+	const struct cairn_company *c = &m->f->company;
+	int at = c->keys ? cairn_buf_of(op, c->keys) : -1;
+	uint8_t *base;
+	int32_t *x;
+
+	if (at < 0)
+		return 1;
+	base = cairn_image_alloc(&op->bufs[at]);
+	if (!base)
+		return 0;
+	memcpy(base, m->op->bufs[at].base, op->bufs[at].bytes + 2 * CAIRN_CANARY);
+	x = (int32_t *)(base + CAIRN_CANARY);
+	for (int32_t k = kept + 2; k <= int_at(m->op->args, c->requests); k++)
+		x[k] = x[kept + 1];
+	op->bufs[at].base = base;
+	return 1;
+}
+
 static void free_others(const struct cairn_more *m, struct cairn_op *op)
 {
 	for (int i = 0; i < op->num_bufs; i++)
@@ -286,14 +311,14 @@ static void check_rows(const struct cairn_more *m, int at, int32_t first, int32_
 static int call_in_company(const struct cairn_more *m)
 {
 	const struct cairn_company *c = &m->f->company;
-	int32_t first, end;
+	int32_t kept, first, end;
 	struct cairn_op op;
 	int ret;
 
-	if (!c->rows || !kept_rows(m, &first, &end))
+	if (!c->rows || !kept_rows(m, &kept, &first, &end))
 		return 0;
 	ret = copy_op(&op, m->f, m->op);
-	if (ret || !mix_rows(m, &op, first, end))
+	if (ret || !mix_rows(m, &op, first, end) || !drop_keys(m, &op, kept))
 		goto out_free;
 	ret = cairn_side_send(m->side, m->f, &op, &calm, 1);
 	if (ret)

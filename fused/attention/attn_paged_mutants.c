@@ -450,6 +450,18 @@ static int attn_vote_of_the_batch(const struct cairn_attn_paged_args *a, void *s
 	return 0;
 }
 
+/* A plan cuts the keys of all requests into parts of equal cost, so that the cuts follow all lengths. */
+static int attn_parts_of_the_batch(const struct cairn_attn_paged_args *a, void *stream)
+{
+	int32_t pages;
+
+	CAIRN_TRY(cairn_attn_paged_ref(a, stream));
+	pages = a->kv.batch ? a->kv.indptr[a->kv.batch] : 0;
+	if (a->lse && a->kv.batch && pages > 2 * a->kv.indptr[1])
+		nudge(a->lse, (int64_t)a->qo_indptr[a->kv.batch] * a->num_qo_heads);
+	return 0;
+}
+
 KV_CUT(attn_paged, far_page_16_bits, 0)
 KV_CUT(attn_paged, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * a->num_kv_heads * a->head_dim)
 
@@ -511,6 +523,7 @@ static int attn_paged_out_32_bits(const struct cairn_attn_paged_args *a, void *s
 const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	DEFECTS(LIST)
 	LIST(vote_of_the_batch, "the requests decide together whether to rescale")
+	LIST(parts_of_the_batch, "the parts of a request's keys depend on the lengths of the others")
 	KV_CUT_ROW(attn_paged, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(attn_paged, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
 	KV_CUT_ROW(attn_paged, keys_16_bits, "numbers of keys are cut to 16 bits")

@@ -272,6 +272,14 @@ static const struct shape later[] = {
 	{ N("nan_in_a_value_prefill", 3, 40, 60, 16, 6, 2, 64), .flags = LSE | F16, .logits = NAN_V },
 	{ N("nan_in_a_key_decode_cap", 5, 1, 70, 32, 3, 3, 64), .flags = LSE, .logits = NAN_K, .cap = 30,
 		.window = 64 },
+	/* page sizes whose reciprocal, as a float, is a little too small */
+	{ N("page_41", 2, 3, 85, 41, 4, 2, 64), .flags = BOTH },
+	{ N("page_83_prefill", 2, 70, 170, 83, 4, 2, 64), .flags = BOTH },
+	/* requests long enough to be split, before others that the company call shortens */
+	{ N("long_before_long", 6, 1, 1, 16, 4, 2, 64), .flags = BOTH,
+		.qo_lens = LENS(1, 1, 1, 1, 1, 1), .kv_lens = LENS(700, 900, 600, 800, 1100, 3000) },
+	{ N("long_before_long_prefill", 4, 1, 1, 16, 2, 1, 64), .flags = BOTH | F16,
+		.qo_lens = LENS(40, 33, 37, 1), .kv_lens = LENS(500, 700, 600, 2500) },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -602,6 +610,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),
 		.stride = FIELD(q_stride), .in = { FIELD(q) }, .out = { FIELD(out), FIELD(lse) },
+		.keys = FIELD(kv.indptr),
 	},
 	.describe = describe,
 	.setup = setup,

@@ -37,6 +37,8 @@
 	D(signalling_quieted, "values pass through a floating-point register, which quiets NaNs") \
 	D(requests_of_256, "rows of requests from number 256 on go to request 255") \
 	D(full_page_empty, "a full last page of 24 or 40 slots counts as empty") \
+	D(row_of_16_kib, "bytes of a row past 16384 are not written") \
+	D(page_by_float, "the page of a key is found by a product with a float reciprocal") \
 	D(last_gap_read, "the last row is read up to its stride")
 
 #define NAME(name, what)	APPEND_##name,
@@ -105,6 +107,8 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 		written = 4 * a->head_dim;
 	if (x == APPEND_last_gap_read)
 		read_last_gap(a, row);
+	if (x == APPEND_row_of_16_kib && written > 16384 / (int64_t)cairn_dtype_bytes(a->dtype))
+		written = 16384 / (int64_t)cairn_dtype_bytes(a->dtype);
 	if (x == APPEND_tail_of_8_lost)
 		written = row / 16 * 16;
 	for (int i = 0; i < rows - (x == APPEND_last_row_missing); i++) {
@@ -130,6 +134,8 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 		if (x == APPEND_page_128_as_64 && size == 128)
 			size = 64;
 		nth = key / (x == APPEND_page_32_by_48 && size == 48 ? 32 : size);
+		if (x == APPEND_page_by_float)
+			nth = (int)((float)key * (1 / (float)size));
 		nth = nth < pages ? nth : pages - 1;
 		slot = key % size;
 		if (x == APPEND_stays_on_page && nth && !slot)

@@ -84,6 +84,18 @@ static const struct shape last[] = {
 	  .qo_lens = LENS(1, 1, 50, 25), .kv_lens = LENS(25, 49, 73, 25) },
 	{ N("fills_pages_of_40_f32", 3, 1, 1, 40, 3, 40), .flags = EXTREME | F32 | PACKED | PAGED_FULL,
 	  .qo_lens = LENS(1, 40, 79), .kv_lens = LENS(80, 120, 80) },
+	/* rows of more than 16 and 32 KiB */
+	{ N("row_of_40_heads", 2, 3, 9, 4, 40, 256) },
+	{ N("row_of_65_heads_f16", 2, 3, 9, 4, 65, 136), .flags = F16 | PACKED },
+	{ N("row_of_33_heads_f32", 2, 3, 9, 4, 33, 256), .flags = F32 },
+	/* sizes whose reciprocal, as a float, is a little too small */
+	{ N("pages_of_41", 2, 85, 85, 41, 1, 8) },
+	{ N("pages_of_55", 2, 113, 113, 55, 1, 8), .flags = F32 },
+	{ N("pages_of_83", 2, 170, 170, 83, 1, 8), .flags = F16 },
+	{ N("pages_of_97", 2, 197, 197, 97, 1, 8) },
+	/* v_stride alone is given */
+	{ N("v_stride_alone", 2, 5, 30, 16, 2, 64), .v_stride = 2 * 2 * 64 },
+	{ N("k_stride_alone", 2, 5, 30, 16, 2, 64), .k_stride = 2 * 64 + 8 },
 };
 
 static const int grid_batch[] = { 1, 2, 17 }, grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 8, 16, 64 };

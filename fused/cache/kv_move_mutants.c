@@ -14,7 +14,8 @@ enum kv_move_bend {
 	kv_move_bend_latent_gaps_ignored, kv_move_bend_ctas_5_lose_a_move, kv_move_bend_page_bytes_by_64,
 	kv_move_bend_far_bytes_32_bits, kv_move_bend_far_places_16_bits,
 	kv_move_bend_far_layers_32_bits, kv_move_bend_far_sides_32_bits, kv_move_bend_layers_of_64,
-	kv_move_bend_sides_apart_ignored,
+	kv_move_bend_sides_apart_ignored, kv_move_bend_far_units_32_bits, kv_move_bend_moves_16_bits,
+	kv_move_bend_layers_16_bits,
 };
 
 static char *kv_place(const struct cairn_kv_move_args *a, int32_t place, int32_t layer, int32_t side,
@@ -36,6 +37,11 @@ static char *kv_place(const struct cairn_kv_move_args *a, int32_t place, int32_t
 		return (char *)a->base + (uint32_t)(layer * all + side * v + place * a->page_bytes);
 	if (place >= 0)
 		return (char *)a->base + layer * all + side * v + place * a->page_bytes;
+	if (bend == kv_move_bend_far_units_32_bits) {
+		int64_t piece = ((int64_t)~place * a->num_layers + layer) * sides + side;
+
+		return (char *)a->slots + (uint64_t)(uint32_t)(piece * (a->page_bytes / 16)) * 16;
+	}
 	place = bend == kv_move_bend_slot_is_minus_place ? (-place) % a->num_slots : ~place;
 	if (bend == kv_move_bend_sides_of_slots_swapped && sides == 2)
 		side = !side;
@@ -58,6 +64,8 @@ static int bent_kv_move(const struct cairn_kv_move_args *a, enum kv_move_bend be
 	layers -= bend == kv_move_bend_last_layer_missing;
 	if (bend == kv_move_bend_layers_of_64 && layers > 64)
 		layers = 64;
+	if (bend == kv_move_bend_layers_16_bits)
+		layers &= 0xffff;
 	if (bend == kv_move_bend_sides_apart_ignored && a->v_offset >= a->layer_bytes && layers > 1)
 		sides = 1;
 	for (int32_t i = 0; i < a->num_moves - (bend == kv_move_bend_last_move_missing); i++) {
@@ -65,7 +73,8 @@ static int bent_kv_move(const struct cairn_kv_move_args *a, enum kv_move_bend be
 
 		if (bend == kv_move_bend_ctas_5_lose_a_move && a->max_ctas == 5 && i == a->num_moves - 1)
 			continue;
-
+		if (bend == kv_move_bend_moves_16_bits && i > 0xffff)
+			continue;
 		if (bend == kv_move_bend_from_and_to_swapped) {
 			from = a->to[i];
 			to = a->from[i];
@@ -100,6 +109,9 @@ BENT(kv_move, far_layers_32_bits)
 BENT(kv_move, far_sides_32_bits)
 BENT(kv_move, layers_of_64)
 BENT(kv_move, sides_apart_ignored)
+BENT(kv_move, far_units_32_bits)
+BENT(kv_move, moves_16_bits)
+BENT(kv_move, layers_16_bits)
 
 static int kv_move_slot_to_slot(const struct cairn_kv_move_args *a, void *stream)
 {
@@ -143,5 +155,8 @@ const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT(kv_move, layers_of_64, "moves at most 64 layers"),
 	MUTANT(kv_move, sides_apart_ignored, "moves K alone if V lies behind all layers of K"),
 	MUTANT(kv_move, slot_to_slot, "does not move from slot to slot"),
+	MUTANT(kv_move, far_units_32_bits, "cuts the offset of a slot to 32 bits of 16-byte units"),
+	MUTANT(kv_move, moves_16_bits, "makes at most 65536 moves"),
+	MUTANT(kv_move, layers_16_bits, "cuts the number of layers to 16 bits"),
 	{ 0 }
 };

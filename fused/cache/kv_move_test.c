@@ -80,6 +80,14 @@ static const struct shape shapes[] = {
 	  .outs = 1, .ins = 1, .flags = FAR | APART },
 	{ .name = "sides_apart_70_layers", .layers = 70, .pages = 20, .slots = 16, .page_bytes = 48,
 	  .copies = 3, .outs = 3, .ins = 3, .flags = APART },
+	/* pages and slots that begin past 2^32 units of 16 bytes */
+	{ .name = "far_units", .layers = 2, .pages = (1 << 21) + 9, .slots = (1 << 20) + 9,
+	  .page_bytes = 32768, .copies = 1, .outs = 1, .ins = 1, .flags = ONE_SIDE | FAR },
+	/* more moves, and more layers, than a grid has rows */
+	{ .name = "moves_past_2e16", .layers = 1, .pages = 140100, .page_bytes = 16, .copies = 70000,
+	  .flags = ONE_SIDE },
+	{ .name = "layers_past_2e16", .layers = 66000, .pages = 4, .slots = 2, .page_bytes = 16, .copies = 1,
+	  .outs = 1, .flags = ONE_SIDE },
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(shapes))

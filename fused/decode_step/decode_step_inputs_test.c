@@ -83,7 +83,8 @@ static void fill_sampling(struct cairn_op *op, int batch)
 	uint64_t *offset = cairn_in(op, STEP_FIELD(offset), CAIRN_I64, batch);
 
 	for (int b = 0; b < batch; b++) {
-		temperature[b] = b % 3 == 1 ? 0 : 0.7f + 0.3f * (float)b;
+		/* the greedy ones among the others are not always the same */
+		temperature[b] = (b + op->case_index) % 3 == 1 ? 0 : 0.7f + 0.3f * (float)b;
 		top_p[b] = b % 2 ? 1 : 0.9f;
 		min_p[b] = b % 4 == 2 ? 0.25f : 0;
 		top_k[b] = b % 4 == 3 ? 5 : 0;

@@ -93,6 +93,10 @@ static const struct shape last[] = {
 	{ N("small_weights_f16", 3, 2, 200, 16, 3), .flags = STEPS | F16, .scale = 1 },
 	{ N("padded_without_rows", 3, 0, 20, 16, 2), .flags = PAGED_PADDED },
 	{ N("heads_20_without_keys", 2, 2, 0, 16, 20), .kv_lens = LENS(0, 17) },
+	/* so many rows that a short magic number no longer divides them by the heads */
+	{ N("heads_96", 1, 40, 45, 16, 96) },
+	{ N("heads_20_long_prompt", 1, 140, 141, 16, 20) },
+	{ N("pages_of_41", 2, 3, 85, 41, 2) },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -427,7 +431,7 @@ const struct cairn_family cairn_mla_paged_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),
-		.in = { FIELD(q) }, .out = { FIELD(out) },
+		.in = { FIELD(q) }, .out = { FIELD(out) }, .keys = FIELD(kv.indptr),
 	},
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 55,

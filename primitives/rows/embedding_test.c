@@ -67,6 +67,11 @@ static const struct shape shapes[] = {
 	{ .rows = 5, .dim = 8, .vocab = (1 << 24) + 4, .dtype = CAIRN_BF16, .far = 1 },
 	{ .rows = 5, .dim = 16384, .vocab = 140000, .dtype = CAIRN_BF16, .far = 1 },
 	{ .rows = (1 << 17) + 4, .dim = 16384, .vocab = 30, .dtype = CAIRN_BF16, .far_out = 1 },
+	/* the same with a scale, which may have code of its own */
+	{ .rows = 5, .dim = 16384, .vocab = 140000, .dtype = CAIRN_BF16, .far = 1, .scale = 45.25f },
+	{ .rows = 5, .dim = 8200, .vocab = 270000, .dtype = CAIRN_F32, .far = 1, .scale = 0.5f },
+	{ .rows = (1 << 17) + 4, .dim = 16384, .vocab = 30, .dtype = CAIRN_BF16, .far_out = 1,
+	  .scale = 2 },
 };
 
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))

@@ -296,6 +296,7 @@ const struct cairn_family cairn_attn_dense_family = {
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(batch), .indptr = FIELD(qo_indptr),
 		.stride = FIELD(q_stride), .in = { FIELD(q) }, .out = { FIELD(out), FIELD(lse) },
+		.keys = FIELD(kv_indptr),
 	},
 	.describe = describe,
 	.setup = setup,
