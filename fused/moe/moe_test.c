@@ -139,7 +139,7 @@ static const struct moe_shape with_sms[] = {
 	{ N("sms_24_rows_70", 256, 8, 2, 192, 64, 70), .sms = 24, .flags = NORMALIZE },
 	{ N("sms_3_rows_33_fp8", 128, 8, 3, 64, 0, 33), .sms = 3, .flags = FP8 },
 	{ N("rows_1100_one_expert", 64, 4, 1, 64, 0, 1100), .flags = LAST },
-	{ N("far_experts", 2112, 256, 1, 2048, 0, 2), .flags = LAST | FAR },
+	{ N("far_experts", 2112, 256, 1, 4160, 0, 2), .flags = LAST | FAR },
 };
 
 #define V3		(SIGMOID | BIAS | NORMALIZE)
