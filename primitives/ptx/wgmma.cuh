@@ -61,6 +61,7 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 #define R48	R40 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define R64	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", %60, %61, %62, %63"
 #define R80	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", " R10(6) ", " R10(7)
+#define R96	R80 ", " R10(8) ", %90, %91, %92, %93, %94, %95"
 #define R128	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", " R10(6) \
 		", " R10(7) ", " R10(8) ", " R10(9) ", " R10(10) ", " R10(11) \
 		", %120, %121, %122, %123, %124, %125, %126, %127"
@@ -72,6 +73,7 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 #define D48(d)	D32(d), D16((d) + 32)
 #define D64(d)	D32(d), D32((d) + 32)
 #define D80(d)	D64(d), D16((d) + 64)
+#define D96(d)	D64(d), D32((d) + 64)
 #define D128(d)	D64(d), D64((d) + 64)
 
 /* n: columns; f: registers of d; a1..a3, b_at, p_at: numbers of the operands a[1..3], b and add */
@@ -123,7 +125,7 @@ template <int dtype, int n> PTX void ptx_wgmma_ss(float *d, uint64_t a, uint64_t
 
 template <int dtype, int n> PTX void ptx_wgmma_rs(float *d, const uint32_t a[4], uint64_t b, int add)
 {
-	static_assert(n == 64 || n == 96 || n == 128 || n == 256, "no such product");
+	static_assert(n == 64 || n == 96 || n == 128 || n == 192 || n == 256, "no such product");
 	if constexpr (n == 64 && dtype == CAIRN_F16)
 		WGMMA_RS(64, "f16", 32, 33, 34, 35, 36, 37);
 	else if constexpr (n == 64)
@@ -136,6 +138,10 @@ template <int dtype, int n> PTX void ptx_wgmma_rs(float *d, const uint32_t a[4],
 		WGMMA_RS(128, "f16", 64, 65, 66, 67, 68, 69);
 	else if constexpr (n == 128)
 		WGMMA_RS(128, "bf16", 64, 65, 66, 67, 68, 69);
+	else if constexpr (n == 192 && dtype == CAIRN_F16)
+		WGMMA_RS(192, "f16", 96, 97, 98, 99, 100, 101);
+	else if constexpr (n == 192)
+		WGMMA_RS(192, "bf16", 96, 97, 98, 99, 100, 101);
 	else if constexpr (dtype == CAIRN_F16)
 		WGMMA_RS(256, "f16", 128, 129, 130, 131, 132, 133);
 	else
@@ -175,6 +181,7 @@ template <int dtype, int n> PTX void ptx_wgmma_rs_k(float *d, const uint32_t a[4
 #undef R48
 #undef R64
 #undef R80
+#undef R96
 #undef R128
 #undef D4
 #undef D8
@@ -184,6 +191,7 @@ template <int dtype, int n> PTX void ptx_wgmma_rs_k(float *d, const uint32_t a[4
 #undef D48
 #undef D64
 #undef D80
+#undef D96
 #undef D128
 #undef WGMMA_SS
 #undef WGMMA_RS

@@ -73,6 +73,8 @@ struct cairn_attn_bwd_args {
 extern "C" {
 #endif
 
+int cairn_attn_bwd(const struct cairn_attn_bwd_args *args, void *stream);
+int cairn_attn_bwd_workspace(const struct cairn_attn_bwd_args *args, size_t *bytes);
 int cairn_attn_bwd_cpu(const struct cairn_attn_bwd_args *args, void *stream);
 int cairn_attn_bwd_ref(const struct cairn_attn_bwd_args *args, void *stream);
 /*
