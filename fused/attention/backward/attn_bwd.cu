@@ -7,8 +7,8 @@
  *   attn_bwd_q_kernel      dq: a CTA has tokens and walks over keys; 3 products (attn_bwd_q.cu)
  *
  * Two of the five products are computed twice, so that every sum is in one CTA's registers: there is no
- * atomic addition, and no partial result in memory. One kernel would need five products, but would have to add
- * dq over CTAs in a fixed order.
+ * atomic addition, and no partial result in memory. One kernel would need five products, but would have to
+ * add dq over CTAs in a fixed order.
  *
  * Floor: 5 * (qk_dim + v_dim) * (query, key) pairs for five products, 7 for seven, at the rate of wgmma.
  */

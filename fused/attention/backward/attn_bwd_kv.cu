@@ -7,9 +7,9 @@
  *                dK += dS Q
  *
  * Products have keys for rows, so that P and dS are A operands as they leave the registers; Q and dO are
- * read in both orders. Two consumer warpgroups and a producer warp. Up to 192 dimensions each warpgroup has 64
- * keys of its own. Above, dK and dV do not fit one thread's registers together: both warpgroups have the same
- * 64 keys, the first computes dK and the second dV.
+ * read in both orders. Two consumer warpgroups and a producer warp. Up to 192 dimensions each warpgroup has
+ * 64 keys of its own. Above, dK and dV do not fit one thread's registers together: both warpgroups have the
+ * same 64 keys, the first computes dK and the second dV.
  *
  * lse and delta of a tile's tokens lie beside it in shared memory; of tokens behind the request lse is
  * infinite, so that p is 0, and Q and dO are zeros.
