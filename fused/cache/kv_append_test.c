@@ -93,6 +93,10 @@ static const struct shape last[] = {
 	{ N("pages_of_55", 2, 113, 113, 55, 1, 8), .flags = F32 },
 	{ N("pages_of_83", 2, 170, 170, 83, 1, 8), .flags = F16 },
 	{ N("pages_of_97", 2, 197, 197, 97, 1, 8) },
+	/* as many rows as requests, but not one of each */
+	{ N("two_rows_and_none", 2, 1, 1, 4, 2, 64), .qo_lens = LENS(2, 0), .kv_lens = LENS(2, 3) },
+	{ N("none_two_and_one", 3, 1, 1, 4, 1, 64), .flags = F16,
+	  .qo_lens = LENS(0, 2, 1), .kv_lens = LENS(5, 7, 9) },
 	/* v_stride alone is given */
 	{ N("v_stride_alone", 2, 5, 30, 16, 2, 64), .v_stride = 2 * 2 * 64 },
 	{ N("k_stride_alone", 2, 5, 30, 16, 2, 64), .k_stride = 2 * 64 + 8 },

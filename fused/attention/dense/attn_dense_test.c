@@ -94,6 +94,9 @@ static const struct shape named[] = {
 	{ N("cap_50_logits_any", 2, 40, 97, 4, 2, 64, 64), .flags = BOTH, .logits = ANY, .cap = 50 },
 	{ N("cap_50_below_minus_5e4", 2, 40, 97, 4, 2, 64, 64), .flags = BOTH | F16, .logits = NEGATIVE,
 		.cap = 50 },
+	/* so many keys that an implementation may split them, and merge capped logits */
+	{ N("cap_30_keys_1100", 2, 3, 1100, 4, 2, 64, 64), .flags = BOTH, .cap = 30 },
+	{ N("cap_30_keys_700_prefill", 1, 70, 700, 4, 2, 128, 128), .flags = LSE | F16, .cap = 30 },
 	{ N("cap_50_window_40", 2, 90, 150, 4, 2, 256, 256), .flags = BOTH, .window = 40, .cap = 50 },
 	/* a share of the device */
 	{ N("sms_1", 3, 70, 150, 4, 2, 128, 128), .flags = BOTH, .sms = 1 },
