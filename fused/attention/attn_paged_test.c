@@ -278,6 +278,8 @@ static const struct shape later[] = {
 	/* requests long enough to be split, before others that the company call shortens */
 	{ N("long_before_long", 6, 1, 1, 16, 4, 2, 64), .flags = BOTH,
 		.qo_lens = LENS(1, 1, 1, 1, 1, 1), .kv_lens = LENS(700, 900, 600, 800, 1100, 3000) },
+	{ N("short_before_long", 6, 1, 1, 16, 4, 2, 64), .flags = BOTH,
+		.qo_lens = LENS(1, 1, 1, 1, 1, 1), .kv_lens = LENS(200, 240, 150, 220, 170, 600) },
 	{ N("long_before_long_prefill", 4, 1, 1, 16, 2, 1, 64), .flags = BOTH | F16,
 		.qo_lens = LENS(40, 33, 37, 1), .kv_lens = LENS(500, 700, 600, 2500) },
 };
