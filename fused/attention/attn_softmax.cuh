@@ -91,10 +91,13 @@ ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2],
 /*
  * As attn_softmax(), with one fused multiply-add for the exponent of each logit, which saves a twentieth of
  * the instructions. The product m * scale_log2 is rounded, so p is relative to a maximum that may be wrong by
- * 2^-24 of it: nothing while it is small, but too much for large logits, which take the exact way.
+ * 2^-24 of it: nothing while it is small, but too much for large logits, for which the warp takes the exact
+ * way. Bit r of `own` says whether the lane's row r belongs to the request: rows of other requests must not
+ * take part in this choice, because the two ways differ in their last bits.
  */
 template <int tiles>
-ATTN_DEV void attn_softmax_fused(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2)
+ATTN_DEV void attn_softmax_fused(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2,
+				 int own)
 {
 	float top[2], base[2];
 
@@ -107,7 +110,8 @@ ATTN_DEV void attn_softmax_fused(float (*s)[4], float m[2], float l[2], float ke
 		top[r] = attn_quad_max(top[r]);
 		base[r] = top[r] == -CUDART_INF_F ? 0 : top[r] * scale_log2;
 	}
-	if (__any_sync(~0u, !(fmaxf(fabsf(base[0]), fabsf(base[1])) < ATTN_FUSED_LIMIT))) {
+	if (__any_sync(~0u, (own & 1 && !(fabsf(base[0]) < ATTN_FUSED_LIMIT)) ||
+			    (own & 2 && !(fabsf(base[1]) < ATTN_FUSED_LIMIT)))) {
 		attn_softmax<tiles>(s, m, l, keep, scale_log2);
 		return;
 	}

@@ -161,12 +161,12 @@ static int launch_rows(const struct cairn_attn_bwd_args *args, const struct attn
 	return cairn_launch((const void *)attn_bwd_rows_kernel, &l, params);
 }
 
-/* Launches one of the two kernels over all its tiles, a CTA for each unless `sms` limits the call. */
+/* Launches one of the two kernels over all its tiles; if `sms` limits the call, that many at a time. */
 static int launch_tiles(const struct cairn_attn_bwd_args *args, struct attn_bwd_call *call,
 			const struct attn_bwd_kernel *f, int32_t max_len, int32_t heads, int num_sms,
 			void *stream)
 {
-	int64_t tiles;
+	int64_t tiles, most;
 	struct attn_bwd_maps maps;
 	void *params[] = { call, &maps };
 	struct cairn_launch l = {};
@@ -175,15 +175,20 @@ static int launch_tiles(const struct cairn_attn_bwd_args *args, struct attn_bwd_
 	tiles = (int64_t)call->tiles * heads * args->batch;
 	if (!tiles)
 		return 0;
-	if (tiles > 0x7fffffff - 0x10000)
+	if (tiles > 0x7fffffff)
 		return cairn_error(EOPNOTSUPP, "attn_bwd: batch, heads, max_qo_len, max_kv_len: too large");
 	CAIRN_TRY(make_maps(&maps, args, f));
-	call->num_tiles = (int32_t)tiles;
-	l.grid[0] = (unsigned int)(args->sms && num_sms < tiles ? num_sms : tiles);
+	most = args->sms ? num_sms : tiles;
 	l.block[0] = (unsigned int)f->threads;
 	l.smem = f->smem;
 	l.stream = stream;
-	return cairn_launch(f->kernel[args->dtype == CAIRN_BF16], &l, params);
+	for (call->first = 0; call->first < tiles; call->first += (int32_t)most) {
+		l.grid[0] = (unsigned int)(tiles - call->first < most ? tiles - call->first : most);
+		CAIRN_TRY(cairn_launch(f->kernel[args->dtype == CAIRN_BF16], &l, params));
+		if (tiles - call->first <= most)
+			break;
+	}
+	return 0;
 }
 
 int cairn_attn_bwd(const struct cairn_attn_bwd_args *args, void *stream)

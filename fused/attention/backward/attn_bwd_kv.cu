@@ -14,8 +14,8 @@
  * lse and delta of a tile's tokens lie beside it in shared memory; of tokens behind the request lse is
  * infinite, so that p is 0, and Q and dO are zeros.
  *
- * Shared memory: K, V of the CTA; two stages of Q, dO, lse, delta. mbarriers, in order: full_kv; full (32
- * arrivals, of the producer's lanes) and empty of each stage; landed, as in attn_bwd_q.cu; empty_kv.
+ * Shared memory: K, V of the CTA; two stages of Q, dO, lse, delta. mbarriers: full_kv; full (32 arrivals, of
+ * the producer's lanes) and empty of each stage; landed, as in attn_bwd_q.cu.
  */
 #include "fused/attention/backward/attn_bwd_tile.cuh"
 
@@ -38,11 +38,10 @@ struct kv_tile {
 	int kv_head, key0, begin, num_tiles;	/* num_tiles: token tiles of each head */
 };
 
-/* Returns key tile i; num_tiles is -1 if it has no keys. */
-template <class F> ATTN_DEV struct kv_tile kv_tile_of(const struct attn_bwd_call &a, int i)
+template <class F> ATTN_DEV struct kv_tile kv_tile_of(const struct attn_bwd_call &a)
 {
+	int i = a.first + blockIdx.x, end;
 	struct kv_tile t;
-	int end;
 
 	t.kv_head = i % a.num_kv_heads;
 	i /= a.num_kv_heads;
@@ -51,18 +50,17 @@ template <class F> ATTN_DEV struct kv_tile kv_tile_of(const struct attn_bwd_call
 	t.begin = attn_bwd_first_token(a, t.r, t.key0);
 	end = attn_bwd_end_token(a, t.r, min(t.r.kv_len, t.key0 + F::keys) - 1);
 	t.num_tiles = end > t.begin ? attn_div_up(end - t.begin, F::tokens) : 0;
-	if (t.key0 >= t.r.kv_len)
-		t.num_tiles = -1;
 	return t;
 }
 
-/* Fetches a key tile's K and V, and its tokens. q and landed go on from key tile to key tile. */
 template <class F>
 ATTN_DEV void kv_produce(const struct attn_bwd_call &a, const struct attn_bwd_maps &maps,
-			 const struct kv_tile &t, uint32_t s_data, struct attn_place &q, uint32_t &landed)
+			 const struct kv_tile &t, uint32_t s_data)
 {
 	const uint32_t bars = s_data + F::at_bars;
 	const int lane = threadIdx.x % 32;
+	struct attn_place q = { 0, 1 };
+	uint32_t landed = 0;
 
 	if (lane == 0) {
 		ptx_mbarrier_arrive_expect_tx(bars, F::k_bytes + F::v_bytes);
@@ -187,8 +185,7 @@ ATTN_DEV void kv_ds(float (*dp)[4], float (*pf)[4], uint32_t s_delta, bool all)
 
 /* A consumer warpgroup: dK of its 64 keys if with_k, dV if with_v. */
 template <int dtype, class F, bool with_k, bool with_v>
-ATTN_DEV void kv_consume(const struct attn_bwd_call &a, const struct kv_tile &t, uint32_t s_data, int key_row,
-			 struct attn_place &q, uint32_t phase)
+ATTN_DEV void kv_consume(const struct attn_bwd_call &a, const struct kv_tile &t, uint32_t s_data, int key_row)
 {
 	const uint32_t bars = s_data + F::at_bars, s_k = s_data + key_row * ATTN_PANEL;
 	const uint32_t s_v = s_k + F::k_bytes;
@@ -197,8 +194,9 @@ ATTN_DEV void kv_consume(const struct attn_bwd_call &a, const struct kv_tile &t,
 	float s[F::tokens / 8][4], dp[F::tokens / 8][4], cap = attn_bwd_cap(a);
 	int64_t row = ((int64_t)t.r.kv_first + t.key0 + key_row) * a.num_kv_heads + t.kv_head;
 	int rows = t.r.kv_len - t.key0 - key_row, nth = 0;
+	struct attn_place q = {};
 
-	ptx_mbarrier_wait(bars, phase);
+	ptx_mbarrier_wait(bars, 0);
 	for (int i = 0; i < a.group * t.num_tiles; i++) {
 		int token = t.begin + nth * F::tokens;
 		uint32_t s_q = s_data + F::at_q + q.stage * F::q_bytes, p[F::tokens / 16][4];
@@ -239,7 +237,6 @@ ATTN_DEV void kv_consume(const struct attn_bwd_call &a, const struct kv_tile &t,
 		elected_arrive(bars + 24 + 8 * q.stage);
 		attn_advance<F::stages>(&q);
 	}
-	elected_arrive(bars + 48);
 	if (with_k)
 		attn_bwd_write<dtype, F::qk>(a.dk, dk, row, a.num_kv_heads, rows, a.qk_dim, a.sm_scale);
 	if (with_v)
@@ -254,12 +251,10 @@ attn_bwd_kv_kernel(const __grid_constant__ struct attn_bwd_call a,
 	extern __shared__ __align__(1024) uint8_t s_all[];
 	const uint32_t s_data = ptx_smem(s_all), bars = s_data + F::at_bars;
 	const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-	uint32_t landed = 0, phase = 0;
-	struct attn_place q = {};
+	struct kv_tile t;
 
 	if (threadIdx.x == 0) {
 		ptx_mbarrier_init(bars, 1);
-		ptx_mbarrier_init(bars + 48, 8 * ELECTED_LANES);
 		for (int i = 0; i < F::stages; i++) {
 			ptx_mbarrier_init(bars + 8 + 8 * i, 32);
 			ptx_mbarrier_init(bars + 24 + 8 * i, 8 * ELECTED_LANES);
@@ -269,33 +264,21 @@ attn_bwd_kv_kernel(const __grid_constant__ struct attn_bwd_call a,
 	}
 	__syncthreads();
 	ptx_griddepcontrol_wait();
+	t = kv_tile_of<F>(a);
+	if (t.key0 >= t.r.kv_len)
+		return;
 	if (group == 2) {
 		ptx_setmaxnreg_dec<24>();
-		q.phase = 1;
-		for (int i = blockIdx.x; threadIdx.x < 288 && i < a.num_tiles; i += gridDim.x) {
-			struct kv_tile t = kv_tile_of<F>(a, i);
-
-			if (t.num_tiles < 0)
-				continue;
-			ptx_mbarrier_wait(bars + 48, phase ^ 1);
-			phase ^= 1;
-			kv_produce<F>(a, maps, t, s_data, q, landed);
-		}
+		if (threadIdx.x < 288)
+			kv_produce<F>(a, maps, t, s_data);
 	} else {
 		ptx_setmaxnreg_inc<240>();
-		for (int i = blockIdx.x; i < a.num_tiles; i += gridDim.x) {
-			struct kv_tile t = kv_tile_of<F>(a, i);
-
-			if (t.num_tiles < 0)
-				continue;
-			if (!F::split)
-				kv_consume<dtype, F, true, true>(a, t, s_data, group * 64, q, phase);
-			else if (group == 0)
-				kv_consume<dtype, F, true, false>(a, t, s_data, 0, q, phase);
-			else
-				kv_consume<dtype, F, false, true>(a, t, s_data, 0, q, phase);
-			phase ^= 1;
-		}
+		if (!F::split)
+			kv_consume<dtype, F, true, true>(a, t, s_data, group * 64);
+		else if (group == 0)
+			kv_consume<dtype, F, true, false>(a, t, s_data, 0);
+		else
+			kv_consume<dtype, F, false, true>(a, t, s_data, 0);
 	}
 }
 

@@ -2,13 +2,13 @@
 /*
  * attn_bwd_q - dq: a CTA has 128 tokens of one head and walks over the keys that they see
  *
- *   key tile:  S = Q K^T, dP = dO V^T | P = exp(S - lse), beside dP | dS = P (dP - delta) f | dQ += dS K
+ *   key tile:  S = Q K^T, dP = dO V^T | P = exp(S - lse), dS = P (dP - delta) f | dQ += dS K
  *
  * Two consumer warpgroups of 64 tokens each, and a producer warp. S, dP and dQ stay in registers, and dS
  * passes to the A operand of the third product without moving; K is read in both orders.
  *
- * Shared memory: Q, dO of the CTA's rows; two stages of K and V. mbarriers, in order: full_q; full and
- * empty of each stage; landed, on which the producer waits for a tile in which it overwrites rows; empty_q.
+ * Shared memory: Q, dO of the CTA's rows; two stages of K and V. mbarriers: full_q; full and empty of each
+ * stage; landed, on which the producer waits for a tile in which it overwrites rows.
  */
 #include "fused/attention/backward/attn_bwd_tile.cuh"
 
@@ -27,10 +27,9 @@ struct q_tile {
 	int head, token0, begin, num_tiles;
 };
 
-/* Returns row tile i; num_tiles is -1 if it has no rows. */
-template <class F> ATTN_DEV struct q_tile q_tile_of(const struct attn_bwd_call &a, int i)
+template <class F> ATTN_DEV struct q_tile q_tile_of(const struct attn_bwd_call &a)
 {
-	int last, end;
+	int i = a.first + blockIdx.x, last, end;
 	struct q_tile t;
 
 	t.head = i % a.num_qo_heads;
@@ -41,22 +40,20 @@ template <class F> ATTN_DEV struct q_tile q_tile_of(const struct attn_bwd_call &
 	t.begin = attn_first_key(t.token0, t.r.qo_len, t.r.kv_len, a.window);
 	end = attn_visible(last, t.r.qo_len, t.r.kv_len, a.causal);
 	t.num_tiles = end > t.begin ? attn_div_up(end - t.begin, F::keys) : 0;
-	if (t.token0 >= t.r.qo_len)
-		t.num_tiles = -1;
 	return t;
 }
 
-/* Fetches a row tile's Q and dO, and its keys. k and landed go on from row tile to row tile. */
 template <class F>
 ATTN_DEV void q_produce(const struct attn_bwd_call &a, const struct attn_bwd_maps &maps,
-			const struct q_tile &t, uint32_t s_data, uint32_t bars, struct attn_place &k,
-			uint32_t &landed)
+			const struct q_tile &t, uint32_t s_data, uint32_t bars)
 {
 	const uint32_t s_k = s_data + F::q_bytes + F::do_bytes, s_v = s_k + F::stages * F::k_bytes;
 	const bool leader = threadIdx.x % 32 == 0;
+	struct attn_place k = { 0, 1 };
 	int kv_head = t.head / a.group;
+	uint32_t landed = 0;
 
-	if (leader) {
+	if (leader && t.num_tiles) {
 		ptx_mbarrier_arrive_expect_tx(bars, F::q_bytes + F::do_bytes);
 		attn_bwd_copy<F::qk_panels, F::rows>(&maps.q, s_data, t.head, t.r.qo_first + t.token0, bars);
 		attn_bwd_copy<F::v_panels, F::rows>(&maps.dout, s_data + F::q_bytes, t.head,
@@ -88,13 +85,10 @@ ATTN_DEV void q_produce(const struct attn_bwd_call &a, const struct attn_bwd_map
 	}
 }
 
-/*
- * Turns S of a key tile into P times the derivative of the softcap. Returns whether all 64 tokens see all
- * its keys.
- */
+/* Turns S and dP of a key tile into dS, which replaces dP. */
 template <int keys>
-ATTN_DEV bool q_p(const struct attn_bwd_call &a, float (*s)[4], const float lse[2],
-		  const struct attn_sight &w, int key, float cap)
+ATTN_DEV void q_bend(const struct attn_bwd_call &a, float (*s)[4], float (*dp)[4], const float lse[2],
+		     const float delta[2], const struct attn_sight &w, int key, float cap)
 {
 	bool all = key + keys <= w.all_end && key >= w.all_first;
 
@@ -103,28 +97,14 @@ ATTN_DEV bool q_p(const struct attn_bwd_call &a, float (*s)[4], const float lse[
 	for (int i = 0; i < keys / 2; i++) {
 		int half = i % 4 / 2, at = key + i / 4 * 8 + i % 2;
 		float f, p = attn_bwd_p(a, s[i / 4][i % 4], lse[half], cap, &f);
+		float ds = p * (dp[i / 4][i % 4] - delta[half]) * f;
 
-		s[i / 4][i % 4] = all || (uint32_t)(at - w.first[half]) < (uint32_t)w.span[half] ? p * f : 0;
-	}
-	return all;
-}
-
-/* Turns dP into dS. pf: what q_p() left. */
-template <int keys>
-ATTN_DEV void q_ds(float (*dp)[4], float (*pf)[4], const float delta[2], bool all)
-{
-#pragma unroll
-	for (int i = 0; i < keys / 2; i++) {
-		float ds = pf[i / 4][i % 4] * (dp[i / 4][i % 4] - delta[i % 4 / 2]);
-
-		/* V of a key that the token does not see may be NaN */
-		dp[i / 4][i % 4] = all || pf[i / 4][i % 4] != 0 ? ds : 0;
+		dp[i / 4][i % 4] = all || (uint32_t)(at - w.first[half]) < (uint32_t)w.span[half] ? ds : 0;
 	}
 }
 
 template <int dtype, class F>
-ATTN_DEV void q_consume(const struct attn_bwd_call &a, const struct q_tile &t, uint32_t s_data, uint32_t bars,
-			struct attn_place &k, uint32_t phase)
+ATTN_DEV void q_consume(const struct attn_bwd_call &a, const struct q_tile &t, uint32_t s_data, uint32_t bars)
 {
 	const int group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
 	const uint32_t s_q = s_data + group * 64 * ATTN_PANEL, s_do = s_q + F::q_bytes;
@@ -132,6 +112,7 @@ ATTN_DEV void q_consume(const struct attn_bwd_call &a, const struct q_tile &t, u
 	const int token0 = t.token0 + group * 64, token = token0 + thread / 32 * 16 + thread % 32 / 4;
 	float dq[F::qk / 8][4] = {}, s[F::keys / 8][4], dp[F::keys / 8][4], lse[2], delta[2];
 	float cap = attn_bwd_cap(a);
+	struct attn_place k = {};
 	struct attn_sight w;
 
 #pragma unroll
@@ -147,22 +128,19 @@ ATTN_DEV void q_consume(const struct attn_bwd_call &a, const struct q_tile &t, u
 	w.all_first = attn_first_key(token0 + 63, t.r.qo_len, t.r.kv_len, a.window);
 	w.all_end = attn_visible(token0, t.r.qo_len, t.r.kv_len, a.causal);
 	if (t.num_tiles)
-		ptx_mbarrier_wait(bars, phase);
+		ptx_mbarrier_wait(bars, 0);
 	for (int i = 0; i < t.num_tiles; i++) {
 		uint32_t ds[F::keys / 16][4];
-		bool all;
 
 		ptx_mbarrier_wait(bars + 8 + 8 * k.stage, k.phase);
 		attn_bwd_issue_ss<dtype, F::keys, F::qk, F::rows, F::keys>(s[0], s_q,
 									   s_k + k.stage * F::k_bytes);
 		attn_bwd_issue_ss<dtype, F::keys, F::v, F::rows, F::keys>(dp[0], s_do,
 									  s_v + k.stage * F::v_bytes);
-		ptx_wgmma_wait_group<1>();
-		wgmma_keep<F::keys / 2>(s[0]);
-		all = q_p<F::keys>(a, s, lse, w, t.begin + i * F::keys, cap);
 		ptx_wgmma_wait_group<0>();
+		wgmma_keep<F::keys / 2>(s[0]);
 		wgmma_keep<F::keys / 2>(dp[0]);
-		q_ds<F::keys>(dp, s, delta, all);
+		q_bend<F::keys>(a, s, dp, lse, delta, w, t.begin + i * F::keys, cap);
 #pragma unroll
 		for (int j = 0; j < F::keys / 16; j++)
 			attn_p_fragment<dtype>(ds[j], dp + 2 * j);
@@ -172,8 +150,6 @@ ATTN_DEV void q_consume(const struct attn_bwd_call &a, const struct q_tile &t, u
 		elected_arrive(bars + 24 + 8 * k.stage);
 		attn_advance<F::stages>(&k);
 	}
-	if (t.num_tiles)
-		elected_arrive(bars + 48);
 	attn_bwd_write<dtype, F::qk>(a.dq, dq, (int64_t)(t.r.qo_first + token0) * a.num_qo_heads + t.head,
 				     a.num_qo_heads, t.r.qo_len - token0, a.qk_dim, a.sm_scale);
 }
@@ -185,12 +161,10 @@ attn_bwd_q_kernel(const __grid_constant__ struct attn_bwd_call a,
 {
 	extern __shared__ __align__(1024) uint8_t s_all[];
 	const uint32_t s_data = ptx_smem(s_all), bars = s_data + F::data_bytes;
-	struct attn_place k = {};
-	uint32_t landed = 0, phase = 0;
+	struct q_tile t;
 
 	if (threadIdx.x == 0) {
 		ptx_mbarrier_init(bars, 1);
-		ptx_mbarrier_init(bars + 48, 8 * ELECTED_LANES);
 		for (int i = 0; i < F::stages; i++) {
 			ptx_mbarrier_init(bars + 8 + 8 * i, 1);
 			ptx_mbarrier_init(bars + 24 + 8 * i, 8 * ELECTED_LANES);
@@ -200,28 +174,16 @@ attn_bwd_q_kernel(const __grid_constant__ struct attn_bwd_call a,
 	}
 	__syncthreads();
 	ptx_griddepcontrol_wait();
+	t = q_tile_of<F>(a);
+	if (t.token0 >= t.r.qo_len)
+		return;
 	if (threadIdx.x >= 256) {
 		ptx_setmaxnreg_dec<40>();
-		k.phase = 1;
-		for (int i = blockIdx.x; threadIdx.x < 288 && i < a.num_tiles; i += gridDim.x) {
-			struct q_tile t = q_tile_of<F>(a, i);
-
-			if (t.num_tiles <= 0)
-				continue;
-			ptx_mbarrier_wait(bars + 48, phase ^ 1);
-			phase ^= 1;
-			q_produce<F>(a, maps, t, s_data, bars, k, landed);
-		}
+		if (threadIdx.x < 288)
+			q_produce<F>(a, maps, t, s_data, bars);
 	} else {
 		ptx_setmaxnreg_inc<232>();
-		for (int i = blockIdx.x; i < a.num_tiles; i += gridDim.x) {
-			struct q_tile t = q_tile_of<F>(a, i);
-
-			if (t.num_tiles < 0)
-				continue;
-			q_consume<dtype, F>(a, t, s_data, bars, k, phase);
-			phase ^= t.num_tiles > 0;
-		}
+		q_consume<dtype, F>(a, t, s_data, bars);
 	}
 }
 

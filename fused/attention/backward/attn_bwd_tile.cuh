@@ -22,7 +22,7 @@ struct attn_bwd_call {
 	int64_t stride;
 	int32_t batch, num_qo_heads, num_kv_heads, group, qk_dim, v_dim, causal, window;
 	int32_t tiles;			/* of a request and head: row tiles (dq), key tiles (dk, dv) */
-	int32_t num_tiles;		/* of all requests and heads; CTA i takes i, i + gridDim.x, ... */
+	int32_t first;			/* the number of the first CTA of this launch */
 	float sm_scale, softcap;
 };
 

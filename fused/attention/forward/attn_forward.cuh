@@ -184,6 +184,7 @@ ATTN_DEV int attn_thread(void)
 struct attn_sight {
 	int32_t first[2], span[2];	/* the lane's two rows: first key, number of keys */
 	int32_t all_first, all_end;	/* all 64 rows see the keys all_first .. all_end - 1 */
+	int32_t own;			/* bit r: the lane's row r is a row of the request */
 };
 
 ATTN_DEV struct attn_sight attn_look(const struct attn_call &a, const struct attn_row_tile &t, int group)
@@ -192,9 +193,12 @@ ATTN_DEV struct attn_sight attn_look(const struct attn_call &a, const struct att
 	int row = row0 + thread / 32 * 16 + thread % 32 / 4;
 	struct attn_sight w;
 
+	w.own = 0;
 #pragma unroll
 	for (int half = 0; half < 2; half++) {
 		int token = (row + half * 8) >> a.shift;
+
+		w.own |= (token < t.qo_len) << half;
 
 		w.first[half] = attn_first_key(token, t.qo_len, t.kv_len, a.window);
 		w.span[half] = max(0, attn_visible(token, t.qo_len, t.kv_len, a.causal) - w.first[half]);
@@ -298,7 +302,7 @@ ATTN_DEV void attn_consume(const struct attn_call &a, const struct attn_smem &s)
 	elected_arrive(s.empty_k);
 	attn_advance<F::stages>(&k);
 	attn_bend<F::keys>(sc, w, begin, cap);
-	attn_softmax_fused<F::keys / 8>(sc, m, l, keep, scale_log2);
+	attn_softmax_fused<F::keys / 8>(sc, m, l, keep, scale_log2, w.own);
 #pragma unroll
 	for (int j = 0; j < F::keys / 16; j++)
 		attn_p_fragment<dtype>(p[j], sc + 2 * j);
@@ -340,7 +344,7 @@ ATTN_DEV void attn_consume(const struct attn_call &a, const struct attn_smem &s)
 				l[r] = 0;
 			}
 		}
-		attn_softmax_fused<F::keys / 8>(sc, m, l, keep, scale_log2);
+		attn_softmax_fused<F::keys / 8>(sc, m, l, keep, scale_log2, w.own);
 		ptx_wgmma_wait_group<0>();
 		wgmma_keep<F::v / 2>(o[0]);
 		elected_arrive(s.empty_v + 8 * v.stage);
