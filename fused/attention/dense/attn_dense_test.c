@@ -97,6 +97,7 @@ static const struct shape named[] = {
 	/* so many keys that an implementation may split them, and merge capped logits */
 	{ N("cap_30_keys_1100", 2, 3, 1100, 4, 2, 64, 64), .flags = BOTH, .cap = 30 },
 	{ N("cap_30_keys_700_prefill", 1, 70, 700, 4, 2, 128, 128), .flags = LSE | F16, .cap = 30 },
+	{ N("cap_5_window_600_keys_1300", 1, 5, 1300, 4, 1, 64, 64), .flags = BOTH, .cap = 5, .window = 600 },
 	{ N("cap_50_window_40", 2, 90, 150, 4, 2, 256, 256), .flags = BOTH, .window = 40, .cap = 50 },
 	/* a share of the device */
 	{ N("sms_1", 3, 70, 150, 4, 2, 128, 128), .flags = BOTH, .sms = 1 },
