@@ -50,6 +50,8 @@ const struct cairn_impl cairn_impl_cuda = {
 	.attn_merge = cairn_attn_merge,
 	.attn_dense = cairn_attn_dense,
 	.attn_dense_workspace = cairn_attn_dense_workspace,
+	.attn_bsr = cairn_attn_bsr,
+	.attn_bsr_workspace = cairn_attn_bsr_workspace,
 	.attn_bwd = cairn_attn_bwd,
 	.attn_bwd_workspace = cairn_attn_bwd_workspace,
 };

@@ -15,6 +15,7 @@
 #include "primitives/ptx/ptx.cuh"
 
 #define ATTN_DEV	static __device__ __forceinline__
+#define ATTN_METHOD	static __device__ __forceinline__
 #define ATTN_CONST	static constexpr __host__ __device__ int
 #define ATTN_LOG2E	1.4426950408889634f
 #define ATTN_LN2	0.6931471805599453f

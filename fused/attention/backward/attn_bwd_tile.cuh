@@ -13,7 +13,7 @@
 
 #include "primitives/ptx/ptx_copy.cuh"
 #include "fused/attention/backward/attn_bwd.h"
-#include "fused/attention/forward/attn_forward.cuh"
+#include "fused/attention/forward/attn_range.cuh"
 
 struct attn_bwd_call {
 	void *dq, *dk, *dv;

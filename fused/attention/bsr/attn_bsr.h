@@ -39,7 +39,7 @@
  *   q_pos             int32  [nnz_qo]                                        in, optional
  *   workspace                [workspace_bytes]                               256-byte aligned
  *   part[].k, v       dtype, or e4m3 with kv_fp8   num_blocks blocks         in
- *   part[].k_scale, v_scale   f32    [num_kv_heads]                          in, optional (1), if kv_fp8
+ *   part[].k_scale, v_scale   f32    [num_kv_heads]                          in, optional (1), > 0, if kv_fp8
  *   part[].row_indptr         int32  [rows + 1]                              in, optional, ascending from 0
  *   part[].q_index            int32  [places]                                in, optional, no token twice
  *   part[].blk_indptr         int32  [index_heads, rows + 1]                 in, ascending from any start
@@ -67,7 +67,8 @@
  *              value leaves the tokens of the block rows that list it undefined, in the heads that share the
  *              KV head. Everything else is as without it.
  * Determinism: bitwise repeatable for equal arguments. A token depends on the lists and masks of its own
- *              block rows only, but the grouping of its sums may depend on the bounds, on rows and on sms.
+ *              block rows only, but the grouping of its sums may depend on the lengths of all lists, and on
+ *              the bounds, rows and sms.
  * Unused memory: slots that no list names, gaps, tokens that no row of part 0 holds, and bits past the last
  *              key of a line may hold anything and never reach a result.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size, window without q_pos with
@@ -124,6 +125,9 @@ struct cairn_attn_bsr_args {
 extern "C" {
 #endif
 
+int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stream);
+/* Of the scalars of args; the number of SMs, too, has influence. Tables on the host need no workspace. */
+int cairn_attn_bsr_workspace(const struct cairn_attn_bsr_args *args, size_t *bytes);
 int cairn_attn_bsr_cpu(const struct cairn_attn_bsr_args *args, void *stream);
 int cairn_attn_bsr_ref(const struct cairn_attn_bsr_args *args, void *stream);
 /* exact[0]: out, exact[1]: lse (if not NULL); tokens that no row of part 0 holds keep their values. */

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* attn_bsr_ref - the reference: attn_exact.c for each token and head, over the keys that it sees */
+/*
+ * attn_bsr_ref - the reference: attn_exact.c for each token and head, over the keys that it sees
+ *
+ * Above 2^33 products in q.k, cairn_attn_bsr_exact() computes the first and last token, those of long block
+ * rows, and a fixed pseudo-random sample of the others, all heads of each. The others have an infinite bound:
+ * only that their results are finite is judged.
+ */
 #include "fused/attention/bsr/attn_bsr.h"
 
 #include <math.h>
@@ -81,7 +87,8 @@ static void undefine_rows(const struct cairn_attn_bsr_args *a, const struct attn
 {
 	int group = a->num_qo_heads / a->num_kv_heads;
 
-	for (int k = 0; k < a->num_parts; k++)
+	for (int k = 0; k < a->num_parts; k++) {
+		#pragma omp parallel for schedule(dynamic)
 		for (int64_t i = 0; i < (int64_t)a->part[k].rows * a->num_kv_heads; i++) {
 			int32_t row = (int32_t)(i / a->num_kv_heads), g = (int32_t)(i % a->num_kv_heads);
 
@@ -94,6 +101,7 @@ static void undefine_rows(const struct cairn_attn_bsr_args *a, const struct attn
 					undefine(a, exact, (int64_t)t * a->num_qo_heads + h);
 			}
 		}
+	}
 	for (int32_t t = 0; t < a->nnz_qo; t++)
 		for (int h = 0; h < a->num_qo_heads; h++) {
 			int64_t bytes = q_at(a, t, h) * (int64_t)cairn_dtype_bytes(a->dtype);
@@ -104,6 +112,44 @@ static void undefine_rows(const struct cairn_attn_bsr_args *a, const struct attn
 		}
 }
 
+/* Returns 0 if all tokens are computed, or n: one in n, and the first and last ones. */
+static uint32_t sample_step(const struct cairn_attn_bsr_args *a, const struct attn_cover *cover)
+{
+	double products = 0;
+
+	for (int64_t i = 0; i < (int64_t)a->num_parts * a->nnz_qo; i++) {
+		const struct cairn_attn_part *p = &a->part[i / a->nnz_qo];
+
+		if (cover[i].row >= 0)
+			products += (double)attn_bsr_list_len(p, cover[i].row, 0) * a->num_qo_heads *
+				    a->head_dim;
+	}
+	return products <= 0x1p33 ? 0 : (uint32_t)(products * 0x1p-33) + 1;
+}
+
+static int left_out(const struct cairn_attn_bsr_args *a, const struct attn_cover *c, int32_t token,
+		    uint32_t step)
+{
+	if (!step || token == 0 || token == a->nnz_qo - 1)
+		return 0;
+	if (c->num >= 64 && (c->ordinal == 0 || c->ordinal == c->num - 1))
+		return 0;
+	return ((uint32_t)token * 2654435761u >> 8) % step != 0;
+}
+
+/* Gives a token's heads h .. h + num - 1 an infinite bound. */
+static void leave_out(const struct cairn_attn_bsr_args *a, struct cairn_exact *exact, int64_t at, int num)
+{
+	for (int64_t c = at * a->head_dim; c < (at + num) * a->head_dim; c++) {
+		exact[0].val[c] = 0;
+		exact[0].bound[c] = INFINITY;
+	}
+	for (int64_t i = at; a->lse && i < at + num; i++) {
+		exact[1].val[i] = 0;
+		exact[1].bound[i] = INFINITY;
+	}
+}
+
 static int all_tokens(const struct cairn_attn_bsr_args *a, struct cairn_exact *exact)
 {
 	const struct attn_numerics numerics = {
@@ -112,6 +158,7 @@ static int all_tokens(const struct cairn_attn_bsr_args *a, struct cairn_exact *e
 	};
 	struct attn_cover *cover = attn_cover_new(a);
 	int group = a->num_qo_heads / a->num_kv_heads, no_memory = !cover;
+	uint32_t step = exact && cover ? sample_step(a, cover) : 0;
 
 	#pragma omp parallel reduction(|:no_memory)
 	{
@@ -125,6 +172,10 @@ static int all_tokens(const struct cairn_attn_bsr_args *a, struct cairn_exact *e
 
 			if (!r || !cover || cover[token].row < 0)
 				continue;
+			if (left_out(a, &cover[token], token, step)) {
+				leave_out(a, exact, (int64_t)token * a->num_qo_heads + g * group, group);
+				continue;
+			}
 			n = attn_bsr_keys(a, cover, token, g, r->keys);
 			for (int h = g * group; h < (g + 1) * group; h++) {
 				int64_t bytes = q_at(a, token, h) * (int64_t)cairn_dtype_bytes(a->dtype);

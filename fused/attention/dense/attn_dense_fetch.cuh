@@ -14,7 +14,7 @@
 
 #include "primitives/ptx/ptx_copy.cuh"
 #include "fused/attention/dense/attn_dense.h"
-#include "fused/attention/forward/attn_forward.cuh"
+#include "fused/attention/forward/attn_range.cuh"
 
 /* Q as [token][query head][qk_dim], K and V as [KV head][key][dim]. */
 struct attn_dense_maps {
@@ -150,8 +150,8 @@ ATTN_DEV void attn_dense_copy_q(const CUtensorMap *map, uint32_t s_q, const stru
  * overwrites the others with zeros.
  */
 template <class F>
-ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem &s, int stage, int row,
-				int head, int left, uint32_t *phase)
+ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem<struct attn_row_tile> &s,
+				int stage, int row, int head, int left, uint32_t *phase)
 {
 	uint32_t s_tile = s.v + stage * F::v_bytes, full = s.full_v + 8 * stage;
 
@@ -176,7 +176,8 @@ ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem &
 /* The producer warp: fetches Q, K and V of its row tiles in order, as far ahead as stages allow. */
 template <class F>
 ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const struct attn_call &a,
-				 const struct attn_dense_maps &maps, const struct attn_smem &s)
+				 const struct attn_dense_maps &maps,
+				 const struct attn_smem<struct attn_row_tile> &s)
 {
 	struct attn_place k = { 0, 1 }, v = { 0, 1 }, q = { 0, 1 };
 	const bool leader = threadIdx.x % 32 == 0;

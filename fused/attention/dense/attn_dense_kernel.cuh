@@ -19,10 +19,10 @@ attn_dense_kernel(const __grid_constant__ struct attn_call a,
 		  const __grid_constant__ struct attn_dense_maps maps)
 {
 	extern __shared__ __align__(1024) uint8_t s_all[];
-	struct attn_smem s = attn_lay_out<F>(s_all);
+	struct attn_smem<struct attn_row_tile> s = attn_lay_out<F, struct attn_row_tile>(s_all);
 
 	if (threadIdx.x == 0)
-		attn_init_barriers<F>(s);
+		attn_init_barriers<F>(s, 1);
 	__syncthreads();
 	ptx_griddepcontrol_wait();
 	if (threadIdx.x >= F::groups * 128) {
@@ -35,7 +35,7 @@ attn_dense_kernel(const __grid_constant__ struct attn_call a,
 		ptx_griddepcontrol_launch_dependents();
 	} else {
 		ptx_setmaxnreg_inc<F::regs>();
-		attn_consume<dtype, F>(a, s);
+		attn_consume<dtype, F, struct attn_range>(a, s);
 	}
 }
 

@@ -3,8 +3,8 @@
  * attn_forward - the consumer warpgroups of the forward kernels (FlashAttention-3): products and softmax
  *
  * A CTA has one to three consumer warpgroups of 64 packed rows each (attn_tile.h) and a producer, which walks
- * over row tiles and their key tiles and fetches Q, K and V (attn_dense_fetch.cuh). The consumers see one
- * stream of steps, a key tile each, and do not stop between two row tiles:
+ * over row tiles and their key tiles and fetches Q, K and V. The consumers see one stream of steps, a key
+ * tile each, and do not stop between two row tiles:
  *
  *   step n, a warpgroup:  wait for the turn | start S = Q K(n)^T | start O += P(n-1) V(n-1) | pass the turn
  *                         on | wait for S | release K(n) | cap, mask, online softmax | wait for O | release
@@ -16,8 +16,19 @@
  * memory allows it. P stays in registers: the accumulator's layout is that of the A operand. V is read as
  * stored, [key][dim]: wgmma transposes it.
  *
- * mbarriers: full_* has one arrival, by the producer, and counts bytes; empty_* has one of each consumer
- * warp.
+ * What row tiles are, which keys a row sees, and where results go is the front's to say, by a class V:
+ *   tile        a description of a row tile, with its `begin` and `num_tiles`
+ *   call        what consumers know of a call
+ *   sight       what a lane knows of the keys that its rows see, among it the bits `own`
+ *   by_threads  whether threads, not TMA, write K, V and Q to shared memory
+ *   scale()     the factors of a row tile's logits
+ *   look()      the sight of the nth row tile
+ *   bend()      caps logits, and sets those of keys that are not seen to -inf
+ *   finish()    writes the results of the nth row tile
+ * attn_range.cuh is the one for keys that follow each other, ../bsr/attn_bsr_view.cuh that for lists.
+ *
+ * mbarriers: full_* has the arrivals of the producer, and counts bytes of TMA; empty_* has one of each
+ * consumer warp.
  * Hardware barriers ATTN_BAR_TURN + i: the turn of warpgroup i; 128 threads wait and 128 arrive.
  */
 #ifndef CAIRN_ATTN_FORWARD_CUH
@@ -35,6 +46,7 @@
  * that the producer is ahead of it.
  */
 #define ATTN_NUM_TILES	4
+#define ATTN_EXTRA_BYTES 512		/* mbarriers and these descriptions */
 
 /* racecheck miscounts after bar.arrive. The turns order no memory: a debug build leaves them out. */
 #ifdef CAIRN_DEBUG
@@ -56,40 +68,25 @@ struct attn_form {
 	static constexpr int q_bytes = qk_panels * rows * ATTN_PANEL;
 	static constexpr int k_bytes = qk_panels * keys * ATTN_PANEL, v_bytes = v_panels * keys * ATTN_PANEL;
 	static constexpr int data_bytes = q_stages * q_bytes + stages * (k_bytes + v_bytes);
-	static constexpr int smem_bytes = data_bytes + 384;
-};
-
-/* A row tile with keys, as the producer describes it to the consumers. */
-struct attn_row_tile {
-	int32_t qo_first, qo_len, kv_len;
-	int32_t head;			/* the first of its query heads */
-	int32_t row0;			/* its first packed row */
-	int32_t begin, num_tiles;	/* first key; key tiles, or -1: there is no further row tile */
-	int32_t reserved;
-};
-
-/* What the consumers need of a call. A packed row r is token r >> shift, query head head + r % 2^shift. */
-struct attn_call {
-	void *out;
-	float *lse;
-	int32_t num_qo_heads, v_dim, shift, causal, window;
-	float sm_scale, softcap;
+	static constexpr int smem_bytes = data_bytes + ATTN_EXTRA_BYTES;
 };
 
 /* Addresses in shared memory, and the descriptions of row tiles. */
-struct attn_smem {
+template <class T> struct attn_smem {
 	uint32_t q, k, v;		/* [q_stages], [stages], [stages] tiles */
 	uint32_t full_q, empty_q, full_k, empty_k, full_v, empty_v;	/* mbarriers, one for each stage */
 	uint32_t landed;		/* mbarrier of the producer's own */
-	struct attn_row_tile *tiles;	/* [ATTN_NUM_TILES] */
+	T *tiles;			/* [ATTN_NUM_TILES] */
+	uint8_t *extra;			/* what the front has beyond F::smem_bytes */
 };
 
-template <class F> ATTN_DEV struct attn_smem attn_lay_out(uint8_t *s_all)
+template <class F, class T> ATTN_DEV struct attn_smem<T> attn_lay_out(uint8_t *s_all)
 {
-	struct attn_smem s;
+	struct attn_smem<T> s;
 	uint32_t at = ptx_smem(s_all) + F::data_bytes;
 
 	static_assert(F::stages <= 4 && F::q_stages <= 2, "mbarriers overlap");
+	static_assert(192 + ATTN_NUM_TILES * sizeof(T) <= ATTN_EXTRA_BYTES, "descriptions overlap");
 	s.q = ptx_smem(s_all);
 	s.k = s.q + F::q_stages * F::q_bytes;
 	s.v = s.k + F::stages * F::k_bytes;
@@ -100,20 +97,22 @@ template <class F> ATTN_DEV struct attn_smem attn_lay_out(uint8_t *s_all)
 	s.full_q = at + 128;
 	s.empty_q = at + 144;
 	s.landed = at + 160;
-	s.tiles = (struct attn_row_tile *)(s_all + F::data_bytes + 192);
+	s.tiles = (T *)(s_all + F::data_bytes + 192);
+	s.extra = s_all + F::smem_bytes;
 	return s;
 }
 
-template <class F> ATTN_DEV void attn_init_barriers(const struct attn_smem &s)
+/* arrivals: those of the producer at each of full_* */
+template <class F, class T> ATTN_DEV void attn_init_barriers(const struct attn_smem<T> &s, int arrivals)
 {
 	for (int i = 0; i < F::stages; i++) {
-		ptx_mbarrier_init(s.full_k + 8 * i, 1);
-		ptx_mbarrier_init(s.full_v + 8 * i, 1);
+		ptx_mbarrier_init(s.full_k + 8 * i, arrivals);
+		ptx_mbarrier_init(s.full_v + 8 * i, arrivals);
 		ptx_mbarrier_init(s.empty_k + 8 * i, F::groups * 4 * ELECTED_LANES);
 		ptx_mbarrier_init(s.empty_v + 8 * i, F::groups * 4 * ELECTED_LANES);
 	}
 	for (int i = 0; i < F::q_stages; i++) {
-		ptx_mbarrier_init(s.full_q + 8 * i, 1);
+		ptx_mbarrier_init(s.full_q + 8 * i, arrivals);
 		ptx_mbarrier_init(s.empty_q + 8 * i, F::groups * 4 * ELECTED_LANES);
 	}
 	ptx_mbarrier_init(s.landed, 1);
@@ -168,6 +167,35 @@ ATTN_DEV void attn_issue_pv(float *o, const uint32_t (*p)[4], uint32_t s_v, int 
 	wgmma_keep<F::v / 2>(o);
 }
 
+/* The factors of a row tile's logits: that of softmax in base 2, and attn_cap()'s (0: no cap). */
+struct attn_scale {
+	float log2, cap;
+};
+
+ATTN_DEV struct attn_scale attn_scale_of(float sm_scale, float softcap)
+{
+	return { (softcap > 0 ? softcap : sm_scale) * ATTN_LOG2E,
+		 softcap > 0 ? 2 * ATTN_LOG2E * (sm_scale / softcap) : 0 };
+}
+
+/* Waits for a tile. What threads have written must become visible to wgmma. */
+template <class V> ATTN_DEV void attn_wait_full(uint32_t mbar, uint32_t phase)
+{
+	ptx_mbarrier_wait(mbar, phase);
+	if (V::by_threads)
+		ptx_fence_proxy_async_shared_cta();
+}
+
+/* Caps all logits of a step. */
+template <int keys> ATTN_DEV void attn_cap_all(float (*s)[4], float cap)
+{
+	if (cap == 0)
+		return;
+#pragma unroll
+	for (int i = 0; i < keys / 2; i++)
+		s[i / 4][i % 4] = attn_cap(s[i / 4][i % 4], cap);
+}
+
 /*
  * Returns the thread's number in its warpgroup. It is read anew each time, so that the compiler does not keep
  * what is derived from it in registers that a key tile's step needs.
@@ -180,129 +208,37 @@ ATTN_DEV int attn_thread(void)
 	return thread % 128;
 }
 
-/* The keys that a warpgroup's rows see in the current row tile. */
-struct attn_sight {
-	int32_t first[2], span[2];	/* the lane's two rows: first key, number of keys */
-	int32_t all_first, all_end;	/* all 64 rows see the keys all_first .. all_end - 1 */
-	int32_t own;			/* bit r: the lane's row r is a row of the request */
-};
-
-ATTN_DEV struct attn_sight attn_look(const struct attn_call &a, const struct attn_row_tile &t, int group)
-{
-	int thread = attn_thread(), row0 = t.row0 + group * 64;
-	int row = row0 + thread / 32 * 16 + thread % 32 / 4;
-	struct attn_sight w;
-
-	w.own = 0;
-#pragma unroll
-	for (int half = 0; half < 2; half++) {
-		int token = (row + half * 8) >> a.shift;
-
-		w.own |= (token < t.qo_len) << half;
-
-		w.first[half] = attn_first_key(token, t.qo_len, t.kv_len, a.window);
-		w.span[half] = max(0, attn_visible(token, t.qo_len, t.kv_len, a.causal) - w.first[half]);
-	}
-	w.all_first = attn_first_key((row0 + 63) >> a.shift, t.qo_len, t.kv_len, a.window);
-	w.all_end = attn_visible(row0 >> a.shift, t.qo_len, t.kv_len, a.causal);
-	return w;
-}
-
-/* Caps the logits of the key tile that begins at `key`, and sets those that a row does not see to -inf. */
-template <int keys>
-ATTN_DEV void attn_bend(float (*s)[4], const struct attn_sight &w, int key, float cap)
-{
-	if (cap != 0) {
-#pragma unroll
-		for (int i = 0; i < keys / 2; i++)
-			s[i / 4][i % 4] = attn_cap(s[i / 4][i % 4], cap);
-	}
-	if (key + keys <= w.all_end && key >= w.all_first)
-		return;
-	key += threadIdx.x % 4 * 2;
-#pragma unroll
-	for (int half = 0; half < 2; half++) {
-#pragma unroll
-		for (int t = 0; t < keys / 8; t++) {
-			if ((uint32_t)(key + t * 8 - w.first[half]) >= (uint32_t)w.span[half])
-				s[t][2 * half] = -CUDART_INF_F;
-			if ((uint32_t)(key + t * 8 + 1 - w.first[half]) >= (uint32_t)w.span[half])
-				s[t][2 * half + 1] = -CUDART_INF_F;
-		}
-	}
-}
-
-/* Returns a packed row's index among all rows and heads: its row of out, its element of lse. */
-ATTN_DEV int64_t attn_row_at(const struct attn_call &a, const struct attn_row_tile &t, int row)
-{
-	int64_t token = t.qo_first + (row >> a.shift);
-
-	return token * a.num_qo_heads + t.head + (row & ((1 << a.shift) - 1));
-}
-
-/* Writes O / l and lse of a warpgroup's rows. */
-template <int dtype, class F>
-ATTN_DEV void attn_finish(const struct attn_call &a, const struct attn_row_tile &t, float (*o)[4],
-			  const float m[2], const float l[2], int group)
-{
-	int thread = attn_thread(), warp = thread / 32, lane = thread % 32, rows = t.qo_len << a.shift;
-
-#pragma unroll
-	for (int half = 0; half < 2; half++) {
-		float sum = attn_quad_sum(l[half]), inverse = sum > 0 ? 1 / sum : 0;
-		int row = t.row0 + group * 64 + warp * 16 + lane / 4 + half * 8;
-		int64_t at = attn_row_at(a, t, row);
-		uint4 *out = (uint4 *)a.out + at * (a.v_dim / 8);
-
-#pragma unroll
-		for (int i = 0; i < F::v / 8; i += 4) {
-			uint32_t x[4];
-			uint4 eight;
-
-#pragma unroll
-			for (int j = 0; j < 4; j++)
-				x[j] = attn_pack<dtype>(o[i + j][2 * half] * inverse,
-							o[i + j][2 * half + 1] * inverse);
-			eight = attn_gather_quad(x);
-			if (row < rows && i + lane % 4 < a.v_dim / 8)
-				out[i + lane % 4] = eight;
-		}
-		if (a.lse && lane % 4 == 0 && row < rows)
-			a.lse[at] = attn_lse(m[half], sum, a.softcap > 0 ? a.softcap : a.sm_scale);
-	}
-}
-
-template <int dtype, class F>
-ATTN_DEV void attn_consume(const struct attn_call &a, const struct attn_smem &s)
+template <int dtype, class F, class V>
+ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typename V::tile> &s)
 {
 	const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);	/* known to be uniform */
-	const float scale_log2 = (a.softcap > 0 ? a.softcap : a.sm_scale) * ATTN_LOG2E;
-	const float cap = a.softcap > 0 ? 2 * ATTN_LOG2E * (a.sm_scale / a.softcap) : 0;
 	const uint32_t s_q = s.q + group * 64 * ATTN_PANEL;
 	float o[F::v / 8][4], sc[F::keys / 8][4], keep[2], old_m[2], old_l[2];
 	float m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
 	uint32_t p[F::keys / 16][4];
 	struct attn_place q = {}, k = {}, v = {};
 	int nth = 0, i = 0, add = 0, num_tiles, begin;
-	struct attn_sight w;
+	struct attn_scale scale;
+	typename V::sight w;
 
-	ptx_mbarrier_wait(s.full_q, 0);
+	attn_wait_full<V>(s.full_q, 0);
 	num_tiles = s.tiles[0].num_tiles;
 	begin = s.tiles[0].begin;
 	if (num_tiles < 0)
 		return;
-	w = attn_look(a, s.tiles[0], group);
+	scale = V::scale(a, s.tiles[0]);
+	w = V::look(a, s, 0, group);
 	if (ATTN_TURNS && group == F::groups - 1)
 		ptx_bar_arrive(ATTN_BAR_TURN, 256);
 	/* the first step, which has no product with V */
-	ptx_mbarrier_wait(s.full_k, 0);
+	attn_wait_full<V>(s.full_k, 0);
 	attn_issue_qk<dtype, F>(sc[0], s_q, s.k);
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<F::keys / 2>(sc[0]);
 	elected_arrive(s.empty_k);
+	V::template bend<F>(sc, w, begin, s, k, scale.cap);
 	attn_advance<F::stages>(&k);
-	attn_bend<F::keys>(sc, w, begin, cap);
-	attn_softmax_fused<F::keys / 8>(sc, m, l, keep, scale_log2, w.own);
+	attn_softmax_fused<F::keys / 8>(sc, m, l, keep, scale.log2, w.own);
 #pragma unroll
 	for (int j = 0; j < F::keys / 16; j++)
 		attn_p_fragment<dtype>(p[j], sc + 2 * j);
@@ -310,31 +246,32 @@ ATTN_DEV void attn_consume(const struct attn_call &a, const struct attn_smem &s)
 		bool fresh = ++i == num_tiles;		/* the step begins a row tile */
 
 		if (fresh) {
-			const struct attn_row_tile *t = &s.tiles[++nth % ATTN_NUM_TILES];
+			const typename V::tile *t = &s.tiles[++nth % ATTN_NUM_TILES];
 
 			elected_arrive(s.empty_q + 8 * q.stage);
 			attn_advance<F::q_stages>(&q);
-			ptx_mbarrier_wait(s.full_q + 8 * q.stage, q.phase);
+			attn_wait_full<V>(s.full_q + 8 * q.stage, q.phase);
 			num_tiles = t->num_tiles;
 			begin = t->begin;
 			if (num_tiles < 0)
 				break;
-			w = attn_look(a, *t, group);
+			w = V::look(a, s, nth, group);
+			scale = V::scale(a, *t);
 			i = 0;
 		}
-		ptx_mbarrier_wait(s.full_k + 8 * k.stage, k.phase);
+		attn_wait_full<V>(s.full_k + 8 * k.stage, k.phase);
 		if (ATTN_TURNS)
 			ptx_bar_sync(ATTN_BAR_TURN + group, 256);
 		attn_issue_qk<dtype, F>(sc[0], s_q + q.stage * F::q_bytes, s.k + k.stage * F::k_bytes);
-		ptx_mbarrier_wait(s.full_v + 8 * v.stage, v.phase);
+		attn_wait_full<V>(s.full_v + 8 * v.stage, v.phase);
 		attn_issue_pv<dtype, F>(o[0], p, s.v + v.stage * F::v_bytes, add);
 		if (ATTN_TURNS)
 			ptx_bar_arrive(ATTN_BAR_TURN + (group + 1) % F::groups, 256);
 		ptx_wgmma_wait_group<1>();
 		wgmma_keep<F::keys / 2>(sc[0]);
 		elected_arrive(s.empty_k + 8 * k.stage);
+		V::template bend<F>(sc, w, begin + i * F::keys, s, k, scale.cap);
 		attn_advance<F::stages>(&k);
-		attn_bend<F::keys>(sc, w, begin + i * F::keys, cap);
 		if (fresh) {
 #pragma unroll
 			for (int r = 0; r < 2; r++) {
@@ -344,13 +281,13 @@ ATTN_DEV void attn_consume(const struct attn_call &a, const struct attn_smem &s)
 				l[r] = 0;
 			}
 		}
-		attn_softmax_fused<F::keys / 8>(sc, m, l, keep, scale_log2, w.own);
+		attn_softmax_fused<F::keys / 8>(sc, m, l, keep, scale.log2, w.own);
 		ptx_wgmma_wait_group<0>();
 		wgmma_keep<F::v / 2>(o[0]);
 		elected_arrive(s.empty_v + 8 * v.stage);
 		attn_advance<F::stages>(&v);
 		if (fresh)
-			attn_finish<dtype, F>(a, s.tiles[(nth - 1) % ATTN_NUM_TILES], o, old_m, old_l, group);
+			V::template finish<dtype, F>(a, s, nth - 1, o, old_m, old_l, group);
 		else
 			attn_rescale<F::v>(o, keep);
 		add = !fresh;
@@ -358,11 +295,11 @@ ATTN_DEV void attn_consume(const struct attn_call &a, const struct attn_smem &s)
 		for (int j = 0; j < F::keys / 16; j++)
 			attn_p_fragment<dtype>(p[j], sc + 2 * j);
 	}
-	ptx_mbarrier_wait(s.full_v + 8 * v.stage, v.phase);
+	attn_wait_full<V>(s.full_v + 8 * v.stage, v.phase);
 	attn_issue_pv<dtype, F>(o[0], p, s.v + v.stage * F::v_bytes, add);
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<F::v / 2>(o[0]);
-	attn_finish<dtype, F>(a, s.tiles[(nth - 1) % ATTN_NUM_TILES], o, m, l, group);
+	V::template finish<dtype, F>(a, s, nth - 1, o, m, l, group);
 }
 
 #endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_bsr - attention over lists of blocks on the GPU: planner, attention, merge
+ *
+ *   1  attn_bsr_plan.cu   one CTA divides the call into units and runs, by the lengths of the lists
+ *   2  attn_bsr_64.cu ... persistent CTAs of a producer and two consumer warpgroups take runs. The producer
+ *                         (attn_bsr_fetch.cuh) gathers keys by their addresses and decides what tokens see;
+ *                         the consumers are those of attn_dense (attn_forward.cuh)
+ *   3  attn_bsr_merge.cu  merges the states of units that were cut, and of several parts
+ *
+ * The host reads no array; it lays out the grid and the workspace from the scalars alone.
+ *
+ * Forms: rows x keys of a tile, stages of K and V, buffers of Q, shared memory; with 8-bit keys in brackets
+ *    64   128 x 128   3 (3)   2 (2)   141 (165) KiB
+ *   128   128 x 128   2 (2)   2 (1)   203 (219) KiB
+ *   256   128 x  64   2 (2)   1 (1)   203 (219) KiB
+ *
+ * Floor: long prompts as attn_dense; few tokens over long lists the bytes of K and V over the memory's rate.
+ * Optimisation history: ../NOTES.md.
+ */
+#include "fused/attention/bsr/attn_bsr_dev.cuh"
+
+#include "primitives/base/launch.h"
+
+#define ALIGNMENT	256
+#define SECTION_BYTES	(32 << 20)	/* keys and values that stay in the L2 beside Q and O */
+#define MERGE_CTAS	8		/* for each SM */
+
+static struct attn_bsr_kernel choose(int32_t head_dim)
+{
+	return head_dim == 64 ? attn_bsr_64() : head_dim == 128 ? attn_bsr_128() : attn_bsr_256();
+}
+
+/* Takes `bytes` of the workspace; base is NULL while it is only measured. */
+static void *take(char *base, size_t *used, int64_t count, size_t bytes)
+{
+	char *at = base ? base + *used : NULL;
+
+	*used += ((size_t)count * bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	return at;
+}
+
+/* The largest number of units, and of key tiles of all units. */
+static int64_t most_units(const struct attn_bsr_call *c, int64_t *tiles)
+{
+	int64_t units = 0;
+
+	*tiles = 0;
+	for (int i = 0; i < c->a.num_parts; i++) {
+		const struct cairn_attn_part *p = &c->a.part[i];
+		int64_t n = (p->rows + (int64_t)c->a.nnz_qo * c->d.group / c->d.rows) * c->d.heads;
+
+		units += n;
+		*tiles += n * (p->max_keys / c->d.keys + 2);
+	}
+	return units;
+}
+
+static void divide(struct attn_bsr_call *c, int rows, int keys, int ctas)
+{
+	int64_t key_bytes = 0, section;
+
+	c->d.rows = rows;
+	c->d.keys = keys;
+	c->d.group = c->a.num_qo_heads / c->a.num_kv_heads;
+	c->d.heads = c->a.num_kv_heads;
+	c->d.ctas = ctas;
+	c->d.magic = attn_magic((uint32_t)c->d.group);
+	c->d.lists[0] = 0;
+	for (int i = 0; i < CAIRN_ATTN_PARTS; i++) {
+		const struct cairn_attn_part *p = &c->a.part[i];
+		int64_t bytes = (int64_t)p->max_keys * c->a.head_dim * (c->a.kv_fp8 ? 2 : 4);
+
+		c->d.lists[i + 1] = c->d.lists[i] + (i < c->a.num_parts ? p->rows * p->index_heads : 0);
+		if (i < c->a.num_parts && bytes > key_bytes)
+			key_bytes = bytes;
+	}
+	section = key_bytes ? SECTION_BYTES / key_bytes : c->d.heads;
+	c->d.section = (int32_t)(section < 1 ? 1 : section < c->d.heads ? section : c->d.heads);
+}
+
+/* Row tiles, lists and costs are counted in 32 bits. */
+static int check_sizes(const struct attn_bsr_call *c)
+{
+	const int64_t group = c->d.group, most = 0x7fffffff;
+	int64_t tiles, lists = 0, units = most_units(c, &tiles);
+
+	for (int i = 0; i < c->a.num_parts; i++)
+		lists += (int64_t)c->a.part[i].rows * c->a.part[i].index_heads;
+	if ((c->a.nnz_qo + c->d.rows) * group * group > most || lists > most - 1 || units + tiles > most)
+		return cairn_error(EOPNOTSUPP, "attn_bsr: nnz_qo, rows, max_keys: too large");
+	return 0;
+}
+
+static size_t lay_out(struct attn_bsr_call *c, char *base)
+{
+	const struct cairn_attn_bsr_args *a = &c->a;
+	int64_t tiles, pieces = 2 * (int64_t)c->d.ctas * c->d.rows;
+	int64_t states = a->num_parts > 1 ? (int64_t)a->num_parts * a->nnz_qo * a->num_qo_heads : 0;
+	size_t used = 0;
+
+	c->w.head = (struct attn_plan_head *)take(base, &used, 1, sizeof(*c->w.head));
+	c->w.list_units = (int32_t *)take(base, &used, (int64_t)c->d.lists[a->num_parts] + 1, 4);
+	c->w.units = (struct attn_unit *)take(base, &used, most_units(c, &tiles), sizeof(*c->w.units));
+	c->w.costs = (int32_t *)take(base, &used, most_units(c, &tiles), 4);
+	c->w.runs = (struct attn_run *)take(base, &used, c->d.ctas + 1, sizeof(*c->w.runs));
+	for (int i = 1; i < a->num_parts; i++)
+		c->w.place[i] = (int32_t *)take(base, &used, a->nnz_qo, 4);
+	c->w.piece_o = (float *)take(base, &used, pieces * a->head_dim, 4);
+	c->w.piece_lse = (float *)take(base, &used, pieces, 4);
+	c->w.part_o = (float *)take(base, &used, states * a->head_dim, 4);
+	c->w.part_lse = (float *)take(base, &used, states, 4);
+	return used;
+}
+
+/* Fills in the strides and divides the call; its scalars are valid. */
+static int begin(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args, struct attn_bsr_kernel *f)
+{
+	int sms = cairn_sms_of(args->sms);
+
+	if (sms < 0)
+		return sms;
+	*c = {};
+	c->a = *args;
+	if (!c->a.q_stride)
+		c->a.q_stride = (int64_t)args->num_qo_heads * args->head_dim;
+	for (int i = 0; i < args->num_parts; i++) {
+		struct cairn_attn_part *p = &c->a.part[i];
+
+		p->head_stride = cairn_attn_head_stride(p, args->head_dim);
+		p->slot_stride = cairn_attn_slot_stride(p, args->num_kv_heads, args->head_dim);
+		p->block_stride = cairn_attn_block_stride(p, args->num_kv_heads, args->head_dim);
+	}
+	*f = choose(args->head_dim);
+	divide(c, f->rows, f->keys, sms);
+	return check_sizes(c);
+}
+
+extern "C" int cairn_attn_bsr_workspace(const struct cairn_attn_bsr_args *args, size_t *bytes)
+{
+	struct attn_bsr_kernel f;
+	struct attn_bsr_call c;
+
+	if (!bytes)
+		return cairn_error(EINVAL, "attn_bsr_workspace: null pointer");
+	CAIRN_TRY(cairn_attn_bsr_check_shape(args));
+	CAIRN_TRY(begin(&c, args, &f));
+	*bytes = lay_out(&c, NULL);
+	return 0;
+}
+
+static int launch(const void *kernel, int grid, int threads, size_t smem, struct attn_bsr_call *c, void *stream)
+{
+	struct cairn_launch l = {};
+	void *params[] = { c };
+
+	l.grid[0] = (unsigned int)grid;
+	l.block[0] = (unsigned int)threads;
+	l.smem = smem;
+	l.pdl = 1;
+	l.stream = stream;
+	return cairn_launch(kernel, &l, params);
+}
+
+extern "C" int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stream)
+{
+	struct attn_bsr_kernel f;
+	struct attn_bsr_call c;
+	size_t bytes;
+
+	CAIRN_TRY(cairn_attn_bsr_check(args));
+	CAIRN_TRY(begin(&c, args, &f));
+	bytes = lay_out(&c, (char *)args->workspace);
+	if (!args->workspace || (uintptr_t)args->workspace % ALIGNMENT || args->workspace_bytes < bytes)
+		return cairn_error(EINVAL, "attn_bsr: workspace, workspace_bytes: at least %zu bytes, %d-byte "
+				   "aligned", bytes, ALIGNMENT);
+	if (!args->nnz_qo || !args->part[0].rows)
+		return 0;
+	CAIRN_TRY(launch(attn_bsr_plan_kernel(), 1, ATTN_PLAN_THREADS, 0, &c, stream));
+	CAIRN_TRY(launch(f.kernel[args->dtype == CAIRN_BF16][args->kv_fp8], c.d.ctas, f.threads,
+			 f.smem[args->kv_fp8], &c, stream));
+	return launch(attn_bsr_merge_kernel(args->head_dim, args->dtype), MERGE_CTAS * c.d.ctas,
+		      ATTN_MERGE_THREADS, 0, &c, stream);
+}

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_bsr_256 - the instances of attn_bsr for head_dim 256 */
+#include "fused/attention/bsr/attn_bsr_kernel.cuh"
+
+struct attn_bsr_kernel attn_bsr_256(void)
+{
+	return attn_bsr_instance<attn_bsr_form<256, 64, 2, 1, 208, 88, 0>,
+				 attn_bsr_form<256, 64, 2, 1, 208, 88, 1>>();
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_bsr_dev - what the three kernels of attn_bsr share: the workspace, the call, and their launchers */
+#ifndef CAIRN_ATTN_BSR_DEV_CUH
+#define CAIRN_ATTN_BSR_DEV_CUH
+
+#include "fused/attention/attn_softmax.cuh"
+#include "fused/attention/bsr/attn_bsr_plan.h"
+
+/*
+ * Device memory of a call. States: O in fp32, already divided by the sum, and the natural lse. A piece's
+ * state has the rows of a row tile; the state of a whole unit, kept where the call has several parts, lies by
+ * token and head.
+ */
+struct attn_bsr_space {
+	struct attn_plan_head *head;
+	int32_t *list_units;		/* [lists + 1] units of all lists before */
+	struct attn_unit *units;
+	int32_t *costs;			/* of all units before, for each unit */
+	struct attn_run *runs;		/* [ctas + 1] */
+	int32_t *place[CAIRN_ATTN_PARTS];	/* [nnz_qo] of each token, -1: none; with q_index */
+	float *piece_o, *piece_lse;	/* [2 * ctas][rows][head_dim], [2 * ctas][rows] */
+	float *part_o, *part_lse;	/* [num_parts][nnz_qo][num_qo_heads][head_dim], without [head_dim] */
+};
+
+/* The parameter of all kernels. */
+struct attn_bsr_call {
+	struct cairn_attn_bsr_args a;	/* strides filled in */
+	struct attn_division d;
+	struct attn_bsr_space w;
+};
+
+/* A kernel of the attention itself, for f16 and bf16, with 16-bit and 8-bit K and V, and its sizes. */
+struct attn_bsr_kernel {
+	const void *kernel[2][2];	/* [bf16][fp8] */
+	int32_t rows, keys, threads;
+	size_t smem[2];
+};
+
+struct attn_bsr_kernel attn_bsr_64(void);
+struct attn_bsr_kernel attn_bsr_128(void);
+struct attn_bsr_kernel attn_bsr_256(void);
+const void *attn_bsr_plan_kernel(void);
+const void *attn_bsr_merge_kernel(int32_t head_dim, int32_t dtype);
+
+#define ATTN_PLAN_THREADS	1024
+#define ATTN_MERGE_THREADS	128
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_bsr_kernel - the kernel of attn_bsr as a template, and what the launcher knows of each instance */
+#ifndef CAIRN_ATTN_BSR_KERNEL_CUH
+#define CAIRN_ATTN_BSR_KERNEL_CUH
+
+#include "fused/attention/bsr/attn_bsr_fetch.cuh"
+
+template <int dtype, class F>
+static __global__ __launch_bounds__(F::threads, 1) void
+attn_bsr_kernel(const __grid_constant__ struct attn_bsr_call c)
+{
+	extern __shared__ __align__(1024) uint8_t s_all[];
+	struct attn_smem<struct attn_bsr_tile> s = attn_lay_out<F, struct attn_bsr_tile>(s_all);
+
+	if (threadIdx.x == 0)
+		attn_init_barriers<F>(s, ATTN_ARRIVALS);
+	__syncthreads();
+	ptx_griddepcontrol_wait();
+	ptx_griddepcontrol_launch_dependents();
+	if (threadIdx.x >= F::groups * 128) {
+		ptx_setmaxnreg_dec<F::producer_regs>();
+		attn_bsr_produce<F, dtype>(c, s);
+	} else {
+		ptx_setmaxnreg_inc<F::regs>();
+		attn_consume<dtype, F, struct attn_bsr_view<F>>(c, s);
+	}
+}
+
+/* Whether the warpgroups' registers are no more than those that the CTA starts with. */
+template <class F> ATTN_CONST attn_fits(void)
+{
+	return F::groups * F::regs + F::producer_regs <= 65536 / F::threads / 8 * 8 * (F::groups + 1);
+}
+
+/* F: the form for 16-bit keys, F8: for 8-bit keys. */
+template <class F, class F8> static struct attn_bsr_kernel attn_bsr_instance(void)
+{
+	static_assert(F::rows == F8::rows && F::keys == F8::keys && F::threads == F8::threads,
+		      "one division");
+	static_assert(attn_fits<F>() && attn_fits<F8>(), "setmaxnreg would wait for ever");
+	return { { { (const void *)attn_bsr_kernel<CAIRN_F16, F>,
+		     (const void *)attn_bsr_kernel<CAIRN_F16, F8> },
+		   { (const void *)attn_bsr_kernel<CAIRN_BF16, F>,
+		     (const void *)attn_bsr_kernel<CAIRN_BF16, F8> } },
+		 F::rows, F::keys, F::threads, { attn_bsr_smem<F>(), attn_bsr_smem<F8>() } };
+}
+
+#endif

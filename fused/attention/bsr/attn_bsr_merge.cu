@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_bsr_merge - merges the states of pieces and of parts into out and lse; a warp has one row of a unit
+ *
+ * A unit of part 0 that is neither cut nor has states of other parts beside it is finished already. The
+ * states of a row are added in one order: parts ascending, and the pieces of a part by their keys. The lanes
+ * read the lse of up to 32 pieces at once; states without weight are not read.
+ */
+#include "fused/attention/bsr/attn_bsr_dev.cuh"
+
+#define THREADS		ATTN_MERGE_THREADS
+#define ROWS		(THREADS / 32)	/* packed rows that a CTA merges at a time */
+
+/* The states of a row that have been added so far: their sums relative to the largest lse. */
+template <int vec> struct merged {
+	float top, sum, o[vec];
+};
+
+ATTN_DEV float warp_max(float x)
+{
+#pragma unroll
+	for (int step = 16; step; step /= 2)
+		x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
+	return x;
+}
+
+/* Adds up to 32 states, whose lse and number of a row each lane below n holds. */
+template <int vec>
+ATTN_DEV void add(struct merged<vec> *m, const float *o, int n, float lse, int64_t at)
+{
+	const float top = fmaxf(m->top, warp_max(lse));
+	const float keep = ptx_ex2_approx_ftz((m->top - top) * ATTN_LOG2E);
+	const float weight = ptx_ex2_approx_ftz((lse - top) * ATTN_LOG2E);
+
+	if (top == -CUDART_INF_F)
+		return;
+	m->top = top;
+	m->sum *= keep;
+#pragma unroll
+	for (int i = 0; i < vec; i++)
+		m->o[i] *= keep;
+#pragma unroll 4
+	for (int k = 0; k < n; k++) {
+		const float w = __shfl_sync(~0u, weight, k);
+		const int64_t row = __shfl_sync(~0u, (long long)at, k);
+		const float2 *v = (const float2 *)(o + row * 32 * vec) + threadIdx.x % 32;
+
+		m->sum += w;
+#pragma unroll
+		for (int i = 0; i < vec / 2; i++) {
+			float2 two = w > 0 ? v[32 * i] : make_float2(0, 0);
+
+			m->o[2 * i] = fmaf(w, two.x, m->o[2 * i]);
+			m->o[2 * i + 1] = fmaf(w, two.y, m->o[2 * i + 1]);
+		}
+	}
+}
+
+/* Adds the states of a packed row of a unit. state: of the whole unit, by part, token and head. */
+template <int vec>
+ATTN_DEV void add_unit(const struct attn_bsr_call &c, struct merged<vec> *m, int32_t unit, int32_t row,
+		       int64_t state)
+{
+	const struct attn_unit u = c.w.units[unit];
+	const int32_t lane = threadIdx.x % 32, runs = c.w.head->runs;
+	int n = 32;
+
+	if (!u.cut) {
+		add<vec>(m, c.w.part_o, 1, lane ? -CUDART_INF_F : c.w.part_lse[state], state);
+		return;
+	}
+	/* piece 0 ends the run before the first cut; the others begin runs */
+	for (int32_t first = u.cut - 1; n == 32; first += 32) {
+		const int32_t run = first + lane;
+		const int64_t at = (run < u.cut ? 2 * run + 1 : 2 * run) * (int64_t)c.d.rows + row - u.row0;
+		bool of_unit = run < u.cut ||
+			       (run < runs && c.w.runs[run].unit == unit && c.w.runs[run].tile > 0);
+
+		n = __ffs(~__ballot_sync(~0u, of_unit)) - 1;
+		n = n < 0 ? 32 : n;
+		add<vec>(m, c.w.piece_o, n, lane < n ? c.w.piece_lse[at] : -CUDART_INF_F, at);
+	}
+}
+
+/* Returns the block row of a part that holds a place. */
+ATTN_DEV int32_t row_of(const struct cairn_attn_part *p, int32_t place)
+{
+	int32_t low = 0, high = p->rows;
+
+	if (!p->row_indptr)
+		return place / p->block_m;
+	while (high - low > 1) {
+		int32_t middle = low + (high - low) / 2;
+
+		if (p->row_indptr[middle] <= place)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Adds the states that part k has of a token and a query head. */
+template <int vec>
+ATTN_DEV void add_part(const struct attn_bsr_call &c, struct merged<vec> *m, int k, int32_t token,
+		       int32_t head)
+{
+	const struct cairn_attn_part *p = &c.a.part[k];
+	const int32_t kv_head = head / c.d.group, index_head = p->index_heads > 1 ? kv_head : 0;
+	int64_t places = p->row_indptr ? p->row_indptr[p->rows] : (int64_t)p->rows * p->block_m;
+	int32_t place = p->q_index ? c.w.place[k][token] : token, heads = attn_list_heads(&c.a, &c.d, k);
+	int32_t row, list, packed;
+	struct attn_list l;
+
+	if (place < 0 || place >= places)
+		return;
+	row = row_of(p, place);
+	list = c.d.lists[k] + index_head * p->rows + row;
+	l = attn_bsr_list(&c.a, &c.d, list);
+	packed = (place - l.first) * c.d.group + head - kv_head * c.d.group;
+	list = c.w.list_units[list] + attn_unit_of(&c.d, heads, attn_list_tiles(&c.d, &l), packed / c.d.rows,
+						   heads > 1 ? kv_head : 0);
+	add_unit<vec>(c, m, list, packed, ((int64_t)k * c.a.nnz_qo + token) * c.a.num_qo_heads + head);
+}
+
+template <int dtype, int vec>
+ATTN_DEV void write_row(const struct attn_bsr_call &c, const struct merged<vec> &m, int64_t at)
+{
+	const float factor = m.sum > 0 ? 1 / m.sum : 0;
+	uint32_t *out = (uint32_t *)c.a.out + at * 16 * vec + threadIdx.x % 32;
+
+#pragma unroll
+	for (int i = 0; i < vec / 2; i++)
+		out[32 * i] = attn_pack<dtype>(m.o[2 * i] * factor, m.o[2 * i + 1] * factor);
+	if (c.a.lse && threadIdx.x % 32 == 0)
+		c.a.lse[at] = m.sum > 0 ? m.top + logf(m.sum) : -CUDART_INF_F;
+}
+
+template <int dtype, int vec>
+static __global__ __launch_bounds__(THREADS, 8) void
+merge_kernel(const __grid_constant__ struct attn_bsr_call c)
+{
+	const struct cairn_attn_part *p = &c.a.part[0];
+	int32_t units, chunks;
+
+	ptx_griddepcontrol_wait();
+	ptx_griddepcontrol_launch_dependents();
+	units = c.w.list_units[c.d.lists[1]];
+	if (c.a.num_parts == 1 && c.w.head->whole)
+		return;
+	chunks = c.d.rows / ROWS;
+	for (int32_t i = blockIdx.x; i < units * chunks; i += gridDim.x) {
+		const struct attn_unit u = c.w.units[i / chunks];
+		const int32_t row = u.row0 + i % chunks * ROWS + threadIdx.x / 32;
+		int32_t ordinal = attn_token(row, c.d.magic), token, head;
+		struct merged<vec> m = { -CUDART_INF_F };
+		struct attn_list l;
+		int64_t at;
+
+		if (c.a.num_parts == 1 && !u.cut)
+			continue;
+		l = attn_bsr_list(&c.a, &c.d, (p->index_heads > 1 ? u.kv_head : 0) * p->rows + u.row);
+		if (ordinal >= l.tokens)
+			continue;
+		token = attn_bsr_token(p, l.first + ordinal);
+		head = u.kv_head * c.d.group + row - ordinal * c.d.group;
+		at = (int64_t)token * c.a.num_qo_heads + head;
+		add_unit<vec>(c, &m, i / chunks, row, at);
+		for (int k = 1; k < c.a.num_parts; k++)
+			add_part<vec>(c, &m, k, token, head);
+		write_row<dtype, vec>(c, m, at);
+	}
+}
+
+template <int dtype> static const void *kernel_of(int32_t head_dim)
+{
+	switch (head_dim) {
+	case 64:
+		return (const void *)merge_kernel<dtype, 2>;
+	case 128:
+		return (const void *)merge_kernel<dtype, 4>;
+	default:
+		return (const void *)merge_kernel<dtype, 8>;
+	}
+}
+
+const void *attn_bsr_merge_kernel(int32_t head_dim, int32_t dtype)
+{
+	return dtype == CAIRN_BF16 ? kernel_of<CAIRN_BF16>(head_dim) : kernel_of<CAIRN_F16>(head_dim);
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_bsr_plan - how a call of attn_bsr is divided into work: lists, units, runs
+ *
+ * Kernels and tests share this code: nvcc compiles these functions into attn_bsr, gcc into
+ * attn_bsr_plan_test.c.
+ *
+ * A list      is a block row of a part, for all KV heads, or for one where each KV head has its own.
+ * Packed rows The query heads of one KV head read the same keys, so each pair of a token of a block row and
+ *             such a head is one row: packed row r is token r / group, head r % group.
+ * A unit      is a row tile of a list for one KV head, with all keys that its tokens may see. Its cost is
+ *             ATTN_UNIT_COST and one for each key tile.
+ * A run       is what a CTA takes at a time. If there are many units, and none is longer than a CTA's share,
+ *             each run is one unit, and CTAs draw them from a counter. Otherwise the runs, one for each CTA,
+ *             are of equal cost, and end wherever that is, also within a unit, between two of its key tiles.
+ *
+ * A unit that is cut is computed as several pieces, each of which gives a state (O and lse) of its own. A run
+ * has at most two pieces of cut units, the one that it begins with and the one that it ends with, so that a
+ * call has room for two pieces a CTA, whatever the lengths are.
+ */
+#ifndef CAIRN_ATTN_BSR_PLAN_H
+#define CAIRN_ATTN_BSR_PLAN_H
+
+#include "fused/attention/bsr/attn_bsr.h"
+#include "fused/attention/attn_tile.h"
+
+#define ATTN_UNIT_COST	1	/* in key tiles: the first loads and the results */
+#define ATTN_MANY	4	/* units for each CTA from which on runs are whole units */
+
+/* What the host knows of the division of a call. */
+struct attn_division {
+	int32_t rows, keys;			/* packed rows of a row tile, keys of a key tile */
+	int32_t group, heads;			/* query heads of a KV head; KV heads */
+	int32_t section;			/* KV heads whose keys the L2 holds at once */
+	int32_t ctas;
+	uint32_t magic;				/* attn_magic(group) */
+	int32_t lists[CAIRN_ATTN_PARTS + 1];	/* number of the first list of each part */
+};
+
+/* 32 bytes; a row tile with the keys that its tokens may see. */
+struct attn_unit {
+	int32_t part, row, kv_head;
+	int32_t row0;			/* its first packed row in the block row */
+	int32_t begin, num_tiles;	/* its first key, a multiple of 16; its key tiles, at least one */
+	int32_t cut;			/* the first run that begins within it, 0: none */
+	int32_t reserved;
+};
+
+/* Where a run begins; it ends where the next one begins. */
+struct attn_run {
+	int32_t unit, tile;
+};
+
+/* What the planner found. */
+struct attn_plan_head {
+	int32_t units, runs;
+	int32_t whole;			/* runs are whole units, taken from the counter */
+	int32_t next;			/* the counter */
+};
+
+/* A list: its part, index head and block row; the places of its tokens; its keys. */
+struct attn_list {
+	int32_t part, head, row;
+	int32_t first, tokens, len;
+};
+
+ATTN_FN struct attn_list attn_bsr_list(const struct cairn_attn_bsr_args *a, const struct attn_division *d,
+				       int32_t i)
+{
+	const struct cairn_attn_part *p = a->part;
+	struct attn_list l = { 0, 0, 0, 0, 0, 0 };
+	int64_t first, end;
+	int32_t blocks;
+
+	while (i >= d->lists[l.part + 1])
+		l.part++;
+	p += l.part;
+	i -= d->lists[l.part];
+	l.head = i / p->rows;
+	l.row = i % p->rows;
+	first = p->row_indptr ? p->row_indptr[l.row] : (int64_t)l.row * p->block_m;
+	end = p->row_indptr ? p->row_indptr[l.row + 1] : first + p->block_m;
+	if (end > a->nnz_qo)
+		end = a->nnz_qo;
+	l.first = (int32_t)first;
+	l.tokens = end > first ? (int32_t)(end - first) : 0;
+	blocks = p->blk_indptr[i + l.head + 1] - p->blk_indptr[i + l.head];
+	if (blocks > 0)
+		l.len = (blocks - 1) * p->block_n + (p->last_len ? p->last_len[i] : p->block_n);
+	return l;
+}
+
+/* KV heads that a list serves. */
+ATTN_FN int32_t attn_list_heads(const struct cairn_attn_bsr_args *a, const struct attn_division *d,
+				int32_t part)
+{
+	return a->part[part].index_heads > 1 ? 1 : d->heads;
+}
+
+ATTN_FN int32_t attn_list_tiles(const struct attn_division *d, const struct attn_list *l)
+{
+	return attn_div_up(l->tokens * d->group, d->rows);
+}
+
+/*
+ * The order of a list's units: sections of heads whose keys the L2 holds; in a section the last row tiles,
+ * which see the most keys, first.
+ */
+ATTN_FN int32_t attn_unit_of(const struct attn_division *d, int32_t heads, int32_t tiles, int32_t tile,
+			     int32_t head)
+{
+	int32_t first = head / d->section * d->section;
+	int32_t in_section = heads - first < d->section ? heads - first : d->section;
+
+	return first * tiles + (tiles - 1 - tile) * in_section + head - first;
+}
+
+ATTN_FN void attn_unit_find(const struct attn_division *d, int32_t heads, int32_t tiles, int32_t i,
+			    int32_t *tile, int32_t *head)
+{
+	int32_t first = i / (tiles * d->section) * d->section;
+	int32_t in_section = heads - first < d->section ? heads - first : d->section;
+
+	i -= first * tiles;
+	*tile = tiles - 1 - i / in_section;
+	*head = first + i % in_section;
+}
+
+/* The token at a place of a part. */
+ATTN_FN int32_t attn_bsr_token(const struct cairn_attn_part *p, int32_t place)
+{
+	return p->q_index ? p->q_index[place] : place;
+}
+
+/* The position of token `ordinal` of a list. */
+ATTN_FN int64_t attn_bsr_position(const struct cairn_attn_bsr_args *a, const struct attn_list *l,
+				  int32_t ordinal)
+{
+	const struct cairn_attn_part *p = &a->part[l->part];
+
+	if (a->q_pos)
+		return a->q_pos[attn_bsr_token(p, l->first + ordinal)];
+	return (int64_t)l->len - 1 + (p->kv_pos0 ? p->kv_pos0[l->row] : 0) - (l->tokens - 1 - ordinal);
+}
+
+ATTN_FN int32_t attn_within(int64_t n, int32_t len)
+{
+	return n < 0 ? 0 : n > len ? len : (int32_t)n;
+}
+
+/*
+ * The first key, and the end of the keys, that a token at `position` sees, if keys are at consecutive
+ * positions; bits may hide some of them. With key_pos these are all keys of the list.
+ */
+ATTN_FN int32_t attn_bsr_first(const struct cairn_attn_bsr_args *a, const struct attn_list *l,
+			       int64_t position)
+{
+	const struct cairn_attn_part *p = &a->part[l->part];
+
+	if (p->key_pos || !a->window)
+		return 0;
+	return attn_within(position - a->window + 1 - (p->kv_pos0 ? p->kv_pos0[l->row] : 0), l->len);
+}
+
+ATTN_FN int32_t attn_bsr_end(const struct cairn_attn_bsr_args *a, const struct attn_list *l, int64_t position)
+{
+	const struct cairn_attn_part *p = &a->part[l->part];
+
+	if (p->key_pos || !(p->mask_mode & CAIRN_ATTN_CAUSAL))
+		return l->len;
+	return attn_within(position + 1 - (p->kv_pos0 ? p->kv_pos0[l->row] : 0), l->len);
+}
+
+/* The unit i of a list; `cut` is left to the planner. */
+ATTN_FN struct attn_unit attn_bsr_unit(const struct cairn_attn_bsr_args *a, const struct attn_division *d,
+				       const struct attn_list *l, int32_t i)
+{
+	int32_t heads = attn_list_heads(a, d, l->part), tiles = attn_list_tiles(d, l), tile, head;
+	int32_t begin = l->len, end = 0, first, last;
+	struct attn_unit u = { l->part, l->row, 0, 0, 0, 1, 0, 0 };
+
+	attn_unit_find(d, heads, tiles, i, &tile, &head);
+	u.kv_head = heads > 1 ? head : l->head;
+	u.row0 = tile * d->rows;
+	first = attn_token(u.row0, d->magic);
+	last = attn_token(u.row0 + d->rows - 1, d->magic);
+	if (last >= l->tokens)
+		last = l->tokens - 1;
+	/* without q_pos, the first token sees the first key, and the last token the last one */
+	for (int32_t t = first; t <= last; t += a->q_pos || t == last ? 1 : last - t) {
+		int64_t position = attn_bsr_position(a, l, t);
+		int32_t sees = attn_bsr_first(a, l, position), until = attn_bsr_end(a, l, position);
+
+		begin = sees < begin ? sees : begin;
+		end = until > end ? until : end;
+	}
+	if (end > begin) {
+		u.begin = begin / 16 * 16;
+		u.num_tiles = attn_div_up(end - u.begin, d->keys);
+	}
+	return u;
+}
+
+/* Whether each run is one unit, given the number of units and the cost of all and of the longest. */
+ATTN_FN int32_t attn_plan_whole(const struct attn_division *d, int32_t units, int32_t cost, int32_t most)
+{
+	return units >= ATTN_MANY * d->ctas && (int64_t)most * d->ctas <= cost;
+}
+
+/* The number of runs where they are not units: one for each CTA, none shorter than a unit of one key tile. */
+ATTN_FN int32_t attn_plan_runs(const struct attn_division *d, int32_t cost)
+{
+	int32_t most = cost / (ATTN_UNIT_COST + 1);
+
+	return most < 1 ? 1 : most < d->ctas ? most : d->ctas;
+}
+
+/* The cost before run i. */
+ATTN_FN int32_t attn_run_at(int32_t cost, int32_t runs, int32_t i)
+{
+	return (int32_t)((int64_t)cost * i / runs);
+}
+
+/* The key tile of a unit that lies `cost` behind the unit's begin. */
+ATTN_FN int32_t attn_tile_at(int32_t cost)
+{
+	return cost > ATTN_UNIT_COST ? cost - ATTN_UNIT_COST : 0;
+}
+
+/* Where the state of a piece of run i lies, of two pieces a run; -1: the piece is a whole unit. */
+ATTN_FN int32_t attn_piece_slot(const struct attn_unit *u, int32_t i, int32_t from, int32_t to)
+{
+	return from > 0 ? 2 * i : to < u->num_tiles ? 2 * i + 1 : -1;
+}
+
+#endif

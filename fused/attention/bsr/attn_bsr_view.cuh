@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_bsr_view - the front of attn_forward.cuh for lists of keys: what rows see, and where results go
+ *
+ * Whether a token sees a key may depend on positions, bits and the end of the list. The producer decides it,
+ * and leaves a bit for each token and key of a key tile in shared memory. The consumers read these bits only
+ * where a tile has keys that some token does not see.
+ */
+#ifndef CAIRN_ATTN_BSR_VIEW_CUH
+#define CAIRN_ATTN_BSR_VIEW_CUH
+
+#include "fused/attention/forward/attn_forward.cuh"
+#include "fused/attention/bsr/attn_bsr_dev.cuh"
+
+#define ATTN_ALL_SEEN	0x01010101u
+
+/* A piece of a unit, as the producer describes it to the consumers. */
+struct attn_bsr_tile {
+	int32_t begin, num_tiles;	/* its first key; its key tiles, or -1: there is no further piece */
+	int32_t row0, rows;		/* first packed row; packed rows of the block row */
+	int32_t head;			/* the first query head of the KV head */
+	int32_t part, slot;		/* slot: of a piece's state, -1: the piece is the whole unit */
+	float k_scale, v_scale;
+};
+
+/* A form of attn_forward.cuh; tiles of the ring that 8-bit keys pass through, 0: keys have 16 bits. */
+template <int dim, int keys_, int stages_, int q_stages_, int regs_, int producer_regs_, int raw_stages_>
+struct attn_bsr_form : attn_form<dim, dim, keys_, 2, stages_, q_stages_, regs_, producer_regs_> {
+	static constexpr int raw_stages = raw_stages_, raw_bytes = keys_ * dim;
+};
+
+/*
+ * What a thread of the producer knows of the token of its number: its position, its line of bits or NULL, and
+ * the range of keys that positions admit. It is kept in shared memory to save registers.
+ */
+struct attn_bsr_token {
+	int64_t position;
+	const uint8_t *line;
+	int32_t first, end;
+};
+
+/* Shared memory beside that of attn_forward.cuh. */
+template <class F> struct attn_bsr_extra {
+	/*
+	 * Bit n of bits[i][t]: token t of the row tile sees key n of the key tile. all_seen[i]: ATTN_ALL_SEEN
+	 * if all tokens see all keys, a byte from each warp of the producer. A consumer reads both after it
+	 * has released the stage of K, hence two rounds of stages.
+	 */
+	uint4 bits[2 * F::stages][F::rows];
+	uint32_t all_seen[2 * F::stages];
+	int32_t tokens[ATTN_NUM_TILES][F::rows];	/* of the row tiles */
+	int32_t positions[2][F::keys];			/* of keys, between threads of the producer */
+	struct attn_bsr_token mine[F::rows];
+	int32_t next;					/* the run after this one */
+	__align__(16) uint8_t raw[F::raw_stages ? F::raw_stages * F::raw_bytes : 16];
+};
+
+template <class F> ATTN_CONST attn_bsr_smem(void)
+{
+	return F::smem_bytes + (int)sizeof(struct attn_bsr_extra<F>);
+}
+
+template <class F>
+ATTN_DEV struct attn_bsr_extra<F> *attn_extra(const struct attn_smem<struct attn_bsr_tile> &s)
+{
+	return (struct attn_bsr_extra<F> *)s.extra;
+}
+
+/* A lane's two rows: which tokens of the row tile they belong to. */
+struct attn_bsr_sight {
+	int32_t token[2];
+	int32_t own;			/* bit r: the lane's row r is a row of the block row */
+};
+
+/* The class V of attn_forward.cuh. */
+template <class F> struct attn_bsr_view {
+	typedef struct attn_bsr_call call;
+	typedef struct attn_bsr_tile tile;
+	typedef struct attn_bsr_sight sight;
+	static constexpr bool by_threads = true;
+
+	ATTN_METHOD struct attn_scale scale(const call &c, const tile &t)
+	{
+		return attn_scale_of(c.a.sm_scale * t.k_scale, c.a.softcap);
+	}
+
+	ATTN_METHOD sight look(const call &c, const struct attn_smem<tile> &s, int nth, int group)
+	{
+		const tile &t = s.tiles[nth % ATTN_NUM_TILES];
+		int thread = attn_thread(), first = attn_token(t.row0, c.d.magic);
+		int last = attn_token(min(t.row0 + F::rows, t.rows) - 1, c.d.magic);
+		sight w;
+
+		w.own = 0;
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			int row = t.row0 + group * 64 + thread / 32 * 16 + thread % 32 / 4 + half * 8;
+
+			w.token[half] = min(attn_token(row, c.d.magic), last) - first;
+			w.own |= (row < t.rows) << half;
+		}
+		return w;
+	}
+
+	template <class>
+	ATTN_METHOD void bend(float (*s)[4], const sight &w, int, const struct attn_smem<tile> &smem,
+			      const struct attn_place &k, float cap)
+	{
+		const struct attn_bsr_extra<F> *x = attn_extra<F>(smem);
+		const int i = k.stage + (int)k.phase * F::stages;
+
+		attn_cap_all<F::keys>(s, cap);
+		if (*(const volatile uint32_t *)&x->all_seen[i] == ATTN_ALL_SEEN)
+			return;
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			uint4 bits = ptx_ld_shared_v4(ptx_smem(&x->bits[i][w.token[half]]));
+			uint32_t word[4] = { bits.x, bits.y, bits.z, bits.w };
+
+#pragma unroll
+			for (int t = 0; t < F::keys / 8; t++) {
+				uint32_t two = word[t / 4] >> threadIdx.x % 4 * 2;
+
+				if (!(two >> t % 4 * 8 & 1))
+					s[t][2 * half] = -CUDART_INF_F;
+				if (!(two >> t % 4 * 8 & 2))
+					s[t][2 * half + 1] = -CUDART_INF_F;
+			}
+		}
+	}
+
+	template <int dtype, class>
+	ATTN_METHOD void finish(const call &c, const struct attn_smem<tile> &s, int nth, float (*o)[4],
+				const float m[2], const float l[2], int group)
+	{
+		const tile &t = s.tiles[nth % ATTN_NUM_TILES];
+		const int32_t *tokens = attn_extra<F>(s)->tokens[nth % ATTN_NUM_TILES];
+		int thread = attn_thread(), in_tile = group * 64 + thread / 32 * 16 + thread % 32 / 4;
+		float scale = c.a.softcap > 0 ? c.a.softcap : c.a.sm_scale * t.k_scale;
+
+#pragma unroll
+		for (int half = 0; half < 2; half++, in_tile += 8) {
+			float sum = attn_quad_sum(l[half]), lse = attn_lse(m[half], sum, scale);
+			float factor = sum > 0 ? 1 / sum * t.v_scale : 0;
+			int row = t.row0 + in_tile, token = attn_token(row, c.d.magic);
+			bool own = row < t.rows;
+			int64_t at = 0;
+
+			if (own) {
+				at = tokens[token - attn_token(t.row0, c.d.magic)];
+				at = at * c.a.num_qo_heads + t.head + row - token * c.d.group;
+			}
+			if (t.slot < 0 && c.a.num_parts == 1) {
+				write_out<dtype>(c, at, own, o, half, factor);
+				write_lse(c.a.lse, at, own, lse);
+			} else if (t.slot < 0) {
+				at += (int64_t)t.part * c.a.nnz_qo * c.a.num_qo_heads;
+				write_state(c.w.part_o, at, own, o, half, factor);
+				write_lse(c.w.part_lse, at, own, lse);
+			} else {
+				at = (int64_t)t.slot * F::rows + in_tile;
+				write_state(c.w.piece_o, at, own, o, half, factor);
+				write_lse(c.w.piece_lse, at, own, lse);
+			}
+		}
+	}
+
+private:
+	/* Writes row `at` of out, if it is a row of the block row; the quad's lanes exchange values. */
+	template <int dtype>
+	ATTN_METHOD void write_out(const call &c, int64_t at, bool own, float (*o)[4], int half, float factor)
+	{
+		uint4 *out = (uint4 *)c.a.out + at * (F::v / 8) + threadIdx.x % 4;
+
+#pragma unroll
+		for (int i = 0; i < F::v / 8; i += 4) {
+			uint32_t x[4];
+			uint4 eight;
+
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+				x[j] = attn_pack<dtype>(o[i + j][2 * half] * factor,
+							o[i + j][2 * half + 1] * factor);
+			eight = attn_gather_quad(x);
+			if (own)
+				out[i] = eight;
+		}
+	}
+
+	ATTN_METHOD void write_state(float *states, int64_t at, bool own, float (*o)[4], int half,
+				     float factor)
+	{
+		float2 *out = (float2 *)(states + at * F::v) + threadIdx.x % 4;
+
+#pragma unroll
+		for (int i = 0; own && i < F::v / 8; i++)
+			out[i * 4] = make_float2(o[i][2 * half] * factor, o[i][2 * half + 1] * factor);
+	}
+
+	ATTN_METHOD void write_lse(float *lses, int64_t at, bool own, float lse)
+	{
+		if (lses && own && threadIdx.x % 4 == 0)
+			lses[at] = lse;
+	}
+};
+
+#endif
