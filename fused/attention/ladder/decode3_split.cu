@@ -14,7 +14,7 @@
 #include "primitives/base/launch.h"
 
 template <int dtype, int rows>
-static __global__ __launch_bounds__(THREADS) void
+static __global__ __launch_bounds__(THREADS, CTAS(rows)) void
 split_kernel(const __grid_constant__ struct cairn_attn_paged_args a, struct decode_splits to, int group)
 {
 	__shared__ struct decode_states<TEAMS, rows> states;

@@ -15,6 +15,8 @@
 #define THREADS	128
 #define TEAMS	(THREADS / 16)
 #define AHEAD	4		/* keys that a team loads at a time */
+/* CTAs of an SM: up to four rows leave registers for four, which is what hides the latency of the loads */
+#define CTAS(rows)	((rows) <= 4 ? 4 : 2)
 
 /* Attends over keys first .. end - 1 of the request; `rows`: query heads, the group rounded up. */
 template <int dtype, int rows>
@@ -24,6 +26,8 @@ ATTN_DEV void group_attend(const struct cairn_attn_paged_args &a, const struct a
 	const int team = threadIdx.x / 16, column = threadIdx.x % 16 * 8;
 	const int shift = kv_page_shift(a.kv.page_size);
 	const float scale_log2 = a.sm_scale * ATTN_LOG2E;
+	const char *k_pages = (const char *)a.kv.k_pages + (r.head * LADDER_DIM + column) * 2;
+	const char *v_pages = (const char *)a.kv.v_pages + (r.head * LADDER_DIM + column) * 2;
 	float q[rows][8], o[rows][8] = {}, m[rows], l[rows] = {}, s[rows][AHEAD], x[8];
 	uint4 k[AHEAD], v[AHEAD];
 
@@ -39,12 +43,12 @@ ATTN_DEV void group_attend(const struct cairn_attn_paged_args &a, const struct a
 #pragma unroll
 		for (int j = 0; j < AHEAD; j++) {
 			uint32_t slot = attn_slot(a, r, shift, key + team * AHEAD + j, end);
-			int64_t at = ((int64_t)slot * a.num_kv_heads + r.head) * LADDER_DIM + column;
+			uint64_t at = (uint64_t)slot * (uint32_t)(a.num_kv_heads * LADDER_DIM * 2);
 
 			k[j] = v[j] = make_uint4(0, 0, 0, 0);
 			if (slot != ~0u) {
-				k[j] = ptx_ld_global_nc_no_allocate_v4((const uint16_t *)a.kv.k_pages + at);
-				v[j] = ptx_ld_global_nc_no_allocate_v4((const uint16_t *)a.kv.v_pages + at);
+				k[j] = ptx_ld_global_nc_no_allocate_v4(k_pages + at);
+				v[j] = ptx_ld_global_nc_no_allocate_v4(v_pages + at);
 			}
 		}
 #pragma unroll
