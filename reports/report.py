@@ -17,6 +17,7 @@ report_peers     times of other libraries             report_verdicts    definit
 report_claims    verdicts                             report_dsmem, report_collectives, report_ops    sections
 report_cards     recordings, and cards side by side
 report_fused, report_fused_claims        the fused operations
+report_ladder                            attention in steps
 report_rdma, report_rdma_claims          GPU-initiated RDMA
 report_serving, report_serving_claims    the serving engine, with drawings by report_tree, report_timeline
 """
@@ -31,6 +32,7 @@ import report_claims
 import report_collectives
 import report_dsmem
 import report_fused
+import report_ladder
 import report_ops
 import report_plots as plots
 import report_rdma
@@ -346,6 +348,7 @@ def build(measured, recordings=()):
         report_ops.row_ops,
         report_ops.gemm,
         report_ops.attention,
+        report_ladder.section,
         report_fused.section,
         report_ops.engine,
         report_ops.decode_step,

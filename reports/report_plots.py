@@ -324,8 +324,11 @@ def bars(rows, xlabel, marks=(), colours=None, text="{:.0f}"):
 
 
 @drawing
-def columns(names, series, xlabel, ylabel, text="{:.0f}", top=None):
-    """Grouped vertical bars: series [(name, [value or None])], one value per name in names."""
+def columns(names, series, xlabel, ylabel, text="{:.0f}", top=None, marks=()):
+    """Grouped vertical bars: series [(name, [value or None])], one value per name in names.
+
+    marks: [(value, text)], lines across all groups.
+    """
     figure, axes = canvas(WIDTH - 0.6, 2.2)
     width = 0.8 / len(series)
     for i, ((name, values), (colour, _)) in enumerate(zip(series, CYCLE)):
@@ -344,6 +347,11 @@ def columns(names, series, xlabel, ylabel, text="{:.0f}", top=None):
             )
         if len(series) > 1:
             axes.bar([0], [0], color=colour, label=name)
+    for value, name in marks:
+        axes.axhline(value, color=INK, linewidth=1.1, linestyle=(0, (1, 2)))
+        axes.annotate(
+            name, (-0.45, value), xytext=(0, 2), textcoords="offset points", fontsize=8.5, va="bottom"
+        )
     axes.set_xticks(range(len(names)), names)
     axes.tick_params(axis="x", length=0)
     if top:

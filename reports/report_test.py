@@ -172,6 +172,21 @@ class Pages(TestCase):
         self.has(text, "traffic *: reports/traffic.py")
         self.check_html(page_of([r for r in fused(False) if r["op"] == "cluster_mla"]))
 
+    def test_the_ladder_is_shown_if_it_has_rows_and_is_nobodys_peer(self):
+        def step(impl, tflops):
+            return raw("attn_dense", "h16_d128_b4_s4096_causal_bf16", impl, 1e9 / tflops, flops=10**12, tflops=tflops)
+
+        text = self.check_html(page_of([*machine(), step("cuda", 605)]))
+        self.has(text, "Attention in steps", False)
+        slow = moved("attn_paged", "decode_h32_8_b64_kv4096_bf16", 1 << 30, 1500, "ladder2")
+        text = self.check_html(page_of([*machine(), step("cuda", 605), step("ladder3", 333), slow]))
+        for part in ("Attention in steps", "3 mma, cp.async", "333", "<td>2 shared keys</td>", "50</td>"):
+            self.has(text, part)
+        self.has(text, "1 x 16384", False)
+        self.has(text, "Peer: ladder", False)
+        text = self.check_html(page_of([step("ladder3", 333), step("vendor", 400)]))
+        self.has(text, "<td>vendor</td><td class=r>2500")
+
     def test_no_rows_at_all(self):
         text = self.check_html(page_of([]))
         self.has(text, "there is no recording")
@@ -318,6 +333,7 @@ class Plots(TestCase):
             plots.panels([("a", [("b", [(8, 3)])])], "x", "y"),
             plots.bars([("a", 1, "k")], "x"),
             plots.columns(["a"], [("b", [None]), ("c", [1])], "x", "y"),
+            plots.columns(["a"], [("b", [1])], "x", "y", marks=[(2, "peer")]),
             plots.heat([("a", ["1", "2"], [[None, 7], [7, None]])], "u", "x", "y"),
         ):
             self.assertTrue(drawing.startswith("<?xml"))

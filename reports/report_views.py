@@ -23,6 +23,8 @@ LABEL = {
 ELEMENT = {"f32": 4, "f16": 2, "bf16": 2}
 # Tables with this project's own kernels; all others are peers or plug-ins.
 OURS = ("cuda", "cpu")
+# Tables of kernels for readers, which report_ladder.py shows and which are nobody's peers.
+STEPS = tuple(f"ladder{i}" for i in range(1, 6))
 
 
 # ---------------------------------------------------------------- dsmem (members: primitives/machine/dsmem_record.h)
@@ -222,15 +224,16 @@ def pairs(found):
 
 
 def by_case(rows, op, where=None):
-    """[(our record of the case, or that of the first table, {impl: record})] in file order."""
+    """[(our record of the case, or that of the first table, {impl: record})] in file order, without STEPS."""
     cases = {}
     for record in rows.find(op, where=where):
-        cases.setdefault(record.case, {})[record.impl] = record
+        if record.impl not in STEPS:
+            cases.setdefault(record.case, {})[record.impl] = record
     return [(next((t[i] for i in OURS if i in t), next(iter(t.values()))), t) for t in cases.values()]
 
 
 def fastest_peer(table):
-    peers = [r for impl, r in table.items() if impl not in OURS + ("ref",) and r.ns]
+    peers = [r for impl, r in table.items() if impl not in OURS + STEPS + ("ref",) and r.ns]
     return min(peers, key=lambda r: r.ns, default=None)
 
 

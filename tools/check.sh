@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # check.sh BUILD [STAGE]: runs the checks of `make check` after the build. The last line counts all cases.
-# Kept in BUILD: check.log (TAP), check.xml (JUnit), check.seconds (seconds of each family, the slowest first), mutants.log.
+# Kept in BUILD: check.log (TAP), check.xml (JUnit), check.seconds (seconds of each family, the slowest first), mutants.log,
+# ladder.log.
 set -u
 
 out=$1
@@ -25,6 +26,19 @@ if [ -z "$stage" ] && command -v python3 >/dev/null 2>&1; then
 fi
 "$out/cairn" check --mutants=conformance/catchers.txt $stage >"$out/mutants.log" 2>&1 || status=1
 cat "$out/mutants.log"
+# The steps of the ladder are tables with one or two operations; a build without CUDA has none of them. Cases for which the first
+# step needs seconds are left out; cairn bench verifies its rows itself.
+ladder() { # FAMILY STEP...
+	family=$1
+	shift
+	"$out/cairn" check --mustpass conformance/ladder.txt --skip 'attn_dense.h*' --skip 'attn_dense.large_*' \
+		--skip 'attn_paged.decode_*' $(printf ' --impl ladder%d' "$@") "$family"
+}
+if [ "${stage:-fused}" = fused ] && [ -e "$out/conformance/tables/impl_ladder.o" ]; then
+	ladder fused.attn_dense 1 2 3 4 5 >"$out/ladder.log" 2>&1 || status=1
+	ladder fused.attn_paged 1 2 3 4 >>"$out/ladder.log" 2>&1 || status=1
+	cat "$out/ladder.log"
+fi
 "$out/cairn" check --mustpass conformance/mustpass.txt --waivers conformance/waivers.txt --list-slowest --junit "$out/check.xml" \
 	$stage >"$out/check.log" 2>&1 || status=1
 sed -nE 's/^(not )?ok [0-9]+ - ([^ ]+) # .* skipped, ([0-9.]+) s.*/\3 \2/p' "$out/check.log" | sort -rn >"$out/check.seconds"

@@ -22,6 +22,10 @@ generate | traffic | serve) gpu || { echo "record: $part: no GPU found" >&2; exi
 	stage=$part
 	[ "$part" = bench ] && stage=
 	"$out/cairn" bench --json "$file" $stage || { echo "record: some rows failed and are omitted"; status=1; }
+	if [ "${stage:-fused}" = fused ] && gpu; then
+		"$out/cairn" bench --json "$file" --impl ladder1 --impl ladder2 --impl ladder3 --impl ladder4 --impl ladder5 \
+			fused.attn_dense fused.attn_paged || { echo "record: some rows of the ladder failed and are omitted"; status=1; }
+	fi
 	[ -z "$part" ] && gpu || exit $status
 	;;
 esac

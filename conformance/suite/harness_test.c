@@ -205,13 +205,13 @@ static int match_any(const struct cairn_selected *s, void *arg)
 	return !fnmatch(arg, s->name, 0);
 }
 
-static void mustpass_globs_match(struct cairn_test *t)
+static void globs_match(struct cairn_test *t, const char *name)
 {
 	struct cairn_options all = { .repeat = 1 };
 	struct cairn_list list;
 	char path[4200];
 
-	snprintf(path, sizeof(path), "%s/conformance/mustpass.txt", cairn_srcdir());
+	snprintf(path, sizeof(path), "%s/conformance/%s", cairn_srcdir(), name);
 	if (!EXPECT(t, cairn_list_load(path, 0, &list) == 0))
 		return;
 	EXPECT(t, list.num > 0);
@@ -224,6 +224,12 @@ static void mustpass_globs_match(struct cairn_test *t)
 			cairn_note(t, "%s matches no case", list.rows[i].glob);
 	}
 	cairn_list_free(&list);
+}
+
+static void mustpass_globs_match(struct cairn_test *t)
+{
+	globs_match(t, "mustpass.txt");
+	globs_match(t, "ladder.txt");
 }
 
 static int is_mutant(const char *name)

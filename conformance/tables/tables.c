@@ -49,7 +49,8 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 	static const struct cairn_impl *const builtin[] = {
 		&cairn_impl_ref, &cairn_impl_cpu,
 #ifdef CONFIG_CUDA
-		&cairn_impl_cuda, &cairn_impl_peers, &cairn_impl_unfused,
+		&cairn_impl_cuda, &cairn_impl_peers, &cairn_impl_unfused, &cairn_impl_ladder[0],
+		&cairn_impl_ladder[1], &cairn_impl_ladder[2], &cairn_impl_ladder[3], &cairn_impl_ladder[4],
 #endif
 	};
 
@@ -61,14 +62,17 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 		*out = *builtin[i];
 		return cairn_impl_add_runtime(out);
 	}
-	if (!strcmp(name, "cuda") || !strcmp(name, "peers") || !strcmp(name, "unfused"))
+#ifndef CONFIG_CUDA
+	if (!strcmp(name, "cuda") || !strcmp(name, "peers") || !strcmp(name, "unfused") ||
+	    !strncmp(name, "ladder", 6))
 		return cairn_error(ENODEV, "%s: this build has no CUDA", name);
+#endif
 	if (name[0] && !access(name, F_OK))
 		return cairn_error(EINVAL, "--impl: '%s': the path of a plug-in has a '/': write ./%s", name,
 				   name);
 	return cairn_error(EINVAL,
-			   "--impl: '%s' is none of ref, cpu, cuda, peers, unfused, nor a path with a '/'",
-			   name);
+			   "--impl: '%s' is none of ref, cpu, cuda, peers, unfused, ladder1 to ladder5, nor "
+			   "a path with a '/'", name);
 }
 
 int cairn_impl_start(const struct cairn_impl *impl, int device)

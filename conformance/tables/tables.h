@@ -8,11 +8,12 @@
 #include "conformance/abi.h"
 
 /*
- * Opens a table: "ref", "cpu", "cuda", "peers", "unfused", or the path of a plug-in (contains a '/').
+ * Opens a table: "ref", "cpu", "cuda", "peers", "unfused", "ladder1" to "ladder5", or the path of a plug-in
+ * (contains a '/').
  * Copies it into *out: members that the implementation does not have are NULL, and a missing memory and
  * stream block is filled with the built-in one. Does not call init(). A plug-in stays loaded.
  * -EINVAL: no such name; the file does not load, lacks cairn_impl_get or is of another version.
- * -ENODEV: this build has no such table (cuda, peers, unfused in a build without CUDA).
+ * -ENODEV: this build has no such table (cuda, peers, unfused, ladder* in a build without CUDA).
  */
 int cairn_impl_open(const char *name_or_path, struct cairn_impl *out);
 
@@ -24,7 +25,7 @@ void cairn_impl_stop(const struct cairn_impl *impl);
 const char *cairn_impl_error(const struct cairn_impl *impl);
 
 extern const struct cairn_impl cairn_impl_ref, cairn_impl_cpu, cairn_impl_cuda, cairn_impl_peers,
-	cairn_impl_unfused;
+	cairn_impl_unfused, cairn_impl_ladder[5];
 extern const struct cairn_impl cairn_host_runtime, cairn_cuda_runtime;	/* only the memory and stream block */
 
 /* Returns the memory bandwidth of a GPU of this name by its maker's datasheet, GB/s; 0 if it is not known. */
