@@ -100,6 +100,8 @@
 	D(p_cut_off_long, "of rows with more than 32 keys P is cut off instead of rounded") \
 	D(nan_of_row_spreads, "a NaN in a query makes all heads of its row NaN") \
 	D(nan_of_request_spreads, "a NaN in a request makes the next request NaN") \
+	D(maximum_rises_by_95, "the running maximum rises only by 95 or more, so that exp overflows below") \
+	D(masked_p_times_zero, "exp of a masked logit is computed, and multiplied by 0") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	ATTN_##name,
@@ -285,16 +287,17 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		read = k.len;
 	if (x == ATTN_window_masked_times_value || (x == ATTN_cap_of_masked && a->softcap > 0))
 		from = first > TILE / 2 ? first - TILE / 2 : 0;
-	if (x == ATTN_cap_of_masked && a->softcap > 0)
+	if ((x == ATTN_cap_of_masked && a->softcap > 0) || x == ATTN_masked_p_times_zero)
 		read = k.len;
 	cairn_widen(q, a->q, a->dtype, q_at, dim);
 	for (int tile = from; tile < read; tile += TILE) {
-		double s[TILE], top = m, keep, loaded[256];
+		double s[TILE], masked[TILE], top = m, keep, loaded[256];
 		int count = read - tile < TILE ? read - tile : TILE;
 
 		for (int j = 0; j < count; j++) {
 			cairn_widen(loaded, a->kv.k_pages, a->dtype, key_at(a, &k, tile + j, h, x), dim);
 			s[j] = dot_of(q, loaded, dim, x);
+			masked[j] = s[j] * scale;
 			if (tile + j >= first && tile + j < n)
 				s[j] = rounded(logit(a, s[j], scale, x), a->dtype, x == ATTN_logits_in_dtype);
 			else
@@ -305,6 +308,8 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		}
 		if (x == ATTN_no_maximum)
 			top = 0;
+		if (x == ATTN_maximum_rises_by_95 && m > -INFINITY && top < m + 95)
+			top = m;
 		keep = m == top ? 1 : exp(m - top);	/* 1 also if both are -infinity */
 		m = top;
 		l = rounded(l * (x == ATTN_l_not_rescaled ? 1 : keep), a->dtype, x == ATTN_l_in_dtype);
@@ -313,6 +318,11 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		for (int j = 0; j < count; j++) {
 			double p = (float)exp(s[j] - top);
 
+			if (x == ATTN_masked_p_times_zero && tile + j >= n) {
+				p = (float)exp(masked[j] - top) * 0;
+				if (p == 0)	/* the value may be NaN */
+					continue;
+			}
 			if (x == ATTN_l_of_rounded_p)
 				p = rounded(p, a->dtype, 1);
 			l = rounded(l + p, a->dtype, x == ATTN_l_in_dtype);
@@ -463,6 +473,7 @@ static int attn_parts_of_the_batch(const struct cairn_attn_paged_args *a, void *
 }
 
 KV_CUT(attn_paged, far_page_16_bits, 0)
+KV_CUT(attn_paged, far_elements_32_bits, (int64_t)a->kv.page_size * a->num_kv_heads * a->head_dim)
 KV_CUT(attn_paged, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * a->num_kv_heads * a->head_dim)
 
 KV_KEYS(attn_paged)
@@ -525,6 +536,7 @@ const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	LIST(vote_of_the_batch, "the requests decide together whether to rescale")
 	LIST(parts_of_the_batch, "the parts of a request's keys depend on the lengths of the others")
 	KV_CUT_ROW(attn_paged, far_page_16_bits, "page numbers are cut to 16 bits")
+	KV_CUT_ROW(attn_paged, far_elements_32_bits, "elements of pages are numbered by 32 bits")
 	KV_CUT_ROW(attn_paged, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
 	KV_CUT_ROW(attn_paged, keys_16_bits, "numbers of keys are cut to 16 bits")
 	KV_CUT_ROW(attn_paged, keys_of_window_16_bits, "the window is cut to 16 bits")

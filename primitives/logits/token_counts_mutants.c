@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* token_counts_mutants - wrong versions of token_counts, one defect each */
+#include <stdlib.h>
+#include <string.h>
+
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
 #include "primitives/logits/token_counts.h"
@@ -108,8 +111,8 @@ BENT(token_counts, segments_of_256)
 BENT(token_counts, negative_token_is_0)
 BENT(token_counts, copies_of_1024)
 
-/* The copies are right. */
-static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *a, void *stream)
+/* The copies are right. The first counter of a slot is found by 32 bits, or the slot by 16. */
+static int add_to_cut_slots(const struct cairn_token_counts_args *a, void *stream, int by_counter)
 {
 	struct cairn_token_counts_args one = *a;
 
@@ -118,7 +121,9 @@ static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *
 	one.num_segments = one.num_tokens = 0;
 	CAIRN_TRY(cairn_token_counts_ref(&one, stream));
 	for (int32_t s = 0; s < a->num_segments; s++) {
-		int32_t slot = a->slots[s] < 0 || a->slots[s] >= a->num_slots ? -1 : a->slots[s] & 0xffff;
+		int32_t cut = (int32_t)((uint32_t)((int64_t)a->slots[s] * a->vocab) / (uint32_t)a->vocab);
+		int32_t slot = a->slots[s] < 0 || a->slots[s] >= a->num_slots ? -1 :
+			       by_counter ? cut : a->slots[s] & 0xffff;
 		int32_t first = a->indptr ? a->indptr[s] : s, ends[2];
 
 		ends[0] = 0;
@@ -136,6 +141,47 @@ static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *
 	return 0;
 }
 
+static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *a, void *stream)
+{
+	return add_to_cut_slots(a, stream, 0);
+}
+
+static int token_counts_far_counters_32_bits(const struct cairn_token_counts_args *a, void *stream)
+{
+	return add_to_cut_slots(a, stream, 1);
+}
+
+/* Keeps a copy of n integers at an address, until others are asked for. */
+static const int32_t *kept(const int32_t *list, int64_t n)
+{
+	static const int32_t *at;
+	static int32_t *copy;
+	static int64_t num;
+
+	if (list == at && n == num)
+		return copy;
+	free(copy);
+	copy = malloc(((size_t)n + 1) * sizeof(*copy));
+	if (!copy)
+		abort();
+	if (n)
+		memcpy(copy, list, (size_t)n * sizeof(*copy));
+	at = list;
+	num = n;
+	return copy;
+}
+
+static int token_counts_keeps_indptr(const struct cairn_token_counts_args *a, void *stream)
+{
+	struct cairn_token_counts_args other = *a;
+
+	CAIRN_TRY(cairn_token_counts_check(a));
+	other.size = sizeof(other);
+	if (a->indptr)
+		other.indptr = kept(a->indptr, a->num_segments + 1);
+	return cairn_token_counts_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_token_counts_mutants[] = {
 	MUTANT_BARE(token_counts, wraps_into_prompt, "lets count 32767 + 1 carry into the prompt bit"),
 	MUTANT_BARE(token_counts, prompt_is_counted, "counts the tokens of a prompt"),
@@ -150,6 +196,7 @@ const struct cairn_mutant cairn_token_counts_mutants[] = {
 	MUTANT_BARE(token_counts, behind_the_last_segment, "adds tokens past the last segment too"),
 	MUTANT_BARE(token_counts, far_slots_16_bits, "cuts slots to 16 bits"),
 	MUTANT_BARE(token_counts, copy_adds, "adds the copied counters to the old ones"),
+	MUTANT(token_counts, far_counters_32_bits, "cuts the number of a slot's first counter to 32 bits"),
 	MUTANT(token_counts, prompt_needs_indptr, "takes a prompt without indptr for an answer"),
 	MUTANT(token_counts, last_slot_not_copied, "does not copy to slot 0 if there are several copies"),
 	MUTANT(token_counts, odd_tail_not_copied,
@@ -157,5 +204,6 @@ const struct cairn_mutant cairn_token_counts_mutants[] = {
 	MUTANT(token_counts, segments_of_256, "ignores the segments from 256 on"),
 	MUTANT(token_counts, copies_of_1024, "ignores the copies from 1024 on"),
 	MUTANT(token_counts, negative_token_is_0, "adds a negative token to token 0"),
+	MUTANT(token_counts, keeps_indptr, "reads indptr once for each address"),
 	{ 0 }
 };

@@ -265,6 +265,17 @@ static int attn_merge_far_stride_32_bits(const struct cairn_attn_merge_args *arg
 	return cairn_attn_merge_ref(&a, stream);
 }
 
+static int attn_merge_far_elements_32_bits(const struct cairn_attn_merge_args *args, void *stream)
+{
+	struct cairn_attn_merge_args a;
+
+	CAIRN_TRY(cairn_attn_merge_check(args));
+	a = cairn_attn_merge_strides(args);
+	if ((uint64_t)(a.num_states - 1) * (uint64_t)a.state_stride >> 32)
+		a.state_stride %= 1 << 30;
+	return cairn_attn_merge_ref(&a, stream);
+}
+
 static int attn_merge_rows_16_bits(const struct cairn_attn_merge_args *a, void *stream)
 {
 	struct cairn_attn_merge_args other;
@@ -301,6 +312,7 @@ static int attn_merge_states_without_gaps(const struct cairn_attn_merge_args *ar
 const struct cairn_mutant cairn_attn_merge_mutants[] = {
 	DEFECTS(LIST)
 	MUTANT(attn_merge, far_stride_32_bits, "the offset of a state is cut to 32 bits"),
+	MUTANT(attn_merge, far_elements_32_bits, "the number of a state's first element is cut to 32 bits"),
 	MUTANT(attn_merge, few_rows, "gives other bits if there are fewer than 3 rows"),
 	MUTANT(attn_merge, rows_without_gaps, "takes row_stride 0 for num_heads * head_dim"),
 	MUTANT(attn_merge, states_without_gaps, "takes state_stride 0 for rows * num_heads * head_dim"),

@@ -28,7 +28,7 @@ enum {
 	ROWS_FIRST = 512,	/* [rows, states, heads, head_dim] */
 	HEADS_FIRST = 1024,	/* [states, heads, rows, head_dim] */
 	BENCH = 2048, DEVICE = 4096,
-	FAR = 8192,		/* the last state begins past 2^31 elements */
+	FAR = 8192,		/* the last states begin past 2^31 and 2^32 elements */
 };
 
 struct shape {
@@ -327,8 +327,8 @@ static void fill_far(struct cairn_op *op, const struct shape *s)
 	float *lse;
 	char *o;
 
-	a->state_stride = ((int64_t)1 << 30) + 64;
-	a->lse_stride = ((int64_t)1 << 29) + 4;
+	a->state_stride = ((int64_t)1 << 31) + 64;
+	a->lse_stride = ((int64_t)1 << 31) + 4;
 	o = cairn_in_far(op, offsetof(struct cairn_attn_merge_args, o), s->dtype,
 			 (s->n - 1) * a->state_stride + state);
 	lse = cairn_in_far(op, offsetof(struct cairn_attn_merge_args, lse), CAIRN_F32,
