@@ -101,7 +101,6 @@
 	D(nan_of_row_spreads, "a NaN in a query makes all heads of its row NaN") \
 	D(nan_of_request_spreads, "a NaN in a request makes the next request NaN") \
 	D(maximum_rises_by_95, "the running maximum rises only by 95 or more, so that exp overflows below") \
-	D(masked_p_times_zero, "exp of a masked logit is computed, and multiplied by 0") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	ATTN_##name,
@@ -287,17 +286,16 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		read = k.len;
 	if (x == ATTN_window_masked_times_value || (x == ATTN_cap_of_masked && a->softcap > 0))
 		from = first > TILE / 2 ? first - TILE / 2 : 0;
-	if ((x == ATTN_cap_of_masked && a->softcap > 0) || x == ATTN_masked_p_times_zero)
+	if (x == ATTN_cap_of_masked && a->softcap > 0)
 		read = k.len;
 	cairn_widen(q, a->q, a->dtype, q_at, dim);
 	for (int tile = from; tile < read; tile += TILE) {
-		double s[TILE], masked[TILE], top = m, keep, loaded[256];
+		double s[TILE], top = m, keep, loaded[256];
 		int count = read - tile < TILE ? read - tile : TILE;
 
 		for (int j = 0; j < count; j++) {
 			cairn_widen(loaded, a->kv.k_pages, a->dtype, key_at(a, &k, tile + j, h, x), dim);
 			s[j] = dot_of(q, loaded, dim, x);
-			masked[j] = s[j] * scale;
 			if (tile + j >= first && tile + j < n)
 				s[j] = rounded(logit(a, s[j], scale, x), a->dtype, x == ATTN_logits_in_dtype);
 			else
@@ -318,11 +316,6 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		for (int j = 0; j < count; j++) {
 			double p = (float)exp(s[j] - top);
 
-			if (x == ATTN_masked_p_times_zero && tile + j >= n) {
-				p = (float)exp(masked[j] - top) * 0;
-				if (p == 0)	/* the value may be NaN */
-					continue;
-			}
 			if (x == ATTN_l_of_rounded_p)
 				p = rounded(p, a->dtype, 1);
 			l = rounded(l + p, a->dtype, x == ATTN_l_in_dtype);

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define ATTN_STRETCHES	12
-#define ATTN_STAIRS	7
+#define ATTN_STAIRS	8
 
 /* The logit of stretch t of staircase `stairs`; f16 holds weights, and P, for fewer steps. */
 static inline double attn_stair(int stairs, int t, int f16)
@@ -25,6 +25,7 @@ static inline double attn_stair(int stairs, int t, int f16)
 	case 3: return t < 6 ? 100 : f16 ? 91 : 30;
 	case 4: return f16 ? t / 3 * 3 : -100 + t / 3 * 20;
 	case 5: return t < 4 ? -100 : t < 8 ? -8 : 150;		/* by more than the range of exp in fp32 */
+	case 6: return t < 4 ? -60 : t < 8 ? -45 : -5;		/* by more than the range of exp in f16 */
 	default: return t / 2 % 2 * (f16 ? 8 : 40);		/* up and down */
 	}
 }

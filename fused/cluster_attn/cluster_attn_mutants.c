@@ -75,7 +75,6 @@
 	D(split_not_merged, "the keys of the last rank are left out") \
 	D(merged_without_weights, "the partial results of two ranks are averaged without weights") \
 	D(o_not_rescaled, "O is not rescaled when the maximum rises") \
-	D(maximum_rises_by_95, "the running maximum rises only by 95 or more, so that exp overflows below") \
 	D(last_16384_keys, "of more keys, the last 16384 are read") \
 	D(group_of_16_batch_16, "of 16 requests with 16 heads in a group, the last has a wrong q") \
 	D(n_truncated, "n is truncated instead of rounded") \
@@ -381,7 +380,6 @@ static void attend_keys(struct work *w, int h, int g, int first, int end, double
 		int stale = w->bad == BAD_stale_tile && last_tile > 1 && j / TILE == last_tile;
 		int from = stale ? j - 2 * TILE : j;
 		double s = 0, p, keep;
-		int late;
 
 		for (int c = 0; c < seen; c++)
 			s = w->bad == BAD_sums_10_bits_of_qk && c % 8 == 7 ?
@@ -390,10 +388,9 @@ static void attend_keys(struct work *w, int h, int g, int first, int end, double
 			    rounded(s + q[c] * key(w, a->kv.k_pages, k, j, g, c), CAIRN_F16) :
 			    s + q[c] * key(w, a->kv.k_pages, k, j, g, c);
 		s *= scale;
-		late = w->bad == BAD_maximum_rises_by_95 && top > -INFINITY && s < top + 95;
-		keep = s > top && !late ? exp(top - s) : 1;
-		top = late ? top : fmax(top, s);
-		p = late ? (float)exp(s - top) : exp(s - top);
+		keep = s > top ? exp(top - s) : 1;
+		top = fmax(top, s);
+		p = exp(s - top);
 		if (w->bad == BAD_small_weights_lost && s - top < -20)
 			p = 0;
 		if (p < 0x1p-126)	/* as fp32 does with subnormals flushed to zero */

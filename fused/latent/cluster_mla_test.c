@@ -163,9 +163,9 @@ static const struct shape last[] = {
 	{ N("mean_error_of_p", 8, 1024, 0, 16, 40, 16, 0), .flags = MEAN, .size = 0.01, .scale = 0.01f },
 	{ N("mean_error_of_p_f16", 8, 1024, 0, 16, 40, 16, 0), .flags = MEAN | F16, .size = 0.01,
 		.scale = 0.01f },
-	{ N("stairs", 8, 64, 0, 7, 300, 16, 0), .bend = STAIRS },
-	{ N("stairs_f16_cluster_2", 8, 64, 64, 7, 300, 16, 2), .bend = STAIRS, .flags = F16 },
-	{ N("stairs_batch_14", 8, 64, 0, 14, 200, 16, 0), .bend = STAIRS },
+	{ N("stairs", 8, 64, 0, 8, 300, 16, 0), .bend = STAIRS },
+	{ N("stairs_f16_cluster_2", 8, 64, 64, 8, 300, 16, 2), .bend = STAIRS, .flags = F16 },
+	{ N("stairs_batch_16", 8, 64, 0, 16, 200, 16, 0), .bend = STAIRS },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))

@@ -17,6 +17,7 @@ enum token_counts_bend {
 	token_counts_bend_prompt_needs_indptr, token_counts_bend_last_slot_not_copied,
 	token_counts_bend_odd_tail_not_copied, token_counts_bend_segments_of_256,
 	token_counts_bend_negative_token_is_0, token_counts_bend_copies_of_1024,
+	token_counts_bend_large_copy_alone,
 };
 
 static void bent_copies(const struct cairn_token_counts_args *a, enum token_counts_bend bend)
@@ -25,6 +26,7 @@ static void bent_copies(const struct cairn_token_counts_args *a, enum token_coun
 		int32_t to = a->copy_to[c], from = a->copy_from[c];
 
 		if (to < 0 || to >= a->num_slots || from >= a->num_slots ||
+		    (bend == token_counts_bend_large_copy_alone && c && from >= 0 && a->vocab > 1 << 16) ||
 		    (bend == token_counts_bend_copies_of_1024 && c >= 1024))
 			continue;
 		if ((bend == token_counts_bend_clears_nothing && from < 0) ||
@@ -110,6 +112,7 @@ BENT(token_counts, odd_tail_not_copied)
 BENT(token_counts, segments_of_256)
 BENT(token_counts, negative_token_is_0)
 BENT(token_counts, copies_of_1024)
+BENT(token_counts, large_copy_alone)
 
 /* The copies are right. The first counter of a slot is found by 32 bits, or the slot by 16. */
 static int add_to_cut_slots(const struct cairn_token_counts_args *a, void *stream, int by_counter)
@@ -202,6 +205,7 @@ const struct cairn_mutant cairn_token_counts_mutants[] = {
 	MUTANT(token_counts, odd_tail_not_copied,
 	       "copies pairs of counters: leaves the last one of an odd vocab"),
 	MUTANT(token_counts, segments_of_256, "ignores the segments from 256 on"),
+	MUTANT(token_counts, large_copy_alone, "copies one slot of a large vocab"),
 	MUTANT(token_counts, copies_of_1024, "ignores the copies from 1024 on"),
 	MUTANT(token_counts, negative_token_is_0, "adds a negative token to token 0"),
 	MUTANT(token_counts, keeps_indptr, "reads indptr once for each address"),

@@ -59,6 +59,8 @@ static const struct shape {
 	/* the last slots begin past 2^32 counters */
 	{ "far_slots", .slots = 131200, .vocab = 32768, .copies = 2, .tokens = 4, .segments = 4,
 	  .flags = FAR },
+	{ "large_vocab_copies_5", .slots = 12, .vocab = 128257, .copies = 5, .tokens = 40, .segments = 6,
+	  .flags = INDPTR },
 	{ "copies_1100", .slots = 1400, .vocab = 8, .copies = 1100, .tokens = 1200, .segments = 1200 },
 };
 

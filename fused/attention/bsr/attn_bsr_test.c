@@ -112,12 +112,12 @@ static const int sizes[] = { 1, 3, 16, 64, 128 };
 
 /* added later: the cases before them keep their numbers */
 static const struct shape later[] = {
-	{ N("stairs", 20, 4, 4, 64), PARTS({ 4, 16, 700, 1 }), .flags = LSE | WHOLE, .logits = STAIRS },
-	{ N("stairs_of_single_keys", 4, 4, 4, 128), PARTS({ 1, 1, 900 }), .flags = LSE | WHOLE,
+	{ N("stairs", 12, 8, 8, 64), PARTS({ 4, 16, 700, 1 }), .flags = LSE | WHOLE, .logits = STAIRS },
+	{ N("stairs_of_single_keys", 4, 8, 8, 128), PARTS({ 1, 1, 900 }), .flags = LSE | WHOLE,
 		.logits = STAIRS },
-	{ N("stairs_f16_two_parts", 20, 4, 4, 64), PARTS({ 20, 64, 500 }, { 2, 16, 300 }),
+	{ N("stairs_f16_two_parts", 12, 8, 8, 64), PARTS({ 12, 64, 500 }, { 2, 16, 300 }),
 		.flags = LSE | F16 | WHOLE, .logits = STAIRS },
-	{ N("stairs_cap_50", 20, 4, 4, 64), PARTS({ 20, 16, 700 }), .flags = LSE | WHOLE, .logits = STAIRS,
+	{ N("stairs_cap_50", 12, 8, 8, 64), PARTS({ 12, 16, 700 }), .flags = LSE | WHOLE, .logits = STAIRS,
 		.cap = 50 },
 	{ N("masked_above_all_bits", 40, 4, 2, 64), PARTS({ 8, 16, 90, 2 }), .flags = LSE, .logits = TOP },
 	{ N("masked_above_all_causal", 40, 4, 2, 64), PARTS({ 40, 8, 64, 1 }), .flags = LSE | WHOLE | F16,

@@ -75,7 +75,6 @@
 	D(offset_q_32_bits, "offsets of q are cut to 32 bits") \
 	D(not_repeatable, "every other call differs in the last bit") \
 	D(maximum_rises_by_95, "the running maximum rises only by 95 or more, so that exp overflows below") \
-	D(masked_p_times_zero, "exp of a masked logit is computed, and multiplied by 0") \
 	D(v_head_stride_needs_k, "v_head_stride is ignored if k_head_stride is 0") \
 	D(requests_of_512, "requests from number 512 on are left out") \
 	D(element_of_v_32_bits, "numbers of elements of V are cut to 32 bits") \
@@ -194,8 +193,6 @@ static struct span span_of(const struct cairn_attn_dense_args *a, int b, int i, 
 		s.first -= s.first % 16;
 	s.read_from = x == DENSE_window_outside_times_zero ? s.first - s.first % 16 : s.first;
 	s.read_to = s.end;
-	if (x == DENSE_masked_p_times_zero && s.end > s.first)
-		s.read_to = s.len;
 	if (x == DENSE_neighbour_times_zero && s.end > s.first)
 		s.read_to = left < s.end + 16 ? left : s.end + 16;
 	return s;
@@ -275,12 +272,6 @@ static void attend_row(const struct cairn_attn_dense_args *a, int b, int i, int 
 			l *= exp(m - logit_j);
 		m = top;
 		p = logit_j == -INFINITY ? 0 : (float)exp(logit_j - m);
-		if (x == DENSE_masked_p_times_zero && j >= s.end) {
-			widen_key(a, k, k_at(a, s.row + j, g, x), x);
-			p = (float)exp(logit(a, q, k, x) - m) * 0;
-			if (p == 0)	/* the value may be NaN */
-				continue;
-		}
 		l = l * keep + p;
 		cairn_widen(v, a->v, a->dtype, v_at(a, s.row + j, g, x), a->v_dim);
 		for (int c = 0; c < v_dim; c++) {

@@ -163,6 +163,10 @@ static void shape_at(int index, struct shape *s)
 		*s = (struct shape){ S("far_states", 3, 2, 2, 64, BF16, BF16), .flags = LSE | FAR };
 		return;
 	}
+	if (i > NUM_GRID + NUM_PAIRS) {
+		*s = (struct shape){ S("counts_outside", 12, 40, 2, 64, F32, BF16), .flags = LSE | COUNTS };
+		return;
+	}
 	if (i >= NUM_GRID) {
 		pair_at(i - NUM_GRID, s);
 		return;
@@ -603,7 +607,7 @@ const struct cairn_family cairn_attn_merge_family = {
 	.stage = "fused", .name = "attn_merge",
 	.op = offsetof(struct cairn_impl, attn_merge),
 	.args_size = sizeof(struct cairn_attn_merge_args),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + 1,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + 2,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = {
 		{ offsetof(struct cairn_attn_merge_args, out), offsetof(struct cairn_attn_merge_args, o),
