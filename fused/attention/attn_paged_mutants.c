@@ -100,6 +100,7 @@
 	D(p_cut_off_long, "of rows with more than 32 keys P is cut off instead of rounded") \
 	D(nan_of_row_spreads, "a NaN in a query makes all heads of its row NaN") \
 	D(nan_of_request_spreads, "a NaN in a request makes the next request NaN") \
+	D(key_lost_behind_hole, "past 64 requests, one behind a request without a key loses its last") \
 	D(maximum_rises_by_95, "the running maximum rises only by 95 or more, so that exp overflows below") \
 	D(nothing, "returns success without doing anything")
 
@@ -163,6 +164,9 @@ static struct keys keys_of(const struct cairn_attn_paged_args *a, int b, enum at
 		k.len = (a->kv.indptr[1] - a->kv.indptr[0] - 1) * a->kv.page_size + a->kv.last_page_len[0];
 	if (x == ATTN_bound_taken_for_length)
 		k.len = a->kv.max_len;
+	if (x == ATTN_key_lost_behind_hole && b > 64 && k.len > 64 &&
+	    a->kv.indptr[b] == a->kv.indptr[b - 1])
+		k.len--;
 	k.len = k.len > k.slots ? k.slots : k.len < 0 ? 0 : k.len;
 	return k;
 }

@@ -13,6 +13,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 #include "fused/latent/mla_paged.h"
+#include "fused/attention/attn_lengths.h"
 #include "fused/cache/paged_test.h"
 
 enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3, RANDOM = F16 << 4,
@@ -99,6 +100,7 @@ static const struct shape last[] = {
 	{ N("pages_of_41", 2, 3, 85, 41, 2) },
 	{ N("last_key_decides_4097", 2, 1, 4097, 16, 1), .flags = LATE },
 	{ N("last_key_decides_4161", 1, 1, 4161, 64, 2), .flags = LATE | F16 },
+	{ N("batch_96_with_holes", 96, 1, 130, 16, 1), .kv_lens = LENS(ATTN_HOLES_96) },
 	{ N("batch_1000", 1000, 1, 3, 4, 1), .flags = PAGED_RAGGED },
 };
 

@@ -12,6 +12,7 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
+#include "fused/attention/attn_lengths.h"
 #include "fused/attention/backward/attn_bwd.h"
 
 #define ARGS	struct cairn_attn_bwd_args
@@ -94,6 +95,8 @@ static const struct shape last[] = {
 		.window = 48 },
 	{ N("masked_above_all_cap", 3, 40, 60, 4, 2, 64, 64), .flags = CAUSAL, .logits = EDGES,
 		.cap = 150 },
+	{ N("batch_96_with_holes", 96, 2, 130, 2, 1, 64, 64), .flags = CAUSAL,
+		.kv_lens = LENS(ATTN_HOLES_96) },
 	{ N("batch_1000", 1000, 2, 5, 2, 1, 64, 64), .flags = CAUSAL | PAGED_RAGGED },
 	{ N("k_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_K },
 	{ N("v_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_V },

@@ -12,6 +12,7 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
+#include "fused/attention/attn_lengths.h"
 #include "fused/attention/dense/attn_dense.h"
 
 #define ARGS	struct cairn_attn_dense_args
@@ -143,6 +144,7 @@ static const struct shape last[] = {
 	{ N("masked_above_all_window", 3, 70, 190, 4, 2, 64, 64), .flags = BOTH | F16, .logits = EDGES,
 		.window = 48 },
 	{ N("last_key_decides_4097", 1, 2, 4097, 2, 1, 64, 64), .flags = BOTH, .logits = EDGES },
+	{ N("batch_96_with_holes", 96, 2, 130, 2, 1, 64, 64), .flags = BOTH, .kv_lens = LENS(ATTN_HOLES_96) },
 	{ N("batch_1000", 1000, 2, 5, 2, 1, 64, 64), .flags = BOTH | PAGED_RAGGED },
 	/* one stride alone is not 0 */
 	{ N("k_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_K },
