@@ -152,6 +152,14 @@ struct cairn_family {
 	 * the last one. A form that a table lacks is left out (-EOPNOTSUPP).
 	 */
 	int (*form)(void *args, int i);
+	/*
+	 * Writes other contents into index arrays that only the device reads, within the bounds of the
+	 * scalars and of what the inputs hold; args point to host memory. Returns 0 if these arguments have
+	 * none to change. A case that costs little gets a call with them, at the addresses of the call before
+	 * it: the results must follow. Not for kinds POISON and EXTREME, whose inputs hold no numbers, or
+	 * larger ones, where other lists point.
+	 */
+	int (*relist)(void *args);
 	/* Puts the i-th bad argument into the args of case 0. Returns its name, or NULL past the last one. */
 	const char *(*reject)(void *args, int i, int *want);
 	/*

@@ -350,7 +350,22 @@ static void too_small_a_device(struct cairn_test *t)
 	unsetenv("CAIRN_STRAY_PLUGIN");
 }
 
+/* A workspace that memory cannot hold is not touched: the case is skipped with its size. */
+static void too_large_a_workspace(struct cairn_test *t)
+{
+	char path[PATH_MAX], out[65536];
+
+	if (!plugin(t, "stray", path, sizeof(path)))
+		return;
+	setenv("CAIRN_STRAY_PLUGIN", "workspace_of_a_pebibyte", 1);
+	EXPECT(t, check(path, GEMM, out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "SKIP needs a workspace of 1125899906842624 bytes, and memory has ");
+	EXPECT_CONTAINS(t, out, "0 passed, 0 failed, 1 skipped");
+	unsetenv("CAIRN_STRAY_PLUGIN");
+}
+
 static const struct cairn_unit units[] = {
+	{ "too_large_a_workspace", too_large_a_workspace },
 	{ "too_small_a_device", too_small_a_device },
 	{ "example_passes", example_passes },
 	{ "old_table_is_cut", old_table_is_cut },

@@ -118,6 +118,7 @@ struct cairn_expected {
 	struct cairn_exact exact[CAIRN_MAX_BUFS];	/* of the outputs, in the order of the buffers */
 	size_t far_bytes[CAIRN_MAX_BUFS];	/* of each array of exact[] that is cairn_far_alloc()ed */
 	struct cairn_op *other;		/* the case with the inputs of another seed, or NULL */
+	struct cairn_expected *relisted;	/* of the case with other lists, or NULL */
 };
 void cairn_expected_free(struct cairn_expected *e);
 

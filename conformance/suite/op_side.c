@@ -169,6 +169,18 @@ int cairn_side_query(struct cairn_side *side, const struct cairn_family *f, cons
 	return 0;
 }
 
+/* Filling a workspace that memory cannot hold would end the process. */
+static int exceeds_memory(const struct cairn_side *side)
+{
+	struct cairn_device_info info = { .size = sizeof(info) };
+
+	if (!side->impl->device_info || side->impl->device_info(&info) || info.mem_bytes <= 0 ||
+	    side->workspace_bytes <= (uint64_t)info.mem_bytes)
+		return 0;
+	return cairn_error(E2BIG, "needs a workspace of %zu bytes, and memory has %lld",
+			   side->workspace_bytes, (long long)info.mem_bytes);
+}
+
 static int open_workspace(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op)
 {
 	void *base;
@@ -176,6 +188,7 @@ static int open_workspace(struct cairn_side *side, const struct cairn_family *f,
 	if (!f->workspace_op || !table_member(side->impl, f->workspace_op))
 		return 0;
 	CAIRN_TRY(cairn_side_query(side, f, op, &side->workspace_bytes));
+	CAIRN_TRY(exceeds_memory(side));
 	if (side->workspace_bytes && side->guards) {
 		CAIRN_TRY(cairn_guard_open(&side->guards[op->num_bufs], side->workspace_bytes, 256));
 		side->workspace = side->guards[op->num_bufs].data;

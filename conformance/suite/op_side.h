@@ -38,7 +38,10 @@ struct cairn_round {
 
 /* Returns whether the buffers of a case lie between guard pages in the memory of this table. */
 int cairn_side_is_guarded(const struct cairn_impl *impl);
-/* Allocates memory for a case whose buffers have the sizes of op's, and fills only the workspace. */
+/*
+ * Allocates memory for a case whose buffers have the sizes of op's, and fills only the workspace. Returns
+ * -E2BIG if that is larger than the whole memory.
+ */
 int cairn_side_open_guarded(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 			    const struct cairn_impl *impl, void *stream);
 
@@ -93,12 +96,16 @@ struct cairn_more {
 	const struct cairn_family *f;
 	const struct cairn_op *op, *other;	/* other: the same case with other inputs, or op */
 	struct cairn_side *side;		/* its memory, with the outputs of a call */
-	const struct cairn_expected *expected;
+	struct cairn_expected *expected;
 	uint8_t **own, **later;		/* images of the first call; memory for those of another one */
+	int cheap;			/* the case was called five times */
 	struct cairn_outcome *o;
 };
 
 void cairn_further_calls(const struct cairn_more *m);
+/* Judges the results of a call with the inputs of op. */
+void cairn_judge_call(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *images,
+		      struct cairn_expected *expected, struct cairn_outcome *o);
 
 void cairn_start_outcome(struct cairn_outcome *o);
 /* Returns the check of the operation's arguments that our tables share, which reads no array, or NULL. */

@@ -12,10 +12,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "fused/attention/attn_stairs.h"
+
 /* The pattern of the logits or, the last two, of the values. */
 enum { PLAIN, ANY, EQUAL, TOP, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, NUM_LOGITS };
-/* A NaN in the second request; never chosen by the case index. */
-enum { NAN_Q = NUM_LOGITS, NAN_K, NAN_V };
+/* Never chosen by the case index: a NaN in the second request; attn_fill_stairs(); attn_fill_edges(). */
+enum { NAN_Q = NUM_LOGITS, NAN_K, NAN_V, STAIRS, EDGES };
 
 /* The inputs of a call. Row i of q begins at element i * q_stride, its heads follow each other. */
 struct attn_inputs {
@@ -69,6 +71,55 @@ static inline void attn_fill_logits(const struct attn_inputs *in, int logits)
 				cairn_store(in->k, in->dtype, in->k_at(in->of, b, j, g) + c0, v);
 		}
 	}
+}
+
+/* Gives all heads of all rows of q the logits that stand in channel 0 of K. sm_scale must be 1. */
+static inline void attn_take_channel_0(const struct attn_inputs *in)
+{
+	for (int i = 0; i < in->rows; i++) {
+		memset((char *)in->q + i * in->q_stride * (int64_t)cairn_dtype_bytes(in->dtype), 0,
+		       (size_t)(in->heads * in->qk_dim) * cairn_dtype_bytes(in->dtype));
+		attn_set_q(in, i, 0, 1);
+	}
+}
+
+/* Overwrites q and K and scales V: each request and KV head has a staircase of logits (attn_stairs.h). */
+static inline void attn_fill_stairs(const struct attn_inputs *in, double cap)
+{
+	int f16 = in->dtype == CAIRN_F16;
+
+	attn_take_channel_0(in);
+	for (int b = 0; b < in->batch; b++)
+		for (int n = 0; n < in->kv_len[b] * in->kv_heads; n++) {
+			int j = n / in->kv_heads, g = n % in->kv_heads, stairs = b * in->kv_heads + g;
+			int t = attn_stretch(j, in->kv_len[b]);
+			int64_t k = in->k_at(in->of, b, j, g), v = in->v_at(in->of, b, j, g);
+			double weight = attn_stair_weight(stairs, t, f16, cap);
+
+			for (int c = 0; c < in->qk_dim; c++)
+				cairn_store(in->k, in->dtype, k + c, c ? 0 : attn_stair(stairs, t, f16));
+			for (int c = 0; c < in->v_dim; c++)
+				cairn_store(in->v, in->dtype, v + c, weight *
+					    cairn_load(in->v, in->dtype, v + c));
+		}
+}
+
+/*
+ * Overwrites q and channel 0 of K: logits are small but for the last three keys of every third request, and
+ * the first key of the request two after it. A row that does not see one of these finds it, masked, far above
+ * all that it sees.
+ */
+static inline void attn_fill_edges(const struct attn_inputs *in)
+{
+	attn_take_channel_0(in);
+	for (int b = 0; b < in->batch; b++)
+		for (int n = 0; n < in->kv_len[b] * in->kv_heads; n++) {
+			int j = n / in->kv_heads;
+			int large = b % 3 == 0 ? j >= in->kv_len[b] - 3 : b % 3 == 2 && !j;
+
+			cairn_store(in->k, in->dtype, in->k_at(in->of, b, j, n % in->kv_heads),
+				    large ? 200 : (double)cairn_op_range(in->op, -4, 4));
+		}
 }
 
 /* Multiplies all n elements of v, so that values are close to dtype's largest or are subnormal. */

@@ -5,6 +5,11 @@
 #ifndef CAIRN_ATTN_LENGTHS_H
 #define CAIRN_ATTN_LENGTHS_H
 
+/* Numbers of keys of 96 requests, some of which have none. */
+#define ATTN_HOLES_16	70, 0, 97, 65, 1, 0, 130, 66, 64, 0, 71, 33, 128, 0, 65, 90
+#define ATTN_HOLES_48	ATTN_HOLES_16, ATTN_HOLES_16, ATTN_HOLES_16
+#define ATTN_HOLES_96	ATTN_HOLES_48, ATTN_HOLES_48
+
 /* decode, mixed, append, prefill; requests with more queries than keys, and an empty one between others */
 static const struct {
 	int batch, qo[5], kv[5];

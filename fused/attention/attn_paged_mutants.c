@@ -100,6 +100,8 @@
 	D(p_cut_off_long, "of rows with more than 32 keys P is cut off instead of rounded") \
 	D(nan_of_row_spreads, "a NaN in a query makes all heads of its row NaN") \
 	D(nan_of_request_spreads, "a NaN in a request makes the next request NaN") \
+	D(key_lost_behind_hole, "past 64 requests, one behind a request without a key loses its last") \
+	D(maximum_rises_by_95, "the running maximum rises only by 95 or more, so that exp overflows below") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	ATTN_##name,
@@ -162,6 +164,9 @@ static struct keys keys_of(const struct cairn_attn_paged_args *a, int b, enum at
 		k.len = (a->kv.indptr[1] - a->kv.indptr[0] - 1) * a->kv.page_size + a->kv.last_page_len[0];
 	if (x == ATTN_bound_taken_for_length)
 		k.len = a->kv.max_len;
+	if (x == ATTN_key_lost_behind_hole && b > 64 && k.len > 64 &&
+	    a->kv.indptr[b] == a->kv.indptr[b - 1])
+		k.len--;
 	k.len = k.len > k.slots ? k.slots : k.len < 0 ? 0 : k.len;
 	return k;
 }
@@ -305,6 +310,8 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		}
 		if (x == ATTN_no_maximum)
 			top = 0;
+		if (x == ATTN_maximum_rises_by_95 && m > -INFINITY && top < m + 95)
+			top = m;
 		keep = m == top ? 1 : exp(m - top);	/* 1 also if both are -infinity */
 		m = top;
 		l = rounded(l * (x == ATTN_l_not_rescaled ? 1 : keep), a->dtype, x == ATTN_l_in_dtype);
@@ -463,6 +470,7 @@ static int attn_parts_of_the_batch(const struct cairn_attn_paged_args *a, void *
 }
 
 KV_CUT(attn_paged, far_page_16_bits, 0)
+KV_CUT(attn_paged, far_elements_32_bits, (int64_t)a->kv.page_size * a->num_kv_heads * a->head_dim)
 KV_CUT(attn_paged, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * a->num_kv_heads * a->head_dim)
 
 KV_KEYS(attn_paged)
@@ -525,6 +533,7 @@ const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	LIST(vote_of_the_batch, "the requests decide together whether to rescale")
 	LIST(parts_of_the_batch, "the parts of a request's keys depend on the lengths of the others")
 	KV_CUT_ROW(attn_paged, far_page_16_bits, "page numbers are cut to 16 bits")
+	KV_CUT_ROW(attn_paged, far_elements_32_bits, "elements of pages are numbered by 32 bits")
 	KV_CUT_ROW(attn_paged, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
 	KV_CUT_ROW(attn_paged, keys_16_bits, "numbers of keys are cut to 16 bits")
 	KV_CUT_ROW(attn_paged, keys_of_window_16_bits, "the window is cut to 16 bits")

@@ -16,18 +16,19 @@
 #include "conformance/suite/pairs.h"
 #include "fused/attention/attn_inputs.h"
 #include "fused/attention/attn_paged.h"
+#include "fused/attention/attn_lengths.h"
 #include "fused/cache/paged_test.h"
 
 enum {
 	CAUSAL = PAGED_FLAGS, LSE = CAUSAL << 1, F16 = CAUSAL << 2,
 	PACKED = CAUSAL << 3,		/* q is a slice of packed rows of q, k and v */
 	BENCH = CAUSAL << 4, DEVICE = CAUSAL << 5,
-	FAR_ROWS = CAUSAL << 7,		/* a row of q begins past 2^31 elements, in few rows */
+	FAR_ROWS = CAUSAL << 7,		/* rows of q begin past 2^31 and 2^32 elements */
 	FAR_OUT = CAUSAL << 8,		/* q and out have more than 2^31 elements, in many rows */
 	DECODES = CAUSAL << 6,		/* requests after the first have one query row */
 };
 
-#define FAR_POOL	((1 << 20) + 40)	/* pages */
+#define FAR_POOL	((1 << 21) + 40)	/* pages */
 
 struct shape {
 	const char *name;			/* NULL: derived from the shape */
@@ -282,6 +283,20 @@ static const struct shape later[] = {
 		.qo_lens = LENS(1, 1, 1, 1, 1, 1), .kv_lens = LENS(200, 240, 150, 220, 170, 600) },
 	{ N("long_before_long_prefill", 4, 1, 1, 16, 2, 1, 64), .flags = BOTH | F16,
 		.qo_lens = LENS(40, 33, 37, 1), .kv_lens = LENS(500, 700, 600, 2500) },
+	{ N("stairs_decode", 2, 1, 1100, 16, 8, 4, 64), .flags = BOTH, .logits = STAIRS },
+	{ N("stairs_decode_f16", 2, 2, 1500, 16, 4, 4, 64), .flags = BOTH | F16, .logits = STAIRS },
+	{ N("stairs_decode_cap_50", 2, 1, 3000, 16, 4, 4, 64), .flags = BOTH, .logits = STAIRS, .cap = 50 },
+	{ N("stairs_prefill", 2, 70, 700, 16, 4, 4, 64), .flags = BOTH, .logits = STAIRS },
+	{ N("stairs_prefill_d256", 2, 40, 400, 16, 4, 4, 256), .flags = BOTH, .logits = STAIRS },
+	{ N("stairs_prefill_cap_50", 2, 70, 700, 16, 4, 4, 64), .flags = BOTH, .logits = STAIRS, .cap = 50 },
+	{ N("masked_above_all_decode", 3, 2, 97, 16, 4, 2, 64), .flags = BOTH, .logits = EDGES },
+	{ N("masked_above_all_window", 3, 40, 150, 16, 4, 2, 128), .flags = BOTH, .logits = EDGES,
+		.window = 48 },
+	{ N("masked_above_all_f16", 3, 70, 150, 16, 4, 2, 64), .flags = BOTH | F16, .logits = EDGES },
+	{ N("last_key_decides_4097", 2, 1, 4097, 16, 2, 1, 64), .flags = BOTH, .logits = EDGES },
+	{ N("last_key_decides_4161", 1, 2, 4161, 16, 1, 1, 128), .flags = BOTH | F16, .logits = EDGES },
+	{ N("batch_96_with_holes", 96, 1, 130, 16, 2, 1, 64), .flags = BOTH, .kv_lens = LENS(ATTN_HOLES_96) },
+	{ N("batch_1000", 1000, 2, 5, 4, 1, 1, 64), .flags = BOTH | PAGED_RAGGED },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -493,7 +508,7 @@ static void setup(struct cairn_op *op)
 	row = (int64_t)s.hkv * s.dim;
 	stride = (int64_t)s.hq * s.dim + (s.flags & PACKED ? 2 * row : 0) + s.gap;
 	if (s.flags & FAR_ROWS)
-		stride = ((int64_t)1 << 30) + 64;
+		stride = ((int64_t)1 << 31) + 64;
 	a->q_stride = s.flags & (PACKED | FAR_ROWS) || s.gap || s.explicit_stride ? stride : 0;
 	nnz = a->nnz_qo;
 	esize = cairn_dtype_bytes(a->dtype);
@@ -535,6 +550,12 @@ static void setup(struct cairn_op *op)
 		attn_fill_exact(&in, s.equal);
 		if (!s.equal)
 			a->sm_scale = 0.25f;
+	} else if (logits == STAIRS || logits == EDGES) {
+		a->sm_scale = 1;
+		if (logits == STAIRS)
+			attn_fill_stairs(&in, s.cap);
+		else
+			attn_fill_edges(&in);
 	} else if (logits >= NAN_Q) {
 		attn_add_nan(&in, logits);
 	} else if (logits >= LARGE_V) {
@@ -544,6 +565,14 @@ static void setup(struct cairn_op *op)
 		attn_fill_logits(&in, logits);
 	}
 	op->kind = kind;
+}
+
+static int relist(void *args)
+{
+	const struct cairn_attn_paged_args *a = args;
+	int changed = paged_relist(&a->kv, a->qo_indptr);
+
+	return paged_drop_row(a->qo_indptr, a->kv.batch) || changed;
 }
 
 static const char *reject(void *args, int i, int *want)
@@ -616,6 +645,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	},
 	.describe = describe,
 	.setup = setup,
+	.relist = relist,
 	.exact = exact,
 	.reject = reject,
 	.cost_s = 30,

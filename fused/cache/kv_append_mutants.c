@@ -170,15 +170,52 @@ DEFECTS(DEFINE)
 	{ "kv_append_" #name, offsetof(struct cairn_impl, kv_append), (void *)append_##name, what },
 
 KV_CUT(kv_append, far_page_16_bits, 0)
+KV_CUT(kv_append, far_elements_32_bits, (int64_t)a->kv.page_size * a->num_kv_heads * a->head_dim)
 KV_CUT(kv_append, far_bytes_32_bits,
        (int64_t)cairn_dtype_bytes(a->dtype) * a->kv.page_size * a->num_kv_heads * a->head_dim)
 
 KV_KEYS(kv_append)
 
+/* With one row for each request, the rows of V follow each other if those of K do. */
+static int kv_append_v_stride_needs_k(const struct cairn_kv_append_args *a, void *stream)
+{
+	struct cairn_kv_append_args other = *a;
+
+	CAIRN_TRY(cairn_kv_append_check(a));
+	other.size = sizeof(other);
+	if (!a->k_stride && a->nnz_qo == a->kv.batch)
+		other.v_stride = 0;
+	return cairn_kv_append_ref(&other, stream);
+}
+
+static int kv_append_requests_of_512(const struct cairn_kv_append_args *a, void *stream)
+{
+	struct cairn_kv_append_args other = *a;
+
+	CAIRN_TRY(cairn_kv_append_check(a));
+	other.size = sizeof(other);
+	other.kv.batch = a->kv.batch > 512 ? 512 : a->kv.batch;
+	return cairn_kv_append_ref(&other, stream);
+}
+
+static int kv_append_far_rows_32_bits(const struct cairn_kv_append_args *a, void *stream)
+{
+	struct cairn_kv_append_args other = *a;
+
+	CAIRN_TRY(cairn_kv_append_check(a));
+	other.size = sizeof(other);
+	other.v_stride = a->v_stride >> 31 ? a->v_stride % (1 << 30) : a->v_stride;
+	return cairn_kv_append_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_kv_append_mutants[] = {
 	DEFECTS(LIST)
 	KV_CUT_ROW(kv_append, far_page_16_bits, "page numbers are cut to 16 bits")
+	KV_CUT_ROW(kv_append, far_elements_32_bits, "elements of pages are numbered by 32 bits")
 	KV_CUT_ROW(kv_append, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
 	KV_CUT_ROW(kv_append, keys_16_bits, "numbers of keys are cut to 16 bits")
+	KV_CUT_ROW(kv_append, v_stride_needs_k, "in a decode step, v_stride is ignored if k_stride is 0")
+	KV_CUT_ROW(kv_append, requests_of_512, "rows of requests from number 512 on are left out")
+	KV_CUT_ROW(kv_append, far_rows_32_bits, "the offset of a row of V is cut to 32 bits")
 	{ 0 }
 };

@@ -19,7 +19,10 @@ enum {
 	BENCH = F16 << 3,
 	DEVICE = F16 << 4,		/* too large for host tables */
 	EXTREME = F16 << 5,		/* kind EXTREME too */
+	FAR_ROWS = F16 << 6,		/* rows of k and v begin past 2^31 and 2^32 elements */
 };
+
+#define FAR_STRIDE	(((int64_t)1 << 31) + 64)
 
 struct shape {
 	const char *name;		/* NULL: derived from the shape */
@@ -64,7 +67,7 @@ static const struct shape named[] = {
 	{ N("decode_b64_h8_d128_bf16", 64, 1, 64, 16, 8, 128), .flags = BENCH | PACKED },
 	{ N("prefill_b1_s4096_h8_d128_bf16", 1, 4096, 4096, 16, 8, 128), .flags = BENCH | PACKED | DEVICE },
 	{ N("prefill_b4_s4096_h8_d128_bf16", 4, 4096, 4096, 16, 8, 128), .flags = BENCH | PACKED | DEVICE },
-	/* the last pages, of 2048 elements, begin past 2^31 elements */
+	/* the last pages, of 2048 elements, begin past 2^32 elements */
 	{ N("far_pages", 2, 3, 40, 16, 2, 64), .flags = PAGED_FAR },
 };
 
@@ -100,6 +103,10 @@ static const struct shape last[] = {
 	/* v_stride alone is given */
 	{ N("v_stride_alone", 2, 5, 30, 16, 2, 64), .v_stride = 2 * 2 * 64 },
 	{ N("k_stride_alone", 2, 5, 30, 16, 2, 64), .k_stride = 2 * 64 + 8 },
+	{ N("v_stride_alone_decode", 5, 1, 30, 16, 2, 64), .v_stride = 2 * 2 * 64 },
+	{ N("k_stride_alone_decode", 5, 1, 30, 16, 2, 64), .k_stride = 2 * 64 + 8 },
+	{ N("batch_1000", 1000, 2, 5, 4, 1, 8), .flags = PAGED_RAGGED },
+	{ N("far_rows", 3, 1, 9, 16, 2, 64), .flags = FAR_ROWS },
 };
 
 static const int grid_batch[] = { 1, 2, 17 }, grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 8, 16, 64 };
@@ -199,7 +206,7 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
-	c->far = !!(s.flags & PAGED_FAR);
+	c->far = !!(s.flags & (PAGED_FAR | FAR_ROWS));
 	if (c->far)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	/* every new row is read once and written once */
@@ -236,7 +243,7 @@ static void setup(struct cairn_op *op)
 	p.batch = s.batch;
 	p.page_size = s.page;
 	p.flags = s.flags;
-	p.pool = s.flags & PAGED_FAR ? (1 << 20) + 40 : s.pool ? s.pool : 3000;
+	p.pool = s.flags & PAGED_FAR ? (1 << 21) + 40 : s.pool ? s.pool : 3000;
 	pad = s.flags & PAGED_PADDED ? 3 : 0;
 	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 1);
 	paged_tables(op, &p, offsetof(struct cairn_kv_append_args, qo_indptr),
@@ -251,8 +258,8 @@ static void setup(struct cairn_op *op)
 	esize = cairn_dtype_bytes(a->dtype);
 	row = (int64_t)s.heads * s.dim;
 	stride = s.flags & PACKED ? 5 * row : row;
-	a->k_stride = s.flags & PACKED ? stride : s.k_stride;
-	a->v_stride = s.flags & PACKED ? stride : s.v_stride;
+	a->k_stride = s.flags & FAR_ROWS ? FAR_STRIDE : s.flags & PACKED ? stride : s.k_stride;
+	a->v_stride = s.flags & FAR_ROWS ? FAR_STRIDE : s.flags & PACKED ? stride : s.v_stride;
 	strides[0] = a->k_stride ? a->k_stride : row;
 	strides[1] = a->v_stride ? a->v_stride : row;
 
@@ -263,9 +270,13 @@ static void setup(struct cairn_op *op)
 
 		stride = strides[side];
 		count = a->nnz_qo ? (a->nnz_qo - 1) * stride + row : 0;	/* ends with the last row */
-		x = cairn_in(op, field, a->dtype, count);
+		x = s.flags & FAR_ROWS ? cairn_in_far(op, field, a->dtype, count) :
+		    cairn_in(op, field, a->dtype, count);
 		cairn_name(op, field, side ? "v" : "k");
-		cairn_fill_nan(x, a->dtype, 0, count);
+		for (int i = 0; i < p.nnz && s.flags & FAR_ROWS; i++)
+			cairn_touch(op, x, i * stride, row);
+		if (!(s.flags & FAR_ROWS))
+			cairn_fill_nan(x, a->dtype, 0, count);
 		for (int i = 0; i < p.nnz; i++) {
 			cairn_fill(op, x + i * stride * esize, a->dtype, row, 1);
 			if (op->kind == CAIRN_KIND_EXTREME)
@@ -293,6 +304,14 @@ static void setup(struct cairn_op *op)
 		else
 			cairn_fill(op, x, a->dtype, (int64_t)p.num_pages * s.page * row, 1);
 	}
+}
+
+static int relist(void *args)
+{
+	const struct cairn_kv_append_args *a = args;
+	int changed = paged_relist(&a->kv, a->qo_indptr);
+
+	return paged_drop_row(a->qo_indptr, a->kv.batch) || changed;
 }
 
 static const char *reject(void *args, int i, int *want)
@@ -419,6 +438,7 @@ const struct cairn_family cairn_kv_append_family = {
 	.exact_is_equal = 1,
 	.describe = describe,
 	.setup = setup,
+	.relist = relist,
 	.exact = exact,
 	.judge = judge,
 	.reject = reject,

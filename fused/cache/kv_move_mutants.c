@@ -15,7 +15,7 @@ enum kv_move_bend {
 	kv_move_bend_far_bytes_32_bits, kv_move_bend_far_places_16_bits,
 	kv_move_bend_far_layers_32_bits, kv_move_bend_far_sides_32_bits, kv_move_bend_layers_of_64,
 	kv_move_bend_sides_apart_ignored, kv_move_bend_far_units_32_bits, kv_move_bend_moves_16_bits,
-	kv_move_bend_layers_16_bits,
+	kv_move_bend_layers_16_bits, kv_move_bend_ctas_lose_the_rest,
 };
 
 static char *kv_place(const struct cairn_kv_move_args *a, int32_t place, int32_t layer, int32_t side,
@@ -79,9 +79,16 @@ static int bent_kv_move(const struct cairn_kv_move_args *a, enum kv_move_bend be
 			from = a->to[i];
 			to = a->from[i];
 		}
-		for (int32_t k = 0; from != to && k < layers * sides; k++)
+		for (int32_t k = 0; from != to && k < layers * sides; k++) {
+			int64_t parts = (int64_t)layers * sides, part = i * parts + k;
+			int64_t all = a->num_moves * parts;
+
+			if (bend == kv_move_bend_ctas_lose_the_rest && a->max_ctas > 1 && all > 256 &&
+			    part >= all / a->max_ctas * a->max_ctas)
+				break;
 			memmove(kv_place(a, to, k / sides, k % sides, bend),
 				kv_place(a, from, k / sides, k % sides, bend), (size_t)bytes);
+		}
 		if (bend == kv_move_bend_a_page_too_many && from != to && to >= 0 && to + 1 < a->num_pages)
 			memset(kv_place(a, to + 1, 0, 0, bend), 0, 16);
 	}
@@ -112,6 +119,7 @@ BENT(kv_move, sides_apart_ignored)
 BENT(kv_move, far_units_32_bits)
 BENT(kv_move, moves_16_bits)
 BENT(kv_move, layers_16_bits)
+BENT(kv_move, ctas_lose_the_rest)
 
 static int kv_move_slot_to_slot(const struct cairn_kv_move_args *a, void *stream)
 {
@@ -158,5 +166,6 @@ const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT(kv_move, far_units_32_bits, "cuts the offset of a slot to 32 bits of 16-byte units"),
 	MUTANT(kv_move, moves_16_bits, "makes at most 65536 moves"),
 	MUTANT(kv_move, layers_16_bits, "cuts the number of layers to 16 bits"),
+	MUTANT(kv_move, ctas_lose_the_rest, "of many pages, leaves those that do not divide by max_ctas"),
 	{ 0 }
 };

@@ -86,6 +86,9 @@ static const struct shape shapes[] = {
 	/* more moves, and more layers, than a grid has rows */
 	{ .name = "moves_past_2e16", .layers = 1, .pages = 140100, .page_bytes = 16, .copies = 70000,
 	  .flags = ONE_SIDE },
+	/* so many parts for a few CTAs that some get one more than others */
+	{ .name = "all_7_ctas", .layers = 5, .pages = 60, .slots = 30, .page_bytes = 48, .copies = 12,
+	  .outs = 9, .ins = 10, .turns = 3, .max_ctas = 7 },
 	{ .name = "layers_past_2e16", .layers = 66000, .pages = 4, .slots = 2, .page_bytes = 16, .copies = 1,
 	  .outs = 1, .flags = ONE_SIDE },
 };

@@ -149,6 +149,55 @@ static inline int64_t paged_slot(const struct paged *p, int b, int j)
 	return (int64_t)p->kv_indices[p->kv_indptr[b] + j / p->page_size] * p->page_size + j % p->page_size;
 }
 
+/* Takes the last row of a batch from the request that has it. Returns whether there was one. */
+static inline int paged_drop_row(const int32_t *indptr, int32_t batch)
+{
+	int32_t *x = (int32_t *)(uintptr_t)indptr, end = batch ? x[batch] : 0;
+
+	for (int32_t b = batch; end && b > 0 && x[b] == end; b--)
+		x[b]--;
+	return end > 0;
+}
+
+/*
+ * For cairn_family.relist: of each request the first two pages change places, and the last page loses a key
+ * if it holds more than one and rows do not need it. Where no page is listed twice, the first request that
+ * can loses its last page as well, so that those behind it have other pages. qo_indptr may be NULL: a row
+ * for each request.
+ */
+static inline int paged_relist(const struct cairn_kv_view *kv, const int32_t *qo_indptr)
+{
+	int32_t *indptr = (int32_t *)(uintptr_t)kv->indptr, *ids = (int32_t *)(uintptr_t)kv->indices;
+	int32_t *last = (int32_t *)(uintptr_t)kv->last_page_len, total = kv->batch ? indptr[kv->batch] : 0;
+	int twice = 0, dropped = 0, changed = 0;
+
+	for (int32_t i = 0; i < total; i++)
+		for (int32_t k = 0; k < i && !twice; k++)
+			twice = ids[i] == ids[k];
+	for (int32_t b = 0; b < kv->batch; b++) {
+		int32_t first = indptr[b], pages = indptr[b + 1] - first;
+		int32_t rows = qo_indptr ? qo_indptr[b + 1] - qo_indptr[b] : 1;
+
+		if (pages > 2) {
+			int32_t id = ids[first];
+
+			ids[first] = ids[first + 1];
+			ids[first + 1] = id;
+			changed = 1;
+		}
+		if (pages && last[b] > 1 && cairn_kv_len(kv, b) > rows) {
+			last[b]--;
+			changed = 1;
+		}
+		if (twice || dropped || pages < 2 || !last[b] || cairn_kv_len(kv, b) - kv->page_size < rows)
+			continue;
+		for (int32_t k = b + 1; k <= kv->batch; k++)
+			indptr[k]--;
+		dropped = changed = 1;
+	}
+	return changed;
+}
+
 /*
  * With PAGED_FAR: declares the pool, an input or written too, and fills the listed pages. An operation may
  * also read page 0, in place of a key past the end.

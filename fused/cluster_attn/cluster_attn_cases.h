@@ -24,12 +24,13 @@ enum {
 };
 
 /*
- * The part that an EXTREME input distorts. Values from TOP on need biases. The last three are for cases of
+ * The part that an EXTREME input distorts. Values from TOP on need biases. The others are for cases of
  * their own: LATE, the keys from 2^16 on have all the weight; DEEP, all logits are lower by 10240; BALANCE,
- * the values of one key and those of all others, whose logits are lower by 40 or 9, nearly cancel.
+ * the values of one key and those of all others, whose logits are lower by 40 or 9, nearly cancel; EARLY, the
+ * first key has all the weight; STAIRS, logits rise and fall (attn_stairs.h).
  */
 enum { PLAIN, LARGE_X, TINY_X, LARGE_V, TINY_V, EQUAL, TOP, NEW_TOP, NEGATIVE, HUGE_LOGITS, NUM_BENT,
-       LATE, DEEP, BALANCE };
+       LATE, DEEP, BALANCE, EARLY, STAIRS };
 
 enum {
 	AUTO = CAIRN_CLUSTER_ATTN_AUTO, TOKEN = CAIRN_CLUSTER_ATTN_SPLIT_TOKEN,
@@ -193,7 +194,7 @@ static const struct shape with_sms[] = {
 	{ N("sms_1_batch_9_one_head", 9, 40, 16, 1, 1, 64, 64), .sms = 1 },
 	{ N("sms_24_token_c8", 2, 130, 16, 8, 2, 64, 128), .sms = 24, .dataflow = TOKEN, .cluster = 8 },
 	{ N("sms_24_head_chosen", 2, 130, 16, 8, 4, 64, 128), .sms = 24, .dataflow = HEAD },
-	/* the last pages, of 2048 elements, begin past 2^31 elements */
+	/* the last pages, of 2048 elements, begin past 2^32 elements */
 	{ N("far_pages", 2, 40, 16, 8, 2, 64, 64), .flags = PAGED_FAR },
 	{ N("far_pages_token_c2", 2, 40, 16, 8, 2, 64, 64), .flags = PAGED_FAR, .dataflow = TOKEN,
 	  .cluster = 2 },
@@ -301,6 +302,18 @@ static const struct shape last[] = {
 		.dataflow = HEAD, .cluster = 4 },
 	{ N("head_c16_offchip_kv_300", 2, 300, 16, 4, 2, 128, 64), .flags = OFFCHIP, .dataflow = HEAD,
 		.cluster = 16 },
+	{ N("first_of_17000_keys_decides", 1, 17000, 64, 1, 1, 64, 64), .flags = BIAS, .bent = EARLY },
+	{ N("first_of_17000_keys_decides_token_c4", 1, 17000, 64, 1, 1, 64, 64), .flags = BIAS | F16,
+		.bent = EARLY, .dataflow = TOKEN, .cluster = 4 },
+	{ N("stairs", 8, 300, 16, 4, 2, 64, 64), .flags = BIAS, .bent = STAIRS },
+	{ N("stairs_f16", 8, 300, 16, 4, 2, 64, 64), .flags = BIAS | F16, .bent = STAIRS },
+	{ N("stairs_batch_16", 16, 300, 16, 4, 2, 64, 64), .flags = BIAS, .bent = STAIRS },
+	{ N("stairs_token_c4", 8, 300, 16, 4, 2, 64, 64), .flags = BIAS, .bent = STAIRS, .dataflow = TOKEN,
+		.cluster = 4 },
+	{ N("stairs_head_c4", 8, 300, 16, 4, 2, 64, 64), .flags = BIAS, .bent = STAIRS, .dataflow = HEAD,
+		.cluster = 4 },
+	{ N("batch_16_group_16_of_2", 16, 20, 16, 32, 2, 64, 64), .flags = PAGED_RAGGED },
+	{ N("batch_16_group_16_of_2_f16", 16, 20, 16, 32, 2, 128, 64), .flags = PAGED_RAGGED | F16 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

@@ -75,6 +75,8 @@
 	D(split_not_merged, "the keys of the last rank are left out") \
 	D(merged_without_weights, "the partial results of two ranks are averaged without weights") \
 	D(o_not_rescaled, "O is not rescaled when the maximum rises") \
+	D(last_16384_keys, "of more keys, the last 16384 are read") \
+	D(group_of_16_batch_16, "of 16 requests with 16 heads in a group, the last has a wrong q") \
 	D(n_truncated, "n is truncated instead of rounded") \
 	D(n_not_rounded, "n stays fp32") \
 	D(q_and_k_rounded_once, "q and k are not rounded before the rotation") \
@@ -363,6 +365,8 @@ static void attend_keys(struct work *w, int h, int g, int first, int end, double
 	int dim = a->head_dim, seen = w->bad == BAD_phase_passed_early && w->ranks > 1 ? dim * 3 / 4 : dim;
 	int last_tile = (end - 1) / TILE;
 
+	if (w->bad == BAD_group_of_16_batch_16 && w->b == 15 && a->num_qo_heads == 16 * a->num_kv_heads)
+		q = w->qkv;
 	if (w->bad == BAD_scale_missing)
 		scale = 1;
 	if (w->bad == BAD_scale_from_head_dim)
@@ -370,6 +374,8 @@ static void attend_keys(struct work *w, int h, int g, int first, int end, double
 	if (w->bad == BAD_scale_in_dtype)
 		scale = rounded(scale, a->dtype);
 	memset(o, 0, sizeof(double) * (size_t)dim);
+	if (w->bad == BAD_last_16384_keys && end - first > 16384)
+		first = end - 16384;
 	for (int j = first; j < end; j++) {
 		int stale = w->bad == BAD_stale_tile && last_tile > 1 && j / TILE == last_tile;
 		int from = stale ? j - 2 * TILE : j;
@@ -574,11 +580,13 @@ DEFECTS(DEFINE)
 	{ "cluster_attn_" #name, offsetof(struct cairn_impl, cluster_attn), (void *)bad_##name, what },
 
 KV_CUT(cluster_attn, far_page_16_bits, 0)
+KV_CUT(cluster_attn, far_elements_32_bits, (int64_t)a->kv.page_size * a->num_kv_heads * a->head_dim)
 KV_CUT(cluster_attn, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * a->num_kv_heads * a->head_dim)
 
 const struct cairn_mutant cairn_cluster_attn_mutants[] = {
 	DEFECTS(LIST)
 	KV_CUT_ROW(cluster_attn, far_page_16_bits, "page numbers are cut to 16 bits")
+	KV_CUT_ROW(cluster_attn, far_elements_32_bits, "elements of pages are numbered by 32 bits")
 	KV_CUT_ROW(cluster_attn, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
 	{ 0 }
 };

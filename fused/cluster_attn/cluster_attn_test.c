@@ -17,6 +17,7 @@
 #include "conformance/suite/pairs.h"
 #include "fused/cluster_attn/cluster_attn.h"
 #include "fused/cluster_attn/cluster_attn_schedule.h"
+#include "fused/attention/attn_stairs.h"
 #include "fused/cache/paged_test.h"
 #include "fused/cluster_attn/cluster_attn_cases.h"
 #include "fused/cluster_attn/cluster_attn_pairs.h"
@@ -102,6 +103,11 @@ static void fill_x(struct cairn_op *op, const struct shape *s, void *x, int dtyp
 		cairn_fill_nan(x, dtype, s->hidden + cairn_op_range(op, 0, s->hidden - 1), 1);
 }
 
+static void scale_by(void *p, int dtype, int64_t i, double factor)
+{
+	cairn_store(p, dtype, i, factor * cairn_load(p, dtype, i));
+}
+
 /*
  * Sets channel c0 of q and k: q's and the new key's come from the bias, those of cached keys are stored here.
  * The channel has frequency 0, so positions do not change it.
@@ -115,6 +121,7 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 		       bent == DEEP ? -1280 : bent == HUGE_LOGITS ? -large / 2 : 0;
 	int c0 = (int)cairn_op_range(op, 0, s->dim - 1), rows = s->hq + s->hkv;
 	size_t esize = cairn_dtype_bytes(a->dtype);
+	int f16 = a->dtype == CAIRN_F16;
 
 	((float *)a->inv_freq)[c0 % (s->dim / 2)] = 0;
 	for (int h = 0; h < rows; h++) {
@@ -130,8 +137,10 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 		for (int j = 0; j < old; j++) {
 			double v = bent == TOP && j == top ? 64 : 0;
 
-			if (bent == LATE && j >= 65536)
+			if ((bent == LATE && j >= 65536) || (bent == EARLY && !j))
 				v = 64;
+			if (bent == STAIRS)
+				v = attn_stair(b, attn_stretch(j, old), f16) / (q * (double)a->sm_scale);
 			if (bent == DEEP)
 				v = -1280;
 			if (bent == BALANCE)
@@ -146,6 +155,9 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 			for (int64_t i = 0; i < s->hkv * s->dim && bent == BALANCE; i++)
 				cairn_store(a->kv.v_pages, a->dtype, slot * s->hkv * s->dim + i,
 					    j == top ? 1 : -exp(steps) / (old - 1));
+			for (int64_t i = 0; i < s->hkv * s->dim && bent == STAIRS; i++)
+				scale_by(a->kv.v_pages, a->dtype, slot * s->hkv * s->dim + i,
+					 attn_stair_weight(b, attn_stretch(j, old), f16, 0));
 		}
 	}
 }
@@ -193,7 +205,7 @@ static void make_tables(struct cairn_op *op, const struct shape *s, struct paged
 	p->batch = s->batch;
 	p->page_size = s->page;
 	p->flags = s->flags & ~(unsigned)PAGED_RAGGED;
-	p->pool = s->flags & PAGED_FAR ? (1 << 20) + 40 : s->flags & PAGED_CYCLE ? 37 : 70000 / s->page + 9;
+	p->pool = s->flags & PAGED_FAR ? (1 << 21) + 40 : s->flags & PAGED_CYCLE ? 37 : 70000 / s->page + 9;
 	for (int b = 0; b < s->batch; b++)
 		lens[b] = b && s->flags & PAGED_RAGGED ? (int)cairn_op_range(op, 1, s->kv) : s->kv;
 	paged_lengths(op, p, 1, 0, NULL, s->kv_lens ? s->kv_lens : lens, 0);
@@ -324,6 +336,13 @@ static void setup(struct cairn_op *op)
 	op->kind = kind;
 }
 
+static int relist(void *args)
+{
+	const struct cairn_cluster_attn_args *a = args;
+
+	return paged_relist(&a->kv, NULL);
+}
+
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_cluster_attn_args *a = args;
@@ -439,6 +458,7 @@ const struct cairn_family cairn_cluster_attn_family = {
 	.company = { .rows = FIELD(kv.batch), .in = { FIELD(x) }, .out = { FIELD(out) } },
 	.describe = describe,
 	.setup = setup,
+	.relist = relist,
 	.exact = exact,
 	.reject = reject,
 	.extra = extra,

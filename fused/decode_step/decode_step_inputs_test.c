@@ -98,7 +98,7 @@ static void set_lengths(struct cairn_op *op, const struct step_shape *s, struct 
 	p->batch = s->batch;
 	p->page_size = s->page;
 	p->flags = s->flags;
-	p->pool = s->flags & PAGED_FAR ? (int)(((int64_t)1 << 31) / cache_row(s) / s->page) + 40 : 0;
+	p->pool = s->flags & PAGED_FAR ? (int)(((int64_t)1 << 32) / cache_row(s) / s->page) + 40 : 0;
 	p->max_kv = 1;
 	for (int b = 0; b < s->batch; b++) {
 		p->qo_len[b] = 1;
@@ -115,7 +115,7 @@ static void set_scalars(struct cairn_op *op, const struct step_shape *s, const s
 
 	a->kv_stride_bytes = 2 * ((int64_t)p->num_pages * s->page * cache_row(s) + 3 * gap);
 	if (s->flags & FAR_LAYERS)
-		a->kv_stride_bytes += (int64_t)1 << 32;
+		a->kv_stride_bytes += (int64_t)1 << 33;
 	a->kv.batch = s->batch;
 	a->kv.max_len = p->max_kv * (pad ? 3 : 1) + pad;
 	a->kv.num_pages = p->num_pages;

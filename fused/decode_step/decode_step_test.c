@@ -171,6 +171,7 @@ static const struct step_shape last[] = {
 	{ N("scale_of_more_bits", 1, 3, 30, 16, 64, 64, 4, 2, 64, 64), .flags = BALANCE | BIAS },
 	{ N("gates_of_minus_24", 1, 3, 9, 16, 64, 64, 2, 1, 64, 64), .flags = SHUT },
 	{ M("latent_gates_of_minus_24", 1, 2, 9, 16, 64, 64, 8, 0, 64), .flags = SHUT | LATENT },
+	{ N("inter_33088", 1, 2, 9, 16, 64, 33088, 2, 1, 64, 8) },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
@@ -324,6 +325,13 @@ static int form(void *args, int i)
 	return i < 2;
 }
 
+static int relist(void *args)
+{
+	const struct cairn_decode_step_args *a = args;
+
+	return paged_relist(&a->kv, NULL);
+}
+
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
@@ -345,6 +353,6 @@ const struct cairn_family cairn_decode_step_family = {
 		     .out = { STEP_FIELD(logits), STEP_FIELD(tokens) } },
 	.form = form,
 	.describe = describe, .setup = step_setup, .exact = step_exact, .judge = step_judge,
-	.reject = step_reject,
+	.reject = step_reject, .relist = relist,
 	.cost_s = 40,
 };

@@ -187,11 +187,11 @@ static void weights_in_pool(struct weights *w)
 	step_fill(w->op, w->pool + first, a->dtype, experts, 1.3 / sqrt(s->hidden));
 }
 
-/* All weights of a layer are in one block, and the second layer's block lies past 2^32 bytes. */
+/* All weights of a layer are in one block, and the second layer's block lies past 2^32 elements. */
 static void weights_far_apart(struct weights *w)
 {
 	struct cairn_decode_step_args *a = w->op->args;
-	int64_t block = w->at, stride = ((int64_t)1 << 31) + 64;
+	int64_t block = w->at, stride = ((int64_t)1 << 32) + 64;
 
 	a->layer_stride_bytes = stride * 2;
 	w->pool = cairn_in_far(w->op, STEP_FIELD(attn_norm), a->dtype, (w->s->layers - 1) * stride + block);

@@ -84,6 +84,7 @@
 	D(rotated_cut_off, "r is cut off after the rotation instead of rounded") \
 	D(q_cut_off, "q is cut off instead of rounded") \
 	D(p_cut_off, "P is cut off instead of rounded") \
+	D(maximum_rises_by_60, "the running maximum rises by 60 or more only: P overflows f16") \
 	D(scale_in_dtype, "sm_scale is rounded to dtype") \
 	D(small_p_left_out, "keys whose P is below 1e-3 are left out") \
 	D(whole_tiles_short, "with a multiple of 256 keys the last 32 are left out") \
@@ -307,7 +308,7 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 {
 	int64_t w_at = (int64_t)h * (d == MLA_head_stride_of_kv_b ? 128 : 256) * RANK;
 	double ql[RANK], o[RANK] = { 0 }, l = 0, *s = calloc((size_t)r->len + 1, sizeof(*s)), q[Q_DIM];
-	double top = d == MLA_merge_from_zero ? 0 : -INFINITY;
+	double top = d == MLA_merge_from_zero ? 0 : -INFINITY, late = -INFINITY;
 	double scale = d == MLA_scale_in_dtype ? rounded(a->sm_scale, a->dtype) : a->sm_scale;
 
 	memcpy(q, r->q + h * Q_DIM, sizeof(q));
@@ -332,6 +333,15 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 	for (int j = 0; s && j < r->len; j++) {
 		double p = (float)exp(s[j] - (d == MLA_no_maximum ? 0 : top)), key[WIDTH];
 
+		if (d == MLA_maximum_rises_by_60) {
+			double keep = s[j] > late + 60 ? exp(late - s[j]) : 1;
+
+			late = s[j] > late + 60 ? s[j] : late;
+			p = (float)exp(s[j] - late);
+			l *= keep;
+			for (int c = 0; c < RANK && keep != 1; c++)
+				o[c] *= keep;
+		}
 		if (skipped(a, j, r->len, d) || (d == MLA_small_p_left_out && p < 1e-3))
 			continue;
 		l += p;
@@ -455,11 +465,13 @@ DEFECTS(DEFINE)
 	{ "cluster_mla_" #name, offsetof(struct cairn_impl, cluster_mla), (void *)mla_##name, what },
 
 KV_CUT(cluster_mla, far_page_16_bits, 0)
+KV_CUT(cluster_mla, far_elements_32_bits, (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
 KV_CUT(cluster_mla, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
 
 const struct cairn_mutant cairn_cluster_mla_mutants[] = {
 	DEFECTS(LIST)
 	KV_CUT_ROW(cluster_mla, far_page_16_bits, "page numbers are cut to 16 bits")
+	KV_CUT_ROW(cluster_mla, far_elements_32_bits, "elements of pages are numbered by 32 bits")
 	KV_CUT_ROW(cluster_mla, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
 	{ 0 }
 };

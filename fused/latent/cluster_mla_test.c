@@ -16,6 +16,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 #include "fused/latent/cluster_mla.h"
+#include "fused/attention/attn_stairs.h"
 #include "fused/cache/paged_test.h"
 
 enum {
@@ -27,7 +28,7 @@ enum {
 };
 
 /* What EXTREME changes. */
-enum { BY_INDEX, EQUAL, DOMINANT, NEGATIVE, POSITIVE, LARGE, TINY, NUM_BENDS, MINOR = NUM_BENDS };
+enum { BY_INDEX, EQUAL, DOMINANT, NEGATIVE, POSITIVE, LARGE, TINY, NUM_BENDS, MINOR = NUM_BENDS, STAIRS };
 
 struct shape {
 	const char *name;		/* NULL: derived from the shape */
@@ -126,7 +127,7 @@ static const struct shape with_sms[] = {
 	{ N("sms_24_lora", 16, 128, 64, 3, 65, 16, 0), .sms = 24, .flags = F16 },
 	{ N("sms_64_batch_16", 16, 128, 0, 16, 17, 16, 0), .sms = 64, .flags = PAGED_RAGGED },
 	{ N("sms_24_cluster_5", 8, 64, 0, 2, 200, 16, 5), .sms = 24 },
-	/* the last pages begin past 2^31 elements */
+	/* the last pages begin past 2^32 elements */
 	{ N("far_pages", 8, 64, 0, 2, 40, 16, 0), .flags = PAGED_FAR },
 	/* x is so small that the mean error of out is that of a */
 	{ N("mean_error_batch_16", 8, 512, 0, 16, 3, 16, 0), .flags = MEAN, .size = 0.05 },
@@ -162,6 +163,9 @@ static const struct shape last[] = {
 	{ N("mean_error_of_p", 8, 1024, 0, 16, 40, 16, 0), .flags = MEAN, .size = 0.01, .scale = 0.01f },
 	{ N("mean_error_of_p_f16", 8, 1024, 0, 16, 40, 16, 0), .flags = MEAN | F16, .size = 0.01,
 		.scale = 0.01f },
+	{ N("stairs", 8, 64, 0, 8, 300, 16, 0), .bend = STAIRS },
+	{ N("stairs_f16_cluster_2", 8, 64, 64, 8, 300, 16, 2), .bend = STAIRS, .flags = F16 },
+	{ N("stairs_batch_16", 8, 64, 0, 16, 200, 16, 0), .bend = STAIRS },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
@@ -514,6 +518,29 @@ static void minor_logits(struct cairn_op *op, const struct shape *s, const struc
 		}
 }
 
+/* The logits of each request's old keys are a staircase (attn_stairs.h). */
+static void stair_logits(struct cairn_op *op, const struct shape *s, const struct operands *p,
+			 const struct paged *pg)
+{
+	const struct cairn_cluster_mla_args *a = op->args;
+	int f16 = a->dtype == CAIRN_F16;
+
+	fill_about_1(op, p->pages, pg->num_pages * (int64_t)s->page * 576, 0.1);
+	for (int h = 0; h < s->heads; h++)	/* no latent part of the logits */
+		memset((uint16_t *)p->kv_b + h * 256 * 512, 0, 128 * 512 * 2);
+	common_logit(op, s, p, pg, 128, 0, 0);
+	for (int b = 0; b < s->batch; b++)
+		for (int j = 0; j < pg->kv_len[b] - 1; j++) {
+			uint16_t *key = (uint16_t *)p->pages + paged_slot(pg, b, j) * 576;
+			int t = attn_stretch(j, pg->kv_len[b] - 1);
+			double weight = attn_stair_weight(b, t, f16, 0);
+
+			cairn_store(key, a->dtype, 512, attn_stair(b, t, f16) / (128 * (double)a->sm_scale));
+			for (int i = 0; i < 512; i++)
+				cairn_store(key, a->dtype, i, weight * cairn_load(key, a->dtype, i));
+		}
+}
+
 static void times(void *p, int dtype, int64_t count, double factor)
 {
 	for (int64_t i = 0; i < count; i++)
@@ -539,6 +566,9 @@ static void bend(struct cairn_op *op, const struct shape *s, const struct operan
 		return;
 	case MINOR:
 		minor_logits(op, s, p, pg);
+		return;
+	case STAIRS:
+		stair_logits(op, s, p, pg);
 		return;
 	}
 	memset(p->q, 0, (size_t)(s->heads * 192 * k) * 2);
@@ -589,7 +619,7 @@ static void setup(struct cairn_op *op)
 	pg.batch = s.batch;
 	pg.page_size = a->kv.page_size = s.page;
 	pg.flags = s.flags;
-	pg.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 31) / 576 / s.page) + 40 : 3000;
+	pg.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 32) / 576 / s.page) + 40 : 3000;
 	lengths(op, &s, &pg);
 	paged_tables(op, &pg, FIELD(positions), FIELD(kv));
 	cairn_name(op, FIELD(positions), "positions");
@@ -651,6 +681,13 @@ static void setup(struct cairn_op *op)
 	for (int b = 0; kind == CAIRN_KIND_POISON && b < s.batch; b++)
 		if (pg.kv_len[b])
 			cairn_fill_nan(p.pages, a->dtype, paged_slot(&pg, b, pg.kv_len[b] - 1) * 576, 576);
+}
+
+static int relist(void *args)
+{
+	const struct cairn_cluster_mla_args *a = args;
+
+	return paged_relist(&a->kv, NULL);
 }
 
 static const char *reject(void *args, int i, int *want)
@@ -736,6 +773,7 @@ const struct cairn_family cairn_cluster_mla_family = {
 	.company = { .rows = FIELD(kv.batch), .in = { FIELD(x) }, .out = { FIELD(out) } },
 	.describe = describe,
 	.setup = setup,
+	.relist = relist,
 	.exact = exact,
 	.reject = reject,
 	.sanitized = sanitized,

@@ -17,7 +17,8 @@ enum mla_append_bend {
 	mla_append_bend_one_slot_early, mla_append_bend_norm_missing, mla_append_bend_rope_of_row_0,
 	mla_append_bend_eps_missing, mla_append_bend_eps_at_least, mla_append_bend_eps_1e6,
 	mla_append_bend_position_16_bits, mla_append_bend_nan_spreads, mla_append_bend_page_48_as_32,
-	mla_append_bend_heads_of_128, mla_append_bend_requests_of_256,
+	mla_append_bend_heads_of_128, mla_append_bend_requests_of_256, mla_append_bend_requests_of_512,
+	mla_append_bend_positions_counted_on,
 };
 
 static void swap16(uint16_t *a, uint16_t *b)
@@ -74,7 +75,11 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 			   a.kv.last_page_len[b] > 1);
 	for (int i = 0; i < a.nnz_qo && bend == mla_append_bend_position_16_bits; i++)
 		positions[i] = (uint16_t)positions[i];
+	for (int i = 2049; i < a.nnz_qo && bend == mla_append_bend_positions_counted_on; i++)
+		positions[i] = positions[i - 1] + 1;
 	a.positions = positions;
+	if (bend == mla_append_bend_requests_of_512 && a.kv.batch > 512)
+		a.kv.batch = 512;
 	if (bend == mla_append_bend_eps_missing)
 		a.eps = 1e-37f;
 	if (bend == mla_append_bend_eps_at_least)
@@ -133,6 +138,8 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 	D(mla_append, rope_of_row_0, "all rows are rotated by the position of the first row") \
 	D(mla_append, eps_missing, "eps is not added") \
 	D(mla_append, heads_of_128, "only the first 128 heads of a query are rotated") \
+	D(mla_append, requests_of_512, "rows of requests from number 512 on are left out") \
+	D(mla_append, positions_counted_on, "positions from row 2049 on are those that follow row 2048") \
 	D(mla_append, requests_of_256, "rows of requests from number 256 on are left out") \
 	D(mla_append, eps_at_least, "eps is at least 1e-9") \
 	D(mla_append, eps_1e6, "eps is always 1e-6") \
@@ -151,11 +158,63 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 DEFECTS(DEFINE)
 
 KV_CUT(mla_append, far_page_16_bits, 0)
+KV_CUT(mla_append, far_elements_32_bits, (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
 KV_CUT(mla_append, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
+
+/* The rows of the only request from `first` on; or, with `before`, those before it. */
+static int some_rows(const struct cairn_mla_append_args *a, int32_t first, int before, uint16_t *q)
+{
+	int64_t head = (int64_t)a->num_heads * (a->nope_dim + a->rope_dim);
+	int32_t left = a->qo_indptr[1] - first, rows = before ? first : left;
+	int32_t len = (int32_t)cairn_kv_len(&a->kv, 0) - (before ? left : 0);
+	int32_t pages = (len + a->kv.page_size - 1) / a->kv.page_size;
+	int32_t qo[2] = { 0, rows }, kv[2] = { 0, pages }, last = len - (pages - 1) * a->kv.page_size;
+	struct cairn_mla_append_args b = *a;
+
+	b.size = sizeof(b);
+	b.nnz_qo = rows;
+	b.qo_indptr = qo;
+	b.kv.indptr = kv;
+	b.kv.last_page_len = &last;
+	b.q = q;
+	if (!before) {
+		b.latent = (const uint16_t *)a->latent + (int64_t)first * (a->kv_lora_rank + a->rope_dim);
+		b.positions += first;
+		b.q = q + first * head;
+	}
+	return cairn_mla_append_cpu(&b, NULL);
+}
+
+/* Rows of q that begin past 2^31 or 2^32 elements are sought `lost` elements before. */
+static int short_offsets(const struct cairn_mla_append_args *a, int64_t lost)
+{
+	int64_t head = (int64_t)a->num_heads * (a->nope_dim + a->rope_dim), first = lost / head + 1;
+
+	CAIRN_TRY(cairn_mla_append_check(a));
+	if (a->kv.batch != 1 || !a->nnz_qo || a->qo_indptr[1] <= first)
+		return cairn_mla_append_ref(a, NULL);
+	CAIRN_TRY(some_rows(a, (int32_t)first, 1, a->q));
+	return some_rows(a, (int32_t)first, 0, (uint16_t *)a->q - lost);
+}
+
+static int mla_append_q_32_bits(const struct cairn_mla_append_args *a, void *stream)
+{
+	(void)stream;
+	return short_offsets(a, (int64_t)1 << 32);
+}
+
+static int mla_append_q_31_bits(const struct cairn_mla_append_args *a, void *stream)
+{
+	(void)stream;
+	return short_offsets(a, (int64_t)1 << 31);
+}
 
 const struct cairn_mutant cairn_mla_append_mutants[] = {
 	DEFECTS(LIST)
+	KV_CUT_ROW(mla_append, q_32_bits, "numbers of elements of q are cut to 32 bits")
+	KV_CUT_ROW(mla_append, q_31_bits, "numbers of elements of q are cut to 31 bits")
 	KV_CUT_ROW(mla_append, far_page_16_bits, "page numbers are cut to 16 bits")
+	KV_CUT_ROW(mla_append, far_elements_32_bits, "elements of pages are numbered by 32 bits")
 	KV_CUT_ROW(mla_append, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
 	{ 0 }
 };

@@ -67,6 +67,8 @@ static void append(const struct cairn_mla_append_args *a, int b, int i, struct c
 	for (int h = 0; h < a->num_heads; h++) {
 		int64_t at = ((int64_t)row * a->num_heads + h) * head + a->nope_dim;
 
+		if (exact && !cairn_is_wanted(exact, at, a->rope_dim))
+			continue;
 		rotate(a, row, a->q, at, a->q, q, at);
 	}
 }

@@ -9,8 +9,11 @@
 #include "fused/latent/mla_append.h"
 #include "fused/cache/paged_test.h"
 
-/* FAR: large positions */
-enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, FAR = F16 << 3 };
+enum {
+	F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2,
+	FAR = F16 << 3,			/* large positions */
+	FAR_Q = F16 << 4,		/* the last rows of q begin past 2^32 elements */
+};
 
 struct shape {
 	const char *name;		/* NULL: derived from the shape */
@@ -57,12 +60,22 @@ static const struct shape named[] = {
 	/* bench rows */
 	{ OF("decode_b64_h16_bf16", 64, 1, 64, 16, 16, LITE), .flags = BENCH },
 	{ OF("prefill_b1_s4096_h16_bf16", 1, 4096, 4096, 16, 16, LITE), .flags = BENCH | DEVICE },
-	/* the last pages begin past 2^31 elements */
+	/* the last pages begin past 2^32 elements */
 	{ OF("far_pages", 2, 3, 40, 16, 2, LITE), .flags = PAGED_FAR },
 };
 
 static const int grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 16, 64 };
+/* added later: the cases before them keep their numbers */
+static const struct shape last[] = {
+	/* of a head of 1040 elements 16 are rotated */
+	{ N("far_q", 1, 16140, 16140, 64, 256, 64, 1024, 16), .flags = FAR_Q },
+	{ N("batch_1000", 1000, 2, 5, 4, 1, 64, 16, 16), .flags = PAGED_RAGGED },
+	{ N("rows_past_4096", 3, 1, 1, 64, 1, 64, 0, 16),
+	  .qo_lens = LENS(3000, 1, 2000), .kv_lens = LENS(3005, 9, 2000) },
+};
+
 #define NUM_GRID	24
+#define NUM_LAST	((int)ARRAY_SIZE(last))
 #define NUM_PAIRS	34
 
 /* Every two features stand together in a case. */
@@ -115,6 +128,10 @@ static void shape_at(int index, struct shape *s)
 		*s = named[index];
 		return;
 	}
+	if (i >= NUM_GRID + NUM_PAIRS) {
+		*s = last[i - NUM_GRID - NUM_PAIRS];
+		return;
+	}
 	if (i >= NUM_GRID) {
 		pair_at(i - NUM_GRID, s);
 		return;
@@ -147,7 +164,7 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
-	c->far = !!(s.flags & PAGED_FAR);
+	c->far = !!(s.flags & (PAGED_FAR | FAR_Q));
 	if (c->far)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bytes = 4.0 * s.batch * s.qo * (s.rank + s.rope + s.heads * s.rope);
@@ -167,7 +184,7 @@ static void setup(struct cairn_op *op)
 	p.batch = s.batch;
 	p.page_size = s.page;
 	p.flags = s.flags;
-	p.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 31) / 576 / s.page) + 40 : 3000;
+	p.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 32) / 576 / s.page) + 40 : 3000;
 	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 1);
 	paged_tables(op, &p, offsetof(struct cairn_mla_append_args, qo_indptr),
 		     offsetof(struct cairn_mla_append_args, kv));
@@ -201,11 +218,17 @@ static void setup(struct cairn_op *op)
 	cairn_fill(op, x, a->dtype, p.nnz * row, s.pair ? s.size : 1);
 	if (s.pair)	/* in the last row's c or r */
 		cairn_fill_nan(x, a->dtype, (p.nnz - 1) * row + (s.pair % 2 ? 5 : s.rank + 5), 1);
-	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, q), a->dtype, a->nnz_qo * head);
+	if (s.flags & FAR_Q)
+		x = cairn_inout_rows(op, offsetof(struct cairn_mla_append_args, q), a->dtype, a->nnz_qo,
+				     head, 1);
+	else
+		x = cairn_inout(op, offsetof(struct cairn_mla_append_args, q), a->dtype, a->nnz_qo * head);
 	cairn_shape(op, offsetof(struct cairn_mla_append_args, q), { "row", a->nnz_qo }, { "head", s.heads },
 		    { "dim", s.nope + s.rope });
-	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * head);
-	cairn_fill(op, x, a->dtype, p.nnz * head, 1);
+	if (!(s.flags & FAR_Q)) {
+		cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * head);
+		cairn_fill(op, x, a->dtype, p.nnz * head, 1);
+	}
 	if (s.pair)	/* in the first row's last pair */
 		cairn_fill_nan(x, a->dtype, head - 1, 1);
 	/* slots that are not written must keep their contents, NaN included */
@@ -223,6 +246,14 @@ static void setup(struct cairn_op *op)
 		cairn_fill_nan(x, a->dtype, 0, slots);
 	else
 		cairn_fill(op, x, a->dtype, slots, 1);
+}
+
+static int relist(void *args)
+{
+	const struct cairn_mla_append_args *a = args;
+	int changed = paged_relist(&a->kv, a->qo_indptr);
+
+	return paged_drop_row(a->qo_indptr, a->kv.batch) || changed;
 }
 
 static const char *reject(void *args, int i, int *want)
@@ -279,8 +310,8 @@ const struct cairn_family cairn_mla_append_family = {
 	.stage = "fused", .name = "mla_append",
 	.op = offsetof(struct cairn_impl, mla_append),
 	.args_size = sizeof(struct cairn_mla_append_args),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS,
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = { .rows = FIELD(nnz_qo), .in = { FIELD(q), FIELD(latent) }, .out = { FIELD(q) } },
-	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.describe = describe, .setup = setup, .relist = relist, .exact = exact, .reject = reject,
 };

@@ -13,6 +13,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 #include "fused/latent/mla_paged.h"
+#include "fused/attention/attn_lengths.h"
 #include "fused/cache/paged_test.h"
 
 enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3, RANDOM = F16 << 4,
@@ -70,7 +71,7 @@ static const struct shape named[] = {
 	{ N("prefill_h16_b1_s1024_bf16", 1, 1024, 1024, 16, 16), .flags = BENCH | DEVICE },
 	{ N("prefill_h16_b1_s4096_bf16", 1, 4096, 4096, 16, 16), .flags = BENCH | DEVICE },
 	{ N("append_h16_b4_qo512_kv8192_bf16", 4, 512, 8192, 16, 16), .flags = BENCH | DEVICE },
-	/* the last pages begin past 2^31 elements */
+	/* the last pages begin past 2^32 elements */
 	{ N("far_pages", 2, 3, 40, 16, 2), .flags = PAGED_FAR },
 };
 
@@ -97,6 +98,10 @@ static const struct shape last[] = {
 	{ N("heads_96", 1, 40, 45, 16, 96) },
 	{ N("heads_20_long_prompt", 1, 140, 141, 16, 20) },
 	{ N("pages_of_41", 2, 3, 85, 41, 2) },
+	{ N("last_key_decides_4097", 2, 1, 4097, 16, 1), .flags = LATE },
+	{ N("last_key_decides_4161", 1, 1, 4161, 64, 2), .flags = LATE | F16 },
+	{ N("batch_96_with_holes", 96, 1, 130, 16, 1), .kv_lens = LENS(ATTN_HOLES_96) },
+	{ N("batch_1000", 1000, 1, 3, 4, 1), .flags = PAGED_RAGGED },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -269,10 +274,13 @@ static void add_nan(struct cairn_mla_paged_args *a, const struct shape *s, const
 		cairn_fill_nan(a->kv.k_pages, a->dtype, key + (s->nan == NAN_LATENT ? 511 : 575), 1);
 }
 
-/* Turns the rotated elements of keys from 2^16 on towards the query: their logits are about 18. */
+/*
+ * Turns the rotated elements of the first request's keys from 2^16 on, or of its last one, towards the query:
+ * their logits are about 18.
+ */
 static void fill_late(const struct cairn_mla_paged_args *a, const struct paged *p)
 {
-	for (int j = 65536; j < p->kv_len[0]; j++)
+	for (int j = p->kv_len[0] > 65536 ? 65536 : p->kv_len[0] - 1; j < p->kv_len[0]; j++)
 		for (int c = 0; c < 64; c++)
 			cairn_store(a->kv.k_pages, a->dtype, paged_slot(p, 0, j) * 576 + 512 + c,
 				    4 * cairn_load(a->q, a->dtype, 128 + c));
@@ -323,7 +331,7 @@ static void setup(struct cairn_op *op)
 	p.batch = s.batch;
 	p.page_size = s.page;
 	p.flags = s.flags;
-	p.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 31) / 576 / s.page) + 40 :
+	p.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 32) / 576 / s.page) + 40 :
 		 s.flags & PAGED_CYCLE ? 37 : 3000;
 	if (s.flags & PAGED_PADDED)
 		pad = 3;
@@ -371,6 +379,14 @@ static void setup(struct cairn_op *op)
 		  (int64_t)a->nnz_qo * s.heads * 128);
 	cairn_shape(op, offsetof(struct cairn_mla_paged_args, out), { "row", a->nnz_qo }, { "head", s.heads },
 		    { "dim", 128 });
+}
+
+static int relist(void *args)
+{
+	const struct cairn_mla_paged_args *a = args;
+	int changed = paged_relist(&a->kv, a->qo_indptr);
+
+	return paged_drop_row(a->qo_indptr, a->kv.batch) || changed;
 }
 
 static const char *reject(void *args, int i, int *want)
@@ -433,6 +449,6 @@ const struct cairn_family cairn_mla_paged_family = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),
 		.in = { FIELD(q) }, .out = { FIELD(out) }, .keys = FIELD(kv.indptr),
 	},
-	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.describe = describe, .setup = setup, .relist = relist, .exact = exact, .reject = reject,
 	.cost_s = 55,
 };

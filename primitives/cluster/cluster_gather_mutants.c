@@ -105,6 +105,16 @@ static int fourth_call_stale(const struct cairn_cluster_gather_args *a, void *st
 	return 0;
 }
 
+static int clusters_of_1024(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	struct cairn_cluster_gather_args b = *a;
+
+	CAIRN_TRY(cairn_cluster_gather_check(a));
+	b.size = sizeof(b);
+	b.num_clusters = a->num_clusters > 1024 ? 1024 : a->num_clusters;
+	return cairn_cluster_gather_ref(&b, stream);
+}
+
 static int64_t num_cycles(const struct cairn_cluster_gather_args *a)
 {
 	return a->cycles ? (int64_t)a->num_clusters * a->cluster_size : 0;
@@ -147,6 +157,7 @@ const struct cairn_mutant cairn_cluster_gather_mutants[] = {
 	GATHER(pads_into_next_block, "the padding of a block overwrites the next block"),
 	GATHER(f32_through_tf32, "f32 is cut to TF32"),
 	GATHER(fourth_call_stale, "from the fourth call on, an odd ring keeps a block of the call before"),
+	GATHER(clusters_of_1024, "clusters from number 1024 on do not run"),
 	GATHER(cycles_missing, "cycles are not written"),
 	GATHER(cycles_of_rank_0, "only rank 0 writes cycles, the others 0"),
 	GATHER(cycles_of_the_clock, "cycles are the clock, not a difference"),

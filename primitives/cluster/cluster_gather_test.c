@@ -154,14 +154,23 @@ static void none_row(int i, struct row *r)
 	r->clusters = 0;
 }
 
+/* More clusters than 2^10. */
+static void more_row(int i, struct row *r)
+{
+	(void)i;
+	r->size = 2;
+	r->len = 20;
+	r->clusters = 1100;
+}
+
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
 	{ NUM_EVERY, every_row, "" }, { NUM_WAVES, waves_row, "waves_" }, { NUM_LARGE, large_row, "" },
 	{ NUM_LATENCY + NUM_OTHERS + NUM_LOADED, bench_row, "" }, { NUM_PAIRS, pair_row, "pair_" },
 	{ NUM_MANY, many_row, "" },
-	{ 1, none_row, "none_" },
+	{ 1, none_row, "none_" }, { 1, more_row, "more_" },
 };
 #define NUM_CASES (NUM_EVERY + NUM_WAVES + NUM_LARGE + NUM_LATENCY + NUM_OTHERS + NUM_LOADED + NUM_PAIRS + \
-		   NUM_MANY + 1)
+		   NUM_MANY + 2)
 
 static const char *row_of(int i, struct row *r)
 {

@@ -284,6 +284,29 @@ static int ranks_differ(const struct cairn_cluster_reduce_args *a, void *stream)
 	return 0;
 }
 
+/* A buffer of more than 16 KiB is used again before it is read. */
+static int call_of_two_before(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	const size_t bytes = (size_t)a->cluster_size * (size_t)a->len * cairn_dtype_bytes(a->dtype);
+
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	for (int64_t g = 0; a->num_calls > 2 && a->len > 4096 && g < num_groups(a); g++)
+		if (g % a->num_calls == a->num_calls - 1)
+			memcpy((char *)a->out + (size_t)g * bytes, (char *)a->out + (size_t)(g - 2) * bytes,
+			       bytes);
+	return 0;
+}
+
+static int lone_last_of_16(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	for (int64_t g = 0; a->cluster_size == 16 && a->algo == CAIRN_CLUSTER_TWOSHOT && a->len % 8 == 1 &&
+			    g < num_groups(a); g++)
+		for (int b = 0; b < a->cluster_size; b++)
+			put(a, g, b, a->len - 1, in_at(a, g, b, a->len - 1));
+	return 0;
+}
+
 const struct cairn_mutant cairn_cluster_reduce_mutants[] = {
 	REDUCE(loop_right_for_4, "ClusterFusion's loop over strides 1 to N - 2"),
 	REDUCE(missing_last_cta, "the last rank is not counted"),
@@ -305,6 +328,8 @@ const struct cairn_mutant cairn_cluster_reduce_mutants[] = {
 	REDUCE(merge_from_zero, "the running maximum starts at 0"),
 	REDUCE(merge_divided, "o is divided by l although the state is unnormalised"),
 	REDUCE(merge_reads_empty, "a rank without keys is multiplied by 0 instead of being left out"),
+	REDUCE(call_of_two_before, "with many values the last call gives the results of two calls before"),
+	REDUCE(lone_last_of_16, "TWOSHOT over 16 ranks leaves a last value that is alone in its granule"),
 	REDUCE(ranks_differ, "each rank adds in an order of its own"),
 	{ 0 }
 };

@@ -189,13 +189,26 @@ static void none_row(int i, struct row *r)
 	r->clusters = 0;
 }
 
+/* Many calls of many values, of which the last granule has one; and more clusters than 2^10. */
+#define NUM_MORE	(3 * 5 + 1)
+
+static void more_row(int i, struct row *r)
+{
+	r->size = i == 15 ? 2 : (int[]){ 2, 8, 16 }[i / 5];
+	r->algo = algos[i % 5];
+	r->len = i == 15 ? 8 : 8201;
+	r->dtype = (i + 2) % 3;
+	r->calls = i == 15 ? 1 : 4;
+	r->clusters = i == 15 ? 1100 : 1;
+}
+
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
 	{ NUM_EVERY, every_row, "" }, { NUM_ODD, odd_row, "odd_" }, { NUM_WAVES, waves_row, "waves_" },
 	{ NUM_ATTENTION, attention_row, "" }, { NUM_LATENCY + NUM_LOADED + NUM_OTHERS, bench_row, "" },
-	{ NUM_PAIRS, pair_row, "pair_" }, { 1, none_row, "none_" },
+	{ NUM_PAIRS, pair_row, "pair_" }, { 1, none_row, "none_" }, { NUM_MORE, more_row, "more_" },
 };
 #define NUM_CASES (NUM_EVERY + NUM_ODD + NUM_WAVES + NUM_ATTENTION + NUM_LATENCY + NUM_LOADED + NUM_OTHERS + \
-		   NUM_PAIRS + 1)
+		   NUM_PAIRS + 1 + NUM_MORE)
 
 static const char *row_of(int i, struct row *r)
 {

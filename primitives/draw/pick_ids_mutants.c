@@ -11,7 +11,7 @@ enum pick_ids_bend {
 	pick_ids_bend_beyond_reads_on, pick_ids_bend_beyond_is_host, pick_ids_bend_last_row_missing,
 	pick_ids_bend_failed_draw_is_0, pick_ids_bend_from_of_16_bits, pick_ids_bend_rows_of_16_bits,
 	pick_ids_bend_id_of_24_bits, pick_ids_bend_no_host_is_0_in_beyond,
-	pick_ids_bend_int_min_is_0,
+	pick_ids_bend_int_min_is_0, pick_ids_bend_none_drawn_is_host,
 };
 
 static int bent_pick_ids(const struct cairn_pick_ids_args *a, enum pick_ids_bend bend)
@@ -35,6 +35,8 @@ static int bent_pick_ids(const struct cairn_pick_ids_args *a, enum pick_ids_bend
 			if (bend == pick_ids_bend_beyond_reads_on && from >= a->num_drawn && a->num_drawn)
 				id = a->drawn[a->num_drawn - 1];
 		}
+		if (bend == pick_ids_bend_none_drawn_is_host && !a->num_drawn)
+			id = host;
 		if (bend == pick_ids_bend_rows_of_16_bits && i >= 65536)
 			continue;
 		if (bend == pick_ids_bend_id_of_24_bits)
@@ -58,6 +60,7 @@ BENT(pick_ids, rows_of_16_bits)
 BENT(pick_ids, id_of_24_bits)
 BENT(pick_ids, no_host_is_0_in_beyond)
 BENT(pick_ids, int_min_is_0)
+BENT(pick_ids, none_drawn_is_host)
 
 static int pick_ids_drawn_required(const struct cairn_pick_ids_args *a, void *stream)
 {
@@ -78,6 +81,7 @@ const struct cairn_mutant cairn_pick_ids_mutants[] = {
 	MUTANT(pick_ids, no_host_is_0_in_beyond,
 	       "gives 0 instead of -1 for a row beyond num_drawn without host ids"),
 	MUTANT(pick_ids, int_min_is_0, "drops the sign of the smallest `from`, which becomes 0"),
+	MUTANT(pick_ids, none_drawn_is_host, "ignores `from` if num_drawn is 0"),
 	MUTANT(pick_ids, drawn_required, "refuses NULL for `drawn` without drawn tokens"),
 	{ 0 }
 };

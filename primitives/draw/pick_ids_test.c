@@ -28,6 +28,7 @@ static const struct shape {
 	{ "rows5000_in_place_beyond", 5000, 333, IN_PLACE | BEYOND },
 	{ "rows256_drawn", 256, 256, ALL_DRAWN | BENCH },
 	{ "rows8192", 8192, 1024, BENCH },
+	{ "none_drawn_beyond", 40, 0, ALL_HOST | BEYOND },
 };
 
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))

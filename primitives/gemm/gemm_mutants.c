@@ -232,6 +232,19 @@ static int gemm_offset_32_bits(const struct cairn_gemm_args *g, void *stream)
 	return 0;
 }
 
+/* The last row of a, if it is one short of a tile of eight, is computed beside the row before it. */
+static int gemm_nan_of_row_before(const struct cairn_gemm_args *g, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_ref(g, stream));
+	for (int64_t j = 0; g->m > 32 && g->m % 8 == 7 && j < g->n; j++) {
+		int64_t last = ((int64_t)g->m - 1) * g->n + j;
+
+		if (!isfinite(cairn_load(g->out, g->out_dtype, last - g->n)))
+			cairn_store(g->out, g->out_dtype, last, NAN);
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("transposed", transposed, "b is read as [k, n]"),
 	GEMM("bias_ignored", no_bias, "bias is not added"),
@@ -264,6 +277,8 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	  "skips zeros of a, also beside an infinity" },
 	{ "gemm_last_of_odd_sms", offsetof(struct cairn_impl, gemm), (void *)gemm_last_of_odd_sms,
 	  "has a wrong last element with an odd number of SMs" },
+	{ "gemm_nan_of_row_before", offsetof(struct cairn_impl, gemm), (void *)gemm_nan_of_row_before,
+	  "of 39, 47 ... rows, the last is NaN where the row before it is not finite" },
 	{ "gemm_offset_32_bits", offsetof(struct cairn_impl, gemm), (void *)gemm_offset_32_bits,
 	  "cuts the offset of a row of a or b to 32 bits" },
 	{ 0 }

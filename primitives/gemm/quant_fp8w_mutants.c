@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* quant_fp8w_mutants - wrong versions of quant_fp8w that the suite must catch */
 #include <math.h>
+#include <string.h>
 
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
@@ -155,6 +156,17 @@ static int quant_fp8w_offset_32_bits(const struct cairn_quant_fp8w_args *a, void
 	return 0;
 }
 
+/* Rows past the last whole 8 of a block after the second keep 0. */
+static int quant_fp8w_block_rows_by_8(const struct cairn_quant_fp8w_args *a, void *stream)
+{
+	int64_t tail = a->n % 8;
+
+	CAIRN_TRY(cairn_quant_fp8w_ref(a, stream));
+	if (a->scale_kind && a->n > 256 && a->n % 128 >= 8)
+		memset(a->b + (a->n - tail) * a->k, 0, (size_t)(tail * a->k));
+	return 0;
+}
+
 #define MUTANT(family, defect, what) \
 	{ #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what }
 
@@ -177,6 +189,7 @@ const struct cairn_mutant cairn_quant_fp8w_mutants[] = {
 	MUTANT_OF(quant_fp8w, nan_spreads, "doubles the scale of a row or block after one with a NaN"),
 	MUTANT_OF(quant_fp8w, block_tail_of_f32,
 		  "with f32 leaves the columns past the last whole block out of the maximum"),
+	MUTANT_OF(quant_fp8w, block_rows_by_8, "leaves out the last n % 8 rows of more than two blocks"),
 	MUTANT_OF(quant_fp8w, tf32, "cuts f32 weights to TF32"),
 	MUTANT_OF(quant_fp8w, scale_in_bf16, "rounds the scales of blocks to bf16"),
 	MUTANT_OF(quant_fp8w, 512_block_rows, "leaves out rows of blocks from number 512 on"),

@@ -24,12 +24,14 @@ static const struct shape {
 	{ 1, 16, 0 }, { 0, 64, 0 }, { 3, 48, 0 }, { 7, 128, 0 }, { 5, 144, 0 }, { 130, 272, 0 },
 	{ 128, 128, 0 }, { 257, 1040, 0 }, { 33, 4096, 0 }, { 2, 14336, 0 }, { 4096, 4096, 1 },
 };
-static const struct shape far_shape = { (1 << 17) + 4, 16384, 0 }, tall_shape = { 65665, 16, 0 };
+static const struct shape far_shape = { (1 << 17) + 4, 16384, 0 }, tall_shape = { 65665, 16, 0 },
+	odd_shape = { 397, 1168, 0 };
 static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 #define FIRST_PAIR	((int)(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes) * 2))
 #define NUM_PAIRS	26
 #define FAR_CASE	(FIRST_PAIR + NUM_PAIRS)	/* with scales of rows */
 #define TALL_CASE	(FAR_CASE + 1)			/* with scales of blocks */
+#define ODD_CASE	(TALL_CASE + 1)			/* so too; no side is a multiple of a block */
 
 static const int32_t pair_n[] = { 1, 3, 127, 129, 257 }, pair_k[] = { 16, 112, 128, 144, 272 };
 static struct cairn_pairs pairs = { .num_factors = 4, .levels = { 3, 2, 5, 5 } };
@@ -40,8 +42,8 @@ static struct shape shape_of(int i, int32_t *dtype, int32_t *scale_kind)
 
 	if (i >= FAR_CASE) {
 		*dtype = CAIRN_BF16;
-		*scale_kind = i == TALL_CASE;
-		return i == TALL_CASE ? tall_shape : far_shape;
+		*scale_kind = i != FAR_CASE;
+		return i == ODD_CASE ? odd_shape : i == TALL_CASE ? tall_shape : far_shape;
 	}
 	if (i < FIRST_PAIR) {
 		*dtype = dtypes[i / 2 % 3];
@@ -187,7 +189,7 @@ const struct cairn_family cairn_quant_fp8w_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, quant_fp8w),
 	.args_size = sizeof(struct cairn_quant_fp8w_args),
-	.num_cases = TALL_CASE + 1,
+	.num_cases = ODD_CASE + 1,
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

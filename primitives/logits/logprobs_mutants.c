@@ -172,8 +172,8 @@ static int logprobs_maximum_of_all_rows(const struct cairn_logprobs_args *a, voi
 	return 0;
 }
 
-/* One wanted row after the other, found by an offset in bytes of 32 bits. */
-static int logprobs_far_rows_32_bits(const struct cairn_logprobs_args *a, void *stream)
+/* One wanted row after the other, found by an offset of 32 bits, in units of `unit` bytes. */
+static int by_short_offset(const struct cairn_logprobs_args *a, void *stream, uint32_t unit)
 {
 	CAIRN_TRY(cairn_logprobs_check(a));
 	for (int32_t i = 0; i < a->rows; i++) {
@@ -184,7 +184,7 @@ static int logprobs_far_rows_32_bits(const struct cairn_logprobs_args *a, void *
 		one.size = sizeof(one);
 		one.rows = 1;
 		one.wanted = NULL;
-		one.logits += (uint32_t)((int64_t)i * a->vocab * 4) / 4;
+		one.logits += (uint64_t)(uint32_t)((int64_t)i * a->vocab * 4 / unit) * unit / 4;
 		one.tokens += i;
 		one.chosen += i;
 		if (a->k) {
@@ -197,6 +197,16 @@ static int logprobs_far_rows_32_bits(const struct cairn_logprobs_args *a, void *
 			return cairn_logprobs_ref(a, stream);
 	}
 	return 0;
+}
+
+static int logprobs_far_rows_32_bits(const struct cairn_logprobs_args *a, void *stream)
+{
+	return by_short_offset(a, stream, 1);
+}
+
+static int logprobs_far_elements_32_bits(const struct cairn_logprobs_args *a, void *stream)
+{
+	return by_short_offset(a, stream, 4);
 }
 
 static float bent_logit(const struct cairn_logprobs_args *a, int64_t at)
@@ -294,6 +304,37 @@ static int logprobs_minus_1_alone(const struct cairn_logprobs_args *a, void *str
 	return ret;
 }
 
+/* Keeps a copy of n integers at an address, until others are asked for. */
+static const int32_t *kept(const int32_t *list, int64_t n)
+{
+	static const int32_t *at;
+	static int32_t *copy;
+	static int64_t num;
+
+	if (list == at && n == num)
+		return copy;
+	free(copy);
+	copy = malloc(((size_t)n + 1) * sizeof(*copy));
+	if (!copy)
+		abort();
+	if (n)
+		memcpy(copy, list, (size_t)n * sizeof(*copy));
+	at = list;
+	num = n;
+	return copy;
+}
+
+static int logprobs_keeps_wanted(const struct cairn_logprobs_args *a, void *stream)
+{
+	struct cairn_logprobs_args other = *a;
+
+	CAIRN_TRY(cairn_logprobs_check(a));
+	other.size = sizeof(other);
+	if (a->wanted)
+		other.wanted = kept(a->wanted, a->rows);
+	return cairn_logprobs_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT_BARE(logprobs, base_2, "takes logarithms to base 2"),
 	MUTANT_BARE(logprobs, ties_to_the_last, "orders equal logits by falling index"),
@@ -319,6 +360,7 @@ const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT(logprobs, minus_zero_less, "orders -0 below +0"),
 	MUTANT(logprobs, wanted_is_0_or_1, "takes a wanted other than 1 for 0"),
 	MUTANT_BARE(logprobs, far_rows_32_bits, "cuts the offset of a row to 32 bits"),
+	MUTANT(logprobs, far_elements_32_bits, "cuts the number of a row's first element to 32 bits"),
 	MUTANT_BARE(logprobs, maximum_of_all_rows, "uses one maximum for all rows"),
 	MUTANT(logprobs, late_tie_taken,
 	       "replaces the last of 2 to 16 tokens by a later one that is as likely"),
@@ -326,5 +368,6 @@ const struct cairn_mutant cairn_logprobs_mutants[] = {
 	       "drops the first of equal logits where a larger one follows"),
 	MUTANT(logprobs, wanted_below_0, "takes a negative wanted for 0"),
 	MUTANT(logprobs, minus_1_alone, "takes a token below -1 for token 0"),
+	MUTANT(logprobs, keeps_wanted, "reads wanted once for each address"),
 	{ 0 }
 };

@@ -73,6 +73,8 @@ static const struct shape last[] = {
 	{ .rows = 6, .vocab = 32000, .k = 20, .dist = KTH },
 	{ .rows = 4, .vocab = 128256, .k = 5, .dist = KTH },
 	{ .rows = 3, .vocab = 131071, .k = 32, .dist = KTH },
+	/* the last rows begin past 2^32 elements */
+	{ .rows = 32772, .vocab = 131072, .k = 3, .dist = NORMAL1, .wanted = FAR },
 };
 
 static const int32_t pair_dists[] = { NORMAL5, TIES, EQUAL, FALLING, HOLES, HUGE_RANGE, ZEROS, NOTHING };
@@ -162,7 +164,7 @@ static float logit(struct cairn_op *op, int dist, float place, float normal)
 
 static void fill_far(struct cairn_op *op, const struct shape *s)
 {
-	const int32_t some[] = { 1, 65537, s->rows - 1 };
+	const int32_t some[] = { 1, s->rows / 2 + 1, s->rows - 1 };
 	float *x = cairn_in_far(op, FIELD(logits), CAIRN_F32, (int64_t)s->rows * s->vocab);
 	int32_t *tokens = cairn_in(op, FIELD(tokens), CAIRN_I32, s->rows);
 	int32_t *wanted = cairn_in(op, FIELD(wanted), CAIRN_I32, s->rows);
@@ -260,6 +262,19 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_logprobs_exact(args, e);
 }
 
+/* The other rows are wanted, or other tokens have been drawn. */
+static int relist(void *args)
+{
+	const struct cairn_logprobs_args *a = args;
+
+	for (int32_t i = 0; i < a->rows; i++)
+		if (a->wanted)
+			((int32_t *)(uintptr_t)a->wanted)[i] = !a->wanted[i];
+		else
+			((int32_t *)(uintptr_t)a->tokens)[i] ^= 1;
+	return a->rows > 0;
+}
+
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_logprobs_args *a = args;
@@ -300,5 +315,5 @@ const struct cairn_family cairn_logprobs_family = {
 	.num_cases = FIRST_PAIR + NUM_PAIRS + (int)ARRAY_SIZE(last),
 	.company = { .rows = FIELD(rows), .in = { FIELD(logits), FIELD(tokens) },
 		     .out = { FIELD(chosen), FIELD(top_ids), FIELD(top) } },
-	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* penalize_mutants - wrong versions of penalize, one defect each */
 #include <stdlib.h>
+#include <string.h>
 
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
@@ -294,6 +295,43 @@ static int penalize_far_bytes_32_bits(const struct cairn_penalize_args *a, void 
 	return penalize_cut(a, 2 * (uint64_t)a->vocab);
 }
 
+static int penalize_far_elements_32_bits(const struct cairn_penalize_args *a, void *stream)
+{
+	(void)stream;
+	return penalize_cut(a, (uint64_t)a->vocab);
+}
+
+/* Keeps a copy of n integers at an address, until others are asked for. */
+static const int32_t *kept(const int32_t *list, int64_t n)
+{
+	static const int32_t *at;
+	static int32_t *copy;
+	static int64_t num;
+
+	if (list == at && n == num)
+		return copy;
+	free(copy);
+	copy = malloc(((size_t)n + 1) * sizeof(*copy));
+	if (!copy)
+		abort();
+	if (n)
+		memcpy(copy, list, (size_t)n * sizeof(*copy));
+	at = list;
+	num = n;
+	return copy;
+}
+
+static int penalize_keeps_bias_at(const struct cairn_penalize_args *a, void *stream)
+{
+	struct cairn_penalize_args other = *a;
+
+	CAIRN_TRY(cairn_penalize_check(a));
+	other.size = sizeof(other);
+	if (a->bias_at)
+		other.bias_at = kept(a->bias_at, a->rows);
+	return cairn_penalize_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT_BARE(penalize, cap_last, "applies the cap last"),
 	MUTANT_BARE(penalize, cap_without_tanh, "clamps instead of capping by tanh"),
@@ -336,7 +374,9 @@ const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT(penalize, forbids_before_the_row, "forbids a token whose id is below 0 in the row before"),
 	MUTANT(penalize, lone_presence, "ignores presence with a repetition of 1 and a frequency of 0"),
 	MUTANT(penalize, far_slots_16_bits, "cuts slots to 16 bits"),
+	MUTANT(penalize, far_elements_32_bits, "cuts the number of a slot's first counter to 32 bits"),
 	MUTANT(penalize, far_bytes_32_bits, "cuts the offset of a slot to 32 bits"),
 	MUTANT_BARE(penalize, few_rows, "gives other bits if there are fewer than 4 rows"),
+	MUTANT(penalize, keeps_bias_at, "reads bias_at once for each address"),
 	{ 0 }
 };

@@ -50,7 +50,7 @@ static const struct shape {
 	{ 64, 128256, 16, ALL | SPARSE | BENCH | DEVICE },
 	{ 4, 2000, 1500, BIAS | FORBIDDEN },	/* the lists are longer than a CTA has threads */
 	{ 3, 100, 3, COUNTS | FORBIDDEN | ONE_SLOT },	/* rows share the only slot */
-	{ 3, 32768, 0, COUNTS | FAR },		/* the last slots begin past 2^31 counters */
+	{ 3, 32768, 0, COUNTS | FAR },		/* the last slots begin past 2^32 counters */
 };
 
 #define HISTORY	1500	/* about the number of nonzero counters of a row if SPARSE */
@@ -268,7 +268,7 @@ static void setup(struct cairn_op *op)
 	cairn_shape(op, FIELD(logits), { "row", rows }, { "token", s->vocab });
 	fill_logits(op, s, x);
 	if (s->flags & COUNTS) {
-		a->num_slots = s->flags & FAR ? 65600 : s->flags & ONE_SLOT ? 1 : rows + extra;
+		a->num_slots = s->flags & FAR ? 131200 : s->flags & ONE_SLOT ? 1 : rows + extra;
 		count = (int64_t)a->num_slots * s->vocab * 2;
 		counts = s->flags & FAR ? cairn_in_far(op, FIELD(counts), CAIRN_U8, count) :
 			 cairn_in(op, FIELD(counts), CAIRN_U8, count);
@@ -346,6 +346,29 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_penalize_exact(args, e);
 }
 
+/* Lists of several entries lose the first. */
+static int shorten(const int32_t *at, const int32_t *num, int32_t rows)
+{
+	int changed = 0;
+
+	for (int32_t i = 0; num && i < rows; i++) {
+		if (num[i] < 2)
+			continue;
+		((int32_t *)(uintptr_t)at)[i]++;
+		((int32_t *)(uintptr_t)num)[i]--;
+		changed = 1;
+	}
+	return changed;
+}
+
+static int relist(void *args)
+{
+	const struct cairn_penalize_args *a = args;
+	int changed = shorten(a->bias_at, a->num_bias, a->rows);
+
+	return shorten(a->forbidden_at, a->num_forbidden, a->rows) || changed;
+}
+
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_penalize_args *a = args;
@@ -411,5 +434,5 @@ const struct cairn_family cairn_penalize_family = {
 	.args_size = sizeof(struct cairn_penalize_args),
 	.num_cases = FIRST_PAIR + NUM_PAIRS + 1,
 	.part = part,
-	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,
 };

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* token_counts_mutants - wrong versions of token_counts, one defect each */
+#include <stdlib.h>
+#include <string.h>
+
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
 #include "primitives/logits/token_counts.h"
@@ -14,6 +17,7 @@ enum token_counts_bend {
 	token_counts_bend_prompt_needs_indptr, token_counts_bend_last_slot_not_copied,
 	token_counts_bend_odd_tail_not_copied, token_counts_bend_segments_of_256,
 	token_counts_bend_negative_token_is_0, token_counts_bend_copies_of_1024,
+	token_counts_bend_large_copy_alone,
 };
 
 static void bent_copies(const struct cairn_token_counts_args *a, enum token_counts_bend bend)
@@ -22,6 +26,7 @@ static void bent_copies(const struct cairn_token_counts_args *a, enum token_coun
 		int32_t to = a->copy_to[c], from = a->copy_from[c];
 
 		if (to < 0 || to >= a->num_slots || from >= a->num_slots ||
+		    (bend == token_counts_bend_large_copy_alone && c && from >= 0 && a->vocab > 1 << 16) ||
 		    (bend == token_counts_bend_copies_of_1024 && c >= 1024))
 			continue;
 		if ((bend == token_counts_bend_clears_nothing && from < 0) ||
@@ -107,9 +112,10 @@ BENT(token_counts, odd_tail_not_copied)
 BENT(token_counts, segments_of_256)
 BENT(token_counts, negative_token_is_0)
 BENT(token_counts, copies_of_1024)
+BENT(token_counts, large_copy_alone)
 
-/* The copies are right. */
-static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *a, void *stream)
+/* The copies are right. The first counter of a slot is found by 32 bits, or the slot by 16. */
+static int add_to_cut_slots(const struct cairn_token_counts_args *a, void *stream, int by_counter)
 {
 	struct cairn_token_counts_args one = *a;
 
@@ -118,7 +124,9 @@ static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *
 	one.num_segments = one.num_tokens = 0;
 	CAIRN_TRY(cairn_token_counts_ref(&one, stream));
 	for (int32_t s = 0; s < a->num_segments; s++) {
-		int32_t slot = a->slots[s] < 0 || a->slots[s] >= a->num_slots ? -1 : a->slots[s] & 0xffff;
+		int32_t cut = (int32_t)((uint32_t)((int64_t)a->slots[s] * a->vocab) / (uint32_t)a->vocab);
+		int32_t slot = a->slots[s] < 0 || a->slots[s] >= a->num_slots ? -1 :
+			       by_counter ? cut : a->slots[s] & 0xffff;
 		int32_t first = a->indptr ? a->indptr[s] : s, ends[2];
 
 		ends[0] = 0;
@@ -136,6 +144,47 @@ static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *
 	return 0;
 }
 
+static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *a, void *stream)
+{
+	return add_to_cut_slots(a, stream, 0);
+}
+
+static int token_counts_far_counters_32_bits(const struct cairn_token_counts_args *a, void *stream)
+{
+	return add_to_cut_slots(a, stream, 1);
+}
+
+/* Keeps a copy of n integers at an address, until others are asked for. */
+static const int32_t *kept(const int32_t *list, int64_t n)
+{
+	static const int32_t *at;
+	static int32_t *copy;
+	static int64_t num;
+
+	if (list == at && n == num)
+		return copy;
+	free(copy);
+	copy = malloc(((size_t)n + 1) * sizeof(*copy));
+	if (!copy)
+		abort();
+	if (n)
+		memcpy(copy, list, (size_t)n * sizeof(*copy));
+	at = list;
+	num = n;
+	return copy;
+}
+
+static int token_counts_keeps_indptr(const struct cairn_token_counts_args *a, void *stream)
+{
+	struct cairn_token_counts_args other = *a;
+
+	CAIRN_TRY(cairn_token_counts_check(a));
+	other.size = sizeof(other);
+	if (a->indptr)
+		other.indptr = kept(a->indptr, a->num_segments + 1);
+	return cairn_token_counts_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_token_counts_mutants[] = {
 	MUTANT_BARE(token_counts, wraps_into_prompt, "lets count 32767 + 1 carry into the prompt bit"),
 	MUTANT_BARE(token_counts, prompt_is_counted, "counts the tokens of a prompt"),
@@ -150,12 +199,15 @@ const struct cairn_mutant cairn_token_counts_mutants[] = {
 	MUTANT_BARE(token_counts, behind_the_last_segment, "adds tokens past the last segment too"),
 	MUTANT_BARE(token_counts, far_slots_16_bits, "cuts slots to 16 bits"),
 	MUTANT_BARE(token_counts, copy_adds, "adds the copied counters to the old ones"),
+	MUTANT(token_counts, far_counters_32_bits, "cuts the number of a slot's first counter to 32 bits"),
 	MUTANT(token_counts, prompt_needs_indptr, "takes a prompt without indptr for an answer"),
 	MUTANT(token_counts, last_slot_not_copied, "does not copy to slot 0 if there are several copies"),
 	MUTANT(token_counts, odd_tail_not_copied,
 	       "copies pairs of counters: leaves the last one of an odd vocab"),
 	MUTANT(token_counts, segments_of_256, "ignores the segments from 256 on"),
+	MUTANT(token_counts, large_copy_alone, "copies one slot of a large vocab"),
 	MUTANT(token_counts, copies_of_1024, "ignores the copies from 1024 on"),
 	MUTANT(token_counts, negative_token_is_0, "adds a negative token to token 0"),
+	MUTANT(token_counts, keeps_indptr, "reads indptr once for each address"),
 	{ 0 }
 };

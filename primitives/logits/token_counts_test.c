@@ -56,9 +56,11 @@ static const struct shape {
 	{ "pass_64_vocab128256", .slots = 64, .vocab = 128256, .tokens = 64, .segments = 64, .flags = BENCH },
 	{ "start_vocab128256_prompt2048", .slots = 64, .vocab = 128256, .copies = 1, .tokens = 2048,
 	  .segments = 1, .flags = BENCH | INDPTR | PROMPT | ONE_SLOT },
-	/* the last slots begin past 2^31 counters */
-	{ "far_slots", .slots = 65600, .vocab = 32768, .copies = 2, .tokens = 4, .segments = 4,
+	/* the last slots begin past 2^32 counters */
+	{ "far_slots", .slots = 131200, .vocab = 32768, .copies = 2, .tokens = 4, .segments = 4,
 	  .flags = FAR },
+	{ "large_vocab_copies_5", .slots = 12, .vocab = 128257, .copies = 5, .tokens = 40, .segments = 6,
+	  .flags = INDPTR },
 	{ "copies_1100", .slots = 1400, .vocab = 8, .copies = 1100, .tokens = 1200, .segments = 1200 },
 };
 
@@ -227,6 +229,22 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_token_counts_exact(args, e);
 }
 
+/* The last token is left out, and two segments change their slots. */
+static int relist(void *args)
+{
+	const struct cairn_token_counts_args *a = args;
+	int32_t *indptr = (int32_t *)(uintptr_t)a->indptr, *slots = (int32_t *)(uintptr_t)a->slots;
+	int32_t n = a->num_segments, end = indptr ? indptr[n] : 0, slot = n > 1 ? slots[0] : 0;
+
+	for (int32_t s = n; end && s > 0 && indptr[s] == end; s--)
+		indptr[s]--;
+	if (n > 1) {
+		slots[0] = slots[n - 1];
+		slots[n - 1] = slot;
+	}
+	return end || n > 1;
+}
+
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_token_counts_args *a = args;
@@ -264,5 +282,5 @@ const struct cairn_family cairn_token_counts_family = {
 	.args_size = sizeof(struct cairn_token_counts_args),
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.exact_is_equal = 1,
-	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,
 };

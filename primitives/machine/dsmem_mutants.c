@@ -182,6 +182,26 @@ static int times_of_idle_left(const struct cairn_dsmem_args *a, void *stream)
 	return 0;
 }
 
+static int rounds_of_1024(const struct cairn_dsmem_args *a, void *stream)
+{
+	int peers = a->cluster_size > 1 ? a->cluster_size - 1 : 1;
+	struct cairn_dsmem_args b = *a;
+
+	CAIRN_TRY(cairn_dsmem_check(a));
+	b.size = sizeof(b);
+	b.rounds = a->rounds > 1024 ? 1024 / peers * peers : a->rounds;
+	return cairn_dsmem_ref(&b, stream);
+}
+
+static int src_parts_of_64(const struct cairn_dsmem_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_dsmem_ref(a, stream));
+	for (int c = 64 * a->cluster_size; a->test == CAIRN_DSMEM_MULTICAST &&
+					    c < a->cluster_size * a->num_clusters; c++)
+		a->sum[c] = a->sum[c % a->cluster_size];
+	return 0;
+}
+
 #define DSMEM(name, fn, what)	{ "dsmem_" name, offsetof(struct cairn_impl, dsmem), (void *)fn, what }
 
 const struct cairn_mutant cairn_dsmem_mutants[] = {
@@ -197,6 +217,8 @@ const struct cairn_mutant cairn_dsmem_mutants[] = {
 	DSMEM("pairs_not_measured", pairs_not_measured, "pair_cycles is set for the own rank only"),
 	DSMEM("pairs_above_cycles", pairs_above_cycles, "a pair has more cycles than all of them together"),
 	DSMEM("times_of_idle_left", times_of_idle_left, "CTAs that did not run have times"),
+	DSMEM("rounds_of_1024", rounds_of_1024, "rounds past 1024 are left out"),
+	DSMEM("src_parts_of_64", src_parts_of_64, "clusters from number 64 on read the first part of src"),
 	DSMEM("last_cluster", last_cluster_missing, "the last cluster does not run"),
 	{ 0 }
 };

@@ -57,9 +57,18 @@ static const int matrix_sizes[] = { 16, 9, 8, 2 };
 static const int small_sizes[] = { 1, 2, 3, 4, 7, 8, 16 };
 #define NUM_SMALL	((int)(CAIRN_DSMEM_NUM_TESTS * ARRAY_SIZE(small_sizes)) + 2)
 
+/* The most rounds; MULTICAST: so many clusters that they share parts of src. */
+static const struct { int test, size; } long_rows[] = {
+	{ CAIRN_DSMEM_LATENCY, 4 }, { CAIRN_DSMEM_LATENCY_SMEM, 2 }, { CAIRN_DSMEM_LATENCY_L2, 2 },
+	{ CAIRN_DSMEM_LATENCY_HBM, 2 }, { CAIRN_DSMEM_LOAD, 2 }, { CAIRN_DSMEM_LOAD, 8 },
+	{ CAIRN_DSMEM_ST_ASYNC, 4 }, { CAIRN_DSMEM_BULK, 4 }, { CAIRN_DSMEM_MULTICAST, 2 },
+	{ CAIRN_DSMEM_BARRIER, 4 }, { CAIRN_DSMEM_MBARRIER, 4 },
+};
+#define NUM_LONG	((int)ARRAY_SIZE(long_rows))
+
 struct row {
 	/* size: of a cluster; one: run a single cluster; few: fewer rounds than peers */
-	int test, size, one, bench, matrix, few;
+	int test, size, one, bench, matrix, few, many;
 	const char *suffix;		/* of the case's name */
 };
 
@@ -90,6 +99,12 @@ static void find_bench(int i, struct row *r)
 
 static void find_row(int i, struct row *r)
 {
+	if (i >= NUM_SMALL + NUM_BENCHES) {
+		i -= NUM_SMALL + NUM_BENCHES;
+		*r = (struct row){ .test = long_rows[i].test, .size = long_rows[i].size, .many = 1,
+				   .suffix = "_long" };
+		return;
+	}
 	if (i >= NUM_SMALL) {
 		find_bench(i - NUM_SMALL, r);
 		return;
@@ -163,6 +178,10 @@ static void setup(struct cairn_op *op)
 		 */
 		a->rounds = r.few ? 5 : r.test == CAIRN_DSMEM_MULTICAST ? 1 :
 			    r.test == CAIRN_DSMEM_LOAD ? 3 * peers : 37;
+		if (r.many && r.test == CAIRN_DSMEM_MULTICAST)
+			a->num_clusters = 100;
+		else if (r.many)
+			a->rounds = CAIRN_DSMEM_MAX_ROUNDS / peers * peers;
 	}
 	num_ctas = (int64_t)a->num_clusters * r.size;
 	cairn_out(op, offsetof(struct cairn_dsmem_args, sum), CAIRN_I64, num_ctas);
@@ -183,6 +202,8 @@ static void setup(struct cairn_op *op)
 	    r.test != CAIRN_DSMEM_LATENCY_HBM)
 		return;
 	a->src_bytes = !r.bench ? 64 * 1024 : r.test == CAIRN_DSMEM_LATENCY_HBM ? 256 << 20 : 1 << 20;
+	if (r.many && r.test == CAIRN_DSMEM_MULTICAST)
+		a->src_bytes = 10 * a->bytes;
 	src = cairn_in(op, offsetof(struct cairn_dsmem_args, src), CAIRN_I64, a->src_bytes / 8);
 	if (r.test == CAIRN_DSMEM_MULTICAST)
 		for (int64_t i = 0; i < a->src_bytes / 8; i++)
@@ -398,7 +419,7 @@ static void all_rows_have_names(struct cairn_test *t)
 {
 	struct cairn_case a, b;
 
-	for (int i = 0; i < NUM_SMALL + NUM_BENCHES; i++)
+	for (int i = 0; i < NUM_SMALL + NUM_BENCHES + NUM_LONG; i++)
 		for (int k = 0; k < i; k++) {
 			describe(i, &a);
 			describe(k, &b);
@@ -420,7 +441,7 @@ const struct cairn_family cairn_dsmem_family = {
 	.timing_fields = { offsetof(struct cairn_dsmem_args, time),
 			   offsetof(struct cairn_dsmem_args, pair_cycles),
 			   offsetof(struct cairn_dsmem_args, smid) },
-	.num_cases = NUM_SMALL + NUM_BENCHES,
+	.num_cases = NUM_SMALL + NUM_BENCHES + NUM_LONG,
 	.describe = describe,
 	.setup = setup,
 	.judge = judge,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* embedding_mutants - wrong versions of embedding, one defect each */
+#include <stdlib.h>
+
 #include "conformance/harness.h"
 #include "primitives/base/args.h"
 #include "primitives/base/bend.h"
@@ -230,6 +232,25 @@ static int embedding_out_32_bits(const struct cairn_embedding_args *a, void *str
 	return 0;
 }
 
+static int embedding_id_14_bits(const struct cairn_embedding_args *a, void *stream)
+{
+	struct cairn_embedding_args other = *a;
+	int32_t *ids;
+	int ret;
+
+	CAIRN_TRY(cairn_embedding_check(a));
+	ids = malloc(((size_t)a->rows + 1) * sizeof(*ids));
+	if (!ids)
+		return -ENOMEM;
+	for (int32_t i = 0; i < a->rows; i++)
+		ids[i] = a->rows > 1024 && a->ids[i] > 0 ? a->ids[i] & 0x3fff : a->ids[i];
+	other.size = sizeof(other);
+	other.ids = ids;
+	ret = cairn_embedding_ref(&other, stream);
+	free(ids);
+	return ret;
+}
+
 const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, row_plus_1, "copies the row of the next token"),
 	MUTANT(embedding, clamped, "clamps an id outside the vocabulary"),
@@ -250,6 +271,7 @@ const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, far_bytes_32_bits, "cuts the offset of a row to 32 bits"),
 	MUTANT(embedding, far_scaled_32_bits, "with a scale, cuts the offset of a row to 32 bits"),
 	MUTANT(embedding, far_id_16_bits, "cuts ids to 16 bits"),
+	MUTANT(embedding, id_14_bits, "with more than 1024 rows takes ids modulo 2^14"),
 	MUTANT(embedding, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(embedding, unknown_ignored, "takes a struct with unknown members"),
 	MUTANT(embedding, unknown_first_alone, "looks at the first unknown byte alone"),

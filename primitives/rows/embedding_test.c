@@ -61,6 +61,7 @@ static const struct shape shapes[] = {
 	{ .rows = 9, .dim = 24, .vocab = 4, .dtype = CAIRN_BF16, .scale = 0x1.026666p0f, .ties = 1 },
 	{ .rows = 4096, .dim = 3584, .vocab = 8192, .dtype = CAIRN_BF16, .bench = 1, .scale = 59.75f },
 	{ .rows = 66000, .dim = 8, .vocab = 100, .dtype = CAIRN_BF16 },
+	{ .rows = 2000, .dim = 8, .vocab = 70000, .dtype = CAIRN_BF16 },
 	/* the scale is subnormal in fp32 */
 	{ .rows = 7, .dim = 24, .vocab = 9, .dtype = CAIRN_F32, .scale = 0x1p-130f },
 	/* fp32 does not hold the largest id */

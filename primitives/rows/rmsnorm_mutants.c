@@ -2,6 +2,8 @@
 /* rmsnorm_mutants - wrong versions of rmsnorm, one defect each */
 #include <stdlib.h>
 
+#include <math.h>
+
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
 #include "primitives/base/cut_off.h"
@@ -199,10 +201,22 @@ static int rmsnorm_vectors_of_32(const struct cairn_rmsnorm_args *a, void *strea
 	return cairn_rmsnorm_ref(&other, stream);
 }
 
+/* Of long rows, the mean is that of a number of elements rounded up to a multiple of 64. */
+static int rmsnorm_mean_of_whole_tiles(const struct cairn_rmsnorm_args *a, void *stream)
+{
+	float factor = sqrtf((float)((a->dim + 63) / 64 * 64) / (float)a->dim);
+
+	CAIRN_TRY(cairn_rmsnorm_ref(a, stream));
+	for (int64_t i = 0; a->dim > 4096 && i < (int64_t)a->rows * a->dim; i++)
+		cairn_store(a->out, a->dtype, i, cairn_load(a->out, a->dtype, i) * (double)factor);
+	return 0;
+}
+
 const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_outside_root, "adds eps to the root instead of under it"),
 	MUTANT(rmsnorm, eps_before_mean, "adds eps to the sum instead of the mean"),
 	MUTANT(rmsnorm, dim_minus_1, "takes the mean over dim - 1"),
+	MUTANT(rmsnorm, mean_of_whole_tiles, "takes the mean of long rows over a multiple of 64"),
 	MUTANT(rmsnorm, mean_subtracted, "computes a layer norm"),
 	MUTANT(rmsnorm, sum_in_f16, "sums the squares in f16"),
 	MUTANT(rmsnorm, residual_not_rounded, "normalises the sum before it is rounded to dtype"),

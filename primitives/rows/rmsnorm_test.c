@@ -35,6 +35,7 @@ static const struct shape singles[] = {
 	{ .rows = 7, .dim = 1000, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
 	{ .rows = 7, .dim = 2056, .dtype = CAIRN_F32, .residual = 1, .offset = 1, .eps = 1e-5f },
 	{ .rows = 4, .dim = 16376, .dtype = CAIRN_F32, .residual = 1, .eps = 1e-5f },
+	{ .rows = 3, .dim = 4104, .dtype = CAIRN_F32, .eps = 1e-5f },
 	{ .rows = 19, .dim = 512, .dtype = CAIRN_F32, .eps = 1.0f,
 	  .tag = "eps1" },	/* large enough to show where eps is added */
 	{ .rows = 19, .dim = 512, .dtype = CAIRN_BF16, .residual = 1, .eps = 0.25f, .tag = "eps025" },

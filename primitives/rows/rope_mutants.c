@@ -372,6 +372,17 @@ static int rope_rows_16_bits(const struct cairn_rope_args *a, void *stream)
 	return cairn_rope_ref(&other, stream);
 }
 
+static int rope_k_stride_by_32(const struct cairn_rope_args *a, void *stream)
+{
+	struct cairn_rope_args other = *a;
+
+	CAIRN_TRY(cairn_rope_check(a));
+	other.size = sizeof(other);
+	if (a->nnz > 256 && a->k_stride > 32)
+		other.k_stride -= other.k_stride % 32;
+	return cairn_rope_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, order_swapped, "swaps the half-split and the interleaved order of pairs"),
 	MUTANT(rope, position_plus_1, "counts positions from 1"),
@@ -416,6 +427,7 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, scale_0_is_none, "takes a scale of 0 for none"),
 	MUTANT(rope, k_past_q, "rotates no more heads of k than q has"),
 	MUTANT(rope, rows_16_bits, "cuts the number of rows to 16 bits"),
+	MUTANT(rope, k_stride_by_32, "with more than 256 rows takes k_stride for a multiple of 32"),
 	MUTANT(rope, keeps_frequencies, "keeps inv_freq of the first call with the same rotary_dim"),
 	{ 0 }
 };

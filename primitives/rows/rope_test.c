@@ -102,6 +102,9 @@ static const struct shape singles[] = {
 	{    3,   2,   3,  48,  32,  1, CAIRN_BF16,        1,        0,     0,       1,   QK,  1.0f },
 	{ 65541,  1,   0,  16,  16,  0, CAIRN_BF16,        0,        0,     0,       1,    0,     0 },
 	{ 65541,  1,   0,  16,  16,  0, CAIRN_BF16,        0,        0,     0,       1,    Q,  1.0f },
+	/* many rows with gaps between them */
+	{ 1300,   2,   1,  32,  32,  0, CAIRN_BF16,        1,        8,     0,       1,    0,     0 },
+	{ 1300,   1,   2,  16,  16,  1,  CAIRN_F16,        1,       24,     0,       1,   QK,  1.0f },
 };
 
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))

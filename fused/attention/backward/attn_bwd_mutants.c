@@ -70,6 +70,9 @@
 	D(cut_off, "cuts gradients off instead of rounding them") \
 	D(row_past_the_end, "one row of dk too many is written") \
 	D(not_repeatable, "every other call differs in the last bit of dk") \
+	D(masked_p_times_zero, "exp of a masked logit is computed, and multiplied by 0") \
+	D(elements_of_k_32_bits, "numbers of elements of K are cut to 32 bits") \
+	D(requests_of_512, "requests from number 512 on are left out") \
 	D(nan_spreads, "a NaN in dq of a request makes the first of the next NaN") \
 	D(nothing, "returns success without doing anything")
 
@@ -104,7 +107,7 @@ static void load_kv(const struct task *t, double *k, double *v, int64_t row)
 {
 	int64_t k_stride = cairn_attn_dense_k_stride(&t->f), v_stride = cairn_attn_dense_v_stride(&t->f);
 	int64_t k_head = cairn_attn_dense_k_head_stride(&t->f);
-	int64_t v_head = cairn_attn_dense_v_head_stride(&t->f);
+	int64_t v_head = cairn_attn_dense_v_head_stride(&t->f), k_at;
 
 	if (t->x == BWD_k_stride_ignored)
 		k_stride = (int64_t)t->a->num_kv_heads * t->a->qk_dim;
@@ -114,8 +117,10 @@ static void load_kv(const struct task *t, double *k, double *v, int64_t row)
 		k_head = t->a->qk_dim;
 	if (t->x == BWD_v_head_stride_of_k)
 		v_head = k_head;
-	cairn_widen(k, t->a->k, t->a->dtype, cut_offset(row * k_stride + t->g * k_head,
-							t->x == BWD_offset_k_32_bits), t->a->qk_dim);
+	k_at = cut_offset(row * k_stride + t->g * k_head, t->x == BWD_offset_k_32_bits);
+	if (t->x == BWD_elements_of_k_32_bits)
+		k_at = (uint32_t)k_at;
+	cairn_widen(k, t->a->k, t->a->dtype, k_at, t->a->qk_dim);
 	cairn_widen(v, t->a->v, t->a->dtype, cut_offset(row * v_stride + t->g * v_head,
 							t->x == BWD_offset_v_32_bits), t->a->v_dim);
 }
@@ -246,11 +251,16 @@ static void one_row(const struct task *t, int64_t i, int h, int foreign)
 	load_row(t, &r, i, h);
 	for (int j = 0; j < t->kv_len; j++) {
 		double p, ds, slope;
+		int masked = !sees(t, i, j);
 
-		if (!sees(t, i, j))
+		if (masked && !(t->x == BWD_masked_p_times_zero && any))
 			continue;
 		load_kv(t, k, v, t->kv_first + j);
 		p = exp(logit(t, r.q, k, &slope) - r.lse);
+		if (masked)
+			p = (float)p * 0;
+		if (masked && p == 0)
+			continue;
 		if (t->x == BWD_small_p_dropped && p < 0x1p-10)
 			p = 0;
 		ds = p * (cairn_dot(r.dout, v, v_dim) - r.delta) * slope;
@@ -332,12 +342,13 @@ static void spread_nan(const struct cairn_attn_bwd_args *a)
 
 static int run(const struct cairn_attn_bwd_args *a, enum bwd_defect x)
 {
+	int requests = x == BWD_requests_of_512 && a->batch > 512 ? 512 : a->batch;
 	static int calls;
 
 	CAIRN_TRY(cairn_attn_bwd_check(a));
 	if (x == BWD_nothing || !a->batch)
 		return 0;
-	for (int n = 0; n < a->batch * a->num_kv_heads; n++) {
+	for (int n = 0; n < requests * a->num_kv_heads; n++) {
 		int b = n / a->num_kv_heads, keys = x == BWD_keys_of_request_0 ? 0 : b;
 		struct task t = {
 			.a = a, .f = cairn_attn_bwd_forward(a), .x = x, .b = b, .g = n % a->num_kv_heads,

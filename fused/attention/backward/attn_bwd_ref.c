@@ -7,7 +7,7 @@
  *
  *   p       s has an error of (qk_dim + 2) E sm_scale sum |q k|, after a softcap at most as much and 6E
  *           softcap; s and lse, scaled and rounded before they are subtracted, 2E (|s| + |lse|); exp2 4E. The
- *           sum of these is rho, and p is wrong by p (e^rho - 1).
+ *           sum of these is rho, and p is wrong by p (e^rho - 1) and, where it may be flushed, by 2^-126.
  *   dv      p is rounded to dtype: u p, or half the smallest step. The sum of n rows adds n E sum p |dout|.
  *   ds      with dp = sum dout v, dp - delta is wrong by E v_dim (sum |dout v| + sum |dout out|) +
  *           2E (|dp| + |delta|). f is wrong by 2 |t| (error of s / softcap + 6E) + 4E, t = s / softcap. Then
@@ -106,7 +106,7 @@ static CAIRN_WIDE struct pair pair_of(const struct call *c, const float *q, cons
 	}
 	rho = d + 2 * E * (fabs(s) + fabs(lse)) + 4 * E;
 	x.p = exp(s - lse);
-	wrong = x.p * expm1(fmin(rho, 700));
+	wrong = x.p * expm1(fmin(rho, 700)) + LEAST;
 	x.p_error = wrong + u * (x.p + wrong) + tiny;
 	x.ds = x.p * (dp - delta) * f;
 	dp_error = E * a->v_dim * (dps + c->sum[row]) + 2 * E * (fabs(dp) + fabs(delta));

@@ -12,6 +12,7 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
+#include "fused/attention/attn_lengths.h"
 #include "fused/attention/backward/attn_bwd.h"
 
 #define ARGS	struct cairn_attn_bwd_args
@@ -84,6 +85,26 @@ static const struct shape named[] = {
 	{ N("h32_8_d128_b4_s4096_causal_bf16", 4, 4096, 4096, 32, 8, 128, 128), .flags = BENCH_CAUSAL },
 };
 
+/* added later: the cases before them keep their numbers */
+static const struct shape last[] = {
+	{ N("stairs", 2, 40, 500, 4, 4, 64, 64), .flags = CAUSAL, .logits = STAIRS },
+	{ N("stairs_cap_50", 2, 40, 300, 4, 4, 64, 64), .flags = CAUSAL, .logits = STAIRS, .cap = 50 },
+	{ N("masked_above_all", 3, 70, 150, 4, 2, 128, 128), .flags = CAUSAL, .logits = EDGES },
+	{ N("masked_above_all_f16", 3, 70, 70, 4, 2, 64, 64), .flags = CAUSAL | F16, .logits = EDGES },
+	{ N("masked_above_all_window", 3, 70, 190, 4, 2, 64, 64), .flags = CAUSAL, .logits = EDGES,
+		.window = 48 },
+	{ N("masked_above_all_cap", 3, 40, 60, 4, 2, 64, 64), .flags = CAUSAL, .logits = EDGES,
+		.cap = 150 },
+	{ N("batch_96_with_holes", 96, 2, 130, 2, 1, 64, 64), .flags = CAUSAL,
+		.kv_lens = LENS(ATTN_HOLES_96) },
+	{ N("batch_1000", 1000, 2, 5, 2, 1, 64, 64), .flags = CAUSAL | PAGED_RAGGED },
+	{ N("k_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_K },
+	{ N("v_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_V },
+	{ N("k_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_K_HEAD },
+	{ N("v_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_V_HEAD },
+};
+
+#define NUM_LAST	((int)ARRAY_SIZE(last))
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 static const int dims[] = { 64, 80, 96, 112, 128, 192, 256 };
 static const int lengths[][2] = { { 17, 17 }, { 37, 97 } };
@@ -99,6 +120,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID + NUM_PAIRS) {
+		*s = last[i - NUM_GRID - NUM_PAIRS];
 		return;
 	}
 	if (i >= NUM_GRID) {
@@ -215,6 +240,11 @@ static void setup(struct cairn_op *op)
 	op->kind = kind;
 }
 
+static int relist(void *args)
+{
+	return drop_rows(args);
+}
+
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_attn_bwd_args *a = args;
@@ -270,10 +300,11 @@ const struct cairn_family cairn_attn_bwd_family = {
 	.workspace_op = offsetof(struct cairn_impl, attn_bwd_workspace),
 	.args_size = sizeof(struct cairn_attn_bwd_args),
 	.workspace_field = FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,
+	.relist = relist,
 	.exact = exact,
 	.reject = reject,
 	.cost_s = 20,

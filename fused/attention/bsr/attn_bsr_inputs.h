@@ -23,11 +23,15 @@ enum {
 };
 
 /* How the slots of a block lie. */
-enum { CONTIGUOUS, GAPS, HEADS_FIRST, NUM_LAYOUTS };
+enum {
+	CONTIGUOUS, GAPS, HEADS_FIRST, NUM_LAYOUTS,
+	/* one stride alone is not 0; never chosen by the case index */
+	LONE_BLOCK = NUM_LAYOUTS, LONE_SLOT
+};
 
 static const char *const layout_names[] = { "contiguous", "gaps", "heads_first" };
 
-#define FAR_STRIDE	(((int64_t)1 << 30) + 64)
+#define FAR_STRIDE	(((int64_t)1 << 31) + 64)
 
 struct shape {
 	const char *name;		/* NULL: derived from the shape */
@@ -298,6 +302,14 @@ static void lay_out(struct cairn_attn_part *p, const struct shape *s, int n, str
 		in->block_stride = far ? FAR_STRIDE : n * in->slot_stride + 2 * gap;
 	}
 	if (s->layout == CONTIGUOUS && !far)
+		return;
+	if (s->layout == LONE_BLOCK)
+		p->block_stride = in->block_stride += 48;
+	if (s->layout == LONE_SLOT) {
+		p->slot_stride = in->slot_stride += 48;
+		in->block_stride = n * in->slot_stride;
+	}
+	if (s->layout >= NUM_LAYOUTS)
 		return;
 	p->head_stride = in->head_stride;
 	p->slot_stride = in->slot_stride;

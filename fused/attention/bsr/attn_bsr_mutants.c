@@ -6,6 +6,7 @@
  * invite. The numerics of a row have their mutants in attn_paged_mutants.c.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "conformance/harness.h"
@@ -17,6 +18,8 @@
 #define DEFECTS(D) \
 	D(block_is_slot, "the number of a block is taken for that of its first slot") \
 	D(offset_32_bits, "offsets of K and V are cut to 32 bits") \
+	D(elements_32_bits, "numbers of elements of K and V are cut to 32 bits") \
+	D(lists_kept, "where lists begin and end is read once for each address") \
 	D(q_offset_32_bits, "offsets of q are cut to 32 bits") \
 	D(block_stride_ignored, "blocks are assumed to follow each other") \
 	D(slot_stride_ignored, "slots are assumed to follow each other") \
@@ -114,6 +117,25 @@ static int find(const struct cairn_attn_bsr_args *a, const struct cairn_attn_par
 	return 0;
 }
 
+/* Returns a copy of n integers, made when they were last asked for at another address. */
+static const int32_t *kept(const int32_t *list, int64_t n)
+{
+	static const int32_t *at;
+	static int32_t *copy;
+	static int64_t num;
+
+	if (list == at && n == num)
+		return copy;
+	free(copy);
+	copy = malloc((size_t)n * sizeof(*copy));
+	if (!copy)
+		abort();
+	memcpy(copy, list, (size_t)n * sizeof(*copy));
+	at = list;
+	num = n;
+	return copy;
+}
+
 /* The list of a block row: its first entry and its keys. */
 struct list {
 	const int32_t *blocks;
@@ -124,16 +146,18 @@ static struct list list_of(const struct cairn_attn_bsr_args *a, const struct cai
 			   int h, int g, enum bsr_defect x)
 {
 	int64_t head = p->index_heads > 1 ? g : 0, at, last;
+	const int32_t *indptr = p->blk_indptr;
 	struct list l;
 
-	(void)a;
 	if (x == BSR_list_of_head_0)
 		head = 0;
 	if (x == BSR_list_of_query_head && p->index_heads > 1)
 		head = h % p->index_heads;
 	at = head * (p->rows + (x == BSR_heads_rows_apart ? 0 : 1)) + row;
-	l.blocks = p->blk_indices + p->blk_indptr[at];
-	l.all = (int64_t)(p->blk_indptr[at + 1] - p->blk_indptr[at]) * p->block_n;
+	if (x == BSR_lists_kept && p == a->part)
+		indptr = kept(indptr, (int64_t)p->index_heads * (p->rows + 1));
+	l.blocks = p->blk_indices + indptr[at];
+	l.all = (int64_t)(indptr[at + 1] - indptr[at]) * p->block_n;
 	last = (x == BSR_last_len_of_head_0 ? 0 : head) * p->rows + (x == BSR_last_len_of_row_0 ? 0 : row);
 	l.len = l.all;
 	if (l.all > 0 && p->last_len && x != BSR_last_len_ignored)
@@ -161,6 +185,8 @@ static int64_t element(const struct cairn_attn_bsr_args *a, const struct cairn_a
 	if (x == BSR_block_is_slot)
 		blocks = stride;
 	at = block * blocks + slot * stride + g * head;
+	if (x == BSR_elements_32_bits)
+		return (uint32_t)at;
 	return x == BSR_offset_32_bits ? (int64_t)((uint32_t)(at * 2) / 2) : at;
 }
 

@@ -79,7 +79,7 @@ static const struct shape named[] = {
 	{ N("nan_in_a_value", 20, 6, 2, 128), PARTS({ 5, 1, 40, 1 }), .flags = LSE | WHOLE, .logits = NAN_V },
 	{ N("sms_1", 30, 4, 2, 64), PARTS({ 6, 16, 70, 1 }, { 30, 64, 100 }), .flags = LSE, .sms = 1 },
 	{ N("sms_24", 60, 4, 2, 64), PARTS({ 6, 16, 300, 1 }), .flags = LSE | RAGGED, .sms = 24 },
-	/* the third block begins past 2^31 elements; so does the third head */
+	/* the second block begins past 2^31 elements, the third past 2^32; so do the heads */
 	{ N("far_blocks", 3, 4, 2, 64), PARTS({ 1, 4, 12 }), .flags = LSE | FAR_KV | WHOLE },
 	{ N("far_heads", 3, 3, 3, 64), PARTS({ 1, 4, 12 }), .flags = LSE | FAR_KV | WHOLE,
 		.layout = HEADS_FIRST },
@@ -110,6 +110,30 @@ static const struct shape named[] = {
 
 static const int sizes[] = { 1, 3, 16, 64, 128 };
 
+/* added later: the cases before them keep their numbers */
+static const struct shape later[] = {
+	{ N("stairs", 12, 8, 8, 64), PARTS({ 4, 16, 700, 1 }), .flags = LSE | WHOLE, .logits = STAIRS },
+	{ N("stairs_of_single_keys", 4, 8, 8, 128), PARTS({ 1, 1, 900 }), .flags = LSE | WHOLE,
+		.logits = STAIRS },
+	{ N("stairs_f16_two_parts", 12, 8, 8, 64), PARTS({ 12, 64, 500 }, { 2, 16, 300 }),
+		.flags = LSE | F16 | WHOLE, .logits = STAIRS },
+	{ N("stairs_cap_50", 12, 8, 8, 64), PARTS({ 12, 16, 700 }), .flags = LSE | WHOLE, .logits = STAIRS,
+		.cap = 50 },
+	{ N("masked_above_all_bits", 40, 4, 2, 64), PARTS({ 8, 16, 90, 2 }), .flags = LSE, .logits = TOP },
+	{ N("masked_above_all_causal", 40, 4, 2, 64), PARTS({ 40, 8, 64, 1 }), .flags = LSE | WHOLE | F16,
+		.logits = TOP },
+	{ N("masked_above_all_window", 40, 4, 2, 64), PARTS({ 40, 8, 90, 1 }), .flags = LSE | WHOLE,
+		.logits = TOP, .window = 20 },
+	/* lines of the same size, which relist() exchanges */
+	{ N("tree_8_of_3_requests_whole", 24, 2, 1, 64), PARTS({ 8, 16, 50, 2 }),
+		.flags = LSE | TREE | WHOLE },
+	/* one stride alone is not 0 */
+	{ N("block_stride_alone", 20, 4, 2, 64), PARTS({ 4, 16, 60, 1 }), .flags = LSE,
+		.layout = LONE_BLOCK },
+	{ N("slot_stride_alone", 20, 4, 2, 64), PARTS({ 4, 16, 60, 1 }), .flags = LSE, .layout = LONE_SLOT },
+};
+
+#define NUM_LATER	((int)ARRAY_SIZE(later))
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_GRID	25
 #define NUM_PAIRS	41
@@ -122,6 +146,8 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+	} else if (i >= NUM_GRID + NUM_PAIRS) {
+		*s = later[i - NUM_GRID - NUM_PAIRS];
 	} else if (i >= NUM_GRID) {
 		pair_at(i - NUM_GRID, s);
 	} else {
@@ -244,6 +270,9 @@ static void set_pattern(struct cairn_op *op, const struct shape *s, const struct
 		attn_fill_exact(&in, s->equal);
 		if (!s->equal)
 			a->sm_scale = 0.25f;
+	} else if (logits == STAIRS) {
+		a->sm_scale = 1;
+		attn_fill_stairs(&in, s->cap);
 	} else if (logits == NAN_Q && first) {
 		cairn_fill_nan(q, a->dtype, 5 * q_stride + s->dim, 1);
 	} else if (logits == NAN_K && first) {
@@ -283,6 +312,73 @@ static void setup(struct cairn_op *op)
 	for (int i = 0; i < s.parts; i++)
 		set_pattern(op, &s, &parts[i], q, stride, s.logits, i == 0);
 	op->kind = kind;
+}
+
+/*
+ * Of the list, the first two blocks change places, and the last block loses a key if it holds several. The
+ * last row's list loses its last block.
+ */
+static int relist_row(const struct cairn_attn_part *p, int list, int row)
+{
+	int32_t *indptr = (int32_t *)(uintptr_t)p->blk_indptr + list * (p->rows + 1) + row;
+	int32_t *ids = (int32_t *)(uintptr_t)p->blk_indices + indptr[0], blocks = indptr[1] - indptr[0];
+	int32_t *last = (int32_t *)(uintptr_t)p->last_len, id;
+	int changed = blocks > 1 + !!last;
+
+	if (changed) {
+		id = ids[0];
+		ids[0] = ids[1];
+		ids[1] = id;
+	}
+	if (row == p->rows - 1 && blocks > 1) {
+		indptr[1]--;
+		changed = 1;
+	}
+	last = last ? last + list * p->rows + row : NULL;
+	if (!last || last[0] < 2)
+		return changed;
+	last[0]--;
+	return 1;
+}
+
+/* The first two block rows exchange their bits if these are equally many. */
+static void exchange_bits(const struct cairn_attn_part *p)
+{
+	const int32_t *lists = p->blk_indptr, *last = p->last_len;
+	int64_t *at = (int64_t *)(uintptr_t)p->mask_indptr, first;
+
+	if (!at || p->rows < 3 || p->row_indptr || lists[1] - lists[0] != lists[2] - lists[1] ||
+	    (last && last[0] != last[1]))
+		return;
+	first = at[0];
+	at[0] = at[1];
+	at[1] = first;
+}
+
+static int relist(void *args)
+{
+	struct cairn_attn_bsr_args *a = args;
+	int32_t *pos = (int32_t *)(uintptr_t)a->q_pos;
+	int changed = 0;
+
+	for (int k = 0; pos && k < a->nnz_qo; k++)
+		pos[k] += k % 3;
+	for (int i = 0; i < a->num_parts; i++) {
+		const struct cairn_attn_part *p = &a->part[i];
+		int32_t *begin = (int32_t *)(uintptr_t)p->row_indptr;
+
+		for (int k = 0; k < p->index_heads * p->rows; k++)
+			changed |= relist_row(p, k / p->rows, k % p->rows);
+		for (int r = 0; p->kv_pos0 && r < p->rows; r++)
+			((int32_t *)(uintptr_t)p->kv_pos0)[r] += r % 2;
+		for (int k = 0; p->key_pos && k < p->num_blocks * p->block_n; k++)
+			((int32_t *)(uintptr_t)p->key_pos)[k] += k % 2;
+		exchange_bits(p);
+		/* lines of bits have no room for another token */
+		if (begin && p->rows > 1 && begin[1] > 1 && !(p->mask_mode & CAIRN_ATTN_BITS))
+			begin[1]--;
+	}
+	return changed;
 }
 
 static const char *reject(void *args, int i, int *want)
@@ -364,10 +460,11 @@ const struct cairn_family cairn_attn_bsr_family = {
 	.workspace_op = offsetof(struct cairn_impl, attn_bsr_workspace),
 	.args_size = sizeof(struct cairn_attn_bsr_args),
 	.workspace_field = FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LATER,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,
+	.relist = relist,
 	.exact = exact,
 	.reject = reject,
 	.cost_s = 10,

@@ -13,8 +13,8 @@
 
 enum {
 	CAUSAL = PAGED_FLAGS, LSE = CAUSAL << 1, F16 = CAUSAL << 2, BENCH = CAUSAL << 3, DEVICE = CAUSAL << 4,
-	FAR_Q = CAUSAL << 5,		/* the third row of q begins past 2^31 elements */
-	FAR_K = CAUSAL << 6,		/* the third row of K */
+	FAR_Q = CAUSAL << 5,		/* rows of q begin past 2^31 and 2^32 elements */
+	FAR_K = CAUSAL << 6,		/* so do the rows of K */
 	FAR_V = CAUSAL << 7,
 	FAR_OUT = CAUSAL << 8,		/* q and out have more than 2^31 elements, in many rows */
 };
@@ -25,7 +25,9 @@ enum {
 	ROW_GAPS,		/* of other lengths in K than in V */
 	HEAD_GAPS,		/* heads of K lie between those of V, as in one buffer of both */
 	HEADS_FIRST,		/* all rows of a head follow each other */
-	NUM_LAYOUTS
+	NUM_LAYOUTS,
+	/* one stride alone is not 0; never chosen by the case index */
+	LONE_K = NUM_LAYOUTS, LONE_V, LONE_K_HEAD, LONE_V_HEAD
 };
 
 static const char *const layout_names[] = { "contiguous", "row_gaps", "head_gaps", "heads_first" };
@@ -48,7 +50,7 @@ struct shape {
 };
 
 #define FIELD(f)	offsetof(ARGS, f)
-#define FAR_STRIDE	(((int64_t)1 << 30) + 64)
+#define FAR_STRIDE	(((int64_t)1 << 31) + 64)
 
 /* Where the rows and heads of K or of V lie, with the meaning of 0 filled in. */
 struct place {
@@ -76,7 +78,7 @@ static int64_t v_at(const void *of, int b, int j, int g)
 }
 
 /* Sets the two strides, which are 0 only with CONTIGUOUS. `other`: the dimension of the other array. */
-static struct place lay_out(const struct shape *s, int dim, int other, int64_t rows, int far)
+static struct place lay_out(const struct shape *s, int is_v, int dim, int other, int64_t rows, int far)
 {
 	struct place p = { .stride = (int64_t)s->hkv * dim, .head_stride = dim };
 
@@ -84,6 +86,12 @@ static struct place lay_out(const struct shape *s, int dim, int other, int64_t r
 		p.stride += dim > 100 ? 8 : 24;
 	if (s->layout == HEAD_GAPS) {
 		p.head_stride = dim + other;
+		p.stride = s->hkv * p.head_stride;
+	}
+	if (s->layout == LONE_K + is_v)
+		p.stride += 24;
+	if (s->layout == LONE_K_HEAD + is_v) {
+		p.head_stride += 16;
 		p.stride = s->hkv * p.head_stride;
 	}
 	if (s->layout == HEADS_FIRST) {
@@ -169,11 +177,34 @@ static void set_scalars(ARGS *a, const struct shape *s, const struct paged *p,
 	a->sm_scale = case_index % 4 == 1 && !s->name ? 0.3f : (float)(1 / sqrt(s->qk));
 	if (s->pair)
 		a->sm_scale = s->scale > 0 ? s->scale : (float)(1 / sqrt(s->qk));
+	if (s->layout >= NUM_LAYOUTS) {
+		a->k_stride = s->layout == LONE_K ? at->k.stride : 0;
+		a->v_stride = s->layout == LONE_V ? at->v.stride : 0;
+		a->k_head_stride = s->layout == LONE_K_HEAD ? at->k.head_stride : 0;
+		a->v_head_stride = s->layout == LONE_V_HEAD ? at->v.head_stride : 0;
+		return;
+	}
 	/* with gaps between heads only, the strides of rows follow from those of heads */
 	a->k_stride = zero || (s->layout == HEAD_GAPS && case_index % 2) ? 0 : at->k.stride;
 	a->v_stride = zero || (s->layout == HEAD_GAPS && case_index % 2) ? 0 : at->v.stride;
 	a->k_head_stride = zero || s->layout == ROW_GAPS ? 0 : at->k.head_stride;
 	a->v_head_stride = zero || s->layout == ROW_GAPS ? 0 : at->v.head_stride;
+}
+
+/* For cairn_family.relist: the first request with two keys has one less, the last one with rows one row. */
+static int drop_rows(const ARGS *a)
+{
+	int32_t *kv = (int32_t *)(uintptr_t)a->kv_indptr;
+	int changed = 0;
+
+	for (int32_t b = 0; b < a->batch && !changed; b++) {
+		if (kv[b + 1] - kv[b] < 2)
+			continue;
+		for (int32_t k = b + 1; k <= a->batch; k++)
+			kv[k]--;
+		changed = 1;
+	}
+	return paged_drop_row(a->qo_indptr, a->batch) || changed;
 }
 
 /* Declares and fills all inputs of the case that both operations have, and sets the scalars. */
@@ -207,8 +238,8 @@ static void declare_inputs(struct cairn_op *op, const struct shape *s)
 	}
 	a->nnz_qo = p.nnz + pad;
 	a->nnz_kv = used + 2 * pad;
-	at.k = lay_out(s, s->qk, s->v, a->nnz_kv, s->flags & FAR_K);
-	at.v = lay_out(s, s->v, s->qk, a->nnz_kv, s->flags & FAR_V);
+	at.k = lay_out(s, 0, s->qk, s->v, a->nnz_kv, s->flags & FAR_K);
+	at.v = lay_out(s, 1, s->v, s->qk, a->nnz_kv, s->flags & FAR_V);
 	at.indptr = kv_indptr;
 	set_scalars(a, s, &p, &at, pad, op->case_index);
 	stride = s->flags & FAR_Q ? FAR_STRIDE : (int64_t)s->hq * s->qk + s->q_gap;
@@ -229,6 +260,12 @@ static void declare_inputs(struct cairn_op *op, const struct shape *s)
 		attn_fill_exact(&in, s->equal);
 		if (!s->equal)
 			a->sm_scale = 0.25f;
+	} else if (logits == STAIRS || logits == EDGES) {
+		a->sm_scale = 1;
+		if (logits == STAIRS)
+			attn_fill_stairs(&in, s->cap);
+		else
+			attn_fill_edges(&in);
 	} else if (logits >= NAN_Q) {
 		attn_add_nan(&in, logits);
 	} else if (logits >= LARGE_V) {

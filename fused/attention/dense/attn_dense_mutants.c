@@ -74,6 +74,10 @@
 	D(offset_v_32_bits, "offsets of V are cut to 32 bits") \
 	D(offset_q_32_bits, "offsets of q are cut to 32 bits") \
 	D(not_repeatable, "every other call differs in the last bit") \
+	D(maximum_rises_by_95, "the running maximum rises only by 95 or more, so that exp overflows below") \
+	D(v_head_stride_needs_k, "v_head_stride is ignored if k_head_stride is 0") \
+	D(requests_of_512, "requests from number 512 on are left out") \
+	D(element_of_v_32_bits, "numbers of elements of V are cut to 32 bits") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	DENSE_##name,
@@ -131,7 +135,11 @@ static int64_t v_at(const struct cairn_attn_dense_args *a, int64_t row, int g, e
 		head = cairn_attn_dense_k_head_stride(a);
 	if (x == DENSE_v_stride_without_heads && !a->v_stride)
 		stride = (int64_t)a->num_kv_heads * a->v_dim;
+	if (x == DENSE_v_head_stride_needs_k && !a->k_head_stride)
+		head = a->v_dim;
 	at = row * stride + g * head;
+	if (x == DENSE_element_of_v_32_bits)
+		return (uint32_t)at;
 	return x == DENSE_offset_v_32_bits ? (int64_t)((uint32_t)(at * 2) / 2) : at;
 }
 
@@ -257,6 +265,8 @@ static void attend_row(const struct cairn_attn_dense_args *a, int b, int i, int 
 		top = logit_j > m ? logit_j : m;
 		if (x == DENSE_lazy_rescale_late && m > -INFINITY && top < m + 8)
 			top = m;
+		if (x == DENSE_maximum_rises_by_95 && m > -INFINITY && top < m + 95)
+			top = m;
 		keep = m == top ? 1 : exp(m - top);	/* 1 also if both are -infinity */
 		if (x == DENSE_lazy_rescale_late && logit_j > m && top == m)
 			l *= exp(m - logit_j);
@@ -298,7 +308,7 @@ static int attend(const struct cairn_attn_dense_args *a, enum dense_defect x)
 	CAIRN_TRY(cairn_attn_dense_check(a));
 	if (x == DENSE_nothing)
 		return 0;
-	for (int b = 0; b < a->batch; b++)
+	for (int b = 0; b < (x == DENSE_requests_of_512 && a->batch > 512 ? 512 : a->batch); b++)
 		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
 			for (int h = 0; h < a->num_qo_heads; h++)
 				attend_row(a, b, i, h, x);

@@ -12,6 +12,7 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
+#include "fused/attention/attn_lengths.h"
 #include "fused/attention/dense/attn_dense.h"
 
 #define ARGS	struct cairn_attn_dense_args
@@ -132,6 +133,27 @@ static const struct shape named[] = {
 	{ N("h32_d80_b4_s4096_causal_bf16", 4, 4096, 4096, 32, 32, 80, 80), .flags = BENCH_CAUSAL },
 };
 
+/* added later: the cases before them keep their numbers */
+static const struct shape last[] = {
+	{ N("stairs", 2, 70, 700, 4, 4, 64, 64), .flags = BOTH, .logits = STAIRS },
+	{ N("stairs_few_rows", 2, 3, 1500, 4, 4, 128, 128), .flags = BOTH, .logits = STAIRS },
+	{ N("stairs_f16", 2, 70, 700, 4, 4, 64, 64), .flags = BOTH | F16, .logits = STAIRS },
+	{ N("stairs_d256", 2, 40, 400, 4, 4, 256, 256), .flags = BOTH, .logits = STAIRS },
+	{ N("stairs_cap_50", 2, 70, 700, 4, 4, 64, 64), .flags = BOTH, .logits = STAIRS, .cap = 50 },
+	{ N("masked_above_all", 3, 70, 150, 4, 2, 128, 128), .flags = BOTH, .logits = EDGES },
+	{ N("masked_above_all_window", 3, 70, 190, 4, 2, 64, 64), .flags = BOTH | F16, .logits = EDGES,
+		.window = 48 },
+	{ N("last_key_decides_4097", 1, 2, 4097, 2, 1, 64, 64), .flags = BOTH, .logits = EDGES },
+	{ N("batch_96_with_holes", 96, 2, 130, 2, 1, 64, 64), .flags = BOTH, .kv_lens = LENS(ATTN_HOLES_96) },
+	{ N("batch_1000", 1000, 2, 5, 2, 1, 64, 64), .flags = BOTH | PAGED_RAGGED },
+	/* one stride alone is not 0 */
+	{ N("k_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_K },
+	{ N("v_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_V },
+	{ N("k_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_K_HEAD },
+	{ N("v_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_V_HEAD },
+};
+
+#define NUM_LAST	((int)ARRAY_SIZE(last))
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 static const int dims[] = { 64, 80, 96, 112, 128, 192, 256 };
 static const int lengths[][2] = { { 1, 54 }, { 17, 17 }, { 37, 97 }, { 70, 65 }, { 130, 211 } };
@@ -147,6 +169,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID + NUM_PAIRS) {
+		*s = last[i - NUM_GRID - NUM_PAIRS];
 		return;
 	}
 	if (i >= NUM_GRID) {
@@ -234,6 +260,11 @@ static void setup(struct cairn_op *op)
 	declare_out(op, &s, a->dtype, a->nnz_qo);
 }
 
+static int relist(void *args)
+{
+	return drop_rows(args);
+}
+
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_attn_dense_args *a = args;
@@ -295,7 +326,7 @@ const struct cairn_family cairn_attn_dense_family = {
 	.workspace_op = offsetof(struct cairn_impl, attn_dense_workspace),
 	.args_size = sizeof(struct cairn_attn_dense_args),
 	.workspace_field = FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(batch), .indptr = FIELD(qo_indptr),
@@ -304,6 +335,7 @@ const struct cairn_family cairn_attn_dense_family = {
 	},
 	.describe = describe,
 	.setup = setup,
+	.relist = relist,
 	.exact = exact,
 	.reject = reject,
 	.cost_s = 20,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attn_merge_mutants - wrong versions of attn_merge, one defect each */
+#include <stdlib.h>
+
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
 #include "primitives/base/cut_off.h"
@@ -265,6 +267,39 @@ static int attn_merge_far_stride_32_bits(const struct cairn_attn_merge_args *arg
 	return cairn_attn_merge_ref(&a, stream);
 }
 
+static int attn_merge_far_elements_32_bits(const struct cairn_attn_merge_args *args, void *stream)
+{
+	struct cairn_attn_merge_args a;
+
+	CAIRN_TRY(cairn_attn_merge_check(args));
+	a = cairn_attn_merge_strides(args);
+	if ((uint64_t)(a.num_states - 1) * (uint64_t)a.state_stride >> 32)
+		a.state_stride %= 1 << 30;
+	return cairn_attn_merge_ref(&a, stream);
+}
+
+/* Counts beyond the states are taken for one less than all, where they do not fit eight lanes. */
+static int attn_merge_beyond_is_last(const struct cairn_attn_merge_args *a, void *stream)
+{
+	struct cairn_attn_merge_args other = *a;
+	int32_t *counts;
+	int ret;
+
+	CAIRN_TRY(cairn_attn_merge_check(a));
+	if (!a->counts || a->num_states <= 8)
+		return cairn_attn_merge_ref(a, stream);
+	counts = malloc(((size_t)a->rows + 1) * sizeof(*counts));
+	if (!counts)
+		return -ENOMEM;
+	for (int32_t i = 0; i < a->rows; i++)
+		counts[i] = a->counts[i] > a->num_states ? a->num_states - 1 : a->counts[i];
+	other.size = sizeof(other);
+	other.counts = counts;
+	ret = cairn_attn_merge_ref(&other, stream);
+	free(counts);
+	return ret;
+}
+
 static int attn_merge_rows_16_bits(const struct cairn_attn_merge_args *a, void *stream)
 {
 	struct cairn_attn_merge_args other;
@@ -301,6 +336,8 @@ static int attn_merge_states_without_gaps(const struct cairn_attn_merge_args *ar
 const struct cairn_mutant cairn_attn_merge_mutants[] = {
 	DEFECTS(LIST)
 	MUTANT(attn_merge, far_stride_32_bits, "the offset of a state is cut to 32 bits"),
+	MUTANT(attn_merge, far_elements_32_bits, "the number of a state's first element is cut to 32 bits"),
+	MUTANT(attn_merge, beyond_is_last, "of more than 8 states, a count beyond them loses the last"),
 	MUTANT(attn_merge, few_rows, "gives other bits if there are fewer than 3 rows"),
 	MUTANT(attn_merge, rows_without_gaps, "takes row_stride 0 for num_heads * head_dim"),
 	MUTANT(attn_merge, states_without_gaps, "takes state_stride 0 for rows * num_heads * head_dim"),

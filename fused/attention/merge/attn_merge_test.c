@@ -28,7 +28,7 @@ enum {
 	ROWS_FIRST = 512,	/* [rows, states, heads, head_dim] */
 	HEADS_FIRST = 1024,	/* [states, heads, rows, head_dim] */
 	BENCH = 2048, DEVICE = 4096,
-	FAR = 8192,		/* the last state begins past 2^31 elements */
+	FAR = 8192,		/* the last states begin past 2^31 and 2^32 elements */
 };
 
 struct shape {
@@ -161,6 +161,10 @@ static void shape_at(int index, struct shape *s)
 	}
 	if (i == NUM_GRID + NUM_PAIRS) {
 		*s = (struct shape){ S("far_states", 3, 2, 2, 64, BF16, BF16), .flags = LSE | FAR };
+		return;
+	}
+	if (i > NUM_GRID + NUM_PAIRS) {
+		*s = (struct shape){ S("counts_outside", 12, 40, 2, 64, F32, BF16), .flags = LSE | COUNTS };
 		return;
 	}
 	if (i >= NUM_GRID) {
@@ -327,8 +331,8 @@ static void fill_far(struct cairn_op *op, const struct shape *s)
 	float *lse;
 	char *o;
 
-	a->state_stride = ((int64_t)1 << 30) + 64;
-	a->lse_stride = ((int64_t)1 << 29) + 4;
+	a->state_stride = ((int64_t)1 << 31) + 64;
+	a->lse_stride = ((int64_t)1 << 31) + 4;
 	o = cairn_in_far(op, offsetof(struct cairn_attn_merge_args, o), s->dtype,
 			 (s->n - 1) * a->state_stride + state);
 	lse = cairn_in_far(op, offsetof(struct cairn_attn_merge_args, lse), CAIRN_F32,
@@ -603,7 +607,7 @@ const struct cairn_family cairn_attn_merge_family = {
 	.stage = "fused", .name = "attn_merge",
 	.op = offsetof(struct cairn_impl, attn_merge),
 	.args_size = sizeof(struct cairn_attn_merge_args),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + 1,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + 2,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = {
 		{ offsetof(struct cairn_attn_merge_args, out), offsetof(struct cairn_attn_merge_args, o),
