@@ -49,7 +49,7 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 	static const struct cairn_impl *const builtin[] = {
 		&cairn_impl_ref, &cairn_impl_cpu,
 #ifdef CONFIG_CUDA
-		&cairn_impl_cuda, &cairn_impl_peers, &cairn_impl_unfused,
+		&cairn_impl_cuda, &cairn_impl_peers, &cairn_impl_flashinfer, &cairn_impl_unfused,
 #endif
 	};
 
@@ -61,13 +61,15 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 		*out = *builtin[i];
 		return cairn_impl_add_runtime(out);
 	}
-	if (!strcmp(name, "cuda") || !strcmp(name, "peers") || !strcmp(name, "unfused"))
+	if (!strcmp(name, "cuda") || !strcmp(name, "peers") || !strcmp(name, "flashinfer") ||
+	    !strcmp(name, "unfused"))
 		return cairn_error(ENODEV, "%s: this build has no CUDA", name);
 	if (name[0] && !access(name, F_OK))
 		return cairn_error(EINVAL, "--impl: '%s': the path of a plug-in has a '/': write ./%s", name,
 				   name);
 	return cairn_error(EINVAL,
-			   "--impl: '%s' is none of ref, cpu, cuda, peers, unfused, nor a path with a '/'",
+			   "--impl: '%s' is none of ref, cpu, cuda, peers, flashinfer, unfused, nor a path "
+			   "with a '/'",
 			   name);
 }
 
@@ -90,3 +92,13 @@ const char *cairn_impl_error(const struct cairn_impl *impl)
 	return text && *text ? text : cairn_last_error();
 }
 
+int cairn_impl_bits_vary(const struct cairn_impl *impl, size_t op)
+{
+#ifdef CONFIG_CUDA
+	return op == offsetof(struct cairn_impl, attn_bwd) && impl->attn_bwd == cairn_impl_peers.attn_bwd;
+#else
+	(void)impl;
+	(void)op;
+	return 0;
+#endif
+}
