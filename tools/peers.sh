@@ -22,7 +22,7 @@ for name; do
 		echo "peers: $peers/nvidia/cudnn/lib/libcudnn.so.9"
 		;;
 	flashinfer)
-		fetch flashinfer-python==0.6.17 apache-tvm-ffi
+		fetch flashinfer-python==0.6.17 "apache-tvm-ffi<0.2"
 		python3 tools/peers_flashinfer.py "$peers"
 		;;
 	*)

@@ -69,6 +69,9 @@ static int supported(const struct call *c)
 	if (!a->max_qo_len || !a->nnz_qo || !a->max_kv_len || !a->nnz_kv)
 		return cairn_error(EOPNOTSUPP, "%s: max_qo_len, max_kv_len: cuDNN needs a row and a key",
 				   c->op);
+	if (c->key.bwd && a->num_qo_heads != a->num_kv_heads)
+		return cairn_error(EOPNOTSUPP, "%s: num_kv_heads: cuDNN rounds each head's part of a "
+				   "gradient of K and V to 16 bits before it adds those of a group", c->op);
 	return 0;
 }
 
@@ -382,6 +385,8 @@ int cairn_attn_dense_cudnn(const struct cairn_attn_dense_args *a, void *stream)
 	if (!a->batch || !a->nnz_qo)
 		return 0;
 	CAIRN_TRY(begin(&c, "attn_dense", a, 0));
+	if (c.a.lse && c.a.max_qo_len == 1)
+		return cairn_error(EOPNOTSUPP, "attn_dense: lse: cuDNN's of a single row may be NaN");
 	c.at[SDPA_Q] = (void *)c.a.q;
 	c.at[SDPA_K] = (void *)c.a.k;
 	c.at[SDPA_V] = (void *)c.a.v;

@@ -240,23 +240,11 @@ static void *turned(const struct build *b, void *x)
 	return y;
 }
 
-/*
- * The gradient of K or V: turned scores times a, summed over the heads of a group. The contract asks for a
- * sum in fp32; cudnn-frontend rounds each head's part to 16 bits first, which takes less memory.
- */
+/* The gradient of K or V of a head of its own: turned scores times a. */
 static void grad_kv(const struct build *b, int tensor, void *turned_scores, void *a)
 {
-	const struct cudnn_sdpa *s = b->s;
-	const struct cudnn_shape all = of(b, s->heads, s->len_kv, tensor == SDPA_DK ? s->qk_dim : s->v_dim,
-					  CUDNN_DATA_FLOAT);
-	void *y = array(b, tensor, 0), *c = y;
-
-	if (s->heads != s->kv_heads)
-		c = cairn_cudnn_virtual(b->g, &all, NULL);
 	cairn_cudnn_matmul(b->g, &(struct cudnn_matmul){
-		.a = turned_scores, .b = a, .c = c, .m = b->len_kv, .k = b->len_q });
-	if (c != y)
-		cairn_cudnn_reduce(b->g, CUDNN_REDUCE_ADD, c, y);
+		.a = turned_scores, .b = a, .c = array(b, tensor, 0), .m = b->len_kv, .k = b->len_q });
 }
 
 /* delta: the sums of dout * out of each row, in memory. */

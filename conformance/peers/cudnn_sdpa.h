@@ -36,6 +36,7 @@ struct cudnn_sdpa {
 /* Elements from one row to the next of a tensor that has offsets: SDPA_Q .. SDPA_DV. */
 int64_t cairn_cudnn_row_stride(const struct cudnn_sdpa *s, int tensor);
 void cairn_cudnn_sdpa(struct cudnn_graph *g, const struct cudnn_sdpa *s);
+/* heads is kv_heads: the library would round the parts of a group's heads to 16 bits before it adds them. */
 void cairn_cudnn_sdpa_bwd(struct cudnn_graph *g, const struct cudnn_sdpa *s);
 
 #endif

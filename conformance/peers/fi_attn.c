@@ -124,15 +124,11 @@ static int find(const struct call *c, int captured, struct plan **out)
 	return 0;
 }
 
-static int fetch(const struct call *c, int32_t *host, const int32_t *array, int count, void *stream)
+static int fetch(int32_t *host, const int32_t *array, int count, void *stream)
 {
-	cudaError_t err = cudaMemcpyAsync(host, array, (size_t)count * sizeof(*host), cudaMemcpyDeviceToHost,
-					  stream);
-
-	if (err == cudaSuccess)
-		err = cudaStreamSynchronize(stream);
-	(void)c;
-	CAIRN_CUDA(err);
+	CAIRN_CUDA(cudaMemcpyAsync(host, array, (size_t)count * sizeof(*host), cudaMemcpyDeviceToHost,
+				   stream));
+	CAIRN_CUDA(cudaStreamSynchronize(stream));
 	return 0;
 }
 
@@ -142,10 +138,10 @@ static int read_lengths(struct call *c, void *stream)
 	int n = c->key.batch;
 	int32_t *qo = c->lengths, *kv = qo + n + 1, *len = kv + n + 1;
 
-	CAIRN_TRY(fetch(c, qo, c->qo_indptr, n + 1, stream));
-	CAIRN_TRY(fetch(c, kv, c->kv_indptr, n + 1, stream));
+	CAIRN_TRY(fetch(qo, c->qo_indptr, n + 1, stream));
+	CAIRN_TRY(fetch(kv, c->kv_indptr, n + 1, stream));
 	if (c->key.paged)
-		CAIRN_TRY(fetch(c, len, c->last_page_len, n, stream));
+		CAIRN_TRY(fetch(len, c->last_page_len, n, stream));
 	for (int b = 0; b < n; b++) {
 		int32_t pages = kv[b + 1] - kv[b];
 
@@ -153,6 +149,9 @@ static int read_lengths(struct call *c, void *stream)
 			len[b] = pages;
 		else
 			len[b] = pages > 0 ? (pages - 1) * c->key.page_size + len[b] : 0;
+		if (qo[b + 1] > qo[b] && (!len[b] || (c->key.causal && qo[b + 1] - qo[b] > len[b])))
+			return cairn_error(EOPNOTSUPP, "%s: FlashInfer: request %d: a row without a key is "
+					   "undefined", c->op, b);
 	}
 	return 0;
 }
@@ -201,7 +200,8 @@ static int plan(struct call *c, void *stream, struct plan **out)
 	return ret;
 }
 
-static int supported(const char *op, int dtype, const void *lse, int window, float softcap, int sms)
+static int supported(const char *op, int dtype, const void *lse, int window, float softcap, int sms,
+		     int causal, int max_qo_len, int max_kv_len)
 {
 	int all = cairn_num_sms(), use = cairn_sms_of(sms);
 
@@ -212,6 +212,9 @@ static int supported(const char *op, int dtype, const void *lse, int window, flo
 				   "bf16", op, cairn_dtype_name(dtype));
 	if (lse)
 		return cairn_error(EOPNOTSUPP, "%s: FlashInfer: lse: is in base 2 there", op);
+	if (causal && max_qo_len > max_kv_len)
+		return cairn_error(EOPNOTSUPP, "%s: FlashInfer: max_qo_len: a row without a key is undefined",
+				   op);
 	if (window || softcap > 0)
 		return cairn_error(EOPNOTSUPP, "%s: FlashInfer: window, softcap: need other modules", op);
 	if (use < all)
@@ -221,7 +224,8 @@ static int supported(const char *op, int dtype, const void *lse, int window, flo
 
 static int dense_supported(const struct cairn_attn_dense_args *a)
 {
-	return supported("attn_dense", a->dtype, a->lse, a->window, a->softcap, a->sms);
+	return supported("attn_dense", a->dtype, a->lse, a->window, a->softcap, a->sms, a->causal,
+			 a->max_qo_len, a->max_kv_len);
 }
 
 static int run_dense(struct call *c, const struct cairn_attn_dense_args *a, void *stream)
@@ -295,7 +299,8 @@ int cairn_attn_dense_fi_workspace(const struct cairn_attn_dense_args *args, size
 
 static int paged_supported(const struct cairn_attn_paged_args *a)
 {
-	CAIRN_TRY(supported("attn_paged", a->dtype, a->lse, a->window, a->softcap, a->sms));
+	CAIRN_TRY(supported("attn_paged", a->dtype, a->lse, a->window, a->softcap, a->sms, a->causal,
+			    a->max_qo_len, a->kv.max_len));
 	if (a->max_qo_len < MIN_ROWS)
 		return cairn_error(EOPNOTSUPP, "attn_paged: FlashInfer: max_qo_len: %d: its module for fewer "
 				   "than %d rows is another", a->max_qo_len, MIN_ROWS);

@@ -4,9 +4,9 @@
  *
  * The contracts are those of attn_dense.h and attn_paged.h, with these exceptions.
  *
- *   Supported: bf16, dimensions for which a module has been compiled, no lse, window, softcap or sms; of
- *   attn_paged only prefill, at least 64 query rows in the longest request, because this module is not
- *   FlashInfer's choice for fewer.
+ *   Supported: bf16, dimensions for which a module has been compiled, no lse, window, softcap or sms, no row
+ *   without a key; of attn_paged only prefill, at least 64 query rows in the longest request, because this
+ *   module is not FlashInfer's choice for fewer.
  *   Plan: FlashInfer deals out tiles to CTAs on the host. A call outside of a capture reads the index arrays,
  *   plans, and keeps the plan in memory of its own; a captured call takes the plan of the latest call of the
  *   shape and must have had one, so that its graph serves no other lengths. A captured call therefore has the
