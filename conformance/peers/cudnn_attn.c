@@ -72,6 +72,9 @@ static int supported(const struct call *c)
 	if (c->key.bwd && a->num_qo_heads != a->num_kv_heads)
 		return cairn_error(EOPNOTSUPP, "%s: num_kv_heads: cuDNN rounds each head's part of a "
 				   "gradient of K and V to 16 bits before it adds those of a group", c->op);
+	if (c->key.bwd && a->qk_dim == 256 && a->v_dim > 64 && a->v_dim < 192)
+		return cairn_error(EOPNOTSUPP, "%s: qk_dim, v_dim: of 256, %d cuDNN computes only the first "
+				   "128 of dq and dk", c->op, a->v_dim);
 	return 0;
 }
 

@@ -6,7 +6,8 @@
  *
  *   Not supported: softcap; sms below all; no query row or no key at all; lse where max_qo_len is 1 (the
  *   library's may be NaN); gradients where heads share K and V (the library rounds each head's part to 16
- *   bits before it adds those of a group, which our bound does not allow).
+ *   bits before it adds those of a group, which our bound does not allow) or where qk_dim is 256 and v_dim
+ *   between 64 and 192 (the library's dq and dk are wrong).
  *   Equal lengths: a large call in which nnz_qo is batch * max_qo_len and nnz_kv is batch * max_kv_len uses
  *   the library's graph for equal lengths, its fastest. Outside of a capture such a call reads the index
  *   arrays, and uses the graph for other lengths where they differ. A captured call does as the latest call
