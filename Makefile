@@ -124,6 +124,10 @@ $(O)/%.cu.o: %.cu $(made)
 setup:
 	$(Q)$(if $(NOSETUP),:,tools/setup.sh)
 
+## peers              what the tables of other libraries call, from PyPI into build/peers (cuDNN 500 MB; FlashInfer: minutes)
+peers:
+	$(Q)PEERS=$(O)/peers tools/peers.sh
+
 ## check              set-up, build, every test on whatever hardware is here
 check: setup
 	$(Q)$(MAKE) --no-print-directory all
@@ -167,6 +171,6 @@ clean:
 help:
 	@sed -n 's/^## //p; s/^#   \([A-Z]\)/\1/p' Makefile $(kbuilds)
 
-.PHONY: FORCE all setup check bench report check-sanitize check-threads soak package clean help
+.PHONY: FORCE all setup peers check bench report check-sanitize check-threads soak package clean help
 .DELETE_ON_ERROR:
 -include $(objs:.o=.d)

@@ -174,6 +174,14 @@ ROWS = (
         lambda r: "d" not in r.n,
     ),
 ) + tuple(
+    (f"{what}, 16 heads of 128, {of}", op, (), {}, lambda r, case=case: r.case == case)
+    for what, op in (("attention", "attn_dense"), ("gradients of attention", "attn_bwd"))
+    for of, case in (
+        ("causal, 4 x 4096", "h16_d128_b4_s4096_causal_bf16"),
+        ("causal, 16384", "h16_d128_b1_s16384_causal_bf16"),
+        ("full, 16384", "h16_d128_b1_s16384_bf16"),
+    )
+) + tuple(
     (f"attention block, {what}", op, (), {}, lambda r, case=case: r.case == case)
     for what, op, case in (
         ("Llama-2-7B, batch 1, 1024 keys", "cluster_attn", "llama2_7b_b1_kv1024"),
@@ -189,8 +197,7 @@ def against(record, rows):
     """The fastest other table of the same run, or else another library's time on this card."""
     peer = views.fastest_peer({r.impl: r for r in rows.find(record.op) if r.case == record.case})
     if peer:
-        name = {"peers": "cuBLASLt", "unfused": "separate kernels"}.get(peer.impl, peer.impl)
-        return f"{name}: {us(peer.ns)} µs"
+        return f"{views.peer_name(peer)}: {us(peer.ns)} µs"
     library = report_peers.us(record)
     return f"{report_peers.LIBRARY}: {num(library)} µs" if library else ""
 

@@ -412,6 +412,17 @@ class ReadmeTable(TestCase):
         self.assertIn("0 reproduced, 0 refuted in part, 0 refuted, 21 not measurable here", text)
         self.assertIn("There is no recording.", readme_table.table([]))
 
+    def test_a_peer_is_named_after_its_library(self):
+        for impl, version, name in (
+            ("peers", "cublaslt", "cuBLASLt"),
+            ("peers", "cudnn 9.19.0", "cuDNN 9.19.0"),
+            ("flashinfer", "flashattention-3", "FlashInfer"),
+            ("unfused", "own", "separate kernels"),
+            ("mine", "1", "mine"),
+        ):
+            rows = recording([raw("attn_bwd", "a", impl, impl_version=version)]).gpu
+            self.assertEqual([views.peer_name(r) for r in rows.find("attn_bwd")], [name])
+
     def test_at_most_twenty_figures_that_all_exist(self):
         known = [f.what for f in report_cards.figures(Rows([]))]
         self.assertLessEqual(sum(what.startswith(readme_table.CHOSEN) for what in known), 20)

@@ -237,6 +237,17 @@ def fastest_peer(table):
     return min(peers, key=lambda r: r.ns, default=None)
 
 
+LIBRARIES = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
+
+
+def peer_name(record):
+    """The name of another table of a row: of `peers` the library, with its version where the record has one."""
+    library, _, version = str(record.get("impl_version", "")).partition(" ")
+    if record.impl == "peers" and library in LIBRARIES:
+        return f"{LIBRARIES[library]} {version}".strip()
+    return {"flashinfer": "FlashInfer", "unfused": "separate kernels"}.get(record.impl, record.impl)
+
+
 def pure_read_ns(rows, num_bytes):
     """Time of a pure read of num_bytes not in a cache, interpolated between the measured reads; or None."""
     found = sorted(

@@ -34,10 +34,11 @@ static const char usage[] =
 	"  version      version and digest of the sources\n"
 	"\n"
 	"Options of check; bench has --impl, --seed, --device, --json, --skip and --once, list has --skip:\n"
-	"  --impl NAME|PATH  ref, cpu, cuda, peers (other libraries), unfused (the fused operations as\n"
-	"                    chains of the best separate kernels), ladder1 to ladder5 (attention in\n"
-	"                    steps), or a plug-in (a path with a '/'); may be repeated\n"
-	"                    (check: cpu and cuda; bench: cuda, peers, unfused, cpu where there is no GPU)\n"
+	"  --impl NAME|PATH  ref, cpu, cuda, peers and flashinfer (other libraries), unfused (the\n"
+	"                    fused operations as chains of the best separate kernels), ladder1 to\n"
+	"                    ladder5 (attention in steps), or a plug-in (a path with a '/'); may be\n"
+	"                    repeated (check: cpu and cuda; bench: cuda, peers, flashinfer, unfused,\n"
+	"                    but cpu where there is no GPU)\n"
 	"  --seed N          of all random inputs (1)\n"
 	"  --repeat N        check each case with N seeds (1)\n"
 	"  --device N|NAME   CUDA device (0); or an RDMA device, mlx5_0, instead of the NIC model:\n"
@@ -312,6 +313,7 @@ static int run_suite(const char *cmd, int argc, char **argv, struct cairn_option
 		if (!opt->num_impls && have_gpu()) {
 			opt->impls[opt->num_impls++] = "cuda";
 			opt->impls[opt->num_impls++] = "peers";
+			opt->impls[opt->num_impls++] = "flashinfer";
 			opt->impls[opt->num_impls++] = "unfused";
 		} else if (!opt->num_impls) {
 			opt->impls[opt->num_impls++] = "cpu";

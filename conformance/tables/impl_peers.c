@@ -2,17 +2,54 @@
 /*
  * impl_peers - kernels of other libraries behind the same table, for side-by-side benchmarks
  *
- * Libraries are looked up at run time; the operations of a missing library return -EOPNOTSUPP.
+ *   gemm                   cuBLASLt
+ *   attn_dense, attn_bwd   cuDNN (conformance/peers)
+ *
+ * Libraries are looked up at run time; the operations of a missing library return -EOPNOTSUPP, whose text
+ * names it. The version string, and so the bench record of a row, names the library of the latest call.
  */
-#include "primitives/base/error.h"
+#include <stdio.h>
+
+#include "conformance/peers/cudnn_attn.h"
 #include "conformance/tables/tables.h"
+#include "primitives/base/error.h"
+
+static char library[64] = "other libraries";
+
+static int gemm(const struct cairn_gemm_args *a, void *stream)
+{
+	snprintf(library, sizeof(library), "cublaslt");
+	return cairn_gemm_cublaslt(a, stream);
+}
+
+static int dense(const struct cairn_attn_dense_args *a, void *stream)
+{
+	int ret = cairn_attn_dense_cudnn(a, stream);
+
+	if (!ret)
+		cairn_cudnn_describe(library, sizeof(library));
+	return ret;
+}
+
+static int bwd(const struct cairn_attn_bwd_args *a, void *stream)
+{
+	int ret = cairn_attn_bwd_cudnn(a, stream);
+
+	if (!ret)
+		cairn_cudnn_describe(library, sizeof(library));
+	return ret;
+}
 
 const struct cairn_impl cairn_impl_peers = {
 	.size = sizeof(struct cairn_impl),
 	.abi_version = CAIRN_ABI_VERSION,
 	.name = "peers",
-	.version = "cublaslt",
+	.version = library,
 	.last_error = cairn_last_error,
-	.gemm = cairn_gemm_cublaslt,
+	.gemm = gemm,
 	.gemm_workspace = cairn_gemm_cublaslt_workspace,
+	.attn_dense = dense,
+	.attn_dense_workspace = cairn_attn_dense_cudnn_workspace,
+	.attn_bwd = bwd,
+	.attn_bwd_workspace = cairn_attn_bwd_cudnn_workspace,
 };

@@ -49,8 +49,9 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 	static const struct cairn_impl *const builtin[] = {
 		&cairn_impl_ref, &cairn_impl_cpu,
 #ifdef CONFIG_CUDA
-		&cairn_impl_cuda, &cairn_impl_peers, &cairn_impl_unfused, &cairn_impl_ladder[0],
-		&cairn_impl_ladder[1], &cairn_impl_ladder[2], &cairn_impl_ladder[3], &cairn_impl_ladder[4],
+		&cairn_impl_cuda, &cairn_impl_peers, &cairn_impl_flashinfer, &cairn_impl_unfused,
+		&cairn_impl_ladder[0], &cairn_impl_ladder[1], &cairn_impl_ladder[2], &cairn_impl_ladder[3],
+		&cairn_impl_ladder[4],
 #endif
 	};
 
@@ -63,16 +64,16 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 		return cairn_impl_add_runtime(out);
 	}
 #ifndef CONFIG_CUDA
-	if (!strcmp(name, "cuda") || !strcmp(name, "peers") || !strcmp(name, "unfused") ||
-	    !strncmp(name, "ladder", 6))
+	if (!strcmp(name, "cuda") || !strcmp(name, "peers") || !strcmp(name, "flashinfer") ||
+	    !strcmp(name, "unfused") || !strncmp(name, "ladder", 6))
 		return cairn_error(ENODEV, "%s: this build has no CUDA", name);
 #endif
 	if (name[0] && !access(name, F_OK))
 		return cairn_error(EINVAL, "--impl: '%s': the path of a plug-in has a '/': write ./%s", name,
 				   name);
 	return cairn_error(EINVAL,
-			   "--impl: '%s' is none of ref, cpu, cuda, peers, unfused, ladder1 to ladder5, nor "
-			   "a path with a '/'", name);
+			   "--impl: '%s' is none of ref, cpu, cuda, peers, flashinfer, unfused, ladder1 to "
+			   "ladder5, nor a path with a '/'", name);
 }
 
 int cairn_impl_start(const struct cairn_impl *impl, int device)
@@ -94,3 +95,13 @@ const char *cairn_impl_error(const struct cairn_impl *impl)
 	return text && *text ? text : cairn_last_error();
 }
 
+int cairn_impl_bits_vary(const struct cairn_impl *impl, size_t op)
+{
+#ifdef CONFIG_CUDA
+	return op == offsetof(struct cairn_impl, attn_bwd) && impl->attn_bwd == cairn_impl_peers.attn_bwd;
+#else
+	(void)impl;
+	(void)op;
+	return 0;
+#endif
+}

@@ -8,12 +8,12 @@
 #include "conformance/abi.h"
 
 /*
- * Opens a table: "ref", "cpu", "cuda", "peers", "unfused", "ladder1" to "ladder5", or the path of a plug-in
- * (contains a '/').
- * Copies it into *out: members that the implementation does not have are NULL, and a missing memory and
- * stream block is filled with the built-in one. Does not call init(). A plug-in stays loaded.
+ * Opens a table: "ref", "cpu", "cuda", "peers", "flashinfer", "unfused", "ladder1" to "ladder5", or the path of
+ * a plug-in (contains a '/'). Copies it into *out: members that the implementation does not have are NULL, and
+ * a missing memory and stream block is filled with the built-in one. Does not call init(). A plug-in stays
+ * loaded.
  * -EINVAL: no such name; the file does not load, lacks cairn_impl_get or is of another version.
- * -ENODEV: this build has no such table (cuda, peers, unfused, ladder* in a build without CUDA).
+ * -ENODEV: this build has no such table (all but ref and cpu in a build without CUDA).
  */
 int cairn_impl_open(const char *name_or_path, struct cairn_impl *out);
 
@@ -24,8 +24,14 @@ void cairn_impl_stop(const struct cairn_impl *impl);
 /* Returns the text of the last failure: the table's own if it has one, else cairn_last_error(). */
 const char *cairn_impl_error(const struct cairn_impl *impl);
 
+/*
+ * Returns whether the table's operation at offset `op` may give other bits from call to call. Only a peer
+ * may: attn_bwd of cuDNN is fastest so. Its values are judged all the same.
+ */
+int cairn_impl_bits_vary(const struct cairn_impl *impl, size_t op);
+
 extern const struct cairn_impl cairn_impl_ref, cairn_impl_cpu, cairn_impl_cuda, cairn_impl_peers,
-	cairn_impl_unfused, cairn_impl_ladder[5];
+	cairn_impl_flashinfer, cairn_impl_unfused, cairn_impl_ladder[5];
 extern const struct cairn_impl cairn_host_runtime, cairn_cuda_runtime;	/* only the memory and stream block */
 
 /* Returns the memory bandwidth of a GPU of this name by its maker's datasheet, GB/s; 0 if it is not known. */
