@@ -57,6 +57,11 @@ struct attn_form {
 	static constexpr int k_bytes = qk_panels * keys * ATTN_PANEL, v_bytes = v_panels * keys * ATTN_PANEL;
 	static constexpr int data_bytes = q_stages * q_bytes + stages * (k_bytes + v_bytes);
 	static constexpr int smem_bytes = data_bytes + 384;
+	static constexpr bool shared = false;	/* whether the last panel of K is the same for all heads */
+};
+
+template <class F> struct attn_form_shared : F {
+	static constexpr bool shared = true;
 };
 
 /* A row tile with keys, as the producer describes it to the consumers. */
