@@ -19,6 +19,7 @@
 enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3, RANDOM = F16 << 4,
        LATE = F16 << 5,		/* keys from 2^16 on have all the weight */
        STEPS = F16 << 6,	/* weights down to e^-30 of the largest, with values as much larger */
+       LSE = F16 << 7,
 };
 
 struct shape {
@@ -96,6 +97,17 @@ static const struct shape last[] = {
 	{ N("heads_96", 1, 40, 45, 16, 96) },
 	{ N("heads_20_long_prompt", 1, 140, 141, 16, 20) },
 	{ N("pages_of_41", 2, 3, 85, 41, 2) },
+	{ N("lse_prefill", 2, 40, 90, 16, 4), .flags = LSE | PAGED_RAGGED },
+	{ N("lse_sharp_f16", 2, 20, 90, 16, 4), .flags = LSE | SHARP | F16 },
+	{ N("lse_small_weights", 3, 2, 200, 16, 3), .flags = LSE | STEPS, .scale = 1 },
+	{ N("lse_padded", 6, 1, 1, 16, 16), .flags = LSE | PAGED_PADDED,
+	  .qo_lens = LENS(1, 5, 1, 0, 0, 0), .kv_lens = LENS(31, 32, 33, 0, 0, 1) },
+	{ N("lse_without_keys", 5, 1, 1, 8, 2), .flags = LSE,
+	  .qo_lens = LENS(0, 1, 2, 9, 40), .kv_lens = LENS(9, 0, 33, 3, 47) },
+	{ N("lse_kv_1000", 1, 3, 1000, 16, 2), .flags = LSE },
+	{ N("lse_nan_in_a_query", 3, 2, 40, 16, 3), .nan = MLA_NAN_Q, .flags = LSE },
+	{ N("lse_nan_in_a_latent", 3, 2, 40, 16, 3), .nan = MLA_NAN_LATENT, .flags = LSE },
+	{ N("lse_large", 3, 577, 2048, 16, 16), .flags = LSE | DEVICE | PAGED_RAGGED },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -298,6 +310,12 @@ static void setup(struct cairn_op *op)
 		  (int64_t)a->nnz_qo * s.heads * 128);
 	cairn_shape(op, offsetof(struct cairn_mla_paged_args, out), { "row", a->nnz_qo }, { "head", s.heads },
 		    { "dim", 128 });
+	if (s.flags & LSE) {
+		cairn_out(op, offsetof(struct cairn_mla_paged_args, lse), CAIRN_F32,
+			  (int64_t)a->nnz_qo * s.heads);
+		cairn_shape(op, offsetof(struct cairn_mla_paged_args, lse), { "row", a->nnz_qo },
+			    { "head", s.heads });
+	}
 }
 
 static const char *reject(void *args, int i, int *want)
@@ -330,6 +348,8 @@ static const char *reject(void *args, int i, int *want)
 	case 21: a->v_dim = 64; return "v_dim_64";
 	case 22: a->num_heads = 129; return "num_heads_129";
 	case 23: a->sms = -1; return "sms_negative";
+	case 24: a->size = CAIRN_MLA_PAGED_FIRST_BYTES - 1; return "size_within_first_members";
+	case 25: a->lse = (float *)((char *)a->out + 2); return "lse_misaligned";
 	}
 	return NULL;
 }
@@ -354,11 +374,12 @@ const struct cairn_family cairn_mla_paged_family = {
 	.workspace_op = offsetof(struct cairn_impl, mla_paged_workspace),
 	.args_size = sizeof(struct cairn_mla_paged_args),
 	.workspace_field = offsetof(struct cairn_mla_paged_args, workspace),
+	.first_bytes = CAIRN_MLA_PAGED_FIRST_BYTES,
 	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),
-		.in = { FIELD(q) }, .out = { FIELD(out) }, .keys = FIELD(kv.indptr),
+		.in = { FIELD(q) }, .out = { FIELD(out), FIELD(lse) }, .keys = FIELD(kv.indptr),
 	},
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 55,
