@@ -197,14 +197,14 @@ int attn_dense_with_shared(const struct cairn_attn_dense_args *args, const void 
 	CAIRN_TRY(map_k(&maps, args, shared, f.keys));
 	CAIRN_TRY(map_kv(&maps.v, args, args->v, args->v_dim, cairn_attn_dense_v_stride(args),
 			 cairn_attn_dense_v_head_stride(args), f.keys));
-	if (items > num_sms) {
+	if (items > num_sms)
 		plan.counter = (int32_t *)args->workspace;
+	if (plan.counter && !shared)
 		CAIRN_CUDA(cudaMemsetAsync(plan.counter, 0, sizeof(*plan.counter), (cudaStream_t)stream));
-	}
 	l.grid[0] = (unsigned int)(items < num_sms ? items : num_sms);
 	l.block[0] = (unsigned int)f.threads;
 	l.smem = f.smem;
-	l.pdl = !args->sms && !plan.counter;
+	l.pdl = !args->sms && (!plan.counter || shared);
 	l.stream = stream;
 	return cairn_launch(f.kernel[args->dtype == CAIRN_BF16], &l, params);
 }

@@ -15,7 +15,8 @@
 /*
  * As cairn_attn_dense(), whose arguments it takes, with qk_dim 192 and v_dim 128: the last 64 elements of the
  * keys of row j are those of row j of `shared`, [nnz_kv, 64] of dtype, packed, 16-byte aligned. Those in
- * args->k are not read, and may be anything. shared NULL: none are shared, and any dimensions.
+ * args->k are not read, and may be anything. The caller has zeroed the first 4 bytes of the workspace, on the
+ * stream. shared NULL: none are shared, any dimensions, and the workspace is undefined.
  */
 int attn_dense_with_shared(const struct cairn_attn_dense_args *args, const void *shared, void *stream);
 

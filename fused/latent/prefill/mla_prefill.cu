@@ -2,12 +2,10 @@
 /*
  * mla_prefill - keys and values by one product, attention of attn_dense, parts merged by attn_merge
  *
- *   list       the requests' first rows, new keys and past keys, counted over the batch
- *   for each part:
- *     gather     latents of its keys from their pages                       [keys, 512], [keys, 64]
- *     gemm       all heads' keys and values                                 [keys, num_heads, 128 + 128]
- *     attention  causal for the new keys, full for past ones; out and lse of the part
- *   merge      only if there are several parts
+ *   gather     latents of a part's keys from their pages                     [keys, 512], [keys, 64]
+ *   gemm       all heads' keys and values                                    [keys, num_heads, 128 + 128]
+ *   attention  causal for the new keys, full for past ones; out and lse of the part
+ *   merge      behind the last part, if there are several
  *
  * The causal mask of attn_dense ends at the last key of a request. The part with the new keys therefore
  * always holds all of them, alone or behind all past keys; every row sees all keys of any other part.
@@ -52,14 +50,12 @@ struct prefill {
 	int32_t chunk, parts, whole;	/* whole: the only part has all keys of each request */
 	int32_t new_rows, rows;		/* keys of the part with the new keys, of the largest part */
 	int32_t states;			/* places for the results of parts; 0: there is one part */
-	/* new_keys, past_keys: [batch + 1] numbers of the first of each request's over the batch */
-	int32_t *new_keys, *past_keys;
-	/* attn_dense's request pointers [batch + 2]; part: of the current part */
-	int32_t *qo, *part;
+	/* attn_dense's pointers to rows, and to keys of the current part [batch + 2]; its counter */
+	int32_t *qo, *part, *counter;
 	void *latents, *rotated, *kv;	/* of the current part */
 	char *o;			/* [states][nnz_qo][num_heads][V_DIM] */
 	float *lse;			/* [states][nnz_qo][num_heads] */
-	void *dense_workspace, *gemm_workspace;
+	void *gemm_workspace;
 };
 
 /* Adds up x over the lanes up to this one. */
@@ -74,80 +70,73 @@ ATTN_DEV int32_t sum_up_to(int32_t x)
 	return x;
 }
 
-/* One warp. */
-static __global__ void mla_prefill_list_kernel(const __grid_constant__ struct prefill g)
+/* Sets *added and *past to the new and past keys of request b, 0 if there is none. */
+ATTN_DEV void count_keys(const struct prefill &g, int32_t b, int32_t *added, int32_t *past)
 {
-	const int32_t batch = g.a.kv.batch, lane = threadIdx.x;
-	int32_t new_base = 0, past_base = 0, origin;
+	int32_t keys;
 
-	ptx_griddepcontrol_wait();
-	ptx_griddepcontrol_launch_dependents();
-	origin = g.a.qo_indptr[0];
-	for (int32_t first = 0; first < batch; first += 32) {
-		int32_t b = first + lane, rows = 0, keys = 0, added, new_end, past_end;
+	*added = *past = 0;
+	if (b >= g.a.kv.batch)
+		return;
+	keys = kv_walk_len(g.a.kv.indptr[b + 1] - g.a.kv.indptr[b], g.a.kv.last_page_len[b],
+			   g.a.kv.page_size);
+	*added = g.whole ? keys : min(g.a.qo_indptr[b + 1] - g.a.qo_indptr[b], keys);
+	*past = keys - *added;
+}
 
-		if (b < batch) {
-			rows = g.a.qo_indptr[b + 1] - g.a.qo_indptr[b];
-			keys = kv_walk_len(g.a.kv.indptr[b + 1] - g.a.kv.indptr[b], g.a.kv.last_page_len[b],
-					   g.a.kv.page_size);
-		}
-		added = g.whole ? keys : min(rows, keys);
-		new_end = new_base + sum_up_to(added);
-		past_end = past_base + sum_up_to(keys - added);
-		if (b < batch) {
-			g.qo[b] = g.a.qo_indptr[b] - origin;
-			g.new_keys[b] = new_end - added;
-			g.past_keys[b] = past_end - (keys - added);
-		}
-		new_base = __shfl_sync(~0u, new_end, 31);
-		past_base = __shfl_sync(~0u, past_end, 31);
+/* Writes what attn_dense reads, of request b, whose keys end at number `end`; the last requests twice. */
+ATTN_DEV void tell_dense(const struct prefill &g, int32_t b, int32_t end, int32_t rows)
+{
+	const int32_t origin = g.a.qo_indptr[0];
+
+	if (b == 0) {
+		g.qo[0] = g.part[0] = 0;
+		*g.counter = 0;
 	}
-	if (lane == 0) {
-		g.qo[batch] = g.a.qo_indptr[batch] - origin;
-		g.qo[batch + 1] = g.a.nnz_qo;
-		g.new_keys[batch] = new_base;
-		g.past_keys[batch] = past_base;
+	if (b >= g.a.kv.batch)
+		return;
+	end = min(max(end, 0), rows);
+	g.qo[b + 1] = g.a.qo_indptr[b + 1] - origin;
+	g.part[b + 1] = end;
+	if (b == g.a.kv.batch - 1) {
+		g.qo[b + 2] = g.a.nnz_qo;
+		g.part[b + 2] = end;
 	}
 }
 
-/* Returns the request that `key` belongs to: the last one whose first key is not behind it. */
-ATTN_DEV int32_t request_of(const int32_t *first_keys, int32_t batch, int32_t key)
-{
-	int32_t low = 0, high = batch;
-
-	while (high - low > 1) {
-		int32_t middle = (low + high) / 2;
-
-		if (first_keys[middle] <= key)
-			low = middle;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-/* Copies the latents of `rows` keys from number `base` on, one warp each. Past the last key are zeros. */
+/*
+ * Copies the latents of `rows` keys, numbered over the new or past keys of all requests, from number `base`
+ * on: one warp for each key. Past the last key are zeros. The first warp also writes attn_dense's arrays.
+ */
 static __global__ void __launch_bounds__(THREADS)
 mla_prefill_gather_kernel(const __grid_constant__ struct prefill g, int32_t base, int32_t rows,
 			  int32_t is_new)
 {
 	const int32_t row = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-	const int32_t *first_keys = is_new ? g.new_keys : g.past_keys;
-	const int32_t batch = g.a.kv.batch, key = base + row;
+	const int32_t key = base + row;
 	const uint4 *from = NULL;
+	int32_t before = 0;		/* keys of the requests before `first` */
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
-	for (int32_t b = threadIdx.x; blockIdx.x == 0 && b < batch + 2; b += THREADS)
-		g.part[b] = min(max(first_keys[min(b, batch)] - base, 0), rows);
 	if (row >= rows)
 		return;
-	if (key < first_keys[batch]) {
-		int32_t b = request_of(first_keys, batch, key), j = key - first_keys[b], page;
+	for (int32_t first = 0; first < g.a.kv.batch && (!from || row == 0); first += 32) {
+		int32_t b = first + lane, added, past, count, end, page, j;
+		uint32_t here;
 
-		/* the keys before the new ones are past ones */
-		if (is_new)
-			j += g.past_keys[b + 1] - g.past_keys[b];
+		count_keys(g, b, &added, &past);
+		count = is_new ? added : past;
+		end = before + sum_up_to(count);
+		if (row == 0)
+			tell_dense(g, b, end - base, rows);
+		j = key - (end - count) + (is_new ? past : 0);
+		here = __ballot_sync(~0u, key >= end - count && key < end);
+		before = __shfl_sync(~0u, end, 31);
+		if (!here)
+			continue;
+		b = first + __ffs(here) - 1;
+		j = __shfl_sync(~0u, j, b - first);
 		page = j / g.a.kv.page_size;
 		from = (const uint4 *)((const char *)g.a.kv.k_pages +
 				       ((int64_t)g.a.kv.indices[g.a.kv.indptr[b] + page] * g.a.kv.page_size +
@@ -197,8 +186,6 @@ static size_t plan(struct prefill *g, const struct cairn_mla_prefill_args *a, ch
 	g->states = g->whole ? 0 : g->parts < (int32_t)fit ? g->parts : (int32_t)fit;
 #define PART(field, size) \
 	do { *(void **)&g->field = ws + at; at += ((size_t)(size) + 255) / 256 * 256; } while (0)
-	PART(new_keys, ((size_t)a->kv.batch + 1) * sizeof(int32_t));
-	PART(past_keys, ((size_t)a->kv.batch + 1) * sizeof(int32_t));
 	PART(qo, ((size_t)a->kv.batch + 2) * sizeof(int32_t));
 	PART(part, ((size_t)a->kv.batch + 2) * sizeof(int32_t));
 	PART(latents, (size_t)g->rows * RANK * 2);
@@ -206,18 +193,10 @@ static size_t plan(struct prefill *g, const struct cairn_mla_prefill_args *a, ch
 	PART(kv, (size_t)g->rows * (size_t)a->num_heads * HEAD * 2);
 	PART(o, (size_t)g->states * state);
 	PART(lse, (size_t)g->states * pairs * sizeof(float));
-	PART(dense_workspace, DENSE_BYTES);
+	PART(counter, DENSE_BYTES);
 	PART(gemm_workspace, CAIRN_GEMM_LT_WORKSPACE);
 #undef PART
 	return at;
-}
-
-static int list(const struct prefill *g, void *stream)
-{
-	struct cairn_launch l = { .block = { 32 }, .pdl = !g->a.sms, .stream = stream };
-	void *params[] = { (void *)g };
-
-	return cairn_launch((const void *)mla_prefill_list_kernel, &l, params);
 }
 
 static int gather(const struct prefill *g, int32_t base, int32_t rows, int32_t is_new, void *stream)
@@ -242,7 +221,7 @@ static int attend(const struct prefill *g, void *out, float *lse, int32_t rows, 
 	d.v = (const uint16_t *)g->kv + NOPE;
 	d.qo_indptr = g->qo;
 	d.kv_indptr = g->part;
-	d.workspace = g->dense_workspace;
+	d.workspace = g->counter;
 	d.workspace_bytes = DENSE_BYTES;
 	d.k_stride = d.v_stride = (int64_t)g->a.num_heads * HEAD;
 	d.k_head_stride = d.v_head_stride = HEAD;
@@ -293,7 +272,6 @@ extern "C" int cairn_mla_prefill(const struct cairn_mla_prefill_args *args, void
 	if (!args->workspace || args->workspace_bytes < need)
 		return cairn_error(EINVAL, "mla_prefill: workspace: %zu bytes, 256-byte aligned, are needed",
 				   need);
-	CAIRN_TRY(list(&g, stream));
 	for (int32_t i = 0; i < g.parts; i++) {
 		int32_t rows = i ? g.chunk : g.new_rows;
 		struct cairn_gemm_args p = product(&g, rows);

@@ -11,7 +11,8 @@
  * over the keys j that row i sees (attn_paged.h, causal); (c, r)[j] is key j of the row's request. mla_paged
  * computes the same results from the latents themselves, which takes 2 * (576 + 512) operations for each pair
  * of query and key instead of 2 * (192 + 128), but none to make keys and values: 2 * 256 * 512 for each key
- * and head. A request of some 64 rows or more is faster here.
+ * and head. Requests of 128 rows or more are faster here, and prompts of a few rows without many keys before
+ * them.
  *
  *   argument          dtype  shape                                             notes
  *   out               dtype  [nnz_qo, num_heads, v_dim]                        out, may not alias q
