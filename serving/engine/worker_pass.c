@@ -23,7 +23,13 @@
 
 #include "serving/engine/worker_impl.h"
 
-#define PROMPT_ROWS	64	/* mla_prefill.h */
+/*
+ * A request expands its keys (mla_prefill.h) if it has PROMPT_ROWS rows, or PROMPT_FEW_ROWS and at most
+ * PROMPT_PAST times as many keys before them.
+ */
+#define PROMPT_ROWS		128
+#define PROMPT_FEW_ROWS		16
+#define PROMPT_PAST		8
 
 struct cairn_sample_args worker_sample_args(const struct cairn_worker *w, int32_t rows)
 {
@@ -262,8 +268,14 @@ static int gather_ids(struct cairn_worker *w)
 	return 0;
 }
 
+/* Returns whether a request with this many rows, after this many keys, is faster with expanded keys. */
+static int expands(int32_t rows, int32_t past)
+{
+	return rows >= PROMPT_ROWS || (rows >= PROMPT_FEW_ROWS && past / PROMPT_PAST <= rows);
+}
+
 /*
- * Finds the requests that expand their keys: those from the first one with PROMPT_ROWS rows on, because an
+ * Finds the requests that expand their keys: all from the first one on for which that is faster, because an
  * operation takes consecutive requests. The scheduler puts all decoding requests before them.
  */
 static void find_prompts(struct cairn_worker *w)
@@ -272,7 +284,7 @@ static void find_prompts(struct cairn_worker *w)
 	struct cairn_batch *b = &w->batch;
 	int32_t first = 0;
 
-	while (first < b->batch && rows[first + 1] - rows[first] < PROMPT_ROWS)
+	while (first < b->batch && !expands(rows[first + 1] - rows[first], positions[rows[first]]))
 		first++;
 	b->num_prompts = b->batch - first;
 	b->prompt_rows = b->num_rows - rows[first];
