@@ -22,7 +22,8 @@
  *           through l. If all logits are exactly 0, P is 1 and not rounded.
  *   slack   of K adds sm_scale sum |q| slack to the error of the logit, and slack of V adds p_j slack to out.
  *   merges  each rounds the results of some keys: u of sum p_j |v_j|, or half the smallest step. The weights
- *           are made of the lse of these results: as an error of each logit, 4E (|lse| + |s_j - lse| + 4).
+ *           are made of the lse of these results: as an error of each logit, 4E (|lse| + |s_j - lse| + 4)
+ *           for each.
  *   8 bits  e4m3 is exact in dtype; the scale of a head multiplies logits, and O, within the bounds above.
  *   out     one rounding: u |out|, or half the smallest step.
  *   lse     ln sum p_j e^(d_j), the same depth, and the rounding of its parts: E (|max| + |lse|).
@@ -129,7 +130,7 @@ CAIRN_WIDE void attn_exact_row(const struct attn_numerics *a, const void *q_row,
 			r->d[j] = j == top ? 0 : r->d[j] + d_top;
 		r->d[j] += 2 * E * (r->s[top] - r->s[j]) + 2 * E;
 		if (a->merges)
-			r->d[j] += 4 * E * (fabs(r->lse) + fabs(r->s[j] - r->lse) + 4);
+			r->d[j] += 4 * E * a->merges * (fabs(r->lse) + fabs(r->s[j] - r->lse) + 4);
 		den += exp(r->s[j] - r->s[top] - r->d[j]) / l;
 	}
 	for (int j = 0; j < n; j++) {
@@ -155,7 +156,7 @@ CAIRN_WIDE void attn_exact_row(const struct attn_numerics *a, const void *q_row,
 		r->bound[c] += (up_sum + depth + u) * fabs(r->o[c]) + (1 + a->merges) * fmax(tiny, 0x1p-126);
 	r->lse_bound = log(e_sum / l) + e_max + depth + E * (fabs(r->s[top]) + fabs(r->lse));
 	if (a->merges)
-		r->lse_bound += 4 * E * (fabs(r->lse) + 4);
+		r->lse_bound += 4 * E * a->merges * (fabs(r->lse) + 4);
 }
 
 struct attn_exact_row *attn_exact_row_new(int max_keys)
