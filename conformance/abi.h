@@ -46,6 +46,7 @@
 #include "fused/cache/kv_move.h"
 #include "fused/latent/mla_append.h"
 #include "fused/latent/mla_paged.h"
+#include "fused/latent/prefill/mla_prefill.h"
 #include "fused/moe/moe.h"
 #include "primitives/base/args.h"
 #include "primitives/draw/argmax.h"
@@ -177,6 +178,10 @@ struct cairn_impl {
 	/* gradients of attn_dense */
 	int (*attn_bwd)(const struct cairn_attn_bwd_args *args, void *stream);
 	int (*attn_bwd_workspace)(const struct cairn_attn_bwd_args *args, size_t *bytes);
+
+	/* mla_paged for prompts, by expanded keys and values */
+	int (*mla_prefill)(const struct cairn_mla_prefill_args *args, void *stream);
+	int (*mla_prefill_workspace)(const struct cairn_mla_prefill_args *args, size_t *bytes);
 };
 
 /*

@@ -212,6 +212,8 @@ WITH_PAGES(attn_paged, cairn_offer.attn_paged_check_shape(a), 0, 0,
 	   a->nnz_qo + a->kv.batch + a->kv.max_len)
 WITH_PAGES(mla_paged, cairn_offer.mla_paged_check_shape(a), 0, 0,
 	   a->nnz_qo + a->kv.batch + a->kv.max_len)
+WITH_PAGES(mla_prefill, cairn_offer.mla_prefill_check_shape(a), 0, 0,
+	   a->nnz_qo + a->kv.batch + a->nnz_past)
 #define CONTEXT	((int64_t)a->kv.max_len * 1024 + a->kv.batch)
 WITH_PAGES(cluster_attn, cairn_offer.cluster_attn_check_shape(a),
 	   cairn_offer.cluster_attn_cpu_workspace(a, bytes), 1, CONTEXT)
@@ -238,6 +240,6 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	BOTH(decode_step); BOTH(moe); ONE(pick_ids); ONE(kv_move); ONE(token_counts);
 	ONE(penalize); ONE(logprobs); ONE(quant_fp8w); BOTH(gemm_fp8w); ONE(mla_append);
 	BOTH(mla_paged); ONE(attn_merge); BOTH(attn_dense);
-	BOTH(attn_bsr); BOTH(attn_bwd);
+	BOTH(attn_bsr); BOTH(attn_bwd); BOTH(mla_prefill);
 	return abi_version == CAIRN_ABI_VERSION ? &impl : NULL;
 }

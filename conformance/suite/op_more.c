@@ -199,8 +199,8 @@ static int kept_rows(const struct cairn_more *m, int32_t *kept, int32_t *first, 
 		int32_t at = (m->op->case_index + k) % n;
 
 		*kept = at;
-		*first = indptr ? indptr[at] : at;
-		*end = indptr ? indptr[at + 1] : at + 1;
+		*first = indptr ? indptr[at] - indptr[0] : at;
+		*end = indptr ? indptr[at + 1] - indptr[0] : at + 1;
 		if (*first < *end)
 			return *end - *first < rows;
 	}

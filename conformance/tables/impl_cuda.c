@@ -54,4 +54,6 @@ const struct cairn_impl cairn_impl_cuda = {
 	.attn_bsr_workspace = cairn_attn_bsr_workspace,
 	.attn_bwd = cairn_attn_bwd,
 	.attn_bwd_workspace = cairn_attn_bwd_workspace,
+	.mla_prefill = cairn_mla_prefill,
+	.mla_prefill_workspace = cairn_mla_prefill_workspace,
 };

@@ -39,4 +39,5 @@ const struct cairn_impl cairn_impl_ref = {
 	.attn_dense = cairn_attn_dense_ref,
 	.attn_bsr = cairn_attn_bsr_ref,
 	.attn_bwd = cairn_attn_bwd_ref,
+	.mla_prefill = cairn_mla_prefill_ref,
 };

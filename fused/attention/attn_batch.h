@@ -28,6 +28,7 @@ struct attn_batch {
 	int32_t batch, num_qo_heads, num_kv_heads, qk_dim, v_dim;
 	int32_t dtype, causal, window;
 	float sm_scale, softcap;
+	int32_t merges;			/* attn_exact.h */
 	const void *args;		/* passed to the functions below */
 	int32_t (*num_keys)(const void *args, int32_t b);
 	/* its k_scale and v_scale are 1 */

@@ -43,7 +43,7 @@ static void attend(const struct attn_batch *a, int b, int i, int h, struct attn_
 	int n = keys_seen(a, b, i), first = first_seen(a, b, i);
 	const struct attn_numerics numerics = {
 		.dtype = a->dtype, .qk_dim = a->qk_dim, .v_dim = a->v_dim, .sm_scale = a->sm_scale,
-		.softcap = a->softcap,
+		.softcap = a->softcap, .merges = a->merges,
 	};
 
 	attn_exact_row(&numerics, (const char *)a->q + at * (int64_t)cairn_dtype_bytes(a->dtype),

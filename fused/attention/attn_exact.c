@@ -20,6 +20,10 @@
  *           step (relative to the largest p, hence over l = sum exp(s_j - max)). The sums of kv_len terms,
  *           with a rescale each time the maximum moves: (1.5 kv_len + 32) E of sum p_j |v_j|, and of |out|
  *           through l. If all logits are exactly 0, P is 1 and not rounded.
+ *   slack   of K adds sm_scale sum |q| slack to the error of the logit, and slack of V adds p_j slack to out.
+ *   merges  each rounds the results of some keys: u of sum p_j |v_j|, or half the smallest step. The weights
+ *           are made of the lse of these results: as an error of each logit, 4E (|lse| + |s_j - lse| + 4)
+ *           for each.
  *   8 bits  e4m3 is exact in dtype; the scale of a head multiplies logits, and O, within the bounds above.
  *   out     one rounding: u |out|, or half the smallest step.
  *   lse     ln sum p_j e^(d_j), the same depth, and the rounding of its parts: E (|max| + |lse|).
@@ -63,12 +67,26 @@ static void load_key(const struct attn_numerics *a, float *x, const void *key, i
 		x[c] = cairn_e4m3_to_float(((const uint8_t *)key)[c]);
 }
 
+/* Returns what the slack of a key adds to the error of q k. */
+static double slack_of(const struct attn_numerics *a, const float *q, const void *slack)
+{
+	float x[ATTN_MAX_DIM];
+	double sum = 0;
+
+	if (!slack)
+		return 0;
+	cairn_load_row(x, slack, a->dtype, 0, a->qk_dim);
+	for (int c = 0; c < a->qk_dim; c++)
+		sum += fabs((double)q[c] * x[c]);
+	return sum;
+}
+
 CAIRN_WIDE void attn_exact_row(const struct attn_numerics *a, const void *q_row, const struct attn_key *keys,
 			       int n, struct attn_exact_row *r)
 {
 	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
 	double l = 0, den = 0, up_sum = 0, e_sum = 0, depth = (1.5 * n + 32) * E, e_max, d_top;
-	float q[ATTN_MAX_DIM], x[ATTN_MAX_DIM];
+	float q[ATTN_MAX_DIM], x[ATTN_MAX_DIM], slack[ATTN_MAX_DIM];
 	int dim = a->qk_dim, top = 0, integers, zeros = 1;
 
 	for (int c = 0; c < a->v_dim; c++)
@@ -92,6 +110,7 @@ CAIRN_WIDE void attn_exact_row(const struct attn_numerics *a, const void *q_row,
 		r->d[j] = (dim + 4) * E * scale * magnitude;
 		if (integers && magnitude <= 0x1p24 && all_integers(x, dim))
 			r->d[j] = 4 * E * fabs(r->s[j]);
+		r->d[j] += scale * slack_of(a, q, keys[j].k_slack);
 		zeros &= dot == 0 && r->d[j] == 0;
 		if (a->softcap > 0)
 			bend_logit(a->softcap, &r->s[j], &r->d[j]);
@@ -104,18 +123,22 @@ CAIRN_WIDE void attn_exact_row(const struct attn_numerics *a, const void *q_row,
 		l += exp(r->s[j] - r->s[top]);
 		e_max = fmax(e_max, r->s[j] - r->s[top] + r->d[j]);
 	}
+	r->lse = r->s[top] + log(l);
 	for (int j = 0; j < n; j++) {
 		e_sum += exp(r->s[j] - r->s[top] + r->d[j] - e_max);
 		if (d_top > 0.5)
 			r->d[j] = j == top ? 0 : r->d[j] + d_top;
 		r->d[j] += 2 * E * (r->s[top] - r->s[j]) + 2 * E;
+		if (a->merges)
+			r->d[j] += 4 * E * a->merges * (fabs(r->lse) + fabs(r->s[j] - r->lse) + 4);
 		den += exp(r->s[j] - r->s[top] - r->d[j]) / l;
 	}
 	for (int j = 0; j < n; j++) {
 		double p = exp(r->s[j] - r->s[top]) / l;
 		double up = (exp(fmin(r->s[j] - r->s[top] + r->d[j], 700)) / l - p) / den;
 		double scale = (double)keys[j].v_scale;
-		double w = up + p * ((zeros ? 0 : u) + depth) + (zeros ? 0 : fmax(tiny, 0x1p-126) / l);
+		double w = up + p * (((zeros ? 0 : 1) + a->merges) * u + depth) +
+			   (zeros ? 0 : fmax(tiny, 0x1p-126) / l);
 
 		up_sum += up;
 		load_key(a, x, keys[j].v, a->v_dim);
@@ -123,11 +146,17 @@ CAIRN_WIDE void attn_exact_row(const struct attn_numerics *a, const void *q_row,
 			r->o[c] += p * scale * x[c];
 			r->bound[c] += w * scale * fabs(x[c]);
 		}
+		if (!keys[j].v_slack)
+			continue;
+		cairn_load_row(slack, keys[j].v_slack, a->dtype, 0, a->v_dim);
+		for (int c = 0; c < a->v_dim; c++)
+			r->bound[c] += (p + w) * (double)slack[c];
 	}
 	for (int c = 0; c < a->v_dim; c++)
-		r->bound[c] += (up_sum + depth + u) * fabs(r->o[c]) + fmax(tiny, 0x1p-126);
-	r->lse = r->s[top] + log(l);
+		r->bound[c] += (up_sum + depth + u) * fabs(r->o[c]) + (1 + a->merges) * fmax(tiny, 0x1p-126);
 	r->lse_bound = log(e_sum / l) + e_max + depth + E * (fabs(r->s[top]) + fabs(r->lse));
+	if (a->merges)
+		r->lse_bound += 4 * E * a->merges * (fabs(r->lse) + 4);
 }
 
 struct attn_exact_row *attn_exact_row_new(int max_keys)

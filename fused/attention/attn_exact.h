@@ -10,16 +10,21 @@
 
 #define ATTN_MAX_DIM	256
 
-/* Where a key and its value begin; the scales are 1 unless K and V have 8 bits. */
+/*
+ * Where a key and its value begin; the scales are 1 unless K and V have 8 bits. The slacks, of dtype, say how
+ * far each element of K and V may be from the given one; NULL: it is given exactly.
+ */
 struct attn_key {
 	const void *k, *v;
 	float k_scale, v_scale;
+	const void *k_slack, *v_slack;
 };
 
 struct attn_numerics {
 	int32_t dtype, kv_fp8;		/* kv_fp8: K and V are e4m3, else of dtype */
 	int32_t qk_dim, v_dim;
 	float sm_scale, softcap;
+	int32_t merges;		/* times that the result of some keys may be rounded to dtype and merged */
 };
 
 struct attn_exact_row {

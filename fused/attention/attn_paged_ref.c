@@ -19,8 +19,10 @@ static struct attn_key key(const void *args, int32_t b, int32_t j, int32_t kv_he
 	int64_t at = (cairn_kv_slot(&a->kv, b, j) * a->num_kv_heads + kv_head) * a->head_dim;
 	size_t bytes = (size_t)at * cairn_dtype_bytes(a->dtype);
 
-	return (struct attn_key){ (const char *)a->kv.k_pages + bytes, (const char *)a->kv.v_pages + bytes,
-				  1, 1 };
+	return (struct attn_key){
+		.k = (const char *)a->kv.k_pages + bytes, .v = (const char *)a->kv.v_pages + bytes,
+		.k_scale = 1, .v_scale = 1,
+	};
 }
 
 struct attn_batch attn_paged_batch(const struct cairn_attn_paged_args *a)

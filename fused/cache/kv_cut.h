@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "fused/cache/kv_view.h"
+#include "primitives/base/args.h"
 
 /* Returns a copy of the page numbers, cut to 16 bits or (page_bytes) to offsets of 32 bits; -1: whole. */
 static inline int32_t *kv_cut(const struct cairn_kv_view *kv, uint64_t page_bytes)
@@ -48,8 +49,7 @@ static inline int32_t *kv_cut_keys(const struct cairn_kv_view *kv)
 		int ret = cairn_##family##_check(a); \
 		if (ret) \
 			return ret; \
-		b = *a; \
-		b.size = sizeof(b); \
+		cairn_copy_args(&b, a, sizeof(b)); \
 		b.kv.indices = other; \
 		ret = b.kv.indices ? cairn_##family##_ref(&b, stream) : -ENOMEM; \
 		free((void *)b.kv.indices); \

@@ -34,6 +34,7 @@
 #include "fused/latent/mla_paged.h"
 
 #include "primitives/gemm/gemm_lt.h"
+#include "primitives/base/args.h"
 #include "primitives/base/launch.h"
 #include "fused/attention/attn_tile.cuh"
 
@@ -214,14 +215,16 @@ template <int dtype> ATTN_DEV void add_values(float (*o)[4], uint32_t s_p, uint3
 	}
 }
 
-/* Zeroes the rows of o past the last request; called by the CTAs without a tile. */
+/* Makes the rows past the last request 0, and their lse -INFINITY; called by the CTAs without a tile. */
 ATTN_DEV void zero_rest(const struct paged &g, int spare, int num_spare)
 {
-	const int64_t first = (int64_t)g.a.qo_indptr[g.a.kv.batch] * g.a.num_heads * (RANK / 8);
-	const int64_t end = g.rows * (RANK / 8);
+	const int64_t first = (int64_t)g.a.qo_indptr[g.a.kv.batch] * g.a.num_heads;
+	const int64_t at = spare * THREADS + threadIdx.x, step = num_spare * THREADS;
 
-	for (int64_t i = first + spare * THREADS + threadIdx.x; i < end; i += num_spare * THREADS)
+	for (int64_t i = first * (RANK / 8) + at; i < g.rows * (RANK / 8); i += step)
 		((uint4 *)g.o)[i] = make_uint4(0, 0, 0, 0);
+	for (int64_t i = first + at; g.a.lse && i < g.rows; i += step)
+		g.a.lse[i] = -CUDART_INF_F;
 }
 
 /* blockIdx: tile, from first_task on; split */
@@ -341,6 +344,8 @@ static __global__ void __launch_bounds__(THREADS, 1) mla_paged_kernel(const __gr
 			continue;
 		if (g.splits > 1 && part == 0 && lane % 4 == 0)
 			g.ml[to] = make_float2(m[h], sum);
+		if (g.splits == 1 && g.a.lse && part == 0 && lane % 4 == 0)
+			g.a.lse[to] = sum > 0 ? fmaf(m[h], g.a.sm_scale, logf(sum)) : -CUDART_INF_F;
 		if (g.splits > 1 && first == last)
 			continue;
 #pragma unroll
@@ -395,6 +400,8 @@ mla_merge_kernel(const __grid_constant__ struct paged g)
 			sum.w += weight[i] * v.w;
 		}
 	}
+	if (g.a.lse && threadIdx.x == 0)
+		g.a.lse[row] = total > 0 ? fmaf(top, g.a.sm_scale, logf(total)) : -CUDART_INF_F;
 	total = total > 0 ? 1 / total : 0;
 	((uint2 *)g.o)[row * (RANK / 4) + threadIdx.x] =
 		make_uint2(attn_pack<dtype>(sum.x * total, sum.y * total),
@@ -424,7 +431,7 @@ static int64_t plan(struct paged *g, const struct cairn_mla_paged_args *a, char 
 {
 	size_t at = 0, latents, parts;
 
-	g->a = *a;
+	cairn_copy_args(&g->a, a, sizeof(g->a));
 	g->rows = (int64_t)a->nnz_qo * a->num_heads;
 	g->magic = attn_magic((uint32_t)a->num_heads);
 	/* each request has at most one partial tile, so the bound leaves at least one CTA without a tile */

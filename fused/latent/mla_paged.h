@@ -18,15 +18,18 @@
  *   kv                struct cairn_kv_view                                     in, kv_view.h
  *     k_pages         dtype  [num_pages, page_size, kv_lora_rank + rope_dim]   in; v_pages is NULL
  *   workspace                [workspace_bytes]                                 256-byte aligned, undefined
+ *   lse               f32    [nnz_qo, num_heads]                               out, optional (NULL)
  *
- * Row-major without gaps; pointers of dtype 16-byte aligned. nnz_qo, max_qo_len and kv.max_len are upper
- * bounds; rows past qo_indptr[kv.batch] become 0. w_kv_b counts as a weight (gemm.h).
+ * lse[i,h] = ln sum_j exp(s[i,h,j]), with which results over several sets of keys can be merged
+ * (attn_merge.h). Row-major without gaps; pointers of dtype 16-byte aligned. nnz_qo, max_qo_len and
+ * kv.max_len are upper bounds; rows past qo_indptr[kv.batch] become 0, and their lse -INFINITY. w_kv_b counts
+ * as a weight (gemm.h).
  *
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads 1..128; any
  *              page_size >= 1. Anything else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 do nothing.
  * Numerics:    ql, P and o are rounded to dtype; products exact, sums in fp32; out is rounded once. A row
- *              that sees no key is 0. sm_scale is finite and > 0.
+ *              that sees no key is 0, its lse -INFINITY. sm_scale is finite and > 0.
  * Not numbers: a NaN or an infinity in a query leaves its own row and head undefined; one in a key leaves all
  *              rows of its request undefined. Everything else is as without it.
  * Tolerance:   derived in mla_paged_ref.c.
@@ -59,7 +62,12 @@ struct cairn_mla_paged_args {
 	int32_t dtype;
 	float sm_scale;
 	int32_t sms;			/* SMs that the call may use at a time; 0: all */
+	/* a later member: beyond `size` it counts as NULL */
+	float *lse;
 };
+
+/* `size` of callers that are older than the later member; there may be padding behind `sms` */
+#define CAIRN_MLA_PAGED_FIRST_BYTES	offsetof(struct cairn_mla_paged_args, lse)
 
 #ifdef __cplusplus
 extern "C" {
@@ -70,7 +78,8 @@ int cairn_mla_paged_workspace(const struct cairn_mla_paged_args *args, size_t *b
 int cairn_mla_paged_cpu(const struct cairn_mla_paged_args *args, void *stream);
 int cairn_mla_paged_ref(const struct cairn_mla_paged_args *args, void *stream);
 /*
- * exact[0]: out. Above 2^31 products only a fixed sample of rows is computed; the others must only be finite.
+ * exact[0]: out, exact[1]: lse (if not NULL). Above 2^31 products only a fixed sample of rows is computed;
+ * the others must only be finite.
  */
 int cairn_mla_paged_exact(const struct cairn_mla_paged_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */

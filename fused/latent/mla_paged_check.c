@@ -10,7 +10,8 @@
 
 int cairn_mla_paged_check_shape(const struct cairn_mla_paged_args *a)
 {
-	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "mla_paged"));
+	if (!a || a->size != CAIRN_MLA_PAGED_FIRST_BYTES)
+		CAIRN_TRY(cairn_check_args(a, sizeof(*a), "mla_paged"));
 	if (a->kv.batch < 0 || a->nnz_qo < 0 || a->max_qo_len < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0)
 		return cairn_error(EINVAL, "mla_paged: kv.batch, nnz_qo, max_qo_len, kv.max_len, "
 				   "kv.num_pages: must be >= 0");
@@ -40,6 +41,8 @@ int cairn_mla_paged_check(const struct cairn_mla_paged_args *a)
 		return cairn_error(EINVAL, "mla_paged: null pointer");
 	if (((uintptr_t)a->out | (uintptr_t)a->q | (uintptr_t)a->kv.k_pages | (uintptr_t)a->w_kv_b) & 15)
 		return cairn_error(EINVAL, "mla_paged: out, q, kv.k_pages, w_kv_b: must be 16-byte aligned");
+	if (a->size > CAIRN_MLA_PAGED_FIRST_BYTES && (uintptr_t)a->lse & 3)
+		return cairn_error(EINVAL, "mla_paged: lse: must be 4-byte aligned");
 	if ((uintptr_t)a->workspace & 255)
 		return cairn_error(EINVAL, "mla_paged: workspace: must be 256-byte aligned");
 	return 0;

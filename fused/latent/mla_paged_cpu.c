@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/error.h"
 #include "fused/attention/attn_tile.h"
 #include "fused/block/block_cpu.h"
@@ -77,6 +78,9 @@ static CAIRN_WIDE void raise(const struct cairn_mla_paged_args *a, struct task *
 	for (int i = 0; i < rows; i++)
 		for (int l = 0; l < RANK; l++)
 			t->o[i][l] = t->sum[i] > 0 ? block_narrowed(t->o[i][l] / t->sum[i], a->dtype) : 0;
+	for (int i = 0; a->lse && i < rows; i++)
+		a->lse[(first + i) * a->num_heads + h] = t->sum[i] > 0 ? t->top[i] + logf(t->sum[i]) :
+							 -INFINITY;
 	for (int d = 0; d < V_DIM; d++) {
 		cairn_load_row(t->w, a->w_kv_b, a->dtype, ((int64_t)h * (NOPE + V_DIM) + NOPE + d) * RANK,
 			       RANK);
@@ -109,16 +113,28 @@ static void run(const struct cairn_mla_paged_args *a, struct task *t, int b, int
 	raise(a, t, a->qo_indptr[b] + first, rows, h);
 }
 
-int cairn_mla_paged_cpu(const struct cairn_mla_paged_args *a, void *stream)
+/* Rows past the last request are 0, and their lse -INFINITY. */
+static void empty_rest(const struct cairn_mla_paged_args *a)
 {
+	int64_t first = (int64_t)a->qo_indptr[a->kv.batch] * a->num_heads;
+	int64_t end = (int64_t)a->nnz_qo * a->num_heads;
+
+	memset((uint16_t *)a->out + first * V_DIM, 0, (size_t)(end - first) * V_DIM * 2);
+	for (int64_t i = first; a->lse && i < end; i++)
+		a->lse[i] = -INFINITY;
+}
+
+int cairn_mla_paged_cpu(const struct cairn_mla_paged_args *args, void *stream)
+{
+	struct cairn_mla_paged_args known, *a = &known;
 	int no_memory = 0;
 
 	(void)stream;
-	CAIRN_TRY(cairn_mla_paged_check(a));
+	CAIRN_TRY(cairn_mla_paged_check(args));
+	cairn_copy_args(&known, args, sizeof(known));
 	if (!a->nnz_qo || !a->kv.batch)
 		return 0;
-	memset((uint16_t *)a->out + (int64_t)a->qo_indptr[a->kv.batch] * a->num_heads * V_DIM, 0,
-	       (size_t)(a->nnz_qo - a->qo_indptr[a->kv.batch]) * (size_t)a->num_heads * V_DIM * 2);
+	empty_rest(a);
 	#pragma omp parallel reduction(|:no_memory)
 	{
 		struct task *t = malloc(sizeof(*t));

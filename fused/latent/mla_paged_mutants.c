@@ -9,6 +9,7 @@
 
 #include "conformance/harness.h"
 #include "fused/latent/mla_paged.h"
+#include "primitives/base/args.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
 #include "fused/cache/kv_cut.h"
@@ -24,7 +25,8 @@ enum mla_paged_bend {
 	mla_paged_bend_rest_not_zeroed, mla_paged_bend_last_page_first, mla_paged_bend_heads_of_token_0,
 	mla_paged_bend_not_causal, mla_paged_bend_nan_of_head_spreads, mla_paged_bend_nan_of_request_spreads,
 	mla_paged_bend_page_48_as_32, mla_paged_bend_page_128_as_64, mla_paged_bend_nothing_without_rows,
-	mla_paged_bend_no_keys_nan_past_16_heads,
+	mla_paged_bend_no_keys_nan_past_16_heads, mla_paged_bend_lse_base_2, mla_paged_bend_lse_of_rest,
+	mla_paged_bend_lse_without_keys, mla_paged_bend_lse_not_written,
 	/* from here on the plain chain */
 	mla_paged_bend_ql_sums_f16, mla_paged_bend_qk_sums_f16, mla_paged_bend_qk_sums_10_bits,
 	mla_paged_bend_pv_sums_f16, mla_paged_bend_out_sums_10_bits, mla_paged_bend_ql_cut_off,
@@ -132,6 +134,8 @@ static void plain_head(const struct cairn_mla_paged_args *a, int b, int i, int h
 	for (int r = 0; r < RANK && n > 0; r++)
 		c->o[r] = bend == mla_paged_bend_o_cut_off ? cut_off(a->dtype, c->o[r] / l) :
 			  rounded_to(a->dtype, c->o[r] / l);
+	if (a->lse)
+		a->lse[row * a->num_heads + h] = n > 0 ? (float)(top + log(l)) : -INFINITY;
 	for (int d = 0; d < 128; d++) {
 		cairn_widen(c->w, a->w_kv_b, a->dtype, w_at + (128 + d) * RANK, RANK);
 		cairn_store(a->out, a->dtype, (row * a->num_heads + h) * 128 + d,
@@ -151,8 +155,11 @@ static int plain(const struct cairn_mla_paged_args *a, enum mla_paged_bend bend)
 			for (int h = 0; h < a->num_heads; h++)
 				plain_head(a, b, i, h, c, bend);
 	for (int64_t i = a->kv.batch ? a->qo_indptr[a->kv.batch] * width : a->nnz_qo * width;
-	     i < a->nnz_qo * width; i++)
+	     i < a->nnz_qo * width; i++) {
 		cairn_store(a->out, a->dtype, i, 0);
+		if (a->lse)
+			a->lse[i / 128] = -INFINITY;
+	}
 	free(c);
 	return 0;
 }
@@ -163,10 +170,11 @@ static int each_row_alone(const struct cairn_mla_paged_args *args)
 	for (int b = 0; b < args->kv.batch; b++) {
 		for (int i = args->qo_indptr[b]; i < args->qo_indptr[b + 1]; i++) {
 			const int32_t one[] = { 0, 1 };
-			struct cairn_mla_paged_args a = *args;
+			struct cairn_mla_paged_args a;
 
-			a.size = sizeof(a);
+			cairn_copy_args(&a, args, sizeof(a));
 			a.nnz_qo = a.max_qo_len = 1;
+			a.lse = a.lse ? a.lse + (int64_t)i * a.num_heads : NULL;
 			a.qo_indptr = one;
 			a.kv = cairn_kv_one(a.kv, b);
 			a.q = (const uint16_t *)a.q + (int64_t)i * a.num_heads * HEAD;
@@ -216,18 +224,34 @@ static void bend_operands(const struct cairn_mla_paged_args *a, enum mla_paged_b
 	}
 }
 
+static void bend_lse(const struct cairn_mla_paged_args *a, enum mla_paged_bend bend)
+{
+	int64_t rows = a->kv.batch ? a->qo_indptr[a->kv.batch] : a->nnz_qo;
+
+	for (int64_t i = 0; a->lse && i < (int64_t)a->nnz_qo * a->num_heads; i++) {
+		if (bend == mla_paged_bend_lse_base_2)
+			a->lse[i] *= 1.44269504f;
+		if (bend == mla_paged_bend_lse_of_rest && i >= rows * a->num_heads)
+			a->lse[i] = 0;
+		if (bend == mla_paged_bend_lse_without_keys && i < rows * a->num_heads && isinf(a->lse[i]))
+			a->lse[i] = 0;
+	}
+}
+
 static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_paged_bend bend)
 {
-	struct cairn_mla_paged_args a = *args;
+	struct cairn_mla_paged_args a;
 	size_t q_bytes, w_bytes, ids;
 	int32_t *last, *indices;
 	uint16_t *q, *w;
 	int ret;
 
 	CAIRN_TRY(cairn_mla_paged_check(args));
-	a.size = sizeof(a);
+	cairn_copy_args(&a, args, sizeof(a));
 	if (bend >= mla_paged_bend_ql_sums_f16)
-		return a.kv.max_len > MAX_KEYS ? cairn_mla_paged_ref(args, NULL) : plain(args, bend);
+		return a.kv.max_len > MAX_KEYS ? cairn_mla_paged_ref(&a, NULL) : plain(&a, bend);
+	if (bend == mla_paged_bend_lse_not_written)
+		a.lse = NULL;
 	q_bytes = 2 * (size_t)a.nnz_qo * (size_t)a.num_heads * HEAD;
 	w_bytes = 2 * (size_t)a.num_heads * ROWS * RANK;
 	ids = a.kv.batch ? (size_t)a.kv.indptr[a.kv.batch] : 0;
@@ -262,8 +286,10 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	if (bend == mla_paged_bend_nothing_without_rows && a.kv.batch && !a.qo_indptr[a.kv.batch])
 		a.nnz_qo = 0;
 	ret = bend == mla_paged_bend_not_causal ? each_row_alone(&a) : cairn_mla_paged_ref(&a, NULL);
-	if (!ret)
+	if (!ret) {
 		spread_nan(args, bend);
+		bend_lse(&a, bend);
+	}
 	for (int b = 0; bend == mla_paged_bend_no_keys_nan_past_16_heads && !ret && b < a.kv.batch; b++)
 		if (a.num_heads > 16 && !cairn_kv_len(&a.kv, b))
 			cairn_fill_nan(a.out, a.dtype, (int64_t)a.qo_indptr[b] * a.num_heads * 128,
@@ -291,6 +317,10 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	D(mla_paged, nan_of_request_spreads, "a NaN in a request makes the next request NaN") \
 	D(mla_paged, nothing_without_rows, "nothing is written if no request has a row") \
 	D(mla_paged, no_keys_nan_past_16_heads, "with more than 16 heads, rows without a key are NaN") \
+	D(mla_paged, lse_base_2, "lse is a logarithm of base 2") \
+	D(mla_paged, lse_of_rest, "lse of rows past the last request is 0") \
+	D(mla_paged, lse_without_keys, "lse of rows without a key is 0") \
+	D(mla_paged, lse_not_written, "lse is not written") \
 	D(mla_paged, page_48_as_32, "pages of 48 are addressed as pages of 32") \
 	D(mla_paged, page_128_as_64, "pages of 128 are addressed as pages of 64") \
 	D(mla_paged, ql_sums_f16, "ql is summed in f16") \

@@ -18,6 +18,13 @@
  *
  *	|out - exact| <= 6 sigma + (u + 64 E) |out| + tiny
  *
+ * lse is the sum's logarithm: the errors of logits reach it as their mean, weighted by p. That of d_j stands
+ * as it is. The roundings of ql are independent, each of at most u, or u / sqrt(3) in the root mean square,
+ * and reach it with the factor sm_scale ql o:
+ *
+ *	|lse - exact| <= 6 sm_scale u / sqrt(3) |ql o| + sum_j p_j (d_j + 2E (1 + max - s_j)) +
+ *			 (sqrt(n) + n/32 + 32) E/2 + 2E (|max| + |lse|)
+ *
  * Rows that a NaN or an infinity leaves undefined are not judged.
  */
 #include "fused/latent/mla_paged.h"
@@ -26,6 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/rows.h"
@@ -55,6 +63,7 @@ struct row {
 	double ql[RUNS + 1][RANK], o[RUNS + 1][RANK], out[RUNS + 1][V_DIM], bound[V_DIM];
 	double q[NOPE + ROPE], w[RANK], key[RANK + ROPE];
 	double *s, *d;		/* logits [runs][kv_len], bounds of their errors [kv_len] */
+	double lse, lse_bound;
 };
 
 static double round_run(const struct cairn_mla_paged_args *a, int run, double v, uint64_t key)
@@ -138,11 +147,29 @@ static double weigh(const struct cairn_mla_paged_args *a, int n, uint64_t key, i
 	return sum;
 }
 
+/* Computes lse and, without the part of ql, its bound. */
+static void sum_up(int n, struct row *r)
+{
+	double top = -INFINITY, sum = 0, error = 0;
+
+	for (int j = 0; j < n; j++)
+		top = r->s[j] > top ? r->s[j] : top;
+	for (int j = 0; j < n; j++) {
+		double p = exp(r->s[j] - top);
+
+		sum += p;
+		error += p * (r->d[j] + 2 * E * (1 + top - r->s[j]));
+	}
+	r->lse = top + log(sum);
+	r->lse_bound = error / sum + (sqrt(n) + n / 32.0 + 32) * E / 2 + 2 * E * (fabs(top) + fabs(r->lse));
+}
+
 /* Computes softmax and the weighted sum of latents of all runs. */
 static void mix(const struct cairn_mla_paged_args *a, int b, int n, uint64_t key, struct row *r)
 {
 	double sums[RUNS + 1], size = (sqrt(n) + n / 32.0 + 32) * E / 2;
 
+	sum_up(n, r);
 	for (int k = 0; k < r->runs; k++)
 		sums[k] = weigh(a, n, key, k, r);
 	memset(r->o, 0, sizeof(r->o));
@@ -157,6 +184,8 @@ static void mix(const struct cairn_mla_paged_args *a, int b, int n, uint64_t key
 			r->o[k][l] = round_run(a, k, r->o[k][l] / sums[k] *
 					       moved(k, size, key + 1536 + (uint64_t)l),
 					       key + 1024 + (uint64_t)l);
+	r->lse_bound += 6 * (double)a->sm_scale * cairn_dtype_roundoff(a->dtype) / sqrt(3) *
+			sqrt(cairn_dot_squares(r->ql[0], r->o[0], RANK));
 }
 
 /* Computes r->out of all runs for row i of request b, head h. */
@@ -166,6 +195,8 @@ static void attend(const struct cairn_mla_paged_args *a, int b, int i, int h, st
 	int n = keys_seen(a, b, i);
 
 	memset(r->out, 0, sizeof(r->out));
+	r->lse = -INFINITY;
+	r->lse_bound = 0;
 	if (!n)
 		return;
 	cairn_widen(r->q, a->q, a->dtype, at * (NOPE + ROPE), NOPE + ROPE);
@@ -230,9 +261,13 @@ static int keys_are_finite(const struct cairn_mla_paged_args *a, int b)
 	return finite;
 }
 
-/* row: of all heads */
-static void undefined_row(int64_t row, struct cairn_exact *exact)
+/* row: of all heads; lse: whether there is one */
+static void undefined_row(int64_t row, int lse, struct cairn_exact *exact)
 {
+	if (lse) {
+		exact[1].val[row] = NAN;
+		exact[1].bound[row] = INFINITY;
+	}
 	for (int64_t i = row * V_DIM; i < (row + 1) * V_DIM; i++) {
 		exact->val[i] = NAN;
 		exact->bound[i] = INFINITY;
@@ -246,13 +281,19 @@ static void one_row(const struct cairn_mla_paged_args *a, int b, int i, int h, u
 	int skip = exact && left_out(a, b, i, h, step) && keys_seen(a, b, i);
 
 	if (exact && !is_finite(a->q, a->dtype, at / V_DIM * (NOPE + ROPE), NOPE + ROPE)) {
-		undefined_row(at / V_DIM, exact);
+		undefined_row(at / V_DIM, a->lse != NULL, exact);
 		return;
 	}
 	if (!skip)
 		attend(a, b, i, h, r);
 	if (exact && !skip)
 		judge(a, r);
+	if (a->lse && exact) {
+		exact[1].val[at / V_DIM] = skip ? 0 : r->lse;
+		exact[1].bound[at / V_DIM] = skip ? INFINITY : r->lse_bound;
+	} else if (a->lse) {
+		a->lse[at / V_DIM] = (float)r->lse;
+	}
 	for (int d = 0; d < V_DIM; d++) {
 		if (!exact) {
 			cairn_store(a->out, a->dtype, at + d, r->out[0][d]);
@@ -263,7 +304,7 @@ static void one_row(const struct cairn_mla_paged_args *a, int b, int i, int h, u
 	}
 }
 
-/* Zeroes the rows past the last request. */
+/* Zeroes the rows past the last request; their lse is -INFINITY. */
 static void zero_rest(const struct cairn_mla_paged_args *a, struct cairn_exact *exact)
 {
 	int64_t row = (int64_t)a->num_heads * V_DIM;
@@ -274,6 +315,14 @@ static void zero_rest(const struct cairn_mla_paged_args *a, struct cairn_exact *
 			exact->val[i] = exact->bound[i] = 0;
 		else
 			cairn_store(a->out, a->dtype, i, 0);
+	}
+	for (int64_t i = first / V_DIM; a->kv.batch && a->lse && i < a->nnz_qo * row / V_DIM; i++) {
+		if (exact) {
+			exact[1].val[i] = -INFINITY;
+			exact[1].bound[i] = 0;
+		} else {
+			a->lse[i] = -INFINITY;
+		}
 	}
 }
 
@@ -304,7 +353,7 @@ static int all_rows(const struct cairn_mla_paged_args *a, struct cairn_exact *ex
 			#pragma omp for schedule(dynamic) nowait
 			for (int k = 0; k < rows; k++)
 				if (!defined)
-					undefined_row(first + k, exact);
+					undefined_row(first + k, a->lse != NULL, exact);
 				else if (r)
 					one_row(a, b, k / a->num_heads, k % a->num_heads, step, r, exact);
 		}
@@ -313,15 +362,21 @@ static int all_rows(const struct cairn_mla_paged_args *a, struct cairn_exact *ex
 	return no_memory ? cairn_error(ENOMEM, "mla_paged: no memory for %d logits", max_kv) : 0;
 }
 
-int cairn_mla_paged_ref(const struct cairn_mla_paged_args *a, void *stream)
+int cairn_mla_paged_ref(const struct cairn_mla_paged_args *args, void *stream)
 {
+	struct cairn_mla_paged_args a;
+
 	(void)stream;
-	CAIRN_TRY(cairn_mla_paged_check(a));
-	return all_rows(a, NULL);
+	CAIRN_TRY(cairn_mla_paged_check(args));
+	cairn_copy_args(&a, args, sizeof(a));
+	return all_rows(&a, NULL);
 }
 
-int cairn_mla_paged_exact(const struct cairn_mla_paged_args *a, struct cairn_exact *exact)
+int cairn_mla_paged_exact(const struct cairn_mla_paged_args *args, struct cairn_exact *exact)
 {
-	CAIRN_TRY(cairn_mla_paged_check(a));
-	return all_rows(a, exact);
+	struct cairn_mla_paged_args a;
+
+	CAIRN_TRY(cairn_mla_paged_check(args));
+	cairn_copy_args(&a, args, sizeof(a));
+	return all_rows(&a, exact);
 }

@@ -15,10 +15,12 @@
 #include "fused/latent/mla_paged.h"
 #include "fused/attention/attn_lengths.h"
 #include "fused/cache/paged_test.h"
+#include "fused/latent/mla_inputs.h"
 
 enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3, RANDOM = F16 << 4,
        LATE = F16 << 5,		/* keys from 2^16 on have all the weight */
        STEPS = F16 << 6,	/* weights down to e^-30 of the largest, with values as much larger */
+       LSE = F16 << 7,
 };
 
 struct shape {
@@ -31,8 +33,6 @@ struct shape {
 	float scale;			/* sm_scale; 0: the usual one */
 	int nan;			/* where the second request has a NaN */
 };
-
-enum { NO_NAN, NAN_Q, NAN_LATENT, NAN_ROTATED };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
 #define N(name_, batch_, qo_, kv_, page_, heads_) \
@@ -80,11 +80,11 @@ static const struct shape later[] = {
 	{ N("sms_1", 2, 5, 200, 16, 4), .sms = 1 },
 	{ N("sms_24", 2, 17, 300, 16, 8), .sms = 24, .flags = F16 | PAGED_RAGGED },
 	{ N("sms_64_padded", 2, 3, 500, 16, 8), .sms = 64, .flags = PAGED_PADDED },
-	{ N("nan_in_a_query", 3, 2, 40, 16, 3), .nan = NAN_Q },
-	{ N("nan_in_a_query_prefill_f16", 3, 9, 20, 16, 2), .nan = NAN_Q, .flags = F16 },
-	{ N("nan_in_a_latent", 3, 1, 70, 16, 2), .nan = NAN_LATENT },
-	{ N("nan_in_a_latent_prefill_f16", 3, 9, 20, 16, 2), .nan = NAN_LATENT, .flags = F16 },
-	{ N("nan_in_a_rotated_key", 3, 2, 40, 16, 3), .nan = NAN_ROTATED },
+	{ N("nan_in_a_query", 3, 2, 40, 16, 3), .nan = MLA_NAN_Q },
+	{ N("nan_in_a_query_prefill_f16", 3, 9, 20, 16, 2), .nan = MLA_NAN_Q, .flags = F16 },
+	{ N("nan_in_a_latent", 3, 1, 70, 16, 2), .nan = MLA_NAN_LATENT },
+	{ N("nan_in_a_latent_prefill_f16", 3, 9, 20, 16, 2), .nan = MLA_NAN_LATENT, .flags = F16 },
+	{ N("nan_in_a_rotated_key", 3, 2, 40, 16, 3), .nan = MLA_NAN_ROTATED },
 };
 
 /* the last cases */
@@ -102,6 +102,17 @@ static const struct shape last[] = {
 	{ N("last_key_decides_4161", 1, 1, 4161, 64, 2), .flags = LATE | F16 },
 	{ N("batch_96_with_holes", 96, 1, 130, 16, 1), .kv_lens = LENS(ATTN_HOLES_96) },
 	{ N("batch_1000", 1000, 1, 3, 4, 1), .flags = PAGED_RAGGED },
+	{ N("lse_prefill", 2, 40, 90, 16, 4), .flags = LSE | PAGED_RAGGED },
+	{ N("lse_sharp_f16", 2, 20, 90, 16, 4), .flags = LSE | SHARP | F16 },
+	{ N("lse_small_weights", 3, 2, 200, 16, 3), .flags = LSE | STEPS, .scale = 1 },
+	{ N("lse_padded", 6, 1, 1, 16, 16), .flags = LSE | PAGED_PADDED,
+	  .qo_lens = LENS(1, 5, 1, 0, 0, 0), .kv_lens = LENS(31, 32, 33, 0, 0, 1) },
+	{ N("lse_without_keys", 5, 1, 1, 8, 2), .flags = LSE,
+	  .qo_lens = LENS(0, 1, 2, 9, 40), .kv_lens = LENS(9, 0, 33, 3, 47) },
+	{ N("lse_kv_1000", 1, 3, 1000, 16, 2), .flags = LSE },
+	{ N("lse_nan_in_a_query", 3, 2, 40, 16, 3), .nan = MLA_NAN_Q, .flags = LSE },
+	{ N("lse_nan_in_a_latent", 3, 2, 40, 16, 3), .nan = MLA_NAN_LATENT, .flags = LSE },
+	{ N("lse_large", 3, 577, 2048, 16, 16), .flags = LSE | DEVICE | PAGED_RAGGED },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -202,27 +213,6 @@ static void describe(int index, struct cairn_case *c)
 }
 
 /*
- * Sets elements first .. first + n - 1 to 16..31 units, and the n / 2 last ones to the first
- * ones times `mirror`. The sign is that of the element's place, so that products of two such vectors add up.
- */
-static void fill_mirrored(struct cairn_op *op, void *x, int dtype, int64_t first, int n, double mirror,
-			  int unit)
-{
-	for (int c = 0; c < n / 2; c++) {
-		double v = (double)cairn_op_range(op, 16, 31) * unit * (c % 3 ? 1 : -1);
-
-		cairn_store(x, dtype, first + c, v);
-		cairn_store(x, dtype, first + n / 2 + c, mirror * v);
-	}
-}
-
-static void set_pair(void *x, int dtype, int64_t first, int n, double v)
-{
-	cairn_store(x, dtype, first, v);
-	cairn_store(x, dtype, first + n / 2, 0);
-}
-
-/*
  * ql = q[0] w[0,:] = +-w[0,:], since the other products of q and w are opposite in pairs. dot(ql, c) is
  * +-c[0] alone, which is the same for all keys, or largest for one of them. A fourth of the rows of w that
  * make out add up what the others cancel.
@@ -233,19 +223,19 @@ static void fill_exact(struct cairn_op *op, const struct shape *s, const struct 
 	void *q = (void *)a->q, *w = (void *)a->w_kv_b, *keys = a->kv.k_pages;
 
 	for (int64_t i = 0; i < (int64_t)p->nnz * s->heads; i++) {
-		fill_mirrored(op, q, a->dtype, i * 192, 128, 1, 4);
-		set_pair(q, a->dtype, i * 192, 128, 1);
-		fill_mirrored(op, q, a->dtype, i * 192 + 128, 64, 1, 4);
+		mla_fill_mirrored(op, q, a->dtype, i * 192, 128, 1, 4);
+		mla_set_pair(q, a->dtype, i * 192, 128, 1);
+		mla_fill_mirrored(op, q, a->dtype, i * 192 + 128, 64, 1, 4);
 	}
 	for (int64_t h = 0; h < s->heads; h++)
 		for (int r = 0; r < 256; r++) {
 			int64_t at = (h * 256 + r) * 512;
 
-			fill_mirrored(op, w, a->dtype, at, 512, r % 4 == 3 ? -1 : 1, 4);
+			mla_fill_mirrored(op, w, a->dtype, at, 512, r % 4 == 3 ? -1 : 1, 4);
 			if (r < 128)
-				fill_mirrored(op, w, a->dtype, at, 512, 1, 1);
+				mla_fill_mirrored(op, w, a->dtype, at, 512, 1, 1);
 			if (r < 128)
-				set_pair(w, a->dtype, at, 512, r ? 0 : 1);
+				mla_set_pair(w, a->dtype, at, 512, r ? 0 : 1);
 			for (int c = 0; r >= 64 && r < 128 && c < 512; c++)	/* opposite to row r - 64 */
 				cairn_store(w, a->dtype, at + c, r == 64 ? 0 :
 					    -cairn_load(w, a->dtype, at - 64 * 512 + c));
@@ -254,68 +244,13 @@ static void fill_exact(struct cairn_op *op, const struct shape *s, const struct 
 		for (int j = 0; j < p->kv_len[b]; j++) {
 			int64_t at = paged_slot(p, b, j) * 576;
 
-			fill_mirrored(op, keys, a->dtype, at, 512, -1, s->equal ? 32 : 4);
-			set_pair(keys, a->dtype, at, 512, s->equal ? 0 : j % 7 == 3 ? 120 - j / 7 * 2 : -100);
-			fill_mirrored(op, keys, a->dtype, at + 512, 64, -1, 4);
+			mla_fill_mirrored(op, keys, a->dtype, at, 512, -1, s->equal ? 32 : 4);
+			mla_set_pair(keys, a->dtype, at, 512,
+				     s->equal ? 0 : j % 7 == 3 ? 120 - j / 7 * 2 : -100);
+			mla_fill_mirrored(op, keys, a->dtype, at + 512, 64, -1, 4);
 		}
 	if (!s->equal)
 		a->sm_scale = 64;
-}
-
-/* Puts a NaN into the last query row of the second request, in its last head; or into the last key. */
-static void add_nan(struct cairn_mla_paged_args *a, const struct shape *s, const struct paged *p)
-{
-	int64_t head = (int64_t)a->qo_indptr[2] * s->heads - 1;
-	int64_t key = paged_slot(p, 1, p->kv_len[1] - 1) * 576;
-
-	if (s->nan == NAN_Q)
-		cairn_fill_nan((void *)a->q, a->dtype, head * 192 + 191, 1);
-	else
-		cairn_fill_nan(a->kv.k_pages, a->dtype, key + (s->nan == NAN_LATENT ? 511 : 575), 1);
-}
-
-/*
- * Turns the rotated elements of the first request's keys from 2^16 on, or of its last one, towards the query:
- * their logits are about 18.
- */
-static void fill_late(const struct cairn_mla_paged_args *a, const struct paged *p)
-{
-	for (int j = p->kv_len[0] > 65536 ? 65536 : p->kv_len[0] - 1; j < p->kv_len[0]; j++)
-		for (int c = 0; c < 64; c++)
-			cairn_store(a->kv.k_pages, a->dtype, paged_slot(p, 0, j) * 576 + 512 + c,
-				    4 * cairn_load(a->q, a->dtype, 128 + c));
-}
-
-/* Returns the step of key j of n: at random, or falling or rising by tiles of 16 keys. */
-static int step_of(struct cairn_op *op, int b, int j, int n, int most)
-{
-	int tiles = (n - 1) / 16, tile = b == 1 ? j / 16 : tiles - j / 16;
-
-	return b ? most * tile / tiles : j == n / 3 ? 0 : (int)cairn_op_range(op, 1, most);
-}
-
-/*
- * The logit of a key at step x is -x, and its latent is e^x times as large as that of a key at step 0, so
- * each key adds about as much to the result. Only the first rotated element makes logits. f16 holds values,
- * and P, for fewer steps.
- */
-static void fill_steps(struct cairn_op *op, const struct shape *s, const struct paged *p)
-{
-	struct cairn_mla_paged_args *a = op->args;
-	int most = a->dtype == CAIRN_F16 ? 9 : 30;
-
-	for (int64_t i = 0; i < (int64_t)p->nnz * s->heads * 192; i++)
-		cairn_store((void *)a->q, a->dtype, i, i % 192 == 128);
-	for (int b = 0; b < s->batch; b++)
-		for (int j = 0; j < p->kv_len[b]; j++) {
-			int64_t at = paged_slot(p, b, j) * 576;
-			int step = step_of(op, b, j, p->kv_len[b], most);
-
-			for (int c = 0; c < 512; c++)
-				cairn_store(a->kv.k_pages, a->dtype, at + c, exp(step) *
-					    cairn_load(a->kv.k_pages, a->dtype, at + c));
-			cairn_store(a->kv.k_pages, a->dtype, at + 512, -step);
-		}
 }
 
 static void setup(struct cairn_op *op)
@@ -323,6 +258,7 @@ static void setup(struct cairn_op *op)
 	struct cairn_mla_paged_args *a = op->args;
 	int pad = 0;
 	struct paged p = { 0 };
+	struct mla_inputs inputs;
 	int64_t width;
 	struct shape s;
 	void *x;
@@ -363,22 +299,28 @@ static void setup(struct cairn_op *op)
 		paged_fill(op, &p, x, a->dtype, 576);
 	}
 	/* this scale gives keys and values the magnitude of latents */
-
 	width = (int64_t)s.heads * 256 * 512;
 	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, w_kv_b), a->dtype, width);
 	cairn_fill(op, x, a->dtype, width, 1 / sqrt(512));
+	inputs = (struct mla_inputs){ (void *)a->q, a->kv.k_pages, a->dtype, s.heads, &p };
 	if (op->kind == CAIRN_KIND_EXACT)
 		fill_exact(op, &s, &p);
 	if (s.flags & LATE)
-		fill_late(a, &p);
+		mla_fill_late(&inputs);
 	if (s.flags & STEPS)
-		fill_steps(op, &s, &p);
+		mla_fill_steps(op, &inputs);
 	if (s.nan)
-		add_nan(a, &s, &p);
+		mla_add_nan(&inputs, (enum mla_nan)s.nan);
 	cairn_out(op, offsetof(struct cairn_mla_paged_args, out), a->dtype,
 		  (int64_t)a->nnz_qo * s.heads * 128);
 	cairn_shape(op, offsetof(struct cairn_mla_paged_args, out), { "row", a->nnz_qo }, { "head", s.heads },
 		    { "dim", 128 });
+	if (s.flags & LSE) {
+		cairn_out(op, offsetof(struct cairn_mla_paged_args, lse), CAIRN_F32,
+			  (int64_t)a->nnz_qo * s.heads);
+		cairn_shape(op, offsetof(struct cairn_mla_paged_args, lse), { "row", a->nnz_qo },
+			    { "head", s.heads });
+	}
 }
 
 static int relist(void *args)
@@ -419,6 +361,8 @@ static const char *reject(void *args, int i, int *want)
 	case 21: a->v_dim = 64; return "v_dim_64";
 	case 22: a->num_heads = 129; return "num_heads_129";
 	case 23: a->sms = -1; return "sms_negative";
+	case 24: a->size = CAIRN_MLA_PAGED_FIRST_BYTES - 1; return "size_within_first_members";
+	case 25: a->lse = (float *)((char *)a->out + 2); return "lse_misaligned";
 	}
 	return NULL;
 }
@@ -443,11 +387,12 @@ const struct cairn_family cairn_mla_paged_family = {
 	.workspace_op = offsetof(struct cairn_impl, mla_paged_workspace),
 	.args_size = sizeof(struct cairn_mla_paged_args),
 	.workspace_field = offsetof(struct cairn_mla_paged_args, workspace),
+	.first_bytes = CAIRN_MLA_PAGED_FIRST_BYTES,
 	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),
-		.in = { FIELD(q) }, .out = { FIELD(out) }, .keys = FIELD(kv.indptr),
+		.in = { FIELD(q) }, .out = { FIELD(out), FIELD(lse) }, .keys = FIELD(kv.indptr),
 	},
 	.describe = describe, .setup = setup, .relist = relist, .exact = exact, .reject = reject,
 	.cost_s = 55,

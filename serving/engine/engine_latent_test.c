@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_latent_test - latent-attention models on a table that lacks operations of their list
+ * engine_latent_test - latent-attention models with prompts long enough for mla_prefill, and on a table that
+ * lacks operations of their list
  *
- * Every pass is then a decode_step, and a prompt is computed token by token.
+ * Without an operation list every pass is a decode_step, and a prompt is computed token by token.
  */
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
@@ -151,7 +152,84 @@ static void refused(struct cairn_test *t)
 	close_model(m, &g);
 }
 
+#define LONG	150
+
+static int (*prefill_of_table)(const struct cairn_mla_prefill_args *args, void *stream);
+static int num_prefills;
+
+static int counted_prefill(const struct cairn_mla_prefill_args *args, void *stream)
+{
+	num_prefills++;
+	return prefill_of_table(args, stream);
+}
+
+/*
+ * Runs a short prompt and two long ones, so that passes have requests for both operations, whole or in
+ * chunks. The short one must get its golden tokens; those of the long ones become ids.
+ */
+static void ask_long(struct cairn_test *t, struct cairn_model *m, const struct golden *g,
+		     const int32_t *prompt, struct cairn_engine_options opt, int32_t ids[2][4])
+{
+	struct cairn_engine *e;
+	struct answer a, longs[2];
+	struct cairn_request r = request(g, g->num_tokens, g->num_greedy, &a);
+
+	opt.max_batch = 4;
+	opt.max_context = 192;
+	opt.cache_grain = -1;
+	if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+		return;
+	EXPECT(t, cairn_engine_submit(e, &r) == 0);
+	for (int i = 0; i < 2; i++) {
+		r = request(g, g->num_tokens, 4, &longs[i]);
+		r.prompt = prompt;
+		r.num_prompt = LONG - 20 * i;
+		r.ignore_eos = 1;
+		EXPECT(t, cairn_engine_submit(e, &r) == 0);
+	}
+	EXPECT(t, cairn_engine_run(e) == 0);
+	EXPECT(t, is_golden(&a, g, g->num_greedy));
+	for (int i = 0; i < 2; i++) {
+		EXPECT(t, longs[i].num_ids == 4);
+		memcpy(ids[i], longs[i].ids, 4 * sizeof(**ids));
+	}
+	cairn_engine_destroy(e);
+}
+
+/* Long prompts get the same tokens with and without mla_prefill. */
+static void prompts(struct cairn_test *t, const char *table)
+{
+	static const struct cairn_engine_options opts[] = {
+		{ .page_size = 16 }, { .max_rows = 100, .page_size = 1, .no_graphs = 1 },
+	};
+	int32_t prompt[LONG], with[2][4] = { { 0 } }, without[2][4] = { { 0 } };
+	struct cairn_impl impl;
+	struct cairn_model *m;
+	struct golden g;
+
+	if (open_table(t, table, &impl) || open_golden(t, &g, "deepseek_tiny"))
+		return;
+	for (int i = 0; i < LONG; i++)
+		prompt[i] = g.tokens[(i * 7 + i / g.num_tokens) % g.num_tokens];
+	for (size_t i = 0; i < ARRAY_SIZE(opts); i++) {
+		prefill_of_table = impl.mla_prefill;
+		if (!EXPECT(t, cairn_model_load(&m, &impl, g.dir, NULL, NULL) == 0))
+			break;
+		num_prefills = 0;
+		impl.mla_prefill = counted_prefill;
+		ask_long(t, m, &g, prompt, opts[i], with);
+		EXPECT(t, num_prefills > 0);
+		impl.mla_prefill = NULL;
+		ask_long(t, m, &g, prompt, opts[i], without);
+		EXPECT(t, !memcmp(with, without, sizeof(with)));
+		impl.mla_prefill = prefill_of_table;
+		cairn_model_free(m);
+	}
+	close_golden(&g);
+}
+
 #define TABLE(table) \
+	static void prompts_##table(struct cairn_test *t) { prompts(t, #table); } \
 	static void greedy_##table(struct cairn_test *t) { greedy(t, #table, "deepseek_tiny"); } \
 	static void greedy_q_##table(struct cairn_test *t) { greedy(t, #table, "deepseek_q_tiny"); } \
 	static void mixed_##table(struct cairn_test *t) { mixed(t, #table, "deepseek_tiny"); } \
@@ -161,6 +239,7 @@ TABLE(cpu)
 TABLE(cuda)
 TABLE(late)
 #define UNITS(table) \
+	{ "prompts_" #table, prompts_##table }, \
 	{ "greedy_" #table, greedy_##table }, { "greedy_q_" #table, greedy_q_##table }, \
 	{ "mixed_" #table, mixed_##table }, { "mixed_q_" #table, mixed_q_##table }
 

@@ -23,6 +23,14 @@
 
 #include "serving/engine/worker_impl.h"
 
+/*
+ * A request expands its keys (mla_prefill.h) if it has PROMPT_ROWS rows, or PROMPT_FEW_ROWS and at most
+ * PROMPT_PAST times as many keys before them.
+ */
+#define PROMPT_ROWS		128
+#define PROMPT_FEW_ROWS		16
+#define PROMPT_PAST		8
+
 struct cairn_sample_args worker_sample_args(const struct cairn_worker *w, int32_t rows)
 {
 	return (struct cairn_sample_args){
@@ -260,6 +268,30 @@ static int gather_ids(struct cairn_worker *w)
 	return 0;
 }
 
+/* Returns whether a request with this many rows, after this many keys, is faster with expanded keys. */
+static int expands(int32_t rows, int32_t past)
+{
+	return rows >= PROMPT_ROWS || (rows >= PROMPT_FEW_ROWS && past / PROMPT_PAST <= rows);
+}
+
+/*
+ * Finds the requests that expand their keys: all from the first one on for which that is faster, because an
+ * operation takes consecutive requests. The scheduler puts all decoding requests before them.
+ */
+static void find_prompts(struct cairn_worker *w)
+{
+	const int32_t *rows = w->flight->host.qo_indptr, *positions = w->flight->host.positions;
+	struct cairn_batch *b = &w->batch;
+	int32_t first = 0;
+
+	while (first < b->batch && !expands(rows[first + 1] - rows[first], positions[rows[first]]))
+		first++;
+	b->num_prompts = b->batch - first;
+	b->prompt_rows = b->num_rows - rows[first];
+	for (int32_t i = first; i < b->batch; i++)
+		b->prompt_past += positions[rows[i]];
+}
+
 /* Decides whether decode_step runs the pass, pads it and sets its bounds. */
 static int prepare(struct cairn_worker *w, int *decode)
 {
@@ -287,6 +319,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 	b->num_logits = w->by_steps ? b->batch : f->num_tokens + f->num_scored;
 	b->max_kv_len = kv_bound(w, b->max_kv_len);
 	w->fused = 0;
+	find_prompts(w);
 	if (*decode)
 		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, b, &draw, w->stream, &w->fused, &moved));
 	if (moved)

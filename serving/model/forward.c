@@ -228,7 +228,8 @@ static int run_attn(struct walk *w, const struct cairn_graph_op *op)
 	return ask(w, w->m->impl->attn_paged_workspace(&args, &bytes), &bytes, "attn_paged_workspace");
 }
 
-static int run_mla(struct walk *w, const struct cairn_graph_op *op)
+/* mla_paged for the first `requests` requests of the batch, which have `rows` rows. */
+static int run_mla_paged(struct walk *w, const struct cairn_graph_op *op, int32_t requests, int32_t rows)
 {
 	const struct cairn_latent_config *l = &w->m->config.latent;
 	struct cairn_mla_paged_args args = {
@@ -242,11 +243,54 @@ static int run_mla(struct walk *w, const struct cairn_graph_op *op)
 	};
 	size_t bytes = 0;
 
+	args.kv.batch = requests;
+	args.nnz_qo = rows;
 	if (!w->asking)
 		return CAIRN_TABLE(w->m->impl, mla_paged, &args, w->stream);
 	if (!w->m->impl->mla_paged_workspace)
 		return 0;
 	return ask(w, w->m->impl->mla_paged_workspace(&args, &bytes), &bytes, "mla_paged_workspace");
+}
+
+/* mla_prefill for the requests from number `first` on, whose rows begin at `row`. */
+static int run_mla_prefill(struct walk *w, const struct cairn_graph_op *op, int32_t first, int32_t row)
+{
+	const struct cairn_latent_config *l = &w->m->config.latent;
+	const size_t element = cairn_dtype_bytes(w->m->dtype);
+	struct cairn_mla_prefill_args args = {
+		.size = sizeof(args),
+		.out = at(w, op->out[0]) + (size_t)row * (size_t)width_of(w, op->out[0]) * element,
+		.q = at(w, op->in[0]) + (size_t)row * (size_t)width_of(w, op->in[0]) * element,
+		.w_kv_b = weight_at(w, op, 0), PAGING(w, op),
+		.workspace = w->s->workspace, .workspace_bytes = w->s->workspace_bytes,
+		.max_qo_len = w->b->max_qo_len, .nnz_past = w->b->prompt_past,
+		.num_heads = w->m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
+		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = w->m->dtype,
+		.sm_scale = (float)cairn_softmax_scale(&w->m->config),
+	};
+	size_t bytes = 0;
+
+	args.qo_indptr += first;
+	args.kv.indptr += first;
+	args.kv.last_page_len += first;
+	args.kv.batch -= first;
+	args.nnz_qo -= row;
+	if (!w->asking)
+		return CAIRN_TABLE(w->m->impl, mla_prefill, &args, w->stream);
+	if (!w->m->impl->mla_prefill_workspace)
+		return 0;
+	return ask(w, w->m->impl->mla_prefill_workspace(&args, &bytes), &bytes, "mla_prefill_workspace");
+}
+
+static int run_mla(struct walk *w, const struct cairn_graph_op *op)
+{
+	int expands = w->m->impl->mla_prefill && w->b->num_prompts;
+	int32_t first = w->b->batch - (expands ? w->b->num_prompts : 0);
+	int32_t row = w->b->num_rows - (expands ? w->b->prompt_rows : 0);
+
+	if (first || !expands)
+		CAIRN_TRY(run_mla_paged(w, op, first, row));
+	return expands ? run_mla_prefill(w, op, first, row) : 0;
 }
 
 static int run_mla_append(struct walk *w, const struct cairn_graph_op *op)

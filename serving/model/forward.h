@@ -55,6 +55,12 @@ struct cairn_batch {
 	const int32_t *logit_rows;	/* [num_logits]: rows whose logits are wanted; NULL: all rows */
 	int32_t num_rows, batch, num_logits;
 	int32_t max_qo_len, max_kv_len;	/* upper bounds */
+	/*
+	 * The last num_prompts requests have enough rows to expand their keys: in models with latent
+	 * attention they go through mla_prefill, if the table has it, and the others through mla_paged.
+	 * prompt_rows and prompt_past: all of their rows, and of their keys before these rows.
+	 */
+	int32_t num_prompts, prompt_rows, prompt_past;
 	/* Called once per layer, when its keys and values have been
 	 * enqueued but its MLP has not; may be NULL. */
 	int (*on_layer)(void *ctx, int32_t layer, void *stream);

@@ -2,7 +2,7 @@
 /*
  * forward_check - asks a table, before any weight is loaded, whether it can run a model
  *
- * Each operation of the graph is asked twice: its workspace query for a pass of one row, and in host memory
+ * Each operation of the graph is asked: its workspace query for passes of one row, and in host memory
  * also the operation itself for a pass of no rows, which all contracts except gemm's allow and which reads
  * and writes nothing. Its pointers therefore need no memory behind them. (On a device a kernel that looks at
  * its lengths all the same would end the device's context.) Only -EOPNOTSUPP is a refusal: a table that
@@ -98,7 +98,8 @@ static int check_draws(const struct cairn_model *m, const char *dir, void *strea
 	return 0;
 }
 
-static int check_ops(struct walk *w, const struct cairn_batch *none, const struct cairn_batch *one,
+/* some: passes of one row, which decodes, and of one which is a prompt */
+static int check_ops(struct walk *w, const struct cairn_batch *none, const struct cairn_batch *some,
 		     const char *dir)
 {
 	for (int32_t o = 0; o < w->g->num_ops; o++) {
@@ -108,10 +109,12 @@ static int check_ops(struct walk *w, const struct cairn_batch *none, const struc
 		/* as in cairn_scratch_reserve(): these layers cover all kinds */
 		if (op->layer > 1 && op->layer < w->m->config.num_hidden_layers - 1)
 			continue;
-		w->b = one;
 		w->asking = 1;
-		if (forward_run_op(w, op) == -EOPNOTSUPP)
-			return refuse(w->m, dir, op, op->name);
+		for (int i = 0; i < 2; i++) {
+			w->b = &some[i];
+			if (forward_run_op(w, op) == -EOPNOTSUPP)
+				return refuse(w->m, dir, op, op->name);
+		}
 		w->b = none;
 		w->asking = 0;
 		if (!is_gemm && forward_run_op(w, op) == -EOPNOTSUPP)
@@ -138,12 +141,16 @@ int cairn_forward_check(const struct cairn_model *model, const char *dir)
 	struct cairn_pass_sizes sizes = forward_sizes(model, 1, 1);
 	struct cairn_model m = *model;
 	struct walk w = { .m = &m, .g = m.graph, .s = &scratch, .kv = &kv };
-	struct cairn_batch one = none;
+	struct cairn_batch some[2] = { none, none };
 	int ret;
 
 	if (!cairn_forward_supported(model))
 		return 0;	/* decode_step alone runs the model: decode.h */
-	one.num_rows = one.batch = one.num_logits = one.max_qo_len = one.max_kv_len = 1;
+	for (int i = 0; i < 2; i++) {
+		some[i].num_rows = some[i].batch = some[i].num_logits = 1;
+		some[i].max_qo_len = some[i].max_kv_len = 1;
+		some[i].num_prompts = some[i].prompt_rows = i;
+	}
 	m.base = NOWHERE;
 	m.inv_freq = NOWHERE;
 	scratch.model = &m;
@@ -151,7 +158,7 @@ int cairn_forward_check(const struct cairn_model *model, const char *dir)
 	ret = CAIRN_TABLE(m.impl, stream_create, &w.stream);
 	if (ret)
 		goto out_free;
-	ret = check_ops(&w, &none, &one, dir);
+	ret = check_ops(&w, &none, some, dir);
 	if (!ret)
 		ret = check_draws(&m, dir, w.stream);
 	m.impl->stream_sync(w.stream);

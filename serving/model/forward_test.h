@@ -183,6 +183,8 @@ static inline int prepare_pass(struct fixture *f, int first, int n, struct cairn
 		.num_logits = n,
 		.max_qo_len = n,
 		.max_kv_len = MAX_PAGES * PAGE_SIZE,
+		/* latent attention: passes of one row by mla_paged, the others by mla_prefill */
+		.num_prompts = n > 1, .prompt_rows = n > 1 ? n : 0, .prompt_past = n > 1 ? first : 0,
 	};
 	CAIRN_TRY(f->impl.mem_copy(dev, host, bytes, CAIRN_COPY_TO_DEVICE, f->stream));
 	return f->impl.stream_sync(f->stream);

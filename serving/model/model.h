@@ -10,8 +10,8 @@
  * loaded, each as it is packed: QKV, O, GATE_UP and DOWN; with latent attention Q_A, Q and KV_A; GATE_UP and
  * DOWN of each expert and of the shared experts. gemm_fp8w and moe with fp8w read them. Embeddings, norms,
  * biases, routers and the output matrix are not quantised, nor is KV_B, which mla_paged applies to queries
- * and results. A model with experts is refused before anything is read if the table's moe does not support
- * fp8w.
+ * and results, and mla_prefill to latents. A model with experts is refused before anything is read if the
+ * table's moe does not support fp8w.
  *
  * Data type: that of the config if it is f16 or bf16, else bf16. Tensors stored in another float type, such
  * as f32, are rounded to it once, on load; a tensor with finite values that overflow it is refused. The bias

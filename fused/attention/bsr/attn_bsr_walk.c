@@ -61,8 +61,9 @@ struct attn_key attn_bsr_key(const struct cairn_attn_bsr_args *a, const struct c
 	int64_t bytes = at * (a->kv_fp8 ? 1 : (int64_t)cairn_dtype_bytes(a->dtype));
 
 	return (struct attn_key){
-		(const char *)p->k + bytes, (const char *)p->v + bytes,
-		p->k_scale ? p->k_scale[kv_head] : 1, p->v_scale ? p->v_scale[kv_head] : 1,
+		.k = (const char *)p->k + bytes, .v = (const char *)p->v + bytes,
+		.k_scale = p->k_scale ? p->k_scale[kv_head] : 1,
+		.v_scale = p->v_scale ? p->v_scale[kv_head] : 1,
 	};
 }
 

@@ -28,6 +28,8 @@
  */
 #include "fused/attention/dense/attn_dense_kernel.cuh"
 
+#include "fused/attention/dense/attn_dense_shared.h"
+
 #include <cuda_runtime_api.h>
 
 #include "primitives/base/launch.h"
@@ -123,10 +125,30 @@ static int check_workspace(const struct cairn_attn_dense_args *args)
 	return 0;
 }
 
+/* Maps K, whose last 64 elements may be shared by all heads (attn_dense_shared.h). */
+static int map_k(struct attn_dense_maps *maps, const struct cairn_attn_dense_args *a, const void *shared,
+		 int keys)
+{
+	struct cairn_attn_dense_args one = *a;
+	int32_t own = a->qk_dim - (shared ? ATTN_DENSE_SHARED : 0);
+
+	one.num_kv_heads = 1;
+	if (shared)
+		CAIRN_TRY(map_kv(&maps->k_shared, &one, shared, ATTN_DENSE_SHARED, ATTN_DENSE_SHARED,
+				 ATTN_DENSE_SHARED, keys));
+	return map_kv(&maps->k, a, a->k, own, cairn_attn_dense_k_stride(a), cairn_attn_dense_k_head_stride(a),
+		      keys);
+}
+
 int cairn_attn_dense(const struct cairn_attn_dense_args *args, void *stream)
 {
+	return attn_dense_with_shared(args, NULL, stream);
+}
+
+int attn_dense_with_shared(const struct cairn_attn_dense_args *args, const void *shared, void *stream)
+{
 	struct attn_dense_kernel f;
-	struct attn_dense_maps maps;
+	struct attn_dense_maps maps = {};
 	struct attn_dense_plan plan = {};
 	struct attn_call call = {};
 	struct cairn_launch l = {};
@@ -143,7 +165,7 @@ int cairn_attn_dense(const struct cairn_attn_dense_args *args, void *stream)
 	if (num_sms < 0)
 		return num_sms;
 	group = args->num_qo_heads / args->num_kv_heads;
-	f = choose(args->qk_dim, args->v_dim, args->causal);
+	f = shared ? attn_dense_192_128_shared() : choose(args->qk_dim, args->v_dim, args->causal);
 	call.out = args->out;
 	call.lse = args->lse;
 	call.num_qo_heads = args->num_qo_heads;
@@ -172,18 +194,17 @@ int cairn_attn_dense(const struct cairn_attn_dense_args *args, void *stream)
 	if ((int64_t)plan.section * plan.row_tiles > 0x7fffffff)
 		plan.section = 0x7fffffff / plan.row_tiles;
 	CAIRN_TRY(map_q(&maps.q, args, f.rows, call.shift));
-	CAIRN_TRY(map_kv(&maps.k, args, args->k, args->qk_dim, cairn_attn_dense_k_stride(args),
-			 cairn_attn_dense_k_head_stride(args), f.keys));
+	CAIRN_TRY(map_k(&maps, args, shared, f.keys));
 	CAIRN_TRY(map_kv(&maps.v, args, args->v, args->v_dim, cairn_attn_dense_v_stride(args),
 			 cairn_attn_dense_v_head_stride(args), f.keys));
-	if (items > num_sms) {
+	if (items > num_sms)
 		plan.counter = (int32_t *)args->workspace;
+	if (plan.counter && !shared)
 		CAIRN_CUDA(cudaMemsetAsync(plan.counter, 0, sizeof(*plan.counter), (cudaStream_t)stream));
-	}
 	l.grid[0] = (unsigned int)(items < num_sms ? items : num_sms);
 	l.block[0] = (unsigned int)f.threads;
 	l.smem = f.smem;
-	l.pdl = !args->sms && !plan.counter;
+	l.pdl = !args->sms && (!plan.counter || shared);
 	l.stream = stream;
 	return cairn_launch(f.kernel[args->dtype == CAIRN_BF16], &l, params);
 }

@@ -16,9 +16,9 @@
 #include "fused/attention/dense/attn_dense.h"
 #include "fused/attention/forward/attn_range.cuh"
 
-/* Q as [token][query head][qk_dim], K and V as [KV head][key][dim]. */
+/* Q as [token][query head][qk_dim], K and V as [KV head][key][dim]; k_shared: [1][key][64 elements] */
 struct attn_dense_maps {
-	CUtensorMap q, k, v;
+	CUtensorMap q, k, v, k_shared;
 };
 
 /*
@@ -55,24 +55,26 @@ struct attn_dense_walk {
 };
 
 /*
- * Writes the tokens that see no key, for requests `first`, `first` + step, ...: the consumers never see a row
- * tile that has only such rows. In other row tiles they write the same zeros.
+ * Writes the tokens that see no key: warp `first` of `step` warps. The consumers never see a row tile that
+ * has only such rows; in other row tiles they write the same zeros. Where there are more warps than requests,
+ * `share` of them write a request's rows.
  */
 ATTN_DEV void attn_dense_write_empty(const struct attn_dense_plan &plan, const struct attn_call &a, int first,
 				     int step)
 {
-	const int chunks = a.v_dim / 8;
+	const int chunks = a.v_dim / 8, share = max(1, step / plan.batch);
+	const int at = first % share * 32 + threadIdx.x % 32;
 
-	for (int b = first; b < plan.batch; b += step) {
+	for (int b = first / share; b < plan.batch; b += max(1, step / share)) {
 		int qo_first = plan.qo_indptr[b], qo_len = plan.qo_indptr[b + 1] - qo_first;
 		int kv_len = plan.kv_indptr[b + 1] - plan.kv_indptr[b];
 		int64_t empty = kv_len == 0 ? qo_len : a.causal ? max(0, qo_len - kv_len) : 0;
 		uint4 *out = (uint4 *)a.out + (int64_t)qo_first * a.num_qo_heads * chunks;
 
 		empty *= a.num_qo_heads;
-		for (int64_t i = threadIdx.x % 32; i < empty * chunks; i += 32)
+		for (int64_t i = at; i < empty * chunks; i += 32 * share)
 			out[i] = make_uint4(0, 0, 0, 0);
-		for (int64_t i = threadIdx.x % 32; a.lse && i < empty; i += 32)
+		for (int64_t i = at; a.lse && i < empty; i += 32 * share)
 			a.lse[(int64_t)qo_first * a.num_qo_heads + i] = -CUDART_INF_F;
 	}
 }
@@ -118,13 +120,30 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 	return w;
 }
 
-/* Starts the copy of a K or V tile, whose mbarrier counts its bytes. */
-template <class F, int panels>
-ATTN_DEV void attn_dense_copy(const CUtensorMap *map, uint32_t s_tile, int row, int head, uint32_t mbar)
+/* Starts the copy of a K tile, whose mbarrier counts its bytes. */
+template <class F>
+ATTN_DEV void attn_dense_copy_k(const struct attn_dense_maps &maps, uint32_t s_tile, int row, int head,
+				uint32_t mbar)
 {
-	ptx_mbarrier_arrive_expect_tx(mbar, panels * F::keys * ATTN_PANEL);
+	constexpr int own = F::qk_panels - F::shared;
+
+	ptx_mbarrier_arrive_expect_tx(mbar, F::k_bytes);
 #pragma unroll
-	for (int i = 0; i < panels; i++)
+	for (int i = 0; i < own; i++)
+		ptx_cp_async_bulk_tensor_3d_g2s(s_tile + i * F::keys * ATTN_PANEL, &maps.k, i * 64, row, head,
+						mbar);
+	if (F::shared)
+		ptx_cp_async_bulk_tensor_3d_g2s(s_tile + own * F::keys * ATTN_PANEL, &maps.k_shared, 0, row,
+						0, mbar);
+}
+
+/* The same for a V tile. */
+template <class F>
+ATTN_DEV void attn_dense_issue_v(const CUtensorMap *map, uint32_t s_tile, int row, int head, uint32_t mbar)
+{
+	ptx_mbarrier_arrive_expect_tx(mbar, F::v_bytes);
+#pragma unroll
+	for (int i = 0; i < F::v_panels; i++)
 		ptx_cp_async_bulk_tensor_3d_g2s(s_tile + i * F::keys * ATTN_PANEL, map, i * 64, row, head,
 						mbar);
 }
@@ -156,7 +175,7 @@ ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem<s
 	uint32_t s_tile = s.v + stage * F::v_bytes, full = s.full_v + 8 * stage;
 
 	if (threadIdx.x % 32 == 0)
-		attn_dense_copy<F, F::v_panels>(map, s_tile, row, head, left < F::keys ? s.landed : full);
+		attn_dense_issue_v<F>(map, s_tile, row, head, left < F::keys ? s.landed : full);
 	if (left >= F::keys)
 		return;
 	ptx_mbarrier_wait(s.landed, *phase);
@@ -196,9 +215,9 @@ ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const struc
 			if (i < w.num_tiles) {
 				ptx_mbarrier_wait(s.empty_k + 8 * k.stage, k.phase);
 				if (leader)
-					attn_dense_copy<F, F::qk_panels>(&maps.k, s.k + k.stage * F::k_bytes,
-									 w.row + i * F::keys, w.kv_head,
-									 s.full_k + 8 * k.stage);
+					attn_dense_copy_k<F>(maps, s.k + k.stage * F::k_bytes,
+							     w.row + i * F::keys, w.kv_head,
+							     s.full_k + 8 * k.stage);
 				attn_advance<F::stages>(&k);
 			}
 			if (i == 0) {

@@ -52,6 +52,7 @@ struct attn_dense_kernel attn_dense_96(void);
 struct attn_dense_kernel attn_dense_128(void);
 struct attn_dense_kernel attn_dense_128_full(void);
 struct attn_dense_kernel attn_dense_192_128(void);
+struct attn_dense_kernel attn_dense_192_128_shared(void);	/* attn_dense_shared.h */
 struct attn_dense_kernel attn_dense_256_128(void);
 struct attn_dense_kernel attn_dense_128_256(void);
 struct attn_dense_kernel attn_dense_256(void);

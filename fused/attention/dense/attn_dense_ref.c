@@ -20,7 +20,10 @@ static struct attn_key key(const void *args, int32_t b, int32_t j, int32_t kv_he
 	int64_t k = row * cairn_attn_dense_k_stride(a) + kv_head * cairn_attn_dense_k_head_stride(a);
 	int64_t v = row * cairn_attn_dense_v_stride(a) + kv_head * cairn_attn_dense_v_head_stride(a);
 
-	return (struct attn_key){ (const char *)a->k + k * bytes, (const char *)a->v + v * bytes, 1, 1 };
+	return (struct attn_key){
+		.k = (const char *)a->k + k * bytes, .v = (const char *)a->v + v * bytes,
+		.k_scale = 1, .v_scale = 1,
+	};
 }
 
 struct attn_batch attn_dense_batch(const struct cairn_attn_dense_args *a)

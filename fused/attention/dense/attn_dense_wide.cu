@@ -7,6 +7,11 @@ struct attn_dense_kernel attn_dense_192_128(void)
 	return attn_dense_instance<attn_form<192, 128, 128, 2, 2, 1, 232, 40>>();
 }
 
+struct attn_dense_kernel attn_dense_192_128_shared(void)
+{
+	return attn_dense_instance<attn_form_shared<attn_form<192, 128, 128, 2, 2, 1, 232, 40>>>();
+}
+
 struct attn_dense_kernel attn_dense_256_128(void)
 {
 	return attn_dense_instance<attn_form<256, 128, 64, 2, 2, 1, 232, 40>>();

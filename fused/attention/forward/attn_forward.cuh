@@ -69,6 +69,11 @@ struct attn_form {
 	static constexpr int k_bytes = qk_panels * keys * ATTN_PANEL, v_bytes = v_panels * keys * ATTN_PANEL;
 	static constexpr int data_bytes = q_stages * q_bytes + stages * (k_bytes + v_bytes);
 	static constexpr int smem_bytes = data_bytes + ATTN_EXTRA_BYTES;
+	static constexpr bool shared = false;	/* whether the last panel of K is the same for all heads */
+};
+
+template <class F> struct attn_form_shared : F {
+	static constexpr bool shared = true;
 };
 
 /* Addresses in shared memory, and the descriptions of row tiles. */

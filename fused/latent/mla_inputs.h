@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mla_inputs - inputs that the tests of mla_paged and mla_prefill share
+ *
+ * Include conformance/harness.h and paged_test.h first.
+ */
+#ifndef CAIRN_MLA_INPUTS_H
+#define CAIRN_MLA_INPUTS_H
+
+#include <math.h>
+
+/* The operands of a case: q [nnz, heads, 192], pages of 576 elements a slot. */
+struct mla_inputs {
+	void *q, *pages;
+	int dtype, heads;
+	const struct paged *p;
+};
+
+enum mla_nan { MLA_NO_NAN, MLA_NAN_Q, MLA_NAN_LATENT, MLA_NAN_ROTATED };
+
+/*
+ * Sets elements first .. first + n - 1 to 16..31 units, and the n / 2 last ones to the first
+ * ones times `mirror`. The sign is that of the element's place, so that products of two such vectors add up.
+ */
+static inline void mla_fill_mirrored(struct cairn_op *op, void *x, int dtype, int64_t first, int n,
+				     double mirror, double unit)
+{
+	for (int c = 0; c < n / 2; c++) {
+		double v = (double)cairn_op_range(op, 16, 31) * unit * (c % 3 ? 1 : -1);
+
+		cairn_store(x, dtype, first + c, v);
+		cairn_store(x, dtype, first + n / 2 + c, mirror * v);
+	}
+}
+
+static inline void mla_set_pair(void *x, int dtype, int64_t first, int n, double v)
+{
+	cairn_store(x, dtype, first, v);
+	cairn_store(x, dtype, first + n / 2, 0);
+}
+
+/* Puts a NaN into the last query row of the second request, in its last head; or into the last key. */
+static inline void mla_add_nan(const struct mla_inputs *x, enum mla_nan where)
+{
+	int64_t head = (int64_t)(x->p->qo_len[0] + x->p->qo_len[1]) * x->heads - 1;
+	int64_t key = paged_slot(x->p, 1, x->p->kv_len[1] - 1) * 576;
+
+	if (where == MLA_NAN_Q)
+		cairn_fill_nan(x->q, x->dtype, head * 192 + 191, 1);
+	else
+		cairn_fill_nan(x->pages, x->dtype, key + (where == MLA_NAN_LATENT ? 511 : 575), 1);
+}
+
+/*
+ * Turns the rotated elements of the first request's keys from 2^16 on, or of its last one, towards the query:
+ * their logits are about 18.
+ */
+static inline void mla_fill_late(const struct mla_inputs *x)
+{
+	for (int j = x->p->kv_len[0] > 65536 ? 65536 : x->p->kv_len[0] - 1; j < x->p->kv_len[0]; j++)
+		for (int c = 0; c < 64; c++)
+			cairn_store(x->pages, x->dtype, paged_slot(x->p, 0, j) * 576 + 512 + c,
+				    4 * cairn_load(x->q, x->dtype, 128 + c));
+}
+
+/* Returns the step of key j of n: at random, or falling or rising by tiles of 16 keys. */
+static inline int mla_step_of(struct cairn_op *op, int b, int j, int n, int most)
+{
+	int tiles = (n - 1) / 16, tile = b == 1 ? j / 16 : tiles - j / 16;
+
+	return b ? most * tile / tiles : j == n / 3 ? 0 : (int)cairn_op_range(op, 1, most);
+}
+
+/*
+ * The logit of a key at step x is -x, and its latent is e^x times as large as that of a key at step 0, so
+ * each key adds about as much to the result. Only the first rotated element makes logits. f16 holds values,
+ * and P, for fewer steps.
+ */
+static inline void mla_fill_steps(struct cairn_op *op, const struct mla_inputs *x)
+{
+	int most = x->dtype == CAIRN_F16 ? 9 : 30;
+
+	for (int64_t i = 0; i < (int64_t)x->p->nnz * x->heads * 192; i++)
+		cairn_store(x->q, x->dtype, i, i % 192 == 128);
+	for (int b = 0; b < x->p->batch; b++)
+		for (int j = 0; j < x->p->kv_len[b]; j++) {
+			int64_t at = paged_slot(x->p, b, j) * 576;
+			int step = mla_step_of(op, b, j, x->p->kv_len[b], most);
+
+			for (int c = 0; c < 512; c++)
+				cairn_store(x->pages, x->dtype, at + c,
+					    exp(step) * cairn_load(x->pages, x->dtype, at + c));
+			cairn_store(x->pages, x->dtype, at + 512, -step);
+		}
+}
+
+#endif
