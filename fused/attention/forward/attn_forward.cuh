@@ -232,6 +232,12 @@ ATTN_DEV void attn_bend(float (*s)[4], const struct attn_sight &w, int key, floa
 	}
 }
 
+/* Returns the factor from a logit as the consumers keep it to its value; a capped one is kept as its tanh. */
+ATTN_DEV float attn_logit_scale(const struct attn_call &a)
+{
+	return a.softcap > 0 ? a.softcap : a.sm_scale;
+}
+
 /* Returns a packed row's index among all rows and heads: its row of out, its element of lse. */
 ATTN_DEV int64_t attn_row_at(const struct attn_call &a, const struct attn_row_tile &t, int row)
 {
@@ -240,10 +246,10 @@ ATTN_DEV int64_t attn_row_at(const struct attn_call &a, const struct attn_row_ti
 	return token * a.num_qo_heads + t.head + (row & ((1 << a.shift) - 1));
 }
 
-/* Writes O / l and lse of a warpgroup's rows. */
+/* Writes O / l and lse of a warpgroup's rows; m is in units of 1 / scale of a logit. */
 template <int dtype, class F>
 ATTN_DEV void attn_finish(const struct attn_call &a, const struct attn_row_tile &t, float (*o)[4],
-			  const float m[2], const float l[2], int group)
+			  const float m[2], const float l[2], int group, float scale)
 {
 	int thread = attn_thread(), warp = thread / 32, lane = thread % 32, rows = t.qo_len << a.shift;
 
@@ -268,7 +274,7 @@ ATTN_DEV void attn_finish(const struct attn_call &a, const struct attn_row_tile 
 				out[i + lane % 4] = eight;
 		}
 		if (a.lse && lane % 4 == 0 && row < rows)
-			a.lse[at] = attn_lse(m[half], sum, a.softcap > 0 ? a.softcap : a.sm_scale);
+			a.lse[at] = attn_lse(m[half], sum, scale);
 	}
 }
 
@@ -276,7 +282,7 @@ template <int dtype, class F>
 ATTN_DEV void attn_consume(const struct attn_call &a, const struct attn_smem &s)
 {
 	const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);	/* known to be uniform */
-	const float scale_log2 = (a.softcap > 0 ? a.softcap : a.sm_scale) * ATTN_LOG2E;
+	const float scale_log2 = attn_logit_scale(a) * ATTN_LOG2E;
 	const float cap = a.softcap > 0 ? 2 * ATTN_LOG2E * (a.sm_scale / a.softcap) : 0;
 	const uint32_t s_q = s.q + group * 64 * ATTN_PANEL;
 	float o[F::v / 8][4], sc[F::keys / 8][4], keep[2], old_m[2], old_l[2];
@@ -350,7 +356,8 @@ ATTN_DEV void attn_consume(const struct attn_call &a, const struct attn_smem &s)
 		elected_arrive(s.empty_v + 8 * v.stage);
 		attn_advance<F::stages>(&v);
 		if (fresh)
-			attn_finish<dtype, F>(a, s.tiles[(nth - 1) % ATTN_NUM_TILES], o, old_m, old_l, group);
+			attn_finish<dtype, F>(a, s.tiles[(nth - 1) % ATTN_NUM_TILES], o, old_m, old_l, group,
+					      attn_logit_scale(a));
 		else
 			attn_rescale<F::v>(o, keep);
 		add = !fresh;
@@ -362,7 +369,7 @@ ATTN_DEV void attn_consume(const struct attn_call &a, const struct attn_smem &s)
 	attn_issue_pv<dtype, F>(o[0], p, s.v + v.stage * F::v_bytes, add);
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<F::v / 2>(o[0]);
-	attn_finish<dtype, F>(a, s.tiles[(nth - 1) % ATTN_NUM_TILES], o, m, l, group);
+	attn_finish<dtype, F>(a, s.tiles[(nth - 1) % ATTN_NUM_TILES], o, m, l, group, attn_logit_scale(a));
 }
 
 #endif
