@@ -52,4 +52,7 @@ const struct cairn_impl cairn_impl_cuda = {
 	.attn_dense_workspace = cairn_attn_dense_workspace,
 	.attn_bwd = cairn_attn_bwd,
 	.attn_bwd_workspace = cairn_attn_bwd_workspace,
+	.attn_quant = cairn_attn_quant,
+	.attn_fp8 = cairn_attn_fp8,
+	.attn_fp8_workspace = cairn_attn_fp8_workspace,
 };

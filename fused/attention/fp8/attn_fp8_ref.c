@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_fp8_ref - the reference: rows in double, and the bound of the error that the contract allows
+ *
+ * attn_exact.c explains the bound and its letters; these terms are other ones, because products of e4m3 are
+ * summed with fewer bits and P has 4 of them. A = 2^-13 bounds the error of one step of 32 products, relative
+ * to the largest magnitude that enters, and so to the sum of all.
+ *
+ *   logits  d_j = (head_dim / 32) A sm_scale sum |q k|, and 4E |s_j| for the scales and the exponent. Nothing
+ *           is cut, and the second term alone counts, where sum |q k| is at most 2^13 times the lowest bit of
+ *           any product of the row.
+ *   P       rounding p_j to e4m3: 2^-4 p_j, at least 2^-18 (relative to the largest p, hence over l), at most
+ *           p_j itself; a p_j that cannot be told from the largest one is 2^8, without an error. The sum l
+ *           takes p_j before that.
+ *   P * V   4 A of the sum p_j |v_j| over the 128 keys of a block, which are four steps. Blocks whose keys
+ *           all have the largest logit, and whose sum |v| is at most 2^13 times the lowest bit, are exact.
+ *           The sum over blocks is in fp32.
+ */
+#include "fused/attention/fp8/attn_fp8_batch.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "primitives/base/fp8.h"
+#include "primitives/base/wide.h"
+
+#define E	0x1p-23
+#define A	0x1p-13
+#define BLOCK	ATTN_FP8_BLOCK
+
+int64_t attn_fp8_block_at(const struct cairn_attn_fp8_args *a, enum attn_operand operand, int32_t b,
+			  int32_t j, int32_t head)
+{
+	int32_t nnz = operand == ATTN_Q ? a->nnz_qo : a->nnz_kv;
+	int32_t first = operand == ATTN_Q ? a->qo_indptr[b] : a->kv_indptr[b];
+
+	return (int64_t)head * attn_fp8_blocks(nnz, a->batch) + attn_fp8_first_block(first, b) + j / BLOCK;
+}
+
+float attn_fp8_codes(const struct cairn_attn_fp8_args *a, enum attn_operand operand, int32_t b, int32_t j,
+		     int32_t head, float *codes)
+{
+	int64_t block = attn_fp8_block_at(a, operand, b, j, head), at = block * BLOCK * a->head_dim;
+
+	if (operand == ATTN_V) {
+		for (int c = 0; c < a->head_dim; c++)
+			codes[c] = cairn_e4m3_to_float(a->v[at + c * BLOCK + attn_fp8_place(j % BLOCK)]);
+		return a->v_scale[block];
+	}
+	at += (int64_t)(j % BLOCK) * a->head_dim;
+	for (int c = 0; c < a->head_dim; c++)
+		codes[c] = cairn_e4m3_to_float((operand == ATTN_Q ? a->q : a->k)[at + c]);
+	return operand == ATTN_Q ? a->q_scale[block] : a->k_scale[block];
+}
+
+/* Returns the lowest bit of any of n codes, which are multiples of 2^-9; 2^8 if all are 0. */
+static inline double lowest_bit(const float *x, int n)
+{
+	uint32_t bits = 1 << 17;
+
+	#pragma omp simd reduction(|:bits)
+	for (int c = 0; c < n; c++)
+		bits |= (uint32_t)(int32_t)(fabsf(x[c]) * 512);
+	return (double)(bits & -bits) / 512;
+}
+
+/*
+ * Sets r->s and r->d of n keys for the row's codes q and their scale. Returns the key with the largest logit.
+ */
+static inline int logits(const struct cairn_attn_fp8_args *a, int32_t b, int32_t g, const float *q,
+			 double q_scale,
+		  int n, struct attn_exact_row *r)
+{
+	double q_bit = lowest_bit(q, a->head_dim);
+	int dim = a->head_dim, top = 0;
+	float x[ATTN_MAX_DIM];
+
+	for (int j = 0; j < n; j++) {
+		double scale = a->sm_scale * q_scale * (double)attn_fp8_codes(a, ATTN_K, b, j, g, x);
+		double dot = 0, magnitude = 0;
+
+		#pragma omp simd reduction(+:dot, magnitude)
+		for (int c = 0; c < dim; c++) {
+			dot += (double)q[c] * x[c];
+			magnitude += fabs((double)q[c] * x[c]);
+		}
+		r->s[j] = scale * dot;
+		r->d[j] = 4 * E * fabs(r->s[j]);
+		if (magnitude > 0x1p13 * q_bit * lowest_bit(x, dim))
+			r->d[j] += dim / 32 * A * scale * magnitude;
+		if (r->s[j] > r->s[top])
+			top = j;
+	}
+	return top;
+}
+
+/* Returns the error of an e4m3 weight of e^x, relative to the largest weight. */
+static double rounding(double x, double d)
+{
+	double p = exp(x + d);
+
+	return x == 0 && d < 0x1p-6 ? 0 : fmin(p, fmax(0x1p-4 * p, 0x1p-18));
+}
+
+/* The weights of a row: p, the error of p through the logits, and the error of rounding it to e4m3. */
+struct weight {
+	double p, up, round;
+};
+
+CAIRN_WIDE void attn_fp8_row(const struct cairn_attn_fp8_args *a, int32_t b, int32_t i, int32_t h, int32_t n,
+			     struct attn_exact_row *r, double *deviation)
+{
+	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
+	double l = 0, den = 0, up_sum = 0, e_sum = 0, depth = (1.5 * n + 32) * E, e_max, d_top, q_scale;
+	double sum[ATTN_MAX_DIM], variance[ATTN_MAX_DIM] = { 0 };
+	int dim = a->head_dim, g = h / (a->num_qo_heads / a->num_kv_heads), top;
+	float q[ATTN_MAX_DIM], x[ATTN_MAX_DIM];
+
+	memset(r->o, 0, sizeof(r->o));
+	memset(r->bound, 0, sizeof(r->bound));
+	r->lse = -INFINITY;
+	r->lse_bound = 0;
+	if (!n)
+		return;
+	q_scale = attn_fp8_codes(a, ATTN_Q, b, i, h, q);
+	top = logits(a, b, g, q, q_scale, n, r);
+	d_top = r->d[top];
+	e_max = d_top;
+	for (int j = 0; j < n; j++) {
+		l += exp(r->s[j] - r->s[top]);
+		e_max = fmax(e_max, r->s[j] - r->s[top] + r->d[j]);
+	}
+	for (int j = 0; j < n; j++) {
+		e_sum += exp(r->s[j] - r->s[top] + r->d[j] - e_max);
+		if (d_top > 0.5)
+			r->d[j] = j == top ? 0 : r->d[j] + d_top;
+		r->d[j] += 2 * E * (r->s[top] - r->s[j]) + 2 * E;
+		den += exp(r->s[j] - r->s[top] - r->d[j]) / l;
+	}
+	for (int j = 0; j < n; j += BLOCK) {
+		int end = j + BLOCK < n ? j + BLOCK : n, equal = 1;
+		double magnitude[ATTN_MAX_DIM] = { 0 }, bit[ATTN_MAX_DIM];
+
+		memset(sum, 0, sizeof(sum));
+		for (int c = 0; c < dim; c++)
+			bit[c] = 448;
+		for (int t = j; t < end; t++) {
+			double scale = (double)attn_fp8_codes(a, ATTN_V, b, t, g, x), s = r->s[t] - r->s[top];
+			struct weight w = { .p = exp(s) / l, .round = rounding(s, r->d[t]) / l };
+
+			w.up = (exp(fmin(s + r->d[t], 700)) / l - w.p) / den;
+			up_sum += w.up;
+			equal &= s == 0;
+			for (int c = 0; c < dim; c++) {
+				double v = scale * fabs((double)x[c]), error = 0.6 * w.round * v;
+
+				r->o[c] += w.p * scale * x[c];
+				r->bound[c] += (w.up + w.round + w.p * depth) * v;
+				sum[c] += (w.p + w.up) * v;
+				magnitude[c] += fabs((double)x[c]);
+				variance[c] += error * error;
+			}
+			for (int c = 0; equal && c < dim; c++)
+				bit[c] = fmin(bit[c], lowest_bit(x + c, 1));
+		}
+		for (int c = 0; c < dim; c++)
+			if (!equal || magnitude[c] > 0x1p13 * bit[c])
+				r->bound[c] += 4 * A * sum[c];
+	}
+	for (int c = 0; c < dim; c++) {
+		r->bound[c] += (up_sum + depth + u) * fabs(r->o[c]) + fmax(tiny, 0x1p-126);
+		if (deviation)
+			deviation[c] = sqrt(variance[c]) + u * fabs(r->o[c]);
+	}
+	r->lse = r->s[top] + log(l);
+	r->lse_bound = log(e_sum / l) + e_max + depth + E * (fabs(r->s[top]) + fabs(r->lse));
+}
+
+static void load(const void *args, enum attn_operand operand, int32_t b, int32_t j, int32_t head, float *x)
+{
+	const struct cairn_attn_fp8_args *a = args;
+	float scale = attn_fp8_codes(a, operand, b, j, head, x);
+
+	for (int c = 0; c < a->head_dim; c++)
+		x[c] *= scale;
+}
+
+static void exact_row(const void *args, int32_t b, int32_t i, int32_t h, int32_t n, struct attn_exact_row *r)
+{
+	attn_fp8_row(args, b, i, h, n, r, NULL);
+}
+
+static int32_t num_keys(const void *args, int32_t b)
+{
+	const struct cairn_attn_fp8_args *a = args;
+
+	return a->kv_indptr[b + 1] - a->kv_indptr[b];
+}
+
+struct attn_batch attn_fp8_batch(const struct cairn_attn_fp8_args *a)
+{
+	return (struct attn_batch){
+		.name = "attn_fp8", .out = a->out, .lse = a->lse, .qo_indptr = a->qo_indptr,
+		.batch = a->batch, .num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads,
+		.qk_dim = a->head_dim, .v_dim = a->head_dim, .dtype = a->dtype, .causal = a->causal,
+		.sm_scale = a->sm_scale, .args = a, .num_keys = num_keys, .load = load,
+		.exact_row = exact_row,
+	};
+}
+
+int cairn_attn_fp8_ref(const struct cairn_attn_fp8_args *a, void *stream)
+{
+	struct attn_batch b;
+
+	(void)stream;
+	CAIRN_TRY(cairn_attn_fp8_check(a));
+	b = attn_fp8_batch(a);
+	return attn_batch_exact(&b, NULL);
+}
+
+int cairn_attn_fp8_exact(const struct cairn_attn_fp8_args *a, struct cairn_exact *exact)
+{
+	struct attn_batch b;
+
+	CAIRN_TRY(cairn_attn_fp8_check(a));
+	b = attn_fp8_batch(a);
+	return attn_batch_exact(&b, exact);
+}
