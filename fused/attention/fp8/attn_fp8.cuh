@@ -3,17 +3,20 @@
  * attn_fp8 - the consumer warpgroups and the fetch of attn_fp8
  *
  * Two consumer warpgroups of 64 packed rows each and a producer warp, as in attn_forward.cuh; a key tile is a
- * block of 128 keys, and a warpgroup's step has
+ * block of 128 keys. The consumers see one stream of steps, a key tile each, over all row tiles:
  *
- *   cap off what the mask hides, online softmax | P = S in e4m3, O *= keep | wait for the turn | start F = P
- *   V | wait for F | start the next S = Q K^T | pass the turn on | O += scale of V * F, meanwhile | wait for
- *   S
+ *   step n, a warpgroup:  start S = Q K(n)^T and F = P(n-1) V(n-1) | O *= keep(n-1) | wait for S | release
+ *                         K(n) | mask, online softmax of row 0 | wait for F | release V(n-1) |
+ *                         O += scale * F | softmax of row 1 | if n begins a row tile: finish the previous
+ *                         tile's O | P = S in e4m3
  *
  * F is a fresh sum of 128 products: the tensor cores keep 14 bits of a sum of e4m3 products, too few for all
- * keys, and O, in fp32, takes each block's own scale for nothing. S, F and O together leave no registers for
- * P while both products are in flight, so a warpgroup has one product at a time, and the turns put its
- * softmax beside the other's two products. P stays in registers, because attn_quant has put the keys of V in
- * the order that the accumulators give (attn_fp8_place()).
+ * keys, and O, in fp32, takes each block's own scale for nothing. S, F, O and P are 224 of a thread's 232
+ * registers. P stays in registers, because attn_quant has put the keys of V in the order that the
+ * accumulators give (attn_fp8_place()). There are no turns: without them the two warpgroups settle in
+ * opposite phases by themselves, and turns only cost time.
+ *
+ * mbarriers and descriptions of row tiles are those of attn_forward.cuh, without ATTN_BAR_TURN.
  */
 #ifndef CAIRN_ATTN_FP8_CUH
 #define CAIRN_ATTN_FP8_CUH
@@ -25,9 +28,6 @@
 /* P is kept times 2^8, because e4m3 holds numbers from 2^-9 to 448. */
 #define ATTN_FP8_P_BITS	8.0f
 #define ATTN_FP8_P_UNIT	0x1p-8f
-#ifndef ATTN_FP8_TURNS
-#define ATTN_FP8_TURNS 0
-#endif
 
 /* The form of a kernel, with the members of attn_form that the shared code uses. */
 template <int dim_, int stages_, int q_stages_, int regs_, int producer_regs_> struct attn_fp8_form {
@@ -92,8 +92,7 @@ ATTN_DEV void attn_fp8_produce(const struct attn_dense_plan &plan, const struct 
 				if (leader) {
 					ptx_mbarrier_arrive_expect_tx(s.full_k + 8 * k.stage, F::k_bytes);
 					ptx_cp_async_bulk_tensor_2d_g2s(s.k + k.stage * F::k_bytes, &maps.k,
-									0,
-									(o.kv_block + i) * F::keys,
+									0, (o.kv_block + i) * F::keys,
 									s.full_k + 8 * k.stage);
 				}
 				attn_advance<F::stages>(&k);
@@ -107,8 +106,7 @@ ATTN_DEV void attn_fp8_produce(const struct attn_dense_plan &plan, const struct 
 					origins[slot].kv_block = o.kv_block;
 					ptx_mbarrier_arrive_expect_tx(s.full_q + 8 * q.stage, F::q_bytes);
 					ptx_cp_async_bulk_tensor_3d_g2s(s.q + q.stage * F::q_bytes, &maps.q,
-									0,
-									w.head,
+									0, w.head,
 									o.q_block * ATTN_FP8_BLOCK + token,
 									s.full_q + 8 * q.stage);
 				}
@@ -255,8 +253,8 @@ ATTN_DEV void attn_fp8_consume(const struct attn_call &a, const struct attn_fp8_
 {
 	const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);	/* known to be uniform */
 	const uint32_t s_q = s.q + group * 64 * F::dim;
-	float o[F::dim / 8][4], f[F::dim / 8][4], sc[F::keys / 8][4], keep[2], q_scale[2], scale[2], k_scale,
-		v_scale;
+	float o[F::dim / 8][4], f[F::dim / 8][4], sc[F::keys / 8][4];
+	float keep[2], q_scale[2], scale[2], k_scale, v_scale;
 	float m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
 	uint32_t p[F::keys / 32][4];
 	struct attn_place q = {}, k = {}, v = {};
@@ -274,8 +272,7 @@ ATTN_DEV void attn_fp8_consume(const struct attn_call &a, const struct attn_fp8_
 #pragma unroll
 	for (int j = 0; j < F::dim / 2; j++)
 		o[j / 4][j % 4] = 0;
-	if (ATTN_FP8_TURNS && group == F::groups - 1)
-		ptx_bar_arrive(ATTN_BAR_TURN, 256);
+	/* the first step, which has no product with V */
 	ptx_mbarrier_wait(s.full_k, 0);
 	attn_fp8_issue_qk<F>(sc[0], s_q, s.k);
 	ptx_wgmma_wait_group<0>();
@@ -292,11 +289,10 @@ ATTN_DEV void attn_fp8_consume(const struct attn_call &a, const struct attn_fp8_
 	for (int j = 0; j < F::keys / 32; j++)
 		attn_fp8_p_fragment(p[j], sc + 4 * j);
 	for (;;) {
-		bool last = i == num_tiles - 1;
+		bool fresh = ++i == num_tiles;		/* the step begins a row tile */
 		float old_m[2], old_l[2];
 
-		i++;
-		if (last) {
+		if (fresh) {
 			elected_arrive(s.empty_q + 8 * q.stage);
 			attn_advance<F::q_stages>(&q);
 			ptx_mbarrier_wait(s.full_q + 8 * q.stage, q.phase);
@@ -311,20 +307,16 @@ ATTN_DEV void attn_fp8_consume(const struct attn_call &a, const struct attn_fp8_
 		}
 		k_scale = z.k[kv_block + i];
 		ptx_mbarrier_wait(s.full_k + 8 * k.stage, k.phase);
-		if (ATTN_FP8_TURNS)
-			ptx_bar_sync(ATTN_BAR_TURN + group, 256);
 		attn_fp8_issue_qk<F>(sc[0], s_q + q.stage * F::q_bytes, s.k + k.stage * F::k_bytes);
 		ptx_mbarrier_wait(s.full_v + 8 * v.stage, v.phase);
 		attn_fp8_issue_pv<F>(f[0], p, s.v + v.stage * F::v_bytes);
-		if (ATTN_FP8_TURNS)
-			ptx_bar_arrive(ATTN_BAR_TURN + (group + 1) % F::groups, 256);
 		attn_rescale<F::dim>(o, keep);
 		ptx_wgmma_wait_group<1>();
 		wgmma_keep<F::keys / 2>(sc[0]);
 		elected_arrive(s.empty_k + 8 * k.stage);
 		attn_advance<F::stages>(&k);
 		attn_bend<F::keys>(sc, w, i * F::keys, 0);
-		if (last) {
+		if (fresh) {
 #pragma unroll
 			for (int r = 0; r < 2; r++) {
 				old_m[r] = m[r];
@@ -342,7 +334,7 @@ ATTN_DEV void attn_fp8_consume(const struct attn_call &a, const struct attn_fp8_
 		attn_advance<F::stages>(&v);
 		attn_fp8_add<F>(o, f, v_scale * ATTN_FP8_P_UNIT);
 		attn_fp8_softmax<F::keys / 8>(sc, m, l, keep, scale, 1);
-		if (last)
+		if (fresh)
 			attn_fp8_finish<dtype, F>(a, s.tiles[(nth - 1) % ATTN_NUM_TILES], o, old_m, old_l,
 						  group);
 		v_scale = z.v[kv_block + i];
@@ -355,8 +347,6 @@ ATTN_DEV void attn_fp8_consume(const struct attn_call &a, const struct attn_fp8_
 	attn_rescale<F::dim>(o, keep);
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<F::dim / 2>(f[0]);
-	if (ATTN_FP8_TURNS)
-		ptx_bar_arrive(ATTN_BAR_TURN + (group + 1) % F::groups, 256);
 	attn_fp8_add<F>(o, f, v_scale * ATTN_FP8_P_UNIT);
 	attn_fp8_finish<dtype, F>(a, s.tiles[(nth - 1) % ATTN_NUM_TILES], o, m, l, group);
 }

@@ -14,7 +14,7 @@
  *           takes p_j before that.
  *   P * V   4 A of the sum p_j |v_j| over the 128 keys of a block, which are four steps. Blocks whose keys
  *           all have the largest logit, and whose sum |v| is at most 2^13 times the lowest bit, are exact.
- *           The sum over blocks is in fp32.
+ *           The sum over blocks is in fp32: (n / 64 + 32) E of it.
  */
 #include "fused/attention/fp8/attn_fp8_batch.h"
 
@@ -104,19 +104,74 @@ static double rounding(double x, double d)
 	return x == 0 && d < 0x1p-6 ? 0 : fmin(p, fmax(0x1p-4 * p, 0x1p-18));
 }
 
-/* The weights of a row: p, the error of p through the logits, and the error of rounding it to e4m3. */
-struct weight {
-	double p, up, round;
+/* A row's weights of a block's keys, each at the place of its key. */
+struct weights {
+	double p[BLOCK], error[BLOCK], all[BLOCK], variance[BLOCK];
+	int equal;			/* all keys have the largest logit */
 };
+
+/*
+ * Sets the weights of keys j .. end - 1 of a block. Returns the sum of the errors that come from the logits.
+ */
+static inline double weigh(const struct attn_exact_row *r, int j, int end, double top, double l, double den,
+			   double depth, struct weights *w)
+{
+	double up_sum = 0;
+
+	memset(w, 0, sizeof(*w));
+	w->equal = 1;
+	for (int t = j; t < end; t++) {
+		double s = r->s[t] - top, p = exp(s) / l, round = rounding(s, r->d[t]) / l;
+		double up = (exp(fmin(s + r->d[t], 700)) / l - p) / den;
+		int at = attn_fp8_place(t - j);
+
+		w->p[at] = p;
+		w->error[at] = up + round + p * depth;
+		w->all[at] = p + up;
+		w->variance[at] = 0.36 * round * round;
+		w->equal &= s == 0;
+		up_sum += up;
+	}
+	return up_sum;
+}
+
+/* Adds a block of V, with element c of all keys in a row, to the results. */
+static inline void add_values(const uint8_t *codes, double scale, const struct weights *w, int dim,
+			      struct attn_exact_row *r, double *variance)
+{
+	float x[BLOCK];
+
+	for (int c = 0; c < dim; c++, codes += BLOCK) {
+		double sum = 0, error = 0, all = 0, spread = 0, magnitude = 0;
+
+		for (int t = 0; t < BLOCK; t++)	/* a place behind the last key has no weight */
+			x[t] = w->all[t] > 0 ? cairn_e4m3_to_float(codes[t]) : 0;
+		#pragma omp simd reduction(+:sum, error, all, spread, magnitude)
+		for (int t = 0; t < BLOCK; t++) {
+			double v = (double)x[t];
+
+			sum += w->p[t] * v;
+			error += w->error[t] * fabs(v);
+			all += w->all[t] * fabs(v);
+			spread += w->variance[t] * v * v;
+			magnitude += fabs(v);
+		}
+		r->o[c] += scale * sum;
+		r->bound[c] += scale * error;
+		variance[c] += scale * scale * spread;
+		if (!w->equal || magnitude > 0x1p13 * lowest_bit(x, BLOCK))
+			r->bound[c] += 4 * A * scale * all;
+	}
+}
 
 CAIRN_WIDE void attn_fp8_row(const struct cairn_attn_fp8_args *a, int32_t b, int32_t i, int32_t h, int32_t n,
 			     struct attn_exact_row *r, double *deviation)
 {
 	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
 	double l = 0, den = 0, up_sum = 0, e_sum = 0, depth = (1.5 * n + 32) * E, e_max, d_top, q_scale;
-	double sum[ATTN_MAX_DIM], variance[ATTN_MAX_DIM] = { 0 };
+	double variance[ATTN_MAX_DIM] = { 0 };
 	int dim = a->head_dim, g = h / (a->num_qo_heads / a->num_kv_heads), top;
-	float q[ATTN_MAX_DIM], x[ATTN_MAX_DIM];
+	float q[ATTN_MAX_DIM];
 
 	memset(r->o, 0, sizeof(r->o));
 	memset(r->bound, 0, sizeof(r->bound));
@@ -140,34 +195,12 @@ CAIRN_WIDE void attn_fp8_row(const struct cairn_attn_fp8_args *a, int32_t b, int
 		den += exp(r->s[j] - r->s[top] - r->d[j]) / l;
 	}
 	for (int j = 0; j < n; j += BLOCK) {
-		int end = j + BLOCK < n ? j + BLOCK : n, equal = 1;
-		double magnitude[ATTN_MAX_DIM] = { 0 }, bit[ATTN_MAX_DIM];
+		int64_t block = attn_fp8_block_at(a, ATTN_V, b, j, g);
+		struct weights w;
 
-		memset(sum, 0, sizeof(sum));
-		for (int c = 0; c < dim; c++)
-			bit[c] = 448;
-		for (int t = j; t < end; t++) {
-			double scale = (double)attn_fp8_codes(a, ATTN_V, b, t, g, x), s = r->s[t] - r->s[top];
-			struct weight w = { .p = exp(s) / l, .round = rounding(s, r->d[t]) / l };
-
-			w.up = (exp(fmin(s + r->d[t], 700)) / l - w.p) / den;
-			up_sum += w.up;
-			equal &= s == 0;
-			for (int c = 0; c < dim; c++) {
-				double v = scale * fabs((double)x[c]), error = 0.6 * w.round * v;
-
-				r->o[c] += w.p * scale * x[c];
-				r->bound[c] += (w.up + w.round + w.p * depth) * v;
-				sum[c] += (w.p + w.up) * v;
-				magnitude[c] += fabs((double)x[c]);
-				variance[c] += error * error;
-			}
-			for (int c = 0; equal && c < dim; c++)
-				bit[c] = fmin(bit[c], lowest_bit(x + c, 1));
-		}
-		for (int c = 0; c < dim; c++)
-			if (!equal || magnitude[c] > 0x1p13 * bit[c])
-				r->bound[c] += 4 * A * sum[c];
+		up_sum += weigh(r, j, j + BLOCK < n ? j + BLOCK : n, r->s[top], l, den,
+				(n / 64.0 + 32) * E, &w);
+		add_values(a->v + block * BLOCK * dim, (double)a->v_scale[block], &w, dim, r, variance);
 	}
 	for (int c = 0; c < dim; c++) {
 		r->bound[c] += (up_sum + depth + u) * fabs(r->o[c]) + fmax(tiny, 0x1p-126);

@@ -433,6 +433,10 @@ static void fill(struct cairn_op *op, const struct shape *s, const struct inputs
 			one_on_top(op, in, 32, 32, -32);
 	} else if (op->kind == CAIRN_KIND_EXTREME) {
 		fill_extreme(op, a, in, s->pattern ? s->pattern : 1 + op->case_index % (NUM_PATTERNS - 1));
+	} else if (s->flags & DEVICE) {
+		fill_quickly(op, &in->q, 0.5);
+		fill_quickly(op, &in->k, 0.5);
+		fill_quickly(op, &in->v, 0.5);
 	} else {
 		fill_normal(op, &in->q, 0.5);
 		fill_normal(op, &in->k, 0.5);
