@@ -14,7 +14,7 @@
  *           takes p_j before that.
  *   P * V   4 A of the sum p_j |v_j| over the 128 keys of a block, which are four steps. Blocks whose keys
  *           all have the largest logit, and whose sum |v| is at most 2^13 times the lowest bit, are exact.
- *           The sum over blocks is in fp32: (n / 64 + 32) E of it.
+ *           The sum over blocks is in fp32: (n / 64 + 32) E of it. l is a sum of n terms: (n + 32) E.
  */
 #include "fused/attention/fp8/attn_fp8_batch.h"
 
@@ -168,7 +168,7 @@ CAIRN_WIDE void attn_fp8_row(const struct cairn_attn_fp8_args *a, int32_t b, int
 			     struct attn_exact_row *r, double *deviation)
 {
 	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
-	double l = 0, den = 0, up_sum = 0, e_sum = 0, depth = (1.5 * n + 32) * E, e_max, d_top, q_scale;
+	double l = 0, den = 0, up_sum = 0, e_sum = 0, depth = (n + 32) * E, e_max, d_top, q_scale;
 	double variance[ATTN_MAX_DIM] = { 0 };
 	int dim = a->head_dim, g = h / (a->num_qo_heads / a->num_kv_heads), top;
 	float q[ATTN_MAX_DIM];
