@@ -35,12 +35,13 @@
  *              it. P is e4m3(256 exp(s - m)), m the row's maximum of the keys so far, so that weights down to
  *              2^-18 count; the sum of p takes unrounded p. The product with V of 128 keys is a sum of that
  *              kind, too; these sums are scaled and added in fp32. out is rounded once.
- *              q_scale * k_scale * sm_scale of every two blocks lies between 2^-100 and 2^100, and q k after
- *              the scale fits fp32. Otherwise as in attn_paged.h.
+ *              q_scale * k_scale * sm_scale of every two blocks lies between 2^-100 and 2^100, and logits are
+ *              at most 2^20 in magnitude: they are scaled before their maximum is subtracted, because blocks
+ *              have scales of their own. Otherwise as in attn_paged.h.
  * Not numbers: a NaN in a code or a scale that some row sees leaves the rows of its request undefined, in
  *              the heads that share the KV head.
- * Tolerance:   derived in attn_fp8_ref.c from the above: for each logit (head_dim / 32) 2^-13 of the scaled
- *              sum |q| |k|; of out, 2^-4 p and 2^-18 for each p, and 2^-11 sum p |v|.
+ * Tolerance:   derived in attn_fp8_ref.c from the above: about 2^-11 of the scaled sum |q| |k| for a logit;
+ *              of out, 2^-4 p and 2^-18 for each p, and about 2^-11 sum p |v|.
  * Determinism: bitwise repeatable for equal arguments. A row depends on its own request only.
  * Unused memory: blocks of no request are not read.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.

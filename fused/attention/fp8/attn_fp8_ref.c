@@ -3,17 +3,17 @@
  * attn_fp8_ref - the reference: rows in double, and the bound of the error that the contract allows
  *
  * attn_exact.c explains the bound and its letters; these terms are other ones, because products of e4m3 are
- * summed with fewer bits and P has 4 of them. A = 2^-13 bounds the error of one step of 32 products, relative
- * to the largest magnitude that enters, and so to the sum of all.
+ * summed with fewer bits and P has 4 of them. A step of 32 products may cut A = 2^-13 of the largest of these
+ * and of the sum so far, from each of them: cut_off() adds that up. For steps in another order, a sum of n
+ * products has at least the bound (n / 32) A of the sum of magnitudes.
  *
- *   logits  d_j = (head_dim / 32) A sm_scale sum |q k|, and 4E |s_j| for the scales and the exponent. Nothing
- *           is cut, and the second term alone counts, where sum |q k| is at most 2^13 times the lowest bit of
- *           any product of the row.
+ *   logits  d_j = that, times sm_scale, and 4E |s_j| for the scales and the exponent. Nothing is cut, and the
+ *           second term alone counts, where sum |q k| is at most 2^13 times the lowest bit of any product.
  *   P       rounding p_j to e4m3: 2^-4 p_j, at least 2^-18 (relative to the largest p, hence over l), at most
  *           p_j itself; a p_j that cannot be told from the largest one is 2^8, without an error. The sum l
  *           takes p_j before that.
- *   P * V   4 A of the sum p_j |v_j| over the 128 keys of a block, which are four steps. Blocks whose keys
- *           all have the largest logit, and whose sum |v| is at most 2^13 times the lowest bit, are exact.
+ *   P * V   that, for the 128 keys of a block, which are four steps. Blocks whose keys all have the largest
+ *           logit, and whose sum |v| is at most 2^13 times the lowest bit, are exact.
  *           The sum over blocks is in fp32: (n / 64 + 32) E of it. l is a sum of n terms: (n + 32) E.
  */
 #include "fused/attention/fp8/attn_fp8_batch.h"
@@ -29,6 +29,7 @@
 #define E	0x1p-23
 #define A	0x1p-13
 #define BLOCK	ATTN_FP8_BLOCK
+#define STEP	32	/* products that a tensor core adds at a time */
 
 int64_t attn_fp8_block_at(const struct cairn_attn_fp8_args *a, enum attn_operand operand, int32_t b,
 			  int32_t j, int32_t head)
@@ -66,12 +67,43 @@ static inline double lowest_bit(const float *x, int n)
 	return (double)(bits & -bits) / 512;
 }
 
+/* A row's weights of a block's keys, each at the place of its key. */
+struct weights {
+	double p[BLOCK], error[BLOCK], all[BLOCK], variance[BLOCK];
+	int equal;			/* all keys have the largest logit */
+};
+
+/* Returns product c of x with y, or with the weights w; `most`: what it may be with errors of the logits. */
+static inline double product(const float *x, const float *y, const struct weights *w, int c, int most)
+{
+	return (double)x[c] * (y ? (double)y[c] : most ? w->all[c] : w->p[c]);
+}
+
+/* Returns what the steps of a sum of n products may cut, of each product and of the sum so far. */
+static inline double cut_off(const float *x, const float *y, const struct weights *w, int n)
+{
+	double lost = 0, sum = 0;
+
+	for (int i = 0; i < n; i += STEP) {
+		double top = fabs(sum), step = 0;
+
+		for (int c = i; c < i + STEP; c++)
+			top = fmax(top, fabs(product(x, y, w, c, 1)));
+		lost += fmin(A * top, fabs(sum));
+		for (int c = i; c < i + STEP; c++) {
+			lost += fmin(A * top, fabs(product(x, y, w, c, 1)));
+			step += product(x, y, w, c, 0);
+		}
+		sum += step;
+	}
+	return lost;
+}
+
 /*
  * Sets r->s and r->d of n keys for the row's codes q and their scale. Returns the key with the largest logit.
  */
 static inline int logits(const struct cairn_attn_fp8_args *a, int32_t b, int32_t g, const float *q,
-			 double q_scale,
-		  int n, struct attn_exact_row *r)
+			 double q_scale, int n, struct attn_exact_row *r)
 {
 	double q_bit = lowest_bit(q, a->head_dim);
 	int dim = a->head_dim, top = 0;
@@ -89,7 +121,7 @@ static inline int logits(const struct cairn_attn_fp8_args *a, int32_t b, int32_t
 		r->s[j] = scale * dot;
 		r->d[j] = 4 * E * fabs(r->s[j]);
 		if (magnitude > 0x1p13 * q_bit * lowest_bit(x, dim))
-			r->d[j] += dim / 32 * A * scale * magnitude;
+			r->d[j] += scale * fmax(dim / STEP * A * magnitude, cut_off(q, x, NULL, dim));
 		if (r->s[j] > r->s[top])
 			top = j;
 	}
@@ -103,12 +135,6 @@ static double rounding(double x, double d)
 
 	return x == 0 && d < 0x1p-6 ? 0 : fmin(p, fmax(0x1p-4 * p, 0x1p-18));
 }
-
-/* A row's weights of a block's keys, each at the place of its key. */
-struct weights {
-	double p[BLOCK], error[BLOCK], all[BLOCK], variance[BLOCK];
-	int equal;			/* all keys have the largest logit */
-};
 
 /*
  * Sets the weights of keys j .. end - 1 of a block. Returns the sum of the errors that come from the logits.
@@ -160,7 +186,7 @@ static inline void add_values(const uint8_t *codes, double scale, const struct w
 		r->bound[c] += scale * error;
 		variance[c] += scale * scale * spread;
 		if (!w->equal || magnitude > 0x1p13 * lowest_bit(x, BLOCK))
-			r->bound[c] += 4 * A * scale * all;
+			r->bound[c] += scale * fmax(BLOCK / STEP * A * all, cut_off(x, NULL, w, BLOCK));
 	}
 }
 

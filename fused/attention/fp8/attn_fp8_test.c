@@ -309,7 +309,7 @@ static void fill_extreme(struct cairn_op *op, struct cairn_attn_fp8_args *a, con
 		break;
 	case HUGE_LOGITS:
 		one_on_top(op, in, 256, 448, -8);
-		a->sm_scale = 0x1p40f;
+		a->sm_scale = 0x1p13f;	/* logits of up to some 2^19 */
 		break;
 	case LARGE_V:
 		scale_operand(&in->v, 0x1p110);
