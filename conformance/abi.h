@@ -37,6 +37,8 @@
 #include "fused/attention/backward/attn_bwd.h"
 #include "fused/attention/bsr/attn_bsr.h"
 #include "fused/attention/dense/attn_dense.h"
+#include "fused/attention/fp8/attn_fp8.h"
+#include "fused/attention/fp8/attn_quant.h"
 #include "fused/attention/merge/attn_merge.h"
 #include "fused/attention/attn_paged.h"
 #include "fused/cluster_attn/cluster_attn.h"
@@ -182,6 +184,11 @@ struct cairn_impl {
 	/* mla_paged for prompts, by expanded keys and values */
 	int (*mla_prefill)(const struct cairn_mla_prefill_args *args, void *stream);
 	int (*mla_prefill_workspace)(const struct cairn_mla_prefill_args *args, size_t *bytes);
+
+	/* attention in 8 bits */
+	int (*attn_quant)(const struct cairn_attn_quant_args *args, void *stream);
+	int (*attn_fp8)(const struct cairn_attn_fp8_args *args, void *stream);
+	int (*attn_fp8_workspace)(const struct cairn_attn_fp8_args *args, size_t *bytes);
 };
 
 /*

@@ -199,7 +199,7 @@ PLAIN(stream, seed) PLAIN(dsmem, src_bytes) PLAIN(rmsnorm, rows) PLAIN(rope, q_s
 PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append, kv.num_pages)
 PLAIN(pick_ids, rows) PLAIN(kv_move, layer_bytes) PLAIN(token_counts, num_slots) PLAIN(penalize, rows)
 PLAIN(logprobs, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, kv.num_pages)
-PLAIN(attn_merge, state_stride)
+PLAIN(attn_merge, state_stride) PLAIN(attn_quant, q_stride)
 WITH_WORKSPACE(cluster_reduce, cairn_offer.cluster_reduce_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(cluster_gather, cairn_offer.cluster_gather_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(gemm, cairn_offer.gemm_check_shape(a), 0, 0, a->m + (int64_t)a->n * a->k)
@@ -208,6 +208,7 @@ WITH_WORKSPACE(sample, cairn_offer.sample_check_shape(a), 0, 0, a->rows)
 WITH_WORKSPACE(attn_bsr, cairn_offer.attn_bsr_check_shape(a), 0, 0, a->nnz_qo + a->num_parts)
 WITH_WORKSPACE(attn_bwd, cairn_offer.attn_bwd_check_shape(a), 0, 0, a->nnz_qo + a->nnz_kv)
 WITH_WORKSPACE(attn_dense, cairn_offer.attn_dense_check_shape(a), 0, 0, a->nnz_qo + a->nnz_kv)
+WITH_WORKSPACE(attn_fp8, cairn_offer.attn_fp8_check_shape(a), 0, 0, a->nnz_qo + a->nnz_kv)
 WITH_PAGES(attn_paged, cairn_offer.attn_paged_check_shape(a), 0, 0,
 	   a->nnz_qo + a->kv.batch + a->kv.max_len)
 WITH_PAGES(mla_paged, cairn_offer.mla_paged_check_shape(a), 0, 0,
@@ -240,6 +241,6 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	BOTH(decode_step); BOTH(moe); ONE(pick_ids); ONE(kv_move); ONE(token_counts);
 	ONE(penalize); ONE(logprobs); ONE(quant_fp8w); BOTH(gemm_fp8w); ONE(mla_append);
 	BOTH(mla_paged); ONE(attn_merge); BOTH(attn_dense);
-	BOTH(attn_bsr); BOTH(attn_bwd); BOTH(mla_prefill);
+	BOTH(attn_bsr); BOTH(attn_bwd); BOTH(mla_prefill); ONE(attn_quant); BOTH(attn_fp8);
 	return abi_version == CAIRN_ABI_VERSION ? &impl : NULL;
 }

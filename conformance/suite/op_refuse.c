@@ -20,9 +20,10 @@ static const struct {
 	size_t op;
 	void *check;
 } checks[] = {
-	CHECK(argmax), CHECK(attn_bsr), CHECK(attn_bwd), CHECK(attn_dense), CHECK(attn_merge),
-	CHECK(attn_paged), CHECK(cluster_attn), CHECK(cluster_gather), CHECK(cluster_mla),
-	CHECK(cluster_reduce), CHECK(decode_step), CHECK(dsmem), CHECK(embedding), CHECK(gemm),
+	CHECK(argmax), CHECK(attn_bsr), CHECK(attn_bwd), CHECK(attn_dense), CHECK(attn_fp8),
+	CHECK(attn_merge), CHECK(attn_paged), CHECK(attn_quant), CHECK(cluster_attn),
+	CHECK(cluster_gather), CHECK(cluster_mla), CHECK(cluster_reduce), CHECK(decode_step),
+	CHECK(dsmem), CHECK(embedding), CHECK(gemm),
 	CHECK(gemm_fp8w), CHECK(kv_append), CHECK(kv_move), CHECK(logprobs), CHECK(mla_append),
 	CHECK(mla_paged), CHECK(mla_prefill), CHECK(moe), CHECK(penalize), CHECK(pick_ids),
 	CHECK(quant_fp8w), CHECK(rmsnorm),

@@ -42,4 +42,6 @@ const struct cairn_impl cairn_impl_cpu = {
 	.attn_bsr = cairn_attn_bsr_cpu,
 	.attn_bwd = cairn_attn_bwd_cpu,
 	.mla_prefill = cairn_mla_prefill_cpu,
+	.attn_quant = cairn_attn_quant_cpu,
+	.attn_fp8 = cairn_attn_fp8_cpu,
 };

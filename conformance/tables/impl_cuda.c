@@ -56,4 +56,7 @@ const struct cairn_impl cairn_impl_cuda = {
 	.attn_bwd_workspace = cairn_attn_bwd_workspace,
 	.mla_prefill = cairn_mla_prefill,
 	.mla_prefill_workspace = cairn_mla_prefill_workspace,
+	.attn_quant = cairn_attn_quant,
+	.attn_fp8 = cairn_attn_fp8,
+	.attn_fp8_workspace = cairn_attn_fp8_workspace,
 };

@@ -40,4 +40,6 @@ const struct cairn_impl cairn_impl_ref = {
 	.attn_bsr = cairn_attn_bsr_ref,
 	.attn_bwd = cairn_attn_bwd_ref,
 	.mla_prefill = cairn_mla_prefill_ref,
+	.attn_quant = cairn_attn_quant_ref,
+	.attn_fp8 = cairn_attn_fp8_ref,
 };

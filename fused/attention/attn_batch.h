@@ -18,6 +18,8 @@ struct cairn_exact;
 struct cairn_attn_dense_args;
 struct cairn_attn_paged_args;
 
+enum attn_operand { ATTN_Q, ATTN_K, ATTN_V };
+
 struct attn_batch {
 	const char *name;		/* of the family, in error texts */
 	const void *q;			/* row i at element i * q_stride */
@@ -33,6 +35,15 @@ struct attn_batch {
 	int32_t (*num_keys)(const void *args, int32_t b);
 	/* its k_scale and v_scale are 1 */
 	struct attn_key (*key)(const void *args, int32_t b, int32_t j, int32_t kv_head);
+	/*
+	 * For operands that are not of dtype, both instead of q and key(), else NULL. load() sets x to row j
+	 * of request b of an operand; head is a query head for ATTN_Q, else a KV head. exact_row() sets the
+	 * results of row i of request b, head h, which sees the first n keys.
+	 */
+	void (*load)(const void *args, enum attn_operand operand, int32_t b, int32_t j, int32_t head,
+		     float *x);
+	void (*exact_row)(const void *args, int32_t b, int32_t i, int32_t h, int32_t n,
+			  struct attn_exact_row *r);
 };
 
 /* The batches of two families; the arguments must outlive them. */

@@ -54,22 +54,45 @@ static float logit_scale(const struct attn_batch *a)
 	return a->softcap > 0 ? a->softcap : a->sm_scale;
 }
 
+/* Reads packed row `row` of the task's KV head. */
+static inline void load_q(const struct attn_batch *a, const struct task *t, int row, float *x)
+{
+	int group = group_of(a), token = row / group, head = t->head * group + row % group;
+
+	if (a->load)
+		a->load(a->args, ATTN_Q, t->b, token, head, x);
+	else
+		attn_widen_row(x, (const uint16_t *)a->q + (t->qo_first + token) * a->q_stride +
+			       (int64_t)head * a->qk_dim, a->qk_dim, a->dtype);
+}
+
+static inline void load_k(const struct attn_batch *a, const struct task *t, int j, float *x)
+{
+	if (a->load)
+		a->load(a->args, ATTN_K, t->b, j, t->head, x);
+	else
+		attn_widen_row(x, a->key(a->args, t->b, j, t->head).k, a->qk_dim, a->dtype);
+}
+
+static inline void load_v(const struct attn_batch *a, const struct task *t, int j, float *x)
+{
+	if (a->load)
+		a->load(a->args, ATTN_V, t->b, j, t->head, x);
+	else
+		attn_widen_row(x, a->key(a->args, t->b, j, t->head).v, a->v_dim, a->dtype);
+}
+
 /* Attends to keys first..end-1 of the task's request, which lie in one part; sets *p. */
 static CAIRN_WIDE void attend(const struct attn_batch *a, const struct task *t, int first, int end,
 			      struct attn_state *p)
 {
-	int dim = a->qk_dim, v_dim = a->v_dim, group = group_of(a);
+	int dim = a->qk_dim, v_dim = a->v_dim;
 	float q[ROWS][MAX_DIM], kt[MAX_DIM][KEYS], v[KEYS][MAX_DIM], s[KEYS];
 
 	attn_state_clear(p, t->num_rows, v_dim);
-	for (int r = 0; r < t->num_rows; r++) {
-		int row = t->first_row + r;
-		int64_t at = (t->qo_first + row / group) * a->q_stride +
-			     (int64_t)(t->head * group + row % group) * dim;
-
+	for (int r = 0; r < t->num_rows; r++)
 		if (visible(a, t, r) > first)
-			attn_widen_row(q[r], (const uint16_t *)a->q + at, dim, a->dtype);
-	}
+			load_q(a, t, t->first_row + r, q[r]);
 	if (visible(a, t, t->num_rows - 1) <= first)	/* it sees the most keys */
 		return;
 	memset(kt, 0, sizeof(kt));
@@ -77,12 +100,12 @@ static CAIRN_WIDE void attend(const struct attn_batch *a, const struct task *t, 
 		int n = end - key < KEYS ? end - key : KEYS, begin = key < first ? first - key : 0;
 
 		for (int j = begin; j < n; j++) {
-			attn_widen_row(v[j], a->key(a->args, t->b, key + j, t->head).k, dim, a->dtype);
+			load_k(a, t, key + j, v[j]);
 			for (int c = 0; c < dim; c++)
 				kt[c][j] = v[j][c];
 		}
 		for (int j = begin; j < n; j++)
-			attn_widen_row(v[j], a->key(a->args, t->b, key + j, t->head).v, v_dim, a->dtype);
+			load_v(a, t, key + j, v[j]);
 		for (int r = 0; r < t->num_rows; r++) {
 			int seen = visible(a, t, r) - key, skip = first_key(a, t, r) - key;
 

@@ -32,7 +32,7 @@ static int first_seen(const struct attn_batch *a, int b, int i)
 
 static void list_keys(const struct attn_batch *a, int b, int g, struct attn_key *keys)
 {
-	for (int j = 0; j < a->num_keys(a->args, b); j++)
+	for (int j = 0; a->key && j < a->num_keys(a->args, b); j++)
 		keys[j] = a->key(a->args, b, j, g);
 }
 
@@ -46,6 +46,10 @@ static void attend(const struct attn_batch *a, int b, int i, int h, struct attn_
 		.softcap = a->softcap, .merges = a->merges,
 	};
 
+	if (a->exact_row) {
+		a->exact_row(a->args, b, i, h, n, r);
+		return;
+	}
 	attn_exact_row(&numerics, (const char *)a->q + at * (int64_t)cairn_dtype_bytes(a->dtype),
 		       r->keys + (n ? first : 0), n ? n - first : 0, r);
 }
@@ -96,7 +100,7 @@ static int not_a_number(const struct attn_batch *a, const struct cairn_exact *ex
 		return 0;
 	for (int64_t c = at * a->v_dim; c < (at + 1) * a->v_dim; c++)
 		seen |= !isfinite(exact[0].val[c]);
-	for (int64_t c = 0; seen && c < dim; c++)
+	for (int64_t c = 0; seen && a->q && c < dim; c++)
 		query |= !isfinite(cairn_load(a->q, a->dtype, row * a->q_stride + h * dim + c));
 	return query ? 1 : 2 * seen;
 }

@@ -42,4 +42,27 @@ static inline uint8_t cairn_float_to_e4m3(float x)
 	return sign | (uint8_t)(((exponent + 6) << 3) + (int)rintf(step) - 8);
 }
 
+/*
+ * As cairn_float_to_e4m3() for numbers, by arithmetic that vectorises. Adding 2^23 times the spacing of e4m3
+ * at x to x rounds x to that spacing, to nearest even. The spacing is a power of two, at least 2^-9, that
+ * depends on the exponent of x only.
+ */
+static inline uint8_t cairn_narrow_e4m3(float x)
+{
+	uint32_t bits, exponent, code;
+	float magic, a = fabsf(x);
+
+	a = a < 448 ? a : 448;
+	memcpy(&bits, &a, sizeof(bits));
+	exponent = bits >> 23;
+	exponent = exponent > 121 ? exponent : 121;	/* 2^-6 */
+	bits = (exponent - 3 + 23) << 23;
+	memcpy(&magic, &bits, sizeof(magic));
+	a = a + magic;
+	memcpy(&bits, &a, sizeof(bits));		/* the low bits are a multiple of the spacing */
+	code = (bits & 0x7fffff) + ((exponent - 121) << 3);
+	memcpy(&bits, &x, sizeof(bits));
+	return (uint8_t)(code | bits >> 31 << 7);
+}
+
 #endif

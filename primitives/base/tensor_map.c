@@ -30,6 +30,7 @@ int cairn_tensor_map(CUtensorMap *map, const struct cairn_tensor_layout *t, cons
 	const CUtensorMapDataType type =
 		t->element_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT16;
 	const CUtensorMapSwizzle swizzle = t->swizzle == 128 ? CU_TENSOR_MAP_SWIZZLE_128B :
+					   t->swizzle == 64 ? CU_TENSOR_MAP_SWIZZLE_64B :
 					   t->swizzle == 32 ? CU_TENSOR_MAP_SWIZZLE_32B :
 					   CU_TENSOR_MAP_SWIZZLE_NONE;
 	const CUtensorMapL2promotion promotion = t->promotion == 256 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B :
@@ -38,7 +39,7 @@ int cairn_tensor_map(CUtensorMap *map, const struct cairn_tensor_layout *t, cons
 	CUresult res;
 
 	if (t->dims < 1 || t->dims > CAIRN_TENSOR_MAP_DIMS || t->element_bytes < 1 || t->element_bytes > 2 ||
-	    (t->swizzle && t->swizzle != 32 && t->swizzle != 128) ||
+	    (t->swizzle && t->swizzle != 32 && t->swizzle != 64 && t->swizzle != 128) ||
 	    (t->promotion && t->promotion != 128 && t->promotion != 256))
 		return cairn_error(EINVAL,
 				   "%s: tensor map: %d dims, elements of %d bytes, swizzle %d, promotion %d",

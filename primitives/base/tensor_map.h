@@ -20,7 +20,7 @@ struct cairn_tensor_layout {
 	uint64_t size[CAIRN_TENSOR_MAP_DIMS];	/* elements in each dimension */
 	uint64_t stride[CAIRN_TENSOR_MAP_DIMS];	/* bytes, of dimensions 1, 2, 3; multiples of 16 */
 	uint32_t box[CAIRN_TENSOR_MAP_DIMS];	/* elements in each dimension, at most 256 */
-	int swizzle;				/* bytes: 0, 32 or 128 */
+	int swizzle;				/* bytes: 0, 32, 64 or 128 */
 	int promotion;				/* bytes fetched on an L2 miss: 0 (as requested), 128, 256 */
 };
 

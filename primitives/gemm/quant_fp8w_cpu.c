@@ -1,36 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * quant_fp8w_cpu - quantises rows, or rows of blocks, in parallel; narrows by arithmetic that vectorises
- *
- * Adding 2^23 times the spacing of e4m3 at x to x rounds x to that spacing, to nearest even. The spacing is
- * a power of two, at least 2^-9, that depends on the exponent of x only.
- */
+/* quant_fp8w_cpu - quantises rows, or rows of blocks, in parallel */
 #include <math.h>
-#include <string.h>
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/fp8.h"
 #include "primitives/gemm/quant_fp8w.h"
 
 #define CHUNK	CAIRN_FP8_BLOCK
-
-static inline uint8_t narrow(float x)
-{
-	uint32_t bits, exponent, code;
-	float magic, a = fabsf(x);
-
-	a = a < 448 ? a : 448;
-	memcpy(&bits, &a, sizeof(bits));
-	exponent = bits >> 23;
-	exponent = exponent > 121 ? exponent : 121;	/* 2^-6 */
-	bits = (exponent - 3 + 23) << 23;
-	memcpy(&magic, &bits, sizeof(magic));
-	a = a + magic;
-	memcpy(&bits, &a, sizeof(bits));		/* the low bits are a multiple of the spacing */
-	code = (bits & 0x7fffff) + ((exponent - 121) << 3);
-	memcpy(&bits, &x, sizeof(bits));
-	return (uint8_t)(code | bits >> 31 << 7);
-}
 
 static float largest(const struct cairn_quant_fp8w_args *a, int64_t first, int32_t n)
 {
@@ -55,7 +32,7 @@ static void narrow_chunk(const struct cairn_quant_fp8w_args *a, int64_t first, i
 
 	cairn_load_row(x, a->w, a->dtype, first, n);
 	for (int32_t j = 0; j < n; j++)
-		a->b[first + j] = narrow(x[j] / scale);
+		a->b[first + j] = cairn_narrow_e4m3(x[j] / scale);
 }
 
 static int32_t chunk_at(const struct cairn_quant_fp8w_args *a, int32_t j)

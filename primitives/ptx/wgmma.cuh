@@ -15,6 +15,11 @@
  * wgmma_desc() takes the address of a tile's first row and column. A descriptor counts in units of 16 bytes:
  * + 2 moves it by 16 columns within a panel, + 128 by 16 rows.
  *
+ * The products of e4m3 have a 64 x 32 and b 32 x n, 8 bits an element, both contiguous along k: a row of a
+ * panel is 128 elements, and 32 columns are the 32 bytes that 16 columns are above. In registers, lane l
+ * holds of rows l / 4 (a[0], a[2]) and l / 4 + 8 (a[1], a[3]) the columns 4 (l % 4) .. + 3, and those plus
+ * 16. d is as above, but summed with fewer than 24 bits: fused/attention/fp8/attn_fp8.h says how many.
+ *
  * Order of calls: ptx_wgmma_fence() before the first product of a batch, wgmma_keep() on d before and after
  * the batch, commit, wait.
  */
@@ -49,6 +54,12 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 {
 	return (uint64_t)1 << 62 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)(panel_bytes >> 4) << 16 |
 	       (addr & 0x3ffff) >> 4;
+}
+
+/* The same for a tile with rows of 64 bytes: layout type 2 (64-byte swizzle), 512 bytes between groups. */
+PTX uint64_t wgmma_desc_64(uint32_t addr)
+{
+	return (uint64_t)2 << 62 | (uint64_t)(512 >> 4) << 32 | (addr & 0x3ffff) >> 4;
 }
 
 /* Rn: the list of asm operands %0 to %(n - 1); Dn: n floats of d as operands that are read and written */
@@ -173,6 +184,35 @@ template <int dtype, int n> PTX void ptx_wgmma_rs_k(float *d, const uint32_t a[4
 		WGMMA_RS_K(128, "bf16", 64, 65, 66, 67, 68, 69);
 }
 
+#define WGMMA_E4M3_SS(n, f, b_at, p_at) \
+	asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
+		     "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" R##f "}, %" #f \
+		     ", %" #b_at ", p, 1, 1;\n\t}" \
+		     : D##f(d) : "l"(a), "l"(b), "r"(add) : "memory")
+#define WGMMA_E4M3_RS(n, f, a1, a2, a3, b_at, p_at) \
+	asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
+		     "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" R##f "}, {%" #f \
+		     ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b_at ", p, 1, 1;\n\t}" \
+		     : D##f(d) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add) : "memory")
+
+template <int n> PTX void ptx_wgmma_e4m3_ss(float *d, uint64_t a, uint64_t b, int add)
+{
+	static_assert(n == 64 || n == 128, "no such product");
+	if constexpr (n == 64)
+		WGMMA_E4M3_SS(64, 32, 33, 34);
+	else
+		WGMMA_E4M3_SS(128, 64, 65, 66);
+}
+
+template <int n> PTX void ptx_wgmma_e4m3_rs(float *d, const uint32_t a[4], uint64_t b, int add)
+{
+	static_assert(n == 64 || n == 128, "no such product");
+	if constexpr (n == 64)
+		WGMMA_E4M3_RS(64, 32, 33, 34, 35, 36, 37);
+	else
+		WGMMA_E4M3_RS(128, 64, 65, 66, 67, 68, 69);
+}
+
 #undef R10
 #undef R8
 #undef R16
@@ -196,5 +236,7 @@ template <int dtype, int n> PTX void ptx_wgmma_rs_k(float *d, const uint32_t a[4
 #undef WGMMA_SS
 #undef WGMMA_RS
 #undef WGMMA_RS_K
+#undef WGMMA_E4M3_SS
+#undef WGMMA_E4M3_RS
 
 #endif

@@ -29,14 +29,8 @@
 #include "fused/attention/dense/attn_dense_kernel.cuh"
 
 #include "fused/attention/dense/attn_dense_shared.h"
-
-#include <cuda_runtime_api.h>
-
-#include "primitives/base/launch.h"
 #include "primitives/base/tensor_map.h"
-
-#define COUNTER_BYTES	256
-#define SECTION_BYTES	(32 << 20)	/* keys and values that stay in the L2 beside Q and O */
+#include "fused/attention/dense/attn_dense_plan.cuh"
 
 struct attn_dense_kernel attn_dense_64(void)
 {
@@ -73,16 +67,6 @@ static struct attn_dense_kernel choose(int32_t qk, int32_t v, int32_t causal)
 	return qk <= 128 ? attn_dense_128_256() : attn_dense_256();
 }
 
-/* log2 of the query heads in a row tile. */
-static int32_t shift_of(int32_t group)
-{
-	int32_t shift = 0;
-
-	while (1 << shift < group)
-		shift++;
-	return 1 << shift == group && group <= 64 ? shift : 0;
-}
-
 static int map_q(CUtensorMap *map, const struct cairn_attn_dense_args *a, int rows, int32_t shift)
 {
 	const struct cairn_tensor_layout t = {
@@ -113,15 +97,7 @@ int cairn_attn_dense_workspace(const struct cairn_attn_dense_args *args, size_t 
 	if (!bytes)
 		return cairn_error(EINVAL, "attn_dense_workspace: null pointer");
 	CAIRN_TRY(cairn_attn_dense_check_shape(args));
-	*bytes = COUNTER_BYTES;
-	return 0;
-}
-
-static int check_workspace(const struct cairn_attn_dense_args *args)
-{
-	if (!args->workspace || (uintptr_t)args->workspace % 256 || args->workspace_bytes < COUNTER_BYTES)
-		return cairn_error(EINVAL, "attn_dense: workspace, workspace_bytes: at least %d bytes, "
-				   "256-byte aligned", COUNTER_BYTES);
+	*bytes = ATTN_DENSE_COUNTER_BYTES;
 	return 0;
 }
 
@@ -151,60 +127,42 @@ int attn_dense_with_shared(const struct cairn_attn_dense_args *args, const void 
 	struct attn_dense_maps maps = {};
 	struct attn_dense_plan plan = {};
 	struct attn_call call = {};
+	struct attn_dense_sizes sizes = {};
 	struct cairn_launch l = {};
 	void *params[] = { &call, &plan, &maps };
-	int64_t rows, items, key_bytes;
-	int32_t group;
-	int num_sms;
+	int num_sms, items;
 
 	CAIRN_TRY(cairn_attn_dense_check(args));
-	CAIRN_TRY(check_workspace(args));
+	CAIRN_TRY(attn_dense_check_counter(args->workspace, args->workspace_bytes, "attn_dense"));
 	if (!args->batch || !args->nnz_qo || !args->max_qo_len)
 		return 0;
 	num_sms = cairn_sms_of(args->sms);
 	if (num_sms < 0)
 		return num_sms;
-	group = args->num_qo_heads / args->num_kv_heads;
 	f = shared ? attn_dense_192_128_shared() : choose(args->qk_dim, args->v_dim, args->causal);
 	call.out = args->out;
 	call.lse = args->lse;
 	call.num_qo_heads = args->num_qo_heads;
 	call.v_dim = args->v_dim;
-	call.shift = shift_of(group);
+	call.shift = attn_dense_shift(args->num_qo_heads / args->num_kv_heads);
 	call.causal = args->causal;
 	call.window = args->window;
 	call.sm_scale = args->sm_scale;
 	call.softcap = args->softcap;
-	rows = (int64_t)args->max_qo_len << call.shift;
 	plan.qo_indptr = args->qo_indptr;
 	plan.kv_indptr = args->kv_indptr;
-	plan.batch = args->batch;
-	plan.units = args->num_qo_heads >> call.shift;
-	plan.row_tiles = (int32_t)((rows + f.rows - 1) / f.rows);
-	plan.group = group;
-	items = (int64_t)plan.row_tiles * plan.units * plan.batch;
-	/* packed rows and row tiles are counted in 32 bits */
-	if (rows > 0x7fffffff - f.rows || items > 0x7fffffff - 2 * num_sms)
-		return cairn_error(EOPNOTSUPP, "attn_dense: max_qo_len, num_qo_heads, batch: too large");
-	key_bytes = (int64_t)args->max_kv_len * (args->qk_dim + args->v_dim) * 2;
-	plan.section = SECTION_BYTES / (key_bytes > 1 ? key_bytes : 1) < 1 ? 1 :
-		       (int32_t)(SECTION_BYTES / (key_bytes > 1 ? key_bytes : 1));
-	/* units that read the same keys share them */
-	plan.section *= group >> call.shift;
-	if ((int64_t)plan.section * plan.row_tiles > 0x7fffffff)
-		plan.section = 0x7fffffff / plan.row_tiles;
+	sizes = { "attn_dense", args->batch, args->max_qo_len, args->max_kv_len, args->num_qo_heads,
+		  args->num_kv_heads, f.rows, num_sms, (args->qk_dim + args->v_dim) * 2 };
+	items = attn_dense_lay_out_tiles(&sizes, &plan);
+	if (items < 0)
+		return items;
 	CAIRN_TRY(map_q(&maps.q, args, f.rows, call.shift));
 	CAIRN_TRY(map_k(&maps, args, shared, f.keys));
 	CAIRN_TRY(map_kv(&maps.v, args, args->v, args->v_dim, cairn_attn_dense_v_stride(args),
 			 cairn_attn_dense_v_head_stride(args), f.keys));
-	if (items > num_sms)
-		plan.counter = (int32_t *)args->workspace;
-	if (plan.counter && !shared)
-		CAIRN_CUDA(cudaMemsetAsync(plan.counter, 0, sizeof(*plan.counter), (cudaStream_t)stream));
-	l.grid[0] = (unsigned int)(items < num_sms ? items : num_sms);
 	l.block[0] = (unsigned int)f.threads;
 	l.smem = f.smem;
-	l.pdl = !args->sms && (!plan.counter || shared);
 	l.stream = stream;
+	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, items, num_sms, args->workspace, args->sms));
 	return cairn_launch(f.kernel[args->dtype == CAIRN_BF16], &l, params);
 }

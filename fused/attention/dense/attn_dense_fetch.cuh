@@ -52,6 +52,7 @@ struct attn_dense_walk {
 	int32_t q_row, head;		/* its first token, its first query head */
 	int32_t row, kv_head;		/* the row of K and V that its first key tile begins at */
 	int32_t left;			/* keys of the request from there on */
+	int32_t request;
 };
 
 /*
@@ -95,7 +96,7 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 		i -= first * plan.row_tiles;
 		t.row0 = (plan.row_tiles - 1 - i / in_section) * F::rows;
 		first += i % in_section;
-		b = first / plan.units;
+		w.request = b = first / plan.units;
 		t.head = w.head = first % plan.units << a.shift;
 		w.kv_head = w.head / plan.group;
 		t.qo_first = plan.qo_indptr[b];

@@ -74,6 +74,12 @@ ATTN_DEV void attn_bend(float (*s)[4], const struct attn_sight &w, int key, floa
 	}
 }
 
+/* Returns the factor from a logit as the consumers keep it to its value; a capped one is kept as its tanh. */
+ATTN_DEV float attn_logit_scale(const struct attn_call &a)
+{
+	return a.softcap > 0 ? a.softcap : a.sm_scale;
+}
+
 /* Returns a packed row's index among all rows and heads: its row of out, its element of lse. */
 ATTN_DEV int64_t attn_row_at(const struct attn_call &a, const struct attn_row_tile &t, int row)
 {
@@ -82,10 +88,10 @@ ATTN_DEV int64_t attn_row_at(const struct attn_call &a, const struct attn_row_ti
 	return token * a.num_qo_heads + t.head + (row & ((1 << a.shift) - 1));
 }
 
-/* Writes O / l and lse of a warpgroup's rows. */
+/* Writes O / l and lse of a warpgroup's rows; m is in units of 1 / scale of a logit. */
 template <int dtype, class F>
 ATTN_DEV void attn_finish(const struct attn_call &a, const struct attn_row_tile &t, float (*o)[4],
-			  const float m[2], const float l[2], int group)
+			  const float m[2], const float l[2], int group, float scale)
 {
 	int thread = attn_thread(), warp = thread / 32, lane = thread % 32, rows = t.qo_len << a.shift;
 
@@ -110,7 +116,7 @@ ATTN_DEV void attn_finish(const struct attn_call &a, const struct attn_row_tile 
 				out[i + lane % 4] = eight;
 		}
 		if (a.lse && lane % 4 == 0 && row < rows)
-			a.lse[at] = attn_lse(m[half], sum, a.softcap > 0 ? a.softcap : a.sm_scale);
+			a.lse[at] = attn_lse(m[half], sum, scale);
 	}
 }
 
@@ -142,7 +148,7 @@ struct attn_range {
 	ATTN_METHOD void finish(const call &a, const struct attn_smem<tile> &s, int nth, float (*o)[4],
 				const float m[2], const float l[2], int group)
 	{
-		attn_finish<dtype, F>(a, s.tiles[nth % ATTN_NUM_TILES], o, m, l, group);
+		attn_finish<dtype, F>(a, s.tiles[nth % ATTN_NUM_TILES], o, m, l, group, attn_logit_scale(a));
 	}
 };
 

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_fp8_batch - how the host reads the operands of attn_fp8 */
+#ifndef CAIRN_ATTN_FP8_BATCH_H
+#define CAIRN_ATTN_FP8_BATCH_H
+
+#include "fused/attention/attn_batch.h"
+#include "fused/attention/fp8/attn_fp8.h"
+
+struct attn_batch attn_fp8_batch(const struct cairn_attn_fp8_args *a);
+/* Returns the block of row j of request b, among the blocks of all heads. */
+int64_t attn_fp8_block_at(const struct cairn_attn_fp8_args *a, enum attn_operand operand, int32_t b,
+			  int32_t j, int32_t head);
+/*
+ * Sets codes to those of row j of request b, as numbers, and returns their scale. Results of attn_fp8_row()
+ * are those of struct attn_exact_row; deviation[c], if not NULL, is about the standard deviation of element c
+ * of an implementation that rounds P to e4m3, and out to dtype, without a bias.
+ */
+float attn_fp8_codes(const struct cairn_attn_fp8_args *a, enum attn_operand operand, int32_t b, int32_t j,
+		     int32_t head, float *codes);
+void attn_fp8_row(const struct cairn_attn_fp8_args *a, int32_t b, int32_t i, int32_t h, int32_t n,
+		  struct attn_exact_row *r, double *deviation);
+
+#endif

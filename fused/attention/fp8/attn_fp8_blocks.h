@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_fp8_blocks - where attn_quant puts a row of q or k and a key of v, and where attn_fp8 finds it
+ *
+ * The rows of a request are cut into blocks of 128, which start at its first row. Request b, whose rows begin
+ * at indptr[b], has the blocks indptr[b] / 128 + b, and so on: these never overlap, and nobody has to sum up
+ * the lengths of the requests before. Some numbers between two requests belong to no block.
+ */
+#ifndef CAIRN_ATTN_FP8_BLOCKS_H
+#define CAIRN_ATTN_FP8_BLOCKS_H
+
+#include <stdint.h>
+
+#define ATTN_FP8_BLOCK	128	/* rows of a block, and keys of a key tile of attn_fp8 */
+
+#ifdef __CUDACC__
+#define ATTN_FP8_FN static __host__ __device__ __forceinline__
+#else
+#define ATTN_FP8_FN static inline
+#endif
+
+/* Returns the number of blocks of a head: an upper bound that needs only the scalars of a call. */
+ATTN_FP8_FN int32_t attn_fp8_blocks(int32_t nnz, int32_t batch)
+{
+	return nnz / ATTN_FP8_BLOCK + batch;
+}
+
+/* Returns the first block of request b, whose rows begin at row `first`. */
+ATTN_FP8_FN int32_t attn_fp8_first_block(int32_t first, int32_t b)
+{
+	return first / ATTN_FP8_BLOCK + b;
+}
+
+/*
+ * Returns the place of key j (0..127) in a row of a block of v. A thread of wgmma holds the logits of keys
+ * 2t, 2t + 1, 2t + 8, 2t + 9 of every 16, and as an operand of e4m3 it needs the weights of places 4t .. 4t +
+ * 3: with this order of the keys they are the same, and P does not leave its registers.
+ */
+ATTN_FP8_FN int32_t attn_fp8_place(int32_t j)
+{
+	return (j & ~15) | (j & 6) << 1 | (j & 8) >> 2 | (j & 1);
+}
+
+#endif
