@@ -163,6 +163,7 @@ int attn_dense_with_shared(const struct cairn_attn_dense_args *args, const void 
 	l.block[0] = (unsigned int)f.threads;
 	l.smem = f.smem;
 	l.stream = stream;
-	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, items, num_sms, args->workspace, args->sms));
+	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, items, num_sms, args->workspace, args->sms,
+					 shared != NULL));
 	return cairn_launch(f.kernel[args->dtype == CAIRN_BF16], &l, params);
 }

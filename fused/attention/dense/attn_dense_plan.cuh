@@ -54,17 +54,21 @@ static inline int attn_dense_lay_out_tiles(const struct attn_dense_sizes *s, str
 	return (int)items;
 }
 
-/* Zeroes the counter in the workspace, if there are more row tiles than SMs, and completes the launch. */
+/*
+ * Zeroes the counter in the workspace, if there are more row tiles than SMs and the caller has not done so,
+ * and completes the launch.
+ */
 static inline int attn_dense_start_tiles(struct attn_dense_plan *plan, struct cairn_launch *l, int items,
-					 int num_sms, void *workspace, int32_t sms)
+					 int num_sms, void *workspace, int32_t sms, int zeroed)
 {
 	if (items > num_sms) {
 		plan->counter = (int32_t *)workspace;
-		CAIRN_CUDA(cudaMemsetAsync(plan->counter, 0, sizeof(*plan->counter),
-					   (cudaStream_t)l->stream));
+		if (!zeroed)
+			CAIRN_CUDA(cudaMemsetAsync(plan->counter, 0, sizeof(*plan->counter),
+						   (cudaStream_t)l->stream));
 	}
 	l->grid[0] = (unsigned int)(items < num_sms ? items : num_sms);
-	l->pdl = !sms && !plan->counter;
+	l->pdl = !sms && (!plan->counter || zeroed);
 	return 0;
 }
 

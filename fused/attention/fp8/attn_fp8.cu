@@ -146,6 +146,7 @@ extern "C" int cairn_attn_fp8(const struct cairn_attn_fp8_args *args, void *stre
 	l.block[0] = (unsigned int)f.threads;
 	l.smem = f.smem;
 	l.stream = stream;
-	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, items, num_sms, args->workspace, args->sms));
+	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, items, num_sms, args->workspace, args->sms,
+					 0));
 	return cairn_launch(f.kernel[args->dtype == CAIRN_BF16], &l, params);
 }
