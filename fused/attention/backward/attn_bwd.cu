@@ -14,14 +14,16 @@
  */
 #include "fused/attention/backward/attn_bwd_tile.cuh"
 
+#include <math.h>
+
 #include "primitives/base/launch.h"
 #include "primitives/base/tensor_map.h"
 
 /* The arrays of the workspace begin at multiples of this, in bytes. */
 #define ALIGN	256
 
-/* Bytes of Q, dO and dq that attn_bwd_all walks over at a time; KV heads that it alternates between at most. */
-#define SECTION_BYTES	(32 << 20)
+/* Bytes of Q, dO and dq that the CTAs of attn_bwd_all alternate between, and KV heads, at most */
+#define SECTION_BYTES	(128 << 20)
 #define MAX_SECTION	16
 
 /* Where the arrays of the workspace begin, and its size, in bytes. */
@@ -59,15 +61,18 @@ int cairn_attn_bwd_workspace(const struct cairn_attn_bwd_args *args, size_t *byt
 }
 
 /*
- * Returns how many KV heads the CTAs of attn_bwd_all alternate between. Q, dO and dq of so many shall stay in
- * the L2 while the key tiles pass over them.
+ * Returns how many KV heads the CTAs of attn_bwd_all alternate between. The fewer, the more CTAs meet the
+ * same rows of Q, dO and dq in the L2, but the longer the last of them waits for its first turn: about a
+ * quarter of a head's key tiles are in flight, unless the rows of so many heads are too much for the L2.
  */
-static int32_t section_of(const struct cairn_attn_bwd_args *a)
+static int32_t section_of(const struct cairn_attn_bwd_args *a, int32_t keys, int num_sms)
 {
 	double rows = (double)a->max_qo_len * a->num_qo_heads / a->num_kv_heads;
-	double bytes = rows * (a->qk_dim <= 64 && a->v_dim <= 64 ? 512 : 1024), most = SECTION_BYTES / bytes;
+	double bytes = rows * (a->qk_dim <= 64 && a->v_dim <= 64 ? 512 : 1024) + 1;
+	double heads = fmin(4.0 * num_sms * keys / (a->max_kv_len + 1.0), SECTION_BYTES / bytes);
 
-	return most < 1 ? 1 : most > MAX_SECTION ? MAX_SECTION : (int32_t)most;
+	heads = fmin(heads, MAX_SECTION);
+	return heads < 1 ? 1 : (int32_t)heads;
 }
 
 /* Maps [outer][middle][dim], whose strides are in elements, in boxes of 64 elements. */
@@ -171,8 +176,8 @@ int cairn_attn_bwd(const struct cairn_attn_bwd_args *args, void *stream)
 	call.cap = args->softcap > 0 ? 2 * ATTN_LOG2E * (args->sm_scale / args->softcap) : 0;
 	CAIRN_TRY(attn_bwd_launch_rows(args, &call, num_sms, stream));
 	if (in_one_kernel(args)) {
-		call.section = section_of(args);
 		all = p.token_shift == 7 ? attn_bwd_all_64() : attn_bwd_all_128();
+		call.section = section_of(args, all.tile, num_sms);
 		CAIRN_TRY(launch_tiles(args, &call, &all, args->max_kv_len, args->num_kv_heads, num_sms,
 				       stream));
 		return attn_bwd_launch_dq(args, &call, num_sms, stream);

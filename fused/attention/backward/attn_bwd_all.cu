@@ -3,8 +3,8 @@
  * attn_bwd_all - dq, dk and dv in five products: a CTA has 128 keys of one KV head and walks over the token
  * tiles that see them, from the last to the first, and over the heads of the group for each
  *
- *   step n, a warpgroup:  wait for the turn | start dQ(n-1) = dS K, dV += P dO, dK += dS Q | hand out
- *                         dQ(n-1) | start S = K Q^T, dP = V dO^T of tile n+1 | pass the turn on |
+ *   step n, a warpgroup:  wait for the turn | start dQ(n-1) = dS K, dK += dS Q, dV += P dO | start S = K Q^T
+ *                         of step n+1 | pass the turn on | hand out dQ(n-1) | start dP = V dO^T of step n+1 |
  *                         P = exp(S - lse) | dS = P (dP - delta) f | dS to shared memory
  *
  * Two consumer warpgroups have 64 keys each. S, dP, dK and dV have keys for rows, so that P and dS are A
@@ -78,8 +78,8 @@ template <class F> ATTN_DEV struct all_tile all_tile_of(const struct attn_bwd_ca
 }
 
 /*
- * A place in the walk: the first head's last tile comes first, then that of the next head of the group. So all
- * CTAs of the group come to a tile at the same step, whatever the number of their tiles.
+ * A place in the walk: the first head's last tile comes first, then that of the next head of the group. So
+ * all CTAs of the group come to a tile at the same step, whatever the number of their tiles.
  */
 struct all_walk {
 	int head, tile;
@@ -288,13 +288,13 @@ ATTN_DEV void all_bend(const struct attn_bwd_call &a, const struct all_tile &t, 
 #pragma unroll
 	for (int part = 0; part < F::parts; part++) {
 		const bool more = part + 1 < F::parts;
-		bool all;
+		const int token = tile * F::tokens + part * 64;
+		const bool all = attn_bwd_all(t.sight[group], token, token + 64);
 
 		ptx_wgmma_wait_group<1>();
 		wgmma_keep<32>(s[part][0]);
-		all = attn_bwd_bend<dtype, 64>(a, t.r, s[part], p + part * 4, t.sight[group],
-					       t.key0 + group * 64, tile * F::tokens + part * 64,
-					       s_rows + part * 256);
+		attn_bwd_bend<dtype, 64>(a, t.r, s[part], p + part * 4, t.key0 + group * 64, token,
+					 s_rows + part * 256, all);
 		if (more) {
 			all_issue_s<dtype, F>(s[part + 1], s_data, group, stage, part + 1);
 			ptx_wgmma_wait_group<1>();
@@ -328,27 +328,25 @@ template <class F> ATTN_DEV void all_share_dq(float (*dq)[4], uint32_t s_data, i
 }
 
 /*
- * Starts dQ of step i - 1, then dV and dK of step i, and hands out dQ. In step 0 dQ is computed from a stage
- * that nobody has written, and forgotten: ptxas might serialize products that run under a condition.
+ * Starts dQ of step i - 1, then dK and dV of step i, and waits for dQ and dK. In step 0 dQ is computed from a
+ * stage that nobody has written, and forgotten: ptxas might serialize products that run under a condition.
  */
 template <int dtype, class F>
-ATTN_DEV void all_add_up(float (*dk)[4], float (*dv)[4], const uint32_t (*p)[4], const uint32_t (*ds)[4],
-			 uint32_t s_data, int group, int i)
+ATTN_DEV void all_add_up(float (*dq)[4], float (*dk)[4], float (*dv)[4], const uint32_t (*p)[4],
+			 const uint32_t (*ds)[4], uint32_t s_data, int group, int i)
 {
 	int stage = i & 1, last = stage ^ 1;
-	float dq[8][4];
 
 	if (i)
 		ptx_mbarrier_wait(s_data + F::ready_ds + 8 * last, (i - 1) >> 1 & 1);
 	all_issue_dq<dtype, F>(dq, s_data, group, last);
-	attn_bwd_issue_rs<dtype, F::v, F::tokens>(dv[0], p, s_data + F::at_do + stage * F::do_bytes);
 	attn_bwd_issue_rs<dtype, F::qk, F::tokens>(dk[0], ds, s_data + F::at_q + stage * F::q_bytes);
-	ptx_wgmma_wait_group<2>();
+	attn_bwd_issue_rs<dtype, F::v, F::tokens>(dv[0], p, s_data + F::at_do + stage * F::do_bytes);
+	ptx_wgmma_wait_group<1>();
 	wgmma_keep<32>(dq[0]);
-	if (!i)
-		return;
-	elected_arrive(s_data + F::free_ds + 8 * last);
-	all_share_dq<F>(dq, s_data, group, i - 1);
+	wgmma_keep<F::qk / 2>(dk[0]);
+	if (i)
+		elected_arrive(s_data + F::free_ds + 8 * last);
 }
 
 /* Writes the dK and dV of a warpgroup's 64 keys. */
@@ -366,7 +364,8 @@ ATTN_DEV void all_write(const struct attn_bwd_call &a, const struct all_tile &t,
 template <int dtype, class F>
 ATTN_DEV void all_consume(const struct attn_bwd_call &a, const struct all_tile &t, uint32_t s_data, int group)
 {
-	float dk[F::qk / 8][4] = {}, dv[F::v / 8][4] = {}, s[F::parts][8][4], dp[F::parts][8][4];
+	float dk[F::qk / 8][4] = {}, dv[F::v / 8][4] = {}, dq[8][4];
+	float s[F::parts][8][4], dp[F::parts][8][4];
 	uint32_t p[F::tokens / 16][4], ds[F::tokens / 16][4];
 	struct all_walk at = all_start(a, t);
 	int i;
@@ -389,31 +388,32 @@ ATTN_DEV void all_consume(const struct attn_bwd_call &a, const struct all_tile &
 
 		if (ATTN_TURNS)
 			ptx_bar_sync(ATTN_BAR_TURN + group, 256);
-		all_add_up<dtype, F>(dk, dv, p, ds, s_data, group, i);
+		all_add_up<dtype, F>(dq, dk, dv, p, ds, s_data, group, i);
+		elected_arrive(s_data + F::empty_q + 8 * stage);
+		ptx_mbarrier_wait(s_data + F::full_q + 8 * next, next_phase);
+		all_issue_s<dtype, F>(s[0], s_data, group, next, 0);
+		if (ATTN_TURNS)
+			ptx_bar_arrive(ATTN_BAR_TURN + (group ^ 1), 256);
+		if (i)
+			all_share_dq<F>(dq, s_data, group, i - 1);
 		ptx_wgmma_wait_group<1>();
 		wgmma_keep<F::v / 2>(dv[0]);
 		elected_arrive(s_data + F::empty_do + 8 * stage);
-		ptx_mbarrier_wait(s_data + F::full_q + 8 * next, next_phase);
-		all_issue_s<dtype, F>(s[0], s_data, group, next, 0);
-		ptx_wgmma_wait_group<1>();
-		wgmma_keep<F::qk / 2>(dk[0]);
-		elected_arrive(s_data + F::empty_q + 8 * stage);
 		ptx_mbarrier_wait(s_data + F::full_do + 8 * next, next_phase);
 		all_issue_dp<dtype, F>(dp[0], s_data, group, next, 0);
-		if (ATTN_TURNS)
-			ptx_bar_arrive(ATTN_BAR_TURN + (group ^ 1), 256);
 		all_next(a, t, &at);
 		all_bend<dtype, F>(a, t, s, dp, p, ds, s_data, group, at.tile, i + 1);
 	}
-	all_add_up<dtype, F>(dk, dv, p, ds, s_data, group, i);
+	all_add_up<dtype, F>(dq, dk, dv, p, ds, s_data, group, i);
+	if (i)
+		all_share_dq<F>(dq, s_data, group, i - 1);
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<F::v / 2>(dv[0]);
-	wgmma_keep<F::qk / 2>(dk[0]);
 	ptx_mbarrier_wait(s_data + F::ready_ds + 8 * (i & 1), i >> 1 & 1);
-	all_issue_dq<dtype, F>(s[0], s_data, group, i & 1);
+	all_issue_dq<dtype, F>(dq, s_data, group, i & 1);
 	ptx_wgmma_wait_group<0>();
-	wgmma_keep<32>(s[0][0]);
-	all_share_dq<F>(s[0], s_data, group, i);
+	wgmma_keep<32>(dq[0]);
+	all_share_dq<F>(dq, s_data, group, i);
 	all_write<dtype, F>(a, t, dk, dv, group);
 }
 

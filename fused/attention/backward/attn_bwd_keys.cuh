@@ -84,17 +84,20 @@ ATTN_DEV void attn_bwd_mask(const struct attn_bwd_call &a, const struct attn_bwd
 	}
 }
 
+/* Returns whether the tokens from `token` to end - 1 see all keys. */
+ATTN_DEV bool attn_bwd_all(const struct attn_bwd_sight &w, int token, int end)
+{
+	return (token >= w.first) & (end <= w.end);
+}
+
 /*
- * P of tokens from `token` on and of the keys from key0 on, as attn_bwd_p_tile() leaves it, masked. Returns
- * whether all tokens see all keys.
+ * P of tokens from `token` on and of the keys from key0 on, as attn_bwd_p_tile() leaves it, masked unless
+ * `all`.
  */
 template <int dtype, int tokens>
-ATTN_DEV bool attn_bwd_bend(const struct attn_bwd_call &a, const struct attn_bwd_request &r, float (*s)[4],
-			    uint32_t (*fragment)[4], const struct attn_bwd_sight &w, int key0, int token,
-			    uint32_t s_lse)
+ATTN_DEV void attn_bwd_bend(const struct attn_bwd_call &a, const struct attn_bwd_request &r, float (*s)[4],
+			    uint32_t (*fragment)[4], int key0, int token, uint32_t s_lse, bool all)
 {
-	bool all = token + tokens <= w.end && token >= w.first;
-
 	s_lse += (uint32_t)attn_thread() % 4 * 8;
 	if (a.cap == 0)
 		attn_bwd_p_tile<dtype, tokens, false>(a, s, fragment, s_lse);
@@ -102,7 +105,6 @@ ATTN_DEV bool attn_bwd_bend(const struct attn_bwd_call &a, const struct attn_bwd
 		attn_bwd_p_tile<dtype, tokens, true>(a, s, fragment, s_lse);
 	if (!all)
 		attn_bwd_mask<tokens>(a, r, s, fragment, key0, token);
-	return all;
 }
 
 /*

@@ -142,7 +142,8 @@ ATTN_DEV void kv_consume(const struct attn_bwd_call &a, const struct kv_tile &t,
 			ptx_wgmma_wait_group<0>();
 		}
 		wgmma_keep<F::tokens / 2>(s[0]);
-		all = attn_bwd_bend<dtype, F::tokens>(a, t.r, s, p, w, t.key0 + key_row, token, s_rows);
+		all = attn_bwd_all(w, token, token + F::tokens);
+		attn_bwd_bend<dtype, F::tokens>(a, t.r, s, p, t.key0 + key_row, token, s_rows, all);
 		ptx_wgmma_wait_group<0>();
 		if (with_k)
 			wgmma_keep<F::tokens / 2>(dp[0]);

@@ -31,7 +31,7 @@ struct attn_bwd_call {
 	int32_t token_shift, token_tiles;	/* log2 of a token tile; places for token tiles of a head */
 	int32_t tiles;			/* of a request and head: row tiles (dq), key tiles (dk, dv) */
 	int32_t first;			/* the number of the first CTA of this launch */
-	int32_t section;		/* attn_bwd_all: KV heads, of any requests, that CTAs alternate between */
+	int32_t section;		/* attn_bwd_all: KV heads that CTAs alternate between */
 	float sm_scale, softcap;
 	float cap;			/* 2 log2(e) sm_scale / softcap, or 0 */
 };
