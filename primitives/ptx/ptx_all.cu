@@ -101,6 +101,7 @@ __global__ void ptx_all_kernel(void *g, uint64_t *out, uint32_t a, uint32_t n)
 	ptx_cp_async_bulk_g2s_multicast(a, g, a, a, (uint16_t)a);
 	ptx_cp_async_bulk_s2s(a, a, a, a);
 	ptx_cp_async_bulk_s2g(g, a, a);
+	ptx_cp_reduce_async_bulk_s2g_add_f32((float *)g, a, a);
 	ptx_cp_async_bulk_prefetch_L2(g, a);
 	ptx_cp_async_bulk_commit_group();
 	ptx_cp_async_bulk_wait_group<1>();

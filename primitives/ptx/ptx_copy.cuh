@@ -47,6 +47,13 @@ PTX void ptx_cp_async_bulk_s2g(void *dst, uint32_t src, uint32_t bytes)
 		     : : "l"(dst), "r"(src), "r"(bytes) : "memory");
 }
 
+/* Adds floats to global memory, each by an atomic addition that rounds to nearest. */
+PTX void ptx_cp_reduce_async_bulk_s2g_add_f32(float *dst, uint32_t src, uint32_t bytes)
+{
+	asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"
+		     : : "l"(dst), "r"(src), "r"(bytes) : "memory");
+}
+
 PTX void ptx_cp_async_bulk_prefetch_L2(const void *src, uint32_t bytes)
 {
 	asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(src), "r"(bytes) : "memory");

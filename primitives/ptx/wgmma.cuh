@@ -6,7 +6,8 @@
  *   a  64 x 16, from shared memory (ss) or registers (rs, rs_k: the A fragment of mma.m16n8k16; warp i of the
  *      warpgroup holds rows 16 i .. 16 i + 15)
  *   b  16 x n, from shared memory: contiguous along k in ss and rs_k (b[n][k], the layout of keys for Q K^T),
- *      contiguous along n in rs (b[k][n], the layout of values for P V)
+ *      contiguous along n in rs (b[k][n], the layout of values for P V); ss_t has a[k][m], contiguous
+ *      along m, and b[k][n]
  *   d  lane l holds 4 floats for every 8 columns: rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next,
  *      as with mma.m16n8k16
  *
@@ -159,6 +160,22 @@ template <int dtype, int n> PTX void ptx_wgmma_rs(float *d, const uint32_t a[4],
 		WGMMA_RS(256, "bf16", 128, 129, 130, 131, 132, 133);
 }
 
+/* The trans flags of both operands are set: a[k][m] and b[k][n]. */
+#define WGMMA_SS_T(n, type, f, b_at, p_at) \
+	asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
+		     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" R##f "}, %" #f \
+		     ", %" #b_at ", p, 1, 1, 1, 1;\n\t}" \
+		     : D##f(d) : "l"(a), "l"(b), "r"(add) : "memory")
+
+template <int dtype, int n> PTX void ptx_wgmma_ss_t(float *d, uint64_t a, uint64_t b, int add)
+{
+	static_assert(n == 64, "no such product");
+	if constexpr (dtype == CAIRN_F16)
+		WGMMA_SS_T(64, "f16", 32, 33, 34);
+	else
+		WGMMA_SS_T(64, "bf16", 32, 33, 34);
+}
+
 /* b: the low half of wgmma_desc(addr, 0); the upper half is a constant */
 #define WGMMA_RS_K(n, type, f, a1, a2, a3, b_at, p_at) \
 	asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 b;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
@@ -234,6 +251,7 @@ template <int n> PTX void ptx_wgmma_e4m3_rs(float *d, const uint32_t a[4], uint6
 #undef D96
 #undef D128
 #undef WGMMA_SS
+#undef WGMMA_SS_T
 #undef WGMMA_RS
 #undef WGMMA_RS_K
 #undef WGMMA_E4M3_SS

@@ -2,88 +2,53 @@
 /*
  * attn_bwd - the gradients of attn_dense, by wgmma and TMA (FlashAttention-2, backward), repeatable
  *
- *   attn_bwd_rows_kernel   delta of each row; lse and delta, by heads, to the workspace
- *   attn_bwd_kv_kernel     dk, dv: a CTA has keys and walks over tokens; 4 products (attn_bwd_kv.cu)
- *   attn_bwd_q_kernel      dq: a CTA has tokens and walks over keys; 3 products (attn_bwd_q.cu)
+ *   attn_bwd_rows   delta of each row; lse and delta, by heads and token tiles, to the workspace
+ *   attn_bwd_all    up to 128 dimensions: dq, dk, dv in five products; then attn_bwd_dq rounds dq
+ *   attn_bwd_kv     above: dk, dv; a CTA has keys and walks over tokens; 4 products
+ *   attn_bwd_q      above: dq; a CTA has tokens and walks over keys; 3 products
  *
- * Two of the five products are computed twice, so that every sum is in one CTA's registers: there is no
- * atomic addition, and no partial result in memory. One kernel would need five products, but would have to
- * add dq over CTAs in a fixed order.
+ * Above 128 dimensions the accumulators of five products do not fit the registers; two of the products are
+ * computed twice there. Every sum has a fixed order.
  *
  * Floor: 5 * (qk_dim + v_dim) * (query, key) pairs for five products, 7 for seven, at the rate of wgmma.
  */
 #include "fused/attention/backward/attn_bwd_tile.cuh"
 
+#include <math.h>
+
 #include "primitives/base/launch.h"
 #include "primitives/base/tensor_map.h"
 
-#define ROW_WARPS	8
+/* The arrays of the workspace begin at multiples of this, in bytes. */
+#define ALIGN	256
 
-/* Rows of the workspace's arrays begin at multiples of this, in elements. */
-#define STRIDE_STEP	64
+/* Bytes of Q, dO and dq that the CTAs of attn_bwd_all alternate between, and KV heads, at most */
+#define SECTION_BYTES	(128 << 20)
+#define MAX_SECTION	16
 
-struct row_call {
-	const void *out, *dout;
-	const float *lse_in;
-	float *lse, *delta;
-	int64_t stride;
-	int32_t rows, heads, v_dim, dtype;
+/* Where the arrays of the workspace begin, and its size, in bytes. */
+struct places {
+	int32_t token_shift, token_tiles;
+	size_t turns, dq_sum, bytes;
 };
 
-ATTN_DEV float2 row_unpack(uint32_t x, int dtype)
+static bool in_one_kernel(const struct cairn_attn_bwd_args *a)
 {
-	if (dtype == CAIRN_BF16)
-		return make_float2(__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000));
-	float lo, hi;
-
-	asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
-	    : "=f"(lo), "=f"(hi) : "r"(x));
-	return make_float2(lo, hi);
+	return a->qk_dim <= 128 && a->v_dim <= 128;
 }
 
-/* A warp takes one row of one head at a time. */
-static __global__ __launch_bounds__(ROW_WARPS * 32) void
-attn_bwd_rows_kernel(const __grid_constant__ struct row_call a)
+static struct places places_of(const struct cairn_attn_bwd_args *a)
 {
-	int lane = threadIdx.x % 32, chunks = a.v_dim / 8;
-	int64_t num = (int64_t)a.rows * a.heads, step = (int64_t)gridDim.x * ROW_WARPS;
+	struct places p = {};
+	size_t tiles;
 
-	for (int64_t i = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / 32; i < num; i += step) {
-		float sum = 0;
-
-		if (lane < chunks) {
-			uint4 x = ((const uint4 *)a.out)[i * chunks + lane];
-			uint4 y = ((const uint4 *)a.dout)[i * chunks + lane];
-			const uint32_t xs[4] = { x.x, x.y, x.z, x.w }, ys[4] = { y.x, y.y, y.z, y.w };
-
-#pragma unroll
-			for (int j = 0; j < 4; j++) {
-				float2 u = row_unpack(xs[j], a.dtype), v = row_unpack(ys[j], a.dtype);
-
-				sum = fmaf(u.x, v.x, sum);
-				sum = fmaf(u.y, v.y, sum);
-			}
-		}
-#pragma unroll
-		for (int j = 16; j; j /= 2)
-			sum += __shfl_xor_sync(~0u, sum, j);
-		if (lane == 0) {
-			int64_t at = i % a.heads * a.stride + i / a.heads;
-
-			a.lse[at] = a.lse_in[i];
-			a.delta[at] = sum;
-		}
-	}
-}
-
-static int64_t stride_of(const struct cairn_attn_bwd_args *a)
-{
-	return ((int64_t)a->nnz_qo + STRIDE_STEP - 1) / STRIDE_STEP * STRIDE_STEP;
-}
-
-static size_t bytes_of(const struct cairn_attn_bwd_args *a)
-{
-	return (size_t)stride_of(a) * (size_t)a->num_qo_heads * 2 * sizeof(float);
+	p.token_shift = a->qk_dim <= 64 && a->v_dim <= 64 ? 7 : 6;
+	p.token_tiles = (a->nnz_qo >> p.token_shift) + a->batch;
+	tiles = (size_t)p.token_tiles * (size_t)a->num_qo_heads;
+	p.turns = tiles * 2 * sizeof(float) << p.token_shift;
+	p.dq_sum = p.turns + (tiles * sizeof(uint32_t) + ALIGN - 1) / ALIGN * ALIGN;
+	p.bytes = p.dq_sum + (in_one_kernel(a) ? tiles * ATTN_BWD_DQ_BYTES : 0);
+	return p;
 }
 
 int cairn_attn_bwd_workspace(const struct cairn_attn_bwd_args *args, size_t *bytes)
@@ -91,26 +56,23 @@ int cairn_attn_bwd_workspace(const struct cairn_attn_bwd_args *args, size_t *byt
 	if (!bytes)
 		return cairn_error(EINVAL, "attn_bwd_workspace: null pointer");
 	CAIRN_TRY(cairn_attn_bwd_check_shape(args));
-	*bytes = bytes_of(args);
+	*bytes = places_of(args).bytes;
 	return 0;
 }
 
-static struct attn_bwd_kernel choose_kv(int32_t qk, int32_t v)
+/*
+ * Returns how many KV heads the CTAs of attn_bwd_all alternate between. The fewer, the more CTAs meet the
+ * same rows of Q, dO and dq in the L2, but the longer the last of them waits for its first turn: about a
+ * quarter of a head's key tiles are in flight, unless the rows of so many heads are too much for the L2.
+ */
+static int32_t section_of(const struct cairn_attn_bwd_args *a, int32_t keys, int num_sms)
 {
-	if (qk <= 64 && v <= 64)
-		return attn_bwd_kv_64();
-	if (qk <= 128 && v <= 128)
-		return attn_bwd_kv_128();
-	return qk <= 192 && v <= 128 ? attn_bwd_kv_192_128() : attn_bwd_kv_256();
-}
+	double rows = (double)a->max_qo_len * a->num_qo_heads / a->num_kv_heads;
+	double bytes = rows * (a->qk_dim <= 64 && a->v_dim <= 64 ? 512 : 1024) + 1;
+	double heads = fmin(4.0 * num_sms * keys / (a->max_kv_len + 1.0), SECTION_BYTES / bytes);
 
-static struct attn_bwd_kernel choose_q(int32_t qk, int32_t v)
-{
-	if (qk <= 64 && v <= 64)
-		return attn_bwd_q_64();
-	if (qk <= 128 && v <= 128)
-		return attn_bwd_q_128();
-	return qk <= 192 && v <= 128 ? attn_bwd_q_192_128() : attn_bwd_q_256();
+	heads = fmin(heads, MAX_SECTION);
+	return heads < 1 ? 1 : (int32_t)heads;
 }
 
 /* Maps [outer][middle][dim], whose strides are in elements, in boxes of 64 elements. */
@@ -143,25 +105,7 @@ static int make_maps(struct attn_bwd_maps *maps, const struct cairn_attn_bwd_arg
 			cairn_attn_dense_v_head_stride(&d), f->kv_rows, 1);
 }
 
-static int launch_rows(const struct cairn_attn_bwd_args *args, const struct attn_bwd_call *call, int num_sms,
-		       void *stream)
-{
-	struct row_call a = { args->out, args->dout, args->lse, (float *)call->lse, (float *)call->delta,
-			      call->stride, args->nnz_qo, args->num_qo_heads, args->v_dim, args->dtype };
-	int64_t ctas = ((int64_t)args->nnz_qo * args->num_qo_heads + ROW_WARPS - 1) / ROW_WARPS;
-	int64_t most = (int64_t)num_sms * (args->sms ? 1 : 8);
-	void *params[] = { &a };
-	struct cairn_launch l = {};
-
-	if (!ctas)
-		return 0;
-	l.grid[0] = (unsigned int)(ctas < most ? ctas : most);
-	l.block[0] = ROW_WARPS * 32;
-	l.stream = stream;
-	return cairn_launch((const void *)attn_bwd_rows_kernel, &l, params);
-}
-
-/* Launches one of the two kernels over all its tiles; if `sms` limits the call, that many at a time. */
+/* Launches a kernel over all its tiles; if `sms` limits the call, that many at a time. */
 static int launch_tiles(const struct cairn_attn_bwd_args *args, struct attn_bwd_call *call,
 			const struct attn_bwd_kernel *f, int32_t max_len, int32_t heads, int num_sms,
 			void *stream)
@@ -194,14 +138,16 @@ static int launch_tiles(const struct cairn_attn_bwd_args *args, struct attn_bwd_
 int cairn_attn_bwd(const struct cairn_attn_bwd_args *args, void *stream)
 {
 	struct attn_bwd_call call = {};
-	struct attn_bwd_kernel kv, q;
+	struct attn_bwd_kernel all, kv, q;
+	struct places p;
 	int num_sms;
 
 	CAIRN_TRY(cairn_attn_bwd_check(args));
-	if (bytes_of(args) && (!args->workspace || (uintptr_t)args->workspace % 256 ||
-			       args->workspace_bytes < bytes_of(args)))
+	p = places_of(args);
+	if (p.bytes && (!args->workspace || (uintptr_t)args->workspace % ALIGN ||
+			args->workspace_bytes < p.bytes))
 		return cairn_error(EINVAL, "attn_bwd: workspace, workspace_bytes: at least %zu bytes, "
-				   "256-byte aligned", bytes_of(args));
+				   "256-byte aligned", p.bytes);
 	if (!args->batch)
 		return 0;
 	num_sms = cairn_sms_of(args->sms);
@@ -210,9 +156,9 @@ int cairn_attn_bwd(const struct cairn_attn_bwd_args *args, void *stream)
 	call.dq = args->dq;
 	call.dk = args->dk;
 	call.dv = args->dv;
-	call.stride = stride_of(args);
-	call.lse = (const float *)args->workspace;
-	call.delta = call.lse + call.stride * args->num_qo_heads;
+	call.rows = (float *)args->workspace;
+	call.turns = (uint32_t *)((char *)args->workspace + p.turns);
+	call.dq_sum = (float *)((char *)args->workspace + p.dq_sum);
 	call.qo_indptr = args->qo_indptr;
 	call.kv_indptr = args->kv_indptr;
 	call.batch = args->batch;
@@ -223,11 +169,21 @@ int cairn_attn_bwd(const struct cairn_attn_bwd_args *args, void *stream)
 	call.v_dim = args->v_dim;
 	call.causal = args->causal;
 	call.window = args->window;
+	call.token_shift = p.token_shift;
+	call.token_tiles = p.token_tiles;
 	call.sm_scale = args->sm_scale;
 	call.softcap = args->softcap;
-	kv = choose_kv(args->qk_dim, args->v_dim);
-	q = choose_q(args->qk_dim, args->v_dim);
-	CAIRN_TRY(launch_rows(args, &call, num_sms, stream));
+	call.cap = args->softcap > 0 ? 2 * ATTN_LOG2E * (args->sm_scale / args->softcap) : 0;
+	CAIRN_TRY(attn_bwd_launch_rows(args, &call, num_sms, stream));
+	if (in_one_kernel(args)) {
+		all = p.token_shift == 7 ? attn_bwd_all_64() : attn_bwd_all_128();
+		call.section = section_of(args, all.tile, num_sms);
+		CAIRN_TRY(launch_tiles(args, &call, &all, args->max_kv_len, args->num_kv_heads, num_sms,
+				       stream));
+		return attn_bwd_launch_dq(args, &call, num_sms, stream);
+	}
+	kv = args->qk_dim <= 192 && args->v_dim <= 128 ? attn_bwd_kv_192_128() : attn_bwd_kv_256();
+	q = args->qk_dim <= 192 && args->v_dim <= 128 ? attn_bwd_q_192_128() : attn_bwd_q_256();
 	CAIRN_TRY(launch_tiles(args, &call, &kv, args->max_kv_len, args->num_kv_heads, num_sms, stream));
 	return launch_tiles(args, &call, &q, args->max_qo_len, args->num_qo_heads, num_sms, stream);
 }

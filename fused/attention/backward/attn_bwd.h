@@ -24,6 +24,9 @@
  *   kv_indptr         int32  [batch + 1]                        in, ascending from 0
  *   workspace                [workspace_bytes]                  256-byte aligned
  *
+ * The workspace holds lse, delta and, up to 128 dimensions, dq in fp32: some 8 + 4 dim bytes for each row of
+ * each query head, where dim is 64 or 128 and each request counts as a multiple of 64 or 128 rows.
+ *
  * The arrays of dtype are 16-byte aligned. Strides, bounds and supported values are those of attn_dense.h.
  * Rows of dq past qo_indptr[batch] and of dk and dv past kv_indptr[batch] are not written. A row that sees no
  * key has dq 0, whatever its lse; a key that no row sees has dk and dv 0. out and lse need not be results of

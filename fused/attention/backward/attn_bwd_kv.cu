@@ -17,7 +17,7 @@
  * Shared memory: K, V of the CTA; two stages of Q, dO, lse, delta. mbarriers: full_kv; full (32 arrivals, of
  * the producer's lanes) and empty of each stage; landed, as in attn_bwd_q.cu.
  */
-#include "fused/attention/backward/attn_bwd_tile.cuh"
+#include "fused/attention/backward/attn_bwd_keys.cuh"
 
 template <int qk_, int v_, int tokens_, int split_> struct kv_form {
 	static constexpr int qk = qk_, v = v_, tokens = tokens_, split = split_, stages = 2, threads = 384;
@@ -87,16 +87,17 @@ ATTN_DEV void kv_produce(const struct attn_bwd_call &a, const struct attn_bwd_ma
 #pragma unroll
 		for (int j = 0; j < F::tokens; j += 32) {
 			int at = j + lane;
-			int64_t place = head * a.stride + y + at;
+			const float *row = attn_bwd_row(a, t.r, head, token + at);
+			bool in = at < left;
 
-			ptx_st_shared_f32(s_rows + at * 4, at < left ? a.lse[place] : CUDART_INF_F);
-			ptx_st_shared_f32(s_rows + (F::tokens + at) * 4, at < left ? a.delta[place] : 0);
+			ptx_st_shared_f32(s_rows + at * 4, in ? row[0] : CUDART_INF_F);
+			ptx_st_shared_f32(s_rows + (F::tokens + at) * 4, in ? row[1 << a.token_shift] : 0);
 		}
 		if (left < F::tokens) {
 			ptx_mbarrier_wait(bars + 40, landed);
 			landed ^= 1;
-			attn_bwd_clear<F::qk_panels, F::tokens>(s_q, left);
-			attn_bwd_clear<F::v_panels, F::tokens>(s_do, left);
+			attn_bwd_clear<F::qk_panels, F::tokens>(s_q, left, F::tokens);
+			attn_bwd_clear<F::v_panels, F::tokens>(s_do, left, F::tokens);
 			ptx_fence_proxy_async_shared_cta();
 		}
 		__syncwarp();
@@ -110,88 +111,15 @@ ATTN_DEV void kv_produce(const struct attn_bwd_call &a, const struct attn_bwd_ma
 	}
 }
 
-/* The tokens that see the lane's two keys, and those that see all 64 of the warpgroup. */
-struct kv_sight {
-	int32_t first[2], span[2], all_first, all_end;
-};
-
-template <class F>
-ATTN_DEV struct kv_sight kv_look(const struct attn_bwd_call &a, const struct attn_bwd_request &r, int key0)
-{
-	int key = key0 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-	struct kv_sight w;
-
-#pragma unroll
-	for (int half = 0; half < 2; half++) {
-		w.first[half] = attn_bwd_first_token(a, r, key + half * 8);
-		w.span[half] = max(0, attn_bwd_end_token(a, r, key + half * 8) - w.first[half]);
-	}
-	w.all_first = attn_bwd_first_token(a, r, key0 + 63);
-	w.all_end = attn_bwd_end_token(a, r, key0);
-	return w;
-}
-
-/*
- * Turns S of a token tile into P times the derivative of the softcap, and P itself into fragments. The
- * tokens' lse lie at s_lse. Returns whether all 64 keys are seen by all tokens.
- */
-template <int dtype, int tokens>
-ATTN_DEV bool kv_p(const struct attn_bwd_call &a, float (*s)[4], uint32_t (*fragment)[4],
-		   const struct kv_sight &w, int token, uint32_t s_lse, float cap)
-{
-	bool all = token + tokens <= w.all_end && token >= w.all_first;
-
-	token += threadIdx.x % 4 * 2;
-	s_lse += threadIdx.x % 4 * 8;
-#pragma unroll
-	for (int j = 0; j < tokens / 16; j++) {
-		float p[2][4];
-
-#pragma unroll
-		for (int i = 0; i < 8; i++) {
-			int t = 2 * j + i / 4, at = token + t * 8 + i % 2, half = i % 4 / 2;
-			uint2 pair = ptx_ld_shared_v2(s_lse + t * 32);
-			float f;
-
-			p[i / 4][i % 4] = attn_bwd_p(a, s[t][i % 4], __uint_as_float(i % 2 ? pair.y : pair.x),
-						     cap, &f);
-			if (!all && (uint32_t)(at - w.first[half]) >= (uint32_t)w.span[half])
-				p[i / 4][i % 4] = f = 0;
-			s[t][i % 4] = p[i / 4][i % 4] * f;
-		}
-		attn_p_fragment<dtype>(fragment[j], p);
-	}
-	return all;
-}
-
-/* Turns dP into dS. pf: what kv_p() left; the tokens' delta lie at s_delta. */
-template <int tokens>
-ATTN_DEV void kv_ds(float (*dp)[4], float (*pf)[4], uint32_t s_delta, bool all)
-{
-	s_delta += threadIdx.x % 4 * 8;
-#pragma unroll
-	for (int j = 0; j < tokens / 8; j++) {
-		uint2 pair = ptx_ld_shared_v2(s_delta + j * 32);
-
-#pragma unroll
-		for (int i = 0; i < 4; i++) {
-			float ds = pf[j][i] * (dp[j][i] - __uint_as_float(i % 2 ? pair.y : pair.x));
-
-			/* V of a key that no token sees may be NaN */
-			dp[j][i] = all || pf[j][i] != 0 ? ds : 0;
-		}
-	}
-}
-
 /* A consumer warpgroup: dK of its 64 keys if with_k, dV if with_v. */
 template <int dtype, class F, bool with_k, bool with_v>
 ATTN_DEV void kv_consume(const struct attn_bwd_call &a, const struct kv_tile &t, uint32_t s_data, int key_row)
 {
 	const uint32_t bars = s_data + F::at_bars, s_k = s_data + key_row * ATTN_PANEL;
 	const uint32_t s_v = s_k + F::k_bytes;
-	const struct kv_sight w = kv_look<F>(a, t.r, t.key0 + key_row);
+	const struct attn_bwd_sight w = attn_bwd_look(a, t.r, t.key0 + key_row);
 	float dk[with_k ? F::qk / 8 : 1][4] = {}, dv[with_v ? F::v / 8 : 1][4] = {};
-	float s[F::tokens / 8][4], dp[F::tokens / 8][4], cap = attn_bwd_cap(a);
+	float s[F::tokens / 8][4], dp[F::tokens / 8][4];
 	int64_t row = ((int64_t)t.r.kv_first + t.key0 + key_row) * a.num_kv_heads + t.kv_head;
 	int rows = t.r.kv_len - t.key0 - key_row, nth = 0;
 	struct attn_place q = {};
@@ -214,7 +142,8 @@ ATTN_DEV void kv_consume(const struct attn_bwd_call &a, const struct kv_tile &t,
 			ptx_wgmma_wait_group<0>();
 		}
 		wgmma_keep<F::tokens / 2>(s[0]);
-		all = kv_p<dtype, F::tokens>(a, s, p, w, token, s_rows, cap);
+		all = attn_bwd_all(w, token, token + F::tokens);
+		attn_bwd_bend<dtype, F::tokens>(a, t.r, s, p, t.key0 + key_row, token, s_rows, all);
 		ptx_wgmma_wait_group<0>();
 		if (with_k)
 			wgmma_keep<F::tokens / 2>(dp[0]);
@@ -223,10 +152,7 @@ ATTN_DEV void kv_consume(const struct attn_bwd_call &a, const struct kv_tile &t,
 		if (with_k) {
 			uint32_t ds[F::tokens / 16][4];
 
-			kv_ds<F::tokens>(dp, s, s_rows + F::tokens * 4, all);
-#pragma unroll
-			for (int j = 0; j < F::tokens / 16; j++)
-				attn_p_fragment<dtype>(ds[j], dp + 2 * j);
+			attn_bwd_ds<dtype, F::tokens>(dp, s, ds, s_rows + F::tokens * 4, all);
 			attn_bwd_issue_rs<dtype, F::qk, F::tokens>(dk[0], ds, s_q);
 		}
 		ptx_wgmma_wait_group<0>();
@@ -289,7 +215,5 @@ template <class F> static struct attn_bwd_kernel instance(void)
 		 F::tokens, F::keys, F::keys, F::threads, F::smem_bytes };
 }
 
-struct attn_bwd_kernel attn_bwd_kv_64(void) { return instance<kv_form<64, 64, 64, 0>>(); }
-struct attn_bwd_kernel attn_bwd_kv_128(void) { return instance<kv_form<128, 128, 64, 0>>(); }
 struct attn_bwd_kernel attn_bwd_kv_192_128(void) { return instance<kv_form<192, 128, 32, 0>>(); }
 struct attn_bwd_kernel attn_bwd_kv_256(void) { return instance<kv_form<256, 256, 64, 1>>(); }

@@ -14,6 +14,7 @@
 #include "primitives/base/rows.h"
 
 #define TILE	64	/* rows of a tile */
+#define KEYS	128	/* keys of a tile */
 
 /* D(name, description) */
 #define DEFECTS(D) \
@@ -45,6 +46,10 @@
 	D(last_tile_of_rows_lost, "dk and dv lack the rows past the last whole tile") \
 	D(rows_of_neighbour, "dk and dv have rows of the next request, up to a whole tile") \
 	D(first_tile_twice, "dk and dv have the first tile of rows twice if there are two") \
+	D(dq_key_tile_lost, "dq lacks the second tile of keys") \
+	D(dq_key_tile_twice, "dq has the first tile of keys twice if there are two") \
+	D(dq_starts_anew, "each tile of keys replaces the sum of dq instead of adding to it") \
+	D(dq_unseen_keys_times_0, "dq adds keys that the row does not see, times 0") \
 	D(keys_of_request_0, "all requests have the keys of the first") \
 	D(q_stride_ignored, "rows of q are assumed to be contiguous") \
 	D(k_stride_ignored, "rows of K are assumed to be contiguous") \
@@ -73,6 +78,7 @@
 	D(masked_p_times_zero, "exp of a masked logit is computed, and multiplied by 0") \
 	D(elements_of_k_32_bits, "numbers of elements of K are cut to 32 bits") \
 	D(requests_of_512, "requests from number 512 on are left out") \
+	D(dq_not_repeatable, "every other call differs in the last bit of dq") \
 	D(nan_spreads, "a NaN in dq of a request makes the first of the next NaN") \
 	D(nothing, "returns success without doing anything")
 
@@ -237,6 +243,14 @@ static int weight(const struct task *t, int64_t i, int h)
 	return t->x == BWD_first_tile_twice && t->qo_len > TILE && i < TILE ? 2 : 1;
 }
 
+/* How often dq counts key j. */
+static int key_weight(const struct task *t, int j)
+{
+	if (t->x == BWD_dq_key_tile_lost && j / KEYS == 1)
+		return 0;
+	return t->x == BWD_dq_key_tile_twice && t->kv_len > KEYS && j < KEYS ? 2 : 1;
+}
+
 static void one_row(const struct task *t, int64_t i, int h, int foreign)
 {
 	const struct cairn_attn_bwd_args *a = t->a;
@@ -253,9 +267,17 @@ static void one_row(const struct task *t, int64_t i, int h, int foreign)
 		double p, ds, slope;
 		int masked = !sees(t, i, j);
 
-		if (masked && !(t->x == BWD_masked_p_times_zero && any))
+		if (t->x == BWD_dq_starts_anew && j % KEYS == 0)
+			memset(r.dq, 0, sizeof(r.dq));
+		if (masked && !(t->x == BWD_masked_p_times_zero && any) &&
+		    t->x != BWD_dq_unseen_keys_times_0)
 			continue;
 		load_kv(t, k, v, t->kv_first + j);
+		if (masked && t->x == BWD_dq_unseen_keys_times_0) {
+			for (int d = 0; d < a->qk_dim; d++)
+				r.dq[d] += 0 * k[d];
+			continue;
+		}
 		p = exp(logit(t, r.q, k, &slope) - r.lse);
 		if (masked)
 			p = (float)p * 0;
@@ -268,7 +290,7 @@ static void one_row(const struct task *t, int64_t i, int h, int foreign)
 		for (int d = 0; d < a->qk_dim; d++) {
 			double *dk = t->dk + (int64_t)j * a->qk_dim + d;
 
-			r.dq[d] += ds * k[d];
+			r.dq[d] += key_weight(t, j) * ds * k[d];
 			*dk += counted * (t->x == BWD_dk_without_ds ? p : ds) * r.q[d];
 			if (t->x == BWD_dq_in_dtype)
 				r.dq[d] = in_dtype(t, r.dq[d]);
@@ -370,6 +392,8 @@ static int run(const struct cairn_attn_bwd_args *a, enum bwd_defect x)
 		       64);
 	if (x == BWD_not_repeatable && a->kv_indptr[a->batch] && calls++ % 2)
 		*(uint16_t *)a->dk ^= 1;
+	if (x == BWD_dq_not_repeatable && a->qo_indptr[a->batch] && calls++ % 2)
+		*(uint16_t *)a->dq ^= 1;
 	if (x == BWD_nan_spreads)
 		spread_nan(a);
 	return 0;

@@ -75,7 +75,7 @@ ATTN_DEV void q_produce(const struct attn_bwd_call &a, const struct attn_bwd_map
 		if (left < F::keys) {
 			ptx_mbarrier_wait(bars + 40, landed);
 			landed ^= 1;
-			attn_bwd_clear<F::qk_panels, F::keys>(s_tile, left);
+			attn_bwd_clear<F::qk_panels, F::keys>(s_tile, left, F::keys);
 			ptx_fence_proxy_async_shared_cta();
 			__syncwarp();
 			if (leader)
@@ -88,7 +88,7 @@ ATTN_DEV void q_produce(const struct attn_bwd_call &a, const struct attn_bwd_map
 /* Turns S and dP of a key tile into dS, which replaces dP. */
 template <int keys>
 ATTN_DEV void q_bend(const struct attn_bwd_call &a, float (*s)[4], float (*dp)[4], const float lse[2],
-		     const float delta[2], const struct attn_sight &w, int key, float cap)
+		     const float delta[2], const struct attn_sight &w, int key)
 {
 	bool all = key + keys <= w.all_end && key >= w.all_first;
 
@@ -96,7 +96,7 @@ ATTN_DEV void q_bend(const struct attn_bwd_call &a, float (*s)[4], float (*dp)[4
 #pragma unroll
 	for (int i = 0; i < keys / 2; i++) {
 		int half = i % 4 / 2, at = key + i / 4 * 8 + i % 2;
-		float f, p = attn_bwd_p(a, s[i / 4][i % 4], lse[half], cap, &f);
+		float f, p = attn_bwd_p(a, s[i / 4][i % 4], lse[half], a.cap, &f);
 		float ds = p * (dp[i / 4][i % 4] - delta[half]) * f;
 
 		dp[i / 4][i % 4] = all || (uint32_t)(at - w.first[half]) < (uint32_t)w.span[half] ? ds : 0;
@@ -111,17 +111,16 @@ ATTN_DEV void q_consume(const struct attn_bwd_call &a, const struct q_tile &t, u
 	const uint32_t s_k = s_data + F::q_bytes + F::do_bytes, s_v = s_k + F::stages * F::k_bytes;
 	const int token0 = t.token0 + group * 64, token = token0 + thread / 32 * 16 + thread % 32 / 4;
 	float dq[F::qk / 8][4] = {}, s[F::keys / 8][4], dp[F::keys / 8][4], lse[2], delta[2];
-	float cap = attn_bwd_cap(a);
 	struct attn_place k = {};
 	struct attn_sight w;
 
 #pragma unroll
 	for (int half = 0; half < 2; half++) {
 		int at = min(token + half * 8, t.r.qo_len - 1);
-		int64_t place = t.head * a.stride + t.r.qo_first + at;
+		const float *row = attn_bwd_row(a, t.r, t.head, at);
 
-		lse[half] = a.lse[place];
-		delta[half] = a.delta[place];
+		lse[half] = row[0];
+		delta[half] = row[1 << a.token_shift];
 		w.first[half] = attn_first_key(at, t.r.qo_len, t.r.kv_len, a.window);
 		w.span[half] = max(0, attn_visible(at, t.r.qo_len, t.r.kv_len, a.causal) - w.first[half]);
 	}
@@ -140,7 +139,7 @@ ATTN_DEV void q_consume(const struct attn_bwd_call &a, const struct q_tile &t, u
 		ptx_wgmma_wait_group<0>();
 		wgmma_keep<F::keys / 2>(s[0]);
 		wgmma_keep<F::keys / 2>(dp[0]);
-		q_bend<F::keys>(a, s, dp, lse, delta, w, t.begin + i * F::keys, cap);
+		q_bend<F::keys>(a, s, dp, lse, delta, w, t.begin + i * F::keys);
 #pragma unroll
 		for (int j = 0; j < F::keys / 16; j++)
 			attn_p_fragment<dtype>(ds[j], dp + 2 * j);
@@ -194,7 +193,5 @@ template <class F> static struct attn_bwd_kernel instance(void)
 		 F::rows, F::keys, F::rows, F::threads, F::smem_bytes };
 }
 
-struct attn_bwd_kernel attn_bwd_q_64(void) { return instance<q_form<64, 64, 128>>(); }
-struct attn_bwd_kernel attn_bwd_q_128(void) { return instance<q_form<128, 128, 128>>(); }
 struct attn_bwd_kernel attn_bwd_q_192_128(void) { return instance<q_form<192, 128, 64>>(); }
 struct attn_bwd_kernel attn_bwd_q_256(void) { return instance<q_form<256, 256, 32>>(); }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bwd_tile - what the two kernels of attn_bwd share: the call, tiles by TMA, p and ds, rows of results
+ * attn_bwd_tile - what the kernels of attn_bwd share: the call, tiles by TMA, products, rows of results
+ *
+ * Each request's tokens are divided into token tiles of 64 or 128. In the workspace the tiles of a request
+ * follow those of the request before it, and a tile that the request fills only in part has its whole place.
  *
  * Tiles are panels of 64 columns (wgmma.cuh). A tile of Q, dO or K may extend past its request, into rows
  * that may hold NaN; where such rows would be summed over, the producer overwrites them with zeros, because a
@@ -15,15 +18,22 @@
 #include "fused/attention/backward/attn_bwd.h"
 #include "fused/attention/forward/attn_range.cuh"
 
+/* Bytes of a token tile's sums of dq: 64 tokens of 128 dimensions, or 128 tokens of 64. */
+#define ATTN_BWD_DQ_BYTES	32768
+
 struct attn_bwd_call {
 	void *dq, *dk, *dv;
-	const float *lse, *delta;	/* [num_qo_heads][stride], in the workspace */
+	float *rows;			/* [num_qo_heads][token_tiles][2][tokens]: lse, delta */
+	uint32_t *turns;		/* [num_qo_heads][token_tiles], see attn_bwd_all.cu */
+	float *dq_sum;			/* [num_qo_heads][token_tiles][ATTN_BWD_DQ_BYTES] */
 	const int32_t *qo_indptr, *kv_indptr;
-	int64_t stride;
 	int32_t batch, num_qo_heads, num_kv_heads, group, qk_dim, v_dim, causal, window;
+	int32_t token_shift, token_tiles;	/* log2 of a token tile; places for token tiles of a head */
 	int32_t tiles;			/* of a request and head: row tiles (dq), key tiles (dk, dv) */
 	int32_t first;			/* the number of the first CTA of this launch */
+	int32_t section;		/* attn_bwd_all: KV heads that CTAs alternate between */
 	float sm_scale, softcap;
+	float cap;			/* 2 log2(e) sm_scale / softcap, or 0 */
 };
 
 /* Q and dO as [token][query head][dim], K and V as [KV head][key][dim], in boxes of the kernel's tiles. */
@@ -31,26 +41,36 @@ struct attn_bwd_maps {
 	CUtensorMap q, dout, k, v;
 };
 
-/* An instance of one of the two kernels: for f16 and bf16; rows of its boxes of Q and dO, and of K and V. */
+/* An instance of a kernel: for f16 and bf16; rows of its boxes of Q and dO, and of K and V. */
 struct attn_bwd_kernel {
 	const void *kernel[2];
 	int32_t q_rows, kv_rows, tile, threads;	/* tile: rows, or keys, of a CTA */
 	size_t smem;
 };
 
-struct attn_bwd_kernel attn_bwd_kv_64(void);
-struct attn_bwd_kernel attn_bwd_kv_128(void);
+struct attn_bwd_kernel attn_bwd_all_64(void);
+struct attn_bwd_kernel attn_bwd_all_128(void);
 struct attn_bwd_kernel attn_bwd_kv_192_128(void);
 struct attn_bwd_kernel attn_bwd_kv_256(void);
-struct attn_bwd_kernel attn_bwd_q_64(void);
-struct attn_bwd_kernel attn_bwd_q_128(void);
 struct attn_bwd_kernel attn_bwd_q_192_128(void);
 struct attn_bwd_kernel attn_bwd_q_256(void);
+/* attn_bwd_rows.cu: what runs before the tiles, and what turns the sums of dq into dq after attn_bwd_all. */
+int attn_bwd_launch_rows(const struct cairn_attn_bwd_args *args, const struct attn_bwd_call *call,
+			 int num_sms, void *stream);
+int attn_bwd_launch_dq(const struct cairn_attn_bwd_args *args, const struct attn_bwd_call *call, int num_sms,
+		       void *stream);
 
 /* A request, as a CTA sees it. */
 struct attn_bwd_request {
 	int32_t qo_first, qo_len, kv_first, kv_len;
+	int32_t token_tile;		/* the place of its first token tile */
 };
+
+/* Returns the place of the first token tile of a request whose first token is qo_first. */
+ATTN_DEV int attn_bwd_place(int qo_first, int b, int token_shift)
+{
+	return (qo_first >> token_shift) + b;
+}
 
 ATTN_DEV struct attn_bwd_request attn_bwd_load(const struct attn_bwd_call &a, int b)
 {
@@ -60,7 +80,17 @@ ATTN_DEV struct attn_bwd_request attn_bwd_load(const struct attn_bwd_call &a, in
 	r.qo_len = a.qo_indptr[b + 1] - r.qo_first;
 	r.kv_first = a.kv_indptr[b];
 	r.kv_len = a.kv_indptr[b + 1] - r.kv_first;
+	r.token_tile = attn_bwd_place(r.qo_first, b, a.token_shift);
 	return r;
+}
+
+/* Returns the lse of a token; its delta is one token tile further. */
+ATTN_DEV float *attn_bwd_row(const struct attn_bwd_call &a, const struct attn_bwd_request &r, int head,
+			     int token)
+{
+	int64_t tile = (int64_t)head * a.token_tiles + r.token_tile + (token >> a.token_shift);
+
+	return a.rows + (tile << (a.token_shift + 1)) + (token & ((1 << a.token_shift) - 1));
 }
 
 /* The first of the tokens that see a key, and the end of them. */
@@ -85,12 +115,16 @@ ATTN_DEV void attn_bwd_copy(const CUtensorMap *map, uint32_t s_tile, int y, int 
 		ptx_cp_async_bulk_tensor_3d_g2s(s_tile + i * rows * ATTN_PANEL, map, i * 64, y, z, mbar);
 }
 
-/* Overwrites the rows of a tile from `first` on with zeros; all lanes of a warp call it. */
-template <int panels, int rows> ATTN_DEV void attn_bwd_clear(uint32_t s_tile, int first)
+/*
+ * Overwrites the rows first .. end - 1 of a tile of `rows` rows with zeros; all lanes of a warp call it. The
+ * loops stay loops, because producers have few registers.
+ */
+template <int panels, int rows> ATTN_DEV void attn_bwd_clear(uint32_t s_tile, int first, int end)
 {
-	for (int i = first * 8 + threadIdx.x % 32; i < rows * 8; i += 32) {
-#pragma unroll
-		for (int panel = 0; panel < panels; panel++)
+#pragma unroll 1
+	for (int panel = 0; panel < panels; panel++) {
+#pragma unroll 1
+		for (int i = first * 8 + threadIdx.x % 32; i < end * 8; i += 32)
 			ptx_st_shared_v4(s_tile + panel * rows * ATTN_PANEL + i * 16, make_uint4(0, 0, 0, 0));
 	}
 }
@@ -129,9 +163,27 @@ ATTN_DEV void attn_bwd_issue_rs(float *d, const uint32_t (*a)[4], uint32_t s_b)
 	wgmma_keep<n / 2>(d);
 }
 
+/* d = a^T b, of a panel of k rows and 64 columns of a, and of b. */
+template <int dtype, int k> ATTN_DEV void attn_bwd_issue_tt(float *d, uint32_t s_a, uint32_t s_b)
+{
+	uint64_t a, b;
+
+	asm volatile("" : "+r"(s_a), "+r"(s_b));
+	a = wgmma_desc(s_a, 0);
+	b = wgmma_desc(s_b, 0);
+	wgmma_keep<32>(d);
+	ptx_wgmma_fence();
+#pragma unroll
+	for (int i = 0; i < k / 16; i++)
+		ptx_wgmma_ss_t<dtype, 64>(d, a + i * (16 * ATTN_PANEL >> 4), b + i * (16 * ATTN_PANEL >> 4),
+					  i > 0);
+	ptx_wgmma_commit_group();
+	wgmma_keep<32>(d);
+}
+
 /*
  * Turns the product q.k of a pair into p, and *f into the derivative of the softcap. The difference to lse
- * is taken before the change of base, so that it is rounded once. cap: 2 log2(e) sm_scale / softcap, or 0.
+ * is taken before the change of base, so that it is rounded once.
  */
 ATTN_DEV float attn_bwd_p(const struct attn_bwd_call &a, float s, float lse, float cap, float *f)
 {
@@ -142,11 +194,6 @@ ATTN_DEV float attn_bwd_p(const struct attn_bwd_call &a, float s, float lse, flo
 	s = attn_cap(s, cap);
 	*f = fmaf(-s, s, 1);
 	return ptx_ex2_approx_ftz(fmaf(s, a.softcap, -lse) * ATTN_LOG2E);
-}
-
-ATTN_DEV float attn_bwd_cap(const struct attn_bwd_call &a)
-{
-	return a.softcap > 0 ? 2 * ATTN_LOG2E * (a.sm_scale / a.softcap) : 0;
 }
 
 /*
