@@ -8,10 +8,10 @@
 #include "conformance/abi.h"
 
 /*
- * Opens a table: "ref", "cpu", "cuda", "peers", "flashinfer", "unfused", "ladder1" to "ladder5", or the path of
- * a plug-in (contains a '/'). Copies it into *out: members that the implementation does not have are NULL, and
- * a missing memory and stream block is filled with the built-in one. Does not call init(). A plug-in stays
- * loaded.
+ * Opens a table: "ref", "cpu", "cuda", "peers", "flashinfer", "unfused", "ladder1" to "ladder5", or the path
+ * of a plug-in (contains a '/'). Copies it into *out: members that the implementation does not have are NULL,
+ * and a missing memory and stream block is filled with the built-in one. Does not call init(). A plug-in
+ * stays loaded.
  * -EINVAL: no such name; the file does not load, lacks cairn_impl_get or is of another version.
  * -ENODEV: this build has no such table (all but ref and cpu in a build without CUDA).
  */

@@ -149,7 +149,8 @@ extern "C" int cairn_attn_bsr_workspace(const struct cairn_attn_bsr_args *args, 
 	return 0;
 }
 
-static int launch(const void *kernel, int grid, int threads, size_t smem, struct attn_bsr_call *c, void *stream)
+static int launch(const void *kernel, int grid, int threads, size_t smem, struct attn_bsr_call *c,
+		  void *stream)
 {
 	struct cairn_launch l = {};
 	void *params[] = { c };
@@ -172,8 +173,8 @@ extern "C" int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stre
 	CAIRN_TRY(begin(&c, args, &f));
 	bytes = lay_out(&c, (char *)args->workspace);
 	if (!args->workspace || (uintptr_t)args->workspace % ALIGNMENT || args->workspace_bytes < bytes)
-		return cairn_error(EINVAL, "attn_bsr: workspace, workspace_bytes: at least %zu bytes, %d-byte "
-				   "aligned", bytes, ALIGNMENT);
+		return cairn_error(EINVAL, "attn_bsr: workspace, workspace_bytes: at least %zu bytes, "
+				   "%d-byte aligned", bytes, ALIGNMENT);
 	if (!args->nnz_qo || !args->part[0].rows)
 		return 0;
 	CAIRN_TRY(launch(attn_bsr_plan_kernel(), 1, ATTN_PLAN_THREADS, 0, &c, stream));

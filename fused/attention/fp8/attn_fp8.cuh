@@ -66,7 +66,8 @@ template <class F> ATTN_DEV struct attn_fp8_origin *attn_fp8_origins(uint8_t *s_
 template <class F>
 ATTN_DEV void attn_fp8_produce(const struct attn_dense_plan &plan, const struct attn_call &a,
 			       const struct attn_fp8_scales &scales, const struct attn_fp8_maps &maps,
-			       const struct attn_smem<struct attn_row_tile> &s, struct attn_fp8_origin *origins)
+			       const struct attn_smem<struct attn_row_tile> &s,
+			       struct attn_fp8_origin *origins)
 {
 	struct attn_place k = { 0, 1 }, v = { 0, 1 }, q = { 0, 1 };
 	const bool leader = threadIdx.x % 32 == 0;
@@ -249,7 +250,8 @@ ATTN_DEV void attn_fp8_finish(const struct attn_call &a, const struct attn_row_t
 
 template <int dtype, class F>
 ATTN_DEV void attn_fp8_consume(const struct attn_call &a, const struct attn_fp8_scales &z,
-			       const struct attn_smem<struct attn_row_tile> &s, const struct attn_fp8_origin *origins)
+			       const struct attn_smem<struct attn_row_tile> &s,
+			       const struct attn_fp8_origin *origins)
 {
 	const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);	/* known to be uniform */
 	const uint32_t s_q = s.q + group * 64 * F::dim;
