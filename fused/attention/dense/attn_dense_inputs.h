@@ -191,22 +191,6 @@ static void set_scalars(ARGS *a, const struct shape *s, const struct paged *p,
 	a->v_head_stride = zero || s->layout == ROW_GAPS ? 0 : at->v.head_stride;
 }
 
-/* For cairn_family.relist: the first request with two keys has one less, the last one with rows one row. */
-static int drop_rows(const ARGS *a)
-{
-	int32_t *kv = (int32_t *)(uintptr_t)a->kv_indptr;
-	int changed = 0;
-
-	for (int32_t b = 0; b < a->batch && !changed; b++) {
-		if (kv[b + 1] - kv[b] < 2)
-			continue;
-		for (int32_t k = b + 1; k <= a->batch; k++)
-			kv[k]--;
-		changed = 1;
-	}
-	return paged_drop_row(a->qo_indptr, a->batch) || changed;
-}
-
 /* Declares and fills all inputs of the case that both operations have, and sets the scalars. */
 static void declare_inputs(struct cairn_op *op, const struct shape *s)
 {
