@@ -324,5 +324,5 @@ const struct cairn_family cairn_attn_bwd_family = {
 	.relist = relist,
 	.exact = exact,
 	.reject = reject,
-	.cost_s = 20,
+	.cost_s = 250,
 };

@@ -467,5 +467,5 @@ const struct cairn_family cairn_attn_bsr_family = {
 	.relist = relist,
 	.exact = exact,
 	.reject = reject,
-	.cost_s = 10,
+	.cost_s = 110,
 };

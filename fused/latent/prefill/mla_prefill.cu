@@ -260,14 +260,14 @@ static int merge(const struct prefill *g, void *out, float *lse, int32_t num, vo
 
 extern "C" int cairn_mla_prefill(const struct cairn_mla_prefill_args *args, void *stream)
 {
-	const size_t pairs = (size_t)args->nnz_qo * (size_t)args->num_heads;
 	struct prefill g = {};
 	int32_t used = 0;
-	size_t need;
+	size_t need, pairs;
 
 	CAIRN_TRY(cairn_mla_prefill_check(args));
 	if (!args->kv.batch || !args->nnz_qo)
 		return 0;
+	pairs = (size_t)args->nnz_qo * (size_t)args->num_heads;
 	need = plan(&g, args, (char *)args->workspace);
 	if (!args->workspace || args->workspace_bytes < need)
 		return cairn_error(EINVAL, "mla_prefill: workspace: %zu bytes, 256-byte aligned, are needed",

@@ -406,5 +406,5 @@ const struct cairn_family cairn_mla_prefill_family = {
 		.in = { FIELD(q) }, .out = { FIELD(out), FIELD(lse) }, .keys = FIELD(kv.indptr),
 	},
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
-	.cost_s = 40,
+	.cost_s = 180,
 };
