@@ -24,7 +24,7 @@
 
 #define ALIGNMENT	256
 #define SECTION_BYTES	(32 << 20)	/* keys and values that stay in the L2 beside Q and O */
-#define MERGE_CTAS	8		/* for each SM */
+#define MERGE_CTAS	8		/* for each SM, if the call may use all of them */
 
 static struct attn_bsr_kernel choose(int32_t head_dim)
 {
@@ -158,7 +158,7 @@ static int launch(const void *kernel, int grid, int threads, size_t smem, struct
 	l.grid[0] = (unsigned int)grid;
 	l.block[0] = (unsigned int)threads;
 	l.smem = smem;
-	l.pdl = 1;
+	l.pdl = !c->a.sms;
 	l.stream = stream;
 	return cairn_launch(kernel, &l, params);
 }
@@ -180,6 +180,6 @@ extern "C" int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stre
 	CAIRN_TRY(launch(attn_bsr_plan_kernel(), 1, ATTN_PLAN_THREADS, 0, &c, stream));
 	CAIRN_TRY(launch(f.kernel[args->dtype == CAIRN_BF16][args->kv_fp8], c.d.ctas, f.threads,
 			 f.smem[args->kv_fp8], &c, stream));
-	return launch(attn_bsr_merge_kernel(args->head_dim, args->dtype), MERGE_CTAS * c.d.ctas,
-		      ATTN_MERGE_THREADS, 0, &c, stream);
+	return launch(attn_bsr_merge_kernel(args->head_dim, args->dtype),
+		      args->sms ? c.d.ctas : MERGE_CTAS * c.d.ctas, ATTN_MERGE_THREADS, 0, &c, stream);
 }
