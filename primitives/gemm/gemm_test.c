@@ -374,7 +374,7 @@ static void columns_follow_rows_of_b(struct cairn_test *t)
 
 static void pairs_are_covered(struct cairn_test *t)
 {
-	cairn_pairs_check(t, &pairs, NUM_CASES - 272);
+	cairn_pairs_check(t, &pairs, NUM_CASES - 272 - 2 * (int)ARRAY_SIZE(with_nan));
 }
 
 static const struct cairn_unit units[] = {
