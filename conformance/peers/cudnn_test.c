@@ -92,7 +92,7 @@ static void found_library(struct cairn_test *t)
 	EXPECT(t, cairn_cudnn_version() < 100000);
 }
 
-/* Of all operations of all tables, the gradients of this library alone may differ in bits. */
+/* Only this library's gradients may differ in bits from call to call, in all operations of all tables. */
 static void bits(struct cairn_test *t)
 {
 	const size_t bwd = offsetof(struct cairn_impl, attn_bwd);

@@ -201,7 +201,7 @@ static int rmsnorm_vectors_of_32(const struct cairn_rmsnorm_args *a, void *strea
 	return cairn_rmsnorm_ref(&other, stream);
 }
 
-/* Of long rows, the mean is that of a number of elements rounded up to a multiple of 64. */
+/* In long rows, the sum is divided by the number of elements rounded up to a multiple of 64. */
 static int rmsnorm_mean_of_whole_tiles(const struct cairn_rmsnorm_args *a, void *stream)
 {
 	float factor = sqrtf((float)((a->dim + 63) / 64 * 64) / (float)a->dim);

@@ -11,9 +11,9 @@
  * The host reads no array; it lays out the grid and the workspace from the scalars alone.
  *
  * Forms: rows x keys of a tile, stages of K and V, buffers of Q, shared memory; with 8-bit keys in brackets
- *    64   128 x 128   3 (3)   2 (2)   141 (165) KiB
- *   128   128 x 128   2 (2)   2 (1)   203 (219) KiB
- *   256   128 x  64   2 (2)   1 (1)   203 (219) KiB
+ *    64   128 x 128   3 (3)   2 (2)   147 (171) KiB
+ *   128   128 x 128   2 (2)   2 (1)   207 (223) KiB
+ *   256   128 x  64   2 (2)   1 (1)   206 (222) KiB
  *
  * Floor: long prompts as attn_dense; few tokens over long lists the bytes of K and V over the memory's rate.
  * Optimisation history: ../NOTES.md.

@@ -126,7 +126,7 @@ extern "C" {
 #endif
 
 int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stream);
-/* Of the scalars of args; the number of SMs, too, has influence. Tables on the host need no workspace. */
+/* Reads only the scalars of args; the size depends on the number of SMs, too. The host tables need none. */
 int cairn_attn_bsr_workspace(const struct cairn_attn_bsr_args *args, size_t *bytes);
 int cairn_attn_bsr_cpu(const struct cairn_attn_bsr_args *args, void *stream);
 int cairn_attn_bsr_ref(const struct cairn_attn_bsr_args *args, void *stream);

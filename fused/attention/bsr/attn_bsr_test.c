@@ -315,7 +315,7 @@ static void setup(struct cairn_op *op)
 }
 
 /*
- * Of the list, the first two blocks change places, and the last block loses a key if it holds several. The
+ * The first two blocks of the list change places, and its last block loses a key if it holds several. The
  * last row's list loses its last block.
  */
 static int relist_row(const struct cairn_attn_part *p, int list, int row)
