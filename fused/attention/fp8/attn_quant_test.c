@@ -52,7 +52,7 @@ static const struct shape named[] = {
 	{ N("rows_300_plain_f16", 1, 300, 300, 2, 2, 64), .flags = F16 },
 	/* patterns of EXTREME, one in each block */
 	{ N("blocks_6", 1, 6 * 128, 6 * 128, 2, 1, 128), .flags = SIGNS },
-	{ N("blocks_6_f16", 1, 6 * 128, 6 * 128, 1, 2, 64), .flags = SIGNS | F16 },
+	{ N("blocks_6_f16", 1, 6 * 128, 6 * 128, 2, 1, 64), .flags = SIGNS | F16 },
 	{ N("blocks_6_plain", 1, 6 * 128, 6 * 128, 1, 1, 128) },
 	{ N("empty_requests", 6, 1, 1, 4, 2, 64), .flags = SIGNS,
 		.qo_lens = LENS(0, 1, 200, 0, 40, 0), .kv_lens = LENS(9, 0, 133, 0, 17, 5) },
