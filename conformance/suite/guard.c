@@ -147,7 +147,7 @@ static int map_tiles(struct cairn_guard *g)
 	for (size_t at = 0; !ret && at < g->inner_bytes; at += TILE) {
 		size_t bytes = g->inner_bytes - at < TILE ? g->inner_bytes - at : TILE;
 
-		ret = mmap(g->inner + at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+		ret = mmap(g->inner + at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, 0) ==
 		      MAP_FAILED;
 		if (!ret && !at)
 			memset(g->inner, 0xff, bytes);

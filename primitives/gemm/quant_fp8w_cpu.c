@@ -5,11 +5,12 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
+#include "primitives/base/wide.h"
 #include "primitives/gemm/quant_fp8w.h"
 
 #define CHUNK	CAIRN_FP8_BLOCK
 
-static float largest(const struct cairn_quant_fp8w_args *a, int64_t first, int32_t n)
+CAIRN_WIDE static float largest(const struct cairn_quant_fp8w_args *a, int64_t first, int32_t n)
 {
 	float x[CHUNK], max = 0;
 
@@ -26,7 +27,7 @@ static float scale_of(float max)
 	return scale == 0 ? 1 : scale;
 }
 
-static void narrow_chunk(const struct cairn_quant_fp8w_args *a, int64_t first, int32_t n, float scale)
+CAIRN_WIDE static void narrow_chunk(const struct cairn_quant_fp8w_args *a, int64_t first, int32_t n, float scale)
 {
 	float x[CHUNK];
 

@@ -3,16 +3,25 @@
 #include <string.h>
 
 #include "primitives/base/dtype.h"
-#include "primitives/rows/embedding.h"
 #include "primitives/base/error.h"
+#include "primitives/base/wide.h"
+#include "primitives/rows/embedding.h"
 
-static void scaled(const struct cairn_embedding_args *a, int32_t row)
+#define CHUNK	1024
+
+CAIRN_WIDE static void scaled(const struct cairn_embedding_args *a, int32_t row)
 {
 	int64_t to = (int64_t)row * a->dim, from = (int64_t)a->ids[row] * a->dim;
+	float x[CHUNK];
 
-	for (int32_t j = 0; j < a->dim; j++)
-		cairn_store(a->out, a->dtype, to + j, (float)cairn_load(a->table, a->dtype, from + j) *
-			    a->scale);
+	for (int32_t c = 0; c < a->dim; c += CHUNK) {
+		int32_t n = a->dim - c < CHUNK ? a->dim - c : CHUNK;
+
+		cairn_load_row(x, a->table, a->dtype, from + c, n);
+		for (int32_t j = 0; j < n; j++)
+			x[j] *= a->scale;
+		cairn_store_row(a->out, a->dtype, to + c, x, n);
+	}
 }
 
 int cairn_embedding_cpu(const struct cairn_embedding_args *a, void *stream)

@@ -9,12 +9,13 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/wide.h"
 #include "primitives/rows/rmsnorm.h"
 
 #define MAX_DIM	16384
 #define LANES	8	/* divides every legal dim */
 
-static void normalise(const struct cairn_rmsnorm_args *a, int64_t first)
+CAIRN_WIDE static void normalise(const struct cairn_rmsnorm_args *a, int64_t first)
 {
 	float r[MAX_DIM], v[MAX_DIM], part[LANES] = { 0 }, sum = 0, s;
 	int32_t dim = a->dim;

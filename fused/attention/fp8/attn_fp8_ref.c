@@ -79,20 +79,35 @@ static inline double product(const float *x, const float *y, const struct weight
 	return (double)x[c] * (y ? (double)y[c] : most ? w->all[c] : w->p[c]);
 }
 
+/* fmax() and fmin(), which gcc does not vectorise: a NaN counts as absent. */
+static inline double larger(double x, double y)
+{
+	return y > x || x != x ? y : x;
+}
+
+static inline double smaller(double x, double y)
+{
+	return y < x || x != x ? y : x;
+}
+
 /* Returns what the steps of a sum of n products may cut, of each product and of the sum so far. */
 static inline double cut_off(const float *x, const float *y, const struct weights *w, int n)
 {
 	double lost = 0, sum = 0;
 
 	for (int i = 0; i < n; i += STEP) {
-		double top = fabs(sum), step = 0;
+		double top = fabs(sum), step = 0, size[STEP], x_y[STEP];
 
-		for (int c = i; c < i + STEP; c++)
-			top = fmax(top, fabs(product(x, y, w, c, 1)));
-		lost += fmin(A * top, fabs(sum));
-		for (int c = i; c < i + STEP; c++) {
-			lost += fmin(A * top, fabs(product(x, y, w, c, 1)));
-			step += product(x, y, w, c, 0);
+		for (int c = 0; c < STEP; c++) {
+			size[c] = fabs(product(x, y, w, i + c, 1));
+			x_y[c] = product(x, y, w, i + c, 0);
+		}
+		for (int c = 0; c < STEP; c++)
+			top = larger(top, size[c]);
+		lost += smaller(A * top, fabs(sum));
+		for (int c = 0; c < STEP; c++) {
+			lost += smaller(A * top, size[c]);
+			step += x_y[c];
 		}
 		sum += step;
 	}
@@ -102,8 +117,8 @@ static inline double cut_off(const float *x, const float *y, const struct weight
 /*
  * Sets r->s and r->d of n keys for the row's codes q and their scale. Returns the key with the largest logit.
  */
-static inline int logits(const struct cairn_attn_fp8_args *a, int32_t b, int32_t g, const float *q,
-			 double q_scale, int n, struct attn_exact_row *r)
+CAIRN_WIDE static int logits(const struct cairn_attn_fp8_args *a, int32_t b, int32_t g, const float *q,
+			    double q_scale, int n, struct attn_exact_row *r)
 {
 	double q_bit = lowest_bit(q, a->head_dim);
 	int dim = a->head_dim, top = 0;
@@ -162,8 +177,8 @@ static inline double weigh(const struct attn_exact_row *r, int j, int end, doubl
 }
 
 /* Adds a block of V, with element c of all keys in a row, to the results. */
-static inline void add_values(const uint8_t *codes, double scale, const struct weights *w, int dim,
-			      struct attn_exact_row *r, double *variance)
+CAIRN_WIDE static void add_values(const uint8_t *codes, double scale, const struct weights *w, int dim,
+				  struct attn_exact_row *r, double *variance)
 {
 	float x[BLOCK];
 
