@@ -140,14 +140,14 @@ BENT(quant_fp8w, 512_block_rows)
 /* Rows of w are found by an offset in bytes of 32 bits. */
 static int quant_fp8w_offset_32_bits(const struct cairn_quant_fp8w_args *a, void *stream)
 {
-	int64_t row = (int64_t)a->k * (int64_t)cairn_dtype_bytes(a->dtype);
+	int64_t row = (int64_t)a->k * (int64_t)cairn_dtype_bytes(a->dtype), most = (1ll << 32) / row;
 	struct cairn_quant_fp8w_args one = *a;
 
 	one.size = sizeof(one);
 	if (cairn_quant_fp8w_check(a) || (a->n - 1) * row <= UINT32_MAX || a->scale_kind)
 		return cairn_quant_fp8w_ref(a, stream);
-	one.n = 1;
-	for (int64_t i = 0; i < a->n; i++) {
+	for (int64_t i = 0; i < a->n; i += most) {
+		one.n = (int32_t)(a->n - i < most ? a->n - i : most);
 		one.b = a->b + i * a->k;
 		one.scale = a->scale + i;
 		one.w = (const char *)a->w + (uint32_t)(i * row);

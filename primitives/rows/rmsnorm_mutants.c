@@ -171,16 +171,16 @@ static int rmsnorm_rows_16_bits(const struct cairn_rmsnorm_args *a, void *stream
 /* Rows are found by an offset in bytes of 32 bits. */
 static int rmsnorm_offset_32_bits(const struct cairn_rmsnorm_args *a, void *stream)
 {
-	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
+	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype), most = (1ll << 32) / row;
 	struct cairn_rmsnorm_args one = *a;
 
 	one.size = sizeof(one);
 	if (cairn_rmsnorm_check(a) || (a->rows - 1) * row <= UINT32_MAX)
 		return cairn_rmsnorm_ref(a, stream);
-	one.rows = 1;
-	for (int64_t i = 0; i < a->rows; i++) {
+	for (int64_t i = 0; i < a->rows; i += most) {
 		uint32_t at = (uint32_t)(i * row);
 
+		one.rows = (int32_t)(a->rows - i < most ? a->rows - i : most);
 		one.out = (char *)a->out + at;
 		one.x = (const char *)a->x + at;
 		one.residual = a->residual ? (char *)a->residual + at : NULL;

@@ -189,17 +189,17 @@ static int silu_mul_tail_of_chunks(const struct cairn_silu_mul_args *a, void *st
 	return 0;
 }
 
-/* Rows of out are found by an offset in bytes of 32 bits. */
+/* Rows of out are found by an offset in bytes of 32 bits; the size of a row divides 2^32. */
 static int silu_mul_offset_32_bits(const struct cairn_silu_mul_args *a, void *stream)
 {
-	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
+	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype), most = (1ll << 32) / row;
 	struct cairn_silu_mul_args one = *a;
 
 	one.size = sizeof(one);
 	if (cairn_silu_mul_check(a) || (a->rows - 1) * row <= UINT32_MAX)
 		return cairn_silu_mul_ref(a, stream);
-	one.rows = 1;
-	for (int64_t i = 0; i < a->rows; i++) {
+	for (int64_t i = 0; i < a->rows; i += most) {
+		one.rows = (int32_t)(a->rows - i < most ? a->rows - i : most);
 		one.out = (char *)a->out + (uint32_t)(i * row);
 		one.x = (const char *)a->x + 2 * i * row;
 		CAIRN_TRY(cairn_silu_mul_cpu(&one, stream));
