@@ -166,6 +166,7 @@ static const struct shape last[] = {
 	{ N("stairs", 8, 64, 0, 8, 300, 16, 0), .bend = STAIRS },
 	{ N("stairs_f16_cluster_2", 8, 64, 64, 8, 300, 16, 2), .bend = STAIRS, .flags = F16 },
 	{ N("stairs_batch_16", 8, 64, 0, 16, 200, 16, 0), .bend = STAIRS },
+	{ N("v3_heads_batch_16", 128, 64, 64, 16, 5, 16, 0), .flags = PAGED_RAGGED },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))

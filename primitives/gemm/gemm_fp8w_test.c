@@ -75,7 +75,7 @@ static const struct variant {
 #define NUM_CASES	(FAR_CASE + 1)
 
 /* b of more than 2^31 codes; the last of all cases */
-static const struct shape far_shape = SHAPE(1, (1 << 17) + 4, 16384);
+static const struct shape far_shape = SHAPE(1, (1 << 18) + 4, 16384);
 
 /* a share of the device, with scales of rows and of blocks */
 static const struct shape with_sms[] = {

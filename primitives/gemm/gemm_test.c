@@ -68,9 +68,9 @@ static const struct shape with_sms[] = {
 	{ 32, 640, 72, .sms = 2 },
 };
 
-/* b, a, and out of more than 2^31 elements, in bf16; behind with_sms */
+/* b, a, and out of more than 2^32 elements, in bf16; behind with_sms */
 static const struct shape far_shapes[] = {
-	SHAPE(1, (1 << 17) + 4, 16384), SHAPE((1 << 17) + 4, 1, 16384), ON_DEVICE((1 << 17) + 4, 16384, 8),
+	SHAPE(1, (1 << 18) + 4, 16384), SHAPE((1 << 18) + 4, 1, 16384), ON_DEVICE((1 << 18) + 4, 16384, 8),
 };
 
 /* with kind POISON too, in bf16 and f16: rows beside which a kernel may compute others; the last cases */
@@ -229,7 +229,7 @@ static void poison(struct cairn_op *op, const struct row *r, void *p, int64_t ro
 			    i % 2 && r->dtype != CAIRN_F32 ? -INFINITY : NAN);
 }
 
-/* Rows of a, or of b and so columns of one row of out, past 2^31 elements and 2^32 bytes */
+/* Rows of a, or of b and so columns of one row of out, past 2^32 elements */
 static void setup_far(struct cairn_op *op, const struct shape *s, int dtype)
 {
 	int32_t rows = s->m > 1 ? s->m : s->n;

@@ -24,7 +24,7 @@ static const struct shape {
 	{ 1, 16, 0 }, { 0, 64, 0 }, { 3, 48, 0 }, { 7, 128, 0 }, { 5, 144, 0 }, { 130, 272, 0 },
 	{ 128, 128, 0 }, { 257, 1040, 0 }, { 33, 4096, 0 }, { 2, 14336, 0 }, { 4096, 4096, 1 },
 };
-static const struct shape far_shape = { (1 << 17) + 4, 16384, 0 }, tall_shape = { 65665, 16, 0 },
+static const struct shape far_shape = { (1 << 18) + 4, 16384, 0 }, tall_shape = { 65665, 16, 0 },
 	odd_shape = { 397, 1168, 0 };
 static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 #define FIRST_PAIR	((int)(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes) * 2))
@@ -80,7 +80,7 @@ static void setup(struct cairn_op *op)
 
 	a->n = s->n;
 	a->k = s->k;
-	if (op->case_index == FAR_CASE) {	/* rows past 2^31 elements of w and b, and 2^32 bytes of w */
+	if (op->case_index == FAR_CASE) {	/* rows past 2^32 elements of w and b */
 		cairn_out_rows(op, FIELD(b), CAIRN_U8, s->n, s->k);
 		cairn_out_rows(op, FIELD(scale), CAIRN_F32, s->n, 1);
 		cairn_in_rows(op, FIELD(w), a->dtype, s->n, s->k, 0.05);

@@ -47,7 +47,7 @@ static const struct shape singles[] = {
 	{ .rows = 13, .dim = 200, .dtype = CAIRN_F32, .offset = -1, .eps = 1e-5f, .tag = "minus" },
 	{ .rows = 65541, .dim = 8, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
 	{ .rows = 0, .dim = 512, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .tag = "empty" },
-	{ .rows = (1 << 17) + 4, .dim = 16384, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .far = 1 },
+	{ .rows = (1 << 18) + 4, .dim = 16384, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .far = 1 },
 	{ .rows = 989, .dim = 64, .dtype = CAIRN_BF16, .residual = 1, .offset = 1, .eps = 1e-6f },
 	{ .rows = 989, .dim = 512, .dtype = CAIRN_F32, .eps = 1e-6f },
 	{ .rows = 989, .dim = 1024, .dtype = CAIRN_F16, .residual = 1, .eps = 1e-5f },
@@ -163,7 +163,7 @@ static void set_scalars(struct cairn_rmsnorm_args *a, const struct shape *s)
 	a->weight_offset = s->offset;
 }
 
-/* Rows past 2^31 elements and 2^32 bytes in all three arrays */
+/* Rows past 2^32 elements in all three arrays */
 static void setup_far(struct cairn_op *op, const struct shape *s)
 {
 	void *w = cairn_in(op, FIELD(weight), s->dtype, s->dim);
