@@ -40,7 +40,7 @@
 #include "fused/attention/fp8/attn_fp8.h"
 #include "fused/attention/fp8/attn_quant.h"
 #include "fused/attention/merge/attn_merge.h"
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/paged/attn_paged.h"
 #include "fused/cluster_attn/cluster_attn.h"
 #include "fused/latent/cluster_mla.h"
 #include "fused/decode_step/decode_step.h"

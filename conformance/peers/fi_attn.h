@@ -16,7 +16,7 @@
 #ifndef CAIRN_FI_ATTN_H
 #define CAIRN_FI_ATTN_H
 
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/paged/attn_paged.h"
 #include "fused/attention/dense/attn_dense.h"
 
 int cairn_attn_dense_fi(const struct cairn_attn_dense_args *args, void *stream);

@@ -142,13 +142,14 @@ static uint8_t *page_of(uint8_t *p)
 /* Maps the same pages, of TILE bytes, over all pages of g. */
 static int map_tiles(struct cairn_guard *g)
 {
+	/* to populate a mapping at once takes a fifth of the time of its faults */
+	const int flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
 	int fd = memfd_create("idle", 0), ret = fd < 0 || ftruncate(fd, TILE);
 
 	for (size_t at = 0; !ret && at < g->inner_bytes; at += TILE) {
 		size_t bytes = g->inner_bytes - at < TILE ? g->inner_bytes - at : TILE;
 
-		ret = mmap(g->inner + at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, 0) ==
-		      MAP_FAILED;
+		ret = mmap(g->inner + at, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED;
 		if (!ret && !at)
 			memset(g->inner, 0xff, bytes);
 	}

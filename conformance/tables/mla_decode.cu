@@ -28,7 +28,7 @@
  * there are never more splits than tiles. Optimisation history: NOTES.md.
  */
 #include "primitives/base/launch.h"
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/base/attn_tile.cuh"
 #include "conformance/tables/mla_decode.h"
 
 #define RANK		512

@@ -11,7 +11,7 @@
  * Barriers        __syncthreads() once; three times if not b_kn
  */
 #include "primitives/base/launch.h"
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/base/attn_tile.cuh"
 #include "conformance/tables/mla_heads.h"
 
 #define THREADS		128

@@ -16,7 +16,7 @@
 #include "primitives/gemm/gemm.h"
 #include "primitives/rows/rmsnorm.h"
 #include "primitives/rows/rope.h"
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/paged/attn_paged.h"
 #include "fused/cache/kv_append.h"
 
 #define MAX_BATCH	16

@@ -20,7 +20,7 @@
 #include "primitives/rows/angle.cuh"
 #include "primitives/cluster/cluster_offchip.cuh"
 #include "primitives/rows/row.cuh"
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/base/attn_tile.cuh"
 #include "fused/cluster_attn/cluster_attn_split.h"
 
 #define SPLIT			static __device__ __forceinline__

@@ -17,7 +17,7 @@
 #include "conformance/suite/pairs.h"
 #include "fused/cluster_attn/cluster_attn.h"
 #include "fused/cluster_attn/cluster_attn_schedule.h"
-#include "fused/attention/attn_stairs.h"
+#include "fused/attention/base/attn_stairs.h"
 #include "fused/cache/paged_test.h"
 #include "fused/cluster_attn/cluster_attn_cases.h"
 #include "fused/cluster_attn/cluster_attn_pairs.h"

@@ -19,7 +19,7 @@
 #include "primitives/rows/rmsnorm.h"
 #include "primitives/rows/rope.h"
 #include "primitives/draw/sample.h"
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/paged/attn_paged.h"
 #include "fused/cache/kv_append.h"
 
 #define ALIGNMENT	256

@@ -17,7 +17,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/ptx/ptx_copy.cuh"
 #include "primitives/rows/row.cuh"
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/base/attn_tile.cuh"
 #include "fused/grid/grid.h"
 
 #define GRID		static __device__ __forceinline__

@@ -27,7 +27,7 @@
 
 #include "primitives/rows/row.cuh"
 #include "primitives/ptx/elect.cuh"
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/base/attn_tile.cuh"
 #include "fused/latent/cluster_mla.h"
 
 #define MLA		static __device__ __forceinline__

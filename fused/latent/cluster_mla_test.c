@@ -16,7 +16,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 #include "fused/latent/cluster_mla.h"
-#include "fused/attention/attn_stairs.h"
+#include "fused/attention/base/attn_stairs.h"
 #include "fused/cache/paged_test.h"
 
 enum {

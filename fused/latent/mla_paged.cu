@@ -36,7 +36,7 @@
 #include "primitives/gemm/gemm_lt.h"
 #include "primitives/base/args.h"
 #include "primitives/base/launch.h"
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/base/attn_tile.cuh"
 
 #define RANK		512
 #define ROPE		64

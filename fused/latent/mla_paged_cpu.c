@@ -14,7 +14,7 @@
 
 #include "primitives/base/args.h"
 #include "primitives/base/error.h"
-#include "fused/attention/attn_tile.h"
+#include "fused/attention/base/attn_tile.h"
 #include "fused/block/block_cpu.h"
 
 #define BLOCK	16

@@ -13,7 +13,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 #include "fused/latent/mla_paged.h"
-#include "fused/attention/attn_lengths.h"
+#include "fused/attention/base/attn_lengths.h"
 #include "fused/cache/paged_test.h"
 #include "fused/latent/mla_inputs.h"
 

@@ -23,7 +23,7 @@
 #define CAIRN_MOE_CUH
 
 #include "primitives/rows/row.cuh"
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/base/attn_tile.cuh"
 #include "fused/block/body.cuh"
 #include "fused/moe/moe_call.cuh"
 

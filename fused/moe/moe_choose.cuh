@@ -11,7 +11,7 @@
 
 #include <math_constants.h>
 
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/base/attn_tile.cuh"
 #include "primitives/rows/row.cuh"
 #include "fused/moe/moe.h"
 

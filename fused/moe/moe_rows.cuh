@@ -14,7 +14,7 @@
 
 #include <cuda.h>
 
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/base/attn_tile.cuh"
 #include "fused/moe/moe_call.cuh"
 
 #define PANEL		64		/* columns */

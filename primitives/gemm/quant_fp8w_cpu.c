@@ -27,7 +27,8 @@ static float scale_of(float max)
 	return scale == 0 ? 1 : scale;
 }
 
-CAIRN_WIDE static void narrow_chunk(const struct cairn_quant_fp8w_args *a, int64_t first, int32_t n, float scale)
+CAIRN_WIDE static void narrow_chunk(const struct cairn_quant_fp8w_args *a, int64_t first, int32_t n,
+				    float scale)
 {
 	float x[CHUNK];
 

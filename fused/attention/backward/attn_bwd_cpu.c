@@ -14,8 +14,8 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/wide.h"
-#include "fused/attention/attn_block.h"
-#include "fused/attention/attn_tile.h"
+#include "fused/attention/base/attn_block.h"
+#include "fused/attention/base/attn_tile.h"
 
 /* One KV head of one request: rows of K and V widened, and the sums of their gradients. */
 struct task {

@@ -26,8 +26,8 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/wide.h"
-#include "fused/attention/attn_exact.h"
-#include "fused/attention/attn_tile.h"
+#include "fused/attention/base/attn_exact.h"
+#include "fused/attention/base/attn_tile.h"
 
 #define E	0x1p-23
 #define LEAST	0x1p-126	/* magnitudes below may be flushed */

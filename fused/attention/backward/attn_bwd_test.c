@@ -12,7 +12,7 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
-#include "fused/attention/attn_lengths.h"
+#include "fused/attention/base/attn_lengths.h"
 #include "fused/attention/backward/attn_bwd.h"
 
 #define ARGS	struct cairn_attn_bwd_args

@@ -16,7 +16,7 @@
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
 #include "primitives/base/wide.h"
-#include "fused/attention/attn_block.h"
+#include "fused/attention/base/attn_block.h"
 #include "fused/attention/bsr/attn_bsr_walk.h"
 
 /* One token and query heads head .. head + num - 1 of one KV head. */

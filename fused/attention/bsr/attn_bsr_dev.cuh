@@ -3,7 +3,7 @@
 #ifndef CAIRN_ATTN_BSR_DEV_CUH
 #define CAIRN_ATTN_BSR_DEV_CUH
 
-#include "fused/attention/attn_softmax.cuh"
+#include "fused/attention/base/attn_softmax.cuh"
 #include "fused/attention/bsr/attn_bsr_plan.h"
 
 /*

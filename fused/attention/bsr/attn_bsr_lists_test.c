@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/paged/attn_paged.h"
 #include "fused/attention/bsr/attn_bsr.h"
 
 #define HEADS	2

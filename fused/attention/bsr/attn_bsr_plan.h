@@ -22,7 +22,7 @@
 #define CAIRN_ATTN_BSR_PLAN_H
 
 #include "fused/attention/bsr/attn_bsr.h"
-#include "fused/attention/attn_tile.h"
+#include "fused/attention/base/attn_tile.h"
 
 #define ATTN_UNIT_COST	1	/* in key tiles: the first loads and the results */
 #define ATTN_MANY	4	/* units for each CTA from which on runs are whole units */

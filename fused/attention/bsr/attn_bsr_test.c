@@ -13,7 +13,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 #include "fused/attention/bsr/attn_bsr.h"
-#include "fused/attention/attn_inputs.h"
+#include "fused/attention/base/attn_inputs.h"
 #include "primitives/base/fp8.h"
 
 #include "fused/attention/bsr/attn_bsr_inputs.h"

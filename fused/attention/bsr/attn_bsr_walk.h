@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "fused/attention/bsr/attn_bsr.h"
-#include "fused/attention/attn_exact.h"
+#include "fused/attention/base/attn_exact.h"
 
 /* Where a token stands in a part: its block row (-1: none), its ordinal in the row, the row's tokens. */
 struct attn_cover {

@@ -3,7 +3,7 @@
 #include "fused/attention/dense/attn_dense.h"
 
 #include "primitives/base/error.h"
-#include "fused/attention/attn_batch.h"
+#include "fused/attention/base/attn_batch.h"
 
 int cairn_attn_dense_cpu(const struct cairn_attn_dense_args *a, void *stream)
 {

@@ -8,7 +8,7 @@
 #ifndef CAIRN_ATTN_DENSE_INPUTS_H
 #define CAIRN_ATTN_DENSE_INPUTS_H
 
-#include "fused/attention/attn_inputs.h"
+#include "fused/attention/base/attn_inputs.h"
 #include "fused/cache/paged_test.h"
 
 enum {

@@ -8,7 +8,7 @@
 #ifndef CAIRN_ATTN_DENSE_PAIRS_H
 #define CAIRN_ATTN_DENSE_PAIRS_H
 
-#include "fused/attention/attn_lengths.h"
+#include "fused/attention/base/attn_lengths.h"
 
 enum {
 	PAIR_QK, PAIR_V, PAIR_GROUP, PAIR_HEADS, PAIR_WINDOW, PAIR_LENGTHS, PAIR_KV_LAYOUT, PAIR_Q_STRIDE,

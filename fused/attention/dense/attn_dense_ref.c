@@ -4,7 +4,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
-#include "fused/attention/attn_batch.h"
+#include "fused/attention/base/attn_batch.h"
 
 static int32_t num_keys(const void *args, int32_t b)
 {

@@ -36,8 +36,8 @@
 
 #include "primitives/ptx/elect.cuh"
 #include "primitives/ptx/wgmma.cuh"
-#include "fused/attention/attn_softmax.cuh"
-#include "fused/attention/attn_tile.h"
+#include "fused/attention/base/attn_softmax.cuh"
+#include "fused/attention/base/attn_tile.h"
 
 #define ATTN_PANEL	128		/* bytes of a row of a panel, see wgmma.cuh */
 #define ATTN_BAR_TURN	1

@@ -3,7 +3,7 @@
 #ifndef CAIRN_ATTN_FP8_BATCH_H
 #define CAIRN_ATTN_FP8_BATCH_H
 
-#include "fused/attention/attn_batch.h"
+#include "fused/attention/base/attn_batch.h"
 #include "fused/attention/fp8/attn_fp8.h"
 
 struct attn_batch attn_fp8_batch(const struct cairn_attn_fp8_args *a);

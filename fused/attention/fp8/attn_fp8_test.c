@@ -13,7 +13,7 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
-#include "fused/attention/attn_lengths.h"
+#include "fused/attention/base/attn_lengths.h"
 #include "fused/attention/fp8/attn_fp8_batch.h"
 #include "fused/attention/fp8/attn_fp8_inputs.h"
 #include "fused/attention/fp8/attn_quant.h"

@@ -9,7 +9,7 @@
 #ifndef CAIRN_DECODE_STATES_CUH
 #define CAIRN_DECODE_STATES_CUH
 
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/paged/attn_paged_walk.cuh"
 #include "fused/attention/ladder/ladder.h"
 #include "primitives/base/error.h"
 #include "primitives/rows/row.cuh"

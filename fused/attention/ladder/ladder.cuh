@@ -3,8 +3,8 @@
 #ifndef CAIRN_LADDER_CUH
 #define CAIRN_LADDER_CUH
 
-#include "fused/attention/attn_softmax.cuh"
-#include "fused/attention/attn_tile.h"
+#include "fused/attention/base/attn_softmax.cuh"
+#include "fused/attention/base/attn_tile.h"
 #include "fused/attention/ladder/ladder.h"
 #include "primitives/base/error.h"
 #include "primitives/rows/row.cuh"

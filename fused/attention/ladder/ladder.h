@@ -10,7 +10,7 @@
 #ifndef CAIRN_LADDER_H
 #define CAIRN_LADDER_H
 
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/paged/attn_paged.h"
 #include "fused/attention/dense/attn_dense.h"
 
 #define LADDER_DIM	128

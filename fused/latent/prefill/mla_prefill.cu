@@ -25,7 +25,7 @@
  */
 #include "fused/latent/prefill/mla_prefill.h"
 
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/base/attn_tile.cuh"
 #include "fused/attention/dense/attn_dense_shared.h"
 #include "fused/attention/merge/attn_merge.h"
 #include "primitives/base/launch.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fused/attention/attn_batch.h"
+#include "fused/attention/base/attn_batch.h"
 #include "primitives/base/error.h"
 #include "primitives/gemm/gemm.h"
 

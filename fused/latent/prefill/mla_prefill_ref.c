@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fused/attention/attn_batch.h"
+#include "fused/attention/base/attn_batch.h"
 #include "fused/block/block_ref.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"

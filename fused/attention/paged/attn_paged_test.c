@@ -14,9 +14,9 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
-#include "fused/attention/attn_inputs.h"
-#include "fused/attention/attn_paged.h"
-#include "fused/attention/attn_lengths.h"
+#include "fused/attention/base/attn_inputs.h"
+#include "fused/attention/paged/attn_paged.h"
+#include "fused/attention/base/attn_lengths.h"
 #include "fused/cache/paged_test.h"
 
 enum {
@@ -303,7 +303,7 @@ static const struct shape later[] = {
 #define NUM_FIRST	(NUM_NAMED + NUM_DECODE + NUM_PREFILL + NUM_SMS)
 #define NUM_PAIRS	57
 
-#include "fused/attention/attn_paged_pairs.h"
+#include "fused/attention/paged/attn_paged_pairs.h"
 
 static void shape_at(int index, struct shape *s)
 {

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_tile - what the decode and the prefill kernel of attn_paged share: the page walk, the gather into
- * swizzled shared memory, fragments
- *
- * A warp owns one or more m-tiles of 16 packed rows (attn_tile.h).
+ * attn_paged_walk - what the decode and the prefill kernel of attn_paged share: the page walk and the gather
+ * into swizzled shared memory
  */
-#ifndef CAIRN_ATTN_TILE_CUH
-#define CAIRN_ATTN_TILE_CUH
+#ifndef CAIRN_ATTN_PAGED_WALK_CUH
+#define CAIRN_ATTN_PAGED_WALK_CUH
 
+#include "fused/attention/base/attn_tile.cuh"
+#include "fused/attention/paged/attn_paged.h"
 #include "primitives/ptx/ptx_copy.cuh"
-#include "fused/attention/attn_paged.h"
-#include "fused/attention/attn_softmax.cuh"
-#include "fused/attention/attn_tile.h"
 
 /* attn_paged_prefill.cu: all requests, or only the listed row tiles. The caller has checked the arguments. */
 int attn_paged_prefill(const struct cairn_attn_paged_args *args, void *stream);
@@ -129,38 +126,6 @@ ATTN_DEV void attn_gather(const struct cairn_attn_paged_args &a, const struct at
 		ptx_cp_async_cg(to, (const char *)a.kv.k_pages + at, bytes);
 		ptx_cp_async_cg(to + v_offset, (const char *)a.kv.v_pages + at, bytes);
 	}
-}
-
-template <int dtype>
-ATTN_DEV void attn_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
-{
-	if (dtype == CAIRN_F16)
-		ptx_mma_m16n8k16_f16(d, a, b);
-	else
-		ptx_mma_m16n8k16_bf16(d, a, b);
-}
-
-/*
- * Byte offset in a tile of a lane's ldmatrix.x4. A: 16 rows of Q and 16 columns. B, two n-tiles at a time: 16
- * keys of K and 16 columns; or 16 keys of V and 16 columns, transposed by ldmatrix, because V is stored
- * [key][dim] and B is [dim][key]. The next 16 columns are at ^ 32, the next 16 rows at + 16 * head_dim * 2.
- */
-template <int head_dim>
-ATTN_DEV uint32_t attn_q_at(int lane)
-{
-	return attn_swizzle(lane % 16, lane / 16, head_dim * 2);
-}
-
-template <int head_dim>
-ATTN_DEV uint32_t attn_k_at(int lane)
-{
-	return attn_swizzle(lane / 16 * 8 + lane % 8, lane / 8 % 2, head_dim * 2);
-}
-
-template <int head_dim>
-ATTN_DEV uint32_t attn_v_at(int lane)
-{
-	return attn_swizzle(lane / 8 % 2 * 8 + lane % 8, lane / 16, head_dim * 2);
 }
 
 #endif

@@ -6,7 +6,7 @@
  * pseudo-random sample of the others, all heads of each. The remaining rows have an infinite bound: only that
  * their results are finite is judged. Rows that see no key are always judged exactly.
  */
-#include "fused/attention/attn_batch.h"
+#include "fused/attention/base/attn_batch.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "primitives/base/dtype.h"
-#include "fused/attention/attn_exact.h"
+#include "fused/attention/base/attn_exact.h"
 
 #define ATTN_BLOCK_ROWS		16
 #define ATTN_BLOCK_KEYS		32

@@ -14,7 +14,7 @@
 
 #include <cuda.h>
 
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/paged/attn_paged_walk.cuh"
 
 #define GROUPS		2			/* warpgroups that multiply; one more fetches */
 #define THREADS		((GROUPS + 1) * 128)

@@ -28,7 +28,7 @@
  *   out     one rounding: u |out|, or half the smallest step.
  *   lse     ln sum p_j e^(d_j), the same depth, and the rounding of its parts: E (|max| + |lse|).
  */
-#include "fused/attention/attn_exact.h"
+#include "fused/attention/base/attn_exact.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#include "fused/attention/attn_exact.h"
+#include "fused/attention/base/attn_exact.h"
 
 struct cairn_exact;
 struct cairn_attn_dense_args;

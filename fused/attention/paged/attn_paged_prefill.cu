@@ -36,12 +36,12 @@
  * adds two special functions to the one of each logit: hidden at head_dim 256, the limit at 128.
  * Optimisation history: NOTES.md.
  */
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/paged/attn_paged.h"
 
 #include "primitives/base/launch.h"
 #include "primitives/base/tensor_map.h"
 #include "primitives/ptx/wgmma.cuh"
-#include "fused/attention/attn_prefill_fetch.cuh"
+#include "fused/attention/paged/attn_prefill_fetch.cuh"
 
 /* Two consumer warpgroups and one producer, of 128 threads each, fit into the SM's 65536 registers. */
 #define CONSUMER_REGS	216

@@ -9,7 +9,7 @@
  * the batch or the number of threads. Threads share the tasks; if there are few tasks and many keys, they
  * share the parts of each task instead.
  */
-#include "fused/attention/attn_batch.h"
+#include "fused/attention/base/attn_batch.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,8 +17,8 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/wide.h"
-#include "fused/attention/attn_block.h"
-#include "fused/attention/attn_tile.h"
+#include "fused/attention/base/attn_block.h"
+#include "fused/attention/base/attn_tile.h"
 
 #define ROWS		ATTN_BLOCK_ROWS
 #define KEYS		ATTN_BLOCK_KEYS

@@ -8,7 +8,7 @@
 #ifndef CAIRN_ATTN_PAGED_PAIRS_H
 #define CAIRN_ATTN_PAGED_PAIRS_H
 
-#include "fused/attention/attn_lengths.h"
+#include "fused/attention/base/attn_lengths.h"
 
 enum {
 	PAIR_GROUP, PAIR_HEADS, PAIR_PAGE, PAIR_WINDOW, PAIR_DIM, PAIR_LENGTHS, PAIR_TABLES, PAIR_STRIDE,

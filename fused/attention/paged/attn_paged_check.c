@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attn_paged - argument checks shared by all of our tables */
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/paged/attn_paged.h"
 
 #include <math.h>
 

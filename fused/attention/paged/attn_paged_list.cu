@@ -9,7 +9,7 @@
  * would mostly hold CTAs without work: 200,000 for one prompt of 1400 tokens among 600 requests.
  */
 #include "primitives/base/launch.h"
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/paged/attn_paged_walk.cuh"
 
 #define BUCKETS		64
 #define LIST_THREADS	512

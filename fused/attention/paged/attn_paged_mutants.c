@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/paged/attn_paged.h"
 #include "fused/cache/kv_cut.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"

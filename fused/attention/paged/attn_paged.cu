@@ -38,11 +38,11 @@
  * in flight on each SM; these rings hold up to 128.
  * Optimisation history: NOTES.md.
  */
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/paged/attn_paged.h"
 
 #include "primitives/base/device_cache.h"
 #include "primitives/base/launch.h"
-#include "fused/attention/attn_tile.cuh"
+#include "fused/attention/paged/attn_paged_walk.cuh"
 
 #define ROWS	ATTN_DECODE_TILE
 #define KEYS	ATTN_DECODE_TILE

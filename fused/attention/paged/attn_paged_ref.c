@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attn_paged_ref - the reference: attn_batch_exact.c over the page walk */
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/paged/attn_paged.h"
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
-#include "fused/attention/attn_batch.h"
+#include "fused/attention/base/attn_batch.h"
 
 static int32_t num_keys(const void *args, int32_t b)
 {

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "fused/attention/attn_paged.h"
-#include "fused/attention/attn_tile.h"
+#include "fused/attention/paged/attn_paged.h"
+#include "fused/attention/base/attn_tile.h"
 
 /* ---- index arithmetic ---- */
 

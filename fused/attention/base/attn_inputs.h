@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "fused/attention/attn_stairs.h"
+#include "fused/attention/base/attn_stairs.h"
 
 /* The pattern of the logits or, the last two, of the values. */
 enum { PLAIN, ANY, EQUAL, TOP, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, NUM_LOGITS };
