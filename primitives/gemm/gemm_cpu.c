@@ -88,7 +88,8 @@ static float fold(const vec *v)
 	return sum[0];
 }
 
-static void store_block(const struct cairn_gemm_args *g, int64_t i0, int rows, int64_t j, const vec *sums)
+static CAIRN_WIDE void store_block(const struct cairn_gemm_args *g, int64_t i0, int rows, int64_t j,
+				    const vec *sums)
 {
 	for (int i = 0; i < rows; i++) {
 		float v = fold(&sums[i]);

@@ -9,6 +9,7 @@
 #include "primitives/logits/logprobs.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/nudge.h"
+#include "primitives/base/kept.h"
 
 enum logprobs_bend {
 	logprobs_bend_base_2, logprobs_bend_ties_to_the_last, logprobs_bend_rising, logprobs_bend_no_maximum,
@@ -302,26 +303,6 @@ static int logprobs_minus_1_alone(const struct cairn_logprobs_args *a, void *str
 	ret = cairn_logprobs_ref(&other, stream);
 	free(tokens);
 	return ret;
-}
-
-/* Keeps a copy of n integers at an address, until others are asked for. */
-static const int32_t *kept(const int32_t *list, int64_t n)
-{
-	static const int32_t *at;
-	static int32_t *copy;
-	static int64_t num;
-
-	if (list == at && n == num)
-		return copy;
-	free(copy);
-	copy = malloc(((size_t)n + 1) * sizeof(*copy));
-	if (!copy)
-		abort();
-	if (n)
-		memcpy(copy, list, (size_t)n * sizeof(*copy));
-	at = list;
-	num = n;
-	return copy;
 }
 
 static int logprobs_keeps_wanted(const struct cairn_logprobs_args *a, void *stream)

@@ -8,6 +8,7 @@
 #include "primitives/logits/penalize.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/nudge.h"
+#include "primitives/base/kept.h"
 
 enum penalize_bend {
 	penalize_bend_cap_last, penalize_bend_cap_without_tanh, penalize_bend_bias_after_penalties,
@@ -299,26 +300,6 @@ static int penalize_far_elements_32_bits(const struct cairn_penalize_args *a, vo
 {
 	(void)stream;
 	return penalize_cut(a, (uint64_t)a->vocab);
-}
-
-/* Keeps a copy of n integers at an address, until others are asked for. */
-static const int32_t *kept(const int32_t *list, int64_t n)
-{
-	static const int32_t *at;
-	static int32_t *copy;
-	static int64_t num;
-
-	if (list == at && n == num)
-		return copy;
-	free(copy);
-	copy = malloc(((size_t)n + 1) * sizeof(*copy));
-	if (!copy)
-		abort();
-	if (n)
-		memcpy(copy, list, (size_t)n * sizeof(*copy));
-	at = list;
-	num = n;
-	return copy;
 }
 
 static int penalize_keeps_bias_at(const struct cairn_penalize_args *a, void *stream)

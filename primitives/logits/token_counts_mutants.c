@@ -5,6 +5,7 @@
 
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
+#include "primitives/base/kept.h"
 #include "primitives/logits/token_counts.h"
 
 enum token_counts_bend {
@@ -152,26 +153,6 @@ static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *
 static int token_counts_far_counters_32_bits(const struct cairn_token_counts_args *a, void *stream)
 {
 	return add_to_cut_slots(a, stream, 1);
-}
-
-/* Keeps a copy of n integers at an address, until others are asked for. */
-static const int32_t *kept(const int32_t *list, int64_t n)
-{
-	static const int32_t *at;
-	static int32_t *copy;
-	static int64_t num;
-
-	if (list == at && n == num)
-		return copy;
-	free(copy);
-	copy = malloc(((size_t)n + 1) * sizeof(*copy));
-	if (!copy)
-		abort();
-	if (n)
-		memcpy(copy, list, (size_t)n * sizeof(*copy));
-	at = list;
-	num = n;
-	return copy;
 }
 
 static int token_counts_keeps_indptr(const struct cairn_token_counts_args *a, void *stream)

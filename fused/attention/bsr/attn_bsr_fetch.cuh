@@ -47,12 +47,6 @@ ATTN_DEV void attn_fetched(uint32_t mbar, bool copies)
 	elected_arrive(mbar);
 }
 
-/* The byte offset of the 16-byte piece `chunk` of a row in a tile of `rows` rows. */
-template <int rows> ATTN_DEV uint32_t attn_panel_at(int row, int chunk)
-{
-	return chunk / 8 * rows * ATTN_PANEL + attn_swizzle(row, chunk % 8, ATTN_PANEL);
-}
-
 /* Returns the thread's key in a key tile, whose offset the lane holds for its warp; -1: it has none. */
 template <class F> ATTN_DEV int attn_own_key(void)
 {

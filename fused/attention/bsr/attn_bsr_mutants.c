@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "primitives/base/kept.h"
 #include "fused/attention/bsr/attn_bsr.h"
 #include "primitives/base/fp8.h"
 #include "primitives/base/rows.h"
@@ -115,25 +116,6 @@ static int find(const struct cairn_attn_bsr_args *a, const struct cairn_attn_par
 				return !(x == BSR_rows_past_1024_lost && w->row >= 1024);
 	}
 	return 0;
-}
-
-/* Returns a copy of n integers, made when they were last asked for at another address. */
-static const int32_t *kept(const int32_t *list, int64_t n)
-{
-	static const int32_t *at;
-	static int32_t *copy;
-	static int64_t num;
-
-	if (list == at && n == num)
-		return copy;
-	free(copy);
-	copy = malloc((size_t)n * sizeof(*copy));
-	if (!copy)
-		abort();
-	memcpy(copy, list, (size_t)n * sizeof(*copy));
-	at = list;
-	num = n;
-	return copy;
 }
 
 /* The list of a block row: its first entry and its keys. */

@@ -36,10 +36,10 @@
 
 #include "primitives/ptx/elect.cuh"
 #include "primitives/ptx/wgmma.cuh"
+#include "fused/attention/base/attn_panel.cuh"
 #include "fused/attention/base/attn_softmax.cuh"
 #include "fused/attention/base/attn_tile.h"
 
-#define ATTN_PANEL	128		/* bytes of a row of a panel, see wgmma.cuh */
 #define ATTN_BAR_TURN	1
 /*
  * Descriptions of row tiles in use at a time: the tile that is being finished, the current one, and those

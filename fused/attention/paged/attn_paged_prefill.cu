@@ -77,8 +77,8 @@ ATTN_DEV void issue_qk(float *s, uint32_t s_q, uint32_t s_k)
 	ptx_wgmma_fence();
 #pragma unroll
 	for (int i = 0; i < dim / 16; i++)
-		ptx_wgmma_ss<dtype, keys>(s, q + i / 4 * (ROWS * PANEL_ROW >> 4) + i % 4 * 2,
-					  k + i / 4 * (keys * PANEL_ROW >> 4) + i % 4 * 2, i > 0);
+		ptx_wgmma_ss<dtype, keys>(s, q + i / 4 * (ROWS * ATTN_PANEL >> 4) + i % 4 * 2,
+					  k + i / 4 * (keys * ATTN_PANEL >> 4) + i % 4 * 2, i > 0);
 	ptx_wgmma_commit_group();
 	wgmma_keep<keys / 2>(s);
 }
@@ -88,13 +88,13 @@ template <int dtype, int dim>
 ATTN_DEV void issue_pv(float *o, const uint32_t (*p)[4], uint32_t s_v)
 {
 	constexpr int keys = tile_keys<dim>();
-	uint64_t v = wgmma_desc(s_v, keys * PANEL_ROW);
+	uint64_t v = wgmma_desc(s_v, keys * ATTN_PANEL);
 
 	wgmma_keep<dim / 2>(o);
 	ptx_wgmma_fence();
 #pragma unroll
 	for (int i = 0; i < keys / 16; i++)
-		ptx_wgmma_rs<dtype, dim>(o, p[i], v + i * (16 * PANEL_ROW >> 4), 1);
+		ptx_wgmma_rs<dtype, dim>(o, p[i], v + i * (16 * ATTN_PANEL >> 4), 1);
 	ptx_wgmma_commit_group();
 	wgmma_keep<dim / 2>(o);
 }
@@ -175,7 +175,7 @@ ATTN_DEV void consume(const struct cairn_attn_paged_args &a, const struct shared
 	constexpr int keys = tile_keys<dim>(), bytes = tile_bytes<dim>(), stages = num_stages<dim>();
 	const int nth_group = threadIdx.x / 128;
 	float scale_log2 = attn_logit_scale(a) * ATTN_LOG2E, cap = attn_cap_factor(a);
-	uint32_t s_q = s.q + nth_group * 64 * PANEL_ROW;
+	uint32_t s_q = s.q + nth_group * 64 * ATTN_PANEL;
 	struct place k = {}, v = {};
 
 	if (TURNS && nth_group == 1)

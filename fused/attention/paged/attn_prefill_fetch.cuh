@@ -14,6 +14,7 @@
 
 #include <cuda.h>
 
+#include "fused/attention/base/attn_panel.cuh"
 #include "fused/attention/paged/attn_paged_walk.cuh"
 
 #define GROUPS		2			/* warpgroups that multiply; one more fetches */
@@ -21,7 +22,6 @@
 #define ROWS		ATTN_PREFILL_ROWS
 static_assert(ROWS == GROUPS * 64, "a warpgroup has 64 rows");
 #define MIN_BOX		32			/* slots; smaller boxes are slower than threads */
-#define PANEL_ROW	128			/* bytes of a row of a panel, see wgmma.cuh */
 
 /* Keys of a tile, bytes of a K or V tile and of Q, stages of K and of V, shared memory of a CTA. */
 template <int dim> ATTN_CONST tile_keys(void) { return dim == 256 ? 64 : 128; }
@@ -106,13 +106,6 @@ template <int stages> ATTN_DEV void advance(struct place *p)
 	}
 }
 
-/* Returns the byte offset of the 16-byte piece `chunk` of a row in a tile of `rows` rows. */
-template <int rows>
-ATTN_DEV uint32_t panel_at(int row, int chunk)
-{
-	return chunk / 8 * rows * PANEL_ROW + attn_swizzle(row, chunk % 8, PANEL_ROW);
-}
-
 /*
  * Finds the nth tile of this CTA: request, KV head and row tile. Returns 0 if there is none. Tiles are
  * ordered from the longest to the shortest, as far as lengths are known. The CTAs take them in alternating
@@ -157,7 +150,7 @@ ATTN_DEV void gather_q(const struct cairn_attn_paged_args &a, const struct attn_
 		int in_tile = i / chunks, chunk = i % chunks, row = row0 + in_tile;
 		int64_t at = row < rows ? attn_q_row(a, r, row) + chunk * 8 : 0;
 
-		ptx_cp_async_cg(s_q + panel_at<ROWS>(in_tile, chunk), (const uint16_t *)a.q + at,
+		ptx_cp_async_cg(s_q + attn_panel_at<ROWS>(in_tile, chunk), (const uint16_t *)a.q + at,
 				row < rows ? 16 : 0);
 	}
 }
@@ -177,12 +170,12 @@ ATTN_DEV void gather_tile(const struct cairn_attn_paged_args &a, const void *pag
 	const char *from = (const char *)pages + head * dim * 2 + chunk * 16;
 
 	/* share is a multiple of 8, so that the swizzle of row + i is that of row ^ i below 8 */
-	s_tile += panel_at<keys>(threadIdx.x % 128 / 32 * share + row, chunk);
+	s_tile += attn_panel_at<keys>(threadIdx.x % 128 / 32 * share + row, chunk);
 #pragma unroll
 	for (int i = 0; i < share; i += per_pass) {
 		uint32_t key = __shfl_sync(~0u, slot, i + row), bytes = key == ~0u ? 0 : 16;
 
-		ptx_cp_async_cg((s_tile ^ (i & 7) << 4) + i * PANEL_ROW,
+		ptx_cp_async_cg((s_tile ^ (i & 7) << 4) + i * ATTN_PANEL,
 				from + (uint64_t)(key == ~0u ? 0 : key) * slot_bytes, bytes);
 	}
 }
@@ -202,7 +195,7 @@ ATTN_DEV void copy_tile(const CUtensorMap *map, int box, int head, uint32_t s_ti
 	if (i < 32)
 		__syncwarp();
 	if (i < keys / box * panels)
-		ptx_cp_async_bulk_tensor_2d_g2s(s_tile + panel * keys * PANEL_ROW + row * PANEL_ROW, map,
+		ptx_cp_async_bulk_tensor_2d_g2s(s_tile + panel * keys * ATTN_PANEL + row * ATTN_PANEL, map,
 						head * dim + panel * 64, (int)slot, mbar);
 }
 
