@@ -16,8 +16,9 @@ report_page      numbering, tables, numbers           report_plots       plots
 report_peers     times of other libraries             report_verdicts    definition of a verdict
 report_claims    verdicts                             report_dsmem, report_collectives, report_ops    sections
 report_cards     recordings, and cards side by side
-report_fused, report_fused_claims        the fused operations
+report_attention, report_attention_claims, report_flashinfer_claims    attention: dense, sparse, fp8, gradients
 report_ladder                            attention in steps
+report_fused, report_fused_claims        the fused operations
 report_rdma, report_rdma_claims          GPU-initiated RDMA
 report_serving, report_serving_claims    the serving engine, with drawings by report_tree, report_timeline
 """
@@ -27,6 +28,7 @@ import os
 import sys
 
 import compare
+import report_attention
 import report_cards
 import report_claims
 import report_collectives
@@ -113,7 +115,7 @@ def claims(page, found):
         "Each claim is divided into parts that a rule can decide. A claim is reproduced if all parts hold, refuted if"
         " a part does not hold, and not measurable here if rows are missing. The machine of ClusterFusion (CF) is an"
         " H100 with 2.96 TB/s of measured memory bandwidth; absolute figures may differ for that reason, and the"
-        " parts say which. LA is Lamina, AT a survey of attention and NF NanoFlow; reports/README.md lists their claims."
+        " parts say which. LA is Lamina, FI FlashInfer, AT a survey of attention and NF NanoFlow; reports/README.md lists their claims."
         " Results that were counted rather than timed are called simulated."
     )
     page.table(
@@ -348,6 +350,7 @@ def build(measured, recordings=()):
         report_ops.row_ops,
         report_ops.gemm,
         report_ops.attention,
+        report_attention.section,
         report_ladder.section,
         report_fused.section,
         report_ops.engine,

@@ -9,6 +9,7 @@ import glob
 import os
 from dataclasses import dataclass
 
+import report_attention_claims
 import report_peers
 import report_rdma
 import report_serving
@@ -18,7 +19,8 @@ from report_records import BadRecords, Ceilings, Rows, cards, load
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 FIRST = "NVIDIA H200"
-COUNTED = report_rdma.KNOWN | report_serving.KNOWN  # CPU rows that do not belong to an operation table
+# CPU rows that do not belong to an operation table
+COUNTED = report_rdma.KNOWN | report_serving.KNOWN | report_attention_claims.COUNTED
 
 
 class Recording:
@@ -57,7 +59,7 @@ def recordings(paths):
 
 
 def counted(sources):
-    """CPU rows of the sections on RDMA and serving: for each op those of the first source (Rows) that has any."""
+    """CPU rows of the sections on attention, RDMA and serving: for each op those of the first source (Rows) that has any."""
     found = []
     for op in sorted(COUNTED):
         for rows in sources:

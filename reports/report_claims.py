@@ -8,6 +8,8 @@ A claim is a list of parts.  A part holds, does not hold, or lacks its records. 
 A target is a figure that the project set itself; it is reached, not reached, or not measured.
 """
 
+import report_attention_claims
+import report_flashinfer_claims
 import report_fused_claims
 import report_rdma_claims
 import report_serving
@@ -255,6 +257,8 @@ def claims(rows, ceilings):
         cf_5(rows),
         *report_fused_claims.claims(rows),
         *report_rdma_claims.claims(rows),
+        *report_flashinfer_claims.claims(rows),
+        *report_attention_claims.claims(rows),
         *report_serving_claims.claims(rows),
     ]
 

@@ -5,6 +5,7 @@ A section introduces its rows, shows them, and states the result of every figure
 named where they would be shown.
 """
 
+import report_attention_claims
 import report_peers
 import report_plots as plots
 import report_rdma
@@ -440,7 +441,7 @@ KNOWN = {
     "cluster_mla",
     "moe",
     "traffic",
-} | {o for o, _ in ROW_OPS} | report_rdma.KNOWN | report_serving.KNOWN
+} | {o for o, _ in ROW_OPS} | report_attention_claims.KNOWN | report_rdma.KNOWN | report_serving.KNOWN
 
 
 def others(page, ctx):

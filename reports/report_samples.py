@@ -20,7 +20,10 @@ import report_plots
 from report_records import Ceilings, Rows, parse_line
 
 SIZES = (2, 4, 8, 16)
-CLAIMS = (*(f"CF-{i}" for i in range(1, 14)), "LA-4", *(f"AT-{i}" for i in range(11, 15)), "NF-9", "NF-10", "NF-11")
+CLAIMS = (
+    *(f"CF-{i}" for i in range(1, 14)), "LA-4", *(f"FI-{i}" for i in range(1, 8)), *(f"AT-{i}" for i in range(1, 8)),
+    *(f"AT-{i}" for i in range(11, 15)), "NF-9", "NF-10", "NF-11",
+)  # fmt: skip
 VOID = {"meta", "br", "hr", "img", "link", "input", "use", "path", "image"}
 
 

@@ -146,7 +146,7 @@ static void memory_shares(const struct bench *b, double gbps, double stream, cha
 }
 
 static void report(struct bench *b, const struct cairn_selected *s, const struct timing *cold,
-		   const struct timing *warm)
+		   const struct timing *warm, size_t workspace)
 {
 	int host = !!(b->impl->flags & CAIRN_IMPL_HOST_MEM);
 	double gbps = s->desc.bytes / cold->median_ns, tflops = s->desc.flops / cold->median_ns * 1e-3;
@@ -154,7 +154,7 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 	double by_flops = b->roofs->tflops[host] > 0 ? tflops / b->roofs->tflops[host] : 0;
 	double roof = by_bytes > by_flops ? by_bytes : by_flops;
 	struct cairn_device_info now;
-	char shares[64];
+	char shares[64], space[40] = "";
 
 	if (b->ceilings) {
 		if (gbps > b->roofs->gbps[host] && s->desc.flops == 0)
@@ -166,14 +166,16 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 	if (b->impl->device_info(&now))
 		now = b->info;
 	memory_shares(b, gbps, by_bytes, shares, sizeof(shares));
+	if (workspace)
+		snprintf(space, sizeof(space), ",\"workspace_bytes\":%zu", workspace);
 	fprintf(b->out, "J {\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"impl\":\"%s\",\"impl_version\":\"%s\","
 		"\"ok\":true,\"err_over_bound\":%.4g,\"n\":%d,\"min_ns\":%.0f,\"median_ns\":%.0f,"
 		"\"p95_ns\":%.0f,\"warm_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,\"gbps\":%.1f,"
-		"\"tflops\":%.2f,\"roof_pct\":%.1f%s%s%s,"
+		"\"tflops\":%.2f,\"roof_pct\":%.1f%s%s%s%s,"
 		"\"sm_mhz\":%d,\"gpu\":\"%s\",\"driver\":\"%s\",\"source\":\"%s\",\"seed\":%llu}\n",
 		b->f->name, s->desc.name, b->impl->name, b->impl->version, b->outcome.err_over_bound, cold->n,
 		cold->min_ns, cold->median_ns, cold->p95_ns, warm->median_ns, s->desc.bytes, s->desc.flops,
-		gbps, tflops, roof * 100, shares, b->outcome.extra[0] ? "," : "", b->outcome.extra,
+		gbps, tflops, roof * 100, shares, space, b->outcome.extra[0] ? "," : "", b->outcome.extra,
 		now.clock_mhz, b->info.name, b->info.driver, cairn_source_digest(),
 		(unsigned long long)b->opt->seed);
 	fprintf(b->out, "P %s\t%.0f\t%-16s %-36s %-6s %10.2f us %9.1f GB/s %8.2f TFLOP/s %5.1f%%%s%.60s\n",
@@ -248,7 +250,7 @@ static int bench_row(struct bench *b, const struct cairn_selected *s, struct cai
 		if (!ret)
 			ret = measure(b, sets, 1, &warm);
 		if (!ret)
-			report(b, s, &cold, &warm);
+			report(b, s, &cold, &warm, sets[0].workspace_bytes);
 	}
 	if (ret)
 		fprintf(b->out, "D %s: %s\n", s->name, cairn_impl_error(b->impl));

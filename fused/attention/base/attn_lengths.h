@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_lengths - the batches of the pair cases of the attention families: requests, their query rows and keys
+ * attn_lengths - batches of the attention families: query rows and keys of the pair cases, keys of others
  */
 #ifndef CAIRN_ATTN_LENGTHS_H
 #define CAIRN_ATTN_LENGTHS_H
@@ -9,6 +9,10 @@
 #define ATTN_HOLES_16	70, 0, 97, 65, 1, 0, 130, 66, 64, 0, 71, 33, 128, 0, 65, 90
 #define ATTN_HOLES_48	ATTN_HOLES_16, ATTN_HOLES_16, ATTN_HOLES_16
 #define ATTN_HOLES_96	ATTN_HOLES_48, ATTN_HOLES_48
+
+/* Numbers of keys of 16 requests, in no order: evenly from 512 to 1022; as 1 / rank with a mean of 1024. */
+#define ATTN_UNIFORM_16	614, 852, 546, 784, 1022, 716, 954, 648, 886, 580, 818, 512, 750, 988, 682, 920
+#define ATTN_ZIPF_16	692, 4846, 346, 538, 1212, 303, 2423, 404, 606, 323, 969, 1615, 373, 441, 808, 485
 
 /* decode, mixed, append, prefill; requests with more queries than keys, and an empty one between others */
 static const struct {

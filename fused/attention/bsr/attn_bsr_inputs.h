@@ -38,6 +38,12 @@ struct shape {
 	int tokens, hq, hkv, dim;
 	struct {
 		int m, n, keys, mode;	/* block_m, block_n; m 0: no such part */
+		/*
+		 * Not 0: so many keys at the end of a list are in blocks that no other list names; before
+		 * them all lists are alike. 0: each list is drawn from the same blocks.
+		 */
+		int own;
+		const int *lens;	/* keys of each row with WHOLE; NULL: `keys` */
 	} part[CAIRN_ATTN_PARTS];
 	unsigned flags;
 	int parts;			/* set by shape_at() */
@@ -138,12 +144,24 @@ static int *declare_rows(struct cairn_op *op, const struct shape *s, int i)
 	return begin;
 }
 
-/* The number of keys of a list, at most keys. */
-static int draw_len(struct cairn_op *op, const struct shape *s, int keys)
+/* The number of keys of row r's list, at most keys. */
+static int draw_len(struct cairn_op *op, const struct shape *s, int i, int r)
 {
+	int keys = s->part[i].keys;
+
+	if (s->part[i].lens)
+		return s->part[i].lens[r];
 	if (s->flags & WHOLE || !keys)
 		return keys;
 	return cairn_op_range(op, 0, 5) ? (int)cairn_op_range(op, 1, keys) : 0;
+}
+
+/* The number of blocks of a list of `len` keys that no other list names. */
+static int own_blocks(const struct shape *s, int i, int len)
+{
+	int own = s->part[i].own < len ? s->part[i].own : len;
+
+	return (own + s->part[i].n - 1) / s->part[i].n;
 }
 
 /* Declares the lists; sets num_blocks and max_keys. `lens` of each list. */
@@ -151,22 +169,24 @@ static int *declare_lists(struct cairn_op *op, const struct shape *s, int i, str
 {
 	struct cairn_attn_part *p = &((struct cairn_attn_bsr_args *)op->args)->part[i];
 	int heads = s->flags & HEAD_LISTS ? s->hkv : 1, n = s->part[i].n, num = heads * p->rows, most = 0;
-	int *lens = calloc((size_t)num + 1, sizeof(*lens));
+	int *lens = calloc((size_t)num + 1, sizeof(*lens)), own = 0, next;
 	int32_t *indptr, *indices, *last, *ids, total = 0;
 
 	if (!lens)
 		abort();
 	for (int k = 0; k < num; k++) {
-		lens[k] = draw_len(op, s, s->part[i].keys);
+		lens[k] = draw_len(op, s, i, k % p->rows);
 		if (s->flags & FULL_BLOCKS)
 			lens[k] = (lens[k] + n - 1) / n * n;
 		most = lens[k] > most ? lens[k] : most;
 		total += (lens[k] + n - 1) / n;
+		own += own_blocks(s, i, lens[k]);
 	}
 	p->block_n = in->n = n;
 	p->index_heads = heads;
 	p->max_keys = most + (s->flags & PADDED ? 77 : 0);
-	in->num_blocks = s->flags & FAR_KV ? 3 : s->flags & REPEATED ? 7 : (most + n - 1) / n + 3;
+	next = s->flags & FAR_KV ? 3 : s->flags & REPEATED ? 7 : (most + n - 1) / n + 3;
+	in->num_blocks = next + own;
 	p->num_blocks = in->num_blocks;
 	indptr = ARRAY(op, i, blk_indptr, CAIRN_I32, (int64_t)heads * (p->rows + 1));
 	indices = ARRAY(op, i, blk_indices, CAIRN_I32, total);
@@ -179,16 +199,21 @@ static int *declare_lists(struct cairn_op *op, const struct shape *s, int i, str
 		abort();
 	for (int k = 0; k < in->num_blocks; k++)
 		ids[k] = k;
+	if (own)
+		shuffle(op, ids, in->num_blocks);
 	total = 0;
 	for (int h = 0; h < heads; h++) {
 		for (int r = 0; r < p->rows; r++) {
 			int at = h * p->rows + r, blocks = (lens[at] + n - 1) / n;
+			int alike = blocks - own_blocks(s, i, lens[at]);
 
 			indptr[h * (p->rows + 1) + r] = total;
-			shuffle(op, ids, in->num_blocks);
+			if (!own)
+				shuffle(op, ids, in->num_blocks);
 			for (int k = 0; k < blocks; k++)
 				indices[total++] = s->flags & REPEATED ?
-					(int32_t)cairn_op_range(op, 0, in->num_blocks - 1) : ids[k];
+					(int32_t)cairn_op_range(op, 0, in->num_blocks - 1) :
+					ids[k < alike ? k : next++];
 			if (last)
 				last[at] = blocks ? lens[at] - (blocks - 1) * n : 0;
 			if (lens[at] && !h)

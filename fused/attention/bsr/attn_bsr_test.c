@@ -14,13 +14,14 @@
 #include "conformance/suite/pairs.h"
 #include "fused/attention/bsr/attn_bsr.h"
 #include "fused/attention/base/attn_inputs.h"
+#include "fused/attention/base/attn_lengths.h"
 #include "primitives/base/fp8.h"
 
 #include "fused/attention/bsr/attn_bsr_inputs.h"
 
 #define N(name_, tokens_, hq_, hkv_, dim_) \
 	.name = name_, .tokens = tokens_, .hq = hq_, .hkv = hkv_, .dim = dim_
-/* Parts: { block_m, block_n, keys, mask_mode } */
+/* Parts: { block_m, block_n, keys, mask_mode, own, lens } */
 #define PARTS(...)	.part = { __VA_ARGS__ }
 
 static const struct shape named[] = {
@@ -91,7 +92,10 @@ static const struct shape named[] = {
 		.flags = LSE | DEVICE | HEAD_LISTS },
 	{ N("large_prefix", 128, 32, 8, 128), PARTS({ 128, 16, 8192 }, { 1, 16, 512, 1 }),
 		.flags = LSE | DEVICE | Q_POS },
-	/* bench rows: bytes are those of the listed blocks, once for each row that lists them, q and out */
+	/*
+	 * bench rows: bytes are those of the listed blocks, once for each row that lists them, q and out. The
+	 * lists of a case name the same blocks: with 4096 keys these are 17 MB, which a cache holds.
+	 */
 	{ N("page1_h32_8_b64_kv4096_bf16", 64, 32, 8, 128), PARTS({ 1, 1, 4096 }),
 		.flags = BENCH | DEVICE | WHOLE },
 	{ N("page16_h32_8_b64_kv4096_bf16", 64, 32, 8, 128), PARTS({ 1, 16, 4096 }),
@@ -131,6 +135,29 @@ static const struct shape later[] = {
 	{ N("block_stride_alone", 20, 4, 2, 64), PARTS({ 4, 16, 60, 1 }), .flags = LSE,
 		.layout = LONE_BLOCK },
 	{ N("slot_stride_alone", 20, 4, 2, 64), PARTS({ 4, 16, 60, 1 }), .flags = LSE, .layout = LONE_SLOT },
+	{ N("blocks_of_one_row_and_of_all", 12, 4, 2, 64), PARTS({ 4, 16, 150, 1, 40 }, { 1, 8, 60, 0, 60 }),
+		.flags = LSE },
+	/* requests that share nothing, more than a cache holds; in pages of one slot, and in one block */
+	{ N("own_page1_h32_8_b16_kv4096_bf16", 16, 32, 8, 128), PARTS({ 1, 1, 4096, 0, 4096 }),
+		.flags = BENCH | DEVICE | WHOLE },
+	{ N("own_contiguous_h32_8_b16_kv4096_bf16", 16, 32, 8, 128), PARTS({ 1, 4096, 4096, 0, 4096 }),
+		.flags = BENCH | DEVICE | WHOLE },
+	/* the same of equal and of unequal lengths; attn_paged has these, too */
+	{ N("own_page16_h32_8_b16_kv1024_bf16", 16, 32, 8, 128), PARTS({ 1, 16, 1024, 0, 1024 }),
+		.flags = BENCH | DEVICE | WHOLE },
+	{ N("own_page16_h32_8_b16_uniform_bf16", 16, 32, 8, 128),
+		PARTS({ 1, 16, 1024, 0, 1024, (const int[]){ ATTN_UNIFORM_16 } }),
+		.flags = BENCH | DEVICE | WHOLE },
+	{ N("own_page16_h32_8_b16_zipf_bf16", 16, 32, 8, 128),
+		PARTS({ 1, 16, 8192, 0, 8192, (const int[]){ ATTN_ZIPF_16 } }),
+		.flags = BENCH | DEVICE | WHOLE },
+	/* samples of one prompt: a part of the prompt and one of the answers, or one list a sample of both */
+	{ N("prefix4096_suffix128_h32_8_b4_bf16", 4, 32, 8, 128),
+		PARTS({ 4, 16, 4096 }, { 1, 16, 128, 0, 128 }), .flags = BENCH | DEVICE | WHOLE },
+	{ N("one_list_prefix4096_suffix128_h32_8_b4_bf16", 4, 32, 8, 128),
+		PARTS({ 1, 16, 4224, 0, 128 }), .flags = BENCH | DEVICE | WHOLE },
+	{ N("one_list_prefix32768_suffix128_h32_8_b64_bf16", 64, 32, 8, 128),
+		PARTS({ 1, 16, 32896, 0, 128 }), .flags = BENCH | DEVICE | WHOLE },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -197,6 +224,11 @@ static void describe(int index, struct cairn_case *c)
 	for (int i = 0; i < s.parts; i++) {
 		double rows = ceil((double)s.tokens / s.part[i].m), keys = s.part[i].keys;
 
+		if (s.part[i].lens) {		/* their mean */
+			keys = 0;
+			for (int r = 0; r < (int)rows; r++)
+				keys += s.part[i].lens[r] / rows;
+		}
 		listed += rows * keys;
 		pairs += (double)s.tokens * keys;
 		if (s.part[i].mode == CAIRN_ATTN_CAUSAL && s.part[i].m == keys)

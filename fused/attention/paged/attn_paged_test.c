@@ -258,7 +258,7 @@ static const struct shape with_sms[] = {
 	{ N("rows_past_2_gi_elements", 1, 65540, 3, 16, 128, 2, 256), .flags = CAUSAL | LSE | FAR_OUT },
 };
 
-/* added later, so that the cases before them keep their numbers; then come those of attn_paged_pairs.h */
+/* added later, so that the cases before them keep their numbers; then come attn_paged_pairs.h and last[] */
 static const struct shape later[] = {
 	{ N("page_ids_past_2e16", 2, 1, 40, 1, 2, 1, 64), .flags = LSE | PAGED_HIGH, .pool = 66000 },
 	/* more keys, and a larger window, than 16 bits count; POISON: keys before the window are NaN */
@@ -299,7 +299,18 @@ static const struct shape later[] = {
 	{ N("batch_1000", 1000, 2, 5, 4, 1, 1, 64), .flags = BOTH | PAGED_RAGGED },
 };
 
+/* the last of all cases: bench rows by KV heads (claim AT-1) and of unequal lengths (claim FI-5) */
+static const struct shape last[] = {
+	{ N("decode_h32_4_b16_kv4096_bf16", 16, 1, 4096, 16, 32, 4, 128), .flags = BENCH | DEVICE },
+	{ N("decode_h32_1_b16_kv4096_bf16", 16, 1, 4096, 16, 32, 1, 128), .flags = BENCH | DEVICE },
+	{ N("lengths_uniform_h32_8_b16_bf16", 16, 1, 1024, 16, 32, 8, 128), .flags = BENCH | DEVICE,
+		.kv_lens = LENS(ATTN_UNIFORM_16) },
+	{ N("lengths_zipf_h32_8_b16_bf16", 16, 1, 1024, 16, 32, 8, 128), .flags = BENCH | DEVICE,
+		.kv_lens = LENS(ATTN_ZIPF_16) },
+};
+
 #define NUM_LATER	((int)ARRAY_SIZE(later))
+#define NUM_LAST	((int)ARRAY_SIZE(last))
 #define NUM_FIRST	(NUM_NAMED + NUM_DECODE + NUM_PREFILL + NUM_SMS)
 #define NUM_PAIRS	57
 
@@ -314,6 +325,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_FIRST + NUM_LATER + NUM_PAIRS) {
+		*s = last[index - NUM_FIRST - NUM_LATER - NUM_PAIRS];
 		return;
 	}
 	if (index >= NUM_FIRST + NUM_LATER) {
@@ -388,6 +403,12 @@ static void describe(int index, struct cairn_case *c)
 		pairs = s.qo > s.kv ? 0.5 * s.kv * (s.kv + 1.0) : pairs - 0.5 * s.qo * (s.qo - 1.0);
 	if (s.window && s.window < s.kv - s.qo)		/* in bench rows: each row has a whole window */
 		pairs = (double)s.qo * s.window;
+	if (s.flags & BENCH && s.kv_lens) {		/* decodes; their mean */
+		kv = 0;
+		for (int b = 0; b < s.batch; b++)
+			kv += (double)s.kv_lens[b] / s.batch;
+		pairs = kv;
+	}
 	c->flops = 4.0 * s.batch * pairs * s.hq * s.dim;
 	c->bytes = 4.0 * s.batch * s.dim * (kv * s.hkv + (double)s.qo * s.hq);
 	if (s.flags & DECODES) {
@@ -636,7 +657,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	.workspace_op = offsetof(struct cairn_impl, attn_paged_workspace),
 	.args_size = sizeof(struct cairn_attn_paged_args),
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
-	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS,
+	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),
