@@ -152,6 +152,8 @@ struct cairn_family {
 	 * the last one. A form that a table lacks is left out (-EOPNOTSUPP).
 	 */
 	int (*form)(void *args, int i);
+	/* the argument sms; 0: none. A number above that of the device's SMs means all of them, as 0 does. */
+	size_t sms_field;
 	/*
 	 * Writes other contents into index arrays that only the device reads, within the bounds of the
 	 * scalars and of what the inputs hold; args point to host memory. Returns 0 if these arguments have

@@ -604,7 +604,41 @@ static void judges_name_the_pattern(struct cairn_test *t)
 	}
 }
 
+/*
+ * Returns how many of the first cases of an operation are called five times; -1: a case cannot be opened. Only
+ * those calls see what an operation keeps between calls, and give it a shorter struct.
+ */
+static int cheap_cases(const struct cairn_family *f)
+{
+	int cheap = 0;
+
+	for (int i = 0; i < f->num_cases && cheap < 3; i++) {
+		struct cairn_selected s = { .what = CAIRN_SEL_CASE };
+		enum cairn_kind kind = 0;
+		struct cairn_op op;
+
+		f->describe(i, &s.desc);
+		if (s.desc.bench || s.desc.device_only || s.desc.far || cairn_cost(&s) > 1e9)
+			continue;
+		while (s.desc.kinds && !(s.desc.kinds >> kind & 1))
+			kind++;
+		if (cairn_op_open(&op, f, i, kind, 1))
+			return -1;
+		cheap += op.num_bufs && cairn_op_is_cheap(f, &op);
+		cairn_op_close(&op);
+	}
+	return cheap;
+}
+
+static void five_calls_reach_every_operation(struct cairn_test *t)
+{
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++)
+		if ((*f)->num_cases && !EXPECT(t, cheap_cases(*f) >= 3))
+			cairn_note(t, "%s: only %d cases are called five times", (*f)->name, cheap_cases(*f));
+}
+
 static const struct cairn_unit units[] = {
+	{ "five_calls_reach_every_operation", five_calls_reach_every_operation },
 	{ "mustpass_globs_match", mustpass_globs_match },
 	{ "catchers_are_cases", catchers_are_cases },
 	{ "sanitized_cases_exist", sanitized_cases_exist },

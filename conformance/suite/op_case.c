@@ -340,8 +340,7 @@ static const struct cairn_round five_rounds[] = {
 	{ .canary = OTHER_CANARY, .workspace = 0, .shorter = 1, .repeats = 3 },
 };
 
-/* A case is called five times if that costs little for its family: `times` 1. */
-static int is_cheap(const struct cairn_family *f, const struct cairn_op *op, int times)
+static int costs_at_most(const struct cairn_family *f, const struct cairn_op *op, int times)
 {
 	struct cairn_selected s = { .what = CAIRN_SEL_CASE };
 	size_t bytes = 0;
@@ -351,6 +350,11 @@ static int is_cheap(const struct cairn_family *f, const struct cairn_op *op, int
 		bytes += op->bufs[i].used;
 	times *= f->cheap_factor ? f->cheap_factor : 1;
 	return bytes <= times * CHEAP_BYTES && cairn_cost(&s) <= times * CHEAP_COST;
+}
+
+int cairn_op_is_cheap(const struct cairn_family *f, const struct cairn_op *op)
+{
+	return costs_at_most(f, op, 1);
 }
 
 static int same_ranges(const struct cairn_buf *a, const struct cairn_buf *b)
@@ -529,7 +533,7 @@ static int exceeds_device(const struct cairn_op *op, const struct cairn_impl *im
 void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o)
 {
-	int cheap = is_cheap(f, op, 1);
+	int cheap = cairn_op_is_cheap(f, op);
 	int num = cheap ? ARRAY_SIZE(five_rounds) : is_idle(op) ? 1 : ARRAY_SIZE(two_rounds);
 	const struct cairn_round *rounds = cheap ? five_rounds : two_rounds;
 	/* of the first call with the case's inputs, of the first one with others, and of a later call */
@@ -576,7 +580,7 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 		*had = 1;
 	}
 	cairn_judge_call(f, op, own, expected, o);
-	if (is_cheap(f, op, MORE) && o->verdict == CAIRN_PASS && !vary)
+	if (costs_at_most(f, op, MORE) && o->verdict == CAIRN_PASS && !vary)
 		cairn_further_calls(&(struct cairn_more){ f, op, other, &side, expected, own, later, cheap,
 							  o });
 out_close:

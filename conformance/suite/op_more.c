@@ -395,23 +395,24 @@ out_free:
 
 /* ---- other forms ---- */
 
-static int call_form(const struct cairn_more *m, const struct cairn_op *op, int number)
+/* optional: a table may lack the form (-EOPNOTSUPP). */
+static int call_form(const struct cairn_more *m, const struct cairn_op *op, const char *doing, int optional)
 {
 	struct cairn_side side;
-	char doing[64];
 	int ret = cairn_side_open_guarded(&side, m->f, op, m->side->impl, m->side->stream);
 
 	if (ret)
 		return ret == -EOPNOTSUPP || ret == -E2BIG ? 0 :
 		       cairn_call_failed(m->o, m->side->impl, ret, "another form");
-	snprintf(doing, sizeof(doing), "other form %d, with the same inputs,", number);
 	ret = cairn_side_send(&side, m->f, op, &calm, 0);
 	if (!ret)
 		ret = cairn_side_call_round(&side, m->f, &calm);
 	if (!ret)
 		ret = fetch(m, &side, op);
-	else if (ret != -EOPNOTSUPP)
+	else if (ret != -EOPNOTSUPP || !optional)
 		cairn_call_failed(m->o, m->side->impl, ret, doing);
+	if (ret == -EOPNOTSUPP && !optional)
+		m->o->verdict = CAIRN_FAIL;
 	if (!ret) {
 		forgive_all(m);
 		cairn_check_bits(m->f, op, m->own, m->later, doing, m->o);
@@ -423,16 +424,35 @@ static int call_form(const struct cairn_more *m, const struct cairn_op *op, int 
 static int call_forms(const struct cairn_more *m)
 {
 	int ret = 0, more = m->f->form != NULL;
+	char doing[64];
 
 	for (int i = 0; more && !ret; i++) {
 		struct cairn_op op;
 
+		snprintf(doing, sizeof(doing), "other form %d, with the same inputs,", i + 1);
 		ret = copy_op(&op, m->f, m->op);
 		more = !ret && m->f->form(op.args, i);
 		if (more)
-			ret = call_form(m, &op, i + 1);
+			ret = call_form(m, &op, doing, 1);
 		free_copy(&op);
 	}
+	return ret;
+}
+
+static int call_with_all_sms(const struct cairn_more *m)
+{
+	const int32_t most = INT32_MAX;
+	struct cairn_op op;
+	int ret;
+
+	if (!m->f->sms_field || int_at(m->op->args, m->f->sms_field))
+		return 0;
+	ret = copy_op(&op, m->f, m->op);
+	if (!ret) {
+		memcpy((char *)op.args + m->f->sms_field, &most, sizeof(most));
+		ret = call_form(m, &op, "the call with sms 2147483647", 0);
+	}
+	free_copy(&op);
 	return ret;
 }
 
@@ -499,7 +519,8 @@ void cairn_further_calls(const struct cairn_more *m)
 {
 	if (calls_in_place(m) || m->o->verdict != CAIRN_PASS)
 		return;
-	if (call_in_company(m) || call_in_parts(m) || call_forms(m) || m->o->verdict != CAIRN_PASS)
+	if (call_in_company(m) || call_in_parts(m) || call_forms(m) || call_with_all_sms(m) ||
+	    m->o->verdict != CAIRN_PASS)
 		return;
 	call_relisted(m);
 }

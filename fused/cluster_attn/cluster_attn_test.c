@@ -450,6 +450,7 @@ const struct cairn_family cairn_cluster_attn_family = {
 	.op = offsetof(struct cairn_impl, cluster_attn),
 	.workspace_op = offsetof(struct cairn_impl, cluster_attn_workspace),
 	.args_size = sizeof(struct cairn_cluster_attn_args),
+	.sms_field = offsetof(struct cairn_cluster_attn_args, sms),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1, .refuses_small_workspace = 1,
 	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_SUMS + NUM_LAST,

@@ -344,6 +344,7 @@ const struct cairn_family cairn_decode_step_family = {
 	.op = offsetof(struct cairn_impl, decode_step),
 	.workspace_op = offsetof(struct cairn_impl, decode_step_workspace),
 	.args_size = sizeof(struct cairn_decode_step_args),
+	.sms_field = offsetof(struct cairn_decode_step_args, sms),
 	.workspace_field = STEP_FIELD(workspace),
 	.num_cases = NUM_NAMED + NUM_GRID + NUM_MIXED + NUM_SMS + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),

@@ -766,6 +766,7 @@ const struct cairn_family cairn_cluster_mla_family = {
 	.op = offsetof(struct cairn_impl, cluster_mla),
 	.workspace_op = offsetof(struct cairn_impl, cluster_mla_workspace),
 	.args_size = sizeof(struct cairn_cluster_mla_args),
+	.sms_field = offsetof(struct cairn_cluster_mla_args, sms),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1, .refuses_small_workspace = 1,
 	.num_cases = NUM_NAMED + NUM_CLUSTERS + NUM_GRID + NUM_SMS + NUM_PAIRS + NUM_LAST,

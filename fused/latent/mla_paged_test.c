@@ -386,6 +386,7 @@ const struct cairn_family cairn_mla_paged_family = {
 	.op = offsetof(struct cairn_impl, mla_paged),
 	.workspace_op = offsetof(struct cairn_impl, mla_paged_workspace),
 	.args_size = sizeof(struct cairn_mla_paged_args),
+	.sms_field = offsetof(struct cairn_mla_paged_args, sms),
 	.workspace_field = offsetof(struct cairn_mla_paged_args, workspace),
 	.first_bytes = CAIRN_MLA_PAGED_FIRST_BYTES,
 	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST,
@@ -395,5 +396,5 @@ const struct cairn_family cairn_mla_paged_family = {
 		.in = { FIELD(q) }, .out = { FIELD(out), FIELD(lse) }, .keys = FIELD(kv.indptr),
 	},
 	.describe = describe, .setup = setup, .relist = relist, .exact = exact, .reject = reject,
-	.cost_s = 55,
+	.cost_s = 55, .cheap_factor = 8,	/* the weights of one head cost more than 1 */
 };

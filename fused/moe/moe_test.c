@@ -527,6 +527,7 @@ const struct cairn_family cairn_moe_family = {
 	.op = offsetof(struct cairn_impl, moe),
 	.workspace_op = offsetof(struct cairn_impl, moe_workspace),
 	.args_size = sizeof(struct cairn_moe_args),
+	.sms_field = offsetof(struct cairn_moe_args, sms),
 	.workspace_field = MOE_FIELD(workspace),
 	.zeroed_workspace = 1, .zeroed_if = is_few, .refuses_small_workspace = 1,
 	.first_bytes = CAIRN_MOE_FIRST_BYTES,

@@ -11,7 +11,7 @@
 struct row {
 	int32_t size, clusters, calls, rounds;
 	int32_t len, dtype, algo;
-	int bench, all;		/* all: with as many clusters as the device holds */
+	int bench, all, far;	/* all: with as many clusters as the device holds */
 	int timed;		/* with cycles */
 };
 
@@ -163,14 +163,26 @@ static void more_row(int i, struct row *r)
 	r->clusters = 1100;
 }
 
+/* Rows past 2^32 bytes and 2^31 elements; clusters of one rank, so that rows do not depend on each other. */
+static void far_row(int i, struct row *r)
+{
+	(void)i;
+	r->far = 1;
+	r->size = 1;
+	r->len = 16384;
+	r->dtype = CAIRN_BF16;
+	r->clusters = (1 << 17) + 4;
+	r->algo = CAIRN_CLUSTER_ONESHOT;
+}
+
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
 	{ NUM_EVERY, every_row, "" }, { NUM_WAVES, waves_row, "waves_" }, { NUM_LARGE, large_row, "" },
 	{ NUM_LATENCY + NUM_OTHERS + NUM_LOADED, bench_row, "" }, { NUM_PAIRS, pair_row, "pair_" },
 	{ NUM_MANY, many_row, "" },
-	{ 1, none_row, "none_" }, { 1, more_row, "more_" },
+	{ 1, none_row, "none_" }, { 1, more_row, "more_" }, { 1, far_row, "far_" },
 };
 #define NUM_CASES (NUM_EVERY + NUM_WAVES + NUM_LARGE + NUM_LATENCY + NUM_OTHERS + NUM_LOADED + NUM_PAIRS + \
-		   NUM_MANY + 2)
+		   NUM_MANY + 3)
 
 static const char *row_of(int i, struct row *r)
 {
@@ -206,6 +218,7 @@ static void describe(int i, struct cairn_case *c)
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!r.bench && r.clusters && r.len <= 1024)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	c->far = r.far;
 	c->bench = r.bench;	/* no bytes: the kernel measures itself and extra() reports it */
 }
 
@@ -228,6 +241,11 @@ static void setup(struct cairn_op *op)
 	a->algo = r.algo;
 	ranks = (int64_t)r.clusters * r.calls * r.size;
 	esize = (int64_t)cairn_dtype_bytes(r.dtype);
+	if (r.far) {
+		cairn_in_rows(op, FIELD(in), r.dtype, r.clusters, r.len, 1);
+		cairn_out_rows(op, FIELD(out), r.dtype, r.clusters, r.len);
+		return;
+	}
 	in = cairn_in(op, FIELD(in), r.dtype, ranks * r.len);
 	cairn_fill(op, in, r.dtype, ranks * r.len, 1);
 	if (op->kind == CAIRN_KIND_EXTREME)	/* any bits: signalling NaNs with payloads, -0, subnormals */

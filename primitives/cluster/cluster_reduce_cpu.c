@@ -16,6 +16,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/wide.h"
 
 struct run {
 	const struct cairn_cluster_reduce_args *a;
@@ -39,7 +40,7 @@ static void combine(float *dst, const float *src, int count, int op)
 }
 
 /* Loads all ranks' inputs as fp32. For SOFTMAX, scales them to the common maximum and writes out_ml. */
-static void load(struct run *p, int64_t first)
+CAIRN_WIDE static void load(struct run *p, int64_t first)
 {
 	const struct cairn_cluster_reduce_args *a = p->a;
 	const int softmax = a->op == CAIRN_CLUSTER_SOFTMAX;
@@ -138,7 +139,7 @@ static void spread(struct run *p)
 		neighbour_step(p, p->result, step);
 }
 
-static void one_call(struct run *p, int64_t first)
+CAIRN_WIDE static void one_call(struct run *p, int64_t first)
 {
 	const struct cairn_cluster_reduce_args *a = p->a;
 	float *result = p->result;
@@ -154,9 +155,8 @@ static void one_call(struct run *p, int64_t first)
 			spread(p);
 	}
 	for (int r = 0; r < p->n; r++)
-		for (int32_t i = 0; i < a->len; i++)
-			cairn_store(a->out, a->dtype, (first + r) * a->len + i,
-				    result[(int64_t)r * p->stride + i]);
+		cairn_store_row(a->out, a->dtype, (first + r) * a->len, result + (int64_t)r * p->stride,
+				a->len);
 }
 
 static struct run plan(const struct cairn_cluster_reduce_args *a)
@@ -184,20 +184,21 @@ int cairn_cluster_reduce_cpu(const struct cairn_cluster_reduce_args *a, void *st
 	(void)stream;
 	CAIRN_TRY(cairn_cluster_reduce_check(a));
 	num_groups = (int64_t)a->num_clusters * a->num_calls;
-#pragma omp parallel for schedule(static) reduction(|:failed)
-	for (int64_t k = 0; k < num_groups; k++) {
+#pragma omp parallel reduction(|:failed)
+	{
 		struct run p = plan(a);
 		int64_t count = (int64_t)p.n * p.stride;
+		/* what fills a row up to whole granules stays 0 */
 		float *buf = calloc(3 * count, sizeof(float));
 
-		if (!buf) {
-			failed = 1;
-			continue;
-		}
+		failed = !buf;
 		p.work = buf;
 		p.result = buf + count;
 		p.slot = buf + 2 * count;
-		one_call(&p, k * p.n);
+#pragma omp for schedule(static)
+		for (int64_t k = 0; k < num_groups; k++)
+			if (buf)
+				one_call(&p, k * p.n);
 		free(buf);
 	}
 	if (failed)

@@ -159,6 +159,8 @@ static int all(const struct cairn_cluster_reduce_args *a, struct cairn_exact *ex
 	for (int64_t k = 0; k < (int64_t)a->num_clusters * a->num_calls; k++) {
 		struct group g = { a, k * a->cluster_size, 1 };
 
+		if (exact && !cairn_is_wanted(exact, g.first * a->len, (int64_t)a->cluster_size * a->len))
+			continue;
 		if (a->op == CAIRN_CLUSTER_SOFTMAX)
 			g.rows = a->len / a->head_dim;
 		one_group(&g, exact);

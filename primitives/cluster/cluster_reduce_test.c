@@ -13,7 +13,7 @@
 struct row {
 	int32_t size, clusters, calls, rounds;
 	int32_t len, head_dim, dtype, op, algo;
-	int bench, all;		/* all: with as many clusters as the device holds */
+	int bench, all, far;	/* all: with as many clusters as the device holds */
 };
 
 static const char *const op_names[] = { "sum", "max", "min", "softmax" };
@@ -202,13 +202,26 @@ static void more_row(int i, struct row *r)
 	r->clusters = i == 15 ? 1100 : 1;
 }
 
+/* Rows past 2^32 bytes and 2^31 elements; clusters of one rank, so that rows do not depend on each other. */
+static void far_row(int i, struct row *r)
+{
+	(void)i;
+	r->far = 1;
+	r->size = 1;
+	r->len = 16384;
+	r->dtype = CAIRN_BF16;
+	r->clusters = (1 << 17) + 4;
+	r->algo = CAIRN_CLUSTER_ONESHOT;
+}
+
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
 	{ NUM_EVERY, every_row, "" }, { NUM_ODD, odd_row, "odd_" }, { NUM_WAVES, waves_row, "waves_" },
 	{ NUM_ATTENTION, attention_row, "" }, { NUM_LATENCY + NUM_LOADED + NUM_OTHERS, bench_row, "" },
 	{ NUM_PAIRS, pair_row, "pair_" }, { 1, none_row, "none_" }, { NUM_MORE, more_row, "more_" },
+	{ 1, far_row, "far_" },
 };
 #define NUM_CASES (NUM_EVERY + NUM_ODD + NUM_WAVES + NUM_ATTENTION + NUM_LATENCY + NUM_LOADED + NUM_OTHERS + \
-		   NUM_PAIRS + 1 + NUM_MORE)
+		   NUM_PAIRS + 1 + NUM_MORE + 1)
 
 static const char *row_of(int i, struct row *r)
 {
@@ -252,12 +265,13 @@ static void describe(int i, struct cairn_case *c)
 	if (!strcmp(prefix, "pair_"))
 		snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_calls%d_rounds%d", r.calls, r.rounds);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!r.bench && r.clusters)
+	if (!r.bench && r.clusters && !r.far)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	if (!r.bench && r.clusters && r.len <= 1024)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	if (!r.bench && r.op == CAIRN_CLUSTER_SOFTMAX)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	c->far = r.far;
 	c->bench = r.bench;	/* no bytes: the kernel measures itself and extra() reports it */
 }
 
@@ -354,6 +368,11 @@ static void setup(struct cairn_op *op)
 	a->op = r.op;
 	a->algo = r.algo;
 	ranks = (int64_t)r.clusters * r.calls * r.size;
+	if (r.far) {
+		cairn_in_rows(op, FIELD(in), r.dtype, r.clusters, r.len, 1);
+		cairn_out_rows(op, FIELD(out), r.dtype, r.clusters, r.len);
+		return;
+	}
 	in = cairn_in(op, FIELD(in), r.dtype, ranks * r.len);
 	cairn_fill_exact(op, in, r.dtype, ranks * r.len, 1, 1 << 20);
 	if (op->kind == CAIRN_KIND_EXTREME && r.op != CAIRN_CLUSTER_SOFTMAX)

@@ -14,7 +14,7 @@
 #define FIELD(f)	offsetof(struct cairn_argmax_args, f)
 
 struct shape {
-	int32_t rows, vocab, dtype, bench, far;
+	int32_t rows, vocab, dtype, bench, far, large;
 };
 
 static const int32_t grid_vocabs[] = { 1, 7, 111, 1000, 4099, 32000, 65537, 128256 };
@@ -34,6 +34,7 @@ static const struct shape singles[] = {
 	{ .rows = 64, .vocab = 128256, .dtype = CAIRN_F32, .bench = 1 },
 	{ .rows = 256, .vocab = 128256, .dtype = CAIRN_F32, .bench = 1 },
 	{ .rows = 33490, .vocab = 128256, .dtype = CAIRN_BF16, .far = 1 },
+	{ .rows = 1, .vocab = (1 << 24) + 41, .dtype = CAIRN_F16, .large = 1 },
 };
 
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
@@ -84,7 +85,7 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 		return;
 	}
-	c->device_only = elements > 1100000 && !s.far;
+	c->device_only = elements > 1100000 && !s.far && !s.large;
 	c->far = s.far;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (elements < 40000 && !s.bench)
@@ -164,6 +165,11 @@ static void setup(struct cairn_op *op)
 	x = cairn_in(op, FIELD(logits), s.dtype, count);
 	if (op->case_index >= FIRST_PAIR) {
 		fill_pair(op, &s, x);
+		return;
+	}
+	if (s.large) {	/* a float does not hold the index */
+		cairn_fill(op, x, s.dtype, count, 3);
+		cairn_store(x, s.dtype, (1 << 24) + 1 + 2 * cairn_op_range(op, 0, 19), 1000);
 		return;
 	}
 	cairn_fill(op, x, s.dtype, count, 3);

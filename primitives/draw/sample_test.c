@@ -31,7 +31,7 @@ struct setting {
 
 enum {
 	PLAIN, TOPK10, TOPP50, MINP10, TOPK50_TOPP90, ALL, GREEDY, MIXED, TOPK500_TOPP10, COLD, HOT_MINP5,
-	TOPP90, COLDEST, HOTTEST, TOPK70000, TOPP0, TOPP9999, MINP0,
+	TOPP90, COLDEST, SUBNORMAL, HOTTEST, TOPK70000, TOPP0, TOPP9999, MINP0,
 };
 
 static const struct setting settings[] = {
@@ -54,6 +54,7 @@ static const struct setting settings[] = {
 	[MINP0] = { "minp0", .temperature = 1, .top_p = 1, .min_p = 1e-4f },
 	[HOTTEST] = { "hottest", .temperature = 1e10f, .top_p = 0.9f },
 	[COLDEST] = { "coldest", .temperature = 1e-30f, .top_k = -3, .top_p = 0.9f },
+	[SUBNORMAL] = { "subnormal", .temperature = 1e-40f, .top_p = 1 },	/* its inverse is infinite */
 };
 
 #define FIELD(f)	offsetof(struct cairn_sample_args, f)
@@ -104,6 +105,8 @@ static const struct shape singles[] = {
 	{ .rows = 9, .vocab = 128256, .dist = SLOPE, .setting = MIXED },
 	{ .rows = 9, .vocab = 1003, .dist = TINY, .setting = COLDEST },
 	{ .rows = 9, .vocab = 1003, .dist = NORMAL1, .setting = COLDEST },
+	{ .rows = 9, .vocab = 1003, .dist = NORMAL1, .setting = SUBNORMAL },
+	{ .rows = 9, .vocab = 1003, .dist = TIES, .setting = SUBNORMAL },
 	{ .rows = 9, .vocab = 1003, .dist = SLOPE, .setting = HOTTEST },
 	{ .rows = 2, .vocab = 128256, .dist = NORMAL1, .setting = TOPK70000 },
 	{ .rows = 4, .vocab = 65537, .dist = EQUAL, .setting = TOPP0 },

@@ -61,6 +61,9 @@ static const struct shape {
 	  .flags = FAR },
 	{ "large_vocab_copies_5", .slots = 12, .vocab = 128257, .copies = 5, .tokens = 40, .segments = 6,
 	  .flags = INDPTR },
+	/* one segment that threads divide, long enough that they run at the same time */
+	{ "answer_of_1000000", .slots = 2, .vocab = 64, .tokens = 1000000, .segments = 1,
+	  .flags = INDPTR | ONE_SLOT },
 	{ "copies_1100", .slots = 1400, .vocab = 8, .copies = 1100, .tokens = 1200, .segments = 1200 },
 };
 

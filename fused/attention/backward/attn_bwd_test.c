@@ -102,6 +102,11 @@ static const struct shape last[] = {
 	{ N("v_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_V },
 	{ N("k_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_K_HEAD },
 	{ N("v_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_V_HEAD },
+	{ N("window_largest", 2, 40, 90, 4, 2, 128, 128), .flags = CAUSAL, .window = 0x7fffffff },
+	/* in one tile lie rows without keys, which stand before the first key, and rows with some */
+	{ N("window_rows_without_keys", 1, 9, 4, 1, 1, 64, 64), .flags = CAUSAL, .window = 2 },
+	{ N("window_rows_without_keys_93", 2, 93, 50, 4, 2, 128, 128), .flags = CAUSAL, .window = 20 },
+	{ N("window_rows_without_keys_all", 2, 93, 50, 4, 2, 128, 128), .window = 20 },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
@@ -316,6 +321,7 @@ const struct cairn_family cairn_attn_bwd_family = {
 	.op = offsetof(struct cairn_impl, attn_bwd),
 	.workspace_op = offsetof(struct cairn_impl, attn_bwd_workspace),
 	.args_size = sizeof(struct cairn_attn_bwd_args),
+	.sms_field = offsetof(struct cairn_attn_bwd_args, sms),
 	.workspace_field = FIELD(workspace),
 	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),

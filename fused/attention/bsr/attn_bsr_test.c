@@ -135,6 +135,9 @@ static const struct shape later[] = {
 	{ N("block_stride_alone", 20, 4, 2, 64), PARTS({ 4, 16, 60, 1 }), .flags = LSE,
 		.layout = LONE_BLOCK },
 	{ N("slot_stride_alone", 20, 4, 2, 64), PARTS({ 4, 16, 60, 1 }), .flags = LSE, .layout = LONE_SLOT },
+	{ N("window_largest", 30, 4, 2, 64), PARTS({ 6, 16, 70, 1 }), .flags = LSE, .window = 0x7fffffff },
+	{ N("window_largest_less_12", 30, 4, 2, 64), PARTS({ 6, 16, 70 }, { 1, 1, 20 }), .flags = LSE | Q_POS,
+		.window = 0x7fffffff - 12 },
 	{ N("blocks_of_one_row_and_of_all", 12, 4, 2, 64), PARTS({ 4, 16, 150, 1, 40 }, { 1, 8, 60, 0, 60 }),
 		.flags = LSE },
 	/* requests that share nothing, more than a cache holds; in pages of one slot, and in one block */
@@ -491,6 +494,7 @@ const struct cairn_family cairn_attn_bsr_family = {
 	.op = offsetof(struct cairn_impl, attn_bsr),
 	.workspace_op = offsetof(struct cairn_impl, attn_bsr_workspace),
 	.args_size = sizeof(struct cairn_attn_bsr_args),
+	.sms_field = offsetof(struct cairn_attn_bsr_args, sms),
 	.workspace_field = FIELD(workspace),
 	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LATER,
 	.units = units, .num_units = ARRAY_SIZE(units),

@@ -35,9 +35,10 @@
  *              it. P is e4m3(256 exp(s - m)), m the row's maximum of the keys so far, so that weights down to
  *              2^-18 count; the sum of p takes unrounded p. The product with V of 128 keys is a sum of that
  *              kind, too; these sums are scaled and added in fp32. out is rounded once.
- *              q_scale * k_scale * sm_scale of every two blocks lies between 2^-100 and 2^100, and logits are
- *              at most 2^20 in magnitude: they are scaled before their maximum is subtracted, because blocks
- *              have scales of their own. Otherwise as in attn_paged.h.
+ *              Each product of two or three of q_scale, k_scale and sm_scale, of every two blocks, lies
+ *              between 2^-100 and 2^100, and logits are at most 2^20 in magnitude: they are scaled before
+ *              their maximum is subtracted, because blocks have scales of their own. Scales of v may be
+ *              anything of which the results and each block's sum fit fp32. Otherwise as in attn_paged.h.
  * Not numbers: a NaN in a code or a scale that some row sees leaves the rows of its request undefined, in
  *              the heads that share the KV head.
  * Tolerance:   derived in attn_fp8_ref.c from the above: about 2^-11 of the scaled sum |q| |k| for a logit;

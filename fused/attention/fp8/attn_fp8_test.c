@@ -31,7 +31,7 @@ enum {
 /* Patterns of EXTREME and, where named, of a case. */
 enum {
 	PLAIN, LARGEST_CODES, SUBNORMAL_CODES, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, SMALL_P, NUM_PATTERNS,
-	OUTLIERS
+	OUTLIERS, APART
 };
 
 struct shape {
@@ -91,6 +91,8 @@ static const struct shape named[] = {
 	{ N("values_near_largest", 2, 40, 197, 4, 2, 128), .flags = BOTH, .pattern = LARGE_V },
 	{ N("values_small", 2, 40, 197, 4, 2, 64), .flags = BOTH, .pattern = TINY_V },
 	{ N("weights_small", 1, 20, 900, 2, 1, 128), .flags = LSE, .pattern = SMALL_P },
+	{ N("value_scales_apart", 3, 9, 460, 2, 1, 64), .flags = LSE, .pattern = APART },
+	{ N("value_scales_apart_causal", 2, 300, 300, 2, 1, 128), .flags = BOTH, .pattern = APART },
 	{ N("sms_1", 3, 70, 150, 4, 2, 128), .flags = BOTH, .sms = 1 },
 	{ N("sms_24", 5, 140, 200, 8, 2, 64), .flags = BOTH | RAGGED, .sms = 24 },
 	{ N("far_q", 1, 3, 40, 2, 1, 64), .flags = CAUSAL | FAR_Q },
@@ -319,6 +321,10 @@ static void fill_extreme(struct cairn_op *op, struct cairn_attn_fp8_args *a, con
 		break;
 	case SMALL_P:
 		small_weights(op, a, in);
+		break;
+	case APART:	/* blocks of V differ by more than fp32 can hold the ratio of */
+		for (int64_t i = 0; i < (int64_t)in->v.heads * in->v.blocks; i++)
+			in->v.scale[i] *= (float[]){ 0x1p-100f, 0x1p40f, 0x1p-30f, 0x1p60f }[i % 4];
 		break;
 	}
 }
@@ -607,6 +613,7 @@ const struct cairn_family cairn_attn_fp8_family = {
 	.op = offsetof(struct cairn_impl, attn_fp8),
 	.workspace_op = offsetof(struct cairn_impl, attn_fp8_workspace),
 	.args_size = sizeof(struct cairn_attn_fp8_args),
+	.sms_field = offsetof(struct cairn_attn_fp8_args, sms),
 	.workspace_field = FIELD(workspace),
 	.num_cases = NUM_NAMED + NUM_PAIRS,
 	.units = units, .num_units = ARRAY_SIZE(units),

@@ -299,7 +299,7 @@ static const struct shape later[] = {
 	{ N("batch_1000", 1000, 2, 5, 4, 1, 1, 64), .flags = BOTH | PAGED_RAGGED },
 };
 
-/* the last of all cases: bench rows by KV heads (claim AT-1) and of unequal lengths (claim FI-5) */
+/* the last of all cases; first bench rows by KV heads (claim AT-1) and of unequal lengths (claim FI-5) */
 static const struct shape last[] = {
 	{ N("decode_h32_4_b16_kv4096_bf16", 16, 1, 4096, 16, 32, 4, 128), .flags = BENCH | DEVICE },
 	{ N("decode_h32_1_b16_kv4096_bf16", 16, 1, 4096, 16, 32, 1, 128), .flags = BENCH | DEVICE },
@@ -307,6 +307,10 @@ static const struct shape last[] = {
 		.kv_lens = LENS(ATTN_UNIFORM_16) },
 	{ N("lengths_zipf_h32_8_b16_bf16", 16, 1, 1024, 16, 32, 8, 128), .flags = BENCH | DEVICE,
 		.kv_lens = LENS(ATTN_ZIPF_16) },
+	/* in one tile lie rows without keys, which stand before the first key, and rows with some */
+	{ N("window_rows_without_keys", 1, 9, 4, 16, 1, 1, 64), .flags = BOTH, .window = 2 },
+	{ N("window_rows_without_keys_93", 2, 93, 50, 16, 4, 2, 128), .flags = BOTH, .window = 20 },
+	{ N("window_rows_without_keys_all", 2, 93, 50, 16, 4, 2, 128), .flags = LSE, .window = 20 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -656,6 +660,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	.op = offsetof(struct cairn_impl, attn_paged),
 	.workspace_op = offsetof(struct cairn_impl, attn_paged_workspace),
 	.args_size = sizeof(struct cairn_attn_paged_args),
+	.sms_field = offsetof(struct cairn_attn_paged_args, sms),
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
 	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),

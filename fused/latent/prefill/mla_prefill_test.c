@@ -398,6 +398,7 @@ const struct cairn_family cairn_mla_prefill_family = {
 	.op = offsetof(struct cairn_impl, mla_prefill),
 	.workspace_op = offsetof(struct cairn_impl, mla_prefill_workspace),
 	.args_size = sizeof(struct cairn_mla_prefill_args),
+	.sms_field = offsetof(struct cairn_mla_prefill_args, sms),
 	.workspace_field = FIELD(workspace), .refuses_small_workspace = 1,
 	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS,
 	.units = units, .num_units = ARRAY_SIZE(units),
@@ -406,5 +407,5 @@ const struct cairn_family cairn_mla_prefill_family = {
 		.in = { FIELD(q) }, .out = { FIELD(out), FIELD(lse) }, .keys = FIELD(kv.indptr),
 	},
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
-	.cost_s = 180,
+	.cost_s = 180, .cheap_factor = 8,	/* the weights of one head cost more than 1 */
 };
