@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * abi - the operation table, by which an implementation presents itself to the suite
+ * abi - the operation table, through which the suite calls an implementation
  *
- * A plug-in is a shared object with one exported symbol, cairn_impl_get(), which returns a table. Operations
- * that it lacks are NULL; their cases are skipped by name. example_plugin.c is a complete plug-in.
+ * A plug-in is a shared object with one exported symbol, cairn_impl_get(), which returns a table. An
+ * operation that the plug-in lacks is NULL; its cases are skipped. example_plugin.c is a complete plug-in.
  *
  * Rules for every operation
- *   - The contract is the comment on top of the operation's header. Argument structs start with
- *     their own size. Within an ABI version, structs and table only grow at the end, so that old plug-ins
- *     load in new suites and new plug-ins in old suites: a member beyond `size` counts as absent (NULL or 0).
- *     An operation takes a struct that is longer than it knows if the bytes beyond are all 0, and returns
- *     -EOPNOTSUPP if one is not: the caller asks for something that the operation does not have. The helpers
- *     of primitives/base/args.h need no linking. A new version may move members. The suite refuses a plug-in
- *     that serves only older versions, with its name; `size` .. `version` of the table stay where they are in
- *     all versions.
+ *   - The contract is the comment on top of the operation's header.
+ *   - Argument structs and the table start with their own size. Within an ABI version they only grow at the
+ *     end, so that old plug-ins load in new suites and new plug-ins in old suites: a member beyond `size`
+ *     counts as absent (NULL or 0). An operation must accept a struct that is longer than it knows if all
+ *     bytes beyond the known ones are 0. If one is not, the caller asks for something that the operation does
+ *     not have, and the operation returns -EOPNOTSUPP. primitives/base/args.h has helpers for this, which
+ *     need no linking.
+ *   - A new ABI version may move members, except `size` to `version` of the table, which keep their places in
+ *     all versions. The suite refuses a plug-in that serves only older versions, and names it.
  *   - An operation returns 0 or -errno (primitives/base/error.h lists the values). -EOPNOTSUPP skips the
  *     case.
- *   - Operations are asynchronous on `stream`; they neither allocate nor synchronise, and can be
- *     captured in a graph. They do not read argument structs after they return.
- *   - The caller owns all memory. The *_workspace query gives the size of the workspace; it reads only the
- *     scalars of the arguments (pointers may still be NULL). The contents of a workspace are undefined,
+ *   - An operation is asynchronous on `stream`; it neither allocates nor synchronises, and can be captured in
+ *     a graph. It does not read its argument struct after it has returned.
+ *   - The caller owns all memory. The *_workspace query gives the size of the workspace. It reads only the
+ *     scalars of the arguments; pointers may still be NULL. The contents of a workspace are undefined,
  *     unless the operation's header says that the caller zeroes it before the first use.
- *   - Equal arguments give bitwise equal results, wherever the buffers lie. An output that is an input's
- *     buffer, where the header allows that, gives the same bits as a buffer of its own.
+ *   - Equal arguments give bitwise equal results, wherever the buffers lie. Where the header allows an output
+ *     to share an input's buffer, the result has the same bits as in a separate buffer.
  *
- * Memory, streams, events, graphs: a table may leave this whole block NULL. It then gets the
- * built-in block: host memory with CAIRN_IMPL_HOST_MEM, else CUDA device memory and CUDA streams (the void *
- * is a cudaStream_t).
+ * A table may leave all members for memory, streams, events and graphs NULL. It then gets the built-in
+ * ones: host memory with CAIRN_IMPL_HOST_MEM, else CUDA device memory and CUDA streams (the void * is a
+ * cudaStream_t).
  */
 #ifndef CAIRN_ABI_H
 #define CAIRN_ABI_H
@@ -109,7 +110,7 @@ struct cairn_impl {
 	int (*event_record)(void *event, void *stream);
 	int (*event_sync)(void *event);			/* blocks the host until the event has occurred */
 	int (*event_elapsed)(float *ms, void *start, void *end);	/* waits for both events */
-	/* -EOPNOTSUPP: the table has no graphs, callers launch operations one by one */
+	/* returns -EOPNOTSUPP if the table has no graphs; callers then launch operations one by one */
 	int (*graph_begin)(void *stream);
 	int (*graph_end)(void *stream, void **graph);
 	int (*graph_launch)(void *graph, void *stream);
@@ -145,7 +146,7 @@ struct cairn_impl {
 	int (*moe)(const struct cairn_moe_args *args, void *stream);
 	int (*moe_workspace)(const struct cairn_moe_args *args, size_t *bytes);
 
-	/* operations of an engine before and after a pass */
+	/* operations that an engine runs before and after a forward pass */
 	int (*pick_ids)(const struct cairn_pick_ids_args *args, void *stream);
 	int (*kv_move)(const struct cairn_kv_move_args *args, void *stream);
 	int (*token_counts)(const struct cairn_token_counts_args *args, void *stream);
@@ -157,13 +158,13 @@ struct cairn_impl {
 	int (*gemm_fp8w)(const struct cairn_gemm_fp8w_args *args, void *stream);
 	int (*gemm_fp8w_workspace)(const struct cairn_gemm_fp8w_args *args, size_t *bytes);
 
-	/* latent attention as separate operations */
+	/* multi-head latent attention (MLA) as separate operations */
 	int (*mla_append)(const struct cairn_mla_append_args *args, void *stream);
 	int (*mla_paged)(const struct cairn_mla_paged_args *args, void *stream);
 	int (*mla_paged_workspace)(const struct cairn_mla_paged_args *args, size_t *bytes);
 
-	/* Belongs to the block of memory and streams: later work on `stream` starts after the event has
-	 * occurred. If NULL, an engine runs no copies concurrently with a pass. */
+	/* Belongs to the members for memory and streams. Work submitted to `stream` later starts after the
+	 * event has occurred. If NULL, an engine runs no copies concurrently with a pass. */
 	int (*stream_wait)(void *stream, void *event);
 
 	/* merges states of partial attention */
@@ -173,7 +174,7 @@ struct cairn_impl {
 	int (*attn_dense)(const struct cairn_attn_dense_args *args, void *stream);
 	int (*attn_dense_workspace)(const struct cairn_attn_dense_args *args, size_t *bytes);
 
-	/* attention over lists of blocks */
+	/* attention over lists of blocks (block-sparse rows) */
 	int (*attn_bsr)(const struct cairn_attn_bsr_args *args, void *stream);
 	int (*attn_bsr_workspace)(const struct cairn_attn_bsr_args *args, size_t *bytes);
 
@@ -181,19 +182,19 @@ struct cairn_impl {
 	int (*attn_bwd)(const struct cairn_attn_bwd_args *args, void *stream);
 	int (*attn_bwd_workspace)(const struct cairn_attn_bwd_args *args, size_t *bytes);
 
-	/* mla_paged for prompts, by expanded keys and values */
+	/* mla_paged for prompts, with the latent expanded to keys and values */
 	int (*mla_prefill)(const struct cairn_mla_prefill_args *args, void *stream);
 	int (*mla_prefill_workspace)(const struct cairn_mla_prefill_args *args, size_t *bytes);
 
-	/* attention in 8 bits */
+	/* attention in fp8 */
 	int (*attn_quant)(const struct cairn_attn_quant_args *args, void *stream);
 	int (*attn_fp8)(const struct cairn_attn_fp8_args *args, void *stream);
 	int (*attn_fp8_workspace)(const struct cairn_attn_fp8_args *args, size_t *bytes);
 };
 
 /*
- * The only exported symbol of a plug-in. Returns NULL if the plug-in does not support that ABI version; the
- * suite then asks for older versions, to name the plug-in when it refuses it.
+ * The only exported symbol of a plug-in. Returns NULL if the plug-in does not support that ABI version. The
+ * suite then asks for older versions, so that it can name the plug-in in its refusal.
  */
 #ifdef __cplusplus
 extern "C"

@@ -2,14 +2,15 @@
 /*
  * harness - how a test describes a family to the runner
  *
- * A family of operations is a table of cases and a setup function that, for one case and one kind of
- * input, declares the buffers of the argument struct and fills the inputs. The harness does the rest:
- * it places every buffer between canaries or guard pages, fills outputs with NaN, asks the reference for
- * exact values and bounds, runs the implementation two to five times, and checks values, bits, canaries and
- * untouched inputs;
- * for `cairn bench` it rotates copies past the L2 and times what it has just verified.
- * A host module's family is a list of plain test functions (units), and may have measures: functions that
- * `cairn bench` runs, which verify, time and write rows themselves.
+ * A family of operations has a list of cases and a setup function. For one case and one kind of input, setup
+ * declares the buffers of the argument struct and fills the inputs. The harness does the rest. It places
+ * every buffer between canaries or guard pages, fills outputs with NaN, asks the reference for exact values
+ * and bounds, and calls the implementation up to five times. It then checks values, repeatability, canaries,
+ * and that inputs are unchanged. For `cairn bench` it times the call that it has just verified, rotating
+ * through copies of the buffers that together exceed the L2.
+ *
+ * The family of a host module is a list of test functions (units). It may also have measures: functions that
+ * `cairn bench` runs and that verify, time and write rows themselves.
  */
 #ifndef CAIRN_HARNESS_H
 #define CAIRN_HARNESS_H
@@ -45,9 +46,9 @@ struct cairn_case {
 	unsigned kinds;		/* CAIRN_KIND_BIT()s; 0: only NORMAL */
 	int bench;		/* also a row of `cairn bench`, with kind NORMAL */
 	int device_only;	/* too large for host implementations */
-	/* a call touches only part of its buffers: bench rotates as many copies as `bytes` ask for */
+	/* a call touches only part of its buffers: bench sizes its copies by `bytes`, not by the buffers */
 	int sparse;
-	int far;		/* has buffers of several GiB, of which little is touched: cairn_in_far() */
+	int far;		/* has buffers of several GiB, little of which is touched: cairn_in_far() */
 	/* a bench row that measures a ceiling of the machine; it always runs, before all others */
 	int ceiling;
 	double bytes, flops;	/* memory (or DSMEM) traffic and arithmetic of one call, for bench */
@@ -70,24 +71,24 @@ struct cairn_op {
 	int only_sizes;		/* cairn_fill() writes zeros */
 };
 
-/* The contract allows the output at offset `out` of the arguments to be the input at offset `in`, exactly. */
+/* Offsets in the arguments: the contract allows the pointer at `out` to be the same as the one at `in`. */
 struct cairn_may_alias {
 	size_t out, in;
-	/* whether these arguments allow it; NULL: all do */
+	/* returns whether these arguments allow it; NULL: all do */
 	int (*if_args)(const void *args);
 };
 
 /*
- * Rows, or requests, whose results are bitwise independent of what the other rows of the same call hold and,
- * with keys, of how many keys the requests behind them have.
- * All members are offsets in the arguments; 0: none.
+ * Declares that the result of a row, or of a request, does not depend bitwise on what the other rows of the
+ * call hold nor, if `keys` is set, on how many keys later requests have. All members are offsets in the
+ * arguments; 0: none.
  */
 struct cairn_company {
-	size_t rows;			/* int32_t: rows of all arrays below */
+	size_t rows;			/* int32_t: number of rows of all arrays below */
 	/* int32_t number of requests, and their int32_t row pointers; 0: each row is a request */
 	size_t requests, indptr;
-	size_t keys;			/* the requests' int32_t pointers to keys or pages, from 0 on */
-	size_t stride;			/* int64_t: elements between rows of in[0]; 0 there: no gaps */
+	size_t keys;			/* int32_t array: where each request's keys or pages begin; from 0 */
+	size_t stride;			/* int64_t: elements between rows of in[0]; value 0: no gaps */
 	size_t in[4], out[4];
 };
 
@@ -97,10 +98,7 @@ struct cairn_family {
 	/* host module */
 	const struct cairn_unit *units;
 	int num_units;
-	/*
-	 * rows of `cairn bench` that no table's operation gives; each runs in its own process under a time-
-	 * out
-	 */
+	/* write rows of `cairn bench` that belong to no operation; each has its own process and time-out */
 	const struct cairn_unit *measures;
 	int num_measures;
 
@@ -108,31 +106,32 @@ struct cairn_family {
 	size_t op, workspace_op;		/* workspace_op 0: no workspace */
 	/* void *workspace, directly followed by size_t workspace_bytes */
 	size_t args_size, workspace_field;
-	/* outputs that hold times or SM numbers, which two runs need not share */
+	/* outputs that hold times or SM numbers, which may differ between two runs */
 	size_t timing_fields[4];
 	int num_cases;
-	/* kind EXACT must be equal to the reference; the bound is not used */
+	/* with kind EXACT, results must equal the reference; the bound is not used */
 	int exact_is_equal;
 	/*
-	 * the contract allows errors with a mean other than 0 (bias.c), so that it is not judged; the reason
-	 * stands where this is set
+	 * the contract allows errors with a mean other than 0, so the mean is not judged (bias.c); a family
+	 * that sets this says why
 	 */
 	int errors_may_lean;
-	/* the workspace is zeroed before the first call and kept for the second; else it holds junk */
+	/* the workspace is zeroed before the first call and kept for the later ones; else it holds junk */
 	int zeroed_workspace;
-	/* the size of the argument struct before its later members, which a call may leave out; 0: none */
+	/* size of the argument struct without its later members, which a caller may omit; 0: it has none */
 	size_t first_bytes;
-	/* the contract refuses a workspace of fewer bytes than the query gives, with -EINVAL */
+	/* the operation must refuse a workspace smaller than the query's answer with -EINVAL */
 	int refuses_small_workspace;
-	/* the arguments with which the workspace is zeroed; NULL: all */
+	/* returns whether the workspace is zeroed for these arguments; NULL: for all */
 	int (*zeroed_if)(const void *args);
 	void (*describe)(int case_index, struct cairn_case *c);
 	void (*setup)(struct cairn_op *op);
 	/* the reference; exact[k] is the k-th output in declaration order */
 	int (*exact)(const void *args, struct cairn_exact *exact);
 	/*
-	 * Judges results that are not numbers close to a number, alone or after exact. got: args with the
-	 * implementation's outputs and the original inputs. Returns 0, or 1 with a text in why.
+	 * Judges results that cannot be compared with a number and a bound, either alone or after exact. got:
+	 * the arguments with the implementation's outputs and the original inputs. Returns 0 if they are
+	 * good, else 1 with the reason in why.
 	 */
 	int (*judge)(const struct cairn_op *op, const void *got, char *why, size_t why_len);
 	/*
@@ -142,37 +141,38 @@ struct cairn_family {
 	struct cairn_may_alias may_alias[2];
 	struct cairn_company company;
 	/*
-	 * Narrows args to the i-th of a few parts, which together cover every row once: their results do not
-	 * depend on how many rows a call has. The pointers may be of a device: only moves them, and changes
-	 * scalars. Returns 0 past the last part, or if the case has none. cairn_part() chooses the rows.
+	 * Narrows args to the i-th of a few parts, which together cover every row once; results must not
+	 * depend on how many rows a call has. The function may only advance pointers, which may be device
+	 * pointers, and change scalars. Returns 0 past the last part, or if the case has no parts.
+	 * cairn_part() chooses the rows.
 	 */
 	int (*part)(void *args, int i);
 	/*
-	 * Changes scalars of args to the i-th other form of the call that gives the same bits. Returns 0 past
-	 * the last one. A form that a table lacks is left out (-EOPNOTSUPP).
+	 * Changes scalars of args to the i-th other form of the call, which must give the same bits. Returns
+	 * 0 past the last one. A form for which the table returns -EOPNOTSUPP is left out.
 	 */
 	int (*form)(void *args, int i);
 	/* the argument sms; 0: none. A number above that of the device's SMs means all of them, as 0 does. */
 	size_t sms_field;
 	/*
-	 * Writes other contents into index arrays that only the device reads, within the bounds of the
-	 * scalars and of what the inputs hold; args point to host memory. Returns 0 if these arguments have
-	 * none to change. A case that costs little gets a call with them, at the addresses of the call before
-	 * it: the results must follow. Not for kinds POISON and EXTREME, whose inputs hold no numbers, or
-	 * larger ones, where other lists point.
+	 * Writes other contents into index arrays that only the device reads, within the limits that the
+	 * scalars and the inputs set; args point to host memory. Returns 0 if these arguments have nothing to
+	 * change. A case that is called five times gets a further call with the new contents at the addresses
+	 * of the previous call, and the results must follow them. Not called for kinds POISON and EXTREME:
+	 * other lists would point to inputs that hold NaN, or larger numbers.
 	 */
 	int (*relist)(void *args);
-	/* Puts the i-th bad argument into the args of case 0. Returns its name, or NULL past the last one. */
-	const char *(*reject)(void *args, int i, int *want);
 	/*
-	 * Writes JSON members for the bench record, made from the outputs of one run: "\"cycles\":512".
-	 * May be NULL.
+	 * Puts the i-th bad argument into the args of case 0 and sets *want to the error that it must give.
+	 * Returns the argument's name, or NULL past the last one.
 	 */
+	const char *(*reject)(void *args, int i, int *want);
+	/* Writes JSON members for the bench record from a call's outputs: "\"cycles\":512". May be NULL. */
 	int (*extra)(const struct cairn_op *op, const void *got, char *json, size_t len);
 	int timeout_s;				/* time-out of a case; 0: 300 */
 	/* rough processor seconds of all cases together; 0: less than one */
 	int cost_s;
-	/* raises the cost up to which a case gets all calls, where the smallest case is large; 0: 1 */
+	/* multiplies the cost up to which a case is cheap, for families without small cases; 0: 1 */
 	int cheap_factor;
 	/* the cases mostly wait, for sockets, clocks or other processes */
 	int waits;
@@ -181,10 +181,10 @@ struct cairn_family {
 };
 
 /*
- * Buffers; to be called in setup only. field is offsetof(struct cairn_x_args, q); the pointer is also stored
- * there. setup fills an input, and an in/out buffer, whose old value the operation reads. An output starts
- * as NaN, or as junk if it holds integers. Messages call a buffer by the last word of the expression `field`;
- * cairn_name() gives another name where field is a variable.
+ * Declare a buffer, return it, and store its pointer in the arguments at `field`, an offsetof(struct
+ * cairn_x_args, q). Only setup calls them. It fills inputs, and in/out buffers, whose old values the
+ * operation reads. An output starts as NaN, or as junk if it holds integers. Messages name a buffer by the
+ * last word of the expression `field`; where that is a variable, cairn_name() sets the name.
  */
 #define cairn_in(op, field, dtype, count)	cairn_buffer(op, field, #field, CAIRN_ROLE_IN, dtype, count)
 #define cairn_out(op, field, dtype, count)	cairn_buffer(op, field, #field, CAIRN_ROLE_OUT, dtype, count)
@@ -196,10 +196,10 @@ void *cairn_buffer(struct cairn_op *op, size_t field, const char *expression, en
 void cairn_name(struct cairn_op *op, size_t field, const char *name);
 
 /*
- * The dimensions of a buffer, the outermost first, for messages: each output and in/out buffer has them.
+ * Declares the dimensions of a buffer, outermost first, for messages. Outputs and in/out buffers need them.
  *   cairn_shape(op, FIELD(q), { "row", rows }, { "head", heads }, { "dim", dim });
- * A name is a noun that takes an s. cairn_stride() sets the elements from one index of a dimension to the
- * next; without it (or with 0) the inner dimensions follow each other without a gap.
+ * A name is a noun that forms its plural with s. cairn_stride() sets the number of elements from one index of
+ * a dimension to the next; without it, or with 0, there is no gap.
  */
 struct cairn_axis {
 	const char *name;
@@ -211,21 +211,21 @@ void cairn_set_shape(struct cairn_op *op, size_t field, const struct cairn_axis 
 void cairn_stride(struct cairn_op *op, size_t field, const char *dim, int64_t stride);
 
 /*
- * For judges of results that are not numbers close to a number: returns whether an element of output `field`
- * is bad, and then writes what is there and what should be, as other messages do:
+ * For cairn_family.judge: returns whether any element of output `field` is bad. If so, describes the first
+ * one and where the bad ones lie, as other messages do:
  *   out[row 3, head 2, dim 17]: got 1, want 2; 96 of 4096 elements bad: all of row 3
- * is_bad tells whether element i is bad, and writes the part after the colon if why is not NULL. Several
- * threads call it.
+ * is_bad returns whether element i is bad and, if why is not NULL, writes the part after the first colon
+ * ("got 1, want 2"). Several threads call it at once.
  */
 typedef int (*cairn_bad_fn)(const void *arg, int64_t i, char *why, size_t why_len);
 int cairn_judge_each(const struct cairn_op *op, size_t field, cairn_bad_fn is_bad, const void *arg, char *why,
 		     size_t why_len);
 
 /*
- * Buffers of several GiB, to test offsets that do not fit 32 bits. The operation may touch only the ranges
- * that setup names with cairn_touch(), before it fills them; all other memory is inaccessible in a host
- * table, and in no memory is it filled, copied or judged. The ranges of a buffer must not overlap. The
- * reference must not walk through such a buffer either.
+ * Far buffers have several GiB, to test offsets that do not fit 32 bits. The operation may touch only the
+ * ranges that setup names with cairn_touch() before it fills them. The rest of the buffer is inaccessible in
+ * host memory, and is never filled, copied or judged. The ranges of a buffer must not overlap. The reference
+ * must not walk through such a buffer either.
  */
 #define cairn_in_far(op, field, dtype, count) \
 	cairn_far_buffer(op, field, #field, CAIRN_ROLE_IN, dtype, count)
@@ -237,15 +237,16 @@ void *cairn_far_buffer(struct cairn_op *op, size_t field, const char *expression
 		       int dtype, int64_t count);
 void cairn_touch(struct cairn_op *op, const void *buffer, int64_t first, int64_t count);
 /*
- * For operations that walk through all of a far buffer: every element that setup has not touched is idle. It
- * may be read and written, and counts for nothing. In host memory all idle elements share a few pages, which
- * hold NaN at first; on a device they hold anything. The reference skips what is idle: cairn_is_wanted().
+ * For operations that walk through all of a far buffer: makes every element that setup has not touched idle.
+ * An idle element may be read and written, and is not judged. In host memory all idle elements share a few
+ * pages, which hold NaN at first; on a device their contents are undefined. The reference skips idle elements
+ * with cairn_is_wanted().
  */
 void cairn_idle(struct cairn_op *op, const void *buffer);
 /*
- * Declares such a buffer of `rows` rows, which follow each other. Touched are the first two, two in the
- * middle and the last three; of inputs and in/out buffers they are filled as cairn_fill() does, unless scale
- * is 0. cairn_far_row() returns the i-th of these rows, or -1 past the last one.
+ * Declares a far buffer of `rows` contiguous rows of `row` elements. The first two rows, two in the middle
+ * and the last three are touched; in inputs and in/out buffers cairn_fill() fills them, unless scale is 0.
+ * All other rows are idle. cairn_far_row() returns the i-th touched row, or -1 past the last one.
  */
 int32_t cairn_far_row(int32_t rows, int i);
 #define cairn_in_rows(op, field, dtype, rows, row, scale) \
@@ -258,21 +259,22 @@ void *cairn_far_rows(struct cairn_op *op, size_t field, const char *expression, 
 		     int dtype, int32_t rows, int64_t row, double scale);
 /* Sets pointer `field` to the buffer declared for `same_as`: the operation works in place. */
 void cairn_alias(struct cairn_op *op, size_t field, size_t same_as);
-/* Sets pointer `field` to `offset` bytes into the buffer of `same_as`: several inputs in one buffer. */
+/* Sets pointer `field` to `offset` bytes into the buffer of `same_as`, so that inputs share a buffer. */
 void cairn_within(struct cairn_op *op, size_t field, size_t same_as, size_t offset);
 
-/* Random numbers of this case, a function of --seed, the family, the case and the kind. */
+/* Draw random numbers for this case. The sequence depends on --seed, the family, the case and the kind. */
 uint64_t cairn_op_rand(struct cairn_op *op);
 int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi);	/* in [lo, hi] */
 /*
- * Fills a float array as the kind says. NORMAL has standard deviation scale; EXACT has integers from -4 to
- * 4, which f16 and bf16 hold exactly.
+ * Fills a float array as the kind requires. NORMAL has standard deviation scale; EXACT has integers from -4
+ * to 4, which f16 and bf16 hold exactly.
  */
 void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale);
 /*
- * The same, but EXACT has integers from -most to most, or of the largest range that dtype holds exactly (256
- * in bf16, 2048 in f16, 2^24 in f32). Sums of -4 to 4 have few bits, which narrow accumulators hold as well.
- * A sum of n products, in any order, is exact in fp32 with most = cairn_exact_most(n).
+ * The same, but EXACT has integers from -most to most, limited to those that dtype holds exactly (up to 256
+ * in bf16, 2048 in f16, 2^24 in f32). Sums of integers from -4 to 4 have so few bits that even an accumulator
+ * that is too narrow holds them. With most = cairn_exact_most(n), a sum of n products is exact in fp32 in any
+ * order.
  */
 void cairn_fill_exact(struct cairn_op *op, void *p, int dtype, int64_t count, double scale, int64_t most);
 /* Returns the largest integer whose square, n times, is at most 2^24. */
@@ -280,9 +282,10 @@ int64_t cairn_exact_most(int64_t n);
 void cairn_fill_nan(void *p, int dtype, int64_t first, int64_t count);
 
 /*
- * For cairn_family.part: the rows of part i of `rows` rows, each of row_bytes bytes of an array that must be
- * aligned to 16 bytes. Part 0 has as few rows as possible, two others share the rest; no part has less than
- * `least` rows. Returns 0 past the last part, or if there is only one.
+ * For cairn_family.part: sets *first and *count to the rows of part i of `rows` rows. Each part begins at a
+ * multiple of 16 bytes in an array of row_bytes bytes a row. Part 0 has as few rows as possible; one or two
+ * others share the rest. None has fewer than `least` rows. Returns 0 past the last part, or if there is only
+ * one.
  */
 int cairn_part(int32_t rows, int64_t row_bytes, int32_t least, int i, int32_t *first, int32_t *count);
 
@@ -295,7 +298,7 @@ void cairn_note(struct cairn_test *t, const char *fmt, ...) __attribute__((forma
 void cairn_skip(struct cairn_test *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void cairn_tmpfile(struct cairn_test *t, char *path, size_t path_len, const char *name, const void *data,
 		   size_t bytes);
-/* created at the first call, removed after the test */
+/* The directory is created at the first call and removed after the test. */
 const char *cairn_tmpdir(struct cairn_test *t);
 const char *cairn_srcdir(void);				/* the root of the source tree, or of the package */
 
@@ -303,8 +306,8 @@ const char *cairn_srcdir(void);				/* the root of the source tree, or of the pac
  * Writes one row of a measure, {"v":1,"op":FAMILY,"case":...,"impl":...,"ok":...,MEMBERS,"gpu":...}.
  * members_fmt gives the JSON members: `"median_ns":%.0f,"cycles":%d`. Rows are written when the measure
  * ends; if any expectation failed, "ok" is false in all of them. A measure that neither writes a row nor
- * skips has failed. cairn_host_row() is for figures of the processor; the other names the GPU, where there
- * is one.
+ * skips has failed. cairn_row() names the GPU if there is one; cairn_host_row() is for figures of the
+ * processor and names that.
  */
 void cairn_row(struct cairn_test *t, const char *case_name, const char *impl, const char *members_fmt, ...)
 	__attribute__((format(printf, 4, 5)));
@@ -315,13 +318,13 @@ void cairn_host_row(struct cairn_test *t, const char *case_name, const char *imp
 #define EXPECT_CONTAINS(t, text, part)	cairn_expect_contains(t, text, part, __FILE__, __LINE__)
 
 /*
- * A mutant is a deliberately wrong version of one operation, in host memory: usually the reference with
- * altered arguments or results. At least one case of its family must fail.
+ * A mutant is a deliberately wrong version of one operation for host memory: usually the reference with
+ * altered arguments or results. At least one case of its family must fail on it.
  */
 struct cairn_mutant {
 	const char *name;	/* family_defect */
 	size_t op;		/* offsetof(struct cairn_impl, ...) */
-	void *fn;		/* of that member's type */
+	void *fn;		/* a function of that member's type */
 	const char *what;	/* the defect, in words */
 };
 

@@ -2,10 +2,10 @@
 /*
  * check - `cairn check`: every selected case on every selected table
  *
- * Families run side by side, each in one or more processes (check_child.h). A process is started whenever a
- * processor is free, for the family that has most work left for each of its processes. Families that mostly
- * wait, for sockets and clocks, run next to the others, one at a time. A family is printed when it is
- * complete, so that a run that is cut short shows what it has done.
+ * Families run side by side, each in one or more processes (check_child.h). Whenever a processor is free, a
+ * process is started for the family with the most work left per process. Families that mostly wait for
+ * sockets and clocks run one at a time beside the others. A family is printed as soon as it is complete, so
+ * that an interrupted run shows what it has done.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -63,8 +63,8 @@ static int by_cost(const void *a, const void *b, void *arg)
 }
 
 /*
- * Chooses the cases of --sanitize. This makes some cases, and must do so on one thread: a process forked from
- * one with a team of OpenMP threads would wait for threads that it does not have.
+ * Chooses the cases of --sanitize. This runs setup for some cases, and must do so on one thread: a child that
+ * is forked after OpenMP has started its threads would wait for threads that it does not have.
  */
 static int plan_selection(struct cairn_check_run *r, struct cairn_check_group *g)
 {
@@ -79,7 +79,7 @@ static int plan_selection(struct cairn_check_run *r, struct cairn_check_group *g
 	return planned < 0 ? cairn_error(ENOMEM, "--sanitize: no memory for family %s", f->name) : 0;
 }
 
-/* Adds family f with its selected cases, the costly ones first, unless there are none. */
+/* Adds family f with its selected cases, costly ones first; adds nothing if no case is selected. */
 static int add_group(struct cairn_check_run *r, const struct cairn_family *f, int *number)
 {
 	struct cairn_check_group *g = calloc(1, sizeof(*g));
@@ -138,8 +138,8 @@ static int items_left(const struct cairn_check_group *g)
 }
 
 /*
- * Estimated processor seconds of what is left, for each process if one more is started; 0: none is worth
- * starting.
+ * Returns the processor seconds that each process of g would have left if one more were started (an
+ * estimate), or 0 if another one is not worth starting.
  */
 static double worth(const struct cairn_check_group *g)
 {
@@ -152,7 +152,7 @@ static double worth(const struct cairn_check_group *g)
 	return g->running && seconds < 1 ? 0 : seconds;
 }
 
-/* Starts processes while there are free processors; one family that waits is always under way. */
+/* Starts processes while there are free processors, and always keeps one of the waiting families running. */
 static int start_more(struct cairn_check_run *r)
 {
 	for (;;) {
@@ -212,7 +212,7 @@ static int run_all(struct cairn_check_run *r, struct cairn_check_sink *sink)
 			children[i] = &r->workers[i]->child;
 		CAIRN_TRY(cairn_check_ended(r, cairn_children_wait(children, r->num_workers)));
 	}
-	/* No family is left out of the verdict: cases that no process has run count as failed. */
+	/* The verdict covers every family: cases that no process has run count as failed. */
 	for (int i = 0; i < r->num_groups; i++)
 		if (!r->groups[i]->printed)
 			cairn_check_print(sink, &r->groups[i]->r);
@@ -259,7 +259,7 @@ static int set_up(struct cairn_check_run *r)
 
 	CAIRN_TRY(open_tables(r));
 	CAIRN_TRY(open_shared(r));
-	/* compute-sanitizer slows a process down and takes memory for each, so they come one by one */
+	/* compute-sanitizer is slow and takes memory for each process, so only one runs at a time */
 	r->jobs = r->opt->jobs ? r->opt->jobs : r->opt->sanitize ? 1 : cairn_num_processors();
 	if (r->jobs > 256)
 		r->jobs = 256;

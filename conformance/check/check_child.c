@@ -47,7 +47,7 @@ static void begin(struct child *c, int k, int item)
 	c->begun = now_s();
 }
 
-/* Units of a family of operations count for each table, although they call none. */
+/* Runs a unit. In a family of operations it counts for each table, although it calls none. */
 static void one_unit(struct child *c, const struct cairn_selected *s, int k, int item)
 {
 	char reason[256];
@@ -65,7 +65,7 @@ static void one_unit(struct child *c, const struct cairn_selected *s, int k, int
 	}
 }
 
-/* Returns why table k skips the case before it is opened, or NULL. */
+/* Returns why table k skips the case even before it is opened, or NULL. */
 static const char *skip_reason(struct child *c, int k, const struct cairn_selected *s, int at)
 {
 	const struct cairn_impl *impl = &c->w->impls[k];
@@ -113,8 +113,8 @@ static int report(struct child *c, int k, const struct cairn_selected *s, int it
 }
 
 /*
- * Claims that much memory in place of what this process claims now, if all claims fit; a claim that is
- * alone always does.
+ * Replaces this process's claim by `bytes` bytes of host memory. Returns 0 if that does not fit beside the
+ * claims of the others; a claim without others always fits.
  */
 static int try_claim(struct child *c, long long bytes, int anyway)
 {
@@ -134,8 +134,8 @@ static int try_claim(struct child *c, long long bytes, int anyway)
 }
 
 /*
- * Processes that all wait to raise their claims must not wait for each other for ever: after a minute a
- * claim is granted.
+ * Waits until the claim fits. Processes that all wait to raise their claims would wait for each other for
+ * ever, so after a minute a claim is granted in any case.
  */
 static void claim(struct child *c, long long bytes)
 {
@@ -147,8 +147,8 @@ static void claim(struct child *c, long long bytes)
 }
 
 /*
- * Host memory that judging the case takes: its buffers, two images of them, and value and bound of each
- * element of an output. (A table in device memory needs the buffers once more there.)
+ * Returns the host memory that judging the case takes: its buffers, two images of them, and the value and
+ * bound of each element of an output. (A table in device memory needs the buffers once more there.)
  */
 static long long memory_of(const struct cairn_op *op)
 {
@@ -177,8 +177,8 @@ static void use_threads(const struct child *c, int large)
 }
 
 /*
- * Judges the case on the tables from first on. Returns whether the process can go on: it cannot when a
- * device was lost.
+ * Judges the case on table `first` and those after it. Returns whether the process can continue: it cannot if
+ * a device was lost.
  */
 static int one_case(struct child *c, int item, int first)
 {
@@ -236,8 +236,8 @@ static int one_case(struct child *c, int item, int first)
 }
 
 /*
- * Starts the tables that are alive; one that fails for another reason than a missing device is dead from
- * now on.
+ * Starts the tables that are alive. A table that fails for any reason other than a missing device is dead
+ * from then on.
  */
 static void start_tables(struct child *c)
 {

@@ -12,7 +12,7 @@
  *   S k item REASON                 skipped
  *   D TEXT                          diagnostic of the case under way
  *   T item                          the process has taken the item
- *   I k TEXT                        a call of table k beside the cases, which TEXT names; k -1: it is over
+ *   I k TEXT                        a call of table k outside the cases, named by TEXT, begins; k -1: it ends
  *   E k TEXT                        no process calls table k again: it does not start, or lost its device
  *   W                               waits for another process; keeps the time-out from striking
  */
@@ -30,8 +30,8 @@
 struct cairn_check_shared {
 	pthread_mutex_t memory;		/* guards claims */
 	/*
-	 * host bytes that the large case of each process takes; 0: it runs none. The parent clears it when
-	 * a process ends.
+	 * host bytes that each process has claimed for its large case; 0: it runs none. The parent clears
+	 * the claim of a process that has ended.
 	 */
 	long long claims[CAIRN_CHECK_MAX_WORKERS];
 	atomic_int working;		/* processes that compute; each uses its share of the processors */
@@ -54,13 +54,13 @@ struct cairn_check_work {
 	const int *order;		/* [num_cases] */
 	struct cairn_check_counter *counter;
 	struct cairn_check_shared *shared;
-	int slot;			/* the process's number among the claims */
-	int resume_item, resume_impl;	/* goes on within this item; item -1: takes the next one */
+	int slot;			/* index of the process in claims[] */
+	int resume_item, resume_impl;	/* continues with this item and table; item -1: takes the next item */
 };
 
 /*
- * Item i of a family, as the counter gives them out, is case order[i % num_cases] with seed opt->seed + i /
- * num_cases.
+ * Returns the number of items of a family. Item i, in the counter's order, is case order[i % num_cases] with
+ * seed opt->seed + i / num_cases.
  */
 static inline int cairn_check_items(const struct cairn_check_work *w)
 {

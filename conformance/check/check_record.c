@@ -7,7 +7,7 @@
 #include "conformance/check/check_report.h"
 #include "conformance/tables/program.h"
 
-/* Appends a word as a shell reads it back. */
+/* Appends a word, quoted so that a shell reads it back unchanged. */
 static void add_word(char *line, size_t len, const char *word)
 {
 	static const char harmless[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -59,7 +59,7 @@ void cairn_check_again(const struct cairn_check_family *r, const struct cairn_ch
 	add_word(line, len, r->cases[x->at].name);
 }
 
-/* The diagnostics of a result and how its process died, one after the other; to be freed, or NULL. */
+/* Returns the diagnostics of a result, then how its process died; the caller frees the text. May be NULL. */
 static char *text_of(const struct cairn_check_result *x)
 {
 	size_t notes = x->notes ? strlen(x->notes) : 0, text = x->text ? strlen(x->text) : 0;
@@ -74,7 +74,7 @@ static char *text_of(const struct cairn_check_result *x)
 	return all;
 }
 
-/* Texts may come from a plug-in: what is no UTF-8 is written byte by byte. */
+/* Writes a string. A plug-in's text may be invalid UTF-8 and is then written byte by byte. */
 static void write_string(FILE *f, const char *name, const char *text)
 {
 	json_t *s = json_string(text);
@@ -115,7 +115,7 @@ void cairn_check_json(FILE *f, const struct cairn_check_family *r, const struct 
 	free(text);
 }
 
-/* Text for XML; control characters, which XML 1.0 cannot hold, become spaces. */
+/* Writes text to XML. Control characters, which XML 1.0 cannot hold, become spaces. */
 static void write_xml(FILE *f, const char *text)
 {
 	for (; text && *text; text++) {

@@ -3,9 +3,9 @@
  * check_report - the results of `cairn check`, and how they are written: TAP here, JSON lines and JUnit in
  * check_record.c
  *
- * A family has a row for each table, one row if it is a family of units. Results arrive in any order and are
- * printed in that of the cases, when the family is complete. Every case has a result then: one that no
- * process has run has failed.
+ * A family has a row for each table, or one row if it is a family of units. Results arrive in any order. When
+ * the family is complete, they are printed in the order of the cases. A case that no process has run gets the
+ * result `failed`, so that every case has one.
  */
 #ifndef CAIRN_CHECK_REPORT_H
 #define CAIRN_CHECK_REPORT_H
@@ -14,8 +14,8 @@
 
 struct cairn_check_result {
 	char verdict;			/* P passed, F failed, S skipped, N not run, which counts as failed */
-	int at;				/* which case */
-	int item;			/* which of the cases times --repeat */
+	int at;				/* index of the case */
+	int item;			/* index among the cases times --repeat */
 	uint64_t seed;
 	double ratio, seconds;
 	long long judged;
@@ -26,7 +26,7 @@ struct cairn_check_result {
 
 struct cairn_check_row {
 	const char *impl;		/* the table's name; NULL: units */
-	const char *impl_option;	/* its --impl */
+	const char *impl_option;	/* the table as given to --impl */
 	struct cairn_check_result *results;
 	int num_results;
 	uint8_t *seen;			/* [expected]: 1: the item has a result */
@@ -44,17 +44,17 @@ struct cairn_check_family {
 	char left_out[128];		/* why no case runs and no line is printed, or "" */
 };
 
-/* impls: NULL for units. -ENOMEM: there is no memory for the results. */
+/* impls: NULL for units. Returns 0, or -ENOMEM if there is no memory for the results. */
 int cairn_check_family_open(struct cairn_check_family *r, const struct cairn_options *opt,
 			    const struct cairn_family *f, const struct cairn_impl *impls, int num_rows,
 			    const struct cairn_selected *cases, const int *order, int num_cases);
 void cairn_check_family_close(struct cairn_check_family *r);
 
-/* Takes over the texts of *result; a second result of an item is dropped. Sets at and seed from item. */
+/* Adds *result and takes over its texts; sets at and seed from item. Drops a second result of an item. */
 void cairn_check_result(struct cairn_check_family *r, int row, struct cairn_check_result *result);
-/* Makes the result of an item, which has one, a failure. */
+/* Turns the result that an item already has into a failure. */
 void cairn_check_fail(struct cairn_check_family *r, int row, int item, const char *how);
-/* The row's table is not called any more. */
+/* Notes that the row's table is no longer called. */
 void cairn_check_death(struct cairn_check_family *r, int row, const char *how);
 
 struct cairn_check_sink {
@@ -70,22 +70,23 @@ struct cairn_check_sink {
 };
 
 /*
- * Opens the files of opt and prints the head. -EINVAL, and a line on standard error: a file cannot be
- * written.
+ * Opens the files of opt and prints the head. Returns -EINVAL and prints a line on standard error if a file
+ * cannot be written.
  */
 int cairn_check_sink_open(struct cairn_check_sink *sink);
 /* Prints a complete family; results that are missing count as failed. */
 void cairn_check_print(struct cairn_check_sink *sink, struct cairn_check_family *r);
 /*
- * Prints the totals, the last line of the output. -EIO, and a line on standard error: a file is incomplete.
+ * Prints the totals, the last line of the output. Returns -EIO and prints a line on standard error if a file
+ * is incomplete.
  */
 int cairn_check_sink_close(struct cairn_check_sink *sink);
 
 /* ---- check_record.c ---- */
 
 /*
- * Writes the command that runs a case of a row again, for a shell. Nothing is left out that changes the
- * result: the program, the table as it was given, the device, the list of must-pass cases, the seed.
+ * Writes the shell command that repeats a case of a row. It contains everything that affects the result: the
+ * program, the table as it was given, the device, the list of must-pass cases, and the seed.
  */
 void cairn_check_again(const struct cairn_check_family *r, const struct cairn_check_row *w,
 		       const struct cairn_check_result *x, char *line, size_t len);

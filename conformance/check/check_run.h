@@ -11,10 +11,10 @@
 
 #define CAIRN_MAX_FAMILIES	256
 
-/* A family: its cases, and what is known of them. */
+/* A family: its cases, and their results so far. */
 struct cairn_check_group {
-	struct cairn_check_family r;	/* the results */
-	struct cairn_check_work work;	/* how its processes begin */
+	struct cairn_check_family r;	/* the family's results */
+	struct cairn_check_work work;	/* what its processes start with */
 	struct cairn_selected *cases;
 	uint8_t *takes;
 	int *order;
@@ -28,9 +28,9 @@ struct cairn_check_worker {
 	struct cairn_check_group *g;
 	struct cairn_check_work work;
 	int impl, item;			/* under way; impl -1: none */
-	int last_impl, last_item;	/* taken last; last_impl -1: no table has been judged by it yet */
+	int last_impl, last_item;	/* taken last; last_impl -1: no table has been judged yet */
 	int called, called_item;	/* the table called last, or -1, and for which item */
-	int beside;			/* the table under way in a call beside the cases, or -1 */
+	int beside;			/* the table that is in a call outside the cases, or -1 */
 	char doing[32];			/* the name of that call */
 	int lost;			/* the device was lost: the process ends */
 	char *notes;			/* diagnostics of the case under way */
@@ -49,14 +49,14 @@ struct cairn_check_run {
 };
 
 /*
- * Starts a process of family g, which goes on with an item from table resume_impl on (-1: takes the next
- * item). Returns 0 or -errno.
+ * Starts a process of family g. It continues with item resume_item at table resume_impl (item -1: takes the
+ * next item). Returns 0 or -errno.
  */
 int cairn_check_start(struct cairn_check_run *r, struct cairn_check_group *g, int resume_item,
 		      int resume_impl);
 /*
- * The i-th process has ended. If it died, the case under way has failed, and another process goes on; a table
- * that ends many processes, or hangs, is not called again in that family.
+ * Handles the end of the i-th process. If it died, the case under way has failed and another process
+ * continues. A table that kills many processes, or hangs, is not called again in that family.
  */
 int cairn_check_ended(struct cairn_check_run *r, int i);
 

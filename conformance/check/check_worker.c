@@ -5,7 +5,7 @@
 
 #include "conformance/check/check_run.h"
 
-/* a table that ends so many processes of a family, or hangs so often, is not called any more there */
+/* a table that kills this many processes of a family, or hangs this often, is no longer called there */
 #define MAX_DEATHS	8
 #define MAX_HANGS	2
 
@@ -104,14 +104,14 @@ int cairn_check_start(struct cairn_check_run *r, struct cairn_check_group *g, in
 	return 0;
 }
 
-/* No process calls table k any more in this family. */
+/* Ensures that no process of this family calls table k any more. */
 static void bury(struct cairn_check_group *g, int k, const char *why)
 {
 	atomic_store(&g->work.counter->dead[k], 1);
 	cairn_check_death(&g->r, k, why);
 }
 
-/* The case under way has failed, unless it is waived. */
+/* Fails the case under way, unless it is waived. */
 static void fail_case(struct cairn_check_run *r, struct cairn_check_worker *w)
 {
 	struct cairn_check_group *g = w->g;
@@ -128,7 +128,7 @@ static void fail_case(struct cairn_check_run *r, struct cairn_check_worker *w)
 	cairn_check_result(&g->r, w->impl, &result);
 }
 
-/* A process died in a case of table k, or after one. */
+/* Counts a process that died in a case of table k, or after one. */
 static void count_death(struct cairn_check_worker *w, int k)
 {
 	struct cairn_check_group *g = w->g;
@@ -136,7 +136,7 @@ static void count_death(struct cairn_check_worker *w, int k)
 
 	g->deaths[k]++;
 	g->hangs[k] += !strncmp(w->child.death, "TIMEOUT", 7);
-	if (g->work.f->num_cases == 0)		/* a unit has nothing to do with the next one */
+	if (g->work.f->num_cases == 0)		/* units are independent of each other */
 		return;
 	snprintf(text, sizeof(text), "%d cases of this family have ended their process, the last by %s",
 		 g->deaths[k], w->child.death);
@@ -148,8 +148,8 @@ static void count_death(struct cairn_check_worker *w, int k)
 }
 
 /*
- * A process has died: the case under way has failed, and another process goes on with what is left. A death
- * between two cases fails the last one.
+ * Handles the death of a process: the case under way has failed, and another process continues with the rest.
+ * A death between two cases fails the first of them.
  */
 static int died(struct cairn_check_run *r, struct cairn_check_worker *w)
 {
@@ -170,7 +170,7 @@ static int died(struct cairn_check_run *r, struct cairn_check_worker *w)
 		cairn_check_fail(&g->r, w->called, w->called_item, text);
 		count_death(w, w->called);
 	} else if (w->called < 0) {
-		/* died before its first case: no other one would fare better */
+		/* it died before its first case, and so would any other process */
 		for (int k = 0; k < g->work.num_impls; k++)
 			bury(g, k, w->child.death);
 		return 0;

@@ -81,7 +81,7 @@ static int cmd_list(const struct cairn_options *opt)
 	return any ? 0 : 2;
 }
 
-/* Returns the whole number, in [lo, hi], or exits with status 2 and a line that names the option. */
+/* Returns text as an integer in [lo, hi], or exits with status 2 and a line that names the option. */
 static long long number(const char *cmd, const char *option, const char *text, long long lo, long long hi)
 {
 	char *end;
@@ -112,7 +112,7 @@ static int read_shard(const char *cmd, const char *text, struct cairn_options *o
 
 struct card {
 	const char *cmd, *name;
-	/* the text of the line "device", which is the only one if there is no such device */
+	/* the text of the line "device"; if there is no such device, that is the only line */
 	char says[600];
 };
 
@@ -129,8 +129,8 @@ static void card_line(enum cairn_card_state state, const char *what, const char 
 }
 
 /*
- * --device with a name: checks that the machine has all that the RDMA card needs, and passes the name on to
- * the tests in $CAIRN_RDMA_DEVICE. Returns 0, or exit status 2.
+ * --device with a name: checks that the machine has everything that the RDMA card needs, and passes the name
+ * to the tests in $CAIRN_RDMA_DEVICE. Returns 0, or exit status 2.
  */
 static int use_card(const char *cmd, const char *name)
 {
@@ -153,7 +153,7 @@ static int use_card(const char *cmd, const char *name)
 	return setenv("CAIRN_RDMA_DEVICE", name, 1) ? 2 : 0;
 }
 
-/* A child finds out, because a process that has started CUDA cannot fork children that use it. */
+/* Asks in a child process, because a process that has started CUDA cannot fork children that use it. */
 static int have_gpu(void)
 {
 	struct cairn_impl cuda;
@@ -265,7 +265,7 @@ static int run_suite(const char *cmd, int argc, char **argv, struct cairn_option
 		case O_WAIVERS:
 			list = c == O_WAIVERS ? &opt->waivers :
 			       c == O_MUTANTS ? &opt->catchers : &opt->mustpass;
-			cairn_list_free(list);	/* the last file counts */
+			cairn_list_free(list);	/* a later option replaces an earlier one */
 			if (optarg && cairn_list_load(optarg, c != O_MUSTPASS, list)) {
 				fprintf(stderr, "cairn %s: %s\n", cmd, cairn_last_error());
 				return 2;

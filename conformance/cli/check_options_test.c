@@ -10,7 +10,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/spawn.h"
 
-/* cases that need seconds each */
+/* cases that take seconds each */
 #define LONG	"*rows131076*"
 
 enum { MAX_NAMES = 4096, NAME = 200 };
@@ -66,7 +66,7 @@ static void shards_cover_all(struct cairn_test *t)
 	free(parts);
 }
 
-/* One process prints what several print: results come in the order of the cases. */
+/* The output does not depend on the number of processes: results come in the order of the cases. */
 static void jobs_change_nothing(struct cairn_test *t)
 {
 	char (*one)[NAME] = malloc(MAX_NAMES * NAME), (*four)[NAME] = malloc(MAX_NAMES * NAME);
@@ -92,9 +92,7 @@ static int count(const char *text, const char *what)
 	return n;
 }
 
-/*
- * The JUnit file has a test case for each result, and its reader finds the skips and their escaped reasons.
- */
+/* The JUnit file has a test case for each result, and an element for each skip. */
 static void junit(struct cairn_test *t)
 {
 	char path[256], out[1 << 16], *xml = calloc(1, 1 << 20);
@@ -125,7 +123,7 @@ static void junit(struct cairn_test *t)
 	free(xml);
 }
 
-/* A failure and its reason go into the JUnit file, too. */
+/* The JUnit file also contains a failure and its reason. */
 static void junit_failures(struct cairn_test *t)
 {
 	char path[256], plugin[4096], out[1 << 16], *xml = calloc(1, 1 << 20);
@@ -153,7 +151,7 @@ static void junit_failures(struct cairn_test *t)
 	free(xml);
 }
 
-/* The slowest cases come at the end, in falling order, as many as asked for. */
+/* As many of the slowest cases as requested come at the end, slowest first. */
 static void slowest(struct cairn_test *t)
 {
 	char out[1 << 16];

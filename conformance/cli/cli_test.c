@@ -145,7 +145,7 @@ static void skips(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "no case matches");
 }
 
-/* --sanitize takes a few cases of a family, bench rows only if there are no others, and skips the rest by
+/* --sanitize takes a few cases of a family, and bench rows only if there are no others. It skips the rest by
  * name. */
 static void sanitize_selection(struct cairn_test *t)
 {
@@ -172,7 +172,7 @@ static void sanitize_selection(struct cairn_test *t)
 	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize=3", "--impl", "ref",
 					  "primitives.silu_mul.*rows*", NULL }, out, sizeof(out)) == 0);
 	EXPECT_CONTAINS(t, out, "\n3 passed, 0 failed");
-	/* cases large enough to be filled by several threads: choosing them must leave no threads behind */
+	/* several threads fill cases this large: choosing the selection must leave no threads behind */
 	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize", "--impl", "cpu",
 					  "fused.moe.*.*", NULL }, out, sizeof(out)) == 0);
 	EXPECT_CONTAINS(t, out, "\n24 passed, 0 failed");
@@ -183,7 +183,7 @@ static void sanitize_selection(struct cairn_test *t)
 
 #define ROW_WORDS	12
 
-/* For some words: how many case names of a family have each, and how many of these are selected. */
+/* For each of some words: how many case names of a family contain it, and how many of these are selected. */
 struct words {
 	const char *const *words;
 	const uint8_t *takes;

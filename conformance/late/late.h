@@ -10,7 +10,7 @@
 
 #include "conformance/tables/offer.h"
 
-/* errors go to the text of the program, which the checks and operations that it offers set too */
+/* sets the program's own error text, as the checks and operations that it offers do */
 #define cairn_error		cairn_offer.error
 #define cairn_last_error	cairn_offer.last_error
 
@@ -39,10 +39,10 @@ struct work {
 /* A table that has only the block of memory, streams, events and graphs. */
 extern const struct cairn_impl late_runtime;
 
-/* 0, or -EIO with the text of the failure that has lost the device. */
+/* Returns 0, or -EIO with the text of the failure that has lost the device. */
 int late_lost(void);
 
-/* Returns NULL and sets the error if there is no memory. run() is called with device memory open. */
+/* Returns NULL and sets the error if there is no memory. Device memory is open while run() is called. */
 struct work *late_new_work(int (*run)(struct work *w), size_t size);
 int late_enqueue(void *stream, struct work *w);		/* takes ownership of w */
 
@@ -54,8 +54,8 @@ void late_open(int open);		/* opens or closes device memory to this process */
 /* Returns whether p .. p + bytes is within one block of device memory or (host) of host_alloc; p may be
  * its end. */
 int late_holds(const void *p, size_t bytes, int host);
-int late_in_arena(const void *p);	/* whether p is in the address range */
-int late_was_given(const void *p);	/* whether p has ever been part of a block */
+int late_in_arena(const void *p);	/* returns whether p is in the address range */
+int late_was_given(const void *p);	/* returns whether p has ever been part of a block */
 
 static inline int late_holds_any(const void *p, size_t bytes)
 {

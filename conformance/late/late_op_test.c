@@ -42,7 +42,7 @@ static int gemm_and_its_workspace(struct fixture *f)
 	a.workspace_bytes = bytes;
 	MUST(f->impl.mem_set(a.workspace, 0, bytes, f->stream) == 0);
 	MUST(f->impl.gemm(&a, f->stream) == 0);
-	memset(&a.m, 0, sizeof(a.m));		/* arguments may change after the call */
+	memset(&a.m, 0, sizeof(a.m));		/* the caller may change the arguments after the call */
 	MUST(f->impl.mem_copy(got, f->dev2, sizeof(got), CAIRN_COPY_TO_HOST, f->stream) == 0);
 	after = malloc(bytes);
 	MUST(f->impl.mem_copy(after, a.workspace, bytes, CAIRN_COPY_TO_HOST, f->stream) == 0);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * late_plugin - the cpu table behind the behaviour of a device, to test host code without a GPU; with
- * CAIRN_LATE_OF=ref the ref table
+ * late_plugin - the cpu table (with CAIRN_LATE_OF=ref: the ref table) with the asynchronous behaviour of a
+ * device, to test host code without a GPU
  *
  * late_memory.c provides the memory, late_runtime.c the streams. A call checks its arguments, copies them and
  * returns; the cpu operation runs when the stream reaches it. A pointer in the arguments to host memory that
  * is not from host_alloc, or to freed memory, is rejected at the call and again when the operation runs.
  *
- * Workspaces. Every query asks for more bytes than cpu needs, by an amount that depends on the shape, so that
- * a larger shape may need fewer; a call with less is rejected. A workspace with undefined contents is filled
- * with ones before each execution. If the contract has the caller zero the workspace once, and again for
- * other scalars, the bytes after those of cpu are counters: an execution fails unless they are zero or as the
- * previous execution with equal scalars left them.
+ * Workspaces. Every query returns more bytes than cpu needs. The surplus depends on the shape, so that a
+ * larger shape may need a smaller workspace. A call with fewer bytes is rejected. A workspace with undefined
+ * contents is filled with ones before each execution. Where the contract has the caller zero the workspace
+ * once, and again for other scalars, the bytes after those of cpu are counters: an execution fails unless
+ * they are zero or as the previous execution with equal scalars left them.
  *
  * A failure in execution, or a misuse detected there, is final, as on a device: every later call returns
  * -EIO.
@@ -130,7 +130,7 @@ static int call(const struct op *op, const void *args, void *stream)
 	return late_enqueue(stream, w);
 }
 
-/* number: derived from the scalars on which the counters depend; sizes rise and fall with it. */
+/* number: a hash of the scalars on which the counters depend; the surplus of the size depends on it. */
 static int fill_need(struct need *need, size_t own, int kept, int64_t number)
 {
 	need->own = (own + LATE_ALIGN - 1) / LATE_ALIGN * LATE_ALIGN;
@@ -159,7 +159,7 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 #define PARTS(fn) \
 	static int fn##_check(const void *args) { return cairn_offer.fn##_check(args); } \
 	static int fn##_run(const void *args) { return base->fn(args, NULL); }
-/* scalar: the first scalar of the arguments; that of the view of a KV cache, which is the last input */
+/* scalar: the first scalar of the arguments, or of the KV cache view if that is the last input */
 #define PLAIN(fn, scalar) \
 	PARTS(fn) \
 	static const struct op fn##_op = { \
@@ -168,8 +168,8 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 	}; \
 	CALL(fn)
 /*
- * end: the member behind the pointers; scalars: the check of the scalars, 0 or an error; cpu: the workspace
- * query of cpu, 0 or an error
+ * end: the first member after the pointers; scalars: the check of the scalars; cpu: the workspace query of
+ * cpu (both return 0 or an error)
  */
 #define WITH_WORKSPACE_TO(fn, end, scalars, cpu, kept, number) \
 	PARTS(fn) \

@@ -2,17 +2,17 @@
 /*
  * late_runtime - streams, events and graphs of a table that runs operations as late as possible
  *
- * A stream runs its work items only when a call forces it (stream_sync, event_sync, event_elapsed, mem_free,
- * a full queue, a copy to memory that is not from host_alloc), and only as far as that call needs. A copy
- * from memory of host_alloc reads the contents at that time; other host memory is copied at the call, as in
+ * A stream runs its work items only when a call forces it to (stream_sync, event_sync, event_elapsed,
+ * mem_free, a full queue, a copy to memory that is not from host_alloc), and only as far as that call needs.
+ * A copy from host_alloc memory reads the contents when it runs; other host memory is read at the call, as in
  * CUDA. With CAIRN_LATE=N, N > 0, streams also advance at pseudo-random times, seeded by N, in any order that
  * the events allow.
  *
  * Between graph_begin and graph_end the items of a stream are recorded with their addresses; each launch
  * enqueues all of them. Calls that CUDA rejects during a capture are rejected and invalidate the capture.
  *
- * Not thread-safe: for one thread at a time. A stream runs its items in order; tickets number the items, and
- * the first `done` are finished. Device memory is open only while an item runs.
+ * Not thread-safe. A stream runs its items in order; tickets number the items, and the first `done` are
+ * finished. Device memory is open only while an item runs.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -233,7 +233,7 @@ static int late_host_alloc(void **ptr, size_t bytes)
 	return late_add(ptr, bytes, 1);
 }
 
-/* Does not wait for copies, as no table guarantees that: a copy that runs later fails. */
+/* Does not wait for copies, because no table guarantees that it does: a copy that runs later fails. */
 static void late_host_free(void *ptr)
 {
 	if (ptr && late_remove(ptr, 1))

@@ -49,7 +49,7 @@ static int copy_into_freed_pinned(struct fixture *f)
 	return 0;
 }
 
-/* An operation whose output is longer than its memory: the page after it is closed. */
+/* An operation whose output is longer than its memory touches the closed page after it. */
 static int operation_past_the_end(struct fixture *f)
 {
 	struct cairn_stream_args a = { .size = sizeof(a), .dst = f->dev, .bytes = 1 << 20,
@@ -97,8 +97,8 @@ static void memory(struct cairn_test *t)
 
 /* ---- streams ---- */
 
-/* A copy from host_alloc memory reads what the host writes until the sync; from other memory, what it held at
- * the call. */
+/* A copy from host_alloc memory sees what the host writes before the sync; a copy from other host memory
+ * sees what that held at the call. */
 static int host_block_is_read_late(struct fixture *f)
 {
 	uint8_t mine[N], here[N];
@@ -147,7 +147,7 @@ static int without_a_wait_old_bytes(struct fixture *f)
 	return 0;
 }
 
-/* A wait is for the latest record before it, and runs the other stream no further. */
+/* A wait waits for the latest record before it, and does not run the other stream beyond that. */
 static int with_a_wait_new_bytes(struct fixture *f)
 {
 	float ms = -1;

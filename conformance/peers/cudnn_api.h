@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cudnn_api - the part of cuDNN 9's C backend that the peers use, so that a build needs no header of cuDNN
+ * cudnn_api - the part of cuDNN 9's C backend that the peers use, so that a build needs no cuDNN headers
  *
  * Names and numbers are those of the library's own interface, which does not change within version 9.
  * A descriptor and a handle are opaque pointers; every function here returns a status, or nothing.

@@ -2,9 +2,9 @@
 /*
  * cudnn_attn - shapes, plans and workspace of the two operations
  *
- * A plan is made once for a shape and kept: 32 shapes, the least recently used one is evicted. One lock
- * covers look-up and launch, so that no plan is evicted during a launch. The graph of a capture must not
- * outlive the plan: at most 31 other shapes may follow.
+ * A plan is made once for a shape and cached. The cache holds 32 shapes and evicts the least recently used
+ * one. One lock covers look-up and launch, so that no plan is evicted during a launch. A captured graph must
+ * not outlive its plan: at most 31 other shapes may follow.
  */
 #include "conformance/peers/cudnn_attn.h"
 
@@ -24,7 +24,7 @@
 #define MAX_SHAPES	32
 #define MAX_TRIALS	4		/* plans that a first call may time */
 #define TRIAL_CALLS	8
-#define LARGE		(1ll << 30)	/* products of q and k from which the best plan is looked for */
+#define LARGE		(1ll << 30)	/* multiplications in q k from which on plans are timed */
 
 struct key {
 	struct cudnn_sdpa s;
@@ -36,16 +36,16 @@ struct shape {
 	uint64_t used;			/* value of `now` at the last use; 0: free */
 	struct cudnn_graph graph;
 	int choice;			/* plan; < 0: not chosen yet */
-	int differ;			/* of a shape of equal lengths: those of the latest call differ */
+	int differ;			/* a shape of equal lengths whose latest call had different ones */
 };
 
 /* A call of either operation, with the workspace divided. */
 struct call {
 	const char *op;
-	struct cairn_attn_dense_args a;	/* what both have */
+	struct cairn_attn_dense_args a;	/* the arguments that both operations have */
 	struct key key;
 	int has_lse;			/* the caller gave an array for it */
-	int tight;			/* large, and the bounds allow equal lengths only if they are tight */
+	int tight;			/* see is_tight() */
 	void *at[CUDNN_MAX_POINTERS];	/* tensors by number */
 	void *lib_workspace;
 	size_t bytes;			/* of the whole workspace */
@@ -84,8 +84,9 @@ static int64_t work(const struct cudnn_sdpa *s)
 }
 
 /*
- * Returns whether the requests may all have the largest lengths: then the sums say so, unless these are loose
- * bounds. The library's graph of equal lengths has no causal mask with more rows than keys.
+ * Returns whether the call is large and all requests may have the largest lengths. The scalars suggest so if
+ * nnz is batch times the largest length, but nnz may be a loose bound, so find_by_lengths() looks at the
+ * lengths. The library's graph for equal lengths has no causal mask with more rows than keys.
  */
 static int is_tight(const struct call *c)
 {
@@ -226,7 +227,7 @@ static int compare(const struct call *c, const int32_t *indptr, int32_t len, voi
 	return 0;
 }
 
-/* Finds the plans for the arguments' lengths, which only a call outside of a capture can look at. */
+/* Finds the plans for the lengths in the index arrays, which only a call outside of a capture can read. */
 static int find_by_lengths(struct call *c, int captured, void *stream, struct shape **out)
 {
 	c->key.s.ragged = !c->tight;
@@ -268,7 +269,7 @@ static int time_plan(struct call *c, const struct shape *sh, int plan, void *str
 	return 0;
 }
 
-/* Chooses the fastest plan; one that does not run is left out. */
+/* Chooses the fastest plan; plans that fail to run are left out. */
 static int choose(struct call *c, struct shape *sh, void *stream)
 {
 	float best = 0;
@@ -348,7 +349,7 @@ static int run(struct call *c, void *stream)
 	return ret;
 }
 
-/* The answer is enough for equal and for other lengths, because a query does not look at them. */
+/* The answer is large enough for equal and for different lengths, because a query does not read them. */
 static int query(struct call *c, size_t *bytes)
 {
 	struct shape *sh;
@@ -370,7 +371,7 @@ static int query(struct call *c, size_t *bytes)
 	return ret;
 }
 
-/* Copies the arguments of the forward pass, and of the backward pass what both have. */
+/* Copies the arguments of the forward pass, or those of the backward pass that both have. */
 static int begin(struct call *c, const char *op, const struct cairn_attn_dense_args *a, int bwd)
 {
 	memset(c, 0, sizeof(*c));
@@ -400,8 +401,8 @@ int cairn_attn_dense_cudnn(const struct cairn_attn_dense_args *a, void *stream)
 }
 
 /*
- * The answer must not depend on pointers, so that it has room for lse, which the library writes even where
- * the caller wants none.
+ * The library writes lse even if the caller wants none. The answer must not depend on pointers, so it always
+ * includes room for lse.
  */
 int cairn_attn_dense_cudnn_workspace(const struct cairn_attn_dense_args *a, size_t *bytes)
 {

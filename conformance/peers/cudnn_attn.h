@@ -10,8 +10,8 @@
  *   between 64 and 192 (the library's dq and dk are wrong).
  *   Equal lengths: a large call in which nnz_qo is batch * max_qo_len and nnz_kv is batch * max_kv_len uses
  *   the library's graph for equal lengths, its fastest. Outside of a capture such a call reads the index
- *   arrays, and uses the graph for other lengths where they differ. A captured call does as the latest call
- *   of the shape did, and its graph then serves no other lengths.
+ *   arrays, and uses the graph for different lengths if they differ. A captured call uses the graph that the
+ *   latest call of the shape used; it is then valid for these lengths only.
  *   First calls: the first call of a shape, or of its workspace query, makes plans, which takes a second and
  *   is refused in a capture. If the library lists several plans for a large shape, the first call runs each
  *   of them a few times on its own arguments, and the fastest is kept.

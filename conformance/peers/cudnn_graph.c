@@ -193,7 +193,7 @@ void cairn_cudnn_reshape(struct cudnn_graph *g, void *x, void *y)
 	add_op(g, op, "reshape");
 }
 
-/* Makes the plan of an engine's configuration; one that the library refuses is left out. */
+/* Makes the plan of an engine's configuration, unless the library refuses it. */
 static void add_plan(struct cudnn_graph *g, void *config)
 {
 	const struct cudnn_lib *lib = &cairn_cudnn;

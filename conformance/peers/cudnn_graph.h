@@ -31,13 +31,13 @@ struct cudnn_value {
 struct cudnn_graph {
 	const char *op;			/* the operation's name, for messages */
 	int ret;			/* 0, or the first error */
-	void *descs[CUDNN_MAX_DESCS];	/* all of the graph, to be destroyed */
+	void *descs[CUDNN_MAX_DESCS];	/* all descriptors of the graph, destroyed with it */
 	void *ops[CUDNN_MAX_OPS];
 	struct cudnn_value values[CUDNN_MAX_VALUES];
 	int64_t uids[CUDNN_MAX_POINTERS];	/* of the tensors in memory */
 	int num_descs, num_ops, num_values, num_uids;
 	int64_t next_uid;		/* of the next virtual tensor or value */
-	void *plans[CUDNN_MAX_PLANS];	/* best first, as the library's heuristics see it */
+	void *plans[CUDNN_MAX_PLANS];	/* best first according to the library's heuristics */
 	int num_plans;
 	int64_t workspace_bytes;	/* enough for each of the plans */
 };
@@ -48,9 +48,9 @@ struct cudnn_shape {
 };
 
 /*
- * Finds the library: $CAIRN_CUDNN, a path, alone if it is set; else the first of 9.16 or newer in the folder
- * peers beside the program (tools/peers.sh), in the Python environments on the path, and of the loader.
- * -EOPNOTSUPP: there is none. `op` begins the text.
+ * Finds the library. If $CAIRN_CUDNN is set, only that path is tried; else the first library of version 9.16
+ * or newer is taken from the folder peers beside the program (tools/peers.sh), the Python environments on the
+ * path, and the loader, in this order. -EOPNOTSUPP: there is none. `op` begins the error text.
  */
 int cairn_cudnn_load(const char *op);
 /* Returns the version of the library that has been loaded, 91901 for 9.19.1; 0: none has. */
@@ -58,7 +58,7 @@ int cairn_cudnn_version(void);
 
 /* A tensor in memory. uid: 1..CUDNN_MAX_POINTERS-1, by which cairn_cudnn_run() finds its pointer. */
 void *cairn_cudnn_tensor(struct cudnn_graph *g, int64_t uid, const struct cudnn_shape *shape, void *ragged);
-/* A tensor that no memory holds. */
+/* A virtual tensor: an intermediate that is not in memory. */
 void *cairn_cudnn_virtual(struct cudnn_graph *g, const struct cudnn_shape *shape, void *ragged);
 void *cairn_cudnn_float(struct cudnn_graph *g, float value);
 void *cairn_cudnn_int(struct cudnn_graph *g, int32_t value);
@@ -81,8 +81,8 @@ void cairn_cudnn_reduce(struct cudnn_graph *g, int mode, void *x, void *y);
 void cairn_cudnn_reshape(struct cudnn_graph *g, void *x, void *y);
 
 /*
- * Makes plans of the complete graph for the current device, at most `most`. -EOPNOTSUPP: the library has none
- * for it.
+ * Makes at most `most` plans of the complete graph for the current device. -EOPNOTSUPP: the library has no
+ * plan for it.
  */
 int cairn_cudnn_plan(struct cudnn_graph *g, int most);
 /* Runs a plan. pointers[uid] of the tensors in memory; workspace: workspace_bytes, 256-byte aligned. */

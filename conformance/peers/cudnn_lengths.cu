@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cudnn_lengths - two small kernels, ahead of the library's and after it; they take microseconds */
+/* cudnn_lengths - two small kernels, one before and one after the library's; they take microseconds */
 #include "conformance/peers/cudnn_lengths.h"
 #include "primitives/base/launch.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cudnn_lengths - requests of different lengths, in the form that cuDNN takes, and those without a key */
+/* cudnn_lengths - gives cuDNN requests of different lengths, and sets the rows of requests without a key */
 #ifndef CAIRN_CUDNN_LENGTHS_H
 #define CAIRN_CUDNN_LENGTHS_H
 
@@ -21,7 +21,7 @@ extern "C" {
 
 int cairn_cudnn_lengths(const struct cudnn_lengths_args *args, void *stream);
 
-/* The rows of requests without a key, of which the library makes NaN: out becomes 0, lse -INFINITY. */
+/* Sets the rows of requests without a key, where the library writes NaN: out to 0, lse to -INFINITY. */
 struct cudnn_keyless_args {
 	const int32_t *qo_indptr, *kv_indptr;	/* [batch + 1] rows */
 	void *out;				/* [rows, heads * v_dim] of 16 bits */

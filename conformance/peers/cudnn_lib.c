@@ -3,8 +3,8 @@
  * cudnn_lib - finds and loads libcudnn.so.9
  *
  * The library loads its other parts from its own folder, and NVRTC, which compiles some of its kernels, from
- * the folders of the same Python environment. Where NVRTC is elsewhere, it is loaded ahead from the toolkit's
- * folder: the library then finds it by its name.
+ * the folders of the same Python environment. If NVRTC is not there, it is loaded from the toolkit's folder
+ * first; the library then finds it by its name.
  */
 #include "conformance/peers/cudnn_lib.h"
 
@@ -21,7 +21,7 @@
 #include "primitives/base/error.h"
 #include "primitives/base/launch.h"
 
-#define OLDEST		91600	/* older ones need other graphs for lengths that are no multiples of 128 */
+#define OLDEST		91600	/* older ones need other graphs for lengths that are not multiples of 128 */
 #define MAX_DEVICES	16
 
 struct cudnn_lib cairn_cudnn;
@@ -30,7 +30,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void *handles[MAX_DEVICES];
 static int version, found;
 
-/* Opens a library and keeps it if it is new enough; of others, notes the version. */
+/* Opens a library and keeps it if it is new enough; otherwise notes its version. */
 static void *open_one(const char *path)
 {
 	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -47,7 +47,7 @@ static void *open_one(const char *path)
 	return NULL;
 }
 
-/* Opens the first file of the pattern that will do; ~ is the user's home. */
+/* Opens the first suitable file that matches the pattern; ~ is the user's home. */
 static void *open_first(const char *pattern)
 {
 	glob_t files;

@@ -13,7 +13,7 @@ extern struct cudnn_lib cairn_cudnn;	/* filled by cairn_cudnn_load() */
 
 /* Turns a status into an error of operation `op` at `what`; -EOPNOTSUPP where the library refuses it. */
 int cairn_cudnn_error(const char *op, int status, const char *what);
-/* Finds the handle of the current device, made at the first call; the caller holds the lock of all calls. */
+/* Returns the current device's handle, made at the first call. The caller holds the lock of all calls. */
 int cairn_cudnn_handle(const char *op, void **handle);
 
 #endif

@@ -67,7 +67,7 @@ static void *lengths(const struct build *b, int tensor)
 	return b->s->ragged ? cairn_cudnn_tensor(b->g, tensor, &shape, NULL) : NULL;
 }
 
-/* How a tensor of [row, head, dim] lies; transposed: as a matrix [dim, row]. */
+/* Returns the layout of a [row, head, dim] tensor; transposed: as a matrix [dim, row]. */
 static struct cudnn_shape lie(const struct build *b, int tensor, int transposed)
 {
 	const struct cudnn_sdpa *s = b->s;
@@ -151,7 +151,7 @@ static void *mask_padding(const struct build *b, void *x)
 	return keep_where(b, x, on_index(b, CUDNN_LOGICAL_AND, CUDNN_DATA_BOOLEAN, row, key));
 }
 
-/* Keeps key <= row + len_kv - len_q. With equal lengths the engines' fastest form has no lengths. */
+/* Keeps key <= row + len_kv - len_q. For equal lengths the engines' fastest form uses no lengths. */
 static void *mask_causal(const struct build *b, void *x)
 {
 	const struct cudnn_sdpa *s = b->s;

@@ -14,13 +14,13 @@
 /* Numbers of the tensors in memory. Offsets: int64 [batch + 1] elements; lengths: int32 [batch]. */
 enum cudnn_sdpa_tensor {
 	SDPA_Q = 1, SDPA_K, SDPA_V, SDPA_OUT, SDPA_LSE, SDPA_DOUT, SDPA_DQ, SDPA_DK, SDPA_DV,
-	SDPA_OFFSETS,			/* of tensor t: SDPA_OFFSETS + t */
+	SDPA_OFFSETS,			/* the offsets of tensor t are SDPA_OFFSETS + t */
 	SDPA_LEN_Q = SDPA_OFFSETS + SDPA_OFFSETS, SDPA_LEN_KV,
 	SDPA_DELTA,			/* f32 [batch, heads, len_q]: rows' sums of dout * out */
 	SDPA_DQ_SUM,			/* f32 [batch, heads, len_q, qk_dim] */
 };
 
-/* A problem; compared by memcmp(), so that a struct is zeroed first. Strides are in elements. */
+/* A problem. memcmp() compares it, so the struct must be zeroed first. Strides are in elements. */
 struct cudnn_sdpa {
 	int64_t q_stride, k_stride, v_stride, k_head_stride, v_head_stride;
 	int32_t batch, heads, kv_heads, len_q, len_kv, qk_dim, v_dim;	/* lengths: the largest */
@@ -36,7 +36,10 @@ struct cudnn_sdpa {
 /* Elements from one row to the next of a tensor that has offsets: SDPA_Q .. SDPA_DV. */
 int64_t cairn_cudnn_row_stride(const struct cudnn_sdpa *s, int tensor);
 void cairn_cudnn_sdpa(struct cudnn_graph *g, const struct cudnn_sdpa *s);
-/* heads is kv_heads: the library would round the parts of a group's heads to 16 bits before it adds them. */
+/*
+ * heads must equal kv_heads: the library would round the gradients of a group's heads to 16 bits before
+ * adding them.
+ */
 void cairn_cudnn_sdpa_bwd(struct cudnn_graph *g, const struct cudnn_sdpa *s);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cudnn_test - what the peers of attention say where cuDNN is missing or does not take a call
+ * cudnn_test - the errors of the cuDNN peers if the library is missing or does not support a call
  *
  * Their results are judged like those of any table: cairn check --impl peers fused.attn_dense fused.attn_bwd.
  */
@@ -30,7 +30,7 @@ static struct cairn_attn_dense_args dense(void)
 	};
 }
 
-/* The arguments are checked before the library is looked for: a missing one hides no mistake. */
+/* Arguments are checked before the library is looked up, so that a missing library hides no mistake. */
 static void bad_arguments(struct cairn_test *t)
 {
 	struct cairn_attn_dense_args a = dense();
@@ -65,7 +65,7 @@ static const char *without_library(void)
 	return cairn_cudnn_version() ? "there is a version" : NULL;
 }
 
-/* A library is looked for once, so that a process of its own does it. */
+/* Runs in its own process, because a process looks the library up only once. */
 static void missing_library(struct cairn_test *t)
 {
 	const char *wrong;
@@ -92,7 +92,7 @@ static void found_library(struct cairn_test *t)
 	EXPECT(t, cairn_cudnn_version() < 100000);
 }
 
-/* Only this library's gradients may differ in bits from call to call, in all operations of all tables. */
+/* Among all operations of all tables, only this library's gradients may vary in bits from call to call. */
 static void bits(struct cairn_test *t)
 {
 	const size_t bwd = offsetof(struct cairn_impl, attn_bwd);

@@ -12,9 +12,9 @@
 #include "primitives/base/launch.h"
 
 #define MAX_PLANS	32
-#define PLAN_BYTES	(8 << 20)	/* of a plan's index arrays, as FlashInfer's own wrapper has */
+#define PLAN_BYTES	(8 << 20)	/* size of a plan's index arrays, as in FlashInfer's own wrapper */
 #define COUNT(args)	((int)(sizeof(args) / sizeof(*(args))))
-#define MIN_ROWS	64		/* of the longest request of a prefill */
+#define MIN_ROWS	64		/* least rows of a prefill's longest request */
 
 /* What a plan depends on besides the lengths; padding bytes are 0. */
 struct key {
@@ -34,7 +34,7 @@ struct call {
 	struct key key;
 	const struct fi_module *module;
 	const int32_t *qo_indptr, *kv_indptr, *last_page_len;
-	int32_t *lengths;		/* of the host: both index arrays, and the number of keys */
+	int32_t *lengths;		/* on the host: both index arrays, and the numbers of keys */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -177,7 +177,7 @@ static int make_plan(struct call *c, struct plan *p, void *stream)
 	return cairn_fi_call(c->op, c->module->plan, args, COUNT(args), stream, &p->info);
 }
 
-/* Finds the plan of a captured call, or makes that of another. */
+/* Finds the plan for a captured call; for any other call makes one. */
 static int plan(struct call *c, void *stream, struct plan **out)
 {
 	enum cudaStreamCaptureStatus status;

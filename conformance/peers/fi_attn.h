@@ -5,12 +5,12 @@
  * The contracts are those of attn_dense.h and attn_paged.h, with these exceptions.
  *
  *   Supported: bf16, dimensions for which a module has been compiled, no lse, window, softcap or sms, no row
- *   without a key; of attn_paged only prefill, at least 64 query rows in the longest request, because this
- *   module is not FlashInfer's choice for fewer.
- *   Plan: FlashInfer deals out tiles to CTAs on the host. A call outside of a capture reads the index arrays,
- *   plans, and keeps the plan in memory of its own; a captured call takes the plan of the latest call of the
- *   shape and must have had one, so that its graph serves no other lengths. A captured call therefore has the
- *   time of the kernel alone, as in a step of a model whose layers share a plan.
+ *   without a key. attn_paged supports only prefill, with at least 64 query rows in the longest request:
+ *   FlashInfer does not choose this module for fewer.
+ *   Plan: FlashInfer distributes tiles to CTAs on the host. A call outside of a capture reads the index
+ *   arrays, makes a plan, and keeps it in memory of its own. A captured call uses the plan of the latest call
+ *   of the shape, which must exist; its graph is valid for these lengths only. A captured call therefore has
+ *   the time of the kernel alone, as in a step of a model whose layers share a plan.
  *   Workspace: none.
  */
 #ifndef CAIRN_FI_ATTN_H

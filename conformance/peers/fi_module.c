@@ -42,7 +42,7 @@ static int missing(const char *op, const char *path)
 			   "flashinfer compiles it, $CAIRN_FLASHINFER names another folder", op, path);
 }
 
-/* The modules look up the library's functions among those of the whole process. */
+/* Loads the library globally, because the modules look up its functions in the whole process. */
 static int load_ffi(const char *op)
 {
 	char path[1024];

@@ -16,7 +16,7 @@ struct fi_module {
  */
 int cairn_fi_load(const char *op, int qk_dim, int v_dim, const struct fi_module **out);
 
-/* Calls a function on a stream of the current device; result: of the caller, freed by cairn_fi_release(). */
+/* Calls a function on a stream of the current device. The caller frees *result with cairn_fi_release(). */
 int cairn_fi_call(const char *op, tvm_function *f, const struct tvm_any *args, int num_args, void *stream,
 		  struct tvm_any *result);
 void cairn_fi_release(struct tvm_any *value);

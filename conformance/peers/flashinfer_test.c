@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* flashinfer_test - what the table says where FlashInfer's modules are missing */
+/* flashinfer_test - the table's errors where FlashInfer's modules are missing */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tvm_ffi - the part of TVM's foreign function interface by which FlashInfer's compiled modules are called
+ * tvm_ffi - the part of TVM's foreign function interface through which FlashInfer's compiled modules are
+ * called
  *
- * A function takes an array of tagged values and gives one; if it returns nonzero, it has raised an error,
- * which TVMFFIErrorMoveFromRaised() hands over. The layouts are those of apache-tvm-ffi 0.1 and of DLPack 1.
+ * A function takes an array of tagged values and gives one. If it returns nonzero, it has raised an error,
+ * which TVMFFIErrorMoveFromRaised() returns. The layouts are those of apache-tvm-ffi 0.1 and of DLPack 1.
  */
 #ifndef CAIRN_TVM_FFI_H
 #define CAIRN_TVM_FFI_H

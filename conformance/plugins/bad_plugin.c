@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bad_plugin - misbehaves in the way that $CAIRN_BAD_PLUGIN names; the runner must survive all of them */
+/* bad_plugin - misbehaves in the way that $CAIRN_BAD_PLUGIN names; the runner must survive each way */
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static int crash_at_once(int device)
 	return 0;
 }
 
-/* neither JSON nor XML may hold all of these bytes as they are */
+/* contains bytes that JSON or XML must escape */
 static const char *odd_error(void)
 {
 	return "a \"quote\", a \\, <a&b>, \xff, \x01 and a new\nline";
@@ -55,7 +55,7 @@ static struct cairn_impl impl = {
 	.name = "bad", .version = "1", .embedding = embedding,
 };
 
-/* Poses as a device table: without CAIRN_IMPL_HOST_MEM, with its own block of memory and streams. */
+/* Poses as a device table: no CAIRN_IMPL_HOST_MEM, and its own functions for memory and streams. */
 static void be_a_device(void)
 {
 	const size_t from = offsetof(struct cairn_impl, device_info);

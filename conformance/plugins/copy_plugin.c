@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* copy_plugin - an edited copy of a file of ours: a wrong function under the name that ours has */
+/* copy_plugin - an edited copy of one of our files: a wrong function with the same name as ours */
 #include <string.h>
 
 #include "conformance/abi.h"

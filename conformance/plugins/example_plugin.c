@@ -4,8 +4,8 @@
  *
  *   gcc -I. -shared -fPIC -o mine.so mine.c && cairn check --impl ./mine.so
  *
- * Operations that the table lacks are skipped by name. Without CAIRN_IMPL_HOST_MEM the pointers
- * would be to device memory and `stream` a cudaStream_t.
+ * Operations that the table lacks are skipped. Without CAIRN_IMPL_HOST_MEM the pointers would be to device
+ * memory and `stream` would be a cudaStream_t.
  */
 #include <errno.h>
 #include <math.h>

@@ -11,7 +11,7 @@
  *   nan        the pass computes with NaN
  *   late MS    this pass takes MS milliseconds longer
  *
- * Every fault except `slow` occurs once: the plug-in removes the file before.
+ * Every fault except `slow` occurs once, because the plug-in removes the file before it causes the fault.
  *
  * If $CAIRN_FAULT_LOAD is set, each copy to the device takes that many milliseconds longer, so that a model
  * loads slowly.
@@ -31,7 +31,7 @@ static const char *last_error(void)
 	return "the device has failed, as it was told to";
 }
 
-/* The block of memory, streams and graphs, of which a table has all or nothing. */
+/* The members for memory, streams and graphs; a table has all of them or none. */
 #define MEMORY	offsetof(struct cairn_impl, device_info)
 #define END	offsetof(struct cairn_impl, stream)
 

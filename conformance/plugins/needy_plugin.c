@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* needy_plugin - a table that presents a function of the program that loads it as its own */
+/* needy_plugin - a table that refers to a function of the program that loads it */
 #include "conformance/abi.h"
 
 static const struct cairn_impl impl = {

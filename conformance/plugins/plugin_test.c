@@ -32,7 +32,7 @@ static int check(const char *path, const char *glob, char *out, size_t len)
 	return cairn_spawn(argv, out, len);
 }
 
-/* The same with a list of cases that may not be skipped. */
+/* The same, with a list of must-pass cases. */
 static int check_listed(const char *path, const char *list, const char *glob, char *out, size_t len)
 {
 	char *argv[] = { "cairn", "check", "--impl", (char *)path, "--mustpass", (char *)list, (char *)glob,
@@ -250,7 +250,7 @@ static void killed_takes_its_family(struct cairn_test *t)
 	close(fds[0]);
 }
 
-/* A plug-in that has a function under a name of ours is judged by its own function. */
+/* If a plug-in has a function with the same name as one of ours, its own is judged. */
 static void own_function_is_judged(struct cairn_test *t)
 {
 	char path[PATH_MAX], out[65536];
@@ -261,7 +261,7 @@ static void own_function_is_judged(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "elements bad");
 }
 
-/* No function of ours serves a plug-in that lacks one: it is refused, with the name. */
+/* A plug-in that lacks a function does not get ours: it is refused with the function's name. */
 static void missing_name_is_named(struct cairn_test *t)
 {
 	char path[PATH_MAX];
@@ -278,7 +278,7 @@ static void missing_name_is_named(struct cairn_test *t)
 #define FAR		"primitives.embedding.far_rows5_dim16384_vocab140000_bf16.normal"
 #define GEMM		"primitives.gemm.m1_n1_k8_f32.normal"
 
-/* Plug-ins that break a rule which the values of one call do not show are caught; right ones are not. */
+/* Plug-ins that break a rule without wrong values in a single call are caught; correct ones pass. */
 static void rules_beside_the_values(struct cairn_test *t)
 {
 	static const struct { const char *how, *glob, *says; } rows[] = {
@@ -328,8 +328,8 @@ static void rules_beside_the_values(struct cairn_test *t)
 }
 
 /*
- * A far case that a device's whole memory cannot hold is skipped with the number of bytes, and may be; any
- * other skip of a must-pass case fails.
+ * A far case that exceeds a device's whole memory is skipped with the number of bytes, and must-pass allows
+ * that. Any other skip of a must-pass case fails.
  */
 static void too_small_a_device(struct cairn_test *t)
 {
@@ -350,7 +350,7 @@ static void too_small_a_device(struct cairn_test *t)
 	unsetenv("CAIRN_STRAY_PLUGIN");
 }
 
-/* A workspace that memory cannot hold is not touched: the case is skipped with its size. */
+/* A workspace that exceeds memory is not touched: the case is skipped with its size. */
 static void too_large_a_workspace(struct cairn_test *t)
 {
 	char path[PATH_MAX], out[65536];

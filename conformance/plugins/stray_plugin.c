@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * stray_plugin - breaks a rule of abi.h in the way that $CAIRN_STRAY_PLUGIN names, and is right otherwise
+ * stray_plugin - breaks a rule of abi.h in the way that $CAIRN_STRAY_PLUGIN names, and is otherwise correct
  *
- * Results are right in the first call of a shape, and memory beside the buffers is touched only as named. The
- * names that begin with device_ pose as a device: memory is set, and operations run, when the stream is
- * synchronised.
+ * Results are correct in the first call of a shape, and memory outside the buffers is touched only as the
+ * name says. With a name that begins with device_ the plug-in poses as a device: memory is set, and
+ * operations run, when the stream is synchronised.
  */
 #include <errno.h>
 #include <stddef.h>

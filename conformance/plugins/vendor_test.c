@@ -52,7 +52,7 @@ static int totals(struct cairn_test *t, const char *out, int *passed, int *faile
 
 #define CASE	"primitives.embedding.rows7_dim64_vocab100_bf16.normal"
 
-/* The line that repeats a failure does, whatever the plug-in's path, and with the seed of the failure. */
+/* The printed command repeats a failure with its seed, whatever characters the plug-in's path has. */
 static void again_repeats(struct cairn_test *t)
 {
 	char from[PATH_MAX], path[PATH_MAX], self[PATH_MAX], *out = malloc(OUT), *twice = malloc(OUT);
@@ -80,7 +80,7 @@ static void again_repeats(struct cairn_test *t)
 		EXPECT(t, strstr(again, repeat == 1 ? "--seed 41" : "--seed 42") != NULL);
 		snprintf(line, sizeof(line), "%s 2>&1", again + strlen("# again: "));
 		EXPECT(t, run_line(line, twice, OUT) == 1);
-		/* the elements named before the line are named again */
+		/* the repeated run names the same elements as the output before the command */
 		*again = 0;
 		bad = NULL;
 		for (char *c = out; (c = strstr(c, "# out[")); c++)
@@ -132,7 +132,7 @@ static int read_rows(struct cairn_test *t, const char *path, int counts[3],
 	return num;
 }
 
-/* A row that has not passed says why, and a failed one how it is repeated. */
+/* A row that has not passed says why; a failed one also has the command that repeats it. */
 static void has_text(struct cairn_test *t, json_t *row)
 {
 	const char *verdict = json_string_value(json_object_get(row, "verdict"));
@@ -187,7 +187,7 @@ static int count(const char *text, const char *what)
 	return n;
 }
 
-/* A case that crashes fails alone; after some crashes, or two hangs, the table is left alone. */
+/* A crash fails only its own case; after several crashes, or two hangs, the table is not called again. */
 static void crash_costs_a_case(struct cairn_test *t)
 {
 	char *out = malloc(OUT), *xml = malloc(OUT);
@@ -213,7 +213,7 @@ static void crash_costs_a_case(struct cairn_test *t)
 	free(xml);
 }
 
-/* A table that crashes when it is started or stopped has failed; another table next to it has not. */
+/* A table that crashes when it is started or stopped fails; another table in the same run does not. */
 static void crash_beside_the_cases(struct cairn_test *t)
 {
 	char path[PATH_MAX], *out = malloc(OUT), *xml = malloc(OUT);
@@ -236,7 +236,7 @@ static void crash_beside_the_cases(struct cairn_test *t)
 	free(xml);
 }
 
-/* Any text of a plug-in comes out as JSON and as XML. */
+/* Any text from a plug-in is escaped correctly in JSON and XML. */
 static void texts_are_escaped(struct cairn_test *t)
 {
 	char *out = malloc(OUT), *xml = malloc(OUT);
@@ -250,7 +250,7 @@ static void texts_are_escaped(struct cairn_test *t)
 	free(xml);
 }
 
-/* A run of plug-ins alone judges what they have, and says what it leaves out; every case has a row. */
+/* A run with only plug-ins judges what they have and says what it leaves out; every case has a row. */
 static void runs_what_concerns_it(struct cairn_test *t)
 {
 	char path[PATH_MAX], json[PATH_MAX], *out = malloc(OUT);
@@ -285,8 +285,8 @@ static void runs_what_concerns_it(struct cairn_test *t)
 }
 
 /*
- * bench times no operation that only the other table has. Those of this plug-in need a device, so nothing is
- * timed here.
+ * bench does not time operations that only the other table has. Those of this plug-in need a device, so
+ * nothing is timed here.
  */
 static void times_what_concerns_it(struct cairn_test *t)
 {
@@ -301,7 +301,7 @@ static void times_what_concerns_it(struct cairn_test *t)
 	free(out);
 }
 
-/* Two plug-ins of one name, and one given twice, are told apart. */
+/* Two plug-ins with the same name, or one given twice, get different names. */
 static void names_differ(struct cairn_test *t)
 {
 	char path[PATH_MAX], link[PATH_MAX], out[8192], want[PATH_MAX + 64];
@@ -336,7 +336,7 @@ static const char *altered(struct cairn_test *t, const char *from, const char *n
 	return path;
 }
 
-/* What a vendor gets wrong at first is named. */
+/* The mistakes that a vendor makes first are named in the message. */
 static void first_mistakes(struct cairn_test *t)
 {
 	static const struct { const char *how, *says; } rows[] = {
@@ -377,7 +377,7 @@ static void first_mistakes(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "/none.so: No such file or directory");
 	if (cairn_beside("fault_plugin.so", other, sizeof(other)) &&
 	    EXPECT(t, cairn_beside("cairn", self, sizeof(self)))) {
-		char *slash = strrchr(other, '/');	/* a path without ./ */
+		char *slash = strrchr(other, '/');	/* a path that begins without ./ */
 
 		*slash = 0;
 		snprintf(line, sizeof(line), "cd '%s' && '%s' check --impl %s " CASE " 2>&1", other, self,
@@ -428,7 +428,7 @@ static int headers_of_abi(char *list, size_t len)
 	return n > 0 && n < len;
 }
 
-/* abi.h and every header that it includes are C++11, and a plug-in may be written in it. */
+/* abi.h and every header that it includes are valid C++11, and a plug-in may be written in C++11. */
 static void abi_is_cxx(struct cairn_test *t)
 {
 	char list[8192], line[3 * PATH_MAX + sizeof(list)], out[8192], source[PATH_MAX], so[PATH_MAX];

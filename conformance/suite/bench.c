@@ -2,16 +2,17 @@
 /*
  * bench - `cairn bench`: verifies rows, then times them
  *
- * A row is verified first, and not timed if it is wrong. Calls rotate through copies of all buffers, 1 GiB
- * together on a device but at most 64 copies, so that every call finds its inputs in memory and not in a
- * cache; the "warm" figure uses one copy for all calls. The calls of a sample form one CUDA graph, long
- * enough to last a fifth of a millisecond, so that launch and event overhead vanish; a host table is timed
- * call by call. A record contains the share of the ceiling (stream and gemm rows) measured in the same run,
- * and of the memory's datasheet figure. With
- * --once a row is called once under a profiler (reports/traffic.py), and neither timed nor compared with the
- * reference. If several tables have a row, the lines of the second and later ones end with the speed of the
- * first relative to them. Measures, rows that no operation gives, come last (measure.c). With a plug-in among
- * the tables and without a GLOB, only the operations that a plug-in has are timed.
+ * A row is verified first, and is not timed if it is wrong. Calls rotate through copies of all buffers, so
+ * that every call finds its inputs in memory and not in a cache; on a device the copies have 1 GiB together,
+ * but there are at most 64. The "warm" figure uses one copy for all calls. The calls of a sample form one
+ * CUDA graph that lasts about a quarter of a millisecond, so that launch and event overhead are negligible; a
+ * host table is called in a loop. A record contains the row's share of the ceilings (stream and gemm rows)
+ * measured in the same run, and of the memory bandwidth in the datasheet.
+ *
+ * With --once a row is called once under a profiler (reports/traffic.py), and is neither timed nor compared
+ * with the reference. If several tables have a row, the lines of the second and later ones end with the speed
+ * of the first relative to them. Measures, which are rows without an operation, come last (measure.c). With a
+ * plug-in among the tables and without a GLOB, only the operations that a plug-in has are timed.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -185,8 +186,8 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 }
 
 /*
- * Makes one call under the profiler, with its inputs in memory as in a timed call. The profiler reports the
- * counts.
+ * Makes one call under the profiler, which reports the counts. Its inputs are not in a cache, as in a timed
+ * call.
  */
 static int call_once(struct bench *b, const struct cairn_selected *s, struct cairn_side *sets, int num_sets)
 {
@@ -231,7 +232,7 @@ static int bench_row(struct bench *b, const struct cairn_selected *s, struct cai
 	want = rotate / set_bytes >= MAX_SETS ? MAX_SETS : (int)(rotate / set_bytes) + 1;
 	if (s->desc.sparse && s->desc.bytes < (double)set_bytes)
 		want = rotate / s->desc.bytes >= MAX_SETS ? MAX_SETS : (int)(rotate / s->desc.bytes) + 1;
-	/* a row without traffic has its figures, which the kernel measured, in `extra` */
+	/* a row without traffic has its figures in `extra`, where the kernel has measured them */
 	if (s->desc.bytes == 0 && s->desc.flops == 0)
 		want = 1;
 	while (want > 1 && too_much(b, want * set_bytes))
@@ -423,7 +424,7 @@ static int has_op(const struct cairn_impl *impl, size_t offset)
 	return fn != NULL;
 }
 
-/* Returns whether the run is a vendor's: plug-ins, and no choice of rows. Only their operations are timed. */
+/* Returns whether to time only the operations of plug-ins: there is one, and the user has chosen no rows. */
 static int is_vendors(const struct cairn_options *opt)
 {
 	int plugins = 0;

@@ -3,27 +3,27 @@
  * bias - the mean signed error of an output
  *
  * Bounds are sums of worst cases, so an implementation that truncates an intermediate result, instead of
- * rounding it to nearest, stays within them. Its errors all have one sign, though. For kind NORMAL, errors of
- * outputs of f16 and bf16 are taken in ulps of the exact value, once with the exact value's sign (positive:
- * away from zero) and once without (positive: upwards), and of both means
+ * rounding it to nearest, stays within them. Its errors all have one sign, though. For kind NORMAL, the
+ * errors of f16 and bf16 outputs are taken in ulps of the exact value, once relative to the exact value's
+ * sign (positive: away from zero) and once as they are (positive: upwards). Both means must satisfy
  *
  *	|mean| <= 1/8 + 6 standard errors
  *
- * is required. Rounding to nearest gives errors uniform in half an ulp, and rounded intermediates add errors
+ * Rounding to nearest gives errors uniform in half an ulp, and rounded intermediates add errors
  * that are symmetric about 0; a truncated intermediate shifts a product by 0.3 to 0.7 ulp. An implementation
  * that adds in another order, rounds twice (fp32, then dtype) or truncates fp32 sums, as tensor cores do
  * (below 2^-23 of the largest term, for each 16 terms), shifts the mean by 2^-11 ulp (bf16) to 2^-5 ulp (f16,
  * 4096 terms), which 1/8 allows.
  *
- * The standard error comes from the sample. Elements are not independent: those of a row share the errors of
- * its intermediates. So neighbours are taken together in 64, 32 and 16 groups of equal length, the variance
- * of the mean is estimated from the sums of the groups at each of these lengths, and the largest estimate
- * counts. With fewer than MIN_ELEMENTS elements a group would be shorter than a row of a head, and nothing is
- * judged. Over three seeds of the families of primitives and fused, the largest mean of our tables was 0.044
- * ulp, and the largest share of its limit a fifth; cutting off P of attn_paged gives about 0.5 ulp.
+ * The standard error is estimated from the sample. Elements are not independent: those of a row share the
+ * errors of its intermediates. Neighbours are therefore combined into 64, 32 and 16 groups of equal length.
+ * The group sums of each division give an estimate of the variance of the mean, and the largest one is used.
+ * With fewer than MIN_ELEMENTS elements a group would be shorter than a row of a head, and nothing is judged.
+ * Over three seeds of the families of primitives and fused, the largest mean of our tables was 0.044 ulp, and
+ * the largest share of the limit was a fifth; truncating P in attn_paged gives about 0.5 ulp.
  *
- * An error counts as at most CLAMP ulps, so that a few elements that cancel (whose ulp is tiny) do not hide
- * the others; that keeps symmetric errors symmetric. Values near the subnormals do not count.
+ * Errors are clamped to CLAMP ulps, so that a few elements with cancellation (whose ulp is tiny) do not hide
+ * the others; symmetric errors stay symmetric. Values near the subnormals are left out.
  */
 #include <math.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bias_test - the judge of mean errors accuses what truncates, and nothing that rounds */
+/* bias_test - the judge of mean errors fails implementations that truncate, and passes those that round */
 #include <math.h>
 #include <stdlib.h>
 
@@ -78,7 +78,7 @@ static void rounding_passes(struct cairn_test *t)
 				EXPECT(t, !judged(t, dtype, how, round < 4 ? 1 : 300));
 }
 
-/* The error of a factor is shared by its row, and counts once. */
+/* All elements of a row share the error of a factor, which therefore counts once. */
 static void shared_errors_pass(struct cairn_test *t)
 {
 	for (int dtype = CAIRN_F16; dtype <= CAIRN_BF16; dtype++)

@@ -17,7 +17,7 @@
 
 #define MAX_CHILDREN	512
 
-/* The read ends of the pipes of all children that run; a process of the suite has one thread. */
+/* The read ends of the pipes of all running children. No lock: the suite's processes are single-threaded. */
 static int pipes[MAX_CHILDREN], num_pipes;
 
 static double now_s(void)
@@ -54,15 +54,15 @@ int cairn_child_start(struct cairn_child *c)
 	if (c->pid == 0) {
 		FILE *out;
 
-		/* These would count towards a limit of open files that a test sets. */
+		/* Inherited pipes would count towards the limit of open files that a test sets. */
 		for (int i = 0; i < num_pipes; i++)
 			close(pipes[i]);
 		num_pipes = 0;
 		out = fdopen(fds[1], "w");
 		setpgid(0, 0);
 		/*
-		 * The terminal's signals do not reach a group of its own, so the child must not outlive the
-		 * suite.
+		 * The terminal's signals do not reach the child, because it has its own process group. The
+		 * kernel must therefore kill it when the suite dies.
 		 */
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != self)
 			_exit(1);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * child - processes that report over a pipe, line by line, under a time-out that starts again with every line
+ * child - processes that report lines over a pipe, under a time-out that restarts with every line
  *
- * Several children run at the same time; one call waits for all of them. A child leads a process group of
- * its own, which is killed when the child ends, and the kernel kills the child when the suite itself dies.
+ * Several children run at the same time, and one call waits for all of them. Each child leads its own process
+ * group. The group is killed when the child ends, and the kernel kills the child when the suite itself dies.
  */
 #ifndef CAIRN_CHILD_H
 #define CAIRN_CHILD_H
@@ -19,7 +19,7 @@ struct cairn_child {
 	void *arg;
 	int timeout_s;					/* between two lines */
 
-	/* when the child has ended: "" if it exited with status 0, else how it died */
+	/* set when the child has ended: "" if it exited with status 0, else how it died */
 	char death[96];
 
 	/* private */

@@ -19,7 +19,7 @@
 
 static struct cairn_guard *volatile guards[MAX_GUARDS];
 static struct sigaction before;		/* what other faults do */
-static __thread sigjmp_buf *way_out;	/* of cairn_guard_faults() */
+static __thread sigjmp_buf *way_out;	/* where a fault in cairn_guard_faults() jumps to */
 
 static int is_write(const void *context)
 {
@@ -31,7 +31,7 @@ static int is_write(const void *context)
 #endif
 }
 
-/* Returns the index in stray[] of an address in the span of g, and the range to open for it. */
+/* Returns the index in stray[] for an address within g, and sets the range to open for it. */
 static int side_of(const struct cairn_guard *g, uint8_t *at, uint8_t **range, size_t *bytes)
 {
 	uint8_t *end = g->inner + g->inner_bytes;
@@ -48,9 +48,9 @@ static int side_of(const struct cairn_guard *g, uint8_t *at, uint8_t **range, si
 }
 
 /*
- * Records the fault in its guard and opens the range, so that the instruction succeeds when it is repeated.
- * Another fault ends cairn_guard_faults(), or is left to the action that was installed before, or kills the
- * process if it occurs again.
+ * Records a fault in a guard and opens the range, so that the instruction succeeds when it is repeated. Any
+ * other fault ends cairn_guard_faults() if that is running. Otherwise the handler that was installed before
+ * gets the fault, and if it occurs again, it kills the process.
  */
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
@@ -77,7 +77,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 		siglongjmp(*way_out, 1);
 	sigaction(sig, &before, NULL);
 	before = (struct sigaction){ .sa_handler = SIG_DFL };
-	if (info->si_code <= 0)		/* sent by raise() or kill(): no instruction repeats it */
+	if (info->si_code <= 0)		/* from raise() or kill(): there is no instruction to repeat */
 		raise(sig);
 }
 
@@ -96,7 +96,7 @@ static size_t round_up(size_t n, size_t to)
 	return (n + to - 1) / to * to;
 }
 
-/* Reserves memory for `bytes` bytes in a free slot; nothing is accessible. Returns the slot or -ENOMEM. */
+/* Reserves inaccessible memory for `bytes` bytes in a free slot. Returns the slot or -ENOMEM. */
 static int reserve(struct cairn_guard *g, size_t bytes, size_t align)
 {
 	uint8_t *map;
@@ -142,7 +142,7 @@ static uint8_t *page_of(uint8_t *p)
 /* Maps the same pages, of TILE bytes, over all pages of g. */
 static int map_tiles(struct cairn_guard *g)
 {
-	/* to populate a mapping at once takes a fifth of the time of its faults */
+	/* MAP_POPULATE takes a fifth of the time that page faults would take */
 	const int flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
 	int fd = memfd_create("idle", 0), ret = fd < 0 || ftruncate(fd, TILE);
 
@@ -158,7 +158,7 @@ static int map_tiles(struct cairn_guard *g)
 	return ret;
 }
 
-/* Gives the span pages of its own. */
+/* Makes the span accessible; with idle elements around it, gives it pages of its own. */
 static int open_span(const struct cairn_guard *g, const struct cairn_span *s)
 {
 	uint8_t *from = page_of(g->data + s->at);
@@ -166,7 +166,7 @@ static int open_span(const struct cairn_guard *g, const struct cairn_span *s)
 
 	if (!g->idle)
 		return mprotect(from, bytes, PROT_READ | PROT_WRITE);
-	/* two spans may share a page: what has been mapped for one stays */
+	/* two spans may share a page: keep the page that the first one has mapped */
 	if (s > g->spans && from < g->data + s[-1].at + s[-1].bytes) {
 		from += PAGE;
 		bytes -= PAGE;
@@ -213,8 +213,8 @@ void cairn_guard_place(struct cairn_guard *g, int at_begin, int shifted)
 }
 
 /*
- * Sets from[0] .. to[0] to the accessible bytes before span i that belong to no other span, and from[1] ..
- * to[1] to those behind it.
+ * Sets from[0] .. to[0] to the accessible bytes before span i that belong to no span, and from[1] .. to[1]
+ * to those after it.
  */
 static void beside(const struct cairn_guard *g, int i, uint8_t *from[2], uint8_t *to[2])
 {

@@ -2,12 +2,12 @@
 /*
  * guard - host memory between two inaccessible ranges, for the buffers of a host table
  *
- * The data either ends at the upper range or begins at the lower one, as nearly as its alignment allows; a
+ * The data either ends at the upper range or begins at the lower one, as closely as its alignment allows. A
  * canary fills the rest of the accessible pages. The first access to an inaccessible range is recorded, and
- * the range becomes accessible, so that the operation goes on and the access costs its own case only.
+ * the range becomes accessible: the operation continues, and the access fails only its own case.
  *
- * A far guard is for gigabytes of which a few ranges may be touched: only the pages of these are accessible.
- * If all else is idle, it is accessible too, but is the same few pages again and again.
+ * A far guard holds gigabytes of which only a few ranges may be touched: only the pages of these ranges are
+ * accessible. If all other elements are idle, they are accessible too, but share the same few pages.
  */
 #ifndef CAIRN_GUARD_H
 #define CAIRN_GUARD_H
@@ -33,29 +33,29 @@ struct cairn_guard {
 	} stray[3];			/* below and above the accessible pages; far: between the ranges */
 	struct cairn_span *spans;	/* far: ascending, not overlapping; else NULL */
 	int num_spans;
-	int idle;			/* far: what is in no span may be accessed */
+	int idle;			/* far: memory outside the spans may be accessed */
 };
 
 /*
- * Maps memory for `bytes` bytes, placed at the end, and catches SIGSEGV from now on. A zeroed guard may be
- * closed. Returns 0 or -ENOMEM. For one thread.
+ * Maps memory for `bytes` bytes, placed at the end, and catches SIGSEGV from now on. Closing a zeroed guard
+ * is legal. Returns 0 or -ENOMEM. Not thread-safe.
  */
 int cairn_guard_open(struct cairn_guard *g, size_t bytes, size_t align);
-/* The same for data of which only these spans, ascending and apart, may be touched. */
+/* The same for data of which only these spans may be touched. They must be ascending and must not overlap. */
 int cairn_guard_open_far(struct cairn_guard *g, size_t bytes, size_t align, const struct cairn_span *spans,
 			 int num, int idle);
 /*
- * Places the data at the end or at the beginning; shifted, as far from the beginning as the alignment, so
- * that its address has no larger one. Contents are lost. Far data stays at the end.
+ * Places the data at the end or at the beginning. `shifted` moves it up from the beginning by its alignment,
+ * so that its address has no larger alignment. Contents are lost. Far data stays at the end.
  */
 void cairn_guard_place(struct cairn_guard *g, int at_begin, int shifted);
-/* Fills all accessible memory but the data, and but what is idle, with `byte`. */
+/* Fills all accessible memory except the data and idle memory with `byte`. */
 void cairn_guard_fill(const struct cairn_guard *g, int byte);
-/* Counts the bytes below and above the data that no longer are `byte`. */
+/* Counts the bytes below and above the data that are no longer `byte`. */
 void cairn_guard_count(const struct cairn_guard *g, int byte, size_t *below, size_t *above);
 void cairn_guard_close(struct cairn_guard *g);
 
-/* Calls fn(arg). Returns 0, or 1 if it accessed memory that is neither mapped nor guarded; it then ended. */
+/* Calls fn(arg). Returns 0, or 1 if an access to memory that is neither mapped nor guarded has ended it. */
 int cairn_guard_faults(void (*fn)(void *arg), void *arg);
 
 #endif

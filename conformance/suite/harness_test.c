@@ -84,7 +84,7 @@ static void narrowing(struct cairn_test *t)
 	}
 }
 
-/* A row of floats is rounded as single numbers are, also at ties, NaN and infinities. */
+/* A row of floats is rounded like single numbers, including ties, NaN and infinities. */
 static void rows_are_rounded_alike(struct cairn_test *t)
 {
 	static const int dtypes[] = { CAIRN_F32, CAIRN_F16, CAIRN_BF16 };
@@ -112,7 +112,7 @@ static void rows_are_rounded_alike(struct cairn_test *t)
 	}
 }
 
-/* Idle elements may be read and written, and no write to them reaches what is touched. */
+/* Idle elements may be read and written, and a write to one never changes a touched element. */
 static void idle_elements_are_apart(struct cairn_test *t)
 {
 	const size_t bytes = (size_t)1 << 30;
@@ -242,7 +242,7 @@ static int is_mutant(const char *name)
 	return 0;
 }
 
-/* A line with a name that is gone would only cost time, so nobody would notice it. */
+/* Every name in catchers.txt must exist: a stale one would only cost time, so nobody would notice it. */
 static void catchers_are_cases(struct cairn_test *t)
 {
 	struct cairn_options all = { .repeat = 1 };
@@ -302,12 +302,12 @@ static void count_line(char *text, void *arg)
 	((struct slow *)arg)->lines++;
 }
 
-/* The time-out is that of a case, not of the family: it starts again with every line. */
+/* The time-out applies to a case, not to the family: it restarts with every line. */
 static void timeout_is_a_cases(struct cairn_test *t)
 {
 	const struct cairn_family f = { .stage = "stage", .name = "slow", .timeout_s = 1 };
 	const struct cairn_options opt = { 0 };
-	struct slow slow = { .us = 400000 };	/* three lines outlast the time-out, one is far below it */
+	struct slow slow = { .us = 400000 };	/* three lines take longer than the time-out, one much less */
 	struct cairn_child child = { .run = print_three, .line = count_line, .arg = &slow };
 
 	unsetenv("CAIRN_TIMEOUT");
@@ -329,7 +329,7 @@ static void crash(FILE *out, void *arg)
 	raise(SIGSEGV);
 }
 
-/* Several children at the same time: each end is reported once, with its own cause. */
+/* When several children run at the same time, each death is reported once, with its own cause. */
 static void children_end_apart(struct cairn_test *t)
 {
 	struct slow slow[3] = { { .us = 200000 }, { .us = 0 }, { .us = 0 } };
@@ -365,7 +365,7 @@ static void no_setup(struct cairn_op *op)
 	(void)op;
 }
 
-/* An operation that accepts everything; a refused call that expects 0 would pass. */
+/* Accepts all arguments: it would pass a refused call that expects 0. */
 static int accept_all(const struct cairn_silu_mul_args *args, void *stream)
 {
 	(void)args, (void)stream;
@@ -389,7 +389,7 @@ static void rows_setup(struct cairn_op *op)
 	cairn_in(op, offsetof(struct cairn_silu_mul_args, x), CAIRN_F32, 32);
 }
 
-/* Operations that leave out one check of silu_mul's; the calls of reject_one() do not show it. */
+/* The check of silu_mul that the operation below leaves out; the calls of reject_one() do not show it. */
 static int left_out;
 
 static int check_but_one(const struct cairn_silu_mul_args *args, void *stream)
@@ -408,7 +408,7 @@ static int check_but_one(const struct cairn_silu_mul_args *args, void *stream)
 	return cairn_silu_mul_check(&a);
 }
 
-/* Each argument becomes bad in turn, whether the family names that or not. */
+/* Each argument is made bad in turn, even if the family's list of bad arguments does not name it. */
 static void every_bad_argument_is_tried(struct cairn_test *t)
 {
 	static const char *const texts[] = { "", "aligned", "rows -1", "null", "size is 0" };
@@ -429,7 +429,7 @@ static void every_bad_argument_is_tried(struct cairn_test *t)
 	free(o);
 }
 
-/* A refused call that could not be made has failed, and a list of cases cut short is an error. */
+/* Without memory, a refused call that cannot be made fails, and an incomplete list of cases is an error. */
 static void without_memory_nothing_passes(struct cairn_test *t)
 {
 	struct cairn_family f = {
@@ -448,7 +448,7 @@ static void without_memory_nothing_passes(struct cairn_test *t)
 	cairn_op_reject(&f, 0, &impl, NULL, 1, o);
 	EXPECT(t, o->verdict == CAIRN_PASS);
 	EXPECT(t, cairn_each(&opt, &f, count_name, &bad) == 0);
-	/* past the list's end nothing is called; behind it are the bad arguments of all members */
+	/* index 2 is past the end: the list is followed by one entry, the bad values of all members */
 	cairn_op_reject(&f, 2, &impl, NULL, 1, o);
 	EXPECT(t, o->verdict == CAIRN_FAIL);
 	EXPECT_CONTAINS(t, o->text, "not made");
@@ -482,7 +482,7 @@ static void mark(struct marks *m, int64_t stride, const int lo[3], const int hi[
 				m->bad[r * stride + h * 16 + d] = 1;
 }
 
-/* Where bad elements lie is said in one phrase, from the coordinates. */
+/* One phrase describes where the bad elements lie, by their coordinates. */
 static void bad_elements_have_a_place(struct cairn_test *t)
 {
 	static const struct {
@@ -532,7 +532,7 @@ static void bad_elements_have_a_place(struct cairn_test *t)
 	EXPECT(t, !strcmp(b.name, "kv.k_pages"));
 }
 
-/* Every buffer is called by its argument, and what an operation writes has coordinates. */
+/* Every buffer is named after its argument, and every output and in/out buffer has coordinates. */
 static void arguments_have_names_and_shapes(struct cairn_test *t)
 {
 	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
@@ -557,7 +557,7 @@ static void arguments_have_names_and_shapes(struct cairn_test *t)
 	}
 }
 
-/* Judges of results that are not numbers name a bad element, and where all of them lie. */
+/* Families' own judges name a bad element, and say where all bad ones lie. */
 static void judges_name_the_pattern(struct cairn_test *t)
 {
 	static const struct {
@@ -605,8 +605,8 @@ static void judges_name_the_pattern(struct cairn_test *t)
 }
 
 /*
- * Returns how many of the first cases of an operation are called five times; -1: a case cannot be opened. Only
- * those calls see what an operation keeps between calls, and give it a shorter struct.
+ * Returns how many of an operation's first cases are called five times, or -1 if a case cannot be opened.
+ * Only those calls see what an operation keeps between calls, and give it a shorter struct.
  */
 static int cheap_cases(const struct cairn_family *f)
 {

@@ -63,8 +63,8 @@ int64_t cairn_judge(int dtype, int64_t count, const void *got, const void *befor
 	int64_t bad = 0, seen = 0, first_bad = count;
 	double most = *worst;
 
-	/* Page pools are large, and few of their elements have an exact value; val[] is not read for the
-	 * others (bound NaN), which must keep their bits. */
+	/* Page pools are large, and few of their elements have an exact value. The others have bound NaN and
+	 * must keep their bits; val[] is not read for them. */
 	#pragma omp parallel for schedule(static) reduction(+:bad, seen) reduction(min:first_bad) \
 		reduction(max:most) if (count > 1 << 20)
 	for (int64_t i = 0; i < count; i++) {

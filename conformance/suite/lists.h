@@ -2,9 +2,9 @@
 /*
  * lists - reads mustpass.txt, waivers.txt and catchers.txt: one glob per line, # starts a comment
  *
- * mustpass: a case that matches may not be skipped on a device.
- * waivers:  a case that matches may fail; the rest of the line is the reason, printed with it.
- * catchers: a mutant that matches is judged by the case first that the rest of the line names.
+ * mustpass: a case that matches may not be skipped.
+ * waivers:  a case that matches may fail; the rest of the line is the reason, which is printed.
+ * catchers: a mutant that matches is first judged by the case that the rest of the line names.
  */
 #ifndef CAIRN_LISTS_H
 #define CAIRN_LISTS_H
@@ -14,7 +14,7 @@ struct cairn_list {
 	struct { char *glob, *reason; } *rows;
 };
 
-/* Fills *out, which the caller frees. want_reason: every line must have a reason, else none may have one. */
+/* Fills *out, which the caller frees. With want_reason every line must have a reason; without, none may. */
 int cairn_list_load(const char *path, int want_reason, struct cairn_list *out);
 /* The reason of the first row that matches name ("" if the list has no reasons), or NULL if none matches. */
 const char *cairn_list_match(const struct cairn_list *list, const char *name);

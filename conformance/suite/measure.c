@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * measure - rows of `cairn bench` that no table's operation gives
+ * measure - rows of `cairn bench` that do not time an operation of a table
  *
  * A measure verifies and times something of its family and writes rows with cairn_row(). Each runs in its own
- * process, so that a crash, a hang or a lost device costs no other measure.
+ * process, so that a crash, a hang or a lost device affects no other measure.
  */
 #include <stdio.h>
 #include <string.h>

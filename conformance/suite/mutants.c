@@ -3,11 +3,11 @@
  * mutants - `cairn check --mutants`: shows that the cases find every deliberately wrong implementation
  *
  * A mutant is the reference table with one operation replaced by a wrong one. The cases of a family run one
- * after the other, first those that are likely to catch one of the mutants, then the cheap ones; each is
- * opened once, its reference is computed once, and every mutant that no case has caught yet is judged by it.
- * A mutant that passes all cases fails the suite. Several processes share the mutants of the build: each
- * takes the next family, or the next part of a family with many mutants. A mutant that crashes is caught; the
- * process that it ended is followed by another.
+ * after the other: first those that are likely to catch a mutant, then the others, cheap ones first. Each
+ * case is opened once, its reference is computed once, and it judges every mutant that no case has caught
+ * yet. A mutant that passes all cases fails the suite. Several processes share the mutants of the build: each
+ * takes the next family, or the next part of a family with many mutants. A mutant that crashes counts as
+ * caught, and another process continues with the next one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,13 +23,13 @@
 
 struct hunted {
 	const struct cairn_mutant *m;
-	/* likely to catch it: this case (NULL: unknown), or cases whose names begin with the word */
+	/* the case that is likely to catch it; NULL: cases whose names begin with `word` are */
 	const char *likely;
 	const char *word;
 	size_t word_len;
 	int judged;			/* cases that it passed */
 	int timed_out;
-	char caught_by[192];		/* "" while it is not caught */
+	char caught_by[192];		/* the case that caught it, or "" */
 };
 
 /* A part of a family's mutants. */
@@ -59,8 +59,8 @@ static const struct cairn_family *family_of(const struct cairn_mutant *m)
 }
 
 /*
- * A case that --mutants=FILE names; without one, cases that begin with the word of the mutant after the
- * family's: fp8_* for moe_fp8_transposed
+ * Returns whether s is likely to catch h: it is the case that --mutants=FILE names or, if that names none, it
+ * begins with the word that follows the family in the mutant's name (fp8_* for moe_fp8_transposed).
  */
 static int is_likely(const struct hunted *h, const struct cairn_selected *s)
 {
@@ -71,8 +71,8 @@ static int is_likely(const struct hunted *h, const struct cairn_selected *s)
 }
 
 /*
- * Many mutants copy the arguments and forget that the caller's struct may be longer. Only mutants with this
- * defect are judged by the case that would show it.
+ * Many mutants copy the arguments and ignore that the caller's struct may be longer. The case that detects
+ * this would catch them all, so it only judges mutants that have this defect on purpose.
  */
 static int is_apart(const struct hunted *h, const struct cairn_selected *s)
 {
@@ -102,7 +102,7 @@ static void judge(struct hunt *h, int i, const struct cairn_selected *s, struct 
 	fprintf(h->out, "F %d %s\n", i, s->name);
 }
 
-/* Judges the mutants that are left by case s. Returns how many that were. */
+/* Judges the remaining mutants by case s. Returns how many remained before it. */
 static int try_case(struct hunt *h, const struct cairn_selected *s)
 {
 	struct cairn_expected expected = { 0 };
@@ -146,7 +146,7 @@ static int collect_case(const struct cairn_selected *s, void *arg)
 
 	if (s->what == CAIRN_SEL_UNIT || s->desc.device_only)
 		return 0;
-	/* many mutants check no argument, and it is their results that must be caught */
+	/* many mutants check no arguments; they must be caught by their results */
 	if (s->what == CAIRN_SEL_REJECT && strstr(s->name, ".reject_arguments"))
 		return 0;
 	if (c->num == c->max) {
@@ -220,8 +220,8 @@ static int start(struct hunt *h)
 }
 
 /*
- * The process of h has ended. Returns whether it is to be started again, for the mutants behind the one
- * that ended it.
+ * Called when the process of h has ended. Returns whether another process must continue with the mutants
+ * after the one that ended it.
  */
 static int goes_on(struct hunt *h)
 {
@@ -263,8 +263,8 @@ static int run_all(struct hunt *hunts, int num, int jobs)
 }
 
 /*
- * Distributes the mutants over hunts: those of one family together, PART at most. Returns the number of
- * hunts.
+ * Distributes the mutants over hunts. A hunt has at most PART mutants, all of one family. Returns the number
+ * of hunts.
  */
 static int distribute(const struct cairn_options *opt, const struct cairn_impl *ref, struct hunted *hunted,
 		      int num,

@@ -15,7 +15,7 @@
 
 #define CHEAP_BYTES	((size_t)2 << 20)
 #define CHEAP_COST	3e6
-#define MORE		8	/* cases that cost up to so much more get further calls (op_more.c) */
+#define MORE		8	/* limit of op_more.c's calls, in multiples of a cheap case's cost */
 #define OTHER_SEED	0x0ddu
 #define OTHER_CANARY	0x4b		/* 1.3e7 in bf16 and f32 */
 
@@ -71,7 +71,7 @@ found:
 	say_where(o, b, "differ", differ, &x);
 }
 
-/* Reports what the call did outside of buffer i, or of the workspace. */
+/* Reports accesses outside buffer i, or outside the workspace. */
 static int check_outside(struct cairn_side *side, const struct cairn_op *op, int i, const uint8_t *image,
 			 const struct cairn_round *r, struct cairn_outcome *o)
 {
@@ -130,7 +130,7 @@ void cairn_expected_free(struct cairn_expected *e)
 	memset(e, 0, sizeof(*e));
 }
 
-/* Calls the reference, unless it has been called for another table. */
+/* Calls the reference, unless it has already been called for another table. */
 static void make_expected(const struct cairn_family *f, const struct cairn_op *op, struct cairn_expected *e)
 {
 	int num_outs = 0;
@@ -214,7 +214,7 @@ static void check_bias(const struct judged *x, struct cairn_outcome *o)
 		  b.is_signed ? "away from zero" : "upwards", b.limit);
 }
 
-/* Judges the ranges of an output that may be touched; *first counts from the buffer's beginning. */
+/* Judges the ranges of an output that may be touched; *first is an index in the whole buffer. */
 static int64_t judge_buffer(const struct cairn_buf *b, const uint8_t *got, const struct cairn_exact *e,
 			    int equal, int64_t *first, struct cairn_outcome *o)
 {
@@ -322,10 +322,10 @@ void cairn_start_outcome(struct cairn_outcome *o)
 }
 
 /*
- * The calls of a case. The operation must give the same bits again, whatever lies around its buffers and in
- * its workspace. A cheap case is called five times: the workspace and the buffers of the first judged call
- * hold what a call with other inputs left there, and a fault may wait for the third call or for every second
- * one. Where the bits may vary (cairn_impl_bits_vary()) the values of each call are judged instead.
+ * The calls of a case. The operation must give the same bits each time, whatever lies around its buffers and
+ * in its workspace. A cheap case is called five times. Its first judged call thus finds the state that a call
+ * with other inputs left behind, and faults that appear only in the third call, or in every second one, show.
+ * Where the bits may vary (cairn_impl_bits_vary()), the values of each call are judged instead.
  */
 static const struct cairn_round two_rounds[] = {
 	{ .canary = 0xff, .workspace = 0xff },
@@ -340,6 +340,7 @@ static const struct cairn_round five_rounds[] = {
 	{ .canary = OTHER_CANARY, .workspace = 0, .shorter = 1, .repeats = 3 },
 };
 
+/* Returns whether the case costs at most `times` as much as a cheap one, which is called five times. */
 static int costs_at_most(const struct cairn_family *f, const struct cairn_op *op, int times)
 {
 	struct cairn_selected s = { .what = CAIRN_SEL_CASE };
@@ -363,7 +364,7 @@ static int same_ranges(const struct cairn_buf *a, const struct cairn_buf *b)
 	       (!a->far || !memcmp(a->touched, b->touched, (size_t)a->num_touched * sizeof(*a->touched)));
 }
 
-/* Returns whether the arguments of two cases of f differ in nothing but the contents of their buffers. */
+/* Returns whether the arguments of two cases of f differ only in the contents of their buffers. */
 static int same_scalars(const struct cairn_family *f, const struct cairn_op *a, const struct cairn_op *b)
 {
 	char *args;
@@ -416,7 +417,7 @@ void cairn_check_bits(const struct cairn_family *f, const struct cairn_op *op, u
 	}
 }
 
-/* Returns whether a call that follows at once, without new inputs, must give the same bits. */
+/* Returns whether a second call, on the memory as the first one left it, must give the same bits. */
 static int may_repeat(const struct cairn_family *f, const struct cairn_op *op)
 {
 	for (int i = 0; i < op->num_alias; i++) {
@@ -425,7 +426,7 @@ static int may_repeat(const struct cairn_family *f, const struct cairn_op *op)
 		if (at < 0 || op->bufs[at].role != CAIRN_ROLE_IN)
 			return 0;
 	}
-	/* the families with a zeroed workspace append the same keys again */
+	/* in/out buffers change, but families with a zeroed workspace append the same keys again */
 	for (int i = 0; i < op->num_bufs && !f->zeroed_workspace; i++)
 		if (op->bufs[i].role == CAIRN_ROLE_INOUT)
 			return 0;
@@ -503,9 +504,9 @@ static int is_idle(const struct cairn_op *op)
 }
 
 /*
- * Skips a far case whose buffers the whole memory of a device cannot hold. Host tables get address space for
- * them; one with memory of its own would fill it where the case has idle elements. A case that would fit,
- * but gets no memory, is skipped too, and must-pass then fails it.
+ * Skips a far case whose buffers exceed the whole memory of a device. Host tables need only address space for
+ * them, except a table with its own memory, which idle elements would fill. A case that would fit but gets no
+ * memory is skipped too, but must-pass then fails it.
  */
 static int exceeds_device(const struct cairn_op *op, const struct cairn_impl *impl, struct cairn_outcome *o)
 {
@@ -536,7 +537,7 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 	int cheap = cairn_op_is_cheap(f, op);
 	int num = cheap ? ARRAY_SIZE(five_rounds) : is_idle(op) ? 1 : ARRAY_SIZE(two_rounds);
 	const struct cairn_round *rounds = cheap ? five_rounds : two_rounds;
-	/* of the first call with the case's inputs, of the first one with others, and of a later call */
+	/* images of the first call with the case's inputs, the first with others, and a later call */
 	uint8_t **own = cairn_make_images(op, 0), **others = cheap ? cairn_make_images(op, 0) : NULL;
 	uint8_t **later = cairn_make_images(op, 1);
 	const struct cairn_op *other = cheap ? other_inputs(f, op, expected) : op;

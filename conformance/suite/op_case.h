@@ -3,7 +3,7 @@
  * op_case - one case of an operation: its buffers on the host, and its copies in an implementation's memory
  *
  * Every buffer lies between two canaries with all bits set, which is NaN in every float type and -1 in
- * integers: a stray read shows in the result, and a stray write in the canary. A later call finds other
+ * integers: a stray read shows in the result, and a stray write in the canary. Later calls have other
  * canaries, and buffers in host memory end or begin at a guard page (op_side.h).
  */
 #ifndef CAIRN_OP_CASE_H
@@ -25,11 +25,11 @@ struct cairn_buf {
 	struct cairn_buf_dim {
 		const char *name;
 		int64_t count, stride;	/* stride in elements */
-	} dims[CAIRN_MAX_DIMS];	/* by falling stride */
+	} dims[CAIRN_MAX_DIMS];	/* in order of decreasing stride */
 	int num_dims;		/* 0: setup has declared no shape */
 	int far;		/* base is cairn_far_alloc()ed; only touched[] is filled, copied, judged */
 	int idle;		/* all other elements may be read and written */
-	struct cairn_range *touched;	/* ascending and apart */
+	struct cairn_range *touched;	/* ascending, without overlap */
 	int num_touched;
 	size_t used;		/* bytes that are filled, copied and judged */
 };
@@ -50,7 +50,7 @@ struct cairn_side {
 	void *slow;			/* memory that is written to keep the stream busy */
 	/* the fields of empty buffers whose pointers may be NULL; 0: none */
 	size_t nullable[CAIRN_MAX_BUFS];
-	/* other memory: how far a buffer lies from where it was allocated, and the most that it may */
+	/* memory without guard pages: a buffer's shift from its allocation, and the largest allowed shift */
 	size_t shift[CAIRN_MAX_BUFS], align[CAIRN_MAX_BUFS];
 };
 
@@ -66,12 +66,12 @@ struct cairn_outcome {
 };
 
 /*
- * Memory for a buffer, 256-byte aligned, in huge pages where it is large: gigabytes are touched much faster
- * so. free() it.
+ * Allocates memory for a buffer, 256-byte aligned; the caller frees it with free(). A large buffer is in huge
+ * pages, which take much less time to touch.
  */
 void *cairn_buffer_alloc(size_t bytes);
 
-/* Reserves zeroed memory of which only what is touched takes pages. NULL: no address space. */
+/* Reserves zeroed memory that takes no pages until it is touched. Returns NULL if address space is short. */
 void *cairn_far_alloc(size_t bytes);
 void cairn_far_free(void *p, size_t bytes);
 /* An image of the buffer, with canaries; its contents are undefined. */
@@ -79,20 +79,20 @@ void *cairn_image_alloc(const struct cairn_buf *b);
 void cairn_image_free(const struct cairn_buf *b, void *image);
 /* Sets *r to the k-th range that is filled, copied and judged. Returns 0 past the last one. */
 int cairn_buf_range(const struct cairn_buf *b, int k, struct cairn_range *r);
-/* Returns whether data x and y of such a buffer differ. */
+/* Returns whether two images' data x and y of buffer b differ. */
 int cairn_buf_differs(const struct cairn_buf *b, const uint8_t *x, const uint8_t *y);
 /* Returns the index of the buffer of the argument at offset `field`, which may be its alias, or -1. */
 int cairn_buf_of(const struct cairn_op *op, size_t field);
 
-/* Sets the pointers of `args` that alias or lie within another buffer, from where that buffer is now. */
+/* Sets the pointers of `args` that alias or lie within another buffer from that buffer's current address. */
 void cairn_set_alias(const struct cairn_op *op, void *args);
 /* Makes and fills the buffers of (family, case, kind, seed). Returns 0 or -errno. */
 int cairn_op_open(struct cairn_op *op, const struct cairn_family *f, int case_index,
 		  enum cairn_kind kind, uint64_t seed);
 void cairn_op_close(struct cairn_op *op);
 /*
- * Sets *bytes to the size of all buffers of such a case, of far ones of what is touched, without filling
- * them. Returns 0 or -errno.
+ * Sets *bytes to the size of all buffers of such a case, without filling them. Far buffers count only what is
+ * touched. Returns 0 or -errno.
  */
 int cairn_op_bytes(const struct cairn_family *f, int case_index, enum cairn_kind kind, uint64_t seed,
 		   size_t *bytes);
@@ -113,12 +113,12 @@ void cairn_side_close(struct cairn_side *side, const struct cairn_op *op);
  */
 struct cairn_expected {
 	int made;			/* 1: the reference has been called */
-	int ret;			/* its return value, */
-	char text[256];			/* and its error text */
-	struct cairn_exact exact[CAIRN_MAX_BUFS];	/* of the outputs, in the order of the buffers */
+	int ret;			/* the reference's return value */
+	char text[256];			/* the reference's error text */
+	struct cairn_exact exact[CAIRN_MAX_BUFS];	/* one for each output, in the order of the buffers */
 	size_t far_bytes[CAIRN_MAX_BUFS];	/* of each array of exact[] that is cairn_far_alloc()ed */
 	struct cairn_op *other;		/* the case with the inputs of another seed, or NULL */
-	struct cairn_expected *relisted;	/* of the case with other lists, or NULL */
+	struct cairn_expected *relisted;	/* results of the case with other lists, or NULL */
 };
 void cairn_expected_free(struct cairn_expected *e);
 
@@ -131,21 +131,21 @@ int cairn_op_is_cheap(const struct cairn_family *f, const struct cairn_op *op);
 void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o);
 /*
- * The bad argument of every family: a struct that is longer than the operation knows and has other bytes than
- * 0 there, which asks for something unknown.
+ * The bad argument that every family has: a struct that is longer than the operation knows and has a nonzero
+ * byte in the unknown part, which asks for something unknown.
  */
 #define CAIRN_REJECT_UNKNOWN	(-1)
 /* Sets *name to the name of the family's i-th bad argument. Returns 1, 0 if there is none, or -ENOMEM. */
 int cairn_op_reject_name(const struct cairn_family *f, int i, const char **name);
-/* Calls with the family's i-th bad argument. A call that could not be made has failed. */
+/* Calls the operation with the family's i-th bad argument. A call that cannot be made counts as failed. */
 void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_impl *impl, void *stream,
 		     uint64_t seed, struct cairn_outcome *o);
 
 /*
- * Compares one output with the reference. NaN must be NaN, and infinity infinity (also if the exact value
- * plus its bound rounds to it); otherwise an element fails unless |got - val| <= bound. A NaN bound means
- * that the element must not be written: the bits of `before` must still be there. Returns the number of bad
- * elements; *first is the first of them, *worst the largest error over its bound.
+ * Compares one output with the reference. NaN must match NaN, and infinity infinity; infinity is also good
+ * if the exact value plus its bound rounds to it. Any other element fails unless |got - val| <= bound. A NaN
+ * bound means that the element must not be written: the bits of `before` must still be there. Returns the
+ * number of bad elements; sets *first to the first of them and *worst to the largest error over its bound.
  */
 int64_t cairn_judge(int dtype, int64_t count, const void *got, const void *before,
 		    const struct cairn_exact *exact, int equal, int64_t *first, double *worst,
@@ -157,7 +157,7 @@ int cairn_judge_one(int dtype, int64_t i, const void *got, const void *before,
 /* The mean signed error of an output, in ulps, and how large it may be (bias.c). */
 struct cairn_bias {
 	double mean, limit;
-	int is_signed;		/* the sign of the exact value is taken out: positive means away from zero */
+	int is_signed;		/* 1: relative to the exact value's sign; positive is away from zero */
 };
 
 /* Returns 1 if the errors of an output of f16 or bf16 lean to one side, else 0. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* op_more - the further calls of a case, nearly all of which must give the bits of its first call */
+/* op_more - the further calls of a case; all but the one with other lists must give the first call's bits */
 #include "conformance/suite/op_side.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "conformance/suite/place.h"
 #include "conformance/tables/tables.h"
 
-/* The calls find the canaries that the last of the first calls has left. */
+/* These calls keep the canaries of the call before them. */
 static const struct cairn_round calm = { .canary = 0x4b, .workspace = 0x5a };
 
 /* A copy of an op whose buffers, arguments and contents can be changed. */
@@ -81,8 +81,8 @@ static int exact_of(const struct cairn_op *op, int i)
 }
 
 /*
- * Takes what was wanted for the elements of output `out` that may have any value, such as rows of requests
- * without a key: another call may leave other bits there. The results lie in buffer `at`.
+ * Ignores elements of output `out` that may have any value, such as rows of requests without a key, since
+ * another call may leave other bits there: copies the wanted bits over them. The results lie in buffer `at`.
  */
 static void forgive(const struct cairn_more *m, int out, int at, const uint8_t *want)
 {
@@ -108,8 +108,8 @@ static void forgive_all(const struct cairn_more *m)
 /* ---- an output that is an input ---- */
 
 /*
- * Finds the buffers of a declared alias. Returns whether both are there, apart and of the same shape; what is
- * an alias in the case already has no buffer.
+ * Finds the buffers of a declared alias. Returns whether both exist, separate and of the same size and dtype.
+ * A pointer that the case already aliases has no buffer.
  */
 static int alias_bufs(const struct cairn_more *m, const struct cairn_may_alias *a, int *out, int *in)
 {
@@ -156,7 +156,7 @@ static int call_in_place(const struct cairn_more *m, const struct cairn_may_alia
 		ret = fetch(m, m->side, &op);
 	if (!ret) {
 		forgive_all(m);
-		/* what has no bound may differ in the input's buffer, and is not looked at in the output's */
+		/* elements without a bound may differ in the input's buffer and in the unused output's */
 		forgive(m, out, in, m->own[out]);
 		forgive(m, out, out, op.bufs[out].base);
 		cairn_check_bits(m->f, &op, want, m->later, doing, m->o);
@@ -185,8 +185,8 @@ static int calls_in_place(const struct cairn_more *m)
 /* ---- rows beside other rows ---- */
 
 /*
- * Sets *first and *end to the rows of a request that has some, and *kept to its number. Returns 0 if there is
- * none beside others.
+ * Chooses a request with rows: sets *kept to its number, and *first and *end to its rows. Returns 0 if there
+ * is none, or if it has all rows.
  */
 static int kept_rows(const struct cairn_more *m, int32_t *kept, int32_t *first, int32_t *end)
 {
@@ -229,9 +229,9 @@ static size_t least(size_t a, size_t b)
 }
 
 /*
- * Gives `op` other inputs in all rows but those kept: of another seed or, if the sizes depend on the seed,
- * copies of a row that is kept. Returns 0 if the case has no such inputs, or memory has run out; the contents
- * are freed with free_others().
+ * Gives `op` other inputs in all rows except the kept ones: those of another seed or, if the sizes depend on
+ * the seed, copies of a kept row. Returns 0 if the case has no such inputs or memory has run out. The caller
+ * frees the contents with free_others().
  */
 static int mix_rows(const struct cairn_more *m, struct cairn_op *op, int32_t first, int32_t end)
 {
@@ -261,7 +261,7 @@ static int mix_rows(const struct cairn_more *m, struct cairn_op *op, int32_t fir
 	return 1;
 }
 
-/* Takes all keys away from the requests behind the kept one. Returns 0 if memory has run out. */
+/* Removes all keys of the requests after the kept one. Returns 0 if memory has run out. */
 static int drop_keys(const struct cairn_more *m, struct cairn_op *op, int32_t kept)
 {
 	const struct cairn_company *c = &m->f->company;
@@ -289,7 +289,7 @@ static void free_others(const struct cairn_more *m, struct cairn_op *op)
 			cairn_image_free(&op->bufs[i], op->bufs[i].base);
 }
 
-/* Compares the kept rows of output `at`, but for elements that may have any value. */
+/* Compares the kept rows of output `at`, except elements that may have any value. */
 static void check_rows(const struct cairn_more *m, int at, int32_t first, int32_t end)
 {
 	const struct cairn_buf *b = &m->op->bufs[at];
@@ -343,8 +343,8 @@ out_free:
 /* ---- rows in parts ---- */
 
 /*
- * Gives the narrowed arguments their own size of workspace. Returns 0, or an error: -EOPNOTSUPP if the part
- * needs more than the whole.
+ * Sets workspace_bytes to what the narrowed arguments need. Returns 0, or an error: -EOPNOTSUPP if the part
+ * needs more than the whole call.
  */
 static int fit_workspace(const struct cairn_more *m)
 {
@@ -479,7 +479,7 @@ static int copy_lists(struct cairn_op *op)
 	return 0;
 }
 
-/* An operation that keeps what it found at an address answers as if the lists were still those of before. */
+/* Calls with other lists at the same addresses, which an operation that caches them by address gets wrong. */
 static int call_relisted(const struct cairn_more *m)
 {
 	const unsigned kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXACT);

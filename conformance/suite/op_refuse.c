@@ -2,11 +2,11 @@
 /*
  * op_refuse - calls that must be refused, made from the arguments of a case by changing one at a time
  *
- * Pointers become NULL and misaligned, 4-byte members -1, 0, one more, NaN and infinite, `size` too small.
- * The check of the operation's arguments that our tables share says which of these calls its contract
- * refuses; the others are not made. Which of two errors a call gives may depend on the order of the checks,
- * and 0 is not legal in some members without being a contradiction, so -EINVAL is required only where one
- * member has a value that no member of its kind may have.
+ * Pointers become NULL and misaligned; 4-byte members become -1, 0, one more, NaN and infinite; `size`
+ * becomes too small. The argument check that our tables share decides which of these calls the contract
+ * refuses; the others are not made. Which error a call gives may depend on the order of the checks, and a 0
+ * may count as invalid or as unsupported. The error itself is therefore compared only for values that no
+ * member of that kind may have.
  */
 #include "conformance/suite/op_side.h"
 
@@ -51,7 +51,7 @@ struct refusal {
 	struct cairn_outcome *o;
 };
 
-/* Makes the call with `bytes` bytes at `at` replaced, if it must be refused. Returns whether all is well. */
+/* Makes the call with `bytes` bytes at `at` replaced, if it must be refused. Returns 0 if it was not. */
 static int try_value(struct refusal *r, size_t at, const void *value, size_t bytes, int any_error)
 {
 	char text[256];
@@ -80,7 +80,7 @@ static int try_word(struct refusal *r, size_t at)
 	next = (int32_t)((uint32_t)now + 1);
 	ok = try_value(r, at, &minus_1, sizeof(minus_1), 0) && try_value(r, at, &zero, sizeof(zero), 1) &&
 	     try_value(r, at, &next, sizeof(next), 1);
-	/* a member with so large an integer is a float; of a 0 nobody knows */
+	/* a member whose bits are a large integer is a float; for any other one any error will do */
 	for (size_t i = 0; ok && i < ARRAY_SIZE(bad); i++)
 		ok = try_value(r, at, &bad[i], sizeof(bad[i]), abs(now) < 1 << 27);
 	return ok;

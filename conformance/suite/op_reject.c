@@ -10,8 +10,8 @@
 #include "conformance/tables/tables.h"
 
 #define ALL_ARGUMENTS	"arguments"	/* the name of the refused calls of op_refuse.c */
-#define CASES		12		/* cases of a family that give the arguments of those calls */
-#define COST		2e7		/* of the dearest of them */
+#define CASES		12		/* number of cases whose arguments those calls start from */
+#define COST		2e7		/* the largest cost of such a case */
 
 static const struct cairn_round calm = { .canary = 0xff, .workspace = 0xff };
 
@@ -27,7 +27,7 @@ int cairn_op_reject_name(const struct cairn_family *f, int i, const char **name)
 	if (!scratch)
 		return cairn_error(ENOMEM, "%s: no memory for its refused calls", f->name);
 	*name = f->reject(scratch, i, &want);
-	/* behind the family's own bad arguments */
+	/* comes after the family's own bad arguments */
 	if (!*name && cairn_refuses(f) && (i == 0 || f->reject(scratch, i - 1, &want)))
 		*name = ALL_ARGUMENTS;
 	free(scratch);
@@ -35,8 +35,9 @@ int cairn_op_reject_name(const struct cairn_family *f, int i, const char **name)
 }
 
 /*
- * Calls with an argument struct that is longer than the operation knows, one byte behind the known ones not
- * being 0: the first, one in the middle, the last. Returns the first result that is not -EOPNOTSUPP.
+ * Calls with an argument struct that is longer than the operation knows and has one nonzero byte in the
+ * unknown part: the first, a middle and the last one in turn. Returns the first result other than
+ * -EOPNOTSUPP.
  */
 static int call_with_more(struct cairn_side *side, const struct cairn_family *f)
 {
@@ -48,7 +49,7 @@ static int call_with_more(struct cairn_side *side, const struct cairn_family *f)
 	return ret;
 }
 
-/* Makes bad calls with the arguments of a case: the family's i-th one, or those of op_refuse.c. */
+/* Makes bad calls from the arguments of a case: the family's i-th one, or those of op_refuse.c. */
 static void call_badly(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		       int i, int all, struct cairn_outcome *o)
 {
@@ -70,7 +71,7 @@ static void call_badly(struct cairn_side *side, const struct cairn_family *f, co
 	cairn_say(o, "returned %d, want %d\n", ret, want);
 }
 
-/* A call that was refused must have left memory as it was. */
+/* Fails the case if a refused call has changed memory. */
 static void check_untouched(struct cairn_side *side, const struct cairn_op *op, uint8_t **images,
 			    struct cairn_outcome *o)
 {
@@ -114,7 +115,7 @@ static void refuse(const struct bad_call *c, int case_index, struct cairn_outcom
 		call_badly(&side, c->f, &op, c->i, c->all, o);
 		check_untouched(&side, &op, images, o);
 		cairn_side_close(&side, &op);
-	} else if (!c->all || ret != -EOPNOTSUPP) {	/* other cases have bad arguments, too */
+	} else if (!c->all || ret != -EOPNOTSUPP) {	/* other cases may be supported */
 		cairn_call_failed(o, c->impl, ret, "setting up");
 	}
 	cairn_free_images(&op, images);
@@ -146,7 +147,7 @@ void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_imp
 	}
 	c.all = !strcmp(name, ALL_ARGUMENTS);
 	refuse(&c, 0, o);
-	/* all kinds of bad calls with the arguments of other cheap cases, which have other features */
+	/* make all kinds of bad calls from other cheap cases too, because these have other features */
 	for (int k = 1; c.all && k < f->num_cases && o->verdict == CAIRN_PASS; k++) {
 		struct cairn_selected s = { .what = CAIRN_SEL_CASE };
 

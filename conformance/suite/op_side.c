@@ -24,8 +24,8 @@ static void *table_member(const struct cairn_impl *impl, size_t offset)
 }
 
 /*
- * The alignment that the contract promises for buffer i: 16 bytes, 128 for the chains of dsmem, or that of an
- * element if the check of the arguments takes such a pointer (per-row arrays, lists, scales).
+ * Returns the alignment that the contract promises for buffer i: 16 bytes, or 128 for the chains of dsmem;
+ * but that of an element if the argument check accepts such a pointer (per-row arrays, lists, scales).
  */
 static size_t alignment(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 			int i)
@@ -36,7 +36,7 @@ static size_t alignment(struct cairn_side *side, const struct cairn_family *f, c
 	const uint8_t *data = b->base + CAIRN_CANARY + esize;
 	cairn_check_fn check = cairn_check_of(f);
 
-	/* stream promises 16 bytes and does not check them */
+	/* stream's contract promises 16 bytes, but its check does not look at them */
 	if (!check || b->far || esize < 4 || f->op == offsetof(struct cairn_impl, stream))
 		return most;
 	memcpy(side->passed, op->args, f->args_size);
@@ -52,8 +52,8 @@ static void set_pointer(struct cairn_side *side, const struct cairn_op *op, int 
 }
 
 /*
- * Returns whether the contract lets the pointer of an empty buffer be NULL. Only these headers say so for an
- * array without elements; others may refuse a NULL even if the call does nothing.
+ * Returns whether the contract allows NULL for an empty buffer. Only these headers do; other operations may
+ * refuse NULL even if the call does nothing.
  */
 static int may_be_null(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		       int i)
@@ -169,7 +169,7 @@ int cairn_side_query(struct cairn_side *side, const struct cairn_family *f, cons
 	return 0;
 }
 
-/* Filling a workspace that memory cannot hold would end the process. */
+/* Returns whether the workspace exceeds memory: filling it would then kill the process. */
 static int exceeds_memory(const struct cairn_side *side)
 {
 	struct cairn_device_info info = { .size = sizeof(info) };
@@ -243,7 +243,7 @@ int cairn_side_open_guarded(struct cairn_side *side, const struct cairn_family *
 	return open_memory(side, f, op, impl, stream, cairn_side_is_guarded(impl));
 }
 
-/* Copies the data, or of a far buffer what is touched. */
+/* Copies the data of a buffer; of a far one, only the touched ranges. */
 static int copy_data(struct cairn_side *side, const struct cairn_buf *b, uint8_t *to, const uint8_t *from,
 		     int kind)
 {
@@ -256,7 +256,7 @@ static int copy_data(struct cairn_side *side, const struct cairn_buf *b, uint8_t
 	return 0;
 }
 
-/* The same with both canaries, which lie before and behind the data. */
+/* The same, with the canaries before and after the data. */
 static int copy_buffer(struct cairn_side *side, const struct cairn_buf *b, uint8_t *to, const uint8_t *from,
 		       int kind)
 {
@@ -309,8 +309,8 @@ static int set_canaries(struct cairn_side *side, char *data, size_t bytes, int b
 }
 
 /*
- * Keeps the stream busy and then fills the outputs, so that an operation that does not wait for the stream
- * loses its results.
+ * Queues slow work on the stream and then a fill of the outputs, so that the results of an operation that
+ * does not wait for the stream are overwritten.
  */
 static int put_behind(struct cairn_side *side, const struct cairn_op *op)
 {
@@ -382,7 +382,7 @@ int cairn_side_call(struct cairn_side *side, const struct cairn_family *f)
 		cairn_error(EOPNOTSUPP, "%s: not in table %s", f->name, side->impl->name);
 }
 
-/* Returns whether the struct may end before the family's later members. */
+/* Returns whether the struct may end before the family's later members, because these are all 0. */
 static int may_be_shorter(const struct cairn_side *side, const struct cairn_family *f)
 {
 	const uint8_t *args = side->args;
@@ -455,7 +455,7 @@ static size_t count(const uint8_t *p, int byte)
 	return n;
 }
 
-/* Copies one of the workspace's canaries to the host and counts what was written. */
+/* Copies one of the workspace's canaries to the host and counts the bytes that were written. */
 static int count_on_device(struct cairn_side *side, const char *canary, int byte, size_t *n)
 {
 	uint8_t copy[CAIRN_CANARY];
@@ -493,7 +493,7 @@ int cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i,
 	return 0;
 }
 
-/* Calls that follow each other, like the layers of a model, share one workspace. */
+/* Makes a side use the workspace of another one, as the layers of a model share one. */
 void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side *with,
 				const struct cairn_family *f)
 {

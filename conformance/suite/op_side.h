@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_side - how a verified call finds its memory, and what op_case.c, op_more.c and op_reject.c share; for
- * these alone
+ * op_side - prepares the memory of a verified call; shared by the files that judge a case (op_*.c)
  *
- * Host memory of the suite lies between guard pages (guard.h). Other memory, and the workspace there, has a
- * canary of CAIRN_CANARY bytes on both sides.
+ * Buffers and workspace in the suite's host memory lie between guard pages (guard.h). In all other memory
+ * they have a canary of CAIRN_CANARY bytes on both sides.
  */
 #ifndef CAIRN_OP_SIDE_H
 #define CAIRN_OP_SIDE_H
 
 #include "conformance/suite/op_case.h"
 
-#define CAIRN_TAIL	((size_t)64)	/* bytes of an argument struct that the operation does not know */
+#define CAIRN_TAIL	((size_t)64)	/* bytes that a longer argument struct has beyond the known ones */
 
 /* Returns whether the contract has the workspace zeroed before the first call with these arguments. */
 static inline int cairn_is_zeroed(const struct cairn_family *f, const void *args)
@@ -21,50 +20,52 @@ static inline int cairn_is_zeroed(const struct cairn_family *f, const void *args
 
 /* One call of a case. */
 struct cairn_round {
-	int other;		/* the inputs are those of another seed */
+	int other;		/* 1: the inputs are those of another seed */
 	int canary;		/* the byte of all canaries */
-	/* the byte that fills a workspace of undefined contents; -1: what the previous call left stays */
+	/* the byte that fills a workspace of undefined contents; -1: keeps what the previous call left */
 	int workspace;
 	int at_begin;		/* buffers begin at a guard page instead of ending at one */
-	/* with at_begin, and on a device: buffers have no larger alignment than the contract promises */
+	/* with at_begin, or on a device: buffers have no larger alignment than the contract promises */
 	int shifted;
 	/* the argument struct has a tail that the operation does not know, and empty buffers may be NULL */
 	int longer;
 	int shorter;		/* the argument struct ends before later members, if these are all 0 */
-	int behind;		/* device: other work is under way on the stream */
+	int behind;		/* device: the stream is busy with earlier work */
 	int pause_us;		/* the host waits before the call */
-	int repeats;		/* so many calls follow at once, if they may find what the first one wrote */
+	int repeats;		/* number of identical calls that follow, if may_repeat() */
 };
 
 /* Returns whether the buffers of a case lie between guard pages in the memory of this table. */
 int cairn_side_is_guarded(const struct cairn_impl *impl);
 /*
  * Allocates memory for a case whose buffers have the sizes of op's, and fills only the workspace. Returns
- * -E2BIG if that is larger than the whole memory.
+ * -E2BIG if the workspace is larger than the whole memory.
  */
 int cairn_side_open_guarded(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 			    const struct cairn_impl *impl, void *stream);
 
 /*
- * An input of this size is neither sent nor fetched for a second call: the first fetch has shown that the
- * operation leaves it as it is, and moving gigabytes takes longer than all else.
+ * Returns whether an input is too large to be sent and fetched again for a second call. The first fetch has
+ * shown that the operation leaves it unchanged, and moving gigabytes takes longer than everything else.
  */
 static inline int cairn_moves_once(const struct cairn_buf *b)
 {
 	return b->role == CAIRN_ROLE_IN && b->used > 64 << 20;
 }
 
-/* Sends the buffers of op; again: all but those that move once. */
+/* Sends the buffers of op. again: leaves out those that cairn_moves_once(). */
 int cairn_side_send(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		    const struct cairn_round *r, int again);
 /* Calls the operation with a copy of the arguments, which is overwritten as soon as the call returns. */
 int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f,
 			  const struct cairn_round *r);
-/* Calls with a struct that is longer than the operation knows, with a 1 at byte `at` of the rest. */
+/*
+ * Calls with a struct that is longer than the operation knows and has a 1 at byte `at` of the unknown part.
+ */
 int cairn_side_call_unknown(struct cairn_side *side, const struct cairn_family *f, size_t at);
 /*
- * Asks for the workspace of side->args, once as they are and once with the pointers of all buffers NULL.
- * *bytes stays 0 if the family or the table has no such query.
+ * Queries the workspace for side->args, once as they are and once with the pointers of all buffers NULL.
+ * *bytes stays 0 if the family or the table has no workspace query.
  */
 int cairn_side_query(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		     size_t *bytes);
@@ -73,31 +74,33 @@ int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t
 
 /* Damage around a buffer, or around the workspace. */
 struct cairn_damage {
-	size_t below, above;		/* bytes of the canaries that were written */
+	size_t below, above;		/* number of canary bytes that were written */
 	/*
-	 * the first access to each guard page, and to what lies between the ranges of a far buffer; a later
-	 * call does not report it again
+	 * the first access to each guard page, and to the gaps between the ranges of a far buffer; each is
+	 * reported once
 	 */
 	struct {
 		int seen, wrote;
 		long long distance;	/* bytes before the buffer, past its end, or from its beginning */
 	} stray[3];
 };
-/* i: the number of the buffer, whose image was fetched (NULL: is not looked at); num_bufs: the workspace. */
+/*
+ * i: index of a buffer, or num_bufs for the workspace. image: the buffer's fetched image; NULL: not examined.
+ */
 int cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i, const uint8_t *image,
 		      const struct cairn_round *r, struct cairn_damage *d);
 
 /*
- * The further calls of a case (op_more.c): those that a family declares in may_alias, company, part and form.
- * Each must give the bits of the first call with the case's inputs. op_case.c makes them after that call has
- * been judged, if the case costs little.
+ * The further calls of a case (op_more.c), which a family declares in may_alias, company, part, form and
+ * relist. All but those of relist must give the bits of the first call with the case's inputs. op_case.c
+ * makes them after that call has been judged, if the case costs little.
  */
 struct cairn_more {
 	const struct cairn_family *f;
 	const struct cairn_op *op, *other;	/* other: the same case with other inputs, or op */
-	struct cairn_side *side;		/* its memory, with the outputs of a call */
+	struct cairn_side *side;		/* the case's memory, with the outputs of a call */
 	struct cairn_expected *expected;
-	uint8_t **own, **later;		/* images of the first call; memory for those of another one */
+	uint8_t **own, **later;		/* images of the first call; memory for those of a later one */
 	int cheap;			/* the case was called five times */
 	struct cairn_outcome *o;
 };
@@ -113,7 +116,7 @@ typedef int (*cairn_check_fn)(const void *args);
 cairn_check_fn cairn_check_of(const struct cairn_family *f);
 /* Returns whether cairn_refuse_all() knows what this family's operation must refuse (op_refuse.c). */
 int cairn_refuses(const struct cairn_family *f);
-/* Makes calls with bad arguments one after the other, which must be refused. */
+/* Makes calls with bad arguments one after the other; each must be refused. */
 void cairn_refuse_all(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		      struct cairn_outcome *o);
 
@@ -121,12 +124,12 @@ void cairn_say(struct cairn_outcome *o, const char *fmt, ...) __attribute__((for
 /* Reports that two images of buffer b differ. */
 void cairn_say_differ(struct cairn_outcome *o, const struct cairn_buf *b, const uint8_t *image,
 		      const uint8_t *other, const char *what);
-/* Allocates images of op's buffers. again: those that move once are left out (NULL). */
+/* Allocates images of op's buffers. again: those that cairn_moves_once() stay NULL. */
 uint8_t **cairn_make_images(const struct cairn_op *op, int again);
 void cairn_free_images(const struct cairn_op *op, uint8_t **images);
 /* Sets the verdict for a call, or another function of the table, that returned `ret`. Returns ret. */
 int cairn_call_failed(struct cairn_outcome *o, const struct cairn_impl *impl, int ret, const char *doing);
-/* Reports inputs that were written, and what was done outside of the buffers. */
+/* Reports inputs that were written, and accesses outside the buffers. */
 int cairn_check_memory(struct cairn_side *side, const struct cairn_op *op, uint8_t *const *images,
 		       const struct cairn_round *r, struct cairn_outcome *o);
 /* Requires that two calls with the same inputs gave the same bits, except in outputs that hold times. */

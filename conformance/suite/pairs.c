@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * pairs - the rows of a covering array, one after the other
+ * pairs - makes the rows of a covering array, one after the other
  *
  * A row begins with the first two levels, in the order of factors and levels, that no row contains yet. The
- * other factors follow in order; each takes the level that makes the most new pairs with those chosen before,
- * and of several the next one in turn (by the number of the row), so that all levels get their share. If the
- * rest cannot be chosen without a forbidden combination, the next best level is tried. Two levels without any
- * allowed row count as contained. There is no chance and no floating point in it: the rows must stay as they
- * are, because cases are named after them.
+ * other factors follow in order. Each takes the level that makes the most new pairs with the levels chosen
+ * before. Ties rotate with the number of the row, so that all levels are used about equally often. If the
+ * rest cannot be chosen without a forbidden combination, the next best level is tried. Two levels that no
+ * allowed row contains count as covered. The algorithm uses neither random numbers nor floating point,
+ * because the rows must never change: cases are named after them.
  */
 #include "conformance/suite/pairs.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* pairs_test - tests of pairs.c: complete, small, without forbidden rows, the same rows for ever */
+/* pairs_test - tests that the rows of pairs.c are complete, few, allowed, and never change */
 #include <string.h>
 
 #include "conformance/harness.h"
@@ -16,7 +16,7 @@ static int conjunction(const int8_t *level)
 	return level[2] == 1 && (level[0] == 0 || level[1] == 0);
 }
 
-/* Level 0 of the first factor goes with nothing: that is seen only when the last factor is chosen. */
+/* No row may contain level 0 of the first factor, but this shows only when the last factor is chosen. */
 static int dead_end(const int8_t *level)
 {
 	return level[0] == 0 && level[3] >= 0;
@@ -49,7 +49,7 @@ static void rows_are_not_forbidden(struct cairn_test *t)
 		EXPECT(t, cairn_pairs_row(&c, i)[0] != 0);
 }
 
-/* Names of published cases hang on these rows. */
+/* The names of published cases depend on these rows. */
 static void rows_never_change(struct cairn_test *t)
 {
 	static struct cairn_pairs p = { .num_factors = 4, .levels = { 3, 2, 2, 3 },

@@ -47,7 +47,7 @@ void cairn_name(struct cairn_op *op, size_t field, const char *name)
 	cairn_place_name(find(op, field), name);
 }
 
-/* Sorts the dimensions by falling stride, as coordinates() takes them. */
+/* Sorts the dimensions by decreasing stride, as coordinates() requires. */
 static void sort(struct cairn_buf *b)
 {
 	for (int d = 1; d < b->num_dims; d++)
@@ -84,7 +84,7 @@ void cairn_stride(struct cairn_op *op, size_t field, const char *dim, int64_t st
 	sort(b);
 }
 
-/* The dimensions of b; a buffer without a shape has one. */
+/* Copies the dimensions of b and returns their number; a buffer without a shape has one dimension. */
 static int dims_of(const struct cairn_buf *b, struct cairn_buf_dim *dims)
 {
 	memcpy(dims, b->dims, sizeof(b->dims));
@@ -121,7 +121,7 @@ void cairn_place_element(const struct cairn_buf *b, int64_t i, char *text, size_
 	add(text, len, "]");
 }
 
-/* Returns the smallest period of hit[n], at most half of n, or 0. */
+/* Returns the smallest period of hit[n] that is at most n / 2, or 0 if there is none. */
 static int64_t period_of(const uint8_t *hit, int64_t n)
 {
 	for (int64_t p = 2; p <= n / 2 && p <= MAX_PERIOD; p++)
@@ -130,7 +130,7 @@ static int64_t period_of(const uint8_t *hit, int64_t n)
 	return 0;
 }
 
-/* Describes which indices of a dimension have a bad element; some have none. */
+/* Describes which indices of a dimension have a bad element; at least one index has none. */
 static void describe(const struct cairn_buf_dim *dim, const uint8_t *hit, char *text, size_t len)
 {
 	int64_t first = -1, last = -1, num = 0, period, in_period = 0;

@@ -2,8 +2,8 @@
 /*
  * random - normally distributed numbers by the Box-Muller transform
  *
- * Buffers of millions of elements are filled for thousands of cases, so logarithm and cosine are polynomials
- * that compilers vectorise. They are those of fdlibm (Sun Microsystems, 1993), within 2^-52 of the result.
+ * Thousands of cases have buffers of millions of elements, so logarithm and cosine are polynomials that
+ * compilers vectorise. They are those of fdlibm (Sun Microsystems, 1993), within 2^-52 of the result.
  */
 #include "conformance/suite/random.h"
 
@@ -13,8 +13,8 @@
 #include "primitives/base/wide.h"
 
 /*
- * x as a double, 0 <= x < 2^52. Conversions of 64-bit integers are instructions that many processors have for
- * single numbers only.
+ * Converts x to a double, 0 <= x < 2^52. Many processors have no vector instruction that converts 64-bit
+ * integers.
  */
 static inline double to_double(uint64_t x)
 {
@@ -47,7 +47,7 @@ static inline double logarithm(double x)
 	       (half - (s * (half + rest) + e * 1.90821492927058770002e-10) - f);
 }
 
-/* cos(2 pi u), 0 <= u < 1: cosine or sine of what is left of u after quarter turns */
+/* cos(2 pi u), 0 <= u < 1: the cosine or sine of the rest of u after whole quarter turns */
 static inline double cosine(double u)
 {
 	int32_t turn = (int32_t)(4 * u + 0.5);

@@ -18,7 +18,7 @@ static inline uint64_t cairn_random_next(uint64_t *state)
 }
 
 /*
- * x[i]: scale times a number of the standard normal distribution; takes two numbers each from the sequence.
+ * Sets each x[i] to scale times a standard normal number, which takes two numbers of the sequence.
  */
 void cairn_random_normal(uint64_t *state, double *x, int64_t n, double scale);
 

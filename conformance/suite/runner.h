@@ -28,7 +28,7 @@
 struct cairn_options {
 	const char *impls[CAIRN_MAX_IMPLS];	/* names or paths; at least one */
 	int num_impls;
-	char *const *globs;			/* none: everything */
+	char *const *globs;			/* num_globs 0: everything */
 	int num_globs;
 	const char *skips[CAIRN_MAX_SKIPS];	/* globs that exclude cases which globs select */
 	int num_skips;
@@ -40,15 +40,15 @@ struct cairn_options {
 	int jobs;		/* check: children at the same time; 0: one for each processor */
 	/* check: every num_shards-th case, from the shard-th on (1 ...); 0: all cases */
 	int shard, num_shards;
-	int slowest;		/* check: prints that many of the slowest cases */
-	/* runs a small selection of every family, at most that many cases; 0: all cases */
+	int slowest;		/* check: how many of the slowest cases to print */
+	/* limit on the cases of each family, which sanitize.c then selects; 0: all cases */
 	int sanitize;
 	int once;		/* bench: one call of a row, for a profiler */
 	const char *json;	/* files to write; NULL: none */
 	const char *junit;
 	struct cairn_list mustpass, waivers, catchers;
 	const char *mustpass_file;		/* NULL: not given */
-	const char *program;	/* as it was called, for the lines that say how to run a case again */
+	const char *program;	/* argv[0], for the commands that repeat a case */
 };
 
 struct cairn_totals {
@@ -60,7 +60,7 @@ struct cairn_roofs {
 	double gbps[2], tflops[2];	/* [1]: host memory */
 };
 
-/* Makes the names of the tables differ: two plug-ins may have one name, and a table may be given twice. */
+/* Makes the tables' names unique: two plug-ins may have the same name, and a table may be given twice. */
 int cairn_name_apart(const struct cairn_options *opt, struct cairn_impl *impls);
 
 /* Returns whether opt selects the case of f with this full name. */
@@ -68,7 +68,7 @@ int cairn_glob_match(const struct cairn_options *opt, const struct cairn_family 
 /* Returns whether opt selects any case of f. */
 int cairn_family_selected(const struct cairn_options *opt, const struct cairn_family *f);
 
-/* A case as the selection sees it: a unit, a case with one kind of input, or a refused call. */
+/* A selected item: a unit, a case with one kind of input, or a refused call. */
 struct cairn_selected {
 	char name[192];			/* stage.family.case.kind */
 	struct cairn_case desc;
@@ -82,25 +82,28 @@ typedef int (*cairn_each_fn)(const struct cairn_selected *s, void *arg);
  * -ENOMEM if there was no memory to list all cases.
  */
 int cairn_each(const struct cairn_options *opt, const struct cairn_family *f, cairn_each_fn fn, void *arg);
-/* What a case costs the host, roughly, in products of numbers; refused calls and units cost nothing. */
+/* Estimates what a case costs the host, in multiplications; refused calls and units cost nothing. */
 double cairn_cost(const struct cairn_selected *s);
 
 /*
- * --sanitize: sets takes[i] to 1 for each case that runs, i in the order of cairn_each(); num is the length
- * of takes. Returns the number of cases taken, or -ENOMEM.
+ * --sanitize: sets takes[i] to 1 for each case to run; i counts in the order of cairn_each(), and num is the
+ * length of takes. Returns the number of cases taken, or -ENOMEM.
  */
 int cairn_sanitize_plan(const struct cairn_options *opt, const struct cairn_family *f,
 			uint8_t *takes, int num);
 
-/* Seconds a child of f may be silent: the family's, four times that under --sanitize, or $CAIRN_TIMEOUT. */
+/*
+ * Returns the seconds that a child of f may be silent: the family's time-out, four times as long under
+ * --sanitize, or $CAIRN_TIMEOUT.
+ */
 int cairn_timeout_s(const struct cairn_options *opt, const struct cairn_family *f);
 
-/* Processors that this process may use. */
+/* Returns the number of processors that this process may use. */
 int cairn_num_processors(void);
 
 /*
- * Closes the file of an option, --json or --junit. -EIO, and a line on standard error: not all of it was
- * written. NULL is legal.
+ * Closes the file of an option, --json or --junit; NULL is legal. Returns -EIO and prints a line on standard
+ * error if the file is incomplete.
  */
 int cairn_close_output(FILE *f, const char *command, const char *option, const char *path);
 
@@ -116,12 +119,12 @@ int cairn_measure_run(const struct cairn_family *f, const struct cairn_unit *u, 
 		      char *reason, size_t reason_len);
 
 /*
- * Handles a line of a child of `cairn bench` (measure.c): rows go to json, the rest to standard output;
- * adds to sum.
+ * Handles a line from a child of `cairn bench` (measure.c): writes rows to json and the rest to standard
+ * output, and adds to sum.
  */
 void cairn_bench_line(const char *text, FILE *json, struct cairn_totals *sum);
 
-/* Measures (measure.c): runs those of f that opt selects, each in a child; prints, and adds to sum. */
+/* measure.c: runs the measures of f that opt selects, each in a child; prints, and adds to sum. */
 int cairn_measures_selected(const struct cairn_options *opt, const struct cairn_family *f);
 void cairn_measures(const struct cairn_options *opt, const struct cairn_family *f, FILE *json,
 		    struct cairn_totals *sum);

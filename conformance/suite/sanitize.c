@@ -4,11 +4,10 @@
  *
  * compute-sanitizer may slow a kernel down a thousandfold, so each family runs only a few cheap cases, which
  * together should reach every kernel. Cases differ in the words of their names (a type, a head dimension, an
- * algorithm, a form, a length, the kind of input), and kernels are instantiated for pairs of such words. So
- * the selection is greedy: it repeatedly takes the case that adds the most for its cost, counting words not
- * seen before and pairs of words not seen together. Cases that the family names come first. The second half
- * of the selection goes to words that many cases have and no case taken so far has; once the cases taken
- * cost BUDGET together, only words count.
+ * algorithm, a form, a length, the kind of input), and kernels are instantiated for pairs of such words. The
+ * selection is therefore greedy: it repeatedly takes the case that adds the most new words and new pairs of
+ * words for its cost. Cases that the family names come first. The second half of the selection goes to words
+ * that many cases have but no case taken so far. Once the cases taken cost BUDGET together, only words count.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -18,7 +17,7 @@
 #include "conformance/suite/runner.h"
 
 #define MAX_BYTES	(16 << 20)	/* of all buffers of a case */
-#define CASE_COST	(64 << 10)	/* fixed cost of any case, its launches, in bytes moved */
+#define CASE_COST	(64 << 10)	/* fixed cost of a case (its launches), in bytes moved */
 #define BUDGET		(4 << 20)	/* of a family */
 #define WORD_WORTH	16		/* how many pairs a new word is worth */
 #define FLOPS_A_BYTE	16
@@ -33,7 +32,7 @@ struct plan {
 		short words[NAME_WORDS];
 		int num_words;
 		int at;			/* in the order of cairn_each() */
-		int out;		/* 1: taken already, or too large */
+		int out;		/* 1: already taken, or too large */
 		/*
 		 * 1: cost includes the size of its buffers, since a page pool is larger than the bytes read
 		 */
@@ -77,7 +76,7 @@ static void find_words(struct plan *p, struct choice *c)
 	}
 }
 
-/* Benchmark cases run many rounds, so they are taken only if there is nothing else. */
+/* Collects the cases. Benchmark cases run many rounds, so they are taken only if there are no others. */
 static int collect(const struct cairn_selected *s, void *arg)
 {
 	struct plan *p = arg;
@@ -160,7 +159,7 @@ static int common_word(const struct plan *p)
 	return best;
 }
 
-/* Adds the size of the case's buffers to its cost; the buffers must be made to know it. */
+/* Adds the size of the case's buffers to its cost, for which setup must run. */
 static void make(const struct plan *p, struct choice *c, uint64_t seed)
 {
 	size_t bytes = 0;
@@ -188,7 +187,7 @@ static struct choice *best_choice(const struct plan *p, int word)
 	return best;
 }
 
-/* Takes the cases that the family names, because no word of a name leads to their kernels. */
+/* Returns whether the family names the case, because the words of its name do not lead to its kernel. */
 static int asked_for(const struct cairn_family *f, const struct choice *c)
 {
 	const char *tail = c->s.name + strlen(f->stage) + strlen(f->name) + 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* select - which cases the globs and options of a command name, in which order */
+/* select - the cases that the globs and options of a command select, and their order */
 #include <errno.h>
 #include <fnmatch.h>
 #include <sched.h>
@@ -13,8 +13,8 @@
 static const char *const kind_names[CAIRN_NUM_KINDS] = { "exact", "normal", "extreme", "poison" };
 
 /*
- * Returns whether glob names the case, either in full or by the parts before a dot: primitives, *.rmsnorm,
- * ...
+ * Returns whether glob matches the case's name, either the whole name or its beginning up to a dot:
+ * primitives, *.rmsnorm.
  */
 static int match_one(const char *glob, const char *name)
 {
@@ -153,7 +153,7 @@ int cairn_name_apart(const struct cairn_options *opt, struct cairn_impl *impls)
 		else
 			continue;
 		for (char *c = name; *c; c++)
-			/* a name goes into lines and records without escaping (plugin.c) */
+			/* names are written to lines and records without escaping (plugin.c) */
 			if (*c < 0x20 || *c > 0x7e || *c == '"' || *c == '\\')
 				*c = '?';
 		names[k] = strdup(name);

@@ -29,7 +29,7 @@ static int spawn(const char *path, const char *preload, char *const argv[], char
 		dup2(fds[1], 2);
 		close(fds[0]);
 		close(fds[1]);
-		alarm(600);	/* backstop: the time-out of the family normally ends a hang */
+		alarm(600);	/* a backstop: normally the family's time-out ends a hang */
 		if (preload)
 			setenv("LD_PRELOAD", preload, 1);
 		execv(path, argv);

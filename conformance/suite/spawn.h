@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spawn - runs this program again, or another one of its directory, and captures its output; for tests */
+/* spawn - for tests: runs this program, or another one of its directory, and captures its output */
 #ifndef CAIRN_SPAWN_H
 #define CAIRN_SPAWN_H
 
 #include <stddef.h>
 
 /*
- * Runs this program with the arguments argv[1..]. out: stdout and stderr together, truncated to len. Returns
+ * Runs this program with the arguments argv[1..]. out gets stdout and stderr, truncated to len bytes. Returns
  * the exit status, -signal, or -1000 if the program could not be started.
  */
 int cairn_spawn(char *const argv[], char *out, size_t len);
 
 /*
- * Same for program `name` of this program's directory, with library `preload` of that directory preloaded
- * (NULL: none). Returns -1001 if either file is missing.
+ * Does the same with program `name` of this program's directory, preloading library `preload` of that
+ * directory (NULL: none). Returns -1001 if either file is missing.
  */
 int cairn_spawn_beside(const char *name, const char *preload, char *const argv[], char *out, size_t len);
 

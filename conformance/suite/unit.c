@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * unit - runs the test functions of host modules: expectations, notes, a temporary directory, and the rows of
- * measures
+ * unit - runs the test functions of host modules, and provides their expectations, notes, temporary directory
+ * and rows of measures
  */
 #include <ftw.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct cairn_test {
 	int num_rows;
 };
 
-#define OK_GOES_HERE	'\1'		/* stands in a row for "ok", which is known only at the end */
+#define OK_GOES_HERE	'\1'		/* placeholder in a row for "ok", which is known only at the end */
 
 uint64_t cairn_rand(struct cairn_test *t)
 {
@@ -89,7 +89,7 @@ const char *cairn_tmpdir(struct cairn_test *t)
 	const char *tmp = getenv("TMPDIR");
 
 	if (!t->dir[0]) {
-		/* tests keep file names in short buffers */
+		/* limit the length, because tests keep file names in short buffers */
 		tmp = tmp && *tmp && strlen(tmp) < 64 ? tmp : "/tmp";
 		snprintf(t->dir, sizeof(t->dir), "%s/cairn-test-XXXXXX", tmp);
 		if (!mkdtemp(t->dir)) {
@@ -115,7 +115,7 @@ void cairn_tmpfile(struct cairn_test *t, char *path, size_t path_len, const char
 	cairn_expect(t, ok, "a temporary file is written", __FILE__, __LINE__);
 }
 
-/* Adds the machine to a row: the GPU if there is one, or the processor if the row is about that. */
+/* Adds the machine to a row: the GPU if there is one; for a host row, the processor. */
 static void add_machine(FILE *rows, int host)
 {
 	struct cairn_device_info info = { 0 };

@@ -7,8 +7,8 @@
  * to 64 threads, one entry each) while its loads are in flight. In mla_append slice 0 is the new key: 64
  * threads norm c, four rotate r.
  *
- * All is latency, in two concurrent chains: position -> angle -> table -> barrier -> store, and indptr ->
- * page id -> slot.
+ * The time is all latency, of two concurrent chains: position -> angle -> table -> barrier -> store, and
+ * indptr -> page id -> slot.
  */
 #include "primitives/rows/angle.cuh"
 #include "primitives/base/launch.h"

@@ -7,8 +7,9 @@
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
 /*
- * Memory bandwidth by NVIDIA's datasheets, GB/s. The first name that a device's name begins with counts, so
- * longer names come before their prefixes. GH200 has two kinds of memory, which only the name tells apart.
+ * Memory bandwidth in NVIDIA's datasheets, GB/s. The first entry that the device's name begins with applies,
+ * so longer names come before their prefixes. GH200 exists with two kinds of memory, which only the name
+ * tells.
  */
 static const struct {
 	const char *name;
@@ -22,7 +23,7 @@ static const struct {
 
 double cairn_peak_gbps(const char *gpu)
 {
-	if (strstr(gpu, " MIG "))	/* a part of a GPU has a part of its memory's speed */
+	if (strstr(gpu, " MIG "))	/* a MIG instance has only a part of the memory bandwidth */
 		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(datasheet); i++)
 		if (!strncmp(gpu, datasheet[i].name, strlen(datasheet[i].name)))

@@ -2,8 +2,8 @@
 /*
  * impl_flashinfer - FlashInfer's compiled modules behind the same table, for side-by-side benchmarks
  *
- * A table of its own, because cuDNN has attn_dense in that of the other libraries. Where no module is found,
- * the operations return -EOPNOTSUPP, whose text says so.
+ * This is a separate table, because in the table of peers attn_dense is cuDNN's. Where no module is found,
+ * the operations return -EOPNOTSUPP with a text that says so.
  */
 #include "conformance/peers/fi_attn.h"
 #include "conformance/tables/tables.h"

@@ -5,8 +5,9 @@
  *   gemm                   cuBLASLt
  *   attn_dense, attn_bwd   cuDNN (conformance/peers)
  *
- * Libraries are looked up at run time; the operations of a missing library return -EOPNOTSUPP, whose text
- * names it. The version string, and so the bench record of a row, names the library of the latest call.
+ * Libraries are looked up at run time; the operations of a missing library return -EOPNOTSUPP with a text
+ * that names it. The version string names the library of the latest call, and with it the bench record of a
+ * row.
  */
 #include <stdio.h>
 

@@ -11,10 +11,10 @@
  *                  product | silu and multiply | down product (+ x), or our moe | rmsnorm | LM head |
  *                  argmax or sample
  *
- * Each product uses the fastest of all algorithms that cuBLASLt lists and our own skinny kernels, found by
- * trial on the device at the first uncaptured call of a shape (gemm_lt.h); during the trial this table
- * allocates device memory, which peers may. All kernels except those of cuBLASLt are launched as programmatic
- * dependents. The version string, and so the bench record of a row, names the choice for each product of the
+ * Each product uses the fastest of all algorithms that cuBLASLt lists and our own skinny kernels. The first
+ * uncaptured call of a shape finds it by trials on the device (gemm_lt.h), during which this table allocates
+ * device memory, as peers may. All kernels except those of cuBLASLt are launched as programmatic dependents.
+ * The version string, which the bench record of a row contains, names the choice for each product of the
  * latest call.
  *
  * The experts of a request are known only on the device, so library products cannot be used for them. As in
@@ -36,7 +36,7 @@
 #include "conformance/tables/tables.h"
 
 static char choices[256] = "best separate kernels";
-static int silent;			/* set after the first layer: the others choose the same */
+static int silent;			/* set after the first layer: the others choose the same algorithms */
 
 /* Hands out the workspace in multiples of 256 bytes; with base NULL only counts the bytes. */
 struct arena {
@@ -58,7 +58,7 @@ static void begin_choices(void)
 	silent = 0;
 }
 
-/* Most kernels of the peers have grids that do not depend on the device's number of SMs. */
+/* Refuses a limit on SMs, because most of the peers' kernels choose their own grids. */
 static int all_sms(int32_t sms, const char *op)
 {
 	if (sms > 0)
@@ -388,7 +388,7 @@ static int step_buffers(const struct cairn_decode_step_args *a, void *base, stru
 
 		CAIRN_TRY(cairn_moe_workspace(&moe, &buf->moe_bytes));
 	}
-	/* comes first, as it must stay zeroed: no other data may ever use these bytes (moe.h) */
+	/* comes first, because it must stay zeroed: nothing else may ever use these bytes (moe.h) */
 	buf->moe = take(&w, (int64_t)buf->moe_bytes, 1);
 	if (a->kv_lora_rank)
 		CAIRN_TRY(mla_buffers(&latent, NULL, &unused_too, &buf->attn_bytes));

@@ -2,10 +2,10 @@
 /*
  * mla_decode - keys split over all SMs, the heads of a request together; a second kernel merges
  *
- * All heads of a request read the same keys, so a CTA takes a row tile of 16, 32 or 64 heads (groups of 16,
- * as few as hold all heads, at most 4) and a contiguous share of the keys, 64 at a time. With g groups, 8 / g
- * of the 8 warps work on one group; they split S = Q K^T by keys and O = P C by columns. Each element of the
- * cache is fetched once and multiplied twice from shared memory.
+ * All heads of a request read the same keys, so a CTA takes a row tile of 16, 32 or 64 heads (the smallest
+ * that holds all heads, else 64) and a contiguous share of the keys, 64 at a time. The tile consists of g
+ * groups of 16 heads. 8 / g of the 8 warps work on one group; they split S = Q K^T by keys and O = P C by
+ * columns. Each element of the cache is fetched once and multiplied twice from shared memory.
  *
  *   tile n:  wait for its copy | barrier | S, maximum of own keys -> shared memory | barrier |
  *            maximum of all, P -> shared memory | barrier | O += P C | barrier |
@@ -21,11 +21,11 @@
  *   + tiles    P [16 g][64]                                     2048    4096    8192
  *   + P        m [8 / g][16 g], l likewise, float               1024    1024    1024
  * A row of Q or of a tile is 9 blocks of 128 bytes; the 16-byte chunks of a block are at chunk ^ (row & 7),
- * so that ldmatrix, plain or transposed, is free of bank conflicts. P likewise. Barriers: __syncthreads()
- * only. cp.async groups: one for each tile, empty at the end.
+ * so that ldmatrix, plain or transposed, is free of bank conflicts; P is laid out likewise. The only barriers
+ * are __syncthreads(). There is one cp.async group for each tile; at the end the groups are empty.
  *
- * Floor: one read of the cache; 16K keys are 18.9 MB, 4.1 us. Partial results are 2 KiB a head and split, so
- * there are never more splits than tiles. Optimisation history: NOTES.md.
+ * Floor: one read of the cache; 16K keys are 18.9 MB, 4.1 us. Partial results take 2 KiB per head and split,
+ * so there are never more splits than tiles. Optimisation history: NOTES.md.
  */
 #include "primitives/base/launch.h"
 #include "fused/attention/base/attn_tile.cuh"
@@ -246,7 +246,7 @@ mla_decode_kernel(const __grid_constant__ struct mla_decode_args a, const struct
 #pragma unroll
 			for (int k = 0; k < share_of; k++)
 				top = fmaxf(top, s_m[k * rows + at]);
-			/* top is finite: each tile of the share holds a key, and all rows see it */
+			/* top is finite, because each tile of the share holds a key that all rows see */
 			keep[h] = ptx_ex2_approx_ftz((m[h] - top) * scale_log2);
 			m[h] = top;
 			l[h] *= keep[h];

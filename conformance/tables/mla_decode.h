@@ -17,8 +17,7 @@
  *
  * Supported:   dtype f16, bf16; num_heads 1..128; kv.batch 0..16; any page_size.
  * Numerics:    products exact, sums in fp32, P rounded to dtype, out rounded once. kv_len 0 gives zeros.
- * Determinism: bitwise repeatable; the grouping of sums depends on kv.batch, num_heads, kv.max_len and
- *              the
+ * Determinism: bitwise repeatable; the grouping of sums depends on kv.batch, num_heads, kv.max_len and the
  *              device.
  * Errors:      -EIO. The arguments are not checked.
  */

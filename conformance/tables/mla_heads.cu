@@ -2,9 +2,10 @@
 /*
  * mla_heads - a CTA multiplies one head's rows with 16 KiB of its weights
  *
- * The copy of the weights starts before griddepcontrol.wait; behind it only the latency of a and eight steps
- * of mma remain. 4 warps. b_kn: a CTA has 128 x 64 of b, a warp 16 columns. Else: a CTA has 16 x 512 of b, a
- * warp 128 of k, and the partial sums are added through shared memory in the order of the warps.
+ * The copy of the weights starts before griddepcontrol.wait; after it only the latency of loading a and eight
+ * mma steps remain. A CTA has 4 warps. b_kn: a CTA has 128 x 64 of b, and each warp 16 columns. Otherwise a
+ * CTA has 16 x 512 of b, and each warp 128 of k; the partial sums are added through shared memory in warp
+ * order.
  *
  * Shared memory   b [128][128 bytes] or [16][1024 bytes], 16-byte chunk i of row r at i ^ (r & 7)
  *                 afterwards, if not b_kn: float [4 warps][16][16]

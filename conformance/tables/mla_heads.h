@@ -3,9 +3,9 @@
  * mla_heads - the two per-head products of multi-head latent attention, for the unfused chain: absorption
  * (b_kn, k 128) and v_up (k 512)
  *
- * Arguments and result as in cairn_gemm_lt(), without bias and residual: m 1..16, f16 and bf16, n a multiple
- * of 64 (b_kn) or 16; else -EOPNOTSUPP. b counts as weights: it is read before preceding kernels have ended
- * (gemm.h, "Constant b").
+ * Arguments and result are as in cairn_gemm_lt(), without bias and residual. Supported: m 1..16, f16 and
+ * bf16, n a multiple of 64 (b_kn) or 16; anything else returns -EOPNOTSUPP. b counts as weights: it is read
+ * before preceding kernels have ended (gemm.h, "Constant b").
  */
 #ifndef CAIRN_MLA_HEADS_H
 #define CAIRN_MLA_HEADS_H

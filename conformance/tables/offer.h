@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * offer - what the program offers to the plug-ins of its own tests: the one name that it exports
+ * offer - the functions that the program offers to the plug-ins of its own tests, under the only name it
+ * exports
  *
- * A plug-in that keeps the name of a function of ours must get its own function. The program therefore
- * exports nothing but cairn_offer, and a plug-in that needs another name of the program does not load.
+ * A plug-in with a function that is named like one of ours must get its own function. The program therefore
+ * exports nothing but cairn_offer, and a plug-in that needs any other name of the program does not load.
  */
 #ifndef CAIRN_OFFER_H
 #define CAIRN_OFFER_H

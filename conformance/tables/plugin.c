@@ -45,8 +45,8 @@ static const struct cairn_impl *newest(const struct cairn_impl *(*get)(uint32_t)
 #endif
 
 /*
- * Refuses what is no shared object for this machine: the messages of dlopen() for some of these files name
- * another cause.
+ * Refuses a file that is not a shared object for this machine, because dlopen()'s message would name the
+ * wrong cause for some of these files.
  */
 static int check_file(const char *path)
 {
@@ -88,7 +88,7 @@ static const char *load_error(const char *path)
 
 enum { LOADED = 99, LOAD_TIMEOUT_S = 60 };
 
-/* Loading runs the file's own code, so a child process that may crash loads it first. */
+/* Loading runs the file's own code, so a child process, which may crash, loads it first. */
 static int try_plugin(const char *path)
 {
 	const char *seconds = getenv("CAIRN_TIMEOUT");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin - a table that lies in a shared object; for tables.c alone */
+/* plugin - loads a table from a shared object; private to tables.c */
 #ifndef CAIRN_PLUGIN_H
 #define CAIRN_PLUGIN_H
 
@@ -7,14 +7,14 @@
 
 /*
  * Loads the table of a plug-in into *out and fills in a missing memory block. The shared object stays loaded.
- * -EINVAL: the file does not load, crashes or exits while it loads, lacks cairn_impl_get(), or is of another
- * ABI version; the message names a plug-in that is older.
+ * -EINVAL: the file does not load, crashes or exits while it loads, lacks cairn_impl_get(), or has another
+ * ABI version; if that is older, the message names the plug-in.
  */
 int cairn_plugin_open(const char *path, struct cairn_impl *out);
 
 /*
- * Fills a missing memory and stream block with the built-in one. -ENODEV: it would be CUDA's, and this
- * build has none.
+ * Fills in missing members for memory and streams with the built-in ones. -ENODEV: these would be CUDA's, and
+ * this build has no CUDA.
  */
 int cairn_impl_add_runtime(struct cairn_impl *impl);
 

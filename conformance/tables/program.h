@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* program - this program's version, the digest of its sources, and where its data lies */
+/* program - this program's version, the digest of its sources, and the folder of its data */
 #ifndef CAIRN_PROGRAM_H
 #define CAIRN_PROGRAM_H
 
 #define CAIRN_VERSION "0.1.0"
 
 /*
- * The folder that holds serving/embedded and the golden files: $CAIRN_DATA; else the folder of the program
- * or up to two folders above it (a package, a build folder); else the source tree that the program was built
- * from.
+ * Returns the folder that holds serving/embedded and the golden files: $CAIRN_DATA; else the folder of the
+ * program or one of the two above it (a package, a build folder); else the source tree of the build.
  */
 const char *cairn_data_dir(void);
 
-/* Digest of all sources this program was built from, 16 hex digits. */
+/* Returns the digest of all sources that this program was built from, 16 hex digits. */
 const char *cairn_source_digest(void);
 
 #endif

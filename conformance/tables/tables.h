@@ -9,10 +9,9 @@
 
 /*
  * Opens a table: "ref", "cpu", "cuda", "peers", "flashinfer", "unfused", "ladder1" to "ladder5", or the path
- * of a plug-in (contains a '/'). Copies it into *out: members that the implementation does not have are NULL,
- * and a missing memory and stream block is filled with the built-in one. Does not call init(). A plug-in
- * stays loaded.
- * -EINVAL: no such name; the file does not load, lacks cairn_impl_get or is of another version.
+ * of a plug-in (contains a '/'). Copies it into *out. Members that the implementation lacks are NULL, except
+ * those for memory and streams, which get the built-in ones. Does not call init(). A plug-in stays loaded.
+ * -EINVAL: no such name; the file does not load, lacks cairn_impl_get or has another version.
  * -ENODEV: this build has no such table (all but ref and cpu in a build without CUDA).
  */
 int cairn_impl_open(const char *name_or_path, struct cairn_impl *out);
@@ -25,8 +24,8 @@ void cairn_impl_stop(const struct cairn_impl *impl);
 const char *cairn_impl_error(const struct cairn_impl *impl);
 
 /*
- * Returns whether the table's operation at offset `op` may give other bits from call to call. Only a peer
- * may: attn_bwd of cuDNN is fastest so. Its values are judged all the same.
+ * Returns whether the bits of the table's operation at offset `op` may vary from call to call. Only those of
+ * cuDNN's attn_bwd may, since it is fastest that way. The values are judged in any case.
  */
 int cairn_impl_bits_vary(const struct cairn_impl *impl, size_t op);
 
@@ -34,7 +33,7 @@ extern const struct cairn_impl cairn_impl_ref, cairn_impl_cpu, cairn_impl_cuda, 
 	cairn_impl_flashinfer, cairn_impl_unfused, cairn_impl_ladder[5];
 extern const struct cairn_impl cairn_host_runtime, cairn_cuda_runtime;	/* only the memory and stream block */
 
-/* Returns the memory bandwidth of a GPU of this name by its maker's datasheet, GB/s; 0 if it is not known. */
+/* Returns the memory bandwidth, GB/s, in the datasheet of the GPU with this name; 0 if it is unknown. */
 double cairn_peak_gbps(const char *gpu);
 
 /* Starts (1) or stops (0) a profiler that was started with ncu --profile-from-start off. */

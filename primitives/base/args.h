@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * args - argument structs of callers that are older or newer than an operation (abi.h)
+ * args - handles argument structs of callers that are older or newer than an operation (abi.h)
  *
  * Every argument struct begins with its size, and within an ABI version structs grow only at their end. A
- * newer caller's struct is longer than the operation knows. It is taken if all bytes beyond the known ones
- * are 0; otherwise the caller asks for something that the operation would silently leave out, and is refused,
- * as by Linux's copy_struct_from_user(). Members beyond the struct of an older caller count as 0.
+ * newer caller's struct is longer than the operation knows. The operation accepts it if all bytes beyond the
+ * known ones are 0. Otherwise the caller asks for something that the operation would silently leave out, so
+ * it is refused, as in Linux's copy_struct_from_user(). Members that an older caller's struct lacks count as
+ * 0.
  */
 #ifndef CAIRN_ARGS_H
 #define CAIRN_ARGS_H
@@ -13,16 +14,16 @@
 #include <stddef.h>
 #include <string.h>
 
-#define CAIRN_ARGS_MAX	4096	/* bytes of the longest argument struct; a larger size is a mistake */
+#define CAIRN_ARGS_MAX	4096	/* limit of an argument struct's size; more is a mistake */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /*
- * Checks the size of the arguments of operation `op`, which knows the first `known` bytes. -EINVAL: args is
- * NULL, shorter than that, or longer than CAIRN_ARGS_MAX. -EOPNOTSUPP: a byte beyond is not 0; the text names
- * the struct.
+ * Checks the size of the arguments of operation `op`, which knows the first `known` bytes. Returns -EINVAL if
+ * args is NULL, shorter than that, or longer than CAIRN_ARGS_MAX, and -EOPNOTSUPP if a byte beyond the known
+ * ones is not 0; the text names the struct.
  */
 int cairn_check_args(const void *args, size_t known, const char *op);
 
@@ -30,7 +31,7 @@ int cairn_check_args(const void *args, size_t known, const char *op);
 }
 #endif
 
-/* Returns the offset of the first byte that is beyond `known` bytes and not 0, or 0 if there is none. */
+/* Returns the offset of the first nonzero byte beyond the first `known` bytes, or 0 if there is none. */
 static inline size_t cairn_unknown_byte(const void *args, size_t known)
 {
 	const unsigned char *bytes = (const unsigned char *)args;
@@ -44,8 +45,8 @@ static inline size_t cairn_unknown_byte(const void *args, size_t known)
 }
 
 /*
- * Copies arguments that have been checked to a struct of `known` bytes, whose size that becomes. What the
- * caller does not have is 0.
+ * Copies checked arguments to a struct of `known` bytes and sets its size to that. Members that the caller's
+ * struct lacks become 0.
  */
 static inline void cairn_copy_args(void *to, const void *args, size_t known)
 {

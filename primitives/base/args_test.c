@@ -43,13 +43,13 @@ static void refused_sizes(struct cairn_test *t)
 	EXPECT(t, cairn_check_args(NULL, sizeof(k), "turn") == -EINVAL);
 	EXPECT(t, cairn_check_args(&k, sizeof(k), "turn") == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "args: size is 15, must be at least 16 and at most 4096");
-	k.size = SIZE_MAX;		/* not set: nothing behind the struct is read */
+	k.size = SIZE_MAX;		/* not set: nothing after the struct is read */
 	EXPECT(t, cairn_check_args(&k, sizeof(k), "turn") == -EINVAL);
 	k.size = sizeof(k);
 	EXPECT(t, cairn_check_args(&k, sizeof(k), "turn") == 0);
 }
 
-/* A copy has what the caller has, then zeros; nothing is read behind the caller's struct. */
+/* A copy has the caller's members, then zeros; nothing after the caller's struct is read. */
 static void copies(struct cairn_test *t)
 {
 	struct newer n = { .size = sizeof(n), .a = 1, .b = 2, .c = { 3, 4, 5, 6, 7, 8 } }, copy;

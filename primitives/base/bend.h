@@ -3,9 +3,9 @@
  * bend - macros and helpers shared by the X_mutants.c files of several families
  *
  * The mutants of a family are one plain implementation, bent_<family>(args, bend), in which each value of
- * enum <family>_bend makes one step wrong. The defects are those found in real code or typical of a first
- * draft. BENT() defines the function of one defect, of the type that the operation has in struct cairn_impl;
- * MUTANT() and MUTANT_BARE() are its row in cairn_<family>_mutants.
+ * enum <family>_bend makes one step wrong. The defects were found in real code or are typical of a first
+ * draft. BENT() defines the function of one defect, with the operation's type in struct cairn_impl. MUTANT()
+ * or MUTANT_BARE() makes its row in cairn_<family>_mutants.
  */
 #ifndef CAIRN_BEND_H
 #define CAIRN_BEND_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cut_off - what a kernel gives that cuts its results off instead of rounding them; for mutants */
+/* cut_off - for mutants: the results of a kernel that truncates instead of rounding */
 #ifndef CAIRN_CUT_OFF_H
 #define CAIRN_CUT_OFF_H
 

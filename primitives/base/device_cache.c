@@ -41,7 +41,7 @@ static const struct entry *look_up(struct entry *const *chain, const struct cair
 	return e;
 }
 
-/* Without memory the answer is not remembered, which costs only time. */
+/* If memory runs out, the answer is not remembered, which only costs time. */
 static void remember(struct entry **chain, const struct cairn_device_question *q, const int32_t *answer,
 		     int count)
 {

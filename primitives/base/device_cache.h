@@ -22,10 +22,10 @@ struct cairn_device_question {
 };
 
 /*
- * Copies the answer, `count` ints, to answer. The first call of a question gets it from ask(arg, answer),
- * which may itself use this cache. Threads that ask an unknown question at the same time all call ask(), so
- * equal questions must have equal answers and counts. If ask() returns an error, the error is returned and
- * nothing is remembered.
+ * Copies the answer, `count` ints, to answer. The first call with a question gets the answer from ask(arg,
+ * answer), which may itself use this cache. Threads that ask an unknown question at the same time all call
+ * ask(), so equal questions must have equal answers and counts. If ask() returns an error, this function
+ * returns it and remembers nothing.
  */
 int cairn_device_ask(const struct cairn_device_question *question, int32_t *answer, int count,
 		     int (*ask)(const void *arg, int32_t *answer), const void *arg);

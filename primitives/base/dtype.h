@@ -91,7 +91,7 @@ static inline uint16_t cairn_double_to_bf16(double d)
 	return (uint16_t)(bits >> 16);
 }
 
-/* Both free of branches, so that compilers vectorise loops over them; a _Float16 cast calls a function. */
+/* Both have no branches, so that compilers vectorise loops over them; a _Float16 cast calls a function. */
 static inline float cairn_f16_to_float(uint16_t h)
 {
 	uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
@@ -114,7 +114,7 @@ static inline uint16_t cairn_double_to_f16(double d)
 	sign = bits >> 48 & 0x8000;
 	bits &= ~0ull >> 1;
 	memcpy(&shifted, &bits, sizeof(shifted));
-	shifted += 0x1p28;	/* whose spacing is that of f16's subnormals, 2^-24 */
+	shifted += 0x1p28;	/* floats near it have the spacing of f16's subnormals, 2^-24 */
 	memcpy(&small, &shifted, sizeof(small));
 	normal = ((bits + 0x1ffffffffff + (bits >> 42 & 1)) >> 42) - ((1023 - 15) << 10);
 	normal = normal < 0x7c00 ? normal : 0x7c00;
@@ -204,10 +204,10 @@ static inline void cairn_store_row(void *p, int dtype, int64_t first, const floa
 #endif /* !__cplusplus */
 
 /*
- * The reference's answer for the judge: for each element of an output the exact value in double and the
- * largest error that a correct implementation may make. With bound INFINITY an element must only be finite
- * if val is finite (used where a full reference would take minutes, see gemm). With bound INFINITY and val
- * NaN the element is not judged: the contract leaves it undefined.
+ * The reference's answer for the judge: for each element of an output, the exact value in double and the
+ * largest error that a correct implementation may make. With bound INFINITY and a finite val, the element
+ * only has to be finite (used where a full reference would take minutes, see gemm). With bound INFINITY and
+ * val NaN, the contract leaves the element undefined, and it is not judged.
  */
 struct cairn_exact {
 	double *val;		/* one per element of the output */

@@ -2,8 +2,8 @@
 /*
  * error - how every part of Cairn reports failure
  *
- * Functions return 0 or -errno. The text of the last failure of this thread is kept for
- * cairn_last_error(); it names the file and field at fault. Library code never prints or exits.
+ * Functions return 0 or -errno. cairn_last_error() returns the text of this thread's last failure, which
+ * names the file and field at fault. Library code never prints or exits.
  *
  *   -EINVAL      the caller's fault: null pointer, bad shape, malformed file
  *   -EOPNOTSUPP  legal, but not implemented here (the suite counts it as skipped)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kept - for mutants that read an array once and reuse what they have read while its address is the same */
+/* kept - for mutants that read an array once and reuse it as long as the address is the same */
 #ifndef CAIRN_KEPT_H
 #define CAIRN_KEPT_H
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keeps a copy of n integers at an address, until others are asked for. */
+/* Returns a copy of the n integers at `list`, and makes a new one only if the address or n changes. */
 static inline const int32_t *kept(const int32_t *list, int64_t n)
 {
 	static const int32_t *at;

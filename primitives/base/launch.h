@@ -36,11 +36,11 @@ int cairn_launch(const void *kernel, const struct cairn_launch *launch, void **p
 int cairn_max_active_clusters(const void *kernel, const struct cairn_launch *launch);
 /* Returns the number of SMs of the current device (cached), or -errno. */
 int cairn_num_sms(void);
-/* Returns how many SMs a call may use whose argument is `sms`: all if that is 0 or too large; or -errno. */
+/* Returns how many SMs a call with argument `sms` may use (0 or too large: all), or -errno. */
 int cairn_sms_of(int32_t sms);
 /*
- * Returns 0 if all CTAs of this launch can be resident at once, otherwise -EOPNOTSUPP; or -errno. A kernel
- * whose CTAs wait for each other needs this check.
+ * Returns 0 if all CTAs of this launch can be resident at once, -EOPNOTSUPP if they cannot, or another
+ * -errno. A kernel whose CTAs wait for each other needs this check.
  */
 int cairn_check_resident(const void *kernel, const struct cairn_launch *launch, const char *caller);
 /* Sets the error text from err, the failed expression and its place; returns -ENODEV or -EIO. */

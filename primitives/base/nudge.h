@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nudge - changes results by so little that no bound notices, for mutants that are wrong in their bits only
+ * nudge - changes results by less than any bound, for mutants that are wrong only in their bits
  */
 #ifndef CAIRN_NUDGE_H
 #define CAIRN_NUDGE_H
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdint.h>
 
-/* Replaces the first of n values that is an ordinary fraction by its neighbour. */
+/* Replaces the first of n values that is an ordinary fraction by an adjacent number. */
 static inline void nudge(float *x, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++)

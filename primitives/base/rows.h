@@ -2,8 +2,8 @@
 /*
  * rows - rows of numbers in double, for the references
  *
- * A reference converts a row once and then multiplies it as often as it is used. The functions are compiled
- * for wider vectors too (wide.h), and sum in the order that their vectors ask for.
+ * A reference converts a row once and then uses it in many products. The functions are also compiled for
+ * wider vectors (wide.h); the order of their sums suits vectors.
  */
 #ifndef CAIRN_ROWS_H
 #define CAIRN_ROWS_H
@@ -20,8 +20,8 @@ void cairn_narrow(void *p, int dtype, int64_t first, const double *src, int64_t 
 
 double cairn_dot(const double *x, const double *y, int64_t n);
 /*
- * out[i * stride + j] = the product of row i of x and row j of y; rows of x lie x_stride apart, those of y n.
- * Loads a row a half or a third as often as cairn_dot() would.
+ * out[i * stride + j] = dot product of row i of x and row j of y; rows of x are x_stride apart, those of y n.
+ * Each row is loaded a half or a third as often as with cairn_dot().
  */
 void cairn_products(double *out, int64_t stride, const double *x, int64_t x_stride, int64_t rows,
 		    const double *y, int64_t cols, int64_t n);
@@ -29,12 +29,12 @@ void cairn_products(double *out, int64_t stride, const double *x, int64_t x_stri
 double cairn_dot_squares(const double *x, const double *y, int64_t n);
 /* y += a x */
 void cairn_add_scaled(double *y, double a, const double *x, int64_t n);
-/* y += a[r] times row r of x, in the order of the rows; they lie `stride` apart. */
+/* y += a[r] times row r of x, in the order of the rows, which are `stride` apart. */
 void cairn_add_rows(double *y, const double *a, const double *x, int64_t stride, int64_t rows, int64_t n);
 
 /*
- * Also returns in *magnitude the sum of |x| |y| over the products that are not 0, where an |x| below least_x
- * counts as least_x, and an |y| below least_y as least_y.
+ * Also sets *magnitude to the sum of |x| |y| over the nonzero products. An |x| below least_x counts as
+ * least_x, and a |y| below least_y as least_y.
  */
 double cairn_dot_bounded(const double *x, const double *y, int64_t n, double least_x, double least_y,
 			 double *magnitude);

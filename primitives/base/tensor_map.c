@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* tensor_map - encodes TMA descriptors by the driver's cuTensorMapEncodeTiled */
+/* tensor_map - encodes TMA descriptors with the driver's cuTensorMapEncodeTiled */
 #include "primitives/base/tensor_map.h"
 
 #include "primitives/base/launch.h"
@@ -8,7 +8,7 @@ typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void 
 			   const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
 			   CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-/* Gets the function through the CUDA runtime: linking with the driver would need libcuda on every machine. */
+/* Gets the function through the CUDA runtime; linking with libcuda would require it on every machine. */
 static int find_encode(encode_fn **encode, const char *caller)
 {
 	enum cudaDriverEntryPointQueryResult found;

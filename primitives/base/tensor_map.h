@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor_map - TMA descriptors: a tensor in global memory, from which TMA copies boxes by their coordinates
+ * tensor_map - makes TMA descriptors: TMA copies boxes of a tensor in global memory by their coordinates
  *
  * Dimension 0 is the innermost. A box is dense in shared memory; with a swizzle its innermost dimension is at
  * most `swizzle` bytes. Elements of a box outside the tensor arrive as zeros.

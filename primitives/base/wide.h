@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wide - CAIRN_WIDE marks functions that are compiled for wider vectors too
+ * wide - CAIRN_WIDE marks functions that are also compiled for wider vectors
  *
  * The program still runs on any x86-64: the loader picks the clone that fits the processor. Sanitizer builds
  * have no clones, because the function that picks one runs before the sanitizer is initialised.

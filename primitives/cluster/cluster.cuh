@@ -13,10 +13,10 @@
  *
  * A group of whole warps, the same in every CTA, runs the collectives; tid is the thread's number in the
  * group and bar_id its named barrier. Other warps can do other work at the same time. All ranks must make
- * the same calls in the same order. Before a call, the group must have synchronised since it wrote the
- * source and read the last result. After a call, every thread of the group sees the result, and the source
- * may be overwritten. cluster_comm.cuh proves that no other synchronisation is needed between calls, or
- * after the last.
+ * the same calls in the same order. The group must synchronise before a call, after it has written the source
+ * and read the last result. After a call, every thread of the group sees the result, and the source may be
+ * overwritten. cluster_comm.cuh proves that no other synchronisation is needed between calls, or after the
+ * last one.
  *
  * Slots: to reduce G granules (and G_ml granules of (m, l), 0 without SOFTMAX) in one piece, set_bytes must
  * be
@@ -194,7 +194,7 @@ CLUSTER_FN void cluster_send(const struct cluster_comm *c, const struct cluster_
 
 /*
  * Waits for mbarrier 0 and writes the reduction of word i of all ranks to dst[i], for i < count; `first`
- * words of the piece precede them. Whole warps wait, spare lanes on behalf of the last word: if half of a
+ * words of the piece precede them. Whole warps wait; spare lanes work on the last word again. If half of a
  * warp waited at the mbarrier while the other half is at the next barrier, that would cost 100 cycles.
  */
 template <int dtype, int softmax>
@@ -300,7 +300,7 @@ CLUSTER_FN void cluster_twoshot(struct cluster_comm *c, const struct cluster_pla
 		ptx_mbarrier_arrive_expect_tx(done, ((uint32_t)p->chunks.granules - count) * 16);
 	}
 	if (count * 4 <= c->num_threads) {
-		/* small: each thread reduces a word, then all send; an empty phase must be waited for, too */
+		/* small: each thread reduces a word, then all send; even an empty phase must be waited for */
 		if (count == 0)
 			cluster_await(c, 0);
 		cluster_words<dtype, softmax>(c, p, op, &t, b->dst + first * 16, first * 4, count * 4);

@@ -11,12 +11,12 @@
  *       each of them sent in that call. (All algorithms here have that property.)
  *   (2) When a rank has entered call k, all its threads have completed call k - 1, because a call ends with
  *       the group's barrier, after the last read of a slot and the last wait on an mbarrier.
- *   (3) So a message of call k + 1 reaches a receiver that is in call k or later and has finished with the
- *       set's last use in call k - 1; a message of call k + 2 is not sent before its receiver has entered
- *       call k + 1. Hence a set never holds messages of two calls, and the bytes of a call complete no other
+ *   (3) So a message of call k + 1 reaches a receiver that is in call k or later, which has finished using
+ *       that set in call k - 1. A message of call k + 2 is not sent before its receiver has entered call
+ *       k + 1. Hence a set never holds messages of two calls, and the bytes of a call cannot complete another
  *       call's phase.
- *   (4) Arming (arrive and expect_tx) may follow the first bytes: the phase cannot complete before that one
- *       arrival, and the byte count is signed.
+ *   (4) The mbarrier may be armed (arrive and expect_tx) after the first bytes have arrived: the phase cannot
+ *       complete before that one arrival, and the byte count is signed.
  *   (5) A rank that has completed its last call has received everything that was sent to it, so it may exit.
  *
  * (1) fails if a rank skips a call, and (3) if a call does not involve all ranks; so all ranks must make all
@@ -45,7 +45,7 @@ struct cluster_comm {
 
 /*
  * Returns v, which must be the same in all lanes, in a register that ptxas keeps. ptxas recomputes a value
- * in every call if it can: for an address of shared memory that is an S2R, 50 of the 400 cycles of a small
+ * in every call if it can. For a shared memory address that takes an S2R, 50 of the 400 cycles of a small
  * exchange. It cannot recompute the result of a shuffle.
  */
 CLUSTER_FN uint32_t cluster_keep(uint32_t v)

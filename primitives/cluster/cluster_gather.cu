@@ -17,9 +17,10 @@
  *   4 KB per rank  ONESHOT   534    940   1743   3998
  *                  OFFCHIP  1181   2176   2501   3215
  *
- * ONESHOT is the fastest on-chip algorithm for any size: all algorithms send the same bytes, ONESHOT in one
- * hop. Floor: the hop (cluster_reduce.cu), and (N-1) blocks at 12.7 B/clk with all SMs active, about 20
- * alone. OFFCHIP uses LL words up to 512 B, mails up to 16 KB in all, else flags (cluster_offchip.cuh).
+ * ONESHOT is the fastest on-chip algorithm for any size: all algorithms send the same bytes, and ONESHOT
+ * sends them in one hop. Floor: the hop (cluster_reduce.cu), and N - 1 blocks at 12.7 B/clk with all SMs
+ * active, or about 20 B/clk for a cluster alone. OFFCHIP uses LL words up to 512 B, mails up to 16 KB in all,
+ * else flags (cluster_offchip.cuh).
  *
  * Optimisation history: NOTES.md.
  */

@@ -19,16 +19,16 @@
  * Algorithms (see cluster_schedule.h for the messages and their bytes)
  *   ONESHOT   every rank sends its block to all ranks. TWOSHOT is a synonym: there is nothing to reduce.
  *   RING      cluster_size - 1 steps between neighbours.
- *   TREE      algorithm 2 of the source: log2(cluster_size) exchanges of messages that double; cluster_size
- *             must be a power of two.
- *   OFFCHIP   through global memory, as a kernel without clusters would do it; for comparison.
+ *   TREE      algorithm 2 of the source: log2(cluster_size) exchanges, with messages that double in size;
+ *             cluster_size must be a power of two.
+ *   OFFCHIP   goes through global memory, as a kernel without clusters would; for comparison.
  *   AUTO      the fastest on-chip algorithm for this size, which is ONESHOT.
  *
  * Supported:   dtype f32, f16, bf16; cluster_size 1..16 if the device allows it (it need not above 8);
  *              len >= 1, where (cluster_size + 1) * len elements of dtype fit in 216 KiB, because the result
  *              lies in the shared memory of one SM; num_clusters >= 0 (more than can be resident run in
  *              waves); num_calls, rounds >= 1. Anything else -EOPNOTSUPP.
- * Numerics:    bits are copied, NaNs with their payload.
+ * Numerics:    bits are copied; NaNs keep their payload.
  * Tolerance:   none.
  * cycles:      SM clock cycles of one collective, averaged over the rounds of the last call: from its input
  *              in the shared memory of this CTA to its result there, visible to all its threads. 0 on a CPU.

@@ -2,8 +2,8 @@
 /*
  * cluster_gather_cpu - runs the kernels' schedule on the CPU, one thread for all ranks of a cluster
  *
- * Every message of cluster_schedule.h is copied from its sender's unfinished result to its receiver's, so
- * that a block that is sent before it arrived, or to a wrong place, makes the result wrong.
+ * Every message of cluster_schedule.h is copied from its sender's unfinished result to its receiver's. A
+ * block that is sent before it has arrived, or to a wrong place, therefore makes the result wrong.
  */
 #include "primitives/cluster/cluster_gather.h"
 

@@ -55,7 +55,7 @@ static void waves_row(int i, struct row *r)
 	r->dtype = i % 3;
 }
 
-/* The largest lengths of which one set of results fits, or just two. 216 KiB hold 55296 fp32. */
+/* The largest lengths for which one set of results fits, or two sets just fit. 216 KiB hold 55296 fp32. */
 static const struct { int32_t size, len, dtype; } large[] = {
 	{ 1, 27648, CAIRN_F32 }, { 2, 18432, CAIRN_F32 }, { 3, 13000, CAIRN_F32 }, { 4, 6000, CAIRN_F32 },
 	{ 4, 11059, CAIRN_F32 }, { 5, 18432, CAIRN_BF16 }, { 7, 6912, CAIRN_F32 }, { 8, 6144, CAIRN_F32 },
@@ -102,7 +102,7 @@ static void pair_row(int i, struct row *r)
 	r->timed = level[6] > 0;
 }
 
-/* Every cluster size with every algorithm, and more calls than buffers or phases can hide. */
+/* Every cluster size with every algorithm, with so many calls that buffers and phases are reused. */
 #define NUM_MANY	(16 * 3 + 5)
 
 static void many_row(int i, struct row *r)
@@ -145,7 +145,7 @@ static void bench_row(int i, struct row *r)
 	r->rounds = bench_rounds(r->len);
 }
 
-/* No cluster at all: nothing to do, and no error. */
+/* No clusters: the call does nothing and returns no error. */
 static void none_row(int i, struct row *r)
 {
 	(void)i;
@@ -248,7 +248,7 @@ static void setup(struct cairn_op *op)
 	}
 	in = cairn_in(op, FIELD(in), r.dtype, ranks * r.len);
 	cairn_fill(op, in, r.dtype, ranks * r.len, 1);
-	if (op->kind == CAIRN_KIND_EXTREME)	/* any bits: signalling NaNs with payloads, -0, subnormals */
+	if (op->kind == CAIRN_KIND_EXTREME)	/* any bits: also signalling NaNs, -0, subnormals */
 		for (int64_t i = 0; i < ranks * r.len * esize; i++)
 			in[i] = (char)cairn_op_rand(op);
 	cairn_out(op, FIELD(out), r.dtype, ranks * r.size * r.len);
@@ -333,7 +333,7 @@ static int extra(const struct cairn_op *op, const void *got, char *json, size_t 
 			     len);
 }
 
-/* The reference's exact values, used elsewhere, agree with the bits that judge() expects. */
+/* The exact values of the reference, which other code uses, agree with the bits that judge() expects. */
 static void reference_is_exact(struct cairn_test *t)
 {
 	_Alignas(16) float in[2 * 3 * 5];

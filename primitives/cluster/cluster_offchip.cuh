@@ -2,23 +2,23 @@
 /*
  * cluster_offchip - the collectives through global memory, as a kernel without clusters would run them
  *
- * For comparison. The CTAs of a group are launched as a cluster, so that all are resident, but synchronise
- * and exchange data in global memory (in practice the L2). There are no atomics, and reductions are in rank
- * order.
+ * This is the comparison for the on-chip collectives. The CTAs of a group are launched as a cluster, so that
+ * all are resident, but synchronise and exchange data in global memory (in practice the L2). There are no
+ * atomics, and reductions are in rank order.
  *   LL             LL words: 8 bytes hold a word and the call number, one word per thread; readers poll the
- *                  data themselves. Takes one store and one load of the L2 and no fence, but twice the bytes.
+ *                  data itself. Takes one store and one load of the L2 and no fence, but twice the bytes.
  *   MAIL           the same with two words and two call numbers in 16 bytes (a mail), for any number of
  *                  words.
  *   MAIL_TWOSHOT   two rounds of mails: rank r reduces chunk r and mails it to all ranks.
  *   FLAGS          16-byte stores and loads, and one flag per rank with release and acquire at gpu scope.
  * Mailboxes come in two sets, for the reason given in cluster_comm.cuh. A word cannot be mistaken for an
- * older one, because it carries the call number. LL has more sets, used in turn, because a call among 2
- * ranks takes 520 or 670 cycles depending on where in the L2 its words lie, which software cannot choose: a
- * single place would be no fair measurement.
+ * older one, because it carries the call number. LL has more sets, which are used in turn: a call among 2
+ * ranks takes 520 or 670 cycles depending on where in the L2 its words lie. Software cannot choose that, and
+ * a single place would not be a fair measurement.
  *
  * The cluster size should be a compile-time constant: LL of 256 B then takes 534 / 587 / 650 / 967 cycles
  * (sizes 2 / 4 / 8 / 16). The instance for any size, which always loads 16 words per thread, takes 853 / 867
- * / 968 / 1045. MAIL of 4 KB among 2 ranks takes 1155 and 4600.
+ * / 968 / 1045. MAIL of 4 KB among 2 ranks takes 1155 cycles with a constant size and 4600 without.
  *
  * Optimisation history: NOTES.md.
  */
@@ -304,8 +304,8 @@ CLUSTER_FN void cluster_mail_end_call(const struct cluster_comm *c, struct clust
 /* ---- LL words: a word and the call number in 8 bytes ---- */
 
 /*
- * Returns the cycles from the store to the first poll: a poll that is too early delays the data it waits
- * for.
+ * Returns the cycles to wait between the store and the first poll, because a poll that is too early delays
+ * the data that it waits for.
  */
 CLUSTER_FN int64_t cluster_ll_pause(int most)
 {
@@ -548,7 +548,7 @@ CLUSTER_FN void cluster_mail_all_reduce(const struct cluster_comm *c, struct clu
 
 	cluster_mail_send(c, set + (size_t)c->rank * pairs * 16, b->src, pairs, first, twoshot ? end : first,
 			  box->epoch);
-	/* choose a batch no larger than there is work: repeated loads past the end cost time, too */
+	/* choose a batch no larger than the work, because repeated loads past the end also cost time */
 	if (most > 8 || end - first <= c->num_threads)
 		cluster_mail_reduce<dtype, most, 1>(c, set, pairs, op, b, first, end, results, box->epoch);
 	else if (most > 2 || end - first <= 2 * c->num_threads)

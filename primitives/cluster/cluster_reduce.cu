@@ -61,8 +61,8 @@ static const void *pick_kernel(const struct cairn_cluster_reduce_args *a)
 }
 
 /*
- * Barriers among fewer warps are faster, so there are no more threads than granules to send and words to
- * reduce at once.
+ * Barriers among fewer warps are faster, so a CTA has no more threads than it has granules to send or words
+ * to reduce at once.
  */
 static unsigned int num_threads(const struct cairn_cluster_reduce_args *a)
 {

@@ -33,10 +33,10 @@
  * Algorithms (see cluster_schedule.h for the messages and their bytes)
  *   ONESHOT   every rank sends all of its data to all ranks, then reduces in rank order.
  *   TWOSHOT   rank r reduces chunk r in rank order and sends it to all: reduce-scatter, then all-gather.
- *   RING      the same in 2 (cluster_size - 1) steps between neighbours.
+ *   RING      reduces and gathers chunks likewise, in 2 (cluster_size - 1) steps between neighbours.
  *   TREE      algorithm 1 of the source: log2(cluster_size) exchanges at doubling strides; cluster_size must
  *             be a power of two. Its order of summation depends on the rank, so ranks may differ by rounding.
- *   OFFCHIP   through global memory, as a kernel without clusters would do it; for comparison.
+ *   OFFCHIP   goes through global memory, as a kernel without clusters would; for comparison.
  *   AUTO      the fastest on-chip algorithm for this size (cairn_cluster_reduce_pick()).
  *
  * Supported:   dtype f32, f16, bf16; cluster_size 1..16 if the device allows it (it need not above 8);

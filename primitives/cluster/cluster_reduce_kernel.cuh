@@ -217,7 +217,7 @@ template <int algo> static const void *cluster_reduce_pick_kernel(int dtype, int
 	}
 }
 
-/* Each is in a file of its own, so that they compile in parallel. */
+/* Each is in its own file, so that they compile in parallel. */
 const void *cluster_reduce_oneshot_kernel(int dtype, int softmax);
 const void *cluster_reduce_twoshot_kernel(int dtype, int softmax);
 const void *cluster_reduce_offchip_kernel(int way, int dtype, int softmax);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_reduce_mail - the kernels that reduce through mailboxes in global memory; apart, to compile in
- * parallel
+ * cluster_reduce_mail - the kernels that reduce through mailboxes in global memory, in their own file to
+ * compile in parallel
  */
 #include "primitives/cluster/cluster_reduce_kernel.cuh"
 

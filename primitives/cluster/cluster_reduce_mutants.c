@@ -116,7 +116,7 @@ static int tf32_sums(const struct cairn_cluster_reduce_args *a, void *stream)
 	return 0;
 }
 
-/* The running sum is kept in dtype, as by a reduction that hands on partial results in it. */
+/* The running sum is kept in dtype, as in a reduction that sends partial results in dtype. */
 static int sums_in_dtype(const struct cairn_cluster_reduce_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
@@ -284,7 +284,7 @@ static int ranks_differ(const struct cairn_cluster_reduce_args *a, void *stream)
 	return 0;
 }
 
-/* A buffer of more than 16 KiB is used again before it is read. */
+/* A buffer of more than 16 KiB is reused before it has been read. */
 static int call_of_two_before(const struct cairn_cluster_reduce_args *a, void *stream)
 {
 	const size_t bytes = (size_t)a->cluster_size * (size_t)a->len * cairn_dtype_bytes(a->dtype);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_reduce_oneshot - the kernels of ONESHOT, in a file of their own to compile in parallel */
+/* cluster_reduce_oneshot - the kernels of ONESHOT, in their own file to compile in parallel */
 #include "primitives/cluster/cluster_reduce_kernel.cuh"
 
 const void *cluster_reduce_oneshot_kernel(int dtype, int softmax)

@@ -15,7 +15,7 @@
  *            incurs these up to N - 1 times for one term (the sum of its |m_r - M| stays the same);
  *          - exp may flush results below 2^-126 to zero: 2^-126 |o_r|;
  *          - the sum adds its error as above, for |w_r o_r|.
- *          The bound of L is the same with l for o. M is exact.
+ *          The bound of L is the same, with l in place of o. M is exact.
  */
 #include "primitives/cluster/cluster_reduce.h"
 

@@ -180,7 +180,7 @@ static void bench_row(int i, struct row *r)
 	r->rounds = bench_rounds(r->len);
 }
 
-/* No cluster at all: nothing to do, and no error. */
+/* No clusters: the call does nothing and returns no error. */
 static void none_row(int i, struct row *r)
 {
 	(void)i;
@@ -189,7 +189,7 @@ static void none_row(int i, struct row *r)
 	r->clusters = 0;
 }
 
-/* Many calls of many values, of which the last granule has one; and more clusters than 2^10. */
+/* Many calls with many values, whose last granule has one value; and more clusters than 2^10. */
 #define NUM_MORE	(3 * 5 + 1)
 
 static void more_row(int i, struct row *r)
@@ -315,8 +315,8 @@ static void poison(const struct cairn_cluster_reduce_args *a, void *in, float *m
 }
 
 /*
- * In every third row half of the ranks have a weight of about 2^-121, and an o so large that it counts
- * beside the others.
+ * In every third row, half of the ranks have a weight of about 2^-121 and an o so large that they still
+ * contribute to the result.
  */
 static void fill_small_weights(const struct cairn_cluster_reduce_args *a, void *in, float *ml, int64_t states)
 {

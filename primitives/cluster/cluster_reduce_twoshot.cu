@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_reduce_twoshot - the kernels of TWOSHOT, in a file of their own to compile in parallel */
+/* cluster_reduce_twoshot - the kernels of TWOSHOT, in their own file to compile in parallel */
 #include "primitives/cluster/cluster_reduce_kernel.cuh"
 
 const void *cluster_reduce_twoshot_kernel(int dtype, int softmax)

@@ -2,8 +2,8 @@
 /*
  * cluster_schedule - the messages of the cluster collectives: sender, receiver and range for every step
  *
- * The kernels, the CPU versions and the tests all take their schedule from here, so that the tests, which
- * run on a CPU for every cluster size, check the schedule that the kernels run.
+ * The kernels, the CPU versions and the tests share these functions. The tests run on a CPU for every cluster
+ * size and so check the very schedule that the kernels run.
  *
  * Data is counted in granules of 16 bytes, the unit of a vector store and of a bulk copy: a buffer of
  * len elements is padded to whole granules. In each step every rank sends one message and receives one.

@@ -2,8 +2,8 @@
 /*
  * cluster_schedule_test - checks the schedules symbolically, for all cluster sizes and algorithms
  *
- * Instead of a number, every granule holds how many times each rank's value is part of it. The granule counts
- * include some that the cluster size does not divide.
+ * Instead of a number, every granule holds how many times it contains each rank's value. Some numbers of
+ * granules are not multiples of the cluster size.
  */
 #include "conformance/harness.h"
 

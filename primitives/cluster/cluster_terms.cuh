@@ -14,8 +14,8 @@
 
 /*
  * Addresses of n ranks' contributions to a word or granule, and of the (m, l) of its row. In shared memory,
- * the contribution of rank r lies in slot (own - r) mod n - 1, the distance it was sent less one, and this
- * rank's own at own_base. In global memory (own is ~0), that of rank r lies at base + r * stride.
+ * the contribution of rank r lies in slot (own - r) mod n - 1 (one less than the distance it was sent), and
+ * this rank's own at own_base. In global memory (own is ~0), that of rank r lies at base + r * stride.
  */
 struct cluster_terms {
 	uint64_t base, own_base;	/* shared addresses, or pointers to global memory */
@@ -72,7 +72,7 @@ template <int dtype> CLUSTER_FN uint32_t cluster_pack(const float *v)
 	return w;
 }
 
-/* Loads 2 or 4 words. Plain loads of global memory are ordered by the acquire that the caller made before. */
+/* Loads 2 or 4 words. The caller's earlier acquire orders the plain loads of global memory. */
 template <int words, int global> CLUSTER_FN void cluster_load(uint32_t *w, uint64_t addr)
 {
 	if constexpr (words == 4) {

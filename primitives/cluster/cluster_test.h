@@ -29,7 +29,7 @@ static inline int32_t bench_clusters(int32_t size)
 	return size == 2 ? 66 : size == 16 ? 7 : 120 / size;
 }
 
-/* Chosen so that a kernel takes one millisecond at most. */
+/* Returns so many rounds that a kernel takes at most a millisecond. */
 static inline int32_t bench_rounds(int32_t len)
 {
 	return len <= 1024 ? 256 : 64;
@@ -50,7 +50,7 @@ static inline int is_bad_cycles(const void *arg, int64_t i, char *why, size_t wh
 	return c->measured ? c->got[i] < 1 || c->got[i] > 1LL << 31 : c->got[i] != 0;
 }
 
-/* Judges an optional output of cycles: all ranks have measured, or, on a CPU, all are 0. */
+/* Judges the optional output of cycles: either all ranks have measured or, on a CPU, all are 0. */
 static inline int judge_cycles(const struct cairn_op *op, size_t field, const int64_t *got, int64_t count,
 			       char *why, size_t why_len)
 {

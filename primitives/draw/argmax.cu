@@ -11,8 +11,8 @@
  *
  * shared memory   s_best    WARPS x 8 bytes: the winner of each warp
  *                 s_ranks   16 x 8 bytes: the winner of each CTA, used in rank 0 only
- * barriers        cluster (arrive at the start, wait before the first remote store: the peer must run),
- *                 one __syncthreads, cluster again (release the stores, acquire them)
+ * barriers        cluster (arrive at the start, wait before the first remote store: the peer must have
+ *                 started), one __syncthreads, cluster again (release and acquire the stores)
  *
  * Cluster size: the smallest that gives about one CTA per SM with parts of at least MIN_PART elements.
  * Floor: one row of 128256 f32 is 0.5 MB and bound by latency, not bandwidth: launch 0.8 us, memory 0.5 us,
@@ -26,7 +26,7 @@
 #define WARPS		(THREADS / 32)
 #define UNROLL		4
 #define MAX_CLUSTER	16
-#define MIN_PART	2048	/* elements of a part above which a larger cluster pays for its barrier */
+#define MIN_PART	2048	/* elements per part from which on a larger cluster pays off */
 
 struct best {
 	float value;

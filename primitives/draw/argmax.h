@@ -6,8 +6,8 @@
  *   out        int32  [rows]         out
  *   logits     dtype  [rows, vocab]  in, 16-byte aligned
  *
- * The lowest index wins among equal logits, and -0 equals +0. NaN is ignored: a row of NaN alone gives -1,
- * a row of NaN and -INFINITY alone gives the index of the first -INFINITY.
+ * The lowest index wins among equal logits, and -0 equals +0. NaN is ignored: a row with nothing but NaN
+ * gives -1, and one with nothing but NaN and -INFINITY gives the index of the first -INFINITY.
  * Supported:   dtype f32, f16, bf16; vocab >= 1, any. rows 0 is legal and does nothing.
  * Numerics:    exact.
  * Determinism: bitwise repeatable.

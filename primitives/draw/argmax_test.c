@@ -2,8 +2,8 @@
 /*
  * argmax_test - cases of argmax.h
  *
- * The pair cases combine types, sizes, the place of the largest logit, and what else stands in its row: equal
- * logits, smaller ones that differ in the last bits, infinities, NaN.
+ * The pair cases combine types, sizes, the place of the largest logit, and the rest of its row: equal logits,
+ * smaller ones that differ in the last bits, infinities, NaN.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -125,7 +125,7 @@ static void fill_row(struct cairn_op *op, const struct shape *s, void *x, int64_
 	}
 }
 
-/* Neighbouring rows have other contents, so that a row which spoils the next one is seen. */
+/* Neighbouring rows have different contents, so that a row that corrupts the next one is detected. */
 static void fill_pair(struct cairn_op *op, const struct shape *s, void *x)
 {
 	const int8_t *level = cairn_pairs_row(&pairs, op->case_index - FIRST_PAIR);

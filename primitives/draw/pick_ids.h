@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pick_ids - selects the input tokens of a pass: the host's, or those the previous pass has just drawn
+ * pick_ids - selects the input tokens of a pass: the host's, or tokens that the previous pass has just drawn
  *
  *   ids[i] = from[i] < 0 ? host_ids[i] : from[i] < num_drawn ? drawn[from[i]] : -1
  *
@@ -10,8 +10,8 @@
  *   from      int32  [rows]       in
  *   host_ids  int32  [rows]       in, optional (NULL: -1 for every row)
  *
- * A failed draw is -1 and stays -1; embedding.h turns it into a row of zeros. rows 0 is legal and does
- * nothing. rows is the size of the captured graph and may exceed the number of rows in use.
+ * A failed draw is -1 and stays -1; embedding.h turns it into a row of zeros. rows may be larger than the
+ * number of rows in use, because a captured graph has a fixed size. rows 0 is legal and does nothing.
  * Supported:   everything above.
  * Numerics:    an exact copy.
  * Determinism: bitwise repeatable.

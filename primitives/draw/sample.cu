@@ -7,9 +7,9 @@
  * of atomics.
  *
  *   load      the part into shared memory; the largest logit of each group of 8 threads
- *   exchange  the largest logit of the row and, for top_k, a bound: every CTA posts the q-th largest of its
- *             64 group maxima, which q of its tokens reach. The m-th largest of the posted values, with
- *             q m >= top_k, is at most the top_k-th largest logit of the row
+ *   exchange  finds the largest logit of the row and, for top_k, a bound: every CTA posts the q-th largest of
+ *             its 64 group maxima, which at least q of its tokens reach. The m-th largest of the posted
+ *             values, with q m >= top_k, is at most the top_k-th largest logit of the row
  *   gather    tokens that reach the bound, some 100 of 128256 for top_k 50, go to rank 0's list; the other
  *             CTAs exit
  *   finish    rank 0 alone: computes ranks and sums by comparing all tokens with all, 8 threads per token and
@@ -40,8 +40,8 @@
 #define PART_MAX	20000
 #define PART_MIN	2048
 #define TOP_K_MAX	256	/* largest top_k for which a bound is computed */
-#define MANY		512	/* most tokens that finish() takes if it will drop most of them, */
-#define FEW		256	/* and if it may keep all */
+#define MANY		512	/* most tokens that finish() takes if it will drop most of them */
+#define FEW		256	/* most tokens that finish() takes if it may keep all */
 #define SMEM_MAX	(227 * 1024)
 
 /* Reads the part and, if resident, keeps it; returns the largest logit that this thread read. */

@@ -7,12 +7,12 @@
  *      skipped.
  *   2. p = softmax(logits / temperature).
  *   3. top_k > 0: keeps the top_k most probable tokens.
- *   4. top_p < 1: renormalises these and keeps the shortest prefix in falling order whose sum is >= top_p
- *      (at least one token).
- *   5. min_p > 0: keeps of these the tokens with p >= min_p * max p.
+ *   4. top_p < 1: renormalises the kept tokens and keeps their shortest prefix, in order of falling
+ *      probability, whose sum is >= top_p (at least one token).
+ *   5. min_p > 0: keeps those of the kept tokens with p >= min_p * max p.
  *   6. u = uniform in [0,1) from Philox4x32-10 with key = seed and counter = (offset, 0). The result is the
  *      first kept token, in rising index order, at which the running sum of p is > u * (sum of all kept p).
- * Falling order is by probability, and by rising index among equal probabilities: the kept set is unique.
+ * Tokens of equal probability are ordered by rising index, so the kept set is unique.
  * A logit of -INFINITY is never drawn; a row that has nothing else gives -1. NaN counts as -INFINITY,
  * +INFINITY as the largest finite float, and -0 equals +0.
  *
@@ -33,8 +33,8 @@
  * Numerics:    fp32 or better; the difference of two logits must fit fp32. A token less probable than
  *              2^-40 of the most probable may count as impossible.
  *              u = ((x0 * 2^32 + x1) >> 11) * 2^-53, x0 and x1 the first two Philox words.
- * Tolerance:   a token passes if some thresholds and some u within the rounding error of the sums (derived
- *              in sample_judge.c) give this token. Any other token fails.
+ * Tolerance:   a token passes if it results for some thresholds and some u within the rounding error of the
+ *              sums (derived in sample_judge.c). Any other token fails.
  * Determinism: bitwise repeatable; a row's token does not depend on the batch or the row's place in it.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      Salmon et al. 2011 (Philox); Holtzman et al. 2020 (top-p).
@@ -70,8 +70,8 @@ int cairn_sample_ref(const struct cairn_sample_args *args, void *stream);
 int cairn_sample_check(const struct cairn_sample_args *args);
 /* The part of cairn_sample_check() that reads only the scalars, for workspace queries. */
 int cairn_sample_check_shape(const struct cairn_sample_args *args);
-/* Returns 0 if the contract allows this token for this row, 1 and the reason in why[] if it does not, or a
- * negative errno. All pointers in args are to host memory. */
+/* Returns 0 if the contract allows this token for this row; 1, with the reason in why[], if it does not; or
+ * -errno. All pointers in args are to host memory. */
 int cairn_sample_judge(const struct cairn_sample_args *args, int32_t row, int32_t token, char *why,
 		       size_t why_len);
 

@@ -375,7 +375,7 @@ CHANGED(temperature_1e_10, not_so_cold)
 CHANGED(top_p_rounds_to_none, nothing_is_all)
 CHANGED(infinity_above_largest, infinity_above)
 
-/* Rows of logits are found by an offset in elements of 31 bits. */
+/* The element offset of a row of logits has only 31 bits. */
 static int sample_offset_31_bits(const struct cairn_sample_args *a, void *stream)
 {
 	struct cairn_sample_args one = *a;

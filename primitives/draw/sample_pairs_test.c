@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sample_pairs_test - pair cases of sample.h: every two of temperature, top_k, top_p, min_p, a distribution,
- * a size and what stands in the next row
+ * sample_pairs_test - pair cases of sample.h: every two values of temperature, top_k, top_p, min_p, the
+ * distribution, the size and the contents of the next row
  *
- * A wrong set of kept tokens mostly shows only at its ends, so the seeds are chosen. In turn, a row draws its
- * first kept token, its last one, one at a mark that a sum of narrow weights would miss, and any. Logits fall
- * or rise slowly with the index, or are equal in runs, so that each token at an end has its share.
+ * A wrong set of kept tokens mostly shows only at its ends, so the seeds are chosen. Rows draw in turn their
+ * first kept token, their last one, one at a mark that a sum of narrow weights would miss, and an arbitrary
+ * one. Logits fall or rise slowly with the index, or are equal in runs, so that the tokens at the ends have a
+ * fair probability.
  */
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +40,7 @@ void sample_pair_describe(int i, char *name, size_t len, int32_t *vocab)
 		 level[NAN_ROWS] ? "_nan_rows" : "");
 }
 
-/* Logit of the token that is nth in the order of falling logits */
+/* Returns the nth largest logit. */
 static float logit(struct cairn_op *op, int dist, int32_t nth)
 {
 	switch (dist) {
@@ -71,7 +72,7 @@ static void fill_row(struct cairn_op *op, const int8_t *level, int32_t row, floa
 	}
 }
 
-/* Draws seeds until the row's number has the wanted place; gives up after many. */
+/* Draws seeds until the row's random number lies where it should; gives up after many. */
 static void choose_seed(struct cairn_op *op, const struct cairn_sample_args *a, int32_t row)
 {
 	uint64_t *seed = (uint64_t *)a->seed, *offset = (uint64_t *)a->offset;

@@ -21,9 +21,9 @@ struct sample_row {
 /* Fills *r; the caller frees r->t. */
 int cairn_sample_open_row(const struct cairn_sample_args *a, int32_t row,
 			  struct sample_row *r);
-/* Number of tokens after which the running sum of the first n reaches `target`; n if it does not. */
+/* Returns after how many of the first n tokens the running sum reaches `target`; n if it does not. */
 int32_t cairn_sample_prefix(const struct sample_row *r, int32_t n, double target);
-/* The token that the reference draws, or -1 if there is none, or -ENOMEM. */
+/* Returns the token that the reference draws, -1 if there is none, or -ENOMEM. */
 int32_t cairn_sample_draw(const struct cairn_sample_args *a, const struct sample_row *r);
 
 #endif

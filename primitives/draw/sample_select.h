@@ -5,14 +5,15 @@
  * Two monotone functions of a logit decide:
  *   key     the float as an unsigned integer of the same order, for top-k, top-p and ties;
  *   depth   (max - logit) / temperature in powers of two: the token's weight is 2^-depth.
- * Weights are fixed-point integers, 2^40 for the most probable token. Sums of integers do not depend on
- * their order: any number of threads, CTAs or atomics gives the same token. A sum of 2^20 weights of 2^40
- * fits 64 bits; the rounding error of one weight, 2^-41, times 2^20 is below the rounding error of fp32.
+ * Weights are fixed-point integers, 2^40 for the most probable token. Integer sums do not depend on their
+ * order, so any number of threads and CTAs, and atomics in any order, give the same token. A sum of 2^20
+ * weights of 2^40 fits 64 bits. The rounding error of one weight is 2^-41 of the largest weight; 2^20 times
+ * that is below the rounding error of fp32.
  *
  * A threshold (the k-th largest key, or the key at which the sum reaches top_p) is found by counting or
  * weighing tokens into SAMPLE_BINS bins, picking the bin in which the running sum crosses the target, and
  * repeating inside this bin: first with bins of depth, 48 to an octave, which spread all logits that matter;
- * then up to three times with bins of the key itself, until a bin holds a single key. Of equal keys the
+ * then up to three times with bins of the key itself, until a bin holds a single key. Among equal keys the
  * lowest indices are kept.
  */
 #ifndef CAIRN_SAMPLE_SELECT_H
@@ -28,12 +29,12 @@
 #define SAMPLE_LOG_BINS		11
 #define SAMPLE_BINS		(1 << SAMPLE_LOG_BINS)
 #define SAMPLE_BINS_PER_OCTAVE	48.0f
-/* A token of this depth or more is dead, that is, never drawn; with a smaller depth it weighs 1 or more. */
+/* A token of this depth or more is dead, that is, never drawn; one of a smaller depth weighs at least 1. */
 #define SAMPLE_DEAD 40.5f
 #define SAMPLE_ONE		0x1p40f		/* the weight of depth 0 */
 #define SAMPLE_MAX_VOCAB	(1 << 20)
 
-/* The logit as the contract reads it: NaN as -INFINITY, +INFINITY as the largest finite float, -0 as +0. */
+/* Returns the logit as the contract counts it: NaN as -INFINITY, +INFINITY as FLT_MAX, and -0 as +0. */
 static inline CAIRN_HOST_DEVICE float sample_clean(float logit)
 {
 	float v = logit < FLT_MAX ? logit : FLT_MAX;
@@ -59,8 +60,8 @@ static inline CAIRN_HOST_DEVICE float sample_unkey(uint32_t key)
 }
 
 /*
- * Depth of one unit of (max - logit). Temperature 0 makes every token below the maximum dead, or (if the
- * difference is subnormal) of a greater depth: with top_k 1 the result is the argmax.
+ * Returns the depth of one unit of (max - logit). With temperature 0 every token below the maximum is dead,
+ * or (if the difference is subnormal) at least has a greater depth: with top_k 1 the result is the argmax.
  */
 static inline CAIRN_HOST_DEVICE float sample_slope(float temperature)
 {
@@ -80,7 +81,7 @@ static inline CAIRN_HOST_DEVICE uint32_t sample_bin(float depth)
 	return (uint32_t)(depth * SAMPLE_BINS_PER_OCTAVE);
 }
 
-/* Bits to drop from (hi - key) so that the keys lo..hi fall into SAMPLE_BINS bins. */
+/* Returns how many bits to drop from (hi - key) so that the keys lo..hi fall into SAMPLE_BINS bins. */
 static inline CAIRN_HOST_DEVICE int sample_shift(uint32_t lo, uint32_t hi)
 {
 	uint32_t span = (hi - lo) >> SAMPLE_LOG_BINS;
@@ -93,7 +94,7 @@ static inline CAIRN_HOST_DEVICE int sample_shift(uint32_t lo, uint32_t hi)
 	return shift;
 }
 
-/* The target of the running sum for top_p: top_p times the total, rounded up, at least 1. */
+/* Returns the target of the running sum for top_p: top_p times the total, rounded up, at least 1. */
 static inline CAIRN_HOST_DEVICE uint64_t sample_target(float top_p, uint64_t total)
 {
 	double t = ceil((double)top_p * (double)total);

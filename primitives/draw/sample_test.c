@@ -5,9 +5,9 @@
  * Distributions of logits, in the order of enum dist: normal, of standard deviation 1 and 5; nine in ten
  * masked; all but a few masked; a dozen values, which gives ties; one in three NaN; all equal; one in a
  * thousand far above the rest; falling with the index; far from zero and close together; from the smallest to
- * the largest magnitudes of fp32; only -INFINITY and NaN;
- * near 1e-30; +INFINITY beside the largest finite float, which equal each other; all equal but for a few
- * larger ones at the end; all but the first far below, drawn at the ends of the interval [0, 1).
+ * the largest magnitudes of fp32; only -INFINITY and NaN; near 1e-30; +INFINITY and the largest finite float,
+ * which count as equal; all equal except a few larger ones at the end; one large logit, the first, and all
+ * others far below, drawn at the ends of the interval [0, 1).
  */
 #include "conformance/harness.h"
 #include "primitives/draw/sample_test.h"
@@ -205,7 +205,7 @@ static float logit(struct cairn_op *op, int dist, float place, float normal)
 	return normal;
 }
 
-/* Returns whether a row is judged: of a far case only some are. */
+/* Returns whether a row is judged; in a far case only some rows are. */
 static int is_judged(const struct shape *s, int32_t row)
 {
 	int judged = !s->far;
@@ -273,12 +273,14 @@ static void setup(struct cairn_op *op)
 		}
 		if (s.frequency)	/* the same distribution in all rows */
 			memcpy(logits + (int64_t)i * s.vocab, logits, s.vocab * sizeof(float));
-		if (s.far && !is_judged(&s, i))		/* costs least */
+		if (s.far && !is_judged(&s, i))		/* temperature 0 costs least */
 			temperature[i] = 0;
 	}
 }
 
-/* The probabilities of row 0 by definition; unlike the reference, it finds ranks by counting. */
+/*
+ * Computes the probabilities of row 0 from their definition; unlike the reference, finds ranks by counting.
+ */
 static void probabilities(const struct cairn_sample_args *a, double *p)
 {
 	int32_t n = a->top_k[0] > 0 && a->top_k[0] < a->vocab ? a->top_k[0] : a->vocab, *order;
@@ -413,7 +415,7 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
-/* 100000 draws of one row have the right frequencies. The same draws at other places of a batch are the
+/* 100000 draws of one row have the right frequencies. The same draws at other places in a batch give the
  * same tokens. */
 static void hundred_thousand_draws(struct cairn_test *t)
 {

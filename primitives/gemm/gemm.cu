@@ -10,13 +10,13 @@
  * Floor of the skinny kernel: reading b once, 2 n k bytes at the rate of stream READ. Arithmetic does not
  * limit it: 18 bytes per clock and SM need one mma.m16n8k16 every 14 clocks.
  *
- * Schedule. One CTA of 16 warps per SM, persistent over units of 16 rows of b. A unit is divided along k
- * into stages of 128 (16 rows x 256 bytes = 4 KiB), which the warps take in turn. Every warp is a pipeline
- * of its own: it fills a private ring of 2 stages by cp.async, waits for its oldest stage, multiplies and
- * refills it, without barriers other than __syncwarp; 128 KiB are in flight per SM. The ring already fetches
- * the next unit while this unit is reduced: the 16 partial sums go to shared memory (two buffers, one
- * __syncthreads per unit), and 128 threads add them in warp order. The order of all sums depends on n and k
- * only.
+ * Schedule. Each SM runs one CTA of 16 warps, persistent over units of 16 rows of b. A unit is divided along
+ * k into stages of 128 (16 rows x 256 bytes = 4 KiB), which the warps take in turn. Every warp is an
+ * independent pipeline: it fills a private ring of 2 stages by cp.async, waits for its oldest stage,
+ * multiplies and refills it, without barriers other than __syncwarp; 128 KiB are in flight per SM. The ring
+ * already fetches the next unit while this unit is reduced: the 16 partial sums go to shared memory (two
+ * buffers, one __syncthreads per unit), and 128 threads add them in warp order. The order of all sums depends
+ * only on n and k.
  *
  * mma takes a as its 16 x 16 operand (rows 8..15 are zero) and 8 rows of b as the other. The k index within
  * a stage is permuted in the same way for both: lane 4 g + t takes elements 8 t .. 8 t + 7 of each 32 of row
@@ -298,7 +298,7 @@ extern "C" int cairn_gemm_own(const struct cairn_gemm_args *args, const void *re
 	return cairn_gemm_tile(args, residual, stream);
 }
 
-/* The answer depends on scalars alone, although cuBLASLt may refuse a shape because of its bias. */
+/* The answer depends only on scalars, although cuBLASLt may refuse a shape because of its bias. */
 extern "C" int cairn_gemm_workspace(const struct cairn_gemm_args *args, size_t *bytes)
 {
 	int ret;

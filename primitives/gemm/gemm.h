@@ -18,20 +18,20 @@
  * Tolerance:   |out - ref| <= (k + 2) 2^-24 (sum_l |a b| + |bias|) + u |ref| (+ half the smallest subnormal
  *              of out_dtype), u the unit roundoff of out_dtype; a subnormal a or b counts as the smallest
  *              normal number (derivation in gemm_ref.c).
- * NaN:         a NaN in row i of a affects row i of out alone, one in row j of b, or in bias[j], column j of
- *              out alone: these elements are NaN. An infinity in f16 or bf16 likewise gives what IEEE
- *              arithmetic gives; an infinite f32 input has no defined effect on its row or column.
+ * NaN:         a NaN in row i of a makes row i of out NaN, and one in row j of b, or in bias[j], makes column
+ *              j of out NaN; other elements are not affected. An infinity in f16 or bf16 gives the results of
+ *              IEEE arithmetic; the effect of an infinite f32 input on its row or column is undefined.
  * sms:         the largest number of SMs that the call may use at a time; 0 or more than the device has: all.
  *              Calls on different streams whose sms add up to at most the device's number can run at the same
- *              time, because each leaves the other's SMs free. Kernels that only prepare or combine data take
- *              any SM that is free, and cuBLASLt takes sms as a target. A shape that needs more SMs returns
+ *              time, because each leaves the other's SMs free. Kernels that only prepare or combine data may
+ *              use any free SM, and cuBLASLt treats sms as a target. A shape that needs more SMs returns
  *              -EOPNOTSUPP, with the number in the error text. A call with sms is not launched as a
  *              programmatic dependent, which would occupy SMs besides those of the kernel that it follows.
  *              Host tables ignore sms.
  * Determinism: bitwise repeatable for equal arguments; the grouping of sums may depend on sms above m = 8,
  *              and with f32 inputs.
  * Constant b:  b and bias are weights. cairn_gemm() may be launched as a programmatic dependent, and then
- *              reads b before the preceding kernels of the stream have ended. The writer of b must therefore
+ *              reads b before the preceding kernels of the stream have ended. Any writer of b must therefore
  *              be separated from this call by a full ordering point of the stream (a synchronisation, an
  *              event, a copy, a kernel launched without that attribute). a and out need no such separation.
  * Errors:      -EINVAL (null pointer, size < 1, sms < 0), -EOPNOTSUPP, -EIO.
@@ -67,8 +67,9 @@ int cairn_gemm(const struct cairn_gemm_args *args, void *stream);
 int cairn_gemm_workspace(const struct cairn_gemm_args *args, size_t *bytes);
 #define CAIRN_GEMM_OWN_M	64
 /*
- * The same by our own kernels for every shape they support (m 1..CAIRN_GEMM_OWN_M, f16 and bf16, else
- * -EOPNOTSUPP). Adds residual before the rounding; residual: out_dtype [m, n], may be out itself, NULL: none.
+ * The same product by our own kernels, for every shape that they support: m 1..CAIRN_GEMM_OWN_M, f16 and
+ * bf16; else -EOPNOTSUPP. Adds residual, out_dtype [m, n], before the rounding; it may be out itself or NULL
+ * (none).
  */
 int cairn_gemm_own(const struct cairn_gemm_args *args, const void *residual, void *stream);
 int cairn_gemm_cublaslt(const struct cairn_gemm_args *args, void *stream);

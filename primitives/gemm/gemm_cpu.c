@@ -2,11 +2,10 @@
 /*
  * gemm_cpu - gemm on the host, for running the engine without a GPU
  *
- * A task is a block of BLOCK_N rows of b. Rows of b are converted to float in chunks of CHUNK elements,
- * which stay in the L1 cache; each chunk is multiplied with up to BLOCK_M rows of a, which are converted
- * once per task. So weights are read from memory once, and m = 1 streams them. Sums are 16 wide in fp32,
- * folded in a fixed order. One thread computes an element, so the result does not depend on the number of
- * threads.
+ * A task is a block of BLOCK_N rows of b. Rows of b are converted to float in chunks of CHUNK elements, which
+ * stay in the L1 cache. Each chunk is multiplied with up to BLOCK_M rows of a, which are converted once per
+ * task. Weights are therefore read from memory once, and m = 1 streams them. Sums are 16 wide in fp32, folded
+ * in a fixed order. One thread computes an element, so the result does not depend on the number of threads.
  *
  * The loops are compiled three times (plain x86-64, AVX2, AVX-512) and chosen when the program is loaded, so
  * that one binary is fast on every machine. Results may differ between machines, but not between runs on
@@ -33,7 +32,7 @@ static inline __attribute__((always_inline)) float half_to_float(uint16_t h)
 	uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
 	float f;
 
-	/* in a float's fields the exponent is 112 too small; exponent 31 must stay infinity or NaN */
+	/* read as a float, the exponent is 112 too small; exponent 31 must stay infinity or NaN */
 	memcpy(&f, &bits, sizeof(f));
 	f *= 0x1p112f;
 	memcpy(&bits, &f, sizeof(bits));

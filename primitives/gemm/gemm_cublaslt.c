@@ -6,9 +6,9 @@
  * /usr/local/cuda). If it is missing, every function here returns -EOPNOTSUPP. Cairn does not link with it.
  *
  * A plan is the library's description of one shape, alignment, epilogue and sms, with the first algorithm
- * that its heuristics list. It is made at the first call of a shape, without using the device, and cached:
- * 256 plans, the least recently used one is evicted. One lock covers look-up and launch (a few microseconds
- * of host time), so that no plan is evicted during a launch. A plan belongs to one device.
+ * that its heuristics list. It is made at the first call of a shape, without using the device, and cached.
+ * The cache holds 256 plans and evicts the least recently used one. One lock covers look-up and launch (a few
+ * microseconds of host time), so that no plan is evicted during a launch. A plan belongs to one device.
  *
  * Algorithms are restricted to those that keep the contract: all sums in fp32, and split-k partial sums, if
  * any, in fp32 in the workspace and in a fixed order (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE). The library's

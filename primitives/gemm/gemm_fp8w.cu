@@ -10,7 +10,7 @@
  *
  * The skinny kernel is that of gemm.cu with half the bytes per weight: one CTA of 16 warps per SM,
  * persistent over units of 16 rows of b. The warps take the stages of a unit (256 along k: 16 rows x 256
- * bytes) in turn; each is a pipeline of its own over a private ring of 2 stages filled by cp.async. The 16
+ * bytes) in turn; each is an independent pipeline over a private ring of 2 stages filled by cp.async. The 16
  * partial sums are added in shared memory: two buffers, one __syncthreads per unit.
  *
  * Within 64 elements of k, lane 4 g + t takes bytes 16 t .. 16 t + 15 of row g and the same elements of a:

@@ -25,7 +25,7 @@
  *              number, as in gemm.h. Above CAIRN_GEMM_FP8W_EXACT_M the bound grows by sum_l |a| (v |b s| +
  *              half the smallest subnormal of dtype), v the unit roundoff of dtype (derivation in
  *              gemm_fp8w_ref.c).
- * NaN:         in a and bias, as in gemm.h. Scales are finite.
+ * NaN:         a NaN in a or bias has the effect described in gemm.h. Scales are finite.
  * sms:         as in gemm.h.
  * Determinism: bitwise repeatable for equal arguments; the grouping of sums may depend on sms above m = 8.
  * Constant b:  b, b_scale and bias are weights, as in gemm.h: their writer must be separated from this call

@@ -56,7 +56,7 @@ static double bent_scale(const struct cairn_gemm_fp8w_args *g, int64_t j, int64_
 				  jb * blocks_k + lb];
 }
 
-/* The scale as the defect has it */
+/* Returns the scale that the defect uses. */
 static double bent_value(double s, enum gemm_fp8w_bend bend)
 {
 	if (bend == gemm_fp8w_bend_scale_divides)
@@ -162,7 +162,7 @@ static int gemm_fp8w_scale_magnitude(const struct cairn_gemm_fp8w_args *g, void 
 	return ret;
 }
 
-/* Rows of b are found by an offset of 31 bits. */
+/* The offset of a row of b has only 31 bits. */
 static int gemm_fp8w_offset_31_bits(const struct cairn_gemm_fp8w_args *g, void *stream)
 {
 	struct cairn_gemm_fp8w_args one = *g;

@@ -2,12 +2,12 @@
 /*
  * gemm_fp8w_ref - the reference in double, and the error bound
  *
- * The bound is that of gemm_ref.c; the products, a times e4m3, are exact in fp32 here, too. A scale adds one
- * rounding for the sum of the block that a term is part of and one for the product with the scale; k + 8
- * covers these. An e4m3 value is never subnormal in f16 or bf16, so only a counts as at least the smallest
- * normal number. Above EXACT_M, rounding b s to dtype changes it by at most u |b s|, or by half the spacing
- * of dtype's subnormals, which scales of the usual size reach in f16; b s then counts as at least the
- * smallest normal number, too.
+ * The bound is that of gemm_ref.c; the products, a times e4m3, are also exact in fp32. A scale adds two
+ * roundings: one for the sum of the term's block and one for the product with the scale; k + 8 covers these.
+ * An e4m3 value is never subnormal in f16 or bf16, so only a counts as at least the smallest normal number.
+ * Above EXACT_M, rounding b s to dtype changes it by at most u |b s|, or by half the spacing of dtype's
+ * subnormals, which scales of the usual size reach in f16. b s then also counts as at least the smallest
+ * normal number.
  */
 #include "primitives/gemm/gemm_fp8w.h"
 
@@ -19,7 +19,7 @@
 #include "primitives/base/rows.h"
 #include "primitives/base/wide.h"
 
-#define BLOCK	32		/* rows of a that one row of b, once converted, is multiplied by */
+#define BLOCK	32		/* rows of a by which a converted row of b is multiplied */
 
 /* Above 2^31 products only a sample of the elements is judged. */
 static int left_out(const struct cairn_gemm_fp8w_args *g, int64_t e)

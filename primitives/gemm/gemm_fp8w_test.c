@@ -161,10 +161,10 @@ struct plan {
 };
 
 /*
- * k + 1 times the largest a b s is at most 2^24 times the smallest step of any, so that sums are exact in
- * fp32 in any order, and need up to 24 bits. Every other case has scales of 12 bits, which neither bf16 nor
- * TF32 holds; not above EXACT_M, where b s may be rounded to dtype, and not to f16, which seven standard
- * deviations of a sum have to fit.
+ * k + 1 times the largest a b s is at most 2^24 times the smallest step between such products, so that sums
+ * are exact in fp32 in any order and need up to 24 bits. Every other case has scales of 12 bits, which
+ * neither bf16 nor TF32 can hold, except above EXACT_M, where b s may be rounded to dtype. If out is f16,
+ * seven standard deviations of a sum must fit it, and scales are powers of two.
  */
 static struct plan plan_exact(const struct cairn_op *op)
 {
@@ -345,8 +345,8 @@ const struct cairn_family cairn_gemm_fp8w_family = {
 	.args_size = sizeof(struct cairn_gemm_fp8w_args),
 	.sms_field = offsetof(struct cairn_gemm_fp8w_args, sms),
 	.workspace_field = offsetof(struct cairn_gemm_fp8w_args, workspace),
-	/* b * s may be rounded to dtype: with one scale for all, e4m3 has eight significands, whose eight
-	 * rounding errors shift all results together */
+	/* b * s may be rounded to dtype. With a single scale, the eight significands of e4m3 have only eight
+	 * different rounding errors, which shift all results together. */
 	.errors_may_lean = 1,
 	.num_cases = NUM_CASES,
 	.exact_is_equal = 1,

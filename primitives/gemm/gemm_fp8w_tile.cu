@@ -3,11 +3,11 @@
  * gemm_fp8w_tile - gemm_fp8w for m >= 9: tiles of b stay e4m3 in shared memory and are widened in registers
  *
  * Computes out^T = b a^T: each warpgroup takes 64 rows of b as the rows of a product and 32, 64 or 128 rows
- * of a (`cols`) as its columns. A CTA has four warpgroups and a tile of 256 rows of b, or one of 128, whose
- * stages two sets of warpgroups take in turn; with 128 columns and block scales it has two warpgroups and
- * half these rows. A stage is 128 along k. A lane reads four bytes of a row at a time (ldmatrix) and widens
- * them to operand A of wgmma in registers; one set of registers is filled while the products of the other
- * set run.
+ * of a (`cols`) as its columns. A CTA has four multiplying warpgroups and a tile of 256 rows of b, or one of
+ * 128 rows, whose stages two sets of warpgroups take in turn. With 128 columns and block scales it has two
+ * such warpgroups and half these rows. A stage is 128 along k. A lane reads four bytes of a row at a time
+ * (ldmatrix) and widens them to operand A of wgmma in registers; one set of registers is filled while the
+ * products of the other set run.
  *
  * The four bytes of a lane are elements 4 t .. 4 t + 3 of 16 along k, whereas operand A has 2 t, 2 t + 1, 2
  * t + 8 and 2 t + 9; and widening bytes 0 and 2, 1 and 3 as pairs is cheaper than neighbours. The order
@@ -17,7 +17,7 @@
  *
  * A stage is one block of scales: with block scales, the sum of each stage starts at 0 and is added, scaled,
  * to the total. If there are few tiles, a cluster shares each (pick_shape()): every CTA takes a part of k,
- * and at the end adds up a part of the columns of out over all CTAs in rank order.
+ * and at the end adds up a part of the columns of out over all CTAs, in rank order.
  *
  * Warps: 8 or 16 multiply; one fetches by TMA, b before the preceding kernel has ended; three permute a.
  *

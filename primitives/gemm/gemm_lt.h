@@ -4,7 +4,7 @@
  *
  *   out[h,i,j] = sum_l a[h,i,l] * b[h,j,l] + bias[j] + residual[h,i,j],  rounded once
  *
- * For the unfused peers that fused kernels are compared with; the engine does not use it.
+ * The unfused chains, with which fused kernels are compared, use it; the engine does not.
  */
 #ifndef CAIRN_GEMM_LT_H
 #define CAIRN_GEMM_LT_H
@@ -31,25 +31,25 @@ extern "C" {
 #endif
 
 /*
- * As cairn_gemm_cublaslt(). With algo >= 0 every pointer, head and row is assumed to be aligned to 16 bytes
- * and no more, so that the list does not depend on addresses.
+ * Like cairn_gemm_cublaslt(). With algo >= 0, every pointer, head and row is assumed to be aligned to 16
+ * bytes and no more, so that the list of algorithms does not depend on addresses.
  */
 int cairn_gemm_lt(const struct cairn_gemm_lt *args, void *stream);
 /* Writes the number of algorithms for this product to *num; ignores args->algo. */
 int cairn_gemm_lt_algos(const struct cairn_gemm_lt *args, int *num);
 
 /*
- * Runs the fastest of all algorithms and of own(). They are timed on the device (gemm_trial.c), with b out
- * of the caches and behind a kernel that they depend on, at the first call of a shape whose stream is not
- * being captured. That call synchronises and allocates device memory while it runs, 512 MiB or a copy of b
- * if that is more, which only peers may do. A shape first seen in a capture uses own() or the heuristics'
- * first algorithm. own: a kernel of ours for this shape, always the same for a shape; NULL: cairn_gemm_own()
- * if that supports the shape.
+ * Runs the fastest of own() and all of the library's algorithms. The first call of a shape outside of a
+ * capture times them on the device (gemm_trial.c), each after a kernel that it depends on and with b not in a
+ * cache. That call synchronises and temporarily allocates device memory (512 MiB, or a copy of b if that is
+ * more), which only peers may do. A shape first seen in a capture uses own() or the heuristics' first
+ * algorithm. own: our kernel for this shape, always the same one; NULL: cairn_gemm_own() if that supports the
+ * shape.
  */
 int cairn_gemm_trial(const struct cairn_gemm_lt *args,
 		     int (*own)(const struct cairn_gemm_lt *args, void *stream), void *stream);
 /*
- * Writes the choice on the current device, "own" or for example "cublaslt 3 of 17"; "" for a shape not seen
+ * Writes the choice on the current device, such as "own" or "cublaslt 3 of 17", or "" for a shape not seen
  * yet.
  */
 void cairn_gemm_trial_choice(const struct cairn_gemm_lt *args, char text[CAIRN_GEMM_TRIAL_TEXT]);

@@ -117,7 +117,7 @@ static int past_the_end(const struct cairn_gemm_args *g, void *stream)
 	return 0;
 }
 
-/* Every second call writes nothing, so that the output of the call before remains. */
+/* Every second call writes nothing, so that the previous call's output remains. */
 static int stale_output(const struct cairn_gemm_args *g, void *stream)
 {
 	static int calls;
@@ -167,7 +167,7 @@ static int with_other_b(const struct cairn_gemm_args *g, void *stream,
 	return ret;
 }
 
-/* Two numbers of the tensor core for one of fp32 */
+/* Represents an fp32 number by two numbers of the tensor core. */
 static void in_19_bits(const struct cairn_gemm_args *g, void *b)
 {
 	for (int64_t i = 0; g->dtype == CAIRN_F32 && i < (int64_t)g->n * g->k; i++) {
@@ -209,7 +209,7 @@ static int gemm_last_of_odd_sms(const struct cairn_gemm_args *g, void *stream)
 	return 0;
 }
 
-/* Rows of a, or of b if a has one row, are found by an offset in bytes of 32 bits. */
+/* The byte offset of a row of a, or of b if a has one row, has only 32 bits. */
 static int gemm_offset_32_bits(const struct cairn_gemm_args *g, void *stream)
 {
 	int64_t row = (int64_t)g->k * (int64_t)cairn_dtype_bytes(g->dtype), rows = g->m > 1 ? g->m : g->n;
@@ -232,7 +232,7 @@ static int gemm_offset_32_bits(const struct cairn_gemm_args *g, void *stream)
 	return 0;
 }
 
-/* The last row of a, if it is one short of a tile of eight, is computed beside the row before it. */
+/* If the last tile of eight rows of a lacks one, its last row is computed together with the row before it. */
 static int gemm_nan_of_row_before(const struct cairn_gemm_args *g, void *stream)
 {
 	CAIRN_TRY(cairn_gemm_ref(g, stream));

@@ -6,11 +6,11 @@
  * 2^-24. In any order of summation a term incurs at most one rounding as a product (none for f16 and bf16,
  * whose products fit a float) and k + 1 roundings of the sums it is part of, bias included. The error before
  * the last rounding is therefore at most (k + 2) u s to first order. Tensor cores truncate when they align
- * addends, an error of one ulp instead of half an ulp, but add 8 products or more at a time, so that the
- * bound holds. They align by the exponents of the factors, and a subnormal has the smallest normal exponent:
- * on an H200, -33408 x -2^-20 + 0.0896 in f16 (exact 0.121486214) gave 0.121486306. Hence the rule for
- * subnormals. Products below the normal range of fp32 may lose another 2^-150 each. The last rounding adds
- * half an ulp of out_dtype.
+ * addends, which is an error of one ulp instead of half an ulp, but they add 8 products or more at a time, so
+ * the bound holds. They align by the exponents of the factors, and a subnormal has the smallest normal
+ * exponent: on an H200, -33408 x -2^-20 + 0.0896 in f16 (exact 0.121486214) gave 0.121486306. Hence the rule
+ * for subnormals. Products below the normal range of fp32 may lose another 2^-150 each. The last rounding
+ * adds half an ulp of out_dtype.
  */
 #include "primitives/gemm/gemm.h"
 
@@ -21,7 +21,7 @@
 #include "primitives/base/error.h"
 #include "primitives/base/rows.h"
 
-#define BLOCK	32		/* rows of a that one row of b, once converted, is multiplied by */
+#define BLOCK	32		/* rows of a by which a converted row of b is multiplied */
 
 /* Above 2^31 products only a sample of the elements is judged. */
 static int left_out(const struct cairn_gemm_args *g, int64_t e)

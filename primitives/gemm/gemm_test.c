@@ -73,7 +73,7 @@ static const struct shape far_shapes[] = {
 	SHAPE(1, (1 << 18) + 4, 16384), SHAPE((1 << 18) + 4, 1, 16384), ON_DEVICE((1 << 18) + 4, 16384, 8),
 };
 
-/* with kind POISON too, in bf16 and f16: rows beside which a kernel may compute others; the last cases */
+/* the last cases, also with kind POISON, in bf16 and f16: a kernel may compute these rows beside others */
 static const struct shape with_nan[] = {
 	SHAPE(39, 33, 24), SHAPE(71, 72, 136), SHAPE(103, 129, 72), SHAPE(135, 33, 24), SHAPE(263, 17, 72),
 };
@@ -193,11 +193,11 @@ static void describe(int i, struct cairn_case *c)
 }
 
 /*
- * EXACT: integers whose products and sums, in any order, need up to the 24 bits of fp32, so that neither may
- * be kept in fewer: k + 1 times the largest product is at most 2^24. f32: one factor of a product has more
- * than 11 bits, that of a in even columns and that of b in odd ones; the other factor is -1, 0 or 1. In every
- * second case of f32 a row has only one such other factor that is not 0, so that the first one has 23 bits
- * with any k. f16 to f16: seven standard deviations of a sum fit f16.
+ * EXACT: integers whose products and sums, in any order, need up to the 24 bits of fp32, so that fewer bits
+ * do not suffice: k + 1 times the largest product is at most 2^24. f32: one factor of a product has more than
+ * 11 bits (that of a in even columns, that of b in odd ones); the other factor is -1, 0 or 1. In every second
+ * case of f32 a row has only one nonzero small factor, so that the large one can have 23 bits with any k. f16
+ * to f16: seven standard deviations of a sum fit f16.
  */
 static void fill_operand(struct cairn_op *op, const struct row *r, void *p, int64_t rows, int is_b)
 {
@@ -355,7 +355,7 @@ static void number_of_cases(struct cairn_test *t)
 		cairn_note(t, "%d cases", n);
 }
 
-/* If a row of b is doubled, the same column of out doubles and no other changes; needs no reference. */
+/* Doubling a row of b doubles the same column of out and changes no other; this needs no reference. */
 static void columns_follow_rows_of_b(struct cairn_test *t)
 {
 	enum { M = 3, N = 40, K = 72 };

@@ -55,9 +55,9 @@
 #define TILE			static __device__ __forceinline__
 
 /*
- * Under racecheck a warp leaves the barrier of the cluster only after all warps of its CTA have come to it.
- * If the warp that fetches needs slots of the ring freed before it comes there, it and the warps that
- * multiply wait for each other. In a DEBUG build, which racecheck gets, all warps wait at the start.
+ * Under racecheck a warp leaves a cluster barrier only after all warps of its CTA have reached it. If the
+ * fetching warp needs free slots in the ring before it reaches the barrier, it and the multiplying warps wait
+ * for each other. In a DEBUG build, which racecheck uses, all warps wait at the start instead.
  */
 #ifdef CAIRN_DEBUG
 #define WAIT_AT_START	1
@@ -353,8 +353,8 @@ static int num_clusters(const void *kernel, int size)
 }
 
 /*
- * Chooses the largest clusters of which all run at once, else pairs; then the tile height that gives all
- * clusters equally many tiles.
+ * Chooses the largest cluster size with which all clusters run at once, else pairs; then the tile height that
+ * gives all clusters equally many tiles.
  */
 static int pick_shape(const struct cairn_gemm_args *g, const void *kernel, struct plan *p, int *clusters)
 {

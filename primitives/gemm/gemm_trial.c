@@ -3,12 +3,13 @@
  * gemm_trial - finds the fastest implementation of a product by timing the candidates on the device
  *
  * Candidates are the algorithms that cuBLASLt's heuristics list for the shape (up to 32) and a kernel of our
- * own. The trial measures the time of a product within a chain of small kernels, not that of a sequence of
- * equal products: each call follows a kernel that it depends on (a norm of the size of a) and uses another
- * copy of b; there are enough copies that none is in the L2. The calls are captured in a graph. The four
- * fastest candidates are timed again for longer, and the best median wins.
+ * own. The trial measures a product within a chain of small kernels, not a sequence of equal products: each
+ * call follows a kernel that it depends on (a norm of the size of a) and uses another copy of b, and there
+ * are so many copies that none is in the L2. The calls are captured in a graph. The four fastest candidates
+ * are timed again for longer, and the one with the best median wins.
  *
- * A b of less than one megabyte is not worth a trial: it gets our own kernel, else the first one listed.
+ * A b of less than 1 MiB is not worth a trial: it gets our own kernel or, if there is none, the first
+ * algorithm listed.
  *
  * Figures: NOTES.md.
  */
@@ -24,8 +25,8 @@
 #include "primitives/rows/rmsnorm.h"
 
 #define MAX_SHAPES	128
-#define MIN_BYTES	(1 << 20)	/* of b, for a trial */
-#define ROTATE_BYTES	(256ll << 20)	/* of all copies of b: five times the L2 of an H200 */
+#define MIN_BYTES	(1 << 20)	/* smallest b that is worth a trial */
+#define ROTATE_BYTES	(256ll << 20)	/* bytes of all copies of b: five times the L2 of an H200 */
 #define MAX_COPIES	64
 #define MIN_CALLS	16		/* products in a graph */
 #define FIRST_ROUNDS	4
@@ -35,7 +36,7 @@
 #define MAX_NORM	16384
 
 struct shape {
-	struct cairn_gemm_lt key;	/* of pointers, only whether they are null */
+	struct cairn_gemm_lt key;	/* its pointers only say whether they are null */
 	int device;
 	int choice, algos;		/* chosen algorithm or OWN; number of algorithms */
 	int tried;			/* 0: not timed, because the stream is being captured */

@@ -137,7 +137,7 @@ BENT(quant_fp8w, scale_in_bf16)
 BENT(quant_fp8w, max_of_1e30)
 BENT(quant_fp8w, 512_block_rows)
 
-/* Rows of w are found by an offset in bytes of 32 bits. */
+/* The byte offset of a row of w has only 32 bits. */
 static int quant_fp8w_offset_32_bits(const struct cairn_quant_fp8w_args *a, void *stream)
 {
 	int64_t row = (int64_t)a->k * (int64_t)cairn_dtype_bytes(a->dtype), most = (1ll << 32) / row;
@@ -156,7 +156,7 @@ static int quant_fp8w_offset_32_bits(const struct cairn_quant_fp8w_args *a, void
 	return 0;
 }
 
-/* Rows past the last whole 8 of a block after the second keep 0. */
+/* In blocks after the second, rows past the last whole group of 8 keep 0. */
 static int quant_fp8w_block_rows_by_8(const struct cairn_quant_fp8w_args *a, void *stream)
 {
 	int64_t tail = a->n % 8;

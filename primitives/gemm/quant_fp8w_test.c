@@ -31,7 +31,7 @@ static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 #define NUM_PAIRS	26
 #define FAR_CASE	(FIRST_PAIR + NUM_PAIRS)	/* with scales of rows */
 #define TALL_CASE	(FAR_CASE + 1)			/* with scales of blocks */
-#define ODD_CASE	(TALL_CASE + 1)			/* so too; no side is a multiple of a block */
+#define ODD_CASE	(TALL_CASE + 1)			/* likewise; no side is a multiple of 128 */
 
 static const int32_t pair_n[] = { 1, 3, 127, 129, 257 }, pair_k[] = { 16, 112, 128, 144, 272 };
 static struct cairn_pairs pairs = { .num_factors = 4, .levels = { 3, 2, 5, 5 } };

@@ -17,7 +17,7 @@
  *   exchange  each CTA sends its first k keys, its largest logit and its sum to rank 0
  *   merge     rank 0: a bound, a list and ranks, over the k keys of each CTA
  *
- * NaN and +infinity are detected late: if a sum is not finite, it is taken again with clean logits.
+ * NaN and +infinity are detected late: if a sum is not finite, it is computed again from clean logits.
  *
  * shared memory   struct shared, 17 KiB
  * barriers        cluster: one at the start (before the first remote store), one after the exchange

@@ -13,11 +13,11 @@
  *   tokens     int32  [rows]         in, the drawn tokens
  *   wanted     int32  [rows]         in, optional (NULL: all rows); outputs of a row with 0 are not written
  *
- * The caller chooses whether logits are those of the model (vLLM's default) or those after penalize.h.
- * NaN counts as -INFINITY, +INFINITY as the largest finite float, and -0 equals +0, as in sample.h. A logit
- * of -INFINITY has logprob -INFINITY and is among the k likeliest only if fewer than k better ones exist; in
- * a row of -INFINITY alone all logprobs are -INFINITY. If vocab < k the last k - vocab ids are -1 and their
- * logprobs -INFINITY.
+ * The caller may pass the model's logits (vLLM's default) or those after penalize.h. NaN counts as -INFINITY,
+ * +INFINITY as the largest finite float, and -0 equals +0, as in sample.h. A logit of -INFINITY has logprob
+ * -INFINITY and is among the k likeliest only if fewer than k better ones exist. In a row with nothing but
+ * -INFINITY, all logprobs are -INFINITY. If vocab < k, the last k - vocab ids are -1 and their logprobs
+ * -INFINITY.
  *
  * Supported:   k 0..32; vocab 1..2^20, any; rows 0 is legal and does nothing.
  * Numerics:    fp32 or better; no chain of dependent additions is longer than 256.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * logprobs_cpu - takes a row in blocks; keeps the k likeliest tokens so far in a sorted list
+ * logprobs_cpu - scans a row in blocks and keeps the k likeliest tokens so far in a sorted list
  *
  * A block whose maximum does not reach the list is not searched. Sums of exp are relative to the largest
  * logit so far; when this maximum grows, the sum so far is scaled down.
@@ -24,7 +24,7 @@ static float clean(float x)
 	return isnan(x) ? -INFINITY : fminf(x, FLT_MAX);
 }
 
-/* Called in rising order of id, so that a token goes after its equals in the list. */
+/* Called in rising order of id, so that a token is inserted after those with equal logits. */
 static void insert(struct best *b, int32_t k, float x, int32_t id)
 {
 	int32_t at;

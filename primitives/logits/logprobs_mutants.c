@@ -158,7 +158,7 @@ BENT(logprobs, top_of_16)
 BENT(logprobs, minus_zero_less)
 BENT(logprobs, wanted_is_0_or_1)
 
-/* A maximum over all rows, subtracted from each, shows in the last bits of the others. */
+/* Subtracts the maximum of all rows from each row, which changes the last bits of the other rows. */
 static int logprobs_maximum_of_all_rows(const struct cairn_logprobs_args *a, void *stream)
 {
 	int32_t best = 0;
@@ -173,7 +173,7 @@ static int logprobs_maximum_of_all_rows(const struct cairn_logprobs_args *a, voi
 	return 0;
 }
 
-/* One wanted row after the other, found by an offset of 32 bits, in units of `unit` bytes. */
+/* Runs the wanted rows one by one, each at an offset of only 32 bits in units of `unit` bytes. */
 static int by_short_offset(const struct cairn_logprobs_args *a, void *stream, uint32_t unit)
 {
 	CAIRN_TRY(cairn_logprobs_check(a));
@@ -215,7 +215,7 @@ static float bent_logit(const struct cairn_logprobs_args *a, int64_t at)
 	return isnan(a->logits[at]) ? -INFINITY : fminf(a->logits[at], FLT_MAX);
 }
 
-/* Lists of 2 to 16 tokens, which fit registers, take an equal logit when they are full and it comes late. */
+/* A full list of 2 to 16 tokens, which fits registers, accepts an equal logit that comes late. */
 static int logprobs_late_tie_taken(const struct cairn_logprobs_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_logprobs_ref(a, stream));
@@ -285,7 +285,7 @@ static int logprobs_wanted_below_0(const struct cairn_logprobs_args *a, void *st
 	return ret;
 }
 
-/* Compares a token with -1 and with vocab, and takes any other negative one for 0. */
+/* Compares a token only with -1 and vocab, and treats any other negative one as 0. */
 static int logprobs_minus_1_alone(const struct cairn_logprobs_args *a, void *stream)
 {
 	struct cairn_logprobs_args other = *a;

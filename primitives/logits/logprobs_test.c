@@ -6,7 +6,7 @@
  * which gives ties; all equal; one in a thousand far above the rest; rising and falling with the index, so
  * that the likeliest tokens are adjacent; all but a few -INFINITY; one in three NaN; the largest and smallest
  * magnitudes of fp32; zeros of both signs; only -INFINITY and NaN. EXACT, with its small integers, has ties.
- * The last cases have, at the k-th place, a logit that stands in a row several times (dist KTH).
+ * In the last cases the k-th largest logit of a row occurs several times (dist KTH).
  * The pair cases combine distributions, k, sizes and wanted; in some, every second row is NaN.
  */
 #include "conformance/harness.h"
@@ -182,8 +182,8 @@ static void fill_far(struct cairn_op *op, const struct shape *s)
 }
 
 /*
- * Puts the k-th largest logit of a row into several places, the last one `apart` behind the first, and k - 1
- * larger ones between or, in every second row, behind them: these push equal ones out of a list that is full.
+ * Puts the k-th largest logit of a row into several places, the last one `apart` after the first, and k - 1
+ * larger ones between them or, in every second row, after them: these push equal ones out of a full list.
  */
 static void fill_kth(struct cairn_op *op, float *x, int32_t vocab, int32_t k, int32_t row)
 {
@@ -211,7 +211,7 @@ static void setup(struct cairn_op *op)
 {
 	struct shape s = shape_of(op->case_index);
 	struct cairn_logprobs_args *a = op->args;
-	const int32_t outside[] = { -1, s.vocab, INT32_MIN, INT32_MAX };	/* tokens that are none */
+	const int32_t outside[] = { -1, s.vocab, INT32_MIN, INT32_MAX };	/* invalid tokens */
 	int64_t count = (int64_t)s.rows * s.vocab;
 	int32_t *tokens, *wanted = NULL;
 	float *x;
@@ -262,7 +262,7 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_logprobs_exact(args, e);
 }
 
-/* The other rows are wanted, or other tokens have been drawn. */
+/* Inverts which rows are wanted, or changes the drawn tokens. */
 static int relist(void *args)
 {
 	const struct cairn_logprobs_args *a = args;

@@ -11,9 +11,9 @@
  *   4. n > 0:            x = x - frequency[i] * n - presence[i]
  *   5. j is forbidden:   x = -INFINITY
  *
- * The result equals that of vLLM's sampler: there the cap belongs to the model and comes first, the bias
- * precedes the penalties, and a forbidden token (an end-of-sequence or stop token before min_tokens) becomes
- * -INFINITY before both, which gives the same logits.
+ * The result equals that of vLLM's sampler. There the cap belongs to the model and comes first, and the bias
+ * precedes the penalties. A forbidden token (an end-of-sequence or stop token before min_tokens) becomes
+ * -INFINITY before both there, which gives the same logits.
  *
  * The biases of row i are entries bias_at[i] .. bias_at[i] + num_bias[i] - 1 of bias_ids and bias; its
  * forbidden tokens are entries forbidden_at[i] .. forbidden_at[i] + num_forbidden[i] - 1 of forbidden_ids.

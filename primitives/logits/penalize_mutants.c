@@ -116,7 +116,7 @@ static int is_idle(const struct cairn_penalize_args *a, int32_t i, int neutral_i
 			     !neutral_is_on));
 }
 
-/* Stores x, unless it is a NaN in the place of another one, whose payload stays. */
+/* Stores x; but if x and the old value are NaN, keeps the old one with its payload. */
 static void bent_store(float *at, double x, enum penalize_bend bend)
 {
 	if (bend == penalize_bend_nan_payload_lost || !isnan(x) || !isnan(*at))
@@ -236,7 +236,7 @@ static int penalize_few_rows(const struct cairn_penalize_args *a, void *stream)
 	return 0;
 }
 
-/* One row after the other, with another slot. */
+/* Runs one row after the other, with a wrong slot. */
 static int penalize_cut(const struct cairn_penalize_args *a, uint64_t slot_bytes)
 {
 	CAIRN_TRY(cairn_penalize_check(a));
@@ -261,7 +261,7 @@ static int penalize_cut(const struct cairn_penalize_args *a, uint64_t slot_bytes
 	return 0;
 }
 
-/* Takes a row with a repetition of 1 and a frequency of 0 for one without penalties. */
+/* Treats a row with repetition 1 and frequency 0 as one without penalties. */
 static int penalize_lone_presence(const struct cairn_penalize_args *a, void *stream)
 {
 	struct cairn_penalize_args other;

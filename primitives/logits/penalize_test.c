@@ -4,10 +4,10 @@
  *
  * Bias, counters and forbidden tokens apply to the same tokens, at the ends of rows and of the ranges into
  * which a kernel may cut them. Some rows have no step, neutral parameters, or no slot. EXTREME: logits of all
- * magnitudes, infinite, NaN with payloads, zeros of both signs; saturated counters. POISON: slots of no row
- * are all ones, list entries of no row are NaN, and so are rows without any step. The untouched_* case has
- * such rows in memory that a host table cannot access. The pair cases combine the steps, each penalty on and
- * off by itself, lists that are empty, and sizes.
+ * magnitudes, infinite, NaN with payloads, zeros of both signs; saturated counters. POISON: slots that no row
+ * uses are all ones; list entries that no row uses are NaN, and so are rows without any step. The untouched_*
+ * case has such rows in memory that a host table cannot access. The pair cases combine the steps, with each
+ * penalty on and off separately, empty lists, and sizes.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -185,7 +185,7 @@ static void fill_logits(struct cairn_op *op, const struct shape *s, float *x)
 		if (cairn_op_rand(op) % 4 == 0)
 			x[i] = odd[cairn_op_rand(op) % ARRAY_SIZE(odd)];
 	for (int64_t i = 0; op->kind == CAIRN_KIND_EXTREME && i < count; i++)
-		if (isnan(x[i]))	/* quiet or signalling, of either sign */
+		if (isnan(x[i]))	/* make it quiet or signalling, of either sign */
 			((uint32_t *)x)[i] = 0x7f800001 | (uint32_t)i * 2654435761u >> 9 |
 					     (uint32_t)i << 31;
 }
@@ -282,7 +282,7 @@ static void setup(struct cairn_op *op)
 			for (int32_t i = 0; i < rows; i++)
 				value[i] = f ? (float)cairn_op_range(op, -12, 12) / 3 :
 					   penalties[cairn_op_rand(op) % ARRAY_SIZE(penalties)];
-			for (int32_t i = 0; i < rows; i++) {	/* some rows have one penalty alone */
+			for (int32_t i = 0; i < rows; i++) {	/* some rows have only one penalty */
 				int lone = (i + op->case_index) % 5;
 
 				if (lone < 3 && f != lone)
@@ -346,7 +346,7 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_penalize_exact(args, e);
 }
 
-/* Lists of several entries lose the first. */
+/* Drops the first entry of lists with several entries. */
 static int shorten(const int32_t *at, const int32_t *num, int32_t rows)
 {
 	int changed = 0;

@@ -12,8 +12,8 @@
  * Use: a new sequence clears its slot (copy_from -1) and adds its prompt. A fork copies the parent's slot. A
  * pass adds the tokens it has drawn, one per row, without indptr. A preempted sequence that is computed again
  * clears its slot and adds its prompt and its answer in two calls.
- * Tokens outside 0..vocab-1 and additions and copies to slots outside 0..num_slots-1 are ignored: a row
- * without a slot has slot -1.
+ * Tokens outside 0..vocab-1 are ignored, and so are additions and copies to slots outside 0..num_slots-1: a
+ * row without a slot has slot -1.
  *
  *   argument            dtype   shape               notes
  *   counts              uint16  [num_slots, vocab]  in and out, 16-byte aligned; a slot is undefined

@@ -48,7 +48,7 @@ int cairn_token_counts_ref(const struct cairn_token_counts_args *a, void *stream
 	return 0;
 }
 
-/* The counter at index `at` before the next step: as an earlier step left it, or as it was. */
+/* Returns the counter at index `at` before the next step: as an earlier step has left it, or unchanged. */
 static uint16_t counter(const struct cairn_token_counts_args *a, const struct cairn_exact *e, int64_t at)
 {
 	uint8_t bytes[2];
@@ -73,7 +73,7 @@ static void set_counter(struct cairn_exact *e, int64_t at, uint16_t c)
 	}
 }
 
-/* Slots that no step names are not looked at, because they may lie far apart. */
+/* Visits only the slots that a step names, because slots may lie far apart. */
 int cairn_token_counts_exact(const struct cairn_token_counts_args *a, struct cairn_exact *exact)
 {
 	CAIRN_TRY(cairn_token_counts_check(a));

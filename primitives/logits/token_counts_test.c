@@ -30,7 +30,7 @@ static const struct shape {
 	{ "pass_300_outside", .slots = 99, .vocab = 777, .tokens = 300, .segments = 300, .flags = OUTSIDE },
 	{ "pass_same_slot", .slots = 2, .vocab = 64, .tokens = 500, .segments = 500,
 	  .flags = SKEWED | ONE_SLOT },
-	/* so many that additions which are not atomic get lost */
+	/* so many tokens that additions get lost if they are not atomic */
 	{ "pass_same_slot_30000", .slots = 2, .vocab = 64, .tokens = 30000, .segments = 30000,
 	  .flags = SKEWED | ONE_SLOT },
 	{ "pass_after_copies", .slots = 40, .vocab = 2048, .copies = 11, .tokens = 33, .segments = 33,
@@ -232,7 +232,7 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_token_counts_exact(args, e);
 }
 
-/* The last token is left out, and two segments change their slots. */
+/* Leaves out the last token and swaps the slots of two segments. */
 static int relist(void *args)
 {
 	const struct cairn_token_counts_args *a = args;

@@ -34,8 +34,8 @@
  * result is judged after the last round.
  *
  * Floor: a remote access crosses the SM-to-SM network once, 180 to 216 cycles depending on the pair. The
- * width of a port is not published; the best pattern here moves 19.5 bytes per cycle and SM in and as many
- * out. Figures and optimisation history: NOTES.md.
+ * width of a port is not published; the best pattern here moves 19.5 bytes per cycle into each SM and as many
+ * out of it. Figures and optimisation history: NOTES.md.
  */
 #include "primitives/machine/dsmem.h"
 #include "primitives/base/launch.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dsmem - measures distributed shared memory: moves known data within clusters and times it
+ * dsmem - measures distributed shared memory (DSMEM): moves known data within clusters and times it
  *
  * Clusters of cluster_size CTAs run one test. CTA c = cluster * cluster_size + rank owns `bytes` of shared
  * memory, whose 64-bit word i is cairn_dsmem_word(seed, c, i). num_peers = max(cluster_size - 1, 1). In
@@ -14,8 +14,8 @@
  *                 turn, its own included. sum: over the owners, the index of the last link.
  *   LATENCY_SMEM  The same in own shared memory by plain ld.shared. sum: index of the last link.
  *   LATENCY_L2    The same in src, all of which is read before. sum: index of the last link.
- *   LATENCY_HBM   The same in the first sixteenth of src, after its second half was read to evict the first
- *                 (src should be four times the L2). sum: index of the last link.
+ *   LATENCY_HBM   The same in the first sixteenth of src, after the second half of src was read to evict the
+ *                 first half (src should be four times the L2). sum: index of the last link.
  *   LOAD          Loads of 16 bytes; rounds must be a multiple of num_peers. The warps of a CTA may visit the
  *                 peers from different starts. sum: all words loaded, that is, every peer's shared memory
  *                 rounds / num_peers times.

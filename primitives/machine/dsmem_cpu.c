@@ -3,8 +3,8 @@
  * dsmem_cpu - the data movement of dsmem without a GPU; measures nothing
  *
  * The CPU has no distributed shared memory; this table entry exists so that the cases, the judge and the
- * mutants run on every machine. Every sender adds its data to the receiver's sum, whereas dsmem_ref.c
- * collects for every receiver the data that it was sent.
+ * mutants run on every machine. Here every sender adds its data to the receiver's sum; in dsmem_ref.c every
+ * receiver collects the data that it was sent.
  */
 #include "primitives/machine/dsmem.h"
 

@@ -28,7 +28,7 @@ static int one_peer_only(const struct cairn_dsmem_args *a, void *stream)
 	return 0;
 }
 
-/* This schedule is right if the size is a power of two: exclusive or is then a permutation of the ranks. */
+/* This schedule is correct only for a power of two, where exclusive or is a permutation of the ranks. */
 static int peers_by_xor(const struct cairn_dsmem_args *a, void *stream)
 {
 	int n = a->cluster_size;
@@ -167,7 +167,7 @@ static int pairs_above_cycles(const struct cairn_dsmem_args *a, void *stream)
 	return 0;
 }
 
-/* One cluster less fits, and what has not run keeps its times. */
+/* One cluster fewer fits, and the times of the CTAs that have not run are not cleared. */
 static int times_of_idle_left(const struct cairn_dsmem_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_dsmem_ref(a, stream));

@@ -235,7 +235,7 @@ static int64_t time_of(const struct cairn_dsmem_args *a, int64_t cta, int which)
 	return a->time[cta * CAIRN_DSMEM_NUM_TIMES + which];
 }
 
-/* Returns whether some CTA that ran has measured something. */
+/* Returns whether any CTA that ran has measured cycles. */
 static int has_measured(const struct cairn_dsmem_args *got, int ran)
 {
 	int measured = 0;

@@ -2,7 +2,7 @@
 /*
  * stream - measures device memory: kernels that read, write or copy at full bandwidth
  *
- * Floors: 4.8 TB/s by the data sheet; for small sizes a launch and one round trip to memory, about 1.4 us.
+ * Floors: 4.8 TB/s by the datasheet; for small sizes a launch and one round trip to memory, about 1.4 us.
  *
  * All three kernels run as one-shot grids of 256 threads: the hardware gives the next CTA to whichever SM is
  * free, whereas a persistent grid waits for its slowest SM.

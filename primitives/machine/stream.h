@@ -18,9 +18,9 @@
  * Determinism: bitwise repeatable.
  * Errors:      -EINVAL (null pointer, bytes, op), -EOPNOTSUPP (more CTAs than a grid can have), -EIO.
  *
- * READ stores one sum per block instead of one in all: each sum is written once, without zeroing or atomics,
- * so that the kernel is a single launch, and a wrong sum names the block that was skipped or read twice. The
- * sums add 0.2% to the traffic; figures count `bytes` alone (COPY: twice that).
+ * READ stores one sum per block instead of a single one. Each sum is written once, without zeroing or
+ * atomics, so that the kernel is a single launch; and a wrong sum names the block that was skipped or read
+ * twice. The sums add 0.2% to the traffic; bandwidth figures count only `bytes` (COPY: twice that).
  */
 #ifndef CAIRN_STREAM_H
 #define CAIRN_STREAM_H

@@ -41,7 +41,7 @@ static int seed_ignored(const struct cairn_stream_args *a, void *stream)
 	return cairn_stream_ref(&b, stream);
 }
 
-/* What lies past 2^32 bytes is taken from the beginning of src, and written to the beginning of dst. */
+/* Past 2^32 bytes, reads from the beginning of src and writes to the beginning of dst. */
 static int offset_32_bits(const struct cairn_stream_args *a, void *stream)
 {
 	const int64_t most = (int64_t)1 << 32;

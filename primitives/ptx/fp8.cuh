@@ -36,8 +36,8 @@ template <int dtype> FP8 void fp8_widen(uint32_t four, uint32_t *lo, uint32_t *h
 
 /*
  * Converts the four e4m3 values in `four`: values 0 and 2 go to *even, 1 and 3 to *odd. For bf16 this takes
- * nine instructions, five of them on the ALU; fp8_widen() takes ten, eight of them on the ALU. f16 is
- * converted by shifting bits and one multiplication, too.
+ * nine instructions, five of them on the ALU; fp8_widen() takes ten, eight of them on the ALU. f16 is also
+ * converted by shifts and one multiplication.
  */
 template <int dtype> FP8 void fp8_widen_even_odd(uint32_t four, uint32_t *even, uint32_t *odd)
 {

@@ -431,7 +431,7 @@ PTX void ptx_barrier_cluster_arrive_release(void)
 	asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
 }
 
-/* orders no memory access: for knowing only that the other CTAs have arrived */
+/* orders no memory accesses: it only tells that the other CTAs have arrived */
 PTX void ptx_barrier_cluster_arrive_relaxed(void)
 {
 	asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
@@ -452,7 +452,7 @@ PTX void ptx_fence_mbarrier_init_release_cluster(void)
 {
 	asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
 }
-/* goes between ordinary accesses and those of bulk copies, TMA or wgmma to the same memory */
+/* must separate ordinary accesses from those of bulk copies, TMA or wgmma to the same memory */
 PTX void ptx_fence_proxy_async(void) { asm volatile("fence.proxy.async;" : : : "memory"); }
 
 PTX void ptx_fence_proxy_async_shared_cta(void)

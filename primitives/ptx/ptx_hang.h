@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ptx_hang - a kernel that waits at an mbarrier for ever; a DEBUG build ends it with -EIO and a message
+ * ptx_hang - a kernel that waits for an mbarrier for ever; a DEBUG build ends it with -EIO and a message
  */
 #ifndef CAIRN_PTX_HANG_H
 #define CAIRN_PTX_HANG_H
@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 /*
- * Launches the kernel and synchronises. Returns -EIO after the time-out; the process can no longer use the
- * device then. Returns -EOPNOTSUPP without launching in builds without DEBUG.
+ * Launches the kernel and synchronises. Returns -EIO after the time-out; from then on the process cannot use
+ * the device. A build without DEBUG returns -EOPNOTSUPP and does not launch.
  */
 int cairn_ptx_hang(void);
 

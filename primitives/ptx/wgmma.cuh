@@ -16,10 +16,11 @@
  * wgmma_desc() takes the address of a tile's first row and column. A descriptor counts in units of 16 bytes:
  * + 2 moves it by 16 columns within a panel, + 128 by 16 rows.
  *
- * The products of e4m3 have a 64 x 32 and b 32 x n, 8 bits an element, both contiguous along k: a row of a
- * panel is 128 elements, and 32 columns are the 32 bytes that 16 columns are above. In registers, lane l
- * holds of rows l / 4 (a[0], a[2]) and l / 4 + 8 (a[1], a[3]) the columns 4 (l % 4) .. + 3, and those plus
- * 16. d is as above, but summed with fewer than 24 bits: fused/attention/fp8/attn_fp8.h says how many.
+ * The products of e4m3 have a 64 x 32 and b 32 x n, with 8 bits per element, both contiguous along k. A row
+ * of a panel has 128 elements, and 32 columns take 32 bytes, as 16 columns do above. In registers, lane l
+ * holds columns c .. c + 3 (a[0], a[1]) and c + 16 .. c + 19 (a[2], a[3]), c = 4 (l % 4), of rows l / 4
+ * (a[0], a[2]) and l / 4 + 8 (a[1], a[3]). d is as above, but summed with fewer than 24 bits:
+ * fused/attention/fp8/attn_fp8.h says how many.
  *
  * Order of calls: ptx_wgmma_fence() before the first product of a batch, wgmma_keep() on d before and after
  * the batch, commit, wait.

@@ -3,9 +3,9 @@
  * angle - cosine and sine of a rotary embedding's angle
  *
  * The argument is reduced in double: k = rint(angle 2/pi), r = angle - k pi/2 with pi/2 in two parts. The
- * result is accurate to fp32 for every angle that a float position can give. fp64 has half the throughput of
- * fp32 on Hopper, and this way avoids the slow path of sincosf and its local memory. Polynomials of degree 7
- * (sine) and 8 (cosine) follow.
+ * result is accurate to fp32 for every angle that a float position can give. The reduction avoids the slow
+ * path of sincosf and its local memory; fp64 has half the throughput of fp32 on Hopper. Sine and cosine of r
+ * are polynomials of degree 7 and 8.
  */
 #ifndef CAIRN_ANGLE_CUH
 #define CAIRN_ANGLE_CUH

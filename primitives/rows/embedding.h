@@ -11,8 +11,8 @@
  *   ids        int32  [rows]        in, 0 <= id < vocab; an id outside gives a row of zeros
  *
  * Supported:   dtype f16, bf16, f32; dim a multiple of 8. rows 0 is legal and does nothing.
- * Numerics:    without a scale, an exact copy. With a scale, the product rounded to fp32 and then to dtype,
- *              both to nearest even: there is one correct value and no tolerance. scale is finite.
+ * Numerics:    without a scale, the copy is exact. With a scale, the product is rounded to fp32 and then to
+ *              dtype, both to nearest even: there is one correct value and no tolerance. scale is finite.
  * Determinism: bitwise repeatable.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  */

@@ -165,7 +165,7 @@ static int embedding_id_as_float(const struct cairn_embedding_args *a, void *str
 	return 0;
 }
 
-/* Looks at the next member only. */
+/* Checks only the first unknown byte. */
 static int embedding_unknown_first_alone(const struct cairn_embedding_args *a, void *stream)
 {
 	if (a->size > sizeof(*a) && ((const char *)(a + 1))[0])
@@ -214,7 +214,7 @@ static int embedding_rows_of_8(const struct cairn_embedding_args *a, void *strea
 	return cairn_embedding_ref(&other, stream);
 }
 
-/* Rows of out are found by an offset in bytes of 32 bits. */
+/* The byte offset of a row of out has only 32 bits. */
 static int embedding_out_32_bits(const struct cairn_embedding_args *a, void *stream)
 {
 	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);

@@ -2,8 +2,8 @@
 /*
  * embedding_test - cases of embedding.h
  *
- * The pair cases combine types, scales and sizes, and have NaN and infinities in rows that an id selects; a
- * copied NaN keeps its payload, also if it is a signalling one.
+ * The pair cases combine types, scales and sizes, and have NaN and infinities in rows that an id selects. A
+ * copied NaN must keep its payload, even if it is signalling.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -17,7 +17,7 @@ struct shape {
 	int32_t rows, dim, vocab, dtype, bench;
 	float scale;
 	int32_t far;			/* rows of the table begin past 2^31 elements */
-	int32_t far_out;		/* rows of out do */
+	int32_t far_out;		/* rows of out begin past 2^31 elements */
 	/* the table holds 3, 5 and 7: a product with the scale is rounded to a tie, and then to dtype */
 	int32_t ties;
 };
@@ -64,11 +64,11 @@ static const struct shape shapes[] = {
 	{ .rows = 2000, .dim = 8, .vocab = 70000, .dtype = CAIRN_BF16 },
 	/* the scale is subnormal in fp32 */
 	{ .rows = 7, .dim = 24, .vocab = 9, .dtype = CAIRN_F32, .scale = 0x1p-130f },
-	/* fp32 does not hold the largest id */
+	/* fp32 cannot represent the largest id */
 	{ .rows = 5, .dim = 8, .vocab = (1 << 24) + 4, .dtype = CAIRN_BF16, .far = 1 },
 	{ .rows = 5, .dim = 16384, .vocab = 140000, .dtype = CAIRN_BF16, .far = 1 },
 	{ .rows = (1 << 17) + 4, .dim = 16384, .vocab = 30, .dtype = CAIRN_BF16, .far_out = 1 },
-	/* the same with a scale, which may have code of its own */
+	/* the same with a scale, because a kernel may have separate code for it */
 	{ .rows = 5, .dim = 16384, .vocab = 140000, .dtype = CAIRN_BF16, .far = 1, .scale = 45.25f },
 	{ .rows = 5, .dim = 8200, .vocab = 270000, .dtype = CAIRN_F32, .far = 1, .scale = 0.5f },
 	{ .rows = (1 << 17) + 4, .dim = 16384, .vocab = 30, .dtype = CAIRN_BF16, .far_out = 1,
@@ -119,7 +119,7 @@ static void describe(int i, struct cairn_case *c)
 	c->bytes = 2.0 * s->rows * s->dim * esize + 4.0 * s->rows;
 }
 
-/* Ids beyond 2^16, of rows past 2^31 elements and 2^32 bytes. Row 0 may be read in place of another one. */
+/* Ids above 2^16, for rows past 2^31 elements and 2^32 bytes, and id 0, whose row a wrong offset may hit. */
 static void fill_far(struct cairn_op *op, const struct shape *s)
 {
 	const int32_t some[] = { s->vocab - 1, 65537, 0, 131072, s->vocab - 2 };
@@ -217,7 +217,7 @@ static int is_bad_copy(const void *arg, int64_t i, char *why, size_t len)
 	return 1;
 }
 
-/* The values are right. Without a scale NaN must also keep their bits. */
+/* exact() has judged the values. Without a scale, a NaN must also keep its bits. */
 static int judge(const struct cairn_op *op, const void *got, char *why, size_t len)
 {
 	const struct cairn_embedding_args *a = got;

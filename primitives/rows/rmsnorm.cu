@@ -12,8 +12,8 @@
  * shared memory   s_part   32 x 4 bytes: a partial sum per warp
  * barriers        one __syncthreads, only if a row has more than one warp
  *
- * Floor: the bytes of the tensors in rmsnorm.h at the read stream's speed. 128 x 4096 bf16 is 2 MiB, 0.5 us,
- * which disappears behind the launch (0.8 us in a graph), one memory round trip (0.4 us) and the reduction.
+ * Floor: the bytes of the tensors in rmsnorm.h at the read stream's speed. 128 x 4096 bf16 moves 2 MiB in 0.5
+ * us, less than the launch (0.8 us in a graph), one memory round trip (0.4 us) and the reduction take.
  */
 #include "primitives/base/launch.h"
 #include "primitives/rows/rmsnorm.h"

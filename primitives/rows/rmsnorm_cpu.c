@@ -2,8 +2,9 @@
 /*
  * rmsnorm_cpu - a row at a time in fp32, rows in parallel
  *
- * The row is widened once into a buffer on the stack (at most 64 KiB), as is what it meets. It is summed in 8
- * lanes, which lets gcc vectorise without reordering the additions, scaled, and written back.
+ * The row is widened once into a buffer on the stack (at most 64 KiB), and so are residual and weight. The
+ * squares are summed in 8 lanes, which lets gcc vectorise without reordering the additions. Then the row is
+ * scaled and written back.
  */
 #include <math.h>
 

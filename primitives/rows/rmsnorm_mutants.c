@@ -132,7 +132,7 @@ BENT(rmsnorm, tail_lost_with_residual)
 BENT(rmsnorm, nan_is_0)
 BENT(rmsnorm, nan_spreads)
 
-/* Another order of sums for few rows shows in the last bit. */
+/* Sums in another order if there are few rows, which changes the last bit. */
 static int rmsnorm_few_rows(const struct cairn_rmsnorm_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_rmsnorm_ref(a, stream));
@@ -168,7 +168,7 @@ static int rmsnorm_rows_16_bits(const struct cairn_rmsnorm_args *a, void *stream
 	return cairn_rmsnorm_ref(&other, stream);
 }
 
-/* Rows are found by an offset in bytes of 32 bits. */
+/* The byte offset of a row has only 32 bits. */
 static int rmsnorm_offset_32_bits(const struct cairn_rmsnorm_args *a, void *stream)
 {
 	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype), most = (1ll << 32) / row;
@@ -189,7 +189,7 @@ static int rmsnorm_offset_32_bits(const struct cairn_rmsnorm_args *a, void *stre
 	return 0;
 }
 
-/* Loads vectors of 32 bytes from addresses that promise 16. */
+/* Loads vectors of 32 bytes from addresses that are aligned only to 16. */
 static int rmsnorm_vectors_of_32(const struct cairn_rmsnorm_args *a, void *stream)
 {
 	struct cairn_rmsnorm_args other;

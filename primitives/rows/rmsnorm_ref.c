@@ -7,9 +7,9 @@
  * rounded sum. So r is the same number in every implementation, and its bound is 0.
  *
  * out = r * s * w' with s = 1 / sqrt(mean + eps), w' = weight_offset + weight:
- *   - the sum of dim squares, all of one sign, in any order: dim u32, which the root halves. Nothing, if
- *     all squares are multiples of 2^g and their sum is at most 2^(24+g), so that every partial sum is
- *     exact, and if dim is a power of two, so that it may even divide each square;
+ *   - the sum of dim squares, all of one sign, in any order: dim u32, which the root halves. This error is 0
+ *     if all squares are multiples of 2^g and their sum is at most 2^(24+g), so that every partial sum is
+ *     exact, and dim is a power of two, so that even dividing each square by dim is exact;
  *   - the squares, the division by dim, eps, the root, the inverse (2 ulp allowed), w' and two products: a
  *     few u32 each, 16 together;
  *   - the rounding to dtype: u |ref|, or half a subnormal;

@@ -3,7 +3,7 @@
  * rmsnorm_test - cases of rmsnorm.h
  *
  * EXACT has integers whose squares add up to as much as 2^24. The pair cases combine types, residual, offset,
- * eps and sizes; x has the size of the root of eps, so that every eps counts.
+ * eps and sizes; the elements of x are about sqrt(eps), so that every eps matters.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -142,7 +142,7 @@ static void fill_extreme(struct cairn_op *op, void *p, const struct shape *s)
 	}
 }
 
-/* x, or the residual, which is larger by a factor. EXACT: their sum has `most` as the largest magnitude. */
+/* Fills x, or the residual, which is larger by a factor. EXACT: their sum is at most `most` in magnitude. */
 static void fill(struct cairn_op *op, void *p, const struct shape *s, double factor)
 {
 	int64_t most = cairn_exact_most(s->dim);

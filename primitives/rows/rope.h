@@ -15,7 +15,7 @@
  *   q          dtype  [nnz, num_qo_heads, head_dim]  in and out; row i starts at q + i * q_stride elements
  *   k          dtype  [nnz, num_kv_heads, head_dim]  in and out, optional (NULL); rows k_stride apart
  *   inv_freq   f32    [rotary_dim / 2]               in, finite; model scaling (linear, llama3, ...) already
- *                                                    applied; 0 leaves a pair as it is, but for the scale
+ *                                                    applied; 0 only scales the pair
  *   positions  int32  [nnz]                          in, >= 0
  *   q_norm     dtype  [head_dim]                     in, optional (NULL: no norm), 16-byte aligned
  *   k_norm     dtype  [head_dim]                     in, optional (NULL: no norm), 16-byte aligned; ignored
@@ -27,13 +27,13 @@
  * Numerics:    the angle is the fp32 product; its cos and sin are accurate to fp32 at any size (position
  *              1000000 may be a million radians); one rounding at the end. scale is finite.
  *              With a norm: norm_eps is finite and > 0; the squares of a head are summed in fp32, and their
- *              sum must fit fp32. A head with an infinity or a NaN gives what the formula gives in IEEE
+ *              sum must fit fp32. A head with an infinity or a NaN gets the formula's values in IEEE
  *              arithmetic. Hugging Face rounds to dtype after the norm, the weight and each product and sum;
  *              this operation rounds once.
  * Tolerance:   8 * 2^-24 (|x[a]| + |x[b]|) |scale| + u |ref|, u the unit roundoff of dtype. With a norm,
  *              x[a] and x[b] are its results and the factor is head_dim / 2 + 24 instead of 8 (rope_ref.c).
- * NaN:         without a norm, a NaN makes its pair NaN and changes nothing else, and an infinity gives what
- *              the formula gives in IEEE arithmetic; with a norm, see Numerics.
+ * NaN:         without a norm, a NaN makes its pair NaN and changes nothing else, and a pair with an infinity
+ *              gets the formula's values in IEEE arithmetic; with a norm, see Numerics.
  * Determinism: bitwise repeatable; a row does not depend on the others.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO. nnz 0 is legal and does nothing.
  * Source:      Su et al. 2021, equation 34; Henry et al. 2020 (the norm).
@@ -68,8 +68,8 @@ int cairn_rope_cpu(const struct cairn_rope_args *args, void *stream);
 int cairn_rope_ref(const struct cairn_rope_args *args, void *stream);
 /* The argument checks that all of our tables run first: 0, -EINVAL or -EOPNOTSUPP. */
 int cairn_rope_check(const struct cairn_rope_args *args);
-/* exact[0]: q, exact[1]: k (when given), over whole strided buffers; entries of elements
- * that the operation leaves alone are not written */
+/* exact[0]: q, exact[1]: k (if given), each over the whole strided buffer; entries of elements that the
+ * operation does not write stay unset */
 int cairn_rope_exact(const struct cairn_rope_args *args, struct cairn_exact *exact);
 
 #ifdef __cplusplus

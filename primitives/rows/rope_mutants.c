@@ -159,7 +159,7 @@ static void bent_norm_rotate(const struct cairn_rope_args *a, void *at, const vo
 	}
 }
 
-/* Cuts a tensor to TF32, or spreads a NaN over its head. */
+/* Truncates a tensor to TF32, or spreads a NaN over its head. */
 static void bent_input(const struct cairn_rope_args *a, void *x, int32_t heads, int64_t stride,
 		       enum rope_bend bend)
 {
@@ -269,7 +269,7 @@ static int rope_few_rows(const struct cairn_rope_args *a, void *stream)
 	return 0;
 }
 
-/* One row after the other, found by an offset in bytes of 32 bits. */
+/* Runs one row after the other, at a byte offset of only 32 bits. */
 static int rope_far_stride_32_bits(const struct cairn_rope_args *a, void *stream)
 {
 	int64_t esize = (int64_t)cairn_dtype_bytes(a->dtype), dim = a->head_dim;
@@ -321,7 +321,7 @@ static int rope_position_24_bits(const struct cairn_rope_args *a, void *stream)
 	return 0;
 }
 
-/* A table that is made at the first call with this rotary_dim */
+/* Keeps the table of the first call with this rotary_dim. */
 static int rope_keeps_frequencies(const struct cairn_rope_args *a, void *stream)
 {
 	static float kept[257][256];

@@ -3,9 +3,10 @@
  * rope_ref - the reference, in double, and the bound
  *
  * The angle is the fp32 product of position and frequency, rounded once, and so the same number in every
- * implementation: at a position of 100000 the exact product would be a different rotation. Sine and cosine to
- * 2 ulp of 1, two products, a difference and the scale are within 8 2^-24 of (|x[a]| + |x[b]|) |scale|. One
- * rounding to dtype, or to its subnormals, follows. Elements that are not rotated must keep their bits.
+ * implementation: at position 100000 the exact product would be a different rotation. The errors of sine and
+ * cosine (2 ulp of 1), two products, a difference and the scale are together at most 8 * 2^-24 (|x[a]| +
+ * |x[b]|) |scale|. One rounding to dtype, or to its subnormals, follows. Elements that are not rotated must
+ * keep their bits.
  *
  * The error of a norm is that of rmsnorm (rmsnorm_ref.c): (head_dim / 2 + 16) 2^-24 of each of the two terms.
  */

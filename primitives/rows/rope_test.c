@@ -51,7 +51,7 @@ static const struct shape singles[] = {
 	{   37,   4,   4,  64,  64,  0,  CAIRN_F32, 16777000,        0,     0,       1,    0,     0 },
 	{    7,   3,   1,  64,  64,  1,  CAIRN_F32, 16777300,        0,     0,       1,    0,     0 },
 	{    5,   3,   1,  64,  64,  0,  CAIRN_F32, INT32_MAX - 10,  0,     0,       1,    0,     0 },
-	/* slices of one packed row of 32 + 8 + 8 heads; the other heads are gap */
+	/* slices of one packed row of 32 + 8 + 8 heads; the heads of the other slices are the gap */
 	{   19,  32,   8, 128, 128,  0, CAIRN_BF16,       15, 16 * 128,     0,       1,    0,     0 },
 	{   19,  32,   8,  64,  64,  0,  CAIRN_F16,       99,  16 * 64,     0,       1,    0,     0 },
 	{    9,   4,   0, 128, 128,  0, CAIRN_BF16,        1,        0,     0,       1,    0,     0 },
@@ -95,7 +95,7 @@ static const struct shape singles[] = {
 	/* the third row begins past 2^31 elements, the fifth past 2^32 */
 	{ .nnz = 5, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 64, .rotary_dim = 64,
 	  .dtype = CAIRN_BF16, .offset = 70000, .gap = FAR_GAP, .scale = 1 },
-	/* a scale of 0, more heads of k than of q, more rows than 16 bits can count */
+	/* scale 0; more heads of k than of q; more rows than 16 bits can count */
 	{    3,   2,   1,  32,  32,  0,  CAIRN_F32,        1,        0,     0,       0,    0,     0 },
 	{    3,   2,   1,  32,  32,  1, CAIRN_BF16,        1,        0,     0,       0,   QK,  1.0f },
 	{    3,   1,   5,  32,  32,  0,  CAIRN_F16,        1,        8,     0,       1,    0,     0 },
@@ -143,7 +143,7 @@ static struct shape pair_of(int i)
 	return s;
 }
 
-/* Returns the elements between rows of k. In pair cases k and q have gaps of their own. */
+/* Returns the elements between rows of k. In pair cases k and q have different gaps. */
 static int32_t k_gap_of(int i, const struct shape *s)
 {
 	return i < FIRST_PAIR ? s->gap : pair_gaps[cairn_pairs_row(&pairs, i - FIRST_PAIR)[F_K_GAP]];
@@ -250,7 +250,7 @@ static void fill_norm(struct cairn_op *op, const struct shape *s, void *x, int32
 		}
 }
 
-/* Returns the largest integer of EXACT: as large as any that the scale leaves exact. */
+/* Returns the largest integer of EXACT: the largest whose product with the scale is exact. */
 static int64_t most_of(const struct shape *s)
 {
 	return s->scale > 1 && s->dtype != CAIRN_F32 ? 4 : 1 << 22;
@@ -286,7 +286,7 @@ static void fill(struct cairn_op *op, const struct shape *s, void *x, int32_t he
 	double size = 1;
 
 	if (norm && op->case_index >= FIRST_PAIR)
-		size = sqrt((double)s->eps);	/* eps counts only where the squares have its size */
+		size = sqrt((double)s->eps);	/* eps matters only if the squares have its size */
 	cairn_fill_exact(op, x, s->dtype, count, size, most_of(s));
 	for (int64_t k = 0; op->kind == CAIRN_KIND_EXTREME && k < count; k++)
 		cairn_store(x, s->dtype, k,
@@ -313,7 +313,7 @@ static void fill_weight(struct cairn_op *op, const struct shape *s, size_t field
 
 static void fill_far(struct cairn_op *op, const struct shape *s, size_t field, int32_t heads)
 {
-	/* rows end where a page ends: what is read behind one is seen */
+	/* rows end where a page ends, so that a read past a row is detected */
 	int64_t row = (int64_t)heads * s->head_dim, stride = s->gap;
 	char *x = cairn_inout_far(op, field, s->dtype, (s->nnz - 1) * stride + row);
 
@@ -368,11 +368,11 @@ static void setup(struct cairn_op *op)
 		cairn_stride(op, offsetof(struct cairn_rope_args, k), "row", a->k_stride);
 	}
 	inv_freq = cairn_in(op, offsetof(struct cairn_rope_args, inv_freq), CAIRN_F32, s.rotary_dim / 2);
-	/* with another seed others, which an operation that keeps them would not see */
+	/* frequencies depend on the seed, to detect an operation that keeps those of an earlier call */
 	theta *= 1 + (double)cairn_op_range(op, 0, 99) / 100;
 	for (int32_t p = 0; p < s.rotary_dim / 2; p++)
 		inv_freq[p] = (float)pow(theta, -2.0 * p / s.rotary_dim);
-	if (op->case_index >= FIRST_PAIR) {	/* one pair turns backwards, and one not at all */
+	if (op->case_index >= FIRST_PAIR) {	/* one pair rotates backwards, and one does not rotate */
 		inv_freq[1] = -inv_freq[1];
 		inv_freq[s.rotary_dim / 2 - 1] = 0;
 	}

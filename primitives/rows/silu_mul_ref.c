@@ -2,12 +2,12 @@
 /*
  * silu_mul_ref - the reference, in double, and the bound
  *
- * With u32 = 2^-24 and g, up exact: exp(-g) computed as 2^(-g log2 e) has a relative error of
- * |g| 2 u32 from its rounded argument (for g > 20 the exponential no longer matters) and a few ulp of its
- * own; the sum, the quotient and the products add one rounding each. 16 u32 (1 + |g|) |ref| covers all of
- * these. For g > 0 the error of exp(-g) counts by its share in 1 + exp(-g), so that g exp(-g) < 1 takes the
- * place of |g|. The rounding to dtype adds u |ref|. A subnormal intermediate value (error 2^-150) may still
- * be multiplied by a g of up to 17, beyond which the sigmoid is 1 in fp32.
+ * With u32 = 2^-24 and g, up exact: exp(-g) computed as 2^(-g log2 e) has a relative error of |g| 2 u32 from
+ * its rounded argument (for g > 20 the exponential no longer matters) and a few ulp of its own; the sum, the
+ * quotient and the products add one rounding each. 16 u32 (1 + |g|) |ref| covers all of these. For g > 0 the
+ * error of exp(-g) counts only by its share of 1 + exp(-g), so that g exp(-g) < 1 replaces |g|. The rounding
+ * to dtype adds u |ref|. A subnormal intermediate value (error 2^-150) may still be multiplied by a g of up
+ * to 17, beyond which the sigmoid is 1 in fp32.
  *
  * gelu is g sigmoid(z) with z = 2 y. The relative error of z is at most 5 u32 (g^2, the sum of two terms of
  * one sign, two products), which the exponential turns into a relative error of 5 u32 |z|: 16 (1 + |z|)
@@ -31,7 +31,7 @@ static double act(const struct cairn_silu_mul_args *a, double g)
 	return g == -INFINITY ? 0 : g / (1 + exp(-inner(a, g)));
 }
 
-/* How much the sigmoid enlarges the error of its argument */
+/* Returns the factor by which the sigmoid enlarges the error of its argument. */
 static double steepness(const struct cairn_silu_mul_args *a, double g)
 {
 	double z = inner(a, g);

@@ -163,8 +163,8 @@ static void setup(struct cairn_op *op)
 	else
 		cairn_fill(op, x, s.dtype, 2 * count, 3);
 	/*
-	 * One bad element of x may affect one element of out only. A NaN of up stands beside gates of no
-	 * weight and of 0, a NaN of the gate beside an up of 0, and so does an infinite gate.
+	 * One bad element of x may affect only one element of out. A NaN in up is paired with gates that are
+	 * 0 or have no weight; a NaN or an infinity in the gate is paired with an up of 0.
 	 */
 	for (int64_t k = 0; op->kind == CAIRN_KIND_POISON && k < 2 * count; k += cairn_op_range(op, 1, 40)) {
 		cairn_store(x, s.dtype, k, k % 3 ? (double)NAN : (double)INFINITY);
