@@ -2,12 +2,13 @@
 /*
  * attn_bwd - the gradients of attn_dense (FlashAttention, backward)
  *
- * With q, k, v, the masks and s as in attn_dense.h, out and lse its results, and dout the gradient of out; i
- * is a query row, h a head of the group of KV head g, j a key that the row sees:
+ * q, k, v, the masks and s are as in attn_dense.h, out and lse are its results, and dout is the gradient of
+ * out. i is a query row, h a query head of KV head g, j a key that the row sees:
  *
  *   p[i,h,j]  = exp(s[i,h,j] - lse[i,h])
  *   delta     = sum_c dout[i,h,c] * out[i,h,c]
- *   ds        = p * (sum_c dout[i,h,c] * v[j,g,c] - delta) * f,   f = 1; with a softcap 1 - (s / softcap)^2
+ *   ds        = p * (sum_c dout[i,h,c] * v[j,g,c] - delta) * f
+ *   f         = 1 without a softcap, 1 - (s / softcap)^2 with one
  *   dq[i,h,:] = sm_scale * sum_j ds * k[j,g,:]
  *   dk[j,g,:] = sm_scale * sum_i,h ds * q[i,h,:]
  *   dv[j,g,:] = sum_i,h p * dout[i,h,:]
@@ -24,19 +25,20 @@
  *   kv_indptr         int32  [batch + 1]                        in, ascending from 0
  *   workspace                [workspace_bytes]                  256-byte aligned
  *
- * The workspace holds lse, delta and, up to 128 dimensions, dq in fp32: some 8 + 4 dim bytes for each row of
- * each query head, where dim is 64 or 128 and each request counts as a multiple of 64 or 128 rows.
+ * The workspace holds lse, delta and, up to 128 dimensions, dq in fp32. That is about 8 + 4 dim bytes for
+ * each row of each query head, where dim is 64 or 128, and the rows of each request are rounded up to a
+ * multiple of 64 or 128.
  *
  * The arrays of dtype are 16-byte aligned. Strides, bounds and supported values are those of attn_dense.h.
  * Rows of dq past qo_indptr[batch] and of dk and dv past kv_indptr[batch] are not written. A row that sees no
  * key has dq 0, whatever its lse; a key that no row sees has dk and dv 0. out and lse need not be results of
- * attn_dense: the formulas hold for any, as long as p, ds and all sums fit fp32, and p and ds fit dtype.
+ * attn_dense: the formulas hold for any values for which p, ds and all sums fit fp32, and p and ds fit dtype.
  *
- * Numerics:    products exact, sums in fp32; p may be rounded to dtype before it is multiplied by dout, ds
- *              before it is multiplied by k and q; each result is rounded once. Magnitudes below 2^-126 may
- *              be flushed to 0.
+ * Numerics:    products exact, sums in fp32. p may be rounded to dtype before it is multiplied by dout, and
+ *              ds before it is multiplied by k and q. Each result is rounded once. Magnitudes below 2^-126
+ *              may be flushed to 0.
  * Not numbers: a NaN or an infinity in an input of a request leaves its gradients undefined, in the heads
- *              that share the KV head. Everything else is as without it.
+ *              that share the KV head. All other results are unaffected.
  * Tolerance:   derived in attn_bwd_ref.c from the above.
  * Determinism: bitwise repeatable for equal arguments. A gradient depends on its own request only, but the
  *              grouping of its sums may depend on the four bounds, on batch and on sms.
@@ -81,15 +83,15 @@ int cairn_attn_bwd_workspace(const struct cairn_attn_bwd_args *args, size_t *byt
 int cairn_attn_bwd_cpu(const struct cairn_attn_bwd_args *args, void *stream);
 int cairn_attn_bwd_ref(const struct cairn_attn_bwd_args *args, void *stream);
 /*
- * exact[0]: dq, exact[1]: dk, exact[2]: dv. Above 2^33 products in q.k only a fixed sample of the rows and
- * keys is computed.
+ * Sets exact[0] for dq, exact[1] for dk, exact[2] for dv. Above 2^33 products in q.k it computes only a fixed
+ * sample of the rows and keys.
  */
 int cairn_attn_bwd_exact(const struct cairn_attn_bwd_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_attn_bwd_check(const struct cairn_attn_bwd_args *args);
 /* The part of cairn_attn_bwd_check() that reads only the scalars, for workspace queries. */
 int cairn_attn_bwd_check_shape(const struct cairn_attn_bwd_args *args);
-/* The arguments of the forward pass, without out and lse. */
+/* Returns the arguments of the forward pass, without out and lse. */
 struct cairn_attn_dense_args cairn_attn_bwd_forward(const struct cairn_attn_bwd_args *args);
 
 #ifdef __cplusplus

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bwd_all - dq, dk and dv in five products: a CTA has 128 keys of one KV head and walks over the token
- * tiles that see them, from the last to the first, and over the heads of the group for each
+ * attn_bwd_all - dq, dk and dv in five products. A CTA owns 128 keys of one KV head. It walks over the token
+ * tiles that see these keys, from the last to the first, and within each tile over the heads of the group.
  *
  *   step n, a warpgroup:  wait for the turn | start dQ(n-1) = dS K, dK += dS Q, dV += P dO | start S = K Q^T
  *                         of step n+1 | pass the turn on | hand out dQ(n-1) | start dP = V dO^T of step n+1 |
  *                         P = exp(S - lse) | dS = P (dP - delta) f | dS to shared memory
  *
- * Two consumer warpgroups have 64 keys each. S, dP, dK and dV have keys for rows, so that P and dS are A
- * operands as they leave the registers; dQ is a sum over the keys of both warpgroups and needs dS of both, so
- * it comes a step later, and each warpgroup computes one of its two blocks of 64 x 64. The turns put one
- * warpgroup's exponents beside the products of the other. No product is in flight at the end of a step, which
- * ptxas requires.
+ * Each of the two consumer warpgroups owns 64 keys. The rows of S, dP, dK and dV are keys, so that P and dS
+ * are A operands as they are in registers. dQ is a sum over the keys of both warpgroups and needs the dS of
+ * both, so it is computed one step later; each warpgroup computes one of its two blocks of 64 x 64. The
+ * warpgroups take turns, so that the exponents of one run beside the products of the other. No product is in
+ * flight at the end of a step, because ptxas would otherwise serialize the products.
  *
  * dq: the CTAs of a head add their blocks to a sum in the workspace, in the order of their keys, so that the
- * result is repeatable. turns[tile] counts the CTAs that have added; a CTA waits only for CTAs of smaller
- * numbers, which started before it. Neighbours in this order meet the same tile one step apart, and do not
- * wait for each other once the first steps are over. The first CTA stores instead of adding. A block lies in
- * the order of the accumulators' registers: [8 columns][128 threads][4]; attn_bwd_launch_dq() puts it right.
+ * result is repeatable. turns[tile] counts the CTAs that have added their blocks. A CTA waits only for CTAs
+ * of smaller numbers, which started before it. Neighbours in this order reach the same tile one step apart,
+ * and do not wait for each other once the first steps are over. The first CTA stores instead of adding. A
+ * block is stored in the order of the accumulators' registers, [8 columns][128 threads][4];
+ * attn_bwd_launch_dq() brings it into the order of dq.
  *
- * Warps of the last warpgroup: one fetches; two add dq, of every other step, because a turn takes more than a
- * step's time.
+ * Warps of the last warpgroup: one fetches; two add dq, each for every other step, because one addition, with
+ * the wait for its turn, takes longer than a step.
  *
  * mbarriers: full_kv; full and empty of Q (with lse and delta) and of dO; ready and free of dS; full and free
  * of dQ; landed, on which the producer waits for tiles in which it overwrites rows.
@@ -38,7 +39,7 @@ template <int qk_, int v_, int tokens_> struct all_form {
 	static constexpr int at_v = k_bytes, at_q = at_v + v_bytes, at_do = at_q + 2 * q_bytes;
 	static constexpr int at_ds = at_do + 2 * do_bytes, at_dq = at_ds + 2 * ds_bytes;
 	static constexpr int at_rows = at_dq + 2 * ATTN_BWD_DQ_BYTES, at_bars = at_rows + 2 * row_bytes;
-	/* mbarriers; all but the first two are pairs, one for each stage */
+	/* mbarriers: full_kv and landed are single, the others have one for each of two stages */
 	static constexpr int full_kv = at_bars, landed = at_bars + 8, full_q = at_bars + 16;
 	static constexpr int empty_q = full_q + 16, full_do = full_q + 32, empty_do = full_q + 48;
 	static constexpr int ready_ds = full_q + 64, free_ds = full_q + 80;
@@ -48,11 +49,11 @@ template <int qk_, int v_, int tokens_> struct all_form {
 	static_assert(smem_bytes <= 232448, "shared memory of a CTA");
 };
 
-/* The CTA's keys, and the token tiles that see any of them. It lies in shared memory, to save registers. */
+/* The CTA's keys, and the token tiles that see any of them; in shared memory, to save registers. */
 struct all_tile {
 	struct attn_bwd_request r;
 	int kv_head, nth, key0;		/* nth: the key tile's number in its request */
-	int begin, num_tiles, steps;	/* first token tile; their number, for each head and in all */
+	int begin, num_tiles, steps;	/* first token tile; token tiles of each head; those of all heads */
 	struct attn_bwd_sight sight[2];	/* of each warpgroup's keys */
 };
 
@@ -63,7 +64,7 @@ template <class F> ATTN_DEV struct all_tile all_tile_of(const struct attn_bwd_ca
 	struct all_tile t;
 
 	i -= s * a.tiles;
-	t.nth = i / size;		/* causal: keys that many tokens see first */
+	t.nth = i / size;		/* first keys first: with causal, most tokens see them */
 	s += i % size;
 	t.kv_head = s % a.num_kv_heads;
 	t.r = attn_bwd_load(a, s / a.num_kv_heads);
@@ -78,8 +79,8 @@ template <class F> ATTN_DEV struct all_tile all_tile_of(const struct attn_bwd_ca
 }
 
 /*
- * A place in the walk: the first head's last tile comes first, then that of the next head of the group. So
- * all CTAs of the group come to a tile at the same step, whatever the number of their tiles.
+ * A place in the walk. The walk begins with the last tile of the first head, then takes that tile of the next
+ * head of the group. So all CTAs of a KV head reach a tile at the same step, however many tiles they have.
  */
 struct all_walk {
 	int head, tile;
@@ -104,7 +105,10 @@ ATTN_DEV int64_t all_place(const struct attn_bwd_call &a, const struct all_tile 
 	return (int64_t)w.head * a.token_tiles + (t.r.token_tile + w.tile);
 }
 
-/* Fetches K and V. Keys that no token sees may be NaN, and dQ is a sum over all rows of K. */
+/*
+ * Fetches K and V, and clears the rows of K that no token sees: they may hold NaN, and dQ is a sum over all
+ * rows of K.
+ */
 template <class F>
 ATTN_DEV void all_fetch_keys(const struct attn_bwd_call &a, const struct attn_bwd_maps &maps,
 			     const struct all_tile &t, uint32_t s_data)
@@ -139,7 +143,7 @@ ATTN_DEV void all_produce(const struct attn_bwd_call &a, const struct attn_bwd_m
 	struct all_walk w = all_start(a, t);
 	uint32_t landed = s_data + F::landed, landed_phase;
 
-	if (!t.steps)		/* nobody would wait for the keys */
+	if (!t.steps)		/* no consumer would wait for the keys */
 		return;
 	all_fetch_keys<F>(a, maps, t, s_data);
 	landed_phase = ptx_mbarrier_test_wait_parity(landed, 0);	/* whether the keys used it */
@@ -196,7 +200,7 @@ ATTN_DEV void all_wait_turn(const uint32_t *turn, uint32_t nth)
 	ptx_fence_proxy_async_global();
 }
 
-/* One thread: adds dQ of every other step, those that use the given stage, to the sums, each in its turn. */
+/* Run by one thread: adds the dQ of the steps that use the given stage, every other one, each in its turn. */
 template <class F>
 ATTN_DEV void all_add_dq(const struct attn_bwd_call &a, const struct all_tile &t, uint32_t s_data, int stage)
 {
@@ -229,7 +233,7 @@ ATTN_DEV void all_add_dq(const struct attn_bwd_call &a, const struct all_tile &t
 	}
 }
 
-/* Starts S of 64 tokens of a stage, and below it dP. */
+/* Starts the product S for 64 tokens of a stage; all_issue_dp() starts dP. */
 template <int dtype, class F>
 ATTN_DEV void all_issue_s(float (*s)[4], uint32_t s_data, int group, int stage, int part)
 {
@@ -247,7 +251,7 @@ ATTN_DEV void all_issue_dp(float (*dp)[4], uint32_t s_data, int group, int stage
 	attn_bwd_issue_ss<dtype, 64, F::v, F::keys, F::tokens>(dp[0], s_v, s_do);
 }
 
-/* Starts dQ of a stage: tokens of dS, columns of K. */
+/* Starts dQ of a stage: the rows are the tokens of dS, the columns those of K. */
 template <int dtype, class F>
 ATTN_DEV void all_issue_dq(float (*dq)[4], uint32_t s_data, int group, int stage)
 {
@@ -257,7 +261,7 @@ ATTN_DEV void all_issue_dq(float (*dq)[4], uint32_t s_data, int group, int stage
 					  (F::parts == 2 ? panel : 0), s_data + (F::parts == 2 ? 0 : panel));
 }
 
-/* Hands the fragments of dS of step i to both warpgroups. */
+/* Writes the fragments of dS of step i to shared memory, for both warpgroups. */
 template <class F> ATTN_DEV void all_share_ds(const uint32_t (*ds)[4], uint32_t s_data, int group, int i)
 {
 	const uint32_t thread = attn_thread(), lane = thread % 32, stage = i & 1;
@@ -274,8 +278,8 @@ template <class F> ATTN_DEV void all_share_ds(const uint32_t (*ds)[4], uint32_t 
 }
 
 /*
- * Turns S and dP of step i into fragments of P and dS; dS goes to shared memory, too. S and dP of the first
- * 64 tokens are in flight, those of the others are started here.
+ * Turns S and dP of step i into fragments of P and dS, and shares dS. S and dP of the first 64 tokens must be
+ * in flight; those of the other tokens are started here.
  */
 template <int dtype, class F>
 ATTN_DEV void all_bend(const struct attn_bwd_call &a, const struct all_tile &t, float (*s)[8][4],
@@ -328,8 +332,8 @@ template <class F> ATTN_DEV void all_share_dq(float (*dq)[4], uint32_t s_data, i
 }
 
 /*
- * Starts dQ of step i - 1, then dK and dV of step i, and waits for dQ and dK. In step 0 dQ is computed from a
- * stage that nobody has written, and forgotten: ptxas might serialize products that run under a condition.
+ * Starts dQ of step i - 1, then dK and dV of step i, and waits for dQ and dK. In step 0, dQ is computed from
+ * a stage that has not been written, and is discarded: ptxas may serialize products under a condition.
  */
 template <int dtype, class F>
 ATTN_DEV void all_add_up(float (*dq)[4], float (*dk)[4], float (*dv)[4], const uint32_t (*p)[4],

@@ -2,9 +2,9 @@
 /*
  * attn_bsr - attention over lists of blocks: pages, shared prefixes, token trees, top-k (block-sparse rows)
  *
- * A call has one to four parts. In each part the query tokens are divided into block rows, and each block row
- * lists blocks of slots; the slots of its list, in order, are its keys. A token sees those keys of its block
- * rows that the masks admit. One softmax spans all parts:
+ * A call has one to four parts. Each part divides the query tokens into block rows, and each block row lists
+ * blocks of slots. The slots of that list, in order, are the keys of the block row. A token sees those keys
+ * of its block rows, one in each part, that the masks admit. One softmax spans all parts:
  *
  *   out[t,h,:] = sum_n p[n] * v_scale[g] * v[n,g,:],   p = softmax_n(s[n])   over all keys that token t sees
  *   lse[t,h]   = ln sum_n exp(s[n])
@@ -12,25 +12,28 @@
  *   x[n]       = sm_scale * k_scale[g] * dot(q[t,h,:], k[n,g,:])
  *   g          = h / (num_qo_heads / num_kv_heads)
  *
- * Block rows   Row r of a part holds the places row_indptr[r] .. row_indptr[r+1]-1; without row_indptr the
- *              places r * block_m .. min((r + 1) * block_m, nnz_qo) - 1. Place i holds token q_index[i], or i
- *              without q_index. The tokens of part 0's rows are those of the call; a token that no row of
- *              another part holds sees no key there.
- * Lists        With i = g * (rows + 1) + r if index_heads is num_kv_heads, or i = r if it is 1, the list of
- *              row r is blk_indices[blk_indptr[i]] .. blk_indices[blk_indptr[i+1] - 1]. Of each block all
- *              block_n slots are keys; of the last one, if there is last_len, only the first last_len[g *
- *              rows + r] (or [r]), 1 .. block_n. Key n of the list is slot n % block_n of its block
- *              n / block_n. A block that is listed twice counts twice.
+ * Block rows   Row r of a part holds the places row_indptr[r] .. row_indptr[r+1]-1. Without row_indptr it
+ *              holds the places r * block_m .. min((r + 1) * block_m, nnz_qo) - 1. Place i holds token
+ *              q_index[i], or token i without q_index. The rows of part 0 define which tokens the call
+ *              computes. A token that no row of another part holds sees no key of that part.
+ * Lists        The list of row r is blk_indices[blk_indptr[i]] .. blk_indices[blk_indptr[i+1] - 1], where
+ *              i = g * (rows + 1) + r if index_heads is num_kv_heads, and i = r if index_heads is 1. All
+ *              block_n slots of a block are keys, except that last_len, if given, shortens the last block of
+ *              the list to its first last_len[g * rows + r] (or [r]) slots, 1 .. block_n. Key n of the list
+ *              is slot n % block_n of the list's block n / block_n. A block that is listed twice counts
+ *              twice.
  * Addresses    Slot s of block b begins, for KV head g, at element b * block_stride + s * slot_stride + g *
  *              head_stride of k and of v.
- * Positions    of key n: key_pos[b * block_n + s], else kv_pos0[r] + n, else n. Of a token: q_pos[t]; without
- *              q_pos, the last token of a block row is at the position of the row's last key, counted as if
- *              there were no key_pos, and the tokens before it are one apart.
- * Masks        mask_mode 0 admits all keys; 1 those whose position is at most the token's; 2 those whose bit
- *              is 1; 3 those that both 1 and 2 admit. With a window > 0, in all parts, only keys whose
- *              position is above the token's less window.
- * Bits         The lines of row r begin at byte mask_indptr[r]: one for each token in the order of places, of
- *              ceil(keys of the row / 8) bytes; key n is bit n % 8 of byte n / 8, the lowest bit first.
+ * Positions    Key n, in slot s of block b, has position key_pos[b * block_n + s]; without key_pos,
+ *              kv_pos0[r] + n; without either, n. Token t has position q_pos[t]. Without q_pos, the last
+ *              token of a block row has the position of the row's last key, and the tokens before it are one
+ *              apart.
+ * Masks        mask_mode 0 admits all keys; 1 admits keys whose position is at most the token's; 2 admits
+ *              keys whose bit is 1; 3 admits keys that both 1 and 2 admit. A window > 0 applies to all parts:
+ *              it admits only keys whose position is greater than the token's position - window.
+ * Bits         The bit lines of row r begin at byte mask_indptr[r]. Each token of the row has one line, in
+ *              the order of places, of ceil(keys of the row / 8) bytes. Key n is bit n % 8 of byte n / 8,
+ *              counted from the lowest bit.
  *
  *   argument          dtype  shape                                           notes
  *   out               dtype  [nnz_qo, num_qo_heads, head_dim]                out, may not alias an input
@@ -51,24 +54,25 @@
  *   part[].mask_indptr        int64  [rows]                                  in, with mask_mode 2 and 3
  *
  * out, q, k and v are 16-byte aligned. q_stride is as in attn_paged.h. The strides of K and V are in elements
- * and multiples of 16 bytes; 0 means head_stride head_dim, slot_stride num_kv_heads * head_dim, block_stride
- * block_n * slot_stride. Otherwise each is at least head_dim; their order is free, so that a block may hold
- * [slot][head] or [head][slot]. The contents of the arrays are not checked; cairn_attn_bsr_valid() does that
- * on the host. nnz_qo, max_keys (of any list) and the scalars of parts are bounds, from which the host lays
- * out the grid; only the device reads arrays, so a captured graph serves other lists within the same bounds.
+ * and are multiples of 16 bytes. 0 stands for head_stride = head_dim, slot_stride = num_kv_heads * head_dim,
+ * block_stride = block_n * slot_stride. Other values are at least head_dim and may be in any order, so that a
+ * block may hold [slot][head] or [head][slot]. The call does not check the contents of the arrays;
+ * cairn_attn_bsr_valid() does so on the host. The host lays out the grid from bounds: nnz_qo, max_keys (the
+ * most keys of any list) and the other scalars of the parts. Only the device reads the arrays, so a captured
+ * graph serves other lists within the same bounds.
  *
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; block_m,
  *              block_n >= 1; bits only with index_heads 1. Anything else -EOPNOTSUPP. nnz_qo 0 is legal, and
  *              so is a part without rows.
- * Numerics, Tolerance: as in attn_paged.h; e4m3 is converted exactly, a scale adds a rounding in fp32. A
- *              token that sees no key has lse -INFINITY and an all-zero output.
+ * Numerics, Tolerance: as in attn_paged.h; e4m3 is converted exactly, and each scale adds a rounding in fp32.
+ *              A token that sees no key has lse -INFINITY and an all-zero output.
  * Not numbers: a NaN or an infinity in a query leaves its own row and head undefined; one in a listed key or
  *              value leaves the tokens of the block rows that list it undefined, in the heads that share the
- *              KV head. Everything else is as without it.
- * Determinism: bitwise repeatable for equal arguments. A token depends on the lists and masks of its own
- *              block rows only, but the grouping of its sums may depend on the lengths of all lists, and on
- *              the bounds, rows and sms.
+ *              KV head. All other results are unaffected.
+ * Determinism: bitwise repeatable for equal arguments. A token's result depends on the lists and masks of its
+ *              own block rows only, but the grouping of its sums may depend on the lengths of all lists, on
+ *              the bounds, on rows and on sms.
  * Unused memory: slots that no list names, gaps, tokens that no row of part 0 holds, and bits past the last
  *              key of a line may hold anything and never reach a result.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size, window without q_pos with
@@ -126,19 +130,22 @@ extern "C" {
 #endif
 
 int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stream);
-/* Reads only the scalars of args; the size depends on the number of SMs, too. The host tables need none. */
+/* Reads only the scalars of args. The size also depends on the number of SMs. Host tables need none. */
 int cairn_attn_bsr_workspace(const struct cairn_attn_bsr_args *args, size_t *bytes);
 int cairn_attn_bsr_cpu(const struct cairn_attn_bsr_args *args, void *stream);
 int cairn_attn_bsr_ref(const struct cairn_attn_bsr_args *args, void *stream);
-/* exact[0]: out, exact[1]: lse (if not NULL); tokens that no row of part 0 holds keep their values. */
+/*
+ * Sets exact[0] for out and exact[1] for lse (if not NULL). Tokens that no row of part 0 holds keep their
+ * values.
+ */
 int cairn_attn_bsr_exact(const struct cairn_attn_bsr_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_attn_bsr_check(const struct cairn_attn_bsr_args *args);
 /* The part of cairn_attn_bsr_check() that reads only the scalars, for workspace queries. */
 int cairn_attn_bsr_check_shape(const struct cairn_attn_bsr_args *args);
 /*
- * Checks the contents of all index arrays, which are in host memory: 0, or -EINVAL with a text that names the
- * part, the member and the first element that is out of its range.
+ * Checks the contents of all index arrays, which must be in host memory. Returns 0, or -EINVAL with an error
+ * text that names the part, the member and the first element out of range.
  */
 int cairn_attn_bsr_valid(const struct cairn_attn_bsr_args *args);
 
@@ -146,7 +153,7 @@ int cairn_attn_bsr_valid(const struct cairn_attn_bsr_args *args);
 }
 #endif
 
-/* Strides with the meaning of 0 filled in, in elements. */
+/* These return strides in elements, with 0 replaced by the value it stands for. */
 static inline int64_t cairn_attn_head_stride(const struct cairn_attn_part *p, int32_t head_dim)
 {
 	return p->head_stride ? p->head_stride : head_dim;

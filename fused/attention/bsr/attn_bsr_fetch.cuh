@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bsr_fetch - the producer warpgroup of attn_bsr: takes runs, gathers Q, K and V, decides who sees what
+ * attn_bsr_fetch - the producer warpgroup of attn_bsr: takes runs, gathers Q, K and V, computes the masks
  *
- * Each warp gathers a quarter of a key tile, 16 bytes a lane: a lane holds the offset of one of the warp's
- * keys, and the lanes that copy the key get it by a shuffle. Slots past the end of a list are filled with
- * zeros. Block ids are loaded one key tile ahead, because the copies depend on them.
+ * Each warp gathers a quarter of a key tile, 16 bytes a lane. Each lane holds the offset of one of the warp's
+ * keys, and the lanes that copy that key get the offset by a shuffle. Slots past the end of a list are filled
+ * with zeros. Block ids are loaded one key tile ahead, because the copies depend on them.
  *
- * 16-bit keys are copied by cp.async to where wgmma reads them, and each thread's copies arrive at the
- * mbarrier when they have landed. 8-bit keys are copied to a ring beside, from which the warp that copied
- * them converts them, while the next tiles are in flight.
+ * cp.async copies 16-bit keys to where wgmma reads them, and each thread's copies arrive at the mbarrier when
+ * they have landed. 8-bit keys are copied to a separate ring; the warp that copied a tile converts it while
+ * the next tiles are in flight.
  */
 #ifndef CAIRN_ATTN_BSR_FETCH_CUH
 #define CAIRN_ATTN_BSR_FETCH_CUH
@@ -17,21 +17,21 @@
 #include "primitives/ptx/ptx_copy.cuh"
 #include "fused/attention/bsr/attn_bsr_view.cuh"
 
-#define ATTN_BAR_PRODUCER	8	/* 128 threads of the producer */
-/* arrivals of the producer at full_*: one of each thread for its copies, one of each warp for the rest */
+#define ATTN_BAR_PRODUCER	8	/* for the producer's 128 threads */
+/* the producer's arrivals at full_*: one by each thread for its copies, one by each warp for its stores */
 #define ATTN_ARRIVALS		(128 + 4 * ELECTED_LANES)
 
-/* What a thread of the producer knows of the piece that it fetches. */
+/* A producer thread's description of the piece that it fetches. */
 struct attn_bsr_walk {
 	const struct cairn_attn_part *p;
 	const uint8_t *k, *v;			/* block 0 of the KV head */
 	const int32_t *blocks;			/* the list */
-	int32_t len;				/* its keys */
-	int32_t begin, num_tiles;		/* the first key, the key tiles to fetch */
-	bool has_token;				/* the thread has one, see attn_bsr_token */
+	int32_t len;				/* keys of the list */
+	int32_t begin, num_tiles;		/* first key to fetch; number of key tiles */
+	bool has_token;				/* the thread has a token, see attn_bsr_token */
 };
 
-/* Reports what the calling threads have written, and, when they have landed, their copies. */
+/* Arrives at mbar for the calling threads' stores and, once their copies have landed, for these. */
 ATTN_DEV void attn_fetched(uint32_t mbar, bool copies)
 {
 #ifdef CAIRN_DEBUG
@@ -47,7 +47,7 @@ ATTN_DEV void attn_fetched(uint32_t mbar, bool copies)
 	elected_arrive(mbar);
 }
 
-/* Returns the thread's key in a key tile, whose offset the lane holds for its warp; -1: it has none. */
+/* Returns the key of a key tile whose offset this lane holds for its warp; -1: none. */
 template <class F> ATTN_DEV int attn_own_key(void)
 {
 	constexpr int share = F::keys / 4;
@@ -57,7 +57,7 @@ template <class F> ATTN_DEV int attn_own_key(void)
 	return lane < share ? warp * share + lane : -1;
 }
 
-/* A lane's key: its number in the list, its block, and its offset from block 0 of the KV head; -1: none. */
+/* A lane's key: its number in the list, its block, its byte offset from block 0 of the KV head (-1: none). */
 struct attn_key_at {
 	int32_t n, block;
 	int64_t offset;
@@ -69,7 +69,7 @@ ATTN_DEV int32_t attn_block_of(const struct attn_bsr_walk &w, int32_t n)
 	return n < w.len ? w.blocks[n / w.p->block_n] : 0;
 }
 
-/* Finds the offset of the lane's key, whose block has been loaded; begins to load the next one's block. */
+/* Computes the offset of the lane's key from *block, then starts to load the block of its next key. */
 template <class F, int fp8>
 ATTN_DEV struct attn_key_at attn_next_key(const struct attn_bsr_walk &w, int32_t n, int32_t *block)
 {
@@ -83,9 +83,9 @@ ATTN_DEV struct attn_key_at attn_next_key(const struct attn_bsr_walk &w, int32_t
 }
 
 /*
- * Copies a warp's share of a tile: `pieces` 16-byte pieces a key, at_once keys by one instruction. to: of the
- * lane's first piece; row_bytes apart from key to key, and with the bits of `swizzle` that the number of the
- * key sets exchanged. Tiles without a missing key, almost all, skip the test of each offset.
+ * Copies a warp's share of a tile: `pieces` 16-byte pieces a key, at_once keys by one instruction. `to` is
+ * the address of the lane's first piece. Keys are row_bytes apart, and the number of the key, shifted by 4,
+ * is XORed into the address bits of `swizzle`. Most tiles have no missing key and skip the test of offsets.
  */
 template <class F, int pieces, int row_bytes, int swizzle>
 ATTN_DEV void attn_gather(uint32_t to, const uint8_t *base, int64_t offset)
@@ -120,7 +120,7 @@ ATTN_DEV void attn_gather_16bit(uint32_t s_tile, const uint8_t *base, int64_t of
 						 offset);
 }
 
-/* Exchanges the halves of every second row of the ring, so that both rows of a quarter warp's read differ. */
+/* Every second row of the ring has its halves exchanged: a quarter warp's two rows are in different banks. */
 template <int dim> ATTN_CONST attn_raw_swizzle(void) { return dim > 64 ? 0x40 : 0; }
 
 template <int dim> ATTN_DEV uint32_t attn_raw_at(int row, int piece)
@@ -141,8 +141,8 @@ ATTN_DEV void attn_gather_8bit(uint32_t s_raw, const uint8_t *base, int64_t offs
 }
 
 /*
- * Converts the warp's share of the tile and writes it to where wgmma reads it. Eight lanes read and write two
- * rows of a panel, without bank conflicts.
+ * Converts the warp's share of the tile and writes it to where wgmma reads it. Groups of eight lanes read and
+ * write two rows of a panel, without bank conflicts.
  */
 template <class F, int dim, int dtype> ATTN_DEV void attn_convert_8bit(uint32_t s_tile, uint32_t s_raw)
 {
@@ -163,16 +163,16 @@ template <class F, int dim, int dtype> ATTN_DEV void attn_convert_8bit(uint32_t 
 	}
 }
 
-/* Returns the bits below n of a word. */
+/* Returns a word whose bits below bit n are set. */
 ATTN_DEV uint32_t attn_bits_below(int32_t n)
 {
 	return n <= 0 ? 0 : n >= 32 ? ~0u : (1u << n) - 1;
 }
 
 /*
- * Decides which keys of the key tile that begins at `key` the thread's token sees, and leaves that for the
- * consumers. own: the key of which the thread holds the offset; positions: where threads exchange these keys'
- * positions.
+ * Computes which keys of the key tile that begins at `key` the thread's token sees, and writes the result as
+ * bits for the consumers. own: the key whose offset the thread holds; positions: shared memory through which
+ * the threads exchange the positions of these keys.
  */
 template <class F>
 ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_walk &w, int key,
@@ -231,7 +231,7 @@ ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_w
 		all_seen[attn_thread() / 32] = all;
 }
 
-/* Begins a piece: what the thread needs of its part, list and token. Describes it to the consumers. */
+/* Begins a piece: looks up the thread's part, list and token, and describes the piece to the consumers. */
 template <class F>
 ATTN_DEV struct attn_bsr_walk attn_begin(const struct attn_bsr_call &c, const struct attn_unit &u,
 					 int32_t from, int32_t to, int32_t slot, struct attn_bsr_tile *tile,
@@ -291,13 +291,13 @@ ATTN_DEV void attn_gather_q(const struct attn_bsr_call &c, const struct attn_bsr
 	}
 }
 
-/* The producer's places in the rings, and its pieces so far, which tell its place in that of Q. */
+/* The producer's places in the rings of K and V, and its pieces so far, which tell its place in that of Q. */
 struct attn_bsr_rings {
 	struct attn_place k, v;
 	int nth;
 };
 
-/* Waits for a free buffer of Q; returns it. */
+/* Waits for a free buffer of Q and returns its index. */
 template <class F>
 ATTN_DEV int attn_wait_q(const struct attn_smem<struct attn_bsr_tile> &s, int nth)
 {
@@ -305,7 +305,7 @@ ATTN_DEV int attn_wait_q(const struct attn_smem<struct attn_bsr_tile> &s, int nt
 	return nth % F::q_stages;
 }
 
-/* Decides about key tile i of a piece, whose K the calling threads have copied, and hands it on. */
+/* Computes the masks of key tile i of a piece, whose K has been copied, and hands it to the consumers. */
 template <class F>
 ATTN_DEV void attn_hand_on_k(const struct attn_bsr_call &c, const struct attn_bsr_walk &w, int i,
 			     const struct attn_key_at &key, const struct attn_smem<struct attn_bsr_tile> &s,
@@ -320,7 +320,7 @@ ATTN_DEV void attn_hand_on_k(const struct attn_bsr_call &c, const struct attn_bs
 	attn_advance<F::stages>(&r->k);
 }
 
-/* Fetches the key tiles of a piece: K of each, and V of the one before it. */
+/* Fetches the key tiles of a piece: the K of each tile, and after it the V of the tile before. */
 template <class F>
 ATTN_DEV void attn_fetch_16bit(const struct attn_bsr_call &c, const struct attn_bsr_walk &w,
 			       const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r)
@@ -349,7 +349,7 @@ ATTN_DEV void attn_fetch_16bit(const struct attn_bsr_call &c, const struct attn_
 
 /*
  * Fetches the key tiles of a piece of 8-bit keys. Tiles K 0, V 0, K 1, V 1, ... pass through a ring of
- * F::raw_stages; all but one of them are in flight while one is converted.
+ * F::raw_stages stages; while one of them is converted, the others are in flight.
  */
 template <class F, int dtype>
 ATTN_DEV void attn_fetch_8bit(const struct attn_bsr_call &c, const struct attn_bsr_walk &w,
@@ -397,7 +397,7 @@ ATTN_DEV void attn_fetch_8bit(const struct attn_bsr_call &c, const struct attn_b
 	}
 }
 
-/* Fetches key tiles from .. to - 1 of a unit. */
+/* Fetches the key tiles from .. to - 1 of a unit. */
 template <class F, int dtype>
 ATTN_DEV void attn_fetch(const struct attn_bsr_call &c, const struct attn_unit &u, int32_t from, int32_t to,
 			 int32_t slot, const struct attn_smem<struct attn_bsr_tile> &s,
@@ -418,7 +418,7 @@ ATTN_DEV void attn_fetch(const struct attn_bsr_call &c, const struct attn_unit &
 	r->nth++;
 }
 
-/* A run: its first unit and key tile, and where it ends. */
+/* A run: its first unit and key tile, and those at which it ends. */
 struct attn_run_range {
 	struct attn_run begin, end;
 };
@@ -439,7 +439,7 @@ ATTN_DEV int32_t attn_next_run(const struct attn_bsr_call &c, int32_t *s_next)
 {
 	if (!__ldcg(&c.w.head->whole))
 		return __ldcg(&c.w.head->runs);
-	/* all have read the last answer */
+	/* all threads have read the previous *s_next */
 	ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
 	if (attn_thread() == 0)
 		*s_next = atomicAdd(&c.w.head->next, 1);
@@ -447,7 +447,7 @@ ATTN_DEV int32_t attn_next_run(const struct attn_bsr_call &c, int32_t *s_next)
 	return *s_next;
 }
 
-/* The producer: takes runs and fetches their pieces, in order, as far ahead as stages allow. */
+/* The producer: takes runs and fetches their pieces in order, as far ahead as the stages allow. */
 template <class F, int dtype>
 ATTN_DEV void attn_bsr_produce(const struct attn_bsr_call &c, const struct attn_smem<struct attn_bsr_tile> &s)
 {

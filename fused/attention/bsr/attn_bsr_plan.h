@@ -5,18 +5,19 @@
  * Kernels and tests share this code: nvcc compiles these functions into attn_bsr, gcc into
  * attn_bsr_plan_test.c.
  *
- * A list      is a block row of a part, for all KV heads, or for one where each KV head has its own.
+ * List        A block row of a part. It serves all KV heads, or one where each KV head has its own lists.
  * Packed rows The query heads of one KV head read the same keys, so each pair of a token of a block row and
  *             such a head is one row: packed row r is token r / group, head r % group.
- * A unit      is a row tile of a list for one KV head, with all keys that its tokens may see. Its cost is
- *             ATTN_UNIT_COST and one for each key tile.
- * A run       is what a CTA takes at a time. If there are many units, and none is longer than a CTA's share,
- *             each run is one unit, and CTAs draw them from a counter. Otherwise the runs, one for each CTA,
- *             are of equal cost, and end wherever that is, also within a unit, between two of its key tiles.
+ * Unit        A row tile of a list for one KV head, with all keys that its tokens may see. It costs
+ *             ATTN_UNIT_COST plus one for each key tile.
+ * Run         The work that a CTA takes at a time. If there are many units and none is longer than a CTA's
+ *             share, each run is one unit, and CTAs draw runs from a counter. Otherwise there is one run for
+ *             each CTA, and all runs have equal cost; a run may then end within a unit, between two of its
+ *             key tiles.
  *
- * A unit that is cut is computed as several pieces, each of which gives a state (O and lse) of its own. A run
- * has at most two pieces of cut units, the one that it begins with and the one that it ends with, so that a
- * call has room for two pieces a CTA, whatever the lengths are.
+ * A unit that is cut is computed as several pieces, and each piece gives its own state (O and lse). A run has
+ * at most two pieces of cut units, its first and its last. So room for two pieces for each CTA is enough,
+ * whatever the lengths are.
  */
 #ifndef CAIRN_ATTN_BSR_PLAN_H
 #define CAIRN_ATTN_BSR_PLAN_H
@@ -25,24 +26,24 @@
 #include "fused/attention/base/attn_tile.h"
 
 #define ATTN_UNIT_COST	1	/* in key tiles: the first loads and the results */
-#define ATTN_MANY	4	/* units for each CTA from which on runs are whole units */
+#define ATTN_MANY	4	/* runs are whole units from this many units per CTA on */
 
-/* What the host knows of the division of a call. */
+/* The parameters of the division of a call that the host computes. */
 struct attn_division {
 	int32_t rows, keys;			/* packed rows of a row tile, keys of a key tile */
 	int32_t group, heads;			/* query heads of a KV head; KV heads */
-	int32_t section;			/* KV heads whose keys the L2 holds at once */
+	int32_t section;			/* KV heads whose keys the L2 can hold together */
 	int32_t ctas;
 	uint32_t magic;				/* attn_magic(group) */
 	int32_t lists[CAIRN_ATTN_PARTS + 1];	/* number of the first list of each part */
 };
 
-/* 32 bytes; a row tile with the keys that its tokens may see. */
+/* A row tile with the keys that its tokens may see; 32 bytes. */
 struct attn_unit {
 	int32_t part, row, kv_head;
 	int32_t row0;			/* its first packed row in the block row */
 	int32_t begin, num_tiles;	/* its first key, a multiple of 16; its key tiles, at least one */
-	int32_t cut;			/* the first run that begins within it, 0: none */
+	int32_t cut;			/* the first run that begins within it; 0: none */
 	int32_t reserved;
 };
 
@@ -51,10 +52,10 @@ struct attn_run {
 	int32_t unit, tile;
 };
 
-/* What the planner found. */
+/* The head of the plan. */
 struct attn_plan_head {
 	int32_t units, runs;
-	int32_t whole;			/* runs are whole units, taken from the counter */
+	int32_t whole;			/* runs are whole units, drawn from the counter */
 	int32_t next;			/* the counter */
 };
 
@@ -90,7 +91,7 @@ ATTN_FN struct attn_list attn_bsr_list(const struct cairn_attn_bsr_args *a, cons
 	return l;
 }
 
-/* KV heads that a list serves. */
+/* Returns the number of KV heads that a list serves. */
 ATTN_FN int32_t attn_list_heads(const struct cairn_attn_bsr_args *a, const struct attn_division *d,
 				int32_t part)
 {
@@ -103,8 +104,8 @@ ATTN_FN int32_t attn_list_tiles(const struct attn_division *d, const struct attn
 }
 
 /*
- * The order of a list's units: sections of heads whose keys the L2 holds; in a section the last row tiles,
- * which see the most keys, first.
+ * Returns the index of a unit within its list. Units are ordered by sections of heads whose keys the L2 can
+ * hold together; within a section, the last row tiles come first, because they see the most keys.
  */
 ATTN_FN int32_t attn_unit_of(const struct attn_division *d, int32_t heads, int32_t tiles, int32_t tile,
 			     int32_t head)
@@ -126,13 +127,13 @@ ATTN_FN void attn_unit_find(const struct attn_division *d, int32_t heads, int32_
 	*head = first + i % in_section;
 }
 
-/* The token at a place of a part. */
+/* Returns the token at a place of a part. */
 ATTN_FN int32_t attn_bsr_token(const struct cairn_attn_part *p, int32_t place)
 {
 	return p->q_index ? p->q_index[place] : place;
 }
 
-/* The position of token `ordinal` of a list. */
+/* Returns the position of token `ordinal` of a list. */
 ATTN_FN int64_t attn_bsr_position(const struct cairn_attn_bsr_args *a, const struct attn_list *l,
 				  int32_t ordinal)
 {
@@ -149,8 +150,8 @@ ATTN_FN int32_t attn_within(int64_t n, int32_t len)
 }
 
 /*
- * The first key, and the end of the keys, that a token at `position` sees, if keys are at consecutive
- * positions; bits may hide some of them. With key_pos these are all keys of the list.
+ * attn_bsr_first() and attn_bsr_end() return the range of keys that a token at `position` may see; bits may
+ * hide some of them. With key_pos, positions are not consecutive, and the range is the whole list.
  */
 ATTN_FN int32_t attn_bsr_first(const struct cairn_attn_bsr_args *a, const struct attn_list *l,
 			       int64_t position)
@@ -171,7 +172,7 @@ ATTN_FN int32_t attn_bsr_end(const struct cairn_attn_bsr_args *a, const struct a
 	return attn_within(position + 1 - (p->kv_pos0 ? p->kv_pos0[l->row] : 0), l->len);
 }
 
-/* The unit i of a list; `cut` is left to the planner. */
+/* Returns unit i of a list; the planner sets `cut`. */
 ATTN_FN struct attn_unit attn_bsr_unit(const struct cairn_attn_bsr_args *a, const struct attn_division *d,
 				       const struct attn_list *l, int32_t i)
 {
@@ -186,7 +187,7 @@ ATTN_FN struct attn_unit attn_bsr_unit(const struct cairn_attn_bsr_args *a, cons
 	last = attn_token(u.row0 + d->rows - 1, d->magic);
 	if (last >= l->tokens)
 		last = l->tokens - 1;
-	/* without q_pos, the first token sees the first key, and the last token the last one */
+	/* without q_pos, the first token bounds the range's begin, and the last token its end */
 	for (int32_t t = first; t <= last; t += a->q_pos || t == last ? 1 : last - t) {
 		int64_t position = attn_bsr_position(a, l, t);
 		int32_t sees = attn_bsr_first(a, l, position), until = attn_bsr_end(a, l, position);
@@ -201,13 +202,13 @@ ATTN_FN struct attn_unit attn_bsr_unit(const struct cairn_attn_bsr_args *a, cons
 	return u;
 }
 
-/* Whether each run is one unit, given the number of units and the cost of all and of the longest. */
+/* Returns whether each run is one unit, given the number of units and the cost of all and of the longest. */
 ATTN_FN int32_t attn_plan_whole(const struct attn_division *d, int32_t units, int32_t cost, int32_t most)
 {
 	return units >= ATTN_MANY * d->ctas && (int64_t)most * d->ctas <= cost;
 }
 
-/* The number of runs where they are not units: one for each CTA, none shorter than a unit of one key tile. */
+/* Returns the number of runs that are not units: one a CTA, none cheaper than a unit of one key tile. */
 ATTN_FN int32_t attn_plan_runs(const struct attn_division *d, int32_t cost)
 {
 	int32_t most = cost / (ATTN_UNIT_COST + 1);
@@ -215,19 +216,19 @@ ATTN_FN int32_t attn_plan_runs(const struct attn_division *d, int32_t cost)
 	return most < 1 ? 1 : most < d->ctas ? most : d->ctas;
 }
 
-/* The cost before run i. */
+/* Returns the cost of all work before run i. */
 ATTN_FN int32_t attn_run_at(int32_t cost, int32_t runs, int32_t i)
 {
 	return (int32_t)((int64_t)cost * i / runs);
 }
 
-/* The key tile of a unit that lies `cost` behind the unit's begin. */
+/* Returns the key tile of a unit that lies `cost` after the unit's begin. */
 ATTN_FN int32_t attn_tile_at(int32_t cost)
 {
 	return cost > ATTN_UNIT_COST ? cost - ATTN_UNIT_COST : 0;
 }
 
-/* Where the state of a piece of run i lies, of two pieces a run; -1: the piece is a whole unit. */
+/* Returns the slot, of two for each run, of the state of a piece of run i; -1: the piece is a whole unit. */
 ATTN_FN int32_t attn_piece_slot(const struct attn_unit *u, int32_t i, int32_t from, int32_t to)
 {
 	return from > 0 ? 2 * i : to < u->num_tiles ? 2 * i + 1 : -1;

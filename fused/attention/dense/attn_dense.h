@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_dense - attention over contiguous keys, a batch of requests of different lengths (FlashAttention)
+ * attn_dense - attention over contiguous keys for a batch of requests of different lengths (FlashAttention)
  *
  *   out[i,h,:] = sum_j p[j] * v[j,g,:],   p = softmax_j(s[j])
  *   lse[i,h]   = ln sum_j exp(s[j])
@@ -8,9 +8,8 @@
  *   x[j]       = sm_scale * dot(q[i,h,:], k[j,g,:])
  *   g          = h / (num_qo_heads / num_kv_heads)
  *
- * Request b owns the query rows qo_indptr[b] .. qo_indptr[b+1]-1 and the key rows kv_indptr[b] ..
- * kv_indptr[b+1]-1; with qo_len and kv_len of them, key j of the request is row kv_indptr[b] + j, and query
- * row i has
+ * Request b owns the qo_len query rows qo_indptr[b] .. qo_indptr[b+1]-1 and the kv_len key rows kv_indptr[b]
+ * .. kv_indptr[b+1]-1. Key j of the request is row kv_indptr[b] + j, and query row i has
  *
  *   position   = i - qo_indptr[b] + kv_len - qo_len    so that the last query sees the last key
  *
@@ -28,26 +27,26 @@
  *   kv_indptr         int32  [batch + 1]                        in, ascending from 0
  *   workspace                [workspace_bytes]                  256-byte aligned
  *
- * out, q, k and v are 16-byte aligned. Strides are in elements and multiples of 8. 0 means contiguous:
- * q_stride num_qo_heads * qk_dim, k_head_stride qk_dim, v_head_stride v_dim, k_stride and v_stride
- * num_kv_heads times the head stride. Otherwise q_stride is at least num_qo_heads * qk_dim, and the others
- * are at least the dimension of a head; the rows of a head may follow each other (k_head_stride > k_stride),
- * and K and V may share a buffer.
+ * out, q, k and v are 16-byte aligned. Strides are in elements and are multiples of 8. 0 means contiguous:
+ * q_stride = num_qo_heads * qk_dim, k_head_stride = qk_dim, v_head_stride = v_dim, and k_stride and v_stride
+ * are num_kv_heads times the head stride. Otherwise q_stride is at least num_qo_heads * qk_dim, and each of
+ * the others is at least the dimension of a head. The rows of one head may follow each other (k_head_stride >
+ * k_stride), and K and V may share a buffer.
  * workspace_bytes comes from attn_dense_workspace(); if that is 0, workspace may be NULL. The contents of the
  * index arrays are not checked.
  *
- * nnz_qo, nnz_kv, max_qo_len and max_kv_len are upper bounds over the batch; only the device reads the index
+ * nnz_qo, nnz_kv, max_qo_len and max_kv_len are upper bounds over the batch. Only the device reads the index
  * arrays, so a captured graph also serves other lengths within the same bounds. Query rows past
- * qo_indptr[batch] are neither read nor written. A request may have no query, no key, or (causal) more
- * queries than keys: its first rows then see no key.
+ * qo_indptr[batch] are neither read nor written. A request may have no query or no key. With causal, it may
+ * have more queries than keys; its first rows then see no key.
  *
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; qk_dim and v_dim each one of 64, 80, 96, 112, 128, 192, 256; num_qo_heads any
  *              multiple of num_kv_heads; any window >= 0 (0: none), causal or not. Anything else -EOPNOTSUPP.
  *              batch 0 and nnz_qo 0 are legal and do nothing.
  * Numerics, Not numbers, Tolerance: as in attn_paged.h.
- * Determinism: bitwise repeatable for equal arguments. A row depends on its own request only, but the
- *              grouping of its sums may depend on the four bounds, on batch and on sms.
+ * Determinism: bitwise repeatable for equal arguments. A row's result depends on its own request only, but
+ *              the grouping of its sums may depend on the four bounds, on batch and on sms.
  * Unused memory: rows past the last request, gaps between rows and heads, and keys outside every row's window
  *              may hold NaN and never reach a result.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.
@@ -89,20 +88,20 @@ int cairn_attn_dense(const struct cairn_attn_dense_args *args, void *stream);
 int cairn_attn_dense_workspace(const struct cairn_attn_dense_args *args, size_t *bytes);
 int cairn_attn_dense_cpu(const struct cairn_attn_dense_args *args, void *stream);
 int cairn_attn_dense_ref(const struct cairn_attn_dense_args *args, void *stream);
-/* exact[0]: out, exact[1]: lse (if not NULL); the rest as cairn_attn_paged_exact(). */
+/* Sets exact[0] for out and exact[1] for lse (if not NULL); otherwise as cairn_attn_paged_exact(). */
 int cairn_attn_dense_exact(const struct cairn_attn_dense_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_attn_dense_check(const struct cairn_attn_dense_args *args);
 /* The part of cairn_attn_dense_check() that reads only the scalars, for workspace queries. */
 int cairn_attn_dense_check_shape(const struct cairn_attn_dense_args *args);
-/* The same, for an operation of another name; args->size is not looked at. */
+/* As cairn_attn_dense_check_shape(), but error texts begin with `name`; does not read args->size. */
 int attn_dense_check_named(const struct cairn_attn_dense_args *args, const char *name);
 
 #ifdef __cplusplus
 }
 #endif
 
-/* Strides with the meaning of 0 filled in, in elements. */
+/* These return strides in elements, with 0 replaced by the value it stands for. */
 static inline int64_t cairn_attn_dense_q_stride(const struct cairn_attn_dense_args *a)
 {
 	return a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->qk_dim;

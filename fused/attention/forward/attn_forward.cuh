@@ -2,33 +2,33 @@
 /*
  * attn_forward - the consumer warpgroups of the forward kernels (FlashAttention-3): products and softmax
  *
- * A CTA has one to three consumer warpgroups of 64 packed rows each (attn_tile.h) and a producer, which walks
- * over row tiles and their key tiles and fetches Q, K and V. The consumers see one stream of steps, a key
- * tile each, and do not stop between two row tiles:
+ * A CTA has one to three consumer warpgroups of 64 packed rows each (attn_tile.h). Its producer walks over
+ * row tiles and their key tiles and fetches Q, K and V. The consumers process one stream of steps, one key
+ * tile a step, and do not stop between two row tiles:
  *
  *   step n, a warpgroup:  wait for the turn | start S = Q K(n)^T | start O += P(n-1) V(n-1) | pass the turn
  *                         on | wait for S | release K(n) | cap, mask, online softmax | wait for O | release
  *                         V(n-1) | if n begins a row tile: finish the previous tile's O, else rescale O |
  *                         P = S in dtype
  *
- * The turns (named barriers) put one warpgroup's softmax beside the others' products; within a warpgroup, the
- * product with V overlaps the next softmax, also across row tiles, because Q has two buffers where shared
- * memory allows it. P stays in registers: the accumulator's layout is that of the A operand. V is read as
- * stored, [key][dim]: wgmma transposes it.
+ * Warpgroups take turns (named barriers), so that the softmax of one runs beside the products of the others.
+ * Within a warpgroup, the product with V overlaps the next softmax, also across row tiles, because Q has two
+ * buffers where shared memory allows it. P stays in registers, because the accumulator has the layout of the
+ * A operand. V is read as stored, [key][dim]; wgmma transposes it.
  *
- * What row tiles are, which keys a row sees, and where results go is the front's to say, by a class V:
+ * A front defines row tiles, which keys a row sees, and where results go, by a class V:
  *   tile        a description of a row tile, with its `begin` and `num_tiles`
- *   call        what consumers know of a call
- *   sight       what a lane knows of the keys that its rows see, among it the bits `own`
+ *   call        the arguments that consumers need
+ *   sight       what a lane knows of the keys that its rows see, including the bits `own`
  *   by_threads  whether threads, not TMA, write K, V and Q to shared memory
  *   scale()     the factors of a row tile's logits
  *   look()      the sight of the nth row tile
- *   bend()      caps logits, and sets those of keys that are not seen to -inf
+ *   bend()      caps logits, and sets logits of keys that a row does not see to -inf
  *   finish()    writes the results of the nth row tile
- * attn_range.cuh is the one for keys that follow each other, ../bsr/attn_bsr_view.cuh that for lists.
+ * attn_range.cuh is the front for contiguous keys, ../bsr/attn_bsr_view.cuh the one for lists.
  *
- * mbarriers: full_* has the arrivals of the producer, and counts bytes of TMA; empty_* has one of each
- * consumer warp.
+ * mbarriers: the producer arrives at full_*, which also counts the bytes of TMA; each consumer warp arrives
+ * once at empty_*.
  * Hardware barriers ATTN_BAR_TURN + i: the turn of warpgroup i; 128 threads wait and 128 arrive.
  */
 #ifndef CAIRN_ATTN_FORWARD_CUH
@@ -43,7 +43,7 @@
 #define ATTN_BAR_TURN	1
 /*
  * Descriptions of row tiles in use at a time: the tile that is being finished, the current one, and those
- * that the producer is ahead of it.
+ * that the producer has begun ahead of it.
  */
 #define ATTN_NUM_TILES	4
 #define ATTN_EXTRA_BYTES 512		/* mbarriers and these descriptions */
@@ -56,8 +56,8 @@
 #endif
 
 /*
- * The form of a kernel: dimensions of Q and K and of V, filled up to what the products take; keys of a tile;
- * consumer warpgroups; stages of K and of V; buffers of Q; registers of a consumer's and a producer's thread.
+ * The form of a kernel: dimensions of Q and K and of V, padded to what the products take; keys of a tile;
+ * consumer warpgroups; stages of K and of V; buffers of Q; registers of a consumer and of a producer thread.
  */
 template <int qk_, int v_, int keys_, int groups_, int stages_, int q_stages_, int regs_, int producer_regs_>
 struct attn_form {
@@ -80,9 +80,9 @@ template <class F> struct attn_form_shared : F {
 template <class T> struct attn_smem {
 	uint32_t q, k, v;		/* [q_stages], [stages], [stages] tiles */
 	uint32_t full_q, empty_q, full_k, empty_k, full_v, empty_v;	/* mbarriers, one for each stage */
-	uint32_t landed;		/* mbarrier of the producer's own */
+	uint32_t landed;		/* mbarrier that only the producer uses */
 	T *tiles;			/* [ATTN_NUM_TILES] */
-	uint8_t *extra;			/* what the front has beyond F::smem_bytes */
+	uint8_t *extra;			/* the front's own data, behind F::smem_bytes */
 };
 
 template <class F, class T> ATTN_DEV struct attn_smem<T> attn_lay_out(uint8_t *s_all)
@@ -107,7 +107,7 @@ template <class F, class T> ATTN_DEV struct attn_smem<T> attn_lay_out(uint8_t *s
 	return s;
 }
 
-/* arrivals: those of the producer at each of full_* */
+/* arrivals: the number of the producer's arrivals at each of full_* */
 template <class F, class T> ATTN_DEV void attn_init_barriers(const struct attn_smem<T> &s, int arrivals)
 {
 	for (int i = 0; i < F::stages; i++) {
@@ -144,7 +144,7 @@ template <int dtype, class F> ATTN_DEV void attn_issue_qk(float *s, uint32_t s_q
 {
 	uint64_t q, k = wgmma_desc(s_k, 0);
 
-	/* otherwise the compiler keeps the descriptors of all columns of Q in registers */
+	/* hide s_q from the compiler: it would keep the descriptors of all columns of Q in registers */
 	asm volatile("" : "+r"(s_q));
 	q = wgmma_desc(s_q, 0);
 	wgmma_keep<F::keys / 2>(s);
@@ -172,7 +172,7 @@ ATTN_DEV void attn_issue_pv(float *o, const uint32_t (*p)[4], uint32_t s_v, int 
 	wgmma_keep<F::v / 2>(o);
 }
 
-/* The factors of a row tile's logits: that of softmax in base 2, and attn_cap()'s (0: no cap). */
+/* The factors of a row tile's logits: for the base-2 softmax, and for attn_cap() (0: no cap). */
 struct attn_scale {
 	float log2, cap;
 };
@@ -183,7 +183,7 @@ ATTN_DEV struct attn_scale attn_scale_of(float sm_scale, float softcap)
 		 softcap > 0 ? 2 * ATTN_LOG2E * (sm_scale / softcap) : 0 };
 }
 
-/* Waits for a tile. What threads have written must become visible to wgmma. */
+/* Waits for a tile. The fence makes stores of threads visible to wgmma. */
 template <class V> ATTN_DEV void attn_wait_full(uint32_t mbar, uint32_t phase)
 {
 	ptx_mbarrier_wait(mbar, phase);
@@ -203,7 +203,7 @@ template <int keys> ATTN_DEV void attn_cap_all(float (*s)[4], float cap)
 
 /*
  * Returns the thread's number in its warpgroup. It is read anew each time, so that the compiler does not keep
- * what is derived from it in registers that a key tile's step needs.
+ * values derived from it in registers, which the loop over key tiles needs.
  */
 ATTN_DEV int attn_thread(void)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_fp8 - attention over q, k and v of 8 bits, as attn_quant writes them (FlashAttention-3 in fp8)
+ * attn_fp8 - attention over 8-bit q, k and v as attn_quant writes them (FlashAttention-3 in fp8)
  *
  *   out[i,h,:] = sum_j p[j] * V[j,g,:],   p = softmax_j(s[j])
  *   lse[i,h]   = ln sum_j exp(s[j])
  *   s[j]       = sm_scale * dot(Q[i,h,:], K[j,g,:])
  *   g          = h / (num_qo_heads / num_kv_heads)
  *
- * Q, K and V are the codes of q, k and v times the scale of their block (attn_quant.h, attn_fp8_blocks.h).
- * Requests, positions and the causal mask are those of attn_dense.h.
+ * Q, K and V are the codes in q, k and v, each times the scale of its block (attn_quant.h,
+ * attn_fp8_blocks.h). Requests, positions and the causal mask are those of attn_dense.h.
  *
  *   argument          dtype  shape                                       notes
  *   out               dtype  [nnz_qo, num_qo_heads, head_dim]            out
@@ -22,29 +22,29 @@
  *   kv_indptr         int32  [batch + 1]                                 in, ascending from 0
  *   workspace                [workspace_bytes]                           256-byte aligned
  *
- * out, q, k and v are 16-byte aligned. nnz_qo, nnz_kv and batch must be those of the attn_quant call: the
- * numbers of blocks follow from them. Places of v past a request's last key must hold numbers; rows of q and
- * k past a request's end may hold anything. Bounds, index arrays, captured graphs, requests without queries
- * or keys and workspace_bytes are as in attn_dense.h.
+ * out, q, k and v are 16-byte aligned. nnz_qo, nnz_kv and batch must be those of the attn_quant call, because
+ * they determine q_blocks and kv_blocks. Places of v past a request's last key must not hold NaN; rows of q
+ * and k past a request's end may hold anything. Bounds, index arrays, captured graphs, requests without
+ * queries or keys and workspace_bytes are as in attn_dense.h.
  *
  * sms:         as in gemm.h.
  * Supported:   dtype (of out) f16, bf16; head_dim 64, 128; num_qo_heads any multiple of num_kv_heads; causal
  *              or not. Anything else -EOPNOTSUPP. batch 0 and nnz_qo 0 are legal and do nothing.
- * Numerics:    q k is a sum of fewer than 24 bits: the tensor cores of Hopper add the 32 products of a step
- *              and the sum so far at the exponent of the largest of them, and cut what lies below 2^-13 of
- *              it. P is e4m3(256 exp(s - m)), m the row's maximum of the keys so far, so that weights down to
- *              2^-18 count; the sum of p takes unrounded p. The product with V of 128 keys is a sum of that
- *              kind, too; these sums are scaled and added in fp32. out is rounded once.
- *              Each product of two or three of q_scale, k_scale and sm_scale, of every two blocks, lies
- *              between 2^-100 and 2^100, and logits are at most 2^20 in magnitude: they are scaled before
- *              their maximum is subtracted, because blocks have scales of their own. Scales of v may be
- *              anything of which the results and each block's sum fit fp32. Otherwise as in attn_paged.h.
+ * Numerics:    the sum q k has fewer than 24 bits: Hopper's tensor cores align the 32 products of a step and
+ *              the sum so far to the largest exponent among them, and truncate what lies below 2^-13 of it.
+ *              P is e4m3(256 exp(s - m)), where m is the row's maximum over the keys so far, so that weights
+ *              down to 2^-18 count; the sum of p takes unrounded p. The product of P and V over 128 keys is
+ *              a sum of the same kind; these sums are scaled and added in fp32. out is rounded once.
+ *              For every pair of blocks, each product of two or of all three of q_scale, k_scale and sm_scale
+ *              must lie between 2^-100 and 2^100. Logits must be at most 2^20 in magnitude: each block has
+ *              its own scale, so logits are scaled before their maximum is subtracted. Scales of v may have
+ *              any value for which the results and each block's sum fit fp32. Otherwise as in attn_paged.h.
  * Not numbers: a NaN in a code or a scale that some row sees leaves the rows of its request undefined, in
  *              the heads that share the KV head.
- * Tolerance:   derived in attn_fp8_ref.c from the above: about 2^-11 of the scaled sum |q| |k| for a logit;
- *              of out, 2^-4 p and 2^-18 for each p, and about 2^-11 sum p |v|.
- * Determinism: bitwise repeatable for equal arguments. A row depends on its own request only.
- * Unused memory: blocks of no request are not read.
+ * Tolerance:   derived in attn_fp8_ref.c from the above. A logit may be wrong by about 2^-11 of the scaled
+ *              sum |q| |k|; out by 2^-4 p + 2^-18 for each p, and by about 2^-11 sum p |v|.
+ * Determinism: bitwise repeatable for equal arguments. A row's result depends on its own request only.
+ * Unused memory: blocks that belong to no request are not read.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.
  * Source:      Shah et al. 2024 (FlashAttention-3), section 3.3.
  */
@@ -82,7 +82,7 @@ int cairn_attn_fp8(const struct cairn_attn_fp8_args *args, void *stream);
 int cairn_attn_fp8_workspace(const struct cairn_attn_fp8_args *args, size_t *bytes);
 int cairn_attn_fp8_cpu(const struct cairn_attn_fp8_args *args, void *stream);
 int cairn_attn_fp8_ref(const struct cairn_attn_fp8_args *args, void *stream);
-/* exact[0]: out, exact[1]: lse (if not NULL); the rest as cairn_attn_paged_exact(). */
+/* Sets exact[0] for out and exact[1] for lse (if not NULL); otherwise as cairn_attn_paged_exact(). */
 int cairn_attn_fp8_exact(const struct cairn_attn_fp8_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_attn_fp8_check(const struct cairn_attn_fp8_args *args);

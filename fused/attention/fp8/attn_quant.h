@@ -3,18 +3,19 @@
  * attn_quant - rotates q and k, and quantises q, k and v to e4m3 in the blocks that attn_fp8 reads
  *
  * A block is 128 rows of one head of one request, or fewer at the request's end; attn_fp8_blocks.h numbers
- * the blocks. For each block, in fp32, every operation rounded to nearest even:
+ * the blocks. Each block is computed in fp32, and every operation rounds to nearest even:
  *
- *   y      = the rows; with signs, of q and k: each row's element c negated where bit c of signs is 1, then
- *            for b = 1, 2, 4, .. head_dim / 2 and every c with c & b == 0:
+ *   y      = the rows. Rows of q and k are rotated if signs is not NULL: element c of each row is negated
+ *            where bit c of signs is 1; then, for b = 1, 2, 4, .. head_dim / 2 and every c with c & b == 0,
  *            y[c], y[c + b] = y[c] + y[c + b], y[c] - y[c + b]       (a Walsh-Hadamard transform)
  *   max    = the largest |y| of the block
- *   scale  = max * n, n = 1 / 448 rounded, or with signs, of q and k: 1 / (448 sqrt(head_dim)) rounded
+ *   scale  = max * n, where n is 1 / 448 rounded, or 1 / (448 sqrt(head_dim)) rounded if the rows are rotated
  *   code   = y * (448 / max) as e4m3
  *
- * A block with max < 2^-100 has scale 1, and its codes are zeros. So code * scale is about the rotated row:
- * the rotation is orthogonal, q k stays as it was, but an outlier in one channel is spread over all and no
- * longer sets the scale of the block alone. v is not rotated, because out would have to be rotated back.
+ * A block with max < 2^-100 has scale 1, and its codes are zeros. So code * scale approximates the rotated
+ * row. The rotation is orthogonal and leaves q k unchanged, but it spreads an outlier in one channel over all
+ * channels, so that the outlier alone no longer sets the scale of the block. v is not rotated, because out
+ * would have to be rotated back.
  *
  *   argument   dtype  shape                                         notes
  *   q8         e4m3   [num_qo_heads, q_blocks, 128, head_dim]       out, one byte each
@@ -32,20 +33,21 @@
  *   signs      uint8  [head_dim / 8]                                in, bit c % 8 of byte c / 8; NULL: q and
  *                                                                   k are not rotated
  *
- * q_blocks = nnz_qo / 128 + batch, kv_blocks = nnz_kv / 128 + batch (attn_fp8_blocks()). Rows past a
- * request's end in its last block are written as zeros, places of v alike. Blocks of no request are not
- * written. q8, k8, v8, q, k and v are 16-byte aligned; strides are as in attn_dense.h. nnz_qo and nnz_kv are
- * upper bounds, and only the device reads the index arrays, as in attn_dense.h.
+ * q_blocks = nnz_qo / 128 + batch, kv_blocks = nnz_kv / 128 + batch (attn_fp8_blocks()). Rows of q8 and k8,
+ * and places of v8, past a request's end in its last block are written as zeros. Blocks that belong to no
+ * request are not written. q8, k8, v8, q, k and v are 16-byte aligned; strides are as in attn_dense.h. nnz_qo
+ * and nnz_kv are upper bounds, and only the device reads the index arrays, as in attn_dense.h.
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128; anything else -EOPNOTSUPP. batch 0 does nothing.
  * Numerics:    exact, as above: all implementations give the same bits. The code of a zero keeps its sign.
- * Not numbers: a block with a NaN, an infinity, or a y beyond fp32's largest is undefined. Others are valid.
+ * Not numbers: a block with a NaN, an infinity, or a y that overflows fp32 is undefined. Other blocks are
+ *              unaffected.
  * Determinism: bitwise repeatable.
  * Unused memory: rows past the last request and gaps may hold NaN and never reach a result.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.
  * Source:      Shah et al. 2024 (FlashAttention-3), section 3.3: block quantisation and incoherent
- *              processing. There q has one scale for each row tile too; v is transposed by the forward
- *              kernel.
+ *              processing. There, too, q has one scale for each row tile, but the forward kernel transposes
+ *              v.
  */
 #ifndef CAIRN_ATTN_QUANT_H
 #define CAIRN_ATTN_QUANT_H
@@ -81,7 +83,7 @@ extern "C" {
 int cairn_attn_quant(const struct cairn_attn_quant_args *args, void *stream);
 int cairn_attn_quant_cpu(const struct cairn_attn_quant_args *args, void *stream);
 int cairn_attn_quant_ref(const struct cairn_attn_quant_args *args, void *stream);
-/* exact[0..5]: q8, k8, v8 as bytes, q_scale, k_scale, v_scale */
+/* Sets exact[0..5] for q8, k8, v8 (as bytes), q_scale, k_scale, v_scale. */
 int cairn_attn_quant_exact(const struct cairn_attn_quant_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_attn_quant_check(const struct cairn_attn_quant_args *args);
@@ -90,7 +92,7 @@ int cairn_attn_quant_check(const struct cairn_attn_quant_args *args);
 }
 #endif
 
-/* Returns n of the contract, from the maximum of a block to its scale. */
+/* Returns n of the contract, the factor from a block's maximum to its scale. */
 static inline float attn_quant_norm(int32_t head_dim, int rotated)
 {
 	double root = head_dim == 64 ? 8 : 11.313708498984761;	/* sqrt(128) */
@@ -98,7 +100,7 @@ static inline float attn_quant_norm(int32_t head_dim, int rotated)
 	return (float)(1 / (ATTN_QUANT_MAX * (rotated ? root : 1)));
 }
 
-/* Strides with the meaning of 0 filled in, in elements. */
+/* These return strides in elements, with 0 replaced by the value it stands for. */
 static inline int64_t attn_quant_q_stride(const struct cairn_attn_quant_args *a)
 {
 	return a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;

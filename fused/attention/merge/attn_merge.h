@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_merge - merges states of partial attention: parts of the keys, shared prefixes, steps of a ring
+ * attn_merge - merges partial results of attention: splits of the keys, shared prefixes, steps of a ring
  *
  *   out[i,h,:]   = sum_s w[s] * o[s,i,h,:] / sum_s w[s],   w[s] = exp(lse[s,i,h] - max)
  *   lse_out[i,h] = max + ln sum_s w[s],                    max  = max_s lse[s,i,h]
  *
- * A state is what attn_paged writes for some of the keys: out and lse. The merge of the states of disjoint
- * sets of keys is the state of their union, so merges can be nested.
+ * A state is the out and lse that attn_paged writes for some of the keys. Merging the states of disjoint sets
+ * of keys gives the state of their union, so merges can be nested.
  *
  *   argument  dtype      shape                                    notes
  *   out       out_dtype  [rows, num_heads, head_dim]              out, 16-byte aligned
@@ -20,11 +20,10 @@
  * rows * num_heads. Other strides of o are multiples of 8 and at least head_dim; another lse_stride is at
  * least rows * num_heads.
  *
- * Used states: row i uses its first counts[i] states (all without counts; counts are clamped to
- *              0..num_states). A state with lse -INFINITY saw no key. It has no weight, nor has a state
- *              whose lse - max, rounded to fp32, is below CAIRN_ATTN_MERGE_CUTOFF. o of a state without
- *              weight may hold NaN, as may lse of states past counts; but all num_states states must be
- *              readable memory.
+ * Used states: row i uses its first counts[i] states, clamped to 0..num_states; without counts it uses all. A
+ *              state with lse -INFINITY saw no key and has no weight. A state whose lse - max, rounded to
+ *              fp32, is below CAIRN_ATTN_MERGE_CUTOFF has no weight either. o of a state without weight and
+ *              lse of states past counts may hold NaN, but all num_states states must be readable memory.
  * Supported:   dtype and out_dtype f32, f16, bf16, in any combination; head_dim a multiple of 8, 8..512;
  *              num_states 1..64; rows * num_heads below 2^31. Anything else -EOPNOTSUPP. rows 0 is legal and
  *              does nothing.
@@ -51,7 +50,7 @@
 #include <stdint.h>
 
 #define CAIRN_ATTN_MERGE_STATES	64
-/* exp of it is still a normal number of fp32 */
+/* exp(CAIRN_ATTN_MERGE_CUTOFF) is still a normal number in fp32 */
 #define CAIRN_ATTN_MERGE_CUTOFF	(-87.0f)
 
 struct cairn_exact;
@@ -75,7 +74,7 @@ extern "C" {
 int cairn_attn_merge(const struct cairn_attn_merge_args *args, void *stream);
 int cairn_attn_merge_cpu(const struct cairn_attn_merge_args *args, void *stream);
 int cairn_attn_merge_ref(const struct cairn_attn_merge_args *args, void *stream);
-/* exact[0]: out, exact[1]: lse_out (if not NULL) */
+/* Sets exact[0] for out and exact[1] for lse_out (if not NULL). */
 int cairn_attn_merge_exact(const struct cairn_attn_merge_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_attn_merge_check(const struct cairn_attn_merge_args *args);

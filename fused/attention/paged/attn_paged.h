@@ -8,8 +8,8 @@
  *   x[j]       = sm_scale * dot(q[i,h,:], k[j,g,:])
  *   g          = h / (num_qo_heads / num_kv_heads)
  *
- * Request b owns the query rows qo_indptr[b] .. qo_indptr[b+1]-1 and kv_len[b] keys, whose place in the pages
- * kv_view.h defines. Query row i has
+ * Request b owns the qo_len query rows qo_indptr[b] .. qo_indptr[b+1]-1 and kv_len keys; kv_view.h defines
+ * where in the pages they lie. Query row i has
  *
  *   position   = i - qo_indptr[b] + kv_len - qo_len    so that the last query sees the last key
  *
@@ -31,8 +31,8 @@
  *
  * nnz_qo, max_qo_len and kv.max_len are upper bounds over the batch. The host reads them to lay out the grid;
  * only the device reads the index arrays, so a captured graph also serves other lengths within the same
- * bounds. Rows past qo_indptr[kv.batch] are neither read nor written. A request may have no query, no key, or
- * (causal) more queries than keys: its first rows then see no key.
+ * bounds. Rows past qo_indptr[kv.batch] are neither read nor written. A request may have no query or no key.
+ * With causal, it may have more queries than keys; its first rows then see no key.
  *
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; any
@@ -43,19 +43,18 @@
  *              has lse -INFINITY and an all-zero output. sm_scale is finite and > 0. Equal, all-negative and
  *              very large logits are legal as long as q.k, before and after the scale, fits fp32;
  *              kv_len * max |v| must fit fp32 too. softcap is finite and >= 0 (0: none); the absolute error
- *              of tanh is at most 4 * 2^-23. q k of integers is exact where their magnitudes add up to 2^24
- *              at most; if all logits of a row are 0, its P is 1.
+ *              of tanh is at most 4 * 2^-23. If q and k are integers and sum |q k| <= 2^24, q.k is exact. If
+ *              all logits of a row are 0, its P is 1.
  * Not numbers: a NaN or an infinity in a query leaves its own row and head undefined; one in a key or a value
  *              that a row sees leaves the rows of its request undefined, in the heads that share the KV head.
- *              Everything else is as without it.
+ *              All other results are unaffected.
  * Tolerance:   derived in attn_exact.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
  *              sum_j p[j] |v[j]|, plus the same fraction of |out|.
- * Determinism: bitwise repeatable for equal arguments. A row depends on its own request only, but the
- *              grouping of its sums may depend on the three bounds, on kv.batch and on
- *              sms.
+ * Determinism: bitwise repeatable for equal arguments. A row's result depends on its own request only, but
+ *              the grouping of its sums may depend on the three bounds, on kv.batch and on sms.
  * Unused memory: slots past last_page_len, unlisted pages, keys outside every row's window, and gaps
  *              between rows may hold NaN and never reach a result. Keys outside the windows cost no time,
- *              except for the rest of a tile that a window cuts.
+ *              except in tiles that a window covers only in part.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.
  * Source:      Dao 2023 (FlashAttention-2), algorithm 1; Kwon et al. 2023 (paging).
  */
@@ -97,8 +96,8 @@ int cairn_attn_paged_workspace(const struct cairn_attn_paged_args *args, size_t 
 int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *args, void *stream);
 int cairn_attn_paged_ref(const struct cairn_attn_paged_args *args, void *stream);
 /*
- * exact[0]: out, exact[1]: lse (if not NULL); rows past qo_indptr[kv.batch] keep their values. Above 2^33
- * products in q.k only a fixed sample of the rows is computed (see attn_batch_exact.c).
+ * Sets exact[0] for out and exact[1] for lse (if not NULL); rows past qo_indptr[kv.batch] keep their values.
+ * Above 2^33 products in q.k it computes only a fixed sample of the rows (see attn_batch_exact.c).
  */
 int cairn_attn_paged_exact(const struct cairn_attn_paged_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
