@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_batch - attention on the host over a batch of requests, wherever their keys lie
+ * attn_batch - attention on the host over a batch of requests, for any layout of keys
  *
  * The references and the CPU tables of the attention families share this code. A family describes its call:
  * request b owns the query rows qo_indptr[b] .. qo_indptr[b+1]-1 and num_keys(args, b) keys in the order of
- * their positions; key() tells where each lies. Masks, numerics and rows without a key are those of
+ * their positions; key() returns where each key lies. Masks, numerics and rows without a key are those of
  * attn_paged.h.
  */
 #ifndef CAIRN_ATTN_BATCH_H
@@ -36,9 +36,9 @@ struct attn_batch {
 	/* its k_scale and v_scale are 1 */
 	struct attn_key (*key)(const void *args, int32_t b, int32_t j, int32_t kv_head);
 	/*
-	 * For operands that are not of dtype, both instead of q and key(), else NULL. load() sets x to row j
-	 * of request b of an operand; head is a query head for ATTN_Q, else a KV head. exact_row() sets the
-	 * results of row i of request b, head h, which sees the first n keys.
+	 * Two functions that replace q and key() if operands are not of dtype; else both are NULL. load()
+	 * sets x to row j of request b of an operand; head is a query head for ATTN_Q, else a KV head.
+	 * exact_row() sets the results of row i of request b, head h, which sees the first n keys.
 	 */
 	void (*load)(const void *args, enum attn_operand operand, int32_t b, int32_t j, int32_t head,
 		     float *x);
@@ -46,17 +46,18 @@ struct attn_batch {
 			  struct attn_exact_row *r);
 };
 
-/* The batches of two families; the arguments must outlive them. */
+/* Describe the calls of two families. The arguments must outlive the result. */
 struct attn_batch attn_paged_batch(const struct cairn_attn_paged_args *a);
 struct attn_batch attn_dense_batch(const struct cairn_attn_dense_args *a);
 
 /*
- * One row after the other, in double. exact NULL: writes the rounded results to out and lse; else sets values
- * and bounds of exact[0], out, and of exact[1], lse (if not NULL). Rows past qo_indptr[batch] keep their
- * values. With exact, above 2^33 products in q.k, only a fixed sample of the rows is computed.
+ * Computes one row after the other, in double. If exact is NULL, writes the rounded results to out and lse;
+ * else sets the values and bounds of exact[0] for out and of exact[1] for lse (if not NULL). Rows past
+ * qo_indptr[batch] keep their values. With exact, above 2^33 products in q.k, it computes only a fixed sample
+ * of the rows.
  */
 int attn_batch_exact(const struct attn_batch *b, struct cairn_exact *exact);
-/* In fp32, by online softmax, on all cores. A row's bits depend on its own request only. */
+/* Computes in fp32, by online softmax, on all cores. A row's bits depend on its own request only. */
 void attn_batch_cpu(const struct attn_batch *b);
 
 #endif

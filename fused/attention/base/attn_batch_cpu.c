@@ -2,10 +2,10 @@
 /*
  * attn_batch_cpu - attention for the engine without a GPU: fp32, online softmax, cache-sized blocks of keys
  *
- * A task is one KV head of one request and up to ROWS packed rows (attn_tile.h). It walks the keys in blocks
- * of KEYS: K is widened to fp32 and transposed, so that the innermost loop runs over keys and needs no
+ * A task is one KV head of one request and up to ROWS packed rows (attn_tile.h). It walks over the keys in
+ * blocks of KEYS: K is widened to fp32 and transposed, so that the innermost loop runs over keys and needs no
  * reduction; V is widened in its own order. Blocks, and parts of PART_KEYS keys, begin at multiples of their
- * size, and parts are merged in order, so a row's bits depend on its own keys only, not on the other rows of
+ * size, and parts are merged in order. So a row's bits depend on its own keys only, not on the other rows of
  * the batch or the number of threads. Threads share the tasks; if there are few tasks and many keys, they
  * share the parts of each task instead.
  */
@@ -93,7 +93,7 @@ static CAIRN_WIDE void attend(const struct attn_batch *a, const struct task *t, 
 	for (int r = 0; r < t->num_rows; r++)
 		if (visible(a, t, r) > first)
 			load_q(a, t, t->first_row + r, q[r]);
-	if (visible(a, t, t->num_rows - 1) <= first)	/* it sees the most keys */
+	if (visible(a, t, t->num_rows - 1) <= first)	/* the last row sees the most keys */
 		return;
 	memset(kt, 0, sizeof(kt));
 	for (int key = first - first % KEYS; key < end; key += KEYS) {

@@ -22,7 +22,7 @@ static int keys_seen(const struct attn_batch *a, int b, int i)
 	return n > 0 ? n : 0;
 }
 
-/* Returns the first key that the window of row i leaves. */
+/* Returns the first key in the window of row i. */
 static int first_seen(const struct attn_batch *a, int b, int i)
 {
 	int position = i + a->num_keys(a->args, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
@@ -36,7 +36,7 @@ static void list_keys(const struct attn_batch *a, int b, int g, struct attn_key 
 		keys[j] = a->key(a->args, b, j, g);
 }
 
-/* Computes row i of request b, head h, whose KV head's keys r->keys lists. */
+/* Computes row i of request b, head h; r->keys lists the keys of its KV head. */
 static void attend(const struct attn_batch *a, int b, int i, int h, struct attn_exact_row *r)
 {
 	int64_t at = (a->qo_indptr[b] + i) * a->q_stride + (int64_t)h * a->qk_dim;
@@ -54,7 +54,7 @@ static void attend(const struct attn_batch *a, int b, int i, int h, struct attn_
 		       r->keys + (n ? first : 0), n ? n - first : 0, r);
 }
 
-/* Returns 0 if all rows are computed, or n: one row in n, and the first and last of each request. */
+/* Returns 0 to compute all rows, or n to compute one row in n and the first and last of each request. */
 static uint32_t sample_step(const struct attn_batch *a)
 {
 	double products = 0;
@@ -105,7 +105,7 @@ static int not_a_number(const struct attn_batch *a, const struct cairn_exact *ex
 	return query ? 1 : 2 * seen;
 }
 
-/* What reads a NaN or an infinity is undefined: see "Not numbers" in the header. */
+/* Marks results that depend on a NaN or an infinity as undefined ("Not numbers" in the header). */
 static void undefine_rows(const struct attn_batch *a, struct cairn_exact *exact)
 {
 	int group = a->num_qo_heads / a->num_kv_heads;

@@ -5,27 +5,27 @@
  * The bound follows the values through any implementation that keeps to the contract. E = 2^-23 is the error
  * of one fp32 addition, twice the usual 2^-24 because tensor cores truncate; u is half an ulp of dtype.
  *
- *   logits  s_j is a sum of qk_dim products, with an error of at most (qk_dim + 4) E sm_scale sum |q k|
- *           over the elements of k_j. Going through exp2 of differences from a running maximum adds
- *           2E |s_j - max|, and exp2 itself 2E. Call the sum d_j. An error common to all logits cancels in
- *           p, so where logits are so large that d is not small, errors are counted relative to that of the
- *           largest logit: d_j + d_max for the others, 0 for the largest.
- *   softcap the error d_j goes through softcap tanh(. / softcap), which never widens it and narrows it where
- *           it saturates; the quotient, tanh itself (4E) and the product add 6E softcap.
+ *   logits  s_j is a sum of qk_dim products over the elements of k_j, with an error of at most
+ *           (qk_dim + 4) E sm_scale sum |q k|. If q and k_j are integers with sum |q k| <= 2^24, the sum is
+ *           exact in any order, and only the scale adds an error, 4E |s_j|. Computing exp2 of differences
+ *           from a running maximum adds 2E |s_j - max|, and exp2 itself 2E. Call the total d_j. An error
+ *           common to all logits cancels in p. So where logits are so large that d is not small, errors are
+ *           counted relative to that of the largest logit: d_j + d_max for the others, 0 for the largest.
+ *   softcap softcap tanh(. / softcap) never widens the error d_j, and narrows it where tanh saturates; the
+ *           quotient, tanh itself (4E) and the product add 6E softcap.
  *   p       p_j becomes at most p_j e^(d_j), and the normaliser at least D = sum p_j e^(-d_j) of its value.
  *           With up_j = p_j (e^(d_j) - 1), out moves by at most sum up_j (|v_j| + |out|) / D.
- *           The sum is exact, whatever its order, if q and k_j are integers with sum |q k| <= 2^24; then the
- *           scale alone counts, 4E |s_j|.
- *   P * V   rounding p_j to dtype: u p_j |v_j|, and for a p_j that underflows dtype half of dtype's smallest
- *           step (relative to the largest p, hence over l = sum exp(s_j - max)). The sums of kv_len terms,
- *           with a rescale each time the maximum moves: (1.5 kv_len + 32) E of sum p_j |v_j|, and of |out|
- *           through l. If all logits are exactly 0, P is 1 and not rounded.
- *   slack   of K adds sm_scale sum |q| slack to the error of the logit, and slack of V adds p_j slack to out.
- *   merges  each rounds the results of some keys: u of sum p_j |v_j|, or half the smallest step. The weights
- *           are made of the lse of these results: as an error of each logit, 4E (|lse| + |s_j - lse| + 4)
- *           for each.
+ *   P * V   rounding p_j to dtype adds u p_j |v_j|, or, for a p_j that underflows dtype, half of dtype's
+ *           smallest step (relative to the largest p, hence over l = sum exp(s_j - max)). Sums of kv_len
+ *           terms, rescaled each time the maximum moves, add (1.5 kv_len + 32) E of sum p_j |v_j| and,
+ *           through l, of |out|. If all logits are exactly 0, P is 1 and not rounded.
+ *   slack   slack of K adds sm_scale sum |q| slack to the error of the logit; slack of V adds p_j slack to
+ *           out.
+ *   merges  each merge rounds the results of some keys: u of sum p_j |v_j|, or half the smallest step. The
+ *           weights come from the lse of these results, which adds 4E (|lse| + |s_j - lse| + 4) to the error
+ *           of each logit.
  *   8 bits  e4m3 is exact in dtype; the scale of a head multiplies logits, and O, within the bounds above.
- *   out     one rounding: u |out|, or half the smallest step.
+ *   out     one rounding adds u |out|, or half the smallest step.
  *   lse     ln sum p_j e^(d_j), the same depth, and the rounding of its parts: E (|max| + |lse|).
  */
 #include "fused/attention/base/attn_exact.h"

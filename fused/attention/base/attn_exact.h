@@ -11,8 +11,8 @@
 #define ATTN_MAX_DIM	256
 
 /*
- * Where a key and its value begin; the scales are 1 unless K and V have 8 bits. The slacks, of dtype, say how
- * far each element of K and V may be from the given one; NULL: it is given exactly.
+ * Where a key and its value begin. The scales are 1 unless K and V have 8 bits. The slacks, vectors of dtype,
+ * say by how much each element of K and V may differ from the given one; NULL: not at all.
  */
 struct attn_key {
 	const void *k, *v;
@@ -34,7 +34,7 @@ struct attn_exact_row {
 	double lse, lse_bound;
 };
 
-/* One block of memory, for free(); NULL: no memory. */
+/* Allocates a row as one block, which the caller frees with free(). Returns NULL if there is no memory. */
 struct attn_exact_row *attn_exact_row_new(int max_keys);
 /* Sets o, lse and their bounds to those of the row of q at q_row, which sees all n keys. */
 void attn_exact_row(const struct attn_numerics *a, const void *q_row, const struct attn_key *keys, int n,

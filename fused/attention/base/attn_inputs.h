@@ -14,12 +14,12 @@
 
 #include "fused/attention/base/attn_stairs.h"
 
-/* The pattern of the logits or, the last two, of the values. */
+/* Patterns of the logits; LARGE_V and TINY_V are patterns of the values. */
 enum { PLAIN, ANY, EQUAL, TOP, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, NUM_LOGITS };
-/* Never chosen by the case index: a NaN in the second request; attn_fill_stairs(); attn_fill_edges(). */
+/* The case index never chooses these: a NaN in the second request, attn_fill_stairs(), attn_fill_edges(). */
 enum { NAN_Q = NUM_LOGITS, NAN_K, NAN_V, STAIRS, EDGES };
 
-/* The inputs of a call. Row i of q begins at element i * q_stride, its heads follow each other. */
+/* The inputs of a call. Row i of q begins at element i * q_stride; its heads follow each other. */
 struct attn_inputs {
 	struct cairn_op *op;
 	void *q, *k, *v;
@@ -39,7 +39,7 @@ static inline void attn_set_q(const struct attn_inputs *in, int i, int c, double
 		cairn_store(in->q, in->dtype, i * in->q_stride + (int64_t)h * in->qk_dim + c, v);
 }
 
-/* Overwrites q and K, which hold random numbers, so that the logits have the pattern. sm_scale is 1. */
+/* Overwrites q and K, which hold random numbers, so that the logits have the pattern. sm_scale must be 1. */
 static inline void attn_fill_logits(const struct attn_inputs *in, int logits)
 {
 	double large = in->dtype == CAIRN_F16 ? 32768 : 0x1p60;
@@ -73,7 +73,7 @@ static inline void attn_fill_logits(const struct attn_inputs *in, int logits)
 	}
 }
 
-/* Gives all heads of all rows of q the logits that stand in channel 0 of K. sm_scale must be 1. */
+/* Sets q so that all its heads and rows have the numbers in channel 0 of K as logits. sm_scale must be 1. */
 static inline void attn_take_channel_0(const struct attn_inputs *in)
 {
 	for (int i = 0; i < in->rows; i++) {
@@ -83,7 +83,7 @@ static inline void attn_take_channel_0(const struct attn_inputs *in)
 	}
 }
 
-/* Overwrites q and K and scales V: each request and KV head has a staircase of logits (attn_stairs.h). */
+/* Overwrites q and K and scales V: each request and KV head gets a staircase of logits (attn_stairs.h). */
 static inline void attn_fill_stairs(const struct attn_inputs *in, double cap)
 {
 	int f16 = in->dtype == CAIRN_F16;
@@ -105,9 +105,9 @@ static inline void attn_fill_stairs(const struct attn_inputs *in, double cap)
 }
 
 /*
- * Overwrites q and channel 0 of K: logits are small but for the last three keys of every third request, and
- * the first key of the request two after it. A row that does not see one of these finds it, masked, far above
- * all that it sees.
+ * Overwrites q and channel 0 of K, so that logits are small except those of the last three keys of every
+ * third request and of the first key of the second request after it. Where the mask hides one of these keys
+ * from a row, its logit is far above all that the row sees.
  */
 static inline void attn_fill_edges(const struct attn_inputs *in)
 {
@@ -122,7 +122,7 @@ static inline void attn_fill_edges(const struct attn_inputs *in)
 		}
 }
 
-/* Multiplies all n elements of v, so that values are close to dtype's largest or are subnormal. */
+/* Scales all n elements of v, so that they are close to dtype's largest number, or subnormal. */
 static inline void attn_scale_values(const struct attn_inputs *in, int64_t n, int logits)
 {
 	int f16 = in->dtype == CAIRN_F16;
@@ -149,7 +149,7 @@ static inline void attn_add_nan(const struct attn_inputs *in, int where)
 		cairn_fill_nan(in->v, in->dtype, in->v_at(in->of, 1, last, 0) + in->v_dim - 1, 1);
 }
 
-/* Sets one query head or one key: channels of the second half repeat those of the first, times `mirror`. */
+/* Sets one query head or one key; the second half of the channels repeats the first half, times `mirror`. */
 static inline void attn_fill_mirrored(const struct attn_inputs *in, void *x, int64_t at, double first,
 				      double mirror)
 {
@@ -165,9 +165,10 @@ static inline void attn_fill_mirrored(const struct attn_inputs *in, void *x, int
 
 /*
  * Overwrites q, K and V with integers whose sums need up to 22 bits. Channels c and c + qk_dim / 2 of q are
- * equal and those of K opposite, so q k passes 2^20 and cancels; what remains is 0 (all keys have the same
- * weight) or, unless `equal`, one channel with a small integer. Two neighbouring keys have opposite values of
- * up to 2^14, so that P V passes 2^17 and cancels too. A sum with fewer than 24 bits gets all of this wrong.
+ * equal and those of K opposite, so that q k exceeds 2^20 and then cancels. The result is 0 (all keys have
+ * the same weight) or, unless `equal`, a small integer from one channel. Two neighbouring keys have opposite
+ * values of up to 2^14, so that P V exceeds 2^17 and then cancels. Sums with fewer than 24 bits get all of
+ * this wrong.
  */
 static inline void attn_fill_exact(const struct attn_inputs *in, int equal)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_lengths - batches of the attention families: query rows and keys of the pair cases, keys of others
+ * attn_lengths - numbers of query rows and keys in the requests of the attention families' cases
  */
 #ifndef CAIRN_ATTN_LENGTHS_H
 #define CAIRN_ATTN_LENGTHS_H
@@ -10,7 +10,7 @@
 #define ATTN_HOLES_48	ATTN_HOLES_16, ATTN_HOLES_16, ATTN_HOLES_16
 #define ATTN_HOLES_96	ATTN_HOLES_48, ATTN_HOLES_48
 
-/* Numbers of keys of 16 requests, in no order: evenly from 512 to 1022; as 1 / rank with a mean of 1024. */
+/* Numbers of keys of 16 requests, shuffled: uniform from 512 to 1022; proportional to 1 / rank, mean 1024. */
 #define ATTN_UNIFORM_16	614, 852, 546, 784, 1022, 716, 954, 648, 886, 580, 818, 512, 750, 988, 682, 920
 #define ATTN_ZIPF_16	692, 4846, 346, 538, 1212, 303, 2423, 404, 606, 323, 969, 1615, 373, 441, 808, 485
 

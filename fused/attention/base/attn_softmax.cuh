@@ -2,9 +2,9 @@
 /*
  * attn_softmax - the online softmax of a warp's rows in registers, which all attention kernels share
  *
- * mma.m16n8k16, and wgmma for each warp, give lane l the rows l / 4 and l / 4 + 8 of 16 and, of every 8
- * columns, columns 2 (l % 4) and 2 (l % 4) + 1. Logits and O stay in these registers from the first key to
- * the last, and P passes from accumulator to A fragment without moving.
+ * mma.m16n8k16, and wgmma for each warp, give lane l rows l / 4 and l / 4 + 8 of 16, and columns 2 (l % 4)
+ * and 2 (l % 4) + 1 of every 8. Logits and O stay in these registers from the first key to the last, and P
+ * turns from accumulator into A fragment without moving.
  */
 #ifndef CAIRN_ATTN_SOFTMAX_CUH
 #define CAIRN_ATTN_SOFTMAX_CUH
@@ -19,14 +19,14 @@
 #define ATTN_CONST	static constexpr __host__ __device__ int
 #define ATTN_LOG2E	1.4426950408889634f
 #define ATTN_LN2	0.6931471805599453f
-/* maxima, in units of log2, from which on attn_softmax_fused() takes the exact way */
+/* from this maximum on, in units of log2, attn_softmax_fused() takes the exact way */
 #define ATTN_FUSED_LIMIT 64.0f
 
 /*
- * Turns q.k into tanh(x) = 1 - 2 / (1 + e^(2x)), x = sm_scale q.k / softcap. The error is at most 2^-21, or
- * 2^-15 in Gemma's logits after the factor softcap. tanh.approx would be one instruction instead of two
- * special and three cheap ones, but its relative error of 2^-11 would move these logits by 2^-6.
- * twice: 2 log2(e) sm_scale / softcap.
+ * Turns s = q.k into tanh(x) = 1 - 2 / (1 + e^(2x)), where x = sm_scale q.k / softcap. `twice` is 2 log2(e)
+ * sm_scale / softcap. The error is at most 2^-21, or 2^-15 in Gemma's logits after the factor softcap.
+ * tanh.approx would be one instruction instead of two special and three cheap ones, but its relative error of
+ * 2^-11 would move these logits by 2^-6.
  */
 ATTN_DEV float attn_cap(float s, float twice)
 {
@@ -46,7 +46,7 @@ ATTN_DEV uint32_t attn_pack(float lo, float hi)
 	return r;
 }
 
-/* Maximum, and below it sum, over the four lanes that share a row. */
+/* Returns the maximum, and attn_quad_sum() the sum, over the four lanes that share a row. */
 ATTN_DEV float attn_quad_max(float x)
 {
 	x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
@@ -60,10 +60,11 @@ ATTN_DEV float attn_quad_sum(float x)
 }
 
 /*
- * Adds the logits s (n8-tiles of keys; before sm_scale; -inf where masked) of a lane's two rows to the
- * running maximum m and the sum l (over this lane's columns only), and turns them into p. keep[] is the
- * factor for O. The difference to the maximum is taken before the scale, so that logits near the end of
- * fp32's range stay finite. A row that has seen no key yet has m = -inf; a masked key has p = 0.
+ * Adds the logits s of a lane's two rows to the running maximum m and the sum l (over this lane's columns
+ * only), and turns the logits into p. s holds n8-tiles of keys, before sm_scale, -inf where masked. keep[] is
+ * the factor by which O must be multiplied. The maximum is subtracted before the scale is applied, so that
+ * logits near fp32's largest number stay finite. A row that has seen no key yet has m = -inf; a masked key
+ * has p = 0.
  */
 template <int tiles>
 ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2)
@@ -90,10 +91,10 @@ ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2],
 }
 
 /*
- * As attn_softmax(), with one fused multiply-add for the exponent of each logit, which saves a twentieth of
- * the instructions. The product m * scale_log2 is rounded, so p is relative to a maximum that may be wrong by
- * 2^-24 of it: nothing while it is small, but too much for large logits, for which the warp takes the exact
- * way. Bit r of `own` says whether the lane's row r belongs to the request: rows of other requests must not
+ * As attn_softmax(), but with one fused multiply-add for the exponent of each logit, which saves a twentieth
+ * of the instructions. The product m * scale_log2 is rounded, so p is relative to a maximum with a relative
+ * error of 2^-24. That is harmless while the maximum is small; for large logits the warp takes the exact way.
+ * Bit r of `own` says whether the lane's row r belongs to the request. Rows of other requests must not
  * take part in this choice, because the two ways differ in their last bits.
  */
 template <int tiles>
@@ -156,8 +157,8 @@ ATTN_DEV void attn_p_fragment(uint32_t a[4], float (*p)[4])
 }
 
 /*
- * Returns the natural log-sum-exp of a finished row; scale: attn_logit_scale(). The fused multiply-add is
- * written out: otherwise the compiler chooses one of two, and not the same at every place of a kernel.
+ * Returns the natural log-sum-exp of a finished row; scale is attn_logit_scale(). The fused multiply-add is
+ * explicit: the compiler could fuse either product, and chooses differently in different parts of a kernel.
  */
 ATTN_DEV float attn_lse(float m, float l, float scale)
 {
@@ -166,7 +167,7 @@ ATTN_DEV float attn_lse(float m, float l, float scale)
 
 /*
  * Transposes 4 x 4 registers within a quad in two exchanges: lane i of the quad holds two columns of each of
- * the n-tiles 0 to 3 and gets the eight columns of n-tile i.
+ * the n-tiles 0 to 3 and receives all eight columns of n-tile i.
  */
 ATTN_DEV uint4 attn_gather_quad(const uint32_t x[4])
 {

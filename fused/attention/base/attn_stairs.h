@@ -2,9 +2,9 @@
 /*
  * attn_stairs - logits that rise or fall over 12 stretches of keys, for the tests of attention
  *
- * A test multiplies the values of a stretch by attn_stair_weight(), so that each stretch adds about as much
- * to the result, as far as dtype's range allows. What an implementation keeps of earlier keys when its
- * maximum rises, or of later ones far below it, then decides the result.
+ * A test multiplies the values of a stretch by attn_stair_weight(), so that all stretches contribute about
+ * equally to the result, as far as dtype's range allows. So the result is wrong if an implementation loses
+ * earlier keys when its maximum rises, or later keys far below the maximum.
  */
 #ifndef CAIRN_ATTN_STAIRS_H
 #define CAIRN_ATTN_STAIRS_H
@@ -15,7 +15,7 @@
 #define ATTN_STRETCHES	12
 #define ATTN_STAIRS	8
 
-/* The logit of stretch t of staircase `stairs`; f16 holds weights, and P, for fewer steps. */
+/* Returns the logit of stretch t of staircase `stairs`. Steps are smaller for f16, whose range is smaller. */
 static inline double attn_stair(int stairs, int t, int f16)
 {
 	switch (stairs % ATTN_STAIRS) {
@@ -30,13 +30,13 @@ static inline double attn_stair(int stairs, int t, int f16)
 	}
 }
 
-/* The stretch of key j of n. */
+/* Returns the stretch of key j of n. */
 static inline int attn_stretch(int j, int n)
 {
 	return (int)((int64_t)j * ATTN_STRETCHES / n);
 }
 
-/* The factor of a value; cap: softcap of the logits, or 0. */
+/* Returns the factor of a stretch's values; cap: softcap of the logits, or 0. */
 static inline double attn_stair_weight(int stairs, int t, int f16, double cap)
 {
 	double s = attn_stair(stairs, t, f16), top = s;

@@ -21,9 +21,10 @@ ATTN_DEV void attn_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 }
 
 /*
- * Byte offset in a tile of a lane's ldmatrix.x4. A: 16 rows of Q and 16 columns. B, two n-tiles at a time: 16
- * keys of K and 16 columns; or 16 keys of V and 16 columns, transposed by ldmatrix, because V is stored
- * [key][dim] and B is [dim][key]. The next 16 columns are at ^ 32, the next 16 rows at + 16 * head_dim * 2.
+ * These return the byte offset in a tile of a lane's ldmatrix.x4. Operand A is 16 rows and 16 columns of Q.
+ * Operand B is two n-tiles: 16 keys and 16 columns of K, or 16 keys and 16 columns of V, which ldmatrix
+ * transposes because V is stored [key][dim] and B is [dim][key]. The next 16 columns are at ^ 32, the next 16
+ * rows at + 16 * head_dim * 2.
  */
 template <int head_dim>
 ATTN_DEV uint32_t attn_q_at(int lane)

@@ -5,10 +5,10 @@
  * Kernels and tests share this code: nvcc compiles these functions into attn_paged, gcc into
  * attn_tile_test.c.
  *
- * Packed rows. The num_qo_heads / num_kv_heads query heads (the group) of one KV head read the same keys, so
- * each pair of a query token and a head of the group is one row of a tile: packed row r of a request is token
- * r / group, head r % group. Rows of one token are neighbours, and the number of keys that a row sees never
- * decreases with r.
+ * Packed rows: the num_qo_heads / num_kv_heads query heads (the group) of one KV head read the same keys, so
+ * each pair of a query token and a head of the group is one row of a tile. Packed row r of a request is token
+ * r / group, head r % group. The rows of one token are neighbours, and the end of the keys that a row sees
+ * never decreases with r.
  */
 #ifndef CAIRN_ATTN_TILE_H
 #define CAIRN_ATTN_TILE_H
@@ -24,7 +24,7 @@
 #define ATTN_FN static inline
 #endif
 
-/* A request of up to this many packed rows is decode work (keys split over a cluster), others prefill. */
+/* A request of up to this many packed rows is decode work (keys split over a cluster); others are prefill. */
 #define ATTN_DECODE_ROWS	32
 #define ATTN_DECODE_TILE	16	/* rows of a decode tile, and keys of a warp's step */
 #define ATTN_MAX_CLUSTER	16
@@ -38,7 +38,7 @@ ATTN_FN int32_t attn_visible(int32_t token, int32_t qo_len, int32_t kv_len, int3
 	return n < 0 ? 0 : n > kv_len ? kv_len : n;
 }
 
-/* Returns the first key that the token sees, 0 without a window. Never decreases from row to row, either. */
+/* Returns the first key that the token sees, 0 without a window. It never decreases from token to token. */
 ATTN_FN int32_t attn_first_key(int32_t token, int32_t qo_len, int32_t kv_len, int32_t window)
 {
 	int32_t n = token + 1 + kv_len - qo_len;
@@ -51,15 +51,16 @@ ATTN_FN int32_t attn_div_up(int32_t a, int32_t b)
 	return (a + b - 1) / b;
 }
 
-/* Returns the first tile of worker `rank` (of up to 16); its last precedes rank + 1's. total < 2^28. */
+/* Returns the first tile of worker `rank` (of up to 16), where the tiles of rank - 1 end. total < 2^28. */
 ATTN_FN int32_t attn_share(int32_t total, int32_t ranks, int32_t rank)
 {
 	return (int32_t)((uint32_t)total * (uint32_t)rank / (uint32_t)ranks);
 }
 
 /*
- * Division of a packed row by the group, as a multiplication: the group is known only at run time, and a row
- * is divided wherever it is read, written or masked. Exact while row * group < 2^32.
+ * attn_token() divides a packed row by the group with a multiplication by attn_magic(group): the group is
+ * known only at run time, and a row is divided wherever it is read, written or masked. Exact while
+ * row * group < 2^32.
  */
 ATTN_FN uint32_t attn_magic(uint32_t group)
 {
@@ -73,17 +74,17 @@ ATTN_FN int32_t attn_token(int32_t row, uint32_t magic)
 
 /*
  * Returns the byte offset of 16-byte chunk `chunk` of row `row` in a tile of `row_bytes` a row (128, 256,
- * 512). Eight rows at one column, which ldmatrix reads at a time, fall into eight different groups of four
+ * 512). Eight rows at one column, which ldmatrix reads together, fall into eight different groups of four
  * banks; so do eight neighbouring chunks of a row, which cp.async writes. In a tile aligned to its rows,
  * moving by 2 k chunks from chunk 0 or 1 is address ^ (k << 5), and moving by r < 8 rows from a multiple of 8
- * is (address ^ (r << 4)) + r * row_bytes, so loops step with an immediate.
+ * is (address ^ (r << 4)) + r * row_bytes, so that loops advance by immediates.
  */
 ATTN_FN uint32_t attn_swizzle(uint32_t row, uint32_t chunk, uint32_t row_bytes)
 {
 	return row * row_bytes + ((chunk ^ (row & 7)) << 4);
 }
 
-/* Returns the warps of a decode CTA: their rings fill an SM's shared memory, or half of it. */
+/* Returns the number of warps of a decode CTA: their rings fill an SM's shared memory, or half of it. */
 ATTN_FN int32_t attn_decode_warps(int32_t head_dim, int32_t wide)
 {
 	return (head_dim == 256 ? 6 : 8) / (wide ? 1 : 2);

@@ -275,7 +275,7 @@ static void permuted_pages_change_no_bit(struct cairn_test *t)
 	free(y);
 }
 
-/* Pages are in order here, so each request can also be passed as one long page, in a batch of one. */
+/* Pages are in order here, so each request can also be passed as one long page in a batch of one. */
 static void a_request_alone_in_one_long_page_changes_no_bit(struct cairn_test *t)
 {
 	struct batch *x = make_batch(t), *y = copy_batch(x);
@@ -302,7 +302,10 @@ static void a_request_alone_in_one_long_page_changes_no_bit(struct cairn_test *t
 	free(y);
 }
 
-/* A chunk of a prompt against its tokens one by one; keys of several parts, without and with a window. */
+/*
+ * A chunk of a prompt must equal its tokens one by one, over several parts of keys, with or without a
+ * window.
+ */
 static void a_token_alone_changes_no_bit(struct cairn_test *t)
 {
 	enum { KEYS = 1300, TOKENS = 90, WIDTH = 2 * DIM };	/* two heads over one */
@@ -340,7 +343,7 @@ static void a_token_alone_changes_no_bit(struct cairn_test *t)
 	free(out);
 }
 
-/* c in one column of K, where q is 1, adds sm_scale * c to all logits: lse moves by that, out does not. */
+/* Adding c to a column of K where q is 1 adds sm_scale * c to all logits and to lse; out stays the same. */
 static void a_constant_added_to_all_logits(struct cairn_test *t)
 {
 	struct batch *x = make_batch(t), *y;

@@ -4,8 +4,8 @@
  *
  *   1  attn_bsr_plan.cu   one CTA divides the call into units and runs, by the lengths of the lists
  *   2  attn_bsr_64.cu ... persistent CTAs of a producer and two consumer warpgroups take runs. The producer
- *                         (attn_bsr_fetch.cuh) gathers keys by their addresses and decides what tokens see;
- *                         the consumers are those of attn_dense (attn_forward.cuh)
+ *                         (attn_bsr_fetch.cuh) gathers keys by their addresses and computes the masks; the
+ *                         consumers are those of attn_dense (attn_forward.cuh)
  *   3  attn_bsr_merge.cu  merges the states of units that were cut, and of several parts
  *
  * The host reads no array; it lays out the grid and the workspace from the scalars alone.
@@ -15,7 +15,7 @@
  *   128   128 x 128   2 (2)   2 (1)   207 (223) KiB
  *   256   128 x  64   2 (2)   1 (1)   206 (222) KiB
  *
- * Floor: long prompts as attn_dense; few tokens over long lists the bytes of K and V over the memory's rate.
+ * Floor: that of attn_dense for long prompts; the time to read K and V for few tokens over long lists.
  * Optimisation history: ../NOTES.md.
  */
 #include "fused/attention/bsr/attn_bsr_dev.cuh"
@@ -23,7 +23,7 @@
 #include "primitives/base/launch.h"
 
 #define ALIGNMENT	256
-#define SECTION_BYTES	(32 << 20)	/* keys and values that stay in the L2 beside Q and O */
+#define SECTION_BYTES	(32 << 20)	/* keys and values that fit the L2 beside Q and O */
 #define MERGE_CTAS	8		/* for each SM, if the call may use all of them */
 
 static struct attn_bsr_kernel choose(int32_t head_dim)
@@ -31,7 +31,7 @@ static struct attn_bsr_kernel choose(int32_t head_dim)
 	return head_dim == 64 ? attn_bsr_64() : head_dim == 128 ? attn_bsr_128() : attn_bsr_256();
 }
 
-/* Takes `bytes` of the workspace; base is NULL while it is only measured. */
+/* Takes `count` elements of `bytes` each from the workspace; base is NULL to measure only. */
 static void *take(char *base, size_t *used, int64_t count, size_t bytes)
 {
 	char *at = base ? base + *used : NULL;
@@ -40,7 +40,7 @@ static void *take(char *base, size_t *used, int64_t count, size_t bytes)
 	return at;
 }
 
-/* The largest number of units, and of key tiles of all units. */
+/* Returns the largest possible number of units; *tiles: that of key tiles of all units. */
 static int64_t most_units(const struct attn_bsr_call *c, int64_t *tiles)
 {
 	int64_t units = 0;
@@ -79,7 +79,7 @@ static void divide(struct attn_bsr_call *c, int rows, int keys, int ctas)
 	c->d.section = (int32_t)(section < 1 ? 1 : section < c->d.heads ? section : c->d.heads);
 }
 
-/* Row tiles, lists and costs are counted in 32 bits. */
+/* Checks that the numbers of row tiles and lists, and costs, fit 32 bits. */
 static int check_sizes(const struct attn_bsr_call *c)
 {
 	const int64_t group = c->d.group, most = 0x7fffffff;
@@ -113,7 +113,7 @@ static size_t lay_out(struct attn_bsr_call *c, char *base)
 	return used;
 }
 
-/* Fills in the strides and divides the call; its scalars are valid. */
+/* Fills in the strides and divides the call, whose scalars have been checked. */
 static int begin(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args, struct attn_bsr_kernel *f)
 {
 	int sms = cairn_sms_of(args->sms);

@@ -7,17 +7,17 @@
 #include "fused/attention/bsr/attn_bsr_plan.h"
 
 /*
- * Device memory of a call. States: O in fp32, already divided by the sum, and the natural lse. A piece's
- * state has the rows of a row tile; the state of a whole unit, kept where the call has several parts, lies by
- * token and head.
+ * Device memory of a call. A state is O in fp32, already divided by the sum, and the natural lse. A piece's
+ * state holds the rows of a row tile. If the call has several parts, whole units have states, too, which are
+ * stored by token and head.
  */
 struct attn_bsr_space {
 	struct attn_plan_head *head;
-	int32_t *list_units;		/* [lists + 1] units of all lists before */
+	int32_t *list_units;		/* [lists + 1] number of units before each list */
 	struct attn_unit *units;
-	int32_t *costs;			/* of all units before, for each unit */
+	int32_t *costs;			/* for each unit, the cost of all units before it */
 	struct attn_run *runs;		/* [ctas + 1] */
-	int32_t *place[CAIRN_ATTN_PARTS];	/* [nnz_qo] of each token, -1: none; with q_index */
+	int32_t *place[CAIRN_ATTN_PARTS];	/* [nnz_qo] place of each token, -1: none; with q_index */
 	float *piece_o, *piece_lse;	/* [2 * ctas][rows][head_dim], [2 * ctas][rows] */
 	float *part_o, *part_lse;	/* [num_parts][nnz_qo][num_qo_heads][head_dim], without [head_dim] */
 };
@@ -29,7 +29,7 @@ struct attn_bsr_call {
 	struct attn_bsr_space w;
 };
 
-/* A kernel of the attention itself, for f16 and bf16, with 16-bit and 8-bit K and V, and its sizes. */
+/* The instances of the attention kernel for one head_dim, and their sizes. */
 struct attn_bsr_kernel {
 	const void *kernel[2][2];	/* [bf16][fp8] */
 	int32_t rows, keys, threads;

@@ -12,12 +12,12 @@ enum {
 	RAGGED = 1 << 4,	/* block rows of random lengths, 0 included: row_indptr */
 	SHUFFLED = 1 << 5,	/* tokens in random places: q_index */
 	PADDED = 1 << 6,	/* nnz_qo and max_keys are larger than needed */
-	WHOLE = 1 << 7,		/* every list has as many keys as the shape says; else up to so many */
+	WHOLE = 1 << 7,		/* every list has as many keys as the shape says; else at most so many */
 	FULL_BLOCKS = 1 << 8,	/* no last_len */
 	HEAD_LISTS = 1 << 9,	/* lists of each KV head */
 	REPEATED = 1 << 10,	/* a list may name a block more than once */
 	POS0 = 1 << 11, Q_POS = 1 << 12, KEY_POS = 1 << 13,
-	TREE = 1 << 14,		/* bits of a tree of the row's tokens behind a context; else random bits */
+	TREE = 1 << 14,		/* bits of a tree of the row's tokens after a context; else random bits */
 	FP8 = 1 << 15, K_SCALE = 1 << 16, V_SCALE = 1 << 20, SCALES = K_SCALE | V_SCALE,
 	NO_ROWS = 1 << 17, FAR_KV = 1 << 18, FAR_Q = 1 << 19,
 };
@@ -39,8 +39,8 @@ struct shape {
 	struct {
 		int m, n, keys, mode;	/* block_m, block_n; m 0: no such part */
 		/*
-		 * Not 0: so many keys at the end of a list are in blocks that no other list names; before
-		 * them all lists are alike. 0: each list is drawn from the same blocks.
+		 * Not 0: the last `own` keys of a list are in blocks that no other list names; before them
+		 * all lists are alike. 0: all lists are drawn from the same blocks.
 		 */
 		int own;
 		const int *lens;	/* keys of each row with WHOLE; NULL: `keys` */
@@ -144,7 +144,7 @@ static int *declare_rows(struct cairn_op *op, const struct shape *s, int i)
 	return begin;
 }
 
-/* The number of keys of row r's list, at most keys. */
+/* Returns the number of keys of row r's list, at most `keys` of the part. */
 static int draw_len(struct cairn_op *op, const struct shape *s, int i, int r)
 {
 	int keys = s->part[i].keys;
@@ -156,7 +156,7 @@ static int draw_len(struct cairn_op *op, const struct shape *s, int i, int r)
 	return cairn_op_range(op, 0, 5) ? (int)cairn_op_range(op, 1, keys) : 0;
 }
 
-/* The number of blocks of a list of `len` keys that no other list names. */
+/* Returns how many blocks of a list of `len` keys no other list names. */
 static int own_blocks(const struct shape *s, int i, int len)
 {
 	int own = s->part[i].own < len ? s->part[i].own : len;
@@ -164,7 +164,7 @@ static int own_blocks(const struct shape *s, int i, int len)
 	return (own + s->part[i].n - 1) / s->part[i].n;
 }
 
-/* Declares the lists; sets num_blocks and max_keys. `lens` of each list. */
+/* Declares the lists and sets num_blocks and max_keys. Returns the number of keys of each list. */
 static int *declare_lists(struct cairn_op *op, const struct shape *s, int i, struct part_inputs *in)
 {
 	struct cairn_attn_part *p = &((struct cairn_attn_bsr_args *)op->args)->part[i];
@@ -225,7 +225,7 @@ static int *declare_lists(struct cairn_op *op, const struct shape *s, int i, str
 	return lens;
 }
 
-/* Bits of one block row: of a tree of its tokens, behind the context, or random ones. */
+/* Draws the bits of one block row: those of a tree of its tokens after the context, or random ones. */
 static void draw_bits(struct cairn_op *op, const struct shape *s, uint8_t *mask, int tokens, int keys)
 {
 	int line = (keys + 7) / 8, context = keys > tokens ? keys - tokens : 0;
@@ -248,7 +248,7 @@ static void draw_bits(struct cairn_op *op, const struct shape *s, uint8_t *mask,
 static void declare_bits(struct cairn_op *op, const struct shape *s, int i, const int *begin, const int *lens)
 {
 	struct cairn_attn_part *p = &((struct cairn_attn_bsr_args *)op->args)->part[i];
-	int64_t *indptr, total = 3;	/* of a buffer that begins with bytes of nobody */
+	int64_t *indptr, total = 3;	/* the buffer begins with three unused bytes */
 	uint8_t *mask;
 
 	indptr = ARRAY(op, i, mask_indptr, CAIRN_I64, p->rows);
@@ -276,7 +276,7 @@ static void fill_slot(struct cairn_op *op, void *x, int dtype, int fp8, int64_t 
 		((uint8_t *)x)[at + c] = cairn_float_to_e4m3(draw[c]);
 }
 
-/* Fills all slots or, with POISON, the listed ones of each head; everything else is NaN. */
+/* Fills all slots or, with POISON, only the listed ones of each head; the others are NaN. */
 static void fill_slots(struct cairn_op *op, const struct shape *s, int i, struct part_inputs *in,
 		       const int *lens)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_bsr_kernel - the kernel of attn_bsr as a template, and what the launcher knows of each instance */
+/* attn_bsr_kernel - the kernel of attn_bsr as a template, and descriptions of its instances */
 #ifndef CAIRN_ATTN_BSR_KERNEL_CUH
 #define CAIRN_ATTN_BSR_KERNEL_CUH
 
@@ -26,7 +26,7 @@ attn_bsr_kernel(const __grid_constant__ struct attn_bsr_call c)
 	}
 }
 
-/* Whether the warpgroups' registers are no more than those that the CTA starts with. */
+/* Returns whether the warpgroups request no more registers than the CTA starts with. */
 template <class F> ATTN_CONST attn_fits(void)
 {
 	return F::groups * F::regs + F::producer_regs <= 65536 / F::threads / 8 * 8 * (F::groups + 1);

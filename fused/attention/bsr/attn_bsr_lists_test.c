@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_bsr_lists_test - what must be the same attention: pages, parts, trees and shuffled tokens, bit for bit
- * in the reference; and what cairn_attn_bsr_valid() says of wrong arrays
+ * attn_bsr_lists_test - different descriptions of the same attention (pages, parts, trees, shuffled tokens)
+ * must give the same bits in the reference; and cairn_attn_bsr_valid() must reject wrong arrays
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +96,7 @@ static void pages(struct cairn_test *t)
 	free(d);
 }
 
-/* The pages of two rows once in a part of their own, and as the beginning of each row's list. */
+/* Shared pages of two rows: once in a part of their own, once at the beginning of each row's list. */
 static void prefix(struct cairn_test *t)
 {
 	static const int32_t all[] = { 0, TOKENS }, two[] = { 0, 2 }, both[] = { 5, 6 };
@@ -132,7 +132,7 @@ static void prefix(struct cairn_test *t)
 	free(d);
 }
 
-/* Tokens whose bits admit all keys up to their own position, in another order of places. */
+/* Bits that admit all keys up to a token's own position must equal a causal mask, in any order of tokens. */
 static void bits_and_places(struct cairn_test *t)
 {
 	static const int32_t index[TOKENS] = { 4, 3, 2, 1, 0, 5, 11, 10, 9, 8, 7, 6 };

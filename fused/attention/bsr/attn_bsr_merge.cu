@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bsr_merge - merges the states of pieces and of parts into out and lse; a warp has one row of a unit
+ * attn_bsr_merge - merges the states of pieces and of parts into out and lse; a warp merges one row of a unit
  *
- * A unit of part 0 that is neither cut nor has states of other parts beside it is finished already. The
- * states of a row are added in one order: parts ascending, and the pieces of a part by their keys. The lanes
- * read the lse of up to 32 pieces at once; states without weight are not read.
+ * If the call has one part, units that are not cut are already finished. The states of a row are added in a
+ * fixed order: parts ascending, and the pieces of a part by their keys. The lanes read the lse of up to 32
+ * pieces at once; states without weight are not read.
  */
 #include "fused/attention/bsr/attn_bsr_dev.cuh"
 
@@ -24,7 +24,7 @@ ATTN_DEV float warp_max(float x)
 	return x;
 }
 
-/* Adds up to 32 states, whose lse and number of a row each lane below n holds. */
+/* Adds n states, at most 32. Lane i < n holds the lse of state i and the number of its row in o. */
 template <int vec>
 ATTN_DEV void add(struct merged<vec> *m, const float *o, int n, float lse, int64_t at)
 {
@@ -56,7 +56,7 @@ ATTN_DEV void add(struct merged<vec> *m, const float *o, int n, float lse, int64
 	}
 }
 
-/* Adds the states of a packed row of a unit. state: of the whole unit, by part, token and head. */
+/* Adds the states of a packed row of a unit. state: the number of its row if the unit is whole. */
 template <int vec>
 ATTN_DEV void add_unit(const struct attn_bsr_call &c, struct merged<vec> *m, int32_t unit, int32_t row,
 		       int64_t state)
@@ -100,7 +100,7 @@ ATTN_DEV int32_t row_of(const struct cairn_attn_part *p, int32_t place)
 	return low;
 }
 
-/* Adds the states that part k has of a token and a query head. */
+/* Adds the states of a token and a query head in part k. */
 template <int vec>
 ATTN_DEV void add_part(const struct attn_bsr_call &c, struct merged<vec> *m, int k, int32_t token,
 		       int32_t head)

@@ -2,8 +2,8 @@
 /*
  * attn_bsr_mutants - wrong implementations that the cases must catch
  *
- * One plain attention, a token and a head at a time, with a switch of defects that lists, parts and masks
- * invite. The numerics of a row have their mutants in attn_paged_mutants.c.
+ * The mutants are one plain attention, a token and a head at a time, with a switch for the defects that
+ * lists, parts and masks invite. attn_paged_mutants.c has the mutants of a row's numerics.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -91,7 +91,7 @@
 #define NAME(name, what)	BSR_##name,
 enum bsr_defect { DEFECTS(NAME) };
 
-/* A token in a part. */
+/* A token's block row, the places of that row, and the token's own place. */
 struct where {
 	int64_t row, first, end, place;
 };
@@ -121,7 +121,7 @@ static int find(const struct cairn_attn_bsr_args *a, const struct cairn_attn_par
 /* The list of a block row: its first entry and its keys. */
 struct list {
 	const int32_t *blocks;
-	int64_t len, all;		/* all: with the unused slots of the last block */
+	int64_t len, all;		/* all: len plus the unused slots of the last block */
 };
 
 static struct list list_of(const struct cairn_attn_bsr_args *a, const struct cairn_attn_part *p, int64_t row,
@@ -362,7 +362,7 @@ static void attend(const struct cairn_attn_bsr_args *a, int32_t token, int h, en
 		a->lse[to * a->num_qo_heads + h] = (float)lse;
 }
 
-/* Makes tokens NaN if the fifth after them is. */
+/* Sets tokens to NaN if the fifth token after them is NaN. */
 static void spread_nan(const struct cairn_attn_bsr_args *a)
 {
 	int64_t row = (int64_t)a->num_qo_heads * a->head_dim;
@@ -375,7 +375,7 @@ static void spread_nan(const struct cairn_attn_bsr_args *a)
 static int run(const struct cairn_attn_bsr_args *a, enum bsr_defect x)
 {
 	CAIRN_TRY(cairn_attn_bsr_check(a));
-	if (x == BSR_lse_of_last_part)	/* which leaves out as it is */
+	if (x == BSR_lse_of_last_part)	/* this defect leaves out unchanged */
 		CAIRN_TRY(cairn_attn_bsr_ref(a, NULL));
 	for (int32_t t = 0; t < a->nnz_qo && x != BSR_nothing; t++)
 		for (int h = 0; h < a->num_qo_heads; h++)

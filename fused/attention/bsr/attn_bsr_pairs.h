@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bsr_pairs - cases in which every two features of attn_bsr stand together (pairs.h)
+ * attn_bsr_pairs - cases in which every two features of attn_bsr occur together (pairs.h)
  *
- * Include pairs.h and attn_bsr_inputs.h first. A second part has the next block sizes and the next mask.
+ * Include pairs.h and attn_bsr_inputs.h first. Each further part of a case has the next block sizes and the
+ * next mask.
  */
 #ifndef CAIRN_ATTN_BSR_PAIRS_H
 #define CAIRN_ATTN_BSR_PAIRS_H

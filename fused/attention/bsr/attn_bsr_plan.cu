@@ -2,18 +2,18 @@
 /*
  * attn_bsr_plan - divides a call into units and runs on the device (attn_bsr_plan.h); one CTA
  *
- *   1  counts the units of each list: a prefix sum over lists
- *   2  describes each unit, whose list it finds by binary search: a prefix sum over costs
- *   3  decides between whole units and runs of equal cost, and finds where these begin
+ *   1  counts the units of each list; a prefix sum over lists
+ *   2  describes each unit, whose list it finds by binary search; a prefix sum over costs
+ *   3  chooses between whole units and runs of equal cost, and finds where these begin
  *
- * Nothing but the lengths of lists decides, so that a captured graph serves other lengths.
+ * The plan is made from arrays on the device, so that a captured graph serves other lists.
  */
 #include "fused/attention/bsr/attn_bsr_dev.cuh"
 
 #define THREADS		ATTN_PLAN_THREADS
-#define COPIED		4096	/* numbers that a binary search finds in shared memory */
+#define COPIED		4096	/* arrays of up to so many numbers are copied to shared memory for searches */
 
-/* Sums x over the threads up to and with this one; *total: over all threads. */
+/* Returns the sum of x over the threads up to and including this one; *total: over all threads. */
 ATTN_DEV int32_t scan(int32_t x, int32_t *s_warp, int32_t *total)
 {
 	int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -25,7 +25,7 @@ ATTN_DEV int32_t scan(int32_t x, int32_t *s_warp, int32_t *total)
 
 		x += lane >= step ? y : 0;
 	}
-	__syncthreads();	/* everyone has read s_warp of the scan before */
+	__syncthreads();	/* all threads have read s_warp of the previous scan */
 	if (lane == 31)
 		s_warp[warp] = x;
 	__syncthreads();
@@ -41,7 +41,7 @@ ATTN_DEV int32_t scan(int32_t x, int32_t *s_warp, int32_t *total)
 	return x + (warp ? of_warp : 0);
 }
 
-/* The place of each token in the parts that have q_index, for the merge. */
+/* Writes the place of each token in the parts that have q_index, for the merge. */
 ATTN_DEV void invert_places(const struct attn_bsr_call &c)
 {
 	for (int k = 1; k < c.a.num_parts; k++) {
@@ -76,7 +76,7 @@ ATTN_DEV int32_t last_up_to(const int32_t *before, int32_t n, int32_t x)
 	return low;
 }
 
-/* Returns where to search among n numbers: in a copy in shared memory, if they fit. */
+/* Returns where to search among n numbers: a copy in shared memory if they fit, else the array itself. */
 ATTN_DEV const int32_t *near(const int32_t *before, int32_t n, int32_t *s_copy)
 {
 	if (n > COPIED)
@@ -110,7 +110,7 @@ ATTN_DEV int32_t count_units(const struct attn_bsr_call &c, int32_t *s_warp)
 	return before;
 }
 
-/* Writes all units; returns the cost of all, *most: of the longest that this thread has seen. */
+/* Writes all units and returns the cost of all; *most: that of the longest unit this thread has seen. */
 ATTN_DEV int32_t write_units(const struct attn_bsr_call &c, int32_t units, int32_t *s_warp, int32_t *s_copy,
 			     int32_t *most)
 {
@@ -142,7 +142,7 @@ ATTN_DEV int32_t write_units(const struct attn_bsr_call &c, int32_t units, int32
 	return before;
 }
 
-/* Finds where runs of equal cost begin, and notes the first one within each unit that they cut. */
+/* Finds where runs of equal cost begin, and notes in each unit that they cut the first run within it. */
 ATTN_DEV void write_runs(const struct attn_bsr_call &c, int32_t units, int32_t cost, int32_t runs,
 			 int32_t *s_copy)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_bsr_plan_test - the division of calls into units and runs (attn_bsr_plan.h), planned here by gcc
+ * attn_bsr_plan_test - tests the division of calls into units and runs (attn_bsr_plan.h) on the host
  *
  * Calls are drawn at random: one to three parts, ragged rows, lists of very different lengths, one list for
  * all heads or one for each, with and without masks and positions.
@@ -110,7 +110,7 @@ static void plan(struct drawn *w)
 	}
 }
 
-/* Every row tile and head of every list is one unit, whose keys are those that its tokens may see. */
+/* Checks that each row tile and head of each list is one unit, with the keys that its tokens may see. */
 static void check_units(struct cairn_test *t, const struct drawn *w)
 {
 	for (int32_t i = 0; i < w->num_units; i++) {
@@ -136,7 +136,7 @@ static void check_units(struct cairn_test *t, const struct drawn *w)
 	}
 }
 
-/* The pieces of all runs are each key tile of each unit once, and no two pieces share room for a state. */
+/* Checks that the pieces of all runs cover each key tile of each unit once, and that no two share a slot. */
 static void check_runs(struct cairn_test *t, const struct drawn *w)
 {
 	static uint8_t used[2 * MAX_RUNS];
@@ -164,7 +164,7 @@ static void check_runs(struct cairn_test *t, const struct drawn *w)
 		dearest = cost > dearest ? cost : dearest;
 	}
 	EXPECT(t, unit == w->num_units && tile == 0);
-	/* a run is at most its share, two roundings and the cost of a unit longer */
+	/* a run costs at most its share, plus two roundings and the cost of a unit */
 	if (!w->whole && w->num_runs)
 		EXPECT(t, dearest <= w->cost / w->num_runs + 2 + ATTN_UNIT_COST);
 }

@@ -3,8 +3,8 @@
  * attn_bsr_ref - the reference: attn_exact.c for each token and head, over the keys that it sees
  *
  * Above 2^33 products in q.k, cairn_attn_bsr_exact() computes the first and last token, those of long block
- * rows, and a fixed pseudo-random sample of the others, all heads of each. The others have an infinite bound:
- * only that their results are finite is judged.
+ * rows, and a fixed pseudo-random sample of the others, all heads of each. All other tokens have an infinite
+ * bound: their results need only be finite.
  */
 #include "fused/attention/bsr/attn_bsr.h"
 
@@ -23,7 +23,7 @@ static int64_t q_at(const struct cairn_attn_bsr_args *a, int32_t token, int32_t 
 	return token * stride + (int64_t)h * a->head_dim;
 }
 
-/* exact NULL: rounds to out and lse. */
+/* Stores the results of a row in exact, or, if exact is NULL, rounds them to out and lse. */
 static void keep(const struct cairn_attn_bsr_args *a, struct cairn_exact *exact, int64_t at,
 		 const struct attn_exact_row *r)
 {
@@ -81,7 +81,7 @@ static int bad_list(const struct cairn_attn_bsr_args *a, const struct cairn_attn
 	return 0;
 }
 
-/* What reads a NaN or an infinity is undefined: see "Not numbers" in the header. */
+/* Marks results that depend on a NaN or an infinity as undefined ("Not numbers" in the header). */
 static void undefine_rows(const struct cairn_attn_bsr_args *a, const struct attn_cover *cover,
 			  struct cairn_exact *exact)
 {
@@ -112,7 +112,7 @@ static void undefine_rows(const struct cairn_attn_bsr_args *a, const struct attn
 		}
 }
 
-/* Returns 0 if all tokens are computed, or n: one in n, and the first and last ones. */
+/* Returns 0 to compute all tokens, or n to compute one token in n and the first and last ones. */
 static uint32_t sample_step(const struct cairn_attn_bsr_args *a, const struct attn_cover *cover)
 {
 	double products = 0;

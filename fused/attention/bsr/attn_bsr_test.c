@@ -39,13 +39,13 @@ static const struct shape named[] = {
 	{ N("list_of_1025", 2, 2, 1, 64), PARTS({ 1, 1, 1025 }), .flags = LSE | WHOLE },
 	{ N("keys_past_2e16", 1, 1, 1, 64), PARTS({ 1, 16, 65600 }), .flags = LSE | WHOLE | REPEATED },
 	{ N("group_17", 9, 17, 1, 128), PARTS({ 3, 16, 97, 1 }), .flags = LSE },
-	/* a prefix of all requests and what follows it in each; four levels of prefixes */
+	/* a prefix of all requests and each request's own keys after it; four levels of prefixes */
 	{ N("prefix_and_suffix", 24, 4, 2, 128), PARTS({ 24, 16, 192 }, { 1, 16, 40, 1 }),
 		.flags = LSE | Q_POS | WHOLE },
 	{ N("four_levels", 32, 4, 2, 64),
 		PARTS({ 32, 16, 128 }, { 16, 16, 64 }, { 4, 16, 32 }, { 1, 8, 24, 1 }),
 		.flags = LSE | WHOLE | F16 },
-	/* draft tokens behind a context, each of which sees its ancestors */
+	/* draft tokens after a context, each of which sees its ancestors */
 	{ N("tree_1", 1, 4, 2, 64), PARTS({ 1, 16, 64, 2 }), .flags = LSE | TREE | WHOLE },
 	{ N("tree_8", 8, 4, 2, 128), PARTS({ 8, 16, 64, 2 }), .flags = LSE | TREE | WHOLE },
 	{ N("tree_8_of_3_requests", 24, 4, 2, 128), PARTS({ 8, 16, 90, 2 }), .flags = LSE | TREE },
@@ -93,8 +93,8 @@ static const struct shape named[] = {
 	{ N("large_prefix", 128, 32, 8, 128), PARTS({ 128, 16, 8192 }, { 1, 16, 512, 1 }),
 		.flags = LSE | DEVICE | Q_POS },
 	/*
-	 * bench rows: bytes are those of the listed blocks, once for each row that lists them, q and out. The
-	 * lists of a case name the same blocks: with 4096 keys these are 17 MB, which a cache holds.
+	 * bench rows: bytes are those of q, out, and the listed blocks, once for each row that lists them.
+	 * The lists of a case name the same blocks: with 4096 keys these are 17 MB, which fit the L2.
 	 */
 	{ N("page1_h32_8_b64_kv4096_bf16", 64, 32, 8, 128), PARTS({ 1, 1, 4096 }),
 		.flags = BENCH | DEVICE | WHOLE },
@@ -128,7 +128,7 @@ static const struct shape later[] = {
 		.logits = TOP },
 	{ N("masked_above_all_window", 40, 4, 2, 64), PARTS({ 40, 8, 90, 1 }), .flags = LSE | WHOLE,
 		.logits = TOP, .window = 20 },
-	/* lines of the same size, which relist() exchanges */
+	/* lines of bits of the same size, which relist() exchanges */
 	{ N("tree_8_of_3_requests_whole", 24, 2, 1, 64), PARTS({ 8, 16, 50, 2 }),
 		.flags = LSE | TREE | WHOLE },
 	/* one stride alone is not 0 */
@@ -140,12 +140,12 @@ static const struct shape later[] = {
 		.window = 0x7fffffff - 12 },
 	{ N("blocks_of_one_row_and_of_all", 12, 4, 2, 64), PARTS({ 4, 16, 150, 1, 40 }, { 1, 8, 60, 0, 60 }),
 		.flags = LSE },
-	/* requests that share nothing, more than a cache holds; in pages of one slot, and in one block */
+	/* requests that share no keys, more than the L2 holds; in pages of one slot, and in one block */
 	{ N("own_page1_h32_8_b16_kv4096_bf16", 16, 32, 8, 128), PARTS({ 1, 1, 4096, 0, 4096 }),
 		.flags = BENCH | DEVICE | WHOLE },
 	{ N("own_contiguous_h32_8_b16_kv4096_bf16", 16, 32, 8, 128), PARTS({ 1, 4096, 4096, 0, 4096 }),
 		.flags = BENCH | DEVICE | WHOLE },
-	/* the same of equal and of unequal lengths; attn_paged has these, too */
+	/* the same with equal and with unequal lengths; attn_paged has these cases, too */
 	{ N("own_page16_h32_8_b16_kv1024_bf16", 16, 32, 8, 128), PARTS({ 1, 16, 1024, 0, 1024 }),
 		.flags = BENCH | DEVICE | WHOLE },
 	{ N("own_page16_h32_8_b16_uniform_bf16", 16, 32, 8, 128),
@@ -227,7 +227,7 @@ static void describe(int index, struct cairn_case *c)
 	for (int i = 0; i < s.parts; i++) {
 		double rows = ceil((double)s.tokens / s.part[i].m), keys = s.part[i].keys;
 
-		if (s.part[i].lens) {		/* their mean */
+		if (s.part[i].lens) {		/* the mean of the lengths */
 			keys = 0;
 			for (int r = 0; r < (int)rows; r++)
 				keys += s.part[i].lens[r] / rows;
@@ -338,7 +338,7 @@ static void setup(struct cairn_op *op)
 	a->q_stride = s.flags & FAR_Q || s.q_gap || s.explicit_stride ? stride : 0;
 	declare_out(op, &s, a->dtype, a->nnz_qo);
 	if (s.logits > ANY)
-		op->kind = CAIRN_KIND_NORMAL;	/* for all that the pattern does not overwrite */
+		op->kind = CAIRN_KIND_NORMAL;	/* for elements that the pattern does not overwrite */
 	q = declare_q(op, &s, a->dtype, a->nnz_qo, stride);
 	if (s.flags & Q_POS)
 		declare_q_pos(op, &s, a->nnz_qo);
@@ -350,8 +350,8 @@ static void setup(struct cairn_op *op)
 }
 
 /*
- * The first two blocks of the list change places, and its last block loses a key if it holds several. The
- * last row's list loses its last block.
+ * Exchanges the first two blocks of the list, and removes a key from its last block if that holds several.
+ * Removes the last block of the last row's list.
  */
 static int relist_row(const struct cairn_attn_part *p, int list, int row)
 {
@@ -376,7 +376,7 @@ static int relist_row(const struct cairn_attn_part *p, int list, int row)
 	return 1;
 }
 
-/* The first two block rows exchange their bits if these are equally many. */
+/* Exchanges the bits of the first two block rows if both have equally many. */
 static void exchange_bits(const struct cairn_attn_part *p)
 {
 	const int32_t *lists = p->blk_indptr, *last = p->last_len;

@@ -2,9 +2,9 @@
 /*
  * attn_bsr_view - the front of attn_forward.cuh for lists of keys: what rows see, and where results go
  *
- * Whether a token sees a key may depend on positions, bits and the end of the list. The producer decides it,
- * and leaves a bit for each token and key of a key tile in shared memory. The consumers read these bits only
- * where a tile has keys that some token does not see.
+ * Whether a token sees a key may depend on positions, bits and the end of the list. The producer computes one
+ * bit for each token and key of a key tile and writes these bits to shared memory. The consumers read them
+ * only for tiles in which some token does not see some key.
  */
 #ifndef CAIRN_ATTN_BSR_VIEW_CUH
 #define CAIRN_ATTN_BSR_VIEW_CUH
@@ -16,22 +16,22 @@
 
 /* A piece of a unit, as the producer describes it to the consumers. */
 struct attn_bsr_tile {
-	int32_t begin, num_tiles;	/* its first key; its key tiles, or -1: there is no further piece */
+	int32_t begin, num_tiles;	/* its first key; number of its key tiles, -1: no piece follows */
 	int32_t row0, rows;		/* first packed row; packed rows of the block row */
 	int32_t head;			/* the first query head of the KV head */
-	int32_t part, slot;		/* slot: of a piece's state, -1: the piece is the whole unit */
+	int32_t part, slot;		/* slot: where the piece's state goes, -1: it is a whole unit */
 	float k_scale, v_scale;
 };
 
-/* A form of attn_forward.cuh; tiles of the ring that 8-bit keys pass through, 0: keys have 16 bits. */
+/* A form of attn_forward.cuh. raw_stages: tiles of the ring for 8-bit keys, 0: keys have 16 bits. */
 template <int dim, int keys_, int stages_, int q_stages_, int regs_, int producer_regs_, int raw_stages_>
 struct attn_bsr_form : attn_form<dim, dim, keys_, 2, stages_, q_stages_, regs_, producer_regs_> {
 	static constexpr int raw_stages = raw_stages_, raw_bytes = keys_ * dim;
 };
 
 /*
- * What a thread of the producer knows of the token of its number: its position, its line of bits or NULL, and
- * the range of keys that positions admit. It is kept in shared memory to save registers.
+ * The token of a producer thread: its position, its line of bits or NULL, and the range of keys that
+ * positions admit. It is kept in shared memory to save registers.
  */
 struct attn_bsr_token {
 	int64_t position;
@@ -39,17 +39,17 @@ struct attn_bsr_token {
 	int32_t first, end;
 };
 
-/* Shared memory beside that of attn_forward.cuh. */
+/* Shared memory in addition to that of attn_forward.cuh. */
 template <class F> struct attn_bsr_extra {
 	/*
 	 * Bit n of bits[i][t]: token t of the row tile sees key n of the key tile. all_seen[i]: ATTN_ALL_SEEN
-	 * if all tokens see all keys, a byte from each warp of the producer. A consumer reads both after it
-	 * has released the stage of K, hence two rounds of stages.
+	 * if all tokens see all keys; each warp of the producer writes one byte. A consumer reads both after
+	 * it has released the stage of K, so there are two of each for each stage.
 	 */
 	uint4 bits[2 * F::stages][F::rows];
 	uint32_t all_seen[2 * F::stages];
 	int32_t tokens[ATTN_NUM_TILES][F::rows];	/* of the row tiles */
-	int32_t positions[2][F::keys];			/* of keys, between threads of the producer */
+	int32_t positions[2][F::keys];			/* of keys, for the threads of the producer */
 	struct attn_bsr_token mine[F::rows];
 	int32_t next;					/* the run after this one */
 	__align__(16) uint8_t raw[F::raw_stages ? F::raw_stages * F::raw_bytes : 16];
@@ -166,7 +166,7 @@ template <class F> struct attn_bsr_view {
 	}
 
 private:
-	/* Writes row `at` of out, if it is a row of the block row; the quad's lanes exchange values. */
+	/* Writes row `at` of out if the row belongs to the block row. A quad's lanes call it together. */
 	template <int dtype>
 	ATTN_METHOD void write_out(const call &c, int64_t at, bool own, float (*o)[4], int half, float factor)
 	{

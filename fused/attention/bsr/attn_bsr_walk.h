@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bsr_walk - on the host: which keys a token of attn_bsr sees, and where they lie
+ * attn_bsr_walk - finds on the host which keys a token of attn_bsr sees, and where they lie
  *
- * attn_cover_new() finds for each part the block row of each token and its ordinal there.
+ * attn_cover_new() finds, for each part, the block row of each token and the token's ordinal in it.
  */
 #ifndef CAIRN_ATTN_BSR_WALK_H
 #define CAIRN_ATTN_BSR_WALK_H
@@ -17,14 +17,14 @@ struct attn_cover {
 	int32_t row, ordinal, num;
 };
 
-/* Returns [num_parts][nnz_qo], for free(); NULL: no memory. */
+/* Returns an array [num_parts][nnz_qo], which the caller frees with free(); NULL: no memory. */
 struct attn_cover *attn_cover_new(const struct cairn_attn_bsr_args *a);
-/* The number of keys in the list of a row, for a KV head. */
+/* Returns the number of keys in the list of a row for a KV head. */
 int64_t attn_bsr_list_len(const struct cairn_attn_part *p, int32_t row, int32_t kv_head);
-/* The key n of that list. */
+/* Returns key n of that list. */
 struct attn_key attn_bsr_key(const struct cairn_attn_bsr_args *a, const struct cairn_attn_part *p,
 			     int32_t row, int32_t kv_head, int64_t n);
-/* An upper bound of the number of keys that a token sees. */
+/* Returns an upper bound of the number of keys that a token sees. */
 int64_t attn_bsr_most_keys(const struct cairn_attn_bsr_args *a);
 /* Lists the keys of all parts that a token sees, in order; returns their number. */
 int attn_bsr_keys(const struct cairn_attn_bsr_args *a, const struct attn_cover *cover, int32_t token,

@@ -2,9 +2,9 @@
 /*
  * attn_replay_test - a captured call of attn_bsr, replayed with other lists of other lengths (claim FI-6)
  *
- * The call is captured once. Then lists are written into the arrays that it reads, and the graph is launched;
- * the result must have the bits of a call outside of the graph with the same lists. The suite verifies such
- * calls. The bench row needs a GPU; the same code also runs on the cpu table, which has no graphs.
+ * The call is captured once. Then lists are written into the arrays that it reads, and the graph is launched.
+ * The result must be bitwise equal to that of a call outside the graph with the same lists; other cases check
+ * such calls. The bench row needs a GPU; the same code also runs on the cpu table, which has no graphs.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,12 +24,12 @@ struct shape {
 
 static const struct shape serving = { 16, 32, 8, 128, 1024, 320 }, tiny = { 5, 4, 2, 64, 30, 20 };
 
-/* The lists of all requests; on the device three arrays at the same distances. */
+/* The lists of all requests; on the device these are three arrays with the same distances. */
 struct lists {
 	int32_t *indptr, *last_len, *indices;
 };
 
-/* CAPTURED: the call of the graph; DIRECT: the same outside of it. */
+/* CAPTURED: the call in the graph; DIRECT: the same call outside the graph. */
 enum { CAPTURED, DIRECT, CALLS };
 
 struct bed {
@@ -50,7 +50,7 @@ static void place(struct lists *l, const struct shape *s, void *base)
 	l->indices = l->last_len + s->batch;
 }
 
-/* Allocates count numbers on the device and fills them with random ones. */
+/* Allocates `count` elements on the device and fills them with random numbers. */
 static int open_numbers(struct cairn_test *t, struct bed *b, void **x, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -131,7 +131,7 @@ static void bed_close(struct bed *b)
 	cairn_impl_stop(&b->impl);
 }
 
-/* Draws lists: of some requests one block or none, of others up to the longest. */
+/* Draws lists: some requests have one block or none, others up to the longest list. */
 static void draw_lists(struct cairn_test *t, struct bed *b)
 {
 	const struct shape *s = b->s;
@@ -155,7 +155,7 @@ static int write_lists(struct bed *b, int call)
 				b->stream);
 }
 
-/* Captures the call; a table without graphs has none, and then calls instead of launching it. */
+/* Captures the call. For a table without graphs it captures nothing, and replay() calls directly. */
 static int capture(struct cairn_test *t, struct bed *b)
 {
 	int ret;
@@ -172,7 +172,7 @@ static int capture(struct cairn_test *t, struct bed *b)
 	return b->impl.graph_end(b->stream, &b->graph);
 }
 
-/* Fetches the results of both calls with the drawn lists; stale: the captured call keeps those before. */
+/* Runs both calls on the drawn lists and fetches the results. stale: the captured call keeps old lists. */
 static int replay(struct bed *b, int stale)
 {
 	if (!stale)
@@ -191,7 +191,7 @@ static int replay(struct bed *b, int stale)
 	return b->impl.stream_sync(b->stream);
 }
 
-/* Returns the number of replays with the bits of a direct call, or -1 if something failed. */
+/* Returns the number of replays that are bitwise equal to a direct call, or -1 if something failed. */
 static int equal_replays(struct cairn_test *t, struct bed *b, int stale)
 {
 	int equal = 0;
@@ -225,7 +225,7 @@ static void replays(struct cairn_test *t)
 	bed_close(&b);
 }
 
-/* The check passes on the cpu table, and sees a call that keeps its first lists. */
+/* The check must pass on the cpu table, and must detect a call that keeps its old lists. */
 static void small(struct cairn_test *t)
 {
 	for (int stale = 0; stale < 2; stale++) {

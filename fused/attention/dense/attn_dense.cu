@@ -5,12 +5,13 @@
  * Persistent CTAs of two or three consumer warpgroups and a producer warp: attn_forward.cuh has the schedule
  * of the consumers, attn_dense_fetch.cuh the fetch. This file chooses the form and lays out the call.
  *
- * Row tiles. Where the number of query heads of a KV head is a power of two up to 64, the rows of a tile are
- * all these heads of consecutive tokens, as packed rows (attn_tile.h): fewer logits of a causal call are
- * computed in vain, and Q arrives in one box for each 64 columns. Otherwise a tile has rows of one head.
+ * Row tiles: if the number of query heads of a KV head is a power of two up to 64, a tile holds all these
+ * heads of consecutive tokens, as packed rows (attn_tile.h). Then a causal call computes fewer masked logits,
+ * and Q arrives in one box for each 64 columns. Otherwise a tile holds rows of one head.
  *
- * Order. If there are more row tiles than CTAs, CTAs draw them from a counter in the workspace, the longest
- * first within a section of heads whose keys the L2 holds. Results do not depend on who computes a tile.
+ * Order: if there are more row tiles than CTAs, CTAs draw them from a counter in the workspace, the longest
+ * first within a section of heads whose keys the L2 can hold. Results do not depend on which CTA computes a
+ * tile.
  *
  * Forms: qk_dim x v_dim as computed, rows x keys of a tile, stages of K and V, buffers of Q, shared memory
  *    64 x  64   192 x  96   4   2   144 KiB     three consumers: exponentials take longer than products
@@ -21,7 +22,7 @@
  *   256 x 128   128 x  64   2   1   160 KiB
  *   128 x 256   128 x  64   2   1   128 KiB
  *   256 x 256   128 x  80   2   1   224 KiB
- * A dimension in between takes the next form, filled up with zeros.
+ * Other dimensions take the next larger form, padded with zeros.
  *
  * Floor: 2 * (qk_dim + v_dim) * (query, key) pairs at the rate of wgmma, 680 to 790 TFLOP/s on an H200 at its
  * power limit. Optimisation history: ../NOTES.md.
@@ -101,7 +102,7 @@ int cairn_attn_dense_workspace(const struct cairn_attn_dense_args *args, size_t 
 	return 0;
 }
 
-/* Maps K, whose last 64 elements may be shared by all heads (attn_dense_shared.h). */
+/* Maps K; all heads may share its last 64 elements (attn_dense_shared.h). */
 static int map_k(struct attn_dense_maps *maps, const struct cairn_attn_dense_args *a, const void *shared,
 		 int keys)
 {

@@ -2,10 +2,10 @@
 /*
  * attn_dense_fetch - the producer of attn_dense: a warp that chooses row tiles and fetches Q, K, V by TMA
  *
- * Every copy is one box of 64 elements by the rows of a tile; a dimension that is no multiple of 64 is filled
- * up with zeros by the tensor map. A box may extend past the keys of its request, into another request or
- * into rows that may hold NaN. K needs no care, because the logits of such keys are overwritten; in V, the
- * warp overwrites such rows with zeros, so that p = 0 is never multiplied by a NaN.
+ * Every copy is one box of 64 elements by the rows of a tile; the tensor map pads a dimension that is not a
+ * multiple of 64 with zeros. A box may extend past the keys of its request, into another request or into rows
+ * that may hold NaN. K may keep such rows, because the logits of their keys are overwritten. In V, the warp
+ * overwrites them with zeros, so that p = 0 is never multiplied by a NaN.
  */
 #ifndef CAIRN_ATTN_DENSE_FETCH_CUH
 #define CAIRN_ATTN_DENSE_FETCH_CUH
@@ -22,17 +22,18 @@ struct attn_dense_maps {
 };
 
 /*
- * The order in which CTAs take row tiles: sections of heads whose keys the L2 holds, the longest rows first.
+ * The order in which CTAs take row tiles: by sections of heads whose keys the L2 can hold, and within a
+ * section the longest rows first.
  */
 struct attn_dense_plan {
 	const int32_t *qo_indptr, *kv_indptr;
-	int32_t *counter;		/* the next row tile, or NULL: CTAs take them back and forth */
+	int32_t *counter;		/* the next row tile; NULL: CTAs take them in order, back and forth */
 	int32_t batch, units, row_tiles;	/* requests; head units of each, row tiles of each unit */
-	int32_t section;		/* pairs of request and unit whose keys the L2 holds at once */
+	int32_t section;		/* pairs of request and unit whose keys the L2 can hold together */
 	int32_t group;			/* query heads of a KV head; a unit has 2^shift of them */
 };
 
-/* Returns the nth row tile of this CTA as a number among all row tiles, which may not exist. */
+/* Returns the number of this CTA's nth row tile, which may be past the last row tile. */
 ATTN_DEV int attn_dense_take(const struct attn_dense_plan &plan, int nth)
 {
 	int i = nth * gridDim.x + (nth & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
@@ -50,15 +51,15 @@ struct attn_dense_walk {
 	/* key tiles; 0: no rows, or none that sees a key; -1: past the last row tile */
 	int32_t num_tiles;
 	int32_t q_row, head;		/* its first token, its first query head */
-	int32_t row, kv_head;		/* the row of K and V that its first key tile begins at */
-	int32_t left;			/* keys of the request from there on */
+	int32_t row, kv_head;		/* the row of K and V at which its first key tile begins */
+	int32_t left;			/* keys of the request from that row on */
 	int32_t request;
 };
 
 /*
- * Writes the tokens that see no key: warp `first` of `step` warps. The consumers never see a row tile that
- * has only such rows; in other row tiles they write the same zeros. Where there are more warps than requests,
- * `share` of them write a request's rows.
+ * Writes the results of tokens that see no key; called by warp `first` of `step` warps. The consumers never
+ * get a row tile that has only such rows; in other row tiles they write the same zeros. If there are more
+ * warps than requests, `share` warps write the rows of a request.
  */
 ATTN_DEV void attn_dense_write_empty(const struct attn_dense_plan &plan, const struct attn_call &a, int first,
 				     int step)
@@ -149,7 +150,7 @@ ATTN_DEV void attn_dense_issue_v(const CUtensorMap *map, uint32_t s_tile, int ro
 						mbar);
 }
 
-/* Starts the copy of the row tile's Q, if there is one, and hands its description on. */
+/* Starts the copy of Q, if there is a row tile, and hands the tile's description to the consumers. */
 template <class F>
 ATTN_DEV void attn_dense_copy_q(const CUtensorMap *map, uint32_t s_q, const struct attn_dense_walk &w,
 				uint32_t mbar)
@@ -166,7 +167,7 @@ ATTN_DEV void attn_dense_copy_q(const CUtensorMap *map, uint32_t s_q, const stru
 }
 
 /*
- * Copies a V tile of which `left` keys belong to the request. If these are not all, waits for the tile and
+ * Copies a V tile, of which `left` keys belong to the request. If the tile has more keys, waits for it and
  * overwrites the others with zeros.
  */
 template <class F>
@@ -193,7 +194,7 @@ ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem<s
 		ptx_mbarrier_arrive(full);
 }
 
-/* The producer warp: fetches Q, K and V of its row tiles in order, as far ahead as stages allow. */
+/* The producer warp: fetches Q, K and V of its row tiles in order, as far ahead as the stages allow. */
 template <class F>
 ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const struct attn_call &a,
 				 const struct attn_dense_maps &maps,
@@ -207,7 +208,7 @@ ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const struc
 	for (int taken = 1;; taken++) {
 		struct attn_dense_walk w = attn_dense_find<F>(plan, a, next, &s.tiles[nth % ATTN_NUM_TILES]);
 
-		/* taken early: the answer travels while this row tile is fetched */
+		/* draw the next row tile early: the latency overlaps the fetch of this one */
 		if (w.num_tiles != -1)
 			next = attn_dense_take(plan, taken);
 		if (w.num_tiles == 0)

@@ -2,8 +2,8 @@
 /*
  * attn_dense_inputs - the inputs that attn_dense and attn_bwd share: lengths, layouts of K and V, patterns
  *
- * For their tests, which include conformance/harness.h first and define ARGS, the struct of the arguments,
- * whose members have the same names in both.
+ * The two tests include conformance/harness.h first and define ARGS, the struct of the arguments. Its members
+ * have the same names in both operations.
  */
 #ifndef CAIRN_ATTN_DENSE_INPUTS_H
 #define CAIRN_ATTN_DENSE_INPUTS_H
@@ -22,7 +22,7 @@ enum {
 /* How K and V lie. */
 enum {
 	CONTIGUOUS,		/* strides 0 */
-	ROW_GAPS,		/* of other lengths in K than in V */
+	ROW_GAPS,		/* gaps between rows, of different lengths in K and V */
 	HEAD_GAPS,		/* heads of K lie between those of V, as in one buffer of both */
 	HEADS_FIRST,		/* all rows of a head follow each other */
 	NUM_LAYOUTS,
@@ -44,7 +44,7 @@ struct shape {
 	int layout, sms;
 	/* number of the case among the pairs of features, or 0 */
 	int pair;
-	float scale;				/* sm_scale; 0: by the case index */
+	float scale;				/* sm_scale; 0: chosen by the case index */
 	int q_gap, explicit_stride;		/* elements between rows of q; q_stride is not 0 */
 	int equal;				/* EXACT has equal logits */
 };
@@ -52,7 +52,7 @@ struct shape {
 #define FIELD(f)	offsetof(ARGS, f)
 #define FAR_STRIDE	(((int64_t)1 << 31) + 64)
 
-/* Where the rows and heads of K or of V lie, with the meaning of 0 filled in. */
+/* Where the rows and heads of K or of V lie; strides are never 0. */
 struct place {
 	void *x;
 	int64_t stride, head_stride, count;	/* count: elements of the buffer */
@@ -103,7 +103,7 @@ static struct place lay_out(const struct shape *s, int is_v, int dim, int other,
 	return p;
 }
 
-/* Declares K or V and fills the `used` rows; the rest, and all gaps, are NaN. */
+/* Declares K or V and fills the first `used` rows; the other rows and all gaps are NaN. */
 static void declare_kv(struct cairn_op *op, const struct shape *s, size_t field, const char *name, int dtype,
 		       int dim, struct place *p, int64_t rows, int64_t used, int far)
 {
@@ -124,7 +124,7 @@ static void declare_kv(struct cairn_op *op, const struct shape *s, size_t field,
 	}
 }
 
-/* Puts NaN into the keys that no row's window reaches. */
+/* Sets the keys that no row's window reaches to NaN. */
 static void poison_outside(const struct shape *s, const struct paged *p, const struct places *at, int dtype)
 {
 	for (int b = 0; b < p->batch; b++)
@@ -135,7 +135,7 @@ static void poison_outside(const struct shape *s, const struct paged *p, const s
 			}
 }
 
-/* Declares q and fills its rows but for `pad` at the end, which are NaN like the gaps. */
+/* Declares q and fills its rows, except the last `pad` rows, which are NaN like the gaps. */
 static void *declare_q(struct cairn_op *op, const struct shape *s, int dtype, int64_t rows, int64_t pad,
 		       int64_t stride)
 {
@@ -191,7 +191,7 @@ static void set_scalars(ARGS *a, const struct shape *s, const struct paged *p,
 	a->v_head_stride = zero || s->layout == ROW_GAPS ? 0 : at->v.head_stride;
 }
 
-/* Declares and fills all inputs of the case that both operations have, and sets the scalars. */
+/* Declares and fills all inputs that both operations have, and sets the scalars. */
 static void declare_inputs(struct cairn_op *op, const struct shape *s)
 {
 	ARGS *a = op->args;
@@ -229,7 +229,7 @@ static void declare_inputs(struct cairn_op *op, const struct shape *s)
 	stride = s->flags & FAR_Q ? FAR_STRIDE : (int64_t)s->hq * s->qk + s->q_gap;
 	a->q_stride = s->flags & FAR_Q || s->q_gap || s->explicit_stride ? stride : 0;
 	if (logits != PLAIN && logits != ANY && kind == CAIRN_KIND_EXTREME)
-		op->kind = CAIRN_KIND_NORMAL;	/* for all that the pattern does not overwrite */
+		op->kind = CAIRN_KIND_NORMAL;	/* for elements that the pattern does not overwrite */
 	q = declare_q(op, s, dtype, a->nnz_qo, pad, stride);
 	declare_kv(op, s, FIELD(k), "k", dtype, s->qk, &at.k, a->nnz_kv, used, s->flags & FAR_K);
 	declare_kv(op, s, FIELD(v), "v", dtype, s->v, &at.v, a->nnz_kv, used, s->flags & FAR_V);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_dense_kernel - the kernel of attn_dense as a template, and what the launcher knows of each instance */
+/* attn_dense_kernel - the kernel of attn_dense as a template, and descriptions of its instances */
 #ifndef CAIRN_ATTN_DENSE_KERNEL_CUH
 #define CAIRN_ATTN_DENSE_KERNEL_CUH
 
@@ -46,7 +46,7 @@ template <class F> static struct attn_dense_kernel attn_dense_instance(void)
 		 F::qk, F::v, F::rows, F::keys, F::threads, F::smem_bytes };
 }
 
-/* The instances, by the dimensions that they compute with. */
+/* The instances; a name gives the dimensions with which the instance computes. */
 struct attn_dense_kernel attn_dense_64(void);
 struct attn_dense_kernel attn_dense_96(void);
 struct attn_dense_kernel attn_dense_128(void);

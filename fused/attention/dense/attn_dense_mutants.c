@@ -2,9 +2,10 @@
 /*
  * attn_dense_mutants - wrong implementations that the cases must catch
  *
- * One plain attention, a row at a time, with a switch of defects that contiguous keys invite: strides, heads,
- * dimensions that are no multiple of 64, neighbouring requests, tiles. The numerics that attn_dense shares
- * with attn_paged have their mutants there, but for those that depend on a tile's size.
+ * The mutants are one plain attention, a row at a time, with a switch for the defects that contiguous keys
+ * invite: strides, heads, dimensions that are not multiples of 64, neighbouring requests, tiles.
+ * attn_paged_mutants.c has the mutants of the numerics that both share, except those that depend on the size
+ * of a tile.
  */
 #include <math.h>
 #include <string.h>
@@ -146,7 +147,7 @@ static int64_t v_at(const struct cairn_attn_dense_args *a, int64_t row, int g, e
 /* The keys first .. end - 1 of request b that a row sees, in rows of K from `row` on. */
 struct span {
 	int64_t row;
-	int len, first, end, read_from, read_to;	/* len: the request's */
+	int len, first, end, read_from, read_to;	/* len: keys of the request */
 };
 
 static struct span span_of(const struct cairn_attn_dense_args *a, int b, int i, enum dense_defect x)

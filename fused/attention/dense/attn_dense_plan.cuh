@@ -9,15 +9,15 @@
 #include "fused/attention/dense/attn_dense_fetch.cuh"
 
 #define ATTN_DENSE_COUNTER_BYTES 256
-#define ATTN_DENSE_SECTION_BYTES (32 << 20)	/* keys and values that stay in the L2 beside Q and O */
+#define ATTN_DENSE_SECTION_BYTES (32 << 20)	/* keys and values that fit the L2 beside Q and O */
 
-/* The scalars of a call that its row tiles depend on. */
+/* The scalars of a call on which its row tiles depend. */
 struct attn_dense_sizes {
 	const char *name;		/* of the operation, for error texts */
 	int32_t batch, max_qo_len, max_kv_len, num_qo_heads, num_kv_heads;
-	int32_t rows;			/* of a row tile */
+	int32_t rows;			/* rows of a row tile */
 	int32_t num_sms;
-	int32_t key_bytes;		/* of a key and its value, of one head */
+	int32_t key_bytes;		/* bytes of a key and its value in one head */
 };
 
 /* Returns log2 of the query heads in a row tile of `group` query heads a KV head. */
@@ -30,7 +30,7 @@ static inline int32_t attn_dense_shift(int32_t group)
 	return 1 << shift == group && group <= 64 ? shift : 0;
 }
 
-/* Sets the members of the plan but for the index arrays and the counter. Returns the row tiles, or -errno. */
+/* Sets the plan, except the index arrays and the counter. Returns the number of row tiles, or -errno. */
 static inline int attn_dense_lay_out_tiles(const struct attn_dense_sizes *s, struct attn_dense_plan *plan)
 {
 	int32_t group = s->num_qo_heads / s->num_kv_heads, shift = attn_dense_shift(group);
@@ -47,7 +47,7 @@ static inline int attn_dense_lay_out_tiles(const struct attn_dense_sizes *s, str
 		return cairn_error(EOPNOTSUPP, "%s: max_qo_len, num_qo_heads, batch: too large", s->name);
 	plan->section = ATTN_DENSE_SECTION_BYTES / (key_bytes > 1 ? key_bytes : 1) < 1 ? 1 :
 			(int32_t)(ATTN_DENSE_SECTION_BYTES / (key_bytes > 1 ? key_bytes : 1));
-	/* units that read the same keys share them */
+	/* units of one KV head read the same keys, so a section can have more units */
 	plan->section *= group >> shift;
 	if ((int64_t)plan->section * plan->row_tiles > 0x7fffffff)
 		plan->section = 0x7fffffff / plan->row_tiles;
@@ -55,8 +55,8 @@ static inline int attn_dense_lay_out_tiles(const struct attn_dense_sizes *s, str
 }
 
 /*
- * Zeroes the counter in the workspace, if there are more row tiles than SMs and the caller has not done so,
- * and completes the launch.
+ * Completes the launch. If there are more row tiles than SMs, zeroes the counter in the workspace, unless the
+ * caller has done so.
  */
 static inline int attn_dense_start_tiles(struct attn_dense_plan *plan, struct cairn_launch *l, int items,
 					 int num_sms, void *workspace, int32_t sms, int zeroed)
@@ -72,7 +72,7 @@ static inline int attn_dense_start_tiles(struct attn_dense_plan *plan, struct ca
 	return 0;
 }
 
-/* Refuses a workspace without room for the counter. */
+/* Returns an error if the workspace has no room for the counter. */
 static inline int attn_dense_check_counter(const void *workspace, size_t bytes, const char *name)
 {
 	if (!workspace || (uintptr_t)workspace % 256 || bytes < ATTN_DENSE_COUNTER_BYTES)

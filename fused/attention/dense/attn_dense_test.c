@@ -41,7 +41,7 @@ static const struct shape named[] = {
 		.qo_lens = LENS(1, 70, 1, 17, 3, 1, 129), .kv_lens = LENS(300, 70, 33, 54, 3, 1, 257) },
 	{ N("mixed_lengths_192_128", 5, 1, 1, 6, 3, 192, 128), .flags = BOTH | F16, .layout = HEAD_GAPS,
 		.qo_lens = LENS(64, 5, 130, 1, 65), .kv_lens = LENS(64, 200, 131, 90, 65) },
-	/* around the numbers of rows and keys at which tiles begin */
+	/* rows and keys around multiples of a tile's size */
 	{ N("rows_63_keys_63", 1, 63, 63, 2, 2, 128, 128), .flags = BOTH },
 	{ N("rows_64_keys_64", 1, 64, 64, 2, 2, 128, 128), .flags = BOTH },
 	{ N("rows_65_keys_65", 1, 65, 65, 2, 2, 128, 128), .flags = BOTH },
@@ -55,7 +55,7 @@ static const struct shape named[] = {
 	{ N("keys_177", 1, 20, 177, 2, 1, 128, 128), .flags = LSE },
 	{ N("keys_352", 1, 20, 352, 2, 1, 128, 128), .flags = LSE },
 	{ N("keys_1025", 1, 3, 1025, 2, 1, 128, 128), .flags = BOTH },
-	/* so many results that sums in another order change some bit */
+	/* so many results that sums in another order would change some bit */
 	{ N("keys_1500_rows_30", 1, 30, 1500, 4, 2, 128, 128), .flags = LSE | F16 },
 	{ N("group_17", 2, 9, 97, 17, 1, 128, 128), .flags = BOTH },
 	{ N("kv_heads_7", 2, 40, 97, 7, 7, 64, 64), .flags = BOTH },
@@ -264,7 +264,7 @@ static void setup(struct cairn_op *op)
 	declare_out(op, &s, a->dtype, a->nnz_qo);
 }
 
-/* For cairn_family.relist: the first request with two keys has one less, the last one with rows one row. */
+/* For cairn_family.relist: removes a key of the first request with two, and a row of the last with any. */
 static int relist(void *args)
 {
 	const struct cairn_attn_dense_args *a = args;

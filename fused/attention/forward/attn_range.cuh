@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_range - the front of attn_forward.cuh for requests whose keys follow each other
+ * attn_range - the front of attn_forward.cuh for requests with contiguous keys
  *
- * The keys that a row sees are a range, which begins with the window and ends with the causal mask.
+ * The keys that a row sees are a range: the window sets its begin and the causal mask its end.
  */
 #ifndef CAIRN_ATTN_RANGE_CUH
 #define CAIRN_ATTN_RANGE_CUH
@@ -14,11 +14,11 @@ struct attn_row_tile {
 	int32_t qo_first, qo_len, kv_len;
 	int32_t head;			/* the first of its query heads */
 	int32_t row0;			/* its first packed row */
-	int32_t begin, num_tiles;	/* first key; key tiles, or -1: there is no further row tile */
+	int32_t begin, num_tiles;	/* first key; number of key tiles, -1: no row tile follows */
 	int32_t reserved;
 };
 
-/* What the consumers need of a call. A packed row r is token r >> shift, query head head + r % 2^shift. */
+/* The consumers' part of a call. Packed row r is token r >> shift, query head head + r % 2^shift. */
 struct attn_call {
 	void *out;
 	float *lse;
@@ -74,7 +74,7 @@ ATTN_DEV void attn_bend(float (*s)[4], const struct attn_sight &w, int key, floa
 	}
 }
 
-/* Returns the factor from a logit as the consumers keep it to its value; a capped one is kept as its tanh. */
+/* Returns the factor from a logit as stored to its value; a capped logit is stored as its tanh. */
 ATTN_DEV float attn_logit_scale(const struct attn_call &a)
 {
 	return a.softcap > 0 ? a.softcap : a.sm_scale;

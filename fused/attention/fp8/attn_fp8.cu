@@ -2,7 +2,7 @@
 /*
  * attn_fp8 - attention over 8-bit blocks, by wgmma and TMA (FlashAttention-3 in fp8)
  *
- * Persistent CTAs of two consumer warpgroups and a producer warp: attn_fp8.cuh has their schedule, the order
+ * Persistent CTAs of two consumer warpgroups and a producer warp: attn_fp8.cuh has their schedule. The order
  * of the row tiles is that of attn_dense. This file lays out the call.
  *
  * Forms: rows x keys of a tile, stages of K and V, buffers of Q, shared memory
@@ -10,8 +10,8 @@
  *   head_dim  64   128 x 128   4   2    80 KiB
  *
  * Floor, in clocks of an SM for a tile of 128 x 128 at head_dim 128: products 1024 (8192 flop a clock),
- * exponentials 1024 (16 a clock), other instructions some 800; the two warpgroups overlap the first with the
- * others. 4 * head_dim flop a pair at that rate are 1.9 PFLOP/s at 1.75 GHz. Optimisation history:
+ * exponentials 1024 (16 a clock), other instructions about 800. The two warpgroups overlap the products with
+ * the rest. At that rate, 4 * head_dim flop a pair are 1.9 PFLOP/s at 1.75 GHz. Optimisation history:
  * ../NOTES.md.
  */
 #include "fused/attention/fp8/attn_fp8.cuh"

@@ -3,18 +3,18 @@
  * attn_fp8 - the consumer warpgroups and the fetch of attn_fp8
  *
  * Two consumer warpgroups of 64 packed rows each and a producer warp, as in attn_forward.cuh; a key tile is a
- * block of 128 keys. The consumers see one stream of steps, a key tile each, over all row tiles:
+ * block of 128 keys. The consumers process one stream of steps, one key tile a step, over all row tiles:
  *
  *   step n, a warpgroup:  start S = Q K(n)^T and F = P(n-1) V(n-1) | O *= keep(n-1) | wait for S | release
  *                         K(n) | mask, online softmax of row 0 | wait for F | release V(n-1) |
  *                         O += scale * F | softmax of row 1 | if n begins a row tile: finish the previous
  *                         tile's O | P = S in e4m3
  *
- * F is a fresh sum of 128 products: the tensor cores keep 14 bits of a sum of e4m3 products, too few for all
- * keys, and O, in fp32, takes each block's own scale for nothing. S, F, O and P are 224 of a thread's 232
- * registers. P stays in registers, because attn_quant has put the keys of V in the order that the
- * accumulators give (attn_fp8_place()). There are no turns: without them the two warpgroups settle in
- * opposite phases by themselves, and turns only cost time.
+ * F is a fresh sum of 128 products: the tensor cores keep only 14 bits of a sum of e4m3 products, too few for
+ * a sum over all keys. Adding F to O in fp32 also applies the block's scale at no extra cost. S, F, O and P
+ * take 224 of a thread's 232 registers. P stays in registers, because attn_quant has put the keys of V in the
+ * order of the accumulators (attn_fp8_place()). There are no turns: the two warpgroups settle in opposite
+ * phases by themselves, and turns only cost time.
  *
  * mbarriers and descriptions of row tiles are those of attn_forward.cuh, without ATTN_BAR_TURN.
  */
@@ -25,7 +25,7 @@
 #include "fused/attention/dense/attn_dense_fetch.cuh"
 #include "fused/attention/fp8/attn_fp8.h"
 
-/* P is kept times 2^8, because e4m3 holds numbers from 2^-9 to 448. */
+/* P is multiplied by 2^8, because e4m3 holds numbers from 2^-9 to 448. */
 #define ATTN_FP8_P_BITS	8.0f
 #define ATTN_FP8_P_UNIT	0x1p-8f
 
@@ -40,7 +40,7 @@ template <int dim_, int stages_, int q_stages_, int regs_, int producer_regs_> s
 	static constexpr int smem_bytes = data_bytes + 384;
 };
 
-/* Where the scales of a row tile begin: q's block, and the first of all blocks of its keys. */
+/* Where the scales of a row tile begin: the block of its q, and the first block of its keys. */
 struct attn_fp8_origin {
 	int32_t q_block, kv_block;
 };
@@ -48,7 +48,7 @@ struct attn_fp8_origin {
 struct attn_fp8_scales {
 	const float *q, *k, *v;
 	float sm_scale_log2;
-	int32_t q_blocks, kv_blocks;	/* of a head */
+	int32_t q_blocks, kv_blocks;	/* blocks of a head */
 };
 
 /* Q as [row][query head][dim], K as [row of all heads][dim], V as [element of all blocks][128 keys]. */
@@ -56,13 +56,13 @@ struct attn_fp8_maps {
 	CUtensorMap q, k, v;
 };
 
-/* Returns the descriptions of the row tiles' scales, behind those of the row tiles. */
+/* Returns the origins of the row tiles' scales, which follow the descriptions of the row tiles. */
 template <class F> ATTN_DEV struct attn_fp8_origin *attn_fp8_origins(uint8_t *s_all)
 {
 	return (struct attn_fp8_origin *)(s_all + F::data_bytes + 320);
 }
 
-/* The producer warp: fetches Q, K and V of its row tiles in order, as far ahead as stages allow. */
+/* The producer warp: fetches Q, K and V of its row tiles in order, as far ahead as the stages allow. */
 template <class F>
 ATTN_DEV void attn_fp8_produce(const struct attn_dense_plan &plan, const struct attn_call &a,
 			       const struct attn_fp8_scales &scales, const struct attn_fp8_maps &maps,
@@ -79,7 +79,7 @@ ATTN_DEV void attn_fp8_produce(const struct attn_dense_plan &plan, const struct 
 		struct attn_fp8_origin o;
 		int token;
 
-		/* taken early: the answer travels while this row tile is fetched */
+		/* draw the next row tile early: the latency overlaps the fetch of this one */
 		if (w.num_tiles != -1)
 			next = attn_dense_take(plan, taken);
 		if (w.num_tiles == 0)
@@ -163,8 +163,8 @@ template <class F> ATTN_DEV void attn_fp8_issue_pv(float *f, const uint32_t (*p)
 }
 
 /*
- * As attn_softmax(), for row r of a lane's two: s are sums of codes, whose logits are scale[r] * s in units
- * of log2, as is m. Turns s into p * 2^8; l is the sum of that.
+ * As attn_softmax(), for row r of a lane's two. s holds sums of codes; the logits, in units of log2, are
+ * scale[r] * s, and m is in the same units. Turns s into p * 2^8; l is the sum of these.
  */
 template <int tiles>
 ATTN_DEV void attn_fp8_softmax(float (*s)[4], float m[2], float l[2], float keep[2], const float scale[2],
@@ -181,7 +181,7 @@ ATTN_DEV void attn_fp8_softmax(float (*s)[4], float m[2], float l[2], float keep
 	top = fmaxf(m[r], attn_quad_max(fmaxf(half[0], half[1])) * scale[r]);
 	base = top == -CUDART_INF_F ? 0 : top;
 	shift = ATTN_FP8_P_BITS - base;
-	keep[r] = ptx_ex2_approx_ftz(m[r] - base);	/* exactly 1 where the maximum stands */
+	keep[r] = ptx_ex2_approx_ftz(m[r] - base);	/* exactly 1 if the maximum has not changed */
 	m[r] = top;
 	l[r] *= keep[r];
 #pragma unroll
@@ -218,7 +218,7 @@ ATTN_DEV void attn_fp8_q_scales(const struct attn_fp8_scales &z, const struct at
 	}
 }
 
-/* As attn_look(), where no row has a window: the compiler keeps no register for the first keys. */
+/* As attn_look() without windows, so that the compiler needs no registers for the first keys. */
 ATTN_DEV struct attn_sight attn_fp8_look(const struct attn_call &a, const struct attn_row_tile &t, int group)
 {
 	struct attn_sight w = attn_look(a, t, group);

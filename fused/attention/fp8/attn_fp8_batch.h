@@ -11,9 +11,9 @@ struct attn_batch attn_fp8_batch(const struct cairn_attn_fp8_args *a);
 int64_t attn_fp8_block_at(const struct cairn_attn_fp8_args *a, enum attn_operand operand, int32_t b,
 			  int32_t j, int32_t head);
 /*
- * Sets codes to those of row j of request b, as numbers, and returns their scale. Results of attn_fp8_row()
- * are those of struct attn_exact_row; deviation[c], if not NULL, is about the standard deviation of element c
- * of an implementation that rounds P to e4m3, and out to dtype, without a bias.
+ * attn_fp8_codes() sets `codes` to the codes of row j of request b, as numbers, and returns their scale.
+ * attn_fp8_row() sets the results in struct attn_exact_row. It sets deviation[c], if not NULL, to about the
+ * standard deviation of element c of an implementation that rounds P to e4m3, and out to dtype, without bias.
  */
 float attn_fp8_codes(const struct cairn_attn_fp8_args *a, enum attn_operand operand, int32_t b, int32_t j,
 		     int32_t head, float *codes);

@@ -18,7 +18,7 @@ static int bad_stride(int64_t stride, int64_t least)
 	return stride != 0 && (stride < least || stride % 8 != 0);
 }
 
-/* What both operations refuse because of the heads and the type. */
+/* Checks the numbers of heads, head_dim and dtype for both operations. */
 static int check_heads(int32_t num_qo_heads, int32_t num_kv_heads, int32_t head_dim, int32_t dtype,
 		       const char *name)
 {

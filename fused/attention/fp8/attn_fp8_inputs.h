@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_fp8_inputs - operands of 8 bits for the tests of attn_fp8: blocks, scales, patterns of codes
+ * attn_fp8_inputs - 8-bit operands for the tests of attn_fp8: blocks, scales, patterns of codes
  *
- * Include conformance/harness.h first. What no request owns is NaN: whole blocks with their scales, and rows
- * of q and k behind a request's end.
+ * Include conformance/harness.h first. Blocks that no request owns, their scales, and rows of q and k past a
+ * request's end are NaN.
  */
 #ifndef CAIRN_ATTN_FP8_INPUTS_H
 #define CAIRN_ATTN_FP8_INPUTS_H
@@ -61,7 +61,7 @@ static inline void clear_operand(struct cairn_op *op, const struct operand *x)
 			}
 }
 
-/* Quantises normal numbers, in each block of another size: `least` times 1, 2 or 4. */
+/* Quantises normal numbers, whose size differs from block to block: `least` times 1, 2 or 4. */
 static inline void fill_normal(struct cairn_op *op, const struct operand *x, double least)
 {
 	static float y[ATTN_FP8_BLOCK][256];
@@ -88,15 +88,15 @@ static inline void fill_normal(struct cairn_op *op, const struct operand *x, dou
 }
 
 /*
- * For operands of many millions: codes as of normal numbers, a byte of a random word each, and scales as
- * above.
+ * As fill_normal(), for operands of many millions of elements: each code comes from one byte of a random
+ * word, and codes are about normally distributed.
  */
 static inline void fill_quickly(struct cairn_op *op, const struct operand *x, double least)
 {
 	int64_t block = (int64_t)ATTN_FP8_BLOCK * x->dim;
 	uint8_t code[256];
 
-	/* the sum of the byte's halves as dice: about normal, with a deviation of 6.5 */
+	/* the sum of the byte's two halves is about normally distributed, with a deviation of 6.5 */
 	for (int i = 0; i < 256; i++)
 		code[i] = cairn_float_to_e4m3((float)(16 * (i / 16 + i % 16 - 15)));
 	for (int b = 0; b < x->batch; b++)
@@ -151,7 +151,7 @@ static inline void fill_channel(const struct operand *x, int channel, double v)
 					set_code(x, b, j, head, c, c == channel ? v : 0);
 }
 
-/* Multiplies all scales. */
+/* Multiplies all scales by `by`. */
 static inline void scale_operand(const struct operand *x, double by)
 {
 	for (int64_t i = 0; i < (int64_t)x->heads * x->blocks; i++)

@@ -2,8 +2,8 @@
 /*
  * attn_fp8_mutants - wrong implementations that the cases must catch
  *
- * One plain attention over codes, a row at a time in blocks of 128 keys as a kernel has them, with a switch
- * of defects that scales, blocks and eight bits invite. It rounds P as the contract says.
+ * The mutants are one plain attention over codes, a row at a time in blocks of 128 keys as in a kernel,
+ * with a switch for the defects that scales, blocks and 8 bits invite. It rounds P as the contract says.
  */
 #include <math.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static double decode(uint8_t code, enum fp8_defect x)
 	return (double)cairn_e4m3_to_float(code);
 }
 
-/* Returns the sum so far and one term, of which only `bits` bits below the larger one are kept. */
+/* Returns sum + term, keeping only `bits` bits below the larger of the two. */
 static double add(double sum, double term, int bits)
 {
 	double unit = ldexp(1, ilogb(fmax(fabs(sum), fmax(fabs(term), 0x1p-300))) - bits);
@@ -199,7 +199,7 @@ struct state {
 	double m, l, o[256];
 };
 
-/* Adds the keys j .. end - 1, which lie in one block. */
+/* Adds keys j .. end - 1, which lie in one block. */
 static void add_block(const struct cairn_attn_fp8_args *a, struct state *t, int b, const double *q,
 		      double q_scale, int g, int j, int end, enum fp8_defect x)
 {

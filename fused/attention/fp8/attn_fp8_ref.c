@@ -2,19 +2,20 @@
 /*
  * attn_fp8_ref - the reference: rows in double, and the bound of the error that the contract allows
  *
- * attn_exact.c explains the bound and its letters; these terms are other ones, because products of e4m3 are
- * summed with fewer bits and P has 4 of them. A step of 32 products may cut A = 2^-13 of the largest of these
- * and of the sum so far, from each of them: cut_off() adds that up. For steps in another order, a sum of n
- * products has at least the bound (n / 32) A of the sum of magnitudes.
+ * attn_exact.c explains the bound and its letters. The terms below differ from those, because products of
+ * e4m3 are summed with fewer bits, and P has only 4 bits. A step of 32 products may truncate each product,
+ * and the sum so far, by A = 2^-13 of the largest of them: cut_off() adds that up. Because steps may come
+ * in another order, the bound of a sum of n products is at least (n / 32) A of the sum of magnitudes.
  *
- *   logits  d_j = that, times sm_scale, and 4E |s_j| for the scales and the exponent. Nothing is cut, and the
- *           second term alone counts, where sum |q k| is at most 2^13 times the lowest bit of any product.
- *   P       rounding p_j to e4m3: 2^-4 p_j, at least 2^-18 (relative to the largest p, hence over l), at most
- *           p_j itself; a p_j that cannot be told from the largest one is 2^8, without an error. The sum l
- *           takes p_j before that.
- *   P * V   that, for the 128 keys of a block, which are four steps. Blocks whose keys all have the largest
- *           logit, and whose sum |v| is at most 2^13 times the lowest bit, are exact.
- *           The sum over blocks is in fp32: (n / 64 + 32) E of it. l is a sum of n terms: (n + 32) E.
+ *   logits  d_j is that bound times sm_scale, and 4E |s_j| for the scales and the exponent. Where sum |q
+ *           k| is at most 2^13 times the lowest bit of any product, nothing is truncated, and only the
+ *           second term counts.
+ *   P       rounding p_j to e4m3 adds 2^-4 p_j, at least 2^-18 (relative to the largest p, hence over l), at
+ *           most p_j itself. A p_j that cannot be told from the largest one is 2^8, without an error. The sum
+ *           l takes p_j before rounding.
+ *   P * V   the same bound, for the 128 keys of a block, which are four steps. Blocks whose keys all have the
+ *           largest logit, and whose sum |v| is at most 2^13 times the lowest bit, are exact. The sum over
+ *           blocks is in fp32 and adds (n / 64 + 32) E of it. l is a sum of n terms: (n + 32) E.
  */
 #include "fused/attention/fp8/attn_fp8_batch.h"
 
@@ -67,19 +68,22 @@ static inline double lowest_bit(const float *x, int n)
 	return (double)(bits & -bits) / 512;
 }
 
-/* A row's weights of a block's keys, each at the place of its key. */
+/* A row's weights for the keys of a block, each at the place of its key. */
 struct weights {
 	double p[BLOCK], error[BLOCK], all[BLOCK], variance[BLOCK];
 	int equal;			/* all keys have the largest logit */
 };
 
-/* Returns product c of x with y, or with the weights w; `most`: what it may be with errors of the logits. */
+/*
+ * Returns product c of x with y, or with the weights w; `most`: with the largest weights that errors
+ * allow.
+ */
 static inline double product(const float *x, const float *y, const struct weights *w, int c, int most)
 {
 	return (double)x[c] * (y ? (double)y[c] : most ? w->all[c] : w->p[c]);
 }
 
-/* fmax() and fmin(), which gcc does not vectorise: a NaN counts as absent. */
+/* As fmax() and fmin(), which gcc does not vectorise: a NaN counts as absent. */
 static inline double larger(double x, double y)
 {
 	return y > x || x != x ? y : x;
@@ -90,7 +94,7 @@ static inline double smaller(double x, double y)
 	return y < x || x != x ? y : x;
 }
 
-/* Returns what the steps of a sum of n products may cut, of each product and of the sum so far. */
+/* Returns a bound of what the steps of a sum of n products truncate, from each product and the sum so far. */
 static inline double cut_off(const float *x, const float *y, const struct weights *w, int n)
 {
 	double lost = 0, sum = 0;
@@ -185,7 +189,7 @@ CAIRN_WIDE static void add_values(const uint8_t *codes, double scale, const stru
 	for (int c = 0; c < dim; c++, codes += BLOCK) {
 		double sum = 0, error = 0, all = 0, spread = 0, magnitude = 0;
 
-		for (int t = 0; t < BLOCK; t++)	/* a place behind the last key has no weight */
+		for (int t = 0; t < BLOCK; t++)	/* places past the last key have no weight */
 			x[t] = w->all[t] > 0 ? cairn_e4m3_to_float(codes[t]) : 0;
 		#pragma omp simd reduction(+:sum, error, all, spread, magnitude)
 		for (int t = 0; t < BLOCK; t++) {

@@ -2,11 +2,12 @@
 /*
  * attn_fp8_test - named edge cases, pairs of features, outliers, bench rows
  *
- * EXACT has integers whose sums fit 13 bits: all logits are equal and out is the mean of V, or one key
- * outweighs all others and out is its V. NORMAL quantises normal numbers; besides the bounds, which allow for
- * the worst rounding of P, the root mean square of the errors is judged. The scales of blocks always differ.
- * The cases outliers_* quantise, by the reference of attn_quant, normal numbers with rare large ones, and
- * judge the error against attention over the numbers themselves (FlashAttention-3, table 3).
+ * EXACT has integers whose sums fit 13 bits: either all logits are equal and out is the mean of V, or one key
+ * outweighs all others and out is its V. NORMAL quantises normal numbers. It checks the bounds, which allow
+ * for the worst rounding of P, and also the root mean square of the errors. Scales always differ from
+ * block to block. The cases outliers_* take normal numbers with rare large ones, quantise them with the
+ * reference of attn_quant, and check the error against attention over the original numbers
+ * (FlashAttention-3, table 3).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static const struct shape named[] = {
 		.qo_lens = LENS(1, 70, 1, 17, 3, 1, 129), .kv_lens = LENS(300, 70, 33, 54, 3, 1, 257) },
 	{ N("mixed_lengths_d64", 5, 1, 1, 6, 3, 64), .flags = BOTH | F16,
 		.qo_lens = LENS(64, 5, 130, 1, 65), .kv_lens = LENS(64, 200, 131, 90, 65) },
-	/* around the numbers of rows and keys at which tiles and blocks begin */
+	/* rows and keys around multiples of the sizes of tiles and blocks */
 	{ N("rows_64_keys_64", 1, 64, 64, 2, 2, 128), .flags = BOTH },
 	{ N("rows_65_keys_65", 1, 65, 65, 2, 2, 128), .flags = BOTH },
 	{ N("rows_127_keys_128", 1, 127, 128, 2, 1, 128), .flags = BOTH },
@@ -77,7 +78,7 @@ static const struct shape named[] = {
 	{ N("keys_256", 1, 20, 256, 2, 1, 128), .flags = LSE | F16 },
 	{ N("keys_257", 1, 20, 257, 2, 1, 128), .flags = LSE },
 	{ N("keys_1025", 1, 3, 1025, 2, 1, 128), .flags = BOTH },
-	/* so many results that sums in another order change some bit */
+	/* so many results that sums in another order would change some bit */
 	{ N("keys_1500_rows_30", 1, 30, 1500, 4, 2, 128), .flags = LSE | F16 },
 	/* 517 blocks of values of one sign, whose sum needs more bits than tensor cores keep of e4m3 */
 	{ N("keys_past_2e16", 1, 1, 66100, 1, 1, 64), .flags = LSE | F16, .one_sign = 1 },
@@ -127,7 +128,7 @@ static struct cairn_pairs pair_table = {
 	.num_factors = NUM_PAIR_FACTORS, .levels = { 8, 5, 3, 2, 2, 2, 2, 2, 2, 2 },
 };
 
-/* Batches of several blocks, behind those of attn_lengths.h, which have one or two. */
+/* Batches with several blocks, in addition to those of attn_lengths.h, which have one or two. */
 static const int long_lens[][2][3] = {
 	{ { 130, 1, 40 }, { 257, 5, 127 } }, { { 1, 30, 66 }, { 300, 1, 256 } },
 	{ { 129, 0, 2 }, { 0, 400, 3 } },
@@ -229,7 +230,7 @@ struct inputs {
 	struct operand q, k, v;
 };
 
-/* Logits are q * k of one channel, and one key of each request has `top`, the others 0 down to `least`. */
+/* Logits are q * k of one channel. One key of each request has `top`, the others have 0 down to `least`. */
 static void one_on_top(struct cairn_op *op, const struct inputs *in, double q, double top, int least)
 {
 	int channel = (int)cairn_op_range(op, 0, in->q.dim - 1);
@@ -246,7 +247,7 @@ static void one_on_top(struct cairn_op *op, const struct inputs *in, double q, d
 	}
 }
 
-/* One key of weight 1, whose value is 0, and all others of weight 2^-10 with value 1. */
+/* One key has weight 1 and value 0; all others have weight 2^-10 and value 1. */
 static void small_weights(struct cairn_op *op, struct cairn_attn_fp8_args *a, const struct inputs *in)
 {
 	int channel = (int)cairn_op_range(op, 0, in->q.dim - 1);
@@ -311,7 +312,7 @@ static void fill_extreme(struct cairn_op *op, struct cairn_attn_fp8_args *a, con
 		break;
 	case HUGE_LOGITS:
 		one_on_top(op, in, 256, 448, -8);
-		a->sm_scale = 0x1p13f;	/* logits of up to some 2^19 */
+		a->sm_scale = 0x1p13f;	/* logits of up to about 2^19 */
 		break;
 	case LARGE_V:
 		scale_operand(&in->v, 0x1p110);
@@ -329,7 +330,7 @@ static void fill_extreme(struct cairn_op *op, struct cairn_attn_fp8_args *a, con
 	}
 }
 
-/* ---- outliers: the same numbers in every run, because the judge makes them again ---- */
+/* ---- outliers: the same numbers in every run, because the check generates them again ---- */
 
 static double outlier(uint64_t *state)
 {
@@ -376,7 +377,7 @@ static void quantise_outliers(struct cairn_attn_fp8_args *a, const struct shape 
 	free(v);
 }
 
-/* Returns the root mean square of the errors of out against attention over the numbers as they were. */
+/* Returns the root mean square of the errors of out against attention over the original numbers. */
 static double error_of_outliers(const struct cairn_attn_fp8_args *a, const struct shape *s,
 				const uint16_t *out)
 {
@@ -488,8 +489,8 @@ static void setup(struct cairn_op *op)
 }
 
 /*
- * The errors of all elements together, against what rounding P without a bias gives. The bounds allow every
- * weight its largest error with the worst sign, and would not see P with one bit less.
+ * Compares the errors of all elements together with those of rounding P without bias. The bounds alone allow
+ * every weight its largest error with the worst sign, and would not detect a P with one bit less.
  */
 static int judge_spread(const struct cairn_attn_fp8_args *want, const void *out, char *why, size_t why_len)
 {

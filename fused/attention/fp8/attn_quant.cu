@@ -2,17 +2,16 @@
 /*
  * attn_quant - each CTA quantises one block of 128 rows, which it holds in registers between its two passes
  *
- * q and k: four lanes have a row, lane t its chunks t, t + 4, ... of eight elements. The stages 1, 2, 4 and
- * 32, 64 of the Hadamard transform pair elements of one lane, the stages 8 and 16 those of neighbouring
- * lanes. The codes leave in pieces of 32 bytes.
- * v: a lane has four keys whose codes are one word of the transposed block (attn_fp8_place()), and eight
- * elements of each: two conversions make the word of one element. The words are put in order in shared
- * memory, [element][128 places], where piece p of 16 bytes of element c lies at p ^ (c / 8 % 8): a warp
- * writes words of eight chunks and four keys, and the pieces of one row are read together, both without bank
- * conflicts.
+ * q and k: four lanes hold a row, lane t of them its chunks t, t + 4, ... of eight elements. Stages 1, 2,
+ * 4 and 32, 64 of the Hadamard transform pair elements of one lane, stages 8 and 16 those of neighbouring
+ * lanes. The codes are stored in pieces of 32 bytes.
+ * v: a lane holds eight elements of each of four keys, whose codes are one word of the transposed block
+ * (attn_fp8_place()); two conversions give the word of one element. Shared memory brings the words into the
+ * order [element][128 places]; 16-byte piece p of element c lies at p ^ (c / 8 % 8). So neither a warp's
+ * writes, words of eight chunks and four keys, nor its reads, the pieces of one row, have bank conflicts.
  *
- * Two CTAs share an SM, so that one loads while the other computes: 64 KiB in flight. The floor is one read
- * of 2 and one write of 1 byte an element at the bandwidth of memory.
+ * Two CTAs share an SM, so that one loads while the other computes, with 64 KiB in flight. The floor is a
+ * read of 2 bytes and a write of 1 byte an element at the bandwidth of memory.
  */
 #include "primitives/base/launch.h"
 #include "primitives/ptx/fp8.cuh"
@@ -30,7 +29,7 @@ struct attn_quant_part {
 	const void *x;
 	const int32_t *indptr;
 	int64_t stride, head_stride;
-	float norm;			/* the scale is the maximum times this */
+	float norm;			/* the factor from the maximum to the scale */
 	int32_t heads, blocks;
 };
 
@@ -56,7 +55,7 @@ static __device__ int find_request(const int32_t *indptr, int batch, int block)
 	return low;
 }
 
-/* Returns 448 / max of all threads' maxima, 0 if that counts as 0, and writes the scale of the block. */
+/* Writes the scale of the block. Returns 448 / the maximum over all threads, or 0 if it counts as 0. */
 static __device__ float finish_max(const struct attn_quant_part &part, float max, int64_t at)
 {
 	__shared__ float s_max[WARPS];
@@ -122,7 +121,7 @@ template <int dim> static __device__ __forceinline__ void rotate(float *y, const
 		transform<dim / 4, 16>(y);
 }
 
-/* Quantises a block of q or k: `rows` rows from x on, and zeros behind them. */
+/* Quantises a block of q or k: `rows` rows from x on, followed by zeros. */
 template <int dtype, int dim>
 static __device__ void quantise_rows(const struct attn_quant_call &call, const struct attn_quant_part &part,
 				     const char *x, int rows, int64_t at)
@@ -156,7 +155,7 @@ static __device__ void quantise_rows(const struct attn_quant_call &call, const s
 #pragma unroll
 	for (int pass = 0; pass < PASSES; pass++) {
 		uint8_t *to = part.codes + (at * ATTN_FP8_BLOCK + pass * 64 + row) * dim + lane * 8;
-		/* rotated zeros behind the last row may be negative: all of their codes are 0 */
+		/* rows past the last must have code 0, but rotated zeros may be negative */
 		int own = pass * 64 + row < rows ? -1 : 0;
 
 #pragma unroll
@@ -179,7 +178,7 @@ template <int dtype, int dim>
 static __device__ void quantise_columns(const struct attn_quant_part &part, const char *x, int rows,
 					int64_t at)
 {
-	constexpr int units = dim / 64;		/* a warp's, each of 16 keys and 64 elements */
+	constexpr int units = dim / 64;		/* units of a warp, of 16 keys and 64 elements each */
 	__shared__ __align__(16) uint8_t s_codes[128 * dim];
 	const int warp = threadIdx.x / 32, t = threadIdx.x % 4, chunk = threadIdx.x % 32 / 4;
 	uint4 raw[units][4];

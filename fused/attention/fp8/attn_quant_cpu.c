@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* attn_quant_cpu - the CPU table: a block at a time, its rows in fp32 in a core's cache */
+/* attn_quant_cpu - the CPU table: a block at a time; its rows, in fp32, fit a core's cache */
 #include "fused/attention/fp8/attn_quant.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ struct block {
 	int32_t rows;
 };
 
-/* One stage of the transform; the inner loops are over neighbours. */
+/* One stage of the transform; inner loops run over neighbouring elements. */
 static inline void stage(float *y, int dim, int b)
 {
 	for (int at = 0; at < dim; at += 2 * b)
@@ -91,7 +91,7 @@ static CAIRN_WIDE void quantise_columns(const struct cairn_attn_quant_args *a, c
 			k->codes[c * BLOCK + attn_fp8_place(i)] = cairn_narrow_e4m3(y[i][c] * inverse);
 }
 
-/* Block i of request b, head `head`: of q (operand 0), k (1) or v (2). */
+/* Quantises block i of request b, head `head`, of q (operand 0), k (1) or v (2). */
 static void quantise(const struct cairn_attn_quant_args *a, int operand, int b, int head, int i)
 {
 	const int32_t *indptr = operand ? a->kv_indptr : a->qo_indptr;

@@ -2,7 +2,7 @@
 /*
  * attn_quant_mutants - wrong implementations that the cases must catch
  *
- * One plain quantisation, a block at a time, with a switch of defects.
+ * The mutants are one plain quantisation, a block at a time, with a switch for the defects.
  */
 #include <math.h>
 #include <string.h>
@@ -140,7 +140,7 @@ static int64_t place_of(int dim, int i, int c, enum quant_defect x)
 		return i * dim + c;
 	if (x == QUANT_v_in_order)
 		return c * BLOCK + i;
-	if (x == QUANT_v_8_by_8)	/* within the tile, but not the tiles */
+	if (x == QUANT_v_8_by_8)	/* transposes within the tile, but not the tiles */
 		return (i / 8 * 8 + c % 8) * dim + c / 8 * 8 + i % 8;
 	return c * BLOCK + attn_fp8_place(i);
 }
@@ -220,7 +220,7 @@ static void run_request(const struct cairn_attn_quant_args *a, const struct tens
 			quantise(a, t, x == QUANT_kv_heads_of_q && t->which ? head / 2 : head, first + i,
 				 rows, all - first - i - rows, block, x);
 	}
-	/* the number behind the last block of a request may belong to none */
+	/* the block number after a request's last block may be unused */
 	if (x == QUANT_gap_written && block < t->blocks &&
 	    (b + 1 == a->batch || block < attn_fp8_first_block(t->indptr[b + 1], b + 1)))
 		t->codes[(int64_t)block * BLOCK * a->head_dim] ^= 1;

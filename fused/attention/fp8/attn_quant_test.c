@@ -2,10 +2,10 @@
 /*
  * attn_quant_test - named edge cases, pairs of features, bench rows
  *
- * EXTREME gives every block of 128 rows another pattern: zeros of both signs; magnitudes about the one below
- * which a block counts as zeros; ties between codes; one outlier; equal values, whose transform has one
- * element; values near the largest. POISON has NaN in all gaps and, in the pairs, blocks that are not finite
- * among others.
+ * EXTREME gives successive blocks of 128 rows different patterns: zeros of both signs; magnitudes around the
+ * limit below which a block counts as zeros; ties between codes; one outlier; equal values, whose transform
+ * has one element; values near the largest. POISON has NaN in all gaps; in the pairs it also has blocks that
+ * are not finite among finite ones.
  */
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@
 enum {
 	SIGNS = 1, F16 = 2, BENCH = 4, DEVICE = 8, PADDED = 16, RAGGED = 32,
 	FAR_Q = 64, FAR_K = 128, FAR_V = 256,	/* the third row begins past 2^31 elements */
-	/* how q, k and v lie: gaps between rows, K and V by turns of heads, all rows of a head together */
+	/* layouts: gaps between rows, heads of K and V alternating, all rows of a head together */
 	Q_GAPS = 512, ROW_GAPS = 1024, HEAD_GAPS = 2048, HEADS_FIRST = 4096, EXPLICIT = 8192,
 };
 
@@ -92,7 +92,7 @@ static struct cairn_pairs pair_table = {
 	.num_factors = NUM_PAIR_FACTORS, .levels = { 8, 5, 3, 4, 3, 2, 2, 2, 2 },
 };
 
-/* Batches of several blocks, behind those of attn_lengths.h, which have one or two. */
+/* Batches with several blocks, in addition to those of attn_lengths.h, which have one or two. */
 static const int long_lens[][2][3] = {
 	{ { 257, 1, 128 }, { 384, 5, 127 } }, { { 1, 300, 130 }, { 300, 1, 256 } },
 	{ { 129, 0, 2 }, { 0, 700, 3 } },
@@ -163,7 +163,7 @@ static double extreme(struct cairn_op *op, const struct tensor *t, int block, in
 	switch ((block + op->case_index) % 6) {
 	case 0:		/* zeros of both signs */
 		return drawn < 0 ? -0.0 : 0;
-	case 1:		/* f16 cannot be as small: its subnormals */
+	case 1:		/* f16 has no numbers as small: subnormals instead */
 		return f16 ? drawn * 0x1p-22 : drawn * (i == 3 && c == 5 ? 0x1.8p-100 : 0x1p-103);
 	case 2:		/* the scale is 1 / 2 without a rotation, and k + 1/2 a tie */
 		return i + c == 0 ? 224 : (double)cairn_op_range(op, -32, 31) / 4 + 0.125;
@@ -192,7 +192,7 @@ static void fill_block(struct cairn_op *op, const struct tensor *t, void *x, int
 				    extreme(op, t, block, i, c,
 					    (double)cairn_op_range(op, -1000, 1000) / 700));
 	}
-	/* blocks of other sizes, so that no scale can stand for another */
+	/* magnitudes differ from block to block, so that no scale can stand for another */
 	for (int i = 0; op->kind == CAIRN_KIND_NORMAL && i < rows; i++)
 		for (int c = 0; c < t->dim; c++) {
 			int64_t at = place(t, row + i, head) + c;
@@ -272,7 +272,7 @@ static void set_strides(struct cairn_attn_quant_args *a, const struct shape *s, 
 		v->stride = FAR_STRIDE;
 	a->k_head_stride = k->head_stride != s->dim || s->flags & EXPLICIT ? k->head_stride : 0;
 	a->v_head_stride = v->head_stride != s->dim || s->flags & EXPLICIT ? v->head_stride : 0;
-	/* without any key, a head's stride is still at least its dimension */
+	/* even without a key, the stride between heads must be at least the dimension */
 	if (k->head_stride < s->dim)
 		a->k_head_stride = k->head_stride = s->dim;
 	if (v->head_stride < s->dim)

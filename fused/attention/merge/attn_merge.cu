@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_merge.cu - lanes of a CTA hold one row and head, 16 bytes of each state a lane
+ * attn_merge.cu - merges states on the GPU; a lane holds 16 bytes of each state of one row and head
  *
- * A pair is one row and head. It gets 8 to 128 lanes, the power of two that covers head_dim; up to 32 lanes
- * are part of one warp, more are several warps, each of which computes the weights for itself. No lane reads
- * an element of o that another lane writes, so out may be state 0.
+ * A pair is one row and head. It gets 8 to 128 lanes, the power of two that covers head_dim. Up to 32 lanes
+ * are part of one warp; more lanes are several warps, each of which computes the weights for itself. No lane
+ * reads an element of o that another lane writes, so out may be state 0.
  *
- *   1  The loads that depend on nothing are issued together: counts, lse (one state a lane), and o of the
- *      first `ahead` states.
+ *   1  Independent loads are issued together: counts, lse (one state a lane), and o of the first `ahead`
+ *      states.
  *   2  The lanes find max by shuffles, compute the weights, and list the states with weight in shared memory,
  *      in order; a ballot gives a state its place in the list.
  *   3  Listed states below `ahead` are added from registers; the others are loaded, `depth` at a time, and
@@ -16,8 +16,9 @@
  *
  * All sums run over the states in increasing order, so bits depend neither on lanes nor on `ahead`.
  *
- * Loading ahead saves the round trip from lse to o. In a small grid, whose time is latency, `ahead` is
- * `depth`. In a large grid, whose time is bandwidth, it is 2: a state without weight would be loaded in vain.
+ * Loading ahead overlaps the latency of lse with that of o. In a small grid, which is bound by latency,
+ * `ahead` is `depth`. In a large grid, which is bound by bandwidth, it is 2, because states without weight
+ * would be loaded for nothing.
  *
  * shared memory   a list per pair and warp: (num_states | 1) x 8 bytes; the odd length keeps the lists of a
  *                 warp on different banks. At most 8.1 KiB.
@@ -37,7 +38,7 @@
 #include "primitives/rows/row.cuh"
 
 #define THREADS		128
-#define FEW		4	/* num_states up to which the kernel of small depth serves */
+#define FEW		4	/* up to this num_states, the kernel with the small depth is used */
 #define MANY		16
 #define LOG2E		1.44269504f
 
@@ -58,9 +59,9 @@ template <int dtype> ROW void add_state(float *sum, uint4 v, float weight)
 }
 
 /*
- * Lists the states with weight among the first `used` and returns their number, the same in all lanes of the
- * pair's part of the warp. lse: of state 0; not read if used is negative. *max becomes NaN if one lse is NaN
- * or +INFINITY; no state is listed then.
+ * Lists the states with weight among the first `used` and returns their number to all lanes of the pair in
+ * this warp. lse points to that of state 0 and is not read if used is negative. If one lse is NaN or
+ * +INFINITY, *max becomes NaN and no state is listed.
  */
 ROW int list_states(struct term *list, const struct cairn_attn_merge_args &a, const float *lse, int used,
 		    int width, float *max)
@@ -95,7 +96,7 @@ ROW int list_states(struct term *list, const struct cairn_attn_merge_args &a, co
 		top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
 	if (__ballot_sync(0xffffffffu, bad) & part)
 		top = CUDART_NAN_F;
-	/* entries move towards the start of the list only, over values that have been read */
+	/* entries only move towards the start of the list, over values that have been read */
 	for (int s = sub; s - sub < a.num_states; s += width) {
 		float d = s < a.num_states ? list[s].weight - top : -CUDART_INF_F;
 		bool keep = d >= CAIRN_ATTN_MERGE_CUTOFF;	/* false for NaN: -INFINITY - -INFINITY */
@@ -132,7 +133,7 @@ template <int vec> ROW void write_out(void *out, int dtype, int64_t at, const fl
 	}
 }
 
-/* a: strides of o filled in, in vectors of 16 bytes. A pair has 1 << shift lanes. */
+/* a has the strides of o filled in, in 16-byte vectors. A pair has 1 << shift lanes. */
 template <int dtype, int depth>
 __global__ void __launch_bounds__(THREADS, depth == FEW ? 10 : 4)
 attn_merge_kernel(const __grid_constant__ struct cairn_attn_merge_args a, int shift, int ahead)
@@ -160,7 +161,7 @@ attn_merge_kernel(const __grid_constant__ struct cairn_attn_merge_args a, int sh
 	if (live && a.counts)
 		used = max(0, min(a.counts[row], used));
 	listed = list_states(list, a, a.lse + pair, used, width, &top);
-	/* -0 is neutral: a state that alone has weight keeps all its bits */
+	/* x + -0 is x for every x, so a state that alone has weight keeps all its bits */
 #pragma unroll
 	for (int j = 0; j < vec; j++)
 		sum[j] = listed ? -0.0f : isnan(top) ? top : 0;

@@ -2,8 +2,7 @@
 /*
  * attn_merge_cpu - merges states in fp32, one row and head at a time; threads share the rows and heads
  *
- * The sum begins at -0, to which every number can be added unchanged: a state that alone has weight keeps all
- * its bits.
+ * The sum begins at -0: x + -0 is x for every x, so a state that alone has weight keeps all its bits.
  */
 #include "fused/attention/merge/attn_merge.h"
 
@@ -22,7 +21,7 @@ struct terms {
 	float weight[CAIRN_ATTN_MERGE_STATES], max, sum;
 };
 
-/* lse: of state 0 */
+/* Computes the weights of a row and head; lse points to that of state 0. */
 static void weigh(const struct cairn_attn_merge_args *a, int32_t row, const float *lse, struct terms *t)
 {
 	int used = a->num_states;

@@ -82,7 +82,7 @@ static double ten_bits(double v)
 	return isfinite(v) ? cairn_load(&box, CAIRN_F32, 0) : v;
 }
 
-/* The states that enter, and their weights. */
+/* The states that take part in the merge, and their weights. */
 struct terms {
 	int n;
 	int state[CAIRN_ATTN_MERGE_STATES];
@@ -278,7 +278,7 @@ static int attn_merge_far_elements_32_bits(const struct cairn_attn_merge_args *a
 	return cairn_attn_merge_ref(&a, stream);
 }
 
-/* Counts beyond the states are taken for one less than all, where they do not fit eight lanes. */
+/* With more than eight states, a count beyond num_states is taken for num_states - 1. */
 static int attn_merge_beyond_is_last(const struct cairn_attn_merge_args *a, void *stream)
 {
 	struct cairn_attn_merge_args other = *a;
@@ -310,7 +310,7 @@ static int attn_merge_rows_16_bits(const struct cairn_attn_merge_args *a, void *
 	return cairn_attn_merge_ref(&other, stream);
 }
 
-/* Strides of 0 are taken for those of heads without gaps. */
+/* Strides of 0 are computed as if heads had no gaps. */
 static int attn_merge_rows_without_gaps(const struct cairn_attn_merge_args *args, void *stream)
 {
 	struct cairn_attn_merge_args a;

@@ -2,8 +2,8 @@
 /*
  * attn_merge_parts_test - properties of attn_merge, on the cpu table and on a device
  *
- * A left fold in place, a constant added to all lse, a single state, another order of the states, a row in a
- * large and in a small grid; and attention over parts of the keys, merged, is attention over all keys.
+ * They are: a left fold in place, a constant added to all lse, a single state, another order of the states, a
+ * row in a large and in a small grid, and merged attention over parts of the keys against attention over all.
  */
 #include "conformance/harness.h"
 
@@ -12,7 +12,7 @@
 #include "conformance/tables/tables.h"
 #include "fused/attention/merge/attn_merge.h"
 
-/* A table under test, and what a unit has allocated there. */
+/* A table under test, and the memory that a test has allocated there. */
 struct site {
 	struct cairn_test *t;
 	struct cairn_impl impl;
@@ -45,7 +45,7 @@ static void release(struct site *s)
 		s->impl.mem_free(s->held[--s->num_held]);
 }
 
-/* Merges states of the host on the table; the results return to the host. Pointers of h are the host's. */
+/* Merges states on the table. Pointers of h are in host memory; results are copied back to them. */
 static void merge_there(struct site *s, const struct cairn_attn_merge_args *h)
 {
 	struct cairn_attn_merge_args full = cairn_attn_merge_strides(h), a = *h;
@@ -81,7 +81,7 @@ static double normal_of(struct cairn_test *t)
 
 enum { N = 5, ROWS = 7, HEADS = 3, DIM = 136, PAIRS = ROWS * HEADS, STATE = PAIRS * DIM };
 
-/* f32 states of the host, a result, and the reference's values and bounds. */
+/* f32 states in host memory, a result, and the reference's values and bounds. */
 struct states {
 	struct cairn_attn_merge_args a;
 	float o[N * STATE] ALIGNED, out[STATE] ALIGNED, lse[N * PAIRS], lse_out[PAIRS];
@@ -114,9 +114,9 @@ static void judge_states(struct cairn_test *t, struct states *x)
 }
 
 /*
- * A left fold in place: state 0 takes in one state after another. The bound follows the errors: with p the
- * weight of what is merged so far, its errors eo and el become p eo + 2 p (1 - p) el (|O| + |o|) and el, and
- * each step adds the bound of a merge of the values that it was given.
+ * A left fold in place: one state after another is merged into state 0. The bound follows the errors. With p
+ * the weight of the states merged so far, their errors eo and el become p eo + 2 p (1 - p) el (|O| + |o|) and
+ * el, and each step adds the bound of a merge of its actual inputs.
  */
 static void fold(struct site *s)
 {
@@ -162,7 +162,7 @@ static void fold(struct site *s)
 	free(x);
 }
 
-/* Adding a constant to all lse, exactly, leaves the bits of out unchanged. */
+/* Adding a constant to all lse without rounding leaves the bits of out unchanged. */
 static void shift(struct site *s)
 {
 	struct states *x = new_states(s->t);
@@ -234,7 +234,7 @@ static void permutation(struct site *s)
 	free(x);
 }
 
-/* The bits of a row are the same in a call of its own and in a grid of several waves. */
+/* A row has the same bits in a call of its own and in a grid of several waves. */
 static void rows_alone(struct site *s)
 {
 	enum { MANY_ROWS = 150, MANY_HEADS = 16, DIM_HERE = 128, STATES = 19 };
@@ -287,8 +287,8 @@ enum {
 };
 
 /*
- * Request k of `split` has the queries of the only request of `whole`, and a part of its pages; its out and
- * lse are packed states.
+ * Request k of `split` has the queries of the only request of `whole`, and a part of its pages. The out and
+ * lse of `split` are packed states.
  */
 struct parts {
 	struct cairn_attn_paged_args whole, split;
@@ -341,7 +341,7 @@ static void fill_parts(struct cairn_test *t, struct parts *p)
 	p->whole.nnz_qo = QUERIES;
 }
 
-/* Runs attn_paged on the table with the arguments of the host; the results return to the host. */
+/* Runs attn_paged on the table. Pointers of h are in host memory; results are copied back to them. */
 static void attend_there(struct site *s, const struct cairn_attn_paged_args *h)
 {
 	size_t lse_bytes = (size_t)h->nnz_qo * QO_HEADS * 4, out_bytes = lse_bytes / 2 * HEAD;
@@ -414,7 +414,7 @@ static void split_attention(struct site *s)
 					 (grown * p->o_bound[k * PART + c] +
 					  (grown - 1) * (fabs(p->o_val[k * PART + c]) + fabs(p->val[c])));
 			bad += !(fabs((double)p->merged[c] - cairn_load(p->out, CAIRN_BF16, c)) <= bound);
-			bad += !(bound < 0.05);		/* says something */
+			bad += !(bound < 0.05);		/* a larger bound would prove nothing */
 		}
 	}
 	EXPECT(s->t, bad == 0);

@@ -8,14 +8,15 @@
  *   w     exp(0) is exact. Otherwise d is off by u |d|, and d * log2(e) by 2u |d| more (the constant and the
  *         product); these are absolute errors of the exponent. exp or exp2 itself is off by 2 ulp, 4u.
  *         Rounded up, w has a relative error of e[s] = (4 |d[s]| + 8) u.
- *   sums  n products and n additions of w * o: (n + 1) u of sum p |o|. The sum of w has the error of its
- *         terms, sum p e, and n u for the additions; both are relative to it, and so to out.
- *   out   1 / sum w and the product with it: 3u |out|. One rounding to out_dtype, u_out |out| or half a
- *         subnormal. Products of fp32 that are subnormal: 2^-150 each, n + 1 of them.
+ *   sums  n products and n additions of w * o add (n + 1) u of sum p |o|. The sum of w has the error of its
+ *         terms, sum p e, and n u for the additions; both are relative to the sum, and therefore to out.
+ *   out   1 / sum w and the product with it add 3u |out|; one rounding to out_dtype adds u_out |out| or
+ *         half a subnormal. Up to n + 1 fp32 products may be subnormal, which adds 2^-150 for each.
  *   lse   the logarithm turns the relative error of the sum into an absolute one; ln itself is off by 2 ulp,
- *         4u ln(sum w), and the addition of max rounds once, u |lse|; doubled, for the second order.
+ *         4u ln(sum w), and the addition of max rounds once, u |lse|; doubled, for second-order terms.
  *
- * A state that alone has weight passes unchanged: the bounds are then 0, of the value rounded to out_dtype.
+ * A state that alone has weight passes unchanged: the exact result is then its value rounded to out_dtype,
+ * and the bounds are 0.
  */
 #include "fused/attention/merge/attn_merge.h"
 
@@ -34,7 +35,7 @@ struct terms {
 	double lse, lse_bound;
 };
 
-/* a: strides filled in */
+/* Computes the weights of a row and head; a has its strides filled in. */
 static void weigh(const struct cairn_attn_merge_args *a, int64_t row, int64_t head, struct terms *t)
 {
 	int used = a->num_states;
@@ -100,7 +101,7 @@ static double merged(const struct cairn_attn_merge_args *a, const struct terms *
 	return out;
 }
 
-/* exact NULL: writes rounded results to out and lse_out; else values and bounds of [0] out, [1] lse_out. */
+/* Sets exact[0] for out and [1] for lse_out, or, if exact is NULL, writes rounded results. */
 static void all_rows(const struct cairn_attn_merge_args *args, struct cairn_exact *exact)
 {
 	const struct cairn_attn_merge_args a = cairn_attn_merge_strides(args);

@@ -2,10 +2,10 @@
 /*
  * attn_merge_test - named cases, a grid of shapes, bench rows
  *
- * The grid crosses states, head_dim and rows; heads, dtypes, layouts and flags rotate. EXACT has a power of
- * two of states with equal lse and no others with weight, and sums of 16 to 22 bits, most of which cancel;
- * EXTREME has lse around the cut-off, near the largest number and almost equal, and zeros, whose signs are
- * judged; POISON has NaN in all states without weight. Gaps always hold NaN.
+ * The grid crosses states, head_dim and rows; heads, dtypes, layouts and flags rotate. EXACT gives a power of
+ * two of states equal lse and all others no weight, with sums of 16 to 22 bits, most of which cancel. EXTREME
+ * has lse around the cut-off, near the largest number and almost equal, and zeros, whose signs are checked.
+ * POISON has NaN in all states without weight. Gaps always hold NaN.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -65,7 +65,7 @@ static const struct shape named[] = {
 	{ S("in_place", 7, 9, 5, 128, BF16, BF16), .flags = LSE | IN_PLACE | EMPTY | COUNTS },
 	{ S("in_place", 3, 9, 5, 512, F32, F32), .flags = LSE | IN_PLACE | EMPTY },
 	{ S("in_place", 33, 3, 5, 512, F16, F16), .flags = IN_PLACE | COUNTS },
-	/* the numbers of states at which lanes, registers and lists change */
+	/* numbers of states around those at which the use of lanes, registers and lists changes */
 	{ S(NULL, 4, 5, 3, 64, F32, F32), .flags = LSE | EMPTY },
 	{ S(NULL, 5, 5, 3, 64, BF16, F32), .flags = LSE | EMPTY },
 	{ S(NULL, 8, 5, 3, 40, F16, F32), .flags = LSE | GAPS },
@@ -109,13 +109,13 @@ static const int grid_rows[] = { 1, 5, 128 }, grid_heads[] = { 1, 3, 32 };
 
 #define NUM_PAIRS	48
 
-/* Every two features stand together in a case. */
+/* Every two features occur together in a case. */
 enum {
 	PAIR_STATES, PAIR_DIM, PAIR_LAYOUT, PAIR_WEIGHTS, PAIR_DTYPE, PAIR_OUT, PAIR_HEADS, PAIR_ROWS,
 	PAIR_LSE, PAIR_COUNTS, PAIR_PLACE
 };
 
-/* In place only where the dtypes agree, and without gaps in state 0. */
+/* A merge in place needs equal dtypes and no gaps in state 0. */
 static int pair_forbidden(const int8_t *level)
 {
 	if (level[PAIR_PLACE] != 1)
@@ -244,14 +244,14 @@ static void draw_lse(struct cairn_op *op, float *lse, int64_t stride, int n, uns
 			x = (float)cairn_op_range(op, -10000, 10000);
 		if (flags & EQUAL)
 			x = 0;
-		/* adding the base must not hide the difference that a mode is about */
+		/* adding the base must not round away the difference that a mode tests */
 		*to = op->kind == CAIRN_KIND_EXTREME && mode && mode != 3 ? x : x + base;
 		if (all_empty || (flags & NONE) || (flags & EMPTY && cairn_op_range(op, 0, 2) == 0))
 			*to = -INFINITY;
 	}
 }
 
-/* Puts NaN or an infinity into one lse, or one element, of every third row and head. */
+/* Sets one lse, or one element of o, of every third row and head to NaN or an infinity. */
 static void spoil(struct cairn_op *op, void *o, float *lse)
 {
 	const double bad[] = { NAN, INFINITY, -INFINITY };
@@ -273,7 +273,7 @@ static void spoil(struct cairn_op *op, void *o, float *lse)
 	}
 }
 
-/* Puts NaN into o of the states without weight, and into lse of the states past counts. */
+/* Sets o of the states without weight, and lse of the states past counts, to NaN. */
 static void poison(const struct cairn_op *op, void *o, float *lse)
 {
 	struct cairn_attn_merge_args a = cairn_attn_merge_strides(op->args);
@@ -323,7 +323,7 @@ static void set_strides(struct cairn_attn_merge_args *a, unsigned flags, int cas
 		*a = cairn_attn_merge_strides(a);
 }
 
-/* States that are packed in themselves, and lie far from each other. */
+/* Fills states that are each packed but lie far from each other. */
 static void fill_far(struct cairn_op *op, const struct shape *s)
 {
 	struct cairn_attn_merge_args *a = op->args;
@@ -347,8 +347,8 @@ static void fill_far(struct cairn_op *op, const struct shape *s)
 }
 
 /*
- * Every fourth state has large elements, and the one two after it has their negatives; the others have small
- * integers. The sum of four is small, but on the way it has 22 bits (16 where an f16 must hold the elements).
+ * Every fourth state has large elements, and the second state after it has their negatives; the others have
+ * small integers. The sum of four is small, but partial sums have 22 bits (16 if f16 must hold the elements).
  */
 static void fill_exact(struct cairn_op *op, void *o)
 {
@@ -388,7 +388,7 @@ static void setup(struct cairn_op *op)
 	set_strides(a, s.flags, op->case_index);
 	full = cairn_attn_merge_strides(a);
 	pairs = (int64_t)s.rows * s.heads;
-	if (pairs) {	/* the buffers end with the last element */
+	if (pairs) {	/* the buffers end right after the last element */
 		count = (s.n - 1) * full.state_stride + (s.rows - 1) * full.row_stride +
 			(s.heads - 1) * full.head_stride + s.dim;
 		lse_count = (s.n - 1) * full.lse_stride + pairs;
@@ -433,7 +433,7 @@ static void setup(struct cairn_op *op)
 				    (int32_t)cairn_op_range(op, i % 3 ? s.n / 2 : 0, s.n);
 	}
 	cairn_fill_nan(o, s.dtype, 0, count);
-	if (s.flags & GAPS)	/* NaN remains in the gaps */
+	if (s.flags & GAPS)	/* fills only the states; the gaps stay NaN */
 		for (int64_t k = 0; k < s.n * pairs; k++)
 			cairn_fill(op, (char *)o + (k / pairs * full.state_stride +
 						    k % pairs / s.heads * full.row_stride +
@@ -505,7 +505,7 @@ static int64_t only_state(const struct cairn_attn_merge_args *a, int64_t pair)
 	return only;
 }
 
-/* Judges the signs of zeros, which exact() does not see. In place, out is the first state of o. */
+/* Checks the signs of zeros, which exact() does not cover. In place, out is the first state of o. */
 static int judge(const struct cairn_op *op, const void *got, char *why, size_t why_len)
 {
 	const struct cairn_attn_merge_args *given = op->args;
@@ -595,7 +595,7 @@ static void pair_rows(struct cairn_test *t)
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
 
-/* out may be state 0 only where that is packed. */
+/* Returns whether rows of o are packed; only then may out be state 0. */
 static int rows_are_packed(const void *args)
 {
 	struct cairn_attn_merge_args a = cairn_attn_merge_strides(args);
