@@ -2,13 +2,13 @@
 /*
  * attn_bwd - the gradients of attn_dense, by wgmma and TMA (FlashAttention-2, backward), repeatable
  *
- *   attn_bwd_rows   delta of each row; lse and delta, by heads and token tiles, to the workspace
+ *   attn_bwd_rows   writes lse and delta of each row, by heads and token tiles, to the workspace
  *   attn_bwd_all    up to 128 dimensions: dq, dk, dv in five products; then attn_bwd_dq rounds dq
- *   attn_bwd_kv     above: dk, dv; a CTA has keys and walks over tokens; 4 products
- *   attn_bwd_q      above: dq; a CTA has tokens and walks over keys; 3 products
+ *   attn_bwd_kv     above 128: dk, dv; a CTA owns keys and walks over tokens; 4 products
+ *   attn_bwd_q      above 128: dq; a CTA owns tokens and walks over keys; 3 products
  *
- * Above 128 dimensions the accumulators of five products do not fit the registers; two of the products are
- * computed twice there. Every sum has a fixed order.
+ * Above 128 dimensions the accumulators of five products do not fit the registers, so two of the products are
+ * computed twice. Every sum has a fixed order.
  *
  * Floor: 5 * (qk_dim + v_dim) * (query, key) pairs for five products, 7 for seven, at the rate of wgmma.
  */
@@ -22,7 +22,7 @@
 /* The arrays of the workspace begin at multiples of this, in bytes. */
 #define ALIGN	256
 
-/* Bytes of Q, dO and dq that the CTAs of attn_bwd_all alternate between, and KV heads, at most */
+/* The most bytes of Q, dO and dq, and the most KV heads, between which the CTAs of attn_bwd_all alternate. */
 #define SECTION_BYTES	(128 << 20)
 #define MAX_SECTION	16
 
@@ -61,9 +61,10 @@ int cairn_attn_bwd_workspace(const struct cairn_attn_bwd_args *args, size_t *byt
 }
 
 /*
- * Returns how many KV heads the CTAs of attn_bwd_all alternate between. The fewer, the more CTAs meet the
- * same rows of Q, dO and dq in the L2, but the longer the last of them waits for its first turn: about a
- * quarter of a head's key tiles are in flight, unless the rows of so many heads are too much for the L2.
+ * Returns the number of KV heads between which the CTAs of attn_bwd_all alternate. With fewer heads, more
+ * CTAs share the same rows of Q, dO and dq in the L2, but the last of them waits longer for its first
+ * turn. So the number is such that about a quarter of a head's key tiles are in flight, or fewer heads if
+ * their rows do not fit the L2.
  */
 static int32_t section_of(const struct cairn_attn_bwd_args *a, int32_t keys, int num_sms)
 {
@@ -105,7 +106,7 @@ static int make_maps(struct attn_bwd_maps *maps, const struct cairn_attn_bwd_arg
 			cairn_attn_dense_v_head_stride(&d), f->kv_rows, 1);
 }
 
-/* Launches a kernel over all its tiles; if `sms` limits the call, that many at a time. */
+/* Launches a kernel over all its tiles; if `sms` limits the call, in rounds of that many CTAs. */
 static int launch_tiles(const struct cairn_attn_bwd_args *args, struct attn_bwd_call *call,
 			const struct attn_bwd_kernel *f, int32_t max_len, int32_t heads, int num_sms,
 			void *stream)

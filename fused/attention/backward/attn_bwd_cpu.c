@@ -2,8 +2,8 @@
 /*
  * attn_bwd_cpu - the gradients of attention without a GPU, in fp32
  *
- * A task is one KV head of one request. It holds K and V widened and the sums of dk and dv, and goes through
- * its rows once, as FlashAttention-2 does with tiles. So a gradient depends on its own request only.
+ * A task is one KV head of one request. It holds widened K and V and the sums of dk and dv, and visits its
+ * rows once, as FlashAttention-2 does with tiles. So a gradient depends on its own request only.
  */
 #include "fused/attention/backward/attn_bwd.h"
 
@@ -44,7 +44,7 @@ static void add(float *to, float weight, const float *x, int n)
 		to[i] += weight * x[i];
 }
 
-/* Goes through the keys of row i, head h: adds to dk and dv, and writes dq. */
+/* Visits the keys of row i, head h: adds to dk and dv, and writes dq. */
 static CAIRN_WIDE void one_row(const struct cairn_attn_bwd_args *a, const struct task *t, int i, int h)
 {
 	const struct cairn_attn_dense_args f = cairn_attn_bwd_forward(a);

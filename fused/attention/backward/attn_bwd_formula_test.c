@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_bwd_formula_test - the reference's gradients against finite differences of a plain forward pass, and
- * an identity between them
+ * attn_bwd_formula_test - compares the reference's gradients with finite differences of a plain forward pass,
+ * and checks an identity between them
  *
- * The loss is sum dout * out. With the exact out and lse in place of rounded ones the gradients would be
- * those of the loss to within the step's error; rounding out to bf16 changes delta by up to 2^-8 of it. A
- * wrong formula is wrong by as much as the gradient itself.
+ * The loss is sum dout * out. From exact out and lse, the gradients would equal the differences up to the
+ * error of the step. Rounding out to bf16 changes delta by up to 2^-8 of its value. The error of a wrong
+ * formula is as large as the gradient itself.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #define KV_HEADS 2
 #define DIM	64
 #define STEP	1e-4
-#define NEAR	0.01	/* of the largest gradient */
+#define NEAR	0.01	/* allowed error, relative to the largest gradient */
 
 struct data {
 	double q[ROWS * HEADS * DIM], k[KEYS * KV_HEADS * DIM], v[KEYS * KV_HEADS * DIM];
@@ -86,7 +86,7 @@ static double loss(const struct data *d, const struct cairn_attn_bwd_args *a, in
 	return sum;
 }
 
-/* Compares every 17th gradient with the difference of the loss. */
+/* Compares every 17th gradient with a finite difference of the loss. */
 static void compare(struct cairn_test *t, struct data *d, const struct cairn_attn_bwd_args *a, double *x,
 		    const double *gradient, int n, int kv, const char *name)
 {
@@ -144,7 +144,7 @@ static void check_one(struct cairn_test *t, int causal, int window, float cap)
 	compare(t, d, &a, d->q, d->dq, ROWS * HEADS * DIM, 0, "dq");
 	compare(t, d, &a, d->k, d->dk, KEYS * KV_HEADS * DIM, 1, "dk");
 	compare(t, d, &a, d->v, d->dv, KEYS * KV_HEADS * DIM, 1, "dv");
-	/* both are sum ds * s / slope, however wrong ds is: a check of the two products with it */
+	/* both are sum ds * s / slope, even if ds is wrong: this checks the two products with ds */
 	EXPECT(t, fabs(inner(d->dq, d->q, ROWS * HEADS * DIM) - inner(d->dk, d->k, KEYS * KV_HEADS * DIM)) <
 	       1e-9 * (1 + fabs(inner(d->dq, d->q, ROWS * HEADS * DIM))));
 	free(d);

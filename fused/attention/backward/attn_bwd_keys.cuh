@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bwd_keys - p and ds of a warpgroup whose products have 64 keys for rows and tokens for columns
+ * attn_bwd_keys - p and ds of a warpgroup whose products have 64 keys as rows and tokens as columns
  *
- * A lane has the keys l / 4 and l / 4 + 8 of its warp's 16 and, of every 8 tokens, 2 (l % 4) and the next
- * (wgmma.cuh). lse and delta of the tokens lie in shared memory.
+ * Lane l holds keys l / 4 and l / 4 + 8 of its warp's 16, and tokens 2 (l % 4) and 2 (l % 4) + 1 of every 8
+ * (wgmma.cuh). lse and delta of the tokens are in shared memory.
  */
 #ifndef CAIRN_ATTN_BWD_KEYS_CUH
 #define CAIRN_ATTN_BWD_KEYS_CUH
@@ -23,8 +23,8 @@ ATTN_DEV struct attn_bwd_sight attn_bwd_look(const struct attn_bwd_call &a, cons
 }
 
 /*
- * Turns S of `tokens` tokens into P times the derivative of the softcap, and P itself into fragments. The lse
- * lie at s_lse.
+ * Turns S of `tokens` tokens into P times the derivative of the softcap, and P itself into fragments.
+ * s_lse is the address of the tokens' lse.
  */
 template <int dtype, int tokens, bool capped>
 ATTN_DEV void attn_bwd_p_tile(const struct attn_bwd_call &a, float (*s)[4], uint32_t (*fragment)[4],
@@ -51,13 +51,13 @@ ATTN_DEV void attn_bwd_p_tile(const struct attn_bwd_call &a, float (*s)[4], uint
 	}
 }
 
-/* Bits 0 .. n - 1. */
+/* Returns a word with bits 0 .. n - 1 set. */
 ATTN_DEV uint64_t attn_bwd_bits(int n)
 {
 	return n <= 0 ? 0 : n >= 64 ? ~0ull : (1ull << n) - 1;
 }
 
-/* Sets what attn_bwd_p_tile() made of pairs that do not see each other to 0. tokens: at most 64. */
+/* Sets the results of attn_bwd_p_tile() to 0 where the token does not see the key. tokens: at most 64. */
 template <int tokens>
 ATTN_DEV void attn_bwd_mask(const struct attn_bwd_call &a, const struct attn_bwd_request &r, float (*s)[4],
 			    uint32_t (*fragment)[4], int key0, int token)
@@ -91,8 +91,8 @@ ATTN_DEV bool attn_bwd_all(const struct attn_bwd_sight &w, int token, int end)
 }
 
 /*
- * P of tokens from `token` on and of the keys from key0 on, as attn_bwd_p_tile() leaves it, masked unless
- * `all`.
+ * Computes P for the tokens from `token` on and the keys from key0 on, in the form of attn_bwd_p_tile(), and
+ * masks it unless `all`.
  */
 template <int dtype, int tokens>
 ATTN_DEV void attn_bwd_bend(const struct attn_bwd_call &a, const struct attn_bwd_request &r, float (*s)[4],
@@ -108,8 +108,8 @@ ATTN_DEV void attn_bwd_bend(const struct attn_bwd_call &a, const struct attn_bwd
 }
 
 /*
- * Turns dP into dS, and dS into fragments. pf: what attn_bwd_bend() left of S; the tokens' delta lie at
- * s_delta.
+ * Turns dP into dS, and dS into fragments. pf is the S that attn_bwd_bend() has turned into P f; s_delta is
+ * the address of the tokens' delta.
  */
 template <int dtype, int tokens>
 ATTN_DEV void attn_bwd_ds(float (*dp)[4], float (*pf)[4], uint32_t (*fragment)[4], uint32_t s_delta, bool all)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bwd_kv - dk and dv: a CTA has some keys of one KV head and walks over the tokens that see them, head
- * after head of the group
+ * attn_bwd_kv - dk and dv. A CTA owns some keys of one KV head and walks over the tokens that see them, one
+ * head of the group after the other.
  *
  *   token tile:  S^T = K Q^T, dP^T = V dO^T | P = exp(S - lse) | dV += P dO | dS = P (dP - delta) f |
  *                dK += dS Q
  *
- * Products have keys for rows, so that P and dS are A operands as they leave the registers; Q and dO are
- * read in both orders. Two consumer warpgroups and a producer warp. Up to 192 dimensions each warpgroup has
- * 64 keys of its own. Above, dK and dV do not fit one thread's registers together: both warpgroups have the
- * same 64 keys, the first computes dK and the second dV.
+ * The rows of the products are keys, so that P and dS are A operands as they are in registers; Q and dO are
+ * read in both orders. There are two consumer warpgroups and a producer warp. Up to 192 dimensions, each
+ * warpgroup owns 64 keys. Above, dK and dV together do not fit one thread's registers: both warpgroups have
+ * the same 64 keys, and the first computes dK, the second dV.
  *
- * lse and delta of a tile's tokens lie beside it in shared memory; of tokens behind the request lse is
+ * lse and delta of a tile's tokens lie beside it in shared memory. For tokens past the request, lse is
  * infinite, so that p is 0, and Q and dO are zeros.
  *
  * Shared memory: K, V of the CTA; two stages of Q, dO, lse, delta. mbarriers: full_kv; full (32 arrivals, of
@@ -46,7 +46,7 @@ template <class F> ATTN_DEV struct kv_tile kv_tile_of(const struct attn_bwd_call
 	t.kv_head = i % a.num_kv_heads;
 	i /= a.num_kv_heads;
 	t.r = attn_bwd_load(a, i % a.batch);
-	t.key0 = i / a.batch * F::keys;		/* causal: keys that many tokens see first */
+	t.key0 = i / a.batch * F::keys;		/* first keys first: with causal, most tokens see them */
 	t.begin = attn_bwd_first_token(a, t.r, t.key0);
 	end = attn_bwd_end_token(a, t.r, min(t.r.kv_len, t.key0 + F::keys) - 1);
 	t.num_tiles = end > t.begin ? attn_div_up(end - t.begin, F::tokens) : 0;
@@ -111,7 +111,7 @@ ATTN_DEV void kv_produce(const struct attn_bwd_call &a, const struct attn_bwd_ma
 	}
 }
 
-/* A consumer warpgroup: dK of its 64 keys if with_k, dV if with_v. */
+/* A consumer warpgroup: computes dK of its 64 keys if with_k, dV if with_v. */
 template <int dtype, class F, bool with_k, bool with_v>
 ATTN_DEV void kv_consume(const struct attn_bwd_call &a, const struct kv_tile &t, uint32_t s_data, int key_row)
 {

@@ -2,7 +2,8 @@
 /*
  * attn_bwd_mutants - wrong implementations that the cases must catch
  *
- * One plain backward pass, a pair of a row and a key at a time, with a switch of defects.
+ * The mutants are one plain backward pass, a pair of a row and a key at a time, with a switch for the
+ * defects.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -85,7 +86,7 @@
 #define NAME(name, what)	BWD_##name,
 enum bwd_defect { DEFECTS(NAME) };
 
-/* The sums of a request's gradients for one KV head, and its place. */
+/* One request and KV head: where its rows and keys begin, and the sums of its gradients. */
 struct task {
 	const struct cairn_attn_bwd_args *a;
 	struct cairn_attn_dense_args f;
@@ -169,7 +170,7 @@ static double logit(const struct task *t, const double *q, const double *k, doub
 	return s;
 }
 
-/* Replaces lse or delta by what the defect computes from the row's own logits. */
+/* Replaces lse or delta by values that the defect computes from the row's own logits. */
 static void compute_anew(const struct task *t, struct row *r, int64_t i)
 {
 	double top = -INFINITY, l = 0, delta = 0, k[256], v[256], slope;
@@ -231,7 +232,7 @@ static void load_row(const struct task *t, struct row *r, int64_t i, int h)
 		compute_anew(t, r, i);
 }
 
-/* How often dk and dv count row i, head h. */
+/* Returns how often dk and dv count row i, head h. */
 static int weight(const struct task *t, int64_t i, int h)
 {
 	int group = t->a->num_qo_heads / t->a->num_kv_heads, nth = h % group;
@@ -243,7 +244,7 @@ static int weight(const struct task *t, int64_t i, int h)
 	return t->x == BWD_first_tile_twice && t->qo_len > TILE && i < TILE ? 2 : 1;
 }
 
-/* How often dq counts key j. */
+/* Returns how often dq counts key j. */
 static int key_weight(const struct task *t, int j)
 {
 	if (t->x == BWD_dq_key_tile_lost && j / KEYS == 1)

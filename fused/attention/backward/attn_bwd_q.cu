@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bwd_q - dq: a CTA has 128 tokens of one head and walks over the keys that they see
+ * attn_bwd_q - dq. A CTA owns 128 tokens of one head and walks over the keys that they see.
  *
  *   key tile:  S = Q K^T, dP = dO V^T | P = exp(S - lse), dS = P (dP - delta) f | dQ += dS K
  *
- * Two consumer warpgroups of 64 tokens each, and a producer warp. S, dP and dQ stay in registers, and dS
- * passes to the A operand of the third product without moving; K is read in both orders.
+ * There are two consumer warpgroups of 64 tokens each, and a producer warp. S, dP and dQ stay in registers,
+ * and dS becomes the A operand of the third product without moving; K is read in both orders.
  *
  * Shared memory: Q, dO of the CTA's rows; two stages of K and V. mbarriers: full_q; full and empty of each
  * stage; landed, on which the producer waits for a tile in which it overwrites rows.
@@ -35,7 +35,7 @@ template <class F> ATTN_DEV struct q_tile q_tile_of(const struct attn_bwd_call &
 	t.head = i % a.num_qo_heads;
 	i /= a.num_qo_heads;
 	t.r = attn_bwd_load(a, i % a.batch);
-	t.token0 = (a.tiles - 1 - i / a.batch) * F::rows;	/* rows that see many keys first */
+	t.token0 = (a.tiles - 1 - i / a.batch) * F::rows;	/* last rows first: they see most keys */
 	last = min(t.r.qo_len, t.token0 + F::rows) - 1;
 	t.begin = attn_first_key(t.token0, t.r.qo_len, t.r.kv_len, a.window);
 	end = attn_visible(last, t.r.qo_len, t.r.kv_len, a.causal);

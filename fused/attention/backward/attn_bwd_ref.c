@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_bwd_ref - the reference, in double: one row of dq, or one key's rows of dk and dv, at a time; bounds
+ * attn_bwd_ref - the reference, in double, one row of dq, or one key's rows of dk and dv, at a time; bounds
  *
- * out and lse are inputs, so each pair of a row and a key stands alone. The bounds follow the values through
- * any implementation that keeps to the contract; E = 2^-23 and u are those of attn_exact.c.
+ * out and lse are inputs, so each pair of a row and a key is independent. The bounds follow the values
+ * through any implementation that keeps to the contract; E = 2^-23 and u are those of attn_exact.c.
  *
- *   p       s has an error of (qk_dim + 2) E sm_scale sum |q k|, after a softcap at most as much and 6E
- *           softcap; s and lse, scaled and rounded before they are subtracted, 2E (|s| + |lse|); exp2 4E. The
- *           sum of these is rho, and p is wrong by p (e^rho - 1) and, where it may be flushed, by 2^-126.
- *   dv      p is rounded to dtype: u p, or half the smallest step. The sum of n rows adds n E sum p |dout|.
+ *   p       s has an error of (qk_dim + 2) E sm_scale sum |q k|; a softcap does not increase it, but adds 6E
+ *           softcap. Scaling and rounding s and lse before they are subtracted adds 2E (|s| + |lse|), and
+ *           exp2 adds 4E. The sum of these is rho. p is wrong by p (e^rho - 1) and, where it may be
+ *           flushed, by 2^-126.
+ *   dv      rounding p to dtype adds u p, or half the smallest step. The sum of n rows adds n E sum p |dout|.
  *   ds      with dp = sum dout v, dp - delta is wrong by E v_dim (sum |dout v| + sum |dout out|) +
- *           2E (|dp| + |delta|). f is wrong by 2 |t| (error of s / softcap + 6E) + 4E, t = s / softcap. Then
- *           ds is rounded to dtype.
+ *           2E (|dp| + |delta|). With t = s / softcap, f is wrong by 2 |t| (error of t + 6E) + 4E. Then ds is
+ *           rounded to dtype.
  *   dq, dk  sm_scale times the sum of the errors of ds times |k| or |q|, and n E sum |ds k| for n terms.
- *   all     one rounding: u times the result, or half the smallest step.
+ *   all     one rounding adds u times the result, or half the smallest step.
  *
- * Above 2^33 products in q.k a fixed pseudo-random sample of the rows and of the keys is computed. The others
- * have an infinite bound: only that they are finite is judged.
+ * Above 2^33 products in q.k, a fixed pseudo-random sample of the rows and of the keys is computed. The
+ * others have an infinite bound: their gradients need only be finite.
  */
 #include "fused/attention/backward/attn_bwd.h"
 
@@ -30,9 +31,9 @@
 #include "fused/attention/base/attn_tile.h"
 
 #define E	0x1p-23
-#define LEAST	0x1p-126	/* magnitudes below may be flushed */
+#define LEAST	0x1p-126	/* smaller magnitudes may be flushed */
 
-/* What all pairs of a call share, with the meaning of 0 filled in. */
+/* What all pairs of a call share; strides are never 0. */
 struct call {
 	const struct cairn_attn_bwd_args *a;
 	int64_t q_stride, k_stride, v_stride, k_head, v_head;
@@ -70,7 +71,7 @@ static void load_o(const struct call *c, float *o, const void *x, int64_t row, i
 	cairn_load_row(o, at(c, x, first), c->a->dtype, 0, c->a->v_dim);
 }
 
-/* A pair of a row and a key: p and ds, and how wrong each may be when it is multiplied. */
+/* A pair of a row and a key: p and ds, and the error that each may have when it is multiplied. */
 struct pair {
 	double p, p_error, ds, ds_error;
 };
@@ -121,7 +122,7 @@ static double rounding(const struct call *c, double x)
 	return cairn_dtype_roundoff(c->a->dtype) * fabs(x) + fmax(cairn_dtype_tiny(c->a->dtype), LEAST);
 }
 
-/* exact NULL: rounds n values to `to`. A pair of NAN and INFINITY stands for any finite value. */
+/* Stores n values and bounds in exact, or, if exact is NULL, rounds the values to `to`. */
 static void keep(const struct call *c, void *to, struct cairn_exact *exact, int64_t first, int n,
 		 const double *x, const double *bound)
 {
@@ -286,7 +287,7 @@ static void gradients(const struct call *c, const struct task *t, struct cairn_e
 	}
 }
 
-/* Undefines n elements, or only looks whether one of them is not a number. */
+/* Returns whether one of n elements is not a number. If `undefine`, also marks all of them as undefined. */
 static int visit(struct cairn_exact *exact, int64_t first, int n, int undefine)
 {
 	int bad = 0;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bwd_rows - what runs before and after the tiles
+ * attn_bwd_rows - the kernels that run before and after the tiles
  *
- *   attn_bwd_rows_kernel   lse and delta of each row, by heads and token tiles, to the workspace; turns 0
- *   attn_bwd_dq_kernel     dq from the sums that attn_bwd_all has left in the workspace
+ *   attn_bwd_rows_kernel   writes lse and delta of each row to the workspace, by heads and token tiles, and
+ *                          zeroes turns
+ *   attn_bwd_dq_kernel     writes dq from the sums that attn_bwd_all has left in the workspace
  *
  * Both are bound by memory.
  */
@@ -33,7 +34,7 @@ ATTN_DEV float2 row_unpack(uint32_t x, int dtype)
 	return make_float2(lo, hi);
 }
 
-/* Returns the last request whose first token, or place of a token tile if `places`, is at most `at`. */
+/* Returns the last request whose first token (or first token tile's place, if `places`) is at most `at`. */
 ATTN_DEV int request_of(const int32_t *qo_indptr, int batch, int at, bool places, int token_shift)
 {
 	int low = 0, high = batch - 1;
@@ -97,7 +98,7 @@ attn_bwd_rows_kernel(const __grid_constant__ struct row_call a)
 			a.turns[(int64_t)h * a.token_tiles + tile] = 0;
 		if (i + 1 < a.qo_indptr[b + 1])
 			continue;
-		/* the request ends: p is 0 in the rest of its last token tile */
+		/* the request's last token: fill the rest of its token tile so that p is 0 there */
 		for (int h = 0; h < a.heads; h++) {
 			float *to = a.rows + ((int64_t)h * a.token_tiles + tile) * 2 * tokens;
 
@@ -110,8 +111,8 @@ attn_bwd_rows_kernel(const __grid_constant__ struct row_call a)
 }
 
 /*
- * A CTA takes a token tile of a head: its sums are two blocks of 64 x 64 in the order of a warpgroup's
- * accumulators, which are neighbours in columns if `dim` is 128, else in tokens.
+ * A CTA takes a token tile of a head. Its sums are two blocks of 64 x 64 in the order of a warpgroup's
+ * accumulators. If `dim` is 128 the second block has the next 64 columns, else the next 64 tokens.
  */
 template <int dtype, int dim>
 static __global__ __launch_bounds__(128) void
@@ -134,7 +135,7 @@ attn_bwd_dq_kernel(const __grid_constant__ struct attn_bwd_call a)
 			int64_t row = (int64_t)(r.qo_first + token) * a.num_qo_heads + head;
 			float d[8 * blocks][4] = {};
 
-			if (a.turns[place])	/* otherwise the tile sees no key */
+			if (a.turns[place])	/* 0: the tile sees no key */
 #pragma unroll
 				for (int j = 0; j < 8 * blocks; j++)
 					*(float4 *)d[j] = sum[(at + j) * 128];
@@ -144,7 +145,7 @@ attn_bwd_dq_kernel(const __grid_constant__ struct attn_bwd_call a)
 	}
 }
 
-/* The grid of `ctas` CTAs, or of those that fit the SMs that the call may use. */
+/* Returns the size of the grid: `ctas`, or as many CTAs as fit the SMs that the call may use. */
 static unsigned int grid_of(int64_t ctas, const struct cairn_attn_bwd_args *args, int num_sms, int ctas_an_sm)
 {
 	int64_t most = args->sms ? num_sms : (int64_t)num_sms * ctas_an_sm;

@@ -2,8 +2,8 @@
 /*
  * attn_bwd_test - named edge cases, a grid of dimensions and lengths, pairs of features, bench rows
  *
- * The inputs are those of attn_dense; out and lse are what its reference makes of them. In cases too large
- * for the host, and in one other, they are drawn: out small, lse close to that of normal logits.
+ * The inputs are those of attn_dense, and its reference computes out and lse. In cases too large for the
+ * host, and in one other, out and lse are drawn: out is small, lse close to that of normal logits.
  */
 #include <math.h>
 #include <stdio.h>
@@ -246,9 +246,9 @@ static void setup(struct cairn_op *op)
 }
 
 /*
- * The last request that has a row and two keys loses its last row and its last key, if nothing comes behind
- * it. Its other rows then see no key that they did not see before, so that their lse still bounds their
- * logits; with other keys p could leave the range of f16.
+ * Removes the last row and the last key of the last request that has a row and two keys, if nothing follows
+ * it. Its other rows then see no new key, so that their lse still bounds their logits; with new keys p could
+ * exceed the range of f16.
  */
 static int relist(void *args)
 {

@@ -3,11 +3,11 @@
  * attn_bwd_tile - what the kernels of attn_bwd share: the call, tiles by TMA, products, rows of results
  *
  * Each request's tokens are divided into token tiles of 64 or 128. In the workspace the tiles of a request
- * follow those of the request before it, and a tile that the request fills only in part has its whole place.
+ * follow those of the request before it; a tile that the request fills only in part takes a whole place.
  *
  * Tiles are panels of 64 columns (wgmma.cuh). A tile of Q, dO or K may extend past its request, into rows
- * that may hold NaN; where such rows would be summed over, the producer overwrites them with zeros, because a
- * p or ds of 0 times NaN is NaN.
+ * that may hold NaN. Where a sum runs over such rows, the producer overwrites them with zeros, because a p or
+ * ds of 0 times NaN is NaN.
  */
 #ifndef CAIRN_ATTN_BWD_TILE_CUH
 #define CAIRN_ATTN_BWD_TILE_CUH
@@ -29,9 +29,9 @@ struct attn_bwd_call {
 	const int32_t *qo_indptr, *kv_indptr;
 	int32_t batch, num_qo_heads, num_kv_heads, group, qk_dim, v_dim, causal, window;
 	int32_t token_shift, token_tiles;	/* log2 of a token tile; places for token tiles of a head */
-	int32_t tiles;			/* of a request and head: row tiles (dq), key tiles (dk, dv) */
+	int32_t tiles;			/* row tiles (dq) or key tiles (dk, dv) of a request and head */
 	int32_t first;			/* the number of the first CTA of this launch */
-	int32_t section;		/* attn_bwd_all: KV heads that CTAs alternate between */
+	int32_t section;		/* attn_bwd_all: KV heads between which CTAs alternate */
 	float sm_scale, softcap;
 	float cap;			/* 2 log2(e) sm_scale / softcap, or 0 */
 };
@@ -54,13 +54,13 @@ struct attn_bwd_kernel attn_bwd_kv_192_128(void);
 struct attn_bwd_kernel attn_bwd_kv_256(void);
 struct attn_bwd_kernel attn_bwd_q_192_128(void);
 struct attn_bwd_kernel attn_bwd_q_256(void);
-/* attn_bwd_rows.cu: what runs before the tiles, and what turns the sums of dq into dq after attn_bwd_all. */
+/* attn_bwd_rows.cu: the kernel before the tiles, and the kernel after attn_bwd_all, which writes dq. */
 int attn_bwd_launch_rows(const struct cairn_attn_bwd_args *args, const struct attn_bwd_call *call,
 			 int num_sms, void *stream);
 int attn_bwd_launch_dq(const struct cairn_attn_bwd_args *args, const struct attn_bwd_call *call, int num_sms,
 		       void *stream);
 
-/* A request, as a CTA sees it. */
+/* The request of a CTA. */
 struct attn_bwd_request {
 	int32_t qo_first, qo_len, kv_first, kv_len;
 	int32_t token_tile;		/* the place of its first token tile */
@@ -84,7 +84,7 @@ ATTN_DEV struct attn_bwd_request attn_bwd_load(const struct attn_bwd_call &a, in
 	return r;
 }
 
-/* Returns the lse of a token; its delta is one token tile further. */
+/* Returns the address of a token's lse; its delta is one token tile further. */
 ATTN_DEV float *attn_bwd_row(const struct attn_bwd_call &a, const struct attn_bwd_request &r, int head,
 			     int token)
 {
@@ -93,7 +93,7 @@ ATTN_DEV float *attn_bwd_row(const struct attn_bwd_call &a, const struct attn_bw
 	return a.rows + (tile << (a.token_shift + 1)) + (token & ((1 << a.token_shift) - 1));
 }
 
-/* The first of the tokens that see a key, and the end of them. */
+/* These return the first token that sees a key, and the end of these tokens. */
 ATTN_DEV int attn_bwd_first_token(const struct attn_bwd_call &a, const struct attn_bwd_request &r, int key)
 {
 	return a.causal ? max(0, key - (r.kv_len - r.qo_len)) : 0;
@@ -106,7 +106,7 @@ ATTN_DEV int attn_bwd_end_token(const struct attn_bwd_call &a, const struct attn
 	return a.window > 0 && end < r.qo_len ? (int)max((int64_t)0, end) : r.qo_len;
 }
 
-/* Starts the copy of `panels` boxes of `rows` rows; the caller has told the mbarrier of their bytes. */
+/* Starts the copy of `panels` boxes of `rows` rows; the caller has done the expect_tx for their bytes. */
 template <int panels, int rows>
 ATTN_DEV void attn_bwd_copy(const CUtensorMap *map, uint32_t s_tile, int y, int z, uint32_t mbar)
 {
@@ -129,7 +129,7 @@ template <int panels, int rows> ATTN_DEV void attn_bwd_clear(uint32_t s_tile, in
 	}
 }
 
-/* d = a b^T over n columns, of 64 rows of a and k rows of b; both tiles have the given rows. */
+/* Issues d = a b^T; a_rows and b_rows are the rows of the two tiles. */
 template <int dtype, int n, int k, int a_rows, int b_rows>
 ATTN_DEV void attn_bwd_issue_ss(float *d, uint32_t s_a, uint32_t s_b)
 {
@@ -148,7 +148,7 @@ ATTN_DEV void attn_bwd_issue_ss(float *d, uint32_t s_a, uint32_t s_b)
 	wgmma_keep<n / 2>(d);
 }
 
-/* d += a b, of fragments of 64 rows and k columns of a, and a tile of k rows and n columns of b. */
+/* Issues d += a b, where a is fragments of 64 rows and k columns, and b a tile of k rows and n columns. */
 template <int dtype, int n, int k>
 ATTN_DEV void attn_bwd_issue_rs(float *d, const uint32_t (*a)[4], uint32_t s_b)
 {
@@ -163,7 +163,7 @@ ATTN_DEV void attn_bwd_issue_rs(float *d, const uint32_t (*a)[4], uint32_t s_b)
 	wgmma_keep<n / 2>(d);
 }
 
-/* d = a^T b, of a panel of k rows and 64 columns of a, and of b. */
+/* Issues d = a^T b, where a and b are panels of k rows and 64 columns. */
 template <int dtype, int k> ATTN_DEV void attn_bwd_issue_tt(float *d, uint32_t s_a, uint32_t s_b)
 {
 	uint64_t a, b;
@@ -182,8 +182,8 @@ template <int dtype, int k> ATTN_DEV void attn_bwd_issue_tt(float *d, uint32_t s
 }
 
 /*
- * Turns the product q.k of a pair into p, and *f into the derivative of the softcap. The difference to lse
- * is taken before the change of base, so that it is rounded once.
+ * Turns the product q.k of a pair into p, and sets *f to the derivative of the softcap. lse is subtracted
+ * before the change of base, so that the difference is rounded once.
  */
 ATTN_DEV float attn_bwd_p(const struct attn_bwd_call &a, float s, float lse, float cap, float *f)
 {
@@ -197,8 +197,8 @@ ATTN_DEV float attn_bwd_p(const struct attn_bwd_call &a, float s, float lse, flo
 }
 
 /*
- * Writes a warpgroup's 64 rows of n columns, times `scale`. Row i is row first + i * step of an array with
- * rows of `dim` elements; only the first `rows` are written.
+ * Writes a warpgroup's 64 rows of n columns, times `scale`. Row i goes to row first + i * step of an array
+ * with rows of `dim` elements; only the first `rows` rows are written.
  */
 template <int dtype, int n>
 ATTN_DEV void attn_bwd_write(void *to, float (*d)[4], int64_t first, int step, int rows, int dim, float scale)

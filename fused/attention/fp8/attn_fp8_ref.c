@@ -7,9 +7,9 @@
  * and the sum so far, by A = 2^-13 of the largest of them: cut_off() adds that up. Because steps may come
  * in another order, the bound of a sum of n products is at least (n / 32) A of the sum of magnitudes.
  *
- *   logits  d_j is that bound times sm_scale, and 4E |s_j| for the scales and the exponent. Where sum |q
- *           k| is at most 2^13 times the lowest bit of any product, nothing is truncated, and only the
- *           second term counts.
+ *   logits  d_j is that bound times sm_scale, and 4E |s_j| for the scales and the exponent. If sum |q k| is
+ *           at most 2^13 times the lowest bit of any product, nothing is truncated, and only the second term
+ *           counts.
  *   P       rounding p_j to e4m3 adds 2^-4 p_j, at least 2^-18 (relative to the largest p, hence over l), at
  *           most p_j itself. A p_j that cannot be told from the largest one is 2^8, without an error. The sum
  *           l takes p_j before rounding.

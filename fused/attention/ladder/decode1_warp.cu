@@ -2,19 +2,19 @@
 /*
  * decode1_warp - step 1: a warp for each request and query head
  *
- * A lane has four of the 128 columns. For each key the warp loads 256 bytes of K, adds up the products over
- * its lanes by five shuffles, takes the logit into the online softmax and adds p v.
+ * A lane holds four of the 128 columns. For each key the warp loads 256 bytes of K, sums the products over
+ * its lanes by five shuffles, adds the logit to the online softmax and adds p v.
  *
- * Floor: one read of K and V. This kernel asks for them once for each query head, although the heads of a
- * group have the same keys, 8 bytes a lane at a time, and each key's loads wait for the page number and
- * each step of the softmax for the one before it.
+ * Floor: one read of K and V. This kernel reads them once for each query head, although the heads of a group
+ * have the same keys, and only 8 bytes a lane at a time. The loads of each key wait for its page number, and
+ * each step of the softmax waits for the step before it.
  */
 #include "fused/attention/ladder/decode_states.cuh"
 #include "primitives/base/launch.h"
 
 #define WARPS	4
 
-/* Four columns of lane `lane`, of a row of 128 that begins at element `at`. */
+/* Loads this lane's four columns of a row of 128 that begins at element `at`. */
 template <int dtype> ATTN_DEV void load_four(float x[4], const void *from, int64_t at)
 {
 	uint2 v = ((const uint2 *)from)[at / 4 + threadIdx.x % 32];

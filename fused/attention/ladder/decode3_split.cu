@@ -3,11 +3,11 @@
  * decode3_split - step 3: the keys of a request are split over CTAs (flash-decoding)
  *
  * Each CTA attends over one split of the keys as in step 2, and writes its state (o, m, l) to the
- * workspace. A second kernel merges the states of each query head, one thread a column. The number of
- * splits fills the device (ladder_splits); it depends on the bounds of the batch, and the ends of the
- * splits on each request's own length.
+ * workspace. A second kernel merges the states of each query head, one thread a column. There are enough
+ * splits to fill the device (ladder_splits). Their number depends on the bounds of the batch, and their ends
+ * depend on each request's own length.
  *
- * Floor: as step 2, now for any batch. The price is the states, 2 x 520 bytes for each query head and
+ * Floor: that of step 2, now for any batch. The price is the states, 2 x 520 bytes for each query head and
  * split, and a second launch.
  */
 #include "fused/attention/ladder/decode_group.cuh"

@@ -2,12 +2,11 @@
 /*
  * decode4_mma - step 4: tensor cores, and a ring of copies for each warp
  *
- * Step 3 spends its instructions on widening, multiplying and adding up. Here the query heads of a group
- * are the rows of an m16n8k16 tile: a warp takes 16 keys at a time, S = Q K^T is 16 mma and O += P V
- * another 16, whether the group has one head or eight (the other rows are zero). cp.async fills the warp's
- * own ring in shared memory, two tiles ahead, so that loads in flight occupy no registers and the loop
- * needs no barrier of the CTA. The page numbers of the tile after those are loaded while this one is
- * computed.
+ * Step 3 spends its instructions on widening, multiplying and adding. Here the query heads of a group are the
+ * rows of an m16n8k16 tile. A warp takes 16 keys at a time: S = Q K^T is 16 mma and O += P V another 16,
+ * whether the group has one head or eight (the other rows are zero). cp.async fills the warp's own ring in
+ * shared memory, two tiles ahead, so that loads in flight occupy no registers and the loop needs no CTA-wide
+ * barrier. The page numbers of the third tile ahead are loaded while this one is computed.
  *
  *   warp, tile n:  tile n is there | start tile n + 2 | look up tile n + 3 | S = Q K^T | mask, online
  *                  softmax | O += P V
@@ -69,7 +68,7 @@ mma_kernel(const __grid_constant__ struct cairn_attn_paged_args a, struct decode
 	}
 	for (; key < end; key += STEP) {
 		const uint32_t s_k = ring + stage * STAGE, s_v = s_k + TILE;
-		const uint32_t refill = ring + (stage + STAGES - 1) % STAGES * STAGE;	/* read a step ago */
+		const uint32_t refill = ring + (stage + STAGES - 1) % STAGES * STAGE;	/* the last step's */
 		float s[2][4] = {};
 
 		ptx_cp_async_wait_group<STAGES - 2>();
@@ -99,7 +98,7 @@ mma_kernel(const __grid_constant__ struct cairn_attn_paged_args a, struct decode
 		stage = (stage + 1) % STAGES;
 	}
 	ptx_cp_async_wait_group<0>();
-	__syncthreads();	/* the rings become the states */
+	__syncthreads();	/* the states overwrite the rings */
 	states->m[warp][lane / 4] = m[0];
 	states->l[warp][lane / 4] = attn_quad_sum(l[0]);
 #pragma unroll

@@ -4,8 +4,8 @@
  *
  * A team of 16 lanes holds a row of 128 columns, 16 bytes a lane. Each of the CTA's eight teams takes four
  * keys at a time, starts all their loads, and uses each number for every query head of the group. The four
- * logits of a head are taken into the online softmax together. The teams share nothing until the end, when
- * their states go to shared memory.
+ * logits of a head are added to the online softmax together. The teams share nothing until the end, when they
+ * write their states to shared memory.
  */
 #ifndef CAIRN_DECODE_GROUP_CUH
 #define CAIRN_DECODE_GROUP_CUH
@@ -15,7 +15,7 @@
 #define THREADS	128
 #define TEAMS	(THREADS / 16)
 #define AHEAD	4		/* keys that a team loads at a time */
-/* CTAs of an SM: up to four rows leave registers for four, which is what hides the latency of the loads */
+/* CTAs of an SM: up to four rows leave registers for four CTAs, which hide the latency of the loads */
 #define CTAS(rows)	((rows) <= 4 ? 4 : 2)
 
 /* Attends over keys first .. end - 1 of the request; `rows`: query heads, the group rounded up. */
@@ -74,7 +74,7 @@ ATTN_DEV void group_attend(const struct cairn_attn_paged_args &a, const struct a
 #pragma unroll
 			for (int j = 0; j < AHEAD; j++)
 				top = fmaxf(top, s[i][j]);
-			base = top == -CUDART_INF_F ? 0 : top;	/* a team that has had no key yet */
+			base = top == -CUDART_INF_F ? 0 : top;	/* -inf: the team has had no key yet */
 			keep = ptx_ex2_approx_ftz((m[i] - base) * scale_log2);
 			m[i] = top;
 			l[i] *= keep;
@@ -108,7 +108,7 @@ ATTN_DEV void group_attend(const struct cairn_attn_paged_args &a, const struct a
 	__syncthreads();
 }
 
-/* Returns the nth kernel, of those for 1, 2, 4 and 8 rows, that takes a group. */
+/* Returns which of the kernels for 1, 2, 4 and 8 rows takes a group. */
 static inline int group_kernel(int group)
 {
 	return group > 4 ? 3 : group > 2 ? 2 : group - 1;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decode_states - what the decode steps from 2 on share: the states (o, m, l) of those who shared the keys
- * of a row, and their merge
+ * decode_states - code that the decode steps from 2 on share: states (o, m, l) over parts of a row's keys,
+ * and their merge
  *
- * The state of a softmax over some keys is the sum o of p v, the maximum m and the sum l of p, both relative
- * to m. States over different keys merge exactly: each counts with the weight e^(m - largest m).
+ * The state of a softmax over some keys is the maximum m, the sum l of p and the sum o of p v, both relative
+ * to m. The merge of states over different keys is exact: each has the weight e^(m - largest m).
  */
 #ifndef CAIRN_DECODE_STATES_CUH
 #define CAIRN_DECODE_STATES_CUH
@@ -40,7 +40,7 @@ ATTN_DEV float decode_weight(float m, float top, float scale_log2)
 	return m == -CUDART_INF_F ? 0 : ptx_ex2_approx_ftz((m - top) * scale_log2);
 }
 
-/* Merges column d of a row over the members; also returns the row's m and l. */
+/* Merges column d of a row over the members; also sets the row's m and l. */
 template <int members, int rows>
 ATTN_DEV float decode_merge(const struct decode_states<members, rows> &s, int row, int d, float scale_log2,
 			    float *m, float *l)
@@ -62,7 +62,7 @@ ATTN_DEV float decode_merge(const struct decode_states<members, rows> &s, int ro
 	return o;
 }
 
-/* Writes column d of a finished row, `at` among all rows and heads. */
+/* Writes column d of a finished row, whose index among all rows and heads is `at`. */
 template <int dtype>
 ATTN_DEV void decode_write(const struct cairn_attn_paged_args &a, int64_t at, int d, float o, float m,
 			   float l)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ladder - what the host code of all steps shares: checks and the launch */
+/* ladder - host code that all steps share: checks and the launch */
 #include "fused/attention/ladder/ladder.h"
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/launch.h"
 
-#define MOST_CTAS	65535		/* of a grid in y and in z */
+#define MOST_CTAS	65535		/* the limit of a grid in y and in z */
 
 static int check_plain(int32_t window, float softcap, int32_t sms)
 {

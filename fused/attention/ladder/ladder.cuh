@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ladder - device code that several forward steps share: lookup of a request, and O's way out of fragments */
+/* ladder - device code that several forward steps share: lookup of a request, mask, the store of O */
 #ifndef CAIRN_LADDER_CUH
 #define CAIRN_LADDER_CUH
 
@@ -9,7 +9,7 @@
 #include "primitives/base/error.h"
 #include "primitives/rows/row.cuh"
 
-/* What a CTA works on: a tile of query rows of one head of one request. */
+/* The work of a CTA: a tile of query rows of one head of one request. */
 struct ladder_tile {
 	int32_t qo_first, qo_len, kv_first, kv_len;	/* the request's rows in q and in K and V */
 	int32_t head, kv_head;
@@ -17,7 +17,7 @@ struct ladder_tile {
 	int32_t end;			/* end of the keys that the tile's last row sees */
 };
 
-/* Later rows of a causal call see more keys: the last tile comes first, so that short ones end the grid. */
+/* Finds the CTA's tile. The last tile comes first: later rows of a causal call see more keys. */
 ATTN_DEV struct ladder_tile ladder_find(const struct cairn_attn_dense_args &a, int rows)
 {
 	struct ladder_tile t;

@@ -3,8 +3,8 @@
  * ladder - attention kernels in steps, each simple enough to be understood alone (README.md)
  *
  * ladder_attn1() to ladder_attn5() are attn_dense (attn_dense.h) with qk_dim and v_dim 128, no window, no
- * softcap and no limit of SMs; ladder_decode1() to ladder_decode4() are attn_paged (attn_paged.h) with
- * max_qo_len up to 1, head_dim 128, no window, no softcap and no limit of SMs. From step 2 on the number of
+ * softcap and no limit of SMs. ladder_decode1() to ladder_decode4() are attn_paged (attn_paged.h) with
+ * max_qo_len up to 1, head_dim 128, no window, no softcap and no limit of SMs; from step 2 on, the number of
  * query heads of a KV head is limited, too. Anything else gives -EOPNOTSUPP. The rest of the contracts holds.
  */
 #ifndef CAIRN_LADDER_H
@@ -14,7 +14,7 @@
 #include "fused/attention/dense/attn_dense.h"
 
 #define LADDER_DIM	128
-#define LADDER_CTAS	4	/* CTAs of an SM that the workspace of split keys is made for */
+#define LADDER_CTAS	4	/* CTAs per SM for which the workspace of split keys has room */
 #define LADDER_GROUP	8	/* the most query heads of a KV head in ladder_decode2() and later steps */
 
 /* A forward kernel: instances for f16 and bf16, query rows of a CTA, its threads, dynamic shared memory. */
@@ -53,8 +53,8 @@ int ladder_check_decode(const struct cairn_attn_paged_args *args, int max_group,
 /* The same for steps that split keys, with the workspace. */
 int ladder_check_split(const struct cairn_attn_paged_args *args, int *busy);
 /*
- * Returns into how many parts the keys of a request are split, or -errno: as many as give every SM `ctas`
- * CTAs, up to LADDER_CTAS, but each part has at least 128 keys.
+ * Returns the number of parts into which the keys of a request are split, or -errno. There are enough
+ * parts to give every SM `ctas` CTAs, up to LADDER_CTAS, but each part has at least 128 keys.
  */
 int ladder_splits(const struct cairn_attn_paged_args *args, int ctas);
 /* Merges the states of the splits in the workspace into out and lse. */

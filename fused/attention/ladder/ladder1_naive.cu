@@ -2,14 +2,14 @@
 /*
  * ladder1_naive - step 1: a thread computes a row
  *
- * The formula, read from left to right: for each key that the row sees, s = q k, p = e^(s - m), l += p,
- * o += p v, where m is the largest s so far. When m grows, l and o shrink by e^(old m - new m): the online
+ * The kernel computes, for each key that the row sees, s = q k, p = e^(s - m), l += p, o += p v, where m
+ * is the largest s so far. When m grows, l and o are multiplied by e^(old m - new m). This is the online
  * softmax, which needs each key only once. q and o, of 128 numbers each, are all in the thread's registers.
  *
  * Floor: 2 x 128 fused multiply-adds for each row and key, at 128 of them a clock and SM: 60 TFLOP/s. This
  * kernel stays far below it. All 32 threads of a warp load the same 16 bytes of K or V and use each number
- * once, so it executes an instruction to load and widen a number for each that computes with it, and two
- * warps of each scheduler cannot hide the latency of the loads.
+ * once. So for each instruction that computes with a number, the warp executes another one to load and widen
+ * it, and the two warps of each scheduler cannot hide the latency of the loads.
  */
 #include "fused/attention/ladder/ladder.cuh"
 

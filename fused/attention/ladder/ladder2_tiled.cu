@@ -12,8 +12,8 @@
  *                       memory | O += P V
  *
  * Shared memory, 101 KiB: q [128], k [64] and v [64] rows of 136 elements (8 unused, so that the rows begin
- * in different banks); p [64 keys][132] f32. Floor: as step 1, 60 TFLOP/s: half the instructions or more
- * must be fused multiply-adds.
+ * in different banks); p [64 keys][132] f32. Floor: as step 1, 60 TFLOP/s; to reach even half of it, half the
+ * instructions must be fused multiply-adds.
  */
 #include "fused/attention/ladder/ladder.cuh"
 
@@ -91,7 +91,7 @@ tiled_kernel(const __grid_constant__ struct cairn_attn_dense_args a)
 			}
 			for (int lane = 1; lane < 16; lane *= 2)
 				top = fmaxf(top, __shfl_xor_sync(~0u, top, lane));
-			base = top == -CUDART_INF_F ? 0 : top;	/* a row that has seen no key yet */
+			base = top == -CUDART_INF_F ? 0 : top;	/* -inf: the row has seen no key yet */
 			keep = ptx_ex2_approx_ftz((m[i] - base) * scale_log2);
 			m[i] = top;
 			l[i] *= keep;

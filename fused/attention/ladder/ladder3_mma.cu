@@ -2,19 +2,19 @@
 /*
  * ladder3_mma - step 3: tensor cores, and copies that run beside the products (FlashAttention-2)
  *
- * Four warps of 32 rows each. S, P and O stay in registers: in the layout of mma.m16n8k16 a row's logits
- * lie in four lanes (attn_softmax.cuh), and P, once rounded, is already the left operand of the product
- * with V. ldmatrix brings Q, K and V from shared memory in that layout, V transposed. A fragment of K or V
- * serves both of the warp's m-tiles of 16 rows, which halves the reads. cp.async copies without registers:
- * V(i) travels during Q K(i)^T, and K(i + 1) during the softmax and P V(i). Two CTAs share an SM, so that
- * one computes while the other waits.
+ * A CTA has four warps of 32 rows each. S, P and O stay in registers: in the layout of mma.m16n8k16 a row's
+ * logits are in four lanes (attn_softmax.cuh), and P, once rounded, is already the left operand of the
+ * product with V. ldmatrix loads Q, K and V from shared memory in that layout, V transposed. A fragment of
+ * K or V serves both of the warp's m-tiles of 16 rows, which halves the reads. cp.async copies without
+ * registers: V(i) is in flight during Q K(i)^T, and K(i + 1) during the softmax and P V(i). Two CTAs share
+ * an SM, so that one computes while the other waits.
  *
  *   step i:  K(i) is there, barrier | start V(i) | S = Q K^T | V(i) is there, barrier | start K(i + 1) |
  *            mask, online softmax | O += P V
  *
  * Shared memory, 64 KiB: Q [128], K [64], V [64], rows of 256 bytes, swizzled (attn_tile.h) so that
  * ldmatrix is free of bank conflicts. Floor: 4 x 128 operations for each row and key at the rate of
- * mma.sync, which on Hopper is about 0.6 of the 990 TFLOP/s that wgmma has.
+ * mma.sync, which on Hopper is about 0.6 of wgmma's 990 TFLOP/s.
  */
 #include "fused/attention/ladder/ladder.cuh"
 #include "primitives/ptx/ptx_copy.cuh"
@@ -57,7 +57,7 @@ mma_kernel(const __grid_constant__ struct cairn_attn_dense_args a)
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	const struct ladder_tile t = ladder_find(a, ROWS);
 	const uint32_t s_q = ptx_smem(s_all), s_k = s_q + ROWS * PITCH, s_v = s_k + KEYS * PITCH;
-	/* what a lane gives to ldmatrix for the first 16 columns; the next ones are at ^ 32 */
+	/* the lane's addresses for ldmatrix in the first 16 columns; the next 16 are at ^ 32 */
 	const uint32_t q_at = s_q + attn_swizzle(warp * 32 + lane % 16, lane / 16, PITCH);
 	const uint32_t k_at = s_k + attn_swizzle(lane / 16 * 8 + lane % 8, lane / 8 % 2, PITCH);
 	const uint32_t v_at = s_v + attn_swizzle(lane / 8 % 2 * 8 + lane % 8, lane / 16, PITCH);
@@ -78,7 +78,7 @@ mma_kernel(const __grid_constant__ struct cairn_attn_dense_args a)
 		uint32_t x[MT][4], y[4];
 
 		ptx_cp_async_wait_group<0>();
-		__syncthreads();	/* K has arrived, and everyone has read the previous V */
+		__syncthreads();	/* K has arrived, and all threads have read the previous V */
 		copy_tile(s_v, v + key * a.v_stride, a.v_stride, KEYS, t.kv_len - key);
 #pragma unroll
 		for (int c = 0; c < LADDER_DIM / 16; c++) {
@@ -95,7 +95,7 @@ mma_kernel(const __grid_constant__ struct cairn_attn_dense_args a)
 			}
 		}
 		ptx_cp_async_wait_group<0>();
-		__syncthreads();	/* V has arrived, and everyone has read K */
+		__syncthreads();	/* V has arrived, and all threads have read K */
 		if (key + KEYS < t.end)
 			copy_tile(s_k, k + (key + KEYS) * a.k_stride, a.k_stride, KEYS,
 				  t.kv_len - key - KEYS);

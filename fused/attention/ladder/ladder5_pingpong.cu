@@ -2,8 +2,8 @@
 /*
  * ladder5_pingpong - step 5: softmax beside products, between warpgroups and within one (FlashAttention-3)
  *
- * The fetch is that of step 4. A softmax takes about as long as half a step's products, and step 4 lets both
- * warpgroups arrive at it together. Two changes keep the tensor cores busy:
+ * The fetch is that of step 4. A softmax takes about half as long as a step's products, and in step 4 both
+ * warpgroups may reach it at the same time. Two changes keep the tensor cores busy:
  *
  *   ping-pong  The warpgroups issue their products in turns, so that one computes its softmax while the
  *              other multiplies. The turn is a hardware barrier: one side waits, the other arrives.
@@ -14,9 +14,9 @@
  *                         start O += P V(i-1) | pass the turn on | wait for S | release K(i) | mask,
  *                         online softmax | wait for O | release V(i-1) | rescale O, P = S
  *
- * The product with V(i-1) is relative to the maximum before S(i), as O is: both are rescaled together.
- * Registers: S, O and the previous P are live at once, 160 with nothing else, so the producer's warps leave
- * theirs to the consumers (setmaxnreg): 40 and 232. Floor: as step 4.
+ * The product with V(i-1) is relative to the maximum before S(i), as O is, so both are rescaled together.
+ * Registers: S, O and the previous P are live at once and alone take 160. So the producer's warps give
+ * registers to the consumers (setmaxnreg): 40 and 232. Floor: as step 4.
  */
 #include "fused/attention/ladder/ladder_tma.cuh"
 

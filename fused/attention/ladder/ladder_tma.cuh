@@ -2,8 +2,8 @@
 /*
  * ladder_tma - the fetch of steps 4 and 5: a producer warp and its mbarriers
  *
- * One lane of the producer warp asks the copy engine (TMA) for boxes of Q, K and V, which arrive swizzled as
- * wgmma reads them, and waits for nothing but free stages. Tiles are panels of 64 columns (wgmma.cuh).
+ * One lane of the producer warp has the copy engine (TMA) fetch boxes of Q, K and V, which arrive swizzled as
+ * wgmma reads them, and waits only for free stages. Tiles are panels of 64 columns (wgmma.cuh).
  *
  * mbarriers, one of each kind for each stage: full_* has one arrival, by the producer, and counts bytes;
  * empty_* has one arrival of each consumer warp. Shared memory: Q 32 KiB, then K and V of each stage, 32 KiB
@@ -20,10 +20,10 @@
 #include "primitives/ptx/ptx_copy.cuh"
 #include "primitives/ptx/wgmma.cuh"
 
-#define ROWS		128			/* of a CTA: 64 of each of two consumer warpgroups */
+#define ROWS		128			/* rows of a CTA: 64 for each of two consumer warpgroups */
 #define KEYS		128
 #define STAGES		2
-#define CONSUMERS	256			/* threads; then comes the producer's warpgroup */
+#define CONSUMERS	256			/* threads; the producer's warpgroup follows */
 #define THREADS		(CONSUMERS + 128)
 #define PANEL		(128 * 128)		/* bytes of 128 rows of 64 columns */
 #define TILE		(2 * PANEL)
@@ -60,7 +60,7 @@ ATTN_DEV struct ladder_smem ladder_open(const uint8_t *s_all)
 	return s;
 }
 
-/* Asks for a tile of 128 rows, two boxes; y and z: row and head, or head and row, as in the map. */
+/* Starts the copy of a tile of 128 rows, two boxes; y and z: row and head, or head and row, as in the map. */
 ATTN_DEV void ladder_fetch(uint32_t to, const CUtensorMap *map, int y, int z, uint32_t mbar)
 {
 	if (threadIdx.x % 32)
@@ -88,7 +88,7 @@ ATTN_DEV void ladder_produce(const struct ladder_maps &maps, const struct ladder
 		ladder_fetch(s_v, &maps.v, row, t.kv_head, left < KEYS ? s.landed : full_v);
 		if (left >= KEYS)
 			continue;
-		/* rows past the request's end may hold NaN, and 0 * NaN is NaN: they become zeros */
+		/* rows past the request's end become zeros: they may hold NaN, and 0 * NaN is NaN */
 		ptx_mbarrier_wait(s.landed, 0);
 		for (int at = left * 128 + threadIdx.x % 32 * 16; at < PANEL; at += 32 * 16) {
 			ptx_st_shared_v4(s_v + at, make_uint4(0, 0, 0, 0));
@@ -101,7 +101,7 @@ ATTN_DEV void ladder_produce(const struct ladder_maps &maps, const struct ladder
 	}
 }
 
-/* Launches a kernel of (arguments, maps). */
+/* Launches a kernel whose parameters are the arguments and the maps. */
 static int ladder_launch_tma(const void *f16, const void *bf16, const struct cairn_attn_dense_args *args,
 			     void *stream)
 {

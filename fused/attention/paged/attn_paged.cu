@@ -6,9 +6,10 @@
  * CTAs take contiguous shares of the keys (attn_share); in a CTA of n warps, each warp takes every n-th tile
  * of 16 keys of the share. A warp works alone: it gathers its tiles with cp.async into its own ring and keeps
  * its own softmax state, so the loop needs no barrier except __syncwarp(). Then the states are merged, over
- * warps through shared memory and over CTAs through distributed shared memory, in an order that the cluster
- * size fixes; each CTA merges a slice of the output. One launch, no workspace, bitwise repeatable. The device
- * derives the split from kv_len, so a captured graph serves any length within its bounds.
+ * warps through shared memory and over CTAs through distributed shared memory; each CTA merges a slice of the
+ * output. The order of the merge depends only on the cluster size, so results are bitwise repeatable.
+ * There is one launch and no workspace. The device derives the split from kv_len, so a captured graph
+ * serves any length within its bounds.
  *
  *   warp, tile n:  wait for tile n | start tile n + stages - 1, whose slots are known | look up the slots of
  *                  the tile after it | S = Q K^T | mask, online softmax | O += P V
@@ -17,13 +18,13 @@
  *
  * The host chooses cluster size and CTA width (8 warps and a whole SM, or 4 warps and half an SM) from the
  * bounds: attn_decode_split(). A batch of longer requests goes to the prefill kernel (attn_paged_prefill.cu).
- * A mixed batch goes to both, as only the device knows the lengths: this kernel takes requests of up to
+ * A mixed batch goes to both, because only the device knows the lengths: this kernel takes requests of up to
  * ATTN_DECODE_TILE packed rows and skips the others, whose row tiles a preceding launch (attn_paged_list.cu)
  * has listed for the prefill kernel.
  *
- * A window only moves the first key of a task's walk and the length that the host assumes. One comparison
- * masks the keys of the first tile before a row's window and the keys past its end; keys before the window of
- * the first row are not read.
+ * A window only changes the first key of a task's walk and the length that the host assumes. One comparison
+ * masks both the keys before a row's window and those past its end; keys before the window of the first row
+ * are not read.
  *
  * Shared memory, w warps                                             head_dim 64   128   256
  *   0         [w][stages][K tile, V tile], 16 keys each, swizzled; stages    6     3     2
@@ -32,11 +33,11 @@
  *   KiB, wide (w = 8; head_dim 256: 6)                                     193   193   193
  *
  * Barriers: after the loop, __syncthreads() once and the cluster barrier twice. cp.async groups: one for each
- * tile, empty at the end, so waiting for "all but stages - 2" groups always means tile n.
+ * tile, empty ones past the last tile, so waiting for all but stages - 2 groups always means tile n.
  * Registers: 109, 167, 254 for head_dim 64, 128, 256 (O 128 and Q 64 of the 254), no spills.
- * Floor: one read of K and V at the read ceiling (4.58 TB/s on an H200). Hiding the latency takes some 40 KiB
- * in flight on each SM; these rings hold up to 128.
- * Optimisation history: NOTES.md.
+ * Floor: one read of K and V at the read ceiling (4.58 TB/s on an H200). Hiding the latency takes about 40
+ * KiB in flight on each SM; these rings hold up to 128.
+ * Optimisation history: ../NOTES.md.
  */
 #include "fused/attention/paged/attn_paged.h"
 
@@ -47,7 +48,7 @@
 #define ROWS	ATTN_DECODE_TILE
 #define KEYS	ATTN_DECODE_TILE
 
-/* A ring: bytes of a K or V tile, stages, bytes in all. head_dim 64 and 128 have equal bytes in flight. */
+/* A ring: bytes of a K or V tile, stages, total bytes. head_dim 64 and 128 have equal bytes in flight. */
 template <int dim> ATTN_CONST tile_bytes(void) { return KEYS * dim * 2; }
 template <int dim> ATTN_CONST num_stages(void) { return dim == 64 ? 6 : dim == 128 ? 3 : 2; }
 template <int dim> ATTN_CONST ring_bytes(void) { return num_stages<dim>() * 2 * tile_bytes<dim>(); }
@@ -162,7 +163,7 @@ ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn
 		a.lse[at] = attn_lse(m, l, attn_logit_scale(a));
 }
 
-/* Stores a warp's state: O as [rows][head_dim] into its own ring, which only this warp uses; m and l. */
+/* Stores a warp's state: O as [rows][head_dim] to its own ring, which only this warp uses; also m and l. */
 template <int head_dim>
 ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], const float m[2],
 			const float l[2], int num_rows)
@@ -188,9 +189,9 @@ ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], con
 }
 
 /*
- * Merges this CTA's slice over the cluster. One lane for each rank (their number rounded up to a power of
- * two) fetches a vector of four columns from its rank, and the lanes add up in a tree, so that all accesses
- * together cost the latency of one. s_m, s_l, s_o: the CTA's state, at the same offset in every CTA.
+ * Merges this CTA's slice over the cluster. There is one lane for each rank, rounded up to a power of two. A
+ * lane fetches a vector of four columns from its rank, and the lanes add these in a tree, so that all
+ * accesses together cost the latency of one. s_m, s_l, s_o: the CTA's state, at the same offset in every CTA.
  */
 template <int dtype, int head_dim>
 ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_m,
@@ -203,7 +204,7 @@ ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct 
 	int first = attn_share(num_vecs, cluster_size, cta_rank) + threadIdx.x / lanes;
 	int end = attn_share(num_vecs, cluster_size, cta_rank + 1);
 
-	/* the loop bound is the same for a whole warp: the shuffles need all lanes */
+	/* the loop bound is uniform over a warp, because the shuffles need all lanes */
 	for (int at = first; at - nth < end; at += blockDim.x / lanes) {
 		int i = min(at, end - 1), row = i / vecs;
 		float m = -CUDART_INF_F, l = 0, top, total = 0;
@@ -257,7 +258,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	ptx_griddepcontrol_wait();
 	r = attn_load_request(a, b, head, group, magic);
 	rows = r.qo_len * group;
-	if (row0 >= rows || rows > max_rows)	/* the same decision in the whole cluster */
+	if (row0 >= rows || rows > max_rows)	/* uniform over the cluster */
 		return;
 	rows = min(rows, row0 + ROWS);
 	end = attn_row_sees(a, r, rows - 1);
@@ -328,7 +329,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 			write_out<dtype, head_dim>(a, r, row0 + row, i % vecs * 4, sum, top, total);
 			continue;
 		}
-		((float4 *)s_ring)[i] = sum;	/* over warp 0's O: vector i is this thread's only */
+		((float4 *)s_ring)[i] = sum;	/* replaces warp 0's O; only this thread uses vector i */
 		if (i % vecs == 0) {
 			s_cta_m[row] = top;
 			s_cta_l[row] = total;
@@ -404,7 +405,7 @@ static int ask_residency(const void *arg, int32_t *answer)
 	return 0;
 }
 
-/* The 32 answers for a kernel are cached as one, because each look-up costs time at every call. */
+/* Caches the 32 answers for a kernel as one, because each look-up costs time at every call. */
 static int find_residency(const struct cairn_attn_paged_args *a, const void *kernel, int ring,
 			  struct residency *r)
 {
@@ -448,9 +449,9 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 				   (long long)num_tasks);
 	set_width(&l, args->head_dim, ring, split.wide);
 	l.cluster = split.cluster_size;
-	l.pdl = !args->sms;	/* a dependent launch would take SMs that are not this call's */
+	l.pdl = !args->sms;	/* a dependent launch would take SMs that this call may not use */
 	l.stream = stream;
-	/* one launch, whose CTAs follow each other on all SMs; with sms as many as these hold at once */
+	/* one launch of all tasks; with sms, launches of as many tasks as these SMs hold at once */
 	at_once = limited ? sms / split.cluster_size : num_tasks;
 	for (int64_t first = 0; first < num_tasks; first += at_once) {
 		int64_t num = num_tasks - first < at_once ? num_tasks - first : at_once;
@@ -477,7 +478,7 @@ static enum way way_of(const struct cairn_attn_paged_args *args)
 		return NOTHING;
 	if (max_rows <= ATTN_DECODE_ROWS)
 		return DECODE;
-	/* one request, or all as long as the longest: the decode kernel would have nothing to do */
+	/* one request, or all requests as long as the longest: the decode kernel would have nothing to do */
 	if (args->kv.batch == 1 || args->nnz_qo == (int64_t)args->kv.batch * args->max_qo_len)
 		return PREFILL;
 	return MIXED;

@@ -4,9 +4,9 @@
  *
  * Lists all row tiles of each request of more than min_rows packed rows. Tiles with the most keys come first,
  * to the resolution of BUCKETS buckets: one pass counts, a second one places. The order within a bucket is
- * arbitrary, and no result depends on it. One CTA, some 3 us; the decode kernel that follows is launched
- * meanwhile and waits only for the end of this one. Without a list, a grid over all requests and max_qo_len
- * would mostly hold CTAs without work: 200,000 for one prompt of 1400 tokens among 600 requests.
+ * arbitrary, and no result depends on it. One CTA takes about 3 us; meanwhile the decode kernel that follows
+ * is launched and waits only for the end of this one. Without a list, a grid over all requests and max_qo_len
+ * would consist mostly of CTAs without work: 200,000 for one prompt of 1400 tokens among 600 requests.
  */
 #include "primitives/base/launch.h"
 #include "fused/attention/paged/attn_paged_walk.cuh"
@@ -40,7 +40,7 @@ attn_paged_list_kernel(const __grid_constant__ struct cairn_attn_paged_args a, i
 				struct attn_request r = mine;
 				int from = __ffs(some) - 1, rows;
 
-				r.magic = magic;	/* lanes past the batch have not loaded it */
+				r.magic = magic;	/* lanes past the batch have not loaded r.magic */
 				r.qo_len = __shfl_sync(~0u, mine.qo_len, from);
 				r.kv_len = __shfl_sync(~0u, mine.kv_len, from);
 				rows = r.qo_len * group;

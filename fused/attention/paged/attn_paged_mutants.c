@@ -2,8 +2,8 @@
 /*
  * attn_paged - wrong implementations that the cases must catch
  *
- * One plain online-softmax attention with a switch of defects, each of which some library has shipped. It is
- * correct when no switch is set.
+ * The mutants are one plain online-softmax attention with a switch for defects, each of which some library
+ * has shipped. It is correct when no defect is switched on.
  */
 #include <math.h>
 #include <string.h>
@@ -107,7 +107,7 @@
 #define NAME(name, what)	ATTN_##name,
 enum attn_defect { DEFECTS(NAME) };
 
-/* Returns v rounded to dtype if yes, else to fp32. */
+/* Returns v rounded to dtype if `yes`, else to fp32. */
 static double rounded(double v, int dtype, int yes)
 {
 	uint64_t box = 0;
@@ -130,7 +130,7 @@ static double narrow_sum(double v, int f16)
 	return cairn_load(&box, CAIRN_F32, 0);
 }
 
-/* q k, with sums narrowed after each 16 products if the defect says so. */
+/* Returns q k; some defects narrow the sum after every 16 products. */
 static double dot_of(const double *q, const double *k, int64_t dim, enum attn_defect x)
 {
 	double sum = 0;
@@ -274,7 +274,7 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 	const void *values = x == ATTN_values_from_keys ? a->kv.k_pages : a->kv.v_pages;
 	struct keys k = keys_of(a, b, x);
 	int n = visible(a, b, i, k.len, x), first = first_key(a, b, i, k.len, x), read = n, empty = !n;
-	int from = first;	/* the first key that is read, though perhaps not seen */
+	int from = first;	/* the first key that is read, even if not seen */
 
 	if (x == ATTN_scale_missing)
 		scale = 1;
@@ -364,7 +364,7 @@ static int has_nan(const void *x, int dtype, int64_t at, int64_t n)
 	return 0;
 }
 
-/* Makes rows first .. end - 1 of out NaN. */
+/* Sets rows first .. end - 1 of out to NaN. */
 static void spoil(const struct cairn_attn_paged_args *a, int64_t first, int64_t end)
 {
 	int64_t row = (int64_t)a->num_qo_heads * a->head_dim;
@@ -415,7 +415,7 @@ static int attend(const struct cairn_attn_paged_args *a, enum attn_defect x)
 	}
 	if (x == ATTN_nan_of_row_spreads || x == ATTN_nan_of_request_spreads)
 		spread_nan(a, x);
-	if (x == ATTN_row_past_the_end)	/* only the row's first elements; they are past the buffer */
+	if (x == ATTN_row_past_the_end)	/* writes only the row's first elements, past the buffer */
 		memset((char *)a->out + bytes, 0, 64);
 	if (x == ATTN_not_repeatable && bytes && calls++ % 2)
 		*(uint16_t *)a->out ^= 1;
@@ -435,7 +435,7 @@ DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "attn_paged_" #name, offsetof(struct cairn_impl, attn_paged), (void *)attn_##name, what },
 
-/* Threads that share a tile agree on whether to rescale, even if their rows are of different requests. */
+/* Threads that share a tile vote on whether to rescale, even if their rows belong to different requests. */
 static int attn_vote_of_the_batch(const struct cairn_attn_paged_args *a, void *stream)
 {
 	double most = -INFINITY;
@@ -457,7 +457,7 @@ static int attn_vote_of_the_batch(const struct cairn_attn_paged_args *a, void *s
 	return 0;
 }
 
-/* A plan cuts the keys of all requests into parts of equal cost, so that the cuts follow all lengths. */
+/* A plan cuts the keys of all requests into parts of equal cost, so that the cuts depend on all lengths. */
 static int attn_parts_of_the_batch(const struct cairn_attn_paged_args *a, void *stream)
 {
 	int32_t pages;
@@ -485,7 +485,7 @@ static int attn_paged_keys_of_window_16_bits(const struct cairn_attn_paged_args 
 	return cairn_attn_paged_ref(&other, stream);
 }
 
-/* One request after the other, whose rows of q are found by an offset in bytes of 32 bits. */
+/* Computes one request after the other; rows of q are found by a 32-bit offset in bytes. */
 static int attn_paged_far_stride_32_bits(const struct cairn_attn_paged_args *a, void *stream)
 {
 	int64_t row = (int64_t)a->num_qo_heads * a->head_dim;
@@ -508,7 +508,7 @@ static int attn_paged_far_stride_32_bits(const struct cairn_attn_paged_args *a, 
 	return 0;
 }
 
-/* The second half of the rows is written where an offset in bytes of 32 bits says. */
+/* The second half of the rows is written at a 32-bit offset in bytes. */
 static int attn_paged_out_32_bits(const struct cairn_attn_paged_args *a, void *stream)
 {
 	int64_t row = (int64_t)a->num_qo_heads * a->head_dim * 2, first = UINT32_MAX / row + 1;

@@ -2,11 +2,12 @@
 /*
  * attn_paged_prefill - the prefill kernel of attn_paged: many rows, by wgmma (FlashAttention-3)
  *
- * One CTA of three warpgroups on each SM. Two of them multiply, each with 64 packed rows (attn_tile.h) of the
- * CTA's tile of 128; the third fetches (attn_prefill_fetch.cuh), up to num_stages() key tiles ahead, and on
+ * Each SM runs one CTA of three warpgroups. Two of them multiply, each with 64 packed rows (attn_tile.h) of
+ * the CTA's tile of 128. The third fetches (attn_prefill_fetch.cuh), up to num_stages() key tiles ahead, also
  * into the next row tile while the current one is finished. CTAs are persistent and take tiles in a fixed
- * order, back and forth. If all requests are alike the order is computed: as many heads at a time as have
- * their keys in the L2, the longest rows first. A mixed batch takes the order of attn_paged_list.cu's list.
+ * order, back and forth. If all requests are alike, the order is computed: as many heads at a time as the L2
+ * can hold the keys of, and among these the longest rows first. For a mixed batch it is the order of
+ * attn_paged_list.cu's list.
  *
  *   key tile i, a warpgroup:  wait for the turn | start S = Q K(i)^T | start O += P(i-1) V(i-1) | pass the
  *                             turn on | wait for S | release K(i) | cap, mask, online softmax | wait for O |
@@ -14,9 +15,9 @@
  *   after the last:           release Q | O += P V | O / l -> registers transposed within a quad -> memory,
  *                             16 bytes a thread
  *
- * The turns (named barriers) overlap one warpgroup's softmax with the other's products; within a warpgroup,
- * the product with V overlaps the next softmax. P stays in registers: the accumulator's layout is that of the
- * A operand. V is read as stored, [key][dim]: wgmma transposes it.
+ * Warpgroups take turns (named barriers), so that one's softmax overlaps the other's products. Within a
+ * warpgroup, the product with V overlaps the next softmax. P stays in registers, because the accumulator has
+ * the layout of the A operand. V is read as stored, [key][dim]; wgmma transposes it.
  * A window raises the first key tile of a row tile, causality lowers the last one. Rows are compared with key
  * positions only in the tiles at these edges.
  *
@@ -26,15 +27,15 @@
  *                      (keys 128, 128, 64; stages 4, 3, 2)
  *   mbarriers, tile    full and empty of Q and of each stage of K and V; the tile's description
  *
- * mbarriers: full has 128 arrivals, one of each producer thread (Q: one more, for the tile's description);
- * empty has one of each of the 8 consumer warps. Hardware barriers 1 and 2: the turns; 128 threads wait and
- * 128 arrive. Registers: 168 at the start, then 216 a consumer (head_dim 128: S 64, O 64, P 32) and 72 a
- * producer; no spills. ptxas injects one wait for O behind the last product, where the code waits anyway.
+ * mbarriers: full has 128 arrivals, one by each producer thread (Q has one more, for the tile's description);
+ * empty has one by each of the 8 consumer warps. Hardware barriers 1 and 2 are the turns; 128 threads wait
+ * and 128 arrive. Registers: 168 at the start, then 216 a consumer (head_dim 128: S 64, O 64, P 32) and 72 a
+ * producer; no spills. ptxas injects one wait for O after the last product, where the code waits anyway.
  *
  * Floor: 4 * head_dim * (query, key) pairs at the rate of wgmma, 680 to 790 TFLOP/s on an H200. The
  * exponentials, 16 per clock and SM, take half of that time at head_dim 128 and all of it at 64. A softcap
- * adds two special functions to the one of each logit: hidden at head_dim 256, the limit at 128.
- * Optimisation history: NOTES.md.
+ * adds two special functions to the one of each logit; these are hidden at head_dim 256 and the limit at 128.
+ * Optimisation history: ../NOTES.md.
  */
 #include "fused/attention/paged/attn_paged.h"
 
@@ -316,7 +317,7 @@ static int launch(const struct cairn_attn_paged_args *args, struct plan *plan, i
 
 	if (num_sms < 0)
 		return num_sms;
-	/* the limits of attn_token(), which must be exact, and of the 32-bit tile counters */
+	/* attn_token() must be exact, and tile counters have 32 bits */
 	if (((int64_t)args->max_qo_len * group + ROWS) * group > 0xffffffffll ||
 	    items > 0x7fffffff - 2 * num_sms)
 		return cairn_error(EOPNOTSUPP, "attn_paged: max_qo_len, num_kv_heads, kv.batch: too large");

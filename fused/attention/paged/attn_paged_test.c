@@ -92,7 +92,7 @@ static const struct shape named[] = {
 		.qo_lens = LENS(1, 70, 1, 17, 3, 1), .kv_lens = LENS(300, 70, 33, 54, 3, 1) },
 	{ N("mixed_group_7", 4, 1, 1, 5, 14, 2, 64), .flags = BOTH | F16,
 		.qo_lens = LENS(1, 30, 2, 5), .kv_lens = LENS(97, 61, 16, 5) },
-	/* around the numbers of packed rows at which tiles and kernels change */
+	/* packed rows around the numbers at which tiles and kernels change */
 	{ N("rows_16", 2, 4, 97, 16, 8, 2, 64), .flags = BOTH },
 	{ N("rows_17", 2, 17, 97, 16, 2, 2, 64), .flags = BOTH },
 	{ N("rows_32", 2, 8, 97, 16, 8, 2, 128), .flags = BOTH },
@@ -224,7 +224,7 @@ static const struct shape named[] = {
 		.flags = BENCH | CAUSAL | DEVICE },
 	{ N("mix_h32_8_qo512_b65_kv1300_causal_bf16", 65, 512, 1300, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE | DECODES },
-	/* a window, which should cost as much as a cache of only that many keys; Gemma 2 */
+	/* a window should cost as much as a cache of only that many keys; Gemma 2 */
 	{ N("decode_h32_8_b4_kv16384_window4096_bf16", 4, 1, 16384, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE, .window = 4096 },
 	{ N("decode_h8_4_d256_b16_kv4096_cap50_bf16", 16, 1, 4096, 16, 8, 4, 256),
@@ -263,7 +263,7 @@ static const struct shape later[] = {
 	{ N("page_ids_past_2e16", 2, 1, 40, 1, 2, 1, 64), .flags = LSE | PAGED_HIGH, .pool = 66000 },
 	/* more keys, and a larger window, than 16 bits count; POISON: keys before the window are NaN */
 	{ N("keys_past_2e16", 1, 1, 66100, 64, 1, 1, 64), .flags = LSE, .window = 65590 },
-	/* so many results that sums in another order change some bit */
+	/* so many results that sums in another order would change some bit */
 	{ N("keys_1500_rows_30", 1, 30, 1500, 16, 4, 2, 128), .flags = LSE | F16 },
 	{ N("nan_in_a_query", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_Q },
 	{ N("nan_in_a_key", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_K },
@@ -276,7 +276,7 @@ static const struct shape later[] = {
 	/* page sizes whose reciprocal, as a float, is a little too small */
 	{ N("page_41", 2, 3, 85, 41, 4, 2, 64), .flags = BOTH },
 	{ N("page_83_prefill", 2, 70, 170, 83, 4, 2, 64), .flags = BOTH },
-	/* requests long enough to be split, before others that the company call shortens */
+	/* requests long enough to be split, before requests that a second call shortens */
 	{ N("long_before_long", 6, 1, 1, 16, 4, 2, 64), .flags = BOTH,
 		.qo_lens = LENS(1, 1, 1, 1, 1, 1), .kv_lens = LENS(700, 900, 600, 800, 1100, 3000) },
 	{ N("short_before_long", 6, 1, 1, 16, 4, 2, 64), .flags = BOTH,
@@ -405,7 +405,7 @@ static void describe(int index, struct cairn_case *c)
 	pairs = (double)s.qo * s.kv;
 	if (s.flags & CAUSAL)
 		pairs = s.qo > s.kv ? 0.5 * s.kv * (s.kv + 1.0) : pairs - 0.5 * s.qo * (s.qo - 1.0);
-	if (s.window && s.window < s.kv - s.qo)		/* in bench rows: each row has a whole window */
+	if (s.window && s.window < s.kv - s.qo)		/* in bench rows each row has a whole window */
 		pairs = (double)s.qo * s.window;
 	if (s.flags & BENCH && s.kv_lens) {		/* decodes; their mean */
 		kv = 0;
@@ -421,13 +421,13 @@ static void describe(int index, struct cairn_case *c)
 	}
 }
 
-/* What key_at() needs: the page tables, and the elements of a slot and of a head. */
+/* The arguments of key_at(): the page tables, and the elements of a slot and of a head. */
 struct slots {
 	const struct paged *p;
 	int64_t row, dim;
 };
 
-/* Puts NaN into the keys that no row's window reaches. */
+/* Sets the keys that no row's window reaches to NaN. */
 static void poison_outside(struct cairn_attn_paged_args *a, const struct paged *p, int64_t row)
 {
 	for (int b = 0; b < p->batch; b++)
@@ -541,9 +541,9 @@ static void setup(struct cairn_op *op)
 	declare_out(op, &s, nnz);
 	q = declare_q(op, &s, nnz, stride);
 	if (logits != PLAIN && logits != ANY && kind == CAIRN_KIND_EXTREME)
-		op->kind = CAIRN_KIND_NORMAL;	/* for all that the pattern does not overwrite */
+		op->kind = CAIRN_KIND_NORMAL;	/* for elements that the pattern does not overwrite */
 	if (!(s.flags & (FAR_ROWS | FAR_OUT)))
-		cairn_fill_nan(q, a->dtype, 0, nnz * stride);	/* remains in padding rows and in gaps */
+		cairn_fill_nan(q, a->dtype, 0, nnz * stride);	/* padding rows and gaps stay NaN */
 
 	if (s.flags & FAR_OUT)
 		;	/* declare_q() has filled it */

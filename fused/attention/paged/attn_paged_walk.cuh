@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_paged_walk - what the decode and the prefill kernel of attn_paged share: the page walk and the gather
- * into swizzled shared memory
+ * attn_paged_walk - code that the decode and the prefill kernel of attn_paged share: the page walk and the
+ * gather into swizzled shared memory
  */
 #ifndef CAIRN_ATTN_PAGED_WALK_CUH
 #define CAIRN_ATTN_PAGED_WALK_CUH
@@ -10,7 +10,10 @@
 #include "fused/attention/paged/attn_paged.h"
 #include "primitives/ptx/ptx_copy.cuh"
 
-/* attn_paged_prefill.cu: all requests, or only the listed row tiles. The caller has checked the arguments. */
+/*
+ * attn_paged_prefill.cu: all requests, or only listed row tiles. The caller must have checked the
+ * arguments.
+ */
 int attn_paged_prefill(const struct cairn_attn_paged_args *args, void *stream);
 int attn_paged_prefill_listed(const struct cairn_attn_paged_args *args, void *stream);
 /*
@@ -103,8 +106,8 @@ ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct 
 }
 
 /*
- * Starts the copy of `rows` keys into a K tile at s_k and a V tile v_offset bytes behind it, to the rows from
- * `first` (a multiple of 8) on; lane i < rows of the warp passes the slot of key i, or ~0 for a key that does
+ * Starts the copy of `rows` keys to the rows from `first` (a multiple of 8) on, in a K tile at s_k and a V
+ * tile v_offset bytes after it. Lane i < rows of the warp passes the slot of key i, or ~0 for a key that does
  * not exist. Such a key becomes a row of zeros, so that p = 0 is never multiplied by a NaN of an unused slot.
  */
 template <int head_dim, int rows, int v_offset>

@@ -5,9 +5,9 @@
  *
  * Key tiles are fetched in one of two ways. If the page size is a power of two of at least MIN_BOX slots, the
  * copy engine (TMA) fetches them in boxes of one page by 64 elements: lane i of the first warp starts box i,
- * and no other work is left. Otherwise, and for a tile that extends past the keys of the request or before
- * its first window, where slots may hold NaN or not exist, all four warps copy 16 bytes a thread and write
- * zeros for keys that do not exist.
+ * and no other work is left. Otherwise all four warps copy 16 bytes a thread and write zeros for keys that do
+ * not exist. They also do so for a tile that extends past the keys of the request or before its first window,
+ * where slots may hold NaN or not exist.
  */
 #ifndef CAIRN_ATTN_PREFILL_FETCH_CUH
 #define CAIRN_ATTN_PREFILL_FETCH_CUH
@@ -32,9 +32,9 @@ template <int dim> ATTN_CONST tiles_bytes(void) { return 2 * num_stages<dim>() *
 template <int dim> ATTN_CONST smem_bytes(void) { return q_bytes<dim>() + tiles_bytes<dim>() + 256; }
 
 /*
- * In a debug build, for compute-sanitizer's racecheck: it does not see asynchronous arrivals of cp.async, nor
- * that an elected lane arrives for its warp, and it miscounts after bar.arrive. The turns order no memory, so
- * they can be left out.
+ * A debug build serves compute-sanitizer's racecheck, which does not see asynchronous arrivals of
+ * cp.async, nor that an elected lane arrives for its warp, and which miscounts after bar.arrive. The turns
+ * order no memory, so a debug build leaves them out.
  */
 #ifdef CAIRN_DEBUG
 #define COPIER_WAITS	1
@@ -50,7 +50,7 @@ template <int dim> ATTN_CONST smem_bytes(void) { return q_bytes<dim>() + tiles_b
 struct plan {
 	const int32_t *list;		/* { entries, 0, then request and row tile of each }; NULL: none */
 	int32_t batch, row_tiles;	/* requests, row tiles of each; without a list */
-	int32_t section;		/* pairs of request and KV head whose keys the L2 holds at once */
+	int32_t section;		/* pairs of request and KV head whose keys the L2 can hold together */
 	int32_t box;			/* keys that the copy engine fetches at once; 0: threads copy */
 };
 
@@ -180,7 +180,7 @@ ATTN_DEV void gather_tile(const struct cairn_attn_paged_args &a, const void *pag
 	}
 }
 
-/* The same by the copy engine: lane i of the first warp starts box i and passes the box's first slot. */
+/* The same by the copy engine: lane i of the first warp passes the first slot of box i and starts the box. */
 template <int dim>
 ATTN_DEV void copy_tile(const CUtensorMap *map, int box, int head, uint32_t s_tile, uint32_t slot,
 			uint32_t mbar)
@@ -203,7 +203,7 @@ ATTN_DEV void copy_tile(const CUtensorMap *map, int box, int head, uint32_t s_ti
 struct walk {
 	int32_t begin;			/* first key of the first key tile, a multiple of box */
 	int32_t first, end;		/* the rows of the tile see the keys first .. end-1 */
-	int32_t low, high;		/* seen by some row of the request: boxes may hold low .. high-1 */
+	int32_t low, high;		/* some row of the request sees low .. high-1: boxes may hold these */
 	int32_t page_shift, box;
 };
 
@@ -256,14 +256,14 @@ ATTN_DEV void fill(const struct cairn_attn_paged_args &a, const void *pages, con
 		arrive_copied(mbar);
 		return;
 	}
-	/* an edge tile among tiles fetched in boxes: the fence is here, because the consumers issue none */
+	/* an edge tile among tiles fetched in boxes: the producer fences, because the consumers do not */
 	ptx_cp_async_commit_group();
 	ptx_cp_async_wait_group<0>();
 	ptx_fence_proxy_async_shared_cta();
 	ptx_mbarrier_arrive(mbar);
 }
 
-/* The producer warpgroup: fetches Q, K and V of its row tiles in order, as far ahead as stages allow. */
+/* The producer warpgroup: fetches Q, K and V of its row tiles in order, as far ahead as the stages allow. */
 template <int dim>
 ATTN_DEV void produce(const struct cairn_attn_paged_args &a, const struct plan &plan, const struct maps &maps,
 		      const struct shared &s, int group, uint32_t magic)
