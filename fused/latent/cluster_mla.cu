@@ -2,7 +2,7 @@
 /*
  * cluster_mla - one persistent kernel, one CTA on each SM; CTAs exchange results as LL words
  *
- * Algorithm 4 has one cluster for each head: 16 clusters read the same latents 16 times through the L2 (some
+ * Algorithm 4 has one cluster for each head: 16 clusters read the same latents 16 times through the L2 (about
  * 300 MB at 16K keys) and use one row in 16 of the matrix products. Here all CTAs share every product by its
  * outputs, weights are read once for the whole batch, and a cluster (team) works on 16 or 8 heads of a
  * request together (cluster_mla_attn.cuh).
@@ -10,7 +10,7 @@
  *   start      small operands into the L2; feeders: first stage of every ring; griddepcontrol.wait; one
  *              batch of loads: x, its norm's weights, epoch, positions, lengths; then the second stages
  *   1 DOWN     every CTA: rms of x; rows of [w_q | w_q_a; w_kv_a]. Up to hidden 2048 a warp keeps its part
- *              of n for all rows or, above 8 requests, n is in shared memory; else n is made when needed
+ *              of n for all rows or, above 8 requests, n is in shared memory; else n is computed when needed
  *   2 UP       with q compression: rms of the compressed q; rows of w_q
  *   3 ABSORB   ql = q w_kv_b, 16 latents of a head in each unit, one warp for each unit
  *   4          attention, in the CTAs that have a job; their keys have been in flight since 1
@@ -18,14 +18,14 @@
  *   6 OUT      out = x + v w_o, complete sums: no partial results of heads to add up afterwards
  *
  * Results pass from each phase to the next in one trip through the L2 (cluster_mla.cuh): 5 trips, and one
- * more before VALUE, none of them a grid barrier. All CTAs must be resident, so the grid is what
+ * more before VALUE, without a grid barrier. All CTAs must be resident, so the grid is as large as
  * cudaOccupancyMaxActiveClusters allows, and two such kernels must not run at the same time if each needs
  * the whole device.
  *
- * 20 warps: 16 workers (consumers) multiply; 3 feeders (producers) fill the workers' rings with weights, or,
- * for long streams, one feeder does by tensor copies (cluster_mla_tensor.cuh); 1 loader fetches keys.
- * cluster_size is the size of a team; with offchip a team is one CTA, and all states go through global
- * memory. Batches above 8 have a kernel instance of their own, `wide`.
+ * A CTA has 20 warps. 16 workers (consumers) multiply. 3 feeders (producers) fill the workers' rings with
+ * weights; for long streams one feeder does so by tensor copies (cluster_mla_tensor.cuh). 1 loader fetches
+ * keys. cluster_size is the size of a team; with offchip a team is one CTA, and all states go through global
+ * memory. Batches above 8 have a separate kernel instance, `wide`.
  *
  * Shared memory and named barriers: cluster_mla.cuh. mbarriers, with their arrivals:
  *   full, empty       of a tile: 1 (the loader, and bytes); 16 (the workers)
@@ -59,12 +59,12 @@ MLA void cluster_mla_cta(const struct mla_args &g, const struct mla_maps *maps)
 	c.warp = threadIdx.x / 32;
 	c.words = (uint64_t *)g.a.workspace;
 	ptx_griddepcontrol_launch_dependents();
-	if (g.team > 1)		/* waited for before the first access to a peer's shared memory */
+	if (g.team > 1)		/* the wait is before the first access to a peer's shared memory */
 		ptx_barrier_cluster_arrive_relaxed();
 	if (threadIdx.x >= WORKERS) {
 		ptx_setmaxnreg_dec<OTHER_REGS>();
 		if (c.warp < WARPS + FEEDERS) {
-			/* always used, but without the first branch ptxas makes the workers spill */
+			/* maps are always used, but without the first branch ptxas makes workers spill */
 			if (!tensor || !maps->used) {
 				run_feeder<wide, 0>(c, g, jobs, team, num_teams);
 			} else if (c.warp == WARPS) {
@@ -99,7 +99,7 @@ cluster_mla_kernel(const __grid_constant__ struct mla_args g)
 	cluster_mla_cta<dtype, wide, 0>(g, NULL);
 }
 
-/* Not for batches above 8, which lack the registers. */
+/* The kernel with tensor copies; batches above 8 lack the registers for it. */
 template <int dtype>
 static __global__ void __launch_bounds__(THREADS, 1)
 cluster_mla_tensor_kernel(const __grid_constant__ struct mla_args g,
@@ -132,7 +132,7 @@ static void fill_launch(struct cairn_launch *l, int cluster)
 	l->grid[0] = (unsigned int)cluster;
 }
 
-/* Returns the CTAs that can be resident in clusters of that size, 0 if none. */
+/* Returns how many CTAs can be resident in clusters of that size, 0 if none. */
 static int resident_ctas(const struct cairn_cluster_mla_args *a, int cluster)
 {
 	struct cairn_launch l = {};
@@ -163,7 +163,7 @@ static int choose_cluster(void)
 	return 1;
 }
 
-/* Returns the steps of outputs that CTAs share: 4 outputs or, where units must not cross a head's end, 16. */
+/* Returns the steps of outputs that CTAs share: 4 outputs, or 16 where units must not cross a head's end. */
 static int num_steps(const struct cairn_cluster_mla_args *a, int product)
 {
 	const int nq = a->num_heads * Q_DIM, lora = a->q_lora_rank;
@@ -185,8 +185,8 @@ static int num_steps(const struct cairn_cluster_mla_args *a, int product)
 }
 
 /*
- * The smallest first product has 160 steps of 4 rows. Every CTA must have one, because only the wait for its
- * outputs makes the others wait until it has read x, which out may alias.
+ * The smallest first product has 160 steps of 4 rows. Every CTA must have one, because out may alias x: only
+ * the wait for a CTA's outputs makes the others wait until it has read x.
  */
 #define MAX_CTAS	160
 
@@ -214,9 +214,9 @@ int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *ar
 	teams = ctas / g->team;
 	g->parts = (max_tiles(args) + g->team - 1) / g->team;
 	/*
-	 * Tasks of 8 heads if every tile of every task can have a CTA of its own: each CTA then writes half
-	 * as much. A linked body lacks the registers for this, but with the same parts it gives the same
-	 * bits.
+	 * Use tasks of 8 heads if every tile of every task can have a CTA of its own: each CTA then writes
+	 * half as much. A linked body lacks the registers for this, but with the same parts it gives the
+	 * same bits.
 	 */
 	if (g->team == 1 && tasks * max_tiles(args) <= ctas && 2 * tasks <= ctas) {
 		tasks = args->kv.batch * (args->num_heads / (HEADS / 2)); /* num_heads is a multiple of 8 */
@@ -233,8 +233,8 @@ int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *ar
 }
 
 /*
- * Returns whether the copy engine fills the rings. It is faster on a long stream, but slower on its
- * beginning, so it is used if a CTA's weights are more than 8 times the capacity of its rings.
+ * Returns whether the copy engine fills the rings. It is faster on a long stream but slower at the start, so
+ * it is used if a CTA's weights are more than 8 times the capacity of its rings.
  */
 static int by_tensor(const struct cairn_cluster_mla_args *a, int ctas)
 {
@@ -246,7 +246,7 @@ static int by_tensor(const struct cairn_cluster_mla_args *a, int ctas)
 	return a->kv.batch <= 8 && weights * 2 > (int64_t)ctas * 8 * WARPS * STAGES * STAGE_BYTES;
 }
 
-/* Makes a map of four dimensions. Its runs are 64 bytes; promoting L2 reads to 128 speeds up the stream. */
+/* Makes a map of four dimensions. Its runs are 64 bytes; promoting L2 reads to 128 bytes is faster. */
 static int make_map(CUtensorMap *map, const void *w, const uint64_t (&size)[4], const uint64_t (&stride)[3],
 		    const uint32_t (&box)[4], int swizzle)
 {
@@ -312,7 +312,7 @@ extern "C" int cairn_cluster_mla(const struct cairn_cluster_mla_args *args, void
 	tensor = by_tensor(args, ctas);
 	fill_launch(&l, g.a.cluster_size);
 	l.grid[0] = (unsigned int)ctas;
-	l.pdl = !args->sms;	/* a dependent launch would take SMs that are not this call's */
+	l.pdl = !args->sms;	/* a dependent launch would take SMs that this call may not use */
 	l.stream = stream;
 	if (tensor)
 		CAIRN_TRY(make_maps(args, &maps));

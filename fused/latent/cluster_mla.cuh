@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_mla.cuh - what the phases of cluster_mla share: LL words and the streams of weights
+ * cluster_mla.cuh - code that the phases of cluster_mla share: LL words and the streams of weights
  *
- * LL words, as in NCCL's LL protocol: results for other CTAs are 64-bit words in global memory, 32 bits of
- * payload (two elements of dtype, or a float) and the number of the call, the epoch. Readers poll the data
- * itself: one trip to the L2 and one back, without fence or counter. A word is written once in each call, so
- * nothing has to be protected from being overwritten; words of other calls, and of a zeroed workspace, carry
- * other epochs. The epoch is in the first word of the workspace; the last CTA to read it increments it.
+ * LL words, as in NCCL's LL protocol: results for other CTAs are 64-bit words in global memory, with 32
+ * bits of payload (two elements of dtype, or a float) and the number of the call, the epoch. Readers poll
+ * the data itself: one trip to the L2 and one back, without fence or counter. A word is written once in
+ * each call, so nothing has to be protected from being overwritten; words of other calls, and of a zeroed
+ * workspace, carry other epochs. The epoch is in the first word of the workspace; the last CTA to read it
+ * increments it.
  *
- * Streams. Every worker has a ring of STAGES stages of 4 KiB. The feeders, warps of their own, fill the rings
- * by cp.async with the stages that the workers multiply in this launch, over all products in order, as soon
- * as a stage is free, whatever product it belongs to: while CTAs wait for each other, the weights of the next
- * product arrive. Feeder and worker derive the sequence of stages by the same counting. For long streams the
- * copy engine fills the rings (cluster_mla_tensor.cuh).
+ * Streams: every worker has a ring of STAGES stages of 4 KiB. The feeders, separate warps, fill the rings by
+ * cp.async with the stages that the workers multiply in this launch, over all products in order. They do
+ * so as soon as a stage is free, so the weights of the next product arrive while CTAs wait for each other.
+ * Feeder and worker derive the sequence of stages by the same counting. For long streams the copy engine
+ * fills the rings (cluster_mla_tensor.cuh).
  *   MLA_DOWN   [w_q or w_q_a; w_kv_a]	K hidden	16 rows x 128 in each stage
  *   MLA_UP     w_q with q compression	K q_lora_rank	16 rows x 128
  *   MLA_ABSORB nope rows of w_kv_b	K nope_dim	128 rows x 16 columns: the sum is over rows
  *   MLA_VALUE  v rows of w_kv_b	K kv_lora_rank	16 rows x 128
  *   MLA_OUT    w_o			K heads v_dim	16 rows x 128
- * A unit is 16 outputs. 1, 2, 4, 8 or 16 warps share a unit (at most one for each of its stages), so that a
- * group of 16 warps has 16, 8, 4, 2 or 1 units; their partial sums are added through shared memory in the
- * order of the warps.
+ * A unit is 16 outputs. 1, 2, 4, 8 or 16 warps share a unit (at most one for each of its stages), so that the
+ * 16 warps work on 16, 8, 4, 2 or 1 units at a time. Their partial sums are added through shared memory in
+ * the order of the warps.
  */
 #ifndef CAIRN_CLUSTER_MLA_CUH
 #define CAIRN_CLUSTER_MLA_CUH
@@ -34,11 +35,11 @@
 #define WARPS		16
 #define WORKERS		(WARPS * 32)
 #define FEEDERS		3		/* warps that load weights */
-#define THREADS		(WORKERS + FEEDERS * 32 + 32)	/* and a warp that loads keys */
-#define WORK_BAR	1		/* named barriers: of the workers */
-/* the keys' loader arrives, workers wait: its mbarriers are initialised */
+#define THREADS		(WORKERS + FEEDERS * 32 + 32)	/* the last 32 load keys */
+#define WORK_BAR	1		/* named barrier of the workers */
+/* the keys' loader arrives, workers wait: the loader's mbarriers are initialised */
 #define INIT_BAR	2
-#define RINGS_BAR	3		/* feeders arrive, workers wait: those of the rings are, too */
+#define RINGS_BAR	3		/* feeders arrive, workers wait: the rings' mbarriers are, too */
 #define START_BAR	4		/* workers arrive, feeders wait: the loads of x have been issued */
 #define WITH_FEEDERS	(WORKERS + FEEDERS * 32)
 #define STAGES		2
@@ -52,7 +53,7 @@
 #define V_DIM		128
 #define HEADS		16		/* heads of an attention task, at most */
 #define KEYS		32		/* keys of a tile */
-#define KEY_ROW		(WIDTH * 2 + 16)	/* bytes; the 16 avoid bank conflicts of eight rows */
+#define KEY_ROW		(WIDTH * 2 + 16)	/* bytes; 16 more keep eight rows free of bank conflicts */
 #define STATE_ROW	((RANK + 4) * 4)
 
 /*
@@ -64,8 +65,8 @@
  *		partial logits f32 [4][16][40] and P [16][40]		18688
  *   MLA_STATES	m [16], l [16] of each rank of the team			2048
  *   MLA_SMALL	struct mla_small					5.5K
- * wide: n is where the tiles are, before the first tile; a third tile is in the rings of the last five warps
- * from ABSORB to the end of the attention.
+ * wide: n occupies the place of the tiles until the first tile is loaded; a third tile is in the rings of the
+ * last five warps from ABSORB to the end of the attention.
  */
 #define MLA_TILES	(WARPS * STAGES * STAGE_BYTES)
 #define MLA_SUMS	(MLA_TILES + 2 * KEYS * KEY_ROW)
@@ -89,7 +90,7 @@ struct mla_args {
 struct mla_matrix {
 	const char *w, *w2;
 	int32_t rows, k;		/* rows of w, which w2's rows follow; row length */
-	int32_t first, count, units, stages;	/* first output, outputs; units of 16; stages of a unit */
+	int32_t first, count, units, stages;	/* first output; outputs; units of 16; stages of a unit */
 	int32_t shift;			/* log2 of the warps that share a unit */
 };
 
@@ -183,8 +184,8 @@ MLA void mla_put_ll_pair(const struct mla_ctx &c, uint32_t i, uint32_t v, uint32
 
 /*
  * Reads the pairs of LL words at base + from[i] whose bits in `wanted` are set; polls until all of them carry
- * this call's epoch. Called by whole warps. All loads are in flight at the same time; after a miss, all pairs
- * are read again, or (all = 0) only the missing ones.
+ * this call's epoch. Whole warps must call it. All loads are in flight at the same time; after a miss, all
+ * pairs are read again, or (all = 0) only the missing ones.
  */
 template <int n, int all = 1>
 MLA void mla_get_ll(const struct mla_ctx &c, const uint64_t *base, const int32_t (&from)[n],
@@ -223,9 +224,9 @@ MLA void mla_get_ll(const struct mla_ctx &c, const uint64_t *base, const int32_t
 /* ---- streams ---- */
 
 /*
- * Returns the first step of this CTA's share. The last CTAs get one more step, because they are without a job
- * if there are fewer attention jobs than CTAs. The host computes the quotients: here, divisions would delay a
- * feeder's first stage.
+ * Returns the first step of this CTA's share. The last CTAs get one more step, because they have no job if
+ * there are fewer attention jobs than CTAs. The host computes the quotients: divisions on the device would
+ * delay a feeder's first stage.
  */
 MLA int share_first(int each, int more)
 {
@@ -284,9 +285,9 @@ MLA void mla_make_matrix(const struct mla_args &g, struct mla_matrix *m, int pro
 }
 
 /*
- * Starts the loads of a unit's stage, for products other than MLA_ABSORB. Rows are copied in fours; each four
- * belongs to one matrix and lies wholly inside or outside this CTA's share. For those outside, the ring keeps
- * its old contents, and the outputs computed from them are not used.
+ * Starts the loads of a unit's stage, for products other than MLA_ABSORB. Rows are copied in groups of four;
+ * each group belongs to one matrix and lies wholly inside or outside this CTA's share. For groups outside,
+ * the ring keeps its old contents, and the outputs computed from them are not used.
  */
 MLA void mla_fetch_rows(const struct mla_ctx &c, const struct mla_matrix &m, int product, int unit, int stage,
 			uint32_t ring, uint64_t policy)
@@ -321,7 +322,7 @@ MLA void mla_fetch_columns(const struct mla_ctx &c, const struct mla_matrix &m, 
 
 #pragma unroll
 	for (int i = 0; i < NOPE; i += 16) {
-		/* 16 rows further, bit 1 of the row's d / 8, and so bit 6 of the offset, flips */
+		/* 16 rows further, bit 1 of the row's d / 8 flips, and with it bit 6 of the offset */
 		uint32_t to = at ^ (i & 16 ? 64 : 0);
 
 		ptx_cp_async_cg_hint(ring + ((d & ~3) + i) * 32 + to, src + i * RANK * 2, 16, policy);
@@ -341,7 +342,7 @@ MLA void mla_bar_arrive(uint32_t id, uint32_t num_threads)
 /* Called by all lanes: arrives at `filled` when all copies that this lane has started are complete. */
 MLA void mla_arrive_filled(uint32_t filled)
 {
-#ifdef CAIRN_DEBUG		/* racecheck does not see the ordering of the asynchronous arrival */
+#ifdef CAIRN_DEBUG		/* racecheck does not see that the asynchronous arrival orders memory */
 	ptx_cp_async_commit_group();
 	ptx_cp_async_wait_group<0>();
 	ptx_mbarrier_arrive(filled);

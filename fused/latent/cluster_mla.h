@@ -13,8 +13,8 @@
  *   a[h]   = w_kv_b[h,nope_dim:,:] (sum_j softmax_j(s)[h,j] c[j])        kv_lora_rank -> v_dim
  *   out    = x + a w_o^T
  *
- * One new token for each request; kv_len and the page walk as in kv_view.h. Lengths include the new token:
- * kv_len >= 1.
+ * Each request has one new token. kv_len and the page walk are as in kv_view.h. Lengths include the new
+ * token, so kv_len >= 1.
  *
  *   argument          dtype  shape                                              notes
  *   out               dtype  [kv.batch, hidden]                                 out, may alias x exactly
@@ -34,21 +34,22 @@
  *
  * Pointers of dtype are 16-byte aligned.
  *
- * cluster_size 1..16, or 0 (chosen): the number of CTAs that share the keys of 16 heads of a request and
- * merge their results over DSMEM; with offchip they merge through global memory. All SMs, or `sms` of them,
- * share the other work: cluster_attn.h says what sms is, what must not run at the same time, what happens to
- * requests without a key, and what a NaN in an old key or in x does. sms must be at least cluster_size.
+ * cluster_size is 1..16, or 0 to let the kernel choose. That many CTAs share the keys of 16 heads of a
+ * request and merge their results over DSMEM, or, with offchip, through global memory. All SMs, or `sms`
+ * of them, share the other work. cluster_attn.h defines sms, what must not run at the same time, what
+ * happens to requests without a key, and the effect of a NaN in an old key or in x. sms must be at least
+ * cluster_size.
  *
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads a multiple
  *              of 8, 8..128; hidden and q_lora_rank multiples of 64, hidden 64..16384, q_lora_rank 0..4096;
  *              kv.batch 0..16; any page_size >= 1. Anything else -EOPNOTSUPP. kv.batch 0 does nothing.
  * Numerics:    n, the compressed vectors before and after their norm, q (before and after the rotation), ql,
- *              P, the weighted sum of c, and a are rounded to dtype; products exact, sums in fp32; out is
+ *              P, the weighted sum of c, and a are rounded to dtype; products are exact, sums in fp32; out is
  *              rounded once. eps and sm_scale are finite and > 0.
  * Tolerance:   derived in cluster_mla_ref.c.
  * Determinism, unused memory, workspace, errors: as in cluster_attn.h.
- * Source:      DeepSeek-V2 2024, section 2.1; Luo et al. 2025, algorithm 4. Differs: the rope part is in the
- *              score, the cache is paged and appended to, batches.
+ * Source:      DeepSeek-V2 2024, section 2.1; Luo et al. 2025, algorithm 4. Differs from the latter: the rope
+ *              part is in the score, the cache is paged and appended to, and batches are supported.
  */
 #ifndef CAIRN_CLUSTER_MLA_H
 #define CAIRN_CLUSTER_MLA_H
@@ -83,7 +84,7 @@ int cairn_cluster_mla(const struct cairn_cluster_mla_args *args, void *stream);
 int cairn_cluster_mla_workspace(const struct cairn_cluster_mla_args *args, size_t *bytes);
 int cairn_cluster_mla_cpu(const struct cairn_cluster_mla_args *args, void *stream);
 int cairn_cluster_mla_ref(const struct cairn_cluster_mla_args *args, void *stream);
-/* exact[0]: out, exact[1]: kv.k_pages */
+/* Sets exact[0] for out and exact[1] for kv.k_pages. */
 int cairn_cluster_mla_exact(const struct cairn_cluster_mla_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_cluster_mla_check(const struct cairn_cluster_mla_args *args);

@@ -3,20 +3,21 @@
  * cluster_mla_attn.cuh - attention of cluster_mla over the latent cache, and the merge of partial results
  *
  * A task is one request and 16 heads: the 16 rows of a matrix product with the latents, which all heads
- * share, so that every key is read once for 16 heads. (8 heads if each tile has a CTA of its own: this halves
- * the reads of q and the writes, and leaves half of the product's rows unused.) `parts` teams of `team` CTAs
- * share the keys of a task in contiguous shares of tiles of 32 keys. A tile is 32 bulk copies of 1152 bytes,
- * one for each key; two tiles are in flight. There is no L2 prefetch ahead of that, because a bulk prefetch
- * takes as much of the copy engine's time as a copy: a tile takes 1.85 us with prefetch, 1.23 without.
+ * share, so that every key is read once for 16 heads. If each tile has a CTA of its own, a task has 8 heads:
+ * this halves the reads of q and the writes, and leaves half of the product's rows unused. `parts` teams of
+ * `team` CTAs divide the keys of a task into contiguous shares of tiles of 32 keys. A tile is 32 bulk
+ * copies of 1152 bytes, one for each key; two tiles are in flight. There is no L2 prefetch ahead of that,
+ * because a bulk prefetch takes as much of the copy engine's time as a copy: a tile takes 1.85 us with
+ * prefetch, 1.23 without.
  *
  *   logits   warp w: keys 8 (w % 4) .. + 7, quarter w / 4 of the 576 columns; 16 x 32 x 4 partial sums are
  *            added through shared memory
  *   softmax  warp w: head w, one lane for each key; m and l stay in its registers
  *   P C      warp w: columns 32 w .. + 31 of the latents for all 16 heads; o stays in its registers
  *
- * The new key is handled only by the CTA whose share ends with it: the loader computes it from the LL words
- * of the first product, stores it in its tile and, for the first group of heads, in the cache. No CTA reads
- * that slot.
+ * Only the CTA whose share ends with the new key handles it: the loader computes it from the LL words of the
+ * first product, stores it in its tile and, for the first group of heads, in the cache. No CTA reads that
+ * slot.
  *
  * States are merged in two steps: within a team through distributed shared memory (m and l are pushed to all
  * ranks before the cluster barrier, then each rank pulls a share of the columns), and across teams by the
@@ -59,7 +60,7 @@ MLA struct job job_at(const struct mla_args &g, int index, int len)
 	return j;
 }
 
-/* Returns whether a team has any keys; if not, it stores no state, and none is waited for. */
+/* Returns whether a team has any keys; if not, it stores no state, and no CTA waits for one. */
 MLA int part_exists(const struct mla_args &g, int len, int part)
 {
 	int ranks = g.parts * g.team;
@@ -112,7 +113,7 @@ template <int wide> MLA uint32_t tile_empty(int buf)
 
 /*
  * Called by the loader: copies a tile's old keys into buffer `buf`, and stores zeros for the new key and for
- * keys past the end. The tile is complete only after the loader's own arrival. from: key_source()
+ * keys past the end. The tile is complete only after the loader's own arrival. `from` is key_source().
  */
 template <int wide>
 MLA void load_tile(const struct mla_ctx &c, const struct job &j, int tile, int buf, const char *from)
@@ -134,7 +135,7 @@ MLA void load_tile(const struct mla_ctx &c, const struct job &j, int tile, int b
 		ptx_cp_async_bulk_g2s(dst, from, WIDTH * 2, full);
 }
 
-/* Returns c with lane and warp read again from %tid.x, where keeping them in registers would cause spills. */
+/* Returns c with lane and warp read again from %tid.x; used where keeping them in registers causes spills. */
 MLA struct mla_ctx here(const struct mla_ctx &c)
 {
 	struct mla_ctx now = c;
@@ -189,7 +190,7 @@ MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g,
 	scale = 1 / sqrtf(sum / RANK + a.eps);
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
-		/* loaded only now: while the LL words are live there are no registers for it */
+		/* loaded only now: while the LL words are live, no registers are left for it */
 		const uint2 weight = __ldg((const uint2 *)((const char *)a.kv_norm + (i * 32 + c.lane) * 8));
 
 		row_unpack2<dtype>(v[i].x, f);
@@ -205,8 +206,8 @@ MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g,
 }
 
 /*
- * Waits for the team's last cluster barrier if that is outstanding (*owed). Required before the tile buffers
- * are overwritten, because peers may still read states there, and before exit.
+ * Waits for the team's last cluster barrier if the wait is outstanding (*owed). This is required before the
+ * tile buffers are overwritten, because peers may still read states there, and before exit.
  */
 MLA void await_team(const struct mla_args &g, int *owed)
 {
@@ -220,7 +221,7 @@ MLA void join_team(const struct mla_args &g, int jobs, int first_job, int num_te
 {
 	int owed = 1;
 
-	ptx_griddepcontrol_wait();	/* lengths may be an earlier kernel's */
+	ptx_griddepcontrol_wait();	/* an earlier kernel may write the lengths */
 #pragma unroll 1
 	for (int index = first_job; index < jobs; index += num_teams) {
 		if (!part_exists(g, mla_len(g.a, index / g.parts / g.groups), index % g.parts))
@@ -324,7 +325,7 @@ struct state {
 #define P_ROW		80	/* bytes */
 #define S_P		(MLA_SUMS + 4 * HEADS * LOGIT_ROW * 4)
 
-/* Adds a tile to the state. keys: those from its first on, perhaps more than it has. Warps as above. */
+/* Adds a tile to the state. keys: those from the tile's first on, maybe more than it has. Warps as above. */
 template <int dtype>
 MLA void attend_tile(const struct mla_ctx &known, struct state *st, const uint32_t (&q)[9][4],
 		     uint32_t tile, int keys, float scale_log2)
@@ -480,7 +481,7 @@ MLA void put_state(const struct mla_ctx &known, const struct mla_args &g, const 
 	ptx_barrier_cluster_arrive_release();
 	ptx_barrier_cluster_wait_acquire();
 	merge_team(c, g, slot, scale_log2);
-	/* the copy engine will overwrite this CTA's state, which peers have read, with the next job's keys */
+	/* peers have read this CTA's state; the copy engine will overwrite it with the next job's keys */
 	ptx_fence_proxy_async_shared_cta();
 	/* relaxed: this CTA's reads are complete, and its LL words need no release */
 	ptx_barrier_cluster_arrive_relaxed();
@@ -530,8 +531,8 @@ MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, in
 
 /*
  * Merges this CTA's share of the slices of all heads of all requests. 1, 2, 4, 8 or 16 warps share a slice,
- * so that all warps have work: each takes every nth part, a lane two columns. The warps' sums are added
- * through shared memory in the order of the warps.
+ * so that all warps have work: each warp takes every nth part, and each lane two columns. The warps' sums are
+ * added through shared memory in the order of the warps.
  */
 template <int dtype, int linked> MLA void merge_parts(const struct mla_ctx &c, const struct mla_args &g)
 {

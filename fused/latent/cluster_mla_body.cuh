@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_mla_body.cuh - the programs of cluster_mla's warps, as a kernel of their own or as a linked body of
- * another, persistent kernel
+ * cluster_mla_body.cuh - the programs of cluster_mla's warps, which run as a separate kernel or as a linked
+ * body of another, persistent kernel
  */
 #ifndef CAIRN_CLUSTER_MLA_BODY_CUH
 #define CAIRN_CLUSTER_MLA_BODY_CUH
@@ -15,7 +15,7 @@
  */
 int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *args, int linked);
 
-/* All that may precede griddepcontrol.wait: reads only arguments and weights. */
+/* The part that may precede griddepcontrol.wait, because it reads only arguments and weights. */
 template <int wide> MLA void prologue(const struct mla_ctx &c, const struct mla_args &g)
 {
 	if (c.warp < MLA_PRODUCTS && c.lane == 0)
@@ -38,7 +38,7 @@ template <int wide> MLA void prologue(const struct mla_ctx &c, const struct mla_
 		ptx_prefetch_global_L2((const char *)g.a.kv_norm + threadIdx.x * 128);
 }
 
-/* Called by the loader: prefetches small operands into the L2, ahead of weights (in a model x is there). */
+/* Called by the loader: prefetches small operands into the L2 before the weights (in a model x is there). */
 MLA void prefetch_small(const struct mla_ctx &c, const struct mla_args &g)
 {
 	if (c.lane * 64 < g.a.kv.batch * g.a.hidden)
@@ -54,7 +54,7 @@ MLA void prefetch_small(const struct mla_ctx &c, const struct mla_args &g)
 #define MLA_RING_MBARS	(2 * WARPS * STAGES)
 #define MLA_MBARS	(5 + MLA_RING_MBARS)
 
-/* Called by all warps of a linked body: initialises the rings' mbarriers, warps in turn as in moe_init(). */
+/* Called by all warps of a linked body: initialises the rings' mbarriers, in turn as in moe_init(). */
 MLA void mla_init_rings(int thread, int warps)
 {
 	const uint32_t first = ptx_smem(mla_small()->filled);
@@ -68,8 +68,8 @@ MLA void mla_init_rings(int thread, int warps)
 
 /*
  * Called by the loader: reports that its mbarriers are initialised, and waits until the workers have set
- * epoch, lengths and rotations. The wait is at an mbarrier, because all threads that wait at a named barrier
- * must do so at one place in the code (synccheck).
+ * epoch, lengths and rotations. It waits at an mbarrier, because synccheck requires that all threads that
+ * wait at a named barrier do so at one place in the code.
  */
 MLA void await_ready(void)
 {
@@ -79,7 +79,7 @@ MLA void await_ready(void)
 }
 
 /*
- * A feeder's program: fills every FEEDERS-th ring, with stages in the order in which the workers use them, as
+ * A feeder's program: fills every FEEDERS-th ring with stages in the order in which the workers use them, as
  * soon as a stage is free.
  */
 template <int wide, int linked>
@@ -127,7 +127,10 @@ MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 					if (unit >= m.units || stage >= m.stages)
 						continue;
 					if (n >= STAGES || kept) {
-						/* workers that wait for their team free no stage */
+						/*
+						 * join first: workers that wait for their team free no
+						 * stage.
+						 */
 						if (!joined && product >= MLA_VALUE) {
 							join_team(g, jobs, team, num_teams);
 							joined = 1;
@@ -188,12 +191,12 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 		mla_keep_weights(a);
 	if (turns)
 		freq = __ldg(a.inv_freq + c.lane);
-	if (linked && turns)		/* an earlier kernel wrote them, not an earlier body: no wait */
+	if (linked && turns)		/* no wait: an earlier kernel wrote these, not an earlier body */
 		position = __ldg(a.positions + c.warp);
 	if (linked && c.warp == WARPS - 1 && c.lane < a.kv.batch)
 		len = mla_len(a, c.lane);
 	body_wait<linked>(link);
-	/* these loads are issued together, ahead of further weights, which would delay them */
+	/* these loads are issued together, before further weights, which would delay them */
 	if (first_fits)
 		mla_first_x<!linked>(c, a, x.lo);
 	if (!linked)			/* linked: the rings were set up before an earlier barrier */

@@ -2,10 +2,11 @@
 /*
  * cluster_mla_cpu - the block for the engine without a GPU: fp32, weights read once for the whole batch
  *
- * Threads share a projection by rows of the weights: each row is widened once and multiplied with every
- * request's vector. They share the two halves of w_kv_b in the same way, by heads, and the attention by
- * request and HEADS heads, which walk the keys in blocks of KEYS, widened once for all of them, with online
- * softmax. The shapes fix the order of all sums: the bits do not depend on the number of threads.
+ * Threads divide a projection by rows of the weights: each row is widened once and multiplied by every
+ * request's vector. They divide the two halves of w_kv_b in the same way, by heads. They divide the attention
+ * by request and groups of HEADS heads; a group walks over the keys in blocks of KEYS, widened once for all
+ * its heads, with online softmax. The shapes fix the order of all sums, so the bits do not depend on the
+ * number of threads.
  */
 #include "fused/latent/cluster_mla.h"
 

@@ -2,10 +2,10 @@
 /*
  * cluster_mla - wrong implementations that the cases must catch
  *
- * One plain chain with a switch of defects. They include those of the public MLA kernels of cluster fusion:
- * the rope part missing from the score, the wrong partner in a rotation, the append, sums in 16 bits, a
- * vector overwritten while it is still read, a merge that starts from 0, a schedule correct for one cluster
- * size only.
+ * The mutants are one plain chain with a switch for the defects. These include the defects of ClusterFusion's
+ * public MLA kernels: the rope part missing from the score, the wrong partner in a rotation, the append, sums
+ * in 16 bits, a vector overwritten while it is still read, a merge that starts from 0, a schedule correct for
+ * one cluster size only.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -110,7 +110,7 @@ static double rounded(double v, int dtype)
 	return cairn_load(&box, dtype, 0);
 }
 
-/* narrow 1: the sum is cut to TF32 after every 16 products. */
+/* Returns the dot product; narrow 1: the sum is truncated to TF32 after every 16 products. */
 static double dot_of(const double *x, const double *y, int n, int narrow)
 {
 	double sum = 0;
@@ -137,7 +137,7 @@ static double dot(const double *x, const void *w, int dtype, int64_t at, int k, 
 	return sum;
 }
 
-/* cut: the results are cut off instead of rounded */
+/* Computes a projection; cut: results are truncated instead of rounded. */
 static void project(double *out, const double *in, const void *w, int dtype, int n, int k, int narrow,
 		    int cut)
 {
@@ -159,7 +159,7 @@ static void norm(double *x, const void *weight, int dtype, int n, int over, doub
 			       dtype);
 }
 
-/* c: the array from which a kernel that forgets the offset reads the partner; NULL: x itself */
+/* Rotates x. c: the array from which a kernel that forgets the offset reads the partner; NULL: x itself. */
 static void rotate(const struct cairn_cluster_mla_args *a, double *x, int position, const double *c,
 		   enum defect d)
 {
@@ -204,7 +204,7 @@ static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j, enum
 	return (page * size + j % size) * WIDTH;
 }
 
-/* Returns a copy of norm_weight that was made when it last had another address or size. */
+/* Returns a copy of norm_weight, which is made anew only if its address or size changes. */
 static const void *kept(const struct cairn_cluster_mla_args *a)
 {
 	static uint16_t copy[16384];
@@ -283,7 +283,7 @@ static void read_key(const struct cairn_cluster_mla_args *a, int b, int j, const
 		cairn_widen(key, a->kv.k_pages, a->dtype, key_at(a, b, j, d), WIDTH);
 }
 
-/* Elements [first, end) of q_l; q: one head of 128. */
+/* Computes elements first .. end - 1 of ql from q, one head of 128. */
 static void absorb(const struct cairn_cluster_mla_args *a, double *ql, const double *q, int64_t w_at,
 		   int first, int end, enum defect d)
 {

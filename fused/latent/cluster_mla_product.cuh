@@ -2,8 +2,9 @@
 /*
  * cluster_mla_product.cuh - the products of cluster_mla
  *
- * mma.m16n8k16 with the batch as the 16 rows and 8 outputs as columns. k is permuted within each 32, in the
- * same way for both operands: lane 4 g + t has elements 8 t .. 8 t + 7 of row g, for two mma.
+ * The products are mma.m16n8k16 with the batch as the 16 rows and 8 outputs as columns. k is permuted within
+ * each 32, in the same way for both operands: lane 4 g + t holds elements 8 t .. 8 t + 7 of row g for two
+ * mma.
  */
 #ifndef CAIRN_CLUSTER_MLA_PRODUCT_CUH
 #define CAIRN_CLUSTER_MLA_PRODUCT_CUH
@@ -11,14 +12,14 @@
 #include "primitives/rows/angle.cuh"
 #include "fused/latent/cluster_mla.cuh"
 
-/* The A operand of a stage: rows g (lo) and g + 8 (hi) of the batch, 32 of the 128 elements of each */
+/* The A operand of a stage: rows g (lo) and g + 8 (hi) of the batch, 32 of the 128 elements of each. */
 struct mla_a {
 	uint4 lo[4], hi[4];
 };
 
 /*
  * Loads pieces from..end-1 (8 elements each, 32 apart) of rows of LL words, `stride` words apart, in one
- * trip. k: the stage's first element of the rows' n.
+ * round trip. The stage begins at element k of the n elements of a row.
  */
 template <int wide, int from, int end>
 MLA void mla_a_ll(const struct mla_ctx &c, struct mla_a *x, uint32_t at, int stride,
@@ -93,8 +94,8 @@ MLA void mla_a_scale(const struct mla_ctx &c, struct mla_a *x, const void *weigh
 }
 
 /*
- * Batches of 9 to 16: n is computed once, one warp for each row of x, and stored where the keys will be after
- * MLA_DOWN. 64 bytes between rows avoid bank conflicts of the two rows that are read together.
+ * In batches of 9 to 16, n is computed once, one warp for each row of x, and stored where the keys will be
+ * after MLA_DOWN. 64 bytes between rows avoid bank conflicts of the two rows that are read together.
  */
 MLA int mla_n_fits(const struct cairn_cluster_mla_args &a)
 {
@@ -239,7 +240,10 @@ MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const stru
 	}
 }
 
-/* Called by the workers: c->scale = 1 / rms of n elements of rows of x, or of the compressed q (NULL). */
+/*
+ * Called by the workers: sets c->scale to 1 / rms of n elements of rows of x or, if NULL, of the
+ * compressed q.
+ */
 template <int dtype>
 MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, const void *x, int n)
 {
@@ -309,14 +313,14 @@ MLA float2 mla_rotation(int position, float freq)
 	return v;
 }
 
-/* Rotates a pair. Explicit roundings, so that the compiler cannot contract differently in another kernel. */
+/* Rotates a pair, with explicit roundings, so that the compiler contracts equally in all kernels. */
 MLA float2 mla_turn(const float *f, float2 turn)
 {
 	return make_float2(__fmaf_rn(f[0], turn.x, -__fmul_rn(f[1], turn.y)),
 			   __fmaf_rn(f[1], turn.x, __fmul_rn(f[0], turn.y)));
 }
 
-/* The destination of a pair of outputs, and the last operation on it: loaded before the sums are complete */
+/* The destination of a pair of outputs, and its last operand; loaded before the sums are complete. */
 struct mla_target {
 	void *to;			/* NULL: not stored */
 	uint32_t residual;		/* MLA_OUT: the pair of x */
@@ -431,8 +435,8 @@ MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args
 }
 
 /*
- * Returns whether each warp has one stage of MLA_DOWN's k (see `keep` in mla_run()). It then loads its part
- * of x and of the norm's weights early and also computes the rms from them: mla_first_weights(), _x(),
+ * Returns whether each warp has one stage of MLA_DOWN's k (see `keep` in mla_run()). If so, a warp loads its
+ * part of x and of the norm's weights early and also computes the rms from them: mla_first_weights(), _x(),
  * _norm().
  */
 MLA int mla_first_fits(const struct cairn_cluster_mla_args &a)
@@ -441,9 +445,9 @@ MLA int mla_first_fits(const struct cairn_cluster_mla_args &a)
 }
 
 /*
- * In batches of 1 and 2 most lanes have no row of the A operand. There the four lanes from 16 row + 4 i on
- * load piece i of the row, into w[0] and x[0], and mla_first_norm() then distributes the pieces. Not in a
- * linked body, which lacks the registers; both variants add in the same order.
+ * In batches of 1 and 2 most lanes have no row of the A operand. So the four lanes from 16 row + 4 i on load
+ * piece i of the row, into w[0] and x[0], and mla_first_norm() then distributes the pieces. A linked body
+ * lacks the registers for this; both variants add in the same order.
  */
 template <int may> MLA int mla_spread(const struct cairn_cluster_mla_args &a)
 {
@@ -575,7 +579,7 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 			int b = threadIdx.x >> 3 & (rows - 1);
 			int at = (unit0 + ((int)threadIdx.x >> (3 + row_shift))) * 16 + (threadIdx.x & 7) * 2;
 
-			if (wide && b < a.kv.batch && at < count)	/* the rest follows with the sums */
+			if (wide && b < a.kv.batch && at < count)	/* the target follows with the sums */
 				residual = mla_residual(a, b, m->first + at);
 			else if (b < a.kv.batch && at < count)
 				target = mla_aim(c, a, product, b, m->first + at);

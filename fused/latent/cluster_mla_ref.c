@@ -4,25 +4,27 @@
  *
  * An implementation that keeps to the contract is this chain with other rounding errors: at each of its nine
  * rounding points it may hold the other neighbour in dtype of a value that earlier errors have moved.
- * Propagated as absolute values these errors give useless bounds: a rounding u of each of the `hidden`
+ * Propagating these errors as absolute values gives useless bounds: a rounding u of each of the `hidden`
  * elements of n could sum up to 0.8 u sqrt(hidden) in q, each stage of k terms multiplies by 0.8 sqrt(k), and
- * in bf16, at hidden 2048, a logit would be uncertain by more than 20. They are propagated as variances
- * instead; to first order
+ * in bf16, at hidden 2048, a logit would be uncertain by more than 20. Instead, they are propagated as
+ * variances; to first order
  *
  *	var(y_i) = sum_k w_ik^2 var(x_k) + correlations,	var of a rounding: d (1 - d) ulp^2
  *
- * The correlations matter (all heads share the errors of n), and sampling the sum includes them: RUNS further
- * chains round each value up or down at random, in proportion to the distances d and 1 - d, so that exact
- * values stay exact. sigma is their root mean square distance from the first chain, over the runs and over
- * the elements of a row, or the element's own if larger. The mean of d (1 - d) is 1/6, twice the 1/12 of
- * rounding to nearest: exactly the variance of the distance between two chains. Hence
+ * The correlations matter (all heads share the errors of n), and sampling the sum includes them. So RUNS
+ * further chains round each value up or down at random, in proportion to the distances d and 1 - d, so that
+ * exact values stay exact. sigma is their root mean square distance from the first chain, over the runs and
+ * over the elements of a row, or over the runs of the element alone if that is larger. The mean of d (1 - d)
+ * is 1/6, twice the 1/12 of rounding to nearest, and exactly the variance of the distance between two chains.
+ * Hence
  *
  *	|out - exact|  <= 6 sigma + u |out| + tiny + (num_heads v_dim + 4) E (|x| + sum |a w_o|)
  *	|slot - exact| <= 6 sigma + (u + 32 E) |slot| + tiny,	separately for c and r
  *	                  + 8 E |pair| for r, whose pair of elements may cancel in the rotation
  *
- * with u half an ulp, tiny half a subnormal, E = 2^-23 (tensor cores truncate). fp32 sums inside the chain
- * err by about 2^-24 sqrt(k) of their root sum of squares, below a twentieth of the rounding that follows.
+ * with u half an ulp, tiny half a subnormal, E = 2^-23 (tensor cores truncate). The errors of fp32 sums
+ * inside the chain are about 2^-24 sqrt(k) of their root sum of squares, below a twentieth of the rounding
+ * that follows.
  */
 #include "fused/block/block_ref.h"
 #include "fused/latent/cluster_mla_ref.h"
@@ -42,7 +44,7 @@ struct chain {
 	const struct cairn_cluster_mla_args *a;
 	const double *given;		/* used instead of a->x if not NULL */
 	int runs, rows;
-	double *x, *n, *cq, *q, *kv, *slot, *ql, *o, *v, *out, *magnitude;	/* magnitude: of bounds */
+	double *x, *n, *cq, *q, *kv, *slot, *ql, *o, *v, *out, *magnitude;	/* magnitude: for bounds */
 };
 
 /* Returns the element of the pages at which key j of request b begins. */
@@ -95,7 +97,7 @@ static void norm(const struct chain *c, double *out, const double *in, const voi
 	}
 }
 
-/* out = in W^T for all rows; magnitude, if not NULL: the sums of absolute values, for run 0 only */
+/* Computes out = in W^T for all rows. magnitude, if not NULL: the sums of absolute values, for run 0 only. */
 static void project(const struct chain *c, double *out, const double *in, const void *w, int n, int k,
 		    double *magnitude)
 {
@@ -154,7 +156,7 @@ static void attend(const struct chain *c, int b, int h, double *ws)
 				int64_t r = b * c->runs + i, at = (r * heads + h) * rank;
 				double *s = ws + (int64_t)i * len, *o = c->o + at;
 
-				/* the new key has this run's roundings */
+				/* the new key has the roundings of this run */
 				for (int l = 0; j == len - 1 && l < width; l++)
 					row[l] = c->kv[r * width + l];
 				if (!pass)
@@ -260,7 +262,7 @@ static int has_nan(const double *x, int n)
 	return 0;
 }
 
-/* exact NULL: writes the rounded results to out and pages; else values and bounds of [0] out, [1] pages. */
+/* Sets exact[0] for out and [1] for the pages, or, if exact is NULL, writes rounded results to both. */
 static void finish(const struct chain *c, struct cairn_exact *exact)
 {
 	const struct cairn_cluster_mla_args *a = c->a;
@@ -297,7 +299,7 @@ static void finish(const struct chain *c, struct cairn_exact *exact)
 			exact[1].bound[at + i] += (u + 32 * E) * fabs(slot[i]) + tiny;
 			if (i >= rank)
 				exact[1].bound[at + i] += 8 * E * hypot(slot[i], slot[i ^ 1]);
-			if (isnan(slot[i]))	/* x holds a NaN: so must the slot */
+			if (isnan(slot[i]))	/* x holds a NaN, so the slot must hold one, too */
 				exact[1].bound[at + i] = 0;
 		}
 		for (int i = 0, none = has_nan(out, a->hidden); none && i < a->hidden; i++) {

@@ -4,9 +4,9 @@
  *
  * EXACT makes every rounding exact: x of one magnitude, sparse weights of small integers, rotation by 0, and
  * logits so far apart that the softmax selects the largest; sums have up to 22 bits. EXTREME changes logits
- * or values in one of seven ways; a large part common to all logits comes from one element of q and of r that
- * is exact, so that it cancels exactly. Positions are independent of lengths. The slot of the new token holds
- * old numbers, NaN with POISON.
+ * or values in one of seven ways. A large part common to all logits comes from one exact element of q and of
+ * r, so that it cancels exactly. Positions are independent of lengths. The slot of the new token holds old
+ * numbers, or NaN with POISON.
  */
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ enum {
 	F16 = PAGED_FLAGS, OFFCHIP = F16 << 1, IN_PLACE = F16 << 2,
 	PREFIX = F16 << 3,		/* all requests share the first pages of request 0 */
 	BENCH = F16 << 4, DEVICE = F16 << 5,
-	MEAN = F16 << 6,		/* kind NORMAL, with elements enough for bias.c */
+	MEAN = F16 << 6,		/* kind NORMAL, with enough elements for bias.c */
 	ROTATED = F16 << 7,		/* kind EXACT, but one key is rotated, so that its r is not exact */
 };
 
@@ -92,7 +92,7 @@ static const struct shape named[] = {
 	{ N("values_near_largest_f16", 8, 64, 64, 2, 97, 16, 0), .bend = LARGE, .flags = F16 },
 	{ N("values_tiny", 8, 64, 0, 2, 97, 16, 0), .bend = TINY },
 	{ N("values_subnormal_f16", 8, 64, 64, 2, 97, 16, 0), .bend = TINY, .flags = F16 },
-	/* batches of 9 to 16, which have a kernel of their own: teams, unused rows, n that does not fit */
+	/* batches of 9 to 16, which have a separate kernel: teams, unused rows, n that does not fit */
 	{ N("batch_9_cluster_3", 16, 128, 0, 9, 300, 16, 3), .flags = PAGED_RAGGED },
 	{ N("batch_13_hidden_1088", 8, 1088, 64, 13, 33, 16, 0), .flags = F16 },
 	{ N("batch_16_hidden_2112", 8, 2112, 0, 16, 17, 16, 0) },
@@ -146,20 +146,20 @@ static const struct shape last[] = {
 		.kv_lens = LENS(1024, 1025, 384) },
 	{ N("lora_4096", 8, 64, 4096, 1, 17, 16, 0) },
 	{ N("hidden_16384", 8, 16384, 64, 1, 3, 16, 0) },
-	/* the sum of many small P counts: they are 1e-3 of the largest, or subnormal in f16 */
+	/* many P, each 1e-3 of the largest or subnormal in f16, have a sum that counts */
 	{ N("logits_minor", 8, 64, 0, 2, 500, 16, 0), .bend = MINOR },
 	{ N("logits_minor_f16", 8, 64, 64, 2, 500, 16, 2), .bend = MINOR, .flags = F16 },
 	{ N("rotated_exact", 8, 64, 0, 16, 1, 16, 0), .flags = ROTATED },
 	{ N("rotated_exact_f16", 8, 128, 64, 8, 1, 16, 3), .flags = ROTATED | F16 },
 	/*
-	 * So many keys that a common error of all logits shows; the scale lies nearly half an ulp of dtype
-	 * above a power of two.
+	 * So many keys that a common error of all logits becomes visible. The scale lies nearly half an ulp
+	 * of dtype above a power of two.
 	 */
 	{ N("mean_error_of_logits", 8, 1024, 0, 8, 200, 16, 0), .flags = MEAN, .size = 0.05,
 		.scale = 0.0625f * 1.0038f },
 	{ N("mean_error_of_logits_f16", 8, 1024, 64, 8, 200, 16, 0), .flags = MEAN | F16, .size = 0.05,
 		.scale = 0.0625f * 1.00048f },
-	/* so many keys of nearly equal P that a common error of all P shows */
+	/* so many keys of nearly equal P that a common error of all P becomes visible */
 	{ N("mean_error_of_p", 8, 1024, 0, 16, 40, 16, 0), .flags = MEAN, .size = 0.01, .scale = 0.01f },
 	{ N("mean_error_of_p_f16", 8, 1024, 0, 16, 40, 16, 0), .flags = MEAN | F16, .size = 0.01,
 		.scale = 0.01f },
@@ -176,7 +176,7 @@ static const struct shape last[] = {
 #define NUM_GRID	36
 #define NUM_PAIRS	30
 
-/* Every two features stand together in a case. */
+/* Every two features occur together in a case. */
 enum {
 	PAIR_PAGE, PAIR_CLUSTER, PAIR_EPS, PAIR_LENGTHS, PAIR_HIDDEN, PAIR_LORA, PAIR_HEADS, PAIR_TABLES,
 	PAIR_SIZE, PAIR_PLACE, PAIR_DTYPE, PAIR_CHIP
@@ -319,7 +319,7 @@ static void fill_about_1(struct cairn_op *op, void *p, int64_t count, double spr
 		cairn_store(p, a->dtype, i, 1 + cairn_load(p, a->dtype, i));
 }
 
-/* Fills in scale times integers of -most..most except 0; with most 1 only the sign is random. */
+/* Fills p with `scale` times random integers of -most..most except 0; with most 1 only the sign is random. */
 static void fill_signs(struct cairn_op *op, void *p, int64_t count, int most, double scale)
 {
 	const struct cairn_cluster_mla_args *a = op->args;
@@ -332,7 +332,7 @@ static void fill_signs(struct cairn_op *op, void *p, int64_t count, int most, do
 	}
 }
 
-/* Fills rows of k zeros, and sets `some` random elements of each to +-1..most. */
+/* Fills rows of k elements with zeros, and sets `some` random elements of each row to +-1..most. */
 static void fill_sparse(struct cairn_op *op, void *p, int64_t rows, int64_t k, int some, int most)
 {
 	memset(p, 0, (size_t)(rows * k) * 2);
@@ -394,10 +394,10 @@ static void add_opposites(struct cairn_op *op, void *p, int64_t rows, int64_t k,
 }
 
 /*
- * Makes the sums of the EXACT inputs wide, up to 22 bits, without changing them: the halves of n, of the
- * compressed q and of each latent become equal, as do q[d] and q[d + 64] of each head, and weights that
- * multiply equal elements get opposite large numbers. The latents' columns 5, 37, 69 ... of ql are large, and
- * opposite to those half a latent on, so that the products of a logit cancel too.
+ * Widens the partial sums of the EXACT inputs to up to 22 bits without changing the results: the halves of n,
+ * of the compressed q and of each latent become equal, as do q[d] and q[d + 64] of each head, and weights
+ * that multiply equal elements get opposite large numbers. Columns 5, 37, 69 ... of ql are large, and
+ * opposite to those half a latent further, so that the products of a logit cancel, too.
  */
 static void widen_sums(struct cairn_op *op, const struct shape *s, const struct operands *p,
 		       const struct paged *pg)
@@ -458,7 +458,10 @@ static void fill_exact(struct cairn_op *op, const struct shape *s, const struct 
 	fill_sparse(op, p->kv_a, 576, s->hidden, 1, 1);
 	fill_signs(op, p->kv_norm, 512, 3, 1);
 	fill_sparse(op, p->kv_b, s->heads * 256, 512, 4, 2);
-	/* a w_o^T gets more bits than dtype has, so that a sum that is rounded before x is added shows */
+	/*
+	 * a w_o^T gets more bits than dtype has, so that rounding the sum before x is added becomes
+	 * visible.
+	 */
 	fill_sparse(op, p->o, s->hidden, s->heads * 128, 4, 255);
 	for (int i = 0; i < 32; i++)
 		p->inv_freq[i] = s->flags & ROTATED ? (float)pow(10000, -i / 32.0) : 0;
@@ -499,7 +502,7 @@ static void common_logit(struct cairn_op *op, const struct shape *s, const struc
 	}
 }
 
-/* The key that common_logit() has raised holds the opposite of what the others hold. */
+/* The key whose logit common_logit() has raised has the opposite values of all other keys. */
 static void minor_logits(struct cairn_op *op, const struct shape *s, const struct operands *p,
 			 const struct paged *pg)
 {
@@ -519,7 +522,7 @@ static void minor_logits(struct cairn_op *op, const struct shape *s, const struc
 		}
 }
 
-/* The logits of each request's old keys are a staircase (attn_stairs.h). */
+/* Makes the logits of each request's old keys a staircase (attn_stairs.h). */
 static void stair_logits(struct cairn_op *op, const struct shape *s, const struct operands *p,
 			 const struct paged *pg)
 {
@@ -659,7 +662,7 @@ static void setup(struct cairn_op *op)
 	p.inv_freq = cairn_in(op, FIELD(inv_freq), CAIRN_F32, 32);
 
 	if (kind == CAIRN_KIND_EXTREME)
-		op->kind = CAIRN_KIND_NORMAL;	/* for all that bend() does not change */
+		op->kind = CAIRN_KIND_NORMAL;	/* for elements that bend() does not change */
 
 	if (!(s.flags & PAGED_FAR))
 		paged_fill(op, &pg, p.pages, a->dtype, 576);

@@ -2,12 +2,12 @@
 /*
  * mla_append - a CTA takes one new token: its latent, its rope part, and the rope parts of its query's heads
  *
- * As in kv_append.cu all threads count the requests that begin at or before the row. Each of the first
- * threads has one 16-byte vector of the latent, loaded before the count's barrier. The sums of squares are
- * reduced through shared memory, behind the same barrier as the table of cosines and sines. Then all threads
- * rotate vectors of four pairs, of the key and of the heads.
+ * As in kv_append.cu, all threads count the requests that begin at or before the row. Each of the first
+ * threads holds one 16-byte vector of the latent, loaded before the barrier of this count. The sums of
+ * squares are reduced through shared memory; one barrier serves both them and the table of cosines and
+ * sines. Then all threads rotate vectors of four pairs, of the key and of the heads.
  *
- * Shared memory: 8 floats of the warps' sums, then [rope_dim / 2] cosines and sines.
+ * Shared memory: 8 floats for the warps' sums, then [rope_dim / 2] cosines and sines.
  * Floor: rows * (2 * 576 + 2 * heads * rope_dim) elements; for DeepSeek-V2-Lite 6.4 KB a row, so 1024 rows
  * take 1.6 us at the speed of memory. A decode step is bound by latency.
  */

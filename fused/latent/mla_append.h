@@ -18,14 +18,16 @@
  *     k_pages         dtype  [num_pages, page_size, kv_lora_rank + rope_dim]   out (new rows only)
  *     v_pages                                                                  NULL
  *
- * For prompts and decoding alike. Row-major without gaps; pointers of dtype 16-byte aligned. nnz_qo is an
- * upper bound: rows past qo_indptr[kv.batch] are not written. Not checked: the same as in kv_append.h.
+ * The call serves prompts and decoding alike. Arrays are row-major without gaps; pointers of dtype are
+ * 16-byte aligned. nnz_qo is an upper bound: rows past qo_indptr[kv.batch] are not written. The same
+ * preconditions as in kv_append.h are not checked.
  *
  * Supported:   dtype f16, bf16; kv_lora_rank a multiple of 64, 64..1024; rope_dim and nope_dim multiples of
  *              16, rope_dim 16..256, nope_dim 0..1024; any page_size >= 1. Anything else -EOPNOTSUPP.
  *              kv.batch 0 and nnz_qo 0 do nothing.
  * Numerics:    as in rmsnorm.h and rope.h, each result rounded once. eps is finite and > 0. A NaN in a row of
- *              latent makes its c NaN, or its own pair of r; one in q its own pair; nothing else.
+ *              latent makes the row's c NaN if it is in the first kv_lora_rank elements, else only its own
+ *              pair of r. A NaN in q makes only its own pair NaN.
  * Tolerance:   as in rmsnorm.h and rope.h (mla_append_ref.c).
  * Determinism: bitwise repeatable; a row does not depend on the other rows.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
@@ -61,7 +63,7 @@ extern "C" {
 int cairn_mla_append(const struct cairn_mla_append_args *args, void *stream);
 int cairn_mla_append_cpu(const struct cairn_mla_append_args *args, void *stream);
 int cairn_mla_append_ref(const struct cairn_mla_append_args *args, void *stream);
-/* exact[0]: q, exact[1]: kv.k_pages; entries that are not written keep their values */
+/* Sets exact[0] for q and exact[1] for kv.k_pages; entries that are not written keep their values. */
 int cairn_mla_append_exact(const struct cairn_mla_append_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_mla_append_check(const struct cairn_mla_append_args *args);

@@ -37,7 +37,7 @@ static int64_t slot_at(const struct cairn_mla_append_args *a, int b, int i)
 	return cairn_kv_slot(&a->kv, b, key) * (a->kv_lora_rank + a->rope_dim);
 }
 
-/* A NaN in a head of q makes its whole head NaN. old: q before the call */
+/* Lets a NaN in a head of q make the whole head NaN. old: q before the call. */
 static void spread_nan(const struct cairn_mla_append_args *a, const uint16_t *old)
 {
 	int64_t head = a->nope_dim + a->rope_dim;
@@ -161,7 +161,7 @@ KV_CUT(mla_append, far_page_16_bits, 0)
 KV_CUT(mla_append, far_elements_32_bits, (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
 KV_CUT(mla_append, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
 
-/* The rows of the only request from `first` on; or, with `before`, those before it. */
+/* Computes the rows of the only request from `first` on or, with `before`, those before it. */
 static int some_rows(const struct cairn_mla_append_args *a, int32_t first, int before, uint16_t *q)
 {
 	int64_t head = (int64_t)a->num_heads * (a->nope_dim + a->rope_dim);
@@ -185,7 +185,7 @@ static int some_rows(const struct cairn_mla_append_args *a, int32_t first, int b
 	return cairn_mla_append_cpu(&b, NULL);
 }
 
-/* Rows of q that begin past 2^31 or 2^32 elements are sought `lost` elements before. */
+/* Rows of q that begin past 2^31 or 2^32 elements are accessed `lost` elements too early. */
 static int short_offsets(const struct cairn_mla_append_args *a, int64_t lost)
 {
 	int64_t head = (int64_t)a->num_heads * (a->nope_dim + a->rope_dim), first = lost / head + 1;

@@ -18,7 +18,10 @@ static int64_t slot_of(const struct cairn_mla_append_args *a, int b, int i)
 	return cairn_kv_slot(&a->kv, b, key) * (a->kv_lora_rank + a->rope_dim);
 }
 
-/* exact NULL: stores v to out, which may be the input; else sets value and bound, room before rounding. */
+/*
+ * Stores v to out, which may be the input, or, if exact is not NULL, sets its value and bound. room: the
+ * error before rounding.
+ */
 static void put(const struct cairn_mla_append_args *a, void *out, struct cairn_exact *exact, int64_t at,
 		double v, double room)
 {

@@ -67,7 +67,7 @@ static const struct shape named[] = {
 static const int grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 16, 64 };
 /* added later: the cases before them keep their numbers */
 static const struct shape last[] = {
-	/* of a head of 1040 elements 16 are rotated */
+	/* heads of 1040 elements, of which 16 are rotated */
 	{ N("far_q", 1, 16140, 16140, 64, 256, 64, 1024, 16), .flags = FAR_Q },
 	{ N("batch_1000", 1000, 2, 5, 4, 1, 64, 16, 16), .flags = PAGED_RAGGED },
 	{ N("rows_past_4096", 3, 1, 1, 64, 1, 64, 0, 16),
@@ -78,7 +78,7 @@ static const struct shape last[] = {
 #define NUM_LAST	((int)ARRAY_SIZE(last))
 #define NUM_PAIRS	34
 
-/* Every two features stand together in a case. */
+/* Every two features occur together in a case. */
 enum {
 	PAIR_PAGE, PAIR_ROPE, PAIR_HEADS, PAIR_RANK, PAIR_NOPE, PAIR_EPS, PAIR_LENGTHS, PAIR_TABLES,
 	PAIR_SIZE, PAIR_FAR, PAIR_DTYPE
@@ -114,7 +114,7 @@ static void pair_at(int i, struct shape *s)
 	s->flags = tables[level[PAIR_TABLES]] | (level[PAIR_DTYPE] ? F16 : 0);
 	s->qo = s->qo_lens[0];
 	s->eps = eps[level[PAIR_EPS]];
-	/* so small that eps decides, or so large that squares pass the range of f16 */
+	/* so small that eps dominates, or so large that squares exceed the range of f16 */
 	s->size = (double[]){ 1, sqrt(s->eps), 3000 }[level[PAIR_SIZE]];
 	s->far = (int[]){ 4000, 0, 1000000 }[level[PAIR_FAR]];
 }

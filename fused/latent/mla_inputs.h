@@ -19,8 +19,8 @@ struct mla_inputs {
 enum mla_nan { MLA_NO_NAN, MLA_NAN_Q, MLA_NAN_LATENT, MLA_NAN_ROTATED };
 
 /*
- * Sets elements first .. first + n - 1 to 16..31 units, and the n / 2 last ones to the first
- * ones times `mirror`. The sign is that of the element's place, so that products of two such vectors add up.
+ * Sets elements first .. first + n - 1 to 16..31 units, and the last n / 2 of them to the first n / 2 times
+ * `mirror`. The sign depends only on the element's place, so that products of two such vectors add up.
  */
 static inline void mla_fill_mirrored(struct cairn_op *op, void *x, int dtype, int64_t first, int n,
 				     double mirror, double unit)
@@ -39,7 +39,7 @@ static inline void mla_set_pair(void *x, int dtype, int64_t first, int n, double
 	cairn_store(x, dtype, first + n / 2, 0);
 }
 
-/* Puts a NaN into the last query row of the second request, in its last head; or into the last key. */
+/* Sets an element of the second request to NaN, in the last head of its last query row or in its last key. */
 static inline void mla_add_nan(const struct mla_inputs *x, enum mla_nan where)
 {
 	int64_t head = (int64_t)(x->p->qo_len[0] + x->p->qo_len[1]) * x->heads - 1;
@@ -52,8 +52,8 @@ static inline void mla_add_nan(const struct mla_inputs *x, enum mla_nan where)
 }
 
 /*
- * Turns the rotated elements of the first request's keys from 2^16 on, or of its last one, towards the query:
- * their logits are about 18.
+ * Aligns the rotated elements of the first request's keys from 2^16 on, or of its last key, with the
+ * query, so that their logits are about 18.
  */
 static inline void mla_fill_late(const struct mla_inputs *x)
 {
@@ -72,9 +72,9 @@ static inline int mla_step_of(struct cairn_op *op, int b, int j, int n, int most
 }
 
 /*
- * The logit of a key at step x is -x, and its latent is e^x times as large as that of a key at step 0, so
- * each key adds about as much to the result. Only the first rotated element makes logits. f16 holds values,
- * and P, for fewer steps.
+ * The logit of a key at step x is -x, and its latent is e^x times as large as that of a key at step 0, so all
+ * keys contribute about equally to the result. Only the first rotated element contributes to logits. There
+ * are fewer steps for f16, whose range is smaller.
  */
 static inline void mla_fill_steps(struct cairn_op *op, const struct mla_inputs *x)
 {

@@ -10,18 +10,18 @@
  * With absorbed weights a pair of query and key costs 2 * (576 + 512) flops instead of 2 * (192 + 128), but
  * no key or value is ever expanded or stored, and all heads of a token read the same tile of keys. Packed row
  * r of a request is token r / num_heads, head r % num_heads. A CTA takes 64 packed rows (four tokens of 16
- * heads) and walks the keys that its last row sees, 64 at a time. Its 8 warps are 4 groups of 16 rows and 2
- * halves; the halves of a group split S by keys and O by columns, as in mla_decode.cu.
+ * heads) and walks over the keys that its last row sees, 64 at a time. Its 8 warps form 4 groups of 16 rows,
+ * each of two halves; the halves of a group split S by keys and O by columns, as in mla_decode.cu.
  *
  *   tile n:  wait for its copy | barrier | S, masked, maximum of own keys -> shared memory | barrier |
  *            maximum of both, P -> shared memory | barrier | O += P C | barrier |
  *            start the copy of tile n + 2 into the same buffer
  *   end:     O / l -> o; if keys are split, O, m, l -> workspace
  *
- * A CTA finds its request and rows by adding up the requests' tiles; the host only has an upper bound of
- * their number. CTAs left over zero the rows past the last one. Tiles that see the most keys come first. Keys
- * are split, evenly, if there are fewer tiles than SMs, and always above 4096 keys: a decoding request next
- * to a prompt is one tile and would otherwise walk its keys alone.
+ * A CTA finds its request and rows by summing the requests' tiles; the host only knows an upper bound of
+ * their number. CTAs without a tile zero the rows past the last one. Tiles that see the most keys come
+ * first. Keys are split evenly if there are fewer tiles than SMs, and always above 4096 keys: a decoding
+ * request next to a prompt is one tile, and a single CTA would otherwise walk over all its keys.
  *
  * Shared memory
  *   0          Q [64][576]                       73728
@@ -29,7 +29,7 @@
  *   221184     P [64][64]                         8192
  *   229376     m [2][64], l [2][64], float        1024
  * Rows of Q and keys are 9 blocks of 128 bytes, with 16-byte chunks at chunk ^ (row & 7); P likewise.
- * Barriers: __syncthreads() only. cp.async groups: one for each tile, empty at the end.
+ * Barriers: __syncthreads() only. cp.async groups: one for each tile, empty ones past the last tile.
  */
 #include "fused/latent/mla_paged.h"
 
@@ -61,13 +61,13 @@
 struct paged {
 	struct cairn_mla_paged_args a;
 	void *ql, *o;
-	float *part;			/* [splits][rows][RANK]: O, undivided */
-	float2 *ml;			/* [splits][rows]: maximum, before sm_scale, and sum */
+	float *part;			/* [splits][rows][RANK]: O, not yet divided by l */
+	float2 *ml;			/* [splits][rows]: maximum before sm_scale, and sum */
 	void *gemm_workspace;
 	int64_t rows;			/* nnz_qo * num_heads */
 	uint32_t magic;			/* attn_magic(num_heads) */
 	int32_t splits, tasks;		/* tasks: an upper bound of the row tiles */
-	int32_t first_task;		/* of this launch */
+	int32_t first_task;		/* the first task of this launch */
 };
 
 /* The rows of a tile and their request b; b < 0: no tile. */
@@ -109,7 +109,7 @@ ATTN_DEV struct task find_task(const struct paged &g, int id, int32_t *total)
 		upto += before;
 		if (id >= upto - own && id < upto) {
 			s_found[0] = b;
-			s_found[1] = upto - 1 - id;	/* the last rows first */
+			s_found[1] = upto - 1 - id;	/* last rows first */
 		}
 		__syncthreads();
 	}
@@ -127,7 +127,7 @@ ATTN_DEV struct task find_task(const struct paged &g, int id, int32_t *total)
 	return t;
 }
 
-/* Byte offset of a chunk of 8 elements in rows of DIM. */
+/* Returns the byte offset of a chunk of 8 elements in rows of DIM. */
 ATTN_DEV uint32_t chunk_at(int row, int chunk)
 {
 	return row * ROW_BYTES + (chunk >> 3) * 128 + (((chunk ^ row) & 7) << 4);
@@ -155,7 +155,7 @@ ATTN_DEV void fetch_tile(const struct paged &g, const struct task &t, int32_t pa
 	}
 }
 
-/* Starts the copy of Q: absorbed part, then rope part of each row; rows past the last are zeros. */
+/* Starts the copy of Q: absorbed part, then rope part of each row; rows past the last become zeros. */
 ATTN_DEV void fetch_q(const struct paged &g, uint32_t s_q, int64_t at, int num_rows)
 {
 	for (int i = threadIdx.x; i < ROWS * ROW_CHUNKS; i += THREADS) {
@@ -215,7 +215,7 @@ template <int dtype> ATTN_DEV void add_values(float (*o)[4], uint32_t s_p, uint3
 	}
 }
 
-/* Makes the rows past the last request 0, and their lse -INFINITY; called by the CTAs without a tile. */
+/* Sets the rows past the last request to 0, and their lse to -INFINITY; called by CTAs without a tile. */
 ATTN_DEV void zero_rest(const struct paged &g, int spare, int num_spare)
 {
 	const int64_t first = (int64_t)g.a.qo_indptr[g.a.kv.batch] * g.a.num_heads;
@@ -391,7 +391,7 @@ mla_merge_kernel(const __grid_constant__ struct paged g)
 		for (int i = 0; i < MAX_SPLITS; i++) {
 			float4 v;
 
-			if (i >= g.splits || weight[i] == 0)	/* without a key part[] is undefined */
+			if (i >= g.splits || weight[i] == 0)	/* a split without a key has no part[] */
 				continue;
 			v = ((const float4 *)g.part)[(i * g.rows + row) * (RANK / 4) + threadIdx.x];
 			sum.x += weight[i] * v.x;
@@ -521,7 +521,7 @@ extern "C" int cairn_mla_paged(const struct cairn_mla_paged_args *args, void *st
 	l.grid[1] = (unsigned int)g.splits;
 	l.block[0] = THREADS;
 	l.smem = SMEM_BYTES;
-	/* one launch, whose CTAs follow each other on all SMs; with sms as many as these run at once */
+	/* one launch of all tasks; with sms, launches of as many tasks as these SMs run at once */
 	sms = cairn_sms_of(args->sms);
 	at_once = sms < cairn_num_sms() ? sms / g.splits : g.tasks;
 	for (g.first_task = 0; g.first_task < g.tasks; g.first_task += at_once) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mla_paged - attention of whole heads over a paged cache of latents, for prefill and mixed batches
+ * mla_paged - attention over a paged cache of latents with absorbed weights, for prefill and mixed batches
  *
  *   ql[i,h]  = q[i,h,:nope_dim] w_kv_b[h,:nope_dim,:]                         nope_dim -> kv_lora_rank
  *   s[i,h,j] = sm_scale * (dot(ql[i,h], c[j]) + dot(q[i,h,nope_dim:], r[j]))
@@ -21,20 +21,20 @@
  *   lse               f32    [nnz_qo, num_heads]                               out, optional (NULL)
  *
  * lse[i,h] = ln sum_j exp(s[i,h,j]), with which results over several sets of keys can be merged
- * (attn_merge.h). Row-major without gaps; pointers of dtype 16-byte aligned. nnz_qo, max_qo_len and
- * kv.max_len are upper bounds; rows past qo_indptr[kv.batch] become 0, and their lse -INFINITY. w_kv_b counts
- * as a weight (gemm.h).
+ * (attn_merge.h). Arrays are row-major without gaps; pointers of dtype are 16-byte aligned. nnz_qo,
+ * max_qo_len and kv.max_len are upper bounds; rows past qo_indptr[kv.batch] become 0, and their lse
+ * -INFINITY. w_kv_b counts as a weight (gemm.h).
  *
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads 1..128; any
  *              page_size >= 1. Anything else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 do nothing.
- * Numerics:    ql, P and o are rounded to dtype; products exact, sums in fp32; out is rounded once. A row
- *              that sees no key is 0, its lse -INFINITY. sm_scale is finite and > 0.
+ * Numerics:    ql, P and o are rounded to dtype; products are exact, sums in fp32; out is rounded once. A row
+ *              that sees no key is 0, and its lse -INFINITY. sm_scale is finite and > 0.
  * Not numbers: a NaN or an infinity in a query leaves its own row and head undefined; one in a key leaves all
- *              rows of its request undefined. Everything else is as without it.
+ *              rows of its request undefined. All other results are unaffected.
  * Tolerance:   derived in mla_paged_ref.c.
- * Determinism: bitwise repeatable. A row depends on its own request only, but the grouping of its sums may
- *              depend on the three bounds, on kv.batch and on sms.
+ * Determinism: bitwise repeatable. A row's result depends on its own request only, but the grouping of its
+ *              sums may depend on the three bounds, on kv.batch and on sms.
  * Unused memory: as in attn_paged.h.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      DeepSeek-V2 2024, section 2.1 and appendix C.
@@ -62,11 +62,11 @@ struct cairn_mla_paged_args {
 	int32_t dtype;
 	float sm_scale;
 	int32_t sms;			/* SMs that the call may use at a time; 0: all */
-	/* a later member: beyond `size` it counts as NULL */
+	/* added later: if `size` does not include lse, it counts as NULL */
 	float *lse;
 };
 
-/* `size` of callers that are older than the later member; there may be padding behind `sms` */
+/* `size` of callers that are older than lse; it may include padding after `sms` */
 #define CAIRN_MLA_PAGED_FIRST_BYTES	offsetof(struct cairn_mla_paged_args, lse)
 
 #ifdef __cplusplus
@@ -78,8 +78,8 @@ int cairn_mla_paged_workspace(const struct cairn_mla_paged_args *args, size_t *b
 int cairn_mla_paged_cpu(const struct cairn_mla_paged_args *args, void *stream);
 int cairn_mla_paged_ref(const struct cairn_mla_paged_args *args, void *stream);
 /*
- * exact[0]: out, exact[1]: lse (if not NULL). Above 2^31 products only a fixed sample of rows is computed;
- * the others must only be finite.
+ * Sets exact[0] for out and exact[1] for lse (if not NULL). Above 2^31 products it computes only a fixed
+ * sample of the rows; the others need only be finite.
  */
 int cairn_mla_paged_exact(const struct cairn_mla_paged_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_paged_cpu - latent attention for the engine without a GPU: fp32; a task is one head of BLOCK rows of a
- * request
+ * mla_paged_cpu - latent attention for the engine without a GPU, in fp32
  *
- * A task widens the head's weights once, and each key once for all its rows. Each row keeps a running
- * maximum, and its sums are rescaled when that rises. A row's bits do not depend on other rows.
+ * A task is one head of BLOCK rows of a request. It widens the head's weights once, and each key once for all
+ * its rows. Each row keeps a running maximum and rescales its sums when the maximum rises. A row's bits do
+ * not depend on other rows.
  */
 #include "fused/latent/mla_paged.h"
 
@@ -113,7 +113,7 @@ static void run(const struct cairn_mla_paged_args *a, struct task *t, int b, int
 	raise(a, t, a->qo_indptr[b] + first, rows, h);
 }
 
-/* Rows past the last request are 0, and their lse -INFINITY. */
+/* Sets rows past the last request to 0, and their lse to -INFINITY. */
 static void empty_rest(const struct cairn_mla_paged_args *a)
 {
 	int64_t first = (int64_t)a->qo_indptr[a->kv.batch] * a->num_heads;

@@ -17,7 +17,7 @@
 #define RANK	512
 #define HEAD	192		/* elements of a head of q; the first 128 are not rotated */
 #define ROWS	256		/* rows of w_kv_b for each head */
-#define MAX_KEYS 6144		/* of a request, for the plain chain */
+#define MAX_KEYS 6144		/* keys of a request, in the plain chain */
 
 enum mla_paged_bend {
 	mla_paged_bend_last_key_missing, mla_paged_bend_scale_of_nope, mla_paged_bend_rope_missing,
@@ -27,7 +27,7 @@ enum mla_paged_bend {
 	mla_paged_bend_page_48_as_32, mla_paged_bend_page_128_as_64, mla_paged_bend_nothing_without_rows,
 	mla_paged_bend_no_keys_nan_past_16_heads, mla_paged_bend_lse_base_2, mla_paged_bend_lse_of_rest,
 	mla_paged_bend_lse_without_keys, mla_paged_bend_lse_not_written,
-	/* from here on the plain chain */
+	/* the plain chain has these and the following */
 	mla_paged_bend_ql_sums_f16, mla_paged_bend_qk_sums_f16, mla_paged_bend_qk_sums_10_bits,
 	mla_paged_bend_pv_sums_f16, mla_paged_bend_out_sums_10_bits, mla_paged_bend_ql_cut_off,
 	mla_paged_bend_p_cut_off, mla_paged_bend_o_cut_off, mla_paged_bend_logits_in_dtype,
@@ -55,7 +55,7 @@ static double narrow_sum(double v, int f16)
 	return cairn_load(&box, CAIRN_F32, 0);
 }
 
-/* A dot product whose sum is f16, has 10 bits (way 2), or is exact (way 0). */
+/* Returns a dot product whose sum is exact (way 0), has 10 bits (way 2), or else is f16. */
 static double dot_of(const double *x, const double *y, int n, int way)
 {
 	double sum = 0;
@@ -190,7 +190,7 @@ static void spread_nan(const struct cairn_mla_paged_args *a, enum mla_paged_bend
 {
 	int64_t all = (int64_t)a->nnz_qo * a->num_heads;
 
-	/* from the end, so that a NaN goes one head far */
+	/* from the end, so that a NaN spreads by one head only */
 	for (int64_t i = all - 1; i > 0 && bend == mla_paged_bend_nan_of_head_spreads; i--)
 		if (isnan(cairn_load(a->out, a->dtype, (i - 1) * 128)))
 			cairn_store(a->out, a->dtype, i * 128, NAN);

@@ -6,8 +6,9 @@
  * As in cluster_mla_ref.c, an implementation that keeps to the contract is this chain with other rounding
  * errors, and propagating these as absolute values gives useless bounds (512 elements of ql, each wrong by u,
  * times 512 elements of a key). So RUNS further chains draw their errors at random. sigma is their root mean
- * square distance from the first chain, over the runs and the elements of a row, or the element's own if
- * larger. With u half an ulp, tiny half a subnormal, E = 2^-23 (tensor cores truncate), n keys, these chains
+ * square distance from the first chain, over the runs and the elements of a row, or over the runs of the
+ * element alone if that is larger. With u half an ulp, tiny half a subnormal, E = 2^-23 (tensor cores
+ * truncate) and n keys, these chains
  *
  *   round   ql, P and o up or down, with probabilities by the distances, so that exact values stay exact;
  *   move    each p by +- d_j, the error of fp32 sums of 576 terms (block_attn_ref.c: (sqrt(k) + k/32) E/2
@@ -18,14 +19,14 @@
  *
  *	|out - exact| <= 6 sigma + (u + 64 E) |out| + tiny
  *
- * lse is the sum's logarithm: the errors of logits reach it as their mean, weighted by p. That of d_j stands
- * as it is. The roundings of ql are independent, each of at most u, or u / sqrt(3) in the root mean square,
- * and reach it with the factor sm_scale ql o:
+ * lse is the logarithm of the sum, so its error is the mean of the logits' errors, weighted by p. The errors
+ * d_j are taken as they are. The roundings of ql are independent, each of at most u, or u / sqrt(3) in the
+ * root mean square, and enter with the factor sm_scale ql o:
  *
  *	|lse - exact| <= 6 sm_scale u / sqrt(3) |ql o| + sum_j p_j (d_j + 2E (1 + max - s_j)) +
  *			 (sqrt(n) + n/32 + 32) E/2 + 2E (|max| + |lse|)
  *
- * Rows that a NaN or an infinity leaves undefined are not judged.
+ * Rows that a NaN or an infinity leaves undefined are not checked.
  */
 #include "fused/latent/mla_paged.h"
 
@@ -147,7 +148,7 @@ static double weigh(const struct cairn_mla_paged_args *a, int n, uint64_t key, i
 	return sum;
 }
 
-/* Computes lse and, without the part of ql, its bound. */
+/* Computes lse and its bound, except the term of ql. */
 static void sum_up(int n, struct row *r)
 {
 	double top = -INFINITY, sum = 0, error = 0;
@@ -224,7 +225,7 @@ static void judge(const struct cairn_mla_paged_args *a, struct row *r)
 		r->bound[d] = 6 * sqrt(fmax(r->bound[d], mean)) + (u + 64 * E) * fabs(r->out[0][d]) + tiny;
 }
 
-/* Returns 0 if all rows are computed, or n: one row in n, and the first and last of each request. */
+/* Returns 0 to compute all rows, or n to compute one row in n and the first and last of each request. */
 static uint32_t sample_step(const struct cairn_mla_paged_args *a)
 {
 	double products = 0;
@@ -261,7 +262,7 @@ static int keys_are_finite(const struct cairn_mla_paged_args *a, int b)
 	return finite;
 }
 
-/* row: of all heads; lse: whether there is one */
+/* Marks a row, counted over all heads, as undefined; lse: whether there is an lse. */
 static void undefined_row(int64_t row, int lse, struct cairn_exact *exact)
 {
 	if (lse) {
@@ -304,7 +305,7 @@ static void one_row(const struct cairn_mla_paged_args *a, int b, int i, int h, u
 	}
 }
 
-/* Zeroes the rows past the last request; their lse is -INFINITY. */
+/* Sets the rows past the last request to 0, and their lse to -INFINITY. */
 static void zero_rest(const struct cairn_mla_paged_args *a, struct cairn_exact *exact)
 {
 	int64_t row = (int64_t)a->num_heads * V_DIM;
@@ -326,7 +327,7 @@ static void zero_rest(const struct cairn_mla_paged_args *a, struct cairn_exact *
 	}
 }
 
-/* exact NULL: writes the rounded results to the arguments' out; else values and bounds. */
+/* Sets values and bounds in exact, or, if exact is NULL, writes rounded results to the arguments' arrays. */
 static int all_rows(const struct cairn_mla_paged_args *a, struct cairn_exact *exact)
 {
 	uint32_t step = exact ? sample_step(a) : 0;

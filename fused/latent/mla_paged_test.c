@@ -3,7 +3,7 @@
  * mla_paged_test - a grid of ragged batches, named edges, large shapes, bench, every two features
  *
  * EXACT has integers with sums of up to 24 bits that cancel: elements of q, of a key and of the weights come
- * in pairs, half a vector apart, whose products are opposite. What remains of a logit is 0, or so large for
+ * in pairs, half a vector apart, whose products are opposite. The logits that remain are 0, or so large for
  * one key that it has all the weight.
  */
 #include <math.h>
@@ -94,7 +94,7 @@ static const struct shape last[] = {
 	{ N("small_weights_f16", 3, 2, 200, 16, 3), .flags = STEPS | F16, .scale = 1 },
 	{ N("padded_without_rows", 3, 0, 20, 16, 2), .flags = PAGED_PADDED },
 	{ N("heads_20_without_keys", 2, 2, 0, 16, 20), .kv_lens = LENS(0, 17) },
-	/* so many rows that a short magic number no longer divides them by the heads */
+	/* so many rows that dividing them by the heads needs a magic number of full length */
 	{ N("heads_96", 1, 40, 45, 16, 96) },
 	{ N("heads_20_long_prompt", 1, 140, 141, 16, 20) },
 	{ N("pages_of_41", 2, 3, 85, 41, 2) },
@@ -120,7 +120,7 @@ static const struct shape last[] = {
 #define NUM_PAIRS	31
 #define NUM_LAST	((int)ARRAY_SIZE(last))
 
-/* Every two features stand together in a case. */
+/* Every two features occur together in a case. */
 enum { PAIR_PAGE, PAIR_HEADS, PAIR_LENGTHS, PAIR_TABLES, PAIR_SCALE, PAIR_DTYPE, PAIR_SMS, PAIR_EXACT };
 
 static struct cairn_pairs pair_table = { .num_factors = 8, .levels = { 6, 5, 5, 4, 3, 2, 2, 3 } };
@@ -213,9 +213,9 @@ static void describe(int index, struct cairn_case *c)
 }
 
 /*
- * ql = q[0] w[0,:] = +-w[0,:], since the other products of q and w are opposite in pairs. dot(ql, c) is
- * +-c[0] alone, which is the same for all keys, or largest for one of them. A fourth of the rows of w that
- * make out add up what the others cancel.
+ * ql = q[0] w[0,:] = +-w[0,:], since the other products of q and w cancel in pairs. dot(ql, c) is +-c[0]
+ * alone, which is the same for all keys, or largest for one of them. In the rows of w that compute out, a
+ * fourth add up the products that cancel in the others.
  */
 static void fill_exact(struct cairn_op *op, const struct shape *s, const struct paged *p)
 {
@@ -289,7 +289,7 @@ static void setup(struct cairn_op *op)
 	a->sm_scale = s.scale > 0 ? s.scale : (s.flags & SHARP ? 4 : 1) * 0.0722f;
 	width = (int64_t)s.heads * 192;
 	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, q), a->dtype, a->nnz_qo * width);
-	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * width);	/* remains in padding rows */
+	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * width);	/* padding rows stay NaN */
 	cairn_fill(op, x, a->dtype, p.nnz * width, 1);
 	if (s.flags & PAGED_FAR) {
 		paged_far(op, &p, offsetof(struct cairn_mla_paged_args, kv.k_pages), a->dtype, 576, 0);

@@ -5,23 +5,23 @@
  *   gather     latents of a part's keys from their pages                     [keys, 512], [keys, 64]
  *   gemm       all heads' keys and values                                    [keys, num_heads, 128 + 128]
  *   attention  causal for the new keys, full for past ones; out and lse of the part
- *   merge      behind the last part, if there are several
+ *   merge      after the last part, if there are several
  *
- * The causal mask of attn_dense ends at the last key of a request. The part with the new keys therefore
- * always holds all of them, alone or behind all past keys; every row sees all keys of any other part.
+ * The causal mask of attn_dense is aligned with the last key of a request. So the part with the new keys
+ * always holds all of them, alone or after all past keys; every row sees all keys of any other part.
  *
  * w_kv_b has the rows of a head's keys and of its values one after the other, so that the product writes both
  * beside each other, and attn_dense reads them with strides. The rotated part of a key is the same for all
- * heads: attn_dense fetches it from a matrix of its own (attn_dense_shared.h) instead of num_heads copies.
+ * heads: attn_dense fetches it from a separate matrix (attn_dense_shared.h) instead of num_heads copies.
  *
- * attn_dense gets one request more than the call has, with the rows past the last request and no key: it
- * writes them as rows without a key. Requests without a key in a part have such rows, too; their state has no
- * weight. Keys past the last one of a part are zeros.
+ * attn_dense gets one more request than the call has, which holds the rows past the last request and no
+ * key, so attn_dense writes them as rows without a key. If a request has no key in a part, its rows are
+ * written in the same way, and their state has no weight. Keys past the last one of a part are zeros.
  *
- * If there are more parts than places for their results, those so far are merged into the first place.
+ * If there are more parts than places for their results, the results so far are merged into the first place.
  *
- * Floor: attn_dense's, and for each key and head 2 * 256 * 512 operations of the product, which are a tenth
- * of it at 8192 keys. Figures and optimisation history: ../NOTES.md.
+ * Floor: that of attn_dense, and 2 * 256 * 512 operations of the product for each key and head, which are a
+ * tenth of attn_dense's at 8192 keys. Figures and optimisation history: ../NOTES.md.
  */
 #include "fused/latent/prefill/mla_prefill.h"
 
@@ -36,7 +36,7 @@
 #define NOPE		128
 #define V_DIM		128
 #define HEAD		(NOPE + V_DIM)	/* elements of a head in the product's result */
-#define LATENT_CHUNKS	(RANK / 8)	/* of 16 bytes */
+#define LATENT_CHUNKS	(RANK / 8)	/* 16 bytes each */
 #define ROTATED_CHUNKS	(ROPE / 8)
 #define CHUNKS		(LATENT_CHUNKS + ROTATED_CHUNKS)
 #define ROW_BYTES	((RANK + ROPE) * 2)
@@ -48,7 +48,7 @@
 struct prefill {
 	struct cairn_mla_prefill_args a;
 	int32_t chunk, parts, whole;	/* whole: the only part has all keys of each request */
-	int32_t new_rows, rows;		/* keys of the part with the new keys, of the largest part */
+	int32_t new_rows, rows;		/* keys of the part with the new keys; keys of the largest part */
 	int32_t states;			/* places for the results of parts; 0: there is one part */
 	/* attn_dense's pointers to rows, and to keys of the current part [batch + 2]; its counter */
 	int32_t *qo, *part, *counter;
@@ -58,7 +58,7 @@ struct prefill {
 	void *gemm_workspace;
 };
 
-/* Adds up x over the lanes up to this one. */
+/* Returns the sum of x over the lanes up to this one. */
 ATTN_DEV int32_t sum_up_to(int32_t x)
 {
 #pragma unroll
@@ -84,7 +84,10 @@ ATTN_DEV void count_keys(const struct prefill &g, int32_t b, int32_t *added, int
 	*past = keys - *added;
 }
 
-/* Writes what attn_dense reads, of request b, whose keys end at number `end`; the last requests twice. */
+/*
+ * Writes attn_dense's index arrays for request b, whose keys end at `end`, and the extra request after the
+ * last.
+ */
 ATTN_DEV void tell_dense(const struct prefill &g, int32_t b, int32_t end, int32_t rows)
 {
 	const int32_t origin = g.a.qo_indptr[0];
@@ -105,8 +108,9 @@ ATTN_DEV void tell_dense(const struct prefill &g, int32_t b, int32_t end, int32_
 }
 
 /*
- * Copies the latents of `rows` keys, numbered over the new or past keys of all requests, from number `base`
- * on: one warp for each key. Past the last key are zeros. The first warp also writes attn_dense's arrays.
+ * Copies the latents of `rows` keys from number `base` on, one warp for each key. Keys are numbered over the
+ * new or past keys of all requests; those past the last are zeros. The first warp also writes attn_dense's
+ * arrays.
  */
 static __global__ void __launch_bounds__(THREADS)
 mla_prefill_gather_kernel(const __grid_constant__ struct prefill g, int32_t base, int32_t rows,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_prefill_cpu - the engine's form without a GPU: request after request, all of its keys expanded by gemm,
- * then attn_batch_cpu.c over them
+ * mla_prefill_cpu - the CPU table: for one request after the other, expands all keys by gemm, then runs
+ * attn_batch_cpu.c over them
  */
 #include "fused/latent/prefill/mla_prefill.h"
 

@@ -16,7 +16,7 @@
 #define RANK	512
 #define HEAD	192		/* elements of a head of q; the first 128 are not rotated */
 #define ROWS	256		/* rows of w_kv_b for each head */
-#define MAX_KEYS 4096		/* of a request, for the plain chain */
+#define MAX_KEYS 4096		/* keys of a request, in the plain chain */
 
 enum mla_prefill_bend {
 	mla_prefill_bend_last_key_missing, mla_prefill_bend_scale_of_nope, mla_prefill_bend_rope_missing,
@@ -27,7 +27,7 @@ enum mla_prefill_bend {
 	mla_prefill_bend_page_128_as_64, mla_prefill_bend_nothing_without_rows,
 	mla_prefill_bend_nothing_if_last, mla_prefill_bend_lse_base_2, mla_prefill_bend_lse_of_rest,
 	mla_prefill_bend_no_lse_of_chunks,
-	/* from here on the plain chain */
+	/* the plain chain has these and the following */
 	mla_prefill_bend_k_cut_off, mla_prefill_bend_v_cut_off, mla_prefill_bend_k_sums_f16,
 	mla_prefill_bend_v_sums_10_bits, mla_prefill_bend_qk_sums_f16, mla_prefill_bend_qk_sums_10_bits,
 	mla_prefill_bend_pv_sums_f16, mla_prefill_bend_p_cut_off, mla_prefill_bend_logits_in_dtype,
@@ -61,7 +61,7 @@ static double narrow_sum(double v, int f16)
 	return cairn_load(&box, CAIRN_F32, 0);
 }
 
-/* A dot product whose sum is f16, has 10 bits (way 2), or is exact (way 0). */
+/* Returns a dot product whose sum is exact (way 0), has 10 bits (way 2), or else is f16. */
 static double dot_of(const double *x, const double *y, int n, int way)
 {
 	double sum = 0;
@@ -76,7 +76,7 @@ static double dot_of(const double *x, const double *y, int n, int way)
 struct chain {
 	enum mla_prefill_bend bend;
 	const struct cairn_mla_prefill_args *a;
-	int64_t past_first;		/* past keys of the requests before */
+	int64_t past_first;		/* number of past keys of earlier requests */
 	int rows, num, past;
 	int one;			/* whether there is one chunk */
 	double w[ROWS * RANK];
@@ -151,7 +151,7 @@ static double attend(struct chain *c, int first, int end)
 	return l > 0 ? top + log(l) : -INFINITY;
 }
 
-/* Adds the result of some keys to those so far. */
+/* Merges the result of some keys into the result so far. */
 static void add_part(struct chain *c, double lse)
 {
 	enum mla_prefill_bend bend = c->bend;
@@ -258,7 +258,7 @@ static void spread_nan(const struct cairn_mla_prefill_args *a, enum mla_prefill_
 {
 	int64_t all = (int64_t)a->nnz_qo * a->num_heads;
 
-	/* from the end, so that a NaN goes one head far */
+	/* from the end, so that a NaN spreads by one head only */
 	for (int64_t i = all - 1; i > 0 && BEND(nan_of_head_spreads); i--)
 		if (isnan(cairn_load(a->out, a->dtype, (i - 1) * 128)))
 			cairn_store(a->out, a->dtype, i * 128, NAN);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_prefill_ref - the reference: keys and values of all heads in double, rounded to dtype, then
- * attn_batch_exact.c over them
+ * mla_prefill_ref - the reference: computes keys and values of all heads in double, rounds them to dtype,
+ * then runs attn_batch_exact.c over them
  *
- * Error bound. An implementation sums 512 products in fp32, which is off by at most
+ * Error bound: an implementation sums 512 products in fp32, which is off by at most
  *   (sqrt(512) + 512/32) E/2 (|x| + 8 R),  R the root of the sum of squares, E = 2^-23
- * as in block_attn_ref.c, or exact if all products are multiples of 2^-4 whose magnitudes add up to 2^20 at
- * most. Rounding is monotone, so an element may be any number between the rounded ends of this interval:
- * mostly the reference's own, and one ulp away where the interval contains a tie. Its distance to these ends
- * is the element's slack, which attn_exact.c carries on through logits and out. The parts' results are
- * rounded once before they are merged, and once more for every group of 4 or more parts that is merged early.
+ * as in block_attn_ref.c. The sum is exact if all products are multiples of 2^-4 whose magnitudes add up
+ * to at most 2^20. Rounding is monotone, so an element may be any number between the rounded ends of this
+ * interval: usually the reference's own, and one ulp away if the interval contains a tie. The distance to
+ * these ends is the element's slack, which attn_exact.c propagates through logits and out. The parts'
+ * results are rounded once before they are merged, and once more for every group of 4 or more parts that
+ * is merged early.
  */
 #include "fused/latent/prefill/mla_prefill.h"
 
@@ -75,7 +76,7 @@ static double largest(const double *x, int n)
 	return most;
 }
 
-/* Returns how far from `own` an implementation's rounded sum may be whose error is `err`. */
+/* Returns how far from `own` an implementation's rounded sum may be if its error before rounding is `err`. */
 static double reach(int dtype, double v, double own, double err)
 {
 	return fmax(block_rounded(v + err, dtype) - own, own - block_rounded(v - err, dtype));
@@ -90,7 +91,7 @@ static void put(struct expanded *e, struct work *w, int i, int d, int64_t at, in
 	cairn_store(e->kv, e->a->dtype, at, own);
 	if (!e->slack)
 		return;
-	/* with an upper bound of R first, which mostly suffices */
+	/* try an upper bound of R first, which usually suffices */
 	slack = reach(e->a->dtype, v, own, size * (fabs(v) + 8 * w->most[d] * w->norm[i]));
 	if (slack > 0)
 		slack = reach(e->a->dtype, v, own,
@@ -199,7 +200,7 @@ static struct attn_key key(const void *args, int32_t b, int32_t j, int32_t head)
 	};
 }
 
-/* Rows past the last request are 0, and their lse -INFINITY. */
+/* Sets rows past the last request to 0, and their lse to -INFINITY. */
 static void empty_rest(const struct cairn_mla_prefill_args *a, struct cairn_exact *exact)
 {
 	int64_t last = a->qo_indptr[a->kv.batch] - a->qo_indptr[0];
@@ -220,7 +221,7 @@ static void empty_rest(const struct cairn_mla_prefill_args *a, struct cairn_exac
 	}
 }
 
-/* exact NULL: writes the rounded results to the arguments' out and lse; else values and bounds. */
+/* Sets values and bounds in exact, or, if exact is NULL, writes rounded results to the arguments' arrays. */
 static int all_rows(const struct cairn_mla_prefill_args *a, struct cairn_exact *exact)
 {
 	int32_t parts = cairn_mla_prefill_parts(a);

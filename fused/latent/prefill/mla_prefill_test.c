@@ -2,8 +2,9 @@
 /*
  * mla_prefill_test - a grid of ragged batches, named edges, chunks, large shapes, bench, every two features
  *
- * EXACT has integers, and weights of values in sixteenths, with sums of up to 19 bits: some cancel, the
- * others add up. What remains of a logit is 0, or so large for one key that it has all the weight.
+ * EXACT has integers, and the weights that make values are in sixteenths, with sums of up to 19 bits: some
+ * cancel, the others add up. The logits that remain are 0, or so large for one key that it has all the
+ * weight.
  */
 #include <math.h>
 #include <stdio.h>
@@ -117,7 +118,7 @@ static const struct shape named[] = {
 #define NUM_GRID	24
 #define NUM_PAIRS	35
 
-/* Every two features stand together in a case. */
+/* Every two features occur together in a case. */
 enum { PAIR_PAGE, PAIR_HEADS, PAIR_LENGTHS, PAIR_TABLES, PAIR_CHUNK, PAIR_SCALE, PAIR_DTYPE, PAIR_SMS,
        PAIR_LSE, PAIR_LAST, PAIR_EXACT };
 
@@ -205,16 +206,16 @@ static void describe(int index, struct cairn_case *c)
 	c->far = !!(s.flags & PAGED_FAR);
 	if (c->far || s.nan || s.flags & LATE)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	/* those of the attention, as of mla_paged and attn_dense; the product that makes keys adds some */
+	/* only the attention's, as for mla_paged and attn_dense; the product that makes keys adds some */
 	pairs = (double)s.qo * s.kv - 0.5 * s.qo * (s.qo - 1.0);
 	c->flops = 2.0 * s.batch * s.heads * pairs * (128 + 64 + 128);
 	c->bytes = 2.0 * (s.batch * (s.kv * 576.0 + s.qo * s.heads * 320.0) + s.heads * 256.0 * 512);
 }
 
 /*
- * Rows of w: row 0 passes c[0] on, which chooses a key. Rows 48..63 make integers of a few terms that add up,
- * rows 112..127 their opposites, and equal elements of q let both cancel in the logit. The sums of all other
- * rows of keys cancel, as those of most rows of values; those of a fourth of the latter add up.
+ * Row 0 of w passes on c[0], which chooses a key. Rows 48..63 make integers of a few terms that add up, and
+ * rows 112..127 their opposites; equal elements of q make both cancel in the logit. The sums of all other key
+ * rows cancel, and so do those of most value rows; the sums of a fourth of the value rows add up.
  */
 static void fill_weights(struct cairn_op *op, int64_t heads, void *w, int dtype)
 {
@@ -313,7 +314,7 @@ static void setup(struct cairn_op *op)
 	a->sm_scale = s.scale > 0 ? s.scale : (s.flags & SHARP ? 4 : 1) * 0.0722f;
 	width = (int64_t)s.heads * 192;
 	x = cairn_in(op, FIELD(q), a->dtype, a->nnz_qo * width);
-	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * width);	/* remains in padding rows */
+	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * width);	/* padding rows stay NaN */
 	cairn_fill(op, x, a->dtype, p.nnz * width, 1);
 	if (s.flags & PAGED_FAR) {
 		paged_far(op, &p, FIELD(kv.k_pages), a->dtype, 576, 0);
