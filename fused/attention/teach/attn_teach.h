@@ -10,9 +10,10 @@
  * machine of teach_chip.h and takes its block sizes from M, the size of SRAM. Its header derives how many
  * elements it loads and stores. README.md is the guide.
  *
- * One rule of block sizes differs from the papers. FlashAttention rounds M / 4d up and allows its backward
- * pass, which holds eight blocks, the same sizes as its forward pass, which holds four. That is right up to a
- * factor, but does not fit. Here M / 4d is rounded down, and a backward pass takes M / 8d.
+ * The block sizes differ from the papers in one rule. FlashAttention rounds M / 4d up, and uses the same
+ * sizes for the backward pass, which holds eight blocks, as for the forward pass, which holds four. That
+ * is right up to a factor, but the blocks do not fit. Here M / 4d is rounded down, and a backward pass
+ * takes M / 8d.
  */
 #ifndef CAIRN_ATTN_TEACH_H
 #define CAIRN_ATTN_TEACH_H
@@ -29,15 +30,15 @@ struct attention {
 	uint64_t seed;				/* R, the state of the generator */
 	struct hbm *Q, *K, *V, *dO;		/* [n, d], in */
 	struct hbm *O, *dQ, *dK, *dV;		/* [n, d], out */
-	/* what a forward pass allocates, writes, and leaves to its backward pass */
+	/* allocated and written by a forward pass, for its backward pass */
 	struct hbm *P;				/* [n, n], standard attention */
 	struct hbm *l, *m;			/* [n], FlashAttention: P[i,j] = exp(S[i,j] - m[i]) / l[i] */
 	struct hbm *L;				/* [n], FlashAttention-2: P[i,j] = exp(S[i,j] - L[i]) */
 };
 
 /*
- * All return 0, -EINVAL where the smallest blocks exceed M, -ENOMEM where an allocation on the chip does, or
- * -EOPNOTSUPP for dropout that an algorithm lacks. A backward pass follows the forward pass of its paper.
+ * All return 0, -EINVAL if the smallest blocks exceed M, -ENOMEM if an allocation on the chip does, or
+ * -EOPNOTSUPP if the algorithm has no dropout. A backward pass must follow the forward pass of its paper.
  */
 int teach_standard_forward(struct chip *chip, struct attention *a);
 int teach_standard_backward(struct chip *chip, struct attention *a);
@@ -48,7 +49,7 @@ int teach_flash1_backward(struct chip *chip, struct attention *a);
 int teach_flash2_forward(struct chip *chip, struct attention *a);
 int teach_flash2_backward(struct chip *chip, struct attention *a);
 
-/* The rows of a block [rows, d] of which as many as `blocks` fit M. */
+/* Returns the rows of a block [rows, d] such that `blocks` blocks fit M. */
 static inline int teach_block_rows(int64_t M, int blocks, int d)
 {
 	return (int)(M / ((int64_t)blocks * d));

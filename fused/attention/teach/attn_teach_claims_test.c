@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_teach_claims_test - what the FlashAttention papers say about traffic and memory (claims AT-3, AT-7)
+ * attn_teach_claims_test - the FlashAttention papers' claims about traffic and memory (claims AT-3, AT-7)
  *
- * Most runs here only count. That the counts equal the closed forms with data as well is what
- * passes_equal_the_definition() shows.
+ * Most runs here only count. passes_equal_the_definition() shows that the counts equal the closed forms with
+ * data as well.
  */
 #include <math.h>
 #include <stdio.h>
 
 #include "fused/attention/teach/attn_teach_runs_test.h"
 
-/* Counts the first passes of a run without data. Counts do not depend on data: shapes[] has both. */
+/* Counts the first `passes` passes of a run without data. Counts do not depend on data: shapes[] has both. */
 static void count(struct cairn_test *t, int k, struct shape s, int passes, struct traffic moved[2])
 {
 	struct problem p = new_problem(s, 0, 1);
@@ -172,7 +172,7 @@ void teach_too_little_sram_fails(struct cairn_test *t)
 {
 	struct problem p = new_problem((struct shape){ 200, 4, 128, 0 }, 0, 1);
 
-	/* a row of S does not fit, and the error stays */
+	/* a row of S does not fit, and the chip keeps the error */
 	EXPECT(t, teach_standard_forward(p.chip, &p.a) == -ENOMEM);
 	EXPECT(t, teach_flash1_forward(p.chip, &p.a) == -ENOMEM);
 	chip_free(p.chip);

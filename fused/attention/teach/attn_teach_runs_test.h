@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_teach_runs_test - what the tests of attn_teach share: closed forms of the traffic, and runs
+ * attn_teach_runs_test - code that the tests of attn_teach share: closed forms of the traffic, and runs
  *
  * A run is a forward and a backward pass of one algorithm. It is right if every result is within its bound of
  * the definition in double (teach_exact.c), and if the elements loaded, stored and allocated are exactly
@@ -194,7 +194,7 @@ static inline int within(struct hbm *got, const double *want, const double *boun
 	return 1;
 }
 
-/* The statistics of the rows: L, or m + log(l). Standard attention keeps none. */
+/* Checks the statistics of the rows: L, or m + log(l). Standard attention keeps none. */
 static inline int right_lse(const struct attention *a, const struct teach_exact *e)
 {
 	for (int i = 0; i < a->n; i++) {

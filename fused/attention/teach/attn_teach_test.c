@@ -2,8 +2,8 @@
 /*
  * attn_teach_test - the algorithms of the FlashAttention papers against the definition of attention
  *
- * Results, gradients and traffic of every algorithm; then faults: each operation is left out, or moved by a
- * row, and the same checks must refuse the run.
+ * It checks results, gradients and traffic of every algorithm. Then it plants faults: it leaves out each
+ * operation, or moves it by a row, and the same checks must reject the run.
  */
 #include <math.h>
 #include <string.h>
@@ -69,7 +69,7 @@ static double loss(const struct attention *a)
 }
 
 /*
- * The gradient of sum(dO o O), which the definition's backward pass claims to compute, by differences of the
+ * Compares the definition's backward pass with the gradient of sum(dO o O), computed by differences of the
  * definition's forward pass: (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h, with an error of f''''' h^4 / 30.
  */
 static void gradients_equal_finite_differences(struct cairn_test *t)
@@ -163,8 +163,9 @@ enum { INPUTS = 64 };
  * the same bits and the same traffic: a rescale by 1, a mask on a tile where nothing is masked, or a load
  * that only masked elements use.
  *
- * One fault needs other inputs to show: softmax does not depend on which maximum is subtracted, until exp()
- * of the difference overflows. Every other input has large logits, and one that refuses the run is enough.
+ * One fault shows only with special inputs: softmax does not depend on which maximum is subtracted, until
+ * exp() of the difference overflows. So every second input has large logits, and it is enough if one input
+ * makes the checks reject the run.
  */
 static void every_operation_matters(struct cairn_test *t)
 {
@@ -228,7 +229,7 @@ static void other_arguments_backward_are_refused(struct cairn_test *t)
 			e = teach_exact_new(&p.a);
 			run_pass(g, 0, &p, &ret[0]);
 			p.a.sm_scale = what == 1 ? 1.01f : 1;
-			p.a.causal = what == 2 && k != STANDARD;	/* which keeps P, and needs no mask */
+			p.a.causal = what == 2 && k != STANDARD;	/* STANDARD keeps P, needs no mask */
 			p.a.seed += what == 3;
 			run_pass(g, 1, &p, &ret[1]);
 			right = within(p.a.dQ, e->dQ, e->dQ_bound, p.a.n * p.a.d, &worst);

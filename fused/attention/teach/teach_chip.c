@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * teach_chip - HBM that counts, SRAM that ends, and operations on blocks
+ * teach_chip - HBM that counts, SRAM that is limited, and operations on blocks
  *
  * Each operation sets the shape of its result and then asks proceed() whether to work on elements: a chip
  * that only counts never does, and a chip with a planted fault leaves one operation out.
@@ -20,7 +20,7 @@ struct hbm {
 };
 
 struct on_chip {
-	struct block block;		/* the first member: a block pointer is one to this struct */
+	struct block block;		/* the first member, so that a block pointer points to this struct */
 	struct on_chip *next;
 };
 
@@ -118,7 +118,7 @@ int chip_end_kernel(struct chip *chip)
 	return chip->error;
 }
 
-/* Numbers the operation. Returns its fault; *off is the number of rows by which it misses. */
+/* Counts the operation. Returns its fault; *off: the number of rows by which it is misplaced. */
 static enum chip_fault next_operation(struct chip *chip, int *off)
 {
 	int hit = chip->operations++ == chip->fault_at && chip->fault;

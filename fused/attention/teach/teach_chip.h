@@ -82,7 +82,7 @@ void block_scale_rows(struct block *A, const struct block *x);				/* A = diag(x)
 void block_divide_rows(struct block *A, const struct block *x);				/* A = diag(x)^-1 A */
 /* S = exp(S - m). The exponential of -INFINITY is 0 for any m, also for -INFINITY. */
 void block_exp(struct block *S, const struct block *m);
-/* dP = P o (dP - D): the gradient of S, where P = softmax(S), in the place of that of P */
+/* dP = P o (dP - D). This replaces the gradient of P by that of S, where P = softmax(S). */
 void block_softmax_grad(struct block *dP, const struct block *P, const struct block *D);
 
 /*

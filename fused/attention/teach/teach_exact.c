@@ -21,7 +21,7 @@
  *   dV     sum P Z |dO| (p + E (n + 2))
  *
  * Below 2^-126 an fp32 number loses bits and then becomes 0. Each element of P and of dS, and each product of
- * one, may be off by TINY, which is 2^10 times as much, for up to as many rescales.
+ * one, may be off by TINY, which is 2^10 times 2^-126, to allow for up to 2^10 rescales.
  */
 #include "fused/attention/teach/attn_teach.h"
 

@@ -2,13 +2,13 @@
 /*
  * teach_flash1 - FlashAttention (Dao et al. 2022): algorithms 1 and 2, forward, and algorithm 4, backward
  *
- * The outer loop runs over blocks of K and V, the inner one over blocks of Q and O. O is right after each
- * block of keys: it is the output of attention to the keys so far, so that each step reads it from HBM,
- * scales it and writes it back. That is what FlashAttention-2 changes.
+ * The outer loop runs over blocks of K and V, the inner one over blocks of Q and O. After each block of keys,
+ * O is the finished output of attention to the keys so far, so each step reads O from HBM, scales it and
+ * writes it back. That is what FlashAttention-2 changes.
  *
- * Forward, Bc = M / 4d rows of K and of V fill half of SRAM, and Br = min(Bc, d) rows of Q and of O take at
- * most the other half. Br is at most d so that the tile S [Br, Bc] holds no more than M / 4 elements.
- * Backward, K, V, dK, dV and Q, O, dO, dQ are on the chip: Bc = M / 8d.
+ * In the forward pass, Bc = M / 4d rows of K and of V fill half of SRAM, and Br = min(Bc, d) rows of Q and of
+ * O take at most the other half. Br is at most d so that the tile S [Br, Bc] holds no more than M / 4
+ * elements. In the backward pass, K, V, dK, dV and Q, O, dO, dQ are on the chip: Bc = M / 8d.
  *
  * Elements moved, with Tc = ceil(n / Bc): each step of the outer loop reads all rows of the inner operands.
  *
@@ -84,8 +84,8 @@ static int begin_forward(struct chip *chip, struct attention *a, struct forward 
 /*
  * Merges the statistics of a tile into those of its rows:
  *   m_new = max(m, mt),   l_new = e^(m - m_new) l + e^(mt - m_new) lt.
- * The new O is keep O + add P V: O is normalised by l, so that its factor is the first term over l_new, and
- * that of P V is e^(mt - m_new) / l_new. Where a tile masks a whole row, mt is -INFINITY and its terms are 0.
+ * The new O is keep O + add P V. O is normalised by l, so keep is the first term over l_new, and add is
+ * e^(mt - m_new) / l_new. Where a tile masks a whole row, mt is -INFINITY and its terms are 0.
  * m_new is finite, because every row sees key 0, which is in the first tile.
  */
 static void merge_statistics(struct forward *f)

@@ -2,15 +2,15 @@
 /*
  * teach_flash2 - FlashAttention-2 (Dao 2023): algorithm 1, forward, and algorithm 2, backward
  *
- * Forward, the loops change places: the outer one runs over blocks of Q and O, which stay on the chip until
- * they are complete. O is kept unnormalised: a step scales it by e^(m_old - m) alone, and the division by l
- * follows once, at the end. One statistic a row goes to HBM, L = m + log(l), instead of two: exp(S - L) is P.
- * Backward, the loops are those of FlashAttention, and D comes from a pass of its own.
+ * In the forward pass the loops change places: the outer one runs over blocks of Q and O, which stay on the
+ * chip until they are complete. O is kept unnormalised: a step scales it by e^(m_old - m) alone, and it is
+ * divided by l once, at the end. One statistic a row goes to HBM, L = m + log(l), instead of two: exp(S - L)
+ * is P. In the backward pass the loops are those of FlashAttention, and a separate pass computes D.
  *
  * The paper leaves the block sizes open. Here those of the outer loop are large and those of the inner loop
  * at most d, as in FlashAttention: forward, Br = M / 4d and Bc = min(Br, d); backward, Bc = M / 8d and
- * Br = min(Bc, d). The forward pass thus reads K and V Tr = ceil(n / Br) times, where FlashAttention reads Q
- * and O, and writes O, as often:
+ * Br = min(Bc, d). So the forward pass reads K and V Tr = ceil(n / Br) times, where FlashAttention reads Q
+ * and O, and writes O, that many times:
  *
  *                                      loads                            stores
  *   forward   Q; O, L                  nd                               nd + n
@@ -108,7 +108,7 @@ int teach_flash2_forward(struct chip *chip, struct attention *a)
 	return chip_end_kernel(chip);
 }
 
-/* Line 4 of algorithm 2, a kernel of its own: D = rowsum(dO o O), as in line 19 of FlashAttention's. */
+/* Line 4 of algorithm 2, a separate kernel: D = rowsum(dO o O), as in line 19 of FlashAttention's. */
 static int compute_D(struct chip *chip, const struct attention *a, struct hbm *D)
 {
 	int Br = teach_block_rows(chip_size(chip), 4, a->d);
@@ -125,8 +125,8 @@ static int compute_D(struct chip *chip, const struct attention *a, struct hbm *D
 }
 
 /*
- * Algorithm 2. Its line 9 loads O as well, which nothing reads any more: D has taken its place. dQ is loaded
- * here, and once: line 15 of the paper names that load a second time.
+ * Algorithm 2. Line 9 of the paper also loads O, but nothing reads it: D replaces it. dQ is loaded only once,
+ * here; line 15 of the paper names that load a second time.
  */
 int teach_flash2_backward(struct chip *chip, struct attention *a)
 {
