@@ -27,7 +27,7 @@ enum {
 	ROTATED = F16 << 7,		/* kind EXACT, but one key is rotated, so that its r is not exact */
 };
 
-/* What EXTREME changes. */
+/* The ways in which EXTREME changes logits or values. */
 enum { BY_INDEX, EQUAL, DOMINANT, NEGATIVE, POSITIVE, LARGE, TINY, NUM_BENDS, MINOR = NUM_BENDS, STAIRS };
 
 struct shape {

@@ -3,8 +3,8 @@
  * attn_batch_exact - the reference of a batch: attn_exact.c for each row of each head
  *
  * Above 2^33 products in q.k the reference computes the first and last row of each request and a fixed
- * pseudo-random sample of the others, all heads of each. The remaining rows have an infinite bound: only that
- * their results are finite is judged. Rows that see no key are always judged exactly.
+ * pseudo-random sample of the others, all heads of each. The remaining rows have an infinite bound: their
+ * results need only be finite. Rows that see no key are always checked exactly.
  */
 #include "fused/attention/base/attn_batch.h"
 

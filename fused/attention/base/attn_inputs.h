@@ -135,7 +135,7 @@ static inline void attn_scale_values(const struct attn_inputs *in, int64_t n, in
 	}
 }
 
-/* Puts a NaN into the second request's last query row, or into its last key or value. */
+/* Sets an element of the second request's last query row, or of its last key or value, to NaN. */
 static inline void attn_add_nan(const struct attn_inputs *in, int where)
 {
 	int last = in->kv_len[1] - 1;

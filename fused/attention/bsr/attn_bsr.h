@@ -3,8 +3,9 @@
  * attn_bsr - attention over lists of blocks: pages, shared prefixes, token trees, top-k (block-sparse rows)
  *
  * A call has one to four parts. Each part divides the query tokens into block rows, and each block row lists
- * blocks of slots. The slots of that list, in order, are the keys of the block row. A token sees those keys
- * of its block rows, one in each part, that the masks admit. One softmax spans all parts:
+ * blocks of slots. The slots of that list, in order, are the keys of the block row. A token belongs to at
+ * most one block row of each part, and sees the keys of these rows that the masks admit. One softmax spans
+ * all parts:
  *
  *   out[t,h,:] = sum_n p[n] * v_scale[g] * v[n,g,:],   p = softmax_n(s[n])   over all keys that token t sees
  *   lse[t,h]   = ln sum_n exp(s[n])
@@ -26,8 +27,8 @@
  *              head_stride of k and of v.
  * Positions    Key n, in slot s of block b, has position key_pos[b * block_n + s]; without key_pos,
  *              kv_pos0[r] + n; without either, n. Token t has position q_pos[t]. Without q_pos, the last
- *              token of a block row has the position of the row's last key, and the tokens before it are one
- *              apart.
+ *              token of a block row has the position of the row's last key, and each token before it is one
+ *              position earlier.
  * Masks        mask_mode 0 admits all keys; 1 admits keys whose position is at most the token's; 2 admits
  *              keys whose bit is 1; 3 admits keys that both 1 and 2 admit. A window > 0 applies to all parts:
  *              it admits only keys whose position is greater than the token's position - window.
@@ -55,11 +56,11 @@
  *
  * out, q, k and v are 16-byte aligned. q_stride is as in attn_paged.h. The strides of K and V are in elements
  * and are multiples of 16 bytes. 0 stands for head_stride = head_dim, slot_stride = num_kv_heads * head_dim,
- * block_stride = block_n * slot_stride. Other values are at least head_dim and may be in any order, so that a
- * block may hold [slot][head] or [head][slot]. The call does not check the contents of the arrays;
- * cairn_attn_bsr_valid() does so on the host. The host lays out the grid from bounds: nnz_qo, max_keys (the
- * most keys of any list) and the other scalars of the parts. Only the device reads the arrays, so a captured
- * graph serves other lists within the same bounds.
+ * block_stride = block_n * slot_stride. Otherwise each is at least head_dim, and any of them may be the
+ * largest, so that a block may hold [slot][head] or [head][slot]. The call does not check the contents of the
+ * arrays; cairn_attn_bsr_valid() does so on the host. nnz_qo, max_keys (an upper bound for every list of the
+ * part) and the other scalars of the parts are bounds, from which the host lays out the grid. Only the device
+ * reads the arrays, so a captured graph serves other lists within the same bounds.
  *
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; block_m,

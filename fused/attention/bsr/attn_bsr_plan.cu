@@ -11,7 +11,7 @@
 #include "fused/attention/bsr/attn_bsr_dev.cuh"
 
 #define THREADS		ATTN_PLAN_THREADS
-#define COPIED		4096	/* arrays of up to so many numbers are copied to shared memory for searches */
+#define COPIED		4096	/* arrays of up to this size are copied to shared memory for searches */
 
 /* Returns the sum of x over the threads up to and including this one; *total: over all threads. */
 ATTN_DEV int32_t scan(int32_t x, int32_t *s_warp, int32_t *total)

@@ -82,7 +82,7 @@ template <class T> struct attn_smem {
 	uint32_t full_q, empty_q, full_k, empty_k, full_v, empty_v;	/* mbarriers, one for each stage */
 	uint32_t landed;		/* mbarrier that only the producer uses */
 	T *tiles;			/* [ATTN_NUM_TILES] */
-	uint8_t *extra;			/* the front's own data, behind F::smem_bytes */
+	uint8_t *extra;			/* the front's own data, after the first F::smem_bytes */
 };
 
 template <class F, class T> ATTN_DEV struct attn_smem<T> attn_lay_out(uint8_t *s_all)

@@ -234,7 +234,7 @@ static void permutation(struct site *s)
 	free(x);
 }
 
-/* A row has the same bits in a call of its own and in a grid of several waves. */
+/* A row has the same bits in a separate call and in a grid of several waves. */
 static void rows_alone(struct site *s)
 {
 	enum { MANY_ROWS = 150, MANY_HEADS = 16, DIM_HERE = 128, STATES = 19 };

@@ -2,11 +2,11 @@
 /*
  * teach_standard - attention that writes S and P to HBM (Dao et al. 2022, algorithms 0 and 3)
  *
- * Each step is a kernel of its own: nothing stays on the chip from one to the next. The paper's proof of
- * theorem 2 lets a product read each operand once. That takes an SRAM as large as the operand; here a product
- * holds one block of Br rows on the chip while the other operand streams by, once for each of the
- * T = ceil(n / Br) blocks. With n / Br near 4nd / M these T nd elements are 4 n^2 d^2 / M, which is at most
- * O(n^2) for d^2 <= M, so that the totals stay the paper's Theta(nd + n^2):
+ * Each step is a separate kernel: nothing stays on the chip from one to the next. The paper's proof of
+ * theorem 2 lets a product read each operand once. That takes an SRAM as large as the operand. Here a
+ * product holds one block of Br rows on the chip while the other operand streams by, once for each of the
+ * T = ceil(n / Br) blocks. With n / Br near 4nd / M these T nd elements are 4 n^2 d^2 / M, which is at
+ * most O(n^2) for d^2 <= M. So the totals stay the paper's Theta(nd + n^2):
  *
  *                                loads                            stores
  *   forward  S = Q K^T           nd (Q) + T nd (K)                n^2
