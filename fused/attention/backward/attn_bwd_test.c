@@ -103,7 +103,7 @@ static const struct shape last[] = {
 	{ N("k_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_K_HEAD },
 	{ N("v_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_V_HEAD },
 	{ N("window_largest", 2, 40, 90, 4, 2, 128, 128), .flags = CAUSAL, .window = 0x7fffffff },
-	/* in one tile lie rows without keys, which stand before the first key, and rows with some */
+	/* a tile with rows without keys, whose positions precede the first key, and rows with keys */
 	{ N("window_rows_without_keys", 1, 9, 4, 1, 1, 64, 64), .flags = CAUSAL, .window = 2 },
 	{ N("window_rows_without_keys_93", 2, 93, 50, 4, 2, 128, 128), .flags = CAUSAL, .window = 20 },
 	{ N("window_rows_without_keys_all", 2, 93, 50, 4, 2, 128, 128), .window = 20 },

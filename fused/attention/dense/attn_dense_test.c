@@ -151,7 +151,7 @@ static const struct shape last[] = {
 	{ N("v_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_V },
 	{ N("k_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_K_HEAD },
 	{ N("v_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_V_HEAD },
-	/* in one tile lie rows without keys, which stand before the first key, and rows with some */
+	/* a tile with rows without keys, whose positions precede the first key, and rows with keys */
 	{ N("window_rows_without_keys", 1, 9, 4, 1, 1, 64, 64), .flags = BOTH, .window = 2 },
 	{ N("window_rows_without_keys_93", 2, 93, 50, 4, 2, 128, 128), .flags = BOTH, .window = 20 },
 	{ N("window_rows_without_keys_all", 2, 93, 50, 4, 2, 128, 128), .flags = LSE, .window = 20 },

@@ -323,7 +323,7 @@ static void fill_extreme(struct cairn_op *op, struct cairn_attn_fp8_args *a, con
 	case SMALL_P:
 		small_weights(op, a, in);
 		break;
-	case APART:	/* blocks of V differ by more than fp32 can hold the ratio of */
+	case APART:	/* the ratio of two blocks of V exceeds the range of fp32 */
 		for (int64_t i = 0; i < (int64_t)in->v.heads * in->v.blocks; i++)
 			in->v.scale[i] *= (float[]){ 0x1p-100f, 0x1p40f, 0x1p-30f, 0x1p60f }[i % 4];
 		break;

@@ -299,7 +299,7 @@ static const struct shape later[] = {
 	{ N("batch_1000", 1000, 2, 5, 4, 1, 1, 64), .flags = BOTH | PAGED_RAGGED },
 };
 
-/* the last of all cases; first bench rows by KV heads (claim AT-1) and of unequal lengths (claim FI-5) */
+/* the last of all cases; first, bench rows by KV heads (claim AT-1) and of unequal lengths (claim FI-5) */
 static const struct shape last[] = {
 	{ N("decode_h32_4_b16_kv4096_bf16", 16, 1, 4096, 16, 32, 4, 128), .flags = BENCH | DEVICE },
 	{ N("decode_h32_1_b16_kv4096_bf16", 16, 1, 4096, 16, 32, 1, 128), .flags = BENCH | DEVICE },
@@ -307,7 +307,7 @@ static const struct shape last[] = {
 		.kv_lens = LENS(ATTN_UNIFORM_16) },
 	{ N("lengths_zipf_h32_8_b16_bf16", 16, 1, 1024, 16, 32, 8, 128), .flags = BENCH | DEVICE,
 		.kv_lens = LENS(ATTN_ZIPF_16) },
-	/* in one tile lie rows without keys, which stand before the first key, and rows with some */
+	/* a tile with rows without keys, whose positions precede the first key, and rows with keys */
 	{ N("window_rows_without_keys", 1, 9, 4, 16, 1, 1, 64), .flags = BOTH, .window = 2 },
 	{ N("window_rows_without_keys_93", 2, 93, 50, 16, 4, 2, 128), .flags = BOTH, .window = 20 },
 	{ N("window_rows_without_keys_all", 2, 93, 50, 16, 4, 2, 128), .flags = LSE, .window = 20 },
