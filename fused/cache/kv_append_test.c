@@ -105,8 +105,10 @@ static const struct shape last[] = {
 	{ N("k_stride_alone", 2, 5, 30, 16, 2, 64), .k_stride = 2 * 64 + 8 },
 	{ N("v_stride_alone_decode", 5, 1, 30, 16, 2, 64), .v_stride = 2 * 2 * 64 },
 	{ N("k_stride_alone_decode", 5, 1, 30, 16, 2, 64), .k_stride = 2 * 64 + 8 },
-	{ N("batch_1000", 1000, 2, 5, 4, 1, 8), .flags = PAGED_RAGGED },
+	{ N("batch_2100", 2100, 2, 5, 4, 1, 8), .flags = PAGED_RAGGED },
 	{ N("far_rows", 3, 1, 9, 16, 2, 64), .flags = FAR_ROWS },
+	/* rows of no request: nothing is written */
+	{ N("batch_0_padded", 0, 1, 1, 16, 2, 64), .flags = PAGED_PADDED },
 };
 
 static const int grid_batch[] = { 1, 2, 17 }, grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 8, 16, 64 };

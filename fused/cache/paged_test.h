@@ -12,7 +12,7 @@
 
 #include "fused/cache/kv_view.h"
 
-#define PAGED_MAX_BATCH	1024
+#define PAGED_MAX_BATCH	2200
 
 enum paged_flags {		/* the low bits of a test's flags */
 	PAGED_RAGGED = 1,	/* lengths of requests after the first are random, 0 included */

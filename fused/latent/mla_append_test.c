@@ -69,9 +69,11 @@ static const int grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 16, 64 };
 static const struct shape last[] = {
 	/* heads of 1040 elements, of which 16 are rotated */
 	{ N("far_q", 1, 16140, 16140, 64, 256, 64, 1024, 16), .flags = FAR_Q },
-	{ N("batch_1000", 1000, 2, 5, 4, 1, 64, 16, 16), .flags = PAGED_RAGGED },
+	{ N("batch_2100", 2100, 2, 5, 4, 1, 64, 16, 16), .flags = PAGED_RAGGED },
 	{ N("rows_past_4096", 3, 1, 1, 64, 1, 64, 0, 16),
 	  .qo_lens = LENS(3000, 1, 2000), .kv_lens = LENS(3005, 9, 2000) },
+	/* rows of no request: nothing is written */
+	{ OF("batch_0_padded", 0, 1, 1, 16, 2, LITE), .flags = PAGED_PADDED },
 };
 
 #define NUM_GRID	24

@@ -346,6 +346,16 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	{ #family "_" #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, words },
 DEFECTS(DEFINE)
 
+/* Reads members that an older caller's struct does not have. */
+static int mla_paged_size_ignored(const struct cairn_mla_paged_args *a, void *stream)
+{
+	struct cairn_mla_paged_args all = *a;
+
+	CAIRN_TRY(cairn_mla_paged_check(a));
+	all.size = sizeof(all);
+	return cairn_mla_paged_ref(&all, stream);
+}
+
 KV_KEYS(mla_paged)
 KV_CUT(mla_paged, far_page_16_bits, 0)
 KV_CUT(mla_paged, far_elements_32_bits, (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
@@ -357,5 +367,6 @@ const struct cairn_mutant cairn_mla_paged_mutants[] = {
 	KV_CUT_ROW(mla_paged, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(mla_paged, far_elements_32_bits, "elements of pages are numbered by 32 bits")
 	KV_CUT_ROW(mla_paged, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	LIST(mla_paged, size_ignored, "members beyond the caller's struct are read")
 	{ 0 }
 };

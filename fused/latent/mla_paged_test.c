@@ -101,7 +101,7 @@ static const struct shape last[] = {
 	{ N("last_key_decides_4097", 2, 1, 4097, 16, 1), .flags = LATE },
 	{ N("last_key_decides_4161", 1, 1, 4161, 64, 2), .flags = LATE | F16 },
 	{ N("batch_96_with_holes", 96, 1, 130, 16, 1), .kv_lens = LENS(ATTN_HOLES_96) },
-	{ N("batch_1000", 1000, 1, 3, 4, 1), .flags = PAGED_RAGGED },
+	{ N("batch_2100", 2100, 1, 3, 4, 1), .flags = PAGED_RAGGED },
 	{ N("lse_prefill", 2, 40, 90, 16, 4), .flags = LSE | PAGED_RAGGED },
 	{ N("lse_sharp_f16", 2, 20, 90, 16, 4), .flags = LSE | SHARP | F16 },
 	{ N("lse_small_weights", 3, 2, 200, 16, 3), .flags = LSE | STEPS, .scale = 1 },
@@ -113,6 +113,8 @@ static const struct shape last[] = {
 	{ N("lse_nan_in_a_query", 3, 2, 40, 16, 3), .nan = MLA_NAN_Q, .flags = LSE },
 	{ N("lse_nan_in_a_latent", 3, 2, 40, 16, 3), .nan = MLA_NAN_LATENT, .flags = LSE },
 	{ N("lse_large", 3, 577, 2048, 16, 16), .flags = LSE | DEVICE | PAGED_RAGGED },
+	/* rows of no request: nothing is written */
+	{ N("batch_0_padded", 0, 1, 1, 16, 2), .flags = PAGED_PADDED },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

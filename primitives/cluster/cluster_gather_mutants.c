@@ -150,6 +150,26 @@ static int cycles_of_the_clock(const struct cairn_cluster_gather_args *a, void *
 #define GATHER(fn, text) \
 	{ "cluster_gather_" #fn, offsetof(struct cairn_impl, cluster_gather), (void *)fn, text }
 
+/* Elements of clusters of one rank are numbered by 31 bits; a row has a power of two of them. */
+static int elements_31_bits(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	struct cairn_cluster_gather_args some = *a;
+	int64_t rows = (int64_t)a->num_clusters * a->num_calls, most = a->len > 0 ? (1ll << 31) / a->len : 0;
+	size_t row;
+
+	if (cairn_cluster_gather_check(a) || a->cluster_size > 1 || rows <= most)
+		return cairn_cluster_gather_ref(a, stream);
+	row = (size_t)a->len * cairn_dtype_bytes(a->dtype);
+	some.size = sizeof(some);
+	some.num_calls = 1;
+	for (int64_t i = 0; i < rows; i += most) {
+		some.num_clusters = (int32_t)(rows - i < most ? rows - i : most);
+		some.in = (const char *)a->in + (size_t)i * row;
+		CAIRN_TRY(cairn_cluster_gather_cpu(&some, stream));
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_cluster_gather_mutants[] = {
 	GATHER(rotated_order, "blocks are in order of arrival, not of ranks"),
 	GATHER(last_block_stale, "the neighbour's block is the previous call's"),
@@ -161,6 +181,7 @@ const struct cairn_mutant cairn_cluster_gather_mutants[] = {
 	GATHER(cycles_missing, "cycles are not written"),
 	GATHER(cycles_of_rank_0, "only rank 0 writes cycles, the others 0"),
 	GATHER(cycles_of_the_clock, "cycles are the clock, not a difference"),
+	GATHER(elements_31_bits, "elements of out are numbered by 31 bits"),
 	GATHER(odd_size_of_last_cluster, "of an odd cluster, the last one, a block is missing"),
 	{ 0 }
 };

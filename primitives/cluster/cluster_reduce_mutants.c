@@ -307,6 +307,26 @@ static int lone_last_of_16(const struct cairn_cluster_reduce_args *a, void *stre
 	return 0;
 }
 
+/* Elements of clusters of one rank are numbered by 31 bits; a row has a power of two of them. */
+static int elements_31_bits(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	struct cairn_cluster_reduce_args some = *a;
+	int64_t rows = (int64_t)a->num_clusters * a->num_calls, most = a->len > 0 ? (1ll << 31) / a->len : 0;
+	size_t row;
+
+	if (cairn_cluster_reduce_check(a) || a->cluster_size > 1 || rows <= most)
+		return cairn_cluster_reduce_ref(a, stream);
+	row = (size_t)a->len * cairn_dtype_bytes(a->dtype);
+	some.size = sizeof(some);
+	some.num_calls = 1;
+	for (int64_t i = 0; i < rows; i += most) {
+		some.num_clusters = (int32_t)(rows - i < most ? rows - i : most);
+		some.in = (const char *)a->in + (size_t)i * row;
+		CAIRN_TRY(cairn_cluster_reduce_cpu(&some, stream));
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_cluster_reduce_mutants[] = {
 	REDUCE(loop_right_for_4, "ClusterFusion's loop over strides 1 to N - 2"),
 	REDUCE(missing_last_cta, "the last rank is not counted"),
@@ -330,6 +350,7 @@ const struct cairn_mutant cairn_cluster_reduce_mutants[] = {
 	REDUCE(merge_reads_empty, "a rank without keys is multiplied by 0 instead of being left out"),
 	REDUCE(call_of_two_before, "with many values the last call gives the results of two calls before"),
 	REDUCE(lone_last_of_16, "TWOSHOT over 16 ranks leaves a last value that is alone in its granule"),
+	REDUCE(elements_31_bits, "elements of out are numbered by 31 bits"),
 	REDUCE(ranks_differ, "each rank adds in an order of its own"),
 	{ 0 }
 };

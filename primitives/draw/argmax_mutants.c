@@ -12,7 +12,8 @@ enum argmax_bend {
 	argmax_bend_minus_infinity_is_none, argmax_bend_compared_in_bf16,
 	argmax_bend_compared_in_tf32, argmax_bend_ties_in_vector_last, argmax_bend_last_vector_wins_ties,
 	argmax_bend_nan_stops, argmax_bend_nan_spreads, argmax_bend_infinity_ignored,
-	argmax_bend_tail_of_f16_skipped, argmax_bend_index_of_12_bits, argmax_bend_last_part_wins_ties,
+	argmax_bend_tail_of_f16_skipped, argmax_bend_index_of_12_bits, argmax_bend_index_in_float,
+	argmax_bend_last_part_wins_ties,
 };
 
 static double compared(const struct cairn_argmax_args *a, double v, enum argmax_bend bend)
@@ -79,6 +80,8 @@ static int bent_argmax(const struct cairn_argmax_args *a, enum argmax_bend bend)
 				at = j;
 			}
 		}
+		if (bend == argmax_bend_index_in_float)
+			at = (int32_t)(float)at;
 		a->out[i] = bend == argmax_bend_nan_spreads && before ? -1 :
 			    bend == argmax_bend_index_of_12_bits && at >= 0 ? at & 0xfff : at;
 	}
@@ -101,6 +104,7 @@ BENT(argmax, nan_spreads)
 BENT(argmax, infinity_ignored)
 BENT(argmax, tail_of_f16_skipped)
 BENT(argmax, index_of_12_bits)
+BENT(argmax, index_in_float)
 BENT(argmax, first_256k)
 BENT(argmax, last_part_wins_ties)
 
@@ -173,6 +177,7 @@ const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, infinity_ignored, "skips +INFINITY"),
 	MUTANT(argmax, tail_of_f16_skipped, "skips the tail of a row in f16 with several rows"),
 	MUTANT(argmax, index_of_12_bits, "keeps indices modulo 4096"),
+	MUTANT(argmax, index_in_float, "keeps the index in a float"),
 	MUTANT(argmax, first_256k, "reads only the first 262144 logits"),
 	MUTANT(argmax, last_part_wins_ties,
 	       "prefers the later one of equal logits in different ranges of 65536"),

@@ -266,6 +266,13 @@ static void not_so_cold(struct cairn_sample_args *one, float *logits)
 		*(float *)one->temperature = fmaxf(*one->temperature, 1e-10f);
 }
 
+static void subnormal_is_0(struct cairn_sample_args *one, float *logits)
+{
+	(void)logits;
+	if (*one->temperature < 0x1p-126f)
+		*(float *)one->temperature = 0;
+}
+
 static void nothing_is_all(struct cairn_sample_args *one, float *logits)
 {
 	(void)logits;
@@ -372,6 +379,7 @@ CHANGED(min_p_1e_3, tiny_is_off)
 CHANGED(seed_0, seed_0_is_1)
 CHANGED(list_of_4096, full_list)
 CHANGED(temperature_1e_10, not_so_cold)
+CHANGED(temperature_flushed, subnormal_is_0)
 CHANGED(top_p_rounds_to_none, nothing_is_all)
 CHANGED(infinity_above_largest, infinity_above)
 
@@ -437,6 +445,7 @@ const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, temperature_100, "takes a temperature above 100 for 100"),
 	MUTANT(sample, list_of_4096, "drops tokens that do not fit a list of 4096 candidates for top_k"),
 	MUTANT(sample, temperature_1e_10, "raises temperatures to 1e-10"),
+	MUTANT(sample, temperature_flushed, "takes a subnormal temperature for 0"),
 	MUTANT(sample, top_p_rounds_to_none, "keeps everything if top_p is too small for its sums"),
 	MUTANT(sample, infinity_above_largest, "puts +INFINITY above the largest finite float"),
 	MUTANT(sample, offset_31_bits, "cuts the offset of a row to 31 bits"),

@@ -245,6 +245,13 @@ static int gemm_nan_of_row_before(const struct cairn_gemm_args *g, void *stream)
 	return 0;
 }
 
+/* Refuses more SMs than the device has, which mean all of them. */
+static int gemm_sms_above_132(const struct cairn_gemm_args *g, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_check(g));
+	return g->sms > 132 ? cairn_error(EINVAL, "gemm: sms") : cairn_gemm_ref(g, stream);
+}
+
 const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("transposed", transposed, "b is read as [k, n]"),
 	GEMM("bias_ignored", no_bias, "bias is not added"),
@@ -281,5 +288,7 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	  "of 39, 47 ... rows, the last is NaN where the row before it is not finite" },
 	{ "gemm_offset_32_bits", offsetof(struct cairn_impl, gemm), (void *)gemm_offset_32_bits,
 	  "cuts the offset of a row of a or b to 32 bits" },
+	{ "gemm_sms_above_132", offsetof(struct cairn_impl, gemm), (void *)gemm_sms_above_132,
+	  "refuses more than 132 SMs" },
 	{ 0 }
 };

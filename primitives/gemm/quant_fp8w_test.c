@@ -111,7 +111,9 @@ static void setup(struct cairn_op *op)
 			if (what == 0)		/* zeros */
 				v = sign * 0.0;
 			else if (what == 1)	/* tiny values */
-				v = sign * (a->dtype == CAIRN_F16 ? 0x1p-24 : 0x1p-133) * (double)(j % 5);
+				v = sign * (double)(j % 5) *
+				    (a->dtype == CAIRN_F16 ? 0x1p-24 :
+				     a->dtype == CAIRN_F32 && op->case_index % 2 ? 0x1p-149 : 0x1p-133);
 			else if (what == 2)	/* one large value; ties and values below e4m3's range */
 				v = j == s->k / 2 ? 448 : sign * 0x1p-10 * (double)(j % 37);
 			else if (what == 3)

@@ -223,7 +223,8 @@ static void fill_counts(struct cairn_op *op, const struct shape *s, uint16_t *c,
  */
 static int32_t fill_list(struct cairn_op *op, const struct shape *s, int32_t row, int32_t *ids, int32_t room)
 {
-	int32_t num = 0, id = row % 2 ? s->vocab - 1 : s->vocab + 1;
+	int32_t num = 0, id = row % 2 ? s->vocab - 1 : s->vocab + 1, apart = s->vocab / (room + 1);
+	int32_t most = apart > 1 ? 2 * (apart - 1) : 0;	/* so that the list gets `room` entries in the mean */
 
 	while (num < room && id >= 0) {
 		if (num == 1 && row % 2)
@@ -232,7 +233,7 @@ static int32_t fill_list(struct cairn_op *op, const struct shape *s, int32_t row
 			break;
 		ids[num++] = id;
 		id = id > s->vocab - 1 ? id - 1 :
-		     id - 1 - (int32_t)cairn_op_range(op, 0, 2 * (s->vocab / (room + 1)));
+		     id - 1 - (int32_t)cairn_op_range(op, 0, most);
 		if (id < 0 && ids[num - 1] > 0)
 			id = 0;
 	}

@@ -64,6 +64,9 @@ static const struct shape {
 	/* one segment that threads divide, long enough that they run at the same time */
 	{ "answer_of_1000000", .slots = 2, .vocab = 64, .tokens = 1000000, .segments = 1,
 	  .flags = INDPTR | ONE_SLOT },
+	/* a counter of 16 bits would come back to 0 */
+	{ "answer_of_65536_equal", .slots = 2, .vocab = 1, .tokens = 65536, .segments = 1,
+	  .flags = INDPTR | ONE_SLOT },
 	{ "copies_1100", .slots = 1400, .vocab = 8, .copies = 1100, .tokens = 1200, .segments = 1200 },
 };
 

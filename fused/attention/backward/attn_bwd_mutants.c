@@ -34,6 +34,7 @@
 	D(window_ignored, "all keys are visible") \
 	D(window_one_short, "the window lacks its oldest key") \
 	D(window_with_causal_only, "the window is ignored without the causal mask") \
+	D(window_overflows, "key + window is computed in 32 bits") \
 	D(scale_missing_in_s, "sm_scale is left out of the logits") \
 	D(dk_unscaled, "dk lacks sm_scale") \
 	D(dq_unscaled, "dq lacks sm_scale") \
@@ -145,6 +146,8 @@ static int sees(const struct task *t, int64_t i, int j)
 	first = position - a->window + 1 + (t->x == BWD_window_one_short);
 	if (!a->window || t->x == BWD_window_ignored || (t->x == BWD_window_with_causal_only && !a->causal))
 		return 1;
+	if (t->x == BWD_window_overflows)
+		return (int32_t)((uint32_t)j + (uint32_t)a->window) > position;
 	return j >= first;
 }
 

@@ -66,6 +66,7 @@
 	D(window_by_ordinal, "the window is applied to a key's number in the list") \
 	D(window_of_part_0, "the window is applied to part 0 only") \
 	D(window_with_causal_only, "the window is ignored without a causal mask") \
+	D(window_overflows, "position + window is computed in 32 bits") \
 	D(k_scale_missing, "K of 8 bits is not scaled") \
 	D(v_scale_missing, "V of 8 bits is not scaled") \
 	D(v_scale_needs_k_scale, "V is scaled only if K is") \
@@ -252,6 +253,9 @@ static int sees(const struct cairn_attn_bsr_args *a, int part, const struct wher
 	if (p->key_pos && x != BSR_key_pos_ignored)
 		position = p->key_pos[x == BSR_key_pos_by_ordinal ? n % slots : slot];
 	causal = position <= at + (x == BSR_causal_edge_one_far) - (x == BSR_causal_edge_one_short);
+	if (a->window && x == BSR_window_overflows &&
+	    (int32_t)((uint32_t)position + (uint32_t)a->window) <= at)
+		return 0;
 	if (a->window && x != BSR_window_ignored && !(x == BSR_window_of_part_0 && part) &&
 	    !(x == BSR_window_with_causal_only && !(mode & CAIRN_ATTN_CAUSAL)) &&
 	    (x == BSR_window_by_ordinal ? n : position) <= at - a->window + (x == BSR_window_one_short))

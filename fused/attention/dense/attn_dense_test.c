@@ -145,7 +145,7 @@ static const struct shape last[] = {
 		.window = 48 },
 	{ N("last_key_decides_4097", 1, 2, 4097, 2, 1, 64, 64), .flags = BOTH, .logits = EDGES },
 	{ N("batch_96_with_holes", 96, 2, 130, 2, 1, 64, 64), .flags = BOTH, .kv_lens = LENS(ATTN_HOLES_96) },
-	{ N("batch_1000", 1000, 2, 5, 2, 1, 64, 64), .flags = BOTH | PAGED_RAGGED },
+	{ N("batch_2100", 2100, 2, 5, 2, 1, 64, 64), .flags = BOTH | PAGED_RAGGED },
 	/* one stride alone is not 0 */
 	{ N("k_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_K },
 	{ N("v_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_V },

@@ -25,6 +25,7 @@
 	D(v_scale_of_head_0, "values have the scale of the first head") \
 	D(v_scale_in_p, "V's scale is multiplied into P, which saturates") \
 	D(v_scale_once, "O takes V's scale of the last block") \
+	D(v_scale_relative, "O has the scale of V's first block, and later blocks their ratio to it") \
 	D(scales_by_all_blocks, "scales are found as if the blocks of all requests followed each other") \
 	D(p_without_2_8, "P is rounded without the factor 2^8") \
 	D(p_2_9, "the factor of P is 2^9: the largest weights saturate") \
@@ -233,6 +234,8 @@ static void add_block(const struct cairn_attn_fp8_args *a, struct state *t, int 
 		t->o[c] *= x == FP8_o_not_rescaled && keep > 0 ? 1 : keep;
 		if (x == FP8_v_scale_once)
 			t->o[c] *= j ? v_scale / scale_of(a, ATTN_V, b, j - BLOCK, g, x) : 1;
+		if (x == FP8_v_scale_relative && isinf((float)(v_scale / scale_of(a, ATTN_V, b, 0, g, x))))
+			t->o[c] = INFINITY;
 		t->o[c] = x == FP8_one_sum ? add(t->o[c], f[c] * v_scale, 13) : t->o[c] + f[c] * v_scale;
 		if (x == FP8_o_in_dtype) {
 			uint64_t box = 0;

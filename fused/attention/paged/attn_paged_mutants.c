@@ -67,6 +67,7 @@
 	D(window_of_last_row, "all rows of a request have the window of the last row") \
 	D(window_from_page, "the window begins at the start of its oldest key's page") \
 	D(window_from_tile, "the window begins at the start of its oldest key's tile") \
+	D(window_of_tile_unsigned, "tokens that share a tile with one before the first key see none") \
 	D(window_with_causal_only, "the window is ignored without the causal mask") \
 	D(window_masked_times_value, "p = 0 is multiplied by V of keys before the window") \
 	D(cap_ignored, "logits are not capped") \
@@ -229,6 +230,8 @@ static int first_key(const struct cairn_attn_paged_args *a, int b, int i, int le
 		position = i;
 	if (x == ATTN_window_of_last_row)
 		position = len - 1;
+	if (x == ATTN_window_of_tile_unsigned && position - i % 8 < 0)
+		return len;
 	position += (x == ATTN_window_one_short) - (x == ATTN_window_one_far) +
 		    (x == ATTN_window_one_short_group_3 && a->num_qo_heads == 3 * a->num_kv_heads);
 	first = position >= a->window ? (int)(position - a->window + 1) : 0;
