@@ -18,7 +18,8 @@
  *   kv                struct cairn_kv_view                                     in, kv_view.h
  *     k_pages         dtype  [num_pages, page_size, kv_lora_rank + rope_dim]   in; v_pages is NULL
  *   workspace                [workspace_bytes]                                 256-byte aligned, undefined
- *   lse               f32    [nnz_qo, num_heads]                               out, optional (NULL)
+ *   lse               f32    [nnz_qo, num_heads]                               out, optional (NULL), 4-byte
+ *                                                                              aligned
  *
  * lse[i,h] = ln sum_j exp(s[i,h,j]), with which results over several sets of keys can be merged
  * (attn_merge.h). Arrays are row-major without gaps; pointers of dtype are 16-byte aligned. nnz_qo,
@@ -27,7 +28,8 @@
  *
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads 1..128; any
- *              page_size >= 1. Anything else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 do nothing.
+ *              page_size >= 1. Anything else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 do nothing:
+ *              without requests, not even the rows past them are written.
  * Numerics:    ql, P and o are rounded to dtype; products are exact, sums in fp32; out is rounded once. A row
  *              that sees no key is 0, and its lse -INFINITY. sm_scale is finite and > 0.
  * Not numbers: a NaN or an infinity in a query leaves its own row and head undefined; one in a key leaves all

@@ -2,7 +2,7 @@
 /*
  * quant_fp8w - quantises weights to e4m3 with fp32 scales, in the layout of gemm_fp8w.h
  *
- *   scale = max |w| / 448, the maximum over a row or over a block of 128 x 128; 1 if that is 0
+ *   scale = max |w| / 448, the maximum over a row or over a block of 128 x 128; 1 if the quotient rounds to 0
  *   b     = w / scale as e4m3, rounded to nearest even, at most 448 in magnitude
  *
  * Both quotients are first rounded to fp32, so that every implementation gives the same bits.

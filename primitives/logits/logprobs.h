@@ -11,7 +11,7 @@
  *   top        f32    [rows, k]      out, may be NULL if k is 0; logprobs of top_ids
  *   logits     f32    [rows, vocab]  in, 16-byte aligned
  *   tokens     int32  [rows]         in, the drawn tokens
- *   wanted     int32  [rows]         in, optional (NULL: all rows); outputs of a row with 0 are not written
+ *   wanted     int32  [rows]         in, optional (NULL: all rows); 0: outputs of that row are not written
  *
  * The caller may pass the model's logits (vLLM's default) or those after penalize.h. NaN counts as -INFINITY,
  * +INFINITY as the largest finite float, and -0 equals +0, as in sample.h. A logit of -INFINITY has logprob

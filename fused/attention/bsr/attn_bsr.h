@@ -16,7 +16,8 @@
  * Block rows   Row r of a part holds the places row_indptr[r] .. row_indptr[r+1]-1. Without row_indptr it
  *              holds the places r * block_m .. min((r + 1) * block_m, nnz_qo) - 1. Place i holds token
  *              q_index[i], or token i without q_index. The rows of part 0 define which tokens the call
- *              computes. A token that no row of another part holds sees no key of that part.
+ *              computes; out and lse of other tokens are not written. A token that no row of another part
+ *              holds sees no key of that part.
  * Lists        The list of row r is blk_indices[blk_indptr[i]] .. blk_indices[blk_indptr[i+1] - 1], where
  *              i = g * (rows + 1) + r if index_heads is num_kv_heads, and i = r if index_heads is 1. All
  *              block_n slots of a block are keys, except that last_len, if given, shortens the last block of

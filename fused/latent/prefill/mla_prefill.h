@@ -16,7 +16,8 @@
  *
  *   argument          dtype  shape                                             notes
  *   out               dtype  [nnz_qo, num_heads, v_dim]                        out, may not alias q
- *   lse               f32    [nnz_qo, num_heads]                               out, optional (NULL)
+ *   lse               f32    [nnz_qo, num_heads]                               out, optional (NULL), 4-byte
+ *                                                                              aligned
  *   q                 dtype  [nnz_qo, num_heads, nope_dim + rope_dim]          in, rotated
  *   w_kv_b            dtype  [num_heads, nope_dim + v_dim, kv_lora_rank]       in
  *   qo_indptr         int32  [kv.batch + 1]                                    in, ascending
@@ -40,7 +41,8 @@
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads 1..128; any
  *              page_size >= 1; nnz_qo, nnz_past and chunk_keys below 2^30, nnz_qo * num_heads below 2^31.
- *              Anything else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 do nothing.
+ *              Anything else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 do nothing:
+ *              without requests, not even the rows past them are written.
  * Numerics:    k, v and P are rounded to dtype; products are exact, sums in fp32; out is rounded once. If
  *              there are several parts, the result of each is rounded to dtype before it is merged. Parts may
  *              be merged in groups of 4 or more, and then each group's result is rounded to dtype, too. A row
