@@ -313,6 +313,28 @@ static int penalize_keeps_bias_at(const struct cairn_penalize_args *a, void *str
 	return cairn_penalize_ref(&other, stream);
 }
 
+/* A list is staged in 1024 entries, and what follows is lost. */
+static int penalize_bias_past_1024_lost(const struct cairn_penalize_args *a, void *stream)
+{
+	struct cairn_penalize_args other = *a;
+	int32_t *num;
+	int ret;
+
+	CAIRN_TRY(cairn_penalize_check(a));
+	if (!a->num_bias)
+		return cairn_penalize_ref(a, stream);
+	num = malloc(((size_t)a->rows + 1) * sizeof(*num));
+	if (!num)
+		return cairn_error(ENOMEM, "no memory");
+	for (int32_t i = 0; i < a->rows; i++)
+		num[i] = a->num_bias[i] < 1024 ? a->num_bias[i] : 1024;
+	other.size = sizeof(other);
+	other.num_bias = num;
+	ret = cairn_penalize_ref(&other, stream);
+	free(num);
+	return ret;
+}
+
 const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT_BARE(penalize, cap_last, "applies the cap last"),
 	MUTANT_BARE(penalize, cap_without_tanh, "clamps instead of capping by tanh"),
@@ -359,5 +381,6 @@ const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT(penalize, far_bytes_32_bits, "cuts the offset of a slot to 32 bits"),
 	MUTANT_BARE(penalize, few_rows, "gives other bits if there are fewer than 4 rows"),
 	MUTANT(penalize, keeps_bias_at, "reads bias_at once for each address"),
+	MUTANT_BARE(penalize, bias_past_1024_lost, "leaves out the bias past 1024 entries of a list"),
 	{ 0 }
 };

@@ -51,6 +51,8 @@ static const struct shape {
 	{ 4, 2000, 1500, BIAS | FORBIDDEN },	/* the lists are longer than a CTA has threads */
 	{ 3, 100, 3, COUNTS | FORBIDDEN | ONE_SLOT },	/* rows share the only slot */
 	{ 3, 32768, 0, COUNTS | FAR },		/* the last slots begin past 2^32 counters */
+	/* the ends of long lists, each alone: what is forbidden hides its bias */
+	{ 4, 2000, 1500, BIAS }, { 4, 2000, 1500, FORBIDDEN },
 };
 
 #define HISTORY	1500	/* about the number of nonzero counters of a row if SPARSE */
