@@ -401,9 +401,13 @@ static int call_form(const struct cairn_more *m, const struct cairn_op *op, cons
 	struct cairn_side side;
 	int ret = cairn_side_open_guarded(&side, m->f, op, m->side->impl, m->side->stream);
 
-	if (ret)
-		return ret == -EOPNOTSUPP || ret == -E2BIG ? 0 :
-		       cairn_call_failed(m->o, m->side->impl, ret, "another form");
+	if (ret == -E2BIG || (ret == -EOPNOTSUPP && optional))
+		return 0;
+	if (ret) {
+		cairn_call_failed(m->o, m->side->impl, ret, doing);
+		m->o->verdict = m->o->verdict == CAIRN_SKIP ? CAIRN_FAIL : m->o->verdict;
+		return ret;
+	}
 	ret = cairn_side_send(&side, m->f, op, &calm, 0);
 	if (!ret)
 		ret = cairn_side_call_round(&side, m->f, &calm);
