@@ -485,7 +485,7 @@ void cairn_judge_call(const struct cairn_family *f, const struct cairn_op *op, u
 	free(got);
 }
 
-static int is_far(const struct cairn_op *op)
+int cairn_op_is_far(const struct cairn_op *op)
 {
 	int far = 0;
 
@@ -521,7 +521,7 @@ static int exceeds_device(const struct cairn_op *op, const struct cairn_impl *im
 		cairn_say(o, "needs %lld bytes of the table's own host memory\n", (long long)bytes);
 		return 1;
 	}
-	if (!is_far(op) || (impl->flags & CAIRN_IMPL_HOST_MEM) || !impl->device_info ||
+	if (!cairn_op_is_far(op) || (impl->flags & CAIRN_IMPL_HOST_MEM) || !impl->device_info ||
 	    impl->device_info(&info) || info.mem_bytes <= 0 || bytes <= info.mem_bytes)
 		return 0;
 	o->verdict = CAIRN_SKIP;
@@ -551,7 +551,7 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 		goto out_free;
 	ret = cairn_side_open_guarded(&side, f, op, impl, stream);
 	/* far cases of other families may hold the device's memory for a moment */
-	for (int i = 0; ret == -ENOMEM && is_far(op) && i < 300; i++) {
+	for (int i = 0; ret == -ENOMEM && cairn_op_is_far(op) && i < 300; i++) {
 		usleep(100000);
 		ret = cairn_side_open_guarded(&side, f, op, impl, stream);
 	}
@@ -562,7 +562,7 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 	}
 	if (ret) {
 		cairn_call_failed(o, impl, ret, "setting up");
-		if (ret == -ENOMEM && is_far(op))
+		if (ret == -ENOMEM && cairn_op_is_far(op))
 			o->verdict = CAIRN_SKIP;
 		goto out_free;
 	}
@@ -576,7 +576,7 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 		snprintf(call, sizeof(call), "call %d, with the same inputs,", i + 1);
 		if (*had && !vary)
 			cairn_check_bits(f, op, first, later, call, o);
-		else if (*had && !r->other && !is_far(op))
+		else if (*had && !r->other && !cairn_op_is_far(op))
 			cairn_judge_call(f, op, later, expected, o);
 		*had = 1;
 	}

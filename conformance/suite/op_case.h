@@ -124,6 +124,8 @@ void cairn_expected_free(struct cairn_expected *e);
 
 /* Whether the case costs so little, for its family, that it is called five times. */
 int cairn_op_is_cheap(const struct cairn_family *f, const struct cairn_op *op);
+/* Whether a buffer of the case is so large that only ranges of it are touched. */
+int cairn_op_is_far(const struct cairn_op *op);
 /*
  * Runs the case on impl, twice or, if it is cheap, five times, and judges it; then makes the further calls
  * that the family declares (op_more.c).

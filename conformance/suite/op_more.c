@@ -449,7 +449,8 @@ static int call_with_all_sms(const struct cairn_more *m)
 	struct cairn_op op;
 	int ret;
 
-	if (!m->f->sms_field || int_at(m->op->args, m->f->sms_field))
+	/* The call has memory of its own, and a device may lack the room for that of a far case twice. */
+	if (!m->f->sms_field || int_at(m->op->args, m->f->sms_field) || cairn_op_is_far(m->op))
 		return 0;
 	ret = copy_op(&op, m->f, m->op);
 	if (!ret) {
