@@ -40,7 +40,7 @@
  *
  * The judge takes one row in 2^n of a large batch, at irregular distances, and the last one; it checks that
  * the others are finite. n is at least 4 above ALL_ROWS rows, and large enough that a chain of the judged
- * rows has at most 2^34 products, but at most 8. Rows do not depend on each other, and a smaller batch is
+ * rows has at most 2^33 products, but at most 8. Rows do not depend on each other, and a smaller batch is
  * judged in full.
  *
  * A scale rounds each term once more, or the sum of each block of terms and its product, as in
@@ -306,7 +306,7 @@ int cairn_moe_is_judged(const struct cairn_moe_args *a, int32_t b)
 	double products = 3.0 * a->batch * (double)a->hidden * (double)wide;
 	int skip = a->batch > ALL_ROWS ? 4 : 0;
 
-	while (skip < 8 && ldexp(products, -skip) > 0x1p34)
+	while (skip < 8 && ldexp(products, -skip) > 0x1p33)
 		skip++;
 	return !skip || (uint32_t)b * 0x9e3779b9u >> (32 - skip) == 0 || b == a->batch - 1;
 }

@@ -16,7 +16,7 @@
  *   dq, dk  sm_scale times the sum of the errors of ds times |k| or |q|, and n E sum |ds k| for n terms.
  *   all     one rounding adds u times the result, or half the smallest step.
  *
- * Above 2^33 products in q.k, a fixed pseudo-random sample of the rows and of the keys is computed. The
+ * Above 2^31 products in q.k, a fixed pseudo-random sample of the rows and of the keys is computed. The
  * others have an infinite bound: their gradients need only be finite.
  */
 #include "fused/attention/backward/attn_bwd.h"
@@ -171,7 +171,7 @@ static int sees(const struct call *c, const struct task *t, int i, int j)
 	       j >= attn_first_key(i, t->qo_len, t->kv_len, c->a->window);
 }
 
-static void row_of_dq(const struct call *c, const struct task *t, int i, int h, struct cairn_exact *exact)
+static CAIRN_WIDE void row_of_dq(const struct call *c, const struct task *t, int i, int h, struct cairn_exact *exact)
 {
 	const struct cairn_attn_bwd_args *a = c->a;
 	float q[ATTN_MAX_DIM], k[ATTN_MAX_DIM], v[ATTN_MAX_DIM], dout[ATTN_MAX_DIM];
@@ -201,7 +201,7 @@ static void row_of_dq(const struct call *c, const struct task *t, int i, int h, 
 	keep(c, a->dq, exact, (row * a->num_qo_heads + h) * a->qk_dim, a->qk_dim, dq, bound);
 }
 
-static void rows_of_dk_dv(const struct call *c, const struct task *t, int j, struct cairn_exact *exact)
+static CAIRN_WIDE void rows_of_dk_dv(const struct call *c, const struct task *t, int j, struct cairn_exact *exact)
 {
 	const struct cairn_attn_bwd_args *a = c->a;
 	float q[ATTN_MAX_DIM], k[ATTN_MAX_DIM], v[ATTN_MAX_DIM], dout[ATTN_MAX_DIM];
@@ -331,7 +331,7 @@ static uint32_t sample_step(const struct call *c)
 
 		products += (double)t.qo_len * t.kv_len * c->a->num_qo_heads * c->a->qk_dim;
 	}
-	return products <= 0x1p33 ? 0 : (uint32_t)(products * 0x1p-33) + 1;
+	return products <= 0x1p31 ? 0 : (uint32_t)(products * 0x1p-31) + 1;
 }
 
 static int run(const struct cairn_attn_bwd_args *a, struct cairn_exact *exact)

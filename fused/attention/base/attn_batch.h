@@ -31,6 +31,7 @@ struct attn_batch {
 	int32_t dtype, causal, window;
 	float sm_scale, softcap;
 	int32_t merges;			/* attn_exact.h */
+	int32_t head_step;		/* n > 1: with exact, only one KV head in n, and the last, is computed */
 	const void *args;		/* passed to the functions below */
 	int32_t (*num_keys)(const void *args, int32_t b);
 	/* its k_scale and v_scale are 1 */
@@ -53,10 +54,12 @@ struct attn_batch attn_dense_batch(const struct cairn_attn_dense_args *a);
 /*
  * Computes one row after the other, in double. If exact is NULL, writes the rounded results to out and lse;
  * else sets the values and bounds of exact[0] for out and of exact[1] for lse (if not NULL). Rows past
- * qo_indptr[batch] keep their values. With exact, above 2^33 products in q.k, it computes only a fixed sample
- * of the rows.
+ * qo_indptr[batch] keep their values. With exact, above 2^31 products in q.k, it computes only a fixed sample
+ * of the rows. Rows and heads that are left out have an infinite bound.
  */
 int attn_batch_exact(const struct attn_batch *b, struct cairn_exact *exact);
+/* Returns whether attn_batch_exact() computes the rows of a KV head, which head_step may leave out. */
+int attn_batch_has_head(const struct attn_batch *b, int kv_head);
 /* Computes in fp32, by online softmax, on all cores. A row's bits depend on its own request only. */
 void attn_batch_cpu(const struct attn_batch *b);
 

@@ -2,7 +2,7 @@
 /*
  * attn_batch_exact - the reference of a batch: attn_exact.c for each row of each head
  *
- * Above 2^33 products in q.k the reference computes the first and last row of each request and a fixed
+ * Above 2^31 products in q.k the reference computes the first and last row of each request and a fixed
  * pseudo-random sample of the others, all heads of each. The remaining rows have an infinite bound: their
  * results need only be finite. Rows that see no key are always checked exactly.
  */
@@ -63,7 +63,9 @@ static uint32_t sample_step(const struct attn_batch *a)
 		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
 			products += (double)(keys_seen(a, b, i) - first_seen(a, b, i)) *
 				    a->num_qo_heads * a->qk_dim;
-	return products <= 0x1p33 ? 0 : (uint32_t)(products * 0x1p-33) + 1;
+	if (a->head_step > 1)
+		products /= a->head_step;
+	return products <= 0x1p31 ? 0 : (uint32_t)(products * 0x1p-31) + 1;
 }
 
 static int left_out(const struct attn_batch *a, int b, int i, uint32_t step)
@@ -71,6 +73,11 @@ static int left_out(const struct attn_batch *a, int b, int i, uint32_t step)
 	if (!step || i == 0 || i == a->qo_indptr[b + 1] - a->qo_indptr[b] - 1)
 		return 0;
 	return ((uint32_t)(a->qo_indptr[b] + i) * 2654435761u >> 8) % step != 0;
+}
+
+int attn_batch_has_head(const struct attn_batch *a, int kv_head)
+{
+	return a->head_step <= 1 || kv_head % a->head_step == 0 || kv_head == a->num_kv_heads - 1;
 }
 
 static void undefine(const struct attn_batch *a, struct cairn_exact *exact, int64_t at)
@@ -148,7 +155,8 @@ int attn_batch_exact(const struct attn_batch *a, struct cairn_exact *exact)
 				int len = rows / a->num_kv_heads, g = k / len, i = k % len / group;
 				int h = g * group + k % len % group;
 				int64_t at = ((int64_t)a->qo_indptr[b] + i) * a->num_qo_heads + h;
-				int skip = exact && left_out(a, b, i, step) && keys_seen(a, b, i);
+				int skip = exact && keys_seen(a, b, i) &&
+					   (left_out(a, b, i, step) || !attn_batch_has_head(a, g));
 
 				if (!r || (exact && !cairn_is_wanted(exact, at * a->v_dim, a->v_dim)))
 					continue;

@@ -2,7 +2,7 @@
 /*
  * attn_bsr_ref - the reference: attn_exact.c for each token and head, over the keys that it sees
  *
- * Above 2^33 products in q.k, cairn_attn_bsr_exact() computes the first and last token, those of long block
+ * Above 2^31 products in q.k, cairn_attn_bsr_exact() computes the first and last token, those of long block
  * rows, and a fixed pseudo-random sample of the others, all heads of each. All other tokens have an infinite
  * bound: their results need only be finite.
  */
@@ -124,7 +124,7 @@ static uint32_t sample_step(const struct cairn_attn_bsr_args *a, const struct at
 			products += (double)attn_bsr_list_len(p, cover[i].row, 0) * a->num_qo_heads *
 				    a->head_dim;
 	}
-	return products <= 0x1p33 ? 0 : (uint32_t)(products * 0x1p-33) + 1;
+	return products <= 0x1p31 ? 0 : (uint32_t)(products * 0x1p-31) + 1;
 }
 
 static int left_out(const struct cairn_attn_bsr_args *a, const struct attn_cover *c, int32_t token,

@@ -11,6 +11,9 @@
  * these ends is the element's slack, which attn_exact.c propagates through logits and out. The parts'
  * results are rounded once before they are merged, and once more for every group of 4 or more parts that
  * is merged early.
+ *
+ * Above 2^33 products with the weights, only some of the heads are expanded and judged. Cases with fewer
+ * products judge every head.
  */
 #include "fused/latent/prefill/mla_prefill.h"
 
@@ -133,8 +136,19 @@ static void release(struct expanded *e)
 	free(e->slack);
 }
 
-/* Expands all keys of all requests. Returns 0 or -ENOMEM; the caller releases *e in both cases. */
-static int expand_all(struct expanded *e, const struct cairn_mla_prefill_args *a, int slack)
+/* Returns 1 to judge all heads, or n to judge one head in n. */
+static int32_t head_step(const struct cairn_mla_prefill_args *a)
+{
+	double products = 0;
+
+	for (int b = 0; b < a->kv.batch; b++)
+		products += (double)cairn_kv_len(&a->kv, b) * a->num_heads * (NOPE + V_DIM) * RANK;
+	return 1 + (int32_t)(products * 0x1p-33);
+}
+
+/* Expands the keys of the heads that the batch computes. Returns 0 or -ENOMEM; the caller releases *e in both cases. */
+static int expand_all(struct expanded *e, const struct cairn_mla_prefill_args *a, const struct attn_batch *batch,
+		      int slack)
 {
 	int blocks = 0, no_memory = 0;
 	size_t bytes;
@@ -162,6 +176,8 @@ static int expand_all(struct expanded *e, const struct cairn_mla_prefill_args *a
 
 		no_memory |= !w;
 		for (int h = 0; w && h < a->num_heads; h++) {
+			if (!attn_batch_has_head(batch, h))
+				continue;
 			cairn_widen(w->w, a->w_kv_b, a->dtype, (int64_t)h * (NOPE + V_DIM) * RANK,
 				    (NOPE + V_DIM) * RANK);
 			for (int d = 0; d < NOPE + V_DIM; d++)
@@ -232,14 +248,15 @@ static int all_rows(const struct cairn_mla_prefill_args *a, struct cairn_exact *
 	if (!a->kv.batch || !a->nnz_qo)
 		return 0;
 	empty_rest(a, exact);
-	ret = expand_all(&e, a, exact != NULL);
 	b = (struct attn_batch){
-		.name = "mla_prefill", .q = a->q, .out = a->out, .lse = a->lse, .qo_indptr = e.rows,
+		.name = "mla_prefill", .q = a->q, .out = a->out, .lse = a->lse,
 		.q_stride = (int64_t)a->num_heads * QK, .batch = a->kv.batch, .num_qo_heads = a->num_heads,
 		.num_kv_heads = a->num_heads, .qk_dim = QK, .v_dim = V_DIM, .dtype = a->dtype, .causal = 1,
 		.sm_scale = a->sm_scale, .merges = parts > 1 ? 1 + (parts - 1) / 3 : 0,
-		.args = &e, .num_keys = num_keys, .key = key,
+		.head_step = exact ? head_step(a) : 1, .args = &e, .num_keys = num_keys, .key = key,
 	};
+	ret = expand_all(&e, a, &b, exact != NULL);
+	b.qo_indptr = e.rows;
 	if (!ret)
 		ret = attn_batch_exact(&b, exact);
 	release(&e);
