@@ -10,7 +10,8 @@
 
 enum defect { TRANSPOSED, NO_BIAS, SHIFTED_BIAS, K_TAIL, BF16_SUMS, ROWS_LESS_1, TWICE_ROUNDED, TF32,
 	      COLUMN_TAIL, CUT_OFF, TF32_SUMS, F16_SUMS, PRODUCTS_IN_DTYPE, TF32_B, K_TAIL_WITH_BIAS,
-	      BIAS_OF_8_ROWS, BIAS_TO_F32_IN_BF16, TAIL_OF_LIMITED, NAN_IS_0, VECTORS_IN_F16 };
+	      BIAS_OF_8_ROWS, BIAS_TO_F32_IN_BF16, TAIL_OF_LIMITED, NAN_IS_0, VECTORS_IN_F16,
+	      PARTS_IN_DTYPE };
 
 static double through_bf16(double x)
 {
@@ -43,6 +44,9 @@ static double added(const struct cairn_gemm_args *g, enum defect d, double sum, 
 	if (d == PRODUCTS_IN_DTYPE)
 		return sum + through(g->dtype, a * b);
 	sum += a * b;
+	/* four parts of a long k are kept in out_dtype before they are added */
+	if (d == PARTS_IN_DTYPE && g->k >= 8192 && g->m <= 8 && l % (g->k / 4) == 0)
+		return through(g->out_dtype, sum);
 	/* a vector of 8 is summed in f16, as by half2 instructions, before it is widened */
 	return d == VECTORS_IN_F16 && g->dtype == CAIRN_F16 && l % 8 == 7 ? through(CAIRN_F16, sum) : sum;
 }
@@ -98,6 +102,7 @@ BENT(rows_less_1, ROWS_LESS_1)
 BENT(twice_rounded, TWICE_ROUNDED)
 BENT(tf32_inputs, TF32)
 BENT(column_tail, COLUMN_TAIL)
+BENT(parts_in_dtype, PARTS_IN_DTYPE)
 BENT(cut, CUT_OFF)
 BENT(tf32_sums, TF32_SUMS)
 BENT(f16_sums, F16_SUMS)
@@ -270,6 +275,7 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("f16_sums", f16_sums, "sums of f16 products are kept in f16"),
 	GEMM("f16_vectors", vectors_in_f16, "the running sum is rounded to f16 after each 8 products"),
 	GEMM("products_rounded", products_in_dtype, "each product is rounded to dtype"),
+	GEMM("parts_rounded", parts_in_dtype, "for few rows, the sums of quarters of a long k are rounded"),
 	GEMM("k_tail_with_bias", k_tail_with_bias, "k is cut to a multiple of 16 if there is a bias"),
 	GEMM("bias_of_8_rows", bias_of_8_rows, "the bias is added to the first 8 rows only"),
 	GEMM("bias_in_bf16", bias_in_bf16, "with output in f32 the bias passes through bf16"),
