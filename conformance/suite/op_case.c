@@ -581,9 +581,14 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 		*had = 1;
 	}
 	cairn_judge_call(f, op, own, expected, o);
-	if (costs_at_most(f, op, MORE) && o->verdict == CAIRN_PASS && !vary)
-		cairn_further_calls(&(struct cairn_more){ f, op, other, &side, expected, own, later, cheap,
-							  o });
+	if (o->verdict == CAIRN_PASS && !vary) {
+		struct cairn_more more = { f, op, other, &side, expected, own, later, cheap, o };
+
+		if (costs_at_most(f, op, MORE))
+			cairn_further_calls(&more);
+		else if (!(impl->flags & CAIRN_IMPL_HOST_MEM) && !cairn_op_is_far(op))
+			cairn_call_forms(&more);
+	}
 out_close:
 	cairn_side_close(&side, op);
 out_free:

@@ -425,7 +425,7 @@ static int call_form(const struct cairn_more *m, const struct cairn_op *op, cons
 	return ret == -EOPNOTSUPP ? 0 : ret;
 }
 
-static int call_forms(const struct cairn_more *m)
+int cairn_call_forms(const struct cairn_more *m)
 {
 	int ret = 0, more = m->f->form != NULL;
 	char doing[64];
@@ -524,7 +524,7 @@ void cairn_further_calls(const struct cairn_more *m)
 {
 	if (calls_in_place(m) || m->o->verdict != CAIRN_PASS)
 		return;
-	if (call_in_company(m) || call_in_parts(m) || call_forms(m) || call_with_all_sms(m) ||
+	if (call_in_company(m) || call_in_parts(m) || cairn_call_forms(m) || call_with_all_sms(m) ||
 	    m->o->verdict != CAIRN_PASS)
 		return;
 	call_relisted(m);

@@ -106,6 +106,8 @@ struct cairn_more {
 };
 
 void cairn_further_calls(const struct cairn_more *m);
+/* Makes only the calls in other forms. Returns 0, or the error of a call. */
+int cairn_call_forms(const struct cairn_more *m);
 /* Judges the results of a call with the inputs of op. */
 void cairn_judge_call(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *images,
 		      struct cairn_expected *expected, struct cairn_outcome *o);
