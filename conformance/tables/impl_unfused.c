@@ -7,6 +7,7 @@
  *   cluster_mla    rmsnorm | q product (or: q_a product | rmsnorm | q product) | kv_a product | norm, rotate
  *                  and append | absorption, a product per head | mla_decode (two kernels) | v_up, a product
  *                  per head | output product (+ x)
+ *   attn_dense     for each request: S, a product per head | softmax | P v, a product per head
  *   decode_step    embedding | for each layer: cluster_attn or cluster_mla as above | rmsnorm | gate and up
  *                  product | silu and multiply | down product (+ x), or our moe | rmsnorm | LM head |
  *                  argmax or sample
@@ -26,6 +27,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "conformance/tables/attn_standard.h"
 #include "conformance/tables/block_parts.h"
 #include "fused/decode_step/decode_step_parts.h"
 #include "conformance/tables/mla_decode.h"
@@ -66,7 +68,7 @@ static int all_sms(int32_t sms, const char *op)
 	return 0;
 }
 
-/* own: see gemm_lt.h */
+/* own: see gemm_lt.h; name NULL: a repetition, whose choice is known */
 static int product(const char *name, const struct cairn_gemm_lt *p,
 		   int (*own)(const struct cairn_gemm_lt *p, void *stream), void *stream)
 {
@@ -75,7 +77,7 @@ static int product(const char *name, const struct cairn_gemm_lt *p,
 
 	CAIRN_TRY(cairn_gemm_trial(p, own, stream));
 	cairn_gemm_trial_choice(p, choice);
-	if (!silent)
+	if (!silent && name)
 		snprintf(choices + n, sizeof(choices) - n, "%s%s %s", n ? ", " : "", name, choice);
 	return 0;
 }
@@ -532,6 +534,19 @@ static int step(const struct cairn_decode_step_args *a, void *stream)
 	return step_chain(a, &buf, stream);
 }
 
+/* ---- attn_dense ---- */
+
+static int library_product(const char *name, const struct cairn_gemm_lt *p, void *stream)
+{
+	return product(name, p, NULL, stream);
+}
+
+static int dense(const struct cairn_attn_dense_args *a, void *stream)
+{
+	begin_choices();
+	return attn_standard(a, library_product, stream);
+}
+
 const struct cairn_impl cairn_impl_unfused = {
 	.size = sizeof(struct cairn_impl),
 	.abi_version = CAIRN_ABI_VERSION,
@@ -544,4 +559,6 @@ const struct cairn_impl cairn_impl_unfused = {
 	.cluster_mla_workspace = mla_workspace,
 	.decode_step = step,
 	.decode_step_workspace = step_workspace,
+	.attn_dense = dense,
+	.attn_dense_workspace = attn_standard_workspace,
 };

@@ -120,6 +120,11 @@ static const struct shape named[] = {
 	{ N("large_short_requests", 1000, 5, 90, 32, 8, 128, 128), .flags = BOTH | DEVICE | PAGED_RAGGED },
 	/* bench rows: bytes are those of K, V, q and out */
 	{ N("h16_d128_b16_s1024_causal_bf16", 16, 1024, 1024, 16, 16, 128, 128), .flags = BENCH_CAUSAL },
+	/* FlashAttention against standard attention; the last is GPT-2 medium */
+	{ N("h16_d64_b32_s512_bf16", 32, 512, 512, 16, 16, 64, 64), .flags = BENCH | DEVICE },
+	{ N("h16_d64_b16_s1024_bf16", 16, 1024, 1024, 16, 16, 64, 64), .flags = BENCH | DEVICE },
+	{ N("h16_d64_b8_s2048_bf16", 8, 2048, 2048, 16, 16, 64, 64), .flags = BENCH | DEVICE },
+	{ N("h16_d64_b64_s1024_causal_bf16", 64, 1024, 1024, 16, 16, 64, 64), .flags = BENCH_CAUSAL },
 	{ N("h16_d128_b4_s4096_causal_bf16", 4, 4096, 4096, 16, 16, 128, 128), .flags = BENCH_CAUSAL },
 	{ N("h16_d128_b1_s16384_causal_bf16", 1, 16384, 16384, 16, 16, 128, 128), .flags = BENCH_CAUSAL },
 	{ N("h16_d128_b4_s4096_bf16", 4, 4096, 4096, 16, 16, 128, 128), .flags = BENCH | DEVICE },
