@@ -23,7 +23,7 @@
 /* One softmax over the rows of all heads of a request. Row i of head h is row h * rows + i of s and p. */
 struct attn_softmax_args {
 	void *p;			/* dtype [heads, rows, keys] */
-	float *lse;			/* of row 0, head 0; row i, head h at i * heads + h; NULL: not wanted */
+	float *lse;			/* row i, head h at i * heads + h; NULL: not wanted */
 	const float *s;			/* [heads, rows, keys], not scaled */
 	int32_t heads, rows, keys;
 	int32_t dtype, causal;		/* causal: as in attn_dense.h */
@@ -35,7 +35,8 @@ extern "C" {
 #endif
 
 int attn_standard(const struct cairn_attn_dense_args *args,
-		  int (*product)(const char *name, const struct cairn_gemm_lt *p, void *stream), void *stream);
+		  int (*product)(const char *name, const struct cairn_gemm_lt *p, void *stream),
+		  void *stream);
 int attn_standard_workspace(const struct cairn_attn_dense_args *args, size_t *bytes);
 int attn_softmax(const struct attn_softmax_args *args, void *stream);
 

@@ -43,7 +43,8 @@ int cairn_rope_check(const struct cairn_rope_args *a)
 		return 0;
 	if (!a->q || !a->inv_freq || !a->positions)
 		return cairn_error(EINVAL, "rope: q, inv_freq, positions: must not be null");
-	if (((uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->q_norm | (a->k ? (uintptr_t)a->k_norm : 0)) & 15)
+	if (((uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->q_norm) & 15 ||
+	    (a->k && (uintptr_t)a->k_norm & 15))
 		return cairn_error(EINVAL, "rope: q, k, q_norm, k_norm: must be 16-byte aligned");
 	return 0;
 }

@@ -171,7 +171,8 @@ static int sees(const struct call *c, const struct task *t, int i, int j)
 	       j >= attn_first_key(i, t->qo_len, t->kv_len, c->a->window);
 }
 
-static CAIRN_WIDE void row_of_dq(const struct call *c, const struct task *t, int i, int h, struct cairn_exact *exact)
+static CAIRN_WIDE void row_of_dq(const struct call *c, const struct task *t, int i, int h,
+				 struct cairn_exact *exact)
 {
 	const struct cairn_attn_bwd_args *a = c->a;
 	float q[ATTN_MAX_DIM], k[ATTN_MAX_DIM], v[ATTN_MAX_DIM], dout[ATTN_MAX_DIM];
@@ -201,7 +202,8 @@ static CAIRN_WIDE void row_of_dq(const struct call *c, const struct task *t, int
 	keep(c, a->dq, exact, (row * a->num_qo_heads + h) * a->qk_dim, a->qk_dim, dq, bound);
 }
 
-static CAIRN_WIDE void rows_of_dk_dv(const struct call *c, const struct task *t, int j, struct cairn_exact *exact)
+static CAIRN_WIDE void rows_of_dk_dv(const struct call *c, const struct task *t, int j,
+				     struct cairn_exact *exact)
 {
 	const struct cairn_attn_bwd_args *a = c->a;
 	float q[ATTN_MAX_DIM], k[ATTN_MAX_DIM], v[ATTN_MAX_DIM], dout[ATTN_MAX_DIM];

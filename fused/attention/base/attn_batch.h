@@ -31,7 +31,7 @@ struct attn_batch {
 	int32_t dtype, causal, window;
 	float sm_scale, softcap;
 	int32_t merges;			/* attn_exact.h */
-	int32_t head_step;		/* n > 1: with exact, only one KV head in n, and the last, is computed */
+	int32_t head_step;		/* n > 1: with exact, one KV head in n, and the last, is computed */
 	const void *args;		/* passed to the functions below */
 	int32_t (*num_keys)(const void *args, int32_t b);
 	/* its k_scale and v_scale are 1 */

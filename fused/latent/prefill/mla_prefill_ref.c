@@ -146,9 +146,12 @@ static int32_t head_step(const struct cairn_mla_prefill_args *a)
 	return 1 + (int32_t)(products * 0x1p-33);
 }
 
-/* Expands the keys of the heads that the batch computes. Returns 0 or -ENOMEM; the caller releases *e in both cases. */
-static int expand_all(struct expanded *e, const struct cairn_mla_prefill_args *a, const struct attn_batch *batch,
-		      int slack)
+/*
+ * Expands the keys of the heads that the batch computes. Returns 0 or -ENOMEM; the caller releases *e in
+ * both cases.
+ */
+static int expand_all(struct expanded *e, const struct cairn_mla_prefill_args *a,
+		      const struct attn_batch *batch, int slack)
 {
 	int blocks = 0, no_memory = 0;
 	size_t bytes;
