@@ -20,6 +20,8 @@ enum {
 	TREE = 1 << 14,		/* bits of a tree of the row's tokens after a context; else random bits */
 	FP8 = 1 << 15, K_SCALE = 1 << 16, V_SCALE = 1 << 20, SCALES = K_SCALE | V_SCALE,
 	NO_ROWS = 1 << 17, FAR_KV = 1 << 18, FAR_Q = 1 << 19,
+	LEFT_OUT = 1 << 21,	/* each part leaves out some tokens, another number in each */
+	PART_1_EMPTY = 1 << 22,	/* part 1 has no rows */
 };
 
 /* How the slots of a block lie. */
@@ -111,11 +113,13 @@ static void declare_q_pos(struct cairn_op *op, const struct shape *s, int64_t ro
 static int *declare_rows(struct cairn_op *op, const struct shape *s, int i)
 {
 	struct cairn_attn_part *p = &((struct cairn_attn_bsr_args *)op->args)->part[i];
-	int m = s->part[i].m, rows = (s->tokens + m - 1) / m, *begin;
+	/* with LEFT_OUT, part 0 holds fewer tokens than the last part, and the others hold fewer still */
+	int places = s->flags & LEFT_OUT ? s->tokens - 1 - 3 * ((i + 1) % s->parts) : s->tokens;
+	int m = s->part[i].m, rows = (places + m - 1) / m, *begin;
 
 	if (s->flags & RAGGED || (s->flags & PADDED && s->tokens % m))
 		rows += 2;
-	if (s->flags & NO_ROWS)
+	if (s->flags & NO_ROWS || (s->flags & PART_1_EMPTY && i == 1))
 		rows = 0;
 	begin = calloc((size_t)rows + 1, sizeof(*begin));
 	if (!begin)
@@ -124,22 +128,27 @@ static int *declare_rows(struct cairn_op *op, const struct shape *s, int i)
 	p->block_m = m;
 	for (int r = 0; r < rows; r++) {
 		int len = s->flags & RAGGED ? (int)cairn_op_range(op, 0, 2 * m) : m;
-		int left = s->tokens - begin[r];
+		int left = places - begin[r];
 
 		begin[r + 1] = begin[r] + (r == rows - 1 || len > left ? left : len);
 	}
-	if (s->flags & (RAGGED | PADDED)) {
+	if (s->flags & (RAGGED | PADDED | LEFT_OUT)) {
 		int32_t *indptr = ARRAY(op, i, row_indptr, CAIRN_I32, rows + 1);
 
 		for (int r = 0; r <= rows; r++)
 			indptr[r] = begin[r];
 	}
 	if (s->flags & SHUFFLED) {
-		int32_t *index = ARRAY(op, i, q_index, CAIRN_I32, s->tokens);
+		int32_t *index = ARRAY(op, i, q_index, CAIRN_I32, places);
+		int32_t *tokens = malloc(((size_t)s->tokens + 1) * sizeof(*tokens));
 
+		if (!tokens)
+			abort();
 		for (int k = 0; k < s->tokens; k++)
-			index[k] = k;
-		shuffle(op, index, s->tokens);
+			tokens[k] = k;
+		shuffle(op, tokens, s->tokens);
+		memcpy(index, tokens, (size_t)places * sizeof(*index));
+		free(tokens);
 	}
 	return begin;
 }

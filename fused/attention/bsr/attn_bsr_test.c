@@ -34,6 +34,13 @@ static const struct shape named[] = {
 	{ N("first_part_empty", 20, 4, 2, 64), PARTS({ 4, 16, 0 }, { 20, 8, 90 }), .flags = LSE },
 	{ N("fewer_tokens_than_nnz", 11, 4, 2, 64), PARTS({ 3, 16, 60, 1 }, { 1, 4, 9 }),
 		.flags = LSE | RAGGED | PADDED },
+	/* tokens that one part holds and another does not, in both directions */
+	{ N("tokens_of_two_parts", 33, 4, 2, 64), PARTS({ 5, 16, 70 }, { 3, 8, 40 }),
+		.flags = LSE | LEFT_OUT },
+	{ N("tokens_of_three_parts", 60, 4, 2, 128), PARTS({ 7, 16, 50 }, { 4, 1, 33 }, { 60, 8, 90 }),
+		.flags = LSE | LEFT_OUT | RAGGED | SHUFFLED },
+	{ N("no_rows_in_part_1", 21, 4, 2, 64), PARTS({ 4, 16, 60 }, { 4, 16, 60 }, { 6, 8, 30 }),
+		.flags = LSE | PART_1_EMPTY },
 	{ N("one_row_of_all_tokens", 150, 2, 1, 64), PARTS({ 150, 16, 150, 1 }), .flags = LSE | WHOLE },
 	{ N("rows_past_1024", 1030, 1, 1, 64), PARTS({ 1, 1, 3 }), .flags = LSE },
 	{ N("list_of_1025", 2, 2, 1, 64), PARTS({ 1, 1, 1025 }), .flags = LSE | WHOLE },
