@@ -93,7 +93,7 @@ def descending(found):
 
 
 def per_token(rows, op, shape):
-    """Bytes of the cache for each token of a layer: those that rows of the same shape and other lengths differ by."""
+    """Bytes of the cache per token and layer, from the difference between rows of the same shape with other lengths."""
     short, long = (value(rows, op, f"{shape}_kv{n}", "bytes") for n in (1024, 4096))
     return (long - short) / (4096 - 1024) if short and long else None
 

@@ -2,7 +2,8 @@
 """The attention engine: claims FI-1 to FI-7.
 
 Rows: op attn_bsr, attn_dense and attn_paged (fused/attention/) and attn_replay (fused/attention/bsr), from a GPU; generate
-(cairn generate).  Operations named in `needs` that no row has yet: attn_variant, and the engine with a kernel of the ladder.
+(cairn generate).  No recording has rows yet of two operations named in `needs`: attn_variant, and the engine with a
+kernel of the ladder.
 """
 
 from report_attention_claims import faster, row, took, value

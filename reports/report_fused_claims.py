@@ -58,7 +58,7 @@ def most(rows, op, case, over="unfused"):
 
 
 def step_over(rows, case):
-    """The table with the list of operations that a whole step is compared with: in the engine, or else alone."""
+    """The list of operations that a whole step is compared with: the engine's if there are rows of it, else unfused."""
     return "cuda:unfused" if ns(rows, "decode_step", case, "cuda:unfused") else "unfused"
 
 

@@ -167,7 +167,7 @@ def counted(op, case, impl, launches, stored, sent=0):
 
 
 def fused(holds):
-    """Rows of the fused operations with which all of CF-6 to CF-13 hold, or none of them."""
+    """Rows of the fused operations; CF-6 to CF-13 all hold, or none of them does."""
     out = []
 
     def pair(op, case, ns, gain, other="unfused", **more):

@@ -42,7 +42,7 @@ def serving(share=61.0, host_us=30.0, reached=True):
 
 
 def timeline(steps=16, gap=1.25):
-    """The host works 30.5 us per step; passes take 2 ms."""
+    """A timeline in which the host works 30.5 us per step, and passes take 2 ms."""
     hosts, devices, at, begin = [], [], 0.0, -1900.0
     for _ in range(steps):
         end = begin + 2000

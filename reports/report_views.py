@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access to the records for the report: the only module with names of cases and members.
+"""Access to the records for the report, by the names of cases and members that the benches write.
 
-The names are those written by primitives/*/*_test.c, fused/*/*_test.c and `cairn generate --json`.
+The names are those of primitives/*/*_test.c, fused/*/*_test.c and `cairn generate --json`.
 """
 
 import re

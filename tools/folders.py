@@ -3,7 +3,7 @@
 """Checks the folders of the tree: python3 tools/folders.py [--list]
 
 Every include of a source of ours is written from the root. The folders' includes form no cycle; tests and mutants may include
-any folder, so they are left out of the graph. No folder holds more than 45 files. Each stage sees only what lies below it.
+any folder, so they are left out of the graph. No folder holds more than 45 files. Each stage includes only what lies below it.
 --list prints the folders, with the number of files in each and the folders that it includes.
 """
 
@@ -26,13 +26,13 @@ BELOW = {
     "serving": ["conformance/tables", "rdma/transport", "primitives/base"],
     "rdma": ["primitives"],
 }
-# Headers that are below every stage: the operation table, for those who call operations through it.
+# Further headers that a stage may include: serving calls operations through the operation table.
 TABLE = {"serving": ["conformance/abi.h"]}
 HARNESS = ["conformance/harness.h", "conformance/suite/"]
 
 
 def tracked():
-    """The files of the tree: git's, or in a copy without git those of the stages."""
+    """The files that git knows of; in a copy without git, all files of the stages."""
     git = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=False)
     if git.returncode == 0:
         return [f for f in git.stdout.splitlines() if os.path.exists(f)]

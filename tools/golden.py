@@ -31,7 +31,7 @@ transformers takes the long list for all of it.
 
 deepseek_v2_group_tiny chooses among two of four groups of experts by their largest score.  deepseek_v3_tiny has
 sigmoid scores with a bias that changes the choice, groups by the sum of their two best, weights that are
-normalised and scaled, and a layer for the prediction of further tokens, which is not used.  deepseek_v3_fp8_tiny
+normalised and scaled, and a multi-token prediction layer, which is not used.  deepseek_v3_fp8_tiny
 has no groups, and its matrices are stored as e4m3 with factors of 128 x 128 blocks; transformers gets the
 products, which bf16 represents exactly.
 
@@ -341,7 +341,7 @@ class Recipe:
         self.lines.append(f"score {name} {rows} 0 {shift}")
 
     def codes(self, name, rows, cols, gain):
-        """Random codes have a deviation of 107 and a factor one of 11.7."""
+        """The root mean square of random codes is 107, and that of factors before the shift 11.7."""
         shift = round(math.log2(107 * 11.7 * math.sqrt(cols) / gain))
         across, down = -(-cols // 128), -(-rows // 128)
         code = self.bits(name, rows * cols, 8).astype(np.uint8)
@@ -429,7 +429,7 @@ class Recipe:
         hidden, tied = c["hidden_size"], c["tie_word_embeddings"]
         gemma = c["model_type"] == "gemma2"
         norm = self.offset_norm if gemma else self.norm
-        # Gemma multiplies its embedding by sqrt(hidden): it is smaller still, and the norms of its blocks are larger.
+        # Gemma multiplies its embedding by sqrt(hidden), so it is even smaller; the norms of its blocks are larger.
         self.draw("model.embed_tokens.weight", c["vocab_size"], hidden,
                   0.9 if gemma else 3.0 if tied else math.sqrt(hidden))
         for i in range(c["num_hidden_layers"]):
@@ -473,7 +473,7 @@ def make_weights(config, gen):
         w = 0.5 + torch.rand(hidden, generator=gen, dtype=torch.float64)
         out[name] = w.to(torch.bfloat16)
 
-    # If tied, the embedding is also the output matrix: it is small, or each token would predict itself.
+    # If tied, the embedding is also the output matrix. It must be small, or each token would predict itself.
     draw("model.embed_tokens.weight", config["vocab_size"], hidden,
          3.0 if config["tie_word_embeddings"] else math.sqrt(hidden))
     for i in range(config["num_hidden_layers"]):
@@ -689,7 +689,7 @@ def router_gap(model):
 
 
 def clear_prompt(model, tokens, config, gen):
-    """The prompt, with tokens redrawn whose router choice is close; None if there are too many."""
+    """The prompt, with those tokens redrawn whose router choice is close; None if there are too many."""
     if not any(key in config for key in ("n_routed_experts", "num_local_experts", "num_experts")):
         return tokens
     for _ in range(len(tokens)):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Updates the hashes of script and style in the policy of serving/serve/page.html: tools/page.py [--check]
+"""Updates the hashes in the Content-Security-Policy of serving/serve/page.html: tools/page.py [--check]
 
 The build puts the style and the scripts in place of the lines "@include FILE" (serving/serve/Kbuild), as whole() does.
 With --check nothing is written; exit status 1 if the hashes are out of date.

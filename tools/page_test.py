@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the built-in page in headless Chromium: CAIRN_BUILD=build python3 tools/page_test.py
 
-First with a scripted server that sends what no model would: markup, broken streams, error responses, and Markdown
-made to freeze the page. Then with `cairn serve` and the embedded model. SCREENSHOTS=DIR keeps screenshots.
+The first tests use a scripted server that sends what no model would: markup, broken streams, error responses, and
+Markdown made to freeze the page. The last ones use `cairn serve` and the embedded model. SCREENSHOTS=DIR keeps
+screenshots.
 """
 
 import contextlib
@@ -125,7 +126,7 @@ USAGE = {
 }
 DONE = b"data: [DONE]\n\n"
 
-# Shows each of the sources, every one a beginning of the next, and returns the element that holds them.
+# Renders the sources in turn, each of which is a prefix of the next, and returns the element that holds the result.
 DRAWN = (
     "const drawn = (sources) => { const root = document.createElement('div'), view = new Markdown(root);"
     "for (const s of sources) view.draw(s); return root; };"
@@ -173,7 +174,8 @@ WORDS = [
     "\n```\n",
     "|a|b|\n|-|-|\n",
 ]
-# Repeated to a megabyte; a pair is a unit, repeated once more in each of many lines, and what parts the lines.
+# Input that is hard to parse. A text is repeated to a megabyte; of a pair, line n repeats the first text n times, and
+# the second one separates the lines.
 HOSTILE = {
     "line": "x",
     "words": "word ",
@@ -384,7 +386,7 @@ class Alone(unittest.TestCase):
             screenshot(self.browser, "scripted-" + scheme)
 
     def html(self, source):
-        """The markup that the page makes of Markdown, in a browser that serializes elements and text."""
+        """The markup that the page makes of Markdown, as the browser serializes it."""
         return self.browser.js(f"(() => {{ {DRAWN} return drawn([{json.dumps(source)}]).innerHTML; }})()")
 
     def test_markdown(self):
@@ -439,7 +441,7 @@ class Alone(unittest.TestCase):
             self.assertEqual(differ, "", source)
 
     def test_final_blocks_stay(self):
-        """What is final is not made again: its elements are the same ones."""
+        """Finished blocks are not rendered again: their elements stay the same objects."""
         self.assertTrue(
             self.browser.js(
                 f"(() => {{ {DRAWN} const root = document.createElement('div'), view = new Markdown(root);"
@@ -450,7 +452,7 @@ class Alone(unittest.TestCase):
         )
 
     def test_time_is_linear(self):
-        """A megabyte of what makes careless parsers slow, or trees deep or lines many, is shown in little time."""
+        """A megabyte that would slow a careless parser, or make a deep tree or many lines, is shown within seconds."""
         for name, unit in HOSTILE.items():
             with self.subTest(name):
                 parse, layout, elements, depth = self.browser.js(
@@ -470,7 +472,7 @@ class Alone(unittest.TestCase):
                 self.assertLess(depth, 40)
 
     def test_alive_under_a_flood(self):
-        """While a long line streams in, and after, the page answers its user."""
+        """The page stays responsive while a long line streams in, and afterwards."""
         Scripted.chunks = [*[piece("**a** `b` [c](http://d.e) " * 40)] * 1000, USAGE, DONE]
         self.browser.js(
             "window.worst = 0; let at = performance.now(); window.timer = setInterval(() => { const now = "
@@ -487,7 +489,7 @@ class Alone(unittest.TestCase):
         self.assertLess(len(self.last(".thought")), 20001)
 
     def test_kept(self):
-        """A reload keeps the conversation and the settings; the model is asked with what was restored."""
+        """A reload keeps the conversation and the settings, and the next request sends what was restored."""
         Scripted.chunks = [piece("**one**"), USAGE, DONE]
         self.say("first")
         self.browser.js(
@@ -528,7 +530,7 @@ class Alone(unittest.TestCase):
         self.assertEqual((self.texts(), self.browser.js("$('prompt').value")), (["question", "half"], "again"))
 
     def test_bounded(self):
-        """What is stored is bounded: the newest turns are."""
+        """Storage is bounded: only the newest turns are stored."""
         Scripted.chunks = [piece("x" * 190000), DONE]
         for n in range(3):
             self.say(f"question {n}")
@@ -653,7 +655,7 @@ class Alone(unittest.TestCase):
         self.browser.wait("stopper === null && turns.length === 4 && turns[3].content === 'other'")
         self.assertEqual(self.texts(), ["q0", "a0", "q1", "other"])
         self.assertEqual([m["content"] for m in Scripted.asked[-1][1]["messages"]], ["q0", "a0", "q1"])
-        # a failure gives the message back, and does not stay in the way
+        # after a failure the message is back in the input, and the next attempt works
         Scripted.refusal = {"message": "no", "code": None}
         self.click("regenerate this answer")
         self.browser.wait("document.querySelector('.failed') && stopper === null")
@@ -684,7 +686,7 @@ class Alone(unittest.TestCase):
         self.assertEqual(self.browser.js("[turns.length, document.querySelectorAll('.turn').length]"), [0, 0])
 
     def test_phone(self):
-        """Nothing is wider than a phone, nor does the page scroll as a whole."""
+        """Nothing is wider than a phone's screen, and the page does not scroll as a whole."""
         self.browser.call("Emulation.setDeviceMetricsOverride", width=360, height=640, deviceScaleFactor=2, mobile=True)
         try:
             wide = "word" * 200
@@ -739,7 +741,7 @@ class Served(unittest.TestCase):
             browser = stack.enter_context(chromium.Browser())
             browser.open(server.url + "/")
             browser.wait("$('health').textContent === 'ready'", 60)
-            # the model would end its answer early, and the page has no option against it
+            # the model would end its answer early, and the page has no option that prevents it
             browser.js(
                 "window.plain = window.fetch; window.fetch = (url, o) => plain(url, o && o.body ? "
                 "{ ...o, body: JSON.stringify({ ...JSON.parse(o.body), ignore_eos: true, max_tokens: 1200 }) } : o)"

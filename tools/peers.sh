@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# peers.sh [cudnn | flashinfer]...: fetches from PyPI what the tables of other libraries call, into build/peers (PEERS=
-# names another folder), from where the program loads it if it runs in this folder. Without an argument: all.
+# peers.sh [cudnn | flashinfer]...: fetches from PyPI the libraries that the tables of peers call, into build/peers
+# (PEERS= names another folder). A program started in this folder loads them from there. Without an argument: all.
 #   cudnn       500 MB; not needed where PyTorch is installed, whose cuDNN the program finds
 #   flashinfer  20 MB; its module for FlashAttention-3 is then compiled by nvcc, which takes minutes
 # CUDA_MAJOR=12 takes the packages for CUDA 12.

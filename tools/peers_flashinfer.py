@@ -3,8 +3,8 @@
 """Compiles FlashInfer's FlashAttention-3 module: python3 tools/peers_flashinfer.py DIR [QK_DIM V_DIM]
 
 DIR holds the packages flashinfer-python and apache-tvm-ffi (tools/peers.sh).  Their JIT compiler needs PyTorch;
-this does the same with nvcc alone: it fills in the templates of the module that serves bf16, without masks of the
-caller's own, and writes DIR/flashinfer_QK_V_bf16.so, which conformance/peers loads.  Takes minutes.
+this does the same with nvcc alone: it fills in the templates of the module that serves bf16, without custom masks,
+and writes DIR/flashinfer_QK_V_bf16.so, which conformance/peers loads.  Takes minutes.
 """
 
 import concurrent.futures
@@ -29,7 +29,7 @@ SCALARS = {
     "token_pos_in_items_len": "int64_t",
 }
 MASKS = ["MaskMode::kNone", "MaskMode::kCausal"]
-# Masks of the caller's own take half of the time to compile, and no peer calls them: these refuse.
+# Custom masks take half of the time to compile, and no peer calls them: these instances return an error.
 OTHERS = """
 #include <flashinfer/attention/mask.cuh>
 #include "batch_prefill_sm90_config.inc"
@@ -112,7 +112,7 @@ def main():
     includes = [build, data / "include", data / "csrc", top / "tvm_ffi" / "include"]
     includes += [data / "cutlass" / "include", data / "cutlass" / "tools" / "util" / "include", data / "spdlog" / "include"]
     includes += [data / "cccl" / name for name in ("cub", "libcudacxx/include", "thrust")]
-    # those of the package's own compiler, but for what only other modules need
+    # the flags of the package's own compiler, without those that only other modules need
     flags = ["-std=c++17", "-use_fast_math", "-DNDEBUG", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-w"]
     flags += ["-Xfatbin=-compress-all", "--expt-relaxed-constexpr", "-static-global-template-stub=false"]
     flags += ["--compiler-options=-fPIC", "-DFLASHINFER_ENABLE_F16", "-DFLASHINFER_ENABLE_BF16"]

@@ -37,7 +37,7 @@ class Snippet(unittest.TestCase):
                 self.skipTest(f"there is no {program}")
         self.dir = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.dir)
-        for folder in ("conformance", "primitives", "fused"):  # the folder that the commands are typed in
+        for folder in ("conformance", "primitives", "fused"):  # folders that the commands need
             os.symlink(os.path.join(ROOT, folder), os.path.join(self.dir, folder))
 
     def test_every_command_succeeds(self):

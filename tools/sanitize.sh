@@ -11,18 +11,18 @@
 # racecheck does not model that cp.async.mbarrier.arrive.noinc completes copies to shared memory before the phase of the
 # mbarrier completes, and reports every read that relies on it as a race. fused/grid*.cu*, moe*, cluster_mla* and
 # attn_paged_prefill.cu rely on it. Nor does it model that a lane which arrives after __syncwarp() arrives for its whole
-# warp, or what bar.arrive orders; gemm*_tile.cu and attn_forward.cuh have such lanes, too. And under racecheck a warp leaves the barrier of a
-# cluster only after all warps of its CTA have come to it, for which gemm_tile.cu would wait for ever. A DEBUG build of
-# these kernels waits for its copies, arrives with all lanes, synchronises instead of arriving, waits for its cluster at
-# the start, and is otherwise the same. racecheck therefore checks DEBUG_BUILD: `make DEBUG=60`, where a wait may last
-# two minutes before it counts as a hang. racecheck slows down kernels whose CTAs wait for each other most, so
-# cluster_mla gets fewer cases. Races inside cuBLASLt's own kernels (nvjet*: a race in split-K) are not ours to fix:
-# races with all accesses in nvjet* do not count.
+# warp, on which gemm*_tile.cu and attn_forward.cuh rely too, or what bar.arrive orders. And under racecheck a warp
+# leaves a cluster barrier only after all warps of its CTA have arrived at it, so gemm_tile.cu would wait for ever. A
+# DEBUG build of these kernels waits for its copies, arrives with all lanes, synchronises instead of arriving, waits for
+# its cluster at the start, and is otherwise the same. racecheck therefore checks DEBUG_BUILD: `make DEBUG=60`, where a
+# wait may last two minutes before it counts as a hang. racecheck slows down kernels whose CTAs wait for each other
+# most, so cluster_mla gets fewer cases. Races inside cuBLASLt's own kernels (nvjet*: a race in split-K) are not ours to
+# fix: races with all accesses in nvjet* do not count.
 #
-# memcheck reports st.async within a cluster of one CTA as invalid. Of our operations only dsmem does that, in its rows
-# of size 1, which measure exactly this; memcheck skips these rows.
+# memcheck reports st.async within a cluster of one CTA as invalid. Among our operations only dsmem uses it so, in its
+# rows of size 1, which measure exactly this; memcheck skips these rows.
 #
-# synccheck has no memory left for the launches of attn_bwd with sms 1, one for each of its tiles; it skips that case.
+# synccheck runs out of memory for the launches of attn_bwd with sms 1, one for each of its tiles; it skips that case.
 #
 # --num-cuda-barriers: the tools' default table of mbarriers is too small for 132 CTAs with a hundred each. On overflow
 # synccheck reports cudaErrorIllegalAddress in correct kernels.

@@ -60,7 +60,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from server_under_test import PROGRAM, Server, why_no_server  # noqa: E402
 
 SCRATCH = tempfile.TemporaryDirectory()
-SMALL = ARGS.host  # a model and a machine that are too small for the sizes below
+SMALL = ARGS.host  # the model and the machine are too small for the sizes below
 
 
 def run(command, **more):
@@ -236,8 +236,8 @@ def count_fds(pid):
 
 class Watch(threading.Thread):
     """
-    Samples the memory of front end and worker once a second for this time: their own, and the worker's file pages.
-    It stops before the load ends: fewer sequences run then than before, for which graphs are captured that take memory.
+    Samples once a second, for this time, the memory of the front end and the worker: their own, and the worker's file
+    pages. Ends before the load does: towards its end fewer sequences run, and graphs captured for them take memory.
     """
 
     def __init__(self, server, seconds):

@@ -461,7 +461,7 @@ def write_checkpoint(torch, model, out):
 
 
 def verify(torch, out, tok, questions, dev_set, device):
-    """Scores the files with transformers, which counts, rather than the model trained here."""
+    """Scores the written files with transformers; this result counts, not that of the model trained here."""
     from transformers import AutoModelForCausalLM
 
     accuracy = []

@@ -64,7 +64,7 @@ static CAIRN_WIDE void add_errors(struct error_sums *s, const double *val, const
 	*s = (struct error_sums){ err, mag, terms };
 }
 
-/* Returns the bound on the error of that element. */
+/* Returns the bound on the error of the element that sum_of() returns. */
 static double error_of(struct block_row in, const void *w, int64_t at, int64_t k, int dtype, double bias)
 {
 	double normal = dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, row[CHUNK];
@@ -93,8 +93,9 @@ void cairn_block_project(struct block_row out, struct block_row in, const void *
 }
 
 /*
- * The inverse root decreases as the sum grows, so its extremes are at the extremes of the sum. In fp32 the
- * squares sum up within n u, half of which the root keeps; all other errors are within 16 u (rmsnorm_ref.c).
+ * The inverse root decreases as the sum grows, so its extremes are at the extremes of the sum. The fp32 sum
+ * of squares has a relative error of at most n u, which the root halves; all other errors are within 16 u
+ * (rmsnorm_ref.c).
  */
 void cairn_block_norm(struct block_row out, struct block_row in, const void *w, int64_t n, double eps,
 		      int dtype)

@@ -19,7 +19,7 @@ static inline double exact_sum_step(double size)
 	return size > 0 ? ldexp(1, ilogb(size) + 1 - 24) : 0;
 }
 
-/* step: of exact_sum_step() */
+/* step: from exact_sum_step() */
 static inline int is_multiple(double term, double step)
 {
 	double n = step > 0 ? term / step : 0;

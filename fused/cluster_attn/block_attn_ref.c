@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * block_attn_ref - the attention block of a decode step for one request, in double, rounded where the
- * contract (cluster_attn.h) rounds; and how far from it an implementation may be
+ * contract (cluster_attn.h) rounds; and bounds on how far from it an implementation may be
  *
  * An implementation that follows the contract differs only by its fp32 arithmetic and by what these errors do
  * where a value is rounded to dtype. Each number carries two bounds on that difference:

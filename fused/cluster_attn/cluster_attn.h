@@ -31,23 +31,23 @@
  *
  * num_qkv_rows = (num_qo_heads + 2 num_kv_heads) * head_dim. Pointers of dtype are 16-byte aligned.
  * A request without a page, or with kv_len 0 (one page and last_page_len 0), is skipped: it appends nothing,
- * and its row of out is undefined. A NaN in an old key or value leaves the out of its request undefined, one
- * in x makes what the request appends NaN too; other requests are as without it.
+ * and its row of out is undefined. A NaN in an old key or value leaves its request's row of out undefined; a
+ * NaN in x also makes what the request appends NaN. Other requests are not affected.
  * No two requests may write the same slot, and no request may read a slot that another one writes.
  *
  * The caller zeroes workspace once before its first use. It holds counters and LL words, which each call
  * leaves ready for the next call with the same scalars. The caller must zero it again when a scalar changes
  * (kv.batch and kv.max_len included) and after a failed launch. A workspace serves one stream at a time.
  *
- * sms is the largest number of SMs that the call may use at a time (gemm.h). A kernel that spreads its work
- * over these SMs (here AUTO; also cluster_mla, moe, decode_step) has CTAs that wait for each other, so all of
- * them must be resident at once. Such calls may run on a device at the same time only if their sms add up to
- * at most the number of its SMs, each has a sms > 0 and a workspace of its own, and, if CTAs of any of them
- * form clusters (batch above 8, cluster_size above 1), the device has room for all clusters beside the other
- * CTAs wherever these are placed: of each GPC an SM may be left over. Other such calls belong on one stream,
- * or must be ordered by events, or they deadlock (a DEBUG build traps when a spin's budget is spent and
- * prints which thread waits). Other kernels, which end without waiting for a peer kernel, may run
- * concurrently. AUTO needs 2 SMs above batch 8; SPLIT_TOKEN and SPLIT_HEAD need num_kv_heads * cluster_size.
+ * sms is the largest number of SMs that the call may use at a time (gemm.h). In a kernel that spreads its
+ * work over these SMs (here AUTO; also cluster_mla, moe, decode_step) CTAs wait for each other, so all of
+ * them must be resident at once. Such calls may run on a device at the same time only if each has sms > 0 and
+ * a workspace of its own, their sms add up to at most the number of the device's SMs, and, if CTAs of any of
+ * them form clusters (batch above 8, cluster_size above 1), all clusters find room wherever the other CTAs
+ * are placed: one SM of each GPC may be left over. Other such calls must be on one stream or ordered by
+ * events, or they deadlock (a DEBUG build traps when a spin's budget is spent and prints which thread waits).
+ * Other kernels, which end without waiting for a peer kernel, may run concurrently. AUTO needs 2 SMs above
+ * batch 8; SPLIT_TOKEN and SPLIT_HEAD need num_kv_heads * cluster_size.
  *
  * dataflow
  *   AUTO         the fastest for the shape; cluster_size and offchip must be 0

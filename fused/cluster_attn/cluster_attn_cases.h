@@ -19,15 +19,15 @@ enum {
 	ZERO_LAST = F16 << 4,		/* the second request has a page without a key */
 	LARGE_EPS = F16 << 5, OFFCHIP = F16 << 6, BENCH = F16 << 7, DEVICE = F16 << 8,
 	BIAS_QKV = F16 << 9, BIAS_OUT = F16 << 10,	/* one bias alone */
-	MEAN = F16 << 11,		/* kind NORMAL, with elements enough for bias.c */
+	MEAN = F16 << 11,		/* kind NORMAL, with enough elements for bias.c */
 	SUMS = F16 << 12,		/* kind EXACT, with sums of many bits, most of whose terms cancel */
 };
 
 /*
- * The part that an EXTREME input distorts. Values from TOP on need biases. The others are for cases of
- * their own: LATE, the keys from 2^16 on have all the weight; DEEP, all logits are lower by 10240; BALANCE,
- * the values of one key and those of all others, whose logits are lower by 40 or 9, nearly cancel; EARLY, the
- * first key has all the weight; STAIRS, logits rise and fall (attn_stairs.h).
+ * The part that an EXTREME input distorts. Those from TOP on need biases. Those after NUM_BENT are for cases
+ * of their own: LATE, the keys from 2^16 on have all the weight; DEEP, all logits are lower by 10240;
+ * BALANCE, the values of one key and those of all others, whose logits are lower by 40 or 9, nearly cancel;
+ * EARLY, the first key has all the weight; STAIRS, logits rise and fall (attn_stairs.h).
  */
 enum { PLAIN, LARGE_X, TINY_X, LARGE_V, TINY_V, EQUAL, TOP, NEW_TOP, NEGATIVE, HUGE_LOGITS, NUM_BENT,
        LATE, DEEP, BALANCE, EARLY, STAIRS };
@@ -184,7 +184,7 @@ static const struct shape named[] = {
 	BY_LENGTH(1024), BY_LENGTH(2048), BY_LENGTH(8192), BY_LENGTH(16384),
 };
 
-/* a share of the device; the last cases. Above batch 8 CTAs work in pairs, so one SM runs SPLIT_TOKEN. */
+/* A share of the device. Above batch 8 the grid's CTAs work in pairs, so with one SM AUTO is SPLIT_TOKEN. */
 static const struct shape with_sms[] = {
 	{ N("sms_1", 2, 40, 16, 8, 2, 64, 128), .sms = 1 },
 	{ N("sms_24", 1, 130, 16, 8, 2, 64, 256), .sms = 24, .flags = F16 },
@@ -256,7 +256,7 @@ static const struct shape sums[] = {
 	SUMS_OF("sums_of_22_bits_head_c2_offchip", HEAD, 2, OFFCHIP),
 };
 
-/* Positions that need 16, 17, 20 and 31 bits; and requests without a key whose row of out is that of x. */
+/* Positions that need 16, 17, 20 and 31 bits. NO_KEY_OF: requests without a key, with out in place of x. */
 #define FAR_POSITIONS	(const int32_t[]){ 40001, 65836, 131071, 1000003, 0x7fffffff }
 #define NO_KEY_OF(case_name, more, flow, size) \
 	{ N("in_place_without_a_page" case_name, 5, 1, 8, 4, 2, 64, 64), .flags = ALIAS | (more), \

@@ -3,8 +3,8 @@
  * cluster_attn_mutants - defects of the attention block that occur in practice
  *
  * A plain implementation with a switch for each defect. The first twelve are the defects of a published fused
- * kernel, as far as an operation table can express them: a race on a GPU is here wrong always, or whenever
- * its outcome could show. The others are the usual ways to get one of the seven operations wrong.
+ * kernel, as far as an operation table can express them: what is a race on a GPU goes wrong here always, or
+ * whenever the race could show. The others are the usual ways to get one of the seven operations wrong.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -510,7 +510,7 @@ static void run_request(struct work *w, int calls)
 	}
 }
 
-/* What the call does for a request without a key: with most defects nothing. */
+/* Handles a request without a key: with most defects does nothing. */
 static void without_key(const struct work *w)
 {
 	const struct cairn_cluster_attn_args *a = w->a;

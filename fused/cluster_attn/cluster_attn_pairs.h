@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_attn_pairs - cases in which every two features of cluster_attn stand together (pairs.h)
+ * cluster_attn_pairs - cases that combine every two features of cluster_attn (pairs.h)
  *
- * Include pairs.h and cluster_attn_cases.h first. Lengths are fixed, so that no defect depends on the seed to
- * be seen. x is of the usual size, or so small that eps decides, and eps goes from 1e-12 to 1.
+ * Include pairs.h and cluster_attn_cases.h first. Lengths are fixed, so that no defect shows for some seeds
+ * only. x is of the usual size, or so small that eps dominates; eps goes from 1e-12 to 1.
  */
 #ifndef CAIRN_CLUSTER_ATTN_PAIRS_H
 #define CAIRN_CLUSTER_ATTN_PAIRS_H
@@ -26,7 +26,7 @@ static const struct {
 	{ 9, { 2, 17, 1, 5, 3, 20, 9, 33, 1 } },
 };
 
-/* Keeps the reference cheap, and offchip from AUTO. */
+/* Excludes offchip with AUTO, which is not legal, and sizes for which the reference would take long. */
 static int pair_forbidden(const int8_t *level)
 {
 	int num = level[PAIR_GROUP] < 0 || level[PAIR_HEADS] < 0 ? 1 :

@@ -14,8 +14,9 @@
  *              warps, send to all ranks in q's place | CTA barrier
  *
  * No warp waits for another warp of its CTA within a task, and rings keep filling through every exchange.
- * This is still the slower dataflow: it needs an exchange for every 16 keys of a warp, and its rows are 512 /
- * N bytes long (head_dim 128, f16: 16 at N = 16, half of what memory transfers for them).
+ * This is still the slower dataflow: a warp exchanges data for every 16 keys, and a rank reads only
+ * 2 head_dim / N bytes of a key's row (head_dim 128, N = 16: 16 bytes, half of the sector that memory
+ * transfers for them).
  *
  * Each warp has two sets of slots; its tile i uses set i mod 2. A rank sends tile i only after it has all of
  * tile i - 1, so all ranks have sent that tile and have finished with tile i - 2.
@@ -254,7 +255,7 @@ template <int dtype, int head_dim> SPLIT void merge(const struct split_args &g, 
 			const uint4 v = ptx_ld_shared_v4(c.base + g.s_scratch +
 							 (state * g.own_dim + column) * 4);
 
-			if (weight == 0)	/* the warp had no keys, or their weight vanishes */
+			if (weight == 0)	/* the warp had no keys, or their weight underflows */
 				continue;
 			l += weight * ptx_ld_shared_f32(c.base + g.s_ml + state * 8 + 4);
 			o[0] += weight * __uint_as_float(v.x);

@@ -3,8 +3,8 @@
  * cluster_attn_sums - inputs of the sums_* cases: integers whose sums have 18 to 23 bits before most of their
  * terms cancel, in each of the four products
  *
- * Narrower sums than those of fp32 lose what remains, and all that remains is exact: the reference's bound is
- * that of the last rounding (block_attn_ref.c). Include cluster_attn_cases.h first.
+ * A sum of fewer bits than fp32 loses what remains after the terms cancel. In fp32 it is exact, so the
+ * reference's bound is that of the last rounding (block_attn_ref.c). Include cluster_attn_cases.h first.
  */
 #ifndef CAIRN_CLUSTER_ATTN_SUMS_H
 #define CAIRN_CLUSTER_ATTN_SUMS_H
@@ -16,9 +16,9 @@ static double draw_large(struct cairn_op *op, int shift)
 }
 
 /*
- * n is 1 and -1, with equal columns c and c + hidden / 2, which rows of w_qkv multiply by opposite weights of
- * one sign with that of n. Four columns remain: q is 2 to 8. Channels c and c + dim / 2 of q, and of v, are
- * equal, those of k opposite.
+ * n consists of 1 and -1 and is equal in columns c and c + hidden / 2, whose weights in w_qkv are opposite.
+ * Within a half of the columns weights have the signs of n, so the terms add up before they cancel. Only the
+ * first four columns remain: q is 2 to 8. Channels c and c + dim / 2 are equal in q and v, opposite in k.
  */
 static void fill_sums_of_qkv(struct cairn_op *op, const struct shape *s, void *w, int shift)
 {
@@ -41,7 +41,7 @@ static void fill_sums_of_qkv(struct cairn_op *op, const struct shape *s, void *w
 	}
 }
 
-/* Old values cancel key by key but for the last one. Channels are equal or opposite as those of new keys. */
+/* Old values cancel in pairs, except the last one. Channels are equal or opposite as in the new key. */
 static void fill_sums_of_keys(struct cairn_op *op, const struct shape *s, const struct paged *p, int b,
 			      int f16)
 {

@@ -3,10 +3,10 @@
  * cluster_attn_test - the inputs for cluster_attn_cases.h
  *
  * The terms of a sum are scaled so that each affects the result: x is small compared with a w_o^T, and the
- * weights make q and k about normal. EXACT has small integers in n, q and v; the sums_* cases have sums of 18
- * to 23 bits on the way to them. EXTREME distorts x, the logits
- * or the values in one of several ways. To fix the logits, one channel of q and k comes from the biases alone
- * and is not rotated, so the logits are known by construction.
+ * weights make q and k about normal. EXACT has small integers in n, q and v; in the sums_* cases
+ * partial sums on the way to them have 18 to 23 bits. EXTREME distorts x, the logits or the values in one of
+ * several ways. To fix the logits, one channel of q and k comes from the biases alone and is not rotated, so
+ * the logits are known by construction.
  */
 #include <math.h>
 #include <stdio.h>
@@ -78,7 +78,7 @@ static void fill(struct cairn_op *op, void *p, int dtype, int64_t count, double 
 		memcpy((char *)p + i * esize, p, (size_t)(count - i < some ? count - i : some) * esize);
 }
 
-/* Fills each row of w with eight elements of 1 and -1, which keeps small integers small integers. */
+/* Sets eight elements of each row of w to 1 or -1, so that products of small integers stay small integers. */
 static void fill_sparse(struct cairn_op *op, void *w, int dtype, int64_t rows, int64_t cols)
 {
 	memset(w, 0, (size_t)(rows * cols) * cairn_dtype_bytes(dtype));
@@ -163,9 +163,9 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 }
 
 /*
- * sm_scale is 1/8 and nearly half an ulp; with 1/8 each of the many keys has the weight e^-40, or in f16
- * e^-9, of the one key. q comes from the bias alone, where only channel c0 is not 0; an element of out is
- * that of x and an element of a.
+ * sm_scale is 1/8 plus nearly half an ulp of dtype. With 1/8, each of the many keys would have e^-40 times
+ * the weight of the one key (f16: e^-9). q comes from the bias alone, which is 0 except in channel c0; an
+ * element of out is that of x plus one element of a.
  */
 static void balance(struct cairn_op *op, const struct shape *s)
 {
@@ -305,7 +305,7 @@ static void setup(struct cairn_op *op)
 	cairn_fill(op, x, a->dtype, (int64_t)s.batch * s.hidden, s.pair ? s.size : 0.25);
 	fill_x(op, &s, x, a->dtype, bent);
 	freq = cairn_in(op, FIELD(inv_freq), CAIRN_F32, s.dim / 2);
-	base = cairn_op_range(op, 0, 1) ? 10000 : 500000;	/* other calls have other frequencies */
+	base = cairn_op_range(op, 0, 1) ? 10000 : 500000;	/* frequencies differ between calls */
 	for (int i = 0; i < s.dim / 2; i++)
 		freq[i] = (float)pow(base, -2.0 * i / s.dim);
 	fill_weights(op, &s, a->dtype, bent);

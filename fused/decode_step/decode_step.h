@@ -52,14 +52,15 @@
  *   GRAPH       a kernel for each part between two exchanges, for a CUDA graph; each kernel loads its first
  *               weights before it waits for the preceding one (programmatic dependent launch)
  *   PERSISTENT  one kernel on all SMs, with an exchange or grid barrier where the other form has a launch,
- *               while the next weights flow in
+ *               while the next weights arrive
  * Both forms give the same bits. A form that an implementation lacks for a shape or a model returns
  * -EOPNOTSUPP, from the workspace query on; AUTO takes every supported shape. Our CUDA table has no
  * PERSISTENT form for experts without latent attention.
  *
  * A request without a key (cluster_attn.h) appends nothing; its logits and its token are undefined. A NaN in
- * an old key or value of a request, or in the embedding of its id, leaves undefined what it appends from then
- * on and its logits, from which its token follows (argmax.h, sample.h); other requests are as without it.
+ * an old key or value of a request, or in the embedding of its id, leaves undefined what the request appends
+ * from there on and its logits, from which its token follows (argmax.h, sample.h); other requests are not
+ * affected.
  * cluster_attn.h says what "zeroed once" means for the workspace, what sms is, and which such calls may run
  * on a device at the same time: two calls can, if each has its own stream and workspace, both have sms > 0,
  * and these add up to at most the number of SMs; then all CTAs of both are resident at once. The kernels that

@@ -5,17 +5,17 @@
  * Each number carries its own bound (block_ref.h): errors of the inputs times their factors, plus the errors
  * of fp32 sums and functions; at each rounding the bound becomes what the interval rounds to. For numbers on
  * the grid of dtype this bound stays near 0 through all layers, so kind EXACT is judged strictly. For other
- * numbers a dense product multiplies relative errors by up to 0.8 sqrt(k), as if all had the worst sign:
- * after two products the bound exceeds the values.
+ * numbers a dense product multiplies the relative bound by up to 0.8 sqrt(k), because it assumes the worst
+ * sign of every error: after two products the bound exceeds the values.
  *
  * So there is a second bound, and the smaller one counts. RUNS further runs perturb each element of the
  * residual stream, wherever it is rounded, at random by up to u of itself. A rounding error is never larger,
  * and the perturbation makes all other roundings independent. An implementation differs from the reference by
- * a few roundings to the other side, which is less than such a run. The errors of many roundings add up to a
- * normal distribution, and of 10^8 normal values none exceeds 6 deviations. A deviation is taken around the
- * reference, and not below the root mean square of its row, which a few runs know well. Values that are
- * rounded themselves (keys and values) may always be an ulp off; half an ulp is added to both bounds, so that
- * such an ulp does not look like the limit.
+ * a few roundings to the other side, which is less than the distance of such a run. The errors of many
+ * roundings add up to a normal distribution, and of 10^8 normal values none exceeds 6 deviations. A deviation
+ * is taken around the reference, and is at least the root mean square over its row, which a few runs estimate
+ * well. Values that are rounded themselves (keys and values) may always be an ulp off; half an ulp is added
+ * to both bounds, so that such an ulp does not reach the bound.
  *
  * A token is the argmax where the largest logit leads all others by more than the bounds of both.
  *

@@ -83,7 +83,7 @@ static void fill_sampling(struct cairn_op *op, int batch)
 	uint64_t *offset = cairn_in(op, STEP_FIELD(offset), CAIRN_I64, batch);
 
 	for (int b = 0; b < batch; b++) {
-		/* the greedy ones among the others are not always the same */
+		/* which requests are greedy differs between cases */
 		temperature[b] = (b + op->case_index) % 3 == 1 ? 0 : 0.7f + 0.3f * (float)b;
 		top_p[b] = b % 2 ? 1 : 0.9f;
 		min_p[b] = b % 4 == 2 ? 0.25f : 0;
@@ -159,7 +159,7 @@ static void set_scalars(struct cairn_op *op, const struct step_shape *s, const s
 static void fill_index(struct cairn_op *op, const struct step_shape *s, const struct paged *p)
 {
 	int rotated = s->flags & LATENT ? 64 : s->dim;
-	/* other calls have other frequencies */
+	/* frequencies differ between calls */
 	double base = cairn_op_range(op, 0, 1) ? 10000 : 500000;
 	float *inv_freq = cairn_in(op, STEP_FIELD(inv_freq), CAIRN_F32, rotated / 2);
 	int32_t *positions = cairn_in(op, STEP_FIELD(positions), CAIRN_I32, s->batch), *ids;
@@ -223,7 +223,7 @@ static void lower_logits(struct cairn_op *op, const struct step_shape *s, const 
 
 /*
  * sm_scale lies between two numbers of dtype. With it the first key of a request has e^9 times the weight of
- * each other old key, and its values are as many times smaller. q comes from channel 0 of the bias alone.
+ * each other old key, and its values are smaller by that factor. q comes from channel 0 of the bias alone.
  */
 static void balance_values(struct cairn_op *op, const struct step_shape *s, const struct paged *p)
 {

@@ -15,7 +15,7 @@
  * has written its result. x alternates between two buffers.
  *
  * The workspace holds moe's and cluster_mla's parts, sized for the largest batch, then the grid kernel's.
- * They contain LL words, over which no other data may be stored, so their places do not depend on the batch.
+ * They contain LL words, whose memory may never hold other data, so their places do not depend on the batch.
  *
  * Optimisation history: NOTES.md.
  */

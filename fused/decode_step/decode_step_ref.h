@@ -18,7 +18,8 @@ struct step_run {
 };
 
 /*
- * bounded: also carry errors (those of x stay 0). Returns -ENOMEM without memory. The caller frees r->memory.
+ * bounded: the run also carries errors (those of x stay 0). Returns -ENOMEM without memory. The caller frees
+ * r->memory.
  */
 int step_run_open(struct step_run *r, const struct cairn_decode_step_args *a, int bounded);
 

@@ -20,7 +20,7 @@ enum {
 	ALIAS = F16 << 5,		/* tokens aliases ids */
 	NO_TOKENS = F16 << 6,
 	SAMPLE = F16 << 7,		/* some rows are sampled */
-	FAR = F16 << 8,			/* positions that are unrelated to the number of keys */
+	FAR = F16 << 8,			/* positions are unrelated to the number of keys */
 	BENCH = F16 << 9, DEVICE = F16 << 10,
 	GRAPH = F16 << 11, PERSISTENT = F16 << 12,
 	LATENT = F16 << 13,		/* heads of 128 + 64, kv_lora_rank 512 */

@@ -183,7 +183,7 @@ static void latent_steps(struct cairn_test *t)
 	both(t, step("sms_64_dsv2lite_like_persistent"), step("sms_24_dsv2lite_like_graph"));
 }
 
-/* long enough to overlap in every round */
+/* Runs calls that are long enough to overlap in every round. */
 static void layers(struct cairn_test *t)
 {
 	both(t, step("layer_llama32_1b_b1_kv1024_persistent"), step("layer_llama32_1b_b8_kv777_persistent"));

@@ -196,9 +196,9 @@ GRID void grid_result_ll(const struct grid_args &a, int phase, int kind, float v
  * of the warps. More requests: grid_wide.cuh.
  *
  * With LL words each unit has one writer warp, and the other warps do not wait. There are as many sets of
- * sums and barriers as warps. A warp that returns to a set has been a writer since, or was the writer of that
- * set. As a writer it has seen all warps arrive after the unit before, and with them the last writer of the
- * set.
+ * sums and barriers as warps, so a warp that reuses a set either was the set's last writer or has been the
+ * writer of a later unit. In the latter case it has seen all warps arrive at that unit, and the set's last
+ * writer arrived there only after it had read the set.
  */
 template <int dtype, int way>
 GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int kind,

@@ -6,7 +6,7 @@
  * SMs, and every phase is divided over all of them. CTAs wait for each other, so all of a launch must be
  * resident at once: grid_launch() checks that the device holds that many. Launches that run at the same time
  * are all resident if their SMs add up to at most the device's; above 8 requests CTAs form pairs, and then
- * another launch may take one SM of a pair of each GPC.
+ * another launch may leave a single free SM in each GPC, where no pair fits.
  */
 #ifndef CAIRN_GRID_H
 #define CAIRN_GRID_H
@@ -81,7 +81,7 @@ struct grid_args {
 	/* task = (request * request_tasks + KV head / task_heads) * num_splits + split */
 	int32_t num_splits, num_tasks;
 	int32_t stages;			/* stages of a ring */
-	/* stages of a ring for keys in the place of the activations; 0: keys use the ring of the weights */
+	/* stages of a ring for keys that takes the activations' place; 0: keys use the ring of the weights */
 	int32_t key_stages;
 	int32_t sum_bufs;
 	int32_t a_bytes;		/* bytes of shared memory for activations */

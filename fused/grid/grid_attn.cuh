@@ -5,7 +5,7 @@
  * A task is one request, one KV head (or more, see struct grid_task) and a share of its old keys. The first
  * keys are in the warps' rings when the phase begins. Everything is computed transposed, S' = K Q' and O' =
  * V' P', so that keys and head_dim are the 16 rows of an mma and the query heads of the group its 8 columns.
- * That takes half the registers of the usual way, which leaves half of its 16 rows of Q empty.
+ * That takes half the registers of the usual orientation, in which half of the 16 rows of Q are empty.
  *
  * The new key and value bypass the cache: in the last split of a task one warp starts with them as its
  * softmax state (m = the new logit, l = 1, O = v) and writes them to their slot.

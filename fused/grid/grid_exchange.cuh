@@ -260,7 +260,7 @@ GRID int norm_row(int j)
 	return 2 * j + threadIdx.x % 32 / 16;
 }
 
-/* Work that a norm leaves to scale_stage() */
+/* The work that load_normed() leaves to scale_stage() */
 struct norm_left {
 	struct norm_weights weights;
 	float scale;			/* scale of row `lane` */

@@ -5,7 +5,7 @@
  * Eight warps compute. Each has its own stream: the 4 KiB stages of weights, keys and values that it needs
  * until the end of the launch, in order. The stream depends on no computed result, so another warp, its
  * loader, keeps a ring in front of it full in any phase: while CTAs wait for each other and exchange results,
- * the next phase's weights flow in. struct cursor is the position in the stream up to which loads have been
+ * the next phase's weights arrive. struct cursor is the position in the stream up to which loads have been
  * started; only the loader has it.
  *
  * A stage is 16 rows x 128 columns of a matrix, 16 (head_dim 64: 32) keys of one KV head, or that many
@@ -454,7 +454,7 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 }
 
 #ifndef GRID_IN_FLIGHT
-/* stages in flight, less one: enough for memory latency without a queue that delays other loads */
+/* stages in flight, less one: enough to cover memory latency, too few to delay other loads in a queue */
 #define GRID_IN_FLIGHT	1
 #endif
 
@@ -497,7 +497,7 @@ GRID void loader_load(const struct grid_args &a, struct loader &l)
 	ring_advance(l.ring);
 }
 
-/* Looks up the keys at the cursor; enters: it has entered another task. */
+/* Looks up the keys at the cursor; enters: the cursor has entered another task. */
 template <int head_dim, int way>
 GRID void loader_keys(const struct grid_args &a, struct loader &l, int enters)
 {

@@ -12,8 +12,8 @@
  * rank 1 the roles are swapped. Received sums are read one unit later, when they have arrived.
  *
  * GRID_PAIR_BUFS = 4 buffers suffice. A CTA sends sums of unit u after a CTA barrier at which all its warps
- * had finished unit u - 2. That used sums which the other CTA sent after its own barrier for u - 2, when all
- * its warps had finished unit u - 4, whose buffer unit u reuses.
+ * had finished unit u - 2. To finish that unit they needed sums that the other CTA sent after its own barrier
+ * for u - 2, when all its warps had finished unit u - 4, whose buffer unit u reuses.
  */
 #ifndef CAIRN_GRID_WIDE_CUH
 #define CAIRN_GRID_WIDE_CUH

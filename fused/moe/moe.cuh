@@ -50,7 +50,7 @@
 
 /*
  * Pairs of a gate row and an up row are divided into units of at most 8 (or `most`) pairs, whose sizes differ
- * by at most 2. Unit i of all CTAs are neighbours in memory, which the CTAs read at the same time.
+ * by at most 2. The CTAs' units i are neighbours in memory and are read at the same time.
  */
 struct moe_units {
 	int rounds;			/* units of a CTA */

@@ -41,8 +41,8 @@
  * chosen, not even where the c of all others are negative or 0; p and its softmax are still over all
  * experts. num_groups 0 or 1 means no groups.
  *
- * The members from route_bias on are later than the others: a caller whose `size` ends before them gets
- * score 0 without groups. A `size` that ends within them is -EINVAL.
+ * The members from route_bias on were added later: a caller whose `size` ends before them gets score 0
+ * without groups. A `size` that ends within them is -EINVAL.
  *
  * Weights of 8 bits: with fp8w 1 the experts' four matrices are e4m3, a byte each, 16-byte aligned, without
  * NaN (0x7f, 0xff), and the value of an element is the code times its scale, which is finite and may be
@@ -69,9 +69,8 @@
  *              undefined.
  * Tolerance:   derived in moe_bounds.c; where the logits' bounds do not decide the choice of experts, a
  *              request is only checked to be finite.
- * Determinism: bitwise repeatable; row b does not depend on the other rows, as long as batch stays up to
- *              CAIRN_MOE_FEW or stays above it. Above CAIRN_MOE_FEW the grouping of the router's sums may
- *              depend on sms.
+ * Determinism: bitwise repeatable; row b does not depend on the other rows, but may depend on whether batch
+ *              is above CAIRN_MOE_FEW. If it is, the grouping of the router's sums may also depend on sms.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; experts_per_token above num_experts is
  *              -EOPNOTSUPP; a negative score, num_groups or groups_per_token, or a num_groups that does not
  *              divide num_experts, is -EINVAL.
@@ -120,7 +119,7 @@ struct cairn_moe_choice {
 	int32_t score, groups, groups_per_token;
 };
 
-/* Returns the later members, or what their absence means. `size` must have been checked. */
+/* Returns the later members, or their defaults if `size` excludes them. `size` must have been checked. */
 static inline struct cairn_moe_choice cairn_moe_choice_of(const struct cairn_moe_args *args)
 {
 	struct cairn_moe_choice c = { NULL, CAIRN_MOE_SOFTMAX, 1, 1 };
@@ -155,8 +154,8 @@ int cairn_moe_ref(const struct cairn_moe_args *args, void *stream);
 /* exact[0]: out, exact[1]: experts (when given) */
 int cairn_moe_exact(const struct cairn_moe_args *args, struct cairn_exact *exact);
 /*
- * Returns whether cairn_moe_exact() gives bounds for this request; of large batches it samples some, and only
- * checks that the others are finite.
+ * Returns whether cairn_moe_exact() gives bounds for this request. In large batches it gives them for a
+ * sample; the other requests are only checked to be finite.
  */
 int cairn_moe_is_judged(const struct cairn_moe_args *args, int32_t request);
 /* Returns 0, or the error that all our tables return for these arguments. Reads no array. */

@@ -21,13 +21,13 @@
  *      out      judged where each chosen expert is decided against each one that is not chosen
  *      experts  entry i judged where e[i] is decided against all others
  *
- * Given the experts, out is a chain with other rounding errors and is judged as in cluster_mla_ref.c: RUNS
- * more chains with the same experts round each n, h and s up or down at random in proportion to the
- * distances; half of them apply the weight of an expert after its product with w_down, which the contract
- * allows as well. sigma is their root mean square distance from run 0, over the row, or over the element if
- * that is larger. Where few h are not 0, the random chains may all round alike, so that sigma says nothing
- * of a late weight, or of an h that is not rounded at all: two more chains do just this and round to nearest,
- * and d is the larger of their distances from run 0. fp32 partial sums in any order stay within S = |x| +
+ * Given the experts, out is a chain of roundings and is judged as in cluster_mla_ref.c: RUNS more chains
+ * with the same experts round each n, h and s up or down at random in proportion to the distances; half of
+ * them apply the weight of an expert after its product with w_down, which the contract allows as well. sigma
+ * is their root mean square distance from run 0, over the row, or over the element if that is larger. Where
+ * few h are not 0, the random chains may all round alike, so that sigma says nothing about a weight applied
+ * late, or an h that is not rounded at all: two more chains do just this and round to nearest, and d is the
+ * larger of their distances from run 0. fp32 partial sums in any order stay within S = |x| +
  * sum_i |y_i| + 6 rss, where y_i is the term of each expert and rss the root of the sum of all terms'
  * squares. With K terms, E = 2^-23 (tensor cores truncate), u half an ulp, and w the bound of the weights'
  * relative errors, which follows from that of the logits:
@@ -40,8 +40,8 @@
  *
  * The judge takes one row in 2^n of a large batch, at irregular distances, and the last one; it checks that
  * the others are finite. n is at least 4 above ALL_ROWS rows, and large enough that a chain of the judged
- * rows has at most 2^33 products, but at most 8. Rows do not depend on each other, and a smaller batch is
- * judged in full.
+ * rows has at most 2^33 products, but at most 8. Rows do not depend on each other, and the cases with small
+ * batches are judged in full.
  *
  * A scale rounds each term once more, or the sum of each block of terms and its product, as in
  * gemm_fp8w_ref.c; K + 8 leaves room. Gates and ups are rounded in fp32 as without scales, far below the
@@ -54,7 +54,7 @@
 #include "primitives/base/error.h"
 #include "primitives/base/rows.h"
 
-#define RUNS	6	/* with those before them a multiple of 3: that many are multiplied together */
+#define RUNS	6	/* a multiple of 3, as the runs before them are: 3 runs are multiplied at a time */
 #define E	0x1p-23
 #define MAX_TOP	16
 #define ALL_ROWS	1000
@@ -220,8 +220,8 @@ static double apart(const struct moe_chain *c, int i)
 }
 
 /*
- * Returns the bound of the weights' relative errors. *none: there is no bound; *undefined: nor is there a
- * definition.
+ * Returns the bound of the weights' relative errors. *none: there is no bound; *undefined: the contract does
+ * not define them either.
  */
 static double error_of_weights(const struct moe_chain *c, int *none, int *undefined)
 {

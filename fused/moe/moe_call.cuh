@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_call - the front of struct cairn_moe_args that kernels for weights of 16 bits take; members added later
- * are only arguments of the kernels for weights of 8 bits
+ * moe_call - the leading members of struct cairn_moe_args, which are all that kernels for weights of 16 bits
+ * take; those for weights of 8 bits also take struct moe_scales
  */
 #ifndef CAIRN_MOE_CALL_CUH
 #define CAIRN_MOE_CALL_CUH

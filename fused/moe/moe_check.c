@@ -10,7 +10,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-/* Checks the later members, which all callers of this version have or none. */
+/* Checks the later members, of which a caller has all or none. */
 static int check_choice(const struct cairn_moe_args *a)
 {
 	const struct cairn_moe_choice c = cairn_moe_choice_of(a);

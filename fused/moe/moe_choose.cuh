@@ -3,8 +3,8 @@
  * moe_choose - selects a row's experts from its logits, for both kernels that route: by a plain softmax
  * (choose_softmax), or by sigmoids, with a bias, or within groups (choose_experts)
  *
- * A warp has a row; expert lane + 32 i is element i of a lane. Experts are compared by keys, integers with
- * the order of c (moe.h); key 0 is an expert that is taken, or not there.
+ * One warp takes one row; a lane's element i is expert lane + 32 i. Experts are compared by keys, integers in
+ * the order of c (moe.h); key 0 marks an expert that is already taken or does not exist.
  */
 #ifndef CAIRN_MOE_CHOOSE_CUH
 #define CAIRN_MOE_CHOOSE_CUH
@@ -114,7 +114,7 @@ ATTN_DEV void choose_softmax(const float (&logit)[most], int num, int k, int nor
 	*weight = (normalize ? mine / chosen : mine) * scaling;
 }
 
-/* Sets the keys of all experts to 0 that are not in one of the groups with the largest scores. */
+/* Sets the keys of all experts outside the groups with the largest scores to 0. */
 template <int most>
 ATTN_DEV void choose_groups(uint32_t (&key)[most], const struct moe_choose &c, int size)
 {
@@ -138,7 +138,7 @@ ATTN_DEV void choose_groups(uint32_t (&key)[most], const struct moe_choose &c, i
 		uint32_t owner = __reduce_min_sync(~0u, first == top ? lane : 32);
 
 		score = choose_value(top);
-		if (c.sigmoids)		/* two of equal keys count twice */
+		if (c.sigmoids)		/* two experts with equal keys both count */
 			score += choose_value(__reduce_max_sync(~0u, lane == (int)owner ? second : first));
 		mine = lane == g ? choose_key(score) : mine;
 	}
@@ -155,7 +155,7 @@ ATTN_DEV void choose_groups(uint32_t (&key)[most], const struct moe_choose &c, i
 		key[i] = chosen >> min((lane + 32 * i) / size, 31) & 1 ? key[i] : 0;
 }
 
-/* The same with sigmoids or groups */
+/* Same as choose_softmax(), with sigmoids or groups. */
 template <int most>
 ATTN_DEV void choose_experts(const float (&logit)[most], const struct moe_choose &c, int num, int k,
 			     int normalize, float scaling, uint32_t *expert, float *weight)

@@ -103,7 +103,7 @@ static int best_of(const float *v, const uint8_t *taken, int n)
 	return best;
 }
 
-/* Takes the experts of all groups but those with the largest scores. c: what experts are compared by. */
+/* Marks the experts outside the groups with the largest scores as taken. c: experts are compared by it. */
 static void leave_groups(const struct state *s, const float *c, uint8_t *taken)
 {
 	const int groups = s->how.groups, size = s->a->num_experts / groups;

@@ -17,8 +17,8 @@
  * Unused results may be arbitrary: missing rows are not loaded, and requests that are missing or have not
  * chosen the expert use any activations. Columns beyond the end are zeros times finite numbers.
  *
- * The limit is the issue rate, above all of instructions that take 16 of a scheduler's lanes (logic, shifts,
- * comparisons): widening takes 9 instructions for 4 weights in bf16, 5 of that kind.
+ * The limit is the issue rate, above all that of instructions with only 16 lanes a scheduler (logic, shifts,
+ * comparisons): widening 4 weights to bf16 takes 9 instructions, 5 of them of that kind.
  *
  * Optimisation history: NOTES.md.
  */

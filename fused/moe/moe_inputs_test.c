@@ -10,7 +10,7 @@
  *
  * Weights of 8 bits are normal and contain all codes; their scales differ by up to a factor of three, some
  * are negative, and a few 0. EXACT has powers of two. EXTREME distorts the scales. The *subnormal* cases have
- * codes of exponent 0 alone, whose share in others is too small to be seen.
+ * only codes of exponent 0, which contribute too little to be seen in the other cases.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -323,7 +323,7 @@ static struct matrix matrix(struct cairn_op *op, const char *name, size_t field,
 
 /*
  * x and norm_weight are about 1, and only the last expert's row of the router is not 0, so that every request
- * chooses it. Of far weights nothing else is touched.
+ * chooses it. With FAR only that expert's weights are written.
  */
 static void fill_last(struct cairn_op *op, const struct moe_shape *s, const struct operands *p)
 {
@@ -358,9 +358,9 @@ static void set_weight(const struct cairn_moe_args *a, const struct matrix *m, i
 }
 
 /*
- * Columns c and c + k / 2 of a row are opposite, and belong to equal elements of what the row multiplies, so
- * that they cancel. Before they do, they have added up: the signs are those of these elements. The first four
- * columns have no opposite ones; `rest` gives them.
+ * Columns c and c + k / 2 of a row are opposite and multiply equal elements, so their terms cancel. Within a
+ * half of the columns the terms add up first, because weights have the signs of these elements. The first
+ * four columns have no opposite ones; `rest` sets them.
  */
 static void fill_mirrored(struct cairn_op *op, const struct matrix *m, double unit, int alternate,
 			  void (*rest)(struct cairn_op *op, const struct matrix *m, int64_t row, double *v))
@@ -430,9 +430,9 @@ static void fill_sums(struct cairn_op *op, const struct moe_shape *s, const stru
 }
 
 /*
- * Fills rows of gates and ups of which only the first two columns count, where n is 1 and -1. The first gate
- * has one bit more than dtype, in shared experts the first up has it; gate times up is so close to 32 that it
- * rounds to 32. The second product is `second`, exactly.
+ * Fills rows of gates and ups, of which only the first two columns count; there n is 1 and -1. The first gate
+ * (in shared experts the first up) needs one bit more than dtype has, and gate times up is so close to 32
+ * that it rounds to 32. The second gate times its up is exactly `second`.
  */
 static void fill_opposite_gate_up(const struct moe_shape *s, const struct matrix *m, int shared,
 				  double second, const struct cairn_moe_args *a)
@@ -456,7 +456,7 @@ static void fill_opposite_gate_up(const struct moe_shape *s, const struct matrix
  * All requests choose the first experts, each with the weight 1 / top. Only two elements of h count. In the
  * first half of the columns x has the same signs in all requests; there the experts add -x, or with shared
  * experts -1.5 x, and half an ulp of that, and the shared experts add x / 2 and half an ulp. Only these
- * halves remain, and no sum on the way may be rounded to dtype.
+ * half ulps remain, so no partial sum may be rounded to dtype.
  */
 static void fill_opposite(struct cairn_op *op, const struct moe_shape *s, const struct operands *p)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_more_cases - two series at the end of the cases: pairs of features with those of routing among them
- * (pairs.h), and sums that need more than the 11 bits of TF32
+ * moe_more_cases - two series at the end of the cases: every two features combined (pairs.h), those of
+ * routing included, and sums that need more than the 11 bits of TF32
  *
- * Include pairs.h and moe_test.h first. moe_test.c has the older array, which knows no routing.
+ * Include pairs.h and moe_test.h first. The pair cases of moe_test.c are older and have no routing features.
  */
 #ifndef CAIRN_MOE_MORE_CASES_H
 #define CAIRN_MOE_MORE_CASES_H
@@ -23,8 +23,8 @@ static const int route_groups[][2] = { { 4, 2 }, { 0, 0 }, { 2, 1 }, { 8, 3 }, {
 static const int route_experts[][2] = { { 16, 3 }, { 8, 2 }, { 40, 5 }, { 72, 6 } };
 
 /*
- * Sigmoids need two experts in a group, and equal groups need groups. EXACT has an eps of its own. Many wide
- * experts would only cost time.
+ * Excludes sigmoids with fewer than two experts in a group, equal groups without groups, choices of eps for
+ * kinds that have their own, and many wide experts, which would only cost time.
  */
 static int route_forbidden(const int8_t *level)
 {
@@ -80,7 +80,7 @@ static void name_route_pair(char *name, size_t len, const struct moe_shape *s)
 	{ .name = case_name, .hidden = hidden_dim, .experts = num_experts, .top = 1, .inter = expert_dim, \
 	  .shared = shared_dim, .batch = rows, .flags = SUMS | NORMALIZE | (more) }
 
-/* One expert of weight 1 for each request, whose h are integers. */
+/* Each request has one expert of weight 1, and its h are integers. */
 static const struct moe_shape sums[] = {
 	SUMS_OF("sums_of_22_bits", 128, 4, 64, 64, 3, 0),
 	SUMS_OF("sums_of_21_bits_f16", 64, 4, 128, 0, 8, F16),

@@ -326,7 +326,7 @@ MOE_DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "moe_" #name, offsetof(struct cairn_impl, moe), (void *)moe_##name, what },
 
-/* Only for one expert of each request, the last one in the cases that it fails. */
+/* Cuts the last expert's offset to 32 bits; in the cases that catch it, requests choose only this one. */
 static int moe_far_bytes_32_bits(const struct cairn_moe_args *a, void *stream)
 {
 	int64_t last = (int64_t)(a->num_experts - 1) * 2 * 2 * a->intermediate * a->hidden;
@@ -347,7 +347,7 @@ static int moe_unknown_ignored(const struct cairn_moe_args *a, void *stream)
 	return cairn_moe_ref(&b, stream);
 }
 
-/* A kernel whose block has a thread for each of an expert's tokens. */
+/* As if a kernel's block had a thread for each token of an expert. */
 static int moe_tokens_of_an_expert_1024(const struct cairn_moe_args *a, void *stream)
 {
 	struct cairn_moe_args b = *a;
@@ -360,7 +360,7 @@ static int moe_tokens_of_an_expert_1024(const struct cairn_moe_args *a, void *st
 	return cairn_moe_ref(&b, stream);
 }
 
-/* A kernel with 15 bits for the number of a row */
+/* As if a kernel kept row numbers in 15 bits. */
 static int moe_rows_15_bits(const struct cairn_moe_args *a, void *stream)
 {
 	struct cairn_moe_args b;

@@ -140,7 +140,7 @@ struct moe_mutant {
 	double weights[MAX_BATCH][MAX_TOP];
 };
 
-/* Chooses the experts of request b, whose x and n are there, and their weights. */
+/* Chooses the experts of request b, whose x and n have been computed, and their weights. */
 void moe_mutant_route(struct moe_mutant *s, int b);
 
 #endif

@@ -55,7 +55,7 @@ static int group_of(const struct moe_mutant *s, int e)
 	return e / size;
 }
 
-/* Returns the score of a group; c: what its experts are compared by. */
+/* Returns the score of a group; c: experts are compared by it. */
 static double score_of(const struct moe_mutant *s, const double *c, const double *p, int group)
 {
 	double first = -INFINITY, second = -INFINITY, sum = 0;
@@ -79,7 +79,7 @@ static double score_of(const struct moe_mutant *s, const double *c, const double
 	return two ? (double)(float)(first + second) : first;
 }
 
-/* Marks the experts of all groups but the best ones. */
+/* Marks the experts outside the best groups. */
 static void leave_groups(const struct moe_mutant *s, double *c, const double *p, uint8_t *left)
 {
 	const int groups = s->how.groups, size = s->a->num_experts / groups;

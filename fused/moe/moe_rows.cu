@@ -5,7 +5,7 @@
  *   rmsnorm      n
  *   gemm         logits, fp32                       (both are operations of the table)
  *   choose       the k largest experts of a row (moe_choose.cuh); a warp a row
- *   sort         one CTA: number of pairs of each expert, their first place, and the list of tiles
+ *   sort         one CTA: each expert's number of pairs and first place, and the list of tiles
  *   gather       assigns a place to each pair and copies n there, in panels; again for the shared experts
  *   gate_up      h = silu(n w_gate^T) * (n w_up^T) * weight, to panels
  *   down         y = h w_down^T, fp32               (both in moe_rows_product.cuh)

@@ -50,10 +50,10 @@ static __host__ __device__ __forceinline__ int32_t tile_size(int32_t count, int3
 }
 
 /*
- * ldmatrix gives lane t of a quad bytes 4 t .. 4 t + 3 of 16; widened these are 4 t and 4 t + 2, and the two
- * between. wgmma reads the lane's A registers as columns 2 t, 2 t + 1 and 2 t + 8, 2 t + 9. The columns of
- * the other operand must match: of 16 first the even ones, then the odd ones. An even lane holds the first
- * eight of them, the next lane the others.
+ * ldmatrix gives lane t of a quad bytes 4 t .. 4 t + 3 of 16, which are widened to the pairs 4 t, 4 t + 2 and
+ * 4 t + 1, 4 t + 3. wgmma reads these registers of A as columns 2 t, 2 t + 1 and 2 t + 8, 2 t + 9. Every 16
+ * columns of the other operand must match: first the even ones, then the odd ones. An even lane holds the
+ * first eight of them, the next lane the others.
  */
 ATTN_DEV uint4 even_odd(uint4 v)
 {

@@ -7,11 +7,11 @@
  *   down      128 rows a warpgroup: y, fp32
  *
  * One CTA an SM takes items (a tile of places and 256 rows of weights) from a counter. Items of the shared
- * experts take longest; they are spread among the first others, which wait for memory more than they
- * multiply. Items that read the same weights are neighbours. Two consumer warpgroups multiply, each 2 x 64
- * rows by n columns, n the least width that holds the tile's places. One producer thread fetches stages as
- * far ahead as the ring allows, into the next item too. The L2 prefetches the first weights of down while
- * gate_up still runs.
+ * experts take longest; they are spread among the first items of the others, which wait for memory more than
+ * they multiply. Items that read the same weights are neighbours. Two consumer warpgroups multiply, each 2 x
+ * 64 rows by n columns, n the least width that holds the tile's places. One producer thread fetches stages
+ * as far ahead as the ring allows, into the next item too. The first weights of down are prefetched into the
+ * L2 while gate_up still runs.
  *
  * Weights arrive by TMA (two boxes a stage), panels of x or h by bulk copies. Weights of 16 bits are
  * multiplied from shared memory. Those of 8 bits are loaded into registers (ldmatrix), widened and multiplied
@@ -46,7 +46,7 @@
 #define HALF_BYTES	(HALF_ROWS * PANEL_ROW)
 #define PREFETCH	8		/* stages */
 #define MOST		80		/* maximum sums of 64 rows that a thread holds */
-#define FEW		64		/* up to this number of places registers are left over */
+#define FEW		64		/* up to this number of places, registers are free */
 
 enum { BITS_16, BITS_8, BITS_8_BLOCKS };
 
@@ -296,8 +296,8 @@ template <int dtype> ATTN_DEV void widen(uint32_t a[4], const uint32_t raw[2])
 }
 
 /*
- * d[m] += 64 rows times n places over `panels` panels of a stage, for m = first .. last. Where products are
- * short more is widened at a time, so that there are fewer waits for loads and products.
+ * d[m] += 64 rows times n places over `panels` panels of a stage, for m = first .. last. Short products
+ * widen more at a time, so that there are fewer waits for loads and products.
  */
 template <int kind, int dtype, int n, int panels, int first, int last>
 ATTN_DEV void multiply_wide(float (*d)[MOST], uint32_t s_stage)

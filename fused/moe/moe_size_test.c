@@ -2,8 +2,8 @@
 /*
  * moe_size_test - callers whose argument struct ends before the later members (moe.h)
  *
- * Such a call must have the bits of one whose later members are 0, and read nothing behind the struct; and a
- * struct that ends within the later members is refused.
+ * Such a call must give the same bits as one whose later members are 0, and read nothing behind the struct. A
+ * struct that ends within the later members must be refused.
  */
 #include <stdlib.h>
 #include <string.h>

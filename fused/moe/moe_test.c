@@ -476,7 +476,7 @@ static int exact(const void *args, struct cairn_exact *e)
 	return 0;
 }
 
-/* A row does not depend on the batch as long as this stays within a range. */
+/* A row does not depend on the batch as long as this stays on one side of CAIRN_MOE_FEW. */
 static int part(void *args, int i)
 {
 	struct cairn_moe_args *a = args;
@@ -515,7 +515,7 @@ static const struct cairn_unit units[] = {
 	{ "pairs_are_covered", pairs_are_covered }, { "route_pairs_are_covered", route_pairs_are_covered },
 };
 
-/* More rows find undefined contents in the workspace. */
+/* Calls with more rows must accept a workspace of undefined contents. */
 static int is_few(const void *args)
 {
 	return ((const struct cairn_moe_args *)args)->batch <= CAIRN_MOE_FEW;

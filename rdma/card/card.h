@@ -12,7 +12,7 @@
  *   port       port 1 is ACTIVE
  *   uverbs     its file /dev/infiniband/uverbsN may be read and written
  *   libraries  libibverbs.so.1 and libmlx5.so.1 can be loaded
- *   memlock    64 MiB may be locked (ulimit -l), as registered memory is
+ *   memlock    64 MiB may be locked (ulimit -l): registering memory locks it
  *   gpu        an NVIDIA driver with a GPU is present
  *   peer       nvidia_peermem is loaded: the card may read and write GPU memory
  *   register   the driver's option PeerMappingOverride=1 is set: the GPU may store to the card's UAR
@@ -39,8 +39,8 @@ struct cairn_card_where {
 
 /*
  * Calls line() for each precondition in the order above, with what was found or how to mend it. If the
- * device does not exist, the only line names the devices there are. Returns the number of missing
- * preconditions.
+ * device does not exist, there is one line, which names the devices that do. Returns the number of
+ * missing preconditions.
  */
 int cairn_card_check(const struct cairn_card_where *where, const char *name,
 		     void (*line)(enum cairn_card_state state, const char *what, const char *text, void *arg),

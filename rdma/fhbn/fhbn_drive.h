@@ -21,7 +21,7 @@ struct fhbn_memory {
 struct fhbn_drive {
 	const struct cairn_fhbn_qp *queues;	/* [num_queues], host */
 	int num_queues, num_posters, warps_per_block, count;
-	/* puts between two waits for the sequence number, where its payload is checked */
+	/* a poster waits for the sequence number and checks its payload after every `window` puts */
 	int window;
 	uint32_t bytes;			/* upper bound of a payload */
 	struct fhbn_memory memory;	/* num_posters * window * bytes each; flags: 64 bytes per poster */
@@ -56,8 +56,8 @@ int fhbn_drive_list(const struct cairn_fhbn_qp *q, const struct cairn_fhbn_reque
 		    int num_batches);
 
 /*
- * Runs NVIDIA's own device code (GPUNetIO, from NCCL's headers): `count` times a put and an inline put of
- * the number.
+ * Runs NVIDIA's own device code (GPUNetIO, from NCCL's headers), which `count` times puts a payload and
+ * then, inline, its number.
  */
 int fhbn_drive_gpunetio(const struct cairn_fhbn_qp *q, const struct fhbn_memory *m, uint32_t bytes, int count,
 			struct fhbn_drive_result *result);
@@ -86,8 +86,8 @@ int fhbn_pingpong(const struct cairn_fhbn_qp q[2], const struct fhbn_memory m[2]
 		  int rounds, int64_t *cycles, double *mhz, int *wrong);
 
 /*
- * The same ping-pong in the conventional way: kernel, synchronise, the CPU posts, the CPU polls, then
- * launches a kernel.
+ * The same ping-pong in the conventional way: a kernel ends, a CPU posts, the other end's CPU polls and
+ * launches the next kernel.
  */
 int fhbn_pingpong_host(const struct cairn_fhbn_qp q[2], const struct fhbn_memory m[2], uint64_t *flags[2],
 		       uint32_t bytes, int rounds, double *ns, int *wrong);

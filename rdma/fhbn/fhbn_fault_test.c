@@ -3,8 +3,8 @@
  * fhbn_fault_test.c - failing requests, waits that time out, rejected arguments: each gives its error
  * text
  *
- * The poster runs on a CPU; if the model is preloaded, on queue pairs of libmlx5. fhbn_gpu_test.c tests
- * the texts of kernels.
+ * The poster runs on a CPU, and posts to queue pairs of libmlx5 if the model is preloaded.
+ * fhbn_gpu_test.c tests the texts of faults in kernels.
  */
 #include <stdio.h>
 

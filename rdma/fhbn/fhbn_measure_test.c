@@ -15,8 +15,8 @@
  *   flag_round_trip_host_memory              fhbn       a CPU writes a number, a kernel polls and answers it
  *   flag_round_trip_gpu_memory               fhbn       the same, written by a stream as the model does
  *   flag_round_trip_behind_64_bytes          fhbn       the same, after a payload that the copy engine moves
- *   copy_64_bytes_gpu_memory                 fhbn       that payload alone, until the CPU sees it complete:
- *                                                       this part of host_path is not the host's
+ *   copy_64_bytes_gpu_memory                 fhbn       that payload alone, until the CPU sees it complete;
+ *                                                       host_path includes it, but a card would not need it
  *
  * Members: n, min_ns, median_ns, p95_ns, and cycles where the SM's clock was read. Ring, payload and
  * flags are in the memory that the case's name gives.

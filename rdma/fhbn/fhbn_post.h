@@ -6,7 +6,7 @@
  * from:
  *
  *   fhbn_store_seg(to, seg)          16 bytes of a WQE, unordered
- *   fhbn_fence(mode, why)            release of all this thread has written or seen, in the scope mode gives
+ *   fhbn_fence(mode, why)            releases all this thread has written or seen, in the scope of `mode`
  *   fhbn_store_record(to, word)      one store; also fhbn_store_cq_record
  *   fhbn_ring8(reg, word)            8 bytes to the UAR
  *   fhbn_ring64(reg, segs)           64 bytes to the UAR, the doorbell's bytes last
@@ -128,9 +128,9 @@ FHBN_FN int fhbn_successor_rings(const struct cairn_fhbn_qp *q, uint64_t index, 
 }
 
 /*
- * Publishes index..end in its turn. ready: its value when the blocks were reserved. A poster that has had
- * to wait for its turn looks for a successor; one that has not waited assumes it is alone and rings at
- * once.
+ * Publishes requests index..end when it is their turn. ready: the counter's value when the blocks were
+ * reserved. A poster that has had to wait for its turn looks for a successor; one that has not waited
+ * assumes it is alone and rings at once.
  */
 FHBN_FN int fhbn_publish(const struct cairn_fhbn_qp *q, uint32_t mode, uint64_t index, uint64_t end,
 			 uint64_t ready, const struct cairn_wqe_seg segs[4])
@@ -234,10 +234,7 @@ FHBN_FN int cairn_fhbn_wait(const struct cairn_fhbn_qp *q, uint32_t mode, uint64
 	return fhbn_wait_retired(q, mode, end, 0, CAIRN_FHBN_NOT_COMPLETED);
 }
 
-/*
- * Waits until everything posted earlier has been executed at the other end and data of READs has arrived
- * here.
- */
+/* Waits until all earlier requests have been executed at the other end and READ data has arrived here. */
 FHBN_FN int cairn_fhbn_flush(const struct cairn_fhbn_qp *q, uint32_t mode)
 {
 	struct cairn_fhbn_request nop = cairn_fhbn_request(CAIRN_WQE_NOP, 0, 0, 0, 0, 0);

@@ -114,8 +114,8 @@ static struct seen run(struct cairn_test *t, struct pair *m, int num_posters, in
 }
 
 /*
- * Each doorbell dialect, single and shared, with every request signalled or few; checks the model's
- * counts.
+ * Runs one poster in each doorbell dialect, with and without SHARED, with all requests or only a few
+ * signalled; checks the model's counts.
  */
 static void modes(struct cairn_test *t)
 {

@@ -34,7 +34,7 @@ struct fhbn_trace;
 
 struct fhbn_defect {
 	const char *name;
-	uint32_t mode;			/* modes in which it shows */
+	uint32_t mode;			/* modes in which the defect shows */
 	int threads;
 	/*
 	 * Executes the access and returns its result: fhbn_trace_judge() of it, of another access, or of

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * fhbn_trace_test.c - the poster's order of stores in the interleavings of some thousand seeds, and
- * defective posters, all of which must be caught; then the order observed in another way, by a register
- * page that traps
+ * defective posters, all of which must be caught; then the order as seen when a store to the register
+ * page traps
  */
 #include <signal.h>
 #include <stdio.h>

@@ -17,7 +17,7 @@
  *   nic_events.c      completion channels
  *   nic_execute.c     one request: gather, key checks, movement, receive queue
  *   nic_rules.c       the rule checker
- *   nic_adversary.c   seeded trouble
+ *   nic_adversary.c   seeded delays, losses and failures
  *   nic_report.c      JSON lines
  *   nic_bare.c        queue pairs laid out by hand, without libibverbs; GPU memory
  *

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_adversary.c - seeded trouble that a network and a NIC are allowed to make
+ * nic_adversary.c - seeded delays, losses and failures that a network and a NIC are allowed to cause
  *
  *   name            effect                                                    what it tests
  *   fetch_us=N      a request is read from the ring up to N us late           ring blocks freed on completion

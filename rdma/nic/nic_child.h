@@ -64,7 +64,7 @@ static inline double now_s(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* Under TSan: picks the model built with TSan if the program is not, and the library that both need. */
+/* Under TSan: for a program built without TSan, picks the model built with it, and TSan's runtime library. */
 static inline void find_model(const char *program, char *library, size_t len)
 {
 #ifdef __SANITIZE_THREAD__

@@ -338,7 +338,7 @@ static void flush_receives(struct nic_sq *sq)
 	}
 }
 
-/* Visits one queue pair, with the lock held. Returns whether there is later work that needs no doorbell. */
+/* Visits one queue pair, with the lock held. Returns whether it must be visited again without a doorbell. */
 static int visit(struct nic_sq *sq)
 {
 	uint64_t now = nic_now_ns();
@@ -373,8 +373,8 @@ static int visit(struct nic_sq *sq)
 }
 
 /*
- * UARs are polled without the lock, everything else with it. Returns whether any work was done, not just
- * awaited.
+ * UARs are polled without the lock, everything else with it. Returns whether any work was done; waiting
+ * does not count.
  */
 static int poll_queue(int i, int *busy)
 {

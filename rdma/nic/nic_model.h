@@ -108,7 +108,7 @@ struct nic_inflight {
 /* The requester's half of a queue pair in this process. Block indices wrap at 2^16. */
 struct nic_sq {
 	struct nic_qp *qp;		/* NULL: not ours */
-	uint16_t fetched, retired, producer;	/* producer: up to where doorbells and record agree */
+	uint16_t fetched, retired, producer;	/* producer: index that doorbells and record agree on */
 	uint16_t early_index, unrung_index;
 	int have_request, fetch_armed, rnr_left, num_inflight, first_inflight;
 	uint64_t wait_ns;		/* no work before this time */

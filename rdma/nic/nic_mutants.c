@@ -13,8 +13,8 @@
  * (CAIRN_NIC_ADVERSARY). `collapsed` runs those that read completions of a queue of one entry
  * (CAIRN_NIC_ADVERSARY=collapse=1).
  *
- * Exit status 0: all correct producers pass and all others are caught; 1: not so; 77: no device, or not
- * the model.
+ * Exit status 0: all correct producers pass and all others are caught; 1: any other outcome; 77: no
+ * device, or not the model.
  */
 #include <dlfcn.h>
 #include <infiniband/mlx5dv.h>
@@ -119,7 +119,7 @@ static const struct mutant plain[] = {
 	{ "consumer_index_unmasked", .conduct = BAD_CONSUMER_INDEX, RULE(cq_record_upper) },
 };
 
-/* Run under fetch_us, completion_us, read_us and pieces. */
+/* Run with the adversary's options fetch_us, completion_us, read_us and pieces. */
 static const struct mutant trouble[] = {
 	{ "right_wqe_doorbell", .order = RECORD_THEN_DOORBELL },
 	{ "right_index_doorbell", .order = INDEX_DOORBELL },

@@ -3,13 +3,14 @@
  * nic_semantics [CHAINS] - prints what reliable connections do, as text that can be compared between two
  * RDMA devices
  *
- * Two queue pairs in one process: both on the first device, or, if there are two devices, on one each; or
- * both on the device that CAIRN_RDMA_DEVICE names (with entry CAIRN_RDMA_GID_INDEX of its port's GID
- * table, 1). First comes the FHBN pattern: a WRITE of data and an inline WRITE of a sequence number in
- * one post; the receiver polls memory and checks for torn data. Then each case uses a fresh pair: the
- * case's request, another one after it, the statuses of both, the states of both ends. Then come
- * unsignalled posts until the library refuses, and completion channels (nic_semantics_events.c). No times
- * and no addresses are printed, as the output is compared as text with nic_semantics.txt.
+ * Connects two queue pairs of this process: both on the device that CAIRN_RDMA_DEVICE names (with entry
+ * CAIRN_RDMA_GID_INDEX of its port's GID table, 1); otherwise one on each of the first two devices, or
+ * both on the only one. First comes the FHBN pattern: a WRITE of data and an inline WRITE of a sequence
+ * number in one post; the receiver polls memory and checks for torn data. Then each case posts its
+ * request and another one on a fresh pair, and prints their statuses, the sender's state and the statuses
+ * of the receives. Then come unsignalled posts until the library refuses, and completion channels
+ * (nic_semantics_events.c). No times and no addresses are printed, as the output is compared as text with
+ * nic_semantics.txt.
  *
  * Exit status 0: all cases ran; 1: torn data or a time-out, after which no case runs; 77: no device.
  */
@@ -173,8 +174,8 @@ static void run(const struct row *r)
 }
 
 /*
- * Several segments out, several in, and READs that a fence must complete before the WRITE of what they
- * read.
+ * Gathers and scatters several segments, and checks that a fence completes each READ before the WRITE of
+ * what it has read.
  */
 static void run_fence(void)
 {

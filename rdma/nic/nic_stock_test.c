@@ -58,8 +58,8 @@ static void send_lat_events(struct cairn_test *t)
 }
 
 /*
- * Without -q: with it perftest leaves entries in the queue and waits for an event that no further entry
- * raises.
+ * Runs without -q: with it perftest leaves entries in the queue and waits for an event that no further
+ * entry raises.
  */
 static void send_bw_events(struct cairn_test *t)
 {

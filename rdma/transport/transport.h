@@ -31,7 +31,7 @@
  * - Word: 8 bytes that arrive with the signal, in the slot itself; the fast path for small payloads. A
  *   wait that finds a value returns the word that came with it, or a later word if the slot was signalled
  *   again meanwhile.
- * - Order: signals show a channel's puts in the order given: the signal of a put implies that the
+ * - Order: a channel's signals appear in the order of its puts, and the signal of a put implies that the
  *   payloads of all earlier puts of that channel are visible. There is no order between channels. A
  *   second put to the same bytes must follow the arrival of the first; otherwise either may win.
  * - The source of a put must not change until a later flush has returned, or until the other end has

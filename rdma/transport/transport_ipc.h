@@ -23,8 +23,8 @@ struct ipc_key {
 };
 
 /*
- * Memory of slots, of this process or mapped. It is freed with its last user; within one process both
- * ends are users.
+ * Memory of slots, allocated by this process or mapped from another. The last user frees it; within one
+ * process both ends are users.
  */
 struct ipc_block {
 	struct ipc_block *next;

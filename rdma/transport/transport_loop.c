@@ -7,11 +7,11 @@
  * some torn (half first, the whole later). A put's signal is set when its last piece and all earlier puts
  * have arrived. Thus everything happens that the contract leaves open, and nothing that it forbids.
  *
- * options.faults: NAME=VALUE, separated by commas; each is 0 by default unless given here:
+ * options.faults: NAME=VALUE, separated by commas. In parentheses: range and default; otherwise 0:
  *   delay_us   delay of up to this long per piece      pieces    a payload is cut into this many (1..64; 4)
  *   window     most puts in flight (1..64; 8)          torn      percent of pieces that arrive torn first
- *   again      percent of pieces that arrive twice     lost_at   a channel's put (from 1) that finds no peer
- *   error_at   a channel's put that fails with -EIO
+ *   again      percent of pieces that arrive twice     lost_at   number (from 1) of the put that
+ *   error_at   number of the put that fails with -EIO             finds no peer, counted per channel
  *
  * Ends find each other by number in a list of the process. Its lock is held while a piece is delivered,
  * so that memory cannot be freed during a copy.

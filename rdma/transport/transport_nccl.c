@@ -9,10 +9,11 @@
  * that the sources may be changed, not that anything has arrived. Kernels cannot put, and one GPU cannot
  * be both ends.
  *
- * Each direction has a communicator, a stream and a socket; the address carries the id and port of its
- * owner's. When a channel is closed, ncclCommAbort ends its work in flight. It runs in its own thread,
- * because it waits for all kernels of the GPU, including those of other channels; these threads are
- * joined when the transport is closed.
+ * Each direction has a communicator, a stream and a socket; a channel's address carries the id of its
+ * outgoing communicator and the port to which the peer connects its own outgoing socket. When a channel
+ * is closed, ncclCommAbort ends its work in flight. It runs in its own thread, because it waits for all
+ * kernels of the GPU, including those of other channels; these threads are joined when the transport is
+ * closed.
  */
 #include <arpa/inet.h>
 #include <cuda_runtime_api.h>
@@ -42,7 +43,7 @@ struct header {
 struct nccl_address {
 	ncclUniqueId id;
 	struct transport_identity owner;
-	/* sent first on the socket; its order also decides which communicator is joined first */
+	/* sent first on the socket; the end with the smaller nonce owns the communicator joined first */
 	uint64_t nonce;
 	uint32_t num_slots, port;
 	char host[64];

@@ -11,8 +11,8 @@
  *
  * The other end checks nothing, since an imported region is mapped memory. A region's memory must
  * therefore outlive its peers' puts; the slots have a reference count of the ends that have them mapped.
- * Next to the slots is a state word, which the peer sets when it closes. The death of a process that did
- * not close is found by asking the system whether it lives (one host).
+ * Next to the slots is a state word, which the peer sets when it closes. If the peer's process dies
+ * without closing, this end finds out by asking the system whether it lives: both are on one host.
  *
  * Reset: there are two sets of slots, used alternately, so that the peer's writes in flight go to the old
  * ones.
@@ -58,7 +58,7 @@ struct nvlink_channel {
 	uint64_t *words;		/* [num_slots], last sent */
 	struct cairn_signal *looked;	/* pinned: one signal as read by nvlink_look(), then the state */
 	uint64_t posted, done, probed;
-	pthread_mutex_t probing;	/* taken by waiting and by putting threads */
+	pthread_mutex_t probing;	/* taken by threads that wait and threads that put */
 };
 
 /* ---- transport and regions ---- */

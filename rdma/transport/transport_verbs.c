@@ -57,7 +57,7 @@ static int open_device(struct verbs *v)
 	return v->ctx ? 0 : cairn_error(EIO, "ibv_open_device: %s", strerror(errno));
 }
 
-/* On Ethernet the address is a GID; prefers one that carries an IPv4 address (RoCE v2 routes it). */
+/* Chooses the GID, which is the address on Ethernet: one with an IPv4 address if any (RoCE v2 routes it). */
 static int choose_gid(struct verbs *v)
 {
 	static const uint8_t ipv4[12] = { [10] = 0xff, [11] = 0xff };

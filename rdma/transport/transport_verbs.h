@@ -20,7 +20,7 @@
 
 #include "rdma/transport/transport_impl.h"
 
-/* The functions of libibverbs that are called; macros of the same name must not expand. */
+/* Members are named as libibverbs' functions; macros of the same names must not expand. */
 #undef ibv_reg_mr
 #undef ibv_query_port
 #define VERBS_FUNCTIONS(F)	\

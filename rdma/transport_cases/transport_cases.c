@@ -15,8 +15,8 @@
 #define HALF	(128u << 10)	/* bytes of each half of the memory in most cases */
 
 /*
- * Around cache lines, pages, the path's messages (1024, 4096) and the lengths that fit inline in a
- * request.
+ * Lengths around cache lines, pages, the path's message sizes (1024, 4096), and those that just fill the
+ * segments of inline data (12, 28, 44, 60).
  */
 static const uint32_t lengths[] = {
 	1, 2, 3, 4, 7, 8, 9, 12, 13, 15, 16, 17, 28, 29, 31, 32, 33, 44, 60, 63, 64, 65, 127, 128, 129,
@@ -25,7 +25,7 @@ static const uint32_t lengths[] = {
 };
 #define NUM_LENGTHS	(sizeof(lengths) / sizeof(lengths[0]))
 
-/* One payload per round, of every length, at unaligned places; each is answered. */
+/* Each round puts one payload, of a listed length at an unaligned place, and is answered. */
 static void payload_before_signal(struct end *e)
 {
 	uint64_t rounds = e->plan->quick ? 3 * NUM_LENGTHS : 40 * NUM_LENGTHS, i;
@@ -51,7 +51,7 @@ static void payload_before_signal(struct end *e)
 	}
 }
 
-/* Payloads of two rounds in flight are never seen mixed: they go to two places alternately. */
+/* Two rounds in flight use two places alternately, so their payloads are never seen mixed. */
 static void no_torn_reads(struct end *e)
 {
 	uint64_t rounds = e->plan->quick ? 60 : e->plan->memory == CAIRN_MEMORY_DEVICE ? 200 : 500, i;
@@ -114,10 +114,7 @@ static void outstanding(struct end *e)
 	NEED(e, !end_barrier(e));
 }
 
-/*
- * More puts than 16 bits can count, over many laps of every ring, with a window of them answered now and
- * then.
- */
+/* More puts than 16 bits can count, over many laps of every ring; each window of them is answered once. */
 static void index_wraps(struct end *e)
 {
 	uint64_t num = e->plan->quick ? 600 : 70000;
@@ -171,7 +168,7 @@ static void sizes(struct end *e)
 		}
 }
 
-/* Payloads and signals of two channels between the same ends: neither affects the other. */
+/* Two channels between the same ends: the payloads and signals of one do not affect the other. */
 static void two_channels(struct end *e)
 {
 	uint64_t rounds = e->plan->quick ? 30 : 300, i;

@@ -83,7 +83,7 @@ static void both(struct end *e, uint32_t mode, uint64_t half, uint64_t rounds, u
 	release(&k);
 }
 
-/* Kernels of two processes share one GPU by time slices of milliseconds, so use fewer rounds there. */
+/* Kernels of two processes share a GPU in time slices of milliseconds, so they run fewer rounds. */
 static uint64_t rounds_of(const struct end *e, uint64_t rounds, uint64_t quick)
 {
 	return e->plan->quick || (e->plan->processes && e->plan->gpu[0] == e->plan->gpu[1]) ? quick : rounds;

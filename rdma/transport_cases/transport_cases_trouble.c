@@ -90,7 +90,7 @@ static void refusals(struct end *e)
 	still_works(e, 1);
 }
 
-/* Blobs that are damaged or of the wrong kind. */
+/* Blobs that are damaged or of the wrong kind are rejected. */
 static void bad_blobs(struct end *e)
 {
 	struct cairn_remote *remote = NULL;
@@ -230,7 +230,7 @@ static void bounds_at_the_far_end(struct end *e)
 	still_works(e, 2);
 }
 
-/* Reset without an error: twice, after signals and puts. */
+/* Resets without an error, three times, after signals and puts. */
 static void reset(struct end *e)
 {
 	int i, k;
@@ -251,7 +251,7 @@ static void die(struct end *e)
 {
 	if (e->plan->processes)
 		raise(SIGKILL);
-	e->table->close(e->t);		/* the nearest equivalent for a thread */
+	e->table->close(e->t);		/* a thread's nearest equivalent of dying */
 	e->t = NULL;
 }
 

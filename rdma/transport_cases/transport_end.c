@@ -260,7 +260,7 @@ void end_close(struct end *e)
 
 	e->table->close(e->t);
 	e->t = NULL;
-	/* Free the memory only after the other end has ended, since its puts may still write to it. */
+	/* Frees the memory only after the other end has ended, since its puts may still write to it. */
 	shutdown(e->sock, SHUT_WR);
 	while (!move(e->sock, &byte, 1, 0))
 		;

@@ -48,7 +48,7 @@ struct end {
 
 int end_want(struct end *e, int ok, const char *what, const char *file, int line);
 #define WANT(e, cond)		end_want(e, !!(cond), #cond, __FILE__, __LINE__)
-/* Ends the case if the condition does not hold. */
+/* Returns from the case if the condition does not hold. */
 #define NEED(e, cond)		do { if (!WANT(e, cond)) return; } while (0)
 int end_contains(struct end *e, const char *part, const char *file, int line);
 #define WANT_ERROR(e, part)	end_contains(e, part, __FILE__, __LINE__)

@@ -235,7 +235,7 @@ MUTANT_WAIT(gone_is_late)
 	return ret == -ECONNRESET ? -ETIMEDOUT : ret;
 }
 
-/* Values seen in a slot before a reset still end waits after it. */
+/* For reset_stale: the last signals seen in each slot, which still end waits after a reset. */
 static struct {
 	struct cairn_channel *c;
 	struct cairn_signal s[64];
