@@ -31,6 +31,10 @@ int cairn_kv_append_check(const struct cairn_kv_append_args *a)
 		return cairn_error(EINVAL, "kv_append: kv.batch, nnz_qo, kv.num_pages: must be >= 0");
 	if (a->kv.page_size < 1 || a->num_kv_heads < 1 || a->head_dim < 1)
 		return cairn_error(EINVAL, "kv_append: kv.page_size, num_kv_heads, head_dim: must be >= 1");
+	if (a->kv_fp8 < 0 || a->kv_fp8 > 1)
+		return cairn_error(EINVAL, "kv_append: kv_fp8: must be 0 or 1");
+	if ((a->k_scale || a->v_scale) && !a->kv_fp8)
+		return cairn_error(EINVAL, "kv_append: k_scale, v_scale: only with kv_fp8");
 	row = (int64_t)a->num_kv_heads * a->head_dim;
 	if (!cairn_dtype_is_float(a->dtype))
 		return cairn_error(EOPNOTSUPP, "kv_append: dtype: %s", cairn_dtype_name(a->dtype));

@@ -8,6 +8,7 @@
 #include "conformance/harness.h"
 #include "fused/cache/kv_append.h"
 #include "fused/cache/kv_cut.h"
+#include "primitives/base/fp8.h"
 
 #define DEFECTS(D) \
 	D(slot_plus_one, "each key lands one slot late") \
@@ -39,7 +40,25 @@
 	D(full_page_empty, "a full last page of 24 or 40 slots counts as empty") \
 	D(row_of_16_kib, "bytes of a row past 16384 are not written") \
 	D(page_by_float, "the page of a key is found by a product with a float reciprocal") \
-	D(last_gap_read, "the last row is read up to its stride")
+	D(last_gap_read, "the last row is read up to its stride") \
+	D(fp8_k_scale_missing, "K is not divided by its scale") \
+	D(fp8_v_scale_missing, "V is not divided by its scale") \
+	D(fp8_k_scale_needs_v_scale, "K is divided by its scale only if V has one") \
+	D(fp8_scales_exchanged, "K is divided by the scale of V, and V by that of K") \
+	D(fp8_scale_of_head_0, "all heads have the scale of the first") \
+	D(fp8_heads_of_128, "the head of an element is found as if heads had 128 elements") \
+	D(fp8_multiplied, "values are multiplied by the scale") \
+	D(fp8_reciprocal, "values are multiplied by the scale's reciprocal, which is rounded") \
+	D(fp8_quotient_in_dtype, "the quotient is rounded to bf16 before it is rounded to e4m3") \
+	D(fp8_not_saturated, "magnitudes above 448 become NaN") \
+	D(fp8_infinity_nan, "an infinity becomes NaN") \
+	D(fp8_nan_is_448, "a NaN becomes 448") \
+	D(fp8_largest_240, "magnitudes above 240 become 240") \
+	D(fp8_ties_away, "a quotient in the middle of two codes becomes the larger one") \
+	D(fp8_cut_off, "quotients are cut off instead of rounded") \
+	D(fp8_subnormals_lost, "quotients below 2^-6 become 0") \
+	D(fp8_minus_0_lost, "a negative zero becomes 0") \
+	D(fp8_bytes_doubled, "codes are written two bytes apart")
 
 #define NAME(name, what)	APPEND_##name,
 enum append_defect { DEFECTS(NAME) };
@@ -66,12 +85,66 @@ static double changed(double v, int dtype, enum append_defect x)
 	return v;
 }
 
-/* Copies an element of a new row: its bits, or with some defects its value. */
+/* Returns e4m3's code of a quotient. */
+static uint8_t code_of(float v, enum append_defect x)
+{
+	float magnitude = fabsf(v), own, next;
+	uint8_t code = cairn_float_to_e4m3(v), sign = code & 0x80;
+
+	if (isnan(v))
+		return x == APPEND_fp8_nan_is_448 ? 0x7e : code;
+	if ((x == APPEND_fp8_not_saturated && magnitude >= 464) || (x == APPEND_fp8_infinity_nan && isinf(v)))
+		return 0x7f;
+	if (x == APPEND_fp8_largest_240 && magnitude > 240)
+		return sign | 0x77;
+	if (x == APPEND_fp8_subnormals_lost && magnitude < 0x1p-6f)
+		return sign;
+	if (x == APPEND_fp8_minus_0_lost && code == 0x80)
+		return 0;
+	own = fabsf(cairn_e4m3_to_float(code));
+	if (x == APPEND_fp8_cut_off && own > magnitude)
+		return code - 1;
+	next = (code & 0x7f) < 0x7e ? fabsf(cairn_e4m3_to_float(code + 1)) : own;
+	if (x == APPEND_fp8_ties_away && own < magnitude && magnitude - own == next - magnitude)
+		return code + 1;
+	return code;
+}
+
+/* Converts element c of a row of K or V (side 1) to e4m3. */
+static uint8_t converted(const struct cairn_kv_append_args *a, const void *rows, int64_t from, int64_t c,
+			 int side, enum append_defect x)
+{
+	const float *scale = side != (x == APPEND_fp8_scales_exchanged) ? a->v_scale : a->k_scale;
+	float v = (float)cairn_load(rows, a->dtype, from), s;
+
+	if (x == (side ? APPEND_fp8_v_scale_missing : APPEND_fp8_k_scale_missing) ||
+	    (x == APPEND_fp8_k_scale_needs_v_scale && !side && !a->v_scale))
+		scale = NULL;
+	if (!scale)
+		return code_of(v, x);
+	s = scale[x == APPEND_fp8_scale_of_head_0 ? 0 :
+		  x == APPEND_fp8_heads_of_128 ? c / 128 % a->num_kv_heads : c / a->head_dim];
+	if (x == APPEND_fp8_multiplied)
+		return code_of(v * s, x);
+	if (x == APPEND_fp8_reciprocal)
+		return code_of(v * (1 / s), x);
+	return code_of(x == APPEND_fp8_quotient_in_dtype ? (float)rounded_to(CAIRN_BF16, (double)(v / s)) :
+		       v / s, x);
+}
+
+/* Copies element c of a new row of K or V (side 1): its bits, or its code, or with some defects its value. */
 static void copy_element(const struct cairn_kv_append_args *a, void *pages, int64_t to, const void *rows,
-			 int64_t from, enum append_defect x)
+			 int64_t from, int64_t c, int side, enum append_defect x)
 {
 	int64_t esize = (int64_t)cairn_dtype_bytes(a->dtype);
 
+	if (a->kv_fp8) {
+		if (x == APPEND_fp8_bytes_doubled)
+			to = 2 * to % ((int64_t)a->kv.num_pages * a->kv.page_size * a->num_kv_heads *
+				       a->head_dim);
+		((uint8_t *)pages)[to] = converted(a, rows, from, c, side, x);
+		return;
+	}
 	if (x == APPEND_nan_cleaned || x == APPEND_rounded_to_f16 || x == APPEND_f32_through_bf16 ||
 	    x == APPEND_subnormals_flushed || x == APPEND_signalling_quieted)
 		cairn_store(pages, a->dtype, to, changed(cairn_load(rows, a->dtype, from), a->dtype, x));
@@ -146,13 +219,13 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 			to = (uint16_t)to;
 		to = to * size + slot;
 		for (int64_t c = 0; c < written; c++) {
-			int64_t at = c < row ? c : row - 1;
+			int64_t at = c < row ? c : row - 1, key_at = i * k_stride + at, put = to * row + c;
 
-			copy_element(a, a->kv.k_pages, to * row + c, a->k, i * k_stride + at, x);
+			copy_element(a, a->kv.k_pages, put, a->k, key_at, at, 0, x);
 			if (x == APPEND_values_from_keys)
-				copy_element(a, a->kv.v_pages, to * row + c, a->k, i * k_stride + at, x);
+				copy_element(a, a->kv.v_pages, put, a->k, key_at, at, 1, x);
 			else if (x != APPEND_values_missing)
-				copy_element(a, a->kv.v_pages, to * row + c, a->v, i * v_stride + at, x);
+				copy_element(a, a->kv.v_pages, put, a->v, i * v_stride + at, at, 1, x);
 		}
 	}
 	return 0;

@@ -7,7 +7,10 @@
  * keys. Key j lies in page indices[indptr[b] + j / page_size], slot j % page_size.
  *
  *   member            dtype  shape                                           notes
- *   k_pages, v_pages  dtype  [num_pages, page_size, num_kv_heads, head_dim]  NHD, 16-byte aligned
+ *   k_pages, v_pages  dtype  [num_pages, page_size, num_kv_heads, head_dim]  NHD, 16-byte aligned; with the
+ *                                                                            operation's kv_fp8: e4m3, where
+ *                                                                            a code c of head g stands for
+ *                                                                            c * k_scale[g], c * v_scale[g]
  *   k_pages           dtype  [num_pages, page_size, kv_lora_rank + rope_dim] latent attention, 16-byte
  *                                                                            aligned; v_pages is NULL
  *   indptr            int32  [batch + 1]                                     ascending from 0, in pages
@@ -16,7 +19,7 @@
  *   last_page_len     int32  [batch]                                         0 .. page_size; ignored without
  *                                                                            a page
  *
- * The other numbers of the geometry (dtype, heads, dimensions) belong to the operation. Slots past
+ * The other numbers of the geometry (dtype, heads, dimensions, scales) belong to the operation. Slots past
  * last_page_len and pages that no list names may hold NaN: no operation reads them into a result. The host
  * reads the scalars; the arrays are read on the device only, so a captured graph serves other lists and
  * lengths within the bounds batch and max_len. The contents of the arrays are not checked.

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "fused/cache/kv_view.h"
+#include "primitives/base/fp8.h"
 
 #define PAGED_MAX_BATCH	2200
 
@@ -219,6 +220,32 @@ static inline void *paged_far_as(struct cairn_op *op, const struct paged *p, siz
 		cairn_fill(op, x + at * (int64_t)cairn_dtype_bytes(dtype), dtype, page, 1);
 	}
 	return x;
+}
+
+/* paged_fill() for pages of e4m3. NaN is the code 0x7f. */
+static inline void paged_fill_codes(struct cairn_op *op, const struct paged *p, void *pages, int64_t row)
+{
+	int64_t slots = p->num_pages * (int64_t)p->page_size;
+	uint8_t *listed = calloc((size_t)slots + 1, 1);
+	float *draw = malloc((size_t)(row + 1) * sizeof(*draw));
+
+	if (!listed || !draw)
+		abort();
+	for (int b = 0; b < p->batch && op->kind == CAIRN_KIND_POISON; b++)
+		for (int j = 0; j < p->kv_len[b]; j++)
+			listed[paged_slot(p, b, j)] = 1;
+	if (op->kind != CAIRN_KIND_POISON)
+		memset(listed, 1, (size_t)slots);
+	memset(pages, 0x7f, (size_t)(slots * row));
+	for (int64_t i = 0; i < slots; i++) {
+		if (!listed[i])
+			continue;
+		cairn_fill(op, draw, CAIRN_F32, row, 1);
+		for (int64_t c = 0; c < row; c++)
+			((uint8_t *)pages)[i * row + c] = cairn_float_to_e4m3(draw[c]);
+	}
+	free(listed);
+	free(draw);
 }
 
 /* Fills the pages; with kind POISON only the slots that hold a key, and all others with NaN. */
