@@ -299,6 +299,9 @@ int cairn_attn_dense_fi_workspace(const struct cairn_attn_dense_args *args, size
 
 static int paged_supported(const struct cairn_attn_paged_args *a)
 {
+	if (a->kv_fp8)
+		return cairn_error(EOPNOTSUPP, "attn_paged: FlashInfer: kv_fp8: its module for e4m3 is "
+				   "another");
 	CAIRN_TRY(supported("attn_paged", a->dtype, a->lse, a->window, a->softcap, a->sms, a->causal,
 			    a->max_qo_len, a->kv.max_len));
 	if (a->max_qo_len < MIN_ROWS)

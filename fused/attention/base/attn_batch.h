@@ -28,13 +28,14 @@ struct attn_batch {
 	const int32_t *qo_indptr;	/* [batch + 1] */
 	int64_t q_stride;		/* never 0 */
 	int32_t batch, num_qo_heads, num_kv_heads, qk_dim, v_dim;
-	int32_t dtype, causal, window;
+	int32_t dtype, kv_fp8, causal, window;	/* kv_fp8: keys and values are e4m3 */
 	float sm_scale, softcap;
+	const float *k_scale, *v_scale;	/* [num_kv_heads] factors of keys and values; NULL: 1 */
 	int32_t merges;			/* attn_exact.h */
 	int32_t head_step;		/* n > 1: with exact, one KV head in n, and the last, is computed */
 	const void *args;		/* passed to the functions below */
 	int32_t (*num_keys)(const void *args, int32_t b);
-	/* its k_scale and v_scale are 1 */
+	/* its k_scale and v_scale are ignored: the batch's count */
 	struct attn_key (*key)(const void *args, int32_t b, int32_t j, int32_t kv_head);
 	/*
 	 * Two functions that replace q and key() if operands are not of dtype; else both are NULL. load()

@@ -16,6 +16,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/fp8.h"
 #include "primitives/base/wide.h"
 #include "fused/attention/base/attn_block.h"
 #include "fused/attention/base/attn_tile.h"
@@ -31,6 +32,7 @@
 struct task {
 	int b, head, first_row, num_rows;
 	int qo_first, qo_len, kv_len;
+	float sm_scale, v_scale;	/* with the scales of the KV head */
 };
 
 static int group_of(const struct attn_batch *a)
@@ -49,9 +51,9 @@ static int first_key(const struct attn_batch *a, const struct task *t, int r)
 }
 
 /* Returns the factor from a logit as stored to its value; a capped logit is stored as its tanh. */
-static float logit_scale(const struct attn_batch *a)
+static float logit_scale(const struct attn_batch *a, const struct task *t)
 {
-	return a->softcap > 0 ? a->softcap : a->sm_scale;
+	return a->softcap > 0 ? a->softcap : t->sm_scale;
 }
 
 /* Reads packed row `row` of the task's KV head. */
@@ -66,12 +68,23 @@ static inline void load_q(const struct attn_batch *a, const struct task *t, int 
 			       (int64_t)head * a->qk_dim, a->qk_dim, a->dtype);
 }
 
+/* Widens a key or a value. Scales of e4m3 are applied later, to logits and to O. */
+static inline void widen(const struct attn_batch *a, float *x, const void *from, int dim)
+{
+	if (!a->kv_fp8) {
+		attn_widen_row(x, from, dim, a->dtype);
+		return;
+	}
+	for (int c = 0; c < dim; c++)
+		x[c] = cairn_e4m3_to_float(((const uint8_t *)from)[c]);
+}
+
 static inline void load_k(const struct attn_batch *a, const struct task *t, int j, float *x)
 {
 	if (a->load)
 		a->load(a->args, ATTN_K, t->b, j, t->head, x);
 	else
-		attn_widen_row(x, a->key(a->args, t->b, j, t->head).k, a->qk_dim, a->dtype);
+		widen(a, x, a->key(a->args, t->b, j, t->head).k, a->qk_dim);
 }
 
 static inline void load_v(const struct attn_batch *a, const struct task *t, int j, float *x)
@@ -79,7 +92,7 @@ static inline void load_v(const struct attn_batch *a, const struct task *t, int 
 	if (a->load)
 		a->load(a->args, ATTN_V, t->b, j, t->head, x);
 	else
-		attn_widen_row(x, a->key(a->args, t->b, j, t->head).v, a->v_dim, a->dtype);
+		widen(a, x, a->key(a->args, t->b, j, t->head).v, a->v_dim);
 }
 
 /* Attends to keys first..end-1 of the task's request, which lie in one part; sets *p. */
@@ -115,8 +128,8 @@ static CAIRN_WIDE void attend(const struct attn_batch *a, const struct task *t, 
 				continue;
 			attn_row_logits(s, q[r], kt, dim);
 			for (int j = skip; a->softcap > 0 && j < seen; j++)
-				s[j] = tanhf(s[j] * a->sm_scale / a->softcap);
-			attn_row_update(p, r, s + skip, seen - skip, v + skip, v_dim, logit_scale(a));
+				s[j] = tanhf(s[j] * t->sm_scale / a->softcap);
+			attn_row_update(p, r, s + skip, seen - skip, v + skip, v_dim, logit_scale(a, t));
 		}
 	}
 }
@@ -150,13 +163,13 @@ static void finish(const struct attn_batch *a, const struct task *t, struct attn
 		int row = t->first_row + r;
 		int64_t at = (int64_t)(t->qo_first + row / group) * a->num_qo_heads + t->head * group +
 			     row % group;
-		float inverse = p->l[r] > 0 ? 1 / p->l[r] : 0;
+		float factor = p->l[r] > 0 ? 1 / p->l[r] * t->v_scale : 0;
 
 		for (int c = 0; c < a->v_dim; c++)
-			p->o[r][c] *= inverse;
+			p->o[r][c] *= factor;
 		cairn_store_row(a->out, a->dtype, at * a->v_dim, p->o[r], a->v_dim);
 		if (a->lse)
-			a->lse[at] = p->l[r] > 0 ? p->m[r] * logit_scale(a) + logf(p->l[r]) : -INFINITY;
+			a->lse[at] = p->l[r] > 0 ? p->m[r] * logit_scale(a, t) + logf(p->l[r]) : -INFINITY;
 	}
 }
 
@@ -170,6 +183,8 @@ static int task_at(const struct attn_batch *a, int b, int index, struct task *t)
 	t->qo_len = a->qo_indptr[b + 1] - t->qo_first;
 	t->kv_len = a->num_keys(a->args, b);
 	t->head = index % a->num_kv_heads;
+	t->sm_scale = a->sm_scale * (a->k_scale ? a->k_scale[t->head] : 1);
+	t->v_scale = a->v_scale ? a->v_scale[t->head] : 1;
 	t->first_row = index / a->num_kv_heads * ROWS;
 	rows = t->qo_len * group_of(a) - t->first_row;
 	t->num_rows = rows < ROWS ? rows : ROWS;
@@ -205,7 +220,7 @@ static void run(const struct attn_batch *a, int b, int index, int at_once)
 		}
 		for (int i = 0; i < num; i++)
 			for (int r = 0; r < t.num_rows; r++)
-				merge(&all, &parts[i], r, a->v_dim, logit_scale(a));
+				merge(&all, &parts[i], r, a->v_dim, logit_scale(a, &t));
 	}
 	finish(a, &t, &all);
 }

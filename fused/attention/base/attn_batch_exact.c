@@ -32,8 +32,11 @@ static int first_seen(const struct attn_batch *a, int b, int i)
 
 static void list_keys(const struct attn_batch *a, int b, int g, struct attn_key *keys)
 {
-	for (int j = 0; a->key && j < a->num_keys(a->args, b); j++)
+	for (int j = 0; a->key && j < a->num_keys(a->args, b); j++) {
 		keys[j] = a->key(a->args, b, j, g);
+		keys[j].k_scale = a->k_scale ? a->k_scale[g] : 1;
+		keys[j].v_scale = a->v_scale ? a->v_scale[g] : 1;
+	}
 }
 
 /* Computes row i of request b, head h; r->keys lists the keys of its KV head. */
@@ -42,8 +45,8 @@ static void attend(const struct attn_batch *a, int b, int i, int h, struct attn_
 	int64_t at = (a->qo_indptr[b] + i) * a->q_stride + (int64_t)h * a->qk_dim;
 	int n = keys_seen(a, b, i), first = first_seen(a, b, i);
 	const struct attn_numerics numerics = {
-		.dtype = a->dtype, .qk_dim = a->qk_dim, .v_dim = a->v_dim, .sm_scale = a->sm_scale,
-		.softcap = a->softcap, .merges = a->merges,
+		.dtype = a->dtype, .kv_fp8 = a->kv_fp8, .qk_dim = a->qk_dim, .v_dim = a->v_dim,
+		.sm_scale = a->sm_scale, .softcap = a->softcap, .merges = a->merges,
 	};
 
 	if (a->exact_row) {

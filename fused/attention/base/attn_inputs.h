@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "fused/attention/base/attn_stairs.h"
+#include "primitives/base/fp8.h"
 
 /* Patterns of the logits; LARGE_V and TINY_V are patterns of the values. */
 enum { PLAIN, ANY, EQUAL, TOP, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, NUM_LOGITS };
@@ -24,13 +25,28 @@ struct attn_inputs {
 	struct cairn_op *op;
 	void *q, *k, *v;
 	int64_t q_stride;
-	int dtype, rows, batch, heads, kv_heads, qk_dim, v_dim;
+	int dtype, kv_fp8, rows, batch, heads, kv_heads, qk_dim, v_dim;	/* kv_fp8: k and v are e4m3 */
 	const int *qo_len, *kv_len;	/* [batch] */
 	const void *of;			/* passed to the two functions */
 	/* the first element of key j of request b, and of its value, for a KV head */
 	int64_t (*k_at)(const void *of, int b, int j, int kv_head);
 	int64_t (*v_at)(const void *of, int b, int j, int kv_head);
 };
+
+/* Stores v to an element of k or v, and loads one. */
+static inline void attn_store_kv(const struct attn_inputs *in, void *x, int64_t at, double v)
+{
+	if (in->kv_fp8)
+		((uint8_t *)x)[at] = cairn_float_to_e4m3((float)v);
+	else
+		cairn_store(x, in->dtype, at, v);
+}
+
+static inline double attn_load_kv(const struct attn_inputs *in, const void *x, int64_t at)
+{
+	return in->kv_fp8 ? (double)cairn_e4m3_to_float(((const uint8_t *)x)[at]) :
+			    cairn_load(x, in->dtype, at);
+}
 
 /* Sets element c of all heads of row i of q. */
 static inline void attn_set_q(const struct attn_inputs *in, int i, int c, double v)
@@ -68,7 +84,7 @@ static inline void attn_fill_logits(const struct attn_inputs *in, int logits)
 			else if (logits == HUGE_LOGITS)
 				v = j == top ? large : large * (double)cairn_op_range(in->op, -8, 6) / 8;
 			for (int g = 0; g < in->kv_heads; g++)
-				cairn_store(in->k, in->dtype, in->k_at(in->of, b, j, g) + c0, v);
+				attn_store_kv(in, in->k, in->k_at(in->of, b, j, g) + c0, v);
 		}
 	}
 }
@@ -97,10 +113,9 @@ static inline void attn_fill_stairs(const struct attn_inputs *in, double cap)
 			double weight = attn_stair_weight(stairs, t, f16, cap);
 
 			for (int c = 0; c < in->qk_dim; c++)
-				cairn_store(in->k, in->dtype, k + c, c ? 0 : attn_stair(stairs, t, f16));
+				attn_store_kv(in, in->k, k + c, c ? 0 : attn_stair(stairs, t, f16));
 			for (int c = 0; c < in->v_dim; c++)
-				cairn_store(in->v, in->dtype, v + c, weight *
-					    cairn_load(in->v, in->dtype, v + c));
+				attn_store_kv(in, in->v, v + c, weight * attn_load_kv(in, in->v, v + c));
 		}
 }
 
@@ -117,47 +132,54 @@ static inline void attn_fill_edges(const struct attn_inputs *in)
 			int j = n / in->kv_heads;
 			int large = b % 3 == 0 ? j >= in->kv_len[b] - 3 : b % 3 == 2 && !j;
 
-			cairn_store(in->k, in->dtype, in->k_at(in->of, b, j, n % in->kv_heads),
-				    large ? 200 : (double)cairn_op_range(in->op, -4, 4));
+			attn_store_kv(in, in->k, in->k_at(in->of, b, j, n % in->kv_heads),
+				      large ? 200 : (double)cairn_op_range(in->op, -4, 4));
 		}
 }
 
-/* Scales all n elements of v, so that they are close to dtype's largest number, or subnormal. */
+/* Scales all n elements of v, so that they are close to the format's largest number, or subnormal. */
 static inline void attn_scale_values(const struct attn_inputs *in, int64_t n, int logits)
 {
 	int f16 = in->dtype == CAIRN_F16;
-	double factor = logits == TINY_V ? (f16 ? 0x1p-22 : 0x1p-128) : f16 ? 12000 : 0x1p100;
+	double factor = logits == TINY_V ? (in->kv_fp8 ? 0x1p-8 : f16 ? 0x1p-22 : 0x1p-128) :
+			in->kv_fp8 ? 150 : f16 ? 12000 : 0x1p100;
 
 	for (int64_t i = 0; i < n; i++) {
-		double v = cairn_load(in->v, in->dtype, i) * factor;
+		double v = attn_load_kv(in, in->v, i) * factor;
 
-		cairn_store(in->v, in->dtype, i, f16 && fabs(v) > 6e4 ? copysign(6e4, v) : v);
+		attn_store_kv(in, in->v, i, f16 && fabs(v) > 6e4 ? copysign(6e4, v) : v);
 	}
 }
 
 /* Sets an element of the second request's last query row, or of its last key or value, to NaN. */
 static inline void attn_add_nan(const struct attn_inputs *in, int where)
 {
-	int last = in->kv_len[1] - 1;
+	int last = in->kv_len[1] - 1, dtype = in->kv_fp8 ? CAIRN_U8 : in->dtype;
 
 	if (where == NAN_Q)
 		cairn_fill_nan(in->q, in->dtype,
 			       (in->qo_len[0] + in->qo_len[1] - 1) * in->q_stride + in->qk_dim, 1);
 	else if (where == NAN_K)
-		cairn_fill_nan(in->k, in->dtype, in->k_at(in->of, 1, last, 0) + in->qk_dim - 1, 1);
+		cairn_fill_nan(in->k, dtype, in->k_at(in->of, 1, last, 0) + in->qk_dim - 1, 1);
 	else
-		cairn_fill_nan(in->v, in->dtype, in->v_at(in->of, 1, last, 0) + in->v_dim - 1, 1);
+		cairn_fill_nan(in->v, dtype, in->v_at(in->of, 1, last, 0) + in->v_dim - 1, 1);
 }
 
 /* Sets one query head or one key; the second half of the channels repeats the first half, times `mirror`. */
 static inline void attn_fill_mirrored(const struct attn_inputs *in, void *x, int64_t at, double first,
 				      double mirror)
 {
-	int half = in->qk_dim / 2;
+	int half = in->qk_dim / 2, codes = in->kv_fp8 && x == in->k;
 
 	for (int c = 0; c < half; c++) {
 		double v = (double)cairn_op_range(in->op, 64, 127) * (c % 3 ? 1 : -1);
 
+		if (codes) {		/* e4m3 has four significant bits */
+			v = 8 * trunc(v / 8);
+			attn_store_kv(in, x, at + c, c ? v : first);
+			attn_store_kv(in, x, at + half + c, c ? mirror * v : 0);
+			continue;
+		}
 		cairn_store(x, in->dtype, at + c, c ? v : first);
 		cairn_store(x, in->dtype, at + half + c, c ? mirror * v : 0);
 	}
@@ -168,12 +190,12 @@ static inline void attn_fill_mirrored(const struct attn_inputs *in, void *x, int
  * equal and those of K opposite, so that q k exceeds 2^20 and then cancels. The result is 0 (all keys have
  * the same weight) or, unless `equal`, a small integer from one channel. Two neighbouring keys have opposite
  * values of up to 2^14, so that P V exceeds 2^17 and then cancels. Sums with fewer than 24 bits get all of
- * this wrong.
+ * this wrong. Keys and values of 8 bits have four significant bits each.
  */
 static inline void attn_fill_exact(const struct attn_inputs *in, int equal)
 {
-	double unit = in->dtype == CAIRN_F16 ? 8 : 64;
-	int least = in->dtype == CAIRN_F16 ? 1024 : 128, most = 2 * least - 1;
+	double unit = in->kv_fp8 ? 16 : in->dtype == CAIRN_F16 ? 8 : 64;
+	int least = in->kv_fp8 ? 8 : in->dtype == CAIRN_F16 ? 1024 : 128, most = 2 * least - 1;
 
 	for (int i = 0; i < in->rows; i++)
 		for (int h = 0; h < in->heads; h++)
@@ -192,8 +214,8 @@ static inline void attn_fill_exact(const struct attn_inputs *in, int equal)
 					   (cairn_op_range(in->op, 0, 1) ? unit : -unit);
 
 				if (j % 2)
-					v = -cairn_load(in->v, in->dtype, before + c);
-				cairn_store(in->v, in->dtype, at + c, v);
+					v = -attn_load_kv(in, in->v, before + c);
+				attn_store_kv(in, in->v, at + c, v);
 			}
 		}
 }

@@ -13,8 +13,8 @@
 #ifndef CAIRN_ATTN_BSR_FETCH_CUH
 #define CAIRN_ATTN_BSR_FETCH_CUH
 
-#include "primitives/ptx/fp8.cuh"
 #include "primitives/ptx/ptx_copy.cuh"
+#include "fused/attention/base/attn_widen.cuh"
 #include "fused/attention/bsr/attn_bsr_view.cuh"
 
 #define ATTN_BAR_PRODUCER	8	/* for the producer's 128 threads */
@@ -120,14 +120,6 @@ ATTN_DEV void attn_gather_16bit(uint32_t s_tile, const uint8_t *base, int64_t of
 						 offset);
 }
 
-/* Every second row of the ring has its halves exchanged: a quarter warp's two rows are in different banks. */
-template <int dim> ATTN_CONST attn_raw_swizzle(void) { return dim > 64 ? 0x40 : 0; }
-
-template <int dim> ATTN_DEV uint32_t attn_raw_at(int row, int piece)
-{
-	return row * dim + (piece * 16 ^ (row << 6 & attn_raw_swizzle<dim>()));
-}
-
 /* Copies 8-bit keys to the ring. */
 template <class F, int dim>
 ATTN_DEV void attn_gather_8bit(uint32_t s_raw, const uint8_t *base, int64_t offset)
@@ -138,29 +130,6 @@ ATTN_DEV void attn_gather_8bit(uint32_t s_raw, const uint8_t *base, int64_t offs
 
 	/* a lane's keys are all even or all odd */
 	attn_gather<F, pieces, dim, 0>(s_raw + attn_raw_at<dim>(row, lane % pieces), base, offset);
-}
-
-/*
- * Converts the warp's share of the tile and writes it to where wgmma reads it. Groups of eight lanes read and
- * write two rows of a panel, without bank conflicts.
- */
-template <class F, int dim, int dtype> ATTN_DEV void attn_convert_8bit(uint32_t s_tile, uint32_t s_raw)
-{
-	constexpr int share = F::keys / 4, panels = dim / 64;
-	const int thread = attn_thread(), lane = thread % 32, first = thread / 32 * share + lane / 4;
-
-#pragma unroll 4
-	for (int i = 0; i < share / 8 * panels; i++) {
-		int row = first + i / panels * 8, piece = i % panels * 4 + lane % 4;
-		uint4 raw = ptx_ld_shared_v4(s_raw + attn_raw_at<dim>(row, piece)), lo, hi;
-
-		fp8_widen<dtype>(raw.x, &lo.x, &lo.y);
-		fp8_widen<dtype>(raw.y, &lo.z, &lo.w);
-		fp8_widen<dtype>(raw.z, &hi.x, &hi.y);
-		fp8_widen<dtype>(raw.w, &hi.z, &hi.w);
-		ptx_st_shared_v4(s_tile + attn_panel_at<F::keys>(row, 2 * piece), lo);
-		ptx_st_shared_v4(s_tile + attn_panel_at<F::keys>(row, 2 * piece + 1), hi);
-	}
 }
 
 /* Returns a word whose bits below bit n are set. */
@@ -383,13 +352,13 @@ ATTN_DEV void attn_fetch_8bit(const struct attn_bsr_call &c, const struct attn_b
 		__syncwarp();
 		if (k % 2 == 0) {
 			ptx_mbarrier_wait(s.empty_k + 8 * r->k.stage, r->k.phase);
-			attn_convert_8bit<F, F::qk, dtype>(s.k + r->k.stage * F::k_bytes,
-							   raw + out * F::raw_bytes);
+			attn_convert_8bit<dtype, F::keys, F::qk>(s.k + r->k.stage * F::k_bytes,
+								 raw + out * F::raw_bytes, attn_thread());
 			attn_hand_on_k<F>(c, w, k / 2, ahead ? before : key, s, r, false);
 		} else {
 			ptx_mbarrier_wait(s.empty_v + 8 * r->v.stage, r->v.phase);
-			attn_convert_8bit<F, F::v, dtype>(s.v + r->v.stage * F::v_bytes,
-							  raw + out * F::raw_bytes);
+			attn_convert_8bit<dtype, F::keys, F::v>(s.v + r->v.stage * F::v_bytes,
+								raw + out * F::raw_bytes, attn_thread());
 			attn_fetched(s.full_v + 8 * r->v.stage, false);
 			attn_advance<F::stages>(&r->v);
 		}

@@ -52,6 +52,8 @@ static int check_decode_shape(const struct cairn_attn_paged_args *a, int max_gro
 {
 	CAIRN_TRY(cairn_attn_paged_check_shape(a));
 	CAIRN_TRY(check_plain(a->window, a->softcap, a->sms));
+	if (a->kv_fp8)
+		return cairn_error(EOPNOTSUPP, "ladder: kv_fp8: not supported");
 	if (a->max_qo_len > 1)
 		return cairn_error(EOPNOTSUPP, "ladder: max_qo_len: %d: more than one token", a->max_qo_len);
 	if (a->head_dim != LADDER_DIM)

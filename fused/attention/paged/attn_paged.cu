@@ -43,15 +43,24 @@
 
 #include "primitives/base/device_cache.h"
 #include "primitives/base/launch.h"
-#include "fused/attention/paged/attn_paged_walk.cuh"
+#include "fused/attention/paged/attn_paged_8bit.cuh"
 
 #define ROWS	ATTN_DECODE_TILE
 #define KEYS	ATTN_DECODE_TILE
 
-/* A ring: bytes of a K or V tile, stages, total bytes. head_dim 64 and 128 have equal bytes in flight. */
-template <int dim> ATTN_CONST tile_bytes(void) { return KEYS * dim * 2; }
-template <int dim> ATTN_CONST num_stages(void) { return dim == 64 ? 6 : dim == 128 ? 3 : 2; }
-template <int dim> ATTN_CONST ring_bytes(void) { return num_stages<dim>() * 2 * tile_bytes<dim>(); }
+/*
+ * A ring: bytes of a K or V tile, stages, total bytes. head_dim 64 and 128 have equal bytes in flight. A ring
+ * of 8-bit keys has twice the stages.
+ */
+template <int dim, bool fp8> ATTN_CONST tile_bytes(void) { return KEYS * dim * (fp8 ? 1 : 2); }
+template <int dim, bool fp8> ATTN_CONST num_stages(void)
+{
+	return (dim == 64 ? 6 : dim == 128 ? 3 : 2) * (fp8 ? 2 : 1);
+}
+template <int dim> ATTN_CONST ring_bytes(void)
+{
+	return num_stages<dim, false>() * 2 * tile_bytes<dim, false>();
+}
 template <int dim> ATTN_CONST max_threads(void) { return dim == 256 ? 192 : 256; }
 
 static int smem_bytes(int ring, int warps)
@@ -60,7 +69,7 @@ static int smem_bytes(int ring, int warps)
 }
 
 /* Loads Q as A fragments from global memory; rows of the tile past `rows` are zero. */
-template <int head_dim>
+template <int dtype, int head_dim, bool fp8>
 ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a, const struct attn_request &r,
 		     int row0, int rows)
 {
@@ -71,10 +80,14 @@ ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a, co
 		int row = row0 + lane / 4 + half * 8;
 		const uint32_t *from = (const uint32_t *)((const uint16_t *)a.q + attn_q_row(a, r, row));
 
+		if constexpr (fp8) {
+			attn_q_for_codes<dtype, head_dim>(q, half, (const uint16_t *)from, row < rows);
+		} else {
 #pragma unroll
-		for (int k = 0; k < head_dim / 16; k++) {
-			q[k][half] = row < rows ? from[k * 8 + lane % 4] : 0;
-			q[k][half + 2] = row < rows ? from[k * 8 + lane % 4 + 4] : 0;
+			for (int k = 0; k < head_dim / 16; k++) {
+				q[k][half] = row < rows ? from[k * 8 + lane % 4] : 0;
+				q[k][half + 2] = row < rows ? from[k * 8 + lane % 4 + 4] : 0;
+			}
 		}
 	}
 }
@@ -84,25 +97,65 @@ struct seen {
 	int32_t first[2], span[2];
 };
 
-/* S = Q K^T, capped if cap is not 0, masked; then O += P V, for the tile of 16 keys that begins at `key`. */
-template <int dtype, int head_dim>
-ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4], uint32_t s_tiles, int key,
-			  const struct seen &see, float scale_log2, float cap)
+/* Starts the copy of a tile of keys: lane i passes the slot of key i, or ~0. */
+template <int head_dim, bool fp8>
+ATTN_DEV void gather(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_k,
+		     uint32_t slot)
 {
-	/* two sums per logit where registers allow: a single warp would stall on one chain of products */
-	constexpr int sums = head_dim == 256 ? 1 : 2;
-	int lane = threadIdx.x % 32;
-	uint32_t s_k = s_tiles + attn_k_at<head_dim>(lane);
-	uint32_t s_v = s_tiles + tile_bytes<head_dim>() + attn_v_at<head_dim>(lane);
-	float s[sums][2][4] = {}, (*logits)[4] = s[0], keep[2];
-	uint32_t b[4], p[4];
+	constexpr int v_offset = tile_bytes<head_dim, fp8>();
 
+	if (fp8)
+		attn_gather_codes<head_dim, v_offset>(a, r, s_k, slot);
+	else
+		attn_gather<head_dim, KEYS, v_offset>(a, r, s_k, 0, slot);
+}
+
+/* Adds Q K^T of 16 keys of 16 bits; products are divided over `sums` sums of each logit. */
+template <int dtype, int head_dim, int sums>
+ATTN_DEV void qk_tile(float (*s)[2][4], uint32_t (*q)[4], uint32_t s_k)
+{
+	uint32_t b[4];
+
+	s_k += attn_k_at<head_dim>(threadIdx.x % 32);
 #pragma unroll
 	for (int k = 0; k < head_dim / 16; k++) {
 		ptx_ldmatrix_x4(b, s_k ^ k * 32);
 		attn_mma<dtype>(s[k % sums][0], q[k], b);
 		attn_mma<dtype>(s[k % sums][1], q[k], b + 2);
 	}
+}
+
+/* O += P V of 16 keys of 16 bits. */
+template <int dtype, int head_dim>
+ATTN_DEV void pv_tile(float (*o)[4], const uint32_t p[4], uint32_t s_v)
+{
+	uint32_t b[4];
+
+	s_v += attn_v_at<head_dim>(threadIdx.x % 32);
+#pragma unroll
+	for (int d = 0; d < head_dim / 16; d++) {
+		ptx_ldmatrix_x4_trans(b, s_v ^ d * 32);
+		attn_mma<dtype>(o[2 * d], p, b);
+		attn_mma<dtype>(o[2 * d + 1], p, b + 2);
+	}
+}
+
+/* S = Q K^T, capped if cap is not 0, masked; then O += P V, for the tile of 16 keys that begins at `key`. */
+template <int dtype, int head_dim, bool fp8>
+ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4], uint32_t s_tiles, int key,
+			  const struct seen &see, float scale_log2, float cap)
+{
+	/* two sums per logit where registers allow: a single warp would stall on one chain of products */
+	constexpr int sums = head_dim == 256 ? 1 : 2;
+	int lane = threadIdx.x % 32;
+	uint32_t s_v = s_tiles + tile_bytes<head_dim, fp8>();
+	float s[sums][2][4] = {}, (*logits)[4] = s[0], keep[2];
+	uint32_t p[4];
+
+	if constexpr (fp8)
+		attn_qk_codes<dtype, head_dim, sums>(s, q, s_tiles);
+	else
+		qk_tile<dtype, head_dim, sums>(s, q, s_tiles);
 #pragma unroll
 	for (int i = 0; sums == 2 && i < 8; i++)
 		logits[i / 4][i % 4] += s[sums - 1][i / 4][i % 4];
@@ -124,12 +177,10 @@ ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4
 	attn_softmax<2>(logits, m, l, keep, scale_log2);
 	attn_rescale<head_dim>(o, keep);
 	attn_p_fragment<dtype>(p, logits);
-#pragma unroll
-	for (int d = 0; d < head_dim / 16; d++) {
-		ptx_ldmatrix_x4_trans(b, s_v ^ d * 32);
-		attn_mma<dtype>(o[2 * d], p, b);
-		attn_mma<dtype>(o[2 * d + 1], p, b + 2);
-	}
+	if constexpr (fp8)
+		attn_pv_codes<dtype, head_dim>(o, p, s_v);
+	else
+		pv_tile<dtype, head_dim>(o, p, s_v);
 }
 
 /* Returns the weight of a state with maximum m in a merge with maximum top. */
@@ -149,22 +200,22 @@ ATTN_DEV void add_part(float4 *sum, float *l, float4 part, float part_l, float w
 
 /* Writes four columns of a finished packed row; o is not yet divided by l. */
 template <int dtype, int head_dim>
-ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn_request &r, int row,
-			int column, float4 o, float m, float l)
+ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+			const struct attn_scales &scales, int row, int column, float4 o, float m, float l)
 {
 	int64_t at = attn_out_row(a, r, row);
-	float inverse = l > 0 ? 1 / l : 0;
+	float factor = l > 0 ? 1 / l * scales.v : 0;
 	uint2 packed;
 
-	packed.x = attn_pack<dtype>(o.x * inverse, o.y * inverse);
-	packed.y = attn_pack<dtype>(o.z * inverse, o.w * inverse);
+	packed.x = attn_pack<dtype>(o.x * factor, o.y * factor);
+	packed.y = attn_pack<dtype>(o.z * factor, o.w * factor);
 	*(uint2 *)((uint16_t *)a.out + at * head_dim + column) = packed;
 	if (a.lse && column == 0)
-		a.lse[at] = attn_lse(m, l, attn_logit_scale(a));
+		a.lse[at] = attn_lse(m, l, attn_logit_scale(a, scales.k));
 }
 
 /* Stores a warp's state: O as [rows][head_dim] to its own ring, which only this warp uses; also m and l. */
-template <int head_dim>
+template <int head_dim, bool fp8>
 ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], const float m[2],
 			const float l[2], int num_rows)
 {
@@ -182,9 +233,13 @@ ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], con
 		}
 		if (row >= num_rows)
 			continue;
+		if constexpr (fp8) {
+			attn_put_codes_row<head_dim>((float *)s_o + row * head_dim, o, half);
+		} else {
 #pragma unroll
-		for (int t = 0; t < head_dim / 8; t++)
-			to[t * 4] = make_float2(o[t][2 * half], o[t][2 * half + 1]);
+			for (int t = 0; t < head_dim / 8; t++)
+				to[t * 4] = make_float2(o[t][2 * half], o[t][2 * half + 1]);
+		}
 	}
 }
 
@@ -194,8 +249,9 @@ ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], con
  * accesses together cost the latency of one. s_m, s_l, s_o: the CTA's state, at the same offset in every CTA.
  */
 template <int dtype, int head_dim>
-ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_m,
-			    uint32_t s_l, uint32_t s_o, int row0, int num_vecs, float scale_log2)
+ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+			    const struct attn_scales &scales, uint32_t s_m, uint32_t s_l, uint32_t s_o,
+			    int row0, int num_vecs, float scale_log2)
 {
 	constexpr int vecs = head_dim / 4;
 	int cta_rank = ptx_cluster_ctarank(), cluster_size = ptx_cluster_nctarank();
@@ -228,18 +284,18 @@ ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct 
 			add_part(&sum, &total, o, __shfl_xor_sync(~0u, total, k), 1);
 		}
 		if (rank == 0 && at < end)
-			write_out<dtype, head_dim>(a, r, row0 + row, i % vecs * 4, sum, top, total);
+			write_out<dtype, head_dim>(a, r, scales, row0 + row, i % vecs * 4, sum, top, total);
 	}
 }
 
-template <int dtype, int head_dim>
+template <int dtype, int head_dim, bool fp8>
 static __global__ __launch_bounds__(max_threads<head_dim>()) void
 attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a, int32_t row_tiles,
 			 int32_t max_rows, int32_t group, uint32_t magic, int32_t first_task)
 {
 	extern __shared__ __align__(1024) uint8_t s_ring[];
-	constexpr int stages = num_stages<head_dim>(), ring = ring_bytes<head_dim>();
-	constexpr int v_offset = tile_bytes<head_dim>(), stage = 2 * v_offset, vecs = head_dim / 4;
+	constexpr int stages = num_stages<head_dim, fp8>(), ring = ring_bytes<head_dim>();
+	constexpr int stage = 2 * tile_bytes<head_dim, fp8>(), vecs = head_dim / 4;
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
 	float *s_m = (float *)(s_ring + warps * ring), *s_l = s_m + warps * ROWS;
 	float *s_cta_m = s_l + warps * ROWS, *s_cta_l = s_cta_m + ROWS;
@@ -249,7 +305,8 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	uint32_t s_warp = ptx_smem(s_ring) + warp * ring;
 	int32_t page_shift = kv_page_shift(a.kv.page_size);
 	float o[head_dim / 8][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
-	float scale_log2 = attn_logit_scale(a) * ATTN_LOG2E, cap = attn_cap_factor(a);
+	float scale_log2, cap;
+	struct attn_scales scales;
 	uint32_t q[head_dim / 16][4], slots[stages], slot;
 	int32_t rows, begin, end, num_tiles, first, last;
 	struct attn_request r;
@@ -275,14 +332,17 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 		slots[i] = attn_slot(a, r, page_shift, begin + tile * KEYS + lane,
 				     tile < last && lane < KEYS ? end : 0);
 	}
-	load_q<head_dim>(q, a, r, row0, rows);
+	load_q<dtype, head_dim, fp8>(q, a, r, row0, rows);
+	scales = attn_scales_of<fp8>(a, head);
 #pragma unroll
 	for (int i = 0; i < stages - 1; i++) {
 		if (first + i * warps < last)
-			attn_gather<head_dim, KEYS, v_offset>(a, r, s_warp + i * stage, 0, slots[i]);
+			gather<head_dim, fp8>(a, r, s_warp + i * stage, slots[i]);
 		ptx_cp_async_commit_group();
 	}
 	slot = slots[stages - 1];
+	scale_log2 = attn_logit_scale(a, scales.k) * ATTN_LOG2E;
+	cap = attn_cap_factor(a, scales.k);
 #pragma unroll
 	for (int half = 0; half < 2; half++) {
 		int row = row0 + lane / 4 + half * 8;
@@ -297,13 +357,13 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 		ptx_cp_async_wait_group<stages - 2>();
 		__syncwarp();
 		if (next < last)
-			attn_gather<head_dim, KEYS, v_offset>(a, r, s_warp + refill * stage, 0, slot);
+			gather<head_dim, fp8>(a, r, s_warp + refill * stage, slot);
 		ptx_cp_async_commit_group();
 		next += warps;
 		slot = attn_slot(a, r, page_shift, begin + next * KEYS + lane,
 				 next < last && lane < KEYS ? end : 0);
-		attend_tile<dtype, head_dim>(o, m, l, q, s_warp + n * stage, begin + tile * KEYS, see,
-					     scale_log2, cap);
+		attend_tile<dtype, head_dim, fp8>(o, m, l, q, s_warp + n * stage, begin + tile * KEYS, see,
+						  scale_log2, cap);
 		n = n == stages - 1 ? 0 : n + 1;
 	}
 	ptx_griddepcontrol_launch_dependents();
@@ -311,7 +371,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	ptx_cp_async_wait_group<0>();
 	__syncwarp();
 	rows -= row0;
-	put_state<head_dim>(s_ring + warp * ring, s_m + warp * ROWS, s_l + warp * ROWS, o, m, l, rows);
+	put_state<head_dim, fp8>(s_ring + warp * ring, s_m + warp * ROWS, s_l + warp * ROWS, o, m, l, rows);
 	__syncthreads();
 	for (int i = threadIdx.x; i < rows * vecs; i += blockDim.x) {
 		float top = -CUDART_INF_F, total = 0;
@@ -326,7 +386,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 			add_part(&sum, &total, ((float4 *)(s_ring + w * ring))[i], s_l[w * ROWS + row],
 				 merge_weight(s_m[w * ROWS + row], top, scale_log2));
 		if (cluster_size == 1) {
-			write_out<dtype, head_dim>(a, r, row0 + row, i % vecs * 4, sum, top, total);
+			write_out<dtype, head_dim>(a, r, scales, row0 + row, i % vecs * 4, sum, top, total);
 			continue;
 		}
 		((float4 *)s_ring)[i] = sum;	/* replaces warp 0's O; only this thread uses vector i */
@@ -339,30 +399,34 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 		return;
 	ptx_barrier_cluster_arrive_release();
 	ptx_barrier_cluster_wait_acquire();
-	merge_cluster<dtype, head_dim>(a, r, ptx_smem(s_cta_m), ptx_smem(s_cta_l), ptx_smem(s_ring), row0,
-				       rows * vecs, scale_log2);
+	merge_cluster<dtype, head_dim>(a, r, scales, ptx_smem(s_cta_m), ptx_smem(s_cta_l), ptx_smem(s_ring),
+				       row0, rows * vecs, scale_log2);
 	/* a CTA must not exit while a peer may still read its shared memory */
 	ptx_barrier_cluster_arrive_release();
 	ptx_barrier_cluster_wait_acquire();
 }
 
-static const void *decode_kernel(int dtype, int head_dim, int *ring)
+template <int head_dim> static const void *decode_kernel_of(int dtype, int fp8)
 {
-	int f16 = dtype == CAIRN_F16;
+	if (dtype == CAIRN_F16)
+		return fp8 ? (const void *)attn_paged_decode_kernel<CAIRN_F16, head_dim, true> :
+			     (const void *)attn_paged_decode_kernel<CAIRN_F16, head_dim, false>;
+	return fp8 ? (const void *)attn_paged_decode_kernel<CAIRN_BF16, head_dim, true> :
+		     (const void *)attn_paged_decode_kernel<CAIRN_BF16, head_dim, false>;
+}
 
-	switch (head_dim) {
+static const void *decode_kernel(const struct cairn_attn_paged_args *args, int *ring)
+{
+	switch (args->head_dim) {
 	case 64:
 		*ring = ring_bytes<64>();
-		return f16 ? (const void *)attn_paged_decode_kernel<CAIRN_F16, 64> :
-			     (const void *)attn_paged_decode_kernel<CAIRN_BF16, 64>;
+		return decode_kernel_of<64>(args->dtype, args->kv_fp8);
 	case 128:
 		*ring = ring_bytes<128>();
-		return f16 ? (const void *)attn_paged_decode_kernel<CAIRN_F16, 128> :
-			     (const void *)attn_paged_decode_kernel<CAIRN_BF16, 128>;
+		return decode_kernel_of<128>(args->dtype, args->kv_fp8);
 	default:
 		*ring = ring_bytes<256>();
-		return f16 ? (const void *)attn_paged_decode_kernel<CAIRN_F16, 256> :
-			     (const void *)attn_paged_decode_kernel<CAIRN_BF16, 256>;
+		return decode_kernel_of<256>(args->dtype, args->kv_fp8);
 	}
 }
 
@@ -432,7 +496,7 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	const void *kernel;
 	int ring;
 
-	kernel = decode_kernel(args->dtype, args->head_dim, &ring);
+	kernel = decode_kernel(args, &ring);
 	/* with a window, a tile reads the window of its first row and one more key for each further token */
 	keys = args->window ? (int64_t)args->window + attn_div_up(ROWS, group) : args->kv.max_len;
 	if (sms < 0)

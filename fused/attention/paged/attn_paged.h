@@ -2,10 +2,10 @@
 /*
  * attn_paged - attention over a paged KV cache (decode, append and prefill)
  *
- *   out[i,h,:] = sum_j p[j] * v[j,g,:],   p = softmax_j(s[j])
+ *   out[i,h,:] = sum_j p[j] * v_scale[g] * v[j,g,:],   p = softmax_j(s[j])
  *   lse[i,h]   = ln sum_j exp(s[j])
  *   s[j]       = x[j] without a softcap, softcap * tanh(x[j] / softcap) with one
- *   x[j]       = sm_scale * dot(q[i,h,:], k[j,g,:])
+ *   x[j]       = sm_scale * k_scale[g] * dot(q[i,h,:], k[j,g,:])
  *   g          = h / (num_qo_heads / num_kv_heads)
  *
  * Request b owns the qo_len query rows qo_indptr[b] .. qo_indptr[b+1]-1 and kv_len keys; kv_view.h defines
@@ -21,7 +21,10 @@
  *   lse               f32    [nnz_qo, num_qo_heads]                          out, optional (NULL)
  *   q                 dtype  [nnz_qo, num_qo_heads, head_dim]                in, row i at i * q_stride
  *   qo_indptr         int32  [kv.batch + 1]                                  in, ascending from 0
- *   kv                struct cairn_kv_view                                   in, kv_view.h; pages of dtype
+ *   kv                struct cairn_kv_view                                   in, kv_view.h; pages of dtype,
+ *                                                                            or of e4m3 with kv_fp8
+ *   k_scale, v_scale  f32    [num_kv_heads]                                  in, optional (1), > 0; with
+ *                                                                            kv_fp8
  *   workspace                [workspace_bytes]                               256-byte aligned
  *
  * out, q and the pages are 16-byte aligned. q_stride is in elements, a multiple of 8 and at least
@@ -36,7 +39,8 @@
  *
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; any
- *              page_size >= 1; any window >= 0 (0: none), causal or not. Anything else -EOPNOTSUPP.
+ *              page_size >= 1; any window >= 0 (0: none), causal or not; kv_fp8 0 or 1. Anything else
+ *              -EOPNOTSUPP.
  *              kv.batch 0 and nnz_qo 0 are legal and do nothing.
  * Numerics:    products exact, sums in fp32; the sum of p takes unrounded p, P is rounded to dtype before
  *              P*V, out is rounded once. Magnitudes below 2^-126 may be flushed to 0. A row that sees no key
@@ -44,7 +48,8 @@
  *              very large logits are legal as long as q.k, before and after the scale, fits fp32;
  *              kv_len * max |v| must fit fp32 too. softcap is finite and >= 0 (0: none); the absolute error
  *              of tanh is at most 4 * 2^-23. If q and k are integers and sum |q k| <= 2^24, q.k is exact. If
- *              all logits of a row are 0, its P is 1.
+ *              all logits of a row are 0, its P is 1. With kv_fp8, e4m3 is converted exactly, subnormal
+ *              codes included, and each scale adds a rounding in fp32; out times v_scale must fit fp32.
  * Not numbers: a NaN or an infinity in a query leaves its own row and head undefined; one in a key or a value
  *              that a row sees leaves the rows of its request undefined, in the heads that share the KV head.
  *              All other results are unaffected.
@@ -85,6 +90,8 @@ struct cairn_attn_paged_args {
 	int32_t window;			/* keys that a row may see, its own included; 0: all */
 	float softcap;			/* in units of a logit; 0: none */
 	int32_t sms;			/* SMs that the call may use at a time; 0: all */
+	const float *k_scale, *v_scale;
+	int32_t kv_fp8;			/* 1: the pages hold e4m3 */
 };
 
 #ifdef __cplusplus

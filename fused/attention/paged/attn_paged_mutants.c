@@ -12,6 +12,7 @@
 #include "fused/attention/paged/attn_paged.h"
 #include "fused/cache/kv_cut.h"
 #include "primitives/base/cut_off.h"
+#include "primitives/base/fp8.h"
 #include "primitives/base/rows.h"
 #include "primitives/base/nudge.h"
 
@@ -103,6 +104,26 @@
 	D(nan_of_request_spreads, "a NaN in a request makes the next request NaN") \
 	D(key_lost_behind_hole, "past 64 requests, one behind a request without a key loses its last") \
 	D(maximum_rises_by_95, "the running maximum rises only by 95 or more, so that exp overflows below") \
+	D(fp8_k_scale_missing, "K of 8 bits is not scaled") \
+	D(fp8_v_scale_missing, "V of 8 bits is not scaled") \
+	D(fp8_v_scale_missing_prefill, "with more than 16 packed rows, V of 8 bits is not scaled") \
+	D(fp8_k_scale_needs_v_scale, "K is scaled only if V is") \
+	D(fp8_v_scale_needs_k_scale, "V is scaled only if K is") \
+	D(fp8_scales_exchanged, "K has the scales of V, and V those of K") \
+	D(fp8_scale_of_head_0, "all heads have the scales of the first") \
+	D(fp8_scale_of_query_head, "the scale of query head h, not of its KV head") \
+	D(fp8_k_scale_squared, "the scale of K is applied twice") \
+	D(fp8_cap_unscaled, "logits are capped before they are multiplied by the scale of K") \
+	D(fp8_lse_unscaled, "lse lacks the scale of K") \
+	D(fp8_subnormals_lost, "subnormal codes are read as 0") \
+	D(fp8_sign_lost, "codes of negative numbers are read as positive") \
+	D(fp8_bias_8, "codes are read with the exponent bias of another e4m3") \
+	D(fp8_bytes_doubled, "elements of pages are taken to be two bytes apart") \
+	D(fp8_heads_doubled, "KV heads are taken to be two bytes an element apart") \
+	D(fp8_pairs_exchanged, "even and odd channels of V are exchanged") \
+	D(fp8_masked_times_value, "p = 0 is multiplied by codes of slots that hold no key") \
+	D(fp8_p_in_e4m3, "P is rounded to e4m3") \
+	D(fp8_q_in_e4m3, "q is rounded to e4m3") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	ATTN_##name,
@@ -203,6 +224,61 @@ static int64_t key_at(const struct cairn_attn_paged_args *a, const struct keys *
 	return ((page * size + j % size) * heads + head) % (slots * a->num_kv_heads) * a->head_dim;
 }
 
+/* Reads a key or a value of `dim` elements, without its scale. */
+static void load(const struct cairn_attn_paged_args *a, double *v, const void *pages, int64_t at, int64_t dim,
+		 enum attn_defect x)
+{
+	int64_t all = (int64_t)a->kv.num_pages * a->kv.page_size * a->num_kv_heads * dim;
+
+	if (!a->kv_fp8) {
+		cairn_widen(v, pages, a->dtype, at, dim);
+		return;
+	}
+	if (x == ATTN_fp8_bytes_doubled)
+		at *= 2;
+	if (x == ATTN_fp8_heads_doubled)
+		at += at / dim % a->num_kv_heads * dim;
+	for (int64_t c = 0; c < dim; c++) {
+		uint8_t code = ((const uint8_t *)pages)[(at + c) % all];
+
+		v[c] = (double)cairn_e4m3_to_float(x == ATTN_fp8_sign_lost ? code & 0x7f : code);
+		if (x == ATTN_fp8_subnormals_lost && fabs(v[c]) < 0x1p-6)
+			v[c] = 0;
+		if (x == ATTN_fp8_bias_8)
+			v[c] /= 2;
+	}
+	for (int64_t c = 0; c < dim && x == ATTN_fp8_pairs_exchanged && pages == a->kv.v_pages; c += 2) {
+		double even = v[c];
+
+		v[c] = v[c + 1];
+		v[c + 1] = even;
+	}
+}
+
+/* Returns v rounded to e4m3 if `yes`. */
+static double in_e4m3(double v, int yes)
+{
+	return yes ? (double)cairn_e4m3_to_float(cairn_float_to_e4m3((float)v)) : v;
+}
+
+/* Returns the scale of K, or of V, for query head h. rows: packed rows of the request. */
+static double scale_of(const struct cairn_attn_paged_args *a, int h, int of_v, int rows, enum attn_defect x)
+{
+	const float *scale = of_v != (x == ATTN_fp8_scales_exchanged) ? a->v_scale : a->k_scale;
+	int g = h / (a->num_qo_heads / a->num_kv_heads);
+
+	if (!scale || x == (of_v ? ATTN_fp8_v_scale_missing : ATTN_fp8_k_scale_missing) ||
+	    (x == ATTN_fp8_k_scale_needs_v_scale && !of_v && !a->v_scale) ||
+	    (x == ATTN_fp8_v_scale_needs_k_scale && of_v && !a->k_scale) ||
+	    (x == ATTN_fp8_v_scale_missing_prefill && of_v && rows > 16))
+		return 1;
+	if (x == ATTN_fp8_scale_of_head_0)
+		g = 0;
+	if (x == ATTN_fp8_scale_of_query_head)
+		g = h % a->num_kv_heads;
+	return (double)scale[g] * (x == ATTN_fp8_k_scale_squared && !of_v ? (double)scale[g] : 1);
+}
+
 static int visible(const struct cairn_attn_paged_args *a, int b, int i, int len, enum attn_defect x)
 {
 	int qo_len = a->qo_indptr[b + 1] - a->qo_indptr[b], n = len;
@@ -276,6 +352,8 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 	double o[256] = { 0 }, q[256];
 	const void *values = x == ATTN_values_from_keys ? a->kv.k_pages : a->kv.v_pages;
 	struct keys k = keys_of(a, b, x);
+	int rows = (a->qo_indptr[b + 1] - a->qo_indptr[b]) * (a->num_qo_heads / a->num_kv_heads);
+	double k_scale = scale_of(a, h, 0, rows, x), v_scale = scale_of(a, h, 1, rows, x);
 	int n = visible(a, b, i, k.len, x), first = first_key(a, b, i, k.len, x), read = n, empty = !n;
 	int from = first;	/* the first key that is read, even if not seen */
 
@@ -285,6 +363,8 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		scale *= scale;
 	if (x == ATTN_scale_log2_twice)
 		scale *= 1.4426950408889634;
+	if (!(x == ATTN_fp8_cap_unscaled && a->softcap > 0))
+		scale *= k_scale;
 	if (x == ATTN_masked_times_value && n)
 		read = k.slots < n + TILE ? k.slots : n + TILE;
 	if (x == ATTN_last_tile_not_merged && n > TILE)
@@ -296,12 +376,16 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 	if (x == ATTN_cap_of_masked && a->softcap > 0)
 		read = k.len;
 	cairn_widen(q, a->q, a->dtype, q_at, dim);
+	for (int c = 0; c < dim; c++)
+		q[c] = in_e4m3(q[c], a->kv_fp8 && x == ATTN_fp8_q_in_e4m3);
+	if (a->kv_fp8 && x == ATTN_fp8_masked_times_value && n)
+		read = k.slots < n + TILE ? k.slots : n + TILE;
 	for (int tile = from; tile < read; tile += TILE) {
 		double s[TILE], top = m, keep, loaded[256];
 		int count = read - tile < TILE ? read - tile : TILE;
 
 		for (int j = 0; j < count; j++) {
-			cairn_widen(loaded, a->kv.k_pages, a->dtype, key_at(a, &k, tile + j, h, x), dim);
+			load(a, loaded, a->kv.k_pages, key_at(a, &k, tile + j, h, x), dim, x);
 			s[j] = dot_of(q, loaded, dim, x);
 			if (tile + j >= first && tile + j < n)
 				s[j] = rounded(logit(a, s[j], scale, x), a->dtype, x == ATTN_logits_in_dtype);
@@ -325,10 +409,11 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 
 			if (x == ATTN_l_of_rounded_p)
 				p = rounded(p, a->dtype, 1);
+			p = in_e4m3(p, a->kv_fp8 && x == ATTN_fp8_p_in_e4m3);
 			l = rounded(l + p, a->dtype, x == ATTN_l_in_dtype);
 			if (x == ATTN_p_cut_off || (x == ATTN_p_cut_off_long && n - first > 32))
 				p = cut_off(a->dtype, p);
-			cairn_widen(loaded, values, a->dtype, key_at(a, &k, tile + j, h, x), dim);
+			load(a, loaded, values, key_at(a, &k, tile + j, h, x), dim, x);
 			cairn_add_scaled(o, p, loaded, dim);
 		}
 		for (int c = 0; c < dim; c++)
@@ -339,7 +424,7 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 	if (x == ATTN_empty_row_untouched && empty)
 		return;
 	for (int c = 0; c < (x == ATTN_second_half_missing ? dim / 2 : dim); c++) {
-		double v = l > 0 || x == ATTN_empty_row_nan ? o[c] / l : 0;
+		double v = l > 0 || x == ATTN_empty_row_nan ? o[c] / l * v_scale : 0;
 
 		cairn_store(a->out, a->dtype, at * dim + c, x == ATTN_cut_off ? cut_off(a->dtype, v) : v);
 	}
@@ -351,6 +436,8 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 	if ((x == ATTN_cap_lse_uncapped || (x == ATTN_lse_uncapped_d64 && dim == 64)) && a->softcap > 0 &&
 	    fabs(m) < (double)a->softcap)
 		lse += (double)a->softcap * atanh(m / (double)a->softcap) - m;
+	if (x == ATTN_fp8_lse_unscaled && l > 0)
+		lse += m / k_scale - m;
 	if (x == ATTN_lse_base_2)
 		lse *= 1.4426950408889634;
 	if (empty && (x == ATTN_empty_lse_zero || x == ATTN_empty_lse_plus))
@@ -390,8 +477,15 @@ static void spread_nan(const struct cairn_attn_paged_args *a, enum attn_defect x
 				spoil(a, i, i + 1);
 		}
 		for (int j = 0; j < k.len; j++) {
-			found |= has_nan(a->kv.k_pages, a->dtype, key_at(a, &k, j, 0, x), a->head_dim);
-			found |= has_nan(a->kv.v_pages, a->dtype, key_at(a, &k, j, 0, x), a->head_dim);
+			for (int side = 0; side < 2 && a->head_dim <= 256; side++) {
+				double v[256], sum = 0;
+
+				load(a, v, side ? a->kv.v_pages : a->kv.k_pages, key_at(a, &k, j, 0, x),
+				     a->head_dim, x);
+				for (int c = 0; c < a->head_dim; c++)
+					sum += v[c];
+				found |= isnan(sum);
+			}
 		}
 		if (found && x == ATTN_nan_of_request_spreads && b + 1 < a->kv.batch)
 			spoil(a, a->qo_indptr[b + 1], a->qo_indptr[b + 2]);

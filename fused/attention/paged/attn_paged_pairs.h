@@ -64,9 +64,9 @@ static void pair_at(int i, struct shape *s)
 
 static void pair_name(const struct shape *s, char *name, size_t len)
 {
-	snprintf(name, len, "pair_%d_h%d_%d_d%d_p%d_%s%s%s%s", s->pair, s->hq, s->hkv, s->dim, s->page,
-		 s->flags & F16 ? "f16" : "bf16", s->flags & CAUSAL ? "_causal" : "",
-		 s->window ? "_window" : "", s->cap > 0 ? "_cap" : "");
+	snprintf(name, len, "%spair_%d_h%d_%d_d%d_p%d_%s%s%s%s", s->flags & FP8 ? "fp8_" : "", s->pair,
+		 s->hq, s->hkv, s->dim, s->page, s->flags & F16 ? "f16" : "bf16",
+		 s->flags & CAUSAL ? "_causal" : "", s->window ? "_window" : "", s->cap > 0 ? "_cap" : "");
 }
 
 #endif

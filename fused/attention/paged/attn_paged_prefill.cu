@@ -68,10 +68,10 @@ ATTN_DEV void release(uint32_t mbar)
 }
 
 /* Issues S = Q K^T for a warpgroup's 64 rows. */
-template <int dtype, int dim>
+template <int dtype, class F>
 ATTN_DEV void issue_qk(float *s, uint32_t s_q, uint32_t s_k)
 {
-	constexpr int keys = tile_keys<dim>();
+	constexpr int dim = F::dim, keys = F::keys;
 	uint64_t q = wgmma_desc(s_q, 0), k = wgmma_desc(s_k, 0);
 
 	wgmma_keep<keys / 2>(s);
@@ -85,10 +85,10 @@ ATTN_DEV void issue_qk(float *s, uint32_t s_q, uint32_t s_k)
 }
 
 /* Issues O += P V for a warpgroup's 64 rows. */
-template <int dtype, int dim>
+template <int dtype, class F>
 ATTN_DEV void issue_pv(float *o, const uint32_t (*p)[4], uint32_t s_v)
 {
-	constexpr int keys = tile_keys<dim>();
+	constexpr int dim = F::dim, keys = F::keys;
 	uint64_t v = wgmma_desc(s_v, keys * ATTN_PANEL);
 
 	wgmma_keep<dim / 2>(o);
@@ -108,11 +108,10 @@ struct view {
 };
 
 /* Caps the logits of the key tile that begins at `key`, and sets those that a row does not see to -inf. */
-template <int dim>
+template <int keys>
 ATTN_DEV void bend_logits(const struct cairn_attn_paged_args &a, const struct view &w, float (*s)[4], int key,
 			  float cap)
 {
-	constexpr int keys = tile_keys<dim>();
 	int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
 
 	if (cap != 0) {
@@ -141,13 +140,13 @@ ATTN_DEV void bend_logits(const struct cairn_attn_paged_args &a, const struct vi
 /* Writes O / l and lse of a warpgroup's rows. */
 template <int dtype, int dim>
 ATTN_DEV void write_rows(const struct cairn_attn_paged_args &a, const struct view &w, float (*o)[4],
-			 const float m[2], const float l[2], int rows)
+			 const float m[2], const float l[2], int rows, const struct attn_scales &scales)
 {
 	int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
 
 #pragma unroll
 	for (int half = 0; half < 2; half++) {
-		float sum = attn_quad_sum(l[half]), inverse = sum > 0 ? 1 / sum : 0;
+		float sum = attn_quad_sum(l[half]), factor = sum > 0 ? 1 / sum * scales.v : 0;
 		int row = w.row0 + warp * 16 + lane / 4 + half * 8;
 		int64_t at = row < rows ? attn_out_row(a, w.r, row) : 0;
 
@@ -158,24 +157,24 @@ ATTN_DEV void write_rows(const struct cairn_attn_paged_args &a, const struct vie
 
 #pragma unroll
 			for (int i = 0; i < 4; i++)
-				x[i] = attn_pack<dtype>(o[t + i][2 * half] * inverse,
-							o[t + i][2 * half + 1] * inverse);
+				x[i] = attn_pack<dtype>(o[t + i][2 * half] * factor,
+							o[t + i][2 * half + 1] * factor);
 			eight = attn_gather_quad(x);
 			if (row < rows)
 				((uint4 *)a.out)[at * (dim / 8) + t + lane % 4] = eight;
 		}
 		if (a.lse && lane % 4 == 0 && row < rows)
-			a.lse[at] = attn_lse(m[half], sum, attn_logit_scale(a));
+			a.lse[at] = attn_lse(m[half], sum, attn_logit_scale(a, scales.k));
 	}
 }
 
-template <int dtype, int dim>
+template <int dtype, class F>
 ATTN_DEV void consume(const struct cairn_attn_paged_args &a, const struct shared &s, bool by_threads,
 		      int group, uint32_t magic)
 {
-	constexpr int keys = tile_keys<dim>(), bytes = tile_bytes<dim>(), stages = num_stages<dim>();
+	constexpr int dim = F::dim, keys = F::keys, bytes = F::bytes, stages = F::stages;
 	const int nth_group = threadIdx.x / 128;
-	float scale_log2 = attn_logit_scale(a) * ATTN_LOG2E, cap = attn_cap_factor(a);
+	float scale_log2 = attn_logit_scale(a, 1) * ATTN_LOG2E, cap = attn_cap_factor(a, 1);
 	uint32_t s_q = s.q + nth_group * 64 * ATTN_PANEL;
 	struct place k = {}, v = {};
 
@@ -202,15 +201,21 @@ ATTN_DEV void consume(const struct cairn_attn_paged_args &a, const struct shared
 		w.all_see = attn_row_sees(a, w.r, w.row0);
 		w.last_first = attn_row_first(a, w.r, w.row0 + 63);
 		rows = t.qo_len * group;
+		if (F::fp8) {
+			scale_log2 = attn_logit_scale(a, t.scales.k) * ATTN_LOG2E;
+			cap = attn_cap_factor(a, t.scales.k);
+		} else {
+			t.scales = { 1, 1 };	/* known to the compiler */
+		}
 		m[0] = m[1] = -CUDART_INF_F;
 		for (int i = 0; i < t.num_tiles; i++) {
 			wait_full(s.full_k + 8 * k.stage, k.phase, by_threads);
 			if (TURNS)
 				ptx_bar_sync(BAR_TURN + nth_group, 256);
-			issue_qk<dtype, dim>(p32[0], s_q, s.k + k.stage * bytes);
+			issue_qk<dtype, F>(p32[0], s_q, s.k + k.stage * bytes);
 			if (i > 0) {
 				wait_full(s.full_v + 8 * v.stage, v.phase, by_threads);
-				issue_pv<dtype, dim>(o[0], p, s.v + v.stage * bytes);
+				issue_pv<dtype, F>(o[0], p, s.v + v.stage * bytes);
 				if (TURNS)
 					ptx_bar_arrive(BAR_TURN + (nth_group ^ 1), 256);
 				ptx_wgmma_wait_group<1>();
@@ -222,7 +227,7 @@ ATTN_DEV void consume(const struct cairn_attn_paged_args &a, const struct shared
 			wgmma_keep<keys / 2>(p32[0]);
 			release(s.empty_k + 8 * k.stage);
 			advance<stages>(&k);
-			bend_logits<dim>(a, w, p32, t.begin + i * keys, cap);
+			bend_logits<keys>(a, w, p32, t.begin + i * keys, cap);
 			attn_softmax<keys / 8>(p32, m, l, keep, scale_log2);
 			if (i > 0) {
 				ptx_wgmma_wait_group<0>();
@@ -238,29 +243,29 @@ ATTN_DEV void consume(const struct cairn_attn_paged_args &a, const struct shared
 		release(s.empty_q);
 		if (t.num_tiles) {
 			wait_full(s.full_v + 8 * v.stage, v.phase, by_threads);
-			issue_pv<dtype, dim>(o[0], p, s.v + v.stage * bytes);
+			issue_pv<dtype, F>(o[0], p, s.v + v.stage * bytes);
 			ptx_wgmma_wait_group<0>();
 			wgmma_keep<dim / 2>(o[0]);
 			release(s.empty_v + 8 * v.stage);
 			advance<stages>(&v);
 		}
-		write_rows<dtype, dim>(a, w, o, m, l, rows);
+		write_rows<dtype, dim>(a, w, o, m, l, rows, t.scales);
 	}
 }
 
-template <int dtype, int dim>
+template <int dtype, class F>
 static __global__ __launch_bounds__(THREADS, 1) void
 attn_paged_prefill_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 			  const __grid_constant__ struct plan plan, const __grid_constant__ struct maps maps,
 			  int32_t group, uint32_t magic)
 {
 	extern __shared__ __align__(1024) uint8_t s_all[];
-	struct shared s = lay_out<dim>(s_all);
+	struct shared s = lay_out<F>(s_all);
 
 	if (threadIdx.x == 0) {
 		ptx_mbarrier_init(s.full_q, 129);
 		ptx_mbarrier_init(s.empty_q, GROUPS * 4 * RELEASERS);
-		for (int i = 0; i < num_stages<dim>(); i++) {
+		for (int i = 0; i < F::stages; i++) {
 			ptx_mbarrier_init(s.full_k + 8 * i, 128);
 			ptx_mbarrier_init(s.full_v + 8 * i, 128);
 			ptx_mbarrier_init(s.empty_k + 8 * i, GROUPS * 4 * RELEASERS);
@@ -271,11 +276,11 @@ attn_paged_prefill_kernel(const __grid_constant__ struct cairn_attn_paged_args a
 	ptx_griddepcontrol_wait();
 	if (threadIdx.x >= GROUPS * 128) {
 		ptx_setmaxnreg_dec<PRODUCER_REGS>();
-		produce<dim>(a, plan, maps, s, group, magic);
+		produce<dtype, F>(a, plan, maps, s, group, magic);
 		ptx_griddepcontrol_launch_dependents();
 	} else {
 		ptx_setmaxnreg_inc<CONSUMER_REGS>();
-		consume<dtype, dim>(a, s, !plan.box, group, magic);
+		consume<dtype, F>(a, s, !plan.box, group, magic);
 	}
 }
 
@@ -291,27 +296,28 @@ static int make_map(CUtensorMap *map, const struct cairn_attn_paged_args *args, 
 	return cairn_tensor_map(map, &t, "attn_paged");
 }
 
-/* The copy engine (TMA) fetches pages of at least MIN_BOX slots, if page_size is a power of two. */
+/* The copy engine (TMA) fetches 16-bit pages of at least MIN_BOX slots, if page_size is a power of two. */
 static int make_maps(const struct cairn_attn_paged_args *args, int keys, struct plan *plan, struct maps *maps)
 {
 	int64_t slots = (int64_t)args->kv.num_pages * args->kv.page_size;
 
-	if (args->kv.page_size < MIN_BOX || kv_page_shift(args->kv.page_size) < 0 || slots < 1 ||
-	    slots > 0x7fffffff)
+	if (args->kv_fp8 || args->kv.page_size < MIN_BOX || kv_page_shift(args->kv.page_size) < 0 ||
+	    slots < 1 || slots > 0x7fffffff)
 		return 0;
 	plan->box = args->kv.page_size < keys ? args->kv.page_size : keys;
 	CAIRN_TRY(make_map(&maps->k, args, args->kv.k_pages, plan->box));
 	return make_map(&maps->v, args, args->kv.v_pages, plan->box);
 }
 
-template <int dim>
+template <class F>
 static int launch(const struct cairn_attn_paged_args *args, struct plan *plan, int64_t tiles, void *stream)
 {
 	int32_t group = args->num_qo_heads / args->num_kv_heads;
 	uint32_t magic = attn_magic((uint32_t)group);
 	struct maps maps = {};
 	void *params[] = { (void *)args, plan, &maps, &group, &magic };
-	int64_t key_bytes = (int64_t)args->kv.max_len * dim * 4, items = tiles * args->num_kv_heads;
+	int64_t key_bytes = (int64_t)args->kv.max_len * F::dim * (F::fp8 ? 2 : 4);
+	int64_t items = tiles * args->num_kv_heads;
 	int num_sms = cairn_sms_of(args->sms);
 	struct cairn_launch l = {};
 
@@ -321,17 +327,17 @@ static int launch(const struct cairn_attn_paged_args *args, struct plan *plan, i
 	if (((int64_t)args->max_qo_len * group + ROWS) * group > 0xffffffffll ||
 	    items > 0x7fffffff - 2 * num_sms)
 		return cairn_error(EOPNOTSUPP, "attn_paged: max_qo_len, num_kv_heads, kv.batch: too large");
-	CAIRN_TRY(make_maps(args, tile_keys<dim>(), plan, &maps));
+	CAIRN_TRY(make_maps(args, F::keys, plan, &maps));
 	plan->section = (32 << 20) / (key_bytes > 1 ? key_bytes : 1) < 1 ? 1 :
 			(int32_t)((32 << 20) / (key_bytes > 1 ? key_bytes : 1));
 	l.grid[0] = (unsigned int)(items < num_sms ? items : num_sms);
 	l.block[0] = THREADS;
-	l.smem = smem_bytes<dim>();
+	l.smem = F::smem_bytes;
 	l.pdl = !args->sms;
 	l.stream = stream;
 	return cairn_launch(args->dtype == CAIRN_F16 ?
-			    (const void *)attn_paged_prefill_kernel<CAIRN_F16, dim> :
-			    (const void *)attn_paged_prefill_kernel<CAIRN_BF16, dim>, &l, params);
+			    (const void *)attn_paged_prefill_kernel<CAIRN_F16, F> :
+			    (const void *)attn_paged_prefill_kernel<CAIRN_BF16, F>, &l, params);
 }
 
 static int launch_any(const struct cairn_attn_paged_args *args, struct plan *plan, int64_t tiles,
@@ -339,11 +345,14 @@ static int launch_any(const struct cairn_attn_paged_args *args, struct plan *pla
 {
 	switch (args->head_dim) {
 	case 64:
-		return launch<64>(args, plan, tiles, stream);
+		return args->kv_fp8 ? launch<form<64, true>>(args, plan, tiles, stream) :
+				      launch<form<64, false>>(args, plan, tiles, stream);
 	case 128:
-		return launch<128>(args, plan, tiles, stream);
+		return args->kv_fp8 ? launch<form<128, true>>(args, plan, tiles, stream) :
+				      launch<form<128, false>>(args, plan, tiles, stream);
 	default:
-		return launch<256>(args, plan, tiles, stream);
+		return args->kv_fp8 ? launch<form<256, true>>(args, plan, tiles, stream) :
+				      launch<form<256, false>>(args, plan, tiles, stream);
 	}
 }
 

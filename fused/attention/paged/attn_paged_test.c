@@ -25,6 +25,8 @@ enum {
 	BENCH = CAUSAL << 4, DEVICE = CAUSAL << 5,
 	FAR_ROWS = CAUSAL << 7,		/* rows of q begin past 2^31 and 2^32 elements */
 	FAR_OUT = CAUSAL << 8,		/* q and out have more than 2^31 elements, in many rows */
+	FP8 = CAUSAL << 9,		/* e4m3 pages, with the scales that follow */
+	K_SCALE = CAUSAL << 10, V_SCALE = CAUSAL << 11, SCALES = FP8 | K_SCALE | V_SCALE,
 	DECODES = CAUSAL << 6,		/* requests after the first have one query row */
 };
 
@@ -299,7 +301,10 @@ static const struct shape later[] = {
 	{ N("batch_2100", 2100, 2, 5, 4, 1, 1, 64), .flags = BOTH | PAGED_RAGGED },
 };
 
-/* the last of all cases; first, bench rows by KV heads (claim AT-1) and of unequal lengths (claim FI-5) */
+/*
+ * the last cases with 16-bit keys; first, bench rows by KV heads (claim AT-1) and of unequal lengths (claim
+ * FI-5)
+ */
 static const struct shape last[] = {
 	{ N("decode_h32_4_b16_kv4096_bf16", 16, 1, 4096, 16, 32, 4, 128), .flags = BENCH | DEVICE },
 	{ N("decode_h32_1_b16_kv4096_bf16", 16, 1, 4096, 16, 32, 1, 128), .flags = BENCH | DEVICE },
@@ -317,8 +322,10 @@ static const struct shape last[] = {
 #define NUM_LAST	((int)ARRAY_SIZE(last))
 #define NUM_FIRST	(NUM_NAMED + NUM_DECODE + NUM_PREFILL + NUM_SMS)
 #define NUM_PAIRS	57
+#define NUM_16BIT	(NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_LAST)
 
 #include "fused/attention/paged/attn_paged_pairs.h"
+#include "fused/attention/paged/attn_paged_fp8_cases.h"
 
 static void shape_at(int index, struct shape *s)
 {
@@ -329,6 +336,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_16BIT) {
+		fp8_shape_at(index - NUM_16BIT, s);
 		return;
 	}
 	if (index >= NUM_FIRST + NUM_LATER + NUM_PAIRS) {
@@ -414,9 +425,10 @@ static void describe(int index, struct cairn_case *c)
 		pairs = kv;
 	}
 	c->flops = 4.0 * s.batch * pairs * s.hq * s.dim;
+	kv *= s.flags & FP8 ? 0.5 : 1;		/* from here on, in keys of 16 bits */
 	c->bytes = 4.0 * s.batch * s.dim * (kv * s.hkv + (double)s.qo * s.hq);
 	if (s.flags & DECODES) {
-		c->flops = 4.0 * s.hq * s.dim * (pairs + (s.batch - 1.0) * kv);
+		c->flops = 4.0 * s.hq * s.dim * (pairs + (s.batch - 1.0) * s.kv);
 		c->bytes = 4.0 * s.dim * (s.batch * kv * s.hkv + (s.batch - 1.0 + s.qo) * s.hq);
 	}
 }
@@ -432,8 +444,10 @@ static void poison_outside(struct cairn_attn_paged_args *a, const struct paged *
 {
 	for (int b = 0; b < p->batch; b++)
 		for (int j = 0; j <= p->kv_len[b] - p->qo_len[b] - a->window; j++) {
-			cairn_fill_nan((void *)a->kv.k_pages, a->dtype, paged_slot(p, b, j) * row, row);
-			cairn_fill_nan((void *)a->kv.v_pages, a->dtype, paged_slot(p, b, j) * row, row);
+			int dtype = a->kv_fp8 ? CAIRN_U8 : a->dtype;
+
+			cairn_fill_nan(a->kv.k_pages, dtype, paged_slot(p, b, j) * row, row);
+			cairn_fill_nan(a->kv.v_pages, dtype, paged_slot(p, b, j) * row, row);
 		}
 }
 
@@ -483,6 +497,41 @@ static void *declare_q(struct cairn_op *op, const struct shape *s, int64_t rows,
 	return q;
 }
 
+/* Declares and draws the scales of the KV heads. */
+static void declare_scales(struct cairn_op *op, const struct shape *s)
+{
+	for (int side = 0; side < 2; side++) {
+		const size_t field = side ? offsetof(struct cairn_attn_paged_args, v_scale) :
+					    offsetof(struct cairn_attn_paged_args, k_scale);
+		float *scale;
+
+		if (!(s->flags & (side ? V_SCALE : K_SCALE)))
+			continue;
+		scale = cairn_in(op, field, CAIRN_F32, s->hkv);
+		cairn_name(op, field, side ? "v_scale" : "k_scale");
+		for (int g = 0; g < s->hkv; g++)
+			scale[g] = (float)cairn_op_range(op, 3, 40) / 16;
+	}
+}
+
+/* Declares the pages of K or V and fills them. */
+static void *declare_pages(struct cairn_op *op, const struct shape *s, const struct paged *p, size_t field)
+{
+	const struct cairn_attn_paged_args *a = op->args;
+	int64_t row = (int64_t)s->hkv * s->dim;
+
+	if (s->flags & PAGED_FAR)
+		return paged_far(op, p, field, s->flags & FP8 ? CAIRN_U8 : a->dtype, row, 0);
+
+	void *x = cairn_in(op, field, s->flags & FP8 ? CAIRN_U8 : a->dtype, p->num_pages * s->page * row);
+
+	if (s->flags & FP8)
+		paged_fill_codes(op, p, x, row);
+	else
+		paged_fill(op, p, x, a->dtype, row);
+	return x;
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_attn_paged_args *a = op->args;
@@ -527,6 +576,7 @@ static void setup(struct cairn_op *op)
 	a->window = s.window;
 	a->softcap = s.cap;
 	a->sms = s.sms;
+	a->kv_fp8 = !!(s.flags & FP8);
 	a->sm_scale = op->case_index % 4 == 1 && !s.name ? 0.3f : (float)(1 / sqrt(s.dim));
 	if (s.pair)
 		a->sm_scale = s.scale > 0 ? s.scale : (float)(1 / sqrt(s.dim));
@@ -552,22 +602,17 @@ static void setup(struct cairn_op *op)
 	else
 		for (int i = 0; i < p.nnz; i++)
 			cairn_fill(op, q + i * stride * esize, a->dtype, (int64_t)s.hq * s.dim, 1);
-	if (s.flags & PAGED_FAR) {
-		paged_far(op, &p, offsetof(struct cairn_attn_paged_args, kv.k_pages), a->dtype, row, 0);
-		paged_far(op, &p, offsetof(struct cairn_attn_paged_args, kv.v_pages), a->dtype, row, 0);
+	declare_scales(op, &s);
+	k = declare_pages(op, &s, &p, offsetof(struct cairn_attn_paged_args, kv.k_pages));
+	v = declare_pages(op, &s, &p, offsetof(struct cairn_attn_paged_args, kv.v_pages));
+	if (s.flags & PAGED_FAR)
 		return;
-	}
-	k = cairn_in(op, offsetof(struct cairn_attn_paged_args, kv.k_pages), a->dtype,
-		     p.num_pages * (int64_t)s.page * row);
-	v = cairn_in(op, offsetof(struct cairn_attn_paged_args, kv.v_pages), a->dtype,
-		     p.num_pages * (int64_t)s.page * row);
-	paged_fill(op, &p, k, a->dtype, row);
-	paged_fill(op, &p, v, a->dtype, row);
 	if (kind == CAIRN_KIND_POISON && s.window && !(s.flags & (PAGED_DUPLICATE | PAGED_SAME)))
 		poison_outside(a, &p, row);
 	slots = (struct slots){ &p, row, s.dim };
 	in = (struct attn_inputs){
-		.op = op, .q = q, .k = k, .v = v, .q_stride = stride, .dtype = a->dtype, .rows = p.nnz,
+		.op = op, .q = q, .k = k, .v = v, .q_stride = stride, .dtype = a->dtype,
+		.kv_fp8 = a->kv_fp8, .rows = p.nnz,
 		.batch = s.batch, .heads = s.hq, .kv_heads = s.hkv, .qk_dim = s.dim, .v_dim = s.dim,
 		.qo_len = p.qo_len, .kv_len = p.kv_len, .of = &slots, .k_at = key_at, .v_at = key_at,
 	};
@@ -637,6 +682,10 @@ static const char *reject(void *args, int i, int *want)
 	case 28: a->softcap = NAN; return "softcap_nan";
 	case 29: a->softcap = INFINITY; return "softcap_inf";
 	case 30: a->sms = -1; return "sms_negative";
+	case 31: a->kv_fp8 = 2; return "kv_fp8_2";
+	case 32: a->kv_fp8 = -1; return "kv_fp8_negative";
+	case 33: a->kv_fp8 = 0; a->v_scale = (const float *)a->out; return "v_scale_without_fp8";
+	case 34: a->kv_fp8 = 0; a->k_scale = (const float *)a->out; return "k_scale_without_fp8";
 	}
 	return NULL;
 }
@@ -653,7 +702,14 @@ static void pair_rows(struct cairn_test *t)
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
 }
 
-static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+static void fp8_pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &fp8_pair_table, NUM_FP8_PAIRS);
+}
+
+static const struct cairn_unit units[] = {
+	{ "pair_rows", pair_rows }, { "fp8_pair_rows", fp8_pair_rows },
+};
 
 const struct cairn_family cairn_attn_paged_family = {
 	.stage = "fused", .name = "attn_paged",
@@ -662,7 +718,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	.args_size = sizeof(struct cairn_attn_paged_args),
 	.sms_field = offsetof(struct cairn_attn_paged_args, sms),
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
-	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_LAST,
+	.num_cases = NUM_16BIT + NUM_FP8 + NUM_FP8_PAIRS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

@@ -63,15 +63,32 @@ ATTN_DEV int32_t attn_row_first(const struct cairn_attn_paged_args &a, const str
 	return attn_first_key(attn_token(row, r.magic), r.qo_len, r.kv_len, a.window);
 }
 
-/* Returns the factor from a logit in registers to its value; a capped logit is kept as its tanh. */
-ATTN_DEV float attn_logit_scale(const struct cairn_attn_paged_args &a)
+/* The scales of a KV head of 8 bits; 1 without kv_fp8. */
+struct attn_scales {
+	float k, v;
+};
+
+template <bool fp8>
+ATTN_DEV struct attn_scales attn_scales_of(const struct cairn_attn_paged_args &a, int head)
 {
-	return a.softcap > 0 ? a.softcap : a.sm_scale;
+	struct attn_scales s = { 1, 1 };
+
+	if (fp8 && a.k_scale)
+		s.k = a.k_scale[head];
+	if (fp8 && a.v_scale)
+		s.v = a.v_scale[head];
+	return s;
 }
 
-ATTN_DEV float attn_cap_factor(const struct cairn_attn_paged_args &a)
+/* Returns the factor from a logit in registers to its value; a capped logit is kept as its tanh. */
+ATTN_DEV float attn_logit_scale(const struct cairn_attn_paged_args &a, float k_scale)
 {
-	return a.softcap > 0 ? 2 * ATTN_LOG2E * (a.sm_scale / a.softcap) : 0;
+	return a.softcap > 0 ? a.softcap : a.sm_scale * k_scale;
+}
+
+ATTN_DEV float attn_cap_factor(const struct cairn_attn_paged_args &a, float k_scale)
+{
+	return a.softcap > 0 ? 2 * ATTN_LOG2E * (a.sm_scale * k_scale / a.softcap) : 0;
 }
 
 /* Returns the element of q at which a packed row begins. */

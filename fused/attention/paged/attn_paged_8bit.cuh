@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_paged_8bit - keys of 8 bits in the decode kernel: from codes in shared memory to fragments
+ *
+ * A tile holds 16 keys of head_dim codes. A lane reads 16 codes of a key at once. They are the lane's part of
+ * four products: the order of the channels within a product is arbitrary as long as Q has the same, so Q is
+ * loaded in this order. V is transposed by ldmatrix, which moves pairs of codes: of each pair, the first code
+ * belongs to one n-tile of O and the second to another. So n-tile 2 i holds the even channels of
+ * 16 i .. 16 i + 15, and n-tile 2 i + 1 the odd ones.
+ *
+ * In a row of 128 bytes, the 16-byte piece p of key k lies at p ^ (the three low bits of k, reversed): both
+ * eight keys at one piece, which ldmatrix reads together, and two neighbouring keys at four pieces each,
+ * which a quarter warp reads together, fall into different banks.
+ */
+#ifndef CAIRN_ATTN_PAGED_8BIT_CUH
+#define CAIRN_ATTN_PAGED_8BIT_CUH
+
+#include "fused/attention/paged/attn_paged_walk.cuh"
+#include "primitives/ptx/fp8.cuh"
+
+/* Returns what the number of a key adds, by XOR, to the address of a piece. */
+template <int head_dim> ATTN_DEV uint32_t attn_code_swizzle(uint32_t key)
+{
+	if (head_dim == 64)	/* two keys in 128 bytes */
+		return (key >> 1 & 3) << 4;
+	return (key & 1) << 6 | (key & 2) << 4 | (key & 4) << 2;
+}
+
+/* Starts the copy of 16 keys, as attn_gather() does for 16-bit keys. */
+template <int head_dim, int v_offset>
+ATTN_DEV void attn_gather_codes(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+				uint32_t s_k, uint32_t slot)
+{
+	constexpr int pieces = head_dim / 16, per_pass = 32 / pieces;
+	int row = threadIdx.x % 32 / pieces, piece = threadIdx.x % pieces;
+	uint32_t slot_bytes = a.num_kv_heads * head_dim, column = r.head * head_dim + piece * 16;
+
+	s_k += row * head_dim + (piece * 16 ^ attn_code_swizzle<head_dim>(row));
+#pragma unroll
+	for (int i = 0; i < 16; i += per_pass) {
+		uint32_t from = __shfl_sync(~0u, slot, i + row), bytes = from == ~0u ? 0 : 16;
+		uint64_t at = (uint64_t)(from == ~0u ? 0 : from) * slot_bytes + column;
+		uint32_t to = (s_k ^ attn_code_swizzle<head_dim>(i)) + i * head_dim;
+
+		ptx_cp_async_cg(to, (const char *)a.kv.k_pages + at, bytes);
+		ptx_cp_async_cg(to + v_offset, (const char *)a.kv.v_pages + at, bytes);
+	}
+}
+
+/* Loads a packed row of Q as the half of an A fragment, in the order of the codes; zeros unless `exists`. */
+template <int dtype, int head_dim>
+ATTN_DEV void attn_q_for_codes(uint32_t (*q)[4], int half, const uint16_t *from, bool exists)
+{
+	const uint4 *eight = (const uint4 *)from + threadIdx.x % 4 * 2;
+
+#pragma unroll
+	for (int i = 0; i < head_dim / 64; i++) {
+#pragma unroll
+		for (int j = 0; j < 2; j++) {
+			uint4 x = exists ? eight[i * 8 + j] : make_uint4(0, 0, 0, 0);
+
+			fp8_reorder<dtype>(&x.x, &x.y);
+			fp8_reorder<dtype>(&x.z, &x.w);
+			q[i * 4 + j * 2][half] = x.x;
+			q[i * 4 + j * 2][half + 2] = x.y;
+			q[i * 4 + j * 2 + 1][half] = x.z;
+			q[i * 4 + j * 2 + 1][half + 2] = x.w;
+		}
+	}
+}
+
+/* Adds Q K^T of 16 keys to sums of logits: products are divided over `sums` sums of each logit. */
+template <int dtype, int head_dim, int sums>
+ATTN_DEV void attn_qk_codes(float (*s)[2][4], uint32_t (*q)[4], uint32_t s_k)
+{
+	const uint32_t lane = threadIdx.x % 32, key = lane / 4;
+
+	s_k += key * head_dim + (lane % 4 * 16 ^ attn_code_swizzle<head_dim>(key));
+#pragma unroll
+	for (int i = 0; i < head_dim / 64; i++) {
+#pragma unroll
+		for (int t = 0; t < 2; t++) {
+			uint4 codes = ptx_ld_shared_v4((s_k ^ i * 64) + t * 8 * head_dim);
+			const uint32_t four[4] = { codes.x, codes.y, codes.z, codes.w };
+
+#pragma unroll
+			for (int j = 0; j < 4; j++) {
+				uint32_t b[2];
+
+				fp8_widen_any<dtype>(four[j], &b[0], &b[1]);
+				attn_mma<dtype>(s[j % sums][t], q[i * 4 + j], b);
+			}
+		}
+	}
+}
+
+/* O += P V of 16 keys. */
+template <int dtype, int head_dim>
+ATTN_DEV void attn_pv_codes(float (*o)[4], const uint32_t p[4], uint32_t s_v)
+{
+	const uint32_t lane = threadIdx.x % 32, key = lane % 16;
+
+	s_v += key * head_dim + (lane / 16 * 16 ^ attn_code_swizzle<head_dim>(key));
+#pragma unroll
+	for (int i = 0; i < head_dim / 32; i++) {
+		uint32_t pairs[4], even[4], odd[4];
+
+		ptx_ldmatrix_x4_trans(pairs, s_v ^ i * 32);
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+			fp8_widen_even_odd<dtype>(pairs[j], &even[j], &odd[j]);
+		attn_mma<dtype>(o[4 * i], p, even);
+		attn_mma<dtype>(o[4 * i + 1], p, odd);
+		attn_mma<dtype>(o[4 * i + 2], p, even + 2);
+		attn_mma<dtype>(o[4 * i + 3], p, odd + 2);
+	}
+}
+
+/* Writes one row of O from the layout of attn_pv_codes() as [head_dim]. */
+template <int head_dim> ATTN_DEV void attn_put_codes_row(float *to, float (*o)[4], int half)
+{
+	float4 *four = (float4 *)to + threadIdx.x % 4;
+
+#pragma unroll
+	for (int i = 0; i < head_dim / 16; i++)
+		four[i * 4] = make_float4(o[2 * i][2 * half], o[2 * i + 1][2 * half], o[2 * i][2 * half + 1],
+					  o[2 * i + 1][2 * half + 1]);
+}
+
+#endif
