@@ -98,6 +98,7 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 		{ "batch", CAIRN_OPT_INT, &to->batch, 1, 4096, NULL },
 		{ "decode", CAIRN_OPT_CHOICE, &to->decode, 0, 0, cairn_decode_path_names },
 		{ "weights", CAIRN_OPT_CHOICE, &to->weights, 0, 0, cairn_weights_names },
+		{ "kv", CAIRN_OPT_CHOICE, &to->kv, 0, 0, cairn_kv_names },
 		{ "json", CAIRN_OPT_TEXT, &to->json, 0, 0, NULL },
 	};
 	const int num_shared = common ? sizeof(shared) / sizeof(shared[0]) : 0;
@@ -220,9 +221,11 @@ static void show_loaded(const struct cairn_session *s, const char *what, double 
 
 	if (s->impl.device_info(&info))
 		info.name[0] = 0;
-	fprintf(stderr, "%s: %d layers, %.4g GB of %s on %s%s%s%s, loaded in %.2f s\n", what,
+	fprintf(stderr, "%s: %d layers, %.4g GB of %s%s on %s%s%s%s, loaded in %.2f s\n", what,
 		m->config.num_hidden_layers, (double)m->bytes * 1e-9, cairn_dtype_name(m->dtype),
-		s->impl.name, info.name[0] ? " (" : "", info.name, info.name[0] ? ")" : "", seconds);
+		m->kv == CAIRN_KV_PLAIN ? "" : m->kv_scales ? ", KV in 8 bits with the checkpoint's scales" :
+		", KV in 8 bits with scale 1", s->impl.name, info.name[0] ? " (" : "", info.name,
+		info.name[0] ? ")" : "", seconds);
 }
 
 int cairn_session_load(struct cairn_session *s, const char *dir)
@@ -237,7 +240,7 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 	else
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
 	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
-	CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, show_progress, &p));
+	CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress, &p));
 	if (cairn_tokenizer_size(s->tokenizer) > s->model->config.vocab_size)
 		return cairn_error(EINVAL,
 				   "%s/tokenizer.json: has %d tokens, vocab_size of config.json is %d",
@@ -262,7 +265,7 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 	int ret;
 
 	CAIRN_TRY(cairn_shape_config(shape, &config));
-	ret = cairn_model_random_as(&s->model, &s->impl, &config, s->weights, seed);
+	ret = cairn_model_random_as(&s->model, &s->impl, &config, s->weights, s->kv, seed);
 	if (ret && !strncmp(cairn_last_error(), none, sizeof(none) - 1)) {
 		snprintf(why, sizeof(why), "%s", cairn_last_error() + sizeof(none) - 1);
 		return cairn_error(-ret, "--shape %s: %s", shape, why);
@@ -347,11 +350,13 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
 	snprintf(json, len,
-		 "\"impl\":\"%s%s%s%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
+		 "\"impl\":\"%s%s%s%s%s%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
 		 "\"driver\":\"%s\",\"source\":\"%s\"",
 		 s->impl.name, path == CAIRN_DECODE_AUTO ? "" : ":",
 		 path == CAIRN_DECODE_AUTO ? "" : cairn_decode_path_names[path],
 		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : ":",
-		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : cairn_weights_names[s->weights], s->impl.version,
+		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : cairn_weights_names[s->weights],
+		 s->kv == CAIRN_KV_PLAIN ? "" : ":kv-",
+		 s->kv == CAIRN_KV_PLAIN ? "" : cairn_kv_names[s->kv], s->impl.version,
 		 info.clock_mhz, info.name, info.driver, cairn_source_digest());
 }

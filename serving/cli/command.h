@@ -42,6 +42,7 @@ struct cairn_common_options {
 	int64_t device, batch;		/* batch 0: not given */
 	int decode;			/* enum cairn_decode_path */
 	int weights;			/* enum cairn_weights */
+	int kv;				/* enum cairn_kv_form */
 };
 
 /*
@@ -62,6 +63,7 @@ struct cairn_session {
 	struct cairn_impl impl;
 	int started;
 	enum cairn_weights weights;		/* form of the weights; set before loading */
+	enum cairn_kv_form kv;			/* form of the KV cache; the same */
 	int progress_lines;			/* show progress also if stderr is no terminal; the same */
 	struct cairn_model *model;
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
@@ -87,7 +89,7 @@ double cairn_session_read_gbps(const struct cairn_session *s);
 /*
  * Writes the members of a bench record that identify table, device and program, without braces:
  * "\"impl\":\"cuda\",\"gpu\":...". A decode path other than auto is part of the table's name, "cuda:graph",
- * and so are 8-bit weights, "cuda:fp8".
+ * and so are 8-bit weights, "cuda:fp8", and an 8-bit KV cache, "cuda:kv-fp8".
  */
 void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, char *json, size_t len);
 

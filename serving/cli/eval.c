@@ -34,6 +34,7 @@ static const char usage[] =
 	"  --batch N           questions at once (64, on the host 8)\n"
 	"  --decode PATH       auto, graph, persistent or unfused: see generate (auto)\n"
 	"  --weights FORM      plain, fp8 or fp8-blocks: see generate (plain)\n"
+	"  --kv FORM           plain or fp8: see generate (plain)\n"
 	"  --min-accuracy X    exit status 1 below this percentage (0)\n"
 	"  --verbose           print wrong answers\n"
 	"  --json FILE         append a record for each task and one for all to FILE\n"
@@ -334,6 +335,7 @@ int cairn_cmd_eval(int argc, char **argv)
 	if (!ret)
 		ret = cairn_session_start(&ev.s, ev.opt.common.impl, (int)ev.opt.common.device);
 	ev.s.weights = (enum cairn_weights)ev.opt.common.weights;
+	ev.s.kv = (enum cairn_kv_form)ev.opt.common.kv;
 	if (!ret)
 		ret = cairn_session_load(&ev.s, ev.opt.common.model);
 	if (!ret)

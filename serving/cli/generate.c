@@ -53,6 +53,8 @@ static const char usage[] =
 	"                        persistent: that form, or an error; unfused: a list of operations (auto)\n"
 	"  --weights FORM        plain: 16 bits; fp8: 8-bit matrices with one scale per row; fp8-blocks:\n"
 	"                        with one scale per 128 x 128 block (plain)\n"
+	"  --kv FORM             plain: keys and values in 16 bits; fp8: in 8 bits, with the scales of the\n"
+	"                        checkpoint, else 1 (plain)\n"
 	"  --no-graphs           launch operations one by one instead of as CUDA graphs\n"
 	"  --json FILE           append a bench record to FILE\n"
 	"\n"
@@ -485,6 +487,7 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 		CAIRN_TRY(check_shape(o));
 	CAIRN_TRY(cairn_session_start(s, o->common.impl, (int)o->common.device));
 	s->weights = (enum cairn_weights)o->common.weights;
+	s->kv = (enum cairn_kv_form)o->common.kv;
 	host = !!(s->impl.flags & CAIRN_IMPL_HOST_MEM);
 	if (o->shape)
 		CAIRN_TRY(cairn_session_shape(s, o->shape, (uint64_t)o->seed));

@@ -64,6 +64,18 @@ static void eval_cuda(struct cairn_test *t)
 	eval(t, "cuda", "400", "95");
 }
 
+/* With keys and values of 8 bits the embedded model is right as often as with 16. */
+static void eval_kv_fp8(struct cairn_test *t)
+{
+	char out[16384];
+
+	EXPECT(t, CAIRN(out, "eval", "--impl", "cpu", "--limit", "100", "--kv", "fp8", "--min-accuracy",
+			"95") == 0);
+	EXPECT_CONTAINS(t, out, "KV in 8 bits");
+	EXPECT(t, CAIRN(out, "eval", "--impl", "cpu", "--kv", "int8") == 2);
+	EXPECT_CONTAINS(t, out, "--kv: 'int8' is none of plain, fp8");
+}
+
 static void eval_late(struct cairn_test *t)
 {
 	eval(t, "late", "10", "90");
@@ -83,6 +95,11 @@ static void answers(struct cairn_test *t, const char *table)
 	EXPECT(t, CAIRN(out, "generate", "--impl", table, "--prompt", "What is 55 - 8?\n", "--decode",
 			"unfused") == 0);
 	EXPECT_CONTAINS(t, out, "\n47\n");
+	EXPECT(t, !strstr(out, "fused)"));
+	EXPECT(t, CAIRN(out, "generate", "--impl", table, "--prompt", "What is 55 - 8?\n", "--kv",
+			"fp8") == 0);
+	EXPECT_CONTAINS(t, out, "\n47\n");
+	EXPECT_CONTAINS(t, out, "KV in 8 bits with scale 1");
 	EXPECT(t, !strstr(out, "fused)"));
 	for (int i = 0; impl.decode_step && i < 2; i++) {
 		EXPECT(t, CAIRN(out, "generate", "--impl", table, "--prompt", "What is 55 - 8?\n", "--decode",
@@ -492,6 +509,7 @@ static const struct cairn_unit units[] = {
 	{ "answers_cuda", answers_cuda },
 	{ "eval_ref", eval_ref },
 	{ "eval_cpu", eval_cpu },
+	{ "eval_kv_fp8", eval_kv_fp8 },
 	{ "eval_cuda", eval_cuda },
 	{ "answers_late", answers_late },
 	{ "eval_late", eval_late },

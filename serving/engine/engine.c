@@ -61,9 +61,8 @@ static int check_options(struct cairn_engine_options *o, const struct cairn_mode
  */
 static void estimate_costs(struct cairn_scheduler_options *so, const struct cairn_model *m)
 {
-	int latent = cairn_model_is_latent(m);
-	double token = (double)m->dims[latent ? CAIRN_D_LATENT : CAIRN_D_KV] * (latent ? 1 : 2) *
-		       (double)cairn_dtype_bytes(m->dtype) * m->config.num_hidden_layers;
+	double token = (double)cairn_model_key_bytes(m) * (cairn_model_is_latent(m) ? 1 : 2) *
+		       m->config.num_hidden_layers;
 
 	so->recompute_ns = 1 + (int64_t)((double)m->bytes / 4e5);
 	so->swap_ns = 1 + (int64_t)(token * so->page_size / 50);

@@ -2,7 +2,8 @@
 /*
  * engine_kv_test - where keys and values are stored makes no difference to the answers
  *
- * Prefix hits, shared prompts, preempted sequences, host memory and disk; and nothing may be left at the end.
+ * Prefix hits, shared prompts, preempted sequences, host memory and disk, with keys and values of 16 and of 8
+ * bits; and nothing may be left at the end.
  */
 #include <stdlib.h>
 
@@ -156,16 +157,16 @@ out:
 	free(jobs);
 }
 
-static void everywhere(struct cairn_test *t, const char *table)
+static void everywhere(struct cairn_test *t, const char *table, enum cairn_kv_form kv)
 {
 	struct cairn_model *m;
 	struct cairn_impl impl;
 	struct naive n;
 	struct golden g;
 
-	if (open_model(t, table, "llama2_tiny", &impl, &g, &m))
+	if (open_model_as(t, table, "llama2_tiny", kv, &impl, &g, &m))
 		return;
-	if (!naive_open(t, &n, g.dir)) {
+	if (!naive_open_as(t, &n, g.dir, kv)) {
 		for (size_t i = 0; i < ARRAY_SIZE(settings); i++)
 			one_setting(t, table, &settings[i], m, &n, &g);
 	}
@@ -188,7 +189,7 @@ static void everywhere(struct cairn_test *t, const char *table)
  * they have taken the host pages as well. The second prompt is submitted twice at once: the second copy finds
  * what the first has requested from the disk before it has arrived.
  */
-static void conversation(struct cairn_test *t, const char *table)
+static void conversation(struct cairn_test *t, const char *table, enum cairn_kv_form kv)
 {
 	struct cairn_engine_options opt = {
 		ENGINE, .max_batch = 2, .max_rows = 32, .page_size = 4, .num_pages = 30, .host_pages = 48,
@@ -201,9 +202,9 @@ static void conversation(struct cairn_test *t, const char *table)
 	struct naive n;
 	struct golden g;
 
-	if (open_model(t, table, "llama2_tiny", &impl, &g, &m))
+	if (open_model_as(t, table, "llama2_tiny", kv, &impl, &g, &m))
 		goto out;
-	if (naive_open(t, &n, g.dir))
+	if (naive_open_as(t, &n, g.dir, kv))
 		goto out_model;
 	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
 		struct cairn_engine_stats before, st;
@@ -307,8 +308,10 @@ static void bad_tiers(struct cairn_test *t)
 }
 
 #define TABLE(table) \
-	static void everywhere_##table(struct cairn_test *t) { everywhere(t, #table); } \
-	static void conversation_##table(struct cairn_test *t) { conversation(t, #table); }
+	static void everywhere_##table(struct cairn_test *t) { everywhere(t, #table, CAIRN_KV_PLAIN); } \
+	static void conversation_##table(struct cairn_test *t) { conversation(t, #table, CAIRN_KV_PLAIN); } \
+	static void everywhere_fp8_##table(struct cairn_test *t) { everywhere(t, #table, CAIRN_KV_FP8); } \
+	static void conversation_fp8_##table(struct cairn_test *t) { conversation(t, #table, CAIRN_KV_FP8); }
 TABLE(ref)
 TABLE(cpu)
 TABLE(cuda)
@@ -316,7 +319,9 @@ TABLE(late)
 TABLE(late_ref)
 TABLE(late_ref1)
 #define UNITS(table) \
-	{ "everywhere_" #table, everywhere_##table }, { "conversation_" #table, conversation_##table }
+	{ "everywhere_" #table, everywhere_##table }, { "conversation_" #table, conversation_##table }, \
+	{ "everywhere_fp8_" #table, everywhere_fp8_##table }, \
+	{ "conversation_fp8_" #table, conversation_fp8_##table }
 
 static const struct cairn_unit units[] = {
 	UNITS(ref), UNITS(cpu), UNITS(cuda), UNITS(late), UNITS(late_ref), UNITS(late_ref1),

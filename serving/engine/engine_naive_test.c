@@ -6,13 +6,13 @@
 #include "conformance/harness.h"
 #include "serving/engine/engine_naive_test.h"
 
-int naive_open(struct cairn_test *t, struct naive *n, const char *dir)
+int naive_open_as(struct cairn_test *t, struct naive *n, const char *dir, enum cairn_kv_form kv)
 {
 	void *p;
 
 	memset(n, 0, sizeof(*n));
 	if (open_table(t, "ref", &n->impl) ||
-	    !EXPECT(t, cairn_model_load(&n->m, &n->impl, dir, NULL, NULL) == 0))
+	    !EXPECT(t, cairn_model_load_as(&n->m, &n->impl, dir, CAIRN_WEIGHTS_PLAIN, kv, NULL, NULL) == 0))
 		return -1;
 	n->vocab = n->m->config.vocab_size;
 	EXPECT(t, n->vocab <= NAIVE_VOCAB);
@@ -26,6 +26,11 @@ int naive_open(struct cairn_test *t, struct naive *n, const char *dir)
 	for (int i = 0; i < NAIVE_LEN; i++)
 		n->positions[i] = n->pages[i] = i;
 	return 0;
+}
+
+int naive_open(struct cairn_test *t, struct naive *n, const char *dir)
+{
+	return naive_open_as(t, n, dir, CAIRN_KV_PLAIN);
 }
 
 void naive_close(struct naive *n)

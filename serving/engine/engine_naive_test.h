@@ -27,6 +27,7 @@ struct naive {
 };
 
 int naive_open(struct cairn_test *t, struct naive *n, const char *dir);
+int naive_open_as(struct cairn_test *t, struct naive *n, const char *dir, enum cairn_kv_form kv);
 void naive_close(struct naive *n);
 
 /* Computes the logits after tokens[0 .. len). */

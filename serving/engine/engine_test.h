@@ -81,15 +81,22 @@ static inline struct cairn_request request(const struct golden *g, int num_promp
 	};
 }
 
-static inline int open_model(struct cairn_test *t, const char *table, const char *name,
-			     struct cairn_impl *impl, struct golden *g, struct cairn_model **m)
+static inline int open_model_as(struct cairn_test *t, const char *table, const char *name,
+				enum cairn_kv_form kv, struct cairn_impl *impl, struct golden *g,
+				struct cairn_model **m)
 {
 	if (open_table(t, table, impl) || open_golden(t, g, name))
 		return -1;
-	if (EXPECT(t, cairn_model_load(m, impl, g->dir, NULL, NULL) == 0))
+	if (EXPECT(t, cairn_model_load_as(m, impl, g->dir, CAIRN_WEIGHTS_PLAIN, kv, NULL, NULL) == 0))
 		return 0;
 	close_golden(g);
 	return -1;
+}
+
+static inline int open_model(struct cairn_test *t, const char *table, const char *name,
+			     struct cairn_impl *impl, struct golden *g, struct cairn_model **m)
+{
+	return open_model_as(t, table, name, CAIRN_KV_PLAIN, impl, g, m);
 }
 
 static inline void close_model(struct cairn_model *m, struct golden *g)

@@ -79,8 +79,8 @@ static void weights_are_the_models(struct cairn_test *t)
 
 		if (open_golden(t, &golden, golden_names[i]))
 			return;
-		if (EXPECT(t, cairn_model_load_as(&m, &impl, golden.dir, CAIRN_WEIGHTS_FP8, NULL,
-						  NULL) == 0)) {
+		if (EXPECT(t, cairn_model_load_as(&m, &impl, golden.dir, CAIRN_WEIGHTS_FP8,
+						  CAIRN_KV_PLAIN, NULL, NULL) == 0)) {
 			judge_weights(t, m);
 			cairn_model_free(m);
 		}

@@ -88,7 +88,7 @@ static int expressible(const struct cairn_model *m)
 	       !c->block_norms && !c->embed_scale && !(c->norm_offset > 0) && !(c->attn_softcap > 0) &&
 	       !(c->logit_softcap > 0) && !c->experts.sigmoid && !c->experts.num_groups &&
 	       c->hidden_act == CAIRN_ACT_SILU && cairn_config_has_one_eps(c) &&
-	       m->weights == CAIRN_WEIGHTS_PLAIN;
+	       m->weights == CAIRN_WEIGHTS_PLAIN && m->kv == CAIRN_KV_PLAIN;
 }
 
 int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m, enum cairn_decode_path path)
@@ -104,7 +104,8 @@ int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m
 		if (!expressible(m))
 			return cairn_error(EOPNOTSUPP,
 					   "%s: decode %s: decode_step does not support this model's "
-					   "biases, norms, rms_norm_eps, caps, router or 8-bit weights",
+					   "biases, norms, rms_norm_eps, caps, router, 8-bit weights or "
+					   "8-bit KV cache",
 					   m->impl->name, cairn_decode_path_names[path]);
 	}
 	if (path == CAIRN_DECODE_UNFUSED && !cairn_forward_supported(m))

@@ -200,6 +200,11 @@ static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 	return ask(w, m->impl->gemm_workspace(&args, &bytes), &bytes, "gemm_workspace");
 }
 
+/* What a layer's pages hold: members of kv_append and attn_paged. */
+#define STORED_AS(m, layer) \
+	.kv_fp8 = (m)->kv == CAIRN_KV_FP8, .k_scale = cairn_model_kv_scale(m, layer, 0), \
+	.v_scale = cairn_model_kv_scale(m, layer, 1)
+
 /* The KV cache of the operation's layer, and the rows of the batch. */
 #define PAGING(w, op) \
 	.qo_indptr = (w)->b->qo_indptr, .nnz_qo = (w)->b->num_rows, \
@@ -217,7 +222,7 @@ static int run_attn(struct walk *w, const struct cairn_graph_op *op)
 		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
 		.head_dim = c->head_dim, .dtype = w->m->dtype, .causal = 1,
 		.sm_scale = (float)cairn_softmax_scale(c),
-		.window = op->window, .softcap = (float)c->attn_softcap,
+		.window = op->window, .softcap = (float)c->attn_softcap, STORED_AS(w->m, op->layer),
 	};
 	size_t bytes = 0;
 
@@ -418,7 +423,7 @@ static int run_kv_append(struct walk *w, const struct cairn_graph_op *op)
 		.k = k, .v = k + (size_t)m->dims[CAIRN_D_KV] * element, PAGING(w, op),
 		.k_stride = width_of(w, op->in[0]), .v_stride = width_of(w, op->in[0]),
 		.num_kv_heads = m->config.num_key_value_heads, .head_dim = m->config.head_dim,
-		.dtype = m->dtype,
+		.dtype = m->dtype, STORED_AS(m, op->layer),
 	};
 
 	return CAIRN_TABLE(m->impl, kv_append, &args, w->stream);

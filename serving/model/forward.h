@@ -24,7 +24,8 @@
 #include "serving/model/model.h"
 
 /* Memory behind the pages of a kv_pool: for each layer K, then V, [num_pages, page_size, num_kv_heads,
- * head_dim]; or with latent attention the latents, [num_pages, page_size, kv_lora_rank + rope_dim]. */
+ * head_dim] of the model's dtype or, with CAIRN_KV_FP8, of e4m3; or with latent attention the latents,
+ * [num_pages, page_size, kv_lora_rank + rope_dim]. */
 struct cairn_kv_store {
 	char *base;
 	size_t layer_bytes;		/* of one layer, K and V together */

@@ -20,6 +20,7 @@ struct fixture {
 	struct golden g;
 	struct cairn_model *m;
 	struct cairn_kv_store kv;
+	enum cairn_kv_form kv_form;	/* set before load_fixture() */
 	struct cairn_scratch *s;
 	struct cairn_decoder *decoder;	/* runs passes of one row; NULL: the operation list runs them */
 	void *stream;
@@ -100,7 +101,7 @@ static inline int load_fixture(struct cairn_test *t, struct fixture *f, const ch
 	size_t n;
 	void *p;
 
-	if (!EXPECT(t, cairn_model_load_as(&f->m, &f->impl, dir, weights, NULL, NULL) == 0))
+	if (!EXPECT(t, cairn_model_load_as(&f->m, &f->impl, dir, weights, f->kv_form, NULL, NULL) == 0))
 		return -1;
 	EXPECT(t, f->m->dtype == (f16 ? CAIRN_F16 : CAIRN_BF16));
 	f->vocab = f->m->config.vocab_size;

@@ -25,9 +25,10 @@ static void bytes(struct cairn_test *t)
 	c.num_attention_heads = 2;
 	c.num_key_value_heads = 1;
 	if (!EXPECT(t, cairn_model_random(&plain, &impl, &c, 5) == 0) ||
-	    !EXPECT(t, cairn_model_random_as(&rows, &impl, &c, CAIRN_WEIGHTS_FP8, 5) == 0) ||
-	    !EXPECT(t, cairn_model_random_as(&again, &impl, &c, CAIRN_WEIGHTS_FP8, 5) == 0) ||
-	    !EXPECT(t, cairn_model_random_as(&blocks, &impl, &c, CAIRN_WEIGHTS_FP8_BLOCKS, 5) == 0))
+	    !EXPECT(t, cairn_model_random_as(&rows, &impl, &c, CAIRN_WEIGHTS_FP8, CAIRN_KV_PLAIN, 5) == 0) ||
+	    !EXPECT(t, cairn_model_random_as(&again, &impl, &c, CAIRN_WEIGHTS_FP8, CAIRN_KV_PLAIN, 5) == 0) ||
+	    !EXPECT(t, cairn_model_random_as(&blocks, &impl, &c, CAIRN_WEIGHTS_FP8_BLOCKS, CAIRN_KV_PLAIN,
+					      5) == 0))
 		goto out;
 	n = 512 + 256 + 640 + 256;		/* rows of the four matrices */
 	matrices = 512 * 256 + 256 * 256 + 640 * 256 + 256 * 320;
@@ -75,8 +76,9 @@ static void bytes_of_experts(struct cairn_test *t)
 	c.experts.intermediate_size = 64;
 	c.experts.shared_intermediate_size = 128;
 	if (!EXPECT(t, cairn_model_random(&plain, &impl, &c, 5) == 0) ||
-	    !EXPECT(t, cairn_model_random_as(&rows, &impl, &c, CAIRN_WEIGHTS_FP8, 5) == 0) ||
-	    !EXPECT(t, cairn_model_random_as(&blocks, &impl, &c, CAIRN_WEIGHTS_FP8_BLOCKS, 5) == 0))
+	    !EXPECT(t, cairn_model_random_as(&rows, &impl, &c, CAIRN_WEIGHTS_FP8, CAIRN_KV_PLAIN, 5) == 0) ||
+	    !EXPECT(t, cairn_model_random_as(&blocks, &impl, &c, CAIRN_WEIGHTS_FP8_BLOCKS, CAIRN_KV_PLAIN,
+					      5) == 0))
 		goto out;
 	for (size_t i = 0; i < ARRAY_SIZE(matrices); i++) {
 		int n = matrices[i].n, k = matrices[i].k, num = times[matrices[i].of];
@@ -117,7 +119,8 @@ static void refuses_fp8(struct cairn_test *t, const struct cairn_impl *impl, con
 
 	if (open_golden(t, &g, name))
 		return;
-	EXPECT(t, cairn_model_load_as(&m, impl, g.dir, CAIRN_WEIGHTS_FP8, NULL, NULL) == -EOPNOTSUPP);
+	EXPECT(t, cairn_model_load_as(&m, impl, g.dir, CAIRN_WEIGHTS_FP8, CAIRN_KV_PLAIN, NULL,
+				      NULL) == -EOPNOTSUPP);
 	EXPECT_CONTAINS(t, cairn_last_error(), text);
 	EXPECT(t, m == NULL);
 	close_golden(&g);
@@ -233,7 +236,8 @@ static void codes_are_kept(struct cairn_test *t)
 	if (open_table(t, "cpu", &impl) || open_golden(t, &g, STORED))
 		return;
 	if (whole_blocks(t, &g) || !EXPECT(t, cairn_safetensors_open(g.dir, &st) == 0) ||
-	    !EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, CAIRN_WEIGHTS_FP8_BLOCKS, NULL, NULL) == 0))
+	    !EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, CAIRN_WEIGHTS_FP8_BLOCKS, CAIRN_KV_PLAIN,
+					    NULL, NULL) == 0))
 		goto out;
 	for (int32_t l = 0; l < 2; l++) {
 		expect_kept(t, st, m, l, CAIRN_W_Q_A, 0, "self_attn.q_a_proj");
@@ -326,7 +330,8 @@ static void refused_codes(struct cairn_test *t)
 		if (overwrite(t, &g, rows[i].name, rows[i].bytes, rows[i].count))
 			continue;
 		for (int w = CAIRN_WEIGHTS_PLAIN; w < CAIRN_NUM_WEIGHT_FORMS; w++) {
-			EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, (enum cairn_weights)w, NULL, NULL) ==
+			EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, (enum cairn_weights)w,
+						      CAIRN_KV_PLAIN, NULL, NULL) ==
 				  -EINVAL);
 			snprintf(text, sizeof(text), rows[i].element < 0 ? ": element " : ": element %d,",
 				 rows[i].element);

@@ -157,7 +157,7 @@ static void greedy(struct cairn_test *t, const char *table, const char *name, en
 
 	if (open_table(t, table, &impl) || open_golden(t, &g, name))
 		return;
-	if (!EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, weights, NULL, NULL) == 0) ||
+	if (!EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, weights, CAIRN_KV_PLAIN, NULL, NULL) == 0) ||
 	    !EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
 		goto out;
 	for (int k = 0; k < 3; k++) {

@@ -1,21 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_store - allocates the device memory behind a pool's pages, and describes it to operations */
+/*
+ * kv_store - allocates the device memory behind a pool's pages, describes it to operations, and reads the
+ * scales of an 8-bit cache from a checkpoint
+ *
+ * Quantised checkpoints store a scale for the keys and one for the values of each layer, as one number or one
+ * for each KV head. The names are those of vLLM and of llm-compressor.
+ */
 #include "serving/model/forward.h"
 
+#include <math.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "serving/model/model_impl.h"
+#include "serving/model/safetensors.h"
 
 #define ALIGNMENT	256
+
+const char *const cairn_kv_names[] = { "plain", "fp8", NULL };
 
 int cairn_kv_store_create(struct cairn_kv_store *kv, const struct cairn_model *m, int32_t num_pages,
 			  int32_t page_size)
 {
 	int latent = cairn_model_is_latent(m);
-	size_t token = (size_t)m->dims[latent ? CAIRN_D_LATENT : CAIRN_D_KV] * cairn_dtype_bytes(m->dtype);
-	size_t half = ((size_t)num_pages * (size_t)page_size * token + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	size_t bytes = (size_t)num_pages * (size_t)page_size * cairn_model_key_bytes(m);
+	size_t half = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 	size_t layers = (size_t)m->config.num_hidden_layers;
 	void *p;
 
@@ -49,4 +62,99 @@ void cairn_kv_store_destroy(struct cairn_kv_store *kv, const struct cairn_model 
 	if (kv->base)
 		m->impl->mem_free(kv->base);
 	memset(kv, 0, sizeof(*kv));
+}
+
+/* ---- scales ---- */
+
+/* Returns a layer's tensor of scales, side 0 for K and 1 for V; NULL: it has none. */
+static const struct cairn_tensor *find(const struct cairn_safetensors *st, int32_t layer, int side)
+{
+	static const char *const names[][2] = {
+		{ "attn.k_scale", "attn.v_scale" }, { "k_scale", "v_scale" },
+		{ "k_proj.k_scale", "v_proj.v_scale" },
+	};
+	const struct cairn_tensor *t = NULL;
+	char name[128];
+
+	for (size_t i = 0; !t && i < sizeof(names) / sizeof(names[0]); i++) {
+		snprintf(name, sizeof(name), "model.layers.%d.self_attn.%s", layer, names[i][side]);
+		t = cairn_safetensors_find(st, name);
+	}
+	return t;
+}
+
+/* Sets the scales of all heads from a tensor of one number, or of one for each head. */
+static int read_scales(const struct cairn_tensor *t, int32_t heads, float *scales)
+{
+	int dtype = cairn_st_to_dtype(t->dtype);
+	size_t bytes;
+
+	if (dtype != CAIRN_F32 && dtype != CAIRN_F16 && dtype != CAIRN_BF16)
+		return cairn_error(EINVAL, "%s: %s: dtype %s is not supported (F32, F16, BF16 are)",
+				   t->file, t->name, cairn_st_dtype_name(t->dtype));
+	bytes = cairn_dtype_bytes(dtype);
+	if (t->num_bytes != bytes && t->num_bytes != (size_t)heads * bytes)
+		return cairn_error(EINVAL, "%s: %s: has %zu elements, must have 1 or %d "
+				   "(num_key_value_heads)", t->file, t->name, t->num_bytes / bytes, heads);
+	for (int32_t g = 0; g < heads; g++) {
+		const char *from = (const char *)t->data + (t->num_bytes == bytes ? 0 : (size_t)g * bytes);
+		uint64_t aligned = 0;
+
+		memcpy(&aligned, from, bytes);	/* the file guarantees no alignment */
+		scales[g] = (float)cairn_load(&aligned, dtype, 0);
+		if (!(scales[g] > 0) || isinf(scales[g]))
+			return cairn_error(EINVAL, "%s: %s: element %d is %g, must be finite and > 0",
+					   t->file, t->name, g, (double)scales[g]);
+	}
+	return 0;
+}
+
+static int upload(struct cairn_model *m, const float *scales, size_t bytes)
+{
+	void *stream, *p;
+	int ret;
+
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, bytes));
+	m->kv_scales = p;
+	CAIRN_TRY(CAIRN_TABLE(m->impl, stream_create, &stream));
+	ret = CAIRN_TABLE(m->impl, mem_copy, p, scales, bytes, CAIRN_COPY_TO_DEVICE, stream);
+	if (!ret)
+		ret = CAIRN_TABLE(m->impl, stream_sync, stream);
+	m->impl->stream_destroy(stream);
+	return ret;
+}
+
+int cairn_model_load_kv_scales(struct cairn_model *m, const struct cairn_safetensors *st)
+{
+	int32_t layers = m->config.num_hidden_layers, heads = m->config.num_key_value_heads;
+	size_t num = 2 * (size_t)layers * (size_t)heads;
+	float *scales;
+	int any = 0, ret = 0;
+
+	if (m->kv != CAIRN_KV_FP8)
+		return 0;
+	scales = malloc(num * sizeof(*scales));
+	if (!scales)
+		return cairn_error(ENOMEM, "model: no memory");
+	for (size_t i = 0; i < num; i++)
+		scales[i] = 1;
+	for (int32_t i = 0; !ret && i < 2 * layers; i++) {
+		const struct cairn_tensor *t = find(st, i % layers, i / layers);
+
+		any |= t != NULL;
+		if (t)
+			ret = read_scales(t, heads, scales + (size_t)i * (size_t)heads);
+	}
+	if (!ret && any)
+		ret = upload(m, scales, num * sizeof(*scales));
+	free(scales);
+	return ret;
+}
+
+const float *cairn_model_kv_scale(const struct cairn_model *m, int32_t layer, int of_v)
+{
+	int64_t side = (int64_t)m->config.num_hidden_layers * m->config.num_key_value_heads;
+
+	return m->kv_scales ? m->kv_scales + of_v * side + (int64_t)layer * m->config.num_key_value_heads :
+			      NULL;
 }

@@ -33,7 +33,7 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 
 /* Builds the graph and computes dimensions and layout; allocates no weights. impl may be NULL. */
 static int describe(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-		    const struct cairn_model_config *c, enum cairn_weights weights)
+		    const struct cairn_model_config *c, enum cairn_weights weights, enum cairn_kv_form kv)
 {
 	struct cairn_model *m = calloc(1, sizeof(*m));
 	int ret;
@@ -44,6 +44,7 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->config = *c;
 	m->dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16;
 	m->weights = weights;
+	m->kv = kv;
 	ret = cairn_model_graph(&m->graph, c);
 	if (ret)
 		goto out_free;
@@ -88,6 +89,8 @@ void cairn_model_free(struct cairn_model *m)
 		return;
 	if (m->inv_freq)
 		m->impl->mem_free(m->inv_freq);
+	if (m->kv_scales)
+		m->impl->mem_free(m->kv_scales);
 	if (m->base)
 		m->impl->mem_free(m->base);
 	cairn_op_graph_destroy(m->graph);
@@ -301,7 +304,7 @@ int cairn_model_verify(const char *dir)
 	CAIRN_TRY(cairn_model_config_load(dir, &config));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
-	ret = describe(&m, NULL, dir, &config, CAIRN_WEIGHTS_PLAIN);
+	ret = describe(&m, NULL, dir, &config, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN);
 	if (!ret)
 		ret = cairn_model_each_part(m, check_part, &l);
 	if (!ret)
@@ -314,11 +317,12 @@ int cairn_model_verify(const char *dir)
 int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 		     cairn_progress progress, void *ctx)
 {
-	return cairn_model_load_as(out, impl, dir, CAIRN_WEIGHTS_PLAIN, progress, ctx);
+	return cairn_model_load_as(out, impl, dir, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, progress, ctx);
 }
 
 int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-			enum cairn_weights weights, cairn_progress progress, void *ctx)
+			enum cairn_weights weights, enum cairn_kv_form kv, cairn_progress progress,
+			void *ctx)
 {
 	struct loading l = { .progress = progress, .ctx = ctx };
 	struct cairn_safetensors *st = NULL;
@@ -329,7 +333,7 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
 	CAIRN_TRY(cairn_model_config_load(dir, &config));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
-	ret = describe(&m, impl, dir, &config, weights);
+	ret = describe(&m, impl, dir, &config, weights, kv);
 	if (ret)
 		goto out_close;
 	l.requantised = calloc((size_t)config.num_hidden_layers, CAIRN_NUM_WEIGHTS);
@@ -347,6 +351,8 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
 		ret = fill(m, &l);
 	else
 		ret = cairn_error(ENOMEM, "model: no memory");
+	if (!ret)
+		ret = cairn_model_load_kv_scales(m, st);
 out_free:
 	free(l.requantised);
 	free(l.from);
@@ -447,18 +453,19 @@ static int fill_random(struct cairn_model *m, struct loading *l, size_t block)
 int cairn_model_random(struct cairn_model **out, const struct cairn_impl *impl,
 		       const struct cairn_model_config *config, uint64_t seed)
 {
-	return cairn_model_random_as(out, impl, config, CAIRN_WEIGHTS_PLAIN, seed);
+	return cairn_model_random_as(out, impl, config, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, seed);
 }
 
 int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *impl,
-			  const struct cairn_model_config *config, enum cairn_weights weights, uint64_t seed)
+			  const struct cairn_model_config *config, enum cairn_weights weights,
+			  enum cairn_kv_form kv, uint64_t seed)
 {
 	size_t block = RANDOM_BLOCK * cairn_dtype_bytes(CAIRN_BF16);
 	struct cairn_model *m = NULL;
 	struct loading l = { 0 };
 	int ret;
 
-	CAIRN_TRY(describe(&m, impl, "random model", config, weights));
+	CAIRN_TRY(describe(&m, impl, "random model", config, weights, kv));
 	ret = cairn_forward_check(m, "random model");
 	if (ret)
 		goto out_free;

@@ -26,6 +26,11 @@
  * concerns QKV if the heads' dimensions are no multiples of 128, and GATE_UP, of the experts too, if the
  * intermediate size is not. With a scale per row (fp8) every weight is quantised again.
  *
+ * Also on request the KV cache holds e4m3, half the bytes (kv_append.h, attn_paged.h). The scales of a layer
+ * are those of the checkpoint if it has them: model.layers.N.self_attn.X with X k_scale, attn.k_scale or
+ * k_proj.k_scale, and the same for v; one number, or one for each KV head. A layer without has the scale 1.
+ * Models with latent attention have no such cache and are refused.
+ *
  * Before anything is loaded each operation of the model is asked whether it supports the sizes (forward.h's
  * cairn_forward_check()), so that a model which cannot run is refused here and not at its first request.
  *
@@ -60,15 +65,28 @@ static inline int32_t cairn_weights_scale_kind(enum cairn_weights weights)
 /* Names of the forms, in the order above: "plain", "fp8", "fp8-blocks", NULL. */
 extern const char *const cairn_weights_names[];
 
-/* Read-only except for model.c and model_layout.c. */
+/* What the KV cache holds. */
+enum cairn_kv_form {
+	CAIRN_KV_PLAIN,			/* the model's dtype */
+	CAIRN_KV_FP8,			/* e4m3 */
+	CAIRN_NUM_KV_FORMS
+};
+
+/* Names of the forms, in the order above: "plain", "fp8", NULL. */
+extern const char *const cairn_kv_names[];
+
+/* Read-only except for model.c, model_layout.c and kv_store.c. */
 struct cairn_model {
 	const struct cairn_impl *impl;
 	struct cairn_model_config config;
 	int dtype;
 	enum cairn_weights weights;
+	enum cairn_kv_form kv;
 	int32_t dims[CAIRN_NUM_DIMS];
 	struct cairn_op_graph *graph;	/* its forward pass (model_graph.h) */
 	float *inv_freq;	/* [cairn_rope_dim() / 2], in the table's memory like the weights */
+	/* [2, num_hidden_layers, num_key_value_heads], of K, then of V, in the table's memory; NULL: all 1 */
+	float *kv_scales;
 	/* A weight is at base + offset, plus layer * layer_bytes if it is per layer. elements 0: the model
 	 * lacks it; offset < 0: layer 0 lacks it. */
 	char *base;
@@ -84,7 +102,8 @@ typedef void (*cairn_progress)(void *ctx, int64_t done_bytes, int64_t total_byte
 int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 		     cairn_progress progress, void *ctx);
 int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-			enum cairn_weights weights, cairn_progress progress, void *ctx);
+			enum cairn_weights weights, enum cairn_kv_form kv, cairn_progress progress,
+			void *ctx);
 /*
  * Checks that a checkpoint is complete and fits its config.json, without a table: each tensor is there, has
  * its shape and a float type, and no further layers are stored. Values are not read.
@@ -97,7 +116,8 @@ int cairn_model_verify(const char *dir);
 int cairn_model_random(struct cairn_model **out, const struct cairn_impl *impl,
 		       const struct cairn_model_config *config, uint64_t seed);
 int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *impl,
-			  const struct cairn_model_config *config, enum cairn_weights weights, uint64_t seed);
+			  const struct cairn_model_config *config, enum cairn_weights weights,
+			  enum cairn_kv_form kv, uint64_t seed);
 void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
 
 /* Returns a weight, or NULL if the model has no such weight. The caller must know which layers
@@ -107,6 +127,11 @@ void *cairn_model_weight(const struct cairn_model *model, int32_t layer, enum ca
 /* Returns the scales of an 8-bit matrix, or of all experts' matrices in order;
  * NULL: the weight has the model's dtype. */
 const float *cairn_model_scale(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
+
+/* Returns a layer's scales of K, or of V, [num_key_value_heads] in the table's memory; NULL: they are 1. */
+const float *cairn_model_kv_scale(const struct cairn_model *model, int32_t layer, int of_v);
+/* Returns the bytes of one token's keys, or latents, in one layer's cache. Values take as many more. */
+size_t cairn_model_key_bytes(const struct cairn_model *model);
 
 /* Returns whether the cache holds latents (latent attention). */
 static inline int cairn_model_is_latent(const struct cairn_model *model)

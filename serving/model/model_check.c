@@ -91,6 +91,9 @@ static int check_sizes(const char *dir, const struct cairn_model_config *c)
 int cairn_model_check_table(const struct cairn_model *m, const char *dir)
 {
 	CAIRN_TRY(check_table(m->impl, &m->config, m->graph, m->weights));
+	if (m->kv != CAIRN_KV_PLAIN && cairn_model_is_latent(m))
+		return cairn_error(EOPNOTSUPP, "%s/config.json: kv_lora_rank: latent attention has no 8-bit "
+				   "KV cache", dir);
 	if (m->weights != CAIRN_WEIGHTS_PLAIN)
 		CAIRN_TRY(check_fp8(m->impl, dir, &m->config, m->weights));
 	return check_sizes(dir, &m->config);

@@ -39,6 +39,9 @@ int cairn_model_check_table(const struct cairn_model *m, const char *dir);
 int cairn_model_check_layers(const struct cairn_model_config *config, const char *dir,
 			     const struct cairn_safetensors *st);
 
+/* With an 8-bit cache: sets m->kv_scales if the checkpoint has scales. */
+int cairn_model_load_kv_scales(struct cairn_model *m, const struct cairn_safetensors *st);
+
 /* Computes dimensions, sizes and offsets from m->config, m->dtype and m->weights; allocates nothing. */
 void cairn_model_lay_out(struct cairn_model *m);
 /* Returns the bytes of all weights, without padding. */

@@ -303,13 +303,20 @@ int64_t cairn_model_bytes(const struct cairn_model *m)
 	return bytes;
 }
 
+size_t cairn_model_key_bytes(const struct cairn_model *m)
+{
+	if (cairn_model_is_latent(m))
+		return (size_t)m->dims[CAIRN_D_LATENT] * cairn_dtype_bytes(m->dtype);
+	return (size_t)m->dims[CAIRN_D_KV] * (m->kv == CAIRN_KV_FP8 ? 1 : cairn_dtype_bytes(m->dtype));
+}
+
 int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_t kv_tokens)
 {
 	const struct cairn_experts_config *x = &m->config.experts;
 	int64_t layers = m->config.num_hidden_layers, element = (int64_t)cairn_dtype_bytes(m->dtype);
-	int64_t token = m->dims[CAIRN_D_LATENT] + 2 * m->dims[CAIRN_D_KV];
-	double bytes = (double)element * ((double)rows * m->dims[CAIRN_D_HIDDEN] +
-					  (double)(kv_tokens * layers * token));
+	int64_t token = (int64_t)cairn_model_key_bytes(m) * (cairn_model_is_latent(m) ? 1 : 2);
+	double bytes = (double)element * (double)rows * m->dims[CAIRN_D_HIDDEN] +
+		       (double)(kv_tokens * layers * token);
 	/* the probability that no token chooses an expert; at least one token counts */
 	double share = x->num_experts ? (double)x->per_token / x->num_experts : 1;
 	double other = pow(1 - share, rows > 1 ? rows : 1);

@@ -71,8 +71,6 @@ int cairn_tiers_create(struct cairn_tiers **out, const struct cairn_model *m, co
 		       void *stream, const struct cairn_tiers_options *options)
 {
 	struct cairn_tiers *t = calloc(1, sizeof(*t));
-	size_t token = (size_t)m->dims[kv->v_offset ? CAIRN_D_KV : CAIRN_D_LATENT] *
-		       cairn_dtype_bytes(m->dtype);
 	int ret;
 	void *p;
 
@@ -83,7 +81,7 @@ int cairn_tiers_create(struct cairn_tiers **out, const struct cairn_model *m, co
 	t->stream = stream;
 	t->opt = *options;
 	t->num_layers = m->config.num_hidden_layers;
-	t->page_bytes = token * (size_t)kv->page_size;
+	t->page_bytes = cairn_model_key_bytes(m) * (size_t)kv->page_size;
 	t->slot_bytes = t->page_bytes * (size_t)t->num_layers * (kv->v_offset ? 2 : 1);
 	t->num_buffers = t->opt.host_pages + (t->opt.disk_pages ? NUM_SPARES : 0);
 	t->file = -1;

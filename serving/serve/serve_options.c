@@ -32,6 +32,7 @@ static const char usage[] =
 	"  --prefix-cache WHAT    granularity of shared prefixes: page, token, off (page)\n"
 	"  --decode PATH          auto, graph, persistent, unfused (auto)\n"
 	"  --weights FORM         plain, fp8, fp8-blocks: see generate (plain)\n"
+	"  --kv FORM              plain, fp8: see generate (plain)\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
 	"  --seed N               seed of random weights (1)\n"
 	"\n"

@@ -403,6 +403,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	CAIRN_TRY(cairn_serve_config(o, &config, &w->max_context));
 	CAIRN_TRY(cairn_session_start(&w->session, o->common.impl, (int)o->common.device));
 	w->session.weights = (enum cairn_weights)o->common.weights;
+	w->session.kv = (enum cairn_kv_form)o->common.kv;
 	w->session.progress_lines = 1;	/* its standard error is a pipe to the front */
 	if (o->shape)
 		CAIRN_TRY(cairn_session_shape(&w->session, o->shape, (uint64_t)o->seed));
