@@ -10,6 +10,8 @@
  *	allows, at most 1024 (2048 with the smaller model). host_us: host time of a step for planning,
  *	launching and reporting tokens; idle_pct: device time from the end of a pass to the beginning of the
  *	next. Also the time of each operation of a step, measured between two events, which prevents overlap.
+ *   llama3_8b_1024_512_kv_fp8
+ *	the first case with keys and values in 8 bits.
  *   llama3_8b_keep
  *	the first case with the KV of all requests stored in host memory as it is computed, for later turns
  *	of a conversation. gb_per_s is the traffic over the link to the host.
@@ -158,7 +160,7 @@ static double tokens_per_s(const struct load_result *r)
 
 static int64_t kv_bytes_per_token(const struct cairn_model *m)
 {
-	return 2ll * cairn_dtype_bytes(m->dtype) * m->dims[CAIRN_D_KV] * m->config.num_hidden_layers;
+	return 2ll * (int64_t)cairn_model_key_bytes(m) * m->config.num_hidden_layers;
 }
 
 /* The batch of a load with this many rows per step: a little more than the sequences that decode at once. */
@@ -197,7 +199,8 @@ static int fit(struct cairn_test *t, const struct cairn_impl *impl, const struct
 	return l->rows > 0 ? 0 : -1;
 }
 
-static void throughput(struct cairn_test *t, const char *shape, const char *name, struct load *load)
+static void throughput(struct cairn_test *t, const char *shape, const char *name, enum cairn_kv_form kv,
+		       struct load *load)
 {
 	struct profile p = { 0 };
 	struct load_result r;
@@ -206,7 +209,7 @@ static void throughput(struct cairn_test *t, const char *shape, const char *name
 	double rate, optimal, parameters;
 	char what[64];
 
-	if (load_open(t, shape, &impl, &m))
+	if (load_open_as(t, shape, kv, &impl, &m))
 		return;
 	if (fit(t, &impl, m, load))
 		goto out;
@@ -246,7 +249,14 @@ static void llama3_8b(struct cairn_test *t)
 {
 	struct load l = of_8b;
 
-	throughput(t, "llama3-8b", "llama3_8b_1024_512", &l);
+	throughput(t, "llama3-8b", "llama3_8b_1024_512", CAIRN_KV_PLAIN, &l);
+}
+
+static void llama3_8b_kv_fp8(struct cairn_test *t)
+{
+	struct load l = of_8b;
+
+	throughput(t, "llama3-8b", "llama3_8b_1024_512_kv_fp8", CAIRN_KV_FP8, &l);
 }
 
 static void llama3_8b_keep(struct cairn_test *t)
@@ -278,7 +288,7 @@ static void llama32_1b(struct cairn_test *t)
 	struct load l = { .in = 1024, .out = 512, .rows = 2048, .num_requests = 8192, .max_s = 6,
 			  .page_size = 64 };
 
-	throughput(t, "llama32-1b", "llama32_1b_1024_512", &l);
+	throughput(t, "llama32-1b", "llama32_1b_1024_512", CAIRN_KV_PLAIN, &l);
 }
 
 static void timeline_row(struct cairn_test *t, const char *name, const struct load_result *r)
@@ -390,6 +400,7 @@ static const struct cairn_unit measures[] = {
 	{ "llama3_8b", llama3_8b },
 	{ "llama3_8b_keep", llama3_8b_keep },
 	{ "llama32_1b", llama32_1b },
+	{ "llama3_8b_kv_fp8", llama3_8b_kv_fp8 },
 	{ "decode_256", decode_256 },
 };
 
