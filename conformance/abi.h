@@ -42,6 +42,7 @@
 #include "fused/attention/fp8/attn_quant.h"
 #include "fused/attention/merge/attn_merge.h"
 #include "fused/attention/paged/attn_paged.h"
+#include "fused/attention/variant/attn_variant.h"
 #include "fused/cluster_attn/cluster_attn.h"
 #include "fused/latent/cluster_mla.h"
 #include "fused/decode_step/decode_step.h"
@@ -190,6 +191,10 @@ struct cairn_impl {
 	int (*attn_quant)(const struct cairn_attn_quant_args *args, void *stream);
 	int (*attn_fp8)(const struct cairn_attn_fp8_args *args, void *stream);
 	int (*attn_fp8_workspace)(const struct cairn_attn_fp8_args *args, size_t *bytes);
+
+	/* attn_dense with a few lines of the caller's */
+	int (*attn_variant)(const struct cairn_attn_variant_args *args, void *stream);
+	int (*attn_variant_workspace)(const struct cairn_attn_variant_args *args, size_t *bytes);
 };
 
 /*

@@ -21,7 +21,7 @@ static const struct {
 	void *check;
 } checks[] = {
 	CHECK(argmax), CHECK(attn_bsr), CHECK(attn_bwd), CHECK(attn_dense), CHECK(attn_fp8),
-	CHECK(attn_merge), CHECK(attn_paged), CHECK(attn_quant), CHECK(cluster_attn),
+	CHECK(attn_merge), CHECK(attn_paged), CHECK(attn_quant), CHECK(attn_variant), CHECK(cluster_attn),
 	CHECK(cluster_gather), CHECK(cluster_mla), CHECK(cluster_reduce), CHECK(decode_step),
 	CHECK(dsmem), CHECK(embedding), CHECK(gemm),
 	CHECK(gemm_fp8w), CHECK(kv_append), CHECK(kv_move), CHECK(logprobs), CHECK(mla_append),

@@ -44,4 +44,5 @@ const struct cairn_impl cairn_impl_cpu = {
 	.mla_prefill = cairn_mla_prefill_cpu,
 	.attn_quant = cairn_attn_quant_cpu,
 	.attn_fp8 = cairn_attn_fp8_cpu,
+	.attn_variant = cairn_attn_variant_cpu,
 };

@@ -59,4 +59,6 @@ const struct cairn_impl cairn_impl_cuda = {
 	.attn_quant = cairn_attn_quant,
 	.attn_fp8 = cairn_attn_fp8,
 	.attn_fp8_workspace = cairn_attn_fp8_workspace,
+	.attn_variant = cairn_attn_variant,
+	.attn_variant_workspace = cairn_attn_variant_workspace,
 };

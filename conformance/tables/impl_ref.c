@@ -42,4 +42,5 @@ const struct cairn_impl cairn_impl_ref = {
 	.mla_prefill = cairn_mla_prefill_ref,
 	.attn_quant = cairn_attn_quant_ref,
 	.attn_fp8 = cairn_attn_fp8_ref,
+	.attn_variant = cairn_attn_variant_ref,
 };

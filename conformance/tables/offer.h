@@ -18,6 +18,7 @@
 	F(argmax_check) F(attn_bsr_check) F(attn_bsr_check_shape) F(attn_bwd_check) \
 	F(attn_bwd_check_shape) F(attn_dense_check) \
 	F(attn_dense_check_shape) F(attn_fp8_check) F(attn_fp8_check_shape) F(attn_quant_check) \
+	F(attn_variant_check) F(attn_variant_check_shape) \
 	F(attn_merge_check) F(attn_paged_check) F(attn_paged_check_shape) \
 	F(cluster_attn_check) F(cluster_attn_check_shape) F(cluster_attn_cpu_workspace) \
 	F(cluster_gather_check) F(cluster_gather_check_shape) F(cluster_mla_check) \

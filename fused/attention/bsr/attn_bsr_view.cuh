@@ -129,6 +129,13 @@ template <class F> struct attn_bsr_view {
 		}
 	}
 
+	template <int tiles>
+	ATTN_METHOD void soften(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2,
+				int own)
+	{
+		attn_softmax_fused<tiles>(s, m, l, keep, scale_log2, own);
+	}
+
 	template <int dtype, class>
 	ATTN_METHOD void finish(const call &c, const struct attn_smem<tile> &s, int nth, float (*o)[4],
 				const float m[2], const float l[2], int group)

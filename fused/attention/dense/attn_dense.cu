@@ -30,7 +30,7 @@
 #include "fused/attention/dense/attn_dense_kernel.cuh"
 
 #include "fused/attention/dense/attn_dense_shared.h"
-#include "primitives/base/tensor_map.h"
+#include "fused/attention/dense/attn_dense_maps.cuh"
 #include "fused/attention/dense/attn_dense_plan.cuh"
 
 struct attn_dense_kernel attn_dense_64(void)
@@ -68,31 +68,6 @@ static struct attn_dense_kernel choose(int32_t qk, int32_t v, int32_t causal)
 	return qk <= 128 ? attn_dense_128_256() : attn_dense_256();
 }
 
-static int map_q(CUtensorMap *map, const struct cairn_attn_dense_args *a, int rows, int32_t shift)
-{
-	const struct cairn_tensor_layout t = {
-		.data = a->q, .dims = 3, .element_bytes = 2,
-		.size = { (uint64_t)a->qk_dim, (uint64_t)a->num_qo_heads, (uint64_t)a->nnz_qo },
-		.stride = { (uint64_t)a->qk_dim * 2, (uint64_t)cairn_attn_dense_q_stride(a) * 2 },
-		.box = { 64, 1u << shift, (uint32_t)(rows >> shift) }, .swizzle = 128, .promotion = 256,
-	};
-
-	return cairn_tensor_map(map, &t, "attn_dense");
-}
-
-static int map_kv(CUtensorMap *map, const struct cairn_attn_dense_args *a, const void *data, int32_t dim,
-		  int64_t stride, int64_t head_stride, int keys)
-{
-	const struct cairn_tensor_layout t = {
-		.data = data, .dims = 3, .element_bytes = 2,
-		.size = { (uint64_t)dim, (uint64_t)(a->nnz_kv ? a->nnz_kv : 1), (uint64_t)a->num_kv_heads },
-		.stride = { (uint64_t)stride * 2, (uint64_t)head_stride * 2 },
-		.box = { 64, (uint32_t)keys, 1 }, .swizzle = 128, .promotion = 256,
-	};
-
-	return cairn_tensor_map(map, &t, "attn_dense");
-}
-
 int cairn_attn_dense_workspace(const struct cairn_attn_dense_args *args, size_t *bytes)
 {
 	if (!bytes)
@@ -111,10 +86,10 @@ static int map_k(struct attn_dense_maps *maps, const struct cairn_attn_dense_arg
 
 	one.num_kv_heads = 1;
 	if (shared)
-		CAIRN_TRY(map_kv(&maps->k_shared, &one, shared, ATTN_DENSE_SHARED, ATTN_DENSE_SHARED,
-				 ATTN_DENSE_SHARED, keys));
-	return map_kv(&maps->k, a, a->k, own, cairn_attn_dense_k_stride(a), cairn_attn_dense_k_head_stride(a),
-		      keys);
+		CAIRN_TRY(attn_dense_map_kv(&maps->k_shared, &one, shared, ATTN_DENSE_SHARED,
+					    ATTN_DENSE_SHARED, ATTN_DENSE_SHARED, keys));
+	return attn_dense_map_kv(&maps->k, a, a->k, own, cairn_attn_dense_k_stride(a),
+				 cairn_attn_dense_k_head_stride(a), keys);
 }
 
 int cairn_attn_dense(const struct cairn_attn_dense_args *args, void *stream)
@@ -157,10 +132,10 @@ int attn_dense_with_shared(const struct cairn_attn_dense_args *args, const void 
 	items = attn_dense_lay_out_tiles(&sizes, &plan);
 	if (items < 0)
 		return items;
-	CAIRN_TRY(map_q(&maps.q, args, f.rows, call.shift));
+	CAIRN_TRY(attn_dense_map_q(&maps.q, args, f.rows, call.shift));
 	CAIRN_TRY(map_k(&maps, args, shared, f.keys));
-	CAIRN_TRY(map_kv(&maps.v, args, args->v, args->v_dim, cairn_attn_dense_v_stride(args),
-			 cairn_attn_dense_v_head_stride(args), f.keys));
+	CAIRN_TRY(attn_dense_map_kv(&maps.v, args, args->v, args->v_dim, cairn_attn_dense_v_stride(args),
+				    cairn_attn_dense_v_head_stride(args), f.keys));
 	l.block[0] = (unsigned int)f.threads;
 	l.smem = f.smem;
 	l.stream = stream;

@@ -81,10 +81,10 @@ ATTN_DEV void attn_dense_write_empty(const struct attn_dense_plan &plan, const s
 	}
 }
 
-/* Finds row tile i and describes it to the consumers, unless it has no keys. */
-template <class F>
-ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &plan, const struct attn_call &a,
-						int i, struct attn_row_tile *tile)
+/* Finds row tile i and describes it to the consumers, unless it has no keys. V: see attn_forward.cuh */
+template <class F, class V = struct attn_range>
+ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &plan,
+						const typename V::call &a, int i, struct attn_row_tile *tile)
 {
 	int pairs = plan.batch * plan.units, first, in_section, b, end;
 	struct attn_dense_walk w = {};
@@ -97,7 +97,7 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 		i -= first * plan.row_tiles;
 		t.row0 = (plan.row_tiles - 1 - i / in_section) * F::rows;
 		first += i % in_section;
-		w.request = b = first / plan.units;
+		t.request = w.request = b = first / plan.units;
 		t.head = w.head = first % plan.units << a.shift;
 		w.kv_head = w.head / plan.group;
 		t.qo_first = plan.qo_indptr[b];
@@ -107,9 +107,7 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 			return w;
 		w.row = plan.kv_indptr[b];
 		t.kv_len = plan.kv_indptr[b + 1] - w.row;
-		t.begin = attn_first_key(t.row0 >> a.shift, t.qo_len, t.kv_len, a.window);
-		end = attn_visible(min(t.qo_len - 1, (t.row0 + F::rows - 1) >> a.shift), t.qo_len, t.kv_len,
-				   a.causal);
+		V::template keys_of<F>(a, t, &t.begin, &end);
 		if (end <= t.begin)
 			return w;
 		t.num_tiles = w.num_tiles = attn_div_up(end - t.begin, F::keys);
@@ -195,8 +193,8 @@ ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem<s
 }
 
 /* The producer warp: fetches Q, K and V of its row tiles in order, as far ahead as the stages allow. */
-template <class F>
-ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const struct attn_call &a,
+template <class F, class V = struct attn_range>
+ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const typename V::call &a,
 				 const struct attn_dense_maps &maps,
 				 const struct attn_smem<struct attn_row_tile> &s)
 {
@@ -206,7 +204,8 @@ ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const struc
 	uint32_t landed = 0;
 
 	for (int taken = 1;; taken++) {
-		struct attn_dense_walk w = attn_dense_find<F>(plan, a, next, &s.tiles[nth % ATTN_NUM_TILES]);
+		struct attn_dense_walk w =
+			attn_dense_find<F, V>(plan, a, next, &s.tiles[nth % ATTN_NUM_TILES]);
 
 		/* draw the next row tile early: the latency overlaps the fetch of this one */
 		if (w.num_tiles != -1)

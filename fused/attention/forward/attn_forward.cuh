@@ -24,8 +24,10 @@
  *   scale()     the factors of a row tile's logits
  *   look()      the sight of the nth row tile
  *   bend()      caps logits, and sets logits of keys that a row does not see to -inf
+ *   soften()    turns logits into P, and says by how much O is to be rescaled
  *   finish()    writes the results of the nth row tile
- * attn_range.cuh is the front for contiguous keys, ../bsr/attn_bsr_view.cuh the one for lists.
+ * attn_range.cuh is the front for contiguous keys, ../bsr/attn_bsr_view.cuh the one for lists, and
+ * ../variant/attn_variant_view.cuh the one for contiguous keys with the hooks of a text.
  *
  * mbarriers: the producer arrives at full_*, which also counts the bytes of TMA; each consumer warp arrives
  * once at empty_*.
@@ -243,7 +245,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 	elected_arrive(s.empty_k);
 	V::template bend<F>(sc, w, begin, s, k, scale.cap);
 	attn_advance<F::stages>(&k);
-	attn_softmax_fused<F::keys / 8>(sc, m, l, keep, scale.log2, w.own);
+	V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w.own);
 #pragma unroll
 	for (int j = 0; j < F::keys / 16; j++)
 		attn_p_fragment<dtype>(p[j], sc + 2 * j);
@@ -286,7 +288,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 				l[r] = 0;
 			}
 		}
-		attn_softmax_fused<F::keys / 8>(sc, m, l, keep, scale.log2, w.own);
+		V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w.own);
 		ptx_wgmma_wait_group<0>();
 		wgmma_keep<F::v / 2>(o[0]);
 		elected_arrive(s.empty_v + 8 * v.stage);

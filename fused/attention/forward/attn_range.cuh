@@ -15,7 +15,7 @@ struct attn_row_tile {
 	int32_t head;			/* the first of its query heads */
 	int32_t row0;			/* its first packed row */
 	int32_t begin, num_tiles;	/* first key; number of key tiles, -1: no row tile follows */
-	int32_t reserved;
+	int32_t request;
 };
 
 /* The consumers' part of a call. Packed row r is token r >> shift, query head head + r % 2^shift. */
@@ -127,6 +127,14 @@ struct attn_range {
 	typedef struct attn_sight sight;
 	static constexpr bool by_threads = false;
 
+	/* Sets the keys that the rows of a row tile see together; the tile has queries. */
+	template <class F> ATTN_METHOD void keys_of(const call &a, const tile &t, int *begin, int *end)
+	{
+		*begin = attn_first_key(t.row0 >> a.shift, t.qo_len, t.kv_len, a.window);
+		*end = attn_visible(min(t.qo_len - 1, (t.row0 + F::rows - 1) >> a.shift), t.qo_len, t.kv_len,
+				    a.causal);
+	}
+
 	ATTN_METHOD struct attn_scale scale(const call &a, const tile &)
 	{
 		return attn_scale_of(a.sm_scale, a.softcap);
@@ -142,6 +150,13 @@ struct attn_range {
 			      const struct attn_place &, float cap)
 	{
 		attn_bend<F::keys>(s, w, key, cap);
+	}
+
+	template <int tiles>
+	ATTN_METHOD void soften(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2,
+				int own)
+	{
+		attn_softmax_fused<tiles>(s, m, l, keep, scale_log2, own);
 	}
 
 	template <int dtype, class F>

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_variant_call - the arguments of the kernels of attn_variant, and their forms */
+#ifndef CAIRN_ATTN_VARIANT_CALL_CUH
+#define CAIRN_ATTN_VARIANT_CALL_CUH
+
+#include "fused/attention/forward/attn_range.cuh"
+
+struct attn_variant_call : attn_call {
+	float p[8];
+	const float *t[4];
+	int32_t group;			/* query heads of a KV head */
+	int32_t interleaved;
+};
+
+/* The form for a head dimension; with rotations, producer threads need more registers. */
+template <int head_dim, bool rotates> struct attn_variant_form;
+template <> struct attn_variant_form<64, false> : attn_form<64, 64, 96, 3, 4, 2, 152, 56> { };
+template <> struct attn_variant_form<64, true> : attn_form<64, 64, 96, 3, 4, 2, 144, 80> { };
+template <> struct attn_variant_form<128, false> : attn_form<128, 128, 128, 2, 2, 2, 232, 40> { };
+template <> struct attn_variant_form<128, true> : attn_form<128, 128, 128, 2, 2, 2, 208, 88> { };
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_variant_instance - the instances of a built-in text, compiled ahead
+ *
+ * The includer defines ATTN_TEXT, the text's name, ATTN_FILE, its path, and ATTN_LOGIT, ATTN_KEEP and so on
+ * for the hooks that it has.
+ */
+#include "fused/attention/variant/attn_variant_kernel.cuh"
+#include "fused/attention/variant/attn_variant_instances.h"
+
+namespace ATTN_TEXT {
+#include ATTN_FILE
+}
+
+#define ATTN_HOOKS	attn_variant_hooks_here
+#include "fused/attention/variant/attn_variant_hooks.cuh"
+
+#define JOIN_(a, b)	a##b
+#define JOIN(a, b)	JOIN_(a, b)
+
+template <int dtype, int head_dim>
+static __global__ __launch_bounds__((head_dim == 64 ? 4 : 3) * 128, 1) void
+attn_variant_kernel(const __grid_constant__ struct attn_variant_call a,
+		    const __grid_constant__ struct attn_dense_plan plan,
+		    const __grid_constant__ struct attn_dense_maps maps)
+{
+	extern __shared__ __align__(1024) uint8_t s_all[];
+
+	attn_variant_run<dtype, head_dim, struct attn_variant_hooks_here>(a, plan, maps, s_all);
+}
+
+/* Returns the kernel of this text for a dtype and head dimension. */
+const void *JOIN(attn_variant_, ATTN_TEXT)(int32_t dtype, int32_t head_dim)
+{
+	if (head_dim == 64)
+		return dtype == CAIRN_F16 ? (const void *)attn_variant_kernel<CAIRN_F16, 64> :
+					    (const void *)attn_variant_kernel<CAIRN_BF16, 64>;
+	return dtype == CAIRN_F16 ? (const void *)attn_variant_kernel<CAIRN_F16, 128> :
+				    (const void *)attn_variant_kernel<CAIRN_BF16, 128>;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_variant_kernel - the kernel of attn_variant as a template over the hooks of a text
+ *
+ * attn_dense's kernel with the view of attn_variant_view.cuh. If the text rotates, the three warps beside the
+ * producer rotate Q and K (attn_variant_rotate.cuh).
+ */
+#ifndef CAIRN_ATTN_VARIANT_KERNEL_CUH
+#define CAIRN_ATTN_VARIANT_KERNEL_CUH
+
+#include "fused/attention/dense/attn_dense_fetch.cuh"
+#include "fused/attention/variant/attn_variant_rotate.cuh"
+
+/* Writes the results of requests without keys; called by warp `first` of `step` warps. */
+template <int dtype, class H>
+ATTN_DEV void attn_variant_write_empty(const struct attn_dense_plan &plan, const struct attn_variant_call &a,
+				       int first, int step)
+{
+	for (int b = first; b < plan.batch; b += step) {
+		struct attn_row_tile t = {};
+		int kv_len = plan.kv_indptr[b + 1] - plan.kv_indptr[b];
+
+		t.request = b;
+		t.qo_first = plan.qo_indptr[b];
+		t.qo_len = kv_len == 0 ? plan.qo_indptr[b + 1] - t.qo_first : 0;
+		for (int64_t i = 0; i < (int64_t)t.qo_len * a.num_qo_heads; i++) {
+			int64_t at = (int64_t)t.qo_first * a.num_qo_heads + i;
+			struct attn_x x;
+			float lse;
+
+			t.head = (int)(i % a.num_qo_heads) >> a.shift << a.shift;
+			x = attn_variant_x(a, t, (int)(i / a.num_qo_heads) << a.shift |
+					   ((int)(i % a.num_qo_heads) & ((1 << a.shift) - 1)));
+			lse = H::has_sink ? H::sink(x) : -CUDART_INF_F;
+			for (int c = threadIdx.x % 32 * 2; c < a.v_dim; c += 64)
+				((uint32_t *)a.out)[(at * a.v_dim + c) / 2] =
+					attn_pack<dtype>(H::output(x, 0, c), H::output(x, 0, c + 1));
+			if (a.lse && threadIdx.x % 32 == 0)
+				a.lse[at] = lse;
+		}
+	}
+}
+
+template <int dtype, int head_dim, class H>
+ATTN_DEV void attn_variant_run(const struct attn_variant_call &a, const struct attn_dense_plan &plan,
+			       const struct attn_dense_maps &maps, uint8_t *s_all)
+{
+	constexpr bool rotates = H::has_query || H::has_key;
+	typedef struct attn_variant_form<head_dim, rotates> F;
+	typedef struct attn_variant_view<H> V;
+	struct attn_smem<struct attn_row_tile> s = attn_lay_out<F, struct attn_row_tile>(s_all);
+	const int beside = (int)threadIdx.x - F::groups * 128 - 32;	/* from 0: after the producer */
+
+	if (threadIdx.x == 0) {
+		attn_init_barriers<F>(s, 1);
+		if (rotates)
+			attn_init_raw<F>(s);
+	}
+	__syncthreads();
+	ptx_griddepcontrol_wait();
+	if (beside >= -32) {
+		ptx_setmaxnreg_dec<F::producer_regs>();
+		if (beside < 0) {
+			attn_dense_produce<F, V>(plan, a, maps, rotates ? attn_raw_view<F>(s) : s);
+		} else {
+			attn_variant_write_empty<dtype, H>(plan, a, blockIdx.x * 3 + beside / 32,
+							   gridDim.x * 3);
+			if (rotates)
+				attn_rotate_all<dtype, F, H>(a, s, beside);
+		}
+		ptx_griddepcontrol_launch_dependents();
+	} else {
+		ptx_setmaxnreg_inc<F::regs>();
+		attn_consume<dtype, F, V>(a, s);
+	}
+}
+
+#endif

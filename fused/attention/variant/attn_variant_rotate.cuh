@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_variant_rotate - the warps that rotate Q and K in shared memory, after the copies
+ *
+ * The producer's copies of Q and K complete on mbarriers of their own. Three warps wait for these, call the
+ * hooks query() and key() for each pair of elements, write the pair back in dtype, and arrive at full_q and
+ * full_k, for which the consumers wait.
+ */
+#ifndef CAIRN_ATTN_VARIANT_ROTATE_CUH
+#define CAIRN_ATTN_VARIANT_ROTATE_CUH
+
+#include "fused/attention/variant/attn_variant_view.cuh"
+
+#define ATTN_ROTATORS	96		/* threads */
+#define ATTN_RAW_AT	(192 + ATTN_NUM_TILES * (int)sizeof(struct attn_row_tile))
+
+/* The mbarriers on which copies of K and Q complete, after the descriptions of row tiles. */
+template <class F> ATTN_DEV uint32_t attn_raw_k(const struct attn_smem<struct attn_row_tile> &s)
+{
+	static_assert(ATTN_RAW_AT + 8 * (F::stages + F::q_stages) <= ATTN_EXTRA_BYTES, "mbarriers overlap");
+	return s.q + F::data_bytes + ATTN_RAW_AT;
+}
+
+template <class F> ATTN_DEV void attn_init_raw(const struct attn_smem<struct attn_row_tile> &s)
+{
+	for (int i = 0; i < F::stages; i++) {
+		ptx_mbarrier_init(attn_raw_k<F>(s) + 8 * i, 1);
+		ptx_mbarrier_init(s.full_k + 8 * i, ATTN_ROTATORS / 32);
+	}
+	for (int i = 0; i < F::q_stages; i++) {
+		ptx_mbarrier_init(attn_raw_k<F>(s) + 8 * (F::stages + i), 1);
+		ptx_mbarrier_init(s.full_q + 8 * i, ATTN_ROTATORS / 32);
+	}
+	ptx_fence_mbarrier_init_release_cluster();
+}
+
+/* Returns the shared memory as the producer sees it, with the mbarriers for its copies. */
+template <class F>
+ATTN_DEV struct attn_smem<struct attn_row_tile> attn_raw_view(struct attn_smem<struct attn_row_tile> s)
+{
+	s.full_k = attn_raw_k<F>(s);
+	s.full_q = s.full_k + 8 * F::stages;
+	return s;
+}
+
+/* Returns the low or the high half of a register of two elements. */
+template <int dtype> ATTN_DEV float attn_unpack(uint32_t two, int high)
+{
+	float v;
+
+	if (dtype == CAIRN_BF16)
+		return __uint_as_float(high ? two & 0xffff0000 : two << 16);
+	if (high)
+		asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(v) : "r"(two));
+	else
+		asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(v) : "r"(two));
+	return v;
+}
+
+template <class H, bool keys>
+ATTN_DEV void attn_rotate_pair(const struct attn_x &x, float *a, float *b, int pair)
+{
+	if (keys)
+		H::key(x, a, b, pair);
+	else
+		H::query(x, a, b, pair);
+}
+
+/* Rotates the pairs within one register of two elements. */
+template <int dtype, class H, bool keys>
+ATTN_DEV uint32_t attn_rotate_neighbours(const struct attn_x &x, uint32_t two, int pair)
+{
+	float a = attn_unpack<dtype>(two, 0), b = attn_unpack<dtype>(two, 1);
+
+	attn_rotate_pair<H, keys>(x, &a, &b, pair);
+	return attn_pack<dtype>(a, b);
+}
+
+/* Rotates the two pairs of two registers, `pair` and the next. */
+template <int dtype, class H, bool keys>
+ATTN_DEV void attn_rotate_halves(const struct attn_x &x, uint32_t *first, uint32_t *second, int pair)
+{
+	float a0 = attn_unpack<dtype>(*first, 0), a1 = attn_unpack<dtype>(*first, 1);
+	float b0 = attn_unpack<dtype>(*second, 0), b1 = attn_unpack<dtype>(*second, 1);
+
+	attn_rotate_pair<H, keys>(x, &a0, &b0, pair);
+	attn_rotate_pair<H, keys>(x, &a1, &b1, pair + 1);
+	*first = attn_pack<dtype>(a0, a1);
+	*second = attn_pack<dtype>(b0, b1);
+}
+
+/* Rotates part `part` of a row of a tile of `rows` rows: 16 bytes, or 16 in each half of the elements. */
+template <int dtype, class H, int rows, int dim, bool keys>
+ATTN_DEV void attn_rotate_part(const struct attn_x &x, uint32_t tile, int row, int part, int interleaved)
+{
+	uint32_t at = tile + attn_panel_at<rows>(row, part);
+	uint4 a = ptx_ld_shared_v4(at);
+
+	if (interleaved) {
+		a.x = attn_rotate_neighbours<dtype, H, keys>(x, a.x, part * 4);
+		a.y = attn_rotate_neighbours<dtype, H, keys>(x, a.y, part * 4 + 1);
+		a.z = attn_rotate_neighbours<dtype, H, keys>(x, a.z, part * 4 + 2);
+		a.w = attn_rotate_neighbours<dtype, H, keys>(x, a.w, part * 4 + 3);
+	} else {
+		uint32_t other = tile + attn_panel_at<rows>(row, part + dim / 16);
+		uint4 b = ptx_ld_shared_v4(other);
+
+		attn_rotate_halves<dtype, H, keys>(x, &a.x, &b.x, part * 8);
+		attn_rotate_halves<dtype, H, keys>(x, &a.y, &b.y, part * 8 + 2);
+		attn_rotate_halves<dtype, H, keys>(x, &a.z, &b.z, part * 8 + 4);
+		attn_rotate_halves<dtype, H, keys>(x, &a.w, &b.w, part * 8 + 6);
+		ptx_st_shared_v4(other, b);
+	}
+	ptx_st_shared_v4(at, a);
+}
+
+ATTN_DEV void attn_rotated(uint32_t full)
+{
+	ptx_fence_proxy_async_shared_cta();
+	__syncwarp();
+	if (threadIdx.x % 32 == 0)
+		ptx_mbarrier_arrive(full);
+}
+
+/* Returns log2 of the parts of a row. */
+template <class F> ATTN_DEV int attn_parts_shift(const struct attn_variant_call &a)
+{
+	return (F::qk == 128 ? 3 : 2) + (a.interleaved != 0);
+}
+
+template <int dtype, class F, class H>
+ATTN_DEV void attn_rotate_q(const struct attn_variant_call &a, const struct attn_row_tile &t, uint32_t tile,
+			    int thread)
+{
+	const int shift = attn_parts_shift<F>(a);
+	const int left = min(F::rows, (t.qo_len << a.shift) - t.row0) << shift;
+
+	for (int i = thread; H::has_query && i < left; i += ATTN_ROTATORS)
+		attn_rotate_part<dtype, H, F::rows, F::qk, false>(attn_variant_x(a, t, t.row0 + (i >> shift)),
+								  tile, i >> shift, i & ((1 << shift) - 1),
+								  a.interleaved);
+}
+
+/* Rotates the keys of the tile whose first key is key `first` of the request. */
+template <int dtype, class F, class H>
+ATTN_DEV void attn_rotate_k(const struct attn_variant_call &a, const struct attn_row_tile &t, uint32_t tile,
+			    int first, int thread)
+{
+	const int shift = attn_parts_shift<F>(a), left = min(F::keys, t.kv_len - first) << shift;
+	struct attn_x x = {};
+
+	x.kv_head = t.head / a.group;
+	x.request = t.request;
+	x.qo_len = t.qo_len;
+	x.kv_len = t.kv_len;
+	x.p = a.p;
+	x.t = a.t;
+	for (int i = thread; H::has_key && i < left; i += ATTN_ROTATORS) {
+		x.k_pos = first + (i >> shift);
+		attn_rotate_part<dtype, H, F::keys, F::qk, true>(x, tile, i >> shift, i & ((1 << shift) - 1),
+								 a.interleaved);
+	}
+}
+
+/* The rotating warps: follow the producer through its row tiles. `thread` counts from 0. */
+template <int dtype, class F, class H>
+ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
+			      const struct attn_smem<struct attn_row_tile> &s, int thread)
+{
+	const uint32_t raw_k = attn_raw_k<F>(s), raw_q = raw_k + 8 * F::stages;
+	struct attn_place k = {}, q = {};
+
+	for (int nth = 0;; nth++) {
+		const struct attn_row_tile *t = &s.tiles[nth % ATTN_NUM_TILES];
+		int num_tiles;
+
+		ptx_mbarrier_wait(raw_q + 8 * q.stage, q.phase);
+		num_tiles = t->num_tiles;
+		if (num_tiles > 0)
+			attn_rotate_q<dtype, F, H>(a, *t, s.q + q.stage * F::q_bytes, thread);
+		attn_rotated(s.full_q + 8 * q.stage);
+		attn_advance<F::q_stages>(&q);
+		if (num_tiles < 0)
+			return;
+		for (int i = 0; i < num_tiles; i++) {
+			ptx_mbarrier_wait(raw_k + 8 * k.stage, k.phase);
+			attn_rotate_k<dtype, F, H>(a, *t, s.k + k.stage * F::k_bytes, t->begin + i * F::keys,
+						   thread);
+			attn_rotated(s.full_k + 8 * k.stage);
+			attn_advance<F::stages>(&k);
+		}
+	}
+}
+
+#endif

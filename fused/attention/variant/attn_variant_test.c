@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+/* attn_variant_test - the built-in variants: named edge cases, pairs of features, bench rows */
+#include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
+#include "fused/attention/variant/attn_variant_inputs.h"
+#include "fused/attention/variant/attn_variant_pairs.h"
+
+#define LENS(...)	(const int[]){ __VA_ARGS__ }
+#define N(name_, variant_, batch_, qo_, kv_, hq_, hkv_, dim_) \
+	.name = name_, .variant = CAIRN_VARIANT_##variant_, .batch = batch_, .qo = qo_, .kv = kv_, \
+	.hq = hq_, .hkv = hkv_, .dim = dim_
+#define BOTH		(CAUSAL | LSE)
+#define BENCH_CAUSAL	(BENCH | CAUSAL | DEVICE)
+#define B16(name, variant, ...) \
+	{ N(name "_h16_d128_b16_s1024_causal_bf16", variant, 16, 1024, 1024, 16, 16, 128), \
+		.flags = BENCH_CAUSAL, __VA_ARGS__ }
+
+static const struct shape named[] = {
+	/* N(name, variant, batch, query rows, keys, query heads, KV heads, head_dim), other members */
+	{ N("plain_one_key", PLAIN, 1, 1, 1, 1, 1, 64), .flags = LSE },
+	{ N("plain_batch_0", PLAIN, 0, 1, 1, 4, 2, 64), .flags = LSE },
+	{ N("plain_no_rows", PLAIN, 3, 0, 40, 4, 2, 64), .flags = LSE },
+	{ N("plain_no_keys", PLAIN, 3, 2, 0, 4, 2, 128), .flags = LSE },
+	{ N("plain_rows_without_keys", PLAIN, 2, 150, 97, 4, 2, 128), .flags = BOTH | F16 },
+	{ N("plain_mixed", PLAIN, 7, 1, 1, 8, 2, 128), .flags = BOTH | PAGED_PADDED,
+		.qo_lens = LENS(1, 70, 1, 17, 3, 1, 129), .kv_lens = LENS(300, 70, 33, 54, 3, 1, 257) },
+	/* windows: one key, around a tile, rows without a key */
+	{ N("window_1", PLAIN, 1, 150, 150, 4, 2, 128), .flags = BOTH, .p0 = 1 },
+	{ N("window_127", PLAIN, 1, 257, 290, 2, 1, 128), .flags = BOTH, .p0 = 127 },
+	{ N("window_128", PLAIN, 1, 257, 290, 2, 1, 128), .flags = BOTH | F16, .p0 = 128 },
+	{ N("window_97_d64", PLAIN, 2, 200, 310, 4, 2, 64), .flags = BOTH, .p0 = 97 },
+	{ N("window_without_causal", PLAIN, 2, 70, 190, 4, 2, 64), .flags = LSE, .p0 = 40 },
+	{ N("window_rows_without_keys", PLAIN, 2, 93, 50, 4, 2, 128), .flags = BOTH, .p0 = 20 },
+	{ N("window_first_rows_without_keys", PLAIN, 1, 400, 60, 2, 2, 128), .flags = LSE, .p0 = 9 },
+	{ N("window_wider_than_keys", PLAIN, 3, 20, 90, 4, 2, 64), .flags = BOTH, .p0 = 1000 },
+	/* sinks: of requests without keys, none and large, with windows */
+	{ N("sink_no_keys", PLAIN, 3, 2, 0, 4, 2, 128), .flags = LSE | SINK },
+	{ N("sink_rows_without_keys", PLAIN, 2, 150, 97, 4, 2, 128), .flags = BOTH | SINK },
+	{ N("sink_none_or_large", PLAIN, 2, 70, 300, 8, 2, 64), .flags = BOTH | SINK | SINK_NONE },
+	{ N("sink_window_48", PLAIN, 6, 1, 1, 8, 2, 128), .flags = BOTH | PAGED_PADDED | SINK, .p0 = 48,
+		.qo_lens = LENS(1, 70, 0, 17, 3, 1), .kv_lens = LENS(300, 170, 33, 54, 0, 1) },
+	{ N("sink_keys_1025", PLAIN, 1, 3, 1025, 4, 1, 128), .flags = BOTH | SINK },
+	/* rotations: positions of the cache, tiles' edges, one query */
+	{ N("rope_one_query", ROPE, 2, 1, 300, 8, 2, 128), .flags = BOTH },
+	{ N("rope_keys_4100", ROPE, 1, 3, 4100, 4, 1, 64), .flags = BOTH | F16 },
+	{ N("rope_129", ROPE, 2, 129, 129, 4, 4, 128), .flags = BOTH },
+	{ N("rope_interleaved_129", ROPE, 2, 129, 140, 3, 3, 128), .flags = BOTH | INTERLEAVED | F16 },
+	{ N("rope_mixed", ROPE, 6, 1, 1, 8, 2, 64), .flags = BOTH | PAGED_PADDED | INTERLEAVED,
+		.qo_lens = LENS(1, 70, 0, 17, 3, 200), .kv_lens = LENS(300, 170, 33, 54, 0, 97) },
+	{ N("rope_mixed_d128", ROPE, 6, 1, 1, 8, 2, 128), .flags = BOTH | PAGED_PADDED,
+		.qo_lens = LENS(1, 70, 0, 17, 3, 200), .kv_lens = LENS(300, 170, 33, 54, 0, 97) },
+	{ N("alibi_keys_1100", ALIBI, 2, 3, 1100, 12, 4, 128), .flags = BOTH },
+	{ N("alibi_rows_193", ALIBI, 1, 193, 193, 4, 2, 64), .flags = BOTH },
+	{ N("alibi_future", ALIBI, 2, 70, 97, 6, 6, 128), .flags = LSE | F16 },
+	{ N("softcap_1", SOFTCAP, 2, 70, 150, 4, 2, 128), .flags = BOTH, .p0 = 1 },
+	{ N("softcap_50", SOFTCAP, 2, 70, 150, 4, 2, 64), .flags = BOTH | F16, .p0 = 50 },
+	{ N("softcap_small", SOFTCAP, 1, 90, 97, 4, 2, 128), .flags = LSE, .p0 = 0.05f },
+	{ N("sigmoid_0", SIGMOID, 2, 70, 150, 4, 2, 128), .flags = CAUSAL },
+	{ N("sigmoid_bias", SIGMOID, 3, 40, 300, 8, 2, 64), .flags = F16 | PAGED_RAGGED, .p0 = -5.7f },
+	{ N("sigmoid_no_keys", SIGMOID, 3, 200, 3, 4, 2, 128), .flags = CAUSAL | PAGED_RAGGED },
+	{ N("bits_rows_129", BITS, 2, 129, 290, 4, 2, 128), .flags = LSE },
+	{ N("bits_causal", BITS, 3, 70, 97, 4, 2, 64), .flags = BOTH | F16 | PAGED_RAGGED },
+	/* too large for host implementations */
+	{ N("large_plain", PLAIN, 40, 700, 3000, 16, 4, 128), .flags = BOTH | DEVICE | PAGED_RAGGED },
+	{ N("large_window_sink", PLAIN, 5, 700, 3000, 8, 4, 64), .flags = BOTH | DEVICE | PAGED_RAGGED | SINK,
+		.p0 = 1024 },
+	{ N("large_rope", ROPE, 12, 900, 900, 16, 16, 128), .flags = BOTH | DEVICE | PAGED_RAGGED },
+	{ N("large_rope_interleaved", ROPE, 12, 900, 900, 16, 4, 64),
+		.flags = BOTH | DEVICE | PAGED_RAGGED | INTERLEAVED },
+	{ N("large_alibi", ALIBI, 12, 900, 900, 16, 4, 128), .flags = BOTH | DEVICE | PAGED_RAGGED },
+	{ N("large_bits", BITS, 4, 700, 900, 8, 2, 128), .flags = LSE | DEVICE | PAGED_RAGGED },
+	/* bench rows: bytes are those of K, V, q and out */
+	B16("plain", PLAIN),
+	B16("window1024", PLAIN, .p0 = 1024),
+	B16("alibi", ALIBI),
+	B16("softcap", SOFTCAP, .p0 = 50),
+	B16("rope", ROPE),
+	B16("sigmoid", SIGMOID, .p0 = -7),
+	{ N("rope_h32_8_b1_kv16384_bf16", ROPE, 1, 1, 16384, 32, 8, 128), .flags = BENCH_CAUSAL },
+	{ N("rope_h16_d128_b4_s4096_causal_bf16", ROPE, 4, 4096, 4096, 16, 16, 128), .flags = BENCH_CAUSAL },
+	{ N("plain_h16_d128_b4_s4096_causal_bf16", PLAIN, 4, 4096, 4096, 16, 16, 128),
+		.flags = BENCH_CAUSAL },
+	{ N("alibi_h32_d64_b4_s4096_causal_bf16", ALIBI, 4, 4096, 4096, 32, 32, 64), .flags = BENCH_CAUSAL },
+	{ N("plain_h32_d64_b4_s4096_causal_bf16", PLAIN, 4, 4096, 4096, 32, 32, 64), .flags = BENCH_CAUSAL },
+};
+
+#define NUM_NAMED	((int)ARRAY_SIZE(named))
+#define NUM_PAIRS	70
+
+static void shape_at(int i, struct shape *s)
+{
+	if (i < NUM_NAMED)
+		*s = named[i];
+	else
+		pair_at(i - NUM_NAMED, s);
+}
+
+static void describe(int index, struct cairn_case *c)
+{
+	struct shape s;
+
+	shape_at(index, &s);
+	if (s.pair)
+		pair_name(&s, c->name, sizeof(c->name));
+	else
+		snprintf(c->name, sizeof(c->name), "%s", s.name);
+	describe_shape(&s, c);
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct shape s;
+
+	shape_at(op->case_index, &s);
+	declare_case(op, &s);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_attn_variant_args *a = args;
+
+	*want = i < 18 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 8; return "size_too_small";
+	case 1: a->out = NULL; return "out_null";
+	case 2: a->k = NULL; return "k_null";
+	case 3: a->qo_indptr = NULL; return "qo_indptr_null";
+	case 4: a->q = (const char *)a->q + 8; return "q_misaligned";
+	case 5: a->t[1] = (const float *)((uintptr_t)a->q + 2); return "t_misaligned";
+	case 6: a->batch = -1; return "batch_negative";
+	case 7: a->num_kv_heads = 0; return "num_kv_heads_0";
+	case 8: a->sm_scale = NAN; return "sm_scale_nan";
+	case 9: a->v_stride = 4; return "v_stride_odd";
+	case 10: a->sms = -1; return "sms_negative";
+	case 11: a->variant = -1; return "variant_negative";
+	case 12: a->p[7] = INFINITY; return "p_infinite";
+	case 13: a->variant = CAIRN_VARIANT_ROPE; return "rope_without_array";
+	case 14: a->variant = CAIRN_VARIANT_ALIBI; return "alibi_without_array";
+	case 15: a->variant = CAIRN_VARIANT_SOFTCAP; return "softcap_0";
+	case 16: a->p[0] = -1; return "window_negative";
+	case 17: a->variant = CAIRN_VARIANT_SIGMOID; return "sigmoid_with_lse";
+	case 18: a->dtype = CAIRN_F32; return "dtype_f32";
+	case 19: a->head_dim = 96; return "head_dim_96";
+	case 20: a->variant = CAIRN_VARIANT_BUILT_IN; return "variant_unknown";
+	case 21: a->num_qo_heads = 5; a->num_kv_heads = 2; return "heads_5_over_2";
+	}
+	return NULL;
+}
+
+static void pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+
+const struct cairn_family cairn_attn_variant_family = {
+	.stage = "fused", .name = "attn_variant",
+	.op = offsetof(struct cairn_impl, attn_variant),
+	.workspace_op = offsetof(struct cairn_impl, attn_variant_workspace),
+	.args_size = sizeof(struct cairn_attn_variant_args),
+	.sms_field = FIELD(sms),
+	.workspace_field = FIELD(workspace),
+	.num_cases = NUM_NAMED + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.company = {
+		.rows = FIELD(nnz_qo), .requests = FIELD(batch), .indptr = FIELD(qo_indptr),
+		.stride = FIELD(q_stride), .in = { FIELD(q) }, .out = { FIELD(out), FIELD(lse) },
+		.keys = FIELD(kv_indptr),
+	},
+	.describe = describe,
+	.setup = setup,
+	.relist = relist,
+	.exact = exact,
+	.reject = reject,
+	.cost_s = 10,
+};

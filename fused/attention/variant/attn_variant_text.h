@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_variant_text - what the text of a variant sees: struct attn_x and a few functions
+ *
+ * The same text is compiled three times. `real` is double in the reference and float in the CPU table and in
+ * kernels. Whoever includes this file defines `real` first; the reference also defines ATTN_EXACT.
+ */
+#ifndef CAIRN_ATTN_VARIANT_TEXT_H
+#define CAIRN_ATTN_VARIANT_TEXT_H
+
+#ifdef __CUDACC__
+#define HOOK		static __device__ __forceinline__
+#define attn_infinity	__int_as_float(0x7f800000)
+#else
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#define HOOK		static inline
+#define attn_infinity	((real)INFINITY)
+#endif
+
+/* The pair of query and key that a hook is called for. A member that a hook has no use for is 0. */
+struct attn_x {
+	int q_pos, k_pos;		/* positions; a request's last query has that of its last key */
+	int head, kv_head;		/* query head, and the KV head that it reads */
+	int request, row;		/* number of the request; row of q, counted over all requests */
+	int qo_len, kv_len;		/* queries and keys of the request */
+	real distance;			/* k_pos - q_pos: a kernel has it without a conversion */
+	const float *p;			/* the call's 8 scalars */
+	const float *const *t;		/* the call's 4 arrays; NULL where the caller gave none */
+};
+
+/* Each function's error is at most 2^-20: absolute in attn_tanh and in the factors of attn_rotate, else
+ * relative. Angles up to 2^20 are legal. */
+#ifdef __CUDACC__
+
+HOOK real attn_exp(real v)
+{
+	return ptx_ex2_approx_ftz(v * 1.4426950408889634f);
+}
+
+HOOK real attn_tanh(real v)
+{
+	return fmaf(-2, ptx_rcp_approx_ftz(1 + attn_exp(2 * v)), 1);
+}
+
+HOOK real attn_sigmoid(real v)
+{
+	return ptx_rcp_approx_ftz(1 + attn_exp(-v));
+}
+
+/* The angle is reduced to -pi .. pi, where sin.approx and cos.approx have absolute errors of 2^-20.9. */
+HOOK void attn_rotate(real *a, real *b, float angle)
+{
+	float turns = rintf(angle * 0.15915494309189535f);
+	float rest = fmaf(turns, 1.7484555e-7f, fmaf(turns, -6.2831855f, angle));
+	float c = __cosf(rest), s = __sinf(rest), first = *a;
+
+	*a = first * c - *b * s;
+	*b = *b * c + first * s;
+}
+
+#else
+
+/* In the reference, the error of the functions below, as a share of what they may have: -1, 0 or 1. */
+#ifdef ATTN_EXACT
+static __thread double attn_nudge;
+#define ATTN_NUDGE	(attn_nudge * 0x1p-20)
+#else
+#define ATTN_NUDGE	0
+#endif
+
+HOOK real attn_exp(real v)
+{
+	return (real)exp(v) * (1 + ATTN_NUDGE);
+}
+
+HOOK real attn_tanh(real v)
+{
+	return (real)tanh(v) + ATTN_NUDGE;
+}
+
+HOOK real attn_sigmoid(real v)
+{
+	return 1 / (1 + (real)exp(-v)) * (1 + ATTN_NUDGE);
+}
+
+HOOK void attn_rotate(real *a, real *b, float angle)
+{
+	real c = (real)cos((double)angle), s = (real)sin((double)angle), first = *a;
+
+	*a = first * c - *b * s;
+	*b = *b * c + first * s;
+}
+
+#endif
+
+/* Returns bit i, least significant first, of words of 32 bits. */
+HOOK int attn_bit(const float *words, int i)
+{
+#ifdef __CUDACC__
+	return __float_as_uint(words[(unsigned int)i / 32]) >> i % 32 & 1;
+#else
+	uint32_t word;
+
+	memcpy(&word, words + i / 32, sizeof(word));
+	return word >> i % 32 & 1;
+#endif
+}
+
+#ifndef __CUDACC__
+
+/* The hooks of a text; NULL: it has none. */
+struct attn_hooks {
+	real (*logit)(const struct attn_x *x, real s);
+	int (*keep)(const struct attn_x *x);
+	void (*range)(const struct attn_x *x, int *lo, int *hi);
+	void (*query)(const struct attn_x *x, real *a, real *b, int pair);
+	void (*key)(const struct attn_x *x, real *a, real *b, int pair);
+	real (*sink)(const struct attn_x *x);
+	real (*weight)(const struct attn_x *x, real s);
+	real (*output)(const struct attn_x *x, real o, int c);
+	void (*nudge)(double share);	/* sets attn_nudge of this thread; NULL without ATTN_EXACT */
+};
+
+#endif
+#endif

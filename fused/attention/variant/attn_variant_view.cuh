@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_variant_view - the front of attn_forward.cuh for contiguous keys, with the hooks of a text
+ *
+ * H is the class that attn_variant_hooks.cuh makes of a text. A hook that the text lacks costs nothing.
+ */
+#ifndef CAIRN_ATTN_VARIANT_VIEW_CUH
+#define CAIRN_ATTN_VARIANT_VIEW_CUH
+
+#include "fused/attention/forward/attn_range.cuh"
+#include "fused/attention/variant/attn_variant_call.cuh"
+
+#define real	float
+#include "fused/attention/variant/attn_variant_text.h"
+
+/*
+ * The keys that a warpgroup's rows see by causal mask and range(). What else the hooks ask of a row is
+ * computed anew for each key tile, because the loop over key tiles needs the registers.
+ */
+struct attn_variant_sight {
+	struct attn_sight keys;
+	const struct attn_variant_call *call;
+	const struct attn_row_tile *tile;
+	int32_t row;			/* the lane's first packed row; the other one is 8 rows after it */
+	int32_t own;
+};
+
+/* Returns what the hooks see of a query; the caller sets k_pos and distance. */
+ATTN_DEV struct attn_x attn_variant_x(const struct attn_variant_call &a, const struct attn_row_tile &t,
+				      int row)
+{
+	struct attn_x x = {};
+	int token = min(row >> a.shift, t.qo_len - 1);
+
+	x.q_pos = token + t.kv_len - t.qo_len;
+	x.head = t.head + (row & ((1 << a.shift) - 1));
+	x.kv_head = t.head / a.group;
+	x.request = t.request;
+	x.row = t.qo_first + token;
+	x.qo_len = t.qo_len;
+	x.kv_len = t.kv_len;
+	x.p = a.p;
+	x.t = a.t;
+	return x;
+}
+
+/* Sets the keys *lo .. *hi - 1 that packed row `row` sees; there may be none. */
+template <class H>
+ATTN_DEV void attn_variant_keys(const struct attn_variant_call &a, const struct attn_row_tile &t, int row,
+				int *lo, int *hi)
+{
+	struct attn_x x = attn_variant_x(a, t, row);
+	int end = attn_visible(x.q_pos + t.qo_len - t.kv_len, t.qo_len, t.kv_len, a.causal);
+
+	*lo = 0;
+	*hi = end;
+	H::range(x, lo, hi);
+	*lo = max(*lo, 0);
+	*hi = min(*hi, end);
+}
+
+/* The class V of attn_forward.cuh. */
+template <class H> struct attn_variant_view {
+	typedef struct attn_variant_call call;
+	typedef struct attn_row_tile tile;
+	typedef struct attn_variant_sight sight;
+	static constexpr bool by_threads = false;
+
+	/* A row tile whose rows see no key gets one key tile, so that the consumers write its results. */
+	template <class F> ATTN_METHOD void keys_of(const call &a, const tile &t, int *begin, int *end)
+	{
+		int unused;
+
+		attn_variant_keys<H>(a, t, t.row0, begin, &unused);
+		attn_variant_keys<H>(a, t, t.row0 + F::rows - 1, &unused, end);
+		if (*end <= *begin) {
+			*begin = max(0, min(*begin, t.kv_len - 1));
+			*end = min(*begin + 1, t.kv_len);
+		}
+	}
+
+	/* With a hook for logits, these are in natural units; otherwise the softmax scales them. */
+	ATTN_METHOD struct attn_scale scale(const call &a, const tile &)
+	{
+		return { (H::has_logit ? 1 : a.sm_scale) * ATTN_LOG2E, 0 };
+	}
+
+	ATTN_METHOD sight look(const call &a, const struct attn_smem<tile> &s, int nth, int group)
+	{
+		const tile &t = s.tiles[nth % ATTN_NUM_TILES];
+		int thread = attn_thread(), row0 = t.row0 + group * 64, unused;
+		int row = row0 + thread / 32 * 16 + thread % 32 / 4;
+		sight w;
+
+		w.call = &a;
+		w.tile = &t;
+		w.row = row;
+		w.own = 0;
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			int lo, hi;
+
+			attn_variant_keys<H>(a, t, row + half * 8, &lo, &hi);
+			w.keys.first[half] = lo;
+			w.keys.span[half] = max(0, hi - lo);
+			w.own |= (row + half * 8 < t.qo_len << a.shift) << half;
+		}
+		attn_variant_keys<H>(a, t, row0 + 63, &w.keys.all_first, &unused);
+		attn_variant_keys<H>(a, t, row0, &unused, &w.keys.all_end);
+		return w;
+	}
+
+	/*
+	 * Sets the logits of keys that keep() hides to `none`. The loop over keep() is not unrolled in full,
+	 * because the loads of all its calls together would need too many registers.
+	 */
+	template <class F> ATTN_METHOD void hide(float (*s)[4], const sight &w, int key, float none)
+	{
+		static_assert(F::keys <= 128, "a lane's keys of a row have a bit each");
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			struct attn_x x = attn_variant_x(*w.call, *w.tile, w.row + half * 8);
+			uint32_t kept = 0;
+
+#pragma unroll 4
+			for (int i = 0; i < F::keys / 4; i++) {
+				x.k_pos = key + i / 2 * 8 + i % 2;
+				x.distance = (float)(x.k_pos - x.q_pos);
+				kept |= (uint32_t)(H::keep(x) != 0) << i;
+			}
+#pragma unroll
+			for (int i = 0; i < F::keys / 4; i++)
+				if (!(kept >> i & 1))
+					s[i / 2][2 * half + i % 2] = none;
+		}
+	}
+
+	/* Bends the logits of the key tile that begins at `key`; keys that a row does not see weigh 0. */
+	template <class F>
+	ATTN_METHOD void bend(float (*s)[4], const sight &w, int key, const struct attn_smem<tile> &,
+			      const struct attn_place &, float)
+	{
+		const bool whole = key + F::keys <= w.keys.all_end && key >= w.keys.all_first;
+		const float none = H::has_weight ? 0 : -CUDART_INF_F;
+
+		key += threadIdx.x % 4 * 2;
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			struct attn_x x = attn_variant_x(*w.call, *w.tile, w.row + half * 8);
+			float distance = (float)(key - x.q_pos);
+
+#pragma unroll
+			for (int i = 0; i < F::keys / 4; i++) {
+				float *v = &s[i / 2][2 * half + i % 2];
+
+				x.k_pos = key + i / 2 * 8 + i % 2;
+				x.distance = distance + (float)(i / 2 * 8 + i % 2);
+				if (H::has_logit)
+					*v = H::logit(x, *v * w.call->sm_scale);
+				if (H::has_weight)
+					*v = H::weight(x, H::has_logit ? *v : *v * w.call->sm_scale);
+			}
+		}
+		if (H::has_keep)
+			hide<F>(s, w, key, none);
+		if (whole)
+			return;
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+#pragma unroll
+			for (int i = 0; i < F::keys / 4; i++) {
+				uint32_t at = (uint32_t)(key + i / 2 * 8 + i % 2 - w.keys.first[half]);
+
+				if (at >= (uint32_t)w.keys.span[half])
+					s[i / 2][2 * half + i % 2] = none;
+			}
+		}
+	}
+
+	template <int tiles>
+	ATTN_METHOD void soften(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2,
+				int own)
+	{
+		if (!H::has_weight)
+			attn_softmax_fused<tiles>(s, m, l, keep, scale_log2, own);
+		else
+			keep[0] = keep[1] = 1;
+	}
+
+	/* Adds the sink to a row's sum l. Returns by what to multiply O, and sets lse. */
+	ATTN_METHOD float close(const struct attn_x &x, float m, float l, float scale, float *lse)
+	{
+		float sink, top, own, sum;
+
+		if (H::has_weight)
+			return 1;
+		*lse = attn_lse(m, l, scale);
+		if (!H::has_sink)
+			return l > 0 ? 1 / l : 0;
+		sink = H::sink(x);
+		if (sink == -CUDART_INF_F)
+			return l > 0 ? 1 / l : 0;
+		top = l > 0 ? fmaxf(m * scale, sink) : sink;
+		own = l > 0 ? ptx_ex2_approx_ftz((m * scale - top) * ATTN_LOG2E) : 0;
+		sum = fmaf(l, own, ptx_ex2_approx_ftz((sink - top) * ATTN_LOG2E));
+		*lse = attn_lse(top, sum, 1);
+		return own / sum;
+	}
+
+	/* Writes a row's results, as attn_finish(). */
+	template <int dtype, class F>
+	ATTN_METHOD void finish(const call &a, const struct attn_smem<tile> &s, int nth, float (*o)[4],
+				const float m[2], const float l[2], int group)
+	{
+		const tile &t = s.tiles[nth % ATTN_NUM_TILES];
+		int thread = attn_thread(), warp = thread / 32, lane = thread % 32;
+
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			int row = t.row0 + group * 64 + warp * 16 + lane / 4 + half * 8;
+			struct attn_x x = attn_variant_x(a, t, row);
+			bool own = row < t.qo_len << a.shift;
+			float lse = 0, factor = close(x, m[half], H::has_weight ? 0 : attn_quad_sum(l[half]),
+						      H::has_logit ? 1 : a.sm_scale, &lse);
+			int64_t at = attn_row_at(a, t, row);
+			uint4 *out = (uint4 *)a.out + at * (a.v_dim / 8);
+
+#pragma unroll
+			for (int i = 0; i < F::v / 8; i += 4) {
+				uint32_t p[4];
+				uint4 eight;
+
+#pragma unroll
+				for (int j = 0; j < 4; j++) {
+					int c = (i + j) * 8 + lane % 4 * 2;
+
+					p[j] = attn_pack<dtype>(
+						H::output(x, o[i + j][2 * half] * factor, c),
+						H::output(x, o[i + j][2 * half + 1] * factor, c + 1));
+				}
+				eight = attn_gather_quad(p);
+				if (own)
+					out[i + lane % 4] = eight;
+			}
+			if (a.lse && lane % 4 == 0 && own)
+				a.lse[at] = lse;
+		}
+	}
+};
+
+#endif
