@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* api_accept_test - valid requests and the values parsed from them; the JSON here has ' for " */
+/* api_accept_test - valid requests and the values parsed from them; the JSON here uses ' for " */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,7 +158,7 @@ static void messages(struct cairn_test *t)
 	}
 }
 
-/* Values that ask for nothing beyond the default: stock clients send them. */
+/* Stock clients send these members with values that ask for nothing beyond the default. */
 static void neutral(struct cairn_test *t)
 {
 	static const char *const members[] = {
@@ -229,7 +229,7 @@ static void model_defaults(struct cairn_test *t)
 	limits.defaults = NULL;
 }
 
-/* Integral numbers that a client writes as floats. */
+/* Clients may write integers as floats. */
 static void integral(struct cairn_test *t)
 {
 	struct cairn_api_request r;
@@ -254,7 +254,7 @@ static void integral(struct cairn_test *t)
 	}
 }
 
-/* The role developer is system; empty lists of an answer that a client sends back are no content. */
+/* The role developer becomes system. Empty lists in an answer that a client sends back are dropped. */
 static void developer(struct cairn_test *t)
 {
 	struct cairn_api_request r;

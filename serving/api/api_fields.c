@@ -104,7 +104,7 @@ static int batch(struct parse *p, const json_t *value, bool ids)
 		CAIRN_TRY(add_ids(p, "prompt", one));
 		r->prompts[i].num_ids = (int32_t)json_array_size(one);
 	}
-	/* the array of ids does not move any more */
+	/* r->ids is complete, so it does not move any more */
 	for (i = 0; ids && i < num; i++) {
 		r->prompts[i].ids = r->ids + done;
 		done += (size_t)r->prompts[i].num_ids;
@@ -180,7 +180,7 @@ static int join_parts(struct parse *p, size_t which, const json_t *parts, json_t
 	return *text ? 0 : cairn_api_no_memory(p);
 }
 
-/* developer is the name of the role system in OpenAI's newer models. */
+/* OpenAI's newer models call the role system "developer". */
 static int take_role(struct parse *p, const char *param, const json_t *value, json_t **role)
 {
 	static const char *const roles[] = { "system", "user", "assistant", "developer" };
@@ -199,8 +199,8 @@ static int take_role(struct parse *p, const char *param, const json_t *value, js
 }
 
 /*
- * An answer that a client sends back may have empty lists of what the model did not do. lm-eval gives each
- * message the type of its content.
+ * An answer that a client sends back may still have its empty lists of tool calls and annotations. lm-eval
+ * puts the type of the content into each message.
  */
 static bool asks_for_nothing(const char *name, const json_t *value)
 {
@@ -404,7 +404,7 @@ int cairn_api_take_stream_options(struct parse *p, const char *name, json_t *val
 	{
 		cairn_quote(key, strlen(key), quoted);
 		snprintf(param, sizeof(param), "stream_options.%.*s", (int)strlen(quoted) - 2, quoted + 1);
-		/* OpenAI pads its events with noise unless told not to: here they never have any */
+		/* OpenAI pads events with random characters unless this is false; this server never does */
 		if (!strcmp(key, "include_obfuscation") && json_is_false(one))
 			continue;
 		if (strcmp(key, "include_usage") && strcmp(key, "continuous_usage_stats"))
@@ -420,7 +420,7 @@ int cairn_api_take_stream_options(struct parse *p, const char *name, json_t *val
 	return 0;
 }
 
-/* Variables for the template: scalar values under names that the template does not reserve. */
+/* Checks the variables for the template: scalar values under names that the template does not reserve. */
 int cairn_api_take_template_args(struct parse *p, const char *name, json_t *value)
 {
 	static const char *const reserved[] = { "messages",        "add_generation_prompt",
@@ -454,13 +454,13 @@ int cairn_api_take_template_args(struct parse *p, const char *name, json_t *valu
 	return 0;
 }
 
-/* OpenAI stores metadata with the answer; nothing is stored here, so it has no effect. */
-/* A name for the provider's statistics, or a hint where a prefix is cached: neither changes the answer. */
+/* Identifiers for the provider's statistics and hints for its prefix cache do not change the answer. */
 int cairn_api_take_identifier(struct parse *p, const char *name, json_t *value)
 {
 	return json_is_string(value) ? 0 : cairn_api_wrong_type(p, name, "a string", value);
 }
 
+/* OpenAI stores metadata with the answer. This server stores no answers, so metadata has no effect. */
 int cairn_api_take_metadata(struct parse *p, const char *name, json_t *value)
 {
 	return json_is_object(value) ? 0 : cairn_api_wrong_type(p, name, "an object", value);

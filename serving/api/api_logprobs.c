@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* api_logprobs - writes log-probabilities as JSON, in the forms of chats, of completions and of prompts */
+/* api_logprobs - writes log-probabilities as JSON, in the forms for chats, completions and prompts */
 #include <math.h>
 #include <string.h>
 
@@ -42,7 +42,7 @@ void cairn_api_put_token(struct cairn_api_out *out, const struct cairn_api_token
 	cairn_api_puts(out, "\"");
 }
 
-/* Writes {"token":...,"logprob":...,"bytes":[...] of the chat form */
+/* Writes the start of a token's object in the chat form: {"token":...,"logprob":...,"bytes":[...] */
 static void put_chat_token(struct cairn_api_out *out, const struct cairn_api_token *t)
 {
 	cairn_api_puts(out, "{\"token\":");

@@ -3,7 +3,7 @@
  * api_neutral - members that other servers support and this one does not
  *
  * Stock clients send many of them with a value that asks for nothing beyond what the server does anyway. Such
- * values are accepted; any other value is refused by the name of its member.
+ * values are accepted; any other value is refused with an error that names the member.
  */
 #include <stdio.h>
 #include <string.h>

@@ -5,12 +5,12 @@
  *   POST /v1/completions, /v1/chat/completions     generate
  *   POST /tokenize, /detokenize                    compatible with vLLM
  *
- * Every member of the body is either supported or rejected by name; none is ignored, except that metadata
- * and the like are stored nowhere. null counts as absent, and an integer may be spelled as a float (16.0).
- * Members that only other servers support are accepted with the values that ask for nothing
- * (api_neutral.c): tools [], tool_choice "none", response_format {"type": "text"}, parallel_tool_calls,
- * store false, service_tier "auto", priority 0 (requests are served in order of arrival) and the like.
- * Members and bounds:
+ * Every member of the body is either supported or rejected by name; user, metadata, safety_identifier and
+ * prompt_cache_key are accepted but have no effect. null counts as absent, and an integer may be spelled as a
+ * float (16.0). A member that only other servers support is accepted if its value asks for nothing beyond the
+ * default (api_neutral.c): tools [], tool_choice "none", response_format {"type": "text"},
+ * parallel_tool_calls, store false, service_tier "auto", priority 0 (requests are served in order of arrival)
+ * and the like. Members and bounds:
  *
  *   model                       one of the server's names; absent: the first
  *   prompt                      completions, tokenize: text, [texts], [ids], [[ids]]; 256 prompts at most
@@ -19,22 +19,22 @@
  *                               tool_calls [], annotations [], type "text"}]; developer counts as
  *                               system
  *   add_generation_prompt, chat_template_kwargs (scalars)        with messages
- *   add_special_tokens          adds bos and eos to the prompt (default true; with messages false)
- *   n 1..128                    prompts * n <= 1024; best_of: the same as n
- *   max_tokens, max_completion_tokens >= 1; 0 with echo or prompt_logprobs: no answer
+ *   add_special_tokens          adds bos and eos to the prompt (default true; with messages, false)
+ *   n 1..128                    prompts * n <= 1024; best_of must equal n
+ *   max_tokens, max_completion_tokens >= 1; with echo or prompt_logprobs also 0: no answer
  *   echo                        completions: the prompt is repeated before the answer, and with logprobs its
  *                               tokens are listed with their log-probabilities, the first with null; prompt
- *                               tokens * n <= 65536; no logprobs with beam search. An end token that is the
- *                               only token of the answer (max_tokens 1) is listed, too, as lm-eval expects
- *   prompt_logprobs 0..20       as in vLLM: for each prompt token but the first {id: {logprob, rank,
- *                               decoded_token}} of it and of the likeliest tokens in its place. rank is null
- *                               beyond the first 32. Prompt tokens * n * (1 + prompt_logprobs) <= 262144; no
- *                               stream, no beam search
+ *                               tokens * n <= 65536; no logprobs with beam search. If the only token of the
+ *                               answer is an end token (max_tokens 1), it is listed too: lm-eval expects that
+ *   prompt_logprobs 0..20       as in vLLM: for each prompt token but the first, {id: {logprob, rank,
+ *                               decoded_token}} of this token and of the likeliest ones at its position.
+ *                               rank is null beyond 32. Prompt tokens * n * (1 + prompt_logprobs) <= 262144;
+ *                               no stream, no beam search
  *   min_tokens <= max_tokens    the text of these tokens matches no stop string
  *   temperature 0..2, top_p (0, 1], top_k >= -1 (-1, 0: off), min_p 0..1, seed 64 bits
  *   presence_penalty, frequency_penalty -2..2, repetition_penalty (0, 10]
- *                               temperature, top_p, top_k, min_p and repetition_penalty have the defaults of
- *                               the checkpoint (generation.h), else 1, 1, 0, 0, 1
+ *                               temperature, top_p, top_k, min_p and repetition_penalty default to the
+ *                               checkpoint's values (generation.h) or, if it has none, to 1, 1, 0, 0, 1
  *   logit_bias                  {"id": -100..100}, 1024 at most
  *   logprobs                    completions: 0..20; chat: true, with top_logprobs 0..20 (0 alone: none)
  *   stop                        text or up to 32 texts, each of 1 to 1024 bytes; stop_token_ids 64 at most
@@ -42,8 +42,8 @@
  *   stream, stream_options {include_usage, continuous_usage_stats}, user, cache_salt,
  *   metadata (an object), safety_identifier, prompt_cache_key (texts)
  *   use_beam_search             n is the beam width, 16 at most; length_penalty; no sampling, no stream,
- *                               log-probabilities of the chosen tokens only; stop_token_ids and the
- *                               model's end tokens are 32 at most together
+ *                               log-probabilities of the chosen tokens only; at most 32 stop_token_ids and
+ *                               end tokens of the model together
  *   tokens                      detokenize: ids;  return_token_strs: tokenize
  *
  * The body is UTF-8 JSON without duplicate members, with depth at most 64 and at most 2^20 values. Numbers
@@ -90,7 +90,7 @@ struct cairn_api_limits {
 	int num_models;
 	bool adds_bos;     /* the tokenizer encodes an empty text to at least one token, such as bos */
 	bool has_template; /* the checkpoint has a chat template */
-	const struct cairn_generation *defaults; /* of sampling; NULL: those of OpenAI's API */
+	const struct cairn_generation *defaults; /* sampling defaults; NULL: those of OpenAI's API */
 };
 
 struct cairn_api_prompt {
@@ -127,7 +127,7 @@ struct cairn_api_request {
 	struct cairn_api_bias *bias; /* [num_bias] */
 	int32_t num_bias;
 	int64_t logprobs; /* alternatives per token besides the chosen one; -1: no log-probabilities */
-	int64_t prompt_logprobs; /* the same of the prompt's tokens */
+	int64_t prompt_logprobs; /* the same for the prompt's tokens */
 
 	struct cairn_stop_string stop[CAIRN_MAX_STOPS];
 	int32_t num_stop, num_stop_ids;
@@ -137,7 +137,7 @@ struct cairn_api_request {
 	bool stream, include_usage, continuous_usage;
 	bool use_beam_search;
 	double length_penalty;
-	bool echo, no_answer; /* no_answer: max_tokens was 0 and is 1 */
+	bool echo, no_answer; /* no_answer: the body says max_tokens 0; max_tokens here is 1 */
 	bool return_token_strs;
 	const char *user, *cache_salt; /* or NULL */
 };

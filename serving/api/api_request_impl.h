@@ -22,7 +22,7 @@ take_fn cairn_api_take_prompt, cairn_api_take_messages, cairn_api_take_stop, cai
 int cairn_api_wrong_type(struct parse *p, const char *name, const char *want, const json_t *value);
 int cairn_api_no_memory(struct parse *p);
 
-/* Stores the integer that value is, also if it is spelled as a float (16.0); false: it is none of 64 bits. */
+/* Accepts integers spelled as floats (16.0). Returns false if value is no integer or exceeds 64 bits. */
 bool cairn_api_integer(const json_t *value, int64_t *integer);
 
 /* Checks the rules between members, all of which have been parsed (api_rules.c). */

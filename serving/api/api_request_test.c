@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* api_request_test - every member at and beyond its bounds; the JSON here has ' for " */
+/* api_request_test - every member at and beyond its bounds; the JSON here uses ' for " */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -284,7 +284,7 @@ static void tokenize_refused(struct cairn_test *t)
 	refused_all(t, CAIRN_API_TOKENIZE, texts, ARRAY_SIZE(texts));
 }
 
-/* Bodies too long or too deep for a literal: head, unit repeated `times`, tail. */
+/* Builds bodies that are too long or too deep for a literal: head, unit repeated `times`, tail. */
 static void large_ones(struct cairn_test *t)
 {
 	static const struct {

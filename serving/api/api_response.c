@@ -290,7 +290,7 @@ void cairn_api_body(struct cairn_api_out *out, const struct cairn_api_answer *a,
 	}
 	cairn_api_puts(out, "],\"usage\":");
 	put_usage(out, usage);
-	/* as in vLLM: a completion has them in each choice, a chat beside the choices */
+	/* as in vLLM: a completion has prompt_logprobs in each choice, a chat beside the choices */
 	if (a->kind == CAIRN_API_CHAT)
 		put_prompt_logprobs(out, choices);
 	cairn_api_puts(out, "}");

@@ -10,11 +10,12 @@
  * U+007F, U+0085, U+2028 and U+2029 are escaped, since some clients treat them as line ends of the event
  * stream.
  *
- *   stream   chunk, chunk, ..., chunk with finish_reason (for each choice), [usage chunk], done
- *            or, after a failure, an error event and nothing else, without done
- *   else     one body
+ *   stream      chunk, chunk, ..., chunk with finish_reason (for each choice), [usage chunk], done;
+ *               after a failure, an error event ends the stream, and there is no done
+ *   otherwise   one body
  *
- * If an out cannot grow it sets `failed` and ignores further appends, so one check at the end is enough.
+ * If a cairn_api_out cannot grow, it sets `failed` and ignores further appends, so one check at the end is
+ * enough.
  */
 #ifndef CAIRN_API_RESPONSE_H
 #define CAIRN_API_RESPONSE_H
@@ -78,7 +79,7 @@ struct cairn_api_choice {
 	int32_t stop_id;                          /* the stop token that ended it, or -1 */
 	const struct cairn_api_logprob *logprobs; /* [num_logprobs]; NULL is written as null */
 	size_t num_logprobs;
-	const struct cairn_api_out *prompt_logprobs; /* JSON, only of a body; NULL: not asked for */
+	const struct cairn_api_out *prompt_logprobs; /* JSON, used only in a body; NULL: not requested */
 };
 
 struct cairn_api_usage {

@@ -5,7 +5,7 @@
 
 #include "serving/api/api_response.h"
 
-/* Append JSON verbatim; cairn_api_print() at most 127 bytes. */
+/* Append JSON verbatim; cairn_api_print() appends at most 127 bytes. */
 void cairn_api_puts(struct cairn_api_out *out, const char *json);
 void cairn_api_print(struct cairn_api_out *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -14,7 +14,7 @@ void cairn_api_print(struct cairn_api_out *out, const char *fmt, ...) __attribut
  */
 void cairn_api_put_token(struct cairn_api_out *out, const struct cairn_api_token *t);
 
-/* The member "logprobs" of a choice. */
+/* Write the member "logprobs" of a choice. */
 void cairn_api_put_chat_logprobs(struct cairn_api_out *out, const struct cairn_api_choice *c);
 void cairn_api_put_text_logprobs(struct cairn_api_out *out, const struct cairn_api_choice *c);
 

@@ -9,7 +9,7 @@
 #include "serving/api/api_test.h"
 #include "serving/base/utf8.h"
 
-/* Makes random, partly malformed text in s; want gets the text that a reader must see. */
+/* Writes random, partly malformed text to s, and to want the text that a reader must see. */
 static size_t random_text(struct cairn_test *t, char *s, char *want, size_t *want_len)
 {
 	static const char *const units[] = {
@@ -84,7 +84,7 @@ static void strings(struct cairn_test *t)
 	cairn_api_out_free(&out);
 }
 
-/* A stream of two choices with random text: the concatenated pieces must equal the text. */
+/* Streams two choices of random text; the concatenated pieces must equal the text. */
 static void stream(struct cairn_test *t, enum cairn_api_kind kind, bool usage, bool with_logprobs)
 {
 	struct cairn_api_request req = request(kind, usage);

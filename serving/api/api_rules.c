@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* api_rules - the rules between members of a request */
+/* api_rules - checks the rules that involve more than one member of a request */
 #include <string.h>
 
 #include "primitives/base/error.h"
@@ -62,14 +62,14 @@ static int check_beams(struct parse *p)
 		return cairn_api_refuse(p->error, 400, "invalid_value", "n",
 					"n must be 1 to %d with use_beam_search, is %lld",
 					CAIRN_API_MAX_BEAMS, (long long)r->n);
-	/* the defaults of sampling do not apply either */
+	/* the sampling defaults of the checkpoint do not apply either */
 	r->temperature = r->min_p = 0;
 	r->top_k = 0;
 	r->top_p = r->repetition_penalty = 1;
 	return 0;
 }
 
-/* max_tokens 0 is for the prompt's log-probabilities: without them or echo the answer would be empty. */
+/* max_tokens 0 needs echo or prompt_logprobs: without them the answer would be empty. */
 static int check_echo(struct parse *p)
 {
 	static const char *const names[] = { "max_tokens", "max_completion_tokens" };

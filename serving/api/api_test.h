@@ -19,8 +19,9 @@ static inline json_t *read_json(struct cairn_test *t, const char *s, size_t n)
 }
 
 /*
- * Returns the JSON of the stream's next event at *at: "data: ", no byte or character that any reader treats
- * as a line end, an empty line. NULL at the end of the stream; sets *done if the event is [DONE].
+ * Parses the stream's next event at *at. An event is "data: ", then no byte or character that any reader
+ * treats as a line end, then an empty line. Returns NULL at the end of the stream, and for [DONE], where it
+ * sets *done.
  */
 static inline json_t *next_event(struct cairn_test *t, const struct cairn_api_out *out, size_t *at,
 				 bool *done)
@@ -43,8 +44,8 @@ static inline json_t *next_event(struct cairn_test *t, const struct cairn_api_ou
 }
 
 /*
- * Checks that the object has exactly the members of shape, "key:types key:types ...". A type is s string, i
- * integer, r real, n null, o object, a array or b boolean.
+ * Checks that the object has exactly the members of shape, "key:types key:types ...". Each type is a letter:
+ * s string, i integer, r number, n null, o object, a array.
  */
 static inline bool has_exactly(struct cairn_test *t, const json_t *object, const char *shape)
 {
