@@ -31,7 +31,7 @@ const char *cairn_quote(const char *bytes, size_t num_bytes, char buf[CAIRN_QUOT
 		n = cairn_utf8_next(bytes + i, num_bytes - i, &cp, &truncated);
 		if (n == 1 && (cp == '"' || cp == '\\'))
 			buf[at++] = '\\';
-		/* controls, line separators and marks that reorder bidirectional text */
+		/* escape controls, line separators and the marks that reorder bidirectional text */
 		if (n < 0 || cp < 0x20 || (cp >= 0x7f && cp < 0xa0) ||
 		    (cp >= 0x2028 && cp <= 0x202e) || (cp >= 0x2066 && cp <= 0x2069)) {
 			at += (size_t)sprintf(buf + at, "\\x%02x", (unsigned char)bytes[i]);
@@ -78,7 +78,7 @@ int cairn_read_file(const char *path, size_t max_bytes, char **data, size_t *num
 	size_t got = 0, size;
 	int fd, ret;
 
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);	/* a FIFO must not wait for its writer */
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);	/* do not wait for the writer of a FIFO */
 	if (fd < 0)
 		return cairn_error(EIO, "%s: %s", path, strerror(errno));
 	if (fstat(fd, &st)) {
@@ -137,7 +137,7 @@ int cairn_json_parse(const char *text, size_t num_bytes, const char *file, bool 
 	if (!value) {
 		if (json_error_code(&error) == json_error_out_of_memory)
 			return cairn_error(ENOMEM, "%s: no memory for its JSON", file);
-		/* jansson's text quotes the input */
+		/* jansson's message contains bytes of the input */
 		return cairn_error(EINVAL, "%s: line %d, column %d: bad JSON: %s", file, error.line,
 				   error.column,
 				   cairn_quote(error.text, strlen(error.text), quoted));
@@ -165,7 +165,7 @@ int cairn_json_read(const char *path, size_t max_bytes, bool allow_nul, json_t *
 	return ret;
 }
 
-/* *value: the member, or NULL if it is absent or null and not required. */
+/* Stores the member in *value, or NULL if it is absent or null and not required. */
 static int member(const json_t *object, struct cairn_json_at at, const char *key, bool required,
 		  const json_t **value)
 {

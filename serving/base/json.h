@@ -6,8 +6,9 @@
  * that fit in 64 bits, and nesting of at most 2048. Every failure sets an error text of one line that names
  * the file and the field. Bytes quoted from the file are escaped, so that they cannot forge a log line.
  *
- * Getters: `where` is the path of `object` inside the file with a trailing dot ("model.", or "" for
- * the root). An absent key, or null, leaves *value unchanged (the default) unless `required` is set.
+ * Getters: `where` is the path of `object` inside the file with a trailing dot ("model.", or "" for the
+ * root). An absent or null member leaves *value unchanged (the caller's default), or is an error if
+ * `required` is set.
  *
  * Errors: -EINVAL (content), -EIO (a system call failed), -ENOMEM.
  */
@@ -36,7 +37,7 @@ int cairn_json_read(const char *path, size_t max_bytes, bool allow_nul, json_t *
 
 int cairn_json_int(const json_t *object, struct cairn_json_at at, const char *key, bool required,
 		   int64_t lo, int64_t hi, int64_t *value);
-/* Integers are accepted as numbers. Requires lo < value <= hi. */
+/* Accepts integers too. Requires lo < value <= hi. */
 int cairn_json_number(const json_t *object, struct cairn_json_at at, const char *key, bool required,
 		      double lo, double hi, double *value);
 int cairn_json_bool(const json_t *object, struct cairn_json_at at, const char *key, bool required,

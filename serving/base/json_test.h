@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_test - readable JSON in C strings: tests write ' for " */
+/* json_test - lets tests write JSON in C strings with ' for " */
 #ifndef CAIRN_JSON_TEST_H
 #define CAIRN_JSON_TEST_H
 
@@ -7,8 +7,8 @@
 #include <string.h>
 
 /*
- * Returns base with its first `from` replaced by `to` (from NULL: all of base), and then every ' by ".
- * The caller frees the result. NULL if base does not contain `from`.
+ * Returns base with its first `from` replaced by `to` (from NULL: all of base), and then every ' replaced
+ * by ". The caller frees the result. Returns NULL if base does not contain `from`.
  */
 static inline char *cairn_json_text(const char *base, const char *from, const char *to)
 {
