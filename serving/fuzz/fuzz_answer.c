@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fuzz_answer - arbitrary bytes from a server: the load generator's result must not depend on the pieces */
+/*
+ * fuzz_answer - parses arbitrary bytes as a server's answer; the load generator's result must not depend on
+ * the pieces in which they arrive
+ */
 #include <string.h>
 
 #include "serving/bench/bench_serve.h"

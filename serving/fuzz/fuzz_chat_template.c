@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_chat_template - renders any bytes as a template: within the budgets, to whole characters, with the
- * user's text marked
+ * fuzz_chat_template - renders arbitrary bytes as a template
  *
- * Input: a template; optionally a NUL and text of the user's message behind it.
+ * Rendering must stay within its budgets, yield whole characters and mark the user's text.
+ *
+ * Input: a template, optionally followed by a NUL and the text of the user's message.
  */
 #include <string.h>
 
@@ -23,7 +24,7 @@ static void check(const struct cairn_chat_text *text, bool marked)
 	FUZZ_HOLDS(end <= text->num_bytes);
 	if (!marked)
 		return;
-	/* only the user's message has U+E000 (see below): each of its bytes must be marked as the user's */
+	/* only the user's message contains U+E000 (see below), so each U+E000 must be marked as the user's */
 	for (const char *at = text->text;
 	     (at = memmem(at, text->num_bytes - (size_t)(at - text->text), "\xee\x80\x80", 3)); at++) {
 		size_t i = 0, from = (size_t)(at - text->text);

@@ -2,7 +2,7 @@
 /*
  * fuzz_config - parses arbitrary bytes as config.json
  *
- * Whatever is accepted must satisfy the guarantees of config.h, and its model must be possible to lay out.
+ * An accepted file must satisfy the guarantees of config.h, and it must be possible to lay out its model.
  *
  * Input: config.json, optionally followed by a NUL and generation_config.json.
  */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_http - arbitrary bytes from a client, parsed request after request as on a connection
+ * fuzz_http - parses arbitrary bytes from a client, request after request, as on a connection
  *
  * The first byte sets the size of the pieces in which the rest arrives. The verdict must be the same as for
  * all bytes at once, and accepted requests must satisfy the rules of http.h.
@@ -26,7 +26,7 @@ static void check_refused(int ret, const char *why)
 	FUZZ_HOLDS(known && why && *why);
 }
 
-/* Checks a string that handlers and logs will see: within text, without control bytes. */
+/* Checks a string that handlers and logs will see: it lies within text and has no control bytes. */
 static void check_text(const char *s, const char *text, size_t n, int blanks)
 {
 	FUZZ_HOLDS((s >= text && s < text + n) || !*s);
@@ -64,7 +64,7 @@ static void check_head(const struct http_head *h, const char *text, size_t n)
 	FUZZ_HOLDS(h->has_length || h->chunked || !h->length);
 }
 
-/* Returns the length of the head, 0 if more bytes are needed, or a negated status. step: bytes of a piece. */
+/* Returns the head's length, 0 if more bytes are needed, or a negated status. step: bytes per piece. */
 static int scan(struct http_scan *s, const char *bytes, size_t size, size_t step, const char **why)
 {
 	int ret = 0;
@@ -120,7 +120,7 @@ static int unchunk(const char *bytes, size_t size, size_t step, char *body, size
 }
 
 /*
- * Returns the length of a request's body; 0 with *whole false: the position of the next request is unknown.
+ * Returns the length of a request's body, or 0 with *whole false if the next request's position is unknown.
  */
 static size_t take_body(const struct http_head *h, const char *bytes, size_t size, size_t step, int *whole)
 {

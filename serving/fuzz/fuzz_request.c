@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_request - arbitrary bytes as a request's body: rejected with a complete error, or parsed within bounds
+ * fuzz_request - parses arbitrary bytes as a request's body; the result is a complete error or a request
+ * within its bounds
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_safetensors - opens arbitrary bytes as weights; every tensor of
- * an accepted file must be inside the file
+ * fuzz_safetensors - opens arbitrary bytes as weights; every tensor of an accepted file must be inside it
  *
  * Input: a header, then the data, which starts with a NUL. Or a directory: '#', an index, then for each of
- * the files a, b, ... a NUL, a byte that gives the amount of data, a header, data.
+ * the files a, b, ... a NUL, one byte (the number of data bytes), a header, the data.
  */
 #include <stdbool.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_stop_match - stop strings in a text in pieces, compared with a search of the whole text
+ * fuzz_stop_match - matches stop strings in a text that arrives in pieces, and compares the result with a
+ * search of the whole text
  *
  * Input: a byte for the number of strings, a byte for include; length and bytes of each string; then length
  * and bytes of each piece.
@@ -24,7 +25,7 @@ static size_t take(struct input *in, size_t most, const char **bytes)
 	return n;
 }
 
-/* Returns where the text ends: at the first stop string to be complete, before or (include) behind it. */
+/* Returns where the text ends: before or, with include, after the stop string that is complete first. */
 static size_t search(const char *text, size_t len, const struct cairn_stop_string *stops, size_t num,
 		     int include)
 {

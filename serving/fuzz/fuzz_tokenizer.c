@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_tokenizer - opens any bytes as a tokenizer.json; a tokenizer that opens must encode a text and decode
- * the ids, at once and in pieces
+ * fuzz_tokenizer - opens arbitrary bytes as a tokenizer.json; a tokenizer that opens must encode a text and
+ * decode the ids, at once and in pieces
  *
- * Input: tokenizer.json; optionally a NUL and the text behind it.
+ * Input: tokenizer.json, optionally followed by a NUL and the text.
  */
 #include <string.h>
 
@@ -57,7 +57,7 @@ static void decode(const struct cairn_tokenizer *tok, const int32_t *ids, size_t
 		return;
 	FUZZ_HOLDS(fuzz_is_utf8(text, len) && !text[len]);
 	all = in_pieces(tok, ids, num_ids, skip_special, &all_len);
-	/* the two may differ only in how many bytes of an ill-formed run are replaced */
+	/* the two may differ only in how many U+FFFD replace an ill-formed run */
 	FUZZ_HOLDS(!all || (len == all_len && !memcmp(text, all, len)) ||
 		   memmem(text, len, "\xef\xbf\xbd", 3));
 	free(all);
