@@ -2,11 +2,11 @@
 /*
  * http - creates, runs and destroys an HTTP server: options, event loop, accept, drain
  *
- * Requests are parsed by llhttp (http_parse.c), a library that does no input or output. Connections are
- * handled here because no packaged C library has all of: answers before a body is read, bounded streams fed
- * from any thread, detection of a closed client while nothing is being sent, stall time-outs and a drain. The
- * closest, libmicrohttpd, hides folded lines, NUL and bare line feeds from its callbacks and sends errors as
- * HTML; evhttp grows its buffers without bound.
+ * llhttp, a library that does no input or output, parses requests (http_parse.c). This server handles
+ * connections itself because no packaged C library has all of: answers before a body is read, bounded streams
+ * fed from any thread, detection of a closed client while nothing is being sent, stall time-outs and a drain.
+ * The closest, libmicrohttpd, hides folded lines, NUL and bare line feeds from its callbacks and sends errors
+ * as HTML; evhttp grows its buffers without bound.
  */
 #include "serving/http/http.h"
 
@@ -87,7 +87,10 @@ static struct cairn_http_exchange *take_ready(struct cairn_http *http)
 	return x;
 }
 
-/* Serves a bounded number, so that producers cannot starve the sockets. Returns whether any may be left. */
+/*
+ * Serves a bounded number of ready exchanges, so that producers cannot starve the sockets. Returns whether
+ * any may be left.
+ */
 static bool serve_ready(struct cairn_http *http)
 {
 	for (int i = 0; i < 4 * MAX_EVENTS; i++) {
@@ -181,7 +184,7 @@ static void free_dead(struct cairn_http *http)
 	}
 }
 
-/* Returns whether the drain is over. */
+/* Advances the drain; returns whether it is over. */
 static bool drain(struct cairn_http *http, int64_t now)
 {
 	int calls = atomic_load(&http->drain_calls);
@@ -247,7 +250,7 @@ static void *loop(void *arg)
 				accept_some(http);
 			else
 				http_conn_event(events[i].data.ptr, events[i].events);
-			(void)got;	/* the count is irrelevant: the ready list and drain_calls decide */
+			(void)got;	/* the count is irrelevant: ready list and drain_calls are checked */
 		}
 		more = serve_ready(http);
 		now = http_now_ms();
@@ -368,7 +371,7 @@ static int listen_at(struct cairn_http *http)
 	if (http->listen_fd < 0)
 		return cairn_error(EIO, "http: socket: %s", strerror(errno));
 	setsockopt(http->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	/* Accepted connections inherit these options. Keep-alive probes detect a client machine that died. */
+	/* Accepted connections inherit these options. Keep-alive probes detect a dead client machine. */
 	setsockopt(http->listen_fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	setsockopt(http->listen_fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
 	setsockopt(http->listen_fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
@@ -403,7 +406,7 @@ static int set_up_epoll(struct cairn_http *http)
 	return 0;
 }
 
-/* Blocks all signals in the loop's thread: they are for the program's other threads. */
+/* Starts the loop's thread with all signals blocked: they are for the program's other threads. */
 static int start_thread(struct cairn_http *http)
 {
 	sigset_t all, old;

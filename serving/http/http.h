@@ -4,7 +4,7 @@
  *
  * The event loop's thread reads and checks requests and passes each complete one to its route's handler. A
  * handler either answers at once or keeps the exchange (one request and its answer) and answers later, from
- * any thread, with one body or with a stream.
+ * any thread. An answer is one body or a stream.
  *
  *	static void completions(void *ctx, struct cairn_http_exchange *x,
  *				const struct cairn_http_request *req)
@@ -50,11 +50,11 @@
  *   401		a key is set, the route is not open, the key is missing or wrong; unknown paths too
  *   503		draining; sends Retry-After
  *   404, 405, 415	unknown path; wrong method for the path (sends Allow); not JSON
- *   413		the body is too long, as announced or, later, as received
+ *   413		the body is too long: either its announced length or, later, what has arrived
  *   503		max_requests reached, or bodies beyond max_body_total; sends Retry-After
  *   408		head and body took longer than request_timeout_ms
- * A connection is kept alive only if its state is certain. After an error that left a body unread, the server
- * closes the connection once the client has had time to read the answer.
+ * A connection is kept alive only if the server knows where the next request begins. After an error that left
+ * a body unread, the server closes the connection once the client has had time to read the answer.
  *
  * A client that closes or half-closes its connection before its answer is sent counts as gone. Routes of GET
  * serve HEAD too. OPTIONS is served only if a route names it, or as the preflight of an allowed origin. There
@@ -140,12 +140,12 @@ struct cairn_http_options {		/* a zero number means the default given with the m
 	size_t max_header;		/* 16 KiB including the request line */
 	size_t max_body;		/* 8 MiB */
 	size_t max_body_total;		/* 256 MiB over all connections */
-	size_t max_answer_total;	/* 256 MiB of answers over 64 KiB that clients have not read yet */
+	size_t max_answer_total;	/* 256 MiB of unsent answers; only answers over 64 KiB are counted */
 	size_t stream_buffer;		/* 256 KiB per stream; at least 1024 bytes */
 	int sockbuf;			/* 64 KiB each way; the system's auto-tuning would reach megabytes */
-	int idle_timeout_ms;		/* 75 s without a request: close */
-	int request_timeout_ms;		/* 30 s from a request's first byte to its last: 408 */
-	int stall_timeout_ms;		/* 30 s without the client reading a byte of its answer: reset */
+	int idle_timeout_ms;		/* 75 s; a connection without a request for this long is closed */
+	int request_timeout_ms;		/* 30 s from a request's first byte to its last; then 408 */
+	int stall_timeout_ms;		/* 30 s; a client that reads nothing of its answer so long is reset */
 	void (*log)(void *ctx, const struct cairn_http_log *entry);	/* loop's thread; NULL: no log */
 	void *log_ctx;
 };
@@ -175,10 +175,10 @@ int cairn_http_wait(struct cairn_http *http, int timeout_ms);
 void cairn_http_destroy(struct cairn_http *http);
 
 /*
- * gone: called in the loop's thread, at most once, if the client goes before the exchange is finished; the
- * callback may finish the exchange. done: the last callback, called exactly once, from any thread, when the
- * exchange is finished and nothing of it is left to send; may free ctx. Neither is called with a lock of the
- * server held. Set the watch within the handler.
+ * gone: called in the loop's thread, at most once, if the client leaves before the exchange is finished. It
+ * may finish the exchange. done: the last callback, called exactly once, from any thread, when the exchange
+ * is finished and nothing of it is left to send. It may free ctx. Neither is called with a lock of the server
+ * held. The watch must be set within the handler.
  */
 struct cairn_http_watch {
 	void (*gone)(void *ctx);
@@ -190,7 +190,7 @@ bool cairn_http_gone(const struct cairn_http_exchange *x);
 
 /*
  * Sends a complete answer. content_type NULL: no such header. On failure the exchange is not finished;
- * -EAGAIN: the answer is longer than 64 KiB, and with it max_answer_total would be exceeded.
+ * -EAGAIN: the answer is longer than 64 KiB and would exceed max_answer_total.
  */
 int cairn_http_answer(struct cairn_http_exchange *x, int status, const char *content_type,
 		      const struct cairn_http_field *headers, int num_headers,

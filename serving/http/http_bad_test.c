@@ -25,8 +25,8 @@ static const struct cairn_http_route routes[] = {
 #define JSON	"Content-Type: application/json"
 
 /*
- * n: length of bytes if they contain a NUL, else 0. Every request gets this status and a JSON error, and its
- * connection is closed unless is_kept.
+ * n: the length of bytes if they contain a NUL, otherwise 0. Every request gets this status and a JSON error,
+ * and its connection is closed unless is_kept.
  */
 static const struct row {
 	const char *name, *bytes;
@@ -149,7 +149,7 @@ static void bad_rows(struct cairn_test *t)
 }
 
 /*
- * Sends head and then text count times; returns the answer's status, even if it came before all was written.
+ * Sends head, then text `count` times. Returns the answer's status, even if it came before the last write.
  */
 static int flood(struct cairn_http *http, const char *head, const char *text, int count, struct reply *r)
 {
@@ -224,7 +224,7 @@ static void slow(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* Clients leave after every byte of a request, by every kind of close. */
+/* Clients leave after each byte of a request, with each kind of close. */
 static void cut_short(struct cairn_test *t)
 {
 	static const char text[] = "POST /" H CHUNKED "\r\n3\r\nabc\r\n0\r\n\r\n";
@@ -250,7 +250,7 @@ static void cut_short(struct cairn_test *t)
 }
 
 /*
- * Valid requests with bytes changed, removed or doubled; the server may answer, close or wait, but not crash.
+ * Sends requests with bytes changed, removed or doubled. The server may answer, close or wait, but not crash.
  */
 static void fuzz(struct cairn_test *t)
 {

@@ -144,7 +144,7 @@ void http_conn_drop(struct http_conn *c, enum cairn_http_outcome why)
 	http_peer_put(http, c->peer);
 	free(c->in);
 	c->in = NULL;
-	/* events of this round may still point to c: it is freed after them */
+	/* events of this round may still point to c, so it is freed after they are handled */
 	c->next = http->dead;
 	http->dead = c;
 	atomic_fetch_sub(&http->num_conns, 1);
@@ -161,7 +161,7 @@ static void linger(struct http_conn *c)
 	want(c, EPOLLIN | EPOLLRDHUP);
 }
 
-/* Enters ANSWER. Only the stall time-out applies there, from when the socket is full. */
+/* Enters ANSWER. Only the stall time-out applies there; it starts when the socket is full. */
 static void await_answer(struct http_conn *c)
 {
 	c->phase = HTTP_ANSWER;
@@ -176,7 +176,7 @@ void http_conn_refuse(struct http_conn *c, int status, const char *why)
 		http_conn_drop(c, CAIRN_HTTP_CUT);
 }
 
-/* The request is complete: passes it to its handler. */
+/* Passes the complete request to its handler. */
 static void handle(struct http_conn *c)
 {
 	await_answer(c);
@@ -338,7 +338,7 @@ static void take_input(struct http_conn *c)
 	}
 }
 
-/* The kernel has accepted the whole answer. */
+/* Called when the kernel has accepted the whole answer. */
 static void complete(struct http_conn *c, bool close_it)
 {
 	let_go(c, CAIRN_HTTP_COMPLETE);
@@ -354,8 +354,8 @@ static void complete(struct http_conn *c, bool close_it)
 }
 
 /*
- * Sends what the socket takes, with the exchange's lock held. Returns 1 if nothing is left, 0 if the socket
- * is full or MAX_TURN bytes were sent, < 0 if the connection is broken.
+ * Sends what the socket takes. The caller holds the exchange's lock. Returns 1 if nothing is left, 0 if the
+ * socket is full or MAX_TURN bytes were sent, < 0 if the connection is broken.
  */
 static int send_some(struct http_conn *c, struct cairn_http_exchange *x)
 {
@@ -377,7 +377,7 @@ static int send_some(struct http_conn *c, struct cairn_http_exchange *x)
 			x->first_ns = http_now_ns();
 		x->bytes_out += (uint64_t)n;
 		f->begin += (size_t)n;
-		c->deadline_ms = INT64_MAX;	/* progress: the stall time-out starts again */
+		c->deadline_ms = INT64_MAX;	/* progress stops the stall time-out */
 	}
 	f->begin = f->end = 0;
 	if (f->room > BIG_BUFFER) {	/* it has grown while the client was slow */

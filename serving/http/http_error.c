@@ -23,8 +23,8 @@ static bool add(struct text *t, const char *s, size_t n)
 }
 
 /*
- * Appends s as a JSON string, or null, and truncates it so that room bytes stay free after it. Messages quote
- * what clients sent, so s may hold any bytes: invalid UTF-8 becomes U+FFFD.
+ * Appends s as a JSON string (NULL: null), truncated so that room bytes stay free after it. Messages quote
+ * what clients sent, so s may hold any bytes; invalid UTF-8 becomes U+FFFD.
  */
 static void add_string(struct text *t, const char *s, size_t room)
 {

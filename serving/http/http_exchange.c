@@ -52,7 +52,7 @@ static bool fifo_reserve(struct http_fifo *f, size_t n)
 	}
 	while (room - held < n && n < HTTP_SHORT_ANSWER)
 		room *= 2;
-	if (room - held < n)	/* a long answer: nothing comes after it */
+	if (room - held < n)	/* a long answer gets its exact size: nothing is added after it */
 		room = held + n;
 	data = malloc(room);
 	if (!data)
@@ -223,7 +223,7 @@ static bool is_head_only(const struct cairn_http_exchange *x, int status)
 	return status == 204 || status == 304 || !strcmp(x->head.method, "HEAD");
 }
 
-/* Counts a long answer. Returns false if max_answer_total does not allow it. */
+/* Adds a long answer to answer_bytes. Returns false if it would exceed max_answer_total. */
 static bool count_answer(struct cairn_http_exchange *x, size_t bytes)
 {
 	struct cairn_http *http = x->http;

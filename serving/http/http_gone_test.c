@@ -116,7 +116,7 @@ static void ends(struct cairn_test *t)
 	EXPECT_CONTAINS(t, all, "\r\n\r\ndata: 1\n\n");
 	EXPECT(t, WAIT_FOR(atomic_load(&kept[0].num_done) == 1, 5000));
 	close(fd);
-	for (int phase = 0; phase < 3; phase++) {	/* aborted or ended unanswered: no complete answer */
+	for (int phase = 0; phase < 3; phase++) {	/* end unanswered, abort, abort a stream */
 		fd = dial(http);
 		x = open_stream(t, fd, 0, 1);
 		if (phase == 2) {

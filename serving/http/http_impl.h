@@ -10,12 +10,12 @@
  *   http_origin.c	Host and Origin: DNS rebinding, CORS
  *   http_peers.c	connections per client address
  *
- * Threads and locks. A connection is used by the loop's thread only. An exchange has two holders: the loop,
+ * Threads and locks. Only the loop's thread uses a connection. An exchange has two holders: the loop,
  * until the answer is sent or the client is gone, and the producer, until it has finished the exchange. Each
  * holds a reference; dropping the last one calls watch.done. The exchange's lock protects what both write:
  * `out` and the progress flags. A producer that changed one of these puts the exchange on the server's ready
- * list and wakes the loop; the list holds a reference too. Locks are leaves: no callback runs with one held,
- * and the server's lock is never held together with an exchange's.
+ * list and wakes the loop; the list holds a reference too. While a lock is held, no other lock is taken and
+ * no callback runs.
  */
 #ifndef CAIRN_HTTP_IMPL_H
 #define CAIRN_HTTP_IMPL_H
@@ -150,11 +150,11 @@ int http_origins_check(const char *list);	/* -EINVAL: an element is not an origi
 bool http_is_loopback(const char *address);
 /* Returns false if Host or Origin is refused; the exchange has then been answered. Sets x->cors. */
 bool http_origin_ok(struct cairn_http_exchange *x);
-/* Answers the preflight of an allowed origin for a path with these methods. Returns false if x is none. */
+/* If x is the preflight of an allowed origin, answers it with the path's methods. Returns false otherwise. */
 bool http_preflight(struct cairn_http_exchange *x, const char *methods);
 
 /* http_conn.c */
-/* Takes ownership of fd and peer, on success only. The new connection is http->conns. */
+/* Takes ownership of fd and peer, but only on success. The new connection is http->conns. */
 int http_conn_open(struct cairn_http *http, int fd, const struct in6_addr *address, struct http_peer *peer);
 void http_conn_event(struct http_conn *c, uint32_t events);
 void http_conn_ready(struct http_conn *c);
@@ -164,8 +164,8 @@ void http_conn_drain(struct http_conn *c);
 void http_conn_refuse(struct http_conn *c, int status, const char *why);
 
 /*
- * http_request.c: c->in holds a complete head. Creates the exchange c->x, or returns -ENOMEM. A request that
- * fails a check has been answered on return.
+ * http_request.c: c->in must hold a complete head. Creates the exchange c->x, or returns -ENOMEM. A request
+ * that fails a check has been answered on return.
  */
 int http_request_begin(struct http_conn *c, size_t head_bytes);
 void http_request_handle(struct cairn_http_exchange *x);
@@ -173,7 +173,7 @@ void http_request_handle(struct cairn_http_exchange *x);
 void http_refuse(struct http_conn *c, int status, const char *why);
 /* Returns false if the body exceeds its limit or max_body_total; the exchange has then been answered. */
 bool http_body_append(struct cairn_http_exchange *x, const char *data, size_t n);
-/* Returns false if the bytes announced in addition exceed max_body; the exchange has then been answered. */
+/* Returns false if `more` announced bytes would exceed max_body; the exchange has then been answered. */
 bool http_body_fits(struct cairn_http_exchange *x, uint64_t more);
 void http_body_free(struct cairn_http_exchange *x);
 

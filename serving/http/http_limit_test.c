@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * http_limit_test - connections, requests and bytes beyond the limits; the log; the parser without a socket
+ * http_limit_test - connections, requests and bytes beyond the limits; the log; the parser without sockets
  */
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -60,7 +60,7 @@ static int count_served(struct cairn_http *http)
 	return num;
 }
 
-/* Without a free descriptor, connections are closed; the other ones and later ones are served. */
+/* New connections are closed while no descriptor is free; earlier and later ones are served. */
 static void descriptors(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, (struct cairn_http_options){ 0 });
@@ -169,10 +169,10 @@ static void answers(struct cairn_test *t)
 	EXPECT(t, cairn_http_answer(x, 200, NULL, NULL, 0, mega, 2 << 20) == -EAGAIN);
 	cairn_http_error(x, 503, "server_error", NULL, NULL, "no");
 	EXPECT(t, read_reply(b, &r) == 503 && is_error(&r));
-	x = open_stream(t, b, 1, 1);	/* a short one is never refused */
+	x = open_stream(t, b, 1, 1);	/* a short answer is never refused */
 	EXPECT(t, !cairn_http_answer(x, 200, NULL, NULL, 0, mega, 32 << 10));
 	EXPECT(t, read_reply(b, &r) == 200 && r.body_bytes == 32 << 10);
-	close(a);	/* the client leaves: its answer's memory is free */
+	close(a);	/* when the client leaves, its answer's memory is freed */
 	EXPECT(t, WAIT_FOR((cairn_http_stats(http, &stats), !stats.answer_bytes), 5000));
 	x = open_stream(t, b, 1, 1);
 	EXPECT(t, !cairn_http_answer(x, 200, NULL, NULL, 0, mega, 4 << 20));
@@ -219,7 +219,7 @@ static void log_lines(struct cairn_test *t)
 	EXPECT(t, !strcmp(cairn_http_outcome_names[CAIRN_HTTP_STALLED], "stalled"));
 }
 
-/* Truncated to any length, the text stays valid JSON. */
+/* The text of an error stays valid JSON when it is truncated to any length. */
 static void error_text(struct cairn_test *t)
 {
 	char buf[300], message[300];
@@ -238,7 +238,7 @@ static void error_text(struct cairn_test *t)
 	}
 }
 
-/* The parser without a socket: random bytes give the same result whole and in two pieces. */
+/* Random bytes give the parser, without a socket, the same result whole and in two pieces. */
 static void parser(struct cairn_test *t)
 {
 	static const char bytes[] = "GET / HTTP/1.1\r\n\r\nHost: a\r\nX: b \t:%20";

@@ -30,7 +30,7 @@ struct result {
 };
 
 /*
- * Sends 50 events per second to each reading client and 64 times that to each stalled one, dropping events
+ * Sends 50 events per second to each reading client and 64 times as many to each stalled one, dropping those
  * that do not fit. Readers must receive every event, stalled clients must be cut, and memory must stay
  * constant once the buffers are full.
  */

@@ -2,8 +2,8 @@
 /*
  * http_load_test - many concurrent streams and their readers
  *
- * Client and server run in one process, so measurements include both. An event is 160 bytes: the time of the
- * push, its number in its stream, and filler. The client checks every byte.
+ * Client and server run in one process, so measurements include both. An event has 160 bytes: the time at
+ * which it was pushed, its number in its stream, and filler. The client checks every byte.
  */
 #ifndef CAIRN_HTTP_LOAD_TEST_H
 #define CAIRN_HTTP_LOAD_TEST_H

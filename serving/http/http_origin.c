@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * http_origin - which names and which web pages a server answers: DNS rebinding and CORS
+ * http_origin - checks Host and Origin against DNS rebinding, and implements CORS
  *
- * A page from anywhere can make its visitor's browser send requests to 127.0.0.1, and by DNS rebinding, where
- * the name of the page's own host becomes that address, it can read the answers as well. The browser then
- * sends the page's host as Host, and its origin as Origin. A server that only this machine reaches and that
- * needs no key therefore answers only requests whose Host, and Origin if there is one, name this machine.
+ * Any web page can make its visitor's browser send requests to 127.0.0.1. With DNS rebinding, where the name
+ * of the page's own host comes to resolve to that address, the page can also read the answers. The browser
+ * then sends the page's host as Host and its origin as Origin. Therefore, a server that only this machine can
+ * reach and that needs no key answers only requests whose Host, and Origin if there is one, name this
+ * machine.
  */
 #include <arpa/inet.h>
 #include <string.h>
@@ -19,7 +20,7 @@ struct name {
 	size_t len;
 };
 
-/* Returns the host of "host" or "host:port" that ends at end, with its brackets; len 0: it is malformed. */
+/* Returns the host of "host" or "host:port", which ends at `end`, with its brackets; len 0: malformed. */
 static struct name host_of(const char *s, const char *end)
 {
 	const char *close = *s == '[' ? memchr(s, ']', (size_t)(end - s)) : NULL, *at;
@@ -38,7 +39,7 @@ static struct name host_of(const char *s, const char *end)
 	return name;
 }
 
-/* Returns the host of "scheme://host:port" that ends at end. */
+/* Returns the host of "scheme://host:port", which ends at `end`. */
 static struct name host_of_origin(const char *s, const char *end)
 {
 	const char *at = memmem(s, (size_t)(end - s), "://", 3);
@@ -98,7 +99,7 @@ static bool is_local(const struct cairn_http *http, struct name host)
 	return host.len == n + 2 && *host.s == '[' && !strncasecmp(host.s + 1, address, n);
 }
 
-/* Returns whether a host is that of an allowed origin: a proxy may pass on the name under which it serves. */
+/* Returns whether a host is that of an allowed origin: a proxy may pass on its own public name as Host. */
 static bool is_known(const struct cairn_http *http, struct name host)
 {
 	const char *list = http->opt.allow_origin;
@@ -113,7 +114,7 @@ static bool is_known(const struct cairn_http *http, struct name host)
 	return false;
 }
 
-/* Notes in x->cors what browsers are told if this origin is allowed. */
+/* If this origin is allowed, sets x->cors to the value for Access-Control-Allow-Origin. */
 static bool is_allowed(struct cairn_http_exchange *x, const char *origin)
 {
 	const char *list = x->http->opt.allow_origin;

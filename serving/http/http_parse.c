@@ -2,15 +2,15 @@
 /*
  * http_parse - request parser: llhttp for the grammar, and the checks llhttp leaves to its user
  *
- * http_scan() checks a head while it arrives. It enforces the limits and rejects the bytes that llhttp (8.1)
- * accepts or that parsers read differently: a bare LF, folded lines, NUL and other controls, a tab in the
- * request line. A complete head is passed to llhttp in one call, so that the callbacks get contiguous parts
- * of it. Then follow the checks that HTTP requires but its grammar does not express: one Host, one
+ * http_scan() checks a head while it arrives. It enforces the limits and rejects bytes that llhttp (8.1)
+ * accepts although parsers read them differently: a bare LF, folded lines, NUL and other controls, a tab in
+ * the request line. A complete head is passed to llhttp in one call, so that the callbacks get contiguous
+ * parts of it. Then follow the checks that HTTP requires but its grammar does not express: one Host, one
  * Transfer-Encoding, exactly two spaces in the request line, a supported version and target.
  *
- * Chunked bodies go through llhttp too. Their framing is passed byte by byte and each byte is checked first.
- * The framing is short, so this costs little; it bounds the size line and the trailer and accepts no line end
- * but CR LF.
+ * llhttp parses chunked bodies too. Each byte of their framing is checked and then passed to llhttp alone.
+ * The framing is short, so this costs little. The check bounds the size line and the trailer and accepts no
+ * line end but CR LF.
  */
 #include "serving/http/http_parse.h"
 
@@ -44,7 +44,7 @@ static int fail(int status, const char **why, const char *text)
 	return -status;
 }
 
-/* Checks one byte of line 0. The line's limit is the target's plus method and version. */
+/* Checks one byte of line 0. The line may have as many bytes as the longest target, method and version. */
 static int scan_request_line(struct http_scan *s, unsigned char c, const struct http_limits *l,
 			     const char **why)
 {
@@ -170,7 +170,7 @@ static int parse_target(struct http_head *h, char *target, const struct http_lim
 
 	if (strlen(target) > l->max_target)
 		return fail(414, why, "request target: too long");
-	/* the absolute form: a server must accept it; its host is ignored */
+	/* a server must accept the absolute form; its host is ignored */
 	if (!strncasecmp(target, "http://", 7)) {
 		target = strchr(target + 7, '/');
 		if (!target)
@@ -236,7 +236,7 @@ static int check_host(const char *value, int count, const char **why)
 	return 0;
 }
 
-/* Checks the fields that describe this message, as far as llhttp does not. */
+/* Checks what llhttp does not check about the fields that describe this message. */
 static int check_fields(struct http_head *h, const char **why)
 {
 	int hosts = 0, codings = 0, ret = 0;
@@ -332,7 +332,8 @@ static int check_line(const char *text, const struct found *f, const llhttp_t *p
 }
 
 /*
- * Maps llhttp's error to a status. A number error beyond 2^59 is an overflow by one more digit: 413, not 400.
+ * Maps llhttp's error to a status. If a length is refused when its value is already 2^59 or more, the next
+ * digit has overflowed: the body is too long (413), not malformed (400).
  */
 static int check_error(const llhttp_t *p, const char **why)
 {

@@ -4,8 +4,8 @@
  *
  * llhttp checks the grammar in its strict mode; http_parse.c lists the checks it adds.
  *
- * Anything that two parsers could read differently is rejected. If a proxy in front delimits a request in
- * another way than this server, bytes of one client become a request of another (request smuggling).
+ * Anything that two parsers could read differently is rejected. If a proxy in front delimited a request
+ * differently from this server, bytes of one client could become a request of another (request smuggling).
  *
  * A result < 0 is a negated status (-400); *why then says what is wrong.
  */
@@ -29,9 +29,9 @@ struct http_scan {
 };
 
 /*
- * bytes[0..n): everything received so far. Returns 0 if more bytes are needed, else the length of the head
- * including its final empty line and the s->skip bytes before it. An error is reported at the first wrong
- * byte, before the rest of the head arrives.
+ * bytes[0..n): everything received so far. Returns 0 if more bytes are needed, otherwise the length of the
+ * head including its final empty line and the s->skip bytes before it. An error is reported at the first
+ * wrong byte, before the rest of the head arrives.
  */
 int http_scan(struct http_scan *s, const char *bytes, size_t n, const struct http_limits *l,
 	      const char **why);
@@ -58,7 +58,7 @@ struct http_chunks {
 	llhttp_t p;
 	bool begun, is_last, is_whole, extension;
 	unsigned char last;		/* previous framing byte */
-	int framing, line;		/* bytes so far of this size line or trailer; of its current line */
+	int framing, line;		/* bytes so far: of this size line or trailer; of its last line */
 	uint64_t left;			/* data bytes of this chunk still to come */
 	const char *data;
 	size_t len;
@@ -66,7 +66,7 @@ struct http_chunks {
 
 /*
  * Consumes *used of n bytes. *data and *len are the body bytes among them (*len 0: none). Returns 1 when the
- * body is complete, 0 if the caller must call again with the remaining bytes.
+ * body is complete, or 0 if the caller must call again with the remaining bytes.
  */
 int http_unchunk(struct http_chunks *c, const char *bytes, size_t n, size_t *used, const char **data,
 		 size_t *len, const char **why);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* http_rate_test - requests and events per second, client and server in one process */
+/* http_rate_test - requests and events per second, with client and server in one process */
 #include "conformance/harness.h"
 #include "serving/http/http_load_test.h"
 
@@ -51,7 +51,7 @@ void http_measure_requests(struct cairn_test *t)
 	cairn_host_row(t, "post_1k_64", "epoll", "\"per_s\":%.0f", requests_per_s(t, post));
 }
 
-/* 64 streams, each pushed as fast as the client reads. */
+/* Pushes events to 64 streams, to each as fast as its client reads. */
 void http_measure_events(struct cairn_test *t)
 {
 	struct cairn_http *http = serve(t, &(struct cairn_http_options){ 0 }, routes, ARRAY_SIZE(routes));

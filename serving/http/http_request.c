@@ -54,7 +54,7 @@ static const struct cairn_http_route *find_route(const struct cairn_http_exchang
 	return NULL;
 }
 
-/* Constant time: the duration depends only on the length of the given key, which the client knows. */
+/* Compares in constant time: the duration depends only on the length of the given key. */
 static bool key_is_right(const struct cairn_http *http, const char *given)
 {
 	size_t n = strlen(given);
@@ -133,7 +133,7 @@ static void too_large(struct cairn_http_exchange *x)
 			 max_body(x));
 }
 
-/* Returns whether the request may go on to its body and handler; if not, it has been answered. */
+/* Returns whether the request may proceed to its body and handler; if not, it has been answered. */
 static bool check(struct cairn_http_exchange *x)
 {
 	struct cairn_http *http = x->http;
@@ -195,7 +195,7 @@ int http_request_begin(struct http_conn *c, size_t head_bytes)
 		.id = x->id, .headers = x->fields, .num_headers = x->head.num_fields, .body = "",
 	};
 	name_request(x);
-	/* if the body stays unread or its end is unknown, the next request cannot be found */
+	/* until a body has been read, the server cannot tell where the next request begins */
 	x->close = status || !x->head.keep_alive || x->head.chunked || x->head.length;
 	if (status)
 		cairn_http_error(x, status, "invalid_request_error", NULL, NULL, "%s", why);

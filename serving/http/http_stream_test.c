@@ -109,7 +109,7 @@ static void stalled(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* A very slow reader that always reads within the time-out is not cut, over more than twice the time-out. */
+/* A very slow reader that reads within each time-out is not cut; the test lasts more than two time-outs. */
 static void slow_but_alive(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, (struct cairn_http_options){ .stall_timeout_ms = 1000 });
@@ -141,7 +141,7 @@ static void slow_but_alive(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* An answer larger than one turn of the loop and all buffers: stream_buffer does not limit it. */
+/* stream_buffer does not limit a single answer, even one larger than a turn of the loop and all buffers. */
 static void large_answer(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, (struct cairn_http_options){ 0 });

@@ -5,7 +5,7 @@
 
 #include "serving/http/http_test.h"
 
-/* An exchange that the handler keeps for the test to answer. */
+/* Exchanges that the handler keeps for the test to answer. */
 static struct kept {
 	struct cairn_http_exchange *_Atomic x;
 	atomic_int num_gone, num_done;

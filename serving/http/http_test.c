@@ -169,7 +169,7 @@ static void rebinding(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* Pages of allowed origins may read answers and errors, also with a key, which a preflight does not carry. */
+/* Pages of allowed origins may read answers and errors, with a key too, although preflights carry none. */
 static void cors(struct cairn_test *t)
 {
 	static const char preflight[] = "OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\n"
