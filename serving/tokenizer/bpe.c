@@ -13,9 +13,9 @@
  * lowest FIFO and the top of the strays. The order is exact in every case. The time is n log n in the worst
  * case and linear for repeated letters, where a plain heap would spend most of its time sifting.
  *
- * An entry is stale once its pair has changed: rank[pos], the rank of the pair that begins at pos now,
- * then differs. Two pairs never share a rank, and a pair cannot reappear at a position because merging only
- * makes symbols longer.
+ * An entry is stale once its pair has changed: its rank then differs from rank[pos], the rank of the pair
+ * that now begins at pos. Two pairs never share a rank, and a pair cannot reappear at a position because
+ * merging only makes symbols longer.
  */
 #include "serving/tokenizer/bpe.h"
 
@@ -152,7 +152,7 @@ int cairn_bpe_index_merges(struct cairn_bpe *bpe, struct cairn_bpe_merge *merges
 		uint64_t pair = (uint64_t)(uint32_t)m->left << 32 | (uint32_t)m->right;
 		uint32_t i = hash_pair(pair) & bpe->merge_mask;
 
-		/* if a pair is listed twice its last rank counts, as in the library */
+		/* if a pair is listed twice, its last rank counts, as in the library */
 		while (bpe->merge_slots[i].rank >= 0 && bpe->merge_slots[i].pair != pair)
 			i = (i + 1) & bpe->merge_mask;
 		bpe->merge_slots[i].pair = pair;
@@ -248,7 +248,7 @@ static int64_t split_chars(const struct cairn_bpe *bpe, const char *piece, size_
 				if (bpe->byte_ids[(unsigned char)piece[i + k]] < 0)
 					break;
 			if (k == step) {
-				/* a pending unk goes behind these bytes, as in the library */
+				/* a pending unk goes after these bytes, as in the library */
 				for (k = 0; k < step; k++)
 					id[n++] = bpe->byte_ids[(unsigned char)piece[i + k]];
 				continue;

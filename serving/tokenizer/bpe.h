@@ -2,8 +2,8 @@
 /*
  * bpe - byte-pair encoding of one piece with a vocabulary and a ranked list of merges
  *
- * A piece (a word, or a whole text if no pre-tokenizer cuts it) starts as the tokens of its characters. As
- * long as any two neighbours have a merge, the merge of lowest rank is applied, leftmost first. The result is
+ * A piece (a word, or a whole text if no pre-tokenizer cuts it) starts as the tokens of its characters. While
+ * any two neighbours have a merge, the merge of lowest rank is applied, leftmost first. The result equals
  * that of the `tokenizers` library, model BPE, including its treatment of unknown characters:
  *
  *   - with byte_fallback, a character that is not a token becomes the tokens "<0xHH>" of its bytes if all of
@@ -56,8 +56,8 @@ struct cairn_bpe_scratch {
 	int32_t *id, *rank, *prev, *next;	/* [cap], one per symbol */
 	int32_t *node_pos, *node_next;		/* [3 cap], one per queue entry */
 	int32_t *head, *tail;			/* [num_merges]: entry + 1 at either end of a FIFO */
-	int32_t *active;			/* heap of the ranks whose queue is not empty */
-	uint64_t *strays;			/* heap of rank << 32 | pos that came out of order */
+	int32_t *active;			/* heap of the ranks whose FIFO is not empty */
+	uint64_t *strays;			/* heap of rank << 32 | pos: entries that came out of order */
 	size_t cap, num_nodes, num_active, cap_active, num_strays, cap_strays;
 };
 
@@ -68,7 +68,7 @@ struct cairn_ids {
 
 /* Indexes the tokens for cairn_bpe_find(). -EINVAL: two tokens have the same bytes. */
 int cairn_bpe_index(struct cairn_bpe *bpe);
-/* Call it next. Takes ownership of the malloc()ed array of num_merges merges, even if it fails. */
+/* Call after cairn_bpe_index(). Takes ownership of merges, malloc()ed [num_merges], even if it fails. */
 int cairn_bpe_index_merges(struct cairn_bpe *bpe, struct cairn_bpe_merge *merges);
 /* Frees the indexes and both arrays, but not the bytes that the tokens point to. */
 void cairn_bpe_free(struct cairn_bpe *bpe);

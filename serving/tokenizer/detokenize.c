@@ -2,11 +2,11 @@
 /*
  * detokenize - token ids to text, at once or as a stream
  *
- * Decoder steps turn a list of tokens into a list of strings, one step after another; the text is their
- * concatenation. A stream runs the same steps over one token at a time. That is exact as long as each step
- * depends on its own token only. ByteLevel and ByteFallback collect bytes across tokens: the stream holds
- * them back until they form a character. Behind these steps the list is one string (Fuse), of which
- * only the beginning can still matter (Strip).
+ * Decoder steps, run one after another, turn a list of tokens into a list of strings; the text is the
+ * concatenation of these strings. A stream runs the same steps over one token at a time. That is exact as
+ * long as each step depends only on its token. ByteLevel and ByteFallback collect bytes across tokens, so the
+ * stream holds bytes back until they form a character. After these steps the list is one string (Fuse), and
+ * only its beginning can still change (Strip).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static void free_strings(struct strings *l)
 	free(l->end);
 }
 
-/* Decodes a token from the byte alphabet; if it has any other character, appends its own bytes instead. */
+/* Decodes a token from the byte alphabet; if it has any other character, appends it unchanged instead. */
 static int byte_level(const char *s, size_t n, struct buf *out)
 {
 	size_t before = out->len;
@@ -149,7 +149,7 @@ static bool is_utf8(const char *s, size_t n)
 	return true;
 }
 
-/* Ends a run of byte tokens: appends it as one string if it is UTF-8, else a U+FFFD for each byte. */
+/* Ends a run of byte tokens: appends it as one string if it is UTF-8, otherwise a U+FFFD for each byte. */
 static int end_run(struct buf *run, struct strings *out)
 {
 	if (run->len == 0)
@@ -203,7 +203,7 @@ static int list_step(const struct step *s, const struct strings *in, struct stri
 	return s->kind == STEP_BYTE_LEVEL || s->kind == STEP_FUSE ? end_string(out) : 0;
 }
 
-/* Returns the string the decoder starts from; for an added token the text it matches, after normalization. */
+/* Returns the string that the decoder gets for an id; for an added token, the text that it matches. */
 static const char *spelling(const struct cairn_tokenizer *tok, int32_t id, size_t *n)
 {
 	const struct added_token *t = tok->by_id[id];
@@ -230,7 +230,7 @@ int cairn_tokenizer_decode(const struct cairn_tokenizer *tok, const int32_t *ids
 			ret = cairn_error(EINVAL, "%s: token id %d is negative", tok->name, ids[i]);
 		else if (ids[i] < tok->num_ids && !(skip_special && tok->skip[ids[i]])) {
 			s = spelling(tok, ids[i], &n);
-			if (!tok->has_decoder && list.num)	/* no decoder: tokens are words */
+			if (!tok->has_decoder && list.num)	/* no decoder: separate tokens by blanks */
 				ret = cairn_buf_add(&list.text, " ", 1);
 			if (!ret)
 				ret = add_string(&list, s, n);
@@ -264,7 +264,7 @@ struct cairn_token_stream {
 	const struct cairn_tokenizer *tok;
 	bool skip_special;
 	size_t num_single;	/* the first decoder steps, which are run per token */
-	int collect;		/* the step behind them: STEP_BYTE_LEVEL, STEP_BYTE_FALLBACK or -1 */
+	int collect;		/* the step after them: STEP_BYTE_LEVEL, STEP_BYTE_FALLBACK or -1 */
 	const struct step *strip;	/* the last step, applied to the text as a whole; may be NULL */
 	bool any;		/* a token has been pushed */
 	size_t strip_left;	/* characters that strip may still remove */

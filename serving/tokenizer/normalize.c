@@ -295,7 +295,7 @@ int cairn_normalize(const struct steps *steps, const char *text, size_t len, str
 		tmp = *out;
 		*out = other;
 		other = tmp;
-		if (!ret && !out->s)	/* no step wrote anything: make it an empty text */
+		if (!ret && !out->s)	/* the step wrote nothing: make it an empty text */
 			ret = cairn_buf_add(out, "", 0);
 	}
 	cairn_buf_free(&other);
@@ -416,9 +416,9 @@ static size_t moved(const struct plain_parts *plain, size_t at)
 }
 
 /*
- * The special token t matches at i, and ahead is the first plain part that ends behind i. Returns t if it
- * does not touch that part; else the longest token at i that ends before the part, or NULL. If it returns
- * NULL, the search goes on *skip bytes behind i.
+ * The special token t matches at i, and `ahead` is the first plain part that ends after i. Returns t if it
+ * does not touch that part, otherwise the longest token at i that ends before the part, or NULL if there is
+ * none. The search then continues *skip bytes after i.
  */
 static const struct added_token *outside(const struct matcher *m, const struct added_token *t, const char *s,
 					 size_t i, const struct cairn_text_part *ahead, size_t *skip)
@@ -430,7 +430,7 @@ static const struct added_token *outside(const struct matcher *m, const struct a
 		*skip = 1;
 		return longest(m, s + i, ahead->begin - i);
 	}
-	/* the token's bytes stay text, but bytes behind the part may still begin another token */
+	/* the token's bytes stay text, but bytes after the part may still begin another token */
 	if (i + t->match_len > ahead->end)
 		*skip = ahead->end - i;
 	return NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pattern - compiles a regex of tokenizer.json for PCRE2 and cuts texts at its matches. */
+/* pattern - compiles a regex of tokenizer.json for PCRE2 and cuts texts at its matches */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "serving/tokenizer/pattern.h"
 
@@ -94,7 +94,7 @@ int cairn_pattern_compile(const char *regex, size_t len, const char *where,
 				  where, reason);
 		goto out;
 	}
-	/* fails if there is no JIT or it is forbidden; the interpreter finds the same matches */
+	/* may fail if there is no JIT or it is forbidden; the interpreter finds the same matches */
 	pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE);
 	*out = p;
 	p = NULL;
@@ -138,7 +138,7 @@ void cairn_spans_free(struct cairn_spans *spans)
 	free(spans->v);
 }
 
-/* Finds the first match at or behind pos. Returns 1, 0 if there is none, or a negative errno. */
+/* Finds the first match at or after pos. Returns 1, 0 if there is none, or a negative errno. */
 static int find(const struct cairn_pattern *p, const char *text, size_t len, size_t pos,
 		pcre2_match_data *data, size_t *begin, size_t *end)
 {
@@ -200,7 +200,7 @@ int cairn_pattern_spans(const struct cairn_pattern *p, const char *text, size_t 
 			return cairn_error(EINVAL, "%s: a match ends before it begins",
 					   p->where);
 		if (begin == end && end == last) {
-			/* an empty match directly behind the last match: try again one character further */
+			/* an empty match directly after the last match: try again one character further */
 			if (pos >= len)
 				break;
 			pos += cairn_utf8_len(text + pos);

@@ -59,7 +59,7 @@ void cairn_pattern_free(struct cairn_pattern *p);	/* p may be NULL */
 /*
  * Cuts text, well-formed UTF-8, into matches and the stretches between them: adjacent spans in order from 0
  * to len; matches are leftmost first and do not overlap. Empty matches are included, except directly
- * behind another match. An empty text without a match gives one empty non-match.
+ * after another match. An empty text without a match gives one empty non-match.
  */
 int cairn_pattern_spans(const struct cairn_pattern *p, const char *text, size_t len,
 			struct cairn_spans *spans);

@@ -22,7 +22,7 @@
 #include "serving/tokenizer/unicode_tables.h"
 #include "serving/base/utf8.h"
 
-/* From 10.40 on a bare script name means Script_Extensions; earlier versions have no sc: and need none. */
+/* From 10.40 on, a bare script name means Script_Extensions; earlier versions have no sc: and need none. */
 #if PCRE2_MAJOR > 10 || (PCRE2_MAJOR == 10 && PCRE2_MINOR >= 40)
 #define SCRIPT_PREFIX	"sc:"
 #else
@@ -118,8 +118,8 @@ static void put_new(struct translation *t, const char *name, bool script)
 }
 
 /*
- * Translates \p{...} or \P{...}; t->pos is behind the p. in_class: inside brackets already. A negated
- * property inside a class follows PCRE2's Unicode version, as classes have no subtraction.
+ * Translates \p{...} or \P{...}; t->pos is after the p. in_class: it is inside brackets. A negated property
+ * inside a class follows PCRE2's Unicode version, as classes have no subtraction.
  */
 static int property(struct translation *t, bool negate, bool in_class)
 {
@@ -149,7 +149,7 @@ static int property(struct translation *t, bool negate, bool in_class)
 	for (size_t i = 0; i < sizeof(categories) / sizeof(*categories); i++)
 		if (!strcmp(name, categories[i]))
 			script = false;
-	/* script names are longer; PCRE2 itself reports those it does not have */
+	/* script names are longer; PCRE2 itself reports those that it does not know */
 	if (script &&
 	    (n < 3 || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_") != n))
 		return refuse(t, start, t->pos - start, "an unknown property");
@@ -186,7 +186,7 @@ static void put_word(struct translation *t, bool in_class)
 		put(t, "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}");
 }
 
-/* Reads the rest of \xH.., \x{H..} or \uHHHH; t->pos is behind the letter. */
+/* Reads the rest of \xH.., \x{H..} or \uHHHH; t->pos is after the letter. */
 static int hex_escape(struct translation *t, char letter, uint32_t *cp)
 {
 	bool braces = letter == 'x' && t->pos < t->len && t->in[t->pos] == '{';
@@ -383,7 +383,7 @@ static int group(struct translation *t)
 		} else if (c == 'm') {
 			put(t, "s");
 		} else if (c == ':' || (c == ')' && start == 0)) {
-			/* "(?i)" only at the start: in mid-pattern its scope differs between Ruby and Perl */
+			/* only at the start: in mid-pattern its scope differs between Ruby and Perl */
 			put(t, (char[]){ c, 0 });
 			t->pos++;
 			return 0;
@@ -394,7 +394,10 @@ static int group(struct translation *t)
 	return refuse(t, start, t->pos - start + 1, "this kind of group");
 }
 
-/* Reads a decimal number at *at and moves *at behind it; -1: none. Stops growing where PCRE2 rejects it. */
+/*
+ * Reads a decimal number at *at and moves *at past it; -1: none. The value stops growing where PCRE2 rejects
+ * it in any case.
+ */
 static int number(const struct translation *t, size_t *at)
 {
 	int value = -1;
@@ -406,7 +409,7 @@ static int number(const struct translation *t, size_t *at)
 	return value;
 }
 
-/* Translates {n}, {n,}, {,m} or {n,m} at t->pos into text; returns its input length, 0: no interval. */
+/* Translates {n}, {n,}, {,m} or {n,m} at t->pos into text; returns its input length, or 0 if it is none. */
 static size_t interval(const struct translation *t, char *text, size_t text_len, bool *comma)
 {
 	size_t at = t->pos + 1;
@@ -426,7 +429,7 @@ static size_t interval(const struct translation *t, char *text, size_t text_len,
 	return at + 1 - t->pos;
 }
 
-/* Translates a quantifier; t->pos is at one of * + ? { */
+/* Translates a quantifier; t->pos is at its first character, one of * + ? { */
 static int quantifier(struct translation *t)
 {
 	char text[32] = { t->in[t->pos], 0 };

@@ -26,7 +26,7 @@ static const struct {
 	{ "\\S+", "a\u180eb c", "[a\u180eb] [c]" },
 	{ "[^\\S]", "a b", "a[ ]b" },
 	{ "[\\s\\d]+", "a 1\t٣b", "a[ 1\t٣]b" },
-	/* \w has marks and letter numbers; other numbers only those of Latin-1, outside a class */
+	/* \w includes marks and letter numbers, but other numbers only of Latin-1 and outside a class */
 	{ "\\w+", "e\u0301Ⅷ_²⁴ⓐ", "[e\u0301Ⅷ_²]⁴[ⓐ]" },
 	{ "[\\w]+", "e\u0301Ⅷ_²⁴ⓐ", "[e\u0301Ⅷ_]²⁴[ⓐ]" },
 	{ "\\W", "a²⁴b", "a²[⁴]b" },

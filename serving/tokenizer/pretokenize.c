@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pretokenize - cuts text into the pieces that BPE encodes: Split, ByteLevel, Metaspace, Digits. */
+/* pretokenize - cuts text into the pieces that BPE encodes: Split, ByteLevel, Metaspace, Digits */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -93,7 +93,7 @@ static int digit_spans(const char *text, size_t len, struct cairn_spans *spans)
 
 /*
  * Turns spans of matches (delimiters) and gaps into the spans of pieces; match then means that the span is
- * left out. A delimiter joins its neighbour only if the span before it (behind it, for MERGED_WITH_NEXT) is
+ * left out. A delimiter joins its neighbour only if the span before it (after it, for MERGED_WITH_NEXT) is
  * not a delimiter.
  */
 static void apply_behavior(struct cairn_spans *spans, enum behavior behavior, bool invert)
@@ -126,7 +126,7 @@ static void apply_behavior(struct cairn_spans *spans, enum behavior behavior, bo
 		spans->num = kept;
 		return;
 	case MERGED_WITH_NEXT:
-		/* the same from the end: kept counts the spans there */
+		/* the same from the end, where the `kept` spans are collected */
 		for (size_t i = n; i-- > 0;) {
 			bool match = v[i].match;
 
@@ -142,7 +142,7 @@ static void apply_behavior(struct cairn_spans *spans, enum behavior behavior, bo
 	}
 }
 
-/* Runs Split or Digits: the text is unchanged, the pieces are cut further. */
+/* Runs Split or Digits, which cut the pieces further and do not change the text. */
 static int cut_pieces(const struct step *s, struct pieces *p, struct cairn_spans *spans)
 {
 	struct pieces finer = { 0 };
@@ -196,7 +196,7 @@ static int add_spans(struct pieces *out, const char *text, const struct cairn_sp
 		size_t begin = b->len;
 
 		if (mapped) {
-			/* every character of the alphabet is below U+0800: 2 bytes of UTF-8 */
+			/* every character of the alphabet is below U+0800, at most 2 bytes of UTF-8 */
 			CAIRN_TRY(cairn_buf_reserve(b, 2 * (sp->end - sp->begin)));
 			for (size_t i = sp->begin; i < sp->end; i++)
 				b->len += (size_t)cairn_utf8_put(cairn_byte_char(

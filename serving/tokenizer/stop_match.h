@@ -7,7 +7,7 @@
  * passed on is ever part of a stop string, and all other bytes are passed on at once.
  *
  * The first string to be completed ends the text; if several end at the same byte, the longest one. The text
- * ends before that string or, with include, behind it. The rest is dropped.
+ * ends before that string or, with include, after it. The rest is dropped.
  *
  * Strings are bytes; if the strings and the pieces consist of whole characters, so does all text passed on.
  *

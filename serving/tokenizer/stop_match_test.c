@@ -45,7 +45,7 @@ static size_t plain_search(const char *text, size_t len, const struct cairn_stop
 	return len;
 }
 
-/* Returns how many bytes at the end of text may begin a stop string: exactly these are to be held back. */
+/* Returns how many bytes at the end of text may begin a stop string: exactly these must be held back. */
 static size_t may_become(const char *text, size_t len, const struct cairn_stop_string *stops, size_t num)
 {
 	size_t most = 0;
@@ -95,7 +95,7 @@ static int trial(struct cairn_test *t)
 		out = cairn_stop_match_push(&m, text + at, n);
 		take(&got, &out, text + at);
 		at += n;
-		/* holds back exactly the possible beginning of a stop string, passes on no part of one */
+		/* exactly the possible beginning of a stop string is held back */
 		wait = may_become(text, at, stops, num);
 		if (got.stop < 0 && got.len != at - wait)
 			break;
@@ -156,7 +156,7 @@ static void bounds(struct cairn_test *t)
 	free(long_text);
 }
 
-/* Tokens of a byte-level tokenizer split characters; the text passed on still has whole characters only. */
+/* Tokens of a byte-level tokenizer split characters; the text passed on still has only whole characters. */
 static void over_tokens(struct cairn_test *t)
 {
 	static const char text[] = "模型 读取 😀👍 naïve 模式 end";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer - opens a tokenizer and encodes text: the functions of tokenizer.h except for decoding. */
+/* tokenizer - opens a tokenizer and encodes text: the functions of tokenizer.h except for decoding */
 #include "serving/tokenizer/tokenizer.h"
 
 #include <stdio.h>
@@ -133,7 +133,7 @@ size_t cairn_tokenizer_longest(const struct cairn_tokenizer *tok)
 	return tok->longest;
 }
 
-/* Cuts piece p of the raw text, whose normalized form is at out->text[begin], at the normalized tokens. */
+/* Cuts piece p of the raw text, whose normalized form begins at out->text[begin], at tok->normalized. */
 static int cut_normalized(const struct cairn_tokenizer *tok, bool parse_special, struct plain_parts *plain,
 			  const struct piece *p, size_t begin, struct pieces *out)
 {
@@ -157,7 +157,7 @@ static int cut_normalized(const struct cairn_tokenizer *tok, bool parse_special,
 				 p->at_start, out);
 }
 
-/* Cuts the added tokens out of the text; the rest is in normalized form. */
+/* Cuts the added tokens out of the text and normalizes the rest. */
 static int cut_text(const struct cairn_tokenizer *tok, const char *text, size_t len,
 		    bool parse_special, struct plain_parts *plain, struct pieces *out)
 {

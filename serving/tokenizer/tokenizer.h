@@ -15,18 +15,17 @@
  *   added_tokens    special, single_word, lstrip, rstrip, normalized
  *
  * A component that is not in this list is rejected with -EOPNOTSUPP and an error that names it. So is a
- * Metaspace with prepend_scheme "first" behind a normalizer that moves text, the one combination that
- * could not be followed exactly. Truncation and padding are settings of a call, not of the tokenizer: as
- * in transformers they are off whatever the file says. As in transformers 5, add_bos_token and
- * add_eos_token of tokenizer_config.json are ignored: the template of tokenizer.json decides.
+ * Metaspace with prepend_scheme "first" after a normalizer that moves text, the one combination that
+ * could not be followed exactly. Truncation and padding are off, whatever the file says: as in
+ * transformers, they are settings of a call. As in transformers 5, add_bos_token and add_eos_token of
+ * tokenizer_config.json are ignored: the template of tokenizer.json decides.
  *
  * An inconsistent file is rejected with -EINVAL and an error that names file and field: merges of unknown
  * tokens, ids that repeat, leave a gap or differ from those the library would assign, a template with
  * unknown ids, wrong types, truncated JSON, more than 256 MiB.
  *
- * Ill-formed UTF-8 in text becomes U+FFFD, one for each maximal ill-formed subpart: exactly what the
- * library gets when Python decodes with errors="replace". Hence decode(encode(text)) is not always
- * equal to text.
+ * Each maximal ill-formed subpart of UTF-8 in text becomes one U+FFFD, as if Python had decoded the text
+ * with errors="replace" for the library. Hence decode(encode(text)) is not always equal to text.
  *
  * Lifetime: the tokenizer must outlive its streams. The caller must free() the arrays and texts it
  *           gets.
@@ -72,9 +71,9 @@ const char *cairn_tokenizer_token(const struct cairn_tokenizer *tok, int32_t id,
 bool cairn_tokenizer_is_special(const struct cairn_tokenizer *tok, int32_t id);
 
 /*
- * Returns the greatest number of bytes of a text that one id can stand for, or a number above it; 0: no such
- * number is known, since the file drops or contracts text. A text of n bytes has at least n / longest ids,
- * which bounds them before it is encoded.
+ * Returns an upper bound on the number of bytes of text that one id can stand for, or 0 if none is known
+ * because the file drops or contracts text. A text of n bytes has at least n / longest ids, so an overlong
+ * text can be refused before it is encoded.
  */
 size_t cairn_tokenizer_longest(const struct cairn_tokenizer *tok);
 
@@ -83,12 +82,12 @@ int cairn_tokenizer_encode(const struct cairn_tokenizer *tok, const void *text, 
 			   unsigned flags, int32_t **ids, size_t *num_ids);
 
 /*
- * Encodes UTF-8 text some parts of which are untrusted (plain: ascending, disjoint). With
+ * Encodes UTF-8 text of which some parts are untrusted (plain: ascending, disjoint). With
  * CAIRN_ENCODE_PARSE_SPECIAL a special token is recognised only where none of its bytes lies in such a part.
- * In every other respect the text is encoded as a whole, so that the ids do not depend on where it is cut.
- * Special tokens that the file wants matched behind a normalizer ("normalized") are recognised only in
- * stretches between other added tokens that contain no untrusted byte, as positions are not tracked through
- * the normalizer.
+ * In every other respect the text is encoded as a whole, so that the ids do not depend on where parts begin
+ * and end. Positions are not tracked through the normalizer. Special tokens that the file matches after it
+ * ("normalized") are therefore recognised only in stretches, between other added tokens, that contain no
+ * untrusted byte.
  */
 struct cairn_text_part {
 	size_t begin, end;	/* bytes */
@@ -98,7 +97,7 @@ int cairn_tokenizer_encode_parts(const struct cairn_tokenizer *tok, const void *
 				 const struct cairn_text_part *plain, size_t num_plain, unsigned flags,
 				 int32_t **ids, size_t *num_ids);
 
-/* *text is malloc()ed, well-formed UTF-8, with a NUL behind its *num_bytes. -EINVAL: negative id. */
+/* *text is malloc()ed, well-formed UTF-8, with a NUL after its *num_bytes. -EINVAL: negative id. */
 int cairn_tokenizer_decode(const struct cairn_tokenizer *tok, const int32_t *ids, size_t num_ids,
 			   bool skip_special, char **text, size_t *num_bytes);
 
@@ -117,9 +116,9 @@ int cairn_token_stream_new(const struct cairn_tokenizer *tok, bool skip_special,
 int cairn_token_stream_push(struct cairn_token_stream *stream, int32_t id, const char **text,
 			    size_t *num_bytes);
 /*
- * Returns the raw bytes that a token, special or not, stands for behind other tokens. They are not valid
- * UTF-8 if the token begins or ends inside a character. Does not change the stream's decoding state. The
- * bytes stay valid until the next call, as the text of a push does.
+ * Returns the raw bytes that a token, special or not, stands for when it follows other tokens. They are not
+ * valid UTF-8 if the token begins or ends inside a character. Does not change the stream's decoding state.
+ * The bytes stay valid until the next call, as the text of a push does.
  */
 int cairn_token_stream_bytes(struct cairn_token_stream *stream, int32_t id, const char **bytes,
 			     size_t *num_bytes);

@@ -3,7 +3,7 @@
  * tokenizer_golden - tokenizers shared by the tests
  *
  * serving/golden/tokenizer.json (written by tools/golden_tokenizer.py) lists variants of two trained
- * tokenizers, each as the members of tokenizer.json to replace in one of them.
+ * tokenizers. A variant consists of the members to replace in the tokenizer.json of one of the two.
  */
 #ifndef CAIRN_TOKENIZER_GOLDEN_TEST_H
 #define CAIRN_TOKENIZER_GOLDEN_TEST_H

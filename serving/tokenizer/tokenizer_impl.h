@@ -22,7 +22,7 @@ struct buf {
 
 /* Reserves space for n more bytes and a NUL. -ENOMEM. */
 int cairn_buf_reserve(struct buf *b, size_t n);
-/* Appends n bytes and writes a NUL behind them, which len does not count. -ENOMEM. */
+/* Appends n bytes and writes a NUL after them, which len does not count. -ENOMEM. */
 int cairn_buf_add(struct buf *b, const char *s, size_t n);
 void cairn_buf_free(struct buf *b);
 
@@ -52,7 +52,7 @@ struct step {
 	bool split;			/* Metaspace */
 	bool individual;		/* Digits */
 	enum scheme scheme;		/* Metaspace */
-	size_t left, right;		/* Strip: in a normalizer 0 or not; in a decoder the maximum count */
+	size_t left, right;		/* Strip: in a normalizer a flag, in a decoder the maximum count */
 };
 
 struct steps {
@@ -90,7 +90,7 @@ struct cairn_tokenizer {
 	const struct added_token **by_id;	/* [num_ids]; NULL: in the model's vocabulary only */
 	bool *skip;			/* [num_ids]: omitted by skip_special */
 	size_t longest;			/* see cairn_tokenizer_longest() */
-	struct cairn_ids prefix, suffix;	/* ids the template puts before and behind the text */
+	struct cairn_ids prefix, suffix;	/* ids the template puts before and after the text */
 };
 
 /* A stretch of text, or an added token. begin and end are byte offsets into struct pieces.text. */
@@ -116,7 +116,10 @@ int cairn_pretokenize(const struct steps *steps, struct pieces *p);
 
 int cairn_matcher_build(struct matcher *m, const struct added_token *added, size_t num_added,
 			bool normalized);
-/* Untrusted parts of a text: special tokens are ignored there. Byte `from` of that text is byte `to` here. */
+/*
+ * Untrusted parts of a text, in which special tokens are ignored. Byte `from` of that text is byte `to` of
+ * the text to be cut.
+ */
 struct plain_parts {
 	const struct cairn_text_part *v;
 	size_t num, from, to;

@@ -149,7 +149,7 @@ static int load_merges(const json_t *merges, struct cairn_tokenizer *tok,
 	return 0;
 }
 
-/* Rejects values of members that would change every merge: only their neutral values are supported. */
+/* Rejects members that would change merges unless they have their neutral values. */
 static int check_neutral(const json_t *model, struct cairn_json_at at)
 {
 	static const char *const affixes[] = { "continuing_subword_prefix", "end_of_word_suffix" };
@@ -287,7 +287,7 @@ static int check_distinct(const struct cairn_tokenizer *tok, const struct matche
 	return 0;
 }
 
-/* Returns whether skip_special omits t: as in the library, if its decoded form spells a special token. */
+/* Returns whether skip_special omits t. As in the library, it does if t decodes to a special token's text. */
 static bool is_skipped(const struct cairn_tokenizer *tok, const struct added_token *t)
 {
 	if (t->match_len == t->content_len && !memcmp(t->match, t->content, t->match_len))
@@ -368,7 +368,7 @@ static int template_token(const json_t *specials, struct cairn_tokenizer *tok, c
 	return 0;
 }
 
-/* Loads "single" of a TemplateProcessing: the tokens before and behind the one sequence. */
+/* Loads "single" of a TemplateProcessing: the tokens before and after the one sequence. */
 static int load_template(const json_t *obj, struct cairn_tokenizer *tok)
 {
 	struct cairn_json_at at = { tok->name, "post_processor." };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * tokenizer_longest - how many bytes of a text one id can stand for
+ * tokenizer_longest - computes how many bytes of a text one id can stand for
  *
  * The spelling of a token is at least as long as the text it stands for, except where a normalizer contracts
- * the text, and except for unk. Where text may vanish without bound, there is no answer: 0.
+ * the text, and except for unk. If any amount of text may vanish, there is no bound, and the result is 0.
  */
 #include "serving/base/utf8.h"
 #include "serving/tokenizer/tokenizer_impl.h"
@@ -15,7 +15,7 @@
 #define CANONICAL	9
 #define COMPATIBLE	16
 
-/* Returns by how much a step may contract text; 0: without bound. */
+/* Returns the factor by which a step may contract text; 0: no bound. */
 static size_t contracts(const struct step *s)
 {
 	switch (s->kind) {
@@ -36,7 +36,7 @@ static size_t contracts(const struct step *s)
 	}
 }
 
-/* Returns whether no character is dropped or joins its neighbours in one unk. */
+/* Returns false if a character may be dropped, or may become one unk together with its neighbours. */
 static bool keeps_characters(const struct cairn_tokenizer *tok)
 {
 	bool byte_level = false, all_bytes = tok->bpe.byte_fallback, all_chars = true;

@@ -2,9 +2,9 @@
 /*
  * tokenizer_oracle - compares random texts with the Hugging Face library itself
  *
- * Needs python3 with `tokenizers` 0.23 or newer (environment variable PYTHON: another interpreter). Without
- * it the test is skipped, and only the golden pairs of the family tokenizer are checked. Every text goes
- * through one of the golden variants; ids and decoded text must be equal byte for byte.
+ * Needs python3 with `tokenizers` 0.23 or newer (the environment variable PYTHON names another interpreter).
+ * Without it the test is skipped, and only the golden pairs of the family tokenizer are checked. Every text
+ * goes through one of the golden variants; ids and decoded text must equal those of the library.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ static uint32_t random_point(struct cairn_test *t)
 	return cp >= 0xd800 && cp < 0xe000 ? 0xfffd : cp;
 }
 
-/* Random ids, including sequences that no text encodes to and ids that are too large. */
+/* Writes random ids, including sequences that no text encodes to and ids that are too large. */
 static size_t random_ids(struct cairn_test *t, const struct cairn_tokenizer *tok, char *out)
 {
 	size_t n = cairn_rand(t) % 24;
@@ -82,7 +82,7 @@ static size_t random_text(struct cairn_test *t, char *out, size_t max)
 		const char *w = words[cairn_rand(t) % ARRAY_SIZE(words)];
 
 		switch (style == 5 ? (int)(cairn_rand(t) % 5) : style) {
-		case 0:		/* words, some with a space behind */
+		case 0:		/* words, some of them followed by a space */
 			len += (size_t)sprintf(out + len, "%s%s", w, cairn_rand(t) % 3 ? "" : " ");
 			break;
 		case 1:		/* random characters */
@@ -255,7 +255,7 @@ out:
 	cairn_golden_close(&g);
 }
 
-/* A package has no tools/: both oracles are skipped there, and the reason names the missing file. */
+/* An installed package has no tools/: both oracles are skipped, and the reason names the missing file. */
 static void without_tools(struct cairn_test *t)
 {
 	static const struct { const char *unit, *file; } rows[] = {

@@ -149,7 +149,7 @@ static void against_search(struct cairn_test *t)
 	free(want);
 }
 
-/* For every variant: without parts it equals encode; with the whole text a part, encode without parsing. */
+/* Without parts, the ids equal those of encode; if all text is one part, those of encode without parsing. */
 static void none_and_all(struct cairn_test *t)
 {
 	static const char *const units[] = { "<|eot_id|>",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_steps - reads normalizer, pre_tokenizer and decoder of tokenizer.json as lists of steps. */
+/* tokenizer_steps - reads normalizer, pre_tokenizer and decoder of tokenizer.json as lists of steps */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #define MAX_DEPTH	8	/* of nested Sequences */
 #define MAX_STEPS	256
 
-/* GPT-2's regex in Oniguruma's syntax: ByteLevel with use_regex. */
+/* GPT-2's regex in Oniguruma's syntax, which ByteLevel uses with use_regex. */
 static const char gpt2_regex[] =
 	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
@@ -72,7 +72,7 @@ static int get_pattern(const json_t *obj, struct cairn_json_at at, struct step *
 		return cairn_error(EINVAL,
 				   "%s: %spattern: must be {\"String\": ...} or {\"Regex\": ...}",
 				   at.file, at.where);
-	/* the file name is added below only: the pattern also uses where in errors of later searches */
+	/* `where` lacks the file's name, since errors of later searches use it too; it is added below */
 	snprintf(where, sizeof(where), "%spattern", at.where);
 	s->literal = string ? json_string_length(string) : 0;
 	if (string)

@@ -10,7 +10,7 @@
 #include "serving/tokenizer/tokenizer_golden_test.h"
 #include "serving/base/utf8.h"
 
-/* Pushes ids through a stream; every piece must be UTF-8 and all of them together equal to want. */
+/* Pushes ids through a stream; every piece must be UTF-8, and together they must equal want. */
 static void check_stream(struct cairn_test *t, struct cairn_tokenizer *tok, const int32_t *ids,
 			 size_t num_ids, bool skip_special, const char *want, size_t want_len)
 {
@@ -128,7 +128,7 @@ static void holds_back(struct cairn_test *t)
 	cairn_tokenizer_free(tok);
 }
 
-/* A decoder is rejected if its later steps could change text that has already been returned. */
+/* A decoder cannot be streamed if its later steps could change text that has already been returned. */
 static void refuses(struct cairn_test *t)
 {
 	static const char file[] =
