@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* chat_template - opens a template, finds it in a checkpoint, and runs a render */
+/* chat_template - finds a template in a checkpoint, opens it, and renders it */
 #include "serving/template/chat_template.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "serving/base/json.h"
 
 #define TREE_BYTES (128u << 20)
-#define MAX_CONFIG (64u << 20) /* tokenizer_config.json lists added tokens and may have megabytes */
+#define MAX_CONFIG (64u << 20) /* tokenizer_config.json lists added tokens and may take megabytes */
 
 #define STEPS 4000000
 #define OUTPUT_BYTES (16u << 20)
@@ -30,7 +30,7 @@ void cairn_chat_template_free(struct cairn_chat_template *t)
 	free(t);
 }
 
-/* Stores special token `name` in t->tokens. It is a string, or an object that has it as "content". */
+/* Stores the special token `name` in t->tokens. It is a string, or an object with the string as "content". */
 static int take_token(struct cairn_chat_template *t, const json_t *tokens, const char *name)
 {
 	const json_t *v = json_object_get(tokens, name);
@@ -153,7 +153,7 @@ int cairn_chat_template_load(const char *dir, const char *name, struct cairn_cha
 	return ret;
 }
 
-/* Defines a variable of the render. A name that the template does not use is skipped. */
+/* Defines a variable of the render. Does nothing if the template does not use its name. */
 static int define(struct render *r, const char *name, const struct val *v)
 {
 	struct var *var;
@@ -202,7 +202,7 @@ static int define_all(struct render *r, const struct cairn_chat_input *in)
 	return 0;
 }
 
-/* Fills *out with a copy of the text and the list of its parts that stem from the conversation. */
+/* Fills *out with a copy of the text and the list of its parts that come from the conversation. */
 static int hand_over(const struct out *o, struct cairn_chat_text *out)
 {
 	struct cairn_chat_text t = { .num_bytes = o->len };

@@ -2,9 +2,9 @@
 /*
  * chat_template - renders a conversation as the text its model was trained on
  *
- * Checkpoints carry a Jinja template that turns messages into one text. This runs the part of Jinja that such
- * templates use, with the settings of transformers (trim_blocks, lstrip_blocks, loop controls, its own
- * tojson); the output is equal to that of transformers byte for byte:
+ * Checkpoints carry a Jinja template that turns messages into one text. This module runs the part of Jinja
+ * that such templates use, with the settings of transformers (trim_blocks, lstrip_blocks, loop controls, its
+ * own tojson); the output is equal to that of transformers byte for byte:
  *
  *   statements  for (if, else, break, continue), if/elif/else, set (names, tuples, namespace members,
  *               blocks), macro, generation (transparent), raw, comments, - and + at tags
@@ -29,10 +29,10 @@
  * Every render has budgets: steps (a step is one node of the template, or 32 bytes moved), bytes of output,
  * bytes of memory. Opening has its own limits: 1 MiB of source, nesting of 100.
  *
- * Origin of text: bytes that stem from the conversation (messages, extra) are distinguished from bytes of the
- * template and of its special tokens through every operation, and the result lists them. A tokenizer then
- * encodes "<|eot_id|>" as the end of a turn where the template wrote it, and as ten characters where a user
- * did (cairn_tokenizer_encode_parts()).
+ * Origin of text: every operation tracks which bytes come from the conversation (messages, extra) and which
+ * from the template or its special tokens, and the result lists the former. A tokenizer then encodes
+ * "<|eot_id|>" as the end of a turn where the template wrote it, and as ten characters where a user did
+ * (cairn_tokenizer_encode_parts()).
  *
  * Errors:  -EINVAL (syntax, a budget, raise_exception, a type error), -EOPNOTSUPP (a construct that is not
  *          supported), -EIO, -ENOMEM. Out parameters are written on success only.

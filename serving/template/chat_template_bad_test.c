@@ -12,7 +12,7 @@ static struct cairn_chat_template *open_text(const char *text)
 	return cairn_chat_template_open(text, strlen(text), NULL, "t", &tpl) ? NULL : tpl;
 }
 
-/* Endless loops, exploding values and deep nesting end with an error after a short time. */
+/* Endless loops, exponentially growing values and deep nesting end with an error after a short time. */
 static void budgets(struct cairn_test *t)
 {
 	static const struct {

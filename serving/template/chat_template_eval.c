@@ -2,9 +2,9 @@
 /*
  * chat_template_eval - evaluates the tree of a template to text
  *
- * Names are looked up through scopes: the template's own, one for every iteration of a for, one for a macro
- * call. As in Jinja, if has no scope and set assigns in the innermost one, so that a loop can pass values
- * out only through a namespace.
+ * Names are looked up through scopes: the template has one, and so has each iteration of a for and each call
+ * of a macro. As in Jinja, `if` opens no scope, and `set` assigns in the innermost one, so that a loop can
+ * pass values out only through a namespace.
  */
 #include <stdio.h>
 #include <string.h>

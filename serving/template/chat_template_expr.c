@@ -152,7 +152,7 @@ static int primary(struct parser *p, struct node **out)
 	return cairn_tpl_unexpected(p, "an expression");
 }
 
-/* Parses "a, b, c=1)", behind the opening bracket. */
+/* Parses "a, b, c=1)", after the opening bracket. */
 static int call_args(struct parser *p, struct node *call)
 {
 	struct tail args = { NULL, &args.first }, named = { NULL, &named.first };
@@ -208,7 +208,7 @@ static bool slice_end(const struct parser *p)
 	return cairn_tpl_is_op(p, ":") || cairn_tpl_is_op(p, "]") || cairn_tpl_is_op(p, ",");
 }
 
-/* Parses the rest of x[...], behind the bracket. */
+/* Parses the rest of x[...], after the opening bracket. */
 static int subscript(struct parser *p, int line, struct node *of, struct node **out)
 {
 	struct node *part[3] = { NULL, NULL, NULL }, *n;

@@ -187,7 +187,6 @@ static int filter_last(struct render *r, int line, const struct val *v, const st
 	return end_of(r, line, v, args, true, out);
 }
 
-/* Parses a number that fills the text except for surrounding blanks. */
 bool cairn_tpl_number(struct str s, bool whole, int64_t *i, double *f)
 {
 	char buf[64], *end;
@@ -277,7 +276,7 @@ static int filter_indent(struct render *r, int line, const struct val *v, const 
 		return -EINVAL;
 	CAIRN_TRY(cairn_tpl_charge(r, line, s.len));
 	CAIRN_TRY(cairn_tpl_lines(r, s, lines));
-	/* Jinja appends a newline before it splits: a final newline gives one more, empty line */
+	/* Jinja appends a newline before it splits, so that a final newline gives one more, empty line */
 	if (!s.len || s.s[s.len - 1] == '\n')
 		CAIRN_TRY(cairn_tpl_list_add(r, lines,
 					     &(struct val) { .kind = V_STR, .str = { "", NULL, 0 } }));

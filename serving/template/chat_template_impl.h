@@ -30,7 +30,7 @@ struct scope {
 /* Text under construction. */
 struct out {
 	char *s;
-	unsigned char *user; /* [cap], origin of each byte; NULL until one stems from the conversation */
+	unsigned char *user; /* [cap], origin of each byte; NULL until one comes from the conversation */
 	size_t len, cap;
 };
 
@@ -53,13 +53,13 @@ struct args {
 
 int cairn_tpl_run(struct render *r, struct out *out);
 
-/* Sets the error text, with a line of the template in front, and returns -err. */
+/* Sets the error text, which begins with a line number of the template, and returns -err. */
 int cairn_tpl_error(const struct render *r, int err, int line, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 int cairn_tpl_charge(struct render *r, int line, size_t bytes);
 
 /* Values */
-struct val cairn_tpl_str(const char *s);         /* a string of the template's */
+struct val cairn_tpl_str(const char *s);         /* a string that counts as the template's */
 const char *cairn_tpl_kind(const struct val *v); /* "a string" */
 bool cairn_tpl_true(const struct val *v);
 int cairn_tpl_equal(struct render *r, int line, const struct val *a, const struct val *b, bool *equal);
@@ -114,8 +114,8 @@ int cairn_tpl_slice(struct render *r, int line, const struct val *v, const struc
 		    const struct val *to, const struct val *step, struct val *out);
 
 /*
- * Functions. cairn_tpl_bind() sets v[i] to the argument named names[i] or at position i, to V_ABSENT if there
- * is none. The first `required` arguments must be present.
+ * Functions. cairn_tpl_bind() sets v[i] to the argument named names[i] or at position i, or to V_ABSENT if
+ * there is none. The first `required` arguments must be present.
  */
 int cairn_tpl_bind(struct render *r, int line, const char *what, const struct args *args,
 		   const char *const *names, int num, int required, struct val *v);
@@ -130,7 +130,7 @@ int cairn_tpl_filter(struct render *r, int line, const char *name, const struct 
 		     const struct args *args, struct val *out);
 int cairn_tpl_test(struct render *r, int line, const char *name, const struct val *v, const struct args *args,
 		   bool *result);
-/* Parses a number that fills the text except for surrounding blanks; `whole`: integers only. */
+/* Parses a text that consists of a number and surrounding blanks; `whole`: integers only. */
 bool cairn_tpl_number(struct str s, bool whole, int64_t *i, double *f);
 /* Looks up v.a.b for a path "a.b". */
 int cairn_tpl_path(struct render *r, int line, const struct val *v, const struct val *path, struct val *out);
@@ -139,7 +139,7 @@ typedef int filter_fn(struct render *r, int line, const struct val *v, const str
 		      struct val *out);
 filter_fn cairn_tpl_map, cairn_tpl_select, cairn_tpl_reject, cairn_tpl_selectattr, cairn_tpl_rejectattr,
 	cairn_tpl_unique;
-/* Returns the name in the method table if values like v have this method, else NULL. */
+/* Returns the name in the method table if values like v have this method, otherwise NULL. */
 const char *cairn_tpl_method(const struct val *v, struct str name);
 /* Returns the index of the global function, or -1. */
 int cairn_tpl_global(const char *name);

@@ -2,7 +2,7 @@
 /*
  * chat_template_lex - splits the source of a template into tokens
  *
- * The rules are those of Jinja's lexer with trim_blocks and lstrip_blocks: a newline directly behind a block
+ * The rules are those of Jinja's lexer with trim_blocks and lstrip_blocks: a newline directly after a block
  * or comment tag is dropped, and so are blanks between the start of a line and such a tag. A minus at a tag
  * drops all white space on its side; a plus keeps what would have been dropped. A tag ends only where no
  * bracket is open, so that {{ {'a': {}} }} is one tag.
@@ -69,7 +69,7 @@ static void advance(struct lexer *l, size_t to)
 	l->line_starting = to && l->s[to - 1] == '\n';
 }
 
-/* Returns the position of the first character at or behind `at` that is not white space. */
+/* Returns the position of the first character at or after `at` that is not white space. */
 static size_t skip_space(const struct lexer *l, size_t at)
 {
 	while (at < l->len && cairn_tpl_space(cairn_utf8_get(l->s + at)))
@@ -78,8 +78,8 @@ static size_t skip_space(const struct lexer *l, size_t at)
 }
 
 /*
- * Returns the position behind a tag end at `at`: "-%}" and white space, "+%}", or "%}" and a newline. 0: no
- * tag end is there. The end of a variable tag ("}}") keeps its newline and has no form with a plus.
+ * Returns the position after the tag end at `at`: "-%}" and white space, "+%}", or "%}" and a newline; 0 if
+ * there is no tag end. The end of a variable tag ("}}") keeps its newline and has no form with a plus.
  */
 static size_t tag_end(const struct lexer *l, size_t at, const char *end)
 {
@@ -94,7 +94,7 @@ static size_t tag_end(const struct lexer *l, size_t at, const char *end)
 	return 0;
 }
 
-/* Adds the text before a tag that has this sign (or 0); variable tags do not drop the blanks before them. */
+/* Adds the text before a tag. sign: that of the tag, or 0. Variable tags keep the blanks before them. */
 static int add_data(struct lexer *l, size_t end, char sign, bool variable)
 {
 	struct str text = { l->s + l->at, NULL, end - l->at };
@@ -176,7 +176,7 @@ static int hex(const char *s, const char *end, int digits, uint32_t *cp)
 	return 0;
 }
 
-/* Decodes an escape as Python does, s behind the backslash; writes to *to. Returns bytes read, or -1. */
+/* Decodes the escape at s, after the backslash, as Python does; writes to *to. Returns bytes read, or -1. */
 static int unescape(const char *s, const char *end, char **to)
 {
 	static const char from[] = "abfnrtv\\'\"", into[] = "\a\b\f\n\r\t\v\\'\"";
@@ -222,7 +222,7 @@ static int string(struct lexer *l)
 		end += 1 + (l->s[end] == '\\');
 	if (end >= l->len)
 		return fail(l, "unterminated string");
-	/* no escape is shorter than its decoded form, including \7 and \u0 to \uffff */
+	/* no escape, not even \7 or \uffff, is shorter than its decoded form */
 	buf = cairn_tpl_alloc(&l->p->t->arena, end - i + 4);
 	if (!buf)
 		return -ENOMEM;
@@ -306,7 +306,7 @@ static int tag(struct lexer *l, const char *end)
 	}
 }
 
-/* Behind "{%": returns the position behind the tag if it is the tag `word`, else 0. */
+/* at: after "{%". Returns the position after the tag if it is the tag `word`, otherwise 0. */
 static size_t word_tag(const struct lexer *l, size_t at, const char *word)
 {
 	if (at < l->len && (l->s[at] == '-' || l->s[at] == '+'))
@@ -317,7 +317,7 @@ static size_t word_tag(const struct lexer *l, size_t at, const char *word)
 	return tag_end(l, skip_space(l, at + strlen(word)), "%}");
 }
 
-/* Behind a raw tag: adds the text up to the endraw tag, and skips that tag. */
+/* Called after a raw tag: adds the text up to the endraw tag, and skips that tag. */
 static int raw(struct lexer *l)
 {
 	for (size_t i = l->at; i + 2 < l->len; i++) {
@@ -361,7 +361,7 @@ static int lex(struct lexer *l)
 		CAIRN_TRY(add_data(l, i, sign, kind == '{'));
 		end = kind == '%' ? word_tag(l, i + 2, "raw") : 0;
 		if (end) {
-			/* raw keeps the newline behind its tag, unless the tag ends with a minus */
+			/* raw keeps the newline after its tag, unless the tag ends with a minus */
 			advance(l, end - (l->s[end - 1] == '\n' && l->s[end - 2] == '}' &&
 					  l->s[end - 4] != '-'));
 			CAIRN_TRY(raw(l));

@@ -32,7 +32,7 @@ struct parser {
 	struct cairn_chat_template *t;
 	struct tok *toks; /* ended by T_EOF; cairn_tpl_parse() frees it */
 	size_t num_toks, cap_toks, at;
-	int depth; /* of recursion */
+	int depth; /* recursion depth */
 	int loops; /* nesting of for statements around the cursor */
 };
 
@@ -54,7 +54,7 @@ int cairn_tpl_node(struct parser *p, enum node_kind kind, int line, struct node 
 /* Finishes a node: computes its height from its children, which must all be set. */
 int cairn_tpl_node_done(struct parser *p, struct node *n);
 
-/* with_if: accept `a if b else c` (not behind the `in` of a for, nor inside an inline if) */
+/* with_if: accept `a if b else c` (not after the `in` of a for, nor inside an inline if) */
 int cairn_tpl_expression(struct parser *p, bool with_if, struct node **out);
 /* Parses one expression, or several separated by commas as a tuple. */
 int cairn_tpl_tuple(struct parser *p, bool with_if, struct node **out);

@@ -153,7 +153,7 @@ static int str_count(struct render *r, int line, const struct val *self, const c
 	return 0;
 }
 
-/* split() without a separator: splits at runs of white space and drops them. */
+/* Implements split() without a separator: splits at runs of white space and drops them. */
 static int split_blanks(struct render *r, struct str s, int64_t max, bool from_right, struct list *l)
 {
 	for (;;) {
@@ -329,7 +329,7 @@ static int dict_get(struct render *r, int line, const struct val *self, const ch
 	return 0;
 }
 
-/* The methods items, keys, values. */
+/* Implements the methods items, keys and values. */
 static int dict_list(struct render *r, int line, const struct val *self, const char *name,
 		     const struct args *args, struct val *out)
 {
@@ -494,7 +494,7 @@ static int now(struct render *r, int line, const struct args *args, struct val *
 				       a[0].str.len);
 	memcpy(format, a[0].str.s, a[0].str.len);
 	format[a[0].str.len] = 0;
-	/* returns 0 for an empty result and also if it does not fit, as with a width like %1000d */
+	/* strftime() returns 0 for an empty result and if the result does not fit, as with %1000d */
 	n = strftime(text, sizeof(text), format, &tm);
 	s = cairn_tpl_alloc(&r->arena, n + 1);
 	if (!s)

@@ -2,10 +2,10 @@
 /*
  * chat_template_oracle - compares random templates with Jinja itself
  *
- * Needs python3 with jinja2 (environment variable PYTHON: another interpreter). Without it the test is
- * skipped, and only the goldens of the family chat_template are checked. Where Jinja gives a text ours must
- * be equal; where it gives an error ours must fail too. The only other outcome allowed is "not supported",
- * in a few cases.
+ * Needs python3 with jinja2 (the environment variable PYTHON names another interpreter). Without it the test
+ * is skipped, and only the goldens of the family chat_template are checked. Where Jinja renders a text, ours
+ * must be equal; where Jinja fails, ours must fail too. The only other outcome allowed is "not supported", in
+ * a few cases.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* chat_template_parse - parses statements, and has the cursor and node functions of both parsers */
+/* chat_template_parse - parses statements; also the cursor and node functions of both parsers */
 #include "serving/template/chat_template_lex.h"
 
 #include <stdio.h>
@@ -163,7 +163,7 @@ int cairn_tpl_node_done(struct parser *p, struct node *n)
 
 static int body(struct parser *p, const char *const *ends, const char **end, struct node **out);
 
-/* Parses the rest of a tag behind its expression, then statements up to one of `ends`. */
+/* Parses the rest of a tag after its expression, then statements up to one of `ends`. */
 static int block(struct parser *p, const char *const *ends, const char **end, struct node **out)
 {
 	cairn_tpl_skip_op(p, ":");
@@ -256,7 +256,7 @@ static int parse_set(struct parser *p, int line, struct node **out)
 
 	CAIRN_TRY(cairn_tpl_node(p, N_SET, line, &n));
 	if (cairn_tpl_peek(p, 1)->kind == T_OP && !strcmp(cairn_tpl_peek(p, 1)->name, ".")) {
-		/* set of a namespace member */
+		/* assigns to a member of a namespace */
 		CAIRN_TRY(cairn_tpl_node(p, N_ATTR, line, &n->a));
 		CAIRN_TRY(cairn_tpl_node(p, N_NAME, line, &n->a->a));
 		CAIRN_TRY(cairn_tpl_expect_name(p, &n->a->a->name));

@@ -79,7 +79,7 @@ int cairn_tpl_map(struct render *r, int line, const struct val *v, const struct 
 	return to ? 0 : -EINVAL;
 }
 
-/* Implements select and reject, and with attr selectattr and rejectattr. */
+/* Implements select and reject or, with attr, selectattr and rejectattr. */
 static int choose(struct render *r, int line, const struct val *v, const struct args *args, bool attr,
 		  bool want, struct val *out)
 {
@@ -162,7 +162,7 @@ int cairn_tpl_unique(struct render *r, int line, const struct val *v, const stru
 		for (size_t k = 0; k < to->num && !seen; k++) {
 			struct val a = to->v[k], b = l->v[i];
 
-			/* compared without regard to case, Jinja's default */
+			/* by default Jinja compares without regard to case */
 			if (a.kind == V_STR && b.kind == V_STR) {
 				CAIRN_TRY(cairn_tpl_case(r, line, a.str, 'l', &a.str));
 				CAIRN_TRY(cairn_tpl_case(r, line, b.str, 'l', &b.str));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* chat_template - goldens made by Jinja itself, origins of text, files of a checkpoint */
+/* chat_template - tests goldens made by Jinja itself, origins of text, files of a checkpoint */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -107,7 +107,7 @@ int cairn_tpl_case(struct render *r, int line, struct str s, char how, struct st
 		len = cp == 0xdf && as != 'l' ? 2 : cairn_utf8_put(map_case(cp, as), buf);
 		CAIRN_TRY(
 			cairn_tpl_put(r, line, &o, (struct str) { buf, s.user ? user : NULL, (size_t)len }));
-		/* in Jinja a word begins behind white space and behind any of - ( { [ < */
+		/* in Jinja a word begins after white space and after any of - ( { [ < */
 		inside = how == 'c' ||
 			 (how == 't' ? cased(cp)
 				     : !cairn_tpl_space(cp) && !(cp < 128 && strchr("-({[<", (int)cp)));
@@ -230,7 +230,7 @@ static int new_line(struct render *r, int line, const struct json_style *style, 
 	return 0;
 }
 
-/* Makes a copy sorted by key: byte order of UTF-8 is code point order. */
+/* Makes a copy sorted by key; the byte order of UTF-8 is code point order. */
 static int sorted(struct render *r, int line, const struct dict *d, struct dict *out)
 {
 	struct val *slots = cairn_tpl_alloc(&r->arena, (2 * d->num + 1) * sizeof(*slots));

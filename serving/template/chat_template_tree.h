@@ -16,7 +16,7 @@ struct arena {
 	size_t used, limit;
 };
 
-/* A string, not terminated. user[i]: byte i stems from the conversation; user NULL: none does. */
+/* A string, not terminated. user[i]: byte i comes from the conversation; user NULL: none does. */
 struct str {
 	const char *s;
 	const unsigned char *user;

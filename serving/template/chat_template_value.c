@@ -36,7 +36,7 @@ void *cairn_tpl_alloc(struct arena *a, size_t bytes)
 			return NULL;
 		}
 		b->size = size;
-		/* a large block is full at once: small ones continue in the block before it */
+		/* a large block is full at once, so small allocations continue in the previous block */
 		if (a->blocks && size > BLOCK_BYTES) {
 			b->next = a->blocks->next;
 			a->blocks->next = b;
@@ -290,7 +290,7 @@ static int json_string_val(struct render *r, const char *s, size_t len, struct v
 	if (!user)
 		return -EINVAL;
 	memset(user, 1, len);
-	/* no copy of the bytes: the JSON outlives the render */
+	/* the bytes are not copied, as the JSON outlives the render */
 	*out = (struct val) { .kind = V_STR, .str = { s, user, len } };
 	return cairn_tpl_charge(r, 0, len);
 }
@@ -423,7 +423,7 @@ int cairn_tpl_float(double f, char buf[40])
 	}
 	exponent = atoi(strchr(digits, 'e') + 1);
 	if (exponent < -4 || exponent >= 16) {
-		/* C and Python write the exponent alike: e+05 */
+		/* C and Python write the exponent in the same way: e+05 */
 		strcpy(buf, digits);
 		return (int)strlen(buf);
 	}
