@@ -10,7 +10,7 @@
  *   bench_serve_stats.c     percentiles, throughput, table and record
  *
  * Times are nanoseconds of CLOCK_MONOTONIC since the start of the run. The schedule says when a request is
- * due, independently of earlier answers: Poisson arrivals are drawn before the run; in a closed loop a
+ * due. Poisson arrivals are drawn before the run and do not depend on earlier answers; in a closed loop a
  * request is due when the previous request of its slot has ended. Latency counts from the due time, so that a
  * server that delays the client is charged for it (no coordinated omission). Latency from the time of sending
  * is reported as well.
@@ -29,7 +29,7 @@
 
 int cairn_cmd_bench_serve(int argc, char **argv);
 
-/* The outcome of a request. STATUS and EVENT are regular refusals and failures; the later ones are not. */
+/* The outcome of a request. STATUS and EVENT are errors reported as the API specifies; later ones are not. */
 enum bench_outcome {
 	BENCH_UNSENT, /* the run ended before the request was sent */
 	BENCH_OK,
@@ -51,7 +51,7 @@ struct bench_request {
 	int32_t prompt_tokens, max_tokens;                  /* lengths of prompt and answer requested */
 	int64_t due_ns, sent_ns, first_ns, last_ns, end_ns; /* first, last: of its tokens; -1: never */
 	int64_t used_prompt, used_cached;                   /* the server's counts; -1: not reported */
-	int64_t output_tokens;                              /* the server's count, else number of chunks */
+	int64_t output_tokens; /* the server's count; if not reported, the number of chunks */
 	int64_t counted; /* tokens received; number of chunks if tokens cannot be counted */
 	enum bench_outcome outcome;
 	int status; /* HTTP status; 0: none received */
@@ -88,7 +88,7 @@ struct bench_answer {
 	int field_len, value_len;
 };
 void bench_answer_begin(struct bench_answer *a, struct bench_request *req);
-/* now_ns: CLOCK_MONOTONIC when the bytes arrived. Returns true if the answer is over and req->outcome set. */
+/* now_ns: when the bytes arrived, CLOCK_MONOTONIC. Returns true if the answer is over; its outcome is set. */
 bool bench_answer_push(struct bench_answer *a, const char *bytes, size_t n, int64_t now_ns);
 /* Tells the reader that the connection has ended; sets the request's outcome. */
 void bench_answer_eof(struct bench_answer *a, int64_t now_ns);
@@ -166,7 +166,7 @@ struct bench_report {
 		size_t n;
 	} by_status[16]; /* the statuses of BENCH_STATUS; the last one also counts the rest */
 	int num_status;
-	size_t sent, ok, uncounted; /* uncounted: without usage, so that chunks were counted as tokens */
+	size_t sent, ok, uncounted; /* uncounted: answers without usage, whose chunks count as tokens */
 	int64_t prompt_tokens, cached_tokens, output_tokens, duration_ns;
 };
 int bench_report_make(struct bench_run *run, struct bench_report *out);

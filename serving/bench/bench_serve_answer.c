@@ -44,7 +44,7 @@ static void keep(struct bench_answer *a, const char *bytes, size_t n)
 	a->buf[a->len] = 0;
 }
 
-/* Fails with the message of an error object. */
+/* Fails with the message from an error object. */
 static void tell_error(struct bench_answer *a, enum bench_outcome outcome, const json_t *error)
 {
 	const char *message =
@@ -66,8 +66,8 @@ static void take_tokens(struct bench_answer *a, int64_t num)
 }
 
 /*
- * Returns the number of tokens in a choice. Empty text before the end is a token that ends inside a
- * character.
+ * Returns the number of tokens in a choice. A chunk with empty text before the end stands for a token that
+ * ends inside a character.
  */
 static int64_t tokens_of(const struct bench_answer *a, const json_t *choice)
 {
@@ -129,7 +129,7 @@ static void take_event(struct bench_answer *a)
 	json_decref(root);
 }
 
-/* Handles the end of a line: `line` has its first bytes; data is already in buf. */
+/* Handles the end of a line. `line` has its first bytes; if it is a data line, buf already has its data. */
 static void end_line(struct bench_answer *a)
 {
 	if (a->in_data) {
@@ -143,7 +143,7 @@ static void end_line(struct bench_answer *a)
 	a->in_data = false;
 }
 
-/* Lines end in CR LF, LF or CR. Only the field `data` matters; one space after its colon is dropped. */
+/* Lines end with CR LF, LF or CR. Only the field `data` matters; one space after its colon is dropped. */
 static void take_stream(struct bench_answer *a, const char *bytes, size_t n)
 {
 	const char *end = bytes + n;
@@ -328,7 +328,7 @@ bool bench_answer_push(struct bench_answer *a, const char *bytes, size_t n, int6
 		a->complete = true;
 		a->keep_alive = false;
 	} else if (a->complete) {
-		/* bytes after the answer: the connection's state is uncertain */
+		/* after surplus bytes the state of the connection is uncertain */
 		if (llhttp_get_error_pos(&a->parser) != bytes + n)
 			a->keep_alive = false;
 		judge(a);

@@ -64,7 +64,7 @@ static void exact_times(struct cairn_test *t)
 }
 
 /*
- * Answers and their outcome; each is fed whole, in two pieces split anywhere, and byte by byte. A row is:
+ * Answers and their outcomes. Each is fed whole, in two pieces for every split, and byte by byte. A row is:
  * name, bytes, closes, outcome, status, counted, keep_alive, why
  */
 static const struct row {
@@ -152,7 +152,7 @@ static void try_pieces(struct cairn_test *t, const struct row *row, size_t step,
 		bench_answer_eof(&a, 2);
 	ok = a.complete && r.outcome == row->outcome && r.status == row->status &&
 	     r.counted == row->counted && a.keep_alive == !!row->keep_alive && strstr(a.why, row->why);
-	/* surplus bytes not read yet cannot mark the connection as unusable */
+	/* surplus bytes in a later piece are not read, so they cannot mark the connection as unusable */
 	ok |= !strcmp(row->name, "bytes after it") && a.complete && r.outcome == BENCH_OK;
 	if (!EXPECT(t, ok))
 		cairn_note(t, "%s, pieces of %zu and %zu: %s (%s), status %d, %lld tokens, keep %d",

@@ -2,10 +2,10 @@
 /*
  * bench_serve_client - sends the requests on schedule and receives the answers, in one thread with epoll
  *
- * A timerfd of nanosecond resolution fires when a request is due. The request is sent on an idle connection
- * or a new one; its body was made while nothing was due. A connection is reused if the previous answer left
- * it in a known state. If a reused connection turns out to be closed before the first byte of the answer, the
- * request is sent once more on a new one, as HTTP clients do.
+ * A timerfd with nanosecond resolution fires when a request is due. The request is sent on an idle connection
+ * or a new one; its body was made earlier, while nothing was due. A connection is reused if the previous
+ * answer left it in a known state. If the server closes a reused connection before the first byte of the
+ * answer, the request is sent once more on a new one, as HTTP clients do.
  */
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ struct conn {
 	int64_t deadline_ns;
 	struct bench_answer answer;
 	struct conn *next;          /* in the list of idle or of closed connections */
-	struct conn *older, *newer; /* in the list of those in flight, by deadline */
+	struct conn *older, *newer; /* in the list of connections in flight, by deadline */
 };
 
 struct client {
@@ -47,7 +47,7 @@ struct client {
 	int in_flight;
 	int64_t start_ns, *slots; /* closed loop: times when slots became free, a queue of [concurrency] */
 	int first_slot, num_slots;
-	char *body, *stalled_body; /* body: of request `next`, made ahead */
+	char *body, *stalled_body; /* body: that of request `next`, made ahead of time */
 	size_t body_len, stalled_len;
 };
 
@@ -66,7 +66,7 @@ static int watch(const struct client *c, struct conn *conn, uint32_t events, int
 	return epoll_ctl(c->epoll_fd, op, conn->fd, &e) ? -errno : 0;
 }
 
-/* Begins a non-blocking connect and adds it to epoll. An immediate refusal is handled like a later one. */
+/* Starts a non-blocking connect and adds it to epoll. An immediate refusal is handled like a later one. */
 static int dial(struct client *c, struct conn *conn)
 {
 	const struct bench_target *t = c->run->target;
@@ -174,7 +174,7 @@ static void ended(struct client *c, struct conn *conn, int err)
 		give_up(c, conn, BENCH_CONNECT, why);
 		return;
 	}
-	if (conn->reused && !a->any_byte) { /* the server had closed it before the request arrived */
+	if (conn->reused && !a->any_byte) { /* the server closed it before the request arrived */
 		hang_up(conn);
 		conn->out_at = 0;
 		if (dial(c, conn))
@@ -239,7 +239,7 @@ static void worker_event(struct client *c, struct conn *conn, uint32_t events)
 		read_more(c, conn);
 }
 
-/* Event of an idle or stalled connection, which is reopened when the server closes it. */
+/* Handles an event of an idle or stalled connection. If the server has closed it, it is reopened. */
 static void side_event(struct client *c, struct conn *conn, uint32_t events)
 {
 	char byte;
@@ -354,7 +354,7 @@ static int start_request(struct client *c)
 	return 0;
 }
 
-/* Returns when the next request may be sent; INT64_MAX: not before another one ends, or never. */
+/* Returns the time when the next request may be sent; INT64_MAX: not before another one ends, or never. */
 static int64_t next_due(const struct client *c)
 {
 	const struct bench_run *run = c->run;

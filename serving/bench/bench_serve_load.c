@@ -2,11 +2,10 @@
 /*
  * bench_serve_load - generates lengths, arrivals, prompts and bodies from seeds
  *
- * Lengths are fixed, read from a file, or drawn from a fit: log-normal with sigma = 1, each length clamped to
- * [1, 1024], with the means that vLLM's paper (Kwon et al., SOSP 2023, section 6.1) gives for prompts and
- * answers of two data sets: ShareGPT 161 and 338, Alpaca 19 and 58. Arrivals are a Poisson process with
- * exponential gaps. Prompts are random token ids, so that no two share a page of a prefix cache except for
- * --shared-prefix.
+ * Lengths are fixed, read from a file, or drawn from a fit. The fit is log-normal with sigma = 1, each length
+ * clamped to [1, 1024]. Its means are those that vLLM's paper (Kwon et al., SOSP 2023, section 6.1) gives for
+ * prompts and answers of two data sets: ShareGPT 161 and 338, Alpaca 19 and 58. Arrivals are a Poisson
+ * process. Prompts are random token ids, so that no two share pages of a prefix cache beyond --shared-prefix.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +28,7 @@ uint64_t bench_random(uint64_t seed, uint64_t stream, uint64_t i)
 {
 	uint64_t x = seed;
 
-	/* splitmix64's finaliser, over each argument in turn */
+	/* applies splitmix64's finaliser for each argument in turn */
 	for (int k = 0; k < 3; k++) {
 		x += 0x9e3779b97f4a7c15u * (k == 0 ? 1 : k == 1 ? stream + 1 : i + 1);
 		x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -89,7 +88,8 @@ static int read_header(const char *line, int *prompt, int *answer)
 }
 
 /*
- * Reads an integer from a column. Columns are separated by commas or semicolons if any occur, else by blanks.
+ * Reads an integer from a column. Columns are separated by commas or semicolons, or by blanks if neither
+ * occurs.
  */
 static int read_column(const char *line, int column, int32_t *out)
 {

@@ -60,7 +60,7 @@ static struct bench_load a_load(int64_t num)
 	};
 }
 
-/* Poisson arrivals: mean and variance of the gaps, and variance of the counts per second. */
+/* Checks Poisson arrivals: mean and variance of the gaps, and variance of the counts per second. */
 static void arrivals(struct cairn_test *t)
 {
 	struct bench_load load = a_load(40000);
@@ -112,7 +112,7 @@ static void fits(struct cairn_test *t)
 			answer += r[i].max_tokens / (double)load.num;
 			bad += r[i].prompt_tokens < 1 || r[i].max_tokens < 1 || r[i].max_tokens > 1024;
 		}
-		/* slightly below the nominal means: the tail beyond 1024 is clamped */
+		/* slightly below the nominal means, because the tail beyond 1024 is clamped */
 		EXPECT(t, !bad && prompt < all[k].prompt && prompt > 0.9 * all[k].prompt);
 		EXPECT(t, answer < all[k].answer && answer > 0.85 * all[k].answer);
 		cairn_note(t, "%s: %.1f and %.1f", all[k].name, prompt, answer);

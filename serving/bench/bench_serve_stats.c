@@ -117,7 +117,7 @@ int bench_report_make(struct bench_run *run, struct bench_report *out)
 		r.sent++;
 		ret = bench_sample(&lists[LATE], (double)(q->sent_ns - q->due_ns));
 		count_failure(&r, q);
-		/* tokens of failed requests are no useful output and do not count */
+		/* tokens of failed requests are not useful output */
 		if (q->outcome != BENCH_OK)
 			continue;
 		r.ok++;

@@ -40,7 +40,7 @@ int bench_target_parse(const char *url, struct bench_target *out)
 	n = strlen(t.base);
 	while (n && t.base[n - 1] == '/')
 		t.base[--n] = 0;
-	if (n >= 3 && !strcmp(t.base + n - 3, "/v1")) /* the form that OpenAI's clients expect */
+	if (n >= 3 && !strcmp(t.base + n - 3, "/v1")) /* OpenAI's clients expect URLs with /v1 */
 		t.base[n - 3] = 0;
 	for (const char *p = t.base; *p; p++) {
 		if (*p <= ' ' || *p >= 127)

@@ -21,8 +21,10 @@ static enum then three_tokens(int fd, int request)
 	return STAY;
 }
 
-/* Measured times are never shorter than the script's pauses and agree with the server's clock for at least
- * one of five requests; the other ones may be delayed by scheduling. */
+/*
+ * Measured times are never shorter than the script's pauses, and for at least one of five requests they agree
+ * with the server's times; scheduling may delay the others.
+ */
 static void times(struct cairn_test *t)
 {
 	double here, there, closest = 1e18;
@@ -123,7 +125,7 @@ static void failures(struct cairn_test *t)
 	done(&l);
 }
 
-/* A server that closes after each answer without announcing it: the client notices only after sending. */
+/* Closes after each answer without announcing it, so that the client notices only after it has sent. */
 static enum then closes_unsaid(int fd, int request)
 {
 	(void)request;
@@ -150,8 +152,8 @@ static enum then first_is_slow(int fd, int request)
 }
 
 /*
- * Concurrency 1, 100 requests due per second, the first takes 0.4 s: the delay of later ones must be
- * reported.
+ * With concurrency 1 and 100 requests due per second, of which the first takes 0.4 s, the delay of the later
+ * ones must be reported.
  */
 static void no_omission(struct cairn_test *t)
 {
@@ -184,7 +186,7 @@ static enum then a_while(int fd, int request)
 	return STAY;
 }
 
-/* Open loop: due requests are sent however many are in flight; with idle and stalled connections as well. */
+/* In an open loop, due requests are sent no matter how many are in flight or how many connections stall. */
 static void open_loop(struct cairn_test *t)
 {
 	struct trial l;

@@ -3,7 +3,7 @@
  * bench_serve_test - a scripted server for the tests of the load generator
  *
  * One thread per connection reads complete requests and calls the test's function with each request's number.
- * A server waits for its threads to end before the next server starts.
+ * Before the next server starts, the threads of the previous one must have ended.
  */
 #ifndef CAIRN_BENCH_SERVE_TEST_H
 #define CAIRN_BENCH_SERVE_TEST_H
@@ -112,7 +112,7 @@ static inline void *listener(void *arg)
 	return NULL;
 }
 
-/* Stops the server after its clients have closed, so that its threads end soon. */
+/* Stops the server. Its clients must have closed their connections, so that its threads end soon. */
 static inline void stop(void)
 {
 	shutdown(server.fd, SHUT_RDWR);
@@ -123,7 +123,7 @@ static inline void stop(void)
 }
 
 /*
- * Starts the server, after stopping the previous one. It listens until the next start or the process's end.
+ * Stops the previous server and starts a new one, which listens until the next start or the process's end.
  */
 static inline void start(struct cairn_test *t, enum then (*serve)(int fd, int request))
 {

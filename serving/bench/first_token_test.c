@@ -2,8 +2,8 @@
 /*
  * first_token_test - time to the first token with and without the prefix cache: a row of `cairn bench`
  *
- *   prefix_8k	llama3-8b, random weights: a prompt of 8128 tokens, and one that differs from it only in the
- *		last 64; the median of five each
+ *   prefix_8k	llama3-8b with random weights: a prompt of 8128 tokens, and one that differs from it only in
+ *		the last 64; the median of five of each
  */
 #include <stdlib.h>
 
@@ -36,7 +36,7 @@ static void note_cached(void *ctx, int32_t cached)
 
 enum { PREFIX = 8064, OWN = 64, TRIALS = 5 };
 
-/* Returns the ms to the first token of prompt[PREFIX + OWN], or -1 on failure. */
+/* Returns the time in ms to the first token of prompt[PREFIX + OWN], or -1 on failure. */
 static double time_first(struct cairn_test *t, struct cairn_engine *e, const int32_t *prompt, int want_cached)
 {
 	struct first f = { .cached = -1 };

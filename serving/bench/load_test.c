@@ -65,11 +65,11 @@ static double percentile(double *v, int n, int percent)
 }
 
 /*
- * Chooses prompt lengths of the first wave such that in step `filled`, when its last request begins, the
- * progress of its requests is spread evenly over an answer. Request i begins in step `step`: the i requests
- * before it decode with one row each, and prompts take the other rows. Until `filled` it generates filled -
- * step tokens, so its prompt is `in` plus its intended progress minus that number. `filled` depends on all
- * these lengths and is found by fixed-point iteration.
+ * Chooses the prompt lengths of the first wave such that, in the step `filled` in which its last request
+ * begins, the progress of its requests is spread evenly over an answer. Request i begins in step `step`: the
+ * i requests before it decode with one row each, and its prompt takes the other rows. Until `filled` it
+ * generates filled - step tokens, so its prompt has `in` plus its intended progress minus that number.
+ * `filled` depends on all these lengths and is found by fixed-point iteration.
  */
 static void plan_first_wave(const struct load *l, struct run *r)
 {
@@ -118,8 +118,8 @@ static int submit_all(struct cairn_test *t, struct cairn_engine *e, struct run *
 }
 
 /*
- * Lays out the last steps in time from each pass's length and the gap before it; the first pass ends with its
- * wait.
+ * Computes when the last passes began and ended, from each pass's length and the gap before it. The first
+ * pass ends when its step's wait does.
  */
 static void lay_out_last(const struct run *r, struct load_result *out)
 {

@@ -3,10 +3,10 @@
  * load_test - runs many requests of one length through an engine and measures its throughput
  *
  * Include conformance/harness.h first. The load is that of a server in a steady state. With `rows` rows per
- * step, prompts of `in` tokens and answers of `out`, rows * out / (in + out) sequences decode at any time. A
- * first wave of that many requests begins, with lengths chosen such that their progress is spread evenly over
- * an answer when the last of them has begun. From then on tokens are counted, until no request waits any
- * more.
+ * step, prompts of `in` tokens and answers of `out`, rows * out / (in + out) sequences decode at any time.
+ * The load begins with a first wave of that many requests. Their lengths are chosen such that, when the last
+ * of them has begun, their progress is spread evenly over an answer. Tokens are counted from then on until no
+ * request is waiting.
  */
 #ifndef CAIRN_LOAD_TEST_H
 #define CAIRN_LOAD_TEST_H
@@ -14,16 +14,17 @@
 #include "serving/engine/engine.h"
 
 struct load {
-	int32_t in, out, rows;		/* tokens of a prompt; of an answer; rows of a step */
+	int32_t in, out, rows;		/* tokens per prompt; tokens per answer; rows per step */
 	int32_t max_batch, num_requests, page_size;	/* page_size 0: 16 */
-	int32_t host_pages;		/* not 0: all KV is offloaded to so large a host tier */
+	int32_t host_pages;		/* size of a host tier to which all KV is offloaded; 0: none */
 	double max_s;			/* counted time; 0: until no request waits */
 	int (*at_end)(struct cairn_engine *e, void *ctx);	/* called while e is busy; may be NULL */
 	void *ctx;
 };
 
 /*
- * A step: its phases on the host and the pass it waited for, in us. Times count from the first recorded step.
+ * A step's phases on the host and the pass it waited for, in us. at, begin and end count from the start of
+ * the first recorded step.
  */
 struct load_step {
 	double at, plan, launch, wait, report;	/* start; lengths of the consecutive phases */
@@ -43,8 +44,8 @@ struct load_result {
 	int64_t offloaded, layer_offloads;		/* pages; those of them offloaded layer by layer */
 	int32_t num_finished, num_wrong;		/* num_wrong: answers of a wrong length */
 	/*
-	 * the last counted steps; host and device clocks are aligned at the end of a wait, when the pass
-	 * ended
+	 * the last counted steps; host and device times are aligned at the end of the first step's wait,
+	 * where its pass ends
 	 */
 	struct load_step last[LOAD_STEPS];
 	int32_t num_last;
@@ -59,7 +60,7 @@ int load_open_as(struct cairn_test *t, const char *shape, enum cairn_kv_form kv,
 
 /*
  * Runs the load on an engine with enough pages for max_batch sequences. Returns 0, or -errno with the error
- * text.
+ * text set.
  */
 int load_run(struct cairn_test *t, struct cairn_model *m, const struct load *load, struct load_result *r);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sharing_speed_test - speed-up by answers sharing their prompt's pages while memory is the limit: claim
- * AT-12
+ * sharing_speed_test - measures the speed-up from sharing a prompt's pages among its answers while memory is
+ * the limit: claim AT-12
  *
  *   llama3_8b_n4
- *	random weights, bf16: prompts of 1024 random tokens, four sampled answers of 128 to each; as one
+ *	random weights, bf16: prompts of 1024 random tokens with four sampled answers of 128 each, as one
  *	request for four answers, and as four requests that share nothing (no prefix tree). The pool holds
- *	32 sequences of the latter. Answer tokens per second, from the first step to the last.
+ *	32 sequences of the latter. The row has answer tokens per second, from the first step to the last.
  */
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ struct crowd {
 };
 
 struct outcome {
-	double seconds, running;	/* running: decoding sequences, mean over the steps */
+	double seconds, running;	/* running: mean number of decoding sequences per step */
 	int64_t steps, prompt_tokens, new_tokens, preempted;
 	int32_t num_finished, num_wrong;
 	uint64_t sum;			/* checksum of all tokens and their positions */
@@ -77,7 +77,7 @@ static int submit(struct cairn_engine *e, const struct crowd *c, int32_t vocab, 
 	return ret;
 }
 
-/* Computes all answers to all prompts. Returns 0, or -errno with the error text. */
+/* Computes all answers to all prompts. Returns 0, or -errno with the error text set. */
 static int serve(struct cairn_model *m, const struct crowd *c, int together, struct outcome *out)
 {
 	struct cairn_engine_options opt = {
@@ -158,9 +158,9 @@ static void llama3_8b_n4(struct cairn_test *t)
 }
 
 /*
- * The same on a small model on the host: a shared prompt is computed once, except for its last token, which
- * each answer computes for its first token; more sequences decode at once in the same pages; the tokens are
- * equal.
+ * The same with a small model on the host. A shared prompt is computed once, except for its last token, which
+ * each answer computes to draw its first token. More sequences decode at once in the same pages, and the
+ * tokens are equal.
  */
 static void small(struct cairn_test *t)
 {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * throughput_test - throughput of the engine: rows of `cairn bench`
+ * throughput_test - measures the throughput of the engine: rows of `cairn bench`
  *
  *   llama3_8b_1024_512, llama32_1b_1024_512
  *	prompts of 1024 random tokens, answers of 512, random weights, bf16: tokens per second, prompts and
  *	answers together, while the engine is full (load_test.h). optimal is the rate of a device that only
- *	multiplies: the FLOP/s of the table's own gemm, 8192 cubed, the best of 40 calls in the same run,
+ *	multiplies: the FLOP/s of the table's own gemm (8192 cubed, the best of 40 calls in the same run),
  *	divided by 2 FLOP for each of the model's parameters. A step has as many rows as the device's memory
  *	allows, at most 1024 (2048 with the smaller model). host_us: host time of a step for planning,
- *	launching and reporting tokens; idle_pct: device time from the end of a pass to the beginning of the
+ *	launching and reporting tokens; idle_pct: share of time from the end of a pass to the beginning of the
  *	next. Also the time of each operation of a step, measured between two events, which prevents overlap.
  *   llama3_8b_1024_512_kv_fp8
  *	the first case with keys and values in 8 bits.
@@ -16,9 +16,9 @@
  *	the first case with the KV of all requests stored in host memory as it is computed, for later turns
  *	of a conversation. gb_per_s is the traffic over the link to the host.
  *   decode_256
- *	256 sequences, decoding only: the host's share of a step, which is a graph. Also a timeline of the
- *	last steps in us: the step's start on the host, the times of planning, launching, waiting and
- *	reporting, and begin and end of the pass it waited for.
+ *	256 sequences of the smaller model, decoding only, so that a step is a CUDA graph: the host's share
+ *	of a step. Also a timeline of the last steps in us: the start of the step on the host, the times of
+ *	planning, launching, waiting and reporting, and begin and end of the pass for which it waited.
  */
 #include <stdlib.h>
 
@@ -27,8 +27,9 @@
 #include "serving/model/model_test.h"
 
 /*
- * Returns the best FLOP/s of the table's gemm over single calls, so that power throttling by earlier calls
- * does not count. The operands are weights: simpler numbers would draw less power and run faster.
+ * Returns the FLOP/s of the fastest single call of the table's gemm, so that power throttling caused by
+ * earlier calls does not count. The operands are weights: simpler numbers would draw less power and run
+ * faster.
  */
 static double gemm_rate(struct cairn_test *t, const struct cairn_impl *impl, const struct cairn_model *m)
 {
@@ -122,7 +123,7 @@ struct profile {
 	int steps;
 };
 
-/* Makes some steps of the full engine with every operation timed. */
+/* Runs some steps of the full engine with every operation timed. */
 static int profile_steps(struct cairn_engine *e, void *ctx)
 {
 	struct profile *p = ctx;
@@ -163,15 +164,15 @@ static int64_t kv_bytes_per_token(const struct cairn_model *m)
 	return 2ll * (int64_t)cairn_model_key_bytes(m) * m->config.num_hidden_layers;
 }
 
-/* The batch of a load with this many rows per step: a little more than the sequences that decode at once. */
+/* Returns the batch for this many rows per step: a little more than the sequences that decode at once. */
 static int32_t batch_of_rows(int32_t rows)
 {
 	return rows * 9 / 25;
 }
 
 /*
- * Returns the rows per step, at most l->rows, with which the KV of a full batch fits into nine tenths of the
- * memory beside the weights and 4 GiB of other buffers; a multiple of 64, 0 if nothing fits.
+ * Returns the rows per step, l->rows less a multiple of 64, with which the KV of a full batch, the weights
+ * and 4 GiB of other buffers fit into nine tenths of the memory; 0 if nothing fits.
  */
 static int32_t rows_that_fit(const struct load *l, int64_t memory, int64_t weights, int64_t kv_per_token)
 {
@@ -331,7 +332,7 @@ static void decode_256(struct cairn_test *t)
 	cairn_model_free(m);
 }
 
-/* The load on a small model on the host: every answer has the requested length. */
+/* Runs the load on a small model on the host: every answer must have the requested length. */
 static void small(struct cairn_test *t, const char *table)
 {
 	struct load load = { .in = 12, .out = 9, .rows = 16, .max_batch = 12, .num_requests = 60 };
