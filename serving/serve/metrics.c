@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* metrics - the table of all metrics, lock-free updates, and the text page */
+/* metrics - defines all metrics, updates them without locks, and writes the text page */
 #include "serving/serve/metrics.h"
 
 #include <math.h>
@@ -23,13 +23,13 @@ static const double iteration_tokens[] = {
 };
 static const double first_token[] = { .001, .005, .01, .02, .04, .06, .08, .1,  .25, .5,   .75, 1,
 				      2.5,  5,    7.5, 10,  20,  40,  80,  160, 640, 2560, 0 };
-/* vLLM's buckets begin at 10 ms, which is longer than our times per token */
+/* vLLM's buckets begin at 10 ms, which is longer than this server takes per token */
 static const double per_token[] = { .001, .0025, .005, .0075, .01, .025, .05, .075, .1, .15, .2, .3,
 				    .4,   .5,    .75,  1,     2.5, 5,    7.5, 10,   20, 40,  80, 0 };
 static const double latency[] = { .3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,   20,
 				  30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680, 0 };
 static const double params_n[] = { 1, 2, 5, 10, 20, 0 };
-/* stands for 1, 2, 5, 10, 20, ... up to max_context, which cairn_metrics_new() computes */
+/* placeholder for 1, 2, 5, 10, 20, ... up to max_context, which cairn_metrics_new() computes */
 static const double up_to_context[] = { 0 };
 
 static const char *const finished[] = { "stop", "length", "abort", "error" };
@@ -186,7 +186,7 @@ int cairn_metrics_new(const char *model_name, const char *engine, int32_t max_co
 		return labels.ret;
 	}
 	m->labels = labels.s;
-	/* 28 bounds suffice for 2^31 tokens */
+	/* there are 29 bounds below 2^31 */
 	for (; decade * steps[n % 3] <= max_context; n++) {
 		m->context_bounds[n] = decade * steps[n % 3];
 		decade *= n % 3 == 2 ? 10 : 1;

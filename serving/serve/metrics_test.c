@@ -83,7 +83,7 @@ static const char *label(const struct sample *s, const char *name)
 /*
  * Reads the page line by line: HELP, TYPE, then only samples of that family. Buckets must ascend in bound and
  * count, and the last, +Inf, must equal the count. Returns the number of samples, or -1 at the first bad
- * line. If want is not NULL, *value is set to the last sample of that name whose labels contain `with`.
+ * line. If want is not NULL, sets *value to the last sample of that name whose labels contain `with`.
  */
 static int read_page(struct cairn_test *t, const char *text, const char *want, const char *with,
 		     double *value)

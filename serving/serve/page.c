@@ -2,7 +2,7 @@
 /* page - embeds the page in the program */
 #include "serving/serve/page.h"
 
-/* CAIRN_PAGE: the path of the whole page, which the Kbuild makes of its parts */
+/* CAIRN_PAGE: the path of the whole page, which Kbuild makes from its parts */
 __asm__(".pushsection .rodata\n"
 	".global cairn_page, cairn_page_end\n"
 	"cairn_page:\n"

@@ -1,13 +1,13 @@
 "use strict";
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page's helpers, and the server's state, asked for every second. page_chat.js has the conversation. */
+/* The page's helpers, and the server's state, polled every second. page_chat.js has the conversation. */
 const $ = (id) => document.getElementById(id);
 /* Data from the server is only ever set as text, never as markup. */
 const say = (id, text) => { $(id).textContent = text; };
 const rates = [];
 let model = "", last = null;
 
-/* Storage may be forbidden, full or hold anything: without it, the page forgets when it is closed. */
+/* Storage may be forbidden, full or hold anything. Without it, the page forgets its state when closed. */
 function store(where, key, value) {
 	try {
 		window[where].setItem(key, JSON.stringify(value));
@@ -31,7 +31,7 @@ function button(text, label, act) {
 	return b;
 }
 
-/* Copies a text. Only pages from this machine or by TLS have a clipboard; elsewhere a selection is copied. */
+/* Copies a text. Only pages from this machine or over TLS have a clipboard; others copy a selection. */
 async function copy(b, text) {
 	let done = true;
 	try {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The conversation. turns alternate between user and assistant; while stopper is set, the last one is
- * coming. The turns of a failed request leave turns, and their boxes ("dead") stay until a message is sent.
+ * The conversation. `turns` alternates between user and assistant; while stopper is set, its last element is
+ * arriving. Turns of a failed request are removed from it; their boxes ("dead") stay until a message is sent.
  */
 const turns = [];	/* { role, content, thought, box, text, acts, change, view } */
 const KEPT = ["kind", "temperature", "tokens", "system"];
@@ -9,8 +9,8 @@ const ROOM = 500000, MOST = 400;	/* characters and turns that are stored: the ne
 let stopper = null;
 
 /*
- * Stores as many turns, from the last one backwards, as there is room for. A conversation begins with its
- * user. unsent is the message that a failure has given back.
+ * Stores as many of the last turns as there is room for; the first of them must be the user's. unsent is the
+ * message that a failed request has put back into the input.
  */
 function save(...unsent) {
 	const all = [...turns, ...unsent];
@@ -79,7 +79,7 @@ function add(role, content) {
 	return turn;
 }
 
-/* Only the last answer can be made again; while one is coming, nothing changes. */
+/* Only the last answer can be made again, and nothing can be changed while an answer is arriving. */
 function controls() {
 	for (const [i, turn] of turns.entries())
 		turn.change.hidden = stopper || (turn.role === "assistant" && i !== turns.length - 1);
@@ -147,7 +147,7 @@ function line(box, kind, text) {
 	box.lastChild.before(p);
 }
 
-/* Returns the path and the body of the request for the last turn, which is the answer to come. */
+/* Returns the path and the body of the request for the last turn, which will be the answer. */
 function body() {
 	const common = { model: model || undefined, stream: true, stream_options: { include_usage: true },
 		temperature: Number($("temperature").value) || 0,
@@ -186,9 +186,9 @@ async function failure(response) {
 }
 
 /*
- * Shows what has arrived of an answer, once per animation frame, and less often where showing it takes long:
- * at most a fifth of the time goes into it, whatever the model writes. The log stays at its
- * end if it was there.
+ * Shows what has arrived of an answer, once per animation frame, or less often if that takes long: at most a
+ * fifth of the time is spent on it, whatever the model writes. If the log was scrolled to its end, it stays
+ * there.
  */
 function shower(turn) {
 	let due = false, rest = 0, thought = null, seen = 0;
@@ -295,7 +295,7 @@ async function send(text) {
 		say("live", "Answer complete.");
 	} catch (e) {
 		if (!box.isConnected) {
-			/* a new conversation has begun meanwhile */
+			/* a new conversation has begun in the meantime */
 		} else if (e.name === "AbortError") {
 			line(box, "note", "stopped");
 			say("live", "Stopped.");

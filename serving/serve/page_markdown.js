@@ -2,9 +2,9 @@
 /*
  * Markdown: headings, paragraphs, lists, quotes, tables, rules, fenced code; code, bold, italic, links.
  *
- * The source is a model's text and may be hostile. It becomes elements and text nodes, never markup; a link
- * is http or https, or it stays text. The parser takes linear time: it looks at every character a bounded
- * number of times per level. Beyond DEPTH levels and ELEMENTS elements it makes plain text. The browser's
+ * The source is a model's text and may be hostile. It becomes elements and text nodes, never markup; links
+ * that are not http or https stay text. The parser takes linear time: it reads every character a bounded
+ * number of times per level. Beyond DEPTH levels or ELEMENTS elements it makes plain text. The browser's
  * layout takes seconds for a million lines, so at most CHARS characters and LINES lines are shown.
  */
 const DEPTH = 6, ELEMENTS = 5000, CHARS = 300000, LINES = 10000;
@@ -12,7 +12,7 @@ const DEPTH = 6, ELEMENTS = 5000, CHARS = 300000, LINES = 10000;
 const indent = (line) => line.length - line.trimStart().length;
 const blank = (line) => line.trim() === "";
 const cut = (line, n) => line.slice(Math.min(n, indent(line)));
-/* Leading tabs count as four columns. */
+/* Each leading tab counts as four columns. */
 const even = (line) => (line.endsWith("\r") ? line.slice(0, -1) : line).replace(/^[ \t]+/,
 	(s) => s.replace(/\t/g, "    "));
 
@@ -76,7 +76,7 @@ function address(text) {
 	}
 }
 
-/* Reads "(address)" or "(address "title")", from i behind the parenthesis. No bracket may be in it. */
+/* Reads "(address)" or "(address "title")"; i: after the parenthesis. Brackets are not allowed in it. */
 function destination(s, i) {
 	let depth = 0, end = i;
 	for (; end < s.length && !/[\s[\]<>"]/.test(s[end]); end++) {
@@ -90,7 +90,7 @@ function destination(s, i) {
 	return href && { href, after: title.lastIndex };
 }
 
-/* Finds code spans (start of the backticks: start of those that close) and links (opening bracket: rest). */
+/* Finds code spans (opening backticks: closing ones) and links (opening bracket: the rest), by position. */
 function spans(s) {
 	const ticks = [], code = new Map(), seen = new Map(), links = new Map(), open = [];
 	for (let i = s.indexOf("`"), n; i >= 0; i = s.indexOf("`", i + n)) {
@@ -131,8 +131,8 @@ class Markdown {
 	}
 
 	/*
-	 * Shows a source, of which earlier calls have seen a beginning. Only the last block is made anew: the
-	 * one before it is final when the next two lines are complete, as no rule looks further ahead.
+	 * Shows a source, of which earlier calls have shown a beginning. Only the last block is made anew: a
+	 * block is final once the two lines after it are complete, as no rule looks further ahead.
 	 */
 	draw(source) {
 		if (this.full)
@@ -175,7 +175,7 @@ class Markdown {
 			i = blank(lines[i]) ? i + 1 : this.block(parent, lines, i, depth);
 	}
 
-	/* Makes the block that begins with line i, and returns the line behind it. */
+	/* Makes the block that begins with line i, and returns the index of the line after it. */
 	block(parent, lines, i, depth) {
 		const line = lines[i], entry = item(line), head = heading(line), code = fence(line);
 		if (this.left <= 0 || depth > DEPTH) {
@@ -230,7 +230,7 @@ class Markdown {
 		return i + 1;
 	}
 
-	/* A line belongs to an entry if it is indented by two columns more than the list. */
+	/* A line belongs to an entry if it is indented by at least two columns more than the list. */
 	list(parent, lines, i, first, depth) {
 		const box = this.make(parent, first.mark.length > 1 ? "ol" : "ul"), deeper = first.indent + 2;
 		if (first.mark.length > 1)
@@ -290,8 +290,8 @@ class Markdown {
 	}
 
 	/*
-	 * Marks that are open are frames, one for each kind at most, and once more inside a link. When a
-	 * frame ends, those above it were no marks, and their content joins the frame below.
+	 * Open marks are frames: at most one of each kind, and once more inside a link. When a frame ends,
+	 * the frames above it turn out not to be marks, and their content joins the frame below.
 	 */
 	inline(parent, s) {
 		const { code, links } = spans(s), frames = [{ mark: "", kids: [] }];
@@ -372,7 +372,7 @@ class Markdown {
 				} else
 					emphasis(c, n, s[at - 1] || "", s[i] || "");
 			} else if (c === "!" && links.has(i) && !link) {
-				/* an image is a link: the page loads nothing */
+				/* an image becomes a link, as the page loads nothing */
 			} else if (c === "[" && links.has(at) && !link) {
 				link = { ...links.get(at), frame: frames.length };
 				frames.push({ mark: "", kids: [], link: true });

@@ -18,8 +18,8 @@
 #include "serving/serve/serve_front.h"
 
 #define LOOK_MS		20	/* polling interval of the main thread */
-#define LOG_MS		1000	/* for standard output, at start, and error, at the end, to take all lines */
-#define OTHER_FILES	96	/* descriptors for HTTP's refusals and for everything but clients */
+#define LOG_MS		1000	/* time in which standard output, or error at the end, must take its lines */
+#define OTHER_FILES	96	/* descriptors for refused connections and for everything but clients */
 
 static int read_file(const char *option, const char *path, char **text, size_t *n)
 {
@@ -81,7 +81,7 @@ static int load_template(struct serve *s, const char *dir)
 
 	if (s->opt.template_file) {
 		CAIRN_TRY(read_file("chat-template", s->opt.template_file, &text, &n));
-		/* special tokens for the template, if the checkpoint defines them */
+		/* the template's special tokens, if the checkpoint defines them */
 		snprintf(path, sizeof(path), "%.4000s/tokenizer_config.json", dir);
 		tokens = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
 		ret = cairn_chat_template_open(text, n, tokens, s->opt.template_file, &s->template);
@@ -174,7 +174,7 @@ static int fit_descriptors(struct serve *s)
 	return 0;
 }
 
-/* Says on standard output where the server listens. Nobody may read that either. */
+/* Says on standard output where the server listens; through a log, as nobody may read that either. */
 static int say_address(const struct serve *s)
 {
 	bool is_v6 = strchr(s->opt.host, ':');
@@ -195,7 +195,7 @@ static int start(struct serve *s)
 	CAIRN_TRY(fit_descriptors(s));
 	CAIRN_TRY(serve_start_preparing(s));
 	CAIRN_TRY(serve_create_link(s));
-	/* before a worker is started, which would load the model for a server that cannot listen */
+	/* listen before a worker is started: otherwise it might load the model for nothing */
 	CAIRN_TRY(cairn_serve_name_option(serve_open_http(s)));
 	CAIRN_TRY(serve_start_link(s));
 	return say_address(s);
@@ -230,7 +230,7 @@ static void drain(struct serve *s, const sigset_t *signals)
 
 static void stop(struct serve *s)
 {
-	/* every client that still reads gets an error before its connection is cut */
+	/* clients that still read get an error before their connections are cut */
 	serve_give_up(s);
 	if (s->http) {
 		cairn_http_drain(s->http, 200);
@@ -270,7 +270,7 @@ int cairn_cmd_serve(int argc, char **argv)
 	s->argv = argv;
 	s->created = (int64_t)time(NULL);
 	s->wake_fd = -1;
-	/* before the first thread is created, so that all threads inherit the mask */
+	/* block the signals before the first thread is created, so that all threads inherit the mask */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
@@ -303,7 +303,7 @@ int cairn_cmd_serve(int argc, char **argv)
 	} else {
 		snprintf(why, sizeof(why), "%s", cairn_last_error());
 	}
-	if (why[0])	/* the last line: after what the worker has said */
+	if (why[0])	/* this must be the last line, after what the worker has said */
 		serve_log_print(s->log, "cairn serve: %s", why);
 	free_all(s);
 	return status;

@@ -39,11 +39,11 @@ enum cairn_serve_cache { CAIRN_SERVE_CACHE_PAGE, CAIRN_SERVE_CACHE_TOKEN, CAIRN_
 
 /* Returns 0, 1 after --help, or -EINVAL. */
 int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o);
-/* Replaces the field that an error of the engine or of HTTP begins with by its option. Returns ret. */
+/* If an error of the engine or of HTTP begins with a field's name, replaces it by the option. Returns ret. */
 int cairn_serve_name_option(int ret);
 /*
- * Writes the model's directory to dir: the embedded model's by default and for --shape, which uses its
- * tokenizer.
+ * Writes the model's directory to dir: that of the embedded model by default, and for --shape, which uses the
+ * embedded tokenizer.
  */
 void cairn_serve_dir(const struct cairn_serve_options *o, char *dir, size_t len);
 /* Reads the config of the directory or shape; *max_context: --max-context, or the model's own limit. */

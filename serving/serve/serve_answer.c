@@ -6,7 +6,7 @@
 #include "primitives/base/error.h"
 #include "serving/serve/serve_front.h"
 
-#define MAX_CHUNK_TEXT		8192	/* bytes per event; escaped they still fit any --stream-buffer */
+#define MAX_CHUNK_TEXT		8192	/* bytes per event; even escaped, they fit any --stream-buffer */
 #define MAX_CHUNK_LOGPROBS	4
 
 int64_t serve_count_chars(const char *s, size_t n)
@@ -28,7 +28,7 @@ static void add_text(struct serve_choice *c, const struct cairn_stop_text *t, co
 	}
 }
 
-/* Appends a token's log-probabilities to those not yet sent. Returns 0 or -ENOMEM. */
+/* Appends a token's log-probabilities to those that are not sent yet. Returns 0 or -ENOMEM. */
 static int keep_logprob(struct serve_choice *c, const struct serve_logprob *token)
 {
 	if (c->num_logprobs == c->room_logprobs) {
@@ -170,7 +170,7 @@ static bool send_body(struct serve_job *job)
 	}
 	for (size_t i = 0; spelled && i < num; i++)
 		free_spelled(&spelled[i]);
-	/* the client may take its time to read: only the body is kept for it */
+	/* the client may take long to read, so only the body is kept */
 	for (int32_t i = 0; i < job->num_parts; i++)
 		cairn_api_out_free(&job->parts[i].prompt_logprobs);
 	for (size_t i = 0; i < num; i++) {
@@ -287,7 +287,7 @@ static int push_all(struct serve_job *job)
 		struct serve_choice *c = &job->choices[i];
 
 		if (serve_is_scored(p) && p->num_scored + 1 < p->num_ids)
-			continue;	/* its prompt, which comes first, is not complete */
+			continue;	/* the prompt, which comes first, is not complete */
 		while (!c->ended && (c->new_tokens || c->text.len || c->num_logprobs || c->finish)) {
 			CAIRN_TRY(begin_stream(job));
 			CAIRN_TRY(push_chunk(job, c));
@@ -308,7 +308,7 @@ bool serve_flush(struct serve_job *job)
 		return true;
 	}
 	if (ret)
-		return false;	/* tokens follow, or the client is slow or gone, which HTTP reports */
+		return false;	/* more tokens will come, or the client is slow or gone, which HTTP handles */
 	cairn_http_end(job->x);
 	return true;
 }
@@ -397,7 +397,7 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 	c->num_chars += serve_count_chars(text, n);
 	if (c->num_tokens > job->req.min_tokens)
 		t = cairn_stop_match_push(&c->match, text, n);
-	else	/* before min_tokens nothing may end the answer: skip the stop strings */
+	else	/* before min_tokens nothing may end the answer, so skip the stop strings */
 		t = (struct cairn_stop_text){ .num_text = n, .stop = -1 };
 	add_text(c, &t, text);
 	*stopped = c->finish != CAIRN_API_GOES_ON;

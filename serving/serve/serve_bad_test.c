@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve_bad_test - invalid requests get an error that names the field, before any 200; others are unaffected
+ * serve_bad_test - an invalid request gets an error that names the field, before any 200; others are
+ * unaffected
  */
 #include <math.h>
 
@@ -153,7 +154,7 @@ static void http_rules(struct cairn_test *t)
 	char *text = malloc(9 << 20);
 
 	if (start_with_chat(t, &s)) {
-		/* one sample of each; family http_bad tests the HTTP rules in full */
+		/* one sample of each; the family http_bad tests all HTTP rules */
 		static const char *const other =
 			"POST " C " HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
 			"Content-Length: 2\r\n\r\n{}";
@@ -206,7 +207,7 @@ static void longest_body(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* Long texts that the pre-tokenizer cannot split, and chat templates that do not terminate. */
+/* Sends long texts that the pre-tokenizer cannot split, and runs chat templates that do not terminate. */
 static void hard_texts(struct cairn_test *t)
 {
 	static const char *const units_of[] = {

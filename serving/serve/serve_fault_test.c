@@ -89,7 +89,7 @@ struct load {
 	atomic_int served, failed, refused, wrong;
 };
 
-/* A client that keeps sending requests; each answer must be complete, a well-formed error, or 503. */
+/* A client's thread, which keeps sending requests; each answer must be complete or a well-formed error. */
 static void *ask_without_end(void *arg)
 {
 	struct load *l = arg;
@@ -259,7 +259,7 @@ static void busy_is_no_life(struct cairn_test *t)
 	cairn_metrics_free(s.metrics);
 }
 
-/* A model that cannot be loaded: exit status 2 and an error that names the file. While loading: 503. */
+/* If the model cannot be loaded, the exit status is 2 and an error names the file. */
 static void cannot_load(struct cairn_test *t)
 {
 	char dir[PATH_MAX], path[PATH_MAX + 64], log[4096];
@@ -279,7 +279,7 @@ static void cannot_load(struct cairn_test *t)
 	f = fopen(path, "wb");
 	fwrite("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 1, 10, f);
 	fclose(f);
-	/* the worker's own text, every time, and not how the worker was ended */
+	/* every time, the error must be the worker's own and not how the worker ended */
 	for (int i = 0; i < 8; i++) {
 		if (!start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--model", dir, NULL }))
 			break;
@@ -295,7 +295,7 @@ static void cannot_load(struct cairn_test *t)
 	}
 }
 
-/* Rows of NaN: their answers fail, the worker continues, and no later request reuses their keys. */
+/* Rows of NaN fail their answers; the worker continues, and no later request reuses their keys. */
 static void no_number(struct cairn_test *t)
 {
 #define LINE                                                                                               \
@@ -339,7 +339,7 @@ static void few_descriptors(struct cairn_test *t)
 		struct server s;
 		int num = 0, worker;
 
-		/* the last test of this process: only root can raise a hard limit again */
+		/* must be the last test of this process: only root can raise a hard limit again */
 		few = (struct rlimit){ 160, hard ? 160 : old.rlim_max };
 		setrlimit(RLIMIT_NOFILE, &few);
 		if (!start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--quiet",

@@ -17,7 +17,8 @@ static bool start(struct cairn_test *t, struct server *s)
 }
 
 /*
- * Returns whether the answer is 200. If not, the table must lack the operation and the error name the field.
+ * Returns whether the answer is 200. If not, the table must lack the operation, and the error must name the
+ * field.
  */
 static bool served(struct cairn_test *t, const struct server *s, const char *body, struct reply *r)
 {
@@ -101,7 +102,7 @@ static void treated(struct cairn_test *t)
 			EXPECT(t, says(&r, "choices.0.finish_reason", "length"));
 		if (served(t, &s, P ",\"min_tokens\":5}", &r))
 			EXPECT(t, number_at(&r, "usage.completion_tokens") >= 5);
-		/* values at the ends of their ranges, which rounding to float may move: greedy tokens */
+		/* values at the ends of their ranges, which rounding to float may exceed: greedy tokens */
 		for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
 			snprintf(body, sizeof(body),
 				 "{\"prompt\":\"What is 55 - 8?\\n\",\"max_tokens\":8,\"temperature\":1,%s}",
@@ -150,7 +151,7 @@ static void counted(struct cairn_test *t)
 
 	if (start(t, &s)) {
 		for (int i = 0; i < 4; i++) {
-			/* the last one's first token is its stop token: empty text */
+			/* in the last request the first token is the stop token, so the text is empty */
 			EXPECT(t, post(&s, PATH, i < 3 ? P "}" : P ",\"logit_bias\":{\"511\":100}}",
 				       &r) == 200);
 			EXPECT(t, says(&r, "choices.0.text", i < 3 ? "47" : ""));
@@ -215,7 +216,7 @@ static long long cached_of(struct cairn_test *t, const struct server *s, int i)
 	return number_at(&r, "usage.prompt_tokens_details.cached_tokens");
 }
 
-/* A prompt is repeated after its pages were evicted from the device, and from host memory too. */
+/* Repeats a prompt after its pages were evicted from the device, and also after those in host memory were. */
 static void kept(struct cairn_test *t)
 {
 #define FEW	"--impl", "cpu", "--quiet", "--batch", "1", "--max-context", "80", "--pages", "5"
@@ -244,7 +245,7 @@ static bool is_null(const struct reply *r, const char *path)
 	return is;
 }
 
-/* The forms that lm-eval sends: log-probabilities of the prompt's tokens. */
+/* Asks for log-probabilities of the prompt's tokens in the forms that lm-eval sends. */
 static void echoed(struct cairn_test *t)
 {
 #define LP	"choices.0.logprobs."
@@ -287,7 +288,7 @@ static void echoed(struct cairn_test *t)
 			snprintf(path, sizeof(path), LP "top_logprobs.%lld.7", num + 1);
 			EXPECT(t, fabs(float_at(&r, path) - answer[1]) < 0.05);
 		}
-		/* ids, and an answer of one token that ends the text: it is listed after the prompt */
+		/* with ids, and an answer of one token that ends the text: it is listed after the prompt */
 		EXPECT(t, post(&s, "/tokenize", "{\"prompt\":\"What is 55 - 8?\\n47\"}", &r) == 200);
 		{
 			json_t *root = json_of(&r);
@@ -366,7 +367,7 @@ static void model_defaults(struct cairn_test *t)
 				EXPECT(t, post(&s, PATH, bodies[i], &r) == 200);
 				text[i] = text_of(&r);
 			}
-			/* top_k 1 of the file: greedy; without the file: temperature 1 of OpenAI's API */
+			/* the file's top_k 1 makes it greedy; without the file, temperature is OpenAI's 1 */
 			EXPECT(t, !strcmp(text[0], text[off ? 3 : 1]) && strcmp(text[1], text[2]) &&
 					  strcmp(text[1], text[3]));
 			log_of(&s, log, sizeof(log));

@@ -17,7 +17,7 @@ static struct serve_choice *choice_of(const struct serve_part *p, int32_t index)
 	return &p->job->choices[(p - p->job->parts) * p->job->req.n + index];
 }
 
-/* Counts a token of text or one that ends an answer. p NULL: the job has ended. */
+/* Counts a token: one of the text, or one that ends an answer. p NULL: the job has ended. */
 static void count_token(struct serve *s, struct serve_part *p, int32_t index)
 {
 	int64_t now = serve_now_ns();
@@ -69,7 +69,7 @@ static void token(struct serve *s, const struct cairn_wire_frame *f)
 		serve_end_job(s, p->job);
 }
 
-/* Returns whether this is the next token of a prompt whose log-probabilities are wanted. */
+/* Returns whether this is the next token of a prompt whose log-probabilities were requested. */
 static bool is_next_of_prompt(const struct serve_slot *slot, const struct cairn_wire_frame *f)
 {
 	const struct serve_part *p = slot->part;
@@ -79,7 +79,7 @@ static bool is_next_of_prompt(const struct serve_slot *slot, const struct cairn_
 		      p->ids[next] == f->token.id && f->token.rank >= 0);
 }
 
-/* Returns whether this answer may have a token now: it follows the log-probabilities of its prompt. */
+/* Returns whether this answer may have a token now: its prompt's log-probabilities must come first. */
 static bool may_have_token(const struct serve_slot *slot, const struct cairn_wire_frame *f)
 {
 	const struct serve_part *p = slot->part;
@@ -173,7 +173,7 @@ static int started(struct serve *s, const struct cairn_wire_frame *f)
 	return 0;
 }
 
-/* An engine error begins with the name of an engine field. Writes that field's API name, or "", to field. */
+/* An error of the engine begins with a field's name. Writes the field's name in the API, or "", to field. */
 static void name_field(const char *text, char *field, size_t len)
 {
 	static const char *const names[][2] = {
@@ -256,7 +256,7 @@ static int step(struct serve *s, const struct cairn_wire_frame *f)
 
 	if (f->step.rows < 0 || f->step.num_pages < 1 || f->step.used_pages < 0)
 		return -EINVAL;
-	if (f->step.rows || !f->step.busy)	/* busy without rows: it may be looping */
+	if (f->step.rows || !f->step.busy)	/* busy without rows is no progress: it may be looping */
 		atomic_store(&s->beat_ns, now);
 	atomic_store(&s->busy, f->step.busy != 0);
 	if (f->step.rows) {

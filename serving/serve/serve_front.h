@@ -4,7 +4,7 @@
  *
  *   serve.c		the command: start, signals, drain, exit
  *   serve_routes.c	paths and immediate answers; the HTTP loop's thread
- *   serve_prepare.c	JSON, template and tokenizer of a request; several threads
+ *   serve_prepare.c	turns a request's body into token ids; several threads
  *   serve_link.c	the link: requests in flight between clients and the worker; one thread
  *   serve_frames.c	handles frames from the worker; the link's thread
  *   serve_answer.c	tokens to text, text to chunks and bodies; the link's thread
@@ -12,13 +12,13 @@
  *   serve_log.c	writes the log; a thread of its own, the only one that may block
  *
  * A job is one request of a client. The HTTP loop creates it and passes it to a preparing thread, which
- * passes it to the link, where it stays until its answer is written. Each hand-over is a list under a lock,
- * and only the thread that holds the job uses it, so a job needs no lock of its own. Any thread may set the
- * flag `gone` when the client is gone; only the link acts on it. Two references keep a job: one is the
- * exchange's, until watch.done; the other moves with the job.
+ * passes it to the link, where it stays until its answer is written. Jobs are handed over in lists under a
+ * lock, and only the thread that holds a job uses it, so a job needs no lock of its own. Any thread may set
+ * the flag `gone` when the client is gone; only the link acts on it. A job has two references: the exchange
+ * holds one until watch.done; the other moves with the job.
  *
  * A part is one prompt of a job. It is one request of the engine and has n answers (choices). Its slot in the
- * link's table stays occupied until the engine has ended all of them, even if the job has ended earlier.
+ * link's table stays occupied until the engine has ended all n answers, even if the job has ended earlier.
  *
  * If a client reads slowly, its unsent answer is kept as text, not as events. The text is bounded by
  * max_tokens and leaves in fewer, longer chunks. The HTTP layer resets a connection whose client reads
@@ -47,7 +47,7 @@ enum serve_state {
 
 /* Log-probabilities of a token that has not been sent. */
 struct serve_logprob {
-	int32_t id, num_top, rank;	/* rank: of prompt tokens; 0: unknown */
+	int32_t id, num_top, rank;	/* rank: only for prompt tokens; 0: unknown */
 	float logprob;
 	int64_t text_offset;
 	struct cairn_wire_pair top[CAIRN_API_MAX_LOGPROBS];
@@ -58,14 +58,14 @@ struct serve_choice {
 	struct cairn_token_stream *stream;
 	struct cairn_stop_match match;
 	struct cairn_api_out text;	/* not yet sent */
-	struct serve_logprob *logprobs;	/* [num_logprobs] not yet sent; with echo first those of the prompt */
+	struct serve_logprob *logprobs;	/* [num_logprobs] not yet sent; with echo, the prompt's come first */
 	size_t num_logprobs, room_logprobs;
 	int64_t num_chars;		/* length of the whole text so far */
 	int32_t num_tokens, new_tokens;	/* tokens in total; not yet sent */
 	enum cairn_api_finish finish;
 	int stop;			/* index of the stop string that ended it, or -1 */
 	int32_t stop_id;
-	bool began, ended;		/* the first chunk, the last chunk has been sent */
+	bool began, ended;		/* the first chunk has been sent; the last chunk has been sent */
 	int64_t first_ns, last_ns;	/* time of the first and of the last token */
 };
 
@@ -76,8 +76,8 @@ struct serve_part {
 	int32_t *ids;
 	size_t num_ids;
 	int32_t max_tokens, cached;
-	size_t num_scored;		/* prompt tokens whose log-probabilities have come */
-	struct cairn_api_out prompt_logprobs;	/* JSON of them, if they are asked for */
+	size_t num_scored;		/* prompt tokens whose log-probabilities have arrived */
+	struct cairn_api_out prompt_logprobs;	/* their JSON, if requested */
 	bool queued, started;
 	int64_t submit_ns, start_ns, first_ns;
 };
@@ -130,18 +130,18 @@ struct serve {
 	struct cairn_http *http;
 	struct cairn_metrics *metrics;
 	struct serve_log *log;		/* standard error; the only way to write to it */
-	uint64_t told_lost;		/* HTTP loop only: dropped lines that the metrics count */
+	uint64_t told_lost;		/* HTTP loop only: dropped lines that the metrics already count */
 	struct cairn_tokenizer *tokenizer;
 	struct cairn_token_stream *speller;	/* link only: decodes single tokens to bytes */
 	struct cairn_chat_template *template;	/* NULL: none */
 	struct cairn_model_config config;
 	struct cairn_api_limits limits;
-	struct cairn_generation defaults;	/* of sampling */
+	struct cairn_generation defaults;	/* sampling defaults */
 	const char *names[1];
 	char name[256], key[1024];
 	int64_t created;
 
-	/* read by other threads than the link's */
+	/* also read by threads other than the link's */
 	atomic_int state;		/* enum serve_state */
 	atomic_bool draining;
 	atomic_bool busy;
@@ -170,7 +170,7 @@ struct serve {
 	/* used by the link only */
 	int fd;				/* socket to the worker; -1: no worker */
 	int pid;			/* worker; -1: none, or already reaped */
-	bool killed;			/* by the front, which has reported why */
+	bool killed;			/* the front has killed the worker and reported why */
 	int64_t kill_ns;		/* when a failed worker that still runs is killed */
 	struct serve_log_pipe said;	/* what the worker writes to its standard output and error */
 	struct cairn_wire_out out;
@@ -183,7 +183,7 @@ struct serve {
 	int64_t restart_ns, spawn_ns, delay_ns;
 	bool has_served;		/* this worker has produced a token */
 	struct cairn_wire_frame head;	/* first frame of a message in several frames */
-	int32_t missing;		/* pairs or bytes of it still to come; 0: no message is open */
+	int32_t missing;		/* pairs or bytes of the message still to come; 0: none is open */
 	struct serve_logprob token;
 	char text[CAIRN_WIRE_MAX_TEXT + 1];
 	size_t num_text;
@@ -227,7 +227,7 @@ void serve_fail_all(struct serve *s, const char *why);	/* fails every live job: 
 /* serve_frames.c: returns 0, or -EINVAL if the frame is malformed or out of order. */
 int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f);
 
-/* serve_answer.c. true: the exchange is finished and the caller must end the job. */
+/* serve_answer.c. take and flush return true if the exchange is finished; the caller must end the job. */
 int64_t serve_count_chars(const char *s, size_t n);
 bool serve_is_scored(const struct serve_part *p);	/* log-probabilities of its tokens are wanted */
 void serve_take_prompt(struct serve_part *p, const struct serve_logprob *token);
@@ -235,7 +235,7 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 		      bool *stopped);
 bool serve_take_finish(struct serve_job *job, int32_t choice, enum cairn_api_finish why, int32_t token);
 bool serve_flush(struct serve_job *job);	/* writes pending text to the stream */
-/* Sends a comment, beginning the stream if needed. Returns whether the comment was queued. */
+/* Sends a comment and begins the stream if needed. Returns whether the comment was queued. */
 bool serve_keep_alive(struct serve_job *job);
 void serve_fail(struct serve_job *job, const struct cairn_api_error *e);	/* finishes the exchange */
 
@@ -244,7 +244,7 @@ void serve_supervise(struct serve *s);		/* starts, checks and reaps workers; cal
 int64_t serve_next_ns(const struct serve *s);	/* time by which serve_supervise() must be called */
 int serve_worker_ready(struct serve *s, const struct cairn_wire_frame *f);
 void serve_worker_broken(struct serve *s, const char *why);	/* kills the worker */
-void serve_worker_gone(struct serve *s, const char *why);	/* the same, but it is ending by itself */
+void serve_worker_gone(struct serve *s, const char *why);	/* the same if it is ending by itself */
 void serve_worker_quit(struct serve *s);	/* ends the worker and waits for its exit */
 
 #endif

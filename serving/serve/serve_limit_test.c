@@ -7,7 +7,7 @@
 #define SHORT	"{\"prompt\":\"a\",\"max_tokens\":2}"
 #define PATH	"/v1/completions"
 
-/* Returns a request body with a prompt of n tokens and more members; the caller frees it. */
+/* Returns a request body with a prompt of n tokens and the members `more`; the caller frees it. */
 static char *prompt_of(int n, const char *more)
 {
 	char *body = malloc((size_t)n * 4 + 256), *p = body + sprintf(body, "{\"prompt\":[510");
@@ -44,7 +44,7 @@ static void queue(struct cairn_test *t)
 		EXPECT(t, post(&s, PATH, SHORT, &r) == 429 && is_error(&r));
 		EXPECT(t, metric_of(&s, "cairn:requests_refused_total", "queue") == 3);
 		EXPECT(t, get(&s, "/health", &r) == 200);
-		close(fds[0]);	/* the running request's client leaves: the queued ones are served */
+		close(fds[0]);	/* once the running request's client leaves, the queued ones are served */
 		for (int i = 1; i < 4; i++) {
 			EXPECT(t, read_reply_of(fds[i], &r, 60000, true) == 200);
 			close(fds[i]);
@@ -88,7 +88,7 @@ static void leavers(struct cairn_test *t)
 		EXPECT(t, WAIT_FOR(is_quiet(&s), 60000));
 		tokens = metric_of(&s, "vllm:generation_tokens_total", "");
 		EXPECT(t, tokens < 1500);	/* far fewer than the 3000 of the two running requests */
-		/* a prompt of 119 passes: its client leaves before the first token */
+		/* a prompt that takes 119 passes; its client leaves before the first token */
 		fd = dial_port(s.port);
 		dprintf(fd, "POST " PATH " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 			"Content-Length: %zu\r\n\r\n%s", strlen(big), big);
@@ -143,8 +143,10 @@ static void stalled(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* A slow reader gets its whole answer in fewer events. Log-probabilities make the events long, so that few
- * tokens fill all buffers. */
+/*
+ * A slow reader gets its whole answer in fewer events. Log-probabilities make the events long, so that few
+ * tokens fill all buffers.
+ */
 static void slow_reader(struct cairn_test *t)
 {
 	static char text[4 << 20];
@@ -183,7 +185,7 @@ static void slow_reader(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* Idle connections and a request that stops half-way; family http_bad tests other slow requests. */
+/* Idle connections and a request that stops half-way; the family http_bad tests other slow requests. */
 static void idlers(struct cairn_test *t)
 {
 	static struct reply r;
@@ -211,7 +213,7 @@ static void idlers(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* With pages for 2.5 sequences, all eight are served. A request that can never fit gets 400. Deadlines. */
+/* Eight sequences are served with pages for 2.5. A request that can never fit gets 400. Deadlines hold. */
 static void short_of_pages(struct cairn_test *t)
 {
 	static struct reply r;
@@ -302,7 +304,7 @@ static void small_pool(struct cairn_test *t)
 }
 
 /*
- * Nobody reads the standard error of the server, a pipe of 64 KiB. Requests are served, a worker that has
+ * If nobody reads the server's standard error, a pipe of 64 KiB, requests are served, a worker that has
  * crashed is replaced, lost lines are counted, and SIGTERM ends the server.
  */
 static void unread_log(struct cairn_test *t)
@@ -343,8 +345,8 @@ static void unread_log(struct cairn_test *t)
 }
 
 /*
- * Eight clients send 2 MB to be tokenized. A short request that comes after them is answered before most of
- * them. A completion whose prompt is that long is refused by its length.
+ * Eight clients send 2 MB each to be tokenized. A short request that comes after them is answered before most
+ * of them. A completion whose prompt is as long is refused because of its length.
  */
 static void long_bodies(struct cairn_test *t)
 {

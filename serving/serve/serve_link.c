@@ -2,8 +2,8 @@
 /*
  * serve_link - the link: moves requests in flight between clients and the worker, in one thread
  *
- * The thread sleeps in poll() until a job, a lost client, a frame or a time-out wakes it. It never blocks on
- * a peer: what a client or the worker does not take stays in memory, bounded as serve_front.h and
+ * The thread sleeps in poll() until a job, the loss of a client, a frame or a time-out wakes it. It never
+ * blocks on a peer: what a client or the worker does not take stays in memory, bounded as serve_front.h and
  * serve_wire.h describe. serve_frames.c handles the worker's frames.
  */
 #include <float.h>
@@ -157,7 +157,7 @@ void serve_fail_all(struct serve *s, const char *why)
 	s->missing = 0;
 }
 
-/* Rounds to float and clamps to [lo, hi]: rounding must not yield a value that the engine rejects. */
+/* Rounds x to float and clamps it to [lo, hi]: rounding must not yield a value that the engine rejects. */
 static float narrow(double x, float lo, float hi)
 {
 	return x < lo ? lo : x > hi ? hi : (float)x;
@@ -176,7 +176,7 @@ static void put_request(struct serve *s, const struct serve_job *job, const stru
 		.salt_hi = job->salt.hi, .salt_lo = job->salt.lo,
 		.deadline_ns = s->opt.request_s ? job->begin_ns + s->opt.request_s * 1000000000 : 0 } };
 	struct cairn_wire_frame g = { .kind = CAIRN_WIRE_SAMPLING, .request = p->request,
-		/* lm-eval drops the last of the listed tokens: a lone end token has to be listed */
+		/* lm-eval drops the last of the listed tokens, so even a lone end token must be listed */
 		.count = r->ignore_eos || (echoed && p->max_tokens == 1), .sampling = {
 		.temperature = (float)r->temperature, .top_p = narrow(r->top_p, FLT_MIN, 1),
 		.min_p = narrow(r->min_p, 0, 1 - FLT_EPSILON / 2),

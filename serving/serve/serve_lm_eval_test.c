@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve_lm_eval_test - the requests of lm-evaluation-harness (local-completions, local-chat-completions), and
- * what it reads of their answers
+ * serve_lm_eval_test - sends the requests of lm-evaluation-harness (local-completions and
+ * local-chat-completions) and checks what the harness reads from the answers
  */
 #include <math.h>
 
@@ -17,7 +17,7 @@
 /* The embedded model's question, continued by the right number and by a wrong one. */
 static const char *const texts[] = { "What is 55 - 8?\\n47", "What is 55 - 8?\\n48" };
 
-/* Sums up the numbers from position ctx on without the last, as lm-eval does; *greedy: all are the largest */
+/* Sums the numbers from position ctx on, except the last, as lm-eval does; *greedy: all are the largest. */
 static double sum_up(json_t *choice, size_t ctx, bool *greedy)
 {
 	json_t *numbers = at_path(choice, "logprobs.token_logprobs");
@@ -83,7 +83,7 @@ static void judge(struct cairn_test *t, json_t *root, size_t num, size_t ctx)
 		double sum = sum_up(c, ctx, &greedy);
 
 		EXPECT(t, json_integer_value(json_object_get(c, "index")) == (int)i);
-		/* always one token more than the prompt has, also if it ends the answer */
+		/* always one more token than the prompt has, even if it ends the answer */
 		for (size_t k = 0; k < ARRAY_SIZE(lists); k++)
 			EXPECT(t, json_array_size(at_path(c, lists[k])) == ctx + 3);
 		/* the model is sure of its answer */
@@ -120,7 +120,7 @@ static void loglikelihood(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* Some tasks have more stop strings than OpenAI's API takes. Each message has the type of its content. */
+/* Some tasks have more stop strings than OpenAI's API takes. Each message carries the type of its content. */
 static void generate_until(struct cairn_test *t)
 {
 #define TWO	"[\"What is 55 - 8?\\n\", \"What is 9 + 9?\\n\"]"

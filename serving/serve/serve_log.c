@@ -24,7 +24,7 @@ struct serve_log {
 	pthread_cond_t more, over;
 	char *text;			/* [len] waiting lines */
 	size_t len;
-	uint64_t lost, told;		/* dropped lines; those of them that have been reported */
+	uint64_t lost, told;		/* dropped lines; how many of them have been reported */
 	bool closing, is_over, is_left;	/* is_left: the thread frees the log */
 
 	char *writing;			/* the thread's own buffer, exchanged with text */
@@ -49,7 +49,7 @@ static uint64_t count_lines(const char *s, size_t n)
 	return num;
 }
 
-/* Returns the length of the most whole lines that a pipe takes in one piece, or of the first line. */
+/* Returns the length of the whole lines that a pipe takes in one atomic write; at least of the first line. */
 static size_t piece_of(const char *s, size_t n)
 {
 	size_t end = n < PIPE_BUF ? n : PIPE_BUF;
@@ -75,7 +75,7 @@ static uint64_t write_lines(int fd, const char *s, size_t n)
 		k = write(fd, s, piece);
 		if (k < 0 && errno == EINTR)
 			continue;
-		if (k < 0 && errno == EAGAIN) {	/* somebody else has made it non-blocking */
+		if (k < 0 && errno == EAGAIN) {	/* another process has made it non-blocking */
 			poll(&(struct pollfd){ fd, POLLOUT, 0 }, 1, 1000);
 			continue;
 		}
@@ -89,8 +89,8 @@ static uint64_t write_lines(int fd, const char *s, size_t n)
 }
 
 /*
- * Takes all waiting lines into log->writing and returns their length; call with the lock held. *reports: a
- * line about dropped ones is the last.
+ * Moves all waiting lines to log->writing and returns their length; call with the lock held. *reports: the
+ * last line reports dropped lines.
  */
 static size_t take_lines(struct serve_log *log, bool *reports)
 {
@@ -235,7 +235,7 @@ void serve_log_close(struct serve_log *log, int ms)
 	}
 }
 
-/* Adds the whole lines among what is read, and the begun one if no room is left for more of it. */
+/* Adds the whole lines of what was read; also the incomplete last one if the buffer has no room for more. */
 static void cut_lines(struct serve_log *log, struct serve_log_pipe *pipe)
 {
 	char *line = pipe->text, *end = pipe->text + pipe->num, *feed;
@@ -272,7 +272,7 @@ void serve_log_relay(struct serve_log *log, struct serve_log_pipe *pipe)
 
 void serve_log_end_relay(struct serve_log *log, struct serve_log_pipe *pipe)
 {
-	/* a process that the worker has left behind may hold the pipe open and write without end */
+	/* bounded: a process that the worker has started may outlive it and write to the pipe without end */
 	for (int i = 0; i < 8; i++)
 		serve_log_relay(log, pipe);
 	if (pipe->fd < 0)

@@ -32,7 +32,7 @@ static double print_lines(struct serve_log *log)
 	return longest;
 }
 
-/* Reads until the end, or until nothing comes for ms. Returns the number of bytes. */
+/* Reads until the end, or until nothing arrives for ms. Returns the number of bytes. */
 static size_t read_all(int fd, char *text, size_t room, int ms)
 {
 	struct pollfd p = { fd, POLLIN, 0 };
@@ -45,7 +45,7 @@ static size_t read_all(int fd, char *text, size_t room, int ms)
 	return n;
 }
 
-/* Counts lines that are whole and in ascending order; -1: one is not. *lost: what the log says is lost. */
+/* Counts lines, which must be whole and ascending; otherwise -1. *lost: how many the log reports as lost. */
 static int count(char *text, long *lost)
 {
 	int last = -1, num = 0, at;
@@ -67,7 +67,7 @@ static int count(char *text, long *lost)
 	return num;
 }
 
-/* A pipe that nobody reads: no call blocks, close() gives up, and the flags of the descriptor stay. */
+/* With a pipe that nobody reads, no call blocks, close gives up, and the descriptor's flags do not change. */
 static void stuck(struct cairn_test *t)
 {
 	struct serve_log *log;
@@ -85,7 +85,7 @@ static void stuck(struct cairn_test *t)
 	begin = now_s();
 	serve_log_close(log, 300);
 	EXPECT(t, now_s() - begin > 0.25 && now_s() - begin < 20);
-	/* the thread that was left alone writes what it still has, once somebody reads */
+	/* the abandoned thread writes what it still has once somebody reads */
 	{
 		static char text[1 << 20];
 		size_t n = read_all(fds[0], text, sizeof(text), 500);
@@ -153,7 +153,7 @@ static void file_and_broken(struct cairn_test *t)
 	close(fds[1]);
 }
 
-/* Bytes of a worker in any pieces come out as the same lines, also the last one without its line feed. */
+/* A worker's bytes, in any pieces, come out as the same lines, even the last one without its line feed. */
 static void relay(struct cairn_test *t)
 {
 	static const char bytes[] = "one\ntwo\n\nthree four\nfive";

@@ -5,9 +5,9 @@
  * Parsing JSON, rendering a template and tokenizing take milliseconds for a long prompt. Separate threads do
  * this work, so that neither the HTTP loop nor the link waits. They also answer /tokenize and /detokenize.
  *
- * Requests of more than LONG_BODY bytes wait in a queue of their own, which all threads but one serve, so
- * that a short request never waits for a long one. A prompt that cannot fit the context by its length alone
- * is refused before it is tokenized.
+ * Requests of more than LONG_BODY bytes wait in a queue of their own. One thread never serves that queue, so
+ * that a short request need not wait for a long one. A text that is too long for the context whatever its
+ * tokens are is refused before it is tokenized.
  */
 #include <math.h>
 #include <sha2.h>
@@ -19,8 +19,8 @@
 #include "primitives/base/error.h"
 #include "serving/serve/serve_front.h"
 
-#define MAX_ECHOED	65536	/* prompt tokens times n of a request: bounds its answer */
-#define MAX_LISTED	(1 << 18)	/* the same times 1 + prompt_logprobs */
+#define MAX_ECHOED	65536	/* limit of prompt tokens * n of a request: bounds its answer */
+#define MAX_LISTED	(1 << 18)	/* limit of prompt tokens * n * (1 + prompt_logprobs) */
 #define LONG_BODY	(64 << 10)
 
 /* Turns an error of the tokenizer or the template into an API error. */
@@ -31,7 +31,7 @@ static int refuse_text(struct cairn_api_error *e, int ret, const char *param)
 	return cairn_api_refuse(e, 400, "invalid_value", param, "%s: %s", param, cairn_last_error());
 }
 
-/* Refuses a text to generate from that is too long whatever its tokens are. */
+/* Refuses a prompt's text that is too long for the context, whatever its tokens are. */
 static int check_length(const struct serve_job *job, size_t num_bytes, const char *param,
 			struct cairn_api_error *e)
 {
@@ -164,7 +164,7 @@ static int detokenize(struct serve_job *job, struct cairn_api_error *e)
 	size_t n, spelled = 0, max = 2 * (size_t)job->s->opt.max_body;
 	char *text;
 
-	/* a token of three bytes in the request may stand for hundreds */
+	/* an id that takes three bytes in the request may stand for hundreds of bytes */
 	for (size_t i = 0; i < job->req.num_ids && spelled <= max; i++) {
 		n = 0;
 		cairn_tokenizer_token(job->s->tokenizer, job->req.ids[i], &n);
@@ -199,7 +199,7 @@ static struct cairn_cache_salt digest(const char *text)
 
 /*
  * Begins an answer with its prompt. The log-probabilities of the prompt's tokens arrive later; that of the
- * first one, which has no context, stays null.
+ * first token, which has no context, stays null.
  */
 static int echo(struct serve_job *job, const struct serve_part *p, struct serve_choice *c)
 {
@@ -225,7 +225,7 @@ static int echo(struct serve_job *job, const struct serve_part *p, struct serve_
 		if (!ret)
 			c->num_chars += serve_count_chars(text, n);
 	}
-	if (!ret && prompt->text) {	/* its decoded tokens may differ from it, in spaces */
+	if (!ret && prompt->text) {	/* the decoded tokens may differ from the text, in spaces */
 		cairn_api_put(&c->text, prompt->text, prompt->num_bytes);
 		c->num_chars = serve_count_chars(prompt->text, prompt->num_bytes);
 	}
@@ -325,8 +325,8 @@ static void prepare(struct serve_job *job)
 }
 
 /*
- * Takes a job, the short ones first, and the long ones only if a thread is left for the short ones. Returns
- * NULL if there is none. Call with the lock held.
+ * Takes a short job or, if there is none and another thread is left for short jobs, a long one. Returns NULL
+ * if there is none to take. Call with the lock held.
  */
 static struct serve_job *take_job(struct serve *s, bool *is_long)
 {
@@ -388,7 +388,7 @@ void serve_prepare(struct serve *s, struct serve_job *job)
 
 int serve_start_preparing(struct serve *s)
 {
-	int64_t num = s->opt.threads + 1;	/* one is always left for short requests */
+	int64_t num = s->opt.threads + 1;	/* one thread is always left for short requests */
 
 	s->threads = calloc((size_t)num, sizeof(*s->threads));
 	if (!s->threads)

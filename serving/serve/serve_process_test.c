@@ -12,7 +12,7 @@ static int worker_of(const struct server *s)
 	return at ? atoi(at + 8) : -1;
 }
 
-/* A load that takes longer than a moment shows how far it is, in a few lines, as standard error is a file. */
+/* A long load shows its progress in a few lines if, as here, standard error is a file. */
 static void loading(struct cairn_test *t)
 {
 	char path[PATH_MAX], log[16384], *line, *next;
@@ -39,7 +39,7 @@ static void loading(struct cairn_test *t)
 }
 
 /*
- * A service manager that ends a service sends SIGTERM to all of its processes. Requests in flight are
+ * A service manager that ends a service sends SIGTERM to all of its processes. Requests in flight must be
  * answered nevertheless: the front alone decides when its worker ends.
  */
 static void term_to_all(struct cairn_test *t)
@@ -53,7 +53,7 @@ static void term_to_all(struct cairn_test *t)
 	    !start_server(t, &s, FAULT_ARGS(path, "--batch", "2")))
 		return;
 	EXPECT(t, wait_ready(&s));
-	EXPECT(t, WAIT_FOR(worker_of(&s) > 1, 5000));	/* the log has a thread of its own */
+	EXPECT(t, WAIT_FOR(worker_of(&s) > 1, 5000));	/* another thread writes the log */
 	worker = worker_of(&s);
 	tell_fault(&s, "slow 4");
 	fd = ask_stream(&s, "/v1/completions",

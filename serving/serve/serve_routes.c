@@ -10,7 +10,7 @@
 #include "serving/serve/serve_front.h"
 
 #define RETRY_LOADING_S	5
-#define MAX_BODIES	(256ll << 20)	/* bytes of all bodies held; twice --max-body if that is more */
+#define MAX_BODIES	(256ll << 20)	/* limit on the bytes of all bodies; 2 * --max-body if that is more */
 
 int64_t serve_now_ns(void)
 {
@@ -224,7 +224,7 @@ static void page(void *ctx, struct cairn_http_exchange *x, const struct cairn_ht
 		cairn_http_abort(x);
 }
 
-/* Reports a worker as silent after half of --hang-timeout; the worker is killed after the whole. */
+/* Reports a worker as silent after half of --hang-timeout; after all of it, the worker is killed. */
 static void health(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
 {
 	static const char *const states[] = { "loading", "ready", "failed" };
@@ -312,7 +312,7 @@ int serve_open_http(struct serve *s)
 		.address = o->host, .port = (int)o->port, .api_key = s->key[0] ? s->key : NULL,
 		.check_host = true, .allow_origin = o->allow_origin,
 		.max_connections = (int)o->max_connections, .max_per_address = (int)o->max_per_address,
-		/* more than can be queued and running, so that excess prompts get a 429 from may_come() */
+		/* more than can be queued and running, so that excess prompts get a 429 instead of a 503 */
 		.max_requests = (int)(o->max_queued + o->common.batch + 256),
 		.max_body = (size_t)o->max_body,
 		.max_body_total = (size_t)(2 * o->max_body > MAX_BODIES ? 2 * o->max_body : MAX_BODIES),

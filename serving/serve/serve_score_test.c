@@ -27,8 +27,8 @@ static json_t *at_index(json_t *object, const char *name, size_t i)
 }
 
 /*
- * Judges prompt_logprobs against logprobs, which list the same tokens of the same request with as many of the
- * likeliest ones. ids: of the prompt.
+ * Compares prompt_logprobs with logprobs, which list the same tokens of the same request with as many of the
+ * likeliest ones. ids: the prompt's ids.
  */
 static void judge(struct cairn_test *t, json_t *list, json_t *logprobs, const json_t *ids, size_t top)
 {
@@ -96,7 +96,7 @@ static void prompt_logprobs(struct cairn_test *t)
 			}
 			json_decref(root);
 		}
-		/* other numbers than logprobs has: each list has its own */
+		/* prompt_logprobs and logprobs may ask for different numbers of tokens */
 		root = answer_of(t, &s, PATH,
 			   "{" P ",\"echo\":true,\"logprobs\":3,\"prompt_logprobs\":0,\"max_tokens\":1}");
 		EXPECT(t, json_object_size(at_path(root, "choices.0.prompt_logprobs.3")) == 1 &&
@@ -159,7 +159,7 @@ static void refused(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* The joined events of one choice of a stream. */
+/* The events of one choice of a stream, joined. */
 struct joined {
 	char text[1024];
 	double logprobs[64];

@@ -93,7 +93,7 @@ static void stops(struct cairn_test *t)
 	if (start_server(t, &s, plain) && EXPECT(t, wait_ready(&s))) {
 		post(&s, "/v1/completions", "{\"prompt\":\"x\"," GREEDY "\"max_tokens\":60}", &r);
 		text_of(&r, "choices.0.text", text, sizeof(text));
-		/* the stop string: five letters from the middle, regardless of token boundaries */
+		/* the stop string is five letters from the middle, regardless of token boundaries */
 		for (at = text + strlen(text) / 2;
 		     *at && strspn(at, "abcdefghijklmnopqrstuvwxyz .,0123456789") < 5;)
 			at++;
@@ -236,7 +236,7 @@ static void other_paths(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* A key file with a NUL byte: the key must not be truncated there. */
+/* The key of a file with a NUL byte must not be truncated there. */
 static void key_of_bytes(struct cairn_test *t)
 {
 	char key[PATH_MAX], exe[PATH_MAX];
@@ -260,7 +260,7 @@ static void key_of_bytes(struct cairn_test *t)
 	EXPECT(t, WIFEXITED(status) && WEXITSTATUS(status) == 2);
 }
 
-/* The same seed gives the same answer alone and next to other requests. */
+/* The same seed gives the same answer whether or not other requests run. */
 static void same_in_company(struct cairn_test *t)
 {
 #define SEEDED                                                                                             \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_test - starts a server process for each test, as a user would, and a client that sends raw bytes */
+/* serve_test - starts a server process for each test, as a user would; a client that sends raw bytes */
 #ifndef CAIRN_SERVE_TEST_H
 #define CAIRN_SERVE_TEST_H
 
@@ -21,7 +21,7 @@
 struct server {
 	struct cairn_test *t;
 	int pid, port;
-	char log[PATH_MAX], fault[PATH_MAX];	/* its standard error; the fault table's orders */
+	char log[PATH_MAX], fault[PATH_MAX];	/* files: its standard error; orders to the fault table */
 };
 
 static inline bool beside(struct cairn_test *t, const char *name, char *path, size_t len)

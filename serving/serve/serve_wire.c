@@ -109,7 +109,7 @@ int cairn_wire_flush(struct cairn_wire_out *out, int fd)
 		out->begin += (size_t)n;
 	}
 	out->begin = out->end = 0;
-	if (out->room > 1 << 20) {	/* it has grown while the peer was slow */
+	if (out->room > 1 << 20) {	/* the buffer has grown while the peer was slow */
 		free(out->data);
 		*out = (struct cairn_wire_out){ 0 };
 	}

@@ -8,12 +8,12 @@
  *   front to worker
  *     SUBMIT SAMPLING IDS... STOP_IDS... BIAS...		a request
  *     CANCEL		ends all answers of a request
- *     STOP		ends one answer, whose text has met a stop string
+ *     STOP		ends one answer, whose text has reached a stop string
  *     QUIT
  *   worker to front
  *     READY		once, when the model is loaded
  *     STARTED		a request has left the queue
- *     PROMPT TOP...	a token of a prompt whose log-probabilities are wanted; in order, before TOKEN
+ *     PROMPT TOP...	a token of a prompt whose log-probabilities were requested; in order, before TOKEN
  *     TOKEN TOP...	a token of an answer
  *     FINISH		an answer has ended; sent once for each answer of a request
  *     REFUSED TEXT...	the engine rejects a request; no other frame follows for it
@@ -55,7 +55,7 @@ struct cairn_wire_pair {
 struct cairn_wire_frame {
 	uint16_t magic, kind;
 	/*
-	 * SUBMIT: 1 + number of likeliest tokens wanted in the place of each prompt token, 0: none wanted;
+	 * SUBMIT: 0, or 1 + the number of likeliest tokens to report at the position of each prompt token;
 	 * TOKEN, PROMPT: pairs in the TOP frames that follow; REFUSED, FAILED: bytes of TEXT; lists: elements
 	 * in this frame
 	 */
@@ -146,7 +146,7 @@ struct cairn_wire_in {
 	};
 };
 
-/* Reads available bytes, as far as they fit. 1: some were read, 0: none, -EPIPE: the peer has closed. */
+/* Reads the available bytes that fit. 1: some were read, 0: none, -EPIPE: the peer has closed. */
 int cairn_wire_fill(struct cairn_wire_in *in, int fd);
 /*
  * Returns the next complete frame, or NULL; valid until the next fill. *bad is set if the frame's magic, kind

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_wire_test - frames, and both sides against a peer that violates the protocol */
+/* serve_wire_test - tests frames, and each side with a peer that violates the protocol */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "conformance/harness.h"
 #include "serving/serve/serve_front.h"
 
-/* Frames arrive unchanged however the socket splits them; a slow reader costs memory but never blocks. */
+/* Frames arrive unchanged however the socket splits them; a slow reader costs memory but does not block. */
 static void frames(struct cairn_test *t)
 {
 	static struct cairn_wire_in in;

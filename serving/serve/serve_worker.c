@@ -2,10 +2,10 @@
 /*
  * serve_worker - the process that holds model, engine and device
  *
- * One thread repeats: read the front's frames, make one step of the engine, send the results. The thread
- * waits for the front only while there is nothing to compute or while more than CAIRN_WIRE_MAX_WAITING bytes
- * are queued for it. Any error of a step ends the worker: a device that failed once is not trusted again, and
- * the front starts another worker.
+ * One thread repeats: read the front's frames, run one step of the engine, send the results. The thread waits
+ * for the front only while there is nothing to compute or while more than CAIRN_WIRE_MAX_WAITING bytes are
+ * queued for it. Any error of a step ends the worker: a device that failed once is not trusted again, and the
+ * front starts another worker.
  */
 #include <execinfo.h>
 #include <limits.h>
@@ -51,7 +51,7 @@ struct worker {
 	struct incoming next;
 	struct client *clients;
 	int32_t max_context, num_pages, page_size, max_batch;
-	int keep;			/* cairn_request.keep of every request: store its KV in host memory */
+	int keep;			/* cairn_request.keep of all requests: store KV in host memory */
 	int64_t stats_at;
 	struct cairn_engine_stats stats;
 	int quit;
@@ -137,7 +137,7 @@ static void refuse(struct worker *w, uint64_t request, int error)
 	cairn_wire_put_text(&w->out, &f, cairn_last_error());
 }
 
-/* Submits a request, all of whose frames have arrived, to the engine. */
+/* Submits a request to the engine once all of its frames have arrived. */
 static int submit(struct worker *w)
 {
 	struct incoming *n = &w->next;
@@ -369,7 +369,7 @@ static int serve(struct worker *w)
 }
 
 /*
- * Returns the number of pages that all sequences may need, limited to the memory left by weights and passes.
+ * Returns the number of pages that a full batch may need, limited to the memory left by weights and passes.
  */
 static int64_t count_pages(const struct worker *w, const struct cairn_serve_options *o)
 {
@@ -430,7 +430,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	return 0;
 }
 
-/* Sends FAILED. A front that does not read it still sees the exit status. */
+/* Sends FAILED. If the front does not read it, it still sees the exit status. */
 static void say_failed(struct worker *w)
 {
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_FAILED };
@@ -441,7 +441,7 @@ static void say_failed(struct worker *w)
 }
 
 #ifdef CAIRN_SANITIZED
-static void watch_for_crashes(void) {}	/* the sanitizer's report says more */
+static void watch_for_crashes(void) {}	/* the sanitizer reports crashes in more detail */
 #else
 /* Signal handler: prints a backtrace to standard error, then lets the same signal kill the process. */
 static void say_where(int sig)
@@ -461,7 +461,7 @@ static void watch_for_crashes(void)
 	struct sigaction sa = { .sa_handler = say_where, .sa_flags = SA_RESETHAND | SA_NODEFER };
 	void *at[1];
 
-	backtrace(at, 1);	/* loads its library now: a signal handler must not */
+	backtrace(at, 1);	/* loads its library now, because a signal handler must not */
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
 		sigaction(signals[i], &sa, NULL);
 }
@@ -473,7 +473,7 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 	struct worker *w = calloc(1, sizeof(*w));
 	int ret, loaded = 0;
 
-	/* die with the front, however it ends; it handles ^C, and SIGTERM to all processes of a service */
+	/* die with the front, however it ends; the front alone handles ^C and SIGTERM */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
