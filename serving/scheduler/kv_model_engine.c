@@ -40,7 +40,7 @@ int model_stops(const struct model_request *r, int32_t index, int32_t place)
 	return h % 8 ? 0 : h % 64 ? 1 : 2;
 }
 
-/* Digest of keys and values at a place; it depends on every token before the place, as KV does. */
+/* Returns the digest for keys and values at a position; like KV, it depends on every token before it. */
 static uint64_t keys_at(const struct model_request *r, const struct model_answer *a, int32_t place)
 {
 	uint64_t h = r->salt + 1;
@@ -79,7 +79,7 @@ static int carry_out_move(struct model_engine *e, const struct cairn_move *m)
 	}
 }
 
-/* Called for a request's first row: no earlier request that still waits may exceed its overtaking limit. */
+/* Called for a request's first row: no earlier request that still waits may have been overtaken too often. */
 static int first_row(struct model_engine *e, struct model_request *r)
 {
 	r->rowed = 1;
@@ -284,7 +284,7 @@ static int check_event(struct model_engine *e, const struct cairn_sched_event *e
 	case CAIRN_SCHED_TOKEN:
 	case CAIRN_SCHED_STOP:
 		if (ev->what == CAIRN_SCHED_STOP && ev->token == -1)
-			break;		/* by cairn_scheduler_stop */
+			break;		/* ended by cairn_scheduler_stop */
 		if (a->told >= a->drawn || ev->token != a->gen[a->told])
 			return model_wrong(e, "a token", ev->token, a->gen[a->told]);
 		if (!model_stops(r, ev->index, a->told) != (ev->what != CAIRN_SCHED_STOP))

@@ -2,10 +2,10 @@
 /*
  * kv_model_engine - an engine of plain arrays that executes the plans of a scheduler and checks them
  *
- * In place of keys and values its memory holds a digest of the salt and of all tokens up to that place.
- * Before it executes a row it checks everything that the row's attention would read: a page that was lost,
- * not copied, not loaded back, allocated twice or that belongs to another tenant is detected at once. Its
- * model draws tokens by a hash of request, answer and place.
+ * Instead of the keys and values of a position, its memory holds a digest of the salt and of all tokens up to
+ * that position. Before it executes a row, it checks everything that the row's attention would read: a page
+ * that was lost, not copied, not loaded back or allocated twice, or that belongs to another tenant, is
+ * detected at once. A token is drawn as a hash of request, answer and position.
  */
 #ifndef CAIRN_KV_MODEL_ENGINE_H
 #define CAIRN_KV_MODEL_ENGINE_H
@@ -25,7 +25,7 @@ enum {
 
 struct model_answer {
 	int live, held;
-	int32_t drawn, told;		/* tokens drawn in executed plans; tokens reported in events */
+	int32_t drawn, told;		/* tokens drawn by executed plans; tokens reported in events */
 	int32_t gen[MODEL_LEN];
 	int in_flight;
 };
@@ -66,8 +66,10 @@ struct model_engine {
 int model_wrong(struct model_engine *e, const char *what, int64_t got, int64_t want);
 struct model_request *model_find(struct model_engine *e, uint64_t id);
 int model_stops(const struct model_request *r, int32_t index, int32_t place);
-/* Forms the next plan and executes it. *rows: its number of rows. Returns 0, -EBUSY from
- * the scheduler, or -1 if a check failed. */
+/*
+ * Forms the next plan and executes it. *rows: its number of rows. Returns 0, the scheduler's -EBUSY, or -1 if
+ * a check failed.
+ */
 int model_plan(struct model_engine *e, int32_t *rows);
 int model_report(struct model_engine *e);
 /* Reads the events and checks each. Returns -1 if one is wrong. */

@@ -2,10 +2,10 @@
 /*
  * kv_model_scheduler - checks the scheduler with an engine of plain arrays
  *
- * Prompts use two different tokens, so that they share many prefixes; conversations are continued;
- * answers end normally, by length, by cancel and by deadline. Every plan is executed and checked
- * (kv_model_engine.h). Finally everything runs to its end, and nothing may be left over. Operation 0 of
- * a list chooses the scheduler's options.
+ * Prompts use two different tokens, so that they share many prefixes; conversations are continued; answers
+ * end normally, by length, by cancel and by deadline. Every plan is executed and checked (kv_model_engine.h).
+ * Finally everything runs to its end, and nothing may be left over. Operation 0 of a list chooses the
+ * scheduler's options.
  */
 #include <stdio.h>
 #include <string.h>
@@ -244,7 +244,7 @@ static int run_dry(struct model_engine *e)
 		if (!st.num_running && !st.num_waiting && !e->num_flights)
 			break;
 	}
-	if (step(e, &rows))		/* moves left by the last sequence to end */
+	if (step(e, &rows))		/* executes moves left by the last sequence to end */
 		return -1;
 	cairn_scheduler_stats(e->s, &st);
 	if (st.num_running || st.num_waiting)

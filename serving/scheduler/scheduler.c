@@ -88,8 +88,7 @@ int cairn_scheduler_create(struct cairn_scheduler **out, const struct cairn_sche
 		cairn_error(ENOMEM, "scheduler: no memory for %d sequences", s->opt.max_seqs);
 		goto out_destroy;
 	}
-	/* The host pool needs a handle per running sequence, one per
-	 * preempted sequence and two for transfers. */
+	/* the host pool needs a handle per running sequence, one per preempted one and two for transfers */
 	ret = create_tier(&s->device, &s->opt, s->opt.num_pages, s->opt.max_seqs + 1);
 	if (!ret)
 		ret = create_tier(&s->host, &s->opt, s->opt.host_pages, 2 * s->opt.max_seqs + 2);
@@ -242,7 +241,7 @@ const struct cairn_sched_event *cairn_scheduler_events(struct cairn_scheduler *s
 	return s->events;
 }
 
-/* Retires a sequence, running or waiting. Answers that would have been forked from it end with it. */
+/* Retires a running or waiting sequence. Answers that would have been forked from it end with it. */
 int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32_t token)
 {
 	struct sched_request *r = q->req;
@@ -254,7 +253,7 @@ int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32
 	/* a discarded beam says nothing about the length of an answer */
 	if ((what == CAIRN_SCHED_STOP || what == CAIRN_SCHED_LENGTH) && !r->lockstep)
 		sched_expect(s, q);
-	for (int i = 0; i < 2; i++) {	/* tokens still in flight for it are dropped */
+	for (int i = 0; i < 2; i++) {	/* its tokens that are still in flight are dropped */
 		if (q->draw[i] >= 0)
 			s->plans[i].draws[q->draw[i]].seq = NULL;
 	}
@@ -264,7 +263,7 @@ int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32
 	bad = q->is_bad ? q->node : CAIRN_PREFIX_NONE;
 	if (!FAULT(CANCEL_LEAK) || what != CAIRN_SCHED_CANCELLED)
 		sched_unpin(s, q);
-	/* Removes its prompt from the tree, except the part that other sequences share. */
+	/* remove its prompt from the tree, except the part that other sequences share */
 	if (bad != CAIRN_PREFIX_NONE)
 		cairn_prefix_tree_remove(s->device.tree, bad);
 	if (q->is_waiting) {
@@ -413,8 +412,7 @@ int sched_fork(struct cairn_scheduler *s, struct sched_seq *q, struct sched_seq 
 	return 0;
 }
 
-/* Forks a preempted sequence. It holds no pages, so the copy can only
- * reuse what the prefix tree still has. */
+/* Forks a preempted sequence. It holds no pages; the copy can only reuse what the prefix tree still has. */
 static int fork_waiting(struct cairn_scheduler *s, struct sched_seq *q, struct sched_seq **child)
 {
 	struct sched_seq *c = make_seq(q->req);
@@ -500,7 +498,7 @@ int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, con
 	for (int32_t i = 0; !ret && i < b->plan.num_draws; i++) {
 		struct sched_seq *q = b->draws[i].seq;
 
-		if (!q) {	/* drawn after the sequence had ended */
+		if (!q) {	/* the token was drawn after the sequence had ended */
 			s->stats.dropped_draws++;
 			if (FAULT(LATE_TOKEN_KEPT))
 				ret = add_event(s, b->draws[i].request, b->draws[i].index, CAIRN_SCHED_TOKEN,

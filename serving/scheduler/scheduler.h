@@ -11,14 +11,14 @@
  * The scheduler reuses pages on this understanding: the very next plan may write to a page of a sequence that
  * has ended, because the row still in flight was ordered before it.
  *
- * The batch is constant and dense: as long as there is enough work, a step has dense_rows
- * rows. Each decoding sequence contributes one row; prompts, cut between any two tokens, fill
- * the remaining rows in order of arrival.
+ * The batch is constant and dense: as long as there is enough work, a step has dense_rows rows. Each decoding
+ * sequence contributes one row; prompts, cut between any two tokens, fill the remaining rows in order of
+ * arrival.
  *
- * Planning ahead: with ahead == 1 a plan is formed while the previous one is still running, so that
- * the device never waits for the host. A token that is not known yet is named by the draw that
- * produces it (follows). The end of a sequence is then noticed one step late: the sequence has run
- * one extra row, whose token is dropped.
+ * Planning ahead: with ahead == 1 a plan is formed while the previous one is still running, so that the
+ * device never waits for the host. A row whose token is not known yet names the draw that produces the token
+ * (follows). The end of a sequence is then noticed one step late: the sequence has run one extra row, whose
+ * token is dropped.
  *
  * Admission: a waiting request is admitted if its memory and that of the running sequences fit at the
  * predicted peak; each answer is expected to be as long as the average finished answer. When that prediction
@@ -28,23 +28,23 @@
  *   swap:       (pages not in host memory yet + all pages to swap back in) * swap_ns
  *   recompute:  (its tokens - those of the prefix that others keep alive) * recompute_ns
  *
- * Rows of a scored prompt need logits, for which a plan has max_seqs rows, those of draws included. A running
- * sequence has one; the others that its chunk needs come from the sequences that could still be admitted, of
- * which half are left to a queue.
+ * Each row of a scored prompt needs logits. A plan has logits for max_seqs rows, those of draws included. One
+ * row is reserved for each sequence that runs or that a running request will fork. A chunk of a scored prompt
+ * may use the others, but only half of them if requests are waiting.
  *
- * A preempted sequence resumes before any request that has not started. Among requests that have not
- * started, the longest prefix in the tree goes first, but a request is overtaken by at most
- * max_passes later ones. A request whose prompt shares a prefix with a prompt being computed is held
- * back until that prefix is in the tree.
+ * A preempted sequence resumes before any request that has not started. Among requests that have not started,
+ * the one with the longest prefix in the tree goes first, but a request is overtaken by at most max_passes
+ * later ones. A request whose prompt shares a prefix with a prompt being computed is held back until that
+ * prefix is in the tree.
  *
  * Computed KV stays in a prefix tree until its memory is needed. With a host tier, the KV of requests that
  * ask for it (keep) is copied to host memory page by page in the steps that produce it, and stays there after
- * the device has evicted it. With a disk tier, host memory spills to disk, least recently used first. A
- * prompt that continues such a conversation has its KV loaded back; each page is one contiguous copy, which
- * the engine scatters over the layers.
+ * the device has evicted it. With a disk tier, host memory spills to disk, least recently used first. When a
+ * prompt continues such a conversation, its KV is loaded back; each page is one contiguous copy, which the
+ * engine scatters over the layers.
  *
- * Cost: O(running sequences) per plan. A plan that may admit requests also sorts as many numbers and, for up
- * to `window` waiting requests, walks down the tree if the tree has changed. Not thread-safe. After -ENOMEM
+ * Cost: O(running sequences) per plan. A plan that may admit requests also sorts as many numbers and, if the
+ * tree has changed, walks down the tree for up to `window` waiting requests. Not thread-safe. After -ENOMEM
  * from cairn_scheduler_plan or cairn_scheduler_report the scheduler can only be destroyed.
  */
 #ifndef CAIRN_SCHEDULER_H
@@ -66,24 +66,24 @@ struct cairn_scheduler_options {
 	int32_t host_pages, disk_pages;	/* 0: no such tier; a disk tier needs a host tier */
 	int32_t grain;			/* prefix tree granularity: 1 or page_size; 0: no trees */
 	int32_t ahead;			/* 1: form a plan before the previous one is reported; 0: after */
-	int32_t max_queued;		/* limit of requests that wait and have not started; 0: 1024 */
-	int64_t max_queued_tokens;	/* limit of the sum of their prompt tokens; 0: no limit */
+	int32_t max_queued;		/* limit on requests that wait and have not started; 0: 1024 */
+	int64_t max_queued_tokens;	/* limit on the sum of their prompt tokens; 0: no limit */
 	int32_t max_passes;		/* later requests that may overtake one; 0: strictly in order */
 	int32_t window;			/* waiting requests whose prefix is looked up; 0: 32 */
 	int32_t expected_new;		/* initial estimate of an answer's tokens; 0: 256 */
-	int64_t recompute_ns, swap_ns;	/* per token; per page and direction; 0, 0: 20000, 100000 */
+	int64_t recompute_ns, swap_ns;	/* per token; per page and direction; both 0: 20000, 100000 */
 };
 
 struct cairn_scheduler_request {
 	uint64_t id;			/* chosen by the caller, unique among current requests */
 	const int32_t *prompt;		/* [num_prompt], copied */
-	int32_t num_prompt, max_new_tokens;	/* of each answer; both >= 1 */
+	int32_t num_prompt, max_new_tokens;	/* both >= 1; max_new_tokens: of each answer */
 	int32_t num_seqs;		/* number of answers to the prompt; 0: 1 */
 	struct cairn_cache_salt salt;
 	int64_t deadline_ns;		/* on the clock passed to cairn_scheduler_plan; 0: none */
 	int keep;			/* keep its KV in the host tier */
 	int scored;			/* every row of its prompt needs logits */
-	int lockstep;			/* plan only once the last token is known: beam search */
+	int lockstep;			/* plan rows only once the last token is known: for beam search */
 };
 
 enum cairn_move_kind {
@@ -92,7 +92,7 @@ enum cairn_move_kind {
 	CAIRN_MOVE_IN,      /* host slot `to` -> device page */
 	CAIRN_MOVE_SPILL,   /* host slot `page` -> disk slot `to` */
 	CAIRN_MOVE_FETCH,   /* disk slot `to` -> host slot `page` */
-	CAIRN_MOVE_OFFLOAD, /* device page -> host slot `to`, after the rows; layer by layer if possible */
+	CAIRN_MOVE_OFFLOAD, /* as OUT, but after the rows, and layer by layer if possible */
 	CAIRN_NUM_MOVES
 };
 
@@ -101,8 +101,10 @@ struct cairn_move {
 	uint64_t request;		/* FETCH only: the request that waits for it */
 };
 
-/* Returns how many of the first moves in m[0 .. num) use consecutive host slots. They form one contiguous
- * copy that is scattered to (or gathered from) the pages; their order does not matter. */
+/*
+ * Returns how many moves at the start of m[0 .. num) use consecutive host slots. They form one contiguous
+ * copy that is scattered to (or gathered from) the pages; their order does not matter.
+ */
 static inline int32_t cairn_move_run(const struct cairn_move *m, int32_t num)
 {
 	int32_t n = num > 0;
@@ -120,7 +122,7 @@ struct cairn_step_item {
 	int32_t first, num_rows;
 	int32_t ids_at;			/* its tokens are ids[ids_at ..] */
 	int32_t follows; /* draw of the previous plan that gives the token of its only row; -1: take ids */
-	int32_t draw;    /* draw made from its last row; -1: none, an unfinished prompt */
+	int32_t draw;    /* draw made from its last row; -1: none, as the prompt is unfinished */
 };
 
 /* Valid until the plan after the next one is formed. */
@@ -136,8 +138,8 @@ struct cairn_step_plan {
 
 enum cairn_sched_what {
 	CAIRN_SCHED_TOKEN,
-	CAIRN_SCHED_STOP,		/* ended by its token (which is given), or by cairn_scheduler_stop */
-	CAIRN_SCHED_LENGTH,		/* max_new_tokens; its last token came before, as a TOKEN event */
+	CAIRN_SCHED_STOP,		/* ended by the given token, or by cairn_scheduler_stop (token -1) */
+	CAIRN_SCHED_LENGTH,		/* reached max_new_tokens; a TOKEN event has given its last token */
 	CAIRN_SCHED_CANCELLED,
 	CAIRN_SCHED_EXPIRED,		/* its deadline has passed */
 };
@@ -149,7 +151,7 @@ struct cairn_sched_event {
 
 struct cairn_scheduler_stats {
 	int32_t num_running, num_waiting, num_queued;	/* queued: waiting and never started */
-	int64_t queued_tokens;		/* prompt tokens of the queued */
+	int64_t queued_tokens;		/* prompt tokens of the queued requests */
 	/* totals since creation; swapped, recomputed: preemptions of each kind */
 	int64_t plans, rows, decode_rows, draws, dropped_draws;
 	int64_t admitted, overtakes, swapped, recomputed;
@@ -173,13 +175,15 @@ int cairn_scheduler_submit(struct cairn_scheduler *s, const struct cairn_schedul
 
 /* Ends all sequences of a request; the next plan has no rows of it. -ENOENT: no such request. */
 int cairn_scheduler_cancel(struct cairn_scheduler *s, uint64_t request);
-/* Ends one sequence with CAIRN_SCHED_STOP, for a stop string or a discarded beam. Errors: -ENOENT; -EAGAIN
- * (the prompt of several answers is not computed yet, so they still share one sequence). */
+/*
+ * Ends one sequence with CAIRN_SCHED_STOP, for a stop string or a discarded beam. Errors: -ENOENT; -EAGAIN
+ * (the prompt of several answers is not computed yet, so they still share one sequence).
+ */
 int cairn_scheduler_stop(struct cairn_scheduler *s, uint64_t request, int32_t index);
 /*
- * Beam search (lockstep requests), to be called between report and plan: _fork adds a sequence with the
+ * For beam search (lockstep requests), to be called between report and plan. _fork adds a sequence with the
  * tokens of another; _set_last replaces a sequence's last token; _hold suspends a sequence, which then has no
- * rows, while its last token depends on the other beams. A preempted sequence is forked into the queue.
+ * rows, while its last token depends on the other beams. The fork of a preempted sequence enters the queue.
  * Errors: -ENOENT; -EINVAL (_fork, _set_last: tokens are in flight, or the last token has been computed);
  * -EAGAIN (_fork: max_seqs are running, or the request has not started).
  */
@@ -188,18 +192,23 @@ int cairn_scheduler_hold(struct cairn_scheduler *s, uint64_t request, int32_t in
 int cairn_scheduler_set_last(struct cairn_scheduler *s, uint64_t request, int32_t index, int32_t token);
 
 /*
- * Forms the next plan. If num_items is 0 there is nothing to compute now, but there may be moves, and the
- * plan must not be reported. Any other plan must be reported. -EBUSY: an earlier plan must be reported first.
+ * Forms the next plan. If num_items is 0, there is nothing to compute now, but there may be moves, and the
+ * plan must not be reported. Every other plan must be reported. -EBUSY: an earlier plan must be reported
+ * first.
  */
 int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct cairn_step_plan **plan);
 
-/* Reports the tokens of the oldest unreported plan, indexed by draw. stops (may be NULL): stops[i] != 0
- * ends the sequence of draw i with CAIRN_SCHED_STOP; 2 means that its KV is invalid and must not be kept.
- * -EINVAL: there is no unreported plan. */
+/*
+ * Reports the tokens of the oldest unreported plan, indexed by draw. stops may be NULL; stops[i] != 0 ends
+ * the sequence of draw i with CAIRN_SCHED_STOP; 2 means that its KV is invalid and must not be kept. -EINVAL:
+ * there is no unreported plan.
+ */
 int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, const uint8_t *stops);
 
-/* Says that all FETCH moves for this request are done; the request is not admitted before. -ENOENT:
- * no such request, or it does not wait. */
+/*
+ * Says that all FETCH moves for this request are done; the request is not admitted before that. -ENOENT: no
+ * such request, or it is not waiting.
+ */
 int cairn_scheduler_fetched(struct cairn_scheduler *s, uint64_t request);
 
 /* Returns the events since the last call of this function; valid until the next call of the scheduler. */

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * scheduler_claims_test - claims that depend on scheduling alone (AT-14, NF-9, NF-11), and memory prediction
+ * scheduler_claims_test - tests the claims that depend only on scheduling (AT-14, NF-9, NF-11) and the
+ * prediction of memory
  *
- * All of them are counted in tokens and pages over length traces (kv_lengths_test.h); nothing is timed.
+ * All results are counts of tokens and pages over length traces (kv_lengths_test.h); nothing is timed.
  */
 #include "conformance/harness.h"
 
@@ -20,7 +21,7 @@ static struct cairn_scheduler_options base(void)
 	};
 }
 
-/* NF-11: an end is noticed one step late, which wastes one token; counts how many of all tokens that is. */
+/* NF-11: an end is noticed one step late, which wastes one token; checks the share of such tokens. */
 static void late_ends_waste_little(struct cairn_test *t)
 {
 	struct cairn_scheduler_options opt = base();
@@ -108,7 +109,7 @@ static void longest_prefix_first_hits_more(struct cairn_test *t)
 	EXPECT(t, rate[3] > rate[0] + 0.1 && rate[2] > rate[0] && rate[1] >= rate[0]);
 }
 
-/* NF-9: 40 conversations of five turns, in rotation; the device holds a few of them, the host all. */
+/* NF-9: 40 conversations of five turns alternate; the device has room for a few of them, the host for all. */
 static void offload_saves_recomputation(struct cairn_test *t)
 {
 	enum { CHATS = 40, TURNS = 5 };
@@ -178,8 +179,8 @@ static void offload_saves_recomputation(struct cairn_test *t)
 }
 
 /*
- * Checks the benefit of admission by predicted memory: far more sequences run at once than if each were sure
- * of room for its longest possible answer (as in cairn_engine), and few are preempted.
+ * Checks the benefit of admission by predicted memory: far more sequences run at once than if each were
+ * guaranteed room for its longest possible answer, and few are preempted.
  */
 static void prediction_fills_memory(struct cairn_test *t)
 {
@@ -188,7 +189,7 @@ static void prediction_fills_memory(struct cairn_test *t)
 	double running, sure;
 
 	opt.num_pages = 1500;
-	opt.expected_new = 100;		/* wrong at first; the scheduler learns the mean */
+	opt.expected_new = 100;		/* wrong at first, until the scheduler has learned the mean */
 	if (!sim_create(t, &sim, &opt, 500))
 		return;
 	for (int32_t i = 0; i < sim.num_requests; i++) {
@@ -209,7 +210,7 @@ static void prediction_fills_memory(struct cairn_test *t)
 	sim_destroy(t, &sim);
 }
 
-/* Prompts and answers of mixed lengths: as long as requests wait, every step has dense_rows rows. */
+/* With prompts and answers of mixed lengths, every step has dense_rows rows as long as requests wait. */
 static void batch_is_constant(struct cairn_test *t)
 {
 	struct cairn_scheduler_options opt = base();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * scheduler_cost - host time of a plan, as rows of `cairn bench`
+ * scheduler_cost_test - measures the host time of a plan: rows of `cairn bench`
  *
  *   decode_256	256 sequences decode, one step ahead; no request waits
  *   dense_256	256 sequences, 512 rows; as answers end, prompts that share a prefix of 512 tokens are
  *			admitted; 300 wait
  *   keep_256	as dense_256, with KV copied to the host tier
  *
- * The cost of a step is that of the report (tokens, ends, prefix tree) plus that of the plan. It must hide
- * behind the previous pass: its median must stay below 100 us so that the device never waits.
+ * The cost of a step is that of the report (tokens, ends, prefix tree) plus that of the plan. It is hidden by
+ * the previous pass if its median stays below 100 us, so that the device never waits.
  */
 #include "conformance/harness.h"
 

@@ -7,15 +7,15 @@
  *                  ^                 |
  *                  +----- preempt ---+
  *
- * A sequence has the known tokens t[0 .. num_known) and in_flight more that are drawn but not
- * reported. The keys and values of tokens [0 .. computed) are in the pool, or will be when the plans
- * formed so far are done. Running only means computing the rest: a prompt has a long rest, a
- * decoding sequence a rest of one token.
+ * A sequence has the known tokens t[0 .. num_known) and in_flight more that are drawn but not reported. The
+ * keys and values of tokens [0 .. computed) are in the pool, or will be when the plans formed so far are
+ * done. To run a sequence is to compute the rest of its tokens: many for a prompt, one for a decoding
+ * sequence.
  *
  * Invariants between calls (cairn_scheduler_verify() checks each):
  *   1. A sequence is exactly once either in the queue (then it has no handle in the pool) or in running[]
- *      (then its handle has `computed` tokens). Both are in order of arrival. num_queued, queued_tokens,
- *      num_preempted and promised_seqs are sums over the sequences.
+ *      (then its handle has `computed` tokens). Queue and running[] are in order of arrival. num_queued,
+ *      queued_tokens, num_preempted and promised_seqs are sums over the sequences.
  *   2. computed <= num_known + in_flight; an answer never exceeds max_new tokens, those in flight included;
  *      in_flight <= number of unreported plans.
  *   3. num_running + promised_seqs <= max_seqs: an admitted request has room for all its answers.
@@ -48,28 +48,28 @@ struct sched_seq {
 	/*
 	 * is_waiting: in the queue; was_running: has been preempted at least once; is_cached: its prompt is
 	 * in the device's tree; is_fetching: 1: waits for the disk, 2: has been fetched or need not be;
-	 * is_held: cairn_scheduler_hold(); is_bad: its KV must not be kept
+	 * is_held: by cairn_scheduler_hold(); is_bad: its KV must not be kept
 	 */
 	int is_waiting, was_running, is_cached, is_fetching, is_held, is_bad;
 	int32_t num_known, in_flight, computed;		/* tokens; see the top of this file */
 	int32_t kv, shadow;		/* handles in the device's and the host's pool; NOWHERE: none */
-	int32_t adopted;		/* leading pages found in the tree, not its own */
+	int32_t adopted;		/* leading pages that were found in the tree and are shared */
 	int32_t node, host_node;	/* pinned nodes; CAIRN_PREFIX_NONE: none */
 	int32_t passed;			/* how often later requests have overtaken it */
-	int32_t peeked;			/* length of its prefix in the tree when the tree had this version: */
+	int32_t peeked;			/* length of its prefix in the tree, at version peeked_version */
 	uint64_t peeked_version;
 	uint64_t planned;		/* number of the last plan that has rows of it */
-	uint64_t put_off;		/* number of the last plan that held it back for another's prompt */
+	uint64_t put_off;		/* last plan that held it back for another request's prompt */
 	int32_t draw[2]; /* its draw in the unreported plans of even and odd number; -1: none */
 	int32_t tokens[];		/* [num_prompt + max_new] */
 };
 
 struct tier {
 	struct cairn_kv_pool *pool;
-	struct cairn_prefix_tree *tree;	/* NULL: nothing is kept */
+	struct cairn_prefix_tree *tree;	/* NULL: no KV is kept */
 };
 
-/* A plan and its arrays; draws: the sequence of each draw, NULL once that has ended. */
+/* A plan and its arrays; draws: the sequence of each draw, NULL once the sequence has ended. */
 struct plan_buffer {
 	struct cairn_step_plan plan;
 	struct cairn_step_item *items;
@@ -87,8 +87,8 @@ struct move_list {
 
 /* The memory that one sequence is expected to need. */
 struct demand {
-	int32_t left;			/* tokens it is expected still to generate */
-	int32_t own;			/* tokens in pages of its own, computed or still to compute */
+	int32_t left;			/* tokens that it is still expected to generate */
+	int32_t own;			/* tokens in pages that it does not share, computed or not yet */
 };
 
 struct cairn_scheduler {
@@ -96,9 +96,9 @@ struct cairn_scheduler {
 	struct tier device, host, disk;
 	struct sched_seq *queue, *queue_end;
 	struct sched_seq **running;	/* [num_running], in order of arrival */
-	int32_t num_running, promised_seqs;	/* promised: answers of running ones, not forked yet */
+	int32_t num_running, promised_seqs;	/* promised: answers of running requests, not forked yet */
 	int32_t num_waiting, num_queued, num_preempted;	/* all in the queue; never started; preempted */
-	/* prompt tokens of the num_queued; arrival of the next request; lower bound of all deadlines */
+	/* prompt tokens of queued requests; arrival of the next request; lower bound of all deadlines */
 	int64_t queued_tokens, next_arrival, next_deadline;
 	uint64_t plan_number;		/* number of the last plan formed; the first is 1 */
 	int32_t unreported;		/* plans formed and not reported */
@@ -106,7 +106,7 @@ struct cairn_scheduler {
 	struct move_list before, after;	/* moves of the next plan */
 	struct demand *demands;		/* [2 * max_seqs + 2], sorted by left, descending */
 	int32_t num_demands;
-	int32_t *path_tokens, *path_pages;	/* scratch: [max_context + 1], twice that */
+	int32_t *path_tokens, *path_pages;	/* scratch: [max_context + 1], [2 * (max_context + 1)] */
 	struct cairn_sched_event *events;
 	int32_t num_events, events_room;
 	int events_read, failed;	/* all events have been read; a call has failed for good */

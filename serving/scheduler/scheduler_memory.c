@@ -23,9 +23,11 @@ int sched_move(struct cairn_scheduler *s, struct move_list *list, int kind, int3
 	return 0;
 }
 
-/* Chooses the youngest running sequence behind q that has no rows in the plan being formed, else a held
- * one. A held sequence makes no progress until the others have, and q may be one of those: without
- * preempting the held one, q could be preempted again and again for its sake. */
+/*
+ * Chooses the youngest running sequence that is younger than q and has no rows in the plan being formed;
+ * otherwise a held one. A held sequence makes no progress until the other beams have, and q may be one of
+ * them: if the held one could not be preempted, q might be preempted again and again in its favour.
+ */
 static struct sched_seq *choose_victim(struct cairn_scheduler *s, const struct sched_seq *q)
 {
 	for (int32_t i = s->num_running - 1; i >= 0 && sched_younger(s->running[i], q); i--) {
@@ -41,9 +43,9 @@ static struct sched_seq *choose_victim(struct cairn_scheduler *s, const struct s
 
 /*
  * Makes a sequence len tokens long. Missing pages are taken from the tree first, then from younger sequences,
- * then from held ones. A sequence that runs alone may finally drop its pin on the prefix it found: it is then
- * the only owner and need not copy its last page. So the oldest sequence always makes progress: it can have
- * the whole pool. -ENOSPC: all of this is not enough.
+ * then from held ones. Finally, a sequence that runs alone may drop its pin on the prefix that it found: then
+ * it is the only owner and need not copy its last page. So the oldest sequence always makes progress, as it
+ * can have the whole pool. -ENOSPC: all of this is not enough.
  */
 int sched_grow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, int may_preempt)
 {
@@ -103,8 +105,10 @@ int sched_preempt(struct cairn_scheduler *s, struct sched_seq *q)
 	return 0;
 }
 
-/* Returns how many tokens an answer is expected to have beyond its first `given`: the mean less `given`,
- * but at least a quarter of the mean, because long answers tend to go on for long. */
+/*
+ * Returns how many tokens an answer is expected to have beyond its first `given`: the mean less `given`, but
+ * at least a quarter of the mean, because an answer that is already long tends to go on for long.
+ */
 static int32_t expect_left(const struct cairn_scheduler *s, int32_t given, int32_t max_new)
 {
 	double left = s->expected_new - given;
@@ -130,7 +134,7 @@ static void add_demand(struct cairn_scheduler *s, int32_t left, int32_t own)
 	s->demands[at] = (struct demand){ left, own };
 }
 
-/* Adds the demand of q and of the answers to be forked from it, beyond the `found` tokens that they share. */
+/* Adds the demands of q and of the answers to be forked from it, beyond the `found` tokens they share. */
 static void add_demands(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
 {
 	int32_t len = q->num_known + q->in_flight, given = len - q->req->num_prompt;
@@ -151,12 +155,12 @@ void sched_forecast(struct cairn_scheduler *s)
 /*
  * Returns whether the running sequences and q, of which `found` tokens are in the tree, fit at the peak.
  *
- * Memory is fullest when some sequence is about to end. Sort the sequences by remaining tokens, the longest
- * first: when sequence k ends, those before it have grown by as much as it has, and those behind it are gone:
+ * Memory is fullest when some sequence is about to end. Sort the sequences by remaining tokens, most first.
+ * When sequence k ends, those before it have grown by as much as it has, and those after it are gone:
  *	max over k of sum(own[0 .. k]) + (k + 1) * left[k]
- * plus a page less one token for each, since its last page may be partly filled; but no more than the pages
- * that each of them has at its own end. Shared pages (owned by no single sequence) count once, as they are
- * now. If q fits, its demand stays in the list.
+ * Add a page less one token for each, since its last page may be partly filled, but count no more than the
+ * pages that each of them has at its own end. Shared pages (owned by no single sequence) count once, as they
+ * are now. If q fits, its demand stays in the list.
  */
 int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
 {
@@ -185,7 +189,7 @@ int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t fou
 			peak = then;
 	}
 	fits = (shared > 0 ? shared : 0) * ps + peak <= (int64_t)s->opt.num_pages * ps;
-	if (!fits)		/* take q's demand out again */
+	if (!fits)		/* remove q's demand again */
 		sched_forecast(s);
 	return fits;
 }

@@ -12,9 +12,8 @@
 static struct sim sim;
 
 /*
- * Two sequences grow beyond the prediction: the younger is preempted. By the rule in
- * scheduler.h it is swapped when its pages are cheap to move and recomputed when its
- * tokens are cheap, and it resumes either way.
+ * When two sequences grow beyond the prediction, the younger is preempted. By the rule in scheduler.h it is
+ * swapped if its pages are cheap to move and recomputed if its tokens are cheap; it resumes either way.
  */
 static void the_younger_gives_way(struct cairn_test *t)
 {
@@ -27,7 +26,7 @@ static void the_younger_gives_way(struct cairn_test *t)
 		o.max_context = 48;
 		o.host_pages = 16;
 		o.recompute_ns = 10;
-		o.swap_ns = swap ? 15 : 25;	/* 2 moves of a page against its 4 tokens: equal at 20 */
+		o.swap_ns = swap ? 15 : 25;	/* at 20, two moves of a page cost as much as its 4 tokens */
 		if (!sim_create(t, &sim, &o, 2))
 			return;
 		for (int32_t i = 0; i < 2; i++) {
@@ -51,7 +50,7 @@ static void the_younger_gives_way(struct cairn_test *t)
 	}
 }
 
-/* Three sequences outgrow the pool: when the first needs a page, the last is preempted, not the second. */
+/* When three sequences outgrow the pool and the first needs a page, the last is preempted, not the second. */
 static void the_youngest_is_first(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();
@@ -107,11 +106,11 @@ static void answers_tell(struct cairn_test *t)
 
 /*
  * Answers of 10 tokens are expected. With prompts of 8 and 12 tokens and up to 3 unused places in each last
- * page, the peak is when both have grown by 10: 8 + 12 + 6 + 20 = 46 places, less one for each token that the
- * first has generated or has in flight when the second is considered. But 18 and 22 tokens need at most 11
- * pages. So with 11 pages both start at once; with 10 the second starts in the plan in which the first
- * generates its sixth token; with 9 when the first has ended. The same holds with two pages more if the first
- * prompt starts with two pages that are in the tree.
+ * page, the peak comes when both have grown by 10: 8 + 12 + 6 + 20 = 46 places, less one for each token that
+ * the first has generated or has in flight when the second is considered. But 18 and 22 tokens need at most
+ * 11 pages. So with 11 pages both start at once; with 10, the second starts in the plan in which the first
+ * generates its sixth token; with 9, when the first has ended. The same holds with two more pages if the
+ * first prompt begins with two pages that are in the tree.
  */
 static void the_peak_decides(struct cairn_test *t)
 {
@@ -147,8 +146,10 @@ static void the_peak_decides(struct cairn_test *t)
 	}
 }
 
-/* After many short answers the scheduler expects four tokens of each and admits too many long ones;
- * all of them must still end correctly. */
+/*
+ * After many short answers the scheduler expects four tokens of each and admits too many long ones; all of
+ * them must still end correctly.
+ */
 static void a_wrong_expectation_is_survived(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();
@@ -210,7 +211,7 @@ static void deadlines_are_kept(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* Drives two beams by hand: fork, replace the last token, discard one. They share all pages but the last. */
+/* Drives two beams: forks, replaces the last token, discards one. They share all pages but the last. */
 static void beams_are_forked(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();
@@ -226,7 +227,7 @@ static void beams_are_forked(struct cairn_test *t)
 	r.prompt = tokens;
 	EXPECT(t, cairn_scheduler_submit(s, &r) == 0 && cairn_scheduler_plan(s, 0, &p) == 0);
 	EXPECT(t, cairn_scheduler_fork(s, 1, 0, &child) == -EINVAL);	/* its token is in flight */
-	/* the sequence waits for it */
+	/* the sequence waits for that token */
 	EXPECT(t, cairn_scheduler_plan(s, 0, &p) == 0 && p->num_items == 0);
 	EXPECT(t, cairn_scheduler_report(s, tokens, NULL) == 0);
 	EXPECT(t, cairn_scheduler_fork(s, 1, 0, &child) == 0 && child == 1);
@@ -240,7 +241,7 @@ static void beams_are_forked(struct cairn_test *t)
 			  cairn_scheduler_fork(s, 1, 1, &child) == 0);
 	EXPECT(t, child == 2 && cairn_scheduler_verify(s) == 0);
 	cairn_scheduler_stats(s, &st);
-	EXPECT(t, st.expected_new == o.expected_new);	/* a discarded beam is no answer */
+	EXPECT(t, st.expected_new == o.expected_new);	/* a discarded beam does not count as an answer */
 	EXPECT(t, cairn_scheduler_set_last(s, 2, 0, 1) == -ENOENT);
 	EXPECT(t, cairn_scheduler_cancel(s, 1) == 0 && cairn_scheduler_verify(s) == 0);
 	cairn_scheduler_destroy(s);

@@ -75,7 +75,7 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 	for (int32_t k = 0; k < num_rows; k++) {
 		int32_t at = q->computed + k;
 
-		if (at >= q->num_known) {	/* drawn by the previous plan, not reported yet */
+		if (at >= q->num_known) {	/* the previous plan draws it, and it is not reported yet */
 			item->follows = q->draw[!parity];
 			if (item->follows < 0)
 				return cairn_error(EIO, "scheduler: no plan draws token %d of a sequence",
@@ -126,7 +126,7 @@ static int decodes(struct cairn_scheduler *s, struct plan_buffer *b)
 	return 0;
 }
 
-/* Returns how many rows more than one per running sequence may have logits. */
+/* Returns how many rows may have logits beyond one per running sequence. */
 static int32_t spare_logits(const struct cairn_scheduler *s, const struct plan_buffer *b)
 {
 	int32_t spare = s->opt.max_seqs - s->num_running - s->promised_seqs - b->num_extra;
@@ -134,7 +134,7 @@ static int32_t spare_logits(const struct cairn_scheduler *s, const struct plan_b
 	return spare < 0 ? 0 : s->queue ? spare / 2 : spare;
 }
 
-/* Gives a sequence with more than one row left as many rows as the step and the free pages allow. */
+/* Gives a sequence that has no rows in this plan as many as the step and the free pages allow. */
 static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sched_seq *q, int32_t room,
 		   int may_preempt)
 {
@@ -149,7 +149,7 @@ static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sche
 		q->req->unforked--;
 		s->promised_seqs--;
 		sched_insert_running(s, child);
-		/* sched_insert_running() has counted q's promise again */
+		/* sched_insert_running() has counted the promise of q's request a second time */
 		s->promised_seqs -= child->req->unforked;
 	}
 	rows = rest(q) < room ? rest(q) : room;
@@ -220,9 +220,11 @@ static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 	return best;
 }
 
-/* Returns whether a running prompt will leave at least one page more of q's prefix in the tree
- * than is there now. So of a burst of equal prompts only the first is computed. A request
- * overtaken max_passes times does not wait. */
+/*
+ * Returns whether a running prompt will leave at least one more page of q's prefix in the tree than is there
+ * now. If q waits for it, only the first of a burst of equal prompts is computed. A request that was
+ * overtaken max_passes times does not wait.
+ */
 static int awaits_another(const struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
 {
 	if (!s->device.tree || q->was_running || q->passed >= s->opt.max_passes)
@@ -295,22 +297,21 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 				return 0;
 		}
 		CAIRN_TRY(admit(s, q));
-		/* admitted without sched_fits(): its demand is not counted yet */
+		/* the first one was admitted without sched_fits(), so its demand is not counted yet */
 		if (s->num_running == 1)
 			sched_forecast(s);
 		CAIRN_TRY(advance(s, b, q, max_rows - b->plan.num_rows, 0));
 		if (q->planned == b->plan.number)
 			continue;
-		if (s->num_running > 1)	/* the prediction said it fits, but it does not: later */
+		if (s->num_running > 1)	/* it does not fit, unlike predicted: it will be admitted later */
 			CAIRN_TRY(sched_preempt(s, q));
 		return 0;
 	}
-	/* rows for the other answers of the request admitted last */
+	/* the other answers of the request admitted last get their rows here */
 	return prompts(s, b, max_rows);
 }
 
-/* If a preempted sequence could run but finds no room because every
- * running one is held, preempts a held one. */
+/* If a preempted sequence could run but finds no room because all running ones are held, preempts one. */
 static int preempt_held(struct cairn_scheduler *s)
 {
 	int waits = 0;
@@ -387,7 +388,7 @@ int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct
 	p->items = b->items;
 	p->ids = b->ids;
 	p->moves = b->moves;
-	if (p->num_items) {		/* a plan without rows changes nothing: its number is used again */
+	if (p->num_items) {		/* the number of a plan without rows is used again */
 		s->plan_number++;
 		s->unreported++;
 		s->stats.plans++;

@@ -2,8 +2,7 @@
 /*
  * scheduler_prefix_test - the scheduler where prompts share prefixes
  *
- * Bounded overtaking, computing a shared prompt once, and conversations
- * loaded back from the host or the disk.
+ * Bounded overtaking, computing a shared prompt once, and conversations loaded back from host or disk.
  */
 #include "conformance/harness.h"
 
@@ -11,8 +10,7 @@
 
 static struct sim sim;
 
-/* A stream of requests shares a prefix; one request shares nothing with them
- * and is overtaken exactly three times. */
+/* Among many requests that share a prefix, one that shares nothing is overtaken exactly three times. */
 static void nobody_waits_for_ever(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();
@@ -39,7 +37,7 @@ static void nobody_waits_for_ever(struct cairn_test *t)
 	sim_destroy(t, &sim);
 }
 
-/* Twelve requests with one long prompt arrive at once: the prompt is computed once. */
+/* When twelve requests with one long prompt arrive at once, the prompt is computed once. */
 static void a_burst_shares_its_prompt(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();
@@ -93,7 +91,7 @@ static void a_conversation_comes_back(struct cairn_test *t)
 		       offloads == 5 * 10); /* each page as it is filled; the last three tokens fill none */
 		EXPECT(t, sim_submit(&sim, 5) == 0);
 		if (disk) {
-			/* no rows before the fetch is done: the step would wait for the disk */
+			/* no rows before the fetch is done, or the step would wait for the disk */
 			EXPECT(t, cairn_scheduler_plan(sim.s, 0, &p) == 0 && p->num_items == 0);
 			EXPECT(t, sim_moves(p, CAIRN_MOVE_FETCH) == 10);
 			EXPECT(t, cairn_scheduler_fetched(sim.s, 5) == 0);
@@ -114,7 +112,7 @@ static void a_conversation_comes_back(struct cairn_test *t)
 	}
 }
 
-/* A prefix found on the device is offloaded to the host in portions no longer than the rows of a step. */
+/* A prefix found on the device is offloaded in portions of at most the pages that one step can complete. */
 static void offload_in_portions(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();

@@ -2,8 +2,8 @@
 /*
  * scheduler_sim_test - simulates a device that runs one step per plan, for tests with many requests
  *
- * The tokens drawn and the ends of answers are fixed beforehand: token k of the answer to request i is i *
- * 131 + k, and the answer stops after `answer` tokens. KV is not simulated here; kv_model_engine.h does that.
+ * Tokens and lengths of answers are fixed in advance: token k of the answer to request i is i * 131 + k, and
+ * the answer stops after `answer` tokens. KV is not simulated here; kv_model_engine.h does that.
  */
 #ifndef CAIRN_SCHEDULER_SIM_TEST_H
 #define CAIRN_SCHEDULER_SIM_TEST_H
@@ -32,7 +32,7 @@ struct sim {
 	int32_t num_requests, num_steps, num_ended;
 	struct sim_flight flights[2];
 	int num_flights;
-	/* full: steps of dense_rows rows among the busy ones, which have waiting requests */
+	/* busy steps: those with waiting requests; full steps: busy steps with dense_rows rows */
 	int64_t full_steps, busy_steps;
 	int64_t plan_ns, report_ns;	/* of the last step */
 };
@@ -99,8 +99,7 @@ static inline void sim_report(struct cairn_test *t, struct sim *sim)
 	sim->num_flights--;
 }
 
-/* Runs one step: reports the plan that is due, then plans. Returns the
- * plan, or NULL if there was nothing to do. */
+/* Runs one step: reports the plan that is due, then plans. Returns the plan, or NULL if it has no rows. */
 static inline const struct cairn_step_plan *sim_step(struct cairn_test *t, struct sim *sim)
 {
 	const struct cairn_step_plan *p = NULL;
@@ -160,7 +159,7 @@ static inline int sim_create(struct cairn_test *t, struct sim *sim, const struct
 	return EXPECT(t, sim->requests) && EXPECT(t, cairn_scheduler_create(&sim->s, opt) == 0);
 }
 
-/* Small limits everywhere and no prefix tree. */
+/* Returns options with small limits and without a prefix tree. */
 static inline struct cairn_scheduler_options sim_small(void)
 {
 	return (struct cairn_scheduler_options) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* scheduler_test - the rows, draws and moves of plans, one request phase at a time */
+/* scheduler_test - checks rows, draws and moves of plans for one phase of a request at a time */
 #include "conformance/harness.h"
 
 #include "serving/scheduler/scheduler_sim_test.h"
@@ -41,7 +41,7 @@ static struct cairn_scheduler *create(struct cairn_test *t, const struct cairn_s
 	return s;
 }
 
-/* Reports the draws of the last plan, all of them token 7, if report is set; then forms the next plan. */
+/* If report is set, reports token 7 for all draws of the oldest unreported plan. Then forms the next plan. */
 static const struct cairn_step_plan *next(struct cairn_test *t, struct cairn_scheduler *s, int report)
 {
 	static const int32_t tokens[64] = { 7, 7, 7, 7, 7, 7, 7, 7 };
@@ -76,7 +76,7 @@ static void options_are_checked(struct cairn_test *t)
 	cairn_scheduler_destroy(NULL);
 }
 
-/* Draws and the rows of scored prompts are at most max_seqs; half of the spare ones are left to a queue. */
+/* Draws and rows of scored prompts are at most max_seqs; a queue is left half of the spare ones. */
 static void scored_prompts(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -91,7 +91,7 @@ static void scored_prompts(struct cairn_test *t)
 	EXPECT(t, cairn_scheduler_submit(s, &r) == 0);
 	p = next(t, s, 0);
 	EXPECT(t, p->num_items == 1 && item_is(p, 0, 1, 0, 4, 0));
-	/* the plain prompt is admitted beside it, and its rows are not limited */
+	/* a prompt that is not scored is admitted too, and its rows are not limited */
 	EXPECT(t, submit(s, 2, "abcdef", 2, 1) == 0);
 	p = next(t, s, 1);
 	EXPECT(t, p->num_items == 2 && item_is(p, 0, 1, 4, 2, 0) && item_is(p, 1, 2, 0, 6, 1));
@@ -130,8 +130,7 @@ static void requests_are_checked(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* Two prompts of 11 and 9 tokens in steps of 8 rows: they are cut
- * between any two tokens, after the decodes. */
+/* Two prompts of 11 and 9 tokens in steps of 8 rows are cut between any two tokens; decodes come first. */
 static void prompts_fill_the_step(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -170,8 +169,7 @@ static void chunks_are_limited(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* A plan ahead names the draw that makes its token; a second plan ahead is
- * refused; max_new_tokens is not exceeded. */
+/* A plan ahead names the draw of its token; a second one is refused; max_new_tokens is not exceeded. */
 static void one_step_ahead(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -200,7 +198,7 @@ static void one_step_ahead(struct cairn_test *t)
 	EXPECT(t, num == 3 && ev[0].what == CAIRN_SCHED_TOKEN && ev[2].what == CAIRN_SCHED_STOP &&
 			  ev[2].token == 7);
 
-	/* An end noticed late: the row in flight is dropped and its page is free again. */
+	/* when an end is noticed late, the token in flight is dropped and the page is free again */
 	EXPECT(t, submit(s, 2, "xyz", 9, 1) == 0);
 	next(t, s, 0);
 	next(t, s, 0);
@@ -213,8 +211,10 @@ static void one_step_ahead(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* Three answers: the prompt except its last token is computed once,
- * and the page it ends in is copied twice. */
+/*
+ * For three answers, the prompt except its last token is computed once, and the page in which it ends is
+ * copied twice.
+ */
 static void answers_share_the_prompt(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -239,7 +239,7 @@ static void answers_share_the_prompt(struct cairn_test *t)
 	EXPECT(t, num == 3 && ev[0].what == CAIRN_SCHED_CANCELLED &&
 			  ev[0].index + ev[1].index + ev[2].index == 3);
 
-	/* A request cancelled before it was forked still reports three ends. */
+	/* a request that is cancelled before it was forked still reports three ends */
 	EXPECT(t, submit(s, 2, "ABCDEFGHIJKL", 2, 3) == 0);
 	next(t, s, 1);
 	EXPECT(t, cairn_scheduler_cancel(s, 2) == 0);
@@ -248,7 +248,7 @@ static void answers_share_the_prompt(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* The whole prompt is in the tree: one row is computed, on a copy of the shared last page. */
+/* If the whole prompt is in the tree, one row is computed, on a copy of the shared last page. */
 static void full_hit_computes_one_row(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -264,14 +264,13 @@ static void full_hit_computes_one_row(struct cairn_test *t)
 	EXPECT(t, p->num_moves == 1 && p->moves[0].kind == CAIRN_MOVE_COPY);
 	cairn_scheduler_stats(s, &st);
 	EXPECT(t, st.hit_tokens == 7 && st.prompt_tokens == 16);
-	EXPECT(t, submit(s, 3, "abcdefgX", 1, 1) == 0);		/* differs from it in the second page */
+	EXPECT(t, submit(s, 3, "abcdefgX", 1, 1) == 0);		/* differs in the second page */
 	p = next(t, s, 1);
 	EXPECT(t, item_is(p, 0, 3, 4, 4, 1) && p->num_moves == 0);
 	cairn_scheduler_destroy(s);
 }
 
-/* Cancels in the queue, in the prompt, while decoding and in flight:
- * the next plan has no row of the request. */
+/* The next plan has no row of a request cancelled in the queue, in its prompt, in decoding or in flight. */
 static void cancel_in_every_phase(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();

@@ -13,8 +13,7 @@
  */
 #include "serving/scheduler/scheduler_impl.h"
 
-/* Rounds len down to whole pages. Shadows share whole pages only, so that
- * no slot must be copied before a write. */
+/* Rounds len down to whole pages. Shadows share only these, so no slot must be copied before a write. */
 static int64_t whole(const struct cairn_scheduler *s, int64_t len)
 {
 	return len - len % s->opt.page_size;
@@ -44,7 +43,7 @@ static int put_in(struct tier *tier, const struct sched_seq *q, int64_t len, int
 	return cairn_prefix_tree_insert(tier->tree, q->req->salt, q->tokens, len, pages, node);
 }
 
-/* Spills a leaf of the host's tree to disk, except what is there already. A full disk is no error. */
+/* Spills a leaf of the host's tree to disk, except what the disk already has. A full disk is no error. */
 static int spill(struct cairn_scheduler *s, int32_t leaf)
 {
 	int32_t *slots = s->path_pages, *places = slots + s->opt.max_context + 1, seq, node, n;
@@ -91,8 +90,7 @@ static int grow_host(struct cairn_scheduler *s, int32_t seq, int64_t len)
 	return ret;
 }
 
-/* Opens a shadow with what the host's tree has of the sequence's
- * first len tokens. -ENOSPC: no free handle. */
+/* Opens a shadow with what the host's tree has of q's first len tokens. -ENOSPC: no free handle. */
 static int open_shadow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len)
 {
 	int32_t node;
@@ -105,8 +103,7 @@ static int open_shadow(struct cairn_scheduler *s, struct sched_seq *q, int64_t l
 	return cairn_kv_pool_adopt(s->host.pool, q->shadow, s->path_pages, whole(s, found));
 }
 
-/* Extends the shadow to the first len tokens on the device. -ENOSPC: the
- * host is full; the shadow is unchanged. */
+/* Extends the shadow to the first len tokens on the device. -ENOSPC: the host is full; nothing changes. */
 static int extend_shadow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, struct move_list *list,
 			 int kind)
 {
@@ -137,8 +134,8 @@ int sched_swap_out(struct cairn_scheduler *s, struct sched_seq *q, int64_t len)
 }
 
 /*
- * Offloads the pages that this plan fills: while the step runs, each layer's part can leave as soon as it is
- * computed. Pages that were filled before (a prefix found on the device) are limited to what one step
+ * Offloads the pages that this plan fills: while the step runs, each layer's part can be copied as soon as it
+ * is computed. Pages that were filled before (a prefix found on the device) are limited to what one step
  * produces, so that the copies of a step take about as long as those of any other.
  */
 int sched_offload(struct cairn_scheduler *s, struct sched_seq *q)
@@ -159,8 +156,10 @@ int sched_offload(struct cairn_scheduler *s, struct sched_seq *q)
 	return ret == -ENOSPC ? 0 : ret;	/* no room in the host: retried in a later plan */
 }
 
-/* Inserts a prompt into the tree as soon as it is computed, so that other requests can share it. Only
- * whole pages: the last page is still written to and would have to be copied first. */
+/*
+ * Inserts a prompt into the tree as soon as it is computed, so that other requests can share it. Inserts only
+ * whole pages: a partly filled page is still written to and would have to be copied first.
+ */
 int sched_keep_prompt(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	int32_t node;
@@ -178,7 +177,7 @@ int sched_keep_prompt(struct cairn_scheduler *s, struct sched_seq *q)
 	return 0;
 }
 
-/* Leaves what an ending sequence has computed to the trees. */
+/* Inserts what an ending sequence has computed into the trees. */
 int sched_keep_all(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	int64_t len = q->computed < q->num_known ? q->computed : q->num_known;
@@ -201,7 +200,7 @@ int sched_keep_all(struct cairn_scheduler *s, struct sched_seq *q)
 	return put_in(&s->host, q, len < q->num_known ? len : q->num_known, q->shadow, &node);
 }
 
-/* Opens an admitted sequence in the device pool, with all KV that the device or the host still has of it. */
+/* Opens an admitted sequence in the device pool, with all of its KV that the device or the host still has. */
 int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	int64_t ps = s->opt.page_size, limit = q->num_known - !FAULT(FULL_HIT), found = 0, loaded = 0;
@@ -212,7 +211,7 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 	if (s->device.tree)
 		found = cairn_prefix_tree_match(s->device.tree, q->req->salt, q->tokens, q->num_known,
 						&q->node, s->path_pages);
-	if (found > limit) /* the last token is always computed: its row gives the next token */
+	if (found > limit) /* the last token is always computed, as its row gives the next token */
 		found = limit;
 	if (q->node != CAIRN_PREFIX_NONE)
 		cairn_prefix_tree_pin(s->device.tree, q->node);
@@ -224,7 +223,7 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 	if (loaded > limit)
 		loaded = limit;
 	if (loaded - found >= ps)
-		found = whole(s, found);	/* the page it ends in is loaded from the host */
+		found = whole(s, found);	/* the page in which it ends is loaded from the host */
 	CAIRN_TRY(cairn_kv_pool_adopt(s->device.pool, q->kv, s->path_pages, found));
 	q->computed = (int32_t)found;
 	q->adopted = (int32_t)(found / ps);
@@ -239,7 +238,7 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 		loaded = cairn_kv_pool_len(s->host.pool, q->shadow);
 	}
 	ret = loaded > found ? sched_grow(s, q, loaded, 0) : -ENOSPC;
-	if (ret)		/* no pages for what the host has: recompute it */
+	if (ret)		/* no free pages for what the host has, so it is recomputed */
 		goto out;
 	slots = cairn_kv_pool_pages(s->host.pool, q->shadow, &n);
 	pages = cairn_kv_pool_pages(s->device.pool, q->kv, &n);
@@ -257,8 +256,9 @@ out:
 }
 
 /*
- * If the disk has at least one page more of a prompt than host and device, starts to fetch it into the host's
- * tree and returns 1; the request then waits for cairn_scheduler_fetched(). Done at most once per request.
+ * If the disk has at least one more page of a prompt than host and device, starts to fetch it into the host's
+ * tree and returns 1; the request then waits for cairn_scheduler_fetched(). This happens at most once per
+ * request.
  */
 int sched_fetch(struct cairn_scheduler *s, struct sched_seq *q, int32_t found)
 {
@@ -275,8 +275,7 @@ int sched_fetch(struct cairn_scheduler *s, struct sched_seq *q, int32_t found)
 	if (there < (here > found ? here : found) + s->opt.page_size)
 		return 0;
 	q->is_fetching = 2;
-	/* Hold the disk pages by a sequence: what host memory spills for this
-	 * may evict them from the disk's tree. */
+	/* a sequence holds the disk pages, as spills that make room may evict them from the disk's tree */
 	CAIRN_TRY(cairn_kv_pool_open(s->disk.pool, &from));
 	cairn_prefix_tree_match(s->disk.tree, q->req->salt, q->tokens, there, &n, places);
 	ret = cairn_kv_pool_adopt(s->disk.pool, from, places, there);

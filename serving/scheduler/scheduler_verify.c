@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * scheduler_verify - statistics of the scheduler, and the check of its invariants
+ * scheduler_verify - returns the scheduler's statistics and checks its invariants
  */
 #include "serving/scheduler/scheduler_impl.h"
 

@@ -2,16 +2,16 @@
 /*
  * tiers - executes the moves of a plan on the stream
  *
- * A list of moves is cut into groups within which order does not matter: no place that is written
- * is used by another move of the group. Each group is one launch of kv_move; its lists are in one
- * block that is uploaded once per plan. Two such blocks alternate: before one is written again,
- * the pass of its plan has been collected.
+ * A list of moves is cut into groups within which order does not matter: a place that one move of a group
+ * writes is not used by any other move of the group. Each group is one launch of kv_move. The lists of all
+ * groups of a plan are in one block, which is uploaded once per plan. Two such blocks alternate: before one
+ * is written again, the pass of its plan has been collected.
  *
  * Invariants
  *   1. A buffer belongs to one slot, is spare, or has no slot until the disk is done with it.
- *   2. The stream and the disk are only told to write a buffer that the disk is not using.
+ *   2. The stream and the disk never get an order to write a buffer that the disk is using.
  *   3. The stream only reads data that has arrived from the disk.
- *   4. The disk starts a job when everything that was on the stream before it is done.
+ *   4. The disk starts a job only after everything that was on the stream before the job is done.
  *   5. Copies on the side stream are ordered between two points of the main stream: after the layer they
  *      copy, and before the end of their plan.
  */
@@ -171,7 +171,7 @@ static void end_group(struct cairn_tiers *t, struct move_lists *l)
 	}
 }
 
-/* Adds a move. A place is page p, or ~b for buffer b; its mark says how this group uses it. */
+/* Adds a move between two places: page p, or ~b for buffer b. Its mark says how this group uses a place. */
 static void put(struct cairn_tiers *t, struct move_lists *l, int32_t from, uint64_t *from_mark, int32_t to,
 		uint64_t *to_mark)
 {
@@ -227,7 +227,7 @@ static int carry_out(struct cairn_tiers *t, struct move_lists *l, int32_t first,
 	return 0;
 }
 
-/* Uploads the used part of both halves of the block. */
+/* Uploads the used parts of both halves of the block. */
 static int upload(struct cairn_tiers *t, struct move_lists *l)
 {
 	size_t bytes = (size_t)l->num * sizeof(*l->host);
@@ -252,7 +252,7 @@ static int carry_out_groups(struct cairn_tiers *t, struct move_lists *l, int32_t
 	return 0;
 }
 
-/* ---- buffers behind slots ---- */
+/* ---- buffers of slots ---- */
 
 /* Waits for the stream and releases the disk jobs that waited for it. */
 static int idle(struct cairn_tiers *t)
@@ -262,7 +262,7 @@ static int idle(struct cairn_tiers *t)
 	return 0;
 }
 
-/* As idle(), while moves are being collected: enqueues first the moves that staged disk jobs must follow. */
+/* The same while moves are being collected: first enqueues the moves that staged disk jobs must follow. */
 static int idle_behind_moves(struct cairn_tiers *t)
 {
 	struct move_lists *l = &t->lists[t->turn];
@@ -286,7 +286,7 @@ static int to_write(struct cairn_tiers *t, int32_t slot, int32_t *buffer)
 		while (!t->num_spares)
 			CAIRN_TRY(tiers_disk_wait(t));
 		t->buffers[b].slot = -1;
-		if (!t->buffers[b].jobs)	/* the waiting has freed it */
+		if (!t->buffers[b].jobs)	/* its jobs ended while this thread waited */
 			t->spares[t->num_spares++] = b;
 		b = t->spares[--t->num_spares];
 		t->buffers[b].slot = slot;
@@ -338,7 +338,7 @@ static int collect_move(struct cairn_tiers *t, struct move_lists *l, const struc
 	}
 }
 
-/* Returns whether the moves after the rows are offloads only: then the layers can be copied independently. */
+/* Returns whether all moves after the rows are offloads, so that layers can be copied independently. */
 static int can_by_layer(const struct cairn_tiers *t, const struct move_lists *l)
 {
 	if (!t->side || l->num_groups != l->groups_before + 1)
@@ -350,8 +350,10 @@ static int can_by_layer(const struct cairn_tiers *t, const struct move_lists *l)
 	return 1;
 }
 
-/* Collects all moves of the plan, those after the rows included (none of which is for the
- * disk), and enqueues those before the rows. */
+/*
+ * Collects all moves of the plan, including those after the rows (none of which involves the disk), and
+ * enqueues those before the rows.
+ */
 int cairn_tiers_before(struct cairn_tiers *t, const struct cairn_step_plan *p)
 {
 	struct move_lists *l = &t->lists[t->turn];
@@ -415,7 +417,7 @@ int cairn_tiers_layer(void *tiers, int32_t layer, void *stream)
 	return 0;
 }
 
-/* Orders later work on the main stream after the side copies: pages may be written again and slots read. */
+/* Orders later work on the main stream after the side copies: it may overwrite their pages or read slots. */
 static int join_side(struct cairn_tiers *t)
 {
 	CAIRN_TRY(CAIRN_TABLE(t->impl, event_record, t->left, t->side));

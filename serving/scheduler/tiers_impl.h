@@ -27,9 +27,9 @@ struct job_queue {
 struct move_lists {
 	int32_t *host, *dev;		/* [2 * room]: sources, then destinations */
 	int32_t *groups;		/* [num_groups]: end of each group */
-	int32_t room, num, num_groups;	/* capacity in moves; moves; groups */
+	int32_t room, num, num_groups;	/* capacity in moves; number of moves; number of groups */
 	int32_t groups_before;		/* groups before the rows; -1: not known yet */
-	int32_t carried;		/* groups that are on the stream */
+	int32_t carried;		/* groups that are already on the stream */
 };
 
 struct cairn_tiers {
@@ -44,15 +44,15 @@ struct cairn_tiers {
 	int32_t *buffer_of;		/* [host_pages]: buffer of each slot */
 	struct {
 		int32_t slot;		/* -1: no slot */
-		int32_t jobs, fetches;	/* unfinished disk jobs; fetches: those that write it */
+		int32_t jobs, fetches;	/* unfinished disk jobs on it; those of them that write it */
 	} *buffers;
 	int32_t *spares, num_spares;	/* stack of spare buffers */
-	uint64_t *page_marks, *slot_marks, mark;	/* how the current group uses a page or slot: put() */
+	uint64_t *page_marks, *slot_marks, mark;	/* how this group uses a page or slot: see put() */
 	struct move_lists lists[2];
 	int turn;			/* lists[turn] is the current plan's */
 	int32_t groups_room;		/* capacity of both lists[].groups */
 	int64_t launched, collected;	/* number of passes */
-	/* copies by layer: their stream; event: a layer is computed; event: its copies are done */
+	/* copies by layer: the side stream; the event of a computed layer; the event of finished copies */
 	void *side, *reached, *left;
 	int by_layer;			/* the moves after this plan's rows can go by layer */
 	int32_t layers;			/* layers copied in this plan */
@@ -63,10 +63,10 @@ struct cairn_tiers {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake, done;
-	struct job_queue staged;	/* wait for the stream; used by the engine's thread only */
+	struct job_queue staged;	/* jobs that wait for the stream; used by the engine's thread only */
 	struct job_queue todo, finished;	/* protected by lock */
-	struct job_queue fetched;	/* requests to report; used by the engine's thread only */
-	int32_t num_open;		/* jobs added and not yet polled */
+	struct job_queue fetched;	/* jobs whose request is to be reported; engine's thread only */
+	int32_t num_open;		/* jobs added and not yet taken by a poll */
 	int stop, error;		/* protected by lock; error: an errno */
 };
 

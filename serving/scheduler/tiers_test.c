@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * tiers_test - random moves, many of them through the disk, have the same
- * result as moves done one after the other
+ * tiers_test - random moves, many of them through the disk, have the same result as moves done one by one
  */
 #include <stdlib.h>
 
@@ -18,7 +17,7 @@ struct room {
 	void *stream;
 	char *bytes;			/* one page on one side of a layer, page_bytes */
 	size_t page_bytes;
-	/* Expected contents: all bytes of a page, slot or place have this value. */
+	/* expected contents: all bytes of a page, slot or place have this value */
 	uint8_t pages[PAGES], slots[SLOTS], places[PLACES];
 	struct cairn_move moves[MOVES];
 	int32_t num_moves;
@@ -95,7 +94,7 @@ static void carry_out(struct cairn_test *t, struct room *r, int behind)
 	r->num_moves = 0;
 }
 
-/* Without reads only a buffer that is to be written can wait for the disk. */
+/* Makes random moves. reads 0: no move reads a slot to the device, so only writes can wait for the disk. */
 static void any_moves(struct cairn_test *t, struct room *r, int reads)
 {
 	static const int kinds[] = {
