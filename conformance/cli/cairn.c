@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cairn - the one program: list, check, bench, generate, eval, serve, convert-gqa, graph
+ * cairn - the one program: list, check, bench, attn-variant, generate, eval, serve, convert-gqa, graph
  */
 #include <getopt.h>
 #include <limits.h>
@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "conformance/cli/attn_variant.h"
 #include "rdma/card/card.h"
 #include "serving/bench/bench_serve.h"
 #include "serving/cli/commands.h"
@@ -26,6 +27,7 @@ static const char usage[] =
 	"  check        judges implementations by the references; prints TAP\n"
 	"  bench        times what it has verified\n"
 	"  bench serve  times an OpenAI-compatible server (--help for its options)\n"
+	"  attn-variant compiles, judges and times your lines of attention (--help for its options)\n"
 	"  generate     continues a prompt (--help for its options)\n"
 	"  eval         scores the embedded model on its held-out questions\n"
 	"  serve        serves a model over HTTP (--help for its options)\n"
@@ -348,6 +350,8 @@ static int run(const char *cmd, int argc, char **argv)
 	}
 	if (!strcmp(cmd, "list") || !strcmp(cmd, "check") || !strcmp(cmd, "bench"))
 		return suite_command(cmd, argc - 1, argv + 1);
+	if (!strcmp(cmd, "attn-variant"))
+		return cairn_cmd_attn_variant(argc - 1, argv + 1, program);
 	if (!strcmp(cmd, "generate"))
 		return cairn_cmd_generate(argc - 1, argv + 1);
 	if (!strcmp(cmd, "eval"))

@@ -11,6 +11,8 @@
 #include "fused/attention/dense/attn_dense_plan.cuh"
 #include "fused/attention/variant/attn_variant_call.cuh"
 #include "fused/attention/variant/attn_variant_instances.h"
+#include "fused/attention/variant/text/attn_variant_list.h"
+#include "fused/attention/variant/text/attn_variant_load.h"
 
 /* Returns the kernel of a built-in variant. */
 static const void *built_in(const struct cairn_attn_variant_args *a)
@@ -86,6 +88,7 @@ int cairn_attn_variant(const struct cairn_attn_variant_args *args, void *stream)
 	struct attn_variant_call call;
 	struct attn_dense_sizes sizes;
 	struct cairn_launch l = {};
+	const void *kernel;
 	struct form f;
 	void *params[] = { &call, &plan, &maps };
 	int num_sms, items;
@@ -97,6 +100,10 @@ int cairn_attn_variant(const struct cairn_attn_variant_args *args, void *stream)
 	num_sms = cairn_sms_of(args->sms);
 	if (num_sms < 0)
 		return num_sms;
+	if (args->variant < ATTN_VARIANT_FIRST_TEXT)
+		kernel = built_in(args);
+	else
+		CAIRN_TRY(attn_variant_load(args->variant, args->dtype, args->head_dim, &kernel));
 	dense = attn_variant_as_dense(args);
 	call = call_of(args);
 	f = form_of(args->head_dim);
@@ -116,5 +123,5 @@ int cairn_attn_variant(const struct cairn_attn_variant_args *args, void *stream)
 	l.smem = f.smem;
 	l.stream = stream;
 	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, items, num_sms, args->workspace, args->sms, 0));
-	return cairn_launch(built_in(args), &l, params);
+	return cairn_launch(kernel, &l, params);
 }

@@ -15,8 +15,8 @@ struct attn_variant_call : attn_call {
 /* The form for a head dimension; with rotations, producer threads need more registers. */
 template <int head_dim, bool rotates> struct attn_variant_form;
 template <> struct attn_variant_form<64, false> : attn_form<64, 64, 96, 3, 4, 2, 152, 56> { };
-template <> struct attn_variant_form<64, true> : attn_form<64, 64, 96, 3, 4, 2, 144, 80> { };
+template <> struct attn_variant_form<64, true> : attn_form<64, 64, 96, 3, 4, 2, 136, 104> { };
 template <> struct attn_variant_form<128, false> : attn_form<128, 128, 128, 2, 2, 2, 232, 40> { };
-template <> struct attn_variant_form<128, true> : attn_form<128, 128, 128, 2, 2, 2, 208, 88> { };
+template <> struct attn_variant_form<128, true> : attn_form<128, 128, 128, 2, 2, 2, 200, 104> { };
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "fused/attention/variant/attn_variant_list.h"
+#include "fused/attention/variant/attn_variant_known.h"
 #include "primitives/base/args.h"
 #include "primitives/base/error.h"
 

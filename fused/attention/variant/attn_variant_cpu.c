@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-#include "fused/attention/variant/attn_variant_list.h"
+#include "fused/attention/variant/attn_variant_known.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/wide.h"
@@ -74,7 +74,7 @@ static CAIRN_WIDE float logits(const struct head *w, struct attn_x *x, const flo
 		float dot = 0;
 
 		x->k_pos = j;
-		x->distance = (float)(j - x->q_pos);
+		x->near = x->distance = (float)(j - x->q_pos);
 		if (w->hooks->keep && !w->hooks->keep(x)) {
 			s[j] = w->hooks->weight ? 0 : -INFINITY;
 			continue;
@@ -90,7 +90,7 @@ static CAIRN_WIDE float logits(const struct head *w, struct attn_x *x, const flo
 		top = s[j] > top ? s[j] : top;
 	}
 	x->k_pos = 0;
-	x->distance = 0;
+	x->near = x->distance = 0;
 	return top;
 }
 

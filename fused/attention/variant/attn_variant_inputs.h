@@ -19,7 +19,10 @@ enum {
 	INTERLEAVED = CAUSAL << 5,
 	SINK = CAUSAL << 6,		/* plain: with sinks */
 	SINK_NONE = CAUSAL << 7,	/* half of the sinks are -infinity, the others 40 */
+	TEXT = CAUSAL << 8,		/* a caller's text: 4 arrays of TEXT_ARRAY numbers, and all of p */
 };
+
+#define TEXT_ARRAY	4096
 
 /* How K and V lie. */
 enum { CONTIGUOUS, ROW_GAPS, HEADS_FIRST, NUM_LAYOUTS };
@@ -29,6 +32,7 @@ struct shape {
 	int variant, batch, qo, kv, hq, hkv, dim;
 	unsigned flags;
 	float p0;
+	const float *p;				/* [8] of a text */
 	const int *qo_lens, *kv_lens;		/* [batch], instead of qo and kv for all; may be NULL */
 	int layout, q_gap, sms, pair;
 };
@@ -61,6 +65,21 @@ static void poison_outside(const struct cairn_attn_variant_args *a, const struct
 				cairn_fill_nan(k, a->dtype, at, a->head_dim);
 				cairn_fill_nan(v, a->dtype, at, a->head_dim);
 			}
+}
+
+/* Declares the arrays of a text, which hold numbers from 1/64 to 1. */
+static void declare_text_arrays(struct cairn_op *op, const struct shape *s)
+{
+	struct cairn_attn_variant_args *a = op->args;
+
+	for (size_t k = 0; k < 4; k++) {
+		float *t = cairn_in(op, FIELD(t) + k * sizeof(a->t[0]), CAIRN_F32, TEXT_ARRAY);
+
+		cairn_name(op, FIELD(t) + k * sizeof(a->t[0]), "t");
+		for (int i = 0; i < TEXT_ARRAY; i++)
+			t[i] = (float)cairn_op_range(op, 1, 64) / 64;
+	}
+	memcpy(a->p, s->p, sizeof(a->p));
 }
 
 /* Declares t[0] as the variant wants it, and sets p[0]. */
@@ -138,7 +157,10 @@ static void declare_case(struct cairn_op *op, const struct shape *s)
 	declare_rows(op, FIELD(q), "q", a->dtype, s->hq, s->dim, a->nnz_qo, p.nnz, q_stride, s->dim);
 	k = declare_rows(op, FIELD(k), "k", a->dtype, s->hkv, s->dim, a->nnz_kv, used, stride, head_stride);
 	v = declare_rows(op, FIELD(v), "v", a->dtype, s->hkv, s->dim, a->nnz_kv, used, stride, head_stride);
-	declare_array(op, s, p.max_kv);
+	if (s->flags & TEXT)
+		declare_text_arrays(op, s);
+	else
+		declare_array(op, s, p.max_kv);
 	if (op->kind == CAIRN_KIND_POISON && s->variant == CAIRN_VARIANT_PLAIN && s->p0 > 0)
 		poison_outside(a, &p, k, v, stride, head_stride);
 	cairn_out(op, FIELD(out), a->dtype, (int64_t)a->nnz_qo * s->hq * s->dim);

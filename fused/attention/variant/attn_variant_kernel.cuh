@@ -65,8 +65,10 @@ ATTN_DEV void attn_variant_run(const struct attn_variant_call &a, const struct a
 		} else {
 			attn_variant_write_empty<dtype, H>(plan, a, blockIdx.x * 3 + beside / 32,
 							   gridDim.x * 3);
-			if (rotates)
-				attn_rotate_all<dtype, F, H>(a, s, beside);
+			if (rotates && a.interleaved)
+				attn_rotate_all<dtype, F, H, true>(a, s, beside);
+			else if (rotates)
+				attn_rotate_all<dtype, F, H, false>(a, s, beside);
 		}
 		ptx_griddepcontrol_launch_dependents();
 	} else {

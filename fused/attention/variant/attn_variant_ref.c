@@ -21,7 +21,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "fused/attention/variant/attn_variant_list.h"
+#include "fused/attention/variant/attn_variant_known.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/wide.h"
@@ -105,7 +105,7 @@ static CAIRN_WIDE int logits(const struct work *w, struct attn_x *x, const float
 		double dot = 0, sum = 0, off = 0;
 
 		x->k_pos = j;
-		x->distance = j - x->q_pos;
+		x->near = x->distance = j - x->q_pos;
 		if (w->hooks->keep && !w->hooks->keep(x))
 			continue;
 		#pragma omp simd reduction(+:dot, sum, off)
@@ -121,7 +121,7 @@ static CAIRN_WIDE int logits(const struct work *w, struct attn_x *x, const float
 		w->key[n++] = j;
 	}
 	x->k_pos = 0;
-	x->distance = 0;
+	x->near = x->distance = 0;
 	if (w->hooks->sink && w->hooks->sink(x) > -INFINITY) {
 		w->s[n] = w->hooks->sink(x);
 		w->d[n] = 4 * E * fabs(w->s[n]);

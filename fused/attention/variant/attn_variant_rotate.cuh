@@ -25,11 +25,11 @@ template <class F> ATTN_DEV void attn_init_raw(const struct attn_smem<struct att
 {
 	for (int i = 0; i < F::stages; i++) {
 		ptx_mbarrier_init(attn_raw_k<F>(s) + 8 * i, 1);
-		ptx_mbarrier_init(s.full_k + 8 * i, ATTN_ROTATORS / 32);
+		ptx_mbarrier_init(s.full_k + 8 * i, ATTN_ROTATORS / 32 * ELECTED_LANES);
 	}
 	for (int i = 0; i < F::q_stages; i++) {
 		ptx_mbarrier_init(attn_raw_k<F>(s) + 8 * (F::stages + i), 1);
-		ptx_mbarrier_init(s.full_q + 8 * i, ATTN_ROTATORS / 32);
+		ptx_mbarrier_init(s.full_q + 8 * i, ATTN_ROTATORS / 32 * ELECTED_LANES);
 	}
 	ptx_fence_mbarrier_init_release_cluster();
 }
@@ -89,64 +89,79 @@ ATTN_DEV void attn_rotate_halves(const struct attn_x &x, uint32_t *first, uint32
 	*second = attn_pack<dtype>(b0, b1);
 }
 
-/* Rotates part `part` of a row of a tile of `rows` rows: 16 bytes, or 16 in each half of the elements. */
-template <int dtype, class H, int rows, int dim, bool keys>
-ATTN_DEV void attn_rotate_part(const struct attn_x &x, uint32_t tile, int row, int part, int interleaved)
+/* A part of a row: 16 bytes of neighbouring pairs or, unless interleaved, 16 bytes of each half. */
+struct attn_part {
+	uint4 a, b;
+};
+
+template <int rows, int dim, bool interleaved>
+ATTN_DEV struct attn_part attn_load_part(uint32_t tile, int row, int part)
 {
-	uint32_t at = tile + attn_panel_at<rows>(row, part);
-	uint4 a = ptx_ld_shared_v4(at);
+	struct attn_part p;
 
+	p.a = ptx_ld_shared_v4(tile + attn_panel_at<rows>(row, part));
+	if (!interleaved)
+		p.b = ptx_ld_shared_v4(tile + attn_panel_at<rows>(row, part + dim / 16));
+	return p;
+}
+
+template <int rows, int dim, bool interleaved>
+ATTN_DEV void attn_store_part(const struct attn_part &p, uint32_t tile, int row, int part)
+{
+	ptx_st_shared_v4(tile + attn_panel_at<rows>(row, part), p.a);
+	if (!interleaved)
+		ptx_st_shared_v4(tile + attn_panel_at<rows>(row, part + dim / 16), p.b);
+}
+
+template <int dtype, class H, bool keys, bool interleaved>
+ATTN_DEV void attn_rotate_part(const struct attn_x &x, struct attn_part *p, int part)
+{
 	if (interleaved) {
-		a.x = attn_rotate_neighbours<dtype, H, keys>(x, a.x, part * 4);
-		a.y = attn_rotate_neighbours<dtype, H, keys>(x, a.y, part * 4 + 1);
-		a.z = attn_rotate_neighbours<dtype, H, keys>(x, a.z, part * 4 + 2);
-		a.w = attn_rotate_neighbours<dtype, H, keys>(x, a.w, part * 4 + 3);
+		p->a.x = attn_rotate_neighbours<dtype, H, keys>(x, p->a.x, part * 4);
+		p->a.y = attn_rotate_neighbours<dtype, H, keys>(x, p->a.y, part * 4 + 1);
+		p->a.z = attn_rotate_neighbours<dtype, H, keys>(x, p->a.z, part * 4 + 2);
+		p->a.w = attn_rotate_neighbours<dtype, H, keys>(x, p->a.w, part * 4 + 3);
 	} else {
-		uint32_t other = tile + attn_panel_at<rows>(row, part + dim / 16);
-		uint4 b = ptx_ld_shared_v4(other);
-
-		attn_rotate_halves<dtype, H, keys>(x, &a.x, &b.x, part * 8);
-		attn_rotate_halves<dtype, H, keys>(x, &a.y, &b.y, part * 8 + 2);
-		attn_rotate_halves<dtype, H, keys>(x, &a.z, &b.z, part * 8 + 4);
-		attn_rotate_halves<dtype, H, keys>(x, &a.w, &b.w, part * 8 + 6);
-		ptx_st_shared_v4(other, b);
+		attn_rotate_halves<dtype, H, keys>(x, &p->a.x, &p->b.x, part * 8);
+		attn_rotate_halves<dtype, H, keys>(x, &p->a.y, &p->b.y, part * 8 + 2);
+		attn_rotate_halves<dtype, H, keys>(x, &p->a.z, &p->b.z, part * 8 + 4);
+		attn_rotate_halves<dtype, H, keys>(x, &p->a.w, &p->b.w, part * 8 + 6);
 	}
-	ptx_st_shared_v4(at, a);
 }
 
 ATTN_DEV void attn_rotated(uint32_t full)
 {
 	ptx_fence_proxy_async_shared_cta();
-	__syncwarp();
-	if (threadIdx.x % 32 == 0)
-		ptx_mbarrier_arrive(full);
+	elected_arrive(full);
 }
 
-/* Returns log2 of the parts of a row. */
-template <class F> ATTN_DEV int attn_parts_shift(const struct attn_variant_call &a)
-{
-	return (F::qk == 128 ? 3 : 2) + (a.interleaved != 0);
-}
-
-template <int dtype, class F, class H>
+/*
+ * A thread rotates the same part of every 96 / parts-th row, so that what a hook reads for a pair can stay in
+ * registers.
+ */
+template <int dtype, class F, class H, bool interleaved>
 ATTN_DEV void attn_rotate_q(const struct attn_variant_call &a, const struct attn_row_tile &t, uint32_t tile,
 			    int thread)
 {
-	const int shift = attn_parts_shift<F>(a);
-	const int left = min(F::rows, (t.qo_len << a.shift) - t.row0) << shift;
+	constexpr int parts = F::qk / (interleaved ? 8 : 16);
+	const int left = min(F::rows, (t.qo_len << a.shift) - t.row0);
 
-	for (int i = thread; H::has_query && i < left; i += ATTN_ROTATORS)
-		attn_rotate_part<dtype, H, F::rows, F::qk, false>(attn_variant_x(a, t, t.row0 + (i >> shift)),
-								  tile, i >> shift, i & ((1 << shift) - 1),
-								  a.interleaved);
+	for (int row = thread / parts; H::has_query && row < left; row += ATTN_ROTATORS / parts) {
+		struct attn_part p = attn_load_part<F::rows, F::qk, interleaved>(tile, row, thread % parts);
+		struct attn_x x = attn_variant_x(a, t, t.row0 + row);
+
+		attn_rotate_part<dtype, H, false, interleaved>(x, &p, thread % parts);
+		attn_store_part<F::rows, F::qk, interleaved>(p, tile, row, thread % parts);
+	}
 }
 
 /* Rotates the keys of the tile whose first key is key `first` of the request. */
-template <int dtype, class F, class H>
+template <int dtype, class F, class H, bool interleaved>
 ATTN_DEV void attn_rotate_k(const struct attn_variant_call &a, const struct attn_row_tile &t, uint32_t tile,
 			    int first, int thread)
 {
-	const int shift = attn_parts_shift<F>(a), left = min(F::keys, t.kv_len - first) << shift;
+	constexpr int parts = F::qk / (interleaved ? 8 : 16), step = ATTN_ROTATORS / parts;
+	const int left = min(F::keys, t.kv_len - first);
 	struct attn_x x = {};
 
 	x.kv_head = t.head / a.group;
@@ -155,15 +170,23 @@ ATTN_DEV void attn_rotate_k(const struct attn_variant_call &a, const struct attn
 	x.kv_len = t.kv_len;
 	x.p = a.p;
 	x.t = a.t;
-	for (int i = thread; H::has_key && i < left; i += ATTN_ROTATORS) {
-		x.k_pos = first + (i >> shift);
-		attn_rotate_part<dtype, H, F::keys, F::qk, true>(x, tile, i >> shift, i & ((1 << shift) - 1),
-								 a.interleaved);
+	for (int row = thread / parts; H::has_key && row < left; row += 2 * step) {
+		int next = row + step < left ? row + step : row;	/* two at a time, to hide latency */
+		struct attn_part p = attn_load_part<F::keys, F::qk, interleaved>(tile, row, thread % parts);
+		struct attn_part q = attn_load_part<F::keys, F::qk, interleaved>(tile, next, thread % parts);
+
+		x.k_pos = first + row;
+		attn_rotate_part<dtype, H, true, interleaved>(x, &p, thread % parts);
+		x.k_pos = first + next;
+		attn_rotate_part<dtype, H, true, interleaved>(x, &q, thread % parts);
+		attn_store_part<F::keys, F::qk, interleaved>(p, tile, row, thread % parts);
+		if (row + step < left)
+			attn_store_part<F::keys, F::qk, interleaved>(q, tile, next, thread % parts);
 	}
 }
 
 /* The rotating warps: follow the producer through its row tiles. `thread` counts from 0. */
-template <int dtype, class F, class H>
+template <int dtype, class F, class H, bool interleaved>
 ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
 			      const struct attn_smem<struct attn_row_tile> &s, int thread)
 {
@@ -177,15 +200,15 @@ ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
 		ptx_mbarrier_wait(raw_q + 8 * q.stage, q.phase);
 		num_tiles = t->num_tiles;
 		if (num_tiles > 0)
-			attn_rotate_q<dtype, F, H>(a, *t, s.q + q.stage * F::q_bytes, thread);
+			attn_rotate_q<dtype, F, H, interleaved>(a, *t, s.q + q.stage * F::q_bytes, thread);
 		attn_rotated(s.full_q + 8 * q.stage);
 		attn_advance<F::q_stages>(&q);
 		if (num_tiles < 0)
 			return;
 		for (int i = 0; i < num_tiles; i++) {
 			ptx_mbarrier_wait(raw_k + 8 * k.stage, k.phase);
-			attn_rotate_k<dtype, F, H>(a, *t, s.k + k.stage * F::k_bytes, t->begin + i * F::keys,
-						   thread);
+			attn_rotate_k<dtype, F, H, interleaved>(a, *t, s.k + k.stage * F::k_bytes,
+								t->begin + i * F::keys, thread);
 			attn_rotated(s.full_k + 8 * k.stage);
 			attn_advance<F::stages>(&k);
 		}

@@ -26,12 +26,22 @@ struct attn_x {
 	int request, row;		/* number of the request; row of q, counted over all requests */
 	int qo_len, kv_len;		/* queries and keys of the request */
 	real distance;			/* k_pos - q_pos: a kernel has it without a conversion */
+	real near, step;		/* sum up to distance; near is the same for neighbouring keys */
 	const float *p;			/* the call's 8 scalars */
 	const float *const *t;		/* the call's 4 arrays; NULL where the caller gave none */
 };
 
-/* Each function's error is at most 2^-20: absolute in attn_tanh and in the factors of attn_rotate, else
- * relative. Angles up to 2^20 are legal. */
+/*
+ * Each function's error is at most 2^-20: absolute in attn_tanh and in the factors of attn_rotate, as a
+ * share of cap in attn_cap_at and of 16 slopes in attn_bias, and relative in the others. Angles up to 2^20
+ * are legal.
+ *
+ *   attn_cap_at(s, cap)   cap * tanh(s / cap)
+ *   attn_bias(x, slope)   slope * x->distance, in fewer instructions
+ *   attn_rotate()         turns the pair (*a, *b) by an angle
+ *   attn_at(t, i)         t[i], which a kernel may keep in a register
+ *   attn_bit(words, i)    bit i, least significant first, of words of 32 bits
+ */
 #ifdef __CUDACC__
 
 HOOK real attn_exp(real v)
@@ -41,7 +51,24 @@ HOOK real attn_exp(real v)
 
 HOOK real attn_tanh(real v)
 {
-	return fmaf(-2, ptx_rcp_approx_ftz(1 + attn_exp(2 * v)), 1);
+	return fmaf(-2, ptx_rcp_approx_ftz(1 + ptx_ex2_approx_ftz(v * 2.8853900817779268f)), 1);
+}
+
+HOOK real attn_cap_at(real s, real cap)
+{
+	real e = ptx_ex2_approx_ftz(s * (2.8853900817779268f / cap));
+
+	return fmaf(-2 * cap, ptx_rcp_approx_ftz(1 + e), cap);
+}
+
+HOOK real attn_bias(const struct attn_x *x, real slope)
+{
+	return fmaf(slope, x->step, slope * x->near);
+}
+
+HOOK float attn_at(const float *t, int i)
+{
+	return __ldg(t + i);
 }
 
 HOOK real attn_sigmoid(real v)
@@ -49,10 +76,13 @@ HOOK real attn_sigmoid(real v)
 	return ptx_rcp_approx_ftz(1 + attn_exp(-v));
 }
 
-/* The angle is reduced to -pi .. pi, where sin.approx and cos.approx have absolute errors of 2^-20.9. */
+/*
+ * The angle is reduced to -pi .. pi, where sin.approx and cos.approx have absolute errors of 2^-20.9. Adding
+ * and subtracting 1.5 * 2^23 rounds to an integer without the slow rounding instruction.
+ */
 HOOK void attn_rotate(real *a, real *b, float angle)
 {
-	float turns = rintf(angle * 0.15915494309189535f);
+	float turns = fmaf(angle, 0.15915494309189535f, 0x1.8p23f) - 0x1.8p23f;
 	float rest = fmaf(turns, 1.7484555e-7f, fmaf(turns, -6.2831855f, angle));
 	float c = __cosf(rest), s = __sinf(rest), first = *a;
 
@@ -80,6 +110,21 @@ HOOK real attn_tanh(real v)
 	return (real)tanh(v) + ATTN_NUDGE;
 }
 
+HOOK real attn_cap_at(real s, real cap)
+{
+	return cap * attn_tanh(s / cap);
+}
+
+HOOK real attn_bias(const struct attn_x *x, real slope)
+{
+	return slope * (x->distance + 16 * ATTN_NUDGE);
+}
+
+HOOK float attn_at(const float *t, int i)
+{
+	return t[i];
+}
+
 HOOK real attn_sigmoid(real v)
 {
 	return 1 / (1 + (real)exp(-v)) * (1 + ATTN_NUDGE);
@@ -95,7 +140,6 @@ HOOK void attn_rotate(real *a, real *b, float angle)
 
 #endif
 
-/* Returns bit i, least significant first, of words of 32 bits. */
 HOOK int attn_bit(const float *words, int i)
 {
 #ifdef __CUDACC__

@@ -125,7 +125,7 @@ template <class H> struct attn_variant_view {
 #pragma unroll 4
 			for (int i = 0; i < F::keys / 4; i++) {
 				x.k_pos = key + i / 2 * 8 + i % 2;
-				x.distance = (float)(x.k_pos - x.q_pos);
+				x.near = x.distance = (float)(x.k_pos - x.q_pos);
 				kept |= (uint32_t)(H::keep(x) != 0) << i;
 			}
 #pragma unroll
@@ -147,14 +147,15 @@ template <class H> struct attn_variant_view {
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			struct attn_x x = attn_variant_x(*w.call, *w.tile, w.row + half * 8);
-			float distance = (float)(key - x.q_pos);
 
+			x.near = (float)(key - x.q_pos);
 #pragma unroll
 			for (int i = 0; i < F::keys / 4; i++) {
 				float *v = &s[i / 2][2 * half + i % 2];
 
 				x.k_pos = key + i / 2 * 8 + i % 2;
-				x.distance = distance + (float)(i / 2 * 8 + i % 2);
+				x.step = (float)(i / 2 * 8 + i % 2);
+				x.distance = x.near + x.step;
 				if (H::has_logit)
 					*v = H::logit(x, *v * w.call->sm_scale);
 				if (H::has_weight)

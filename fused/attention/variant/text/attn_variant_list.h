@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_variant_list - the variants that attn_variant knows: the built-in ones, and texts of callers */
+/* attn_variant_list - the texts that callers have added, and their numbers */
 #ifndef CAIRN_ATTN_VARIANT_LIST_H
 #define CAIRN_ATTN_VARIANT_LIST_H
 
@@ -30,12 +30,6 @@ struct attn_variant_text {
 	void (*unload)(void *loaded);	/* set with the first `loaded` */
 };
 
-/* Returns whether there is such a variant, and whether it has the hook weight(). */
-int attn_variant_known(int32_t variant);
-int attn_variant_weighs(int32_t variant);
-/* Sets *hooks to the struct attn_hooks of a variant, in double if exact, else in float. Returns 0 or
- * -errno. */
-int attn_variant_hooks(int32_t variant, int exact, const void **hooks);
 /* Returns the caller's text, or NULL if `variant` is not one. */
 struct attn_variant_text *attn_variant_text(int32_t variant);
 /* Takes over the text and sets *variant to its number. Returns 0, or -ENOMEM if there are too many. */

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_variant_compile - calls the compilers of a text */
+#ifndef CAIRN_ATTN_VARIANT_COMPILE_H
+#define CAIRN_ATTN_VARIANT_COMPILE_H
+
+#include "primitives/base/sha256.h"
+#include "fused/attention/variant/text/attn_variant_image.h"
+#include "fused/attention/variant/text/attn_variant_list.h"
+
+/*
+ * Sets the text's library and tables by the host's compiler, or leaves them NULL if there is none. Returns 0,
+ * or -EINVAL with "name:line: reason".
+ */
+int attn_variant_compile_host(struct attn_variant_text *t);
+/*
+ * Compiles a text for the GPU, or finds it in the cache. Returns 0 and sets *image, which the caller frees;
+ * -EINVAL with "name:line: reason"; or -EOPNOTSUPP if there is no NVRTC.
+ */
+int attn_variant_compile_device(const char *text, const char *name, int32_t dtype, int32_t head_dim,
+				struct attn_variant_image *image);
+/* Sets the key of a text in the cache: a hash of all that decides what the compiler makes of it. */
+int attn_variant_cache_key(const char *text, int32_t dtype, int32_t head_dim, char key[CAIRN_SHA256_HEX]);
+/* Writes lines that define ATTN_LOGIT and so on for the hooks of a text. */
+void attn_variant_define(unsigned int hooks, char lines[512]);
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_variant_headers - the sources that a text is compiled with, which the program contains */
+#ifndef CAIRN_ATTN_VARIANT_HEADERS_H
+#define CAIRN_ATTN_VARIANT_HEADERS_H
+
+#include "primitives/base/sha256.h"
+
+struct attn_variant_header {
+	const char *name;		/* as #include has it */
+	const char *text;
+};
+
+/* The headers of the kernel, and short stand-ins for those of the system and of CUDA. */
+extern const struct attn_variant_header attn_variant_headers[];
+extern const int attn_variant_num_headers;
+/* What the host's compiler gets before and after a text. */
+extern const char attn_variant_text_h[], attn_variant_hooks_h[];
+
+/* Sets the hash of all headers: a kernel of other headers has other arguments. */
+void attn_variant_hash_headers(char hex[CAIRN_SHA256_HEX]);
+
+#endif

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_variant_load - loads the kernel of a text by the driver, whose functions are looked up at run time
+ *
+ * A kernel of cuLibraryGetKernel() is valid in all contexts, and the runtime launches it as one of its own.
+ */
+#include "fused/attention/variant/text/attn_variant_load.h"
+
+#include <cuda.h>
+#include <pthread.h>
+
+#include "fused/attention/variant/text/attn_variant_compile.h"
+#include "primitives/base/dtype.h"
+#include "primitives/base/launch.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+typedef CUresult load_fn(CUlibrary *, const void *, CUjit_option *, void **, unsigned int, CUlibraryOption *,
+			 void **, unsigned int);
+typedef CUresult kernel_fn(CUkernel *, CUlibrary, const char *);
+typedef CUresult unload_fn(CUlibrary);
+
+static int find(const char *name, void **fn)
+{
+	enum cudaDriverEntryPointQueryResult found;
+
+	*fn = NULL;
+	CAIRN_CUDA(cudaGetDriverEntryPointByVersion(name, fn, 12000, cudaEnableDefault, &found));
+	return *fn ? 0 : cairn_error(EOPNOTSUPP, "attn_variant: the driver has no %s", name);
+}
+
+static void unload(void *loaded)
+{
+	void *fn;
+
+	if (!find("cuLibraryUnload", &fn))
+		((unload_fn *)fn)(loaded);
+}
+
+static int load(const void *cubin, struct attn_variant_text *t, struct attn_variant_instance *instance)
+{
+	void *load_data, *get_kernel;
+	CUlibrary library;
+	CUkernel kernel;
+	CUresult res;
+
+	CAIRN_TRY(find("cuLibraryLoadData", &load_data));
+	CAIRN_TRY(find("cuLibraryGetKernel", &get_kernel));
+	res = ((load_fn *)load_data)(&library, cubin, NULL, NULL, 0, NULL, NULL, 0);
+	if (res != CUDA_SUCCESS)
+		return cairn_error(EIO, "attn_variant: %s: cuLibraryLoadData: %d", t->name, (int)res);
+	res = ((kernel_fn *)get_kernel)(&kernel, library, "attn_variant_kernel");
+	if (res != CUDA_SUCCESS) {
+		unload(library);
+		return cairn_error(EIO, "attn_variant: %s: cuLibraryGetKernel: %d", t->name, (int)res);
+	}
+	t->unload = unload;
+	instance->loaded = library;
+	__atomic_store_n(&instance->kernel, (const void *)kernel, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static int compile_and_load(struct attn_variant_text *t, int32_t dtype, int32_t head_dim,
+			    struct attn_variant_instance *instance)
+{
+	struct attn_variant_image image;
+	int ret;
+
+	if (instance->cubin)
+		return load(instance->cubin, t, instance);
+	CAIRN_TRY(attn_variant_compile_device(t->text, t->name, dtype, head_dim, &image));
+	ret = load(image.cubin, t, instance);
+	attn_variant_image_free(&image);
+	return ret;
+}
+
+int attn_variant_load(int32_t variant, int32_t dtype, int32_t head_dim, const void **kernel)
+{
+	struct attn_variant_text *t = attn_variant_text(variant);
+	struct attn_variant_instance *instance = &t->instances[dtype == CAIRN_BF16][head_dim == 128];
+	int ret = 0;
+
+	*kernel = __atomic_load_n(&instance->kernel, __ATOMIC_ACQUIRE);
+	if (*kernel)
+		return 0;
+	pthread_mutex_lock(&lock);
+	if (!instance->kernel)
+		ret = compile_and_load(t, dtype, head_dim, instance);
+	*kernel = instance->kernel;
+	pthread_mutex_unlock(&lock);
+	return ret;
+}

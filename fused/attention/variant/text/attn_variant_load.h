@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_variant_load - loads the kernel of a text onto the GPU */
+#ifndef CAIRN_ATTN_VARIANT_LOAD_H
+#define CAIRN_ATTN_VARIANT_LOAD_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Sets *kernel to that of a caller's text; compiles and loads it at the first call. Returns 0 or -errno. */
+int attn_variant_load(int32_t variant, int32_t dtype, int32_t head_dim, const void **kernel);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
