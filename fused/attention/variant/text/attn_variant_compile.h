@@ -3,7 +3,7 @@
 #ifndef CAIRN_ATTN_VARIANT_COMPILE_H
 #define CAIRN_ATTN_VARIANT_COMPILE_H
 
-#include "primitives/base/sha256.h"
+#include "fused/attention/variant/text/attn_variant_headers.h"
 #include "fused/attention/variant/text/attn_variant_image.h"
 #include "fused/attention/variant/text/attn_variant_list.h"
 
@@ -19,7 +19,7 @@ int attn_variant_compile_host(struct attn_variant_text *t);
 int attn_variant_compile_device(const char *text, const char *name, int32_t dtype, int32_t head_dim,
 				struct attn_variant_image *image);
 /* Sets the key of a text in the cache: a hash of all that decides what the compiler makes of it. */
-int attn_variant_cache_key(const char *text, int32_t dtype, int32_t head_dim, char key[CAIRN_SHA256_HEX]);
+int attn_variant_cache_key(const char *text, int32_t dtype, int32_t head_dim, char key[ATTN_VARIANT_HASH]);
 /* Writes lines that define ATTN_LOGIT and so on for the hooks of a text. */
 void attn_variant_define(unsigned int hooks, char lines[512]);
 

@@ -145,7 +145,7 @@ static void created_and_forgotten(struct cairn_test *t)
 /* Returns whether there is no NVRTC, and then skips the test. */
 static int skip_without_nvrtc(struct cairn_test *t)
 {
-	char key[CAIRN_SHA256_HEX];
+	char key[ATTN_VARIANT_HASH];
 
 	if (!attn_variant_cache_key(GOOD, CAIRN_BF16, 64, key))
 		return 0;
@@ -173,7 +173,7 @@ static void keys_differ(struct cairn_test *t)
 		{ GOOD, CAIRN_F16, 64 }, { GOOD, CAIRN_F16, 128 }, { GOOD, CAIRN_BF16, 64 },
 		{ GOOD, CAIRN_BF16, 128 }, { GOOD "\n", CAIRN_F16, 64 },
 	};
-	char keys[ARRAY_SIZE(rows)][CAIRN_SHA256_HEX], again[CAIRN_SHA256_HEX];
+	char keys[ARRAY_SIZE(rows)][ATTN_VARIANT_HASH], again[ATTN_VARIANT_HASH];
 
 	if (skip_without_nvrtc(t))
 		return;
@@ -229,7 +229,7 @@ static void cache(struct cairn_test *t)
 {
 	struct attn_variant_image image = { .dtype = CAIRN_F16, .head_dim = 64, .text = (char *)GOOD,
 		.cubin = (char *)"not really a cubin", .cubin_bytes = 18 }, found;
-	char key[CAIRN_SHA256_HEX], dir[300], path[512];
+	char key[ATTN_VARIANT_HASH], dir[300], path[512];
 	struct stat st;
 
 	memset(key, 'a', sizeof(key) - 1);

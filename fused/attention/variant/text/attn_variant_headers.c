@@ -60,14 +60,19 @@ const struct attn_variant_header attn_variant_headers[] = {
 };
 const int attn_variant_num_headers = sizeof(attn_variant_headers) / sizeof(attn_variant_headers[0]);
 
-void attn_variant_hash_headers(char hex[CAIRN_SHA256_HEX])
+void attn_variant_hash_text(SHA2_CTX *s, const char *text)
 {
-	struct cairn_sha256 s;
+	SHA256Update(s, (const uint8_t *)text, strlen(text) + 1);
+}
 
-	cairn_sha256_begin(&s);
+void attn_variant_hash_headers(char hex[ATTN_VARIANT_HASH])
+{
+	SHA2_CTX s;
+
+	SHA256Init(&s);
 	for (int i = 0; i < attn_variant_num_headers; i++) {
-		cairn_sha256_add(&s, attn_variant_headers[i].name, strlen(attn_variant_headers[i].name) + 1);
-		cairn_sha256_add(&s, attn_variant_headers[i].text, strlen(attn_variant_headers[i].text) + 1);
+		attn_variant_hash_text(&s, attn_variant_headers[i].name);
+		attn_variant_hash_text(&s, attn_variant_headers[i].text);
 	}
-	cairn_sha256_end(&s, hex);
+	SHA256End(&s, hex);
 }

@@ -3,7 +3,11 @@
 #ifndef CAIRN_ATTN_VARIANT_HEADERS_H
 #define CAIRN_ATTN_VARIANT_HEADERS_H
 
-#include "primitives/base/sha256.h"
+#include <stdint.h>
+
+#include <sha2.h>
+
+#define ATTN_VARIANT_HASH	SHA256_DIGEST_STRING_LENGTH	/* hexadecimal digits of a hash, and a zero */
 
 struct attn_variant_header {
 	const char *name;		/* as #include has it */
@@ -16,7 +20,9 @@ extern const int attn_variant_num_headers;
 /* What the host's compiler gets before and after a text. */
 extern const char attn_variant_text_h[], attn_variant_hooks_h[];
 
+/* Adds a text, with its final zero, to a hash. */
+void attn_variant_hash_text(SHA2_CTX *s, const char *text);
 /* Sets the hash of all headers: a kernel of other headers has other arguments. */
-void attn_variant_hash_headers(char hex[CAIRN_SHA256_HEX]);
+void attn_variant_hash_headers(char hex[ATTN_VARIANT_HASH]);
 
 #endif

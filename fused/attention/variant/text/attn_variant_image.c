@@ -11,11 +11,10 @@
 
 #include "fused/attention/variant/text/attn_variant_headers.h"
 #include "primitives/base/error.h"
-#include "primitives/base/sha256.h"
 
 #define MAGIC		"cairn-attn-variant 1 "
 #define MOST_BYTES	(64 << 20)	/* of a file */
-#define HEX		((size_t)CAIRN_SHA256_HEX - 1)
+#define HEX		((size_t)ATTN_VARIANT_HASH - 1)
 
 void attn_variant_image_free(struct attn_variant_image *image)
 {
@@ -29,20 +28,20 @@ int attn_variant_is_image(const void *data, size_t bytes)
 	return bytes >= strlen(MAGIC) && !memcmp(data, MAGIC, strlen(MAGIC));
 }
 
-static void digest(const void *data, size_t bytes, char hex[CAIRN_SHA256_HEX])
+static void digest(const void *data, size_t bytes, char hex[ATTN_VARIANT_HASH])
 {
-	struct cairn_sha256 s;
+	SHA2_CTX s;
 
-	cairn_sha256_begin(&s);
-	cairn_sha256_add(&s, data, bytes);
-	cairn_sha256_end(&s, hex);
+	SHA256Init(&s);
+	SHA256Update(&s, (const uint8_t *)data, bytes);
+	SHA256End(&s, hex);
 }
 
 int attn_variant_image_read(const void *data, size_t bytes, const char *path,
 			    struct attn_variant_image *image)
 {
 	const char *from = data, *end = memchr(data, '\n', bytes);
-	char line[256], hex[CAIRN_SHA256_HEX], headers[CAIRN_SHA256_HEX];
+	char line[256], hex[ATTN_VARIANT_HASH], headers[ATTN_VARIANT_HASH];
 	size_t text, cubin, head;
 
 	memset(image, 0, sizeof(*image));
@@ -75,7 +74,7 @@ int attn_variant_image_read(const void *data, size_t bytes, const char *path,
 /* Lays out the file's contents, which the caller frees. */
 static char *lay_out(const struct attn_variant_image *image, size_t *bytes)
 {
-	char headers[CAIRN_SHA256_HEX];
+	char headers[ATTN_VARIANT_HASH];
 	size_t text = strlen(image->text), most = 256 + text + image->cubin_bytes + HEX + 1, head;
 	char *data = malloc(most);
 

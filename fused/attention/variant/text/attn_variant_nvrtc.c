@@ -104,27 +104,22 @@ static char *make_source(const char *text, unsigned int hooks, int32_t dtype, in
 	return source;
 }
 
-static void add_text(struct cairn_sha256 *s, const char *text)
+static int make_key(const struct nvrtc *n, const char *source, char key[ATTN_VARIANT_HASH])
 {
-	cairn_sha256_add(s, text, strlen(text) + 1);
-}
-
-static int make_key(const struct nvrtc *n, const char *source, char key[CAIRN_SHA256_HEX])
-{
-	char headers[CAIRN_SHA256_HEX];
-	struct cairn_sha256 s;
+	char headers[ATTN_VARIANT_HASH];
+	SHA2_CTX s;
 	int version[2] = { 0, 0 };
 
 	if (n->version(&version[0], &version[1]))
 		return cairn_error(EIO, "attn_variant: NVRTC does not tell its version");
-	cairn_sha256_begin(&s);
-	cairn_sha256_add(&s, version, sizeof(version));
+	SHA256Init(&s);
+	SHA256Update(&s, (const uint8_t *)version, sizeof(version));
 	for (int i = 0; i < NUM_OPTIONS; i++)
-		add_text(&s, options[i]);
+		attn_variant_hash_text(&s, options[i]);
 	attn_variant_hash_headers(headers);
-	add_text(&s, headers);
-	add_text(&s, source);
-	cairn_sha256_end(&s, key);
+	attn_variant_hash_text(&s, headers);
+	attn_variant_hash_text(&s, source);
+	SHA256End(&s, key);
 	return 0;
 }
 
@@ -182,7 +177,7 @@ static int compile(const struct nvrtc *n, const char *source, const char *name,
 	return ret;
 }
 
-int attn_variant_cache_key(const char *text, int32_t dtype, int32_t head_dim, char key[CAIRN_SHA256_HEX])
+int attn_variant_cache_key(const char *text, int32_t dtype, int32_t head_dim, char key[ATTN_VARIANT_HASH])
 {
 	unsigned int hooks;
 	struct nvrtc n;
@@ -200,7 +195,7 @@ int attn_variant_cache_key(const char *text, int32_t dtype, int32_t head_dim, ch
 int attn_variant_compile_device(const char *text, const char *name, int32_t dtype, int32_t head_dim,
 				struct attn_variant_image *image)
 {
-	char key[CAIRN_SHA256_HEX];
+	char key[ATTN_VARIANT_HASH];
 	unsigned int hooks;
 	struct nvrtc n;
 	char *source;
