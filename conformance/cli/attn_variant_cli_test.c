@@ -27,7 +27,7 @@ static int have_cc(void)
 
 static int have_nvrtc(void)
 {
-	char key[CAIRN_SHA256_HEX];
+	char key[ATTN_VARIANT_HASH];
 
 	return !attn_variant_cache_key(LOGIT "s;\n}\n", CAIRN_BF16, 64, key);
 }
