@@ -50,6 +50,7 @@
 #include "fused/cache/kv_move.h"
 #include "fused/latent/mla_append.h"
 #include "fused/latent/mla_paged.h"
+#include "fused/latent/decode/mla_decode.h"
 #include "fused/latent/prefill/mla_prefill.h"
 #include "fused/moe/moe.h"
 #include "primitives/base/args.h"
@@ -195,6 +196,10 @@ struct cairn_impl {
 	/* attn_dense with a few lines of the caller's */
 	int (*attn_variant)(const struct cairn_attn_variant_args *args, void *stream);
 	int (*attn_variant_workspace)(const struct cairn_attn_variant_args *args, size_t *bytes);
+
+	/* attention of absorbed queries over latents, also in 8 bits and from lists of slots */
+	int (*mla_decode)(const struct cairn_mla_decode_args *args, void *stream);
+	int (*mla_decode_workspace)(const struct cairn_mla_decode_args *args, size_t *bytes);
 };
 
 /*

@@ -212,6 +212,8 @@ WITH_WORKSPACE(attn_fp8, cairn_offer.attn_fp8_check_shape(a), 0, 0, a->nnz_qo + 
 WITH_WORKSPACE(attn_variant, cairn_offer.attn_variant_check_shape(a), 0, 0, a->nnz_qo + a->nnz_kv)
 WITH_PAGES(attn_paged, cairn_offer.attn_paged_check_shape(a), 0, 0,
 	   a->nnz_qo + a->kv.batch + a->kv.max_len)
+WITH_PAGES(mla_decode, cairn_offer.mla_decode_check_shape(a), 0, 0,
+	   a->nnz_qo + a->kv.batch + a->kv.max_len)
 WITH_PAGES(mla_paged, cairn_offer.mla_paged_check_shape(a), 0, 0,
 	   a->nnz_qo + a->kv.batch + a->kv.max_len)
 WITH_PAGES(mla_prefill, cairn_offer.mla_prefill_check_shape(a), 0, 0,
@@ -243,6 +245,6 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	ONE(penalize); ONE(logprobs); ONE(quant_fp8w); BOTH(gemm_fp8w); ONE(mla_append);
 	BOTH(mla_paged); ONE(attn_merge); BOTH(attn_dense);
 	BOTH(attn_bsr); BOTH(attn_bwd); BOTH(mla_prefill); ONE(attn_quant); BOTH(attn_fp8);
-	BOTH(attn_variant);
+	BOTH(attn_variant); BOTH(mla_decode);
 	return abi_version == CAIRN_ABI_VERSION ? &impl : NULL;
 }

@@ -45,4 +45,5 @@ const struct cairn_impl cairn_impl_cpu = {
 	.attn_quant = cairn_attn_quant_cpu,
 	.attn_fp8 = cairn_attn_fp8_cpu,
 	.attn_variant = cairn_attn_variant_cpu,
+	.mla_decode = cairn_mla_decode_cpu,
 };

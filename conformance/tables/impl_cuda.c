@@ -61,4 +61,6 @@ const struct cairn_impl cairn_impl_cuda = {
 	.attn_fp8_workspace = cairn_attn_fp8_workspace,
 	.attn_variant = cairn_attn_variant,
 	.attn_variant_workspace = cairn_attn_variant_workspace,
+	.mla_decode = cairn_mla_decode,
+	.mla_decode_workspace = cairn_mla_decode_workspace,
 };

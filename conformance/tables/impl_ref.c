@@ -43,4 +43,5 @@ const struct cairn_impl cairn_impl_ref = {
 	.attn_quant = cairn_attn_quant_ref,
 	.attn_fp8 = cairn_attn_fp8_ref,
 	.attn_variant = cairn_attn_variant_ref,
+	.mla_decode = cairn_mla_decode_ref,
 };

@@ -115,6 +115,12 @@ static const struct shape last[] = {
 	{ N("lse_large", 3, 577, 2048, 16, 16), .flags = LSE | DEVICE | PAGED_RAGGED },
 	/* rows of no request: nothing is written */
 	{ N("batch_0_padded", 0, 1, 1, 16, 2), .flags = PAGED_PADDED },
+	{ N("decode_h16_b1_kv1024_bf16", 1, 1, 1024, 16, 16), .flags = BENCH | DEVICE },
+	{ N("decode_h16_b1_kv16384_bf16", 1, 1, 16384, 16, 16), .flags = BENCH | DEVICE },
+	{ N("decode_h16_b16_kv4096_bf16", 16, 1, 4096, 16, 16), .flags = BENCH | DEVICE },
+	{ N("decode_h16_b64_kv4096_bf16", 64, 1, 4096, 16, 16), .flags = BENCH | DEVICE },
+	{ N("decode_h128_b1_kv4096_bf16", 1, 1, 4096, 16, 128), .flags = BENCH | DEVICE },
+	{ N("decode_h128_b16_kv4096_bf16", 16, 1, 4096, 16, 128), .flags = BENCH | DEVICE },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

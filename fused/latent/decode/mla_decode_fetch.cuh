@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mla_decode_fetch - the producer of mla_decode: Q once, then tiles of 64 keys into two buffers
+ *
+ * A tile arrives in groups of panels, each with its own mbarrier, so that the product with Q begins when the
+ * first group is there. The consumer warpgroups free the left and the right half of a buffer's columns
+ * separately; the rotated part is free when both are. Tiles of the second consumer begin with the right half,
+ * which it frees first.
+ *
+ * TMA: lane i copies box i of a tile, one panel at a time. A box past the end of the request is left out.
+ */
+#ifndef CAIRN_MLA_DECODE_FETCH_CUH
+#define CAIRN_MLA_DECODE_FETCH_CUH
+
+#include "fused/latent/decode/mla_decode_view.cuh"
+#include "primitives/ptx/fp8.cuh"
+
+/* Copies the CTA's 64 packed rows of Q; rows past the last one of the call become zeros. */
+ATTN_DEV void mla_fetch_q(const struct mla_maps &maps, const struct mla_task &t, uint32_t smem)
+{
+	const uint32_t full = mla_q_full(smem);
+
+	ptx_mbarrier_arrive_expect_tx(full, MLA_TILE_BYTES);
+	for (int i = 0; i < MLA_PANELS - 1; i++)
+		ptx_cp_async_bulk_tensor_2d_g2s(smem + i * MLA_PANEL_BYTES, &maps.latent, i * 64,
+						(int32_t)t.at, full);
+	ptx_cp_async_bulk_tensor_2d_g2s(smem + (MLA_PANELS - 1) * MLA_PANEL_BYTES, &maps.rope, 0,
+					(int32_t)t.at, full);
+}
+
+/* Returns the nth group of panels of tile i, in the order in which they are copied and used. */
+ATTN_DEV int mla_group(int i, int nth)
+{
+	return nth < 4 ? nth ^ (i & 1) * 2 : nth;
+}
+
+/* Waits until the nth group of panels of tile i may be overwritten. */
+ATTN_DEV void mla_wait_free(uint32_t smem, int i, int nth)
+{
+	if (nth == 0 || nth == 2)
+		ptx_mbarrier_wait(mla_free(smem, i & 1, mla_group(i, nth) / 2), ~(i >> 1) & 1);
+}
+
+/* Returns the row of the pool at which box `box` of a tile begins; -1: past the end. */
+ATTN_DEV int32_t mla_box_row(const struct mla_call &c, const struct mla_task &t, int32_t tile, int box)
+{
+	const int32_t key = tile * MLA_KEYS + box * c.box;
+	int32_t page;
+
+	if (box >= MLA_KEYS / c.box || key >= t.kv_len)
+		return -1;
+	page = c.page_shift >= 0 ? key >> c.page_shift : key / c.page_size;
+	return t.keys[page] * c.page_size + (key - page * c.page_size);
+}
+
+/* The producer warp that copies by TMA. */
+ATTN_DEV void mla_produce_boxes(const struct mla_call &c, const struct mla_maps &maps,
+				const struct mla_task &t, uint32_t smem)
+{
+	const int lane = threadIdx.x % 32;
+	int32_t row = mla_box_row(c, t, t.first, lane), next;
+
+	if (lane == 0)
+		mla_fetch_q(maps, t, smem);
+	for (int i = 0; i < t.count; i++) {
+		const int32_t tile = t.first + i;
+		const uint32_t s_tile = smem + MLA_AT_KEYS + (i & 1) * MLA_TILE_BYTES +
+					lane * c.box * ATTN_PANEL;
+		const uint32_t bytes = __popc(__ballot_sync(~0u, row >= 0)) * c.box * ATTN_PANEL;
+
+		next = i + 1 < t.count ? mla_box_row(c, t, tile + 1, lane) : -1;
+#pragma unroll 1
+		for (int nth = 0; nth < MLA_GROUPS; nth++) {
+			const int g = mla_group(i, nth), end = min(2 * g + 2, MLA_PANELS);
+			const uint32_t full = mla_full(smem, i & 1, g);
+
+			mla_wait_free(smem, i, nth);
+			if (lane == 0)
+				ptx_mbarrier_arrive_expect_tx(full, (end - 2 * g) * bytes);
+			__syncwarp();
+			for (int p = 2 * g; p < end && row >= 0; p++)
+				ptx_cp_async_bulk_tensor_2d_g2s(s_tile + p * MLA_PANEL_BYTES, &maps.keys,
+								p * 64, row, full);
+			__syncwarp();
+		}
+		row = next;
+	}
+}
+
+/* The slots of the four keys of a tile whose 16-byte pieces a thread copies; -1: no key. */
+struct mla_four {
+	int32_t slot[4];
+};
+
+/* Eight threads copy a key. */
+ATTN_DEV struct mla_four mla_four_keys(const struct mla_call &c, const struct mla_task &t, int i)
+{
+	struct mla_four four;
+
+#pragma unroll
+	for (int k = 0; k < 4; k++) {
+		int32_t key = (t.first + i) * MLA_KEYS + k * 16 + mla_thread() / 8, page;
+
+		four.slot[k] = -1;
+		if (i >= t.count || key >= t.kv_len)
+			continue;
+		page = c.page_shift >= 0 ? key >> c.page_shift : key / c.page_size;
+		four.slot[k] = c.slots ? t.keys[key] :
+			       t.keys[page] * c.page_size + (key - page * c.page_size);
+	}
+	return four;
+}
+
+/* Tells the consumers which keys of tile i count. */
+ATTN_DEV void mla_write_valid(const struct mla_four &four, uint32_t smem, int i)
+{
+	const int thread = mla_thread();
+
+	if (thread % 8)
+		return;
+#pragma unroll
+	for (int k = 0; k < 4; k++)
+		ptx_st_shared_b16(smem + MLA_AT_VALID + ((i & 1) * MLA_KEYS + k * 16 + thread / 8) * 2,
+				  four.slot[k] >= 0);
+}
+
+/* Arrives at mbar for the calling threads' stores and, once their copies have landed, for these. */
+ATTN_DEV void mla_fetched(uint32_t mbar, bool copies)
+{
+#ifdef CAIRN_DEBUG
+	/* racecheck does not see asynchronous arrivals */
+	ptx_cp_async_commit_group();
+	ptx_cp_async_wait_group<0>();
+	if (copies)
+		ptx_mbarrier_arrive(mbar);
+#else
+	if (copies)
+		ptx_cp_async_mbarrier_arrive_noinc(mbar);
+#endif
+	elected_arrive(mbar);
+}
+
+/* The producer's 128 threads for 16-bit keys. */
+ATTN_DEV void mla_produce_16bit(const struct mla_call &c, const struct mla_task &t, uint32_t smem)
+{
+	const int piece = mla_thread() % 8, row = mla_thread() / 8;
+	struct mla_four four = mla_four_keys(c, t, 0), next;
+
+	for (int i = 0; i < t.count; i++) {
+		const uint32_t to = smem + MLA_AT_KEYS + (i & 1) * MLA_TILE_BYTES +
+				    attn_swizzle(row, piece, ATTN_PANEL);
+
+		next = mla_four_keys(c, t, i + 1);
+#pragma unroll 1
+		for (int nth = 0; nth < MLA_GROUPS; nth++) {
+			const int g = mla_group(i, nth), end = min(2 * g + 2, MLA_PANELS);
+
+			mla_wait_free(smem, i, nth);
+			if (nth == 0)
+				mla_write_valid(four, smem, i);
+			for (int p = 2 * g; p < end; p++)
+#pragma unroll
+				for (int k = 0; k < 4; k++) {
+					const bool there = four.slot[k] >= 0;
+					const int64_t at = there ? four.slot[k] : 0;
+
+					ptx_cp_async_cg(to + p * MLA_PANEL_BYTES + k * 16 * ATTN_PANEL,
+							c.pages + at * MLA_KEY_BYTES + p * ATTN_PANEL +
+							piece * 16, there ? 16 : 0);
+				}
+			mla_fetched(mla_full(smem, i & 1, g), true);
+		}
+		four = next;
+	}
+}
+
+/* What a thread has loaded of a group of panels of its four 8-bit keys. */
+struct mla_raw {
+	uint4 bits[4];
+	float scale[4];
+};
+
+/* Loads 16 codes of each key and their scale, or 8 elements of the rotated part. */
+ATTN_DEV struct mla_raw mla_load_8bit(const struct mla_call &c, const struct mla_four &four, int g)
+{
+	const int at = g < 4 ? g * 128 : MLA_RANK + 16;
+	struct mla_raw raw;
+
+#pragma unroll
+	for (int k = 0; k < 4; k++) {
+		const uint8_t *key = c.pages + (int64_t)four.slot[k] * MLA_FP8_KEY_BYTES;
+
+		raw.bits[k] = make_uint4(0, 0, 0, 0);
+		raw.scale[k] = 0;
+		if (four.slot[k] < 0)
+			continue;
+		raw.bits[k] = ptx_ld_global_nc_no_allocate_v4(key + at + mla_thread() % 8 * 16);
+		if (g < 4)
+			raw.scale[k] = *(const float *)(key + MLA_RANK + 4 * g);
+	}
+	return raw;
+}
+
+/* Converts four codes to dtype, after multiplication by their scale. */
+template <int dtype> ATTN_DEV uint2 mla_widen(uint32_t four, float scale)
+{
+	uint32_t pair[2];
+	float x[4];
+
+	fp8_widen<CAIRN_F16>(four, &pair[0], &pair[1]);
+#pragma unroll
+	for (int i = 0; i < 2; i++)
+		asm("{.reg .b16 l, h;\n\t"
+		    "mov.b32 {l, h}, %2;\n\t"
+		    "cvt.f32.f16 %0, l;\n\t"
+		    "cvt.f32.f16 %1, h;}" : "=f"(x[2 * i]), "=f"(x[2 * i + 1]) : "r"(pair[i]));
+	return make_uint2(attn_pack<dtype>(x[0] * scale, x[1] * scale),
+			  attn_pack<dtype>(x[2] * scale, x[3] * scale));
+}
+
+/*
+ * Writes a group of panels. The 16 codes of a thread become two pieces of a panel; every second quad writes
+ * the second one first, so that eight threads write to different banks.
+ */
+template <int dtype> ATTN_DEV void mla_store_8bit(const struct mla_raw &raw, uint32_t s_tile, int g)
+{
+	const int eighth = mla_thread() % 8, row = mla_thread() / 8, second = eighth / 4;
+
+#pragma unroll
+	for (int k = 0; k < 4; k++) {
+		const uint32_t line = s_tile + k * 16 * ATTN_PANEL;
+
+		if (g == 4) {
+			ptx_st_shared_v4(line + 8 * MLA_PANEL_BYTES + attn_swizzle(row, eighth, ATTN_PANEL),
+					 raw.bits[k]);
+			continue;
+		}
+		uint2 a = mla_widen<dtype>(raw.bits[k].x, raw.scale[k]);
+		uint2 b = mla_widen<dtype>(raw.bits[k].y, raw.scale[k]);
+		uint2 x = mla_widen<dtype>(raw.bits[k].z, raw.scale[k]);
+		uint2 y = mla_widen<dtype>(raw.bits[k].w, raw.scale[k]);
+		uint4 low = make_uint4(a.x, a.y, b.x, b.y), high = make_uint4(x.x, x.y, y.x, y.y);
+		uint32_t panel = line + (2 * g + second) * MLA_PANEL_BYTES;
+		int piece = eighth % 4 * 2;
+
+		ptx_st_shared_v4(panel + attn_swizzle(row, piece + second, ATTN_PANEL), second ? high : low);
+		ptx_st_shared_v4(panel + attn_swizzle(row, piece + 1 - second, ATTN_PANEL),
+				 second ? low : high);
+	}
+}
+
+/* The producer's 128 threads for 8-bit keys, which load a group while they convert the one before. */
+template <int dtype>
+ATTN_DEV void mla_produce_8bit(const struct mla_call &c, const struct mla_task &t, uint32_t smem)
+{
+	struct mla_four four = mla_four_keys(c, t, 0), next;
+	struct mla_raw raw = mla_load_8bit(c, four, mla_group(0, 0)), ahead;
+
+	for (int i = 0; i < t.count; i++) {
+		next = mla_four_keys(c, t, i + 1);
+#pragma unroll 1
+		for (int nth = 0; nth < MLA_GROUPS; nth++) {
+			const int g = mla_group(i, nth);
+
+			if (nth + 1 < MLA_GROUPS)
+				ahead = mla_load_8bit(c, four, mla_group(i, nth + 1));
+			else
+				ahead = mla_load_8bit(c, next, mla_group(i + 1, 0));
+			mla_wait_free(smem, i, nth);
+			if (nth == 0)
+				mla_write_valid(four, smem, i);
+			mla_store_8bit<dtype>(raw, smem + MLA_AT_KEYS + (i & 1) * MLA_TILE_BYTES, g);
+			mla_fetched(mla_full(smem, i & 1, g), false);
+			raw = ahead;
+		}
+		four = next;
+	}
+}
+
+#endif

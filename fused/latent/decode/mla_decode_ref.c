@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * mla_decode_ref - the reference, one row of one head at a time, in double; and its error bound
+ *
+ * With u half an ulp, tiny half a subnormal, E = 2^-23 (tensor cores truncate), n keys, w_j the weights:
+ *
+ *   logits   an fp32 sum of 576 terms errs by d_j = (sqrt(576) + 576 / 32) E/2 (|s_j| + 8 R_j), R_j the
+ *            root of the sum of squares (block_attn_ref.c). It errs by 2E |s_j| if its terms are integers
+ *            whose magnitudes add up to 2^24 at most. exp adds 2E (1 + max - s_j).
+ *   weights  an error e_j of a logit moves out by w_j e_j (c_j - out).
+ *   P        is rounded to dtype, with independent errors of at most u p_j, or u / sqrt(3) in the root mean
+ *            square; below the normal range each is at most tiny.
+ *   sums     (sqrt(n) + n/32 + 32) E/2 of the magnitudes, for the sums and a rescale for each new maximum.
+ *
+ *	|out - exact| <= sum_j w_j (d_j + 2E (1 + max - s_j)) |c_j - out| + 6 u / sqrt(3) |w c| +
+ *			 tiny sum_j |c_j| / sum p + (sqrt(n) + n/32 + 32) E/2 sum_j w_j |c_j| +
+ *			 (u + 4E) |out| + tiny
+ *	|lse - exact| <= sum_j w_j (d_j + 2E (1 + max - s_j)) + (sqrt(n) + n/32 + 32) E/2 + 2E (|max| + |lse|)
+ *
+ * The term of tiny counts only keys with p_j below the normal range. Rows that a NaN or an infinity leaves
+ * undefined are not checked.
+ */
+#include "fused/latent/decode/mla_decode.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/args.h"
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "primitives/base/fp8.h"
+#include "primitives/base/rows.h"
+#include "fused/block/block_ref.h"
+
+#define E	0x1p-23
+#define RANK	512
+#define ROPE	64
+#define DIM	(RANK + ROPE)
+
+/* Returns the keys that row i of request b sees, or with slots the length of its list. */
+static int keys_seen(const struct cairn_mla_decode_args *a, int b, int i)
+{
+	int n;
+
+	if (a->num_slots)
+		return a->num_slots;
+	n = i + 1 + (int)cairn_kv_len(&a->kv, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
+	return n > 0 ? n : 0;
+}
+
+/* Returns the slot of the row's jth key; -1: no key. */
+static int64_t slot_of(const struct cairn_mla_decode_args *a, int b, int i, int j)
+{
+	if (a->num_slots)
+		return a->slots[((int64_t)a->qo_indptr[b] + i) * a->num_slots + j];
+	return cairn_kv_slot(&a->kv, b, j);
+}
+
+/* Widens a key, rounded to dtype where kv_fp8 asks for it. */
+static void load_key(const struct cairn_mla_decode_args *a, int64_t slot, double *key)
+{
+	const uint8_t *row = (const uint8_t *)a->kv.k_pages + slot * CAIRN_MLA_FP8_BYTES;
+	float scale;
+
+	if (!a->kv_fp8) {
+		cairn_widen(key, a->kv.k_pages, a->dtype, slot * DIM, DIM);
+		return;
+	}
+	for (int g = 0; g < RANK / CAIRN_MLA_FP8_GROUP; g++) {
+		memcpy(&scale, row + RANK + 4 * g, sizeof(scale));
+		for (int l = g * CAIRN_MLA_FP8_GROUP; l < (g + 1) * CAIRN_MLA_FP8_GROUP; l++)
+			key[l] = block_rounded((double)cairn_e4m3_to_float(row[l]) * (double)scale, a->dtype);
+	}
+	cairn_widen(key + RANK, row + RANK + 16, a->dtype, 0, ROPE);
+}
+
+struct row {
+	double q[DIM], key[DIM], out[RANK], bound[RANK], lse, lse_bound;
+	double squares[RANK], magnitude[RANK], moved[RANK], small[RANK];
+	double *s, *e;		/* [keys]: logits, then p; bounds of the logits' errors */
+};
+
+/* Returns whether the sum of x y is exact in fp32 whatever its order. */
+static int is_exact(const double *x, const double *y, int n)
+{
+	double magnitude = 0;
+	int integers = 1;
+
+	for (int i = 0; i < n; i++) {
+		integers &= x[i] == rint(x[i]) && y[i] == rint(y[i]);
+		magnitude += fabs(x[i] * y[i]);
+	}
+	return integers && magnitude <= 0x1p24;
+}
+
+/* Computes the logits and the bounds of their errors; returns the largest logit. */
+static double score(const struct cairn_mla_decode_args *a, int b, int i, int n, int bounds, struct row *r)
+{
+	double top = -INFINITY, scale = (double)a->sm_scale;
+
+	for (int j = 0; j < n; j++) {
+		int64_t slot = slot_of(a, b, i, j);
+
+		r->s[j] = -INFINITY;
+		r->e[j] = 0;
+		if (slot < 0)
+			continue;
+		load_key(a, slot, r->key);
+		r->s[j] = scale * cairn_dot(r->q, r->key, DIM);
+		top = r->s[j] > top ? r->s[j] : top;
+		if (!bounds)
+			continue;
+		r->e[j] = 2 * E * fabs(r->s[j]);
+		if (!is_exact(r->q, r->key, DIM))
+			r->e[j] = (24 + 18) * E / 2 *
+				  (fabs(r->s[j]) + 8 * scale * sqrt(cairn_dot_squares(r->q, r->key, DIM)));
+	}
+	return top;
+}
+
+/* Turns the logits into p, adds their errors by exp, and sets lse. Returns the sum of p. */
+static double weigh(int n, double top, struct row *r)
+{
+	double sum = 0, error = 0;
+
+	for (int j = 0; j < n; j++) {
+		double p = exp(r->s[j] - top);
+
+		if (p > 0)
+			r->e[j] += 2 * E * (1 + top - r->s[j]);
+		sum += p;
+		error += p * r->e[j];
+		r->s[j] = p;
+	}
+	r->lse = top + log(sum);
+	r->lse_bound = error / sum + (sqrt(n) + n / 32.0 + 32) * E / 2 + 2 * E * (fabs(top) + fabs(r->lse));
+	return sum;
+}
+
+/* Adds up the terms of the bound, which need the exact result. */
+static void bound_row(const struct cairn_mla_decode_args *a, int b, int i, int n, double sum, struct row *r)
+{
+	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
+
+	memset(r->squares, 0, sizeof(r->squares));
+	memset(r->magnitude, 0, sizeof(r->magnitude));
+	memset(r->moved, 0, sizeof(r->moved));
+	memset(r->small, 0, sizeof(r->small));
+	for (int j = 0; j < n; j++) {
+		int64_t slot = slot_of(a, b, i, j);
+		double w = r->s[j] / sum, subnormal = r->s[j] * u < tiny;
+
+		if (slot < 0)
+			continue;
+		load_key(a, slot, r->key);
+		for (int l = 0; l < RANK; l++) {
+			double c = fabs(r->key[l]);
+
+			r->squares[l] += w * w * c * c;
+			r->magnitude[l] += w * c;
+			r->moved[l] += w * r->e[j] * fabs(r->key[l] - r->out[l]);
+			r->small[l] += subnormal * c;
+		}
+	}
+	for (int l = 0; l < RANK; l++)
+		r->bound[l] = r->moved[l] + 6 * u / sqrt(3) * sqrt(r->squares[l]) + tiny * r->small[l] / sum +
+			      (sqrt(n) + n / 32.0 + 32) * E / 2 * r->magnitude[l] +
+			      (u + 4 * E) * fabs(r->out[l]) + tiny;
+}
+
+/* Computes row i of request b, head h, and its bounds if asked for. */
+static void attend(const struct cairn_mla_decode_args *a, int b, int i, int h, int bounds, struct row *r)
+{
+	int64_t at = ((int64_t)a->qo_indptr[b] + i) * a->num_heads + h;
+	double top, sum;
+	int n = keys_seen(a, b, i);
+
+	memset(r->out, 0, sizeof(r->out));
+	memset(r->bound, 0, sizeof(r->bound));
+	r->lse = -INFINITY;
+	r->lse_bound = 0;
+	cairn_widen(r->q, a->q_latent, a->dtype, at * cairn_mla_latent_stride(a), RANK);
+	cairn_widen(r->q + RANK, a->q_rope, a->dtype, at * cairn_mla_rope_stride(a), ROPE);
+	top = score(a, b, i, n, bounds, r);
+	if (top == -INFINITY)
+		return;
+	sum = weigh(n, top, r);
+	for (int j = 0; j < n; j++) {
+		if (r->s[j] == 0)
+			continue;
+		load_key(a, slot_of(a, b, i, j), r->key);
+		cairn_add_scaled(r->out, block_rounded(r->s[j], a->dtype), r->key, RANK);
+	}
+	for (int l = 0; l < RANK; l++)
+		r->out[l] /= sum;
+	if (bounds)
+		bound_row(a, b, i, n, sum, r);
+}
+
+/* Returns 0 to compute all rows, or n to compute one row in n and the first and last of each request. */
+static uint32_t sample_step(const struct cairn_mla_decode_args *a)
+{
+	double products = 0;
+
+	for (int b = 0; b < a->kv.batch; b++)
+		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
+			products += a->num_heads * (double)keys_seen(a, b, i) * RANK;
+	return products <= 0x1p31 ? 0 : (uint32_t)(products * 0x1p-31) + 1;
+}
+
+static int left_out(const struct cairn_mla_decode_args *a, int b, int i, int h, uint32_t step)
+{
+	if (!step || ((i == 0 || i == a->qo_indptr[b + 1] - a->qo_indptr[b] - 1) && h == i % a->num_heads))
+		return 0;
+	return ((uint32_t)((a->qo_indptr[b] + i) * a->num_heads + h) * 2654435761u >> 8) % step != 0;
+}
+
+static int is_finite(const double *x, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (!isfinite(x[i]))
+			return 0;
+	return 1;
+}
+
+static int query_is_finite(const struct cairn_mla_decode_args *a, int64_t at, double *q)
+{
+	cairn_widen(q, a->q_latent, a->dtype, at * cairn_mla_latent_stride(a), RANK);
+	cairn_widen(q + RANK, a->q_rope, a->dtype, at * cairn_mla_rope_stride(a), ROPE);
+	return is_finite(q, DIM);
+}
+
+/* Returns whether all keys in the list of row i, or of all rows of request b, are numbers. */
+static int keys_are_finite(const struct cairn_mla_decode_args *a, int b, int i)
+{
+	int n = keys_seen(a, b, i), finite = 1;
+	double key[DIM];
+
+	for (int j = 0; j < n && finite; j++) {
+		int64_t slot = slot_of(a, b, i, j);
+
+		if (slot < 0)
+			continue;
+		load_key(a, slot, key);
+		finite = is_finite(key, DIM);
+	}
+	return finite;
+}
+
+/* Sets the values and bounds of a row, counted over all heads. */
+static void set_row(const struct cairn_mla_decode_args *a, int64_t row, const struct row *r, int known,
+		    double otherwise, struct cairn_exact *exact)
+{
+	if (a->lse) {
+		exact[1].val[row] = known ? r->lse : otherwise;
+		exact[1].bound[row] = known ? r->lse_bound : INFINITY;
+	}
+	for (int l = 0; l < RANK; l++) {
+		exact[0].val[row * RANK + l] = known ? r->out[l] : otherwise;
+		exact[0].bound[row * RANK + l] = known ? r->bound[l] : INFINITY;
+	}
+}
+
+static void one_row(const struct cairn_mla_decode_args *a, int b, int i, int h, uint32_t step, int defined,
+		    struct row *r, struct cairn_exact *exact)
+{
+	int64_t at = ((int64_t)a->qo_indptr[b] + i) * a->num_heads + h;
+
+	if (exact && (!defined || (a->num_slots && !keys_are_finite(a, b, i)) ||
+		      !query_is_finite(a, at, r->q))) {
+		set_row(a, at, r, 0, NAN, exact);
+	} else if (exact && left_out(a, b, i, h, step) && keys_seen(a, b, i)) {
+		set_row(a, at, r, 0, 0, exact);
+	} else {
+		attend(a, b, i, h, exact != NULL, r);
+		if (exact) {
+			set_row(a, at, r, 1, 0, exact);
+			return;
+		}
+		cairn_narrow(a->out, a->dtype, at * RANK, r->out, RANK);
+		if (a->lse)
+			a->lse[at] = (float)r->lse;
+	}
+}
+
+/* Sets the rows past the last request to 0, and their lse to -INFINITY. */
+static void zero_rest(const struct cairn_mla_decode_args *a, struct row *r, struct cairn_exact *exact)
+{
+	memset(r->out, 0, sizeof(r->out));
+	memset(r->bound, 0, sizeof(r->bound));
+	r->lse = -INFINITY;
+	r->lse_bound = 0;
+	for (int64_t i = (int64_t)a->qo_indptr[a->kv.batch] * a->num_heads;
+	     i < (int64_t)a->nnz_qo * a->num_heads; i++) {
+		if (exact) {
+			set_row(a, i, r, 1, 0, exact);
+			continue;
+		}
+		cairn_narrow(a->out, a->dtype, i * RANK, r->out, RANK);
+		if (a->lse)
+			a->lse[i] = -INFINITY;
+	}
+}
+
+/* Sets values and bounds in exact, or, if exact is NULL, writes rounded results to the arguments' arrays. */
+static int all_rows(const struct cairn_mla_decode_args *a, struct cairn_exact *exact)
+{
+	uint32_t step = exact ? sample_step(a) : 0;
+	int most = a->num_slots ? a->num_slots : 1, no_memory = 0;
+
+	for (int b = 0; b < a->kv.batch && !a->num_slots; b++)
+		most = (int)cairn_kv_len(&a->kv, b) > most ? (int)cairn_kv_len(&a->kv, b) : most;
+	#pragma omp parallel reduction(|:no_memory)
+	{
+		struct row *r = malloc(sizeof(*r) + 2 * sizeof(double) * ((size_t)most + 1));
+
+		no_memory |= !r;
+		if (r) {
+			r->s = (double *)(r + 1);
+			r->e = r->s + most;
+		}
+		#pragma omp single
+		if (r)
+			zero_rest(a, r, exact);
+		for (int b = 0; b < a->kv.batch; b++) {
+			int tokens = a->qo_indptr[b + 1] - a->qo_indptr[b];
+			int defined = !exact || a->num_slots || !tokens || keys_are_finite(a, b, tokens - 1);
+
+			#pragma omp for schedule(dynamic) nowait
+			for (int k = 0; k < tokens * a->num_heads; k++)
+				if (r)
+					one_row(a, b, k / a->num_heads, k % a->num_heads, step, defined, r,
+						exact);
+		}
+		free(r);
+	}
+	return no_memory ? cairn_error(ENOMEM, "mla_decode: no memory for %d logits", most) : 0;
+}
+
+static int run(const struct cairn_mla_decode_args *args, struct cairn_exact *exact)
+{
+	struct cairn_mla_decode_args a;
+
+	CAIRN_TRY(cairn_mla_decode_check(args));
+	cairn_copy_args(&a, args, sizeof(a));
+	return a.kv.batch && a.nnz_qo ? all_rows(&a, exact) : 0;
+}
+
+int cairn_mla_decode_ref(const struct cairn_mla_decode_args *args, void *stream)
+{
+	(void)stream;
+	return run(args, NULL);
+}
+
+int cairn_mla_decode_exact(const struct cairn_mla_decode_args *args, struct cairn_exact *exact)
+{
+	return run(args, exact);
+}
