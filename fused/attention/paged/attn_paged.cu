@@ -28,15 +28,18 @@
  *
  * Shared memory, w warps                                             head_dim 64   128   256
  *   0         [w][stages][K tile, V tile], 16 keys each, swizzled; stages    6     3     2
+ *             8-bit keys: 32, 32, 16 keys each; stages                       6     3     4
  *             after the loop, at the start of each warp's ring: its O, [16][head_dim] f32
  *   w * ring  m [w][16], l [w][16] of the warps, m [16], l [16] of the CTA
  *   KiB, wide (w = 8; head_dim 256: 6)                                     193   193   193
  *
  * Barriers: after the loop, __syncthreads() once and the cluster barrier twice. cp.async groups: one for each
  * tile, empty ones past the last tile, so waiting for all but stages - 2 groups always means tile n.
- * Registers: 109, 167, 254 for head_dim 64, 128, 256 (O 128 and Q 64 of the 254), no spills.
+ * Registers: 111, 167, 254 for head_dim 64, 128, 256 (O 128 and Q 64 of the 254), 128, 176, 254 with 8-bit
+ * keys; no spills.
  * Floor: one read of K and V at the read ceiling (4.58 TB/s on an H200). Hiding the latency takes about 40
- * KiB in flight on each SM; these rings hold up to 128.
+ * KiB in flight on each SM; these rings hold up to 128. Keys of 8 bits (attn_paged_8bit.cuh) have half the
+ * bytes but cost as many instructions.
  * Optimisation history: ../NOTES.md.
  */
 #include "fused/attention/paged/attn_paged.h"
@@ -46,16 +49,22 @@
 #include "fused/attention/paged/attn_paged_8bit.cuh"
 
 #define ROWS	ATTN_DECODE_TILE
-#define KEYS	ATTN_DECODE_TILE
 
 /*
- * A ring: bytes of a K or V tile, stages, total bytes. head_dim 64 and 128 have equal bytes in flight. A ring
- * of 8-bit keys has twice the stages.
+ * A ring: keys and bytes of a K or V tile, stages, total bytes. head_dim 64 and 128 have equal bytes in
+ * flight. With head_dim 256, registers do not suffice for tiles of 32 keys.
  */
-template <int dim, bool fp8> ATTN_CONST tile_bytes(void) { return KEYS * dim * (fp8 ? 1 : 2); }
+template <int dim, bool fp8> ATTN_CONST tile_keys(void)
+{
+	return fp8 && dim < 256 ? 2 * ATTN_DECODE_TILE : ATTN_DECODE_TILE;
+}
+template <int dim, bool fp8> ATTN_CONST tile_bytes(void)
+{
+	return tile_keys<dim, fp8>() * dim * (fp8 ? 1 : 2);
+}
 template <int dim, bool fp8> ATTN_CONST num_stages(void)
 {
-	return (dim == 64 ? 6 : dim == 128 ? 3 : 2) * (fp8 ? 2 : 1);
+	return dim == 64 ? 6 : dim == 128 ? 3 : fp8 ? 4 : 2;
 }
 template <int dim> ATTN_CONST ring_bytes(void)
 {
@@ -105,9 +114,9 @@ ATTN_DEV void gather(const struct cairn_attn_paged_args &a, const struct attn_re
 	constexpr int v_offset = tile_bytes<head_dim, fp8>();
 
 	if (fp8)
-		attn_gather_codes<head_dim, v_offset>(a, r, s_k, slot);
+		attn_gather_codes<head_dim, tile_keys<head_dim, fp8>(), v_offset>(a, r, s_k, slot);
 	else
-		attn_gather<head_dim, KEYS, v_offset>(a, r, s_k, 0, slot);
+		attn_gather<head_dim, ATTN_DECODE_TILE, v_offset>(a, r, s_k, 0, slot);
 }
 
 /* Adds Q K^T of 16 keys of 16 bits; products are divided over `sums` sums of each logit. */
@@ -140,32 +149,33 @@ ATTN_DEV void pv_tile(float (*o)[4], const uint32_t p[4], uint32_t s_v)
 	}
 }
 
-/* S = Q K^T, capped if cap is not 0, masked; then O += P V, for the tile of 16 keys that begins at `key`. */
+/* S = Q K^T, capped if cap is not 0, masked; then O += P V, for the tile of keys that begins at `key`. */
 template <int dtype, int head_dim, bool fp8>
 ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4], uint32_t s_tiles, int key,
 			  const struct seen &see, float scale_log2, float cap)
 {
 	/* two sums per logit where registers allow: a single warp would stall on one chain of products */
 	constexpr int sums = head_dim == 256 ? 1 : 2;
+	constexpr int keys = tile_keys<head_dim, fp8>(), tiles = keys / 8;
 	int lane = threadIdx.x % 32;
 	uint32_t s_v = s_tiles + tile_bytes<head_dim, fp8>();
-	float s[sums][2][4] = {}, (*logits)[4] = s[0], keep[2];
+	float s[sums][tiles][4] = {}, (*logits)[4] = s[0], keep[2];
 	uint32_t p[4];
 
 	if constexpr (fp8)
-		attn_qk_codes<dtype, head_dim, sums>(s, q, s_tiles);
+		attn_qk_codes<dtype, head_dim, keys, sums>(s, q, s_tiles);
 	else
 		qk_tile<dtype, head_dim, sums>(s, q, s_tiles);
 #pragma unroll
-	for (int i = 0; sums == 2 && i < 8; i++)
+	for (int i = 0; sums == 2 && i < 4 * tiles; i++)
 		logits[i / 4][i % 4] += s[sums - 1][i / 4][i % 4];
 	if (cap != 0) {
 #pragma unroll
-		for (int i = 0; i < 8; i++)
+		for (int i = 0; i < 4 * tiles; i++)
 			logits[i / 4][i % 4] = attn_cap(logits[i / 4][i % 4], cap);
 	}
 #pragma unroll
-	for (int t = 0; t < 2; t++) {
+	for (int t = 0; t < tiles; t++) {
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			uint32_t nth = key + t * 8 + lane % 4 * 2 + (i & 1) - see.first[i >> 1];
@@ -174,13 +184,16 @@ ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4
 				logits[t][i] = -CUDART_INF_F;
 		}
 	}
-	attn_softmax<2>(logits, m, l, keep, scale_log2);
+	attn_softmax<tiles>(logits, m, l, keep, scale_log2);
 	attn_rescale<head_dim>(o, keep);
-	attn_p_fragment<dtype>(p, logits);
-	if constexpr (fp8)
-		attn_pv_codes<dtype, head_dim>(o, p, s_v);
-	else
-		pv_tile<dtype, head_dim>(o, p, s_v);
+#pragma unroll
+	for (int i = 0; i < keys / 16; i++) {
+		attn_p_fragment<dtype>(p, logits + 2 * i);
+		if constexpr (fp8)
+			attn_pv_codes<dtype, head_dim>(o, p, s_v + i * 16 * head_dim);
+		else
+			pv_tile<dtype, head_dim>(o, p, s_v);
+	}
 }
 
 /* Returns the weight of a state with maximum m in a merge with maximum top. */
@@ -295,7 +308,8 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 {
 	extern __shared__ __align__(1024) uint8_t s_ring[];
 	constexpr int stages = num_stages<head_dim, fp8>(), ring = ring_bytes<head_dim>();
-	constexpr int stage = 2 * tile_bytes<head_dim, fp8>(), vecs = head_dim / 4;
+	constexpr int keys = tile_keys<head_dim, fp8>(), stage = 2 * tile_bytes<head_dim, fp8>();
+	constexpr int vecs = head_dim / 4;
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
 	float *s_m = (float *)(s_ring + warps * ring), *s_l = s_m + warps * ROWS;
 	float *s_cta_m = s_l + warps * ROWS, *s_cta_l = s_cta_m + ROWS;
@@ -320,7 +334,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	rows = min(rows, row0 + ROWS);
 	end = attn_row_sees(a, r, rows - 1);
 	begin = attn_row_first(a, r, row0);
-	num_tiles = attn_div_up(end - begin, KEYS);
+	num_tiles = attn_div_up(end - begin, keys);
 	first = attn_share(num_tiles, cluster_size, cta_rank) + warp;
 	last = attn_share(num_tiles, cluster_size, cta_rank + 1);
 
@@ -329,8 +343,8 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	for (int i = 0; i < stages; i++) {
 		int tile = first + i * warps;
 
-		slots[i] = attn_slot(a, r, page_shift, begin + tile * KEYS + lane,
-				     tile < last && lane < KEYS ? end : 0);
+		slots[i] = attn_slot(a, r, page_shift, begin + tile * keys + lane,
+				     tile < last && lane < keys ? end : 0);
 	}
 	load_q<dtype, head_dim, fp8>(q, a, r, row0, rows);
 	scales = attn_scales_of<fp8>(a, head);
@@ -360,9 +374,9 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 			gather<head_dim, fp8>(a, r, s_warp + refill * stage, slot);
 		ptx_cp_async_commit_group();
 		next += warps;
-		slot = attn_slot(a, r, page_shift, begin + next * KEYS + lane,
-				 next < last && lane < KEYS ? end : 0);
-		attend_tile<dtype, head_dim, fp8>(o, m, l, q, s_warp + n * stage, begin + tile * KEYS, see,
+		slot = attn_slot(a, r, page_shift, begin + next * keys + lane,
+				 next < last && lane < keys ? end : 0);
+		attend_tile<dtype, head_dim, fp8>(o, m, l, q, s_warp + n * stage, begin + tile * keys, see,
 						  scale_log2, cap);
 		n = n == stages - 1 ? 0 : n + 1;
 	}

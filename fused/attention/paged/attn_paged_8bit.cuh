@@ -2,10 +2,10 @@
 /*
  * attn_paged_8bit - keys of 8 bits in the decode kernel: from codes in shared memory to fragments
  *
- * A tile holds 16 keys of head_dim codes. A lane reads 16 codes of a key at once. They are the lane's part of
- * four products: the order of the channels within a product is arbitrary as long as Q has the same, so Q is
- * loaded in this order. V is transposed by ldmatrix, which moves pairs of codes: of each pair, the first code
- * belongs to one n-tile of O and the second to another. So n-tile 2 i holds the even channels of
+ * A tile holds 16 or 32 keys of head_dim codes. A lane reads 16 codes of a key at once. They are the lane's
+ * part of four products: the order of the channels within a product is arbitrary as long as Q has the same,
+ * so Q is loaded in this order. V is transposed by ldmatrix, which moves pairs of codes: of each pair, the
+ * first code belongs to one n-tile of O and the second to another. So n-tile 2 i holds the even channels of
  * 16 i .. 16 i + 15, and n-tile 2 i + 1 the odd ones.
  *
  * In a row of 128 bytes, the 16-byte piece p of key k lies at p ^ (the three low bits of k, reversed): both
@@ -26,8 +26,8 @@ template <int head_dim> ATTN_DEV uint32_t attn_code_swizzle(uint32_t key)
 	return (key & 1) << 6 | (key & 2) << 4 | (key & 4) << 2;
 }
 
-/* Starts the copy of 16 keys, as attn_gather() does for 16-bit keys. */
-template <int head_dim, int v_offset>
+/* Starts the copy of `keys` keys, as attn_gather() does for 16-bit keys. */
+template <int head_dim, int keys, int v_offset>
 ATTN_DEV void attn_gather_codes(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 				uint32_t s_k, uint32_t slot)
 {
@@ -37,7 +37,7 @@ ATTN_DEV void attn_gather_codes(const struct cairn_attn_paged_args &a, const str
 
 	s_k += row * head_dim + (piece * 16 ^ attn_code_swizzle<head_dim>(row));
 #pragma unroll
-	for (int i = 0; i < 16; i += per_pass) {
+	for (int i = 0; i < keys; i += per_pass) {
 		uint32_t from = __shfl_sync(~0u, slot, i + row), bytes = from == ~0u ? 0 : 16;
 		uint64_t at = (uint64_t)(from == ~0u ? 0 : from) * slot_bytes + column;
 		uint32_t to = (s_k ^ attn_code_swizzle<head_dim>(i)) + i * head_dim;
@@ -69,9 +69,9 @@ ATTN_DEV void attn_q_for_codes(uint32_t (*q)[4], int half, const uint16_t *from,
 	}
 }
 
-/* Adds Q K^T of 16 keys to sums of logits: products are divided over `sums` sums of each logit. */
-template <int dtype, int head_dim, int sums>
-ATTN_DEV void attn_qk_codes(float (*s)[2][4], uint32_t (*q)[4], uint32_t s_k)
+/* Adds Q K^T of `keys` keys to sums of logits: products are divided over `sums` sums of each logit. */
+template <int dtype, int head_dim, int keys, int sums>
+ATTN_DEV void attn_qk_codes(float (*s)[keys / 8][4], uint32_t (*q)[4], uint32_t s_k)
 {
 	const uint32_t lane = threadIdx.x % 32, key = lane / 4;
 
@@ -79,7 +79,7 @@ ATTN_DEV void attn_qk_codes(float (*s)[2][4], uint32_t (*q)[4], uint32_t s_k)
 #pragma unroll
 	for (int i = 0; i < head_dim / 64; i++) {
 #pragma unroll
-		for (int t = 0; t < 2; t++) {
+		for (int t = 0; t < keys / 8; t++) {
 			uint4 codes = ptx_ld_shared_v4((s_k ^ i * 64) + t * 8 * head_dim);
 			const uint32_t four[4] = { codes.x, codes.y, codes.z, codes.w };
 

@@ -25,12 +25,15 @@
  *   Q tile             128 x head_dim x 2                                      16    32    64
  *   K tiles, V tiles   2 x stages x keys x head_dim x 2                       128   192   128
  *                      (keys 128, 128, 64; stages 4, 3, 2)
+ *   8-bit keys: stages 4, 2, 2 of these, and a ring of 4, 4, 2 tiles of codes 32    64    32
  *   mbarriers, tile    full and empty of Q and of each stage of K and V; the tile's description
  *
  * mbarriers: full has 128 arrivals, one by each producer thread (Q has one more, for the tile's description);
  * empty has one by each of the 8 consumer warps. Hardware barriers 1 and 2 are the turns; 128 threads wait
  * and 128 arrive. Registers: 168 at the start, then 216 a consumer (head_dim 128: S 64, O 64, P 32) and 72 a
  * producer; no spills. ptxas injects one wait for O after the last product, where the code waits anyway.
+ *
+ * The producer converts keys of 8 bits before the products see them; scales are applied to logits and to O.
  *
  * Floor: 4 * head_dim * (query, key) pairs at the rate of wgmma, 680 to 790 TFLOP/s on an H200. The
  * exponentials, 16 per clock and SM, take half of that time at head_dim 128 and all of it at 64. A softcap
