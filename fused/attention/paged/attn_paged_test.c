@@ -514,17 +514,21 @@ static void declare_scales(struct cairn_op *op, const struct shape *s)
 	}
 }
 
-/* Declares the pages of K or V and fills them. */
-static void *declare_pages(struct cairn_op *op, const struct shape *s, const struct paged *p, size_t field)
+/* Declares the pages of K, or of V, and fills them. */
+static void *declare_pages(struct cairn_op *op, const struct shape *s, const struct paged *p, int of_v)
 {
 	const struct cairn_attn_paged_args *a = op->args;
+	const size_t field = of_v ? offsetof(struct cairn_attn_paged_args, kv.v_pages) :
+				    offsetof(struct cairn_attn_paged_args, kv.k_pages);
+	int dtype = s->flags & FP8 ? CAIRN_U8 : a->dtype;
 	int64_t row = (int64_t)s->hkv * s->dim;
+	void *x;
 
-	if (s->flags & PAGED_FAR)
-		return paged_far(op, p, field, s->flags & FP8 ? CAIRN_U8 : a->dtype, row, 0);
-
-	void *x = cairn_in(op, field, s->flags & FP8 ? CAIRN_U8 : a->dtype, p->num_pages * s->page * row);
-
+	x = s->flags & PAGED_FAR ? paged_far(op, p, field, dtype, row, 0) :
+	    cairn_in(op, field, dtype, p->num_pages * (int64_t)s->page * row);
+	cairn_name(op, field, of_v ? "kv.v_pages" : "kv.k_pages");
+	if (s->flags & PAGED_FAR)	/* paged_far() has filled them */
+		return x;
 	if (s->flags & FP8)
 		paged_fill_codes(op, p, x, row);
 	else
@@ -603,8 +607,8 @@ static void setup(struct cairn_op *op)
 		for (int i = 0; i < p.nnz; i++)
 			cairn_fill(op, q + i * stride * esize, a->dtype, (int64_t)s.hq * s.dim, 1);
 	declare_scales(op, &s);
-	k = declare_pages(op, &s, &p, offsetof(struct cairn_attn_paged_args, kv.k_pages));
-	v = declare_pages(op, &s, &p, offsetof(struct cairn_attn_paged_args, kv.v_pages));
+	k = declare_pages(op, &s, &p, 0);
+	v = declare_pages(op, &s, &p, 1);
 	if (s.flags & PAGED_FAR)
 		return;
 	if (kind == CAIRN_KIND_POISON && s.window && !(s.flags & (PAGED_DUPLICATE | PAGED_SAME)))
