@@ -253,6 +253,7 @@ def attention(page, ctx):
         if (
             "decode" in record.words
             and (n.get("h"), n.get("h2"), n.get("d")) == (32, 8, None)
+            and record.dtype != "fp8"
             and record.number("gbps")
         ):
             series.setdefault(n.get("b"), []).append((n.get("kv"), record.get("gbps") / 1000))

@@ -187,6 +187,12 @@ class Pages(TestCase):
         text = self.check_html(page_of([step("ladder3", 333), step("vendor", 400)]))
         self.has(text, "<td>vendor</td><td class=r>2500")
 
+    def test_keys_of_8_bits_are_not_taken_for_those_of_16(self):
+        fp8 = moved("attn_paged", "decode_h32_8_b64_kv4096_fp8", 1 << 29, 2900)
+        plain, both = targets_of(machine()), targets_of([*machine(), fp8])
+        self.assertEqual({k: t.reached for k, t in plain.items()}, {k: t.reached for k, t in both.items()})
+        self.has(self.check_html(page_of([*machine(), fp8])), "decode_h32_8_b64_kv4096_fp8")
+
     def test_no_rows_at_all(self):
         text = self.check_html(page_of([]))
         self.has(text, "there is no recording")
