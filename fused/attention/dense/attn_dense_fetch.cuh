@@ -97,7 +97,7 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 		i -= first * plan.row_tiles;
 		t.row0 = (plan.row_tiles - 1 - i / in_section) * F::rows;
 		first += i % in_section;
-		t.request = w.request = b = first / plan.units;
+		w.request = b = first / plan.units;
 		t.head = w.head = first % plan.units << a.shift;
 		w.kv_head = w.head / plan.group;
 		t.qo_first = plan.qo_indptr[b];
@@ -107,7 +107,7 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 			return w;
 		w.row = plan.kv_indptr[b];
 		t.kv_len = plan.kv_indptr[b + 1] - w.row;
-		V::template keys_of<F>(a, t, &t.begin, &end);
+		V::template keys_of<F>(a, &t, b, &end);
 		if (end <= t.begin)
 			return w;
 		t.num_tiles = w.num_tiles = attn_div_up(end - t.begin, F::keys);

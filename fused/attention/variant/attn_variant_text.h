@@ -56,9 +56,8 @@ HOOK real attn_tanh(real v)
 
 HOOK real attn_cap_at(real s, real cap)
 {
-	real e = ptx_ex2_approx_ftz(s * (2.8853900817779268f / cap));
-
-	return fmaf(-2 * cap, ptx_rcp_approx_ftz(1 + e), cap);
+	return fmaf(-2 * cap, ptx_rcp_approx_ftz(1 + ptx_ex2_approx_ftz(s * (2.8853900817779268f / cap))),
+		    cap);
 }
 
 HOOK real attn_bias(const struct attn_x *x, real slope)

@@ -67,15 +67,16 @@ template <class H> struct attn_variant_view {
 	static constexpr bool by_threads = false;
 
 	/* A row tile whose rows see no key gets one key tile, so that the consumers write its results. */
-	template <class F> ATTN_METHOD void keys_of(const call &a, const tile &t, int *begin, int *end)
+	template <class F> ATTN_METHOD void keys_of(const call &a, tile *t, int request, int *end)
 	{
 		int unused;
 
-		attn_variant_keys<H>(a, t, t.row0, begin, &unused);
-		attn_variant_keys<H>(a, t, t.row0 + F::rows - 1, &unused, end);
-		if (*end <= *begin) {
-			*begin = max(0, min(*begin, t.kv_len - 1));
-			*end = min(*begin + 1, t.kv_len);
+		t->request = request;
+		attn_variant_keys<H>(a, *t, t->row0, &t->begin, &unused);
+		attn_variant_keys<H>(a, *t, t->row0 + F::rows - 1, &unused, end);
+		if (*end <= t->begin) {
+			t->begin = max(0, min(t->begin, t->kv_len - 1));
+			*end = min(t->begin + 1, t->kv_len);
 		}
 	}
 
