@@ -26,7 +26,7 @@ int cairn_tensor_map(CUtensorMap *map, const struct cairn_tensor_layout *t, cons
 {
 	static encode_fn *known;
 	encode_fn *encode = __atomic_load_n(&known, __ATOMIC_RELAXED);
-	const cuuint32_t one[CAIRN_TENSOR_MAP_DIMS] = { 1, 1, 1, 1 };
+	const cuuint32_t one[CAIRN_TENSOR_MAP_DIMS] = { 1, 1, 1, 1, 1 };
 	const CUtensorMapDataType type =
 		t->element_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT16;
 	const CUtensorMapSwizzle swizzle = t->swizzle == 128 ? CU_TENSOR_MAP_SWIZZLE_128B :

@@ -12,13 +12,13 @@
 
 #include "primitives/base/error.h"
 
-#define CAIRN_TENSOR_MAP_DIMS	4
+#define CAIRN_TENSOR_MAP_DIMS	5
 
 struct cairn_tensor_layout {
 	const void *data;			/* 16-byte aligned */
 	int dims, element_bytes;		/* 1..CAIRN_TENSOR_MAP_DIMS; 1 or 2 */
 	uint64_t size[CAIRN_TENSOR_MAP_DIMS];	/* elements in each dimension */
-	uint64_t stride[CAIRN_TENSOR_MAP_DIMS];	/* bytes, of dimensions 1, 2, 3; multiples of 16 */
+	uint64_t stride[CAIRN_TENSOR_MAP_DIMS];	/* bytes, from dimension 1 on; multiples of 16 */
 	uint32_t box[CAIRN_TENSOR_MAP_DIMS];	/* elements in each dimension, at most 256 */
 	int swizzle;				/* bytes: 0, 32, 64 or 128 */
 	int promotion;				/* bytes fetched on an L2 miss: 0 (as requested), 128, 256 */

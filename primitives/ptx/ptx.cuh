@@ -484,6 +484,12 @@ PTX void ptx_mbarrier_arrive(uint32_t mbar)
 	asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" : : "r"(mbar) : "memory");
 }
 
+PTX void ptx_mbarrier_arrive_count(uint32_t mbar, uint32_t count)
+{
+	asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0], %1;"
+		     : : "r"(mbar), "r"(count) : "memory");
+}
+
 /* mbar: a peer's, from ptx_mapa() */
 PTX void ptx_mbarrier_arrive_cluster(uint32_t mbar)
 {

@@ -48,14 +48,20 @@ template <int n> PTX void wgmma_keep(float *d)
 }
 
 /*
- * The descriptor of a panel at addr: layout type 1 (128-byte swizzle), 1024 bytes between groups of eight
+ * The descriptor of a panel at addr: layout type 1 (128-byte swizzle), group_bytes between groups of eight
  * rows. panel_bytes is the distance between panels where n spans several of them (rs); it has no meaning
  * otherwise.
  */
+PTX uint64_t wgmma_desc_groups(uint32_t addr, uint32_t panel_bytes, uint32_t group_bytes)
+{
+	return (uint64_t)1 << 62 | (uint64_t)(group_bytes >> 4) << 32 | (uint64_t)(panel_bytes >> 4) << 16 |
+	       (addr & 0x3ffff) >> 4;
+}
+
+/* The same with a panel whose rows follow each other. */
 PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 {
-	return (uint64_t)1 << 62 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)(panel_bytes >> 4) << 16 |
-	       (addr & 0x3ffff) >> 4;
+	return wgmma_desc_groups(addr, panel_bytes, 1024);
 }
 
 /* The same for a tile with rows of 64 bytes: layout type 2 (64-byte swizzle), 512 bytes between groups. */
