@@ -3,17 +3,21 @@
  * attn_bsr - attention over lists of blocks on the GPU: planner, attention, merge
  *
  *   1  attn_bsr_plan.cu   one CTA divides the call into units and runs, by the lengths of the lists
- *   2  attn_bsr_64.cu ... persistent CTAs of a producer and two consumer warpgroups take runs. The producer
- *                         (attn_bsr_fetch.cuh) gathers keys by their addresses and computes the masks; the
- *                         consumers are those of attn_dense (attn_forward.cuh)
+ *   2  attn_bsr_64.cu ... persistent CTAs of a producer and one or two consumer warpgroups take runs. The
+ *                         producer (attn_bsr_fetch.cuh) fetches keys and computes masks; the consumers are
+ *                         those of attn_dense (attn_forward.cuh)
  *   3  attn_bsr_merge.cu  merges the states of units that were cut, and of several parts
  *
  * The host reads no array; it lays out the grid and the workspace from the scalars alone.
  *
  * Forms: rows x keys of a tile, stages of K and V, buffers of Q, shared memory; with 8-bit keys in brackets
- *    64   128 x 128   3 (3)   2 (2)   147 (171) KiB
- *   128   128 x 128   2 (2)   2 (1)   207 (223) KiB
- *   256   128 x  64   2 (2)   1 (1)   206 (222) KiB
+ *    64   128 x 128   3 (3)   2 (2)   150 (173) KiB
+ *   128   128 x 128   2 (2)   2 (1)   210 (225) KiB
+ *   256   128 x  64   2 (2)   1 (1)   209 (224) KiB
+ *    64    64 x 128   3 (3)   2 (2)   125 (148) KiB
+ *   128    64 x 128   2 (2)   2 (2)   171 (218) KiB
+ *   256    64 x  64   2 (2)   2 (1)   202 (217) KiB
+ * Those of 64 rows serve calls whose block rows have no more, such as decoding.
  *
  * Floor: that of attn_dense for long prompts; the time to read K and V for few tokens over long lists.
  * Optimisation history: ../NOTES.md.
@@ -21,14 +25,31 @@
 #include "fused/attention/bsr/attn_bsr_dev.cuh"
 
 #include "primitives/base/launch.h"
+#include "primitives/base/tensor_map.h"
 
 #define ALIGNMENT	256
 #define SECTION_BYTES	(32 << 20)	/* keys and values that fit the L2 beside Q and O */
+#define MIN_BOX		8		/* slots */
 #define MERGE_CTAS	8		/* for each SM, if the call may use all of them */
 
-static struct attn_bsr_kernel choose(int32_t head_dim)
+static struct attn_bsr_kernel choose(int32_t head_dim, int few)
 {
-	return head_dim == 64 ? attn_bsr_64() : head_dim == 128 ? attn_bsr_128() : attn_bsr_256();
+	return head_dim == 64 ? attn_bsr_64(few) : head_dim == 128 ? attn_bsr_128(few) : attn_bsr_256(few);
+}
+
+/* Returns whether no block row can have more than ATTN_FEW_ROWS packed rows. */
+static int has_few_rows(const struct cairn_attn_bsr_args *a)
+{
+	int64_t most = 0;
+
+	for (int i = 0; i < a->num_parts; i++) {
+		const struct cairn_attn_part *p = &a->part[i];
+		int64_t tokens = p->row_indptr || p->block_m > a->nnz_qo ? a->nnz_qo : p->block_m;
+
+		if (p->rows && tokens > most)
+			most = tokens;
+	}
+	return most * (a->num_qo_heads / a->num_kv_heads) <= ATTN_FEW_ROWS;
 }
 
 /* Takes `count` elements of `bytes` each from the workspace; base is NULL to measure only. */
@@ -79,6 +100,53 @@ static void divide(struct attn_bsr_call *c, int rows, int keys, int ctas)
 	c->d.section = (int32_t)(section < 1 ? 1 : section < c->d.heads ? section : c->d.heads);
 }
 
+/*
+ * Returns the number of slots that TMA copies at a time, 0 if threads must copy the part's keys. A box lies
+ * within a block. Boxes of 8-bit keys are not larger than the share of a warp, which converts them.
+ */
+static int32_t box_of(const struct attn_bsr_call *c, const struct cairn_attn_part *p)
+{
+	const int64_t bytes = c->a.kv_fp8 ? 1 : 2, most_stride = (int64_t)1 << 40;
+	const int32_t most = c->a.kv_fp8 ? c->d.keys / 4 : c->d.keys, box = p->block_n & -p->block_n;
+
+	if (box < MIN_BOX || c->d.heads * p->head_stride > 0x7fffffff ||
+	    8 * p->slot_stride * bytes >= most_stride || p->block_stride * bytes >= most_stride)
+		return 0;
+	return box < most ? box : most;
+}
+
+static int map_kv(CUtensorMap *map, const struct attn_bsr_call *c, const struct cairn_attn_part *p,
+		  int32_t box, const void *data)
+{
+	const uint32_t bytes = c->a.kv_fp8 ? 1 : 2, row = c->a.kv_fp8 && c->a.head_dim > 64 ? 128 : 64;
+	const uint32_t panels = (uint32_t)c->a.head_dim / row;
+	const struct cairn_tensor_layout t = {
+		.data = data, .dims = 5, .element_bytes = (int)bytes,
+		.size = { (uint64_t)((c->d.heads - 1) * p->head_stride) + row, 8, panels,
+			  (uint64_t)p->block_n / 8, (uint64_t)(p->num_blocks ? p->num_blocks : 1) },
+		.stride = { (uint64_t)p->slot_stride * bytes, row * bytes,
+			    (uint64_t)p->slot_stride * 8 * bytes, (uint64_t)p->block_stride * bytes },
+		.box = { row, 8, panels, (uint32_t)box / 8, 1 },
+		.swizzle = row * bytes == 128 ? 128 : 0, .promotion = c->a.head_dim * bytes > 128 ? 256 : 128,
+	};
+
+	return cairn_tensor_map(map, &t, "attn_bsr");
+}
+
+/* Maps K and V of the parts that are copied in boxes. */
+static int map_parts(struct attn_bsr_maps *maps, const struct attn_bsr_call *c)
+{
+	for (int i = 0; i < c->a.num_parts; i++) {
+		const struct cairn_attn_part *p = &c->a.part[i];
+
+		if (!c->d.box[i] || !p->rows)
+			continue;
+		CAIRN_TRY(map_kv(&maps->of[0][i], c, p, c->d.box[i], p->k));
+		CAIRN_TRY(map_kv(&maps->of[1][i], c, p, c->d.box[i], p->v));
+	}
+	return 0;
+}
+
 /* Checks that the numbers of row tiles and lists, and costs, fit 32 bits. */
 static int check_sizes(const struct attn_bsr_call *c)
 {
@@ -113,8 +181,9 @@ static size_t lay_out(struct attn_bsr_call *c, char *base)
 	return used;
 }
 
-/* Fills in the strides and divides the call, whose scalars have been checked. */
-static int begin(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args, struct attn_bsr_kernel *f)
+/* Fills in the strides and divides the call, whose scalars have been checked; few: see choose() */
+static int begin(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args, int few,
+		 struct attn_bsr_kernel *f)
 {
 	int sms = cairn_sms_of(args->sms);
 
@@ -131,29 +200,38 @@ static int begin(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args
 		p->slot_stride = cairn_attn_slot_stride(p, args->num_kv_heads, args->head_dim);
 		p->block_stride = cairn_attn_block_stride(p, args->num_kv_heads, args->head_dim);
 	}
-	*f = choose(args->head_dim);
+	*f = choose(args->head_dim, few);
 	divide(c, f->rows, f->keys, sms);
+	for (int i = 0; i < args->num_parts; i++)
+		c->d.box[i] = box_of(c, &c->a.part[i]);
 	return check_sizes(c);
 }
 
+/* The rows of a tile depend on whether there is row_indptr, which is no scalar: returns the larger size. */
 extern "C" int cairn_attn_bsr_workspace(const struct cairn_attn_bsr_args *args, size_t *bytes)
 {
 	struct attn_bsr_kernel f;
 	struct attn_bsr_call c;
+	size_t of_few;
 
 	if (!bytes)
 		return cairn_error(EINVAL, "attn_bsr_workspace: null pointer");
 	CAIRN_TRY(cairn_attn_bsr_check_shape(args));
-	CAIRN_TRY(begin(&c, args, &f));
+	CAIRN_TRY(begin(&c, args, 1, &f));
+	of_few = lay_out(&c, NULL);
+	CAIRN_TRY(begin(&c, args, 0, &f));
 	*bytes = lay_out(&c, NULL);
+	if (*bytes < of_few)
+		*bytes = of_few;
 	return 0;
 }
 
+/* maps: the second parameter, or NULL */
 static int launch(const void *kernel, int grid, int threads, size_t smem, struct attn_bsr_call *c,
-		  void *stream)
+		  struct attn_bsr_maps *maps, void *stream)
 {
 	struct cairn_launch l = {};
-	void *params[] = { c };
+	void *params[] = { c, maps };
 
 	l.grid[0] = (unsigned int)grid;
 	l.block[0] = (unsigned int)threads;
@@ -166,20 +244,23 @@ static int launch(const void *kernel, int grid, int threads, size_t smem, struct
 extern "C" int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stream)
 {
 	struct attn_bsr_kernel f;
+	struct attn_bsr_maps maps = {};
 	struct attn_bsr_call c;
 	size_t bytes;
 
 	CAIRN_TRY(cairn_attn_bsr_check(args));
-	CAIRN_TRY(begin(&c, args, &f));
-	bytes = lay_out(&c, (char *)args->workspace);
+	CAIRN_TRY(cairn_attn_bsr_workspace(args, &bytes));
+	CAIRN_TRY(begin(&c, args, has_few_rows(args), &f));
 	if (!args->workspace || (uintptr_t)args->workspace % ALIGNMENT || args->workspace_bytes < bytes)
 		return cairn_error(EINVAL, "attn_bsr: workspace, workspace_bytes: at least %zu bytes, "
 				   "%d-byte aligned", bytes, ALIGNMENT);
+	lay_out(&c, (char *)args->workspace);
 	if (!args->nnz_qo || !args->part[0].rows)
 		return 0;
-	CAIRN_TRY(launch(attn_bsr_plan_kernel(), 1, ATTN_PLAN_THREADS, 0, &c, stream));
+	CAIRN_TRY(map_parts(&maps, &c));
+	CAIRN_TRY(launch(attn_bsr_plan_kernel(), 1, ATTN_PLAN_THREADS, 0, &c, NULL, stream));
 	CAIRN_TRY(launch(f.kernel[args->dtype == CAIRN_BF16][args->kv_fp8], c.d.ctas, f.threads,
-			 f.smem[args->kv_fp8], &c, stream));
+			 f.smem[args->kv_fp8], &c, &maps, stream));
 	return launch(attn_bsr_merge_kernel(args->head_dim, args->dtype),
-		      args->sms ? c.d.ctas : MERGE_CTAS * c.d.ctas, ATTN_MERGE_THREADS, 0, &c, stream);
+		      args->sms ? c.d.ctas : MERGE_CTAS * c.d.ctas, ATTN_MERGE_THREADS, 0, &c, NULL, stream);
 }

@@ -74,7 +74,7 @@
  *              KV head. All other results are unaffected.
  * Determinism: bitwise repeatable for equal arguments. A token's result depends on the lists and masks of its
  *              own block rows only, but the grouping of its sums may depend on the lengths of all lists, on
- *              the bounds, on rows and on sms.
+ *              the bounds, on rows, block_m, block_n and sms, and on whether there is row_indptr.
  * Unused memory: slots that no list names, gaps, tokens that no row of part 0 holds, and bits past the last
  *              key of a line may hold anything and never reach a result.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size, window without q_pos with

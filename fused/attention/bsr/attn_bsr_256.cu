@@ -2,8 +2,11 @@
 /* attn_bsr_256 - the instances of attn_bsr for head_dim 256 */
 #include "fused/attention/bsr/attn_bsr_kernel.cuh"
 
-struct attn_bsr_kernel attn_bsr_256(void)
+struct attn_bsr_kernel attn_bsr_256(int few)
 {
-	return attn_bsr_instance<attn_bsr_form<256, 64, 2, 1, 208, 88, 0>,
-				 attn_bsr_form<256, 64, 2, 1, 208, 88, 1>>();
+	if (few)
+		return attn_bsr_instance<attn_bsr_form<256, 64, 1, 2, 2, 240, 240, 0>,
+					 attn_bsr_form<256, 64, 1, 2, 1, 240, 240, 3>>();
+	return attn_bsr_instance<attn_bsr_form<256, 64, 2, 2, 1, 208, 88, 0>,
+				 attn_bsr_form<256, 64, 2, 2, 1, 208, 88, 1>>();
 }

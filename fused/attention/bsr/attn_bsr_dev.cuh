@@ -3,6 +3,8 @@
 #ifndef CAIRN_ATTN_BSR_DEV_CUH
 #define CAIRN_ATTN_BSR_DEV_CUH
 
+#include <cuda.h>
+
 #include "fused/attention/base/attn_softmax.cuh"
 #include "fused/attention/bsr/attn_bsr_plan.h"
 
@@ -29,19 +31,30 @@ struct attn_bsr_call {
 	struct attn_bsr_space w;
 };
 
-/* The instances of the attention kernel for one head_dim, and their sizes. */
+/*
+ * K and V of parts that are copied in boxes, as [block][8 slots][64 elements][slot][element]: 8-bit keys of
+ * 128 and 256 dimensions have 128 elements for 64. An element of a KV head begins at its distance from KV
+ * head 0.
+ */
+struct attn_bsr_maps {
+	CUtensorMap of[2][CAIRN_ATTN_PARTS];	/* K, V */
+};
+
+/* The instances of the attention kernel for one head_dim and number of rows, and their sizes. */
 struct attn_bsr_kernel {
 	const void *kernel[2][2];	/* [bf16][fp8] */
 	int32_t rows, keys, threads;
 	size_t smem[2];
 };
 
-struct attn_bsr_kernel attn_bsr_64(void);
-struct attn_bsr_kernel attn_bsr_128(void);
-struct attn_bsr_kernel attn_bsr_256(void);
+/* few: no block row has more than ATTN_FEW_ROWS packed rows */
+struct attn_bsr_kernel attn_bsr_64(int few);
+struct attn_bsr_kernel attn_bsr_128(int few);
+struct attn_bsr_kernel attn_bsr_256(int few);
 const void *attn_bsr_plan_kernel(void);
 const void *attn_bsr_merge_kernel(int32_t head_dim, int32_t dtype);
 
+#define ATTN_FEW_ROWS		64
 #define ATTN_PLAN_THREADS	1024
 #define ATTN_MERGE_THREADS	128
 

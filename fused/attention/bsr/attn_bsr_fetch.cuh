@@ -1,67 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bsr_fetch - the producer warpgroup of attn_bsr: takes runs, gathers Q, K and V, computes the masks
+ * attn_bsr_fetch - the producer warpgroup of attn_bsr: takes runs, fetches Q, K and V, computes the masks
  *
- * Each warp gathers a quarter of a key tile, 16 bytes a lane. Each lane holds the offset of one of the warp's
- * keys, and the lanes that copy that key get the offset by a shuffle. Slots past the end of a list are filled
- * with zeros. Block ids are loaded one key tile ahead, because the copies depend on them.
+ * attn_bsr_copy.cuh copies keys. Block ids are loaded one key tile ahead, because the copies depend on them.
+ * Copies arrive at the mbarriers of the consumers when they have landed.
  *
- * cp.async copies 16-bit keys to where wgmma reads them, and each thread's copies arrive at the mbarrier when
- * they have landed. 8-bit keys are copied to a separate ring; the warp that copied a tile converts it while
- * the next tiles are in flight.
+ * Slots past the end of a list may hold NaN. K may keep such slots, because the logits of their keys are
+ * overwritten; in V they must be zeros, so that p = 0 is never multiplied by a NaN. So if the last box of a
+ * list holds slots past its end, threads copy that tile of V, or clear these slots before they convert them.
  */
 #ifndef CAIRN_ATTN_BSR_FETCH_CUH
 #define CAIRN_ATTN_BSR_FETCH_CUH
 
-#include "primitives/ptx/ptx_copy.cuh"
-#include "fused/attention/base/attn_widen.cuh"
-#include "fused/attention/bsr/attn_bsr_view.cuh"
+#include "fused/attention/bsr/attn_bsr_copy.cuh"
 
 #define ATTN_BAR_PRODUCER	8	/* for the producer's 128 threads */
-/* the producer's arrivals at full_*: one by each thread for its copies, one by each warp for its stores */
-#define ATTN_ARRIVALS		(128 + 4 * ELECTED_LANES)
-
-/* A producer thread's description of the piece that it fetches. */
-struct attn_bsr_walk {
-	const struct cairn_attn_part *p;
-	const uint8_t *k, *v;			/* block 0 of the KV head */
-	const int32_t *blocks;			/* the list */
-	int32_t len;				/* keys of the list */
-	int32_t begin, num_tiles;		/* first key to fetch; number of key tiles */
-	bool has_token;				/* the thread has a token, see attn_bsr_token */
-};
-
-/* Arrives at mbar for the calling threads' stores and, once their copies have landed, for these. */
-ATTN_DEV void attn_fetched(uint32_t mbar, bool copies)
-{
-#ifdef CAIRN_DEBUG
-	/* racecheck does not see asynchronous arrivals */
-	ptx_cp_async_commit_group();
-	ptx_cp_async_wait_group<0>();
-	copies = false;
-#endif
-	if (copies)
-		ptx_cp_async_mbarrier_arrive_noinc(mbar);
-	else
-		ptx_mbarrier_arrive(mbar);
-	elected_arrive(mbar);
-}
-
-/* Returns the key of a key tile whose offset this lane holds for its warp; -1: none. */
-template <class F> ATTN_DEV int attn_own_key(void)
-{
-	constexpr int share = F::keys / 4;
-
-	const int lane = attn_thread() % 32, warp = attn_thread() / 32;
-
-	return lane < share ? warp * share + lane : -1;
-}
-
-/* A lane's key: its number in the list, its block, its byte offset from block 0 of the KV head (-1: none). */
-struct attn_key_at {
-	int32_t n, block;
-	int64_t offset;
-};
 
 /* Returns the block that holds key n of the list, 0 past its end. */
 ATTN_DEV int32_t attn_block_of(const struct attn_bsr_walk &w, int32_t n)
@@ -69,67 +22,14 @@ ATTN_DEV int32_t attn_block_of(const struct attn_bsr_walk &w, int32_t n)
 	return n < w.len ? w.blocks[n / w.p->block_n] : 0;
 }
 
-/* Computes the offset of the lane's key from *block, then starts to load the block of its next key. */
-template <class F, int fp8>
+/* Returns the place of the lane's key, which *block holds, then starts to load the block of its next key. */
+template <class F>
 ATTN_DEV struct attn_key_at attn_next_key(const struct attn_bsr_walk &w, int32_t n, int32_t *block)
 {
-	struct attn_key_at key = { n, *block, -1 };
+	const struct attn_key_at key = { n, *block, n < w.len ? n % w.p->block_n : -1 };
 
-	if (n < w.len)
-		key.offset = (*block * w.p->block_stride + n % w.p->block_n * w.p->slot_stride) *
-			     (fp8 ? 1 : 2);
 	*block = attn_block_of(w, n + F::keys);
 	return key;
-}
-
-/*
- * Copies a warp's share of a tile: `pieces` 16-byte pieces a key, at_once keys by one instruction. `to` is
- * the address of the lane's first piece. Keys are row_bytes apart, and the number of the key, shifted by 4,
- * is XORed into the address bits of `swizzle`. Most tiles have no missing key and skip the test of offsets.
- */
-template <class F, int pieces, int row_bytes, int swizzle>
-ATTN_DEV void attn_gather(uint32_t to, const uint8_t *base, int64_t offset)
-{
-	constexpr int at_once = 32 / pieces, share = F::keys / 4;
-	const int lane = attn_thread() % 32;
-	const bool whole = __all_sync(~0u, offset >= 0 || lane >= share);
-	const int first = lane / pieces;
-
-	base += lane % pieces * 16;
-#pragma unroll 4
-	for (int i = 0; i < share; i += at_once) {
-		int64_t at = __shfl_sync(~0u, (long long)offset, first + i);
-		uint32_t dst = (to ^ (i << 4 & swizzle)) + i * row_bytes;
-
-		if (whole)
-			ptx_cp_async_cg(dst, base + at, 16);
-		else
-			ptx_cp_async_cg(dst, at < 0 ? base : base + at, at < 0 ? 0 : 16);
-	}
-}
-
-/* Copies 16-bit keys to where wgmma reads them. */
-template <class F, int dim>
-ATTN_DEV void attn_gather_16bit(uint32_t s_tile, const uint8_t *base, int64_t offset)
-{
-	constexpr int pieces = dim / 8;
-	const int thread = attn_thread(), lane = thread % 32;
-	const int row = thread / 32 * (F::keys / 4) + lane / pieces;
-
-	attn_gather<F, pieces, ATTN_PANEL, 0x70>(s_tile + attn_panel_at<F::keys>(row, lane % pieces), base,
-						 offset);
-}
-
-/* Copies 8-bit keys to the ring. */
-template <class F, int dim>
-ATTN_DEV void attn_gather_8bit(uint32_t s_raw, const uint8_t *base, int64_t offset)
-{
-	constexpr int pieces = dim / 16;
-	const int thread = attn_thread(), lane = thread % 32;
-	const int row = thread / 32 * (F::keys / 4) + lane / pieces;
-
-	/* a lane's keys are all even or all odd */
-	attn_gather<F, pieces, dim, 0>(s_raw + attn_raw_at<dim>(row, lane % pieces), base, offset);
 }
 
 /* Returns a word whose bits below bit n are set. */
@@ -140,7 +40,7 @@ ATTN_DEV uint32_t attn_bits_below(int32_t n)
 
 /*
  * Computes which keys of the key tile that begins at `key` the thread's token sees, and writes the result as
- * bits for the consumers. own: the key whose offset the thread holds; positions: shared memory through which
+ * bits for the consumers. own: the key whose place the thread holds; positions: shared memory through which
  * the threads exchange the positions of these keys.
  */
 template <class F>
@@ -156,8 +56,7 @@ ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_w
 		int at = attn_own_key<F>();
 
 		if (at >= 0 && own.n < w.len)
-			positions[at] = w.p->key_pos[(int64_t)own.block * w.p->block_n +
-						     own.n % w.p->block_n];
+			positions[at] = w.p->key_pos[(int64_t)own.block * w.p->block_n + own.slot];
 		ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
 	}
 	if (w.has_token) {
@@ -202,20 +101,21 @@ ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_w
 
 /* Begins a piece: looks up the thread's part, list and token, and describes the piece to the consumers. */
 template <class F>
-ATTN_DEV struct attn_bsr_walk attn_begin(const struct attn_bsr_call &c, const struct attn_unit &u,
-					 int32_t from, int32_t to, int32_t slot, struct attn_bsr_tile *tile,
-					 struct attn_bsr_token *mine, int32_t *tokens)
+ATTN_DEV struct attn_bsr_walk attn_begin(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
+					 const struct attn_unit &u, int32_t from, int32_t to, int32_t slot,
+					 struct attn_bsr_tile *tile, struct attn_bsr_token *mine,
+					 int32_t *tokens)
 {
 	const struct cairn_attn_part *p = &c.a.part[u.part];
 	const int32_t i = c.d.lists[u.part] + (p->index_heads > 1 ? u.kv_head : 0) * p->rows + u.row;
 	const struct attn_list list = attn_bsr_list(&c.a, &c.d, i);
 	const int thread = attn_thread(), token = attn_token(u.row0, c.d.magic) + thread;
-	const int64_t head = u.kv_head * p->head_stride * (c.a.kv_fp8 ? 1 : 2);
 	struct attn_bsr_walk w;
 
 	w.p = p;
-	w.k = (const uint8_t *)p->k + head;
-	w.v = (const uint8_t *)p->v + head;
+	w.map = &maps.of[0][u.part];
+	w.box = c.d.box[u.part];
+	w.head = u.kv_head * p->head_stride;
 	w.blocks = p->blk_indices + p->blk_indptr[list.head * (p->rows + 1) + u.row];
 	w.len = list.len;
 	w.begin = u.begin + from * F::keys;
@@ -260,10 +160,14 @@ ATTN_DEV void attn_gather_q(const struct attn_bsr_call &c, const struct attn_bsr
 	}
 }
 
-/* The producer's places in the rings of K and V, and its pieces so far, which tell its place in that of Q. */
+/*
+ * The producer's places in the rings of K and V, and its pieces so far, which tell its place in that of Q.
+ * Bit i of `landed` is the phase in which the box of stage i of the ring for 8-bit keys arrives.
+ */
 struct attn_bsr_rings {
 	struct attn_place k, v;
 	int nth;
+	uint32_t landed;
 };
 
 /* Waits for a free buffer of Q and returns its index. */
@@ -289,113 +193,26 @@ ATTN_DEV void attn_hand_on_k(const struct attn_bsr_call &c, const struct attn_bs
 	attn_advance<F::stages>(&r->k);
 }
 
-/* Fetches the key tiles of a piece: the K of each tile, and after it the V of the tile before. */
-template <class F>
-ATTN_DEV void attn_fetch_16bit(const struct attn_bsr_call &c, const struct attn_bsr_walk &w,
-			       const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r)
-{
-	const int own = attn_own_key<F>(), first = own < 0 ? w.len : w.begin + own;
-	int32_t block = attn_block_of(w, first);
-	struct attn_key_at key = { w.len, 0, -1 };
+/* The producer's place in the plan: its run and the next unit of it; -1: the run's first. */
+struct attn_cursor {
+	int32_t run, unit;
+};
 
-	for (int i = 0; i <= w.num_tiles; i++) {
-		int64_t before = key.offset;
-
-		if (i < w.num_tiles) {
-			key = attn_next_key<F, 0>(w, own < 0 ? w.len : first + i * F::keys, &block);
-			ptx_mbarrier_wait(s.empty_k + 8 * r->k.stage, r->k.phase);
-			attn_gather_16bit<F, F::qk>(s.k + r->k.stage * F::k_bytes, w.k, key.offset);
-			attn_hand_on_k<F>(c, w, i, key, s, r, true);
-		}
-		if (i == 0)
-			continue;
-		ptx_mbarrier_wait(s.empty_v + 8 * r->v.stage, r->v.phase);
-		attn_gather_16bit<F, F::v>(s.v + r->v.stage * F::v_bytes, w.v, before);
-		attn_fetched(s.full_v + 8 * r->v.stage, true);
-		attn_advance<F::stages>(&r->v);
-	}
-}
-
-/*
- * Fetches the key tiles of a piece of 8-bit keys. Tiles K 0, V 0, K 1, V 1, ... pass through a ring of
- * F::raw_stages stages; while one of them is converted, the others are in flight.
- */
-template <class F, int dtype>
-ATTN_DEV void attn_fetch_8bit(const struct attn_bsr_call &c, const struct attn_bsr_walk &w,
-			      const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r)
-{
-	constexpr int ahead = F::raw_stages - 1;
-	const int own = attn_own_key<F>(), first = own < 0 ? w.len : w.begin + own, tiles = 2 * w.num_tiles;
-	const uint32_t raw = ptx_smem(attn_extra<F>(s)->raw);
-	int32_t block = attn_block_of(w, first);
-	struct attn_key_at key = { w.len, 0, -1 }, before = key;
-	int in = 0, out = 0;		/* places in the ring */
-
-	static_assert(ahead == 0 || ahead == 2, "`before` is the key of the tile that is converted");
-	for (int i = 0; i < tiles + ahead; i++) {
-		int k = i - ahead;
-
-		if (i < tiles && i % 2 == 0) {
-			before = key;
-			key = attn_next_key<F, 1>(w, own < 0 ? w.len : first + i / 2 * F::keys, &block);
-		} else if (i == tiles) {
-			before = key;
-		}
-		if (i < tiles) {
-			attn_gather_8bit<F, F::qk>(raw + in * F::raw_bytes, i % 2 ? w.v : w.k, key.offset);
-			in = in == ahead ? 0 : in + 1;
-		}
-		ptx_cp_async_commit_group();
-		if (k < 0)
-			continue;
-		ptx_cp_async_wait_group<ahead>();
-		__syncwarp();
-		if (k % 2 == 0) {
-			ptx_mbarrier_wait(s.empty_k + 8 * r->k.stage, r->k.phase);
-			attn_convert_8bit<dtype, F::keys, F::qk>(s.k + r->k.stage * F::k_bytes,
-								 raw + out * F::raw_bytes, attn_thread());
-			attn_hand_on_k<F>(c, w, k / 2, ahead ? before : key, s, r, false);
-		} else {
-			ptx_mbarrier_wait(s.empty_v + 8 * r->v.stage, r->v.phase);
-			attn_convert_8bit<dtype, F::keys, F::v>(s.v + r->v.stage * F::v_bytes,
-								raw + out * F::raw_bytes, attn_thread());
-			attn_fetched(s.full_v + 8 * r->v.stage, false);
-			attn_advance<F::stages>(&r->v);
-		}
-		out = out == ahead ? 0 : out + 1;
-	}
-}
-
-/* Fetches the key tiles from .. to - 1 of a unit. */
-template <class F, int dtype>
-ATTN_DEV void attn_fetch(const struct attn_bsr_call &c, const struct attn_unit &u, int32_t from, int32_t to,
-			 int32_t slot, const struct attn_smem<struct attn_bsr_tile> &s,
-			 struct attn_bsr_rings *r)
-{
-	struct attn_bsr_tile *tile = &s.tiles[r->nth % ATTN_NUM_TILES];
-	int32_t *tokens = attn_extra<F>(s)->tokens[r->nth % ATTN_NUM_TILES];
-	struct attn_bsr_walk w = attn_begin<F>(c, u, from, to, slot, tile,
-						    &attn_extra<F>(s)->mine[attn_thread()], tokens);
-	const int buffer = attn_wait_q<F>(s, r->nth);
-
-	attn_gather_q<F>(c, *tile, s.q + buffer * F::q_bytes, tokens);
-	attn_fetched(s.full_q + 8 * buffer, true);
-	if constexpr (F::raw_stages > 0)
-		attn_fetch_8bit<F, dtype>(c, w, s, r);
-	else
-		attn_fetch_16bit<F>(c, w, s, r);
-	r->nth++;
-}
+/* A piece: key tiles from .. to - 1 of a unit, and where its state goes. */
+struct attn_piece {
+	struct attn_unit u;
+	int32_t from, to, slot;
+};
 
 /* A run: its first unit and key tile, and those at which it ends. */
 struct attn_run_range {
 	struct attn_run begin, end;
 };
 
-ATTN_DEV struct attn_run_range attn_range_of(const struct attn_bsr_call &c, int32_t run)
+ATTN_DEV struct attn_run_range attn_range_of(const struct attn_bsr_call &c, int32_t whole, int32_t run)
 {
 	/* read anew each time, so that the range does not occupy registers during the fetch */
-	if (__ldcg(&c.w.head->whole))
+	if (whole)
 		return { { run, 0 }, { run + 1, 0 } };
 	int4 range = make_int4(__ldcg(&c.w.runs[run].unit), __ldcg(&c.w.runs[run].tile),
 			       __ldcg(&c.w.runs[run + 1].unit), __ldcg(&c.w.runs[run + 1].tile));
@@ -404,40 +221,248 @@ ATTN_DEV struct attn_run_range attn_range_of(const struct attn_bsr_call &c, int3
 }
 
 /* Returns the run after this one. */
-ATTN_DEV int32_t attn_next_run(const struct attn_bsr_call &c, int32_t *s_next)
+template <class F> ATTN_DEV int32_t attn_next_run(const struct attn_bsr_call &c, struct attn_bsr_extra<F> *x)
 {
-	if (!__ldcg(&c.w.head->whole))
-		return __ldcg(&c.w.head->runs);
-	/* all threads have read the previous *s_next */
+	if (!x->whole)
+		return x->runs;
+	/* all threads have read the previous x->next */
 	ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
 	if (attn_thread() == 0)
-		*s_next = atomicAdd(&c.w.head->next, 1);
+		x->next = atomicAdd(&c.w.head->next, 1);
 	ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
-	return *s_next;
+	return x->next;
+}
+
+/* Finds the next piece. Returns whether there is one. */
+template <class F>
+ATTN_DEV bool attn_find_piece(const struct attn_bsr_call &c, struct attn_bsr_extra<F> *x,
+			      struct attn_cursor *at, struct attn_piece *piece)
+{
+	for (; at->run < x->runs; at->run = attn_next_run<F>(c, x), at->unit = -1) {
+		const struct attn_run_range w = attn_range_of(c, x->whole, at->run);
+
+		if (at->unit < 0)
+			at->unit = w.begin.unit;
+		while (at->unit < w.end.unit || (at->unit == w.end.unit && w.end.tile)) {
+			const int32_t i = at->unit++;
+
+			piece->u = c.w.units[i];
+			piece->from = i == w.begin.unit ? w.begin.tile : 0;
+			piece->to = i == w.end.unit ? w.end.tile : piece->u.num_tiles;
+			piece->slot = attn_piece_slot(&piece->u, at->run, piece->from, piece->to);
+			if (piece->from < piece->to)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Finds and begins the next piece, *w. Returns whether there is one; if so, attn_fetch_q() must follow. */
+template <class F>
+ATTN_DEV bool attn_begin_next(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
+			      const struct attn_smem<struct attn_bsr_tile> &s, const struct attn_bsr_rings *r,
+			      struct attn_cursor *at, struct attn_bsr_walk *w)
+{
+	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
+	struct attn_piece piece;
+
+	if (!attn_find_piece<F>(c, x, at, &piece))
+		return false;
+	*w = attn_begin<F>(c, maps, piece.u, piece.from, piece.to, piece.slot,
+			   &s.tiles[r->nth % ATTN_NUM_TILES], &x->mine[attn_thread()],
+			   x->tokens[r->nth % ATTN_NUM_TILES]);
+	return true;
+}
+
+/* Fetches Q of the piece that has been begun. */
+template <class F>
+ATTN_DEV void attn_fetch_q(const struct attn_bsr_call &c, const struct attn_smem<struct attn_bsr_tile> &s,
+			   struct attn_bsr_rings *r)
+{
+	const int buffer = attn_wait_q<F>(s, r->nth);
+
+	attn_gather_q<F>(c, s.tiles[r->nth % ATTN_NUM_TILES], s.q + buffer * F::q_bytes,
+			 attn_extra<F>(s)->tokens[r->nth % ATTN_NUM_TILES]);
+	attn_fetched(s.full_q + 8 * buffer, true);
+	r->nth++;
+}
+
+/*
+ * Fetches V of key tile i of a piece. If one of its boxes holds slots past the end of the list, threads copy
+ * the tile.
+ */
+template <class F>
+ATTN_DEV void attn_fetch_v(const struct attn_bsr_walk &w, int i, const struct attn_key_at &key,
+			   const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r)
+{
+	const uint32_t tile = s.v + r->v.stage * F::v_bytes, full = s.full_v + 8 * r->v.stage;
+	const bool boxes = w.box && (w.begin + (i + 1) * F::keys <= w.len || !(w.len & (w.box - 1)));
+
+	ptx_mbarrier_wait(s.empty_v + 8 * r->v.stage, r->v.phase);
+	if (boxes)
+		attn_copy_box<2 * F::v>(w, 1, attn_own_key<F>(), key, tile, full);
+	else
+		attn_gather_keys<F, 2>(w, 1, key, tile);
+	attn_fetched(full, !boxes);
+	attn_advance<F::stages>(&r->v);
+}
+
+/*
+ * Fetches the key tiles of piece *w: the K of each tile, and after it the V of the tile before. Begins the
+ * next piece before the last V, for which there is no room until the consumers have finished a step, and sets
+ * *w to it. Returns whether there is one.
+ */
+template <class F>
+ATTN_DEV bool attn_fetch_16bit(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
+			       const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r,
+			       struct attn_cursor *at, struct attn_bsr_walk *w)
+{
+	const int own = attn_own_key<F>(), first = own < 0 ? w->len : w->begin + own, last = w->num_tiles - 1;
+	int32_t block = attn_block_of(*w, first);
+	struct attn_key_at key = { w->len, 0, -1 };
+	const struct attn_bsr_walk piece = *w;
+	bool more;
+
+	for (int i = 0; i <= last; i++) {
+		const uint32_t tile = s.k + r->k.stage * F::k_bytes;
+		const struct attn_key_at before = key;
+
+		key = attn_next_key<F>(piece, own < 0 ? piece.len : first + i * F::keys, &block);
+		ptx_mbarrier_wait(s.empty_k + 8 * r->k.stage, r->k.phase);
+		if (piece.box)
+			attn_copy_box<2 * F::qk>(piece, 0, own, key, tile, s.full_k + 8 * r->k.stage);
+		else
+			attn_gather_keys<F, 2>(piece, 0, key, tile);
+		attn_hand_on_k<F>(c, piece, i, key, s, r, !piece.box);
+		if (i > 0)
+			attn_fetch_v<F>(piece, i - 1, before, s, r);
+	}
+	more = attn_begin_next<F>(c, maps, s, r, at, w);
+	if (more && F::q_stages > 1)
+		attn_fetch_q<F>(c, s, r);
+	attn_fetch_v<F>(piece, last, key, s, r);
+	/* the only buffer of Q is in use until the last product with K, so the last V must not wait for it */
+	if (more && F::q_stages == 1)
+		attn_fetch_q<F>(c, s, r);
+	return more;
+}
+
+/* Waits until tile `stage` of the ring for 8-bit keys has landed, as far as the warp has copied it. */
+template <class F>
+ATTN_DEV void attn_wait_raw(const struct attn_bsr_walk &w, const struct attn_bsr_extra<F> *x, int stage,
+			    struct attn_bsr_rings *r)
+{
+	if (!w.box) {
+		ptx_cp_async_wait_group<F::raw_stages - 1>();
+		__syncwarp();
+		return;
+	}
+	ptx_mbarrier_wait(ptx_smem(&x->landed[stage][attn_thread() / 32]), r->landed >> stage & 1);
+	r->landed ^= 1u << stage;
+}
+
+/* Starts to copy the warp's share of a tile to stage `stage` of the ring for 8-bit keys. */
+template <class F>
+ATTN_DEV void attn_copy_raw(const struct attn_bsr_walk &w, const struct attn_bsr_extra<F> *x, int stage,
+			    int v, const struct attn_key_at &key)
+{
+	const uint32_t raw = ptx_smem(x->raw) + stage * F::raw_bytes;
+	const uint32_t landed = ptx_smem(&x->landed[stage][attn_thread() / 32]);
+
+	if (!w.box) {
+		attn_gather_keys<F, 1>(w, v, key, raw);
+		return;
+	}
+	attn_copy_box<F::qk>(w, v, attn_own_key<F>(), key, raw, landed);
+	elected_arrive(landed);
+}
+
+/*
+ * The same as attn_fetch_16bit() for 8-bit keys. Tiles K 0, V 0, K 1, V 1, ... pass through a ring of
+ * F::raw_stages stages; while one of them is converted, the others are in flight.
+ */
+template <class F, int dtype>
+ATTN_DEV bool attn_fetch_8bit(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
+			      const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r,
+			      struct attn_cursor *at, struct attn_bsr_walk *w)
+{
+	constexpr int ahead = F::raw_stages - 1;
+	const int own = attn_own_key<F>(), first = own < 0 ? w->len : w->begin + own;
+	const int tiles = 2 * w->num_tiles;
+	const struct attn_bsr_extra<F> *x = attn_extra<F>(s);
+	int32_t block = attn_block_of(*w, first);
+	struct attn_key_at key = { w->len, 0, -1 }, before = key;
+	int in = 0, out = 0;		/* places in the ring */
+	bool more = false;
+
+	static_assert(ahead == 0 || ahead == 2, "`before` is the key of the tile that is converted");
+	for (int i = 0; i < tiles + ahead; i++) {
+		int k = i - ahead, left = w->len - w->begin - k / 2 * F::keys;
+		uint32_t raw = ptx_smem(x->raw) + out * F::raw_bytes;
+
+		if (i < tiles && i % 2 == 0) {
+			before = key;
+			key = attn_next_key<F>(*w, own < 0 ? w->len : first + i / 2 * F::keys, &block);
+		} else if (i == tiles) {
+			before = key;
+		}
+		if (i < tiles) {
+			attn_copy_raw<F>(*w, x, in, i % 2, key);
+			in = in == ahead ? 0 : in + 1;
+		}
+		ptx_cp_async_commit_group();
+		if (k < 0)
+			continue;
+		attn_wait_raw<F>(*w, x, out, r);
+		out = out == ahead ? 0 : out + 1;
+		if (k % 2 == 0) {
+			ptx_mbarrier_wait(s.empty_k + 8 * r->k.stage, r->k.phase);
+			attn_convert_8bit<F, F::qk, dtype>(s.k + r->k.stage * F::k_bytes, raw);
+			attn_hand_on_k<F>(c, *w, k / 2, ahead ? before : key, s, r, false);
+			continue;
+		}
+		if (left < F::keys)
+			attn_clear_past<F::v>(raw, own, left);
+		if (k == tiles - 1) {
+			more = attn_begin_next<F>(c, maps, s, r, at, w);
+			if (more && F::q_stages > 1)
+				attn_fetch_q<F>(c, s, r);
+		}
+		ptx_mbarrier_wait(s.empty_v + 8 * r->v.stage, r->v.phase);
+		attn_convert_8bit<F, F::v, dtype>(s.v + r->v.stage * F::v_bytes, raw);
+		attn_fetched(s.full_v + 8 * r->v.stage, false);
+		attn_advance<F::stages>(&r->v);
+	}
+	if (more && F::q_stages == 1)
+		attn_fetch_q<F>(c, s, r);
+	return more;
 }
 
 /* The producer: takes runs and fetches their pieces in order, as far ahead as the stages allow. */
 template <class F, int dtype>
-ATTN_DEV void attn_bsr_produce(const struct attn_bsr_call &c, const struct attn_smem<struct attn_bsr_tile> &s)
+ATTN_DEV void attn_bsr_produce(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
+			       const struct attn_smem<struct attn_bsr_tile> &s)
 {
-	struct attn_bsr_rings r = { { 0, 1 }, { 0, 1 }, 0 };
+	struct attn_bsr_rings r = { { 0, 1 }, { 0, 1 }, 0, 0 };
+	struct attn_cursor at = { (int32_t)blockIdx.x, -1 };
+	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
+	struct attn_bsr_walk w;
+	bool more;
 	int buffer;
 
-	for (int32_t run = blockIdx.x; run < __ldcg(&c.w.head->runs);
-	     run = attn_next_run(c, &attn_extra<F>(s)->next)) {
-		for (int32_t i = attn_range_of(c, run).begin.unit;; i++) {
-			struct attn_run_range w = attn_range_of(c, run);
-			int32_t from = i == w.begin.unit ? w.begin.tile : 0, to = w.end.tile;
-			struct attn_unit u;
-
-			if (i > w.end.unit || (i == w.end.unit && !to))
-				break;
-			u = c.w.units[i];
-			to = i == w.end.unit ? to : u.num_tiles;
-			if (from < to)
-				attn_fetch<F, dtype>(c, u, from, to, attn_piece_slot(&u, run, from, to), s,
-						     &r);
-		}
+	if (attn_thread() == 0) {
+		x->runs = __ldcg(&c.w.head->runs);
+		x->whole = __ldcg(&c.w.head->whole);
+	}
+	ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
+	more = attn_begin_next<F>(c, maps, s, &r, &at, &w);
+	if (more)
+		attn_fetch_q<F>(c, s, &r);
+	while (more) {
+		if constexpr (F::raw_stages > 0)
+			more = attn_fetch_8bit<F, dtype>(c, maps, s, &r, &at, &w);
+		else
+			more = attn_fetch_16bit<F>(c, maps, s, &r, &at, &w);
 	}
 	buffer = attn_wait_q<F>(s, r.nth);
 	if (attn_thread() == 0)

@@ -30,6 +30,8 @@
 	D(last_len_of_head_0, "all heads' lists end like the first head's") \
 	D(last_slot_lost, "the last key of a list is dropped") \
 	D(tail_times_zero, "p = 0 is multiplied by the unused slots of the last block") \
+	D(zeros_past_end_seen, "the list is filled up to a multiple of 8 with keys of logit 0 and value 0") \
+	D(box_crosses_block, "16 keys are read from consecutive slots, also where a block of 8 slots ends") \
 	D(list_of_head_0, "all heads have the lists of the first") \
 	D(list_of_query_head, "lists are looked up by query head") \
 	D(heads_rows_apart, "the lists of a head begin rows, not rows + 1, after those of the one before") \
@@ -293,9 +295,10 @@ static void add_part(const struct cairn_attn_bsr_args *a, int part, int32_t toke
 		return;
 	l = list_of(a, p, w.row, h, g, x);
 	at = token_position(a, p, &w, token, l.len, x);
-	read = x == BSR_tail_times_zero && l.len ? l.all : l.len;
+	read = x == BSR_tail_times_zero && l.len ? l.all :
+	       x == BSR_zeros_past_end_seen ? (l.len + 7) / 8 * 8 : l.len;
 	for (int64_t n = 0; n < read; n++) {
-		int64_t block = l.blocks[n / p->block_n], nth = n / p->block_n, where;
+		int64_t nth = n < l.all ? n / p->block_n : 0, block = l.blocks[nth], where;
 		double k[256], v[256], top, weight, keep, y = -INFINITY;
 		int again = 0;
 
@@ -306,10 +309,19 @@ static void add_part(const struct cairn_attn_bsr_args *a, int part, int32_t toke
 		if (again || (n < l.len && !sees(a, part, &w, &l, n, at, x)))
 			continue;
 		where = element(a, p, block, n % p->block_n, g, x);
+		if (x == BSR_box_crosses_block && p->block_n % 16 == 8) {
+			int64_t first = n / 16 * 16, slot = first % p->block_n + n % 16;
+
+			if (l.blocks[first / p->block_n] + slot / p->block_n < p->num_blocks)
+				where = element(a, p, l.blocks[first / p->block_n], slot, g, x);
+		}
 		load(a, v, p->v, where, scale_of(a, part, g, 1, x), x);
 		if (n < l.len) {
 			load(a, k, p->k, where, scale_of(a, part, g, 0, x), x);
 			y = logit(a, cairn_dot(q, k, a->head_dim), x);
+		} else if (x == BSR_zeros_past_end_seen) {
+			memset(v, 0, sizeof(v));
+			y = 0;
 		}
 		top = y > s->m && !(x == BSR_parts_max_of_first && part && s->l > 0) ? y : s->m;
 		keep = s->m == top ? 1 : exp(s->m - top);

@@ -36,13 +36,14 @@ struct attn_division {
 	int32_t ctas;
 	uint32_t magic;				/* attn_magic(group) */
 	int32_t lists[CAIRN_ATTN_PARTS + 1];	/* number of the first list of each part */
+	int32_t box[CAIRN_ATTN_PARTS];		/* slots that TMA copies at a time: 2^n, or 0 */
 };
 
 /* A row tile with the keys that its tokens may see; 32 bytes. */
 struct attn_unit {
 	int32_t part, row, kv_head;
 	int32_t row0;			/* its first packed row in the block row */
-	int32_t begin, num_tiles;	/* its first key, a multiple of 16; its key tiles, at least one */
+	int32_t begin, num_tiles;	/* its first key, a multiple of attn_grain(); its key tiles */
 	int32_t cut;			/* the first run that begins within it; 0: none */
 	int32_t reserved;
 };
@@ -172,6 +173,12 @@ ATTN_FN int32_t attn_bsr_end(const struct cairn_attn_bsr_args *a, const struct a
 	return attn_within(position + 1 - (p->kv_pos0 ? p->kv_pos0[l->row] : 0), l->len);
 }
 
+/* Returns the number of which the first keys of units are multiples. */
+ATTN_FN int32_t attn_grain(const struct attn_division *d, int32_t part)
+{
+	return d->box[part] > 16 ? d->box[part] : 16;
+}
+
 /* Returns unit i of a list; the planner sets `cut`. */
 ATTN_FN struct attn_unit attn_bsr_unit(const struct cairn_attn_bsr_args *a, const struct attn_division *d,
 				       const struct attn_list *l, int32_t i)
@@ -196,7 +203,7 @@ ATTN_FN struct attn_unit attn_bsr_unit(const struct cairn_attn_bsr_args *a, cons
 		end = until > end ? until : end;
 	}
 	if (end > begin) {
-		u.begin = begin / 16 * 16;
+		u.begin = begin - begin % attn_grain(d, l->part);
 		u.num_tiles = attn_div_up(end - u.begin, d->keys);
 	}
 	return u;

@@ -54,6 +54,7 @@ static void draw_call(struct drawn *w, uint32_t *seed)
 
 		p->rows = draw(seed, 0, MAX_ROWS);
 		p->block_n = draw(seed, 1, 20);
+		w->d.box[k] = draw(seed, 0, 1) ? 8 << draw(seed, 0, w->d.keys == 128 ? 4 : 3) : 0;
 		p->index_heads = draw(seed, 0, 1) ? 1 : w->d.heads;
 		p->mask_mode = draw(seed, 0, 1);
 		p->row_indptr = w->row_indptr[k];
@@ -124,6 +125,7 @@ static void check_units(struct cairn_test *t, const struct drawn *w)
 		EXPECT(t, first + attn_unit_of(&w->d, heads, tiles, u->row0 / w->d.rows,
 					       heads > 1 ? u->kv_head : 0) == i);
 		EXPECT(t, u->part == l.part && u->row == l.row && (heads > 1 || u->kv_head == l.head));
+		EXPECT(t, !w->d.box[l.part] || u->begin % w->d.box[l.part] == 0);
 		EXPECT(t, u->begin % 16 == 0 && u->num_tiles >= 1);
 		for (int32_t k = u->row0 / w->d.group; k < l.tokens && k * w->d.group < u->row0 + w->d.rows;
 		     k++) {

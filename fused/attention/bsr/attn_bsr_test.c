@@ -121,6 +121,11 @@ static const struct shape named[] = {
 
 static const int sizes[] = { 1, 3, 16, 64, 128 };
 
+#define EIGHT(n)	n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7
+static const int ends_of_8[] = { EIGHT(9) };
+static const int ends_of_16[] = { EIGHT(113), EIGHT(121) };
+static const int ends_of_32[] = { EIGHT(97), EIGHT(105), EIGHT(113), EIGHT(121) };
+
 /* added later: the cases before them keep their numbers */
 static const struct shape later[] = {
 	{ N("stairs", 12, 8, 8, 64), PARTS({ 4, 16, 700, 1 }), .flags = LSE | WHOLE, .logits = STAIRS },
@@ -168,6 +173,65 @@ static const struct shape later[] = {
 		PARTS({ 1, 16, 4224, 0, 128 }), .flags = BENCH | DEVICE | WHOLE },
 	{ N("one_list_prefix32768_suffix128_h32_8_b64_bf16", 64, 32, 8, 128),
 		PARTS({ 1, 16, 32896, 0, 128 }), .flags = BENCH | DEVICE | WHOLE },
+	/* blocks that are copied in boxes of 8 to 128 slots, or by threads; last blocks of 1 .. all slots */
+	{ N("ends_of_blocks_of_8", 8, 4, 2, 128), PARTS({ 1, 8, 16, 0, 0, ends_of_8 }),
+		.flags = LSE | WHOLE },
+	{ N("ends_of_blocks_of_16", 16, 2, 1, 64), PARTS({ 1, 16, 128, 0, 0, ends_of_16 }),
+		.flags = LSE | WHOLE | F16 },
+	{ N("ends_of_blocks_of_32", 32, 2, 1, 128), PARTS({ 1, 32, 128, 0, 0, ends_of_32 }),
+		.flags = LSE | WHOLE },
+	{ N("ends_of_blocks_of_32_fp8_f16", 32, 2, 1, 64), PARTS({ 1, 32, 128, 0, 0, ends_of_32 }),
+		.flags = LSE | WHOLE | FP8 | SCALES | F16 },
+	{ N("ends_of_blocks_of_8_fp8", 8, 4, 2, 256), PARTS({ 1, 8, 16, 0, 0, ends_of_8 }),
+		.flags = LSE | WHOLE | FP8 },
+	{ N("blocks_of_8_gaps", 30, 4, 2, 128), PARTS({ 6, 8, 270, 1 }), .flags = LSE, .layout = GAPS },
+	{ N("blocks_of_8_heads_first_f16", 30, 6, 3, 64), PARTS({ 6, 8, 270 }), .flags = LSE | F16,
+		.layout = HEADS_FIRST },
+	{ N("blocks_of_12", 30, 4, 2, 128), PARTS({ 6, 12, 270, 1 }), .flags = LSE },
+	{ N("blocks_of_24", 30, 4, 2, 128), PARTS({ 6, 24, 270, 1 }), .flags = LSE },
+	{ N("blocks_of_24_gaps_fp8", 30, 4, 2, 128), PARTS({ 6, 24, 270, 1 }),
+		.flags = LSE | FP8 | SCALES | RAGGED, .layout = GAPS },
+	{ N("blocks_of_24_d256", 30, 4, 2, 256), PARTS({ 6, 24, 270 }), .flags = LSE | F16 },
+	{ N("blocks_of_32_heads_first_d256", 30, 4, 2, 256), PARTS({ 6, 32, 270, 1 }), .flags = LSE,
+		.layout = HEADS_FIRST },
+	{ N("blocks_of_32_heads_first_fp8", 30, 6, 3, 256), PARTS({ 6, 32, 270, 1 }), .flags = LSE | FP8,
+		.layout = HEADS_FIRST },
+	{ N("blocks_of_64_gaps", 30, 4, 2, 64), PARTS({ 6, 64, 300, 1 }), .flags = LSE, .layout = GAPS },
+	{ N("blocks_of_64_fp8", 30, 4, 2, 128), PARTS({ 6, 64, 300, 1 }), .flags = LSE | FP8 | SCALES },
+	{ N("blocks_of_128_heads_first", 30, 4, 2, 128), PARTS({ 6, 128, 400, 1 }), .flags = LSE,
+		.layout = HEADS_FIRST },
+	{ N("blocks_of_128_d256", 30, 2, 1, 256), PARTS({ 6, 128, 400 }), .flags = LSE },
+	{ N("blocks_of_384_fp8_f16", 20, 4, 2, 128), PARTS({ 4, 384, 900, 1 }), .flags = LSE | FP8 | F16 },
+	/* the first key that the window admits lies within a box */
+	{ N("window_in_blocks_of_64", 30, 4, 2, 128), PARTS({ 6, 64, 300, 1 }), .flags = LSE, .window = 37 },
+	{ N("window_in_blocks_of_128_fp8", 30, 4, 2, 64), PARTS({ 6, 128, 400, 1 }), .flags = LSE | FP8,
+		.window = 50 },
+	/* boxes and threads in one call, with one CTA and with all */
+	{ N("boxes_and_threads", 40, 4, 2, 128), PARTS({ 40, 64, 300 }, { 4, 1, 150 }, { 8, 24, 200, 1 },
+		{ 2, 16, 90 }), .flags = LSE | Q_POS },
+	{ N("boxes_and_threads_sms_1", 40, 4, 2, 64), PARTS({ 4, 1, 150 }, { 8, 32, 270, 1 }, { 2, 3, 90 },
+		{ 40, 128, 300 }), .flags = LSE | Q_POS | F16, .sms = 1 },
+	{ N("boxes_and_threads_fp8_sms_1", 40, 4, 2, 128), PARTS({ 4, 16, 150 }, { 8, 5, 270, 1 },
+		{ 2, 8, 90 }, { 40, 128, 300 }), .flags = LSE | Q_POS | FP8 | SCALES, .sms = 1 },
+	{ N("blocks_of_8_with_key_pos_and_bits", 40, 4, 2, 64), PARTS({ 4, 8, 300, 3 }, { 8, 32, 270, 1 }),
+		.flags = LSE | Q_POS | KEY_POS | REPEATED },
+	{ N("boxes_of_each_head", 20, 6, 3, 128), PARTS({ 4, 32, 400 }, { 20, 8, 90 }),
+		.flags = LSE | HEAD_LISTS },
+	/* blocks that lie far apart are copied in boxes, heads that do by threads */
+	{ N("far_blocks_of_8", 3, 4, 2, 64), PARTS({ 1, 8, 24 }), .flags = LSE | FAR_KV | WHOLE },
+	{ N("far_heads_of_blocks_of_8", 3, 3, 3, 64), PARTS({ 1, 8, 24 }), .flags = LSE | FAR_KV | WHOLE,
+		.layout = HEADS_FIRST },
+	/* boxes of 8 and 64 slots and threads, to compare with page16 and with attn_dense */
+	{ N("page64_h32_8_b4_s4096_causal_bf16", 16384, 32, 8, 128), PARTS({ 4096, 64, 4096, 1 }),
+		.flags = BENCH | DEVICE | WHOLE },
+	{ N("page8_h32_8_b4_s4096_causal_bf16", 16384, 32, 8, 128), PARTS({ 4096, 8, 4096, 1 }),
+		.flags = BENCH | DEVICE | WHOLE },
+	{ N("page1_h32_8_b4_s4096_causal_bf16", 16384, 32, 8, 128), PARTS({ 4096, 1, 4096, 1 }),
+		.flags = BENCH | DEVICE | WHOLE },
+	{ N("own_page16_h32_8_b16_kv4096_bf16", 16, 32, 8, 128), PARTS({ 1, 16, 4096, 0, 4096 }),
+		.flags = BENCH | DEVICE | WHOLE },
+	{ N("own_page16_h32_8_b16_kv4096_fp8", 16, 32, 8, 128), PARTS({ 1, 16, 4096, 0, 4096 }),
+		.flags = BENCH | DEVICE | WHOLE | FP8 | SCALES },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

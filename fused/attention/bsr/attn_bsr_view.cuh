@@ -23,10 +23,18 @@ struct attn_bsr_tile {
 	float k_scale, v_scale;
 };
 
-/* A form of attn_forward.cuh. raw_stages: tiles of the ring for 8-bit keys, 0: keys have 16 bits. */
-template <int dim, int keys_, int stages_, int q_stages_, int regs_, int producer_regs_, int raw_stages_>
-struct attn_bsr_form : attn_form<dim, dim, keys_, 2, stages_, q_stages_, regs_, producer_regs_> {
+/*
+ * A form of attn_forward.cuh, with K and V in groups of eight keys (attn_bsr_copy.cuh). raw_stages: tiles of
+ * the ring for 8-bit keys, 0: keys have 16 bits.
+ */
+template <int dim, int keys_, int groups_, int stages_, int q_stages_, int regs_, int producer_regs_,
+	  int raw_stages_>
+struct attn_bsr_form : attn_form<dim, dim, keys_, groups_, stages_, q_stages_, regs_, producer_regs_> {
 	static constexpr int raw_stages = raw_stages_, raw_bytes = keys_ * dim;
+	static constexpr int panel_step = 8 * ATTN_PANEL, group_step = 8 * dim * 2;
+	/* attn_bsr_extra begins at a multiple of 1024 bytes, as the swizzle of TMA requires */
+	static constexpr int smem_bytes = attn_form<dim, dim, keys_, groups_, stages_, q_stages_, regs_,
+						    producer_regs_>::data_bytes + 1024;
 };
 
 /*
@@ -51,8 +59,10 @@ template <class F> struct attn_bsr_extra {
 	int32_t tokens[ATTN_NUM_TILES][F::rows];	/* of the row tiles */
 	int32_t positions[2][F::keys];			/* of keys, for the threads of the producer */
 	struct attn_bsr_token mine[F::rows];
+	int32_t runs, whole;				/* of struct attn_plan_head */
 	int32_t next;					/* the run after this one */
-	__align__(16) uint8_t raw[F::raw_stages ? F::raw_stages * F::raw_bytes : 16];
+	uint64_t landed[F::raw_stages ? F::raw_stages : 1][4];	/* mbarriers of a warp's boxes in the ring */
+	__align__(1024) uint8_t raw[F::raw_stages ? F::raw_stages * F::raw_bytes : 16];
 };
 
 template <class F> ATTN_CONST attn_bsr_smem(void)

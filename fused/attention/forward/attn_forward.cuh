@@ -69,6 +69,8 @@ struct attn_form {
 	static constexpr int qk_panels = (qk + 63) / 64, v_panels = (v + 63) / 64;
 	static constexpr int q_bytes = qk_panels * rows * ATTN_PANEL;
 	static constexpr int k_bytes = qk_panels * keys * ATTN_PANEL, v_bytes = v_panels * keys * ATTN_PANEL;
+	/* bytes between panels of K or V, and between groups of eight keys; a front may choose others */
+	static constexpr int panel_step = keys * ATTN_PANEL, group_step = 8 * ATTN_PANEL;
 	static constexpr int data_bytes = q_stages * q_bytes + stages * (k_bytes + v_bytes);
 	static constexpr int smem_bytes = data_bytes + ATTN_EXTRA_BYTES;
 	static constexpr bool shared = false;	/* whether the last panel of K is the same for all heads */
@@ -144,7 +146,7 @@ template <int stages> ATTN_DEV void attn_advance(struct attn_place *p)
 /* Issues S = Q K^T for a warpgroup's 64 rows. */
 template <int dtype, class F> ATTN_DEV void attn_issue_qk(float *s, uint32_t s_q, uint32_t s_k)
 {
-	uint64_t q, k = wgmma_desc(s_k, 0);
+	uint64_t q, k = wgmma_desc_groups(s_k, 0, F::group_step);
 
 	/* hide s_q from the compiler: it would keep the descriptors of all columns of Q in registers */
 	asm volatile("" : "+r"(s_q));
@@ -154,7 +156,7 @@ template <int dtype, class F> ATTN_DEV void attn_issue_qk(float *s, uint32_t s_q
 #pragma unroll
 	for (int i = 0; i < F::qk / 16; i++)
 		ptx_wgmma_ss<dtype, F::keys>(s, q + i / 4 * (F::rows * ATTN_PANEL >> 4) + i % 4 * 2,
-					     k + i / 4 * (F::keys * ATTN_PANEL >> 4) + i % 4 * 2, i > 0);
+					     k + i / 4 * (F::panel_step >> 4) + i % 4 * 2, i > 0);
 	ptx_wgmma_commit_group();
 	wgmma_keep<F::keys / 2>(s);
 }
@@ -163,13 +165,13 @@ template <int dtype, class F> ATTN_DEV void attn_issue_qk(float *s, uint32_t s_q
 template <int dtype, class F>
 ATTN_DEV void attn_issue_pv(float *o, const uint32_t (*p)[4], uint32_t s_v, int add)
 {
-	uint64_t v = wgmma_desc(s_v, F::keys * ATTN_PANEL);
+	uint64_t v = wgmma_desc_groups(s_v, F::panel_step, F::group_step);
 
 	wgmma_keep<F::v / 2>(o);
 	ptx_wgmma_fence();
 #pragma unroll
 	for (int i = 0; i < F::keys / 16; i++)
-		ptx_wgmma_rs<dtype, F::v>(o, p[i], v + i * (16 * ATTN_PANEL >> 4), i > 0 || add);
+		ptx_wgmma_rs<dtype, F::v>(o, p[i], v + i * (2 * F::group_step >> 4), i > 0 || add);
 	ptx_wgmma_commit_group();
 	wgmma_keep<F::v / 2>(o);
 }
@@ -218,6 +220,7 @@ ATTN_DEV int attn_thread(void)
 template <int dtype, class F, class V>
 ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typename V::tile> &s)
 {
+	constexpr bool turns = ATTN_TURNS && F::groups > 1;
 	const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);	/* known to be uniform */
 	const uint32_t s_q = s.q + group * 64 * ATTN_PANEL;
 	float o[F::v / 8][4], sc[F::keys / 8][4], keep[2], old_m[2], old_l[2];
@@ -235,7 +238,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 		return;
 	scale = V::scale(a, s.tiles[0]);
 	w = V::look(a, s, 0, group);
-	if (ATTN_TURNS && group == F::groups - 1)
+	if (turns && group == F::groups - 1)
 		ptx_bar_arrive(ATTN_BAR_TURN, 256);
 	/* the first step, which has no product with V */
 	attn_wait_full<V>(s.full_k, 0);
@@ -267,12 +270,12 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 			i = 0;
 		}
 		attn_wait_full<V>(s.full_k + 8 * k.stage, k.phase);
-		if (ATTN_TURNS)
+		if (turns)
 			ptx_bar_sync(ATTN_BAR_TURN + group, 256);
 		attn_issue_qk<dtype, F>(sc[0], s_q + q.stage * F::q_bytes, s.k + k.stage * F::k_bytes);
 		attn_wait_full<V>(s.full_v + 8 * v.stage, v.phase);
 		attn_issue_pv<dtype, F>(o[0], p, s.v + v.stage * F::v_bytes, add);
-		if (ATTN_TURNS)
+		if (turns)
 			ptx_bar_arrive(ATTN_BAR_TURN + (group + 1) % F::groups, 256);
 		ptx_wgmma_wait_group<1>();
 		wgmma_keep<F::keys / 2>(sc[0]);

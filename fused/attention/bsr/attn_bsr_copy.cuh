@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_bsr_copy - how the producer of attn_bsr brings the keys of a tile to shared memory
+ *
+ * A tile lies in groups of eight keys, [group][panel][key][128 bytes], with the swizzle of wgmma.cuh. So any
+ * number of groups of a block is one box of TMA. Each warp brings a quarter of a tile; each lane holds the
+ * place of one of the warp's keys. Lanes without a key have own = -1.
+ *
+ * Boxes    If block_n is a multiple of 8, a box holds as many slots as divide both block_n and a tile. The
+ *          lane with the first key of a box starts it. A box past the end of the list arrives as zeros.
+ * Threads  Otherwise, lanes copy 16 bytes each and get the offset of their key from the lane that holds it
+ *          by a shuffle. Keys past the end of the list become zeros.
+ *
+ * 16-bit keys go to where wgmma reads them. 8-bit keys go to a ring in the same layout with half as many
+ * bytes; the warp that brought them converts them while the next tiles are in flight.
+ */
+#ifndef CAIRN_ATTN_BSR_COPY_CUH
+#define CAIRN_ATTN_BSR_COPY_CUH
+
+#include "primitives/ptx/fp8.cuh"
+#include "primitives/ptx/ptx_copy.cuh"
+#include "fused/attention/bsr/attn_bsr_view.cuh"
+
+/* the producer's arrivals at full_*: one by each thread for its copies, one by each warp for its stores */
+#define ATTN_ARRIVALS		(128 + 4 * ELECTED_LANES)
+
+/* A producer thread's description of the piece that it fetches. */
+struct attn_bsr_walk {
+	const struct cairn_attn_part *p;
+	const CUtensorMap *map;			/* of K; that of V is CAIRN_ATTN_PARTS further */
+	int64_t head;				/* element of slot 0 of block 0 at which the KV head begins */
+	const int32_t *blocks;			/* the list */
+	int32_t box;				/* slots of a box; 0: threads copy */
+	int32_t len;				/* keys of the list */
+	int32_t begin, num_tiles;		/* first key to fetch; number of key tiles */
+	bool has_token;				/* the thread has a token, see attn_bsr_token */
+};
+
+/* Arrives at mbar for the calling threads' stores and, once their own copies have landed, for these. */
+ATTN_DEV void attn_fetched(uint32_t mbar, bool copies)
+{
+#ifdef CAIRN_DEBUG
+	/* racecheck does not see asynchronous arrivals */
+	ptx_cp_async_commit_group();
+	ptx_cp_async_wait_group<0>();
+	copies = false;
+#endif
+	if (copies) {
+		ptx_cp_async_mbarrier_arrive_noinc(mbar);
+		elected_arrive(mbar);
+		return;
+	}
+	__syncwarp();
+	if (threadIdx.x % 32 < ELECTED_LANES)
+		ptx_mbarrier_arrive_count(mbar, 32 / ELECTED_LANES + 1);
+}
+
+/* Returns the key of a key tile whose place this lane holds for its warp; -1: none. */
+template <class F> ATTN_DEV int attn_own_key(void)
+{
+	constexpr int share = F::keys / 4;
+	const int lane = attn_thread() % 32, warp = attn_thread() / 32;
+
+	return lane < share ? warp * share + lane : -1;
+}
+
+/* A lane's key: its number in the list, its block, and its slot in the block (-1: there is no such key). */
+struct attn_key_at {
+	int32_t n, block, slot;
+};
+
+/* Returns the byte offset of 16-byte piece `piece` of a key in a tile of key_bytes a key. */
+template <int key_bytes> ATTN_DEV uint32_t attn_piece_at(int key, int piece)
+{
+	constexpr int row_bytes = key_bytes < ATTN_PANEL ? key_bytes : ATTN_PANEL, pieces = row_bytes / 16;
+	const int swizzle = row_bytes == ATTN_PANEL ? key & 7 : 0;
+
+	return key / 8 * (8 * key_bytes) + piece / pieces * (8 * row_bytes) + (key & 7) * row_bytes +
+	       ((piece % pieces ^ swizzle) << 4);
+}
+
+/*
+ * Copies the warp's keys by threads. Most tiles have no missing key and skip the test of offsets. at_once
+ * keys are copied by one instruction; the number of the key moves the address within a group by whole rows
+ * and, shifted by 4, is XORed into the bits of the swizzle.
+ */
+template <class F, int key_bytes>
+ATTN_DEV void attn_gather(uint32_t s_tile, const uint8_t *base, int64_t offset)
+{
+	constexpr int pieces = key_bytes / 16, at_once = 32 / pieces, share = F::keys / 4;
+	constexpr int row_bytes = key_bytes < ATTN_PANEL ? key_bytes : ATTN_PANEL;
+	constexpr int swizzle = row_bytes == ATTN_PANEL ? 0x70 : 0;
+	const int thread = attn_thread(), lane = thread % 32, first = lane / pieces;
+	const bool whole = __all_sync(~0u, offset >= 0 || lane >= share);
+	const uint32_t to = s_tile + attn_piece_at<key_bytes>(thread / 32 * share + first, lane % pieces);
+
+	static_assert(at_once <= 8, "an instruction copies keys of one group");
+	base += lane % pieces * 16;
+	if (whole) {
+#pragma unroll
+		for (int i = 0; i < share; i += at_once) {
+			int64_t at = __shfl_sync(~0u, (long long)offset, first + i);
+
+			ptx_cp_async_cg((to ^ (i << 4 & swizzle)) + i / 8 * (8 * key_bytes) +
+					i % 8 * row_bytes, base + at, 16);
+		}
+		return;
+	}
+#pragma unroll 1
+	for (int i = 0; i < share; i += at_once) {
+		int64_t at = __shfl_sync(~0u, (long long)offset, first + i);
+
+		ptx_cp_async_cg((to ^ (i << 4 & swizzle)) + i / 8 * (8 * key_bytes) +
+				i % 8 * row_bytes, at < 0 ? base : base + at, at < 0 ? 0 : 16);
+	}
+}
+
+/* Copies the warp's keys of K (v is 0) or V by threads; key: that of the lane, of `bytes` an element. */
+template <class F, int bytes>
+ATTN_DEV void attn_gather_keys(const struct attn_bsr_walk &w, int v, const struct attn_key_at &key,
+			       uint32_t s_tile)
+{
+	const struct cairn_attn_part *p = w.p;
+	const uint8_t *base = (const uint8_t *)(v ? p->v : p->k) + w.head * bytes;
+	int64_t offset = (key.block * p->block_stride + key.slot * p->slot_stride) * bytes;
+
+	attn_gather<F, F::qk * bytes>(s_tile, base, key.slot < 0 ? -1 : offset);
+}
+
+/* Starts the box of K or V whose first key is the lane's key `own` of the tile; mbar counts its bytes. */
+template <int key_bytes>
+ATTN_DEV void attn_copy_box(const struct attn_bsr_walk &w, int v, int own, const struct attn_key_at &key,
+			    uint32_t s_tile, uint32_t mbar)
+{
+	if (own < 0 || own & (w.box - 1))
+		return;
+	ptx_mbarrier_expect_tx(mbar, w.box * key_bytes);
+	ptx_cp_async_bulk_tensor_5d_g2s(s_tile + own * key_bytes, w.map + v * CAIRN_ATTN_PARTS,
+					(int32_t)w.head, 0, 0, key.slot / 8, key.slot < 0 ? -1 : key.block,
+					mbar);
+}
+
+/* Overwrites the lane's key `own` of a tile of 8-bit keys with zeros if it is not below `len`. */
+template <int key_bytes> ATTN_DEV void attn_clear_past(uint32_t s_tile, int own, int len)
+{
+#pragma unroll
+	for (int i = 0; i < key_bytes / 16 && own >= len; i++)
+		ptx_st_shared_v4(s_tile + attn_piece_at<key_bytes>(own, i), make_uint4(0, 0, 0, 0));
+	__syncwarp();
+}
+
+/*
+ * Converts the warp's share of a tile of 8-bit keys and writes it to where wgmma reads it. Eight lanes, which
+ * access shared memory together, have four pieces of each of two rows: rows r and r ^ 5 of a group, which
+ * meet different banks when they are read and when they are written.
+ */
+template <class F, int dim, int dtype> ATTN_DEV void attn_convert_8bit(uint32_t s_tile, uint32_t s_raw)
+{
+	constexpr int share = F::keys / 4, panels = dim / 64;
+	const int thread = attn_thread(), lane = thread % 32;
+	const int first = thread / 32 * share + (lane / 8 ^ (lane & 4 ? 5 : 0));
+
+#pragma unroll(panels > 2 ? 2 : 4)	/* four at a time of 256 dimensions would spill registers */
+	for (int i = 0; i < share / 8 * panels; i++) {
+		int key = first + i / panels * 8, piece = i % panels * 4 + lane % 4;
+		uint4 raw = ptx_ld_shared_v4(s_raw + attn_piece_at<dim>(key, piece)), lo, hi;
+
+		fp8_widen<dtype>(raw.x, &lo.x, &lo.y);
+		fp8_widen<dtype>(raw.y, &lo.z, &lo.w);
+		fp8_widen<dtype>(raw.z, &hi.x, &hi.y);
+		fp8_widen<dtype>(raw.w, &hi.z, &hi.w);
+		ptx_st_shared_v4(s_tile + attn_piece_at<2 * dim>(key, 2 * piece), lo);
+		ptx_st_shared_v4(s_tile + attn_piece_at<2 * dim>(key, 2 * piece + 1), hi);
+	}
+}
+
+#endif
