@@ -14,7 +14,7 @@
 
 #include <cuda.h>
 
-#include "fused/attention/base/attn_widen.cuh"
+#include "fused/attention/paged/attn_widen.cuh"
 #include "fused/attention/paged/attn_paged_walk.cuh"
 
 #define GROUPS		2			/* warpgroups that multiply; one more fetches */

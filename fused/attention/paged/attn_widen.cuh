@@ -2,8 +2,7 @@
 /*
  * attn_widen - 8-bit keys on their way to wgmma: copied as codes to a ring, then converted to a 16-bit tile
  *
- * For the producers of attn_bsr and attn_paged. Each warp of a producer warpgroup copies and converts a
- * quarter of a tile.
+ * Each warp of the producer warpgroup of a prefill kernel copies and converts a quarter of a tile.
  */
 #ifndef CAIRN_ATTN_WIDEN_CUH
 #define CAIRN_ATTN_WIDEN_CUH
