@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cli_test - options and commands; bad usage gets one line that names the fault, and exit status 2 */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "conformance/harness.h"
 #include "conformance/suite/families.h"
@@ -318,11 +323,40 @@ static void bench_once(struct cairn_test *t)
 	EXPECT(t, !strstr(record, "median_ns"));
 }
 
+/* A record is written when its row has been measured, so that a bench that is killed loses no rows. */
+static void bench_records_at_once(struct cairn_test *t)
+{
+	char out[8192], path[4096], records[16384];
+	struct pollfd fifo = { .events = POLLIN };
+	pid_t pid;
+
+	snprintf(path, sizeof(path), "%s/fifo", cairn_tmpdir(t));
+	if (!EXPECT(t, mkfifo(path, 0600) == 0))
+		return;
+	fifo.fd = open(path, O_RDWR | O_CLOEXEC);	/* the bench need not wait for a reader */
+	pid = fork();
+	if (pid == 0) {
+		setpgid(0, 0);
+		_exit(cairn_spawn((char *[]){ "cairn", "bench", "--impl", "cpu", "--json", path,
+					      "primitives.rope", NULL }, out, sizeof(out)) != 0);
+	}
+	if (EXPECT(t, poll(&fifo, 1, 60000) == 1)) {
+		ssize_t n = read(fifo.fd, records, sizeof(records) - 1);
+
+		records[n > 0 ? n : 0] = 0;
+		EXPECT(t, strchr(records, '\n') && !strchr(records, '\n')[1]);	/* one record */
+	}
+	kill(-pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(fifo.fd);
+}
+
 static const struct cairn_unit units[] = {
 	{ "skips", skips },
 	{ "sanitize_selection", sanitize_selection },
 	{ "sanitize_reaches_kernels", sanitize_reaches_kernels },
 	{ "bench_once", bench_once },
+	{ "bench_records_at_once", bench_records_at_once },
 	{ "mutants_by_stage", mutants_by_stage },
 	{ "one_line_and_two", one_line_and_two },
 	{ "help_and_version", help_and_version },

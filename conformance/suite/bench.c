@@ -513,6 +513,8 @@ int cairn_cmd_bench(const struct cairn_options *opt)
 		fprintf(stderr, "cairn bench: --json: %s: cannot be written\n", opt->json);
 		return 2;
 	}
+	if (sink.json)
+		setvbuf(sink.json, NULL, _IOLBF, 0);	/* whoever stops the bench keeps the rows so far */
 	if (cases && !opt->once)
 		run_pass(opt, impls, &pass, &sink);
 	pass.ceilings = 0;
