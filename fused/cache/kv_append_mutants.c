@@ -8,6 +8,7 @@
 #include "conformance/harness.h"
 #include "fused/cache/kv_append.h"
 #include "fused/cache/kv_cut.h"
+#include "primitives/base/bend.h"
 #include "primitives/base/fp8.h"
 
 #define DEFECTS(D) \
@@ -63,23 +64,15 @@
 #define NAME(name, what)	APPEND_##name,
 enum append_defect { DEFECTS(NAME) };
 
-static double rounded_to(int dtype, double v)
-{
-	uint64_t box = 0;
-
-	cairn_store(&box, dtype, 0, v);
-	return cairn_load(&box, dtype, 0);
-}
-
 /* Returns v as some defects change it. */
 static double changed(double v, int dtype, enum append_defect x)
 {
 	if (x == APPEND_nan_cleaned)
 		return isnan(v) ? 0 : v;
 	if (x == APPEND_rounded_to_f16)
-		return rounded_to(CAIRN_F16, v);
+		return rounded(CAIRN_F16, v);
 	if (x == APPEND_f32_through_bf16)
-		return rounded_to(CAIRN_BF16, v);
+		return rounded(CAIRN_BF16, v);
 	if (x == APPEND_subnormals_flushed && fabs(v) < (dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126))
 		return 0;
 	return v;
@@ -128,7 +121,7 @@ static uint8_t converted(const struct cairn_kv_append_args *a, const void *rows,
 		return code_of(v * s, x);
 	if (x == APPEND_fp8_reciprocal)
 		return code_of(v * (1 / s), x);
-	return code_of(x == APPEND_fp8_quotient_in_dtype ? (float)rounded_to(CAIRN_BF16, (double)(v / s)) :
+	return code_of(x == APPEND_fp8_quotient_in_dtype ? (float)rounded(CAIRN_BF16, (double)(v / s)) :
 		       v / s, x);
 }
 

@@ -161,6 +161,25 @@ static inline int paged_drop_row(const int32_t *indptr, int32_t batch)
 }
 
 /*
+ * For cairn_family.relist of requests without pages: removes a key of the first request with two, and a row
+ * of the last with any.
+ */
+static inline int paged_drop_key_and_row(const int32_t *kv_indptr, const int32_t *qo_indptr, int32_t batch)
+{
+	int32_t *kv = (int32_t *)(uintptr_t)kv_indptr;
+	int changed = 0;
+
+	for (int32_t b = 0; b < batch && !changed; b++) {
+		if (kv[b + 1] - kv[b] < 2)
+			continue;
+		for (int32_t k = b + 1; k <= batch; k++)
+			kv[k]--;
+		changed = 1;
+	}
+	return paged_drop_row(qo_indptr, batch) || changed;
+}
+
+/*
  * For cairn_family.relist: of each request the first two pages change places, and the last page loses a key
  * if it holds more than one and rows do not need it. Where no page is listed twice, the first request that
  * can loses its last page as well, so that those behind it have other pages. qo_indptr may be NULL: a row

@@ -15,18 +15,17 @@
 #include "primitives/base/args.h"
 #include "primitives/base/error.h"
 #include "fused/attention/base/attn_tile.h"
-#include "fused/block/block_cpu.h"
+#include "fused/latent/latent_cpu.h"
 
 #define BLOCK	16
-#define RANK	512
-#define ROPE	64
+#define RANK	LATENT_RANK
+#define ROPE	LATENT_ROPE
 #define NOPE	128
 #define V_DIM	128
 
 struct task {
 	float w[RANK], key[RANK + ROPE];
-	float q[BLOCK][RANK + ROPE], o[BLOCK][RANK];	/* q: the absorbed part, then the rope part */
-	float top[BLOCK], sum[BLOCK];
+	struct latent_row row[BLOCK];
 };
 
 static CAIRN_WIDE void absorb(const struct cairn_mla_paged_args *a, struct task *t, int64_t first, int rows,
@@ -34,59 +33,41 @@ static CAIRN_WIDE void absorb(const struct cairn_mla_paged_args *a, struct task 
 {
 	float nope[BLOCK][NOPE];
 
-	memset(t->q, 0, sizeof(t->q));
 	for (int i = 0; i < rows; i++) {
 		int64_t at = ((first + i) * a->num_heads + h) * (NOPE + ROPE);
 
+		memset(t->row[i].q, 0, RANK * sizeof(float));
 		cairn_load_row(nope[i], a->q, a->dtype, at, NOPE);
-		cairn_load_row(t->q[i] + RANK, a->q, a->dtype, at + NOPE, ROPE);
+		cairn_load_row(t->row[i].q + RANK, a->q, a->dtype, at + NOPE, ROPE);
 	}
 	for (int d = 0; d < NOPE; d++) {
 		cairn_load_row(t->w, a->w_kv_b, a->dtype, ((int64_t)h * (NOPE + V_DIM) + d) * RANK, RANK);
 		for (int i = 0; i < rows; i++)
 			for (int l = 0; l < RANK; l++)
-				t->q[i][l] += nope[i][d] * t->w[l];
+				t->row[i].q[l] += nope[i][d] * t->w[l];
 	}
 	for (int i = 0; i < rows; i++)
 		for (int l = 0; l < RANK; l++)
-			t->q[i][l] = block_narrowed(t->q[i][l], a->dtype);
-}
-
-/* Adds key t->key to the softmax state of row i. */
-static CAIRN_WIDE void take_key(const struct cairn_mla_paged_args *a, struct task *t, int i)
-{
-	float s = block_dot(t->q[i], t->key, RANK + ROPE) * a->sm_scale, p, *o = t->o[i];
-
-	if (s > t->top[i]) {
-		float keep = expf(t->top[i] - s);
-
-		t->sum[i] *= keep;
-		for (int l = 0; l < RANK; l++)
-			o[l] *= keep;
-		t->top[i] = s;
-	}
-	p = expf(s - t->top[i]);
-	t->sum[i] += p;
-	p = block_narrowed(p, a->dtype);
-	for (int l = 0; l < RANK; l++)
-		o[l] += p * t->key[l];
+			t->row[i].q[l] = block_narrowed(t->row[i].q[l], a->dtype);
 }
 
 static CAIRN_WIDE void raise(const struct cairn_mla_paged_args *a, struct task *t, int64_t first, int rows,
 			     int h)
 {
-	for (int i = 0; i < rows; i++)
+	for (int i = 0; i < rows; i++) {
+		float sum = t->row[i].sum, *o = t->row[i].o;
+
 		for (int l = 0; l < RANK; l++)
-			t->o[i][l] = t->sum[i] > 0 ? block_narrowed(t->o[i][l] / t->sum[i], a->dtype) : 0;
+			o[l] = sum > 0 ? block_narrowed(o[l] / sum, a->dtype) : 0;
+	}
 	for (int i = 0; a->lse && i < rows; i++)
-		a->lse[(first + i) * a->num_heads + h] = t->sum[i] > 0 ? t->top[i] + logf(t->sum[i]) :
-							 -INFINITY;
+		a->lse[(first + i) * a->num_heads + h] = latent_lse(&t->row[i]);
 	for (int d = 0; d < V_DIM; d++) {
 		cairn_load_row(t->w, a->w_kv_b, a->dtype, ((int64_t)h * (NOPE + V_DIM) + NOPE + d) * RANK,
 			       RANK);
 		for (int i = 0; i < rows; i++)
 			cairn_store(a->out, a->dtype, ((first + i) * a->num_heads + h) * V_DIM + d,
-				    block_dot(t->o[i], t->w, RANK));
+				    block_dot(t->row[i].o, t->w, RANK));
 	}
 }
 
@@ -98,17 +79,17 @@ static void run(const struct cairn_mla_paged_args *a, struct task *t, int b, int
 	int last = attn_visible(first + rows - 1, qo_len, kv_len, 1);
 
 	absorb(a, t, a->qo_indptr[b] + first, rows, h);
-	memset(t->o, 0, sizeof(t->o));
 	for (int i = 0; i < rows; i++) {
-		t->top[i] = -INFINITY;
-		t->sum[i] = 0;
+		memset(t->row[i].o, 0, sizeof(t->row[i].o));
+		t->row[i].top = -INFINITY;
+		t->row[i].sum = 0;
 	}
 	for (int j = 0; j < last; j++) {
 		cairn_load_row(t->key, a->kv.k_pages, a->dtype, cairn_kv_slot(&a->kv, b, j) * (RANK + ROPE),
 			       RANK + ROPE);
 		for (int i = 0; i < rows; i++)
 			if (j < attn_visible(first + i, qo_len, kv_len, 1))
-				take_key(a, t, i);
+				latent_take_key(&t->row[i], t->key, a->sm_scale, a->dtype);
 	}
 	raise(a, t, a->qo_indptr[b] + first, rows, h);
 }

@@ -9,6 +9,7 @@
 
 #include "conformance/harness.h"
 #include "fused/latent/mla_paged.h"
+#include "primitives/base/bend.h"
 #include "primitives/base/args.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
@@ -34,26 +35,6 @@ enum mla_paged_bend {
 	mla_paged_bend_p_through_f16, mla_paged_bend_small_weights_dropped, mla_paged_bend_tiles_dropped,
 	mla_paged_bend_last_of_64_lost,
 };
-
-static double rounded_to(int dtype, double v)
-{
-	uint64_t box = 0;
-
-	cairn_store(&box, dtype, 0, v);
-	return cairn_load(&box, dtype, 0);
-}
-
-/* Returns v with 11 significant bits, as TF32 has, or as an f16. */
-static double narrow_sum(double v, int f16)
-{
-	uint64_t box = 0;
-
-	if (f16)
-		return rounded_to(CAIRN_F16, v);
-	memcpy(&box, &(float){ (float)v }, sizeof(float));
-	box = (box + 0x1000) & ~0x1fffull;
-	return cairn_load(&box, CAIRN_F32, 0);
-}
 
 /* Returns a dot product whose sum is exact (way 0), has 10 bits (way 2), or else is f16. */
 static double dot_of(const double *x, const double *y, int n, int way)
@@ -105,27 +86,27 @@ static void plain_head(const struct cairn_mla_paged_args *a, int b, int i, int h
 	}
 	for (int r = 0; r < RANK; r++)
 		c->ql[r] = bend == mla_paged_bend_ql_cut_off ? cut_off(a->dtype, c->ql[r]) :
-			   rounded_to(a->dtype, c->ql[r]);
+			   rounded(a->dtype, c->ql[r]);
 	for (int j = 0; j < n; j++) {
 		cairn_widen(c->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK + 64);
 		c->s[j] = (double)a->sm_scale * (dot_of(c->ql, c->key, RANK, qk) +
 						 dot_of(c->q + 128, c->key + RANK, 64, qk));
 		if (bend == mla_paged_bend_logits_in_dtype)
-			c->s[j] = rounded_to(a->dtype, c->s[j]);
+			c->s[j] = rounded(a->dtype, c->s[j]);
 		top = fmax(top, c->s[j]);
 	}
 	for (int j = 0; j < n; j++) {
 		double p = exp(c->s[j] - top);
 
 		if (bend == mla_paged_bend_p_through_f16)
-			p = rounded_to(CAIRN_F16, p);
+			p = rounded(CAIRN_F16, p);
 		if ((bend == mla_paged_bend_small_weights_dropped && c->s[j] < top - 26) ||
 		    (bend == mla_paged_bend_tiles_dropped && best_of_tile(c->s, j, n) < top - 20))
 			p = 0;
 		if (bend == mla_paged_bend_last_of_64_lost && n > 4096 && n % 64 == 1 && j == n - 1)
 			continue;
 		l += p;
-		p = bend == mla_paged_bend_p_cut_off ? cut_off(a->dtype, p) : rounded_to(a->dtype, p);
+		p = bend == mla_paged_bend_p_cut_off ? cut_off(a->dtype, p) : rounded(a->dtype, p);
 		cairn_widen(c->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK);
 		cairn_add_scaled(c->o, p, c->key, RANK);
 		for (int r = 0; r < RANK && bend == mla_paged_bend_pv_sums_f16 && j % 16 == 15; r++)
@@ -133,7 +114,7 @@ static void plain_head(const struct cairn_mla_paged_args *a, int b, int i, int h
 	}
 	for (int r = 0; r < RANK && n > 0; r++)
 		c->o[r] = bend == mla_paged_bend_o_cut_off ? cut_off(a->dtype, c->o[r] / l) :
-			  rounded_to(a->dtype, c->o[r] / l);
+			  rounded(a->dtype, c->o[r] / l);
 	if (a->lse)
 		a->lse[row * a->num_heads + h] = n > 0 ? (float)(top + log(l)) : -INFINITY;
 	for (int d = 0; d < 128; d++) {

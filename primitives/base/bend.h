@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "primitives/base/dtype.h"
 
@@ -37,6 +38,18 @@ static inline double rounded(int dtype, double v)
 
 	cairn_store(&bits, dtype, 0, v);
 	return cairn_load(&bits, dtype, 0);
+}
+
+/* v as an f16, or with the 11 significant bits of TF32. */
+static inline double narrow_sum(double v, int f16)
+{
+	uint64_t bits = 0;
+
+	if (f16)
+		return rounded(CAIRN_F16, v);
+	memcpy(&bits, &(float){ (float)v }, sizeof(float));
+	bits = (bits + 0x1000) & ~0x1fffull;
+	return cairn_load(&bits, CAIRN_F32, 0);
 }
 
 #endif

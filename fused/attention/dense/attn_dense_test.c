@@ -269,21 +269,11 @@ static void setup(struct cairn_op *op)
 	declare_out(op, &s, a->dtype, a->nnz_qo);
 }
 
-/* For cairn_family.relist: removes a key of the first request with two, and a row of the last with any. */
 static int relist(void *args)
 {
 	const struct cairn_attn_dense_args *a = args;
-	int32_t *kv = (int32_t *)(uintptr_t)a->kv_indptr;
-	int changed = 0;
 
-	for (int32_t b = 0; b < a->batch && !changed; b++) {
-		if (kv[b + 1] - kv[b] < 2)
-			continue;
-		for (int32_t k = b + 1; k <= a->batch; k++)
-			kv[k]--;
-		changed = 1;
-	}
-	return paged_drop_row(a->qo_indptr, a->batch) || changed;
+	return paged_drop_key_and_row(a->kv_indptr, a->qo_indptr, a->batch);
 }
 
 static const char *reject(void *args, int i, int *want)

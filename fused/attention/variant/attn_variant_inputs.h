@@ -187,21 +187,11 @@ static void describe_shape(const struct shape *s, struct cairn_case *c)
 	c->bytes = 4.0 * s->batch * s->dim * ((double)s->kv * s->hkv + (double)s->qo * s->hq);
 }
 
-/* For cairn_family.relist: removes a key of the first request with two, and a row of the last with any. */
 static int relist(void *args)
 {
 	const struct cairn_attn_variant_args *a = args;
-	int32_t *kv = (int32_t *)(uintptr_t)a->kv_indptr;
-	int changed = 0;
 
-	for (int32_t b = 0; b < a->batch && !changed; b++) {
-		if (kv[b + 1] - kv[b] < 2)
-			continue;
-		for (int32_t k = b + 1; k <= a->batch; k++)
-			kv[k]--;
-		changed = 1;
-	}
-	return paged_drop_row(a->qo_indptr, a->batch) || changed;
+	return paged_drop_key_and_row(a->kv_indptr, a->qo_indptr, a->batch);
 }
 
 static int exact(const void *args, struct cairn_exact *e)

@@ -16,16 +16,16 @@
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
 #include "fused/attention/base/attn_tile.h"
-#include "fused/block/block_cpu.h"
+#include "fused/latent/latent_cpu.h"
 
 #define BLOCK	16
-#define RANK	512
-#define ROPE	64
+#define RANK	LATENT_RANK
+#define ROPE	LATENT_ROPE
 #define DIM	(RANK + ROPE)
 
 struct task {
-	float q[BLOCK][DIM], o[BLOCK][RANK], key[DIM];
-	float top[BLOCK], sum[BLOCK];
+	float key[DIM];
+	struct latent_row row[BLOCK];
 };
 
 static CAIRN_WIDE void load_key(const struct cairn_mla_decode_args *a, int64_t slot, float *key)
@@ -45,26 +45,6 @@ static CAIRN_WIDE void load_key(const struct cairn_mla_decode_args *a, int64_t s
 	cairn_load_row(key + RANK, row + RANK + 16, a->dtype, 0, ROPE);
 }
 
-/* Adds key t->key to the softmax state of head i. */
-static CAIRN_WIDE void take_key(const struct cairn_mla_decode_args *a, struct task *t, int i)
-{
-	float s = block_dot(t->q[i], t->key, DIM) * a->sm_scale, p, *o = t->o[i];
-
-	if (s > t->top[i]) {
-		float keep = expf(t->top[i] - s);
-
-		t->sum[i] *= keep;
-		for (int l = 0; l < RANK; l++)
-			o[l] *= keep;
-		t->top[i] = s;
-	}
-	p = expf(s - t->top[i]);
-	t->sum[i] += p;
-	p = block_narrowed(p, a->dtype);
-	for (int l = 0; l < RANK; l++)
-		o[l] += p * t->key[l];
-}
-
 /* Runs a task: `heads` heads from number `head` on, of token i of request b. */
 static void run(const struct cairn_mla_decode_args *a, struct task *t, int b, int i, int head, int heads)
 {
@@ -72,13 +52,14 @@ static void run(const struct cairn_mla_decode_args *a, struct task *t, int b, in
 	int qo_len = a->qo_indptr[b + 1] - a->qo_indptr[b];
 	int n = a->num_slots ? a->num_slots : attn_visible(i, qo_len, (int)cairn_kv_len(&a->kv, b), 1);
 
-	memset(t->o, 0, sizeof(t->o));
 	for (int h = 0; h < heads; h++) {
-		cairn_load_row(t->q[h], a->q_latent, a->dtype, (at + h) * cairn_mla_latent_stride(a), RANK);
-		cairn_load_row(t->q[h] + RANK, a->q_rope, a->dtype, (at + h) * cairn_mla_rope_stride(a),
-			       ROPE);
-		t->top[h] = -INFINITY;
-		t->sum[h] = 0;
+		struct latent_row *r = &t->row[h];
+
+		memset(r->o, 0, sizeof(r->o));
+		cairn_load_row(r->q, a->q_latent, a->dtype, (at + h) * cairn_mla_latent_stride(a), RANK);
+		cairn_load_row(r->q + RANK, a->q_rope, a->dtype, (at + h) * cairn_mla_rope_stride(a), ROPE);
+		r->top = -INFINITY;
+		r->sum = 0;
 	}
 	for (int j = 0; j < n; j++) {
 		int64_t slot = a->num_slots ? a->slots[token * a->num_slots + j] :
@@ -88,14 +69,14 @@ static void run(const struct cairn_mla_decode_args *a, struct task *t, int b, in
 			continue;
 		load_key(a, slot, t->key);
 		for (int h = 0; h < heads; h++)
-			take_key(a, t, h);
+			latent_take_key(&t->row[h], t->key, a->sm_scale, a->dtype);
 	}
 	for (int h = 0; h < heads; h++) {
 		for (int l = 0; l < RANK; l++)
 			cairn_store(a->out, a->dtype, (at + h) * RANK + l,
-				    t->sum[h] > 0 ? t->o[h][l] / t->sum[h] : 0);
+				    t->row[h].sum > 0 ? t->row[h].o[l] / t->row[h].sum : 0);
 		if (a->lse)
-			a->lse[at + h] = t->sum[h] > 0 ? t->top[h] + logf(t->sum[h]) : -INFINITY;
+			a->lse[at + h] = latent_lse(&t->row[h]);
 	}
 }
 

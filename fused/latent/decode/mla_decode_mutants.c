@@ -8,6 +8,7 @@
 
 #include "conformance/harness.h"
 #include "fused/latent/decode/mla_decode.h"
+#include "primitives/base/bend.h"
 #include "primitives/base/args.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/fp8.h"
@@ -38,26 +39,6 @@ struct chain {
 	int64_t slot[MAX_KEYS];
 };
 
-static double rounded_to(int dtype, double v)
-{
-	uint64_t box = 0;
-
-	cairn_store(&box, dtype, 0, v);
-	return cairn_load(&box, dtype, 0);
-}
-
-/* Returns v with 11 significant bits, as TF32 has, or as an f16. */
-static double narrow_sum(double v, int f16)
-{
-	uint64_t box = 0;
-
-	if (f16)
-		return rounded_to(CAIRN_F16, v);
-	memcpy(&box, &(float){ (float)v }, sizeof(float));
-	box = (box + 0x1000) & ~0x1fffull;
-	return cairn_load(&box, CAIRN_F32, 0);
-}
-
 static double product(const double *x, const double *y, int n, enum bend bend)
 {
 	double sum = 0;
@@ -82,7 +63,7 @@ static void load_8bit(const struct cairn_mla_decode_args *a, int64_t slot, doubl
 		memcpy(&scale, scales + 4 * (bend == fourth_scale && g == 3 ? 2 : g), sizeof(scale));
 		if (bend == codes_without_subnormals && fabsf(v) < 0x1p-6f)
 			v = 0;
-		key[l] = rounded_to(a->dtype, (double)v * (double)scale);
+		key[l] = rounded(a->dtype, (double)v * (double)scale);
 	}
 	cairn_widen(key + RANK, row + RANK + (bend == scale_after_rope ? 0 : 16), a->dtype, 0, ROPE);
 }
@@ -180,7 +161,7 @@ static double weight_of(const struct cairn_mla_decode_args *a, const struct chai
 	if (bend == part_max_lost && j < n / 2)		/* relative to the maximum of its own part */
 		p = exp(c->s[j] - fmax(c->s[0], -1e30));
 	if (bend == p_through_f16)
-		p = rounded_to(CAIRN_F16, p);
+		p = rounded(CAIRN_F16, p);
 	if ((bend == small_weights_dropped && c->s[j] < top - 26) ||
 	    (bend == tiles_dropped && best_of_tile(c->s, j, n) < top - 20))
 		p = 0;
@@ -199,7 +180,7 @@ static double add_values(const struct cairn_mla_decode_args *a, struct chain *c,
 		if (c->slot[j] < 0)
 			continue;
 		sum += p;
-		p = bend == p_cut_off ? cut_off(a->dtype, p) : rounded_to(a->dtype, p);
+		p = bend == p_cut_off ? cut_off(a->dtype, p) : rounded(a->dtype, p);
 		load_key(a, c->slot[j], c->key, bend);
 		cairn_add_scaled(c->o, p, c->key, RANK);
 		for (int l = 0; l < RANK && bend == pv_sums_f16 && j % 16 == 15; l++)
@@ -267,7 +248,7 @@ static void plain_head(const struct cairn_mla_decode_args *a, int b, int i, int 
 		c->s[j] = (double)a->sm_scale * (bend == scale_of_192 ? 1.0607 : 1) *
 			  product(c->q, c->key, DIM, bend);
 		if (bend == logits_in_dtype)
-			c->s[j] = rounded_to(a->dtype, c->s[j]);
+			c->s[j] = rounded(a->dtype, c->s[j]);
 		top = isnan(c->s[j]) ? c->s[j] : fmax(top, c->s[j]);
 	}
 	if (top == -INFINITY)

@@ -10,6 +10,7 @@
 #include "conformance/harness.h"
 #include "fused/cache/kv_cut.h"
 #include "fused/latent/prefill/mla_prefill.h"
+#include "primitives/base/bend.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
 
@@ -40,26 +41,6 @@ enum mla_prefill_bend {
 	mla_prefill_bend_chunk_without_key_nan, mla_prefill_bend_merged_pairwise,
 };
 #define BEND(name)	(bend == mla_prefill_bend_##name)
-
-static double rounded_to(int dtype, double v)
-{
-	uint64_t box = 0;
-
-	cairn_store(&box, dtype, 0, v);
-	return cairn_load(&box, dtype, 0);
-}
-
-/* Returns v with 11 significant bits, as TF32 has, or as an f16. */
-static double narrow_sum(double v, int f16)
-{
-	uint64_t box = 0;
-
-	if (f16)
-		return rounded_to(CAIRN_F16, v);
-	memcpy(&box, &(float){ (float)v }, sizeof(float));
-	box = (box + 0x1000) & ~0x1fffull;
-	return cairn_load(&box, CAIRN_F32, 0);
-}
 
 /* Returns a dot product whose sum is exact (way 0), has 10 bits (way 2), or else is f16. */
 static double dot_of(const double *x, const double *y, int n, int way)
@@ -98,7 +79,7 @@ static void expand_key(struct chain *c, int b, int j)
 		double x = dot_of(latent, c->w + r * RANK, RANK, way);
 		int cut = r < 128 ? BEND(k_cut_off) : BEND(v_cut_off);
 
-		x = cut ? cut_off(a->dtype, x) : rounded_to(a->dtype, x);
+		x = cut ? cut_off(a->dtype, x) : rounded(a->dtype, x);
 		if (r < 128)
 			c->k[j][r] = x;
 		else
@@ -129,19 +110,19 @@ static double attend(struct chain *c, int first, int end)
 	for (int j = first; j < end; j++) {
 		c->s[j] = (double)c->a->sm_scale * dot_of(c->q, c->k[j], HEAD, qk);
 		if (BEND(logits_in_dtype))
-			c->s[j] = rounded_to(dtype, c->s[j]);
+			c->s[j] = rounded(dtype, c->s[j]);
 		top = fmax(top, c->s[j]);
 	}
 	for (int j = first; j < end; j++) {
 		double p = exp(c->s[j] - top);
 
 		if (BEND(p_through_f16))
-			p = rounded_to(CAIRN_F16, p);
+			p = rounded(CAIRN_F16, p);
 		if ((BEND(small_weights_dropped) && c->s[j] < top - 26) ||
 		    (BEND(tiles_dropped) && best_of_tile(c->s, j, end) < top - 20))
 			p = 0;
 		l += p;
-		p = BEND(p_cut_off) ? cut_off(dtype, p) : rounded_to(dtype, p);
+		p = BEND(p_cut_off) ? cut_off(dtype, p) : rounded(dtype, p);
 		cairn_add_scaled(c->o, p, c->v[j], 128);
 		for (int d = 0; d < 128 && BEND(pv_sums_f16) && j % 16 == 15; d++)
 			c->o[d] = narrow_sum(c->o[d], 1);
@@ -168,11 +149,11 @@ static void add_part(struct chain *c, double lse)
 	if (BEND(merge_without_max))
 		old = c->weight > 0, new = (double)expf((float)lse);
 	for (int d = 0; d < 128; d++)
-		c->sum[d] = old * c->sum[d] + new * rounded_to(c->a->dtype, c->o[d]);
+		c->sum[d] = old * c->sum[d] + new * rounded(c->a->dtype, c->o[d]);
 	c->weight = old * c->weight + new;
 	c->top = top;
 	for (int d = 0; d < 128 && BEND(merged_pairwise); d++)
-		c->sum[d] = rounded_to(CAIRN_BF16, c->sum[d]);
+		c->sum[d] = rounded(CAIRN_BF16, c->sum[d]);
 }
 
 /* Computes head h of row i of request b. */
