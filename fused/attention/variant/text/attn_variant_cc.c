@@ -3,11 +3,13 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fused/attention/variant/text/attn_variant_compile.h"
@@ -16,6 +18,8 @@
 #include "primitives/base/error.h"
 
 #define TABLE	"attn_variant_table"
+
+int attn_variant_cc_limit_s = 60;
 
 void attn_variant_define(unsigned int hooks, char lines[512])
 {
@@ -79,8 +83,24 @@ static int write_source(const struct files *f, const struct attn_variant_text *t
 	return fclose(out) || bad ? cairn_error(EIO, "attn_variant: %s: cannot be written", f->source) : 0;
 }
 
-/* Runs the compiler. Returns its exit status, or -1 if there is none. */
-static int run_compiler(const struct files *f)
+/* Waits for a process group's leader, and stops the group after the limit. Returns 0 or -ETIMEDOUT. */
+static int wait_for(pid_t pid, const char *name, int *status)
+{
+	const struct timespec pause = { 0, 5000000 };
+
+	for (int i = 0; i < 200 * attn_variant_cc_limit_s; i++) {
+		if (waitpid(pid, status, WNOHANG) == pid)
+			return 0;
+		nanosleep(&pause, NULL);
+	}
+	kill(-pid, SIGKILL);
+	while (waitpid(pid, status, 0) < 0 && errno == EINTR)
+		;
+	return cairn_error(ETIMEDOUT, "%s: cc has not ended after %d s", name, attn_variant_cc_limit_s);
+}
+
+/* Runs the compiler. Sets *exit_status to its exit status, or to -1 if there is none. */
+static int run_compiler(const struct files *f, const char *name, int *exit_status)
 {
 	char *argv[] = {
 		"cc", "-std=gnu11", "-O1", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared",
@@ -88,22 +108,29 @@ static int run_compiler(const struct files *f)
 		(char *)f->source, "-lm", NULL,
 	};
 	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attr;
 	extern char **environ;
-	int status = -1, ret;
+	int status, ret;
 	pid_t pid;
 
+	posix_spawnattr_init(&attr);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP);
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_addopen(&actions, 1, f->log, O_WRONLY | O_CREAT, 0600);
 	posix_spawn_file_actions_adddup2(&actions, 1, 2);
-	ret = posix_spawnp(&pid, "cc", &actions, NULL, argv, environ);
+	ret = posix_spawnp(&pid, "cc", &actions, &attr, argv, environ);
 	posix_spawn_file_actions_destroy(&actions);
+	posix_spawnattr_destroy(&attr);
+	*exit_status = -1;
 	if (ret)
-		return -1;
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	return WIFEXITED(status) && WEXITSTATUS(status) != 127 ? WEXITSTATUS(status) :
-	       WIFEXITED(status) ? -1 : 1;
+		return 0;
+	CAIRN_TRY(wait_for(pid, name, &status));
+	if (!WIFEXITED(status))
+		*exit_status = 1;
+	else if (WEXITSTATUS(status) != 127)
+		*exit_status = WEXITSTATUS(status);
+	return 0;
 }
 
 /* Sets the error text to the compiler's first error, with the line of the text. */
@@ -132,11 +159,12 @@ static int say_error(const struct files *f, const char *name)
 static int compile(struct attn_variant_text *t, int exact)
 {
 	struct files f;
-	int status, ret;
+	int status = 1, ret;
 
 	CAIRN_TRY(make_files(&f));
 	ret = write_source(&f, t, exact);
-	status = ret ? 1 : run_compiler(&f);
+	if (!ret)
+		ret = run_compiler(&f, t->name, &status);
 	if (!ret && status > 0)
 		ret = say_error(&f, t->name);
 	if (!ret && !status) {

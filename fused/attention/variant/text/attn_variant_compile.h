@@ -7,9 +7,11 @@
 #include "fused/attention/variant/text/attn_variant_image.h"
 #include "fused/attention/variant/text/attn_variant_list.h"
 
+/* The host's compiler is stopped after so many seconds: 60, less in a test. */
+extern int attn_variant_cc_limit_s;
 /*
  * Sets the text's library and tables by the host's compiler, or leaves them NULL if there is none. Returns 0,
- * or -EINVAL with "name:line: reason".
+ * -EINVAL with "name:line: reason", or -ETIMEDOUT.
  */
 int attn_variant_compile_host(struct attn_variant_text *t);
 /*

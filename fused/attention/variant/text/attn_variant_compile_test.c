@@ -120,6 +120,27 @@ static void no_host_compiler(struct cairn_test *t)
 	free(before);
 }
 
+/* A compiler that hangs is stopped with its children. */
+static void host_compiler_hangs(struct cairn_test *t)
+{
+	static const char script[] = "#!/bin/sh\nsleep 600 &\nwait\n";
+	const char *path = getenv("PATH");
+	char *before = strdup(path ? path : ""), with[8192], cc[4096 + 16];
+	int limit = attn_variant_cc_limit_s;
+	int32_t v;
+
+	cairn_tmpfile(t, cc, sizeof(cc), "cc", script, strlen(script));
+	EXPECT(t, chmod(cc, 0700) == 0);
+	snprintf(with, sizeof(with), "%s:%s", cairn_tmpdir(t), before);
+	setenv("PATH", with, 1);
+	attn_variant_cc_limit_s = 1;
+	EXPECT(t, create(GOOD, &v) == -ETIMEDOUT);
+	EXPECT_CONTAINS(t, cairn_last_error(), "x.c: cc has not ended after 1 s");
+	attn_variant_cc_limit_s = limit;
+	setenv("PATH", before, 1);
+	free(before);
+}
+
 static void created_and_forgotten(struct cairn_test *t)
 {
 	int32_t v[ATTN_VARIANT_TEXTS], more;
@@ -336,6 +357,7 @@ static void compile_times(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "scan_finds", scan_finds }, { "scan_refuses", scan_refuses },
 	{ "host_errors_have_lines", host_errors_have_lines }, { "no_host_compiler", no_host_compiler },
+	{ "host_compiler_hangs", host_compiler_hangs },
 	{ "created_and_forgotten", created_and_forgotten }, { "no_nvrtc", no_nvrtc },
 	{ "keys_differ", keys_differ }, { "device_errors_have_lines", device_errors_have_lines },
 	{ "cache", cache }, { "built_offline", built_offline },

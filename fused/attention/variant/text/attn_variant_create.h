@@ -19,8 +19,8 @@
 
 /*
  * Sets *variant to a number for cairn_attn_variant_args. data: a text, or a file of
- * cairn_attn_variant_build(); name: its file, for messages. Returns 0, -EINVAL with "name:line: reason", or
- * -ENOMEM.
+ * cairn_attn_variant_build(); name: its file, for messages. Returns 0, -EINVAL with "name:line: reason",
+ * -ETIMEDOUT if cc does not end, or -ENOMEM.
  */
 int cairn_attn_variant_create(const void *data, size_t bytes, const char *name, int32_t *variant);
 /* Forgets a variant. No call with it may be in flight. */
