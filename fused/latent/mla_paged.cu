@@ -31,6 +31,7 @@
  * Rows of Q and keys are 9 blocks of 128 bytes, with 16-byte chunks at chunk ^ (row & 7); P likewise.
  * Barriers: __syncthreads() only. cp.async groups: one for each tile, empty ones past the last tile.
  */
+#include "fused/latent/latent_find.cuh"
 #include "fused/latent/mla_paged.h"
 
 #include "primitives/gemm/gemm_lt.h"
@@ -80,33 +81,17 @@ struct task {
 ATTN_DEV struct task find_task(const struct paged &g, int id, int32_t *total)
 {
 	__shared__ int32_t s_warp[THREADS / 32], s_found[2];
-	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	struct task t = {};
 	int32_t base = 0;
 
 	if (threadIdx.x == 0)
 		s_found[0] = -1;
 	for (int32_t first = 0; first < g.a.kv.batch; first += THREADS) {
-		int32_t b = first + threadIdx.x, own = 0, upto, before = base;
+		int32_t b = first + threadIdx.x, own = 0, upto;
 
 		if (b < g.a.kv.batch)
 			own = attn_div_up((g.a.qo_indptr[b + 1] - g.a.qo_indptr[b]) * g.a.num_heads, ROWS);
-		upto = own;
-#pragma unroll
-		for (int s = 1; s < 32; s *= 2) {
-			int32_t x = __shfl_up_sync(~0u, upto, s);
-
-			upto += lane >= s ? x : 0;
-		}
-		if (lane == 31)
-			s_warp[warp] = upto;
-		__syncthreads();
-#pragma unroll
-		for (int w = 0; w < THREADS / 32; w++) {
-			before += w < warp ? s_warp[w] : 0;
-			base += s_warp[w];
-		}
-		upto += before;
+		upto = latent_upto<THREADS>(own, s_warp, &base);
 		if (id >= upto - own && id < upto) {
 			s_found[0] = b;
 			s_found[1] = upto - 1 - id;	/* last rows first */

@@ -11,6 +11,7 @@
 
 #include <cuda.h>
 
+#include "fused/latent/latent_find.cuh"
 #include "fused/attention/base/attn_panel.cuh"
 #include "primitives/ptx/elect.cuh"
 #include "primitives/ptx/ptx_copy.cuh"
@@ -127,13 +128,12 @@ ATTN_DEV bool mla_find_tile(const struct mla_call &c, int32_t id, struct mla_fou
 {
 	struct mla_found *s_found = (struct mla_found *)(s_all + MLA_AT_FOUND);
 	int32_t *s_warp = (int32_t *)(s_found + 1);
-	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	int32_t base = 0;
 
 	if (threadIdx.x == 0)
 		s_found->tile = -1;
 	for (int32_t first = 0; first < c.batch; first += MLA_THREADS) {
-		int32_t b = first + threadIdx.x, own = 0, upto, before = base;
+		int32_t b = first + threadIdx.x, own = 0, upto;
 		struct mla_found f = {};
 
 		if (b < c.batch) {
@@ -144,22 +144,7 @@ ATTN_DEV bool mla_find_tile(const struct mla_call &c, int32_t id, struct mla_fou
 					       c.page_size);
 			own = attn_div_up(f.qo_len * c.num_heads, MLA_ROWS);
 		}
-		upto = own;
-#pragma unroll
-		for (int s = 1; s < 32; s *= 2) {
-			int32_t x = __shfl_up_sync(~0u, upto, s);
-
-			upto += lane >= s ? x : 0;
-		}
-		if (lane == 31)
-			s_warp[warp] = upto;
-		__syncthreads();
-#pragma unroll
-		for (int w = 0; w < MLA_THREADS / 32; w++) {
-			before += w < warp ? s_warp[w] : 0;
-			base += s_warp[w];
-		}
-		upto += before;
+		upto = latent_upto<MLA_THREADS>(own, s_warp, &base);
 		if (id >= upto - own && id < upto) {
 			f.tile = upto - 1 - id;		/* last rows first */
 			*s_found = f;
