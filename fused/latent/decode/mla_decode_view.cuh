@@ -126,8 +126,8 @@ struct mla_found {
  */
 ATTN_DEV bool mla_find_tile(const struct mla_call &c, int32_t id, struct mla_found *found, uint8_t *s_all)
 {
-	struct mla_found *s_found = (struct mla_found *)(s_all + MLA_AT_FOUND);
-	int32_t *s_warp = (int32_t *)(s_found + 1);
+	int32_t *s_warp = (int32_t *)(s_all + MLA_AT_FOUND);
+	struct mla_found *s_found = (struct mla_found *)(s_warp + MLA_THREADS / 32);
 	int32_t base = 0;
 
 	if (threadIdx.x == 0)
