@@ -34,7 +34,7 @@ struct cairn_option {
 	const char *const *names;	/* NULL-terminated */
 };
 
-#define CAIRN_MAX_OPTIONS	40
+#define CAIRN_MAX_OPTIONS	48
 
 /* Options that generate, eval and serve have in common. */
 struct cairn_common_options {

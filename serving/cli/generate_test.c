@@ -233,6 +233,7 @@ static void bad_serve_options(struct cairn_test *t)
 		{ { SERVE, "--pages", "1073741824" }, "--pages: 1073741824 pages of 16 tokens" },
 		{ { SERVE, "--host-pages", "1", "--disk-pages", "1", "--disk-dir", "/no/such/dir" },
 		  "--disk-dir: /no/such/dir: No such file" },
+		{ { SERVE, "--repeatable", "--decode", "graph" }, "--decode: graph excludes --repeatable" },
 		{ { SERVE, "--shape", "x" }, "serve: --shape: 'x' is not one of" },
 		{ { SERVE, "--model", "" }, "serve: --model: is empty" },
 		{ { SERVE, "--impl", "nope" }, "--impl: 'nope' is none of" },

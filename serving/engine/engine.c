@@ -18,6 +18,7 @@
 #include "primitives/base/dtype.h"
 
 #define MAX_SEQS	1024		/* answers of a request */
+#define REPEAT_CHUNK	512		/* rows of a prompt in a pass, if repeatable */
 #define MAX_LIST	4096		/* stop ids or biases of a request */
 
 static void destroy_request(struct cairn_engine *e, struct request *r);
@@ -51,6 +52,9 @@ static int check_options(struct cairn_engine_options *o, const struct cairn_mode
 	o->num_pages = (int32_t)pages;
 	if (o->cache_grain < -1)
 		return cairn_error(EINVAL, "engine: cache_grain: is %d, must be >= -1", o->cache_grain);
+	if (o->repeatable && o->max_rows < o->page_size)
+		return cairn_error(EINVAL, "engine: max_rows: is %d, must be at least page_size %d to be "
+				   "repeatable", o->max_rows, o->page_size);
 	o->cache_grain = !o->cache_grain ? o->page_size : o->cache_grain < 0 ? 0 : o->cache_grain;
 	return 0;
 }
@@ -68,12 +72,22 @@ static void estimate_costs(struct cairn_scheduler_options *so, const struct cair
 	so->swap_ns = 1 + (int64_t)(token * so->page_size / 50);
 }
 
+/* Returns the rows of a prompt's chunk: REPEAT_CHUNK in whole pages, but no more than a pass has. */
+static int32_t repeat_chunk(const struct cairn_engine_options *o)
+{
+	int32_t rows = REPEAT_CHUNK < o->max_rows ? REPEAT_CHUNK : o->max_rows;
+
+	if (rows < o->page_size)
+		rows = o->page_size;
+	return o->repeatable ? rows - rows % o->page_size : 0;
+}
+
 static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
 {
 	const struct cairn_engine_options *o = &e->opt;
 	struct cairn_scheduler_options so = {
 		.dense_rows = o->max_rows, .max_seqs = o->max_batch,
-		.max_chunk = cairn_forward_supported(m) ? 0 : 1,
+		.max_chunk = cairn_forward_supported(m) ? 0 : 1, .repeat_chunk = repeat_chunk(o),
 		.max_context = o->max_context, .page_size = o->page_size, .num_pages = o->num_pages,
 		.host_pages = o->host_pages, .disk_pages = o->disk_pages, .grain = o->cache_grain,
 		.ahead = !o->in_turn, .max_queued = o->max_queued,
@@ -113,6 +127,9 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	e->can_score = cairn_forward_supported(model);
 	e->opt = *options;
 	ret = check_options(&e->opt, e->config);
+	if (!ret && e->opt.repeatable && !e->can_score)
+		ret = cairn_error(EOPNOTSUPP, "engine: repeatable: %s has no operation list for this model",
+				  e->impl->name);
 	if (ret)
 		goto out_destroy;
 	ret = create_scheduler(e, model);
@@ -122,7 +139,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.max_batch = e->opt.max_batch, .max_rows = e->opt.max_rows,
 		.max_context = e->opt.max_context, .num_pages = e->opt.num_pages,
 		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
-		.timeline = e->opt.timeline,
+		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable,
 	};
 	ret = cairn_worker_create(&e->worker, model, &wo);
 	if (!ret)

@@ -11,6 +11,11 @@
  * the passes it takes part in. On tables whose gemm computes each row independently (ref, cpu) and with
  * CAIRN_DECODE_UNFUSED, they are independent of other requests, of prefix cache hits and of preemption.
  *
+ * With `repeatable` they are so on every table, those of GPUs included, and so are log-probabilities: with
+ * the same model and options, other requests, cache hits and preemption change no bit. A pass then has either
+ * one row of each of max_batch sequences or one chunk of one prompt (scheduler.h). This costs speed: nothing
+ * runs as decode_step, prompts are computed one after the other, and the caches keep no answers.
+ *
  * Not thread-safe. After an error from cairn_engine_step() the engine can only be destroyed.
  */
 #ifndef CAIRN_ENGINE_H
@@ -45,6 +50,7 @@ struct cairn_engine_options {
 	int32_t expected_new;		/* initial estimate of an answer's tokens; 0: 256 */
 	int64_t recompute_ns, swap_ns;	/* per token; per page and direction; 0, 0: by the model's sizes */
 	int timeline;			/* measure the device's busy and idle times */
+	int repeatable;			/* see Determinism; prompt_logprobs are refused */
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */

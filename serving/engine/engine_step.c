@@ -204,13 +204,14 @@ static void score(struct request *r, int32_t first, int32_t end, struct engine_f
 		f->scored[f->num_scored++] = (struct draw){ r->handle, at };
 }
 
-static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p,
-		    const struct cairn_step_item *item, struct engine_flight *f)
+static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int32_t i,
+		    struct engine_flight *f)
 {
+	const struct cairn_step_item *item = &p->items[i];
 	struct request *r = engine_find(e, item->request);
 	struct cairn_worker_part part = {
 		.ids = p->ids + item->ids_at, .follows = item->follows, .num_rows = item->num_rows,
-		.position = item->first,
+		.position = item->first, .decodes = i < p->num_decodes,
 	};
 	int32_t end = item->first + item->num_rows, of_prompt;
 
@@ -241,7 +242,7 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	f->num_draws = f->num_scored = 0;
 	cairn_worker_begin(e->worker);
 	for (int32_t i = 0; i < p->num_items; i++)
-		CAIRN_TRY(add_item(e, p, &p->items[i], f));
+		CAIRN_TRY(add_item(e, p, i, f));
 	e->stats.steps++;
 	if (cairn_tiers_by_layer(e->tiers))
 		cairn_worker_on_layer(e->worker, cairn_tiers_layer, e->tiers);

@@ -93,6 +93,8 @@ int engine_check_sampling(const struct cairn_engine *e, const struct cairn_reque
 	if (r->prompt_logprobs < 0 || r->prompt_logprobs > 1 + CAIRN_MAX_LOGPROBS)
 		return cairn_error(EINVAL, "prompt_logprobs: is %d, must be in 0..%d", r->prompt_logprobs,
 				   1 + CAIRN_MAX_LOGPROBS);
+	if (r->prompt_logprobs && e->opt.repeatable)
+		return cairn_error(EINVAL, "prompt_logprobs: does not go with repeatable");
 	if (r->prompt_logprobs && r->beam_width)
 		return cairn_error(EINVAL, "prompt_logprobs: does not go with beam_width");
 	CAIRN_TRY(check_bias(e, s));

@@ -284,12 +284,7 @@ void cairn_worker_begin(struct cairn_worker *w)
 	memset(&w->batch, 0, sizeof(w->batch));
 	w->kind = (struct kind){ .greedy = 1 };
 	w->follows = 0;
-}
-
-/* Returns the index of a draw of the previous pass among the tokens on the device. */
-static int32_t drawn_at(const struct cairn_worker *w, int32_t draw)
-{
-	return w->by_steps ? w->last->rows[draw] : draw;
+	w->flight->draws_all = w->by_steps;
 }
 
 void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *part)
@@ -297,15 +292,17 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 	struct cairn_batch *b = &w->batch;
 	struct flight *f = w->flight;
 	struct arrays *a = &f->host;
-	int32_t len = part->position + part->num_rows, n = w->by_steps ? b->batch : f->num_tokens;
+	int32_t len = part->position + part->num_rows, n;
 	const struct cairn_sampling dropped = { .top_p = 1 }, *draw = part->draw ? part->draw : &dropped;
 	int32_t num_pages = (len + w->opt.page_size - 1) / w->opt.page_size;
 	int32_t used = a->kv_indptr[b->batch];
 
+	f->draws_all |= w->opt.repeatable && part->decodes;
+	n = f->draws_all ? b->batch : f->num_tokens;
 	memcpy(a->kv_indices + used, part->pages, (size_t)num_pages * sizeof(*part->pages));
 	for (int32_t i = 0; i < part->num_rows; i++) {
 		a->ids[b->num_rows + i] = part->follows < 0 ? part->ids[i] : 0;
-		a->from[b->num_rows + i] = part->follows < 0 ? -1 : drawn_at(w, part->follows);
+		a->from[b->num_rows + i] = part->follows < 0 ? -1 : w->last->rows[part->follows];
 		a->positions[b->num_rows + i] = part->position + i;
 	}
 	w->follows += part->follows >= 0;
@@ -324,7 +321,7 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 		b->max_qo_len = part->num_rows;
 	if (len > b->max_kv_len)
 		b->max_kv_len = len;
-	if (!part->draw && !w->by_steps)
+	if (!part->draw && !f->draws_all)
 		return;
 
 	a->logit_rows[n] = b->num_rows - 1;
@@ -392,7 +389,7 @@ int cairn_worker_collect(struct cairn_worker *w, struct cairn_worker_result *r)
 		.top = (const int32_t *)f->logprobs + w->opt.max_batch,
 	};
 	r->top_logprob = (const float *)(r->top + (size_t)w->opt.max_batch * (size_t)f->k);
-	if (w->by_steps)
+	if (f->draws_all)
 		gather_rows(f, r, w->opt.max_batch);
 	return 0;
 }

@@ -35,6 +35,12 @@ struct cairn_worker_options {
 	int no_graphs;
 	enum cairn_decode_path decode;
 	int timeline;			/* measure the busy and idle times of the device */
+	/*
+	 * A pass has parts with `decodes` alone, or a single part without. Passes of the first kind are
+	 * padded to max_batch rows with keys up to max_context and never run as decode_step, so that all
+	 * call the same kernels with the same shapes.
+	 */
+	int repeatable;
 };
 
 /* Treatment of a draw's logits, beyond its sampling parameters. Zero
@@ -60,6 +66,7 @@ struct cairn_worker_part {
 	int32_t num_rows, position;	/* rows position .. position + num_rows - 1 of the sequence */
 	const int32_t *pages;		/* [num_pages], with room for position + num_rows keys */
 	int32_t num_pages;
+	int decodes;			/* with repeatable: its row decodes; may be without a draw */
 	const struct cairn_sampling *draw;	/* how to draw a token after the last row; NULL: none */
 	uint64_t seed, offset;		/* which draw of which seed; the seed in *draw is not used */
 	const struct cairn_worker_treat *treat;		/* NULL: none */

@@ -51,6 +51,7 @@ struct flight {
 	struct begins begins;
 	const struct cairn_worker_treat **treats;	/* [max_batch]: those with begins set, until launch */
 	int32_t *rows;			/* [num_tokens]: index of each draw in drawn; ascending */
+	int draws_all;			/* each part draws a token; those not asked for are dropped */
 	int32_t num_tokens;
 	struct { int32_t row, target; } *scored;	/* [num_scored]; the rows are those of the pass */
 	int32_t num_scored;

@@ -8,6 +8,9 @@
  * For a model without an operation list every pass is a decode_step: one row per sequence, from its prompt or
  * not. A token is then drawn after each row, and the host drops those that were not asked for.
  *
+ * A repeatable pass that decodes also draws after each row, because a row of an answer that is recomputed has
+ * no draw.
+ *
  * Graphs: a decoding pass is captured when its shape (rows, bound on kv_len, kind of draws) occurs for the
  * second time; the first time warms up the operations, which may load code. The bound on kv_len is a power of
  * two, so that a shape stays valid for long. An operation list of more than 8 rows is padded to a multiple of
@@ -223,12 +226,12 @@ static void add_scored(struct cairn_worker *w)
 	w->kind.logprobs |= f->num_scored > 0;
 }
 
-/* Pads to the padded size with sequences that have neither rows nor keys. */
+/* Pads to the padded size (to max_batch if repeatable) with sequences that have neither rows nor keys. */
 static void pad(struct cairn_worker *w)
 {
 	struct cairn_batch *b = &w->batch;
 	struct arrays *a = &w->flight->host;
-	int32_t padded = cairn_worker_padded(b->batch);
+	int32_t padded = w->opt.repeatable ? w->opt.max_batch : cairn_worker_padded(b->batch);
 
 	for (; b->batch < padded; b->batch++, b->num_rows++) {
 		a->qo_indptr[b->batch + 1] = a->qo_indptr[b->batch];
@@ -301,7 +304,8 @@ static int prepare(struct cairn_worker *w, int *decode)
 	int moved = 0;
 
 	/* one row and one token per sequence: rows and logits are the same */
-	*decode = b->num_rows == b->batch && (w->by_steps || f->num_tokens == b->batch);
+	*decode = f->draws_all ? b->num_rows == b->batch :
+		  !w->opt.repeatable && b->num_rows == b->batch && f->num_tokens == b->batch;
 	if (f->num_tokens + f->num_scored > w->opt.max_batch || (f->num_scored && (w->by_steps || *decode)))
 		return cairn_error(EINVAL, "worker: %d draws and %d scored rows do not fit a pass",
 				   f->num_tokens, f->num_scored);
@@ -317,10 +321,10 @@ static int prepare(struct cairn_worker *w, int *decode)
 	b->kv_last_page_len = w->dev.last_page_len;
 	b->logit_rows = *decode ? NULL : w->dev.logit_rows;
 	b->num_logits = w->by_steps ? b->batch : f->num_tokens + f->num_scored;
-	b->max_kv_len = kv_bound(w, b->max_kv_len);
+	b->max_kv_len = kv_bound(w, w->opt.repeatable && *decode ? w->opt.max_context : b->max_kv_len);
 	w->fused = 0;
 	find_prompts(w);
-	if (*decode)
+	if (*decode && !w->opt.repeatable)
 		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, b, &draw, w->stream, &w->fused, &moved));
 	if (moved)
 		worker_drop_graphs(w);
@@ -350,7 +354,7 @@ int cairn_worker_launch(struct cairn_worker *w)
 	CAIRN_TRY(prepare(w, &decode));
 	CAIRN_TRY(worker_treat_prepare(w));
 	bytes = (size_t)((char *)(f->host.kv_indices + f->host.kv_indptr[b->batch]) - f->block);
-	tokens = (size_t)(w->by_steps ? b->batch : f->num_tokens) * sizeof(*w->drawn);
+	tokens = (size_t)(f->draws_all ? b->batch : f->num_tokens) * sizeof(*w->drawn);
 	CAIRN_TRY(TABLE(w, mem_copy, w->dev_block, f->block, bytes, CAIRN_COPY_TO_DEVICE, w->stream));
 	CAIRN_TRY(gather_ids(w));
 	CAIRN_TRY(run(w, decode));

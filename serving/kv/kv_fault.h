@@ -36,6 +36,13 @@ enum cairn_kv_fault {
 	FAULT_VICTIM_PLANNED,		/* preempts a sequence that has rows in this plan */
 	FAULT_QUEUE_TOKENS,		/* a cancel does not subtract the queued tokens */
 	FAULT_DEADLINE_LATE,		/* deadlines of running sequences are ignored */
+	/* with repeat_chunk */
+	FAULT_REPEAT_MIXED,		/* a plan has both decoding sequences and a prompt */
+	FAULT_REPEAT_HALVED,		/* where pages lack, a chunk is cut in half */
+	FAULT_REPEAT_REPLAY,		/* a preempted answer is recomputed as a prompt */
+	FAULT_REPEAT_MID_CHUNK,		/* a prefix may end within a chunk */
+	FAULT_REPEAT_ANSWER_KEPT,	/* the trees hold rows of answers, too */
+	FAULT_REPEAT_LAST_ROW,		/* the last row of a prompt with several answers joins its chunk */
 	NUM_FAULTS
 };
 

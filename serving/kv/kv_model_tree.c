@@ -280,7 +280,7 @@ static int tree_op(struct tree_world *w, const struct kv_op *op)
 
 static int tree_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 {
-	static const int32_t shapes[3][2] = { { 1, 1 }, { 1, 3 }, { 3, 3 } };	/* grain, page size */
+	static const int32_t shapes[4][2] = { { 1, 1 }, { 1, 3 }, { 3, 3 }, { 6, 3 } };	/* grain, page size */
 	static struct tree_world world;
 	struct tree_world *w = &world;
 	int i;
@@ -289,8 +289,8 @@ static int tree_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 	w->why = why;
 	w->why_len = why_len;
 	why[0] = 0;
-	w->grain = shapes[n ? ops[0].a / 2 % 3 : 0][0];
-	w->page_size = shapes[n ? ops[0].a / 2 % 3 : 0][1];
+	w->grain = shapes[n ? ops[0].a / 2 % 4 : 0][0];
+	w->page_size = shapes[n ? ops[0].a / 2 % 4 : 0][1];
 	if (cairn_kv_pool_create(&w->pool, TREE_PAGES, w->page_size, 1))
 		return 0;
 	if (cairn_prefix_tree_create(&w->tree, w->pool, w->grain))

@@ -91,6 +91,7 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define sched_remove_running			mutant_sched_remove_running
 #define sched_swap_out				mutant_sched_swap_out
 #define sched_unpin				mutant_sched_unpin
+#define sched_usable				mutant_sched_usable
 #define sched_younger				mutant_sched_younger
 #define kv_model_pool				mutant_model_pool
 #define kv_model_tree				mutant_model_tree

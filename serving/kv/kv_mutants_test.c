@@ -79,6 +79,12 @@ MUTANT(scheduler_cancel_leak, CANCEL_LEAK, scheduler)
 MUTANT(scheduler_victim_planned, VICTIM_PLANNED, scheduler)
 MUTANT(scheduler_queue_tokens, QUEUE_TOKENS, scheduler)
 MUTANT(scheduler_deadline_late, DEADLINE_LATE, scheduler)
+MUTANT(scheduler_repeat_mixed, REPEAT_MIXED, scheduler)
+MUTANT(scheduler_repeat_halved, REPEAT_HALVED, scheduler)
+MUTANT(scheduler_repeat_replay, REPEAT_REPLAY, scheduler)
+MUTANT(scheduler_repeat_mid_chunk, REPEAT_MID_CHUNK, scheduler)
+MUTANT(scheduler_repeat_answer_kept, REPEAT_ANSWER_KEPT, scheduler)
+MUTANT(scheduler_repeat_last_row, REPEAT_LAST_ROW, scheduler)
 /* defects of pool and tree, detected through the scheduler */
 MUTANT(scheduler_copy_missed, COPY_MISSED, scheduler)
 MUTANT(scheduler_salt_ignored, SALT_IGNORED, scheduler)
@@ -94,7 +100,9 @@ static const struct cairn_unit units[] = {
 	UNIT(scheduler_swap_page_lost), UNIT(scheduler_over_commit), UNIT(scheduler_cancel_leak),
 	UNIT(scheduler_victim_planned), UNIT(scheduler_queue_tokens), UNIT(scheduler_deadline_late),
 	UNIT(scheduler_offload_early), UNIT(scheduler_spill_late), UNIT(scheduler_copy_missed),
-	UNIT(scheduler_salt_ignored), UNIT(scheduler_first_token_only),
+	UNIT(scheduler_salt_ignored), UNIT(scheduler_first_token_only), UNIT(scheduler_repeat_mixed),
+	UNIT(scheduler_repeat_halved), UNIT(scheduler_repeat_replay), UNIT(scheduler_repeat_mid_chunk),
+	UNIT(scheduler_repeat_answer_kept), UNIT(scheduler_repeat_last_row),
 };
 
 const struct cairn_family cairn_kv_mutants_family = {

@@ -140,8 +140,9 @@ int cairn_prefix_tree_create(struct cairn_prefix_tree **out, struct cairn_kv_poo
 	if (!out || !pool)
 		return cairn_error(EINVAL, "prefix_tree: null pointer");
 	cairn_kv_pool_stats(pool, &st);
-	if (grain != 1 && grain != st.page_size)
-		return cairn_error(EINVAL, "prefix_tree: grain: is %d, must be 1 or %d", grain, st.page_size);
+	if (grain != 1 && (grain < 1 || grain % st.page_size))
+		return cairn_error(EINVAL, "prefix_tree: grain: is %d, must be 1 or a multiple of %d", grain,
+				   st.page_size);
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return cairn_error(ENOMEM, "prefix_tree: no memory");

@@ -7,7 +7,7 @@
  * root as far as the tokens agree. The walk compares tokens, and hashes only choose where to look, so that a
  * prompt never gets the keys of another one.
  *
- * grain is the match granularity: either page_size, so that nodes start and end at page boundaries, or 1.
+ * grain is the match granularity: 1, or a multiple of page_size, so that nodes start and end where pages do.
  * With grain 1 and larger pages a node may end within a page. The page is then shared up to that place, and a
  * sequence that continues from there gets a copy of it from the pool before it writes.
  *
@@ -56,8 +56,8 @@ struct cairn_prefix_stats {
 	int64_t num_pages;		/* sum over all nodes: references to pool pages */
 };
 
-/* The pool must outlive the tree. Errors: -EINVAL (null pointer; grain neither
- * 1 nor the pool's page size), -ENOMEM. */
+/* The pool must outlive the tree. Errors: -EINVAL (null pointer; grain neither 1 nor a multiple of the pool's
+ * page size), -ENOMEM. */
 int cairn_prefix_tree_create(struct cairn_prefix_tree **out, struct cairn_kv_pool *pool, int32_t grain);
 /* Releases its pages. NULL is legal. */
 void cairn_prefix_tree_destroy(struct cairn_prefix_tree *tree);

@@ -81,7 +81,7 @@ static void arguments_are_checked(struct cairn_test *t)
 	EXPECT(t, cairn_prefix_tree_create(NULL, f.pool, 1) == -EINVAL);
 	EXPECT(t, cairn_prefix_tree_create(&tree, NULL, 1) == -EINVAL);
 	EXPECT(t, cairn_prefix_tree_create(&tree, f.pool, 2) == -EINVAL && !tree);
-	EXPECT_CONTAINS(t, cairn_last_error(), "grain: is 2, must be 1 or 4");
+	EXPECT_CONTAINS(t, cairn_last_error(), "grain: is 2, must be 1 or a multiple of 4");
 	EXPECT(t,
 	       cairn_prefix_tree_pin(f.tree, 0) == -EINVAL && cairn_prefix_tree_unpin(f.tree, -1) == -EINVAL);
 	EXPECT(t, cairn_prefix_tree_remove(f.tree, 1 << 30) == -EINVAL);

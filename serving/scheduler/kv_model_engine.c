@@ -40,8 +40,8 @@ int model_stops(const struct model_request *r, int32_t index, int32_t place)
 	return h % 8 ? 0 : h % 64 ? 1 : 2;
 }
 
-/* Returns the digest for keys and values at a position; like KV, it depends on every token before it. */
-static uint64_t keys_at(const struct model_request *r, const struct model_answer *a, int32_t place)
+/* Returns a digest of the salt and the tokens up to a position. */
+static uint64_t tokens_at(const struct model_request *r, const struct model_answer *a, int32_t place)
 {
 	uint64_t h = r->salt + 1;
 
@@ -49,6 +49,36 @@ static uint64_t keys_at(const struct model_request *r, const struct model_answer
 		h = (h ^ (uint64_t)(i < r->num_prompt ? r->prompt[i] : a->gen[i - r->num_prompt]) * 977) *
 			0x9e3779b97f4a7c15u + 1;
 	return h;
+}
+
+/*
+ * Returns the digest for keys and values at a position; like KV, it depends on every token before it, and
+ * with repeat_chunk on the rows first .. end - 1 computed with it (first == end: it decodes).
+ */
+static uint64_t keys_of(const struct model_engine *e, const struct model_request *r,
+			const struct model_answer *a, int32_t place, int32_t first, int32_t end)
+{
+	uint64_t h = tokens_at(r, a, place);
+
+	if (!e->opt.repeat_chunk)
+		return h;
+	return first == end ? ~h : hash(h, (uint64_t)first, tokens_at(r, a, end - 1));
+}
+
+/* The digest that a position must have: in a prompt it is computed with its chunk. */
+static uint64_t keys_at(const struct model_engine *e, const struct model_request *r,
+			const struct model_answer *a, int32_t place)
+{
+	int32_t chunk = e->opt.repeat_chunk, first, end = r->num_prompt;
+
+	if (!chunk || place >= r->num_prompt)
+		return keys_of(e, r, a, place, 0, 0);
+	first = place - place % chunk;
+	if (r->is_forked && place < end - 1)	/* each answer computes the last row for itself */
+		end--;
+	else if (r->is_forked)
+		first = place;
+	return keys_of(e, r, a, place, first, end < first + chunk ? end : first + chunk);
 }
 
 static int carry_out_move(struct model_engine *e, const struct cairn_move *m)
@@ -132,11 +162,12 @@ static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *
 	if (!pages || n * e->opt.page_size < end)
 		return model_wrong(e, "rows without pages, their end", end, n * e->opt.page_size);
 	for (int32_t i = 0; i < item->first; i++) {
-		if (e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] != keys_at(r, a, i))
+		if (e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] != keys_at(e, r, a, i))
 			return model_wrong(e, "attention reads wrong KV at", i, item->first);
 	}
 	for (int32_t i = item->first; i < end; i++)
-		e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] = keys_at(r, a, i);
+		e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] =
+			keys_of(e, r, a, i, p->num_decodes ? end : item->first, end);
 	if ((item->draw >= 0) != (end == r->num_prompt + a->drawn))
 		return model_wrong(e, "a draw", item->draw, end);
 	if (item->draw < 0)
@@ -155,6 +186,10 @@ static int check_plan(struct model_engine *e, const struct cairn_step_plan *p)
 {
 	int32_t rows = 0;
 
+	if (e->opt.repeat_chunk && p->num_decodes && p->num_decodes != p->num_rows)
+		return model_wrong(e, "a prompt among decoding rows", p->num_rows, p->num_decodes);
+	if (e->opt.repeat_chunk && !p->num_decodes && p->num_items > 1)
+		return model_wrong(e, "prompts in a plan", p->num_items, 1);
 	for (int32_t i = 0; i < p->num_items; i++) {
 		rows += p->items[i].num_rows;
 		for (int32_t k = 0; k < i; k++) {

@@ -5,7 +5,8 @@
  * Instead of the keys and values of a position, its memory holds a digest of the salt and of all tokens up to
  * that position. Before it executes a row, it checks everything that the row's attention would read: a page
  * that was lost, not copied, not loaded back or allocated twice, or that belongs to another tenant, is
- * detected at once. A token is drawn as a hash of request, answer and position.
+ * detected at once. With repeat_chunk the digest also tells how the position was computed: with which rows of
+ * a prompt, or as a row that decodes. A token is drawn as a hash of request, answer and position.
  */
 #ifndef CAIRN_KV_MODEL_ENGINE_H
 #define CAIRN_KV_MODEL_ENGINE_H
@@ -37,7 +38,7 @@ struct model_request {
 	int32_t num_prompt, max_new, num_answers, overtaken;
 	int32_t prompt[MODEL_LEN];
 	int64_t deadline_ns;
-	int lockstep, keep, fetching;
+	int lockstep, keep, fetching, is_forked;
 	struct model_answer answers[3 * MODEL_SEQS];
 };
 

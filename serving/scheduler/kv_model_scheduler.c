@@ -79,6 +79,7 @@ static int submit(struct model_engine *e, const struct kv_op *op, int more)
 	r->lockstep = (op->a >> 8) % 4 == 0;
 	if (!r->lockstep && (op->a >> 12) % 4 == 0)
 		r->num_answers = 1 + (int32_t)(op->a >> 16) % MODEL_SEQS;
+	r->is_forked = r->num_answers > 1;
 	if ((op->a >> 20) % 4 == 0)
 		r->deadline_ns = e->now + 1 + (op->a >> 24) % 16;
 	req = (struct cairn_scheduler_request){
@@ -276,6 +277,11 @@ static int sched_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 		.expected_new = 1 + (int32_t)(a >> 18) % 6, .recompute_ns = 10, .swap_ns = (a >> 21) % 8,
 	};
 	e->opt.max_chunk = (a >> 28) % 4 ? 0 : 1 + (int32_t)(a >> 30);
+	if ((a >> 22) % 2)
+		e->opt.repeat_chunk = e->opt.page_size *
+			(1 + (int32_t)(a >> 23) % (e->opt.dense_rows / e->opt.page_size));
+	if (e->opt.repeat_chunk)
+		e->opt.max_chunk = 0;
 	e->opt.disk_pages = e->opt.host_pages && (a >> 24) % 2 ? 30 : 0;
 	e->opt.grain = (a >> 25) % 8 == 0 ? 0 : (a >> 25) % 2 ? 1 : e->opt.page_size;
 	if (cairn_scheduler_create(&e->s, &e->opt))

@@ -27,6 +27,10 @@ static int check_options(struct cairn_scheduler_options *o)
 	    o->max_passes < 0 || o->window < 0 || o->expected_new < 0 || o->recompute_ns < 0 ||
 	    o->swap_ns < 0)
 		return cairn_error(EINVAL, "scheduler: an option is negative, or ahead is not 0 or 1");
+	if (o->repeat_chunk < 0 || o->repeat_chunk > o->dense_rows || o->repeat_chunk % o->page_size)
+		return cairn_error(EINVAL, "scheduler: repeat_chunk: is %d, must be a multiple of page_size "
+				   "%d and at most dense_rows %d", o->repeat_chunk, o->page_size,
+				   o->dense_rows);
 	o->max_queued = o->max_queued ? o->max_queued : 1024;
 	o->window = o->window ? o->window : 32;
 	o->expected_new = o->expected_new ? o->expected_new : 256;
@@ -43,7 +47,8 @@ static int create_tier(struct tier *tier, const struct cairn_scheduler_options *
 	if (!pages)
 		return 0;
 	CAIRN_TRY(cairn_kv_pool_create(&tier->pool, pages, o->page_size, seqs));
-	return o->grain ? cairn_prefix_tree_create(&tier->tree, tier->pool, o->grain) : 0;
+	return !o->grain ? 0 : cairn_prefix_tree_create(&tier->tree, tier->pool,
+							o->repeat_chunk ? o->repeat_chunk : o->grain);
 }
 
 static int create_arrays(struct cairn_scheduler *s)
@@ -346,7 +351,7 @@ int cairn_scheduler_submit(struct cairn_scheduler *s, const struct cairn_schedul
 		.id = request->id, .arrival = s->next_arrival++, .deadline_ns = request->deadline_ns,
 		.salt = request->salt, .num_prompt = request->num_prompt, .max_new = request->max_new_tokens,
 		.unforked = num_seqs - 1, .keep = request->keep, .lockstep = request->lockstep,
-		.scored = request->scored,
+		.scored = request->scored, .is_forked = num_seqs > 1,
 	};
 	q = make_seq(r);
 	if (!q) {

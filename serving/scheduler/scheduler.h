@@ -43,6 +43,12 @@
  * prompt continues such a conversation, its KV is loaded back; each page is one contiguous copy, which the
  * engine scatters over the layers.
  *
+ * Repeatable: with repeat_chunk, the passes that compute a sequence depend on the sequence alone, and so do
+ * the bits of its results, if passes that decode are padded to one shape. A plan then has either one row of
+ * each decoding sequence or one chunk of one prompt; the two take turns. A chunk begins at a multiple of
+ * repeat_chunk and ends at the next one or at the end of the prompt. A preempted answer is recomputed as it
+ * was computed, row by row, and the trees hold nothing but whole chunks of prompts.
+ *
  * Cost: O(running sequences) per plan. A plan that may admit requests also sorts as many numbers and, if the
  * tree has changed, walks down the tree for up to `window` waiting requests. Not thread-safe. After -ENOMEM
  * from cairn_scheduler_plan or cairn_scheduler_report the scheduler can only be destroyed.
@@ -61,6 +67,8 @@ struct cairn_scheduler_options {
 	int32_t dense_rows;		/* maximum rows of a step */
 	int32_t max_seqs;		/* sequences running at once; <= dense_rows */
 	int32_t max_chunk;		/* maximum rows of one sequence in a step; 0: no limit */
+	/* rows of a prompt's chunk: a multiple of page_size, at most dense_rows; 0: not repeatable */
+	int32_t repeat_chunk;
 	int32_t max_context;		/* maximum tokens of one sequence, prompt and answer */
 	int32_t page_size, num_pages;	/* tokens per page; pages on the device */
 	int32_t host_pages, disk_pages;	/* 0: no such tier; a disk tier needs a host tier */

@@ -39,6 +39,7 @@ struct sched_request {
 	int32_t unforked;		/* answers not forked yet: they share the prompt's sequence */
 	int32_t num_live, next_index;	/* sequences in existence; index of the next one */
 	int keep, lockstep, scored;
+	int is_forked;			/* has several answers: each computes the last row of the prompt */
 };
 
 struct sched_seq {
@@ -109,6 +110,7 @@ struct cairn_scheduler {
 	int32_t *path_tokens, *path_pages;	/* scratch: [max_context + 1], [2 * (max_context + 1)] */
 	struct cairn_sched_event *events;
 	int32_t num_events, events_room;
+	int was_prompt;			/* repeat_chunk: the last plan was a chunk of a prompt */
 	int events_read, failed;	/* all events have been read; a call has failed for good */
 	double expected_new;		/* current mean of an answer's tokens */
 	struct cairn_scheduler_stats stats;
@@ -138,6 +140,7 @@ int sched_keep_all(struct cairn_scheduler *s, struct sched_seq *q);
 int sched_swap_out(struct cairn_scheduler *s, struct sched_seq *q, int64_t len);
 int sched_offload(struct cairn_scheduler *s, struct sched_seq *q);
 int sched_fetch(struct cairn_scheduler *s, struct sched_seq *q, int32_t found);
+int64_t sched_usable(const struct cairn_scheduler *s, const struct sched_seq *q, int64_t len);
 void sched_unpin(struct cairn_scheduler *s, struct sched_seq *q);
 void sched_drop_shadow(struct cairn_scheduler *s, struct sched_seq *q);
 

@@ -10,6 +10,9 @@
  *      sequence. A request that shares its prefix with a prompt being computed is held back.
  *   5. Prompts that are now computed are inserted into the tree; full pages are copied to the host.
  *
+ * With repeat_chunk, a plan has the rows of either step 2 or steps 3 and 4, in turn, and steps 3 and 4 give
+ * one chunk to one prompt. An answer that is recomputed counts as decoding.
+ *
  * A prompt with several answers is computed except for its last token and then forked: each answer computes
  * that one row for itself and draws its first token from it.
  */
@@ -55,8 +58,10 @@ static int32_t rest(const struct sched_seq *q)
 	return len - q->computed - (q->req->unforked > 0);
 }
 
-static int is_decoding(const struct sched_seq *q)
+static int is_decoding(const struct cairn_scheduler *s, const struct sched_seq *q)
 {
+	if (s->opt.repeat_chunk && !FAULT(REPEAT_REPLAY))
+		return q->computed >= q->req->num_prompt;
 	return q->num_known + q->in_flight > q->req->num_prompt &&
 	       q->num_known + q->in_flight - q->computed == 1;
 }
@@ -110,7 +115,7 @@ static int decodes(struct cairn_scheduler *s, struct plan_buffer *b)
 		struct sched_seq *q = s->running[i];
 		int ret;
 
-		if (!is_decoding(q) || rest(q) < 1)
+		if (!is_decoding(s, q) || rest(q) < 1)
 			continue;
 		ret = sched_grow(s, q, q->computed + 1, 1);
 		if (ret == -ENOSPC) {
@@ -134,9 +139,33 @@ static int32_t spare_logits(const struct cairn_scheduler *s, const struct plan_b
 	return spare < 0 ? 0 : s->queue ? spare / 2 : spare;
 }
 
+/* Returns how many rows of q, at most `rows`, one plan may have. */
+static int32_t cut(const struct cairn_scheduler *s, const struct sched_seq *q, int32_t rows)
+{
+	int32_t chunk = s->opt.repeat_chunk, end = q->req->num_prompt;
+
+	if (!chunk)
+		return s->opt.max_chunk && rows > s->opt.max_chunk ? s->opt.max_chunk : rows;
+	if (FAULT(REPEAT_REPLAY) && q->computed >= end)
+		return rows;
+	/* Its answers compute the last row one by one, also when the prompt is recomputed for one of them. */
+	if (q->req->is_forked && q->computed < end - 1 && !FAULT(REPEAT_LAST_ROW))
+		end--;
+	if (end > q->computed - q->computed % chunk + chunk)
+		end = q->computed - q->computed % chunk + chunk;
+	return rows < end - q->computed ? rows : end - q->computed;
+}
+
+/* Returns how many rows this plan can still take. */
+static int32_t room(const struct cairn_scheduler *s, const struct plan_buffer *b)
+{
+	if (s->opt.repeat_chunk && b->plan.num_items && !FAULT(REPEAT_MIXED))
+		return 0;
+	return s->opt.dense_rows + FAULT(OVER_COMMIT) - b->plan.num_rows;
+}
+
 /* Gives a sequence that has no rows in this plan as many as the step and the free pages allow. */
-static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sched_seq *q, int32_t room,
-		   int may_preempt)
+static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sched_seq *q, int may_preempt)
 {
 	int scored = q->req->scored && q->computed < q->req->num_prompt;
 	int32_t rows;
@@ -152,14 +181,13 @@ static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sche
 		/* sched_insert_running() has counted the promise of q's request a second time */
 		s->promised_seqs -= child->req->unforked;
 	}
-	rows = rest(q) < room ? rest(q) : room;
-	if (s->opt.max_chunk && rows > s->opt.max_chunk)
-		rows = s->opt.max_chunk;
+	rows = cut(s, q, rest(q) < room(s, b) ? rest(q) : room(s, b));
 	if (scored && rows > 1 + spare_logits(s, b))
 		rows = 1 + spare_logits(s, b);
 	if (rows < 1)
 		return 0;
-	for (ret = sched_grow(s, q, q->computed + rows, may_preempt); ret == -ENOSPC && rows > 1;) {
+	ret = sched_grow(s, q, q->computed + rows, may_preempt);
+	while (ret == -ENOSPC && rows > 1 && (!s->opt.repeat_chunk || FAULT(REPEAT_HALVED))) {
 		rows /= 2;
 		ret = sched_grow(s, q, q->computed + rows, 0);
 	}
@@ -169,13 +197,13 @@ static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sche
 	return put_rows(b, q, rows);
 }
 
-static int prompts(struct cairn_scheduler *s, struct plan_buffer *b, int32_t max_rows)
+static int prompts(struct cairn_scheduler *s, struct plan_buffer *b)
 {
-	for (int32_t i = 0; i < s->num_running && b->plan.num_rows < max_rows; i++) {
+	for (int32_t i = 0; i < s->num_running && room(s, b) > 0; i++) {
 		struct sched_seq *q = s->running[i];
 
 		if (q->planned != b->plan.number)
-			CAIRN_TRY(advance(s, b, q, max_rows - b->plan.num_rows, 1));
+			CAIRN_TRY(advance(s, b, q, 1));
 		i = place_of(s, q, i);
 	}
 	return 0;
@@ -183,12 +211,14 @@ static int prompts(struct cairn_scheduler *s, struct plan_buffer *b, int32_t max
 
 static int32_t peek(struct cairn_scheduler *s, struct sched_seq *q)
 {
+	int64_t found;
+
 	if (!s->device.tree)
 		return 0;
 	if (q->peeked_version != cairn_prefix_tree_version(s->device.tree)) {
 		q->peeked_version = cairn_prefix_tree_version(s->device.tree);
-		q->peeked = (int32_t)cairn_prefix_tree_peek(s->device.tree, q->req->salt, q->tokens,
-							    q->num_known);
+		found = cairn_prefix_tree_peek(s->device.tree, q->req->salt, q->tokens, q->num_known);
+		q->peeked = (int32_t)sched_usable(s, q, found);
 	}
 	return q->peeked;
 }
@@ -221,12 +251,14 @@ static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 }
 
 /*
- * Returns whether a running prompt will leave at least one more page of q's prefix in the tree than is there
- * now. If q waits for it, only the first of a burst of equal prompts is computed. A request that was
- * overtaken max_passes times does not wait.
+ * Returns whether a running prompt will leave at least one more page (with repeat_chunk: chunk) of q's prefix
+ * in the tree than is there now. If q waits for it, only the first of a burst of equal prompts is computed. A
+ * request that was overtaken max_passes times does not wait.
  */
 static int awaits_another(const struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
 {
+	int32_t unit = s->opt.repeat_chunk ? s->opt.repeat_chunk : s->opt.page_size;
+
 	if (!s->device.tree || q->was_running || q->passed >= s->opt.max_passes)
 		return 0;
 	for (int32_t i = 0; i < s->num_running; i++) {
@@ -237,7 +269,7 @@ static int awaits_another(const struct cairn_scheduler *s, const struct sched_se
 			continue;
 		while (k < most && r->tokens[k] == q->tokens[k])
 			k++;
-		if (k / s->opt.page_size > found / s->opt.page_size)
+		if (k / unit > found / unit)
 			return 1;
 	}
 	return 0;
@@ -260,18 +292,18 @@ static int admit(struct cairn_scheduler *s, struct sched_seq *q)
 	return sched_place(s, q);
 }
 
-static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t max_rows, int64_t preempted)
+static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int64_t preempted)
 {
 	struct sched_seq *q;
 	int32_t found = 0, put_off = 0;
 	int ret;
 
-	if (!s->queue || b->plan.num_rows >= max_rows ||
+	if (!s->queue || room(s, b) < 1 ||
 	    s->num_running + s->promised_seqs + b->num_extra >= s->opt.max_seqs ||
 	    preempted != s->stats.swapped + s->stats.recomputed)
 		return 0;
 	sched_forecast(s);
-	while (b->plan.num_rows < max_rows && (q = s->queue ? pick(s, &found) : NULL)) {
+	while (room(s, b) > 0 && (q = s->queue ? pick(s, &found) : NULL)) {
 		ret = sched_fetch(s, q, found);
 		if (ret < 0)
 			return ret;
@@ -300,15 +332,17 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 		/* the first one was admitted without sched_fits(), so its demand is not counted yet */
 		if (s->num_running == 1)
 			sched_forecast(s);
-		CAIRN_TRY(advance(s, b, q, max_rows - b->plan.num_rows, 0));
-		if (q->planned == b->plan.number)
+		CAIRN_TRY(advance(s, b, q, 0));
+		/* an answer that has been swapped in has its turn with the decoding ones */
+		if (q->planned == b->plan.number ||
+		    (s->opt.repeat_chunk && q->computed >= q->req->num_prompt))
 			continue;
 		if (s->num_running > 1)	/* it does not fit, unlike predicted: it will be admitted later */
 			CAIRN_TRY(sched_preempt(s, q));
 		return 0;
 	}
 	/* the other answers of the request admitted last get their rows here */
-	return prompts(s, b, max_rows);
+	return prompts(s, b);
 }
 
 /* If a preempted sequence could run but finds no room because all running ones are held, preempts one. */
@@ -349,13 +383,17 @@ static int gather_moves(struct cairn_scheduler *s, struct plan_buffer *b)
 
 static int form(struct cairn_scheduler *s, struct plan_buffer *b, int64_t now)
 {
-	int32_t max_rows = s->opt.dense_rows + FAULT(OVER_COMMIT);
+	int prompt_first = s->opt.repeat_chunk && !s->was_prompt;
 	int64_t preempted = s->stats.swapped + s->stats.recomputed;
 
 	CAIRN_TRY(expire(s, now));
-	CAIRN_TRY(decodes(s, b));
-	CAIRN_TRY(prompts(s, b, max_rows));
-	CAIRN_TRY(admissions(s, b, max_rows, preempted));
+	if (!prompt_first)
+		CAIRN_TRY(decodes(s, b));
+	CAIRN_TRY(prompts(s, b));
+	CAIRN_TRY(admissions(s, b, preempted));
+	s->was_prompt = b->plan.num_items > b->plan.num_decodes;
+	if (!b->plan.num_items && prompt_first)
+		CAIRN_TRY(decodes(s, b));
 	if (!b->plan.num_items && !s->unreported)
 		CAIRN_TRY(preempt_held(s));
 	for (int32_t i = 0; i < s->num_running; i++) {

@@ -19,6 +19,19 @@ static int64_t whole(const struct cairn_scheduler *s, int64_t len)
 	return len - len % s->opt.page_size;
 }
 
+/*
+ * Returns how many of len tokens that a tree has, or may be given, can be used by another sequence: with
+ * repeat_chunk, whole chunks of the prompt. The last row of a prompt with several answers is in no chunk.
+ */
+int64_t sched_usable(const struct cairn_scheduler *s, const struct sched_seq *q, int64_t len)
+{
+	if (!s->opt.repeat_chunk)
+		return len;
+	if (len > q->req->num_prompt - q->req->is_forked && !FAULT(REPEAT_ANSWER_KEPT))
+		len = q->req->num_prompt - q->req->is_forked;
+	return FAULT(REPEAT_MID_CHUNK) ? len : len - len % s->opt.repeat_chunk;
+}
+
 void sched_unpin(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	if (q->node != CAIRN_PREFIX_NONE)
@@ -100,7 +113,8 @@ static int open_shadow(struct cairn_scheduler *s, struct sched_seq *q, int64_t l
 	if (s->host.tree)
 		found = cairn_prefix_tree_match(s->host.tree, q->req->salt, q->tokens, len, &node,
 						s->path_pages);
-	return cairn_kv_pool_adopt(s->host.pool, q->shadow, s->path_pages, whole(s, found));
+	found = whole(s, sched_usable(s, q, found));
+	return cairn_kv_pool_adopt(s->host.pool, q->shadow, s->path_pages, found);
 }
 
 /* Extends the shadow to the first len tokens on the device. -ENOSPC: the host is full; nothing changes. */
@@ -167,7 +181,7 @@ int sched_keep_prompt(struct cairn_scheduler *s, struct sched_seq *q)
 	if (!s->device.tree || q->is_cached || q->computed < q->req->num_prompt)
 		return 0;
 	q->is_cached = 1;
-	CAIRN_TRY(put_in(&s->device, q, whole(s, q->req->num_prompt), q->kv, &node));
+	CAIRN_TRY(put_in(&s->device, q, whole(s, sched_usable(s, q, q->req->num_prompt)), q->kv, &node));
 	if (node == CAIRN_PREFIX_NONE)
 		return 0;
 	cairn_prefix_tree_pin(s->device.tree, node);
@@ -186,6 +200,7 @@ int sched_keep_all(struct cairn_scheduler *s, struct sched_seq *q)
 
 	if (!s->device.tree)
 		return 0;
+	len = sched_usable(s, q, len);
 	if (!q->is_waiting)
 		CAIRN_TRY(put_in(&s->device, q, len, q->kv, &node));
 	if (!s->host.tree || !q->req->keep)
@@ -197,7 +212,8 @@ int sched_keep_all(struct cairn_scheduler *s, struct sched_seq *q)
 	if (q->shadow < 0)
 		return 0;
 	len = cairn_kv_pool_len(s->host.pool, q->shadow);
-	return put_in(&s->host, q, len < q->num_known ? len : q->num_known, q->shadow, &node);
+	len = sched_usable(s, q, len < q->num_known ? len : q->num_known);
+	return put_in(&s->host, q, len, q->shadow, &node);
 }
 
 /* Opens an admitted sequence in the device pool, with all of its KV that the device or the host still has. */
@@ -213,6 +229,7 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 						&q->node, s->path_pages);
 	if (found > limit) /* the last token is always computed, as its row gives the next token */
 		found = limit;
+	found = sched_usable(s, q, found);
 	if (q->node != CAIRN_PREFIX_NONE)
 		cairn_prefix_tree_pin(s->device.tree, q->node);
 	CAIRN_TRY(cairn_kv_pool_open(s->device.pool, &q->kv));
@@ -222,6 +239,8 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 		loaded = cairn_prefix_tree_peek(s->host.tree, q->req->salt, q->tokens, q->num_known);
 	if (loaded > limit)
 		loaded = limit;
+	if (q->shadow < 0 || loaded < q->req->num_prompt)	/* its own answer can be used to its end */
+		loaded = sched_usable(s, q, loaded);
 	if (loaded - found >= ps)
 		found = whole(s, found);	/* the page in which it ends is loaded from the host */
 	CAIRN_TRY(cairn_kv_pool_adopt(s->device.pool, q->kv, s->path_pages, found));
@@ -270,7 +289,8 @@ int sched_fetch(struct cairn_scheduler *s, struct sched_seq *q, int32_t found)
 
 	if (!s->disk.tree || q->is_fetching || q->shadow >= 0)
 		return 0;
-	there = whole(s, cairn_prefix_tree_peek(s->disk.tree, q->req->salt, q->tokens, limit));
+	there = cairn_prefix_tree_peek(s->disk.tree, q->req->salt, q->tokens, limit);
+	there = whole(s, sched_usable(s, q, there));
 	here = cairn_prefix_tree_peek(s->host.tree, q->req->salt, q->tokens, limit);
 	if (there < (here > found ? here : found) + s->opt.page_size)
 		return 0;

@@ -24,7 +24,7 @@ struct cairn_serve_options {
 	int64_t max_context, max_rows, page_size, num_pages, host_pages, disk_pages, seed;
 	const char *disk_dir;
 	int grain;		/* enum cairn_serve_cache */
-	int no_graphs;
+	int no_graphs, repeatable;
 	int no_defaults;	/* index into cairn_generation_names: ignore generation_config.json */
 	/* clients and access */
 	const char *host, *name, *key_file, *template_file, *allow_origin;

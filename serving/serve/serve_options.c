@@ -33,6 +33,8 @@ static const char usage[] =
 	"  --decode PATH          auto, graph, persistent, unfused (auto)\n"
 	"  --weights FORM         plain, fp8, fp8-blocks: see generate (plain)\n"
 	"  --kv FORM              plain, fp8: see generate (plain)\n"
+	"  --repeatable           the same request gets the same bits whatever runs beside it; slower:\n"
+	"                         prompts are computed one by one, answers are not cached\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
 	"  --seed N               seed of random weights (1)\n"
 	"\n"
@@ -83,6 +85,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "disk-pages", CAIRN_OPT_INT, &o->disk_pages, 0, 1 << 30, NULL },
 		{ "disk-dir", CAIRN_OPT_TEXT, &o->disk_dir, 0, 0, NULL },
 		{ "prefix-cache", CAIRN_OPT_CHOICE, &o->grain, 0, 0, caches },
+		{ "repeatable", CAIRN_OPT_FLAG, &o->repeatable, 0, 0, NULL },
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
 		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
 		{ "host", CAIRN_OPT_TEXT, &o->host, 0, 0, NULL },
@@ -124,6 +127,10 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		return cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
 	if (o->disk_pages && !o->host_pages)
 		return cairn_error(EINVAL, "--disk-pages: needs --host-pages, which evicts pages to disk");
+	if (o->repeatable && (o->common.decode == CAIRN_DECODE_GRAPH ||
+			      o->common.decode == CAIRN_DECODE_PERSISTENT))
+		return cairn_error(EINVAL, "--decode: %s excludes --repeatable, which decodes by separate "
+				   "kernels", cairn_decode_path_names[o->common.decode]);
 	if (o->max_rows && o->max_rows < o->common.batch)
 		return cairn_error(EINVAL, "--rows: %lld is less than --batch, %lld", (long long)o->max_rows,
 				   (long long)o->common.batch);

@@ -390,7 +390,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 {
 	static const int grains[] = { 0, 1, -1 };
 	struct cairn_engine_options eo = {
-		.no_graphs = o->no_graphs,
+		.no_graphs = o->no_graphs, .repeatable = o->repeatable,
 		.decode = (enum cairn_decode_path)o->common.decode, .cache_grain = grains[o->grain],
 		.host_pages = (int32_t)o->host_pages, .disk_pages = (int32_t)o->disk_pages,
 		.disk_dir = o->disk_dir, .max_queued = INT_MAX, .max_passes = 32,
