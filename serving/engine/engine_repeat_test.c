@@ -131,7 +131,7 @@ static void repeats(struct cairn_test *t, struct cairn_model *m, int on_gpu)
 			c->other[i][k] = i % 2 && k < 100 + i % 5 * 50 ? c->prompts[i / 2 % SUBJECTS][k] :
 					 (int32_t)(cairn_rand(t) % (uint64_t)vocab);
 	}
-	/* chunks of 64 rows; pages for some eight requests, and more are admitted as short answers are expected */
+	/* chunks of 64 rows; pages for some eight requests, but answers are expected to be short */
 	c->opt = (struct cairn_engine_options){
 		.max_batch = 64, .max_context = PROMPT + NEW, .max_rows = 64, .page_size = 4, .num_pages = 300,
 		.expected_new = 1, .repeatable = 1,
