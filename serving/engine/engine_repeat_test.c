@@ -2,8 +2,8 @@
 /*
  * engine_repeat_test - a repeatable engine gives a request the same bits alone and among 63 others
  *
- * The others share prefixes with it, have prompts of all lengths, other samplings and penalties, and more of
- * them run than the pages hold, so that requests are preempted. Without `repeatable` the bits differ on a GPU.
+ * The others share prefixes with it, have prompts of all lengths, other samplings and penalties, and need more
+ * pages than there are, so that requests are preempted. Without `repeatable` the bits differ on a GPU.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,8 @@ static struct cairn_request neighbour(struct crowd *c, int i)
 	return r;
 }
 
-static int run(struct cairn_test *t, struct crowd *c, struct cairn_engine_stats *stats, int with_others, int only)
+static int run(struct cairn_test *t, struct crowd *c, struct cairn_engine_stats *stats, int with_others,
+	       int only)
 {
 	struct cairn_engine *e;
 
@@ -91,7 +92,8 @@ static int run(struct cairn_test *t, struct crowd *c, struct cairn_engine_stats 
 static int same(const struct answer *a, const struct answer *b)
 {
 	return a->num_ids == NEW && a->num_ids == b->num_ids && !memcmp(a->ids, b->ids, sizeof(a->ids)) &&
-	       !memcmp(a->logprob, b->logprob, sizeof(a->logprob)) && !memcmp(a->top, b->top, sizeof(a->top)) &&
+	       !memcmp(a->logprob, b->logprob, sizeof(a->logprob)) &&
+	       !memcmp(a->top, b->top, sizeof(a->top)) &&
 	       !memcmp(a->top_logprob, b->top_logprob, sizeof(a->top_logprob));
 }
 
@@ -127,7 +129,7 @@ static void repeats(struct cairn_test *t, struct cairn_model *m, int on_gpu)
 			c->prompts[i][k] = (int32_t)(cairn_rand(t) % (uint64_t)vocab);
 	}
 	for (int i = 0; i < OTHERS; i++) {
-		for (int k = 0; k < PROMPT; k++)	/* the first 100 + 50 n tokens are those of a subject */
+		for (int k = 0; k < PROMPT; k++)	/* some begin with 100 to 300 tokens of a subject */
 			c->other[i][k] = i % 2 && k < 100 + i % 5 * 50 ? c->prompts[i / 2 % SUBJECTS][k] :
 					 (int32_t)(cairn_rand(t) % (uint64_t)vocab);
 	}
