@@ -2,8 +2,8 @@
 /*
  * engine_repeat_test - a repeatable engine gives a request the same bits alone and among 63 others
  *
- * The others share prefixes with it, have prompts of all lengths, other samplings and penalties, and need more
- * pages than there are, so that requests are preempted. Without `repeatable` the bits differ on a GPU.
+ * The others share prefixes with it, have prompts of all lengths, other samplings and penalties, and need
+ * more pages than there are, so that requests are preempted. Without `repeatable` the bits differ on a GPU.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -135,8 +135,8 @@ static void repeats(struct cairn_test *t, struct cairn_model *m, int on_gpu)
 	}
 	/* chunks of 64 rows; pages for some eight requests, but answers are expected to be short */
 	c->opt = (struct cairn_engine_options){
-		.max_batch = 64, .max_context = PROMPT + NEW, .max_rows = 64, .page_size = 4, .num_pages = 300,
-		.expected_new = 1, .repeatable = 1,
+		.max_batch = 64, .max_context = PROMPT + NEW, .max_rows = 64, .page_size = 4,
+		.num_pages = 300, .expected_new = 1, .repeatable = 1,
 	};
 	EXPECT(t, differing(t, c, &stats) == 0);
 	EXPECT(t, stats.scheduler.recomputed > 0 && stats.scheduler.hit_tokens > 0);

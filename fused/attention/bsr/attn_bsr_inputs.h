@@ -22,6 +22,7 @@ enum {
 	NO_ROWS = 1 << 17, FAR_KV = 1 << 18, FAR_Q = 1 << 19,
 	LEFT_OUT = 1 << 21,	/* each part leaves out some tokens, another number in each */
 	PART_1_EMPTY = 1 << 22,	/* part 1 has no rows */
+	FAR_BITS = 1 << 23,	/* the bits of the second row lie past 2^31 bytes, of the third past 2^32 */
 };
 
 /* How the slots of a block lie. */
@@ -254,6 +255,7 @@ static void draw_bits(struct cairn_op *op, const struct shape *s, uint8_t *mask,
 	}
 }
 
+/* Declares and draws the bits. With FAR_BITS, row r lies r times FAR_STRIDE further on than it would. */
 static void declare_bits(struct cairn_op *op, const struct shape *s, int i, const int *begin, const int *lens)
 {
 	struct cairn_attn_part *p = &((struct cairn_attn_bsr_args *)op->args)->part[i];
@@ -262,10 +264,19 @@ static void declare_bits(struct cairn_op *op, const struct shape *s, int i, cons
 
 	indptr = ARRAY(op, i, mask_indptr, CAIRN_I64, p->rows);
 	for (int r = 0; r < p->rows; r++) {
+		total += s->flags & FAR_BITS && r ? FAR_STRIDE : 0;
 		indptr[r] = total;
 		total += (int64_t)(begin[r + 1] - begin[r]) * ((lens[r] + 7) / 8);
 	}
-	mask = ARRAY(op, i, mask, CAIRN_U8, total);
+	if (s->flags & FAR_BITS) {
+		mask = cairn_in_far(op, MEMBER(i, mask), CAIRN_U8, total);
+		cairn_touch(op, mask, 0, 3);
+		for (int r = 0; r < p->rows; r++)
+			cairn_touch(op, mask, indptr[r],
+				    (int64_t)(begin[r + 1] - begin[r]) * ((lens[r] + 7) / 8));
+	} else {
+		mask = ARRAY(op, i, mask, CAIRN_U8, total);
+	}
 	memset(mask, 0x55, 3);
 	for (int r = 0; r < p->rows; r++)
 		draw_bits(op, s, mask + indptr[r], begin[r + 1] - begin[r], lens[r]);

@@ -58,6 +58,8 @@
 	D(bits_ignored, "the bits are not applied") \
 	D(bits_or_causal, "with mask_mode 3, one of the two masks suffices") \
 	D(mask_indptr_ignored, "the bits of all rows begin where those of the first do") \
+	D(mask_indptr_31_bits, "bits from byte 2^31 on are taken from the beginning") \
+	D(mask_indptr_32_bits, "bits from byte 2^32 on are taken from the beginning") \
 	D(ancestors_all, "a token sees all keys before the last that its bits admit") \
 	D(parent_only, "of the keys that bits admit, the last two are seen, and those before a 0") \
 	D(mask_of_last_part, "the mask_mode of the last part serves all parts") \
@@ -206,7 +208,9 @@ static int bit(const struct cairn_attn_part *p, const struct where *w, int64_t l
 	       enum bsr_defect x)
 {
 	int64_t line = (len + 7) / 8, token = x == BSR_line_of_first_token ? 0 : w->place - w->first;
-	const uint8_t *bits = p->mask + p->mask_indptr[x == BSR_mask_indptr_ignored ? 0 : w->row];
+	int64_t at = p->mask_indptr[x == BSR_mask_indptr_ignored ? 0 : w->row];
+	const uint8_t *bits = p->mask + (x == BSR_mask_indptr_31_bits ? at & INT32_MAX :
+					 x == BSR_mask_indptr_32_bits ? (uint32_t)at : at);
 
 	if (x == BSR_lines_unaligned)
 		return bits[(token * len + n) / 8] >> (token * len + n) % 8 & 1;

@@ -91,6 +91,7 @@ static const struct shape named[] = {
 	{ N("far_blocks", 3, 4, 2, 64), PARTS({ 1, 4, 12 }), .flags = LSE | FAR_KV | WHOLE },
 	{ N("far_heads", 3, 3, 3, 64), PARTS({ 1, 4, 12 }), .flags = LSE | FAR_KV | WHOLE,
 		.layout = HEADS_FIRST },
+	{ N("far_bits", 30, 4, 2, 64), PARTS({ 10, 16, 40, 2 }), .flags = LSE | FAR_BITS },
 	{ N("far_q", 3, 4, 2, 64), PARTS({ 1, 4, 12 }), .flags = LSE | FAR_Q | WHOLE },
 	/* too large for host implementations */
 	{ N("large_pages", 4096, 32, 8, 128), PARTS({ 512, 16, 4096, 1 }), .flags = LSE | DEVICE | RAGGED },
@@ -286,10 +287,10 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & RAGGED ? "_ragged" : "", s.flags & SHUFFLED ? "_shuffled" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
-	c->far = !!(s.flags & (FAR_KV | FAR_Q));
+	c->far = !!(s.flags & (FAR_KV | FAR_Q | FAR_BITS));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & (BENCH | DEVICE | FAR_KV | FAR_Q))
+	else if (s.flags & (BENCH | DEVICE | FAR_KV | FAR_Q | FAR_BITS))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
