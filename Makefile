@@ -6,6 +6,7 @@
 #   DEBUG=N           device assertions; a wait of more than 2 N seconds is a hang; spills are no error
 #   SAN=1             ASan and UBSan on host code    M=STAGE  check or bench one stage alone
 #   SAN=thread        TSan on host code, without OpenMP
+#   LINEINFO=1        line numbers in kernels, for profilers and compute-sanitizer: the same code, compiled in half as long again
 #   NOSETUP=1         leave the package manager alone
 #   V=1               show commands
 #
@@ -38,7 +39,7 @@ cppflags = $(CPPFLAGS) -I. -D_GNU_SOURCE $(llhttp_flags) $(if $(CONFIG_VERBS),-D
 CFLAGS	?= $(if $(SAN),-O1,-O3) -g1
 cflags	= $(CFLAGS) -std=gnu11 $(openmp) -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=default -MMD -MP \
 	-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Werror
-NVFLAGS	= -I. -std=c++17 -O3 -lineinfo -gencode arch=compute_90a,code=sm_90a -MMD -MP -Werror all-warnings \
+NVFLAGS	= -I. -std=c++17 -O3 $(if $(DEBUG)$(LINEINFO),-lineinfo) -gencode arch=compute_90a,code=sm_90a -MMD -MP -Werror all-warnings \
 	$(if $(DEBUG),,-Xptxas -warn-spills$(comma)-warn-lmem-usage) \
 	-Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fno-asynchronous-unwind-tables \
 	$(if $(DEBUG),-DCAIRN_DEBUG=$(DEBUG))
@@ -106,7 +107,8 @@ all: $(O)/cairn $(programs)
 
 # A package may bring libraries along: lib/ next to the program is searched first. The program exports cairn_offer alone, for the
 # plug-ins of its tests, so that no function of ours takes the place of a plug-in's function of that name.
-$(O)/cairn: $(objs)
+# Kernels take longest to compile, so they come first.
+$(O)/cairn: $(filter %.cu.o,$(objs)) $(objs)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(sanflags) $(openmp) -Wl,--export-dynamic-symbol=cairn_offer -Wl,-rpath,'$$ORIGIN/lib' -o $@ $(objs) $(LDLIBS)
 
