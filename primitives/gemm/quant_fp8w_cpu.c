@@ -9,14 +9,19 @@
 #include "primitives/gemm/quant_fp8w.h"
 
 #define CHUNK	CAIRN_FP8_BLOCK
+#define LANES	32
 
 CAIRN_WIDE static float largest(const struct cairn_quant_fp8w_args *a, int64_t first, int32_t n)
 {
-	float x[CHUNK], max = 0;
+	float x[CHUNK] = { 0 }, part[LANES] = { 0 }, max = 0;
 
 	cairn_load_row(x, a->w, a->dtype, first, n);
-	for (int32_t j = 0; j < n; j++)
-		max = fabsf(x[j]) > max ? fabsf(x[j]) : max;
+	/* the lanes let compilers vectorise without reordering */
+	for (int32_t j = 0; j < CHUNK; j += LANES)
+		for (int k = 0; k < LANES; k++)
+			part[k] = fabsf(x[j + k]) > part[k] ? fabsf(x[j + k]) : part[k];
+	for (int k = 0; k < LANES; k++)
+		max = part[k] > max ? part[k] : max;
 	return max;
 }
 

@@ -17,6 +17,36 @@
 #define GELU_1	1.5957691216057308f	/* 2 sqrt(2 / pi) */
 #define GELU_3	0.044715f
 
+/*
+ * Returns exp(x) for x <= 0, and NaN for NaN, by arithmetic that vectorises: 2^n exp(r), |r| <= ln(2) / 2.
+ * The power of two is multiplied in two halves, because it may be too small for one.
+ */
+static inline float exp_of_negative(float x)
+{
+	float n, r, p, low, high;
+	uint32_t bits;
+	int32_t e;
+
+	x = x < -110 ? -110 : x;	/* exp is 0 in fp32 */
+	n = x * 1.44269504f + 0x1.8p23f;	/* an integer in the low bits */
+	memcpy(&bits, &n, sizeof(bits));
+	e = (int32_t)(bits - 0x4b400000);
+	n -= 0x1.8p23f;
+	r = x - n * 0x1.62e4p-1f;	/* this part of ln(2) has few bits: the product is exact */
+	r -= n * 0x1.7f7d1cp-20f;
+	p = 1.0f / 720 + r * (1.0f / 5040);
+	p = 1.0f / 120 + r * p;
+	p = 1.0f / 24 + r * p;
+	p = 1.0f / 6 + r * p;
+	p = 0.5f + r * p;
+	p = 1 + (r + r * r * p);
+	bits = (uint32_t)((e >> 1) + 127) << 23;
+	memcpy(&low, &bits, sizeof(low));
+	bits = (uint32_t)(e - (e >> 1) + 127) << 23;
+	memcpy(&high, &bits, sizeof(high));
+	return p * low * high;
+}
+
 /* Loops without calls are vectorised. */
 CAIRN_WIDE static void chunk_of_row(const struct cairn_silu_mul_args *a, int32_t i, int32_t first)
 {
@@ -34,7 +64,7 @@ CAIRN_WIDE static void chunk_of_row(const struct cairn_silu_mul_args *a, int32_t
 		t[j] = g[j] < 0 ? 0.5f * z : -z;
 	}
 	for (int32_t j = 0; j < n; j++)
-		t[j] = expf(t[j]);
+		t[j] = exp_of_negative(t[j]);
 	for (int32_t j = 0; j < n; j++) {
 		float s = g[j] < 0 ? t[j] : 1, d = 1 + (g[j] < 0 ? t[j] * t[j] : t[j]);
 
