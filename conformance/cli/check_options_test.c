@@ -183,4 +183,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_check_options_family = {
 	.stage = "conformance", .name = "check_options", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 5,
 };

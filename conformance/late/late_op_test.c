@@ -169,4 +169,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_late_op_family = {
 	.stage = "conformance", .name = "late_op", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 3,
 };

@@ -383,4 +383,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_plugin_family = {
 	.stage = "conformance", .name = "plugin", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 12,
 };

@@ -374,4 +374,5 @@ const struct cairn_family cairn_cluster_gather_family = {
 	.timing_fields = { FIELD(cycles) },
 	.num_cases = NUM_CASES,
 	.describe = describe, .setup = setup, .judge = judge, .reject = reject, .extra = extra,
+	.cost_s = 5,
 };

@@ -247,4 +247,5 @@ const struct cairn_family cairn_argmax_family = {
 	.args_size = sizeof(struct cairn_argmax_args),
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.cost_s = 4,
 };

@@ -194,4 +194,5 @@ const struct cairn_family cairn_quant_fp8w_family = {
 	.num_cases = ODD_CASE + 1,
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.cost_s = 9,
 };

@@ -193,4 +193,5 @@ const struct cairn_family cairn_stream_family = {
 	.setup = setup,
 	.judge = judge,
 	.reject = reject,
+	.cost_s = 4,
 };

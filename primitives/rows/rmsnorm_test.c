@@ -311,4 +311,5 @@ const struct cairn_family cairn_rmsnorm_family = {
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.cost_s = 10,
 };

@@ -230,4 +230,5 @@ const struct cairn_family cairn_silu_mul_family = {
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.cost_s = 5,
 };

@@ -270,4 +270,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_card_family = {
 	.stage = "rdma", .name = "card", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 5,
 };

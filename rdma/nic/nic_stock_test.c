@@ -140,4 +140,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_nic_stock_family = {
 	.stage = "rdma", .name = "nic_stock", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 16,
 };

@@ -251,4 +251,5 @@ static const struct cairn_unit measures[] = { UNIT(agreement) };
 const struct cairn_family cairn_rxe_family = {
 	.stage = "rdma", .name = "rxe", .units = units, .num_units = ARRAY_SIZE(units), .timeout_s = 240,
 	.measures = measures, .num_measures = ARRAY_SIZE(measures),
+	.cost_s = 22,
 };

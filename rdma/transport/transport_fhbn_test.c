@@ -57,4 +57,4 @@ static const struct cairn_unit fhbn_units[] = {
 	DEVICE_CASES(C)
 #undef C
 };
-FAMILY(transport_fhbn, fhbn_units);
+FAMILY(transport_fhbn, fhbn_units, 6);

@@ -15,4 +15,4 @@ static const struct cairn_unit nccl_units[] = {
 	CASES(C)
 #undef C
 };
-FAMILY(transport_nccl, nccl_units);
+FAMILY(transport_nccl, nccl_units, 0);

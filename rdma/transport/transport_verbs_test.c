@@ -45,4 +45,4 @@ static const struct cairn_unit verbs_units[] = {
 	DEVICE_CASES(C)
 #undef C
 };
-FAMILY(transport_verbs, verbs_units);
+FAMILY(transport_verbs, verbs_units, 21);
