@@ -91,13 +91,15 @@ static int by_memory(const struct cairn_fhbn_qp *q, uint32_t at, uint32_t bytes,
 	const struct cairn_fhbn_request put = cairn_fhbn_write((uintptr_t)b.buf + at, b.mr->rkey,
 							       (uintptr_t)a.buf + at, a.mr->lkey, bytes);
 	const uint64_t *flag = (const uint64_t *)(const void *)(b.buf + FLAG_AT);
-	double limit = now_s() + WAIT_S;
+	double begun = now_s();
 
 	if (cairn_fhbn_host_put_signal(q, &put, (uintptr_t)flag, b.mr->rkey, number))
 		return 0;
-	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != number)
-		if (now_s() > limit)
+	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != number) {
+		if (now_s() > begun + WAIT_S)
 			return 0;
+		relax(begun);
+	}
 	return 1;
 }
 

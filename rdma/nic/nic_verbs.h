@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,14 +124,19 @@ static inline void end_connect(struct end *e, const struct end *peer)
 			    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
 }
 
-/* Returns 1 with a completion, or 0 after the time-out. */
-/* A wait spins at first; one that has lasted 10 ms leaves the processor to others. */
+/*
+ * Lets other threads run during a wait: the model's engine may need this core, and would otherwise get it only
+ * when this thread's slice ends. A wait that has lasted 10 ms sleeps.
+ */
 static inline void relax(double begun)
 {
 	if (now_s() - begun > 0.01)
 		usleep(50);
+	else
+		sched_yield();
 }
 
+/* Returns 1 with a completion, or 0 after the time-out. */
 static inline int end_wait(struct end *e, struct ibv_wc *wc, double seconds)
 {
 	double begun = now_s();
