@@ -78,5 +78,4 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_fhbn_receiver_family = {
 	.stage = "rdma", .name = "fhbn_receiver", .units = units, .num_units = ARRAY_SIZE(units),
-	.cost_s = 3,
 };

@@ -125,15 +125,22 @@ static inline void end_connect(struct end *e, const struct end *peer)
 }
 
 /*
- * Lets other threads run during a wait: the model's engine may need this core, and would otherwise get it only
- * when this thread's slice ends. A wait that has lasted 10 ms sleeps.
+ * Lets other threads run during a wait: the model's engine may need this core, and would otherwise get it
+ * only when this thread's slice ends. A wait that has lasted 10 ms sleeps; so do all waits for a while after
+ * a yield that let another program run for long.
  */
 static inline void relax(double begun)
 {
-	if (now_s() - begun > 0.01)
+	static double crowded_until;
+	double before = now_s();
+
+	if (before - begun > 0.01 || before < crowded_until) {
 		usleep(50);
-	else
-		sched_yield();
+		return;
+	}
+	sched_yield();
+	if (now_s() - before > 0.0002)
+		crowded_until = before + 0.2;
 }
 
 /* Returns 1 with a completion, or 0 after the time-out. */
