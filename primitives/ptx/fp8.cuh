@@ -4,7 +4,8 @@
  *
  * f16 has a conversion instruction. bf16 has none: with its bits shifted to the exponent and mantissa fields
  * of bf16, an e4m3 value reads as 2^-120 of itself, subnormal or not, and one multiplication corrects two
- * values at a time. NaN codes are not handled.
+ * values at a time. PRMT extends the sign of a byte to 16 bits, so that one shift and one mask place sign,
+ * exponent and mantissa. NaN codes are not handled.
  */
 #ifndef CAIRN_FP8_CUH
 #define CAIRN_FP8_CUH
@@ -14,6 +15,15 @@
 #include "primitives/base/dtype.h"
 
 #define FP8 static __device__ __forceinline__
+
+/* Selects bytes as __byte_perm(), but bit 3 of a selector fills the byte with the selected byte's sign. */
+FP8 uint32_t fp8_select(uint32_t four, uint32_t selectors)
+{
+	uint32_t r;
+
+	asm("prmt.b32 %0, %1, 0, %2;" : "=r"(r) : "r"(four), "r"(selectors));
+	return r;
+}
 
 /* Converts the four e4m3 values in `four`: values 0 and 1 go to *lo, 2 and 3 to *hi. */
 template <int dtype> FP8 void fp8_widen(uint32_t four, uint32_t *lo, uint32_t *hi)
@@ -25,10 +35,9 @@ template <int dtype> FP8 void fp8_widen(uint32_t four, uint32_t *lo, uint32_t *h
 		    "cvt.rn.f16x2.e4m3x2 %1, h;}" : "=r"(*lo), "=r"(*hi) : "r"(four));
 	} else {
 		const uint32_t scale = 0x7b807b80;	/* two bf16 of 2^120 */
-		uint32_t l = __byte_perm(four, 0, 0x1404), h = __byte_perm(four, 0, 0x3424);
+		uint32_t l = fp8_select(four, 0x9180) << 4 & 0x87f087f0u;
+		uint32_t h = fp8_select(four, 0xb3a2) << 4 & 0x87f087f0u;
 
-		l = (l & 0x80008000u) | (l >> 4 & 0x07f007f0u);
-		h = (h & 0x80008000u) | (h >> 4 & 0x07f007f0u);
 		asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(*lo) : "r"(l), "r"(scale));
 		asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(*hi) : "r"(h), "r"(scale));
 	}
@@ -36,8 +45,7 @@ template <int dtype> FP8 void fp8_widen(uint32_t four, uint32_t *lo, uint32_t *h
 
 /*
  * Converts the four e4m3 values in `four`: values 0 and 2 go to *even, 1 and 3 to *odd. For bf16 this takes
- * nine instructions, five of them on the ALU; fp8_widen() takes ten, eight of them on the ALU. f16 is also
- * converted by shifts and one multiplication.
+ * nine instructions, fp8_widen() eight. f16 is also converted by shifts and one multiplication.
  */
 template <int dtype> FP8 void fp8_widen_even_odd(uint32_t four, uint32_t *even, uint32_t *odd)
 {

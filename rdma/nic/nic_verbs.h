@@ -131,7 +131,7 @@ static inline void end_connect(struct end *e, const struct end *peer)
  */
 static inline void relax(double begun)
 {
-	static double crowded_until;
+	static _Thread_local double crowded_until;
 	double before = now_s();
 
 	if (before - begun > 0.01 || before < crowded_until) {

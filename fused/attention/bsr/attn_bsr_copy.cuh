@@ -33,6 +33,7 @@ struct attn_bsr_walk {
 	int32_t box;				/* slots of a box; 0: threads copy */
 	int32_t len;				/* keys of the list */
 	int32_t begin, num_tiles;		/* first key to fetch; number of key tiles */
+	int32_t step_blocks, step_slots;	/* keys of a tile = step_blocks * block_n + step_slots */
 	bool has_token;				/* the thread has a token, see attn_bsr_token */
 };
 
@@ -64,9 +65,9 @@ template <class F> ATTN_DEV int attn_own_key(void)
 	return lane < share ? warp * share + lane : -1;
 }
 
-/* A lane's key: its number in the list, its block, and its slot in the block (-1: there is no such key). */
+/* A lane's key: its block, and its slot in the block (-1: there is no such key). */
 struct attn_key_at {
-	int32_t n, block, slot;
+	int32_t block, slot;
 };
 
 /* Returns the byte offset of 16-byte piece `piece` of a key in a tile of key_bytes a key. */
@@ -80,16 +81,25 @@ template <int key_bytes> ATTN_DEV uint32_t attn_piece_at(int key, int piece)
 }
 
 /*
- * Copies the warp's keys by threads. Most tiles have no missing key and skip the test of offsets. at_once
- * keys are copied by one instruction; the number of the key moves the address within a group by whole rows
- * and, shifted by 4, is XORed into the bits of the swizzle.
+ * Returns the address of a piece of the key that lies i keys after the key of piece `to`, which is one of the
+ * first keys of its group: their number plus i % 8 is below 8.
+ */
+template <int key_bytes> ATTN_DEV uint32_t attn_keys_on(uint32_t to, int i)
+{
+	constexpr int row_bytes = key_bytes < ATTN_PANEL ? key_bytes : ATTN_PANEL;
+	constexpr int swizzle = row_bytes == ATTN_PANEL ? 0x70 : 0;
+
+	return (to ^ (i << 4 & swizzle)) + i / 8 * (8 * key_bytes) + i % 8 * row_bytes;
+}
+
+/*
+ * Copies the warp's keys by threads, at_once keys by one instruction. Most tiles have no missing key and take
+ * the short way: a lane takes eight instructions for each copy.
  */
 template <class F, int key_bytes>
 ATTN_DEV void attn_gather(uint32_t s_tile, const uint8_t *base, int64_t offset)
 {
 	constexpr int pieces = key_bytes / 16, at_once = 32 / pieces, share = F::keys / 4;
-	constexpr int row_bytes = key_bytes < ATTN_PANEL ? key_bytes : ATTN_PANEL;
-	constexpr int swizzle = row_bytes == ATTN_PANEL ? 0x70 : 0;
 	const int thread = attn_thread(), lane = thread % 32, first = lane / pieces;
 	const bool whole = __all_sync(~0u, offset >= 0 || lane >= share);
 	const uint32_t to = s_tile + attn_piece_at<key_bytes>(thread / 32 * share + first, lane % pieces);
@@ -101,8 +111,7 @@ ATTN_DEV void attn_gather(uint32_t s_tile, const uint8_t *base, int64_t offset)
 		for (int i = 0; i < share; i += at_once) {
 			int64_t at = __shfl_sync(~0u, (long long)offset, first + i);
 
-			ptx_cp_async_cg((to ^ (i << 4 & swizzle)) + i / 8 * (8 * key_bytes) +
-					i % 8 * row_bytes, base + at, 16);
+			ptx_cp_async_cg(attn_keys_on<key_bytes>(to, i), base + at, 16);
 		}
 		return;
 	}
@@ -110,8 +119,7 @@ ATTN_DEV void attn_gather(uint32_t s_tile, const uint8_t *base, int64_t offset)
 	for (int i = 0; i < share; i += at_once) {
 		int64_t at = __shfl_sync(~0u, (long long)offset, first + i);
 
-		ptx_cp_async_cg((to ^ (i << 4 & swizzle)) + i / 8 * (8 * key_bytes) +
-				i % 8 * row_bytes, at < 0 ? base : base + at, at < 0 ? 0 : 16);
+		ptx_cp_async_cg(attn_keys_on<key_bytes>(to, i), at < 0 ? base : base + at, at < 0 ? 0 : 16);
 	}
 }
 
@@ -157,20 +165,31 @@ template <int key_bytes> ATTN_DEV void attn_clear_past(uint32_t s_tile, int own,
 template <class F, int dim, int dtype> ATTN_DEV void attn_convert_8bit(uint32_t s_tile, uint32_t s_raw)
 {
 	constexpr int share = F::keys / 4, panels = dim / 64;
+	constexpr int at_once = F::producer_regs < 96 ? 2 : 4;	/* loads in flight, as registers allow */
 	const int thread = attn_thread(), lane = thread % 32;
 	const int first = thread / 32 * share + (lane / 8 ^ (lane & 4 ? 5 : 0));
 
-#pragma unroll(panels > 2 ? 2 : 4)	/* four at a time of 256 dimensions would spill registers */
-	for (int i = 0; i < share / 8 * panels; i++) {
-		int key = first + i / panels * 8, piece = i % panels * 4 + lane % 4;
-		uint4 raw = ptx_ld_shared_v4(s_raw + attn_piece_at<dim>(key, piece)), lo, hi;
+#pragma unroll 1
+	for (int i = 0; i < share / 8 * panels; i += at_once) {
+		uint4 raw[at_once];
 
-		fp8_widen<dtype>(raw.x, &lo.x, &lo.y);
-		fp8_widen<dtype>(raw.y, &lo.z, &lo.w);
-		fp8_widen<dtype>(raw.z, &hi.x, &hi.y);
-		fp8_widen<dtype>(raw.w, &hi.z, &hi.w);
-		ptx_st_shared_v4(s_tile + attn_piece_at<2 * dim>(key, 2 * piece), lo);
-		ptx_st_shared_v4(s_tile + attn_piece_at<2 * dim>(key, 2 * piece + 1), hi);
+#pragma unroll
+		for (int j = 0; j < at_once; j++)
+			raw[j] = ptx_ld_shared_v4(s_raw +
+						  attn_piece_at<dim>(first + (i + j) / panels * 8,
+								     (i + j) % panels * 4 + lane % 4));
+#pragma unroll
+		for (int j = 0; j < at_once; j++) {
+			int key = first + (i + j) / panels * 8, piece = (i + j) % panels * 4 + lane % 4;
+			uint4 lo, hi;
+
+			fp8_widen<dtype>(raw[j].x, &lo.x, &lo.y);
+			fp8_widen<dtype>(raw[j].y, &lo.z, &lo.w);
+			fp8_widen<dtype>(raw[j].z, &hi.x, &hi.y);
+			fp8_widen<dtype>(raw[j].w, &hi.z, &hi.w);
+			ptx_st_shared_v4(s_tile + attn_piece_at<2 * dim>(key, 2 * piece), lo);
+			ptx_st_shared_v4(s_tile + attn_piece_at<2 * dim>(key, 2 * piece + 1), hi);
+		}
 	}
 }
 

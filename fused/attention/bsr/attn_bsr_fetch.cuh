@@ -16,19 +16,38 @@
 
 #define ATTN_BAR_PRODUCER	8	/* for the producer's 128 threads */
 
-/* Returns the block that holds key n of the list, 0 past its end. */
-ATTN_DEV int32_t attn_block_of(const struct attn_bsr_walk &w, int32_t n)
+/*
+ * The lane's key in the tile after the one that is being fetched; its block is being loaded. n: its number in
+ * the list, nth: that of its block.
+ */
+struct attn_key_ahead {
+	int32_t n, nth, slot, block;
+};
+
+/* Starts to load the block of the lane's key `own` of the piece's first tile. */
+ATTN_DEV struct attn_key_ahead attn_first_key(const struct attn_bsr_walk &w, int own)
 {
-	return n < w.len ? w.blocks[n / w.p->block_n] : 0;
+	const int32_t n = own < 0 ? w.len : w.begin + own, nth = n / w.p->block_n;
+
+	return { n, nth, n - nth * w.p->block_n, n < w.len ? w.blocks[nth] : 0 };
 }
 
-/* Returns the place of the lane's key, which *block holds, then starts to load the block of its next key. */
+/* Returns the key that was ahead, and starts to load the block of the lane's key in the tile after it. */
 template <class F>
-ATTN_DEV struct attn_key_at attn_next_key(const struct attn_bsr_walk &w, int32_t n, int32_t *block)
+ATTN_DEV struct attn_key_at attn_next_key(const struct attn_bsr_walk &w, struct attn_key_ahead *a)
 {
-	const struct attn_key_at key = { n, *block, n < w.len ? n % w.p->block_n : -1 };
+	const struct attn_key_at key = { a->block, a->n < w.len ? a->slot : -1 };
 
-	*block = attn_block_of(w, n + F::keys);
+	if (a->n < w.len) {
+		a->n += F::keys;
+		a->nth += w.step_blocks;
+		a->slot += w.step_slots;
+		if (a->slot >= w.p->block_n) {
+			a->slot -= w.p->block_n;
+			a->nth++;
+		}
+	}
+	a->block = a->n < w.len ? w.blocks[a->nth] : 0;
 	return key;
 }
 
@@ -55,7 +74,7 @@ ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_w
 	if (w.p->key_pos) {
 		int at = attn_own_key<F>();
 
-		if (at >= 0 && own.n < w.len)
+		if (own.slot >= 0)
 			positions[at] = w.p->key_pos[(int64_t)own.block * w.p->block_n + own.slot];
 		ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
 	}
@@ -120,6 +139,8 @@ ATTN_DEV struct attn_bsr_walk attn_begin(const struct attn_bsr_call &c, const st
 	w.len = list.len;
 	w.begin = u.begin + from * F::keys;
 	w.num_tiles = to - from;
+	w.step_blocks = F::keys / p->block_n;
+	w.step_slots = F::keys % p->block_n;
 	w.has_token = token * c.d.group < min(u.row0 + F::rows, list.tokens * c.d.group);
 	if (w.has_token) {
 		int64_t position = attn_bsr_position(&c.a, &list, token);
@@ -193,85 +214,58 @@ ATTN_DEV void attn_hand_on_k(const struct attn_bsr_call &c, const struct attn_bs
 	attn_advance<F::stages>(&r->k);
 }
 
-/* The producer's place in the plan: its run and the next unit of it; -1: the run's first. */
-struct attn_cursor {
-	int32_t run, unit;
-};
-
-/* A piece: key tiles from .. to - 1 of a unit, and where its state goes. */
+/* A piece: key tiles from .. to - 1 of a unit, as far as there are so many; the run that it belongs to. */
 struct attn_piece {
-	struct attn_unit u;
-	int32_t from, to, slot;
+	int32_t run, unit, from, to;
 };
 
-/* A run: its first unit and key tile, and those at which it ends. */
-struct attn_run_range {
-	struct attn_run begin, end;
-};
-
-ATTN_DEV struct attn_run_range attn_range_of(const struct attn_bsr_call &c, int32_t whole, int32_t run)
+/* If CTAs draw runs, draws the next one. Thread 0 gets its number, and must not wait for it yet. */
+template <class F>
+ATTN_DEV int32_t attn_draw(const struct attn_bsr_call &c, const struct attn_bsr_extra<F> *x)
 {
-	/* read anew each time, so that the range does not occupy registers during the fetch */
-	if (whole)
-		return { { run, 0 }, { run + 1, 0 } };
-	int4 range = make_int4(__ldcg(&c.w.runs[run].unit), __ldcg(&c.w.runs[run].tile),
-			       __ldcg(&c.w.runs[run + 1].unit), __ldcg(&c.w.runs[run + 1].tile));
-
-	return { { range.x, range.y }, { range.z, range.w } };
+	return x->whole && attn_thread() == 0 ? atomicAdd(&c.w.head->next, 1) : 0;
 }
 
-/* Returns the run after this one. */
-template <class F> ATTN_DEV int32_t attn_next_run(const struct attn_bsr_call &c, struct attn_bsr_extra<F> *x)
-{
-	if (!x->whole)
-		return x->runs;
-	/* all threads have read the previous x->next */
-	ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
-	if (attn_thread() == 0)
-		x->next = atomicAdd(&c.w.head->next, 1);
-	ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
-	return x->next;
-}
-
-/* Finds the next piece. Returns whether there is one. */
+/* Finds the piece after *at, whose unit is -1 at first; drawn: attn_draw()'s. Returns whether there is one. */
 template <class F>
 ATTN_DEV bool attn_find_piece(const struct attn_bsr_call &c, struct attn_bsr_extra<F> *x,
-			      struct attn_cursor *at, struct attn_piece *piece)
+			      struct attn_piece *at, int32_t drawn)
 {
-	for (; at->run < x->runs; at->run = attn_next_run<F>(c, x), at->unit = -1) {
-		const struct attn_run_range w = attn_range_of(c, x->whole, at->run);
-
-		if (at->unit < 0)
-			at->unit = w.begin.unit;
-		while (at->unit < w.end.unit || (at->unit == w.end.unit && w.end.tile)) {
-			const int32_t i = at->unit++;
-
-			piece->u = c.w.units[i];
-			piece->from = i == w.begin.unit ? w.begin.tile : 0;
-			piece->to = i == w.end.unit ? w.end.tile : piece->u.num_tiles;
-			piece->slot = attn_piece_slot(&piece->u, at->run, piece->from, piece->to);
-			if (piece->from < piece->to)
-				return true;
+	if (x->whole) {
+		if (at->unit >= 0) {
+			if (attn_thread() == 0)
+				x->next = drawn;
+			ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
+			at->run = x->next;
 		}
+		*at = { at->run, at->run, 0, 0x7fffffff };
+		return at->run < x->runs;
 	}
-	return false;
+	if (at->run >= x->runs)
+		return false;
+	/* read anew each time, so that the run's range does not occupy registers during the fetch */
+	const int32_t unit = __ldcg(&c.w.runs[at->run].unit), tile = __ldcg(&c.w.runs[at->run].tile);
+	const int32_t last = __ldcg(&c.w.runs[at->run + 1].unit), end = __ldcg(&c.w.runs[at->run + 1].tile);
+
+	at->unit = at->unit < 0 ? unit : at->unit + 1;
+	at->from = at->unit == unit ? tile : 0;
+	at->to = at->unit == last ? end : 0x7fffffff;
+	return at->unit < last || (at->unit == last && at->from < end);
 }
 
-/* Finds and begins the next piece, *w. Returns whether there is one; if so, attn_fetch_q() must follow. */
+/* Begins piece `at`, which *w then describes. attn_fetch_q() must follow. */
 template <class F>
-ATTN_DEV bool attn_begin_next(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
-			      const struct attn_smem<struct attn_bsr_tile> &s, const struct attn_bsr_rings *r,
-			      struct attn_cursor *at, struct attn_bsr_walk *w)
+ATTN_DEV void attn_begin_piece(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
+			       const struct attn_smem<struct attn_bsr_tile> &s,
+			       const struct attn_bsr_rings *r, const struct attn_piece &at,
+			       struct attn_bsr_walk *w)
 {
+	const struct attn_unit u = c.w.units[at.unit];
+	const int32_t to = min(at.to, u.num_tiles), nth = r->nth % ATTN_NUM_TILES;
 	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
-	struct attn_piece piece;
 
-	if (!attn_find_piece<F>(c, x, at, &piece))
-		return false;
-	*w = attn_begin<F>(c, maps, piece.u, piece.from, piece.to, piece.slot,
-			   &s.tiles[r->nth % ATTN_NUM_TILES], &x->mine[attn_thread()],
-			   x->tokens[r->nth % ATTN_NUM_TILES]);
-	return true;
+	*w = attn_begin<F>(c, maps, u, at.from, to, attn_piece_slot(&u, at.run, at.from, to), &s.tiles[nth],
+			   &x->mine[attn_thread()], x->tokens[nth]);
 }
 
 /* Fetches Q of the piece that has been begun. */
@@ -308,39 +302,46 @@ ATTN_DEV void attn_fetch_v(const struct attn_bsr_walk &w, int i, const struct at
 }
 
 /*
- * Fetches the key tiles of piece *w: the K of each tile, and after it the V of the tile before. Begins the
- * next piece before the last V, for which there is no room until the consumers have finished a step, and sets
- * *w to it. Returns whether there is one.
+ * Fetches the key tiles of piece *w: the K of each tile, and after it the V of the tile before. The next run
+ * is drawn two tiles before the end, so that nothing waits for the trip to memory; no earlier, because runs
+ * drawn late share the work better. The next piece begins before the last V, for which there is no room until
+ * the consumers have finished a step. Sets *at and *w to that piece; returns whether there is one.
  */
 template <class F>
 ATTN_DEV bool attn_fetch_16bit(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
 			       const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r,
-			       struct attn_cursor *at, struct attn_bsr_walk *w)
+			       struct attn_piece *at, struct attn_bsr_walk *w)
 {
-	const int own = attn_own_key<F>(), first = own < 0 ? w->len : w->begin + own, last = w->num_tiles - 1;
-	int32_t block = attn_block_of(*w, first);
-	struct attn_key_at key = { w->len, 0, -1 };
 	const struct attn_bsr_walk piece = *w;
-	bool more;
+	const int own = attn_own_key<F>(), last = piece.num_tiles - 1;
+	struct attn_key_ahead ahead = attn_first_key(piece, own);
+	struct attn_key_at before = {}, key = attn_next_key<F>(piece, &ahead);
+	int32_t drawn = 0;
+	bool more = false;
 
 	for (int i = 0; i <= last; i++) {
 		const uint32_t tile = s.k + r->k.stage * F::k_bytes;
-		const struct attn_key_at before = key;
 
-		key = attn_next_key<F>(piece, own < 0 ? piece.len : first + i * F::keys, &block);
 		ptx_mbarrier_wait(s.empty_k + 8 * r->k.stage, r->k.phase);
 		if (piece.box)
 			attn_copy_box<2 * F::qk>(piece, 0, own, key, tile, s.full_k + 8 * r->k.stage);
 		else
 			attn_gather_keys<F, 2>(piece, 0, key, tile);
 		attn_hand_on_k<F>(c, piece, i, key, s, r, !piece.box);
+		if (i == max(0, last - 2))
+			drawn = attn_draw<F>(c, attn_extra<F>(s));
 		if (i > 0)
 			attn_fetch_v<F>(piece, i - 1, before, s, r);
+		before = key;
+		key = attn_next_key<F>(piece, &ahead);
+		if (i == last)
+			more = attn_find_piece<F>(c, attn_extra<F>(s), at, drawn);
 	}
-	more = attn_begin_next<F>(c, maps, s, r, at, w);
+	if (more)
+		attn_begin_piece<F>(c, maps, s, r, *at, w);
 	if (more && F::q_stages > 1)
 		attn_fetch_q<F>(c, s, r);
-	attn_fetch_v<F>(piece, last, key, s, r);
+	attn_fetch_v<F>(piece, last, before, s, r);
 	/* the only buffer of Q is in use until the last product with K, so the last V must not wait for it */
 	if (more && F::q_stages == 1)
 		attn_fetch_q<F>(c, s, r);
@@ -384,15 +385,15 @@ ATTN_DEV void attn_copy_raw(const struct attn_bsr_walk &w, const struct attn_bsr
 template <class F, int dtype>
 ATTN_DEV bool attn_fetch_8bit(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
 			      const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r,
-			      struct attn_cursor *at, struct attn_bsr_walk *w)
+			      struct attn_piece *at, struct attn_bsr_walk *w)
 {
 	constexpr int ahead = F::raw_stages - 1;
-	const int own = attn_own_key<F>(), first = own < 0 ? w->len : w->begin + own;
-	const int tiles = 2 * w->num_tiles;
-	const struct attn_bsr_extra<F> *x = attn_extra<F>(s);
-	int32_t block = attn_block_of(*w, first);
-	struct attn_key_at key = { w->len, 0, -1 }, before = key;
+	const int own = attn_own_key<F>(), tiles = 2 * w->num_tiles;
+	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
+	struct attn_key_ahead next = attn_first_key(*w, own);
+	struct attn_key_at key = {}, before = key;
 	int in = 0, out = 0;		/* places in the ring */
+	int32_t drawn = 0;
 	bool more = false;
 
 	static_assert(ahead == 0 || ahead == 2, "`before` is the key of the tile that is converted");
@@ -402,7 +403,7 @@ ATTN_DEV bool attn_fetch_8bit(const struct attn_bsr_call &c, const struct attn_b
 
 		if (i < tiles && i % 2 == 0) {
 			before = key;
-			key = attn_next_key<F>(*w, own < 0 ? w->len : first + i / 2 * F::keys, &block);
+			key = attn_next_key<F>(*w, &next);
 		} else if (i == tiles) {
 			before = key;
 		}
@@ -419,13 +420,17 @@ ATTN_DEV bool attn_fetch_8bit(const struct attn_bsr_call &c, const struct attn_b
 			ptx_mbarrier_wait(s.empty_k + 8 * r->k.stage, r->k.phase);
 			attn_convert_8bit<F, F::qk, dtype>(s.k + r->k.stage * F::k_bytes, raw);
 			attn_hand_on_k<F>(c, *w, k / 2, ahead ? before : key, s, r, false);
+			if (k == max(0, tiles - 4))
+				drawn = attn_draw<F>(c, x);
 			continue;
 		}
 		if (left < F::keys)
 			attn_clear_past<F::v>(raw, own, left);
-		if (k == tiles - 1) {
-			more = attn_begin_next<F>(c, maps, s, r, at, w);
-			if (more && F::q_stages > 1)
+		if (k == tiles - 1)
+			more = attn_find_piece<F>(c, x, at, drawn);
+		if (k == tiles - 1 && more) {
+			attn_begin_piece<F>(c, maps, s, r, *at, w);
+			if (F::q_stages > 1)
 				attn_fetch_q<F>(c, s, r);
 		}
 		ptx_mbarrier_wait(s.empty_v + 8 * r->v.stage, r->v.phase);
@@ -444,7 +449,7 @@ ATTN_DEV void attn_bsr_produce(const struct attn_bsr_call &c, const struct attn_
 			       const struct attn_smem<struct attn_bsr_tile> &s)
 {
 	struct attn_bsr_rings r = { { 0, 1 }, { 0, 1 }, 0, 0 };
-	struct attn_cursor at = { (int32_t)blockIdx.x, -1 };
+	struct attn_piece at = { (int32_t)blockIdx.x, -1 };
 	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
 	struct attn_bsr_walk w;
 	bool more;
@@ -455,9 +460,11 @@ ATTN_DEV void attn_bsr_produce(const struct attn_bsr_call &c, const struct attn_
 		x->whole = __ldcg(&c.w.head->whole);
 	}
 	ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
-	more = attn_begin_next<F>(c, maps, s, &r, &at, &w);
-	if (more)
+	more = attn_find_piece<F>(c, x, &at, 0);
+	if (more) {
+		attn_begin_piece<F>(c, maps, s, &r, at, &w);
 		attn_fetch_q<F>(c, s, &r);
+	}
 	while (more) {
 		if constexpr (F::raw_stages > 0)
 			more = attn_fetch_8bit<F, dtype>(c, maps, s, &r, &at, &w);
