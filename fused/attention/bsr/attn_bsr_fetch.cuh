@@ -226,7 +226,7 @@ ATTN_DEV int32_t attn_draw(const struct attn_bsr_call &c, const struct attn_bsr_
 	return x->whole && attn_thread() == 0 ? atomicAdd(&c.w.head->next, 1) : 0;
 }
 
-/* Finds the piece after *at, whose unit is -1 at first; drawn: attn_draw()'s. Returns whether there is one. */
+/* Finds the piece after *at, whose unit is -1 at first. Returns whether there is one. */
 template <class F>
 ATTN_DEV bool attn_find_piece(const struct attn_bsr_call &c, struct attn_bsr_extra<F> *x,
 			      struct attn_piece *at, int32_t drawn)
