@@ -15,28 +15,8 @@
 #include "fused/latent/mla_paged.h"
 #include "fused/attention/base/attn_lengths.h"
 #include "fused/cache/paged_test.h"
-#include "fused/latent/mla_inputs.h"
-
-enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3, RANDOM = F16 << 4,
-       LATE = F16 << 5,		/* keys from 2^16 on have all the weight */
-       STEPS = F16 << 6,	/* weights down to e^-30 of the largest, with values as much larger */
-       LSE = F16 << 7,
-};
-
-struct shape {
-	const char *name;		/* NULL: derived from the shape */
-	int batch, qo, kv, page, heads;	/* query rows and keys of each request, slots of a page, heads */
-	unsigned flags;			/* SHARP: few keys have all the weight; RANDOM: not EXACT */
-	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
-	int sms;
-	int pair, equal;		/* number of a pair case, or 0; EXACT has equal logits */
-	float scale;			/* sm_scale; 0: the usual one */
-	int nan;			/* where the second request has a NaN */
-};
-
-#define LENS(...) (const int[]){ __VA_ARGS__ }
-#define N(name_, batch_, qo_, kv_, page_, heads_) \
-	.name = name_, .batch = batch_, .qo = qo_, .kv = kv_, .page = page_, .heads = heads_
+#include "fused/latent/base/mla_inputs.h"
+#include "fused/latent/base/mla_shapes.h"
 
 static const struct shape named[] = {
 	/* N(name, batch, query rows, keys, page size, heads), other members */
@@ -180,13 +160,7 @@ static void shape_at(int index, struct shape *s)
 		*s = later[i - NUM_GRID];
 		return;
 	}
-	*s = (struct shape){
-		.batch = 1 + i % 3, .qo = qo[i % 4], .page = page[(i + i / 4) % 4], .heads = heads[i % 5],
-		.flags = (i % 2 ? F16 : 0) | (i % 3 == 1 ? PAGED_RAGGED : 0) |
-			 (i % 5 == 2 ? PAGED_PADDED : 0) |
-			 (i % 7 == 3 ? SHARP : 0),
-	};
-	s->kv = s->qo + i * 17 % 150;
+	shape_grid(s, i, heads, page, qo);
 }
 
 static void describe(int index, struct cairn_case *c)
@@ -198,22 +172,9 @@ static void describe(int index, struct cairn_case *c)
 	if (s.pair)
 		snprintf(c->name, sizeof(c->name), "pair_%d_p%d_h%d_%s%s", s.pair, s.page, s.heads,
 			 s.flags & F16 ? "f16" : "bf16", s.equal ? "_equal" : "");
-	else if (s.name)
-		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
-		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_p%d_h%d_%s%s%s%s", s.batch, s.qo, s.kv,
-			 s.page, s.heads, s.flags & F16 ? "f16" : "bf16", s.flags & SHARP ? "_sharp" : "",
-			 s.flags & PAGED_RAGGED ? "_ragged" : "", s.flags & PAGED_PADDED ? "_padded" : "");
-	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!(s.flags & DEVICE))
-		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
-	if (s.pair)
-		c->kinds = CAIRN_KIND_BIT(s.flags & RANDOM ? CAIRN_KIND_POISON : CAIRN_KIND_EXACT);
-	c->bench = !!(s.flags & BENCH);
-	c->device_only = !!(s.flags & DEVICE);
-	c->far = !!(s.flags & PAGED_FAR);
-	if (c->far || s.nan || s.flags & LATE)
-		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+		shape_name(&s, c->name, sizeof(c->name));
+	shape_kinds(&s, c);
 	/* flops of attention over expanded keys and values, as in the published model: a lower bound */
 	pairs = (double)s.qo * s.kv - 0.5 * s.qo * (s.qo - 1.0);
 	c->flops = 2.0 * s.batch * s.heads * pairs * (128 + 64 + 128);
@@ -264,37 +225,26 @@ static void fill_exact(struct cairn_op *op, const struct shape *s, const struct 
 static void setup(struct cairn_op *op)
 {
 	struct cairn_mla_paged_args *a = op->args;
-	int pad = 0;
-	struct paged p = { 0 };
+	struct paged p;
 	struct mla_inputs inputs;
 	int64_t width;
 	struct shape s;
 	void *x;
 
 	shape_at(op->case_index, &s);
-	p.batch = s.batch;
-	p.page_size = s.page;
-	p.flags = s.flags;
-	p.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 32) / 576 / s.page) + 40 :
-		 s.flags & PAGED_CYCLE ? 37 : 3000;
-	if (s.flags & PAGED_PADDED)
-		pad = 3;
-	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 0);
+	shape_lengths(op, &s, &p);
 	paged_tables(op, &p, offsetof(struct cairn_mla_paged_args, qo_indptr),
 		     offsetof(struct cairn_mla_paged_args, kv));
-	a->kv.batch = s.batch;
-	a->nnz_qo = p.nnz + pad;
-	a->max_qo_len = p.max_qo + pad;
-	a->kv.max_len = p.max_kv + 5 * pad;
-	a->kv.num_pages = p.num_pages;
-	a->kv.page_size = s.page;
+	shape_view(&s, &p, &a->kv);
+	a->nnz_qo = p.nnz + shape_pad(&s);
+	a->max_qo_len = p.max_qo + shape_pad(&s);
 	a->num_heads = s.heads;
 	a->sms = s.sms;
 	a->kv_lora_rank = 512;
 	a->rope_dim = 64;
 	a->nope_dim = a->v_dim = 128;
 	a->dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
-	a->sm_scale = s.scale > 0 ? s.scale : (s.flags & SHARP ? 4 : 1) * 0.0722f;
+	a->sm_scale = shape_scale(&s);
 	width = (int64_t)s.heads * 192;
 	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, q), a->dtype, a->nnz_qo * width);
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * width);	/* padding rows stay NaN */

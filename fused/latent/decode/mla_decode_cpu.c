@@ -16,7 +16,7 @@
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
 #include "fused/attention/base/attn_tile.h"
-#include "fused/latent/latent_cpu.h"
+#include "fused/latent/base/latent_cpu.h"
 
 #define BLOCK	16
 #define RANK	LATENT_RANK

@@ -17,36 +17,12 @@
 #include "fused/attention/base/attn_lengths.h"
 #include "fused/cache/paged_test.h"
 #include "primitives/base/fp8.h"
-#include "fused/latent/mla_inputs.h"
+#include "fused/latent/base/mla_inputs.h"
+#include "fused/latent/base/mla_shapes.h"
 
 #define FIELD(f)	offsetof(struct cairn_mla_decode_args, f)
-#define RANK		512
-#define DIM		576
-
-enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3, RANDOM = F16 << 4,
-       LATE = F16 << 5,		/* keys from 2^16 on, or the last key, have all the weight */
-       STEPS = F16 << 6,	/* weights down to e^-30 of the largest, with values as much larger */
-       LSE = F16 << 7,
-       FP8 = F16 << 8,
-       JOINED = F16 << 9,	/* q_latent and q_rope lie in one array */
-       UNDER = F16 << 10,	/* all logits are about -120 */
-};
-
-struct shape {
-	const char *name;		/* NULL: derived from the shape */
-	int batch, qo, kv, page, heads;	/* query rows and keys of each request, slots of a page, heads */
-	unsigned flags;			/* SHARP: few keys have all the weight; RANDOM: not EXACT */
-	int slots;			/* num_slots; 0: page lists */
-	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
-	int sms;
-	int pair, equal;		/* number of a pair case, or 0; EXACT has equal logits */
-	float scale;			/* sm_scale; 0: the usual one */
-	int nan;			/* where the second request has a NaN */
-};
-
-#define LENS(...) (const int[]){ __VA_ARGS__ }
-#define N(name_, batch_, qo_, kv_, page_, heads_) \
-	.name = name_, .batch = batch_, .qo = qo_, .kv = kv_, .page = page_, .heads = heads_
+#define RANK		MLA_RANK
+#define DIM		MLA_DIM
 
 static const struct shape named[] = {
 	/* N(name, batch, query rows, keys, page size, heads), other members */
@@ -211,13 +187,8 @@ static void shape_at(int index, struct shape *s)
 		pair_at(i - NUM_GRID, s);
 		return;
 	}
-	*s = (struct shape){
-		.batch = 1 + i % 3, .qo = qo[i % 4], .page = page[(i + i / 4) % 4], .heads = heads[i % 5],
-		.flags = (i % 2 ? F16 : 0) | (i % 3 == 1 ? PAGED_RAGGED : 0) |
-			 (i % 5 == 2 ? PAGED_PADDED : 0) | (i % 7 == 3 ? SHARP : 0) |
-			 (i % 4 == 1 ? LSE : 0),
-	};
-	s->kv = s->qo + i * 17 % 150;
+	shape_grid(s, i, heads, page, qo);
+	s->flags |= i % 4 == 1 ? LSE : 0;
 }
 
 static void name_of(const struct shape *s, char *name, size_t len)
@@ -230,12 +201,8 @@ static void name_of(const struct shape *s, char *name, size_t len)
 		snprintf(name, len, "pair_%d_p%d_h%d_%s%s%s%s%s", s->pair, s->page, s->heads,
 			 s->flags & F16 ? "f16" : "bf16", s->flags & FP8 ? "_fp8" : "", slots,
 			 s->flags & LSE ? "_lse" : "", s->equal ? "_equal" : "");
-	else if (s->name)
-		snprintf(name, len, "%s", s->name);
 	else
-		snprintf(name, len, "b%d_qo%d_kv%d_p%d_h%d_%s%s%s%s", s->batch, s->qo, s->kv, s->page,
-			 s->heads, s->flags & F16 ? "f16" : "bf16", s->flags & SHARP ? "_sharp" : "",
-			 s->flags & PAGED_RAGGED ? "_ragged" : "", s->flags & PAGED_PADDED ? "_padded" : "");
+		shape_name(s, name, len);
 }
 
 static void describe(int index, struct cairn_case *c)
@@ -245,16 +212,7 @@ static void describe(int index, struct cairn_case *c)
 
 	shape_at(index, &s);
 	name_of(&s, c->name, sizeof(c->name));
-	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!(s.flags & DEVICE))
-		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
-	if (s.pair)
-		c->kinds = CAIRN_KIND_BIT(s.flags & RANDOM ? CAIRN_KIND_POISON : CAIRN_KIND_EXACT);
-	c->bench = !!(s.flags & BENCH);
-	c->device_only = !!(s.flags & DEVICE);
-	c->far = !!(s.flags & PAGED_FAR);
-	if (c->far || s.nan || s.flags & (LATE | UNDER))
-		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	shape_kinds(&s, c);
 	seen = s.slots ? s.slots : s.kv - 0.5 * (s.qo - 1.0);
 	keys = s.slots ? (double)s.slots * s.qo : s.kv;		/* read from memory */
 	c->flops = 2.0 * s.batch * s.qo * s.heads * seen * (DIM + RANK);
@@ -437,36 +395,26 @@ static void bend_keys(struct cairn_op *op, const struct shape *s, const struct p
 
 static void set_up_scalars(struct cairn_mla_decode_args *a, const struct shape *s, const struct paged *p)
 {
-	int pad = s->flags & PAGED_PADDED ? 3 : 0;
-
-	a->kv.batch = s->batch;
-	a->nnz_qo = p->nnz + pad;
-	a->max_qo_len = p->max_qo + pad;
-	a->kv.max_len = p->max_kv + 5 * pad;
-	a->kv.num_pages = p->num_pages;
-	a->kv.page_size = s->page;
+	shape_view(s, p, &a->kv);
+	a->nnz_qo = p->nnz + shape_pad(s);
+	a->max_qo_len = p->max_qo + shape_pad(s);
 	a->num_heads = s->heads;
 	a->sms = s->sms;
 	a->kv_lora_rank = RANK;
 	a->rope_dim = 64;
 	a->dtype = s->flags & F16 ? CAIRN_F16 : CAIRN_BF16;
 	a->kv_fp8 = !!(s->flags & FP8);
-	a->sm_scale = s->scale > 0 ? s->scale : (s->flags & SHARP ? 4 : 1) * 0.0722f;
+	a->sm_scale = shape_scale(s);
 }
 
 static void setup(struct cairn_op *op)
 {
 	struct cairn_mla_decode_args *a = op->args;
-	struct paged p = { 0 };
+	struct paged p;
 	struct shape s;
 
 	shape_at(op->case_index, &s);
-	p.batch = s.batch;
-	p.page_size = s.page;
-	p.flags = s.flags;
-	p.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 32) / DIM / s.page) + 40 :
-		 s.flags & PAGED_CYCLE ? 37 : 3000;
-	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 0);
+	shape_lengths(op, &s, &p);
 	paged_tables(op, &p, FIELD(qo_indptr), FIELD(kv));
 	set_up_scalars(a, &s, &p);
 	set_up_queries(op, &s, &p);

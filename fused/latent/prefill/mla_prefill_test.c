@@ -13,7 +13,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 #include "fused/cache/paged_test.h"
-#include "fused/latent/mla_inputs.h"
+#include "fused/latent/base/mla_inputs.h"
 #include "fused/latent/prefill/mla_prefill.h"
 
 enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3, RANDOM = F16 << 4,

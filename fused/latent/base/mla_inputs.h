@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mla_inputs - inputs that the tests of mla_paged and mla_prefill share
+ * mla_inputs - inputs that the tests of mla_paged, mla_decode and mla_prefill share
  *
  * Include conformance/harness.h and paged_test.h first.
  */
