@@ -11,8 +11,8 @@
 
 #include <cuda.h>
 
-#include "fused/latent/latent_find.cuh"
 #include "fused/attention/base/attn_panel.cuh"
+#include "fused/attention/base/attn_tile.cuh"
 #include "primitives/ptx/elect.cuh"
 #include "primitives/ptx/ptx_copy.cuh"
 
@@ -121,6 +121,33 @@ struct mla_found {
 };
 
 /*
+ * Returns *base plus the sum of `own` over the calling thread and those before it in the CTA, and adds the
+ * sum over all of them to *base. s_warp: [MLA_THREADS / 32]. All threads must call it; before the next call,
+ * they must synchronise.
+ */
+ATTN_DEV int32_t mla_upto(int32_t own, int32_t *s_warp, int32_t *base)
+{
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	int32_t upto = own, before = *base;
+
+#pragma unroll
+	for (int s = 1; s < 32; s *= 2) {
+		int32_t x = __shfl_up_sync(~0u, upto, s);
+
+		upto += lane >= s ? x : 0;
+	}
+	if (lane == 31)
+		s_warp[warp] = upto;
+	__syncthreads();
+#pragma unroll
+	for (int w = 0; w < MLA_THREADS / 32; w++) {
+		before += w < warp ? s_warp[w] : 0;
+		*base += s_warp[w];
+	}
+	return upto + before;
+}
+
+/*
  * Finds the tile of packed rows that has number `id` among those of all requests. Returns false if there is
  * none. All threads must call it.
  */
@@ -144,7 +171,7 @@ ATTN_DEV bool mla_find_tile(const struct mla_call &c, int32_t id, struct mla_fou
 					       c.page_size);
 			own = attn_div_up(f.qo_len * c.num_heads, MLA_ROWS);
 		}
-		upto = latent_upto<MLA_THREADS>(own, s_warp, &base);
+		upto = mla_upto(own, s_warp, &base);
 		if (id >= upto - own && id < upto) {
 			f.tile = upto - 1 - id;		/* last rows first */
 			*s_found = f;
