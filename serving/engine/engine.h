@@ -11,10 +11,11 @@
  * the passes it takes part in. On tables whose gemm computes each row independently (ref, cpu) and with
  * CAIRN_DECODE_UNFUSED, they are independent of other requests, of prefix cache hits and of preemption.
  *
- * With `repeatable` they are so on every table, those of GPUs included, and so are log-probabilities: with
- * the same model and options, other requests, cache hits and preemption change no bit. A pass then has either
- * one row of each of max_batch sequences or one chunk of one prompt (scheduler.h). This costs speed: nothing
- * runs as decode_step, prompts are computed one after the other, and the caches keep no answers.
+ * With `repeatable` they are so on every table, those of GPUs included, and so are log-probabilities: in one
+ * process, with the same model and options, other requests, cache hits and preemption change no bit. (In
+ * another process the trials of gemm may choose other algorithms for its products.) A pass then has either one
+ * row of each of max_batch sequences or one chunk of one prompt (scheduler.h). This costs speed: nothing runs
+ * as decode_step, prompts are computed one after the other, and the caches keep no answers.
  *
  * Not thread-safe. After an error from cairn_engine_step() the engine can only be destroyed.
  */
