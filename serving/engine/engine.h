@@ -13,9 +13,9 @@
  *
  * With `repeatable` they are so on every table, those of GPUs included, and so are log-probabilities: in one
  * process, with the same model and options, other requests, cache hits and preemption change no bit. (In
- * another process the trials of gemm may choose other algorithms for its products.) A pass then has either one
- * row of each of max_batch sequences or one chunk of one prompt (scheduler.h). This costs speed: nothing runs
- * as decode_step, prompts are computed one after the other, and the caches keep no answers.
+ * another process, gemm's trials may choose other algorithms.) A pass then has either one row of each of
+ * max_batch sequences or one chunk of one prompt (scheduler.h). This costs speed: nothing runs as
+ * decode_step, prompts are computed one after the other, and the caches keep no answers.
  *
  * Not thread-safe. After an error from cairn_engine_step() the engine can only be destroyed.
  */
