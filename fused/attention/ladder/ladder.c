@@ -8,10 +8,17 @@
 
 #define MOST_CTAS	65535		/* the limit of a grid in y and in z */
 
+/* The steps use all SMs: sms may only allow that. */
 static int check_plain(int32_t window, float softcap, int32_t sms)
 {
-	if (window || softcap != 0 || sms)
-		return cairn_error(EOPNOTSUPP, "ladder: window, softcap, sms: must be 0");
+	int num_sms = sms ? cairn_num_sms() : 0;
+
+	if (num_sms < 0)
+		return num_sms;
+	if (window || softcap != 0)
+		return cairn_error(EOPNOTSUPP, "ladder: window, softcap: must be 0");
+	if (sms && sms < num_sms)
+		return cairn_error(EOPNOTSUPP, "ladder: sms: %d, but all %d are needed", sms, num_sms);
 	return 0;
 }
 
