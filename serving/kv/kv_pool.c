@@ -13,7 +13,7 @@
  *   2. refs[page] is the number of table entries that name it, plus held[page].
  *   3. A sequence of len tokens has ceil(len / page_size) pages, no page twice.
  *   4. Closed handles are on the handle stack exactly once and have no pages.
- *   5. The sums in stats are those over all page tables.
+ *   5. The totals in stats equal the sums over all page tables.
  *
  * The stacks are last in, first out: a freed page is the next to be allocated, while it is still in cache,
  * and page numbers get shuffled early, so that no code comes to rely on their order. The page table of a

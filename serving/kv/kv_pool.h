@@ -45,19 +45,20 @@ int cairn_kv_pool_open(struct cairn_kv_pool *pool, int32_t *seq);
 
 /*
  * Gives an empty sequence len tokens that are stored in pages[0 .. ceil(len / page_size) - 1], which are
- * pages of other tables or held pages. -EINVAL: no such sequence, not empty, or a page is free.
+ * pages of other tables or held pages. -EINVAL: no such sequence, not empty, len is < 0 or more than the pool
+ * holds, or a page is free. -ENOMEM.
  */
 int cairn_kv_pool_adopt(struct cairn_kv_pool *pool, int32_t seq, const int32_t *pages, int64_t len);
 
 /* Opens a sequence with the same tokens in the same pages. -EINVAL: no such
- * sequence; -ENOSPC: all handles are in use. */
+ * sequence; -ENOSPC: all handles are in use; -ENOMEM. */
 int cairn_kv_pool_fork(struct cairn_kv_pool *pool, int32_t seq, int32_t *child);
 
 /*
  * Sets a sequence's length, taking pages at its end or freeing them. If it grows, the next token written is
  * the one at the old length. If that place is in a shared page, *copy says which page to copy before writing;
  * otherwise copy->from is -1. copy == NULL: the caller shares no pages (-EINVAL if a copy is needed after
- * all). -ENOSPC: not enough free pages, nothing has changed. -EINVAL: no such sequence, or len < 0.
+ * all). -ENOSPC: not enough free pages, nothing has changed. -EINVAL: no such sequence, or len < 0. -ENOMEM.
  */
 int cairn_kv_pool_resize(struct cairn_kv_pool *pool, int32_t seq, int64_t len, struct cairn_kv_copy *copy);
 

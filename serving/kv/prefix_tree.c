@@ -10,12 +10,12 @@
  *
  * Invariants after every call (cairn_prefix_tree_verify() checks each):
  *   1. An edge has a whole number of grains, at least one; it starts where its parent's edge ends; its node
- *      holds one reference to each page it touches: a page within which it starts is also held by its parent.
- *   2. Children of one node differ in their first grain, and each is found by it.
+ *      holds one reference to each page it touches. If it starts within a page, the parent holds it too.
+ *   2. The children of a node differ in their first grain, and looking up that grain finds the child.
  *   3. A node was used no later than its parent: the least recently used leaf is the least recently used
  *      node.
  *   4. The heap holds the leaves that are neither pinned nor roots, ordered by their last use.
- *   5. The sums in stats are those over all nodes; the counts of children are right.
+ *   5. The totals in stats equal the sums over all nodes; every num_children is right.
  *
  * Nodes are indices into an array that grows. A split makes the new node the upper one: the lower one keeps
  * its number, hence its pins and its children. Edges are looked up by parent and first grain in one hash

@@ -4,8 +4,8 @@
  *
  * A radix tree. An edge is a run of tokens, and its node holds references of its own (cairn_kv_pool_hold) to
  * the pages of their keys and values: the pages outlive the sequence that wrote them. A lookup walks from the
- * root as far as the tokens agree. The walk compares tokens, and hashes only choose where to look, so that a
- * prompt never gets the keys of another one.
+ * root as far as the tokens agree. The walk compares tokens; hashes only choose where to look, so a collision
+ * cannot give a prompt the keys of another one.
  *
  * grain is the match granularity: 1, or a multiple of page_size, so that nodes start and end where pages do.
  * With grain 1 and larger pages a node may end within a page. The page is then shared up to that place, and a
@@ -103,7 +103,7 @@ int cairn_prefix_tree_node(const struct cairn_prefix_tree *tree, int32_t node, s
  * of the three pointers may be NULL. -EINVAL: no such node. */
 int64_t cairn_prefix_tree_path(const struct cairn_prefix_tree *tree, int32_t node,
 			       struct cairn_cache_salt *salt, int32_t *tokens, int32_t *pages);
-/* Changes with every insertion, split and eviction: a peeked length holds until then. */
+/* Changes with every new leaf, split and removal; a peeked length is valid until it changes. */
 uint64_t cairn_prefix_tree_version(const struct cairn_prefix_tree *tree);
 void cairn_prefix_tree_stats(const struct cairn_prefix_tree *tree, struct cairn_prefix_stats *stats);
 
