@@ -7,8 +7,9 @@
  * All other tensors keep their bytes. The result is meant as the start of a short further training: without
  * it the model is worse, unless the heads of each group were equal.
  *
- * The checkpoint must load, its tokenizer.json (if any) included, and so must the result, before it is put in
- * place. OUT.part, where it is made, may remain of an interrupted conversion; the next one replaces it.
+ * The checkpoint must load, including its tokenizer.json if it has one. The result is built in OUT.part and
+ * must load as well before it is renamed. An interrupted conversion may leave OUT.part behind; the next one
+ * replaces it.
  *
  * out: a directory to create; it appears complete or not at all. It holds config.json (num_key_value_heads
  * changed), one model.safetensors, and those of the following files that the checkpoint has:

@@ -387,7 +387,7 @@ static int report(const struct cairn_session *s, const struct options *o, struct
 	return 0;
 }
 
-/* Makes all runs and compares the tokens of each with the first one's. */
+/* Executes all runs and compares the tokens of each with those of the first. */
 static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct options *o,
 		   const int32_t *ids, size_t num_ids, struct run runs[2], struct figures *f)
 {
@@ -431,7 +431,7 @@ static float or_default(float given, double value, double lo, double hi)
 	return isnan(given) ? (float)fmin(fmax(value, lo), hi) : given;
 }
 
-/* Fills in the sampling options that were not given. The bounds are those of the options. */
+/* Fills in the sampling options that were not given, clamping the checkpoint's values. */
 static int take_defaults(const struct cairn_session *s, struct options *o)
 {
 	struct cairn_generation g = { .top_p = 1, .repetition_penalty = 1 };
