@@ -2,7 +2,7 @@
 /*
  * engine - runs many requests on one model, one step at a time
  *
- * A request is a prompt of token ids and how to continue it, once or several times. cairn_engine_step()
+ * A request is a prompt of token ids and how to continue it, with one answer or several. cairn_engine_step()
  * has the scheduler (scheduler.h) form a plan, launches it as a pass over the model, and reads the
  * tokens of the previous pass while that pass runs. Callbacks are only made from within
  * cairn_engine_step(); a callback may submit, cancel and stop.
@@ -11,9 +11,9 @@
  * the passes it takes part in. On tables whose gemm computes each row independently (ref, cpu) and with
  * CAIRN_DECODE_UNFUSED, they are independent of other requests, of prefix cache hits and of preemption.
  *
- * With `repeatable` they are so on every table, those of GPUs included, and so are log-probabilities: in one
- * process, with the same model and options, other requests, cache hits and preemption change no bit. (In
- * another process, gemm's trials may choose other algorithms.) A pass then has either one row of each of
+ * With `repeatable`, tokens and log-probabilities are independent of these on every table, GPUs included:
+ * in one process, with the same model and options, other requests, cache hits and preemption change no bit.
+ * (In another process, gemm's trials may choose other algorithms.) A pass then has either one row of each of
  * max_batch sequences or one chunk of one prompt (scheduler.h). This costs speed: nothing runs as
  * decode_step, prompts are computed one after the other, and the caches keep no answers.
  *
@@ -59,7 +59,7 @@ struct cairn_token {
 	int32_t id;
 	float logprob;			/* set with num_logprobs >= 1 or beam search */
 	/*
-	 * Of prompt tokens: place among all tokens by likelihood, from 1; 0: not among the first
+	 * Prompt tokens only: rank by likelihood among all tokens, from 1; 0: not among the first
 	 * CAIRN_LOGPROBS_MAX
 	 */
 	int32_t rank;
@@ -91,9 +91,9 @@ struct cairn_request {
 	/*
 	 * 0: no beam search. Otherwise the answers are the num_seqs best of beam_width beams (num_seqs <=
 	 * beam_width) by sum of log-probabilities / length^length_penalty; the token that ends an answer
-	 * counts. The tokens are passed to on_token when all beams have ended. Of sampling, only bias and
-	 * min_new_tokens apply; penalties are refused. Beams and end tokens together must be at most 32
-	 * (CAIRN_LOGPROBS_MAX).
+	 * counts. The tokens are passed to on_token when all beams have ended. Only the bias and
+	 * min_new_tokens of sampling apply; penalties are refused. Beams and end tokens together must be at
+	 * most 32 (CAIRN_LOGPROBS_MAX).
 	 */
 	int32_t beam_width;
 	float length_penalty;

@@ -99,8 +99,8 @@ const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct req
 int engine_check_beams(const struct cairn_engine *e, const struct cairn_request *r);
 int engine_beams_create(const struct cairn_engine *e, struct request *r);
 void engine_beams_destroy(struct beams *b);
-/* Takes the most likely tokens after one of its sequences, from draw i of a pass. */
-int32_t engine_beams_candidates(const struct beams *b);	/* tokens needed per row */
+int32_t engine_beams_candidates(const struct beams *b);	/* number of most likely tokens needed per row */
+/* Takes the most likely tokens after beam `index` from draw i of a pass. */
 void engine_beams_take(const struct cairn_engine *e, struct request *r, int32_t index,
 		       const struct cairn_worker_result *w, int32_t i);
 /* Once all beams have drawn and the scheduler has their tokens: chooses the next beams. */

@@ -36,7 +36,7 @@ struct cairn_worker_options {
 	enum cairn_decode_path decode;
 	int timeline;			/* measure the busy and idle times of the device */
 	/*
-	 * A pass has parts with `decodes` alone, or a single part without. Passes of the first kind are
+	 * A pass has either only parts with `decodes` set or a single part without it. The former are
 	 * padded to max_batch rows with keys up to max_context and never run as decode_step, so that all
 	 * call the same kernels with the same shapes.
 	 */
@@ -54,7 +54,7 @@ struct cairn_worker_treat {
 	int32_t bias_at, num_bias;	/* places from cairn_worker_add_lists() */
 	int32_t forbidden_at, num_forbidden;
 	int32_t num_logprobs;		/* 1 + k: of the drawn token and of the k most likely ones; 0: none */
-	int late;			/* of the treated logits instead of the model's */
+	int late;			/* log-probabilities of the treated logits, not the model's */
 };
 
 #define CAIRN_WORKER_SLOTS(max_batch)	(2 * (max_batch))
