@@ -7,9 +7,9 @@
 
 #include "primitives/base/error.h"
 
-/* The storage of a chain of values. */
+/* The storage of an in-place chain. */
 struct block {
-	int32_t value, first, last;	/* first value of the chain; operations */
+	int32_t value, first, last;	/* first value of the chain; first and last operation */
 	int64_t bytes, offset;
 };
 
@@ -22,7 +22,7 @@ static int by_size(const void *a, const void *b)
 	return x->value < y->value ? -1 : 1;
 }
 
-/* Collects the storages in this memory, without offsets. Returns their number. */
+/* Collects the storages that must be placed, still without offsets. Returns their number. */
 static int32_t collect(struct block *blocks, uint8_t *outside, const struct cairn_op_graph *g,
 		       const struct cairn_pass_sizes *s)
 {
@@ -44,7 +44,10 @@ static int32_t collect(struct block *blocks, uint8_t *outside, const struct cair
 	return num;
 }
 
-/* Inserts *b in the lowest gap between the blocks that live with it; placed[] is in order of offset. */
+/*
+ * Places *b in the lowest gap between the blocks whose lifetimes overlap its own, and inserts it into
+ * placed[], which is in order of offset.
+ */
 static void place(struct block *placed, int32_t num, struct block *b)
 {
 	int32_t at = num;

@@ -2,11 +2,12 @@
 /*
  * buffers - places the activations of a graph in one piece of memory
  *
- * Two values may share bytes only if no operation needs both: the lifetimes of their storages
- * (cairn_op_graph_lifetime()) have no operation in common. Values of a chain of in-place operations have one
- * place. Chains that contain a value of the caller (input, cache, output) lie in the caller's memory.
+ * Two values may share bytes only if the lifetimes of their storages (cairn_op_graph_lifetime()) have no
+ * operation in common. All values of an in-place chain have the same offset. A chain that contains a value
+ * of the caller (input, cache, output) stays in the caller's memory.
  *
- * The largest storages are placed first, each as low as possible ("greedy by size", Pisarchyk and Lee 2020).
+ * Storages are placed largest first, each at the lowest free offset ("greedy by size", Pisarchyk and Lee
+ * 2020).
  */
 #ifndef CAIRN_BUFFERS_H
 #define CAIRN_BUFFERS_H
@@ -17,7 +18,7 @@
 
 struct cairn_buffers {
 	int64_t *offset;	/* [num_values]; multiples of the alignment; -1: not in this memory */
-	int64_t bytes;		/* of all */
+	int64_t bytes;		/* of the whole memory */
 	int64_t least;		/* bytes in use during the busiest operation: no placement needs fewer */
 };
 

@@ -4,7 +4,7 @@
 #include "serving/graph/buffers.h"
 #include "serving/graph/op_graph_test.h"
 
-/* Bytes of the activations with a buffer of its own for each kind, which all layers share. */
+/* Returns the bytes of a layout in which each kind of activation has one buffer, shared by all layers. */
 static int64_t separate_bytes(const struct subject *s, const struct cairn_pass_sizes *sizes)
 {
 	const struct cairn_model_config *c = &s->c;
@@ -19,7 +19,7 @@ static int64_t separate_bytes(const struct subject *s, const struct cairn_pass_s
 	return 2 * (sizes->num_tokens * width + sizes->num_logits * 2 * c->hidden_size);
 }
 
-/* Last operation that needs a value where it is: its last reader, or the last reader of what forwards it. */
+/* Returns the last operation that needs the value's memory: a reader of the value, or of a forwarded copy. */
 static int32_t needed_until(const struct cairn_op_graph *g, int32_t v)
 {
 	int32_t last = g->values[v].producer;
@@ -74,7 +74,7 @@ static void judge_buffers(struct cairn_test *t, const struct subject *s, int64_t
 
 			if (b.offset[u] < 0 || last[v] < y->producer || last[u] < x->producer)
 				continue;
-			/* Both are needed at once; in place the one's end is the other's begin. */
+			/* Both are needed at once. In place, one ends where the other begins. */
 			if (in_place)
 				overlaps += b.offset[u] != b.offset[v] || last[u] != x->producer;
 			else
@@ -82,7 +82,7 @@ static void judge_buffers(struct cairn_test *t, const struct subject *s, int64_t
 		}
 	}
 	EXPECT(t, overlaps == 0);
-	/* Placement is a heuristic, which finds the least for all published shapes. */
+	/* The heuristic reaches the minimum for all published shapes. */
 	EXPECT(t, b.least <= b.bytes && b.bytes <= separate_bytes(s, &sizes));
 	EXPECT(t, b.bytes == b.least || strstr(s->name, "_tiny"));
 	cairn_note(t, "%s, %d tokens, %d logits: %lld bytes; each kind on its own %lld", s->name,

@@ -35,7 +35,7 @@ int64_t cairn_value_bytes(const struct cairn_graph_value *v, const struct cairn_
 	return rows_of(v->shape.rows, s) * row_elements(v, s) * s->element[v->role];
 }
 
-/* Returns how many cached tokens a request's attention reads: the last token's window and those before. */
+/* Returns how many cached tokens a request's attention reads: the union of its tokens' windows. */
 static int64_t keys_read(int64_t qo_len, int64_t kv_len, int64_t window)
 {
 	int64_t most = window ? window + qo_len - 1 : kv_len;
@@ -46,7 +46,7 @@ static int64_t keys_read(int64_t qo_len, int64_t kv_len, int64_t window)
 /* Returns the sum over a request's tokens of the keys that each attends to: min(position + 1, window). */
 static int64_t pairs(int64_t qo_len, int64_t kv_len, int64_t window)
 {
-	int64_t first = kv_len - qo_len, full;	/* full: positions below it attend to all keys before them */
+	int64_t first = kv_len - qo_len, full;	/* tokens at positions below `full` see all earlier keys */
 
 	if (!window || window >= kv_len)
 		return qo_len * first + qo_len * (qo_len + 1) / 2;
@@ -64,7 +64,7 @@ static int64_t sum_of(int64_t (*fn)(int64_t, int64_t, int64_t), int32_t window,
 	return sum;
 }
 
-/* The share of the experts that at least one token chooses, on average. */
+/* Returns the expected share of experts that at least one token chooses. */
 static double chosen_share(const struct cairn_pass_sizes *s)
 {
 	double one = (double)s->dims[CAIRN_D_PER_TOKEN] / s->dims[CAIRN_D_EXPERTS];
@@ -72,7 +72,7 @@ static double chosen_share(const struct cairn_pass_sizes *s)
 	return 1 - pow(1 - one, (double)s->num_tokens);
 }
 
-/* Bytes of in[i] (or out[i], if written) that the operation touches. */
+/* Returns the bytes of in[i] that the operation reads or, if `written`, of out[i] that it writes. */
 static int64_t touched(const struct cairn_op_graph *g, const struct cairn_graph_op *op, int32_t i,
 		       int written, const struct cairn_pass_sizes *s)
 {
@@ -113,7 +113,7 @@ static int64_t weight_bytes(const struct cairn_graph_value *w, const struct cair
 	return cairn_value_bytes(w, s);
 }
 
-/* Flops of one token: the products of a layer's experts. */
+/* Returns the flops of one token in a layer's MoE: router, chosen experts and shared experts. */
 static int64_t moe_flops(const int32_t *d)
 {
 	int64_t one = d[CAIRN_D_EXPERT_GATE_UP] + d[CAIRN_D_EXPERT_INTER];

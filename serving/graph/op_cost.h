@@ -2,17 +2,18 @@
 /*
  * op_cost - bytes and flops of an operation in a pass of given sizes
  *
- * bytes: what the operation must read and write if it reads each element once: its inputs, weights and
- * outputs, those in place twice (read and written). Only the elements that it needs count: of a packed row
- * of q, k and v the parts that it reads, of the cache the tokens that the pass attends to, of the embedding
- * the rows of the tokens, of the experts as many as the tokens choose on average if each chooses uniformly.
- * The scales of 8-bit matrices (less than 1% of them) and the operation's own workspace do not count.
+ * bytes: what the operation must read and write if it reads each element of its inputs and weights once and
+ * writes each element of its outputs once; a value updated in place counts twice. Only elements that the
+ * operation needs count: the parts of a packed q, k, v row that it reads; the cached tokens that the pass
+ * attends to; the embedding rows of the tokens; and as many experts as the tokens choose on average if each
+ * chooses uniformly. The scales of 8-bit matrices (less than 1% of the matrices) and the operation's
+ * workspace do not count.
  *
- * flops: two per multiplication and addition of matrix products and attention; attention counts the keys
- * that each token attends to, with the causal mask and the window. MLA counts the absorbed form: queries are
- * multiplied by kv_b, scores and sums run over latents. Elementwise operations count none: bytes bound them.
+ * flops: two per multiply-add of matrix products and attention. Attention counts the keys that each token
+ * attends to under the causal mask and the window. MLA counts the absorbed form: queries are multiplied by
+ * kv_b, and scores and sums run over latents. Elementwise operations count as 0: they are memory-bound.
  *
- * Operations of the head cost nothing in a pass that wants no logits, as they are skipped.
+ * In a pass that wants no logits the operations of the head are skipped and cost nothing.
  */
 #ifndef CAIRN_OP_COST_H
 #define CAIRN_OP_COST_H
@@ -24,7 +25,7 @@
 
 struct cairn_pass_sizes {
 	const int32_t *dims;		/* [CAIRN_NUM_DIMS] */
-	/* [num_requests]: tokens in the pass; tokens in the cache, those of the pass included */
+	/* [num_requests]: tokens in the pass; tokens in the cache, including those of the pass */
 	const int32_t *qo_len, *kv_len;
 	int32_t num_requests;
 	int64_t num_tokens, num_logits;	/* num_tokens: sum of qo_len */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* op_cost_test - bytes and flops of operations against closed forms, and counted one by one */
+/* op_cost_test - checks bytes and flops of operations against closed forms and brute-force counts */
 #include <math.h>
 
 #include "conformance/harness.h"
@@ -19,7 +19,7 @@ static int64_t flops_of(const struct cairn_op_graph *g, const char *result, cons
 #define BYTES(result, want)	EXPECT(t, bytes_of(s.g, result, &z) == (want))
 #define FLOPS(result, want)	EXPECT(t, flops_of(s.g, result, &z) == (want))
 
-/* Two requests, a prompt of 100 after 28 cached tokens and a decoding one of 1000. */
+/* Two requests: 100 prompt tokens after 28 cached ones, and a decoding request with 1000 keys. */
 static const int32_t qo_len[] = { 100, 1 }, kv_len[] = { 128, 1000 };
 
 static struct cairn_pass_sizes two_requests(const int32_t *dims)
@@ -90,7 +90,7 @@ static void costs_of_other_models(struct cairn_test *t)
 	cairn_op_graph_destroy(s.g);
 }
 
-/* Keys that attention reads and pairs of token and key, counted one by one. */
+/* Counts the keys that attention reads, and its pairs of token and key, one by one. */
 static void windows_are_counted(struct cairn_test *t)
 {
 	struct subject s;
@@ -124,8 +124,8 @@ static void windows_are_counted(struct cairn_test *t)
 }
 
 /*
- * Weights and cache of a decode step: cairn_model_step_bytes(), which counts each weight once, the tokens
- * that are appended, and the norm that a layer with experts reads twice.
+ * Weights and cache of a decode step add up to cairn_model_step_bytes(), plus what that leaves out: writing
+ * the appended tokens, and the second read of a norm in layers with experts.
  */
 static void steps_are_the_models(struct cairn_test *t)
 {
@@ -159,7 +159,7 @@ static void steps_are_the_models(struct cairn_test *t)
 				want += 2 * m->dims[CAIRN_D_HIDDEN];
 			if (op->kind == CAIRN_OP_KV_APPEND || op->kind == CAIRN_OP_MLA_APPEND)
 				want += 3 * 2 * m->dims[CAIRN_D_CACHE];
-			/* step_bytes knows no windows: count what they leave out */
+			/* step_bytes ignores windows: subtract the keys outside of them */
 			if (op->kind == CAIRN_OP_ATTN && op->window && op->window < 40)
 				want -= (int64_t)(40 - op->window) * 2 * m->dims[CAIRN_D_CACHE];
 		}

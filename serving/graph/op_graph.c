@@ -35,7 +35,7 @@ static int fail(struct cairn_op_graph *g, int ret)
 	return ret;
 }
 
-/* Makes room for one more element of `size` bytes in *array, which has room for *room. */
+/* Makes room for one more element of `size` bytes in *array, which holds num and has room for *room. */
 static int grow(void **array, int32_t num, int32_t *room, size_t size)
 {
 	int32_t more = *room ? 2 * *room : 64;
@@ -51,7 +51,7 @@ static int grow(void **array, int32_t num, int32_t *room, size_t size)
 	return 0;
 }
 
-/* Returns the place of a name in the hash table: the name's, or the free one where it belongs. */
+/* Returns the slot of a name in the hash table, or the free slot where the name belongs. */
 static int32_t *slot_of(const struct cairn_op_graph *g, const char *name)
 {
 	uint32_t hash = 2166136261u;	/* FNV-1a */
@@ -138,7 +138,7 @@ void cairn_op_graph_reach(const struct cairn_op_graph *g, int32_t value, uint8_t
 	memset(reached, 0, (size_t)g->num_ops);
 	for (int32_t i = 0; i < v->num_consumers; i++)
 		reached[g->consumers[v->first_consumer + i]] = 1;
-	/* Operations are in an order in which they can run, so one round suffices. */
+	/* Operations are in an order in which they can run, so one pass over them suffices. */
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		for (int32_t i = 0; i < g->ops[o].num_in; i++) {
 			int32_t producer = g->values[g->ops[o].in[i]].producer;

@@ -8,9 +8,9 @@
  * holds no data, calls nothing, and knows no table of operations.
  *
  * Building: create the graph, declare values, append operations in an order in which they can run, then call
- * finish. A call that fails makes every later call and finish fail with the first error, so that a builder
- * checks only finish. After finish the graph is read-only, and its arrays may be read directly; ids are
- * indices into them.
+ * finish. Once a declaration or an append has failed, all later calls and finish return the same error, so a
+ * builder needs to check only finish. After finish the graph is read-only. Its arrays may be read directly;
+ * ids are indices into them.
  *
  * kind of operation   reads                                    writes
  * EMBEDDING           ids                                      x
@@ -27,9 +27,9 @@
  * PICK_ROWS           x, logit_rows                            the rows picked; x itself if all are wanted
  * SOFTCAP             logits                                   logits, in place
  *
- * Weights: NORM, ADD_NORM: norm; GEMM, LM_HEAD: matrix, and a bias or none; EMBEDDING, MLA_APPEND, MLA: one;
- * ROPE: norms of the heads of q and k, or none; MOE: norm, router, and two matrices each of the experts and
- * of the shared ones, if any.
+ * Weights: NORM and ADD_NORM read a norm; GEMM and LM_HEAD a matrix and optionally a bias; EMBEDDING,
+ * MLA_APPEND and MLA one weight each; ROPE optionally the head norms of q and k; MOE a norm, a router with an
+ * optional bias, two matrices of the experts, and two of the shared experts if there are any.
  *
  * Errors: -EINVAL; the text names the value or the operation. -ENOMEM.
  */
@@ -42,7 +42,7 @@
 
 #include "serving/graph/symbols.h"
 
-#define CAIRN_GRAPH_NAME	48	/* bytes of a name, with its end */
+#define CAIRN_GRAPH_NAME	48	/* bytes of a name, including its NUL */
 #define CAIRN_OP_MAX_IN		5
 #define CAIRN_OP_MAX_OUT	2
 #define CAIRN_OP_MAX_WEIGHTS	7
@@ -50,14 +50,14 @@
 enum cairn_value_kind {
 	CAIRN_VALUE_INPUT,	/* given by the caller of the pass */
 	CAIRN_VALUE_WEIGHT,
-	CAIRN_VALUE_CACHE,	/* of one layer, without and with this pass's tokens */
+	CAIRN_VALUE_CACHE,	/* of one layer, before or after this pass's tokens are appended */
 	CAIRN_VALUE_ACTIVATION,	/* written and read within the pass */
 	CAIRN_VALUE_SCRATCH,	/* written by an operation and read by none */
-	CAIRN_VALUE_OUTPUT,	/* the result; memory of the caller */
+	CAIRN_VALUE_OUTPUT,	/* the result, in the caller's memory */
 	CAIRN_NUM_VALUE_KINDS
 };
 
-/* What decides the size of an element; a pass gives each role its bytes (op_cost.h). */
+/* The role decides the size of an element: a pass gives the bytes of each role (op_cost.h). */
 enum cairn_value_role {
 	CAIRN_ROLE_ACTIVATION,	/* the model's dtype */
 	CAIRN_ROLE_WEIGHT,	/* the model's dtype; CAIRN_W_ROUTE_BIAS is f32 */
@@ -68,17 +68,17 @@ enum cairn_value_role {
 	CAIRN_NUM_ROLES
 };
 
-/* The number of rows that depends on the pass. */
+/* The factor of a value's shape that depends on the pass. */
 enum cairn_rows {
-	CAIRN_ROWS_ONE,		/* weights: none does */
+	CAIRN_ROWS_ONE,		/* does not depend on the pass, as for weights */
 	CAIRN_ROWS_TOKENS,
 	CAIRN_ROWS_LOGITS,	/* tokens whose logits are wanted */
 	CAIRN_ROWS_REQUESTS,
-	CAIRN_ROWS_CACHE,	/* cached tokens of all requests of the pass, with those of this pass */
+	CAIRN_ROWS_CACHE,	/* cached tokens of all requests, this pass's tokens included */
 	CAIRN_NUM_ROWS
 };
 
-/* A value has rows * num * height * width elements; what a shape does not name is one. */
+/* A value has rows * num * height * width elements; a member left at 0 counts as one. */
 struct cairn_shape {
 	enum cairn_rows rows;
 	enum cairn_dim num, height, width;
@@ -89,14 +89,14 @@ struct cairn_graph_value {
 	enum cairn_value_kind kind;
 	enum cairn_value_role role;
 	struct cairn_shape shape;
-	int32_t layer;			/* -1: of no layer */
-	enum cairn_weight weight;	/* of CAIRN_VALUE_WEIGHT */
+	int32_t layer;			/* -1: outside the layers */
+	enum cairn_weight weight;	/* only for CAIRN_VALUE_WEIGHT */
 	/* Written by finish. */
 	int32_t producer;		/* operation; -1: the value exists before the pass */
 	int32_t first_consumer, num_consumers;	/* graph->consumers[first_consumer ...], ascending */
 	int32_t last_use;		/* last operation that writes or reads it; -1: none */
-	int32_t storage;		/* first value of its chain of in-place operations */
-	int32_t storage_last;		/* of that first value: last operation that uses the storage */
+	int32_t storage;		/* the value at the start of its in-place chain */
+	int32_t storage_last;		/* last operation that uses the storage; valid in that value */
 };
 
 enum cairn_op_kind {
@@ -117,13 +117,13 @@ struct cairn_graph_op {
 	char name[CAIRN_GRAPH_NAME];	/* "layers.3.qkv_proj" */
 	enum cairn_op_kind kind;
 	enum cairn_op_block block;
-	int32_t layer;			/* -1: of no layer */
-	int32_t window;			/* of ATTN: keys that a token attends to, itself included; 0: all */
+	int32_t layer;			/* -1: outside the layers */
+	int32_t window;			/* ATTN: keys that a token attends to, itself included; 0: all */
 	int32_t num_in, num_out, num_weights;
 	int32_t in[CAIRN_OP_MAX_IN], out[CAIRN_OP_MAX_OUT], weights[CAIRN_OP_MAX_WEIGHTS];
-	/* out[i] is stored where in[overwrites[i] - 1] was; 0: in storage of its own */
+	/* out[i] takes the storage of in[overwrites[i] - 1]; 0: out[i] has storage of its own */
 	int32_t overwrites[CAIRN_OP_MAX_OUT];
-	bool forwards;		/* out[0] may be in[0] itself, whose storage therefore lasts as long */
+	bool forwards;		/* out[0] may be in[0] itself, so in[0]'s storage lasts as long as out[0]'s */
 };
 
 struct cairn_op_graph {
@@ -146,9 +146,11 @@ int32_t cairn_op_graph_value(struct cairn_op_graph *g, const struct cairn_graph_
 /* Appends an operation. Returns its id, or -errno. */
 int32_t cairn_op_graph_op(struct cairn_op_graph *g, const struct cairn_graph_op *op);
 /*
- * Checks the graph and completes it. These are refused: a value that is declared or written twice, read
- * before it is written, never written, never read, part of a cycle, or overwritten before its last reader; a
- * value or a shape that does not fit its place; an operation with the wrong number of values.
+ * Checks the graph and completes it. It refuses a value that is declared or written twice, read before it is
+ * written, never written, never read, part of a cycle, or overwritten before its last reader; a result in
+ * place whose role or shape differs from that of the value it overwrites; a weight given as a value, or the
+ * reverse; a result that is an input of the pass or a weight; and an operation with the wrong number of
+ * values or weights.
  */
 int cairn_op_graph_finish(struct cairn_op_graph *g);
 
@@ -157,26 +159,26 @@ int cairn_op_graph_finish(struct cairn_op_graph *g);
 /* Returns the id of a value. -EINVAL: unknown; the text names it. */
 int32_t cairn_op_graph_find(const struct cairn_op_graph *g, const char *name);
 /*
- * Checks that the operations may run in the order order[0 .. num_ops - 1]: each once, after the producers of
- * what it reads, and before anything that overwrites what it reads.
+ * Checks that the operations can run in the order order[0 .. num_ops - 1]: each appears once, after the
+ * producers of its inputs, and before any other operation that overwrites one of its inputs.
  */
 int cairn_op_graph_check_order(const struct cairn_op_graph *g, const int32_t *order);
-/* Sets reached[op], [num_ops], to 1 for all operations that depend on the value, and to 0 for the others. */
+/* Sets reached[op], [num_ops], to 1 if the operation depends on the value, directly or not, and else to 0. */
 void cairn_op_graph_reach(const struct cairn_op_graph *g, int32_t value, uint8_t *reached);
 /*
- * Returns the operations first .. last during which the storage of a value is in use: from the first write
- * to the last use of any value of its chain. first is -1 if the storage exists before the pass.
+ * Returns the operations first .. last during which a value's storage is in use: from the first write to the
+ * last use of any value of its in-place chain. first is -1 if the storage exists before the pass.
  */
 void cairn_op_graph_lifetime(const struct cairn_op_graph *g, int32_t value, int32_t *first, int32_t *last);
 /* Returns the weight of this kind that the operation reads, or -1. */
 int32_t cairn_op_weight(const struct cairn_op_graph *g, const struct cairn_graph_op *op,
 			enum cairn_weight weight);
 
-/* "norm", "attn"; "activation"; "hidden", "one". */
+/* Return names such as "norm" and "attn"; "activation"; "hidden" and "one". */
 const char *cairn_op_kind_name(enum cairn_op_kind kind);
 const char *cairn_value_kind_name(enum cairn_value_kind kind);
 const char *cairn_dim_name(enum cairn_dim dim);
-/* Writes one line per value and per operation, in order; equal graphs give equal text. */
+/* Writes one line per value, then one per operation; equal graphs give equal text. */
 void cairn_op_graph_print(const struct cairn_op_graph *g, FILE *file);
 
 #endif

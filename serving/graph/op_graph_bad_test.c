@@ -7,7 +7,7 @@
 
 enum { IN, W, A, B, C, D, OUT, NUM_V };
 
-/* Values: in, w, a, b, c, d, out. ops[]: from, to, and overwrites; -1 ends the list. */
+/* Values: in, w, a, b, c, d, out. Each of ops[] is { from, to, overwrites }; from -1 ends the list. */
 struct chain {
 	const char *what;
 	int ops[6][3];

@@ -14,7 +14,7 @@
 
 #define REFUSE(fmt, ...)	cairn_error(EINVAL, "op_graph: " fmt, __VA_ARGS__)
 
-/* Values and weights that each kind reads and writes, in the order of op_graph.h. */
+/* Number of values and weights that each kind takes; their order is that of op_graph.h. */
 static const struct {
 	int8_t num_in, num_out, least_weights, most_weights;
 } arity[CAIRN_NUM_OP_KINDS] = {
@@ -45,7 +45,7 @@ static int check_ids(const struct cairn_op_graph *g, const struct cairn_graph_op
 	return 0;
 }
 
-/* out[i] shall be stored where in[overwrites[i] - 1] was: the two must look alike. */
+/* Checks that out[i] can take the storage of in[overwrites[i] - 1]: both need the same role and shape. */
 static int check_overwrite(const struct cairn_op_graph *g, const struct cairn_graph_op *op, int32_t i)
 {
 	const struct cairn_graph_value *out = &g->values[op->out[i]], *in;
@@ -116,7 +116,7 @@ static int find_producers(struct cairn_op_graph *g)
 	return 0;
 }
 
-/* Adds operation o to the consumers of n values; list 0: only counts them. A value read twice counts once. */
+/* Adds operation o to the consumers of n values, once each; list 0: only counts them. */
 static void add_consumers(struct cairn_op_graph *g, int32_t o, const int32_t *ids, int32_t n, int list)
 {
 	for (int32_t i = 0; i < n; i++) {
@@ -188,7 +188,7 @@ static int check_uses(const struct cairn_op_graph *g)
 	return 0;
 }
 
-/* Checks that nothing reads a value after operation o, at[o] in the order, has stored another one there. */
+/* Checks that no operation reads the value after operation o has overwritten it. at: as in check_places(). */
 static int check_overwritten(const struct cairn_op_graph *g, const int32_t *at, int32_t o, int32_t value)
 {
 	const struct cairn_graph_value *v = &g->values[value];
@@ -203,7 +203,7 @@ static int check_overwritten(const struct cairn_op_graph *g, const int32_t *at, 
 	return 0;
 }
 
-/* at[o]: place of operation o in the order. */
+/* Checks an order by its positions: operation o is number at[o]. */
 static int check_places(const struct cairn_op_graph *g, const int32_t *at)
 {
 	for (int32_t o = 0; o < g->num_ops; o++) {
@@ -247,9 +247,9 @@ int cairn_op_graph_check_order(const struct cairn_op_graph *g, const int32_t *or
 }
 
 /*
- * Refuses cycles, whatever the order of the operations: takes away the operations all of whose inputs are
- * there, until none is left. Otherwise an input that is missing belongs to a cycle or comes after one; going
- * back from producer to missing input arrives in the cycle.
+ * Refuses cycles, whatever the order of the operations: repeatedly marks operations whose inputs are all
+ * available. If some can never be marked, each of them has a missing input that is part of a cycle or depends
+ * on one; following missing inputs back to their producers leads into the cycle.
  */
 static int check_cycles(const struct cairn_op_graph *g)
 {
@@ -324,7 +324,7 @@ static void find_storage(struct cairn_op_graph *g)
 		if (values[v].last_use > start->storage_last)
 			start->storage_last = values[v].last_use;
 	}
-	/* Backwards, because the output of an operation that forwards may be forwarded again. */
+	/* Backwards, because an operation's forwarded output may itself be forwarded again. */
 	for (int32_t o = g->num_ops - 1; o >= 0; o--) {
 		struct cairn_graph_value *from, *to;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* op_graph_print - a graph as text: one line per value that exists before the pass, one per operation */
+/* op_graph_print - prints a graph as text: one line per value, then one per operation */
 #include "serving/graph/op_graph.h"
 
 const char *cairn_op_kind_name(enum cairn_op_kind kind)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* op_graph_test - the graphs of all models are well-formed; queries, orders and text */
+/* op_graph_test - checks that all models' graphs are well-formed; queries, orders and text */
 #include "conformance/harness.h"
 #include "serving/graph/op_graph_test.h"
 
-/* Counts definitions and uses in the order of the list, without what finish has computed. */
+/* Counts definitions and uses in list order, independently of what finish computed. */
 static void judge_values(struct cairn_test *t, const struct subject *s)
 {
 	const struct cairn_op_graph *g = s->g;
@@ -120,7 +120,7 @@ static void queries(struct cairn_test *t)
 		return;
 	g = s.g;
 	reached = malloc((size_t)g->num_ops);
-	/* ten operations per layer; the embedding before, two picks, a norm and the output after */
+	/* ten operations per layer; before them the embedding; then two picks, a norm and the lm_head */
 	EXPECT(t, g->num_ops == 32 * 10 + 5);
 	cairn_op_graph_reach(g, cairn_op_graph_find(g, "ids"), reached);
 	EXPECT(t, reached_ops(g, reached) == g->num_ops);
@@ -200,7 +200,7 @@ static void text_is_stable(struct cairn_test *t)
 	cairn_op_graph_destroy(g);
 }
 
-/* Swaps the operations that define the two values, in the order of the list. */
+/* Swaps the producers of two values in the list order. Returns what check_order says. */
 static int swapped(const struct cairn_op_graph *g, const char *a, const char *b)
 {
 	int32_t *order = malloc((size_t)g->num_ops * sizeof(*order));

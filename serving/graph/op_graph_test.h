@@ -27,7 +27,7 @@ static const char *const golden_names[] = {
 	"deepseek_v2_group_tiny", "deepseek_v3_tiny", "deepseek_v3_fp8_tiny",
 };
 
-/* The published shapes, the golden checkpoints, and a Llama with every bias and norm. */
+/* Opens the published shapes, the golden checkpoints, and a Llama with every bias and norm. */
 static inline int open_subjects(struct cairn_test *t, struct subject *s)
 {
 	static const char *const shapes[] = {

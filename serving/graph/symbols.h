@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* symbols - the dimensions and the weights of a model: the words in which layouts and graphs are written */
+/* symbols - the dimensions and the weights of a model, by which layouts and graphs name them */
 #ifndef CAIRN_SYMBOLS_H
 #define CAIRN_SYMBOLS_H
 
@@ -17,7 +17,7 @@ enum cairn_dim {
 	CAIRN_D_EXPERTS, CAIRN_D_EXPERT_INTER, CAIRN_D_SHARED_INTER,
 	CAIRN_D_VOCAB,
 	CAIRN_D_HEADS,			/* num_attention_heads */
-	CAIRN_D_CACHE,			/* what a layer's cache holds of one token: k and v, or a latent */
+	CAIRN_D_CACHE,			/* elements of one token in a layer's cache: k and v, or a latent */
 	CAIRN_D_EXPERT_GATE_UP, CAIRN_D_SHARED_GATE_UP,	/* twice CAIRN_D_EXPERT_INTER, CAIRN_D_SHARED_INTER */
 	CAIRN_D_PER_TOKEN,		/* experts chosen per token */
 	CAIRN_NUM_DIMS
