@@ -4,8 +4,8 @@
  *
  * The rules are those of Hugging Face transformers, versions 4 and 5: absent keys take the defaults of the
  * architecture; rope parameters are accepted as rope_theta + rope_scaling or as rope_parameters (rope_scaling
- * wins where both are given); the kind of scaling as "rope_type" or "type"; the dtype as "dtype" or
- * "torch_dtype". A key that would change the result and is not implemented is refused with -EOPNOTSUPP, never
+ * wins if both are given); the kind of scaling as "rope_type" or "type"; the dtype as "dtype" or
+ * "torch_dtype". A key that would change the result but is not implemented is refused with -EOPNOTSUPP, never
  * ignored: another architecture, quantized weights other than block fp8, other kinds of rope scaling, partial
  * rotation, non-causal attention, other activations, other ways to choose experts. Keys that only concern
  * training or the Python library are ignored.
@@ -21,8 +21,8 @@
  *   - all token ids are in [0, vocab_size);
  *   - all floating-point members that apply are finite and positive.
  *
- * eos_token_ids is the list of generation_config.json if that file has one, else that of config.json: models
- * that end turns with a token of their own often name it only there.
+ * eos_token_ids is the list of generation_config.json if that file has one, else that of config.json. Many
+ * chat models name the token that ends a turn only in generation_config.json.
  *
  * Errors: -EINVAL, -EOPNOTSUPP, -EIO (no config.json, or it cannot be read), -ENOMEM; the
  * text is one line that names file and key.
@@ -36,7 +36,7 @@
 
 #include "primitives/base/dtype.h"
 
-#define CAIRN_MAX_HIDDEN	131072	/* of hidden_size and num_attention_heads * head_dim */
+#define CAIRN_MAX_HIDDEN	131072	/* limit of hidden_size and of num_attention_heads * head_dim */
 #define CAIRN_MAX_INTERMEDIATE	1048576
 #define CAIRN_MAX_LAYERS	1024
 #define CAIRN_MAX_HEADS		1024
@@ -68,8 +68,8 @@ enum cairn_rope_scaling {
 	CAIRN_ROPE_NONE,
 	CAIRN_ROPE_LINEAR, /* inv_freq / factor */
 	CAIRN_ROPE_LLAMA3, /* long wavelengths: inv_freq / factor; short: unchanged; a blend between */
-	CAIRN_ROPE_YARN,   /* the same with a ramp over the elements, and a different softmax scale */
-	CAIRN_ROPE_LONGROPE, /* inv_freq / a divisor for each element, and a different softmax scale */
+	CAIRN_ROPE_YARN,   /* as LLAMA3, with a ramp over the elements; also changes the softmax scale */
+	CAIRN_ROPE_LONGROPE, /* inv_freq / a divisor for each element; also changes the softmax scale */
 };
 
 struct cairn_rope_config {
@@ -83,7 +83,7 @@ struct cairn_rope_config {
 	double beta_fast, beta_slow;
 	/* YARN and LONGROPE: factor of cos and sin; 1 for all other kinds and with latent attention. */
 	double attention_factor;
-	double mscale_all_dim;		/* of the softmax scale; 0: none */
+	double mscale_all_dim;		/* changes the softmax scale; 0: does not */
 	float divisors[CAIRN_MAX_HEAD_DIM / 2];	/* CAIRN_ROPE_LONGROPE only; > 0 */
 };
 
@@ -105,7 +105,7 @@ struct cairn_experts_config {
 	int32_t shared_intermediate_size;	/* 0: no shared experts */
 	int32_t dense_layers;		/* leading layers without experts */
 	bool normalize;			/* weights of the chosen experts are scaled to sum 1 */
-	double scaling;			/* factor of the experts' sum, without the shared ones */
+	double scaling;			/* factor of the routed experts' sum; not of the shared ones */
 	bool sigmoid;			/* scores are sigmoids and have a bias (DeepSeek-V3), not a softmax */
 	int32_t num_groups, groups_per_token;	/* moe.h; num_groups 0: no groups */
 };
@@ -114,7 +114,7 @@ struct cairn_model_config {
 	enum cairn_arch arch;
 	enum cairn_activation hidden_act;
 	int dtype;			/* enum cairn_dtype that the config gives; -1: none */
-	bool stored_fp8;		/* matrices may be stored as e4m3 with scales of 128 x 128 blocks */
+	bool stored_fp8;		/* matrices may be stored as e4m3, one scale per 128 x 128 block */
 
 	int32_t hidden_size;
 	int32_t intermediate_size;
@@ -135,14 +135,14 @@ struct cairn_model_config {
 	bool qkv_bias, o_bias;		/* the projections have biases */
 	bool mlp_bias;			/* gate, up and down have biases */
 
-	int32_t window;			/* keys a token attends to, itself included; 0: all, in every layer */
-	uint8_t windowed[CAIRN_MAX_LAYERS / 8];	/* bit per layer: it has the window */
+	int32_t window;			/* keys a token attends to, itself included; 0: no window */
+	uint8_t windowed[CAIRN_MAX_LAYERS / 8];	/* one bit per layer: set if it has the window */
 	bool head_norms;		/* each head of q and k is normalised before rotation */
 	bool block_norms;		/* outputs of attention and MLP are normalised */
 	/* embeddings are multiplied by sqrt(hidden_size), rounded to the dtype */
 	bool embed_scale;
 	double norm_offset;		/* added to every norm weight */
-	/* softmax scale: 1 / sqrt(query_scalar), or if 0, 1 / sqrt(head_dim) */
+	/* softmax scale: 1 / sqrt(query_scalar); 0: 1 / sqrt(head_dim) */
 	double query_scalar;
 	double attn_softcap, logit_softcap;	/* x becomes cap * tanh(x / cap); 0: none */
 
@@ -176,9 +176,9 @@ int32_t cairn_rope_dim(const struct cairn_model_config *config);
  * in fp32 as transformers computes them. */
 void cairn_rope_frequencies(const struct cairn_model_config *config, float *inv_freq);
 /*
- * Returns the factor of the attention scores. Where all elements are rotated it contains the
- * factor of cos and sin (squared, since q and k both have it), so that no rotation needs to
- * know it; the cache holds keys without it.
+ * Returns the factor of the attention scores. If all elements are rotated, it includes the square of the
+ * factor of cos and sin (q and k each have that factor). Rotations therefore do not apply it, and the cache
+ * holds keys without it.
  */
 double cairn_softmax_scale(const struct cairn_model_config *config);
 

@@ -9,7 +9,7 @@
 
 const char *const cairn_decode_path_names[] = { "auto", "graph", "persistent", "unfused", NULL };
 
-/* The workspace size depends on this. */
+/* The properties of a pass that determine the size of the workspace. */
 struct shape {
 	int32_t batch, max_kv_len;
 	int sampled;
@@ -21,7 +21,7 @@ struct cairn_decoder {
 	int there;			/* the table has decode_step, and it supports the model */
 	int32_t too_many;		/* the smallest batch that a call has refused; 0: none */
 	struct shape last;		/* the last pass prepared */
-	int last_fits;			/* decode_step supports it */
+	int last_fits;			/* decode_step supports that pass */
 	void *workspace;
 	size_t workspace_bytes;
 };
@@ -79,7 +79,7 @@ static struct cairn_decode_step_args make_args(const struct cairn_decoder *d, co
 	};
 }
 
-/* Returns whether decode_step supports the model, leaving windows aside. */
+/* Returns whether decode_step supports the model; windows are checked for each pass. */
 static int expressible(const struct cairn_model *m)
 {
 	const struct cairn_model_config *c = &m->config;
@@ -131,7 +131,7 @@ void cairn_decoder_destroy(struct cairn_decoder *d)
 	free(d);
 }
 
-/* Without an explicit form and with an operation list to fall back on, -EOPNOTSUPP is no error. */
+/* Returns whether ret tells AUTO to fall back on the operation list, which the table must have. */
 static int refused(const struct cairn_decoder *d, int ret)
 {
 	return ret == -EOPNOTSUPP && d->path == CAIRN_DECODE_AUTO && cairn_forward_supported(d->model);
@@ -152,8 +152,8 @@ static int reserve(struct cairn_decoder *d, size_t bytes, void *stream, int *mov
 		d->workspace = p;
 		d->workspace_bytes = bytes;
 	}
-	/* A call leaves the counters ready for calls of its own shape only;
-	 * other shapes may keep them elsewhere. */
+	/* A call leaves the counters ready for calls of its own shape only; other shapes may place them
+	 * elsewhere in the workspace. */
 	return d->workspace ? CAIRN_TABLE(impl, mem_set, d->workspace, 0, d->workspace_bytes, stream) : 0;
 }
 

@@ -4,12 +4,12 @@
  *
  * The walk has two modes: it runs the operations, or it asks each for its workspace.
  *
- * The residual stream is kept in one place. Each norm of it (ADD_NORM) first adds what the half layer before
- * has left, so that a layer needs no launch for its two additions. Where only the addition is needed, before
- * moe, the norm's result is scratch.
+ * The residual stream stays at one address. Each of its norms (ADD_NORM) first adds the output of the
+ * previous half layer, so that a layer needs no launches for its two additions. Before moe only the addition
+ * is needed, and the norm's result is scratch.
  *
- * Only rows whose logits are wanted go through the last norm and the output matrix. The embedding
- * operation gathers them, as rows of a table; if all rows are wanted, the picked rows are the rows.
+ * Only rows whose logits are wanted go through the last norm and the output matrix. The embedding operation
+ * gathers them, as rows of a table; if all rows are wanted, nothing is copied.
  *
  * Activations share memory where their lifetimes allow it (buffers.h).
  */
@@ -117,7 +117,7 @@ static char *at(const struct walk *w, int32_t value)
 {
 	const struct cairn_graph_value *v = &w->g->values[w->g->values[value].storage];
 
-	/* All rows are wanted: what would be picked is the value itself. */
+	/* If all rows are wanted, PICK_ROWS copies nothing: its result is its input. */
 	while (v->producer >= 0 && w->g->ops[v->producer].forwards && !w->b->logit_rows)
 		v = &w->g->values[w->g->values[w->g->ops[v->producer].in[0]].storage];
 	if (w->s->buffers.offset[v - w->g->values] < 0)
@@ -141,7 +141,7 @@ static void *weight_of(const struct walk *w, const struct cairn_graph_op *op, en
 	return cairn_op_weight(w->g, op, kind) < 0 ? NULL : cairn_model_weight(w->m, op->layer, kind);
 }
 
-/* The i-th weight of an operation, or NULL if it has fewer. */
+/* Returns the i-th weight of an operation, or NULL if it has fewer. */
 static void *weight_at(const struct walk *w, const struct cairn_graph_op *op, int32_t i)
 {
 	return i < op->num_weights ? weight_of(w, op, w->g->values[op->weights[i]].weight) : NULL;
@@ -200,12 +200,12 @@ static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 	return ask(w, m->impl->gemm_workspace(&args, &bytes), &bytes, "gemm_workspace");
 }
 
-/* What a layer's pages hold: members of kv_append and attn_paged. */
+/* Members of the kv_append and attn_paged arguments that say what a layer's pages hold. */
 #define STORED_AS(m, layer) \
 	.kv_fp8 = (m)->kv == CAIRN_KV_FP8, .k_scale = cairn_model_kv_scale(m, layer, 0), \
 	.v_scale = cairn_model_kv_scale(m, layer, 1)
 
-/* The KV cache of the operation's layer, and the rows of the batch. */
+/* Members that describe the KV cache of the operation's layer and the rows of the batch. */
 #define PAGING(w, op) \
 	.qo_indptr = (w)->b->qo_indptr, .nnz_qo = (w)->b->num_rows, \
 	.kv = cairn_batch_kv((w)->b, (w)->kv, (op)->layer)
@@ -233,7 +233,7 @@ static int run_attn(struct walk *w, const struct cairn_graph_op *op)
 	return ask(w, w->m->impl->attn_paged_workspace(&args, &bytes), &bytes, "attn_paged_workspace");
 }
 
-/* mla_paged for the first `requests` requests of the batch, which have `rows` rows. */
+/* Runs mla_paged for the first `requests` requests of the batch, which have `rows` rows. */
 static int run_mla_paged(struct walk *w, const struct cairn_graph_op *op, int32_t requests, int32_t rows)
 {
 	const struct cairn_latent_config *l = &w->m->config.latent;
@@ -257,7 +257,7 @@ static int run_mla_paged(struct walk *w, const struct cairn_graph_op *op, int32_
 	return ask(w, w->m->impl->mla_paged_workspace(&args, &bytes), &bytes, "mla_paged_workspace");
 }
 
-/* mla_prefill for the requests from number `first` on, whose rows begin at `row`. */
+/* Runs mla_prefill for the requests from number `first` on, whose rows begin at `row`. */
 static int run_mla_prefill(struct walk *w, const struct cairn_graph_op *op, int32_t first, int32_t row)
 {
 	const struct cairn_latent_config *l = &w->m->config.latent;
@@ -313,7 +313,7 @@ static int run_mla_append(struct walk *w, const struct cairn_graph_op *op)
 	return CAIRN_TABLE(m->impl, mla_append, &args, w->stream);
 }
 
-/* Returns how many of the rows one call takes: wide rows exceed what moe.h allows for few rows. */
+/* Returns how many rows one call may have: moe.h limits rows times hidden of calls with few rows. */
 static int32_t moe_rows_at_once(const struct cairn_moe_args *args)
 {
 	const int32_t most = MOE_FEW_ELEMENTS / args->hidden;
@@ -440,7 +440,7 @@ static int run_activation(struct walk *w, const struct cairn_graph_op *op)
 	return CAIRN_TABLE(w->m->impl, silu_mul, &args, w->stream);
 }
 
-/* out[i] = table[ids[i]] * scale, rows as wide as out; scale 0: no scaling. */
+/* Computes out[i] = table[ids[i]] * scale, with rows as wide as those of out; scale 0: no scaling. */
 static int run_rows(struct walk *w, const struct cairn_graph_op *op, const void *table, int32_t table_rows,
 		    const int32_t *ids, float scale)
 {
@@ -566,7 +566,7 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 	return reserve(s->model->impl, &s->moe_workspace, &s->moe_bytes, w.moe_bytes, stream, moved);
 }
 
-/* moe leaves its counters ready for the next layer, but not for a different number of rows. */
+/* Zeroes moe's counters: moe leaves them ready for the next layer, but only for the same number of rows. */
 static int zero_counters(const struct walk *w)
 {
 	struct walk asking = *w;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forward - one pass of a model over a ragged batch
+ * forward - runs one pass of a model over a ragged batch
  *
  * Request b of a batch has the rows qo_indptr[b] .. qo_indptr[b+1]-1; prompts and decoding requests can be
- * mixed. Their keys and values are appended to the pages that kv_indptr and kv_indices name, as in
- * kv_view.h, and attention is causal over all keys of the request.
+ * mixed. The keys and values of these rows are appended to the pages that kv_indptr and kv_indices name
+ * (kv_view.h). Attention is causal over all keys of the request.
  *
- * The index arrays are in the table's memory, at addresses chosen by the caller; a pass captured in a graph
- * can be replayed with other contents within the same bounds.
+ * The index arrays are in the table's memory, at addresses that the caller chooses; a captured pass can be
+ * replayed with other contents of these arrays, within the same bounds.
  *
  * If the table lacks operations of a model's graph (see cairn_forward_supported()), everything
  * below except the store is refused with -EOPNOTSUPP. A model with latent attention can then
@@ -28,8 +28,8 @@
  * [num_pages, page_size, kv_lora_rank + rope_dim]. */
 struct cairn_kv_store {
 	char *base;
-	size_t layer_bytes;		/* of one layer, K and V together */
-	size_t v_offset;		/* of V after K; 0: no V */
+	size_t layer_bytes;		/* bytes of one layer, K and V together */
+	size_t v_offset;		/* bytes from a layer's K to its V; 0: no V */
 	int32_t num_pages, page_size;
 };
 
@@ -44,8 +44,8 @@ const char *cairn_forward_missing(const struct cairn_impl *impl, const struct ca
 int cairn_forward_supported(const struct cairn_model *model);
 
 /*
- * Asks the table whether it supports the sizes of the model, whose weights need not be loaded. -EOPNOTSUPP:
- * it does not; the text names the key of config.json, with `dir` in front, and the operation.
+ * Asks the table whether it supports the sizes of the model; the weights need not be loaded. -EOPNOTSUPP:
+ * it does not; the text names config.json in `dir`, the key, and the operation.
  */
 int cairn_forward_check(const struct cairn_model *model, const char *dir);
 
@@ -57,18 +57,17 @@ struct cairn_batch {
 	int32_t num_rows, batch, num_logits;
 	int32_t max_qo_len, max_kv_len;	/* upper bounds */
 	/*
-	 * The last num_prompts requests have enough rows to expand their keys: in models with latent
-	 * attention they go through mla_prefill, if the table has it, and the others through mla_paged.
-	 * prompt_rows and prompt_past: all of their rows, and of their keys before these rows.
+	 * For models with latent attention: the last num_prompts requests have so many rows that expanding
+	 * their keys pays. They go through mla_prefill, if the table has it, the others through mla_paged.
+	 * prompt_rows: total rows of these requests; prompt_past: total keys before those rows.
 	 */
 	int32_t num_prompts, prompt_rows, prompt_past;
-	/* Called once per layer, when its keys and values have been
-	 * enqueued but its MLP has not; may be NULL. */
+	/* Called once per layer, after its attention and before its MLP is enqueued; may be NULL. */
 	int (*on_layer)(void *ctx, int32_t layer, void *stream);
 	void *on_layer_ctx;
 };
 
-/* The pages and lists of one layer, as operations take them */
+/* Returns the pages and page lists of one layer, as operations take them. */
 struct cairn_kv_view cairn_batch_kv(const struct cairn_batch *batch, const struct cairn_kv_store *kv,
 				    int32_t layer);
 
@@ -80,8 +79,8 @@ void cairn_scratch_destroy(struct cairn_scratch *scratch);	/* NULL is legal */
 /* Returns the bytes of the activations, without the operations' workspaces. */
 size_t cairn_scratch_bytes(const struct cairn_scratch *scratch);
 /*
- * Makes room for the workspace of this pass; to be called before the first pass of each shape. If that needs
- * a new allocation, waits for the stream and sets *moved: passes captured before hold stale addresses.
+ * Makes room for the workspace of this pass. Must be called before the first pass of each shape. If the
+ * workspace must grow, waits for the stream and sets *moved: passes captured earlier hold stale addresses.
  */
 int cairn_scratch_reserve(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
 			  const struct cairn_batch *batch, void *stream, int *moved);

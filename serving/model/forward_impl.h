@@ -9,7 +9,7 @@
 struct cairn_scratch {
 	const struct cairn_model *model;
 	int32_t max_rows, max_logits;
-	struct cairn_buffers buffers;		/* places of the activations, from base on */
+	struct cairn_buffers buffers;		/* offsets of the activations from base */
 	char *base;
 	void *workspace, *moe_workspace;	/* moe_workspace holds counters from call to call */
 	size_t workspace_bytes, moe_bytes;

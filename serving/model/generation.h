@@ -2,9 +2,9 @@
 /*
  * generation - the sampling defaults that a checkpoint recommends in generation_config.json
  *
- * temperature, top_k, top_p, min_p and repetition_penalty are read, with the bounds that requests have. As in
- * vLLM, do_sample does not matter: a file that only says "do_sample": false does not make answers greedy.
- * Other keys are ignored; config.h reads eos_token_id.
+ * Reads temperature, top_k, top_p, min_p and repetition_penalty, with the same bounds as in requests. As in
+ * vLLM, do_sample is ignored: a file that says only "do_sample": false does not make answers greedy. Other
+ * keys are ignored, too; config.c reads eos_token_id.
  *
  * Errors: -EINVAL (a value is out of bounds, or the file is not JSON), -EIO, -ENOMEM; the text names file and
  * key.
@@ -23,8 +23,8 @@ struct cairn_generation {
 };
 
 /*
- * Reads the file of a checkpoint directory, if there is one. Members that it does not set keep their values;
- * an error changes none.
+ * Reads generation_config.json from a checkpoint directory, if it is there. Members that the file does not
+ * set keep their values; on an error all do.
  */
 int cairn_generation_load(const char *dir, struct cairn_generation *generation);
 

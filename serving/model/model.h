@@ -1,42 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model - a checkpoint in a table's memory
+ * model - loads a checkpoint into a table's memory
  *
  * Weights are packed as the operations need them: q, k and v in one matrix [q + 2 kv, hidden], gate and up in
- * one [2 intermediate, hidden], the experts of a layer in two (moe.h), tied embeddings once. They all are in
- * one allocation; a weight of layer l + 1 is layer_bytes after that of layer l.
+ * one [2 intermediate, hidden], the experts of a layer in two matrices (moe.h), and tied embeddings once. All
+ * weights are in one allocation; a weight of layer l + 1 is layer_bytes after that of layer l.
  *
  * On request the matrices of attention and MLP are quantised to 8 bits (e4m3, quant_fp8w.h) when they are
- * loaded, each as it is packed: QKV, O, GATE_UP and DOWN; with latent attention Q_A, Q and KV_A; GATE_UP and
- * DOWN of each expert and of the shared experts. gemm_fp8w and moe with fp8w read them. Embeddings, norms,
- * biases, routers and the output matrix are not quantised, nor is KV_B, which mla_paged applies to queries
- * and results, and mla_prefill to latents. A model with experts is refused before anything is read if the
- * table's moe does not support fp8w.
+ * loaded, each packed matrix as a whole: QKV, O, GATE_UP and DOWN; with latent attention Q_A, Q and KV_A;
+ * GATE_UP and DOWN of each expert and of the shared experts. gemm_fp8w, and moe with fp8w, read them.
+ * Embeddings, norms, biases, routers and the output matrix are not quantised. Neither is KV_B, which
+ * mla_paged applies to queries and results, and mla_prefill to latents. If the table's moe does not support
+ * fp8w, a model with experts is refused before any weight is read.
  *
  * Data type: that of the config if it is f16 or bf16, else bf16. Tensors stored in another float type, such
- * as f32, are rounded to it once, on load; a tensor with finite values that overflow it is refused. The bias
- * of a router's scores is kept in f32.
+ * as f32, are rounded to it once, on load. A tensor with a finite value that overflows the data type is
+ * refused. The bias of a router's scores stays in f32.
  *
  * Block fp8: if config.json announces it (quant_method fp8, weight_block_size 128 x 128), a matrix X.weight
- * may be stored as F8_E4M3 with X.weight_scale_inv, a factor for each block. It is widened, code times
- * factor, and rounded once to the model's dtype. Only the matrices named above and KV_B may be stored so. For
- * fp8-blocks a weight keeps its codes, and its factors in f32, if all matrices packed in it are stored so and
- * each begins at a multiple of 128 rows. Otherwise the weight is quantised again like any other: the first
- * rows of one matrix then share a block with the last rows of another, and a block has one scale. This
- * concerns QKV if the heads' dimensions are no multiples of 128, and GATE_UP, of the experts too, if the
- * intermediate size is not. With a scale per row (fp8) every weight is quantised again.
+ * may be stored as F8_E4M3 with X.weight_scale_inv, a factor for each block. Each element is widened to code
+ * times factor and rounded once to the model's dtype. Only the matrices named above and KV_B may be stored
+ * this way. For fp8-blocks a weight keeps its codes, and its factors in f32, if all matrices packed in it are
+ * stored this way and each begins at a multiple of 128 rows. Otherwise the weight is quantised again like any
+ * other, because the last rows of one matrix share a block, and so a scale, with the first rows of the next.
+ * This happens to QKV if q or k has a number of rows that is not a multiple of 128, and to GATE_UP (also of
+ * experts) if the intermediate size is not. With a scale per row (fp8) every weight is quantised again.
  *
- * Also on request the KV cache holds e4m3, half the bytes (kv_append.h, attn_paged.h). The scales of a layer
- * are those of the checkpoint if it has them: model.layers.N.self_attn.X with X k_scale, attn.k_scale or
- * k_proj.k_scale, and the same for v; one number, or one for each KV head. A layer without has the scale 1.
- * Models with latent attention have no such cache and are refused.
+ * On request the KV cache, too, holds e4m3, in half the bytes (kv_append.h, attn_paged.h). A layer's scales
+ * come from the checkpoint if it has them: the tensor model.layers.N.self_attn.X, where X is k_scale,
+ * attn.k_scale or k_proj.k_scale, and the same for v, with one number or one for each KV head. A layer
+ * without such a tensor has the scale 1. Models with latent attention support no 8-bit cache and are refused.
  *
- * Before anything is loaded each operation of the model is asked whether it supports the sizes (forward.h's
- * cairn_forward_check()), so that a model which cannot run is refused here and not at its first request.
+ * Before any weight is loaded, each operation of the model is asked whether it supports the sizes
+ * (cairn_forward_check() in forward.h), so that a model that cannot run is refused here and not at its first
+ * request.
  *
- * Errors: -EINVAL (checkpoint or argument; the text names file and field; num_hidden_layers is below the
- * number of stored layers), -EOPNOTSUPP (a size that the operations do not support; the text names the key
- * of config.json; or the table lacks an operation), -ENOMEM, -EIO.
+ * Errors: -EINVAL (bad checkpoint or argument, or more layers stored than num_hidden_layers; the text names
+ * file and field), -EOPNOTSUPP (a size that the operations do not support, and the text names the key of
+ * config.json; or the table lacks an operation), -ENOMEM, -EIO.
  * A failed call leaves nothing allocated.
  */
 #ifndef CAIRN_MODEL_H
@@ -56,7 +57,7 @@ enum cairn_weights {
 	CAIRN_NUM_WEIGHT_FORMS
 };
 
-/* Returns the operations' name for the scales of 8-bit weights. */
+/* Returns the scale_kind that operations take for weights in this form. */
 static inline int32_t cairn_weights_scale_kind(enum cairn_weights weights)
 {
 	return weights == CAIRN_WEIGHTS_FP8_BLOCKS ? CAIRN_FP8_SCALE_BLOCKS : CAIRN_FP8_SCALE_ROWS;
@@ -88,7 +89,7 @@ struct cairn_model {
 	/* [2, num_hidden_layers, num_key_value_heads], of K, then of V, in the table's memory; NULL: all 1 */
 	float *kv_scales;
 	/* A weight is at base + offset, plus layer * layer_bytes if it is per layer. elements 0: the model
-	 * lacks it; offset < 0: layer 0 lacks it. */
+	 * does not have the weight; offset < 0: layer 0 does not. */
 	char *base;
 	size_t bytes, layer_bytes;
 	int64_t offset[CAIRN_NUM_WEIGHTS];
@@ -98,20 +99,22 @@ struct cairn_model {
 /* Called repeatedly while weights load; done == total exactly once, at the end. */
 typedef void (*cairn_progress)(void *ctx, int64_t done_bytes, int64_t total_bytes);
 
-/* Loads config.json and safetensors from dir. The table must have been started and must outlive the model. */
+/* Loads config.json and safetensors from dir. The table must be started and must outlive the model. */
 int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 		     cairn_progress progress, void *ctx);
 int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 			enum cairn_weights weights, enum cairn_kv_form kv, cairn_progress progress,
 			void *ctx);
 /*
- * Checks that a checkpoint is complete and fits its config.json, without a table: each tensor is there, has
- * its shape and a float type, and no further layers are stored. Values are not read.
+ * Checks without a table that a checkpoint is complete and fits its config.json: each tensor is present with
+ * the right shape and a supported type, and no layers beyond those of the config are stored. Does not read
+ * values.
  */
 int cairn_model_verify(const char *dir);
 /*
- * For benchmarks: weights roughly normal with deviation 0.02, norms 1, biases 0, equal for equal seeds. A
- * block of random values is repeated; its length is prime, so that no two rows of a matrix are equal.
+ * Makes a model for benchmarks: weights are roughly normal with standard deviation 0.02, norms are 1, biases
+ * are 0; equal seeds give equal weights. One block of random values is repeated; its length is prime, so that
+ * no two rows of a matrix are equal.
  */
 int cairn_model_random(struct cairn_model **out, const struct cairn_impl *impl,
 		       const struct cairn_model_config *config, uint64_t seed);
@@ -124,13 +127,12 @@ void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
  * have it: dense and expert layers differ. */
 void *cairn_model_weight(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
 
-/* Returns the scales of an 8-bit matrix, or of all experts' matrices in order;
- * NULL: the weight has the model's dtype. */
+/* Returns the scales of an 8-bit weight, those of all experts in order; NULL: the weight is not 8-bit. */
 const float *cairn_model_scale(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
 
-/* Returns a layer's scales of K, or of V, [num_key_value_heads] in the table's memory; NULL: they are 1. */
+/* Returns a layer's scales of K or V, [num_key_value_heads] in the table's memory; NULL: all are 1. */
 const float *cairn_model_kv_scale(const struct cairn_model *model, int32_t layer, int of_v);
-/* Returns the bytes of one token's keys, or latents, in one layer's cache. Values take as many more. */
+/* Returns the bytes of one token's keys in one layer's cache (its values take as many), or of its latent. */
 size_t cairn_model_key_bytes(const struct cairn_model *model);
 
 /* Returns whether the cache holds latents (latent attention). */
@@ -140,17 +142,16 @@ static inline int cairn_model_is_latent(const struct cairn_model *model)
 }
 
 /*
- * Returns the bytes that a decode step must read: each weight once (only `rows` rows of the
- * embedding; as many experts as `rows` tokens choose on average if each chooses uniformly), and keys
- * and values of kv_tokens tokens in all.
+ * Returns the bytes that a decode step must read: each weight once (but only `rows` rows of the embedding,
+ * and as many experts as `rows` tokens choose on average if each chooses uniformly), and the keys and values
+ * of kv_tokens tokens in total.
  */
 int64_t cairn_model_step_bytes(const struct cairn_model *model, int32_t rows, int64_t kv_tokens);
 
-/* Makes the table's own error text for ret this thread's last error: "cuda: gemm: ...". Returns ret. */
+/* Sets this thread's last error to the table's own text for ret, as "cuda: gemm: ...". Returns ret. */
 int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what);
 
-/* Calls an operation of a table: CAIRN_TABLE(impl, gemm, &args, stream) is
- * 0, or -errno with the error text set. */
+/* Calls an operation: CAIRN_TABLE(impl, gemm, &args, stream) returns 0, or -errno with the text set. */
 #define CAIRN_TABLE(impl, fn, ...) cairn_table_ret(impl, (impl)->fn(__VA_ARGS__), #fn)
 
 static inline int cairn_table_ret(const struct cairn_impl *impl, int ret, const char *what)

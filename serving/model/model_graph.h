@@ -2,10 +2,10 @@
 /*
  * model_graph - the forward pass of a model, from token ids to logits, as a graph (op_graph.h)
  *
- * One graph serves prompts and decoding. Two values hold the state between the halves of a layer: the
- * residual stream, and the output of the half before, which the next norm adds to it (ADD_NORM). The
- * embedding and the result of MOE are the residual stream itself, so nothing has to be added after them. MOE
- * has its own norm; the one before it is there for its addition, and its result is scratch.
+ * One graph serves prompts and decoding. Two values carry the state between the halves of a layer: the
+ * residual stream, and the output of the previous half, which the next norm adds to the stream (ADD_NORM).
+ * The embedding and the result of MOE are the residual stream itself, so nothing has to be added after them.
+ * MOE contains a norm; the ADD_NORM before it only does the addition, and its normalised result is scratch.
  *
  * Names: the inputs are ids, positions, paging (the page lists of all requests) and logit_rows. A value of
  * layer 3 is "layers.3." and: normed, qkv, qkv_rotated, attn, o, o_normed; with latent attention q_a,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model_impl - shared by model.c and model_layout.c: the parts of weights
+ * model_impl - shared by the files that load a model: the tensors of a checkpoint as parts of weights
  */
 #ifndef CAIRN_MODEL_IMPL_H
 #define CAIRN_MODEL_IMPL_H
@@ -13,7 +13,7 @@ enum cairn_present {
 	CAIRN_ALWAYS, CAIRN_UNTIED,
 	CAIRN_HEADS, CAIRN_QKV_BIAS, CAIRN_O_BIAS,		/* attention that is not latent */
 	CAIRN_HEAD_NORMS,
-	/* Norms per layer; some of them have the same tensor name but a different meaning. */
+	/* Norms per layer; the two conventions share tensor names that mean different norms. */
 	CAIRN_TWO_NORMS, CAIRN_FOUR_NORMS,
 	CAIRN_LATENT, CAIRN_Q_WHOLE, CAIRN_Q_COMPRESSED,	/* latent attention */
 	CAIRN_DENSE, CAIRN_MLP_BIAS,				/* layers without experts */
@@ -22,9 +22,9 @@ enum cairn_present {
 	CAIRN_MIXTRAL, CAIRN_EACH_OF_MIXTRAL			/* the same with Mixtral's names */
 };
 
-/* A tensor of a checkpoint and its place in a weight. The parts of one weight are stored in order. */
+/* Describes a tensor of a checkpoint and its place in a weight. The parts of a weight are stored in order. */
 struct cairn_part {
-	const char *name;	/* after "model.layers.N." for weights of a layer */
+	const char *name;	/* in a layer: what follows "model.layers.N." */
 	enum cairn_weight weight;
 	enum cairn_dim rows, cols;
 	enum cairn_present present;
@@ -33,8 +33,8 @@ struct cairn_part {
 /* Refuses a model if the table lacks an operation, or a size that no table supports. */
 int cairn_model_check_table(const struct cairn_model *m, const char *dir);
 /*
- * Refuses a checkpoint with weights of more layers than the config has. Layers that predict further tokens
- * (num_nextn_predict_layers) follow the others and are not used.
+ * Refuses a checkpoint that stores more layers than the config has. Layers for multi-token prediction
+ * (num_nextn_predict_layers) follow the others; they are allowed and not used.
  */
 int cairn_model_check_layers(const struct cairn_model_config *config, const char *dir,
 			     const struct cairn_safetensors *st);
@@ -50,15 +50,15 @@ int cairn_weight_is_bias(enum cairn_weight w);
 /* Returns the dtype in which a weight is kept unless it is 8-bit: the model's, but f32 for ROUTE_BIAS. */
 int cairn_weight_dtype(const struct cairn_model *m, enum cairn_weight w);
 
-/* Returns the number of matrices [n, k] that an 8-bit weight consists of; 0:
- * not 8-bit, *n and *k are not written. */
+/* Returns how many matrices [n, k] an 8-bit weight consists of; 0: it is not 8-bit, and *n and *k are
+ * not written. */
 int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
 /* Returns the number of scales of one such matrix. */
 int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k);
 
 /*
- * Where a part goes: `first` bytes (of cairn_weight_dtype()) after the start of its
- * weight. last: it completes the weight.
+ * Where a part goes: `first` bytes after the start of its weight, counted in cairn_weight_dtype().
+ * last: it completes the weight.
  */
 struct cairn_place {
 	int32_t layer;
@@ -66,7 +66,7 @@ struct cairn_place {
 	int last;
 };
 
-/* A part in the checkpoint. factors: of the blocks of an e4m3 matrix; NULL: the tensor has a float type. */
+/* A part as stored. factors: block factors of an e4m3 matrix; NULL: the tensor has a wider float type. */
 struct cairn_stored {
 	const struct cairn_tensor *tensor, *factors;
 };
@@ -74,14 +74,14 @@ struct cairn_stored {
 /* Finds the tensor of a part, and checks its shape and type. */
 int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 			  const struct cairn_safetensors *st, struct cairn_stored *s);
-/* Writes rows from .. from + rows - 1 of an e4m3 matrix in dtype. A value that is not finite is -EINVAL. */
+/* Writes rows from .. from + rows - 1 of an e4m3 matrix in dtype. -EINVAL: a value is not finite in dtype. */
 int cairn_model_widen(const struct cairn_stored *s, int dtype, int64_t from, int64_t rows, char *to);
-/* Returns whether the packed 8-bit weight can have the part's codes and factors as they are stored. */
+/* Returns whether the packed 8-bit weight can keep the part's codes and factors as they are stored. */
 int cairn_model_keeps_codes(const struct cairn_model *m, const struct cairn_part *p,
 			    const struct cairn_place *place, const struct cairn_stored *s);
 /*
- * Copies such a part's codes and factors to its place. scratch: room for max_factors floats; the call
- * returns when it is free again. A code that is NaN, or a value that overflows the model's dtype, is -EINVAL.
+ * Copies the codes and factors of such a part to its place. scratch: room for max_factors floats, free again
+ * when the call returns. -EINVAL: a code is NaN, or a value overflows the model's dtype.
  */
 int cairn_model_load_codes(const struct cairn_model *m, const struct cairn_part *p,
 			   const struct cairn_place *place, const struct cairn_stored *s, float *scratch,

@@ -2,11 +2,11 @@
 /*
  * model_ref - computes a checkpoint's logits the simplest way, in double precision
  *
- * It uses no pages, no packing and no operation table; the engine's logits are judged by it. It also gives
- * the error bound. Every value that the engine rounds to bf16 (or f16) has a relative error of at most u;
- * here each of them is multiplied by 1 + u * r with r uniform in [-1, 1]. The spread of the logits over such
- * runs is the error caused by rounding, propagated through the real network instead of through worst cases,
- * which after a few layers would exceed the logits themselves.
+ * It uses no pages, no packing and no operation table; tests compare the engine's logits with its results. It
+ * also computes the error bound. Every value that the engine rounds to bf16 (or f16) has a relative error of
+ * at most u; here each such value is multiplied by 1 + u * r with r uniform in [-1, 1]. The spread of the
+ * logits over such runs is the error caused by rounding, propagated through the real network. A worst-case
+ * bound would exceed the logits themselves after a few layers.
  */
 #ifndef CAIRN_MODEL_REF_H
 #define CAIRN_MODEL_REF_H
@@ -15,7 +15,7 @@
 
 #include "serving/model/model.h"
 
-/* logits: [num_ids, vocab_size], out. noise: u above, 0 for the exact result; seed: of r. */
+/* logits: [num_ids, vocab_size], out. noise: u above, or 0 for the exact result; seed: of the random r. */
 int cairn_model_ref(const char *dir, const int32_t *ids, int num_ids, double noise, uint64_t seed,
 		     double *logits);
 
@@ -31,15 +31,15 @@ int cairn_model_ref(const char *dir, const int32_t *ids, int num_ids, double noi
 int cairn_model_ref_bound(const char *dir, const int32_t *ids, int num_ids, int dtype, double *exact,
 			   double *bound);
 /*
- * The same for a model with 8-bit matrices: `exact` uses the quantised
- * matrices, each quantised as it is packed.
+ * The same for a model with 8-bit matrices: `exact` uses the quantised matrices, quantised after packing as
+ * in the engine.
  */
 int cairn_model_ref_bound_as(const char *dir, enum cairn_weights weights, const int32_t *ids, int num_ids,
 			     int dtype, double *exact, double *bound);
 /*
- * How far quantisation of the matrices may move the logits: each element is off by at most 2^-4 of itself and
- * 2^-10 of its scale (e4m3 has four significant bits, and steps of 2^-9 at the bottom). exact: without noise;
- * bound: as above, with that error as noise.
+ * Computes how far quantisation of the matrices may move the logits. The error of an element is at most 2^-4
+ * of its value or 2^-10 of its scale, whichever is larger (e4m3 has four significant bits, and steps of 2^-9
+ * in the subnormal range). exact: without noise; bound: as above, with that error as noise.
  */
 int cairn_model_ref_fp8_bound(const char *dir, const int32_t *ids, int num_ids, double *exact, double *bound);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors - the weights of a Hugging Face checkpoint, mapped, not copied
+ * safetensors - maps the weights of a Hugging Face checkpoint without copying them
  *
  *   file:   u64 header_bytes, little-endian | header, JSON | data
  *   header: { "name": { "dtype": "BF16", "shape": [4096, 4096], "data_offsets": [begin, end] }, ...
  *             "__metadata__": { string: string } }
  *   data:   tensors in C order, little-endian; [begin, end) counts from the end of the header.
  *
- * A file is accepted only if all of this holds; otherwise -EINVAL, the text naming file and tensor:
+ * A file is accepted only if all of the following holds. Otherwise -EINVAL; the text names file and tensor.
  *   - header_bytes <= 100,000,000 and inside the file; the first byte of the header is '{'; the header is
  *     UTF-8 JSON without duplicate keys;
  *   - every tensor has a known dtype and a shape of at most 8 non-negative sizes, whose product times the

@@ -2,9 +2,9 @@
 /*
  * sampling - how the tokens of an answer are chosen
  *
- * The logits of a row are treated in this order: penalties, bias, forbidden tokens; then
- * temperature, top_k, top_p and min_p as in sample.h. Reported log-probabilities are those of the
- * model, from the logits before treatment.
+ * The logits of a row are modified in this order: penalties, bias, forbidden tokens; then temperature, top_k,
+ * top_p and min_p as in sample.h. Reported log-probabilities are those of the model, computed from the logits
+ * before any of these steps.
  */
 #ifndef CAIRN_SAMPLING_H
 #define CAIRN_SAMPLING_H
@@ -28,7 +28,7 @@ struct cairn_sampling {
 	int32_t min_new_tokens;		/* tokens before which no end token may be drawn */
 	const struct cairn_logit_bias *bias;	/* [num_bias], copied; at most one per token */
 	int32_t num_bias;
-	int32_t num_logprobs;		/* 0: none; 1 + k: of the drawn token and the k most likely */
+	int32_t num_logprobs;		/* 0: none; 1 + k: for the drawn token and the k most likely */
 };
 
 #endif
