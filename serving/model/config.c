@@ -140,7 +140,7 @@ static int get_sizes(const json_t *root, struct cairn_json_at at, struct cairn_m
 
 static int get_heads(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
-	/* The default of transformers is 32, 8 or 4, regardless of the model: no checkpoint relies on it. */
+	/* Others must give it: the defaults of transformers (32, 8 or 4) ignore the model's size. */
 	c->num_key_value_heads = c->arch == CAIRN_ARCH_LLAMA ? c->num_attention_heads : -1;
 	CAIRN_TRY(cairn_config_size(root, at, "num_key_value_heads", CAIRN_MAX_HEADS,
 			   &c->num_key_value_heads));

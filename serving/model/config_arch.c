@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * config_arch - reads the keys besides sizes for architectures without latent attention
+ * config_arch - reads the keys other than sizes for architectures without latent attention
  *
- * Defaults are those of transformers, but a key whose default fits only one published model (KV heads,
- * experts) is required. Windows: all layers that have a window have the same one. Mistral and Mixtral
- * have it in all layers, Qwen from layer max_window_layers on (with experts in all), Gemma 2 in every other
- * layer; layer_types, if present, decides layer by layer.
+ * Defaults are those of transformers, but keys whose default fits only one published model (KV heads,
+ * experts) are required. All layers that have a window have the same one. Mistral and Mixtral have it in all
+ * layers, Qwen from layer max_window_layers on (with experts in all), Gemma 2 in every other layer;
+ * layer_types, if present, decides for each layer.
  */
 #include "serving/model/config_impl.h"
 
@@ -23,7 +23,7 @@ int32_t cairn_layer_window(const struct cairn_model_config *c, int32_t layer)
 	return c->windowed[layer / 8] >> layer % 8 & 1 ? c->window : 0;
 }
 
-/* Reads layer_types. *given: the key is there and has decided which layers have a window. */
+/* Reads layer_types. Sets *given if the key is present and so decides which layers have a window. */
 static int get_layer_types(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c,
 			   bool *given)
 {
@@ -52,7 +52,7 @@ static int get_layer_types(const json_t *root, struct cairn_json_at at, struct c
 	return 0;
 }
 
-/* Reads sliding_window; null means none, and an absent key `otherwise`. */
+/* Reads sliding_window: null means no window, an absent key means `otherwise`. */
 static int get_window(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c,
 		      int32_t otherwise)
 {
@@ -62,8 +62,8 @@ static int get_window(const json_t *root, struct cairn_json_at at, struct cairn_
 	return cairn_config_size(root, at, "sliding_window", CAIRN_MAX_POSITIONS, &c->window);
 }
 
-/* Removes a window that no layer has or that no context reaches, so that the
- * model can use operations without one. */
+/* Removes a window that no layer has or that no context can exceed, so that the model can use operations
+ * without window support. */
 static void drop_window(struct cairn_model_config *c)
 {
 	bool some = false;

@@ -2,8 +2,8 @@
 /*
  * config_deepseek - reads latent attention and experts of DeepSeek-V2 and V3
  *
- * The defaults of transformers for absent keys (q_lora_rank 1536, 64 experts, ...) fit no published model, or
- * only one, so these keys are required.
+ * These keys are required, because the defaults of transformers (q_lora_rank 1536, 64 experts, ...) fit at
+ * most one published model.
  */
 #include "serving/model/config_impl.h"
 
@@ -44,7 +44,7 @@ static int get_latent(const json_t *root, struct cairn_json_at at, struct cairn_
 	return cairn_config_refuse(root, at, "mlp_bias", true);
 }
 
-/* Reads groups of experts; `best` of a group decide whether it is chosen. n_group 1 means none. */
+/* Reads the groups of experts. A group is ranked by its `best` largest scores. n_group 1 means no groups. */
 static int get_groups(const json_t *root, struct cairn_json_at at, struct cairn_experts_config *x, int best)
 {
 	int32_t groups = -1, per_token = -1;
@@ -77,7 +77,7 @@ static int get_moe_layers(const json_t *root, struct cairn_json_at at)
 	return 0;
 }
 
-/* DeepSeek-V2: how a token's experts are chosen and weighted */
+/* Reads how DeepSeek-V2 chooses and weights a token's experts. */
 static int get_routing(const json_t *root, struct cairn_json_at at, struct cairn_experts_config *x)
 {
 	static const char *const methods[] = { "greedy", "group_limited_greedy" };
@@ -89,14 +89,14 @@ static int get_routing(const json_t *root, struct cairn_json_at at, struct cairn
 	CAIRN_TRY(cairn_json_bool(root, at, "norm_topk_prob", false, &x->normalize));
 	x->scaling = 1;
 	CAIRN_TRY(cairn_json_number(root, at, "routed_scaling_factor", false, 0, 1e6, &x->scaling));
-	/* DeepSeek's own code does not scale then, other implementations do. */
+	/* Implementations disagree: DeepSeek's own code does not scale normalised weights, others do. */
 	if (x->normalize && x->scaling != 1)
 		return cairn_error(EOPNOTSUPP, "%s: routed_scaling_factor: %g is not supported together with "
 				   "norm_topk_prob (1 is)", at.file, x->scaling);
 	return grouped ? get_groups(root, at, x, 1) : 0;
 }
 
-/* DeepSeek-V3, likewise. transformers ignores the first two keys, which name the only way it knows. */
+/* The same for DeepSeek-V3. transformers ignores the first two keys: it has only the method named here. */
 static int get_sigmoid_routing(const json_t *root, struct cairn_json_at at, struct cairn_experts_config *x)
 {
 	static const char *const methods[] = { "noaux_tc" }, *const scores[] = { "sigmoid" };

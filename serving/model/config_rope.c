@@ -6,14 +6,15 @@
  * keeps those that turn more than beta_fast times, and blends between the two by a ramp over the elements. It
  * also multiplies cos and sin by a factor. If mscale_all_dim is given, DeepSeek's code also multiplies the
  * softmax scale by the square of 1 + 0.1 mscale_all_dim ln(factor), and divides the factor of cos and sin by
- * what would count twice.
+ * 1 + 0.1 mscale_all_dim ln(factor), which would otherwise count twice.
  *
- * LongRoPE (Ding et al. 2024) divides each frequency by a number of its own. A checkpoint has two lists of
- * them, for sequences within the trained length and for longer ones, and transformers takes one or the other
- * by the length that a sequence has at that moment, so that keys in the cache keep the wrong rotation. Here,
- * as in vLLM, the long list counts for all sequences if max_position_embeddings exceeds the trained length.
+ * LongRoPE (Ding et al. 2024) divides each frequency by a divisor of its own. A checkpoint has two lists of
+ * divisors, for sequences within the trained length and for longer ones. transformers selects the list by the
+ * current length of a sequence, so that when a sequence outgrows the trained length its cached keys keep the
+ * wrong rotation. Here, as in vLLM, all sequences use the long list if max_position_embeddings exceeds the
+ * trained length.
  *
- * "dynamic" changes frequencies beyond max_position_embeddings only, which no sequence exceeds here.
+ * "dynamic" changes frequencies only for sequences longer than max_position_embeddings, and there are none.
  */
 #include "serving/model/config_impl.h"
 
@@ -60,7 +61,7 @@ static int get_yarn(const json_t *obj, struct cairn_json_at at, struct cairn_mod
 	rope->attention_factor = mscale > 0 ? yarn_mscale(rope->factor, mscale) /
 		yarn_mscale(rope->factor, rope->mscale_all_dim) : yarn_mscale(rope->factor, 1);
 	CAIRN_TRY(cairn_json_number(obj, at, "attention_factor", false, 0, 1e3, &rope->attention_factor));
-	/* Only part of a latent head is rotated, so a factor of cos and sin is not a factor of the scores. */
+	/* Only part of a latent head is rotated, so the scores cannot absorb a factor of cos and sin. */
 	if (c->latent.kv_lora_rank && rope->attention_factor != 1)
 		return cairn_error(EOPNOTSUPP, "%s: %smscale: with latent attention cos and sin must have "
 				   "the factor 1 (mscale equal to mscale_all_dim), not %g", at.file, at.where,
@@ -123,8 +124,8 @@ static int get_longrope(const json_t *root, struct cairn_json_at above, const js
 	return 0;
 }
 
-/* Reads the trained length. Outside the rope object the key wins in transformers 5 and is ignored in 4,
- * so a different value there is refused. */
+/* Reads the trained length. If the key is also outside the rope object, transformers 5 prefers that value and
+ * 4 ignores it, so a different value there is refused. */
 static int get_original_length(const json_t *root, struct cairn_json_at above, const json_t *obj,
 			       struct cairn_json_at at, struct cairn_model_config *c)
 {

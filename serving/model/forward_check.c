@@ -2,10 +2,10 @@
 /*
  * forward_check - asks a table, before any weight is loaded, whether it can run a model
  *
- * Each operation of the graph is asked: its workspace query for passes of one row, and in host memory
- * also the operation itself for a pass of no rows, which all contracts except gemm's allow and which reads
- * and writes nothing. Its pointers therefore need no memory behind them. (On a device a kernel that looks at
- * its lengths all the same would end the device's context.) Only -EOPNOTSUPP is a refusal: a table that
+ * For each operation of the graph this calls its workspace query for passes of one row. On tables in host
+ * memory it also calls the operation itself for a pass of no rows: all contracts except gemm's allow that,
+ * and nothing is read or written, so the pointers need no memory behind them. (On a device a kernel that read
+ * its lengths all the same would destroy the device's context.) Only -EOPNOTSUPP is a refusal; a table that
  * rejects a pass without rows for another reason is judged by its first real pass.
  */
 #include "serving/model/forward_impl.h"
@@ -32,7 +32,7 @@ static int has_word(const char *text, const char *word)
 	return 0;
 }
 
-/* Returns the key of config.json that decides an argument which the text of a refusal names, or NULL. */
+/* Returns the key of config.json behind the argument that a refusal's text names, or NULL. */
 static const char *field_of(const struct cairn_model *m, const struct cairn_graph_op *op, const char *text)
 {
 	static const struct { const char *argument, *field; } always[] = {
@@ -98,7 +98,7 @@ static int check_draws(const struct cairn_model *m, const char *dir, void *strea
 	return 0;
 }
 
-/* some: passes of one row, which decodes, and of one which is a prompt */
+/* Asks every operation. some: two passes of one row, one that decodes and one that is a prompt. */
 static int check_ops(struct walk *w, const struct cairn_batch *none, const struct cairn_batch *some,
 		     const char *dir)
 {

@@ -66,7 +66,7 @@ void cairn_kv_store_destroy(struct cairn_kv_store *kv, const struct cairn_model 
 
 /* ---- scales ---- */
 
-/* Returns a layer's tensor of scales, side 0 for K and 1 for V; NULL: it has none. */
+/* Returns a layer's scale tensor, for K (side 0) or V (side 1); NULL: the layer has none. */
 static const struct cairn_tensor *find(const struct cairn_safetensors *st, int32_t layer, int side)
 {
 	static const char *const names[][2] = {
@@ -83,7 +83,7 @@ static const struct cairn_tensor *find(const struct cairn_safetensors *st, int32
 	return t;
 }
 
-/* Sets the scales of all heads from a tensor of one number, or of one for each head. */
+/* Sets the scales of all heads from a tensor that has one number in all or one per head. */
 static int read_scales(const struct cairn_tensor *t, int32_t heads, float *scales)
 {
 	int dtype = cairn_st_to_dtype(t->dtype);

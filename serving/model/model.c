@@ -31,7 +31,7 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 	return cairn_error(-ret, "%s: %s: %s", impl->name, what, copy);
 }
 
-/* Builds the graph and computes dimensions and layout; allocates no weights. impl may be NULL. */
+/* Creates a model with its graph, dimensions and layout, but without weights. impl may be NULL. */
 static int describe(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 		    const struct cairn_model_config *c, enum cairn_weights weights, enum cairn_kv_form kv)
 {
@@ -60,7 +60,7 @@ out_free:
 	return ret;
 }
 
-/* Allocates the weights, still undefined, and uploads the frequencies. */
+/* Allocates the weights without initialising them, and uploads the rotary frequencies. */
 static int allocate(struct cairn_model *m, void *stream)
 {
 	size_t freq_bytes = (size_t)cairn_rope_dim(&m->config) / 2 * sizeof(float);
@@ -105,8 +105,8 @@ struct loading {
 	char *from, *to;	/* CHUNK elements each, for conversions */
 	char *staging;		/* in the table's memory: the weight being quantised; NULL: none is */
 	/*
-	 * [num_hidden_layers, CAIRN_NUM_WEIGHTS]: whether an 8-bit weight must be quantised here; NULL: all
-	 * must. Else it has the codes and factors of the checkpoint.
+	 * [num_hidden_layers, CAIRN_NUM_WEIGHTS]: whether an 8-bit weight must be quantised while loading, or
+	 * keeps the codes and factors of the checkpoint. NULL: all must be quantised.
 	 */
 	uint8_t *requantised;
 	cairn_progress progress;
@@ -164,8 +164,8 @@ static int is_requantised(const struct loading *l, int32_t layer, int weight)
 }
 
 /*
- * Before any allocation: reports a config that does not match the weights, and finds the weights whose parts
- * all can keep their codes.
+ * Checks, before any allocation, that the part fits the config, and marks its weight for quantisation if the
+ * part cannot keep its codes.
  */
 static int check_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
 		      struct cairn_place place, void *ctx)
@@ -179,7 +179,7 @@ static int check_part(struct cairn_model *m, const struct cairn_part *p, const c
 	return 0;
 }
 
-/* from: the whole weight in the model's dtype, in the table's memory. */
+/* Quantises a weight. from: the whole weight in the model's dtype, in the table's memory. */
 static int quantise(struct cairn_model *m, const struct loading *l, enum cairn_weight w, int32_t layer,
 		    const char *from)
 {
@@ -230,7 +230,7 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 	return 0;
 }
 
-/* Returns whether some layer's weight must be quantised. */
+/* Returns whether the weight must be quantised in any layer. */
 static int any_requantised(const struct cairn_model *m, const struct loading *l, int weight)
 {
 	int any = 0;
@@ -240,8 +240,8 @@ static int any_requantised(const struct cairn_model *m, const struct loading *l,
 	return any;
 }
 
-/* Allocates staging for the largest weight to be quantised (all experts
- * of a layer together) and `more` bytes. */
+/* Allocates staging for the largest weight to be quantised (all experts of a layer count as one weight)
+ * plus `more` bytes. */
 static int get_staging(struct cairn_model *m, struct loading *l, size_t more)
 {
 	size_t most = 0;
@@ -341,7 +341,7 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
 	      cairn_error(ENOMEM, "model: no memory");
 	if (!ret)
 		ret = cairn_model_check_layers(&config, dir, st);
-	if (!ret)	/* only now: sizes that contradict the weights are the better reason */
+	if (!ret)	/* last, because a config that contradicts the weights is the better error */
 		ret = cairn_forward_check(m, dir);
 	if (ret)
 		goto out_free;
@@ -385,8 +385,8 @@ static int fill_constant(struct cairn_model *m, const struct cairn_part *p, cons
 	return CAIRN_TABLE(m->impl, stream_sync, l->stream);
 }
 
-/* Fills a block with values of standard deviation 0.02; the sum of four
- * uniform values is close enough to normal. */
+/* Fills a block with values of standard deviation 0.02. The sum of four uniform values is close enough to
+ * normal. */
 static void random_block(char *block, int dtype, uint64_t seed)
 {
 	for (int64_t i = 0; i < RANDOM_BLOCK; i++) {
@@ -409,7 +409,7 @@ static int repeat(const struct cairn_impl *impl, const struct loading *l, char *
 	block = block < bytes ? block : bytes;
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to, l->to, block, CAIRN_COPY_TO_DEVICE, l->stream));
 	CAIRN_TRY(CAIRN_TABLE(impl, stream_sync, l->stream));
-	/* The filled part is a whole number of blocks and is doubled until the end is reached. */
+	/* Doubles the filled part, always a whole number of blocks, until the end is reached. */
 	for (size_t done = block, n; done < bytes; done += n) {
 		n = bytes - done < done ? bytes - done : done;
 		CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to + done, to, n, CAIRN_COPY_ON_DEVICE, l->stream));

@@ -17,8 +17,8 @@ static int check_table(const struct cairn_impl *impl, const struct cairn_model_c
 	const char *missing = impl->mem_alloc ? cairn_forward_missing(impl, graph) : "mem_alloc";
 
 	/*
-	 * decode_step can run every pass, token by token if need be, but supports neither 8-bit weights nor
-	 * routers other than a softmax without groups, and has one eps.
+	 * decode_step can run every pass, token by token if need be. It supports neither 8-bit weights, nor
+	 * routers other than a softmax without groups, nor norms with different eps.
 	 */
 	if (c->latent.kv_lora_rank && cairn_config_has_one_eps(c) && !c->experts.sigmoid &&
 	    !c->experts.num_groups && impl->decode_step && impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)

@@ -76,7 +76,7 @@ static int refuse_element(const struct cairn_stored *s, int64_t element, int dty
 			   cairn_dtype_name(dtype));
 }
 
-/* Widens a row to elements `at` .. of `to`; returns the first column that dtype does not represent, or -1. */
+/* Widens a row to `to` from element `at` on. Returns the first column that is not finite in dtype, or -1. */
 static int64_t widen_row(const struct cairn_stored *s, int64_t row, int dtype, char *to, int64_t at)
 {
 	const int64_t cols = s->tensor->shape[1], first = row / CAIRN_FP8_BLOCK * blocks(cols);
@@ -126,8 +126,8 @@ int cairn_model_keeps_codes(const struct cairn_model *m, const struct cairn_part
 }
 
 /*
- * Returns the first column of a row whose value is not finite in dtype, or -1. The value of the largest code
- * of a block decides for the whole block.
+ * Returns a column of the row whose value is not finite in dtype, in the first block that has one, or -1.
+ * Only the largest code of each block is tested, because its value is the largest.
  */
 static int64_t not_finite(const struct cairn_stored *s, int64_t row, int dtype)
 {

@@ -35,7 +35,7 @@ void cairn_model_dims(const struct cairn_model_config *c, int32_t *dims)
 	dims[CAIRN_D_PER_TOKEN] = c->experts.per_token;
 }
 
-/* Name and shape of each weight. Only those with the role matrix are quantised. */
+/* Name and shape of each weight. Only weights with the role MATRIX are quantised. */
 static const struct {
 	const char *name;
 	enum cairn_dim num, height, width;
@@ -133,7 +133,7 @@ static void add(struct builder *b, const char *name, struct cairn_graph_op op)
 	cairn_op_graph_op(b->g, &op);
 }
 
-/* y = x W^T + bias; a bias of CAIRN_W_NONE: none. */
+/* Appends y = x W^T + bias; CAIRN_W_NONE: no bias. */
 static int32_t gemm(struct builder *b, const char *op, const char *y, int32_t x, enum cairn_dim width,
 		    enum cairn_weight w, enum cairn_weight bias)
 {
@@ -160,8 +160,8 @@ static int32_t norm_in_place(struct builder *b, const char *op, const char *y, i
 }
 
 /*
- * The norm of the residual stream, after adding what the half before left in x. kind: that of the result.
- * last: nothing reads the stream afterwards.
+ * Appends the norm of the residual stream, which first adds the previous half's output, x. kind: that of the
+ * result. last: nothing reads the stream afterwards.
  */
 static int32_t stream_norm(struct builder *b, const char *op, const char *y, const char *residual,
 			   int32_t vector, enum cairn_value_kind kind, int last)

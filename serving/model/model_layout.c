@@ -2,12 +2,12 @@
 /*
  * model_layout - places every weight in the model's memory
  *
- * parts[] maps each tensor of a checkpoint to its part of a weight, with its shape; the rest walks this
- * table. Another architecture is another few lines.
+ * parts[] maps each tensor of a checkpoint to its part of a weight, with its shape; the rest of the file
+ * walks this table. A new architecture needs only a few more lines.
  *
- * A layer is a block of layer_bytes; the layers are contiguous, and weights of no layer follow the last.
- * decode_step needs this stride for all weights alike, while layers with experts are ten times as large as
- * the dense ones and come after them. So both kinds share the front of a block, each ending where the
+ * A layer is a block of layer_bytes. Layers are contiguous; weights outside the layers follow the last one.
+ * decode_step needs one stride for all weights, but layers with experts are ten times as large as dense ones,
+ * which come first. Dense and expert weights therefore share the front of a block, each ending where the
  * attention weights start, and the memory before the first block's dense weights is not allocated.
  *
  *   no experts   [attention, dense]                    [attention, dense]          ...
@@ -138,7 +138,7 @@ static enum kind kind_of(enum cairn_weight w)
 	return w > CAIRN_W_MLP_NORM ? OF_DENSE_LAYERS : OF_LAYERS;
 }
 
-/* Computes the layers first .. end - 1 that have the weight; a weight of the model counts as one layer's. */
+/* Sets *first .. *end - 1 to the layers that have the weight; 0 .. 0 for a weight outside the layers. */
 static void layers_of(const struct cairn_model *m, enum cairn_weight w, int32_t *first, int32_t *end)
 {
 	enum kind kind = kind_of(w);
@@ -317,7 +317,7 @@ int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_
 	int64_t token = (int64_t)cairn_model_key_bytes(m) * (cairn_model_is_latent(m) ? 1 : 2);
 	double bytes = (double)element * (double)rows * m->dims[CAIRN_D_HIDDEN] +
 		       (double)(kv_tokens * layers * token);
-	/* the probability that no token chooses an expert; at least one token counts */
+	/* `other`: the probability that no token chooses a given expert, for at least one token */
 	double share = x->num_experts ? (double)x->per_token / x->num_experts : 1;
 	double other = pow(1 - share, rows > 1 ? rows : 1);
 	int32_t first, end;

@@ -26,7 +26,7 @@ struct ref {
 	struct cairn_model_config c;
 	struct cairn_safetensors *st;
 	enum cairn_weights weights;
-	double noise, weight_noise;	/* weight_noise: of matrix elements, as by quantisation */
+	double noise, weight_noise;	/* weight_noise: for matrix elements, as from quantisation */
 	uint64_t rng;
 	struct kept **kept;
 	int is_first;
@@ -42,7 +42,7 @@ static double fp8_value(uint8_t b)
 	return b >> 7 ? -v : v;
 }
 
-/* Marks where the engine rounds: applies the noise. */
+/* Applies the noise. Called wherever the engine rounds. */
 static double rounded(struct ref *r, double x)
 {
 	r->rng = r->rng * 6364136223846793005u + 1442695040888963407u;
@@ -113,14 +113,14 @@ static int is_quantised(const char *name)
 		!strncmp(name, "block_sparse_moe.", 17)) && strcmp(name + len - 5, ".gate"));
 }
 
-/* As fmax(), for numbers; that one is a call. */
+/* fmax() without NaN handling, and inlined: fmax() is a library call. */
 static double larger(double a, double b)
 {
 	return a > b ? a : b;
 }
 
-/* Multiplies each element by 1 + 2^-4 r with a pseudo-random r in [-1, 1], at least 2^-10 of
- * the row's scale: e4m3's largest error. */
+/* Adds e4m3's largest error to each element, times a pseudo-random r in [-1, 1]: 2^-4 of the element, or
+ * 2^-10 of the row's scale if that is more. */
 static void disturb(struct ref *r, double *w, int n, int k)
 {
 	for (int i = 0; i < n; i++) {
@@ -182,10 +182,10 @@ static int is_stored_in_8_bits(struct ref *r, int layer, const char *full)
 }
 
 /*
- * Quantises a part of a packed matrix. With row scales, or if each part has a multiple of
- * 128 rows, the parts are independent; q, k and v must satisfy that here. Otherwise gate and
- * up are quantised together, gate first. With scales of blocks an independent part that is
- * stored in 8 bits keeps its values; of q, k and v, and of gate and up, none or all are stored so.
+ * Quantises a part of a packed matrix. With row scales, or if each part has a multiple of 128 rows, the parts
+ * are independent; here q, k and v must meet that condition. Otherwise gate and up are quantised together,
+ * gate first. With block scales an independent part that is stored in 8 bits keeps its values; either all of
+ * q, k and v (or of gate and up) are stored in 8 bits, or none.
  */
 static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, const char *name,
 			    const char *full)
@@ -320,7 +320,7 @@ static double capped(double x, double cap)
 	return cap > 0 ? cap * tanh(x / cap) : x;
 }
 
-/* window 0: none */
+/* Computes causal attention. window 0: none. */
 static void attend(struct ref *r, double *out, const double *q, const double *k, const double *v, int rows,
 		   int window, double *p)
 {
@@ -383,8 +383,8 @@ static void attention(struct ref *r, double *h, double *buf, int rows, int layer
 }
 
 /*
- * Absorbs the weights as cluster_mla.h does: the same function as with keys and values per head, but rounded
- * where an absorbing engine rounds. w: kv_b, [heads, nope + v, rank].
+ * Attends in the absorbed form of cluster_mla.h: the result is the same as with keys and values per head, but
+ * the noise is applied where an absorbing engine rounds. w: kv_b, [heads, nope + v, rank].
  */
 static void attend_latent(struct ref *r, double *out, const double *q, const double *kv, const double *w,
 			  int rows, double *buf)
@@ -457,7 +457,8 @@ static double activated(const struct cairn_model_config *c, double x)
 }
 
 /*
- * out += factor * MLP(in); the input of down is rounded. fp32: gate, up and down are not.
+ * Computes out += factor * MLP(in). The input of down is rounded; the results of gate, up and down are
+ * rounded unless fp32 is set.
  */
 static void mlp(struct ref *r, double *out, const double *in, double *buf, int rows, int inner, int layer,
 		const char *const names[3], const char *prefix, double factor, int fp32)
@@ -480,7 +481,7 @@ static void mlp(struct ref *r, double *out, const double *in, double *buf, int r
 
 static const char *const proj[] = { "gate_proj", "up_proj", "down_proj" };
 
-/* Sets c of all experts to -INFINITY that are outside the groups with the largest scores. */
+/* Sets c to -INFINITY for experts outside the groups with the largest scores. */
 static void keep_groups(const struct cairn_experts_config *x, double *c)
 {
 	int size = x->num_experts / x->num_groups;
@@ -505,7 +506,7 @@ static void keep_groups(const struct cairn_experts_config *x, double *c)
 	}
 }
 
-/* Chooses a token's experts from the logits p, which become scores; share: their weights. */
+/* Chooses a token's experts from the logits p, and turns p into scores. share: the experts' weights. */
 static void route(struct ref *r, double *p, int layer, int *chosen, double *share)
 {
 	const struct cairn_experts_config *x = &r->c.experts;
@@ -605,7 +606,7 @@ static int64_t buffer_size(const struct cairn_model_config *c, int64_t rows)
 	return rows * (2 * c->hidden_size + attn + 1) + 2 * keys + c->experts.num_experts;
 }
 
-/* of: noise, weights and rng */
+/* Runs one pass. of: sets noise, weights and rng. */
 static int run(struct ref of, const char *dir, const int32_t *ids, int rows, double *logits)
 {
 	struct ref r = of;
@@ -646,7 +647,7 @@ int cairn_model_ref(const char *dir, const int32_t *ids, int rows, double noise,
 	return run((struct ref){ .noise = noise, .rng = seed }, dir, ids, rows, logits);
 }
 
-/* Computes the bound: six standard deviations of runs with this noise from the run without. */
+/* Computes the bound: six standard deviations of noisy runs around the exact run. */
 static int spread(struct ref of, const char *dir, const int32_t *ids, int rows, double *exact, double *bound)
 {
 	struct kept *kept = NULL, *next;

@@ -2,9 +2,9 @@
 /*
  * safetensors - opens and checks the weights of a checkpoint
  *
- * Everything in these files is hostile until proven otherwise: a checkpoint is a download. Sizes are uint64_t
- * until they are known to be inside the file, and no product is formed unchecked. All checks are done when
- * the file is opened, so that users of a tensor need none.
+ * A checkpoint is a download, so everything in it is untrusted until it has been checked. Sizes are uint64_t
+ * until they are known to be inside the file, and every product is checked for overflow. All checks are done
+ * when the file is opened, so that users of a tensor need none.
  */
 #include "serving/model/safetensors.h"
 
