@@ -27,7 +27,7 @@ static const char deepseek[] =
 	"'routed_scaling_factor':1.0,'scoring_func':'softmax','tie_word_embeddings':false,'topk_group':1,"
 	"'topk_method':'greedy','torch_dtype':'bfloat16','v_head_dim':128,'vocab_size':102400}";
 
-/* V3, with the keys that transformers writes and those that DeepSeek does */
+/* V3, with the keys of transformers and those of DeepSeek's own files */
 static const char deepseek_v3[] =
 	"{'architectures':['DeepseekV3ForCausalLM'],'attention_bias':false,'bos_token_id':0,"
 	"'eos_token_id':1,'ep_size':1,'first_k_dense_replace':3,'hidden_act':'silu','hidden_size':7168,"
@@ -123,7 +123,7 @@ static void sliding_windows(struct cairn_test *t)
 	expect_windows(t, mistral, "32768", "32768", 4096, "WWWWWWW");
 	expect_windows(t, mistral, "'sliding_window':4096", "'sliding_window':null", 0, "-------");
 	expect_windows(t, mistral, "'sliding_window':4096,", "", 4096, "WWWWWWW");
-	/* no context is that long: no window */
+	/* a window that no context can exceed is dropped */
 	expect_windows(t, mistral, "'sliding_window':4096", "'sliding_window':32768", 0, "-------");
 	expect_windows(t, mixtral, "'sliding_window':null,", "", 0, "-------");
 	expect_windows(t, mixtral, "'sliding_window':null", "'sliding_window':1000", 1000, "WWWWWWW");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* config_rope_test - the rotary embeddings whose frequencies depend on the length: longrope, dynamic */
+/* config_rope_test - rotary embeddings whose frequencies depend on the length: longrope and dynamic */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void expect_divided(struct cairn_test *t, const struct cairn_model_config
 		EXPECT(t, fabs((double)freq[i] * by[i] * pow(10, i) - 1) < 1e-6);
 }
 
-/* The long list counts where the context exceeds the trained length. cos and sin: sqrt(1 + ln 8 / ln 1024) */
+/* The long list applies if the context exceeds the trained length. cos, sin: sqrt(1 + ln 8 / ln 1024). */
 static void longrope(struct cairn_test *t)
 {
 	struct cairn_model_config c = { 0 };
@@ -60,7 +60,7 @@ static void longrope(struct cairn_test *t)
 	free(text);
 }
 
-/* Its scaling begins beyond max_position_embeddings, and no sequence gets there. */
+/* Dynamic scaling begins beyond max_position_embeddings, which no sequence exceeds. */
 static void dynamic(struct cairn_test *t)
 {
 	struct cairn_model_config c = { 0 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config_test - reads config.json as checkpoints have it, and changes each key in turn */
+/* config_test - reads real checkpoints' config.json files, and changes one key at a time */
 #include "conformance/harness.h"
 #include "serving/model/config_test.h"
 
@@ -144,7 +144,7 @@ static void refused(struct cairn_test *t)
 	refused_of(t, llama3, changes, ARRAY_SIZE(changes));
 }
 
-/* Equivalent spellings. */
+/* Equivalent spellings of a config give the same result. */
 static void spellings(struct cairn_test *t)
 {
 	static const struct {
@@ -156,7 +156,7 @@ static void spellings(struct cairn_test *t)
 		  4 },
 		{ SCALING, "'rope_scaling':{'rope_type':'default'}", CAIRN_ROPE_NONE, 500000, 1 },
 		{ SCALING, "'rope_scaling':{}", CAIRN_ROPE_NONE, 500000, 1 },
-		/* Both are given: rope_parameters counts only if rope_scaling is empty. */
+		/* If both are given, rope_parameters counts only if rope_scaling is empty. */
 		{ SCALING, SCALING ",'rope_parameters':{'rope_type':'linear','factor':4,'rope_theta':1}",
 		  CAIRN_ROPE_LLAMA3, 500000, 8 },
 		{ SCALING, "'rope_scaling':{},'rope_parameters':{'rope_type':'linear','factor':4}",

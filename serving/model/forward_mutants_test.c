@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * forward_mutants_test - checks that the tests of logits notice a graph that is wrong, or placed wrongly
+ * forward_mutants_test - checks that the tests of logits detect a wrong graph or a wrong placement of buffers
  *
  * Each mutant changes one thing in the graph of a loaded model. The prompt, in chunks, must then have logits
  * outside the bound of the reference, or the pass must fail.
@@ -13,7 +13,7 @@ static struct cairn_graph_op *op_of(struct cairn_op_graph *g, const char *result
 	return &g->ops[g->values[cairn_op_graph_find(g, result)].producer];
 }
 
-/* With all logits wanted, picking rows does nothing. */
+/* If all logits are wanted, PICK_ROWS does nothing. */
 static void drop(struct cairn_op_graph *g, const char *result)
 {
 	op_of(g, result)->kind = CAIRN_OP_PICK_ROWS;
@@ -107,7 +107,7 @@ static void route_bias_forgotten(struct cairn_op_graph *g)
 		g->ops[o].num_weights -= g->ops[o].kind == CAIRN_OP_MOE;
 }
 
-/* Wrong lifetimes; the activations are placed anew. */
+/* The following mutants have wrong lifetimes; the activations are then placed again. */
 static void storage_ends_when_written(struct cairn_op_graph *g)
 {
 	for (int32_t v = 0; v < g->num_values; v++)
@@ -154,7 +154,7 @@ static const struct mutant {
 	MUTANT("deepseek_v3_tiny", route_bias_forgotten),
 };
 
-/* Returns how many logits are outside the bound; all those of a pass that fails are. */
+/* Returns how many logits are outside the bound. A failed pass counts all of its logits. */
 static int wrong_logits(struct fixture *f)
 {
 	static const int chunks[] = { 7, 16, 33, 1, 23 };

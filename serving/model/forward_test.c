@@ -62,7 +62,7 @@ static void logits(struct cairn_test *t, const char *table, const char *name, in
 	judge_passes(t, &f, "in one pass", whole, 1);
 	judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
 	judge_passes(t, &f, "token by token", single, 1);
-	/* A decoding step as one operation, which does not support all models. */
+	/* decode_step runs a decoding step as one operation; it does not support all models. */
 	if (!EXPECT(t, cairn_decoder_create(&f.decoder, f.m, CAIRN_DECODE_AUTO) == 0))
 		goto out;
 	judge_passes(t, &f, "token by token, fused", single, 1);
@@ -74,8 +74,8 @@ out:
 }
 
 /*
- * Latent attention with an rms_norm_eps that its inner norms must not use, and that is large enough to be
- * seen. decode_step has one eps and must not be used.
+ * Latent attention with an rms_norm_eps that its inner norms must not use, large enough to show if they do.
+ * decode_step has only one eps and must not be used.
  */
 static void two_eps(struct cairn_test *t, const char *table)
 {
@@ -113,7 +113,7 @@ static void two_eps_cuda(struct cairn_test *t)
 	two_eps(t, "cuda");
 }
 
-/* A model on all host tables: one unit, because the reference and its bounds take most of the time. */
+/* Runs a model on all host tables in one unit, because computing the bounds takes most of the time. */
 static void on_host(struct cairn_test *t, const char *name, int f16, int late)
 {
 	logits(t, "ref", name, f16);
@@ -149,8 +149,8 @@ enum { NOT_LATE, LATE };	/* whether the model runs on table late, too */
 #define LIST_CUDA(unit, name, f16, late) { #unit "_cuda", unit##_cuda },
 EACH(DEFINE)
 
-/* A table whose operations ask for workspaces gets the size each asked for;
- * the largest demand comes first and last. */
+/* A table whose operations ask for workspaces must get the size that each asked for. The largest demand comes
+ * first and last. */
 static struct cairn_impl plain;
 static int num_short, num_calls;
 
@@ -250,7 +250,7 @@ static void graph_is_eager_late(struct cairn_test *t)
 	graph_is_eager(t, "late");
 }
 
-/* Table late runs cpu's operations later: the bits must be the same. */
+/* Table late runs cpu's operations asynchronously: the bits must be the same. */
 static void late_is_cpu(struct cairn_test *t)
 {
 	static const char *const names[] = { "llama3_tiny", "deepseek_tiny", "mixtral_tiny" };
@@ -305,7 +305,7 @@ static int open_wide(struct cairn_test *t, struct fixture *f)
 	return 0;
 }
 
-/* Few wide rows are more than one call of moe takes; on cpu the bits are those of row after row. */
+/* A few wide rows exceed one call of moe; on cpu the bits are those of one row at a time. */
 static void wide_rows_in_parts(struct cairn_test *t)
 {
 	float at_once[8 * 32];

@@ -32,7 +32,7 @@ struct fixture {
 	int vocab, fused;		/* fused: passes that the decoder ran */
 };
 
-/* Expected logits and bounds of a checkpoint's prompt, computed once for all tables. */
+/* Expected logits of a checkpoint's prompt and their bounds, computed once for all tables. */
 struct judgement {
 	struct judgement *next;
 	const char *name;
@@ -41,7 +41,7 @@ struct judgement {
 	double *exact, *bound;		/* [n] each, exact first */
 };
 
-/* Finds or computes the judgement. name NULL: a checkpoint that differs each time, never reused. */
+/* Finds or computes the judgement. name NULL: the checkpoint differs each time, so nothing is reused. */
 static inline int judge_by(struct cairn_test *t, struct fixture *f, const char *name, const char *dir,
 			   int f16, enum cairn_weights weights)
 {
@@ -184,7 +184,7 @@ static inline int prepare_pass(struct fixture *f, int first, int n, struct cairn
 		.num_logits = n,
 		.max_qo_len = n,
 		.max_kv_len = MAX_PAGES * PAGE_SIZE,
-		/* latent attention: passes of one row by mla_paged, the others by mla_prefill */
+		/* with latent attention, passes of one row use mla_paged, the others mla_prefill */
 		.num_prompts = n > 1, .prompt_rows = n > 1 ? n : 0, .prompt_past = n > 1 ? first : 0,
 	};
 	CAIRN_TRY(f->impl.mem_copy(dev, host, bytes, CAIRN_COPY_TO_DEVICE, f->stream));

@@ -8,7 +8,7 @@
 #include "serving/base/json.h"
 #include "serving/model/model_test.h"
 
-/* The bytes a step reads: matrices shrink to half their size, plus their scales. */
+/* Bytes that a step reads: quantised matrices take half, plus their scales. */
 static void bytes(struct cairn_test *t)
 {
 	struct cairn_model *plain = NULL, *rows = NULL, *blocks = NULL, *again = NULL;
@@ -49,7 +49,7 @@ out:
 	cairn_model_free(blocks);
 }
 
-/* DeepSeek-V2-Lite, narrower: bytes that a token reads of two layers, the first of which is dense. */
+/* A narrower DeepSeek-V2-Lite: bytes that a token reads from two layers, the first of which is dense. */
 static void bytes_of_experts(struct cairn_test *t)
 {
 	/* Matrices by group: 0: Q, KV_A and O of a layer; 1: the dense MLP;
@@ -147,7 +147,7 @@ static void refused(struct cairn_test *t)
 
 #define STORED	"deepseek_v3_fp8_tiny"
 
-/* Checks that a matrix is loaded as code times factor of its block; bf16 represents the products. */
+/* Checks that each element is loaded as its code times its block's factor; bf16 represents the products. */
 static void expect_widened(struct cairn_test *t, const struct cairn_safetensors *st, const void *w,
 			   int64_t first, const char *name)
 {
@@ -264,7 +264,7 @@ out:
 	close_golden(&g);
 }
 
-/* Replaces text in the test's copy of a checkpoint's weights; `to` is as long. */
+/* Replaces text in the test's copy of a checkpoint's weights; `to` is as long as `from`. */
 static int patch(struct cairn_test *t, const struct golden *g, const char *from, const char *to)
 {
 	char path[PATH_MAX + 32], *text, *at;
@@ -306,7 +306,7 @@ static int overwrite(struct cairn_test *t, const struct golden *g, const char *n
 	return offset ? 0 : -1;
 }
 
-/* Codes that are kept have no NaN, and their values are finite in the model's dtype. */
+/* Codes to be kept are refused if one is NaN or has a value that overflows the model's dtype. */
 static void refused_codes(struct cairn_test *t)
 {
 	static const uint8_t codes[] = { 0, 8, 0xff };
@@ -343,7 +343,7 @@ static void refused_codes(struct cairn_test *t)
 	EXPECT(t, m == NULL);
 }
 
-/* Checkpoints in 8 bits that are refused: `from` in the header of the weights becomes `to`. */
+/* Refused 8-bit checkpoints: in the header of the weights, `from` is replaced by `to`. */
 static void refused_stored(struct cairn_test *t)
 {
 	static const struct { const char *from, *to, *text; } rows[] = {

@@ -2,9 +2,9 @@
 /*
  * fp8_test - models whose matrices are quantised when they are loaded
  *
- * Two separate checks: the engine must compute what the quantised matrices give, as accurately as with plain
- * ones (the reference quantises too); and the result must be as close to the unquantised model as rounding
- * errors of e4m3 in every element allow.
+ * Two separate checks: with quantised matrices (the reference quantises, too) the engine must be as accurate
+ * as with plain ones; and its result must be as close to the unquantised model as rounding errors of e4m3 in
+ * every element allow.
  */
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
@@ -24,7 +24,7 @@ static void logits(struct cairn_test *t, const char *table, const char *name, en
 	judge_passes(t, &f, "in one pass", whole, 1);
 	judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
 	judge_passes(t, &f, "a prompt, then token by token", prompt, 2);
-	if (strcmp(table, "ref"))	/* the other tables were compared with the reference above */
+	if (strcmp(table, "ref"))	/* the other tables have been compared with the reference above */
 		goto out;
 	n = (size_t)(f.g.num_tokens * f.vocab);
 	plain = malloc(n * sizeof(*plain));
@@ -50,8 +50,8 @@ out:
 }
 
 /*
- * A checkpoint stored in 8 bits with values that the model's dtype does not represent: the expected logits
- * are those of the stored numbers, so that quantising them again would show.
+ * A checkpoint stored in 8 bits with values that the model's dtype does not represent. The expected logits
+ * are computed from the stored values, so that quantising them again would show.
  */
 static void stored(struct cairn_test *t, const char *table)
 {
@@ -80,7 +80,7 @@ static void stored_values_cuda(struct cairn_test *t)
 	stored(t, "cuda");
 }
 
-/* qwen3_moe with scales of rows is left out: there a router's choice at position 48 comes within rounding. */
+/* Without qwen3_moe with row scales: at position 48 a router's choice depends on rounding. */
 #define EACH(what) \
 	what(llama3_rows, "llama3_tiny", CAIRN_WEIGHTS_FP8, 0) \
 	what(llama3_blocks_f16, "llama3_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 1) \
@@ -141,8 +141,8 @@ out:
 }
 
 /*
- * Three greedy requests at once through the engine. decode_step does not support 8-bit
- * weights, so every pass is the operation list.
+ * Three greedy requests at once through the engine. decode_step does not support 8-bit weights, so every pass
+ * runs the operation list.
  */
 static void greedy(struct cairn_test *t, const char *table, const char *name, enum cairn_weights weights)
 {

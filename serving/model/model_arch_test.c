@@ -7,8 +7,8 @@
 #include "serving/model/model_test.h"
 
 /*
- * YaRN's rule in double for DeepSeek-V2-Lite: within 4096 positions element 10 (of 32) turns about 32 times
- * and element 23 once; between them is a ramp.
+ * Computes YaRN's rule in double for DeepSeek-V2-Lite: within 4096 positions element 10 (of 32) turns about
+ * 32 times and element 23 once; the ramp lies between them.
  */
 static void yarn_frequencies(struct cairn_test *t)
 {
@@ -72,7 +72,7 @@ static void bad_checkpoints(struct cairn_test *t)
 	close_golden(&g);
 }
 
-/* Checks that the checkpoint's tensor is found bit by bit in the weight, from element `first` on. */
+/* Checks that the weight contains the checkpoint's tensor bit for bit from element `first` on. */
 static void expect_tensor(struct cairn_test *t, const struct cairn_model *m,
 			  const struct cairn_safetensors *st, int32_t layer, enum cairn_weight w,
 			  int64_t first, const char *name)
@@ -184,7 +184,7 @@ static void experts_after_two_dense(struct cairn_test *t)
 	experts_lie_where_they_should(t, "deepseek_q_tiny");
 }
 
-/* V2-Lite, narrower: the size of its layers, and the bytes that a step reads of them. */
+/* A narrower V2-Lite: the size of its layers, and the bytes that a step reads from them. */
 static void random_experts(struct cairn_test *t)
 {
 	const int64_t attn = 64 + 64 * 2 * 192 + 576 * 64 + 512 + 512 * 2 * 256 + 64 * 2 * 128 + 64;

@@ -8,8 +8,8 @@
 #include "conformance/harness.h"
 #include "serving/model/model_test.h"
 
-/* The published rule in double: long wavelengths are divided by the factor,
- * short ones kept, with a ramp between. */
+/* Computes the published rule in double: the frequencies of long wavelengths are divided by the factor, those
+ * of short ones are kept, with a ramp between. */
 static void rope_frequencies(struct cairn_test *t)
 {
 	struct cairn_model_config c;
@@ -157,7 +157,7 @@ out:
 	cairn_model_free(b);
 }
 
-/* A model that some operation of the table does not support is refused when it is loaded. */
+/* A model is refused on load if an operation of the table does not support its sizes. */
 static void sizes_no_table_runs(struct cairn_test *t)
 {
 	static const struct {
@@ -200,7 +200,7 @@ static void sizes_no_table_runs(struct cairn_test *t)
 	}
 }
 
-/* A checkpoint with more layers than config.json names is refused, unless they predict further tokens. */
+/* A checkpoint with more layers than config.json names is refused, unless the rest predict further tokens. */
 static void stored_layers(struct cairn_test *t)
 {
 	static const struct { const char *to, *text; } rows[] = {

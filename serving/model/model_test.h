@@ -30,10 +30,10 @@ struct golden {
 };
 
 /*
- * Opens and starts a table. "late" is the plug-in next to the program: cpu's operations, run asynchronously
- * like those of a device; "late_ref" does the same with ref's. A number after the name is a seed: streams
- * then advance at random times. Returns 0 if the table is started; otherwise the test has been skipped (no
- * device) or has failed.
+ * Opens and starts a table. "late" is the plug-in next to the program, which runs cpu's operations
+ * asynchronously, as a device would; "late_ref" does the same with ref's. A number after the name is a seed:
+ * streams then advance at random times. Returns 0 if the table is started; otherwise the test has been
+ * skipped (no device) or has failed.
  */
 static inline int open_table(struct cairn_test *t, const char *name, struct cairn_impl *impl)
 {
@@ -59,13 +59,13 @@ static inline int open_table(struct cairn_test *t, const char *name, struct cair
 	return ret;
 }
 
-/* Returns whether the table computes the bits of ref. */
+/* Returns whether the table's results are bitwise those of ref. */
 static inline int is_ref(const char *table)
 {
 	return strstr(table, "ref") != NULL;
 }
 
-/* Returns whether the table captures passes and has its own memory. */
+/* Returns whether the table has its own memory and can capture passes. */
 static inline int on_device(const struct cairn_impl *impl)
 {
 	return !(impl->flags & CAIRN_IMPL_HOST_MEM);
@@ -103,8 +103,8 @@ static inline int altered_config(struct cairn_test *t, const char *original, con
 }
 
 /*
- * Copies a checkpoint to the test's directory with a changed config.json; the weights are linked. A
- * checkpoint that is already there, as open_golden() makes some, is changed in place. dir: PATH_MAX bytes.
+ * Copies a checkpoint to the test's directory with a changed config.json and links to the weights. A
+ * checkpoint that is already there, where open_golden() puts some, is changed in place. dir: PATH_MAX bytes.
  */
 static inline int altered_checkpoint(struct cairn_test *t, const char *original, const char *from,
 				     const char *to, char *dir)

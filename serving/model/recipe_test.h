@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recipe_test - golden checkpoints with computed weights; tools/golden.py has the same rule
+ * recipe_test - makes golden checkpoints whose weights are computed by the same rule as in tools/golden.py
  *
  * Include conformance/harness.h first.
  */
@@ -40,8 +40,8 @@ static inline uint64_t recipe_hash(int seed, const char *name)
 
 struct recipe_line {
 	/*
-	 * codes3: like codes, but bf16 does not represent the values, and no code is the largest one, so that
-	 * quantising the values gives other factors and codes
+	 * codes3: like codes, but bf16 does not represent the values, and the largest code does not occur, so
+	 * that quantising the values gives other factors and codes
 	 */
 	char kind[8], name[96];
 	int rows, cols, shift;		/* cols 0: a vector */
@@ -56,7 +56,7 @@ static inline int recipe_next(FILE *f, struct recipe_line *l)
 	return !strcmp(l->kind, "norm") || fscanf(f, " %d %d", &l->cols, &l->shift) == 2;
 }
 
-/* A tensor of a line. A line of codes has two: the codes, and the factors of their blocks. */
+/* A tensor that a line describes. A line of codes has two: the codes, and the factors of their blocks. */
 struct recipe_tensor {
 	char name[112];
 	const char *dtype;

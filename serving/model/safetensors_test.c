@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_test - every rule of the format, each broken separately */
+/* safetensors_test - breaks each rule of the format separately */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,7 +185,7 @@ static void every_dtype(struct cairn_test *t)
 {
 	for (int d = 0; d < CAIRN_ST_NUM_DTYPES; d++) {
 		unsigned bytes =
-			cairn_st_dtype_bits((enum cairn_st_dtype)d); /* eight elements take that many bytes */
+			cairn_st_dtype_bits((enum cairn_st_dtype)d); /* bytes of eight elements */
 		struct cairn_safetensors *st = NULL;
 		char header[128];
 		size_t n = 0;
