@@ -555,7 +555,7 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 
-		/* Layers differ only in windows and experts: the first two and the last cover all kinds. */
+		/* Layers differ only in windows and experts; the first two and the last stand for all. */
 		if (op->layer > 1 && op->layer < s->model->config.num_hidden_layers - 1)
 			continue;
 		if (op->block != CAIRN_BLOCK_HEAD || b->num_logits)

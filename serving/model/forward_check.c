@@ -2,11 +2,11 @@
 /*
  * forward_check - asks a table, before any weight is loaded, whether it can run a model
  *
- * For each operation of the graph this calls its workspace query for passes of one row. On tables in host
- * memory it also calls the operation itself for a pass of no rows: all contracts except gemm's allow that,
- * and nothing is read or written, so the pointers need no memory behind them. (On a device a kernel that read
- * its lengths all the same would destroy the device's context.) Only -EOPNOTSUPP is a refusal; a table that
- * rejects a pass without rows for another reason is judged by its first real pass.
+ * For each operation of the graph this calls its workspace query for passes of one row, and then the
+ * operation itself for a pass of no rows. All contracts except gemm's allow that, and nothing may be read or
+ * written, so the pointers need no memory behind them. (A device kernel that read its lengths all the same
+ * would destroy the device's context.) Only -EOPNOTSUPP is a refusal; a table that rejects a pass without
+ * rows for another reason is judged by its first real pass.
  */
 #include "serving/model/forward_impl.h"
 
@@ -106,7 +106,7 @@ static int check_ops(struct walk *w, const struct cairn_batch *none, const struc
 		const struct cairn_graph_op *op = &w->g->ops[o];
 		int is_gemm = op->kind == CAIRN_OP_GEMM || op->kind == CAIRN_OP_LM_HEAD;
 
-		/* as in cairn_scratch_reserve(): these layers cover all kinds */
+		/* the same layers as in cairn_scratch_reserve() */
 		if (op->layer > 1 && op->layer < w->m->config.num_hidden_layers - 1)
 			continue;
 		w->asking = 1;
