@@ -427,7 +427,7 @@ static void *engine(void *arg)
 {
 	struct timespec pause = { .tv_nsec = 20000 };
 	uint64_t next_audit = 0, last_work = 0, last_look = nic_now_ns(), crowded_until = 0, now;
-	int many = sysconf(_SC_NPROCESSORS_ONLN) > FEW_CORES, crowded;
+	int many = sysconf(_SC_NPROCESSORS_ONLN) > FEW_CORES, plenty;
 	int busy[NIC_MAX_QPS] = { 0 }, i;
 
 	(void)arg;
@@ -441,7 +441,7 @@ static void *engine(void *arg)
 		now = nic_now_ns();
 		if (!worked && now - last_look > CROWDED_NS)
 			crowded_until = now + CROWDED_FOR_NS;
-		crowded = now < crowded_until;
+		plenty = many && now >= crowded_until;
 		last_work = worked ? now : last_work;
 		last_look = now;
 		if (now >= next_audit) {
@@ -449,10 +449,10 @@ static void *engine(void *arg)
 			next_audit = now + AUDIT_NS;
 			last_look = nic_now_ns();
 		}
-		if (now - last_work > (crowded ? 0 : many ? IDLE_BEFORE_SLEEP_NS : IDLE_FEW_CORES_NS)) {
+		if (now - last_work > (plenty ? IDLE_BEFORE_SLEEP_NS : IDLE_FEW_CORES_NS)) {
 			nanosleep(&pause, NULL);
 			last_look = nic_now_ns();
-		} else if (!many && !worked) {
+		} else if (!plenty) {
 			sched_yield();
 		}
 	}
