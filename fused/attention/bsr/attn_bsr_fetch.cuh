@@ -303,9 +303,9 @@ ATTN_DEV void attn_fetch_v(const struct attn_bsr_walk &w, int i, const struct at
 
 /*
  * Fetches the key tiles of piece *w: the K of each tile, and after it the V of the tile before. The next run
- * is drawn two tiles before the end, so that nothing waits for the trip to memory; no earlier, because runs
- * drawn late share the work better. The next piece begins before the last V, for which there is no room until
- * the consumers have finished a step. Sets *at and *w to that piece; returns whether there is one.
+ * is drawn two tiles before the end, so that nothing waits for the trip to memory. The next piece begins
+ * before the last V, for which there is no room until the consumers have finished a step. Sets *at and *w to
+ * that piece; returns whether there is one.
  */
 template <class F>
 ATTN_DEV bool attn_fetch_16bit(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
