@@ -38,31 +38,16 @@ static void spin_once(void)
 #endif
 }
 
-/*
- * On a crowded processor another program may run for milliseconds when this thread yields, while a thread
- * that wakes from a short sleep runs at once. So after a yield that took this long, waits sleep for a while.
- */
-#define CROWDED_NS	200000ull
-#define CROWDED_FOR_NS	200000000ull
-
 void transport_pause(uint32_t round)
 {
-	static _Thread_local uint64_t crowded_until;
-	const struct timespec ts = { .tv_nsec = 50000 };
-	uint64_t before;
+	struct timespec ts = { .tv_nsec = 50000 };
 
-	if (round < 200) {
+	if (round < 200)
 		spin_once();
-		return;
-	}
-	before = transport_now();
-	if (round >= 20000 || before < crowded_until) {
+	else if (round < 20000)
+		sched_yield();
+	else
 		nanosleep(&ts, NULL);
-		return;
-	}
-	sched_yield();
-	if (transport_now() - before > CROWDED_NS)
-		crowded_until = before + CROWDED_FOR_NS;
 }
 
 void transport_work_init(struct transport_work *w)

@@ -131,10 +131,7 @@ void transport_fail(struct cairn_channel *c, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 uint64_t transport_now(void);					/* ns */
-/*
- * Call it in a polling loop: first spins, then yields, then sleeps for some microseconds. It sleeps at once
- * where a yield takes long, because processors are scarce.
- */
+/* Call it in a polling loop: first spins, then yields, then sleeps for some microseconds. */
 void transport_pause(uint32_t round);
 extern const struct cairn_transport_table cairn_transport_loop, cairn_transport_verbs, cairn_transport_nvlink,
 	cairn_transport_nccl, cairn_transport_fhbn;
