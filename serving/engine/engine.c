@@ -55,6 +55,9 @@ static int check_options(struct cairn_engine_options *o, const struct cairn_mode
 	if (o->repeatable && o->max_rows < o->page_size)
 		return cairn_error(EINVAL, "engine: max_rows: is %d, must be at least page_size %d to be "
 				   "repeatable", o->max_rows, o->page_size);
+	if (o->repeatable && o->cache_grain == 1 && o->page_size > 1)
+		return cairn_error(EINVAL, "engine: cache_grain: 1 does not go with repeatable, which shares "
+				   "whole chunks");
 	o->cache_grain = !o->cache_grain ? o->page_size : o->cache_grain < 0 ? 0 : o->cache_grain;
 	return 0;
 }
@@ -80,6 +83,17 @@ static int32_t repeat_chunk(const struct cairn_engine_options *o)
 	if (rows < o->page_size)
 		rows = o->page_size;
 	return o->repeatable ? rows - rows % o->page_size : 0;
+}
+
+/* Products with 8-bit weights have not been shown to give a row the same bits at any place. */
+static int check_repeatable(const struct cairn_engine *e, const struct cairn_model *m)
+{
+	if (!e->can_score)
+		return cairn_error(EOPNOTSUPP, "engine: repeatable: %s has no operation list for this model",
+				   e->impl->name);
+	if (m->weights != CAIRN_WEIGHTS_PLAIN)
+		return cairn_error(EOPNOTSUPP, "engine: repeatable: not with 8-bit weights");
+	return 0;
 }
 
 static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
@@ -127,9 +141,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	e->can_score = cairn_forward_supported(model);
 	e->opt = *options;
 	ret = check_options(&e->opt, e->config);
-	if (!ret && e->opt.repeatable && !e->can_score)
-		ret = cairn_error(EOPNOTSUPP, "engine: repeatable: %s has no operation list for this model",
-				  e->impl->name);
+	if (!ret && e->opt.repeatable)
+		ret = check_repeatable(e, model);
 	if (ret)
 		goto out_destroy;
 	ret = create_scheduler(e, model);

@@ -11,11 +11,12 @@
  * the passes it takes part in. On tables whose gemm computes each row independently (ref, cpu) and with
  * CAIRN_DECODE_UNFUSED, they are independent of other requests, of prefix cache hits and of preemption.
  *
- * With `repeatable`, tokens and log-probabilities are independent of these on every table, GPUs included:
- * in one process, with the same model and options, other requests, cache hits and preemption change no bit.
- * (In another process, gemm's trials may choose other algorithms.) A pass then has either one row of each of
- * max_batch sequences or one chunk of one prompt (scheduler.h). This costs speed: nothing runs as
- * decode_step, prompts are computed one after the other, and the caches keep no answers.
+ * With `repeatable`, tokens and log-probabilities are independent of these on every table whose gemm gives a
+ * row the same bits at any place, as ours do (gemm.h): in one process, with the same model and options, other
+ * requests, cache hits and preemption change no bit. (In another process, gemm's trials may choose other
+ * algorithms.) A pass then has either one row of each of max_batch sequences or one chunk of one prompt
+ * (scheduler.h). This costs speed: nothing runs as decode_step, prompts are computed one after the other, and
+ * the caches keep no answers. 8-bit weights and a cache_grain of 1 are refused.
  *
  * Not thread-safe. After an error from cairn_engine_step() the engine can only be destroyed.
  */

@@ -223,7 +223,19 @@ static void refused(struct cairn_test *t)
 	opt.page_size = 16;
 	EXPECT(t, cairn_engine_create(&e, m, &opt) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "max_rows: is 8, must be at least page_size 16");
-	close_model(m, &g);
+	opt.max_rows = 32;
+	opt.cache_grain = 1;
+	EXPECT(t, cairn_engine_create(&e, m, &opt) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "cache_grain: 1 does not go with repeatable");
+	opt.cache_grain = 0;
+	cairn_model_free(m);
+	if (EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, CAIRN_WEIGHTS_FP8, CAIRN_KV_PLAIN, NULL,
+					  NULL) == 0)) {
+		EXPECT(t, cairn_engine_create(&e, m, &opt) == -EOPNOTSUPP);
+		EXPECT_CONTAINS(t, cairn_last_error(), "repeatable: not with 8-bit weights");
+		cairn_model_free(m);
+	}
+	close_golden(&g);
 }
 
 static const struct cairn_unit units[] = {

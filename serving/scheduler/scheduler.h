@@ -67,7 +67,10 @@ struct cairn_scheduler_options {
 	int32_t dense_rows;		/* maximum rows of a step */
 	int32_t max_seqs;		/* sequences running at once; <= dense_rows */
 	int32_t max_chunk;		/* maximum rows of one sequence in a step; 0: no limit */
-	/* rows of a prompt's chunk: a multiple of page_size, at most dense_rows; 0: not repeatable */
+	/*
+	 * rows of a prompt's chunk, which replaces max_chunk and is the granularity of the trees: a multiple
+	 * of page_size, at most dense_rows; 0: not repeatable
+	 */
 	int32_t repeat_chunk;
 	int32_t max_context;		/* maximum tokens of one sequence, prompt and answer */
 	int32_t page_size, num_pages;	/* tokens per page; pages on the device */

@@ -35,7 +35,7 @@ static const char usage[] =
 	"  --kv FORM              plain, fp8: see generate (plain)\n"
 	"  --repeatable           the same request gets the same bits whatever runs beside it, until the\n"
 	"                         worker is restarted; slower: prompts are computed one by one, answers\n"
-	"                         are not cached\n"
+	"                         are not cached; excludes --weights fp8 and --prefix-cache token\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
 	"  --seed N               seed of random weights (1)\n"
 	"\n"
@@ -144,7 +144,8 @@ int cairn_serve_name_option(int ret)
 		{ "address", "host" }, { "allow_origin", "allow-origin" }, { "max_batch", "batch" },
 		{ "max_context", "max-context" }, { "max_rows", "rows" }, { "page_size", "page-size" },
 		{ "num_pages", "pages" }, { "host_pages", "host-pages" }, { "disk_pages", "disk-pages" },
-		{ "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" }, { NULL, NULL },
+		{ "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" },
+		{ "repeatable", "repeatable" }, { NULL, NULL },
 	};
 
 	return cairn_name_option(ret, names);
