@@ -6,7 +6,7 @@
 #   DEBUG=N           device assertions; a wait of more than 2 N seconds is a hang; spills are no error
 #   SAN=1             ASan and UBSan on host code    M=STAGE  check or bench one stage alone
 #   SAN=thread        TSan on host code, without OpenMP
-#   LINEINFO=1        line numbers in kernels, for profilers and compute-sanitizer: the same code, compiled in half as long again
+#   LINEINFO=1        line numbers in kernels, for profilers and compute-sanitizer: the same code, up to a third longer to compile
 #   NOSETUP=1         leave the package manager alone
 #   V=1               show commands
 #

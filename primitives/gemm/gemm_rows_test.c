@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gemm_rows_test - the bits of a row do not depend on its place or on the other rows, on every table */
+/* gemm_rows_test - the bits of a row depend neither on its place nor on the other rows */
 #include <stdlib.h>
 #include <string.h>
 
