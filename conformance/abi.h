@@ -200,6 +200,9 @@ struct cairn_impl {
 	/* attention of absorbed queries over latents, also in 8 bits and from lists of slots */
 	int (*mla_decode)(const struct cairn_mla_decode_args *args, void *stream);
 	int (*mla_decode_workspace)(const struct cairn_mla_decode_args *args, size_t *bytes);
+
+	/* the plan of attn_bsr alone, for calls with `planned` */
+	int (*attn_plan)(const struct cairn_attn_bsr_args *args, void *stream);
 };
 
 /*

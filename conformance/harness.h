@@ -152,6 +152,14 @@ struct cairn_family {
 	 * 0 past the last one. A form for which the table returns -EOPNOTSUPP is left out.
 	 */
 	int (*form)(void *args, int i);
+	/*
+	 * The argument `planned`, an int32_t; 0: none. 1 tells the operation that its workspace holds the
+	 * plan of the same lists, which a call with 0 has left there or, if the table has it, plan_op (an
+	 * offset in struct cairn_impl; 0: none). Such calls must give the same bits.
+	 * then_op: an operation that uses the plan which `op` has made, and writes the outputs. Bench does
+	 * not time it. 0: none.
+	 */
+	size_t planned_field, plan_op, then_op;
 	/* the argument sms; 0: none. A number above that of the device's SMs means all of them, as 0 does. */
 	size_t sms_field;
 	/*

@@ -443,6 +443,47 @@ int cairn_call_forms(const struct cairn_more *m)
 	return ret;
 }
 
+/*
+ * Makes two calls by one plan, each into fresh outputs, in memory of their own. The workspace keeps the plan,
+ * as if the calls were two layers of a model.
+ */
+static int call_by_plan(const struct cairn_more *m)
+{
+	const struct cairn_round kept = { .canary = calm.canary, .workspace = -1 };
+	const int32_t planned = 1;
+	struct cairn_side side;
+	int ret;
+
+	if (!m->f->planned_field || !m->cheap || m->op->kind != CAIRN_KIND_NORMAL || cairn_op_is_far(m->op))
+		return 0;
+	ret = cairn_side_open_guarded(&side, m->f, m->op, m->side->impl, m->side->stream);
+	if (ret == -E2BIG)
+		return 0;
+	if (ret)
+		goto failed;
+	ret = cairn_side_send(&side, m->f, m->op, &calm, 0);
+	if (!ret)
+		ret = cairn_side_call_plan(&side, m->f);
+	memcpy((char *)side.args + m->f->planned_field, &planned, sizeof(planned));
+	for (int i = 0; !ret && i < 2; i++) {
+		ret = cairn_side_send(&side, m->f, m->op, &kept, 0);
+		if (!ret)
+			ret = cairn_side_call_round(&side, m->f, &kept);
+	}
+	if (!ret) {
+		ret = fetch(m, &side, m->op);
+		forgive_all(m);
+		cairn_check_bits(m->f, m->op, m->own, m->later, "the second call by one plan", m->o);
+		cairn_side_close(&side, m->op);
+		return ret;
+	}
+	cairn_side_close(&side, m->op);
+failed:
+	cairn_call_failed(m->o, m->side->impl, ret, "a call by a plan");
+	m->o->verdict = CAIRN_FAIL;
+	return ret;
+}
+
 static int call_with_all_sms(const struct cairn_more *m)
 {
 	const int32_t most = INT32_MAX;
@@ -525,7 +566,7 @@ void cairn_further_calls(const struct cairn_more *m)
 	if (calls_in_place(m) || m->o->verdict != CAIRN_PASS)
 		return;
 	if (call_in_company(m) || call_in_parts(m) || cairn_call_forms(m) || call_with_all_sms(m) ||
-	    m->o->verdict != CAIRN_PASS)
+	    call_by_plan(m) || m->o->verdict != CAIRN_PASS)
 		return;
 	call_relisted(m);
 }

@@ -374,12 +374,22 @@ int cairn_side_send(struct cairn_side *side, const struct cairn_family *f, const
 	return r->behind && !(side->impl->flags & CAIRN_IMPL_HOST_MEM) ? put_behind(side, op) : 0;
 }
 
-int cairn_side_call(struct cairn_side *side, const struct cairn_family *f)
+static int call_member(struct cairn_side *side, const struct cairn_family *f, size_t op)
 {
-	op_fn fn = (op_fn)table_member(side->impl, f->op);
+	op_fn fn = (op_fn)table_member(side->impl, op);
 
 	return fn ? fn(side->args, side->stream) :
 		cairn_error(EOPNOTSUPP, "%s: not in table %s", f->name, side->impl->name);
+}
+
+int cairn_side_call(struct cairn_side *side, const struct cairn_family *f)
+{
+	return call_member(side, f, f->op);
+}
+
+int cairn_side_call_plan(struct cairn_side *side, const struct cairn_family *f)
+{
+	return call_member(side, f, f->plan_op && table_member(side->impl, f->plan_op) ? f->plan_op : f->op);
 }
 
 /* Returns whether the struct may end before the family's later members, because these are all 0. */
@@ -415,7 +425,7 @@ int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f,
 		ret = fn(side->passed, side->stream);
 		memset(side->passed, 0xa5, f->args_size + CAIRN_TAIL);
 	}
-	return ret;
+	return !ret && f->then_op ? call_member(side, f, f->then_op) : ret;
 }
 
 int cairn_side_call_unknown(struct cairn_side *side, const struct cairn_family *f, size_t at)

@@ -40,6 +40,7 @@ const struct cairn_impl cairn_impl_cpu = {
 	.attn_merge = cairn_attn_merge_cpu,
 	.attn_dense = cairn_attn_dense_cpu,
 	.attn_bsr = cairn_attn_bsr_cpu,
+	.attn_plan = cairn_attn_plan_cpu,
 	.attn_bwd = cairn_attn_bwd_cpu,
 	.mla_prefill = cairn_mla_prefill_cpu,
 	.attn_quant = cairn_attn_quant_cpu,

@@ -63,4 +63,5 @@ const struct cairn_impl cairn_impl_cuda = {
 	.attn_variant_workspace = cairn_attn_variant_workspace,
 	.mla_decode = cairn_mla_decode,
 	.mla_decode_workspace = cairn_mla_decode_workspace,
+	.attn_plan = cairn_attn_plan,
 };

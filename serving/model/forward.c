@@ -105,6 +105,8 @@ void cairn_scratch_destroy(struct cairn_scratch *s)
 		return;
 	if (s->workspace)
 		s->model->impl->mem_free(s->workspace);
+	if (s->attn_workspace)
+		s->model->impl->mem_free(s->attn_workspace);
 	if (s->moe_workspace)
 		s->model->impl->mem_free(s->moe_workspace);
 	s->model->impl->mem_free(s->base);
@@ -153,11 +155,16 @@ static const float *scale_of(const struct walk *w, const struct cairn_graph_op *
 }
 
 /* bytes is a pointer because the query in the argument ret must run before it is read. */
+static int ask_into(const struct walk *w, size_t *most, int ret, const size_t *bytes, const char *what)
+{
+	if (!ret && *bytes > *most)
+		*most = *bytes;
+	return cairn_table_ret(w->m->impl, ret, what);
+}
+
 static int ask(struct walk *w, int ret, const size_t *bytes, const char *what)
 {
-	if (!ret && *bytes > w->workspace_bytes)
-		w->workspace_bytes = *bytes;
-	return cairn_table_ret(w->m->impl, ret, what);
+	return ask_into(w, &w->workspace_bytes, ret, bytes, what);
 }
 
 static int run_gemm_fp8(struct walk *w, const struct cairn_gemm_args *plain, const float *scale)
@@ -210,13 +217,18 @@ static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 	.qo_indptr = (w)->b->qo_indptr, .nnz_qo = (w)->b->num_rows, \
 	.kv = cairn_batch_kv((w)->b, (w)->kv, (op)->layer)
 
+/*
+ * Layers with the same window share the plan of the first of them, as long as no other window intervenes. A
+ * table that has attn_plan knows what `planned` means.
+ */
 static int run_attn(struct walk *w, const struct cairn_graph_op *op)
 {
 	const struct cairn_model_config *c = &w->m->config;
 	struct cairn_attn_paged_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]), .q = at(w, op->in[0]),
 		PAGING(w, op),
-		.workspace = w->s->workspace, .workspace_bytes = w->s->workspace_bytes,
+		.workspace = w->s->attn_workspace, .workspace_bytes = w->s->attn_bytes,
+		.planned = w->m->impl->attn_plan && w->has_plan && w->plan_window == op->window,
 		.q_stride = width_of(w, op->in[0]),
 		.max_qo_len = w->b->max_qo_len,
 		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
@@ -226,11 +238,15 @@ static int run_attn(struct walk *w, const struct cairn_graph_op *op)
 	};
 	size_t bytes = 0;
 
-	if (!w->asking)
+	if (!w->asking) {
+		w->has_plan = 1;
+		w->plan_window = op->window;
 		return CAIRN_TABLE(w->m->impl, attn_paged, &args, w->stream);
+	}
 	if (!w->m->impl->attn_paged_workspace)
 		return 0;
-	return ask(w, w->m->impl->attn_paged_workspace(&args, &bytes), &bytes, "attn_paged_workspace");
+	return ask_into(w, &w->attn_bytes, w->m->impl->attn_paged_workspace(&args, &bytes), &bytes,
+			"attn_paged_workspace");
 }
 
 /* Runs mla_paged for the first `requests` requests of the batch, which have `rows` rows. */
@@ -364,17 +380,13 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 		.groups_per_token = x->groups_per_token,
 	};
 	size_t bytes = 0;
-	int ret;
 
 	if (!w->asking)
 		return run_moe_parts(w, args);
 	if (!m->impl->moe_workspace)
 		return 0;
 	args.batch = moe_rows_at_once(&args);
-	ret = m->impl->moe_workspace(&args, &bytes);
-	if (!ret && bytes > w->moe_bytes)
-		w->moe_bytes = bytes;
-	return cairn_table_ret(m->impl, ret, "moe_workspace");
+	return ask_into(w, &w->moe_bytes, m->impl->moe_workspace(&args, &bytes), &bytes, "moe_workspace");
 }
 
 static int run_norm(struct walk *w, const struct cairn_graph_op *op)
@@ -555,14 +567,16 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 
-		/* Layers differ only in windows and experts; the first two and the last stand for all. */
-		if (op->layer > 1 && op->layer < s->model->config.num_hidden_layers - 1)
+		/* Layers differ only in experts, for which three stand for all, and in windows. */
+		if (op->layer > 1 && op->layer < s->model->config.num_hidden_layers - 1 &&
+		    op->kind != CAIRN_OP_ATTN)
 			continue;
 		if (op->block != CAIRN_BLOCK_HEAD || b->num_logits)
 			CAIRN_TRY(forward_run_op(&w, op));
 	}
 	CAIRN_TRY(reserve(s->model->impl, &s->workspace, &s->workspace_bytes, w.workspace_bytes, stream,
 			  moved));
+	CAIRN_TRY(reserve(s->model->impl, &s->attn_workspace, &s->attn_bytes, w.attn_bytes, stream, moved));
 	return reserve(s->model->impl, &s->moe_workspace, &s->moe_bytes, w.moe_bytes, stream, moved);
 }
 

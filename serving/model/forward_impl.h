@@ -11,8 +11,9 @@ struct cairn_scratch {
 	int32_t max_rows, max_logits;
 	struct cairn_buffers buffers;		/* offsets of the activations from base */
 	char *base;
-	void *workspace, *moe_workspace;	/* moe_workspace holds counters from call to call */
-	size_t workspace_bytes, moe_bytes;
+	/* attn_workspace holds the plan that layers share, moe_workspace counters from call to call */
+	void *workspace, *attn_workspace, *moe_workspace;
+	size_t workspace_bytes, attn_bytes, moe_bytes;
 };
 
 struct walk {
@@ -23,7 +24,9 @@ struct walk {
 	const struct cairn_batch *b;
 	void *stream;
 	int asking;		/* query workspaces; launch nothing */
-	size_t workspace_bytes, moe_bytes;	/* the largest answers so far */
+	size_t workspace_bytes, attn_bytes, moe_bytes;	/* the largest answers so far */
+	int has_plan;		/* attn_workspace holds the plan of attention with this window */
+	int32_t plan_window;
 };
 
 /* Returns the sizes of a pass, for placing its activations. */

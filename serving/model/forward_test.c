@@ -203,6 +203,49 @@ out:
 	close_fixture(&f);
 }
 
+static struct cairn_attn_paged_args plan_maker;
+static int num_planned, num_plans, num_strange;
+
+/* A planned call must have the workspace and window of the call that made the plan. */
+static int attn_by_plan(const struct cairn_attn_paged_args *args, void *stream)
+{
+	const struct cairn_attn_paged_args *maker = &plan_maker;
+
+	if (args->planned)
+		num_strange += args->window != maker->window || args->workspace != maker->workspace ||
+			       args->nnz_qo != maker->nnz_qo || args->kv.indptr != maker->kv.indptr;
+	else
+		plan_maker = *args;
+	num_planned += args->planned;
+	num_plans += !args->planned;
+	return plain.attn_paged(args, stream);
+}
+
+/*
+ * The layers of a pass share one plan. gemma2_tiny has windows in every second layer, so each layer needs a
+ * plan of its own.
+ */
+static void layers_share_a_plan(struct cairn_test *t)
+{
+	static const char *const names[] = { "llama3_tiny", "gemma2_tiny" };
+	static const int chunks[] = { 3, 1, 29, 2 };
+
+	for (int k = 0; k < 2; k++) {
+		struct fixture f;
+
+		if (open_fixture(t, &f, "cpu", names[k], 0, CAIRN_WEIGHTS_PLAIN))
+			goto close;
+		plain = f.impl;
+		num_planned = num_plans = num_strange = 0;
+		f.impl.attn_paged = attn_by_plan;
+		judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
+		EXPECT(t, num_strange == 0 && num_plans > 0);
+		EXPECT(t, k == 0 ? num_planned > 0 && num_planned % num_plans == 0 : num_planned == 0);
+close:
+		close_fixture(&f);
+	}
+}
+
 /* A decode pass captured at one position and replayed at later ones gives the same bits as the eager pass. */
 static void graph_is_eager(struct cairn_test *t, const char *table)
 {
@@ -326,6 +369,7 @@ static const struct cairn_unit units[] = {
 	EACH(LIST_CUDA)
 	{ "two_eps_cpu", two_eps_cpu }, { "two_eps_cuda", two_eps_cuda },
 	{ "workspaces_as_asked", workspaces_as_asked },
+	{ "layers_share_a_plan", layers_share_a_plan },
 	{ "graph_is_eager", graph_is_eager_cuda },
 	{ "graph_is_eager_late", graph_is_eager_late },
 	{ "late_is_cpu", late_is_cpu },

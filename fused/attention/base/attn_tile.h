@@ -28,7 +28,6 @@
 #define ATTN_DECODE_ROWS	32
 #define ATTN_DECODE_TILE	16	/* rows of a decode tile, and keys of a warp's step */
 #define ATTN_MAX_CLUSTER	16
-#define ATTN_PREFILL_ROWS	128	/* packed rows of a prefill tile */
 
 /* Returns the end of the keys that a token (0 .. qo_len-1) sees; later tokens count as the last one. */
 ATTN_FN int32_t attn_visible(int32_t token, int32_t qo_len, int32_t kv_len, int32_t causal)

@@ -23,6 +23,7 @@
  * Optimisation history: ../NOTES.md.
  */
 #include "fused/attention/bsr/attn_bsr_dev.cuh"
+#include "fused/attention/bsr/attn_bsr_front.h"
 
 #include "primitives/base/launch.h"
 #include "primitives/base/tensor_map.h"
@@ -109,7 +110,7 @@ static int32_t box_of(const struct attn_bsr_call *c, const struct cairn_attn_par
 	const int64_t bytes = c->a.kv_fp8 ? 1 : 2, most_stride = (int64_t)1 << 40;
 	const int32_t most = c->a.kv_fp8 ? c->d.keys / 4 : c->d.keys, box = p->block_n & -p->block_n;
 
-	if (box < MIN_BOX || c->d.heads * p->head_stride > 0x7fffffff ||
+	if (box < MIN_BOX || !p->num_blocks || c->d.heads * p->head_stride > 0x7fffffff ||
 	    8 * p->slot_stride * bytes >= most_stride || p->block_stride * bytes >= most_stride)
 		return 0;
 	return box < most ? box : most;
@@ -123,7 +124,7 @@ static int map_kv(CUtensorMap *map, const struct attn_bsr_call *c, const struct 
 	const struct cairn_tensor_layout t = {
 		.data = data, .dims = 5, .element_bytes = (int)bytes,
 		.size = { (uint64_t)((c->d.heads - 1) * p->head_stride) + row, 8, panels,
-			  (uint64_t)p->block_n / 8, (uint64_t)(p->num_blocks ? p->num_blocks : 1) },
+			  (uint64_t)p->block_n / 8, (uint64_t)p->num_blocks },
 		.stride = { (uint64_t)p->slot_stride * bytes, row * bytes,
 			    (uint64_t)p->slot_stride * 8 * bytes, (uint64_t)p->block_stride * bytes },
 		.box = { row, 8, panels, (uint32_t)box / 8, 1 },
@@ -147,23 +148,22 @@ static int map_parts(struct attn_bsr_maps *maps, const struct attn_bsr_call *c)
 	return 0;
 }
 
-/* Checks that the numbers of row tiles and lists, and costs, fit 32 bits. */
-static int check_sizes(const struct attn_bsr_call *c)
+/* Returns whether the numbers of row tiles and lists, and costs, fit 32 bits. longest: tokens of a list */
+static bool fits(const struct attn_bsr_call *c, int64_t longest)
 {
 	const int64_t group = c->d.group, most = 0x7fffffff;
 	int64_t tiles, lists = 0, units = most_units(c, &tiles);
 
 	for (int i = 0; i < c->a.num_parts; i++)
 		lists += (int64_t)c->a.part[i].rows * c->a.part[i].index_heads;
-	if ((c->a.nnz_qo + c->d.rows) * group * group > most || lists > most - 1 || units + tiles > most)
-		return cairn_error(EOPNOTSUPP, "attn_bsr: nnz_qo, rows, max_keys: too large");
-	return 0;
+	return (longest + c->d.rows) * group * group <= most && lists < most &&
+	       units + (c->d.uncut ? 2 * c->d.ctas : tiles) <= most;
 }
 
 static size_t lay_out(struct attn_bsr_call *c, char *base)
 {
 	const struct cairn_attn_bsr_args *a = &c->a;
-	int64_t tiles, pieces = 2 * (int64_t)c->d.ctas * c->d.rows;
+	int64_t tiles, pieces = c->d.uncut ? 0 : 2 * (int64_t)c->d.ctas * c->d.rows;
 	int64_t states = a->num_parts > 1 ? (int64_t)a->num_parts * a->nnz_qo * a->num_qo_heads : 0;
 	size_t used = 0;
 
@@ -181,9 +181,12 @@ static size_t lay_out(struct attn_bsr_call *c, char *base)
 	return used;
 }
 
-/* Fills in the strides and divides the call, whose scalars have been checked; few: see choose() */
+/*
+ * Fills in the strides and divides the call, whose scalars have been checked. few: see choose(); front: NULL
+ * for attn_bsr itself. Returns -EOPNOTSUPP, without an error text, if the sizes are too large.
+ */
 static int begin(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args, int few,
-		 struct attn_bsr_kernel *f)
+		 const struct attn_bsr_front *front, struct attn_bsr_kernel *f)
 {
 	int sms = cairn_sms_of(args->sms);
 
@@ -202,9 +205,21 @@ static int begin(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args
 	}
 	*f = choose(args->head_dim, few);
 	divide(c, f->rows, f->keys, sms);
+	c->d.uncut = front != NULL;
+	c->d.skip = front ? front->skip : 0;
 	for (int i = 0; i < args->num_parts; i++)
 		c->d.box[i] = box_of(c, &c->a.part[i]);
-	return check_sizes(c);
+	return fits(c, front ? front->longest : args->nnz_qo) ? 0 : -EOPNOTSUPP;
+}
+
+/* begin() for attn_bsr itself */
+static int begin_bsr(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args, int few,
+		     struct attn_bsr_kernel *f)
+{
+	int ret = begin(c, args, few, NULL, f);
+
+	return ret == -EOPNOTSUPP ?
+	       cairn_error(EOPNOTSUPP, "attn_bsr: nnz_qo, rows, max_keys: too large") : ret;
 }
 
 /* The rows of a tile depend on whether there is row_indptr, which is no scalar: returns the larger size. */
@@ -217,9 +232,9 @@ extern "C" int cairn_attn_bsr_workspace(const struct cairn_attn_bsr_args *args, 
 	if (!bytes)
 		return cairn_error(EINVAL, "attn_bsr_workspace: null pointer");
 	CAIRN_TRY(cairn_attn_bsr_check_shape(args));
-	CAIRN_TRY(begin(&c, args, 1, &f));
+	CAIRN_TRY(begin_bsr(&c, args, 1, &f));
 	of_few = lay_out(&c, NULL);
-	CAIRN_TRY(begin(&c, args, 0, &f));
+	CAIRN_TRY(begin_bsr(&c, args, 0, &f));
 	*bytes = lay_out(&c, NULL);
 	if (*bytes < of_few)
 		*bytes = of_few;
@@ -241,26 +256,102 @@ static int launch(const void *kernel, int grid, int threads, size_t smem, struct
 	return cairn_launch(kernel, &l, params);
 }
 
-extern "C" int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stream)
+static int plan(struct attn_bsr_call *c, void *stream)
 {
-	struct attn_bsr_kernel f;
+	return launch(attn_bsr_plan_kernel(), 1, ATTN_PLAN_THREADS, 0, c, NULL, stream);
+}
+
+static int attend(struct attn_bsr_call *c, const struct attn_bsr_kernel *f, void *stream)
+{
 	struct attn_bsr_maps maps = {};
-	struct attn_bsr_call c;
+
+	CAIRN_TRY(map_parts(&maps, c));
+	return launch(f->kernel[c->a.dtype == CAIRN_BF16][c->a.kv_fp8], c->d.ctas, f->threads,
+		      f->smem[c->a.kv_fp8], c, &maps, stream);
+}
+
+/* Checks the arguments of a call and prepares it. */
+static int prepare(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args, struct attn_bsr_kernel *f)
+{
 	size_t bytes;
 
 	CAIRN_TRY(cairn_attn_bsr_check(args));
 	CAIRN_TRY(cairn_attn_bsr_workspace(args, &bytes));
-	CAIRN_TRY(begin(&c, args, has_few_rows(args), &f));
+	CAIRN_TRY(begin_bsr(c, args, has_few_rows(args), f));
 	if (!args->workspace || (uintptr_t)args->workspace % ALIGNMENT || args->workspace_bytes < bytes)
 		return cairn_error(EINVAL, "attn_bsr: workspace, workspace_bytes: at least %zu bytes, "
 				   "%d-byte aligned", bytes, ALIGNMENT);
-	lay_out(&c, (char *)args->workspace);
-	if (!args->nnz_qo || !args->part[0].rows)
+	lay_out(c, (char *)args->workspace);
+	return 0;
+}
+
+static bool is_empty(const struct cairn_attn_bsr_args *args)
+{
+	return !args->nnz_qo || !args->part[0].rows;
+}
+
+extern "C" int cairn_attn_plan(const struct cairn_attn_bsr_args *args, void *stream)
+{
+	struct attn_bsr_kernel f;
+	struct attn_bsr_call c;
+
+	CAIRN_TRY(prepare(&c, args, &f));
+	return is_empty(args) ? 0 : plan(&c, stream);
+}
+
+extern "C" int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stream)
+{
+	struct attn_bsr_kernel f;
+	struct attn_bsr_call c;
+
+	CAIRN_TRY(prepare(&c, args, &f));
+	if (is_empty(args))
 		return 0;
-	CAIRN_TRY(map_parts(&maps, &c));
-	CAIRN_TRY(launch(attn_bsr_plan_kernel(), 1, ATTN_PLAN_THREADS, 0, &c, NULL, stream));
-	CAIRN_TRY(launch(f.kernel[args->dtype == CAIRN_BF16][args->kv_fp8], c.d.ctas, f.threads,
-			 f.smem[args->kv_fp8], &c, &maps, stream));
+	if (!args->planned)
+		CAIRN_TRY(plan(&c, stream));
+	CAIRN_TRY(attend(&c, &f, stream));
 	return launch(attn_bsr_merge_kernel(args->head_dim, args->dtype),
 		      args->sms ? c.d.ctas : MERGE_CTAS * c.d.ctas, ATTN_MERGE_THREADS, 0, &c, NULL, stream);
+}
+
+/* begin() for a front, whose scalars decide between the forms */
+static int begin_front(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args,
+		       const struct attn_bsr_front *front, struct attn_bsr_kernel *f)
+{
+	int64_t group = args->num_qo_heads / args->num_kv_heads;
+
+	return begin(c, args, front->longest * group <= ATTN_FEW_ROWS, front, f);
+}
+
+int attn_bsr_front_workspace(const struct cairn_attn_bsr_args *args, const struct attn_bsr_front *front,
+			     size_t *bytes)
+{
+	struct attn_bsr_kernel f;
+	struct attn_bsr_call c;
+
+	CAIRN_TRY(begin_front(&c, args, front, &f));
+	*bytes = lay_out(&c, NULL);
+	return 0;
+}
+
+int attn_bsr_front_plan(const struct cairn_attn_bsr_args *args, const struct attn_bsr_front *front,
+			void *stream)
+{
+	struct attn_bsr_kernel f;
+	struct attn_bsr_call c;
+
+	CAIRN_TRY(begin_front(&c, args, front, &f));
+	lay_out(&c, (char *)args->workspace);
+	return plan(&c, stream);
+}
+
+int attn_bsr_front_attend(const struct cairn_attn_bsr_args *args, const struct attn_bsr_front *front,
+			  void *stream)
+{
+	struct attn_bsr_kernel f;
+	struct attn_bsr_call c;
+
+	CAIRN_TRY(begin_front(&c, args, front, &f));
+	lay_out(&c, (char *)args->workspace);
+	return attend(&c, &f, stream);
 }

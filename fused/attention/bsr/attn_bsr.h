@@ -63,6 +63,12 @@
  * part) and the other scalars of the parts are bounds, from which the host lays out the grid. Only the device
  * reads the arrays, so a captured graph serves other lists within the same bounds.
  *
+ * Plan:        how the call is divided depends on the scalars and on the index arrays alone. attn_plan(), and
+ *              a call with planned 0, leave this plan in the workspace. A call with planned 1 may then use it
+ *              instead of making its own, so that the layers of a model share one plan. It must have the same
+ *              workspace, the same scalars except sm_scale and softcap, and index arrays (row_indptr to
+ *              key_pos and mask_indptr, q_pos) of the same contents; nothing else may have written to the
+ *              workspace. out, lse, q, k, v, the scales and mask may be others. A table may ignore `planned`.
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; block_m,
  *              block_n >= 1; bits only with index_heads 1. Anything else -EOPNOTSUPP. nnz_qo 0 is legal, and
@@ -125,6 +131,7 @@ struct cairn_attn_bsr_args {
 	int32_t window;			/* keys that a token may see, its own included; 0: all */
 	float softcap;			/* in units of a logit; 0: none */
 	int32_t sms;			/* SMs that the call may use at a time; 0: all */
+	int32_t planned;		/* 1: the workspace holds the plan of these lists */
 };
 
 #ifdef __cplusplus
@@ -132,8 +139,11 @@ extern "C" {
 #endif
 
 int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stream);
+/* Writes only the plan of the call to its workspace. */
+int cairn_attn_plan(const struct cairn_attn_bsr_args *args, void *stream);
 /* Reads only the scalars of args. The size also depends on the number of SMs. Host tables need none. */
 int cairn_attn_bsr_workspace(const struct cairn_attn_bsr_args *args, size_t *bytes);
+int cairn_attn_plan_cpu(const struct cairn_attn_bsr_args *args, void *stream);
 int cairn_attn_bsr_cpu(const struct cairn_attn_bsr_args *args, void *stream);
 int cairn_attn_bsr_ref(const struct cairn_attn_bsr_args *args, void *stream);
 /*

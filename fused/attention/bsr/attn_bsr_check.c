@@ -61,8 +61,8 @@ int cairn_attn_bsr_check_shape(const struct cairn_attn_bsr_args *a)
 	if (bad_stride(a->q_stride, (int64_t)a->num_qo_heads * a->head_dim, 8))
 		return cairn_error(EINVAL, "attn_bsr: q_stride: must be 0 or a multiple of 8, at least "
 				   "num_qo_heads * head_dim");
-	if (a->kv_fp8 < 0 || a->kv_fp8 > 1)
-		return cairn_error(EINVAL, "attn_bsr: kv_fp8: must be 0 or 1");
+	if (a->kv_fp8 < 0 || a->kv_fp8 > 1 || a->planned < 0 || a->planned > 1)
+		return cairn_error(EINVAL, "attn_bsr: kv_fp8, planned: must be 0 or 1");
 	if (a->num_parts > CAIRN_ATTN_PARTS)
 		return cairn_error(EOPNOTSUPP, "attn_bsr: num_parts: %d is more than %d", a->num_parts,
 				   CAIRN_ATTN_PARTS);

@@ -33,6 +33,7 @@ struct attn_bsr_walk {
 	int32_t box;				/* slots of a box; 0: threads copy */
 	int32_t len;				/* keys of the list */
 	int32_t begin, num_tiles;		/* first key to fetch; number of key tiles */
+	int32_t hidden;				/* the first keys, if no token sees them: V needs zeros */
 	int32_t step_blocks, step_slots;	/* keys of a tile = step_blocks * block_n + step_slots */
 	bool has_token;				/* the thread has a token, see attn_bsr_token */
 };
@@ -148,11 +149,13 @@ ATTN_DEV void attn_copy_box(const struct attn_bsr_walk &w, int v, int own, const
 					mbar);
 }
 
-/* Overwrites the lane's key `own` of a tile of 8-bit keys with zeros if it is not below `len`. */
-template <int key_bytes> ATTN_DEV void attn_clear_past(uint32_t s_tile, int own, int len)
+/* Overwrites the lane's key `own` of a tile of 8-bit keys with zeros if it is not among first .. end - 1. */
+template <int key_bytes> ATTN_DEV void attn_clear_outside(uint32_t s_tile, int own, int first, int end)
 {
+	const bool clear = own >= 0 && (own < first || own >= end);
+
 #pragma unroll
-	for (int i = 0; i < key_bytes / 16 && own >= len; i++)
+	for (int i = 0; i < key_bytes / 16 && clear; i++)
 		ptx_st_shared_v4(s_tile + attn_piece_at<key_bytes>(own, i), make_uint4(0, 0, 0, 0));
 	__syncwarp();
 }

@@ -129,3 +129,10 @@ int cairn_attn_bsr_cpu(const struct cairn_attn_bsr_args *a, void *stream)
 	free(cover);
 	return no_memory ? cairn_error(ENOMEM, "attn_bsr: no memory for lists of keys") : 0;
 }
+
+/* The cpu table needs no plan. */
+int cairn_attn_plan_cpu(const struct cairn_attn_bsr_args *a, void *stream)
+{
+	(void)stream;
+	return cairn_attn_bsr_check(a);
+}

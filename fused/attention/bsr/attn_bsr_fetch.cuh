@@ -5,9 +5,10 @@
  * attn_bsr_copy.cuh copies keys. Block ids are loaded one key tile ahead, because the copies depend on them.
  * Copies arrive at the mbarriers of the consumers when they have landed.
  *
- * Slots past the end of a list may hold NaN. K may keep such slots, because the logits of their keys are
- * overwritten; in V they must be zeros, so that p = 0 is never multiplied by a NaN. So if the last box of a
- * list holds slots past its end, threads copy that tile of V, or clear these slots before they convert them.
+ * Slots past the end of a list, and those before all windows of a row tile, may hold NaN. K may keep such
+ * slots, because the logits of their keys are overwritten; in V they must be zeros, so that p = 0 is never
+ * multiplied by a NaN. So if a box holds such slots, threads copy that tile of V, or clear these slots before
+ * they convert them.
  */
 #ifndef CAIRN_ATTN_BSR_FETCH_CUH
 #define CAIRN_ATTN_BSR_FETCH_CUH
@@ -139,6 +140,7 @@ ATTN_DEV struct attn_bsr_walk attn_begin(const struct attn_bsr_call &c, const st
 	w.len = list.len;
 	w.begin = u.begin + from * F::keys;
 	w.num_tiles = to - from;
+	w.hidden = from ? 0 : u.hidden;
 	w.step_blocks = F::keys / p->block_n;
 	w.step_slots = F::keys % p->block_n;
 	w.has_token = token * c.d.group < min(u.row0 + F::rows, list.tokens * c.d.group);
@@ -233,8 +235,12 @@ ATTN_DEV bool attn_find_piece(const struct attn_bsr_call &c, struct attn_bsr_ext
 {
 	if (x->whole) {
 		if (at->unit >= 0) {
-			if (attn_thread() == 0)
+			if (attn_thread() == 0) {
 				x->next = drawn;
+				/* there are as many draws as runs; the last one sets the counter back */
+				if (drawn == c.d.ctas + x->runs - 1)
+					c.w.head->next = c.d.ctas;
+			}
 			ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
 			at->run = x->next;
 		}
@@ -281,20 +287,21 @@ ATTN_DEV void attn_fetch_q(const struct attn_bsr_call &c, const struct attn_smem
 	r->nth++;
 }
 
-/*
- * Fetches V of key tile i of a piece. If one of its boxes holds slots past the end of the list, threads copy
- * the tile.
- */
+/* Fetches V of key tile i of a piece. If one of its boxes holds slots that may be NaN, threads copy it. */
 template <class F>
-ATTN_DEV void attn_fetch_v(const struct attn_bsr_walk &w, int i, const struct attn_key_at &key,
+ATTN_DEV void attn_fetch_v(const struct attn_bsr_walk &w, int i, struct attn_key_at key,
 			   const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r)
 {
 	const uint32_t tile = s.v + r->v.stage * F::v_bytes, full = s.full_v + 8 * r->v.stage;
-	const bool boxes = w.box && (w.begin + (i + 1) * F::keys <= w.len || !(w.len & (w.box - 1)));
+	const int own = attn_own_key<F>(), hidden = i ? 0 : w.hidden;
+	const bool boxes = w.box && !hidden &&
+			   (w.begin + (i + 1) * F::keys <= w.len || !(w.len & (w.box - 1)));
 
+	if (own < hidden)
+		key.slot = -1;
 	ptx_mbarrier_wait(s.empty_v + 8 * r->v.stage, r->v.phase);
 	if (boxes)
-		attn_copy_box<2 * F::v>(w, 1, attn_own_key<F>(), key, tile, full);
+		attn_copy_box<2 * F::v>(w, 1, own, key, tile, full);
 	else
 		attn_gather_keys<F, 2>(w, 1, key, tile);
 	attn_fetched(full, !boxes);
@@ -424,8 +431,8 @@ ATTN_DEV bool attn_fetch_8bit(const struct attn_bsr_call &c, const struct attn_b
 				drawn = attn_draw<F>(c, x);
 			continue;
 		}
-		if (left < F::keys)
-			attn_clear_past<F::v>(raw, own, left);
+		if (left < F::keys || (k == 1 && w->hidden))
+			attn_clear_outside<F::v>(raw, own, k == 1 ? w->hidden : 0, left);
 		if (k == tiles - 1)
 			more = attn_find_piece<F>(c, x, at, drawn);
 		if (k == tiles - 1 && more) {

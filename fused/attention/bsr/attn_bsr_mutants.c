@@ -5,12 +5,14 @@
  * The mutants are one plain attention, a token and a head at a time, with a switch for the defects that
  * lists, parts and masks invite. attn_paged_mutants.c has the mutants of a row's numerics.
  */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conformance/harness.h"
 #include "primitives/base/kept.h"
+#include "primitives/base/plan_mutants.h"
 #include "fused/attention/bsr/attn_bsr.h"
 #include "primitives/base/fp8.h"
 #include "primitives/base/rows.h"
@@ -416,7 +418,19 @@ DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "attn_bsr_" #name, offsetof(struct cairn_impl, attn_bsr), (void *)attn_bsr_##name, what },
 
+static int attn_bsr_plan_serves_once(const struct cairn_attn_bsr_args *a, void *stream)
+{
+	return plan_is_used_up(a->planned) ? cairn_attn_bsr_check(a) : cairn_attn_bsr_ref(a, stream);
+}
+
+static int attn_bsr_planned_refused(const struct cairn_attn_bsr_args *a, void *stream)
+{
+	return a->planned ? -EOPNOTSUPP : cairn_attn_bsr_ref(a, stream);
+}
+
 const struct cairn_mutant cairn_attn_bsr_mutants[] = {
 	DEFECTS(LIST)
+	LIST(plan_serves_once, "the counter of work is not set back, so a second call by a plan does nothing")
+	LIST(planned_refused, "a call by a plan is refused")
 	{ 0 }
 };

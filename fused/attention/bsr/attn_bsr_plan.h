@@ -13,7 +13,8 @@
  * Run         The work that a CTA takes at a time. If there are many units and none is longer than a CTA's
  *             share, each run is one unit, and CTAs draw runs from a counter. Otherwise there is one run for
  *             each CTA, and all runs have equal cost; a run may then end within a unit, between two of its
- *             key tiles.
+ *             key tiles. A front that promises results which do not depend on other lists sets `uncut`:
+ *             then each run is one unit in any case.
  *
  * A unit that is cut is computed as several pieces, and each piece gives its own state (O and lse). A run has
  * at most two pieces of cut units, its first and its last. So room for two pieces for each CTA is enough,
@@ -34,18 +35,20 @@ struct attn_division {
 	int32_t group, heads;			/* query heads of a KV head; KV heads */
 	int32_t section;			/* KV heads whose keys the L2 can hold together */
 	int32_t ctas;
+	int32_t uncut;				/* runs are whole units */
+	int32_t skip;				/* lists of up to so many packed rows have no unit */
 	uint32_t magic;				/* attn_magic(group) */
 	int32_t lists[CAIRN_ATTN_PARTS + 1];	/* number of the first list of each part */
 	int32_t box[CAIRN_ATTN_PARTS];		/* slots that TMA copies at a time: 2^n, or 0 */
 };
 
-/* A row tile with the keys that its tokens may see; 32 bytes. */
+/* A row tile with the keys that its tokens may see; 32 bytes, which kernels move as two vectors. */
 struct attn_unit {
-	int32_t part, row, kv_head;
+	int32_t part __attribute__((aligned(16))), row, kv_head;
 	int32_t row0;			/* its first packed row in the block row */
 	int32_t begin, num_tiles;	/* its first key, a multiple of attn_grain(); its key tiles */
 	int32_t cut;			/* the first run that begins within it; 0: none */
-	int32_t reserved;
+	int32_t hidden;			/* the first keys from `begin` on that none of its tokens sees */
 };
 
 /* Where a run begins; it ends where the next one begins. */
@@ -57,7 +60,7 @@ struct attn_run {
 struct attn_plan_head {
 	int32_t units, runs;
 	int32_t whole;			/* runs are whole units, drawn from the counter */
-	int32_t next;			/* the counter */
+	int32_t next;			/* the counter, which begins at the number of CTAs */
 };
 
 /* A list: its part, index head and block row; the places of its tokens; its keys. */
@@ -86,6 +89,8 @@ ATTN_FN struct attn_list attn_bsr_list(const struct cairn_attn_bsr_args *a, cons
 		end = a->nnz_qo;
 	l.first = (int32_t)first;
 	l.tokens = end > first ? (int32_t)(end - first) : 0;
+	if (l.tokens * d->group <= d->skip)
+		l.tokens = 0;
 	blocks = p->blk_indptr[i + l.head + 1] - p->blk_indptr[i + l.head];
 	if (blocks > 0)
 		l.len = (blocks - 1) * p->block_n + (p->last_len ? p->last_len[i] : p->block_n);
@@ -203,7 +208,8 @@ ATTN_FN struct attn_unit attn_bsr_unit(const struct cairn_attn_bsr_args *a, cons
 		end = until > end ? until : end;
 	}
 	if (end > begin) {
-		u.begin = begin - begin % attn_grain(d, l->part);
+		u.hidden = begin % attn_grain(d, l->part);
+		u.begin = begin - u.hidden;
 		u.num_tiles = attn_div_up(end - u.begin, d->keys);
 	}
 	return u;
@@ -212,7 +218,7 @@ ATTN_FN struct attn_unit attn_bsr_unit(const struct cairn_attn_bsr_args *a, cons
 /* Returns whether each run is one unit, given the number of units and the cost of all and of the longest. */
 ATTN_FN int32_t attn_plan_whole(const struct attn_division *d, int32_t units, int32_t cost, int32_t most)
 {
-	return units >= ATTN_MANY * d->ctas && (int64_t)most * d->ctas <= cost;
+	return d->uncut || (units >= ATTN_MANY * d->ctas && (int64_t)most * d->ctas <= cost);
 }
 
 /* Returns the number of runs that are not units: one a CTA, none cheaper than a unit of one key tile. */

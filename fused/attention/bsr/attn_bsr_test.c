@@ -493,7 +493,7 @@ static const char *reject(void *args, int i, int *want)
 	struct cairn_attn_bsr_args *a = args;
 	struct cairn_attn_part *p = &a->part[0];
 
-	*want = i < 35 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 36 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
@@ -535,12 +535,13 @@ static const char *reject(void *args, int i, int *want)
 		a->num_parts = 2;
 		a->window = 3;
 		return "window_of_two_parts_without_q_pos";
-	case 35: a->num_parts = 5; return "num_parts_5";
-	case 36: p->reserved = 1; return "reserved_1";
-	case 37: a->dtype = CAIRN_F32; return "dtype_f32";
-	case 38: a->head_dim = 80; return "head_dim_80";
-	case 39: a->num_qo_heads = 5; a->num_kv_heads = 2; p->index_heads = 1; return "heads_5_over_2";
-	case 40:
+	case 35: a->planned = 2; return "planned_2";
+	case 36: a->num_parts = 5; return "num_parts_5";
+	case 37: p->reserved = 1; return "reserved_1";
+	case 38: a->dtype = CAIRN_F32; return "dtype_f32";
+	case 39: a->head_dim = 80; return "head_dim_80";
+	case 40: a->num_qo_heads = 5; a->num_kv_heads = 2; p->index_heads = 1; return "heads_5_over_2";
+	case 41:
 		a->num_kv_heads = p->index_heads = 2;
 		a->num_qo_heads = 4;
 		p->mask_mode = CAIRN_ATTN_BITS;
@@ -561,12 +562,65 @@ static void pair_rows(struct cairn_test *t)
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
 
+/* The cases of attn_plan are these of attn_bsr, which calls attn_bsr by the plan. */
+static const char *const planned[] = {
+	"no_rows", "fewer_tokens_than_nnz", "prefix_and_suffix", "four_levels", "tree_8_of_3_requests",
+	"boxes_and_threads_sms_1", "boxes_of_each_head", "page16_h32_8_b64_kv4096_bf16",
+	"own_page16_h32_8_b16_zipf_bf16", "prefix32768_suffix128_h32_8_b64_bf16",
+	"page16_h32_8_b4_s4096_causal_bf16",
+};
+
+/* Returns the number of a planned case among those of attn_bsr. */
+static int planned_case(int i)
+{
+	for (int k = 0; k < NUM_NAMED; k++)
+		if (!strcmp(named[k].name, planned[i]))
+			return k;
+	for (int k = 0; k < NUM_LATER; k++)
+		if (!strcmp(later[k].name, planned[i]))
+			return NUM_NAMED + NUM_GRID + NUM_PAIRS + k;
+	abort();
+}
+
+static void describe_plan(int index, struct cairn_case *c)
+{
+	describe(planned_case(index), c);
+	c->bytes = c->flops = 0;
+}
+
+static void setup_plan(struct cairn_op *op)
+{
+	const int index = op->case_index;
+
+	op->case_index = planned_case(index);
+	setup(op);
+	op->case_index = index;
+	((struct cairn_attn_bsr_args *)op->args)->planned = 1;
+}
+
+const struct cairn_family cairn_attn_plan_family = {
+	.stage = "fused", .name = "attn_plan",
+	.op = offsetof(struct cairn_impl, attn_plan),
+	.then_op = offsetof(struct cairn_impl, attn_bsr),
+	.workspace_op = offsetof(struct cairn_impl, attn_bsr_workspace),
+	.args_size = sizeof(struct cairn_attn_bsr_args),
+	.workspace_field = FIELD(workspace),
+	.num_cases = (int)ARRAY_SIZE(planned),
+	.describe = describe_plan,
+	.setup = setup_plan,
+	.relist = relist,
+	.exact = exact,
+	.cost_s = 10,
+};
+
 const struct cairn_family cairn_attn_bsr_family = {
 	.stage = "fused", .name = "attn_bsr",
 	.op = offsetof(struct cairn_impl, attn_bsr),
 	.workspace_op = offsetof(struct cairn_impl, attn_bsr_workspace),
 	.args_size = sizeof(struct cairn_attn_bsr_args),
 	.sms_field = offsetof(struct cairn_attn_bsr_args, sms),
+	.planned_field = offsetof(struct cairn_attn_bsr_args, planned),
+	.plan_op = offsetof(struct cairn_impl, attn_plan),
 	.workspace_field = FIELD(workspace),
 	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LATER,
 	.units = units, .num_units = ARRAY_SIZE(units),

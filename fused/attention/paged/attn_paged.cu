@@ -17,10 +17,10 @@
  *                  cluster barrier | merge a slice of rows x head_dim over ranks, write | cluster barrier
  *
  * The host chooses cluster size and CTA width (8 warps and a whole SM, or 4 warps and half an SM) from the
- * bounds: attn_decode_split(). A batch of longer requests goes to the prefill kernel (attn_paged_prefill.cu).
- * A mixed batch goes to both, because only the device knows the lengths: this kernel takes requests of up to
- * ATTN_DECODE_TILE packed rows and skips the others, whose row tiles a preceding launch (attn_paged_list.cu)
- * has listed for the prefill kernel.
+ * bounds: attn_decode_split(). A batch of longer requests goes to the kernels of attn_bsr, for which the
+ * pages of a request are a list of blocks. A mixed batch goes to both, because only the device knows the
+ * lengths: this kernel takes requests of up to ATTN_DECODE_TILE packed rows, and the plan of attn_bsr skips
+ * these.
  *
  * A window only changes the first key of a task's walk and the length that the host assumes. One comparison
  * masks both the keys before a row's window and those past its end; keys before the window of the first row
@@ -46,6 +46,7 @@
 
 #include "primitives/base/device_cache.h"
 #include "primitives/base/launch.h"
+#include "fused/attention/bsr/attn_bsr_front.h"
 #include "fused/attention/paged/attn_paged_8bit.cuh"
 
 #define ROWS	ATTN_DECODE_TILE
@@ -542,9 +543,8 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 }
 
 /*
- * How a call is carried out. DECODE: the decode kernel alone. PREFILL: the prefill kernel alone. MIXED: one
- * launch lists the requests of more than ATTN_DECODE_TILE packed rows, the decode kernel takes the others,
- * and the prefill kernel takes the listed ones.
+ * How a call is carried out. DECODE: the decode kernel alone. PREFILL: the kernels of attn_bsr alone. MIXED:
+ * the decode kernel takes the requests of up to ATTN_DECODE_TILE packed rows, attn_bsr the others.
  */
 enum way { NOTHING, DECODE, PREFILL, MIXED };
 
@@ -562,37 +562,97 @@ static enum way way_of(const struct cairn_attn_paged_args *args)
 	return MIXED;
 }
 
-extern "C" int cairn_attn_paged(const struct cairn_attn_paged_args *args, void *stream)
-{
-	size_t bytes;
+/* A call of attn_bsr: the pages of each request are the blocks of a block row. */
+struct prefill {
+	struct cairn_attn_bsr_args args;
+	struct attn_bsr_front front;
+};
 
-	CAIRN_TRY(cairn_attn_paged_check(args));
-	CAIRN_TRY(cairn_attn_paged_workspace(args, &bytes));
-	if (bytes && (!args->workspace || args->workspace_bytes < bytes))
-		return cairn_error(EINVAL, "attn_paged: workspace: has %zu bytes, needs %zu",
-				   args->workspace ? args->workspace_bytes : 0, bytes);
-	if ((int64_t)args->kv.num_pages * args->kv.page_size > 0xfffffffell)
-		return cairn_error(EOPNOTSUPP, "attn_paged: kv.num_pages * kv.page_size: beyond 32 bits");
-	switch (way_of(args)) {
-	case NOTHING:
-		return 0;
-	case DECODE:
-		return launch_decode(args, args->max_qo_len * (args->num_qo_heads / args->num_kv_heads),
-				     stream);
-	case PREFILL:
-		return attn_paged_prefill(args, stream);
-	default:
-		CAIRN_TRY(attn_paged_list(args, ATTN_DECODE_TILE, stream));
-		CAIRN_TRY(launch_decode(args, ATTN_DECODE_TILE, stream));
-		return attn_paged_prefill_listed(args, stream);
-	}
+static struct prefill prefill_of(const struct cairn_attn_paged_args *a, enum way way)
+{
+	struct prefill p = {};
+	struct cairn_attn_part *part = &p.args.part[0];
+
+	p.args.size = sizeof(p.args);
+	p.args.out = a->out;
+	p.args.lse = a->lse;
+	p.args.q = a->q;
+	p.args.workspace = a->workspace;
+	p.args.workspace_bytes = a->workspace_bytes;
+	p.args.q_stride = a->q_stride;
+	p.args.num_parts = 1;
+	p.args.nnz_qo = a->nnz_qo;
+	p.args.num_qo_heads = a->num_qo_heads;
+	p.args.num_kv_heads = a->num_kv_heads;
+	p.args.head_dim = a->head_dim;
+	p.args.dtype = a->dtype;
+	p.args.kv_fp8 = a->kv_fp8;
+	p.args.sm_scale = a->sm_scale;
+	p.args.window = a->window;
+	p.args.softcap = a->softcap;
+	p.args.sms = a->sms;
+	part->k = a->kv.k_pages;
+	part->v = a->kv.v_pages;
+	part->k_scale = a->k_scale;
+	part->v_scale = a->v_scale;
+	part->row_indptr = a->qo_indptr;
+	part->blk_indptr = a->kv.indptr;
+	part->blk_indices = a->kv.indices;
+	part->last_len = a->kv.last_page_len;
+	part->rows = a->kv.batch;
+	part->block_m = 1;
+	part->block_n = a->kv.page_size;
+	part->index_heads = 1;
+	part->num_blocks = a->kv.num_pages;
+	part->max_keys = a->kv.max_len;
+	part->mask_mode = a->causal ? CAIRN_ATTN_CAUSAL : CAIRN_ATTN_ALL;
+	p.front.skip = way == MIXED ? ATTN_DECODE_TILE : 0;
+	p.front.longest = a->max_qo_len;
+	return p;
 }
 
 extern "C" int cairn_attn_paged_workspace(const struct cairn_attn_paged_args *args, size_t *bytes)
 {
+	enum way way;
+	int ret;
+
 	CAIRN_TRY(cairn_attn_paged_check_shape(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "attn_paged_workspace: bytes: null pointer");
-	*bytes = way_of(args) == MIXED ? attn_paged_list_bytes(args, ATTN_DECODE_TILE) : 0;
-	return 0;
+	*bytes = 0;
+	way = way_of(args);
+	if (way != PREFILL && way != MIXED)
+		return 0;
+	const struct prefill p = prefill_of(args, way);
+
+	ret = attn_bsr_front_workspace(&p.args, &p.front, bytes);
+	return ret == -EOPNOTSUPP ?
+	       cairn_error(EOPNOTSUPP, "attn_paged: nnz_qo, max_qo_len, kv.batch: too large") : ret;
+}
+
+extern "C" int cairn_attn_paged(const struct cairn_attn_paged_args *args, void *stream)
+{
+	enum way way;
+	size_t bytes;
+
+	CAIRN_TRY(cairn_attn_paged_check(args));
+	CAIRN_TRY(cairn_attn_paged_workspace(args, &bytes));
+	if (bytes && (!args->workspace || (uintptr_t)args->workspace % 256 || args->workspace_bytes < bytes))
+		return cairn_error(EINVAL, "attn_paged: workspace, workspace_bytes: at least %zu bytes, "
+				   "256-byte aligned", bytes);
+	if ((int64_t)args->kv.num_pages * args->kv.page_size > 0xfffffffell)
+		return cairn_error(EOPNOTSUPP, "attn_paged: kv.num_pages * kv.page_size: beyond 32 bits");
+	way = way_of(args);
+	if (way == NOTHING)
+		return 0;
+	if (way == DECODE)
+		return launch_decode(args, args->max_qo_len * (args->num_qo_heads / args->num_kv_heads),
+				     stream);
+	const struct prefill p = prefill_of(args, way);
+
+	if (!args->planned)
+		CAIRN_TRY(attn_bsr_front_plan(&p.args, &p.front, stream));
+	if (way == MIXED)
+		CAIRN_TRY(launch_decode(args, ATTN_DECODE_TILE, stream));
+	return attn_bsr_front_attend(&p.args, &p.front, stream);
 }

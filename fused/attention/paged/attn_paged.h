@@ -37,6 +37,11 @@
  * bounds. Rows past qo_indptr[kv.batch] are neither read nor written. A request may have no query or no key.
  * With causal, it may have more queries than keys; its first rows then see no key.
  *
+ * Plan:        a call with planned 0 leaves in the workspace how it was divided. A call with planned 1 may
+ *              use this instead of making its own plan, so that the layers of a model share one. It must have
+ *              the same workspace, the same scalars except sm_scale and softcap, and index arrays of the same
+ *              contents; nothing else may have written to the workspace. out, lse, q, the pages and the
+ *              scales may be others. A table may ignore `planned`.
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; any
  *              page_size >= 1; any window >= 0 (0: none), causal or not; kv_fp8 0 or 1. Anything else
@@ -92,6 +97,7 @@ struct cairn_attn_paged_args {
 	int32_t sms;			/* SMs that the call may use at a time; 0: all */
 	const float *k_scale, *v_scale;
 	int32_t kv_fp8;			/* 1: the pages hold e4m3 */
+	int32_t planned;		/* 1: the workspace holds the plan of these requests */
 };
 
 #ifdef __cplusplus

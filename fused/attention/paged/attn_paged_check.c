@@ -35,8 +35,8 @@ int cairn_attn_paged_check_shape(const struct cairn_attn_paged_args *a)
 	if (bad_stride(a->q_stride, (int64_t)a->num_qo_heads * a->head_dim))
 		return cairn_error(EINVAL, "attn_paged: q_stride: must be 0 or a multiple of 8, at least "
 				   "num_qo_heads * head_dim");
-	if (a->kv_fp8 < 0 || a->kv_fp8 > 1)
-		return cairn_error(EINVAL, "attn_paged: kv_fp8: must be 0 or 1");
+	if (a->kv_fp8 < 0 || a->kv_fp8 > 1 || a->planned < 0 || a->planned > 1)
+		return cairn_error(EINVAL, "attn_paged: kv_fp8, planned: must be 0 or 1");
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
 		return cairn_error(EOPNOTSUPP, "attn_paged: dtype: %s", cairn_dtype_name(a->dtype));
 	if (a->head_dim != 64 && a->head_dim != 128 && a->head_dim != 256)

@@ -5,6 +5,7 @@
  * The mutants are one plain online-softmax attention with a switch for defects, each of which some library
  * has shipped. It is correct when no defect is switched on.
  */
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 #include "primitives/base/fp8.h"
 #include "primitives/base/rows.h"
 #include "primitives/base/nudge.h"
+#include "primitives/base/plan_mutants.h"
 
 #define TILE	16	/* keys between two updates of the maximum */
 
@@ -625,8 +627,20 @@ static int attn_paged_out_32_bits(const struct cairn_attn_paged_args *a, void *s
 	return 0;
 }
 
+static int attn_plan_serves_once(const struct cairn_attn_paged_args *a, void *stream)
+{
+	return plan_is_used_up(a->planned) ? cairn_attn_paged_check(a) : cairn_attn_paged_ref(a, stream);
+}
+
+static int attn_planned_refused(const struct cairn_attn_paged_args *a, void *stream)
+{
+	return a->planned ? -EOPNOTSUPP : cairn_attn_paged_ref(a, stream);
+}
+
 const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	DEFECTS(LIST)
+	LIST(plan_serves_once, "the counter of work is not set back, so a second call by a plan does nothing")
+	LIST(planned_refused, "a call by a plan is refused")
 	LIST(vote_of_the_batch, "the requests decide together whether to rescale")
 	LIST(parts_of_the_batch, "the parts of a request's keys depend on the lengths of the others")
 	KV_CUT_ROW(attn_paged, far_page_16_bits, "page numbers are cut to 16 bits")

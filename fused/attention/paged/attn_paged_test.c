@@ -690,6 +690,7 @@ static const char *reject(void *args, int i, int *want)
 	case 32: a->kv_fp8 = -1; return "kv_fp8_negative";
 	case 33: a->kv_fp8 = 0; a->v_scale = (const float *)a->out; return "v_scale_without_fp8";
 	case 34: a->kv_fp8 = 0; a->k_scale = (const float *)a->out; return "k_scale_without_fp8";
+	case 35: a->planned = 2; return "planned_2";
 	}
 	return NULL;
 }
@@ -721,6 +722,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	.workspace_op = offsetof(struct cairn_impl, attn_paged_workspace),
 	.args_size = sizeof(struct cairn_attn_paged_args),
 	.sms_field = offsetof(struct cairn_attn_paged_args, sms),
+	.planned_field = offsetof(struct cairn_attn_paged_args, planned),
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
 	.num_cases = NUM_16BIT + NUM_FP8 + NUM_FP8_PAIRS,
 	.units = units, .num_units = ARRAY_SIZE(units),
