@@ -22,7 +22,7 @@ static int take_int(const struct cairn_option *o, const char *text)
 
 	errno = 0;
 	v = strtoll(text, &end, 10);
-	/* a double cannot hold a bound near 2^63 exactly: there strtoll() reports ERANGE */
+	/* a double cannot hold a bound near 2^63 exactly; for those, strtoll() reports ERANGE */
 	if (errno || end == text || *end || (double)v < o->lo || (double)v > o->hi)
 		return cairn_error(EINVAL, "--%s: '%.64s' is not a whole number from %.0f to %lld", o->name,
 				   text, o->lo, o->hi < 0x1p63 ? (long long)o->hi : INT64_MAX);
@@ -116,7 +116,7 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 	table[num_shared + num_options].name = "help";
 	for (int c; (c = getopt_long(argc, argv, "", table, &which)) != -1;) {
 		if (c == '?')
-			return -EINVAL;	/* getopt has named the option */
+			return -EINVAL;	/* getopt has already named the option */
 		if (which == num_shared + num_options) {
 			fputs(usage, stdout);
 			return 1;
@@ -180,7 +180,7 @@ int cairn_session_start(struct cairn_session *s, const char *name, int device)
 	return 0;
 }
 
-#define LINE_S		0.5	/* least time between two lines of progress, and before the first */
+#define LINE_S		0.5	/* minimum time before the first progress line and between lines */
 #define LINE_PERCENT	10
 
 struct progress {

@@ -55,7 +55,7 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 
 /*
  * If ret < 0 and the error text begins with a field of names, "FIELD: ..." or "PART: FIELD: ...", replaces
- * that by the option which sets it, "--OPTION: ...". names: (field, option), up to a NULL. Returns ret.
+ * the field by the option that sets it, "--OPTION: ...". names: (field, option), up to a NULL. Returns ret.
  */
 int cairn_name_option(int ret, const char *const (*names)[2]);
 
@@ -63,7 +63,7 @@ struct cairn_session {
 	struct cairn_impl impl;
 	int started;
 	enum cairn_weights weights;		/* form of the weights; set before loading */
-	enum cairn_kv_form kv;			/* form of the KV cache; the same */
+	enum cairn_kv_form kv;			/* form of the KV cache; set before loading */
 	int progress_lines;			/* show progress also if stderr is no terminal; the same */
 	struct cairn_model *model;
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
@@ -73,7 +73,7 @@ struct cairn_session {
 /* impl: NULL for cuda if there is a device, else cpu. */
 int cairn_session_start(struct cairn_session *s, const char *impl, int device);
 /*
- * dir: NULL for the embedded model. Prints the progress of loading to stderr: on a terminal, or with
+ * dir: NULL for the embedded model. Prints the progress of loading to stderr if it is a terminal, or with
  * progress_lines as at most ten lines.
  */
 int cairn_session_load(struct cairn_session *s, const char *dir);
@@ -88,15 +88,15 @@ double cairn_session_read_gbps(const struct cairn_session *s);
 
 /*
  * Writes the members of a bench record that identify table, device and program, without braces:
- * "\"impl\":\"cuda\",\"gpu\":...". A decode path other than auto is part of the table's name, "cuda:graph",
- * and so are 8-bit weights, "cuda:fp8", and an 8-bit KV cache, "cuda:kv-fp8".
+ * "\"impl\":\"cuda\",\"gpu\":...". The table's name includes a decode path other than auto ("cuda:graph"),
+ * 8-bit weights ("cuda:fp8") and an 8-bit KV cache ("cuda:kv-fp8").
  */
 void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, char *json, size_t len);
 
 /* The device's peak memory bandwidth by its datasheet in GB/s; 0: unknown. */
 double cairn_session_peak_gbps(const struct cairn_session *s);
 
-/* The error text for CAIRN_FINISH_FAILED; its argument is the number of the token, from 1 on. */
+/* The error text for CAIRN_FINISH_FAILED. Its argument is the number of the token, counted from 1. */
 #define CAIRN_NAN_TEXT	"the model's logits are not numbers (NaN) at token %d"
 
 double cairn_now(void);		/* seconds, monotonic */

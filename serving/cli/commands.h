@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * commands - the subcommands of the program that lie in this folder; each returns an enum cairn_exit status
- * (command.h)
+ * commands - the subcommands implemented in this folder; each returns an enum cairn_exit status (command.h)
  */
 #ifndef CAIRN_COMMANDS_H
 #define CAIRN_COMMANDS_H

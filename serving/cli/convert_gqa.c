@@ -2,8 +2,8 @@
 /*
  * convert_gqa - replaces groups of KV heads by their means; `cairn convert-gqa`
  *
- * Everything is written to OUT.part, which is renamed to OUT when all data is on disk and loads. The lock of
- * OUT.part tells a conversion that runs from one that was interrupted.
+ * Everything is written to OUT.part, which is renamed to OUT once all data is on disk and the checkpoint
+ * loads. A lock on OUT.part distinguishes a running conversion from an interrupted one.
  */
 #include "serving/cli/convert_gqa.h"
 #include "serving/cli/commands.h"
@@ -310,8 +310,9 @@ static int verify(const char *dir, const struct cairn_model_config *config)
 }
 
 /*
- * Makes the directory OUT.part and locks it until *lock is closed. One that an interrupted conversion has
- * left is locked by nobody and is removed first; files that no conversion makes stay and are an error.
+ * Makes the directory OUT.part and locks it until *lock is closed. An OUT.part without a lock was left by an
+ * interrupted conversion and is removed first. It must hold only files that a conversion makes; any other
+ * file is an error and stays.
  */
 static int make_part(const struct conversion *c, int *lock)
 {

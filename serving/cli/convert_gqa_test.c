@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * convert_gqa_test - means of heads, element by element; a model with equal heads keeps its logits; a refused
- * conversion leaves no files behind
- */
+/* convert_gqa_test - checks the means of heads element by element, that a model with equal heads keeps its
+ * logits, and that a refused conversion leaves no files behind */
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -196,7 +194,7 @@ static void rename_tensor(struct cairn_test *t, const char *dir, const char *fro
 	free(bytes);
 }
 
-/* A checkpoint that does not load is no success, whatever part of it is broken. */
+/* A checkpoint that does not load is an error, whichever part of it is broken. */
 static void does_not_load(struct cairn_test *t)
 {
 	char dir[PATH_MAX], out[PATH_MAX], path[PATH_MAX + 32], large[2048], *at = large;
@@ -220,7 +218,7 @@ static void does_not_load(struct cairn_test *t)
 	refused(t, dir, out, 1, -EINVAL, "\"model.norm.weight\" is missing");
 }
 
-/* What an interrupted conversion left is replaced; a conversion that runs, and other files, are not. */
+/* The leftovers of an interrupted conversion are replaced; a running conversion and other files are not. */
 static void stale_part(struct cairn_test *t)
 {
 	char dir[PATH_MAX], out[PATH_MAX], part[PATH_MAX + 8], file[PATH_MAX + 64];

@@ -19,7 +19,7 @@
 
 #define MAX_TASKS	64
 #define MAX_LINE	(1 << 20)
-#define MAX_ANSWER	64	/* tokens generated per question, or more if the right answer is longer */
+#define MAX_ANSWER	64	/* tokens generated per question; more if the right answer is longer */
 
 static const char usage[] =
 	"usage: cairn eval [OPTION]...\n"

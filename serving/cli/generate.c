@@ -65,7 +65,7 @@ struct options {
 	const char *shape, *prompt, *prompt_file;
 	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;
 	int ignore_eos, no_graphs, no_defaults;
-	struct cairn_sampling sampling;		/* NAN, top_k -1: not given */
+	struct cairn_sampling sampling;		/* temperature, top_p NAN and top_k -1: not given */
 };
 
 /* The output of one request of one run. */
@@ -275,13 +275,13 @@ static int by_value(const void *a, const void *b)
 struct figures {
 	double *ns;		/* [n] times between tokens, sorted */
 	int n;
-	double first_s;		/* time to the first token, of the last run */
+	double first_s;		/* time to the first token in the last run */
 	double decode_s;	/* time from the first to the last of new_tokens */
 	int new_tokens;
-	double kv_tokens;	/* mean length of a request over the samples */
+	double kv_tokens;	/* mean length of a request over the samples, in tokens */
 	double bytes, roof;	/* bytes of a step; GB/s of a pure read, 0: unknown */
 	int same;		/* all runs gave the same tokens */
-	int fused;		/* a step was one operation */
+	int fused;		/* decode_step ran at least one step */
 };
 
 /*
@@ -309,7 +309,7 @@ static void take_samples(struct figures *f, const struct run *r, size_t num_prom
 	}
 }
 
-/* Writes a record. op: "generate", as the caller of a request measures it, or "decode_step", one step. */
+/* Writes a record. op: "generate" for times as the caller sees them, or "decode_step" for one step. */
 static void write_row(FILE *json, const char *op, const struct cairn_session *s, const struct options *o,
 		      const struct figures *f, size_t num_prompt, enum cairn_decode_path path)
 {
@@ -352,7 +352,7 @@ static int write_records(const struct cairn_session *s, const struct options *o,
 	if (!json)
 		return cairn_error(EINVAL, "--json: %s: %s", o->common.json, strerror(errno));
 	write_row(json, "generate", s, o, f, num_prompt, path);
-	/* if auto fell back to a list of operations, the record must say so */
+	/* if auto fell back to an operation list, the record must say so */
 	write_row(json, "decode_step", s, o, f, num_prompt, f->fused ? path : CAIRN_DECODE_UNFUSED);
 	return fclose(json) ? cairn_error(EIO, "--json: %s: %s", o->common.json, strerror(errno)) : 0;
 }

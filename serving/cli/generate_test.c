@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* generate_test - the commands generate and eval, run as a user would */
+/* generate_test - runs the commands generate and eval as a user would */
 #include <sys/stat.h>
 
 #include "conformance/harness.h"
@@ -64,7 +64,7 @@ static void eval_cuda(struct cairn_test *t)
 	eval(t, "cuda", "400", "95");
 }
 
-/* With keys and values of 8 bits the embedded model is right as often as with 16. */
+/* With 8-bit keys and values the embedded model gives as many right answers as with 16 bits. */
 static void eval_kv_fp8(struct cairn_test *t)
 {
 	char out[16384];
@@ -370,7 +370,7 @@ static void model_defaults(struct cairn_test *t)
 	EXPECT(t, CAIRN(out, ASK, "--generation-config", "none") == 0);
 	EXPECT(t, !strstr(out, "generation_config.json") &&
 			  !strcmp(answer_of(out, sampled, sizeof(sampled)), greedy));
-	/* measurements do not depend on it */
+	/* measurements do not use these defaults */
 	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--model", cairn_tmpdir(t), "--prompt-tokens", "4",
 			"--max-new-tokens", "4") == 0);
 	EXPECT(t, !strstr(out, "generation_config.json"));
@@ -445,7 +445,7 @@ static int poisoned_model(struct cairn_test *t, const char *name)
 	return 0;
 }
 
-/* A model whose logits are NaN is an error of its own, at the token where it occurs. */
+/* NaN logits give an error of their own, which names the token where they occur. */
 static void nan_logits(struct cairn_test *t)
 {
 	static const char *const tensors[] = {

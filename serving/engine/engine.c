@@ -3,10 +3,11 @@
  * engine - submits, finds and ends requests
  *
  * Invariants
- *   1. A request is in a slot and in a bucket while one of its answers is live; then, and only then, the
- *      scheduler has sequences of it or unread events that report their ends.
- *   2. An answer is given tokens while it is live and its request is not cancelled. on_finish is called once;
- *      for the last answer after the request has left slot and bucket, so that a callback may reuse the id.
+ *   1. A request is in a slot and in a bucket exactly while one of its answers is live. Only during that time
+ *      does the scheduler have sequences of it, or unread events that report their ends.
+ *   2. An answer is given tokens while it is live and its request is not cancelled. on_finish is called once
+ *      per answer; the call for the last answer comes after the request has left its slot and bucket, so that
+ *      the callback may reuse the id.
  */
 #include "serving/engine/engine_impl.h"
 
@@ -17,9 +18,9 @@
 
 #include "primitives/base/dtype.h"
 
-#define MAX_SEQS	1024		/* answers of a request */
-#define REPEAT_CHUNK	512		/* rows of a prompt in a pass, if repeatable */
-#define MAX_LIST	4096		/* stop ids or biases of a request */
+#define MAX_SEQS	1024		/* maximum answers of one request */
+#define REPEAT_CHUNK	512		/* rows of a prompt per pass, with repeatable */
+#define MAX_LIST	4096		/* maximum stop ids or biases of one request */
 
 static void destroy_request(struct cairn_engine *e, struct request *r);
 
@@ -63,7 +64,7 @@ static int check_options(struct cairn_engine_options *o, const struct cairn_mode
 }
 
 /*
- * Estimates the cost of preemption where no measured values are given: recomputing a token takes two
+ * Estimates the costs of preemption when the caller gives no measured values: recomputing a token takes two
  * operations per weight at 400 TFLOP/s; a page is copied at 50 GB/s. Only their ratio matters.
  */
 static void estimate_costs(struct cairn_scheduler_options *so, const struct cairn_model *m)
@@ -75,7 +76,7 @@ static void estimate_costs(struct cairn_scheduler_options *so, const struct cair
 	so->swap_ns = 1 + (int64_t)(token * so->page_size / 50);
 }
 
-/* Returns the rows of a prompt's chunk: REPEAT_CHUNK in whole pages, but no more than a pass has. */
+/* Returns the chunk size of prompts, in whole pages; 0 if not repeatable. */
 static int32_t repeat_chunk(const struct cairn_engine_options *o)
 {
 	int32_t rows = REPEAT_CHUNK < o->max_rows ? REPEAT_CHUNK : o->max_rows;
@@ -85,7 +86,7 @@ static int32_t repeat_chunk(const struct cairn_engine_options *o)
 	return o->repeatable ? rows - rows % o->page_size : 0;
 }
 
-/* Products with 8-bit weights have not been shown to give a row the same bits at any place. */
+/* Refuses 8-bit weights: their products may give a row other bits at another position in a pass. */
 static int check_repeatable(const struct cairn_engine *e, const struct cairn_model *m)
 {
 	if (!e->can_score)
@@ -358,7 +359,7 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 	r->next = *at;
 	*at = r;
 	sr.id = r->handle;
-	if (r->scored_prompt) {		/* a salt of its own: nothing of it is cached */
+	if (r->scored_prompt) {		/* its own salt: finds no cached prefix */
 		sr.salt = (struct cairn_cache_salt){ 0x636169726e2d7363, r->handle };
 		sr.scored = 1;
 		sr.keep = 0;
@@ -431,7 +432,7 @@ int cairn_engine_stop(struct cairn_engine *e, uint64_t id, int32_t index)
 		return cairn_error(EINVAL, "request %llu: an answer of a beam search cannot be stopped",
 				   (unsigned long long)id);
 	a->stopping = 1;
-	/* An answer that has no sequence of its own yet ends with the first token it draws. */
+	/* An answer without a sequence of its own ends at the first token it draws. */
 	ret = cairn_scheduler_stop(e->scheduler, r->handle, index);
 	return ret == -ENOENT || ret == -EAGAIN ? 0 : ret;
 }

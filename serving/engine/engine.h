@@ -2,9 +2,9 @@
 /*
  * engine - runs many requests on one model, one step at a time
  *
- * A request is a prompt of token ids and how to continue it, with one answer or several. cairn_engine_step()
- * has the scheduler (scheduler.h) form a plan, launches it as a pass over the model, and reads the
- * tokens of the previous pass while that pass runs. Callbacks are only made from within
+ * A request is a prompt of token ids and the parameters that say how to continue it, with one or more
+ * answers. cairn_engine_step() has the scheduler (scheduler.h) form a plan, launches it as a pass over the
+ * model, and reads the tokens of the previous pass while that pass runs. Callbacks are only made from within
  * cairn_engine_step(); a callback may submit, cancel and stop.
  *
  * Determinism: the tokens of a request are a function of its prompt, sampling and seed, and of the shapes of
@@ -12,11 +12,12 @@
  * CAIRN_DECODE_UNFUSED, they are independent of other requests, of prefix cache hits and of preemption.
  *
  * With `repeatable`, tokens and log-probabilities are independent of these on every table whose gemm gives a
- * row the same bits at any place, as ours do (gemm.h): in one process, with the same model and options, other
- * requests, cache hits and preemption change no bit. (In another process, gemm's trials may choose other
- * algorithms.) A pass then has either one row of each of max_batch sequences or one chunk of one prompt
- * (scheduler.h). This costs speed: nothing runs as decode_step, prompts are computed one after the other, and
- * the caches keep no answers. 8-bit weights and a cache_grain of 1 are refused.
+ * row the same bits at any position in a pass, as the built-in tables do (gemm.h): in one process, with the
+ * same model and options, other requests, cache hits and preemption change no bit. (In another process,
+ * gemm's trials may choose other algorithms.) A pass then has either one row of each decoding sequence,
+ * padded to max_batch rows, or one chunk of one prompt (scheduler.h). This costs speed: no pass runs as
+ * decode_step, prompts are computed one after the other, and the caches keep no answers. 8-bit weights and a
+ * cache_grain of 1 are refused.
  *
  * Not thread-safe. After an error from cairn_engine_step() the engine can only be destroyed.
  */
@@ -41,13 +42,13 @@ struct cairn_engine_options {
 	int32_t num_pages;		/* 0: enough for max_batch sequences of max_context */
 	int no_graphs;			/* call operations one by one even if the table has graphs */
 	enum cairn_decode_path decode;	/* how decoding passes run: decode.h */
-	int in_turn;			/* plan only once the previous pass's tokens are known */
+	int in_turn;			/* form a plan only after the previous pass's tokens are known */
 	int32_t cache_grain;		/* of the prefix tree: 1 or page_size; 0: page_size; -1: no tree */
-	int32_t host_pages;		/* pages of KV in host memory; 0: no such tier */
-	int32_t disk_pages;		/* pages in an unnamed file; needs host_pages */
+	int32_t host_pages;		/* pages of KV in host memory; 0: no host tier */
+	int32_t disk_pages;		/* pages of KV in an unnamed file; needs host_pages */
 	const char *disk_dir;		/* directory of that file; NULL: /tmp */
-	int32_t max_queued;		/* limit of requests that wait and have not started; 0: 1024 */
-	int64_t max_queued_tokens;	/* limit of the sum of their prompt tokens; 0: no limit */
+	int32_t max_queued;		/* maximum requests that have not started; 0: 1024 */
+	int64_t max_queued_tokens;	/* maximum sum of their prompt tokens; 0: no limit */
 	int32_t max_passes;		/* later requests that may overtake one; 0: strictly in order */
 	int32_t expected_new;		/* initial estimate of an answer's tokens; 0: 256 */
 	int64_t recompute_ns, swap_ns;	/* per token; per page and direction; 0, 0: by the model's sizes */
@@ -59,10 +60,8 @@ struct cairn_engine_options {
 struct cairn_token {
 	int32_t id;
 	float logprob;			/* set with num_logprobs >= 1 or beam search */
-	/*
-	 * Prompt tokens only: rank by likelihood among all tokens, from 1; 0: not among the first
-	 * CAIRN_LOGPROBS_MAX
-	 */
+	/* For prompt tokens only: the rank by likelihood among all tokens, counted from 1. 0: lower than
+	 * CAIRN_LOGPROBS_MAX. */
 	int32_t rank;
 	int32_t num_top;		/* num_logprobs - 1, or less if the vocabulary is smaller */
 	const int32_t *top;		/* [num_top], most likely first */
@@ -88,7 +87,7 @@ struct cairn_request {
 	struct cairn_sampling sampling;
 	struct cairn_cache_salt salt;	/* requests with different salts never share cached prefixes */
 	int64_t deadline_ns;		/* CLOCK_MONOTONIC; 0: none */
-	int keep;			/* keep its KV in host memory for the next turn of a conversation */
+	int keep;			/* keep the KV in host memory for the next turn of a conversation */
 	/*
 	 * 0: no beam search. Otherwise the answers are the num_seqs best of beam_width beams (num_seqs <=
 	 * beam_width) by sum of log-probabilities / length^length_penalty; the token that ends an answer
@@ -101,28 +100,28 @@ struct cairn_request {
 	/* Callbacks; each may be NULL. Non-zero from on_token ends this answer with CAIRN_FINISH_STOP. */
 	int (*on_token)(void *ctx, int32_t index, const struct cairn_token *token);
 	/*
-	 * Called for prompt tokens 1, 2, ... in order, before any on_token, with the log-probabilities
-	 * of the token and of the most likely ones in its place. Such a prompt is computed whole, without
+	 * Called for prompt tokens 1, 2, ... in order, before any on_token, with the log-probabilities of the
+	 * token and of the most likely tokens at its position. Such a prompt is computed whole, without
 	 * cached prefixes, and at most max_batch of its tokens per step.
 	 */
 	int32_t prompt_logprobs;	/* 0: none; 1 + k: with the k most likely tokens; not with beams */
 	void (*on_prompt)(void *ctx, int32_t position, const struct cairn_token *token);
 	/* token: the end token, which was not passed to on_token; -1: none */
 	void (*on_finish)(void *ctx, int32_t index, enum cairn_finish why, int32_t token);
-	/* Called after its first rows are launched; cached_tokens:
-	 * prompt tokens that need not be computed. */
+	/* Called after the request's first rows are launched. cached_tokens: number of prompt tokens found
+	 * in a cache. */
 	void (*on_started)(void *ctx, int32_t cached_tokens);
 	void *ctx;
 };
 
 struct cairn_engine_stats {
 	int64_t steps, graph_steps, fused_steps, captures;
-	int64_t prompt_tokens;		/* computed; without cached tokens */
+	int64_t prompt_tokens;		/* prompt tokens computed; cached tokens are not counted */
 	int64_t new_tokens;
 	int64_t last_step_ns;		/* CLOCK_MONOTONIC at the end of the last step; 0: none yet */
-	int64_t host_ns, wait_ns;	/* sum over all steps: host work; waiting for the device */
+	int64_t host_ns, wait_ns;	/* sums over all steps: host work; waiting for the device */
 	int64_t plan_ns, launch_ns, report_ns;	/* parts of host_ns; callbacks count in report_ns */
-	int64_t busy_ns, idle_ns, max_idle_ns;	/* with timeline: device times, from its first pass on */
+	int64_t busy_ns, idle_ns, max_idle_ns;	/* with timeline: device times since the first pass */
 	int64_t layer_offloads;		/* pages offloaded to host memory layer by layer */
 	struct cairn_scheduler_stats scheduler;
 };
@@ -139,8 +138,8 @@ void cairn_engine_destroy(struct cairn_engine *engine);	/* NULL is legal; reques
  * lacks an operation that the field needs. -ENOMEM.
  */
 int cairn_engine_submit(struct cairn_engine *engine, const struct cairn_request *request);
-/* Cancels a request. No pass launched from now on has a row of it. Each unfinished answer gets on_finish
- * with CAIRN_FINISH_CANCELLED in the next step, and no on_token before. -ENOENT: no such request. */
+/* Cancels a request. No pass launched from now on has a row of it. The next step calls on_finish with
+ * CAIRN_FINISH_CANCELLED for each unfinished answer; no on_token comes before. -ENOENT: no such request. */
 int cairn_engine_cancel(struct cairn_engine *engine, uint64_t id);
 /* The same for one answer, with CAIRN_FINISH_STOP. -ENOENT: no such answer; -EINVAL: a beam search. */
 int cairn_engine_stop(struct cairn_engine *engine, uint64_t id, int32_t index);

@@ -15,9 +15,7 @@ static int is_golden(const struct answer *a, const struct golden *g, int num)
 	       !memcmp(a->ids, g->greedy, (size_t)num * sizeof(*g->greedy));
 }
 
-/*
- * Runs `requests` requests at once, whose answers end at different times. The prefix cache is off.
- */
+/* Runs `requests` requests at once; their answers end at different times. The prefix cache is off. */
 static void ask(struct cairn_test *t, struct cairn_model *m, const struct golden *g,
 		struct cairn_engine_options opt, int requests)
 {

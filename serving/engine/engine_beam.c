@@ -2,21 +2,21 @@
 /*
  * engine_beam - beam search
  *
- * With width w and m end tokens, each beam is a lockstep sequence of the scheduler. When all beams have
- * drawn, the candidates are the w + m most likely next tokens of each, with log-probabilities: no further
- * token can matter, and at least w of them do not end an answer, so that every beam keeps its sequence.
+ * Each beam is a lockstep sequence of the scheduler. With width w and m end tokens, the candidates are the w
+ * + m most likely next tokens of each beam. That is enough: at least w of them do not end an answer, so there
+ * are always w beams for the next step.
  *
  *   - Candidates that end an answer and are among the w best of all become hypotheses; the w best hypotheses
  *     by sum / length^length_penalty are kept.
- *   - The w best of the others are the beams of the next step. A beam with several of them is forked, one
- *     with none is stopped; in the others the drawn token is replaced.
+ *   - The w best of the others are the beams of the next step. A beam with several successors is forked, a
+ *     beam with none is stopped, and a beam with one has its drawn token replaced.
  *
- * The search ends when there are w hypotheses or at max_new_tokens, when the beams become
- * hypotheses. (This is Hugging Face's search with early_stopping = True.) All beams are equal
- * in the first step, so only one counts.
+ * The search ends when there are w hypotheses, or at max_new_tokens, where the live beams become hypotheses.
+ * (This is Hugging Face's search with early_stopping = True.) All beams are equal in the first step, so only
+ * one counts.
  *
- * Preempted beams draw later than the others, which are held until then. Tokens are stored as nodes that name
- * their predecessor, since beams share their past.
+ * A preempted beam draws later than the others, which are held until it has drawn. Tokens are stored as nodes
+ * that point to their predecessor, because beams share prefixes.
  */
 #include "serving/engine/engine_impl.h"
 
@@ -27,16 +27,16 @@
 #define MAX_CANDIDATES	CAIRN_LOGPROBS_MAX
 
 struct node {
-	int32_t before;			/* previous node; -1: this is the first token */
+	int32_t before;			/* index of the previous node; -1: this is the first token */
 	int32_t token;
 	float logprob;
 };
 
 struct beam {
-	int32_t index;			/* index of its sequence */
+	int32_t index;			/* of its sequence */
 	int32_t node;			/* node of its last token; -1: none yet */
 	double sum;			/* of its tokens' log-probabilities */
-	int has_drawn;			/* in this step; the candidates are valid */
+	int has_drawn;			/* has drawn in this step, so the candidates are valid */
 	int32_t num;			/* candidates */
 	int32_t tokens[MAX_CANDIDATES];
 	float logprobs[MAX_CANDIDATES];
@@ -44,7 +44,7 @@ struct beam {
 
 struct hypothesis {
 	double score;
-	int32_t node;			/* the last token that is given to on_token */
+	int32_t node;			/* the last token passed to on_token */
 	int32_t end_token;		/* the token that ended it; -1: max_new_tokens */
 };
 
@@ -198,7 +198,8 @@ static int add_node(struct beams *b, int32_t before, int32_t token, float logpro
 	return 0;
 }
 
-/* Sorts the candidates into hypotheses and b->next, whose index is still that of the parent beam. */
+/* Sorts the candidates into hypotheses and b->next. An entry of b->next still has the index of its parent
+ * beam. */
 static int choose(struct cairn_engine *e, struct request *r, int32_t *num_next)
 {
 	struct beams *b = r->beams;
@@ -236,7 +237,7 @@ static int choose(struct cairn_engine *e, struct request *r, int32_t *num_next)
 	return 0;
 }
 
-/* Changes the scheduler's sequences from those of b->live to those of b->next. */
+/* Changes the scheduler's sequences from the beams of b->live to those of b->next. */
 static int rearrange(struct cairn_engine *e, struct request *r, int32_t num_next)
 {
 	struct beams *b = r->beams;
@@ -289,7 +290,7 @@ static int finish(struct cairn_engine *e, struct request *r)
 	int32_t num = r->num_answers;
 	int ret = cairn_scheduler_cancel(e->scheduler, r->handle);
 
-	if (ret && ret != -ENOENT)	/* -ENOENT: they ended by their length */
+	if (ret && ret != -ENOENT)	/* -ENOENT: they have already ended by their length */
 		return ret;
 	for (int32_t i = 0; i < num; i++) {
 		int has = i < b->num_hypotheses;
@@ -319,9 +320,9 @@ int engine_beams_advance(struct cairn_engine *e, struct request *r)
 	for (int32_t i = 0; i < b->num_live; i++)
 		waiting += !b->live[i].has_drawn;
 	if (waiting == b->num_live)
-		return 0;		/* already advanced, for another draw of the pass */
+		return 0;		/* another draw of this pass has already advanced the beams */
 	if (waiting) {
-		/* then the beams that have drawn are already retired */
+		/* at the last token the scheduler has already retired the beams that have drawn */
 		int last = b->length + 1 == r->req.max_new_tokens;
 
 		for (int32_t i = 0; i < b->num_live && !last; i++) {

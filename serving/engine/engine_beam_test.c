@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* engine_beam_test - compares beam search with the naive one, which computes every beam separately */
+/* engine_beam_test - compares beam search with a naive one that computes every beam separately */
 #include <math.h>
 #include <stdlib.h>
 
@@ -22,18 +22,18 @@ static const struct beam_case beam_cases[] = {
 	  .min_new = 6, PAGES(60, 4, 4) },
 	{ .prompt = 25, .max_new = 14, .width = 1, .num_seqs = 1, .length_penalty = 1, .num_stops = 5,
 	  PAGES(60, 4, 4) },
-	/* The maximum width: more log-probabilities than a client may ask for. */
+	/* The maximum width needs more log-probabilities than a client may ask for. */
 	{ .prompt = 12, .max_new = 6, .width = 16, .num_seqs = 16, .length_penalty = 1, .num_stops = 5,
 	  PAGES(120, 4, 4) },
 	/* Memory for two of the beams at a time. */
 	{ .prompt = 21, .max_new = 12, .width = 4, .num_seqs = 4, .length_penalty = 1, .num_stops = 2,
 	  PAGES(15, 4, 4) },
-	/* Memory for one beam: held beams are preempted in the end. */
+	/* Memory for one beam: held beams are preempted as well. */
 	{ .prompt = 21, .max_new = 12, .width = 4, .num_seqs = 4, .length_penalty = 1, .num_stops = 2,
 	  PAGES(9, 4, 4) },
-	/* Memory for one and a half: a preempted beam resumes next to one that is held for it. */
+	/* Memory for one and a half beams: a preempted beam resumes while another is held for it. */
 	{ .prompt = 3, .max_new = 29, .width = 16, .num_seqs = 4, .length_penalty = 1, PAGES(8, 4, 4) },
-	/* The same over several plans that all have rows. Regression: the beam was preempted for ever. */
+	/* The same, with rows in every plan. Regression: the preempted beam never resumed. */
 	{ .prompt = 11, .max_new = 13, .width = 8, .num_seqs = 4, .length_penalty = 1, PAGES(6, 8, 1) },
 };
 
@@ -155,8 +155,8 @@ static void beams_late_ref(struct cairn_test *t)
 	beams(t, "late_ref");
 }
 
-/* Returns the third to eighth most likely tokens after a prompt: as end tokens they
- * leave two of 8 candidates for 4 beams. */
+/* Returns the third to eighth most likely tokens after a prompt. With these as end tokens, 2 of the 8
+ * candidates remain for 4 beams. */
 static void likely_tokens(struct cairn_test *t, struct naive *n, const struct cairn_request *r,
 			  int32_t *tokens)
 {

@@ -2,8 +2,8 @@
 /*
  * engine_chaos_test - requests of all kinds, submitted, cancelled and stopped at random
  *
- * The pools are too small for them, with and without host and disk tiers. Every invariant is checked after
- * each step, and undisturbed requests must have the tokens of the naive computation.
+ * The pools are too small for all requests, with and without host and disk tiers. Every invariant is checked
+ * after each step, and requests that were not disturbed must get the tokens of the naive computation.
  */
 #include <stdlib.h>
 

@@ -8,7 +8,7 @@
 
 /*
  * Cancels after k steps, for every k: while the request waits, with part of its prompt computed, while it
- * decodes and with tokens in flight. Later steps must have no row of it, only those of the other request.
+ * decodes and with tokens in flight. Later steps must compute no row of it, only rows of the other request.
  */
 static void cancelled_at_any_time(struct cairn_test *t)
 {
@@ -69,8 +69,8 @@ static void cancelled_by_itself(struct cairn_test *t)
 	close_engine(t, &f);
 }
 
-/* Ends three answers: one by on_token, one by cairn_engine_stop() from on_token, and one, the last or the
- * first, before its sequence is forked. */
+/* Ends three answers: one by on_token, one by cairn_engine_stop() from on_token, and one (the last or the
+ * first) before its sequence is forked. */
 static void one_answer_stopped(struct cairn_test *t)
 {
 	struct cairn_request r;
@@ -117,7 +117,7 @@ static void stop_ids(struct cairn_test *t)
 	struct cairn_request r;
 	struct fixture f;
 	struct answer a;
-	int first = 0;		/* where the stop id occurs first in the greedy answer */
+	int first = 0;		/* where the stop id first occurs in the greedy answer */
 
 	if (open_engine(t, &f, &small))
 		return;

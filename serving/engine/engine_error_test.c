@@ -68,8 +68,7 @@ static void bad_options(struct cairn_test *t)
 	close_model(m, &g);
 }
 
-/* An operation of the table fails at some moment: the step returns the
- * table's error, and all memory is freed. */
+/* When an operation of the table fails, the step returns its error, and all memory is freed. */
 static int countdown;
 
 static int failing_gemm(const struct cairn_gemm_args *args, void *stream)
@@ -151,8 +150,10 @@ static int run_two(struct cairn_test *t, struct cairn_model *m, const struct gol
 	return ret;
 }
 
-/* Tables without decode_step, with a failing one, and with ones that
- * refuse a shape in the call or in the query. */
+/*
+ * Tables without decode_step, with a failing one, and with ones that refuse a shape, either in the call or in
+ * the workspace query.
+ */
 static void decode_paths(struct cairn_test *t)
 {
 	struct cairn_engine_stats stats;
@@ -196,7 +197,7 @@ static int no_number(const struct cairn_argmax_args *args, void *stream)
 	return 0;
 }
 
-/* An answer whose logits are NaN ends alone, and the cache keeps nothing of it. */
+/* An answer whose logits are NaN ends without ending the others, and the cache keeps none of its KV. */
 static void not_a_number(struct cairn_test *t)
 {
 	struct cairn_engine_options opt = {

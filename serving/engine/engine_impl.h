@@ -2,8 +2,8 @@
 /*
  * engine_impl - the state of the engine
  *
- * The scheduler identifies a request by its handle: (generation, slot) in one number, never reused, so that a
- * late draw cannot be mistaken for one of the request that has the slot now.
+ * The scheduler identifies a request by its handle, (generation, slot) in one number. A handle is never
+ * reused, so a late draw cannot be mistaken for a draw of the request that now has the slot.
  */
 #ifndef CAIRN_ENGINE_IMPL_H
 #define CAIRN_ENGINE_IMPL_H
@@ -30,13 +30,13 @@ struct request {
 	struct cairn_request req;	/* stop_ids point behind the answers */
 	uint64_t handle;
 	int32_t num_answers, num_live;	/* all answers; those that are live */
-	int started, cancelled, bad;	/* bad: beams whose logits are NaN */
-	/* treatment of its logits */
-	int counts;			/* the tokens of its answers are counted */
-	int32_t *scored_prompt;		/* prompt tokens, with prompt_logprobs; else NULL */
+	int started, cancelled, bad;	/* bad: the logits of a beam are NaN */
+	/* treatment of its logits: */
+	int counts;			/* token counters are needed */
+	int32_t *scored_prompt;		/* prompt tokens, with prompt_logprobs; otherwise NULL */
 	int32_t num_scored;		/* last prompt position whose log-probabilities a pass computes */
-	int32_t *prompt;		/* prompt tokens that count as well; NULL: none */
-	int32_t bias_at, forbidden_at, num_forbidden;	/* its lists on the device */
+	int32_t *prompt;		/* prompt tokens that the penalties count; NULL: none */
+	int32_t bias_at, forbidden_at, num_forbidden;	/* places of its lists on the device */
 	struct beams *beams;		/* NULL: no beam search */
 	struct answer answers[];	/* [num_answers] */
 };
@@ -91,7 +91,7 @@ int engine_treat_create(struct cairn_engine *e);
 int engine_treat_begin(struct cairn_engine *e, struct request *r, const struct cairn_request *from);
 void engine_treat_end(struct cairn_engine *e, struct request *r);
 void engine_treat_end_answer(struct cairn_engine *e, struct answer *a);
-/* Returns the treatment of draw number `offset` of an answer, or NULL if its logits are left as they are. */
+/* Returns the treatment of draw number `offset` of an answer; NULL: its logits are not changed. */
 const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct request *r, int32_t index,
 					      int32_t offset, struct cairn_worker_treat *place);
 

@@ -2,8 +2,8 @@
 /*
  * engine_kv_test - where keys and values are stored makes no difference to the answers
  *
- * Prefix hits, shared prompts, preempted sequences, host memory and disk, with keys and values of 16 and of 8
- * bits; and nothing may be left at the end.
+ * Covers prefix hits, shared prompts, preempted sequences, host memory and disk, with keys and values of 16
+ * and of 8 bits. No page may leak.
  */
 #include <stdlib.h>
 
@@ -60,7 +60,7 @@ static void run_verified(struct cairn_test *t, struct cairn_engine *e)
 	}
 }
 
-/* Without requests, only the tree refers to pages. */
+/* Without requests, only the tree may refer to pages. */
 static void nothing_left(struct cairn_test *t, struct cairn_engine *e)
 {
 	struct cairn_engine_stats st;
@@ -125,7 +125,7 @@ static void one_setting(struct cairn_test *t, const char *table, const struct se
 	for (int i = 0; i < s->num_jobs; i++) {
 		make_job(t, g, &jobs[i], s->shared, 1 + (int)(cairn_rand(t) % (uint64_t)s->own), s->max_new);
 		jobs[i].r.num_seqs = i % 2 ? s->num_seqs : 1;
-		/* each answer computes the row of the prompt's last token */
+		/* each answer recomputes the row of the prompt's last token */
 		shares_a_page |= jobs[i].r.num_seqs > 1 && (jobs[i].r.num_prompt - 1) % page;
 		jobs[i].r.keep = s->keep;
 		EXPECT(t, cairn_engine_submit(e, &jobs[i].r) == 0);
@@ -141,7 +141,7 @@ static void one_setting(struct cairn_test *t, const char *table, const struct se
 	if (s->shared >= 30)
 		EXPECT(t,
 		       (st.scheduler.hit_tokens >= whole * (s->num_jobs - 1)) == (s->opt.cache_grain >= 0));
-	if (shares_a_page && !s->opt.num_pages)	/* memory is scarce: one may be preempted before it writes */
+	if (shares_a_page && !s->opt.num_pages)	/* scarce memory: one may be preempted before it writes */
 		EXPECT(t, st.scheduler.moves[CAIRN_MOVE_COPY] > 0);
 	if (!strncmp(s->what, "recompute", 9))
 		EXPECT(t, st.scheduler.recomputed > 0 && st.scheduler.swapped == 0);
@@ -184,10 +184,10 @@ static void everywhere(struct cairn_test *t, const char *table, enum cairn_kv_fo
 }
 
 /*
- * A conversation: the first prompt, its answer and some more tokens are the second prompt. It finds its
- * prefix on the device; in host memory, after other requests have taken the device pages; or on disk, after
- * they have taken the host pages as well. The second prompt is submitted twice at once: the second copy finds
- * what the first has requested from the disk before it has arrived.
+ * A conversation: the second prompt is the first one, its answer and some more tokens. Its prefix is on the
+ * device; or in host memory, after other requests have taken the device pages; or on disk, after they have
+ * taken the host pages as well. The second prompt is submitted twice at once, so that the second copy finds
+ * pages that the first is still fetching from the disk.
  */
 static void conversation(struct cairn_test *t, const char *table, enum cairn_kv_form kv)
 {

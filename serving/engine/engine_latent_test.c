@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_latent_test - latent-attention models with prompts long enough for mla_prefill, and on a table that
- * lacks operations of their list
+ * engine_latent_test - latent-attention models: prompts long enough for mla_prefill, and tables that lack
+ * operations of their operation list
  *
- * Without an operation list every pass is a decode_step, and a prompt is computed token by token.
+ * On such a table every pass is a decode_step, and a prompt is computed token by token.
  */
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
@@ -75,8 +75,8 @@ static void greedy(struct cairn_test *t, const char *table, const char *name)
 }
 
 /*
- * Requests that start and end at different times, so that a pass draws for only some of its rows; some are
- * sampled. Greedy requests must still get their tokens, and sampled ones those of their seed.
+ * Requests start and end at different times, so a pass draws for only some of its rows. Greedy requests must
+ * still get their tokens, and sampled requests the tokens of their seed.
  */
 static void mixed(struct cairn_test *t, const char *table, const char *name)
 {
@@ -164,8 +164,8 @@ static int counted_prefill(const struct cairn_mla_prefill_args *args, void *stre
 }
 
 /*
- * Runs a short prompt and two long ones, so that passes have requests for both operations, whole or in
- * chunks. The short one must get its golden tokens; those of the long ones become ids.
+ * Runs a short prompt and two long ones, whole or in chunks, so that passes have requests for both attention
+ * operations. The short one must get its golden tokens; ids receives the tokens of the long ones.
  */
 static void ask_long(struct cairn_test *t, struct cairn_model *m, const struct golden *g,
 		     const int32_t *prompt, struct cairn_engine_options opt, int32_t ids[2][4])

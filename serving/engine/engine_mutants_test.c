@@ -28,7 +28,7 @@ static int last_move_lost(const struct cairn_kv_move_args *args, void *stream)
 	return cairn_kv_move_ref(&less, stream);
 }
 
-/* Only for page-to-page copies; moves to and from slots are complete. */
+/* Only page-to-page copies are broken; moves to and from slots are complete. */
 static int other_layers_not_copied(const struct cairn_kv_move_args *args, void *stream)
 {
 	struct cairn_kv_move_args first = *args;
@@ -120,8 +120,7 @@ static const struct mutant {
 	MUTANT(logprobs, of_the_first_row),
 };
 
-/* Makes requests that each depend on some of the operations above; used for
- * several rounds, so that counters are reused. */
+/* Makes requests that together depend on all operations above. Several rounds use them, to reuse counters. */
 static void make_requests(const struct golden *g, struct cairn_request *reqs, struct answer (*answers)[2],
 			  int round)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine_naive_test - the expected answer, computed the simplest way
+ * engine_naive_test - computes the expected answer the simplest way
  *
- * Alone, on the table ref, token after token, with contiguous keys and
- * values. Include conformance/harness.h first.
+ * One request at a time, on the table ref, token after token, with contiguous keys and values. Include
+ * conformance/harness.h first.
  */
 #ifndef CAIRN_ENGINE_NAIVE_TEST_H
 #define CAIRN_ENGINE_NAIVE_TEST_H
@@ -40,9 +40,9 @@ void naive_treat(const struct naive *n, const struct cairn_request *r, const int
 void naive_log_softmax(const struct naive *n, const float *logits, double *logprobs);
 
 /*
- * Returns how far a log-probability may be from that of the same logits in double. It is the tolerance of
- * logprobs.h, 2^-15 + 2^-22 |logprob| + 2^-23 (largest logit - logit), where the last difference is at most
- * |logprob|: it is the logprob without its term log(sum), which is not negative.
+ * Returns how far a log-probability may differ from the one computed from the same logits in double. It is
+ * the tolerance of logprobs.h, 2^-15 + 2^-22 |logprob| + 2^-23 (largest logit - logit), where the last
+ * difference is at most |logprob|: it is the logprob without its term log(sum), which is not negative.
  */
 static inline double logprob_error(double logprob)
 {
@@ -68,7 +68,7 @@ struct naive_beam {
 	double sum, score;
 };
 
-/* Computes the beams that r must get, best first: best is [r->beam_width + 1]. Returns their number. */
+/* Computes the beams that r must get into best[r->beam_width + 1], best first. Returns their number. */
 int naive_beams(struct cairn_test *t, struct naive *n, const struct cairn_request *r,
 		struct naive_beam *best);
 

@@ -70,7 +70,7 @@ static void submitted_by_callbacks(struct cairn_test *t)
 	close_engine(t, &f);
 }
 
-/* An engine destroyed at any time leaks nothing (checked by the sanitizers). */
+/* Destroying an engine at any time leaks nothing (checked by the sanitizers). */
 static void destroyed_at_any_time(struct cairn_test *t)
 {
 	struct cairn_engine_options opt = small;

@@ -2,8 +2,9 @@
 /*
  * engine_repeat_test - a repeatable engine gives a request the same bits alone and among 63 others
  *
- * The others share prefixes with it, have prompts of all lengths, other samplings and penalties, and need
- * more pages than there are, so that requests are preempted. Without `repeatable` the bits differ on a GPU.
+ * The others share prefixes with it, have prompts of all lengths and other sampling parameters and penalties,
+ * and need more pages than there are, so that requests are preempted. Without `repeatable` the bits differ on
+ * a GPU.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ enum {
 	SUBJECTS = 4,
 };
 
-/* The requests of which each must have the same answers in both runs, and their neighbours. */
+/* The requests under test, which must get the same answers in both runs, and the others. */
 struct crowd {
 	struct cairn_model *m;
 	struct cairn_engine_options opt;
@@ -36,7 +37,7 @@ static struct cairn_request make(const int32_t *prompt, int32_t num, struct answ
 	return r;
 }
 
-/* Subjects: greedy; sampled; of two answers; greedy with a prompt that ends where a chunk does. */
+/* Under test: greedy; sampled; with two answers; greedy with a prompt that ends where a chunk does. */
 static struct cairn_request subject(struct crowd *c, int i, struct answer *a)
 {
 	struct cairn_request r = make(c->prompts[i], i == 3 ? 256 : PROMPT - 7 * i, a);
@@ -73,7 +74,7 @@ static int run(struct cairn_test *t, struct crowd *c, struct cairn_engine_stats 
 		struct cairn_request r = neighbour(c, i);
 
 		EXPECT(t, cairn_engine_submit(e, &r) == 0);
-		if (i % 16 == 14) {	/* the last one comes last, as the first to be preempted */
+		if (i % 16 == 14) {	/* the last request under test comes last, so it is preempted first */
 			r = subject(c, i / 16, c->among[i / 16]);
 			EXPECT(t, cairn_engine_submit(e, &r) == 0);
 		}
@@ -97,7 +98,7 @@ static int same(const struct answer *a, const struct answer *b)
 	       !memcmp(a->top_logprob, b->top_logprob, sizeof(a->top_logprob));
 }
 
-/* Returns how many of the subjects' answers have other bits among others than alone. */
+/* Returns how many answers of the requests under test have different bits alone and among the others. */
 static int differing(struct cairn_test *t, struct crowd *c, struct cairn_engine_stats *stats)
 {
 	int differ = 0;
@@ -133,7 +134,7 @@ static void repeats(struct cairn_test *t, struct cairn_model *m, int on_gpu)
 			c->other[i][k] = i % 2 && k < 100 + i % 5 * 50 ? c->prompts[i / 2 % SUBJECTS][k] :
 					 (int32_t)(cairn_rand(t) % (uint64_t)vocab);
 	}
-	/* chunks of 64 rows; pages for some eight requests, but answers are expected to be short */
+	/* chunks of 64 rows; pages for about eight requests; expected_new 1 admits more than fit */
 	c->opt = (struct cairn_engine_options){
 		.max_batch = 64, .max_context = PROMPT + NEW, .max_rows = 64, .page_size = 4,
 		.num_pages = 300, .expected_new = 1, .repeatable = 1,
@@ -147,7 +148,7 @@ static void repeats(struct cairn_test *t, struct cairn_model *m, int on_gpu)
 	c->opt.swap_ns = 1;
 	EXPECT(t, differing(t, c, &stats) == 0);
 	EXPECT(t, stats.scheduler.swapped > 0 && stats.fused_steps == 0);
-	if (on_gpu) {		/* what the promise adds: passes as they come round differently */
+	if (on_gpu) {		/* without repeatable, the bits depend on the composition of passes */
 		c->opt.repeatable = 0;
 		EXPECT(t, differing(t, c, &stats) > 0);
 	}
@@ -167,7 +168,7 @@ static void late(struct cairn_test *t)
 	close_model(m, &g);
 }
 
-/* Two layers of a real shape: large enough that kernels are chosen by the shape and keys are split. */
+/* Two layers of a real shape: large enough that kernels are chosen by shape and keys are split. */
 static void layers(struct cairn_test *t, const char *shape, enum cairn_kv_form kv)
 {
 	struct cairn_model_config c;
@@ -199,7 +200,7 @@ static void latent_cuda(struct cairn_test *t)
 	layers(t, "dsv2lite", CAIRN_KV_PLAIN);
 }
 
-/* What cannot be repeatable is refused. */
+/* Options and requests that cannot be repeatable are refused. */
 static void refused(struct cairn_test *t)
 {
 	struct cairn_engine_options opt = { .max_batch = 2, .max_context = 64, .repeatable = 1 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* engine_score_test - log-probabilities of prompt tokens, against the reference of the model */
+/* engine_score_test - log-probabilities of prompt tokens, compared with the model's reference */
 #include <math.h>
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@ enum { LEN = 40, VOCAB = 512, NUM = 6 };
 struct scored {
 	struct answer answers[2];	/* first: on_token and the others have it as their context */
 	struct cairn_test *t;
-	int num;			/* positions 1 .. num have come */
+	int num;			/* positions 1 .. num have been reported */
 	float logprob[LEN];
 	int32_t id[LEN], rank[LEN], num_top[LEN], top[LEN][CAIRN_MAX_LOGPROBS];
 	float top_logprob[LEN][CAIRN_MAX_LOGPROBS];
@@ -90,7 +90,8 @@ static void judge(struct cairn_test *t, const struct scored *s, const struct cai
 	}
 }
 
-/* All at once, with cached prefixes of the same prompt, few pages and a plan's limit of logits. */
+/* Submits the requests at once, with cached prefixes of the same prompt, few pages, and the plan's limit
+ * of logits. */
 static void run(struct cairn_test *t, const char *table, const struct cairn_engine_options *opt, int counts)
 {
 	double *exact = calloc((size_t)LEN * VOCAB, sizeof(*exact));
@@ -119,7 +120,7 @@ static void run(struct cairn_test *t, const char *table, const struct cairn_engi
 		reqs[i].prompt_logprobs = ks[i];
 		reqs[i].on_prompt = take_prompt;
 		reqs[i].sampling.num_logprobs = i % 2;
-		/* treated draws beside scored rows: these have the model's logits */
+		/* scored rows beside draws with penalties must have the model's own logits */
 		reqs[i].sampling.repetition_penalty = counts && i % 2 ? 1.3f : 0;
 		EXPECT(t, cairn_engine_submit(e, &reqs[i]) == 0);
 		if (!i)

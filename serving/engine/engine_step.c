@@ -5,12 +5,12 @@
  *   step n     plan n | launch pass n, behind pass n-1 | wait for pass n-1 | its tokens: callbacks, report
  *   device     [---------- pass n-1 ----------][---------- pass n ----------]
  *
- * The plan names tokens that pass n-1 has not drawn yet by their draws (follows). The end of an answer is
- * noticed one pass late, and its row in flight is dropped. A step with in_turn launches, waits and reports.
- * Beams, whose rows need their own last token, run in every other pass.
+ * A plan refers to tokens that pass n-1 has not drawn yet by the number of their draw (follows). The end of
+ * an answer is noticed one pass late, and its row in flight is dropped. A step with in_turn launches, waits
+ * and reports. A beam runs only in every other pass, because the host must choose its last token first.
  *
- * Host and device work in the order of the plans: what a plan says about pages holds when its pass starts,
- * because all passes and moves are ordered on one stream. Page tables are copied when a pass is built.
+ * Host and device follow the order of the plans. What a plan assumes about pages is true when its pass
+ * starts, because one stream orders all passes and moves. Page tables are copied when a pass is built.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -85,8 +85,7 @@ static int report_ends(struct cairn_engine *e)
 	}
 }
 
-/* Processes one drawn token. Returns 1 if it ends its answer, 2 if
- * moreover its KV must not be kept, else 0. */
+/* Processes one drawn token. Returns 0; 1 if it ends its answer; 2 if moreover the KV must not be kept. */
 static int take_token(struct cairn_engine *e, const struct draw *d, const struct cairn_worker_result *w,
 		      int32_t i)
 {
@@ -101,7 +100,7 @@ static int take_token(struct cairn_engine *e, const struct draw *d, const struct
 		return r->bad ? 2 : 0;
 	}
 	if (!a || !a->live || r->cancelled)
-		return 0;	/* drawn after the end */
+		return 0;	/* drawn after the answer had ended */
 	if (a->stopping)
 		return 1;
 	e->stats.new_tokens++;
@@ -119,7 +118,7 @@ static int take_token(struct cairn_engine *e, const struct draw *d, const struct
 		token.num_top = r->req.sampling.num_logprobs - 1;
 		token.top = w->top + (size_t)i * (size_t)w->k;
 		token.top_logprob = w->top_logprob + (size_t)i * (size_t)w->k;
-		/* a vocabulary smaller than k */
+		/* the vocabulary is smaller than k */
 		while (token.num_top && token.top[token.num_top - 1] < 0)
 			token.num_top--;
 	}
@@ -186,7 +185,7 @@ static uint64_t key_of(uint64_t seed, int32_t index)
 	return z ^ (z >> 31);
 }
 
-/* Row p of a prompt has the log-probabilities of token p + 1. A recomputed row is not scored again. */
+/* Row p of a prompt gives the log-probabilities of token p + 1. A recomputed row is not scored again. */
 static void score(struct request *r, int32_t first, int32_t end, struct engine_flight *f,
 		  struct cairn_worker_part *part)
 {
@@ -198,7 +197,7 @@ static void score(struct request *r, int32_t first, int32_t end, struct engine_f
 	part->targets = r->scored_prompt + from + 1;
 	part->score_from = from - first;
 	part->num_scored = to - from;
-	part->score_k = CAIRN_LOGPROBS_MAX;	/* for the ranks */
+	part->score_k = CAIRN_LOGPROBS_MAX;	/* the ranks need them */
 	r->num_scored = to;
 	for (int32_t at = from + 1; at <= to; at++)
 		f->scored[f->num_scored++] = (struct draw){ r->handle, at };
@@ -247,7 +246,7 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	if (cairn_tiers_by_layer(e->tiers))
 		cairn_worker_on_layer(e->worker, cairn_tiers_layer, e->tiers);
 	CAIRN_TRY(cairn_worker_launch(e->worker));
-	/* Only now, with the rows built: a callback may cancel the request. */
+	/* Called only after the rows are built, because a callback may cancel the request. */
 	for (int32_t i = 0; i < p->num_items; i++) {
 		struct request *r = engine_find(e, p->items[i].request);
 
@@ -260,7 +259,7 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	return 0;
 }
 
-/* Reports the requests whose pages have arrived from the disk to the scheduler. */
+/* Reports requests to the scheduler whose pages have arrived from the disk. */
 static int take_fetched(struct cairn_engine *e)
 {
 	uint64_t request;
@@ -290,8 +289,8 @@ static int step(struct cairn_engine *e, int *busy)
 	CAIRN_TRY(cairn_tiers_after(e->tiers, p));
 	e->stats.launch_ns += cairn_clock_ns() - planned;
 	CAIRN_TRY(report_ends(e));
-	/* Leave one pass in flight for the next plan to follow; if this plan is
-	 * empty, nothing follows: collect it. */
+	/* Leave one pass in flight, which the next plan follows. If this plan is empty, nothing follows:
+	 * collect the pass. */
 	if (cairn_worker_in_flight(e->worker) > (p->num_items && !e->opt.in_turn))
 		CAIRN_TRY(collect(e));
 	else if (!p->num_items && e->num_requests)	/* all requests wait for the disk */

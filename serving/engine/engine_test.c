@@ -88,7 +88,7 @@ GREEDY(late)
 
 /*
  * Twenty requests of all lengths, greedy and sampled, in an engine that runs five at a time and has pages for
- * fewer: each must get the tokens it gets alone, because all passes round alike.
+ * fewer: each must get the tokens it gets alone, because all passes round in the same way.
  */
 static void batch_is_alone(struct cairn_test *t, const char *table)
 {
@@ -176,7 +176,7 @@ static void sampling(struct cairn_test *t, const char *table, enum cairn_decode_
 	r.sampling.seed = 12;
 	alone(t, m, decode, &r);
 	EXPECT(t, !same(&a, &c));
-	/* So hot that all tokens are about equally likely: each draw must use a different random number. */
+	/* The temperature makes all tokens about equally likely, so reused random numbers would show. */
 	memset(&hot, 0, sizeof(hot));
 	r.ctx = &hot;
 	r.sampling.temperature = 1e4f;
@@ -233,7 +233,7 @@ static void sampling_unfused_late(struct cairn_test *t)
 	sampling(t, "late", CAIRN_DECODE_UNFUSED);
 }
 
-/* Ends by an end-of-sequence token and by a callback, while other requests continue undisturbed. */
+/* Answers end by an end-of-sequence token or a callback, while other requests continue undisturbed. */
 static void stops(struct cairn_test *t, const char *table)
 {
 	struct cairn_engine_options opt = { .max_batch = 4, .max_context = 256 };

@@ -23,7 +23,7 @@ struct answer {
 	int num_top[MAX_NEW];
 	int32_t top[MAX_NEW][CAIRN_MAX_LOGPROBS];
 	float top_logprob[MAX_NEW][CAIRN_MAX_LOGPROBS];
-	/* From on_token, at that many tokens: cancels the request, or stops this answer. */
+	/* on_token cancels the request, or stops this answer, at that many tokens. */
 	struct cairn_engine *engine;
 	uint64_t id;
 	int cancel_at, end_at;

@@ -2,9 +2,9 @@
 /*
  * engine_treat - treatment of logits: penalties, biases, forbidden tokens and log-probabilities
  *
- * Lists (biases, and end tokens that are still forbidden) belong to a request and are on the device from
- * submission on. Token counters belong to an answer, from its first draw until its end; they survive
- * preemption, because the device has counted what the answer drew.
+ * Lists (biases, and end tokens that are still forbidden) belong to a request; submission uploads them. Token
+ * counters belong to an answer from its first draw until its end. They stay allocated while it is preempted,
+ * because they count what it has drawn.
  */
 #include "serving/engine/engine_impl.h"
 
@@ -114,7 +114,7 @@ int engine_treat_create(struct cairn_engine *e)
 	return 0;
 }
 
-/* Uploads biases and the end tokens, which may not be drawn before min_new_tokens. */
+/* Uploads the biases, and the end tokens that may not be drawn before min_new_tokens. */
 static int add_lists(struct cairn_engine *e, struct request *r, const struct cairn_request *from)
 {
 	int32_t num = 0, eos = from->ignore_eos ? 0 : e->config->num_eos;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_treat_test - penalties, biases and log-probabilities
+ * engine_treat_test - compares penalties, biases and log-probabilities with the naive computation
  *
- * Compared with the naive computation, which has neither batches nor caches nor passes that run ahead.
+ * The naive computation has no batches, no caches and no passes that run ahead.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@
 enum { NUM = 8 };
 
 /*
- * Bound on the difference of bf16 logits (up to 8 in size) computed in two ways. The operation list on ref is
- * the naive computation itself; there only treated logits differ, by the tolerance of penalize.h: 11 u |y| is
- * less than 2^-16 for |y| up to 16.
+ * Bound on the difference of bf16 logits (up to 8 in size) computed in two ways. The operation list on ref
+ * computes the same bits as the naive computation; only treated logits differ, by the tolerance of
+ * penalize.h: 11 u |y| is less than 2^-16 for |y| up to 16.
  */
 static double slack_of(const char *table, enum cairn_decode_path decode)
 {
@@ -96,7 +96,7 @@ out:
 	free(answers);
 }
 
-/* Samples with all features on, all requests at once; on ref every token must match. */
+/* Samples with all features on and all requests at once; on ref every token must match. */
 static void drawn(struct cairn_test *t, const char *table)
 {
 	struct cairn_engine_options opt = {

@@ -2,15 +2,15 @@
 /*
  * kv_fp8_test - models whose keys and values are kept in 8 bits
  *
- * On the host the logits must have the bits that they have with a 16-bit cache whose kv_append rounds keys
- * and values to e4m3 and back: codes times a power of two are exact in 16 bits, and so is everything that
- * differs between the two.
+ * On the host the logits must be bitwise equal to those of a 16-bit cache whose kv_append rounds keys and
+ * values to e4m3 and back: an e4m3 code times a power of two is exact in 16 bits, so the two caches hold the
+ * same values.
  *
  * On all tables they are compared with those of a 16-bit cache without this rounding. An element of K or V
  * changes by at most 2^-4 of itself, so the limit of the root mean square difference is 2^-3 of the logits'
- * own, one half for keys and one for values. The golden checkpoints come close to it, because their random
- * weights make softmax sharper than trained ones do. engine_kv_test.c tests that the answers of an engine are
- * those of one request alone.
+ * own, one half for keys and one for values. The golden checkpoints come close to the limit, because their
+ * random weights make softmax sharper than trained weights do. engine_kv_test.c tests that a request gets the
+ * same answer in a batch as alone.
  */
 #include <math.h>
 
@@ -18,7 +18,7 @@
 #include "primitives/base/fp8.h"
 #include "serving/model/forward_test.h"
 
-/* Like open_fixture(), but with this cache and without a reference. */
+/* Like open_fixture(), but with this form of cache and without a reference. */
 static int open_kv(struct cairn_test *t, struct fixture *f, const char *table, const char *dir,
 		   const struct golden *g, enum cairn_kv_form kv)
 {
@@ -63,13 +63,13 @@ static void compare(struct cairn_test *t, const struct fixture *plain, const str
 	EXPECT(t, moved > 0 && sqrt(moved) <= 0x1p-3 * sqrt(square));
 }
 
-/* The cache to which append_rounded() writes, and the scales with which it rounds. */
+/* The cache to which append_rounded() writes, and its scales. */
 static struct {
 	const struct fixture *f;
 	const float *scales;		/* [2, layers, heads]; NULL: 1 */
 } rounded;
 
-/* kv_append for a cache of 16 bits on the host, with values rounded to e4m3 and back. */
+/* Does kv_append for a 16-bit cache on the host, rounding values to e4m3 and back. */
 static int append_rounded(const struct cairn_kv_append_args *a, void *stream)
 {
 	const struct cairn_model_config *c = &rounded.f->m->config;
@@ -100,7 +100,7 @@ static int append_rounded(const struct cairn_kv_append_args *a, void *stream)
 	return ret;
 }
 
-/* Expects the bits of a 16-bit cache of rounded keys and values, on a host table. */
+/* Expects bitwise the logits of a 16-bit cache of rounded keys and values, on a host table. */
 static void judge_bits(struct cairn_test *t, const struct fixture *fp8, const char *dir, const float *scales)
 {
 	static const int whole[] = { 1 << 20 };
@@ -142,7 +142,7 @@ static void logits(struct cairn_test *t, const char *table, const char *name)
 		memcpy(first, fp8.logits, bytes);
 		run_all(t, &fp8, chunks, (int)ARRAY_SIZE(chunks));
 		compare(t, &plain, &fp8);
-		/* on the host, the bits of a row depend on its own request only */
+		/* on the host, the bits of a row depend only on its own request */
 		EXPECT(t, !strcmp(table, "cuda") || !memcmp(first, fp8.logits, bytes));
 	}
 	free(first);
@@ -152,14 +152,14 @@ out:
 	close_golden(&g);
 }
 
-/* A tensor of scales to be added to a checkpoint. */
+/* A tensor of scales that is added to a checkpoint. */
 struct extra {
 	const char *name, *dtype, *shape;
 	float values[8];
 	int num, bytes;			/* bytes of an element */
 };
 
-/* Copies a golden checkpoint to the test's directory, with further tensors after its own. */
+/* Copies a golden checkpoint to the test's directory and appends more tensors. */
 static int with_extras(struct cairn_test *t, const struct golden *g, const struct extra *extras, int num,
 		       char *dir)
 {
@@ -211,7 +211,7 @@ static int with_extras(struct cairn_test *t, const struct golden *g, const struc
 	return 0;
 }
 
-/* The scales of a checkpoint, by each of the names and as one number or one for each head. */
+/* Scales from a checkpoint: under each of the names, as one number or one per head. */
 static void scales(struct cairn_test *t, const char *table)
 {
 	static const int whole[] = { 1 << 20 };

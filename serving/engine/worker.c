@@ -3,8 +3,8 @@
  * worker - allocates the memory of passes, builds passes and collects their tokens
  *
  * Index arrays and sampling parameters of a pass are one block, built in host memory and copied by one call
- * to fixed addresses on the device. Drawn tokens are written to drawn[0..n-1], where the rows of the next
- * pass that follow them find them, and are copied to the host after the pass.
+ * to fixed addresses on the device. Drawn tokens are written to drawn[0..n-1]. Rows of the next pass that
+ * follow a draw read them there; the host gets a copy after the pass.
  *
  *   host    build 1, launch | build 2, launch | collect 1, build 3, launch | collect 2, ...
  *   device          [-------- pass 1 --------][-------- pass 2 --------][-------- pass 3 ...
@@ -12,8 +12,8 @@
  * Invariants
  *   1. A host block and its tokens belong to one flight and are not written again before its event has
  *      completed. The device has one block: copies and passes are ordered on one stream.
- *   2. A captured pass depends on the shape it was captured for and on addresses that live as long as the
- *      worker; when the workspace moves, all captured passes are dropped.
+ *   2. A captured pass depends only on its shape and on addresses that live as long as the worker. When the
+ *      workspace moves, all captured passes are dropped.
  */
 #include "serving/engine/worker_impl.h"
 
@@ -37,7 +37,7 @@ static void *carve(char **cursor, size_t bytes)
 	return p;
 }
 
-/* Lays the arrays out in memory at base; returns their size in bytes. */
+/* Lays out the arrays in memory at base; returns their size in bytes. */
 static size_t lay_out(const struct cairn_worker *w, struct arrays *a, char *base)
 {
 	size_t batch = (size_t)w->opt.max_batch, rows = (size_t)w->opt.max_rows;
@@ -80,7 +80,7 @@ int worker_host_alloc(struct cairn_worker *w, size_t bytes, void **out)
 	if (w->impl->host_alloc) {
 		CAIRN_TRY(TABLE(w, host_alloc, &p, bytes));
 	} else {
-		p = malloc(bytes);	/* pageable memory: copies may wait for the device, which is slower */
+		p = malloc(bytes);	/* pageable memory: a copy may wait for the device */
 		if (!p)
 			return cairn_error(ENOMEM, "worker: no memory for %zu bytes", bytes);
 	}
@@ -159,8 +159,8 @@ static int create_device(struct cairn_worker *w)
 	w->logprobs = p;
 	CAIRN_TRY(TABLE(w, mem_alloc, &p, logits));
 	w->logits = p;
-	/* A padded pass reads rows that were never written; the result is
-	 * unused, but the memory must be defined. */
+	/* A padded pass reads rows that were never written. The results are unused, but the memory must be
+	 * initialized. */
 	CAIRN_TRY(TABLE(w, mem_set, w->ids, 0, ids, w->stream));
 	CAIRN_TRY(TABLE(w, mem_set, w->drawn, 0, tokens, w->stream));
 	CAIRN_TRY(TABLE(w, mem_set, w->logprobs, 0, worker_logprobs_bytes(w, CAIRN_LOGPROBS_MAX),
@@ -169,8 +169,8 @@ static int create_device(struct cairn_worker *w)
 	return create_flights(w, block);
 }
 
-/* Prepares the largest possible pass, so that an unsupported shape is
- * reported now, not in the middle of a run. */
+/* Queries the largest possible pass, so that an unsupported shape is reported at creation instead of in a
+ * run. */
 static int probe(struct cairn_worker *w)
 {
 	struct cairn_batch largest = {
@@ -353,7 +353,7 @@ static int take_times(struct cairn_worker *w, int64_t number)
 	return 0;
 }
 
-/* For a pass that drew after every row: keeps only the draws asked for. */
+/* Drops the draws that were not asked for from a pass that drew after every row. */
 static void gather_rows(struct flight *f, const struct cairn_worker_result *r, int32_t max_batch)
 {
 	int32_t *ids = (int32_t *)f->logprobs + max_batch;

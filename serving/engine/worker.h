@@ -3,14 +3,14 @@
  * worker - passes of the model on a device, two in flight
  *
  * The engine decides which sequences take part in a pass. The worker builds the index arrays, launches the
- * pass, through a graph if possible, draws the tokens and copies them to the host. To the worker a
- * sequence is only the rows it contributes.
+ * pass, through a graph if possible, draws the tokens and copies them to the host. The worker knows a
+ * sequence only by the rows it contributes.
  *
- *   begin, add, add, ..., launch    one pass; at most CAIRN_WORKER_FLIGHTS are launched and not collected
+ *   begin, add, add, ..., launch    one pass; at most CAIRN_WORKER_FLIGHTS may be launched but not collected
  *   collect                         waits for the oldest pass and returns its tokens
  *
- * The token of a row may be a draw of the previous pass (follows), which is taken from device memory: no
- * token has to reach the host in between.
+ * The token of a row may be a draw of the previous pass (follows). It is then read from device memory, so the
+ * host need not wait for it.
  *
  * Not thread-safe. After an error the worker can only be destroyed.
  */
@@ -36,15 +36,14 @@ struct cairn_worker_options {
 	enum cairn_decode_path decode;
 	int timeline;			/* measure the busy and idle times of the device */
 	/*
-	 * A pass has either only parts with `decodes` set or a single part without it. The former are
-	 * padded to max_batch rows with keys up to max_context and never run as decode_step, so that all
-	 * call the same kernels with the same shapes.
+	 * A pass has either only parts with `decodes` set or a single part without it. Passes of the first
+	 * kind are padded to max_batch rows, have a bound of max_context keys and never run as decode_step,
+	 * so that all of them call the same kernels with the same shapes.
 	 */
 	int repeatable;
 };
 
-/* Treatment of a draw's logits, beyond its sampling parameters. Zero
- * turns a member off; for slot, -1 does. */
+/* Treatment of a draw's logits beyond its sampling parameters. Zero turns a member off; for slot, -1 does. */
 struct cairn_worker_treat {
 	int32_t slot;			/* its token counters, 0 .. CAIRN_WORKER_SLOTS(max_batch) - 1 */
 	int begins;			/* clear the counters and count the prompt first */
@@ -53,7 +52,7 @@ struct cairn_worker_treat {
 	float repetition, frequency, presence;		/* used if slot >= 0 */
 	int32_t bias_at, num_bias;	/* places from cairn_worker_add_lists() */
 	int32_t forbidden_at, num_forbidden;
-	int32_t num_logprobs;		/* 1 + k: of the drawn token and of the k most likely ones; 0: none */
+	int32_t num_logprobs;		/* 0: none; 1 + k: of the drawn token and the k most likely */
 	int late;			/* log-probabilities of the treated logits, not the model's */
 };
 
@@ -66,7 +65,7 @@ struct cairn_worker_part {
 	int32_t num_rows, position;	/* rows position .. position + num_rows - 1 of the sequence */
 	const int32_t *pages;		/* [num_pages], with room for position + num_rows keys */
 	int32_t num_pages;
-	int decodes;			/* with repeatable: its row decodes; may be without a draw */
+	int decodes;			/* with repeatable: its row decodes, with or without a draw */
 	const struct cairn_sampling *draw;	/* how to draw a token after the last row; NULL: none */
 	uint64_t seed, offset;		/* which draw of which seed; the seed in *draw is not used */
 	const struct cairn_worker_treat *treat;		/* NULL: none */
@@ -82,8 +81,10 @@ struct cairn_worker_part {
 struct cairn_worker_result {
 	const int32_t *tokens;		/* [num_tokens] */
 	int32_t num_tokens, num_scored, k;	/* scored rows follow the draws in the arrays below */
-	/* For draws with num_logprobs: log-probability of the token; ids and log-probabilities of the k
-	 * most likely tokens, id -1 where there are fewer. */
+	/*
+	 * For draws with num_logprobs: the log-probability of the token, and ids and log-probabilities of the
+	 * k most likely tokens. Missing ones have id -1.
+	 */
 	const float *logprob;		/* [num_tokens + num_scored] */
 	const int32_t *top;		/* [num_tokens + num_scored, k] */
 	const float *top_logprob;
@@ -102,14 +103,16 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 void cairn_worker_destroy(struct cairn_worker *worker);		/* NULL is legal */
 
 /*
- * The caller must keep to the options: parts <= max_batch, rows <= max_rows, pages <= num_pages. For a model
+ * The caller must respect the options: parts <= max_batch, rows <= max_rows, pages <= num_pages. For a model
  * without an operation list (forward.h) each part must have exactly one row.
  */
 void cairn_worker_begin(struct cairn_worker *worker);
 void cairn_worker_add(struct cairn_worker *worker, const struct cairn_worker_part *part);
 int cairn_worker_launch(struct cairn_worker *worker);
-/* To be called before launch: the pass then calls fn as described at struct cairn_batch and is not run as
- * a graph. Has no effect if decode_step runs the pass, because that has no point between two layers. */
+/*
+ * Makes the pass call fn as described at struct cairn_batch; it then does not run as a graph. Call it before
+ * launch. It has no effect if decode_step runs the pass, because that has no point between two layers.
+ */
 void cairn_worker_on_layer(struct cairn_worker *worker, int (*fn)(void *ctx, int32_t layer, void *stream),
 			   void *ctx);
 

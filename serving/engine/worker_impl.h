@@ -34,7 +34,7 @@ struct kind {
 	int32_t k;
 };
 
-/* Counter slots that begin in a pass: one block of indices and prompts, uploaded if there are any. */
+/* Counter slots that a pass clears: one block of indices and prompts, uploaded if there are any. */
 struct begins {
 	int32_t *host, *dev;		/* slots [num], from [num], indptr [num + 1], tokens */
 	size_t room;			/* capacity in int32s */
@@ -51,7 +51,7 @@ struct flight {
 	struct begins begins;
 	const struct cairn_worker_treat **treats;	/* [max_batch]: those with begins set, until launch */
 	int32_t *rows;			/* [num_tokens]: index of each draw in drawn; ascending */
-	int draws_all;			/* each part draws a token; those not asked for are dropped */
+	int draws_all;			/* each part draws a token; the unwanted ones are dropped */
 	int32_t num_tokens;
 	struct { int32_t row, target; } *scored;	/* [num_scored]; the rows are those of the pass */
 	int32_t num_scored;
@@ -60,7 +60,7 @@ struct flight {
 };
 
 struct graph {
-	int32_t rows, kv_bound;		/* with kind: the shape */
+	int32_t rows, kv_bound;		/* the shape, together with kind */
 	struct kind kind;
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
 	void *exec;			/* NULL until the second pass of this shape */
@@ -100,7 +100,7 @@ struct cairn_worker {
 	struct spans bias_spans, forbidden_spans;
 
 	struct flight flights[CAIRN_WORKER_FLIGHTS];
-	int first_flight, num_flights;	/* ring buffer of the launched passes */
+	int first_flight, num_flights;	/* ring buffer of launched passes */
 	struct { void *begin, *end; } times[NUM_TIMES];		/* times of pass n: [n % NUM_TIMES] */
 	struct graph graphs[MAX_GRAPHS];
 	int have_graphs;
@@ -116,7 +116,7 @@ struct cairn_worker {
 
 #define TABLE(w, fn, ...) CAIRN_TABLE((w)->impl, fn, __VA_ARGS__)
 
-/* k: at most CAIRN_LOGPROBS_MAX, which beam search may need; a client may ask for CAIRN_MAX_LOGPROBS. */
+/* k is at most CAIRN_LOGPROBS_MAX, which beam search may need; a client may ask for CAIRN_MAX_LOGPROBS. */
 static inline size_t worker_logprobs_bytes(const struct cairn_worker *w, int32_t k)
 {
 	return (size_t)w->opt.max_batch * (4 + 8 * (size_t)k);
@@ -129,7 +129,7 @@ void worker_host_free(struct cairn_worker *w, void *p);
 /* worker_treat.c */
 void worker_treat_part(struct cairn_worker *w, int32_t n, const struct cairn_worker_treat *treat);
 void worker_treat_nothing(struct arrays *a, int32_t n);
-int worker_treat_prepare(struct cairn_worker *w);	/* allocates what the pass needs; starts new slots */
+int worker_treat_prepare(struct cairn_worker *w);	/* allocates what the pass needs; clears new slots */
 int worker_treat_before(struct cairn_worker *w, int32_t rows);	/* before the draw; both can be captured */
 int worker_treat_after(struct cairn_worker *w, int32_t rows);
 void worker_treat_destroy(struct cairn_worker *w);

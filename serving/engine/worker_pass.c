@@ -2,23 +2,24 @@
 /*
  * worker_pass - launches a pass
  *
- * A decoding pass (one row and one draw per sequence) is one call of decode_step, draw included, if the table
- * has one that supports it (decode.h); otherwise it is, like every other pass, the operation list and a draw.
+ * A decoding pass has one row and one draw per sequence. If the table has a decode_step that supports it
+ * (decode.h), the pass is one call of it, draw included. Every other pass is the operation list followed by a
+ * draw.
  *
- * For a model without an operation list every pass is a decode_step: one row per sequence, from its prompt or
- * not. A token is then drawn after each row, and the host drops those that were not asked for.
+ * For a model without an operation list every pass is a decode_step: one row per sequence, prompt rows
+ * included. A token is then drawn after each row, and the host drops the unwanted ones.
  *
- * A repeatable pass that decodes also draws after each row, because a row of an answer that is recomputed has
- * no draw.
+ * A repeatable decoding pass also draws after each row: it may recompute rows of an answer, whose draws are
+ * dropped.
  *
  * Graphs: a decoding pass is captured when its shape (rows, bound on kv_len, kind of draws) occurs for the
- * second time; the first time warms up the operations, which may load code. The bound on kv_len is a power of
+ * second time. The first time warms up the operations, which may load code. The bound on kv_len is a power of
  * two, so that a shape stays valid for long. An operation list of more than 8 rows is padded to a multiple of
- * 8 up to 64, of 16 up to 256, of 32 up to 512, of 64 beyond. That is 35 sizes up to 512. The padding wastes
- * at most an eighth of the computation and less of the time, since up to some 100 rows a step spends most of
- * its time reading weights. Padding rows come after qo_indptr[batch] and belong to sequences without rows or
- * keys: they append nothing, attention skips them, all other operations work row by row, and their draws are
- * not read. With bounds from 256 on and both kinds of draw there are some hundreds of shapes; the 256 most
+ * 8 up to 64, 16 up to 256, 32 up to 512 and 64 beyond: 35 sizes up to 512. The padding wastes at most an
+ * eighth of the computation and less of the time, since up to some 100 rows a step spends most of its time
+ * reading weights. Padding rows come after qo_indptr[batch] and belong to sequences without rows or keys:
+ * they append nothing, attention skips them, all other operations work row by row, and their draws are not
+ * read. With bounds from 256 on and both kinds of draw there are some hundreds of shapes; the 256 most
  * recently used are kept. Passes without a graph have the same bounds and padding, so that both ways launch
  * the same kernels and give the same bits.
  */
@@ -63,7 +64,9 @@ static int32_t kv_bound(const struct cairn_worker *w, int32_t len)
 	return bound < w->opt.max_context ? bound : w->opt.max_context;
 }
 
-/* How decode_step draws. With treated logits its draw is greedy and unused: the real draw follows it. */
+/*
+ * Returns how decode_step draws. With treated logits its draw is greedy and unused; the real draw follows it.
+ */
 static struct cairn_draw make_draw(const struct cairn_worker *w)
 {
 	if (w->kind.greedy || w->kind.penalized)
@@ -111,7 +114,9 @@ static int enqueue(struct cairn_worker *w)
 	}
 	if (done)
 		return worker_treat_after(w, w->batch.num_logits);
-	/* Refused in the call. This cannot be a capture, which is the second pass of a shape. */
+	/*
+	 * The call may refuse the shape. It is not being captured: a capture is the second pass of a shape.
+	 */
 	if (w->fused) {
 		w->fused = 0;
 		CAIRN_TRY(cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, &moved));
@@ -127,7 +132,7 @@ static int enqueue(struct cairn_worker *w)
 	return worker_treat_after(w, w->batch.num_logits);
 }
 
-/* Returns the entry of this shape, else a free one, else the least recently used one, emptied. */
+/* Returns the entry of this shape, or a free one, or the emptied least recently used one. */
 static struct graph *find_graph(struct cairn_worker *w)
 {
 	struct graph *g, *oldest = &w->graphs[0];
@@ -198,7 +203,7 @@ static int run(struct cairn_worker *w, int decode)
 	return 0;
 }
 
-/* Row n of the logits has an unused greedy draw. */
+/* Gives row n of the logits a greedy draw that is not used. */
 static void draw_nothing(struct arrays *a, int32_t n)
 {
 	a->temperature[n] = 0;
@@ -209,7 +214,7 @@ static void draw_nothing(struct arrays *a, int32_t n)
 	worker_treat_nothing(a, n);
 }
 
-/* Adds the rows of logits that are scored, after those of the draws. */
+/* Adds the scored rows of logits, after those of the draws. */
 static void add_scored(struct cairn_worker *w)
 {
 	struct flight *f = w->flight;
@@ -226,7 +231,7 @@ static void add_scored(struct cairn_worker *w)
 	w->kind.logprobs |= f->num_scored > 0;
 }
 
-/* Pads to the padded size (to max_batch if repeatable) with sequences that have neither rows nor keys. */
+/* Pads the pass with sequences that have neither rows nor keys; to max_batch if repeatable. */
 static void pad(struct cairn_worker *w)
 {
 	struct cairn_batch *b = &w->batch;
@@ -257,7 +262,9 @@ static int gather_ids(struct cairn_worker *w)
 
 	if (w->impl->pick_ids)
 		return TABLE(w, pick_ids, &pick, w->stream);
-	/* A table built before pick_ids existed: one copy per run of rows that follow consecutive draws. */
+	/*
+	 * For tables built before pick_ids existed: one copy per run of rows that follow consecutive draws.
+	 */
 	if (w->follows < rows)
 		CAIRN_TRY(TABLE(w, mem_copy, w->ids, w->dev.ids, (size_t)rows * sizeof(*w->ids),
 				CAIRN_COPY_ON_DEVICE, w->stream));
@@ -271,15 +278,16 @@ static int gather_ids(struct cairn_worker *w)
 	return 0;
 }
 
-/* Returns whether a request with this many rows, after this many keys, is faster with expanded keys. */
+/* Returns whether expanding its keys is faster for a request with this many rows and this many keys before
+ * them. */
 static int expands(int32_t rows, int32_t past)
 {
 	return rows >= PROMPT_ROWS || (rows >= PROMPT_FEW_ROWS && past / PROMPT_PAST <= rows);
 }
 
 /*
- * Finds the requests that expand their keys: all from the first one on for which that is faster, because an
- * operation takes consecutive requests. The scheduler puts all decoding requests before them.
+ * Finds the requests that expand their keys. An operation takes consecutive requests, so all requests from
+ * the first one that is faster this way expand theirs. The scheduler puts all decoding requests before them.
  */
 static void find_prompts(struct cairn_worker *w)
 {
@@ -303,7 +311,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 	struct cairn_draw draw = make_draw(w);
 	int moved = 0;
 
-	/* one row and one token per sequence: rows and logits are the same */
+	/* one row and one token per sequence, so rows and logits coincide */
 	*decode = f->draws_all ? b->num_rows == b->batch :
 		  !w->opt.repeatable && b->num_rows == b->batch && f->num_tokens == b->batch;
 	if (f->num_tokens + f->num_scored > w->opt.max_batch || (f->num_scored && (w->by_steps || *decode)))

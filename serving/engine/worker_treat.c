@@ -8,9 +8,8 @@
  *     | token_counts           counts the drawn tokens in the slots of the rows that have one
  *     | logprobs               of the raw logits where wanted; of the treated ones where wanted late
  *
- * All of this is part of the pass and of its graph. Before it, outside the graph, slots
- * that begin are cleared and count their prompts. The host does not know the tokens in
- * flight; the device counts them without it.
+ * All of this is part of the pass and of its graph. Before it, outside the graph, new slots are cleared and
+ * count their prompts. The device counts the tokens in flight, because the host does not know them yet.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +69,9 @@ static int reserve_begins(struct cairn_worker *w, struct begins *b, size_t need)
 
 	if (need <= b->room)
 		return 0;
-	/* A pass in flight may still read the device's block; the host's block belongs to this flight. */
+	/*
+	 * A pass in flight may still read the device's block. The host's block belongs to this flight alone.
+	 */
 	CAIRN_TRY(TABLE(w, stream_sync, w->stream));
 	b->room = 0;
 	worker_host_free(w, b->host);
@@ -86,7 +87,7 @@ static int reserve_begins(struct cairn_worker *w, struct begins *b, size_t need)
 	return 0;
 }
 
-/* Clears the slots that begin and counts their prompts. */
+/* Clears the new slots and counts their prompts. */
 static int begin_slots(struct cairn_worker *w)
 {
 	struct flight *f = w->flight;
@@ -284,10 +285,8 @@ static int create_lists(struct cairn_worker *w)
 	return 0;
 }
 
-/*
- * Uploads from the mirror, in stream order: if a place is reused, the last copy counts, and
- * it comes before the passes that read it.
- */
+/* Uploads from the mirror in stream order. If a place is reused, the last copy wins, and it precedes the
+ * passes that read it. */
 static int upload(struct cairn_worker *w, void *to, const void *from, int32_t num)
 {
 	return TABLE(w, mem_copy, to, from, (size_t)num * 4, CAIRN_COPY_TO_DEVICE, w->stream);

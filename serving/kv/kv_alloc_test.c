@@ -2,10 +2,10 @@
 /*
  * kv_alloc_test - every allocation of pool, tree and scheduler fails once
  *
- * The armed copies of the modules (kv_mutants.h) allocate through the functions below. Call n fails, for n
- * = 1, 2, ... until a whole run makes fewer than n calls. A failing operation must return -ENOMEM and leave
- * a usable state: a submission can be repeated; after a plan or a report the scheduler can be destroyed.
- * The sanitizers check that nothing leaks.
+ * The copies of the modules with faults compiled in (kv_mutants.h) allocate through the functions below. Call
+ * n fails, for n = 1, 2, ... until a whole run makes fewer than n calls. A failing operation must return
+ * -ENOMEM and leave a usable state: a submission can be repeated; after a plan or a report the scheduler can
+ * be destroyed. The sanitizers check that nothing leaks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -121,7 +121,7 @@ static void every_allocation_fails_once(struct cairn_test *t)
 
 		calls = 0;
 		ret = run(t);
-		/* Some failures are tolerated: a split that is skipped, or KV that is not kept. */
+		/* Some failures do not fail the run: a split is skipped, or KV is not kept. */
 		if (!EXPECT(t, ret == -ENOMEM || ret == 0)) {
 			cairn_note(t, "allocation %ld of %ld: %d", failing, least, ret);
 			break;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_fault - places where the KV modules can be broken on purpose
+ * kv_fault - fault injection for the KV modules
  *
- * In the program FAULT() is 0 and costs nothing. kv_mutants_*.c compile the modules a second time under other
- * names, with these places armed; the model checking must detect each defect (kv_mutants_test.c).
+ * In the normal build FAULT() is 0 and costs nothing. kv_mutants_*.c compile the modules a second time, under
+ * other names, with fault injection; model checking must detect each fault (kv_mutants_test.c).
  */
 #ifndef CAIRN_KV_FAULT_H
 #define CAIRN_KV_FAULT_H
@@ -15,7 +15,7 @@ enum cairn_kv_fault {
 	FAULT_FORK_UNCOUNTED,		/* fork does not count its reference to the last page */
 	FAULT_COPY_TARGET,		/* copy-on-write names the old page as its target */
 	FAULT_COPY_MISSED,		/* a shared last page is written in place */
-	FAULT_GROWTH_HALF_DONE,		/* a resize that fails keeps the pages it had taken */
+	FAULT_GROWTH_HALF_DONE,		/* a failed resize keeps the pages it had already taken */
 	/* prefix_tree */
 	FAULT_SPLIT_OFF_BY_ONE,		/* the lower part starts one token too late */
 	FAULT_EVICT_PINNED,
@@ -38,7 +38,7 @@ enum cairn_kv_fault {
 	FAULT_DEADLINE_LATE,		/* deadlines of running sequences are ignored */
 	/* with repeat_chunk */
 	FAULT_REPEAT_MIXED,		/* a plan has both decoding sequences and a prompt */
-	FAULT_REPEAT_HALVED,		/* where pages lack, a chunk is cut in half */
+	FAULT_REPEAT_HALVED,		/* when pages are short, a chunk is cut in half */
 	FAULT_REPEAT_REPLAY,		/* a preempted answer is recomputed as a prompt */
 	FAULT_REPEAT_MID_CHUNK,		/* a prefix may end within a chunk */
 	FAULT_REPEAT_ANSWER_KEPT,	/* the trees hold rows of answers, too */

@@ -2,9 +2,8 @@
 /*
  * kv_lengths_test - random request lengths that resemble those of known data sets
  *
- * Log-normal, with the means that the source's evaluation (vLLM) gives for its two data
- * sets, in tokens of prompt and answer: ShareGPT 161 and 338, Alpaca 19 and 58; spread sigma
- * = 1; each length is clamped to 1..1024.
+ * Lengths are log-normal with sigma 1, clamped to 1..1024. The means are those of the two data sets in the
+ * vLLM paper, in tokens of prompt and answer: ShareGPT 161 and 338, Alpaca 19 and 58.
  */
 #ifndef CAIRN_KV_LENGTHS_TEST_H
 #define CAIRN_KV_LENGTHS_TEST_H

@@ -2,9 +2,9 @@
 /*
  * kv_model - draws lists of operations and shrinks a failing one
  *
- * Shrinking is delta debugging: leave out each piece of a half, a quarter, ... of the list, down to single
- * operations, and keep what still fails; then make the numbers small. It ends when a whole round has removed
- * no operation: every operation that is left is needed.
+ * Shrinking is delta debugging: it leaves out each half, each quarter, ... of the list, down to single
+ * operations, and keeps any shorter list that still fails; then it makes the numbers small. It ends when a
+ * whole round has removed no operation, so that every operation left is needed.
  */
 #include "serving/kv/kv_model.h"
 

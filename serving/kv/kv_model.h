@@ -3,11 +3,12 @@
  * kv_model - model checking of the pool, the prefix tree and the scheduler
  *
  * A model runs a list of operations on a module and in parallel on plain arrays that give the expected
- * result; after each operation it checks the whole state. Operations are four numbers that are valid in every
- * state (handles are taken modulo what exists), so that any subset of a list is a valid list: a failing one
- * can be shrunk to the few operations that still fail, which is what is printed.
+ * result; after each operation it checks the whole state. An operation is four numbers that are valid in
+ * every state: handles are taken modulo the number that exist. Any subset of a list is therefore a valid
+ * list, and a failing list can be shrunk to the few operations that matter, which are then printed.
  *
- * The models are compiled twice: over the modules and over their armed copies (kv_fault.h, kv_mutants.h).
+ * The models are compiled twice: against the modules and against their copies with faults (kv_fault.h,
+ * kv_mutants.h).
  */
 #ifndef CAIRN_KV_MODEL_H
 #define CAIRN_KV_MODEL_H

@@ -4,9 +4,9 @@
  *
  * The list has every prefix (in whole grains) of everything in the tree, with the time of its last use and
  * its pins. A lookup must find the longest one; an evicted prefix must be the least recently used of those
- * that no other prefix continues and that are not pinned. The memory of each page holds a digest of the salt
- * and all tokens up to that place, as keys and values depend on them: a lookup must return the digests of the
- * prompt. Operation 0 of a list chooses grain and page size.
+ * that no other prefix continues and that are not pinned. Like keys and values, the contents of a page depend
+ * on everything before it: each token's slot holds a digest of the salt and all tokens up to it. A lookup
+ * must return the digests of the prompt. Operation 0 of a list chooses grain and page size.
  */
 #include <stdio.h>
 #include <string.h>
@@ -69,7 +69,7 @@ static struct prefix *find(struct tree_world *w, const struct prefix *p)
 	return NULL;
 }
 
-/* Marks all prefixes of p up to len as used now, and adds the missing ones. */
+/* Marks all prefixes of p up to len as used now and adds the missing ones. */
 static void use(struct tree_world *w, const struct prefix *p, int32_t len)
 {
 	struct prefix part = *p, *f;
@@ -100,7 +100,7 @@ static struct cairn_cache_salt salt_of(const struct prefix *p)
 	return (struct cairn_cache_salt){ 0, p->salt };
 }
 
-/* Two different tokens and two salts, so that prompts share and diverge often. */
+/* Prompts use two different tokens and two salts, so that they share and diverge often. */
 static struct prefix prompt_of(const struct kv_op *op)
 {
 	struct prefix p = { .salt = op->a % 2, .len = 1 + (int32_t)(op->b % TREE_LEN) };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_mutants - compiles the KV modules and their models a second time,
- * under other names and armed (kv_fault.h)
+ * kv_mutants - compiles the KV modules and their models a second time, under other names and with faults
+ * (kv_fault.h)
  *
  * Must be the first header of each kv_mutants_*.c, which then includes the modules themselves.
  */
@@ -10,7 +10,7 @@
 
 #define CAIRN_KV_MUTANTS
 
-/* Memory comes from kv_alloc_test.c, which can make an allocation fail. */
+/* kv_alloc_test.c provides the memory and can make an allocation fail. */
 #include <stdlib.h>
 void *cairn_kv_malloc(size_t bytes);
 void *cairn_kv_calloc(size_t num, size_t bytes);

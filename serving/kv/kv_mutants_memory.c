@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_mutants_memory - memory and tiers of the scheduler, armed */
+/* kv_mutants_memory - memory and tiers of the scheduler, with faults */
 #include "serving/kv/kv_mutants.h"
 
 #include "serving/scheduler/scheduler_memory.c"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_mutants_test - checks that the model checking detects every defect
+ * kv_mutants_test - checks that model checking detects every fault
  *
- * Each defect of kv_fault.h is switched on in turn; lists of operations are drawn until one fails, and that
- * list is shrunk. A defect that is not detected, or whose reproducer stays long, fails the test.
+ * Each fault of kv_fault.h is switched on in turn. Lists of operations are drawn until one fails, and that
+ * list is shrunk. A fault that is not detected, or whose reproducer stays long, fails the test.
  */
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static void notice(struct cairn_test *t, int fault, const struct kv_model *m)
 		cairn_kv_fault = fault;
 		kv_model_print(m, least, n, text, sizeof(text));
 		cairn_note(t, "detected in list %d, shrunk to %d operations:\n%s", lists, n, text);
-		cairn_kv_fault = FAULT_NONE;	/* without the defect the list must pass */
+		cairn_kv_fault = FAULT_NONE;	/* without the fault the list must pass */
 		EXPECT(t, m->run(least, n, why, sizeof(why)) == n);
 	} else {
 		cairn_note(t, "%d lists, %d operations", lists, n);
@@ -85,7 +85,7 @@ MUTANT(scheduler_repeat_replay, REPEAT_REPLAY, scheduler)
 MUTANT(scheduler_repeat_mid_chunk, REPEAT_MID_CHUNK, scheduler)
 MUTANT(scheduler_repeat_answer_kept, REPEAT_ANSWER_KEPT, scheduler)
 MUTANT(scheduler_repeat_last_row, REPEAT_LAST_ROW, scheduler)
-/* defects of pool and tree, detected through the scheduler */
+/* faults in pool and tree that the scheduler's model detects */
 MUTANT(scheduler_copy_missed, COPY_MISSED, scheduler)
 MUTANT(scheduler_salt_ignored, SALT_IGNORED, scheduler)
 MUTANT(scheduler_first_token_only, FIRST_TOKEN_ONLY, scheduler)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_mutants_tree - the prefix tree, armed */
+/* kv_mutants_tree - the prefix tree, with faults */
 #include "serving/kv/kv_mutants.h"
 
 #include "serving/kv/prefix_tree.c"

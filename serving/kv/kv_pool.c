@@ -118,7 +118,7 @@ static void drop_reference(struct cairn_kv_pool *pool, int32_t page)
 		pool->free_pages[pool->num_free++] = page;
 }
 
-/* Adds a table entry for a page; leave() removes one. */
+/* Adds a table entry for a page. leave() removes one. */
 static void enter(struct cairn_kv_pool *pool, int32_t page)
 {
 	pool->table_pages += pool->refs[page] == pool->held[page];

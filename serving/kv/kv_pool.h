@@ -10,8 +10,8 @@
  * A page with more than one reference is never written (copy-on-write). A sequence that grows within a shared
  * last page gets a page of its own, and resize returns which page the caller must copy before it writes.
  *
- * Pages are not reserved: growing fails with -ENOSPC when no page is free. Which sequence may grow and which
- * is preempted is the scheduler's decision.
+ * Pages are not reserved: growing fails with -ENOSPC when no page is free. The scheduler decides which
+ * sequence may grow and which is preempted.
  *
  * Not thread-safe: one scheduler owns a pool.
  */
@@ -31,7 +31,7 @@ struct cairn_kv_pool_stats {
 	int32_t num_seqs;		/* open sequences */
 	int32_t free_pages;		/* pages without references */
 	int32_t table_pages;		/* different pages in tables; all others in use are held */
-	int64_t table_entries;		/* pages the tables would need if nothing were shared */
+	int64_t table_entries;		/* pages the tables would need without sharing */
 	int64_t num_tokens; /* over all sequences; utilisation: num_tokens / (table_entries * page_size) */
 };
 
@@ -55,10 +55,11 @@ int cairn_kv_pool_adopt(struct cairn_kv_pool *pool, int32_t seq, const int32_t *
 int cairn_kv_pool_fork(struct cairn_kv_pool *pool, int32_t seq, int32_t *child);
 
 /*
- * Sets a sequence's length, taking pages at its end or freeing them. If it grows, the next token written is
- * the one at the old length. If that place is in a shared page, *copy says which page to copy before writing;
- * otherwise copy->from is -1. copy == NULL: the caller shares no pages (-EINVAL if a copy is needed after
- * all). -ENOSPC: not enough free pages, nothing has changed. -EINVAL: no such sequence, or len < 0. -ENOMEM.
+ * Sets a sequence's length, taking pages at its end or freeing them. If it grows, the next token is written
+ * at the old length. If that position is in a shared page, *copy says which page to copy before writing;
+ * otherwise copy->from is -1. A caller that shares no pages may pass copy == NULL (-EINVAL if a copy is
+ * needed after all). -ENOSPC: not enough free pages, nothing has changed. -EINVAL: no such sequence, or len <
+ * 0. -ENOMEM.
  */
 int cairn_kv_pool_resize(struct cairn_kv_pool *pool, int32_t seq, int64_t len, struct cairn_kv_copy *copy);
 
@@ -68,8 +69,10 @@ int32_t cairn_kv_pool_cost(const struct cairn_kv_pool *pool, int32_t seq, int64_
 /* Closes a sequence and drops its references. */
 int cairn_kv_pool_close(struct cairn_kv_pool *pool, int32_t seq);
 
-/* Adds or drops a reference from outside the tables (the prefix tree's).
- * -EINVAL: the page is free; it is not held. */
+/*
+ * Adds or drops a reference that belongs to no table, such as the prefix tree's. -EINVAL: hold: the page is
+ * free; release: the page is not held.
+ */
 int cairn_kv_pool_hold(struct cairn_kv_pool *pool, int32_t page);
 int cairn_kv_pool_release(struct cairn_kv_pool *pool, int32_t page);
 

@@ -48,8 +48,8 @@ static void pages_follow_length(struct cairn_test *t)
 	cairn_kv_pool_destroy(pool);
 }
 
-/* Three answers share the two pages of a six-token prompt; all but the
- * last one to write copy the second page. */
+/* Three answers share the two pages of a six-token prompt. All but the last one to write copy the second
+ * page. */
 static void forks_share_until_they_write(struct cairn_test *t)
 {
 	struct cairn_kv_copy copy = { 7, 7 };
@@ -78,7 +78,7 @@ static void forks_share_until_they_write(struct cairn_test *t)
 	EXPECT(t, n == 2 && pages[0] == page0 && pages[1] == copy.to);
 	EXPECT(t, cairn_kv_pool_resize(pool, b, 8, &copy) == 0 && copy.from == -1);
 	EXPECT(t, cairn_kv_pool_resize(pool, c, 7, &copy) == 0 && copy.from == page1);
-	/* the only owner by now */
+	/* it is the only owner now */
 	EXPECT(t, cairn_kv_pool_resize(pool, a, 7, &copy) == 0 && copy.from == -1);
 	EXPECT(t, cairn_kv_pool_pages(pool, a, &n)[1] == page1);
 	EXPECT(t, cairn_kv_pool_refs(pool, page0) == 3 && cairn_kv_pool_refs(pool, page1) == 1);
@@ -93,7 +93,7 @@ static void forks_share_until_they_write(struct cairn_test *t)
 	cairn_kv_pool_destroy(pool);
 }
 
-/* A refused resize changes nothing, the page that would have been copied included. */
+/* A refused resize changes nothing, not even the page that would have been copied. */
 static void refusal_changes_nothing(struct cairn_test *t)
 {
 	struct cairn_kv_copy copy = { 7, 7 };
@@ -138,7 +138,7 @@ static void held_pages_stay(struct cairn_test *t)
 			  cairn_kv_pool_hold(pool, pages[1]) == -EINVAL);
 	EXPECT(t, cairn_kv_pool_release(pool, copy.to) == -EINVAL);		/* in a table, but not held */
 	EXPECT(t, cairn_kv_pool_close(pool, a) == 0 && cairn_kv_pool_open(pool, &a) == 0);
-	EXPECT(t, cairn_kv_pool_adopt(pool, a, pages, 6) == -EINVAL); /* the second page is free by now */
+	EXPECT(t, cairn_kv_pool_adopt(pool, a, pages, 6) == -EINVAL); /* the second page has been freed */
 	EXPECT(t, cairn_kv_pool_hold(pool, -1) == -EINVAL && cairn_kv_pool_refs(pool, 4) == -EINVAL);
 	EXPECT(t, cairn_kv_pool_verify(pool) == 0);
 	cairn_kv_pool_destroy(pool);

@@ -3,10 +3,10 @@
  * kv_waste_test - memory wasted by paging and saved by sharing (claims AT-11,
  * AT-12), on length traces with the real pool
  *
- * Waste: 128 sequences decode concurrently, each replaced by a new one when its answer ends; the fraction of
- * allocated memory that holds no token, averaged over all steps. For comparison, the waste if each request
- * reserved the longest possible length, or the final length it will have. Saving: the fraction of the pages
- * that the tables would need without sharing, averaged over all steps of a request.
+ * Waste: 128 sequences decode concurrently, each replaced by a new one when its answer ends; the waste is the
+ * fraction of allocated memory that holds no token, averaged over all steps. It is compared with the waste if
+ * each request reserved the longest possible length, or exactly its final length. Saving: the fraction of
+ * pages saved, relative to tables that share nothing, averaged over all steps of a request.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static struct waste measure_waste(struct cairn_test *t, const struct lengths *l,
 			EXPECT(t, cairn_kv_pool_resize(pool, seqs[i].handle, seqs[i].len, NULL) == 0);
 			exact += step >= STEPS / 4 ? seqs[i].end : 0;
 		}
-		if (step < STEPS / 4)		/* warm-up: until short and long requests mix */
+		if (step < STEPS / 4)		/* warm-up: until short and long requests are mixed */
 			continue;
 		cairn_kv_pool_stats(pool, &st);
 		tokens += (double)st.num_tokens;
@@ -88,14 +88,16 @@ static void paging_wastes_little(struct cairn_test *t)
 		}
 		EXPECT(t, page_sizes[k] > PAGE || s.paged < 0.04);
 		EXPECT(t, page_sizes[k] > 4 || a.paged < 0.04);
-		/* Waste is half a page per sequence, plus what a reservation wastes. */
+		/* Paging wastes half a page per sequence, which weighs more where sequences are short. */
 		EXPECT(t, a.paged > s.paged || page_sizes[k] == 1);
 		EXPECT(t, s.longest > 0.6);
 	}
 }
 
-/* Chooses the n best of n continuations of each of n beams. The scores of a beam's continuations decrease
- * by a random log-probability from one to the next. */
+/*
+ * Chooses the n best continuations of n beams with n continuations each. The scores of a beam's continuations
+ * decrease by a random log-probability from one to the next.
+ */
 static void choose_beams(struct cairn_test *t, int n, double *scores, int *parent)
 {
 	double best[MOST_BEAMS];
@@ -122,8 +124,8 @@ static void choose_beams(struct cairn_test *t, int n, double *scores, int *paren
 	memcpy(scores, best, (size_t)n * sizeof(*scores));
 }
 
-/* Runs one request with n answers or n beams; adds up the pages its tables
- * name and how many of them are different. */
+/* Runs one request with n answers or n beams. Adds up the pages its tables name, and how many of them are
+ * different. */
 static void run_request(struct cairn_test *t, const struct lengths *l, int n, int beams, double *named,
 			double *taken)
 {

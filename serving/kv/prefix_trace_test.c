@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * prefix_trace_test - the nine steps of the source (003, section 12:
- * RadixAttention with LRU eviction), node by node
+ * prefix_trace_test - replays the nine steps of the survey's example (section 12: RadixAttention with LRU
+ * eviction), node by node
  *
- * A page holds one token, as in the source. The source says what happens but gives no lengths; the lengths
- * below make it happen in 120 pages by the ordinary rules. Nodes have the source's letters, step by step (the
- * source letters each picture afresh: the first turn of the second chat is d in (4) and g in (8)). A node
- * without a letter in the source is named after the node it was split from (b', j') or has a letter that the
- * source does not use.
+ * A page holds one token, as in the survey. The survey says what happens but gives no lengths; with the
+ * lengths below it happens in 120 pages by the ordinary rules. Nodes have the survey's letters in each step.
+ * (The survey assigns letters anew in each picture: the first turn of the second chat is d in (4) and g in
+ * (8).) A node without a letter there is named after the node it was split from (b', j') or has a letter that
+ * the survey does not use.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,7 +117,7 @@ static void serve(struct cairn_test *t, struct trace *tr, const int8_t *prompt, 
 	if (node != CAIRN_PREFIX_NONE)
 		cairn_prefix_tree_pin(tr->tree, node);
 	EXPECT(t, cairn_kv_pool_open(tr->pool, &seqs[0]) == 0);
-	/* Even of a fully cached prompt the last token is computed: its row gives the next one. */
+	/* The last token of a fully cached prompt is still computed: its row gives the next token. */
 	EXPECT(t, cairn_kv_pool_adopt(tr->pool, seqs[0], pages, found < len ? found : len - 1) == 0);
 	EXPECT(t, grow(t, tr, seqs[0], len - 1) == 0);
 	for (n = 1; answers[n] != END; n++)
@@ -183,8 +183,9 @@ static void draw(const struct step *s, const char *name, int depth, char *text, 
 	}
 }
 
-/* + added in this step, * used in this step. had: tokens of the node's
- * path that the tree had before the step. */
+/*
+ * '+': added in this step; '*': used in this step. had: tokens of the node's path that the tree held before.
+ */
 static char state_of(const struct trace *tr, const struct cairn_prefix_node *n, int32_t had)
 {
 	return n->used <= tr->used ? ' ' : had < n->start + n->num_tokens ? '+' : '*';

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * prefix_trace_test - the texts and the nine pictures of the source, as this tree must reproduce them
- */
+/* prefix_trace_test - the texts of the survey's example and its nine pictures, which the tree must reproduce */
 #ifndef CAIRN_PREFIX_TRACE_TEST_H
 #define CAIRN_PREFIX_TRACE_TEST_H
 
@@ -11,7 +9,7 @@
 
 enum { MOST_NODES = 16 };
 
-/* Texts as a tokenizer would split them: num_tokens tokens that occur in no other text. */
+/* Texts as a tokenizer would split them: a text is num_tokens tokens that occur in no other text. */
 enum {
 	SYS, HELLO, SOLVE, WHAT, STORY, SHOTS, Q1, A1, Q2, A2, Q3, A3, Q4, A4, AGAIN, A2_A, A2_B, A2_C,
 	NUM_TEXTS

@@ -17,8 +17,8 @@
  *   4. The heap holds the leaves that are neither pinned nor roots, ordered by their last use.
  *   5. The totals in stats equal the sums over all nodes; every num_children is right.
  *
- * Nodes are indices into an array that grows. A split makes the new node the upper one: the lower one keeps
- * its number, hence its pins and its children. Edges are looked up by parent and first grain in one hash
+ * Nodes are indices into an array that grows. In a split the new node is the upper one. The lower one keeps
+ * its number, and with it its pins and children. Edges are looked up by parent and first grain in one hash
  * table for the whole tree. The hash function is seeded with the tree's address, so that a prompt cannot be
  * crafted to collide; every candidate is compared token by token.
  */
@@ -127,7 +127,7 @@ static int grow(struct cairn_prefix_tree *t)
 		t->unused = i;
 	}
 	for (int32_t i = 0; i < t->room; i++)
-		hash_in(t, i);		/* all of them are in use */
+		hash_in(t, i);		/* all of the old nodes are in use */
 	t->room = room;
 	return 0;
 }
@@ -460,7 +460,8 @@ int cairn_prefix_tree_remove(struct cairn_prefix_tree *t, int32_t node)
 	if (n->heap_at >= 0)
 		heap_remove(t, node);
 	hash_out(t, node);
-	/* Release from the end: the pool's stack returns the pages in their old order, so runs stay runs. */
+	/* Release from the end, so that the pool's stack returns the pages in their old order and runs
+	 * stay contiguous. */
 	for (int32_t k = n->num_pages - 1; k >= 0; k--)
 		cairn_kv_pool_release(t->pool, n->pages[k]);
 	t->stats.num_nodes--;

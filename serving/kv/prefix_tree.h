@@ -2,21 +2,21 @@
 /*
  * prefix_tree - finds the longest prefix of a prompt whose keys and values are already in the pool
  *
- * A radix tree. An edge is a run of tokens, and its node holds references of its own (cairn_kv_pool_hold) to
- * the pages of their keys and values: the pages outlive the sequence that wrote them. A lookup walks from the
- * root as far as the tokens agree. The walk compares tokens; hashes only choose where to look, so a collision
- * cannot give a prompt the keys of another one.
+ * A radix tree. An edge is a run of tokens. Its node holds its own references (cairn_kv_pool_hold) to the
+ * pages with their keys and values, so these pages outlive the sequence that wrote them. A lookup walks from
+ * the root as far as the tokens agree. The walk compares tokens; hashes only choose where to look, so a
+ * collision cannot give a prompt another prompt's keys.
  *
  * grain is the match granularity: 1, or a multiple of page_size, so that nodes start and end where pages do.
- * With grain 1 and larger pages a node may end within a page. The page is then shared up to that place, and a
- * sequence that continues from there gets a copy of it from the pool before it writes.
+ * With grain 1 and larger pages a node may end within a page. The page is then shared up to that position,
+ * and a sequence that continues from there copies the page before it writes (kv_pool.h).
  *
- * A lookup marks its path as used and splits the last edge where the tokens diverge, so that the age of
- * every token is that of its last use. Unpinned leaves are evicted, the least recently used first; a
- * node whose children are gone is a leaf.
+ * A lookup marks its path as used. It splits the last edge where the tokens diverge, so that the unused part
+ * keeps its older time of use. Unpinned leaves are evicted, the least recently used first; a node whose
+ * children are all evicted is a leaf.
  *
- * The trees of different salts share only memory: a tenant cannot learn from response times whether
- * another tenant has sent the same prompt.
+ * Different salts have separate trees that share only memory, so a tenant cannot learn from response times
+ * whether another tenant has sent the same prompt.
  *
  * Time: match and insert O(length), evict O(log nodes) per leaf. Not thread-safe.
  */
@@ -70,15 +70,15 @@ void cairn_prefix_tree_destroy(struct cairn_prefix_tree *tree);
  */
 int64_t cairn_prefix_tree_match(struct cairn_prefix_tree *tree, struct cairn_cache_salt salt,
 				const int32_t *tokens, int64_t num_tokens, int32_t *node, int32_t *pages);
-/* Returns the same length but changes nothing, the order of eviction included. */
+/* Returns the same length but changes nothing, not even the order of eviction. */
 int64_t cairn_prefix_tree_peek(const struct cairn_prefix_tree *tree, struct cairn_cache_salt salt,
 			       const int32_t *tokens, int64_t num_tokens);
 
 /*
  * Inserts a sequence: tokens[num_tokens], rounded down to the grain, whose keys and values are in pages. A
- * prefix that exists already keeps its own pages; the rest becomes a new leaf that holds references to the
- * given pages. *node: the node where the sequence ends; CAIRN_PREFIX_NONE: shorter than one grain. -EINVAL: a
- * page is free; -ENOMEM: the tree holds the same prefixes as before.
+ * prefix that is already in the tree keeps its own pages; the rest becomes a new leaf that holds references
+ * to the given pages. *node: the node where the sequence ends; CAIRN_PREFIX_NONE if it is shorter than one
+ * grain. -EINVAL: a page is free; -ENOMEM: the tree holds the same prefixes as before.
  */
 int cairn_prefix_tree_insert(struct cairn_prefix_tree *tree, struct cairn_cache_salt salt,
 			     const int32_t *tokens, int64_t num_tokens, const int32_t *pages, int32_t *node);
@@ -99,8 +99,10 @@ int cairn_prefix_tree_evict(struct cairn_prefix_tree *tree, int32_t free_pages);
 
 /* -EINVAL: no such node. */
 int cairn_prefix_tree_node(const struct cairn_prefix_tree *tree, int32_t node, struct cairn_prefix_node *out);
-/* Returns the number of tokens from the root to the end of a node, and writes them and their pages. Each
- * of the three pointers may be NULL. -EINVAL: no such node. */
+/*
+ * Returns the number of tokens from the root to the end of a node, and writes these tokens and their pages.
+ * Each of the three pointers may be NULL. -EINVAL: no such node.
+ */
 int64_t cairn_prefix_tree_path(const struct cairn_prefix_tree *tree, int32_t node,
 			       struct cairn_cache_salt *salt, int32_t *tokens, int32_t *pages);
 /* Changes with every new leaf, split and removal; a peeked length is valid until it changes. */

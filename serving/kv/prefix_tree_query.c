@@ -36,8 +36,8 @@ int64_t cairn_prefix_tree_path(const struct cairn_prefix_tree *t, int32_t node, 
 
 		if (tokens)
 			memcpy(tokens + n->start, n->tokens, (size_t)n->num_tokens * sizeof(*tokens));
-		/* A page within which a child starts is taken from the child,
-		 * whose copy has the tokens of both. */
+		/* If a child starts within a page, take the page from the child: its copy has the tokens
+		 * of both nodes. */
 		if (pages && end > first)
 			memcpy(pages + first, n->pages, (size_t)(end - first) * sizeof(*pages));
 		if (first < end)

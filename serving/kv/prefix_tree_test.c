@@ -112,7 +112,7 @@ static void longest_prefix(struct cairn_test *t)
 	cairn_prefix_tree_stats(f.tree, &st);
 	/* "the ", "cat ", "sat", "ran", "dog", "a" */
 	EXPECT(t, st.num_nodes == 6 && st.num_tokens == 18 && st.num_pages == 18 && st.num_leaves == 4);
-	put(t, &f, no_salt, "the cat sat");	/* an existing sequence changes nothing */
+	put(t, &f, no_salt, "the cat sat");	/* inserting it again changes nothing */
 	cairn_prefix_tree_stats(f.tree, &st);
 	EXPECT(t, st.num_nodes == 6 && st.num_pages == 18);
 	tear_down(t, &f);
@@ -199,7 +199,7 @@ static void least_recent_leaf_first(struct cairn_test *t)
 	EXPECT(t, peek(&f, no_salt, "x2") == 1 && peek(&f, no_salt, "x1") == 2 &&
 			  peek(&f, no_salt, "y") == 1);
 	EXPECT(t, cairn_prefix_tree_remove(f.tree, node) == 0 && cairn_prefix_tree_victim(f.tree) >= 0);
-	/* x is a leaf now, and only y is older; but y is used again and pinned. */
+	/* x is a leaf now. Only y is older, but y is now used again and pinned. */
 	pinned = put(t, &f, no_salt, "y");
 	EXPECT(t, cairn_prefix_tree_pin(f.tree, pinned) == 0 && cairn_prefix_tree_pin(f.tree, pinned) == 0);
 	EXPECT(t, cairn_prefix_tree_remove(f.tree, pinned) == -EINVAL);
@@ -224,7 +224,7 @@ static void time_is_linear(struct cairn_test *t)
 	if (!set_up(t, &f, 1 << 17, PAGE, PAGE))
 		return;
 	for (int round = 0; round < 2; round++) {
-		/* First a single long prompt, then the same among 4,000 others that start like it. */
+		/* First with a single long prompt, then with 4,000 others that start like it. */
 		for (; num < (round ? SETS * 64 - 1 : 1); num++) {
 			int32_t len = num ? LEN / 16 : LEN;
 			int32_t *tok = num ? tokens[num] : all;
