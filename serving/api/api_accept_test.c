@@ -158,7 +158,7 @@ static void messages(struct cairn_test *t)
 	}
 }
 
-/* Stock clients send these members with values that ask for nothing beyond the default. */
+/* Common clients send these members with values that ask for nothing beyond the default. */
 static void neutral(struct cairn_test *t)
 {
 	static const char *const members[] = {
@@ -187,7 +187,7 @@ static void neutral(struct cairn_test *t)
 		EXPECT(t, (r.n == 1 || r.n == 3) && r.logprobs == -1 && r.temperature == 1);
 		cairn_api_request_free(&r);
 	}
-	/* top_logprobs 0 alone asks for no log-probabilities */
+	/* top_logprobs 0 alone requests no log-probabilities */
 	for (int i = 0; i < 3; i++) {
 		static const char *const with[] = { "", ",'logprobs':false", ",'logprobs':null" };
 

@@ -46,7 +46,7 @@ static void bodies(struct cairn_test *t)
 	}
 }
 
-/* prompt_logprobs stands where vLLM has it: in each choice of a completion, beside the choices of a chat. */
+/* prompt_logprobs is where vLLM puts it: in each choice of a completion, beside the choices of a chat. */
 static void prompts(struct cairn_test *t)
 {
 	const struct cairn_api_token tokens[] = { { "a\"", 2, -0.5f }, { "\xe4\xbd", 2, -INFINITY } };

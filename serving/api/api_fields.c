@@ -198,10 +198,8 @@ static int take_role(struct parse *p, const char *param, const json_t *value, js
 				cairn_quote(json_string_value(value), json_string_length(value), quoted));
 }
 
-/*
- * An answer that a client sends back may still have its empty lists of tool calls and annotations. lm-eval
- * puts the type of the content into each message.
- */
+/* An answer that a client sends back may still have its empty lists of tool calls and annotations. lm-eval
+ * also puts the type of the content into each message. */
 static bool asks_for_nothing(const char *name, const json_t *value)
 {
 	if (!strcmp(name, "type"))
@@ -454,7 +452,8 @@ int cairn_api_take_template_args(struct parse *p, const char *name, json_t *valu
 	return 0;
 }
 
-/* Identifiers for the provider's statistics and hints for its prefix cache do not change the answer. */
+/* These identify the user for the provider's statistics or hint at its prefix cache. They do not change
+ * the answer. */
 int cairn_api_take_identifier(struct parse *p, const char *name, json_t *value)
 {
 	return json_is_string(value) ? 0 : cairn_api_wrong_type(p, name, "a string", value);

@@ -2,8 +2,8 @@
 /*
  * api_neutral - members that other servers support and this one does not
  *
- * Stock clients send many of them with a value that asks for nothing beyond what the server does anyway. Such
- * values are accepted; any other value is refused with an error that names the member.
+ * Common clients send many of them with a value that asks for nothing beyond what the server does anyway. The
+ * server accepts such values and refuses any other with an error that names the member.
  */
 #include <stdio.h>
 #include <string.h>

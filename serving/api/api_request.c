@@ -240,8 +240,8 @@ static void member_at(const char *s, size_t at, bool is_key, char name[96])
 }
 
 /*
- * Bounds the depth and the number of values before the body is parsed: the JSON parser itself would allow a
- * depth of 2048, and it needs a hundred bytes of memory or more for a value of two bytes.
+ * Checks the depth and the number of values before the body is parsed: the JSON parser would allow a depth of
+ * 2048, and it needs a hundred bytes of memory or more for a value of two bytes.
  */
 static int check_size(struct parse *p, const char *s, size_t n)
 {

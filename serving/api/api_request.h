@@ -69,7 +69,7 @@
 #define CAIRN_API_MAX_STOP_IDS 64
 #define CAIRN_API_MAX_MESSAGES 4096
 #define CAIRN_API_MAX_DEPTH 64
-#define CAIRN_API_MAX_VALUES (1 << 20) /* JSON values of a body: bounds the parser's memory */
+#define CAIRN_API_MAX_VALUES (1 << 20) /* JSON values in a body; bounds the parser's memory */
 
 enum cairn_api_kind { CAIRN_API_COMPLETION, CAIRN_API_CHAT, CAIRN_API_TOKENIZE, CAIRN_API_DETOKENIZE };
 

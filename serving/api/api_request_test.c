@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* api_request_test - every member at and beyond its bounds; the JSON here uses ' for " */
+/* api_request_test - every member at its bounds and beyond them; the JSON here uses ' for " */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
 /*
  * api_response - writes answers in the format that OpenAI clients expect
  *
- * All functions append to a struct cairn_api_out. The caller empties and reuses it: once it has grown to the
- * size of a chunk, chunks need no allocation. The parts that all chunks of an answer share are rendered once,
- * into struct cairn_api_answer.
+ * All functions append to a struct cairn_api_out. The caller empties and reuses it, so that chunks need no
+ * allocation once it has grown to the size of a chunk. The parts that all chunks of an answer share are
+ * rendered once, into struct cairn_api_answer.
  *
  * Text is written as JSON strings. Malformed UTF-8 becomes U+FFFD. Besides the characters that JSON requires,
  * U+007F, U+0085, U+2028 and U+2029 are escaped, since some clients treat them as line ends of the event
@@ -113,7 +113,7 @@ void cairn_api_detokenize_body(struct cairn_api_out *out, const char *text, size
 void cairn_api_put_ranked(struct cairn_api_out *out, int32_t id, int32_t rank,
 			  const struct cairn_api_token *token);
 
-/* For other answers of the server: append a JSON string with its quotes; append JSON verbatim. */
+/* Append to other answers of the server: a JSON string with its quotes; JSON verbatim. */
 void cairn_api_put_string(struct cairn_api_out *out, const char *s, size_t num_bytes);
 void cairn_api_put(struct cairn_api_out *out, const char *json, size_t num_bytes);
 

@@ -264,6 +264,6 @@ int cairn_json_child(const json_t *object, struct cairn_json_at at, const char *
 		return 0;
 	if (json_typeof(v) != type)
 		return wrong_type(at, key, type == JSON_OBJECT ? "an object" : "an array", v);
-	*value = json_object_get(object, key);	/* the same value without const */
+	*value = json_object_get(object, key);	/* the same value, without const */
 	return 0;
 }

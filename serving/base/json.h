@@ -37,7 +37,7 @@ int cairn_json_read(const char *path, size_t max_bytes, bool allow_nul, json_t *
 
 int cairn_json_int(const json_t *object, struct cairn_json_at at, const char *key, bool required,
 		   int64_t lo, int64_t hi, int64_t *value);
-/* Accepts integers too. Requires lo < value <= hi. */
+/* Also accepts integers. Requires lo < value <= hi. */
 int cairn_json_number(const json_t *object, struct cairn_json_at at, const char *key, bool required,
 		      double lo, double hi, double *value);
 int cairn_json_bool(const json_t *object, struct cairn_json_at at, const char *key, bool required,

@@ -2,9 +2,9 @@
 /*
  * utf8 - decodes and encodes one code point at a time
  *
- * Ill-formed bytes are split into maximal subparts (Unicode 16, section 3.9, "U+FFFD Substitution of
- * Maximal Subparts"), each of which becomes one U+FFFD. Python's errors="replace" and Rust's
- * from_utf8_lossy do the same, so all three produce the same text.
+ * Ill-formed bytes are split into maximal subparts (Unicode 16, section 3.9, "U+FFFD Substitution of Maximal
+ * Subparts"), each of which becomes one U+FFFD. Python's errors="replace" and Rust's from_utf8_lossy do the
+ * same, so all three give the same text.
  */
 #ifndef CAIRN_UTF8_H
 #define CAIRN_UTF8_H

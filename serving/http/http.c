@@ -3,10 +3,10 @@
  * http - creates, runs and destroys an HTTP server: options, event loop, accept, drain
  *
  * llhttp, a library that does no input or output, parses requests (http_parse.c). This server handles
- * connections itself because no packaged C library has all of: answers before a body is read, bounded streams
- * fed from any thread, detection of a closed client while nothing is being sent, stall time-outs and a drain.
- * The closest, libmicrohttpd, hides folded lines, NUL and bare line feeds from its callbacks and sends errors
- * as HTML; evhttp grows its buffers without bound.
+ * connections itself because no packaged C library has all that it needs: answers before a body is read,
+ * bounded streams that any thread can feed, detection of a disconnected client while nothing is being sent,
+ * stall time-outs and a drain. The closest, libmicrohttpd, hides folded lines, NUL and bare line feeds from
+ * its callbacks and sends errors as HTML; evhttp grows its buffers without bound.
  */
 #include "serving/http/http.h"
 
@@ -87,10 +87,8 @@ static struct cairn_http_exchange *take_ready(struct cairn_http *http)
 	return x;
 }
 
-/*
- * Serves a bounded number of ready exchanges, so that producers cannot starve the sockets. Returns whether
- * any may be left.
- */
+/* Serves a bounded number of ready exchanges, so that producers cannot starve the sockets. Returns whether
+ * there may be more. */
 static bool serve_ready(struct cairn_http *http)
 {
 	for (int i = 0; i < 4 * MAX_EVENTS; i++) {
@@ -184,7 +182,7 @@ static void free_dead(struct cairn_http *http)
 	}
 }
 
-/* Advances the drain; returns whether it is over. */
+/* Advances the drain; returns whether it has ended. */
 static bool drain(struct cairn_http *http, int64_t now)
 {
 	int calls = atomic_load(&http->drain_calls);
@@ -406,7 +404,7 @@ static int set_up_epoll(struct cairn_http *http)
 	return 0;
 }
 
-/* Starts the loop's thread with all signals blocked: they are for the program's other threads. */
+/* Starts the loop's thread with all signals blocked, because the program's other threads handle them. */
 static int start_thread(struct cairn_http *http)
 {
 	sigset_t all, old;

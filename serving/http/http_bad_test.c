@@ -25,7 +25,7 @@ static const struct cairn_http_route routes[] = {
 #define JSON	"Content-Type: application/json"
 
 /*
- * n: the length of bytes if they contain a NUL, otherwise 0. Every request gets this status and a JSON error,
+ * n: length of bytes if they contain a NUL, otherwise 0. Each request must get this status and a JSON error,
  * and its connection is closed unless is_kept.
  */
 static const struct row {
@@ -119,7 +119,7 @@ static const struct row {
 	{ "type_gzip", "POST /json" H JSON "\r\nContent-Encoding: gzip\r\n\r\n", 415, 0, 1 },
 };
 
-/* Sends every row at once and byte by byte: the verdict must be the same. */
+/* Sends every row at once and byte by byte; the result must be the same. */
 static void bad_rows(struct cairn_test *t)
 {
 	struct cairn_http *http = serve(t, &(struct cairn_http_options){ 0 }, routes, ARRAY_SIZE(routes));
@@ -148,9 +148,8 @@ static void bad_rows(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/*
- * Sends head, then text `count` times. Returns the answer's status, even if it came before the last write.
- */
+/* Sends head, then text `count` times. Returns the status of the answer, even if it came before the last
+ * write. */
 static int flood(struct cairn_http *http, const char *head, const char *text, int count, struct reply *r)
 {
 	size_t n = strlen(text), at = strlen(head), all = at + n * (size_t)count;
@@ -165,7 +164,7 @@ static int flood(struct cairn_http *http, const char *head, const char *text, in
 	return r->status;
 }
 
-/* The client keeps writing after the refusal and can still read the error. */
+/* The client keeps writing after the refusal and must still be able to read the error. */
 static void too_long(struct cairn_test *t)
 {
 	struct cairn_http *http = serve(t, &(struct cairn_http_options){ 0 }, routes, ARRAY_SIZE(routes));
@@ -224,7 +223,7 @@ static void slow(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* Clients leave after each byte of a request, with each kind of close. */
+/* Clients disconnect after each byte of a request, with each kind of close. */
 static void cut_short(struct cairn_test *t)
 {
 	static const char text[] = "POST /" H CHUNKED "\r\n3\r\nabc\r\n0\r\n\r\n";

@@ -21,7 +21,7 @@
 #include "serving/http/http_impl.h"
 
 #define BIG_BUFFER	65536
-#define MAX_TURN	(1 << 20)	/* bytes sent on one connection before the others get their turn */
+#define MAX_TURN	(1 << 20)	/* bytes sent on one connection before others are served */
 
 static void want(struct http_conn *c, uint32_t events)
 {

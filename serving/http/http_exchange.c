@@ -352,7 +352,7 @@ size_t cairn_http_unsent(struct cairn_http_exchange *x)
 void cairn_http_end(struct cairn_http_exchange *x)
 {
 	pthread_mutex_lock(&x->lock);
-	/* abort if the last chunk cannot be queued: a truncated stream must not look complete */
+	/* abort if the last chunk does not fit: a truncated stream must not look complete */
 	x->aborted = !x->started || (x->chunked && !fifo_add(&x->out, "0\r\n\r\n", HTTP_END_BYTES));
 	x->finished = true;
 	pthread_mutex_unlock(&x->lock);

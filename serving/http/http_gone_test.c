@@ -5,7 +5,8 @@
 #include "conformance/harness.h"
 #include "serving/http/http_stream_test.h"
 
-/* For each kind of close in each phase: gone is called once, within 50 ms, and done only after the end. */
+/* For each kind of close in each phase: gone is called once, within 50 ms, and done only after the
+ * exchange ends. */
 static void disconnects(struct cairn_test *t)
 {
 	static const char *const phases[] = { "unanswered", "a request behind it", "stream", "stream, full" };
@@ -51,7 +52,7 @@ static void disconnects(struct cairn_test *t)
 		EXPECT(t, atomic_load(&kept[0].num_gone) == 1 && last_outcome == CAIRN_HTTP_GONE);
 		if (i % 3 == 1)
 			close(fd);
-		/* retry up to 50 times: on an overloaded machine one success is enough */
+		/* retry up to 50 times, because a loaded machine may be slow: one success is enough */
 		if (took_ms >= 50 && tries++ < 50) {
 			i--;
 			continue;
@@ -138,7 +139,7 @@ static void ends(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* Exchanges in flight complete, new requests are refused, and then the drain is over. */
+/* Exchanges in flight complete, new requests are refused, and then the drain ends. */
 static void drain_in_peace(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, (struct cairn_http_options){ 0 });

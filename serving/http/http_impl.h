@@ -10,12 +10,12 @@
  *   http_origin.c	Host and Origin: DNS rebinding, CORS
  *   http_peers.c	connections per client address
  *
- * Threads and locks. Only the loop's thread uses a connection. An exchange has two holders: the loop,
- * until the answer is sent or the client is gone, and the producer, until it has finished the exchange. Each
- * holds a reference; dropping the last one calls watch.done. The exchange's lock protects what both write:
- * `out` and the progress flags. A producer that changed one of these puts the exchange on the server's ready
- * list and wakes the loop; the list holds a reference too. While a lock is held, no other lock is taken and
- * no callback runs.
+ * Threads and locks. Only the loop's thread uses a connection. An exchange has two holders: the loop, until
+ * the answer is sent or the client is gone, and the producer, until it has finished the exchange. Each holds
+ * a reference; dropping the last one calls watch.done. The exchange's lock protects what both write: `out`
+ * and the progress flags. A producer that has changed one of these puts the exchange on the server's ready
+ * list, which also holds a reference, and wakes the loop. While a lock is held, no other lock is taken and no
+ * callback runs.
  */
 #ifndef CAIRN_HTTP_IMPL_H
 #define CAIRN_HTTP_IMPL_H
@@ -169,7 +169,7 @@ void http_conn_refuse(struct http_conn *c, int status, const char *why);
  */
 int http_request_begin(struct http_conn *c, size_t head_bytes);
 void http_request_handle(struct cairn_http_exchange *x);
-/* Answers a request whose head is malformed or too late, or a connection beyond the limit, and closes. */
+/* Answers a request whose head is malformed or late, or a connection beyond the limit, and closes. */
 void http_refuse(struct http_conn *c, int status, const char *why);
 /* Returns false if the body exceeds its limit or max_body_total; the exchange has then been answered. */
 bool http_body_append(struct cairn_http_exchange *x, const char *data, size_t n);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * http_limit_test - connections, requests and bytes beyond the limits; the log; the parser without sockets
- */
+/* http_limit_test - connections, requests and bytes beyond the limits; the log; the parser without sockets */
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -11,7 +9,9 @@
 
 #define GET(path)	"GET " path " HTTP/1.1\r\nHost: a\r\n\r\n"
 
-/* Connections within the limit are served, the next one gets a 503, and a closed one frees its place. */
+/*
+ * Connections within the limit are served, the next one gets a 503, and closing one makes room for another.
+ */
 static void connections(struct cairn_test *t)
 {
 	for (int by_address = 0; by_address < 2; by_address++) {
@@ -119,7 +119,7 @@ static void requests(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* An announced body costs no memory; a received one is counted and later released. */
+/* An announced body costs no memory. A received one is counted and later released. */
 static void bodies(struct cairn_test *t)
 {
 	static const struct cairn_http_route post = { "POST", "/", 0, 0, keep, &kept[0] };
@@ -151,7 +151,7 @@ static void bodies(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* Long answers that clients do not read are counted; beyond the limit, a producer can only send an error. */
+/* Long answers that clients do not read are counted. Beyond the limit a producer can only send an error. */
 static void answers(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, (struct cairn_http_options){ .max_answer_total = 5 << 20 });

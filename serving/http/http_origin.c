@@ -2,11 +2,10 @@
 /*
  * http_origin - checks Host and Origin against DNS rebinding, and implements CORS
  *
- * Any web page can make its visitor's browser send requests to 127.0.0.1. With DNS rebinding, where the name
- * of the page's own host comes to resolve to that address, the page can also read the answers. The browser
- * then sends the page's host as Host and its origin as Origin. Therefore, a server that only this machine can
- * reach and that needs no key answers only requests whose Host, and Origin if there is one, name this
- * machine.
+ * Any web page can make its visitor's browser send requests to 127.0.0.1. With DNS rebinding the name of the
+ * page's own host resolves to that address, so the page can also read the answers. The browser then sends the
+ * page's host as Host and its origin as Origin. Therefore, a server that only this machine can reach and that
+ * needs no key answers only requests whose Host, and Origin if there is one, name this machine.
  */
 #include <arpa/inet.h>
 #include <string.h>

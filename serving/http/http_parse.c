@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * http_parse - request parser: llhttp for the grammar, and the checks llhttp leaves to its user
+ * http_parse - request parser: llhttp for the grammar, and the checks that llhttp leaves to its user
  *
  * http_scan() checks a head while it arrives. It enforces the limits and rejects bytes that llhttp (8.1)
  * accepts although parsers read them differently: a bare LF, folded lines, NUL and other controls, a tab in
  * the request line. A complete head is passed to llhttp in one call, so that the callbacks get contiguous
- * parts of it. Then follow the checks that HTTP requires but its grammar does not express: one Host, one
+ * parts of it. After that come the checks that HTTP requires but its grammar does not express: one Host, one
  * Transfer-Encoding, exactly two spaces in the request line, a supported version and target.
  *
  * llhttp parses chunked bodies too. Each byte of their framing is checked and then passed to llhttp alone.
@@ -332,8 +332,8 @@ static int check_line(const char *text, const struct found *f, const llhttp_t *p
 }
 
 /*
- * Maps llhttp's error to a status. If a length is refused when its value is already 2^59 or more, the next
- * digit has overflowed: the body is too long (413), not malformed (400).
+ * Maps llhttp's error to a status. If llhttp refuses a length whose value is already 2^59 or more, the next
+ * digit would overflow: the body is too long (413), not malformed (400).
  */
 static int check_error(const llhttp_t *p, const char **why)
 {

@@ -31,7 +31,7 @@ struct http_scan {
 /*
  * bytes[0..n): everything received so far. Returns 0 if more bytes are needed, otherwise the length of the
  * head including its final empty line and the s->skip bytes before it. An error is reported at the first
- * wrong byte, before the rest of the head arrives.
+ * wrong byte, without waiting for the rest of the head.
  */
 int http_scan(struct http_scan *s, const char *bytes, size_t n, const struct http_limits *l,
 	      const char **why);

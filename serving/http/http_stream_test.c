@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* http_stream_test - streams lose no byte; a slow reader's buffer is bounded; a stalled reader is cut */
+/* http_stream_test - streams lose no byte, a slow reader's buffer is bounded, and a stalled reader is cut */
 #include "conformance/harness.h"
 #include "serving/http/http_stream_test.h"
 
@@ -132,7 +132,7 @@ static void slow_but_alive(struct cairn_test *t)
 		last_s = now_s();
 		nap_ms(10);
 	}
-	if (longest_s > 0.5)	/* this test itself was not scheduled */
+	if (longest_s > 0.5)	/* the machine did not schedule this test in time */
 		cairn_note(t, "the test was not scheduled for %.1f s", longest_s);
 	else
 		EXPECT(t, num_full > 20 && !cairn_http_gone(x));

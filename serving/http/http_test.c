@@ -163,13 +163,14 @@ static void rebinding(struct cairn_test *t)
 	EXPECT(t, ask_as(http, "GET /echo", "localhost", "https://localhost:3000", &r) == 200);
 	EXPECT(t, !strstr(r.text, "Access-Control"));
 	cairn_http_destroy(http);
-	/* a key protects as well */
+	/* a key is protection enough */
 	http = start(t, &(struct cairn_http_options){ .check_host = true, .api_key = "k" });
 	EXPECT(t, ask_as(http, "GET /health", "evil.example", "http://evil.example", &r) == 200);
 	cairn_http_destroy(http);
 }
 
-/* Pages of allowed origins may read answers and errors, with a key too, although preflights carry none. */
+/* Pages of allowed origins may read answers and errors, also on a server with a key, which preflights do
+ * not send. */
 static void cors(struct cairn_test *t)
 {
 	static const char preflight[] = "OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\n"

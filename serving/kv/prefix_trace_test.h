@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefix_trace_test - the texts of the survey's example and its nine pictures, which the tree must reproduce */
+/* prefix_trace_test - the texts of the survey's example and its nine pictures */
 #ifndef CAIRN_PREFIX_TRACE_TEST_H
 #define CAIRN_PREFIX_TRACE_TEST_H
 

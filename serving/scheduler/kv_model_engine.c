@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * kv_model_engine - executes plans and checks everything they read
- */
+/* kv_model_engine - executes plans and checks everything that they read */
 #include "serving/scheduler/kv_model_engine.h"
 
 #include <stdio.h>
@@ -53,7 +51,7 @@ static uint64_t tokens_at(const struct model_request *r, const struct model_answ
 
 /*
  * Returns the digest for keys and values at a position; like KV, it depends on every token before it, and
- * with repeat_chunk on the rows first .. end - 1 computed with it (first == end: it decodes).
+ * with repeat_chunk also on the rows first .. end - 1 computed in the same pass (first == end: it decodes).
  */
 static uint64_t keys_of(const struct model_engine *e, const struct model_request *r,
 			const struct model_answer *a, int32_t place, int32_t first, int32_t end)
@@ -65,7 +63,7 @@ static uint64_t keys_of(const struct model_engine *e, const struct model_request
 	return first == end ? ~h : hash(h, (uint64_t)first, tokens_at(r, a, end - 1));
 }
 
-/* The digest that a position must have: in a prompt it is computed with its chunk. */
+/* Returns the digest that a position must have. A prompt position is computed with its whole chunk. */
 static uint64_t keys_at(const struct model_engine *e, const struct model_request *r,
 			const struct model_answer *a, int32_t place)
 {
@@ -74,7 +72,7 @@ static uint64_t keys_at(const struct model_engine *e, const struct model_request
 	if (!chunk || place >= r->num_prompt)
 		return keys_of(e, r, a, place, 0, 0);
 	first = place - place % chunk;
-	if (r->is_forked && place < end - 1)	/* each answer computes the last row for itself */
+	if (r->is_forked && place < end - 1)	/* each answer computes the last row itself */
 		end--;
 	else if (r->is_forked)
 		first = place;
@@ -109,7 +107,7 @@ static int carry_out_move(struct model_engine *e, const struct cairn_move *m)
 	}
 }
 
-/* Called for a request's first row: no earlier request that still waits may have been overtaken too often. */
+/* Called for a request's first row: checks that no waiting request has been overtaken too often. */
 static int first_row(struct model_engine *e, struct model_request *r)
 {
 	r->rowed = 1;

@@ -5,8 +5,8 @@
  * Instead of the keys and values of a position, its memory holds a digest of the salt and of all tokens up to
  * that position. Before it executes a row, it checks everything that the row's attention would read: a page
  * that was lost, not copied, not loaded back or allocated twice, or that belongs to another tenant, is
- * detected at once. With repeat_chunk the digest also tells how the position was computed: with which rows of
- * a prompt, or as a row that decodes. A token is drawn as a hash of request, answer and position.
+ * detected at once. With repeat_chunk the digest also records how the position was computed: with which rows
+ * of a prompt, or as a decoding row. A drawn token is a hash of request, answer and position.
  */
 #ifndef CAIRN_KV_MODEL_ENGINE_H
 #define CAIRN_KV_MODEL_ENGINE_H

@@ -2,10 +2,10 @@
 /*
  * kv_model_scheduler - checks the scheduler with an engine of plain arrays
  *
- * Prompts use two different tokens, so that they share many prefixes; conversations are continued; answers
- * end normally, by length, by cancel and by deadline. Every plan is executed and checked (kv_model_engine.h).
- * Finally everything runs to its end, and nothing may be left over. Operation 0 of a list chooses the
- * scheduler's options.
+ * Prompts use only two tokens, so that they share many prefixes. Conversations continue; answers end
+ * normally, by length, by cancel and by deadline. Every plan is executed and checked (kv_model_engine.h). At
+ * the end all requests run until they finish, and nothing may remain allocated. Operation 0 of a list chooses
+ * the scheduler's options.
  */
 #include <stdio.h>
 #include <string.h>
@@ -156,7 +156,7 @@ static int hold(struct model_engine *e, struct model_request *r, int32_t index, 
 	return ret ? model_wrong(e, "hold", ret, 0) : 0;
 }
 
-/* Returns whether r may still be one unforked sequence that stands for all its answers. */
+/* Returns whether r may still be one unforked sequence for all its answers. */
 static int may_be_unforked(const struct model_request *r)
 {
 	for (int32_t k = 0; k < r->num_answers; k++) {
@@ -222,7 +222,7 @@ static int sched_op(struct model_engine *e, const struct kv_op *op)
 	}
 }
 
-/* Runs until no request runs or waits. The time does not advance, so that no deadline passes. */
+/* Runs until no request runs or waits. The clock stands still, so that no deadline passes. */
 static int run_dry(struct model_engine *e)
 {
 	struct cairn_scheduler_stats st;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_mutants_scheduler - compiles the scheduler's requests and plans with the mutants' faults armed */
+/* kv_mutants_scheduler - compiles the scheduler's requests and plans with fault injection */
 #include "serving/kv/kv_mutants.h"
 
 #include "serving/scheduler/scheduler.c"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_mutants_scheduler_model - the scheduler's model, compiled over the armed scheduler */
+/* kv_mutants_scheduler_model - the scheduler's model, compiled against the scheduler with faults */
 #include "serving/kv/kv_mutants.h"
 
 #include "serving/scheduler/kv_model_engine.c"

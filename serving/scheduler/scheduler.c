@@ -258,7 +258,7 @@ int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32
 	/* a discarded beam says nothing about the length of an answer */
 	if ((what == CAIRN_SCHED_STOP || what == CAIRN_SCHED_LENGTH) && !r->lockstep)
 		sched_expect(s, q);
-	for (int i = 0; i < 2; i++) {	/* its tokens that are still in flight are dropped */
+	for (int i = 0; i < 2; i++) {	/* drop its tokens that are still in flight */
 		if (q->draw[i] >= 0)
 			s->plans[i].draws[q->draw[i]].seq = NULL;
 	}

@@ -8,17 +8,17 @@
  *   moves[0 .. num_moves_before) in order, then all rows, then the remaining moves,
  *
  * after everything in the previous plan. The engine may overlap operations as long as the result is the same.
- * The scheduler reuses pages on this understanding: the very next plan may write to a page of a sequence that
- * has ended, because the row still in flight was ordered before it.
+ * Page reuse relies on this order: the next plan may already write to a page of a sequence that has ended,
+ * because the sequence's last row in flight is ordered before it.
  *
- * The batch is constant and dense: as long as there is enough work, a step has dense_rows rows. Each decoding
+ * The batch is constant and dense: a step has dense_rows rows as long as there is enough work. Each decoding
  * sequence contributes one row; prompts, cut between any two tokens, fill the remaining rows in order of
  * arrival.
  *
  * Planning ahead: with ahead == 1 a plan is formed while the previous one is still running, so that the
- * device never waits for the host. A row whose token is not known yet names the draw that produces the token
- * (follows). The end of a sequence is then noticed one step late: the sequence has run one extra row, whose
- * token is dropped.
+ * device never waits for the host. A row whose token is not known yet names the draw that produces it
+ * (follows). The end of a sequence is then noticed one step late, after one extra row, whose token is
+ * dropped.
  *
  * Admission: a waiting request is admitted if its memory and that of the running sequences fit at the
  * predicted peak; each answer is expected to be as long as the average finished answer. When that prediction
@@ -28,9 +28,9 @@
  *   swap:       (pages not in host memory yet + all pages to swap back in) * swap_ns
  *   recompute:  (its tokens - those of the prefix that others keep alive) * recompute_ns
  *
- * Each row of a scored prompt needs logits. A plan has logits for max_seqs rows, those of draws included. One
- * row is reserved for each sequence that runs or that a running request will fork. A chunk of a scored prompt
- * may use the others, but only half of them if requests are waiting.
+ * Each row of a scored prompt needs logits. A plan has logits for max_seqs rows, draws included. One is
+ * reserved for each running sequence and for each that a running request will fork. A chunk of a scored
+ * prompt may use the others, but only half of them while requests are waiting.
  *
  * A preempted sequence resumes before any request that has not started. Among requests that have not started,
  * the one with the longest prefix in the tree goes first, but a request is overtaken by at most max_passes
@@ -43,15 +43,15 @@
  * prompt continues such a conversation, its KV is loaded back; each page is one contiguous copy, which the
  * engine scatters over the layers.
  *
- * Repeatable: with repeat_chunk, the passes that compute a sequence depend on the sequence alone, and so do
- * the bits of its results, if passes that decode are padded to one shape. A plan then has either one row of
- * each decoding sequence or one chunk of one prompt; the two take turns. A chunk begins at a multiple of
- * repeat_chunk and ends at the next one or at the end of the prompt. A preempted answer is recomputed as it
- * was computed, row by row, and the trees hold nothing but whole chunks of prompts.
+ * Repeatable: with repeat_chunk, how a sequence is cut into passes depends on the sequence alone. So do the
+ * bits of its results if decoding passes are padded to one shape. A plan then has either one row of each
+ * decoding sequence or one chunk of one prompt; the two kinds alternate. A chunk begins at a multiple of
+ * repeat_chunk and ends at the next multiple or at the end of the prompt. A preempted answer is recomputed
+ * row by row, as it was first computed, and the trees hold only whole chunks of prompts.
  *
- * Cost: O(running sequences) per plan. A plan that may admit requests also sorts as many numbers and, if the
- * tree has changed, walks down the tree for up to `window` waiting requests. Not thread-safe. After -ENOMEM
- * from cairn_scheduler_plan or cairn_scheduler_report the scheduler can only be destroyed.
+ * Cost: O(running sequences) per plan. A plan that may admit requests also sorts that many numbers and, if
+ * the tree has changed, looks up the prefixes of up to `window` waiting requests. Not thread-safe. After
+ * -ENOMEM from cairn_scheduler_plan or cairn_scheduler_report the scheduler can only be destroyed.
  */
 #ifndef CAIRN_SCHEDULER_H
 #define CAIRN_SCHEDULER_H
@@ -68,17 +68,17 @@ struct cairn_scheduler_options {
 	int32_t max_seqs;		/* sequences running at once; <= dense_rows */
 	int32_t max_chunk;		/* maximum rows of one sequence in a step; 0: no limit */
 	/*
-	 * rows of a prompt's chunk, which replaces max_chunk and is the granularity of the trees: a multiple
-	 * of page_size, at most dense_rows; 0: not repeatable
+	 * rows per chunk of a prompt: replaces max_chunk and is the granularity of the trees; a multiple of
+	 * page_size, at most dense_rows; 0: not repeatable
 	 */
 	int32_t repeat_chunk;
 	int32_t max_context;		/* maximum tokens of one sequence, prompt and answer */
 	int32_t page_size, num_pages;	/* tokens per page; pages on the device */
-	int32_t host_pages, disk_pages;	/* 0: no such tier; a disk tier needs a host tier */
+	int32_t host_pages, disk_pages;	/* 0: no such tier; disk needs host */
 	int32_t grain;			/* prefix tree granularity: 1 or page_size; 0: no trees */
 	int32_t ahead;			/* 1: form a plan before the previous one is reported; 0: after */
-	int32_t max_queued;		/* limit on requests that wait and have not started; 0: 1024 */
-	int64_t max_queued_tokens;	/* limit on the sum of their prompt tokens; 0: no limit */
+	int32_t max_queued;		/* maximum requests that have not started; 0: 1024 */
+	int64_t max_queued_tokens;	/* maximum sum of their prompt tokens; 0: no limit */
 	int32_t max_passes;		/* later requests that may overtake one; 0: strictly in order */
 	int32_t window;			/* waiting requests whose prefix is looked up; 0: 32 */
 	int32_t expected_new;		/* initial estimate of an answer's tokens; 0: 256 */
@@ -94,7 +94,7 @@ struct cairn_scheduler_request {
 	int64_t deadline_ns;		/* on the clock passed to cairn_scheduler_plan; 0: none */
 	int keep;			/* keep its KV in the host tier */
 	int scored;			/* every row of its prompt needs logits */
-	int lockstep;			/* plan rows only once the last token is known: for beam search */
+	int lockstep;			/* for beam search: plan a row only once its token is known */
 };
 
 enum cairn_move_kind {
@@ -132,7 +132,7 @@ struct cairn_step_item {
 	int32_t kv; /* device pool handle; its pages are valid until the next scheduler call */
 	int32_t first, num_rows;
 	int32_t ids_at;			/* its tokens are ids[ids_at ..] */
-	int32_t follows; /* draw of the previous plan that gives the token of its only row; -1: take ids */
+	int32_t follows; /* draw of the previous plan that gives the token of its only row; -1: use ids */
 	int32_t draw;    /* draw made from its last row; -1: none, as the prompt is unfinished */
 };
 
@@ -193,8 +193,8 @@ int cairn_scheduler_cancel(struct cairn_scheduler *s, uint64_t request);
 int cairn_scheduler_stop(struct cairn_scheduler *s, uint64_t request, int32_t index);
 /*
  * For beam search (lockstep requests), to be called between report and plan. _fork adds a sequence with the
- * tokens of another; _set_last replaces a sequence's last token; _hold suspends a sequence, which then has no
- * rows, while its last token depends on the other beams. The fork of a preempted sequence enters the queue.
+ * tokens of another; _set_last replaces a sequence's last token; _hold suspends a sequence, which gets no
+ * rows while its last token depends on the other beams. The fork of a preempted sequence enters the queue.
  * Errors: -ENOENT; -EINVAL (_fork, _set_last: tokens are in flight, or the last token has been computed);
  * -EAGAIN (_fork: max_seqs are running, or the request has not started).
  */
@@ -217,8 +217,8 @@ int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct
 int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, const uint8_t *stops);
 
 /*
- * Says that all FETCH moves for this request are done; the request is not admitted before that. -ENOENT: no
- * such request, or it is not waiting.
+ * Reports that all FETCH moves for this request are done. The request is not admitted before that. -ENOENT:
+ * no such request, or it is not waiting.
  */
 int cairn_scheduler_fetched(struct cairn_scheduler *s, uint64_t request);
 

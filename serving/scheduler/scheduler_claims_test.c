@@ -21,7 +21,7 @@ static struct cairn_scheduler_options base(void)
 	};
 }
 
-/* NF-11: an end is noticed one step late, which wastes one token; checks the share of such tokens. */
+/* NF-11: an end is noticed one step late and wastes one token. Checks the share of such tokens. */
 static void late_ends_waste_little(struct cairn_test *t)
 {
 	struct cairn_scheduler_options opt = base();
@@ -179,8 +179,8 @@ static void offload_saves_recomputation(struct cairn_test *t)
 }
 
 /*
- * Checks the benefit of admission by predicted memory: far more sequences run at once than if each were
- * guaranteed room for its longest possible answer, and few are preempted.
+ * Admission by predicted memory: far more sequences run at once than if each reserved memory for its longest
+ * possible answer, and few are preempted.
  */
 static void prediction_fills_memory(struct cairn_test *t)
 {
@@ -189,7 +189,7 @@ static void prediction_fills_memory(struct cairn_test *t)
 	double running, sure;
 
 	opt.num_pages = 1500;
-	opt.expected_new = 100;		/* wrong at first, until the scheduler has learned the mean */
+	opt.expected_new = 100;		/* wrong until the scheduler has learned the mean */
 	if (!sim_create(t, &sim, &opt, 500))
 		return;
 	for (int32_t i = 0; i < sim.num_requests; i++) {

@@ -4,11 +4,11 @@
  *
  *   decode_256	256 sequences decode, one step ahead; no request waits
  *   dense_256	256 sequences, 512 rows; as answers end, prompts that share a prefix of 512 tokens are
- *			admitted; 300 wait
+ * 			admitted; 300 wait
  *   keep_256	as dense_256, with KV copied to the host tier
  *
- * The cost of a step is that of the report (tokens, ends, prefix tree) plus that of the plan. It is hidden by
- * the previous pass if its median stays below 100 us, so that the device never waits.
+ * The cost of a step is that of the report (tokens, ends, prefix tree) plus that of the plan. A median below
+ * 100 us is hidden behind the previous pass, so that the device never waits.
  */
 #include "conformance/harness.h"
 

@@ -8,13 +8,12 @@
  *                  +----- preempt ---+
  *
  * A sequence has the known tokens t[0 .. num_known) and in_flight more that are drawn but not reported. The
- * keys and values of tokens [0 .. computed) are in the pool, or will be when the plans formed so far are
- * done. To run a sequence is to compute the rest of its tokens: many for a prompt, one for a decoding
- * sequence.
+ * keys and values of tokens [0 .. computed) are in the pool, or will be once the plans formed so far are
+ * done. Running a sequence means computing its other tokens: many for a prompt, one for a decoding sequence.
  *
  * Invariants between calls (cairn_scheduler_verify() checks each):
- *   1. A sequence is exactly once either in the queue (then it has no handle in the pool) or in running[]
- *      (then its handle has `computed` tokens). Queue and running[] are in order of arrival. num_queued,
+ *   1. A sequence is exactly once either in the queue, without a handle in the pool, or in running[], with a
+ *      handle that has `computed` tokens. Queue and running[] are in order of arrival. num_queued,
  *      queued_tokens, num_preempted and promised_seqs are sums over the sequences.
  *   2. computed <= num_known + in_flight; an answer never exceeds max_new tokens, those in flight included;
  *      in_flight <= number of unreported plans.
@@ -37,7 +36,7 @@ struct sched_request {
 	struct cairn_cache_salt salt;
 	int32_t num_prompt, max_new;
 	int32_t unforked;		/* answers not forked yet: they share the prompt's sequence */
-	int32_t num_live, next_index;	/* sequences in existence; index of the next one */
+	int32_t num_live, next_index;	/* live sequences; index of the next one */
 	int keep, lockstep, scored;
 	int is_forked;			/* has several answers: each computes the last row of the prompt */
 };
@@ -47,21 +46,21 @@ struct sched_seq {
 	struct sched_seq *prev, *next;	/* neighbours in the queue */
 	int32_t index;			/* number of the answer */
 	/*
-	 * is_waiting: in the queue; was_running: has been preempted at least once; is_cached: its prompt is
-	 * in the device's tree; is_fetching: 1: waits for the disk, 2: has been fetched or need not be;
-	 * is_held: by cairn_scheduler_hold(); is_bad: its KV must not be kept
+	 * is_waiting: in the queue; was_running: preempted at least once; is_cached: the prompt is in the
+	 * device's tree; is_fetching: 1: waits for the disk, 2: fetched or not needed; is_held: by
+	 * cairn_scheduler_hold(); is_bad: the KV must not be kept
 	 */
 	int is_waiting, was_running, is_cached, is_fetching, is_held, is_bad;
 	int32_t num_known, in_flight, computed;		/* tokens; see the top of this file */
 	int32_t kv, shadow;		/* handles in the device's and the host's pool; NOWHERE: none */
-	int32_t adopted;		/* leading pages that were found in the tree and are shared */
+	int32_t adopted;		/* number of leading pages found in the tree, which are shared */
 	int32_t node, host_node;	/* pinned nodes; CAIRN_PREFIX_NONE: none */
 	int32_t passed;			/* how often later requests have overtaken it */
 	int32_t peeked;			/* length of its prefix in the tree, at version peeked_version */
 	uint64_t peeked_version;
 	uint64_t planned;		/* number of the last plan that has rows of it */
 	uint64_t put_off;		/* last plan that held it back for another request's prompt */
-	int32_t draw[2]; /* its draw in the unreported plans of even and odd number; -1: none */
+	int32_t draw[2]; /* last plan that held it back to wait for another's prompt */
 	int32_t tokens[];		/* [num_prompt + max_new] */
 };
 
@@ -88,8 +87,8 @@ struct move_list {
 
 /* The memory that one sequence is expected to need. */
 struct demand {
-	int32_t left;			/* tokens that it is still expected to generate */
-	int32_t own;			/* tokens in pages that it does not share, computed or not yet */
+	int32_t left;			/* expected number of tokens still to generate */
+	int32_t own;			/* tokens in its unshared pages, computed or not */
 };
 
 struct cairn_scheduler {
@@ -98,7 +97,7 @@ struct cairn_scheduler {
 	struct sched_seq *queue, *queue_end;
 	struct sched_seq **running;	/* [num_running], in order of arrival */
 	int32_t num_running, promised_seqs;	/* promised: answers of running requests, not forked yet */
-	int32_t num_waiting, num_queued, num_preempted;	/* all in the queue; never started; preempted */
+	int32_t num_waiting, num_queued, num_preempted;	/* in the queue; never started; preempted */
 	/* prompt tokens of queued requests; arrival of the next request; lower bound of all deadlines */
 	int64_t queued_tokens, next_arrival, next_deadline;
 	uint64_t plan_number;		/* number of the last plan formed; the first is 1 */
@@ -111,7 +110,7 @@ struct cairn_scheduler {
 	struct cairn_sched_event *events;
 	int32_t num_events, events_room;
 	int was_prompt;			/* repeat_chunk: the last plan was a chunk of a prompt */
-	int events_read, failed;	/* all events have been read; a call has failed for good */
+	int events_read, failed;	/* all events have been read; plan or report has failed */
 	double expected_new;		/* current mean of an answer's tokens */
 	struct cairn_scheduler_stats stats;
 };

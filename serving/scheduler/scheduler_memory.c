@@ -25,8 +25,8 @@ int sched_move(struct cairn_scheduler *s, struct move_list *list, int kind, int3
 
 /*
  * Chooses the youngest running sequence that is younger than q and has no rows in the plan being formed;
- * otherwise a held one. A held sequence makes no progress until the other beams have, and q may be one of
- * them: if the held one could not be preempted, q might be preempted again and again in its favour.
+ * otherwise a held one. A held sequence makes no progress until the other beams have drawn, and q may be one
+ * of them. If held sequences could not be preempted, q might be preempted again and again in favour of one.
  */
 static struct sched_seq *choose_victim(struct cairn_scheduler *s, const struct sched_seq *q)
 {
@@ -42,10 +42,10 @@ static struct sched_seq *choose_victim(struct cairn_scheduler *s, const struct s
 }
 
 /*
- * Makes a sequence len tokens long. Missing pages are taken from the tree first, then from younger sequences,
- * then from held ones. Finally, a sequence that runs alone may drop its pin on the prefix that it found: then
- * it is the only owner and need not copy its last page. So the oldest sequence always makes progress, as it
- * can have the whole pool. -ENOSPC: all of this is not enough.
+ * Makes a sequence len tokens long. Missing pages come from the tree first, then from younger sequences, then
+ * from held ones. Finally, a sequence that runs alone may drop its pin on the prefix that it found, so that
+ * it owns its last page alone and need not copy it. The oldest sequence thus always makes progress, because
+ * it can get the whole pool. -ENOSPC: all of this was not enough.
  */
 int sched_grow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, int may_preempt)
 {
@@ -107,7 +107,7 @@ int sched_preempt(struct cairn_scheduler *s, struct sched_seq *q)
 
 /*
  * Returns how many tokens an answer is expected to have beyond its first `given`: the mean less `given`, but
- * at least a quarter of the mean, because an answer that is already long tends to go on for long.
+ * at least a quarter of the mean, because a long answer tends to become longer still.
  */
 static int32_t expect_left(const struct cairn_scheduler *s, int32_t given, int32_t max_new)
 {
@@ -156,11 +156,11 @@ void sched_forecast(struct cairn_scheduler *s)
  * Returns whether the running sequences and q, of which `found` tokens are in the tree, fit at the peak.
  *
  * Memory is fullest when some sequence is about to end. Sort the sequences by remaining tokens, most first.
- * When sequence k ends, those before it have grown by as much as it has, and those after it are gone:
- *	max over k of sum(own[0 .. k]) + (k + 1) * left[k]
- * Add a page less one token for each, since its last page may be partly filled, but count no more than the
- * pages that each of them has at its own end. Shared pages (owned by no single sequence) count once, as they
- * are now. If q fits, its demand stays in the list.
+ * When sequence k ends, those before it have grown by left[k] as well, and those after it are gone:
+ * 	max over k of sum(own[0 .. k]) + (k + 1) * left[k]
+ * Add a page less one token for each, because its last page may be partly filled, but count no more than the
+ * pages that each sequence has at its own end. Shared pages, which no single sequence owns, count once, at
+ * their present number. If q fits, its demand stays in the list.
  */
 int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
 {

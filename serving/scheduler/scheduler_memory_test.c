@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * scheduler_memory_test - the scheduler when memory is short
- *
- * Preemption and resumption, admission by predicted memory, deadlines, and beams.
- */
+/* scheduler_memory_test - the scheduler when memory is short: preemption and resumption, admission by
+ * predicted memory, deadlines, and beams */
 #include "conformance/harness.h"
 
 #include "serving/kv/kv_lengths_test.h"
@@ -13,7 +10,8 @@ static struct sim sim;
 
 /*
  * When two sequences grow beyond the prediction, the younger is preempted. By the rule in scheduler.h it is
- * swapped if its pages are cheap to move and recomputed if its tokens are cheap; it resumes either way.
+ * swapped out if its pages are cheap to move, and recomputed if its tokens are cheap to compute; it resumes
+ * either way.
  */
 static void the_younger_gives_way(struct cairn_test *t)
 {
@@ -78,7 +76,7 @@ static void the_youngest_is_first(struct cairn_test *t)
 	sim_destroy(t, &sim);
 }
 
-/* The expected length of an answer is a running mean over about 32 answers that ended normally. */
+/* The expected length of an answer is a running mean over about 32 normally ended answers. */
 static void answers_tell(struct cairn_test *t)
 {
 	static const int32_t lengths[] = { 20, 1, 9 };
@@ -105,12 +103,12 @@ static void answers_tell(struct cairn_test *t)
 }
 
 /*
- * Answers of 10 tokens are expected. With prompts of 8 and 12 tokens and up to 3 unused places in each last
- * page, the peak comes when both have grown by 10: 8 + 12 + 6 + 20 = 46 places, less one for each token that
- * the first has generated or has in flight when the second is considered. But 18 and 22 tokens need at most
- * 11 pages. So with 11 pages both start at once; with 10, the second starts in the plan in which the first
- * generates its sixth token; with 9, when the first has ended. The same holds with two more pages if the
- * first prompt begins with two pages that are in the tree.
+ * Answers of 10 tokens are expected. With prompts of 8 and 12 tokens and up to 3 unused token slots in each
+ * last page, the peak comes when both have grown by 10: 8 + 12 + 6 + 20 = 46 slots, less one for each token
+ * that the first has generated or has in flight when the second is considered. But 18 and 22 tokens need at
+ * most 11 pages of 4. So with 11 pages both start at once; with 10, the second starts in the plan in which
+ * the first generates its sixth token; with 9, when the first has ended. The same holds with two more pages
+ * if the first prompt begins with two pages that are in the tree.
  */
 static void the_peak_decides(struct cairn_test *t)
 {
@@ -211,7 +209,7 @@ static void deadlines_are_kept(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* Drives two beams: forks, replaces the last token, discards one. They share all pages but the last. */
+/* Drives two beams: forks, replaces the last token, discards one. The beams share all pages but the last. */
 static void beams_are_forked(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();

@@ -6,15 +6,15 @@
  *   2. Each decoding sequence gets its row, in order of arrival. A sequence that finds neither a page nor a
  *      younger sequence to preempt is preempted itself.
  *   3. Prompts already started, and resumed sequences, get rows until the step is full.
- *   4. Waiting requests are admitted and get rows until the step is full, unless this plan has preempted a
- *      sequence. A request that shares its prefix with a prompt being computed is held back.
+ *   4. Unless this plan has preempted a sequence, waiting requests are admitted and get rows until the step
+ *      is full. A request that shares its prefix with a prompt being computed is held back.
  *   5. Prompts that are now computed are inserted into the tree; full pages are copied to the host.
  *
- * With repeat_chunk, a plan has the rows of either step 2 or steps 3 and 4, in turn, and steps 3 and 4 give
+ * With repeat_chunk, plans alternate between the rows of step 2 and those of steps 3 and 4, which then give
  * one chunk to one prompt. An answer that is recomputed counts as decoding.
  *
- * A prompt with several answers is computed except for its last token and then forked: each answer computes
- * that one row for itself and draws its first token from it.
+ * A prompt with several answers is computed except for its last token and then forked. Each answer computes
+ * that last row itself and draws its first token from it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ static int expire(struct cairn_scheduler *s, int64_t now)
 	return 0;
 }
 
-/* Returns how many rows a sequence could run now. */
+/* Returns how many rows of a sequence could be computed now. */
 static int32_t rest(const struct sched_seq *q)
 {
 	int32_t len = q->num_known + q->in_flight;
@@ -80,7 +80,7 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 	for (int32_t k = 0; k < num_rows; k++) {
 		int32_t at = q->computed + k;
 
-		if (at >= q->num_known) {	/* the previous plan draws it, and it is not reported yet */
+		if (at >= q->num_known) {	/* the previous plan draws it but is not reported yet */
 			item->follows = q->draw[!parity];
 			if (item->follows < 0)
 				return cairn_error(EIO, "scheduler: no plan draws token %d of a sequence",
@@ -101,7 +101,7 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 	return 0;
 }
 
-/* Returns q's index in running[]; it was i, but held sequences before it may have been preempted. */
+/* Returns q's index in running[]. It was i, but held sequences before q may have been preempted since. */
 static int32_t place_of(const struct cairn_scheduler *s, const struct sched_seq *q, int32_t i)
 {
 	while (i >= s->num_running || s->running[i] != q)
@@ -131,7 +131,7 @@ static int decodes(struct cairn_scheduler *s, struct plan_buffer *b)
 	return 0;
 }
 
-/* Returns how many rows may have logits beyond one per running sequence. */
+/* Returns how many rows may have logits in addition to one per running sequence. */
 static int32_t spare_logits(const struct cairn_scheduler *s, const struct plan_buffer *b)
 {
 	int32_t spare = s->opt.max_seqs - s->num_running - s->promised_seqs - b->num_extra;
@@ -148,7 +148,7 @@ static int32_t cut(const struct cairn_scheduler *s, const struct sched_seq *q, i
 		return s->opt.max_chunk && rows > s->opt.max_chunk ? s->opt.max_chunk : rows;
 	if (FAULT(REPEAT_REPLAY) && q->computed >= end)
 		return rows;
-	/* Its answers compute the last row one by one, also when the prompt is recomputed for one of them. */
+	/* Each answer computes the last row by itself, even if the prompt is recomputed for one of them. */
 	if (q->req->is_forked && q->computed < end - 1 && !FAULT(REPEAT_LAST_ROW))
 		end--;
 	if (end > q->computed - q->computed % chunk + chunk)
@@ -252,8 +252,8 @@ static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 
 /*
  * Returns whether a running prompt will leave at least one more page (with repeat_chunk: chunk) of q's prefix
- * in the tree than is there now. If q waits for it, only the first of a burst of equal prompts is computed. A
- * request that was overtaken max_passes times does not wait.
+ * in the tree than is there now. If q waits for that prompt, only the first of a burst of equal prompts is
+ * computed. A request that was overtaken max_passes times does not wait.
  */
 static int awaits_another(const struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
 {
@@ -308,7 +308,7 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int64_t 
 		if (ret < 0)
 			return ret;
 		if (ret)
-			continue;	/* it waits for the disk; another request may be admitted */
+			continue;	/* q waits for the disk; another request may be admitted */
 		if (awaits_another(s, q, found)) {
 			q->put_off = b->plan.number;
 			if (++put_off < MOST_PUT_OFF)
@@ -320,7 +320,7 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int64_t 
 		if (s->num_running && !sched_fits(s, q, found)) {
 			if (q == s->queue || q->was_running)
 				return 0;
-			q = s->queue;	/* the head of the queue may be smaller */
+			q = s->queue;	/* the head of the queue may need less memory */
 			found = peek(s, q);
 			if (q->is_fetching == 1 || q->put_off == b->plan.number || !sched_fits(s, q, found))
 				return 0;
@@ -333,11 +333,11 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int64_t 
 		if (s->num_running == 1)
 			sched_forecast(s);
 		CAIRN_TRY(advance(s, b, q, 0));
-		/* an answer that has been swapped in has its turn with the decoding ones */
+		/* a swapped-in answer gets its row with the decoding ones */
 		if (q->planned == b->plan.number ||
 		    (s->opt.repeat_chunk && q->computed >= q->req->num_prompt))
 			continue;
-		if (s->num_running > 1)	/* it does not fit, unlike predicted: it will be admitted later */
+		if (s->num_running > 1)	/* it does not fit, against the prediction: admit it later */
 			CAIRN_TRY(sched_preempt(s, q));
 		return 0;
 	}
@@ -345,7 +345,7 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int64_t 
 	return prompts(s, b);
 }
 
-/* If a preempted sequence could run but finds no room because all running ones are held, preempts one. */
+/* If all running sequences are held and a preempted one that could run finds no room, preempts a held one. */
 static int preempt_held(struct cairn_scheduler *s)
 {
 	int waits = 0;
@@ -426,7 +426,7 @@ int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct
 	p->items = b->items;
 	p->ids = b->ids;
 	p->moves = b->moves;
-	if (p->num_items) {		/* the number of a plan without rows is used again */
+	if (p->num_items) {		/* a plan without rows does not use up its number */
 		s->plan_number++;
 		s->unreported++;
 		s->stats.plans++;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * scheduler_prefix_test - the scheduler where prompts share prefixes
- *
- * Bounded overtaking, computing a shared prompt once, and conversations loaded back from host or disk.
+ * scheduler_prefix_test - the scheduler when prompts share prefixes: bounded overtaking, computing a shared
+ * prompt once, and conversations loaded back from host or disk
  */
 #include "conformance/harness.h"
 
@@ -10,7 +9,7 @@
 
 static struct sim sim;
 
-/* Among many requests that share a prefix, one that shares nothing is overtaken exactly three times. */
+/* Among many requests that share a prefix, a request that shares none is overtaken exactly three times. */
 static void nobody_waits_for_ever(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();
@@ -88,10 +87,10 @@ static void a_conversation_comes_back(struct cairn_test *t)
 				offloads += sim_moves(sim_step(t, &sim), CAIRN_MOVE_OFFLOAD);
 		}
 		EXPECT(t,
-		       offloads == 5 * 10); /* each page as it is filled; the last three tokens fill none */
+		       offloads == 5 * 10); /* each page once it is full; the last three tokens fill none */
 		EXPECT(t, sim_submit(&sim, 5) == 0);
 		if (disk) {
-			/* no rows before the fetch is done, or the step would wait for the disk */
+			/* no rows before the fetch is done: the step would have to wait for the disk */
 			EXPECT(t, cairn_scheduler_plan(sim.s, 0, &p) == 0 && p->num_items == 0);
 			EXPECT(t, sim_moves(p, CAIRN_MOVE_FETCH) == 10);
 			EXPECT(t, cairn_scheduler_fetched(sim.s, 5) == 0);

@@ -99,7 +99,8 @@ static inline void sim_report(struct cairn_test *t, struct sim *sim)
 	sim->num_flights--;
 }
 
-/* Runs one step: reports the plan that is due, then plans. Returns the plan, or NULL if it has no rows. */
+/* Runs one step: reports the oldest plan if it is due, then plans. Returns the plan, or NULL if it has no
+ * rows. */
 static inline const struct cairn_step_plan *sim_step(struct cairn_test *t, struct sim *sim)
 {
 	const struct cairn_step_plan *p = NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* scheduler_test - checks rows, draws and moves of plans for one phase of a request at a time */
+/* scheduler_test - checks rows, draws and moves of plans, one phase of a request at a time */
 #include "conformance/harness.h"
 
 #include "serving/scheduler/scheduler_sim_test.h"
@@ -76,7 +76,9 @@ static void options_are_checked(struct cairn_test *t)
 	cairn_scheduler_destroy(NULL);
 }
 
-/* Draws and rows of scored prompts are at most max_seqs; a queue is left half of the spare ones. */
+/*
+ * Draws and scored prompt rows together are at most max_seqs. Waiting requests keep half of the spare ones.
+ */
 static void scored_prompts(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -169,7 +171,9 @@ static void chunks_are_limited(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* A plan ahead names the draw of its token; a second one is refused; max_new_tokens is not exceeded. */
+/*
+ * A plan formed ahead names the draw of its token; a second one is refused; max_new_tokens is not exceeded.
+ */
 static void one_step_ahead(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -212,7 +216,7 @@ static void one_step_ahead(struct cairn_test *t)
 }
 
 /*
- * For three answers, the prompt except its last token is computed once, and the page in which it ends is
+ * For three answers, the prompt without its last token is computed once, and the page in which it ends is
  * copied twice.
  */
 static void answers_share_the_prompt(struct cairn_test *t)

@@ -3,10 +3,10 @@
  * scheduler_tiers - keeps keys and values in the prefix tree, in host memory and on disk
  *
  * Each tier is a pool with a prefix tree over it, in the same units: a page of the host's pool is a slot of
- * host memory that holds one device page, all layers in one piece. What a sequence has in the host tier is a
- * sequence of the host's pool, its shadow. The shadow is a prefix of what the device holds, or held before
- * the sequence was preempted; sequences share slots as they share pages. When the sequence ends, its shadow
- * is inserted into the host's tree.
+ * host memory that holds one device page, all layers in one piece. The part of a sequence in the host tier is
+ * a sequence of the host's pool, called its shadow. The shadow is a prefix of what the device holds, or held
+ * before the sequence was preempted. Sequences share slots as they share pages. When the sequence ends, its
+ * shadow is inserted into the host's tree.
  *
  *   device --- OUT, OFFLOAD ---> host --- SPILL, when the host's tree evicts ---> disk
  *          <------- IN --------       <------------------ FETCH ----------------
@@ -20,8 +20,8 @@ static int64_t whole(const struct cairn_scheduler *s, int64_t len)
 }
 
 /*
- * Returns how many of len tokens that a tree has, or may be given, can be used by another sequence: with
- * repeat_chunk, whole chunks of the prompt. The last row of a prompt with several answers is in no chunk.
+ * Returns how many of q's first len tokens other sequences may share through a tree: all, or with
+ * repeat_chunk whole chunks of the prompt. The last row of a prompt with several answers is in no chunk.
  */
 int64_t sched_usable(const struct cairn_scheduler *s, const struct sched_seq *q, int64_t len)
 {
@@ -103,7 +103,7 @@ static int grow_host(struct cairn_scheduler *s, int32_t seq, int64_t len)
 	return ret;
 }
 
-/* Opens a shadow with what the host's tree has of q's first len tokens. -ENOSPC: no free handle. */
+/* Opens a shadow with the part of q's first len tokens that the host's tree has. -ENOSPC: no free handle. */
 static int open_shadow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len)
 {
 	int32_t node;
@@ -149,8 +149,8 @@ int sched_swap_out(struct cairn_scheduler *s, struct sched_seq *q, int64_t len)
 
 /*
  * Offloads the pages that this plan fills: while the step runs, each layer's part can be copied as soon as it
- * is computed. Pages that were filled before (a prefix found on the device) are limited to what one step
- * produces, so that the copies of a step take about as long as those of any other.
+ * is computed. Pages filled earlier (a prefix found on the device) are offloaded at most as many per step as
+ * one step can fill, so that the copies of all steps take about the same time.
  */
 int sched_offload(struct cairn_scheduler *s, struct sched_seq *q)
 {
@@ -216,7 +216,7 @@ int sched_keep_all(struct cairn_scheduler *s, struct sched_seq *q)
 	return put_in(&s->host, q, len, q->shadow, &node);
 }
 
-/* Opens an admitted sequence in the device pool, with all of its KV that the device or the host still has. */
+/* Opens an admitted sequence in the device pool, with the KV that the device or the host still has. */
 int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	int64_t ps = s->opt.page_size, limit = q->num_known - !FAULT(FULL_HIT), found = 0, loaded = 0;
@@ -227,7 +227,7 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 	if (s->device.tree)
 		found = cairn_prefix_tree_match(s->device.tree, q->req->salt, q->tokens, q->num_known,
 						&q->node, s->path_pages);
-	if (found > limit) /* the last token is always computed, as its row gives the next token */
+	if (found > limit) /* the last token is always computed: its row gives the next one */
 		found = limit;
 	found = sched_usable(s, q, found);
 	if (q->node != CAIRN_PREFIX_NONE)
@@ -239,10 +239,10 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 		loaded = cairn_prefix_tree_peek(s->host.tree, q->req->salt, q->tokens, q->num_known);
 	if (loaded > limit)
 		loaded = limit;
-	if (q->shadow < 0 || loaded < q->req->num_prompt)	/* its own answer can be used to its end */
+	if (q->shadow < 0 || loaded < q->req->num_prompt)	/* its own answer can be reused to the end */
 		loaded = sched_usable(s, q, loaded);
 	if (loaded - found >= ps)
-		found = whole(s, found);	/* the page in which it ends is loaded from the host */
+		found = whole(s, found);	/* the last, partly filled page is loaded from the host */
 	CAIRN_TRY(cairn_kv_pool_adopt(s->device.pool, q->kv, s->path_pages, found));
 	q->computed = (int32_t)found;
 	q->adopted = (int32_t)(found / ps);
@@ -257,7 +257,7 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 		loaded = cairn_kv_pool_len(s->host.pool, q->shadow);
 	}
 	ret = loaded > found ? sched_grow(s, q, loaded, 0) : -ENOSPC;
-	if (ret)		/* no free pages for what the host has, so it is recomputed */
+	if (ret)		/* no free pages for the host's part: recompute it */
 		goto out;
 	slots = cairn_kv_pool_pages(s->host.pool, q->shadow, &n);
 	pages = cairn_kv_pool_pages(s->device.pool, q->kv, &n);
@@ -295,7 +295,7 @@ int sched_fetch(struct cairn_scheduler *s, struct sched_seq *q, int32_t found)
 	if (there < (here > found ? here : found) + s->opt.page_size)
 		return 0;
 	q->is_fetching = 2;
-	/* a sequence holds the disk pages, as spills that make room may evict them from the disk's tree */
+	/* hold the disk pages by a sequence: spills that make room may evict them from the disk's tree */
 	CAIRN_TRY(cairn_kv_pool_open(s->disk.pool, &from));
 	cairn_prefix_tree_match(s->disk.tree, q->req->salt, q->tokens, there, &n, places);
 	ret = cairn_kv_pool_adopt(s->disk.pool, from, places, there);

@@ -2,14 +2,14 @@
 /*
  * tiers - executes the moves of a plan on the stream
  *
- * A list of moves is cut into groups within which order does not matter: a place that one move of a group
- * writes is not used by any other move of the group. Each group is one launch of kv_move. The lists of all
- * groups of a plan are in one block, which is uploaded once per plan. Two such blocks alternate: before one
- * is written again, the pass of its plan has been collected.
+ * A list of moves is cut into groups within which the order does not matter: no move of a group uses a page
+ * or buffer that another move of the group writes. Each group is one launch of kv_move. The lists of all
+ * groups of a plan are in one block, which is uploaded once per plan. Two such blocks alternate; the pass of
+ * a block's plan is collected before the block is written again.
  *
  * Invariants
- *   1. A buffer belongs to one slot, is spare, or has no slot until the disk is done with it.
- *   2. The stream and the disk never get an order to write a buffer that the disk is using.
+ *   1. A buffer belongs to one slot, or is spare, or waits without a slot until the disk is done with it.
+ *   2. Neither the stream nor the disk is told to write a buffer that the disk is using.
  *   3. The stream only reads data that has arrived from the disk.
  *   4. The disk starts a job only after everything that was on the stream before the job is done.
  *   5. Copies on the side stream are ordered between two points of the main stream: after the layer they
@@ -22,7 +22,7 @@
 
 #define NUM_SPARES	64
 
-/* Creates the side stream; without it all moves go on the main stream. */
+/* Creates the side stream. Without it all moves go on the main stream. */
 static int create_side(struct cairn_tiers *t)
 {
 	if (!t->opt.host_pages || !t->impl->stream_wait)
@@ -171,7 +171,8 @@ static void end_group(struct cairn_tiers *t, struct move_lists *l)
 	}
 }
 
-/* Adds a move between two places: page p, or ~b for buffer b. Its mark says how this group uses a place. */
+/* Adds a move between two places; a place is page p, or ~b for buffer b. The mark of a place says how this
+ * group uses it. */
 static void put(struct cairn_tiers *t, struct move_lists *l, int32_t from, uint64_t *from_mark, int32_t to,
 		uint64_t *to_mark)
 {
@@ -262,7 +263,8 @@ static int idle(struct cairn_tiers *t)
 	return 0;
 }
 
-/* The same while moves are being collected: first enqueues the moves that staged disk jobs must follow. */
+/* Like idle(), but while moves are being collected: first enqueues the moves that staged disk jobs must
+ * follow. */
 static int idle_behind_moves(struct cairn_tiers *t)
 {
 	struct move_lists *l = &t->lists[t->turn];
@@ -274,7 +276,7 @@ static int idle_behind_moves(struct cairn_tiers *t)
 	return idle(t);
 }
 
-/* Returns a buffer for a slot that the stream or the disk may write. */
+/* Returns a buffer for a slot that the stream or the disk will write. */
 static int to_write(struct cairn_tiers *t, int32_t slot, int32_t *buffer)
 {
 	int32_t b = t->buffer_of[slot];
@@ -286,7 +288,7 @@ static int to_write(struct cairn_tiers *t, int32_t slot, int32_t *buffer)
 		while (!t->num_spares)
 			CAIRN_TRY(tiers_disk_wait(t));
 		t->buffers[b].slot = -1;
-		if (!t->buffers[b].jobs)	/* its jobs ended while this thread waited */
+		if (!t->buffers[b].jobs)	/* its jobs ended during the wait */
 			t->spares[t->num_spares++] = b;
 		b = t->spares[--t->num_spares];
 		t->buffers[b].slot = slot;
@@ -417,7 +419,7 @@ int cairn_tiers_layer(void *tiers, int32_t layer, void *stream)
 	return 0;
 }
 
-/* Orders later work on the main stream after the side copies: it may overwrite their pages or read slots. */
+/* Orders later work on the main stream, which may overwrite pages or read slots, after the side copies. */
 static int join_side(struct cairn_tiers *t)
 {
 	CAIRN_TRY(CAIRN_TABLE(t->impl, event_record, t->left, t->side));

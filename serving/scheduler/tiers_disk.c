@@ -4,9 +4,9 @@
  *
  *   step: add -> staged -- earlier passes have ended --> todo -> thread: pread, pwrite -> finished -> poll
  *
- * One thread takes the jobs in order, so that a page that is spilled and fetched again is written first. The
- * file is unlinked, and all of its space is allocated at the start, so that a full disk is reported when the
- * engine starts.
+ * One thread does the jobs in order, so that a page is written before it is fetched again. The file is
+ * unlinked, and all of its space is allocated at creation, so that a full disk is reported when the engine
+ * starts.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -148,7 +148,7 @@ int tiers_disk_add(struct cairn_tiers *t, int fetch, int32_t buffer, int32_t pla
 	};
 	struct job_queue *q = &t->staged;
 
-	/* only the last page of a request reports it: jobs are done in order, so all pages are there then */
+	/* only a request's last page reports it: jobs are done in order, so all its pages have arrived */
 	for (int32_t i = q->end; request && i-- > q->first;) {
 		if (q->jobs[i].request == request) {
 			q->jobs[i].request = 0;

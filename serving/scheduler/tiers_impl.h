@@ -38,13 +38,13 @@ struct cairn_tiers {
 	void *stream;
 	struct cairn_tiers_options opt;
 	int32_t num_layers;
-	size_t page_bytes, slot_bytes;	/* of one side of one layer; of all layers and sides */
+	size_t page_bytes, slot_bytes;	/* one side of one layer; all layers and sides */
 	char *host;			/* [num_buffers, slot_bytes] */
 	int32_t num_buffers;
 	int32_t *buffer_of;		/* [host_pages]: buffer of each slot */
 	struct {
 		int32_t slot;		/* -1: no slot */
-		int32_t jobs, fetches;	/* unfinished disk jobs on it; those of them that write it */
+		int32_t jobs, fetches;	/* unfinished disk jobs on it; those that write to it */
 	} *buffers;
 	int32_t *spares, num_spares;	/* stack of spare buffers */
 	uint64_t *page_marks, *slot_marks, mark;	/* how this group uses a page or slot: see put() */
@@ -54,7 +54,7 @@ struct cairn_tiers {
 	int64_t launched, collected;	/* number of passes */
 	/* copies by layer: the side stream; the event of a computed layer; the event of finished copies */
 	void *side, *reached, *left;
-	int by_layer;			/* the moves after this plan's rows can go by layer */
+	int by_layer;			/* the moves after this plan's rows can go layer by layer */
 	int32_t layers;			/* layers copied in this plan */
 	int64_t num_by_layer;
 
@@ -66,7 +66,7 @@ struct cairn_tiers {
 	struct job_queue staged;	/* jobs that wait for the stream; used by the engine's thread only */
 	struct job_queue todo, finished;	/* protected by lock */
 	struct job_queue fetched;	/* jobs whose request is to be reported; engine's thread only */
-	int32_t num_open;		/* jobs added and not yet taken by a poll */
+	int32_t num_open;		/* jobs added and not yet processed by a poll */
 	int stop, error;		/* protected by lock; error: an errno */
 };
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * tiers_test - random moves, many of them through the disk, have the same result as moves done one by one
- */
+/* tiers_test - random moves, many through the disk, have the same result as moves done one by one */
 #include <stdlib.h>
 
 #include "conformance/harness.h"
@@ -83,7 +81,7 @@ static void add(struct room *r, int kind, int page, int to)
 		r->slots[page] = r->places[to];
 }
 
-/* Executes a plan without rows. The last `behind` of its moves are those after the rows. */
+/* Executes a plan without rows. The last `behind` moves are those after the rows. */
 static void carry_out(struct cairn_test *t, struct room *r, int behind)
 {
 	struct cairn_step_plan plan = {
@@ -94,7 +92,9 @@ static void carry_out(struct cairn_test *t, struct room *r, int behind)
 	r->num_moves = 0;
 }
 
-/* Makes random moves. reads 0: no move reads a slot to the device, so only writes can wait for the disk. */
+/*
+ * Makes random moves. With reads 0, no move reads a slot to the device, so only writes can wait for the disk.
+ */
 static void any_moves(struct cairn_test *t, struct room *r, int reads)
 {
 	static const int kinds[] = {

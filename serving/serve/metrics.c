@@ -29,7 +29,7 @@ static const double per_token[] = { .001, .0025, .005, .0075, .01, .025, .05, .0
 static const double latency[] = { .3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,   20,
 				  30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680, 0 };
 static const double params_n[] = { 1, 2, 5, 10, 20, 0 };
-/* stands for the bounds 1, 2, 5, 10, 20, ... up to max_context, which cairn_metrics_new() computes */
+/* stands for 1, 2, 5, 10, 20, ... up to max_context, which cairn_metrics_new() computes */
 static const double up_to_context[] = { 0 };
 
 static const char *const finished[] = { "stop", "length", "abort", "error" };

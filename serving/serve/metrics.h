@@ -7,8 +7,8 @@
  * TYPE; counters end in _total; every sample has the labels model_name and engine.
  *
  * Threads: all functions may be called from any thread at any time and do not block. cairn_metrics_text()
- * reads each value at some moment during the call. The buckets and sum of a histogram may therefore differ by
- * values observed meanwhile; _count always equals the last bucket.
+ * reads the values one after the other. The buckets and the sum of a histogram may therefore differ by values
+ * observed during the call; _count always equals the last bucket.
  */
 #ifndef CAIRN_METRICS_H
 #define CAIRN_METRICS_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* metrics_test - every page is read by a strict parser of the text format, then checked by name */
+/* metrics_test - reads every page with a strict parser of the text format, then checks the metrics by name */
 #include <ctype.h>
 #include <math.h>
 #include <pthread.h>

@@ -2,10 +2,10 @@
 /*
  * page - the built-in web page: a chat and the server's state, one file without external resources
  *
- * page.html is embedded in the program, with page.css and the scripts page*.js inside. The page asks its user
- * for the API key, so it is itself served without one. The Content-Security-Policy in the file allows only
- * the file's own script and style (tools/page.py updates their hashes). The model's text enters the document
- * only as text nodes and as addresses of http and https links.
+ * The program embeds page.html with page.css and the scripts page*.js inlined. The page asks its user for the
+ * API key, so it is itself served without one. The Content-Security-Policy in the file allows only the file's
+ * own script and style (tools/page.py updates their hashes). The model's text enters the document only as
+ * text nodes and as addresses of http and https links.
  */
 #ifndef CAIRN_PAGE_H
 #define CAIRN_PAGE_H

@@ -4,7 +4,7 @@
  *
  * The HTTP server starts first, so that /health can report that the model is being loaded. After a SIGTERM or
  * SIGINT new requests get 503 and those in flight continue for at most --drain-timeout; a second signal ends
- * them.
+ * them at once.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "serving/serve/serve_front.h"
 
 #define LOOK_MS		20	/* polling interval of the main thread */
-#define LOG_MS		1000	/* time in which standard output, or error at the end, must take its lines */
+#define LOG_MS		1000	/* time for the logs of standard output and error to be written */
 #define OTHER_FILES	96	/* descriptors for refused connections and for everything but clients */
 
 static int read_file(const char *option, const char *path, char **text, size_t *n)
@@ -109,7 +109,7 @@ static int name_model(struct serve *s, const char *dir)
 	return s->name[0] ? 0 : cairn_error(EINVAL, "--name: is empty");
 }
 
-/* Random weights take no sampling defaults from the embedded model, whose tokenizer they use. */
+/* A shape's random weights use the embedded tokenizer, but not the embedded model's sampling defaults. */
 static int load_defaults(struct serve *s, const char *dir)
 {
 	s->defaults = (struct cairn_generation){ .temperature = 1, .top_p = 1, .repetition_penalty = 1 };
@@ -174,7 +174,7 @@ static int fit_descriptors(struct serve *s)
 	return 0;
 }
 
-/* Says on standard output where the server listens; through a log, as nobody may read that either. */
+/* Prints where the server listens to standard output, through a log, because nobody may read that pipe. */
 static int say_address(const struct serve *s)
 {
 	bool is_v6 = strchr(s->opt.host, ':');
@@ -195,7 +195,7 @@ static int start(struct serve *s)
 	CAIRN_TRY(fit_descriptors(s));
 	CAIRN_TRY(serve_start_preparing(s));
 	CAIRN_TRY(serve_create_link(s));
-	/* listen before a worker is started: otherwise it might load the model for nothing */
+	/* listen before starting a worker: if the address is taken, no model is loaded */
 	CAIRN_TRY(cairn_serve_name_option(serve_open_http(s)));
 	CAIRN_TRY(serve_start_link(s));
 	return say_address(s);
@@ -303,7 +303,7 @@ int cairn_cmd_serve(int argc, char **argv)
 	} else {
 		snprintf(why, sizeof(why), "%s", cairn_last_error());
 	}
-	if (why[0])	/* this must be the last line, after what the worker has said */
+	if (why[0])	/* this must be the last line, after everything the worker has printed */
 		serve_log_print(s->log, "cairn serve: %s", why);
 	free_all(s);
 	return status;

@@ -6,7 +6,7 @@
 #include "primitives/base/error.h"
 #include "serving/serve/serve_front.h"
 
-#define MAX_CHUNK_TEXT		8192	/* bytes per event; even escaped, they fit any --stream-buffer */
+#define MAX_CHUNK_TEXT		8192	/* bytes per event; even escaped they fit every --stream-buffer */
 #define MAX_CHUNK_LOGPROBS	4
 
 int64_t serve_count_chars(const char *s, size_t n)
@@ -287,7 +287,7 @@ static int push_all(struct serve_job *job)
 		struct serve_choice *c = &job->choices[i];
 
 		if (serve_is_scored(p) && p->num_scored + 1 < p->num_ids)
-			continue;	/* the prompt, which comes first, is not complete */
+			continue;	/* the prompt comes first and is not complete yet */
 		while (!c->ended && (c->new_tokens || c->text.len || c->num_logprobs || c->finish)) {
 			CAIRN_TRY(begin_stream(job));
 			CAIRN_TRY(push_chunk(job, c));

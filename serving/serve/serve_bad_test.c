@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve_bad_test - an invalid request gets an error that names the field, before any 200; others are
- * unaffected
+ * serve_bad_test - an invalid request gets an error that names the field, before any 200 is sent, and other
+ * requests are unaffected
  */
 #include <math.h>
 
@@ -154,7 +154,7 @@ static void http_rules(struct cairn_test *t)
 	char *text = malloc(9 << 20);
 
 	if (start_with_chat(t, &s)) {
-		/* one sample of each; the family http_bad tests all HTTP rules */
+		/* one sample of each kind; the family http_bad tests all HTTP rules */
 		static const char *const other =
 			"POST " C " HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
 			"Content-Length: 2\r\n\r\n{}";
@@ -185,7 +185,7 @@ static void http_rules(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* No other limit refuses a body as long as --max-body allows. */
+/* No other limit refuses a body that --max-body allows. */
 static void longest_body(struct cairn_test *t)
 {
 	static const char head[] = "POST " C " HTTP/1.1\r\nHost: localhost\r\n"

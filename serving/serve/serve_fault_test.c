@@ -77,7 +77,7 @@ static int find_worker(const struct server *s)
 	return last ? atoi(last + 8) : -1;
 }
 
-/* Returns the worker that the log names last; the log is written a moment after the server is ready. */
+/* Returns the worker that the log names last. The log is written a moment after the server is ready. */
 static int worker_of(const struct server *s)
 {
 	return WAIT_FOR(find_worker(s) > 0, 5000) ? find_worker(s) : -1;
@@ -217,7 +217,7 @@ static void drain(struct cairn_test *t)
 	}
 }
 
-/* With the smallest --hang-timeout, an idle worker does not count as hung. */
+/* With the smallest --hang-timeout, an idle worker is not taken for a hung one. */
 static void idle_is_well(struct cairn_test *t)
 {
 	static struct reply r;
@@ -235,7 +235,7 @@ static void idle_is_well(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* A worker that reports itself busy without computing rows counts as silent. */
+/* A worker that reports itself busy without computing rows is taken for a hung one. */
 static void busy_is_no_life(struct cairn_test *t)
 {
 	static const struct {
@@ -295,7 +295,7 @@ static void cannot_load(struct cairn_test *t)
 	}
 }
 
-/* Rows of NaN fail their answers; the worker continues, and no later request reuses their keys. */
+/* Rows of NaN fail their answers. The worker continues, and no later request reuses their KV. */
 static void no_number(struct cairn_test *t)
 {
 #define LINE                                                                                               \

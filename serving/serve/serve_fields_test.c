@@ -16,10 +16,8 @@ static bool start(struct cairn_test *t, struct server *s)
 	       EXPECT(t, wait_ready(s));
 }
 
-/*
- * Returns whether the answer is 200. If not, the table must lack the operation, and the error must name the
- * field.
- */
+/* Returns whether the answer is 200. If not, the table must lack the operation and the error must name the
+ * field. */
 static bool served(struct cairn_test *t, const struct server *s, const char *body, struct reply *r)
 {
 	int status = post(s, PATH, body, r);
@@ -113,7 +111,7 @@ static void treated(struct cairn_test *t)
 		EXPECT(t, post(&s, PATH, P "}", &r) == 200 && says(&r, "choices.0.text", "47") &&
 				  says(&r, "choices.0.finish_reason", "stop") &&
 				  number_at(&r, "usage.completion_tokens") == 3);
-		/* the stop token that ended the answer is reported */
+		/* the response reports the stop token that ended the answer */
 		EXPECT(t,
 		       post(&s, "/tokenize", "{\"prompt\":\"7\",\"add_special_tokens\":false}", &r) == 200);
 		{
@@ -216,7 +214,8 @@ static long long cached_of(struct cairn_test *t, const struct server *s, int i)
 	return number_at(&r, "usage.prompt_tokens_details.cached_tokens");
 }
 
-/* Repeats a prompt after its pages were evicted from the device, and also after those in host memory were. */
+/* Repeats a prompt after its pages have been evicted from the device, and again after eviction from host
+ * memory. */
 static void kept(struct cairn_test *t)
 {
 #define FEW	"--impl", "cpu", "--quiet", "--batch", "1", "--max-context", "80", "--pages", "5"
@@ -270,7 +269,7 @@ static void echoed(struct cairn_test *t)
 			snprintf(path, sizeof(path), LP "token_logprobs.%lld", num + i);
 			answer[i] = float_at(&r, path);
 		}
-		/* the answer as a part of the prompt has the same log-probabilities */
+		/* the answer's tokens have the same log-probabilities when sent as part of the prompt */
 		for (int i = 0; i < 2; i++) {
 			EXPECT(t, post(&s, PATH,
 				       "{\"prompt\":\"What is 55 - 8?\\n47\",\"max_tokens\":0,\"echo\":true,"

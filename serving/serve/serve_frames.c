@@ -17,7 +17,7 @@ static struct serve_choice *choice_of(const struct serve_part *p, int32_t index)
 	return &p->job->choices[(p - p->job->parts) * p->job->req.n + index];
 }
 
-/* Counts a token: one of the text, or one that ends an answer. p NULL: the job has ended. */
+/* Counts a token that belongs to the text or ends an answer. p NULL: the job has ended. */
 static void count_token(struct serve *s, struct serve_part *p, int32_t index)
 {
 	int64_t now = serve_now_ns();
@@ -256,7 +256,7 @@ static int step(struct serve *s, const struct cairn_wire_frame *f)
 
 	if (f->step.rows < 0 || f->step.num_pages < 1 || f->step.used_pages < 0)
 		return -EINVAL;
-	if (f->step.rows || !f->step.busy)	/* busy without rows is no progress: it may be looping */
+	if (f->step.rows || !f->step.busy)	/* busy without rows is no progress */
 		atomic_store(&s->beat_ns, now);
 	atomic_store(&s->busy, f->step.busy != 0);
 	if (f->step.rows) {
@@ -287,7 +287,7 @@ static int stats(struct serve *s, const struct cairn_wire_frame *f)
 	return 0;
 }
 
-/* Handles a further frame of an open message; any other frame is a protocol violation. */
+/* Handles the next frame of an incomplete message. Any other frame is a protocol violation. */
 static int go_on(struct serve *s, const struct cairn_wire_frame *f)
 {
 	int is_token = s->head.kind == CAIRN_WIRE_TOKEN || s->head.kind == CAIRN_WIRE_PROMPT;

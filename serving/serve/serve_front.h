@@ -12,17 +12,17 @@
  *   serve_log.c	writes the log; a thread of its own, the only one that may block
  *
  * A job is one request of a client. The HTTP loop creates it and passes it to a preparing thread, which
- * passes it to the link, where it stays until its answer is written. Jobs are handed over in lists under a
- * lock, and only the thread that holds a job uses it, so a job needs no lock of its own. Any thread may set
- * the flag `gone` when the client is gone; only the link acts on it. A job has two references: the exchange
- * holds one until watch.done; the other moves with the job.
+ * passes it to the link, where it stays until its answer is written. Threads pass jobs on in lists under a
+ * lock. Only the thread that has a job uses it, so a job needs no lock of its own. Any thread may set the
+ * flag `gone` when the client has disconnected; only the link acts on it. A job has two references: the
+ * exchange holds one until watch.done; the other moves with the job.
  *
  * A part is one prompt of a job. It is one request of the engine and has n answers (choices). Its slot in the
  * link's table stays occupied until the engine has ended all n answers, even if the job has ended earlier.
  *
- * If a client reads slowly, its unsent answer is kept as text, not as events. The text is bounded by
- * max_tokens and leaves in fewer, longer chunks. The HTTP layer resets a connection whose client reads
- * nothing for --stall-timeout.
+ * If a client reads slowly, its unsent answer is kept as text, not as events. max_tokens bounds the text,
+ * which is then sent in fewer, longer chunks. The HTTP layer resets a connection whose client reads nothing
+ * for --stall-timeout.
  */
 #ifndef CAIRN_SERVE_FRONT_H
 #define CAIRN_SERVE_FRONT_H
@@ -42,7 +42,7 @@
 enum serve_state {
 	SERVE_LOADING,		/* a worker is loading the model */
 	SERVE_READY,
-	SERVE_FAILED,		/* no worker runs: waiting to start the next, or the first could not load */
+	SERVE_FAILED,		/* no worker runs: restart pending, or the first could not load */
 };
 
 /* Log-probabilities of a token that has not been sent. */
@@ -111,7 +111,7 @@ struct serve_job {
 	int64_t last_ns, said_ns;	/* time of the last token; of the last write to the stream */
 };
 
-/* A request that the engine has not ended. */
+/* A request that the engine has not ended yet. */
 struct serve_slot {
 	uint64_t request;		/* 0: the slot is free */
 	struct serve_part *part;	/* NULL: the job has ended */
@@ -130,7 +130,7 @@ struct serve {
 	struct cairn_http *http;
 	struct cairn_metrics *metrics;
 	struct serve_log *log;		/* standard error; the only way to write to it */
-	uint64_t told_lost;		/* HTTP loop only: dropped lines that the metrics already count */
+	uint64_t told_lost;		/* HTTP loop only: dropped lines already in the metrics */
 	struct cairn_tokenizer *tokenizer;
 	struct cairn_token_stream *speller;	/* link only: decodes single tokens to bytes */
 	struct cairn_chat_template *template;	/* NULL: none */
@@ -172,18 +172,18 @@ struct serve {
 	int pid;			/* worker; -1: none, or already reaped */
 	bool killed;			/* the front has killed the worker and reported why */
 	int64_t kill_ns;		/* when a failed worker that still runs is killed */
-	struct serve_log_pipe said;	/* what the worker writes to its standard output and error */
+	struct serve_log_pipe said;	/* what the worker writes to stdout and stderr */
 	struct cairn_wire_out out;
 	struct cairn_wire_in *in;
 	struct serve_slot *slots;	/* [num_slots] */
 	uint32_t *free_slots;
 	uint32_t num_slots, num_free;
 	uint64_t generation;
-	struct serve_job *live;		/* submitted and not over */
+	struct serve_job *live;		/* submitted and not ended */
 	int64_t restart_ns, spawn_ns, delay_ns;
 	bool has_served;		/* this worker has produced a token */
 	struct cairn_wire_frame head;	/* first frame of a message in several frames */
-	int32_t missing;		/* pairs or bytes of the message still to come; 0: none is open */
+	int32_t missing;		/* pairs or bytes of the message still to come; 0: no open message */
 	struct serve_logprob token;
 	char text[CAIRN_WIRE_MAX_TEXT + 1];
 	size_t num_text;
@@ -209,14 +209,14 @@ void serve_job_put(struct serve_job *job);
 /* serve_prepare.c */
 int serve_start_preparing(struct serve *s);
 void serve_stop_preparing(struct serve *s);
-void serve_prepare(struct serve *s, struct serve_job *job);	/* hands job over with a new reference */
+void serve_prepare(struct serve *s, struct serve_job *job);	/* passes on the job with a new reference */
 
 /* serve_link.c: the first six may be called from any thread, the others from the link's only */
 int serve_create_link(struct serve *s);	/* from here on jobs may be submitted */
 int serve_start_link(struct serve *s);		/* starts its thread and the first worker */
 void serve_give_up(struct serve *s);		/* ends all waiting requests with a shutting-down error */
 void serve_stop_link(struct serve *s);		/* returns after the worker has exited */
-void serve_submit(struct serve *s, struct serve_job *job);	/* hands job and its reference over */
+void serve_submit(struct serve *s, struct serve_job *job);	/* passes on the job and its reference */
 void serve_gone(struct serve_job *job);
 struct serve_slot *serve_slot_of(struct serve *s, uint64_t request);	/* NULL: no such request */
 void serve_free_slot(struct serve *s, struct serve_slot *slot);

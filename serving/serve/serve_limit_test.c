@@ -105,10 +105,8 @@ static void leavers(struct cairn_test *t)
 	free(big);
 }
 
-/*
- * 12 clients do not read their streams. Other requests continue; the stalled ones are cut and free their
- * pages.
- */
+/* 12 clients do not read their streams. Other requests continue. The stalled connections are closed, which
+ * frees their pages. */
 static void stalled(struct cairn_test *t)
 {
 	static struct reply r;
@@ -213,7 +211,7 @@ static void idlers(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* Eight sequences are served with pages for 2.5. A request that can never fit gets 400. Deadlines hold. */
+/* Eight sequences share pages for 2.5. A request that can never fit gets 400. Deadlines hold. */
 static void short_of_pages(struct cairn_test *t)
 {
 	static struct reply r;
@@ -274,8 +272,8 @@ static void long_wait(struct cairn_test *t)
 }
 
 /*
- * If all KV pages hold less than the model's context, they limit a request, and /v1/models reports that
- * limit.
+ * If all KV pages together hold less than the model's context, they limit a request, and /v1/models reports
+ * that limit.
  */
 static void small_pool(struct cairn_test *t)
 {
@@ -304,8 +302,8 @@ static void small_pool(struct cairn_test *t)
 }
 
 /*
- * If nobody reads the server's standard error, a pipe of 64 KiB, requests are served, a worker that has
- * crashed is replaced, lost lines are counted, and SIGTERM ends the server.
+ * If nobody reads the server's standard error (a pipe of 64 KiB), requests are still served, a crashed worker
+ * is replaced, dropped lines are counted, and SIGTERM ends the server.
  */
 static void unread_log(struct cairn_test *t)
 {
@@ -344,10 +342,8 @@ static void unread_log(struct cairn_test *t)
 	close(pipes[1]);
 }
 
-/*
- * Eight clients send 2 MB each to be tokenized. A short request that comes after them is answered before most
- * of them. A completion whose prompt is as long is refused because of its length.
- */
+/* Eight clients send 2 MB each to be tokenized. A short request that arrives after them is answered before
+ * most of them. A completion with an equally long prompt is refused because of its length. */
 static void long_bodies(struct cairn_test *t)
 {
 	enum { LEN = 2 << 20, NUM = 8 };

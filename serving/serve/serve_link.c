@@ -3,8 +3,8 @@
  * serve_link - the link: moves requests in flight between clients and the worker, in one thread
  *
  * The thread sleeps in poll() until a job, the loss of a client, a frame or a time-out wakes it. It never
- * blocks on a peer: what a client or the worker does not take stays in memory, bounded as serve_front.h and
- * serve_wire.h describe. serve_frames.c handles the worker's frames.
+ * blocks on a peer: data that a client or the worker does not read stays in memory, within the bounds that
+ * serve_front.h and serve_wire.h describe. serve_frames.c handles the worker's frames.
  */
 #include <float.h>
 #include <poll.h>
@@ -176,7 +176,7 @@ static void put_request(struct serve *s, const struct serve_job *job, const stru
 		.salt_hi = job->salt.hi, .salt_lo = job->salt.lo,
 		.deadline_ns = s->opt.request_s ? job->begin_ns + s->opt.request_s * 1000000000 : 0 } };
 	struct cairn_wire_frame g = { .kind = CAIRN_WIRE_SAMPLING, .request = p->request,
-		/* lm-eval drops the last of the listed tokens, so even a lone end token must be listed */
+		/* lm-eval drops the last listed token, so a lone end token must be listed too */
 		.count = r->ignore_eos || (echoed && p->max_tokens == 1), .sampling = {
 		.temperature = (float)r->temperature, .top_p = narrow(r->top_p, FLT_MIN, 1),
 		.min_p = narrow(r->min_p, 0, 1 - FLT_EPSILON / 2),
@@ -214,7 +214,7 @@ static bool has_room(struct serve *s, const struct serve_job *job, struct cairn_
 		e->retry_after_s = 1;
 		return false;
 	}
-	/* the token limit never refuses a request if the queue is empty */
+	/* the token limit does not apply while the queue is empty */
 	if (queued && tokens + job->num_prompt_tokens > s->opt.max_queued_tokens) {
 		cairn_api_refuse(e, 429, "queue_full", NULL,
 				 "%lld prompt tokens are queued, %lld more exceed the limit",
@@ -288,7 +288,7 @@ static void take_lists(struct serve *s)
 	}
 	for (; gone; gone = next) {
 		next = gone->next_gone;
-		/* a job that is not submitted yet is dropped by admit(), which checks its flag */
+		/* admit() drops a job that is not submitted yet when it sees the flag */
 		if (gone->live && !gone->over) {
 			cairn_http_abort(gone->x);
 			serve_end_job(s, gone);
@@ -339,7 +339,7 @@ static void talk_to_worker(struct serve *s)
 {
 	int ret = s->fd >= 0 ? cairn_wire_flush(&s->out, s->fd) : 0;
 
-	/* ignore -EPIPE here: a worker that has exited may have sent the reason, which is read first */
+	/* ignore -EPIPE: a worker that has exited may have sent the reason, which is read first */
 	if (ret == -ENOMEM)
 		serve_worker_broken(s, "no memory for messages to it");
 }

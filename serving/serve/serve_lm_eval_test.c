@@ -17,7 +17,8 @@
 /* The embedded model's question, continued by the right number and by a wrong one. */
 static const char *const texts[] = { "What is 55 - 8?\\n47", "What is 55 - 8?\\n48" };
 
-/* Sums the numbers from position ctx on, except the last, as lm-eval does; *greedy: all are the largest. */
+/* Sums the numbers from position ctx on, except the last, as lm-eval does. *greedy: each is the largest of
+ * its position. */
 static double sum_up(json_t *choice, size_t ctx, bool *greedy)
 {
 	json_t *numbers = at_path(choice, "logprobs.token_logprobs");
@@ -83,7 +84,7 @@ static void judge(struct cairn_test *t, json_t *root, size_t num, size_t ctx)
 		double sum = sum_up(c, ctx, &greedy);
 
 		EXPECT(t, json_integer_value(json_object_get(c, "index")) == (int)i);
-		/* always one more token than the prompt has, even if it ends the answer */
+		/* max_tokens is always one more than the prompt has, even if that token ends the answer */
 		for (size_t k = 0; k < ARRAY_SIZE(lists); k++)
 			EXPECT(t, json_array_size(at_path(c, lists[k])) == ctx + 3);
 		/* the model is sure of its answer */

@@ -49,7 +49,7 @@ static uint64_t count_lines(const char *s, size_t n)
 	return num;
 }
 
-/* Returns the length of the whole lines that a pipe takes in one atomic write; at least of the first line. */
+/* Returns the length of the whole lines that a pipe takes in one atomic write; at least one line. */
 static size_t piece_of(const char *s, size_t n)
 {
 	size_t end = n < PIPE_BUF ? n : PIPE_BUF;
@@ -89,8 +89,8 @@ static uint64_t write_lines(int fd, const char *s, size_t n)
 }
 
 /*
- * Moves all waiting lines to log->writing and returns their length; call with the lock held. *reports: the
- * last line reports dropped lines.
+ * Moves all waiting lines to log->writing and returns their length; call with the lock held. *reports:
+ * whether the last line reports dropped lines.
  */
 static size_t take_lines(struct serve_log *log, bool *reports)
 {
@@ -128,7 +128,7 @@ static void *write_all(void *arg)
 		failed -= failed && reports;
 		pthread_mutex_lock(&log->lock);
 		log->lost += failed;
-		log->told += failed;	/* a line about them would fail too */
+		log->told += failed;	/* a line about them would fail as well */
 	}
 	log->is_over = true;
 	is_left = log->is_left;
@@ -235,7 +235,7 @@ void serve_log_close(struct serve_log *log, int ms)
 	}
 }
 
-/* Adds the whole lines of what was read; also the incomplete last one if the buffer has no room for more. */
+/* Adds the whole lines read so far, and also the incomplete last one if the buffer has no room for more. */
 static void cut_lines(struct serve_log *log, struct serve_log_pipe *pipe)
 {
 	char *line = pipe->text, *end = pipe->text + pipe->num, *feed;
@@ -272,7 +272,7 @@ void serve_log_relay(struct serve_log *log, struct serve_log_pipe *pipe)
 
 void serve_log_end_relay(struct serve_log *log, struct serve_log_pipe *pipe)
 {
-	/* bounded: a process that the worker has started may outlive it and write to the pipe without end */
+	/* bounded: a child of the worker may outlive it and write to the pipe for ever */
 	for (int i = 0; i < 8; i++)
 		serve_log_relay(log, pipe);
 	if (pipe->fd < 0)

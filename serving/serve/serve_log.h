@@ -3,10 +3,10 @@
  * serve_log - writes lines to a descriptor without ever blocking the threads that print them
  *
  * Standard error may be a full pipe that nobody reads, or a terminal that is stopped with ^S. Then write()
- * blocks, and O_NONBLOCK is no remedy, since it would also hold for every other process that shares the
- * descriptor. So only a thread of the log writes, and that thread may block. It takes its lines from a buffer
- * of bounded size. Lines that find the buffer full are dropped and counted; once the descriptor takes lines
- * again, a line of the log says how many were dropped.
+ * blocks, and O_NONBLOCK is no remedy, because it would also apply to every other process that shares the
+ * descriptor. So only a thread of the log writes, and that thread may block. It takes its lines from a
+ * bounded buffer. When the buffer is full, new lines are dropped and counted; once the descriptor accepts
+ * lines again, a line in the log says how many were dropped.
  *
  * The worker's standard output and standard error are a pipe to the front, which passes the lines on to its
  * log.
@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SERVE_LOG_ROOM	(256u << 10)	/* bytes that may wait, besides as many that are being written */
+#define SERVE_LOG_ROOM	(256u << 10)	/* bytes that may wait, in addition to those being written */
 #define SERVE_LOG_LINE	2048		/* longer lines are shortened */
 
 struct serve_log;
@@ -33,7 +33,7 @@ void serve_log_print(struct serve_log *log, const char *fmt, ...) __attribute__(
 uint64_t serve_log_lost(const struct serve_log *log);
 /*
  * Writes the waiting lines, for at most ms. If the log's thread is still blocked then, it is abandoned with
- * its memory: it ends with the process, or when the descriptor takes its lines. NULL is legal.
+ * its memory; it ends with the process, or when the descriptor accepts its lines. NULL is legal.
  */
 void serve_log_close(struct serve_log *log, int ms);
 

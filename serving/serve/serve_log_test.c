@@ -97,7 +97,7 @@ static void stuck(struct cairn_test *t)
 	close(fds[1]);
 }
 
-/* Once somebody reads, every line is there or reported as lost. */
+/* When the pipe is read again, every line is there or is reported as lost. */
 static void slow_reader(struct cairn_test *t)
 {
 	static char text[LINES * 80];
@@ -122,7 +122,9 @@ static void slow_reader(struct cairn_test *t)
 	close(fds[0]);
 }
 
-/* A file gets every line before close() returns; a pipe without a reader loses all, and no call blocks. */
+/*
+ * A file gets every line before close() returns. With a broken pipe all lines are lost, and no call blocks.
+ */
 static void file_and_broken(struct cairn_test *t)
 {
 	static char text[LINES * 80];
@@ -153,7 +155,9 @@ static void file_and_broken(struct cairn_test *t)
 	close(fds[1]);
 }
 
-/* A worker's bytes, in any pieces, come out as the same lines, even the last one without its line feed. */
+/*
+ * Lines that a worker writes in pieces of any size are passed on whole, even a last one without a line feed.
+ */
 static void relay(struct cairn_test *t)
 {
 	static const char bytes[] = "one\ntwo\n\nthree four\nfive";
@@ -173,7 +177,7 @@ static void relay(struct cairn_test *t)
 	close(fds[1]);
 	serve_log_relay(log, &pipes);
 	EXPECT(t, pipes.fd == -1);
-	/* a line without end is cut, not kept */
+	/* an endless line is cut, not kept */
 	memset(big, 'x', sizeof(big));
 	if (!EXPECT(t, !pipe2(fds, O_NONBLOCK)))
 		return;

@@ -6,8 +6,8 @@
  * this work, so that neither the HTTP loop nor the link waits. They also answer /tokenize and /detokenize.
  *
  * Requests of more than LONG_BODY bytes wait in a queue of their own. One thread never serves that queue, so
- * that a short request need not wait for a long one. A text that is too long for the context whatever its
- * tokens are is refused before it is tokenized.
+ * that a short request need not wait for a long one. A text that cannot fit the context, however it is
+ * tokenized, is refused without tokenizing it.
  */
 #include <math.h>
 #include <sha2.h>
@@ -19,7 +19,7 @@
 #include "primitives/base/error.h"
 #include "serving/serve/serve_front.h"
 
-#define MAX_ECHOED	65536	/* limit of prompt tokens * n of a request: bounds its answer */
+#define MAX_ECHOED	65536	/* limit of prompt tokens * n of a request, which bounds its answer */
 #define MAX_LISTED	(1 << 18)	/* limit of prompt tokens * n * (1 + prompt_logprobs) */
 #define LONG_BODY	(64 << 10)
 
@@ -31,7 +31,7 @@ static int refuse_text(struct cairn_api_error *e, int ret, const char *param)
 	return cairn_api_refuse(e, 400, "invalid_value", param, "%s: %s", param, cairn_last_error());
 }
 
-/* Refuses a prompt's text that is too long for the context, whatever its tokens are. */
+/* Refuses a prompt's text that cannot fit the context, however it is tokenized. */
 static int check_length(const struct serve_job *job, size_t num_bytes, const char *param,
 			struct cairn_api_error *e)
 {
@@ -225,7 +225,7 @@ static int echo(struct serve_job *job, const struct serve_part *p, struct serve_
 		if (!ret)
 			c->num_chars += serve_count_chars(text, n);
 	}
-	if (!ret && prompt->text) {	/* the decoded tokens may differ from the text, in spaces */
+	if (!ret && prompt->text) {	/* the decoded tokens may differ from the text in their spaces */
 		cairn_api_put(&c->text, prompt->text, prompt->num_bytes);
 		c->num_chars = serve_count_chars(prompt->text, prompt->num_bytes);
 	}
@@ -388,7 +388,7 @@ void serve_prepare(struct serve *s, struct serve_job *job)
 
 int serve_start_preparing(struct serve *s)
 {
-	int64_t num = s->opt.threads + 1;	/* one thread is always left for short requests */
+	int64_t num = s->opt.threads + 1;	/* one thread is always free for short requests */
 
 	s->threads = calloc((size_t)num, sizeof(*s->threads));
 	if (!s->threads)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_process_test - what the server's processes say while they load, and signals to all of them at once */
+/* serve_process_test - what the processes print while the model loads, and signals to all of them at once */
 #include "conformance/harness.h"
 #include "serving/serve/serve_test.h"
 
@@ -12,7 +12,7 @@ static int worker_of(const struct server *s)
 	return at ? atoi(at + 8) : -1;
 }
 
-/* A long load shows its progress in a few lines if, as here, standard error is a file. */
+/* A long load prints its progress in a few lines if standard error is a file, as here. */
 static void loading(struct cairn_test *t)
 {
 	char path[PATH_MAX], log[16384], *line, *next;
@@ -39,8 +39,8 @@ static void loading(struct cairn_test *t)
 }
 
 /*
- * A service manager that ends a service sends SIGTERM to all of its processes. Requests in flight must be
- * answered nevertheless: the front alone decides when its worker ends.
+ * A service manager that ends a service sends SIGTERM to all of its processes. Requests in flight must still
+ * be answered: only the front decides when its worker ends.
  */
 static void term_to_all(struct cairn_test *t)
 {

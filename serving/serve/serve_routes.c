@@ -205,7 +205,7 @@ static void model(void *ctx, struct cairn_http_exchange *x, const struct cairn_h
 		serve_refuse(x, &e);
 		return;
 	}
-	/* the only element of the list, without the list around it */
+	/* the list's only element, without the list around it */
 	cairn_api_models_body(&out, &limits, s->created);
 	answer(x, 200, "application/json",
 	       out.failed ? NULL : out.s + strlen("{\"object\":\"list\",\"data\":["),
@@ -224,7 +224,7 @@ static void page(void *ctx, struct cairn_http_exchange *x, const struct cairn_ht
 		cairn_http_abort(x);
 }
 
-/* Reports a worker as silent after half of --hang-timeout; after all of it, the worker is killed. */
+/* Reports a worker as silent after half of --hang-timeout. After all of it, the worker is killed. */
 static void health(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
 {
 	static const char *const states[] = { "loading", "ready", "failed" };

@@ -27,8 +27,8 @@ static json_t *at_index(json_t *object, const char *name, size_t i)
 }
 
 /*
- * Compares prompt_logprobs with logprobs, which list the same tokens of the same request with as many of the
- * likeliest ones. ids: the prompt's ids.
+ * Compares prompt_logprobs with logprobs. Both list the same tokens of the same request, with the same number
+ * of likeliest tokens. ids: the prompt's ids.
  */
 static void judge(struct cairn_test *t, json_t *list, json_t *logprobs, const json_t *ids, size_t top)
 {

@@ -4,11 +4,11 @@
  *
  *   none --spawn--> LOADING --READY--> READY --exit, error, silence--> FAILED --delay--> LOADING
  *
- * A failed worker is killed. The next one is started only after the failed one has been reaped, because its
- * device memory is not free before that. A worker that has reported its error, or has closed its socket, gets
- * GRACE_NS to end by itself, so that the log shows how it ended. The delay is 0.1 s after a worker that has
- * served a token, and doubles, up to 10 s, after each one that has not. If the first worker cannot load the
- * model, a retry is pointless, and serve.c ends the program.
+ * A failed worker is killed. The next one starts only after the failed one has been reaped, because its
+ * device memory is not free before. A worker that has reported an error or closed its socket gets GRACE_NS to
+ * end by itself, so that the log shows how it ended. The delay is 0.1 s after a worker that has served a
+ * token; it doubles, up to 10 s, after each worker that has not. If the first worker cannot load the model, a
+ * retry is pointless, and serve.c ends the program.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -58,7 +58,7 @@ static int spawn(struct serve *s)
 	sigemptyset(&none);
 	sigfillset(&all);
 	posix_spawn_file_actions_init(&actions);
-	/* duplicate the pipe before CAIRN_SERVE_FD is overwritten, which may be its number */
+	/* duplicate the pipe first: CAIRN_SERVE_FD may have its number */
 	posix_spawn_file_actions_adddup2(&actions, said[1], STDOUT_FILENO);
 	posix_spawn_file_actions_adddup2(&actions, said[1], STDERR_FILENO);
 	posix_spawn_file_actions_adddup2(&actions, fds[1], CAIRN_SERVE_FD);
@@ -231,7 +231,7 @@ void serve_worker_quit(struct serve *s)
 	if (s->fd >= 0) {
 		cairn_wire_say(&s->out, CAIRN_WIRE_QUIT, 0);
 		cairn_wire_flush(&s->out, s->fd);
-		close(s->fd);	/* also ends a worker that QUIT has not reached */
+		close(s->fd);	/* closing also ends a worker that QUIT has not reached */
 		s->fd = -1;
 	}
 	while (!reap(s)) {

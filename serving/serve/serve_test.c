@@ -215,7 +215,7 @@ static void other_paths(struct cairn_test *t)
 				  post(&s, "/v1/completions", "{}", &r) == 401);
 		EXPECT(t, get(&s, "/health", &r) == 200 && says(&r, "status", "ok") &&
 				  get(&s, "/ready", &r) == 200);
-		/* a model name and a path that would break lines of logs and metrics */
+		/* model name and path contain bytes that would break lines of logs and metrics */
 		talk(&s, text, format_request(text, sizeof(text), "GET", "/metrics",
 					      "Authorization: Bearer sesame\r\n", ""), &r);
 		EXPECT_CONTAINS(t, r.body, "model_name=\"a/\\\"b\\\\\\n");
@@ -236,7 +236,7 @@ static void other_paths(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* The key of a file with a NUL byte must not be truncated there. */
+/* A key read from a file must not be truncated at a NUL byte. */
 static void key_of_bytes(struct cairn_test *t)
 {
 	char key[PATH_MAX], exe[PATH_MAX];
@@ -260,7 +260,7 @@ static void key_of_bytes(struct cairn_test *t)
 	EXPECT(t, WIFEXITED(status) && WEXITSTATUS(status) == 2);
 }
 
-/* The same seed gives the same answer whether or not other requests run. */
+/* The same seed gives the same answer with and without other requests. */
 static void same_in_company(struct cairn_test *t)
 {
 #define SEEDED                                                                                             \

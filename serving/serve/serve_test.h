@@ -130,7 +130,7 @@ static inline bool start_chat(struct cairn_test *t, struct server *s)
 						   "--chat-template", path, NULL });
 }
 
-/* Sends bytes on a new connection. Returns the answer's status, 0: no answer. */
+/* Sends bytes on a new connection. Returns the status of the answer, or 0 if there is none. */
 static inline int talk(const struct server *s, const char *bytes, size_t n, struct reply *r)
 {
 	int fd = dial_port(s->port);

@@ -80,7 +80,7 @@ static void strangers_to_a_worker(struct cairn_test *t)
 					       CAIRN_WIRE_NUM_KINDS);
 			f[k].count = i % 2 ? f[k].count : (int32_t)(cairn_rand(t) % 13);
 		}
-		if (i >= 20) {	/* valid frames in a wrong order */
+		if (i >= 20) {	/* valid frames in the wrong order */
 			f[0].kind = CAIRN_WIRE_SUBMIT;
 			f[0].count = 0;
 			f[0].submit.num_prompt = i == 20 ? INT32_MAX : i == 21 ? -1 : 3;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve_worker - the process that holds model, engine and device
+ * serve_worker - the process that holds the model, the engine and the device
  *
  * One thread repeats: read the front's frames, run one step of the engine, send the results. The thread waits
- * for the front only while there is nothing to compute or while more than CAIRN_WIRE_MAX_WAITING bytes are
- * queued for it. Any error of a step ends the worker: a device that failed once is not trusted again, and the
- * front starts another worker.
+ * for the front only while there is nothing to compute, or while more than CAIRN_WIRE_MAX_WAITING bytes are
+ * queued for the front. Any error of a step ends the worker: a device that has failed once is not trusted
+ * again, and the front starts another worker.
  */
 #include <execinfo.h>
 #include <limits.h>
@@ -430,7 +430,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	return 0;
 }
 
-/* Sends FAILED. If the front does not read it, it still sees the exit status. */
+/* Sends FAILED. If the front cannot read it, the front still sees the exit status. */
 static void say_failed(struct worker *w)
 {
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_FAILED };
@@ -461,7 +461,7 @@ static void watch_for_crashes(void)
 	struct sigaction sa = { .sa_handler = say_where, .sa_flags = SA_RESETHAND | SA_NODEFER };
 	void *at[1];
 
-	backtrace(at, 1);	/* loads its library now, because a signal handler must not */
+	backtrace(at, 1);	/* load backtrace()'s library now: a signal handler must not */
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
 		sigaction(signals[i], &sa, NULL);
 }
