@@ -187,7 +187,7 @@ static int warm_up(const struct options *o, const struct bench_target *target)
 		return 0;
 	load.num = o->warm_up;
 	load.rate = 0;
-	load.seed += 0x5eed; /* not the timed prompts: these must not be cached */
+	load.seed += 0x5eed; /* other prompts than the timed ones, which must not be cached */
 	CAIRN_TRY(bench_load_plan(&load, &run.reqs));
 	ret = bench_run(&run);
 	for (size_t i = 0; !ret && i < run.num; i++) {
@@ -267,7 +267,7 @@ int cairn_cmd_bench_serve(int argc, char **argv)
 	ret = parse(argc, argv, &o);
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
-	if (!ret)	/* before connecting, so that a bad --trace is reported at once */
+	if (!ret)	/* before connecting, so that a bad --trace is reported first */
 		ret = bench_load_plan(&o.load, &run.reqs);
 	if (!ret)
 		ret = bench_target_parse(o.url, &target);

@@ -10,10 +10,10 @@
  *   bench_serve_stats.c     percentiles, throughput, table and record
  *
  * Times are nanoseconds of CLOCK_MONOTONIC since the start of the run. The schedule says when a request is
- * due. Poisson arrivals are drawn before the run and do not depend on earlier answers; in a closed loop a
- * request is due when the previous request of its slot has ended. Latency counts from the due time, so that a
- * server that delays the client is charged for it (no coordinated omission). Latency from the time of sending
- * is reported as well.
+ * due. Poisson arrivals are drawn before the run and do not depend on earlier answers. In a closed loop a
+ * request is due when the previous request of its slot has ended. Latency counts from the due time, so that
+ * it includes the delays that a slow server causes to later requests (no coordinated omission). Latency from
+ * the time of sending is reported as well.
  */
 #ifndef CAIRN_BENCH_SERVE_H
 #define CAIRN_BENCH_SERVE_H
@@ -88,9 +88,10 @@ struct bench_answer {
 	int field_len, value_len;
 };
 void bench_answer_begin(struct bench_answer *a, struct bench_request *req);
-/* now_ns: when the bytes arrived, CLOCK_MONOTONIC. Returns true if the answer is over; its outcome is set. */
+/* now_ns: when the bytes arrived, CLOCK_MONOTONIC. Returns true if the answer has ended; its outcome is
+ * then set. */
 bool bench_answer_push(struct bench_answer *a, const char *bytes, size_t n, int64_t now_ns);
-/* Tells the reader that the connection has ended; sets the request's outcome. */
+/* Reports that the connection has ended; sets the request's outcome. */
 void bench_answer_eof(struct bench_answer *a, int64_t now_ns);
 void bench_answer_free(struct bench_answer *a);
 
@@ -122,7 +123,7 @@ struct bench_target {
 /* Parses http://ADDRESS[:PORT][/PATH] with a numeric address. Returns 0 or -EINVAL. */
 int bench_target_parse(const char *url, struct bench_target *out);
 /*
- * Sends a GET for path. *body: the answer's body, NUL-terminated, freed by the caller. -EIO: no such answer.
+ * Sends a GET for path. *body: the answer's body, NUL-terminated, freed by the caller. -EIO: no valid answer.
  */
 int bench_fetch(const struct bench_target *target, const char *path, int timeout_ms, char **body);
 

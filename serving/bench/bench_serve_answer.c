@@ -3,7 +3,7 @@
  * bench_serve_answer - turns the bytes of an answer into times and token counts
  *
  * llhttp parses HTTP, this file splits the event stream into lines, and jansson parses each event's data. All
- * bytes of one read() get the time at which it returned.
+ * bytes of one read() count as received when it returned.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -328,7 +328,7 @@ bool bench_answer_push(struct bench_answer *a, const char *bytes, size_t n, int6
 		a->complete = true;
 		a->keep_alive = false;
 	} else if (a->complete) {
-		/* after surplus bytes the state of the connection is uncertain */
+		/* after surplus bytes the connection cannot be reused safely */
 		if (llhttp_get_error_pos(&a->parser) != bytes + n)
 			a->keep_alive = false;
 		judge(a);

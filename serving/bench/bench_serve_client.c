@@ -3,7 +3,7 @@
  * bench_serve_client - sends the requests on schedule and receives the answers, in one thread with epoll
  *
  * A timerfd with nanosecond resolution fires when a request is due. The request is sent on an idle connection
- * or a new one; its body was made earlier, while nothing was due. A connection is reused if the previous
+ * or a new one; its body is prepared earlier, while nothing is due. A connection is reused if the previous
  * answer left it in a known state. If the server closes a reused connection before the first byte of the
  * answer, the request is sent once more on a new one, as HTTP clients do.
  */

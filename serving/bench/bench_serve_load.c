@@ -5,7 +5,8 @@
  * Lengths are fixed, read from a file, or drawn from a fit. The fit is log-normal with sigma = 1, each length
  * clamped to [1, 1024]. Its means are those that vLLM's paper (Kwon et al., SOSP 2023, section 6.1) gives for
  * prompts and answers of two data sets: ShareGPT 161 and 338, Alpaca 19 and 58. Arrivals are a Poisson
- * process. Prompts are random token ids, so that no two share pages of a prefix cache beyond --shared-prefix.
+ * process. Prompts are random token ids, so that no two share pages of a prefix cache except for
+ * --shared-prefix.
  */
 #include <math.h>
 #include <stdlib.h>

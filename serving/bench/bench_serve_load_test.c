@@ -180,7 +180,7 @@ static void cut_lengths(struct cairn_test *t)
 	free(r);
 }
 
-/* Our server's parser accepts the bodies and reads the planned values from them. */
+/* The server's own parser accepts the bodies and reads the planned values from them. */
 static void bodies(struct cairn_test *t)
 {
 	static const char *const models[] = { "m" };

@@ -21,10 +21,8 @@ static enum then three_tokens(int fd, int request)
 	return STAY;
 }
 
-/*
- * Measured times are never shorter than the script's pauses, and for at least one of five requests they agree
- * with the server's times; scheduling may delay the others.
- */
+/* Measured times are never shorter than the script's pauses. For at least one of five requests they agree
+ * with the server's times; scheduling may delay the others. */
 static void times(struct cairn_test *t)
 {
 	double here, there, closest = 1e18;
@@ -152,8 +150,8 @@ static enum then first_is_slow(int fd, int request)
 }
 
 /*
- * With concurrency 1 and 100 requests due per second, of which the first takes 0.4 s, the delay of the later
- * ones must be reported.
+ * With concurrency 1, 100 requests are due per second and the first takes 0.4 s. The delay that this causes
+ * to the later ones must be reported.
  */
 static void no_omission(struct cairn_test *t)
 {

@@ -18,7 +18,8 @@ struct run {
 	} *clients;
 	double *plan, *launch, *report, *host;	/* [num_samples] us, one per counted step */
 	int num_samples;
-	/* step i is in [i % LOAD_STEPS]; begin and end hold the gap before the pass and its length */
+	/* step i is in [i % LOAD_STEPS]; its begin and end hold the length of the gap before the pass and
+	 * of the pass */
 	struct load_step last[LOAD_STEPS];
 	int64_t num_steps;
 };
@@ -65,8 +66,8 @@ static double percentile(double *v, int n, int percent)
 }
 
 /*
- * Chooses the prompt lengths of the first wave such that, in the step `filled` in which its last request
- * begins, the progress of its requests is spread evenly over an answer. Request i begins in step `step`: the
+ * Chooses the prompt lengths of the first wave. In step `filled`, in which its last request begins, the
+ * progress of the wave's requests must be spread evenly over an answer. Request i begins in step `step`: the
  * i requests before it decode with one row each, and its prompt takes the other rows. Until `filled` it
  * generates filled - step tokens, so its prompt has `in` plus its intended progress minus that number.
  * `filled` depends on all these lengths and is found by fixed-point iteration.

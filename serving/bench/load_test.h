@@ -4,8 +4,8 @@
  *
  * Include conformance/harness.h first. The load is that of a server in a steady state. With `rows` rows per
  * step, prompts of `in` tokens and answers of `out`, rows * out / (in + out) sequences decode at any time.
- * The load begins with a first wave of that many requests. Their lengths are chosen such that, when the last
- * of them has begun, their progress is spread evenly over an answer. Tokens are counted from then on until no
+ * The load begins with a first wave of that many requests. Their lengths are chosen so that, once the last of
+ * them has begun, their progress is spread evenly over an answer. Tokens are counted from then on until no
  * request is waiting.
  */
 #ifndef CAIRN_LOAD_TEST_H

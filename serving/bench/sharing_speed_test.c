@@ -4,9 +4,10 @@
  * the limit: claim AT-12
  *
  *   llama3_8b_n4
- *	random weights, bf16: prompts of 1024 random tokens with four sampled answers of 128 each, as one
- *	request for four answers, and as four requests that share nothing (no prefix tree). The pool holds
- *	32 sequences of the latter. The row has answer tokens per second, from the first step to the last.
+ *         random weights, bf16: prompts of 1024 random tokens with four sampled answers of 128 each, as one
+ * request
+ *  for four answers, and as four requests that share nothing (no prefix tree). The pool has room for 32
+ *  unshared sequences. The row has answer tokens per second, from the first step to the last.
  */
 #include <stdlib.h>
 
@@ -158,9 +159,9 @@ static void llama3_8b_n4(struct cairn_test *t)
 }
 
 /*
- * The same with a small model on the host. A shared prompt is computed once, except for its last token, which
- * each answer computes to draw its first token. More sequences decode at once in the same pages, and the
- * tokens are equal.
+ * Does the same with a small model on the host. A shared prompt is computed once, except for its last token,
+ * which each answer computes to draw its first token. More sequences decode at once in the same pages, and
+ * the tokens are equal.
  */
 static void small(struct cairn_test *t)
 {

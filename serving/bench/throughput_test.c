@@ -28,8 +28,8 @@
 
 /*
  * Returns the FLOP/s of the fastest single call of the table's gemm, so that power throttling caused by
- * earlier calls does not count. The operands are weights: simpler numbers would draw less power and run
- * faster.
+ * earlier calls does not count. The operands are weights, because simpler numbers would draw less power and
+ * run faster.
  */
 static double gemm_rate(struct cairn_test *t, const struct cairn_impl *impl, const struct cairn_model *m)
 {

@@ -21,8 +21,8 @@
  *               dict: get items keys values
  *
  * Any other construct is rejected: unknown statements, filters and tests when the template is opened, the
- * rest when it is evaluated; the error names the line and the construct. A template can reach only the
- * values passed to it, and nothing outside this list is ever executed.
+ * rest when it is evaluated. The error names the line and the construct. A template can reach only the values
+ * passed to it, and nothing outside this list is ever executed.
  *
  * upper() and title() map character by character; the only character that becomes two is sharp s.
  *

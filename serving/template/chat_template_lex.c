@@ -222,7 +222,7 @@ static int string(struct lexer *l)
 		end += 1 + (l->s[end] == '\\');
 	if (end >= l->len)
 		return fail(l, "unterminated string");
-	/* no escape, not even \7 or \uffff, is shorter than its decoded form */
+	/* a decoded escape is never longer than its source, not even \7 or \uffff */
 	buf = cairn_tpl_alloc(&l->p->t->arena, end - i + 4);
 	if (!buf)
 		return -ENOMEM;

@@ -454,7 +454,7 @@ int cairn_tpl_slice(struct render *r, int line, const struct val *v, const struc
 	num = (int64_t)all->num;
 	i = bound(from, num, by, true);
 	end = bound(to, num, by, false);
-	/* steps beyond the length are equivalent; clamped, they cannot overflow */
+	/* a step beyond the length acts like length + 1; clamping avoids overflow */
 	by = by > num + 1 ? num + 1 : by < -num - 1 ? -num - 1 : by;
 	l = cairn_tpl_new_list(r, 0);
 	if (!l)

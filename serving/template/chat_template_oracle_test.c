@@ -3,9 +3,9 @@
  * chat_template_oracle - compares random templates with Jinja itself
  *
  * Needs python3 with jinja2 (the environment variable PYTHON names another interpreter). Without it the test
- * is skipped, and only the goldens of the family chat_template are checked. Where Jinja renders a text, ours
- * must be equal; where Jinja fails, ours must fail too. The only other outcome allowed is "not supported", in
- * a few cases.
+ * is skipped, and only the goldens of the family chat_template are checked. Where Jinja renders a text, this
+ * module must render the same; where Jinja fails, it must fail too. The only other outcome allowed is "not
+ * supported", in a few cases.
  */
 #include <stdio.h>
 #include <stdlib.h>

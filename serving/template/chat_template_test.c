@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* chat_template - tests goldens made by Jinja itself, origins of text, files of a checkpoint */
+/* chat_template - compares with output of Jinja itself; tests origins of text and files of a checkpoint */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +96,7 @@ static void language(struct cairn_test *t)
 	json_decref(root);
 }
 
-/* User text stays marked through every operation; each byte of the result is checked. */
+/* User text stays marked through every operation. Checks each byte of the result. */
 static void origins(struct cairn_test *t)
 {
 	/* only the conversation has the letters x, y, z */

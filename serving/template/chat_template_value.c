@@ -36,7 +36,7 @@ void *cairn_tpl_alloc(struct arena *a, size_t bytes)
 			return NULL;
 		}
 		b->size = size;
-		/* a large block is full at once, so small allocations continue in the previous block */
+		/* a large block has no room left, so small allocations continue in the previous block */
 		if (a->blocks && size > BLOCK_BYTES) {
 			b->next = a->blocks->next;
 			a->blocks->next = b;
@@ -290,7 +290,7 @@ static int json_string_val(struct render *r, const char *s, size_t len, struct v
 	if (!user)
 		return -EINVAL;
 	memset(user, 1, len);
-	/* the bytes are not copied, as the JSON outlives the render */
+	/* the bytes are not copied, because the JSON outlives the render */
 	*out = (struct val) { .kind = V_STR, .str = { s, user, len } };
 	return cairn_tpl_charge(r, 0, len);
 }

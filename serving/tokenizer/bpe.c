@@ -7,10 +7,10 @@
  * (rank, position).
  *
  * The queue is ordered by rank first and few ranks are in use at a time, so it consists of a FIFO per rank
- * and a heap of the ranks. While one rank is processed from left to right, entries of another rank arrive
- * in order of position, so that appending to its FIFO nearly always keeps it sorted; an entry that arrives
- * out of order goes to an ordinary heap, the strays. The next entry is the lower one of the front of the
- * lowest FIFO and the top of the strays. The order is exact in every case. The time is n log n in the worst
+ * and a heap of the ranks. While one rank is processed from left to right, entries of another rank arrive in
+ * order of position, so appending to its FIFO nearly always keeps it sorted. An entry that arrives out of
+ * order goes to an ordinary heap, the strays. The next entry is either the front of the lowest FIFO or the
+ * top of the strays, whichever is lower. The order is exact in every case. The time is n log n in the worst
  * case and linear for repeated letters, where a plain heap would spend most of its time sifting.
  *
  * An entry is stale once its pair has changed: its rank then differs from rank[pos], the rank of the pair
@@ -152,7 +152,7 @@ int cairn_bpe_index_merges(struct cairn_bpe *bpe, struct cairn_bpe_merge *merges
 		uint64_t pair = (uint64_t)(uint32_t)m->left << 32 | (uint32_t)m->right;
 		uint32_t i = hash_pair(pair) & bpe->merge_mask;
 
-		/* if a pair is listed twice, its last rank counts, as in the library */
+		/* if a pair is listed twice, its last rank is used, as in the library */
 		while (bpe->merge_slots[i].rank >= 0 && bpe->merge_slots[i].pair != pair)
 			i = (i + 1) & bpe->merge_mask;
 		bpe->merge_slots[i].pair = pair;
@@ -430,7 +430,7 @@ static int64_t merge_long(const struct cairn_bpe *bpe, struct cairn_bpe_scratch 
 		if (!s->head || !s->tail)
 			return cairn_error(ENOMEM, "no memory for %d queues", bpe->num_merges);
 	}
-	/* both heaps and all FIFOs are empty here: every piece drains them */
+	/* every piece drains the heaps and FIFOs, so all are empty here */
 	s->num_nodes = 0;
 	for (size_t i = 0; i < n; i++) {
 		s->prev[i] = (int32_t)i - 1;

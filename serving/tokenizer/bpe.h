@@ -9,7 +9,7 @@
  *   - with byte_fallback, a character that is not a token becomes the tokens "<0xHH>" of its bytes if all of
  *     them exist; otherwise it becomes unk (with fuse_unk, consecutive unks become one), or is dropped if
  *     the model has no unk;
- *   - with ignore_merges, a piece that is a token as a whole becomes that token, whatever the merges.
+ *   - with ignore_merges, a piece that is a token as a whole becomes that token, regardless of the merges.
  *
  * Time: O(n log n) in the length of the piece; O(n) if merges of one rank run from left to right (a repeated
  *       letter: the FIFO of each rank is then filled in order).

@@ -341,7 +341,8 @@ void cairn_token_stream_free(struct cairn_token_stream *st)
 	free(st);
 }
 
-/* Appends text that is certain to out, minus what Strip removes from the beginning of the whole text. */
+/* Appends text that can no longer change to out, without what Strip removes from the beginning of the
+ * whole text. */
 static int emit(struct cairn_token_stream *st, const char *s, size_t n)
 {
 	while (st->strip_left && n) {

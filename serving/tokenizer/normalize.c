@@ -6,7 +6,7 @@
  * inert_ranges (unicode_tables.h) is a barrier. It is copied unchanged, nothing is reordered or composed
  * across it, and the text between barriers is normalized separately.
  *
- * Combining marks are reordered here, by counting sort, because utf8proc uses an insertion sort: half a
+ * This file reorders combining marks by counting sort, because utf8proc uses an insertion sort: half a
  * megabyte of marks in descending order would take minutes.
  */
 #include <stdlib.h>
@@ -295,7 +295,7 @@ int cairn_normalize(const struct steps *steps, const char *text, size_t len, str
 		tmp = *out;
 		*out = other;
 		other = tmp;
-		if (!ret && !out->s)	/* the step wrote nothing: make it an empty text */
+		if (!ret && !out->s)	/* the step wrote nothing: make the result an empty text */
 			ret = cairn_buf_add(out, "", 0);
 	}
 	cairn_buf_free(&other);

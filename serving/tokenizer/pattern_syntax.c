@@ -2,10 +2,10 @@
 /*
  * pattern_syntax - translates a regex from Oniguruma's Ruby syntax to PCRE2
  *
- * The translator copies the pattern construct by construct. It is a recursive-descent reader without the
- * recursion: it need not track how groups nest because no rewrite crosses a group. It rejects everything
- * that it does not recognise, such as verbs like (*NO_JIT), so that no construct can pass with another
- * meaning. Characters are always written as \x{...}, which cannot be mistaken for syntax in any context.
+ * The translator copies the pattern construct by construct. It needs no recursion and does not track how
+ * groups nest, because no rewrite crosses a group. It rejects everything that it does not recognise, such as
+ * verbs like (*NO_JIT), so that no construct can pass with another meaning. Characters are always written as
+ * \x{...}, which cannot be mistaken for syntax in any context.
  */
 #include "serving/tokenizer/pattern.h"
 
@@ -395,8 +395,8 @@ static int group(struct translation *t)
 }
 
 /*
- * Reads a decimal number at *at and moves *at past it; -1: none. The value stops growing where PCRE2 rejects
- * it in any case.
+ * Reads a decimal number at *at and moves *at past it; returns -1 if there is none. Large values are capped,
+ * but high enough that PCRE2 still rejects them.
  */
 static int number(const struct translation *t, size_t *at)
 {
@@ -409,7 +409,9 @@ static int number(const struct translation *t, size_t *at)
 	return value;
 }
 
-/* Translates {n}, {n,}, {,m} or {n,m} at t->pos into text; returns its input length, or 0 if it is none. */
+/*
+ * Translates {n}, {n,}, {,m} or {n,m} at t->pos into text. Returns its length in the input, 0 if it is none.
+ */
 static size_t interval(const struct translation *t, char *text, size_t text_len, bool *comma)
 {
 	size_t at = t->pos + 1;

@@ -92,9 +92,9 @@ static int digit_spans(const char *text, size_t len, struct cairn_spans *spans)
 }
 
 /*
- * Turns spans of matches (delimiters) and gaps into the spans of pieces; match then means that the span is
- * left out. A delimiter joins its neighbour only if the span before it (after it, for MERGED_WITH_NEXT) is
- * not a delimiter.
+ * Turns spans of matches (delimiters) and gaps into the spans of pieces; afterwards `match` means that the
+ * span is left out. A delimiter joins its neighbour only if the span before it (after it, for
+ * MERGED_WITH_NEXT) is not a delimiter.
  */
 static void apply_behavior(struct cairn_spans *spans, enum behavior behavior, bool invert)
 {

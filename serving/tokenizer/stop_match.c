@@ -2,9 +2,9 @@
 /*
  * stop_match - finds stop strings with one Knuth-Morris-Pratt matcher per string
  *
- * The state of a matcher is the length of the longest prefix of its string that the text ends with. The
- * bytes to hold back are therefore the longest of these prefixes. They need no buffer: the set's copy of
- * the string has them.
+ * The state of a matcher is the length of the longest prefix of its string that the text ends with. The bytes
+ * to hold back are therefore the longest of these prefixes. They need no buffer, because the set has a copy
+ * of each string.
  */
 #include "serving/tokenizer/stop_match.h"
 

@@ -3,8 +3,8 @@
  * stop_match - finds stop strings in a text that arrives in pieces
  *
  * The pieces are those of cairn_token_stream_push(). A stop string may begin in one piece and end several
- * pieces later, so a possible beginning of one is held back until the match completes or fails: no byte
- * passed on is ever part of a stop string, and all other bytes are passed on at once.
+ * pieces later, so a possible beginning is held back until the match completes or fails. No byte passed on is
+ * ever part of a stop string, and all other bytes are passed on at once.
  *
  * The first string to be completed ends the text; if several end at the same byte, the longest one. The text
  * ends before that string or, with include, after it. The rest is dropped.

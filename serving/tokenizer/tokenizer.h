@@ -15,17 +15,17 @@
  *   added_tokens    special, single_word, lstrip, rstrip, normalized
  *
  * A component that is not in this list is rejected with -EOPNOTSUPP and an error that names it. So is a
- * Metaspace with prepend_scheme "first" after a normalizer that moves text, the one combination that
- * could not be followed exactly. Truncation and padding are off, whatever the file says: as in
- * transformers, they are settings of a call. As in transformers 5, add_bos_token and add_eos_token of
- * tokenizer_config.json are ignored: the template of tokenizer.json decides.
+ * Metaspace with prepend_scheme "first" after a normalizer that moves text, the one combination that cannot
+ * be reproduced exactly. Truncation and padding in the file are ignored: as in transformers, they are
+ * settings of a call. As in transformers 5, add_bos_token and add_eos_token of tokenizer_config.json are
+ * ignored: the template of tokenizer.json decides.
  *
  * An inconsistent file is rejected with -EINVAL and an error that names file and field: merges of unknown
  * tokens, ids that repeat, leave a gap or differ from those the library would assign, a template with
  * unknown ids, wrong types, truncated JSON, more than 256 MiB.
  *
- * Each maximal ill-formed subpart of UTF-8 in text becomes one U+FFFD, as if Python had decoded the text
- * with errors="replace" for the library. Hence decode(encode(text)) is not always equal to text.
+ * Each maximal ill-formed subpart of UTF-8 in text becomes one U+FFFD, as if Python had decoded the text with
+ * errors="replace" for the library. Therefore decode(encode(text)) is not always equal to text.
  *
  * Lifetime: the tokenizer must outlive its streams. The caller must free() the arrays and texts it
  *           gets.
@@ -48,10 +48,8 @@ struct cairn_token_stream;
 
 enum {
 	CAIRN_ENCODE_ADD_SPECIAL = 1 << 0,	/* the template's tokens around a text: bos, eos */
-	/*
-	 * "<|eot_id|>" and other special tokens spelled out in the text become those tokens. Without
-	 * this flag they are encoded as ordinary text, as is right for user input.
-	 */
+	/* "<|eot_id|>" and other special tokens spelled out in the text become those tokens. Without this
+	 * flag they are encoded as ordinary text, which is right for user input. */
 	CAIRN_ENCODE_PARSE_SPECIAL = 1 << 1,
 };
 
@@ -82,12 +80,11 @@ int cairn_tokenizer_encode(const struct cairn_tokenizer *tok, const void *text, 
 			   unsigned flags, int32_t **ids, size_t *num_ids);
 
 /*
- * Encodes UTF-8 text of which some parts are untrusted (plain: ascending, disjoint). With
- * CAIRN_ENCODE_PARSE_SPECIAL a special token is recognised only where none of its bytes lies in such a part.
- * In every other respect the text is encoded as a whole, so that the ids do not depend on where parts begin
- * and end. Positions are not tracked through the normalizer. Special tokens that the file matches after it
- * ("normalized") are therefore recognised only in stretches, between other added tokens, that contain no
- * untrusted byte.
+ * Encodes UTF-8 text that has untrusted parts (plain: ascending, disjoint). With CAIRN_ENCODE_PARSE_SPECIAL a
+ * special token is recognised only where none of its bytes lies in such a part. Otherwise the text is encoded
+ * as a whole, so the ids do not depend on where parts begin and end. Positions are not tracked through the
+ * normalizer. Special tokens that the file matches after it ("normalized") are therefore recognised only in
+ * stretches, between other added tokens, that contain no untrusted byte.
  */
 struct cairn_text_part {
 	size_t begin, end;	/* bytes */
@@ -102,11 +99,11 @@ int cairn_tokenizer_decode(const struct cairn_tokenizer *tok, const int32_t *ids
 			   bool skip_special, char **text, size_t *num_bytes);
 
 /*
- * Incremental decoding. Each push returns the text that is certain by now, which may be empty: bytes of
- * an incomplete character are held back. The concatenated pieces equal the decode of all ids, with one
- * exception: a run of byte tokens ("<0xE4>") that turns out not to be UTF-8. decode then replaces every
- * byte of the run by U+FFFD; the stream has already returned the complete characters of the run and
- * replaces only the rest.
+ * Incremental decoding. Each push returns the text that can no longer change, which may be empty: bytes of an
+ * incomplete character are held back. The concatenated pieces equal the decode of all ids, with one
+ * exception: a run of byte tokens ("<0xE4>") that turns out not to be UTF-8. For such a run, decode replaces
+ * every byte by U+FFFD, while the stream has already returned the run's complete characters and replaces only
+ * the rest.
  *
  * *text is valid until the next call with this stream; a NUL follows its *num_bytes.
  * -EOPNOTSUPP if the decoder is a sequence that cannot be followed token by token.
@@ -116,13 +113,13 @@ int cairn_token_stream_new(const struct cairn_tokenizer *tok, bool skip_special,
 int cairn_token_stream_push(struct cairn_token_stream *stream, int32_t id, const char **text,
 			    size_t *num_bytes);
 /*
- * Returns the raw bytes that a token, special or not, stands for when it follows other tokens. They are not
- * valid UTF-8 if the token begins or ends inside a character. Does not change the stream's decoding state.
- * The bytes stay valid until the next call, as the text of a push does.
+ * Returns the raw bytes of a token, special or not, when it follows other tokens. They are not valid UTF-8 if
+ * the token begins or ends inside a character. Does not change the stream's decoding state. The bytes stay
+ * valid until the next call, as the text of a push does.
  */
 int cairn_token_stream_bytes(struct cairn_token_stream *stream, int32_t id, const char **bytes,
 			     size_t *num_bytes);
-/* Returns U+FFFD for the bytes held back, if any. The stream is then as new. */
+/* Returns U+FFFD for the bytes held back, if any. The stream can then be used again. */
 int cairn_token_stream_finish(struct cairn_token_stream *stream, const char **text,
 			      size_t *num_bytes);
 void cairn_token_stream_free(struct cairn_token_stream *stream);	/* stream may be NULL */

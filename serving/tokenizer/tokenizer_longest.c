@@ -2,8 +2,8 @@
 /*
  * tokenizer_longest - computes how many bytes of a text one id can stand for
  *
- * The spelling of a token is at least as long as the text it stands for, except where a normalizer contracts
- * the text, and except for unk. If any amount of text may vanish, there is no bound, and the result is 0.
+ * The spelling of a token is at least as long as the text it stands for, except for unk and where a
+ * normalizer contracts the text. If any amount of text may vanish, there is no bound, and the result is 0.
  */
 #include "serving/base/utf8.h"
 #include "serving/tokenizer/tokenizer_impl.h"
@@ -64,7 +64,7 @@ size_t cairn_tokenizer_find_longest(const struct cairn_tokenizer *tok)
 	for (size_t i = 0; i < tok->num_added; i++) {
 		const struct added_token *a = &tok->added[i];
 
-		if (a->lstrip || a->rstrip)	/* takes any number of spaces */
+		if (a->lstrip || a->rstrip)	/* takes any number of spaces with it */
 			return 0;
 		longest = a->content_len > longest ? a->content_len : longest;
 	}

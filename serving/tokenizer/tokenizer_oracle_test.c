@@ -40,7 +40,7 @@ static const char *const words[] = {
 
 static uint32_t random_point(struct cairn_test *t)
 {
-	/* blocks of scripts, marks and the newest characters; the last one is all of Unicode */
+	/* blocks of scripts, marks and recently added characters; the last one is all of Unicode */
 	static const uint32_t blocks[][2] = {
 		{ 0x20, 0x7e }, { 0xa0, 0x24f }, { 0x300, 0x36f }, { 0x370, 0x6ff }, { 0x700,
 		  0x1fff }, { 0x2000, 0x2bff },

@@ -72,7 +72,7 @@ static void adds_up(struct cairn_test *t)
 				       !cairn_tokenizer_encode(tok, bytes, sizeof(bytes),
 							       CAIRN_ENCODE_ADD_SPECIAL, &ids, &n));
 			EXPECT(t, !cairn_tokenizer_decode(tok, ids, n, skip, &text, &len));
-			/* the one case in which the stream may keep characters that decode replaces */
+			/* the one case in which the stream keeps characters that decode replaces */
 			if (!fallback || !memmem(text, len, CAIRN_UTF8_REPLACEMENT, 3))
 				check_stream(t, tok, ids, n, skip, text, len);
 			if (ids != few)

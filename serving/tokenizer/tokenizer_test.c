@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer - golden pairs of the Hugging Face library, long texts, lookups */
+/* tokenizer - pairs of text and ids from the Hugging Face library, long texts, lookups */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,7 @@ static void check_case(struct cairn_test *t, struct cairn_tokenizer *tok, const 
 		EXPECT(t, same_ids(json_is_null(plain) ? want : plain, ids, num_ids));
 	free(ids);
 	ids = NULL;
-	/* a text that is refused for its length must really have too many ids */
+	/* a text that is refused for its length must in fact have too many ids */
 	if (cairn_tokenizer_longest(tok))
 		EXPECT(t, num_ids >= len / cairn_tokenizer_longest(tok));
 	if (!EXPECT(t, !cairn_tokenizer_encode(tok, text, len, BOTH, &ids, &num_ids)) ||
