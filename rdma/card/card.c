@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* card.c - checks what a real card needs; reads /sys, /proc and /dev, changes nothing */
+/* card.c - checks the preconditions of a real card; reads /sys, /proc and /dev and changes nothing */
 #include "rdma/card/card.h"
 
 #include <ctype.h>
@@ -168,7 +168,7 @@ static void look_libraries(struct look *l)
 
 		if (!so)
 			MISSING("libraries", "%s cannot be loaded (package %s)", name, packages[i]);
-		bad |= !so;	/* a library that was found stays loaded, as the tests use it */
+		bad |= !so;	/* a library that was found stays loaded, because the tests use it */
 	}
 	if (!bad)
 		THERE("libraries", "%s, %s", names[0], names[1]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * card_test.c - the report on a machine that is not ready for a real card; if a card is named (cairn
- * check rdma --device NAME), also the semantics test on that card
+ * card_test.c - the report on machines that are not ready for a real card; if a card is named (cairn check
+ * rdma --device NAME), also the semantics test on that card
  *
  * A test machine is a directory with the few files of /sys, /proc and /dev that card.c reads.
  */
@@ -115,7 +115,7 @@ static void all_there(struct cairn_test *t)
 	EXPECT_CONTAINS(t, f.text, "remark root: mlx5_0 and GPU 0000:1b:00.0 share the root pci0000:16");
 }
 
-/* Breaks one precondition at a time: the report must name only that one and how to mend it. */
+/* Breaks one precondition at a time. The report must name only that one and how to fix it. */
 static void each_is_named(struct cairn_test *t)
 {
 	static const struct { const char *file, *text, *says; } rows[] = {
@@ -215,9 +215,9 @@ static void command_line(struct cairn_test *t)
 }
 
 /*
- * End to end: the machine meets all preconditions, and the named device is the NIC model, preloaded for
- * the whole program. The families must use the device, and the semantics test and the transport cases
- * must pass on it.
+ * End to end: the machine meets all preconditions, and the named device is the NIC model, preloaded for the
+ * whole program. The families must use the device, and the semantics test and the transport cases must pass
+ * on it.
  */
 static void through_to_the_card(struct cairn_test *t)
 {

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn.cuh - the poster on a GPU: the memory accesses that fhbn_post.h is built from, and variants for a
- * whole warp
+ * fhbn.cuh - the poster on a GPU: the memory accesses that fhbn_post.h uses, and variants for a whole warp
  *
- * Addresses are in the global window: device memory, or host memory and UARs mapped for the GPU. Counters
- * are in GPU memory, hence gpu scope. The doorbell is stored with st.mmio: performed exactly once, in
- * order with other st.mmio of this thread, never merged.
+ * Addresses are in the global window: device memory, or host memory and UARs mapped for the GPU. Counters are
+ * in GPU memory, so gpu scope is enough for them. The doorbell is stored with st.mmio, which is performed
+ * exactly once, in order with other st.mmio of this thread, and is never merged.
  *
- * Floor: a post of 64 bytes and a sequence number costs a little over two round trips through memory
- * (H200, cycles): 350 for the counters from the L2, all loaded together; 200 for 6 segments of 16 bytes;
- * 490 for the fence, until segments and payload are where the card reads; 410 for the doorbell record and
- * its fence; 110 for the doorbell. In host memory the two fences take 940 and 1040: a round trip to host
- * memory each, whichever fence is used (release, acq_rel, sc). Several posters add the atomic addition
- * and a third fence before the queue is handed on.
+ * Floor: a post of 64 bytes and a sequence number costs a little over two round trips through memory (H200,
+ * cycles): 350 for the counters from the L2, all loaded together; 200 for 6 segments of 16 bytes; 490 for the
+ * fence, until segments and payload are where the card reads; 410 for the doorbell record and its fence; 110
+ * for the doorbell. In host memory the two fences take 940 and 1040: each is a round trip to host memory,
+ * whichever fence is used (release, acq_rel, sc). With several posters, an atomic addition and a third fence,
+ * before the next poster may publish, are added.
  *
  * Optimisation history: NOTES.md.
  */
@@ -51,7 +50,7 @@ PTX void fhbn_ring8(uint64_t *reg, uint64_t word)
 	asm volatile("st.mmio.relaxed.sys.global.u64 [%0], %1;" : : "l"(reg), "l"(word) : "memory");
 }
 
-/* Four stores of 16 bytes. PCIe does not guarantee one write of 64 bytes, so no card may rely on it. */
+/* Four stores of 16 bytes. PCIe does not guarantee a single 64-byte write, so no card may rely on one. */
 PTX void fhbn_ring64(uint64_t *reg, const struct cairn_wqe_seg segs[4])
 {
 #pragma unroll
@@ -141,7 +140,7 @@ PTX void fhbn_caller(uint32_t *block, uint32_t *thread)
 #define FHBN_FN PTX
 #include "rdma/fhbn/fhbn_post.h"
 
-/* ---- for a whole warp: all lanes call; stores of every lane are covered by the post ---- */
+/* ---- for a whole warp: all lanes call; the post covers the stores of every lane ---- */
 
 PTX int cairn_fhbn_post_warp(const struct cairn_fhbn_qp *q, uint32_t mode, const struct cairn_fhbn_request *r,
 			     uint32_t num, uint64_t *end)
@@ -168,7 +167,7 @@ PTX int cairn_fhbn_put_signal_warp(const struct cairn_fhbn_qp *q, uint32_t mode,
 	return cairn_fhbn_post_warp(q, mode, r, 2, end);
 }
 
-/* One lane polls; afterwards all lanes may read what the signal covers. */
+/* One lane polls. Afterwards all lanes may read the data that the signal announces. */
 PTX int cairn_fhbn_wait_signal_warp(const uint64_t *flag, uint64_t sequence, uint64_t timeout_ns,
 				    struct cairn_fhbn_fault *fault)
 {

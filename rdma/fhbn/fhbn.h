@@ -19,38 +19,37 @@
  *   fhbn_verbs.c        a libmlx5 queue pair: a real card, or the model under stock libmlx5
  *   fhbn_memory.cu      memory that GPU and card share
  *
- * Order of stores. After a doorbell the card reads everything that the doorbell record covers, hence:
+ * Order of stores. After a doorbell the card reads all that the doorbell record covers, so the order is:
  *   WQEs, payload < fence < doorbell record < fence < doorbell
- * The fence's scope depends on where the card reads. If everything is in GPU memory, gpu scope is enough:
- * the stores must reach the L2, which answers the card's reads. If the ring, the record or the payload is
- * in host memory, sys scope is needed (CAIRN_FHBN_SYS), since stores to the host and stores to the card
- * take different paths.
+ * The fence's scope depends on where the card reads. If everything is in GPU memory, gpu scope is enough: the
+ * stores must reach the L2, which answers the card's reads. If the ring, the record or the payload is in host
+ * memory, sys scope is needed (CAIRN_FHBN_SYS), because stores to the host and stores to the card take
+ * different paths.
  *
- * Indices. Every request takes one block of the ring, so an index counts both; 64 bits here, 16 on the
- * wire. reserved >= ready >= rung always; a poster may write its blocks once reserved - retired <=
- * num_blocks.
+ * Indices. Every request takes one block of the ring, so an index counts both. It has 64 bits here and 16 on
+ * the wire. Always reserved >= ready >= rung. Blocks may be written once reserved - retired <= num_blocks.
  *
- * Several posters (CAIRN_FHBN_SHARED). An atomic addition reserves blocks, and they are published in
- * order: a poster that has built its requests waits until `ready` reaches its first one. From then on it
- * is the only poster in the critical section: it announces everything up to its own last request and
- * advances `ready`. It may leave the doorbell to its successor if the successor has already reserved,
- * needs no completion to proceed (there is room for the largest batch), and at most CAIRN_FHBN_RING_EVERY
- * requests would be pending; thus no request stays unannounced. Without the flag a queue has one poster
- * at a time and no atomic instruction is executed.
+ * Several posters (CAIRN_FHBN_SHARED). An atomic addition reserves blocks, and they are published in order: a
+ * poster that has built its requests waits until `ready` reaches its first one. It is then the only poster in
+ * the critical section: it announces everything up to its own last request and advances `ready`. It may leave
+ * the doorbell to its successor if the successor has already reserved blocks and needs no completion to
+ * proceed (there is room for the largest batch), and if at most CAIRN_FHBN_RING_EVERY requests would be
+ * pending. So no request stays unannounced. Without the flag a queue has one poster at a time, which executes
+ * no atomic instruction.
  *
- * Completions. The completion queue is a full ring of num_cqes >= num_blocks entries and cannot overrun:
- * an entry belongs to a request whose block is reused only after the entry was read. (A collapsed queue,
- * in which all completions overwrite one entry, is cheaper to poll, but plain verbs cannot create one,
- * and the entry that says why a queue failed is overwritten by those of the flushed requests after it.)
- * The last request of a batch is signalled; with CAIRN_FHBN_QUIET only the batches that cross a half of
- * the ring are.
+ * Completions. The completion queue is a full ring of num_cqes >= num_blocks entries and cannot overrun: each
+ * entry belongs to a request whose block is reused only after the entry was read. (A collapsed queue, in
+ * which all completions overwrite one entry, is cheaper to poll. But plain verbs cannot create one, and the
+ * completions of flushed requests would overwrite the entry that says why the queue failed.) The last request
+ * of a batch is signalled; with CAIRN_FHBN_QUIET only batches that cross the middle or the end of the ring
+ * are.
  *
- * Failure. Nothing traps and every wait ends. The first failure of a queue is kept in the fault of its
- * state; from then on the queue is dead and every call returns that failure. -ETIMEDOUT: a wait took
- * longer than timeout_ns; the fault says which thread waited, for what, and what it saw last. -EIO: a
- * request completed with an error. cairn_fhbn_fault_error() turns the fault into a text.
+ * Failure. Nothing traps, and every wait ends. The fault in a queue's state keeps its first failure; from
+ * then on the queue is dead, and every call returns that failure. -ETIMEDOUT: a wait took longer than
+ * timeout_ns; the fault says which thread waited, for what, and which value it saw last. -EIO: a request
+ * completed with an error. cairn_fhbn_fault_error() turns the fault into a text.
  *
- * Not checked by the poster: keys, addresses, connection. A batch is 1 to CAIRN_FHBN_MAX_BATCH requests.
+ * The poster does not check keys, addresses or the connection. A batch is 1 to CAIRN_FHBN_MAX_BATCH requests.
  */
 #ifndef CAIRN_FHBN_H
 #define CAIRN_FHBN_H
@@ -58,15 +57,15 @@
 #include "rdma/wqe/cqe.h"
 #include "rdma/wqe/wqe.h"
 
-/* mode: pass a compile-time constant where possible, so that one path of the poster remains */
+/* mode: pass a compile-time constant where possible, so that only one path of the poster is compiled */
 #define CAIRN_FHBN_SYS		0x01u	/* the card reads ring, record or payload in host memory */
 #define CAIRN_FHBN_SHARED	0x02u	/* several posters at the same time */
 #define CAIRN_FHBN_BELL_WQE	0x04u	/* doorbell: the last request's first 8 bytes, as in libmlx5 */
 #define CAIRN_FHBN_BLUEFLAME	0x08u	/* store the last request's 64 bytes to the UAR */
 #define CAIRN_FHBN_QUIET	0x10u	/* signal only where a completion is needed to free blocks */
 
-#define CAIRN_FHBN_MAX_BATCH	4	/* most requests announced together by one call */
-#define CAIRN_FHBN_RING_EVERY	16	/* most requests left to a successor's doorbell */
+#define CAIRN_FHBN_MAX_BATCH	4	/* maximum requests per batch */
+#define CAIRN_FHBN_RING_EVERY	16	/* maximum requests left to a successor's doorbell */
 #define CAIRN_FHBN_MIN_BLOCKS	16
 
 enum cairn_fhbn_fault_kind {
@@ -81,7 +80,7 @@ enum cairn_fhbn_fault_kind {
 struct cairn_fhbn_fault {
 	uint32_t kind, written;		/* written: 1 once all other members are stored */
 	uint32_t qpn;			/* 0: the fault of a receiver */
-	uint32_t block, thread;		/* thread that found it, in the grid; block ~0: a CPU thread */
+	uint32_t block, thread;		/* thread in the grid that found it; block ~0: a CPU thread */
 	uint8_t syndrome, vendor_syndrome, opcode, reserved;
 	uint64_t want, seen, waited_ns;
 };
@@ -120,7 +119,7 @@ struct cairn_fhbn_request {
 extern "C" {
 #endif
 
-/* ---- providers: one structure for all; the poster cannot tell them apart ---- */
+/* ---- providers: one structure for all; the poster need not know which one it uses ---- */
 
 enum cairn_fhbn_provider {
 	CAIRN_FHBN_BARE,	/* rings laid out by hand, on the NIC model's engine; no libibverbs */
@@ -179,7 +178,7 @@ void cairn_fhbn_queue_destroy(struct cairn_fhbn_queue *queue);
 const struct cairn_fhbn_qp *cairn_fhbn_queue_view(const struct cairn_fhbn_queue *queue);
 /* Copies the current counters. No kernel that uses the queue may be running; a CPU poster may. */
 int cairn_fhbn_queue_state(const struct cairn_fhbn_queue *queue, struct cairn_fhbn_state *out);
-/* Returns 0, or the queue's failure with its text. The same restriction applies. */
+/* Returns 0, or the queue's failure with its text. The restriction of cairn_fhbn_queue_state() applies. */
 int cairn_fhbn_queue_error(const struct cairn_fhbn_queue *queue);
 
 /* Returns -ETIMEDOUT or -EIO with a text for cairn_last_error(), or 0 if there is no fault. */

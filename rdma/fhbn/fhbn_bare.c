@@ -2,7 +2,7 @@
 /*
  * fhbn_bare - queue pairs laid out by hand on the NIC model, without libibverbs; in host or in GPU memory
  *
- * For machines without a card. One allocation holds the whole queue: ring, completion queue, both
+ * For machines without a card. One allocation holds the whole queue: the ring, the completion queue and both
  * doorbell records.
  */
 #include <dlfcn.h>
@@ -101,7 +101,7 @@ static int bare_add_key(void *card, void *addr, size_t bytes, int is_gpu, uint32
 	return 0;
 }
 
-/* Memory that was declared foreign stays so, since other keys may cover it. */
+/* Memory that was declared foreign stays foreign, because other keys may cover it. */
 static int bare_remove_key(void *card, uint32_t lkey)
 {
 	const struct cairn_nic_bare *model = card;

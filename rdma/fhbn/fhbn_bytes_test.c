@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * fhbn_bytes_test.c - the bytes that a kernel writes into a ring, compared with those of other producers
- */
+/* fhbn_bytes_test.c - compares the bytes that a kernel writes into a ring with those of other producers */
 #include "conformance/harness.h"
 #include "rdma/fhbn/fhbn_pair.h"
 
@@ -24,8 +22,8 @@ static struct cairn_fhbn_request any_request(struct cairn_test *t)
 }
 
 /*
- * Without a card: a GPU and a CPU post the same requests into separate rings, with a register and
- * doorbell records in plain memory. Every byte must be equal.
+ * Without a card: a GPU and a CPU post the same requests into separate rings, with register and doorbell
+ * records in ordinary memory. Every byte must be equal.
  */
 static void bytes_as_on_cpu(struct cairn_test *t)
 {
@@ -75,8 +73,8 @@ static void bytes_as_on_cpu(struct cairn_test *t)
 }
 
 /*
- * The third producer: NVIDIA's own device code on the same model. It leaves stale register contents in
- * the reserved bytes of its segments, so the rules about these bytes, and no others, may be broken.
+ * The third producer: NVIDIA's own device code on the same model. It leaves stale register contents in the
+ * reserved bytes of its segments, so it may break the rules about these bytes, but no others.
  */
 static void gpunetio(struct cairn_test *t)
 {

@@ -2,11 +2,11 @@
 /*
  * fhbn_cost - measures the cost of a post, and ping-pong with and without a CPU on the critical path
  *
- * The posting thread measures a post by the SM's clock, from the payload's stores to the doorbell's
- * store, on an idle queue (the previous post is complete). The time until the doorbell's store reaches
- * the card is not included, since a GPU thread cannot wait for it. When the post is timed in parts, each
- * part ends when its last instruction is issued; the wait of a fence counts for the fence, as the next
- * store cannot be issued earlier.
+ * The posting thread measures a post with the SM's clock, from the stores of the payload to the store of the
+ * doorbell, on an idle queue (the previous post is complete). The time until the doorbell reaches the card is
+ * not included, because a GPU thread cannot wait for it. When the post is timed in parts, each part ends when
+ * its last instruction is issued. The wait of a fence counts towards the fence, because the next store cannot
+ * be issued earlier.
  */
 #include <time.h>
 
@@ -56,7 +56,7 @@ static __global__ void cost_kernel(const __grid_constant__ struct cairn_fhbn_qp 
 	}
 }
 
-/* Same as cairn_fhbn_post() of two requests by one poster, with the clock read between its parts. */
+/* Does the same as cairn_fhbn_post() of two requests by one poster, but reads the clock between its parts. */
 template <int MODE>
 static __global__ void steps_kernel(const __grid_constant__ struct cairn_fhbn_qp q,
 				    const __grid_constant__ struct fhbn_memory m, int num, int64_t *steps,
@@ -237,13 +237,11 @@ struct pingpong_args {
 	int rounds;
 	int64_t *cycles;
 	struct clocks *clocks;
-	int *ret;			/* [1]: number of payloads not as sent */
+	int *ret;			/* [1]: number of corrupted payloads */
 };
 
-/*
- * Sends a payload and its number. An end's own `m` describes the memory at the other end that its queue
- * writes to.
- */
+/* Sends a payload and its number. An end's own `m` describes the memory of the other end, to which its
+ * queue writes. */
 static __device__ int send(const struct pingpong_args *a, int me, uint32_t k)
 {
 	const struct fhbn_memory *m = &a->m[me];
@@ -323,12 +321,10 @@ extern "C" int fhbn_pingpong(const struct cairn_fhbn_qp q[2], const struct fhbn_
 	return ret;
 }
 
-/* ---- the conventional way ---- */
+/* ---- the conventional path ---- */
 
-/*
- * The kernel of one end: checks the payload received (none in the first round) and writes the one to
- * send.
- */
+/* The kernel of one end: checks the received payload (none in the first round) and writes the payload to
+ * send. */
 static __global__ void end_kernel(const uint8_t *came, uint32_t expected, uint8_t *goes, uint32_t word,
 				  uint32_t bytes, int *wrong)
 {
@@ -355,7 +351,7 @@ struct host_ends {
 };
 
 /*
- * One direction: launches the sender's kernel, waits for its end, posts; then the receiver's CPU polls
+ * One direction: launches the sender's kernel, waits until it ends, and posts; then the receiver's CPU polls
  * the number.
  */
 static int one_way(struct host_ends *e, int me, uint32_t k)

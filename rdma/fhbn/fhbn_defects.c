@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fhbn_defects - posters with one defect each, made by altering the correct poster's accesses */
+/* fhbn_defects - posters with one defect each, made by altering the accesses of the correct poster */
 #include "rdma/fhbn/fhbn_trace.h"
 
 #define SYS	CAIRN_FHBN_SYS
@@ -212,7 +212,7 @@ static uint64_t owner_bit_ignored(struct fhbn_trace *s, struct fhbn_op op)
 	if (op.access != FHBN_LOAD_ENTRY)
 		return ret;
 	index = (uint64_t)((char *)op.at - (char *)s->cq) / sizeof(struct cairn_cqe);
-	/* index, less than a lap from cq_next on, of the entry in this place */
+	/* index of the entry in this place, less than a lap after cq_next */
 	index = s->state.cq_next + (index - s->state.cq_next) % TRACE_BLOCKS;
 	return (ret & ~(1ull << 56)) | (uint64_t)!!(index & TRACE_BLOCKS) << 56;
 }

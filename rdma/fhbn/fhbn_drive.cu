@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn_drive.cu - posters and receivers in kernels for conformance tests; one kernel for all modes and
- * cards
+ * fhbn_drive.cu - posters and receivers in kernels for conformance tests; one kernel for all modes and cards
  */
 #include "primitives/base/launch.h"
 #include "rdma/fhbn/fhbn.cuh"
@@ -102,7 +101,7 @@ static __global__ void list_kernel(const __grid_constant__ struct cairn_fhbn_qp 
 				   const struct cairn_fhbn_request *r, const uint32_t *batch, int num_batches)
 {
 	for (int i = 0; i < num_batches; i++) {
-		/* the compiler does not know the batch size: this runs the poster's general form */
+		/* the batch size is not known at compile time, so this runs the general form of the poster */
 		if (cairn_fhbn_post(&q, q.mode, r, batch[i], NULL))
 			break;
 		r += batch[i];

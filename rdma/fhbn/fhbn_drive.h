@@ -2,8 +2,8 @@
 /*
  * fhbn_drive - kernels that post through given queues and report the result; for tests and measurements
  *
- * Each function launches one kernel, waits for its end and returns 0, or -errno with a text. Memory that
- * is moved has two addresses: the card's and the GPU's.
+ * Each function launches one kernel, waits for its end and returns 0, or -errno with a text. The memory
+ * between which data moves has two addresses, the card's and the GPU's.
  */
 #ifndef CAIRN_FHBN_DRIVE_H
 #define CAIRN_FHBN_DRIVE_H
@@ -21,7 +21,7 @@ struct fhbn_memory {
 struct fhbn_drive {
 	const struct cairn_fhbn_qp *queues;	/* [num_queues], host */
 	int num_queues, num_posters, warps_per_block, count;
-	/* a poster waits for the sequence number and checks its payload after every `window` puts */
+	/* every `window` puts, a poster waits for the sequence number and checks its payload */
 	int window;
 	uint32_t bytes;			/* upper bound of a payload */
 	struct fhbn_memory memory;	/* num_posters * window * bytes each; flags: 64 bytes per poster */
@@ -56,8 +56,8 @@ int fhbn_drive_list(const struct cairn_fhbn_qp *q, const struct cairn_fhbn_reque
 		    int num_batches);
 
 /*
- * Runs NVIDIA's own device code (GPUNetIO, from NCCL's headers), which `count` times puts a payload and
- * then, inline, its number.
+ * Runs NVIDIA's own device code (GPUNetIO, from NCCL's headers), which puts a payload and then, inline, its
+ * number, `count` times.
  */
 int fhbn_drive_gpunetio(const struct cairn_fhbn_qp *q, const struct fhbn_memory *m, uint32_t bytes, int count,
 			struct fhbn_drive_result *result);
@@ -78,23 +78,21 @@ int fhbn_cost_gpunetio(const struct cairn_fhbn_qp *q, const struct fhbn_memory *
 		       double *mhz);
 
 /*
- * Runs a ping-pong through two connected queues with rings in host memory: a CTA posts a payload of
- * `bytes` bytes and the number; the other CTA polls the number, reads the payload and sends the same
- * amount back. cycles: of each round trip; wrong: number of payloads not as sent.
+ * Runs a ping-pong through two connected queues with rings in host memory: a CTA posts a payload of `bytes`
+ * bytes and the number; the other CTA polls the number, reads the payload and sends the same amount back.
+ * cycles: of each round trip; wrong: number of corrupted payloads.
  */
 int fhbn_pingpong(const struct cairn_fhbn_qp q[2], const struct fhbn_memory m[2], uint32_t bytes,
 		  int rounds, int64_t *cycles, double *mhz, int *wrong);
 
-/*
- * The same ping-pong in the conventional way: a kernel ends, a CPU posts, the other end's CPU polls and
- * launches the next kernel.
- */
+/* The same ping-pong on the conventional path: a kernel ends, a CPU posts, the other end's CPU polls and
+ * launches the next kernel. */
 int fhbn_pingpong_host(const struct cairn_fhbn_qp q[2], const struct fhbn_memory m[2], uint64_t *flags[2],
 		       uint32_t bytes, int rounds, double *ns, int *wrong);
 
 /*
- * A kernel polls *gpu_flag and answers each new number in *gpu_answer. ask(arg, k) is the CPU's part of
- * round k; it returns 0 on success. Returns the kernel's own result.
+ * A kernel polls *gpu_flag and writes each new number to *gpu_answer. ask(arg, k) is the CPU's part of round
+ * k; it returns 0 on success. Returns the kernel's own result.
  */
 int fhbn_echo(const uint64_t *gpu_flag, uint64_t *gpu_answer, int rounds, uint64_t timeout_ns,
 	      int (*ask)(void *arg, uint64_t k), void *arg);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_fault_test.c - failing requests, waits that time out, rejected arguments: each gives its error
- * text
+ * fhbn_fault_test.c - each failing request, timed-out wait and rejected argument gives its error text
  *
- * The poster runs on a CPU, and posts to queue pairs of libmlx5 if the model is preloaded.
- * fhbn_gpu_test.c tests the texts of faults in kernels.
+ * The poster runs on a CPU. If the model is preloaded, it posts to queue pairs of libmlx5. fhbn_gpu_test.c
+ * tests the texts of faults in kernels.
  */
 #include <stdio.h>
 
@@ -59,7 +58,7 @@ static void errors(struct cairn_test *t)
 	pair_close(&m);
 }
 
-/* Every wait ends; its text names the waiting thread, what it waited for and what it saw last. */
+/* Every wait ends. Its text names the waiting thread, what it waited for and what it saw last. */
 static void time_outs(struct cairn_test *t)
 {
 	struct cairn_fhbn_fault fault = { 0 };

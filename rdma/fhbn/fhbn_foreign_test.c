@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_foreign_test.c - memory that the model reaches only through a copy function, like GPU memory;
- * needs no GPU
+ * fhbn_foreign_test.c - memory that the model reaches only through a copy function, like GPU memory; needs no
+ * GPU
  *
- * The copy function here queues copies until the model waits for them, and then executes them in the
- * order requested. A sequence number must not become visible before its payload, wherever the two are,
- * nor a completion before either.
+ * The copy function here queues copies until the model waits for them, and then executes them in the order
+ * requested. A sequence number must not become visible before its payload, wherever the two are, and a
+ * completion not before either.
  */
 #include "conformance/harness.h"
 #include "rdma/fhbn/fhbn_pair.h"
@@ -45,7 +45,7 @@ static int late_settle(void)
 	return 0;
 }
 
-/* Queues a copy. A source in the model's own memory is read now, as it may be reused later. */
+/* Queues a copy. A source in the model's own memory is read now, because it may be reused later. */
 static int late_copy(void *to, const void *from, size_t bytes)
 {
 	int i, there = 0;
@@ -65,7 +65,7 @@ static int late_copy(void *to, const void *from, size_t bytes)
 	return 0;
 }
 
-/* Posts puts, waits for the number of each and checks its payload; returns how many were torn. */
+/* Posts puts, waits for the number of each and checks its payload. Returns how many payloads were torn. */
 static int put_all(struct cairn_test *t, struct pair *m, const struct cairn_fhbn_qp *q)
 {
 	struct cairn_fhbn_fault fault = { 0 };

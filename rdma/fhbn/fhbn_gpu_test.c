@@ -3,7 +3,7 @@
  * fhbn_gpu_test.c - the poster in kernels, checked by the NIC model
  *
  * Covers rings in host memory and in GPU memory, payload and sequence number in either, one and several
- * posters, each doorbell dialect, and each kind of trouble of the model's adversary. Needs only a GPU.
+ * posters, each doorbell dialect, and each fault that the model's adversary injects. Needs only a GPU.
  */
 #include <stdio.h>
 #include <time.h>
@@ -37,7 +37,7 @@ static int open_pair(struct cairn_test *t, const struct trial *w, struct pair *m
 }
 
 /*
- * Runs the posters: no payload may be torn, no poster may fail, no rule may be broken. Returns the number
+ * Runs the posters: no payload may be torn, no poster may fail, and no rule may be broken. Returns the number
  * of requests that the model saw.
  */
 static uint64_t run(struct cairn_test *t, const struct trial *w, struct pair *m)

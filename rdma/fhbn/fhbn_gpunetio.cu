@@ -2,10 +2,10 @@
 /*
  * fhbn_gpunetio - runs NVIDIA's own device code (GPUNetIO, from NCCL's headers) on one of our queue pairs
  *
- * For tests: a third producer for the model, and a peer for the cost of a post. GPUNetIO's queue
- * structure holds only pointers and counters, and its code never returns completion entries; this file
- * therefore writes the completion queue's doorbell record for it. Without the headers the functions
- * return -EOPNOTSUPP.
+ * For tests: a third producer for the model, and a comparison for the cost of a post. GPUNetIO's queue
+ * structure holds only pointers and counters, and its code never returns completion entries. This file
+ * therefore writes the completion queue's doorbell record for it. Without the headers the functions return
+ * -EOPNOTSUPP.
  */
 #include "primitives/base/launch.h"
 #include "rdma/fhbn/fhbn_drive.h"
@@ -127,7 +127,7 @@ struct shared {
 	double mhz;
 };
 
-/* Runs one of the two kernels on a queue that has not been posted to. */
+/* Runs one of the two kernels on a fresh queue. */
 static int run(const void *kernel, const struct cairn_fhbn_qp *q, const struct fhbn_memory *m, uint32_t bytes,
 	       int count, struct shared *shared, int64_t *cycles)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn_host - the poster on a CPU: the memory accesses that fhbn_post.h is built from
+ * fhbn_host - the poster on a CPU: the memory accesses that fhbn_post.h uses
  *
- * Every access to memory that another thread or the card reads or writes goes through one of these
- * functions. If the thread has a tap, the function passes the access to the tap before it is executed. A
- * tap records what the poster does and in which order; it may also alter or drop the access. In this way
- * fhbn_trace.c makes defective posters without a second poster.
+ * Every access to memory that another thread or the card reads or writes goes through one of these functions.
+ * If the thread has a tap, the function passes the access to the tap before executing it. A tap records what
+ * the poster does and in which order; it may also alter or drop the access. fhbn_trace.c uses this to make
+ * defective posters without a second implementation.
  */
 #ifndef CAIRN_FHBN_HOST_H
 #define CAIRN_FHBN_HOST_H
@@ -35,7 +35,7 @@ enum fhbn_access {
 	FHBN_TRY_LOCK,			/* returns whether the caller now holds the lock */
 	FHBN_UNLOCK,
 	FHBN_LOAD_SIGNAL,
-	/* a 32-bit word goes from 0 to v; returns whether this call changed it */
+	/* changes a 32-bit word from 0 to v; returns whether this call changed it */
 	FHBN_RAISE,
 	FHBN_LOAD_KIND,
 	FHBN_WRITTEN,
@@ -58,7 +58,7 @@ struct fhbn_tap {
 
 extern _Thread_local struct fhbn_tap *fhbn_tap;
 
-/* Stores to the UAR. memcpy() is not used, since it may store in any order and width. */
+/* Stores to the UAR. memcpy() is not used, because it may store in any order and width. */
 static inline void fhbn_carry_out_ring64(uint64_t *reg, const struct cairn_wqe_seg *segs)
 {
 	for (int k = 7; k >= 0; k--) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_loopback_test.c - ping-pong over the model: by kernels, by a CPU between kernels, by a CPU alone
+ * fhbn_loopback_test.c - ping-pong over the model: by kernels, by a CPU between kernels, and by a CPU alone
  */
 #include <stdio.h>
 
@@ -9,7 +9,7 @@
 
 #ifdef CONFIG_CUDA
 
-/* Splits one pair's memory into two ends: the second half is used in the opposite direction. */
+/* Splits the memory of one pair into two ends. The second half is used in the opposite direction. */
 static void two_ends(const struct fhbn_memory *all, struct fhbn_memory ends[2])
 {
 	for (int i = 0; i < 2; i++) {
@@ -52,10 +52,7 @@ static int by_kernels(struct cairn_test *t, uint32_t bytes, int on_gpu, double *
 	return ret;
 }
 
-/*
- * Measures the same with a CPU between kernels. The CPU always polls host memory, wherever the payload
- * goes.
- */
+/* Measures the same with a CPU between kernels. The CPU always polls host memory, wherever the payload is. */
 static int by_host(struct cairn_test *t, uint32_t bytes, int on_gpu, double *ns)
 {
 	uint64_t *flags[2], *words = aligned_alloc(4096, 8192);
@@ -89,10 +86,8 @@ static int by_host(struct cairn_test *t, uint32_t bytes, int on_gpu, double *ns)
 	return ret;
 }
 
-/*
- * Reports a one-way row; s holds round trips. less: percent saved against the baseline row, 0 for the
- * baseline itself
- */
+/* Reports a one-way row; s holds round trips. less: percent saved against the baseline row, 0 for the
+ * baseline itself. */
 static void one_way_row(struct cairn_test *t, const char *name, const char *impl, uint32_t bytes,
 			const struct spread *s, double less)
 {

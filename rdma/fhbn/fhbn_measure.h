@@ -40,7 +40,7 @@ struct spread {
 	double min, median, p95;
 };
 
-/* Returns the spread without the first tenth, in which caches and clocks are not warm yet. */
+/* Returns the spread without the first tenth, during which caches and clocks warm up. */
 static inline struct spread spread_of(double *v, int n)
 {
 	int skip = n / 10;

@@ -11,7 +11,7 @@
  *   model_loopback_N_bytes_MEMORY            fhbn       one way, half a round trip: kernels post and poll
  *                                            host_path  the same by kernel end, CPU post, CPU poll, launch
  *                                            cpu_to_cpu  no GPU: the model's own share
- *     Same model NIC, same memory. Not a network latency: the "wire" is a copy by a CPU thread.
+ *     Same model NIC, same memory. This is not a network latency: the "wire" is a copy by a CPU thread.
  *   flag_round_trip_host_memory              fhbn       a CPU writes a number, a kernel polls and answers it
  *   flag_round_trip_gpu_memory               fhbn       the same, written by a stream as the model does
  *   flag_round_trip_behind_64_bytes          fhbn       the same, after a payload that the copy engine moves

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn_memory - memory that GPU and card share: allocation, mapping of host pages, copies concurrent with
- * kernels
+ * fhbn_memory - memory that GPU and card share: allocation, mapping of host pages, copies while kernels run
  *
- * libmlx5 places several doorbell records in one page, and CUDA can register a page only once. Mappings
- * are therefore kept in a list of whole pages with reference counts.
+ * libmlx5 places several doorbell records in one page, but CUDA can register a page only once. Mappings are
+ * therefore kept in a list of whole pages with reference counts.
  */
 #include <pthread.h>
 #include <string.h>
@@ -64,7 +63,7 @@ extern "C" int fhbn_gpu_is(const void *p)
 	return attr.type == cudaMemoryTypeDevice;
 }
 
-/* One stream for each copying thread: the model's threads and the program's. */
+/* One stream per copying thread, whether it is the model's or the program's. */
 static thread_local cudaStream_t stream;
 
 /* Writes 8 bytes by a stream memory operation, which does not occupy the copy engine. */

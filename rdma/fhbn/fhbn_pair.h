@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * fhbn_pair - queues of one card connected pairwise, and memory to move between them; for tests; include
- * conformance/harness.h first
- */
+/* fhbn_pair - queues of one card connected pairwise, and the memory to move, for tests; include
+ * conformance/harness.h first */
 #ifndef CAIRN_FHBN_PAIR_H
 #define CAIRN_FHBN_PAIR_H
 
@@ -28,7 +26,7 @@ struct pair {
 	uint8_t *from, *to;
 	uint64_t *flags;		/* [PAIR_BYTES / 8] */
 	uint32_t from_lkey, to_rkey, flags_rkey, other;
-	int keys, on_gpu;		/* on_gpu: all memory that is moved is GPU memory */
+	int keys, on_gpu;		/* on_gpu: all memory that data moves between is GPU memory */
 	int mapped;			/* regions mapped for the GPU so far */
 };
 
@@ -131,7 +129,7 @@ static inline int pair_open(struct pair *p, const char *adversary, uint64_t seed
 	p->keys += !ret;
 	ret = ret ? ret : cairn_fhbn_register(p->nic, p->flags, PAIR_BYTES, &p->other, &p->flags_rkey);
 	p->keys += !ret;
-	/* neither libmlx5 nor the model recognises GPU memory, so it is declared */
+	/* neither libmlx5 nor the model recognises GPU memory, so declare it */
 	if (!ret && on_gpu && open.provider == CAIRN_FHBN_VERBS)
 		ret = model->declare_foreign(p->from, PAIR_BYTES) ||
 		      model->declare_foreign(p->to, PAIR_BYTES) ||
@@ -194,7 +192,7 @@ static inline const struct nic_stats *pair_stats(void)
 	return model ? model->stats() : NULL;
 }
 
-/* Returns the number of rules broken since `before`, except rules about bytes that the card ignores. */
+/* Returns the number of rules broken since `before`, without rules about bytes that the card ignores. */
 static inline uint64_t pair_rules_but_reserved(const struct nic_stats *before)
 {
 	static const enum nic_rule reserved[] = {

@@ -2,23 +2,19 @@
 /*
  * fhbn_post - the poster; the rules are in fhbn.h
  *
- * One source for GPU and CPU. fhbn.cuh or fhbn_host.h includes it and defines the accesses it is built
- * from:
+ * One source for GPU and CPU. fhbn.cuh or fhbn_host.h includes it and defines the accesses it uses:
  *
- *   fhbn_store_seg(to, seg)          16 bytes of a WQE, unordered
- *   fhbn_fence(mode, why)            releases all this thread has written or seen, in the scope of `mode`
- *   fhbn_store_record(to, word)      one store; also fhbn_store_cq_record
- *   fhbn_ring8(reg, word)            8 bytes to the UAR
- *   fhbn_ring64(reg, segs)           64 bytes to the UAR, the doorbell's bytes last
- *   fhbn_load_entry(cqe)             last 8 bytes of a completion, acquire; fhbn_load_error: the 8 before
- *   fhbn_load, fhbn_store            a counter that only this poster uses
- *   fhbn_load_acquire, fhbn_store_release, fhbn_add, fhbn_try_lock, fhbn_unlock    for a shared counter
- *   fhbn_peek                        the same, relaxed; a later fhbn_fence_acquire() makes it an acquire
- *   fhbn_load_signal(flag)           a sequence number, acquire
- *   fhbn_raise(word, kind)           sets a word that is 0 to kind; returns whether this call did
- *   fhbn_load_kind, fhbn_written     a fault's kind, relaxed; marks the fault as written, release
- *   fhbn_now_ns(), fhbn_pause(), fhbn_caller(&block, &thread)
- *   FHBN_FN                          function qualifiers
+ *   fhbn_store_seg(to, seg)          16 bytes of a WQE, unordered fhbn_fence(mode, why)            releases
+ *   all that this thread has written or seen, in the scope of `mode` fhbn_store_record(to, word)      one
+ *   store; also fhbn_store_cq_record fhbn_ring8(reg, word)            8 bytes to the UAR fhbn_ring64(reg,
+ *   segs)           64 bytes to the UAR, the doorbell's bytes last fhbn_load_entry(cqe)             last 8
+ *   bytes of a completion, acquire; fhbn_load_error: the 8 before fhbn_load, fhbn_store            a counter
+ *   that only this poster uses fhbn_load_acquire, fhbn_store_release, fhbn_add, fhbn_try_lock, fhbn_unlock
+ *   for a shared counter fhbn_peek                        the same, relaxed; a later fhbn_fence_acquire()
+ *   makes it an acquire fhbn_load_signal(flag)           a sequence number, acquire fhbn_raise(word, kind)
+ *   sets a word that is 0 to kind; returns whether this call did fhbn_load_kind, fhbn_written     a fault's
+ *   kind, relaxed; marks the fault as written, release fhbn_now_ns(), fhbn_pause(), fhbn_caller(&block,
+ *   &thread) FHBN_FN                          function qualifiers
  */
 #ifndef CAIRN_FHBN_POST_H
 #define CAIRN_FHBN_POST_H
@@ -115,10 +111,8 @@ FHBN_FN void fhbn_announce(const struct cairn_fhbn_qp *q, uint32_t mode, uint64_
 	fhbn_store(&s->rung, end);
 }
 
-/*
- * Returns whether the doorbell may be left to the next poster (see fhbn.h). The values read may be stale,
- * which is safe as both only grow.
- */
+/* Returns whether the doorbell may be left to the next poster (see fhbn.h). The values read may be stale,
+ * which is safe because both only grow. */
 FHBN_FN int fhbn_successor_rings(const struct cairn_fhbn_qp *q, uint64_t index, uint64_t end)
 {
 	if (index / CAIRN_FHBN_RING_EVERY != end / CAIRN_FHBN_RING_EVERY)
@@ -129,8 +123,8 @@ FHBN_FN int fhbn_successor_rings(const struct cairn_fhbn_qp *q, uint64_t index, 
 
 /*
  * Publishes requests index..end when it is their turn. ready: the counter's value when the blocks were
- * reserved. A poster that has had to wait for its turn looks for a successor; one that has not waited
- * assumes it is alone and rings at once.
+ * reserved. A poster that had to wait looks for a successor; one that did not wait assumes it is alone and
+ * rings at once.
  */
 FHBN_FN int fhbn_publish(const struct cairn_fhbn_qp *q, uint32_t mode, uint64_t index, uint64_t end,
 			 uint64_t ready, const struct cairn_wqe_seg segs[4])
@@ -234,7 +228,7 @@ FHBN_FN int cairn_fhbn_wait(const struct cairn_fhbn_qp *q, uint32_t mode, uint64
 	return fhbn_wait_retired(q, mode, end, 0, CAIRN_FHBN_NOT_COMPLETED);
 }
 
-/* Waits until all earlier requests have been executed at the other end and READ data has arrived here. */
+/* Waits until all earlier requests have been executed at the other end and all READ data has arrived here. */
 FHBN_FN int cairn_fhbn_flush(const struct cairn_fhbn_qp *q, uint32_t mode)
 {
 	struct cairn_fhbn_request nop = cairn_fhbn_request(CAIRN_WQE_NOP, 0, 0, 0, 0, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fhbn_provider - internals that the files of fhbn's host side share; the public contract is fhbn.h */
+/* fhbn_provider - internals shared by the files of fhbn's host side; the public contract is fhbn.h */
 #ifndef CAIRN_FHBN_PROVIDER_H
 #define CAIRN_FHBN_PROVIDER_H
 
@@ -42,21 +42,16 @@ extern "C" {
 int fhbn_gpu_alloc(size_t bytes, void **out);		/* zeroed */
 void fhbn_gpu_free(void *p);
 int fhbn_gpu_is(const void *p);				/* returns whether p is GPU memory */
-/*
- * Copies between host and GPU memory in any direction; complete on return. Uses its own stream, since
- * kernels may be running.
- */
+/* Copies between host and GPU memory in any direction; complete on return. Uses its own stream, because
+ * kernels may be running. */
 int fhbn_gpu_copy(void *to, const void *from, size_t bytes);
 /*
- * Copies in the order of this thread's calls; may still be in flight on return. Complete after
- * fhbn_gpu_settle().
+ * Copies in the order of this thread's calls, and may return early. fhbn_gpu_settle() waits for the copies.
  */
 int fhbn_gpu_copy_async(void *to, const void *from, size_t bytes);
 int fhbn_gpu_settle(void);
-/*
- * Maps host pages for the GPU. Mappings are counted, as several objects may share a page. *out: the GPU's
- * address.
- */
+/* Maps host pages for the GPU. Mappings are counted, because several objects may share a page. *out: the
+ * GPU's address. */
 int fhbn_gpu_map(void *addr, size_t bytes, int is_io, void **out);
 void fhbn_gpu_unmap(void *addr);
 

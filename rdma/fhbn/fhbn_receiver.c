@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_receiver [ROUNDS [MODE]] - our poster, and a receiver that uses libibverbs only
+ * fhbn_receiver [ROUNDS [MODE]] - Cairn's poster, and a receiver that uses only libibverbs
  *
- * The poster's ring belongs to a queue pair that stock libmlx5 created, accessed through mlx5dv_init_obj;
- * the card below (in tests, the NIC model) executes what it posts. The other end uses none of our code:
- * receives are posted by ibv_post_recv, completions read by ibv_poll_cq. Each round is drawn at random: a
- * WRITE with immediate of 0 to 4096 bytes, whose completion must carry the immediate and the length when
- * the payload is whole; or a WRITE and a sequence number, which a program polls in memory as perftest's
- * receivers do.
+ * The poster's ring belongs to a queue pair that unmodified libmlx5 created, and is accessed through
+ * mlx5dv_init_obj. The card (in tests, the NIC model) executes what it posts. The other end uses none of
+ * Cairn's code: it posts receives with ibv_post_recv and reads completions with ibv_poll_cq. Each round is
+ * drawn at random: a WRITE with immediate of 0 to 4096 bytes, whose completion must carry the immediate and
+ * the length and must not come before the whole payload; or a WRITE and a sequence number, which the receiver
+ * polls in memory as perftest's receivers do.
  *
  * Exit status 0: all rounds arrived as posted; 1: some did not; 77: no mlx5 device.
  */

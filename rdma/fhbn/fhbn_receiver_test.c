@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_receiver_test.c - our poster to a receiver of stock libibverbs (fhbn_receiver.c), on the NIC model
+ * fhbn_receiver_test.c - Cairn's poster and a receiver on unmodified libibverbs (fhbn_receiver.c), on the NIC
+ * model
  *
- * Runs each doorbell dialect and each kind of trouble. No rule may be broken, and the model must have
+ * Runs each doorbell dialect and each fault of the adversary. No rule may be broken, and the model must have
  * seen the dialect that was requested.
  */
 #include "conformance/harness.h"
@@ -56,7 +57,7 @@ static void lost_doorbells(struct cairn_test *t)
 	run(t, "fhbn_receiver 2000", "drop=30,fetch_us=20", "doorbell_index");
 }
 
-/* The poster detects the failure and reports it by name; the receiver does not report success. */
+/* The poster detects the failure and reports it by name. The receiver must not report success. */
 static void key_revoked(struct cairn_test *t)
 {
 	char text[4096];

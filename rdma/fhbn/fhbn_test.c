@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_test.c - the poster on a CPU, with rings laid out by hand, against the NIC model's engine
+ * fhbn_test.c - the poster on a CPU, with rings laid out by hand, on the NIC model's engine
  *
- * With the model preloaded (fhbn_verbs_test.c) the same tests run on queue pairs of libmlx5. The model
- * checks every request by its rules and accepts every doorbell dialect. Each put carries a pattern
- * derived from its sequence number; after the number arrives, the test checks the pattern.
+ * With the model preloaded (fhbn_verbs_test.c) the same tests run on queue pairs of libmlx5. The model checks
+ * every request by its rules and accepts every doorbell dialect. Each put carries a pattern derived from its
+ * sequence number; once the number has arrived, the test checks the pattern.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -75,8 +75,8 @@ static struct seen look(void)
 }
 
 /*
- * Runs posters spread over the pair's queues: no payload may be torn and no rule broken. Returns what the
- * model saw.
+ * Runs posters spread over the pair's queues: no payload may be torn, and no rule may be broken. Returns the
+ * model's counts.
  */
 static struct seen run(struct cairn_test *t, struct pair *m, int num_posters, int count, uint32_t bytes)
 {
@@ -221,8 +221,8 @@ static void index_wraps(struct cairn_test *t)
 }
 
 /*
- * A READ returns what a WRITE has put; it is complete after a flush. A READ of 0 bytes is not one of 2
- * GiB.
+ * A READ returns what a WRITE has put there; it is complete after a flush. A READ of 0 bytes is not taken for
+ * one of 2 GiB.
  */
 static void read_back(struct cairn_test *t)
 {

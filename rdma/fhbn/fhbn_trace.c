@@ -256,9 +256,7 @@ static void store_counter(struct fhbn_trace *s, const struct fhbn_op *op)
 		broken(s, "ready goes back");
 }
 
-/*
- * The reader loads an entry; if it is valid, the blocks that it completes may be overwritten from now on.
- */
+/* The reader loads an entry. If it is valid, the blocks that it completes may be overwritten from now on. */
 static void load_entry(struct fhbn_trace *s, const void *at)
 {
 	uint64_t entry = (uint64_t)((const char *)at - (const char *)s->cq) / sizeof(s->cq[0]);

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn_trace - runs the poster's memory accesses in an order that a seed chooses, and checks each against
- * the rules of fhbn.h
+ * fhbn_trace - runs the poster's memory accesses in an order chosen by a seed, and checks each against the
+ * rules of fhbn.h
  *
- * Posters run as coroutines of one thread; before each access to shared memory the scheduler may switch
- * to another poster or to the card. A run is therefore a function of its seed, and thousands of orders
- * are tried per second. Unlike a card or the model, the checker sees stores and fences: it tracks which
- * poster knows which bytes (by its own stores, or by an acquire of what was released), which bytes a
- * fence of sufficient scope has ordered, and what is announced when.
+ * Posters run as coroutines of one thread; before each access to shared memory the scheduler may switch to
+ * another poster or to the card. A run is therefore a function of its seed, and thousands of orders are tried
+ * per second. Unlike a card or the model, the checker sees stores and fences: it tracks which poster knows
+ * which bytes (through its own stores, or through an acquire of released stores), which bytes a fence of
+ * sufficient scope has ordered, and when each request is announced.
  *
- * Checked: each request is in its place and complete; payload and request are fenced before the record
- * announces them; the record has the right form, never goes back, and is fenced before the doorbell; the
- * doorbell names this queue and the record's index; BlueFlame has the right bytes and buffer; no place is
- * rewritten before the completion of its previous request was read; counters never pass what was read and
- * never go back. From the card's view: payload before sequence number, no overrun. At the end everything
- * is announced, executed and retired.
+ * It checks that each request is complete and in its place in the ring; that payload and request are fenced
+ * before the record announces them; that the record has the right form, never goes back, and is fenced before
+ * the doorbell; that the doorbell names this queue and the record's index; that BlueFlame has the right bytes
+ * and buffer; that no place is rewritten before the completion of its previous request was read; that
+ * counters never pass what was read and never go back. On the card's side it checks that the payload comes
+ * before the sequence number and that nothing overruns. At the end every request must be announced, executed
+ * and retired.
  *
- * A defect alters the accesses of the correct poster so that they are those of a wrong one.
+ * A defect alters the accesses of the correct poster into those of a wrong one.
  */
 #ifndef CAIRN_FHBN_TRACE_H
 #define CAIRN_FHBN_TRACE_H
@@ -36,10 +37,8 @@ struct fhbn_defect {
 	const char *name;
 	uint32_t mode;			/* modes in which the defect shows */
 	int threads;
-	/*
-	 * Executes the access and returns its result: fhbn_trace_judge() of it, of another access, or of
-	 * none.
-	 */
+	/* Executes the access and returns its result: fhbn_trace_judge() of it, of another access, or of
+	 * none. */
 	uint64_t (*bend)(struct fhbn_trace *s, struct fhbn_op op);
 	int signal_first, payload_late;		/* change the order of posting */
 };
@@ -77,7 +76,7 @@ struct fhbn_trace {
 
 	uint64_t fetched, produced;	/* of the card: requests fetched, completions written */
 	uint64_t completes[TRACE_BLOCKS];	/* for each entry: the index that it completes */
-	uint64_t delivered;		/* one bit per payload */
+	uint64_t delivered;		/* one bit for each payload */
 	int carried_out, failed;
 
 	ucontext_t back, at[TRACE_THREADS];
@@ -85,15 +84,12 @@ struct fhbn_trace {
 	int me, done[TRACE_THREADS], ret[TRACE_THREADS];
 	uint64_t rng, now;
 	uint64_t own_index[TRACE_THREADS];
-	struct fhbn_op held;		/* for defects: an access held back */
+	struct fhbn_op held;		/* for defects: an access that is delayed */
 	struct cairn_wqe_seg held_seg;
 	int holding;
 };
 
-/*
- * Runs all posters to the end; s->broken names the first rule broken, if any. Returns -ENOMEM without
- * memory.
- */
+/* Runs all posters to the end. s->broken names the first broken rule, if any. Returns 0 or -ENOMEM. */
 int fhbn_trace_run(struct fhbn_trace *s, const struct fhbn_trace_setup *setup);
 uint64_t fhbn_trace_judge(struct fhbn_trace *s, struct fhbn_op op);
 /* May switch to another poster or to the card. */

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * fhbn_trace_test.c - the poster's order of stores in the interleavings of some thousand seeds, and
- * defective posters, all of which must be caught; then the order as seen when a store to the register
- * page traps
- */
+/* fhbn_trace_test.c - the poster's order of stores in the interleavings of many seeds; defective posters,
+ * all of which must be caught; and the order of stores as seen when a store to the register page traps */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,8 +116,7 @@ static struct {
 } trap;
 
 /*
- * Runs at a store to the register: the doorbell record and every announced request must be in memory by
- * now.
+ * Runs at a store to the register: by now the doorbell record and every announced request must be in memory.
  */
 static void on_store(int sig, siginfo_t *info, void *context)
 {
@@ -136,7 +132,7 @@ static void on_store(int sig, siginfo_t *info, void *context)
 	for (uint64_t i = 0; i < end; i++)
 		trap.unformed += cairn_be32(trap.ring[i * 4].w[0]) >> 8 != i || !trap.ring[i * 4 + 2].w[0];
 	mprotect(trap.page, PAGE, PROT_READ | PROT_WRITE);
-	c->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;	/* repeats the store as a single step */
+	c->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;	/* repeat the store as a single step */
 }
 
 static void after_store(int sig, siginfo_t *info, void *context)

@@ -3,8 +3,8 @@
  * fhbn_verbs - queue pairs of libibverbs and libmlx5, their rings accessed through mlx5dv_init_obj
  *
  * Both libraries are opened at run time, never linked. With the NIC model preloaded this code runs on the
- * model; the only difference from a card is that the UAR page is memory, and is registered as such for a
- * GPU. libmlx5 creates and connects queues; from then on it does not touch them.
+ * model. The only difference from a card is that the UAR page is memory, and is registered as memory for a
+ * GPU. libmlx5 creates and connects queues and does not touch them afterwards.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -237,7 +237,7 @@ static int verbs_create(void *card, const struct cairn_fhbn_qp_args *args, void 
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		return cairn_error(ENOMEM, "fhbn: no memory");
-	setenv("MLX5_SCATTER_TO_CQE", "0", 0);	/* data must not be scattered into completions */
+	setenv("MLX5_SCATTER_TO_CQE", "0", 0);	/* completions must not contain data */
 	/* one entry for every block of the ring, which libmlx5 may make four times as large */
 	q->cq = lib.ibv_create_cq(c->ctx, (int)args->num_blocks * 4, NULL, NULL, 0);
 	if (!q->cq) {

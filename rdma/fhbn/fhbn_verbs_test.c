@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_verbs_test.c - repeats the tests of fhbn, fhbn_fault and fhbn_gpu on queue pairs of stock libmlx5
+ * fhbn_verbs_test.c - repeats the tests of fhbn, fhbn_fault and fhbn_gpu on queue pairs of unmodified libmlx5
  *
- * The model must be preloaded so that libibverbs finds it as a card; therefore each test runs in a new
- * process of this program. From device file to doorbell everything is as on a real card, except that the
- * UAR page is memory.
+ * The model must be preloaded so that libibverbs finds it as a card; each test therefore runs in a new
+ * process of this program. From device file to doorbell everything is as on a real card, except that the UAR
+ * page is memory.
  */
 #include "conformance/harness.h"
 #include "rdma/nic/nic_child.h"

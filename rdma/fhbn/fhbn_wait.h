@@ -2,7 +2,7 @@
 /*
  * fhbn_wait - completions, sequence numbers, and faults after a time-out; part of fhbn_post.h
  *
- * Built from the same accesses as fhbn_post.h, for GPU and CPU.
+ * Uses the same accesses as fhbn_post.h, on GPU and CPU.
  */
 #ifndef CAIRN_FHBN_WAIT_H
 #define CAIRN_FHBN_WAIT_H
@@ -43,10 +43,8 @@ struct fhbn_patience {
 	uint32_t looks;
 };
 
-/*
- * Returns the time waited, in ns, once it exceeds the time-out; otherwise 0. Call it after a poll that
- * found nothing.
- */
+/* Returns the time waited, in ns, once it exceeds the time-out; otherwise 0. Call it after each poll that
+ * found nothing. */
 FHBN_FN uint64_t fhbn_waited(struct fhbn_patience *p, uint64_t timeout_ns)
 {
 	uint64_t now;
@@ -68,10 +66,8 @@ FHBN_FN uint64_t fhbn_retired(const struct cairn_fhbn_qp *q, uint32_t mode)
 		fhbn_load(&q->state->retired);
 }
 
-/*
- * Reads the completions that have arrived and frees their blocks. If there are several posters, the
- * holder of the lock reads for all; a poster that finds the lock taken returns.
- */
+/* Reads the completions that have arrived and frees their blocks. With several posters, the holder of the
+ * lock reads for all; a poster that finds the lock taken returns. */
 FHBN_FN int fhbn_reap(const struct cairn_fhbn_qp *q, uint32_t mode)
 {
 	struct cairn_fhbn_state *s = q->state;
@@ -85,10 +81,8 @@ FHBN_FN int fhbn_reap(const struct cairn_fhbn_qp *q, uint32_t mode)
 	for (;; next++) {
 		const struct cairn_cqe *e = &q->cq[next & (q->num_cqes - 1)];
 
-		/*
-		 * opcode and qpn in bytes 0..3, counter 4..5, signature 6, op_own 7: all that a
-		 * successful completion holds
-		 */
+		/* bytes 0..3: opcode and qpn, 4..5: counter, 6: signature, 7: op_own; a successful
+		 * completion holds no more */
 		tail = fhbn_load_entry(e);
 		if (!cairn_cqe_valid((uint8_t)(tail >> 56), next, q->num_cqes))
 			break;

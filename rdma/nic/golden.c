@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * golden NUMBER [SEED] - random work requests: our bytes against those of the vendor's own library
+ * golden NUMBER [SEED] - random work requests: compares Cairn's bytes with those of the vendor's own library
  *
- * Posts requests through stock libmlx5 on a queue pair of the NIC model (LD_PRELOAD=cairn_nic.so). At
- * each post it compares the entries in the send queue, the doorbell record and the doorbell; at each
- * completion it compares what libmlx5 and cqe.h read from the same entry. Both rings are filled with
- * different junk beforehand, so a byte that neither side writes shows as well. Every defective builder of
- * wqe_mutants.c is compared in the same way and must differ somewhere. Two requests that must fail come
- * last.
+ * Posts requests through stock libmlx5 on a queue pair of the NIC model (LD_PRELOAD=cairn_nic.so). At each
+ * post it compares the entries in the send queue, the doorbell record and the doorbell; at each completion it
+ * compares what libmlx5 and cqe.h read from the same entry. Both rings are filled with different junk
+ * beforehand, so a byte that neither side writes differs, too. Every defective builder of wqe_mutants.c is
+ * compared in the same way and must differ somewhere. Two requests that must fail come last.
  *
- * Exit status 0: no difference, all mutants caught; 1: a difference or a surviving mutant; 77: no such
- * device.
+ * Exit status 0: no difference, all mutants caught; 1: a difference or a surviving mutant; 77: no device.
  */
 #include <dlfcn.h>
 #include <infiniband/mlx5dv.h>
@@ -30,13 +28,13 @@ enum {
 	AREA = 16384,			/* bytes of memory at each end */
 	RECEIVE = AREA / 2,		/* upper bound of a message's bytes */
 	MAX_SEND = 64, MAX_RECEIVE = 256,
-	CHAIN = 4,			/* most requests in one post: a random 2-bit number plus 1 */
+	CHAIN = 4,			/* maximum requests in one post: a random 2-bit number plus 1 */
 	MAX_MUTANTS = 128,
 	/* bytes of a UAR page, and of one of the two buffers of its BlueFlame register */
 	PAGE = 4096, BUFFER = 256,
 };
 
-struct queue {				/* a completion queue, with our own consumer index */
+struct queue {				/* a completion queue with this program's own consumer index */
 	struct ibv_cq *cq;
 	struct mlx5dv_cq dv;
 	uint64_t index;
@@ -57,7 +55,7 @@ struct golden {
 	uint64_t receives, received, consumers;
 	char *model_page;		/* the model's UAR page, moved to where libmlx5 does not write */
 	uint32_t half;			/* offset of the buffer that libmlx5 uses next */
-	int failing;			/* errors are expected from here on */
+	int failing;			/* errors are expected from now on */
 	long differ, requests, across, records, doorbells, blueflames, completions;
 	int caught[MAX_MUTANTS];
 	uint8_t local[AREA], remote[AREA], receive[RECEIVE];
@@ -143,8 +141,8 @@ static void open_queue(struct golden *g, struct queue *q, int entries)
 }
 
 /*
- * The model clears a doorbell from its UAR page as soon as it sees it. Puts an ordinary page in the UAR's
- * place, so that what libmlx5 stores can be read.
+ * The model clears a doorbell from its UAR page as soon as it sees it. This function puts an ordinary page in
+ * the UAR's place, so that the stores of libmlx5 can be read.
  */
 static void take_register(struct golden *g)
 {
@@ -190,7 +188,7 @@ static void open_pair(struct golden *g)
 	g->peer = ibv_create_qp(g->pd, &attr);
 	if (!g->qp || !g->peer)
 		die("no queue pairs");
-	/* prefer a queue pair number whose bytes are not a palindrome, so that swapped bytes show */
+	/* prefer a queue pair number that is not a palindrome in bytes, so that swapped bytes show */
 	if (cairn_be32(g->qp->qp_num) >> 8 == g->qp->qp_num) {
 		struct ibv_qp *qp = g->qp;
 
@@ -289,7 +287,7 @@ static void judge_completion(struct golden *g, const struct cairn_cqe_result *r,
 		same(g, "completion: immediate", r->imm_be, wc->imm_data);
 }
 
-/* Reads one completion both by cqe.h and by libmlx5; returns 0 if there is none. */
+/* Reads one completion with cqe.h and with libmlx5; returns 0 if there is none. */
 static int poll_one(struct golden *g, struct queue *q, struct ibv_wc *wc)
 {
 	const struct cairn_cqe *e = (const struct cairn_cqe *)q->dv.buf + (q->index & (q->dv.cqe_cnt - 1));
@@ -407,10 +405,8 @@ static void junk(const struct cairn_wqe_ring *q, uint64_t index, int ds, uint32_
 			cairn_wqe_at(q, index, (uint32_t)k)->w[w] = word;
 }
 
-/*
- * Returns whether the WQE that builder b forms at this index differs from libmlx5's. last: the doorbell
- * record and doorbell belong to this WQE.
- */
+/* Returns whether the WQE that builder b forms at this index differs from libmlx5's. last: whether the
+ * doorbell record and the doorbell belong to this WQE. */
 static int entry_differs(struct golden *g, const struct cairn_wqe_builder *b, const struct cairn_wqe_req *r,
 			 uint64_t index, int last)
 {
@@ -442,7 +438,7 @@ static void show(const struct golden *g, const struct cairn_wqe_req *r, uint64_t
 
 /*
  * libmlx5 alternates between the register's two buffers and stores 8 bytes, or all blocks of a lone WQE that
- * fits ("BlueFlame"). The stores land in our page; they are checked and then passed on to the model.
+ * fits ("BlueFlame"). The stores go to the ordinary page; they are checked and then passed on to the model.
  */
 static void judge_doorbell(struct golden *g, uint64_t index, const struct cairn_wqe_req *r, int lone)
 {
@@ -524,10 +520,7 @@ static void post_chain(struct golden *g, long left)
 	g->records++;
 }
 
-/*
- * Posts a request with a wrong key and one after it: the results must be a remote access error and a
- * flush.
- */
+/* Posts a request with a wrong key and one more. The results must be a remote access error and a flush. */
 static void fail(struct golden *g)
 {
 	struct cairn_wqe_trial t = {

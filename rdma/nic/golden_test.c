@@ -7,7 +7,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/spawn.h"
 
-/* Returns the exit status, 0 if golden ran; `out` receives its output. */
+/* Returns the exit status, 0 if golden ran. `out` receives its output. */
 static int golden(struct cairn_test *t, long number, uint64_t seed, char *out, size_t len)
 {
 	char count[32], start[32];
@@ -26,7 +26,9 @@ static int golden(struct cairn_test *t, long number, uint64_t seed, char *out, s
 	return status;
 }
 
-/* Expects the number that `format` reads to be above zero; otherwise the run proves less than it claims. */
+/*
+ * Expects the number that `format` reads to be above zero; otherwise the run would prove less than it claims.
+ */
 static void must_be_counted(struct cairn_test *t, const char *out, const char *format)
 {
 	const char *line = out;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * leftover_test.c - the tests of rdma leave no file and no process behind, not even the tests that kill a
- * peer
+ * leftover_test.c - the tests of rdma leave no file and no process behind, not even those that kill a peer
  *
- * The program runs each family with its own directory for temporary files, and this process inherits
- * orphans. Afterwards the directory must be empty and there must be no orphan.
+ * The program runs each family with its own directory for temporary files, and this process inherits orphans.
+ * Afterwards the directory must be empty, and no orphan may run.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -35,7 +34,7 @@ static int num_files(struct cairn_test *t, const char *path)
 	return num;
 }
 
-/* Returns whether an orphan is still running. Orphans that have exited are reaped and do not count. */
+/* Returns 1 if an orphan is still running, else 0. Orphans that have exited are reaped and do not count. */
 static int num_orphans(struct cairn_test *t)
 {
 	siginfo_t info = { 0 };

@@ -2,12 +2,12 @@
 /*
  * nic - a software mlx5 NIC under the system's own libibverbs and libmlx5
  *
- * build/cairn_nic.so, named in LD_PRELOAD, gives a process one RDMA device, mlx5_0. The vendor's library
- * is unchanged: it opens the device file, maps UAR pages, lays out rings and doorbell records and rings
- * doorbells as on hardware. The model is everything below that line: it answers the kernel's commands,
+ * build/cairn_nic.so, named in LD_PRELOAD, gives a process one RDMA device, mlx5_0. The vendor's library is
+ * unchanged: it opens the device file, maps UAR pages, lays out rings and doorbell records and rings
+ * doorbells as on hardware. The model is everything below that library: it answers the kernel's commands,
  * polls the UARs, reads doorbell records and work requests, checks each field, moves the bytes and writes
- * completion entries. A producer's bytes are therefore checked against the vendor's library and not only
- * against our reading of a manual.
+ * completion entries. A producer's bytes are therefore checked against the vendor's library, not only against
+ * an interpretation of a manual.
  *
  *   file              part
  *   nic_preload.c     open, mmap, ioctl, write ... of the device file; the sysfs tree; load and unload
@@ -23,14 +23,14 @@
  *
  * Emulated: reliable connected queue pairs (RESET, INIT, RTR, RTS, SQD, SQE, ERR); NOP, WRITE, WRITE with
  * immediate, SEND, SEND with immediate, READ, compare-and-swap, fetch-and-add; inline data and up to 30
- * segments; receive queues, RNR with timer and retries; FENCE and small fence; completion channels, armed
- * for any or solicited entries; protection domains, keys, access rights and bounds; flush; syndromes;
- * completion queue overrun; 120 queue pairs in total, also between processes of one user
- * (CAIRN_NIC_SHARED). Not emulated: asynchronous events, shared receive queues, transports other than RC,
- * memory windows, the ioctl form of the commands (hence no DEVX), dynamic UARs, entries of 128 bytes,
- * compressed entries, masked atomics, packets, congestion, time. A loop through the model is never a
- * network latency. The model sees states, not stores: a store that is undone or completed within its
- * polling interval goes unseen.
+ * segments; receive queues, RNR with timer and retries; FENCE and small fence; completion channels, armed for
+ * any or solicited entries; protection domains, keys, access rights and bounds; flush; syndromes; completion
+ * queue overrun; 120 queue pairs in total, also between processes of one user (CAIRN_NIC_SHARED). Not
+ * emulated: asynchronous events, shared receive queues, transports other than RC, memory windows, the ioctl
+ * form of the commands (hence no DEVX), dynamic UARs, entries of 128 bytes, compressed entries, masked
+ * atomics, packets, congestion, time. The time of a loop through the model is never a network latency. The
+ * model sees states of memory, not stores: it misses a store that is undone or corrected within its polling
+ * interval.
  *
  * Environment, read when the library is loaded:
  *   CAIRN_NIC_REPORT     file to which JSON lines are appended; unset: no report. Nothing is printed.
@@ -94,9 +94,7 @@ enum nic_rule {
 	NIC_NUM_RULES
 };
 
-/*
- * Counters of this process, found by dlsym(RTLD_DEFAULT, "cairn_nic_stats"). Each is read without a lock.
- */
+/* Counters of this process, found by dlsym(RTLD_DEFAULT, "cairn_nic_stats"). They are read without a lock. */
 struct nic_stats {
 	_Atomic uint64_t requests, bytes, completions, errors, flushed;
 	_Atomic uint64_t doorbells, doorbell_wqe, doorbell_index, doorbell_early, blueflame;
@@ -106,9 +104,9 @@ struct nic_stats {
 /*
  * Queue pairs without libibverbs, for a program that opens the library with dlopen() and looks up
  * cairn_nic_bare by dlsym(); it returns NULL if the model failed to start. Addresses are this process's.
- * Memory that the CPU cannot access (a GPU's) is declared foreign; the model moves it with the functions
- * given to set_copy, which it calls on its own thread: copies are executed in the order of the calls, and
- * are complete once settle has returned 0. Errors are -errno.
+ * Memory that the CPU cannot access (a GPU's) is declared foreign. The model moves it with the functions
+ * given to set_copy, which it calls on its own thread. They execute copies in the order of the calls; all
+ * copies are complete once settle has returned 0. Errors are -errno.
  */
 struct cairn_nic_ring {
 	void *sq;		/* [num_blocks][64]; num_blocks is a power of two, at most 32768 */
@@ -125,7 +123,7 @@ struct cairn_nic_bare {
 	int (*attach)(const struct cairn_nic_ring *r, uint32_t *qpn, uint64_t *reg[2]);
 	int (*connect)(uint32_t qpn, uint32_t peer);
 	void (*detach)(uint32_t qpn);
-	/* access uses the bits of the verbs: 1 local write, 2 remote write, 4 remote read, 8 atomics */
+	/* bits as in the verbs: 1 local write, 2 remote write, 4 remote read, 8 atomics */
 	int (*add_key)(const void *addr, size_t bytes, uint32_t access, uint32_t *key);
 	int (*remove_key)(uint32_t key);
 	int (*revoke_key)(uint32_t key);

@@ -16,7 +16,7 @@
  *   overrun=N       the N-th completion finds its queue full                  time-outs
  *   collapse=1      every completion is written to entry 0                    consumers that count entries
  *
- * Requests of one queue pair reach memory in order under every setting; between queue pairs there is no
+ * Under every setting, requests of one queue pair reach memory in order; between queue pairs there is no
  * order.
  */
 #include <errno.h>
@@ -42,7 +42,7 @@ static const struct {
 
 static uint64_t state = 1, accesses, completions;
 
-/* xorshift64*. Used by one thread at a time, with the tables' lock held. */
+/* xorshift64*. Only one thread at a time uses it, with the tables' lock held. */
 static uint64_t draw(uint64_t below)
 {
 	state ^= state >> 12;
@@ -110,10 +110,8 @@ uint64_t nic_adversary_piece_ns(void)
 	return set.piece_us ? draw(set.piece_us * 1000) : 0;
 }
 
-/*
- * Returns the number of pieces a message is cut into, and their order; 1 means uncut. A message of 8
- * bytes is never cut.
- */
+/* Returns into how many pieces a message is cut, and their order; 1 means uncut. A message of 8 bytes is
+ * never cut. */
 int nic_adversary_pieces(uint64_t bytes, uint8_t *order)
 {
 	int n, i, j;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_arming - consumers that arm completion queues by hand, and defects of arming that the NIC model
- * must report
+ * nic_arming - consumers that arm completion queues by hand, some with a defect that the NIC model must
+ * report
  *
- * Arms through the pointers that mlx5dv_init_obj gives: the arm doorbell record, a barrier, then the word
- * with the queue's number to the UAR. Each row arms a fresh queue, lets one entry arrive, and says
- * whether there must be an event and which rule must be broken.
+ * The program arms through the pointers that mlx5dv_init_obj gives: it stores the arm doorbell record, then,
+ * after a barrier, the word with the queue's number to the UAR. Each row arms a fresh queue, lets one entry
+ * arrive, and says whether there must be an event and which rule must be broken.
  *
  * Exit status 0: every row as expected; 1: some row is not; 77: no device, or not the model.
  */
@@ -28,7 +28,7 @@ static struct end a, b;
 static struct ibv_comp_channel *channel;
 static struct mlx5dv_cq queue;
 
-/* What is stored to the record and to the UAR, and in which order. */
+/* The stores to the record and to the UAR, and their order. */
 struct row {
 	const char *name;
 	int no_record, no_doorbell, native_record, native_doorbell, doorbell_first;
@@ -102,7 +102,7 @@ static int has_event(int ms)
 	return 1;
 }
 
-/* Returns 0 if the outcome is as the row says. */
+/* Returns 0 if the outcome is the one in the row. */
 static int run(const struct row *r)
 {
 	uint64_t before = stats()->rules, named = r->rule < 0 ? 0 : stats()->by_rule[r->rule];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_bare.c - queue pairs laid out by hand, without libibverbs; and memory that the CPU cannot access
+ * nic_bare.c - queue pairs laid out by hand, without libibverbs, and memory that the CPU cannot access
  *
- * For a poster on a GPU on a machine without a card: rings, records and completions may be in GPU memory.
- * The model reaches them only through the program's copy function, as a card does over the bus.
+ * For a poster on a GPU on a machine without a card. Rings, records and completions may be in GPU memory,
+ * which the model reaches only through the program's copy function, as a card does over the bus.
  */
 #include <errno.h>
 #include <string.h>
@@ -38,10 +38,8 @@ int nic_settle(void)
 	return settle() ? -EFAULT : 0;
 }
 
-/*
- * Copies to foreign memory may still be in flight on return, so that a payload and its number cost one
- * wait.
- */
+/* Copies to foreign memory may still be in flight on return, so that a payload and its number need only
+ * one wait. */
 int nic_copy_foreign(uint64_t to, uint64_t from, size_t bytes)
 {
 	if (!copy || copy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes))
@@ -160,7 +158,7 @@ static int attach(const struct cairn_nic_ring *r, uint32_t *qpn, uint64_t *reg[2
 	return i < 0 ? i : 0;
 }
 
-/* Moves the queue pair directly to RTS; it may be its own peer. */
+/* Moves the queue pair directly to RTS. It may be its own peer. */
 static int connect_to(uint32_t qpn, uint32_t peer)
 {
 	static const enum nic_state way[] = { NIC_RESET, NIC_INIT, NIC_RTR, NIC_RTS };

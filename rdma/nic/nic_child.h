@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nic_child - starts a program on the NIC model and reads its report; for tests; include
+ * nic_child - starts a program on the NIC model and reads its report, for tests; include
  * conformance/harness.h first
  *
  * The model's files (report, shared tables, sysfs tree) are in the test's own directory. Every wait has a
@@ -38,10 +38,8 @@ static inline const char *path_of(struct cairn_test *t, const char *name, char *
 	return path;
 }
 
-/*
- * Finds a program of ours in the directory of the running program, and others in the system's
- * directories.
- */
+/* Finds a program: one of Cairn's in the directory of the running program, others in the system's
+ * directories. */
 static inline int find_program(const char *name, char *path, size_t len)
 {
 	static const char *const dirs[] = { "/usr/bin", "/usr/local/bin" };
@@ -64,7 +62,8 @@ static inline double now_s(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* Under TSan: for a program built without TSan, picks the model built with it, and TSan's runtime library. */
+/* Under TSan: for a program built without TSan, selects the model built with TSan, and TSan's runtime
+ * library. */
 static inline void find_model(const char *program, char *library, size_t len)
 {
 #ifdef __SANITIZE_THREAD__
@@ -111,7 +110,7 @@ static inline void start_child(struct cairn_test *t, struct child *c, const char
 		find_model(args[0], library, sizeof(library));
 		setenv("LD_PRELOAD", library, 1);
 	}
-	/* names a card of this machine (card.h); the model has its own device */
+	/* a card of this machine (card.h); the model has its own device */
 	unsetenv("CAIRN_RDMA_DEVICE");
 	/* allows a sanitizer in the program that is not the first library loaded */
 	setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
@@ -190,7 +189,8 @@ static inline int listens(const char *table, int port)
 	return found;
 }
 
-/* Waits until the server listens. Reads /proc, since a test connection would be taken for the client's. */
+/* Waits until the server listens. Reads /proc, because the server would take a test connection for the
+ * client. */
 static inline int until_listens(const struct child *c, int port)
 {
 	double limit = now_s() + TIMEOUT_S;
@@ -206,9 +206,7 @@ static inline int until_listens(const struct child *c, int port)
 	return 1;
 }
 
-/*
- * Starts a program as server and, once it listens, the same program as its client. Returns 1 if both run.
- */
+/* Starts a program as server and, once it listens, the same program as client. Returns 1 if both run. */
 static inline int start_two(struct cairn_test *t, struct child *server, struct child *client,
 			    const char *program, const char *args, const char *adversary)
 {

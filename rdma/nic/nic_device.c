@@ -33,15 +33,17 @@ static int init_tables(void)
 }
 
 /*
- * A forked child keeps a copy of the tables and has no engine; unless the tables are shared it is a
- * separate machine.
+ * A forked child keeps a copy of the tables but has no engine. Unless the tables are shared, it is a separate
+ * machine.
  */
 static void after_fork(void)
 {
 	self = getpid();
 }
 
-/* Maps the tables. The process that creates the file initialises them; others wait until they are ready. */
+/*
+ * Maps the tables. The process that creates the file initialises them; the others wait until they are ready.
+ */
 int nic_open(const char *shared)
 {
 	struct timespec pause = { .tv_nsec = 1000000 };
@@ -57,10 +59,8 @@ int nic_open(const char *shared)
 		}
 		if (fd < 0 || ftruncate(fd, sizeof(*nic)) < 0)
 			return -EIO;
-		/*
-		 * Lets any process of this user access our memory, since it acts as the NIC of the other
-		 * end.
-		 */
+		/* Let every process of this user access this one's memory, because it acts as the NIC of
+		 * the other end. */
 		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 	}
 	nic = mmap(NULL, sizeof(*nic), PROT_READ | PROT_WRITE,
@@ -89,7 +89,7 @@ void nic_unlock(void)
 	pthread_mutex_unlock(&nic->lock);
 }
 
-/* Removes everything this process had from the network; its peers' retries will run out. */
+/* Removes all that this process has on the network. The retries of its peers will run out. */
 void nic_close(void)
 {
 	int i;
@@ -115,7 +115,7 @@ int nic_mr_add(uint32_t pd, uint64_t addr, uint64_t bytes, uint64_t iova, uint32
 		;
 	if (i == NIC_MAX_MRS)
 		return -ENOMEM;
-	/* the low byte of a key, so that the key of a removed region does not become valid again */
+	/* the low byte of a key: the key of a removed region must not become valid again */
 	nic->generation++;
 	nic->mrs[i] = (struct nic_mr) {
 		.used = 1, .pid = self, .pd = pd, .addr = addr, .bytes = bytes, .iova = iova,
@@ -146,7 +146,7 @@ int nic_cq_add(uint64_t buf, uint64_t dbrec, uint32_t entries)
 	return i;
 }
 
-/* Slots are used in turn, so that a number is reused late and a stale one is detected. */
+/* Slots are used in rotation, so that a number is reused late and a stale one is detected. */
 int nic_qp_add(const struct nic_qp *init)
 {
 	int i, tries;
@@ -230,8 +230,8 @@ uint64_t nic_mr_address(const struct nic_mr *mr, uint64_t addr)
 }
 
 /*
- * Consumers poll the last bytes of a message. These are stored last, the final 8 in one store, as a NIC's
- * last write of a cache line would be.
+ * Consumers poll the last bytes of a message. These are stored last, the final 8 bytes in one store, like a
+ * NIC's last write of a cache line.
  */
 static void copy_local(void *to, const void *from, size_t bytes)
 {
@@ -293,8 +293,8 @@ static void fail_cq(uint32_t cq)
 }
 
 /*
- * Writes a completion entry, its last byte last, since opcode and owner make it valid. A queue that its
- * consumer has not emptied in time fails together with all queue pairs on it, as on hardware.
+ * Writes a completion entry. Its last byte, with opcode and owner, makes it valid and is therefore written
+ * last. A full queue fails together with all queue pairs on it, as on hardware.
  */
 void nic_complete(struct nic_qp *qp, const struct nic_completion *c)
 {

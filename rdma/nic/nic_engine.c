@@ -2,12 +2,12 @@
 /*
  * nic_engine.c - the thread that acts as the NIC's requester: UARs, doorbell records, requests in order
  *
- * A UAR word is taken by an exchange with zero, so that ringing the same index twice is seen as two
- * doorbells. A doorbell takes effect when the doorbell record covers it. One that precedes its record is
- * remembered: if it is rung again afterwards, it is the early-ring dialect; if not, it is a broken rule.
- * A request passes these states: announced -> fetched (copied, decoded, checked) -> executed -> in flight
- * -> retired (data of a READ placed, completion written). Requests retire in order; only the data of an
- * unfenced READ may be passed by later requests.
+ * The thread takes a UAR word by an exchange with zero, so that ringing the same index twice counts as two
+ * doorbells. A doorbell takes effect when the doorbell record covers it. A doorbell that precedes its record
+ * is remembered: if it is rung again afterwards, the producer uses the early dialect; if not, it has broken a
+ * rule. A request passes through these states: announced -> fetched (copied, decoded, checked) -> executed ->
+ * in flight -> retired (data of a READ placed, completion written). Requests retire in order, but later
+ * requests may overtake the data of an unfenced READ.
  */
 #include <errno.h>
 #include <sched.h>
@@ -25,12 +25,12 @@
 #define IDLE_BEFORE_SLEEP_NS	50000000ull	/* idle time before sleeping, with many cores */
 #define FEW_CORES		4		/* up to here it sleeps early, to let others run */
 #define IDLE_FEW_CORES_NS	50000ull
-/* An idle poll that took this long was preempted: cores count as scarce for CROWDED_FOR_NS. */
+/* If an idle poll took this long, the thread was preempted, and cores count as scarce for CROWDED_FOR_NS. */
 #define CROWDED_NS		200000ull
 #define CROWDED_FOR_NS		200000000ull
 
 static struct nic_sq sqs[NIC_MAX_QPS];
-static atomic_uchar ours[NIC_MAX_QPS];	/* slots to poll: fits two cache lines, whereas sqs is a megabyte */
+static atomic_uchar ours[NIC_MAX_QPS];	/* slots to poll: two cache lines, while sqs takes a megabyte */
 static atomic_int stopping;
 static pthread_t thread;
 static int running;
@@ -151,7 +151,7 @@ static void doorbell(struct nic_sq *sq, uint64_t word, int is_blueflame)
 	announce(sq, (uint16_t)record);
 }
 
-/* Finds the broken rules that polling UARs does not show. */
+/* Finds broken rules that polling of the UARs does not show. */
 static void audit(struct nic_sq *sq, uint64_t now)
 {
 	uint32_t raw = send_record(sq);
@@ -252,7 +252,7 @@ static int data_is_outstanding(struct nic_sq *sq)
 	return 0;
 }
 
-/* Fetches and executes the next request. Returns 0 if it is in flight, -EAGAIN if it must wait. */
+/* Fetches and executes the next request. Returns 0 if it is now in flight, -EAGAIN if it must wait. */
 static int advance(struct nic_sq *sq, uint64_t now)
 {
 	struct nic_request *r = &sq->request;
@@ -372,10 +372,8 @@ static int visit(struct nic_sq *sq)
 	return sq->num_inflight || sq->lost_ns || sq->fetched != sq->producer;
 }
 
-/*
- * UARs are polled without the lock, everything else with it. Returns whether any work was done; waiting
- * does not count.
- */
+/* Polls UARs without the lock and does everything else with it. Returns whether any work was done; waiting
+ * does not count. */
 static int poll_queue(int i, int *busy)
 {
 	struct nic_sq *sq = &sqs[i];

@@ -2,20 +2,20 @@
 /*
  * nic_events.c - completion channels: arming of completion queues and the resulting events
  *
- * A consumer arms a queue by its arm doorbell record (the second word of the queue's doorbell record:
- * sequence number, solicited only or any, consumer index) and by storing the same word with the queue's
- * number to UAR offset 0x20 of page 0. If an entry beyond that index has arrived since the last event,
- * the event is raised at once, so that no entry is missed between the last poll and the arming (mlx5's
- * queue context keeps last_notified_index for this purpose); otherwise the next entry raises it. Each
- * arming gives one event; the next arming must use another sequence number, or it is stale.
+ * To arm a queue, a consumer writes its arm doorbell record (the second word of the queue's doorbell record:
+ * sequence number, solicited only or any, consumer index) and then stores the same word with the queue's
+ * number to UAR offset 0x20 of page 0. If an entry beyond that index has arrived since the last event, the
+ * event is raised at once, so that no entry is missed between the last poll and the arming (mlx5's queue
+ * context keeps last_notified_index for this purpose); otherwise the next entry raises it. Each arming gives
+ * one event. The next arming must use another sequence number; otherwise it is stale.
  *
  * All queues of a process share one UAR word, and polling sees only the last store. Therefore a changed
- * record takes effect once any arming doorbell was seen, since its own doorbell may have been
+ * record takes effect once any arming doorbell has been seen, because its own doorbell may have been
  * overwritten. A changed record without any doorbell is a broken rule and gives no event.
  *
- * A channel is a socket pair: the consumer reads, polls and closes its end as it would the kernel's file;
- * events of a destroyed queue are removed at our end. Entries may be written by another process's engine;
- * each process raises its own events, from the count of entries in the shared tables.
+ * A channel is a socket pair. The consumer reads, polls and closes its end as it would the kernel's file; the
+ * model removes events of a destroyed queue at the other end. The engine of another process may write
+ * entries; each process raises its own events, from the count of entries in the shared tables.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@
 #include "rdma/nic/nic_model.h"
 
 #define MAX_CHANNELS		64
-#define FIRST_FD		100	/* above the small numbers that programs assume */
+#define FIRST_FD		100	/* above the small numbers that programs expect */
 #define ARM_REGISTER		0x20
 #define ARM_SOLICITED		(1u << 24)
 #define NEVER_ARMED		0x0fffffffu	/* not a valid command; the first arming may be all zeros */
@@ -51,10 +51,8 @@ static struct watch {
 	uint64_t unrung_ns;		/* time since which the record differs from `seen`; 0: it does not */
 } watches[NIC_MAX_CQS];
 
-/*
- * Read by the engine without the lock, to decide whether the lock is needed. An armed queue is on a
- * channel.
- */
+/* Read by the engine without the lock, to decide whether it needs the lock. An armed queue is always on a
+ * channel. */
 static atomic_int num_watches, num_armed;
 static atomic_uchar armed[NIC_MAX_CQS];
 static uint32_t idle_at[NIC_MAX_CQS];	/* entry count that did not raise an event; engine thread only */
@@ -141,7 +139,7 @@ static _Atomic uint64_t *arm_register(void)
 	return (_Atomic uint64_t *)(void *)(nic_uar + ARM_REGISTER);
 }
 
-/* Returns the number of events given to the consumer; unread ones are discarded. */
+/* Returns the number of events given to the consumer. Unread ones are discarded. */
 uint32_t nic_cq_unwatch(int cq)
 {
 	struct ib_uverbs_comp_event_desc kept[NIC_MAX_CQS], event;
@@ -211,7 +209,7 @@ static void take_record(int number)
 	w->seen = record;
 	if (w->given && (int)(record >> 28 & 3) == w->last_sn)
 		return;
-	/* a queue armed for any entry stays so until the event */
+	/* a queue armed for any entry stays armed until the event */
 	if (atomic_load(&armed[number]) && !(w->record & ARM_SOLICITED))
 		record &= ~ARM_SOLICITED;
 	w->record = record;
@@ -221,10 +219,8 @@ static void take_record(int number)
 	nic_count(&nic_stats.arms, 1);
 }
 
-/*
- * Handles an arming doorbell. The record must agree with it, or belong to a later arming, never to an
- * earlier one.
- */
+/* Handles an arming doorbell. The record must agree with it, or belong to a later arming, but not to an
+ * earlier one. */
 static void take_doorbell(uint64_t word)
 {
 	uint32_t said = be32toh((uint32_t)word), cqn = be32toh((uint32_t)(word >> 32)), record;
@@ -246,7 +242,7 @@ static void take_doorbell(uint64_t word)
 			take_record(i);
 }
 
-/* Called by the engine without the lock. Returns whether any work was done. */
+/* Called by the engine without the lock. Returns whether it did any work. */
 int nic_events_poll(void)
 {
 	int i, left, worked = 0;
@@ -272,7 +268,7 @@ int nic_events_poll(void)
 			continue;
 		nic_lock();
 		if (!atomic_load(&armed[i])) {
-			/* the queue was removed meanwhile */
+			/* the queue has been removed meanwhile */
 		} else if (is_due(i)) {
 			give_event(i);
 			worked = 1;

@@ -3,9 +3,9 @@
  * nic_execute.c - executes one work request of the NIC model: requester's checks, responder's checks,
  * movement
  *
- * The requester's local keys are checked first, then the responder: whether it exists, has a receive
- * posted, and its key is valid for all bytes of the message. Only then is the first byte moved. The
- * tables' lock is held throughout.
+ * First the requester's local keys are checked, then the responder: whether it exists, has posted a receive,
+ * and its key is valid for all bytes of the message. Only then is the first byte moved. The tables' lock is
+ * held throughout.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #define MAX_MESSAGE_BYTES	(1u << 30)
 #define RNR_FOR_EVER		7
 #define TRANSPORT_UNIT_NS	4096ull
-#define TRANSPORT_LONGEST_NS	2000000000ull	/* longest retry time; hardware's may be minutes */
+#define TRANSPORT_LONGEST_NS	2000000000ull	/* longest retry time; on hardware it may be minutes */
 
 /* Receiver-not-ready timers in the specification's numbering, in units of 10 us. */
 static const uint16_t rnr_timer_10us[32] = {
@@ -43,7 +43,7 @@ static uint64_t local_address(const struct nic_qp *qp, const struct nic_segment 
 	return nic_mr_address(nic_mr_find(qp, s->key, s->addr, s->bytes, 0), s->addr);
 }
 
-/* Moves the message's bytes from..from+bytes to the responder's memory. */
+/* Moves the message's bytes from .. from + bytes to the responder's memory. */
 static int move_out(const struct nic_qp *qp, const struct nic_request *r, pid_t pid, uint64_t to,
 		    uint64_t from,
 		    uint64_t bytes)
@@ -260,10 +260,8 @@ static int write_remote(struct nic_sq *sq, const struct nic_request *r, struct n
 	return ret;
 }
 
-/*
- * Within the responder's process this is an atomic instruction; across processes and in GPU memory it is
- * atomic only with respect to other NICs' atomics.
- */
+/* Within the responder's process this is an atomic instruction. Across processes and in GPU memory it is
+ * atomic only with respect to the atomics of other NICs. */
 static int fetch_and_change(struct nic_qp *peer, const struct nic_request *r, uint64_t addr, pid_t self,
 			    uint64_t *old)
 {
@@ -345,7 +343,7 @@ int nic_execute(struct nic_sq *sq, struct nic_request *r, struct nic_inflight *f
 }
 
 /*
- * Segments were checked when the request was executed; if a key was revoked since then, the data is lost.
+ * The segments were checked when the request was executed. If a key was revoked since then, the data is lost.
  */
 void nic_place(struct nic_sq *sq, struct nic_inflight *f, const struct nic_request *r)
 {

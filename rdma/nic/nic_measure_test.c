@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_measure_test.c - rows of `cairn bench rdma.nic`: counts of what the NIC model was tested with
+ * nic_measure_test.c - rows of `cairn bench rdma.nic`: how much the NIC model was tested
  *
- * There are no times, since the model's times say nothing about a card. Rows are reported for the host
- * (no GPU takes part), impl "model".
+ * There are no times, because the model's times say nothing about a card. Rows are reported for the host (no
+ * GPU takes part), impl "model".
  *   golden             requests compared with libmlx5's, those that differ, wraps of the 16-bit index
  *   mutants_NAME       defects planted, and caught
  *   semantics          lines of the semantics test, and those equal to nic_semantics.txt
@@ -92,7 +92,7 @@ static void semantics(struct cairn_test *t)
 	cairn_host_row(t, "semantics", "model", "\"lines\":%d,\"as_on_file\":%d", lines, same ? lines : 0);
 }
 
-/* Uses two processes, in several parts, so that none comes close to the time-out on a slow machine. */
+/* Uses two processes, in several parts, so that no part comes close to the time-out on a slow machine. */
 static void stock_ib_write_bw(struct cairn_test *t)
 {
 	struct child server, client;

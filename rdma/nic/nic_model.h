@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nic_model - internals that the files of the NIC model share; the public contract is nic.h */
+/* nic_model - internals shared by the files of the NIC model; the public contract is nic.h */
 #ifndef CAIRN_NIC_MODEL_H
 #define CAIRN_NIC_MODEL_H
 
@@ -69,7 +69,7 @@ struct nic_qp {
 /* State that all processes on this NIC share; in a file, or private to this process. */
 struct nic_tables {
 	atomic_int ready;
-	pthread_mutex_t lock;		/* robust, since a process may die while holding it */
+	pthread_mutex_t lock;		/* robust, because a process may die while holding it */
 	uint32_t next_qp, next_pd, serial, generation;
 	struct nic_mr mrs[NIC_MAX_MRS];
 	struct nic_cq cqs[NIC_MAX_CQS];
@@ -107,7 +107,7 @@ struct nic_inflight {
 
 /* The requester's half of a queue pair in this process. Block indices wrap at 2^16. */
 struct nic_sq {
-	struct nic_qp *qp;		/* NULL: not ours */
+	struct nic_qp *qp;		/* NULL: not of this process */
 	uint16_t fetched, retired, producer;	/* producer: index that doorbells and record agree on */
 	uint16_t early_index, unrung_index;
 	int have_request, fetch_armed, rnr_left, num_inflight, first_inflight;

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_mutants [trouble | collapsed] - producers that break a rule, each of which the NIC model must
- * detect
+ * nic_mutants [trouble | collapsed] - producers that break a rule, which the NIC model must detect
  *
- * Writes rings, doorbell records and UARs itself, through the pointers that mlx5dv_init_obj gives, as a
- * GPU would; libmlx5 only creates the queues. A run repeats 300 times (100 in trouble) a payload WRITE
- * and a signalled inline WRITE of a sequence number, which the other end polls; the ring has 64 blocks
- * and wraps several times. First come correct producers, one for each doorbell dialect: no rule may be
- * broken. Then come the defective ones, each with the evidence that must catch it: a rule's name, an
- * error completion, a sequence number that does not arrive, or a payload that is missing when its number
- * arrives. `trouble` runs those that only a late NIC reveals; the model's adversary must be on
- * (CAIRN_NIC_ADVERSARY). `collapsed` runs those that read completions of a queue of one entry
+ * The program writes rings, doorbell records and UARs itself, through the pointers that mlx5dv_init_obj
+ * gives, as a GPU would; libmlx5 only creates the queues. A run repeats 300 times (100 times with `trouble`)
+ * a payload WRITE and a signalled inline WRITE of a sequence number, which the other end polls. The ring has
+ * 64 blocks and wraps several times. First come correct producers, one for each doorbell dialect, which must
+ * break no rule. Then come the defective producers, each with the evidence that must catch it: a rule's name,
+ * an error completion, a sequence number that does not arrive, or a payload that is missing when its number
+ * arrives. `trouble` runs the producers that only a late NIC reveals; the model's adversary must be on
+ * (CAIRN_NIC_ADVERSARY). `collapsed` runs the producers that read completions of a queue of one entry
  * (CAIRN_NIC_ADVERSARY=collapse=1).
  *
- * Exit status 0: all correct producers pass and all others are caught; 1: any other outcome; 77: no
- * device, or not the model.
+ * Exit status 0: all correct producers pass, and all others are caught; 1: any other outcome; 77: no device,
+ * or not the model.
  */
 #include <dlfcn.h>
 #include <infiniband/mlx5dv.h>
@@ -58,7 +57,7 @@ enum conduct {
 	SIGNAL_FIRST,
 	SIGNAL_ELSEWHERE,	/* on another queue pair */
 	POLLS_PAYLOAD,		/* polls its last byte instead of the sequence number */
-	NO_FENCE,		/* a WRITE of what a READ returns, without a fence */
+	NO_FENCE,		/* a WRITE of data that a READ returns, without a fence */
 	FENCED,
 	NO_RECLAIM,		/* posts without waiting for completions */
 	NO_CONSUMER,		/* never returns completion entries */
@@ -161,16 +160,14 @@ static const struct nic_stats *(*stats)(void);
 
 static int num_pairs = PAIRS;
 
-/* Pauses between two polls of memory, since the model may need this core. */
+/* Pauses between two polls of memory, because the model may need this core. */
 static void poll_pause(void)
 {
 	nanosleep(&(struct timespec) { .tv_nsec = 1000 }, NULL);
 }
 
-/*
- * Pauses between stores whose order matters: until the model has seen one more doorbell, and a while
- * longer.
- */
+/* Pauses between stores whose order matters: waits until the model has seen one more doorbell, and then a
+ * while longer. */
 static void gap(uint64_t doorbells)
 {
 	double limit = now_s() + SEEN_S;
@@ -327,7 +324,7 @@ static int reap(struct producer *p, double seconds, int *syndrome)
 	return 1;
 }
 
-/* Stores the control segment of the request one lap later in the last request's place. */
+/* Stores the control segment of the request one lap later in the place of the last request. */
 static void reuse_slot(struct producer *p)
 {
 	*cairn_wqe_at(&p->ring, p->next - 1, 0) =
@@ -428,7 +425,7 @@ static int rule_is_noticed(const struct mutant *m, const struct nic_stats *befor
 	return m->evidence == BY_RULE && stats()->by_rule[m->detail] > before->by_rule[m->detail];
 }
 
-/* Posts one pair and waits for it. Returns 0 if the run is to continue. */
+/* Posts one pair and waits for it. Returns 0 if the run should continue. */
 static int run_pair(const struct mutant *m, struct producer *p, struct producer *q,
 		    const struct nic_stats *before,
 		    struct outcome *o)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_preload.c - the preloaded library's surface: the device file, a sysfs tree, load and unload
+ * nic_preload.c - the entry points of the preloaded library: the device file, a sysfs tree, load and unload
  *
- * The device file is a duplicate of the memory file that holds the UAR pages. Calls on it are answered
- * here; all others go to the C library. The sysfs tree is a real one in a temporary directory, created
- * when libibverbs asks for SYSFS_PATH. libibverbs' other way to find devices, netlink, is blocked.
+ * The device file is a duplicate of the memory file that holds the UAR pages. This file answers calls on it
+ * and passes all others to the C library. The sysfs tree is a real one in a temporary directory, created when
+ * libibverbs asks for SYSFS_PATH. libibverbs' other way to find devices, netlink, is blocked.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -107,7 +107,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 	return remove(path);
 }
 
-/* If the machine has a NIC of its own, a test must not use it: without our tree there is no device. */
+/* If the machine has a NIC, a test must not use it: without this sysfs tree there is no device. */
 __attribute__((constructor)) static void begin(void)
 {
 	size_t bytes = (size_t)NIC_NUM_UAR_PAGES * NIC_PAGE;
@@ -143,8 +143,8 @@ static void make_tree_once(void)
 }
 
 /*
- * Only libibverbs asks for this variable: a process that merely executes another program (env, nice)
- * leaves nothing behind.
+ * The tree is created when the variable is read, which only libibverbs does, so that a process that merely
+ * executes another program (env, nice) leaves nothing behind.
  */
 char *getenv(const char *name)
 {
@@ -247,15 +247,15 @@ int ioctl(int fd, unsigned long request, ...)
 	arg = va_arg(ap, void *);
 	va_end(ap);
 	if (is_device(fd)) {
-		errno = ENOTTY;		/* what an older kernel returns: libibverbs then uses write() */
+		errno = ENOTTY;		/* as an older kernel does: libibverbs then uses write() */
 		return -1;
 	}
 	return REAL(ioctl)(fd, request, arg);
 }
 
 /*
- * A UAR page's mmap offset holds a command in bits 8 and up and the page's number below; command 0 maps a
- * page by its number alone.
+ * The mmap offset of a UAR page holds a command in bits 8 and up and the page's number below. Command 0 maps
+ * a page by its number alone.
  */
 #define MMAP(name, off_type)							\
 void *name(void *addr, size_t bytes, int prot, int flags, int fd, off_type offset) \

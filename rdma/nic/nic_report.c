@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * nic_report.c - appends JSON lines to $CAIRN_NIC_REPORT, each in one write(), since processes may share
- * the file
- */
+/* nic_report.c - appends JSON lines to $CAIRN_NIC_REPORT, each in one write(), because processes may share
+ * the file */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +27,7 @@ void nic_report_open(void)
 }
 
 /*
- * Opens the file for each line, by the system call itself, because the application may close any
- * descriptor.
+ * Opens the file for each line, with a direct system call, because the application may close any descriptor.
  */
 static void append(const char *line, int bytes)
 {

@@ -2,8 +2,8 @@
 /*
  * nic_rules.c - decodes a work request and reports, by name, each rule that its producer broke
  *
- * A broken rule is counted and reported. The request is still executed if possible, as hardware would do
- * with a set reserved bit; otherwise it fails with a QP operation error.
+ * A broken rule is counted and reported. The request is still executed if possible, as hardware would ignore
+ * a set reserved bit; otherwise it fails with a QP operation error.
  */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_semantics [CHAINS] - prints what reliable connections do, as text that can be compared between two
+ * nic_semantics [CHAINS] - prints how reliable connections behave, as text that can be compared between two
  * RDMA devices
  *
  * Connects two queue pairs of this process: both on the device that CAIRN_RDMA_DEVICE names (with entry
- * CAIRN_RDMA_GID_INDEX of its port's GID table, 1); otherwise one on each of the first two devices, or
- * both on the only one. First comes the FHBN pattern: a WRITE of data and an inline WRITE of a sequence
- * number in one post; the receiver polls memory and checks for torn data. Then each case posts its
- * request and another one on a fresh pair, and prints their statuses, the sender's state and the statuses
- * of the receives. Then come unsignalled posts until the library refuses, and completion channels
- * (nic_semantics_events.c). No times and no addresses are printed, as the output is compared as text with
- * nic_semantics.txt.
+ * CAIRN_RDMA_GID_INDEX of its port's GID table, 1); otherwise one on each of the first two devices, or both
+ * on the only one. First comes the FHBN pattern: a WRITE of data and an inline WRITE of a sequence number in
+ * one post; the receiver polls memory and checks for torn data. Then each case posts its request and another
+ * one on a fresh pair, and prints their statuses, the sender's state and the statuses of the receives. After
+ * that come unsignalled posts until the library refuses, and completion channels (nic_semantics_events.c). No
+ * times and no addresses are printed, because the output is compared as text with nic_semantics.txt.
  *
  * Exit status 0: all cases ran; 1: torn data or a time-out, after which no case runs; 77: no device.
  */
@@ -18,7 +17,7 @@
 #include "rdma/nic/nic_semantics.h"
 
 #define WAIT_S	5.0
-#define FULL_S	2.0		/* a queue that refuses for so long stays full */
+#define FULL_S	2.0		/* a queue that refuses for so long is taken for full */
 #define FLAG_AT	(END_BYTES - 64)
 #define LEN	64u
 
@@ -34,7 +33,7 @@ struct row {
 	int receives;			/* receives posted by the other end, of LEN bytes each */
 	uint32_t receive_flip;
 	int access;			/* rights of the other end's queue pair; 0: all */
-	int other_end;			/* state the other end is moved to first, or 0 */
+	int other_end;			/* state to which the other end is moved first, or 0 */
 };
 
 #define W	IBV_WR_RDMA_WRITE
@@ -174,8 +173,8 @@ static void run(const struct row *r)
 }
 
 /*
- * Gathers and scatters several segments, and checks that a fence completes each READ before the WRITE of
- * what it has read.
+ * Gathers and scatters several segments, and checks that a fence completes each READ before the WRITE of the
+ * data that it has read.
  */
 static void run_fence(void)
 {
@@ -230,7 +229,7 @@ static void run_chains(int num_chains)
 		signal.wr.rdma.remote_addr = (uintptr_t)flag;
 		payload.wr.rdma.rkey = signal.wr.rdma.rkey = b.mr->rkey;
 		must(!ibv_post_send(a.qp, &payload, &bad), "ibv_post_send");
-		/* a write that failed is reported; its number never arrives */
+		/* a failed write is reported, and its number never arrives */
 		while (*flag != (unsigned)i && !(done && wc.status) && now_s() < begun + WAIT_S) {
 			done = done || end_wait(&a, &wc, 0);
 			relax(begun);

@@ -2,9 +2,8 @@
 /*
  * nic_semantics_events.c - completion channels: what arms a queue, and what raises an event
  *
- * The event part of nic_semantics.c: b's completions go to queues on a channel; a sends. Each row
- * executes its steps and prints what happened; "none" means that nothing arrived within 30 ms, as
- * expected.
+ * The event part of nic_semantics.c. a sends, and b's completions go to queues on a channel. Each row
+ * executes its steps and prints what happened; "none" means that nothing arrived within 30 ms, as expected.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -182,7 +181,7 @@ static void two_queues(struct end *a, struct end *b)
 	must(!ibv_destroy_cq(other), "ibv_destroy_cq");
 }
 
-/* Destroying a queue discards its unread event and keeps another queue's. */
+/* Destroying a queue discards its own unread event and keeps that of another queue. */
 static void destroyed_with_an_event(struct end *a, struct end *b)
 {
 	struct ibv_cq *mine = b->cq, *other = ibv_create_cq(b->ctx, 16, b, channel, 0);

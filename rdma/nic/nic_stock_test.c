@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_stock_test.c - runs stock programs of the system, unaware of the NIC model, on the model in two
- * processes
+ * nic_stock_test.c - runs unmodified programs of the system on the NIC model, in two processes
  *
- * ibv_rc_pingpong checks the bytes it receives (-c); perftest's programs check statuses. All must
- * succeed, and the model must have seen no broken rule and only libmlx5's doorbells.
+ * ibv_rc_pingpong checks the bytes it receives (-c); perftest's programs check statuses. All must succeed,
+ * and the model must have seen no broken rule and only libmlx5's doorbells.
  */
 #include "conformance/harness.h"
 #include "rdma/nic/nic_child.h"
@@ -30,7 +29,7 @@ static void pingpong(struct cairn_test *t)
 	two(t, "ibv_rc_pingpong", "-g 1 -n 200 -c", NULL, 400);
 }
 
-/* Sleeps on completion channels: one event for each completion not polled yet. */
+/* Programs that sleep on completion channels: one event for each completion that was not polled yet. */
 static void with_events(struct cairn_test *t, const char *program, const char *args, const char *adversary,
 			long long requests)
 {
@@ -58,8 +57,8 @@ static void send_lat_events(struct cairn_test *t)
 }
 
 /*
- * Runs without -q: with it perftest leaves entries in the queue and waits for an event that no further
- * entry raises.
+ * Runs without -q: with it, perftest leaves entries in the queue and waits for an event that no later entry
+ * raises.
  */
 static void send_bw_events(struct cairn_test *t)
 {
@@ -111,7 +110,7 @@ static void atomic_bw(struct cairn_test *t)
 	two(t, "ib_atomic_bw", "-x 1 -F -n 1000", NULL, 1000);
 }
 
-/* A process is killed: the other end's retries run out, it gets the error and exits. */
+/* A process is killed. The other end's retries run out; it must get the error and exit. */
 static void peer_killed(struct cairn_test *t)
 {
 	struct timespec wait = { .tv_sec = 2 };

@@ -2,9 +2,9 @@
 /*
  * nic_test.c - runs the semantics test, the adversary's cases and the mutants on the NIC model
  *
- * Each program is started with the library preloaded; libibverbs and libmlx5 are the system's own.
- * Checked are the exit status, the output and the model's report: work was done and, except for the
- * mutants, no rule was broken.
+ * Each program is started with the library preloaded; libibverbs and libmlx5 are the system's own. The tests
+ * check the exit status, the output and the model's report: work was done and, except by the mutants, no rule
+ * was broken.
  */
 #include <glob.h>
 

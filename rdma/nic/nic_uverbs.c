@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_uverbs.c - the kernel's side of the verbs commands, as write()s to the device file
+ * nic_uverbs.c - the kernel's side of the verbs commands, which are write()s to the device file
  *
  * libibverbs tries ioctl first and falls back to write() on ENOTTY. Extended commands are refused;
  * libmlx5 takes that for an old kernel and works without them.

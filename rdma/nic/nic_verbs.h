@@ -126,8 +126,8 @@ static inline void end_connect(struct end *e, const struct end *peer)
 
 /*
  * Lets other threads run during a wait: the model's engine may need this core, and would otherwise get it
- * only when this thread's slice ends. A wait that has lasted 10 ms sleeps; so do all waits for a while after
- * a yield that let another program run for long.
+ * only when this thread's slice ends. After 10 ms a wait sleeps. If a yield let another program run for long,
+ * all waits sleep for some time after it.
  */
 static inline void relax(double begun)
 {
@@ -172,7 +172,7 @@ static inline struct ibv_sge end_sge(const struct end *e, size_t at, uint32_t by
 	return (struct ibv_sge) { (uintptr_t)(e->buf + at), bytes, e->mr->lkey };
 }
 
-/* Gives both ends fresh, connected queue pairs; completions of the old ones are discarded. */
+/* Gives both ends fresh, connected queue pairs. Completions of the old ones are discarded. */
 static inline void ends_reset(struct end *a, struct end *b, int access_b)
 {
 	struct ibv_wc wc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rxe_compare - compares two outputs of nic_semantics.c line by line; allows only differences that are
- * listed with a reason
+ * rxe_compare - compares two outputs of nic_semantics.c line by line; allows only differences that are listed
+ * with a reason
  */
 #ifndef CAIRN_RXE_COMPARE_H
 #define CAIRN_RXE_COMPARE_H

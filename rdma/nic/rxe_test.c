@@ -2,9 +2,9 @@
 /*
  * rxe_test.c - the NIC model against the Linux kernel's soft-RoCE, in an emulated machine (rxe_guest.sh)
  *
- * The two implementations share only the specification: their results for the same cases must be equal
- * except for the lines of nic_semantics_rxe.txt, which gives a reason for each. The guest is booted once
- * for all units. Its times mean nothing and are ignored.
+ * The two implementations have only the specification in common. Their results for the same cases must be
+ * equal except for the lines of nic_semantics_rxe.txt, which gives a reason for each. The guest is booted
+ * once for all units. Its times are meaningless and are ignored.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "conformance/harness.h"
 #include "rdma/nic/rxe_compare.h"
 
-/* Inputs that the comparison must refuse, each with one thing wrong. */
+/* Inputs that the comparison must refuse; each has one error. */
 static void comparison_can_fail(struct cairn_test *t)
 {
 	static const char model[] = "case a 'yes'\ncase b 'no'\nend 5\n";
@@ -63,7 +63,7 @@ static const char *read_text(const char *name, char *text, size_t len)
 	return text;
 }
 
-/* Returns what the guest reported, or NULL with the unit skipped or failed and the reason given. */
+/* Returns the guest's report, or NULL if the unit is skipped or has failed, with the reason noted. */
 static const char *guest_report(struct cairn_test *t)
 {
 	static char report[1 << 17];
@@ -97,7 +97,7 @@ static const char *guest_report(struct cairn_test *t)
 	return report;
 }
 
-/* Returns the text of a section, whose end line must report status 0. */
+/* Returns the text of a section; its last line must report status 0. */
 static const char *section(struct cairn_test *t, const char *report, const char *name, char *text,
 			   size_t len)
 {
@@ -142,8 +142,8 @@ static void semantics_as_listed(struct cairn_test *t)
 }
 
 /*
- * Traffic between the two devices must arrive: what one end sends, the other receives, with no shortcut
- * within the host.
+ * Traffic between the two devices must go over the network: one end receives what the other sends, without a
+ * shortcut within the host.
  */
 static void packets_cross(struct cairn_test *t)
 {
@@ -214,7 +214,7 @@ static void transport(struct cairn_test *t)
 	cairn_note(t, "%d cases of the verbs back end", passed);
 }
 
-/* A row of `cairn bench rdma.rxe`: how far model and soft-RoCE agree. */
+/* A row of `cairn bench rdma.rxe`: how far the model and soft-RoCE agree. */
 static void agreement(struct cairn_test *t)
 {
 	char model[8192], listed[8192], guest[8192], why[1024];
