@@ -4,17 +4,20 @@
  *
  * One source for GPU and CPU. fhbn.cuh or fhbn_host.h includes it and defines the accesses it uses:
  *
- *   fhbn_store_seg(to, seg)          16 bytes of a WQE, unordered fhbn_fence(mode, why)            releases
- *   all that this thread has written or seen, in the scope of `mode` fhbn_store_record(to, word)      one
- *   store; also fhbn_store_cq_record fhbn_ring8(reg, word)            8 bytes to the UAR fhbn_ring64(reg,
- *   segs)           64 bytes to the UAR, the doorbell's bytes last fhbn_load_entry(cqe)             last 8
- *   bytes of a completion, acquire; fhbn_load_error: the 8 before fhbn_load, fhbn_store            a counter
- *   that only this poster uses fhbn_load_acquire, fhbn_store_release, fhbn_add, fhbn_try_lock, fhbn_unlock
- *   for a shared counter fhbn_peek                        the same, relaxed; a later fhbn_fence_acquire()
- *   makes it an acquire fhbn_load_signal(flag)           a sequence number, acquire fhbn_raise(word, kind)
- *   sets a word that is 0 to kind; returns whether this call did fhbn_load_kind, fhbn_written     a fault's
- *   kind, relaxed; marks the fault as written, release fhbn_now_ns(), fhbn_pause(), fhbn_caller(&block,
- *   &thread) FHBN_FN                          function qualifiers
+ *   fhbn_store_seg(to, seg)          16 bytes of a WQE, unordered
+ *   fhbn_fence(mode, why)            releases all that this thread has written or seen, in `mode`'s scope
+ *   fhbn_store_record(to, word)      one store; also fhbn_store_cq_record
+ *   fhbn_ring8(reg, word)            8 bytes to the UAR
+ *   fhbn_ring64(reg, segs)           64 bytes to the UAR, the doorbell's bytes last
+ *   fhbn_load_entry(cqe)             last 8 bytes of a completion, acquire; fhbn_load_error: the 8 before
+ *   fhbn_load, fhbn_store            a counter that only this poster uses
+ *   fhbn_load_acquire, fhbn_store_release, fhbn_add, fhbn_try_lock, fhbn_unlock    for a shared counter
+ *   fhbn_peek                        the same, relaxed; a later fhbn_fence_acquire() makes it an acquire
+ *   fhbn_load_signal(flag)           a sequence number, acquire
+ *   fhbn_raise(word, kind)           sets a word that is 0 to kind; returns whether this call did
+ *   fhbn_load_kind, fhbn_written     a fault's kind, relaxed; marks the fault as written, release
+ *   fhbn_now_ns(), fhbn_pause(), fhbn_caller(&block, &thread)
+ *   FHBN_FN                          function qualifiers
  */
 #ifndef CAIRN_FHBN_POST_H
 #define CAIRN_FHBN_POST_H

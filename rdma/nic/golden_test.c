@@ -26,9 +26,7 @@ static int golden(struct cairn_test *t, long number, uint64_t seed, char *out, s
 	return status;
 }
 
-/*
- * Expects the number that `format` reads to be above zero; otherwise the run would prove less than it claims.
- */
+/* Expects the number that `format` reads to be above zero; otherwise the run would prove too little. */
 static void must_be_counted(struct cairn_test *t, const char *out, const char *format)
 {
 	const char *line = out;

@@ -41,9 +41,7 @@ static void after_fork(void)
 	self = getpid();
 }
 
-/*
- * Maps the tables. The process that creates the file initialises them; the others wait until they are ready.
- */
+/* Maps the tables. The process that creates the file initialises them; the others wait for that. */
 int nic_open(const char *shared)
 {
 	struct timespec pause = { .tv_nsec = 1000000 };

@@ -13,7 +13,7 @@
 #define MAGIC		0x6e726163u	/* "carn" */
 #define ADDRESS		1
 #define KEY		2
-#define PROBE_NS	2000000		/* interval at which a waiter checks its peer */
+#define PROBE_NS	2000000		/* interval at which a waiter checks that its peer lives */
 
 uint64_t transport_now(void)
 {
@@ -118,7 +118,7 @@ static uint64_t start_of(uint64_t pid)
 	if (!p || p[1] != ' ' || p[2] == 'Z' || p[2] == 'X')
 		return 0;		/* a zombie or dead process */
 	for (i = 0; p && i < 20; i++)
-		p = strchr(p + 1, ' ');	/* to field 22 */
+		p = strchr(p + 1, ' ');	/* skip to field 22 */
 	if (p)
 		start = strtoull(p + 1, NULL, 10);
 	return start;
@@ -532,7 +532,8 @@ int transport_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint3
 	for (;;) {
 		int err = atomic_load(&c->error);
 
-		/* The error is read before the slot, so that a signal that preceded the error counts. */
+		/* Read the error before the slot, so that a signal that arrived before the error still
+		 * counts. */
 		CAIRN_TRY(c->t->ops->look(c, slot, &s));
 		if ((int64_t)(s.value - value) >= 0)
 			break;

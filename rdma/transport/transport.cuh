@@ -8,7 +8,7 @@
  * channel's error. Slots, offsets and lengths are NOT checked, neither here nor on the host; a kernel
  * that exceeds its memory faults.
  *
- *   transport_put()        called by all threads of a grid's CTAs (struct transport_grid; or of one CTA)
+ *   transport_put()        called by all threads of a grid's CTAs (struct transport_grid) or of one CTA,
  *                          with equal arguments. The source was written before the launch, or by the CTA
  *                          whose share it is, with a barrier in between.
  *   transport_signal()     called by one thread, with a word of 8 bytes: the fast path for a payload of that
@@ -17,12 +17,12 @@
  *   transport_wait_word()  the same for value and word only: payloads are not ordered after it
  *   transport_flush()      called by one thread, after a barrier that follows the puts
  *
- * nvlink: a put copies its CTA's share by 16-byte stores. The last CTA to arrive has seen all stores and
- * sets the signal: a fence at system scope, then a store. A slot's value and word are one 128-bit store
- * and load, which PTX makes single-copy atomic: a word that arrives with its value needs no fence. queue
- * (verbs): one thread of the last CTA writes the descriptor; the proxy posts it. fhbn: that thread builds
- * the work requests and rings the card's doorbell. A put carries no word: it sets the slot's word to 0,
- * except that on fhbn a put with a payload leaves it unchanged.
+ * nvlink: in a put each CTA copies its share with 16-byte stores. The last CTA to arrive has seen all stores
+ * and sets the signal: a fence at system scope, then a store. A slot's value and word are one 128-bit store
+ * and load, which PTX makes single-copy atomic, so a word that arrives with its value needs no fence.
+ * queue (verbs): one thread of the last CTA writes the descriptor, and the proxy posts it. fhbn: that thread
+ * builds the work requests and rings the card's doorbell. A put carries no word: it sets the slot's word to
+ * 0, except on fhbn, where a put with a payload leaves the word unchanged.
  */
 #ifndef CAIRN_TRANSPORT_CUH
 #define CAIRN_TRANSPORT_CUH
@@ -133,7 +133,7 @@ TRANSPORT_FN void transport_copy(uint8_t *to, const uint8_t *from, uint64_t byte
 
 /* ---- the proxy's queue ---- */
 
-/* Reserves a place in the ring. It is free once the descriptor `depth` places earlier is done. */
+/* Reserves a place in the ring. The place is free once the descriptor `depth` places earlier is done. */
 TRANSPORT_FN int transport_reserve(const struct cairn_device_channel *c, uint64_t timeout_ns, uint64_t *index)
 {
 	uint64_t begin = ptx_globaltimer(), i = atomicAdd((unsigned long long *)c->next, 1ull), error;
@@ -142,7 +142,7 @@ TRANSPORT_FN int transport_reserve(const struct cairn_device_channel *c, uint64_
 		error = transport_ld_relaxed_sys_u64(c->done + 1);
 		if (error)
 			return (int)error;
-		/* the place is lost and all later ones block: the channel must be reset */
+		/* the place is lost, and all later ones block: the channel must be reset */
 		if (ptx_globaltimer() - begin > timeout_ns)
 			return ETIMEDOUT;
 	}
@@ -168,10 +168,8 @@ TRANSPORT_FN int transport_enqueue(const struct cairn_device_channel *c, const s
 
 /* ---- the card ---- */
 
-/*
- * Posts word and value if payload is NULL; otherwise the payload and, unless slot is CAIRN_NO_SIGNAL, the
- * value.
- */
+/* Posts word and value if payload is NULL; otherwise the payload, and the value unless slot is
+ * CAIRN_NO_SIGNAL. */
 TRANSPORT_FN int transport_post(const struct cairn_device_channel *c,
 				const struct cairn_fhbn_request *payload,
 				uint32_t slot, uint64_t value, uint64_t word, uint64_t timeout_ns)
@@ -206,9 +204,9 @@ TRANSPORT_FN int transport_signal(const struct cairn_device_channel *c, uint32_t
 
 /*
  * The CTAs that put together. arrived: counters in global memory, used by this grid only, zero when the
- * kernel starts; NULL for one CTA. Each put is a turn. CTAs arrive at counter turn % 8 without waiting
- * for each other; at every fourth turn they wait until all have arrived four turns earlier, so that no
- * counter serves two turns at once.
+ * kernel starts; NULL for one CTA. Puts are counted as turns. CTAs arrive at counter turn % 8 without waiting
+ * for each other. At every fourth turn they wait until all CTAs have arrived at the turn four earlier, so
+ * that no counter serves two turns at once.
  */
 #define TRANSPORT_COUNTERS	8
 
@@ -254,8 +252,8 @@ TRANSPORT_FN uint64_t transport_add_relaxed_gpu(uint64_t *p)
 }
 
 /*
- * Returns 0 or an error number. *last is 1 in one thread of the last CTA to arrive: all CTAs' earlier
- * stores are ordered before its later ones, at system scope.
+ * Returns 0 or an error number. *last is 1 in one thread of the last CTA to arrive: the earlier stores of all
+ * CTAs are ordered before its later ones, at system scope.
  */
 TRANSPORT_FN int transport_all_arrived(struct transport_grid *g, uint64_t timeout_ns, int *last)
 {
@@ -282,10 +280,8 @@ TRANSPORT_FN int transport_all_arrived(struct transport_grid *g, uint64_t timeou
 	return 0;
 }
 
-/*
- * Returns CTA cta's share of a payload: contiguous whole lines of 128 bytes; the last CTA has the
- * remainder.
- */
+/* Returns the share of CTA `cta` in a payload: contiguous whole lines of 128 bytes; the last CTA has the
+ * remainder. */
 TRANSPORT_FN uint64_t transport_share(uint64_t bytes, uint32_t cta, uint32_t num_ctas, uint64_t *begin)
 {
 	uint64_t per = ((bytes + 127) / 128 + num_ctas - 1) / num_ctas * 128, at = per * cta;
@@ -334,7 +330,7 @@ TRANSPORT_FN int transport_put(const struct cairn_device_channel *c, const struc
 	return transport_enqueue(c, &e, timeout_ns);
 }
 
-/* acquire: later reads are not older than the signal. */
+/* acquire: later reads do not return values older than the signal */
 template <int acquire>
 TRANSPORT_FN int transport_poll(const struct cairn_device_channel *c, uint32_t slot, uint64_t value,
 				uint64_t timeout_ns, struct cairn_signal *found)

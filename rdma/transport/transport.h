@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport - moves memory between two ends, payload before signal, over any back end
+ * transport - moves memory between two ends, the payload before its signal, over any back end
  *
  *   put(channel, local region + offset, remote region + offset, bytes, slot, value)
  *
  * stores the bytes at the other end and, once all of them are visible there, sets signal slot `slot` of
  * that channel to `value` at the other end. A waiter that sees the value therefore sees the whole
- * payload. The other end's CPU and GPU do not take part: memory is registered beforehand, and the key
- * that names it is exchanged by other means.
+ * payload. The other end's CPU and GPU take no part in a put: memory is registered beforehand, and the
+ * key that names it is exchanged by other means.
  *
  *   back end  carried by                                      kernels may put           ends
  *   loop      a thread of this process, with seeded faults    no                        one process
@@ -21,37 +21,37 @@
  *   open(options, &t);  region_register(t, addr, bytes, memory, &r);  channel_create(t, &c)
  *   channel_address(c, &mine)  ... exchange ...  channel_connect(c, &peers, timeout_ms)
  *   region_key(r, &key)        ... exchange ...  remote_import(t, &peers_key, &remote)
- *   The first put must follow the connect of both ends, which takes one more exchange.
+ *   The first put must come after both ends have connected, which takes one more exchange.
  *
  * Rules
  * - Slots: each channel has num_slots slots of 64 bits in each direction, zero at connect. The values
- *   given to a slot ascend in the order of the puts. wait(slot, value) ends when the slot holds `value`
+ *   sent to a slot must ascend in the order of the puts. wait(slot, value) ends when the slot holds `value`
  *   or a later one: (int64_t)(have - value) >= 0, so that counters may wrap. Slot CAIRN_NO_SIGNAL:
  *   payload only. bytes 0: signal only.
- * - Word: 8 bytes that arrive with the signal, in the slot itself; the fast path for small payloads. A
+ * - Word: 8 bytes that arrive with the signal, in the slot itself: the fast path for small payloads. A
  *   wait that finds a value returns the word that came with it, or a later word if the slot was signalled
  *   again meanwhile.
  * - Order: a channel's signals appear in the order of its puts, and the signal of a put implies that the
  *   payloads of all earlier puts of that channel are visible. There is no order between channels. A
- *   second put to the same bytes must follow the arrival of the first; otherwise either may win.
+ *   second put to the same bytes must wait for the arrival of the first; otherwise either may win.
  * - The source of a put must not change until a later flush has returned, or until the other end has
  *   confirmed the arrival. flush: all earlier puts are complete here and visible there.
  * - Bounds and keys are always checked at this end; with CAIRN_TRANSPORT_CHECKS also at the other end.
  * - Time-outs are in ms. Every wait ends with -ETIMEDOUT after its time-out; the text says which end
- *   waited for what. 0 polls once. A wait that timed out may be repeated.
- * - Errors of a channel are final: the first is kept (channel_error) and returned by every later put and
- *   flush, and by a wait whose signal has not arrived. Data in flight is lost or arrives, but never a
- *   signal without its payload. channel_reset gives a fresh channel: empty, slots zero, a new address;
- *   both ends reset, then connect again.
+ *   waited for what. A time-out of 0 polls once. A wait that timed out may be repeated.
+ * - Errors of a channel are final: the channel keeps the first one (channel_error), and every later put and
+ *   flush returns it, as does a wait whose signal has not arrived. Data in flight may be lost or may arrive,
+ *   but a signal never arrives without its payload. channel_reset makes the channel as new: empty, slots
+ *   zero, with a new address. Both ends must reset and then connect again.
  * - Threads: one thread at a time calls put and flush on a channel; another may wait on it concurrently.
- *   Channels are independent. The other calls may come from any thread; the caller of close or destroy
+ *   Channels are independent. Any thread may make the other calls; the caller of close or destroy
  *   must make sure that no call on that object is in progress. At any time either the host or kernels put
  *   on a channel, not both.
  *
- * Errors: -EINVAL a bad argument, named; -EACCES the other end refused key or bounds; -ECONNRESET the
- * peer is gone; -ETIMEDOUT; -ENODEV no such device or library; -EOPNOTSUPP not supported by this back
- * end; -ENOMEM; -EIO. Nothing is printed; cairn_last_error() has the text. Out parameters are written on
- * success only.
+ * Errors: -EINVAL a bad argument, which the text names; -EACCES the other end refused key or bounds;
+ * -ECONNRESET the peer is gone; -ETIMEDOUT; -ENODEV no such device or library; -EOPNOTSUPP not supported by
+ * this back end; -ENOMEM; -EIO. Nothing is printed; cairn_last_error() has the text. Out parameters are
+ * written on success only.
  */
 #ifndef CAIRN_TRANSPORT_H
 #define CAIRN_TRANSPORT_H
@@ -70,11 +70,11 @@ enum {
 	CAIRN_TRANSPORT_PROCESSES	= 1 << 3,	/* the ends may be in two processes */
 	CAIRN_TRANSPORT_ONE_PROCESS	= 1 << 4,	/* the ends may be in one process */
 	CAIRN_TRANSPORT_ONE_DEVICE	= 1 << 5,	/* the ends may be on the same GPU */
-	CAIRN_TRANSPORT_PEER_DEATH	= 1 << 6,	/* a waiter, too, gets -ECONNRESET */
+	CAIRN_TRANSPORT_PEER_DEATH	= 1 << 6,	/* waits for a dead peer also return -ECONNRESET */
 	CAIRN_TRANSPORT_CHECKS		= 1 << 7,	/* the other end checks keys and bounds */
 	/*
-	 * Puts progress whatever the other end does. Without this flag they progress only while the other
-	 * end waits, and a flush means only that the sources may be changed.
+	 * Puts progress whatever the other end does. Without this flag they progress only while the other end
+	 * waits, and a flush means only that the sources may be changed.
 	 */
 	CAIRN_TRANSPORT_ONE_SIDED	= 1 << 8,
 };
@@ -95,12 +95,12 @@ struct cairn_transport_options {
 	const char *device;		/* verbs, fhbn: name of the RDMA device; NULL: the first */
 	const char *faults;		/* loop: NAME=VALUE,... (transport_loop.c); NULL otherwise */
 	uint64_t seed;			/* seed of the faults */
-	uint32_t depth;			/* most outstanding puts of a channel, a power of two; 0: 1024 */
+	uint32_t depth;			/* maximum outstanding puts of a channel, a power of two; 0: 1024 */
 	uint32_t num_slots;		/* slots per channel, equal at both ends; 0: 64 */
 	int gpu;			/* CUDA device whose kernels or memory are used; -1: none */
 };
 
-/* What is sent to the other end: a channel's address or a region's key. The receiver checks it. */
+/* What an end sends to the other: a channel's address or a region's key. The receiver checks it. */
 struct cairn_blob {
 	uint32_t magic, what;		/* what: 1 address, 2 key */
 	char kind[16];			/* the back end's name */
@@ -129,7 +129,7 @@ struct cairn_device_channel {
 	uint32_t depth, unused;
 	struct cairn_signal *mine;	/* [num_slots], written by the peer */
 	struct cairn_signal *theirs;	/* nvlink: the peer's slots */
-	uint64_t *state;		/* nvlink: 0, or an error number if the peer is gone */
+	uint64_t *state;		/* nvlink: 0, or an error number once the peer is gone */
 	uint64_t *queue;		/* verbs: descriptors of 8 words (transport_queue.h) */
 	/* verbs, in device memory: [0] index of the next descriptor, [1] descriptors seen completed */
 	uint64_t *next;
@@ -150,8 +150,8 @@ struct cairn_transport_table {
 
 	int (*open)(const struct cairn_transport_options *o, struct cairn_transport **t);
 	/*
-	 * Also frees the remaining regions, remotes and channels. Puts that were not flushed may be lost;
-	 * the peers of its channels see them gone.
+	 * Also frees the remaining regions, remotes and channels. Puts that were not flushed may be lost. The
+	 * peers of its channels see this end as gone.
 	 */
 	void (*close)(struct cairn_transport *t);
 
@@ -170,10 +170,8 @@ struct cairn_transport_table {
 	int (*channel_reset)(struct cairn_channel *c);
 	void (*channel_destroy)(struct cairn_channel *c);
 
-	/*
-	 * While `depth` puts are outstanding, waits up to the time-out; on a time-out the put was not
-	 * accepted.
-	 */
+	/* While `depth` puts are outstanding, waits up to the time-out. A put that times out was not
+	 * accepted. */
 	int (*put)(struct cairn_channel *c, const struct cairn_put *p, uint32_t timeout_ms);
 	/* *found: the slot's value and word; may be NULL */
 	int (*wait)(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
@@ -188,8 +186,8 @@ struct cairn_transport_table {
 };
 
 /*
- * find: the back end of that name, or NULL if this build has none. get: the i-th, i >= 0; NULL after the
- * last.
+ * find: the back end of that name; NULL if this build has none. get: back end i, counted from 0; NULL after
+ * the last.
  */
 const struct cairn_transport_table *cairn_transport_find(const char *name);
 const struct cairn_transport_table *cairn_transport_get(int i);

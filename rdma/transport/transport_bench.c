@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * transport_bench.c - two ends on two GPUs (or on one, if there is only one), running the bench's kernels
- */
+/* transport_bench.c - runs the bench's kernels at two ends on two GPUs, or on one if there is only one */
 #include "rdma/transport/transport_bench_pair.h"
 
 #include <cuda_runtime_api.h>
@@ -102,7 +100,7 @@ static int outcome(const struct bench_pair *p)
 	return 0;
 }
 
-/* Runs both kernels, rank 1's first. *ms: rank 0's time by events. */
+/* Runs both kernels, rank 1's first. *ms: rank 0's time, measured with events. */
 int bench_pair_run(struct bench_pair *p, const struct bench_args *what, float *ms)
 {
 	cudaEvent_t begin, end;

@@ -2,10 +2,10 @@
 /*
  * transport_bench.cu - one persistent kernel at each end: ping-pong and streams over transport.cuh
  *
- * Ping-pong: rank 0 and rank 1 put to each other alternately. A sample is `rounds` round trips, timed at
- * rank 0 by the global timer; half a round trip is one way. In each round the putting CTA stamps the
- * first and last words of the payload with the round's number; the other end checks both. If several CTAs
- * put one payload together, all of them see the answer before the next round.
+ * Ping-pong: rank 0 and rank 1 put to each other alternately. A sample is `rounds` round trips, timed at rank
+ * 0 by the global timer; half a round trip is one way. In each round the putting CTA stamps the first and
+ * last words of the payload with the round's number; the other end checks both. If several CTAs put one
+ * payload together, all of them wait for the answer before the next round.
  */
 #include "primitives/base/launch.h"
 #include "rdma/transport/transport_bench.h"
@@ -65,8 +65,8 @@ TRANSPORT_FN int wait_cta(const struct bench_args &a, uint64_t i, int *s_code)
 }
 
 /*
- * Stamps round i into the payload's first and last 8 bytes (bytes is a multiple of 8), by the CTAs whose
- * shares contain them. Called after the previous put was issued; a barrier follows, at the latest in the
+ * Stamps round i into the payload's first and last 8 bytes (bytes is a multiple of 8); the CTAs whose shares
+ * contain them do it. Call it after the previous put was issued; a barrier must follow, at the latest in the
  * wait.
  */
 TRANSPORT_FN void stamp(const struct bench_args &a, uint64_t i)
@@ -82,7 +82,7 @@ TRANSPORT_FN void stamp(const struct bench_args &a, uint64_t i)
 		out[last / 8] = ~i;
 }
 
-/* Loaded by warps that are idle otherwise, and compared one round later, to hide the load's latency. */
+/* Loaded by otherwise idle warps and compared one round later, to hide the latency of the load. */
 struct seen {
 	uint64_t word, want;
 };
@@ -184,7 +184,8 @@ __global__ void __launch_bounds__(THREADS,
 	bench_failed(a, code);
 }
 
-/* A kernel loaded at its first launch would wait for running kernels, and these for it. */
+/* Kernels must be loaded before: one loaded at its first launch would wait for running kernels, and these
+ * for it. */
 static int load(const void *kernel)
 {
 	struct cudaFuncAttributes attributes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport_bench - kernels and peers of `cairn bench rdma.transport`; each run checks what it times */
+/* transport_bench - kernels and comparisons of `cairn bench rdma.transport`; each run checks what it times */
 #ifndef CAIRN_TRANSPORT_BENCH_H
 #define CAIRN_TRANSPORT_BENCH_H
 
@@ -15,7 +15,7 @@ enum bench_way {
 	BENCH_WORD,		/* ping-pong of 8 bytes that arrive with the signal */
 	BENCH_PUT,		/* ping-pong of a payload in memory and its signal */
 	BENCH_STREAM,		/* rank 0 puts repeatedly; rank 1 waits for the last */
-	BENCH_STREAM_BULK,	/* the same by bulk copies */
+	BENCH_STREAM_BULK,	/* the same with bulk copies */
 };
 
 struct bench_result {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_bench_pair - two ends in this process, for measurements; every function checks what it has
- * timed
+ * transport_bench_pair - two ends in this process, for measurements; every function also checks the data that
+ * it times
  */
 #ifndef CAIRN_TRANSPORT_BENCH_PAIR_H
 #define CAIRN_TRANSPORT_BENCH_PAIR_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_bulk - a put to peer memory by bulk copies (cp.async.bulk), for payloads of megabytes
+ * transport_bulk - a put to peer memory with bulk copies (cp.async.bulk), for payloads of megabytes
  *
- * One thread of each CTA runs a ring buffer of stages in shared memory: bulk copies load pieces into
- * stages and store them to the peer, so that no register holds payload. A stage is reloaded once the copy
- * out of it has been read; the loads run TRANSPORT_STAGES - TRANSPORT_LAG pieces ahead of the stores.
+ * One thread of each CTA runs a ring buffer of stages in shared memory: bulk copies load pieces into stages
+ * and store them to the peer, so that no register holds payload. A stage is reloaded once the copy out of it
+ * has read it; the loads run TRANSPORT_STAGES - TRANSPORT_LAG pieces ahead of the stores.
  *
  *   smem map, from a base aligned to 128: stages, TRANSPORT_STAGES x TRANSPORT_PIECE bytes; then one
  *   mbarrier of 8 bytes per stage (one arrival, the expect_tx; the load's bytes complete it)
@@ -54,10 +54,8 @@ TRANSPORT_FN void transport_piece_load(const struct transport_pieces *p, uint64_
 	ptx_cp_async_bulk_g2s(smem + stage * TRANSPORT_PIECE, p->from + i * TRANSPORT_PIECE, n, mbar);
 }
 
-/*
- * Called by thread 0. count: pieces this CTA has moved so far, which gives stage and phase; kept by the
- * caller, zero after transport_bulk_init().
- */
+/* Called by thread 0. count: number of pieces that this CTA has moved so far, from which stage and phase
+ * follow; the caller keeps it, zero after transport_bulk_init(). */
 TRANSPORT_FN void transport_bulk_copy(const struct transport_pieces *p, uint32_t smem, uint64_t *count)
 {
 	uint64_t num = (p->bytes + TRANSPORT_PIECE - 1) / TRANSPORT_PIECE, base = *count, i;
@@ -83,10 +81,8 @@ TRANSPORT_FN void transport_bulk_copy(const struct transport_pieces *p, uint32_t
 	*count = base + num;
 }
 
-/*
- * Same as transport_put(), by bulk copies if addresses are multiples of 16 and the back end is peer
- * memory; otherwise it calls transport_put(). smem, count: see above.
- */
+/* Does the same as transport_put(), with bulk copies if addresses are multiples of 16 and the back end is
+ * peer memory; otherwise it calls transport_put(). smem, count: see above. */
 TRANSPORT_FN int transport_put_bulk(const struct cairn_device_channel *c,
 				    const struct cairn_device_region *local, uint64_t local_offset,
 				    const struct cairn_device_region *remote, uint64_t remote_offset,

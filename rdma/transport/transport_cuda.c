@@ -162,9 +162,7 @@ static int device_alloc(void *arg)
 	return 0;
 }
 
-/*
- * Allocates whole granules: smaller allocations share one, and an IPC handle covers the whole allocation.
- */
+/* Allocates whole granules: smaller allocations share a granule, and an IPC handle covers all of it. */
 int transport_device_alloc(int gpu, uint64_t bytes, void **p)
 {
 	struct memory m = { .out = p, .bytes = (bytes + GRANULE - 1) & ~(uint64_t)(GRANULE - 1) };
@@ -184,7 +182,7 @@ void transport_device_free(int gpu, void *p)
 		on_gpu(gpu, device_free, p);
 }
 
-/* Uses the thread's own stream, since creating one now might wait for running kernels. */
+/* Uses the thread's own stream, because creating one now might wait for running kernels. */
 static int device_copy(void *arg)
 {
 	struct memory *m = arg;
@@ -201,7 +199,7 @@ int transport_device_copy(int gpu, void *dst, const void *src, uint64_t bytes)
 	return on_gpu(gpu, device_copy, &m);
 }
 
-/* Uses the driver's function; the runtime has no equivalent. */
+/* Uses a function of the driver; the runtime has no equivalent. */
 static int device_range(void *arg)
 {
 	CUresult (*range)(CUdeviceptr *base, size_t *size, CUdeviceptr p);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_fhbn.c - puts by work requests that kernels post themselves (fhbn.h), and by the same poster
- * on a CPU
+ * transport_fhbn.c - puts as work requests that kernels post themselves (fhbn.h), or the same poster on a CPU
  *
- * A channel has a queue pair for the host and, with a GPU, one for kernels, each connected to the peer's
- * queue pair of the same kind, because a queue's counters are in its poster's memory. Both write the same
- * slots, which are in host memory mapped for the GPU. A put is one batch: WRITE of the payload (several
- * above 1 GiB), inline WRITE of the word if it differs from the host's last one, inline WRITE of the
- * value. The queue pair keeps the order.
+ * A queue's counters are in its poster's memory. A channel therefore has a queue pair for the host and, with
+ * a GPU, another one for kernels, each connected to the peer's queue pair of the same kind. Both write the
+ * same slots, which are in host memory mapped for the GPU. A put is one batch: a WRITE of the payload
+ * (several above 1 GiB), an inline WRITE of the word if it differs from the host's last one, and an inline
+ * WRITE of the value. The queue pair keeps the order.
  *
- * options.device: a libmlx5 device, NULL for the first; or "bare": rings laid out by hand on the NIC
- * model, within this process and without libibverbs; they are in GPU memory if there is a GPU, and
+ * options.device is a libmlx5 device (NULL: the first) or "bare". With "bare", rings are laid out by hand on
+ * the NIC model, within this process and without libibverbs; they are in GPU memory if there is a GPU, and
  * regions may be GPU memory.
  */
 #include "rdma/transport/transport_fhbn.h"
@@ -26,7 +25,7 @@
 #include "rdma/transport/transport_impl.h"
 
 #define PIECE		(1ull << 30)
-#define MAX_REQUESTS	3		/* in a batch */
+#define MAX_REQUESTS	3		/* maximum requests per batch */
 #define TURN_NS		10000000000ull	/* time-out of waits for posters of this process */
 #define PROBE_EVERY_NS	20000000
 
@@ -62,9 +61,9 @@ struct fhbn_channel {
 	struct cairn_signal *slots;		/* [num_slots + 1]; the last one is for probes */
 	uint32_t slots_lkey, slots_rkey;
 	int has_key;
-	uint64_t *words;			/* [num_slots], last value sent by the host */
+	uint64_t *words;			/* [num_slots], the last value sent by the host */
 	struct transport_fhbn_poster *poster;	/* in device memory */
-	int kernels_put;			/* kernels may put, so their queue may have failed */
+	int kernels_put;			/* kernels may put, so their queue may fail as well */
 	struct fhbn_address peer;
 	_Atomic uint64_t probed;		/* time in ns */
 };
@@ -309,7 +308,7 @@ static int drain(struct fhbn_channel *c, const char *what, uint64_t end, uint64_
 static int post(struct fhbn_channel *c, const struct cairn_fhbn_request *r, uint32_t num, uint64_t deadline)
 {
 	const struct cairn_fhbn_qp *q = cairn_fhbn_queue_view(c->queue[BY_HOST]);
-	/* + 1: keeps a place free for a probe */
+	/* + 1 keeps one place free for a probe */
 	uint64_t end = fhbn_load_acquire(&q->state->reserved) + num + 1;
 
 	CAIRN_TRY(drain(c, "put", end, q->sq.num_blocks, deadline));
@@ -326,7 +325,7 @@ static int fhbn_put(struct cairn_channel *base, const struct cairn_put *p, uint6
 	uint32_t num;
 
 	CAIRN_TRY(check_kernels(c));
-	/* If a later piece of a huge payload times out, the earlier ones have had no visible effect. */
+	/* If a later piece of a huge payload times out, the earlier ones have no visible effect. */
 	for (; p->bytes - at > PIECE; at += PIECE) {
 		r[0] = cairn_fhbn_write(remote->addr + p->remote_offset + at, remote->rkey,
 					(uintptr_t)local->base.addr + p->local_offset + at, local->lkey,
@@ -369,10 +368,8 @@ static int fhbn_look(struct cairn_channel *base, uint32_t slot, struct cairn_sig
 	return 0;
 }
 
-/*
- * Writes a word into the peer's spare slot if there is room; the next probe, at the latest, reads the
- * completion.
- */
+/* Writes a word into the peer's spare slot if there is room. The next probe, at the latest, reads the
+ * completion. */
 static void fhbn_probe(struct cairn_channel *base)
 {
 	struct fhbn_channel *c = (struct fhbn_channel *)base;
@@ -387,7 +384,7 @@ static void fhbn_probe(struct cairn_channel *base)
 	if (now - last < PROBE_EVERY_NS || !atomic_compare_exchange_strong(&c->probed, &last, now))
 		return;
 	if (fhbn_retired(q, q->mode) != fhbn_load_acquire(&q->state->reserved))
-		return;		/* requests in flight will show a dead peer as well */
+		return;		/* requests in flight will also reveal a dead peer */
 	r = cairn_fhbn_write_u64(c->peer.slots + c->peer.num_slots * sizeof(struct cairn_signal),
 				 c->peer.slots_rkey, 1);
 	if (cairn_fhbn_host_post(q, &r, 1, NULL))

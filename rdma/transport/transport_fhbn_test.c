@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * transport_fhbn_test.c - the conformance cases on our own work requests: posted by a CPU over libmlx5 on
- * the NIC model, in two processes and in one, and on bare rings; posted by kernels on both
- */
+/* transport_fhbn_test.c - the conformance cases on work requests posted by Cairn: by a CPU over libmlx5 on
+ * the NIC model, in two processes and in one, and on bare rings; and by kernels on both */
 #include "conformance/harness.h"
 #include "rdma/transport/transport_run.h"
 

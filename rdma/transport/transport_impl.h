@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_impl - what the back ends of transport.h share: objects, checks, errors, waits
+ * transport_impl - code shared by the back ends of transport.h: objects, checks, errors, waits
  *
  * transport.c implements every function of the table except open(). It keeps the lists, checks arguments,
- * seals and opens blobs, keeps a channel's first error and runs the waits; a back end fills in struct
- * transport_ops. A back end's objects begin with the structures below; transport.c allocates them,
- * zeroed, with the sizes the back end gives.
+ * adds and checks the checksums of blobs, keeps a channel's first error and runs the waits. A back end
+ * provides struct transport_ops. Its objects begin with the structures below; transport.c allocates them,
+ * zeroed, with the sizes that the back end gives.
  */
 #ifndef CAIRN_TRANSPORT_IMPL_H
 #define CAIRN_TRANSPORT_IMPL_H
@@ -35,7 +35,7 @@ struct cairn_channel {
 	struct cairn_channel *next;
 	uint32_t number;		/* used in texts */
 	atomic_int connected;
-	atomic_int error;		/* errno, or 0; error_text is complete once it is set */
+	atomic_int error;		/* errno, or 0; error_text is complete once this is set */
 	char error_text[320];
 	char peer[64];			/* used in texts; set by ops->connect */
 };
@@ -58,28 +58,20 @@ struct transport_ops {
 	int (*connect)(struct cairn_channel *c, const void *address, uint64_t deadline);
 	int (*reset)(struct cairn_channel *c);
 	void (*destroy)(struct cairn_channel *c);		/* also called if create failed */
-	/*
-	 * For all that follow, the arguments have been checked, and the channel is connected and without
-	 * error.
-	 */
+	/* The functions below are called only with checked arguments, on a connected channel that has no
+	 * error. */
 	int (*put)(struct cairn_channel *c, const struct cairn_put *p, uint64_t deadline);
 	int (*flush)(struct cairn_channel *c, uint64_t deadline);
 	/* Reads the slot's current value and word. */
 	int (*look)(struct cairn_channel *c, uint32_t slot, struct cairn_signal *found);
-	/*
-	 * Called periodically during a wait: checks whether the peer lives and calls transport_fail() if
-	 * not; may be NULL.
-	 */
+	/* Called periodically during a wait: calls transport_fail() if the peer is dead; may be NULL. */
 	void (*probe)(struct cairn_channel *c);
 	int (*channel_device)(struct cairn_channel *c, struct cairn_device_channel *d);
 	int (*region_device)(const struct cairn_region *r, struct cairn_device_region *d);
 	int (*remote_device)(const struct cairn_remote *remote, struct cairn_device_region *d);
 };
 
-/*
- * The common functions of a table. The back end provides open, which calls transport_open(&its_ops, o,
- * t).
- */
+/* The common functions of a table. The back end provides open, which calls transport_open(&its_ops, o, t). */
 int transport_open(const struct transport_ops *ops, const struct cairn_transport_options *o,
 		   struct cairn_transport **t);
 #define TRANSPORT_TABLE(name_, features_, open_) {					\
@@ -126,7 +118,8 @@ int transport_channel_device(struct cairn_channel *c, struct cairn_device_channe
 int transport_region_device(const struct cairn_region *r, struct cairn_device_region *d);
 int transport_remote_device(const struct cairn_remote *remote, struct cairn_device_region *d);
 
-/* Keeps the channel's first error; callable from any thread. "channel 3 to PEER: " precedes the text. */
+/* Records an error if it is the channel's first; any thread may call it. "channel 3 to PEER: " precedes
+ * the text. */
 void transport_fail(struct cairn_channel *c, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
@@ -136,13 +129,11 @@ void transport_pause(uint32_t round);
 extern const struct cairn_transport_table cairn_transport_loop, cairn_transport_verbs, cairn_transport_nvlink,
 	cairn_transport_nccl, cairn_transport_fhbn;
 
-/* splitmix64; any initial state is valid. */
+/* splitmix64; any initial state is valid */
 uint64_t transport_random(uint64_t *state);
 
-/*
- * The lock of a thread that works in rounds and would hold it nearly always. Other threads announce
- * themselves first, and the thread yields to them.
- */
+/* The lock of a thread that works in rounds and holds it nearly all the time. Other threads announce
+ * themselves first, and the thread yields to them. */
 struct transport_work {
 	pthread_mutex_t lock;
 	atomic_int visitors;
@@ -154,15 +145,14 @@ void transport_work_stop(struct transport_work *w);
 void transport_work_go(struct transport_work *w);
 void transport_work_yield(struct transport_work *w);		/* called by the thread before each round */
 
-/*
- * Identifies a process, so that its peer can check whether it still lives on this host (pids are reused).
- */
+/* Identifies a process, so that its peer can check whether it still lives on this host although pids are
+ * reused. */
 struct transport_identity {
 	uint64_t pid, start;		/* start: the process's start time in ticks since boot */
 	uint64_t host;			/* hash of boot id and PID namespace */
 };
 void transport_identify(struct transport_identity *self);
-/* Returns 1: lives; 0: gone; -1: on another host, so unknown. */
+/* Returns 1 if it lives, 0 if it is gone, -1 if it is on another host and thus unknown. */
 int transport_lives(const struct transport_identity *id);
 
 #endif

@@ -30,7 +30,7 @@ int ipc_fill(const struct ipc_self *self, const void *addr, uint64_t bytes, stru
 	CAIRN_TRY(transport_enter_gpu(gpu, &previous));
 	err = cudaIpcGetMemHandle(&k->handle, (void *)k->base);
 	transport_leave_gpu(previous);
-	/* Not needed within one process; ipc_map() compares the owner's identity. */
+	/* Not needed within one process: ipc_map() compares the owner's identity. */
 	if (err != cudaSuccess)
 		memset(&k->handle, 0, sizeof(k->handle));
 	cudaGetLastError();

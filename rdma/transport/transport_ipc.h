@@ -19,13 +19,11 @@ struct ipc_key {
 	cudaIpcMemHandle_t handle;
 	uint64_t base, offset, bytes;
 	int32_t gpu, num_slots;
-	char bus[16];			/* PCI bus id, as processes may number the same device differently */
+	char bus[16];			/* PCI bus id, because processes may number a device differently */
 };
 
-/*
- * Memory of slots, allocated by this process or mapped from another. The last user frees it; within one
- * process both ends are users.
- */
+/* Memory of slots, allocated by this process or mapped from another. The last user frees it. Within one
+ * process both ends are users. */
 struct ipc_block {
 	struct ipc_block *next;
 	uint8_t *base;
@@ -34,13 +32,11 @@ struct ipc_block {
 
 int ipc_identify(struct ipc_self *self, int gpu);
 int ipc_fill(const struct ipc_self *self, const void *addr, uint64_t bytes, struct ipc_key *k);
-/*
- * Returns the allocation that a key names. *opened: the IPC mapping to close, or NULL if none was opened.
- */
+/* Returns the allocation that a key names. *opened: the IPC mapping to close, or NULL if none was opened. */
 int ipc_map(const struct ipc_self *self, const struct ipc_key *k, uint8_t **base, void **opened);
 
-struct ipc_block *ipc_new_block(uint8_t *base, int gpu, int is_mapped);	/* returns NULL if out of memory */
-/* Finds a block of this process and adds a user; NULL if it was freed. */
+struct ipc_block *ipc_new_block(uint8_t *base, int gpu, int is_mapped);	/* NULL: out of memory */
+/* Finds a block of this process and adds a user. NULL: it has been freed. */
 struct ipc_block *ipc_find_block(uint8_t *base);
 void ipc_let_go(struct ipc_block *b);
 

@@ -2,10 +2,10 @@
 /*
  * transport_loop.c - both ends in one process, a carrier thread, and seeded faults
  *
- * The thread of a transport processes its channels' puts in windows: the payloads of several puts are cut
- * into pieces, the pieces are shuffled across the puts and delivered one by one, some of them twice and
- * some torn (half first, the whole later). A put's signal is set when its last piece and all earlier puts
- * have arrived. Thus everything happens that the contract leaves open, and nothing that it forbids.
+ * The thread of a transport processes its channels' puts in windows. It cuts the payloads of several puts
+ * into pieces, shuffles the pieces across the puts and delivers them one by one, some of them twice and some
+ * torn (half first, the whole later). It sets a put's signal when the put's last piece and all earlier puts
+ * have arrived. So everything that the contract leaves open can happen, and nothing that it forbids.
  *
  * options.faults: NAME=VALUE, separated by commas. In parentheses: range and default; otherwise 0:
  *   delay_us   delay of up to this long per piece      pieces    a payload is cut into this many (1..64; 4)
@@ -13,8 +13,8 @@
  *   again      percent of pieces that arrive twice     lost_at   number (from 1) of the put that
  *   error_at   number of the put that fails with -EIO             finds no peer, counted per channel
  *
- * Ends find each other by number in a list of the process. Its lock is held while a piece is delivered,
- * so that memory cannot be freed during a copy.
+ * Ends find each other by number in a list of the process. The thread holds the list's lock while it delivers
+ * a piece, so that memory cannot be freed during a copy.
  */
 #include "rdma/transport/transport_impl.h"
 
@@ -36,7 +36,7 @@ struct loop {
 	pthread_t thread;
 	int has_thread;
 	atomic_int stop;
-	/* protects the thread's list of channels: the thread holds it during a window */
+	/* protects the thread's list of channels; the thread holds it during a window */
 	struct transport_work work;
 	struct loop_channel *first;
 };
@@ -71,7 +71,7 @@ struct loop_channel {
 struct piece {
 	uint32_t put;
 	uint64_t offset, bytes;
-	int first_half, wanted;		/* wanted: not a duplicate; counts towards the put's completion */
+	int first_half, wanted;		/* wanted: not a duplicate, so it counts towards the put */
 };
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -143,10 +143,8 @@ static struct loop_put *put_at(struct loop_channel *c, uint64_t index)
 	return &c->ring[index & (c->base.t->options.depth - 1)];
 }
 
-/*
- * Delivers a piece of put `index`; nonzero: the channel has failed. The far end's key and bounds are
- * checked each time.
- */
+/* Delivers a piece of put `index`; nonzero: the channel has failed. Checks the far end's key and bounds
+ * each time. */
 static int deliver(struct loop_channel *c, uint64_t index, const struct piece *p)
 {
 	struct loop_put *put = put_at(c, index);
@@ -175,7 +173,7 @@ static int deliver(struct loop_channel *c, uint64_t index, const struct piece *p
 	return failed;
 }
 
-/* Sets the signals of puts whose pieces have all arrived, in order; returns the first incomplete put. */
+/* Sets the signals of puts whose pieces have all arrived, in order. Returns the first incomplete put. */
 static uint64_t complete(struct loop_channel *c, uint64_t end)
 {
 	uint64_t index = atomic_load(&c->done);
@@ -455,7 +453,7 @@ static int loop_connect(struct cairn_channel *base, const void *address, uint64_
 	return 0;
 }
 
-/* The channel gets a new id, so that late pieces for the old id are dropped. */
+/* The channel gets a new id, so that late pieces sent to the old id are dropped. */
 static int loop_reset(struct cairn_channel *base)
 {
 	struct loop_channel *c = (struct loop_channel *)base;

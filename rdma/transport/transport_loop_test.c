@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * transport_loop_test.c - the conformance cases on the loop, without and with faults; its own faults;
- * descriptors of the proxy's queue; the mutants
- */
+/* transport_loop_test.c - the conformance cases on the loop, with and without faults; its own faults;
+ * descriptors of the proxy's queue; the mutants */
 #include "conformance/harness.h"
 #include "rdma/transport/transport.h"
 #include "rdma/transport/transport_queue.h"
@@ -89,7 +87,7 @@ static void loop_names_faults(struct cairn_test *t)
 	}
 }
 
-/* A descriptor unpacks to what was packed, and is not accepted until its last word is there. */
+/* A descriptor unpacks to the values packed, and is not accepted before its last word is there. */
 static void queue_words(struct cairn_test *t)
 {
 	uint64_t w[QUEUE_WORDS], old[QUEUE_WORDS], index;
@@ -112,7 +110,7 @@ static void queue_words(struct cairn_test *t)
 		if (!EXPECT(t, queue_unpack(w, index, depth, &got) == 1 && !memcmp(&e, &got, sizeof(e))))
 			return;
 		k = (int)(cairn_rand(t) % QUEUE_WORDS);
-		w[k] = old[k];		/* one word still belongs to the previous lap */
+		w[k] = old[k];		/* one word is still from the previous lap */
 		if (!EXPECT(t, queue_unpack(w, index, depth, &got) == 0))
 			return;
 		if (!EXPECT(t, queue_unpack(old, index, depth, &got) == 0))

@@ -2,12 +2,12 @@
 /*
  * transport_measure_test.c - rows of `cairn bench rdma.transport`
  *
- * put_latency_BYTES: one way, half of a ping-pong between two persistent kernels, with payload and
- * signal; impl flag: 8 bytes without a payload, the lower bound. put_bandwidth_BYTES: the same put
- * repeated, by kernels (stores and bulk copies) and by peers. With one GPU both ends are on it and the
- * names begin with one_gpu_: this tests the machinery and says nothing about a link.
- * host_put_latency_BYTES: the host's puts; "model_loopback": through the NIC model or the loop within one
- * process, never a network latency.
+ * put_latency_BYTES: one way, half of a ping-pong between two persistent kernels, with payload and signal;
+ * impl flag: 8 bytes without a payload, the lower bound. put_bandwidth_BYTES: the same put repeated, by
+ * kernels (stores and bulk copies) and by the methods compared with. With one GPU both ends are on it, and
+ * the names begin with one_gpu_: this tests the code and says nothing about a link. host_put_latency_BYTES:
+ * the host's puts. "model_loopback" means through the NIC model or the loop, within one process; this is
+ * never a network latency.
  */
 #include "conformance/harness.h"
 #include "rdma/transport/transport_bench_pair.h"
@@ -86,7 +86,7 @@ static void latency(struct cairn_test *t)
 	bench_pair_close(&p);
 }
 
-/* Copies by the copy engine, with one event before and one after `puts` copies. */
+/* Copies with the copy engine, with one event before and one after `puts` copies. */
 static int copy_engine(struct bench_pair *p, uint64_t bytes, int puts, int num, struct bench_spread *s)
 {
 	cudaEvent_t begin, end;

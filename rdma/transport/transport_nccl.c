@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_nccl.c - the contract as far as ncclSend and ncclRecv can express it; a peer to compare with
+ * transport_nccl.c - the contract as far as ncclSend and ncclRecv can express it, for comparison
  *
- * A payload is one ncclSend. Its destination and signal are in a header on a TCP socket, in the order of
- * the puts. The receiver posts a receive only after its header has arrived: an unmatched receive is a
- * kernel that never ends, and much of CUDA waits for all kernels. The receiver reads headers only while
- * it waits for a signal. Hence puts progress only then (no CAIRN_TRANSPORT_ONE_SIDED), and a flush means
- * that the sources may be changed, not that anything has arrived. Kernels cannot put, and one GPU cannot
- * be both ends.
+ * A payload is one ncclSend. Its destination and signal are in a header on a TCP socket, in the order of the
+ * puts. The receiver posts a receive only after its header has arrived: an unmatched receive is a kernel that
+ * never ends, and much of CUDA waits for all kernels. The receiver reads headers only while it waits for a
+ * signal. Puts therefore progress only then (no CAIRN_TRANSPORT_ONE_SIDED), and a flush means that the
+ * sources may be changed, not that anything has arrived. Kernels cannot put, and one GPU cannot be both ends.
  *
  * Each direction has a communicator, a stream and a socket; a channel's address carries the id of its
  * outgoing communicator and the port to which the peer connects its own outgoing socket. When a channel
@@ -31,8 +30,8 @@
 #include "rdma/transport/transport_impl.h"
 #include "rdma/transport/transport_nccl.h"
 
-#define DEPTH		256	/* most sends in a stream: more would block the host */
-/* time-out of steps that this process or its peer does without waiting */
+#define DEPTH		256	/* maximum sends in a stream: more would block the host */
+/* time-out of steps that complete without waiting for other work */
 #define SETTLE_NS	5000000000ull
 
 struct header {
@@ -91,8 +90,8 @@ struct nccl_channel {
 	uint64_t posted, done;		/* counts of payloads */
 	uint32_t num_puts;
 	struct header header;		/* the header being received */
-	size_t have;			/* bytes of it received so far */
-	int has_payload;		/* the header is complete, its payload is in flight */
+	size_t have;			/* bytes of the header received so far */
+	int has_payload;		/* the header is complete and its payload is in flight */
 };
 
 #define NCCL(n_, expr) do { ncclResult_t r_ = (expr); \
@@ -305,7 +304,8 @@ static int join(struct nccl_channel *c, struct nccl_way *w, const ncclUniqueId *
 	return settle(c, w, "ncclCommInitRankConfig", deadline);
 }
 
-/* Exchanges a message each way: NCCL sets up the connection of two ranks at the first, which takes both. */
+/* Exchanges one message each way: NCCL connects two ranks at their first message, in which both must take
+ * part. */
 static int greet(struct nccl_channel *c, uint64_t deadline)
 {
 	uint8_t *scratch = ((struct nccl *)c->base.t)->scratch;

@@ -197,7 +197,7 @@ int nccl_bench_pingpong(struct nccl_bench *b, uint64_t bytes, struct bench_sprea
 	CAIRN_TRY(bench_fill(0, b->memory[0], bytes, bytes, b->stream[0]));
 	CAIRN_CUDA(cudaEventCreate(&event[0]));
 	CAIRN_CUDA(cudaEventCreate(&event[1]));
-	/* connect now, since it cannot be done within a graph */
+	/* connect now: it cannot be done within a graph */
 	NCCL(b, b->n->GroupStart());
 	for (i = 0; i < 2; i++) {
 		if (i)
@@ -266,7 +266,7 @@ int nccl_bench_stream(struct nccl_bench *b, uint64_t bytes, int sends, int num, 
 	}
 	cudaEventDestroy(event[0]);
 	cudaEventDestroy(event[1]);
-	/* send it back, to compare it with the source */
+	/* send the data back, to compare it with the source */
 	NCCL(b, b->n->GroupStart());
 	NCCL(b, b->n->Send(b->memory[1] + b->half, bytes, ncclInt8, 0, b->comm[1], b->stream[1]));
 	NCCL(b, b->n->Recv(b->memory[0] + b->half, bytes, ncclInt8, 1, b->comm[0], b->stream[0]));

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * transport_nccl_bench - NCCL's own methods between two GPUs, timed and checked for comparison with ours
- */
+/* transport_nccl_bench - times and checks NCCL's own methods between two GPUs, for comparison with Cairn's */
 #ifndef CAIRN_TRANSPORT_NCCL_BENCH_H
 #define CAIRN_TRANSPORT_NCCL_BENCH_H
 
@@ -12,8 +10,7 @@
 struct nccl_bench;
 
 /*
- * Opens two ranks on the two GPUs of this process. Returns -ENODEV without two GPUs, or without the
- * library.
+ * Opens two ranks on the two GPUs of this process. Returns -ENODEV without two GPUs or without the library.
  */
 int nccl_bench_open(struct nccl_bench **out, uint64_t half);
 void nccl_bench_close(struct nccl_bench *b);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_nccl_device.cu - ping-pong by NCCL's own device API, for comparison
+ * transport_nccl_device.cu - ping-pong with NCCL's own device API, for comparison
  *
- * LL: ncclLLA2ASession, in which a 16-byte store holds 8 bytes of data and the epoch twice; each epoch
- * has one message each way, rank 1's after it has received rank 0's. LSA: each CTA stores its share of
- * the payload through ncclGetLsaPointer and synchronises with the same CTA of the other end by an LSA
- * barrier session with release and acquire; that is one way, then the other end does the same. The
+ * LL: ncclLLA2ASession, in which a 16-byte store holds 8 bytes of data and the epoch twice; each epoch has
+ * one message each way; rank 1 sends its message after it has received rank 0's. LSA: each CTA stores its
+ * share of the payload through ncclGetLsaPointer and synchronises with the same CTA of the other end through
+ * an LSA barrier session with release and acquire. That is one way; then the other end does the same. The
  * slowest CTA's time counts.
  */
 #include <dlfcn.h>
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(THREADS) nccl_lsa_kernel(const __grid_constant
 	uint64_t *in = (uint64_t *)ncclGetLocalPointer(window, half), i = 1, begin, words = bytes / 8;
 
 	uint64_t word = 0, want = 0, wrong = 0;
-	/* the first and the last word, each checked by the CTA that synchronised with its writer */
+	/* the first and the last word are checked by the CTA that synchronised with their writer */
 	int looks = !blockIdx.x && threadIdx.x == 32 ? 1 :
 		threadIdx.x == 64 && words > 1 && blockIdx.x == (words / 2 - 1) % threads / THREADS ? 2 : 0;
 

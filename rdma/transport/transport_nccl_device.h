@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport_nccl_device - kernels over NCCL's device API; opaque to C, as its structures are C++ */
+/* transport_nccl_device - kernels over NCCL's device API; its structures are C++, so they are opaque here */
 #ifndef CAIRN_TRANSPORT_NCCL_DEVICE_H
 #define CAIRN_TRANSPORT_NCCL_DEVICE_H
 

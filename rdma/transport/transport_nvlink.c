@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_nvlink.c - peer memory: stores of kernels and copies of the copy engine into another GPU's
- * memory
+ * transport_nvlink.c - peer memory: kernels store, and the copy engine copies, into another GPU's memory
  *
- * Works between two GPUs of a host, two processes on one GPU, or within one process. A channel's slots
- * are in device memory of the receiving end. The sender has them mapped (CUDA IPC, or peer access in one
- * process) and writes them itself: kernels by transport.cuh, the host by the copy engine on a stream of
- * the channel, in the order payload, word (unless the slot has it already), value, each copy after the
- * previous one.
+ * Works between two GPUs of a host, two processes on one GPU, or within one process. A channel's slots are in
+ * device memory of the receiving end. The sender has mapped them (CUDA IPC, or peer access in one process)
+ * and writes them itself: kernels with transport.cuh, the host with the copy engine. The host's copies are in
+ * order on a stream of the channel: payload, word (unless the slot has it already), value.
  *
- * The other end checks nothing, since an imported region is mapped memory. A region's memory must
- * therefore outlive its peers' puts; the slots have a reference count of the ends that have them mapped.
- * Next to the slots is a state word, which the peer sets when it closes. If the peer's process dies
- * without closing, this end finds out by asking the system whether it lives: both are on one host.
+ * The other end checks nothing, because an imported region is mapped memory. A region's memory must therefore
+ * outlive its peers' puts; the slots have a reference count of the ends that have mapped them. Next to the
+ * slots is a state word, which the peer sets when it closes. If the peer's process dies without closing, this
+ * end learns it from the system, because both are on one host.
  *
- * Reset: there are two sets of slots, used alternately, so that the peer's writes in flight go to the old
- * ones.
+ * Reset: a channel has two sets of slots and uses them alternately, so that the peer's writes in flight go to
+ * the old set.
  */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -56,9 +54,9 @@ struct nvlink_channel {
 	cudaEvent_t *events;		/* [depth], one recorded after each put */
 	struct cairn_signal *staged;	/* [depth], pinned: source of the copy engine's signal copies */
 	uint64_t *words;		/* [num_slots], last sent */
-	struct cairn_signal *looked;	/* pinned: one signal as read by nvlink_look(), then the state */
+	struct cairn_signal *looked;	/* pinned: the signal read by nvlink_look(), then the state */
 	uint64_t posted, done, probed;
-	pthread_mutex_t probing;	/* taken by threads that wait and threads that put */
+	pthread_mutex_t probing;	/* held during a probe, by waiting and putting threads */
 };
 
 /* ---- transport and regions ---- */
@@ -81,7 +79,7 @@ static int nvlink_add_region(struct cairn_region *base)
 	struct cudaPointerAttributes a;
 	int gpu = base->t->options.gpu;
 
-	if (base->memory == CAIRN_MEMORY_HOST)	/* only a source of the host's puts */
+	if (base->memory == CAIRN_MEMORY_HOST)	/* it can only be a source of the host's puts */
 		return transport_host_map(gpu, base->addr, base->bytes, &r->mapped);
 	CAIRN_CUDA(cudaPointerGetAttributes(&a, base->addr));
 	if (a.type != cudaMemoryTypeDevice || a.device != gpu)
@@ -185,7 +183,7 @@ static int nvlink_create(struct cairn_channel *base)
 	return ret;
 }
 
-/* Tells the peer that this end is closed; has no effect if the peer is gone. */
+/* Tells the peer that this end is closed. Has no effect if the peer is gone. */
 static void announce_close(struct nvlink_channel *c)
 {
 	static const uint64_t gone = ECONNRESET;
@@ -271,7 +269,7 @@ static int nvlink_reset(struct cairn_channel *base)
 	cudaError_t err;
 
 	CAIRN_TRY(transport_enter_gpu(base->t->options.gpu, &previous));
-	cudaStreamSynchronize(c->out);		/* no earlier write may follow the state below */
+	cudaStreamSynchronize(c->out);		/* no earlier write may come after the state written below */
 	announce_close(c);
 	c->half ^= 1;
 	c->slots = slots_at(c, c->mine->base, c->half);
@@ -395,7 +393,7 @@ static int nvlink_flush(struct cairn_channel *base, uint64_t deadline)
 	return drain((struct nvlink_channel *)base, "flush", 0, deadline);
 }
 
-/* Reads the value before the word, so that the word is the value's own or a later one. */
+/* Reads the value before the word, so that the word belongs to this value or to a later one. */
 static int nvlink_look(struct cairn_channel *base, uint32_t slot, struct cairn_signal *found)
 {
 	struct nvlink_channel *c = (struct nvlink_channel *)base;

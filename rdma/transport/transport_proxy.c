@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_proxy.c - the thread that posts the descriptors of a queue, and the host functions that write
- * them
+ * transport_proxy.c - the thread that posts a queue's descriptors, and the host functions that write them
  *
  * For each channel, `taken` descriptors have been posted in full, and `bytes_at` bytes of the next one. A
- * request's wr_id says what its completion retires: descriptor index << 9 | last << 8 | requests since
- * the previous signalled one.
+ * request's wr_id says what its completion retires: descriptor index << 9 | last << 8 | requests since the
+ * previous signalled one.
  */
 #include <string.h>
 
@@ -288,7 +287,7 @@ int verbs_flush(struct cairn_channel *base, uint64_t deadline)
 	return drain(c, "flush", 0, deadline);
 }
 
-/* Writes a word into the peer's spare slot: its acknowledgement proves that the peer lives. */
+/* Writes a word into the peer's spare slot. Its acknowledgement proves that the peer lives. */
 void verbs_probe(struct cairn_channel *base)
 {
 	struct verbs_channel *c = (struct verbs_channel *)base;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_queue - descriptors by which a kernel or the host asks the proxy thread for a put
+ * transport_queue - descriptors with which a kernel or the host asks the proxy thread for a put
  *
- * A descriptor has eight words of 64 bits. The top bit of each word is the phase of the ring's lap in
- * which it was written, as in an LL word. The reader can therefore tell for each word whether it is new;
- * the writer needs neither an order among the words nor a separate ready flag. 63 bits remain in each
- * word:
+ * A descriptor has eight words of 64 bits. The top bit of each word is the phase of the lap in which it was
+ * written, as in NCCL's LL protocol. The reader can therefore tell for each word whether it is new, and the
+ * writer needs neither an order among the words nor a separate ready flag. 63 bits remain in each word:
  *
  *   0  op 8, slot 16 (0xffff: no signal), index & 0x7fffffff << 32
  *   1  local address          2  remote address        3  bytes
@@ -57,10 +56,8 @@ QUEUE_FN void queue_pack(const struct queue_entry *e, uint64_t index, uint32_t d
 	w[7] = phase | e->value >> 62 | e->word >> 63 << 2;
 }
 
-/*
- * Returns 1 with a descriptor; 0 if not all words belong to this lap yet; -1 if they do but have another
- * index or no valid descriptor.
- */
+/* Returns 1 with a descriptor; 0 if not all words are from this lap yet; -1 if they are but have another
+ * index or no valid descriptor. */
 QUEUE_FN int queue_unpack(const uint64_t w[QUEUE_WORDS], uint64_t index, uint32_t depth,
 			  struct queue_entry *e)
 {

@@ -3,8 +3,8 @@
  * transport_run - runs conformance cases of transport.h in the program transport_end; include
  * conformance/harness.h first
  *
- * The cases are in transport_cases*.c. Both ends run in one process, or each in its own. A case that a
- * back end does not support is skipped by name.
+ * The cases are in transport_cases*.c. Both ends run in one process, or each in its own. A case that a back
+ * end does not support is skipped, with its name.
  */
 #ifndef CAIRN_TRANSPORT_RUN_H
 #define CAIRN_TRANSPORT_RUN_H
@@ -43,7 +43,7 @@ static inline void remarks(struct cairn_test *t, struct child *c)
 /* A family's settings: the words of transport_end after the case's name. */
 struct setting {
 	const char *backend, *options, *adversary;
-	/* model: an RDMA device is needed: the NIC model, or the card named on the command line */
+	/* model: needs an RDMA device, either the NIC model or the card named on the command line */
 	int model, processes, gpus;
 };
 
@@ -130,7 +130,7 @@ static inline void run(struct cairn_test *t, const struct setting *s, const char
 	C(device_payload) C(device_stream) C(device_words) C(device_grid) C(device_grid_stream)	\
 	C(device_bulk) C(device_time_out)						\
 	C(device_to_host) C(host_to_device) C(host_device_host)
-/* Cases whose writes to the far end's memory an adversary can disturb. */
+/* Cases in which an adversary can disturb the writes to the far end's memory. */
 #define ORDER_CASES(C)	\
 	C(payload_before_signal) C(no_torn_reads) C(words) C(outstanding) C(both_ways) C(flush_is_done)	\
 	C(sizes) C(two_channels) C(reset)

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * transport_verbs.c - the verbs back end: device, regions, queue pairs, channels; transport_proxy.c posts
- */
+/* transport_verbs.c - the verbs back end: device, regions, queue pairs, channels; transport_proxy.c posts */
 #include "rdma/transport/transport_verbs.h"
 
 #include <dlfcn.h>
@@ -57,7 +55,8 @@ static int open_device(struct verbs *v)
 	return v->ctx ? 0 : cairn_error(EIO, "ibv_open_device: %s", strerror(errno));
 }
 
-/* Chooses the GID, which is the address on Ethernet: one with an IPv4 address if any (RoCE v2 routes it). */
+/* Chooses the GID, which is the address on Ethernet. Prefers one with an IPv4 address, which RoCE v2 can
+ * route. */
 static int choose_gid(struct verbs *v)
 {
 	static const uint8_t ipv4[12] = { [10] = 0xff, [11] = 0xff };
@@ -295,7 +294,7 @@ static int verbs_connect(struct cairn_channel *base, const void *address, uint64
 	struct verbs_address *p = &c->peer;
 	struct ibv_qp_attr a;
 
-	(void)deadline;		/* connecting does not wait: the first message reaches the peer */
+	(void)deadline;		/* connecting does not wait: only the first message reaches the peer */
 	memcpy(p, address, sizeof(*p));
 	if (p->num_slots != base->t->options.num_slots)
 		return cairn_error(EINVAL, "num_slots: the peer has %u, this end %u", p->num_slots,

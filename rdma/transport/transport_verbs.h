@@ -3,12 +3,12 @@
  * transport_verbs - RC queue pairs of any RDMA device, posted by a proxy thread; private to
  * transport_verbs.c and transport_proxy.c
  *
- * Host and kernels write descriptors into a channel's queue (transport_queue.h). The transport's proxy
- * thread takes them in order and posts each as one list: WRITE of the payload (several if it exceeds the
- * port's longest message), inline WRITE of the word if it changed, inline WRITE of the value. One queue
- * pair delivers in order, so the value arrives last. The last request of each descriptor is signalled;
- * its completion advances `done`, which the queue's writers poll: from then on the descriptor's place and
- * its source are free.
+ * Host and kernels write descriptors into a channel's queue (transport_queue.h). The transport's proxy thread
+ * takes them in order and posts each as one list: a WRITE of the payload (several if it exceeds the port's
+ * longest message), an inline WRITE of the word if it has changed, and an inline WRITE of the value. One
+ * queue pair delivers in order, so the value arrives last. The last request of each descriptor is signalled.
+ * Its completion advances `done`, which the queue's writers poll; the descriptor's place and its source are
+ * then free.
  *
  * Queue, done and slots are in host memory, mapped for the GPU if there is one. libibverbs is opened at
  * run time.
@@ -20,7 +20,7 @@
 
 #include "rdma/transport/transport_impl.h"
 
-/* Members are named as libibverbs' functions; macros of the same names must not expand. */
+/* Members have the names of libibverbs' functions; macros of the same names must not expand. */
 #undef ibv_reg_mr
 #undef ibv_query_port
 #define VERBS_FUNCTIONS(F)	\
@@ -83,7 +83,7 @@ struct verbs_channel {
 	_Atomic uint64_t *done;			/* [0]: descriptors completed, [1]: errno */
 	uint64_t *next;				/* for kernels, in device memory: index, done as last seen */
 	uint64_t posted;			/* index of the host's next descriptor */
-	/* channel_device was called: `posted` must be read from `next` */
+	/* channel_device was called, so `posted` must be read from `next` */
 	int kernels_put;
 	uint32_t psn;
 	struct verbs_address peer;
@@ -92,7 +92,7 @@ struct verbs_channel {
 	uint64_t taken;
 	uint64_t bytes_at;			/* bytes of the descriptor's payload posted so far */
 	uint32_t requests, max_requests;	/* outstanding in the queue pair */
-	uint32_t unsignalled;			/* how many of the last requests are unsignalled */
+	uint32_t unsignalled;			/* number of unsignalled requests since the last signalled */
 	uint64_t *words;			/* [num_slots], last sent */
 	atomic_int probe;			/* 1: requested; 2: posted */
 	uint64_t probed;			/* time in ns */

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * transport_verbs_test.c - the conformance cases on libibverbs and libmlx5 over the NIC model: in two
- * processes, in one, under the model's adversary, and with kernels that put through the queue
- */
+/* transport_verbs_test.c - the conformance cases on libibverbs and libmlx5 over the NIC model: in two
+ * processes, in one, under the model's adversary, and with kernels that put through the queue */
 #include "conformance/harness.h"
 #include "rdma/transport/transport_run.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_cases.c - what every back end must do when nothing fails
+ * transport_cases.c - cases for every back end in which nothing fails
  *
  * Unless a case says otherwise, rank 0 sends; rank 1 checks and answers. Slot 0 carries the sender's
  * signals, slot 1 the answers. Payloads are checked in full, with the bytes around them, as soon as their
@@ -15,7 +15,7 @@
 #define HALF	(128u << 10)	/* bytes of each half of the memory in most cases */
 
 /*
- * Lengths around cache lines, pages, the path's message sizes (1024, 4096), and those that just fill the
+ * Lengths around cache lines, pages and the path's message sizes (1024, 4096), and lengths that just fill the
  * segments of inline data (12, 28, 44, 60).
  */
 static const uint32_t lengths[] = {
@@ -25,7 +25,7 @@ static const uint32_t lengths[] = {
 };
 #define NUM_LENGTHS	(sizeof(lengths) / sizeof(lengths[0]))
 
-/* Each round puts one payload, of a listed length at an unaligned place, and is answered. */
+/* Each round puts one payload, with a length from the list and at an unaligned offset, and is answered. */
 static void payload_before_signal(struct end *e)
 {
 	uint64_t rounds = e->plan->quick ? 3 * NUM_LENGTHS : 40 * NUM_LENGTHS, i;
@@ -51,7 +51,7 @@ static void payload_before_signal(struct end *e)
 	}
 }
 
-/* Two rounds in flight use two places alternately, so their payloads are never seen mixed. */
+/* Two rounds in flight use two places alternately, so their payloads must never be mixed. */
 static void no_torn_reads(struct end *e)
 {
 	uint64_t rounds = e->plan->quick ? 60 : e->plan->memory == CAIRN_MEMORY_DEVICE ? 200 : 500, i;
@@ -92,7 +92,7 @@ static void words(struct end *e)
 	}
 }
 
-/* Thousands of puts before the first wait; the receiver checks all payloads that a seen value covers. */
+/* Thousands of puts before the first wait. The receiver checks all payloads that the value it sees covers. */
 static void outstanding(struct end *e)
 {
 	uint64_t num = e->plan->quick ? 200 : 4000, cell = 200, i, k;
@@ -114,7 +114,7 @@ static void outstanding(struct end *e)
 	NEED(e, !end_barrier(e));
 }
 
-/* More puts than 16 bits can count, over many laps of every ring; each window of them is answered once. */
+/* More puts than 16 bits can count, over many laps of every ring. Each window of puts is answered once. */
 static void index_wraps(struct end *e)
 {
 	uint64_t num = e->plan->quick ? 600 : 70000;
@@ -218,7 +218,7 @@ static void both_ways(struct end *e)
 	}
 }
 
-/* After a flush the source may change, and payloads put without a signal have arrived. */
+/* After a flush the source may be changed, and payloads put without a signal have arrived. */
 static void flush_is_done(struct end *e)
 {
 	uint64_t rounds = e->plan->quick ? 10 : 40, i, n;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_cases_device.c - puts and waits inside kernels, at both ends or with the host at the other
- * end
+ * transport_cases_device.c - puts and waits in kernels, at both ends or with the host at the other end
  *
- * Both kernels run concurrently, even on one GPU: all memory is allocated and all kernels are loaded
- * beforehand, since neither may wait for the other.
+ * Both kernels run concurrently, even on one GPU. All memory is allocated and all kernels are loaded
+ * beforehand, because neither may wait for the other.
  */
 #include "rdma/transport_cases/transport_end.h"
 
@@ -49,7 +48,7 @@ static void release(struct kernel *k)
 	transport_device_free(k->gpu, k->arrived);
 }
 
-/* Expects that the kernel reports no error and all rounds. */
+/* Expects that the kernel reports no error and has run all rounds. */
 static void judge(struct end *e, struct kernel *k, uint64_t rounds)
 {
 	WANT(e, k->result->errors == 0);
@@ -101,7 +100,7 @@ static void device_stream(struct end *e)
 	both(e, DEVICE_STREAM, num * 256, num, 1);
 }
 
-/* Consecutive puts of several CTAs, so that fast CTAs are already at later puts than slow ones. */
+/* Consecutive puts of several CTAs: fast CTAs are already at later puts than slow ones. */
 static void device_grid_stream(struct end *e)
 {
 	uint64_t num = e->plan->quick ? 20 : 1000;
@@ -124,7 +123,7 @@ static void device_grid(struct end *e)
 	both(e, DEVICE_GRID, e->plan->quick ? 64 << 10 : 8 << 20, e->plan->quick ? 3 : 20, 32);
 }
 
-/* A kernel's wait ends with a time-out, too. */
+/* A wait in a kernel also ends with a time-out. */
 static void device_time_out(struct end *e)
 {
 	struct kernel k;
@@ -192,7 +191,7 @@ static void host_to_device(struct end *e)
 	mixed(e, 0);
 }
 
-/* Host, kernel, host again on one channel: the indices continue. */
+/* Host, kernel and host again put on one channel: the indices continue. */
 static void host_device_host(struct end *e)
 {
 	struct kernel k;

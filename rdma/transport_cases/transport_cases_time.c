@@ -3,8 +3,8 @@
  * transport_cases_time.c - ping-pong of the host's puts, for `cairn bench`: prints "time BYTES MIN MEDIAN
  * P95", in ns, for each size
  *
- * Times are one way: half a round trip, averaged over a batch of rounds. The first and the last word of
- * each payload carry the round and are checked.
+ * Times are one way: half a round trip, averaged over a batch of rounds. The first and the last word of each
+ * payload hold the number of the round and are checked.
  */
 #include "rdma/transport_cases/transport_end.h"
 
@@ -53,7 +53,7 @@ static void pingpong(struct end *e)
 		for (k = -1; k < BATCHES; k++) {
 			begin = end_now();
 			for (r = 0; r < rounds; r++) {
-				/* copies to and from device memory would take longer than what is timed */
+				/* copies to and from device memory would take longer than the put */
 				int stamped = e->host || (k < 0 && !r);
 
 				i++;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * transport_cases_trouble.c - rejected arguments, time-outs, errors, death of the peer, and recovery from
- * them
- */
+/* transport_cases_trouble.c - rejected arguments, time-outs, errors and death of the peer, and recovery
+ * from them */
 #include "rdma/transport_cases/transport_end.h"
 
 #include <signal.h>
@@ -116,7 +114,7 @@ static void bad_blobs(struct end *e)
 	still_works(e, 1);
 }
 
-/* A wait ends at its time-out, not earlier, names what it waited for, and can be repeated. */
+/* A wait ends at its time-out and not earlier, its error names what it waited for, and it can be repeated. */
 static void time_out(struct end *e)
 {
 	double begin;
@@ -174,10 +172,8 @@ static void start_again(struct end *e)
 	NEED(e, !end_barrier(e));
 }
 
-/*
- * The region behind a key is released: the other end refuses the put, and the channel reports the error
- * from then on.
- */
+/* The region behind a key is released: the other end refuses the put, and the channel reports this error
+ * from then on. */
 static void key_released(struct end *e)
 {
 	struct cairn_blob mine, theirs;
@@ -211,7 +207,7 @@ static void key_released(struct end *e)
 	still_works(e, 1);
 }
 
-/* This end is given a larger size of the region: the other end must refuse the put. */
+/* This end is given too large a size for the region: the other end must refuse the put. */
 static void bounds_at_the_far_end(struct end *e)
 {
 	if (!end_has(e, CAIRN_TRANSPORT_CHECKS, "the other end checks no bounds"))
@@ -251,7 +247,7 @@ static void die(struct end *e)
 {
 	if (e->plan->processes)
 		raise(SIGKILL);
-	e->table->close(e->t);		/* a thread's nearest equivalent of dying */
+	e->table->close(e->t);		/* the nearest thing to dying that a thread can do */
 	e->t = NULL;
 }
 
@@ -296,7 +292,7 @@ static void peer_gone_wait(struct end *e)
 	WANT(e, end_now() - begin < 4);
 }
 
-/* No channel at the other end: the calls do not hang, and the error says what is wrong. */
+/* There is no channel at the other end: the calls must not hang, and the error must say what is wrong. */
 static void never_connected(struct end *e)
 {
 	struct cairn_blob mine, theirs;

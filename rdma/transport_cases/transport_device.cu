@@ -2,9 +2,9 @@
 /*
  * transport_device.cu - kernels of both ends for the device cases (transport_cases_device.c)
  *
- * Rank 0 puts; rank 1 checks every byte as soon as it has seen the signal, clears the payload and
- * answers. 256 threads per CTA; one CTA except in mode GRID. Results: number of wrong bytes, rounds done,
- * first error number.
+ * Rank 0 puts. Rank 1 checks every byte as soon as it has seen the signal, clears the payload and answers. A
+ * CTA has 256 threads; there is one CTA except in mode GRID. Results are the number of wrong bytes, the
+ * rounds done and the first error number.
  */
 #include "primitives/base/launch.h"
 #include "rdma/transport/transport_bulk.cuh"
@@ -98,10 +98,8 @@ TRANSPORT_FN void fill_share(uint8_t *p, uint64_t bytes, uint64_t seed, uint32_t
 		p[k] = device_byte(seed, k);
 }
 
-/*
- * Every put has its own cell and rank 0 does not wait; rank 1 checks all payloads that a seen value
- * covers.
- */
+/* Every put has its own cell, and rank 0 does not wait. Rank 1 checks all payloads that the value it sees
+ * covers. */
 TRANSPORT_FN void stream(const struct device_args &a)
 {
 	uint64_t thread = (uint64_t)blockIdx.x * THREADS + threadIdx.x;

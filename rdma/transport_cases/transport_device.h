@@ -2,8 +2,8 @@
 /*
  * transport_device - kernels of the conformance cases, and the content of their rounds
  *
- * Kernels and host use the same functions for a round's offsets, lengths and bytes, so that either can be
- * at either end.
+ * Kernels and host use the same functions for a round's offsets, lengths and bytes, so either can be at
+ * either end.
  */
 #ifndef CAIRN_TRANSPORT_DEVICE_H
 #define CAIRN_TRANSPORT_DEVICE_H
@@ -28,7 +28,7 @@ struct device_result {
 
 struct device_args {
 	struct cairn_device_channel c;
-	/* two halves of `half` bytes: source, destination of puts */
+	/* two halves of `half` bytes: source and destination of puts */
 	struct cairn_device_region local, remote;
 	uint64_t half, rounds, timeout_ns;
 	uint32_t mode, rank, num_ctas;
@@ -68,10 +68,8 @@ DEVICE_FN void device_round(uint64_t i, uint64_t half, uint64_t *bytes, uint64_t
 extern "C" {
 #endif
 
-/*
- * Call it before any kernel runs: a kernel loaded at its first launch waits for running kernels, and
- * these for it.
- */
+/* Call this before any kernel runs: a kernel loaded at its first launch waits for running kernels, and
+ * these for it. */
 int device_load(int gpu);
 /* Starts the kernel on its own stream; device_join waits for it and frees the stream. */
 int device_start(int gpu, const struct device_args *a, void **stream);

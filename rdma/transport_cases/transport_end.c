@@ -260,7 +260,7 @@ void end_close(struct end *e)
 
 	e->table->close(e->t);
 	e->t = NULL;
-	/* Frees the memory only after the other end has ended, since its puts may still write to it. */
+	/* Free the memory only after the other end has ended, because its puts may still write to it. */
 	shutdown(e->sock, SHUT_WR);
 	while (!move(e->sock, &byte, 1, 0))
 		;
@@ -301,10 +301,8 @@ static const struct end_case *const all_cases[] = {
 	transport_time_cases,		/* run by name only; must be last */
 };
 
-/*
- * Flushes, so that the last puts have arrived before this end closes. Failures after the case's end are
- * ignored.
- */
+/* Flushes, so that the last puts have arrived before this end closes. Failures after the end of the case
+ * are ignored. */
 static void part(struct end *e)
 {
 	int i;
@@ -419,7 +417,7 @@ static int run_mutants(void)
 
 		plan.faults = NULL;
 		case_name = caught_by(&plan);
-		plan.faults = "delay_us=20,pieces=3";	/* without these faults some races are rarely lost */
+		plan.faults = "delay_us=20,pieces=3";	/* without these faults some races hardly ever show */
 		if (!case_name)
 			case_name = caught_by(&plan);
 		printf("%s %-20s %s%s%s\n", case_name ? "caught" : "MISSED", plan.table->name, what,

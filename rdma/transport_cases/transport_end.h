@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_end - one end of a transport under test: the functions that the cases of transport_cases*.c
- * use
+ * transport_end - one end of a transport under test: functions for the cases in transport_cases*.c
  *
  * A case is a function that both ends run, rank 0 and rank 1, in two threads or two processes. A socket
- * joins them for data outside the transport: blobs and barriers. A barrier whose other side has ended
- * fails, so that no end waits for one that has given up. Failed checks are printed with file and line.
+ * between them carries data outside the transport: blobs and barriers. A barrier fails if the other end has
+ * ended, so that no end waits for one that has given up. Failed checks are printed with file and line.
  */
 #ifndef CAIRN_TRANSPORT_END_H
 #define CAIRN_TRANSPORT_END_H
@@ -36,7 +35,7 @@ struct end {
 	const struct cairn_transport_table *table;
 	const char *name;	/* the case's name */
 	int rank, sock, failures, skipped;
-	uint64_t rng;		/* state of equal random sequences at both ends */
+	uint64_t rng;		/* state of a random sequence that is equal at both ends */
 
 	struct cairn_transport *t;
 	struct cairn_channel *c[NUM_CHANNELS];
@@ -55,10 +54,8 @@ int end_contains(struct end *e, const char *part, const char *file, int line);
 void end_skip(struct end *e, const char *why);
 int end_has(struct end *e, uint32_t feature, const char *why);	/* returns 0 with the case skipped */
 
-/*
- * Opens the transport, registers 2 * bytes (source below, destination above; see below), connects all
- * channels.
- */
+/* Opens the transport, registers 2 * bytes (the source, then the destination; see below), and connects all
+ * channels. */
 int end_open(struct end *e, uint64_t bytes);
 /* exchanges addresses and connects all channels; call it after end_open or a reset */
 int end_connect(struct end *e);
@@ -70,7 +67,7 @@ int end_barrier(struct end *e);
 void end_write(struct end *e, uint64_t at, const void *from, uint64_t bytes);
 void end_read(struct end *e, uint64_t at, void *to, uint64_t bytes);
 void end_set(struct end *e, uint64_t at, int byte, uint64_t bytes);
-/* Fills with a pattern without a period. */
+/* Fills the memory with a pattern that has no period. */
 void end_fill(struct end *e, uint64_t at, uint64_t bytes, uint64_t seed);
 /* Returns 1 if that pattern is there, with GUARD bytes of 0xee on either side. */
 int end_check(struct end *e, uint64_t at, uint64_t bytes, uint64_t seed);
@@ -90,7 +87,7 @@ struct end_case {
 extern const struct end_case transport_cases[], transport_trouble_cases[], transport_device_cases[];
 extern const struct end_case transport_time_cases[];
 
-/* Defective tables; NULL after the last. *what: the defect in words. */
+/* Defective tables; NULL after the last. *what: a description of the defect. */
 const struct cairn_transport_table *transport_mutant(int i, const char **what);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * transport_mutants.c - the loop back end with one defect each; every mutant must fail a case
  *
- * A mutant is the loop's table with one or more functions replaced. The replacements see both ends, which
- * run in this process. They keep state in static variables, since only one mutant runs at a time.
+ * A mutant is the loop's table with one or more functions replaced. The replacements see both ends, which run
+ * in this process. They keep their state in static variables, because only one mutant runs at a time.
  */
 #include <string.h>
 
@@ -235,7 +235,7 @@ MUTANT_WAIT(gone_is_late)
 	return ret == -ECONNRESET ? -ETIMEDOUT : ret;
 }
 
-/* For reset_stale: the last signals seen in each slot, which still end waits after a reset. */
+/* For reset_stale: the last signals seen in each slot, with which waits still end after a reset. */
 static struct {
 	struct cairn_channel *c;
 	struct cairn_signal s[64];
@@ -298,7 +298,7 @@ static int reset_keeps_error(struct cairn_channel *c)
 	return 0;
 }
 
-/* Uses a blob's first bytes without checking its integrity. */
+/* Uses a blob's first bytes without checking the blob. */
 static int import_unchecked(struct cairn_transport *t, const struct cairn_blob *key,
 			    struct cairn_remote **remote)
 {

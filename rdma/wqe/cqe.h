@@ -3,17 +3,16 @@
  * cqe - completion queue entries (CQEs) of mlx5 network cards
  *
  * A completion queue is a ring of num_cqes entries of 64 bytes; num_cqes is a power of two. Before use,
- * op_own of every entry is set to CAIRN_CQE_UNUSED. The card writes an entry's last byte last. An entry
- * is valid if its opcode is not INVALID and its owner bit equals that of the reader's lap, which flips
- * each time the ring wraps:
+ * op_own of every entry is set to CAIRN_CQE_UNUSED. The card writes an entry's last byte last. An entry is
+ * valid if its opcode is not INVALID and its owner bit is that of the reader's lap; the bit flips each time
+ * the ring wraps:
  *
  *   read op_own; cairn_cqe_valid(op_own, index, num_cqes); load barrier; read the rest
  *
- * index is the consumer's: 64 bits, never restarting. A completion of the send queue retires its own WQE
- * and all earlier ones. Fields are big-endian; cairn_cqe_parse() returns them in this machine's byte
- * order, except imm_be, which holds the sender's bytes. Not handled: compressed entries, entries of 128
- * bytes, data scattered into the entry (libmlx5 scatters unless MLX5_SCATTER_TO_CQE=0; `format` shows
- * it).
+ * index is the consumer's index; it has 64 bits and never restarts. A completion of the send queue retires
+ * its own WQE and all earlier ones. Fields are big-endian; cairn_cqe_parse() returns them in this machine's
+ * byte order, except imm_be, which holds the sender's bytes. Not handled: compressed entries, entries of 128
+ * bytes, data scattered into the entry (libmlx5 scatters unless MLX5_SCATTER_TO_CQE=0; `format` shows it).
  *
  * Source: rdma-core's mlx5dv.h.
  */
@@ -58,7 +57,7 @@ struct cairn_cqe {
 	uint32_t imm;
 	uint8_t reserved40[4];
 	uint32_t byte_count;
-	/* the upper 6 bytes of 8; an error CQE has syndromes in the other 2 */
+	/* the upper 6 of 8 bytes; an error CQE has syndromes in the other 2 */
 	uint8_t timestamp[6];
 	uint8_t vendor_syndrome;	/* errors only, like syndrome */
 	uint8_t syndrome;
@@ -108,10 +107,8 @@ CAIRN_WQE_FN struct cairn_cqe_result cairn_cqe_parse(const struct cairn_cqe *e)
 	return r;
 }
 
-/*
- * The inverse of cairn_cqe_parse(), for code that emulates the card: returns the entry at the producer's
- * index. Store op_own last.
- */
+/* The inverse of cairn_cqe_parse(), for code that emulates the card. Returns the entry at the producer's
+ * index. Store op_own last. */
 CAIRN_WQE_FN struct cairn_cqe cairn_cqe_build(const struct cairn_cqe_result *r, uint64_t index,
 					      uint32_t num_cqes)
 {
@@ -128,10 +125,8 @@ CAIRN_WQE_FN struct cairn_cqe cairn_cqe_build(const struct cairn_cqe_result *r, 
 	return e;
 }
 
-/*
- * Returns the full index that wqe_counter stands for. `oldest` is the index of the oldest outstanding
- * WQE, less than 65536 behind it.
- */
+/* Returns the full index that wqe_counter stands for. `oldest` is the index of the oldest outstanding WQE,
+ * which is less than 65536 before it. */
 CAIRN_WQE_FN uint64_t cairn_cqe_index(uint64_t oldest, uint16_t wqe_counter)
 {
 	return oldest + (uint16_t)(wqe_counter - (uint16_t)oldest);

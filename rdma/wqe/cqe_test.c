@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * cqe_test - completion queue entries derived by hand; all layouts and constants against rdma-core's
- * mlx5dv.h
- */
+/* cqe_test - compares completion queue entries with entries derived by hand, and all layouts and constants
+ * with rdma-core's mlx5dv.h */
 #include <stdio.h>
 #include <string.h>
 
@@ -73,7 +71,7 @@ SAME_PLACE(cairn_cqe, syndrome, mlx5_err_cqe, syndrome);
 SAME_PLACE(cairn_cqe, opcode_qpn, mlx5_err_cqe, s_wqe_opcode_qpn);
 SAME_PLACE(cairn_cqe, wqe_counter, mlx5_err_cqe, wqe_counter);
 
-/* The compiler has compared constants and offsets; here mlx5dv.h's own functions build the segments. */
+/* The compiler has compared constants and offsets. Here mlx5dv.h's own functions build the segments. */
 static void as_mlx5dv(struct cairn_test *t)
 {
 	for (int i = 0; i < 10000; i++) {
@@ -180,7 +178,7 @@ static void by_hand(struct cairn_test *t)
 	EXPECT(t, r.syndrome == CAIRN_CQE_REMOTE_ACCESS && r.vendor_syndrome == 0x88 && r.wqe_counter == 9);
 }
 
-/* Builds an entry from what was parsed: the bytes must be the same in either lap. */
+/* Builds an entry from the parsed result: the bytes must be the same in either lap. */
 static void there_and_back(struct cairn_test *t)
 {
 	static const uint8_t *const all[] = { sent, received, failed };
@@ -199,10 +197,8 @@ static void there_and_back(struct cairn_test *t)
 	}
 }
 
-/*
- * Runs a ring of 8 entries for three laps: exactly the entries that the producer has written in this lap
- * are valid.
- */
+/* Runs a ring of 8 entries for three laps. Exactly the entries that the producer has written in this lap
+ * are valid. */
 static void laps(struct cairn_test *t)
 {
 	const struct cairn_cqe_result r = { .opcode = CAIRN_CQE_REQ };

@@ -19,19 +19,18 @@
  *   READ                  ctrl, raddr, data...
  *   ATOMIC_CS, ATOMIC_FA  ctrl, raddr, atomic, data of 8 bytes that receives the old value
  *
- * Indices count blocks, not WQEs, and never restart: software keeps 64 bits, the wire carries the low 16,
- * and the low log2(num_blocks) bits are the place in the ring. The doorbell record holds the index after
- * the last WQE. The doorbell is an 8-byte store in one of two forms: libmlx5 stores the first 8 bytes of
- * the last WQE; NVSHMEM, DeepEP and GPUNetIO store a ctrl that names only the queue pair and the index
- * after the last WQE (GPUNetIO leaves bits 16 to 23 of the index in the opmod byte, which the card
- * ignores).
+ * Indices count blocks, not WQEs, and never restart. Software keeps 64 bits, the wire carries the low 16, and
+ * the low log2(num_blocks) bits are the place in the ring. The doorbell record holds the index after the last
+ * WQE. The doorbell is an 8-byte store in one of two forms: libmlx5 stores the first 8 bytes of the last WQE;
+ * NVSHMEM, DeepEP and GPUNetIO store a ctrl that names only the queue pair and the index after the last WQE
+ * (GPUNetIO leaves bits 16 to 23 of the index in the opmod byte, which the card ignores).
  *
  * All functions are pure and run on host and device. Values for the doorbell record and the doorbell are
- * returned such that a plain store puts their bytes into memory in the right order. Memory ordering is
- * the poster's task. Whole requests, with all checks: wqe_build.h. Completions: cqe.h.
+ * returned so that a plain store puts their bytes into memory in the right order. Memory ordering is left to
+ * the poster. wqe_build.h builds whole requests, with all checks; cqe.h handles completions.
  *
- * Source: rdma-core's mlx5dv.h for layout and constants; the bytes stock libmlx5 writes (golden.c) for
- * the rest.
+ * Source: rdma-core's mlx5dv.h for layout and constants; the bytes that libmlx5 writes (golden.c) for the
+ * rest.
  */
 #ifndef CAIRN_WQE_H
 #define CAIRN_WQE_H
@@ -126,8 +125,8 @@ CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_data(uint64_t addr, uint32_t length,
 }
 
 /*
- * Returns segment k of an inline data segment for `bytes` (>= 1) bytes, built in registers; bytes past
- * the data are zero.
+ * Returns segment k of an inline data segment for `bytes` (>= 1) bytes, built in registers. Bytes after the
+ * data are zero.
  */
 CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_inline(const void *data, uint32_t bytes, uint32_t k)
 {
@@ -173,8 +172,8 @@ CAIRN_WQE_FN struct cairn_wqe_seg *cairn_wqe_at(const struct cairn_wqe_ring *q, 
 }
 
 /*
- * Returns the doorbell record for `next`, the index after the last WQE. Also valid for receive queues,
- * where indices count entries.
+ * Returns the doorbell record for `next`, the index after the last WQE. Also valid for receive queues, whose
+ * indices count entries.
  */
 CAIRN_WQE_FN uint32_t cairn_wqe_dbrec(uint64_t next)
 {
@@ -188,8 +187,8 @@ CAIRN_WQE_FN uint64_t cairn_wqe_doorbell(struct cairn_wqe_seg ctrl)
 }
 
 /*
- * Returns the doorbell value that NVSHMEM, DeepEP and GPUNetIO use: it names only the queue pair and the
- * index after the last WQE.
+ * Returns the doorbell value of NVSHMEM, DeepEP and GPUNetIO, which names only the queue pair and the index
+ * after the last WQE.
  */
 CAIRN_WQE_FN uint64_t cairn_wqe_doorbell_next(uint64_t next, uint32_t qpn)
 {

@@ -58,10 +58,8 @@ CAIRN_WQE_FN void cairn_wqe_all(const struct cairn_wqe_all_in *in, struct cairn_
 extern "C" {
 #endif
 
-/*
- * Runs n trials on the current CUDA device. out's previous contents stay where a trial does not write.
- * Returns -ENODEV if there is no device.
- */
+/* Runs n trials on the current CUDA device. Where a trial does not write, out keeps its previous contents.
+ * Returns -ENODEV if there is no device. */
 int cairn_wqe_all_device(const struct cairn_wqe_all_in *in, struct cairn_wqe_all_out *out, int n);
 
 #ifdef __cplusplus

@@ -2,9 +2,9 @@
 /*
  * wqe_build - checks a whole work request and writes it into the ring
  *
- * The general form, for host and device. Kernels that post one fixed kind of request compose it from the
- * segments of wqe.h. Segments of length zero and inline data of length zero are left out, as libmlx5
- * does: a zero in a data segment would mean 2 GiB.
+ * This is the general form, for host and device. Kernels that post one fixed kind of request compose it from
+ * the segments of wqe.h. Like libmlx5, it leaves out segments and inline data of length zero, because a zero
+ * in a data segment would mean 2 GiB.
  *
  *   ds = 1 + (raddr) + (atomic) + segments of length > 0, or + ceil((4 + inline_bytes) / 16)
  *

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * wqe_mutants - WQE builders with one defect each, made from the correct one by altering its request or
- * its result
+ * wqe_mutants - WQE builders with one defect each, made by altering the request or the result of the correct
+ * builder
  *
- * Each defect is an easy mistake in code that posts to an mlx5 card. The tests must tell every mutant
- * from the correct builder.
+ * Each defect is an easy mistake in code that posts to an mlx5 card. The tests must tell every mutant from
+ * the correct builder.
  */
 #include <stddef.h>
 
@@ -262,10 +262,7 @@ static void lkey_little_endian(struct built *b)
 		swap_bytes(word(b, b->head, 1));
 }
 
-/*
- * Writes past the ring's end instead of wrapping. The blocks at the ring's beginning keep their old
- * contents.
- */
+/* Writes past the ring's end instead of wrapping. The blocks at the beginning keep their old contents. */
 static void wrap_forgotten(struct built *b)
 {
 	uint32_t place = 4 * (uint32_t)(b->index & (b->q->num_blocks - 1));
@@ -275,7 +272,7 @@ static void wrap_forgotten(struct built *b)
 			*word(b, k, w) = 0xeeeeeeee;
 }
 
-/* Never splits a WQE: one that does not fit before the ring's end starts at the first block. */
+/* Never splits a WQE: a WQE that does not fit before the ring's end starts at the first block. */
 static void wrap_whole(struct built *b)
 {
 	uint32_t place = 4 * (uint32_t)(b->index & (b->q->num_blocks - 1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* wqe_test - bytes of work queue entries, compared with entries derived by hand */
+/* wqe_test - compares the bytes of work queue entries with entries derived by hand */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,10 +18,8 @@ static const struct cairn_wqe_sge with_holes[] = {
 };
 static const struct cairn_wqe_sge old_value = { 0x0102030405060708, 8, 0xdeadbeef };
 
-/*
- * Expected bytes as they are stored in memory, in groups of 4. Padding after inline data is not compared,
- * since the card ignores it.
- */
+/* Expected bytes as they are stored in memory, in groups of 4. Padding after inline data is not compared,
+ * because the card ignores it. */
 static const struct row {
 	const char *name;
 	uint64_t index;
@@ -202,10 +200,8 @@ static void refused(struct cairn_test *t)
 			cairn_note(t, "row %zu", i);
 }
 
-/*
- * Fills a queue from just below 2^16, 2^32 and 2^64 on: places and doorbell records continue without a
- * gap.
- */
+/* Fills a queue from just below 2^16, 2^32 and 2^64 on. Places and doorbell records must continue without
+ * a gap. */
 static void wraps(struct cairn_test *t)
 {
 	static const uint64_t starts[] = { 0xffff - 99, 0xffffffff - 99, UINT64_MAX - 99 };

@@ -2,7 +2,7 @@
 /*
  * wqe_trial - random work requests, comparison of built WQEs, and defective builders; for tests
  *
- * A trial contains its segments and inline data, so that it can be copied to a device. There,
+ * A trial contains its segments and inline data, so that it can be copied to a device, where
  * cairn_wqe_trial_req() returns the request with pointers into the copy.
  */
 #ifndef CAIRN_WQE_TRIAL_H
@@ -34,8 +34,8 @@ extern "C" {
 #endif
 
 /*
- * Memory that random requests may address: both ends of a connection if requests are posted, arbitrary
- * values if they are only built.
+ * Memory that random requests may address: both ends of a connection if requests are posted, arbitrary values
+ * if they are only built.
  */
 struct cairn_wqe_area {
 	uint64_t local, remote;		/* remote: 8-byte aligned */
@@ -48,17 +48,14 @@ uint64_t cairn_wqe_random(uint64_t *state);
 void cairn_wqe_trial_random(struct cairn_wqe_trial *t, const struct cairn_wqe_area *area, uint64_t *state);
 
 /*
- * Returns the offset of the first byte in which two rings differ within the WQE that r forms at this
- * index, or -1. Only what the card reads is compared: neither the padding after inline data nor the
- * compare operand of a fetch-and-add.
+ * Returns the offset of the first byte in which two rings differ within the WQE that r forms at this index,
+ * or -1. Compares only what the card reads: neither the padding after inline data nor the compare operand of
+ * a fetch-and-add.
  */
 int cairn_wqe_differs(const struct cairn_wqe_ring *a, const struct cairn_wqe_ring *b, uint64_t index,
 		      const struct cairn_wqe_req *r);
 
-/*
- * The doorbell record and the doorbell value (libmlx5's form) that announce a WQE, as they are stored in
- * memory.
- */
+/* The doorbell record and the doorbell value (libmlx5's form) that announce a WQE, as stored in memory. */
 struct cairn_wqe_bells {
 	uint64_t doorbell;
 	uint32_t dbrec;

@@ -4,10 +4,9 @@
  * the limit: claim AT-12
  *
  *   llama3_8b_n4
- *         random weights, bf16: prompts of 1024 random tokens with four sampled answers of 128 each, as one
- * request
- *  for four answers, and as four requests that share nothing (no prefix tree). The pool has room for 32
- *  unshared sequences. The row has answer tokens per second, from the first step to the last.
+ *	random weights, bf16: prompts of 1024 random tokens with four sampled answers of 128 each, as one
+ *	request for four answers, and as four requests that share nothing (no prefix tree). The pool has
+ *	room for 32 unshared sequences. The row has answer tokens per second, from the first step to the last.
  */
 #include <stdlib.h>
 

@@ -64,9 +64,7 @@ static int32_t kv_bound(const struct cairn_worker *w, int32_t len)
 	return bound < w->opt.max_context ? bound : w->opt.max_context;
 }
 
-/*
- * Returns how decode_step draws. With treated logits its draw is greedy and unused; the real draw follows it.
- */
+/* Returns how decode_step draws. If logits are treated, its draw is unused and the real one follows it. */
 static struct cairn_draw make_draw(const struct cairn_worker *w)
 {
 	if (w->kind.greedy || w->kind.penalized)
@@ -114,9 +112,7 @@ static int enqueue(struct cairn_worker *w)
 	}
 	if (done)
 		return worker_treat_after(w, w->batch.num_logits);
-	/*
-	 * The call may refuse the shape. It is not being captured: a capture is the second pass of a shape.
-	 */
+	/* The call may refuse the shape. It is not captured: that happens in a shape's second pass. */
 	if (w->fused) {
 		w->fused = 0;
 		CAIRN_TRY(cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, &moved));
@@ -262,9 +258,7 @@ static int gather_ids(struct cairn_worker *w)
 
 	if (w->impl->pick_ids)
 		return TABLE(w, pick_ids, &pick, w->stream);
-	/*
-	 * For tables built before pick_ids existed: one copy per run of rows that follow consecutive draws.
-	 */
+	/* For tables built before pick_ids existed: one copy per run of consecutive draws. */
 	if (w->follows < rows)
 		CAIRN_TRY(TABLE(w, mem_copy, w->ids, w->dev.ids, (size_t)rows * sizeof(*w->ids),
 				CAIRN_COPY_ON_DEVICE, w->stream));

@@ -69,9 +69,7 @@ static int reserve_begins(struct cairn_worker *w, struct begins *b, size_t need)
 
 	if (need <= b->room)
 		return 0;
-	/*
-	 * A pass in flight may still read the device's block. The host's block belongs to this flight alone.
-	 */
+	/* A pass in flight may still read the device's block; no other flight uses the host's. */
 	CAIRN_TRY(TABLE(w, stream_sync, w->stream));
 	b->room = 0;
 	worker_host_free(w, b->host);

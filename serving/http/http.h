@@ -6,23 +6,33 @@
  * handler either answers at once or keeps the exchange (one request and its answer) and answers later, from
  * any thread. An answer is one body or a stream.
  *
- *         static void completions(void *ctx, struct cairn_http_exchange *x,
- * const struct cairn_http_request *req)   {               struct job *job = job_parse(req->body,
- * req->body_bytes);
+ *	static void completions(void *ctx, struct cairn_http_exchange *x,
+ *				const struct cairn_http_request *req)
+ *	{
+ *		struct job *job = job_parse(req->body, req->body_bytes);
  *
- *                 if (!job) {                     cairn_http_error(x, 400, "invalid_request_error", "prompt",
- * NULL, "prompt: missing");                   return;                 }               job->x = x;
- * cairn_http_watch(x, &(struct cairn_http_watch){ job_client_gone, job_free, job });
- * scheduler_submit(ctx, job);     // another thread continues with:       }                               //
- * cairn_http_stream(x, 200, "text/event-stream", NULL, 0);                           //   cairn_http_push(x,
- * "data: {...}\n\n", n);  -EAGAIN, -EPIPE                                 //   cairn_http_end(x);
- * static const struct cairn_http_route routes[] = {               { "GET", "/health", CAIRN_HTTP_OPEN, 0,
- * health, NULL },                 { "POST", "/v1/completions", CAIRN_HTTP_JSON, 0, completions, &scheduler },
- * };      struct cairn_http_options options = { .port = 8000, .api_key = key, .log = access_log };
+ *		if (!job) {
+ *			cairn_http_error(x, 400, "invalid_request_error", "prompt", NULL, "prompt: missing");
+ *			return;
+ *		}
+ *		job->x = x;
+ *		cairn_http_watch(x, &(struct cairn_http_watch){ job_client_gone, job_free, job });
+ *		scheduler_submit(ctx, job);	// another thread continues with:
+ *	}
+ *				//   cairn_http_stream(x, 200, "text/event-stream", NULL, 0);
+ *				//   cairn_http_push(x, "data: {...}\n\n", n);	-EAGAIN, -EPIPE
+ *				//   cairn_http_end(x);
+ *	static const struct cairn_http_route routes[] = {
+ *		{ "GET", "/health", CAIRN_HTTP_OPEN, 0, health, NULL },
+ *		{ "POST", "/v1/completions", CAIRN_HTTP_JSON, 0, completions, &scheduler },
+ *	};
+ *	struct cairn_http_options options = { .port = 8000, .api_key = key, .log = access_log };
  *
- *         CAIRN_TRY(cairn_http_create(&http, &options, routes, ARRAY_SIZE(routes)));      ...
- * // SIGTERM:     cairn_http_drain(http, 30000);                  // a second call cuts every connection at
- * once  cairn_http_wait(http, -1);      cairn_http_destroy(http);
+ *	CAIRN_TRY(cairn_http_create(&http, &options, routes, ARRAY_SIZE(routes)));
+ *	...						// SIGTERM:
+ *	cairn_http_drain(http, 30000);			// a second call cuts every connection at once
+ *	cairn_http_wait(http, -1);
+ *	cairn_http_destroy(http);
  *
  * Each exchange must be finished by exactly one successful cairn_http_answer(), cairn_http_error(),
  * cairn_http_end() or cairn_http_abort(). Until then its pointer stays valid, even if the client has
@@ -32,9 +42,9 @@
  * Checks made before any handler, in this order; errors are always
  * {"error":{"message","type","param","code"}}:
  *   400 (and close)	the request line or a header violates RFC 9112: a control byte, NUL, a bare LF or CR,
- *                         a folded line, "Host :", no Host or two, two Content-Length (even equal ones) or
- * one                    with anything but digits, Content-Length together with Transfer-Encoding, chunked
- * not                   the last coding, malformed chunks, malformed %xx
+ *			a folded line, "Host :", no Host or two, two Content-Length (even equal ones) or one
+ *			with anything but digits, Content-Length together with Transfer-Encoding, chunked not
+ *			the last coding, malformed chunks, malformed %xx
  *   414, 431, 505	target too long; header too long or too many fields; a version other than 1.x
  *   501, 417		unknown method, transfer coding other than chunked; an Expect other than 100-continue
  *   403		a server without a key: Host or Origin is not this machine (check_host)

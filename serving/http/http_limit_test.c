@@ -9,9 +9,7 @@
 
 #define GET(path)	"GET " path " HTTP/1.1\r\nHost: a\r\n\r\n"
 
-/*
- * Connections within the limit are served, the next one gets a 503, and closing one makes room for another.
- */
+/* Connections within the limit are served, the next one gets a 503, and closing one admits another. */
 static void connections(struct cairn_test *t)
 {
 	for (int by_address = 0; by_address < 2; by_address++) {

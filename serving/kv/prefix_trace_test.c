@@ -183,9 +183,7 @@ static void draw(const struct step *s, const char *name, int depth, char *text, 
 	}
 }
 
-/*
- * '+': added in this step; '*': used in this step. had: tokens of the node's path that the tree held before.
- */
+/* '+': added in this step; '*': used in it. had: tokens of the node's path that the tree held before. */
 static char state_of(const struct trace *tr, const struct cairn_prefix_node *n, int32_t had)
 {
 	return n->used <= tr->used ? ' ' : had < n->start + n->num_tokens ? '+' : '*';

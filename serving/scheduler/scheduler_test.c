@@ -76,9 +76,7 @@ static void options_are_checked(struct cairn_test *t)
 	cairn_scheduler_destroy(NULL);
 }
 
-/*
- * Draws and scored prompt rows together are at most max_seqs. Waiting requests keep half of the spare ones.
- */
+/* Draws and scored rows together are at most max_seqs. Waiting requests keep half of the spare ones. */
 static void scored_prompts(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -171,9 +169,7 @@ static void chunks_are_limited(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/*
- * A plan formed ahead names the draw of its token; a second one is refused; max_new_tokens is not exceeded.
- */
+/* A plan ahead names the draw of its token; a second one is refused; max_new_tokens is not exceeded. */
 static void one_step_ahead(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();

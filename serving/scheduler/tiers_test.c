@@ -92,9 +92,7 @@ static void carry_out(struct cairn_test *t, struct room *r, int behind)
 	r->num_moves = 0;
 }
 
-/*
- * Makes random moves. With reads 0, no move reads a slot to the device, so only writes can wait for the disk.
- */
+/* Makes random moves. With reads 0 no slot is read to the device, so only writes can wait for the disk. */
 static void any_moves(struct cairn_test *t, struct room *r, int reads)
 {
 	static const int kinds[] = {

@@ -39,9 +39,7 @@ enum cairn_serve_cache { CAIRN_SERVE_CACHE_PAGE, CAIRN_SERVE_CACHE_TOKEN, CAIRN_
 
 /* Returns 0, 1 after --help, or -EINVAL. */
 int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o);
-/*
- * If an error of the engine or of HTTP begins with a field's name, replaces it by the option's. Returns ret.
- */
+/* If an error of engine or HTTP begins with a field's name, replaces it by the option's. Returns ret. */
 int cairn_serve_name_option(int ret);
 /*
  * Writes the model's directory to dir: that of the embedded model by default, and for --shape, which uses the

@@ -122,9 +122,7 @@ static void slow_reader(struct cairn_test *t)
 	close(fds[0]);
 }
 
-/*
- * A file gets every line before close() returns. With a broken pipe all lines are lost, and no call blocks.
- */
+/* A file gets every line before close() returns. With a broken pipe all are lost, and no call blocks. */
 static void file_and_broken(struct cairn_test *t)
 {
 	static char text[LINES * 80];
@@ -155,9 +153,7 @@ static void file_and_broken(struct cairn_test *t)
 	close(fds[1]);
 }
 
-/*
- * Lines that a worker writes in pieces of any size are passed on whole, even a last one without a line feed.
- */
+/* Lines that a worker writes in pieces are passed on whole, even a last one without a line feed. */
 static void relay(struct cairn_test *t)
 {
 	static const char bytes[] = "one\ntwo\n\nthree four\nfive";

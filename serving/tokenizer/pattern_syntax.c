@@ -409,9 +409,7 @@ static int number(const struct translation *t, size_t *at)
 	return value;
 }
 
-/*
- * Translates {n}, {n,}, {,m} or {n,m} at t->pos into text. Returns its length in the input, 0 if it is none.
- */
+/* Translates {n}, {n,}, {,m} or {n,m} at t->pos into text. Returns its input length, 0 if it is none. */
 static size_t interval(const struct translation *t, char *text, size_t text_len, bool *comma)
 {
 	size_t at = t->pos + 1;

@@ -215,9 +215,7 @@ static void files(struct cairn_test *t)
 	cairn_tokenizer_free(tok);
 }
 
-/*
- * A model that lacks the unk it names still loads, but a text that needs unk is an error, as in the library.
- */
+/* A model without the unk it names loads, but a text that needs it is an error, as in the library. */
 static void missing_unk(struct cairn_test *t)
 {
 	struct cairn_tokenizer *tok = NULL;
