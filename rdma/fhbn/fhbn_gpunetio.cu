@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn_gpunetio - runs NVIDIA's own device code (GPUNetIO, from NCCL's headers) on one of our queue pairs
+ * fhbn_gpunetio - runs NVIDIA's own device code (GPUNetIO, from NCCL's headers) on one of Cairn's queue pairs
  *
  * For tests: a third producer for the model, and a comparison for the cost of a post. GPUNetIO's queue
  * structure holds only pointers and counters, and its code never returns completion entries. This file

@@ -7,7 +7,7 @@
  *   golden             requests compared with libmlx5's, those that differ, wraps of the 16-bit index
  *   mutants_NAME       defects planted, and caught
  *   semantics          lines of the semantics test, and those equal to nic_semantics.txt
- *   stock_ib_write_bw  work requests of the stock program (ten million), and rules broken
+ *   stock_ib_write_bw  work requests of the unmodified program (ten million), and rules broken
  */
 #include "conformance/harness.h"
 #include "rdma/nic/nic_child.h"

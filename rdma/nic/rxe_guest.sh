@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # rxe_guest.sh - boots the system's own Linux kernel in an emulated machine with two soft-RoCE devices: a second
-# implementation of reliable connections, and stock programs on a kernel's RDMA stack. Needs no hardware, KVM or root.
+# implementation of reliable connections, and unmodified programs on a kernel's RDMA stack. Needs no hardware, KVM or root.
 #
 #   rxe_guest.sh fetch         downloads the kernel package and keeps the files the guest needs; needs apt
 #   rxe_guest.sh run BUILD     boots it with BUILD/nic_semantics and prints the guest's report (rxe_init.sh)

@@ -113,7 +113,7 @@ void cairn_api_detokenize_body(struct cairn_api_out *out, const char *text, size
 void cairn_api_put_ranked(struct cairn_api_out *out, int32_t id, int32_t rank,
 			  const struct cairn_api_token *token);
 
-/* Append to other answers of the server: a JSON string with its quotes; JSON verbatim. */
+/* For the server's other answers: append a JSON string with its quotes, or JSON verbatim. */
 void cairn_api_put_string(struct cairn_api_out *out, const char *s, size_t num_bytes);
 void cairn_api_put(struct cairn_api_out *out, const char *json, size_t num_bytes);
 

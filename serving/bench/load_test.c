@@ -18,8 +18,7 @@ struct run {
 	} *clients;
 	double *plan, *launch, *report, *host;	/* [num_samples] us, one per counted step */
 	int num_samples;
-	/* step i is in [i % LOAD_STEPS]; its begin and end hold the length of the gap before the pass and
-	 * of the pass */
+	/* step i is in [i % LOAD_STEPS]; begin: length of the gap before the pass; end: of the pass */
 	struct load_step last[LOAD_STEPS];
 	int64_t num_steps;
 };

@@ -312,7 +312,7 @@ static int verify(const char *dir, const struct cairn_model_config *config)
 /*
  * Makes the directory OUT.part and locks it until *lock is closed. An OUT.part without a lock was left by an
  * interrupted conversion and is removed first. It must hold only files that a conversion makes; any other
- * file is an error and stays.
+ * file stays and is an error.
  */
 static int make_part(const struct conversion *c, int *lock)
 {

@@ -2,10 +2,10 @@
 /*
  * convert_gqa - converts a checkpoint to fewer KV heads
  *
- * Each of the m new KV heads is the mean of n / m consecutive old ones and serves all their query heads; m ==
- * 1 is multi-query attention. Means are computed in double and rounded once to the checkpoint's dtype. All
- * other tensors keep their bytes. The result is meant as the starting point of a short further training.
- * Without it the model is worse, unless the heads of each group were equal.
+ * Each of the m new KV heads is the mean of n / m consecutive old ones and serves all their query heads. One
+ * new head gives multi-query attention. Means are computed in double and rounded once to the checkpoint's
+ * dtype. All other tensors keep their bytes. The result is meant as the starting point of a short further
+ * training. Without it the model is worse, unless the heads of each group were equal.
  *
  * The checkpoint must load, including its tokenizer.json if it has one. The result is built in OUT.part and
  * must load as well before it is renamed. An interrupted conversion may leave OUT.part behind; the next one

@@ -60,8 +60,8 @@ struct cairn_engine_options {
 struct cairn_token {
 	int32_t id;
 	float logprob;			/* set with num_logprobs >= 1 or beam search */
-	/* For prompt tokens only: the rank by likelihood among all tokens, counted from 1. 0: lower than
-	 * CAIRN_LOGPROBS_MAX. */
+	/* For prompt tokens only: the rank by likelihood among all tokens, counted from 1. 0: not among the
+	 * first CAIRN_LOGPROBS_MAX. */
 	int32_t rank;
 	int32_t num_top;		/* num_logprobs - 1, or less if the vocabulary is smaller */
 	const int32_t *top;		/* [num_top], most likely first */

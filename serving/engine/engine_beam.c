@@ -2,8 +2,8 @@
 /*
  * engine_beam - beam search
  *
- * Each beam is a lockstep sequence of the scheduler. With width w and m end tokens, the candidates are the w
- * + m most likely next tokens of each beam. That is enough: at least w of them do not end an answer, so there
+ * Each beam is a lockstep sequence of the scheduler. With width w and m end tokens, each beam's candidates
+ * are its w + m most likely next tokens. That is enough: at least w of them do not end an answer, so there
  * are always w beams for the next step.
  *
  *   - Candidates that end an answer and are among the w best of all become hypotheses; the w best hypotheses

@@ -125,7 +125,7 @@ static void one_setting(struct cairn_test *t, const char *table, const struct se
 	for (int i = 0; i < s->num_jobs; i++) {
 		make_job(t, g, &jobs[i], s->shared, 1 + (int)(cairn_rand(t) % (uint64_t)s->own), s->max_new);
 		jobs[i].r.num_seqs = i % 2 ? s->num_seqs : 1;
-		/* each answer recomputes the row of the prompt's last token */
+		/* each answer computes the row of the prompt's last token itself */
 		shares_a_page |= jobs[i].r.num_seqs > 1 && (jobs[i].r.num_prompt - 1) % page;
 		jobs[i].r.keep = s->keep;
 		EXPECT(t, cairn_engine_submit(e, &jobs[i].r) == 0);

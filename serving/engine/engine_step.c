@@ -259,7 +259,7 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	return 0;
 }
 
-/* Reports requests to the scheduler whose pages have arrived from the disk. */
+/* Tells the scheduler which requests' pages have arrived from the disk. */
 static int take_fetched(struct cairn_engine *e)
 {
 	uint64_t request;

@@ -59,8 +59,8 @@ struct sched_seq {
 	int32_t peeked;			/* length of its prefix in the tree, at version peeked_version */
 	uint64_t peeked_version;
 	uint64_t planned;		/* number of the last plan that has rows of it */
-	uint64_t put_off;		/* last plan that held it back for another request's prompt */
-	int32_t draw[2]; /* last plan that held it back to wait for another's prompt */
+	uint64_t put_off;		/* last plan that held it back to wait for another's prompt */
+	int32_t draw[2]; /* its draw in the unreported plans of even and odd number; -1: none */
 	int32_t tokens[];		/* [num_prompt + max_new] */
 };
 

@@ -174,7 +174,7 @@ static int fit_descriptors(struct serve *s)
 	return 0;
 }
 
-/* Prints where the server listens to standard output, through a log, because nobody may read that pipe. */
+/* Prints the server's address to standard output, through a log: it may be a pipe that nobody reads. */
 static int say_address(const struct serve *s)
 {
 	bool is_v6 = strchr(s->opt.host, ':');

@@ -140,7 +140,7 @@ static void describe(struct cairn_test *t, const char *what, const json_t *varia
 		   cairn_quote(text, len, quoted));
 }
 
-/* Compares one record of the oracle's answers with ours; returns its size, 0 if it is truncated. */
+/* Compares one record of the oracle with this module's result; returns its size, 0 if it is truncated. */
 static size_t compare(struct cairn_test *t, struct cairn_tokenizer *tok, const json_t *variant,
 		      unsigned flags, const char *text, size_t len, const char *answer,
 		      size_t answer_len)
