@@ -116,7 +116,7 @@ static inline void end_connect(struct end *e, const struct end *peer)
 	must(!ibv_modify_qp(e->qp, &a,
 			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
-	a = (struct ibv_qp_attr) {	/* 6 retries: soft-RoCE takes 7 as infinite, as for rnr_retry */
+	a = (struct ibv_qp_attr) {	/* 6 retries: for soft-RoCE 7 means infinite, as for rnr_retry */
 		.qp_state = IBV_QPS_RTS, .timeout = 10, .retry_cnt = 6, .rnr_retry = 1, .sq_psn = 100,
 		.max_rd_atomic = 1,
 	};

@@ -266,7 +266,7 @@ static void nccl_destroy(struct cairn_channel *base)
 	shut(&c->listener);
 	for (i = 0; i < DEPTH && c->events[i]; i++)
 		cudaEventDestroy(c->events[i]);
-	cudaEventDestroy(c->arrived);		/* errors for objects that were never created are ignored */
+	cudaEventDestroy(c->arrived);		/* errors for objects never created are ignored */
 	cudaStreamDestroy(c->out.stream);
 	cudaStreamDestroy(c->in.stream);
 	cudaGetLastError();

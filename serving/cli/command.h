@@ -64,7 +64,7 @@ struct cairn_session {
 	int started;
 	enum cairn_weights weights;		/* form of the weights; set before loading */
 	enum cairn_kv_form kv;			/* form of the KV cache; set before loading */
-	int progress_lines;			/* show progress also if stderr is no terminal; the same */
+	int progress_lines;			/* show progress without a terminal; set before loading */
 	struct cairn_model *model;
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
 	char dir[4096];				/* the model's directory; "" with a shape */

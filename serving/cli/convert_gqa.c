@@ -179,7 +179,7 @@ static int write_pooled(const struct conversion *c, const struct cairn_tensor *t
 	void *row = malloc(row_bytes ? row_bytes : 1);
 
 	for (int64_t r = 0; row && wrote && r < c->num_kv_heads * dim; r++) {
-		int64_t first = r / dim * group * dim + r % dim;	/* row r in the group's first head */
+		int64_t first = r / dim * group * dim + r % dim;	/* row r, in its group's first head */
 
 		for (int64_t k = 0; k < cols; k++) {
 			double sum = 0;

@@ -479,7 +479,7 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 	int host;
 	struct cairn_engine_options eo = {
 		.no_graphs = o->no_graphs, .page_size = (int32_t)o->page_size,
-		.cache_grain = -1,	/* no prefix cache: the prompts are equal but each must be computed */
+		.cache_grain = -1,	/* no prefix cache: each of the equal prompts must be computed */
 		.decode = (enum cairn_decode_path)o->common.decode,
 	};
 

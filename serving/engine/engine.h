@@ -51,7 +51,7 @@ struct cairn_engine_options {
 	int64_t max_queued_tokens;	/* maximum sum of their prompt tokens; 0: no limit */
 	int32_t max_passes;		/* later requests that may overtake one; 0: strictly in order */
 	int32_t expected_new;		/* initial estimate of an answer's tokens; 0: 256 */
-	int64_t recompute_ns, swap_ns;	/* per token; per page and direction; 0, 0: by the model's sizes */
+	int64_t recompute_ns, swap_ns;	/* per token; per page and direction; both 0: estimated */
 	int timeline;			/* measure the device's busy and idle times */
 	int repeatable;			/* see Determinism; prompt_logprobs are refused */
 };
@@ -82,7 +82,7 @@ struct cairn_request {
 	int32_t num_prompt, max_new_tokens;
 	int32_t num_seqs;		/* number of answers; 0: 1 */
 	int ignore_eos;			/* treat end-of-sequence tokens as ordinary tokens; not stop_ids */
-	const int32_t *stop_ids;	/* [num_stop_ids], copied; they end an answer, too */
+	const int32_t *stop_ids;	/* [num_stop_ids], copied; they also end an answer */
 	int32_t num_stop_ids;
 	struct cairn_sampling sampling;
 	struct cairn_cache_salt salt;	/* requests with different salts never share cached prefixes */

@@ -10,7 +10,7 @@
 enum { LEN = 40, VOCAB = 512, NUM = 6 };
 
 struct scored {
-	struct answer answers[2];	/* first: on_token and the others have it as their context */
+	struct answer answers[2];	/* must be first: the callbacks get answers[0] */
 	struct cairn_test *t;
 	int num;			/* positions 1 .. num have been reported */
 	float logprob[LEN];

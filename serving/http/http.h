@@ -146,7 +146,7 @@ struct cairn_http_options {		/* a zero number means the default given with the m
 	int sockbuf;			/* 64 KiB each way; the system's auto-tuning would reach megabytes */
 	int idle_timeout_ms;		/* 75 s; a connection without a request for this long is closed */
 	int request_timeout_ms;		/* 30 s from a request's first byte to its last; then 408 */
-	int stall_timeout_ms;		/* 30 s; a client that reads nothing of its answer so long is reset */
+	int stall_timeout_ms;		/* 30 s; a client that reads nothing for this long is reset */
 	void (*log)(void *ctx, const struct cairn_http_log *entry);	/* loop's thread; NULL: no log */
 	void *log_ctx;
 };

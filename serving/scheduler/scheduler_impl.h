@@ -38,7 +38,7 @@ struct sched_request {
 	int32_t unforked;		/* answers not forked yet: they share the prompt's sequence */
 	int32_t num_live, next_index;	/* live sequences; index of the next one */
 	int keep, lockstep, scored;
-	int is_forked;			/* has several answers: each computes the last row of the prompt */
+	int is_forked;			/* has several answers; each computes the prompt's last row */
 };
 
 struct sched_seq {

@@ -190,7 +190,7 @@ static void deadlines_are_kept(struct cairn_test *t)
 	o.max_seqs = 1;
 	if (!EXPECT(t, cairn_scheduler_create(&s, &o) == 0))
 		return;
-	for (uint64_t id = 1; id <= 3; id++) {	/* one runs, two wait; only request 2 has a later deadline */
+	for (uint64_t id = 1; id <= 3; id++) {	/* 1 runs, 2 and 3 wait; only 2 has a late deadline */
 		struct cairn_scheduler_request r = {
 			.id = id, .prompt = tokens, .num_prompt = 4, .max_new_tokens = 9,
 			.deadline_ns = id == 2 ? 1000 : 100,

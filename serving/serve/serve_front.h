@@ -229,7 +229,7 @@ int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f);
 
 /* serve_answer.c. take and flush return true if the exchange is finished; the caller must end the job. */
 int64_t serve_count_chars(const char *s, size_t n);
-bool serve_is_scored(const struct serve_part *p);	/* log-probabilities of its tokens are wanted */
+bool serve_is_scored(const struct serve_part *p);	/* its log-probabilities are wanted */
 void serve_take_prompt(struct serve_part *p, const struct serve_logprob *token);
 bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token,
 		      bool *stopped);
@@ -244,7 +244,7 @@ void serve_supervise(struct serve *s);		/* starts, checks and reaps workers; cal
 int64_t serve_next_ns(const struct serve *s);	/* time by which serve_supervise() must be called */
 int serve_worker_ready(struct serve *s, const struct cairn_wire_frame *f);
 void serve_worker_broken(struct serve *s, const char *why);	/* kills the worker */
-void serve_worker_gone(struct serve *s, const char *why);	/* the same if it is ending by itself */
+void serve_worker_gone(struct serve *s, const char *why);	/* lets it end by itself */
 void serve_worker_quit(struct serve *s);	/* ends the worker and waits for its exit */
 
 #endif

@@ -184,7 +184,7 @@ static void truncated(struct cairn_test *t)
 	for (size_t n = 0; n + 1 < sizeof(good); n++) {
 		struct cairn_tokenizer *tok = NULL;
 		char *text =
-			malloc(n + !n); /* of the exact size, so that ASan reports a read past its end */
+			malloc(n + !n); /* exact size, so that ASan reports a read past the end */
 
 		if (!EXPECT(t, whole && text))
 			break;
