@@ -10,7 +10,7 @@
 #
 # racecheck does not model that cp.async.mbarrier.arrive.noinc completes copies to shared memory before the phase of the
 # mbarrier completes, and reports every read that relies on it as a race. fused/grid*.cu*, moe*, cluster_mla* and
-# attn_paged_prefill.cu rely on it. Nor does it model that a lane which arrives after __syncwarp() arrives for its whole
+# attn_bsr* rely on it. Nor does it model that a lane which arrives after __syncwarp() arrives for its whole
 # warp, on which gemm*_tile.cu and attn_forward.cuh rely too, or what bar.arrive orders. And under racecheck a warp
 # leaves a cluster barrier only after all warps of its CTA have arrived at it, so gemm_tile.cu would wait for ever. A
 # DEBUG build of these kernels waits for its copies, arrives with all lanes, synchronises instead of arriving, waits for

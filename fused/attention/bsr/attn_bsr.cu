@@ -8,7 +8,8 @@
  *                         those of attn_dense (attn_forward.cuh)
  *   3  attn_bsr_merge.cu  merges the states of units that were cut, and of several parts
  *
- * The host reads no array; it lays out the grid and the workspace from the scalars alone.
+ * The host reads no array; it lays out the grid and the workspace from the scalars alone. attn_paged attends
+ * prompts by the first two kernels (attn_bsr_front.h).
  *
  * Forms: rows x keys of a tile, stages of K and V, buffers of Q, shared memory; with 8-bit keys in brackets
  *    64   128 x 128   3 (3)   2 (2)   150 (173) KiB

@@ -243,7 +243,7 @@ static const int prefill_qo[] = { 2, 3, 17, 37, 127 }, prefill_kv[] = { 15, 54, 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_SMS		((int)ARRAY_SIZE(with_sms))
 
-/* a share of the device, for the decode kernel, the prefill kernel and both; the last of all cases */
+/* a share of the device, for decoding, prompts and both; the last of all cases */
 static const struct shape with_sms[] = {
 	{ N("sms_1_decode", 2, 1, 300, 16, 8, 2, 128), .flags = LSE, .sms = 1 },
 	{ N("sms_24_decode", 7, 1, 700, 16, 32, 8, 64), .flags = LSE | F16 | PAGED_RAGGED, .sms = 24 },

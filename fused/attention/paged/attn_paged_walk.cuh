@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_paged_walk - code that the decode and the prefill kernel of attn_paged share: the page walk and the
- * gather into swizzled shared memory
+ * attn_paged_walk - the page walk of the decode kernels, and the gather into swizzled shared memory
  */
 #ifndef CAIRN_ATTN_PAGED_WALK_CUH
 #define CAIRN_ATTN_PAGED_WALK_CUH
@@ -9,21 +8,6 @@
 #include "fused/attention/base/attn_tile.cuh"
 #include "fused/attention/paged/attn_paged.h"
 #include "primitives/ptx/ptx_copy.cuh"
-
-/*
- * attn_paged_prefill.cu: all requests, or only listed row tiles. The caller must have checked the
- * arguments.
- */
-int attn_paged_prefill(const struct cairn_attn_paged_args *args, void *stream);
-int attn_paged_prefill_listed(const struct cairn_attn_paged_args *args, void *stream);
-/*
- * attn_paged_list.cu. attn_paged_list() writes the row tiles of requests of more than min_rows packed rows to
- * the workspace, as int32: their number, 0, then each tile's request and index in the request.
- * attn_paged_list_tiles() returns an upper bound of their number, attn_paged_list_bytes() the bytes for it.
- */
-int attn_paged_list(const struct cairn_attn_paged_args *args, int32_t min_rows, void *stream);
-int64_t attn_paged_list_tiles(const struct cairn_attn_paged_args *args, int32_t min_rows);
-size_t attn_paged_list_bytes(const struct cairn_attn_paged_args *args, int32_t min_rows);
 
 /* One request and one KV head. */
 struct attn_request {
