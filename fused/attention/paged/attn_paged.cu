@@ -65,13 +65,14 @@ template <int dim, bool fp8> ATTN_CONST tile_bytes(void)
 }
 template <int dim, bool fp8> ATTN_CONST num_stages(void)
 {
-	return dim == 64 ? 6 : dim == 128 ? 3 : fp8 ? 4 : 2;
+	return fp8 && dim < 256 ? 256 / dim : dim == 64 ? 6 : dim == 128 ? 3 : fp8 ? 4 : 2;
 }
-template <int dim> ATTN_CONST ring_bytes(void)
+template <int dim, bool fp8> ATTN_CONST ring_bytes(void)
 {
-	return num_stages<dim, false>() * 2 * tile_bytes<dim, false>();
+	return num_stages<dim, fp8>() * 2 * tile_bytes<dim, fp8>();
 }
-template <int dim> ATTN_CONST max_threads(void) { return dim == 256 ? 192 : 256; }
+/* Returns the warps of a wide CTA; a narrow one has half as many. */
+template <int dim, bool fp8> ATTN_CONST num_warps(void) { return dim == 256 ? 6 : fp8 ? 12 : 8; }
 
 static int smem_bytes(int ring, int warps)
 {
@@ -303,12 +304,12 @@ ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct 
 }
 
 template <int dtype, int head_dim, bool fp8>
-static __global__ __launch_bounds__(max_threads<head_dim>()) void
+static __global__ __launch_bounds__(num_warps<head_dim, fp8>() * 32) void
 attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a, int32_t row_tiles,
 			 int32_t max_rows, int32_t group, uint32_t magic, int32_t first_task)
 {
 	extern __shared__ __align__(1024) uint8_t s_ring[];
-	constexpr int stages = num_stages<head_dim, fp8>(), ring = ring_bytes<head_dim>();
+	constexpr int stages = num_stages<head_dim, fp8>(), ring = ring_bytes<head_dim, fp8>();
 	constexpr int keys = tile_keys<head_dim, fp8>(), stage = 2 * tile_bytes<head_dim, fp8>();
 	constexpr int vecs = head_dim / 4;
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -421,36 +422,37 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	ptx_barrier_cluster_wait_acquire();
 }
 
-template <int head_dim> static const void *decode_kernel_of(int dtype, int fp8)
+/* An instance of the decode kernel: bytes of a warp's ring, and the warps of a wide CTA. */
+struct decoder {
+	const void *kernel;
+	int ring, warps;
+};
+
+template <int head_dim, bool fp8> static struct decoder decoder_of(int dtype)
 {
-	if (dtype == CAIRN_F16)
-		return fp8 ? (const void *)attn_paged_decode_kernel<CAIRN_F16, head_dim, true> :
-			     (const void *)attn_paged_decode_kernel<CAIRN_F16, head_dim, false>;
-	return fp8 ? (const void *)attn_paged_decode_kernel<CAIRN_BF16, head_dim, true> :
-		     (const void *)attn_paged_decode_kernel<CAIRN_BF16, head_dim, false>;
+	return { dtype == CAIRN_F16 ? (const void *)attn_paged_decode_kernel<CAIRN_F16, head_dim, fp8> :
+				      (const void *)attn_paged_decode_kernel<CAIRN_BF16, head_dim, fp8>,
+		 ring_bytes<head_dim, fp8>(), num_warps<head_dim, fp8>() };
 }
 
-static const void *decode_kernel(const struct cairn_attn_paged_args *args, int *ring)
+static struct decoder choose_decoder(const struct cairn_attn_paged_args *a)
 {
-	switch (args->head_dim) {
+	switch (a->head_dim) {
 	case 64:
-		*ring = ring_bytes<64>();
-		return decode_kernel_of<64>(args->dtype, args->kv_fp8);
+		return a->kv_fp8 ? decoder_of<64, true>(a->dtype) : decoder_of<64, false>(a->dtype);
 	case 128:
-		*ring = ring_bytes<128>();
-		return decode_kernel_of<128>(args->dtype, args->kv_fp8);
+		return a->kv_fp8 ? decoder_of<128, true>(a->dtype) : decoder_of<128, false>(a->dtype);
 	default:
-		*ring = ring_bytes<256>();
-		return decode_kernel_of<256>(args->dtype, args->kv_fp8);
+		return a->kv_fp8 ? decoder_of<256, true>(a->dtype) : decoder_of<256, false>(a->dtype);
 	}
 }
 
-static void set_width(struct cairn_launch *l, int head_dim, int ring, int wide)
+static void set_width(struct cairn_launch *l, const struct decoder *d, int wide)
 {
-	int warps = attn_decode_warps(head_dim, wide);
+	int warps = wide ? d->warps : d->warps / 2;
 
 	l->block[0] = (unsigned int)warps * 32;
-	l->smem = (size_t)smem_bytes(ring, warps);
+	l->smem = (size_t)smem_bytes(d->ring, warps);
 }
 
 /* resident[] of attn_decode_split() */
@@ -458,26 +460,21 @@ struct residency {
 	int32_t ctas[2][ATTN_MAX_CLUSTER + 1];
 };
 
-struct residency_of {
-	const void *kernel;
-	int head_dim, ring;
-};
-
 static int ask_residency(const void *arg, int32_t *answer)
 {
-	const struct residency_of *of = (const struct residency_of *)arg;
+	const struct decoder *d = (const struct decoder *)arg;
 	struct residency *r = (struct residency *)answer;
 	struct cairn_launch l = {};
 
 	*r = {};
 	for (int wide = 0; wide < 2; wide++) {
-		set_width(&l, of->head_dim, of->ring, wide);
+		set_width(&l, d, wide);
 		for (int c = 1; c <= ATTN_MAX_CLUSTER; c++) {
 			int n;
 
 			l.cluster = c;
 			l.grid[0] = c;
-			n = cairn_max_active_clusters(of->kernel, &l);
+			n = cairn_max_active_clusters(d->kernel, &l);
 			r->ctas[wide][c] = n > 0 ? n * c : 0;
 		}
 	}
@@ -485,15 +482,13 @@ static int ask_residency(const void *arg, int32_t *answer)
 }
 
 /* Caches the 32 answers for a kernel as one, because each look-up costs time at every call. */
-static int find_residency(const struct cairn_attn_paged_args *a, const void *kernel, int ring,
-			  struct residency *r)
+static int find_residency(const struct decoder *d, struct residency *r)
 {
-	const struct residency_of of = { kernel, a->head_dim, ring };
 	struct cairn_device_question q = {};
 
-	q.kernel = kernel;
+	q.kernel = d->kernel;
 	CAIRN_CUDA(cudaGetDevice(&q.device));
-	return cairn_device_ask(&q, r->ctas[0], sizeof(*r) / sizeof(int32_t), ask_residency, &of);
+	return cairn_device_ask(&q, r->ctas[0], sizeof(*r) / sizeof(int32_t), ask_residency, d);
 }
 
 /* Launches the decode kernel for the requests of up to max_rows packed rows. */
@@ -505,18 +500,16 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	int32_t first_task;
 	void *params[] = { (void *)args, &row_tiles, &max_rows, &group, &magic, &first_task };
 	const int sms = cairn_sms_of(args->sms), limited = sms < cairn_num_sms();
+	const struct decoder decoder = choose_decoder(args);
 	struct cairn_launch l = {};
 	struct residency residency;
 	struct attn_split split;
-	const void *kernel;
-	int ring;
 
-	kernel = decode_kernel(args, &ring);
 	/* with a window, a tile reads the window of its first row and one more key for each further token */
 	keys = args->window ? (int64_t)args->window + attn_div_up(ROWS, group) : args->kv.max_len;
 	if (sms < 0)
 		return sms;
-	CAIRN_TRY(find_residency(args, kernel, ring, &residency));
+	CAIRN_TRY(find_residency(&decoder, &residency));
 	for (int c = 1; c <= ATTN_MAX_CLUSTER && limited; c++)
 		for (int wide = 0; wide < 2; wide++)
 			if (residency.ctas[wide][c] > sms / c * c)
@@ -526,7 +519,7 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	if (num_tasks * split.cluster_size > 0x7fffffff)
 		return cairn_error(EOPNOTSUPP, "attn_paged: kv.batch * num_kv_heads: %lld, beyond a grid",
 				   (long long)num_tasks);
-	set_width(&l, args->head_dim, ring, split.wide);
+	set_width(&l, &decoder, split.wide);
 	l.cluster = split.cluster_size;
 	l.pdl = !args->sms;	/* a dependent launch would take SMs that this call may not use */
 	l.stream = stream;
@@ -537,7 +530,7 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 
 		first_task = (int32_t)first;
 		l.grid[0] = (unsigned int)(num * split.cluster_size);
-		CAIRN_TRY(cairn_launch(kernel, &l, params));
+		CAIRN_TRY(cairn_launch(decoder.kernel, &l, params));
 	}
 	return 0;
 }
