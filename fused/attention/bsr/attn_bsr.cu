@@ -33,6 +33,7 @@
 #define SECTION_BYTES	(32 << 20)	/* keys and values that fit the L2 beside Q and O */
 #define MIN_BOX		8		/* slots */
 #define MERGE_CTAS	8		/* for each SM, if the call may use all of them */
+#define UNITS_OF_CTA	512		/* of the planner, which has more CTAs if there may be more units */
 
 static struct attn_bsr_kernel choose(int32_t head_dim, int few)
 {
@@ -243,13 +244,14 @@ extern "C" int cairn_attn_bsr_workspace(const struct cairn_attn_bsr_args *args, 
 }
 
 /* maps: the second parameter, or NULL */
-static int launch(const void *kernel, int grid, int threads, size_t smem, struct attn_bsr_call *c,
-		  struct attn_bsr_maps *maps, void *stream)
+static int launch(const void *kernel, int grid, int cluster, int threads, size_t smem,
+		  struct attn_bsr_call *c, struct attn_bsr_maps *maps, void *stream)
 {
 	struct cairn_launch l = {};
 	void *params[] = { c, maps };
 
 	l.grid[0] = (unsigned int)grid;
+	l.cluster = cluster;
 	l.block[0] = (unsigned int)threads;
 	l.smem = smem;
 	l.pdl = !c->a.sms;
@@ -259,7 +261,12 @@ static int launch(const void *kernel, int grid, int threads, size_t smem, struct
 
 static int plan(struct attn_bsr_call *c, void *stream)
 {
-	return launch(attn_bsr_plan_kernel(), 1, ATTN_PLAN_THREADS, 0, c, NULL, stream);
+	int64_t tiles, units = most_units(c, &tiles);
+	int ctas = 1;
+
+	while (ctas < ATTN_PLAN_CTAS && 2 * ctas <= c->d.ctas && units > (int64_t)ctas * UNITS_OF_CTA)
+		ctas *= 2;
+	return launch(attn_bsr_plan_kernel(), ctas, ctas, ATTN_PLAN_THREADS, 0, c, NULL, stream);
 }
 
 static int attend(struct attn_bsr_call *c, const struct attn_bsr_kernel *f, void *stream)
@@ -267,7 +274,7 @@ static int attend(struct attn_bsr_call *c, const struct attn_bsr_kernel *f, void
 	struct attn_bsr_maps maps = {};
 
 	CAIRN_TRY(map_parts(&maps, c));
-	return launch(f->kernel[c->a.dtype == CAIRN_BF16][c->a.kv_fp8], c->d.ctas, f->threads,
+	return launch(f->kernel[c->a.dtype == CAIRN_BF16][c->a.kv_fp8], c->d.ctas, 0, f->threads,
 		      f->smem[c->a.kv_fp8], c, &maps, stream);
 }
 
@@ -312,7 +319,8 @@ extern "C" int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stre
 		CAIRN_TRY(plan(&c, stream));
 	CAIRN_TRY(attend(&c, &f, stream));
 	return launch(attn_bsr_merge_kernel(args->head_dim, args->dtype),
-		      args->sms ? c.d.ctas : MERGE_CTAS * c.d.ctas, ATTN_MERGE_THREADS, 0, &c, NULL, stream);
+		      args->sms ? c.d.ctas : MERGE_CTAS * c.d.ctas, 0, ATTN_MERGE_THREADS, 0, &c, NULL,
+		      stream);
 }
 
 /* begin() for a front, whose scalars decide between the forms */

@@ -56,6 +56,7 @@ const void *attn_bsr_merge_kernel(int32_t head_dim, int32_t dtype);
 
 #define ATTN_FEW_ROWS		64
 #define ATTN_PLAN_THREADS	1024
+#define ATTN_PLAN_CTAS		8	/* at most */
 #define ATTN_MERGE_THREADS	128
 
 #endif

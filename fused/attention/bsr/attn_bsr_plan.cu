@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bsr_plan - divides a call into units and runs on the device (attn_bsr_plan.h); one CTA
+ * attn_bsr_plan - divides a call into units and runs on the device (attn_bsr_plan.h); one cluster
  *
- *   1  counts the units of each list; a prefix sum over lists
- *   2  describes each unit, whose list it finds by binary search
- *   3  a prefix sum over the costs of units
- *   4  chooses between whole units and runs of equal cost, and finds where these begin
+ *   1  counts the units of each list; a prefix sum over lists (each CTA does this by itself)
+ *   2  describes units, whose list it finds by binary search (each CTA has a contiguous share of the units)
+ *   3  a prefix sum over the costs of the CTA's units; the CTAs exchange their sums
+ *   4  chooses between whole units and runs of equal cost, and finds the runs that begin in the CTA's units
  *
- * A front whose units are not cut needs only steps 1 and 2.
+ * A front whose units are not cut needs only steps 1 and 2. Describing a unit takes some 400 instructions, so
+ * one SM would need 2 us for every 1024 units.
  *
  * The plan is made from arrays on the device, so that a captured graph serves other lists.
  */
@@ -150,25 +151,43 @@ ATTN_DEV int32_t sum_costs(int32_t *s_costs, int32_t n, int32_t base, int32_t *s
 	return base + total;
 }
 
-/* Finds where runs of equal cost begin, and notes in each unit that they cut the first run within it. */
-ATTN_DEV void write_runs(const struct attn_bsr_call &c, int32_t units, int32_t cost, int32_t runs,
-			 const int32_t *costs)
+/* What the CTAs of the cluster know of their units. */
+struct shares {
+	int32_t cost[ATTN_PLAN_CTAS], most[ATTN_PLAN_CTAS];
+};
+
+/* Sends the cost of this CTA's units, and that of the longest one, to all CTAs. */
+ATTN_DEV void exchange(struct shares *s, int32_t cost, int32_t most)
 {
-	for (int i = threadIdx.x; i <= runs; i += THREADS) {
-		int32_t at = attn_run_at(cost, runs, i), u = units, tile = 0;
-
-		if (i < runs) {
-			u = last_up_to(costs, units, at);
-			tile = attn_tile_at(at - costs[u]);
-		}
-		c.w.runs[i] = { u, tile };
+	if (threadIdx.x < gridDim.x) {
+		ptx_st_shared_cluster_b32(ptx_mapa(ptx_smem(&s->cost[blockIdx.x]), threadIdx.x), cost);
+		ptx_st_shared_cluster_b32(ptx_mapa(ptx_smem(&s->most[blockIdx.x]), threadIdx.x), most);
 	}
-	__syncthreads();
-	for (int i = threadIdx.x; i < runs; i += THREADS) {
-		struct attn_run r = c.w.runs[i];
+	__syncwarp();
+	ptx_barrier_cluster_arrive_release();
+	ptx_barrier_cluster_wait_acquire();
+}
 
-		if (r.tile > 0 && (c.w.runs[i - 1].unit < r.unit || c.w.runs[i - 1].tile == 0))
-			c.w.units[r.unit].cut = i;
+/*
+ * Finds where the runs of equal cost begin that begin in the units first .. first + n - 1, and notes in each
+ * unit that they cut the first run within it. base, total: the cost of all units before these, and of all.
+ */
+ATTN_DEV void write_runs(const struct attn_bsr_call &c, int32_t first, int32_t n, const int32_t *costs,
+			 int32_t base, int32_t own, int32_t total, int32_t runs)
+{
+	for (int i = threadIdx.x; i < runs; i += THREADS) {
+		int32_t at = attn_run_at(total, runs, i) - base, before, u, tile;
+
+		if (at < 0 || at >= own)
+			continue;
+		u = last_up_to(costs, n, at);
+		tile = attn_tile_at(at - costs[u]);
+		c.w.runs[i] = { first + u, tile };
+		if (!tile)
+			continue;
+		before = attn_run_at(total, runs, i - 1) - base - costs[u];
+		if (before < 0 || attn_tile_at(before) == 0)
+			c.w.units[first + u].cut = i;
 	}
 }
 
@@ -187,29 +206,46 @@ static __global__ __launch_bounds__(THREADS) void
 plan_kernel(const __grid_constant__ struct attn_bsr_call c)
 {
 	__shared__ int32_t s_warp[THREADS / 32], s_lists[NEAR], s_costs[NEAR];
-	int32_t units, cost = 0, most = 0, whole, runs;
+	__shared__ struct shares s_shares;
+	int32_t units, begin, end, own = 0, most = 0, base = 0, total = 0, whole, runs, *costs = s_costs;
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
-	invert_places(c);
+	if (blockIdx.x == 0)
+		invert_places(c);
 	units = count_units(c, s_warp, s_lists);
-	for (int32_t first = 0; first < units; first += NEAR) {
-		const int32_t end = min(units, first + NEAR);
+	begin = (int32_t)((int64_t)units * blockIdx.x / gridDim.x);
+	end = (int32_t)((int64_t)units * (blockIdx.x + 1) / gridDim.x);
+	if (end - begin > NEAR)
+		costs = c.w.costs + begin;
+	for (int32_t first = begin; first < end; first += NEAR) {
+		const int32_t n = min(end - first, NEAR);
 
-		write_units(c, first, end, s_lists, s_costs);
+		write_units(c, first, first + n, s_lists, s_costs);
 		if (c.d.uncut)
 			continue;
-		cost = sum_costs(s_costs, end - first, cost, s_warp, &most);
-		for (int32_t i = first + threadIdx.x; units > NEAR && i < end; i += THREADS)
-			c.w.costs[i] = s_costs[i - first];
+		own = sum_costs(s_costs, n, own, s_warp, &most);
+		for (int32_t i = threadIdx.x; costs != s_costs && i < n; i += THREADS)
+			costs[first - begin + i] = s_costs[i];
 		__syncthreads();	/* before the next costs replace these */
 	}
-	whole = attn_plan_whole(&c.d, units, cost, largest(most, s_warp));
-	runs = whole || !units ? units : attn_plan_runs(&c.d, cost);
-	if (!whole && units)
-		write_runs(c, units, cost, runs, units > NEAR ? c.w.costs : s_costs);
-	if (threadIdx.x == 0)
+	if (!c.d.uncut) {
+		exchange(&s_shares, own, largest(most, s_warp));
+		for (int k = 0; k < gridDim.x; k++) {
+			base += k < blockIdx.x ? s_shares.cost[k] : 0;
+			total += s_shares.cost[k];
+			most = max(k ? most : 0, s_shares.most[k]);
+		}
+	}
+	whole = attn_plan_whole(&c.d, units, total, most);
+	runs = whole || !units ? units : attn_plan_runs(&c.d, total);
+	if (!whole && begin < end)
+		write_runs(c, begin, end - begin, costs, base, own, total, runs);
+	if (blockIdx.x == 0 && threadIdx.x == 0) {
+		if (!whole)
+			c.w.runs[runs] = { units, 0 };
 		*c.w.head = { units, runs, whole, c.d.ctas };
+	}
 }
 
 const void *attn_bsr_plan_kernel(void)
