@@ -25,9 +25,16 @@
  *              number, as in gemm.h. Above CAIRN_GEMM_FP8W_EXACT_M the bound grows by sum_l |a| (v |b s| +
  *              half the smallest subnormal of dtype), v the unit roundoff of dtype (derivation in
  *              gemm_fp8w_ref.c).
+ * Range:       a scale may be any finite float, also 0 or subnormal. An element of out is defined if all sums
+ *              that the operation forms are in range, in whatever order it adds: over each row (scale_kind 0)
+ *              or block (1) of b, sum_l |a b| < 2^128, and its product with the scale, and over k, sum_l
+ *              |a b s| + |bias| < 2^128. |a s| and |b s| may be out of range. Above CAIRN_GEMM_FP8W_EXACT_M,
+ *              |b s| must also be in the range of dtype.
  * NaN:         a NaN in a or bias has the effect described in gemm.h. Scales are finite.
  * sms:         as in gemm.h.
  * Determinism: bitwise repeatable for equal arguments; the grouping of sums may depend on sms above m = 8.
+ *              The tables cpu and cuda promise more, as for gemm (gemm_rows_test.c): the bits of a row of out
+ *              depend neither on the other rows of a nor on the row's place among them, but may depend on m.
  * Constant b:  b, b_scale and bias are weights, as in gemm.h: their writer must be separated from this call
  *              by a full ordering point of the stream.
  * Errors:      -EINVAL (null pointer, size < 1, sms < 0), -EOPNOTSUPP, -EIO.

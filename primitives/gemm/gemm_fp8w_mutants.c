@@ -24,7 +24,7 @@ enum gemm_fp8w_bend {
 	gemm_fp8w_bend_scale_in_bf16, gemm_fp8w_bend_scale_in_tf32, gemm_fp8w_bend_sum_in_tf32,
 	gemm_fp8w_bend_bias_lost_with_blocks, gemm_fp8w_bend_last_block_of_f32, gemm_fp8w_bend_nan_is_0,
 	gemm_fp8w_bend_tiny_scale_is_0, gemm_fp8w_bend_scale_clamped, gemm_fp8w_bend_scale_0_is_1,
-	gemm_fp8w_bend_scale_0_skips,
+	gemm_fp8w_bend_scale_0_skips, gemm_fp8w_bend_scaled_codes, gemm_fp8w_bend_scaled_a,
 };
 
 static double bent_weight(uint8_t v, enum gemm_fp8w_bend bend)
@@ -90,7 +90,12 @@ static int bent_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, enum gemm_fp8w_b
 				s = 1;
 			if (bend == gemm_fp8w_bend_scale_0_skips && s == 0)
 				continue;
-			w *= s;
+			if (bend == gemm_fp8w_bend_scaled_a)
+				x = (double)(float)(x * s);
+			else
+				w *= s;
+			if (bend == gemm_fp8w_bend_scaled_codes)
+				w = (double)(float)w;
 			if (bend == gemm_fp8w_bend_weight_in_bf16)
 				w = cairn_bf16_to_float(cairn_double_to_bf16(w));
 			if (bend != gemm_fp8w_bend_nan_is_0 || !isnan(x))
@@ -114,6 +119,8 @@ BENT(gemm_fp8w, tiny_scale_is_0)
 BENT(gemm_fp8w, scale_clamped)
 BENT(gemm_fp8w, scale_0_is_1)
 BENT(gemm_fp8w, scale_0_skips)
+BENT(gemm_fp8w, scaled_codes)
+BENT(gemm_fp8w, scaled_a)
 BENT(gemm_fp8w, e5m2)
 BENT(gemm_fp8w, subnormals_flushed)
 BENT(gemm_fp8w, scale_of_next_row)
@@ -207,6 +214,8 @@ const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 	MUTANT_OF(gemm_fp8w, scale_clamped, "clamps scales to -4096..4096"),
 	MUTANT_OF(gemm_fp8w, scale_0_is_1, "takes a scale of 0 for 1"),
 	MUTANT_OF(gemm_fp8w, scale_0_skips, "skips a block with a scale of 0, and a NaN of a in it"),
+	MUTANT_OF(gemm_fp8w, scaled_codes, "multiplies codes by their scales in fp32, before the sum"),
+	MUTANT_OF(gemm_fp8w, scaled_a, "multiplies a by the scales in fp32, before the sum"),
 	MUTANT_OF(gemm_fp8w, offset_31_bits, "cuts the offset of a row of b to 31 bits"),
 	{ 0 }
 };

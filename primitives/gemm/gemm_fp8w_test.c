@@ -7,7 +7,8 @@
  * holds all codes except NaN. EXACT has sums of up to 24 bits, see plan_exact(). Every small shape runs with
  * both kinds of scales and all types; the bench rows, the projections of Llama 3 8B, run in bf16 with row
  * scales, and some with block scales. The pair cases combine types, bias, scales, sizes and sms; their POISON
- * has NaN in some rows of a and some elements of bias.
+ * has NaN in some rows of a and some elements of bias. The cases range_* have scales near the largest and the
+ * smallest float, which only a whole sum can be multiplied by.
  */
 #include <math.h>
 #include <stdio.h>
@@ -72,9 +73,11 @@ static const struct variant {
 #define NUM_PAIRS	38
 #define FIRST_PAIR	((int)NUM_UNLIMITED + 2 * (int)ARRAY_SIZE(with_sms))
 #define FAR_CASE	(FIRST_PAIR + NUM_PAIRS)
-#define NUM_CASES	(FAR_CASE + 1)
+#define FIRST_RANGE	(FAR_CASE + 1)
+#define NUM_RANGES	(ARRAY_SIZE(ranges) * ARRAY_SIZE(range_m) * 2)
+#define NUM_CASES	(FIRST_RANGE + (int)NUM_RANGES)
 
-/* b of more than 2^31 codes; the last of all cases */
+/* b of more than 2^31 codes; behind the pair cases */
 static const struct shape far_shape = SHAPE(1, (1 << 18) + 4, 16384);
 
 /* a share of the device, with scales of rows and of blocks */
@@ -92,6 +95,39 @@ static const int32_t pair_types[][2] = { { CAIRN_BF16, CAIRN_BF16 }, { CAIRN_F16
 					 { CAIRN_BF16, CAIRN_F32 }, { CAIRN_F16, CAIRN_F32 } };
 static struct cairn_pairs pairs = { .num_factors = 7, .levels = { 4, 2, 2, 6, 5, 5, 2 } };
 
+/*
+ * Elements of a have magnitudes from 2^a to 2^(a+1), as have the scales of every other row of b, or row of
+ * blocks (2^scale to 2^(scale+1)); the other scales are near 1. If `few`, one in four codes is at most 2^-8
+ * in magnitude, and the others are 0. The product of a scale and a code (huge_scale, tiny_scale), or of a
+ * scale and an element of a (huge_scaled_a, tiny_scaled_a), overflows or loses bits as a subnormal number.
+ * The sums and the scaled sums are in range.
+ */
+static const struct range {
+	const char *name;
+	int32_t dtype, a, scale, few;
+} ranges[] = {
+	{ "huge_scale_bf16", CAIRN_BF16, -30, 126, .few = 0 },
+	{ "huge_scaled_a_bf16", CAIRN_BF16, 27, 100, .few = 1 },
+	{ "tiny_scale_bf16", CAIRN_BF16, 100, -140, .few = 0 },
+	{ "tiny_scaled_a_bf16", CAIRN_BF16, -100, -45, .few = 0 },
+	{ "huge_scale_f16", CAIRN_F16, -14, 120, .few = 0 },
+	{ "huge_scaled_a_f16", CAIRN_F16, 14, 113, .few = 1 },
+	{ "tiny_scale_f16", CAIRN_F16, 14, -140, .few = 0 },
+	{ "tiny_scaled_a_f16", CAIRN_F16, -14, -125, .few = 0 },
+};
+
+/* for each kernel up to CAIRN_GEMM_FP8W_EXACT_M */
+static const int32_t range_m[] = { 3, 20, 40, 100 };
+
+static void range_of(int i, const struct range **r, struct shape *s, struct variant *v)
+{
+	int32_t nth = i / (int)ARRAY_SIZE(range_m);
+
+	*r = ranges + nth / 2;
+	*s = (struct shape)SHAPE(range_m[i % (int)ARRAY_SIZE(range_m)], 130, 160);
+	*v = (struct variant){ (*r)->dtype, CAIRN_F32, .scale_kind = nth % 2 };
+}
+
 static void pair_of(int i, struct shape *s, struct variant *v)
 {
 	const int8_t *level = cairn_pairs_row(&pairs, i);
@@ -105,7 +141,11 @@ static void row_of(int i, struct shape *s, struct variant *v)
 {
 	int first_blocks = (int)(NUM_TESTED * 5 + NUM_SHAPES - NUM_TESTED);
 
-	if (i == FAR_CASE) {
+	if (i >= FIRST_RANGE) {
+		const struct range *r;
+
+		range_of(i - FIRST_RANGE, &r, s, v);
+	} else if (i == FAR_CASE) {
 		*s = far_shape;
 		*v = variants[0];
 	} else if (i >= FIRST_PAIR) {
@@ -137,16 +177,23 @@ static void describe(int i, struct cairn_case *c)
 	n = s.n;
 	k = s.k;
 	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s",
-		 i >= FIRST_PAIR && i != FAR_CASE ? "pair_" : "",
+		 i >= FIRST_PAIR && i < FAR_CASE ? "pair_" : "",
 		 s.m, s.n, s.k, cairn_dtype_name(v.dtype), v.scale_kind ? "blocks" : "rows",
 		 v.out_dtype != v.dtype ? "_to_f32" : "", v.bias ? "_bias" : "");
 	if (s.sms)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", s.sms);
+	if (i >= FIRST_RANGE) {
+		const struct range *r;
+
+		range_of(i - FIRST_RANGE, &r, &s, &v);
+		snprintf(c->name, sizeof(c->name), "range_m%d_%s_%s", s.m, r->name,
+			 v.scale_kind ? "blocks" : "rows");
+	}
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->far = i == FAR_CASE;
-	if (!s.bench && !s.device_only && !c->far)
+	if (i < FAR_CASE && !s.bench && !s.device_only)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	if (i >= FIRST_PAIR && !c->far)
+	if (i >= FIRST_PAIR && i < FAR_CASE)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = s.bench;
 	c->device_only = s.device_only;
@@ -235,6 +282,43 @@ static void setup_far(struct cairn_op *op, const struct cairn_gemm_fp8w_args *g)
 	}
 }
 
+/* From 2^exponent to 2^(exponent+1) in magnitude, of either sign */
+static float some_power(struct cairn_op *op, int exponent)
+{
+	float v = ldexpf(1 + (float)cairn_op_range(op, 0, 1000) / 1001, exponent);
+
+	return cairn_op_rand(op) & 1 ? -v : v;
+}
+
+static void setup_range(struct cairn_op *op, const struct cairn_gemm_fp8w_args *g)
+{
+	int64_t blocks = (g->k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+	int64_t scales = g->scale_kind ? (g->n + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK * blocks : g->n;
+	uint8_t *b = cairn_in(op, FIELD(b), CAIRN_U8, (int64_t)g->n * g->k);
+	float *scale = cairn_in(op, FIELD(b_scale), CAIRN_F32, scales);
+	void *a = cairn_in(op, FIELD(a), g->dtype, (int64_t)g->m * g->k);
+	const struct plan any = { 0 };
+	const struct range *r;
+	struct variant v;
+	struct shape s;
+
+	range_of(op->case_index - FIRST_RANGE, &r, &s, &v);
+	cairn_out(op, FIELD(out), g->out_dtype, (int64_t)g->m * g->n);
+	cairn_shape(op, FIELD(out), { "row", g->m }, { "column", g->n });
+	for (int64_t i = 0; i < (int64_t)g->m * g->k; i++)
+		cairn_store(a, g->dtype, i, (double)some_power(op, r->a));
+	for (int64_t i = 0; i < (int64_t)g->n * g->k; i++) {
+		b[i] = some_code(op, &any);
+		if (r->few)
+			b[i] &= i % 4 ? 0x80 : 0x83;
+	}
+	for (int64_t i = 0; i < scales; i++) {
+		int64_t row = g->scale_kind ? i / blocks : i;
+
+		scale[i] = some_power(op, row % 2 ? 0 : r->scale);
+	}
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_gemm_fp8w_args *g = op->args;
@@ -256,6 +340,10 @@ static void setup(struct cairn_op *op)
 	g->sms = s.sms;
 	if (op->case_index == FAR_CASE) {
 		setup_far(op, g);
+		return;
+	}
+	if (op->case_index >= FIRST_RANGE) {
+		setup_range(op, g);
 		return;
 	}
 	plan = plan_exact(op);
