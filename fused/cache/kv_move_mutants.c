@@ -15,7 +15,7 @@ enum kv_move_bend {
 	kv_move_bend_far_bytes_32_bits, kv_move_bend_far_places_16_bits,
 	kv_move_bend_far_layers_32_bits, kv_move_bend_far_sides_32_bits, kv_move_bend_layers_of_64,
 	kv_move_bend_sides_apart_ignored, kv_move_bend_far_units_32_bits, kv_move_bend_moves_16_bits,
-	kv_move_bend_layers_16_bits, kv_move_bend_ctas_lose_the_rest,
+	kv_move_bend_layers_16_bits, kv_move_bend_ctas_lose_the_rest, kv_move_bend_units_31_bits,
 };
 
 static char *kv_place(const struct cairn_kv_move_args *a, int32_t place, int32_t layer, int32_t side,
@@ -86,6 +86,8 @@ static int bent_kv_move(const struct cairn_kv_move_args *a, enum kv_move_bend be
 			if (bend == kv_move_bend_ctas_lose_the_rest && a->max_ctas > 1 && all > 256 &&
 			    part >= all / a->max_ctas * a->max_ctas)
 				break;
+			if (bend == kv_move_bend_units_31_bits && part * (a->page_bytes / 16) > INT32_MAX)
+				break;
 			memmove(kv_place(a, to, k / sides, k % sides, bend),
 				kv_place(a, from, k / sides, k % sides, bend), (size_t)bytes);
 		}
@@ -118,6 +120,7 @@ BENT(kv_move, layers_of_64)
 BENT(kv_move, sides_apart_ignored)
 BENT(kv_move, far_units_32_bits)
 BENT(kv_move, moves_16_bits)
+BENT(kv_move, units_31_bits)
 BENT(kv_move, layers_16_bits)
 BENT(kv_move, ctas_lose_the_rest)
 
@@ -165,6 +168,7 @@ const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT(kv_move, slot_to_slot, "does not move from slot to slot"),
 	MUTANT(kv_move, far_units_32_bits, "cuts the offset of a slot to 32 bits of 16-byte units"),
 	MUTANT(kv_move, moves_16_bits, "makes at most 65536 moves"),
+	MUTANT(kv_move, units_31_bits, "makes only as many moves as have 2^31 units of 16 bytes"),
 	MUTANT(kv_move, layers_16_bits, "cuts the number of layers to 16 bits"),
 	MUTANT(kv_move, ctas_lose_the_rest, "of many pages, leaves those that do not divide by max_ctas"),
 	{ 0 }

@@ -89,6 +89,9 @@ static const struct shape shapes[] = {
 	/* so many parts for a few CTAs that some get one more than others */
 	{ .name = "all_7_ctas", .layers = 5, .pages = 60, .slots = 30, .page_bytes = 48, .copies = 12,
 	  .outs = 9, .ins = 10, .turns = 3, .max_ctas = 7 },
+	/* the bytes of all moves are past 2^36, but nearly all moves do nothing */
+	{ .name = "units_past_2e32", .layers = 1, .pages = 10, .page_bytes = 1 << 18, .copies = 4,
+	  .pads = (1 << 18) + 20, .flags = ONE_SIDE },
 	{ .name = "layers_past_2e16", .layers = 66000, .pages = 4, .slots = 2, .page_bytes = 16, .copies = 1,
 	  .outs = 1, .flags = ONE_SIDE },
 };
