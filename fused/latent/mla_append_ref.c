@@ -56,6 +56,8 @@ static void append(const struct cairn_mla_append_args *a, int b, int i, struct c
 	int64_t from = (int64_t)row * (rank + a->rope_dim), to = slot_of(a, b, i);
 	double sum = 0, scale;
 
+	if (exact && !cairn_is_wanted(pages, to, rank + a->rope_dim))
+		return;
 	for (int j = 0; j < rank; j++)
 		sum += pow(cairn_load(a->latent, a->dtype, from + j), 2);
 	scale = 1 / sqrt(sum / rank + (double)a->eps);

@@ -13,6 +13,8 @@ enum {
 	F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2,
 	FAR = F16 << 3,			/* large positions */
 	FAR_Q = F16 << 4,		/* the last rows of q begin past 2^32 elements */
+	/* the last rows of latent begin past 2^31 elements, and pages are in the order of the rows */
+	FAR_LATENT = F16 << 5,
 };
 
 struct shape {
@@ -74,6 +76,8 @@ static const struct shape last[] = {
 	  .qo_lens = LENS(3000, 1, 2000), .kv_lens = LENS(3005, 9, 2000) },
 	/* rows of no request: nothing is written */
 	{ OF("batch_0_padded", 0, 1, 1, 16, 2, LITE), .flags = PAGED_PADDED },
+	{ N("far_latent", 1, 2064960, 2064960, 64, 1, 1024, 0, 16),
+	  .flags = FAR_LATENT | FAR_Q | PAGED_FULL | DEVICE },
 };
 
 #define NUM_GRID	24
@@ -166,7 +170,7 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
-	c->far = !!(s.flags & (PAGED_FAR | FAR_Q));
+	c->far = !!(s.flags & (PAGED_FAR | FAR_Q | FAR_LATENT));
 	if (c->far)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bytes = 4.0 * s.batch * s.qo * (s.rank + s.rope + s.heads * s.rope);
@@ -190,6 +194,8 @@ static void setup(struct cairn_op *op)
 	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 1);
 	paged_tables(op, &p, offsetof(struct cairn_mla_append_args, qo_indptr),
 		     offsetof(struct cairn_mla_append_args, kv));
+	for (int32_t i = 0; i < p.num_pages && s.flags & FAR_LATENT; i++)
+		((int32_t *)(uintptr_t)p.kv_indices)[i] = i;
 	a->kv.batch = s.batch;
 	a->nnz_qo = p.nnz + (s.flags & PAGED_PADDED ? 3 : 0);
 	a->kv.num_pages = p.num_pages;
@@ -215,11 +221,16 @@ static void setup(struct cairn_op *op)
 							      !(s.flags & FAR) ? 4000 :
 							      i % 2 ? INT32_MAX : 1000000);
 	/* padding rows hold NaN and must stay unchanged */
-	x = cairn_in(op, offsetof(struct cairn_mla_append_args, latent), a->dtype, a->nnz_qo * row);
-	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * row);
-	cairn_fill(op, x, a->dtype, p.nnz * row, s.pair ? s.size : 1);
-	if (s.pair)	/* in the last row's c or r */
-		cairn_fill_nan(x, a->dtype, (p.nnz - 1) * row + (s.pair % 2 ? 5 : s.rank + 5), 1);
+	if (s.flags & FAR_LATENT) {
+		cairn_in_rows(op, offsetof(struct cairn_mla_append_args, latent), a->dtype, a->nnz_qo, row,
+			      1);
+	} else {
+		x = cairn_in(op, offsetof(struct cairn_mla_append_args, latent), a->dtype, a->nnz_qo * row);
+		cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * row);
+		cairn_fill(op, x, a->dtype, p.nnz * row, s.pair ? s.size : 1);
+		if (s.pair)	/* in the last row's c or r */
+			cairn_fill_nan(x, a->dtype, (p.nnz - 1) * row + (s.pair % 2 ? 5 : s.rank + 5), 1);
+	}
 	if (s.flags & FAR_Q)
 		x = cairn_inout_rows(op, offsetof(struct cairn_mla_append_args, q), a->dtype, a->nnz_qo,
 				     head, 1);
@@ -235,6 +246,13 @@ static void setup(struct cairn_op *op)
 		cairn_fill_nan(x, a->dtype, head - 1, 1);
 	/* slots that are not written must keep their contents, NaN included */
 	slots = (int64_t)p.num_pages * s.page * row;
+	if (s.flags & FAR_LATENT) {
+		cairn_inout_rows(op, offsetof(struct cairn_mla_append_args, kv.k_pages), a->dtype, s.qo, row,
+				 1);
+		cairn_shape(op, offsetof(struct cairn_mla_append_args, kv.k_pages), { "page", p.num_pages },
+			    { "slot", s.page }, { "dim", row });
+		return;
+	}
 	if (s.flags & PAGED_FAR) {
 		paged_far(op, &p, offsetof(struct cairn_mla_append_args, kv.k_pages), a->dtype, row, 1);
 		cairn_shape(op, offsetof(struct cairn_mla_append_args, kv.k_pages), { "page", p.num_pages },
