@@ -236,7 +236,6 @@ static void bad_serve_options(struct cairn_test *t)
 		{ { SERVE, "--repeatable", "--decode", "graph" }, "--decode: graph excludes --repeatable" },
 		{ { SERVE, "--repeatable", "--prefix-cache", "token" },
 		  "--prefix-cache: 1 does not go with repeatable" },
-		{ { SERVE, "--repeatable", "--weights", "fp8" }, "--repeatable: not with 8-bit weights" },
 		{ { SERVE, "--shape", "x" }, "serve: --shape: 'x' is not one of" },
 		{ { SERVE, "--model", "" }, "serve: --model: is empty" },
 		{ { SERVE, "--impl", "nope" }, "--impl: 'nope' is none of" },

@@ -86,14 +86,11 @@ static int32_t repeat_chunk(const struct cairn_engine_options *o)
 	return o->repeatable ? rows - rows % o->page_size : 0;
 }
 
-/* Refuses 8-bit weights: their products may give a row other bits at another position in a pass. */
-static int check_repeatable(const struct cairn_engine *e, const struct cairn_model *m)
+static int check_repeatable(const struct cairn_engine *e)
 {
 	if (!e->can_score)
 		return cairn_error(EOPNOTSUPP, "engine: repeatable: %s has no operation list for this model",
 				   e->impl->name);
-	if (m->weights != CAIRN_WEIGHTS_PLAIN)
-		return cairn_error(EOPNOTSUPP, "engine: repeatable: not with 8-bit weights");
 	return 0;
 }
 
@@ -143,7 +140,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	e->opt = *options;
 	ret = check_options(&e->opt, e->config);
 	if (!ret && e->opt.repeatable)
-		ret = check_repeatable(e, model);
+		ret = check_repeatable(e);
 	if (ret)
 		goto out_destroy;
 	ret = create_scheduler(e, model);

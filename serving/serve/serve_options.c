@@ -35,7 +35,7 @@ static const char usage[] =
 	"  --kv FORM              plain, fp8: see generate (plain)\n"
 	"  --repeatable           the same request gets the same bits whatever runs beside it, until the\n"
 	"                         worker is restarted; slower: prompts are computed one by one, answers\n"
-	"                         are not cached; excludes --weights fp8 and --prefix-cache token\n"
+	"                         are not cached; excludes --prefix-cache token\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
 	"  --seed N               seed of random weights (1)\n"
 	"\n"
