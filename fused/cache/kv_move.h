@@ -25,8 +25,8 @@
  * max_ctas > 0 limits the CTAs of a call, so that a model's kernels can run at the same time: a few CTAs
  * saturate a link to host memory (kv_move.cu says how few). 0: no limit.
  *
- * Supported:   layer_bytes, v_offset, page_bytes multiples of 16; num_moves * num_layers below 2^31;
- *              num_moves 0 is legal and does nothing.
+ * Supported:   layer_bytes, v_offset, page_bytes multiples of 16; num_moves * num_layers * (v_offset ? 2 : 1)
+ *              below 2^31; num_moves 0 is legal and does nothing.
  * Numerics:    an exact copy, NaN included; nothing else is read or changed.
  * Determinism: bitwise repeatable.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.

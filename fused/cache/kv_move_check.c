@@ -24,10 +24,9 @@ int cairn_kv_move_check(const struct cairn_kv_move_args *a)
 				   "kv_move: page_bytes %lld, layer_bytes %lld, v_offset %lld: must "
 				   "be multiples of 16", (long long)a->page_bytes, (long long)a->layer_bytes,
 				   (long long)a->v_offset);
-	if ((int64_t)a->num_moves * a->num_layers > INT32_MAX)
-		return cairn_error(EOPNOTSUPP, "kv_move: num_moves: %d times %d layers exceeds 2^31 - 1",
-				   a->num_moves,
-				   a->num_layers);
+	if ((int64_t)a->num_moves * a->num_layers > INT32_MAX / (a->v_offset ? 2 : 1))
+		return cairn_error(EOPNOTSUPP, "kv_move: num_moves: %d times %d layers%s exceeds 2^31 - 1",
+				   a->num_moves, a->num_layers, a->v_offset ? " times 2" : "");
 	if (a->num_moves == 0)
 		return 0;
 	if (!a->from || !a->to || (a->num_pages && !a->base) || (a->num_slots && !a->slots))

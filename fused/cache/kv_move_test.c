@@ -344,6 +344,7 @@ static const char *reject(void *args, int i, int *want)
 	case 12: a->layer_bytes += 8; return "layer_bytes_odd";
 	case 13: a->v_offset = 8; return "v_offset_8";
 	case 14: a->num_moves = 1 << 20; a->num_layers = 1 << 20; return "too_many";
+	case 15: a->num_moves = a->num_layers = 1 << 15; a->v_offset = 16; return "too_many_with_v";
 	}
 	return NULL;
 }
