@@ -73,6 +73,14 @@ static const struct shape {
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
 #define NUM_PAIRS	22
 
+/* The last cases: short segments, so many that threads that divide them run at the same time */
+static const struct shape last[] = {
+	{ "pass_same_slot_1000000", .slots = 2, .vocab = 64, .tokens = 1000000, .segments = 1000000,
+	  .flags = ONE_SLOT },
+	{ "answers_same_slot_500000", .slots = 2, .vocab = 64, .tokens = 1000000, .segments = 500000,
+	  .flags = INDPTR | ONE_SLOT },
+};
+
 enum { F_PROMPT, F_INDPTR, F_COPIES, F_OUTSIDE, F_SPREAD, F_TRAILING, F_VOCAB, F_SLOTS, F_TOKENS,
        NUM_FACTORS };
 static const int32_t pair_vocabs[] = { 1, 17, 300, 1003, 2048 }, pair_slots[] = { 1, 3, 20 };
@@ -93,6 +101,8 @@ static struct shape shape_of(int i)
 
 	if (i < FIRST_PAIR)
 		return shapes[i];
+	if (i >= FIRST_PAIR + NUM_PAIRS)
+		return last[i - FIRST_PAIR - NUM_PAIRS];
 	level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
 	s = (struct shape){ .slots = pair_slots[level[F_SLOTS]], .vocab = pair_vocabs[level[F_VOCAB]],
 			    .tokens = pair_tokens[level[F_TOKENS]] };
@@ -286,7 +296,7 @@ const struct cairn_family cairn_token_counts_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, token_counts),
 	.args_size = sizeof(struct cairn_token_counts_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FIRST_PAIR + NUM_PAIRS + (int)ARRAY_SIZE(last),
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,
 };

@@ -78,17 +78,26 @@ static const struct shape shapes[] = {
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
 #define NUM_PAIRS	20
 
+/* The last case: short rows, so many that threads that divide them run at the same time */
+static const struct shape many = { .rows = 30000, .dim = 16, .vocab = 300, .dtype = CAIRN_BF16,
+				   .scale = 45.25f };
+
 static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 }, pair_rows[] = { 1, 2, 9, 65 };
 static const int32_t pair_dims[] = { 8, 24, 72, 136, 520 }, pair_vocabs[] = { 1, 3, 257 };
 static const float pair_scales[] = { 0, 45.25f, -0.3f };
 static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 3, 3, 4, 5, 3 } };
 
+static int is_pair(int i)
+{
+	return i >= FIRST_PAIR && i < FIRST_PAIR + NUM_PAIRS;
+}
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level;
 
-	if (i < FIRST_PAIR)
-		return shapes[i];
+	if (!is_pair(i))
+		return i < FIRST_PAIR ? shapes[i] : many;
 	level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
 	return (struct shape){ .dtype = dtypes[level[0]], .scale = pair_scales[level[1]],
 			       .rows = pair_rows[level[2]], .dim = pair_dims[level[3]],
@@ -99,11 +108,11 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape shape = shape_of(i), *s = &shape;
 	double esize = (double)cairn_dtype_bytes(s->dtype);
-	const char *what = i >= FIRST_PAIR ? "pair_" : s->far ? "far_" : s->far_out ? "out_" : "";
+	const char *what = is_pair(i) ? "pair_" : s->far ? "far_" : s->far_out ? "out_" : "";
 	int n = snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_vocab%d_%s", what, s->rows, s->dim,
 			 s->vocab, cairn_dtype_name(s->dtype));
 
-	if (i >= FIRST_PAIR && s->scale != 0)
+	if (is_pair(i) && s->scale != 0)
 		snprintf(c->name + n, sizeof(c->name) - n, "_scale%s", s->scale < 0 ? "_minus_03" : "45");
 	else if (s->scale != 0)
 		snprintf(c->name + n, sizeof(c->name) - n, "_scale%s%g", s->scale < 0 ? "_minus" : "",
@@ -191,7 +200,7 @@ static void setup(struct cairn_op *op)
 			for (int32_t j = 0; j < s->dim; j++)
 				cairn_store(table, s->dtype, (int64_t)ids[i] * s->dim + j,
 					    ids[i] % 50 + j % 7 - 3);
-		if (op->case_index >= FIRST_PAIR && poison && i % 4 == 0)
+		if (is_pair(op->case_index) && poison && i % 4 == 0)
 			spoil(op, s, table, (int64_t)ids[i] * s->dim + cairn_op_range(op, 0, s->dim - 1),
 			      (i / 4 + op->case_index) % 2);
 	}
@@ -262,7 +271,7 @@ const struct cairn_family cairn_embedding_family = {
 	.stage = "primitives", .name = "embedding",
 	.op = offsetof(struct cairn_impl, embedding),
 	.args_size = sizeof(struct cairn_embedding_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FIRST_PAIR + NUM_PAIRS + 1,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe, .setup = setup, .exact = exact, .judge = judge, .reject = reject,
 };
