@@ -5,7 +5,8 @@
  * As in kv_append.cu, all threads count the requests that begin at or before the row. Each of the first
  * threads holds one 16-byte vector of the latent, loaded before the barrier of this count. The sums of
  * squares are reduced through shared memory; one barrier serves both them and the table of cosines and
- * sines. Then all threads rotate vectors of four pairs, of the key and of the heads.
+ * sines. Then all threads rotate vectors of four pairs, of the key and of the heads. With 8-bit keys, half a
+ * warp holds a group of the latent and finds its maximum by shuffles.
  *
  * Shared memory: 8 floats for the warps' sums, then [rope_dim / 2] cosines and sines.
  * Floor: rows * (2 * 576 + 2 * heads * rope_dim) elements; for DeepSeek-V2-Lite 6.4 KB a row, so 1024 rows
@@ -15,8 +16,10 @@
 
 #include "primitives/rows/angle.cuh"
 #include "primitives/base/launch.h"
+#include "primitives/ptx/fp8.cuh"
 #include "primitives/rows/row.cuh"
 #include "fused/cache/kv_walk.h"
+#include "fused/latent/decode/mla_decode.h"
 
 #define THREADS		256
 
@@ -47,7 +50,31 @@ ROW int64_t slot_of(const struct cairn_mla_append_args &a, int row, int b)
 	return (int64_t)a.kv.indices[first + page] * a.kv.page_size + (key - page * a.kv.page_size);
 }
 
-template <int dtype> static __global__ __launch_bounds__(THREADS) void
+/* Writes eight elements of a latent, of which 16 lanes hold a group, as codes; the first lane, the scale. */
+ROW void put_codes(uint8_t *key, const float f[8], int thread)
+{
+	float most = 0, scale;
+	uint32_t two[4];
+
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		most = fmaxf(most, isfinite(f[i]) ? fabsf(f[i]) : 0);
+#pragma unroll
+	for (int k = 8; k; k /= 2)
+		most = fmaxf(most, __shfl_xor_sync(~0u, most, k));
+	scale = most < CAIRN_MLA_APPEND_LEAST ? 1 : __fdiv_rn(most, 448);
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		float x = isinf(f[2 * i]) ? NAN : f[2 * i], y = isinf(f[2 * i + 1]) ? NAN : f[2 * i + 1];
+
+		two[i] = fp8_narrow(__fdiv_rn(x, scale), __fdiv_rn(y, scale));
+	}
+	((uint2 *)key)[thread] = make_uint2(two[0] | two[1] << 16, two[2] | two[3] << 16);
+	if (thread % 16 == 0)
+		((float *)(key + 8 * 16 * 4))[thread / 16] = scale;
+}
+
+template <int dtype, int fp8> static __global__ __launch_bounds__(THREADS) void
 mla_append_kernel(const __grid_constant__ struct cairn_mla_append_args a)
 {
 	extern __shared__ float2 s_turn[];
@@ -56,7 +83,8 @@ mla_append_kernel(const __grid_constant__ struct cairn_mla_append_args a)
 	const int rope_vecs = a.rope_dim / 8, head_vecs = a.nope_dim / 8 + rope_vecs;
 	const int width_vecs = latent_vecs + rope_vecs;
 	const uint4 *kv = (const uint4 *)a.latent + (int64_t)row * width_vecs;
-	uint4 *page, latent = make_uint4(0, 0, 0, 0), weight = latent;
+	uint4 latent = make_uint4(0, 0, 0, 0), weight = latent, *rope;
+	uint8_t *key;
 	float f[8], w[8], sum = 0, scale;
 	int b = 0;
 
@@ -73,7 +101,8 @@ mla_append_kernel(const __grid_constant__ struct cairn_mla_append_args a)
 	ptx_griddepcontrol_launch_dependents();
 	if (b >= a.kv.batch)	/* past the last request */
 		return;
-	page = (uint4 *)a.kv.k_pages + slot_of(a, row, b) * width_vecs;
+	key = (uint8_t *)a.kv.k_pages + slot_of(a, row, b) * (fp8 ? CAIRN_MLA_FP8_BYTES : width_vecs * 16);
+	rope = (uint4 *)(key + (fp8 ? CAIRN_MLA_FP8_BYTES - 128 : latent_vecs * 16));
 	if (thread < a.rope_dim / 2) {
 		float c, s;
 
@@ -100,7 +129,10 @@ mla_append_kernel(const __grid_constant__ struct cairn_mla_append_args a)
 #pragma unroll
 		for (int i = 0; i < 8; i++)
 			f[i] = f[i] * scale * w[i];
-		page[thread] = row_pack<dtype>(f);
+		if (fp8)
+			put_codes(key, f, thread);
+		else
+			((uint4 *)key)[thread] = row_pack<dtype>(f);
 	}
 	for (int i = thread; i < (a.num_heads + 1) * rope_vecs; i += THREADS) {
 		int head = i / rope_vecs, vec = i - head * rope_vecs;	/* head == num_heads: the key */
@@ -110,8 +142,13 @@ mla_append_kernel(const __grid_constant__ struct cairn_mla_append_args a)
 		if (head < a.num_heads)
 			rotate<dtype>(q, q, s_turn + 4 * vec);
 		else
-			rotate<dtype>(kv + latent_vecs + vec, page + latent_vecs + vec, s_turn + 4 * vec);
+			rotate<dtype>(kv + latent_vecs + vec, rope + vec, s_turn + 4 * vec);
 	}
+}
+
+template <int dtype> static const void *kernel_of(int fp8)
+{
+	return fp8 ? (const void *)mla_append_kernel<dtype, 1> : (const void *)mla_append_kernel<dtype, 0>;
 }
 
 extern "C" int cairn_mla_append(const struct cairn_mla_append_args *args, void *stream)
@@ -127,6 +164,6 @@ extern "C" int cairn_mla_append(const struct cairn_mla_append_args *args, void *
 	l.smem = (unsigned int)(args->rope_dim / 2 * sizeof(float2));
 	l.pdl = 1;
 	l.stream = stream;
-	return cairn_launch(args->dtype == CAIRN_F16 ? (const void *)mla_append_kernel<CAIRN_F16> :
-			    (const void *)mla_append_kernel<CAIRN_BF16>, &l, params);
+	return cairn_launch(args->dtype == CAIRN_F16 ? kernel_of<CAIRN_F16>(args->kv_fp8) :
+			    kernel_of<CAIRN_BF16>(args->kv_fp8), &l, params);
 }

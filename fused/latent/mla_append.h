@@ -15,20 +15,32 @@
  *   positions         int32  [nnz_qo]                                          in, >= 0
  *   qo_indptr         int32  [kv.batch + 1]                                    as in kv_append.h
  *   kv                struct cairn_kv_view                                     as in kv_append.h
- *     k_pages         dtype  [num_pages, page_size, kv_lora_rank + rope_dim]   out (new rows only)
+ *     k_pages         dtype  [num_pages, page_size, kv_lora_rank + rope_dim]   out (new rows only), unless
+ *                                                                              kv_fp8
+ *     k_pages         bytes  [num_pages, page_size, 656]                       out (new rows only), if kv_fp8
  *     v_pages                                                                  NULL
  *
  * The call serves prompts and decoding alike. Arrays are row-major without gaps; pointers of dtype are
  * 16-byte aligned. nnz_qo is an upper bound: rows past qo_indptr[kv.batch] are not written. The same
  * preconditions as in kv_append.h are not checked.
  *
+ * kv_fp8: a key is 656 bytes, which mla_decode.h describes: r is stored in dtype, and c, before it is rounded
+ * to dtype, in four groups of 128 elements as codes and scales:
+ *
+ *   max   = the largest |c| of the group among its elements that are finite
+ *   scale = max / 448, rounded to f32; 1 if max < 2^-100
+ *   code  = c / scale, rounded to f32, then to e4m3, both to nearest even, at most 448 in magnitude; 0x7f if
+ *           c is not finite
+ *
  * Supported:   dtype f16, bf16; kv_lora_rank a multiple of 64, 64..1024; rope_dim and nope_dim multiples of
- *              16, rope_dim 16..256, nope_dim 0..1024; any page_size >= 1. Anything else -EOPNOTSUPP.
- *              kv.batch 0 and nnz_qo 0 do nothing.
+ *              16, rope_dim 16..256, nope_dim 0..1024; any page_size >= 1; kv_fp8 0, or 1 with kv_lora_rank
+ *              512 and rope_dim 64. Anything else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 do nothing.
  * Numerics:    as in rmsnorm.h and rope.h, each result rounded once. eps is finite and > 0. A NaN in a row of
  *              latent makes the row's c NaN if it is in the first kv_lora_rank elements, else only its own
  *              pair of r. A NaN in q makes only its own pair NaN.
- * Tolerance:   as in rmsnorm.h and rope.h (mla_append_ref.c).
+ * Tolerance:   as in rmsnorm.h and rope.h (mla_append_ref.c). With kv_fp8, scales and codes follow from c,
+ *              which has the error of rmsnorm.h in f32: a scale may be off by as much, and a code by half
+ *              the distance of two codes and as much (mla_append_fp8_test.h).
  * Determinism: bitwise repeatable; a row does not depend on the other rows.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      DeepSeek-V2 2024, section 2.1.
@@ -40,6 +52,8 @@
 #include <stdint.h>
 
 #include "fused/cache/kv_view.h"
+
+#define CAIRN_MLA_APPEND_LEAST	0x1p-100f	/* groups with a smaller maximum have scale 1 */
 
 struct cairn_exact;
 
@@ -54,6 +68,7 @@ struct cairn_mla_append_args {
 	int32_t num_heads, kv_lora_rank, nope_dim, rope_dim;
 	int32_t dtype;
 	float eps;
+	int32_t kv_fp8;			/* 1: keys of 656 bytes */
 };
 
 #ifdef __cplusplus
@@ -63,7 +78,10 @@ extern "C" {
 int cairn_mla_append(const struct cairn_mla_append_args *args, void *stream);
 int cairn_mla_append_cpu(const struct cairn_mla_append_args *args, void *stream);
 int cairn_mla_append_ref(const struct cairn_mla_append_args *args, void *stream);
-/* Sets exact[0] for q and exact[1] for kv.k_pages; entries that are not written keep their values. */
+/*
+ * Sets exact[0] for q and exact[1] for kv.k_pages; entries that are not written keep their values. With
+ * kv_fp8 the bytes of new keys get no bound.
+ */
 int cairn_mla_append_exact(const struct cairn_mla_append_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_mla_append_check(const struct cairn_mla_append_args *args);

@@ -37,5 +37,11 @@ int cairn_mla_append_check(const struct cairn_mla_append_args *a)
 		return cairn_error(EOPNOTSUPP,
 				   "mla_append: rope_dim %d, nope_dim %d: not multiples of 16 up to "
 				   "256, 1024", a->rope_dim, a->nope_dim);
+	if (a->kv_fp8 != 0 && a->kv_fp8 != 1)
+		return cairn_error(EINVAL, "mla_append: kv_fp8: must be 0 or 1");
+	if (a->kv_fp8 && (a->kv_lora_rank != 512 || a->rope_dim != 64))
+		return cairn_error(EOPNOTSUPP,
+				   "mla_append: kv_fp8: kv_lora_rank %d, rope_dim %d: must be 512, 64",
+				   a->kv_lora_rank, a->rope_dim);
 	return 0;
 }

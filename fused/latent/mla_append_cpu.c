@@ -7,7 +7,9 @@
 #include <math.h>
 
 #include "primitives/base/error.h"
+#include "primitives/base/fp8.h"
 #include "fused/block/block_cpu.h"
+#include "fused/latent/decode/mla_decode.h"
 
 #define MAX_RANK	1024
 #define MAX_ROPE	256
@@ -28,6 +30,21 @@ static void rotate(const struct cairn_mla_append_args *a, const struct turn *t, 
 	}
 }
 
+/* Writes a latent as codes and scales. */
+static CAIRN_WIDE void put_codes(uint8_t *key, const float *c, int rank)
+{
+	for (int first = 0; first < rank; first += CAIRN_MLA_FP8_GROUP) {
+		float most = 0, scale;
+
+		for (int j = first; j < first + CAIRN_MLA_FP8_GROUP; j++)
+			most = isfinite(c[j]) && fabsf(c[j]) > most ? fabsf(c[j]) : most;
+		scale = most < CAIRN_MLA_APPEND_LEAST ? 1 : most / 448;
+		for (int j = first; j < first + CAIRN_MLA_FP8_GROUP; j++)
+			key[j] = isfinite(c[j]) ? cairn_narrow_e4m3(c[j] / scale) : 0x7f;
+		memcpy(key + rank + first / CAIRN_MLA_FP8_GROUP * sizeof(scale), &scale, sizeof(scale));
+	}
+}
+
 static CAIRN_WIDE void append(const struct cairn_mla_append_args *a, int row, int64_t slot)
 {
 	int rank = a->kv_lora_rank, width = rank + a->rope_dim, head = a->nope_dim + a->rope_dim;
@@ -44,8 +61,17 @@ static CAIRN_WIDE void append(const struct cairn_mla_append_args *a, int row, in
 	cairn_load_row(w, a->norm_weight, a->dtype, 0, rank);
 	scale = 1 / sqrtf(block_dot(v, v, rank) / (float)rank + a->eps);
 	for (int j = 0; j < rank; j++)
-		cairn_store(a->kv.k_pages, a->dtype, slot * width + j, v[j] * scale * w[j]);
-	rotate(a, &t, a->latent, (int64_t)row * width + rank, a->kv.k_pages, slot * width + rank);
+		v[j] = v[j] * scale * w[j];
+	if (a->kv_fp8) {
+		uint8_t *key = (uint8_t *)a->kv.k_pages + slot * CAIRN_MLA_FP8_BYTES;
+
+		put_codes(key, v, rank);
+		rotate(a, &t, a->latent, (int64_t)row * width + rank, key + rank + 16, 0);
+	} else {
+		for (int j = 0; j < rank; j++)
+			cairn_store(a->kv.k_pages, a->dtype, slot * width + j, v[j]);
+		rotate(a, &t, a->latent, (int64_t)row * width + rank, a->kv.k_pages, slot * width + rank);
+	}
 	for (int h = 0; h < a->num_heads; h++) {
 		int64_t at = ((int64_t)row * a->num_heads + h) * head + a->nope_dim;
 

@@ -9,6 +9,7 @@
 
 #include "conformance/harness.h"
 #include "fused/latent/mla_append.h"
+#include "fused/latent/mla_append_fp8_test.h"
 #include "fused/cache/kv_cut.h"
 
 enum mla_append_bend {
@@ -114,7 +115,7 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 			((uint16_t *)a.q)[i] = q[i];
 	if (!ret && bend == mla_append_bend_nan_spreads)
 		spread_nan(&a, q);
-	for (int b = 0; !ret && bend == mla_append_bend_norm_missing && b < a.kv.batch; b++)
+	for (int b = 0; !ret && !a.kv_fp8 && bend == mla_append_bend_norm_missing && b < a.kv.batch; b++)
 		for (int i = 0; i < a.qo_indptr[b + 1] - a.qo_indptr[b]; i++)
 			memcpy((uint16_t *)a.kv.k_pages + slot_at(&a, b, i),
 			       (const uint16_t *)a.latent + (size_t)(a.qo_indptr[b] + i) * width,
@@ -209,8 +210,120 @@ static int mla_append_q_31_bits(const struct cairn_mla_append_args *a, void *str
 	return short_offsets(a, (int64_t)1 << 31);
 }
 
+/* Keys of 656 bytes */
+enum fp8_bend {
+	fp8_bend_one_scale, fp8_bend_scale_inverted, fp8_bend_fourth_scale, fp8_bend_truncated,
+	fp8_bend_rounded_before, fp8_bend_rope_first, fp8_bend_largest_240, fp8_bend_nan_scale,
+	fp8_bend_zero_scale, fp8_bend_infinite_448, fp8_bend_signed_max,
+};
+
+/* Returns the scale of group g. */
+static float fp8_bent_scale(const double *c, int g, enum fp8_bend bend)
+{
+	const double *x = c + g * CAIRN_MLA_FP8_GROUP;
+	double most = fp8_most(x), of_row = 0;
+
+	for (int k = 0; k < 4; k++)
+		of_row = fmax(of_row, fp8_most(c + k * CAIRN_MLA_FP8_GROUP));
+	if (bend == fp8_bend_one_scale)
+		most = of_row;
+	if (bend == fp8_bend_largest_240)
+		most *= 448.0 / 240;
+	if (bend == fp8_bend_signed_max) {
+		most = 0;
+		for (int j = 0; j < CAIRN_MLA_FP8_GROUP; j++)
+			most = isfinite(x[j]) ? fmax(most, x[j]) : most;
+	}
+	if (bend == fp8_bend_nan_scale && isnan(x[0]))
+		return NAN;
+	if (most >= (double)CAIRN_MLA_APPEND_LEAST)
+		return (float)(most / 448);
+	return bend == fp8_bend_zero_scale ? 0 : 1;
+}
+
+/* Returns x / scale as e4m3, rounded toward zero if bend says so. */
+static uint8_t fp8_bent_code(double x, float scale, enum fp8_bend bend)
+{
+	double q = scale == 0 ? 0 : x / (double)scale;
+	uint8_t code = cairn_float_to_e4m3((float)q);
+
+	if (bend == fp8_bend_truncated && fabs((double)cairn_e4m3_to_float(code)) > fabs(q))
+		code--;
+	return !isfinite(x) ? bend == fp8_bend_infinite_448 ? 0x7e : 0x7f : code;
+}
+
+static void fp8_bent_key(const struct cairn_mla_append_args *a, int row, uint8_t *key, enum fp8_bend bend)
+{
+	double c[FP8_RANK];
+	float scale[4];
+	uint8_t rope[128];
+
+	fp8_latent(a, row, c);
+	for (int j = 0; bend == fp8_bend_rounded_before && j < FP8_RANK; j++) {
+		uint64_t x = 0;
+
+		cairn_store(&x, a->dtype, 0, c[j]);
+		c[j] = cairn_load(&x, a->dtype, 0);
+	}
+	for (int g = 0; g < 4; g++) {
+		scale[g] = fp8_bent_scale(c, g, bend);
+		for (int j = g * CAIRN_MLA_FP8_GROUP; j < (g + 1) * CAIRN_MLA_FP8_GROUP; j++)
+			key[j] = fp8_bent_code(c[j], scale[g], bend);
+		if (bend == fp8_bend_scale_inverted)
+			scale[g] = 1 / scale[g];
+	}
+	if (bend == fp8_bend_fourth_scale)
+		scale[3] = scale[2];
+	memcpy(rope, key + FP8_ROPE_AT, sizeof(rope));
+	memcpy(key + FP8_RANK + (bend == fp8_bend_rope_first ? sizeof(rope) : 0), scale, sizeof(scale));
+	if (bend == fp8_bend_rope_first)
+		memcpy(key + FP8_RANK, rope, sizeof(rope));
+}
+
+/* Writes the keys of the reference anew. */
+static int bent_fp8(const struct cairn_mla_append_args *args, enum fp8_bend bend)
+{
+	struct cairn_mla_append_args a;
+
+	CAIRN_TRY(cairn_mla_append_ref(args, NULL));
+	cairn_copy_args(&a, args, sizeof(a));
+	for (int b = 0; a.kv_fp8 && b < a.kv.batch; b++)
+		for (int i = a.qo_indptr[b]; i < a.qo_indptr[b + 1]; i++) {
+			int64_t key = cairn_kv_len(&a.kv, b) - a.qo_indptr[b + 1] + i;
+
+			fp8_bent_key(&a, i, (uint8_t *)a.kv.k_pages +
+				     cairn_kv_slot(&a.kv, b, key) * CAIRN_MLA_FP8_BYTES, bend);
+		}
+	return 0;
+}
+
+#define FP8_DEFECTS(D) \
+	D(fp8, one_scale, "all groups of an 8-bit key have the scale of the largest element of the row") \
+	D(fp8, scale_inverted, "8-bit keys store 1 / scale") \
+	D(fp8, fourth_scale, "the fourth scale of an 8-bit key is the third") \
+	D(fp8, truncated, "codes of 8-bit keys are rounded toward zero") \
+	D(fp8, rounded_before, "the latent is rounded to dtype before it becomes codes") \
+	D(fp8, rope_first, "the rotated part of an 8-bit key lies before the scales") \
+	D(fp8, largest_240, "the largest element of a group becomes 240, not 448") \
+	D(fp8, nan_scale, "the scale of a group of NaN is NaN") \
+	D(fp8, zero_scale, "the scale of a group of zeros is 0") \
+	D(fp8, infinite_448, "an element of an 8-bit key that is not finite becomes 448") \
+	D(fp8, signed_max, "the scale follows the largest element instead of the largest magnitude")
+
+#define FP8_DEFINE(family, defect, words) \
+	static int mla_append_fp8_##defect(const struct cairn_mla_append_args *a, void *stream) \
+	{ \
+		(void)stream; \
+		return bent_fp8(a, fp8_bend_##defect); \
+	}
+#define FP8_LIST(family, defect, words) \
+	{ "mla_append_fp8_" #defect, offsetof(struct cairn_impl, mla_append), \
+	  (void *)mla_append_fp8_##defect, words },
+FP8_DEFECTS(FP8_DEFINE)
+
 const struct cairn_mutant cairn_mla_append_mutants[] = {
 	DEFECTS(LIST)
+	FP8_DEFECTS(FP8_LIST)
 	KV_CUT_ROW(mla_append, q_32_bits, "numbers of elements of q are cut to 32 bits")
 	KV_CUT_ROW(mla_append, q_31_bits, "numbers of elements of q are cut to 31 bits")
 	KV_CUT_ROW(mla_append, far_page_16_bits, "page numbers are cut to 16 bits")

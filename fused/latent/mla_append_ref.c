@@ -9,13 +9,18 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/fp8.h"
+#include "fused/latent/decode/mla_decode.h"
 
-/* Returns the element of the pages at which row i of request b begins. */
+#define MAX_RANK	1024
+
+/* Returns the element of the pages, or the byte if kv_fp8, at which row i of request b begins. */
 static int64_t slot_of(const struct cairn_mla_append_args *a, int b, int i)
 {
 	int64_t key = cairn_kv_len(&a->kv, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]) + i;
 
-	return cairn_kv_slot(&a->kv, b, key) * (a->kv_lora_rank + a->rope_dim);
+	return cairn_kv_slot(&a->kv, b, key) *
+	       (a->kv_fp8 ? CAIRN_MLA_FP8_BYTES : a->kv_lora_rank + a->rope_dim);
 }
 
 /*
@@ -49,12 +54,49 @@ static void rotate(const struct cairn_mla_append_args *a, int row, const void *x
 	}
 }
 
+/* Writes a latent as codes and scales. */
+static void put_codes(uint8_t *key, const double *c, int rank)
+{
+	for (int g = 0; g < rank / CAIRN_MLA_FP8_GROUP; g++) {
+		const double *x = c + g * CAIRN_MLA_FP8_GROUP;
+		double most = 0;
+		float scale = 1;
+
+		for (int j = 0; j < CAIRN_MLA_FP8_GROUP; j++)
+			if (isfinite(x[j]))
+				most = fmax(most, fabs(x[j]));
+		if (most >= (double)CAIRN_MLA_APPEND_LEAST)
+			scale = (float)(most / 448);
+		for (int j = 0; j < CAIRN_MLA_FP8_GROUP; j++)
+			key[g * CAIRN_MLA_FP8_GROUP + j] =
+				isfinite(x[j]) ? cairn_float_to_e4m3((float)(x[j] / (double)scale)) : 0x7f;
+		memcpy(key + rank + 4 * g, &scale, sizeof(scale));
+	}
+}
+
+/* Writes c and the rotated part to the 656 bytes from `to` on; if exact is not NULL, these get no bound. */
+static void put_8bit(const struct cairn_mla_append_args *a, int row, const double *c,
+		     struct cairn_exact *exact, int64_t to)
+{
+	uint8_t *key = (uint8_t *)a->kv.k_pages + to;
+
+	for (int j = 0; exact && j < CAIRN_MLA_FP8_BYTES; j++) {
+		exact->val[to + j] = NAN;
+		exact->bound[to + j] = INFINITY;
+	}
+	if (exact)
+		return;
+	put_codes(key, c, a->kv_lora_rank);
+	rotate(a, row, a->latent, (int64_t)row * (a->kv_lora_rank + a->rope_dim) + a->kv_lora_rank,
+	       key + a->kv_lora_rank + 16, NULL, 0);
+}
+
 static void append(const struct cairn_mla_append_args *a, int b, int i, struct cairn_exact *exact)
 {
 	struct cairn_exact *q = exact, *pages = exact ? exact + 1 : NULL;
 	int row = a->qo_indptr[b] + i, rank = a->kv_lora_rank, head = a->nope_dim + a->rope_dim;
 	int64_t from = (int64_t)row * (rank + a->rope_dim), to = slot_of(a, b, i);
-	double sum = 0, scale;
+	double sum = 0, scale, c[MAX_RANK];
 
 	if (exact && !cairn_is_wanted(pages, to, rank + a->rope_dim))
 		return;
@@ -65,10 +107,15 @@ static void append(const struct cairn_mla_append_args *a, int b, int i, struct c
 		double w = cairn_load(a->norm_weight, a->dtype, j);
 		double v = cairn_load(a->latent, a->dtype, from + j) * scale * w;
 
-		put(a, a->kv.k_pages, pages, to + j, v, (0.5 * rank + 16) * 0x1p-24 * fabs(v) +
-		    0x1p-149 * fabs(w));
+		c[j] = v;
+		if (!a->kv_fp8)
+			put(a, a->kv.k_pages, pages, to + j, v, (0.5 * rank + 16) * 0x1p-24 * fabs(v) +
+			    0x1p-149 * fabs(w));
 	}
-	rotate(a, row, a->latent, from + rank, a->kv.k_pages, pages, to + rank);
+	if (a->kv_fp8)
+		put_8bit(a, row, c, pages, to);
+	else
+		rotate(a, row, a->latent, from + rank, a->kv.k_pages, pages, to + rank);
 	for (int h = 0; h < a->num_heads; h++) {
 		int64_t at = ((int64_t)row * a->num_heads + h) * head + a->nope_dim;
 

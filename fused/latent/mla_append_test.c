@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* mla_append_test - named edge cases, a grid of small shapes, bench rows */
+/* mla_append_test - named edge cases, a grid of small shapes, bench rows, 8-bit keys */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 #include "fused/latent/mla_append.h"
+#include "fused/latent/mla_append_fp8_test.h"
 #include "fused/cache/paged_test.h"
 
 enum {
@@ -15,6 +16,9 @@ enum {
 	FAR_Q = F16 << 4,		/* the last rows of q begin past 2^32 elements */
 	/* the last rows of latent begin past 2^31 elements, and pages are in the order of the rows */
 	FAR_LATENT = F16 << 5,
+	FP8 = F16 << 6,			/* keys of 656 bytes */
+	/* rows of zeros, with one large element, with a NaN; weights of zeros, and too small for a scale */
+	EDGES = F16 << 7,
 };
 
 struct shape {
@@ -80,8 +84,32 @@ static const struct shape last[] = {
 	  .flags = FAR_LATENT | FAR_Q | PAGED_FULL | DEVICE },
 };
 
+/* keys of 656 bytes */
+static const struct shape fp8_named[] = {
+	{ OF("fp8_one_key", 1, 1, 1, 1, 2, LITE), .flags = FP8 },
+	{ OF("fp8_batch_0_padded", 0, 1, 1, 16, 2, LITE), .flags = FP8 | PAGED_PADDED },
+	{ OF("fp8_no_rows", 3, 0, 20, 16, 2, LITE), .flags = FP8 },
+	{ OF("fp8_crosses_pages", 1, 40, 57, 16, 2, LITE), .flags = FP8 },
+	{ OF("fp8_crosses_pages_f16", 1, 40, 57, 16, 2, LITE), .flags = FP8 | F16 },
+	{ OF("fp8_edges", 2, 9, 30, 5, 1, LITE), .flags = FP8 | EDGES },
+	{ OF("fp8_edges_f16", 2, 9, 30, 64, 1, LITE), .flags = FP8 | EDGES | F16 },
+	{ OF("fp8_empty_requests", 6, 1, 1, 8, 2, LITE), .flags = FP8,
+	  .qo_lens = LENS(0, 1, 0, 0, 9, 0), .kv_lens = LENS(0, 1, 0, 5, 20, 8) },
+	{ OF("fp8_padded_graph", 6, 1, 1, 16, 16, LITE), .flags = FP8 | PAGED_PADDED,
+	  .qo_lens = LENS(1, 1, 1, 0, 0, 0), .kv_lens = LENS(31, 32, 33, 0, 0, 1) },
+	{ OF("fp8_page_1_f16", 3, 4, 9, 1, 3, LITE), .flags = FP8 | F16 | PAGED_RAGGED },
+	{ N("fp8_no_nope", 2, 5, 9, 16, 3, 512, 0, 64), .flags = FP8 },
+	{ OF("fp8_far_positions", 2, 9, 30, 16, 4, LITE), .flags = FP8 | FAR },
+	{ OF("fp8_heads_128", 2, 3, 20, 64, 128, LITE), .flags = FP8 },
+	{ OF("fp8_batch_300", 300, 1, 5, 4, 1, LITE), .flags = FP8 | PAGED_RAGGED },
+	{ OF("fp8_far_pages", 2, 3, 40, 16, 2, LITE), .flags = FP8 | PAGED_FAR },
+	{ OF("decode_b64_h16_fp8_bf16", 64, 1, 64, 64, 16, LITE), .flags = FP8 | BENCH },
+	{ OF("prefill_b1_s4096_h16_fp8_bf16", 1, 4096, 4096, 64, 16, LITE), .flags = FP8 | BENCH | DEVICE },
+};
+
 #define NUM_GRID	24
 #define NUM_LAST	((int)ARRAY_SIZE(last))
+#define NUM_FP8		((int)ARRAY_SIZE(fp8_named))
 #define NUM_PAIRS	34
 
 /* Every two features occur together in a case. */
@@ -134,6 +162,10 @@ static void shape_at(int index, struct shape *s)
 		*s = named[index];
 		return;
 	}
+	if (i >= NUM_GRID + NUM_PAIRS + NUM_LAST) {
+		*s = fp8_named[i - NUM_GRID - NUM_PAIRS - NUM_LAST];
+		return;
+	}
 	if (i >= NUM_GRID + NUM_PAIRS) {
 		*s = last[i - NUM_GRID - NUM_PAIRS];
 		return;
@@ -174,13 +206,62 @@ static void describe(int index, struct cairn_case *c)
 	if (c->far)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bytes = 4.0 * s.batch * s.qo * (s.rank + s.rope + s.heads * s.rope);
+	if (s.flags & FP8)
+		c->bytes -= (double)s.batch * s.qo * (2 * (s.rank + s.rope) - CAIRN_MLA_FP8_BYTES);
+}
+
+/* Declares and fills the pages. Slots that are not written must keep their contents, NaN included. */
+static void set_up_pages(struct cairn_op *op, const struct shape *s, const struct paged *p)
+{
+	struct cairn_mla_append_args *a = op->args;
+	const size_t field = offsetof(struct cairn_mla_append_args, kv.k_pages);
+	int64_t row = s->flags & FP8 ? CAIRN_MLA_FP8_BYTES : s->rank + s->rope;
+	int64_t slots = (int64_t)p->num_pages * s->page * row;
+	int dtype = s->flags & FP8 ? CAIRN_U8 : a->dtype;
+	void *x;
+
+	a->kv_fp8 = !!(s->flags & FP8);
+	if (s->flags & FAR_LATENT)
+		x = cairn_inout_rows(op, field, dtype, s->qo, row, 1);
+	else if (s->flags & PAGED_FAR)
+		x = paged_far(op, p, field, dtype, row, 1);
+	else
+		x = cairn_inout(op, field, dtype, slots);
+	cairn_name(op, field, "kv.k_pages");
+	cairn_shape(op, field, { "page", p->num_pages }, { "slot", s->page },
+		    { s->flags & FP8 ? "byte" : "dim", row });
+	if (s->flags & (PAGED_FAR | FAR_LATENT) || op->only_sizes)
+		return;
+	if (s->flags & FP8)
+		for (int64_t i = 0; i < slots; i++)
+			((uint8_t *)x)[i] = op->kind == CAIRN_KIND_POISON ? 0xff : (uint8_t)cairn_op_rand(op);
+	else if (op->kind == CAIRN_KIND_POISON)
+		cairn_fill_nan(x, a->dtype, 0, slots);
+	else
+		cairn_fill(op, x, a->dtype, slots, 1);
+}
+
+/* See EDGES. The group of weights that are too small has c below 2^-100 in bf16, and zeros in f16. */
+static void set_up_edges(struct cairn_mla_append_args *a, int rows)
+{
+	void *w = (void *)a->norm_weight, *x = (void *)a->latent;
+
+	for (int j = 0; j < 128; j++) {
+		cairn_store(w, a->dtype, 128 + j, j % 2 ? -0.0 : 0);
+		cairn_store(w, a->dtype, 256 + j, 0x1p-110);
+	}
+	for (int j = 0; j < 512; j++)
+		cairn_store(x, a->dtype, 576 + j, 0);
+	for (int i = 3; i < rows; i += 4)
+		cairn_store(x, a->dtype, i * 576 + 37 * i % 512, i % 8 == 3 ? 3000 : -3000);
+	cairn_fill_nan(x, a->dtype, (rows - 2) * 576 + 400, 1);
 }
 
 static void setup(struct cairn_op *op)
 {
 	struct cairn_mla_append_args *a = op->args;
 	struct paged p = { 0 };
-	int64_t row, head, slots;
+	int64_t row, head;
 	int32_t *positions;
 	struct shape s;
 	float *freq, base;
@@ -244,28 +325,9 @@ static void setup(struct cairn_op *op)
 	}
 	if (s.pair)	/* in the first row's last pair */
 		cairn_fill_nan(x, a->dtype, head - 1, 1);
-	/* slots that are not written must keep their contents, NaN included */
-	slots = (int64_t)p.num_pages * s.page * row;
-	if (s.flags & FAR_LATENT) {
-		cairn_inout_rows(op, offsetof(struct cairn_mla_append_args, kv.k_pages), a->dtype, s.qo, row,
-				 1);
-		cairn_shape(op, offsetof(struct cairn_mla_append_args, kv.k_pages), { "page", p.num_pages },
-			    { "slot", s.page }, { "dim", row });
-		return;
-	}
-	if (s.flags & PAGED_FAR) {
-		paged_far(op, &p, offsetof(struct cairn_mla_append_args, kv.k_pages), a->dtype, row, 1);
-		cairn_shape(op, offsetof(struct cairn_mla_append_args, kv.k_pages), { "page", p.num_pages },
-			    { "slot", s.page }, { "dim", row });
-		return;
-	}
-	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, kv.k_pages), a->dtype, slots);
-	cairn_shape(op, offsetof(struct cairn_mla_append_args, kv.k_pages), { "page", p.num_pages },
-		    { "slot", s.page }, { "dim", row });
-	if (op->kind == CAIRN_KIND_POISON)
-		cairn_fill_nan(x, a->dtype, 0, slots);
-	else
-		cairn_fill(op, x, a->dtype, slots, 1);
+	set_up_pages(op, &s, &p);
+	if (s.flags & EDGES && !op->only_sizes)
+		set_up_edges(a, p.nnz);
 }
 
 static int relist(void *args)
@@ -280,7 +342,7 @@ static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_mla_append_args *a = args;
 
-	*want = i < 21 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 22 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->q = NULL; return "q_null";
@@ -303,11 +365,14 @@ static const char *reject(void *args, int i, int *want)
 	case 18: a->nope_dim = -16; return "nope_dim_negative";
 	case 19: a->eps = 0; return "eps_0";
 	case 20: a->eps = NAN; return "eps_nan";
-	case 21: a->dtype = CAIRN_F32; return "dtype_f32";
-	case 22: a->kv_lora_rank = 96; return "kv_lora_rank_96";
-	case 23: a->kv_lora_rank = 1088; return "kv_lora_rank_1088";
-	case 24: a->rope_dim = 24; return "rope_dim_24";
-	case 25: a->nope_dim = 1040; return "nope_dim_1040";
+	case 21: a->kv_fp8 = 2; return "kv_fp8_2";
+	case 22: a->dtype = CAIRN_F32; return "dtype_f32";
+	case 23: a->kv_lora_rank = 96; return "kv_lora_rank_96";
+	case 24: a->kv_lora_rank = 1088; return "kv_lora_rank_1088";
+	case 25: a->rope_dim = 24; return "rope_dim_24";
+	case 26: a->nope_dim = 1040; return "nope_dim_1040";
+	case 27: a->kv_fp8 = 1; a->kv_lora_rank = 576; return "kv_fp8_rank_576";
+	case 28: a->kv_fp8 = 1; a->rope_dim = 128; return "kv_fp8_rope_128";
 	}
 	return NULL;
 }
@@ -315,6 +380,13 @@ static const char *reject(void *args, int i, int *want)
 static int exact(const void *args, struct cairn_exact *e)
 {
 	return cairn_mla_append_exact(args, e);
+}
+
+static int judge(const struct cairn_op *op, const void *got, char *why, size_t why_len)
+{
+	const struct cairn_mla_append_args *a = op->args, *result = got;
+
+	return a->kv_fp8 && fp8_judge(a, result->kv.k_pages, why, why_len);
 }
 
 #define FIELD(f)	offsetof(struct cairn_mla_append_args, f)
@@ -330,8 +402,9 @@ const struct cairn_family cairn_mla_append_family = {
 	.stage = "fused", .name = "mla_append",
 	.op = offsetof(struct cairn_impl, mla_append),
 	.args_size = sizeof(struct cairn_mla_append_args),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + NUM_LAST,
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + NUM_LAST + NUM_FP8,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = { .rows = FIELD(nnz_qo), .in = { FIELD(q), FIELD(latent) }, .out = { FIELD(q) } },
-	.describe = describe, .setup = setup, .relist = relist, .exact = exact, .reject = reject,
+	.describe = describe, .setup = setup, .relist = relist, .exact = exact, .judge = judge,
+	.reject = reject,
 };

@@ -14,10 +14,10 @@
  * With `repeatable`, tokens and log-probabilities are independent of these on every table whose gemm and
  * gemm_fp8w give a row the same bits at any position in a pass, as the built-in tables do (gemm.h): in one
  * process, with the same model and options, other requests, cache hits and preemption change no bit. (In
- * another process, gemm's trials may choose other algorithms.) A pass then has either one row of each decoding
- * sequence, padded to max_batch rows, or one chunk of one prompt (scheduler.h). This costs speed: no pass runs
- * as decode_step, prompts are computed one after the other, and the caches keep no answers. A cache_grain of 1
- * is refused.
+ * another process, gemm's trials may choose other algorithms.) A pass then has either one row of each
+ * decoding sequence, padded to max_batch rows, or one chunk of one prompt (scheduler.h). This costs speed: no
+ * pass runs as decode_step, prompts are computed one after the other, and the caches keep no answers. A
+ * cache_grain of 1 is refused.
  *
  * Not thread-safe. After an error from cairn_engine_step() the engine can only be destroyed.
  */
