@@ -52,6 +52,7 @@ struct attn_dense_walk {
 	int32_t num_tiles;
 	int32_t q_row, head;		/* its first token, its first query head */
 	int32_t row, kv_head;		/* the row of K and V at which its first key tile begins */
+	int32_t first;			/* the row of the request's first key */
 	int32_t left;			/* keys of the request from that row on */
 	int32_t request;
 };
@@ -97,7 +98,7 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 		i -= first * plan.row_tiles;
 		t.row0 = (plan.row_tiles - 1 - i / in_section) * F::rows;
 		first += i % in_section;
-		w.request = b = first / plan.units;
+		w.request = t.request = b = first / plan.units;
 		t.head = w.head = first % plan.units << a.shift;
 		w.kv_head = w.head / plan.group;
 		t.qo_first = plan.qo_indptr[b];
@@ -105,9 +106,9 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 		w.num_tiles = 0;
 		if (t.row0 >= t.qo_len << a.shift)
 			return w;
-		w.row = plan.kv_indptr[b];
+		w.row = w.first = t.kv_first = plan.kv_indptr[b];
 		t.kv_len = plan.kv_indptr[b + 1] - w.row;
-		V::template keys_of<F>(a, &t, b, &end);
+		V::template keys_of<F>(a, &t, &end);
 		if (end <= t.begin)
 			return w;
 		t.num_tiles = w.num_tiles = attn_div_up(end - t.begin, F::keys);
@@ -117,6 +118,7 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 	}
 	if (threadIdx.x % 32 == 0)
 		*tile = t;
+	__syncwarp();
 	return w;
 }
 
@@ -192,52 +194,142 @@ ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem<s
 		ptx_mbarrier_arrive(full);
 }
 
-/* The producer warp: fetches Q, K and V of its row tiles in order, as far ahead as the stages allow. */
+/* Returns where the nth tile of a ring lies, for the producer. */
+template <int stages> ATTN_DEV struct attn_place attn_dense_place(uint32_t nth)
+{
+	return { (int)(nth % stages), ~(nth / stages) & 1 };
+}
+
+/* Fetches Q of the nth row tile, once the consumers have released its buffer. */
+template <class F>
+ATTN_DEV void attn_dense_fetch_q(const struct attn_dense_maps &maps,
+				 const struct attn_smem<struct attn_row_tile> &s,
+				 const struct attn_dense_walk &w, int nth)
+{
+	const struct attn_place q = attn_dense_place<F::q_stages>(nth);
+
+	ptx_mbarrier_wait(s.empty_q + 8 * q.stage, q.phase);
+	if (threadIdx.x % 32 == 0)
+		attn_dense_copy_q<F>(&maps.q, s.q + q.stage * F::q_bytes, w, s.full_q + 8 * q.stage);
+}
+
+/* Fetches the nth tile of K, once the consumers have released its stage. */
+template <class F>
+ATTN_DEV void attn_dense_fetch_k(const struct attn_dense_maps &maps,
+				 const struct attn_smem<struct attn_row_tile> &s, int row, int kv_head, int nth)
+{
+	const struct attn_place k = attn_dense_place<F::stages>(nth);
+
+	ptx_mbarrier_wait(s.empty_k + 8 * k.stage, k.phase);
+	if (threadIdx.x % 32 == 0)
+		attn_dense_copy_k<F>(maps, s.k + k.stage * F::k_bytes, row, kv_head, s.full_k + 8 * k.stage);
+}
+
+/* The same for V, of which `left` keys belong to the request. */
+template <class F>
+ATTN_DEV void attn_dense_fetch_v(const struct attn_dense_maps &maps,
+				 const struct attn_smem<struct attn_row_tile> &s, int row, int kv_head,
+				 int left, int nth, uint32_t *landed)
+{
+	const struct attn_place v = attn_dense_place<F::stages>(nth);
+
+	ptx_mbarrier_wait(s.empty_v + 8 * v.stage, v.phase);
+	attn_dense_copy_v<F>(&maps.v, s, v.stage, row, kv_head, left, landed);
+}
+
+/* Returns the view of a row tile from its description, so that two views need not be in registers. */
+ATTN_DEV struct attn_dense_walk attn_dense_recall(const struct attn_dense_plan &plan,
+						  const struct attn_row_tile &t)
+{
+	struct attn_dense_walk w = {};
+
+	w.num_tiles = t.num_tiles;
+	w.row = t.kv_first + t.begin;
+	w.kv_head = t.head / plan.group;
+	w.first = t.kv_first;
+	w.left = t.kv_len - t.begin;
+	w.request = t.request;
+	return w;
+}
+
+/* The order in which a producer takes row tiles. */
+struct attn_dense_order {
+	int32_t next;			/* the row tile that it looks at next */
+	int32_t drawn, found;		/* row tiles drawn; those of them that have keys */
+};
+
+ATTN_DEV void attn_dense_draw(const struct attn_dense_plan &plan, struct attn_dense_order *o)
+{
+	o->next = attn_dense_take(plan, o->drawn++);
+}
+
+/* Finds the next row tile with keys, from the drawn one on, and describes it to the consumers. */
+template <class F, class V>
+ATTN_DEV struct attn_dense_walk attn_dense_seek(const struct attn_dense_plan &plan, const typename V::call &a,
+						const struct attn_smem<struct attn_row_tile> &s,
+						struct attn_dense_order *o)
+{
+	for (;;) {
+		struct attn_dense_walk w =
+			attn_dense_find<F, V>(plan, a, o->next, &s.tiles[o->found % ATTN_NUM_TILES]);
+
+		if (w.num_tiles != 0) {
+			o->found++;
+			return w;
+		}
+		attn_dense_draw(plan, o);
+	}
+}
+
+/*
+ * The producer warp: fetches Q, K and V of its row tiles in order, as far ahead as the stages allow. With two
+ * buffers of Q, it finds the next row tile and fetches its Q at the third key tile, when the consumers have
+ * left the row tile before; otherwise, Q comes after its first K.
+ */
 template <class F, class V = struct attn_range>
 ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const typename V::call &a,
 				 const struct attn_dense_maps &maps,
 				 const struct attn_smem<struct attn_row_tile> &s)
 {
-	struct attn_place k = { 0, 1 }, v = { 0, 1 }, q = { 0, 1 };
-	const bool leader = threadIdx.x % 32 == 0;
-	int next = attn_dense_take(plan, 0), nth = 0;
+	constexpr bool early = F::q_stages > 1;
+	struct attn_dense_order order = {};
+	struct attn_dense_walk w;
+	typename V::made made = {};
 	uint32_t landed = 0;
+	int tiles = 0;			/* key tiles of the row tiles before */
 
-	for (int taken = 1;; taken++) {
-		struct attn_dense_walk w =
-			attn_dense_find<F, V>(plan, a, next, &s.tiles[nth % ATTN_NUM_TILES]);
-
+	static_assert(early || !V::makes_keys, "the arrival of Q tells who makes the keys of a row tile");
+	attn_dense_draw(plan, &order);
+	w = attn_dense_seek<F, V>(plan, a, s, &order);
+	if (early)
+		attn_dense_fetch_q<F>(maps, s, w, 0);
+	while (w.num_tiles > 0) {
 		/* draw the next row tile early: the latency overlaps the fetch of this one */
-		if (w.num_tiles != -1)
-			next = attn_dense_take(plan, taken);
-		if (w.num_tiles == 0)
-			continue;
-		for (int i = 0; i <= max(w.num_tiles, 0); i++) {
+		attn_dense_draw(plan, &order);
+		for (int i = 0; i <= w.num_tiles; i++) {
 			if (i < w.num_tiles) {
-				ptx_mbarrier_wait(s.empty_k + 8 * k.stage, k.phase);
-				if (leader)
-					attn_dense_copy_k<F>(maps, s.k + k.stage * F::k_bytes,
-							     w.row + i * F::keys, w.kv_head,
-							     s.full_k + 8 * k.stage);
-				attn_advance<F::stages>(&k);
+				V::template await_keys<F>(a, w, i, &made);
+				attn_dense_fetch_k<F>(maps, s, w.row + i * F::keys, w.kv_head, tiles + i);
 			}
-			if (i == 0) {
-				ptx_mbarrier_wait(s.empty_q + 8 * q.stage, q.phase);
-				if (leader)
-					attn_dense_copy_q<F>(&maps.q, s.q + q.stage * F::q_bytes, w,
-							     s.full_q + 8 * q.stage);
-				attn_advance<F::q_stages>(&q);
-				continue;
+			if (!early && i == 0)
+				attn_dense_fetch_q<F>(maps, s, w, order.found - 1);
+			if (early && i == min(2, w.num_tiles)) {
+				struct attn_dense_walk ahead = attn_dense_seek<F, V>(plan, a, s, &order);
+
+				attn_dense_fetch_q<F>(maps, s, ahead, order.found - 1);
 			}
-			ptx_mbarrier_wait(s.empty_v + 8 * v.stage, v.phase);
-			attn_dense_copy_v<F>(&maps.v, s, v.stage, w.row + (i - 1) * F::keys, w.kv_head,
-					     w.left - (i - 1) * F::keys, &landed);
-			attn_advance<F::stages>(&v);
+			if (i > 0)
+				attn_dense_fetch_v<F>(maps, s, w.row + (i - 1) * F::keys, w.kv_head,
+						      w.left - (i - 1) * F::keys, tiles + i - 1, &landed);
 		}
-		if (w.num_tiles < 0)
-			return;
-		nth++;
+		tiles += w.num_tiles;
+		if (early)
+			w = attn_dense_recall(plan, s.tiles[(order.found - 1) % ATTN_NUM_TILES]);
+		else
+			w = attn_dense_seek<F, V>(plan, a, s, &order);
 	}
+	if (!early)
+		attn_dense_fetch_q<F>(maps, s, w, order.found - 1);
 }
 
 #endif

@@ -21,6 +21,8 @@
  *   call        the arguments that consumers need
  *   sight       what a lane knows of the keys that its rows see, including the bits `own`
  *   by_threads  whether threads, not TMA, write K, V and Q to shared memory
+ *   makes_keys  whether K is fetched from what other warps of the grid write; await_keys() waits for it, and
+ *               `made` is what the producer remembers of it
  *   scale()     the factors of a row tile's logits
  *   look()      the sight of the nth row tile
  *   bend()      caps logits, and sets logits of keys that a row does not see to -inf

@@ -15,7 +15,7 @@ struct attn_row_tile {
 	int32_t head;			/* the first of its query heads */
 	int32_t row0;			/* its first packed row */
 	int32_t begin, num_tiles;	/* first key; number of key tiles, -1: no row tile follows */
-	int32_t request;		/* only set where a front asks for it */
+	int32_t request, kv_first;	/* the request, and the row of K and V of its first key */
 };
 
 /* The consumers' part of a call. Packed row r is token r >> shift, query head head + r % 2^shift. */
@@ -125,15 +125,19 @@ struct attn_range {
 	typedef struct attn_call call;
 	typedef struct attn_row_tile tile;
 	typedef struct attn_sight sight;
-	static constexpr bool by_threads = false;
+	static constexpr bool by_threads = false, makes_keys = false;
+	struct made { };
 
 	/* Sets t->begin and *end to the keys that a row tile's rows see together; the tile has queries. */
-	template <class F> ATTN_METHOD void keys_of(const call &a, tile *t, int, int *end)
+	template <class F> ATTN_METHOD void keys_of(const call &a, tile *t, int *end)
 	{
 		t->begin = attn_first_key(t->row0 >> a.shift, t->qo_len, t->kv_len, a.window);
 		*end = attn_visible(min(t->qo_len - 1, (t->row0 + F::rows - 1) >> a.shift), t->qo_len,
 				    t->kv_len, a.causal);
 	}
+
+	template <class F, class W>
+	ATTN_METHOD void await_keys(const call &, const W &, int, struct made *) { }
 
 	ATTN_METHOD struct attn_scale scale(const call &a, const tile &)
 	{

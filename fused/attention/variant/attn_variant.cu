@@ -11,6 +11,7 @@
 #include "fused/attention/dense/attn_dense_plan.cuh"
 #include "fused/attention/variant/attn_variant_call.cuh"
 #include "fused/attention/variant/attn_variant_instances.h"
+#include "fused/attention/variant/attn_variant_known.h"
 #include "fused/attention/variant/text/attn_variant_list.h"
 #include "fused/attention/variant/text/attn_variant_load.h"
 
@@ -71,12 +72,53 @@ static struct attn_variant_call call_of(const struct cairn_attn_variant_args *a)
 	return call;
 }
 
+/* Where things lie in the workspace: the counter, then, with a hook key(), states of pieces, rotated keys. */
+struct places {
+	size_t states, turned, bytes;
+	int turns;			/* there is a hook key() */
+};
+
+static struct places places_of(const struct cairn_attn_variant_args *a)
+{
+	size_t states = (size_t)a->num_kv_heads * (size_t)attn_variant_pieces(a->nnz_kv, a->batch) * 4;
+	size_t turned = (size_t)a->num_kv_heads * (size_t)a->nnz_kv * (size_t)a->head_dim * 2;
+	struct places p = { ATTN_DENSE_COUNTER_BYTES, 0, ATTN_DENSE_COUNTER_BYTES,
+			    attn_variant_turns_keys(a->variant) };
+
+	if (p.turns) {
+		p.turned = p.states + (states + 255) / 256 * 256;
+		p.bytes = p.turned + turned;
+	}
+	return p;
+}
+
 int cairn_attn_variant_workspace(const struct cairn_attn_variant_args *args, size_t *bytes)
 {
 	if (!bytes)
 		return cairn_error(EINVAL, "attn_variant_workspace: null pointer");
 	CAIRN_TRY(cairn_attn_variant_check_shape(args));
-	*bytes = ATTN_DENSE_COUNTER_BYTES;
+	*bytes = places_of(args).bytes;
+	return 0;
+}
+
+/* Sets the map of rotated keys and their part of the call. Zeroes the counter and the states of pieces. */
+static int turn_keys(const struct cairn_attn_variant_args *a, const struct cairn_attn_dense_args *dense,
+		     int keys, struct attn_variant_call *call, CUtensorMap *map, cudaStream_t stream)
+{
+	int64_t rows = a->nnz_kv ? a->nnz_kv : 1;
+	struct places p = places_of(a);
+	char *workspace = (char *)a->workspace;
+
+	call->k = a->k;
+	call->k_stride = cairn_attn_dense_k_stride(dense);
+	call->k_head_stride = cairn_attn_dense_k_head_stride(dense);
+	call->nnz_kv = a->nnz_kv;
+	call->pieces = (int32_t)attn_variant_pieces(a->nnz_kv, a->batch);
+	call->states = (uint32_t *)(workspace + p.states);
+	call->turned = workspace + p.turned;
+	CAIRN_TRY(attn_dense_map_kv(map, dense, call->turned, a->head_dim, a->head_dim, rows * a->head_dim,
+				    keys));
+	CAIRN_CUDA(cudaMemsetAsync(workspace, 0, p.turned, stream));
 	return 0;
 }
 
@@ -91,10 +133,13 @@ int cairn_attn_variant(const struct cairn_attn_variant_args *args, void *stream)
 	const void *kernel;
 	struct form f;
 	void *params[] = { &call, &plan, &maps };
-	int num_sms, items;
+	int num_sms, items, turns;
 
 	CAIRN_TRY(cairn_attn_variant_check(args));
 	CAIRN_TRY(attn_dense_check_counter(args->workspace, args->workspace_bytes, "attn_variant"));
+	if (args->workspace_bytes < places_of(args).bytes)
+		return cairn_error(EINVAL, "attn_variant: workspace_bytes: at least %zu, for rotated keys",
+				   places_of(args).bytes);
 	if (!args->batch || !args->nnz_qo || !args->max_qo_len)
 		return 0;
 	num_sms = cairn_sms_of(args->sms);
@@ -115,13 +160,19 @@ int cairn_attn_variant(const struct cairn_attn_variant_args *args, void *stream)
 	if (items < 0)
 		return items;
 	CAIRN_TRY(attn_dense_map_q(&maps.q, &dense, f.rows, call.shift));
-	CAIRN_TRY(attn_dense_map_kv(&maps.k, &dense, dense.k, dense.qk_dim, cairn_attn_dense_k_stride(&dense),
-				    cairn_attn_dense_k_head_stride(&dense), f.keys));
+	turns = places_of(args).turns;
+	if (turns)
+		CAIRN_TRY(turn_keys(args, &dense, f.keys, &call, &maps.k, (cudaStream_t)stream));
+	else
+		CAIRN_TRY(attn_dense_map_kv(&maps.k, &dense, dense.k, dense.qk_dim,
+					    cairn_attn_dense_k_stride(&dense),
+					    cairn_attn_dense_k_head_stride(&dense), f.keys));
 	CAIRN_TRY(attn_dense_map_kv(&maps.v, &dense, dense.v, dense.v_dim, cairn_attn_dense_v_stride(&dense),
 				    cairn_attn_dense_v_head_stride(&dense), f.keys));
 	l.block[0] = (unsigned int)f.threads;
 	l.smem = f.smem;
 	l.stream = stream;
-	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, items, num_sms, args->workspace, args->sms, 0));
+	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, items, num_sms, args->workspace, args->sms, turns));
+	l.pdl = l.pdl && !turns;		/* a memset comes before the kernel */
 	return cairn_launch(kernel, &l, params);
 }

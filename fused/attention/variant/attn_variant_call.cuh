@@ -5,12 +5,26 @@
 
 #include "fused/attention/forward/attn_range.cuh"
 
+#define ATTN_PIECE	32		/* keys that a warp rotates at a time */
+
 struct attn_variant_call : attn_call {
 	float p[8];
 	const float *t[4];
 	int32_t group;			/* query heads of a KV head */
 	int32_t interleaved;
+	/* with a hook key(): K, and the workspace's states of pieces and rotated keys */
+	const void *k;
+	void *turned;			/* [KV head][nnz_kv][dim] */
+	uint32_t *states;		/* [KV head][pieces] */
+	int64_t k_stride, k_head_stride;
+	int32_t nnz_kv, pieces;
 };
+
+/* Returns the number of states of a KV head; attn_variant_pieces.cuh says whose each one is. */
+static inline int64_t attn_variant_pieces(int64_t nnz_kv, int64_t batch)
+{
+	return nnz_kv / ATTN_PIECE + batch + 1;
+}
 
 /* The form for a head dimension; with rotations, producer threads need more registers. */
 template <int head_dim, bool rotates> struct attn_variant_form;

@@ -3,13 +3,12 @@
  * attn_variant_kernel - the kernel of attn_variant as a template over the hooks of a text
  *
  * attn_dense's kernel with the view of attn_variant_view.cuh. If the text rotates, the three warps beside the
- * producer rotate Q and K (attn_variant_rotate.cuh).
+ * producer rotate Q (attn_variant_rotate.cuh) and K (attn_variant_keys.cuh).
  */
 #ifndef CAIRN_ATTN_VARIANT_KERNEL_CUH
 #define CAIRN_ATTN_VARIANT_KERNEL_CUH
 
-#include "fused/attention/dense/attn_dense_fetch.cuh"
-#include "fused/attention/variant/attn_variant_rotate.cuh"
+#include "fused/attention/variant/attn_variant_keys.cuh"
 
 /* Writes the results of requests without keys; called by warp `first` of `step` warps. */
 template <int dtype, class H>
@@ -41,6 +40,33 @@ ATTN_DEV void attn_variant_write_empty(const struct attn_dense_plan &plan, const
 	}
 }
 
+/* Waits for Q of the nth row tile. Returns the row tile's number of key tiles. */
+template <class F> ATTN_DEV int attn_await_q(const struct attn_smem<struct attn_row_tile> &s, int nth)
+{
+	ptx_mbarrier_wait(attn_raw_q<F>(s) + nth % F::q_stages * 8, nth / F::q_stages & 1);
+	return s.tiles[nth % ATTN_NUM_TILES].num_tiles;
+}
+
+/* The rotating warps, 1 to 3 of their warpgroup: follow the producer through its row tiles. */
+template <int dtype, class F, class H, bool interleaved>
+ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
+			      const struct attn_smem<struct attn_row_tile> &s)
+{
+	for (int nth = 0;; nth++) {
+		const struct attn_row_tile *t = &s.tiles[nth % ATTN_NUM_TILES];
+		const int stage = nth % F::q_stages, num_tiles = attn_await_q<F>(s, nth);
+		const int thread = attn_thread() - 32;	/* read anew, see attn_thread() */
+
+		if (num_tiles > 0)
+			attn_rotate_q<dtype, F, H, interleaved>(a, *t, s.q + stage * F::q_bytes, thread);
+		attn_rotated(s.full_q + 8 * stage);
+		if (num_tiles < 0)
+			return;
+		if (H::has_key)
+			attn_turn_keys<dtype, F, H, interleaved>(a, *t, thread / 32);
+	}
+}
+
 template <int dtype, int head_dim, class H>
 ATTN_DEV void attn_variant_run(const struct attn_variant_call &a, const struct attn_dense_plan &plan,
 			       const struct attn_dense_maps &maps, uint8_t *s_all)
@@ -66,9 +92,9 @@ ATTN_DEV void attn_variant_run(const struct attn_variant_call &a, const struct a
 			attn_variant_write_empty<dtype, H>(plan, a, blockIdx.x * 3 + beside / 32,
 							   gridDim.x * 3);
 			if (rotates && a.interleaved)
-				attn_rotate_all<dtype, F, H, true>(a, s, beside);
+				attn_rotate_all<dtype, F, H, true>(a, s);
 			else if (rotates)
-				attn_rotate_all<dtype, F, H, false>(a, s, beside);
+				attn_rotate_all<dtype, F, H, false>(a, s);
 		}
 		ptx_griddepcontrol_launch_dependents();
 	} else {

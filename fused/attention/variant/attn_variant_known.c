@@ -30,6 +30,13 @@ int attn_variant_weighs(int32_t variant)
 	return variant == CAIRN_VARIANT_SIGMOID || (t && t->hooks >> ATTN_HOOK_WEIGHT & 1);
 }
 
+int attn_variant_turns_keys(int32_t variant)
+{
+	const struct attn_variant_text *t = attn_variant_text(variant);
+
+	return variant == CAIRN_VARIANT_ROPE || (t && t->hooks >> ATTN_HOOK_KEY & 1);
+}
+
 int attn_variant_hooks(int32_t variant, int exact, const void **hooks)
 {
 	const struct attn_variant_text *t = attn_variant_text(variant);

@@ -5,11 +5,20 @@
 
 #include <stdint.h>
 
-/* Returns whether there is such a variant, and whether it has the hook weight(). */
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Returns whether there is such a variant, and whether it has the hooks weight() and key(). */
 int attn_variant_known(int32_t variant);
 int attn_variant_weighs(int32_t variant);
+int attn_variant_turns_keys(int32_t variant);
 /* Sets *hooks to the struct attn_hooks of a variant, in double if exact, else in float. Returns 0 or
  * -errno. */
 int attn_variant_hooks(int32_t variant, int exact, const void **hooks);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_variant_rotate - the warps that rotate Q and K in shared memory, after the copies
+ * attn_variant_rotate - rotations of pairs, and the warps that rotate Q in shared memory, after the copies
  *
- * The producer's copies of Q and K complete on mbarriers of their own. Three warps wait for these, call the
- * hooks query() and key() for each pair of elements, write the pair back in dtype, and arrive at full_q and
- * full_k, for which the consumers wait.
+ * The producer's copies of Q complete on mbarriers of their own. Three warps wait for these, call the hook
+ * query() for each pair of elements, write the pair back in dtype, and arrive at full_q, for which the
+ * consumers wait. Keys are rotated in attn_variant_keys.cuh.
  */
 #ifndef CAIRN_ATTN_VARIANT_ROTATE_CUH
 #define CAIRN_ATTN_VARIANT_ROTATE_CUH
@@ -14,21 +14,17 @@
 #define ATTN_ROTATORS	96		/* threads */
 #define ATTN_RAW_AT	(192 + ATTN_NUM_TILES * (int)sizeof(struct attn_row_tile))
 
-/* The mbarriers on which copies of K and Q complete, after the descriptions of row tiles. */
-template <class F> ATTN_DEV uint32_t attn_raw_k(const struct attn_smem<struct attn_row_tile> &s)
+/* The mbarriers on which copies of Q complete, after the descriptions of row tiles. */
+template <class F> ATTN_DEV uint32_t attn_raw_q(const struct attn_smem<struct attn_row_tile> &s)
 {
-	static_assert(ATTN_RAW_AT + 8 * (F::stages + F::q_stages) <= ATTN_EXTRA_BYTES, "mbarriers overlap");
+	static_assert(ATTN_RAW_AT + 8 * F::q_stages <= ATTN_EXTRA_BYTES, "mbarriers overlap");
 	return s.q + F::data_bytes + ATTN_RAW_AT;
 }
 
 template <class F> ATTN_DEV void attn_init_raw(const struct attn_smem<struct attn_row_tile> &s)
 {
-	for (int i = 0; i < F::stages; i++) {
-		ptx_mbarrier_init(attn_raw_k<F>(s) + 8 * i, 1);
-		ptx_mbarrier_init(s.full_k + 8 * i, ATTN_ROTATORS / 32 * ELECTED_LANES);
-	}
 	for (int i = 0; i < F::q_stages; i++) {
-		ptx_mbarrier_init(attn_raw_k<F>(s) + 8 * (F::stages + i), 1);
+		ptx_mbarrier_init(attn_raw_q<F>(s) + 8 * i, 1);
 		ptx_mbarrier_init(s.full_q + 8 * i, ATTN_ROTATORS / 32 * ELECTED_LANES);
 	}
 	ptx_fence_mbarrier_init_release_cluster();
@@ -38,8 +34,7 @@ template <class F> ATTN_DEV void attn_init_raw(const struct attn_smem<struct att
 template <class F>
 ATTN_DEV struct attn_smem<struct attn_row_tile> attn_raw_view(struct attn_smem<struct attn_row_tile> s)
 {
-	s.full_k = attn_raw_k<F>(s);
-	s.full_q = s.full_k + 8 * F::stages;
+	s.full_q = attn_raw_q<F>(s);
 	return s;
 }
 
@@ -152,66 +147,6 @@ ATTN_DEV void attn_rotate_q(const struct attn_variant_call &a, const struct attn
 
 		attn_rotate_part<dtype, H, false, interleaved>(x, &p, thread % parts);
 		attn_store_part<F::rows, F::qk, interleaved>(p, tile, row, thread % parts);
-	}
-}
-
-/* Rotates the keys of the tile whose first key is key `first` of the request. */
-template <int dtype, class F, class H, bool interleaved>
-ATTN_DEV void attn_rotate_k(const struct attn_variant_call &a, const struct attn_row_tile &t, uint32_t tile,
-			    int first, int thread)
-{
-	constexpr int parts = F::qk / (interleaved ? 8 : 16), step = ATTN_ROTATORS / parts;
-	const int left = min(F::keys, t.kv_len - first);
-	struct attn_x x = {};
-
-	x.kv_head = t.head / a.group;
-	x.request = t.request;
-	x.qo_len = t.qo_len;
-	x.kv_len = t.kv_len;
-	x.p = a.p;
-	x.t = a.t;
-	for (int row = thread / parts; H::has_key && row < left; row += 2 * step) {
-		int next = row + step < left ? row + step : row;	/* two at a time, to hide latency */
-		struct attn_part p = attn_load_part<F::keys, F::qk, interleaved>(tile, row, thread % parts);
-		struct attn_part q = attn_load_part<F::keys, F::qk, interleaved>(tile, next, thread % parts);
-
-		x.k_pos = first + row;
-		attn_rotate_part<dtype, H, true, interleaved>(x, &p, thread % parts);
-		x.k_pos = first + next;
-		attn_rotate_part<dtype, H, true, interleaved>(x, &q, thread % parts);
-		attn_store_part<F::keys, F::qk, interleaved>(p, tile, row, thread % parts);
-		if (row + step < left)
-			attn_store_part<F::keys, F::qk, interleaved>(q, tile, next, thread % parts);
-	}
-}
-
-/* The rotating warps: follow the producer through its row tiles. `thread` counts from 0. */
-template <int dtype, class F, class H, bool interleaved>
-ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
-			      const struct attn_smem<struct attn_row_tile> &s, int thread)
-{
-	const uint32_t raw_k = attn_raw_k<F>(s), raw_q = raw_k + 8 * F::stages;
-	struct attn_place k = {}, q = {};
-
-	for (int nth = 0;; nth++) {
-		const struct attn_row_tile *t = &s.tiles[nth % ATTN_NUM_TILES];
-		int num_tiles;
-
-		ptx_mbarrier_wait(raw_q + 8 * q.stage, q.phase);
-		num_tiles = t->num_tiles;
-		if (num_tiles > 0)
-			attn_rotate_q<dtype, F, H, interleaved>(a, *t, s.q + q.stage * F::q_bytes, thread);
-		attn_rotated(s.full_q + 8 * q.stage);
-		attn_advance<F::q_stages>(&q);
-		if (num_tiles < 0)
-			return;
-		for (int i = 0; i < num_tiles; i++) {
-			ptx_mbarrier_wait(raw_k + 8 * k.stage, k.phase);
-			attn_rotate_k<dtype, F, H, interleaved>(a, *t, s.k + k.stage * F::k_bytes,
-								t->begin + i * F::keys, thread);
-			attn_rotated(s.full_k + 8 * k.stage);
-			attn_advance<F::stages>(&k);
-		}
 	}
 }
 

@@ -7,8 +7,7 @@
 #ifndef CAIRN_ATTN_VARIANT_VIEW_CUH
 #define CAIRN_ATTN_VARIANT_VIEW_CUH
 
-#include "fused/attention/forward/attn_range.cuh"
-#include "fused/attention/variant/attn_variant_call.cuh"
+#include "fused/attention/variant/attn_variant_pieces.cuh"
 
 #define real	float
 #include "fused/attention/variant/attn_variant_text.h"
@@ -44,6 +43,21 @@ ATTN_DEV struct attn_x attn_variant_x(const struct attn_variant_call &a, const s
 	return x;
 }
 
+/* Returns what the hook key() sees; the caller sets k_pos. */
+ATTN_DEV struct attn_x attn_variant_x_of_keys(const struct attn_variant_call &a,
+					      const struct attn_row_tile &t)
+{
+	struct attn_x x = {};
+
+	x.kv_head = t.head / a.group;
+	x.request = t.request;
+	x.qo_len = t.qo_len;
+	x.kv_len = t.kv_len;
+	x.p = a.p;
+	x.t = a.t;
+	return x;
+}
+
 /* Sets the keys *lo .. *hi - 1 that packed row `row` sees; there may be none. */
 template <class H>
 ATTN_DEV void attn_variant_keys(const struct attn_variant_call &a, const struct attn_row_tile &t, int row,
@@ -64,14 +78,21 @@ template <class H> struct attn_variant_view {
 	typedef struct attn_variant_call call;
 	typedef struct attn_row_tile tile;
 	typedef struct attn_variant_sight sight;
-	static constexpr bool by_threads = false;
+	typedef struct attn_made made;
+	static constexpr bool by_threads = false, makes_keys = H::has_key;
+
+	template <class F>
+	ATTN_METHOD void await_keys(const call &a, const struct attn_dense_walk &w, int i, made *m)
+	{
+		if (H::has_key)
+			attn_await_pieces<F>(a, w, i, m);
+	}
 
 	/* A row tile whose rows see no key gets one key tile, so that the consumers write its results. */
-	template <class F> ATTN_METHOD void keys_of(const call &a, tile *t, int request, int *end)
+	template <class F> ATTN_METHOD void keys_of(const call &a, tile *t, int *end)
 	{
 		int unused;
 
-		t->request = request;
 		attn_variant_keys<H>(a, *t, t->row0, &t->begin, &unused);
 		attn_variant_keys<H>(a, *t, t->row0 + F::rows - 1, &unused, end);
 		if (*end <= t->begin) {

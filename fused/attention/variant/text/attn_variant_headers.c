@@ -23,6 +23,8 @@
 #define HEADERS(H) \
 	H(attn_variant_kernel_cuh, "fused/attention/variant/attn_variant_kernel.cuh") \
 	H(attn_variant_rotate_cuh, "fused/attention/variant/attn_variant_rotate.cuh") \
+	H(attn_variant_keys_cuh, "fused/attention/variant/attn_variant_keys.cuh") \
+	H(attn_variant_pieces_cuh, "fused/attention/variant/attn_variant_pieces.cuh") \
 	H(attn_variant_view_cuh, "fused/attention/variant/attn_variant_view.cuh") \
 	H(attn_variant_call_cuh, "fused/attention/variant/attn_variant_call.cuh") \
 	H(attn_variant_hooks_cuh, "fused/attention/variant/attn_variant_hooks.cuh") \
