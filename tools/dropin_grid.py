@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs FlashInfer's own tests over our kernels: python3 tools/dropin_grid.py FOLDER TESTS [options] FILE...
+
+FOLDER is what tools/dropin.py wrote, TESTS the folder `tests` of FlashInfer's repository, FILE a file of tests below
+it.  FlashInfer must not compile: its compiler is disabled and hidden, and afterwards no library but ours may have
+been loaded in the place of a module.  A row of JSON for each file counts its tests:
+
+  collected   all tests of the file
+  chosen      those that were run: with --every N the tests whose name has a hash of 0 modulo N
+  passed, failed
+  refused     failed because our kernels do not have a feature; `refusals` counts them by the error's text
+  missing     FlashInfer skipped them because the folder has no module; `modules` counts them by the reason
+  skipped     FlashInfer's tests skip or expect the failure by themselves
+
+  --every N       run one of N tests (1: all)
+  --json FILE     append the rows
+  --seconds S     begin no test after S seconds; those not begun are `left`
+"""
+
+import argparse
+import collections
+import ctypes
+import hashlib
+import json
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import time
+
+FUNCTIONS = ("plan", "run", "ragged_run", "paged_run", "packbits", "segment_packbits")  # enum dropin_function
+COUNTS = ("passed", "failed", "refused", "missing", "skipped", "left")
+
+
+def hide_compiler(base):
+    """Leaves FlashInfer nothing to compile with, and an empty folder of compiled modules."""
+    os.environ["FLASHINFER_DISABLE_JIT"] = "1"
+    os.environ["FLASHINFER_WORKSPACE_BASE"] = base
+    os.environ["FLASHINFER_NVCC"] = os.environ["CUDA_HOME"] = os.environ["CUDA_PATH"] = f"{base}/no-compiler"
+    path = os.environ["PATH"].split(os.pathsep)
+    os.environ["PATH"] = os.pathsep.join(p for p in path if not os.path.exists(f"{p}/nvcc"))
+
+
+def chosen(name, every):
+    return int(hashlib.sha256(name.encode()).hexdigest(), 16) % every == 0
+
+
+def reason_of_module(name):
+    """What a module without a name in our folder has that ours do not."""
+    for pattern, reason in (
+        (r"posenc_1", "ROPE_LLAMA"),
+        (r"posenc_2", "ALIBI"),
+        (r"dtype_kv_(u8|fp4\w*)", "4-bit keys"),
+        (r"dtype_q_(e4m3|e5m2)", "queries of 8 bits"),
+        (r"head_dim_qk_(\d+)", None),
+    ):
+        found = re.search(pattern, name)
+        if found:
+            return reason or f"head_dim {found[1]}"
+    return name
+
+
+class Grid:
+    """Chooses the tests and counts what became of them."""
+
+    def __init__(self, every, seconds):
+        self.every, self.end = every, time.monotonic() + seconds
+        self.files = collections.defaultdict(lambda: {"collected": 0, "chosen": 0, **dict.fromkeys(COUNTS, 0)})
+        self.refusals = collections.defaultdict(collections.Counter)
+        self.modules = collections.defaultdict(collections.Counter)
+        self.failures = []
+
+    def pytest_collection_modifyitems(self, items):
+        kept = [item for item in items if chosen(item.nodeid, self.every)]
+        for item in items:
+            self.files[item.path.name]["collected"] += 1
+        for item in kept:
+            self.files[item.path.name]["chosen"] += 1
+        items[:] = kept
+
+    def pytest_runtest_setup(self, item):
+        import pytest
+
+        if time.monotonic() > self.end:
+            pytest.skip("dropin: no time left")
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "setup" and report.passed or report.when == "teardown" and not report.failed:
+            return
+        name = pathlib.Path(report.nodeid.split("::")[0]).name
+        text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
+        self.files[name][self.outcome(name, report, text)] += 1
+
+    def outcome(self, name, report, text):
+        if report.passed:
+            return "passed"
+        if report.skipped:
+            module = re.search(r"missing JIT cache for module: (\S+)", text)
+            if module:
+                self.modules[name][reason_of_module(module[1])] += 1
+                return "missing"
+            return "left" if "no time left" in text else "skipped"
+        refusal = re.search(r"cairn: not supported: (.*)", text)
+        if refusal:
+            self.refusals[name][refusal[1]] += 1
+            return "refused"
+        self.failures.append((report.nodeid, text))
+        return "failed"
+
+
+def loaded_modules(folder):
+    """Libraries of this process that lie in a folder of FlashInfer's modules, or are what ours leads to."""
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    paths = {line.split(None, 5)[5] for line in maps.splitlines() if line.count(" ") >= 5 and ".so" in line}
+    ours = {os.path.realpath(p) for p in folder.glob("flashinfer_jit_cache/modules/*/*.so")}
+    return paths & ours, [p for p in paths if re.search(r"cached_ops|/aot/|jit_cache", p) and p not in ours]
+
+
+def count_calls(library):
+    counter = ctypes.CDLL(library).cairn_dropin_calls
+    counter.restype = ctypes.c_int64
+    return {name: counter(i) for i, name in enumerate(FUNCTIONS)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("tests", type=pathlib.Path)
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as base:
+        hide_compiler(base)
+        sys.path[:0] = [str(args.folder.resolve()), str(args.tests.resolve().parent)]
+        import pytest
+
+        grid = Grid(args.every, args.seconds)
+        options = ["-q", "--tb=short", "-p", "no:cacheprovider", f"--rootdir={args.tests}", "--no-header", "--disable-warnings"]
+        pytest.main(options + [str(args.tests / f) for f in args.files], plugins=[grid])
+        ours, others = loaded_modules(args.folder)
+        if others or len(ours) != 1:
+            sys.exit(f"dropin: libraries in the place of modules: ours {ours}, others {others}")
+        calls = count_calls(ours.pop())
+    for name, counts in grid.files.items():
+        row = {"file": name, **counts, "refusals": grid.refusals[name], "modules": grid.modules[name]}
+        print(json.dumps(row))
+        if args.json:
+            with open(args.json, "a") as out:
+                out.write(json.dumps(row) + "\n")
+    print(json.dumps({"calls": calls}))
+
+
+if __name__ == "__main__":
+    main()
