@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section of the report: attention over contiguous keys, block-sparse attention, fp8, gradients, and counted bytes.
+"""Section of the report: attention over contiguous keys, block-sparse attention, fp8, gradients, counted bytes, and
+FlashInfer's tests.
 
 report_attention_claims.py and report_flashinfer_claims.py have the claims decided by these rows.
 """
@@ -125,6 +126,32 @@ def sparse(page, rows):
         )
 
 
+def refused(record):
+    """Reasons why tests of a file found no feature, most frequent first: `head_dim 512` 12, ..."""
+    counts = {}
+    for name in ("refusals", "modules"):
+        for reason, count in (record.get(name) or {}).items():
+            counts[reason] = counts.get(reason, 0) + count
+    return ", ".join(f"{reason} ({count})" for reason, count in sorted(counts.items(), key=lambda x: (-x[1], x[0])))
+
+
+def dropin(page, rows):
+    """FlashInfer's own tests over our kernels (tools/dropin.sh)."""
+    found = [r for r in rows.find("dropin", impl="cuda") if all(r.number(n) is not None for n in GRID)]
+    if not found:
+        return
+    total = {name: sum(int(r.number(name)) for r in found) for name in GRID}
+    page.table(
+        f"FlashInfer's own tests over our kernels, which its code loads in the place of its modules ({found[0].get('impl_version')}):"
+        f" {total['passed']} passed and {total['failed']} failed. A fixed sample of each file was run. Refused are tests that need a"
+        " feature of which our kernels' error says that they do not have it; for missing ones FlashInfer found no module of that name."
+        " Skipped are tests that skip themselves.",
+        ["file", *(f">{name}" for name in GRID), "refused and missing"],
+        [[code(r.case), *(f"{int(r.number(n))}" for n in GRID), refused(r) or DASH] for r in found],
+    )
+
+
+GRID = ("tests", "chosen", "passed", "failed", "refused", "missing", "skipped", "left")
 TITLES = {
     "attn_dense": "attention over contiguous keys",
     "attn_fp8": "the same in fp8; outliers_* are small and judged by their error",
@@ -152,6 +179,7 @@ def section(page, ctx):
     heads(page, rows)
     sparse(page, rows)
     counted(page, rows)
+    dropin(page, rows)
     for op, found in cases.items():
         if found:
             report_ops.speed_table(page, ctx, join([code(op), f": {TITLES[op]}."]), found)

@@ -11,7 +11,7 @@ from report_verdicts import Claim
 
 SHOWN = ("attn_dense", "attn_fp8", "attn_quant", "attn_bwd", "attn_bsr", "attn_merge", "attn_variant")
 COUNTED = {"attn_teach"}  # rows of the CPU
-KNOWN = {*SHOWN, *COUNTED, "attn_replay"}  # operations with a place in the section on attention
+KNOWN = {*SHOWN, *COUNTED, "attn_replay", "dropin"}  # operations with a place in the section on attention
 
 SURVEY = "as summarised by a survey of attention"
 MQA = f"Shazeer 2019 (MQA) and Ainslie et al. 2023 (GQA), {SURVEY}, sections 1 and 2; TPU v2"

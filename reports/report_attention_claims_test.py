@@ -225,6 +225,15 @@ class Section(TestCase):
         for claim in ("AT-5 to AT-7", "AT-1", "AT-3 and AT-7", "FI-3", "FI-5"):
             self.has(text, f"claims {claim})" if " " in claim else f"claim {claim})")
 
+    def test_flashinfers_tests(self):
+        numbers = dict(tests=900, chosen=9, passed=3, failed=1, refused=2, missing=2, skipped=1, left=0)
+        reasons = {"refusals": {"k: e5m2": 2}, "modules": {"ROPE_LLAMA": 1, "head_dim 512": 1}}
+        rows = [raw("dropin", "test_batch_decode_kernels", impl_version="FlashInfer 0.6.17", **numbers, **reasons)]
+        text = self.check_html(page_of(records() + rows))
+        self.has(text, "(FlashInfer 0.6.17): 3 passed and 1 failed")
+        self.has(text, "k: e5m2 (2), ROPE_LLAMA (1), head_dim 512 (1)")
+        self.has(self.check_html(page_of(records())), "tests that need a feature", False)
+
     def test_plots(self):
         if not PLT:
             self.skipTest("no matplotlib")

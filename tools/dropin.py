@@ -41,25 +41,24 @@ def names():
             yield f"batch_prefill_with_kv_cache_{types}dtype_idx_i32_{shape}_f16qk_{f16qk}{backend}"
 
 
-def write_folder(library, folder):
+def write_folder(library, folder, modules):
     package = folder / "flashinfer_jit_cache"
     package.mkdir(parents=True, exist_ok=True)
     (package / "__init__.py").write_text(PACKAGE.format(version=VERSION))
-    count = 0
-    for name in names():
+    for name in modules:
         link = package / "modules" / name / f"{name}.so"
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         os.symlink(library, link)
-        count += 1
-    return count
 
 
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     library, folder = pathlib.Path(sys.argv[1]).resolve(strict=True), pathlib.Path(sys.argv[2])
-    print(f"dropin: {write_folder(library, folder)} names for {library} in {folder}")
+    modules = list(names())
+    write_folder(library, folder, modules)
+    print(f"dropin: {len(modules)} names for {library} in {folder}")
 
 
 if __name__ == "__main__":

@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs FlashInfer's own tests over our kernels: python3 tools/dropin_grid.py FOLDER TESTS [options] FILE...
+"""Runs FlashInfer's own tests over our kernels: python3 tools/dropin_grid.py FOLDER TESTS [options] [FILE[=N]]...
 
 FOLDER is what tools/dropin.py wrote, TESTS the folder `tests` of FlashInfer's repository, FILE a file of tests below
-it.  FlashInfer must not compile: its compiler is disabled and hidden, and afterwards no library but ours may have
-been loaded in the place of a module.  A row of JSON for each file counts its tests:
+it (default: FILES below).  FlashInfer must not compile: its compiler is disabled and hidden.  Afterwards, no library but
+ours may have been loaded in the place of a module, and ours must have been called.  A row for each file, {"v": 1, "op":
+"dropin", "case": FILE, "ok": no test failed, ...}, counts its tests:
 
-  collected   all tests of the file
-  chosen      those that were run: with --every N the tests whose name has a hash of 0 modulo N
+  tests       all of the file
+  chosen      those that were run: with N, which is then `every`, the tests whose name has a SHA-256 of 0 modulo N
   passed, failed
-  refused     failed because our kernels do not have a feature; `refusals` counts them by the error's text
-  missing     FlashInfer skipped them because the folder has no module; `modules` counts them by the reason
-  skipped     FlashInfer's tests skip or expect the failure by themselves
+  refused     failed because our kernels lack a feature; `refusals` counts them by the error's text
+  missing     skipped by FlashInfer because the folder has no such module; `modules` counts them by the reason
+  skipped     skipped, or expected to fail, by the test itself
+  left        not begun because of --seconds
+  calls       calls that our library answered, of all files of this run
 
-  --every N       run one of N tests (1: all)
+  --every N       run one of N tests of files without a number of their own (1: all)
   --json FILE     append the rows
-  --seconds S     begin no test after S seconds; those not begun are `left`
+  --seconds S     begin no test after S seconds
 """
 
 import argparse
@@ -26,10 +29,28 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import time
 
+FILES = [
+    f"attention/test_{name}.py"
+    for name in (
+        "batch_decode_kernels",
+        "batch_prefill_kernels",
+        "batch_prefill",
+        "single_prefill",
+        "decode_prefill_lse",
+        "non_contiguous_decode",
+        "non_contiguous_prefill",
+        "tensor_cores_decode",
+        "sliding_window",
+        "logits_cap",
+        "fp8_prefill",
+        "decode_fp8_calibration_scale",
+    )
+]
 FUNCTIONS = ("plan", "run", "ragged_run", "paged_run", "packbits", "segment_packbits")  # enum dropin_function
 COUNTS = ("passed", "failed", "refused", "missing", "skipped", "left")
 
@@ -66,16 +87,16 @@ class Grid:
     """Chooses the tests and counts what became of them."""
 
     def __init__(self, every, seconds):
-        self.every, self.end = every, time.monotonic() + seconds
-        self.files = collections.defaultdict(lambda: {"collected": 0, "chosen": 0, **dict.fromkeys(COUNTS, 0)})
+        self.every, self.end = every, time.monotonic() + seconds  # every: {file's name: N}
+        self.files = collections.defaultdict(lambda: {"tests": 0, "chosen": 0, **dict.fromkeys(COUNTS, 0)})
         self.refusals = collections.defaultdict(collections.Counter)
         self.modules = collections.defaultdict(collections.Counter)
         self.failures = []
 
     def pytest_collection_modifyitems(self, items):
-        kept = [item for item in items if chosen(item.nodeid, self.every)]
+        kept = [item for item in items if chosen(item.nodeid, self.every[item.path.name])]
         for item in items:
-            self.files[item.path.name]["collected"] += 1
+            self.files[item.path.name]["tests"] += 1
         for item in kept:
             self.files[item.path.name]["chosen"] += 1
         items[:] = kept
@@ -124,11 +145,38 @@ def count_calls(library):
     return {name: counter(i) for i, name in enumerate(FUNCTIONS)}
 
 
+def machine(library):
+    """Members common to all rows: where they were measured."""
+    import flashinfer
+
+    source = subprocess.run([library.parent / "cairn", "version"], capture_output=True, text=True, check=True).stdout
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    line = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    gpu, driver = (x.strip() for x in line.split(","))
+    version = f"FlashInfer {flashinfer.__version__}"
+    return {"impl": "cuda", "impl_version": version, "gpu": gpu, "driver": driver, "source": source.split()[-1]}
+
+
+def run(args):
+    """Runs the tests; returns the grid, the calls that our library answered, and its path."""
+    import pytest
+
+    pairs = [f.split("=") for f in args.files]
+    grid = Grid({pathlib.Path(f).name: int(n[0]) if n else args.every for f, *n in pairs}, args.seconds)
+    options = ["-q", "--tb=short", "-p", "no:cacheprovider", f"--rootdir={args.tests}", "--no-header", "--disable-warnings"]
+    pytest.main(options + [str(args.tests / f) for f, *_ in pairs], plugins=[grid])
+    ours, others = loaded_modules(args.folder)
+    if others or len(ours) != 1:
+        sys.exit(f"dropin: libraries in the place of modules: ours {ours}, others {others}")
+    library = ours.pop()
+    return grid, count_calls(library), pathlib.Path(library)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("tests", type=pathlib.Path)
-    parser.add_argument("files", nargs="+")
+    parser.add_argument("files", nargs="*", default=FILES)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--json")
@@ -136,22 +184,17 @@ def main():
     with tempfile.TemporaryDirectory() as base:
         hide_compiler(base)
         sys.path[:0] = [str(args.folder.resolve()), str(args.tests.resolve().parent)]
-        import pytest
-
-        grid = Grid(args.every, args.seconds)
-        options = ["-q", "--tb=short", "-p", "no:cacheprovider", f"--rootdir={args.tests}", "--no-header", "--disable-warnings"]
-        pytest.main(options + [str(args.tests / f) for f in args.files], plugins=[grid])
-        ours, others = loaded_modules(args.folder)
-        if others or len(ours) != 1:
-            sys.exit(f"dropin: libraries in the place of modules: ours {ours}, others {others}")
-        calls = count_calls(ours.pop())
+        grid, calls, library = run(args)
+        where = machine(library)
+    if not sum(calls.values()):
+        sys.exit("dropin: no call reached our library")
     for name, counts in grid.files.items():
-        row = {"file": name, **counts, "refusals": grid.refusals[name], "modules": grid.modules[name]}
+        row = {"v": 1, "op": "dropin", "case": name.removesuffix(".py"), "ok": not counts["failed"], **where, **counts}
+        row |= {"every": grid.every[name], "refusals": grid.refusals[name], "modules": grid.modules[name], "calls": calls}
         print(json.dumps(row))
         if args.json:
             with open(args.json, "a") as out:
                 out.write(json.dumps(row) + "\n")
-    print(json.dumps({"calls": calls}))
 
 
 if __name__ == "__main__":
