@@ -73,7 +73,7 @@ def reason_of_module(name):
     for pattern, reason in (
         (r"posenc_1", "ROPE_LLAMA"),
         (r"posenc_2", "ALIBI"),
-        (r"dtype_kv_(u8|fp4\w*)", "4-bit keys"),
+        (r"dtype_kv_(u8|fp4)|^fp4_", "4-bit keys"),
         (r"dtype_q_(e4m3|e5m2)", "queries of 8 bits"),
         (r"head_dim_qk_(\d+)", None),
     ):
@@ -180,10 +180,12 @@ def main():
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--json")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     with tempfile.TemporaryDirectory() as base:
         hide_compiler(base)
-        sys.path[:0] = [str(args.folder.resolve()), str(args.tests.resolve().parent)]
+        paths = [str(args.folder.resolve()), str(args.tests.resolve().parent)]
+        sys.path[:0] = paths
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths + os.environ.get("PYTHONPATH", "").split(os.pathsep))
         grid, calls, library = run(args)
         where = machine(library)
     if not sum(calls.values()):

@@ -84,6 +84,7 @@ class Counts(unittest.TestCase):
             ("single_decode_dtype_kv_f16_head_dim_qk_128_posenc_1_use_swa", "ROPE_LLAMA"),
             ("batch_prefill_dtype_q_f16_dtype_kv_u8_head_dim_qk_128_posenc_0", "4-bit keys"),
             ("batch_prefill_dtype_q_e4m3_dtype_kv_e4m3_head_dim_qk_128_posenc_0", "queries of 8 bits"),
+            ("fp4_quantization_90", "4-bit keys"),
             ("page", "page"),
         ):
             self.assertEqual(reason, dropin_grid.reason_of_module(name))
