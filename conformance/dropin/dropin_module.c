@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <string.h>
 
-#include "conformance/dropin/dropin.h"
+#include "conformance/dropin/dropin_attn.h"
 #include "primitives/base/launch.h"
 
 /* Of libtvm_ffi.so, which the process has loaded before. They are bound when first called. */
@@ -62,10 +62,18 @@ int64_t cairn_dropin_calls(int32_t function)
 	       __atomic_load_n(&calls[function], __ATOMIC_RELAXED) : 0;
 }
 
+/* Kernels run on the device of the tensors, which need not be the current one. */
 static int call(enum dropin_function f, const struct tvm_any *args, int32_t num_args, struct tvm_any *result)
 {
-	int ret = dropin_call(&dropin, f, args, num_args, result);
+	const struct dl_tensor *t = dropin_first_tensor(args, num_args);
+	int was, elsewhere, ret;
 
+	elsewhere = t && t->device_type == DL_CUDA && !cudaGetDevice(&was) && was != t->device_id;
+	if (elsewhere)
+		cudaSetDevice(t->device_id);
+	ret = dropin_call(&dropin, f, args, num_args, result);
+	if (elsewhere)
+		cudaSetDevice(was);
 	if (!ret)
 		__atomic_add_fetch(&calls[f], 1, __ATOMIC_RELAXED);
 	return ret;

@@ -98,8 +98,8 @@ static int read_q(const struct call *c, const struct dl_tensor *q, const struct 
 		  struct dropin_attn *a)
 {
 	int h = c->form->q_ndim - 2;
-	int64_t lse_rows = 0;
 	const struct dl_tensor *lse = tensor_of(&c->arg[LSE]);
+	int64_t lse_size = 1;
 
 	a->rows = h ? (int32_t)q->shape[0] : 1;
 	a->heads = (int32_t)q->shape[h];
@@ -109,13 +109,15 @@ static int read_q(const struct call *c, const struct dl_tensor *q, const struct 
 		return cairn_error(EOPNOTSUPP, "%s: q: the heads of a row are not contiguous", a->name);
 	if (!is_contiguous(o))
 		return cairn_error(EOPNOTSUPP, "%s: o: is not contiguous", a->name);
+	if ((h && o->shape[0] != a->rows) || o->shape[h] != a->heads)
+		return cairn_error(EINVAL, "%s: o: its rows or heads differ from those of q", a->name);
 	a->q = data_of(q);
 	a->out = data_of(o);
 	if (!lse)
 		return 0;
-	for (int i = lse_rows = 1; i <= lse->ndim; i++)
-		lse_rows *= lse->shape[i - 1];
-	if (!is_type(lse, DL_FLOAT, 32) || !is_contiguous(lse) || lse_rows != (int64_t)a->rows * a->heads)
+	for (int i = 0; i < lse->ndim; i++)
+		lse_size *= lse->shape[i];
+	if (!is_type(lse, DL_FLOAT, 32) || !is_contiguous(lse) || lse_size != (int64_t)a->rows * a->heads)
 		return cairn_error(EINVAL, "%s: lse: must be contiguous f32 [rows, heads]", a->name);
 	a->lse = data_of(lse);
 	return 0;
@@ -169,21 +171,27 @@ static int read_tensors(const struct call *c, struct dropin_attn *a)
 	CAIRN_TRY(needs_tensor(a->name, "v", v, kv_ndim));
 	CAIRN_TRY(read_dtypes(c, q, k, v, o, a));
 	CAIRN_TRY(read_q(c, q, o, a));
-	return read_kv(c, k, v, a);
+	CAIRN_TRY(read_kv(c, k, v, a));
+	return o->shape[o->ndim - 1] == a->v_dim ? 0 :
+	       cairn_error(EINVAL, "%s: o: its last dimension differs from that of v", a->name);
 }
 
 static int read_arrays(const struct call *c, struct dropin_attn *a, int64_t *listed)
 {
 	const struct dl_tensor *w = tensor_of(&c->arg[WORKSPACE]);
-	int64_t offsets = 2;
+	int64_t kv = 2, qo = 0, lens = 0;
 
-	CAIRN_TRY(read_array(c, KV_INDPTR, "kv_indptr", DL_INT, 32, &a->kv_indptr, &offsets));
-	CAIRN_TRY(read_array(c, QO_INDPTR, "qo_indptr", DL_INT, 32, &a->qo_indptr, &offsets));
+	CAIRN_TRY(read_array(c, KV_INDPTR, "kv_indptr", DL_INT, 32, &a->kv_indptr, &kv));
+	CAIRN_TRY(read_array(c, QO_INDPTR, "qo_indptr", DL_INT, 32, &a->qo_indptr, &qo));
 	CAIRN_TRY(read_array(c, INDICES, "kv_indices", DL_INT, 32, &a->indices, listed));
-	CAIRN_TRY(read_array(c, LAST_LEN, "kv_last_page_len", DL_INT, 32, &a->last_len, NULL));
+	CAIRN_TRY(read_array(c, LAST_LEN, "kv_last_page_len", DL_INT, 32, &a->last_len, &lens));
 	if (!w)
 		return cairn_error(EINVAL, "%s: workspace: must be a tensor", a->name);
-	a->batch = (int32_t)offsets - 1;
+	if (kv < 1 || (a->qo_indptr && qo != kv) || (a->last_len && lens < kv - 1))
+		return cairn_error(EINVAL, "%s: kv_indptr: its length contradicts another array", a->name);
+	if (!c->form->at[QO_INDPTR] && c->form->at[PLAN] && kv - 1 != a->rows)
+		return cairn_error(EINVAL, "%s: q: must have one row for each request", a->name);
+	a->batch = (int32_t)kv - 1;
 	a->workspace = data_of(w);
 	a->workspace_bytes = w->bits / 8;
 	for (int i = 0; i < w->ndim; i++)

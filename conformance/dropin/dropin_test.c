@@ -256,7 +256,7 @@ static void plans(struct cairn_test *t)
 static void refusals(struct cairn_test *t)
 {
 	static const struct {
-		int at, code, bits;	/* place of a tensor and its dtype, or of a number */
+		int at, code, bits, rows;	/* place of a tensor and its dtype or rows, or of a number */
 		double number;
 		const char *text;
 	} changes[] = {
@@ -264,6 +264,10 @@ static void refusals(struct cairn_test *t)
 		{ .at = 10, .code = DL_FLOAT, .bits = 32, .text = "o: its dtype differs" },
 		{ .at = 4, .code = DL_UINT, .bits = 8, .text = "v: its dtype differs" },
 		{ .at = 7, .code = DL_INT, .bits = 64, .text = "kv_indptr: must be a contiguous array" },
+		{ .at = 3, .rows = 11, .text = "o: its rows or heads differ from those of q" },
+		{ .at = 6, .rows = 3, .text = "kv_indptr: its length contradicts another array" },
+		{ .at = 9, .rows = 2, .text = "kv_indptr: its length contradicts another array" },
+		{ .at = 11, .rows = 2, .text = "lse: must be contiguous f32 [rows, heads]" },
 		{ .at = 12, .number = MASK_ITEMS, .text = "mask_mode: multi-item scoring" },
 		{ .at = 12, .number = MASK_CUSTOM, .text = "custom_mask: is missing" },
 		{ .at = 25, .number = -1, .text = "attn_paged: sm_scale" },
@@ -275,7 +279,11 @@ static void refusals(struct cairn_test *t)
 	for (size_t i = 0; i < ARRAY_SIZE(changes); i++) {
 		w->used = w->num_args = 0;
 		make_batch(w);
-		if (changes[i].bits) {
+		if (changes[i].rows) {
+			struct dl_tensor *x = w->args[changes[i].at].p;
+
+			x->shape[0] = changes[i].rows;
+		} else if (changes[i].bits) {
 			struct dl_tensor *x = w->args[changes[i].at].p;
 
 			x->code = (uint8_t)changes[i].code;
@@ -301,6 +309,19 @@ static void small_workspace(struct cairn_test *t)
 	w->dims[0][0] = 100;
 	EXPECT(t, dropin_call(&dropin, DROPIN_RAGGED_RUN, w->args, w->num_args, &w->values[7]) == -1);
 	EXPECT_CONTAINS(t, raised, "workspace: 100 bytes are left, 256 more are needed");
+}
+
+static void decodes_one_row_each(struct cairn_test *t)
+{
+	struct shape shape = { .form = DECODE, .window_left = -1, .dtype = CAIRN_F16 };
+	struct world *w = new_world(&shape);
+
+	EXPECT(t, run(w) == 0);
+	for (int at = 3; at <= 9; at += 6)	/* q, o */
+		((struct dl_tensor *)w->args[at].p)->shape[0] = 2;
+	((struct dl_tensor *)w->args[10].p)->shape[0] = 2;
+	EXPECT(t, dropin_call(&dropin, DROPIN_RUN, w->args, w->num_args, &w->values[7]) == -1);
+	EXPECT_CONTAINS(t, raised, "batch_decode: q: must have one row for each request");
 }
 
 static void packs_high_bit_first(struct cairn_test *t)
@@ -350,7 +371,7 @@ static void exports(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "runs", runs }, { "plans", plans }, { "refusals", refusals },
-	{ "small_workspace", small_workspace },
+	{ "small_workspace", small_workspace }, { "decodes_one_row_each", decodes_one_row_each },
 	{ "packs_high_bit_first", packs_high_bit_first }, { "exports", exports },
 };
 
