@@ -162,53 +162,6 @@ static int run(struct world *w)
 	return dropin_call(&dropin, function_of(w), w->args, w->num_args, &result);
 }
 
-static double kv_value(const struct world *w, const void *data, int64_t i)
-{
-	return w->s->fp8 ? cairn_e4m3_to_float(((const uint8_t *)data)[i]) : cairn_load(data, w->s->dtype, i);
-}
-
-static int is_seen(const struct world *w, int b, int i, int n)
-{
-	int keys = key_offsets[b + 1] - key_offsets[b], rows = rows_of(w)[b + 1] - rows_of(w)[b];
-
-	if (w->s->window_left >= 0 && n + rows + w->s->window_left < keys + i)
-		return 0;
-	if (w->s->mask == MASK_CUSTOM)
-		return w->mask[(rows_of(w)[b] + i) * MAX_KEYS + n];
-	return w->s->mask != MASK_CAUSAL || n + rows <= keys + i;
-}
-
-/* Returns the largest error of row i of request b and head h; lse counts too. */
-static double error_of(struct world *w, int b, int i, int h)
-{
-	int keys = key_offsets[b + 1] - key_offsets[b], g = h / (HEADS / KV_HEADS);
-	int64_t row = (int64_t)(rows_of(w)[b] + i) * HEADS + h;
-	double sum = 0, out[DIM] = { 0 }, worst;
-
-	for (int n = 0; n < keys; n++) {
-		int64_t at = kv_index(w, b, n, g);
-		double x = 0;
-
-		if (!is_seen(w, b, i, n))
-			continue;
-		for (int c = 0; c < DIM; c++)
-			x += cairn_load(w->q, w->s->dtype, row * DIM + c) * kv_value(w, w->k, at + c);
-		x *= 0.125;
-		x = w->s->softcap > 0 ? w->s->softcap * tanh(x / w->s->softcap) : x;
-		sum += exp(x);
-		for (int c = 0; c < DIM; c++)
-			out[c] += exp(x) * kv_value(w, v_data(w), at + c);
-	}
-	worst = sum > 0 ? fabs(w->lse[row] - log2(sum)) : w->lse[row] == -INFINITY ? 0 : INFINITY;
-	for (int c = 0; c < DIM; c++) {
-		double want = sum > 0 ? out[c] / sum : 0;
-		double e = fabs(cairn_load(w->out, w->s->dtype, row * DIM + c) - want);
-
-		worst = e <= worst ? worst : e;
-	}
-	return worst;
-}
-
 /* Values are below 2 in magnitude: a rounding of P and one of the result are at most 2^-6 in bf16. */
 static void runs(struct cairn_test *t)
 {
