@@ -13,7 +13,7 @@ ours may have been loaded in the place of a module, and ours must have been call
   refused     failed because our kernels lack a feature; `refusals` counts them by the error's text
   missing     skipped by FlashInfer because the folder has no such module; `modules` counts them by the reason
   skipped     skipped, or expected to fail, by the test itself
-  left        not begun because of --seconds
+  left        not begun because of --seconds, or out of memory
   calls       calls that our library answered, of all files of this run
 
   --every N       run one of N tests of files without a number of their own (1: all)
@@ -122,7 +122,7 @@ class Grid:
             if module:
                 self.modules[name][reason_of_module(module[1])] += 1
                 return "missing"
-            return "left" if "no time left" in text else "skipped"
+            return "left" if re.search("dropin: no time left|due to OOM", text) else "skipped"
         refusal = re.search(r"cairn: not supported: (.*)", text)
         if refusal:
             self.refusals[name][refusal[1]] += 1

@@ -16,7 +16,8 @@
  * Plan:        our operations plan on the device, so `plan` only notes the largest lengths. A plan for a CUDA
  *              graph notes none: `run` then takes the sizes of the arrays as bounds, which hold for every
  *              later plan of the same wrapper.
- * Workspace:   FlashInfer's float workspace. Too small a workspace is an error that states the bytes.
+ * Workspace:   FlashInfer's float workspace. If it is too small for attn_bsr on all SMs, the call uses fewer;
+ *              if it is too small at all, the error states the bytes.
  * lse:         FlashInfer's is in base 2, so it is converted in place.
  * Refused:     with a RuntimeError "cairn: not supported: ..." that names the argument: queries of 8 bits,
  *              keys of e5m2 or of 4 bits, head dimensions other than 64, 128 and 256 (attn_dense has more),

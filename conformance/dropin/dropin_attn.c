@@ -4,11 +4,17 @@
 #include "primitives/base/error.h"
 
 #define ALIGN		256
+#define MAX_SMS		1024		/* more than a device has */
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
 
 /* Takes memory from the front of the workspace. */
 static int take(struct dropin_attn *a, size_t bytes, void *out)
 {
-	size_t used = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+	size_t used = aligned(bytes);
 
 	if (used > a->workspace_bytes)
 		return cairn_error(EINVAL, "%s: workspace: %zu bytes are left, %zu more are needed", a->name,
@@ -129,6 +135,36 @@ static int lines(const struct dropin *d, struct dropin_attn *a, struct cairn_att
 	return 0;
 }
 
+static int bsr_bytes(const struct dropin *d, const struct cairn_attn_bsr_args *p, size_t *bytes)
+{
+	*bytes = 0;
+	return d->table->attn_bsr_workspace ? d->table->attn_bsr_workspace(p, bytes) : 0;
+}
+
+/*
+ * attn_bsr keeps partial results for each SM: 35 MB at head_dim 256, where many of FlashInfer's callers give
+ * 32 MiB. Sets p->sms to 0, that is all SMs, or else to the most for which the workspace suffices.
+ */
+static int fit_sms(const struct dropin *d, const struct dropin_attn *a, struct cairn_attn_bsr_args *p,
+		   size_t *bytes)
+{
+	int32_t fits = 1, most = MAX_SMS;
+
+	CAIRN_TRY(bsr_bytes(d, p, bytes));
+	if (aligned(*bytes) <= a->workspace_bytes)
+		return 0;
+	while (fits < most) {
+		p->sms = fits + (most - fits + 1) / 2;
+		CAIRN_TRY(bsr_bytes(d, p, bytes));
+		if (aligned(*bytes) <= a->workspace_bytes)
+			fits = p->sms;
+		else
+			most = p->sms - 1;
+	}
+	p->sms = fits;
+	return bsr_bytes(d, p, bytes);
+}
+
 static int bsr(const struct dropin *d, struct dropin_attn *a)
 {
 	struct cairn_attn_bsr_args p = {
@@ -145,8 +181,7 @@ static int bsr(const struct dropin *d, struct dropin_attn *a)
 			.mask_mode = a->causal ? CAIRN_ATTN_CAUSAL : CAIRN_ATTN_ALL,
 		},
 	};
-	size_t bytes = 0;
-	int asked;
+	size_t bytes;
 
 	if (a->qk_dim != a->v_dim)
 		return cairn_error(EOPNOTSUPP, "%s: head_dim_vo: differs from head_dim_qk", a->name);
@@ -156,8 +191,8 @@ static int bsr(const struct dropin *d, struct dropin_attn *a)
 		CAIRN_TRY(counted(d, a, 1, a->num_blocks, &p.part[0].blk_indices));
 	if (a->mask)
 		CAIRN_TRY(lines(d, a, &p.part[0]));
-	asked = d->table->attn_bsr_workspace ? d->table->attn_bsr_workspace(&p, &bytes) : 0;
-	CAIRN_TRY(op_workspace(a, asked, bytes, &p.workspace, &p.workspace_bytes));
+	CAIRN_TRY(fit_sms(d, a, &p, &bytes));
+	CAIRN_TRY(op_workspace(a, 0, bytes, &p.workspace, &p.workspace_bytes));
 	return d->table->attn_bsr(&p, a->stream);
 }
 

@@ -14,6 +14,7 @@
 enum { PAGED = 1, DENSE, BSR };
 
 static int answered;			/* by which operation */
+static int answered_sms;
 static char raised[600];
 static int64_t planned[8];
 
@@ -32,6 +33,7 @@ static int spy_dense(const struct cairn_attn_dense_args *a, void *stream)
 static int spy_bsr(const struct cairn_attn_bsr_args *a, void *stream)
 {
 	answered = BSR;
+	answered_sms = a->sms;
 	return cairn_attn_bsr_valid(a) ? -EINVAL : cairn_attn_bsr_cpu(a, stream);
 }
 
@@ -264,6 +266,36 @@ static void small_workspace(struct cairn_test *t)
 	EXPECT_CONTAINS(t, raised, "workspace: 100 bytes are left, 256 more are needed");
 }
 
+/* As on a device with 132 SMs. */
+static int bytes_of_sms(const struct cairn_attn_bsr_args *a, size_t *bytes)
+{
+	*bytes = 10000 * (size_t)(a->sms && a->sms < 132 ? a->sms : 132);
+	return 0;
+}
+
+static void fewer_sms_in_a_small_workspace(struct cairn_test *t)
+{
+	static const struct {
+		int bytes, sms;
+	} sizes[] = { { 132 * 10000 + 1024, 0 }, { 1000 * 1000, 99 }, { 10496, 1 }, { 10000, -1 } };
+	struct shape shape = { .form = RAGGED2, .fp8 = 1, .window_left = -1, .dtype = CAIRN_F16 };
+	struct cairn_impl limited = table;
+	struct dropin d = { &limited, &dropin_arrays_host, &host };
+	struct world *w = new_world(&shape);
+
+	limited.attn_bsr_workspace = bytes_of_sms;
+	EXPECT(t, run(w) == 0);
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+		int ret;
+
+		answered_sms = -1;
+		w->dims[0][0] = sizes[i].bytes;
+		ret = dropin_call(&d, DROPIN_RAGGED_RUN, w->args, w->num_args, &w->values[7]);
+		EXPECT(t, answered_sms == sizes[i].sms && ret == (sizes[i].sms < 0 ? -1 : 0));
+	}
+	EXPECT_CONTAINS(t, raised, "workspace: 9744 bytes are left, 10240 more are needed");
+}
+
 static void decodes_one_row_each(struct cairn_test *t)
 {
 	struct shape shape = { .form = DECODE, .window_left = -1, .dtype = CAIRN_F16 };
@@ -324,7 +356,9 @@ static void exports(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "runs", runs }, { "plans", plans }, { "refusals", refusals },
-	{ "small_workspace", small_workspace }, { "decodes_one_row_each", decodes_one_row_each },
+	{ "small_workspace", small_workspace },
+	{ "fewer_sms_in_a_small_workspace", fewer_sms_in_a_small_workspace },
+	{ "decodes_one_row_each", decodes_one_row_each },
 	{ "packs_high_bit_first", packs_high_bit_first }, { "exports", exports },
 };
 

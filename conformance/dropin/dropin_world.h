@@ -23,7 +23,7 @@
 #define PAGES		11
 #define KEYS		32		/* of all requests */
 #define KV_ELEMENTS	(2 * PAGES * PAGE * KV_HEADS * DIM)
-#define WORKSPACE	(1 << 20)
+#define WORKSPACE	(1 << 21)
 
 enum form { PAGED2, PAGED3, RAGGED2, RAGGED3, DECODE, SINGLE2, SINGLE3, SINGLE_DECODE };
 enum { MASK_NONE, MASK_CAUSAL, MASK_CUSTOM, MASK_ITEMS };
