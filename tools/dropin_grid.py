@@ -164,7 +164,9 @@ def run(args):
     pairs = [f.split("=") for f in args.files]
     grid = Grid({pathlib.Path(f).name: int(n[0]) if n else args.every for f, *n in pairs}, args.seconds)
     options = ["-q", "--tb=short", "-p", "no:cacheprovider", f"--rootdir={args.tests}", "--no-header", "--disable-warnings"]
-    pytest.main(options + [str(args.tests / f) for f, *_ in pairs], plugins=[grid])
+    status = pytest.main(options + [str(args.tests / f) for f, *_ in pairs], plugins=[grid])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        sys.exit(f"dropin: pytest ended with {status!r}")
     ours, others = loaded_modules(args.folder)
     if others or len(ours) != 1:
         sys.exit(f"dropin: libraries in the place of modules: ours {ours}, others {others}")
