@@ -8,16 +8,18 @@
 # that dies early is recognised by the missing count. The last line of the script counts the processes:
 # `N passed, N failed, N skipped`.
 #
-# racecheck does not model that cp.async.mbarrier.arrive.noinc completes copies to shared memory before the phase of the
-# mbarrier completes, and reports every read that relies on it as a race. fused/grid*.cu*, moe*, cluster_mla* and
-# attn_bsr* rely on it. Nor does it model that a lane which arrives after __syncwarp() arrives for its whole
-# warp, on which gemm*_tile.cu and attn_forward.cuh rely too, or what bar.arrive orders. And under racecheck a warp
-# leaves a cluster barrier only after all warps of its CTA have arrived at it, so gemm_tile.cu would wait for ever. A
-# DEBUG build of these kernels waits for its copies, arrives with all lanes, synchronises instead of arriving, waits for
-# its cluster at the start, and is otherwise the same. racecheck therefore checks DEBUG_BUILD: `make DEBUG=60`, where a
-# wait may last two minutes before it counts as a hang. racecheck slows down kernels whose CTAs wait for each other
-# most, so cluster_mla gets fewer cases. Races inside cuBLASLt's own kernels (nvjet*: a race in split-K) are not ours to
-# fix: races with all accesses in nvjet* do not count.
+# racecheck does not model the following, and reports every read that relies on it as a race:
+# - cp.async.mbarrier.arrive.noinc completes copies to shared memory before the phase of the mbarrier completes
+#   (fused/grid*.cu*, moe*, cluster_mla* and attn_bsr* rely on this);
+# - a lane that arrives after __syncwarp() arrives for its whole warp (gemm*_tile.cu and attn_forward.cuh rely on this
+#   too);
+# - bar.arrive orders memory accesses.
+# Under racecheck, a warp also leaves a cluster barrier only after all warps of its CTA have arrived at it, so
+# gemm_tile.cu would wait for ever. A DEBUG build of these kernels waits for its copies, arrives with all lanes,
+# synchronises instead of arriving, waits for its cluster at the start, and is otherwise the same. racecheck therefore
+# checks DEBUG_BUILD: `make DEBUG=60`, where a wait may last two minutes before it counts as a hang. Kernels whose CTAs
+# wait for each other are slowest under racecheck, so cluster_mla gets fewer cases. cuBLASLt's kernels (nvjet*) have a
+# race in split-K that we cannot fix: races with all accesses in nvjet* do not count.
 #
 # memcheck reports st.async within a cluster of one CTA as invalid. Among our operations only dsmem uses it so, in its
 # rows of size 1, which measure exactly this; memcheck skips these rows.

@@ -188,7 +188,7 @@ static void sanitize_selection(struct cairn_test *t)
 
 #define ROW_WORDS	12
 
-/* For each of some words: how many case names of a family contain it, and how many of these are selected. */
+/* Counts, for each word, the case names of a family that contain it, and how many of these are selected. */
 struct words {
 	const char *const *words;
 	const uint8_t *takes;
@@ -225,7 +225,7 @@ static int count_one(const struct cairn_selected *s, void *arg)
 	return 0;
 }
 
-/* The cases that a family names, each of which must exist and be selected. */
+/* Case names of one family, each of which must exist and be selected. */
 struct named {
 	const struct cairn_family *f;
 	const uint8_t *takes;

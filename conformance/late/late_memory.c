@@ -3,7 +3,7 @@
  * late_memory - device memory that is accessible only while operations run
  *
  * Blocks get addresses of one range in ascending order, and no address is used twice. Gaps between blocks and
- * freed blocks stay closed (inaccessible). A block starts as all ones and ends at the end of a page. Blocks
+ * freed blocks stay closed (inaccessible). A block starts with all bits set and ends where a page ends. Blocks
  * of host_alloc are always open. An access to closed memory kills the process, with a line that names the
  * cause.
  */

@@ -9,9 +9,9 @@
  *
  * Workspaces. Every query returns more bytes than cpu needs. The surplus depends on the shape, so that a
  * larger shape may need a smaller workspace. A call with fewer bytes is rejected. A workspace with undefined
- * contents is filled with ones before each execution. Where the contract has the caller zero the workspace
- * once, and again for other scalars, the bytes after those of cpu are counters: an execution fails unless
- * they are zero or as the previous execution with equal scalars left them.
+ * contents is filled with one bits before each execution. Some contracts have the caller zero the workspace
+ * once, and again for other scalars. There the bytes after those of cpu are counters: an execution fails
+ * unless they are zero or as the previous execution with equal scalars left them.
  *
  * A failure in execution, or a misuse detected there, is final, as on a device: every later call returns
  * -EIO.

@@ -43,7 +43,7 @@ int late_lost(void)
 	return lost_text[0] ? cairn_error(EIO, "%s", lost_text) : 0;
 }
 
-/* ---- works and streams ---- */
+/* ---- work items and streams ---- */
 
 struct list {
 	struct work *first, **end;

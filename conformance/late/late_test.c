@@ -97,8 +97,8 @@ static void memory(struct cairn_test *t)
 
 /* ---- streams ---- */
 
-/* A copy from host_alloc memory sees what the host writes before the sync; a copy from other host memory
- * sees what that held at the call. */
+/* A copy from host_alloc memory reads what the host writes before the sync; a copy from other host memory
+ * reads what that memory held at the call. */
 static int host_block_is_read_late(struct fixture *f)
 {
 	uint8_t mine[N], here[N];

@@ -36,7 +36,7 @@ struct shape {
 	uint64_t used;			/* value of `now` at the last use; 0: free */
 	struct cudnn_graph graph;
 	int choice;			/* plan; < 0: not chosen yet */
-	int differ;			/* a shape of equal lengths whose latest call had different ones */
+	int differ;			/* the key says equal lengths, but the latest call had different ones */
 };
 
 /* A call of either operation, with the workspace divided. */
@@ -208,7 +208,7 @@ static int find(const struct call *c, int captured, struct shape **out)
 	return 0;
 }
 
-/* Sets *differ if an array of row numbers is not that of equal lengths. */
+/* Sets *differ if indptr is not that of requests of `len` rows each. */
 static int compare(const struct call *c, const int32_t *indptr, int32_t len, void *stream, int *differ)
 {
 	int n = c->a.batch + 1;

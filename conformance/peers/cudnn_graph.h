@@ -69,7 +69,7 @@ struct cudnn_matmul {
 };
 void cairn_cudnn_matmul(struct cudnn_graph *g, const struct cudnn_matmul *op);
 
-/* y = mode(x, b); with BINARY_SELECT: t ? x : b; with GEN_INDEX: the index along `axis`. NULL: no such. */
+/* y = mode(x, b); with BINARY_SELECT: t ? x : b; with GEN_INDEX: the index along `axis`. NULL: absent. */
 struct cudnn_pointwise {
 	int mode, compute;		/* compute: enum cudnn_dtype */
 	void *x, *b, *t, *y;

@@ -10,7 +10,7 @@ static __device__ bool is_kv(int tensor)
 	return tensor == SDPA_K || tensor == SDPA_V || tensor == SDPA_DK || tensor == SDPA_DV;
 }
 
-/* One thread for each request, and one more. */
+/* One thread for each of the batch + 1 offsets. */
 static __global__ void __launch_bounds__(THREADS)
 lengths_kernel(const __grid_constant__ struct cudnn_lengths_args a)
 {

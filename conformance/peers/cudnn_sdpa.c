@@ -21,7 +21,7 @@ static struct cudnn_shape of(const struct build *b, int64_t heads, int64_t rows,
 	};
 }
 
-/* A tensor of one number for each query row and key. */
+/* Declares a virtual tensor with one number for each query row and key. */
 static void *scores(const struct build *b, int dtype)
 {
 	const struct cudnn_shape shape = of(b, b->s->heads, b->s->len_q, b->s->len_kv, dtype);
@@ -29,7 +29,7 @@ static void *scores(const struct build *b, int dtype)
 	return cairn_cudnn_virtual(b->g, &shape, NULL);
 }
 
-/* A tensor of one number for each query row. */
+/* Declares a virtual tensor with one number for each query row. */
 static void *rows(const struct build *b)
 {
 	const struct cudnn_shape shape = of(b, b->s->heads, b->s->len_q, 1, CUDNN_DATA_FLOAT);
@@ -107,7 +107,7 @@ static void *apply(const struct build *b, int mode, void *x, void *y, void *with
 	return y;
 }
 
-/* Adds to or compares indices: a pointwise operation on scores of int32 or of truth values. */
+/* A pointwise operation on index tensors: arithmetic (int32) or a comparison (boolean). */
 static void *on_index(const struct build *b, int mode, int dtype, void *x, void *with)
 {
 	void *y = scores(b, dtype);
@@ -225,7 +225,7 @@ void cairn_cudnn_sdpa(struct cudnn_graph *g, const struct cudnn_sdpa *s)
 		.k = b.len_kv });
 }
 
-/* Returns scores as [key, row] in the arrays' dtype. */
+/* Returns the scores transposed to [key, row], in the arrays' dtype. */
 static void *turned(const struct build *b, void *x)
 {
 	struct cudnn_shape shape = of(b, b->s->heads, b->s->len_q, b->s->len_kv, b->io);
@@ -240,7 +240,7 @@ static void *turned(const struct build *b, void *x)
 	return y;
 }
 
-/* The gradient of K or V of a head of its own: turned scores times a. */
+/* The gradient of K or V, which heads do not share: transposed scores times a. */
 static void grad_kv(const struct build *b, int tensor, void *turned_scores, void *a)
 {
 	cairn_cudnn_matmul(b->g, &(struct cudnn_matmul){

@@ -177,7 +177,7 @@ static int make_plan(struct call *c, struct plan *p, void *stream)
 	return cairn_fi_call(c->op, c->module->plan, args, COUNT(args), stream, &p->info);
 }
 
-/* Finds the plan for a captured call; for any other call makes one. */
+/* Looks up the plan for a captured call; makes a new one for any other call. */
 static int plan(struct call *c, void *stream, struct plan **out)
 {
 	enum cudaStreamCaptureStatus status;

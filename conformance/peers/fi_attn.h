@@ -9,8 +9,8 @@
  *   FlashInfer does not choose this module for fewer.
  *   Plan: FlashInfer distributes tiles to CTAs on the host. A call outside of a capture reads the index
  *   arrays, makes a plan, and keeps it in memory of its own. A captured call uses the plan of the latest call
- *   of the shape, which must exist; its graph is valid for these lengths only. A captured call therefore has
- *   the time of the kernel alone, as in a step of a model whose layers share a plan.
+ *   of the shape, which must exist; its graph is valid for these lengths only. A captured call therefore
+ *   takes the time of the kernel alone, as in a step of a model whose layers share a plan.
  *   Workspace: none.
  */
 #ifndef CAIRN_FI_ATTN_H

@@ -8,8 +8,8 @@
 
 /*
  * Memory bandwidth in NVIDIA's datasheets, GB/s. The first entry that the device's name begins with applies,
- * so longer names come before their prefixes. GH200 exists with two kinds of memory, which only the name
- * tells.
+ * so longer names come before their prefixes. GH200 exists with two kinds of memory; only the name tells
+ * which one a device has.
  */
 static const struct {
 	const char *name;

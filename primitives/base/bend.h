@@ -2,10 +2,10 @@
 /*
  * bend - macros and helpers shared by the X_mutants.c files of several families
  *
- * The mutants of a family are one plain implementation, bent_<family>(args, bend), in which each value of
+ * The mutants of a family share one plain implementation, bent_<family>(args, bend), in which each value of
  * enum <family>_bend makes one step wrong. The defects were found in real code or are typical of a first
- * draft. BENT() defines the function of one defect, with the operation's type in struct cairn_impl. MUTANT()
- * or MUTANT_BARE() makes its row in cairn_<family>_mutants.
+ * draft. BENT() defines the function of one defect, with the type that the operation has in struct
+ * cairn_impl. MUTANT() or MUTANT_BARE() makes its row in cairn_<family>_mutants.
  */
 #ifndef CAIRN_BEND_H
 #define CAIRN_BEND_H
@@ -31,7 +31,7 @@
 #define MUTANT_BARE(family, defect, what) \
 	{ #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what }
 
-/* v as a value of dtype, rounded once to nearest even. */
+/* Returns v rounded once, to the nearest even value of dtype. */
 static inline double rounded(int dtype, double v)
 {
 	uint64_t bits = 0;	/* wide enough for any dtype */
@@ -40,7 +40,7 @@ static inline double rounded(int dtype, double v)
 	return cairn_load(&bits, dtype, 0);
 }
 
-/* v as an f16, or with the 11 significant bits of TF32. */
+/* Returns v rounded to f16, or to the 11 significant bits of TF32. */
 static inline double narrow_sum(double v, int f16)
 {
 	uint64_t bits = 0;

@@ -9,7 +9,7 @@
 
 #include "primitives/base/dtype.h"
 
-/* v as a value of dtype, cut off towards zero. */
+/* Returns v truncated (rounded towards zero) to dtype. */
 static inline double cut_off(int dtype, double v)
 {
 	uint64_t bits = 0;	/* wide enough for any dtype */
@@ -20,7 +20,7 @@ static inline double cut_off(int dtype, double v)
 	return cairn_load(&bits, dtype, 0);
 }
 
-/* x as TF32 has it: f32 with the lower 13 bits cut off. */
+/* Returns x truncated to TF32: the lower 13 bits are cleared. */
 static inline float tf32(double x)
 {
 	float f = (float)x;

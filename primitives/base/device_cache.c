@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* device_cache - a hash table of chains, which grow at the front and are never shortened */
+/* device_cache - a hash table with chaining; entries are added at the front of a chain and never removed */
 #include "primitives/base/device_cache.h"
 
 #include <pthread.h>
@@ -41,7 +41,7 @@ static const struct entry *look_up(struct entry *const *chain, const struct cair
 	return e;
 }
 
-/* If memory runs out, the answer is not remembered, which only costs time. */
+/* If memory runs out, the answer is not cached, which only costs time. */
 static void remember(struct entry **chain, const struct cairn_device_question *q, const int32_t *answer,
 		     int count)
 {

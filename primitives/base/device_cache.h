@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device_cache - remembers answers about devices, because some questions cost more than a launch
+ * device_cache - caches answers about devices, because some queries cost more than a launch
  *
  * A question is a device's number, a kernel (or another address that stands for the question) and four
  * numbers; its answer is a row of ints. Questions are remembered until the process ends, so their number must

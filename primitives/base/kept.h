@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns a copy of the n integers at `list`, and makes a new one only if the address or n changes. */
+/* Returns a copy of the n integers at `list`. Makes a new copy only if the address or n changes. */
 static inline const int32_t *kept(const int32_t *list, int64_t n)
 {
 	static const int32_t *at;

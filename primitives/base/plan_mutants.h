@@ -3,7 +3,7 @@
 #ifndef CAIRN_PLAN_MUTANTS_H
 #define CAIRN_PLAN_MUTANTS_H
 
-/* Returns whether a call with planned 1 directly follows another one. */
+/* Returns whether this call and the one before it both have planned 1. */
 static inline int plan_is_used_up(int planned)
 {
 	static int before;
