@@ -3,9 +3,9 @@
  * late_memory - device memory that is accessible only while operations run
  *
  * Blocks get addresses of one range in ascending order, and no address is used twice. Gaps between blocks and
- * freed blocks stay closed (inaccessible). A block starts with all bits set and ends where a page ends. Blocks
- * of host_alloc are always open. An access to closed memory kills the process, with a line that names the
- * cause.
+ * freed blocks stay closed (inaccessible). A new block has all bits set, and it ends where a page ends.
+ * Blocks of host_alloc are always open. An access to closed memory kills the process, with a line that names
+ * the cause.
  */
 #include <errno.h>
 #include <signal.h>

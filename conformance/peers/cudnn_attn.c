@@ -36,7 +36,7 @@ struct shape {
 	uint64_t used;			/* value of `now` at the last use; 0: free */
 	struct cudnn_graph graph;
 	int choice;			/* plan; < 0: not chosen yet */
-	int differ;			/* the key says equal lengths, but the latest call had different ones */
+	int differ;			/* key: equal lengths; the latest call had different ones */
 };
 
 /* A call of either operation, with the workspace divided. */

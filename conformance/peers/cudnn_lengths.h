@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cudnn_lengths - describes requests of different lengths to cuDNN; sets the rows of requests without a key */
+/* cudnn_lengths - describes requests of different lengths to cuDNN; sets rows of requests without a key */
 #ifndef CAIRN_CUDNN_LENGTHS_H
 #define CAIRN_CUDNN_LENGTHS_H
 

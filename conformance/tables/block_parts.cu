@@ -40,7 +40,7 @@ template <class args> ROW int64_t newest_slot(const args &a, int b)
 	return (int64_t)a.kv.indices[first_page + page] * a.kv.page_size + (key - page * a.kv.page_size);
 }
 
-/* Rotates 8 pairs. x[0] holds their first elements and x[1] their second ones; interleaved: pair after pair. */
+/* Rotates 8 pairs. x[0] has their first elements, x[1] their second ones; interleaved: pair after pair. */
 template <int dtype, int interleaved> ROW void rotate(uint4 x[2], const float *cosines, const float *sines)
 {
 	float f[16];
