@@ -194,8 +194,8 @@ CLUSTER_FN void cluster_send(const struct cluster_comm *c, const struct cluster_
 
 /*
  * Waits for mbarrier 0 and writes the reduction of word i of all ranks to dst[i], for i < count; `first`
- * words of the piece precede them. Whole warps wait; spare lanes work on the last word again. If half of a
- * warp waited at the mbarrier while the other half is at the next barrier, that would cost 100 cycles.
+ * words of the piece precede them. Whole warps wait, and lanes without a word repeat the last one: a warp
+ * whose halves waited at different barriers would lose 100 cycles.
  */
 template <int dtype, int softmax>
 CLUSTER_FN void cluster_words(const struct cluster_comm *c, const struct cluster_plan *p, int op,
@@ -345,7 +345,7 @@ CLUSTER_FN float4 cluster_combine(float4 x, float4 y, int op)
 			   ptx_min_nan(x.w, y.w));
 }
 
-/* Returns this rank's granule g, for SOFTMAX scaled to the common maximum, so that the merge is a sum. */
+/* Returns this rank's granule g. SOFTMAX scales it to the common maximum, so that the merge is a sum. */
 template <int softmax>
 CLUSTER_FN float4 cluster_own(const struct cluster_plan *p, const struct cluster_buffers *b, uint32_t g)
 {

@@ -2,8 +2,8 @@
 /*
  * cluster_gather_mutants - wrong versions of cluster_gather that the suite must catch
  *
- * Each mutant takes the result of the reference (or of the schedule) and bends it the way a real kernel has
- * gone wrong or could go wrong. All pointers are host memory.
+ * Each mutant takes the result of the reference (or of the schedule) and adds a defect that a real kernel has
+ * had or could have. All pointers are host memory.
  */
 #include <math.h>
 #include <stddef.h>
@@ -80,7 +80,7 @@ static int f32_through_tf32(const struct cairn_cluster_gather_args *a, void *str
 	return 0;
 }
 
-/* With several clusters and an odd size the last rank's block is missing at the last cluster. */
+/* With several clusters of odd size, the last rank of the last cluster lacks its own block. */
 static int odd_size_of_last_cluster(const struct cairn_cluster_gather_args *a, void *stream)
 {
 	const int n = a->cluster_size;
@@ -92,7 +92,7 @@ static int odd_size_of_last_cluster(const struct cairn_cluster_gather_args *a, v
 	return 0;
 }
 
-/* From the fourth call on, an odd ring of seven ranks and more keeps a block of the call before. */
+/* From the fourth call on, a RING of 7, 9, 11, ... ranks keeps a block of the previous call. */
 static int fourth_call_stale(const struct cairn_cluster_gather_args *a, void *stream)
 {
 	const size_t bytes = (size_t)a->len * cairn_dtype_bytes(a->dtype);
@@ -138,7 +138,7 @@ static int cycles_of_rank_0(const struct cairn_cluster_gather_args *a, void *str
 	return 0;
 }
 
-/* The start is taken for the difference. */
+/* Reports the clock itself instead of a difference. */
 static int cycles_of_the_clock(const struct cairn_cluster_gather_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_cluster_gather_ref(a, stream));
@@ -150,7 +150,7 @@ static int cycles_of_the_clock(const struct cairn_cluster_gather_args *a, void *
 #define GATHER(fn, text) \
 	{ "cluster_gather_" #fn, offsetof(struct cairn_impl, cluster_gather), (void *)fn, text }
 
-/* Elements of clusters of one rank are numbered by 31 bits; a row has a power of two of them. */
+/* Keeps 31 bits of element numbers, for clusters of one rank. Assumes that len is a power of two. */
 static int elements_31_bits(const struct cairn_cluster_gather_args *a, void *stream)
 {
 	struct cairn_cluster_gather_args some = *a;

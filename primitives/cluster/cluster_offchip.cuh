@@ -7,8 +7,8 @@
  * atomics, and reductions are in rank order.
  *   LL             LL words: 8 bytes hold a word and the call number, one word per thread; readers poll the
  *                  data itself. Takes one store and one load of the L2 and no fence, but twice the bytes.
- *   MAIL           the same with two words and two call numbers in 16 bytes (a mail), for any number of
- *                  words.
+ *   MAIL           LL words in pairs: a mail is 16 bytes with two words and a call number for each. For any
+ *                  number of words.
  *   MAIL_TWOSHOT   two rounds of mails: rank r reduces chunk r and mails it to all ranks.
  *   FLAGS          16-byte stores and loads, and one flag per rank with release and acquire at gpu scope.
  * Mailboxes come in two sets, for the reason given in cluster_comm.cuh. A word cannot be mistaken for an
@@ -303,10 +303,7 @@ CLUSTER_FN void cluster_mail_end_call(const struct cluster_comm *c, struct clust
 
 /* ---- LL words: a word and the call number in 8 bytes ---- */
 
-/*
- * Returns the cycles to wait between the store and the first poll, because a poll that is too early delays
- * the data that it waits for.
- */
+/* Returns the cycles to wait between the store and the first poll: polling too early delays the data. */
 CLUSTER_FN int64_t cluster_ll_pause(int most)
 {
 	return most <= 2 ? 0 : most <= 8 ? 20 : 180;

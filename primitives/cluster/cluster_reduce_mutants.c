@@ -2,8 +2,8 @@
 /*
  * cluster_reduce_mutants - wrong versions of cluster_reduce that the suite must catch
  *
- * Each mutant takes the result of the reference (or of the schedule) and bends it the way a real kernel has
- * gone wrong or could go wrong. All pointers are host memory.
+ * Each mutant takes the result of the reference (or of the schedule) and adds a defect that a real kernel has
+ * had or could have. All pointers are host memory.
  */
 #include <math.h>
 #include <stddef.h>
@@ -101,7 +101,7 @@ static int fp16_accumulation(const struct cairn_cluster_reduce_args *a, void *st
 	return 0;
 }
 
-/* The running sum is cut to TF32, whatever dtype is. */
+/* The running sum is truncated to TF32, whatever dtype is. */
 static int tf32_sums(const struct cairn_cluster_reduce_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
@@ -284,7 +284,7 @@ static int ranks_differ(const struct cairn_cluster_reduce_args *a, void *stream)
 	return 0;
 }
 
-/* A buffer of more than 16 KiB is reused before it has been read. */
+/* With more than 4096 elements, the last call returns the result of the call two before it. */
 static int call_of_two_before(const struct cairn_cluster_reduce_args *a, void *stream)
 {
 	const size_t bytes = (size_t)a->cluster_size * (size_t)a->len * cairn_dtype_bytes(a->dtype);
@@ -307,7 +307,7 @@ static int lone_last_of_16(const struct cairn_cluster_reduce_args *a, void *stre
 	return 0;
 }
 
-/* Elements of clusters of one rank are numbered by 31 bits; a row has a power of two of them. */
+/* Keeps 31 bits of element numbers, for clusters of one rank. Assumes that len is a power of two. */
 static int elements_31_bits(const struct cairn_cluster_reduce_args *a, void *stream)
 {
 	struct cairn_cluster_reduce_args some = *a;

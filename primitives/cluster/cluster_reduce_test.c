@@ -189,7 +189,7 @@ static void none_row(int i, struct row *r)
 	r->clusters = 0;
 }
 
-/* Many calls with many values, whose last granule has one value; and more clusters than 2^10. */
+/* Many calls with long rows, whose last granule has one value; and more clusters than 2^10. */
 #define NUM_MORE	(3 * 5 + 1)
 
 static void more_row(int i, struct row *r)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * argmax_cpu - scans a row in blocks: first finds the block's maximum, without branches, and then the index
- * of the maximum, but only if it exceeds that of all blocks before
+ * argmax_cpu - scans a row in blocks: finds the block's maximum without branches, and the index of the
+ * maximum only if it exceeds that of all earlier blocks
  */
 #include <math.h>
 

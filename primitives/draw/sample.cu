@@ -10,10 +10,10 @@
  *   exchange  finds the largest logit of the row and, for top_k, a bound: every CTA posts the q-th largest of
  *             its 64 group maxima, which at least q of its tokens reach. The m-th largest of the posted
  *             values, with q m >= top_k, is at most the top_k-th largest logit of the row
- *   gather    tokens that reach the bound, some 100 of 128256 for top_k 50, go to rank 0's list; the other
+ *   gather    tokens that reach the bound, about 100 of 128256 for top_k 50, go to rank 0's list; the other
  *             CTAs exit
- *   finish    rank 0 alone: computes ranks and sums by comparing all tokens with all, 8 threads per token and
- *             no barrier inside; for a few hundred tokens this is faster than any sort
+ *   finish    rank 0 alone: computes ranks and sums by comparing every token with every other, 8 threads per
+ *             token and no barrier inside; for a few hundred tokens this is faster than any sort
  *
  * This takes two exchanges. Without a top_k, or if the bound leaves too many tokens, the general path of
  * sample_narrow.cuh follows: bins over the cluster, for top_k and then for top_p. If the first bins leave few
@@ -158,8 +158,8 @@ ROW uint64_t octet_sum(uint64_t v)
 
 /*
  * In rank 0 only: draws from the n listed tokens, which include every token that can be kept. Keeps the top_k
- * most probable, of these the shortest prefix whose weight reaches the target (0: top_p of their weight), of
- * these the tokens that pass min_p. Each token is compared with all others three times: first its key, to
+ * most probable, then their shortest prefix whose weight reaches the target (0: top_p of their weight), then
+ * the tokens that pass min_p. Each token is compared with all others three times: first its key, to
  * drop tokens outside the top k; then for its rank and the weight ahead of it; finally, among the kept
  * tokens, for the weight before it in index order. Returns the token, in one thread; -1 in all other threads.
  */

@@ -35,7 +35,7 @@ struct rule {
 struct shared {
 	uint32_t low[SAMPLE_BINS], high[SAMPLE_BINS];	/* 64-bit sums in halves, to use all banks */
 	uint64_t list[LIST];		/* in rank 0, a window per CTA: key << 32 | ~index */
-	uint4 scratch[THREADS];		/* of pick_bin(); not list[], which peers may fill already */
+	uint4 scratch[THREADS];		/* of pick_bin(), which cannot use list[]: peers may be filling it */
 	uint64_t coarse[COARSE];	/* sums of 16 bins each, of this CTA */
 	uint64_t all_coarse[COARSE];	/* sums of 16 bins each, of all CTAs */
 	uint4 box[2][MAX_CLUSTER];	/* values posted by each CTA; [1]: of gather(), locate() */

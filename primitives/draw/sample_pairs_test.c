@@ -3,10 +3,10 @@
  * sample_pairs_test - pair cases of sample.h: every two values of temperature, top_k, top_p, min_p, the
  * distribution, the size and the contents of the next row
  *
- * A wrong set of kept tokens mostly shows only at its ends, so the seeds are chosen. Rows draw in turn their
- * first kept token, their last one, one at a mark that a sum of narrow weights would miss, and an arbitrary
- * one. Logits fall or rise slowly with the index, or are equal in runs, so that the tokens at the ends have a
- * fair probability.
+ * A wrong set of kept tokens usually shows only at its ends, so the test chooses the seeds: in turn, rows
+ * draw their first kept token, their last one, one at a mark that a sum of low-precision weights would miss,
+ * and an arbitrary one. Logits fall or rise slowly with the index, or are equal in runs, so that the tokens
+ * at the ends are not too improbable.
  */
 #include <math.h>
 #include <stdio.h>
@@ -72,7 +72,7 @@ static void fill_row(struct cairn_op *op, const int8_t *level, int32_t row, floa
 	}
 }
 
-/* Draws seeds until the row's random number lies where it should; gives up after many. */
+/* Draws seeds until the row's random number lies where the test wants it; gives up after 400. */
 static void choose_seed(struct cairn_op *op, const struct cairn_sample_args *a, int32_t row)
 {
 	uint64_t *seed = (uint64_t *)a->seed, *offset = (uint64_t *)a->offset;

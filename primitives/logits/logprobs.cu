@@ -11,7 +11,7 @@
  *             tokens that reach it go to a list, in any order: about k per chunk.
  *   rank      list entries are keys: the logit as an integer in the high half, the complement of the index in
  *             the low half, so that keys are distinct and among equal logits the lower index ranks first.
- *             A second bound thins the list, then comparing all with all gives the order. If the list
+ *             A second bound thins the list; comparing each key with every other then ranks them. If the list
  *             overflows (logits that rise with the index, or thousands of equal ones), it is discarded and
  *             the share is read again for each of the k places: correct, but slow.
  *   exchange  each CTA sends its first k keys, its largest logit and its sum to rank 0

@@ -215,7 +215,7 @@ static float bent_logit(const struct cairn_logprobs_args *a, int64_t at)
 	return isnan(a->logits[at]) ? -INFINITY : fminf(a->logits[at], FLT_MAX);
 }
 
-/* A full list of 2 to 16 tokens, which fits registers, accepts an equal logit that comes late. */
+/* A full list of 2 to 16 tokens (one that fits registers) accepts a later token with an equal logit. */
 static int logprobs_late_tie_taken(const struct cairn_logprobs_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_logprobs_ref(a, stream));

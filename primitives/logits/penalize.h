@@ -22,17 +22,17 @@
  *
  *   argument                         dtype   shape               notes
  *   logits                           f32     [rows, vocab]       in and out, 16-byte aligned
- *   counts                           uint16  [num_slots, vocab]  in, 16-byte aligned; NULL: 3, 4 are off
+ *   counts                           uint16  [num_slots, vocab]  in, 16-byte aligned; NULL: no steps 3, 4
  *   slots                            int32   [rows]              in; outside 0..num_slots-1: no counters;
  *                                                                may be NULL if counts is NULL
  *   repetition, frequency, presence  f32     [rows]              in, repetition > 0; 1, 0, 0: off; may be
  *                                                                NULL if counts is NULL
- *   num_bias                         int32   [rows]              in; NULL: 2 is off
+ *   num_bias                         int32   [rows]              in; NULL: step 2 is off
  *   bias_at                          int32   [rows]              in, may be NULL if num_bias is NULL
  *   bias_ids                         int32   [...]               in, distinct within a list; ids outside
  *                                                                0..vocab-1 are ignored
  *   bias                             f32     [...]               in, parallel to bias_ids
- *   num_forbidden                    int32   [rows]              in; NULL: 5 is off
+ *   num_forbidden                    int32   [rows]              in; NULL: step 5 is off
  *   forbidden_at                     int32   [rows]              in, may be NULL if num_forbidden is NULL
  *   forbidden_ids                    int32   [...]               in, may repeat; ids outside 0..vocab-1 are
  *                                                                ignored

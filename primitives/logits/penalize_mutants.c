@@ -313,7 +313,7 @@ static int penalize_keeps_bias_at(const struct cairn_penalize_args *a, void *str
 	return cairn_penalize_ref(&other, stream);
 }
 
-/* A list is staged in 1024 entries, and what follows is lost. */
+/* Stages a list in a buffer of 1024 entries and drops the rest. */
 static int penalize_bias_past_1024_lost(const struct cairn_penalize_args *a, void *stream)
 {
 	struct cairn_penalize_args other = *a;

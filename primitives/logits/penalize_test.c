@@ -51,7 +51,7 @@ static const struct shape {
 	{ 4, 2000, 1500, BIAS | FORBIDDEN },	/* the lists are longer than a CTA has threads */
 	{ 3, 100, 3, COUNTS | FORBIDDEN | ONE_SLOT },	/* rows share the only slot */
 	{ 3, 32768, 0, COUNTS | FAR },		/* the last slots begin past 2^32 counters */
-	/* the ends of long lists, each alone: what is forbidden hides its bias */
+	/* the ends of long lists, one kind at a time, because -INFINITY would hide a token's bias */
 	{ 4, 2000, 1500, BIAS }, { 4, 2000, 1500, FORBIDDEN },
 };
 
@@ -68,7 +68,7 @@ static const struct shape untouched = { 12, 2048, 4, COUNTS | BIAS | FORBIDDEN |
 
 enum { F_CAP, F_COUNTS, F_REPETITION, F_FREQUENCY, F_PRESENCE, F_BIAS, F_FORBIDDEN, F_IDLE, F_VOCAB, F_ROWS,
        NUM_FACTORS };
-/* F_COUNTS: no counters, few of a row, or many */
+/* F_COUNTS: no counters, few nonzero ones in a row, or many */
 static const unsigned pair_counts[] = { 0, COUNTS | SPARSE, COUNTS };
 static const float pair_caps[] = { 0, 30, 1.5f };
 static const float pair_penalties[3][3] = { { 1, 1.3f, 1e-4f }, { 0, 0.75f, -0.3f }, { 0, 1.1f, -2 } };

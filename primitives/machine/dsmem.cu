@@ -224,8 +224,8 @@ static __device__ __forceinline__ uint64_t add_words(uint64_t sum, uint4 v)
 }
 
 /*
- * LOAD: warp w starts its tour of the peers w ranks further on, so that an SM reads from all peers at any
- * time and all peers read from it.
+ * LOAD: warp w visits the peers starting w ranks further on, so that at any time an SM reads from all peers
+ * and all peers read from it.
  */
 __global__ void __launch_bounds__(1024, 1)
 dsmem_load_kernel(const __grid_constant__ struct cairn_dsmem_args a, int resident)

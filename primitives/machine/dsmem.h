@@ -16,8 +16,8 @@
  *   LATENCY_L2    The same in src, all of which is read before. sum: index of the last link.
  *   LATENCY_HBM   The same in the first sixteenth of src, after the second half of src was read to evict the
  *                 first half (src should be four times the L2). sum: index of the last link.
- *   LOAD          Loads of 16 bytes; rounds must be a multiple of num_peers. The warps of a CTA may visit the
- *                 peers from different starts. sum: all words loaded, that is, every peer's shared memory
+ *   LOAD          Loads of 16 bytes; rounds must be a multiple of num_peers. The warps of a CTA may start at
+ *                 different peers. sum: all words loaded, that is, every peer's shared memory
  *                 rounds / num_peers times.
  *   ST_ASYNC      In round t, slot p of the rank's own memory goes to slot r of peer p's receive buffer,
  *                 which is zero at the start. sum: weighted sum of the receive buffer after all rounds.

@@ -57,7 +57,7 @@ PTX uint32_t ptx_dynamic_smem_size(void)
 	return v;
 }
 
-/* volatile keeps two reads apart; the clobber keeps the timed work between them */
+/* volatile prevents merging of two reads; the clobber keeps the timed work between them */
 PTX int64_t ptx_clock64(void)
 {
 	int64_t v;
@@ -431,7 +431,7 @@ PTX void ptx_barrier_cluster_arrive_release(void)
 	asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
 }
 
-/* orders no memory accesses: it only tells that the other CTAs have arrived */
+/* orders no memory accesses: the barrier then only signals that all threads have arrived */
 PTX void ptx_barrier_cluster_arrive_relaxed(void)
 {
 	asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
