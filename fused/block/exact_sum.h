@@ -13,7 +13,7 @@
 
 #include "primitives/base/dtype.h"
 
-/* Returns the largest 2^g that would do for terms whose magnitudes add up to `size`, or 0 if all are 0. */
+/* Returns the smallest 2^g with size < 2^(24+g), or 0 if size is 0. size: sum of the terms' magnitudes. */
 static inline double exact_sum_step(double size)
 {
 	return size > 0 ? ldexp(1, ilogb(size) + 1 - 24) : 0;

@@ -3,17 +3,17 @@
  * block_attn_ref - the attention block of a decode step for one request, in double, rounded where the
  * contract (cluster_attn.h) rounds; and bounds on how far from it an implementation may be
  *
- * An implementation that follows the contract differs only by its fp32 arithmetic and by what these errors do
- * where a value is rounded to dtype. Each number carries two bounds on that difference:
+ * An implementation that follows the contract differs only by the errors of its fp32 arithmetic and by their
+ * effect where a value is rounded to dtype. Each number carries two bounds on that difference:
  *
  *   err  a bound for any signs of the errors;
  *   dev  a deviation: errors of different elements are independent, so their squares add up. A sum of
  *        independent errors, each within [-e_i, e_i], exceeds 8 sqrt(sum e_i^2) with probability
  *        2 exp(-32) = 3e-14 (Hoeffding 1963, theorem 2).
  *
- * The smaller of err and 8 dev is the bound. err decides in exact sums and those of fewer than 64 terms; dev
- * decides in long sums: for 4096 elements of n, err (all errors of the worst sign) is 64 times the actual
- * error. With E = 2^-23 and u half an ulp of dtype:
+ * The smaller of err and 8 dev is the bound. err is smaller in exact sums and in sums of fewer than 64 terms;
+ * 8 dev is smaller in long sums: for 4096 elements of n, err (all errors of the worst sign) is 64 times the
+ * actual error. With E = 2^-23 and u half an ulp of dtype:
  *
  *   sum of k       err (k + 2) E/2 S, S: sum of magnitudes, a subnormal factor counted as the smallest normal
  *   products y     (gemm_ref.c). dev (sqrt(k) + k/32) E/2 (|y| + 8 R), R: root of the sum of squares: k
@@ -433,7 +433,7 @@ static void attend(struct head *h, struct carried out)
 		out.err[c] = err + (1.5 * n + 32) * E * (sum.size[c] + fabs(out.val[c])) + 0x1p-126;
 		out.dev[c] = sqrt(var) + 0x1p-126 +
 			     chain * (2 * fabs(out.val[c]) + DEVIATIONS * sqrt(sum.squares[c]));
-		if (most > 0.25)	/* all keys may move together */
+		if (most > 0.25)	/* the weights of all keys may change together */
 			out.dev[c] = out.err[c];
 	}
 }

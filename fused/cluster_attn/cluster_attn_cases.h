@@ -24,8 +24,8 @@ enum {
 };
 
 /*
- * The part that an EXTREME input distorts. Those from TOP on need biases. Those after NUM_BENT are for cases
- * of their own: LATE, the keys from 2^16 on have all the weight; DEEP, all logits are lower by 10240;
+ * What an EXTREME input distorts. The values from TOP on need biases. The values after NUM_BENT are for
+ * single cases: LATE, the keys from 2^16 on have all the weight; DEEP, all logits are lower by 10240;
  * BALANCE, the values of one key and those of all others, whose logits are lower by 40 or 9, nearly cancel;
  * EARLY, the first key has all the weight; STAIRS, logits rise and fall (attn_stairs.h).
  */

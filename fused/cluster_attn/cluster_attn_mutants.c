@@ -2,9 +2,9 @@
 /*
  * cluster_attn_mutants - defects of the attention block that occur in practice
  *
- * A plain implementation with a switch for each defect. The first twelve are the defects of a published fused
- * kernel, as far as an operation table can express them: what is a race on a GPU goes wrong here always, or
- * whenever the race could show. The others are the usual ways to get one of the seven operations wrong.
+ * The mutants are one plain implementation with a switch for each defect. The first twelve are the defects of
+ * a published fused kernel, as far as an operation table can express them: a race on a GPU always fails here,
+ * or whenever the race could show. The others are the usual ways to get one of the seven operations wrong.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -191,7 +191,7 @@ static void norm(struct work *w)
 	}
 }
 
-/* Returns sum in[j] w[row,j] over j of [first, end); narrow: cut to TF32 after every eighth product. */
+/* Returns sum in[j] w[row,j] over j of [first, end); narrow: truncated to TF32 after every eighth product. */
 static double dot(const double *in, const void *w, int dtype, int64_t row, int64_t k, int64_t first,
 		  int64_t end, int narrow)
 {

@@ -13,9 +13,9 @@
  *               partial sums are added in shared memory, in the order of warps
  *   exchange 1  every thread sends four results to all ranks by st.async; an mbarrier counts the bytes
  *   rotate      in place, in every CTA; the last rank writes k and v to their pages
- *   keys        each warp every n-th tile of 16 keys (head_dim 64: 32) of the rank, online softmax; the new
- *               key, from shared memory, starts the state of one warp of the last rank. With many requests,
- *               warps form teams, each with its own requests
+ *   keys        each warp takes every n-th tile of 16 keys (head_dim 64: 32) of the rank, with an online
+ *               softmax; the new key, from shared memory, starts the state of one warp of the last rank. With
+ *               many requests, warps form teams, each with its own requests
  *   exchange 2  each CTA merges its warps' states and sends every rank a share of the items (four columns of
  *               a head). That rank merges over ranks, divides, rounds and sends the result to all ranks
  *   w_o         a unit of 16 rows a warp; partial sums over the head's columns to global memory
@@ -440,8 +440,8 @@ static int plan_cta(struct split_args *g, int size)
 	g->pass_units = (units + passes - 1) / passes;
 	g->out_chunks = (g->group * a->head_dim + SPLIT_K - 1) / SPLIT_K;
 	/*
-	 * rows whose sum over heads one warp adds up: few if such sums are expensive, as the last ones are
-	 * not hidden behind other work
+	 * The units of rows that one warp sums over the heads: few if such sums are expensive, because
+	 * nothing hides the latency of the last ones.
 	 */
 	g->sum_units = a->kv.batch > 4 ? 2 : 1024;
 	g->smem = place_smem(g, size, by_head);

@@ -200,7 +200,7 @@ SPLIT void split_softmax(const struct split_cta &c, float (*s)[4], float m[2], f
 				l[h] += s[j][i];
 			}
 	}
-	/* the maximum soon settles; then all factors of the warp are 1 and O needs no rescale */
+	/* most tiles do not raise the maximum: then all factors of the warp are 1 and O needs no rescale */
 	if (!__any_sync(~0u, keep[0] != 1 || keep[1] != 1))
 		return;
 #pragma unroll

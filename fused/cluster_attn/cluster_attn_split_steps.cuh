@@ -255,8 +255,8 @@ SPLIT void split_norm(const struct split_args &g, const struct split_cta &c, str
 
 /*
  * Runs from the first instruction to a full ring. Each warp loads one stage of weights before
- * griddepcontrol.wait, while the preceding kernel may still run. Next come x and the index arrays, because
- * loads issued later arrive later, and then the rest of the ring. The stream can pass w_qkv only when the
+ * griddepcontrol.wait, while the preceding kernel may still run. x and the index arrays come next, because
+ * loads issued later arrive later; then the rest of the ring. The stream can go beyond w_qkv only when the
  * requests are known.
  */
 template <int dtype, int head_dim, int by_head>
@@ -453,8 +453,8 @@ template <int wide, int most> SPLIT void split_turn(struct split_sum<wide> *sum)
 }
 
 /*
- * Computes n w_qkv^T for this rank's rows and runs exchange 1: then q, k, v are complete in every rank, not
- * yet rotated.
+ * Computes n w_qkv^T for this rank's rows and runs exchange 1. Every rank then has all of q, k and v, not yet
+ * rotated.
  */
 template <int dtype, int head_dim, int wide, int by_head>
 SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta &c, struct split_cursor &s,

@@ -2,8 +2,8 @@
 /*
  * batch_rows_test - a request's result is bitwise independent of the rest of the batch
  *
- * For the cases of four families: runs the operation, replaces every row of x but one (decode_step: every id
- * but one), runs it again, and compares that row of the result bit by bit.
+ * For cases of four families, the test runs the operation, replaces every row of x but one (decode_step:
+ * every id but one), runs it again, and compares the result's row of the unchanged request bit by bit.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -58,11 +58,11 @@
  * PERSISTENT form for experts without latent attention.
  *
  * A request without a key (cluster_attn.h) appends nothing; its logits and its token are undefined. A NaN in
- * an old key or value of a request, or in the embedding of its id, leaves undefined what the request appends
- * from there on and its logits, from which its token follows (argmax.h, sample.h); other requests are not
- * affected.
+ * an old key or value of a request, or in the embedding of its id, makes undefined what the request appends
+ * in later layers and its logits; its token then follows from these logits (argmax.h, sample.h). Other
+ * requests are not affected.
  * cluster_attn.h says what "zeroed once" means for the workspace, what sms is, and which such calls may run
- * on a device at the same time: two calls can, if each has its own stream and workspace, both have sms > 0,
+ * on a device at the same time. Two calls may if each has its own stream and workspace, both have sms > 0,
  * and these add up to at most the number of SMs; then all CTAs of both are resident at once. The kernels that
  * draw tokens and look up rows of the embedding are short and take any SM that is free.
  *

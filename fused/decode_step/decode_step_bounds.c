@@ -10,20 +10,20 @@
  *
  * So there is a second bound, and the smaller one counts. RUNS further runs perturb each element of the
  * residual stream, wherever it is rounded, at random by up to u of itself. A rounding error is never larger,
- * and the perturbation makes all other roundings independent. An implementation differs from the reference by
- * a few roundings to the other side, which is less than the distance of such a run. The errors of many
- * roundings add up to a normal distribution, and of 10^8 normal values none exceeds 6 deviations. A deviation
- * is taken around the reference, and is at least the root mean square over its row, which a few runs estimate
- * well. Values that are rounded themselves (keys and values) may always be an ulp off; half an ulp is added
- * to both bounds, so that such an ulp does not reach the bound.
+ * and the perturbation makes all other roundings independent. An implementation rounds only a few numbers
+ * differently from the reference, so it is closer to the reference than such a run. The sum of many rounding
+ * errors is normally distributed, and among 10^8 normal values none exceeds 6 standard deviations. The
+ * deviation is taken around the reference and is at least the root mean square over its row, which a few runs
+ * estimate well. Outputs that are rounded (keys and values) may always be an ulp off; half an ulp is added to
+ * both bounds, so that such an ulp does not reach the bound.
  *
  * A token is the argmax where the largest logit leads all others by more than the bounds of both.
  *
- * Latent attention and experts carry no bound of the first kind; in models with them the second one counts
- * alone. Experts are a discontinuity: the runs bound the logits of the router like all other numbers. Where
- * these bounds do not decide a layer's choice (moe_bounds.c; the order among the chosen does not matter
- * here), everything after it is only checked to be finite. No run is more than sqrt(RUNS) deviations off,
- * which is less than DEVIATIONS: where a choice is decided, all runs have made it.
+ * Latent attention and experts have no bound of the first kind; models with them use the second bound alone.
+ * The choice of experts is discontinuous. The runs bound the router's logits like all other numbers. If these
+ * bounds do not decide a layer's choice (moe_bounds.c; the order among the chosen does not matter here),
+ * everything after it is only checked to be finite. No run is more than sqrt(RUNS) deviations off, which is
+ * less than DEVIATIONS, so all runs agree on a choice that is decided.
  */
 #include "fused/decode_step/decode_step_ref.h"
 

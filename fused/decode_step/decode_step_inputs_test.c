@@ -200,8 +200,8 @@ static void fill_one_nan(struct cairn_op *op, const struct step_shape *s, const 
 }
 
 /*
- * Sets channel 0 of q and k, which is not rotated: that of q and of the new key comes from the bias alone,
- * that of cached keys is stored here. All logits are lower by the same number, which cancels.
+ * Sets channel 0 of q and k, which is not rotated. In q and the new key it comes from the bias alone; in
+ * cached keys it is stored here. All logits become lower by the same number, which cancels.
  */
 static void lower_logits(struct cairn_op *op, const struct step_shape *s, const struct paged *p)
 {

@@ -14,13 +14,13 @@
  *   19           load keys    64         route      64       -         96
  *
  * A dense layer is a moe that has only a shared expert. Between two bodies a CTA passes two CTA barriers, and
- * the next body's contents replace those of shared memory, mbarriers included. Then the loaders start on its
- * weights, while a grid barrier (body.cuh) awaits x, which other CTAs write. LL words of a body are numbered
- * as if it were its own launch, so that both forms can use one workspace.
+ * the next body takes over shared memory, mbarriers included. Its loaders then start loading weights, while a
+ * grid barrier (body.cuh) waits for x, which other CTAs write. LL words of a body are numbered as if it were
+ * its own launch, so that both forms can use one workspace.
  *
- * Registers are scarce, because a loop keeps live everything that is not certainly overwritten. Therefore
- * state that lasts from body to body is in shared memory (latent_state), threadIdx is read again, every role
- * builds its own arguments, and every variable in a body has an initial value.
+ * Registers are scarce: across the loop, the compiler keeps every value live that is not certainly
+ * overwritten. Therefore state that lasts from body to body is in shared memory (latent_state), threadIdx is
+ * read again, every role builds its own arguments, and every variable in a body has an initial value.
  */
 #include "fused/decode_step/decode_step_latent.h"
 

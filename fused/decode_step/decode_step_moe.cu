@@ -58,7 +58,7 @@ static int plan(struct chain *c, const struct cairn_decode_step_args *args, char
 	c->l.moe.norm_weight = args->mlp_norm; /* of layer 0, like all members of struct latent_step */
 	c->l.moe.batch = c->l.dense.batch = most;
 	bytes = args->num_experts ? moe_workspace(&c->l.moe) : 0;
-	/* both use one place, because it holds only LL words, whose numbers never repeat */
+	/* both share this memory: it holds only LL words, whose numbers never repeat */
 	bytes += args->kv_lora_rank ? moe_workspace(&c->l.dense) : 0;
 	c->l.moe.batch = c->l.dense.batch = args->kv.batch;
 	c->l.moe.workspace = c->l.dense.workspace = ws;

@@ -35,9 +35,9 @@ static const struct {
 };
 
 /*
- * Excludes the persistent form, which is optional, for experts without latent attention; biases and choices
- * of heads for latent attention, which has neither; a small embedding with experts, because it would not
- * decide them; and more than 16 heads, which would only cost time.
+ * Excludes the optional persistent form for experts without latent attention; biases and choices of heads
+ * for latent attention, which has neither; a small embedding with experts, because it would leave the choice
+ * of experts undecided; and more than 16 heads, which would only cost time.
  */
 static int pair_forbidden(const int8_t *level)
 {

@@ -67,9 +67,9 @@ void step_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double sc
 /* Fills all weights of layers; the caller fills embed, final_norm and lm_head. */
 void step_weights(struct cairn_op *op, const struct step_shape *s);
 /*
- * Makes an expert the certain choice: the residual stream holds 32 (or 128) at the expert's place among the
- * first num_experts elements, as the row of the embedding sets it, and each layer uses another place. The
- * value is far enough above the others to be decided.
+ * Makes the choice of experts certain. Among the first num_experts elements of the residual stream, the
+ * embedding sets those of the chosen experts to 32 (or 128), and each layer assigns the elements to other
+ * experts. The value is so far above the others that rounding cannot change the choice.
  */
 void step_decide_experts(struct cairn_op *op, const struct step_shape *s, uint16_t *embed);
 

@@ -165,8 +165,8 @@ static void wide_weights(struct weights *w)
  * Weights that a layer reads in full are in one block, block after block: layer_stride_bytes is a block.
  * After the last block come the dense layer's wide weights, then the experts. Those of layer i + 1 begin a
  * stride further on, so all layers' experts overlap, shifted by a block. The 31 GB of DeepSeek-V2-Lite thus
- * fit in 5 GB. A step still reads each layer's experts from memory: layers choose different experts, and the
- * L2 has been refilled by the time a byte is read again.
+ * fit in 5 GB. A step still reads each layer's experts from memory: layers choose different experts, and
+ * other data have evicted a byte from the L2 by the time it is read again.
  */
 static void weights_in_pool(struct weights *w)
 {

@@ -195,7 +195,7 @@ static void step_and_gemm(struct cairn_test *t)
 	     (struct half){ SMS(gemm), .name = "m32_n9000_k520_bf16" });
 }
 
-/* Two clusters of four CTAs cannot keep within 7 SMs; the error names sms and the 8 that the call needs. */
+/* Two clusters of four CTAs need 8 SMs, but sms is 7; the error names sms and the 8. */
 static void too_few(struct cairn_test *t)
 {
 	struct half h = { SMS(cluster_attn), .name = "all_in_one" };

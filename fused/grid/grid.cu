@@ -78,8 +78,8 @@ GRID void run_worker(const struct grid_args &a)
 			if (a.first_launch)
 				ptx_griddepcontrol_launch_dependents();
 			/*
-			 * issued together with x and not read until needed, because memory is busy and
-			 * replies late
+			 * These loads are in flight together with those of x. Their values are used as
+			 * late as possible, because latency is high while memory is busy.
 			 */
 			if (way == GRID_BY_LL)
 				base = __ldcg(&a.calls[blockIdx.x].x);
@@ -128,7 +128,7 @@ GRID void run_worker(const struct grid_args &a)
 	}
 	/*
 	 * Each CTA has its own counter: with a shared one, every CTA would wait for the reply before it
-	 * exits, and the next kernel's CTA on its SM with it.
+	 * exits, which would delay the next kernel's CTA on its SM.
 	 */
 	if (way == GRID_BY_LL && a.end_phase == a.call_end && threadIdx.x == 0)
 		a.calls[blockIdx.x].x = base + (uint32_t)a.call_end;
@@ -243,8 +243,8 @@ fits:
 }
 
 /*
- * Returns the number of heads in a task: more than one if CTAs idle no longer in the last round than with
- * one.
+ * Returns the number of heads in a task: the largest of 4, 2 and 1 with which the tasks take no more time
+ * than tasks of one head.
  */
 static int heads_of_tasks(int pairs, int num_kv_heads, int num_ctas)
 {
@@ -366,7 +366,7 @@ int grid_launch(struct grid_args *a, int32_t first, int32_t end, int persistent,
 	if (end - first > GRID_KINDS)
 		a->key_stages = 0;	/* the loaders of a key ring do not count layers */
 	l.smem = layout(a);
-	/* a dependent launch would take SMs that are not this call's while the preceding kernel is running */
+	/* with sms set, a dependent launch would start on other calls' SMs while the preceding kernel runs */
 	l.pdl = !a->s.sms;
 	l.cluster = grid_way(a) == GRID_WIDE ? 2 : 0;
 	l.stream = stream;

@@ -131,7 +131,7 @@ GRID void multiply_stage(uint32_t tile, const uint4 (*x)[4], float (*sum)[wide ?
 	}
 }
 
-/* The row of a unit (one of 16) and the request that belong to a lane and a turn */
+/* The row of a unit (one of 16) and the request of the element that a lane handles in one turn */
 struct grid_element {
 	int row, col, mine;
 };

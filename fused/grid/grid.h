@@ -95,7 +95,7 @@ struct grid_args {
 };
 
 /*
- * In attention the place of the sums holds (m, l) of the states and then the heads; returns the heads'
+ * During attention, the memory of the sums holds (m, l) of the states and then the heads. Returns the heads'
  * offset.
  */
 static inline __host__ __device__ int32_t grid_heads_at(const struct grid_args &a)

@@ -157,7 +157,7 @@ GRID void take_head(const struct grid_args &a, int i, uint32_t (*r)[2])
 	}
 }
 
-/* Makes the new key of the task's KV head `nth` a warp's first state. */
+/* Initialises a warp's softmax state with the new key of the task's KV head `nth`. */
 template <int dtype, int head_dim>
 GRID void take_new_key(const struct grid_args &a, int nth, uint32_t (*q)[2], float (*o)[4],
 		       struct softmax_state *st)

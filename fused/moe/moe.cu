@@ -168,7 +168,7 @@ int moe_launch(const struct cairn_moe_args *args, void *stream)
 	l.grid[0] = (unsigned int)ctas;
 	l.block[0] = MOE_THREADS;
 	l.smem = (size_t)bytes;
-	l.pdl = !args->sms;	/* a dependent launch would take SMs that are not this call's */
+	l.pdl = !args->sms;	/* with sms set, a dependent launch would start on other calls' SMs */
 	l.stream = stream;
 	if (args->fp8w)
 		kernel = args->dtype == CAIRN_F16 ? (const void *)moe_fp8_kernel<CAIRN_F16> :

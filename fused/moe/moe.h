@@ -52,18 +52,18 @@
  *
  * Supported:   dtype f16, bf16; hidden a multiple of 64, 64..8192; intermediate a multiple of 64, 64..16384;
  *              shared_intermediate a multiple of 64, 0..16384; num_experts 1..256; experts_per_token
- *              1..min(16, num_experts); batch 0..65536; up to CAIRN_MOE_FEW rows batch * hidden up to
+ *              1..min(16, num_experts); batch 0..65536, and up to CAIRN_MOE_FEW rows batch * hidden up to
  *              32768; score 0, 1; route_bias only with score 1; num_groups 0..32, a divisor of num_experts;
- *              with num_groups > 1 groups_per_token 1..num_groups, their experts at least
- *              experts_per_token, and with score 1 at least two experts in a group; without groups
+ *              with num_groups > 1 groups_per_token 1..num_groups, with at least experts_per_token experts
+ *              in these groups, and with score 1 at least two experts in a group; without groups
  *              groups_per_token 0 or 1. Anything else -EOPNOTSUPP. batch 0 does nothing. A row of x that is
  *              not finite has undefined out and e, and does not affect other rows. With score 1 and
- *              `normalize` a row whose chosen p have a sum below 2^-60 has undefined out (the 1e-20, which
- *              only matters there, may be left out).
+ *              `normalize`, out is undefined in a row whose chosen p have a sum below 2^-60 (the 1e-20,
+ *              which only matters there, may be left out).
  * Numerics:    n, h and s are rounded to dtype (h and s may keep more bits); products exact, sums, p, c and
- *              weights in fp32, also where a model keeps its router in fp32; p with a relative error of up to
+ *              weights in fp32, also where a model keeps its router in fp32. Relative errors: p up to
  *              2^-19 (1 + d), d being the logit's magnitude (score 1) or its distance from the largest one;
- *              silu(g), for g above -80, with one of up to 2^-19 (1 + |g|); out is rounded once. Scales are
+ *              silu(g), for g above -80, up to 2^-19 (1 + |g|). out is rounded once. Scales are
  *              applied in fp32, to weights or to sums. w[b,i] may instead multiply, in fp32, the product of
  *              an unweighted h with w_down[e]; where h overflows dtype, with its weight or without, out is
  *              undefined.

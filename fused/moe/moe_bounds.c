@@ -2,21 +2,23 @@
 /*
  * moe_bounds - bounds on the distance from the definition (moe_ref.c)
  *
- * The choice of experts is a discontinuity. It is decided where the order of two probabilities is decided:
- * their logits differ by more than both error bounds (block_ref.h: n may be an ulp off where its interval
- * contains a tie, plus the error of an fp32 sum in any order) and the fp32 error of exp, 2^-19 (1 + distance
- * of the logit to the largest); or they tie in sums that are exact in fp32: all terms are multiples of 2^g,
- * with magnitudes of at most 2^(24+g) together. More than 80 below the largest logit, probabilities become
- * subnormal and may all be 0, so nothing is decided there.
+ * The choice of experts is discontinuous, so it is judged only where it is decided. The order of two
+ * probabilities is decided in two cases. Either their logits differ by more than both error bounds
+ * (block_ref.h: n may be an ulp off where its interval contains a tie, plus the error of an fp32 sum in any
+ * order) and the fp32 error of exp, 2^-19 (1 + distance of the logit to the largest). Or they tie in sums
+ * that are exact in fp32: all terms are multiples of 2^g, and their magnitudes add up to at most 2^(24+g).
+ * More than 80 below the largest logit, probabilities become subnormal and may all be 0, so nothing is
+ * decided there.
  *
  * Sigmoids p = s(l), with error bounds d of the logits, differ from the exact ones by at most
  * s(l + d) - s(l - d), p (1 - p) 2^-19 (1 + |l|) for the exp, 2^-22 p for the sum and the quotient, and
  * 2^-126 where they become subnormal; c = p + bias by another 2^-22 |c|. Two c tie if their logits tie and
  * their biases are equal.
  *
- * The choice of groups is decided where each chosen one is decided against each other one: by its largest
- * probability; or by the sum of its two largest c, which is as far off as twice the largest error of one, and
- * 2^-22 of itself. Groups tie where their largest probabilities tie, or where their experts tie one by one.
+ * The choice of groups is decided where each chosen group is decided against each other one: by its largest
+ * probability, or by the sum of its two largest c. The error of this sum is at most twice the largest error
+ * of one c, plus 2^-22 of the sum. Groups tie where their largest probabilities tie, or where their experts
+ * tie one by one.
  *
  *      out      judged where each chosen expert is decided against each one that is not chosen
  *      experts  entry i judged where e[i] is decided against all others
@@ -24,11 +26,11 @@
  * Given the experts, out is a chain of roundings and is judged as in cluster_mla_ref.c: RUNS more chains
  * with the same experts round each n, h and s up or down at random in proportion to the distances; half of
  * them apply the weight of an expert after its product with w_down, which the contract allows as well. sigma
- * is their root mean square distance from run 0, over the row, or over the element if that is larger. Where
- * few h are not 0, the random chains may all round alike, so that sigma says nothing about a weight applied
- * late, or an h that is not rounded at all: two more chains do just this and round to nearest, and d is the
- * larger of their distances from run 0. fp32 partial sums in any order stay within S = |x| +
- * sum_i |y_i| + 6 rss, where y_i is the term of each expert and rss the root of the sum of all terms'
+ * is their root mean square distance from run 0, over the row, or over the element if that is larger. If few
+ * h are nonzero, the random chains may all round alike; sigma then says nothing about a weight applied late,
+ * or an h that is not rounded at all. Therefore two more chains do exactly this and round everything else to
+ * nearest; d is the larger of their distances from run 0. fp32 partial sums in any order stay within S =
+ * |x| + sum_i |y_i| + 6 rss, where y_i is the term of each expert and rss the root of the sum of all terms'
  * squares. With K terms, E = 2^-23 (tensor cores truncate), u half an ulp, and w the bound of the weights'
  * relative errors, which follows from that of the logits:
  *
@@ -83,7 +85,7 @@ static int sums_exactly(const double *x, const double *error, const void *w, int
 	return size == 0 || (grid >= -149 && size <= ldexp(1, 24 + grid));
 }
 
-/* What is certain of two experts, or two groups */
+/* The certain order of two experts, or of two groups */
 enum order { ABOVE, TIED, UNKNOWN };
 
 static double largest_logit(const struct moe_chain *c)

@@ -17,8 +17,8 @@
  * Unused results may be arbitrary: missing rows are not loaded, and requests that are missing or have not
  * chosen the expert use any activations. Columns beyond the end are zeros times finite numbers.
  *
- * The limit is the issue rate, above all that of instructions with only 16 lanes a scheduler (logic, shifts,
- * comparisons): widening 4 weights to bf16 takes 9 instructions, 5 of them of that kind.
+ * The limit is the issue rate, above all that of instructions that a scheduler executes on only 16 lanes per
+ * cycle (logic, shifts, comparisons): widening 4 weights to bf16 takes 9 instructions, 5 of that kind.
  *
  * Optimisation history: NOTES.md.
  */
@@ -84,7 +84,7 @@ MOE bool walk(struct moe_walk &w, const struct moe_units &u, int intermediate)
 /* gates and ups of the shared experts, of the chosen experts, then w_down */
 enum { FEED_SHARED, FEED_ROUTED, FEED_DOWN };
 
-/* State of a warp's loads: of 16 rows a lane loads rows lane / 8 and + 4 of each eight, 16 bytes of each. */
+/* State of a warp's loads. A lane loads 16 bytes of rows lane / 8 and lane / 8 + 4 of each eight rows. */
 struct moe_feed {
 	const char *first, *second;	/* the lane's first row of the first and the second eight */
 	int four_rows;			/* bytes of four rows */

@@ -4,8 +4,8 @@
  *
  * Kinds: EXACT has x of one magnitude and sparse weights of small integers: n, logits, gates and ups are
  * exact, and logits tie often; in pair cases two columns of the router are so large that logits have more
- * than 11 bits. POISON has NaN in the weights of every expert that no request chooses, and with three
- * requests or more in one row of x. EXTREME has rows of x that are zero, tiny, huge or very unequal, and
+ * than 11 bits. POISON has NaN in the weights of every expert that no request chooses and, with three or more
+ * requests, in one row of x. EXTREME has rows of x that are zero, tiny, huge or very unequal, and
  * weights distorted in one of six ways. Rows of x are redrawn until their experts are decided.
  *
  * Weights of 8 bits are normal and contain all codes; their scales differ by up to a factor of three, some
@@ -491,7 +491,7 @@ static void fill_opposite(struct cairn_op *op, const struct moe_shape *s, const 
 	}
 }
 
-/* Takes the exponent from all codes, and makes up for it in the scales. */
+/* Clears the exponents of all codes and compensates for that in the scales. */
 static void keep_subnormals(struct cairn_op *op, const struct matrix *m)
 {
 	for (int64_t i = 0; i < m->num * m->n * m->k; i++)

@@ -2,8 +2,9 @@
 /*
  * moe_mutants - defects of a mixture of experts that occur in practice
  *
- * A plain implementation, one request at a time, with a switch for each defect: the choice of experts, their
- * weights, the products through an index, and errors of a batch that shares experts.
+ * The mutants are one plain implementation, which computes one request at a time, with a switch for each
+ * defect: in the choice of experts, their weights, the indexed products, and the sharing of experts in a
+ * batch.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -121,7 +122,7 @@ static double sum_transposed(const struct moe_mutant *s, const struct matrix *m,
 	return sum;
 }
 
-/* Returns sum x[i] s->row[i]; narrow: cut to TF32 after every fourth product. */
+/* Returns sum x[i] s->row[i]; narrow: truncated to TF32 after every fourth product. */
 static double sum_of(const struct moe_mutant *s, const double *x, int64_t n, int narrow)
 {
 	double sum = 0;
@@ -326,7 +327,7 @@ MOE_DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "moe_" #name, offsetof(struct cairn_impl, moe), (void *)moe_##name, what },
 
-/* Cuts the last expert's offset to 32 bits; in the cases that catch it, requests choose only this one. */
+/* Truncates the last expert's offset to 32 bits; in cases that catch this, all requests choose it alone. */
 static int moe_far_bytes_32_bits(const struct cairn_moe_args *a, void *stream)
 {
 	int64_t last = (int64_t)(a->num_experts - 1) * 2 * 2 * a->intermediate * a->hidden;
@@ -347,7 +348,7 @@ static int moe_unknown_ignored(const struct cairn_moe_args *a, void *stream)
 	return cairn_moe_ref(&b, stream);
 }
 
-/* As if a kernel's block had a thread for each token of an expert. */
+/* Behaves like a kernel whose CTA has a thread for each token of an expert. */
 static int moe_tokens_of_an_expert_1024(const struct cairn_moe_args *a, void *stream)
 {
 	struct cairn_moe_args b = *a;
@@ -360,7 +361,7 @@ static int moe_tokens_of_an_expert_1024(const struct cairn_moe_args *a, void *st
 	return cairn_moe_ref(&b, stream);
 }
 
-/* As if a kernel kept row numbers in 15 bits. */
+/* Behaves like a kernel that keeps row numbers in 15 bits. */
 static int moe_rows_15_bits(const struct cairn_moe_args *a, void *stream)
 {
 	struct cairn_moe_args b;

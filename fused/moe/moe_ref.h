@@ -24,8 +24,8 @@ enum { MOE_RUN_LATE = 1, MOE_RUN_UNROUNDED, MOE_RUN_AT_RANDOM };
 struct moe_chain {
 	const struct cairn_moe_args *a;
 	struct cairn_moe_choice how;
-	int runs, experts[256];		/* all of them: those that may be chosen first, the best first */
-	int groups[CAIRN_MOE_MAX_GROUPS];	/* all of them, the best first */
+	int runs, experts[256];		/* best first, and those that may not be chosen last */
+	int groups[CAIRN_MOE_MAX_GROUPS];	/* best first */
 	double *memory, *x, *n, *gate_up, *y, *out, *logits, *n_error, *error, *squares, *parts;
 };
 
@@ -36,7 +36,7 @@ void moe_chain_load(struct moe_chain *c, int b);
 void moe_chain_route(struct moe_chain *c);
 void moe_chain_run(struct moe_chain *c);
 
-/* Returns c of moe.h for an expert in run 0; with score 0 without groups the logit, which is as good. */
+/* Returns an expert's c (moe.h) in run 0; with score 0 and no groups, its logit, which has the same order. */
 double moe_chain_score(const struct moe_chain *c, int expert);
 /* Returns the score of a group in run 0. */
 double moe_chain_group(const struct moe_chain *c, int group);

@@ -33,7 +33,7 @@ MOE void load_logits(const struct moe_args &g, int request, uint32_t number, flo
 	} while (__any_sync(~0u, missing != 0));
 }
 
-/* Notes that the lane's expert is one of the request's, with this weight. */
+/* Records that the request has chosen this lane's expert, and the expert's weight. */
 MOE void note_expert(const struct moe_args &g, int request, uint32_t expert, float weight)
 {
 	struct moe_small *s = moe_small();

@@ -38,8 +38,8 @@
 #define SORT_THREADS	1024
 
 /*
- * Prefetches the shared experts' weights, with which gate_up begins, into the L2, a share by each row's warp.
- * This pays for few rows, where memory is the limit; the weights depend on no earlier kernel.
+ * Prefetches the shared experts' weights into the L2, because gate_up begins with them; each row's warp
+ * fetches a share. This pays off for few rows, where memory is the limit. No earlier kernel writes weights.
  */
 ATTN_DEV void prefetch_shared(const struct rows &g, int row, int lane)
 {

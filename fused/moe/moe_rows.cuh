@@ -6,8 +6,9 @@
  * in that order is a pair's place. An expert's places begin at a multiple of 16, so some places are unused.
  *
  * Operands of the products are stored in panels of 64 columns, 128 bytes a row, in the order that wgmma reads
- * from shared memory: the 16-byte piece c of row r is at c ^ (r & 7). So any rows of a panel from a multiple
- * of 8 on are one bulk copy. For weights of 8 bits the columns within each 16 are permuted, see even_odd().
+ * from shared memory: the 16-byte piece c of row r is at c ^ (r & 7). One bulk copy can therefore fetch any
+ * rows of a panel that begin at a multiple of 8. For weights of 8 bits the columns within each 16 are
+ * permuted, see even_odd().
  */
 #ifndef CAIRN_MOE_ROWS_CUH
 #define CAIRN_MOE_ROWS_CUH

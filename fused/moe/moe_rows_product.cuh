@@ -2,7 +2,7 @@
 /*
  * moe_rows_product - the two products of moe_rows.cu: 256 rows of weights times up to 160 places
  *
- *   out^T = w x^T: weights are the wgmma operand with 64 rows, however few places there are
+ *   out^T = w x^T: weights are the wgmma operand with 64 rows, which few places would not fill
  *   gate_up   64 gates and their 64 ups a warpgroup: h = silu(gate) * up * weight, to panels
  *   down      128 rows a warpgroup: y, fp32
  *
@@ -14,9 +14,9 @@
  * L2 while gate_up still runs.
  *
  * Weights arrive by TMA (two boxes a stage), panels of x or h by bulk copies. Weights of 16 bits are
- * multiplied from shared memory. Those of 8 bits are loaded into registers (ldmatrix), widened and multiplied
- * from there, part of k while the preceding part is multiplied: up to 64 places, which leave registers free,
- * 64 of k at a time.
+ * multiplied from shared memory. Those of 8 bits are loaded into registers (ldmatrix) and widened there, one
+ * part of k while the preceding part is multiplied. Up to 64 places leave registers free, so that a part is
+ * then 64 of k.
  *
  * Scales of rows are applied to sums at the end. With scales of blocks a stage is a block along k: its sums
  * restart, and are scaled and added to the others; while one warpgroup does this the other multiplies.
