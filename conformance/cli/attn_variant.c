@@ -43,7 +43,7 @@ struct request {
 	const char *action, *file, *out, *p;
 	int32_t dtype, head_dim;
 	struct cairn_options opt;
-	int to_build, to_run;		/* options of build alone, and of the others, were given */
+	int to_build, to_run;		/* an option of build, of the other actions, was given */
 };
 
 static int complain(const char *what)

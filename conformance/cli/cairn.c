@@ -114,7 +114,7 @@ static int read_shard(const char *cmd, const char *text, struct cairn_options *o
 
 struct card {
 	const char *cmd, *name;
-	/* the text of the line "device"; if there is no such device, that is the only line */
+	/* text of the report's line "device", the only line if the device is missing */
 	char says[600];
 };
 
@@ -394,8 +394,8 @@ int main(int argc, char **argv)
 		argv[1] = name;		/* getopt begins its error messages with it */
 	status = run(cmd, argc, argv);
 	/*
-	 * a closed standard output is no error for the server commands: the others print their results
-	 * there
+	 * A closed standard output is no error for the server commands. The other commands print their
+	 * results there.
 	 */
 	if (status || !strcmp(cmd, "serve") || !strcmp(cmd, "serve-worker") ||
 	    !(fflush(stdout) || ferror(stdout)))

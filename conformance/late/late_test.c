@@ -147,7 +147,7 @@ static int without_a_wait_old_bytes(struct fixture *f)
 	return 0;
 }
 
-/* A wait waits for the latest record before it, and does not run the other stream beyond that. */
+/* stream_wait waits for the latest record before it, and does not run the other stream any further. */
 static int with_a_wait_new_bytes(struct fixture *f)
 {
 	float ms = -1;

@@ -4,10 +4,10 @@
  *
  * The contracts are those of attn_dense.h and attn_bwd.h, with these exceptions.
  *
- *   Not supported: softcap; sms below all; no query row or no key at all; lse where max_qo_len is 1 (the
- *   library's may be NaN); gradients where heads share K and V (the library rounds each head's part to 16
- *   bits before it adds those of a group, which our bound does not allow) or where qk_dim is 256 and v_dim
- *   between 64 and 192 (the library's dq and dk are wrong).
+ *   Not supported: softcap; sms below all of the device's SMs; calls without query rows or without keys; lse
+ *   where max_qo_len is 1 (the library's may be NaN); gradients where heads share K and V (the library rounds
+ *   each head's part to 16 bits before it adds those of a group, which our bound does not allow) or where
+ *   qk_dim is 256 and v_dim between 64 and 192 (the library's dq and dk are wrong).
  *   Equal lengths: a large call in which nnz_qo is batch * max_qo_len and nnz_kv is batch * max_kv_len uses
  *   the library's graph for equal lengths, its fastest. Outside of a capture such a call reads the index
  *   arrays, and uses the graph for different lengths if they differ. A captured call uses the graph that the

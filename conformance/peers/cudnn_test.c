@@ -44,7 +44,7 @@ static void bad_arguments(struct cairn_test *t)
 	EXPECT(t, strstr(cairn_last_error(), "attn_dense: window") != NULL);
 }
 
-/* Returns what is wrong where there is no library, or NULL. */
+/* Returns NULL if a missing library is reported correctly, else what is wrong. */
 static const char *without_library(void)
 {
 	struct cairn_attn_dense_args a = dense();

@@ -46,7 +46,7 @@ struct tensor {
 	int64_t shape[4], strides[4];
 };
 
-/* A tensor whose last dimension is contiguous; steps: elements between the neighbours of the others. */
+/* A tensor whose last dimension is contiguous; steps: strides of the other dimensions, in elements. */
 static struct tvm_any tensor(struct tensor *x, void *data, int on, int code, int bits, int ndim,
 			     const int64_t *shape, const int64_t *steps)
 {
