@@ -21,7 +21,7 @@
  *           TREE                377    632    872   1147
  *           TWOSHOT             632    674    853   1053
  *           RING                516   1960   4356   9319
- *           OFFCHIP             534    587    650    967     over 16 places of mailboxes
+ *           OFFCHIP             534    587    650    967     over 16 mailbox locations
  *   4 KB    TWOSHOT             842   1011   1116   1374     at size 2: TREE 591, ONESHOT 734
  *           OFFCHIP            1156   1446   2524   2843
  *   16 KB   TWOSHOT            1443   1984   2303   2652

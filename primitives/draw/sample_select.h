@@ -10,10 +10,10 @@
  * weights of 2^40 fits 64 bits. The rounding error of one weight is 2^-41 of the largest weight; 2^20 times
  * that is below the rounding error of fp32.
  *
- * A threshold (the k-th largest key, or the key at which the sum reaches top_p) is found by counting or
- * weighing tokens into SAMPLE_BINS bins, picking the bin in which the running sum crosses the target, and
- * repeating inside this bin: first with bins of depth, 48 to an octave, which spread all logits that matter;
- * then up to three times with bins of the key itself, until a bin holds a single key. Among equal keys the
+ * The search for a threshold (the k-th largest key, or the key at which the sum reaches top_p) counts or
+ * weighs tokens into SAMPLE_BINS bins, picks the bin in which the running sum crosses the target, and repeats
+ * this inside the bin. The first bins are of depth, 48 to an octave, which spreads all logits that matter; up
+ * to three further passes have bins of the key itself, until a bin holds a single key. Among equal keys the
  * lowest indices are kept.
  */
 #ifndef CAIRN_SAMPLE_SELECT_H

@@ -65,7 +65,7 @@ static __device__ __forceinline__ struct place get_place(void)
 
 static __device__ __forceinline__ void cluster_sync(void)
 {
-	__syncwarp();	/* the barrier is .aligned, and a thread may have taken a branch of its own */
+	__syncwarp();	/* the barrier is .aligned, but the warp's threads may have diverged */
 	ptx_barrier_cluster_arrive_release();
 	ptx_barrier_cluster_wait_acquire();
 }
