@@ -25,7 +25,7 @@ static void finish(struct block_row r, int64_t n, int64_t to, int dtype, void *m
 			continue;
 		}
 		exact->val[to + i] = r.val[i];
-		/* the implementation's value is rounded, which lies within err of val */
+		/* an implementation rounds a number that lies within err of val */
 		exact->bound[to + i] = isnan(r.val[i]) ? 0 :
 			r.err[i] + u * (fabs(r.val[i]) + r.err[i]) + tiny;
 	}

@@ -3,9 +3,10 @@
  * cluster_attn_split - algorithm 3: a cluster for each KV head whose CTAs split rows and keys; and the
  * launcher of algorithm 5 (cluster_attn_split_head.cu)
  *
- * Schedule. Rank r of N computes rows [r / N, (r + 1) / N) of the head's q, k, v, attends over the same share
- * of the old keys and computes the same share of the rows of out, for all requests, so weights are read once.
- * Each of the 8 warps streams its share through a ring of two 4 KiB stages (cluster_attn_split.cuh).
+ * Schedule. Rank r of N takes the share [r / N, (r + 1) / N) of everything: it computes these rows of the
+ * head's q, k, v, attends over these old keys and computes these rows of out. It does so for all requests, so
+ * weights are read once. Each of the 8 warps streams its share through a ring of two 4 KiB stages
+ * (cluster_attn_split.cuh).
  *
  *   begin       a stage each | griddepcontrol.wait | load x and tables | rest of ring | n in every CTA; if
  *               n exceeds 34 KB every rank norms some rows and all ranks read them from the L2

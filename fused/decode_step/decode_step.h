@@ -51,8 +51,8 @@
  *   AUTO        the faster form for the shape
  *   GRAPH       a kernel for each part between two exchanges, for a CUDA graph; each kernel loads its first
  *               weights before it waits for the preceding one (programmatic dependent launch)
- *   PERSISTENT  one kernel on all SMs, with an exchange or grid barrier where the other form has a launch,
- *               while the next weights arrive
+ *   PERSISTENT  one kernel on all SMs, with an exchange or grid barrier where the other form has a launch;
+ *               the next weights arrive meanwhile
  * Both forms give the same bits. A form that an implementation lacks for a shape or a model returns
  * -EOPNOTSUPP, from the workspace query on; AUTO takes every supported shape. Our CUDA table has no
  * PERSISTENT form for experts without latent attention.

@@ -248,7 +248,7 @@ static void balance_values(struct cairn_op *op, const struct step_shape *s, cons
 			}
 }
 
-/* Row r of lm_head keeps the r-th part of its columns. */
+/* Clears row r of lm_head outside the r-th part of its columns. */
 static void cut_windows(const struct step_shape *s, uint16_t *head)
 {
 	int64_t window = s->hidden / s->vocab;

@@ -30,7 +30,7 @@ enum {
 	STEEP = F16 << 17,		/* gates from -200 to 200 */
 	TIES = F16 << 18,		/* rows 2 i and 2 i + 1 of lm_head are equal */
 	DEEP = F16 << 19,		/* one layer, BIAS: logits of attention are about -10240 */
-	WINDOWS = F16 << 20,		/* each row of lm_head is 0 but for columns of its own */
+	WINDOWS = F16 << 20,		/* row r of lm_head is 0 outside the r-th part of its columns */
 	SHUT = F16 << 21,		/* one layer: gates are -24, ups 2^30; attention adds 0 */
 	BALANCE = F16 << 22,		/* one layer, BIAS: values of the first key cancel the others */
 };

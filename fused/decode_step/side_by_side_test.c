@@ -79,7 +79,7 @@ static void close_half(struct half *h, const struct cairn_impl *impl)
 		cairn_op_close(&h->op);
 }
 
-/* Fills what a call only writes, so that a call that writes nothing is found. */
+/* Overwrites the outputs, so that a call that writes nothing is detected. */
 static int spoil(struct half *h, const struct cairn_impl *impl)
 {
 	for (int i = 0; i < h->op.num_bufs; i++)

@@ -268,8 +268,8 @@ struct norm_left {
 };
 
 /*
- * rmsnorm of all rows: copies the stages that this warp will multiply to shared memory, as stored in memory,
- * and computes the rows' scales. All loads are issued at once because memory latency is long. Ends with a
+ * rmsnorm of all rows: copies the stages that this warp will multiply to shared memory, unchanged, and
+ * computes the rows' scales. All loads are issued at once because memory latency is long. Ends with a
  * barrier.
  */
 template <int dtype, int way>

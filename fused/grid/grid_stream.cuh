@@ -380,9 +380,9 @@ GRID struct ring ring_of(const struct grid_args &a, int warp)
 }
 
 /*
- * When the activations of a large batch leave the ring little room, keys and values have a ring of their own
- * in the place of the activations, which attention does not need. It is usable once the preceding product no
- * longer needs them.
+ * If the activations of a large batch leave the ring little room, keys and values have a ring of their own,
+ * in the memory of the activations, which attention does not need. The ring is usable once the preceding
+ * product no longer needs the activations.
  */
 template <int way>
 GRID bool has_key_ring(const struct grid_args &a)

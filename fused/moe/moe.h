@@ -44,11 +44,11 @@
  * The members from route_bias on were added later: a caller whose `size` ends before them gets score 0
  * without groups. A `size` that ends within them is -EINVAL.
  *
- * Weights of 8 bits: with fp8w 1 the experts' four matrices are e4m3, a byte each, 16-byte aligned, without
- * NaN (0x7f, 0xff), and the value of an element is the code times its scale, which is finite and may be
- * negative or 0. w_gate_up and w_down have num_experts times the scales of one matrix [n, k], which are those
- * of gemm_fp8w.h: with scale_kind 0 [n], one for each row; with 1 [ceil(n / 128), ceil(k / 128)], one for
- * each block. With fp8w 0 scale_kind is 0.
+ * Weights of 8 bits: with fp8w 1 the elements of the experts' four matrices are e4m3 codes of one byte,
+ * without NaN (0x7f, 0xff); the matrices are 16-byte aligned. The value of an element is its code times its
+ * scale, which is finite and may be negative or 0. One matrix [n, k] has the scales of gemm_fp8w.h: with
+ * scale_kind 0 [n], one for each row; with 1 [ceil(n / 128), ceil(k / 128)], one for each block. w_gate_up
+ * and w_down have num_experts times as many. With fp8w 0 scale_kind is 0.
  *
  * Supported:   dtype f16, bf16; hidden a multiple of 64, 64..8192; intermediate a multiple of 64, 64..16384;
  *              shared_intermediate a multiple of 64, 0..16384; num_experts 1..256; experts_per_token

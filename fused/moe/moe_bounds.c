@@ -10,10 +10,10 @@
  * More than 80 below the largest logit, probabilities become subnormal and may all be 0, so nothing is
  * decided there.
  *
- * Sigmoids p = s(l), with error bounds d of the logits, differ from the exact ones by at most
+ * The error of a sigmoid p = s(l), with the error bound d of the logit l, is at most the sum of
  * s(l + d) - s(l - d), p (1 - p) 2^-19 (1 + |l|) for the exp, 2^-22 p for the sum and the quotient, and
- * 2^-126 where they become subnormal; c = p + bias by another 2^-22 |c|. Two c tie if their logits tie and
- * their biases are equal.
+ * 2^-126 where p becomes subnormal. c = p + bias adds 2^-22 |c|. Two c tie if their logits tie and their
+ * biases are equal.
  *
  * The choice of groups is decided where each chosen group is decided against each other one: by its largest
  * probability, or by the sum of its two largest c. The error of this sum is at most twice the largest error

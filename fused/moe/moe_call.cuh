@@ -22,7 +22,7 @@ struct moe_call {
 static_assert(sizeof(struct moe_call) == offsetof(struct cairn_moe_args, w_gate_up_scale) &&
 	      offsetof(struct moe_call, scaling) == offsetof(struct cairn_moe_args, scaling), "its front");
 
-/* Scales of weights of 8 bits: one for each row or each block; those of one expert after the other's */
+/* Scales of weights of 8 bits: one for each row or each block, expert after expert */
 struct moe_scales {
 	const float *gate_up, *down, *shared_gate_up, *shared_down;
 	int64_t expert_gate_up, expert_down;	/* number of scales of one expert */
@@ -44,10 +44,7 @@ static __host__ __device__ __forceinline__ int moe_row_scales(const struct moe_s
 	return s.blocks ? (k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK : 1;
 }
 
-/*
- * Returns the index of the first scale of `row` of a matrix. With blocks, column c's scale is c / 128 further
- * on.
- */
+/* Returns the index of the first scale of `row`. With blocks, add c / 128 for the scale of column c. */
 static __host__ __device__ __forceinline__ int moe_scale_at(const struct moe_scales &s, int row, int k)
 {
 	return (s.blocks ? row / CAIRN_FP8_BLOCK : row) * moe_row_scales(s, k);
