@@ -48,7 +48,7 @@ struct call {
 	int tight;			/* see is_tight() */
 	void *at[CUDNN_MAX_POINTERS];	/* tensors by number */
 	void *lib_workspace;
-	size_t bytes;			/* of the whole workspace */
+	size_t bytes;			/* size of the whole workspace */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

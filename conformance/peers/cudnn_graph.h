@@ -34,9 +34,9 @@ struct cudnn_graph {
 	void *descs[CUDNN_MAX_DESCS];	/* all descriptors of the graph, destroyed with it */
 	void *ops[CUDNN_MAX_OPS];
 	struct cudnn_value values[CUDNN_MAX_VALUES];
-	int64_t uids[CUDNN_MAX_POINTERS];	/* of the tensors in memory */
+	int64_t uids[CUDNN_MAX_POINTERS];	/* numbers of the tensors in memory */
 	int num_descs, num_ops, num_values, num_uids;
-	int64_t next_uid;		/* of the next virtual tensor or value */
+	int64_t next_uid;		/* number of the next virtual tensor or value */
 	void *plans[CUDNN_MAX_PLANS];	/* best first according to the library's heuristics */
 	int num_plans;
 	int64_t workspace_bytes;	/* enough for each of the plans */

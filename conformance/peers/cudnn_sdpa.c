@@ -8,7 +8,7 @@
 struct build {
 	struct cudnn_graph *g;
 	const struct cudnn_sdpa *s;
-	void *len_q, *len_kv;		/* of each request; NULL: all are equal */
+	void *len_q, *len_kv;		/* lengths of the requests; NULL: all are equal */
 	void *k_offsets;
 	int io;				/* dtype of the arrays */
 };

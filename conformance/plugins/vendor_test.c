@@ -250,7 +250,7 @@ static void texts_are_escaped(struct cairn_test *t)
 	free(xml);
 }
 
-/* A run with only plug-ins judges what they have and says what it leaves out; every case has a row. */
+/* A run with only plug-ins judges their operations and names what it leaves out; every case has a row. */
 static void runs_what_concerns_it(struct cairn_test *t)
 {
 	char path[PATH_MAX], json[PATH_MAX], *out = malloc(OUT);

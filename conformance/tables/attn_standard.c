@@ -8,7 +8,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/launch.h"
 
-#define MOST_BYTES	((int64_t)4 << 30)	/* of S */
+#define MOST_BYTES	((int64_t)4 << 30)	/* largest size of S */
 
 struct buffers {
 	char *lt, *s, *p;

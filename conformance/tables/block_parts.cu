@@ -69,7 +69,7 @@ template <int dtype> static __global__ void __launch_bounds__(THREADS)
 rope_append_kernel(const __grid_constant__ struct block_rope_append_args a)
 {
 	__shared__ __align__(16) float s_cos[64], s_sin[64];
-	const int half = a.head_dim / 2, vecs = a.head_dim / 8;		/* of a head */
+	const int half = a.head_dim / 2, vecs = a.head_dim / 8;		/* vecs: vectors of a head */
 	const int rotated = (a.num_qo_heads + a.num_kv_heads) * (half / 8),
 		  items = rotated + a.num_kv_heads * vecs / 2;
 	const int i = blockIdx.y * THREADS + threadIdx.x, b = blockIdx.x;

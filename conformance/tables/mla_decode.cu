@@ -185,7 +185,7 @@ mla_decode_kernel(const __grid_constant__ struct mla_decode_args a, const struct
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32,
 		  group = warp % groups, part = warp / groups;
 	const int b = blockIdx.z, head0 = blockIdx.y * rows,
-		  row = group * 16 + lane / 4;	/* and row + 8 */
+		  row = group * 16 + lane / 4;	/* this lane has rows row and row + 8 */
 	const uint32_t s_q = ptx_smem(s_mem), s_tiles = s_q + rows * ROW_BYTES,
 		       s_p = s_tiles + 2 * TILE_BYTES;
 	float *s_m = (float *)(s_mem + rows * ROW_BYTES + 2 * TILE_BYTES + rows * KEYS * 2),
