@@ -14,7 +14,7 @@ struct entry {
 	int32_t answer[];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;	/* of writers */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;	/* taken by writers only */
 static struct entry *chains[CHAINS];
 
 static int equal(const struct cairn_device_question *a, const struct cairn_device_question *b)

@@ -45,8 +45,8 @@ struct cluster_buffers {
 
 /* Everything that depends only on the shape: an integer division would take a notable part of 500 cycles. */
 struct cluster_plan {
-	struct cluster_grid grid;		/* of the threads, for the message to each peer */
-	struct cairn_cluster_chunks chunks;	/* of one piece */
+	struct cluster_grid grid;		/* arranges the threads for the message to each peer */
+	struct cairn_cluster_chunks chunks;	/* chunks of one piece */
 	uint32_t stride, ml_offset;		/* bytes of a rank's slot; offset of (m, l) in a slot */
 	uint32_t from, to, peer;		/* this thread's first granule: offsets in src, slots; peer */
 	uint32_t to_step;			/* bytes from the slot at one peer to that at the next */
@@ -54,7 +54,7 @@ struct cluster_plan {
 	uint32_t rows, ml_granules, row_magic;	/* of (m, l); row_magic: 2^32 / head_dim, rounded up */
 };
 
-/* granules: of dtype (RING, TREE: of fp32); rows, head_dim: 0 without SOFTMAX. */
+/* granules: their number, with elements of dtype (RING, TREE: fp32); rows, head_dim: 0 without SOFTMAX. */
 CLUSTER_FN void cluster_plan_reduce(struct cluster_plan *p, const struct cluster_comm *c, int algo,
 				    uint32_t granules, uint32_t rows, uint32_t head_dim)
 {
@@ -449,7 +449,7 @@ CLUSTER_FN void cluster_tree(struct cluster_comm *c, const struct cluster_plan *
 			v[k] = cluster_own<softmax>(p, b, c->tid + k * c->num_threads);
 	for (int i = 0; i < rounds; i++) {
 		const uint32_t slot = base + (i * granules + c->tid) * 16;
-		const uint32_t to = cluster_peer(c, 1u << i);	/* and from rank - 2^i */
+		const uint32_t to = cluster_peer(c, 1u << i);	/* receives from rank - 2^i */
 		const uint32_t dst = ptx_mapa(slot, to), mbar = ptx_mapa(cluster_mbar(c, i), to);
 
 #pragma unroll
@@ -517,7 +517,7 @@ CLUSTER_FN void cluster_reduce_piece(struct cluster_comm *c, const struct cluste
 	}
 }
 
-/* whole->dst = op over all ranks of whole->src. dtype: of the granules; softmax: op is ignored. */
+/* whole->dst = op over all ranks of whole->src. dtype: type of the elements; with softmax, op is ignored. */
 template <int algo, int dtype, int softmax>
 CLUSTER_FN void cluster_all_reduce(struct cluster_comm *c, const struct cluster_plan *plan, int op,
 				   const struct cluster_buffers *whole)

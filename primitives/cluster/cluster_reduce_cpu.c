@@ -188,7 +188,7 @@ int cairn_cluster_reduce_cpu(const struct cairn_cluster_reduce_args *a, void *st
 	{
 		struct run p = plan(a);
 		int64_t count = (int64_t)p.n * p.stride;
-		/* what fills a row up to whole granules stays 0 */
+		/* the padding of a row to whole granules stays 0 */
 		float *buf = calloc(3 * count, sizeof(float));
 
 		failed = !buf;

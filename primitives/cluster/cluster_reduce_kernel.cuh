@@ -18,7 +18,7 @@
 
 /* Offsets in shared memory, computed on host and device alike; bytes: total. */
 struct cluster_reduce_smem {
-	uint32_t granules, ml_granules;		/* of a message, of its (m, l) */
+	uint32_t granules, ml_granules;		/* granules of a message, and of its (m, l) */
 	uint32_t src, dst, src_ml, dst_ml, slots, set_bytes, bytes;
 };
 

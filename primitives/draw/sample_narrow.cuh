@@ -35,12 +35,12 @@ struct rule {
 struct shared {
 	uint32_t low[SAMPLE_BINS], high[SAMPLE_BINS];	/* 64-bit sums in halves, to use all banks */
 	uint64_t list[LIST];		/* in rank 0, a window per CTA: key << 32 | ~index */
-	uint4 scratch[THREADS];		/* of pick_bin(), which cannot use list[]: peers may be filling it */
+	uint4 scratch[THREADS];		/* for pick_bin(), which cannot use list[]: peers may be filling it */
 	uint64_t coarse[COARSE];	/* sums of 16 bins each, of this CTA */
 	uint64_t all_coarse[COARSE];	/* sums of 16 bins each, of all CTAs */
 	uint4 box[2][MAX_CLUSTER];	/* values posted by each CTA; [1]: of gather(), locate() */
 	uint64_t sums[WARPS];
-	uint64_t found_above, found_in;	/* of pick_bin(): sum of the bins before it, sum in it */
+	uint64_t found_above, found_in;	/* results of pick_bin(): sum of the bins before, sum in it */
 	uint64_t uniform, total;
 	uint64_t params[6];		/* temperature, top_k, top_p, min_p (low words), seed, offset */
 	uint32_t tops[OCTETS];

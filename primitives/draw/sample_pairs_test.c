@@ -46,7 +46,7 @@ static float logit(struct cairn_op *op, int dist, int32_t nth)
 	switch (dist) {
 	case STAIRS:
 		return 1 - 0.03125f * (float)nth;
-	case RUNS:		/* of three: a limit falls within a run */
+	case RUNS:		/* runs of three, so that a limit falls within a run */
 		return 1 - 0.125f * (float)(nth / 3);
 	case HOLES:
 		return cairn_op_rand(op) % 3 ? 2 - 0.0625f * (float)nth : NAN;

@@ -10,7 +10,7 @@
 #include "primitives/draw/sample.h"
 
 #define SAMPLE_PAIRS	35
-#define SAMPLE_ROWS	36	/* of a pair case */
+#define SAMPLE_ROWS	36	/* rows of a pair case */
 
 /* Names pair case i; sets its vocabulary. */
 void sample_pair_describe(int i, char *name, size_t len, int32_t *vocab);

@@ -67,9 +67,9 @@ static const struct { int test, size; } long_rows[] = {
 #define NUM_LONG	((int)ARRAY_SIZE(long_rows))
 
 struct row {
-	/* size: of a cluster; one: run a single cluster; few: fewer rounds than peers */
+	/* size: cluster size; one: run a single cluster; few: fewer rounds than peers */
 	int test, size, one, bench, matrix, few, many;
-	const char *suffix;		/* of the case's name */
+	const char *suffix;		/* end of the case's name */
 };
 
 static void find_bench(int i, struct row *r)

@@ -11,8 +11,8 @@
 #include "conformance/harness.h"
 
 #define FIELD(f)	offsetof(struct cairn_stream_args, f)
-#define WORDS		(CAIRN_STREAM_BLOCK / 8)	/* of a block */
-#define FAR_BLOCKS	((1 << 20) + 8)			/* of a case with offsets beyond 2^32 bytes */
+#define WORDS		(CAIRN_STREAM_BLOCK / 8)	/* words of a block */
+#define FAR_BLOCKS	((1 << 20) + 8)			/* blocks of a case with offsets beyond 2^32 bytes */
 #define FAR_BYTES	((int64_t)FAR_BLOCKS * CAIRN_STREAM_BLOCK)
 
 static const struct {
