@@ -41,7 +41,7 @@ static double sum_of(const double *x, const void *w, int64_t at, int64_t k, int 
 	return sum;
 }
 
-/* Sums over products that are not 0: of the errors of in, of magnitudes, and their number */
+/* Sums over the nonzero products: errors that come from in, magnitudes, and the number of products */
 struct error_sums {
 	double err, mag, terms;
 };

@@ -518,7 +518,7 @@ static void without_key(const struct work *w)
 	int first = a->kv.indptr[w->b];
 	int64_t slot;
 
-	if (w->bad == BAD_append_without_key && first > 0) {	/* to the slot of key -1 */
+	if (w->bad == BAD_append_without_key && first > 0) {	/* appends to the slot of key -1 */
 		slot = (int64_t)(a->kv.indices[first - 1] + 1) * a->kv.page_size - 1;
 		cairn_store(a->kv.k_pages, a->dtype, slot * w->nk, 1.5);
 	}

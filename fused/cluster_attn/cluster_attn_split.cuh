@@ -48,7 +48,7 @@ static constexpr __host__ __device__ int split_sum_row(int wide)
 
 struct split_args {
 	struct cairn_cluster_attn_args a;
-	int32_t size;			/* of a cluster, in CTAs */
+	int32_t size;			/* CTAs of a cluster */
 	int32_t group, rows;		/* query heads of a KV head; (group + 2) * head_dim */
 	/* by_head: columns of a head that one rank attends over, a power of two */
 	int32_t own_dim;

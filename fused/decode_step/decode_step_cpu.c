@@ -27,7 +27,7 @@
 
 /* The workspace: activations of all requests. */
 struct acts {
-	char *x, *n, *qkv, *attn, *mlp;		/* of dtype */
+	char *x, *n, *qkv, *attn, *mlp;		/* elements of dtype */
 	float *sums;				/* [batch, hidden], or [batch, 2 intermediate] */
 	int32_t *qo_indptr;
 };

@@ -11,9 +11,9 @@
 #include "fused/moe/moe.h"
 
 struct latent_step {
-	struct cairn_cluster_mla_args mla;	/* of layer 0; x and out are ignored, here and below */
-	struct cairn_moe_args moe;	/* of layer dense_layers, if that exists */
-	struct cairn_moe_args dense;	/* of layer 0: a shared expert only */
+	struct cairn_cluster_mla_args mla;	/* layer 0; x and out are ignored, here and below */
+	struct cairn_moe_args moe;	/* layer dense_layers, if that exists */
+	struct cairn_moe_args dense;	/* layer 0: a shared expert only */
 	char *x[2];			/* [batch, hidden]: x before each layer, and before its second half */
 	uint32_t *counters;		/* two, in the workspace */
 };

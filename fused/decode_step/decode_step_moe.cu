@@ -55,7 +55,7 @@ static int plan(struct chain *c, const struct cairn_decode_step_args *args, char
 	c->l.mla.cluster_size = 1;
 	c->l.dense = decode_step_dense_of(args, 0);
 	c->l.moe = decode_step_moe_of(args, args->dense_layers);
-	c->l.moe.norm_weight = args->mlp_norm; /* of layer 0, like all members of struct latent_step */
+	c->l.moe.norm_weight = args->mlp_norm; /* every layer has one, so it starts at layer 0 */
 	c->l.moe.batch = c->l.dense.batch = most;
 	bytes = args->num_experts ? moe_workspace(&c->l.moe) : 0;
 	/* both share this memory: it holds only LL words, whose numbers never repeat */

@@ -24,7 +24,7 @@ enum grid_kind { GRID_QKV, GRID_ATTN, GRID_OUT, GRID_GATE_UP, GRID_DOWN, GRID_HE
 #define GRID_MAX_BATCH		16
 #define GRID_LL_BATCH	2		/* results travel as LL words up to this batch, */
 #define GRID_LL_HIDDEN	8192		/* and up to this batch * hidden */
-#define GRID_STAGE_BYTES	4096		/* of one stage of a warp's ring */
+#define GRID_STAGE_BYTES	4096		/* size of one stage of a warp's ring */
 #define GRID_MAX_STAGES		6
 /* Offsets in shared memory, in bytes. 0: a float for each warp, then a flag; GRID_FREE: an mbarrier */
 #define GRID_FREE		64
@@ -70,7 +70,7 @@ struct grid_args {
 	void *qkv, *attn, *act, *x_mid, *x_out;		/* [batch][...] of dtype; attn, act: see a_index() */
 	/* used instead of all these if by_ll: the LL words that each kind of phase writes */
 	uint64_t *ll[GRID_HEAD];
-	uint64_t *part_ll;		/* and partial attention, [tasks][group][head_dim + 2] */
+	uint64_t *part_ll;		/* LL words of partial attention, [tasks][group][head_dim + 2] */
 	int32_t by_ll;
 	float per_hidden;		/* 1 / hidden */
 	int32_t call_first, call_end;	/* phases of the call */

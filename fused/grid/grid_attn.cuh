@@ -502,7 +502,7 @@ GRID bool last_of_task(const struct grid_args &a, int task_id)
 	return *s_last;
 }
 
-/* lens: of the first task. number: phase number of this phase's LL words */
+/* lens: lengths of the first task. number: phase number of this phase's LL words */
 template <int dtype, int head_dim, int way>
 GRID void run_attention(const struct grid_args &a, struct ring &r, int phase,
 			struct grid_lens lens, uint32_t number)

@@ -12,7 +12,7 @@
  * LL words. Results travel between CTAs in 64-bit words of global memory: 32 bits of payload (a float, or two
  * elements of dtype) and the number of the call. Readers poll the words: one round trip to the L2, without
  * fence or counter. A word is written once in a call, and nothing else uses the memory of a workspace's LL
- * words. Elements are in the order in which the lanes of an mma read them: of every 16, lane t of four has
+ * words. Elements are in the order in which the lanes of an mma read them: in every 16, lane t of four has
  * 2 t, 2 t + 1 and 8 + 2 t, 9 + 2 t, which are 16 bytes with their numbers. With weights of 8 bits the lane
  * has 4 t .. 4 t + 3, because ldmatrix gives it four bytes of a row.
  *
@@ -54,7 +54,7 @@
  */
 struct moe_units {
 	int rounds;			/* units of a CTA */
-	int size, larger;		/* in twos: each unit has `size`, the first `larger` units one more */
+	int size, larger;		/* a unit has 2 size pairs, each of the first `larger` units 2 more */
 };
 
 static __host__ __device__ __forceinline__ struct moe_units units_of(int pairs, int ctas,
@@ -76,8 +76,8 @@ struct moe_args {
 	uint64_t *logits;		/* LL words: [batch][num_experts], a float each */
 	uint64_t *shared;		/* [batch][shared_intermediate / 2] */
 	uint64_t *routed;		/* [batch][experts_per_token][intermediate / 2] */
-	struct moe_units units;		/* of the shared experts' gates and ups */
-	int32_t stages;			/* of a ring */
+	struct moe_units units;		/* units of the shared experts' gates and ups */
+	int32_t stages;			/* stages of a ring */
 	int32_t at_sums, at_act, at_rings;	/* offsets in shared memory */
 };
 
@@ -109,7 +109,7 @@ struct moe_small {
 	uint32_t mask[MOE_MAX_EXPERTS], slots[MOE_MAX_EXPERTS];
 	struct moe_pick pick[MOE_MAX_DISTINCT];
 	int32_t num_picks;
-	struct moe_units units;			/* of the picks' gates and ups */
+	struct moe_units units;			/* units of the picks' gates and ups */
 };
 
 static __host__ __device__ constexpr int moe_warps(int fp8)

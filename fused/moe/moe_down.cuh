@@ -85,7 +85,7 @@ MOE int shared_stages(const struct moe_slices &s)
 	return (s.shared.y - s.shared.x + MOE_STAGE_K - 1) / MOE_STAGE_K;
 }
 
-MOE int routed_stages(const struct moe_slices &s)	/* of each chosen expert */
+MOE int routed_stages(const struct moe_slices &s)	/* stages of each chosen expert */
 {
 	return (s.routed.y - s.routed.x + MOE_STAGE_K - 1) / MOE_STAGE_K;
 }

@@ -29,8 +29,8 @@
 
 #define MOE_TEAMS		2
 #define MOE_FP8_WORKERS		(MOE_FP8_WARPS * 32)
-#define MOE_FP8_PAIRS		MOE_STAGE_ROWS	/* of a unit */
-#define MOE_FP8_STAGES		4	/* of a warp's ring; a power of two */
+#define MOE_FP8_PAIRS		MOE_STAGE_ROWS	/* pairs of a unit */
+#define MOE_FP8_STAGES		4	/* stages of a warp's ring; a power of two */
 #define MOE_FP8_FIRST		2	/* stages issued before x is read, because other warps wait for x */
 #define MOE_FP8_STAGE_BYTES	2048
 /* floats of a warp: [stage][row][request] */

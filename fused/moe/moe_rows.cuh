@@ -32,7 +32,7 @@ enum { NUM_TILES, NEXT_GATE_UP, NEXT_DOWN, NUM_COUNTERS };
 struct rows {
 	struct moe_call a;
 	void *n, *x, *h, *shared_h;	/* panels: x of all places, then of all rows for the shared experts */
-	/* logits; of a pair; of a place; y of all pairs, then of the shared experts */
+	/* logits; weights of pairs; weights of places; y of all pairs, then of the shared experts */
 	float *logits, *choice_weight, *weight, *y;
 	int32_t *choice, *pair;		/* expert of a pair; pair of a place */
 	int32_t *next;			/* an expert's next free place */

@@ -79,7 +79,7 @@ struct side {
 
 struct product {
 	struct side side[2];		/* 0: routed, 1: shared */
-	const float *weight;		/* of a place */
+	const float *weight;		/* weight of the pair at each place */
 	const int32_t *pair, *num_tiles;
 	const struct tile *tiles;
 	int32_t *next;

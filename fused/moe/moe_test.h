@@ -40,7 +40,7 @@ struct moe_shape {
 	float eps;		/* 0: 1e-6 or 1e-5; else x has the size of its root, so that eps matters */
 	/* 1: a pair case, whose EXACT has logits of more than 11 bits; from 2: a route_pair case */
 	int pair;
-	enum cairn_kind kind;	/* of a route_pair case */
+	enum cairn_kind kind;	/* kind of a route_pair case */
 };
 
 void moe_shape_at(int index, struct moe_shape *s);
