@@ -37,7 +37,7 @@ static struct {
 	struct sigaction before;
 } arena;
 
-/* The block that contains p .. p + bytes, or NULL; p may be the end of the block. */
+/* Returns the block that contains p .. p + bytes, or NULL; p may be the end of the block. */
 static struct block *find_block(const void *p, size_t bytes)
 {
 	size_t lo = 0, hi = arena.num;

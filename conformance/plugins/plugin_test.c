@@ -13,7 +13,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/spawn.h"
 
-/* Path of a test plug-in, in the directory of this program; skips the test if it is missing. */
+/* Sets the path of a test plug-in beside this program; skips the test if the plug-in is missing. */
 static int plugin(struct cairn_test *t, const char *name, char *path, size_t len)
 {
 	char file[64];

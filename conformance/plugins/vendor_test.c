@@ -13,7 +13,7 @@
 
 enum { OUT = 1 << 18 };
 
-/* Path of a test plug-in, in the directory of this program; skips the test if it is missing. */
+/* Sets the path of a test plug-in beside this program; skips the test if the plug-in is missing. */
 static int plugin(struct cairn_test *t, const char *file, char *path, size_t len)
 {
 	if (cairn_beside(file, path, len))
@@ -40,7 +40,7 @@ static int run_line(const char *line, char *out, size_t len)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* The totals of the last line. */
+/* Reads the totals from the last line. */
 static int totals(struct cairn_test *t, const char *out, int *passed, int *failed, int *skipped)
 {
 	const char *last = out;
