@@ -142,7 +142,7 @@ static int argmax_subnormals_are_0(const struct cairn_argmax_args *a, void *stre
 	return ret;
 }
 
-/* The byte offset of a row has only 32 bits. */
+/* Truncates the byte offset of a row to 32 bits. */
 static int argmax_offset_32_bits(const struct cairn_argmax_args *a, void *stream)
 {
 	int64_t row = (int64_t)a->vocab * (int64_t)cairn_dtype_bytes(a->dtype);

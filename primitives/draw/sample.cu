@@ -148,7 +148,7 @@ ROW uint32_t bound_of(const struct state *st, float top, uint32_t *bound)
 	return __reduce_max_sync(ALL_LANES, lane < st->size ? posted.x : 0);
 }
 
-/* Sum over the 8 threads that share a token. */
+/* Returns the sum of v over the 8 threads that share a token. */
 ROW uint64_t octet_sum(uint64_t v)
 {
 	v += __shfl_xor_sync(ALL_LANES, v, 4);

@@ -40,7 +40,7 @@ static uint64_t weight(float depth)
 	return (uint64_t)(exp2f(-depth) * SAMPLE_ONE + 0.5f);
 }
 
-/* Depth of token j if it is alive and kept, else infinity. */
+/* Returns the depth of token j if it is alive and kept, else infinity. */
 static float depth_of(const struct row *r, int32_t j)
 {
 	float clean = sample_clean(r->logits[j]);
@@ -50,7 +50,7 @@ static float depth_of(const struct row *r, int32_t j)
 	return depth < SAMPLE_DEAD && (key > r->key || (key == r->key && j <= r->last)) ? depth : INFINITY;
 }
 
-/* The bin in which the running sum reaches target; adds the bins before it to *above. */
+/* Returns the bin in which the running sum reaches target; adds the bins before it to *above. */
 static uint32_t crossing(const struct row *r, uint64_t target, uint64_t *above)
 {
 	uint32_t b = 0;
@@ -118,7 +118,7 @@ static void narrow(struct row *r, uint64_t top_k, float top_p)
 	}
 }
 
-/* Weight in the draw: 0 if the token is dead, not kept, or under min_p. */
+/* Returns the weight of a token in the draw: 0 if it is dead, not kept, or below min_p. */
 static uint64_t final_weight(const struct row *r, int32_t j)
 {
 	float depth = depth_of(r, j);

@@ -383,7 +383,7 @@ CHANGED(temperature_flushed, subnormal_is_0)
 CHANGED(top_p_rounds_to_none, nothing_is_all)
 CHANGED(infinity_above_largest, infinity_above)
 
-/* The element offset of a row of logits has only 31 bits. */
+/* Truncates the element offset of a row of logits to 31 bits. */
 static int sample_offset_31_bits(const struct cairn_sample_args *a, void *stream)
 {
 	struct cairn_sample_args one = *a;

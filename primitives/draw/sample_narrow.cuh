@@ -108,7 +108,7 @@ ROW uint64_t warp_sum(uint64_t v)
 	return v;
 }
 
-/* Sum of v over the lanes up to this one. */
+/* Returns the sum of v over the lanes up to this one. */
 ROW uint64_t warp_scan(uint64_t v)
 {
 #pragma unroll
@@ -120,13 +120,13 @@ ROW uint64_t warp_scan(uint64_t v)
 	return v;
 }
 
-/* The i-th token of this part. */
+/* Returns the i-th logit of this part. */
 template <bool resident> ROW float token(const struct state *st, int i)
 {
 	return resident ? st->part[i] : sample_clean(st->row[i]);
 }
 
-/* Depth of a token if it is alive and kept, else infinity. */
+/* Returns the depth of a token if it is alive and kept, else infinity. */
 ROW float depth_of(const struct rule *rule, float clean, int32_t index)
 {
 	float depth = sample_depth(rule->max, clean, rule->slope);
@@ -150,7 +150,7 @@ ROW uint64_t fixed(float e)
 	return __float2ull_rz(e * SAMPLE_ONE + 0.5f);
 }
 
-/* Weight of a token that is not dead. */
+/* Returns the weight of a token that is not dead. */
 ROW uint64_t weight_of(const struct rule *rule, float clean)
 {
 	return fixed(exponential(sample_depth(rule->max, clean, rule->slope)));
@@ -184,8 +184,8 @@ struct pick {
 	uint32_t bin;
 };
 
-/* For one warp: the lane at which *above plus the running sum of v reaches target; updates *above to the sum
- * before that lane. */
+/* For one warp: returns the lane at which *above plus the running sum of v reaches target, and sets *above to
+ * the sum before that lane. */
 ROW int crossing(uint64_t v, uint64_t target, uint64_t *above)
 {
 	uint64_t run = *above + warp_scan(v);
@@ -331,7 +331,7 @@ ROW int gather(const struct state *st, const struct rule *rule, float least, uin
 	return total <= limit && most <= window ? total : 0;
 }
 
-/* The smallest and the largest key in a bin of depth. Contains a cluster barrier. */
+/* Finds the smallest and the largest key in a bin of depth. Contains a cluster barrier. */
 template <bool resident> ROW void extent(const struct state *st, uint32_t bin, uint32_t *lo, uint32_t *hi)
 {
 	struct shared *s = st->s;
@@ -434,7 +434,7 @@ ROW void narrow(const struct state *st, uint32_t top_k, float top_p, int few, st
 	cluster_sync(st);
 }
 
-/* Share of token i in locate(): with key 0 its weight in the draw, else 1 if its key is `key`. */
+/* Returns what token i adds in locate(): with key 0 its weight in the draw, else 1 if its key is `key`. */
 template <bool resident>
 ROW uint64_t share_of(const struct state *st, const struct rule *rule, int i, int to, uint32_t key)
 {
@@ -447,9 +447,9 @@ ROW uint64_t share_of(const struct state *st, const struct rule *rule, int i, in
 }
 
 /*
- * Index of the token at which the running sum of share_of() exceeds mark. draw: mark is a fraction of the
- * total, in units of 2^-64, and only the CTA that holds the token gets the index, the others -1; without draw
- * all CTAs get it.
+ * Returns the index of the token at which the running sum of share_of() exceeds mark. draw: mark is a
+ * fraction of the total, in units of 2^-64; only the CTA that holds the token gets the index, the others get
+ * -1. Without draw all CTAs get the index.
  */
 template <bool resident>
 ROW int32_t locate(const struct state *st, uint32_t key, uint64_t mark, bool draw)

@@ -75,7 +75,7 @@ static inline CAIRN_HOST_DEVICE float sample_depth(float max, float clean, float
 	return (max - clean) * slope;
 }
 
-/* Bin of a depth, which must be < SAMPLE_DEAD. */
+/* Returns the bin of a depth, which must be < SAMPLE_DEAD. */
 static inline CAIRN_HOST_DEVICE uint32_t sample_bin(float depth)
 {
 	return (uint32_t)(depth * SAMPLE_BINS_PER_OCTAVE);

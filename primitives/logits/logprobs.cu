@@ -136,7 +136,7 @@ ROW void load_chunk(float4 f[VECS], const float4 *x, int left)
 	}
 }
 
-/* Largest logit of a chunk; NaN is ignored. */
+/* Returns the largest logit of a chunk, ignoring NaN. */
 ROW float largest(const float4 f[VECS])
 {
 	float max = -INFINITY;
@@ -192,8 +192,8 @@ ROW void offer_chunk(struct shared *s, const float4 f[VECS], int first, int left
 	}
 }
 
-/* The k-th largest of the groups' maxima, given each thread's maximum; -infinity if there are fewer than
- * k. */
+/* Returns the k-th largest of the groups' maxima, given each thread's maximum; -infinity if there are fewer
+ * than k. */
 ROW float bound_of(struct shared *s, float max, int k)
 {
 	const int t = threadIdx.x;
@@ -223,7 +223,7 @@ ROW float bound_of(struct shared *s, float max, int k)
 	return s->bound;
 }
 
-/* Largest logit and sum of a warp from those of its lanes. All lanes take the sum of lane 0, since fused
+/* Combines the largest logits and sums of a warp's lanes. All lanes take the sum of lane 0, since fused
  * multiply-adds make the lanes' roundings differ. */
 ROW float2 join(float2 a)
 {
@@ -240,8 +240,8 @@ ROW float2 join(float2 a)
 	return a;
 }
 
-/* The number of entries of list[0 .. n) larger than list[i], by 4 threads. All lanes of the warp must
- * call it. */
+/* Returns the number of entries of list[0 .. n) that are larger than list[i]; 4 threads share the work. All
+ * lanes of the warp must call it. */
 ROW int rank_of(const uint64_t *list, int n, int i)
 {
 	uint64_t mine = i < n ? list[i] : UINT64_MAX;
@@ -311,7 +311,7 @@ ROW void send_ranked(struct shared *s, const uint64_t *list, int n, int k, int r
 		send(s, rank, t, 0);
 }
 
-/* The largest key of the CTA, returned to all threads. */
+/* Returns the largest key of the CTA to all threads. */
 ROW uint64_t block_max(struct shared *s, uint64_t key)
 {
 #pragma unroll
@@ -357,7 +357,7 @@ ROW void send_exhaustively(struct shared *s, const struct share *me, int k, int 
 	}
 }
 
-/* A key that at least k of the keys sent reach: q keys of each of m CTAs, with q m >= k. */
+/* Returns a key that at least k of the keys sent reach: q keys of each of m CTAs, with q m >= k. */
 ROW uint64_t merge_bound(const struct shared *s, int size, int k)
 {
 	const int lane = threadIdx.x % 32, q = min((2 * k + size - 1) / size, k);
@@ -509,7 +509,7 @@ logprobs_kernel(const __grid_constant__ struct cairn_logprobs_args a)
 		finish(a, s, row, size);
 }
 
-/* The largest cluster size with which all rows run at once, two CTAs per SM. */
+/* Returns the largest cluster size with which all rows run at once, with two CTAs per SM. */
 static int cluster_size(const struct cairn_logprobs_args *a, int sms)
 {
 	int size = 1;

@@ -48,7 +48,7 @@ ROW float capped(float x, float cap)
 	return cap * tanhf(__fdiv_rn(x, cap));
 }
 
-/* Elements of x[0 .. n) before the first 16-byte boundary. */
+/* Returns the number of elements of x[0 .. n) before the first 16-byte boundary. */
 ROW int head_of(const void *x, int n, int esize)
 {
 	return min((int)((16 - ((uintptr_t)x & 15)) % 16) / esize, n);

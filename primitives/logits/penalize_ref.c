@@ -16,7 +16,7 @@
 
 #define U	0x1p-24
 
-/* Position of token j in a list, or -1. */
+/* Returns the position of token j in a list, or -1. */
 static int32_t find(const int32_t *ids, int32_t at, int32_t num, int32_t j)
 {
 	for (int32_t k = at; k < at + num; k++)

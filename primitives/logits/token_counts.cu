@@ -46,7 +46,7 @@ copy_kernel(const __grid_constant__ struct cairn_token_counts_args a, int chunks
 			((word *)a.counts)[(int64_t)to * per_slot + first + k * THREADS] = v[k];
 }
 
-/* The segment of token i: the last one that begins at or before i, or -1 if i is past the last segment. */
+/* Returns token i's segment: the last one that begins at or before i; -1 if i is past the last segment. */
 static __device__ __forceinline__ int segment_of(const struct cairn_token_counts_args &a, int i)
 {
 	int lo = 0, hi = a.num_segments;

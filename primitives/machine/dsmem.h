@@ -100,7 +100,7 @@ struct cairn_dsmem_args {
 #define CAIRN_DSMEM_INLINE static inline
 #endif
 
-/* Word i of CTA c: cheap enough to compute inside a kernel, and distinct for all c and i in practice. */
+/* Returns word i of a CTA. It is cheap to compute inside a kernel, and in practice all words differ. */
 CAIRN_DSMEM_INLINE uint64_t cairn_dsmem_word(uint64_t seed, uint32_t cta, uint32_t i)
 {
 	uint64_t x = (seed + (((uint64_t)cta << 32) | i)) * 0x9e3779b97f4a7c15ull;
@@ -113,22 +113,19 @@ CAIRN_DSMEM_INLINE uint64_t cairn_dsmem_weight(uint32_t i)
 	return 2 * (uint64_t)i + 1;
 }
 
-/*
- * The chain in shared memory: the link after link i of `links`, at a stride that depends on the owner's
- * rank.
- */
+/* Returns the link after link i of the chain in shared memory. The stride depends on the owner's rank. */
 CAIRN_DSMEM_INLINE uint32_t cairn_dsmem_next_link(uint32_t i, uint32_t links, uint32_t owner)
 {
 	return (i + 2 * owner + 1) % links;
 }
 
-/* The peer of rank r in round t. */
+/* Returns the peer of rank r in round t. */
 CAIRN_DSMEM_INLINE uint32_t cairn_dsmem_peer(uint32_t r, uint32_t cluster_size, uint32_t t)
 {
 	return cluster_size == 1 ? 0 : (r + 1 + t % (cluster_size - 1)) % cluster_size;
 }
 
-/* The token that `rank` passes on after it has received x. */
+/* Returns the token that `rank` passes on after it has received x. */
 CAIRN_DSMEM_INLINE uint64_t cairn_dsmem_token(uint64_t x, uint32_t rank)
 {
 	return x * 0x9e3779b97f4a7c15ull + rank + 1;

@@ -137,7 +137,7 @@ static int cycles_of_rank_0(const struct cairn_dsmem_args *a, void *stream)
 	return 0;
 }
 
-/* The clock is read before the loads have returned. */
+/* Reads the clock before the loads have returned. */
 static int clock_read_early(const struct cairn_dsmem_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_dsmem_ref(a, stream));

@@ -115,7 +115,7 @@ struct moved {
 	const struct cairn_stream_args *want, *got;
 };
 
-/* Word i of dst, or the sum of block i. */
+/* Judges word i of dst, or the sum of block i. */
 static int is_bad(const void *arg, int64_t i, char *why, size_t why_len)
 {
 	const struct moved *m = arg;
