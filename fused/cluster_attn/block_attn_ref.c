@@ -26,8 +26,8 @@
  *                  as above, returns as a common factor of q, k and v.
  *   q, k, v        errors of n times the weights, and the sum; a rounding. q and k: both terms of the
  *                  rotation, 8 E/2 for sine, cosine and arithmetic (rope_ref.c); a rounding.
- *   logits         d_j = sm_scale (dq . (k_j - mean) + [j is new] (q + dq) . dk) + f_j. mean: that of k, by p;
- *                  softmax cancels a shift that all logits share. f_j: the fp32 errors of attn_exact.c.
+ *   logits         d_j = sm_scale (dq . (k_j - mean) + [j is new] (q + dq) . dk) + f_j. mean: that of k under
+ *                  p; softmax cancels what all logits share. f_j: the fp32 errors of attn_exact.c.
  *   a              with w_j = p_j e^(d_j), W = sum w_j: a' - a = sum (w_j - p_j) (v_j - a) / W, exactly. D is
  *                  the largest |d_j|. D <= 1/4: w_j - p_j is p_j d_j within p_j D^2 e^D / 2, W >= e^-D;
  *                  summed over j before the elements of dq, so dq multiplies the covariance of k and v
