@@ -174,8 +174,8 @@ WORDS = [
     "\n```\n",
     "|a|b|\n|-|-|\n",
 ]
-# Input that is hard to parse. A single text is repeated to a megabyte. For a pair, line n repeats the first text n times,
-# and the second text separates the lines.
+# Input that is hard to parse. A single text is repeated to a megabyte. For a pair, line n repeats the first text
+# n times, and the second text separates the lines.
 HOSTILE = {
     "line": "x",
     "words": "word ",
