@@ -165,15 +165,13 @@ static long long memory_of(const struct cairn_op *op)
 }
 
 /* The processors are shared equally among the processes; a large case gets at least an eighth of them. */
-static void use_threads(const struct child *c, int large, int plug_in)
+static void use_threads(const struct child *c, int large)
 {
 	int all = cairn_num_processors(), working = atomic_load(&c->w->shared->working);
 	int threads = all / (working > 0 ? working : 1);
 
 	if (large && threads < all / 8)
 		threads = all / 8;
-	if (plug_in && threads < 2)	/* a race between threads needs two of them */
-		threads = 2;
 	if (!getenv("OMP_NUM_THREADS"))
 		cairn_set_threads(threads > 0 ? threads : 1);
 }
@@ -206,7 +204,7 @@ static int one_case(struct child *c, int item, int first)
 			large = 1;
 		}
 		begin(c, k, item);
-		use_threads(c, large, strchr(w->opt->impls[k], '/') != NULL);
+		use_threads(c, large);
 		if (!cairn_check_has_op(&w->impls[k], w->f)) {
 			o->verdict = CAIRN_SKIP;
 			o->exempt = 0;

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +152,18 @@ static int check_version(const char *path, const struct cairn_impl *impl)
 	return 0;
 }
 
+/*
+ * A race between threads needs two of them. A plug-in has an OpenMP runtime of its own, which reads the
+ * environment when it is loaded.
+ */
+static void give_two_threads(void)
+{
+	cpu_set_t cpus;
+
+	if (!sched_getaffinity(0, sizeof(cpus), &cpus) && CPU_COUNT(&cpus) < 2)
+		setenv("OMP_NUM_THREADS", "2", 0);
+}
+
 int cairn_plugin_open(const char *path, struct cairn_impl *out)
 {
 	const struct cairn_impl *(*get)(uint32_t);
@@ -159,6 +172,7 @@ int cairn_plugin_open(const char *path, struct cairn_impl *out)
 
 	CAIRN_TRY(check_file(path));
 	CAIRN_TRY(try_plugin(path));
+	give_two_threads();
 	so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!so)
 		return cairn_error(EINVAL, "%s: %s", path, load_error(path));
