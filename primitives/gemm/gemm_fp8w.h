@@ -25,11 +25,11 @@
  *              number, as in gemm.h. Above CAIRN_GEMM_FP8W_EXACT_M the bound grows by sum_l |a| (v |b s| +
  *              half the smallest subnormal of dtype), v the unit roundoff of dtype (derivation in
  *              gemm_fp8w_ref.c).
- * Range:       a scale may be any finite float, also 0 or subnormal. An element of out is defined if all sums
- *              that the operation forms are in range, in whatever order it adds: over each row (scale_kind 0)
- *              or block (1) of b, sum_l |a b| < 2^128, and its product with the scale, and over k, sum_l
- *              |a b s| + |bias| < 2^128. |a s| and |b s| may be out of range. Above CAIRN_GEMM_FP8W_EXACT_M,
- *              |b s| must also be in the range of dtype.
+ * Range:       a scale may be any finite float, also 0 or subnormal; it multiplies a sum, so |a s| and |b s|
+ *              need not fit fp32. An element of out is defined if every sum fits, in whatever order it is
+ *              formed: sum_l |a b| < 2^128 over the elements that share a scale (a row, or 128 columns of
+ *              it), and sum_l |a b s| + |bias| < 2^128 over all of k. Above CAIRN_GEMM_FP8W_EXACT_M, |b s|
+ *              must also be in the range of dtype.
  * NaN:         a NaN in a or bias has the effect described in gemm.h. Scales are finite.
  * sms:         as in gemm.h.
  * Determinism: bitwise repeatable for equal arguments; the grouping of sums may depend on sms above m = 8.
