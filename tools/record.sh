@@ -54,7 +54,7 @@ if [ -z "$part" ] || [ "$part" = generate ]; then
 		generate llama2-7b $prompt 256
 	done
 	# time to the first token of a long prompt
-	generate llama3-8b 8192 64
+	generate llama3-8b 8000 64
 	generate llama3-8b 1024 64 --batch 16
 fi
 # hardware counters, if ncu is installed

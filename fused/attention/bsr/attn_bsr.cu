@@ -33,7 +33,7 @@
 #define SECTION_BYTES	(32 << 20)	/* keys and values that fit the L2 beside Q and O */
 #define MIN_BOX		8		/* slots */
 #define MERGE_CTAS	8		/* for each SM, if the call may use all of them */
-#define UNITS_OF_CTA	512		/* of the planner, which has more CTAs if there may be more units */
+#define UNITS_OF_CTA	1024		/* of the planner, which has more CTAs if there may be more units */
 
 static struct attn_bsr_kernel choose(int32_t head_dim, int few)
 {

@@ -230,11 +230,16 @@ plan_kernel(const __grid_constant__ struct attn_bsr_call c)
 		__syncthreads();	/* before the next costs replace these */
 	}
 	if (!c.d.uncut) {
-		exchange(&s_shares, own, largest(most, s_warp));
+		most = largest(most, s_warp);
+		total = own;
+	}
+	if (!c.d.uncut && gridDim.x > 1) {
+		exchange(&s_shares, own, most);
+		total = 0;
 		for (int k = 0; k < gridDim.x; k++) {
 			base += k < blockIdx.x ? s_shares.cost[k] : 0;
 			total += s_shares.cost[k];
-			most = max(k ? most : 0, s_shares.most[k]);
+			most = max(most, s_shares.most[k]);
 		}
 	}
 	whole = attn_plan_whole(&c.d, units, total, most);
