@@ -208,6 +208,7 @@ static void print_row(struct cairn_check_sink *sink, struct cairn_check_family *
 	sink->sum.passed += here.passed;
 	sink->sum.failed += here.failed;
 	sink->sum.skipped += here.skipped;
+	sink->not_run += missing;
 	if (r->left_out[0])
 		return;
 	printf("%s %d - %s # %d passed, %d failed, %d skipped, %.1f s", here.failed ? "not ok" : "ok",
@@ -215,6 +216,8 @@ static void print_row(struct cairn_check_sink *sink, struct cairn_check_family *
 	       here.passed, here.failed, here.skipped, seconds);
 	if (worst > 0)
 		printf(", worst err/bound %.2f", worst);
+	if (missing > 0)
+		printf(", %d of the failed not run", missing);
 	if (here.skipped && !judged && !here.failed)
 		printf(" # SKIP %s", skip_reason);
 	printf("\n");
@@ -271,6 +274,9 @@ int cairn_check_sink_close(struct cairn_check_sink *sink)
 	for (int i = 0; i < opt->slowest && sink->slow[i].name[0]; i++)
 		printf("# %8.3f s  %s\n", sink->slow[i].seconds, sink->slow[i].name);
 	free(sink->slow);
-	printf("%d passed, %d failed, %d skipped\n", sink->sum.passed, sink->sum.failed, sink->sum.skipped);
+	printf("%d passed, %d failed, %d skipped", sink->sum.passed, sink->sum.failed, sink->sum.skipped);
+	if (sink->not_run)
+		printf(" (%d of the failed cases were not run)", sink->not_run);
+	printf("\n");
 	return lost;
 }

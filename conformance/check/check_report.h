@@ -63,6 +63,7 @@ struct cairn_check_sink {
 	/* private */
 	FILE *json, *junit;
 	int number;			/* rows printed */
+	int not_run;			/* of sum.failed */
 	struct cairn_slow {
 		double seconds;
 		char name[224];		/* table:stage.family.case.kind */

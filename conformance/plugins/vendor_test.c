@@ -190,7 +190,7 @@ static int count(const char *text, const char *what)
 /* A crash fails only its own case; after several crashes, or two hangs, the table is not called again. */
 static void crash_costs_a_case(struct cairn_test *t)
 {
-	char *out = malloc(OUT), *xml = malloc(OUT);
+	char *out = malloc(OUT), *xml = malloc(OUT), text[80];
 	int sum[3] = { 0 };
 
 	if (!EXPECT(t, out && xml))
@@ -202,6 +202,9 @@ static void crash_costs_a_case(struct cairn_test *t)
 	run_bad(t, "crash", 1, out, xml, sum);
 	EXPECT_CONTAINS(t, out, "8 cases of this family have ended their process, the last by CRASH");
 	EXPECT(t, count(out, "# again: ") == 8);
+	snprintf(text, sizeof(text), ", %d skipped (%d of the failed cases were not run)\n", sum[2],
+		 sum[1] - 8);
+	EXPECT_CONTAINS(t, out, text);
 	EXPECT_CONTAINS(t, xml, "<failure message=\"not run: 8 cases of this family have ended");
 	run_bad(t, "hang", 1, out, xml, sum);
 	EXPECT(t, count(out, "TIMEOUT after 1 s, at ") == 2);
