@@ -8,10 +8,11 @@
  *   page p   base  + l * layer_bytes + side * v_offset + p * page_bytes                       page_bytes long
  *   slot s   slots + ((s * num_layers + l) * (v_offset ? 2 : 1) + side) * page_bytes          page_bytes long
  *
- * A move copies all layers and sides from from[i] to to[i]: page to page is copy-on-write, page to slot and
- * back is swapping. The pages are those of struct cairn_kv_store (serving/model/forward.h); page_bytes is
- * the size of page_size * num_kv_heads * head_dim elements of K. A move whose from equals its to does
- * nothing, so that lists can be padded.
+ * A move copies all layers and sides from from[i] to to[i]. All four combinations are legal: page to page is
+ * copy-on-write, page to slot and back is swapping, and slot to slot copies what was swapped out. The pages
+ * are those of struct cairn_kv_store (serving/model/forward.h); page_bytes is the size of
+ * page_size * num_kv_heads * head_dim elements of K. A move whose from equals its to does nothing, so that
+ * lists can be padded.
  *
  *   argument  dtype  shape              notes
  *   base      bytes  as above           in and out, 16-byte aligned; NULL if there are no pages
