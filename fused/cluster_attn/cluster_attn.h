@@ -70,8 +70,8 @@
  * Unused memory: slots past last_page_len and unlisted pages may hold NaN and never reach a result; the
  *              slot of the new token is written, not read.
  * Errors:      -EINVAL (null pointer, misaligned, workspace too small, a size that is negative or contradicts
- *              another; eps or sm_scale not finite or not > 0), -EOPNOTSUPP (legal, but not Supported, or the
- *              device has no room), -EIO (the launch failed).
+ *              another; sm_scale not finite or not > 0; eps not as in rmsnorm.h), -EOPNOTSUPP (legal, but not
+ *              Supported, or the device has no room), -EIO (the launch failed).
  * Source:      Luo et al. 2025 (ClusterFusion), algorithms 3 and 5. Differs: GQA, paged cache, batches, norm
  *              and residual inside, no atomics on sums.
  */

@@ -314,6 +314,9 @@ static const struct shape last[] = {
 		.cluster = 4 },
 	{ N("batch_16_group_16_of_2", 16, 20, 16, 32, 2, 64, 64), .flags = PAGED_RAGGED },
 	{ N("batch_16_group_16_of_2_f16", 16, 20, 16, 32, 2, 128, 64), .flags = PAGED_RAGGED | F16 },
+	/* x has the size of the root of the smallest eps; that of the first request is 0 */
+	{ N("eps_smallest", 3, 20, 16, 4, 2, 64, 64), .eps = CAIRN_EPS_MIN, .size = 0x1p-63 },
+	{ N("eps_smallest_hidden_1024", 2, 20, 16, 4, 2, 64, 1024), .eps = CAIRN_EPS_MIN, .size = 0x1p-64 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

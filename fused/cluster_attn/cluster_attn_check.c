@@ -9,6 +9,7 @@
 #include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/rows/rmsnorm.h"
 
 static int misaligned(const void *p, uintptr_t to)
 {
@@ -78,8 +79,8 @@ int cairn_cluster_attn_check_shape(const struct cairn_cluster_attn_args *a)
 	if (a->num_qo_heads < 1 || a->num_kv_heads < 1 || a->head_dim < 1)
 		return cairn_error(EINVAL, "cluster_attn: num_qo_heads, num_kv_heads, head_dim: must be "
 				   ">= 1");
-	if (!(a->eps > 0) || isinf(a->eps))
-		return cairn_error(EINVAL, "cluster_attn: eps: must be finite and > 0");
+	if (!cairn_is_eps(a->eps))
+		return cairn_error(EINVAL, "cluster_attn: eps: must be finite and at least 2^-126");
 	if (!(a->sm_scale > 0) || isinf(a->sm_scale))
 		return cairn_error(EINVAL, "cluster_attn: sm_scale: must be finite and > 0");
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)

@@ -90,6 +90,7 @@
 	D(bias_qkv_with_b_o, "b_qkv is added only if there is a b_o") \
 	D(bias_k_group_3, "with 3 query heads for a KV head, k has no bias") \
 	D(eps_at_least, "eps is at least 1e-9") \
+	D(eps_at_least_1e_30, "eps is at least 1e-30") \
 	D(eps_1e5, "eps is always 1e-5") \
 	D(group_by_shift, "the group is rounded down to a power of two") \
 	D(page_48_as_32, "pages of 48 are addressed as pages of 32") \
@@ -175,7 +176,8 @@ static void norm(struct work *w)
 			sum = rounded(sum, CAIRN_F16);
 	}
 	s = 1 / sqrt(sum / n + (w->bad == BAD_eps_missing ? 0 : w->bad == BAD_eps_1e5 ? 1e-5 :
-				w->bad == BAD_eps_at_least ? fmax(1e-9, a->eps) : (double)a->eps));
+				w->bad == BAD_eps_at_least ? fmax(1e-9, a->eps) :
+				w->bad == BAD_eps_at_least_1e_30 ? fmax(1e-30, a->eps) : (double)a->eps));
 	if (w->bad == BAD_eps_outside)
 		s = 1 / (sqrt(sum / n) + (double)a->eps);
 	if (w->bad == BAD_norm_missing)

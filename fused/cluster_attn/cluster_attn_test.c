@@ -19,6 +19,7 @@
 #include "fused/cluster_attn/cluster_attn_schedule.h"
 #include "fused/attention/base/attn_stairs.h"
 #include "fused/cache/paged_test.h"
+#include "primitives/rows/rmsnorm.h"
 #include "fused/cluster_attn/cluster_attn_cases.h"
 #include "fused/cluster_attn/cluster_attn_pairs.h"
 #include "fused/cluster_attn/cluster_attn_sums.h"
@@ -50,7 +51,7 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
-	else if (s.flags & (DEVICE | MEAN | PAGED_FAR) || s.positions)
+	else if (s.flags & (DEVICE | MEAN | PAGED_FAR) || s.positions || s.eps > 0)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -289,8 +290,9 @@ static void setup(struct cairn_op *op)
 	a->sms = s.sms;
 	a->eps = s.flags & LARGE_EPS ? 0.5f : op->case_index % 2 ? 1e-6f : 1e-5f;
 	a->sm_scale = op->case_index % 4 == 1 && !s.name ? 0.2f : (float)(1 / sqrt(s.dim));
-	if (s.pair) {
+	if (s.eps > 0)
 		a->eps = (float)s.eps;
+	if (s.pair) {
 		a->sm_scale = s.scale > 0 ? s.scale : (float)(1 / sqrt(s.dim));
 	}
 
@@ -302,7 +304,9 @@ static void setup(struct cairn_op *op)
 		x = cairn_in(op, FIELD(x), a->dtype, (int64_t)s.batch * s.hidden);
 	}
 	cairn_shape(op, FIELD(out), { "row", s.batch }, { "dim", s.hidden });
-	cairn_fill(op, x, a->dtype, (int64_t)s.batch * s.hidden, s.pair ? s.size : 0.25);
+	cairn_fill(op, x, a->dtype, (int64_t)s.batch * s.hidden, s.size > 0 ? s.size : 0.25);
+	if (s.eps > 0 && !s.pair)
+		memset(x, 0, (size_t)s.hidden * 2);
 	fill_x(op, &s, x, a->dtype, bent);
 	freq = cairn_in(op, FIELD(inv_freq), CAIRN_F32, s.dim / 2);
 	base = cairn_op_range(op, 0, 1) ? 10000 : 500000;	/* frequencies differ between calls */
@@ -402,6 +406,7 @@ static const char *reject(void *args, int i, int *want)
 	case 50: a->dataflow = HEAD; a->cluster_size = 3; return "head_cluster_size_3";
 	case 51: a->dataflow = HEAD; a->cluster_size = 16; return "head_cluster_size_16_of_64";
 	case 52: a->sms = -1; return "sms_negative";
+	case 53: a->eps = 1e-39f; return "eps_subnormal";
 	}
 	return NULL;
 }

@@ -9,6 +9,7 @@
 #include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/rows/rmsnorm.h"
 
 static int check_strides(const struct cairn_decode_step_args *a)
 {
@@ -80,8 +81,8 @@ int cairn_decode_step_check_shape(const struct cairn_decode_step_args *a)
 				   "head_dim, vocab: must be >= 1");
 	if (a->form < CAIRN_DECODE_STEP_AUTO || a->form > CAIRN_DECODE_STEP_PERSISTENT)
 		return cairn_error(EINVAL, "decode_step: form: there is no form %d", a->form);
-	if (!(a->eps > 0) || isinf(a->eps))
-		return cairn_error(EINVAL, "decode_step: eps: must be finite and > 0");
+	if (!cairn_is_eps(a->eps))
+		return cairn_error(EINVAL, "decode_step: eps: must be finite and at least 2^-126");
 	if (!(a->sm_scale > 0) || isinf(a->sm_scale))
 		return cairn_error(EINVAL, "decode_step: sm_scale: must be finite and > 0");
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)

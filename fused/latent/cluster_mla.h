@@ -45,7 +45,7 @@
  *              kv.batch 0..16; any page_size >= 1. Anything else -EOPNOTSUPP. kv.batch 0 does nothing.
  * Numerics:    n, the compressed vectors before and after their norm, q (before and after the rotation), ql,
  *              P, the weighted sum of c, and a are rounded to dtype; products are exact, sums in fp32; out is
- *              rounded once. eps and sm_scale are finite and > 0.
+ *              rounded once. eps is as in rmsnorm.h, sm_scale finite and > 0.
  * Tolerance:   derived in cluster_mla_ref.c.
  * Determinism, unused memory, workspace, errors: as in cluster_attn.h.
  * Source:      DeepSeek-V2 2024, section 2.1; Luo et al. 2025, algorithm 4. Differs from the latter: the rope

@@ -7,6 +7,7 @@
 #include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/rows/rmsnorm.h"
 
 static int misaligned(const void *p)
 {
@@ -26,8 +27,10 @@ int cairn_cluster_mla_check_shape(const struct cairn_cluster_mla_args *a)
 				   ">= 1");
 	if (a->sms < 0)
 		return cairn_error(EINVAL, "cluster_mla: sms: must be >= 0");
-	if (!(a->eps > 0) || isinf(a->eps) || !(a->sm_scale > 0) || isinf(a->sm_scale))
-		return cairn_error(EINVAL, "cluster_mla: eps, sm_scale: must be finite and > 0");
+	if (!cairn_is_eps(a->eps))
+		return cairn_error(EINVAL, "cluster_mla: eps: must be finite and at least 2^-126");
+	if (!(a->sm_scale > 0) || isinf(a->sm_scale))
+		return cairn_error(EINVAL, "cluster_mla: sm_scale: must be finite and > 0");
 	if (a->cluster_size < 0 || a->cluster_size > 16)
 		return cairn_error(EINVAL, "cluster_mla: cluster_size: %d is not 0..16", a->cluster_size);
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)

@@ -67,6 +67,7 @@
 	D(not_repeatable, "every other call differs in the last bit") \
 	D(cut_off, "cuts the result off instead of rounding it") \
 	D(eps_at_least, "eps is at least 1e-9") \
+	D(eps_at_least_1e_30, "eps is at least 1e-30") \
 	D(eps_1e6, "eps is always 1e-6") \
 	D(page_48_as_32, "pages of 48 are addressed as pages of 32") \
 	D(page_128_as_64, "pages of 128 are addressed as pages of 64") \
@@ -224,7 +225,8 @@ static void prepare(const struct cairn_cluster_mla_args *a, int b, int last, str
 	int lora = a->q_lora_rank, nq = a->num_heads * Q_DIM;
 	int position = d == MLA_rope_by_length ? last : a->positions[b];
 	double eps = d == MLA_eps_missing ? 0 : d == MLA_eps_1e6 ? 1e-6 :
-		     d == MLA_eps_at_least ? fmax(1e-9, a->eps) : a->eps, c[RANK];
+		     d == MLA_eps_at_least ? fmax(1e-9, a->eps) :
+		     d == MLA_eps_at_least_1e_30 ? fmax(1e-30, a->eps) : a->eps, c[RANK];
 
 	if (d == MLA_position_16_bits)
 		position &= 0xffff;

@@ -18,6 +18,7 @@
 #include "fused/latent/cluster_mla.h"
 #include "fused/attention/base/attn_stairs.h"
 #include "fused/cache/paged_test.h"
+#include "primitives/rows/rmsnorm.h"
 
 enum {
 	F16 = PAGED_FLAGS, OFFCHIP = F16 << 1, IN_PLACE = F16 << 2,
@@ -39,7 +40,7 @@ struct shape {
 	const int *kv_lens;		/* [batch], instead of kv for all; may be NULL */
 	int sms;
 	int pair;			/* number of a pair case, or 0 */
-	double eps, size;		/* eps of a pair case; deviation of x, or 0 for 1 */
+	double eps, size;		/* eps, or 0 for 1e-6; deviation of x, or 0 for 1 */
 	float scale;			/* sm_scale, or 0 for that of heads of 192 */
 };
 
@@ -167,6 +168,9 @@ static const struct shape last[] = {
 	{ N("stairs_f16_cluster_2", 8, 64, 64, 8, 300, 16, 2), .bend = STAIRS, .flags = F16 },
 	{ N("stairs_batch_16", 8, 64, 0, 16, 200, 16, 0), .bend = STAIRS },
 	{ N("v3_heads_batch_16", 128, 64, 64, 16, 5, 16, 0), .flags = PAGED_RAGGED },
+	/* x has the size of the root of the smallest eps; that of the first request is 0 */
+	{ N("eps_smallest", 8, 64, 0, 3, 20, 16, 0), .eps = CAIRN_EPS_MIN, .size = 0x1p-63 },
+	{ N("eps_smallest_lora", 8, 128, 64, 2, 20, 16, 2), .eps = CAIRN_EPS_MIN, .size = 0x1p-64 },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
@@ -280,7 +284,7 @@ static void describe(int index, struct cairn_case *c)
 	c->far = !!(s.flags & PAGED_FAR);
 	if (s.bend)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & (DEVICE | PAGED_FAR | MEAN))
+	else if (s.flags & (DEVICE | PAGED_FAR | MEAN) || (s.eps > 0 && !s.pair))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.flags & ROTATED)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
@@ -351,6 +355,8 @@ static void fill_normal(struct cairn_op *op, const struct shape *s, const struct
 	double base;
 
 	fill(op, p->x, (int64_t)s->batch * s->hidden, s->size > 0 ? s->size : 1);
+	if (s->eps > 0 && !s->pair)
+		memset(p->x, 0, (size_t)s->hidden * 2);
 	fill_about_1(op, p->norm, s->hidden, 0.25);
 	if (s->lora) {
 		fill(op, p->q_a, (int64_t)s->lora * s->hidden, 1 / sqrt(s->hidden));
@@ -618,7 +624,7 @@ static void setup(struct cairn_op *op)
 	a->cluster_size = s.cluster;
 	a->offchip = !!(s.flags & OFFCHIP);
 	a->sms = s.sms;
-	a->eps = s.pair ? (float)s.eps : 1e-6f;
+	a->eps = s.eps > 0 ? (float)s.eps : 1e-6f;
 	a->sm_scale = s.scale > 0 ? s.scale : (float)(1 / sqrt(192));
 	pg.batch = s.batch;
 	pg.page_size = a->kv.page_size = s.page;
@@ -743,6 +749,7 @@ static const char *reject(void *args, int i, int *want)
 	case 40: a->v_dim = 64; return "v_dim_64";
 	case 41: a->kv.batch = 17; return "batch_17";
 	case 42: a->sms = -1; return "sms_negative";
+	case 43: a->eps = 1e-39f; return "eps_subnormal";
 	}
 	return NULL;
 }

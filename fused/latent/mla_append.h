@@ -35,7 +35,7 @@
  * Supported:   dtype f16, bf16; kv_lora_rank a multiple of 64, 64..1024; rope_dim and nope_dim multiples of
  *              16, rope_dim 16..256, nope_dim 0..1024; any page_size >= 1; kv_fp8 0, or 1 with kv_lora_rank
  *              512 and rope_dim 64. Anything else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 do nothing.
- * Numerics:    as in rmsnorm.h and rope.h, each result rounded once. eps is finite and > 0. A NaN in a row of
+ * Numerics:    as in rmsnorm.h and rope.h, each result rounded once. eps is as there. A NaN in a row of
  *              latent makes the row's c NaN if it is in the first kv_lora_rank elements, else only its own
  *              pair of r. A NaN in q makes only its own pair NaN.
  * Tolerance:   as in rmsnorm.h and rope.h (mla_append_ref.c). With kv_fp8, scales and codes follow from c,

@@ -2,11 +2,10 @@
 /* mla_append - argument checks shared by all of our tables */
 #include "fused/latent/mla_append.h"
 
-#include <math.h>
-
 #include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/rows/rmsnorm.h"
 
 int cairn_mla_append_check(const struct cairn_mla_append_args *a)
 {
@@ -25,8 +24,8 @@ int cairn_mla_append_check(const struct cairn_mla_append_args *a)
 		return cairn_error(EINVAL,
 				   "mla_append: kv.page_size, num_heads, kv_lora_rank, rope_dim: must be "
 				   ">= 1");
-	if (!(a->eps > 0) || isinf(a->eps))
-		return cairn_error(EINVAL, "mla_append: eps: must be finite and > 0");
+	if (!cairn_is_eps(a->eps))
+		return cairn_error(EINVAL, "mla_append: eps: must be finite and at least 2^-126");
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
 		return cairn_error(EOPNOTSUPP, "mla_append: dtype: %s", cairn_dtype_name(a->dtype));
 	if (a->kv_lora_rank % 64 || a->kv_lora_rank > 1024)

@@ -17,6 +17,7 @@ enum mla_append_bend {
 	mla_append_bend_half_pairs, mla_append_bend_eps_large, mla_append_bend_first_head_alone,
 	mla_append_bend_one_slot_early, mla_append_bend_norm_missing, mla_append_bend_rope_of_row_0,
 	mla_append_bend_eps_missing, mla_append_bend_eps_at_least, mla_append_bend_eps_1e6,
+	mla_append_bend_eps_at_least_1e_30,
 	mla_append_bend_position_16_bits, mla_append_bend_nan_spreads, mla_append_bend_page_48_as_32,
 	mla_append_bend_heads_of_128, mla_append_bend_requests_of_256, mla_append_bend_requests_of_512,
 	mla_append_bend_positions_counted_on,
@@ -85,6 +86,8 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 		a.eps = 1e-37f;
 	if (bend == mla_append_bend_eps_at_least)
 		a.eps = a.eps > 1e-9f ? a.eps : 1e-9f;
+	if (bend == mla_append_bend_eps_at_least_1e_30)
+		a.eps = a.eps > 1e-30f ? a.eps : 1e-30f;
 	if (bend == mla_append_bend_eps_1e6)
 		a.eps = 1e-6f;
 	if (bend == mla_append_bend_page_48_as_32 && a.kv.page_size == 48)
@@ -143,6 +146,7 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 	D(mla_append, positions_counted_on, "positions from row 2049 on are those that follow row 2048") \
 	D(mla_append, requests_of_256, "rows of requests from number 256 on are left out") \
 	D(mla_append, eps_at_least, "eps is at least 1e-9") \
+	D(mla_append, eps_at_least_1e_30, "eps is at least 1e-30") \
 	D(mla_append, eps_1e6, "eps is always 1e-6") \
 	D(mla_append, position_16_bits, "positions are kept in 16 bits") \
 	D(mla_append, nan_spreads, "a NaN in a query reaches all of its rotated elements") \

@@ -8,6 +8,7 @@
 #include "conformance/suite/pairs.h"
 #include "fused/latent/mla_append.h"
 #include "fused/latent/mla_append_fp8_test.h"
+#include "primitives/rows/rmsnorm.h"
 #include "fused/cache/paged_test.h"
 
 enum {
@@ -27,10 +28,10 @@ struct shape {
 	int batch, qo, kv, page, heads, rank, nope, rope;
 	unsigned flags;
 	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
-	/* of a pair case: its number, or 0; eps, deviation of latent, largest position */
+	/* number of a pair case, or 0; eps (0: 1e-6), deviation of latent (0: 1) */
 	int pair;
 	double eps, size;
-	int far;
+	int far;			/* of a pair case: largest position */
 };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
@@ -82,6 +83,9 @@ static const struct shape last[] = {
 	{ OF("batch_0_padded", 0, 1, 1, 16, 2, LITE), .flags = PAGED_PADDED },
 	{ N("far_latent", 1, 2064960, 2064960, 64, 1, 1024, 0, 16),
 	  .flags = FAR_LATENT | FAR_Q | PAGED_FULL | DEVICE },
+	/* latents of the size of the root of the smallest eps; that of the first row is 0 */
+	{ OF("eps_smallest", 2, 9, 30, 16, 4, LITE), .eps = CAIRN_EPS_MIN, .size = 0x1p-63 },
+	{ N("eps_smallest_rank_64", 1, 5, 9, 16, 3, 64, 16, 16), .eps = CAIRN_EPS_MIN, .size = 0x1p-64 },
 };
 
 /* keys of 656 bytes */
@@ -286,7 +290,7 @@ static void setup(struct cairn_op *op)
 	a->nope_dim = s.nope;
 	a->rope_dim = s.rope;
 	a->dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
-	a->eps = s.pair ? (float)s.eps : 1e-6f;
+	a->eps = s.eps > 0 ? (float)s.eps : 1e-6f;
 	row = s.rank + s.rope;
 	head = (int64_t)s.heads * (s.nope + s.rope);
 	cairn_fill(op, cairn_in(op, offsetof(struct cairn_mla_append_args, norm_weight), a->dtype, s.rank),
@@ -308,7 +312,9 @@ static void setup(struct cairn_op *op)
 	} else {
 		x = cairn_in(op, offsetof(struct cairn_mla_append_args, latent), a->dtype, a->nnz_qo * row);
 		cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * row);
-		cairn_fill(op, x, a->dtype, p.nnz * row, s.pair ? s.size : 1);
+		cairn_fill(op, x, a->dtype, p.nnz * row, s.size > 0 ? s.size : 1);
+		if (s.eps > 0 && !s.pair)
+			memset(x, 0, (size_t)row * 2);
 		if (s.pair)	/* in the last row's c or r */
 			cairn_fill_nan(x, a->dtype, (p.nnz - 1) * row + (s.pair % 2 ? 5 : s.rank + 5), 1);
 	}
@@ -342,7 +348,7 @@ static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_mla_append_args *a = args;
 
-	*want = i < 22 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 22 || i == 29 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->q = NULL; return "q_null";
@@ -373,6 +379,7 @@ static const char *reject(void *args, int i, int *want)
 	case 26: a->nope_dim = 1040; return "nope_dim_1040";
 	case 27: a->kv_fp8 = 1; a->kv_lora_rank = 576; return "kv_fp8_rank_576";
 	case 28: a->kv_fp8 = 1; a->rope_dim = 128; return "kv_fp8_rope_128";
+	case 29: a->eps = 1e-39f; return "eps_subnormal";
 	}
 	return NULL;
 }

@@ -31,8 +31,8 @@
  * All arrays are row-major without gaps, all pointers of dtype 16-byte aligned. Up to CAIRN_MOE_FEW rows
  * (batch) run as one launch that spreads over `sms` SMs (0: all): cluster_attn.h says what "zeroed once"
  * means, and which such calls may run on a device at the same time. More rows run as a chain of launches
- * without such conditions, in which sms limits the products (gemm.h). eps and scaling are finite and > 0,
- * normalize is 0 or 1.
+ * without such conditions, in which sms limits the products (gemm.h). eps is as in rmsnorm.h, scaling
+ * finite and > 0, normalize 0 or 1.
  *
  * Groups: with num_groups > 1 the experts are num_groups groups of equally many neighbours, and a row's
  * experts are chosen from only groups_per_token of the groups, those with the largest scores; among equals

@@ -9,6 +9,7 @@
 #include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/rows/rmsnorm.h"
 
 /* Checks the later members, of which a caller has all or none. */
 static int check_choice(const struct cairn_moe_args *a)
@@ -52,8 +53,8 @@ int cairn_moe_check_shape(const struct cairn_moe_args *a)
 	if (a->hidden < 1 || a->num_experts < 1 || a->experts_per_token < 1 || a->intermediate < 1)
 		return cairn_error(EINVAL,
 				   "moe: hidden, num_experts, experts_per_token, intermediate: must be >= 1");
-	if (!(a->eps > 0) || isinf(a->eps))
-		return cairn_error(EINVAL, "moe: eps: must be finite and > 0");
+	if (!cairn_is_eps(a->eps))
+		return cairn_error(EINVAL, "moe: eps: must be finite and at least 2^-126");
 	if (!(a->scaling > 0) || isinf(a->scaling))
 		return cairn_error(EINVAL, "moe: scaling: must be finite and > 0");
 	if (a->normalize != 0 && a->normalize != 1)

@@ -33,7 +33,8 @@ static void norm(struct moe_mutant *s, int b)
 		s->x[i] = element(s, a->x, (int64_t)b * a->hidden + i);
 		squares += s->x[i] * s->x[i];
 	}
-	eps = s->d == MOE_eps_missing ? 0 : fmax((double)a->eps, s->d == MOE_eps_at_least_1e_6 ? 1e-6 : 0);
+	eps = s->d == MOE_eps_missing ? 0 : fmax((double)a->eps, s->d == MOE_eps_at_least_1e_6 ? 1e-6 :
+	      s->d == MOE_eps_at_least_1e_30 ? 1e-30 : 0);
 	scale = 1 / sqrt(squares / a->hidden + eps);
 	for (int i = 0; i < a->hidden; i++) {
 		double w = s->d == MOE_norm_weight_missing ? 1 : element(s, a->norm_weight, i);

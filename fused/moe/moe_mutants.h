@@ -65,6 +65,7 @@
 	D(x_written, "the norm overwrites x") \
 	D(nan, "the weight is 0/0 where one expert has all the weight") \
 	D(not_repeatable, "every other call differs in the last bit") \
+	D(eps_at_least_1e_30, "eps is raised to 1e-30") \
 	D(eps_at_least_1e_6, "eps is raised to 1e-6") \
 	D(logits_in_tf32, "logits are cut to TF32") \
 	D(sums_10_bits_of_gate_up, "the products with w_gate_up are summed with the 10 bits of TF32") \

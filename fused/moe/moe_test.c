@@ -13,6 +13,7 @@
 #include "conformance/suite/pairs.h"
 #include "fused/moe/moe_test.h"
 #include "fused/moe/moe_more_cases.h"
+#include "primitives/rows/rmsnorm.h"
 
 #define N(n, ...)	N_OF(n, __VA_ARGS__) /* a second macro level expands DSV2LITE into five arguments */
 #define N_OF(case_name, hidden_dim, num_experts, per_token, expert_dim, shared_dim, rows) \
@@ -223,6 +224,8 @@ static const struct moe_shape last[] = {
 	{ N("route_rows_9_v3_32_groups_of_4_f16", 64, 128, 7, 64, 0, 9), GROUPS(32, 5),
 	  .flags = V3 | NORMAL_ALONE | F16 },
 	{ N("route_v3_136_top_11", 64, 136, 11, 64, 0, 5), GROUPS(8, 3), .flags = V3 | NORMAL_ALONE },
+	{ N("eps_smallest", 64, 8, 2, 64, 64, 7), .eps = CAIRN_EPS_MIN },
+	{ N("eps_smallest_rows_12", 128, 8, 2, 64, 0, 12), .eps = CAIRN_EPS_MIN },
 };
 
 #define FIRST_LAST	(FIRST_SUM + (int)ARRAY_SIZE(sums))
@@ -455,6 +458,7 @@ static const char *reject(void *args, int i, int *want)
 		return "w_shared_down_scale_null";
 	case 72: a->fp8w = 1; scales_at(a, (const char *)a->w_router + 2); return "scales_misaligned";
 	case 73: a->size = CAIRN_MOE_FIRST_BYTES + sizeof(void *); return "size_within_later_members";
+	case 74: a->eps = 1e-39f; return "eps_subnormal";
 	}
 	return NULL;
 }

@@ -14,7 +14,7 @@
  *
  * Supported:   dtype f16, bf16, f32; dim a multiple of 8, 8..16384. Anything else -EOPNOTSUPP.
  *              rows 0 is legal and does nothing.
- *              eps is finite and > 0, weight_offset finite.
+ *              eps is finite and at least CAIRN_EPS_MIN, weight_offset finite.
  * Numerics:    sums in fp32; the sum of squares uses r after rounding; one rounding at the end.
  *              weight_offset: 0 for Llama, 1 for Gemma. The sum of squares must fit fp32. For a row with an
  *              infinity or a NaN, out is the formula's value in IEEE arithmetic.
@@ -29,10 +29,23 @@
 #ifndef CAIRN_RMSNORM_H
 #define CAIRN_RMSNORM_H
 
+#include <float.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct cairn_exact;
+
+/*
+ * The smallest eps of a norm, here and in all operations that contain one: the smallest normal number. With
+ * it the mean plus eps is never subnormal; below it, squares as large as eps would be, and lose their bits.
+ */
+#define CAIRN_EPS_MIN	FLT_MIN
+
+/* Returns whether a norm may have this eps. */
+static inline int cairn_is_eps(float eps)
+{
+	return eps >= CAIRN_EPS_MIN && eps <= FLT_MAX;
+}
 
 struct cairn_rmsnorm_args {
 	size_t size;

@@ -17,8 +17,10 @@ int cairn_rmsnorm_check(const struct cairn_rmsnorm_args *a)
 		return cairn_error(EOPNOTSUPP, "rmsnorm: dtype: %d is not supported", a->dtype);
 	if (a->dim % 8 || a->dim > 16384)
 		return cairn_error(EOPNOTSUPP, "rmsnorm: dim: %d is not a multiple of 8 up to 16384", a->dim);
-	if (!(a->eps > 0) || !isfinite(a->eps) || !isfinite(a->weight_offset))
-		return cairn_error(EINVAL, "rmsnorm: eps: must be > 0, and eps and weight_offset finite");
+	if (!cairn_is_eps(a->eps))
+		return cairn_error(EINVAL, "rmsnorm: eps: must be finite and at least 2^-126");
+	if (!isfinite(a->weight_offset))
+		return cairn_error(EINVAL, "rmsnorm: weight_offset: must be finite");
 	if (a->rows == 0)
 		return 0;
 	if (!a->out || !a->x || !a->weight)

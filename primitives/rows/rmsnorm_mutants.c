@@ -19,6 +19,7 @@ enum rmsnorm_bend {
 	rmsnorm_bend_eps_at_least_1e_6, rmsnorm_bend_eps_in_f16, rmsnorm_bend_offset_lost_with_residual,
 	rmsnorm_bend_tail_lost_with_residual, rmsnorm_bend_nan_is_0, rmsnorm_bend_nan_spreads,
 	rmsnorm_bend_weight_0_without_offset, rmsnorm_bend_eps_at_least_1e_12, rmsnorm_bend_eps_at_most_1,
+	rmsnorm_bend_eps_at_least_1e_30, rmsnorm_bend_squares_flushed,
 };
 
 /* The sum after the square of element j has been added. */
@@ -33,6 +34,8 @@ static double bent_sum(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend ben
 		return sum;
 	if (bend == rmsnorm_bend_squares_in_bf16)
 		square = rounded(CAIRN_BF16, square);
+	if (bend == rmsnorm_bend_squares_flushed && square < 0x1p-126)
+		square = 0;
 	sum += square;
 	return bend == rmsnorm_bend_sum_in_f16 ? rounded(CAIRN_F16, sum) :
 	       bend == rmsnorm_bend_tf32_sum ? tf32(sum) : sum;
@@ -44,6 +47,7 @@ static double bent_eps(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend ben
 
 	return bend == rmsnorm_bend_eps_at_least_1e_6 ? fmax(eps, 1e-6) :
 	       bend == rmsnorm_bend_eps_at_least_1e_12 ? fmax(eps, 1e-12) :
+	       bend == rmsnorm_bend_eps_at_least_1e_30 ? fmax(eps, 1e-30) :
 	       bend == rmsnorm_bend_eps_at_most_1 ? fmin(eps, 1) :
 	       bend == rmsnorm_bend_eps_in_f16 ? rounded(CAIRN_F16, eps) : eps;
 }
@@ -127,6 +131,8 @@ BENT(rmsnorm, eps_in_f16)
 BENT(rmsnorm, weight_0_without_offset)
 BENT(rmsnorm, eps_at_least_1e_12)
 BENT(rmsnorm, eps_at_most_1)
+BENT(rmsnorm, eps_at_least_1e_30)
+BENT(rmsnorm, squares_flushed)
 BENT(rmsnorm, offset_lost_with_residual)
 BENT(rmsnorm, tail_lost_with_residual)
 BENT(rmsnorm, nan_is_0)
@@ -212,6 +218,15 @@ static int rmsnorm_mean_of_whole_tiles(const struct cairn_rmsnorm_args *a, void 
 	return 0;
 }
 
+static int rmsnorm_any_eps(const struct cairn_rmsnorm_args *a, void *stream)
+{
+	struct cairn_rmsnorm_args other = *a;
+
+	if (a->eps > 0 && a->eps < CAIRN_EPS_MIN)
+		other.eps = CAIRN_EPS_MIN;
+	return cairn_rmsnorm_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_outside_root, "adds eps to the root instead of under it"),
 	MUTANT(rmsnorm, eps_before_mean, "adds eps to the sum instead of the mean"),
@@ -242,6 +257,9 @@ const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, offset_magnitude, "ignores the sign of weight_offset"),
 	MUTANT(rmsnorm, weight_0_without_offset, "adds no offset to a weight of 0"),
 	MUTANT(rmsnorm, eps_at_least_1e_12, "raises eps to 1e-12"),
+	MUTANT(rmsnorm, eps_at_least_1e_30, "raises eps to 1e-30"),
+	MUTANT(rmsnorm, squares_flushed, "flushes subnormal squares to 0"),
+	MUTANT(rmsnorm, any_eps, "accepts a subnormal eps"),
 	MUTANT(rmsnorm, eps_at_most_1, "lowers eps to 1"),
 	MUTANT(rmsnorm, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(rmsnorm, offset_32_bits, "cuts the offset of a row to 32 bits"),

@@ -7,6 +7,7 @@
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
+#include "primitives/rows/rmsnorm.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -63,8 +64,20 @@ static const struct shape singles[] = {
 	  .bench = 1 },
 };
 
+/* The last cases: the smallest eps, and elements of the size of its root. */
+static const struct shape last[] = {
+	{ .rows = 40, .dim = 8, .dtype = CAIRN_F32, .eps = CAIRN_EPS_MIN, .tag = "eps_smallest" },
+	{ .rows = 40, .dim = 64, .dtype = CAIRN_BF16, .residual = 1, .eps = CAIRN_EPS_MIN,
+	  .tag = "eps_smallest" },
+	{ .rows = 40, .dim = 24, .dtype = CAIRN_F16, .offset = 1, .eps = CAIRN_EPS_MIN,
+	  .tag = "eps_smallest" },
+	{ .rows = 9, .dim = 1024, .dtype = CAIRN_F32, .residual = 1, .eps = CAIRN_EPS_MIN,
+	  .tag = "eps_smallest" },
+};
+
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
 #define NUM_PAIRS	28
+#define FIRST_LAST	(FIRST_PAIR + NUM_PAIRS)
 
 static const int32_t pair_dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 }, pair_rows[] = { 1, 2, 5, 37 };
 static const int32_t pair_dims[] = { 8, 24, 64, 200, 1016, 1024 };
@@ -85,6 +98,10 @@ static void pair_of(int i, struct shape *s)
 
 static void shape_of(int i, struct shape *s)
 {
+	if (i >= FIRST_LAST) {
+		*s = last[i - FIRST_LAST];
+		return;
+	}
 	if (i >= FIRST_PAIR) {
 		pair_of(i - FIRST_PAIR, s);
 		return;
@@ -109,8 +126,8 @@ static void describe(int i, struct cairn_case *c)
 	struct shape s;
 
 	shape_of(i, &s);
-	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s%s%s%s", i >= FIRST_PAIR ? "pair_" : "",
-		 s.rows, s.dim,
+	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s%s%s%s",
+		 i >= FIRST_PAIR && i < FIRST_LAST ? "pair_" : "", s.rows, s.dim,
 		 cairn_dtype_name(s.dtype), s.residual ? "_residual" : "", s.offset ? "_offset" : "",
 		 s.tag && !s.bench ? "_" : "", s.tag && !s.bench ? s.tag : "");
 	elements = (double)s.rows * s.dim;
@@ -238,12 +255,13 @@ static const char *reject(void *args, int i, int *want)
 	case 6: a->x = (const char *)a->x + 2; return "misaligned_x";
 	case 7: a->eps = 0; return "eps_zero";
 	case 8: a->eps = NAN; return "eps_nan";
+	case 9: a->eps = 1e-39f; return "eps_subnormal";
 	}
 	*want = -EOPNOTSUPP;
 	switch (i) {
-	case 9: a->dim = 12; return "dim_12";
-	case 10: a->dim = 16392; return "dim_16392";
-	case 11: a->dtype = CAIRN_I32; return "dtype_i32";
+	case 10: a->dim = 12; return "dim_12";
+	case 11: a->dim = 16392; return "dim_16392";
+	case 12: a->dtype = CAIRN_I32; return "dtype_i32";
 	}
 	return NULL;
 }
@@ -307,7 +325,7 @@ const struct cairn_family cairn_rmsnorm_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, rmsnorm),
 	.args_size = sizeof(struct cairn_rmsnorm_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FIRST_LAST + (int)ARRAY_SIZE(last),
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,

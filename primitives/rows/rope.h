@@ -25,8 +25,9 @@
  * not overlap (they may be slices of one packed row). Gaps between rows are neither read nor written.
  * Supported:   dtype f16, bf16, f32; head_dim and rotary_dim multiples of 16, rotary_dim <= head_dim <= 512.
  * Numerics:    the angle is the fp32 product; its cos and sin are accurate to fp32 at any size (position
- *              1000000 may be a million radians); one rounding at the end. scale is finite.
- *              With a norm: norm_eps is finite and > 0; the squares of a head are summed in fp32, and their
+ *              1000000 may be a million radians); one rounding at the end. scale is finite, and 0 or not
+ *              subnormal; for finite x[a], x[b], (|x[a]| + |x[b]|) max(1, |scale|) must fit fp32.
+ *              With a norm: norm_eps is as in rmsnorm.h; the squares of a head are summed in fp32, and their
  *              sum must fit fp32. A head with an infinity or a NaN gets the formula's values in IEEE
  *              arithmetic. Hugging Face rounds to dtype after the norm, the weight and each product and sum;
  *              this operation rounds once.

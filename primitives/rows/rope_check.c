@@ -7,6 +7,7 @@
 #include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/rows/rmsnorm.h"
 
 #define MAX_DIM	512
 
@@ -37,8 +38,8 @@ int cairn_rope_check(const struct cairn_rope_args *a)
 	CAIRN_TRY(check_stride(a->q_stride, a->num_qo_heads, a->head_dim, "q"));
 	if (a->k)
 		CAIRN_TRY(check_stride(a->k_stride, a->num_kv_heads, a->head_dim, "k"));
-	if ((a->q_norm || (a->k && a->k_norm)) && !(a->norm_eps > 0 && isfinite(a->norm_eps)))
-		return cairn_error(EINVAL, "rope: norm_eps: must be > 0 and finite");
+	if ((a->q_norm || (a->k && a->k_norm)) && !cairn_is_eps(a->norm_eps))
+		return cairn_error(EINVAL, "rope: norm_eps: must be finite and at least 2^-126");
 	if (a->nnz == 0)
 		return 0;
 	if (!a->q || !a->inv_freq || !a->positions)

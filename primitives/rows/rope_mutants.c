@@ -18,6 +18,7 @@ enum rope_bend {
 	rope_bend_norm_tail_left, rope_bend_norm_weight_missing, rope_bend_cut_off,
 	rope_bend_k_stride_of_q, rope_bend_k_norm_needs_q_norm, rope_bend_norm_loses_scale,
 	rope_bend_norm_loses_order, rope_bend_eps_at_least_1e_6, rope_bend_position_of_16_bits,
+	rope_bend_eps_at_least_1e_30,
 	rope_bend_nan_spreads, rope_bend_tf32, rope_bend_frequency_magnitude, rope_bend_frequency_0_is_1,
 	rope_bend_infinity_clamped,
 };
@@ -80,7 +81,8 @@ static void bent_norm(const struct cairn_rope_args *a, const void *norm, double 
 		      enum rope_bend bend)
 {
 	double eps = bend == rope_bend_norm_eps_ignored ? 0 :
-		     fmax((double)a->norm_eps, bend == rope_bend_eps_at_least_1e_6 ? 1e-6 : 0);
+		     fmax((double)a->norm_eps, bend == rope_bend_eps_at_least_1e_6 ? 1e-6 :
+		     bend == rope_bend_eps_at_least_1e_30 ? 1e-30 : 0);
 	double s = 1 / sqrt(mean + eps);
 
 	if (bend == rope_bend_norm_eps_outside)
@@ -254,6 +256,7 @@ BENT(rope, k_norm_needs_q_norm)
 BENT(rope, norm_loses_scale)
 BENT(rope, norm_loses_order)
 BENT(rope, eps_at_least_1e_6)
+BENT(rope, eps_at_least_1e_30)
 BENT(rope, position_of_16_bits)
 BENT(rope, nan_spreads)
 BENT(rope, frequency_magnitude)
@@ -414,6 +417,7 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, norm_loses_scale, "omits the scale if there is a norm"),
 	MUTANT(rope, norm_loses_order, "ignores `interleaved` if there is a norm"),
 	MUTANT(rope, eps_at_least_1e_6, "raises eps to 1e-6"),
+	MUTANT(rope, eps_at_least_1e_30, "raises eps to 1e-30"),
 	MUTANT(rope, position_of_16_bits, "takes positions modulo 65536"),
 	MUTANT(rope, nan_spreads, "makes the whole head NaN for a NaN without a norm"),
 	MUTANT(rope, tf32, "cuts f32 inputs to TF32"),

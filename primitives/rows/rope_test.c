@@ -6,6 +6,7 @@
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
+#include "primitives/rows/rmsnorm.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -109,6 +110,13 @@ static const struct shape singles[] = {
 
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
 #define NUM_PAIRS	34
+#define FIRST_LAST	(FIRST_PAIR + NUM_PAIRS)
+
+/* The last cases: the smallest eps, and elements of the size of its root; the first head is 0. */
+static const struct shape last[] = {
+	{ 5, 3, 2, 48, 32, 0, CAIRN_F32, 7, 0, 0, 1, QK, CAIRN_EPS_MIN },
+	{ 5, 4, 1, 64, 64, 1, CAIRN_BF16, 7, 8, 0, 1, Q, CAIRN_EPS_MIN },
+};
 
 enum { F_TYPE, F_ORDER, F_HEADS, F_DIM, F_ROTARY, F_Q_GAP, F_K_GAP, F_NORM, F_EPS, F_SCALE, F_OFFSET,
        F_ROWS, NUM_FACTORS };
@@ -146,7 +154,9 @@ static struct shape pair_of(int i)
 /* Returns the elements between rows of k. In pair cases k and q have different gaps. */
 static int32_t k_gap_of(int i, const struct shape *s)
 {
-	return i < FIRST_PAIR ? s->gap : pair_gaps[cairn_pairs_row(&pairs, i - FIRST_PAIR)[F_K_GAP]];
+	if (i < FIRST_PAIR || i >= FIRST_LAST)
+		return s->gap;
+	return pair_gaps[cairn_pairs_row(&pairs, i - FIRST_PAIR)[F_K_GAP]];
 }
 
 static struct shape shape_of(int i)
@@ -156,6 +166,8 @@ static struct shape shape_of(int i)
 	struct shape s = { .scale = 1 };
 	int turn = i;
 
+	if (i >= FIRST_LAST)
+		return last[i - FIRST_LAST];
 	if (i >= FIRST_PAIR)
 		return pair_of(i - FIRST_PAIR);
 	if (i >= (int)NUM_GRID)
@@ -179,7 +191,7 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape s = shape_of(i);
 	double elements = (double)s.nnz * (s.num_qo_heads + s.num_kv_heads) * s.rotary_dim;
-	int n = 0, pair = i >= FIRST_PAIR;
+	int n = 0, pair = i >= FIRST_PAIR && i < FIRST_LAST;
 	char more[64] = "";
 
 	if (s.rotary_dim != s.head_dim)
@@ -198,7 +210,7 @@ static void describe(int i, struct cairn_case *c)
 	if (s.norm)
 		n += snprintf(more + n, sizeof(more) - n, "_norm%s%s", s.norm & Q ? "q" : "",
 			      s.norm & K ? "k" : "");
-	if (s.norm && pair)
+	if (s.norm && i >= FIRST_PAIR)
 		snprintf(more + n, sizeof(more) - n, "_eps1e%d", (int)lroundf(-log10f(s.eps)));
 	else if (s.norm && s.eps >= 0.1f)
 		snprintf(more + n, sizeof(more) - n, "_eps%d", (int)(s.eps * 100));
@@ -295,6 +307,8 @@ static void fill(struct cairn_op *op, const struct shape *s, void *x, int32_t he
 		poison(op, s, x, heads, gap, norm);
 	if (norm && op->kind != CAIRN_KIND_NORMAL)
 		fill_norm(op, s, x, heads, gap);
+	if (op->case_index >= FIRST_LAST && s->nnz)
+		memset(x, 0, (size_t)s->head_dim * cairn_dtype_bytes(s->dtype));
 }
 
 /* Weights: about 1, some negative, to tell positions apart; EXACT: small integers. */
@@ -414,13 +428,14 @@ static const char *reject(void *args, int i, int *want)
 	case 12: a->q_norm = a->inv_freq; a->norm_eps = 0; return "norm_eps_zero";
 	case 13: a->k_norm = a->inv_freq; a->norm_eps = INFINITY; return "norm_eps_infinite";
 	case 14: a->k_norm = (const char *)a->inv_freq + 2; a->norm_eps = 1; return "misaligned_k_norm";
+	case 15: a->q_norm = a->inv_freq; a->norm_eps = 1e-39f; return "norm_eps_subnormal";
 	}
 	*want = -EOPNOTSUPP;
 	switch (i) {
-	case 15: a->rotary_dim = 8; return "rotary_dim_8";
-	case 16: a->head_dim = 72; a->k_stride = a->q_stride = 0; return "head_dim_72";
-	case 17: a->head_dim = 1024; return "head_dim_1024";
-	case 18: a->dtype = CAIRN_I32; return "dtype_i32";
+	case 16: a->rotary_dim = 8; return "rotary_dim_8";
+	case 17: a->head_dim = 72; a->k_stride = a->q_stride = 0; return "head_dim_72";
+	case 18: a->head_dim = 1024; return "head_dim_1024";
+	case 19: a->dtype = CAIRN_I32; return "dtype_i32";
 	}
 	return NULL;
 }
@@ -506,7 +521,7 @@ const struct cairn_family cairn_rope_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, rope),
 	.args_size = sizeof(struct cairn_rope_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FIRST_LAST + (int)ARRAY_SIZE(last),
 	.exact_is_equal = 1,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
