@@ -23,7 +23,9 @@ static void fill_embed(struct cairn_op *op, const struct step_shape *s, void *em
 
 	if (kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;
-	step_repeat(op, embed, a->dtype, (int64_t)s->vocab * s->hidden, s->pair ? s->size : 1);
+	step_repeat(op, embed, a->dtype, (int64_t)s->vocab * s->hidden, s->size > 0 ? s->size : 1);
+	if (s->eps > 0 && !s->pair)	/* the row of the first request */
+		memset((uint16_t *)embed + (int64_t)(s->vocab - 1) * s->hidden, 0, (size_t)s->hidden * 2);
 	op->kind = kind;
 	for (int64_t i = 0; kind == CAIRN_KIND_EXTREME && i < (int64_t)s->vocab * s->hidden; i++) {
 		double size = sizes[i / s->hidden % 6];
@@ -73,8 +75,9 @@ static void fill_pages(struct cairn_op *op, const struct step_shape *s, const st
 	op->kind = kind;
 }
 
-static void fill_sampling(struct cairn_op *op, int batch)
+static void fill_sampling(struct cairn_op *op, const struct step_shape *s)
 {
+	const int batch = s->batch;
 	float *temperature = cairn_in(op, STEP_FIELD(temperature), CAIRN_F32, batch);
 	float *top_p = cairn_in(op, STEP_FIELD(top_p), CAIRN_F32, batch);
 	float *min_p = cairn_in(op, STEP_FIELD(min_p), CAIRN_F32, batch);
@@ -88,6 +91,12 @@ static void fill_sampling(struct cairn_op *op, int batch)
 		top_p[b] = b % 2 ? 1 : 0.9f;
 		min_p[b] = b % 4 == 2 ? 0.25f : 0;
 		top_k[b] = b % 4 == 3 ? 5 : 0;
+		if (s->top_k) {
+			temperature[b] = 16;
+			top_p[b] = 1;
+			min_p[b] = 0;
+			top_k[b] = s->top_k[b];
+		}
 		seed[b] = cairn_op_rand(op);
 		offset[b] = cairn_op_rand(op) >> (b % 2 ? 54 : 20);	/* below 1024, or above 2^32 */
 	}
@@ -131,7 +140,7 @@ static void set_scalars(struct cairn_op *op, const struct step_shape *s, const s
 	a->sms = s->sms;
 	a->form = s->flags & GRAPH ? CAIRN_DECODE_STEP_GRAPH :
 		  s->flags & PERSISTENT ? CAIRN_DECODE_STEP_PERSISTENT : CAIRN_DECODE_STEP_AUTO;
-	a->eps = s->pair ? (float)s->eps : op->case_index % 3 ? 1e-5f : 1e-6f;
+	a->eps = s->eps > 0 ? (float)s->eps : op->case_index % 3 ? 1e-5f : 1e-6f;
 	/*
 	 * In the first layer the key with all the weight does not depend on rounding; in later layers it may.
 	 */
@@ -317,7 +326,7 @@ void step_setup(struct cairn_op *op)
 		shut_gates(op, &s, embed);
 	step_decide_experts(op, &s, embed);
 	if (s.flags & SAMPLE)
-		fill_sampling(op, s.batch);
+		fill_sampling(op, &s);
 	if (s.pair)
 		fill_one_nan(op, &s, &p, embed);
 }

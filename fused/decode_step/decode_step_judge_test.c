@@ -143,6 +143,7 @@ const char *step_reject(void *args, int i, int *want)
 	case 73: a->sm_scale = INFINITY; return "sm_scale_inf";
 	case 74: a->sm_scale = -1; return "sm_scale_negative";
 	case 75: a->sms = -1; return "sms_negative";
+	case 76: a->eps = 1e-39f; return "eps_subnormal";
 	}
 	return NULL;
 }

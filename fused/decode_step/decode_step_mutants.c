@@ -71,6 +71,7 @@
 	D(normalize_experts_always, "the experts' weights are always normalised") \
 	D(dense_layers_one_less, "the MLP of the last dense layer is left out") \
 	D(size_ignored, "an argument struct that is too small is accepted") \
+	D(eps_at_least_1e_30, "eps is raised to 1e-30") \
 	D(eps_at_least_1e_6, "eps is raised to 1e-6") \
 	D(eps_at_most_1e_4, "eps is lowered to 1e-4") \
 	D(page_48_as_32, "the page size is rounded down to a power of two") \
@@ -83,6 +84,7 @@
 	D(inter_past_16384, "elements of the MLP past the first 16384 are not computed") \
 	D(hidden_past_8192, "elements of x past the first 8192 are 0 in the last norm") \
 	D(silu_overflows, "silu is computed from exp of the gate, which overflows") \
+	D(top_k_256, "at most 256 tokens are kept for a draw with top_k") \
 	D(offset_32_bits, "the offsets of draws are kept in 32 bits") \
 	D(last_of_equals, "of equal logits the last one is chosen") \
 	D(experts_past_128, "experts past the first 128 are not chosen") \
@@ -347,9 +349,10 @@ static void draw(const struct state *s, const int32_t *top)
 {
 	const struct cairn_decode_step_args *a = s->a;
 	uint64_t seed[MAX_BATCH], offset[MAX_BATCH];
+	int32_t top_k[MAX_BATCH];
 	struct cairn_sample_args sample = {
 		.size = sizeof(sample), .out = a->tokens, .logits = a->logits, .temperature = a->temperature,
-		.top_k = a->top_k, .top_p = a->top_p, .min_p = a->min_p, .seed = seed, .offset = offset,
+		.top_k = top_k, .top_p = a->top_p, .min_p = a->min_p, .seed = seed, .offset = offset,
 		.rows = a->kv.batch, .vocab = a->vocab,
 	};
 
@@ -362,6 +365,7 @@ static void draw(const struct state *s, const int32_t *top)
 	for (int b = 0; b < a->kv.batch; b++) {
 		seed[b] = a->seed[s->d == STEP_sampled_as_request_0 ? 0 : b];
 		offset[b] = a->offset[s->d == STEP_sampled_as_request_0 ? 0 : b];
+		top_k[b] = s->d == STEP_top_k_256 && a->top_k[b] > 256 ? 256 : a->top_k[b];
 		if (s->d == STEP_offset_32_bits)
 			offset[b] = (uint32_t)offset[b];
 	}
@@ -417,6 +421,8 @@ static void request(struct state *s, int b)
 /* Changes the arguments as the defects of eps, pages and biases do. */
 static void bend_args(struct cairn_decode_step_args *a, enum defect d)
 {
+	if (d == STEP_eps_at_least_1e_30)
+		a->eps = fmaxf(a->eps, 1e-30f);
 	if (d == STEP_eps_at_least_1e_6)
 		a->eps = fmaxf(a->eps, 1e-6f);
 	if (d == STEP_scale_in_dtype)

@@ -13,6 +13,7 @@
 #include "fused/cache/paged_test.h"
 #include "fused/decode_step/decode_step_test.h"
 #include "fused/decode_step/decode_step_pairs.h"
+#include "primitives/rows/rmsnorm.h"
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
 #define N(case_name, num_layers, requests, kv_len, page_size, hidden_dim, mlp_dim, qo_heads, kv_heads, \
@@ -172,6 +173,20 @@ static const struct step_shape last[] = {
 	{ N("gates_of_minus_24", 1, 3, 9, 16, 64, 64, 2, 1, 64, 64), .flags = SHUT },
 	{ M("latent_gates_of_minus_24", 1, 2, 9, 16, 64, 64, 8, 0, 64), .flags = SHUT | LATENT },
 	{ N("inter_33088", 1, 2, 9, 16, 64, 33088, 2, 1, 64, 8) },
+	{ N("eps_smallest", 2, 3, 9, 16, 64, 64, 2, 1, 64, 64), .eps = CAIRN_EPS_MIN, .size = 0x1p-63 },
+	{ N("eps_smallest_experts", 2, 3, 9, 16, 64, 64, 2, 1, 64, 64), E(4, 2, 64, 64, 1),
+		.eps = CAIRN_EPS_MIN, .size = 0x1p-63 },
+	{ M("latent_eps_smallest", 1, 2, 3, 16, 64, 64, 8, 64, 64), .flags = LATENT, .eps = CAIRN_EPS_MIN,
+		.size = 0x1p-63 },
+	/* top_k around and above the lengths of lists of candidates, and around vocab */
+	{ N("sampled_top_k_600", 1, 8, 9, 16, 64, 64, 2, 1, 64, 4000), .flags = SAMPLE,
+		.top_k = LENS(600, 256, 257, 3000, 1024, 3999, 4000, 4001) },
+	{ N("sampled_top_k_of_vocab_f16", 1, 4, 9, 16, 64, 64, 2, 1, 64, 1000), .flags = SAMPLE | ALIAS | F16,
+		.top_k = LENS(999, 1000, 1001, 0x7fffffff) },
+	{ N("sampled_top_k_5000", 1, 3, 9, 16, 64, 64, 2, 1, 64, 10000), .flags = SAMPLE | TIED,
+		.top_k = LENS(5000, 1025, 10000) },
+	{ M("latent_sampled_top_k_600", 1, 4, 9, 16, 128, 64, 8, 0, 1000), .flags = SAMPLE | LATENT,
+		.top_k = LENS(600, 257, 1000, 2000) },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
@@ -299,7 +314,8 @@ static void describe(int index, struct cairn_case *c)
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & (PAGED_FAR | FAR_LAYERS));
-	if (s.flags & (DEVICE | PAGED_FAR | FAR_LAYERS | STEEP | DEEP | SHUT | BALANCE))
+	if (s.flags & (DEVICE | PAGED_FAR | FAR_LAYERS | STEEP | DEEP | SHUT | BALANCE) ||
+	    (s.eps > 0 && !s.pair))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);

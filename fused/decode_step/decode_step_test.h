@@ -41,6 +41,8 @@ struct step_shape {
 	int layers, batch, kv, page, hidden, inter, hq, hkv, dim, vocab;
 	unsigned flags;
 	const int *kv_lens;			/* [batch]; NULL: from kv */
+	/* [batch], with SAMPLE: all tokens of these are likely, and nothing else limits the choice */
+	const int *top_k;
 	/* lora: rank of q; top: experts for each token; shared: shared width; dense: dense layers */
 	int lora, experts, top, expert_inter, shared, dense;
 	float scaling;			/* 0: 1 */

@@ -297,6 +297,13 @@ static void large_is_off(struct cairn_sample_args *one, float *logits)
 		*(int32_t *)one->top_k = 0;
 }
 
+static void most_256(struct cairn_sample_args *one, float *logits)
+{
+	(void)logits;
+	if (*one->top_k > 256)
+		*(int32_t *)one->top_k = 256;
+}
+
 static void at_least_1e_4(struct cairn_sample_args *one, float *logits)
 {
 	(void)logits;
@@ -373,6 +380,7 @@ static void full_list(struct cairn_sample_args *one, float *logits)
 CHANGED(top_k_minus_is_1, minus_is_1)
 CHANGED(temperature_100, not_so_hot)
 CHANGED(top_k_65536, large_is_off)
+CHANGED(top_k_256, most_256)
 CHANGED(top_p_1e_4, at_least_1e_4)
 CHANGED(top_p_almost_1, almost_1_is_off)
 CHANGED(min_p_1e_3, tiny_is_off)
@@ -438,6 +446,7 @@ const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, temperature_after_min_p, "applies min_p to probabilities of temperature 1"),
 	MUTANT(sample, top_k_minus_is_1, "takes a negative top_k for 1"),
 	MUTANT(sample, top_k_65536, "ignores a top_k above 65536"),
+	MUTANT(sample, top_k_256, "takes a top_k above 256 for 256"),
 	MUTANT(sample, top_p_1e_4, "raises top_p to 1e-4"),
 	MUTANT(sample, top_p_almost_1, "ignores a top_p above 0.9995"),
 	MUTANT(sample, min_p_1e_3, "ignores a min_p below 1e-3"),
