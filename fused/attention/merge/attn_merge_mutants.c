@@ -65,6 +65,7 @@
 	D(in_place_state_0_lost, "in place, state 0 is not added") \
 	D(heads_3_as_4, "with three heads, lse is read as that of four") \
 	D(zero_sign_lost, "a state that alone has weight is added to +0, which loses the sign of -0") \
+	D(one_state_copied, "copies a state that is used alone, whatever its lse is") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	attn_merge_bend_##name,
@@ -146,7 +147,7 @@ static void weigh(const struct cairn_attn_merge_args *a, int64_t pair, enum attn
 		if (IS(nan_ignored) && isnan(lse))
 			continue;
 		d = (float)(lse - t->max);
-		if (IS(infinity_wins) && lse == INFINITY)
+		if ((IS(infinity_wins) && lse == INFINITY) || (IS(one_state_copied) && used == 1))
 			d = 0;
 		if (t->max == -INFINITY && !IS(empty_minus_empty))
 			continue;

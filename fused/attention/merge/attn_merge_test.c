@@ -29,6 +29,7 @@ enum {
 	HEADS_FIRST = 1024,	/* [states, heads, rows, head_dim] */
 	BENCH = 2048, DEVICE = 4096,
 	FAR = 8192,		/* the last states begin past 2^31 and 2^32 elements */
+	ONE = 16384,		/* counts are 1, and BAD spoils state 0 */
 };
 
 struct shape {
@@ -102,6 +103,16 @@ static const struct shape named[] = {
 	{ S("prefix", 2, 4096, 32, 128, F32, BF16), .flags = LSE | BENCH | DEVICE },
 };
 
+/* The last cases; rows that use one state are not copied if its lse is NaN or +INFINITY. */
+static const struct shape last[] = {
+	{ S("far_states", 3, 2, 2, 64, BF16, BF16), .flags = LSE | FAR },
+	{ S("counts_outside", 12, 40, 2, 64, F32, BF16), .flags = LSE | COUNTS },
+	{ S("bad_one_state", 1, 7, 3, 64, F32, BF16), .flags = LSE | BAD },
+	{ S("bad_one_state", 1, 7, 5, 128, BF16, BF16), .flags = LSE | BAD | COUNTS },
+	{ S("bad_one_used", 3, 7, 5, 64, F32, F32), .flags = LSE | BAD | COUNTS | ONE },
+	{ S("bad_one_used", 40, 7, 3, 256, F16, F16), .flags = LSE | BAD | COUNTS | ONE | IN_PLACE },
+};
+
 static const int grid_n[] = { 1, 2, 3, 7, 64 }, grid_dim[] = { 8, 64, 128, 256, 512 };
 static const int grid_rows[] = { 1, 5, 128 }, grid_heads[] = { 1, 3, 32 };
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
@@ -159,12 +170,8 @@ static void shape_at(int index, struct shape *s)
 		*s = named[index];
 		return;
 	}
-	if (i == NUM_GRID + NUM_PAIRS) {
-		*s = (struct shape){ S("far_states", 3, 2, 2, 64, BF16, BF16), .flags = LSE | FAR };
-		return;
-	}
-	if (i > NUM_GRID + NUM_PAIRS) {
-		*s = (struct shape){ S("counts_outside", 12, 40, 2, 64, F32, BF16), .flags = LSE | COUNTS };
+	if (i >= NUM_GRID + NUM_PAIRS) {
+		*s = last[i - NUM_GRID - NUM_PAIRS];
 		return;
 	}
 	if (i >= NUM_GRID) {
@@ -252,13 +259,13 @@ static void draw_lse(struct cairn_op *op, float *lse, int64_t stride, int n, uns
 }
 
 /* Sets one lse, or one element of o, of every third row and head to NaN or an infinity. */
-static void spoil(struct cairn_op *op, void *o, float *lse)
+static void spoil(struct cairn_op *op, void *o, float *lse, unsigned flags)
 {
 	const double bad[] = { NAN, INFINITY, -INFINITY };
 	struct cairn_attn_merge_args a = cairn_attn_merge_strides(op->args);
 
 	for (int64_t pair = 0; pair < (int64_t)a.rows * a.num_heads; pair += 3) {
-		int64_t s = cairn_op_range(op, 0, a.num_states - 1);
+		int64_t s = flags & ONE ? 0 : cairn_op_range(op, 0, a.num_states - 1);
 		int64_t c = cairn_op_range(op, 0, a.head_dim - 1);
 		int64_t row = pair / a.num_heads, head = pair % a.num_heads;
 
@@ -428,7 +435,8 @@ static void setup(struct cairn_op *op)
 	if (s.flags & COUNTS) {
 		counts = cairn_in(op, offsetof(struct cairn_attn_merge_args, counts), CAIRN_I32, s.rows);
 		for (int i = 0; i < s.rows; i++)
-			counts[i] = i % 11 == 5 ? (op->case_index % 2 ? -3 : INT32_MIN) :
+			counts[i] = s.flags & ONE ? 1 :
+				    i % 11 == 5 ? (op->case_index % 2 ? -3 : INT32_MIN) :
 				    i % 11 == 8 ? beyond[(i / 11 + op->case_index) % 4] :
 				    (int32_t)cairn_op_range(op, i % 3 ? s.n / 2 : 0, s.n);
 	}
@@ -447,7 +455,7 @@ static void setup(struct cairn_op *op)
 	for (int64_t pair = 0; pair < pairs; pair++)
 		draw_lse(op, lse + pair, full.lse_stride, s.n, s.flags, s.flags & EMPTY && pair % 7 == 3);
 	if (s.flags & BAD)
-		spoil(op, o, lse);
+		spoil(op, o, lse, s.flags);
 	if (op->kind == CAIRN_KIND_POISON || s.flags & EMPTY)
 		poison(op, o, lse);
 }
@@ -607,7 +615,7 @@ const struct cairn_family cairn_attn_merge_family = {
 	.stage = "fused", .name = "attn_merge",
 	.op = offsetof(struct cairn_impl, attn_merge),
 	.args_size = sizeof(struct cairn_attn_merge_args),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + 2,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + (int)ARRAY_SIZE(last),
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = {
 		{ offsetof(struct cairn_attn_merge_args, out), offsetof(struct cairn_attn_merge_args, o),
