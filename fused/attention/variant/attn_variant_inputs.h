@@ -20,6 +20,7 @@ enum {
 	SINK = CAUSAL << 6,		/* plain: with sinks */
 	SINK_NONE = CAUSAL << 7,	/* half of the sinks are -infinity, the others 40 */
 	TEXT = CAUSAL << 8,		/* a caller's text: 4 arrays of TEXT_ARRAY numbers, and all of p */
+	SINK_HUGE = CAUSAL << 9,	/* with SINK: sinks beyond the range of exp() in fp32 */
 };
 
 #define TEXT_ARRAY	4096
@@ -100,10 +101,12 @@ static void declare_array(struct cairn_op *op, const struct shape *s, int max_kv
 		for (int h = 0; h < s->hq; h++)
 			slope[h] = (float)pow(2, -8.0 * (h + 1) / s->hq);
 	} else if (s->flags & SINK) {
+		static const float huge[] = { 100, 200, -200, 3e4f };
 		float *sink = cairn_in(op, FIELD(t[0]), CAIRN_F32, s->hq);
 
 		for (int h = 0; h < s->hq; h++)
-			sink[h] = s->flags & SINK_NONE ? h % 2 ? -INFINITY : 40 :
+			sink[h] = s->flags & SINK_HUGE ? huge[h % 4] :
+				  s->flags & SINK_NONE ? h % 2 ? -INFINITY : 40 :
 				  (float)cairn_op_range(op, -8, 8) / 2;
 	} else if (s->variant == CAIRN_VARIANT_BITS) {
 		uint32_t *bits = cairn_in(op, FIELD(t[0]), CAIRN_I32, (int64_t)a->nnz_qo * words);

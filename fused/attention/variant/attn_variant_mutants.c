@@ -33,6 +33,7 @@
 	D(cap_before_scale, "q k is capped before it is scaled") \
 	D(sink_per_part, "the sink is added once for each tile of keys") \
 	D(sink_in_max_only, "the sink raises the maximum, but is not added to the sum") \
+	D(sink_not_in_max, "the sum is relative to the largest logit of a key, which the sink may exceed") \
 	D(sink_not_in_lse, "lse lacks the sink") \
 	D(sink_of_kv_head, "the sink is that of the KV head") \
 	D(sink_without_keys, "a row without keys has no sink") \
@@ -43,6 +44,7 @@
 	D(range_far, "the window has one key too many") \
 	D(range_from_tile, "the window begins at the start of a tile") \
 	D(range_of_first_row, "all rows have the window of the first row of their 64") \
+	D(range_behind_part, "two parts of 512 keys, in neither of which a row sees a key, give it NaN") \
 	D(empty_tile_untouched, "rows whose window holds no key are not written") \
 	D(bits_msb_first, "bits are read from the most significant one on") \
 	D(bits_row_of_request, "the line of bits is counted from the request's first row") \
@@ -202,6 +204,14 @@ static double all_logits(const struct cairn_attn_variant_args *a, const struct r
 	return top;
 }
 
+/* Returns the first key that the first of the 16 rows around r sees. */
+static int first_of_tile(const struct cairn_attn_variant_args *a, const struct row *r, enum variant_defect x)
+{
+	int group = a->num_qo_heads / a->num_kv_heads, row = r->i * group + r->h % group;
+
+	return row_of(a, r->b, row / 16 * 16 / group, r->h, x).first;
+}
+
 static void attend_row(const struct cairn_attn_variant_args *a, const struct row *r, double *s,
 		       enum variant_defect x)
 {
@@ -215,7 +225,7 @@ static void attend_row(const struct cairn_attn_variant_args *a, const struct row
 		sink = (double)a->t[0][x == VARIANT_sink_of_kv_head ? r->g : r->h];
 	if (x == VARIANT_sink_without_keys && empty)
 		sink = -INFINITY;
-	if (sink > top)
+	if (sink > top && (x != VARIANT_sink_not_in_max || empty))
 		top = sink;
 	for (int j = 0; j < r->kv_len; j++) {
 		double p = weighs ? (s[j] > -INFINITY ? s[j] : 0) : s[j] > -INFINITY ? exp(s[j] - top) : 0;
@@ -226,9 +236,12 @@ static void attend_row(const struct cairn_attn_variant_args *a, const struct row
 		if (p != 0)
 			add_value(a, r, j, narrow(p, CAIRN_F32), o);
 	}
+	if (x == VARIANT_range_behind_part && !empty && r->first / 512 > first_of_tile(a, r, x) / 512)
+		o[0] = NAN;
 	own = l;
 	if (sink > -INFINITY && x != VARIANT_sink_in_max_only)
-		l += exp(sink - top) * (x == VARIANT_sink_per_part ? 1 + r->kv_len / TILE : 1);
+		l += (double)expf((float)(sink - top)) *
+		     (x == VARIANT_sink_per_part ? 1 + r->kv_len / TILE : 1);
 	for (int c = 0; c < a->head_dim; c++)
 		cairn_store(a->out, a->dtype, at * a->head_dim + c,
 			    weighs && x != VARIANT_sigmoid_normalised ? o[c] : l > 0 ? o[c] / l : 0);

@@ -84,6 +84,17 @@ static const struct shape named[] = {
 	{ N("plain_h32_d64_b4_s4096_causal_bf16", PLAIN, 4, 4096, 4096, 32, 32, 64), .flags = BENCH_CAUSAL },
 };
 
+/* The last cases. */
+static const struct shape last[] = {
+	{ N("sink_huge", PLAIN, 2, 5, 150, 8, 2, 64), .flags = BOTH | SINK | SINK_HUGE },
+	{ N("sink_huge_window_20", PLAIN, 3, 40, 30, 4, 4, 128), .flags = BOTH | F16 | SINK | SINK_HUGE,
+		.p0 = 20 },
+	/* windows of the rows of a tile begin on both sides of 256, 512 and 1024 keys */
+	{ N("window_80_of_600", PLAIN, 1, 16, 600, 2, 2, 64), .flags = BOTH, .p0 = 80 },
+	{ N("window_61_of_1100", PLAIN, 1, 430, 1100, 1, 1, 64), .flags = BOTH, .p0 = 61 },
+	{ N("window_59_of_1100_group_3", PLAIN, 1, 150, 1100, 3, 1, 64), .flags = BOTH, .p0 = 59 },
+};
+
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_PAIRS	70
 
@@ -91,6 +102,8 @@ static void shape_at(int i, struct shape *s)
 {
 	if (i < NUM_NAMED)
 		*s = named[i];
+	else if (i >= NUM_NAMED + NUM_PAIRS)
+		*s = last[i - NUM_NAMED - NUM_PAIRS];
 	else
 		pair_at(i - NUM_NAMED, s);
 }
@@ -161,7 +174,7 @@ const struct cairn_family cairn_attn_variant_family = {
 	.args_size = sizeof(struct cairn_attn_variant_args),
 	.sms_field = FIELD(sms),
 	.workspace_field = FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_PAIRS,
+	.num_cases = NUM_NAMED + NUM_PAIRS + (int)ARRAY_SIZE(last),
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(batch), .indptr = FIELD(qo_indptr),
