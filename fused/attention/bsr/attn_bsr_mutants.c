@@ -72,6 +72,7 @@
 	D(window_by_ordinal, "the window is applied to a key's number in the list") \
 	D(window_of_part_0, "the window is applied to part 0 only") \
 	D(window_with_causal_only, "the window is ignored without a causal mask") \
+	D(window_behind_part, "two parts of 512 keys, in neither of which a row sees a key, give it NaN") \
 	D(window_overflows, "position + window is computed in 32 bits") \
 	D(k_scale_missing, "K of 8 bits is not scaled") \
 	D(v_scale_missing, "V of 8 bits is not scaled") \
@@ -275,6 +276,26 @@ static int sees(const struct cairn_attn_bsr_args *a, int part, const struct wher
 	return x == BSR_bits_or_causal && mode == CAIRN_ATTN_CAUSAL_BITS ? causal || bits : causal && bits;
 }
 
+/* Returns in which 512 keys of the list the first lies that a token at position `at` sees, or -1. */
+static int first_part(const struct cairn_attn_bsr_args *a, int part, const struct where *w,
+		      const struct list *l, int64_t at, enum bsr_defect x)
+{
+	for (int64_t n = 0; n < l->len; n++)
+		if (sees(a, part, w, l, n, at, x))
+			return (int)(n / 512);
+	return -1;
+}
+
+/* Returns whether the token sees its first key in a later part than the first token of its 16. */
+static int is_behind_part(const struct cairn_attn_bsr_args *a, int part, const struct where *w,
+			  const struct list *l, int64_t at, enum bsr_defect x)
+{
+	int own = first_part(a, part, w, l, at, x);
+	int other = first_part(a, part, w, l, at - (w->place - w->first) % 16, x);
+
+	return own > other && other >= 0;
+}
+
 static double logit(const struct cairn_attn_bsr_args *a, double dot, enum bsr_defect x)
 {
 	double cap = (double)a->softcap, v = dot * a->sm_scale;
@@ -301,6 +322,8 @@ static void add_part(const struct cairn_attn_bsr_args *a, int part, int32_t toke
 		return;
 	l = list_of(a, p, w.row, h, g, x);
 	at = token_position(a, p, &w, token, l.len, x);
+	if (x == BSR_window_behind_part && a->window && is_behind_part(a, part, &w, &l, at, x))
+		s->m = s->o[0] = NAN;
 	read = x == BSR_tail_times_zero && l.len ? l.all :
 	       x == BSR_zeros_past_end_seen ? (l.len + 7) / 8 * 8 : l.len;
 	for (int64_t n = 0; n < read; n++) {

@@ -233,6 +233,15 @@ static const struct shape later[] = {
 		.flags = BENCH | DEVICE | WHOLE },
 	{ N("own_page16_h32_8_b16_kv4096_fp8", 16, 32, 8, 128), PARTS({ 1, 16, 4096, 0, 4096 }),
 		.flags = BENCH | DEVICE | WHOLE | FP8 | SCALES },
+	/* windows of the rows of a tile begin on both sides of 256, 512 and 1024 keys */
+	{ N("window_80_of_600", 16, 2, 2, 64), PARTS({ 16, 16, 600, 1 }), .flags = LSE | WHOLE,
+		.window = 80 },
+	{ N("window_61_of_1100", 430, 1, 1, 64), PARTS({ 430, 64, 1100, 1 }), .flags = LSE | WHOLE,
+		.window = 61 },
+	{ N("window_59_of_1100_group_3", 150, 3, 1, 64), PARTS({ 150, 1, 1100, 1 }),
+		.flags = LSE | WHOLE | F16, .window = 59 },
+	{ N("window_1_of_1100_fp8", 120, 1, 1, 128), PARTS({ 120, 8, 1100 }), .flags = LSE | WHOLE | FP8,
+		.window = 1 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

@@ -53,6 +53,7 @@
 	D(window_from_tile, "the window begins at the start of its oldest key's tile") \
 	D(window_of_tokens, "the window is counted from the row's index in its request, not its position") \
 	D(window_with_causal_only, "the window is ignored without the causal mask") \
+	D(window_behind_part, "two parts of 512 keys, in neither of which a row sees a key, give it NaN") \
 	D(window_outside_times_zero, "p = 0 is multiplied by V of keys before the window") \
 	D(cap_ignored, "logits are not capped") \
 	D(cap_before_scale, "q k is capped before it is scaled") \
@@ -199,6 +200,15 @@ static struct span span_of(const struct cairn_attn_dense_args *a, int b, int i, 
 	return s;
 }
 
+/* Returns whether the row's window begins in a later part of 512 keys than that of the first of 16 rows. */
+static int is_behind_part(const struct cairn_attn_dense_args *a, int b, int i, int h, const struct span *s,
+			  enum dense_defect x)
+{
+	int group = a->num_qo_heads / a->num_kv_heads, row = i * group + h % group;
+
+	return s->end > s->first && s->first / 512 > span_of(a, b, row / 16 * 16 / group, x).first / 512;
+}
+
 static double logit(const struct cairn_attn_dense_args *a, const double *q, const double *k,
 		    enum dense_defect x)
 {
@@ -286,6 +296,8 @@ static void attend_row(const struct cairn_attn_dense_args *a, int b, int i, int 
 	}
 	if (x == DENSE_empty_row_untouched && !s.end)
 		return;
+	if (x == DENSE_window_behind_part && is_behind_part(a, b, i, h, &s, x))
+		o[0] = m = NAN;
 	if (x == DENSE_out_heads_by_qk && a->qk_dim < a->v_dim)
 		out_at = row * a->num_qo_heads * a->v_dim + (int64_t)h * a->qk_dim;
 	if (x == DENSE_v_tail_unwritten)

@@ -160,6 +160,11 @@ static const struct shape last[] = {
 	{ N("window_rows_without_keys", 1, 9, 4, 1, 1, 64, 64), .flags = BOTH, .window = 2 },
 	{ N("window_rows_without_keys_93", 2, 93, 50, 4, 2, 128, 128), .flags = BOTH, .window = 20 },
 	{ N("window_rows_without_keys_all", 2, 93, 50, 4, 2, 128, 128), .flags = LSE, .window = 20 },
+	/* windows of the rows of a tile begin on both sides of 256, 512 and 1024 keys */
+	{ N("window_80_of_600", 1, 16, 600, 2, 2, 64, 64), .flags = BOTH, .window = 80 },
+	{ N("window_61_of_1100", 1, 430, 1100, 1, 1, 64, 64), .flags = BOTH, .window = 61 },
+	{ N("window_59_of_1100_group_3", 1, 150, 1100, 3, 1, 64, 64), .flags = BOTH | F16, .window = 59 },
+	{ N("window_1_of_1100_d256", 1, 120, 1100, 1, 1, 256, 256), .flags = LSE, .window = 1 },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))

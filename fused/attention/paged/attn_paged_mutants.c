@@ -72,6 +72,7 @@
 	D(window_from_tile, "the window begins at the start of its oldest key's tile") \
 	D(window_of_tile_unsigned, "tokens that share a tile with one before the first key see none") \
 	D(window_with_causal_only, "the window is ignored without the causal mask") \
+	D(window_behind_part, "two parts of 512 keys, in neither of which a row sees a key, give it NaN") \
 	D(window_masked_times_value, "p = 0 is multiplied by V of keys before the window") \
 	D(cap_ignored, "logits are not capped") \
 	D(cap_twice, "logits are capped twice") \
@@ -320,6 +321,17 @@ static int first_key(const struct cairn_attn_paged_args *a, int b, int i, int le
 	return first;
 }
 
+/* Returns whether the row's window begins in a later part of 512 keys than that of the first of 16 rows. */
+static int is_behind_part(const struct cairn_attn_paged_args *a, int b, int i, int h, int len,
+			  enum attn_defect x)
+{
+	int group = a->num_qo_heads / a->num_kv_heads, row = i * group + h % group;
+	int first = first_key(a, b, i, len, x);
+
+	return visible(a, b, i, len, x) > first &&
+	       first / 512 > first_key(a, b, row / 16 * 16 / group, len, x) / 512;
+}
+
 /* Returns the logit of a visible key. dot: q k before the scale. */
 static double logit(const struct cairn_attn_paged_args *a, double dot, double scale, enum attn_defect x)
 {
@@ -425,6 +437,8 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 	}
 	if (x == ATTN_empty_row_untouched && empty)
 		return;
+	if (x == ATTN_window_behind_part && is_behind_part(a, b, i, h, k.len, x))
+		o[0] = m = NAN;
 	for (int c = 0; c < (x == ATTN_second_half_missing ? dim / 2 : dim); c++) {
 		double v = l > 0 || x == ATTN_empty_row_nan ? o[c] / l * v_scale : 0;
 

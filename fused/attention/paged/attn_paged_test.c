@@ -327,6 +327,21 @@ static const struct shape last[] = {
 #include "fused/attention/paged/attn_paged_pairs.h"
 #include "fused/attention/paged/attn_paged_fp8_cases.h"
 
+/* The last of all: windows of the rows of a tile begin on both sides of 256, 512 and 1024 keys. */
+static const struct shape windows[] = {
+	{ N("window_80_of_600", 1, 16, 600, 16, 2, 2, 64), .flags = BOTH, .window = 80 },
+	{ N("window_61_of_1100", 1, 430, 1100, 16, 1, 1, 64), .flags = BOTH, .window = 61 },
+	{ N("window_59_of_1100_group_3", 1, 150, 1100, 64, 3, 1, 64), .flags = BOTH | F16, .window = 59 },
+	{ N("window_1_of_1100_d256", 1, 120, 1100, 16, 1, 1, 256), .flags = LSE, .window = 1 },
+	{ N("window_2_of_4_decodes", 4, 3, 1, 16, 4, 1, 64), .flags = BOTH, .window = 2,
+		.kv_lens = LENS(258, 514, 1026, 2050) },
+	{ N("fp8_window_80_of_600", 1, 16, 600, 16, 2, 2, 64), .flags = BOTH | SCALES, .window = 80 },
+	{ N("fp8_window_61_of_1100", 1, 430, 1100, 16, 1, 1, 64), .flags = BOTH | SCALES, .window = 61 },
+};
+
+#define NUM_WINDOWS	((int)ARRAY_SIZE(windows))
+#define NUM_WITH_FP8	(NUM_16BIT + NUM_FP8 + NUM_FP8_PAIRS)
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[][2] = { { 4, 4 }, { 8, 2 }, { 6, 1 }, { 14, 2 }, { 32, 8 }, { 8, 1 },
@@ -336,6 +351,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_WITH_FP8) {
+		*s = windows[index - NUM_WITH_FP8];
 		return;
 	}
 	if (index >= NUM_16BIT) {
@@ -724,7 +743,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	.sms_field = offsetof(struct cairn_attn_paged_args, sms),
 	.planned_field = offsetof(struct cairn_attn_paged_args, planned),
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
-	.num_cases = NUM_16BIT + NUM_FP8 + NUM_FP8_PAIRS,
+	.num_cases = NUM_WITH_FP8 + NUM_WINDOWS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),
