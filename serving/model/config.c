@@ -241,7 +241,8 @@ static int parse_config(const json_t *root, struct cairn_json_at at, struct cair
 	CAIRN_TRY(cairn_config_refuse(root, at, "is_causal", false));
 	CAIRN_TRY(get_sizes(root, at, c));
 	c->rms_norm_eps = defaults[c->arch].eps;
-	CAIRN_TRY(cairn_json_number(root, at, "rms_norm_eps", false, 0, 1, &c->rms_norm_eps));
+	/* the norms refuse a subnormal eps (rmsnorm.h) */
+	CAIRN_TRY(cairn_json_number(root, at, "rms_norm_eps", false, 0x1p-126, 1, &c->rms_norm_eps));
 	if (c->arch == CAIRN_ARCH_DEEPSEEK_V2 || c->arch == CAIRN_ARCH_DEEPSEEK_V3) {
 		CAIRN_TRY(cairn_config_deepseek(root, at, c));
 	} else {
