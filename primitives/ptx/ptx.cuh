@@ -628,6 +628,12 @@ PTX void ptx_stmatrix_x4(uint32_t addr, const uint32_t r[4])
 		     : : "r"(addr), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 
+PTX void ptx_stmatrix_x4_trans(uint32_t addr, const uint32_t r[4])
+{
+	asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+		     : : "r"(addr), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
 /* Transposes an 8x8 matrix of 16-bit elements that the warp holds, two elements per lane. */
 PTX uint32_t ptx_movmatrix_trans(uint32_t v)
 {

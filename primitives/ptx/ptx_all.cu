@@ -132,6 +132,7 @@ __global__ void ptx_all_kernel(void *g, uint64_t *out, uint32_t a, uint32_t n)
 	ptx_ldmatrix_x4(r4,a);
 	ptx_ldmatrix_x4_trans(r4,a);
 	ptx_stmatrix_x4(a,r4);
+	ptx_stmatrix_x4_trans(a,r4);
 	sum += ptx_movmatrix_trans(n);
 	ptx_mma_m16n8k16_f16(d4,r4,r2);
 	ptx_mma_m16n8k16_bf16(d4,r4,r2);

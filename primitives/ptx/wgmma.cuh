@@ -7,7 +7,7 @@
  *      warpgroup holds rows 16 i .. 16 i + 15)
  *   b  16 x n, from shared memory: contiguous along k in ss and rs_k (b[n][k], the layout of keys for Q K^T),
  *      contiguous along n in rs (b[k][n], the layout of values for P V); ss_t has a[k][m], contiguous
- *      along m, and b[k][n]
+ *      along m, and b[k][n]; ss_ta has a[k][m] and b[n][k]
  *   d  lane l holds 4 floats for every 8 columns: rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next,
  *      as with mma.m16n8k16
  *
@@ -183,6 +183,26 @@ template <int dtype, int n> PTX void ptx_wgmma_ss_t(float *d, uint64_t a, uint64
 		WGMMA_SS_T(64, "bf16", 32, 33, 34);
 }
 
+/* The trans flag of a is set: a[k][m], and b[n][k] as in ss. */
+#define WGMMA_SS_TA(n, type, f, b_at, p_at) \
+	asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
+		     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" R##f "}, %" #f \
+		     ", %" #b_at ", p, 1, 1, 1, 0;\n\t}" \
+		     : D##f(d) : "l"(a), "l"(b), "r"(add) : "memory")
+
+template <int dtype, int n> PTX void ptx_wgmma_ss_ta(float *d, uint64_t a, uint64_t b, int add)
+{
+	static_assert(n == 16 || n == 32, "no such product");
+	if constexpr (n == 16 && dtype == CAIRN_F16)
+		WGMMA_SS_TA(16, "f16", 8, 9, 10);
+	else if constexpr (n == 16)
+		WGMMA_SS_TA(16, "bf16", 8, 9, 10);
+	else if constexpr (dtype == CAIRN_F16)
+		WGMMA_SS_TA(32, "f16", 16, 17, 18);
+	else
+		WGMMA_SS_TA(32, "bf16", 16, 17, 18);
+}
+
 /* b: the low half of wgmma_desc(addr, 0); the upper half is a constant */
 #define WGMMA_RS_K(n, type, f, a1, a2, a3, b_at, p_at) \
 	asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 b;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
@@ -259,6 +279,7 @@ template <int n> PTX void ptx_wgmma_e4m3_rs(float *d, const uint32_t a[4], uint6
 #undef D128
 #undef WGMMA_SS
 #undef WGMMA_SS_T
+#undef WGMMA_SS_TA
 #undef WGMMA_RS
 #undef WGMMA_RS_K
 #undef WGMMA_E4M3_SS

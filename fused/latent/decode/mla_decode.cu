@@ -2,11 +2,13 @@
 /*
  * mla_decode - absorbed attention by wgmma: 64 packed rows a CTA, which share every tile of 64 latents
  *
- * A CTA has two consumer warpgroups and a producer (mla_decode_consume.cuh, mla_decode_fetch.cuh). CTAs of
- * the same request run at the same time and share its keys through the L2. Keys are split over CTAs if there
- * are fewer tasks than SMs; a second kernel then merges the parts in the order of the keys.
+ * A CTA has two consumer warpgroups and a producer (mla_decode_consume.cuh, mla_decode_fetch.cuh). If no
+ * request has more than MLA_FEW packed rows, the consumers are those of mla_decode_few.cuh. CTAs of the same
+ * request run at the same time and share its keys through the L2. Keys are split over CTAs if there are fewer
+ * tasks than SMs; a second kernel then merges the parts in the order of the keys.
  *
- * Registers    consumers 232 (O 128, S 32, two P of 16), producer 40; where threads convert keys 208 and 88
+ * Registers    consumers 232 (O 128, S 32, two P of 16), producer 40; where threads copy keys 224 and 56,
+ *              where they convert them 208 and 88
  * Shared memory  MLA_SMEM_BYTES: Q 72 KiB, two tiles of keys 144 KiB, P 8 KiB, states, mbarriers
  * Floor        h heads and a key: 2 * (576 + 512) * h flops, at most 4096 a clock and SM; 1152 bytes (656).
  *              Up to 64 heads the bytes decide, at 128 heads the products. Beside them, a tile moves 303 KB
@@ -14,13 +16,14 @@
  */
 #include "fused/latent/decode/mla_decode.h"
 
-#include "fused/latent/decode/mla_decode_consume.cuh"
+#include "fused/latent/decode/mla_decode_few.cuh"
 #include "fused/latent/decode/mla_decode_fetch.cuh"
 #include "primitives/base/args.h"
 #include "primitives/base/launch.h"
 #include "primitives/base/tensor_map.h"
 
 #define MERGE_THREADS	(MLA_RANK / 4)
+#define MLA_FEW		32	/* up to so many packed rows of a request, the products are transposed */
 #define MAX_PARTIAL	((size_t)512 << 20)
 
 /* Sets the rows past the last request to 0, and their lse to -INFINITY. All producers call it. */
@@ -41,8 +44,8 @@ static constexpr __host__ __device__ int mla_regs(int fetch)
 	return fetch == MLA_THREADS_8 ? 208 : fetch == MLA_THREADS_16 ? 224 : 232;
 }
 
-/* blockIdx: task, from first_task on; split */
-template <int dtype, int fetch>
+/* blockIdx: task, from first_task on; split. few: 0, or the most packed rows of a task */
+template <int dtype, int fetch, int few>
 static __global__ void __launch_bounds__(MLA_THREADS, 1)
 mla_decode_kernel(const __grid_constant__ struct mla_call c, const __grid_constant__ struct mla_maps maps)
 {
@@ -54,8 +57,10 @@ mla_decode_kernel(const __grid_constant__ struct mla_call c, const __grid_consta
 		mla_init_barriers<fetch>(smem);
 		ptx_prefetch_tensormap(&maps.latent);
 		ptx_prefetch_tensormap(&maps.rope);
-		if (fetch == MLA_BOXES)
-			ptx_prefetch_tensormap(&maps.keys);
+		if (fetch == MLA_BOXES) {
+			ptx_prefetch_tensormap(&maps.pairs);
+			ptx_prefetch_tensormap(&maps.rotated);
+		}
 	}
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
@@ -63,7 +68,10 @@ mla_decode_kernel(const __grid_constant__ struct mla_call c, const __grid_consta
 	__syncthreads();
 	if (threadIdx.x < 256) {
 		ptx_setmaxnreg_inc<mla_regs(fetch)>();
-		mla_consume<dtype, fetch>(c, t, smem);
+		if (few)
+			mla_consume_few<dtype, fetch, few ? few : 32>(c, t, smem);
+		else
+			mla_consume<dtype, fetch>(c, t, smem);
 	} else {
 		ptx_setmaxnreg_dec<504 - 2 * mla_regs(fetch)>();
 		if (fetch >= MLA_THREADS_16 && threadIdx.x == 256 && t.count)
@@ -72,7 +80,7 @@ mla_decode_kernel(const __grid_constant__ struct mla_call c, const __grid_consta
 			mla_produce_8bit<dtype>(c, t, smem);
 		else if (fetch == MLA_THREADS_16)
 			mla_produce_16bit(c, t, smem);
-		else if (threadIdx.x < 256 + 32 && t.count)
+		else if (threadIdx.x < 256 + 64 && threadIdx.x % 32 == 0 && t.count)
 			mla_produce_boxes(c, maps, t, smem);
 		if (c.splits == 1)
 			zero_rest(c);
@@ -150,21 +158,20 @@ mla_merge_kernel(const __grid_constant__ struct mla_call c)
 struct plan {
 	struct mla_call call;
 	enum mla_fetch fetch;
+	bool few;		/* no request has more than MLA_FEW packed rows */
 	int sms;
 	int64_t bytes;		/* of the workspace */
 };
 
-static int32_t box_of(int32_t page_size)
+static void choose_kernel(struct plan *p, const struct cairn_mla_decode_args *a)
 {
-	return page_size % 64 == 0 ? 64 : page_size % 32 == 0 ? 32 : page_size % 16 == 0 ? 16 :
-	       page_size % 8 == 0 ? 8 : 0;
-}
-
-static enum mla_fetch choose_fetch(const struct cairn_mla_decode_args *a)
-{
+	p->few = (int64_t)a->num_heads * (a->num_slots ? 1 : a->max_qo_len) <= MLA_FEW;
 	if (a->kv_fp8)
-		return MLA_THREADS_8;
-	return a->num_slots || !box_of(a->kv.page_size) ? MLA_THREADS_16 : MLA_BOXES;
+		p->fetch = MLA_THREADS_8;
+	else if (p->few || a->num_slots || a->kv.page_size % MLA_KEYS)
+		p->fetch = MLA_THREADS_16;
+	else
+		p->fetch = MLA_BOXES;
 }
 
 /* Returns an upper bound of the tasks of a split. */
@@ -216,7 +223,7 @@ static int make_plan(struct plan *p, const struct cairn_mla_decode_args *a, char
 	p->sms = cairn_sms_of(a->sms);
 	if (p->sms < 0)
 		return p->sms;
-	p->fetch = choose_fetch(a);
+	choose_kernel(p, a);
 	c->out = a->out;
 	c->lse = a->lse;
 	c->pages = (const uint8_t *)a->kv.k_pages;
@@ -232,7 +239,6 @@ static int make_plan(struct plan *p, const struct cairn_mla_decode_args *a, char
 	c->page_size = a->kv.page_size;
 	c->page_shift = kv_page_shift(a->kv.page_size);
 	c->num_slots = a->num_slots;
-	c->box = box_of(a->kv.page_size);
 	c->sm_scale = a->sm_scale;
 	tasks = most_tasks(a);
 	if (tasks > INT32_MAX / 2 || c->rows > INT32_MAX)
@@ -259,6 +265,18 @@ static int map_rows(CUtensorMap *map, const void *data, uint64_t rows, uint64_t 
 	return cairn_tensor_map(map, &t, "mla_decode");
 }
 
+/* Maps the pool as [panel][key][64], so that a box of 64 keys has two panels. */
+static int map_pairs(CUtensorMap *map, const void *pool, uint64_t slots)
+{
+	const struct cairn_tensor_layout t = {
+		.data = pool, .dims = 3, .element_bytes = 2, .size = { 64, slots ? slots : 1, MLA_PANELS },
+		.stride = { MLA_KEY_BYTES, ATTN_PANEL }, .box = { 64, MLA_KEYS, 2 }, .swizzle = 128,
+		.promotion = 256,
+	};
+
+	return cairn_tensor_map(map, &t, "mla_decode");
+}
+
 static int make_maps(struct mla_maps *maps, const struct cairn_mla_decode_args *a, const struct plan *p)
 {
 	const uint64_t slots = (uint64_t)a->kv.num_pages * (uint64_t)a->kv.page_size;
@@ -269,27 +287,30 @@ static int make_maps(struct mla_maps *maps, const struct cairn_mla_decode_args *
 			   MLA_ROWS));
 	if (p->fetch >= MLA_THREADS_16)
 		return 0;
-	return map_rows(&maps->keys, a->kv.k_pages, slots, MLA_RANK + MLA_ROPE, MLA_RANK + MLA_ROPE,
-			(uint32_t)p->call.box);
+	CAIRN_TRY(map_pairs(&maps->pairs, a->kv.k_pages, slots));
+	return map_rows(&maps->rotated, a->kv.k_pages, slots, MLA_RANK + MLA_ROPE, MLA_RANK + MLA_ROPE,
+			MLA_KEYS);
 }
 
-template <int dtype> static const void *kernel_of(enum mla_fetch fetch)
+template <int dtype> static const void *kernel_of(const struct plan *p)
 {
-	static const void *const kernels[] = {
-		(const void *)mla_decode_kernel<dtype, MLA_BOXES>,
-		(const void *)mla_decode_kernel<dtype, MLA_THREADS_16>,
-		(const void *)mla_decode_kernel<dtype, MLA_THREADS_8>,
-	};
-
-	return kernels[fetch];
+	switch (p->fetch) {
+	case MLA_BOXES:
+		return (const void *)mla_decode_kernel<dtype, MLA_BOXES, 0>;
+	case MLA_THREADS_16:
+		return p->few ? (const void *)mla_decode_kernel<dtype, MLA_THREADS_16, MLA_FEW> :
+				(const void *)mla_decode_kernel<dtype, MLA_THREADS_16, 0>;
+	default:
+		return p->few ? (const void *)mla_decode_kernel<dtype, MLA_THREADS_8, MLA_FEW> :
+				(const void *)mla_decode_kernel<dtype, MLA_THREADS_8, 0>;
+	}
 }
 
 /* Launches all tasks at once, or with `sms` as many at a time as these SMs run at once. */
 static int launch_tasks(struct plan *p, struct mla_maps *maps, const struct cairn_mla_decode_args *a,
 			void *stream)
 {
-	const void *kernel = a->dtype == CAIRN_F16 ? kernel_of<CAIRN_F16>(p->fetch) :
-			     kernel_of<CAIRN_BF16>(p->fetch);
+	const void *kernel = a->dtype == CAIRN_F16 ? kernel_of<CAIRN_F16>(p) : kernel_of<CAIRN_BF16>(p);
 	struct cairn_launch l = { .pdl = !a->sms, .stream = stream };
 	void *params[] = { &p->call, maps };
 	int at_once = p->call.tasks;

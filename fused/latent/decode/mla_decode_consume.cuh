@@ -7,10 +7,12 @@
  * same rows and columns of P as the same thread of the other, so P passes through shared memory without a
  * layout: 64 bytes a thread, with the maximum and the factor by which O must be multiplied.
  *
- *   tile i, its warpgroup:   S(i) = Q K(i)^T | take P(i-1), rescale O, start O += P(i-1) V(i-1) | softmax |
- *                            give P(i) | wait, free V(i-1) | rescale O, O += P(i) V(i) | free V(i)
+ *   tile i, its warpgroup:   first half of S(i) = Q K(i)^T | take P(i-1), rescale O, start O += P(i-1) V(i-1)
+ *                            start the rest of S(i) | free V(i-1) | softmax | give P(i) |
+ *                            rescale O, O += P(i) V(i) | free V(i)
  *
- * so the softmax of one warpgroup runs beside products of the other, and beside its own product with V.
+ * so the softmax of one warpgroup runs beside products of the other. The product with V(i-1) begins before
+ * the rest of S(i), because the copy of tile i + 1 waits until that half of the buffer is free.
  */
 #ifndef CAIRN_MLA_DECODE_CONSUME_CUH
 #define CAIRN_MLA_DECODE_CONSUME_CUH
@@ -29,6 +31,14 @@ struct mla_state {
 	int own;		/* bit r: row r belongs to the request */
 };
 
+/* A consumer thread's view of the task. */
+struct mla_work {
+	uint32_t smem;
+	int group;
+	int32_t all_see;		/* the end of the keys that all rows see */
+	float scale_log2;
+};
+
 /* Waits for a group of panels of tile i. The fence makes stores of threads visible to wgmma. */
 template <int fetch> ATTN_DEV void mla_wait_full(uint32_t smem, int i, int group)
 {
@@ -37,8 +47,11 @@ template <int fetch> ATTN_DEV void mla_wait_full(uint32_t smem, int i, int group
 		ptx_fence_proxy_async_shared_cta();
 }
 
-/* Starts S = Q K^T of tile i, whose panels come in the order of mla_group(). */
-template <int dtype, int fetch> ATTN_DEV void mla_issue_qk(float *s, uint32_t smem, int i)
+/*
+ * Starts a part of S = Q K^T of tile i, whose panels come in the order of mla_group(): part 0 is the half of
+ * the latent that comes first, part 1 the rest.
+ */
+template <int dtype, int fetch, int part> ATTN_DEV void mla_issue_qk(float *s, uint32_t smem, int i)
 {
 	const uint64_t k = wgmma_desc(smem + MLA_AT_KEYS + (i & 1) * MLA_TILE_BYTES, 0);
 	uint64_t q;
@@ -48,7 +61,7 @@ template <int dtype, int fetch> ATTN_DEV void mla_issue_qk(float *s, uint32_t sm
 	q = wgmma_desc(smem, 0);
 	wgmma_keep<MLA_KEYS / 2>(s);
 #pragma unroll
-	for (int nth = 0; nth < MLA_GROUPS; nth++) {
+	for (int nth = 2 * part; nth < (part ? MLA_GROUPS : 2); nth++) {
 		const int turn = nth < 4 ? (i & 1) * (nth < 2 ? 4 : -4) : 0;
 
 		mla_wait_full<fetch>(smem, i, nth < 4 ? nth ^ (i & 1) * 2 : nth);
@@ -125,23 +138,24 @@ ATTN_DEV void mla_take(uint32_t (*p)[4], struct mla_state *w, uint32_t smem, int
 }
 
 /*
- * Overwrites the keys of tile i past the end of the request with zeros, in the columns of the warpgroup:
- * p = 0 must not be multiplied by a NaN. S may be computed before or after, because its logits of these keys
+ * Overwrites the keys of tile i past the end of the request with zeros, in a half of the columns: p = 0 must
+ * not be multiplied by a NaN. S may be computed before or after, because its logits of these keys
  * are overwritten. Threads that copy keys write these zeros themselves.
  */
-template <int fetch> ATTN_DEV void mla_clear_tail(const struct mla_task &t, uint32_t smem, int i, int group)
+template <int fetch>
+ATTN_DEV void mla_clear_tail(const struct mla_task &t, uint32_t smem, int i, int half, int group)
 {
 	const int32_t valid = t.kv_len - (t.first + i) * MLA_KEYS;
-	const uint32_t half = smem + MLA_AT_KEYS + (i & 1) * MLA_TILE_BYTES + group * 4 * MLA_PANEL_BYTES;
+	const uint32_t to = smem + MLA_AT_KEYS + (i & 1) * MLA_TILE_BYTES + half * 4 * MLA_PANEL_BYTES;
 
 	if (fetch >= MLA_THREADS_16 || valid >= MLA_KEYS)
 		return;
-	mla_wait_full<fetch>(smem, i, 2 * group);
-	mla_wait_full<fetch>(smem, i, 2 * group + 1);
+	mla_wait_full<fetch>(smem, i, 2 * half);
+	mla_wait_full<fetch>(smem, i, 2 * half + 1);
 	for (int n = valid * 8 + mla_thread(); n < MLA_KEYS * 8; n += 128)
 #pragma unroll
 		for (int p = 0; p < 4; p++)
-			ptx_st_shared_v4(half + p * MLA_PANEL_BYTES + n * 16, make_uint4(0, 0, 0, 0));
+			ptx_st_shared_v4(to + p * MLA_PANEL_BYTES + n * 16, make_uint4(0, 0, 0, 0));
 	ptx_fence_proxy_async_shared_cta();
 	ptx_bar_sync(MLA_BAR_GROUP + group, 128);
 }
@@ -251,14 +265,6 @@ ATTN_DEV struct mla_state mla_begin(const struct mla_call &c, const struct mla_t
 	return w;
 }
 
-/* A consumer thread's view of the task. */
-struct mla_work {
-	uint32_t smem;
-	int group;
-	int32_t all_see;		/* the end of the keys that all rows see */
-	float scale_log2;
-};
-
 /* Takes P of tile i of the other warpgroup and starts O += P V. */
 template <int dtype>
 ATTN_DEV void mla_add_theirs(float (*o)[4], uint32_t (*p)[4], struct mla_state *w, const struct mla_work &x,
@@ -269,10 +275,13 @@ ATTN_DEV void mla_add_theirs(float (*o)[4], uint32_t (*p)[4], struct mla_state *
 	mla_issue_pv<dtype>(o[0], p, x.smem, i, x.group);
 }
 
-/* Waits for the product of tile i with V, and frees the warpgroup's half of the tile's buffer. */
-ATTN_DEV void mla_end_pv(float (*o)[4], const struct mla_work &x, int i)
+/*
+ * Waits until at most `later` batches of products that began after that of tile i with V are in flight, and
+ * frees the warpgroup's half of the tile's buffer.
+ */
+template <int later> ATTN_DEV void mla_end_pv(float (*o)[4], const struct mla_work &x, int i)
 {
-	ptx_wgmma_wait_group<0>();
+	ptx_wgmma_wait_group<later>();
 	wgmma_keep<MLA_COLUMNS / 2>(o[0]);
 	elected_arrive(mla_free(x.smem, i & 1, x.group));
 }
@@ -285,23 +294,27 @@ ATTN_DEV void mla_own_tile(float (*o)[4], const struct mla_call &c, const struct
 	uint32_t p[MLA_KEYS / 16][4], theirs[MLA_KEYS / 16][4];
 	float s[MLA_KEYS / 8][4];
 
-	mla_issue_qk<dtype, fetch>(s[0], x.smem, i);
+	mla_issue_qk<dtype, fetch, 0>(s[0], x.smem, i);
+	if (!first) {
+		ptx_wgmma_wait_group<0>();
+		wgmma_keep<MLA_KEYS / 2>(s[0]);
+		mla_add_theirs<dtype>(o, theirs, w, x, i - 1);
+	}
+	mla_issue_qk<dtype, fetch, 1>(s[0], x.smem, i);
+	if (!first)
+		mla_end_pv<1>(o, x, i - 1);
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<MLA_KEYS / 2>(s[0]);
-	if (!first)
-		mla_add_theirs<dtype>(o, theirs, w, x, i - 1);
 	mla_mask<fetch>(s, c, t, *w, x.smem, i, x.all_see);
 	attn_softmax_fused<MLA_KEYS / 8>(s, w->m, w->l, w->keep, x.scale_log2, w->own);
 #pragma unroll
 	for (int j = 0; j < MLA_KEYS / 16; j++)
 		attn_p_fragment<dtype>(p[j], s + 2 * j);
 	mla_give(p, *w, x.smem, i);
-	if (!first)
-		mla_end_pv(o, x, i - 1);
-	mla_clear_tail<fetch>(t, x.smem, i, x.group);
+	mla_clear_tail<fetch>(t, x.smem, i, x.group, x.group);
 	attn_rescale<MLA_COLUMNS>(o, w->keep);
 	mla_issue_pv<dtype>(o[0], p, x.smem, i, x.group);
-	mla_end_pv(o, x, i);
+	mla_end_pv<0>(o, x, i);
 }
 
 template <int dtype, int fetch>
@@ -325,9 +338,9 @@ ATTN_DEV void mla_consume(const struct mla_call &c, const struct mla_task &t, ui
 		for (; i < t.count; i += 2)
 			mla_own_tile<dtype, fetch, false>(o, c, t, &w, x, i);
 		if (i == t.count) {
-			mla_clear_tail<fetch>(t, smem, i - 1, group);
+			mla_clear_tail<fetch>(t, smem, i - 1, group, group);
 			mla_add_theirs<dtype>(o, p, &w, x, i - 1);
-			mla_end_pv(o, x, i - 1);
+			mla_end_pv<0>(o, x, i - 1);
 		}
 		mla_join_sums(&w, smem, group);
 	}

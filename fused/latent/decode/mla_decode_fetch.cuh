@@ -7,7 +7,7 @@
  * separately; the rotated part is free when both are. Tiles of the second consumer begin with the right half,
  * which it frees first.
  *
- * TMA: lane i copies box i of a tile, one panel at a time. A box past the end of the request is left out.
+ * TMA copies tiles of pages that hold whole tiles; otherwise threads copy keys one by one.
  */
 #ifndef CAIRN_MLA_DECODE_FETCH_CUH
 #define CAIRN_MLA_DECODE_FETCH_CUH
@@ -41,80 +41,89 @@ ATTN_DEV void mla_wait_free(uint32_t smem, int i, int nth)
 		ptx_mbarrier_wait(mla_free(smem, i & 1, mla_group(i, nth) / 2), ~(i >> 1) & 1);
 }
 
-/* Returns the row of the pool that key number `key` of the task's request has by its list of pages. */
-ATTN_DEV int32_t mla_pool_row(const struct mla_call &c, const struct mla_task &t, int32_t key)
+ATTN_DEV int32_t mla_page(const struct mla_call &c, int32_t key)
 {
-	const int32_t page = c.page_shift >= 0 ? key >> c.page_shift : key / c.page_size;
-
-	return t.keys[page] * c.page_size + (key - page * c.page_size);
+	return c.page_shift >= 0 ? key >> c.page_shift : key / c.page_size;
 }
 
-/* Returns the row of the pool at which box `box` of a tile begins; -1: past the end. */
-ATTN_DEV int32_t mla_box_row(const struct mla_call &c, const struct mla_task &t, int32_t tile, int box)
+/*
+ * Returns the entry for key number `key` of the task's list of pages or slots; -1: no key. An entry is loaded
+ * a tile ahead, and nothing may be computed from it before its tile, because the warp would wait for it.
+ */
+ATTN_DEV int32_t mla_entry(const struct mla_call &c, const struct mla_task &t, int32_t key)
 {
-	const int32_t key = tile * MLA_KEYS + box * c.box;
-
-	return box >= MLA_KEYS / c.box || key >= t.kv_len ? -1 : mla_pool_row(c, t, key);
+	if (key >= min((t.first + t.count) * MLA_KEYS, t.kv_len))
+		return -1;
+	return t.keys[c.slots ? key : mla_page(c, key)];
 }
 
-/* The producer warp that copies by TMA. */
+/* Returns the row of the pool in which key number `key` lies, from its entry; -1: no key. */
+ATTN_DEV int32_t mla_pool_row(const struct mla_call &c, int32_t entry, int32_t key)
+{
+	return entry < 0 || c.slots ? entry : entry * c.page_size + (key - mla_page(c, key) * c.page_size);
+}
+
+/*
+ * Copies by TMA the tiles of one buffer: each of two warps serves a buffer, so that the first copies of a
+ * tile do not queue behind the last ones of the tile before. A page holds whole tiles. One lane calls this.
+ */
 ATTN_DEV void mla_produce_boxes(const struct mla_call &c, const struct mla_maps &maps,
 				const struct mla_task &t, uint32_t smem)
 {
-	const int lane = threadIdx.x % 32;
-	int32_t row = mla_box_row(c, t, t.first, lane), next;
+	const int buffer = mla_thread() / 32;
+	const uint32_t to = smem + MLA_AT_KEYS + buffer * MLA_TILE_BYTES;
+	int32_t key = (t.first + buffer) * MLA_KEYS, entry = mla_entry(c, t, key);
 
-	if (lane == 0)
+	if (buffer == 0)
 		mla_fetch_q(maps, t, smem);
-	for (int i = 0; i < t.count; i++) {
-		const int32_t tile = t.first + i;
-		const uint32_t s_tile = smem + MLA_AT_KEYS + (i & 1) * MLA_TILE_BYTES +
-					lane * c.box * ATTN_PANEL;
-		const uint32_t bytes = __popc(__ballot_sync(~0u, row >= 0)) * c.box * ATTN_PANEL;
+	for (int i = buffer; i < t.count; i += 2) {
+		const int32_t row = mla_pool_row(c, entry, key);
 
-		next = i + 1 < t.count ? mla_box_row(c, t, tile + 1, lane) : -1;
+		key += 2 * MLA_KEYS;
+		entry = mla_entry(c, t, key);
 #pragma unroll 1
 		for (int nth = 0; nth < MLA_GROUPS; nth++) {
-			const int g = mla_group(i, nth), end = min(2 * g + 2, MLA_PANELS);
-			const uint32_t full = mla_full(smem, i & 1, g);
+			const int g = mla_group(i, nth);
+			const uint32_t full = mla_full(smem, buffer, g), at = to + 2 * g * MLA_PANEL_BYTES;
 
 			mla_wait_free(smem, i, nth);
-			if (lane == 0)
-				ptx_mbarrier_arrive_expect_tx(full, (end - 2 * g) * bytes);
-			__syncwarp();
-			for (int p = 2 * g; p < end && row >= 0; p++)
-				ptx_cp_async_bulk_tensor_2d_g2s(s_tile + p * MLA_PANEL_BYTES, &maps.keys,
-								p * 64, row, full);
-			__syncwarp();
+			ptx_mbarrier_arrive_expect_tx(full, (g < 4 ? 2 : 1) * MLA_PANEL_BYTES);
+			if (g < 4)
+				ptx_cp_async_bulk_tensor_3d_g2s(at, &maps.pairs, 0, row, 2 * g, full);
+			else
+				ptx_cp_async_bulk_tensor_2d_g2s(at, &maps.rotated, MLA_RANK, row, full);
 		}
-		row = next;
 	}
 }
 
-/* Returns the slot of a key of the task; -1: no key. */
-ATTN_DEV int32_t mla_slot(const struct mla_call &c, const struct mla_task &t, int i, int row)
-{
-	const int32_t key = (t.first + i) * MLA_KEYS + row;
-
-	if (i >= t.count || key >= t.kv_len)
-		return -1;
-	return c.slots ? t.keys[key] : mla_pool_row(c, t, key);
-}
-
-/* The slots of the four keys of a tile whose 16-byte pieces a thread copies; -1: no key. */
+/* The entries or slots of the four keys of a tile whose 16-byte pieces a thread copies; -1: no key. */
 struct mla_four {
 	int32_t slot[4];
 };
 
-/* Eight threads copy a key. */
-ATTN_DEV struct mla_four mla_four_keys(const struct mla_call &c, const struct mla_task &t, int i)
+/* Returns the number of the first of the thread's keys of tile i; the others are 16, 32 and 48 further. */
+ATTN_DEV int32_t mla_first_key(const struct mla_task &t, int i)
+{
+	return (t.first + i) * MLA_KEYS + mla_thread() / 8;	/* eight threads copy a key */
+}
+
+ATTN_DEV struct mla_four mla_four_entries(const struct mla_call &c, const struct mla_task &t, int i)
 {
 	struct mla_four four;
 
 #pragma unroll
 	for (int k = 0; k < 4; k++)
-		four.slot[k] = mla_slot(c, t, i, k * 16 + mla_thread() / 8);
+		four.slot[k] = mla_entry(c, t, mla_first_key(t, i) + k * 16);
 	return four;
+}
+
+ATTN_DEV struct mla_four mla_four_slots(const struct mla_call &c, const struct mla_task &t,
+					struct mla_four entries, int i)
+{
+#pragma unroll
+	for (int k = 0; k < 4; k++)
+		entries.slot[k] = mla_pool_row(c, entries.slot[k], mla_first_key(t, i) + k * 16);
+	return entries;
 }
 
 /* Tells the consumers which keys of tile i count. */
@@ -150,13 +159,14 @@ ATTN_DEV void mla_fetched(uint32_t mbar, bool copies)
 ATTN_DEV void mla_produce_16bit(const struct mla_call &c, const struct mla_task &t, uint32_t smem)
 {
 	const int piece = mla_thread() % 8, row = mla_thread() / 8;
-	struct mla_four four = mla_four_keys(c, t, 0), next;
+	struct mla_four next = mla_four_entries(c, t, 0);
 
 	for (int i = 0; i < t.count; i++) {
+		const struct mla_four four = mla_four_slots(c, t, next, i);
 		const uint32_t to = smem + MLA_AT_KEYS + (i & 1) * MLA_TILE_BYTES +
 				    attn_swizzle(row, piece, ATTN_PANEL);
 
-		next = mla_four_keys(c, t, i + 1);
+		next = mla_four_entries(c, t, i + 1);
 #pragma unroll 1
 		for (int nth = 0; nth < MLA_GROUPS; nth++) {
 			const int g = mla_group(i, nth), end = min(2 * g + 2, MLA_PANELS);
@@ -176,7 +186,6 @@ ATTN_DEV void mla_produce_16bit(const struct mla_call &c, const struct mla_task 
 				}
 			mla_fetched(mla_full(smem, i & 1, g), true);
 		}
-		four = next;
 	}
 }
 
@@ -274,18 +283,23 @@ ATTN_DEV void mla_prefetch_8bit(const struct mla_call &c, int32_t slot)
 template <int dtype>
 ATTN_DEV void mla_produce_8bit(const struct mla_call &c, const struct mla_task &t, uint32_t smem)
 {
-	struct mla_four four = mla_four_keys(c, t, 0), next;
+	struct mla_four four = mla_four_slots(c, t, mla_four_entries(c, t, 0), 0), next;
 	struct mla_raw raw = mla_load_8bit(c, four, mla_group(0, 0)), ahead;
+	int32_t key = (t.first + 1) * MLA_KEYS + mla_thread() / 2;	/* the next one to prefetch */
 
-	mla_prefetch_8bit(c, mla_slot(c, t, 1, mla_thread() / 2));
+	mla_prefetch_8bit(c, mla_pool_row(c, mla_entry(c, t, key), key));
 	for (int i = 0; i < t.count; i++) {
-		const int32_t far = mla_slot(c, t, i + 2, mla_thread() / 2);
+		int32_t entry;
 
-		next = mla_four_keys(c, t, i + 1);
+		key += MLA_KEYS;
+		entry = mla_entry(c, t, key);
+		next = mla_four_entries(c, t, i + 1);
 #pragma unroll 1
 		for (int nth = 0; nth < MLA_GROUPS; nth++) {
 			const int g = mla_group(i, nth);
 
+			if (nth + 1 == MLA_GROUPS)
+				next = mla_four_slots(c, t, next, i + 1);
 			if (nth + 1 < MLA_GROUPS)
 				ahead = mla_load_8bit(c, four, mla_group(i, nth + 1));
 			else
@@ -297,7 +311,7 @@ ATTN_DEV void mla_produce_8bit(const struct mla_call &c, const struct mla_task &
 			mla_fetched(mla_full(smem, i & 1, g), false);
 			raw = ahead;
 		}
-		mla_prefetch_8bit(c, far);
+		mla_prefetch_8bit(c, mla_pool_row(c, entry, key));
 		four = next;
 	}
 }

@@ -129,6 +129,24 @@ static const struct shape named[] = {
 	{ N("slots_h16_b8_k2048_bf16", 8, 1, 16384, 64, 16), .flags = BENCH | DEVICE, .slots = 2048 },
 };
 
+/* added later: the cases before them keep their numbers; up to 32 rows a request, products are transposed */
+static const struct shape last[] = {
+	{ N("heads_32", 2, 1, 130, 64, 32), .flags = LSE },
+	{ N("heads_33", 2, 1, 130, 64, 33), .flags = LSE },
+	{ N("heads_16_rows_2", 3, 2, 200, 16, 16), .flags = LSE | F16 },
+	{ N("heads_16_rows_3", 3, 3, 200, 16, 16), .flags = LSE },
+	{ N("heads_8_rows_4", 2, 4, 129, 8, 8) }, { N("heads_31_page_5", 2, 1, 150, 5, 31), .flags = LSE },
+	{ N("heads_32_sharp", 2, 1, 90, 64, 32), .flags = SHARP | LSE },
+	{ N("heads_32_small_weights", 3, 1, 200, 16, 32), .flags = STEPS | LSE, .scale = 1 },
+	{ N("heads_32_under", 2, 1, 193, 64, 32), .flags = UNDER | LSE, .scale = 0.0714f },
+	{ N("heads_32_nan_in_a_query", 3, 1, 70, 16, 32), .nan = MLA_NAN_Q, .flags = LSE },
+	{ N("heads_32_fp8", 2, 1, 190, 64, 32), .flags = FP8 | LSE },
+	{ N("heads_32_slots", 2, 3, 190, 64, 32), .slots = 100, .flags = LSE },
+	{ N("large_h32", 5, 1, 3000, 64, 32), .flags = DEVICE | PAGED_RAGGED | LSE },
+	{ N("large_h16_b150", 150, 1, 700, 64, 16), .flags = DEVICE | PAGED_RAGGED | LSE },
+	{ N("decode_h32_b64_kv16384_bf16", 64, 1, 16384, 64, 32), .flags = BENCH | DEVICE },
+};
+
 #define NUM_GRID	36
 #define NUM_PAIRS	36
 
@@ -181,6 +199,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID + NUM_PAIRS) {
+		*s = last[i - NUM_GRID - NUM_PAIRS];
 		return;
 	}
 	if (i >= NUM_GRID) {
@@ -506,7 +528,7 @@ const struct cairn_family cairn_mla_decode_family = {
 	.workspace_op = offsetof(struct cairn_impl, mla_decode_workspace),
 	.args_size = sizeof(struct cairn_mla_decode_args),
 	.sms_field = FIELD(sms), .workspace_field = FIELD(workspace),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS,
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + ARRAY_SIZE(last),
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

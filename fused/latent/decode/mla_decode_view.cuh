@@ -43,7 +43,7 @@
 
 /* How the producer finds and copies keys. */
 enum mla_fetch {
-	MLA_BOXES,		/* by TMA */
+	MLA_BOXES,		/* by TMA, from pages of whole tiles */
 	MLA_THREADS_16,		/* by threads, from pages of any size or lists of slots */
 	MLA_THREADS_8,		/* the same for 8-bit keys, which threads convert */
 };
@@ -57,7 +57,6 @@ struct mla_call {
 	int64_t rows;			/* nnz_qo * num_heads */
 	uint32_t magic;			/* attn_magic(num_heads) */
 	int32_t batch, num_heads, page_size, page_shift, num_slots;
-	int32_t box;			/* keys of a TMA box */
 	int32_t splits;
 	int32_t tasks;			/* an upper bound of the tasks of a split */
 	int32_t first_task;		/* of this launch */
@@ -65,7 +64,8 @@ struct mla_call {
 };
 
 struct mla_maps {
-	CUtensorMap latent, rope, keys;	/* the queries' two parts, as [rows][512] and [rows][64]; the pool */
+	CUtensorMap latent, rope;	/* the queries' two parts, as [rows][512] and [rows][64] */
+	CUtensorMap pairs, rotated;	/* the pool in boxes of 64 keys, of two panels or one */
 };
 
 /* A task. num_rows 0: there is none. */
