@@ -119,6 +119,7 @@ mla_prefill_gather_kernel(const __grid_constant__ struct prefill g, int32_t base
 	const int32_t row = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
 	const int32_t key = base + row;
 	const uint4 *from = NULL;
+	uint4 x[3];
 	int32_t before = 0;		/* keys of the requests before `first` */
 
 	ptx_griddepcontrol_wait();
@@ -146,14 +147,14 @@ mla_prefill_gather_kernel(const __grid_constant__ struct prefill g, int32_t base
 				       ((int64_t)g.a.kv.indices[g.a.kv.indptr[b] + page] * g.a.kv.page_size +
 					(j - page * g.a.kv.page_size)) * ROW_BYTES);
 	}
-	for (int32_t c = lane; c < CHUNKS; c += 32) {
-		uint4 x = from ? from[c] : make_uint4(0, 0, 0, 0);
-
-		if (c < LATENT_CHUNKS)
-			((uint4 *)g.latents)[(int64_t)row * LATENT_CHUNKS + c] = x;
-		else
-			((uint4 *)g.rotated)[(int64_t)row * ROTATED_CHUNKS + c - LATENT_CHUNKS] = x;
-	}
+#pragma unroll
+	for (int k = 0; k < 3; k++)	/* all loads before the first store */
+		x[k] = from && lane + 32 * k < CHUNKS ? from[lane + 32 * k] : make_uint4(0, 0, 0, 0);
+#pragma unroll
+	for (int k = 0; k < LATENT_CHUNKS / 32; k++)
+		((uint4 *)g.latents)[(int64_t)row * LATENT_CHUNKS + lane + 32 * k] = x[k];
+	if (lane < ROTATED_CHUNKS)
+		((uint4 *)g.rotated)[(int64_t)row * ROTATED_CHUNKS + lane] = x[2];
 }
 
 static struct cairn_gemm_args product(const struct prefill *g, int32_t rows)
