@@ -216,7 +216,8 @@ ATTN_DEV void attn_dense_fetch_q(const struct attn_dense_maps &maps,
 /* Fetches the nth tile of K, once the consumers have released its stage. */
 template <class F>
 ATTN_DEV void attn_dense_fetch_k(const struct attn_dense_maps &maps,
-				 const struct attn_smem<struct attn_row_tile> &s, int row, int kv_head, int nth)
+				 const struct attn_smem<struct attn_row_tile> &s, int row, int kv_head,
+				 int nth)
 {
 	const struct attn_place k = attn_dense_place<F::stages>(nth);
 

@@ -173,6 +173,9 @@ int cairn_attn_variant(const struct cairn_attn_variant_args *args, void *stream)
 	l.smem = f.smem;
 	l.stream = stream;
 	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, items, num_sms, args->workspace, args->sms, turns));
-	l.pdl = l.pdl && !turns;		/* a memset comes before the kernel */
+	if (turns) {
+		l.pdl = 0;		/* a memset comes before the kernel */
+		l.grid[0] = (unsigned int)num_sms;	/* CTAs without a row tile rotate keys */
+	}
 	return cairn_launch(kernel, &l, params);
 }

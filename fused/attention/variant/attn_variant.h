@@ -2,14 +2,16 @@
 /*
  * attn_variant - attention over contiguous keys with a few lines of C of the caller's
  *
- *   s[j] = sm_scale * dot(q'[i,h,:], k'[j,g,:]),   z[j] = logit(s[j])
+ *   s[j] = sm_scale * dot(q'[i,h,:], k'[j,g,:]) + head_slope() * (j - position of i),   z[j] = logit(s[j])
  *   p    = softmax_j(z[j]), over the keys that the row sees and the row's sink
  *   out  = output(sum_j p[j] * v[j,g,:]),   lse = ln (sum_j exp(z[j]) + exp(sink))
  *
  * Requests, positions, causal, layouts, strides, bounds and rows are those of attn_dense.h. A variant is a
  * text in C with any of these hooks (attn_variant_text.h has struct attn_x and a few functions for them):
  *
+ *   real head_slope(const struct attn_x *x)               the slope of a query head; called once a row
  *   real logit(const struct attn_x *x, real s)            z of a logit s
+ *   real logit_cap(const struct attn_x *x)                c > 0 bends z to c tanh(z / c); called once a row
  *   int  keep(const struct attn_x *x)                     whether the query sees the key
  *   void range(const struct attn_x *x, int *lo, int *hi)  narrows the keys *lo .. *hi - 1 of a query, as
  *                                                         causal leaves them. Neither bound may be lower

@@ -10,7 +10,9 @@
 #define JOIN(a, b)	JOIN_(a, b)
 #define ATTN_HOOK(name)	JOIN(ATTN_TEXT, name)
 #define ATTN_TABLE	ATTN_TABLE_OF(ATTN_TEXT)
+#define head_slope	ATTN_HOOK(head_slope)
 #define logit		ATTN_HOOK(logit)
+#define logit_cap	ATTN_HOOK(logit_cap)
 #define keep		ATTN_HOOK(keep)
 #define range		ATTN_HOOK(range)
 #define query		ATTN_HOOK(query)
@@ -34,13 +36,13 @@
 
 #undef ATTN_TEXT
 #define ATTN_TEXT	alibi
-#define ATTN_LOGIT
+#define ATTN_HEAD_SLOPE
 #include "fused/attention/variant/builtin/alibi.c"
 #include "fused/attention/variant/attn_variant_hooks.h"
 
 #undef ATTN_TEXT
 #define ATTN_TEXT	softcap
-#define ATTN_LOGIT
+#define ATTN_LOGIT_CAP
 #include "fused/attention/variant/builtin/softcap.c"
 #include "fused/attention/variant/attn_variant_hooks.h"
 

@@ -67,7 +67,8 @@ static CAIRN_WIDE float logits(const struct head *w, struct attn_x *x, const flo
 			       float *s)
 {
 	const struct cairn_attn_variant_args *a = w->a;
-	float top = -INFINITY;
+	float slope = w->hooks->head_slope ? w->hooks->head_slope(x) : 0, top = -INFINITY;
+	float cap = w->hooks->logit_cap ? w->hooks->logit_cap(x) : 0;
 
 	for (int j = lo; j < hi; j++) {
 		const float *k = w->k + (int64_t)j * a->head_dim;
@@ -82,9 +83,11 @@ static CAIRN_WIDE float logits(const struct head *w, struct attn_x *x, const flo
 		#pragma omp simd reduction(+:dot)
 		for (int c = 0; c < a->head_dim; c++)
 			dot += q[c] * k[c];
-		s[j] = dot * a->sm_scale;
+		s[j] = dot * a->sm_scale + slope * x->distance;
 		if (w->hooks->logit)
 			s[j] = w->hooks->logit(x, s[j]);
+		if (w->hooks->logit_cap)
+			s[j] = attn_cap_at(s[j], cap);
 		if (w->hooks->weight)
 			s[j] = w->hooks->weight(x, s[j]);
 		top = s[j] > top ? s[j] : top;

@@ -12,6 +12,20 @@ struct ATTN_HOOKS {
 	static constexpr bool has_logit = false;
 	ATTN_METHOD float logit(const struct attn_x &, float s) { return s; }
 #endif
+#ifdef ATTN_HEAD_SLOPE
+	static constexpr bool has_head_slope = true;
+	ATTN_METHOD float head_slope(const struct attn_x &x) { return ::ATTN_TEXT::head_slope(&x); }
+#else
+	static constexpr bool has_head_slope = false;
+	ATTN_METHOD float head_slope(const struct attn_x &) { return 0; }
+#endif
+#ifdef ATTN_LOGIT_CAP
+	static constexpr bool has_logit_cap = true;
+	ATTN_METHOD float logit_cap(const struct attn_x &x) { return ::ATTN_TEXT::logit_cap(&x); }
+#else
+	static constexpr bool has_logit_cap = false;
+	ATTN_METHOD float logit_cap(const struct attn_x &) { return 0; }
+#endif
 #ifdef ATTN_KEEP
 	static constexpr bool has_keep = true;
 	ATTN_METHOD bool keep(const struct attn_x &x) { return ::ATTN_TEXT::keep(&x); }

@@ -16,8 +16,18 @@ static void set_nudge(double share)
 #endif
 
 const struct attn_hooks ATTN_TABLE = {
+#ifdef ATTN_HEAD_SLOPE
+	head_slope,
+#else
+	0,
+#endif
 #ifdef ATTN_LOGIT
 	logit,
+#else
+	0,
+#endif
+#ifdef ATTN_LOGIT_CAP
+	logit_cap,
 #else
 	0,
 #endif
@@ -59,7 +69,9 @@ const struct attn_hooks ATTN_TABLE = {
 	ATTN_SET_NUDGE
 };
 #undef ATTN_SET_NUDGE
+#undef ATTN_HEAD_SLOPE
 #undef ATTN_LOGIT
+#undef ATTN_LOGIT_CAP
 #undef ATTN_KEEP
 #undef ATTN_RANGE
 #undef ATTN_QUERY

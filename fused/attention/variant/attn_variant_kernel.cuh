@@ -47,6 +47,28 @@ template <class F> ATTN_DEV int attn_await_q(const struct attn_smem<struct attn_
 	return s.tiles[nth % ATTN_NUM_TILES].num_tiles;
 }
 
+/*
+ * A CTA without a row tile of its own rotates keys of another one's. Called by the producer, describes those
+ * keys in *t, which has none until then.
+ */
+template <class F, class H>
+ATTN_DEV void attn_join_others(const struct attn_variant_call &a, const struct attn_dense_plan &plan,
+			       struct attn_row_tile *t)
+{
+	const int items = plan.batch * plan.units * plan.row_tiles, shares = gridDim.x / items + 1;
+	int skip;
+
+	if ((int)blockIdx.x < items)
+		return;
+	attn_dense_find<F, struct attn_variant_view<H>>(plan, a, blockIdx.x % items, t);
+	skip = t->num_tiles * (int)(blockIdx.x / items) / shares;
+	__syncwarp();
+	if (threadIdx.x % 32 == 0) {
+		t->begin += skip * F::keys;
+		t->num_tiles -= skip;
+	}
+}
+
 /* The rotating warps, 1 to 3 of their warpgroup: follow the producer through its row tiles. */
 template <int dtype, class F, class H, bool interleaved>
 ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
@@ -60,10 +82,12 @@ ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
 		if (num_tiles > 0)
 			attn_rotate_q<dtype, F, H, interleaved>(a, *t, s.q + stage * F::q_bytes, thread);
 		attn_rotated(s.full_q + 8 * stage);
+		if (num_tiles < 0 && nth == 0)
+			t = &s.tiles[1];	/* attn_join_others() */
+		if (H::has_key && t->num_tiles > 0)
+			attn_turn_keys<dtype, F, H, interleaved>(a, *t, thread / 32);
 		if (num_tiles < 0)
 			return;
-		if (H::has_key)
-			attn_turn_keys<dtype, F, H, interleaved>(a, *t, thread / 32);
 	}
 }
 
@@ -81,12 +105,15 @@ ATTN_DEV void attn_variant_run(const struct attn_variant_call &a, const struct a
 		attn_init_barriers<F>(s, 1);
 		if (rotates)
 			attn_init_raw<F>(s);
+		s.tiles[1].num_tiles = 0;
 	}
 	__syncthreads();
 	ptx_griddepcontrol_wait();
 	if (beside >= -32) {
 		ptx_setmaxnreg_dec<F::producer_regs>();
 		if (beside < 0) {
+			if (H::has_key)
+				attn_join_others<F, H>(a, plan, &s.tiles[1]);
 			attn_dense_produce<F, V>(plan, a, maps, rotates ? attn_raw_view<F>(s) : s);
 		} else {
 			attn_variant_write_empty<dtype, H>(plan, a, blockIdx.x * 3 + beside / 32,

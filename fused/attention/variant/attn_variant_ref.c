@@ -8,6 +8,7 @@
  *   q', k'  The hook's exact result is rounded to dtype. A rotation in fp32 may err by 2F (|a| + |b|); where
  *           that decides the rounding, the element may be the next one: slack, usually 0. Slacks add
  *           sm_scale (sum |q'| slack_k + |k'| slack_q + slack_q slack_k) to the error of a logit.
+ *   slope   The bias errs by 16F |slope|, and the sum by 8E (|s| + |z|). A cap errs by F c, as logit() may.
  *   logit   The hook maps an error d of s to at most the largest |f(s') - f(s)| over s' = s - d, s + d, while
  *           its functions err by -F and F; this supposes that f is monotone from s - d to s + d. Its own
  *           operations add 8E (|s| + |f(s)|).
@@ -93,6 +94,33 @@ static void bend(const struct work *w, double (*f)(const struct attn_x *x, real 
 	*s = v;
 }
 
+/* Applies head_slope() to *s, whose error is *d. */
+static void add_slope(const struct work *w, const struct attn_x *x, double *s, double *d)
+{
+	double slope, v;
+
+	if (!w->hooks->head_slope)
+		return;
+	slope = w->hooks->head_slope(x);
+	v = *s + slope * x->distance;
+	*d += 16 * F * fabs(slope) + 8 * E * (fabs(*s) + fabs(v));
+	*s = v;
+}
+
+/* Applies logit_cap(). */
+static void limit(const struct work *w, const struct attn_x *x, double *s, double *d)
+{
+	double cap, v;
+
+	if (!w->hooks->logit_cap)
+		return;
+	cap = w->hooks->logit_cap(x);
+	v = cap * tanh(*s / cap);
+	*d = fmax(fabs(cap * tanh((*s - *d) / cap) - v), fabs(cap * tanh((*s + *d) / cap) - v)) + F * cap +
+	     8 * E * (fabs(*s) + fabs(v));
+	*s = v;
+}
+
 /* Sets s, d and key of the logits that the query sees, and returns their number. */
 static CAIRN_WIDE int logits(const struct work *w, struct attn_x *x, const float *q, const float *q_slack)
 {
@@ -116,7 +144,9 @@ static CAIRN_WIDE int logits(const struct work *w, struct attn_x *x, const float
 		}
 		w->s[n] = a->sm_scale * dot;
 		w->d[n] = a->sm_scale * ((dim + 4) * E * sum + off);
+		add_slope(w, x, &w->s[n], &w->d[n]);
 		bend(w, w->hooks->logit, x, &w->s[n], &w->d[n]);
+		limit(w, x, &w->s[n], &w->d[n]);
 		bend(w, w->hooks->weight, x, &w->s[n], &w->d[n]);
 		w->key[n++] = j;
 	}

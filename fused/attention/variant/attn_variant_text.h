@@ -155,7 +155,9 @@ HOOK int attn_bit(const float *words, int i)
 
 /* The hooks of a text; NULL: it has none. */
 struct attn_hooks {
+	real (*head_slope)(const struct attn_x *x);
 	real (*logit)(const struct attn_x *x, real s);
+	real (*logit_cap)(const struct attn_x *x);
 	int (*keep)(const struct attn_x *x);
 	void (*range)(const struct attn_x *x, int *lo, int *hi);
 	void (*query)(const struct attn_x *x, real *a, real *b, int pair);

@@ -32,6 +32,10 @@ static const char weighed[] =
 	"int keep(const struct attn_x *x) { return (x->k_pos + x->head + x->row) % 3 != 0; }\n"
 	"real logit(const struct attn_x *x, real s) { return s + x->p[3] * x->t[0][x->k_pos % 64]; }\n"
 	"real weight(const struct attn_x *x, real s) { return x->p[2] * attn_sigmoid(s); }\n";
+static const char capped[] =
+	"real head_slope(const struct attn_x *x) { return x->t[1][x->head] / 64; }\n"
+	"real logit(const struct attn_x *x, real s) { return s + x->p[2] * x->t[0][x->k_pos % 64]; }\n"
+	"real logit_cap(const struct attn_x *x) { return x->p[1] * x->t[2][x->kv_head] / 4; }\n";
 static const char by_request[] =
 	"static real slope(const struct attn_x *x)\n"
 	"{ return x->request % 2 ? x->p[3] : x->t[0][x->row % 64]; }\n"
@@ -42,7 +46,7 @@ static const struct {
 	const char *name, *text;
 } texts[] = {
 	{ "text", attn_variant_example }, { "rotated", rotated }, { "weighed", weighed },
-	{ "by_request", by_request },
+	{ "by_request", by_request }, { "capped", capped },
 };
 #define NUM_TEXTS	((int)ARRAY_SIZE(texts))
 

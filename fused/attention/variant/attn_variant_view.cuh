@@ -7,6 +7,7 @@
 #ifndef CAIRN_ATTN_VARIANT_VIEW_CUH
 #define CAIRN_ATTN_VARIANT_VIEW_CUH
 
+#include "fused/attention/variant/attn_variant_bend.cuh"
 #include "fused/attention/variant/attn_variant_pieces.cuh"
 
 #define real	float
@@ -22,6 +23,8 @@ struct attn_variant_sight {
 	const struct attn_row_tile *tile;
 	int32_t row;			/* the lane's first packed row; the other one is 8 rows after it */
 	int32_t own;
+	int32_t q_pos[2];		/* with head_slope() */
+	float slope[2], cap[2];		/* results of head_slope() and logit_cap() */
 };
 
 /* Returns what the hooks see of a query; the caller sets k_pos and distance. */
@@ -80,6 +83,7 @@ template <class H> struct attn_variant_view {
 	typedef struct attn_variant_sight sight;
 	typedef struct attn_made made;
 	static constexpr bool by_threads = false, makes_keys = H::has_key;
+	static constexpr bool bends = H::has_head_slope || H::has_logit || H::has_logit_cap;
 
 	template <class F>
 	ATTN_METHOD void await_keys(const call &a, const struct attn_dense_walk &w, int i, made *m)
@@ -101,10 +105,10 @@ template <class H> struct attn_variant_view {
 		}
 	}
 
-	/* With a hook for logits, these are in natural units; otherwise the softmax scales them. */
+	/* With a hook that bends logits, these are in natural units; otherwise the softmax scales them. */
 	ATTN_METHOD struct attn_scale scale(const call &a, const tile &)
 	{
-		return { (H::has_logit ? 1 : a.sm_scale) * ATTN_LOG2E, 0 };
+		return { (bends ? 1 : a.sm_scale) * ATTN_LOG2E, 0 };
 	}
 
 	ATTN_METHOD sight look(const call &a, const struct attn_smem<tile> &s, int nth, int group)
@@ -120,12 +124,16 @@ template <class H> struct attn_variant_view {
 		w.own = 0;
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
+			struct attn_x x = attn_variant_x(a, t, row + half * 8);
 			int lo, hi;
 
 			attn_variant_keys<H>(a, t, row + half * 8, &lo, &hi);
 			w.keys.first[half] = lo;
 			w.keys.span[half] = max(0, hi - lo);
 			w.own |= (row + half * 8 < t.qo_len << a.shift) << half;
+			w.q_pos[half] = x.q_pos;
+			w.slope[half] = H::head_slope(x);
+			w.cap[half] = H::logit_cap(x);
 		}
 		attn_variant_keys<H>(a, t, row0 + 63, &w.keys.all_first, &unused);
 		attn_variant_keys<H>(a, t, row0, &unused, &w.keys.all_end);
@@ -157,6 +165,24 @@ template <class H> struct attn_variant_view {
 		}
 	}
 
+	/* Calls logit() or, if `weighs`, weight() for the logits of a lane's row. */
+	template <bool weighs, int keys>
+	ATTN_METHOD void call_hook(float (*s)[4], const sight &w, int key, int half, float scale)
+	{
+		struct attn_x x = attn_variant_x(*w.call, *w.tile, w.row + half * 8);
+
+		x.near = (float)(key - x.q_pos);
+#pragma unroll
+		for (int i = 0; i < keys / 4; i++) {
+			float *v = &s[i / 2][2 * half + i % 2];
+
+			x.k_pos = key + i / 2 * 8 + i % 2;
+			x.step = (float)(i / 2 * 8 + i % 2);
+			x.distance = x.near + x.step;
+			*v = weighs ? H::weight(x, *v * scale) : H::logit(x, *v * scale);
+		}
+	}
+
 	/* Bends the logits of the key tile that begins at `key`; keys that a row does not see weigh 0. */
 	template <class F>
 	ATTN_METHOD void bend(float (*s)[4], const sight &w, int key, const struct attn_smem<tile> &,
@@ -168,21 +194,22 @@ template <class H> struct attn_variant_view {
 		key += threadIdx.x % 4 * 2;
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
-			struct attn_x x = attn_variant_x(*w.call, *w.tile, w.row + half * 8);
+			float scale = w.call->sm_scale, near = (float)(key - w.q_pos[half]);
 
-			x.near = (float)(key - x.q_pos);
-#pragma unroll
-			for (int i = 0; i < F::keys / 4; i++) {
-				float *v = &s[i / 2][2 * half + i % 2];
-
-				x.k_pos = key + i / 2 * 8 + i % 2;
-				x.step = (float)(i / 2 * 8 + i % 2);
-				x.distance = x.near + x.step;
-				if (H::has_logit)
-					*v = H::logit(x, *v * w.call->sm_scale);
-				if (H::has_weight)
-					*v = H::weight(x, H::has_logit ? *v : *v * w.call->sm_scale);
+			if (H::has_head_slope) {
+				attn_add_slope<F::keys>(s, half, scale, w.slope[half], near);
+				scale = 1;
 			}
+			if (H::has_logit) {
+				call_hook<false, F::keys>(s, w, key, half, scale);
+				scale = 1;
+			}
+			if (H::has_logit_cap) {
+				attn_cap_row<F::keys>(s, half, scale, w.cap[half]);
+				scale = 1;
+			}
+			if (H::has_weight)
+				call_hook<true, F::keys>(s, w, key, half, scale);
 		}
 		if (H::has_keep)
 			hide<F>(s, w, key, none);
@@ -244,7 +271,7 @@ template <class H> struct attn_variant_view {
 			struct attn_x x = attn_variant_x(a, t, row);
 			bool own = row < t.qo_len << a.shift;
 			float lse = 0, factor = close(x, m[half], H::has_weight ? 0 : attn_quad_sum(l[half]),
-						      H::has_logit ? 1 : a.sm_scale, &lse);
+						      bends ? 1 : a.sm_scale, &lse);
 			int64_t at = attn_row_at(a, t, row);
 			uint4 *out = (uint4 *)a.out + at * (a.v_dim / 8);
 

@@ -30,6 +30,8 @@ static void scan_finds(struct cairn_test *t)
 		{ "static real f(real s) { return key(s); }\n" GOOD, 1 << ATTN_HOOK_LOGIT },
 		{ "int keep(const struct attn_x *x) { return '}' != ')'; }\nvoid range\n(int a) { }",
 		  1 << ATTN_HOOK_KEEP | 1 << ATTN_HOOK_RANGE },
+		{ "real head_slope(int x) { return 1; } real logit_cap(int x) { return 2; }",
+		  1 << ATTN_HOOK_HEAD_SLOPE | 1 << ATTN_HOOK_LOGIT_CAP },
 		{ "real weight(int x) { return 1; } real output(int x) { return 2; } void query(int x) { }\n"
 		  "void key(int x) { }\nreal sink(int x) { return 0; }",
 		  1 << ATTN_HOOK_WEIGHT | 1 << ATTN_HOOK_OUTPUT | 1 << ATTN_HOOK_QUERY | 1 << ATTN_HOOK_KEY |

@@ -26,6 +26,7 @@
 	H(attn_variant_keys_cuh, "fused/attention/variant/attn_variant_keys.cuh") \
 	H(attn_variant_pieces_cuh, "fused/attention/variant/attn_variant_pieces.cuh") \
 	H(attn_variant_view_cuh, "fused/attention/variant/attn_variant_view.cuh") \
+	H(attn_variant_bend_cuh, "fused/attention/variant/attn_variant_bend.cuh") \
 	H(attn_variant_call_cuh, "fused/attention/variant/attn_variant_call.cuh") \
 	H(attn_variant_hooks_cuh, "fused/attention/variant/attn_variant_hooks.cuh") \
 	H(attn_variant_text_h, "fused/attention/variant/attn_variant_text.h") \

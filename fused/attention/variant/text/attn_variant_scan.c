@@ -14,7 +14,8 @@
 #include "primitives/base/error.h"
 
 static const char *const hook_names[ATTN_NUM_HOOKS] = {
-	[ATTN_HOOK_LOGIT] = "logit", [ATTN_HOOK_KEEP] = "keep", [ATTN_HOOK_RANGE] = "range",
+	[ATTN_HOOK_HEAD_SLOPE] = "head_slope", [ATTN_HOOK_LOGIT] = "logit",
+	[ATTN_HOOK_LOGIT_CAP] = "logit_cap", [ATTN_HOOK_KEEP] = "keep", [ATTN_HOOK_RANGE] = "range",
 	[ATTN_HOOK_QUERY] = "query", [ATTN_HOOK_KEY] = "key", [ATTN_HOOK_SINK] = "sink",
 	[ATTN_HOOK_WEIGHT] = "weight", [ATTN_HOOK_OUTPUT] = "output",
 };
@@ -149,7 +150,8 @@ int attn_variant_scan(const char *text, const char *name, unsigned int *hooks)
 	if (s.depth)
 		return bad(&s, s.line, "the text ends within brackets");
 	if (!s.hooks)
-		return bad(&s, 1, "no hook is defined: logit, keep, range, query, key, sink, weight, output");
+		return bad(&s, 1, "no hook is defined: head_slope, logit, logit_cap, keep, range, query, "
+			   "key, sink, weight, output");
 	*hooks = s.hooks;
 	return 0;
 }

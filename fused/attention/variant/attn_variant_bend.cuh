@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_variant_bend - slopes and caps of logits, which have hooks of their own
+ *
+ * s holds n8-tiles of keys as in attn_softmax.cuh. Logit i of a lane's row `half` is that of the lane's first
+ * key and i / 2 * 8 + i % 2 keys more.
+ */
+#ifndef CAIRN_ATTN_VARIANT_BEND_CUH
+#define CAIRN_ATTN_VARIANT_BEND_CUH
+
+#include "fused/attention/base/attn_softmax.cuh"
+
+/*
+ * v becomes v scale + slope (near + i / 2 * 8 + i % 2), for all logits of a row. Eight biases in a row come
+ * from additions, whose errors add up to 2^-21 of the bias.
+ */
+template <int keys>
+ATTN_DEV void attn_add_slope(float (*s)[4], int half, float scale, float slope, float near)
+{
+	const float first = slope * near, step = slope * 8;
+	float bias[2];
+
+#pragma unroll
+	for (int i = 0; i < keys / 4; i++) {
+		float *v = &s[i / 2][2 * half + i % 2];
+		float exact = fmaf(slope, (float)(i / 2 * 8 + i % 2), first);
+
+		bias[i % 2] = i % 16 < 2 ? exact : bias[i % 2] + step;
+		*v = fmaf(*v, scale, bias[i % 2]);
+	}
+}
+
+/* v becomes cap tanh(v scale / cap), for all logits of a row; attn_cap() has the formula. */
+template <int keys>
+ATTN_DEV void attn_cap_row(float (*s)[4], int half, float scale, float cap)
+{
+	const float twice = 2 * ATTN_LOG2E * scale * ptx_rcp_approx_ftz(cap);
+
+#pragma unroll
+	for (int i = 0; i < keys / 4; i++) {
+		float *v = &s[i / 2][2 * half + i % 2];
+
+		*v = fmaf(-2 * cap, ptx_rcp_approx_ftz(1 + ptx_ex2_approx_ftz(*v * twice)), cap);
+	}
+}
+
+#endif
