@@ -10,23 +10,17 @@
 
 #include "fused/attention/base/attn_softmax.cuh"
 
-/*
- * v becomes v scale + slope (near + i / 2 * 8 + i % 2), for all logits of a row. Eight biases in a row come
- * from additions, whose errors add up to 2^-21 of the bias.
- */
+/* v becomes v scale + slope (near + i / 2 * 8 + i % 2), for all logits of a row. */
 template <int keys>
 ATTN_DEV void attn_add_slope(float (*s)[4], int half, float scale, float slope, float near)
 {
-	const float first = slope * near, step = slope * 8;
-	float bias[2];
+	const float bias = slope * near;
 
 #pragma unroll
 	for (int i = 0; i < keys / 4; i++) {
 		float *v = &s[i / 2][2 * half + i % 2];
-		float exact = fmaf(slope, (float)(i / 2 * 8 + i % 2), first);
 
-		bias[i % 2] = i % 16 < 2 ? exact : bias[i % 2] + step;
-		*v = fmaf(*v, scale, bias[i % 2]);
+		*v = fmaf(*v, scale, fmaf(slope, (float)(i / 2 * 8 + i % 2), bias));
 	}
 }
 
