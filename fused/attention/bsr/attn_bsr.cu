@@ -2,10 +2,11 @@
 /*
  * attn_bsr - attention over lists of blocks on the GPU: planner, attention, merge
  *
- *   1  attn_bsr_plan.cu   one CTA divides the call into units and runs, by the lengths of the lists
+ *   1  attn_bsr_plan.cu   one cluster divides the call into units and runs, by the lengths of the lists
  *   2  attn_bsr_64.cu ... persistent CTAs of a producer and one or two consumer warpgroups take runs. The
- *                         producer (attn_bsr_fetch.cuh) fetches keys and computes masks; the consumers are
- *                         those of attn_dense (attn_forward.cuh)
+ *                         producer (attn_bsr_fetch.cuh) fetches keys and computes masks; one more warpgroup
+ *                         converts 8-bit keys (attn_bsr_convert.cuh); the consumers are those of attn_dense
+ *                         (attn_forward.cuh)
  *   3  attn_bsr_merge.cu  merges the states of units that were cut, and of several parts
  *
  * The host reads no array; it lays out the grid and the workspace from the scalars alone. attn_paged attends
@@ -105,12 +106,12 @@ static void divide(struct attn_bsr_call *c, int rows, int keys, int ctas)
 
 /*
  * Returns the number of slots that TMA copies at a time, 0 if threads must copy the part's keys. A box lies
- * within a block. Boxes of 8-bit keys are not larger than the share of a warp, which converts them.
+ * within a block.
  */
 static int32_t box_of(const struct attn_bsr_call *c, const struct cairn_attn_part *p)
 {
 	const int64_t bytes = c->a.kv_fp8 ? 1 : 2, most_stride = (int64_t)1 << 40;
-	const int32_t most = c->a.kv_fp8 ? c->d.keys / 4 : c->d.keys, box = p->block_n & -p->block_n;
+	const int32_t most = c->d.keys, box = p->block_n & -p->block_n;
 
 	if (box < MIN_BOX || !p->num_blocks || c->d.heads * p->head_stride > 0x7fffffff ||
 	    8 * p->slot_stride * bytes >= most_stride || p->block_stride * bytes >= most_stride)
@@ -274,7 +275,7 @@ static int attend(struct attn_bsr_call *c, const struct attn_bsr_kernel *f, void
 	struct attn_bsr_maps maps = {};
 
 	CAIRN_TRY(map_parts(&maps, c));
-	return launch(f->kernel[c->a.dtype == CAIRN_BF16][c->a.kv_fp8], c->d.ctas, 0, f->threads,
+	return launch(f->kernel[c->a.dtype == CAIRN_BF16][c->a.kv_fp8], c->d.ctas, 0, f->threads[c->a.kv_fp8],
 		      f->smem[c->a.kv_fp8], c, &maps, stream);
 }
 

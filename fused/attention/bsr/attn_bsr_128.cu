@@ -5,8 +5,8 @@
 struct attn_bsr_kernel attn_bsr_128(int few)
 {
 	if (few)
-		return attn_bsr_instance<attn_bsr_form<128, 128, 1, 2, 2, 240, 240, 0>,
-					 attn_bsr_form<128, 128, 1, 2, 2, 240, 240, 3>>();
-	return attn_bsr_instance<attn_bsr_form<128, 128, 2, 2, 2, 208, 88, 0>,
-				 attn_bsr_form<128, 128, 2, 2, 1, 200, 104, 3>>();
+		return attn_bsr_instance<attn_bsr_form<128, 128, 1, 2, 2, 240, 240>,
+					 attn_bsr_form<128, 128, 1, 2, 2, 240, 144, 3, 112>>();
+	return attn_bsr_instance<attn_bsr_form<128, 128, 2, 2, 2, 208, 88>,
+				 attn_bsr_form<128, 128, 2, 2, 1, 200, 72, 3, 40>>();
 }

@@ -12,12 +12,11 @@
  *          by a shuffle. Keys past the end of the list become zeros.
  *
  * 16-bit keys go to where wgmma reads them. 8-bit keys go to a ring in the same layout with half as many
- * bytes; the warp that brought them converts them while the next tiles are in flight.
+ * bytes, from which the converter brings them to where wgmma reads them.
  */
 #ifndef CAIRN_ATTN_BSR_COPY_CUH
 #define CAIRN_ATTN_BSR_COPY_CUH
 
-#include "primitives/ptx/fp8.cuh"
 #include "primitives/ptx/ptx_copy.cuh"
 #include "fused/attention/bsr/attn_bsr_view.cuh"
 
@@ -34,7 +33,10 @@ struct attn_bsr_walk {
 	int32_t len;				/* keys of the list */
 	int32_t begin, num_tiles;		/* first key to fetch; number of key tiles */
 	int32_t hidden;				/* the first keys, if no token sees them: V needs zeros */
+	int32_t block_n;			/* that of the part */
 	int32_t step_blocks, step_slots;	/* keys of a tile = step_blocks * block_n + step_slots */
+	int32_t all_first, all_end;		/* every token sees at least these keys of the list */
+	bool positions;				/* the part has key_pos */
 	bool has_token;				/* the thread has a token, see attn_bsr_token */
 };
 
@@ -147,53 +149,6 @@ ATTN_DEV void attn_copy_box(const struct attn_bsr_walk &w, int v, int own, const
 	ptx_cp_async_bulk_tensor_5d_g2s(s_tile + own * key_bytes, w.map + v * CAIRN_ATTN_PARTS,
 					(int32_t)w.head, 0, 0, key.slot / 8, key.slot < 0 ? -1 : key.block,
 					mbar);
-}
-
-/* Overwrites the lane's key `own` of a tile of 8-bit keys with zeros if it is not among first .. end - 1. */
-template <int key_bytes> ATTN_DEV void attn_clear_outside(uint32_t s_tile, int own, int first, int end)
-{
-	const bool clear = own >= 0 && (own < first || own >= end);
-
-#pragma unroll
-	for (int i = 0; i < key_bytes / 16 && clear; i++)
-		ptx_st_shared_v4(s_tile + attn_piece_at<key_bytes>(own, i), make_uint4(0, 0, 0, 0));
-	__syncwarp();
-}
-
-/*
- * Converts the warp's share of a tile of 8-bit keys and writes it to where wgmma reads it. Eight lanes, which
- * access shared memory together, have four pieces of each of two rows: rows r and r ^ 5 of a group, which
- * meet different banks when they are read and when they are written.
- */
-template <class F, int dim, int dtype> ATTN_DEV void attn_convert_8bit(uint32_t s_tile, uint32_t s_raw)
-{
-	constexpr int share = F::keys / 4, panels = dim / 64;
-	constexpr int at_once = F::producer_regs < 96 ? 2 : 4;	/* loads in flight, as registers allow */
-	const int thread = attn_thread(), lane = thread % 32;
-	const int first = thread / 32 * share + (lane / 8 ^ (lane & 4 ? 5 : 0));
-
-#pragma unroll 1
-	for (int i = 0; i < share / 8 * panels; i += at_once) {
-		uint4 raw[at_once];
-
-#pragma unroll
-		for (int j = 0; j < at_once; j++)
-			raw[j] = ptx_ld_shared_v4(s_raw +
-						  attn_piece_at<dim>(first + (i + j) / panels * 8,
-								     (i + j) % panels * 4 + lane % 4));
-#pragma unroll
-		for (int j = 0; j < at_once; j++) {
-			int key = first + (i + j) / panels * 8, piece = (i + j) % panels * 4 + lane % 4;
-			uint4 lo, hi;
-
-			fp8_widen<dtype>(raw[j].x, &lo.x, &lo.y);
-			fp8_widen<dtype>(raw[j].y, &lo.z, &lo.w);
-			fp8_widen<dtype>(raw[j].z, &hi.x, &hi.y);
-			fp8_widen<dtype>(raw[j].w, &hi.z, &hi.w);
-			ptx_st_shared_v4(s_tile + attn_piece_at<2 * dim>(key, 2 * piece), lo);
-			ptx_st_shared_v4(s_tile + attn_piece_at<2 * dim>(key, 2 * piece + 1), hi);
-		}
-	}
 }
 
 #endif

@@ -43,8 +43,9 @@ struct attn_bsr_maps {
 /* The instances of the attention kernel for one head_dim and number of rows, and their sizes. */
 struct attn_bsr_kernel {
 	const void *kernel[2][2];	/* [bf16][fp8] */
-	int32_t rows, keys, threads;
-	size_t smem[2];
+	int32_t rows, keys;
+	int32_t threads[2];		/* [fp8] */
+	size_t smem[2];			/* [fp8] */
 };
 
 /* few: no block row has more than ATTN_FEW_ROWS packed rows */

@@ -3,17 +3,17 @@
  * attn_bsr_fetch - the producer warpgroup of attn_bsr: takes runs, fetches Q, K and V, computes the masks
  *
  * attn_bsr_copy.cuh copies keys. Block ids are loaded one key tile ahead, because the copies depend on them.
- * Copies arrive at the mbarriers of the consumers when they have landed.
+ * Copies arrive at the mbarriers of the consumers when they have landed, with 8-bit keys at those of the
+ * converter (attn_bsr_convert.cuh).
  *
  * Slots past the end of a list, and those before all windows of a row tile, may hold NaN. K may keep such
  * slots, because the logits of their keys are overwritten; in V they must be zeros, so that p = 0 is never
- * multiplied by a NaN. So if a box holds such slots, threads copy that tile of V, or clear these slots before
- * they convert them.
+ * multiplied by a NaN. So if a box holds such slots, threads copy that tile of V.
  */
 #ifndef CAIRN_ATTN_BSR_FETCH_CUH
 #define CAIRN_ATTN_BSR_FETCH_CUH
 
-#include "fused/attention/bsr/attn_bsr_copy.cuh"
+#include "fused/attention/bsr/attn_bsr_convert.cuh"
 
 #define ATTN_BAR_PRODUCER	8	/* for the producer's 128 threads */
 
@@ -28,9 +28,9 @@ struct attn_key_ahead {
 /* Starts to load the block of the lane's key `own` of the piece's first tile. */
 ATTN_DEV struct attn_key_ahead attn_first_key(const struct attn_bsr_walk &w, int own)
 {
-	const int32_t n = own < 0 ? w.len : w.begin + own, nth = n / w.p->block_n;
+	const int32_t n = own < 0 ? w.len : w.begin + own, nth = n / w.block_n;
 
-	return { n, nth, n - nth * w.p->block_n, n < w.len ? w.blocks[nth] : 0 };
+	return { n, nth, n - nth * w.block_n, n < w.len ? w.blocks[nth] : 0 };
 }
 
 /* Returns the key that was ahead, and starts to load the block of the lane's key in the tile after it. */
@@ -43,8 +43,8 @@ ATTN_DEV struct attn_key_at attn_next_key(const struct attn_bsr_walk &w, struct 
 		a->n += F::keys;
 		a->nth += w.step_blocks;
 		a->slot += w.step_slots;
-		if (a->slot >= w.p->block_n) {
-			a->slot -= w.p->block_n;
+		if (a->slot >= w.block_n) {
+			a->slot -= w.block_n;
 			a->nth++;
 		}
 	}
@@ -60,8 +60,8 @@ ATTN_DEV uint32_t attn_bits_below(int32_t n)
 
 /*
  * Computes which keys of the key tile that begins at `key` the thread's token sees, and writes the result as
- * bits for the consumers. own: the key whose place the thread holds; positions: shared memory through which
- * the threads exchange the positions of these keys.
+ * bits for the consumers, unless all tokens see all of them. own: the key whose place the thread holds;
+ * positions: shared memory through which the threads exchange the positions of these keys.
  */
 template <class F>
 ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_walk &w, int key,
@@ -72,19 +72,19 @@ ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_w
 	uint32_t word[4] = { ~0u, ~0u, ~0u, ~0u };
 	bool all = true;
 
-	if (w.p->key_pos) {
+	if (w.positions) {
 		int at = attn_own_key<F>();
 
 		if (own.slot >= 0)
 			positions[at] = w.p->key_pos[(int64_t)own.block * w.p->block_n + own.slot];
 		ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
 	}
-	if (w.has_token) {
+	if (w.has_token && !(key >= w.all_first && key + F::keys <= w.all_end)) {
 #pragma unroll
 		for (int i = 0; i < words; i++)
 			word[i] = attn_bits_below(t.end - key - 32 * i) &
 				  ~attn_bits_below(t.first - key - 32 * i);
-		if (w.p->key_pos) {
+		if (w.positions) {
 			bool causal = w.p->mask_mode & CAIRN_ATTN_CAUSAL;
 
 #pragma unroll
@@ -119,6 +119,19 @@ ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_w
 		all_seen[attn_thread() / 32] = all;
 }
 
+/* Returns the range of keys that every token of a row tile sees, as far as that is cheap to tell. */
+ATTN_DEV int2 attn_seen_by_all(const struct attn_bsr_call &c, const struct attn_list &list, int token,
+			       int tokens)
+{
+	const struct cairn_attn_part *p = &c.a.part[list.part];
+
+	if (p->key_pos || p->mask_mode & CAIRN_ATTN_BITS || (c.a.q_pos && tokens > 1))
+		return make_int2(0, 0);
+	/* positions ascend: the last token's range begins last, the first token's ends first */
+	return make_int2(attn_bsr_first(&c.a, &list, attn_bsr_position(&c.a, &list, token + tokens - 1)),
+			 attn_bsr_end(&c.a, &list, attn_bsr_position(&c.a, &list, token)));
+}
+
 /* Begins a piece: looks up the thread's part, list and token, and describes the piece to the consumers. */
 template <class F>
 ATTN_DEV struct attn_bsr_walk attn_begin(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
@@ -129,7 +142,9 @@ ATTN_DEV struct attn_bsr_walk attn_begin(const struct attn_bsr_call &c, const st
 	const struct cairn_attn_part *p = &c.a.part[u.part];
 	const int32_t i = c.d.lists[u.part] + (p->index_heads > 1 ? u.kv_head : 0) * p->rows + u.row;
 	const struct attn_list list = attn_bsr_list(&c.a, &c.d, i);
-	const int thread = attn_thread(), token = attn_token(u.row0, c.d.magic) + thread;
+	const int thread = attn_thread(), first = attn_token(u.row0, c.d.magic), token = first + thread;
+	const int rows = min(u.row0 + F::rows, list.tokens * c.d.group);
+	const int2 seen = attn_seen_by_all(c, list, first, attn_token(rows - 1, c.d.magic) + 1 - first);
 	struct attn_bsr_walk w;
 
 	w.p = p;
@@ -141,9 +156,13 @@ ATTN_DEV struct attn_bsr_walk attn_begin(const struct attn_bsr_call &c, const st
 	w.begin = u.begin + from * F::keys;
 	w.num_tiles = to - from;
 	w.hidden = from ? 0 : u.hidden;
+	w.block_n = p->block_n;
+	w.positions = p->key_pos;
 	w.step_blocks = F::keys / p->block_n;
 	w.step_slots = F::keys % p->block_n;
-	w.has_token = token * c.d.group < min(u.row0 + F::rows, list.tokens * c.d.group);
+	w.all_first = seen.x;
+	w.all_end = seen.y;
+	w.has_token = token * c.d.group < rows;
 	if (w.has_token) {
 		int64_t position = attn_bsr_position(&c.a, &list, token);
 		const uint8_t *line = NULL;
@@ -184,14 +203,40 @@ ATTN_DEV void attn_gather_q(const struct attn_bsr_call &c, const struct attn_bsr
 }
 
 /*
- * The producer's places in the rings of K and V, and its pieces so far, which tell its place in that of Q.
- * Bit i of `landed` is the phase in which the box of stage i of the ring for 8-bit keys arrives.
+ * The producer's places in the rings of K and V, or in the ring for 8-bit keys, and its pieces so far, which
+ * tell its place in that of Q. `k` counts the tiles of K in any case.
  */
 struct attn_bsr_rings {
-	struct attn_place k, v;
+	struct attn_place k, v, raw;
 	int nth;
-	uint32_t landed;
+	struct attn_bsr_converter own;	/* if the producer converts, too */
 };
+
+/* Where a tile goes, and the mbarrier at which its copies arrive. */
+struct attn_target {
+	uint32_t tile, full;
+};
+
+/* Waits until there is room for the next tile of K or V. */
+template <class F>
+ATTN_DEV struct attn_target attn_wait_room(const struct attn_smem<struct attn_bsr_tile> &s,
+					   const struct attn_bsr_rings &r, enum attn_raw kind)
+{
+	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
+
+	if (F::raw_stages) {
+		ptx_mbarrier_wait(ptx_smem(&x->empty[r.raw.stage]), r.raw.phase);
+		if (attn_thread() == 0)
+			x->kind[r.raw.stage] = kind;
+		return { ptx_smem(x->raw) + r.raw.stage * F::raw_bytes, ptx_smem(&x->full[r.raw.stage]) };
+	}
+	if (kind == ATTN_RAW_K) {
+		ptx_mbarrier_wait(s.empty_k + 8 * r.k.stage, r.k.phase);
+		return { s.k + r.k.stage * F::k_bytes, s.full_k + 8 * r.k.stage };
+	}
+	ptx_mbarrier_wait(s.empty_v + 8 * r.v.stage, r.v.phase);
+	return { s.v + r.v.stage * F::v_bytes, s.full_v + 8 * r.v.stage };
+}
 
 /* Waits for a free buffer of Q and returns its index. */
 template <class F>
@@ -201,19 +246,35 @@ ATTN_DEV int attn_wait_q(const struct attn_smem<struct attn_bsr_tile> &s, int nt
 	return nth % F::q_stages;
 }
 
-/* Computes the masks of key tile i of a piece, whose K has been copied, and hands it to the consumers. */
-template <class F>
-ATTN_DEV void attn_hand_on_k(const struct attn_bsr_call &c, const struct attn_bsr_walk &w, int i,
-			     const struct attn_key_at &key, const struct attn_smem<struct attn_bsr_tile> &s,
-			     struct attn_bsr_rings *r, bool copies)
+/* Goes on in the ring for 8-bit keys; without a converter, converts the tile that has been fetched. */
+template <class F, int dtype>
+ATTN_DEV void attn_pass_raw(const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r)
 {
-	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
-	int ring = r->k.stage + (int)(r->k.phase ^ 1) * F::stages;
+	attn_advance<F::raw_stages>(&r->raw);
+	if (!F::converter_regs)
+		attn_convert_tile<F, dtype>(s, &r->own);
+}
 
+/* Fetches K of key tile i of a piece, and computes the masks of the tile. */
+template <class F, int dtype>
+ATTN_DEV void attn_fetch_k(const struct attn_bsr_call &c, const struct attn_bsr_walk &w, int i,
+			   const struct attn_key_at &key, const struct attn_smem<struct attn_bsr_tile> &s,
+			   struct attn_bsr_rings *r)
+{
+	const struct attn_target to = attn_wait_room<F>(s, *r, ATTN_RAW_K);
+	const int ring = r->k.stage + (int)(r->k.phase ^ 1) * F::stages;
+	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
+
+	if (w.box)
+		attn_copy_box<F::qk * F::element_bytes>(w, 0, attn_own_key<F>(), key, to.tile, to.full);
+	else
+		attn_gather_keys<F, F::element_bytes>(w, 0, key, to.tile);
 	attn_decide<F>(c, w, w.begin + i * F::keys, key, x->mine[attn_thread()], x->positions[i % 2],
 		       x->bits[ring], (uint8_t *)&x->all_seen[ring]);
-	attn_fetched(s.full_k + 8 * r->k.stage, copies);
+	attn_fetched(to.full, !w.box);
 	attn_advance<F::stages>(&r->k);
+	if constexpr (F::raw_stages > 0)
+		attn_pass_raw<F, dtype>(s, r);
 }
 
 /* A piece: key tiles from .. to - 1 of a unit, as far as there are so many; the run that it belongs to. */
@@ -288,57 +349,55 @@ ATTN_DEV void attn_fetch_q(const struct attn_bsr_call &c, const struct attn_smem
 }
 
 /* Fetches V of key tile i of a piece. If one of its boxes holds slots that may be NaN, threads copy it. */
-template <class F>
+template <class F, int dtype>
 ATTN_DEV void attn_fetch_v(const struct attn_bsr_walk &w, int i, struct attn_key_at key,
 			   const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r)
 {
-	const uint32_t tile = s.v + r->v.stage * F::v_bytes, full = s.full_v + 8 * r->v.stage;
+	const struct attn_target to = attn_wait_room<F>(s, *r, ATTN_RAW_V);
 	const int own = attn_own_key<F>(), hidden = i ? 0 : w.hidden;
 	const bool boxes = w.box && !hidden &&
 			   (w.begin + (i + 1) * F::keys <= w.len || !(w.len & (w.box - 1)));
 
 	if (own < hidden)
 		key.slot = -1;
-	ptx_mbarrier_wait(s.empty_v + 8 * r->v.stage, r->v.phase);
 	if (boxes)
-		attn_copy_box<2 * F::v>(w, 1, own, key, tile, full);
+		attn_copy_box<F::v * F::element_bytes>(w, 1, own, key, to.tile, to.full);
 	else
-		attn_gather_keys<F, 2>(w, 1, key, tile);
-	attn_fetched(full, !boxes);
-	attn_advance<F::stages>(&r->v);
+		attn_gather_keys<F, F::element_bytes>(w, 1, key, to.tile);
+	attn_fetched(to.full, !boxes);
+	if constexpr (F::raw_stages > 0)
+		attn_pass_raw<F, dtype>(s, r);
+	else
+		attn_advance<F::stages>(&r->v);
 }
 
 /*
  * Fetches the key tiles of piece *w: the K of each tile, and after it the V of the tile before. The next run
  * is drawn two tiles before the end, so that nothing waits for the trip to memory. The next piece begins
- * before the last V, for which there is no room until the consumers have finished a step. Sets *at and *w to
- * that piece; returns whether there is one.
+ * before the last V, for which there is no room until the consumers have finished a step. If Q has only one
+ * buffer, which is in use until the last product with K, its Q follows its first K. Sets *at and *w to that
+ * piece; returns whether there is one.
  */
-template <class F>
-ATTN_DEV bool attn_fetch_16bit(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
-			       const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r,
-			       struct attn_piece *at, struct attn_bsr_walk *w)
+template <class F, int dtype>
+ATTN_DEV bool attn_fetch(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
+			 const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r,
+			 struct attn_piece *at, struct attn_bsr_walk *w)
 {
 	const struct attn_bsr_walk piece = *w;
-	const int own = attn_own_key<F>(), last = piece.num_tiles - 1;
-	struct attn_key_ahead ahead = attn_first_key(piece, own);
+	const int last = piece.num_tiles - 1;
+	struct attn_key_ahead ahead = attn_first_key(piece, attn_own_key<F>());
 	struct attn_key_at before = {}, key = attn_next_key<F>(piece, &ahead);
 	int32_t drawn = 0;
 	bool more = false;
 
 	for (int i = 0; i <= last; i++) {
-		const uint32_t tile = s.k + r->k.stage * F::k_bytes;
-
-		ptx_mbarrier_wait(s.empty_k + 8 * r->k.stage, r->k.phase);
-		if (piece.box)
-			attn_copy_box<2 * F::qk>(piece, 0, own, key, tile, s.full_k + 8 * r->k.stage);
-		else
-			attn_gather_keys<F, 2>(piece, 0, key, tile);
-		attn_hand_on_k<F>(c, piece, i, key, s, r, !piece.box);
+		attn_fetch_k<F, dtype>(c, piece, i, key, s, r);
+		if (F::q_stages == 1 && i == 0)
+			attn_fetch_q<F>(c, s, r);
 		if (i == max(0, last - 2))
 			drawn = attn_draw<F>(c, attn_extra<F>(s));
 		if (i > 0)
-			attn_fetch_v<F>(piece, i - 1, before, s, r);
+			attn_fetch_v<F, dtype>(piece, i - 1, before, s, r);
 		before = key;
 		key = attn_next_key<F>(piece, &ahead);
 		if (i == last)
@@ -348,105 +407,7 @@ ATTN_DEV bool attn_fetch_16bit(const struct attn_bsr_call &c, const struct attn_
 		attn_begin_piece<F>(c, maps, s, r, *at, w);
 	if (more && F::q_stages > 1)
 		attn_fetch_q<F>(c, s, r);
-	attn_fetch_v<F>(piece, last, before, s, r);
-	/* the only buffer of Q is in use until the last product with K, so the last V must not wait for it */
-	if (more && F::q_stages == 1)
-		attn_fetch_q<F>(c, s, r);
-	return more;
-}
-
-/* Waits until tile `stage` of the ring for 8-bit keys has landed, as far as the warp has copied it. */
-template <class F>
-ATTN_DEV void attn_wait_raw(const struct attn_bsr_walk &w, const struct attn_bsr_extra<F> *x, int stage,
-			    struct attn_bsr_rings *r)
-{
-	if (!w.box) {
-		ptx_cp_async_wait_group<F::raw_stages - 1>();
-		__syncwarp();
-		return;
-	}
-	ptx_mbarrier_wait(ptx_smem(&x->landed[stage][attn_thread() / 32]), r->landed >> stage & 1);
-	r->landed ^= 1u << stage;
-}
-
-/* Starts to copy the warp's share of a tile to stage `stage` of the ring for 8-bit keys. */
-template <class F>
-ATTN_DEV void attn_copy_raw(const struct attn_bsr_walk &w, const struct attn_bsr_extra<F> *x, int stage,
-			    int v, const struct attn_key_at &key)
-{
-	const uint32_t raw = ptx_smem(x->raw) + stage * F::raw_bytes;
-	const uint32_t landed = ptx_smem(&x->landed[stage][attn_thread() / 32]);
-
-	if (!w.box) {
-		attn_gather_keys<F, 1>(w, v, key, raw);
-		return;
-	}
-	attn_copy_box<F::qk>(w, v, attn_own_key<F>(), key, raw, landed);
-	elected_arrive(landed);
-}
-
-/*
- * The same as attn_fetch_16bit() for 8-bit keys. Tiles K 0, V 0, K 1, V 1, ... pass through a ring of
- * F::raw_stages stages; while one of them is converted, the others are in flight.
- */
-template <class F, int dtype>
-ATTN_DEV bool attn_fetch_8bit(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
-			      const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r,
-			      struct attn_piece *at, struct attn_bsr_walk *w)
-{
-	constexpr int ahead = F::raw_stages - 1;
-	const int own = attn_own_key<F>(), tiles = 2 * w->num_tiles;
-	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
-	struct attn_key_ahead next = attn_first_key(*w, own);
-	struct attn_key_at key = {}, before = key;
-	int in = 0, out = 0;		/* places in the ring */
-	int32_t drawn = 0;
-	bool more = false;
-
-	static_assert(ahead == 0 || ahead == 2, "`before` is the key of the tile that is converted");
-	for (int i = 0; i < tiles + ahead; i++) {
-		int k = i - ahead, left = w->len - w->begin - k / 2 * F::keys;
-		uint32_t raw = ptx_smem(x->raw) + out * F::raw_bytes;
-
-		if (i < tiles && i % 2 == 0) {
-			before = key;
-			key = attn_next_key<F>(*w, &next);
-		} else if (i == tiles) {
-			before = key;
-		}
-		if (i < tiles) {
-			attn_copy_raw<F>(*w, x, in, i % 2, key);
-			in = in == ahead ? 0 : in + 1;
-		}
-		ptx_cp_async_commit_group();
-		if (k < 0)
-			continue;
-		attn_wait_raw<F>(*w, x, out, r);
-		out = out == ahead ? 0 : out + 1;
-		if (k % 2 == 0) {
-			ptx_mbarrier_wait(s.empty_k + 8 * r->k.stage, r->k.phase);
-			attn_convert_8bit<F, F::qk, dtype>(s.k + r->k.stage * F::k_bytes, raw);
-			attn_hand_on_k<F>(c, *w, k / 2, ahead ? before : key, s, r, false);
-			if (k == max(0, tiles - 4))
-				drawn = attn_draw<F>(c, x);
-			continue;
-		}
-		if (left < F::keys || (k == 1 && w->hidden))
-			attn_clear_outside<F::v>(raw, own, k == 1 ? w->hidden : 0, left);
-		if (k == tiles - 1)
-			more = attn_find_piece<F>(c, x, at, drawn);
-		if (k == tiles - 1 && more) {
-			attn_begin_piece<F>(c, maps, s, r, *at, w);
-			if (F::q_stages > 1)
-				attn_fetch_q<F>(c, s, r);
-		}
-		ptx_mbarrier_wait(s.empty_v + 8 * r->v.stage, r->v.phase);
-		attn_convert_8bit<F, F::v, dtype>(s.v + r->v.stage * F::v_bytes, raw);
-		attn_fetched(s.full_v + 8 * r->v.stage, false);
-		attn_advance<F::stages>(&r->v);
-	}
-	if (more && F::q_stages == 1)
-		attn_fetch_q<F>(c, s, r);
+	attn_fetch_v<F, dtype>(piece, last, before, s, r);
 	return more;
 }
 
@@ -455,29 +416,29 @@ template <class F, int dtype>
 ATTN_DEV void attn_bsr_produce(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
 			       const struct attn_smem<struct attn_bsr_tile> &s)
 {
-	struct attn_bsr_rings r = { { 0, 1 }, { 0, 1 }, 0, 0 };
+	struct attn_bsr_rings r = { { 0, 1 }, { 0, 1 }, { 0, 1 }, 0, {} };
 	struct attn_piece at = { (int32_t)blockIdx.x, -1 };
 	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
 	struct attn_bsr_walk w;
 	bool more;
 	int buffer;
 
+	if (F::raw_stages && !F::converter_regs)
+		r.own = attn_begin_convert<F>();
 	if (attn_thread() == 0) {
 		x->runs = __ldcg(&c.w.head->runs);
 		x->whole = __ldcg(&c.w.head->whole);
 	}
 	ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
 	more = attn_find_piece<F>(c, x, &at, 0);
-	if (more) {
+	if (more)
 		attn_begin_piece<F>(c, maps, s, &r, at, &w);
+	if (more && F::q_stages > 1)
 		attn_fetch_q<F>(c, s, &r);
-	}
-	while (more) {
-		if constexpr (F::raw_stages > 0)
-			more = attn_fetch_8bit<F, dtype>(c, maps, s, &r, &at, &w);
-		else
-			more = attn_fetch_16bit<F>(c, maps, s, &r, &at, &w);
-	}
+	while (more)
+		more = attn_fetch<F, dtype>(c, maps, s, &r, &at, &w);
+	if (F::converter_regs)
+		attn_fetched(attn_wait_room<F>(s, r, ATTN_RAW_END).full, false);
 	buffer = attn_wait_q<F>(s, r.nth);
 	if (attn_thread() == 0)
 		s.tiles[r.nth % ATTN_NUM_TILES].num_tiles = -1;

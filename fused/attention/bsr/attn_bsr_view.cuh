@@ -25,12 +25,16 @@ struct attn_bsr_tile {
 
 /*
  * A form of attn_forward.cuh, with K and V in groups of eight keys (attn_bsr_copy.cuh). raw_stages: tiles of
- * the ring for 8-bit keys, 0: keys have 16 bits.
+ * the ring for 8-bit keys, 0: keys have 16 bits. converter_regs: registers of a thread of the warpgroup that
+ * converts them; 0: the producer does.
  */
 template <int dim, int keys_, int groups_, int stages_, int q_stages_, int regs_, int producer_regs_,
-	  int raw_stages_>
+	  int raw_stages_ = 0, int converter_regs_ = 0>
 struct attn_bsr_form : attn_form<dim, dim, keys_, groups_, stages_, q_stages_, regs_, producer_regs_> {
 	static constexpr int raw_stages = raw_stages_, raw_bytes = keys_ * dim;
+	static constexpr int element_bytes = raw_stages ? 1 : 2;
+	static constexpr int converter_regs = converter_regs_;
+	static constexpr int threads = (groups_ + (converter_regs ? 2 : 1)) * 128;
 	static constexpr int panel_step = 8 * ATTN_PANEL, group_step = 8 * dim * 2;
 	/* attn_bsr_extra begins at a multiple of 1024 bytes, as the swizzle of TMA requires */
 	static constexpr int smem_bytes = attn_form<dim, dim, keys_, groups_, stages_, q_stages_, regs_,
@@ -47,6 +51,9 @@ struct attn_bsr_token {
 	int32_t first, end;
 };
 
+/* What a tile of the ring for 8-bit keys is. */
+enum attn_raw { ATTN_RAW_K, ATTN_RAW_V, ATTN_RAW_END };
+
 /* Shared memory in addition to that of attn_forward.cuh. */
 template <class F> struct attn_bsr_extra {
 	/*
@@ -61,7 +68,9 @@ template <class F> struct attn_bsr_extra {
 	struct attn_bsr_token mine[F::rows];
 	int32_t runs, whole;				/* of struct attn_plan_head */
 	int32_t next;					/* the run after this one */
-	uint64_t landed[F::raw_stages ? F::raw_stages : 1][4];	/* mbarriers of a warp's boxes in the ring */
+	/* the ring for 8-bit keys: mbarriers; what its tiles are; the tiles */
+	uint64_t full[F::raw_stages + 1], empty[F::raw_stages + 1];
+	int32_t kind[F::raw_stages + 1];
 	__align__(1024) uint8_t raw[F::raw_stages ? F::raw_stages * F::raw_bytes : 16];
 };
 
