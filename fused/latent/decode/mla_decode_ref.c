@@ -231,19 +231,62 @@ static int query_is_finite(const struct cairn_mla_decode_args *a, int64_t at, do
 	return is_finite(q, DIM);
 }
 
+/* Returns whether all elements of a key are numbers. Those of 8 bits are, unless a code or a scale is none. */
+static int key_is_finite(const struct cairn_mla_decode_args *a, int64_t slot)
+{
+	const uint8_t *row = (const uint8_t *)a->kv.k_pages + slot * CAIRN_MLA_FP8_BYTES;
+	double key[DIM];
+
+	if (!a->kv_fp8 || a->dtype == CAIRN_F16) {	/* f16 may overflow */
+		load_key(a, slot, key);
+		return is_finite(key, DIM);
+	}
+	for (int g = 0; g < RANK / CAIRN_MLA_FP8_GROUP; g++) {
+		float scale;
+
+		memcpy(&scale, row + RANK + 4 * g, sizeof(scale));
+		if (!(fabsf(scale) <= 0x1p110f))	/* so large that rounding may overflow, too */
+			return 0;
+	}
+	for (int l = 0; l < RANK; l++)
+		if ((row[l] & 0x7f) == 0x7f)
+			return 0;
+	cairn_widen(key, row + RANK + 16, a->dtype, 0, ROPE);
+	return is_finite(key, ROPE);
+}
+
 /* Returns whether all keys in the list of row i, or of all rows of request b, are numbers. */
 static int keys_are_finite(const struct cairn_mla_decode_args *a, int b, int i)
 {
 	int n = keys_seen(a, b, i), finite = 1;
-	double key[DIM];
 
 	for (int j = 0; j < n && finite; j++) {
 		int64_t slot = slot_of(a, b, i, j);
 
-		if (slot < 0)
-			continue;
-		load_key(a, slot, key);
-		finite = is_finite(key, DIM);
+		finite = slot < 0 || key_is_finite(a, slot);
+	}
+	return finite;
+}
+
+/*
+ * Returns, for each request or with slots for each row, whether all its keys are numbers; NULL: no memory.
+ * The caller frees the array.
+ */
+static uint8_t *find_finite(const struct cairn_mla_decode_args *a)
+{
+	int64_t n = a->num_slots ? a->nnz_qo : a->kv.batch;
+	uint8_t *finite = malloc(n ? (size_t)n : 1);
+
+	if (!finite)
+		return NULL;
+	#pragma omp parallel for schedule(dynamic)
+	for (int b = 0; b < a->kv.batch; b++) {
+		int tokens = a->qo_indptr[b + 1] - a->qo_indptr[b];
+
+		if (!a->num_slots)
+			finite[b] = (uint8_t)(!tokens || keys_are_finite(a, b, tokens - 1));
+		for (int i = 0; a->num_slots && i < tokens; i++)
+			finite[a->qo_indptr[b] + i] = (uint8_t)keys_are_finite(a, b, i);
 	}
 	return finite;
 }
@@ -262,13 +305,13 @@ static void set_row(const struct cairn_mla_decode_args *a, int64_t row, const st
 	}
 }
 
-static void one_row(const struct cairn_mla_decode_args *a, int b, int i, int h, uint32_t step, int defined,
-		    struct row *r, struct cairn_exact *exact)
+/* finite: find_finite(); NULL if exact is */
+static void one_row(const struct cairn_mla_decode_args *a, int b, int i, int h, uint32_t step,
+		    const uint8_t *finite, struct row *r, struct cairn_exact *exact)
 {
 	int64_t at = ((int64_t)a->qo_indptr[b] + i) * a->num_heads + h;
 
-	if (exact && (!defined || (a->num_slots && !keys_are_finite(a, b, i)) ||
-		      !query_is_finite(a, at, r->q))) {
+	if (exact && (!finite[a->num_slots ? a->qo_indptr[b] + i : b] || !query_is_finite(a, at, r->q))) {
 		set_row(a, at, r, 0, NAN, exact);
 	} else if (exact && left_out(a, b, i, h, step) && keys_seen(a, b, i)) {
 		set_row(a, at, r, 0, 0, exact);
@@ -307,7 +350,8 @@ static void zero_rest(const struct cairn_mla_decode_args *a, struct row *r, stru
 static int all_rows(const struct cairn_mla_decode_args *a, struct cairn_exact *exact)
 {
 	uint32_t step = exact ? sample_step(a) : 0;
-	int most = a->num_slots ? a->num_slots : 1, no_memory = 0;
+	uint8_t *finite = exact ? find_finite(a) : NULL;
+	int most = a->num_slots ? a->num_slots : 1, no_memory = exact && !finite;
 
 	for (int b = 0; b < a->kv.batch && !a->num_slots; b++)
 		most = (int)cairn_kv_len(&a->kv, b) > most ? (int)cairn_kv_len(&a->kv, b) : most;
@@ -325,16 +369,16 @@ static int all_rows(const struct cairn_mla_decode_args *a, struct cairn_exact *e
 			zero_rest(a, r, exact);
 		for (int b = 0; b < a->kv.batch; b++) {
 			int tokens = a->qo_indptr[b + 1] - a->qo_indptr[b];
-			int defined = !exact || a->num_slots || !tokens || keys_are_finite(a, b, tokens - 1);
 
 			#pragma omp for schedule(dynamic) nowait
 			for (int k = 0; k < tokens * a->num_heads; k++)
-				if (r)
-					one_row(a, b, k / a->num_heads, k % a->num_heads, step, defined, r,
+				if (r && (finite || !exact))
+					one_row(a, b, k / a->num_heads, k % a->num_heads, step, finite, r,
 						exact);
 		}
 		free(r);
 	}
+	free(finite);
 	return no_memory ? cairn_error(ENOMEM, "mla_decode: no memory for %d logits", most) : 0;
 }
 
