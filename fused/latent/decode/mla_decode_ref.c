@@ -231,7 +231,7 @@ static int query_is_finite(const struct cairn_mla_decode_args *a, int64_t at, do
 	return is_finite(q, DIM);
 }
 
-/* Returns whether all elements of a key are numbers. Those of 8 bits are, unless a code or a scale is none. */
+/* Returns whether all elements of a key are numbers. 8-bit ones are, unless a code or a scale is not. */
 static int key_is_finite(const struct cairn_mla_decode_args *a, int64_t slot)
 {
 	const uint8_t *row = (const uint8_t *)a->kv.k_pages + slot * CAIRN_MLA_FP8_BYTES;
