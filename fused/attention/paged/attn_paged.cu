@@ -28,14 +28,14 @@
  *
  * Shared memory, w warps                                             head_dim 64   128   256
  *   0         [w][stages][K tile, V tile], 16 keys each, swizzled; stages    6     3     2
- *             8-bit keys: 32, 32, 16 keys each; stages                       6     3     4
+ *             8-bit keys: 32, 32, 16 keys each; stages                       4     2     4
  *             after the loop, at the start of each warp's ring: its O, [16][head_dim] f32
  *   w * ring  m [w][16], l [w][16] of the warps, m [16], l [16] of the CTA
- *   KiB, wide (w = 8; head_dim 256: 6)                                     193   193   193
+ *   KiB, wide (w = 8; 12 with 8-bit keys; head_dim 256: 6)                 193   193   193
  *
  * Barriers: after the loop, __syncthreads() once and the cluster barrier twice. cp.async groups: one for each
  * tile, empty ones past the last tile, so waiting for all but stages - 2 groups always means tile n.
- * Registers: 111, 167, 254 for head_dim 64, 128, 256 (O 128 and Q 64 of the 254), 128, 176, 254 with 8-bit
+ * Registers: 111, 167, 254 for head_dim 64, 128, 256 (O 128 and Q 64 of the 254), 126, 168, 254 with 8-bit
  * keys; no spills.
  * Floor: one read of K and V at the read ceiling (4.58 TB/s on an H200). Hiding the latency takes about 40
  * KiB in flight on each SM; these rings hold up to 128. Keys of 8 bits (attn_paged_8bit.cuh) have half the
