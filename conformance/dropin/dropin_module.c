@@ -6,7 +6,7 @@
 #include "conformance/dropin/dropin_attn.h"
 #include "primitives/base/launch.h"
 
-/* Of libtvm_ffi.so, which the process has loaded before. They are bound when first called. */
+/* Functions of libtvm_ffi.so, which the process has already loaded. They are bound at their first call. */
 void *TVMFFIEnvGetStream(int32_t device_type, int32_t device_id);
 void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);
 int TVMFFIFunctionGetGlobal(const struct tvm_text *name, void **out);

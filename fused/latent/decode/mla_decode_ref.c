@@ -231,26 +231,29 @@ static int query_is_finite(const struct cairn_mla_decode_args *a, int64_t at, do
 	return is_finite(q, DIM);
 }
 
-/* Returns whether all elements of a key are numbers. 8-bit ones are, unless a code or a scale is not. */
+/*
+ * Returns whether all elements of a key are numbers. In a group of 8-bit elements, the one with the largest
+ * magnitude decides: codes without their sign are in the order of magnitudes, and NaN is the largest.
+ */
 static int key_is_finite(const struct cairn_mla_decode_args *a, int64_t slot)
 {
 	const uint8_t *row = (const uint8_t *)a->kv.k_pages + slot * CAIRN_MLA_FP8_BYTES;
 	double key[DIM];
 
-	if (!a->kv_fp8 || a->dtype == CAIRN_F16) {	/* f16 may overflow */
-		load_key(a, slot, key);
+	if (!a->kv_fp8) {
+		cairn_widen(key, a->kv.k_pages, a->dtype, slot * DIM, DIM);
 		return is_finite(key, DIM);
 	}
 	for (int g = 0; g < RANK / CAIRN_MLA_FP8_GROUP; g++) {
+		uint8_t top = 0;
 		float scale;
 
 		memcpy(&scale, row + RANK + 4 * g, sizeof(scale));
-		if (!(fabsf(scale) <= 0x1p110f))	/* so large that rounding may overflow, too */
+		for (int l = g * CAIRN_MLA_FP8_GROUP; l < (g + 1) * CAIRN_MLA_FP8_GROUP; l++)
+			top = (row[l] & 0x7f) > top ? row[l] & 0x7f : top;
+		if (!isfinite(block_rounded((double)cairn_e4m3_to_float(top) * (double)scale, a->dtype)))
 			return 0;
 	}
-	for (int l = 0; l < RANK; l++)
-		if ((row[l] & 0x7f) == 0x7f)
-			return 0;
 	cairn_widen(key, row + RANK + 16, a->dtype, 0, ROPE);
 	return is_finite(key, ROPE);
 }
