@@ -28,7 +28,11 @@ static struct buffers lay_out(const struct cairn_attn_dense_args *a)
 
 static int check_scalars(const struct cairn_attn_dense_args *a)
 {
-	if (a->num_qo_heads != a->num_kv_heads || a->window || a->softcap > 0 || a->sms)
+	int allowed = cairn_sms_of(a->sms), all = cairn_num_sms();
+
+	if (allowed < 0 || all < 0)
+		return allowed < 0 ? allowed : all;
+	if (a->num_qo_heads != a->num_kv_heads || a->window || a->softcap > 0 || allowed < all)
 		return cairn_error(EOPNOTSUPP, "attn_dense: num_kv_heads, window, softcap, sms: standard "
 				   "attention has none of them");
 	if ((int64_t)a->batch * a->max_qo_len != a->nnz_qo || (int64_t)a->batch * a->max_kv_len != a->nnz_kv)

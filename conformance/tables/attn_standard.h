@@ -8,7 +8,7 @@
  *
  * Supported:  requests of equal lengths (nnz_qo = batch * max_qo_len, nnz_kv = batch * max_kv_len),
  *             num_kv_heads = num_qo_heads, max_kv_len a multiple of 8 and at most ATTN_STANDARD_KEYS, no
- *             window, no softcap, sms 0, and S of a request of at most 4 GiB; anything else -EOPNOTSUPP.
+ *             window, no softcap, all SMs, and S of a request of at most 4 GiB; anything else -EOPNOTSUPP.
  *             A call outside of a capture reads both indptr and returns -EOPNOTSUPP if the lengths differ.
  * The calls allocate and synchronise as cairn_gemm_trial() does.
  */

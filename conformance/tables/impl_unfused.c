@@ -34,6 +34,7 @@
 #include "conformance/tables/mla_heads.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/launch.h"
 #include "primitives/gemm/gemm_lt.h"
 #include "conformance/tables/tables.h"
 
@@ -63,9 +64,11 @@ static void begin_choices(void)
 /* Refuses a limit on SMs, because most of the peers' kernels choose their own grids. */
 static int all_sms(int32_t sms, const char *op)
 {
-	if (sms > 0)
-		return cairn_error(EOPNOTSUPP, "%s: sms: only 0, all of the device", op);
-	return 0;
+	int allowed = cairn_sms_of(sms), all = cairn_num_sms();
+
+	if (allowed < 0 || all < 0)
+		return allowed < 0 ? allowed : all;
+	return allowed < all ? cairn_error(EOPNOTSUPP, "%s: sms: only all of the device", op) : 0;
 }
 
 /* own: see gemm_lt.h; name NULL: a repetition, whose choice is known */
