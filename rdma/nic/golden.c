@@ -520,7 +520,10 @@ static void post_chain(struct golden *g, long left)
 	g->records++;
 }
 
-/* Posts a request with a wrong key and one more. The results must be a remote access error and a flush. */
+/*
+ * Posts a request with a wrong key and one more. The results must be a remote access error and a flush; the
+ * peer fails as well, so that each receive it still holds is flushed, too.
+ */
 static void fail(struct golden *g)
 {
 	struct cairn_wqe_trial t = {
@@ -533,6 +536,7 @@ static void fail(struct golden *g)
 
 	t.req.sge = t.sge;
 	g->failing = 1;
+	g->consumers = g->receives;
 	for (int i = 0; i < 2; i++) {
 		to_verbs(&t, g->wr, &wr, &sge);
 		g->at[g->wr++ % MAX_SEND] = g->index++;
@@ -542,7 +546,7 @@ static void fail(struct golden *g)
 		judge_doorbell(g, g->index - 1, &t.req, 1);
 		t.req.rkey = g->area.rkey;
 	}
-	drain(g, 0, MAX_RECEIVE);
+	drain(g, 0, 0);
 }
 
 int main(int argc, char **argv)
