@@ -35,8 +35,9 @@ enum bend {
 };
 
 struct chain {
-	double q[DIM], o[RANK], key[DIM], first_key[DIM], s[MAX_KEYS];
+	double q[DIM], o[RANK], key[DIM], s[MAX_KEYS];
 	int64_t slot[MAX_KEYS];
+	float wide[MAX_KEYS][DIM];	/* a row's keys from 8 bits: its heads share them */
 };
 
 static double product(const double *x, const double *y, int n, enum bend bend)
@@ -68,12 +69,33 @@ static void load_8bit(const struct cairn_mla_decode_args *a, int64_t slot, doubl
 	cairn_widen(key + RANK, row + RANK + (bend == scale_after_rope ? 0 : 16), a->dtype, 0, ROPE);
 }
 
-static void load_key(const struct cairn_mla_decode_args *a, int64_t slot, double *key, enum bend bend)
+/* Converts the first n keys of the list from 8 bits. */
+static void widen_keys(const struct cairn_mla_decode_args *a, struct chain *c, int n, enum bend bend)
+{
+	for (int j = 0; j < n; j++) {
+		if (c->slot[j] < 0)
+			continue;
+		load_8bit(a, c->slot[j], c->key, bend);
+		cairn_narrow(c->wide, CAIRN_F32, (int64_t)j * DIM, c->key, DIM);
+	}
+}
+
+/* Puts key j of the list into c->key. */
+static void load_key(const struct cairn_mla_decode_args *a, struct chain *c, int j)
 {
 	if (a->kv_fp8)
-		load_8bit(a, slot, key, bend);
+		cairn_widen(c->key, c->wide, CAIRN_F32, (int64_t)j * DIM, DIM);
 	else
-		cairn_widen(key, a->kv.k_pages, a->dtype, slot * DIM, DIM);
+		cairn_widen(c->key, a->kv.k_pages, a->dtype, c->slot[j] * DIM, DIM);
+}
+
+/* Puts the key of a slot outside the list into c->key. */
+static void load_slot(const struct cairn_mla_decode_args *a, struct chain *c, int64_t slot, enum bend bend)
+{
+	if (a->kv_fp8)
+		load_8bit(a, slot, c->key, bend);
+	else
+		cairn_widen(c->key, a->kv.k_pages, a->dtype, slot * DIM, DIM);
 }
 
 static int64_t page_slot(const struct cairn_mla_decode_args *a, int b, int j, enum bend bend)
@@ -181,7 +203,7 @@ static double add_values(const struct cairn_mla_decode_args *a, struct chain *c,
 			continue;
 		sum += p;
 		p = bend == p_cut_off ? cut_off(a->dtype, p) : rounded(a->dtype, p);
-		load_key(a, c->slot[j], c->key, bend);
+		load_key(a, c, j);
 		cairn_add_scaled(c->o, p, c->key, RANK);
 		for (int l = 0; l < RANK && bend == pv_sums_f16 && j % 16 == 15; l++)
 			c->o[l] = narrow_sum(c->o[l], 1);
@@ -238,13 +260,15 @@ static void plain_head(const struct cairn_mla_decode_args *a, int b, int i, int 
 	int n = a->num_slots ? list_slots(a, b, i, c, bend) : list_pages(a, b, i, c, bend);
 	double top = -INFINITY, l;
 
+	if (a->kv_fp8 && h == 0)
+		widen_keys(a, c, n, bend);
 	load_query(a, at, h, c, bend);
 	memset(c->o, 0, sizeof(c->o));
 	for (int j = 0; j < n; j++) {
 		c->s[j] = -INFINITY;
 		if (c->slot[j] < 0)
 			continue;
-		load_key(a, c->slot[j], c->key, bend);
+		load_key(a, c, j);
 		c->s[j] = (double)a->sm_scale * (bend == scale_of_192 ? 1.0607 : 1) *
 			  product(c->q, c->key, DIM, bend);
 		if (bend == logits_in_dtype)
@@ -264,7 +288,7 @@ static void plain_head(const struct cairn_mla_decode_args *a, int b, int i, int 
 			c->o[k] = cairn_load(a->out, a->dtype, (at - h) * RANK + k) * l;
 	/* the slots of the last tile past the end, as far as the last page has them */
 	for (int j = n; bend == tail_times_zero && !a->num_slots && n && j % 64 && j % a->kv.page_size; j++) {
-		load_key(a, page_slot(a, b, j, bend), c->key, bend);
+		load_slot(a, c, page_slot(a, b, j, bend), bend);
 		cairn_add_scaled(c->o, 0, c->key, RANK);
 	}
 	finish_row(a, at, c, top, l, bend);
