@@ -52,7 +52,9 @@ static int take_choice(const struct cairn_option *o, const char *text)
 			*(int *)o->to = i;
 			return 0;
 		}
-		at += (size_t)snprintf(all + at, sizeof(all) - at, "%s%s", i ? ", " : "", o->names[i]);
+		if (at < sizeof(all))
+			at += (size_t)snprintf(all + at, sizeof(all) - at, "%s%s", i ? ", " : "",
+					       o->names[i]);
 	}
 	return cairn_error(EINVAL, "--%s: '%.64s' is none of %s", o->name, text, all);
 }
@@ -235,8 +237,10 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 
 	if (dir && !*dir)
 		return cairn_error(EINVAL, "--model: is empty");
+	if (dir && strlen(dir) >= sizeof(s->dir))
+		return cairn_error(EINVAL, "--model: has over %zu bytes", sizeof(s->dir) - 1);
 	if (dir)
-		snprintf(s->dir, sizeof(s->dir), "%s", dir);
+		strcpy(s->dir, dir);
 	else
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
 	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));

@@ -138,7 +138,8 @@ static int read_text(const char *path, char **text, size_t *len)
 		room = room ? 2 * room : 1 << 16;
 		grown = room <= CAIRN_MAX_TEXT ? realloc(buf, room) : NULL;
 		if (!grown) {
-			ret = cairn_error(EINVAL, "%s: is over %u bytes", path ? path : "standard input",
+			ret = room <= CAIRN_MAX_TEXT ? cairn_error(ENOMEM, "no memory for the prompt") :
+			      cairn_error(EINVAL, "%s: is over %u bytes", path ? path : "standard input",
 					  CAIRN_MAX_TEXT);
 			break;
 		}

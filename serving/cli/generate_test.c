@@ -193,6 +193,8 @@ static void refused(struct cairn_test *t, const char *text, const char *const *a
 
 static void bad_options(struct cairn_test *t)
 {
+	char path[4097];
+
 	REFUSED(t, "'x' is not an option", "generate", "x");
 	REFUSED(t, "'x' is not an option", "eval", "x");
 	REFUSED(t, "--shape", "generate", "--shape", "llama3-8b", "--prompt", "x");
@@ -213,6 +215,9 @@ static void bad_options(struct cairn_test *t)
 	REFUSED(t, "/no/such/file", "eval", "--impl", "cpu", "--file", "/no/such/file");
 	REFUSED(t, "a whole number from 0 to 9223372036854775807", "generate", "--seed", "-1");
 	REFUSED(t, "generate: --model: is empty", "generate", "--impl", "cpu", "--model", "");
+	memset(path, 'd', sizeof(path) - 1);
+	path[sizeof(path) - 1] = 0;
+	REFUSED(t, "generate: --model: has over 4095 bytes", "generate", "--impl", "cpu", "--model", path);
 	/* the context of a shape is checked before the table is loaded and weights are made */
 	REFUSED(t, "--max-new-tokens: 128 and a prompt of 131000 tokens exceed the 131072 positions",
 		"generate", "--impl", "/no/such.so", "--shape", "llama32-1b", "--prompt-tokens", "131000");

@@ -84,6 +84,25 @@ static int grow_table(struct cairn_op_graph *g)
 	return 0;
 }
 
+static int check_value(const struct cairn_graph_value *v)
+{
+	const struct { const char *name; unsigned int value, end; } members[] = {
+		{ "kind", v->kind, CAIRN_NUM_VALUE_KINDS }, { "role", v->role, CAIRN_NUM_ROLES },
+		{ "shape.rows", v->shape.rows, CAIRN_NUM_ROWS }, { "shape.num", v->shape.num, CAIRN_NUM_DIMS },
+		{ "shape.height", v->shape.height, CAIRN_NUM_DIMS },
+		{ "shape.width", v->shape.width, CAIRN_NUM_DIMS },
+		{ "weight", v->kind == CAIRN_VALUE_WEIGHT ? v->weight : 0, CAIRN_NUM_WEIGHTS },
+	};
+
+	for (size_t i = 0; i < sizeof(members) / sizeof(*members); i++)
+		if (members[i].value >= members[i].end)
+			return cairn_error(EINVAL, "op_graph: value '%s': %s: is %u, must be below %u",
+					   v->name, members[i].name, members[i].value, members[i].end);
+	if (v->layer < -1)
+		return cairn_error(EINVAL, "op_graph: value '%s': layer: is %d", v->name, v->layer);
+	return 0;
+}
+
 int32_t cairn_op_graph_value(struct cairn_op_graph *g, const struct cairn_graph_value *value)
 {
 	int32_t id = g->num_values, *slot;
@@ -98,6 +117,9 @@ int32_t cairn_op_graph_value(struct cairn_op_graph *g, const struct cairn_graph_
 		return fail(g, ret);
 	if (!value->name[0] || !memchr(value->name, 0, CAIRN_GRAPH_NAME))
 		return fail(g, cairn_error(EINVAL, "op_graph: value %d has no name", id));
+	ret = check_value(value);
+	if (ret)
+		return fail(g, ret);
 	slot = slot_of(g, value->name);
 	if (*slot)
 		return fail(g, cairn_error(EINVAL, "op_graph: value '%s' is declared twice", value->name));

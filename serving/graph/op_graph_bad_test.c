@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* op_graph_bad_test - malformed graphs are refused with an error that names the value or the operation */
 #include <stdio.h>
+#include <string.h>
 
 #include "conformance/harness.h"
 #include "serving/graph/op_graph.h"
@@ -89,6 +90,8 @@ static void malformed_graphs_are_refused(struct cairn_test *t)
 	struct cairn_op_graph *g = NULL;
 
 	EXPECT(t, build_chain(&g, &good, "d") == 0);
+	EXPECT(t, cairn_op_graph_finish(g) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "is finished already");
 	cairn_op_graph_destroy(g);
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		cairn_note(t, "%s", bad[i].what);
@@ -101,8 +104,35 @@ static void malformed_graphs_are_refused(struct cairn_test *t)
 	EXPECT_CONTAINS(t, cairn_last_error(), "value 5 has no name");
 }
 
+static void malformed_values_are_refused(struct cairn_test *t)
+{
+	static const struct { struct cairn_graph_value value; const char *says; } bad[] = {
+		{ { .kind = CAIRN_NUM_VALUE_KINDS }, "value 'v': kind: is 6, must be below 6" },
+		{ { .role = CAIRN_NUM_ROLES }, "value 'v': role: is " },
+		{ { .shape.rows = CAIRN_NUM_ROWS }, "value 'v': shape.rows: is " },
+		{ { .shape.num = CAIRN_NUM_DIMS }, "value 'v': shape.num: is " },
+		{ { .shape.height = CAIRN_NUM_DIMS }, "value 'v': shape.height: is " },
+		{ { .shape.width = CAIRN_NUM_DIMS }, "value 'v': shape.width: is " },
+		{ { .kind = CAIRN_VALUE_WEIGHT, .weight = CAIRN_NUM_WEIGHTS }, "value 'v': weight: is " },
+		{ { .layer = -2 }, "value 'v': layer: is -2" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		struct cairn_graph_value value = bad[i].value;
+		struct cairn_op_graph *g;
+
+		if (!EXPECT(t, cairn_op_graph_create(&g) == 0))
+			return;
+		strcpy(value.name, "v");
+		EXPECT(t, cairn_op_graph_value(g, &value) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), bad[i].says);
+		cairn_op_graph_destroy(g);
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "malformed_graphs_are_refused", malformed_graphs_are_refused },
+	{ "malformed_values_are_refused", malformed_values_are_refused },
 };
 
 const struct cairn_family cairn_op_graph_bad_family = {

@@ -353,6 +353,8 @@ int cairn_op_graph_finish(struct cairn_op_graph *g)
 {
 	if (g->error)
 		return g->error;
+	if (g->consumers)
+		return cairn_error(EINVAL, "op_graph: is finished already");
 	CAIRN_TRY(find_producers(g));
 	CAIRN_TRY(find_consumers(g));
 	CAIRN_TRY(check_uses(g));

@@ -324,6 +324,9 @@ static const struct change qwen2_changes[] = {
 	  "rope_scaling.mscale: is not supported without mscale_all_dim" },
 	{ "'sliding_window':131072", "'rope_scaling':{'type':'yarn','factor':4,'beta_slow':32}", EINVAL,
 	  "rope_scaling.beta_slow: 32 must be below beta_fast 32" },
+	{ "'sliding_window':131072", "'rope_scaling':{'type':'yarn','factor':4,'rope_theta':1,"
+	  "'original_max_position_embeddings':1024}", EINVAL,
+	  "rope_theta: must be above 1 with yarn, is 1" },
 	{ "'sliding_window':131072", "'rope_scaling':{'type':'yarn'}", EINVAL,
 	  "rope_scaling.factor: is missing" },
 };

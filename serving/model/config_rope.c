@@ -171,6 +171,9 @@ static int get_scaling(const json_t *root, struct cairn_json_at above, const jso
 		return 0;
 	}
 	CAIRN_TRY(get_original_length(root, above, obj, at, c));
+	if (kind == YARN && rope->theta <= 1)
+		return cairn_error(EINVAL, "%s: rope_theta: must be above 1 with yarn, is %g", at.file,
+				   rope->theta);
 	return kind == LLAMA3 ? get_llama3(obj, at, rope) : get_yarn(obj, at, c);
 }
 

@@ -128,7 +128,7 @@ int cairn_model_check_layers(const struct cairn_model_config *c, const char *dir
 		last = t;
 	}
 	if (last)
-		return cairn_error(EINVAL, "%s/config.json: num_hidden_layers: is %d, but %s has %ld layers "
-				   "(%s)", dir, c->num_hidden_layers, last->file, most + 1, last->name);
+		return cairn_error(EINVAL, "%s/config.json: num_hidden_layers: is %d, but %s stores layer "
+				   "%ld (%s)", dir, c->num_hidden_layers, last->file, most, last->name);
 	return 0;
 }

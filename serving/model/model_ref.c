@@ -512,10 +512,12 @@ static void route(struct ref *r, double *p, int layer, int *chosen, double *shar
 	const struct cairn_experts_config *x = &r->c.experts;
 	const struct cairn_tensor *bias = x->sigmoid ? tensor(r, layer, "mlp.gate.e_score_correction_bias") :
 					  NULL;
-	double c[CAIRN_MAX_EXPERTS], all = 0, sum = x->sigmoid ? 1e-20 : 0;
+	double c[CAIRN_MAX_EXPERTS], all = 0, sum = x->sigmoid ? 1e-20 : 0, top = p[0];
 
+	for (int e = 1; e < x->num_experts; e++)
+		top = fmax(top, p[e]);
 	for (int e = 0; e < x->num_experts; e++) {
-		p[e] = x->sigmoid ? 1 / (1 + exp(-p[e])) : exp(p[e]);
+		p[e] = x->sigmoid ? 1 / (1 + exp(-p[e])) : exp(p[e] - top);
 		c[e] = p[e] + (bias ? at(bias, e) : 0);
 		all += p[e];
 	}

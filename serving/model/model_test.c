@@ -205,7 +205,7 @@ static void stored_layers(struct cairn_test *t)
 {
 	static const struct { const char *to, *text; } rows[] = {
 		{ "\"num_hidden_layers\": 1", "config.json: num_hidden_layers: is 1, but " },
-		{ "\"num_hidden_layers\": 1", "model.safetensors has 2 layers (model.layers.1." },
+		{ "\"num_hidden_layers\": 1", "model.safetensors stores layer 1 (model.layers.1." },
 		{ "\"num_nextn_predict_layers\": 1, \"num_hidden_layers\": 1", NULL },
 		{ "\"num_hidden_layers\": 2", NULL },
 	};
