@@ -88,7 +88,8 @@ static int check_value(const struct cairn_graph_value *v)
 {
 	const struct { const char *name; unsigned int value, end; } members[] = {
 		{ "kind", v->kind, CAIRN_NUM_VALUE_KINDS }, { "role", v->role, CAIRN_NUM_ROLES },
-		{ "shape.rows", v->shape.rows, CAIRN_NUM_ROWS }, { "shape.num", v->shape.num, CAIRN_NUM_DIMS },
+		{ "shape.rows", v->shape.rows, CAIRN_NUM_ROWS },
+		{ "shape.num", v->shape.num, CAIRN_NUM_DIMS },
 		{ "shape.height", v->shape.height, CAIRN_NUM_DIMS },
 		{ "shape.width", v->shape.width, CAIRN_NUM_DIMS },
 		{ "weight", v->kind == CAIRN_VALUE_WEIGHT ? v->weight : 0, CAIRN_NUM_WEIGHTS },

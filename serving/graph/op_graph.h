@@ -146,11 +146,11 @@ int32_t cairn_op_graph_value(struct cairn_op_graph *g, const struct cairn_graph_
 /* Appends an operation. Returns its id, or -errno. */
 int32_t cairn_op_graph_op(struct cairn_op_graph *g, const struct cairn_graph_op *op);
 /*
- * Checks the graph and completes it; may be called once. It refuses a value that is declared or written twice, read before it is
- * written, never written, never read, part of a cycle, or overwritten before its last reader; a result in
- * place whose role or shape differs from that of the value it overwrites; a weight given as a value, or the
- * reverse; a result that is an input of the pass or a weight; and an operation with the wrong number of
- * values or weights.
+ * Checks the graph and completes it; may be called once. It refuses a value that is declared or written
+ * twice, read before it is written, never written, never read, part of a cycle, or overwritten before its
+ * last reader; a result in place whose role or shape differs from that of the value it overwrites; a weight
+ * given as a value, or the reverse; a result that is an input of the pass or a weight; and an operation with
+ * the wrong number of values or weights.
  */
 int cairn_op_graph_finish(struct cairn_op_graph *g);
 
