@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cairn - the one program: list, check, bench, attn-variant, generate, eval, serve, convert-gqa, graph
+ * cairn - the one program: list, check, bench, attn-variant, generate, eval, serve, convert-gqa,
+ * convert-slices, graph
  */
 #include <getopt.h>
 #include <limits.h>
@@ -32,6 +33,8 @@ static const char usage[] =
 	"  eval         scores the embedded model on its held-out questions\n"
 	"  serve        serves a model over HTTP (--help for its options)\n"
 	"  convert-gqa  makes a checkpoint with fewer heads of keys and values\n"
+	"  convert-slices\n"
+	"               cuts the forward pass of a model at its attention operators\n"
 	"  graph        prints the forward pass of a model (--help for its options)\n"
 	"  version      version and digest of the sources\n"
 	"\n"
@@ -362,6 +365,8 @@ static int run(const char *cmd, int argc, char **argv)
 		return cairn_cmd_serve_worker(argc - 1, argv + 1);
 	if (!strcmp(cmd, "convert-gqa"))
 		return cairn_cmd_convert_gqa(argc - 1, argv + 1);
+	if (!strcmp(cmd, "convert-slices"))
+		return cairn_cmd_convert_slices(argc - 1, argv + 1);
 	if (!strcmp(cmd, "graph"))
 		return cairn_cmd_graph(argc - 1, argv + 1);
 	if (!strcmp(cmd, "version") || !strcmp(cmd, "--version")) {

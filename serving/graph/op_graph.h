@@ -174,10 +174,12 @@ void cairn_op_graph_lifetime(const struct cairn_op_graph *g, int32_t value, int3
 int32_t cairn_op_weight(const struct cairn_op_graph *g, const struct cairn_graph_op *op,
 			enum cairn_weight weight);
 
-/* Return names such as "norm" and "attn"; "activation"; "hidden" and "one". */
+/* Return names such as "norm" and "attn"; "activation"; "hidden" and "one"; "tokens", or "" for one row. */
 const char *cairn_op_kind_name(enum cairn_op_kind kind);
 const char *cairn_value_kind_name(enum cairn_value_kind kind);
+const char *cairn_value_role_name(enum cairn_value_role role);
 const char *cairn_dim_name(enum cairn_dim dim);
+const char *cairn_rows_name(enum cairn_rows rows);
 /* Writes one line per value, then one per operation; equal graphs give equal text. */
 void cairn_op_graph_print(const struct cairn_op_graph *g, FILE *file);
 

@@ -32,24 +32,37 @@ const char *cairn_dim_name(enum cairn_dim dim)
 	return names[dim];
 }
 
-static void print_value(const struct cairn_op_graph *g, int32_t id, FILE *file)
+const char *cairn_rows_name(enum cairn_rows rows)
 {
-	static const char *const rows[CAIRN_NUM_ROWS] = { "", "tokens", "logits", "requests", "cached" };
-	static const char *const roles[CAIRN_NUM_ROLES] = {
+	static const char *const names[CAIRN_NUM_ROWS] = { "", "tokens", "logits", "requests", "cached" };
+
+	return names[rows];
+}
+
+const char *cairn_value_role_name(enum cairn_value_role role)
+{
+	static const char *const names[CAIRN_NUM_ROLES] = {
 		"activation", "weight", "matrix", "cache", "logits", "index",
 	};
+
+	return names[role];
+}
+
+static void print_value(const struct cairn_op_graph *g, int32_t id, FILE *file)
+{
 	const struct cairn_graph_value *v = &g->values[id];
 	const enum cairn_dim dims[] = { v->shape.num, v->shape.height, v->shape.width };
-	const char *between = *rows[v->shape.rows] ? ", " : "";
+	const char *between = *cairn_rows_name(v->shape.rows) ? ", " : "";
 
-	fprintf(file, "%s %s [%s", cairn_value_kind_name(v->kind), v->name, rows[v->shape.rows]);
+	fprintf(file, "%s %s [%s", cairn_value_kind_name(v->kind), v->name,
+		cairn_rows_name(v->shape.rows));
 	for (int i = 0; i < 3; i++) {
 		if (dims[i] == CAIRN_D_ONE)
 			continue;
 		fprintf(file, "%s%s", between, cairn_dim_name(dims[i]));
 		between = ", ";
 	}
-	fprintf(file, "] %s\n", roles[v->role]);
+	fprintf(file, "] %s\n", cairn_value_role_name(v->role));
 }
 
 static void print_op(const struct cairn_op_graph *g, const struct cairn_graph_op *op, FILE *file)
