@@ -9,6 +9,7 @@
 
 #include "conformance/check/check_scope.h"
 #include "conformance/suite/op_case.h"
+#include "conformance/suite/side_memory.h"
 #include "conformance/suite/threads.h"
 #include "conformance/tables/tables.h"
 
@@ -254,6 +255,8 @@ static void start_tables(struct child *c)
 			ret = w->impls[k].stream_create(&c->stream[k]);
 		fprintf(c->out, "I -1\n");
 		c->started[k] = !ret;
+		if (!ret && !w->opt->sanitize)
+			cairn_side_memory_keep(&w->impls[k]);
 		if (!ret)
 			continue;
 		c->no_device[k] = strdup(cairn_impl_error(&w->impls[k]));
@@ -291,6 +294,7 @@ void cairn_check_child(FILE *out, struct cairn_check_work *w)
 	}
 	for (int k = 0; k < w->num_impls && w->f->num_cases; k++) {
 		fprintf(c->out, "I %d stopping the table\n", k);
+		cairn_side_memory_drop(&w->impls[k]);
 		if (c->stream[k])
 			w->impls[k].stream_destroy(c->stream[k]);
 		if (c->started[k])

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "conformance/suite/guard.h"
+#include "conformance/suite/side_memory.h"
 #include "conformance/tables/tables.h"
 
 #define SLOW_BYTES	((size_t)4 << 20)
@@ -94,6 +95,12 @@ static int open_guard(struct cairn_guard *g, const struct cairn_buf *b, size_t a
 	return ret;
 }
 
+/* Returns the size of the allocation for buffer i: its data, both canaries, and room for a shift. */
+static size_t buffer_bytes(const struct cairn_side *side, const struct cairn_op *op, int i)
+{
+	return op->bufs[i].bytes + 2 * CAIRN_CANARY + side->align[i];
+}
+
 static int open_buffers(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op)
 {
 	for (int i = 0; i < op->num_bufs; i++) {
@@ -106,8 +113,7 @@ static int open_buffers(struct cairn_side *side, const struct cairn_family *f, c
 			continue;
 		}
 		side->align[i] = alignment(side, f, op, i) > 16 ? 128 : 16;
-		CAIRN_TRY(side->impl->mem_alloc(&base, op->bufs[i].bytes + 2 * CAIRN_CANARY +
-						side->align[i]));
+		CAIRN_TRY(cairn_side_alloc(side->impl, &base, buffer_bytes(side, op, i)));
 		set_pointer(side, op, i, (uint8_t *)base + CAIRN_CANARY);
 	}
 	cairn_set_alias(op, side->args);
@@ -193,7 +199,7 @@ static int open_workspace(struct cairn_side *side, const struct cairn_family *f,
 		CAIRN_TRY(cairn_guard_open(&side->guards[op->num_bufs], side->workspace_bytes, 256));
 		side->workspace = side->guards[op->num_bufs].data;
 	} else if (side->workspace_bytes) {
-		CAIRN_TRY(side->impl->mem_alloc(&base, side->workspace_bytes + 2 * CAIRN_CANARY));
+		CAIRN_TRY(cairn_side_alloc(side->impl, &base, side->workspace_bytes + 2 * CAIRN_CANARY));
 		side->workspace = (char *)base + CAIRN_CANARY;
 	}
 	memcpy((char *)side->args + f->workspace_field, &side->workspace, sizeof(void *));
@@ -243,6 +249,15 @@ int cairn_side_open_guarded(struct cairn_side *side, const struct cairn_family *
 	return open_memory(side, f, op, impl, stream, cairn_side_is_guarded(impl));
 }
 
+static int copy_bytes(struct cairn_side *side, void *to, const void *from, size_t bytes, int kind)
+{
+	if (kind == CAIRN_COPY_TO_DEVICE)
+		return cairn_side_upload(side->impl, to, from, bytes, side->stream);
+	if (kind == CAIRN_COPY_TO_HOST)
+		return cairn_side_download(side->impl, to, from, bytes, side->stream);
+	return side->impl->mem_copy(to, from, bytes, kind, side->stream);
+}
+
 /* Copies the data of a buffer; of a far one, only the touched ranges. */
 static int copy_data(struct cairn_side *side, const struct cairn_buf *b, uint8_t *to, const uint8_t *from,
 		     int kind)
@@ -251,8 +266,8 @@ static int copy_data(struct cairn_side *side, const struct cairn_buf *b, uint8_t
 	struct cairn_range r;
 
 	for (int k = 0; cairn_buf_range(b, k, &r); k++)
-		CAIRN_TRY(side->impl->mem_copy(to + (size_t)r.first * esize, from + (size_t)r.first * esize,
-					       (size_t)r.count * esize, kind, side->stream));
+		CAIRN_TRY(copy_bytes(side, to + (size_t)r.first * esize, from + (size_t)r.first * esize,
+				     (size_t)r.count * esize, kind));
 	return 0;
 }
 
@@ -263,9 +278,9 @@ static int copy_buffer(struct cairn_side *side, const struct cairn_buf *b, uint8
 	const size_t end = CAIRN_CANARY + b->bytes;
 
 	if (!b->far)
-		return side->impl->mem_copy(to, from, end + CAIRN_CANARY, kind, side->stream);
-	CAIRN_TRY(side->impl->mem_copy(to, from, CAIRN_CANARY, kind, side->stream));
-	CAIRN_TRY(side->impl->mem_copy(to + end, from + end, CAIRN_CANARY, kind, side->stream));
+		return copy_bytes(side, to, from, end + CAIRN_CANARY, kind);
+	CAIRN_TRY(copy_bytes(side, to, from, CAIRN_CANARY, kind));
+	CAIRN_TRY(copy_bytes(side, to + end, from + end, CAIRN_CANARY, kind));
 	return copy_data(side, b, to + CAIRN_CANARY, from + CAIRN_CANARY, kind);
 }
 
@@ -317,7 +332,7 @@ static int put_behind(struct cairn_side *side, const struct cairn_op *op)
 	const struct cairn_impl *impl = side->impl;
 
 	if (!side->slow)
-		CAIRN_TRY(impl->mem_alloc(&side->slow, SLOW_BYTES));
+		CAIRN_TRY(cairn_side_alloc(impl, &side->slow, SLOW_BYTES));
 	for (int i = 0; i < SLOW_TIMES; i++)
 		CAIRN_TRY(impl->mem_set(side->slow, i, SLOW_BYTES, side->stream));
 	for (int i = 0; i < op->num_bufs; i++) {
@@ -370,7 +385,7 @@ int cairn_side_send(struct cairn_side *side, const struct cairn_family *f, const
 	if (side->workspace && r->workspace >= 0 && !cairn_is_zeroed(f, op->args))
 		CAIRN_TRY(side->impl->mem_set(side->workspace, r->workspace, side->workspace_bytes,
 					      side->stream));
-	CAIRN_TRY(side->impl->stream_sync(side->stream));
+	CAIRN_TRY(cairn_side_settle(side->impl, side->stream));
 	return r->behind && !(side->impl->flags & CAIRN_IMPL_HOST_MEM) ? put_behind(side, op) : 0;
 }
 
@@ -453,7 +468,7 @@ int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t
 		else if (images[i])
 			CAIRN_TRY(copy_buffer(side, b, images[i], side->base[i], CAIRN_COPY_TO_HOST));
 	}
-	return side->impl->stream_sync(side->stream);
+	return cairn_side_settle(side->impl, side->stream);
 }
 
 static size_t count(const uint8_t *p, int byte)
@@ -465,14 +480,18 @@ static size_t count(const uint8_t *p, int byte)
 	return n;
 }
 
-/* Copies one of the workspace's canaries to the host and counts the bytes that were written. */
-static int count_on_device(struct cairn_side *side, const char *canary, int byte, size_t *n)
+/* Copies the workspace's canaries to the host and counts the bytes that were written. */
+static int count_on_device(struct cairn_side *side, int byte, struct cairn_damage *d)
 {
-	uint8_t copy[CAIRN_CANARY];
+	const char *workspace = side->workspace;
+	uint8_t below[CAIRN_CANARY], above[CAIRN_CANARY];
 
-	CAIRN_TRY(side->impl->mem_copy(copy, canary, sizeof(copy), CAIRN_COPY_TO_HOST, side->stream));
-	CAIRN_TRY(side->impl->stream_sync(side->stream));
-	*n = count(copy, byte);
+	CAIRN_TRY(copy_bytes(side, below, workspace - CAIRN_CANARY, CAIRN_CANARY, CAIRN_COPY_TO_HOST));
+	CAIRN_TRY(copy_bytes(side, above, workspace + side->workspace_bytes, CAIRN_CANARY,
+			     CAIRN_COPY_TO_HOST));
+	CAIRN_TRY(cairn_side_settle(side->impl, side->stream));
+	d->below = count(below, byte);
+	d->above = count(above, byte);
 	return 0;
 }
 
@@ -480,7 +499,6 @@ int cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i,
 		      const struct cairn_round *r, struct cairn_damage *d)
 {
 	struct cairn_guard *g = side->guards ? &side->guards[i] : NULL;
-	char *workspace = side->workspace;
 
 	memset(d, 0, sizeof(*d));
 	if (g && g->inner) {
@@ -496,11 +514,16 @@ int cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i,
 	} else if (!g && i < op->num_bufs && image) {
 		d->below = count(image, r->canary);
 		d->above = count(image + CAIRN_CANARY + op->bufs[i].bytes, r->canary);
-	} else if (!g && i == op->num_bufs && workspace) {
-		CAIRN_TRY(count_on_device(side, workspace - CAIRN_CANARY, r->canary, &d->below));
-		CAIRN_TRY(count_on_device(side, workspace + side->workspace_bytes, r->canary, &d->above));
+	} else if (!g && i == op->num_bufs && side->workspace) {
+		return count_on_device(side, r->canary, d);
 	}
 	return 0;
+}
+
+static void free_workspace(struct cairn_side *side)
+{
+	cairn_side_free(side->impl, (char *)side->workspace - CAIRN_CANARY,
+			side->workspace_bytes + 2 * CAIRN_CANARY);
 }
 
 /* Makes a side use the workspace of another one, as the layers of a model share one. */
@@ -509,7 +532,7 @@ void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side
 {
 	if (!side->workspace || side->workspace_bytes != with->workspace_bytes)
 		return;
-	side->impl->mem_free((char *)side->workspace - CAIRN_CANARY);
+	free_workspace(side);
 	side->workspace = NULL;		/* the other side frees it */
 	memcpy((char *)side->args + f->workspace_field, &with->workspace, sizeof(void *));
 }
@@ -520,11 +543,12 @@ void cairn_side_close(struct cairn_side *side, const struct cairn_op *op)
 		cairn_guard_close(&side->guards[i]);
 	for (int i = 0; !side->guards && side->base && i < op->num_bufs; i++)
 		if (side->base[i])
-			side->impl->mem_free(side->base[i] - side->shift[i]);
+			cairn_side_free(side->impl, side->base[i] - side->shift[i],
+					buffer_bytes(side, op, i));
 	if (side->workspace && !side->guards)
-		side->impl->mem_free((char *)side->workspace - CAIRN_CANARY);
+		free_workspace(side);
 	if (side->slow)
-		side->impl->mem_free(side->slow);
+		cairn_side_free(side->impl, side->slow, SLOW_BYTES);
 	free(side->guards);
 	free(side->base);
 	free(side->args);
