@@ -10,11 +10,11 @@
  *   - Argument structs and the table start with their own size. Within an ABI version they only grow at the
  *     end, so that old plug-ins load in new suites and new plug-ins in old suites: a member beyond `size`
  *     counts as absent (NULL or 0). An operation must accept a struct that is longer than it knows if all
- *     bytes beyond the known ones are 0. If one is not, the caller asks for something that the operation does
- *     not have, and the operation returns -EOPNOTSUPP. primitives/base/args.h has helpers for this, which
- *     need no linking.
- *   - A new ABI version may move members, except `size` to `version` of the table, which keep their places in
- *     all versions. The suite refuses a plug-in that serves only older versions, and names it.
+ *     bytes beyond the known ones are 0. A nonzero byte there asks for something that the operation does not
+ *     have, and the operation returns -EOPNOTSUPP. primitives/base/args.h has helpers for this, which need no
+ *     linking.
+ *   - A new ABI version may move members, except the table's members `size` to `version`, which keep their
+ *     places in all versions. The suite refuses a plug-in that serves only older versions, and names it.
  *   - An operation returns 0 or -errno (primitives/base/error.h lists the values). -EOPNOTSUPP skips the
  *     case.
  *   - An operation is asynchronous on `stream`; it neither allocates nor synchronises, and can be captured in
@@ -148,7 +148,7 @@ struct cairn_impl {
 	int (*moe)(const struct cairn_moe_args *args, void *stream);
 	int (*moe_workspace)(const struct cairn_moe_args *args, size_t *bytes);
 
-	/* operations that an engine runs before and after a forward pass */
+	/* what an engine runs before and after a forward pass */
 	int (*pick_ids)(const struct cairn_pick_ids_args *args, void *stream);
 	int (*kv_move)(const struct cairn_kv_move_args *args, void *stream);
 	int (*token_counts)(const struct cairn_token_counts_args *args, void *stream);
@@ -165,8 +165,10 @@ struct cairn_impl {
 	int (*mla_paged)(const struct cairn_mla_paged_args *args, void *stream);
 	int (*mla_paged_workspace)(const struct cairn_mla_paged_args *args, size_t *bytes);
 
-	/* Belongs to the members for memory and streams. Work submitted to `stream` later starts after the
-	 * event has occurred. If NULL, an engine runs no copies concurrently with a pass. */
+	/*
+	 * Belongs to the members for memory and streams. Work submitted to `stream` after this call starts
+	 * only when the event has occurred. If NULL, an engine runs no copies concurrently with a pass.
+	 */
 	int (*stream_wait)(void *stream, void *event);
 
 	/* merges states of partial attention */
@@ -193,7 +195,7 @@ struct cairn_impl {
 	int (*attn_fp8)(const struct cairn_attn_fp8_args *args, void *stream);
 	int (*attn_fp8_workspace)(const struct cairn_attn_fp8_args *args, size_t *bytes);
 
-	/* attn_dense with a few lines of the caller's */
+	/* attn_dense with a few lines of code of the caller's own */
 	int (*attn_variant)(const struct cairn_attn_variant_args *args, void *stream);
 	int (*attn_variant_workspace)(const struct cairn_attn_variant_args *args, size_t *bytes);
 

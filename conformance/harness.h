@@ -46,10 +46,10 @@ struct cairn_case {
 	unsigned kinds;		/* CAIRN_KIND_BIT()s; 0: only NORMAL */
 	int bench;		/* also a row of `cairn bench`, with kind NORMAL */
 	int device_only;	/* too large for host implementations */
-	/* a call touches only part of its buffers: bench sizes its copies by `bytes`, not by the buffers */
+	/* a call touches only part of its buffers, so bench sizes its copies by `bytes` instead */
 	int sparse;
 	int far;		/* has buffers of several GiB, little of which is touched: cairn_in_far() */
-	/* a bench row that measures a ceiling of the machine; it always runs, before all others */
+	/* a bench row that measures a ceiling of the machine; such rows always run, before all others */
 	int ceiling;
 	double bytes, flops;	/* memory (or DSMEM) traffic and arithmetic of one call, for bench */
 };
@@ -74,14 +74,14 @@ struct cairn_op {
 /* Offsets in the arguments: the contract allows the pointer at `out` to be the same as the one at `in`. */
 struct cairn_may_alias {
 	size_t out, in;
-	/* returns whether these arguments allow it; NULL: all do */
+	/* returns whether the contract allows it for these arguments; NULL: for all */
 	int (*if_args)(const void *args);
 };
 
 /*
- * Declares that the result of a row, or of a request, does not depend bitwise on what the other rows of the
- * call hold nor, if `keys` is set, on how many keys later requests have. All members are offsets in the
- * arguments; 0: none.
+ * Declares that the bits of a row's, or request's, result do not depend on what the other rows of the call
+ * hold or, if `keys` is set, on how many keys later requests have. All members are offsets in the arguments;
+ * 0: none.
  */
 struct cairn_company {
 	size_t rows;			/* int32_t: number of rows of all arrays below */
@@ -112,8 +112,8 @@ struct cairn_family {
 	/* with kind EXACT, results must equal the reference; the bound is not used */
 	int exact_is_equal;
 	/*
-	 * the contract allows errors with a mean other than 0, so the mean is not judged (bias.c); a family
-	 * that sets this says why
+	 * the contract allows errors whose mean is not 0, so the mean is not judged (bias.c); a family that
+	 * sets this says why
 	 */
 	int errors_may_lean;
 	/* the workspace is zeroed before the first call and kept for the later ones; else it holds junk */
@@ -130,8 +130,8 @@ struct cairn_family {
 	int (*exact)(const void *args, struct cairn_exact *exact);
 	/*
 	 * Judges results that cannot be compared with a number and a bound, either alone or after exact. got:
-	 * the arguments with the implementation's outputs and the original inputs. Returns 0 if they are
-	 * good, else 1 with the reason in why.
+	 * the arguments, pointing to the implementation's outputs and the original inputs. Returns 0 if the
+	 * outputs are good, else 1 with the reason in why.
 	 */
 	int (*judge)(const struct cairn_op *op, const void *got, char *why, size_t why_len);
 	/*
@@ -154,10 +154,9 @@ struct cairn_family {
 	int (*form)(void *args, int i);
 	/*
 	 * The argument `planned`, an int32_t; 0: none. 1 tells the operation that its workspace holds the
-	 * plan of the same lists, which a call with 0 has left there or, if the table has it, plan_op (an
-	 * offset in struct cairn_impl; 0: none). Such calls must give the same bits.
-	 * then_op: an operation that uses the plan which `op` has made, and writes the outputs. Bench does
-	 * not time it. 0: none.
+	 * plan of the same lists. A call with 0 has left it there or, if the table has it, plan_op (an offset
+	 * in struct cairn_impl; 0: none). Such calls must give the same bits. then_op: an operation that uses
+	 * the plan that `op` has made and writes the outputs (0: none). Bench does not time it.
 	 */
 	size_t planned_field, plan_op, then_op;
 	/* the argument sms; 0: none. A number above that of the device's SMs means all of them, as 0 does. */
@@ -166,8 +165,8 @@ struct cairn_family {
 	 * Writes other contents into index arrays that only the device reads, within the limits that the
 	 * scalars and the inputs set; args point to host memory. Returns 0 if these arguments have nothing to
 	 * change. A case that is called five times gets a further call with the new contents at the addresses
-	 * of the previous call, and the results must follow them. Not called for kinds POISON and EXTREME:
-	 * other lists would point to inputs that hold NaN, or larger numbers.
+	 * of the previous call, and its results must be those of the new contents. Not called for kinds
+	 * POISON and EXTREME: other lists would point to inputs that hold NaN, or larger numbers.
 	 */
 	int (*relist)(void *args);
 	/*
@@ -182,15 +181,15 @@ struct cairn_family {
 	int cost_s;
 	/* multiplies the cost up to which a case is cheap, for families without small cases; 0: 1 */
 	int cheap_factor;
-	/* the cases mostly wait, for sockets, clocks or other processes */
+	/* the cases spend most of their time waiting for sockets, clocks or other processes */
 	int waits;
 	/* "case.kind" names that --sanitize always takes, ending with NULL; may be NULL */
 	const char *const *sanitized;
 };
 
 /*
- * Declare a buffer, return it, and store its pointer in the arguments at `field`, an offsetof(struct
- * cairn_x_args, q). Only setup calls them. It fills inputs, and in/out buffers, whose old values the
+ * Each declares a buffer, returns it, and stores its pointer in the arguments at `field`, an offsetof(struct
+ * cairn_x_args, q). Only setup calls them. Setup fills inputs and also in/out buffers, whose old values the
  * operation reads. An output starts as NaN, or as junk if it holds integers. Messages name a buffer by the
  * last word of the expression `field`; where that is a variable, cairn_name() sets the name.
  */
@@ -230,10 +229,10 @@ int cairn_judge_each(const struct cairn_op *op, size_t field, cairn_bad_fn is_ba
 		     size_t why_len);
 
 /*
- * Far buffers have several GiB, to test offsets that do not fit 32 bits. The operation may touch only the
+ * Far buffers have several GiB, to test offsets that do not fit in 32 bits. The operation may touch only the
  * ranges that setup names with cairn_touch() before it fills them. The rest of the buffer is inaccessible in
  * host memory, and is never filled, copied or judged. The ranges of a buffer must not overlap. The reference
- * must not walk through such a buffer either.
+ * must not go through all of such a buffer either.
  */
 #define cairn_in_far(op, field, dtype, count) \
 	cairn_far_buffer(op, field, #field, CAIRN_ROLE_IN, dtype, count)
@@ -245,8 +244,8 @@ void *cairn_far_buffer(struct cairn_op *op, size_t field, const char *expression
 		       int dtype, int64_t count);
 void cairn_touch(struct cairn_op *op, const void *buffer, int64_t first, int64_t count);
 /*
- * For operations that walk through all of a far buffer: makes every element that setup has not touched idle.
- * An idle element may be read and written, and is not judged. In host memory all idle elements share a few
+ * For operations that go through all of a far buffer: makes every element that setup has not touched idle. An
+ * idle element may be read and written, and is not judged. In host memory all idle elements share a few
  * pages, which hold NaN at first; on a device their contents are undefined. The reference skips idle elements
  * with cairn_is_wanted().
  */
@@ -279,10 +278,10 @@ int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi);	/* in [lo, 
  */
 void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale);
 /*
- * The same, but EXACT has integers from -most to most, limited to those that dtype holds exactly (up to 256
- * in bf16, 2048 in f16, 2^24 in f32). Sums of integers from -4 to 4 have so few bits that even an accumulator
- * that is too narrow holds them. With most = cairn_exact_most(n), a sum of n products is exact in fp32 in any
- * order.
+ * As cairn_fill(), but EXACT has integers from -most to most, limited to those that dtype holds exactly (up
+ * to 256 in bf16, 2048 in f16, 2^24 in f32). Sums of integers from -4 to 4 have so few bits that even an
+ * accumulator that is too narrow holds them. With most = cairn_exact_most(n), a sum of n products is exact in
+ * fp32 in any order.
  */
 void cairn_fill_exact(struct cairn_op *op, void *p, int dtype, int64_t count, double scale, int64_t most);
 /* Returns the largest integer whose square, n times, is at most 2^24. */

@@ -64,7 +64,7 @@ static int by_cost(const void *a, const void *b, void *arg)
 
 /*
  * Chooses the cases of --sanitize. This runs setup for some cases, and must do so on one thread: a child that
- * is forked after OpenMP has started its threads would wait for threads that it does not have.
+ * is forked after OpenMP has started its threads would wait for threads that exist only in its parent.
  */
 static int plan_selection(struct cairn_check_run *r, struct cairn_check_group *g)
 {
@@ -138,8 +138,8 @@ static int items_left(const struct cairn_check_group *g)
 }
 
 /*
- * Returns the processor seconds that each process of g would have left if one more were started (an
- * estimate), or 0 if another one is not worth starting.
+ * Estimates the processor seconds that each process of g would have left if one more were started. Returns 0
+ * if one more is not worth starting.
  */
 static double worth(const struct cairn_check_group *g)
 {
@@ -227,7 +227,7 @@ static int open_tables(struct cairn_check_run *r)
 		int ret = cairn_impl_open(r->opt->impls[k], &r->impls[k]);
 
 		if (ret == -ENODEV && !strcmp(r->opt->impls[k], "cuda")) {
-			/* a build without CUDA still counts its cases, as skipped */
+			/* a build without CUDA still counts the cases of this table, as skipped */
 			r->impls[k] = cairn_host_runtime;
 			r->impls[k].name = "cuda";
 		} else if (ret) {

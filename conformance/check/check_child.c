@@ -48,7 +48,7 @@ static void begin(struct child *c, int k, int item)
 	c->begun = now_s();
 }
 
-/* Runs a unit. In a family of operations it counts for each table, although it calls none. */
+/* Runs a unit. In a family of operations, its result counts for every table, although it calls none. */
 static void one_unit(struct child *c, const struct cairn_selected *s, int k, int item)
 {
 	char reason[256];
@@ -115,7 +115,7 @@ static int report(struct child *c, int k, const struct cairn_selected *s, int it
 
 /*
  * Replaces this process's claim by `bytes` bytes of host memory. Returns 0 if that does not fit beside the
- * claims of the others; a claim without others always fits.
+ * claims of the other processes. It always fits if they have none.
  */
 static int try_claim(struct child *c, long long bytes, int anyway)
 {
@@ -135,8 +135,8 @@ static int try_claim(struct child *c, long long bytes, int anyway)
 }
 
 /*
- * Waits until the claim fits. Processes that all wait to raise their claims would wait for each other for
- * ever, so after a minute a claim is granted in any case.
+ * Waits until the claim fits. Processes that all wait to raise their claims would deadlock, so after a minute
+ * a claim is granted in any case.
  */
 static void claim(struct child *c, long long bytes)
 {

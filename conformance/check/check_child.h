@@ -3,8 +3,8 @@
  * check_child - one of the processes that share the cases of a family; for check.c alone
  *
  * All processes of a family take cases from one counter in shared memory. A process opens a case, computes
- * its reference once, and judges every table by it. It reports lines that begin with a letter, the number of
- * the table and the number of the item:
+ * its reference once, and judges every table against it. It reports lines that begin with a letter, the
+ * number of the table and the number of the item:
  *
  *   B k item                        the case begins on table k
  *   P k item RATIO JUDGED SECONDS   passed; RATIO is the largest error over its bound
@@ -13,7 +13,7 @@
  *   D TEXT                          diagnostic of the case under way
  *   T item                          the process has taken the item
  *   I k TEXT                        a call of table k outside the cases, named by TEXT, begins; k -1: it ends
- *   E k TEXT                        no process calls table k again: it does not start, or lost its device
+ *   E k TEXT                        no process calls table k again: it does not start, or has lost its device
  *   W                               waits for another process; keeps the time-out from striking
  */
 #ifndef CAIRN_CHECK_CHILD_H

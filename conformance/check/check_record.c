@@ -74,7 +74,7 @@ static char *text_of(const struct cairn_check_result *x)
 	return all;
 }
 
-/* Writes a string. A plug-in's text may be invalid UTF-8 and is then written byte by byte. */
+/* Writes a JSON string. A plug-in's text may be invalid UTF-8; it is then written byte by byte. */
 static void write_string(FILE *f, const char *name, const char *text)
 {
 	json_t *s = json_string(text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_report - the results of `cairn check`, and how they are written: TAP here, JSON lines and JUnit in
+ * check_report - collects the results of `cairn check` and writes them: TAP here, JSON lines and JUnit in
  * check_record.c
  *
  * A family has a row for each table, or one row if it is a family of units. Results arrive in any order. When
@@ -21,7 +21,7 @@ struct cairn_check_result {
 	long long judged;
 	/* S, N: the reason; F: how the process died, or NULL. Freed with the family */
 	char *text;
-	char *notes;			/* lines, or NULL. Freed with the family */
+	char *notes;			/* lines of diagnostics, or NULL. Freed with the family */
 };
 
 struct cairn_check_row {
@@ -63,7 +63,7 @@ struct cairn_check_sink {
 	/* private */
 	FILE *json, *junit;
 	int number;			/* rows printed */
-	int not_run;			/* of sum.failed */
+	int not_run;			/* how many of sum.failed have not run */
 	struct cairn_slow {
 		double seconds;
 		char name[224];		/* table:stage.family.case.kind */

@@ -14,12 +14,12 @@
 /* A family: its cases, and their results so far. */
 struct cairn_check_group {
 	struct cairn_check_family r;	/* the family's results */
-	struct cairn_check_work work;	/* what its processes start with */
+	struct cairn_check_work work;	/* what each of its processes gets at its start */
 	struct cairn_selected *cases;
 	uint8_t *takes;
 	int *order;
 	int running, started;		/* processes */
-	int deaths[CAIRN_MAX_IMPLS], hangs[CAIRN_MAX_IMPLS];	/* of processes, by table */
+	int deaths[CAIRN_MAX_IMPLS], hangs[CAIRN_MAX_IMPLS];	/* number of processes, by table */
 	int printed;
 };
 
@@ -27,10 +27,10 @@ struct cairn_check_worker {
 	struct cairn_child child;
 	struct cairn_check_group *g;
 	struct cairn_check_work work;
-	int impl, item;			/* under way; impl -1: none */
+	int impl, item;			/* the case under way; impl -1: none */
 	int last_impl, last_item;	/* taken last; last_impl -1: no table has been judged yet */
 	int called, called_item;	/* the table called last, or -1, and for which item */
-	int beside;			/* the table that is in a call outside the cases, or -1 */
+	int beside;			/* the table that runs a call outside the cases, or -1 */
 	char doing[32];			/* the name of that call */
 	int lost;			/* the device was lost: the process ends */
 	char *notes;			/* diagnostics of the case under way */

@@ -15,7 +15,7 @@ int cairn_check_has_op(const struct cairn_impl *impl, const struct cairn_family 
 	return fn != NULL;
 }
 
-/* Returns whether the run has only plug-ins, and the user has chosen no cases. */
+/* Returns whether the run has only plug-ins and the user has chosen no cases. */
 static int is_vendors(const struct cairn_options *opt)
 {
 	for (int k = 0; k < opt->num_impls; k++)

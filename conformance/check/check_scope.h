@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_scope - limits a run with only plug-ins, as a vendor's, to the operations that these have
+ * check_scope - limits a run that tests only plug-ins, as a vendor's does, to the operations that they have
  *
  * Without a GLOB, such a run leaves out host modules, which call no table, and families of operations that no
  * plug-in has. Their cases count as skipped.

@@ -128,7 +128,7 @@ static void fail_case(struct cairn_check_run *r, struct cairn_check_worker *w)
 	cairn_check_result(&g->r, w->impl, &result);
 }
 
-/* Counts a process that died in a case of table k, or after one. */
+/* Counts a process that died during or after a case of table k. */
 static void count_death(struct cairn_check_worker *w, int k)
 {
 	struct cairn_check_group *g = w->g;
@@ -149,7 +149,7 @@ static void count_death(struct cairn_check_worker *w, int k)
 
 /*
  * Handles the death of a process: the case under way has failed, and another process continues with the rest.
- * A death between two cases fails the first of them.
+ * If it died between two cases, the first of them has failed.
  */
 static int died(struct cairn_check_run *r, struct cairn_check_worker *w)
 {
@@ -170,7 +170,7 @@ static int died(struct cairn_check_run *r, struct cairn_check_worker *w)
 		cairn_check_fail(&g->r, w->called, w->called_item, text);
 		count_death(w, w->called);
 	} else if (w->called < 0) {
-		/* it died before its first case, and so would any other process */
+		/* it died before its first case, and any other process would die there too */
 		for (int k = 0; k < g->work.num_impls; k++)
 			bury(g, k, w->child.death);
 		return 0;

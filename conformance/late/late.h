@@ -10,7 +10,7 @@
 
 #include "conformance/tables/offer.h"
 
-/* sets the program's own error text, as the checks and operations that it offers do */
+/* sets the error text of the program, as the checks and operations that it offers do */
 #define cairn_error		cairn_offer.error
 #define cairn_last_error	cairn_offer.last_error
 
@@ -39,10 +39,10 @@ struct work {
 /* A table that has only the block of memory, streams, events and graphs. */
 extern const struct cairn_impl late_runtime;
 
-/* Returns 0, or -EIO with the text of the failure that has lost the device. */
+/* Returns 0, or -EIO with the text of the failure by which the device was lost. */
 int late_lost(void);
 
-/* Returns NULL and sets the error if there is no memory. Device memory is open while run() is called. */
+/* Returns NULL and sets the error if there is no memory. Device memory is accessible during run(). */
 struct work *late_new_work(int (*run)(struct work *w), size_t size);
 int late_enqueue(void *stream, struct work *w);		/* takes ownership of w */
 

@@ -22,7 +22,7 @@
 
 struct block {
 	char *base;
-	size_t bytes;		/* as requested; except for alignment, the block ends where its pages end */
+	size_t bytes;		/* as requested; the block ends where its pages end, apart from alignment */
 	char *pages;
 	size_t span;
 	int host;

@@ -142,8 +142,8 @@ static void operations(struct cairn_test *t)
 }
 
 /*
- * `cairn check` passes on the late table: the harness itself never accesses device memory. Far cases are left
- * out: the table protects each page of its memory.
+ * `cairn check` must pass on the late table, which shows that the harness never accesses device memory
+ * itself. Far cases are left out, because the table protects each page of its memory.
  */
 static void is_judged(struct cairn_test *t)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * late_plugin - the cpu table (with CAIRN_LATE_OF=ref: the ref table) with the asynchronous behaviour of a
+ * late_plugin - gives the cpu table (with CAIRN_LATE_OF=ref: the ref table) the asynchronous behaviour of a
  * device, to test host code without a GPU
  *
  * late_memory.c provides the memory, late_runtime.c the streams. A call checks its arguments, copies them and
@@ -9,9 +9,9 @@
  *
  * Workspaces. Every query returns more bytes than cpu needs. The surplus depends on the shape, so that a
  * larger shape may need a smaller workspace. A call with fewer bytes is rejected. A workspace with undefined
- * contents is filled with one bits before each execution. Some contracts have the caller zero the workspace
- * once, and again for other scalars. There the bytes after those of cpu are counters: an execution fails
- * unless they are zero or as the previous execution with equal scalars left them.
+ * contents is filled with 1 bits before each execution. Some contracts have the caller zero the workspace
+ * once, and again when scalars change. In such a workspace the bytes after those of cpu are counters: an
+ * execution fails unless they are zero or as the previous execution with equal scalars left them.
  *
  * A failure in execution, or a misuse detected there, is final, as on a device: every later call returns
  * -EIO.

@@ -5,8 +5,8 @@
  * A stream runs its work items only when a call forces it to (stream_sync, event_sync, event_elapsed,
  * mem_free, a full queue, a copy to memory that is not from host_alloc), and only as far as that call needs.
  * A copy from host_alloc memory reads the contents when it runs; other host memory is read at the call, as in
- * CUDA. With CAIRN_LATE=N, N > 0, streams also advance at pseudo-random times, seeded by N, in any order that
- * the events allow.
+ * CUDA. With CAIRN_LATE=N, N > 0, streams also advance at pseudo-random times (seed N), in any order that the
+ * events allow.
  *
  * Between graph_begin and graph_end the items of a stream are recorded with their addresses; each launch
  * enqueues all of them. Calls that CUDA rejects during a capture are rejected and invalidate the capture.
@@ -191,7 +191,7 @@ static int refuse_capture(const char *what)
 	return cairn_error(EINVAL, "late: %s: not allowed while a stream is captured", what);
 }
 
-/* Queued items still run, and events recorded on the stream keep using its tickets. */
+/* Queued items still run, and events recorded on the stream still refer to its tickets. */
 static void late_stream_destroy(void *stream)
 {
 	struct stream *s = stream;
@@ -233,7 +233,7 @@ static int late_host_alloc(void **ptr, size_t bytes)
 	return late_add(ptr, bytes, 1);
 }
 
-/* Does not wait for copies, because no table guarantees that it does: a copy that runs later fails. */
+/* Does not wait for copies, because no table guarantees that it waits: a copy that runs later fails. */
 static void late_host_free(void *ptr)
 {
 	if (ptr && late_remove(ptr, 1))

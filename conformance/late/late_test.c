@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* late_test - errors that fail on a device also fail on the late table */
+/* late_test - mistakes that fail on a device must also fail on the late table */
 #include <signal.h>
 
 #include "conformance/harness.h"
@@ -179,7 +179,7 @@ static int a_queue_is_not_endless(struct fixture *f)
 	return 0;
 }
 
-/* Without an event the order of two streams is random; the same CAIRN_LATE gives the same order. */
+/* Without an event, the order of two streams is random, but the same CAIRN_LATE gives the same order. */
 static int by_chance(struct fixture *f)
 {
 	int early = 0, late = 0;

@@ -4,8 +4,8 @@
  *
  * Bounds are sums of worst cases, so an implementation that truncates an intermediate result, instead of
  * rounding it to nearest, stays within them. Its errors all have one sign, though. For kind NORMAL, the
- * errors of f16 and bf16 outputs are taken in ulps of the exact value, once relative to the exact value's
- * sign (positive: away from zero) and once as they are (positive: upwards). Both means must satisfy
+ * errors of f16 and bf16 outputs are measured in ulps of the exact value, once relative to the exact value's
+ * sign (positive: away from zero) and once unchanged (positive: upwards). Both means must satisfy
  *
  *	|mean| <= 1/8 + 6 standard errors
  *
@@ -16,14 +16,15 @@
  * 4096 terms), which 1/8 allows.
  *
  * The standard error is estimated from the sample. Elements are not independent: those of a row share the
- * errors of its intermediates. Neighbours are therefore combined into 64, 32 and 16 groups of equal length.
- * The group sums of each division give an estimate of the variance of the mean, and the largest one is used.
- * With fewer than MIN_ELEMENTS elements a group would be shorter than a row of a head, and nothing is judged.
- * Over three seeds of the families of primitives and fused, the largest mean of our tables was 0.044 ulp, and
- * the largest share of the limit was a fifth; truncating P in attn_paged gives about 0.5 ulp.
+ * errors of its intermediates. Neighbours are therefore combined into groups of equal length, three times:
+ * into 64, 32 and 16 groups. The group sums of each division give an estimate of the variance of the mean,
+ * and the largest estimate is used. With fewer than MIN_ELEMENTS elements a group would be shorter than a row
+ * of a head; such outputs are not judged. Over three seeds of the families of primitives and fused, the
+ * largest mean of our tables was 0.044 ulp, and no mean exceeded a fifth of its limit; truncating P in
+ * attn_paged gives about 0.5 ulp.
  *
  * Errors are clamped to CLAMP ulps, so that a few elements with cancellation (whose ulp is tiny) do not hide
- * the others; symmetric errors stay symmetric. Values near the subnormals are left out.
+ * the others. Clamping keeps symmetric errors symmetric. Values near the subnormals are left out.
  */
 #include <math.h>
 
@@ -73,7 +74,7 @@ static struct group sum_up(int dtype, int64_t first, int64_t end, const void *go
 	return g;
 }
 
-/* Returns the standard error of the mean of one of the sums, with `join` neighbours taken as one group. */
+/* Returns the standard error of the mean of one of the sums. Each `join` neighbours form one group. */
 static double standard_error(const struct group *groups, int join, int is_signed, double mean, double n)
 {
 	double variance = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bias_test - the judge of mean errors fails implementations that truncate, and passes those that round */
+/* bias_test - the judge of mean errors must fail implementations that truncate and pass those that round */
 #include <math.h>
 #include <stdlib.h>
 
@@ -35,7 +35,7 @@ static double uniform(struct cairn_test *t)
 	return (double)(cairn_rand(t) >> 11) * 0x1p-53;
 }
 
-/* Returns the verdict on values that were computed in this way. */
+/* Returns the judge's verdict on values that were computed as `how` says. */
 static int judged(struct cairn_test *t, int dtype, int how, double size)
 {
 	double *val = malloc(2 * N * sizeof(*val)), *bound = val + N, factor = 1;
@@ -78,7 +78,7 @@ static void rounding_passes(struct cairn_test *t)
 				EXPECT(t, !judged(t, dtype, how, round < 4 ? 1 : 300));
 }
 
-/* All elements of a row share the error of a factor, which therefore counts once. */
+/* All elements of a row share the rounding error of one factor. It must count once, not once per element. */
 static void shared_errors_pass(struct cairn_test *t)
 {
 	for (int dtype = CAIRN_F16; dtype <= CAIRN_BF16; dtype++)
@@ -95,7 +95,7 @@ static void truncation_fails(struct cairn_test *t)
 	}
 }
 
-/* Neither few elements nor values near the subnormals are judged. */
+/* Outputs with few elements, and values near the subnormals, must not be judged. */
 static void little_is_not_judged(struct cairn_test *t)
 {
 	EXPECT(t, !judged(t, CAIRN_F16, CUT_OFF, 0x1p-14));

@@ -67,7 +67,7 @@ int cairn_child_start(struct cairn_child *c)
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != self)
 			_exit(1);
 		setvbuf(out, NULL, _IOLBF, 1 << 16);
-		/* Cases free and allocate the same few megabytes; the kernel would clear them each time. */
+		/* Cases free and allocate the same few megabytes. Unless kept, they are cleared each time. */
 		mallopt(M_MMAP_THRESHOLD, 32 << 20);
 		mallopt(M_TRIM_THRESHOLD, 256 << 20);
 		mallopt(M_TOP_PAD, 16 << 20);
@@ -81,7 +81,7 @@ int cairn_child_start(struct cairn_child *c)
 	return 0;
 }
 
-/* Reads what has arrived and passes on its whole lines. Returns 0 at the end of the pipe. */
+/* Reads what has arrived and passes its complete lines to line(). Returns 0 at the end of the pipe. */
 static int receive(struct cairn_child *c)
 {
 	char *start, *nl;

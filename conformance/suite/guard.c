@@ -15,10 +15,10 @@
 #define CANARY		PAGE		/* at least that much memory next to the data */
 #define HUGE		((size_t)32 << 20)
 #define MAX_GUARDS	128
-#define TILE		((size_t)4 << 20)	/* memory of all idle elements of a guard */
+#define TILE		((size_t)4 << 20)	/* bytes that all idle elements of a guard share */
 
 static struct cairn_guard *volatile guards[MAX_GUARDS];
-static struct sigaction before;		/* what other faults do */
+static struct sigaction before;		/* the handler of all other faults */
 static __thread sigjmp_buf *way_out;	/* where a fault in cairn_guard_faults() jumps to */
 
 static int is_write(const void *context)

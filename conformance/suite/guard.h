@@ -2,12 +2,14 @@
 /*
  * guard - host memory between two inaccessible ranges, for the buffers of a host table
  *
- * The data either ends at the upper range or begins at the lower one, as closely as its alignment allows. A
- * canary fills the rest of the accessible pages. The first access to an inaccessible range is recorded, and
- * the range becomes accessible: the operation continues, and the access fails only its own case.
+ * The data ends where the upper range begins, or begins where the lower range ends, as closely as its
+ * alignment allows. A canary fills the rest of the accessible pages. The first access to an inaccessible
+ * range is recorded, and the range becomes accessible: the operation continues, and the access fails only its
+ * own case.
  *
- * A far guard holds gigabytes of which only a few ranges may be touched: only the pages of these ranges are
- * accessible. If all other elements are idle, they are accessible too, but share the same few pages.
+ * A far guard holds gigabytes of data, of which an operation may touch only a few ranges. Only the pages of
+ * these ranges are accessible. If all other elements are idle, they are accessible too, but share the same
+ * few pages.
  */
 #ifndef CAIRN_GUARD_H
 #define CAIRN_GUARD_H
@@ -41,12 +43,12 @@ struct cairn_guard {
  * is legal. Returns 0 or -ENOMEM. Not thread-safe.
  */
 int cairn_guard_open(struct cairn_guard *g, size_t bytes, size_t align);
-/* The same for data of which only these spans may be touched. They must be ascending and must not overlap. */
+/* As cairn_guard_open(), but only these spans may be touched. They must ascend and must not overlap. */
 int cairn_guard_open_far(struct cairn_guard *g, size_t bytes, size_t align, const struct cairn_span *spans,
 			 int num, int idle);
 /*
  * Places the data at the end or at the beginning. `shifted` moves it up from the beginning by its alignment,
- * so that its address has no larger alignment. Contents are lost. Far data stays at the end.
+ * so that its address is aligned to no more than that. Contents are lost. Far data stays at the end.
  */
 void cairn_guard_place(struct cairn_guard *g, int at_begin, int shifted);
 /* Fills all accessible memory except the data and idle memory with `byte`. */

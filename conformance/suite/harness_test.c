@@ -84,7 +84,7 @@ static void narrowing(struct cairn_test *t)
 	}
 }
 
-/* A row of floats is rounded like single numbers, including ties, NaN and infinities. */
+/* Rounding a row of floats gives the same as rounding each number, including ties, NaN and infinities. */
 static void rows_are_rounded_alike(struct cairn_test *t)
 {
 	static const int dtypes[] = { CAIRN_F32, CAIRN_F16, CAIRN_BF16 };
@@ -145,7 +145,7 @@ static void says_more_than_a_line(struct cairn_test *t)
 	cairn_expect_contains(t, "three\nP a.b.c 0 1", "four", "file", 2);
 }
 
-/* Texts of a test are never parsed as results. */
+/* Text that a test prints must never be parsed as a result. */
 static void notes_are_no_verdicts(struct cairn_test *t)
 {
 	const struct cairn_unit unit = { "notes", says_more_than_a_line };
@@ -250,7 +250,7 @@ static int is_of_family(const char *name, const struct cairn_family *f)
 	       !strncmp(name + stage + 1, f->name, len) && name[stage + 1 + len] == '.';
 }
 
-/* Every name in catchers.txt must exist: a stale one would only cost time, so nobody would notice it. */
+/* Every name in catchers.txt must exist. A stale name only costs time, so nobody would notice it. */
 static void catchers_are_cases(struct cairn_test *t)
 {
 	struct cairn_options all = { .repeat = 1 };
@@ -311,7 +311,7 @@ static void count_line(char *text, void *arg)
 	((struct slow *)arg)->lines++;
 }
 
-/* The time-out applies to a case, not to the family: it restarts with every line. */
+/* The time-out limits a case, not the family: it restarts with every line. */
 static void timeout_is_a_cases(struct cairn_test *t)
 {
 	const struct cairn_family f = { .stage = "stage", .name = "slow", .timeout_s = 1 };
@@ -374,7 +374,7 @@ static void no_setup(struct cairn_op *op)
 	(void)op;
 }
 
-/* Accepts all arguments: it would pass a refused call that expects 0. */
+/* Accepts all arguments, and so would pass a refused call whose expected result is 0. */
 static int accept_all(const struct cairn_silu_mul_args *args, void *stream)
 {
 	(void)args, (void)stream;
@@ -398,7 +398,7 @@ static void rows_setup(struct cairn_op *op)
 	cairn_in(op, offsetof(struct cairn_silu_mul_args, x), CAIRN_F32, 32);
 }
 
-/* The check of silu_mul that the operation below leaves out; the calls of reject_one() do not show it. */
+/* The argument check that the operation below leaves out. The calls of reject_one() do not notice it. */
 static int left_out;
 
 static int check_but_one(const struct cairn_silu_mul_args *args, void *stream)
@@ -438,7 +438,10 @@ static void every_bad_argument_is_tried(struct cairn_test *t)
 	free(o);
 }
 
-/* Without memory, a refused call that cannot be made fails, and an incomplete list of cases is an error. */
+/*
+ * When memory is short, a refused call that cannot be made must fail, and an incomplete list of cases must be
+ * an error.
+ */
 static void without_memory_nothing_passes(struct cairn_test *t)
 {
 	struct cairn_family f = {
@@ -461,8 +464,8 @@ static void without_memory_nothing_passes(struct cairn_test *t)
 	cairn_op_reject(&f, 2, &impl, NULL, 1, o);
 	EXPECT(t, o->verdict == CAIRN_FAIL);
 	EXPECT_CONTAINS(t, o->text, "not made");
-#ifndef CAIRN_SANITIZED	/* ASan ends a program that asks for so much */
-	f.args_size = PTRDIFF_MAX;	/* no memory for the arguments */
+#ifndef CAIRN_SANITIZED	/* ASan ends a program that allocates so much */
+	f.args_size = PTRDIFF_MAX;	/* the allocation of the arguments fails */
 	cairn_op_reject(&f, 0, &impl, NULL, 1, o);
 	EXPECT(t, o->verdict == CAIRN_FAIL);
 	EXPECT_CONTAINS(t, o->text, "no memory");
@@ -491,7 +494,7 @@ static void mark(struct marks *m, int64_t stride, const int lo[3], const int hi[
 				m->bad[r * stride + h * 16 + d] = 1;
 }
 
-/* One phrase describes where the bad elements lie, by their coordinates. */
+/* A phrase must say, by coordinates, where the bad elements lie. */
 static void bad_elements_have_a_place(struct cairn_test *t)
 {
 	static const struct {
@@ -522,10 +525,10 @@ static void bad_elements_have_a_place(struct cairn_test *t)
 		if (!EXPECT(t, !strcmp(text, rows[i].says)))
 			cairn_note(t, "'%s', not '%s'", text, rows[i].says);
 	}
-	m.bad[2] = 0;			/* not all of the last box, */
+	m.bad[2] = 0;			/* the last box is incomplete, */
 	cairn_place_pattern(&b, is_marked, &m, text, sizeof(text));
 	EXPECT(t, !strcmp(text, "all in 2 of 8 rows, 0 to 5"));
-	m.bad[70] = 1;			/* and a gap between two rows */
+	m.bad[70] = 1;			/* and an element in the gap between two rows is bad */
 	EXPECT(t, cairn_place_pattern(&b, is_marked, &m, text, sizeof(text)) == 128);
 	EXPECT(t, !strcmp(text, "all in 2 of 8 rows, 0 to 5; and 1 in gaps of the stride"));
 	memset(&m, 0, sizeof(m));
@@ -541,7 +544,7 @@ static void bad_elements_have_a_place(struct cairn_test *t)
 	EXPECT(t, !strcmp(b.name, "kv.k_pages"));
 }
 
-/* Every buffer is named after its argument, and every output and in/out buffer has coordinates. */
+/* Every buffer must be named after its argument, and every output and in/out buffer must have coordinates. */
 static void arguments_have_names_and_shapes(struct cairn_test *t)
 {
 	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
@@ -566,7 +569,7 @@ static void arguments_have_names_and_shapes(struct cairn_test *t)
 	}
 }
 
-/* Families' own judges name a bad element, and say where all bad ones lie. */
+/* The judges of families must name a bad element and say where all bad ones lie. */
 static void judges_name_the_pattern(struct cairn_test *t)
 {
 	static const struct {
@@ -615,7 +618,7 @@ static void judges_name_the_pattern(struct cairn_test *t)
 
 /*
  * Returns how many of an operation's first cases are called five times, or -1 if a case cannot be opened.
- * Only those calls see what an operation keeps between calls, and give it a shorter struct.
+ * Only those calls detect state that an operation keeps between calls, and only they pass a shorter struct.
  */
 static int cheap_cases(const struct cairn_family *f)
 {

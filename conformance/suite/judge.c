@@ -28,7 +28,7 @@ static int element_ok(int dtype, double got, double val, double bound, double *r
 		return isnan(got) || isinf(bound);
 	if (isinf(val))
 		return got == val;
-	if (isinf(got))	/* passes if a value within the bound overflows */
+	if (isinf(got))	/* good if a value within the bound overflows */
 		return (got > 0 ? val : -val) + bound >= overflow_from(dtype);
 	if (!(err <= bound))
 		return 0;
@@ -63,8 +63,10 @@ int64_t cairn_judge(int dtype, int64_t count, const void *got, const void *befor
 	int64_t bad = 0, seen = 0, first_bad = count;
 	double most = *worst;
 
-	/* Page pools are large, and few of their elements have an exact value. The others have bound NaN and
-	 * must keep their bits; val[] is not read for them. */
+	/*
+	 * Page pools are large, and few of their elements have an exact value. The others have a NaN bound
+	 * and must keep their bits; val[] is not read for them.
+	 */
 	#pragma omp parallel for schedule(static) reduction(+:bad, seen) reduction(min:first_bad) \
 		reduction(max:most) if (count > 1 << 20)
 	for (int64_t i = 0; i < count; i++) {

@@ -14,7 +14,10 @@ struct cairn_list {
 	struct { char *glob, *reason; } *rows;
 };
 
-/* Fills *out, which the caller frees. With want_reason every line must have a reason; without, none may. */
+/*
+ * Fills *out, which the caller frees. With want_reason, every line must have a reason; otherwise none may
+ * have one.
+ */
 int cairn_list_load(const char *path, int want_reason, struct cairn_list *out);
 /* The reason of the first row that matches name ("" if the list has no reasons), or NULL if none matches. */
 const char *cairn_list_match(const struct cairn_list *list, const char *name);

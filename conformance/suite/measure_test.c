@@ -59,7 +59,7 @@ static const struct cairn_family probe = {
 	.timeout_s = 1,
 };
 
-/* Runs the probes that glob selects (NULL: all); said: the printed text, rows: the recorded JSON rows. */
+/* Runs the probes that glob selects (NULL: all). said gets the printed text, rows the JSON rows. */
 static struct cairn_totals run(struct cairn_test *t, char *glob, char *said, size_t said_len, json_t **rows)
 {
 	struct cairn_options opt = { .seed = 1, .repeat = 1, .globs = &glob, .num_globs = !!glob };
@@ -127,7 +127,7 @@ static void rows(struct cairn_test *t)
 	json_decref(got);
 }
 
-/* A failing measure does not affect the others, and its reason is printed. */
+/* A failing measure must not affect the others, and its reason must be printed. */
 static void failures(struct cairn_test *t)
 {
 	struct cairn_totals sum;
@@ -162,7 +162,9 @@ static void selection(struct cairn_test *t)
 	EXPECT(t, !cairn_family_selected(&opt, &probe));	/* measures are not cases */
 }
 
-/* Names are keys of records: distinct, and free of characters that are special in globs or JSON. */
+/*
+ * Names are keys of records. They must be distinct and free of characters that are special in globs or JSON.
+ */
 static void names_are_unique_and_plain(struct cairn_test *t)
 {
 	for (const struct cairn_family *const *f = cairn_families(); *f; f++)

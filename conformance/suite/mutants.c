@@ -23,7 +23,7 @@
 
 struct hunted {
 	const struct cairn_mutant *m;
-	/* the case that is likely to catch it; NULL: cases whose names begin with `word` are */
+	/* the case that probably catches it; NULL: cases whose names begin with `word` probably do */
 	const char *likely;
 	const char *word;
 	size_t word_len;
@@ -71,8 +71,9 @@ static int is_likely(const struct hunted *h, const struct cairn_selected *s)
 }
 
 /*
- * Many mutants copy the arguments and ignore that the caller's struct may be longer. The case that detects
- * this would catch them all, so it only judges mutants that have this defect on purpose.
+ * Returns whether case s must not judge h. Many mutants copy the arguments and ignore that the caller's
+ * struct may be longer. The case that detects this would catch them all, so it judges only mutants that have
+ * this defect on purpose.
  */
 static int is_apart(const struct hunted *h, const struct cairn_selected *s)
 {
@@ -146,7 +147,7 @@ static int collect_case(const struct cairn_selected *s, void *arg)
 
 	if (s->what == CAIRN_SEL_UNIT || s->desc.device_only)
 		return 0;
-	/* many mutants check no arguments; they must be caught by their results */
+	/* many mutants check no arguments; their wrong results must give them away */
 	if (s->what == CAIRN_SEL_REJECT && strstr(s->name, ".reject_arguments"))
 		return 0;
 	if (c->num == c->max) {
@@ -263,8 +264,8 @@ static int run_all(struct hunt *hunts, int num, int jobs)
 }
 
 /*
- * Distributes the mutants over hunts. A hunt has at most PART mutants, all of one family. Returns the number
- * of hunts.
+ * Distributes the mutants over hunts and returns the number of hunts. A hunt has at most PART mutants, all of
+ * one family.
  */
 static int distribute(const struct cairn_options *opt, const struct cairn_impl *ref, struct hunted *hunted,
 		      int num,

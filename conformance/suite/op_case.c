@@ -39,7 +39,7 @@ static void say_where(struct cairn_outcome *o, const struct cairn_buf *b, const 
 	cairn_say(o, "; %lld of %lld elements %s: %s\n", (long long)bad, (long long)b->count, what, where);
 }
 
-/* Two images of a buffer, which should hold the same bits. */
+/* Two images of a buffer that should hold the same bits. */
 struct images {
 	const uint8_t *a, *b;
 	size_t esize;
@@ -201,7 +201,7 @@ static void say_values(struct cairn_outcome *o, const struct judged *x, int64_t 
 	say_where(o, x->b, "bad", is_bad, x);
 }
 
-/* Judges the mean error of an output, whose elements are all within their bounds. */
+/* Judges the mean error of an output. All its elements must be within their bounds. */
 static void check_bias(const struct judged *x, struct cairn_outcome *o)
 {
 	struct cairn_bias b;
@@ -323,9 +323,10 @@ void cairn_start_outcome(struct cairn_outcome *o)
 
 /*
  * The calls of a case. The operation must give the same bits each time, whatever lies around its buffers and
- * in its workspace. A cheap case is called five times. Its first judged call thus finds the state that a call
- * with other inputs left behind, and faults that appear only in the third call, or in every second one, show.
- * Where the bits may vary (cairn_impl_bits_vary()), the values of each call are judged instead.
+ * in its workspace. A cheap case is called five times. Its first judged call therefore finds the state that a
+ * call with other inputs has left, and the later calls show faults that appear only in the third call or in
+ * every second one. Where the bits may vary (cairn_impl_bits_vary()), the values of each call are judged
+ * instead.
  */
 static const struct cairn_round two_rounds[] = {
 	{ .canary = 0xff, .workspace = 0xff },
@@ -387,7 +388,7 @@ static int same_scalars(const struct cairn_family *f, const struct cairn_op *a, 
 	return same;
 }
 
-/* Returns the case with the inputs of another seed or, if their sizes differ, the case itself. */
+/* Returns the case with the inputs of another seed, or the case itself if the sizes of the two differ. */
 static const struct cairn_op *other_inputs(const struct cairn_family *f, const struct cairn_op *op,
 					   struct cairn_expected *e)
 {
@@ -504,9 +505,9 @@ static int is_idle(const struct cairn_op *op)
 }
 
 /*
- * Skips a far case whose buffers exceed the whole memory of a device. Host tables need only address space for
- * them, except a table with its own memory, which idle elements would fill. A case that would fit but gets no
- * memory is skipped too, but must-pass then fails it.
+ * Returns whether to skip a far case because its buffers exceed the whole memory of a device. Host tables
+ * need only address space for them, except a table with memory of its own, in which idle elements take pages
+ * too. A case that would fit but gets no memory is skipped as well, but must-pass then fails it.
  */
 static int exceeds_device(const struct cairn_op *op, const struct cairn_impl *impl, struct cairn_outcome *o)
 {

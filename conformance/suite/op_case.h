@@ -36,7 +36,7 @@ struct cairn_buf {
 
 #define CAIRN_MAX_BUFS 64	/* buffers of a case */
 
-/* The case's arguments in one implementation's memory. */
+/* The arguments and buffers of a case in the memory of one implementation. */
 struct cairn_side {
 	const struct cairn_impl *impl;
 	void *stream;
@@ -60,7 +60,7 @@ struct cairn_outcome {
 	enum cairn_verdict verdict;
 	double err_over_bound;	/* worst element */
 	int64_t judged;		/* elements compared */
-	int exempt;		/* a skip that is no fault of the table, whatever must-pass says */
+	int exempt;		/* the skip is not the table's fault: must-pass does not fail it */
 	char text[4096];	/* why, one line each */
 	char extra[256 * 1024];	/* JSON members of the family's extra hook */
 };
@@ -81,7 +81,7 @@ void cairn_image_free(const struct cairn_buf *b, void *image);
 int cairn_buf_range(const struct cairn_buf *b, int k, struct cairn_range *r);
 /* Returns whether two images' data x and y of buffer b differ. */
 int cairn_buf_differs(const struct cairn_buf *b, const uint8_t *x, const uint8_t *y);
-/* Returns the index of the buffer of the argument at offset `field`, which may be its alias, or -1. */
+/* Returns the index of the buffer that the argument at `field` points to (perhaps as an alias), or -1. */
 int cairn_buf_of(const struct cairn_op *op, size_t field);
 
 /* Sets the pointers of `args` that alias or lie within another buffer from that buffer's current address. */
@@ -122,9 +122,9 @@ struct cairn_expected {
 };
 void cairn_expected_free(struct cairn_expected *e);
 
-/* Whether the case costs so little, for its family, that it is called five times. */
+/* Returns whether the case costs so little, for its family, that it is called five times. */
 int cairn_op_is_cheap(const struct cairn_family *f, const struct cairn_op *op);
-/* Whether a buffer of the case is so large that only ranges of it are touched. */
+/* Returns whether the case has a far buffer, of which only ranges are touched. */
 int cairn_op_is_far(const struct cairn_op *op);
 /*
  * Runs the case on impl, twice or, if it is cheap, five times, and judges it; then makes the further calls
@@ -133,8 +133,8 @@ int cairn_op_is_far(const struct cairn_op *op);
 void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o);
 /*
- * The bad argument that every family has: a struct that is longer than the operation knows and has a nonzero
- * byte in the unknown part, which asks for something unknown.
+ * The bad argument that every family has: a struct that is longer than the operation knows, with a nonzero
+ * byte in the unknown part. Such a byte asks for something that the operation does not have.
  */
 #define CAIRN_REJECT_UNKNOWN	(-1)
 /* Sets *name to the name of the family's i-th bad argument. Returns 1, 0 if there is none, or -ENOMEM. */
@@ -144,10 +144,11 @@ void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_imp
 		     uint64_t seed, struct cairn_outcome *o);
 
 /*
- * Compares one output with the reference. NaN must match NaN, and infinity infinity; infinity is also good
- * if the exact value plus its bound rounds to it. Any other element fails unless |got - val| <= bound. A NaN
- * bound means that the element must not be written: the bits of `before` must still be there. Returns the
- * number of bad elements; sets *first to the first of them and *worst to the largest error over its bound.
+ * Compares one output with the reference. NaN must match NaN, and infinity must match infinity; infinity is
+ * also good if the exact value plus its bound rounds to it. Any other element fails unless |got - val| <=
+ * bound. A NaN bound means that the element must not be written: the bits of `before` must still be there.
+ * Returns the number of bad elements; sets *first to the first of them and *worst to the largest error over
+ * its bound.
  */
 int64_t cairn_judge(int dtype, int64_t count, const void *got, const void *before,
 		    const struct cairn_exact *exact, int equal, int64_t *first, double *worst,

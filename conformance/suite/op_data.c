@@ -67,7 +67,7 @@ static void fill_part(struct cairn_op *op, void *p, int dtype, int64_t first, in
 	if (op->kind == CAIRN_KIND_EXTREME)
 		for (int64_t i = 0; i < n; i++)
 			x[i] = extreme(op, dtype, scale);
-	else if (op->only_sizes)	/* setup's later random numbers stay the same */
+	else if (op->only_sizes)	/* the numbers that setup draws later stay the same */
 		op->rng += (uint64_t)(op->kind == CAIRN_KIND_EXACT ? n : 2 * n) * CAIRN_RANDOM_STEP;
 	else if (op->kind == CAIRN_KIND_EXACT)
 		for (int64_t i = 0; i < n; i++)
@@ -80,8 +80,10 @@ static void fill_part(struct cairn_op *op, void *p, int dtype, int64_t first, in
 
 void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale)
 {
-	/* A large buffer repeats a block of random values, because drawing gigabytes of new ones would take
-	 * longer than judging them. The block's length does not divide row lengths, so rows differ. */
+	/*
+	 * A large buffer repeats a block of random values, because drawing gigabytes of them would take
+	 * longer than judging them. Row lengths are not multiples of the block's length, so rows differ.
+	 */
 	const int64_t block = (1 << 20) + 7;
 	size_t esize = cairn_dtype_bytes(dtype);
 

@@ -65,7 +65,7 @@ static int call(const struct cairn_more *m, struct cairn_side *side, const char 
 
 	if (ret)
 		cairn_call_failed(m->o, side->impl, ret, doing);
-	if (ret == -EOPNOTSUPP)		/* the same call, but for its memory, has succeeded */
+	if (ret == -EOPNOTSUPP)		/* the same call on other memory has succeeded */
 		m->o->verdict = CAIRN_FAIL;
 	return ret;
 }
@@ -81,8 +81,8 @@ static int exact_of(const struct cairn_op *op, int i)
 }
 
 /*
- * Ignores elements of output `out` that may have any value, such as rows of requests without a key, since
- * another call may leave other bits there: copies the wanted bits over them. The results lie in buffer `at`.
+ * Excludes from the comparison the elements of output `out` that may have any value, such as rows of requests
+ * without a key: copies the wanted bits over them. The results lie in buffer `at`.
  */
 static void forgive(const struct cairn_more *m, int out, int at, const uint8_t *want)
 {
@@ -105,7 +105,7 @@ static void forgive_all(const struct cairn_more *m)
 			forgive(m, i, i, m->own[i]);
 }
 
-/* ---- an output that is an input ---- */
+/* ---- an output that shares an input's buffer ---- */
 
 /*
  * Finds the buffers of a declared alias. Returns whether both exist, separate and of the same size and dtype.
@@ -490,7 +490,7 @@ static int call_with_all_sms(const struct cairn_more *m)
 	struct cairn_op op;
 	int ret;
 
-	/* The call has memory of its own, and a device may lack the room for that of a far case twice. */
+	/* The call has memory of its own, and a device may have no room for a far case twice. */
 	if (!m->f->sms_field || int_at(m->op->args, m->f->sms_field) || cairn_op_is_far(m->op))
 		return 0;
 	ret = copy_op(&op, m->f, m->op);
@@ -525,7 +525,7 @@ static int copy_lists(struct cairn_op *op)
 	return 0;
 }
 
-/* Calls with other lists at the same addresses, which an operation that caches them by address gets wrong. */
+/* Calls with other lists at the same addresses. An operation that caches lists by address gets this wrong. */
 static int call_relisted(const struct cairn_more *m)
 {
 	const unsigned kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXACT);

@@ -2,11 +2,11 @@
 /*
  * op_refuse - calls that must be refused, made from the arguments of a case by changing one at a time
  *
- * Pointers become NULL and misaligned; 4-byte members become -1, 0, one more, NaN and infinite; `size`
- * becomes too small. The argument check that our tables share decides which of these calls the contract
- * refuses; the others are not made. Which error a call gives may depend on the order of the checks, and a 0
- * may count as invalid or as unsupported. The error itself is therefore compared only for values that no
- * member of that kind may have.
+ * Pointers become NULL or misaligned; 4-byte members become -1, 0, one more, NaN or infinity; `size` becomes
+ * too small. The argument check that our tables share decides which of these calls the contract refuses; the
+ * others are not made. The error that a call gives may depend on the order of the checks, and 0 may count as
+ * invalid or as unsupported. The error is therefore compared only for values that no member of that kind may
+ * have.
  */
 #include "conformance/suite/op_side.h"
 
@@ -80,7 +80,7 @@ static int try_word(struct refusal *r, size_t at)
 	next = (int32_t)((uint32_t)now + 1);
 	ok = try_value(r, at, &minus_1, sizeof(minus_1), 0) && try_value(r, at, &zero, sizeof(zero), 1) &&
 	     try_value(r, at, &next, sizeof(next), 1);
-	/* a member whose bits are a large integer is a float; for any other one any error will do */
+	/* a member whose bits form a large integer is a float; for any other member, any error will do */
 	for (size_t i = 0; ok && i < ARRAY_SIZE(bad); i++)
 		ok = try_value(r, at, &bad[i], sizeof(bad[i]), abs(now) < 1 << 27);
 	return ok;
@@ -154,7 +154,7 @@ void cairn_refuse_all(struct cairn_side *side, const struct cairn_family *f, con
 		      struct cairn_outcome *o)
 {
 	struct refusal r = { side, f, cairn_check_of(f), malloc(f->args_size), o };
-	int works = 0;	/* a call that has nothing to do may not look at its workspace */
+	int works = 0;	/* a call that has nothing to do need not look at its workspace */
 
 	if (!r.good) {
 		o->verdict = CAIRN_FAIL;

@@ -27,7 +27,7 @@ int cairn_op_reject_name(const struct cairn_family *f, int i, const char **name)
 	if (!scratch)
 		return cairn_error(ENOMEM, "%s: no memory for its refused calls", f->name);
 	*name = f->reject(scratch, i, &want);
-	/* comes after the family's own bad arguments */
+	/* this name comes after the family's own bad arguments */
 	if (!*name && cairn_refuses(f) && (i == 0 || f->reject(scratch, i - 1, &want)))
 		*name = ALL_ARGUMENTS;
 	free(scratch);

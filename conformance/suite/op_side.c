@@ -25,8 +25,8 @@ static void *table_member(const struct cairn_impl *impl, size_t offset)
 }
 
 /*
- * Returns the alignment that the contract promises for buffer i: 16 bytes, or 128 for the chains of dsmem;
- * but that of an element if the argument check accepts such a pointer (per-row arrays, lists, scales).
+ * Returns the alignment that the contract promises for buffer i: that of an element if the argument check
+ * accepts such a pointer (per-row arrays, lists, scales), else 16 bytes, or 128 for the chains of dsmem.
  */
 static size_t alignment(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 			int i)
@@ -37,7 +37,7 @@ static size_t alignment(struct cairn_side *side, const struct cairn_family *f, c
 	const uint8_t *data = b->base + CAIRN_CANARY + esize;
 	cairn_check_fn check = cairn_check_of(f);
 
-	/* stream's contract promises 16 bytes, but its check does not look at them */
+	/* the contract of `stream` promises 16 bytes, but its check does not test that */
 	if (!check || b->far || esize < 4 || f->op == offsetof(struct cairn_impl, stream))
 		return most;
 	memcpy(side->passed, op->args, f->args_size);
@@ -53,8 +53,8 @@ static void set_pointer(struct cairn_side *side, const struct cairn_op *op, int 
 }
 
 /*
- * Returns whether the contract allows NULL for an empty buffer. Only these headers do; other operations may
- * refuse NULL even if the call does nothing.
+ * Returns whether the contract allows NULL for an empty buffer. Only the headers of these operations do;
+ * other operations may refuse NULL even if the call does nothing.
  */
 static int may_be_null(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		       int i)
@@ -271,7 +271,7 @@ static int copy_data(struct cairn_side *side, const struct cairn_buf *b, uint8_t
 	return 0;
 }
 
-/* The same, with the canaries before and after the data. */
+/* As copy_data(), with the canaries before and after the data. */
 static int copy_buffer(struct cairn_side *side, const struct cairn_buf *b, uint8_t *to, const uint8_t *from,
 		       int kind)
 {

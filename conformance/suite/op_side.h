@@ -12,7 +12,7 @@
 
 #define CAIRN_TAIL	((size_t)64)	/* bytes that a longer argument struct has beyond the known ones */
 
-/* Returns whether the contract has the workspace zeroed before the first call with these arguments. */
+/* Returns whether the caller must zero the workspace before the first call with these arguments. */
 static inline int cairn_is_zeroed(const struct cairn_family *f, const void *args)
 {
 	return f->zeroed_workspace && (!f->zeroed_if || f->zeroed_if(args));
@@ -25,7 +25,7 @@ struct cairn_round {
 	/* the byte that fills a workspace of undefined contents; -1: keeps what the previous call left */
 	int workspace;
 	int at_begin;		/* buffers begin at a guard page instead of ending at one */
-	/* with at_begin, or on a device: buffers have no larger alignment than the contract promises */
+	/* with at_begin, or on a device: buffers are aligned to no more than the contract promises */
 	int shifted;
 	/* the argument struct has a tail that the operation does not know, and empty buffers may be NULL */
 	int longer;
@@ -53,7 +53,7 @@ static inline int cairn_moves_once(const struct cairn_buf *b)
 	return b->role == CAIRN_ROLE_IN && b->used > 64 << 20;
 }
 
-/* Sends the buffers of op. again: leaves out those that cairn_moves_once(). */
+/* Sends the buffers of op. again: leaves out those for which cairn_moves_once() is true. */
 int cairn_side_send(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		    const struct cairn_round *r, int again);
 /* Calls the operation with a copy of the arguments, which is overwritten as soon as the call returns. */
@@ -61,13 +61,11 @@ int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f,
 			  const struct cairn_round *r);
 /* Calls the operation plan_op of the family, or the operation itself if the table lacks it. */
 int cairn_side_call_plan(struct cairn_side *side, const struct cairn_family *f);
-/*
- * Calls with a struct that is longer than the operation knows and has a 1 at byte `at` of the unknown part.
- */
+/* Calls with a struct that is longer than the operation knows, with a 1 at byte `at` of the unknown part. */
 int cairn_side_call_unknown(struct cairn_side *side, const struct cairn_family *f, size_t at);
 /*
- * Queries the workspace for side->args, once as they are and once with the pointers of all buffers NULL.
- * *bytes stays 0 if the family or the table has no workspace query.
+ * Queries the workspace for side->args twice: as they are, and with the pointers of all buffers NULL. *bytes
+ * stays 0 if the family or the table has no workspace query.
  */
 int cairn_side_query(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		     size_t *bytes);
@@ -128,7 +126,7 @@ void cairn_say(struct cairn_outcome *o, const char *fmt, ...) __attribute__((for
 /* Reports that two images of buffer b differ. */
 void cairn_say_differ(struct cairn_outcome *o, const struct cairn_buf *b, const uint8_t *image,
 		      const uint8_t *other, const char *what);
-/* Allocates images of op's buffers. again: those that cairn_moves_once() stay NULL. */
+/* Allocates images of op's buffers. again: those for which cairn_moves_once() is true stay NULL. */
 uint8_t **cairn_make_images(const struct cairn_op *op, int again);
 void cairn_free_images(const struct cairn_op *op, uint8_t **images);
 /* Sets the verdict for a call, or another function of the table, that returned `ret`. Returns ret. */

@@ -3,9 +3,9 @@
  * pairs - cases for every two features: a covering array of strength 2
  *
  * A family lists its features as factors with numbered levels, such as dtype (3), bias (2), stride (2). The
- * rows of the array choose a level for each factor, so that every two levels of every two factors occur
- * together in some row. To meet every defect that needs two features at once, about as many rows are needed
- * as the two largest factors have pairs of levels, and not the product of all factors.
+ * rows of the array choose a level for each factor, so that any two levels of any two factors occur together
+ * in some row. To find every defect that needs two features at once takes about as many rows as the two
+ * largest factors have pairs of levels, not as many as the product of all factors.
  *
  * The rows are a function of the factors alone and are the same in every build: cases are named after the
  * number of a row, or after its levels. The algorithm in pairs.c and the factors of a published family
@@ -31,9 +31,9 @@ struct cairn_pairs {
 	int num_factors;
 	int8_t levels[CAIRN_PAIRS_FACTORS];	/* numbers of levels */
 	/*
-	 * Returns whether no case may combine these levels; -1 is a level that is not chosen yet. If a set of
-	 * levels is allowed, every subset of it must be allowed. NULL: nothing is forbidden. Two levels that
-	 * no allowed row contains are left out.
+	 * Returns whether these levels must not be combined; -1 is a level that is not chosen yet. If a set
+	 * of levels is allowed, every subset of it must be allowed. NULL: nothing is forbidden. Two levels
+	 * that no allowed row contains need not occur together.
 	 */
 	int (*forbidden)(const int8_t *level);
 
@@ -47,8 +47,8 @@ int cairn_pairs_count(struct cairn_pairs *p);
 /* Returns the levels of row i, or aborts if there is no such row. */
 const int8_t *cairn_pairs_row(struct cairn_pairs *p, int i);
 /*
- * Body of a unit: expects that there are num rows, that none is forbidden, and that they contain every two
- * levels that some allowed row contains.
+ * Body of a unit: expects that there are num rows, that none is forbidden, and that they contain any two
+ * levels that some allowed row could contain.
  */
 void cairn_pairs_check(struct cairn_test *t, struct cairn_pairs *p, int num);
 

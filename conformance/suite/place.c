@@ -130,7 +130,7 @@ static int64_t period_of(const uint8_t *hit, int64_t n)
 	return 0;
 }
 
-/* Describes which indices of a dimension have a bad element; at least one index has none. */
+/* Says which indices of a dimension have a bad element; at least one index has none. */
 static void describe(const struct cairn_buf_dim *dim, const uint8_t *hit, char *text, size_t len)
 {
 	int64_t first = -1, last = -1, num = 0, period, in_period = 0;

@@ -3,7 +3,8 @@
  * random - normally distributed numbers by the Box-Muller transform
  *
  * Thousands of cases have buffers of millions of elements, so logarithm and cosine are polynomials that
- * compilers vectorise. They are those of fdlibm (Sun Microsystems, 1993), within 2^-52 of the result.
+ * compilers vectorise. They are those of fdlibm (Sun Microsystems, 1993); the results are within 2^-52 of the
+ * exact ones.
  */
 #include "conformance/suite/random.h"
 
@@ -47,7 +48,7 @@ static inline double logarithm(double x)
 	       (half - (s * (half + rest) + e * 1.90821492927058770002e-10) - f);
 }
 
-/* cos(2 pi u), 0 <= u < 1: the cosine or sine of the rest of u after whole quarter turns */
+/* cos(2 pi u), 0 <= u < 1: the cosine or sine of what remains of u after whole quarter turns */
 static inline double cosine(double u)
 {
 	int32_t turn = (int32_t)(4 * u + 0.5);

@@ -17,9 +17,7 @@ static inline uint64_t cairn_random_next(uint64_t *state)
 	return z ^ (z >> 31);
 }
 
-/*
- * Sets each x[i] to scale times a standard normal number, which takes two numbers of the sequence.
- */
+/* Sets each x[i] to scale times a standard normal number. Each one takes two numbers of the sequence. */
 void cairn_random_normal(uint64_t *state, double *x, int64_t n, double scale);
 
 #endif

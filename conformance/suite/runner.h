@@ -7,8 +7,8 @@
  *   F name           failed                  S name<TAB>reason      skipped
  *   D text           diagnostic of the case under way
  *   J json           a bench record
- * `cairn check` puts the numbers of the table and the case in front of the name (check_child.h). A child
- * that crashes or hangs fails the case under way, and another one goes on.
+ * `cairn check` puts the numbers of the table and the case in front of the name (check_child.h). If a child
+ * crashes or hangs, the case under way fails and another child continues.
  */
 #ifndef CAIRN_RUNNER_H
 #define CAIRN_RUNNER_H
@@ -38,10 +38,10 @@ struct cairn_options {
 	const char *device_text;		/* --device as given; NULL: not given */
 	int verbose;
 	int jobs;		/* check: children at the same time; 0: one for each processor */
-	/* check: every num_shards-th case, from the shard-th on (1 ...); 0: all cases */
+	/* check: run every num_shards-th case, beginning with the shard-th (from 1); 0: all cases */
 	int shard, num_shards;
 	int slowest;		/* check: how many of the slowest cases to print */
-	/* limit on the cases of each family, which sanitize.c then selects; 0: all cases */
+	/* run at most this many cases of each family, selected by sanitize.c; 0: all cases */
 	int sanitize;
 	int once;		/* bench: one call of a row, for a profiler */
 	const char *json;	/* files to write; NULL: none */

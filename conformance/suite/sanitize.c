@@ -7,7 +7,8 @@
  * algorithm, a form, a length, the kind of input), and kernels are instantiated for pairs of such words. The
  * selection is therefore greedy: it repeatedly takes the case that adds the most new words and new pairs of
  * words for its cost. Cases that the family names come first. The second half of the selection goes to words
- * that many cases have but no case taken so far. Once the cases taken cost BUDGET together, only words count.
+ * that many cases have but that no case taken so far has. Once the cases taken cost BUDGET together, pairs no
+ * longer count, only words.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -34,7 +35,8 @@ struct plan {
 		int at;			/* in the order of cairn_each() */
 		int out;		/* 1: already taken, or too large */
 		/*
-		 * 1: cost includes the size of its buffers, since a page pool is larger than the bytes read
+		 * 1: cost includes the size of its buffers, which matters because a page pool is larger than
+		 * what is read of it
 		 */
 		int made;
 		double cost;
@@ -139,8 +141,8 @@ static int has_word(const struct choice *c, int word)
 }
 
 /*
- * Returns the word, among those not seen yet, that most cases have; -1 if there is none. Words that end in a
- * number have many variants and count less.
+ * Returns the most frequent of the words not seen yet, or -1 if there is none. Words that end in a number
+ * have many variants and count less.
  */
 static int common_word(const struct plan *p)
 {
@@ -187,7 +189,7 @@ static struct choice *best_choice(const struct plan *p, int word)
 	return best;
 }
 
-/* Returns whether the family names the case, because the words of its name do not lead to its kernel. */
+/* Returns whether the family asks for the case, because the words of its name would not select it. */
 static int asked_for(const struct cairn_family *f, const struct choice *c)
 {
 	const char *tail = c->s.name + strlen(f->stage) + strlen(f->name) + 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* select - the cases that the globs and options of a command select, and their order */
+/* select - chooses and orders the cases that the globs and options of a command select */
 #include <errno.h>
 #include <fnmatch.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spawn - for tests: runs this program, or another one of its directory, and captures its output */
+/* spawn - for tests: runs this program, or another one in its directory, and captures its output */
 #ifndef CAIRN_SPAWN_H
 #define CAIRN_SPAWN_H
 
@@ -12,12 +12,12 @@
 int cairn_spawn(char *const argv[], char *out, size_t len);
 
 /*
- * Does the same with program `name` of this program's directory, preloading library `preload` of that
- * directory (NULL: none). Returns -1001 if either file is missing.
+ * As cairn_spawn(), for program `name` in this program's directory, preloading library `preload` from there
+ * (NULL: none). Returns -1001 if either file is missing.
  */
 int cairn_spawn_beside(const char *name, const char *preload, char *const argv[], char *out, size_t len);
 
-/* Writes the path of a file of this program's directory; returns 0 if there is no such file. */
+/* Writes the path of a file in this program's directory; returns 0 if there is no such file. */
 int cairn_beside(const char *name, char *path, size_t len);
 
 #endif

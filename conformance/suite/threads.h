@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* threads - the number of OpenMP threads of the next parallel loop; a build with SAN=thread has no OpenMP */
+/*
+ * threads - sets how many OpenMP threads the next parallel loop uses; a build with SAN=thread has no OpenMP
+ */
 #ifndef CAIRN_THREADS_H
 #define CAIRN_THREADS_H
 

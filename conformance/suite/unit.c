@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * unit - runs the test functions of host modules, and provides their expectations, notes, temporary directory
- * and rows of measures
+ * unit - runs the test functions and measures of host modules, and provides their expectations, notes,
+ * temporary directories and rows
  */
 #include <ftw.h>
 #include <stdio.h>
@@ -115,7 +115,7 @@ void cairn_tmpfile(struct cairn_test *t, char *path, size_t path_len, const char
 	cairn_expect(t, ok, "a temporary file is written", __FILE__, __LINE__);
 }
 
-/* Adds the machine to a row: the GPU if there is one; for a host row, the processor. */
+/* Adds the machine to a row: the GPU if there is one or, in a host row, the processor. */
 static void add_machine(FILE *rows, int host)
 {
 	struct cairn_device_info info = { 0 };

@@ -2,8 +2,8 @@
 /*
  * attn_softmax - a CTA turns one row of S into a row of P
  *
- * A thread keeps its part of the row in registers, VECS groups of four keys, so that S is read once. Keys
- * that the row does not see get P = 0.
+ * A thread keeps its part of the row, VECS groups of four keys, in registers, so that S is read once. Masked
+ * keys get P = 0.
  *
  * Floor: the time to read S in fp32 and to write P in dtype.
  */

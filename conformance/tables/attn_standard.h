@@ -2,15 +2,15 @@
 /*
  * attn_standard - standard attention: a product, a softmax and a second product, with S and P in memory
  *
- * The chain of table unfused for attn_dense. For each request it computes S = q k^T of all heads by
- * cuBLASLt, P = softmax(S) by one kernel, and P v by cuBLASLt. S is fp32, because S in dtype would exceed
- * the tolerance of attn_dense.h; P has dtype.
+ * This is how table "unfused" computes attn_dense. For each request it computes S = q k^T of all heads by
+ * cuBLASLt, P = softmax(S) by one kernel, and P v by cuBLASLt. S is fp32, because S in dtype would exceed the
+ * tolerance of attn_dense.h; P has dtype.
  *
  * Supported:  requests of equal lengths (nnz_qo = batch * max_qo_len, nnz_kv = batch * max_kv_len),
  *             num_kv_heads = num_qo_heads, max_kv_len a multiple of 8 and at most ATTN_STANDARD_KEYS, no
  *             window, no softcap, all SMs, and S of a request of at most 4 GiB; anything else -EOPNOTSUPP.
  *             A call outside of a capture reads both indptr and returns -EOPNOTSUPP if the lengths differ.
- * The calls allocate and synchronise as cairn_gemm_trial() does.
+ * A call allocates and synchronises as cairn_gemm_trial() does.
  */
 #ifndef CAIRN_ATTN_STANDARD_H
 #define CAIRN_ATTN_STANDARD_H

@@ -7,8 +7,8 @@
  * to 64 threads, one entry each) while its loads are in flight. In mla_append slice 0 is the new key: 64
  * threads norm c, four rotate r.
  *
- * The time is all latency, of two concurrent chains: position -> angle -> table -> barrier -> store, and
- * indptr -> page id -> slot.
+ * The time is all latency. Two chains of dependent steps run concurrently: position -> angle -> table ->
+ * barrier -> store, and indptr -> page id -> slot.
  */
 #include "primitives/rows/angle.cuh"
 #include "primitives/base/launch.h"
@@ -40,7 +40,10 @@ template <class args> ROW int64_t newest_slot(const args &a, int b)
 	return (int64_t)a.kv.indices[first_page + page] * a.kv.page_size + (key - page * a.kv.page_size);
 }
 
-/* Rotates 8 pairs. x[0] has their first elements, x[1] their second ones; interleaved: pair after pair. */
+/*
+ * Rotates 8 pairs. x[0] has the first elements of the pairs, x[1] the second ones; interleaved: pair after
+ * pair.
+ */
 template <int dtype, int interleaved> ROW void rotate(uint4 x[2], const float *cosines, const float *sines)
 {
 	float f[16];

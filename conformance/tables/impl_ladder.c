@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * impl_ladder - the steps of fused/attention/ladder: table ladderN has step N of the forward pass as
- * attn_dense and, up to N = 4, step N of decoding as attn_paged
+ * impl_ladder - tables of the steps of fused/attention/ladder: table ladderN has step N of the forward pass
+ * as attn_dense and, up to N = 4, step N of decoding as attn_paged
  */
 #include "conformance/tables/tables.h"
 #include "fused/attention/ladder/ladder.h"

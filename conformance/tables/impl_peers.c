@@ -6,8 +6,8 @@
  *   attn_dense, attn_bwd   cuDNN (conformance/peers)
  *
  * Libraries are looked up at run time; the operations of a missing library return -EOPNOTSUPP with a text
- * that names it. The version string names the library of the latest call, and with it the bench record of a
- * row.
+ * that names it. The version string, and with it the bench record of a row, names the library of the latest
+ * call.
  */
 #include <stdio.h>
 

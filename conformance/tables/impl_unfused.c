@@ -39,7 +39,7 @@
 #include "conformance/tables/tables.h"
 
 static char choices[256] = "best separate kernels";
-static int silent;			/* set after the first layer: the others choose the same algorithms */
+static int silent;			/* 1 after the first layer: all layers use the same algorithms */
 
 /* Hands out the workspace in multiples of 256 bytes; with base NULL only counts the bytes. */
 struct arena {
@@ -71,7 +71,7 @@ static int all_sms(int32_t sms, const char *op)
 	return allowed < all ? cairn_error(EOPNOTSUPP, "%s: sms: only all of the device", op) : 0;
 }
 
-/* own: see gemm_lt.h; name NULL: a repetition, whose choice is known */
+/* own: see gemm_lt.h; name NULL: a repetition, whose choice has been named */
 static int product(const char *name, const struct cairn_gemm_lt *p,
 		   int (*own)(const struct cairn_gemm_lt *p, void *stream), void *stream)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_decode - keys split over all SMs, the heads of a request together; a second kernel merges
+ * mla_decode - splits the keys over all SMs and keeps the heads of a request together; a second kernel merges
  *
  * All heads of a request read the same keys, so a CTA takes a row tile of 16, 32 or 64 heads (the smallest
  * that holds all heads, else 64) and a contiguous share of the keys, 64 at a time. The tile consists of g
@@ -12,8 +12,9 @@
  *            start the copy of tile n + 2 into the same buffer
  *   end:     O undivided, m, l -> workspace (with a single split, O / l -> out)
  *
- * mla_merge_kernel: one warp merges 128 columns of a head; with more than 16 splits eight warps do, each
- * with every eighth split. All loads are issued before the first is used; warps' sums are added in order.
+ * mla_merge_kernel: one warp merges 128 columns of a head; with more than 16 splits, eight warps share the
+ * splits, each taking every eighth. All loads are issued before the first is used; the sums of the warps are
+ * added in order.
  *
  * Shared memory, g groups                                      g = 1     2       4
  *   0          Q [16 g][576]                                   18432   36864   73728
@@ -22,7 +23,7 @@
  *   + P        m [8 / g][16 g], l likewise, float               1024    1024    1024
  * A row of Q or of a tile is 9 blocks of 128 bytes; the 16-byte chunks of a block are at chunk ^ (row & 7),
  * so that ldmatrix, plain or transposed, is free of bank conflicts; P is laid out likewise. The only barriers
- * are __syncthreads(). There is one cp.async group for each tile; at the end the groups are empty.
+ * are __syncthreads(). There is one cp.async group for each tile; the last groups are empty.
  *
  * Floor: one read of the cache; 16K keys are 18.9 MB, 4.1 us. Partial results take 2 KiB per head and split,
  * so there are never more splits than tiles. Optimisation history: NOTES.md.
@@ -72,7 +73,7 @@ ATTN_DEV uint32_t chunk_at(int row, int chunk)
 	return row * ROW_BYTES + (chunk >> 3) * 128 + (((chunk ^ row) & 7) << 4);
 }
 
-/* Starts the copy of a tile: 8 threads a row, blocks of 128 bytes. Keys past kv_len become zeros. */
+/* Starts the copy of a tile: 8 threads a row, blocks of 128 bytes. Keys past kv_len become zero. */
 ATTN_DEV void fetch_tile(const struct mla_decode_args &a, const struct request &r,
 			 int32_t page_shift, uint32_t s_tile, int32_t first)
 {
@@ -246,7 +247,10 @@ mla_decode_kernel(const __grid_constant__ struct mla_decode_args a, const struct
 #pragma unroll
 			for (int k = 0; k < share_of; k++)
 				top = fmaxf(top, s_m[k * rows + at]);
-			/* top is finite, because each tile of the share holds a key that all rows see */
+			/*
+			 * top is finite, because each tile of the share holds at least one key, and all rows
+			 * attend to it
+			 */
 			keep[h] = ptx_ex2_approx_ftz((m[h] - top) * scale_log2);
 			m[h] = top;
 			l[h] *= keep[h];
@@ -410,7 +414,7 @@ static int num_splits(const struct mla_decode_args *a)
 	splits = splits < MAX_SPLITS ? splits : MAX_SPLITS;
 	if (splits >= tiles)
 		return tiles > 1 ? tiles : 1;
-	return attn_div_up(tiles, attn_div_up(tiles, splits));	/* the fewest with the same tiles per split */
+	return attn_div_up(tiles, attn_div_up(tiles, splits));	/* the fewest with no more tiles per split */
 }
 
 static const void *kernel_of(int dtype, int groups)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * offer - the functions that the program offers to the plug-ins of its own tests, under the only name it
+ * offer - functions that the program offers to the plug-ins of its own tests, under the only name that it
  * exports
  *
- * A plug-in with a function that is named like one of ours must get its own function. The program therefore
- * exports nothing but cairn_offer, and a plug-in that needs any other name of the program does not load.
+ * If a plug-in has a function with the name of one of ours, it must get its own function. The program
+ * therefore exports nothing but cairn_offer, and a plug-in that needs any other name from the program does
+ * not load.
  */
 #ifndef CAIRN_OFFER_H
 #define CAIRN_OFFER_H

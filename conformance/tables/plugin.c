@@ -153,8 +153,8 @@ static int check_version(const char *path, const struct cairn_impl *impl)
 }
 
 /*
- * A race between threads needs two of them. A plug-in has an OpenMP runtime of its own, which reads the
- * environment when it is loaded.
+ * Gives plug-ins at least two threads, since races do not show with one. A plug-in has an OpenMP runtime of
+ * its own, which reads the environment when it is loaded.
  */
 static void give_two_threads(void)
 {

@@ -8,7 +8,7 @@
 /*
  * Loads the table of a plug-in into *out and fills in a missing memory block. The shared object stays loaded.
  * -EINVAL: the file does not load, crashes or exits while it loads, lacks cairn_impl_get(), or has another
- * ABI version; if that is older, the message names the plug-in.
+ * ABI version (if it is older, the message names the plug-in).
  */
 int cairn_plugin_open(const char *path, struct cairn_impl *out);
 

@@ -6,8 +6,9 @@
 #define CAIRN_VERSION "0.1.0"
 
 /*
- * Returns the folder that holds serving/embedded and the golden files: $CAIRN_DATA; else the folder of the
- * program or one of the two above it (a package, a build folder); else the source tree of the build.
+ * Returns the folder that holds serving/embedded and the golden files: $CAIRN_DATA if set; else the folder of
+ * the program or one of the two above it (for a package or a build folder); else the source tree of the
+ * build.
  */
 const char *cairn_data_dir(void);
 

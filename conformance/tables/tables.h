@@ -25,7 +25,8 @@ const char *cairn_impl_error(const struct cairn_impl *impl);
 
 /*
  * Returns whether the bits of the table's operation at offset `op` may vary from call to call. Only those of
- * cuDNN's attn_bwd may, since it is fastest that way. The values are judged in any case.
+ * cuDNN's attn_bwd may, because its fastest algorithm is not deterministic. The values are judged in any
+ * case.
  */
 int cairn_impl_bits_vary(const struct cairn_impl *impl, size_t op);
 
