@@ -73,7 +73,7 @@ ATTN_DEV uint32_t chunk_at(int row, int chunk)
 	return row * ROW_BYTES + (chunk >> 3) * 128 + (((chunk ^ row) & 7) << 4);
 }
 
-/* Starts the copy of a tile: 8 threads a row, blocks of 128 bytes. Keys past kv_len become zero. */
+/* Starts the copy of a tile: 8 threads per row, blocks of 128 bytes. Keys past kv_len become zero. */
 ATTN_DEV void fetch_tile(const struct mla_decode_args &a, const struct request &r,
 			 int32_t page_shift, uint32_t s_tile, int32_t first)
 {

@@ -19,7 +19,7 @@
  *               many requests, warps form teams, each with its own requests
  *   exchange 2  each CTA merges its warps' states and sends every rank a share of the items (four columns of
  *               a head). That rank merges over ranks, divides, rounds and sends the result to all ranks
- *   w_o         a unit of 16 rows a warp; partial sums over the head's columns to global memory
+ *   w_o         a unit of 16 rows per warp; partial sums over the head's columns to global memory
  *   sum         the last warp to finish given rows, by an integer ticket, adds the heads' partial results in
  *               the order of heads, adds x and bias, rounds and writes out
  *
@@ -36,7 +36,7 @@
  * arrival, with the byte count (this rank's own included); cluster_size 1 uses __syncthreads. Off chip:
  * cluster_meet(). Cluster barrier: arrive after the norm, wait before the first send; and slots read between
  * waves. A CTA exits once it has all attended heads: no peer accesses its shared memory after that.
- * Registers: 128, two CTAs an SM, no spills.
+ * Registers: 128, two CTAs per SM, no spills.
  */
 #include "primitives/base/launch.h"
 #include "fused/cluster_attn/cluster_attn_split_attn.cuh"

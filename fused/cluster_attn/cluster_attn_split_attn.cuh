@@ -8,7 +8,7 @@
 
 #include "fused/cluster_attn/cluster_attn_split_steps.cuh"
 
-/* Rotates q and k of all requests in place; two pairs a thread. Ends with a barrier. */
+/* Rotates q and k of all requests in place; two pairs per thread. Ends with a barrier. */
 template <int dtype, int head_dim> SPLIT void split_rotate(const struct split_args &g,
 							   const struct split_cta &c)
 {

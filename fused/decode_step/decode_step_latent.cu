@@ -4,7 +4,7 @@
  * cluster_mla and moe in turn, layer by layer; it copies the embedding's rows first and computes the logits
  * last
  *
- * One CTA an SM, 20 warps. Each body has the roles and the shared memory that it has as its own kernel
+ * One CTA per SM, 20 warps. Each body has the roles and the shared memory that it has as its own kernel
  * (cluster_mla.cu, moe.cu), and its own registers, reassigned by setmaxnreg:
  *
  *   warps        cluster_mla             moe                 head

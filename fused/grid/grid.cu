@@ -2,7 +2,8 @@
 /*
  * grid - the kernel behind decode_step and cluster_attn (AUTO), and its launcher
  *
- * One CTA an SM: 8 compute warps (consumers), 8 loader warps (producers, grid_stream.cuh). Phases of a layer:
+ * One CTA per SM: 8 compute warps (consumers), 8 loader warps (producers, grid_stream.cuh). Phases of a
+ * layer:
  *   QKV       norm of x -> shared memory | a share of the rows of w_qkv -> qkv, in the L2
  *   ATTN      a share of the keys of a request and 1, 2 or 4 KV heads (grid_attn.cuh) -> attn
  *   OUT       attn -> shared memory | rows of w_o, + x -> x_mid

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe - one persistent kernel for the mixture-of-experts block, batch up to 8 (more: moe_rows.cu); one CTA an
- * SM
+ * moe - one persistent kernel, with one CTA per SM, for the mixture-of-experts block of up to 8 rows (more:
+ * moe_rows.cu)
  *
- * 8 warps compute, 8 load for them (moe.cuh), 4 route (moe_route.cuh). Each CTA has a share of the rows of
- * every product. With weights of 8 bits 16 warps compute and load for themselves (moe_fp8.cuh).
+ * 8 warps compute, 8 load weights for them (moe.cuh) and 4 route (moe_route.cuh). Each CTA has a share of the
+ * rows of every product. With 8-bit weights, 16 warps compute and load for themselves (moe_fp8.cuh).
  *
  *   compute                                 load                         route
  *   norm weights, the router's first row    shared gates and ups
@@ -18,25 +18,25 @@
  *     shared w_down                         shared w_down
  *     experts' w_down, + x -> out           experts' w_down
  *
- * The router comes first, and shared weights stream meanwhile, which hides the routing (DeepSeek-V2-Lite: 175
- * KB an SM, a ring holds 192). The shared w_down comes before the experts', which hides the round trip of h
- * through the L2: s is loaded while the experts' last gates and ups are multiplied.
+ * The router comes first. Shared weights stream meanwhile (DeepSeek-V2-Lite: 175 KB per SM; the rings hold
+ * 192 KB) and hide the routing. The shared w_down comes before the experts' w_down and hides the round trip
+ * of h through the L2; s is loaded while the experts' last gates and ups are multiplied.
  *
- * Batches: each chosen expert's weights are read once for all requests, the 8 columns of an mma. A request
- * that did not choose an expert adds nothing for it (0 times an infinite weight would be NaN). It adds its
- * own experts by ascending number, in sums that restart with each stage.
+ * Batches: each chosen expert's weights are read once for all requests, which are the 8 columns of an mma. A
+ * request that did not choose an expert adds nothing for it (0 times an infinite weight would be NaN). A
+ * request adds its own experts in ascending order of their numbers; sums restart with each stage.
  *
- * Shared memory (in brackets with weights of 8 bits)
+ * Shared memory (in brackets with 8-bit weights)
  *   0         struct moe_small (and the row table of 16 warps)  5.6 KB (6.6)
- *   at_sums   float [2][8 warps][batch][16]                     1 KB a request ([16 warps][2][16][8]: 16 KB)
+ *   at_sums   float [2][8 warps][batch][16]                     1 KB per row ([16 warps][2][16][8]: 16 KB)
  *   at_act    n, dtype [batch][hidden] in lane order; then activations, [8 warps][act_rows][256 bytes]
  *                                                               at least 24 KB ([16][16][256 bytes]: 64 KB)
  *   at_rings  [8 warps][stages] of 4 KiB                        up to 192 KB ([16][4] of 2 KiB: 128 KB)
  * Barriers: 8 rings x stages x 2 mbarriers, full (32 arrivals) and empty (1; DEBUG 32); `routed` (32, the
- * warp that lists the picks); __syncthreads once; MOE_WORK_BAR (256 compute threads) once for 16 rows;
- * MOE_ROUTE_BAR (128) twice. 8 bits: no ring mbarriers; MOE_TEAM_BAR (256) twice for 16 pairs; MOE_FP8_BAR
+ * warp that lists the picks); __syncthreads once; MOE_WORK_BAR (256 compute threads) once per 16 rows;
+ * MOE_ROUTE_BAR (128) twice. 8 bits: no ring mbarriers; MOE_TEAM_BAR (256) twice per 16 pairs; MOE_FP8_BAR
  * (512).
- * Registers: 136 compute, 72 load, 64 route (setmaxnreg); 8 bits 104, 64; no spills.
+ * Registers per thread: 136 compute, 72 load, 64 route (setmaxnreg); 8 bits: 104 and 64; no spills.
  * Floor: the weights once through memory. Optimisation history: NOTES.md.
  */
 #include "fused/moe/moe.h"
@@ -104,7 +104,7 @@ void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g,
 
 /* ---- launch ---- */
 
-/* Lays out shared memory, with rings as deep as fit. Returns its bytes, or -errno. */
+/* Lays out shared memory, with the deepest rings that fit. Returns its size in bytes, or -errno. */
 static int layout(struct moe_args *g, int fp8)
 {
 	const int warps = moe_warps(fp8), stage = fp8 ? MOE_FP8_STAGE_BYTES : MOE_STAGE_BYTES;
@@ -125,7 +125,7 @@ static int layout(struct moe_args *g, int fp8)
 	return g->at_rings + g->stages * warps * stage;
 }
 
-/* Sets the addresses in the workspace, which do not depend on batch. Only LL words follow the counters. */
+/* Sets the addresses in the workspace. They do not depend on batch. Only LL words follow the counters. */
 static size_t plan(struct moe_args *g, char *ws)
 {
 	size_t at = 0;
@@ -152,7 +152,7 @@ int moe_plan(struct moe_args *g, const struct cairn_moe_args *args, int ctas)
 int moe_launch(const struct cairn_moe_args *args, void *stream)
 {
 	struct cairn_launch l = {};
-	/* the kernel for weights of 16 bits takes only the front of g */
+	/* the kernel for 16-bit weights takes only the first part of g */
 	struct moe_fp8_args g = { {}, moe_scales_of(args) };
 	struct moe_choose c = moe_choose_of(args);
 	void *params[] = { &g, &c };

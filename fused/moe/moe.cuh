@@ -2,22 +2,22 @@
 /*
  * moe.cuh - the weights that a CTA's warps stream, in order, and the LL words that cross CTAs
  *
- * Streams. Eight warps compute, and each has a loader warp that keeps a ring of 4 KiB stages in front of it
- * full. A stage is 16 rows x up to 128 columns: 8 gates and their 8 ups of w_gate_up, or 16 rows of w_down.
- * The 8 warps divide every product along k. The warp and the order in which terms are added depend on the
- * shape alone, so a request's sums do not depend on the other requests of the batch.
+ * Streams. Eight warps compute. Each has a loader warp, which keeps a ring of 4 KiB stages filled for it. A
+ * stage is 16 rows x up to 128 columns: 8 gates and their 8 ups of w_gate_up, or 16 rows of w_down. The 8
+ * warps divide every product along k. The warp and the order in which terms are added depend on the shape
+ * alone, so a request's sums do not depend on the other requests of the batch.
  *
- * Weights of 8 bits (fp8): moe_fp8.cuh.
+ * 8-bit weights (fp8): moe_fp8.cuh.
  *
  * LL words. Results travel between CTAs in 64-bit words of global memory: 32 bits of payload (a float, or two
- * elements of dtype) and the number of the call. Readers poll the words: one round trip to the L2, without
- * fence or counter. A word is written once in a call, and nothing else uses the memory of a workspace's LL
- * words. Elements are in the order in which the lanes of an mma read them: in every 16, lane t of four has
- * 2 t, 2 t + 1 and 8 + 2 t, 9 + 2 t, which are 16 bytes with their numbers. With weights of 8 bits the lane
- * has 4 t .. 4 t + 3, because ldmatrix gives it four bytes of a row.
+ * elements of dtype) and the number of the call. Readers poll the words, which takes one round trip to the L2
+ * and needs neither fence nor counter. A word is written once in a call, and nothing else uses the memory of
+ * a workspace's LL words. Elements are in the order in which the lanes of an mma read them: of every 16
+ * elements, lane t of a quad has 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t, in two adjacent words (16 bytes). With
+ * 8-bit weights the lane has 4 t .. 4 t + 3, because ldmatrix gives it four bytes of a row.
  *
- * Each CTA counts its calls for itself, because a workspace serves a fixed number of CTAs. A shared counter
- * would need another one that shows which CTA exits last (NOTES.md).
+ * Each CTA counts its own calls, which is possible because a workspace serves a fixed number of CTAs. A
+ * shared counter would need a second one, to show which CTA exits last (NOTES.md).
  */
 #ifndef CAIRN_MOE_CUH
 #define CAIRN_MOE_CUH
@@ -41,7 +41,7 @@
 #define MOE_MAX_PER_TOKEN	16
 #define MOE_MAX_DISTINCT	(MOE_MAX_BATCH * MOE_MAX_PER_TOKEN)
 #define MOE_MAX_CTAS	1024
-#define MOE_ROW_BYTES	256		/* bytes of one request's activations of a stage */
+#define MOE_ROW_BYTES	256		/* bytes of one request's activations for one stage */
 #define MOE_ACT_ROWS	12		/* such rows that a warp loads at a time */
 #define MOE_FP8_WARPS		16
 #define MOE_FP8_ACT_ROWS	16
@@ -50,11 +50,11 @@
 
 /*
  * Pairs of a gate row and an up row are divided into units of at most 8 (or `most`) pairs, whose sizes differ
- * by at most 2. The CTAs' units i are neighbours in memory and are read at the same time.
+ * by at most 2. Units i of all CTAs are adjacent in memory and are read at the same time.
  */
 struct moe_units {
-	int rounds;			/* units of a CTA */
-	int size, larger;		/* a unit has 2 size pairs, each of the first `larger` units 2 more */
+	int rounds;			/* number of units of a CTA */
+	int size, larger;		/* a unit has 2 size pairs; the first `larger` units have 2 more */
 };
 
 static __host__ __device__ __forceinline__ struct moe_units units_of(int pairs, int ctas,
@@ -87,8 +87,8 @@ struct moe_fp8_args {
 };
 
 /*
- * Plans the work and the shared memory for `ctas` CTAs. Returns bytes of shared memory, or -errno. Does not
- * check the arguments: num_experts may be 0, which makes a dense MLP of shared_intermediate.
+ * Plans the work and the shared memory for `ctas` CTAs. Returns the bytes of shared memory, or -errno. Does
+ * not check the arguments: num_experts may be 0, which makes a dense MLP of shared_intermediate.
  */
 int moe_plan(struct moe_args *g, const struct cairn_moe_args *args, int ctas);
 #define MOE_SMEM_MAX	(227 * 1024 - 64)	/* 64 bytes are reserved for the persistent kernel */
@@ -97,7 +97,7 @@ int moe_plan(struct moe_args *g, const struct cairn_moe_args *args, int ctas);
 struct moe_pick {
 	int32_t expert;
 	uint32_t mask;			/* bit b: request b chose it */
-	uint32_t slots;			/* 4 bits a request: position among the request's experts */
+	uint32_t slots;			/* 4 bits per request: position among the request's experts */
 };
 
 struct moe_small {
@@ -145,7 +145,7 @@ MOE int64_t moe_clock(void)
 
 /* ---- shares ---- */
 
-/* Returns this CTA's share of `count` things: first and end. count, first and end are even. */
+/* Returns the first and the end of this CTA's share of `count` items. count, first and end are even. */
 MOE int2 share_of(int count)
 {
 	uint32_t pairs = (uint32_t)count / 2;
@@ -155,8 +155,8 @@ MOE int2 share_of(int count)
 }
 
 /*
- * Returns the first and the end of this CTA's pairs in unit round i. Several teams of a CTA take turns by
- * `team`.
+ * Returns the first and the end of this CTA's pairs in round i of its units. If a CTA has several teams, they
+ * take turns, by `team`.
  */
 template <int teams = 1>
 MOE int2 unit_pairs(const struct moe_units &u, int i, int team = 0)
@@ -203,8 +203,8 @@ struct ring {
 };
 
 /*
- * Stages of a ring in flight. More only delay other loads: until the experts are known, all warps wait for x,
- * the logits and instructions.
+ * Number of a ring's stages in flight. More would only delay other loads: until the experts are known, all
+ * warps wait for x, for the logits and for instructions.
  */
 #define MOE_IN_FLIGHT	2
 #define MOE_IN_FLIGHT_FIRST	1
@@ -232,7 +232,7 @@ struct loader {
 	uint64_t policy;
 };
 
-/* Rows of a matrix: row i is at i * pitch bytes; rows from the ninth on count from `second`. */
+/* Rows of a matrix: row i is at i * pitch bytes; the ninth row and those after it count from `second`. */
 struct moe_rows {
 	const char *src, *second;
 	int64_t pitch;

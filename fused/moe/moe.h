@@ -5,9 +5,9 @@
  *
  *   n       = x / sqrt(mean(x^2) + eps) * norm_weight                  (rmsnorm.h)
  *   p[b,:]  = softmax(n w_router^T) over all num_experts, or with score 1 sigmoid(n w_router^T); fp32
- *   c[b,:]  = p[b,:], with route_bias plus route_bias                  fp32
+ *   c[b,:]  = p[b,:], plus route_bias if it is given                   fp32
  *   e[b,i]  = the experts_per_token largest of c[b,:], descending; among equals the lower number first
- *   w[b,i]  = p[b,e[b,i]] * scaling, with `normalize` first divided by their sum (score 1: + 1e-20)
+ *   w[b,i]  = p[b,e[b,i]] * scaling, with `normalize`, p first divided by their sum (score 1: + 1e-20)
  *   h[b,i]  = silu(n w_gate[e]^T) * (n w_up[e]^T) * w[b,i]
  *   s[b]    = silu(n w_shared_gate^T) * (n w_shared_up^T)              with shared_intermediate > 0
  *   out     = x + sum_i h[b,i] w_down[e]^T + s[b] w_shared_down^T
@@ -24,50 +24,51 @@
  *   w_shared_down     dtype  [hidden, shared_intermediate]           in; NULL with shared_intermediate 0
  *   *_scale           f32    see below                               in, one array for each matrix; NULL with
  *                                                                    fp8w 0, or where the matrix is NULL
- *   workspace                [workspace_bytes]                       256-byte aligned; zeroed once, above
- *                                                                    CAIRN_MOE_FEW rows contents undefined
+ *   workspace                [workspace_bytes]                       256-byte aligned; zeroed once, or
+ *                                                                    with more than CAIRN_MOE_FEW rows
+ *                                                                    contents undefined
  *   route_bias        f32    [num_experts]                           in, finite; with score 1, may be NULL
  *
- * All arrays are row-major without gaps, all pointers of dtype 16-byte aligned. Up to CAIRN_MOE_FEW rows
- * (batch) run as one launch that spreads over `sms` SMs (0: all): cluster_attn.h says what "zeroed once"
- * means, and which such calls may run on a device at the same time. More rows run as a chain of launches
- * without such conditions, in which sms limits the products (gemm.h). eps is as in rmsnorm.h, scaling
- * finite and > 0, normalize 0 or 1.
+ * All arrays are row-major without gaps, all pointers of dtype 16-byte aligned. A call with up to
+ * CAIRN_MOE_FEW rows (batch) is one launch that spreads over `sms` SMs (0: all). cluster_attn.h says what
+ * "zeroed once" means and which of these calls may run on a device at the same time. A call with more rows is
+ * a chain of launches, has no such conditions, and limits its products to sms SMs (gemm.h). eps is as in
+ * rmsnorm.h, scaling finite and > 0, normalize 0 or 1.
  *
- * Groups: with num_groups > 1 the experts are num_groups groups of equally many neighbours, and a row's
- * experts are chosen from only groups_per_token of the groups, those with the largest scores; among equals
- * the lower group first. The score of a group is the largest c of its experts with score 0 (DeepSeek-V2),
- * the sum of its two largest c, in fp32, with score 1 (DeepSeek-V3). Experts of other groups are never
- * chosen, not even where the c of all others are negative or 0; p and its softmax are still over all
- * experts. num_groups 0 or 1 means no groups.
+ * Groups: with num_groups > 1, the experts form num_groups groups of consecutive experts, all of the same
+ * size. A row's experts are chosen only from the groups_per_token groups with the largest scores; among
+ * equals, the lower group comes first. The score of a group is the largest c of its experts with score 0
+ * (DeepSeek-V2), and the sum of its two largest c, in fp32, with score 1 (DeepSeek-V3). Experts of other
+ * groups are never chosen, even if all c in the chosen groups are negative or 0; p and its softmax are still
+ * over all experts. num_groups 0 or 1 means no groups.
  *
  * The members from route_bias on were added later: a caller whose `size` ends before them gets score 0
  * without groups. A `size` that ends within them is -EINVAL.
  *
- * Weights of 8 bits: with fp8w 1 the elements of the experts' four matrices are e4m3 codes of one byte,
- * without NaN (0x7f, 0xff); the matrices are 16-byte aligned. The value of an element is its code times its
- * scale, which is finite and may be negative or 0. One matrix [n, k] has the scales of gemm_fp8w.h: with
- * scale_kind 0 [n], one for each row; with 1 [ceil(n / 128), ceil(k / 128)], one for each block. w_gate_up
- * and w_down have num_experts times as many. With fp8w 0 scale_kind is 0.
+ * 8-bit weights: with fp8w 1, the elements of the experts' four matrices are e4m3 codes of one byte, none of
+ * them NaN (0x7f, 0xff); the matrices are 16-byte aligned. The value of an element is its code times its
+ * scale, which is finite and may be negative or 0. A matrix [n, k] has the scales of gemm_fp8w.h: with
+ * scale_kind 0 it has [n], one for each row; with 1 it has [ceil(n / 128), ceil(k / 128)], one for each
+ * block. w_gate_up and w_down have num_experts times as many. With fp8w 0, scale_kind is 0.
  *
  * Supported:   dtype f16, bf16; hidden a multiple of 64, 64..8192; intermediate a multiple of 64, 64..16384;
  *              shared_intermediate a multiple of 64, 0..16384; num_experts 1..256; experts_per_token
- *              1..min(16, num_experts); batch 0..65536, and up to CAIRN_MOE_FEW rows batch * hidden up to
- *              32768; score 0, 1; route_bias only with score 1; num_groups 0..32, a divisor of num_experts;
- *              with num_groups > 1 groups_per_token 1..num_groups, with at least experts_per_token experts
- *              in these groups, and with score 1 at least two experts in a group; without groups
- *              groups_per_token 0 or 1. Anything else -EOPNOTSUPP. batch 0 does nothing. A row of x that is
- *              not finite has undefined out and e, and does not affect other rows. With score 1 and
- *              `normalize`, out is undefined in a row whose chosen p have a sum below 2^-60 (the 1e-20,
- *              which only matters there, may be left out).
+ *              1..min(16, num_experts); batch 0..65536, and batch * hidden up to 32768 if batch is at most
+ *              CAIRN_MOE_FEW; score 0, 1; route_bias only with score 1; num_groups 0..32, a divisor of
+ *              num_experts; with num_groups > 1, groups_per_token 1..num_groups, at least experts_per_token
+ *              experts in that many groups and, with score 1, at least two experts in a group; without
+ *              groups, groups_per_token 0 or 1. Anything else -EOPNOTSUPP. batch 0 does nothing. A row of x
+ *              that is not finite has undefined out and e, and does not affect other rows. With score 1 and
+ *              `normalize`, out is undefined in a row whose chosen p have a sum below 2^-60 (the 1e-20, which
+ *              only matters there, may be left out).
  * Numerics:    n, h and s are rounded to dtype (h and s may keep more bits); products exact, sums, p, c and
  *              weights in fp32, also where a model keeps its router in fp32. Relative errors: p up to
  *              2^-19 (1 + d), d being the logit's magnitude (score 1) or its distance from the largest one;
  *              silu(g), for g above -80, up to 2^-19 (1 + |g|). out is rounded once. Scales are
  *              applied in fp32, to weights or to sums. w[b,i] may instead multiply, in fp32, the product of
- *              an unweighted h with w_down[e]; where h overflows dtype, with its weight or without, out is
+ *              an unweighted h with w_down[e]; where h overflows dtype, with or without its weight, out is
  *              undefined.
- * Tolerance:   derived in moe_bounds.c; where the logits' bounds do not decide the choice of experts, a
+ * Tolerance:   derived in moe_bounds.c; where the bounds of the logits do not decide the choice of experts, a
  *              request is only checked to be finite.
  * Determinism: bitwise repeatable; row b does not depend on the other rows, but may depend on whether batch
  *              is above CAIRN_MOE_FEW. If it is, the grouping of the router's sums may also depend on sms.
@@ -97,7 +98,7 @@ struct cairn_moe_args {
 	int32_t batch, hidden, num_experts, experts_per_token, intermediate, shared_intermediate;
 	int32_t dtype, normalize;
 	float eps, scaling;
-	/* scales of weights of 8 bits; otherwise 0 and NULL */
+	/* scales of 8-bit weights; otherwise 0 and NULL */
 	const float *w_gate_up_scale, *w_down_scale, *w_shared_gate_up_scale, *w_shared_down_scale;
 	int32_t fp8w, scale_kind;
 	int32_t sms;			/* SMs that the call may use at a time; 0: all */
@@ -107,7 +108,7 @@ struct cairn_moe_args {
 	int32_t num_groups, groups_per_token;
 };
 
-/* `size` of callers that are older than the later members; there may be padding behind `sms` */
+/* the `size` that callers from before the later members pass; there may be padding after `sms` */
 #define CAIRN_MOE_FIRST_BYTES	offsetof(struct cairn_moe_args, route_bias)
 #define CAIRN_MOE_MAX_GROUPS	32
 

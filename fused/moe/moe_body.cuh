@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * moe_body - the body of each kind of warp of moe, as its own kernel or linked into another one
- */
+/* moe_body - what each kind of warp of moe does, as a kernel of its own or linked into another kernel */
 #ifndef CAIRN_MOE_BODY_CUH
 #define CAIRN_MOE_BODY_CUH
 
@@ -13,8 +11,8 @@
 /* ---- the norm and the router ---- */
 
 /*
- * Returns the address in request `row`'s n of lane t = 0 and columns 32 at .. 32 at + 31: 16 bytes; lane t is
- * 16 t bytes further on.
+ * Returns the address of columns 32 at .. 32 at + 31 of request `row`'s n, for lane t = 0: 16 bytes. Those of
+ * lane t are 16 t bytes further on.
  */
 MOE uint32_t n_at(const struct moe_args &g, int row, int at)
 {
@@ -214,7 +212,8 @@ MOE void run_router(const struct moe_args &g, const struct moe_ahead &ahead, uin
 /* ---- gates and ups ---- */
 
 /*
- * Returns the index of the LL word of the pair that begins with an (even) element of a request's activations.
+ * Returns the index of the LL word that holds an even element of a request's activations and the next
+ * element.
  */
 template <int fp8>
 MOE int ll_at(int element)
@@ -289,7 +288,8 @@ MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, i
 
 /*
  * Initialises the mbarriers with `warps` warps; a CTA barrier must follow. Only one lane of each warp does
- * it: the instruction takes its address from a uniform register, so lanes would be serialised anyway.
+ * it: the instruction takes its address from a uniform register, so lanes would run one after the other
+ * anyway.
  */
 MOE void moe_init(int thread, int warps)
 {

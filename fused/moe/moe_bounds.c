@@ -2,23 +2,23 @@
 /*
  * moe_bounds - bounds on the distance from the definition (moe_ref.c)
  *
- * The choice of experts is discontinuous, so it is judged only where it is decided. The order of two
- * probabilities is decided in two cases. Either their logits differ by more than both error bounds
- * (block_ref.h: n may be an ulp off where its interval contains a tie, plus the error of an fp32 sum in any
- * order) and the fp32 error of exp, 2^-19 (1 + distance of the logit to the largest). Or they tie in sums
- * that are exact in fp32: all terms are multiples of 2^g, and their magnitudes add up to at most 2^(24+g).
- * More than 80 below the largest logit, probabilities become subnormal and may all be 0, so nothing is
- * decided there.
+ * The choice of experts is discontinuous, so it is judged only where it is decided, that is, where no allowed
+ * error can change it. The order of two probabilities is decided in two cases. Either their logits differ by
+ * more than both error bounds (block_ref.h: n may be an ulp off where its interval contains a tie, plus the
+ * error of an fp32 sum in any order) and the fp32 error of exp, 2^-19 (1 + distance of the logit to the
+ * largest). Or they tie in sums that are exact in fp32: all terms are multiples of 2^g, and their magnitudes
+ * add up to at most 2^(24+g). More than 80 below the largest logit, probabilities become subnormal and may
+ * all be 0, so nothing is decided there.
  *
  * The error of a sigmoid p = s(l), with the error bound d of the logit l, is at most the sum of
  * s(l + d) - s(l - d), p (1 - p) 2^-19 (1 + |l|) for the exp, 2^-22 p for the sum and the quotient, and
  * 2^-126 where p becomes subnormal. c = p + bias adds 2^-22 |c|. Two c tie if their logits tie and their
  * biases are equal.
  *
- * The choice of groups is decided where each chosen group is decided against each other one: by its largest
- * probability, or by the sum of its two largest c. The error of this sum is at most twice the largest error
- * of one c, plus 2^-22 of the sum. Groups tie where their largest probabilities tie, or where their experts
- * tie one by one.
+ * The choice of groups is decided where each chosen group is decided against each group that is not chosen:
+ * by its largest probability, or by the sum of its two largest c. The error of this sum is at most twice the
+ * largest error of one c, plus 2^-22 of the sum. Groups tie where their largest probabilities tie, or where
+ * their experts tie one by one.
  *
  *      out      judged where each chosen expert is decided against each one that is not chosen
  *      experts  entry i judged where e[i] is decided against all others
@@ -38,12 +38,12 @@
  *
  * An element is undefined if h overflows dtype in a chain, before or after the weight.
  *
- * Sigmoids that are divided by their sum may have 1e-20 added to it or not: w contains 1e-20 / sum.
+ * Where sigmoids are divided by their sum, 1e-20 may be added to the sum or not: w contains 1e-20 / sum.
  *
- * The judge takes one row in 2^n of a large batch, at irregular distances, and the last one; it checks that
- * the others are finite. n is at least 4 above ALL_ROWS rows, and large enough that a chain of the judged
- * rows has at most 2^33 products, but at most 8. Rows do not depend on each other, and the cases with small
- * batches are judged in full.
+ * In a large batch, the judge takes one of every 2^n rows, at irregular distances, and the last row. It
+ * checks only that the others are finite. Above ALL_ROWS rows, n is at least 4, and so large that a chain of
+ * the judged rows has at most 2^33 products, but never above 8. Rows do not depend on each other, and the
+ * cases with small batches are judged in full.
  *
  * A scale rounds each term once more, or the sum of each block of terms and its product, as in
  * gemm_fp8w_ref.c; K + 8 leaves room. Gates and ups are rounded in fp32 as without scales, far below the
@@ -61,7 +61,7 @@
 #define MAX_TOP	16
 #define ALL_ROWS	1000
 
-/* The entries of e that are certain, and the experts that are certain to be in e. */
+/* Which entries of e are certain, and whether the set of experts in e is. */
 struct choice {
 	int entry[MAX_TOP], set;
 };
@@ -171,7 +171,7 @@ static enum order compare_groups(const struct moe_chain *c, int first, int secon
 	return score[0] - score[1] > error[0] + error[1] ? ABOVE : tied ? TIED : UNKNOWN;
 }
 
-/* Ties are in the right order, since c->groups and c->experts are sorted stably. */
+/* Ties are in the right order, because c->groups and c->experts come from a stable sort. */
 static int groups_are_sure(const struct moe_chain *c, double top)
 {
 	for (int i = 0; i < c->how.groups_per_token; i++)
@@ -206,7 +206,7 @@ static struct choice decide(struct moe_chain *c)
 	return sure;
 }
 
-/* How far the chains that round to nearest are from run 0 in element i */
+/* Returns how far the chains that round to nearest are from run 0 in element i. */
 static double apart(const struct moe_chain *c, int i)
 {
 	double d = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_call - the leading members of struct cairn_moe_args, which are all that kernels for weights of 16 bits
- * take; those for weights of 8 bits also take struct moe_scales
+ * moe_call - the leading members of struct cairn_moe_args. Kernels for 16-bit weights take only these; those
+ * for 8-bit weights also take struct moe_scales
  */
 #ifndef CAIRN_MOE_CALL_CUH
 #define CAIRN_MOE_CALL_CUH
@@ -22,7 +22,7 @@ struct moe_call {
 static_assert(sizeof(struct moe_call) == offsetof(struct cairn_moe_args, w_gate_up_scale) &&
 	      offsetof(struct moe_call, scaling) == offsetof(struct cairn_moe_args, scaling), "its front");
 
-/* Scales of weights of 8 bits: one for each row or each block, expert after expert */
+/* Scales of 8-bit weights: one for each row or each block, expert after expert */
 struct moe_scales {
 	const float *gate_up, *down, *shared_gate_up, *shared_down;
 	int64_t expert_gate_up, expert_down;	/* number of scales of one expert */

@@ -15,7 +15,7 @@
 #include "primitives/rows/row.cuh"
 #include "fused/moe/moe.h"
 
-/* `plain`: a softmax without groups. It has no bias. */
+/* plain: a softmax without groups, which has no bias */
 struct moe_choose {
 	const float *bias;
 	int32_t plain, sigmoids, groups, groups_per_token;
@@ -47,7 +47,7 @@ ATTN_DEV float choose_sigmoid(float x)
 	return 1 / (1 + expf(-x));
 }
 
-/* Takes the first of the experts with the largest key and returns that key, the same in all lanes. */
+/* Takes the expert with the largest key (among equals, the first) and returns that key in all lanes. */
 template <int most>
 ATTN_DEV uint32_t choose_next(uint32_t (&key)[most], uint32_t *expert)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_cpu - CPU form for the engine without a GPU: fp32, a chosen expert's weights read once for MAX_BATCH
- * rows
+ * moe_cpu - moe on the CPU, in fp32, for engines without a GPU; reads a chosen expert's weights once for
+ * MAX_BATCH rows
  *
  * The requests' choices are inverted into a list of experts in use, each with its users; the shared experts
- * are one more entry, used by all requests. Both products walk that list by rows of the weights: a row is
- * widened once and multiplied by every user's vector. Each user's sums have their own order, so a request's
- * bits depend neither on the other requests nor on the number of threads.
+ * are one more entry, used by all requests. Both products go through that list, row by row of the weights: a
+ * row is widened once and multiplied by the vector of every user. The order of a user's sums does not depend
+ * on the other users, so a request's bits depend neither on the other requests nor on the number of threads.
  */
 #include "fused/moe/moe.h"
 
@@ -25,7 +25,7 @@
 #define MAX_EXPERTS	256
 #define MAX_K		16384
 
-/* Rows of a matrix from element `at` on; e4m3 (scale is not NULL): with the first scale */
+/* Rows of a matrix, from element `at` on. scale: NULL, or the first scale if the matrix is e4m3 */
 struct matrix {
 	const void *w;
 	const float *scale;
@@ -92,7 +92,10 @@ static void softmax(const struct state *s, int b, float (*logits)[MAX_BATCH], fl
 		p[e] /= sum;
 }
 
-/* Returns the index of the largest number that is not taken, the first of equals; NaN only if all are. */
+/*
+ * Returns the index of the largest number that is not taken (the first of equal ones; a NaN only if all are
+ * NaN).
+ */
 static int best_of(const float *v, const uint8_t *taken, int n)
 {
 	int best = 0;
@@ -103,7 +106,7 @@ static int best_of(const float *v, const uint8_t *taken, int n)
 	return best;
 }
 
-/* Marks the experts outside the groups with the largest scores as taken. c: experts are compared by it. */
+/* Marks the experts outside the groups with the largest scores as taken. Experts are compared by c. */
 static void leave_groups(const struct state *s, const float *c, uint8_t *taken)
 {
 	const int groups = s->how.groups, size = s->a->num_experts / groups;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * moe_down - products of a stage, the sum over warps, and w_down
- */
+/* moe_down - the products of a stage, the sum over warps, and the product with w_down */
 #ifndef CAIRN_MOE_DOWN_CUH
 #define CAIRN_MOE_DOWN_CUH
 
@@ -73,8 +71,8 @@ MOE void next_turn(const struct moe_args &g, struct moe_sums &s)
 /* ---- w_down ---- */
 
 /*
- * The columns of a warp's stages: first of the shared experts (pick -1), then of the chosen ones, the same
- * columns for every pick
+ * The columns of a warp's stages: first those of the shared experts (pick -1), then those of the chosen
+ * experts, which are the same for every pick
  */
 struct moe_slices {
 	int2 shared, routed;		/* columns: first, end */
@@ -112,7 +110,7 @@ MOE uint32_t act_at(const struct moe_args &g, int row)
 	return ptx_smem(moe_mem) + g.at_act + (threadIdx.x / 32 * moe_act_rows(fp8) + row) * MOE_ROW_BYTES;
 }
 
-/* Activations in flight: a row for each stage and each request that uses it; 4 elements a lane */
+/* Activations in flight: a row for each stage and each request that uses it; 4 elements per lane */
 struct moe_rows_ahead {
 	uint4 v[MOE_ACT_ROWS];		/* payload and number, as in LL words */
 	int stages, rows;
@@ -132,7 +130,7 @@ MOE uint32_t row_at(int row)
 	return ptx_ld_shared_b32(rows_at<fp8>() + row * 4);
 }
 
-/* Lanes beyond the row's end read what its last lane reads. */
+/* Lanes beyond the row's end read the same as its last lane. */
 template <int fp8>
 MOE uint4 read_row(const struct moe_args &g, int row)
 {
@@ -151,8 +149,8 @@ MOE void read_rows(const struct moe_args &g, struct moe_rows_ahead &r)
 }
 
 /*
- * Lists the activations of as many stages from number `stage` on as fit; stages of the shared experts are not
- * mixed with others. Each lane looks up one stage.
+ * Lists the activations of the stages from number `stage` on, as many as fit. Stages of the shared experts
+ * are not mixed with others. Each lane looks up one stage.
  */
 template <int fp8 = 0>
 MOE void list_rows(const struct moe_args &g, const struct moe_slices &s, int stage, struct moe_rows_ahead &r)

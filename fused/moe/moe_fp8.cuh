@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_fp8 - the compute warps of moe with weights of 8 bits
+ * moe_fp8 - the compute warps of moe with 8-bit weights
  *
- * Half the bytes leave half the time for each weight, but a weight takes more instructions. So 16 warps
- * compute, and each loads its own weights into a ring of 2 KiB stages: 16 rows x up to 128 bytes. Loads run
- * ahead of products in the same order. For each consumed stage a warp commits one cp.async group, possibly
- * empty, and waits for all but the latest three.
+ * With half the bytes, there is half the time for each weight, but a weight takes more instructions.
+ * Therefore 16 warps compute, and each loads its own weights into a ring of 2 KiB stages: 16 rows x up to 128
+ * bytes. Loads run ahead of products, in the same order. For each consumed stage a warp commits one cp.async
+ * group, possibly empty, and waits for all but the latest three.
  *
- * Gates and ups: two teams of 8 warps, each with its own units as if it were a CTA; while one team adds its
- * sums the other multiplies. A unit is 16 pairs: for every 128 columns two stages of 8 gates and their 8 ups.
- * The warps divide it along k as with 16-bit weights. w_down: all 16 warps divide 16 rows along k.
+ * Gates and ups: two teams of 8 warps have their own units, as if each team were a CTA; while one team adds
+ * its sums, the other multiplies. A unit is 16 pairs: for every 128 columns two stages of 8 gates and their 8
+ * ups. The warps divide it along k as with 16-bit weights. w_down: all 16 warps divide 16 rows along k.
  *
  * Scales are read from global memory while a stage is multiplied, and the sums of 128 columns are multiplied
- * by them; this serves scales of rows and of blocks.
+ * by them; this works for scales of rows and of blocks.
  *
- * Unused results may be arbitrary: missing rows are not loaded, and requests that are missing or have not
- * chosen the expert use any activations. Columns beyond the end are zeros times finite numbers.
+ * Unused results may be arbitrary: missing rows are not loaded, and requests that are missing, or have not
+ * chosen the expert, are multiplied by arbitrary activations. Columns beyond the end are zeros times finite
+ * numbers.
  *
  * The limit is the issue rate, above all that of instructions that a scheduler executes on only 16 lanes per
  * cycle (logic, shifts, comparisons): widening 4 weights to bf16 takes 9 instructions, 5 of that kind.
@@ -89,7 +90,7 @@ struct moe_feed {
 	const char *first, *second;	/* the lane's first row of the first and the second eight */
 	int four_rows;			/* bytes of four rows */
 	int left, last_bytes;		/* stages left; valid bytes of a row in the last stage */
-	uint32_t rows; /* 4 bits a stage: the lane's valid rows; the next 4 bits are for the next stage */
+	uint32_t rows; /* 4 bits per stage: the lane's valid rows; the next 4 bits are for the next stage */
 	int what;
 	/*
 	 * for w_down: rows row .. end, pick (-1: the shared experts), p: this lane's offset, count: stages of
@@ -141,7 +142,7 @@ MOE bool feed_gates(const struct moe_args &g, struct moe_feed &f)
 	return true;
 }
 
-/* computed with one 64-bit product; the other factor is uniform */
+/* one 64-bit product, because the other factor is uniform */
 MOE const char *fp8_expert_down(const struct moe_args &g, uint32_t expert)
 {
 	return (const char *)g.a.w_down + expert * ((uint64_t)g.a.hidden * (uint32_t)g.a.intermediate);
@@ -389,8 +390,8 @@ MOE void gate_up_bytes(const struct moe_args &g, const struct moe_scales &s, str
 /* ---- w_down ---- */
 
 /*
- * Loads the activations of as many stages from number `stage` on as fit, waits for them and stores them to
- * shared memory. Returns the number of stages.
+ * Loads the activations of the stages from number `stage` on, as many as fit, waits for them and stores them
+ * to shared memory. Returns the number of stages.
  */
 template <int dtype>
 MOE int fetch_rows(const struct moe_args &g, const struct moe_slices &slices, int stage, uint32_t number)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_inputs_test - inputs of the cases
+ * moe_inputs_test - makes the inputs of the cases
  *
- * Kinds: EXACT has x of one magnitude and sparse weights of small integers: n, logits, gates and ups are
- * exact, and logits tie often; in pair cases two columns of the router are so large that logits have more
+ * Kinds: EXACT has x of one magnitude and sparse weights of small integers, so that n, logits, gates and ups
+ * are exact and logits tie often; in pair cases, two columns of the router are so large that logits have more
  * than 11 bits. POISON has NaN in the weights of every expert that no request chooses and, with three or more
- * requests, in one row of x. EXTREME has rows of x that are zero, tiny, huge or very unequal, and
- * weights distorted in one of six ways. Rows of x are redrawn until their experts are decided.
+ * requests, in one row of x. EXTREME has rows of x that are zero, tiny, huge or very unequal, and weights
+ * distorted in one of six ways. Rows of x are redrawn until their experts are decided.
  *
- * Weights of 8 bits are normal and contain all codes; their scales differ by up to a factor of three, some
+ * 8-bit weights are normal and contain all codes; their scales differ by up to a factor of three, some
  * are negative, and a few 0. EXACT has powers of two. EXTREME distorts the scales. The *subnormal* cases have
  * only codes of exponent 0, which contribute too little to be seen in the other cases.
  */
@@ -158,8 +158,9 @@ static void fill_weights(struct cairn_op *op, const struct moe_shape *s, const s
 }
 
 /*
- * Biases of about the spread of the sigmoids; EXACT has so few values that many c are equal. Those of bench
- * rows are small, because trained biases spread the requests evenly, and describe() counts bytes for that.
+ * Fills biases that spread about as much as the sigmoids; EXACT has so few values that many c are equal.
+ * Those of bench rows are small, because trained biases spread the requests evenly over the experts, which is
+ * what describe() assumes when it counts bytes.
  */
 static void fill_bias(struct cairn_op *op, const struct moe_shape *s, float *bias, int exact)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_more_cases - two series at the end of the cases: every two features combined (pairs.h), those of
- * routing included, and sums that need more than the 11 bits of TF32
+ * moe_more_cases - two series at the end of the cases: pair cases (pairs.h) that also combine the features of
+ * routing, and sums that need more than the 11 bits of TF32
  *
  * Include pairs.h and moe_test.h first. The pair cases of moe_test.c are older and have no routing features.
  */
@@ -23,8 +23,8 @@ static const int route_groups[][2] = { { 4, 2 }, { 0, 0 }, { 2, 1 }, { 8, 3 }, {
 static const int route_experts[][2] = { { 16, 3 }, { 8, 2 }, { 40, 5 }, { 72, 6 } };
 
 /*
- * Excludes sigmoids with fewer than two experts in a group, equal groups without groups, choices of eps for
- * kinds that have their own, and many wide experts, which would only cost time.
+ * Excludes sigmoids with fewer than two experts in a group, equal groups where there are no groups, choices
+ * of eps for kinds that have their own eps, and many wide experts, which would only cost time.
  */
 static int route_forbidden(const int8_t *level)
 {

@@ -328,7 +328,10 @@ MOE_DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "moe_" #name, offsetof(struct cairn_impl, moe), (void *)moe_##name, what },
 
-/* Truncates the last expert's offset to 32 bits; in cases that catch this, all requests choose it alone. */
+/*
+ * Truncates the last expert's offset to 32 bits. In the cases that catch this, all requests choose only that
+ * expert.
+ */
 static int moe_far_bytes_32_bits(const struct cairn_moe_args *a, void *stream)
 {
 	int64_t last = (int64_t)(a->num_experts - 1) * 2 * 2 * a->intermediate * a->hidden;

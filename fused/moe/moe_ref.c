@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_ref - the definition, one request at a time, in double, rounded where the contract rounds
+ * moe_ref - computes the definition, one request at a time, in double, and rounds where the contract rounds
  *
- * Computes as many further runs as moe_bounds.c requests, with other roundings but the experts of run 0.
+ * It also computes the further runs that moe_bounds.c requests, with the experts of run 0 but other
+ * roundings.
  */
 #include "fused/moe/moe_ref.h"
 

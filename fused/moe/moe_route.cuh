@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_route - selects the experts of each request from its logits; four warps of each CTA do it, with the
- * same result in all CTAs
+ * moe_route - selects the experts of each request from its logits, by four warps of each CTA, with the same
+ * result in all CTAs
  */
 #ifndef CAIRN_MOE_ROUTE_CUH
 #define CAIRN_MOE_ROUTE_CUH
@@ -9,7 +9,10 @@
 #include "fused/moe/moe.cuh"
 #include "fused/moe/moe_choose.cuh"
 
-/* Loads one request's logits, a lane's being lane, lane + 32 ...; waits until all of them are there. */
+/*
+ * Loads one request's logits (a lane has those of experts lane, lane + 32, ...) and waits until all have
+ * arrived.
+ */
 template <int most>
 MOE void load_logits(const struct moe_args &g, int request, uint32_t number, float (&logit)[most])
 {
@@ -46,7 +49,7 @@ MOE void note_expert(const struct moe_args &g, int request, uint32_t expert, flo
 		g.a.experts[request * g.a.experts_per_token + lane] = (int)expert;
 }
 
-/* Selects one request's experts and their weights, by one warp. most: logits of a lane, missing ones too */
+/* One warp selects a request's experts and their weights. most: logits per lane, including missing ones */
 template <int most>
 MOE void route_request(const struct moe_args &g, const struct moe_choose &c, int request, uint32_t number)
 {
@@ -65,8 +68,8 @@ MOE void route_request(const struct moe_args &g, const struct moe_choose &c, int
 }
 
 /*
- * Lists the distinct experts; the first route warp does it. teams: teams of a CTA that share its gates and
- * ups.
+ * Lists the distinct experts. Only the first route warp calls this. teams: number of teams that share a CTA's
+ * gates and ups.
  */
 template <int teams>
 MOE void list_picks(const struct moe_args &g)
@@ -97,8 +100,8 @@ MOE void list_picks(const struct moe_args &g)
 }
 
 /*
- * The body of the route warps. A thread that has waited for `routed` may read the picks. c: plain by default,
- * which leaves no code for the other ways to choose.
+ * The body of the route warps. A thread that has waited for `routed` may read the picks. By default c is
+ * plain, so that no code for the other ways to choose is compiled.
  */
 template <int linked, int teams = 1>
 MOE void moe_routing(const struct moe_args &g, const struct body_link &link,

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_rows - a mixture of experts on many rows: sorts rows by expert, then runs two products of tiles of them
+ * moe_rows - a mixture of experts on many rows: sorts rows by expert, then runs two products on tiles of rows
  *
  *   rmsnorm      n
  *   gemm         logits, fp32                       (both are operations of the table)
- *   choose       the k largest experts of a row (moe_choose.cuh); a warp a row
+ *   choose       the k largest experts of a row (moe_choose.cuh); one warp per row
  *   sort         one CTA: each expert's number of pairs and first place, and the list of tiles
  *   gather       assigns a place to each pair and copies n there, in panels; again for the shared experts
  *   gate_up      h = silu(n w_gate^T) * (n w_up^T) * weight, to panels
  *   down         y = h w_down^T, fp32               (both in moe_rows_product.cuh)
  *   combine      out = x + the y of a row's pairs, in their order, then the shared one
  *
- * The shared experts are one more expert that all rows choose. Only the device knows the number of tiles; the
- * products' CTAs run until no tile is left.
+ * The shared experts are one more expert that all rows choose. Only the device knows the number of tiles, so
+ * the CTAs of the products run until no tile is left.
  *
- * A pair's numbers depend on its row alone, not on its place in a tile. The atomics of gather leave the order
- * within an expert open, but the result does not depend on that order.
+ * The results of a pair depend only on its row, not on its place in a tile. The atomics of gather leave the
+ * order of an expert's pairs open, so that order does not matter.
  *
  * Floor: each expert's weights once through memory, and products at the rate of a bf16 GEMM.
  * Optimisation history: NOTES.md.
@@ -215,8 +215,7 @@ static __global__ __launch_bounds__(THREADS) void combine_kernel(const __grid_co
 }
 
 /*
- * Sizes are queried before the workspace is laid out; for such a query only the alignment of pointers
- * matters.
+ * Sizes are queried before the workspace is laid out; such a query looks only at the alignment of pointers.
  */
 static struct cairn_gemm_args router_args(const struct rows *g, int32_t sms)
 {
@@ -238,7 +237,7 @@ static struct cairn_gemm_args router_args(const struct rows *g, int32_t sms)
 	return r;
 }
 
-/* Lays out the workspace from `ws`, which may be NULL; returns its bytes. gemm_bytes is set before. */
+/* Lays out the workspace from `ws`, which may be NULL; returns its size in bytes. gemm_bytes must be set. */
 static size_t plan(struct rows *g, char *ws)
 {
 	const struct moe_call *a = &g->a;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_rows_fp8_blocks - instances of moe_rows_product.cuh for weights of 8 bits and scales of blocks
+ * moe_rows_fp8_blocks - instances of moe_rows_product.cuh for 8-bit weights and scales of blocks
  */
 #include "fused/moe/moe_rows_product.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_rows_product - instances of moe_rows_product.cuh for weights of 16 bits, and the launcher of all
+ * moe_rows_product - instances of moe_rows_product.cuh for 16-bit weights, and the launcher of all
  * instances
  */
 #include "fused/moe/moe_rows_product.cuh"

@@ -2,24 +2,25 @@
 /*
  * moe_rows_product - the two products of moe_rows.cu: 256 rows of weights times up to 160 places
  *
- *   out^T = w x^T: weights are the wgmma operand with 64 rows, which few places would not fill
- *   gate_up   64 gates and their 64 ups a warpgroup: h = silu(gate) * up * weight, to panels
- *   down      128 rows a warpgroup: y, fp32
+ *   out^T = w x^T: weights are the wgmma operand with 64 rows, because few places would not fill one gate_up
+ *   64 gates and their 64 ups per warpgroup: h = silu(gate) * up * weight, to panels
+ *   down      128 rows per warpgroup: y, fp32
  *
- * One CTA an SM takes items (a tile of places and 256 rows of weights) from a counter. Items of the shared
+ * One CTA per SM takes items (a tile of places and 256 rows of weights) from a counter. Items of the shared
  * experts take longest; they are spread among the first items of the others, which wait for memory more than
  * they multiply. Items that read the same weights are neighbours. Two consumer warpgroups multiply, each 2 x
- * 64 rows by n columns, n the least width that holds the tile's places. One producer thread fetches stages
- * as far ahead as the ring allows, into the next item too. The first weights of down are prefetched into the
- * L2 while gate_up still runs.
+ * 64 rows by n columns, where n is the smallest width that holds the tile's places. One producer thread
+ * fetches stages as far ahead as the ring allows, even those of the next item. The first weights of down are
+ * prefetched into the L2 while gate_up still runs.
  *
- * Weights arrive by TMA (two boxes a stage), panels of x or h by bulk copies. Weights of 16 bits are
+ * Weights arrive by TMA (two boxes per stage), panels of x or h by bulk copies. 16-bit weights are
  * multiplied from shared memory. Those of 8 bits are loaded into registers (ldmatrix) and widened there, one
- * part of k while the preceding part is multiplied. Up to 64 places leave registers free, so that a part is
- * then 64 of k.
+ * part of k while the preceding part is multiplied. With up to 64 places, registers are free and a part is 64
+ * of k.
  *
- * Scales of rows are applied to sums at the end. With scales of blocks a stage is a block along k: its sums
- * restart, and are scaled and added to the others; while one warpgroup does this the other multiplies.
+ * Scales of rows are applied to sums at the end. With scales of blocks, a stage is a block along k: sums
+ * restart with each stage, and at its end are scaled and added to the total. While one warpgroup does this,
+ * the other multiplies.
  *
  * Shared memory        16 bits                8 bits, scales of rows   scales of blocks
  *   weights of a stage 256 rows of 128 bytes  the same                 the same
@@ -27,9 +28,9 @@
  *   stages             4                      3                        3
  *   total              208 KiB                204 KiB                  180 KiB
  *   and for each stage the item that is in progress, and two mbarriers
- * mbarriers: full: one arrival, and bytes; empty: one arrival of each of the 8 consumer warps.
- * Registers: 168 at the start, then 232 a consumer thread, 40 in the producer warpgroup; no spills.
- * Optimisation history: NOTES.md.
+ * mbarriers: full expects one arrival and a byte count; empty expects one arrival from each of the 8 consumer
+ * warps. Registers per thread: 168 at the start, then 232 in consumers and 40 in the producer warpgroup; no
+ * spills. Optimisation history: NOTES.md.
  */
 #ifndef CAIRN_MOE_ROWS_PRODUCT_CUH
 #define CAIRN_MOE_ROWS_PRODUCT_CUH
@@ -179,8 +180,8 @@ ATTN_DEV void prefetch(const struct product &p, const struct work &w)
 }
 
 /*
- * The producer. down may read the results of sort before griddepcontrol.wait: gate_up has waited for sort,
- * and only then lets down begin.
+ * The producer. down may read the results of sort before griddepcontrol.wait, because gate_up lets down begin
+ * only after it has itself waited for sort.
  */
 template <int kind, bool down>
 ATTN_DEV void fetch(const struct product &p, const struct shared &s)
@@ -205,7 +206,7 @@ ATTN_DEV void fetch(const struct product &p, const struct shared &s)
 		const int row = w.row0 * (down ? 2 * HALF_ROWS : HALF_ROWS);
 		const int matrix = w.expert * (down ? 1 : 2);
 
-		item = atomicAdd(p.next, 1);	/* returned by the time it is needed */
+		item = atomicAdd(p.next, 1);	/* the reply arrives before it is needed */
 		for (int k = 0; k < side.k; k += per_stage) {
 			const uint32_t at = s.stages + turn.stage * stage_bytes(kind);
 			const uint32_t full = s.full + turn.stage * 8;
@@ -243,7 +244,7 @@ ATTN_DEV void release(uint32_t mbar)
 		ptx_mbarrier_arrive(mbar);
 }
 
-/* Multiplies one stage after the other from shared memory. */
+/* Multiplies the stages from shared memory, one after the other. */
 template <int dtype, int n>
 ATTN_DEV void multiply_16(float (*sum)[MOST], const struct shared &s, struct turn *turn, int k)
 {
@@ -604,7 +605,7 @@ void product_kernel(const __grid_constant__ struct product p)
 	}
 }
 
-/* Kernels for weights of 8 bits, with scales of rows and of blocks */
+/* Kernels for 8-bit weights, with scales of rows and of blocks */
 const void *moe_rows_fp8_kernel(int f16, int down);
 const void *moe_rows_fp8_blocks_kernel(int f16, int down);
 

@@ -2,8 +2,8 @@
 /*
  * moe_size_test - callers whose argument struct ends before the later members (moe.h)
  *
- * Such a call must give the same bits as one whose later members are 0, and read nothing behind the struct. A
- * struct that ends within the later members must be refused.
+ * Such a call must give the same bits as one whose later members are 0, and must read nothing after the
+ * struct. A struct that ends within the later members must be refused.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +37,8 @@ static int case_of(const char *name)
 }
 
 /*
- * Runs the case with a struct of `size` bytes, which ends at an inaccessible page; got: receives out.
- * -EFAULT: the operation read behind the struct.
+ * Runs the case with a struct of `size` bytes, which ends at an inaccessible page; got receives out. -EFAULT:
+ * the operation has read past the struct.
  */
 static int run(struct call *c, size_t size, char *got)
 {

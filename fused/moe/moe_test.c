@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * moe_test - the cases: named edge cases, shapes of published models, bench rows, a generated series of
- * shapes, and pair cases, which combine every two features; then those of moe_more_cases.h
+ * shapes, and pair cases, which combine any two features; then those of moe_more_cases.h
  *
  * A request whose experts are not decided is only checked to be finite (moe_bounds.c); a case fails if the
  * experts of less than half of the sampled requests are decided.
@@ -69,7 +69,7 @@ static const struct moe_shape named[] = {
 	{ N("rows_160_one_expert", 64, 1, 1, 192, 0, 160) },
 	{ N("rows_161_one_expert_f16", 128, 1, 1, 320, 64, 161), .flags = F16 },
 	{ N("dsv2lite_8_experts", 2048, 8, 6, 1408, 2816, 1) },
-	/* weights of 8 bits */
+	/* 8-bit weights */
 	{ N("fp8_smallest", 64, 2, 1, 64, 64, 1), .flags = FP8 },
 	{ N("fp8_blocks_smallest_f16", 64, 2, 1, 64, 64, 1), .flags = FP8 | BLOCKS | F16 },
 	{ N("fp8_batch_0", 64, 4, 2, 64, 64, 0), .flags = FP8 },
@@ -480,7 +480,7 @@ static int exact(const void *args, struct cairn_exact *e)
 	return 0;
 }
 
-/* A row does not depend on the batch as long as this stays on one side of CAIRN_MOE_FEW. */
+/* A row does not depend on the batch, as long as the batch stays on the same side of CAIRN_MOE_FEW. */
 static int part(void *args, int i)
 {
 	struct cairn_moe_args *a = args;

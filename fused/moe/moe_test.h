@@ -17,7 +17,7 @@ enum {
 	TIES = 64,		/* all rows of the router are equal */
 	PAIRS = 128,		/* rows 2 i and 2 i + 1 are equal */
 	SAME = 256,		/* all requests are equal */
-	FP8 = 512, BLOCKS = 1024,	/* weights of 8 bits; with scales of blocks */
+	FP8 = 512, BLOCKS = 1024,	/* 8-bit weights; with scales of blocks */
 	SIGMOID = 2048, BIAS = 4096, NEGATIVE = 8192,	/* BIAS + NEGATIVE: all c are negative */
 	GROUP_TIES = 16384,	/* groups 2 i and 2 i + 1 have equal experts */
 	LAST = 32768,		/* all requests choose the last expert, and the last but one ... */
