@@ -11,9 +11,9 @@
  *        independent errors, each within [-e_i, e_i], exceeds 8 sqrt(sum e_i^2) with probability
  *        2 exp(-32) = 3e-14 (Hoeffding 1963, theorem 2).
  *
- * The smaller of err and 8 dev is the bound. err is smaller in exact sums and in sums of fewer than 64 terms;
- * 8 dev is smaller in long sums: for 4096 elements of n, err (all errors of the worst sign) is 64 times the
- * actual error. With E = 2^-23 and u half an ulp of dtype:
+ * The bound is the smaller of err and 8 dev. err is smaller in exact sums and in sums of fewer than 64 terms;
+ * 8 dev is smaller in long sums: for 4096 elements of n, err (which assumes the worst sign of every error) is
+ * 64 times the actual error. With E = 2^-23 and u half an ulp of dtype:
  *
  *   sum of k       err (k + 2) E/2 S, S: sum of magnitudes, a subnormal factor counted as the smallest normal
  *   products y     (gemm_ref.c). dev (sqrt(k) + k/32) E/2 (|y| + 8 R), R: root of the sum of squares: k
@@ -91,7 +91,7 @@ static void round_to(struct carried dst, struct carried src, int64_t i, int dtyp
 	set(dst, i, val, err, fmin(err, dev));
 }
 
-/* Sums over a chunk [0, n) of in . w: value, S, R^2, errors by magnitude and by squares */
+/* Sums over elements [0, n) of in . w: the value, S, R^2, and errors by magnitude and by squares */
 struct sums {
 	double val, size, squares, err, var;
 };
@@ -253,7 +253,7 @@ static int values_add_up(const struct head *h)
 	return 1;
 }
 
-/* Computes the logits, the weights and a; and f_j as far as it follows from magnitudes. */
+/* Computes the logits, the weights and a, and the part of f_j that follows from magnitudes. */
 static CAIRN_WIDE void attend_values(struct head *h, double *o)
 {
 	int dim = h->a->head_dim;
@@ -331,8 +331,8 @@ static CAIRN_WIDE double logit_errors(struct head *h)
 }
 
 /*
- * Errors that enter key by key are summed here; key_errors() also computes the covariance unless `large`, and
- * a lower bound *least of W.
+ * Sums of the errors that enter key by key. key_errors() also computes the covariance, unless `large`, and a
+ * lower bound *least of W.
  */
 struct by_key {
 	double err[MAX_DIM], var[MAX_DIM], size[MAX_DIM], squares[MAX_DIM];

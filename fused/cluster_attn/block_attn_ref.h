@@ -14,7 +14,9 @@
 int cairn_block_attn(const struct cairn_cluster_attn_args *a, int b, struct block_row x, struct block_row out,
 		     struct block_row k, struct block_row v);
 
-/* Same as cairn_block_attn(), without the last rounding of out, k and v. err NULL in all: values only. */
+/*
+ * As cairn_block_attn(), without the last rounding of out, k and v. If err is NULL in all three: values only.
+ */
 int cairn_block_attn_unrounded(const struct cairn_cluster_attn_args *a, int b, struct block_row x,
 			       struct block_row out, struct block_row k, struct block_row v);
 

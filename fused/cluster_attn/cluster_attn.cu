@@ -2,9 +2,9 @@
 /*
  * cluster_attn - launcher: checks the arguments and calls the kernel of the dataflow
  *
- * AUTO is the grid's dataflow (all SMs share all work, cluster_attn_grid.h). It beats a cluster for each KV
- * head at every shape measured. SPLIT_TOKEN takes the shapes that the grid does not support: groups of more
- * than 8 heads, and activations that do not fit into shared memory.
+ * AUTO is the grid's dataflow, in which all SMs share all work (cluster_attn_grid.h). It was faster than a
+ * cluster for each KV head at every shape measured. For shapes that the grid does not support, AUTO is
+ * SPLIT_TOKEN: groups of more than 8 heads, and activations that do not fit into shared memory.
  */
 #include "fused/cluster_attn/cluster_attn.h"
 

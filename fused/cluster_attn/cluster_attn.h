@@ -39,15 +39,15 @@
  * leaves ready for the next call with the same scalars. The caller must zero it again when a scalar changes
  * (kv.batch and kv.max_len included) and after a failed launch. A workspace serves one stream at a time.
  *
- * sms is the largest number of SMs that the call may use at a time (gemm.h). In a kernel that spreads its
- * work over these SMs (here AUTO; also cluster_mla, moe, decode_step) CTAs wait for each other, so all of
- * them must be resident at once. Such calls may run on a device at the same time only under three conditions:
- * each has sms > 0 and a workspace of its own; their sms add up to at most the number of the device's SMs;
- * and if CTAs of any of them form clusters (batch above 8, cluster_size above 1), all clusters fit wherever
- * the other CTAs are placed, although one SM of each GPC may be left over. All other such calls must be on
- * one stream or ordered by events, or they deadlock (a DEBUG build traps when a wait exceeds its time limit
- * and prints which thread waits). Kernels that end without waiting for another kernel may run concurrently.
- * AUTO needs 2 SMs above batch 8; SPLIT_TOKEN and SPLIT_HEAD need num_kv_heads * cluster_size.
+ * sms is the largest number of SMs that the call may use at a time (gemm.h). Some kernels spread their work
+ * over these SMs (here AUTO; also cluster_mla, moe and decode_step). Their CTAs wait for each other, so all
+ * of them must be resident at once. Such calls may run on a device at the same time only under three
+ * conditions: each has sms > 0 and a workspace of its own; their sms add up to at most the number of the
+ * device's SMs; and if CTAs of any of them form clusters (batch above 8, cluster_size above 1), all clusters
+ * fit wherever the other CTAs are placed, even if that leaves an unusable SM in each GPC. All other such
+ * calls must be on one stream or ordered by events, or they deadlock (a DEBUG build traps when a wait exceeds
+ * its time limit and prints which thread waits). Kernels that end without waiting for another kernel may run
+ * concurrently. AUTO needs 2 SMs above batch 8; SPLIT_TOKEN and SPLIT_HEAD need num_kv_heads * cluster_size.
  *
  * dataflow
  *   AUTO         the fastest for the shape; cluster_size and offchip must be 0

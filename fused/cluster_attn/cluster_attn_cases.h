@@ -15,7 +15,7 @@
 
 enum {
 	F16 = PAGED_FLAGS, BIAS = F16 << 1, ALIAS = F16 << 2,
-	SHARED = F16 << 3,		/* full pages of the first request are also those of the others */
+	SHARED = F16 << 3,		/* the other requests use the full pages of the first one too */
 	ZERO_LAST = F16 << 4,		/* the second request has a page without a key */
 	LARGE_EPS = F16 << 5, OFFCHIP = F16 << 6, BENCH = F16 << 7, DEVICE = F16 << 8,
 	BIAS_QKV = F16 << 9, BIAS_OUT = F16 << 10,	/* one bias alone */

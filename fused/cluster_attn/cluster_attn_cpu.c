@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_attn_cpu - CPU form for the engine without a GPU: runs the operations of the block one after the
- * other
+ * cluster_attn_cpu - cluster_attn on the CPU, for engines without a GPU: runs the operations of the block one
+ * after the other
  *
  * Requests without a key are left out: the rows of the other requests are packed in the workspace, and the
- * qo_indptr built here gives each request one query or none. The output projection stays fp32 until x is
- * added, so that out is rounded once.
+ * qo_indptr that is built here gives each request one query or none. The output projection stays fp32 until x
+ * is added, so that out is rounded once.
  */
 #include "fused/cluster_attn/cluster_attn.h"
 

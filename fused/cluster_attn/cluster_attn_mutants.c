@@ -3,8 +3,9 @@
  * cluster_attn_mutants - defects of the attention block that occur in practice
  *
  * The mutants are one plain implementation with a switch for each defect. The first twelve are the defects of
- * a published fused kernel, as far as an operation table can express them: a race on a GPU always fails here,
- * or whenever the race could show. The others are the usual ways to get one of the seven operations wrong.
+ * a published fused kernel, as far as an operation table can express them: what is a race on a GPU goes wrong
+ * here always, or whenever the race could show. The others are the usual ways to get one of the seven
+ * operations wrong.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -213,7 +214,7 @@ static double dot(const double *in, const void *w, int dtype, int64_t row, int64
 	return sum;
 }
 
-/* The published loop: strides 1, 2, 3 ... up to ranks - 2, each passing on the sum so far. */
+/* The published loop: strides 1, 2, 3 ... up to ranks - 2; each step passes on the sum so far. */
 static double reduced_for_four(const struct work *w, int64_t row)
 {
 	double sum[16], passed[16];
@@ -512,7 +513,7 @@ static void run_request(struct work *w, int calls)
 	}
 }
 
-/* Handles a request without a key: with most defects does nothing. */
+/* Handles a request without a key. Does nothing with most defects. */
 static void without_key(const struct work *w)
 {
 	const struct cairn_cluster_attn_args *a = w->a;

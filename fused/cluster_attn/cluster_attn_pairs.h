@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_attn_pairs - cases that combine every two features of cluster_attn (pairs.h)
+ * cluster_attn_pairs - cases that combine any two features of cluster_attn (pairs.h)
  *
- * Include pairs.h and cluster_attn_cases.h first. Lengths are fixed, so that no defect shows for some seeds
- * only. x is of the usual size, or so small that eps dominates; eps goes from 1e-12 to 1.
+ * Include pairs.h and cluster_attn_cases.h first. Lengths are fixed, so that a defect shows with every seed
+ * or with none. x is of the usual size, or so small that eps dominates; eps goes from 1e-12 to 1.
  */
 #ifndef CAIRN_CLUSTER_ATTN_PAIRS_H
 #define CAIRN_CLUSTER_ATTN_PAIRS_H

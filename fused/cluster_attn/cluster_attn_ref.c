@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_attn_ref - reference: every request's row of out and its new key and value
+ * cluster_attn_ref - the reference: computes every request's row of out and its new key and value
  *
- * The definition and its bounds are those of block_attn_ref.c, plus u of each value (or half a subnormal) for
- * the last rounding. Rows of requests without a key, and of requests whose x or keys are not finite, are not
+ * The definition and its bounds are those of block_attn_ref.c. The last rounding adds u of each value, or
+ * half a subnormal. Rows of requests without a key, and of requests whose x or keys are not finite, are not
  * judged; the rows of other requests still are.
  */
 #include "fused/cluster_attn/cluster_attn.h"

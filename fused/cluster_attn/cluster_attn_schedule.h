@@ -24,8 +24,9 @@
  *
  *   SplitToken    gather(3 d / N) + reduce(d)        SplitHead    reduce(S) + reduce(D)
  *
- * The last term of SplitHead sums partial outputs over the cluster before they are added over clusters. Cairn
- * does both sums at once, through global memory in a fixed order. SplitHead's traffic grows with S in both.
+ * The last term of SplitHead sums partial outputs over a cluster, before they are added over clusters. Cairn
+ * does both sums at once, through global memory in a fixed order. In the source as in Cairn, the traffic of
+ * SplitHead grows with S.
  */
 #ifndef CAIRN_CLUSTER_ATTN_SCHEDULE_H
 #define CAIRN_CLUSTER_ATTN_SCHEDULE_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_attn_schedule_test - the traffic formulas of the two dataflows against messages counted one by one,
- * and against the source's formulas
+ * cluster_attn_schedule_test - compares the traffic formulas of the two dataflows with messages counted one
+ * by one, and with the source's formulas
  */
 #include "conformance/harness.h"
 #include "fused/cluster_attn/cluster_attn_schedule.h"
@@ -108,8 +108,8 @@ static void two_shots_send_less(struct cairn_test *t)
 }
 
 /*
- * SPLIT_TOKEN traffic does not depend on S, even with a state for each of 8 warps; SPLIT_HEAD traffic grows
- * with S.
+ * The traffic of SPLIT_TOKEN must not depend on S, even with a state for each of 8 warps; that of SPLIT_HEAD
+ * must grow with S.
  */
 static void traffic_and_length(struct cairn_test *t)
 {

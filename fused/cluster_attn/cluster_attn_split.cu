@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_attn_split - algorithm 3: a cluster for each KV head whose CTAs split rows and keys; and the
+ * cluster_attn_split - algorithm 3: a cluster for each KV head, whose CTAs split rows and keys. Also the
  * launcher of algorithm 5 (cluster_attn_split_head.cu)
  *
  * Schedule. Rank r of N takes the share [r / N, (r + 1) / N) of everything: it computes these rows of the
  * head's q, k, v, attends over these old keys and computes these rows of out. It does so for all requests, so
- * weights are read once. Each of the 8 warps streams its share through a ring of two 4 KiB stages
+ * weights are read once. Each of the 8 warps streams its part of the share through a ring of two 4 KiB stages
  * (cluster_attn_split.cuh).
  *
  *   begin       a stage each | griddepcontrol.wait | load x and tables | rest of ring | n in every CTA; if
@@ -23,7 +23,7 @@
  *   sum         the last warp to finish given rows, by an integer ticket, adds the heads' partial results in
  *               the order of heads, adds x and bias, rounds and writes out
  *
- * A cluster synchronises twice and the grid never, so clusters may run in any order, and in waves.
+ * A cluster synchronises twice, and the grid never does, so clusters may run in any order and in waves.
  *
  * Shared memory (offsets s_* of struct split_args; bytes, B requests, g heads, d head_dim)
  *   0          rings [8 warps][stages][4096]
@@ -76,7 +76,7 @@ SPLIT void attend(const struct split_args &g, const struct split_cta &c, struct 
 	float o[head_dim / 16][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = { 0, 0 };
 	float logits[keys / 16][4];
 
-	/* The last rank counts the new key: p is 1 and O is its value. */
+	/* The last rank takes the new key: p is 1 and O is its value. */
 	if (c.rank == g.size - 1 && c.warp % g.team_warps == 0 && r.old_len >= 0) {
 		split_logits<dtype, head_dim, head_dim, 16>(g, c, logits, request, heads.x, 0,
 							    split_at<head_dim>(g, c, request, g.group,
@@ -441,7 +441,7 @@ static int plan_cta(struct split_args *g, int size)
 	g->pass_units = (units + passes - 1) / passes;
 	g->out_chunks = (g->group * a->head_dim + SPLIT_K - 1) / SPLIT_K;
 	/*
-	 * The units of rows that one warp sums over the heads: few if such sums are expensive, because
+	 * Number of row units that one warp sums over the heads: few if such sums are expensive, because
 	 * nothing hides the latency of the last ones.
 	 */
 	g->sum_units = a->kv.batch > 4 ? 2 : 1024;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_attn_split - the stream of a warp and the placement of data, shared by both dataflows with a
- * cluster for each KV head
+ * cluster_attn_split - the stream of a warp and the placement of data. Both dataflows that use a cluster for
+ * each KV head share them
  *
  * Every warp has its own stream: the 4 KiB stages of w_qkv, keys, values and w_o that it will multiply, in
  * order, from the first instruction to the last. Nothing in the stream depends on a computed result, so the
@@ -31,7 +31,7 @@
 #define SPLIT_K			128
 #define SPLIT_STAGES		2	/* stages of a warp's ring */
 
-/* Maximum number of 16-row units of w_qkv that a warp sums up at once; wide: more than 8 requests */
+/* Returns how many 16-row units of w_qkv a warp sums up at once, at most. wide: more than 8 requests */
 static constexpr __host__ __device__ int split_pass(int wide)
 {
 	return wide ? 2 : 4;
@@ -183,7 +183,7 @@ SPLIT uint32_t split_stage_to(const struct split_cta &c)
 SPLIT void split_fetch_rows(const struct split_cta &c, uint32_t dst, const char *src, int64_t two_rows,
 			    int bytes)
 {
-	/* one instruction: cheaper to repeat than two registers */
+	/* cheaper to repeat, as one instruction, than to keep in two registers */
 	const uint64_t policy = ptx_createpolicy_evict_first();
 
 	dst += split_stage_to(c);
@@ -205,7 +205,7 @@ SPLIT uint32_t split_qkv_at(const struct split_args &g, const struct split_cta &
 	       chunk * (SPLIT_K / 8) + c.lane % 16;
 }
 
-/* Moves to the next unit: 16 rows on, and from the end of a head's q or k to the start of its k or v. */
+/* Moves to the next unit: 16 rows on or, from the end of a head's q or k, to the start of its k or v. */
 template <int head_dim>
 SPLIT void split_next_unit(const struct split_args &g, const struct split_cta &c, struct split_cursor &s)
 {
@@ -263,8 +263,8 @@ SPLIT void split_fetch_keys(const struct split_args &g, const struct split_cta &
 }
 
 /*
- * by_head: loads 16 keys and, 2048 bytes on, their values: this rank's columns, as rows of 128 bytes, at
- * least 16 columns (those beyond own_dim are zeros).
+ * by_head: loads this rank's columns of 16 keys and, 2048 bytes on, of their values, as rows of 128 bytes.
+ * Loads at least 16 columns; those beyond own_dim are zeros.
  */
 SPLIT void split_fetch_own(const struct split_args &g, const struct split_cta &c, int head_dim, uint32_t slot,
 			   uint32_t dst)

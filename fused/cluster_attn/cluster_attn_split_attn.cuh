@@ -61,9 +61,9 @@ template <int head_dim> SPLIT void split_append(const struct split_args &g, cons
 /* ---- attention ---- */
 
 /*
- * Attention is computed transposed, S' = K Q' and O' = V' P', with keys and dims as the 16 rows and 8 query
- * heads as the columns. A lane has heads 2 t and 2 t + 1, keys quad and quad + 8 of each 16 keys of S', and
- * the same of the dims of O'.
+ * Attention is computed transposed, S' = K Q' and O' = V' P'. Keys and dims are the 16 rows of an mma, and 8
+ * query heads are its columns. A lane has heads 2 t and 2 t + 1, keys quad and quad + 8 of each 16 keys of
+ * S', and the same of the dims of O'.
  */
 
 /*
@@ -257,8 +257,8 @@ SPLIT void split_load_attended(const struct split_args &g, const struct split_ct
 }
 
 /*
- * The groups of heads whose partial results are added. all: they are all the heads, and out = x + b_o + sum;
- * otherwise the sum replaces the first one.
+ * The groups of heads whose partial results are added. all: these are all heads, and out = x + b_o + sum;
+ * otherwise the sum replaces the first partial result.
  */
 struct split_parts {
 	int first, step, count, all;
@@ -316,10 +316,10 @@ SPLIT void split_finish(const struct split_args &g, const struct split_cta &c, i
 }
 
 /*
- * Called when this warp has stored its partial results of w_o units [from, end). The last warp to store
- * partial results of the same rows adds them up: integer tickets elect it, and their release and acquire
- * order the partial results. If they are many and long, the last warp of each group of heads first adds up
- * its group, so that a late cluster does not have to add everything. Tickets are left at zero.
+ * Must be called when this warp has stored its partial results of w_o units [from, end). The last warp to
+ * store partial results of the same rows adds them up: integer tickets elect it, and their release and
+ * acquire order the partial results. If they are many and long, the last warp of each group of heads first
+ * adds up its group, so that a late cluster does not have to add everything. Tickets are left at zero.
  */
 template <int dtype, int wide>
 SPLIT void split_sum_up(const struct split_args &g, const struct split_cta &c, int from, int end)

@@ -2,11 +2,11 @@
 /*
  * cluster_attn_split_head - algorithm 5: the CTAs of a cluster split head_dim and sum the logits
  *
- * The schedule is that of cluster_attn_split.cu except for attention. Every rank walks all old keys but only
- * its own_dim = head_dim / N columns of them; a stage of the stream is 16 keys and their values. A warp sends
- * its partial logits of 16 keys and up to 8 heads by st.async to the same warp of all other ranks, which
- * walks the same tiles. Each rank adds the partial logits in the order of ranks, so all ranks have the same
- * bits. P V' is complete in every rank for its columns.
+ * The schedule is that of cluster_attn_split.cu except for attention. Every rank goes through all old keys,
+ * but only through its own_dim = head_dim / N columns of them; a stage of the stream is 16 keys and their
+ * values. A warp sends its partial logits of 16 keys and up to 8 heads by st.async to the same warp of all
+ * other ranks, which goes through the same tiles. Each rank adds the partial logits in the order of ranks, so
+ * all ranks have the same bits. P V' is complete in every rank for its columns.
  *
  *   a tile     wait for the stage | S' over own columns | send to all ranks | wait, add theirs | softmax |
  *              O' += V' P' | refill
@@ -21,7 +21,7 @@
  * Each warp has two sets of slots; its tile i uses set i mod 2. A rank sends tile i only after it has all of
  * tile i - 1, so all ranks have sent that tile and have finished with tile i - 2.
  *
- * Off chip: the same through global memory, with a flag for each rank and warp.
+ * Off chip, the exchanges go through global memory, with a flag for each rank and warp.
  *
  * Shared memory as in cluster_attn_split.cu, and
  *   s_slots      float [2 sets][8 warps][N][16 keys][heads of a task, even]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_attn_split_steps - the steps before attention that both dataflows share: norm, w_qkv, gather of q,
- * k, v
+ * cluster_attn_split_steps - the steps before attention, which both dataflows share: norm, product with
+ * w_qkv, gather of q, k, v
  */
 #ifndef CAIRN_CLUSTER_ATTN_SPLIT_STEPS_CUH
 #define CAIRN_CLUSTER_ATTN_SPLIT_STEPS_CUH
@@ -104,7 +104,7 @@ SPLIT void split_release(const struct split_args &g, const struct split_cta &c, 
 /* ---- the beginning ---- */
 
 /*
- * Sets up c and the mbarriers, which expect all bytes that the exchanges will bring, this rank's own
+ * Sets up c and the mbarriers. These expect all bytes that the exchanges will bring, this rank's own
  * included.
  */
 SPLIT void split_cta_init(const struct split_args &g, struct split_cta &c, uint32_t base, int head_dim)

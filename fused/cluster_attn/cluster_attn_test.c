@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_attn_test - the inputs for cluster_attn_cases.h
+ * cluster_attn_test - makes the inputs for cluster_attn_cases.h
  *
  * The terms of a sum are scaled so that each affects the result: x is small compared with a w_o^T, and the
  * weights make q and k about normal. EXACT has small integers in n, q and v; in the sums_* cases
@@ -58,7 +58,7 @@ static void describe(int index, struct cairn_case *c)
 	else
 		c->kinds = CAIRN_KIND_BIT(index % 3) |
 			   CAIRN_KIND_BIT(index / 3 % 2 ? CAIRN_KIND_POISON : CAIRN_KIND_NORMAL);
-	/* bytes that must move: weights once, the keys of all requests once, x and out */
+	/* bytes that must be moved: weights once, the keys of all requests once, x and out */
 	weights = (2.0 * s.hq + 2.0 * s.hkv) * s.dim * s.hidden;
 	keys = (double)s.batch * s.kv;
 	c->flops = 2 * s.batch * weights + 4 * keys * s.hq * s.dim;
