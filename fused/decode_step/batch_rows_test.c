@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * batch_rows_test - a request's result is bitwise independent of the rest of the batch
+ * batch_rows_test - checks that a request's result does not depend bitwise on the rest of the batch
  *
  * For cases of four families, the test runs the operation, replaces every row of x but one (decode_step:
  * every id but one), runs it again, and compares the result's row of the unchanged request bit by bit.

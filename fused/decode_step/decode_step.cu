@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step - launcher: runs a step as grid.cu's phases, in one launch or one for each phase, then argmax
- * or sampling; models with latent attention or experts go to decode_step_moe.cu
+ * decode_step - launcher: runs a step as the phases of grid.cu, in one launch or in one launch per phase,
+ * then argmax or sampling; models with latent attention or experts go to decode_step_moe.cu
  */
 #include "fused/decode_step/decode_step.h"
 

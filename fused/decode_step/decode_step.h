@@ -53,28 +53,28 @@
  *               weights before it waits for the preceding one (programmatic dependent launch)
  *   PERSISTENT  one kernel on all SMs, with an exchange or grid barrier where the other form has a launch;
  *               the next weights arrive meanwhile
- * Both forms give the same bits. A form that an implementation lacks for a shape or a model returns
- * -EOPNOTSUPP, from the workspace query on; AUTO takes every supported shape. Our CUDA table has no
- * PERSISTENT form for experts without latent attention.
+ * Both forms give the same bits. If an implementation lacks a form for a shape or a model, the workspace
+ * query and the call return -EOPNOTSUPP; AUTO takes every supported shape. Our CUDA table has no PERSISTENT
+ * form for experts without latent attention.
  *
- * A request without a key (cluster_attn.h) appends nothing; its logits and its token are undefined. A NaN in
- * an old key or value of a request, or in the embedding of its id, makes undefined what the request appends
- * in later layers and its logits; its token then follows from these logits (argmax.h, sample.h). Other
- * requests are not affected.
+ * A request without a key (cluster_attn.h) appends nothing; its logits and its token are undefined. If an old
+ * key or value of a request, or the embedding of its id, holds a NaN, then its logits and what it appends in
+ * later layers are undefined; its token follows from these logits (argmax.h, sample.h). Other requests are
+ * not affected.
  * cluster_attn.h says what "zeroed once" means for the workspace, what sms is, and which such calls may run
- * on a device at the same time. Two calls may if each has its own stream and workspace, both have sms > 0,
- * and these add up to at most the number of SMs; then all CTAs of both are resident at once. The kernels that
- * draw tokens and look up rows of the embedding are short and take any SM that is free.
+ * on a device at the same time. Two calls may do so if each has its own stream and workspace, both have sms >
+ * 0, and their sms add up to at most the number of SMs: then all CTAs of both are resident at once. The
+ * kernels that draw tokens and look up rows of the embedding are short and take any SM that is free.
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128; hidden and intermediate multiples of 64, hidden ..16384,
  *              intermediate ..65536; group 1..8; kv.batch 0..8, kv.batch * hidden up to 32768; vocab a
- *              multiple of 8; any page_size. With kv_lora_rank attention is as in cluster_mla.h, experts are
- *              as in moe.h, and if all layers have experts intermediate may be 0. Anything else
- *              -EOPNOTSUPP. kv.batch 0 does nothing.
+ *              multiple of 8; any page_size. With kv_lora_rank, attention is as in cluster_mla.h; experts are
+ *              as in moe.h; if all layers have experts, intermediate may be 0. Anything else -EOPNOTSUPP.
+ *              kv.batch 0 does nothing.
  * Numerics:    as cluster_attn.h; n and silu(g) * u rounded to dtype, x after each of the two residual sums;
  *              g, u and logits stay fp32; silu(g), for g above -80, has the precision of silu_mul.h, in
  *              experts that of moe.h.
- * Tolerance:   derived in decode_step_bounds.c; a token is judged where the logits decide it beyond their
+ * Tolerance:   derived in decode_step_bounds.c; a token is judged where the logits differ by more than their
  *              bounds.
  * Determinism: bitwise repeatable, and the same in both forms. A request does not depend on the others, but
  *              the grouping of its sums may depend on kv.batch, kv.max_len, sms and the device.

@@ -8,21 +8,22 @@
  * numbers a dense product multiplies the relative bound by up to 0.8 sqrt(k), because it assumes the worst
  * sign of every error: after two products the bound exceeds the values.
  *
- * So there is a second bound, and the smaller one counts. RUNS further runs perturb each element of the
- * residual stream, wherever it is rounded, at random by up to u of itself. A rounding error is never larger,
- * and the perturbation makes all other roundings independent. An implementation rounds only a few numbers
- * differently from the reference, so it is closer to the reference than such a run. The sum of many rounding
- * errors is normally distributed, and among 10^8 normal values none exceeds 6 standard deviations. The
- * deviation is taken around the reference and is at least the root mean square over its row, which a few runs
- * estimate well. Outputs that are rounded (keys and values) may always be an ulp off; half an ulp is added to
- * both bounds, so that such an ulp does not reach the bound.
+ * Therefore there is a second bound, and the smaller one counts. RUNS further runs perturb each element of
+ * the residual stream, wherever it is rounded, by a random amount of up to u of itself. A rounding error is
+ * never larger, and the perturbation makes all other roundings independent. An implementation rounds only a
+ * few numbers differently from the reference, so it is closer to the reference than such a run. The sum of
+ * many rounding errors is normally distributed, and among 10^8 normal values none exceeds 6 standard
+ * deviations. The deviation is taken around the reference and is at least the root mean square over its row,
+ * which a few runs estimate well. Rounded outputs (keys and values) may always be an ulp off; half an ulp is
+ * added to both bounds, so that such an error stays below the bound.
  *
- * A token is the argmax where the largest logit leads all others by more than the bounds of both.
+ * A token must be the argmax if the largest logit exceeds every other one by more than the sum of both
+ * bounds.
  *
  * Latent attention and experts have no bound of the first kind; models with them use the second bound alone.
  * The choice of experts is discontinuous. The runs bound the router's logits like all other numbers. If these
  * bounds do not decide a layer's choice (moe_bounds.c; the order among the chosen does not matter here),
- * everything after it is only checked to be finite. No run is more than sqrt(RUNS) deviations off, which is
+ * everything after it is only checked to be finite. No run is more than sqrt(RUNS) deviations off. That is
  * less than DEVIATIONS, so all runs agree on a choice that is decided.
  */
 #include "fused/decode_step/decode_step_ref.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_cpu - CPU form: runs the step as a list of CPU operations
+ * decode_step_cpu - decode_step on the CPU: runs the step as a list of CPU operations
  *
- * Values that the contract keeps in fp32 (sums before the residual, gate and up) are f32 outputs of gemm,
- * which loops here round. Everything else is an operation of the table; latent attention and the mixture of
- * experts are one operation each.
+ * Values that the contract keeps in fp32 (sums before the residual, gate and up) are f32 outputs of gemm;
+ * loops in this file round them. Everything else is an operation of the table; latent attention and the
+ * mixture of experts are one operation each.
  */
 #include "fused/decode_step/decode_step_parts.h"
 

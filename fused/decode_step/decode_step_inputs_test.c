@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_inputs_test - inputs of the cases
+ * decode_step_inputs_test - makes the inputs of the cases
  *
  * Kinds: EXACT has small integers in the residual stream, weights that are integers times a power of two, and
  * with one layer attention logits so far apart that one key has all the weight. EXTREME has a residual stream
@@ -210,7 +210,7 @@ static void fill_one_nan(struct cairn_op *op, const struct step_shape *s, const 
 
 /*
  * Sets channel 0 of q and k, which is not rotated. In q and the new key it comes from the bias alone; in
- * cached keys it is stored here. All logits become lower by the same number, which cancels.
+ * cached keys it is stored here. This lowers all logits by the same number, which cancels in the softmax.
  */
 static void lower_logits(struct cairn_op *op, const struct step_shape *s, const struct paged *p)
 {

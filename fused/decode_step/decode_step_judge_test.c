@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_judge_test - expected results and rejected arguments
+ * decode_step_judge_test - judges results and lists arguments that must be rejected
  *
  * Where a layer's experts are not decided, the rest of a request is only checked to be finite
  * (decode_step_bounds.c). decode_step_weights_test.c makes models whose experts are decided, and a case fails
@@ -14,7 +14,7 @@
 #include "fused/cache/paged_test.h"
 #include "fused/decode_step/decode_step_test.h"
 
-/* Checks the tokens, which are exact functions of the logits next to them. */
+/* Checks the tokens, which are exact functions of the call's own logits. */
 int step_judge(const struct cairn_op *op, const void *got, char *why, size_t len)
 {
 	const struct cairn_decode_step_args *a = got;

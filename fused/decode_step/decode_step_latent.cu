@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_latent - the persistent form for latent attention: one kernel that runs the bodies of
- * cluster_mla and moe in turn, layer by layer; it copies the embedding's rows first and computes the logits
- * last
+ * decode_step_latent - the persistent form for latent attention: one kernel copies rows of the embedding,
+ * runs the bodies of cluster_mla and moe in turn, layer by layer, and computes the logits
  *
  * One CTA per SM, 20 warps. Each body has the roles and the shared memory that it has as its own kernel
  * (cluster_mla.cu, moe.cu), and its own registers, reassigned by setmaxnreg:
@@ -15,10 +14,10 @@
  *
  * A dense layer is a moe that has only a shared expert. Between two bodies a CTA passes two CTA barriers, and
  * the next body takes over shared memory, mbarriers included. Its loaders then start loading weights, while a
- * grid barrier (body.cuh) waits for x, which other CTAs write. LL words of a body are numbered as if it were
- * its own launch, so that both forms can use one workspace.
+ * grid barrier (body.cuh) waits for x, which other CTAs write. The LL words of a body are numbered as if the
+ * body were a launch of its own, so that both forms can use one workspace.
  *
- * Registers are scarce: across the loop, the compiler keeps every value live that is not certainly
+ * Registers are scarce, because the compiler keeps every value live across the loop that is not certainly
  * overwritten. Therefore state that lasts from body to body is in shared memory (latent_state), threadIdx is
  * read again, every role builds its own arguments, and every variable in a body has an initial value.
  */
@@ -289,8 +288,8 @@ latent_kernel(const __grid_constant__ struct latent_args p)
 		body_end(latent_link(p));
 	asm volatile("mov.u32 %0, 0;" : "=r"(again));
 	/*
-	 * A loop with two entries, which compilers do not transform: hoisted loop invariants would need
-	 * registers.
+	 * A loop with two entries. Compilers do not transform such loops; loop invariants that they hoist
+	 * would need registers.
 	 */
 	if (again)
 		goto mlp;

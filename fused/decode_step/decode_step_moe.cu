@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_moe - models with latent attention or experts: a chain of launches with programmatic dependent
- * launch, two a layer, or the single launch of decode_step_latent
+ * decode_step_moe - models with latent attention or experts: a chain of programmatic dependent launches, two
+ * per layer, or the single launch of decode_step_latent
  *
  *                 latent attention       without latent attention
  *   embedding     a kernel               the grid kernel looks up rows itself
@@ -11,11 +11,12 @@
  *   head          as moe's first half    the grid kernel's last phase
  *
  * Each kernel takes all SMs and all of their shared memory, and starts on an SM when the preceding kernel's
- * CTA exits there. Its first weights (moe: 175 KB an SM) are in flight before the preceding kernel's last CTA
- * has written its result. x alternates between two buffers.
+ * CTA exits there. Its first weights (moe: 175 KB per SM) are in flight before the preceding kernel's last
+ * CTA has written its result. x alternates between two buffers.
  *
- * The workspace holds moe's and cluster_mla's parts, sized for the largest batch, then the grid kernel's.
- * They contain LL words, whose memory may never hold other data, so their places do not depend on the batch.
+ * The workspace holds the parts of moe and cluster_mla, sized for the largest batch, and then that of the
+ * grid kernel. The parts contain LL words, whose memory may never hold other data, so their places do not
+ * depend on the batch.
  *
  * Optimisation history: NOTES.md.
  */
@@ -58,7 +59,7 @@ static int plan(struct chain *c, const struct cairn_decode_step_args *args, char
 	c->l.moe.norm_weight = args->mlp_norm; /* every layer has one, so it starts at layer 0 */
 	c->l.moe.batch = c->l.dense.batch = most;
 	bytes = args->num_experts ? moe_workspace(&c->l.moe) : 0;
-	/* both share this memory: it holds only LL words, whose numbers never repeat */
+	/* both may share this memory, because it holds only LL words, whose numbers never repeat */
 	bytes += args->kv_lora_rank ? moe_workspace(&c->l.dense) : 0;
 	c->l.moe.batch = c->l.dense.batch = args->kv.batch;
 	c->l.moe.workspace = c->l.dense.workspace = ws;

@@ -2,8 +2,8 @@
 /*
  * decode_step_mutants - defects of a decode step that occur when operations are chained
  *
- * The mutants are one plain step, made of the reference's parts, with a switch for each defect. Defects
- * inside the attention block are in its own mutants; here its arguments are wrong.
+ * The mutants are one plain step, made of the reference's parts, with a switch for each defect. The attention
+ * block has mutants of its own for the defects inside it; here it gets wrong arguments.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decode_step_pairs - cases that combine every two features of decode_step (pairs.h)
+ * decode_step_pairs - cases that combine any two features of decode_step (pairs.h)
  *
- * Include pairs.h, paged_test.h and decode_step_test.h first. Lengths and ids are fixed, so that no defect
- * shows for some seeds only. The embedding is of the usual size, or so small that eps dominates in the first
- * layer; eps goes from 1e-12 to 1. A third request holds a NaN, which must not reach other requests.
+ * Include pairs.h, paged_test.h and decode_step_test.h first. Lengths and ids are fixed, so that a defect
+ * shows with every seed or with none. The embedding is of the usual size, or so small that eps dominates in
+ * the first layer; eps goes from 1e-12 to 1. A third request holds a NaN, which must not reach other
+ * requests.
  */
 #ifndef CAIRN_DECODE_STEP_PAIRS_H
 #define CAIRN_DECODE_STEP_PAIRS_H
@@ -35,9 +36,9 @@ static const struct {
 };
 
 /*
- * Excludes the optional persistent form for experts without latent attention; biases and choices of heads
- * for latent attention, which has neither; a small embedding with experts, because it would leave the choice
- * of experts undecided; and more than 16 heads, which would only cost time.
+ * Excludes the persistent form, which is optional, for experts without latent attention; biases and choices
+ * of heads for latent attention, which has neither; a small embedding with experts, because it would leave
+ * the choice of experts undecided; and more than 16 heads, which would only cost time.
  */
 static int pair_forbidden(const int8_t *level)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decode_step_parts - the operations of a decode step as their own argument structs
+ * decode_step_parts - makes the argument structs of the operations that a decode step consists of
  *
  * The functions fill the arguments of layer `layer`; the caller sets x, out and workspace.
  */

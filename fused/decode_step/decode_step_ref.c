@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_ref - the step in double, one request at a time, rounded where the contract rounds
+ * decode_step_ref - computes the step in double, one request at a time, and rounds where the contract rounds
  *
  * For decode_step_bounds.c the functions also carry error bounds and can run with perturbed roundings.
  */

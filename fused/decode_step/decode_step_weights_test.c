@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* decode_step_weights_test - weights of the models and their layout in memory */
+/* decode_step_weights_test - makes the weights of the models and lays them out in memory */
 #include <math.h>
 #include <string.h>
 
@@ -41,8 +41,8 @@ void step_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double sc
 }
 
 /*
- * The weights of layers: each in its own buffer with NaN between layers, or all in one (POOL). A measuring
- * pass adds up their sizes and declares nothing.
+ * The weights of layers: each kind in a buffer of its own with NaN between layers, or all kinds in one buffer
+ * (POOL). A measuring pass adds up their sizes and declares nothing.
  */
 struct weights {
 	struct cairn_op *op;
@@ -90,8 +90,8 @@ static void add_weight(struct weights *w, size_t field, const char *name, int la
 }
 
 /*
- * Returns the scale of what is added to the residual stream; smaller for many layers, so that the stream does
- * not grow until rounding errors decide.
+ * Returns the scale of what is added to the residual stream. It is smaller for many layers, so that the
+ * stream does not grow until rounding errors dominate.
  */
 static double gain(const struct step_shape *s)
 {
@@ -162,11 +162,12 @@ static void wide_weights(struct weights *w)
 }
 
 /*
- * Weights that a layer reads in full are in one block, block after block: layer_stride_bytes is a block.
- * After the last block come the dense layer's wide weights, then the experts. Those of layer i + 1 begin a
- * stride further on, so all layers' experts overlap, shifted by a block. The 31 GB of DeepSeek-V2-Lite thus
- * fit in 5 GB. A step still reads each layer's experts from memory: layers choose different experts, and
- * other data have evicted a byte from the L2 by the time it is read again.
+ * The weights that a layer reads in full form a block. Blocks follow each other, so layer_stride_bytes is the
+ * size of a block. After the last block come the dense layer's wide weights, then the experts. The experts of
+ * layer i + 1 begin one stride after those of layer i, so the experts of all layers overlap, shifted by a
+ * block. The 31 GB of DeepSeek-V2-Lite therefore fit in 5 GB. A step still reads each layer's experts from
+ * memory: layers choose different experts, and other data have evicted a byte from the L2 by the time it is
+ * read again.
  */
 static void weights_in_pool(struct weights *w)
 {

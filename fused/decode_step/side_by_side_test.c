@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * side_by_side_test - two calls at the same time on one device, each with half of its SMs
+ * side_by_side_test - runs two calls at the same time on one device, each with half of its SMs
  *
  * Each call has a stream and a workspace of its own. First it runs alone; then rounds of several calls run on
  * both streams, and every output of every round must have the bits of the call that ran alone. If the CTAs of
@@ -195,7 +195,7 @@ static void step_and_gemm(struct cairn_test *t)
 	     (struct half){ SMS(gemm), .name = "m32_n9000_k520_bf16" });
 }
 
-/* Two clusters of four CTAs need 8 SMs, but sms is 7; the error names sms and the 8. */
+/* Two clusters of four CTAs need 8 SMs, but sms is 7. The error must name sms and the 8. */
 static void too_few(struct cairn_test *t)
 {
 	struct half h = { SMS(cluster_attn), .name = "all_in_one" };

@@ -5,7 +5,7 @@
  * A pair is a row and one of its experts, row * experts_per_token + i. Pairs are sorted by expert; the index
  * in that order is a pair's place. An expert's places begin at a multiple of 16, so some places are unused.
  *
- * Operands of the products are stored in panels of 64 columns, with 128 bytes per row, in the order that wgmma
+ * Operands of the products are stored in panels of 64 columns, 128 bytes per row, in the order that wgmma
  * reads from shared memory: the 16-byte piece c of row r is at c ^ (r & 7). One bulk copy can therefore fetch
  * any rows of a panel that begin at a multiple of 8. For 8-bit weights, every 16 columns are permuted, see
  * even_odd().
