@@ -9,18 +9,18 @@
  *   OUT       attn -> shared memory | rows of w_o, + x -> x_mid
  *   GATE_UP   norm of x_mid -> shared memory | pairs of rows, silu(g) u -> act
  *   DOWN      act -> shared memory | rows of w_down, + x_mid -> x_out
- * HEAD follows the last layer. Between two phases one vector of activations (4 to 60 KB) crosses the L2: up
- * to GRID_LL_BATCH requests as LL words that readers poll (grid_exchange.cuh), above that behind a grid
- * barrier. A persistent launch runs all phases. Otherwise each phase is a launch, which loads its first
- * weights before griddepcontrol.wait; both forms give the same bits. CTAs wait for each other, so all must be
- * resident at once: grid.h says which launches may run concurrently.
+ * HEAD follows the last layer. Between two phases, one vector of activations (4 to 60 KB) crosses the L2.
+ * With up to GRID_LL_BATCH requests it travels as LL words that readers poll (grid_exchange.cuh), with more
+ * requests behind a grid barrier. A persistent launch runs all phases. Otherwise each phase is a launch of
+ * its own, which loads its first weights before griddepcontrol.wait. Both forms give the same bits. CTAs wait
+ * for each other, so all must be resident at once; grid.h says which launches may run concurrently.
  *
  * Sums: the 8 warps divide k stage by stage, a warp adds its stages in four chains, and the 8 sums are added
- * in order; the CTA that computes a row does not matter. No floating-point atomics.
+ * in order. The bits do not depend on which CTA computes a row. There are no floating-point atomics.
  *
  * More than 8 requests: CTAs work in pairs (clusters of two, GRID_TEAM) that share rows and divide k. Each
- * holds half of every request's activations and has a ring of twice the length. Sums (grid_wide.cuh) and
- * squares of norms (pair_squares) cross by st.async.
+ * CTA holds half of every request's activations and has a ring of twice the length. The sums (grid_wide.cuh)
+ * and the squares of norms (pair_squares) travel between the two by st.async.
  *
  * Shared memory
  *   0                float [8] of the norms; a flag: this is the last split
@@ -36,8 +36,8 @@
  *   at_rings         [8 warps][stages] of 4 KiB; 6 stages at batch 1
  * Barriers: __syncthreads() once, after the first loads are issued; then WORK_BAR of the 256 compute threads.
  * With LL words, units of 16 rows use barriers 2 .. 9, on which all warps but the writer only arrive.
- * Registers: 184 compute, 72 load (setmaxnreg; differs above 8 requests), no spills. Group up to 8.
- * Floor: weights and keys once through memory; figures in reports/. Optimisation history: NOTES.md.
+ * Registers per thread: 184 compute, 72 load (setmaxnreg; other numbers above 8 requests); no spills. Group
+ * up to 8. Floor: weights and keys once through memory; figures in reports/. Optimisation history: NOTES.md.
  */
 #include "fused/grid/grid.h"
 
@@ -114,7 +114,7 @@ GRID void run_worker(const struct grid_args &a)
 			load_ll(a, grid_ll_in(a, kind), k, base + phase);
 		else if (a_fits(a, a_part(way, k)))
 			load_plain<way>(a, grid_activations(a, kind), k);
-		/* work that hides the latency of the first weights */
+		/* this work hides the latency of the first weights */
 		if (!have_rope && a.end_phase > phase + 1) {
 			make_rope<head_dim>(a, position, freq);
 			have_rope = 1;
@@ -123,7 +123,7 @@ GRID void run_worker(const struct grid_args &a)
 			run_wide<dtype>(a, r, phase, kind, left, pair);
 		else
 			run_product<dtype, way>(a, r, phase, kind, addend, left, base + 1 + phase);
-		/* all compute warps have finished the product: they have synchronised since */
+		/* all compute warps have synchronised since the product, so they have finished it */
 		if (has_key_ring<way>(a) && kind == GRID_QKV && threadIdx.x == 0)
 			ptx_mbarrier_arrive(ptx_smem(grid_mem) + GRID_FREE);
 	}
@@ -206,7 +206,8 @@ static int padded_bytes(int k)
 
 /*
  * Chooses the largest number of stages that fits. Activations that a norm produces must be in shared memory.
- * The others are too if that leaves two thirds of the ring; otherwise they are read from the L2 when needed.
+ * The others are there too if that leaves two thirds of the ring; otherwise they are read from the L2 when
+ * needed.
  */
 static int plan_smem(struct grid_args *a)
 {
@@ -244,8 +245,8 @@ fits:
 }
 
 /*
- * Returns the number of heads in a task: the largest of 4, 2 and 1 with which the tasks take no more time
- * than tasks of one head.
+ * Returns the number of heads in a task: the largest of 4, 2 and 1 for which tasks take no more time than
+ * tasks of one head do.
  */
 static int heads_of_tasks(int pairs, int num_kv_heads, int num_ctas)
 {
@@ -279,8 +280,8 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 	a->request_tasks = a->s.num_kv_heads / a->task_heads;
 	a->num_tasks = pairs / a->task_heads * a->num_splits;
 	/*
-	 * Needed for LL words: a CTA has at most one task, and registers or shared memory hold everything
-	 * received
+	 * LL words require that a CTA has at most one task, and that registers or shared memory hold
+	 * everything received
 	 */
 	a->by_ll = a->s.kv.batch <= GRID_LL_BATCH && a->num_tasks <= num_sms &&
 		      a->s.kv.batch * a->s.hidden <= GRID_LL_HIDDEN;
@@ -292,7 +293,7 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 #define PART(field, size) do { *(void **)&a->field = ws + at; at += ((size) + 255) / 256 * 256; } while (0)
 	PART(arrived, 256);
 	PART(calls, (size_t)num_sms * sizeof(*a->calls));
-	/* sizes do not depend on batch, so that LL words always keep their place */
+	/* sizes do not depend on batch, so that LL words keep their places */
 	for (int kind = 0; kind < GRID_HEAD; kind++)
 		PART(ll[kind], (size_t)GRID_LL_BATCH * 4 *
 		     (kind == GRID_QKV ? a->qkv_dim : kind == GRID_ATTN ? a->q_dim :
@@ -313,8 +314,8 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 }
 
 /*
- * Returns the number of CTAs of all launches with grid barriers that share a workspace: as many as fit in
- * pairs into the call's SMs.
+ * Returns the number of CTAs that every launch with grid barriers has if it shares this workspace: as many as
+ * fit, in pairs, into the call's SMs.
  */
 static int num_barrier_ctas(const struct grid_args *a)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * grid - the products of the phases, up to 8 requests
- */
+/* grid - the products of the phases, for up to 8 requests */
 #ifndef CAIRN_GRID_CUH
 #define CAIRN_GRID_CUH
 
@@ -14,8 +12,8 @@ template <int dtype> GRID void grid_put(void *p, int64_t i, float v)
 
 /*
  * The terms that are added to a result, as stored in memory. They are loaded before the product because their
- * latency is long. to: with LL words, the address for this result and the next one; a CTA's columns come in
- * pairs.
+ * latency is long. to: with LL words, the address for this result and the next one (a CTA's columns come in
+ * pairs).
  */
 struct grid_addend {
 	uint16_t bias, x;
@@ -113,8 +111,8 @@ GRID void load_fragments(const struct grid_args &a, int kind, int k, int stage,
 }
 
 /*
- * sum += tile x. Up to 8 requests it alternates between two sums, above that between one sum for each 8
- * requests, because an mma waits for the previous one on the same accumulator.
+ * sum += tile x. An mma waits for the previous one on the same accumulator. Up to 8 requests, products
+ * therefore alternate between two sums; above that, between the sums of each 8 requests.
  */
 template <int dtype, int wide>
 GRID void multiply_stage(uint32_t tile, const uint4 (*x)[4], float (*sum)[wide ? 1 : 2][4])
@@ -191,14 +189,14 @@ GRID void grid_result_ll(const struct grid_args &a, int phase, int kind, float v
 #endif
 
 /*
- * Runs one product of up to 8 requests: rows of the matrix are the 16 rows of an mma, requests its 8 columns.
- * Warps divide the stages along k and take two at a time; their sums are added in shared memory, in the order
- * of the warps. More requests: grid_wide.cuh.
+ * Runs one product for up to 8 requests: rows of the matrix are the 16 rows of an mma, and requests are its 8
+ * columns. Warps divide the stages along k and take two at a time; their sums are added in shared memory, in
+ * the order of the warps. More requests: grid_wide.cuh.
  *
  * With LL words each unit has one writer warp, and the other warps do not wait. There are as many sets of
- * sums and barriers as warps, so a warp that reuses a set either was the set's last writer or has been the
- * writer of a later unit. In the latter case it has seen all warps arrive at that unit, and the set's last
- * writer arrived there only after it had read the set.
+ * sums and barriers as warps. A warp that reuses a set either was itself the set's last writer, or has been
+ * the writer of a later unit. In the latter case it has seen all warps arrive at that unit, and the set's
+ * last writer arrived there only after it had read the set.
  */
 template <int dtype, int way>
 GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int kind,
@@ -214,7 +212,7 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 	float *s_sums = (float *)(grid_mem + GRID_SUMS),
 	      *s_mine = s_sums + warp * sums + quad + 2 * t * SUM_ROW(way);
 	const int2 rows = grid_shares()[kind];
-	int turn = warp, buf = 0; /* writers take turns: a warp writes when its turn is below `writers` */
+	int turn = warp, buf = 0; /* warps take turns: a warp writes if its turn is below `writers` */
 
 	for (int unit = 0; unit < rows.y; unit += unit_rows) {
 		const struct grid_element e = grid_element(a, kind, rows, unit, turn);

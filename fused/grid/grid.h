@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grid - the decode step as phases on all SMs: declarations that launchers and kernel share
+ * grid - the decode step as phases on all SMs: declarations shared by the launchers and the kernel
  *
  * Phases 5 i .. 5 i + 4 are layer i; GRID_HEAD follows the last layer. There is one CTA on each of the call's
- * SMs, and every phase is divided over all of them. CTAs wait for each other, so all of a launch must be
- * resident at once: grid_launch() checks that the device holds that many. Launches that run at the same time
- * are all resident if their SMs add up to at most the device's; above 8 requests CTAs form pairs, and then
- * another launch may leave a single free SM in each GPC, where no pair fits.
+ * SMs, and every phase is divided over all of them. CTAs wait for each other, so all CTAs of a launch must be
+ * resident at once; grid_launch() checks that the device can hold them. Launches that run at the same time
+ * are all resident if their SMs add up to at most the device's. Above 8 requests CTAs form pairs; another
+ * launch may then leave a single free SM in a GPC, where no pair fits.
  */
 #ifndef CAIRN_GRID_H
 #define CAIRN_GRID_H
@@ -34,7 +34,7 @@ enum grid_kind { GRID_QKV, GRID_ATTN, GRID_OUT, GRID_GATE_UP, GRID_DOWN, GRID_HE
 #define GRID_SUMS		1024		/* the sums of products */
 
 /*
- * The model and the batch, as the launchers take them from their callers; shapes and dtypes are those of
+ * The model and the batch, as launchers get them from their callers. Shapes and dtypes are those of
  * decode_step.h. Pointers to weights and pages are those of layer 0. A call without GRID_HEAD may leave
  * embed, ids, lm_head, final_norm, logits and vocab 0; one that runs only attention also mlp_norm, w_gate_up,
  * w_down and intermediate.
@@ -60,15 +60,15 @@ struct grid_args {
 	/* pointers into the workspace */
 	uint32_t *arrived;		/* grid barrier: arrivals of CTAs, counted over all calls so far */
 	/*
-	 * [CTAs], each CTA counts for itself over all calls so far: x: phases, which give LL words their
-	 * phase number; y: grid barriers
+	 * [CTAs]. Each CTA counts for itself, over all calls so far. x: phases, which number the LL words; y:
+	 * grid barriers
 	 */
 	uint2 *calls;
 	uint32_t *tickets;		/* [batch, num_kv_heads]: splits that have finished */
 	float *part_o;			/* [tasks][group][head_dim] */
 	float2 *part_ml;		/* [tasks][group] */
 	void *qkv, *attn, *act, *x_mid, *x_out;		/* [batch][...] of dtype; attn, act: see a_index() */
-	/* used instead of all these if by_ll: the LL words that each kind of phase writes */
+	/* used instead of these if by_ll: the LL words that each kind of phase writes */
 	uint64_t *ll[GRID_HEAD];
 	uint64_t *part_ll;		/* LL words of partial attention, [tasks][group][head_dim + 2] */
 	int32_t by_ll;

@@ -4,11 +4,12 @@
  *
  * A task is one request, one KV head (or more, see struct grid_task) and a share of its old keys. The first
  * keys are in the warps' rings when the phase begins. Everything is computed transposed, S' = K Q' and O' =
- * V' P', so that keys and head_dim are the 16 rows of an mma and the query heads of the group its 8 columns.
- * That takes half the registers of the usual orientation, in which half of the 16 rows of Q are empty.
+ * V' P', so that keys and head_dim are the 16 rows of an mma and the query heads of the group are its 8
+ * columns. This takes half the registers of the usual orientation, in which half of the 16 rows of Q would be
+ * empty.
  *
- * The new key and value bypass the cache: in the last split of a task one warp starts with them as its
- * softmax state (m = the new logit, l = 1, O = v) and writes them to their slot.
+ * The new key and value bypass the cache. In the last split of a task, one warp starts with them as its
+ * softmax state (m = the new logit, l = 1, O = v). They are also written to their slot.
  *
  * States merge in two steps, each in a fixed order: warps through shared memory, then splits through global
  * memory, where the result is also divided and rounded. With LL words each split's CTA merges a share of the
@@ -23,8 +24,8 @@
 #include "fused/grid/grid_wide.cuh"
 
 /*
- * Computes the cosines and sines of all requests, once in a launch. position, freq: the thread's first
- * operands, loaded long before.
+ * Computes the cosines and sines of all requests, once per launch. position, freq: the thread's first
+ * operands, which were loaded long before.
  */
 template <int head_dim>
 GRID void make_rope(const struct grid_args &a, int position, float freq)
@@ -280,7 +281,10 @@ GRID float2 add_weighted(float2 sum, float2 v, float w)
 	return make_float2(fmaf(v.x, w, sum.x), fmaf(v.y, w, sum.y));
 }
 
-/* Lane i holds (m, l) of state i. Returns their common (m, l); *weight becomes this lane's state's weight. */
+/*
+ * Lane i holds (m, l) of state i. Returns the common (m, l) and sets *weight to the weight of this lane's
+ * state.
+ */
 GRID float2 merge_ml(float2 ml, float *weight, float scale_log2)
 {
 	float top = attn_quad_max(over_quads_max(ml.x));
@@ -401,7 +405,7 @@ GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, i
 
 /*
  * Merges this CTA's share of the task's results, two columns at a time. Each lane takes one split, and the
- * number of lanes divides a warp. The sums are butterfly sums, equal in every lane.
+ * number of lanes divides 32. Sums are butterfly sums, the same in every lane.
  */
 template <int dtype, int head_dim>
 GRID void merge_split_ll(const struct grid_args &a, const struct grid_task &task,
@@ -483,8 +487,8 @@ GRID void merge_splits(const struct grid_args &a, const struct grid_task &task,
 }
 
 /*
- * Returns whether this CTA is the last of the task's splits. If so, it resets the ticket: the next layer is
- * at least one grid barrier away.
+ * Returns whether this CTA is the last of the task's splits. If so, resets the ticket, which is safe because
+ * the next layer is at least one grid barrier away.
  */
 GRID bool last_of_task(const struct grid_args &a, int task_id)
 {

@@ -11,11 +11,12 @@
 /* ---- LL words ---- */
 
 /*
- * Up to GRID_LL_BATCH requests results travel as LL words (as in NCCL's LL protocol): 64 bits with two
+ * With up to GRID_LL_BATCH requests, results travel as LL words (as in NCCL's LL protocol): 64 bits hold two
  * neighbouring elements and the number of the phase that made them, counted over all calls. Readers poll the
- * words they need: one round trip to the L2, without fence, counter or grid barrier. A phase writes its words
- * again one layer later. All readers have read the old words by then, because results in between depend on
- * them. No other data ever use the memory of LL words, so it always holds a number that will not occur again.
+ * words that they need, which takes one round trip to the L2 and no fence, counter or grid barrier. A phase
+ * writes its words again one layer later. By then all readers have read the old words, because results in
+ * between depend on them. No other data ever use the memory of LL words, so it never holds a number that is
+ * still to come.
  */
 
 /* Returns the LL words that a phase reads. */
@@ -41,7 +42,7 @@ GRID uint32_t ll_missing(uint4 v, uint32_t number)
 /* ---- grid barriers ---- */
 
 /*
- * Arrives at the grid barrier. Thread 0 calls it, after a barrier of all threads whose writes other CTAs
+ * Arrives at the grid barrier. Thread 0 calls this, after a barrier among all threads whose writes other CTAs
  * read.
  */
 GRID void grid_arrive(const struct grid_args &a)
@@ -49,7 +50,7 @@ GRID void grid_arrive(const struct grid_args &a)
 	ptx_red_release_gpu_add_u32(a.arrived, 1);
 }
 
-/* Ends a phase: its results are written, and shared memory is free for the next phase. */
+/* Ends a phase: afterwards its results are written, and shared memory is free for the next phase. */
 template <int way>
 GRID void end_phase(const struct grid_args &a, int phase)
 {
@@ -83,8 +84,8 @@ GRID void grid_await(const struct grid_args &a, uint32_t number)
 /*
  * A row of activations is stored in the order in which the lanes of an mma read it, stage by stage of 128:
  * lane t of four takes elements 16 s + 2 t, + 1, 16 s + 8 + 2 t, + 1 for s = 0..7, which are eight B
- * fragments. These are 16 bytes in each quarter of the stage, and the four lanes' 16 bytes are adjacent. Rows
- * of k elements are padded to whole stages, with zeros in shared memory.
+ * fragments. A lane has 16 bytes in each quarter of the stage, and the 16 bytes of the four lanes are
+ * adjacent. Rows of k elements are padded to whole stages, with zeros in shared memory.
  */
 static __host__ __device__ __forceinline__ int a_padded(int k)
 {
@@ -124,7 +125,7 @@ static __host__ __device__ __forceinline__ bool a_fits(const struct grid_args &a
 	return (int64_t)a_stride(k) * a.s.kv.batch <= a.a_bytes;
 }
 
-/* Returns whether the x that the phase norms, or adds, is the input of the call. */
+/* Returns whether the x that the phase norms or adds is the input of the call. */
 GRID bool grid_at_first(const struct grid_args &a, int phase, int kind)
 {
 	return phase - (kind == GRID_OUT ? 2 : kind == GRID_DOWN ? 1 : 0) == a.call_first;
@@ -152,7 +153,10 @@ struct norm_weights {
 	uint4 v[NORM_AHEAD];
 };
 
-/* Threads that share a row's vectors: all, or half of them for two requests with LL words. */
+/*
+ * Returns the number of threads that share a row's vectors: all, or half of them for two requests with LL
+ * words.
+ */
 GRID int norm_step(const struct grid_args &a)
 {
 	return a.by_ll && a.s.kv.batch == 2 ? WORKERS / 2 : WORKERS;
@@ -211,8 +215,8 @@ GRID uint32_t norm_scale(uint32_t pair, float scale, float w0, float w1)
 /* ---- activations behind grid barriers ---- */
 
 /*
- * Adds the sums of squares of rows of 128 columns, as the diagonal of X X': row g is in lane 4 g + g / 2,
- * sum[0][g % 2]; row g + 8 is in sum[1][2 + g % 2].
+ * Adds the sums of squares of rows of 128 columns, which are the diagonal of X X': row g is in lane 4 g + g /
+ * 2, sum[0][g % 2]; row g + 8 is in sum[1][2 + g % 2].
  */
 template <int dtype>
 GRID void add_squares(uint32_t tile, float (*sum)[4])
@@ -232,8 +236,9 @@ GRID void add_squares(uint32_t tile, float (*sum)[4])
 }
 
 /*
- * Adds the sums of squares of the other CTA of the pair, in the order of ranks. v: of row `lane`. norms:
- * norms before this one in this launch. All threads have read the values of the previous norm.
+ * Adds the sums of squares of the other CTA of the pair, in the order of ranks. v: the sum of row `lane`.
+ * norms: number of norms before this one in this launch. All threads must have read the values of the
+ * previous norm.
  */
 GRID float pair_squares(const struct grid_args &a, float v, uint32_t norms)
 {
@@ -325,8 +330,8 @@ GRID void load_normed(const struct grid_args &a, int phase, int kind, struct nor
 
 /*
  * Scales stage number `nth` of this warp, loaded by load_normed(), and puts it into the mma's order. The
- * first unit of the product does so just before it multiplies the stage: consuming a stage of weights frees a
- * slot for the next one.
+ * first unit of the product calls this just before it multiplies the stage, because consuming a stage of
+ * weights frees a slot for the next one.
  */
 template <int dtype, int way>
 GRID void scale_stage(const struct grid_args &a, int kind, int phase, const struct norm_left &left,
@@ -477,7 +482,7 @@ GRID void load_ll(const struct grid_args &a, const uint64_t *src, int k, uint32_
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, num_stages = a_padded(k) / STAGE_K;
 	const int mine = num_stages > warp ? (num_stages - warp + GRID_WARPS - 1) / GRID_WARPS : 0;
 
-	/* polls a single word first: the wait may be long, and polling competes with weights in flight */
+	/* poll a single word first: the wait may be long, and polls compete with weights in flight */
 	if (mine) {
 		const int64_t start = debug_clock();
 

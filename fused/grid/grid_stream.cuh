@@ -3,10 +3,10 @@
  * grid_stream - the stream of stages that each compute warp consumes, and the loader warps that fetch it
  *
  * Eight warps compute. Each has its own stream: the 4 KiB stages of weights, keys and values that it needs
- * until the end of the launch, in order. The stream depends on no computed result, so another warp, its
- * loader, keeps a ring in front of it full in any phase: while CTAs wait for each other and exchange results,
- * the next phase's weights arrive. struct cursor is the position in the stream up to which loads have been
- * started; only the loader has it.
+ * until the end of the launch, in order. The stream does not depend on computed results. A second warp, the
+ * loader, therefore keeps the compute warp's ring full in any phase: while CTAs wait for each other and
+ * exchange results, the next phase's weights arrive. struct cursor, which only the loader has, is the
+ * position in the stream up to which loads have been started.
  *
  * A stage is 16 rows x 128 columns of a matrix, 16 (head_dim 64: 32) keys of one KV head, or that many
  * values.
@@ -26,7 +26,7 @@
 #define WORK_BAR	1		/* named barrier of the compute warps */
 #define WORKERS		(GRID_WARPS * 32)
 
-/* How results travel (grid_exchange.cuh). GRID_WIDE: behind grid barriers too, for up to 16 requests. */
+/* How results travel (grid_exchange.cuh). GRID_WIDE: also behind grid barriers, for up to 16 requests. */
 enum grid_way { GRID_BY_LL, GRID_BY_BARRIER, GRID_WIDE };
 
 /*
@@ -35,13 +35,13 @@ enum grid_way { GRID_BY_LL, GRID_BY_BARRIER, GRID_WIDE };
  */
 #define GRID_TEAM(way)		((way) == GRID_WIDE ? 2 : 1)
 /*
- * Floats from one request's 16 sums to the next one's; the padding keeps four writing lanes on different
+ * Floats from one request's 16 sums to those of the next; the padding keeps four writing lanes on different
  * banks.
  */
 #define SUM_ROW(way)		((way) == GRID_BY_LL ? STAGE_ROWS : STAGE_ROWS + 4)
 /* Stages of a unit of rows; activations are read from shared memory once for all of them. */
 #define GRID_TALL(way)		((way) == GRID_WIDE ? 2 : 1)
-#define GRID_PAIR_BUFS		4		/* units whose sums may be in flight */
+#define GRID_PAIR_BUFS		4		/* number of units whose sums may be in flight */
 
 extern __shared__ __align__(1024) uint8_t grid_mem[];
 
@@ -126,7 +126,7 @@ GRID int grid_unit(int kind)		/* rows, or pairs of rows, that a stage covers */
 
 /*
  * One request, one KV head and a share of its old keys; or 2 or 4 heads, each with its part of the warps.
- * Neighbouring heads are adjacent in memory, which is faster when all are loaded at the same time.
+ * Neighbouring heads are adjacent in memory, and loading them at the same time is faster.
  */
 struct grid_task {
 	const int32_t *pages;
@@ -202,7 +202,7 @@ struct cursor {
 	union {
 		struct {
 			int stage, num_stages;		/* along k */
-			int unit, count, k;		/* rows of this CTA done, and in all; columns */
+			int unit, count, k;		/* this CTA's rows done, and all of them; columns */
 			int below;			/* 1: the second of the GRID_TALL stages of a unit */
 			const char *src;		/* the unit's first row */
 		};
@@ -212,7 +212,7 @@ struct cursor {
 			const int32_t *pages;
 		};
 	};
-	int values;			/* the keys of this tile have been issued; the values are next */
+	int values;			/* 1: the keys of this tile have been issued; the values are next */
 };
 
 GRID int loader_of(void)		/* the warp that this one loads for */
@@ -222,7 +222,7 @@ GRID int loader_of(void)		/* the warp that this one loads for */
 
 #define NO_PAGE		~0u
 
-/* Returns this lane's key in the warp's tile at the cursor, or `further` tiles on; -1: none. */
+/* Returns this lane's key in the warp's tile at the cursor, or `further` tiles after it; -1: none. */
 template <int head_dim>
 GRID int cursor_key(const struct cursor &c, int further)
 {
@@ -232,7 +232,9 @@ GRID int cursor_key(const struct cursor &c, int further)
 	return lane < keys && tile < c.end_tile && key < c.old_len ? key : -1;
 }
 
-/* Returns the key's page; loaded as early as possible and not used until needed. */
+/*
+ * Returns the key's page. The load is issued as early as possible, and its value is used as late as possible.
+ */
 template <int head_dim>
 GRID uint32_t cursor_page(const struct grid_args &a, const struct cursor &c, int further)
 {
@@ -380,8 +382,8 @@ GRID struct ring ring_of(const struct grid_args &a, int warp)
 }
 
 /*
- * If the activations of a large batch leave the ring little room, keys and values have a ring of their own,
- * in the memory of the activations, which attention does not need. The ring is usable once the preceding
+ * If the activations of a large batch leave little room for the ring, keys and values have a ring of their
+ * own in the memory of the activations, which attention does not need. The ring is usable once the preceding
  * product no longer needs the activations.
  */
 template <int way>
@@ -454,7 +456,10 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 }
 
 #ifndef GRID_IN_FLIGHT
-/* stages in flight, less one: enough to cover memory latency, too few to delay other loads in a queue */
+/*
+ * number of stages in flight, less one: enough to cover memory latency, and too few to delay other loads by a
+ * queue
+ */
 #define GRID_IN_FLIGHT	1
 #endif
 

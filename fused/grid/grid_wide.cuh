@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grid_wide - the products of more than 8 requests, by pairs of CTAs
+ * grid_wide - the products for more than 8 requests, by pairs of CTAs
  *
  * A pair, which is a cluster of two, has a share of the rows. Each CTA multiplies half of k: of every 16
- * stages of 128, rank 0 takes the first 8 and rank 1 the last 8. A unit is 32 rows, in two stages, for which
- * a warp reads its activations from shared memory once: the reads of activations for each weight limit such a
- * product.
+ * stages of 128, rank 0 takes the first 8 and rank 1 the last 8. A unit is 32 rows, in two stages. A warp
+ * reads its activations from shared memory once for both, because reads of activations limit such a product.
  *
  * The sums of a CTA's warps are added in its shared memory. Warp w adds those of requests 2 w and 2 w + 1. In
  * rank 0 warps 0 .. 3 finish their requests with the sums that rank 1 sends, and warps 4 .. 7 send theirs; in
  * rank 1 the roles are swapped. Received sums are read one unit later, when they have arrived.
  *
- * GRID_PAIR_BUFS = 4 buffers suffice. A CTA sends sums of unit u after a CTA barrier at which all its warps
- * had finished unit u - 2. To finish that unit they needed sums that the other CTA sent after its own barrier
- * for u - 2, when all its warps had finished unit u - 4, whose buffer unit u reuses.
+ * GRID_PAIR_BUFS = 4 buffers suffice. A CTA sends the sums of unit u after a CTA barrier, at which all its
+ * warps had finished unit u - 2. To finish that unit they needed sums that the other CTA sent after its own
+ * barrier for u - 2. By then all warps of that CTA had finished unit u - 4, whose buffer unit u reuses.
  */
 #ifndef CAIRN_GRID_WIDE_CUH
 #define CAIRN_GRID_WIDE_CUH
@@ -23,7 +22,7 @@
 #define TALL		GRID_TALL(GRID_WIDE)
 
 struct pair_sums {
-	uint32_t units;			/* units so far in this launch */
+	uint32_t units;			/* number of units so far in this launch */
 	/* stages of the last unit that are not finished; below, this thread's element of each of them */
 	int open;
 	int col[TALL];			/* -1: none */
