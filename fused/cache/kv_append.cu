@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_append - one CTA copies the K and V row of one new token, 16 bytes a thread
+ * kv_append - one CTA copies the K and V rows of one new token, 16 bytes per thread
  *
  * The CTA first finds the request that owns its row: every thread compares one qo_indptr entry (several if
  * the batch is larger than the block), and the count of entries at or before the row is the request. A binary
  * search would be a chain of dependent loads, and in a decode step the search is the whole cost.
  *
- * To e4m3 a thread converts eight elements.
+ * If the pages are e4m3, a thread converts eight elements.
  *
  * Floor: 2 * rows * num_kv_heads * head_dim elements read and as many written, at 3.99 TB/s on an H200. A
  * decode step of 64 rows of 8 x 128 bf16 is 0.5 MB, so it is bound by latency: three dependent loads (indptr,
@@ -91,7 +91,7 @@ template <int dtype> static __device__ __forceinline__ void load_eight(float x[8
 	}
 }
 
-/* The same to pages of e4m3, eight elements a thread. The strides are in elements. */
+/* As above, to pages of e4m3, eight elements per thread. The strides are in elements. */
 template <int dtype>
 static __global__ __launch_bounds__(THREADS) void
 kv_append_fp8_kernel(const __grid_constant__ struct cairn_kv_append_args a, int32_t row_elements,

@@ -15,18 +15,18 @@
  *
  * k, v and the pages are 16-byte aligned. Strides are in elements, multiples of 8 and at least
  * num_kv_heads * head_dim; 0 means exactly num_kv_heads * head_dim. nnz_qo is an upper bound: rows past
- * qo_indptr[kv.batch] are ignored, so one captured graph serves smaller batches. Not checked: the contents of
- * the index arrays; qo_len <= kv_len; that no slot is written twice (page ids may repeat as long as only old
- * keys are shared).
+ * qo_indptr[kv.batch] are ignored, so a captured graph also serves smaller batches. Not checked: the contents
+ * of the index arrays; qo_len <= kv_len; that no slot is written twice (page ids may repeat as long as only
+ * old keys are shared).
  *
  * Supported:   dtype f16, bf16, f32; head_dim a multiple of 8; any page_size >= 1; kv_fp8 0 or 1. Anything
  *              else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 are legal and do nothing.
  * Numerics:    an exact copy of all bits, signalling NaNs and payloads included; nothing else in the pages
- *              is read or changed. Elements between the rows of k or v are not read into a result, and
- *              behind the last row there may be no memory. With kv_fp8, element x of head g becomes the code
- *              of x / k_scale[g] or x / v_scale[g]: the quotient is rounded to fp32, then to e4m3, both to
- *              nearest even. The sign of a zero is kept, magnitudes above 448 and infinities become 448, and
- *              a NaN becomes 0x7f.
+ *              is read or changed. Elements between the rows of k or v never affect a result, and there may
+ *              be no memory after the last row. With kv_fp8, element x of head g becomes the code of x /
+ *              k_scale[g] or x / v_scale[g]: the quotient is rounded to fp32, then to e4m3, both to nearest
+ *              even. The sign of a zero is kept, magnitudes above 448 and infinities become 448, and a NaN
+ *              becomes 0x7f.
  * Determinism: bitwise repeatable.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.
  */

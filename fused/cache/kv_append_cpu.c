@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_append_cpu - rows in parallel, each with a binary search for its request */
+/* kv_append_cpu - appends rows in parallel; a binary search finds the request of each */
 #include "fused/cache/kv_append.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "primitives/base/fp8.h"
 #include "primitives/base/wide.h"
 
-#define HEAD	256	/* elements that are converted together */
+#define HEAD	256	/* number of elements that are converted together */
 
 /* Returns the request that owns the row: the last one that begins at or before it. */
 static int owner(const int32_t *indptr, int batch, int row)
@@ -28,7 +28,7 @@ static int owner(const int32_t *indptr, int batch, int row)
 	return lo;
 }
 
-/* Writes element `from` of x and those after it, a row, as e4m3. */
+/* Writes a row, which begins at element `from` of x, as e4m3. */
 static CAIRN_WIDE void put_codes(const struct cairn_kv_append_args *a, uint8_t *to, const void *x,
 				 int64_t from, const float *scale)
 {

@@ -2,8 +2,8 @@
 /*
  * kv_append_fp8_cases - the cases of kv_append with pages of e4m3
  *
- * kv_append_test.c includes this after its shapes. With kind EXTREME, most quotients lie between two codes,
- * exactly or one step of dtype beside the middle, or at the ends of the range.
+ * kv_append_test.c includes this after its shapes. With kind EXTREME, most quotients lie exactly in the
+ * middle between two codes, or one step of dtype beside it, or at the ends of the range.
  */
 #ifndef CAIRN_KV_APPEND_FP8_CASES_H
 #define CAIRN_KV_APPEND_FP8_CASES_H
@@ -92,7 +92,7 @@ static void fill_edges(struct cairn_op *op, const struct shape *s, void *x, int 
 			continue;
 		v *= scale ? (double)scale[c / s->dim] : 1;
 		cairn_store(&bits, dtype, 0, cairn_op_range(op, 0, 1) ? -v : v);
-		if (what < 3)		/* the neighbour of the middle, above or below */
+		if (what < 3)		/* the number of dtype next to the middle, above or below */
 			bits += what == 1 ? 1 : (uint64_t)-1;
 		memcpy((char *)x + (first + c) * (int64_t)cairn_dtype_bytes(dtype), &bits,
 		       cairn_dtype_bytes(dtype));

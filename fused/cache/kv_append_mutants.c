@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_append - wrong implementations that the cases must catch: one plain append with a switch of defects
+ * kv_append_mutants - wrong implementations that the cases must catch: one plain append with a switch for
+ * each defect
  */
 #include <math.h>
 #include <string.h>
@@ -145,7 +146,7 @@ static void copy_element(const struct cairn_kv_append_args *a, void *pages, int6
 		memcpy((char *)pages + to * esize, (const char *)rows + from * esize, (size_t)esize);
 }
 
-/* Reads what lies between the last row and the next one, if there were one. */
+/* Reads the gap that follows the last row, where a next row would begin. */
 static void read_last_gap(const struct cairn_kv_append_args *a, int64_t row)
 {
 	volatile uint64_t sink = 0;
@@ -242,7 +243,7 @@ KV_CUT(kv_append, far_bytes_32_bits,
 
 KV_KEYS(kv_append)
 
-/* With one row for each request, the rows of V follow each other if those of K do. */
+/* With one row for each request, treats the rows of V as contiguous if those of K are. */
 static int kv_append_v_stride_needs_k(const struct cairn_kv_append_args *a, void *stream)
 {
 	struct cairn_kv_append_args other = *a;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_append_ref - the reference: one row after the other, by memcpy, or element by element to e4m3 */
+/*
+ * kv_append_ref - the reference: copies one row after the other by memcpy, or converts it element by element
+ * to e4m3
+ */
 #include "fused/cache/kv_append.h"
 
 #include <string.h>
@@ -8,7 +11,7 @@
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
 
-/* Returns the element of the pages at which row i of request b begins. */
+/* Returns the index in the pages of the element at which row i of request b begins. */
 static int64_t slot_of(const struct cairn_kv_append_args *a, int b, int i)
 {
 	int64_t key = cairn_kv_len(&a->kv, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]) + i;

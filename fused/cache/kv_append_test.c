@@ -82,7 +82,7 @@ static const struct shape later[] = {
 	{ N("batch_300", 300, 1, 5, 4, 1, 8), .flags = PAGED_RAGGED },
 };
 
-/* the last cases: last pages that are full, or have one slot, of sizes that are no powers of two */
+/* the last cases: last pages that are full or have one slot, with page sizes that are no powers of two */
 static const struct shape last[] = {
 	{ N("fills_pages_of_24", 4, 1, 1, 24, 2, 64), .flags = EXTREME,
 	  .qo_lens = LENS(1, 1, 50, 24), .kv_lens = LENS(24, 48, 72, 24) },
@@ -99,7 +99,7 @@ static const struct shape last[] = {
 	{ N("pages_of_55", 2, 113, 113, 55, 1, 8), .flags = F32 },
 	{ N("pages_of_83", 2, 170, 170, 83, 1, 8), .flags = F16 },
 	{ N("pages_of_97", 2, 197, 197, 97, 1, 8) },
-	/* as many rows as requests, but not one of each */
+	/* as many rows as requests, but not one for each */
 	{ N("two_rows_and_none", 2, 1, 1, 4, 2, 64), .qo_lens = LENS(2, 0), .kv_lens = LENS(2, 3) },
 	{ N("none_two_and_one", 3, 1, 1, 4, 1, 64), .flags = F16,
 	  .qo_lens = LENS(0, 2, 1), .kv_lens = LENS(5, 7, 9) },
@@ -120,7 +120,7 @@ static const int grid_batch[] = { 1, 2, 17 }, grid_qo[] = { 1, 3, 19 }, grid_pag
 #define NUM_PAIRS	33
 #define NUM_LAST	((int)ARRAY_SIZE(last))
 
-/* Every two features stand together in a case. */
+/* Any two features occur together in some case. */
 enum { PAIR_PAGE, PAIR_HEADS, PAIR_DIM, PAIR_K_STRIDE, PAIR_V_STRIDE, PAIR_LENGTHS, PAIR_DTYPE, PAIR_TABLES };
 
 static struct cairn_pairs pair_table = { .num_factors = 8, .levels = { 6, 5, 5, 4, 4, 4, 3, 3 } };
@@ -392,7 +392,7 @@ static int is_bad(const void *arg, int64_t i, char *why, size_t why_len)
 	int32_t row = c->row_of[at / c->row];
 	uint32_t got = 0, want = 0;
 
-	if (row < 0)			/* exact() has said that it keeps its bits */
+	if (row < 0)			/* exact() requires that it keeps its bits */
 		return 0;
 	memcpy(&got, c->got + at, (size_t)esize);
 	memcpy(&want, c->from + row * c->stride + at % c->row, (size_t)esize);
@@ -420,7 +420,7 @@ static int find_rows(const struct cairn_kv_append_args *a, const struct copied *
 	return same;
 }
 
-/* Compares bits: exact() takes any NaN for any other. */
+/* Compares bits, because exact() does not distinguish NaNs. */
 static int judge(const struct cairn_op *op, const void *got_args, char *why, size_t why_len)
 {
 	const struct cairn_kv_append_args *a = op->args, *got = got_args;

@@ -2,8 +2,8 @@
 /*
  * kv_cut - mutants that lose the high bits of the number of a page or a key, or of a page's offset
  *
- * KV_CUT() and KV_KEYS() define the function of a mutant: the reference with other page numbers. Include
- * conformance/harness.h first.
+ * KV_CUT() and KV_KEYS() define the function of a mutant, which calls the reference with other page numbers.
+ * Include conformance/harness.h first.
  */
 #ifndef CAIRN_KV_CUT_H
 #define CAIRN_KV_CUT_H

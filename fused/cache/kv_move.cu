@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_move - treats all moves as one sequence of chunks, which the CTAs take in turn
+ * kv_move - divides all moves into one sequence of chunks, which the CTAs take in turn
  *
  * A part is one side of one layer of a move; a chunk is up to THREADS * UNROLL vectors of 16 bytes of a part.
- * All loads of a chunk are issued before its first store. For a short list chunks are smaller, so that even a
- * single page of copy-on-write occupies all SMs. Loads and stores are streaming (evict-first).
+ * All loads of a chunk are issued before its first store. For a short list, chunks are smaller, so that even
+ * the copy-on-write of a single page occupies all SMs. Loads and stores are streaming (evict-first).
  *
- * Floor: twice the bytes at the memory's copy speed, 4.0 TB/s on an H200; once the bytes at the link's speed
- * if slots are host memory. Over a PCIe 5 link of 16 lanes, 4 CTAs reach the full speed of 52.6 GB/s out and
+ * Floor: twice the bytes at the memory's copy speed, 4.0 TB/s on an H200; if slots are host memory, the bytes
+ * once at the link's speed. Over a PCIe 5 link of 16 lanes, 4 CTAs reach the full speed of 52.6 GB/s out and
  * 51.3 in, so max_ctas 4 costs nothing there. Optimisation history: NOTES.md.
  */
 #include "fused/cache/kv_move.h"

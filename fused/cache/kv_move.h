@@ -2,15 +2,15 @@
 /*
  * kv_move - copies pages of a KV cache to other pages, and to and from slots that hold a page of all layers
  *
- * Each place in a list of moves is a page, p >= 0, or a slot, ~s < 0 (that is, -1 - s). Their contents, for
- * layer l < num_layers and side 0 (K) or, if v_offset is not 0, side 1 (V):
+ * Each place in a list of moves is a page, p >= 0, or a slot, ~s < 0 (that is, -1 - s). The contents of a
+ * place for layer l < num_layers and side 0 (K) or, if v_offset is not 0, side 1 (V), are at:
  *
  *   page p   base  + l * layer_bytes + side * v_offset + p * page_bytes                       page_bytes long
  *   slot s   slots + ((s * num_layers + l) * (v_offset ? 2 : 1) + side) * page_bytes          page_bytes long
  *
  * A move copies all layers and sides from from[i] to to[i]. All four combinations are legal: page to page is
- * copy-on-write, page to slot and back is swapping, and slot to slot copies what was swapped out. The pages
- * are those of struct cairn_kv_store (serving/model/forward.h); page_bytes is the size of
+ * copy-on-write, page to slot and slot to page are swapping, and slot to slot copies what was swapped out.
+ * The pages are those of struct cairn_kv_store (serving/model/forward.h); page_bytes is the size of
  * page_size * num_kv_heads * head_dim elements of K. A move whose from equals its to does nothing, so that
  * lists can be padded.
  *
@@ -23,8 +23,8 @@
  * that the device accesses directly (host_alloc of the operation table). Not checked: the contents of from
  * and to; the size of the memory.
  *
- * max_ctas > 0 limits the CTAs of a call, so that a model's kernels can run at the same time: a few CTAs
- * saturate a link to host memory (kv_move.cu says how few). 0: no limit.
+ * max_ctas > 0 limits the number of CTAs of a call, so that a model's kernels can run at the same time. A few
+ * CTAs saturate a link to host memory (kv_move.cu says how many). 0: no limit.
  *
  * Supported:   layer_bytes, v_offset, page_bytes multiples of 16; num_moves * num_layers * (v_offset ? 2 : 1)
  *              below 2^31; num_moves 0 is legal and does nothing.

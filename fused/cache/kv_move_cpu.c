@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_move_cpu - one memcpy for each layer and side of a move, distributed over threads */
+/* kv_move_cpu - runs one memcpy for each layer and side of a move, distributed over threads */
 #include "fused/cache/kv_move.h"
 
 #include <string.h>

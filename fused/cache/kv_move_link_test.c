@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_move_link_test - pages to and from slots in host memory: correctness, and speed compared with the link
+ * kv_move_link_test - moves pages to and from slots in host memory: correctness, and speed compared with that
+ * of the link
  *
  * Correctness is also tested on the cpu table; bench rows need a GPU:
  *
@@ -298,7 +299,7 @@ static void pieces(struct cairn_test *t)
 	}
 }
 
-/* Every method is correct on the cpu table, and the check notices if one move is missing. */
+/* Every method must be correct on the cpu table, and the check must notice if one move is missing. */
 static void small(struct cairn_test *t)
 {
 	struct bed b = { .stream = NULL };

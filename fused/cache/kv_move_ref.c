@@ -7,7 +7,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-/* Returns the byte of base or of slots at which one layer and side of a place begins. */
+/* Returns the byte offset in base or slots at which one layer and side of a place begins. */
 static int64_t part(const struct cairn_kv_move_args *a, int32_t place, int32_t layer, int32_t side)
 {
 	if (place >= 0)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_move_test - random moves within a store and its slots
+ * kv_move_test - makes random moves within a store and its slots
  *
- * Everything that no move writes must stay unchanged, including the gaps between layers and between K and V.
- * The bench rows move pages of Llama 3 8B (32 layers, 8 KV heads of 128, 16 tokens: 2 MiB a page over all
- * layers) and of a model with latent attention.
+ * Whatever no move writes must stay unchanged, including the gaps between layers and between K and V. The
+ * bench rows move pages of Llama 3 8B (32 layers, 8 KV heads of 128, 16 tokens: 2 MiB a page over all layers)
+ * and of a model with latent attention.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static const struct shape shapes[] = {
 	/* more moves, and more layers, than a grid has rows */
 	{ .name = "moves_past_2e16", .layers = 1, .pages = 140100, .page_bytes = 16, .copies = 70000,
 	  .flags = ONE_SIDE },
-	/* so many parts for a few CTAs that some get one more than others */
+	/* few CTAs and so many parts that some CTAs get one more than others */
 	{ .name = "all_7_ctas", .layers = 5, .pages = 60, .slots = 30, .page_bytes = 48, .copies = 12,
 	  .outs = 9, .ins = 10, .turns = 3, .max_ctas = 7 },
 	/* the bytes of all moves are past 2^36, but nearly all moves do nothing */
@@ -99,7 +99,7 @@ static const struct shape shapes[] = {
 #define NUM_NAMED	((int)ARRAY_SIZE(shapes))
 #define NUM_PAIRS	22
 
-/* Every two features stand together in a case. */
+/* Any two features occur together in some case. */
 enum { PAIR_BYTES, PAIR_MOVES, PAIR_LAYERS, PAIR_CTAS, PAIR_PADS, PAIR_SIDES, PAIR_GAPS, PAIR_FORK };
 
 static struct cairn_pairs pair_table = { .num_factors = 8, .levels = { 5, 4, 4, 3, 3, 2, 2, 2 } };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_view - the paged KV cache as an operation sees it: memory, page lists and lengths of a batch
+ * kv_view - the paged KV cache as operations see it: memory, page lists and lengths of a batch
  *
  * Request b owns the pages indices[indptr[b]] .. indices[indptr[b+1] - 1] and, among them,
  *   kv_len[b] = (indptr[b+1] - indptr[b] - 1) * page_size + last_page_len[b]  (0 without a page)
@@ -21,8 +21,8 @@
  *
  * The other numbers of the geometry (dtype, heads, dimensions, scales) belong to the operation. Slots past
  * last_page_len and pages that no list names may hold NaN: no operation reads them into a result. The host
- * reads the scalars; the arrays are read on the device only, so a captured graph serves other lists and
- * lengths within the bounds batch and max_len. The contents of the arrays are not checked.
+ * reads the scalars. Only the device reads the arrays, so a captured graph also serves other lists and
+ * lengths, within the bounds batch and max_len. The contents of the arrays are not checked.
  */
 #ifndef CAIRN_KV_VIEW_H
 #define CAIRN_KV_VIEW_H

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * kv_walk - the index arithmetic of a page walk (kv_view.h) in kernels, which nvcc and gcc compile
- */
+/* kv_walk - the index arithmetic of a page walk (kv_view.h) for kernels; both nvcc and gcc compile it */
 #ifndef CAIRN_KV_WALK_H
 #define CAIRN_KV_WALK_H
 

@@ -21,11 +21,11 @@ enum paged_flags {		/* the low bits of a test's flags */
 	PAGED_PADDED = 2,
 	PAGED_DUPLICATE = 4,	/* page ids are random and repeat */
 	PAGED_SAME = 8,		/* all page ids are equal */
-	PAGED_HIGH = 16,	/* the ids at the end of a large pool */
-	PAGED_FULL = 32,	/* no unlisted page */
+	PAGED_HIGH = 16,	/* page ids are those at the end of a large pool */
+	PAGED_FULL = 32,	/* there are no unlisted pages */
 	PAGED_HELD = 64,	/* a request without keys still has a page */
-	PAGED_FAR = 128,	/* of a pool of several GiB the last pages; paged_far() declares the pool */
-	/* many keys in little memory: of all pages but the last two, each `pool` ones are the same again */
+	PAGED_FAR = 128,	/* the last pages of a pool of several GiB; paged_far() declares the pool */
+	/* many keys in little memory: all pages except the last two repeat with period `pool` */
 	PAGED_CYCLE = 256,
 	/* together: a request whose last page is full has one more, without a key */
 	PAGED_SPARE = PAGED_FULL | PAGED_HELD,
@@ -180,9 +180,9 @@ static inline int paged_drop_key_and_row(const int32_t *kv_indptr, const int32_t
 }
 
 /*
- * For cairn_family.relist: of each request the first two pages change places, and the last page loses a key
- * if it holds more than one and rows do not need it. Where no page is listed twice, the first request that
- * can loses its last page as well, so that those behind it have other pages. qo_indptr may be NULL: a row
+ * For cairn_family.relist: swaps the first two pages of each request, and takes a key from its last page if
+ * that holds more than one and rows do not need it. If no page is listed twice, the first request that can
+ * also loses its last page, so that the requests after it have other pages. qo_indptr may be NULL: one row
  * for each request.
  */
 static inline int paged_relist(const struct cairn_kv_view *kv, const int32_t *qo_indptr)
@@ -219,8 +219,8 @@ static inline int paged_relist(const struct cairn_kv_view *kv, const int32_t *qo
 }
 
 /*
- * With PAGED_FAR: declares the pool, an input or written too, and fills the listed pages. An operation may
- * also read page 0, in place of a key past the end.
+ * With PAGED_FAR: declares the pool (written: as an in/out buffer, else as an input) and fills the listed
+ * pages. An operation may also read page 0 in place of a key past the end.
  */
 #define paged_far(op, p, field, dtype, row, written) \
 	paged_far_as(op, p, field, #field, dtype, row, written)
