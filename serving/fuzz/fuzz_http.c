@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_http - parses arbitrary bytes from a client, request after request, as on a connection
+ * fuzz_http - parses arbitrary bytes as a client's requests, one after the other, as on a connection
  *
  * The first byte sets the size of the pieces in which the rest arrives. The verdict must be the same as for
  * all bytes at once, and accepted requests must satisfy the rules of http.h.

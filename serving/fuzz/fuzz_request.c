@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_request - parses arbitrary bytes as a request's body; the result is a complete error or a request
+ * fuzz_request - parses arbitrary bytes as a request's body; the result must be a complete error or a request
  * within its bounds
  */
 #include <stdlib.h>

@@ -25,7 +25,7 @@ static size_t take(struct input *in, size_t most, const char **bytes)
 	return n;
 }
 
-/* Returns where the text ends: before or, with include, after the stop string that is complete first. */
+/* Returns where the text ends: before the first stop string that is complete or, with include, after it. */
 static size_t search(const char *text, size_t len, const struct cairn_stop_string *stops, size_t num,
 		     int include)
 {
