@@ -2,18 +2,18 @@
 /*
  * logprobs.cu - streams a row once through the registers of a cluster; rank 0 combines the results
  *
- *   stream    chunks of VECS vectors of 16 bytes per thread, with the loads of the next chunk in flight
- *             during the work on the current one. A thread updates its largest logit and its sum of exp
+ *   stream    chunks of VECS vectors of 16 bytes per thread; the loads of the next chunk are in flight during
+ *             the work on the current one. A thread updates its largest logit and its sum of exp
  *             relative to that. Elements before the first aligned address go to rank 0 with its first chunk,
  *             elements after the last whole vector to the last rank.
  *   bound     after the first chunk: the k-th largest of the maxima of GROUPS groups of 8 threads. At least k
- *             tokens reach the bound, so no token below it can be among the k likeliest. From then on all
- *             tokens that reach it go to a list, in any order: about k per chunk.
+ *             tokens reach the bound, so no token below it can be among the k likeliest. From then on, all
+ *             tokens that reach it (about k per chunk) go to a list, in any order.
  *   rank      list entries are keys: the logit as an integer in the high half, the complement of the index in
  *             the low half, so that keys are distinct and among equal logits the lower index ranks first.
- *             A second bound thins the list; comparing each key with every other then ranks them. If the list
- *             overflows (logits that rise with the index, or thousands of equal ones), it is discarded and
- *             the share is read again for each of the k places: correct, but slow.
+ *             A second bound thins the list; then each key is compared with all others to find its rank. If
+ *             the list overflows (logits that rise with the index, or thousands of equal ones), it is
+ *             discarded and the share is read again for each of the k places: correct, but slow.
  *   exchange  each CTA sends its first k keys, its largest logit and its sum to rank 0
  *   merge     rank 0: a bound, a list and ranks, over the k keys of each CTA
  *
@@ -223,8 +223,10 @@ ROW float bound_of(struct shared *s, float max, int k)
 	return s->bound;
 }
 
-/* Combines the largest logits and sums of a warp's lanes. All lanes take the sum of lane 0, since fused
- * multiply-adds make the lanes' roundings differ. */
+/*
+ * Combines the largest logits and sums of a warp's lanes. All lanes take the sum of lane 0, because fused
+ * multiply-adds round differently in different lanes.
+ */
 ROW float2 join(float2 a)
 {
 #pragma unroll
@@ -253,7 +255,9 @@ ROW int rank_of(const uint64_t *list, int n, int i)
 	return above + __shfl_xor_sync(ALL_LANES, above, 2);
 }
 
-/* Moves the keys of the list that reach a new bound, which at least k do, to few[]; returns their number. */
+/*
+ * Moves the keys that reach a new bound from the list to few[] and returns their number, which is at least k.
+ */
 ROW int thin_out(struct shared *s, int n, int k)
 {
 	const int t = threadIdx.x;
@@ -334,7 +338,7 @@ ROW uint64_t below(uint64_t best, float x, int index, uint64_t last)
 	return key < last && key > best ? key : best;
 }
 
-/* Sends the k largest keys by reading the share again for each place. */
+/* Finds the k largest keys by reading the share again for each place, and sends them. */
 ROW void send_exhaustively(struct shared *s, const struct share *me, int k, int rank)
 {
 	uint64_t last = UINT64_MAX;
@@ -357,7 +361,7 @@ ROW void send_exhaustively(struct shared *s, const struct share *me, int k, int 
 	}
 }
 
-/* Returns a key that at least k of the keys sent reach: q keys of each of m CTAs, with q m >= k. */
+/* Returns a key that at least k of the sent keys reach: q keys of each of m CTAs do, with q m >= k. */
 ROW uint64_t merge_bound(const struct shared *s, int size, int k)
 {
 	const int lane = threadIdx.x % 32, q = min((2 * k + size - 1) / size, k);
@@ -443,7 +447,7 @@ logprobs_kernel(const __grid_constant__ struct cairn_logprobs_args a)
 	if (a.wanted && !a.wanted[row])
 		return;
 	share_of(&me, logits, a.vocab, rank, size);
-	left = me.to - me.from - t;		/* vectors left; this thread has every THREADS-th */
+	left = me.to - me.from - t;		/* vectors left; this thread takes every THREADS-th */
 	first = me.head + 4 * (me.from + t);	/* index in the row of its first element */
 	load_chunk(next, me.x + me.from + t, left);
 	if (me.extra >= 0)

@@ -2,8 +2,8 @@
 /*
  * logprobs_cpu - scans a row in blocks and keeps the k likeliest tokens so far in a sorted list
  *
- * A block whose maximum does not reach the list is not searched. Sums of exp are relative to the largest
- * logit so far; when this maximum grows, the sum so far is scaled down.
+ * If the maximum of a block is too small for the list, the block is not searched. Sums of exp are relative to
+ * the largest logit so far; when that grows, the sum so far is scaled down.
  */
 #include <float.h>
 #include <math.h>

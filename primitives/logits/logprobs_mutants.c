@@ -173,7 +173,7 @@ static int logprobs_maximum_of_all_rows(const struct cairn_logprobs_args *a, voi
 	return 0;
 }
 
-/* Runs the wanted rows one by one, each at an offset of only 32 bits in units of `unit` bytes. */
+/* Runs the wanted rows one by one and keeps only 32 bits of each row's offset, in units of `unit` bytes. */
 static int by_short_offset(const struct cairn_logprobs_args *a, void *stream, uint32_t unit)
 {
 	CAIRN_TRY(cairn_logprobs_check(a));
@@ -215,7 +215,9 @@ static float bent_logit(const struct cairn_logprobs_args *a, int64_t at)
 	return isnan(a->logits[at]) ? -INFINITY : fminf(a->logits[at], FLT_MAX);
 }
 
-/* A full list of 2 to 16 tokens (one that fits registers) accepts a later token with an equal logit. */
+/*
+ * A full list of 2 to 16 tokens, which would fit into registers, accepts a later token with an equal logit.
+ */
 static int logprobs_late_tie_taken(const struct cairn_logprobs_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_logprobs_ref(a, stream));

@@ -36,8 +36,9 @@ static int by_falling_logit(const void *pa, const void *pb)
 	return a->logit != b->logit ? (a->logit < b->logit) - (a->logit > b->logit) : a->id - b->id;
 }
 
-/* Sorts all tokens of a row into t[], in falling order; returns the log of the sum of exp(logit -
- * largest). */
+/*
+ * Sorts all tokens of a row into t[], in falling order. Returns the log of the sum of exp(logit - largest).
+ */
 static double sorted(const struct cairn_logprobs_args *a, int32_t row, struct token *t)
 {
 	double sum = 0;

@@ -2,8 +2,8 @@
 /*
  * penalize.cu - each CTA owns a range of tokens of one row; no step depends on another CTA
  *
- * Schedule, with __syncthreads between steps to order the store of one thread and the load of another thread
- * of the same logit:
+ * Schedule. Between steps, __syncthreads orders one thread's store to a logit before another thread's load of
+ * it:
  *   1. with a cap, all logits of the range, in vectors of 16 bytes
  *   2. the row's bias: every CTA reads all entries and applies those within its range
  *   3. the counters of the range, 8 per load with UNROLL loads in flight; only logits with a nonzero counter
@@ -14,8 +14,8 @@
  *
  * Floor: without a cap, 2 bytes per token plus the sectors of the logits that change: 64 rows of 128256 are
  * 16 MB, 3.6 us at the read stream's speed; with a cap 8 bytes more per token (66 MB), 16 us. A row without
- * history costs its lists and a launch. Keeping a list of the distinct tokens of each sequence would read
- * less than all counters, but such a list has no reproducible order; it was not built.
+ * history costs its lists and a launch. A list of the distinct tokens of each sequence would be less to read
+ * than all counters, but such a list has no reproducible order; it was not built.
  */
 #include "primitives/base/launch.h"
 #include "primitives/logits/penalize.h"

@@ -12,8 +12,8 @@
  *   5. j is forbidden:   x = -INFINITY
  *
  * The result equals that of vLLM's sampler. There the cap belongs to the model and comes first, and the bias
- * precedes the penalties. A forbidden token (an end-of-sequence or stop token before min_tokens) becomes
- * -INFINITY before both there, which gives the same logits.
+ * precedes the penalties. vLLM sets a forbidden token (an end-of-sequence or stop token before min_tokens) to
+ * -INFINITY before both, which gives the same logits.
  *
  * The biases of row i are entries bias_at[i] .. bias_at[i] + num_bias[i] - 1 of bias_ids and bias; its
  * forbidden tokens are entries forbidden_at[i] .. forbidden_at[i] + num_forbidden[i] - 1 of forbidden_ids.
@@ -38,8 +38,8 @@
  *                                                                ignored
  *
  * The per-row arrays lie in device memory, and their values are not checked. If softcap is 0, the logits of a
- * row with every step off are neither read nor written: its lists are empty, and it has no counters or
- * repetition 1, frequency 0 and presence 0.
+ * row with every step off are neither read nor written. Every step is off if the row's lists are empty and it
+ * either has no counters or has repetition 1, frequency 0 and presence 0.
  *
  * Supported:   vocab 1..2^20, any; rows 0 is legal and does nothing. softcap is finite and >= 0.
  * Numerics:    fp32 or better, each step rounded once or not at all; tanh to 4 ulps. NaN stays NaN,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * penalize_cpu - a row at a time: the cap, then the bias, the counters and the forbidden tokens
+ * penalize_cpu - processes a row at a time: the cap, then the bias, the counters and the forbidden tokens
  *
  * Counters are tested eight at a time, since nearly all of them are zero.
  */

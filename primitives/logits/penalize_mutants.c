@@ -116,7 +116,7 @@ static int is_idle(const struct cairn_penalize_args *a, int32_t i, int neutral_i
 			     !neutral_is_on));
 }
 
-/* Stores x; but if x and the old value are NaN, keeps the old one with its payload. */
+/* Stores x. If both x and the old value are NaN, keeps the old one with its payload. */
 static void bent_store(float *at, double x, enum penalize_bend bend)
 {
 	if (bend == penalize_bend_nan_payload_lost || !isnan(x) || !isnan(*at))

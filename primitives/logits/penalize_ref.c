@@ -36,7 +36,10 @@ static int is_idle(const struct cairn_penalize_args *a, int32_t i)
 	return !counted || (a->repetition[i] == 1 && a->frequency[i] == 0 && a->presence[i] == 0);
 }
 
-/* *y: the exact logit j of row i; *error: the bound of an fp32 result. Returns 0 if no step applies to it. */
+/*
+ * Sets *y to the exact logit j of row i and *error to the bound of an fp32 result. Returns 0 if no step
+ * applies.
+ */
 static int element(const struct cairn_penalize_args *a, int32_t i, int32_t j, double *y, double *error)
 {
 	int32_t slot = a->counts ? a->slots[i] : -1, k = -1, n = 0;

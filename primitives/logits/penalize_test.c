@@ -5,9 +5,9 @@
  * Bias, counters and forbidden tokens apply to the same tokens, at the ends of rows and of the ranges into
  * which a kernel may cut them. Some rows have no step, neutral parameters, or no slot. EXTREME: logits of all
  * magnitudes, infinite, NaN with payloads, zeros of both signs; saturated counters. POISON: slots that no row
- * uses are all ones; list entries that no row uses are NaN, and so are rows without any step. The untouched_*
- * case has such rows in memory that a host table cannot access. The pair cases combine the steps, with each
- * penalty on and off separately, empty lists, and sizes.
+ * uses have all bits set; list entries that no row uses are NaN, and so are rows without any step. In the
+ * untouched_* case, such rows lie in memory that a host table cannot access. The pair cases combine the
+ * steps, with each penalty on and off separately, empty lists, and sizes.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -60,7 +60,7 @@ static const struct shape {
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
 #define NUM_PAIRS	19
 
-/* Short rows, so many that threads that divide them run at the same time; the last case */
+/* The last case: so many short rows that the threads which share them run at the same time */
 static const struct shape many = { 2000, 40, 6, ALL };
 
 /* The case before it. A row fills whole pages of memory. */
@@ -229,7 +229,7 @@ static void fill_counts(struct cairn_op *op, const struct shape *s, uint16_t *c,
 static int32_t fill_list(struct cairn_op *op, const struct shape *s, int32_t row, int32_t *ids, int32_t room)
 {
 	int32_t num = 0, id = row % 2 ? s->vocab - 1 : s->vocab + 1, apart = s->vocab / (room + 1);
-	int32_t most = apart > 1 ? 2 * (apart - 1) : 0;	/* so that the list gets `room` entries in the mean */
+	int32_t most = apart > 1 ? 2 * (apart - 1) : 0;	/* so that the list gets `room` entries on average */
 
 	while (num < room && id >= 0) {
 		if (num == 1 && row % 2)

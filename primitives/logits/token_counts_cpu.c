@@ -2,8 +2,8 @@
 /*
  * token_counts_cpu - copies slots by memcpy, in parallel; adds tokens one after the other
  *
- * Several segments may add to the same counter, so parallel additions would need synchronisation. It would
- * not pay: a prompt of 100000 tokens takes well under a millisecond on one thread.
+ * Several segments may add to the same counter, so parallel additions would need synchronisation. That would
+ * not pay off: a prompt of 100000 tokens takes well under a millisecond on one thread.
  */
 #include <string.h>
 

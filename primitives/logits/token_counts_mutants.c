@@ -115,7 +115,7 @@ BENT(token_counts, negative_token_is_0)
 BENT(token_counts, copies_of_1024)
 BENT(token_counts, large_copy_alone)
 
-/* Copies correctly, but the index of a slot's first counter has only 32 bits, or that of the slot 16. */
+/* Copies correctly, but adds to slots whose number has 16 bits or (by_counter) whose offset has 32 bits. */
 static int add_to_cut_slots(const struct cairn_token_counts_args *a, void *stream, int by_counter)
 {
 	struct cairn_token_counts_args one = *a;

@@ -4,8 +4,8 @@
  *
  * A case mixes slots that are copied to, copied from, added to and unused; a token repeated many times in one
  * segment and in many; counters near saturation and saturated; tokens and slots outside the valid range.
- * EXTREME: all counters are 32764 to 32767. POISON: slots that are cleared or copied to are all ones before.
- * The pair cases combine all of this.
+ * EXTREME: all counters are 32764 to 32767. POISON: slots that are cleared or copied to have all bits set
+ * before. The pair cases combine all of this.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -61,7 +61,7 @@ static const struct shape {
 	  .flags = FAR },
 	{ "large_vocab_copies_5", .slots = 12, .vocab = 128257, .copies = 5, .tokens = 40, .segments = 6,
 	  .flags = INDPTR },
-	/* one segment that threads divide, long enough that they run at the same time */
+	/* one segment, so long that the threads which share it run at the same time */
 	{ "answer_of_1000000", .slots = 2, .vocab = 64, .tokens = 1000000, .segments = 1,
 	  .flags = INDPTR | ONE_SLOT },
 	/* a counter of 16 bits would come back to 0 */
@@ -73,7 +73,7 @@ static const struct shape {
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
 #define NUM_PAIRS	22
 
-/* The last cases: short segments, so many that threads that divide them run at the same time */
+/* The last cases: so many short segments that the threads which share them run at the same time */
 static const struct shape last[] = {
 	{ "pass_same_slot_100000", .slots = 2, .vocab = 64, .tokens = 100000, .segments = 100000,
 	  .flags = ONE_SLOT },

@@ -3,8 +3,8 @@
  * embedding.cu - copies rows in 16-byte vectors, with or without a scale
  *
  * Schedule: a CTA copies up to ITEMS * THREADS vectors of one row, with all loads in flight before the first
- * store. The unscaled copy is a separate instance, which is independent of dtype and never unpacks.
- * Floor: two dependent memory round trips, the id and then its row, about 1.3 us with the launch.
+ * store. The unscaled copy is a separate instance, which does not depend on dtype and never unpacks elements.
+ * Floor: two dependent memory round trips, for the id and then for its row; about 1.3 us with the launch.
  */
 #include "primitives/rows/embedding.h"
 #include "primitives/base/launch.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* embedding_cpu - one memcpy per row, or one product per element of a scaled row */
+/* embedding_cpu - copies a row by memcpy, or multiplies each element by the scale */
 #include <string.h>
 
 #include "primitives/base/dtype.h"

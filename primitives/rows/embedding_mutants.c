@@ -92,7 +92,7 @@ static int bent_embedding(const struct cairn_embedding_args *a, enum embedding_b
 	return 0;
 }
 
-/* The reference with other ids or fewer rows. */
+/* Calls the reference with other ids or fewer rows. */
 static int embedding_cut(const struct cairn_embedding_args *a, uint64_t id_bytes, int32_t row_mask)
 {
 	struct cairn_embedding_args one = *a;
@@ -214,7 +214,7 @@ static int embedding_rows_of_8(const struct cairn_embedding_args *a, void *strea
 	return cairn_embedding_ref(&other, stream);
 }
 
-/* The byte offset of a row of out has only 32 bits. */
+/* Keeps only 32 bits of the byte offset of a row of out. */
 static int embedding_out_32_bits(const struct cairn_embedding_args *a, void *stream)
 {
 	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);

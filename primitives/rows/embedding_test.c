@@ -2,7 +2,7 @@
 /*
  * embedding_test - cases of embedding.h
  *
- * The pair cases combine types, scales and sizes, and have NaN and infinities in rows that an id selects. A
+ * The pair cases combine types, scales and sizes. Some rows that an id selects hold NaNs and infinities. A
  * copied NaN must keep its payload, even if it is signalling.
  */
 #include "conformance/harness.h"
@@ -78,7 +78,7 @@ static const struct shape shapes[] = {
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
 #define NUM_PAIRS	20
 
-/* The last case: short rows, so many that threads that divide them run at the same time */
+/* The last case: so many short rows that the threads which share them run at the same time */
 static const struct shape many = { .rows = 30000, .dim = 16, .vocab = 300, .dtype = CAIRN_BF16,
 				   .scale = 45.25f };
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rmsnorm.cu - one pass: a row stays in registers between its sum and its scaling
+ * rmsnorm.cu - one pass over memory: a row stays in registers between its sum and its scaling
  *
  * Schedule: blockDim.x threads process a row, each at most items_of() vectors of 16 bytes; short rows share a
  * CTA (blockDim.y rows). Every thread loads its weights before griddepcontrol.wait (no kernel writes
  * weights), then x and residual, with all loads in flight before the first use. Squares are summed within the
  * thread, by a butterfly within the warp, and over the warps in a fixed order from shared memory. Between sum
- * and scaling the row is kept in its dtype, which halves the registers and rounds the residual sum at no
+ * and scaling, the row is kept in its dtype; this halves the registers and rounds the residual sum at no
  * cost.
  *
  * shared memory   s_part   32 x 4 bytes: a partial sum per warp

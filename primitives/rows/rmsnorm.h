@@ -36,8 +36,9 @@
 struct cairn_exact;
 
 /*
- * The smallest eps of a norm, here and in all operations that contain one: the smallest normal number. With
- * it the mean plus eps is never subnormal; below it, squares as large as eps would be, and lose their bits.
+ * The smallest eps of a norm, here and in all operations that contain a norm: the smallest normal number.
+ * With it, the mean plus eps is never subnormal. With a smaller eps, squares of that size would be subnormal
+ * and lose bits.
  */
 #define CAIRN_EPS_MIN	FLT_MIN
 

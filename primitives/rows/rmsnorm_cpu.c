@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rmsnorm_cpu - a row at a time in fp32, rows in parallel
+ * rmsnorm_cpu - norms rows in parallel, each in fp32
  *
- * The row is widened once into a buffer on the stack (at most 64 KiB), and so are residual and weight. The
- * squares are summed in 8 lanes, which lets gcc vectorise without reordering the additions. Then the row is
- * scaled and written back.
+ * A row is widened once into a buffer on the stack (at most 64 KiB), as are residual and weight. The squares
+ * are summed in 8 lanes, so that gcc can vectorise without reordering the additions. Then the row is scaled
+ * and written back.
  */
 #include <math.h>
 

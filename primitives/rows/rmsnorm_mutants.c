@@ -22,7 +22,7 @@ enum rmsnorm_bend {
 	rmsnorm_bend_eps_at_least_1e_30, rmsnorm_bend_squares_flushed,
 };
 
-/* The sum after the square of element j has been added. */
+/* Returns the sum after the square of element j has been added. */
 static double bent_sum(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend bend, double sum, double x,
 		       int32_t j)
 {
@@ -138,7 +138,7 @@ BENT(rmsnorm, tail_lost_with_residual)
 BENT(rmsnorm, nan_is_0)
 BENT(rmsnorm, nan_spreads)
 
-/* Sums in another order if there are few rows, which changes the last bit. */
+/* If there are few rows, sums in another order, which changes the last bit. */
 static int rmsnorm_few_rows(const struct cairn_rmsnorm_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_rmsnorm_ref(a, stream));
@@ -174,7 +174,7 @@ static int rmsnorm_rows_16_bits(const struct cairn_rmsnorm_args *a, void *stream
 	return cairn_rmsnorm_ref(&other, stream);
 }
 
-/* The byte offset of a row has only 32 bits. */
+/* Keeps only 32 bits of the byte offset of a row. */
 static int rmsnorm_offset_32_bits(const struct cairn_rmsnorm_args *a, void *stream)
 {
 	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype), most = (1ll << 32) / row;
@@ -207,7 +207,7 @@ static int rmsnorm_vectors_of_32(const struct cairn_rmsnorm_args *a, void *strea
 	return cairn_rmsnorm_ref(&other, stream);
 }
 
-/* In long rows, the sum is divided by the number of elements rounded up to a multiple of 64. */
+/* In long rows, divides the sum by the number of elements rounded up to a multiple of 64. */
 static int rmsnorm_mean_of_whole_tiles(const struct cairn_rmsnorm_args *a, void *stream)
 {
 	float factor = sqrtf((float)((a->dim + 63) / 64 * 64) / (float)a->dim);

@@ -3,8 +3,8 @@
  * rmsnorm_ref - the reference, in double, and the bound
  *
  * Let u32 = 2^-24. The residual sum: the sum of two floats of 8, 11 or 24 bits is exact in fp32, or one of
- * them is below half an ulp of the other; either way fp32 addition and one narrowing give the correctly
- * rounded sum. So r is the same number in every implementation, and its bound is 0.
+ * them is below half an ulp of the other. Either way, an fp32 addition and one narrowing give the correctly
+ * rounded sum, so r is the same number in every implementation and its bound is 0.
  *
  * out = r * s * w' with s = 1 / sqrt(mean + eps), w' = weight_offset + weight:
  *   - the sum of dim squares, all of one sign, in any order: dim u32, which the root halves. This error is 0

@@ -21,7 +21,7 @@ struct shape {
 	int bench, far;
 };
 
-/* All shapes of the grid, each in four flavours; then the single cases and the bench rows. */
+/* All shapes of the grid, each in four variants; then the single cases and the bench rows. */
 static const int32_t grid_rows[] = { 1, 19, 99 };
 static const int32_t grid_dims[] = { 64, 512, 1024, 3072, 3584, 4096, 8192, 16384 };
 static const struct { int32_t dtype, residual; float offset; } flavours[] = {
@@ -38,7 +38,7 @@ static const struct shape singles[] = {
 	{ .rows = 4, .dim = 16376, .dtype = CAIRN_F32, .residual = 1, .eps = 1e-5f },
 	{ .rows = 3, .dim = 4104, .dtype = CAIRN_F32, .eps = 1e-5f },
 	{ .rows = 19, .dim = 512, .dtype = CAIRN_F32, .eps = 1.0f,
-	  .tag = "eps1" },	/* large enough to show where eps is added */
+	  .tag = "eps1" },	/* so large that adding it in the wrong place shows */
 	{ .rows = 19, .dim = 512, .dtype = CAIRN_BF16, .residual = 1, .eps = 0.25f, .tag = "eps025" },
 	{ .rows = 5, .dim = 64, .dtype = CAIRN_BF16, .eps = 1e-20f, .tag = "eps1e20" },
 	{ .rows = 5, .dim = 64, .dtype = CAIRN_F32, .residual = 1, .eps = 100, .tag = "eps100" },
@@ -142,7 +142,7 @@ static void describe(int i, struct cairn_case *c)
 	c->flops = elements * 4;
 }
 
-/* Rows of one magnitude each, from subnormal to large; the sum of their squares still fits fp32. */
+/* Each row has one magnitude, from subnormal to large; the sum of its squares still fits fp32. */
 static void fill_extreme(struct cairn_op *op, void *p, const struct shape *s)
 {
 	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6,

@@ -5,14 +5,14 @@
  * Schedule: an item is 8 pairs of one head, two vectors of 16 bytes (four in f32): elements p .. p+7 and
  * their partners, half a head away or interleaved. A thread issues the loads of its first item, helps to fill
  * the row's table of cosines and sines, which all heads share, and uses the loaded item only after the
- * barrier. Further items follow in a loop (more than 512 items per row: many or long heads).
+ * barrier. If a row has more than 512 items (many or long heads), further items follow in a loop.
  *
  * shared memory   [blockDim.y][2][rotary_dim / 2] floats: cosines times scale, sines times scale
  * barriers        one __syncthreads
  *
- * Floor: 128 rows of 32 + 8 heads of 128 bf16 are 1.3 MB in and out: 0.6 us, less than the launch (0.8 us).
- * The dependent chain position -> angle -> table -> barrier -> store, after one memory round trip, remains.
- * rope_norm.cu has the kernel for heads that are normalised first.
+ * Floor: 128 rows of 32 + 8 heads of 128 bf16 are 1.3 MB in and out. They take 0.6 us, less than the launch
+ * (0.8 us), so what remains is one memory round trip and the dependent chain position -> angle -> table ->
+ * barrier -> store. rope_norm.cu has the kernel for heads that are normalised first.
  */
 #include "primitives/base/launch.h"
 #include "primitives/rows/rope.cuh"

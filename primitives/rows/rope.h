@@ -9,7 +9,7 @@
  *        x'[a] = (x[a] cos(angle) - x[b] sin(angle)) * scale
  *        x'[b] = (x[b] cos(angle) + x[a] sin(angle)) * scale
  *      interleaved 0: a = p, b = p + rotary_dim / 2 (Llama in Hugging Face form); 1: a = 2p, b = 2p + 1.
- *   Elements from rotary_dim up are not rotated: they keep their (normalised, if there is a norm) value.
+ *   Elements from rotary_dim on are not rotated: they keep their value, normalised if there is a norm.
  *
  *   argument   dtype  shape                          notes
  *   q          dtype  [nnz, num_qo_heads, head_dim]  in and out; row i starts at q + i * q_stride elements

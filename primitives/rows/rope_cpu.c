@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* rope_cpu - computes the sines and cosines of a row once, then each of its heads; rows in parallel */
+/* rope_cpu - computes the sines and cosines of a row once and rotates all of its heads; rows in parallel */
 #include <math.h>
 
 #include "primitives/base/dtype.h"

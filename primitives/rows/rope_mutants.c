@@ -272,7 +272,7 @@ static int rope_few_rows(const struct cairn_rope_args *a, void *stream)
 	return 0;
 }
 
-/* Runs one row after the other, at a byte offset of only 32 bits. */
+/* Runs one row after the other, keeping only 32 bits of each byte offset. */
 static int rope_far_stride_32_bits(const struct cairn_rope_args *a, void *stream)
 {
 	int64_t esize = (int64_t)cairn_dtype_bytes(a->dtype), dim = a->head_dim;

@@ -2,8 +2,8 @@
 /*
  * rope_norm.cu - normalises each head, then rotates it as rope.cu does
  *
- * Schedule: a head occupies adjacent lanes, one per item of 16 elements, their number rounded up to a power
- * of two; surplus lanes hold zeros. The head's sum of squares is therefore a butterfly of shuffles within
+ * Schedule: a head occupies adjacent lanes, one per item of 16 elements. Their number is rounded up to a
+ * power of two, and surplus lanes hold zeros, so the head's sum of squares is a butterfly of shuffles within
  * these lanes. Items are those of rope.cu, 8 pairs each; past rotary_dim an item is 16 consecutive elements,
  * which are only normalised. A thread keeps its item in registers from load to store: one pass over memory.
  *
@@ -47,7 +47,7 @@ ROW struct head_item place(const struct cairn_rope_args &a, int row, int i, int 
 	return p;
 }
 
-/* f *= weights / root mean square of the head, if it has weights. All lanes of a warp must call this. */
+/* f *= weights / root mean square of the head, if there are weights. All lanes of a warp must call this. */
 template <int dtype>
 ROW void normalise(const struct cairn_rope_args &a, const struct head_item *p, float *f, int lanes)
 {

@@ -2,11 +2,11 @@
 /*
  * rope_ref - the reference, in double, and the bound
  *
- * The angle is the fp32 product of position and frequency, rounded once, and so the same number in every
- * implementation: at position 100000 the exact product would be a different rotation. The errors of sine and
- * cosine (2 ulp of 1), two products, a difference and the scale are together at most 8 * 2^-24 (|x[a]| +
- * |x[b]|) |scale|. One rounding to dtype, or to its subnormals, follows. Elements that are not rotated must
- * keep their bits.
+ * The angle is the fp32 product of position and frequency, rounded once. It is therefore the same number in
+ * every implementation. (At position 100000, the exact product would give a different rotation.) The errors
+ * of sine and cosine (2 ulp of 1), two products, a difference and the scale are together at most 8 * 2^-24
+ * (|x[a]| + |x[b]|) |scale|. One rounding to dtype, or to its subnormals, follows. Elements that are not
+ * rotated must keep their bits.
  *
  * The error of a norm is that of rmsnorm (rmsnorm_ref.c): (head_dim / 2 + 16) 2^-24 of each of the two terms.
  */
@@ -52,8 +52,8 @@ static void load_head(const struct cairn_rope_args *a, const struct part *part, 
 }
 
 /*
- * Calls visit() for each changed element i of a head, with its exact new value v and the error `room` allowed
- * before the last rounding.
+ * Calls visit() for each changed element i of a head, with its exact new value v and `room`, the error that
+ * is allowed before the last rounding.
  */
 static void each_head(const struct cairn_rope_args *a, const struct part *part, int32_t row, int32_t head,
 		      void (*visit)(void *ctx, int64_t i, double v, double room), void *ctx)

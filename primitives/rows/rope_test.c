@@ -224,7 +224,7 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s.norm && s.eps != 1)	/* see fill_norm() */
 		c->kinds &= ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
-	if (pair && s.scale > 1 && s.dtype != CAIRN_F32)	/* its products need two roundings */
+	if (pair && s.scale > 1 && s.dtype != CAIRN_F32)	/* its products would be rounded twice */
 		c->kinds &= ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = s.bench;
 	c->device_only = elements > 600000 && s.nnz < 65536;

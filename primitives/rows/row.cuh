@@ -2,8 +2,8 @@
 /*
  * row - helpers of the row kernels: access to rows in 16-byte vectors, and warp sums in a fixed order
  *
- * A vector is a uint4 of row_vec(dtype) elements. Kernels widen it to fp32 to compute and narrow the result
- * with one rounding. dtype is a template parameter, so that a row kernel has three instances.
+ * A vector is a uint4 of row_vec(dtype) elements. Kernels widen it to fp32, compute, and narrow the result
+ * with one rounding. dtype is a template parameter, so a row kernel has three instances.
  */
 #ifndef CAIRN_ROW_CUH
 #define CAIRN_ROW_CUH
@@ -101,7 +101,10 @@ ROW void row_store(void *p, int dtype, int64_t i, float v)
 		((__nv_bfloat16 *)p)[i] = __float2bfloat16_rn(v);
 }
 
-/* Sum over the warp, with the same bits in every lane: the butterfly adds the same pairs in each. */
+/*
+ * Returns the sum over the warp, with the same bits in every lane, since the butterfly adds the same pairs in
+ * each.
+ */
 ROW float row_warp_sum(float v)
 {
 #pragma unroll

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * silu_mul_cpu - in fp32, in parallel over chunks of rows
+ * silu_mul_cpu - computes in fp32, in parallel over chunks of rows
  *
  * For g < 0 the product is computed as up t g t / (1 + t t) with t = exp(g / 2): exp(g) itself would be
  * subnormal below -87, where a large up can still bring the result back into range. gelu differs only in the
@@ -47,7 +47,7 @@ static inline float exp_of_negative(float x)
 	return p * low * high;
 }
 
-/* Loops without calls are vectorised. */
+/* The loops contain no calls, so that compilers vectorise them. */
 CAIRN_WIDE static void chunk_of_row(const struct cairn_silu_mul_args *a, int32_t i, int32_t first)
 {
 	int32_t n = a->dim - first < CHUNK ? a->dim - first : CHUNK;

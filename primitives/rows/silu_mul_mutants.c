@@ -180,7 +180,7 @@ static int silu_mul_up_times_gate(const struct cairn_silu_mul_args *a, void *str
 	return 0;
 }
 
-/* Gets the tail of a row wrong if the row is not a multiple of chunks of 1024. */
+/* Gets the tail of a row wrong if its length is not a multiple of 1024. */
 static int silu_mul_tail_of_chunks(const struct cairn_silu_mul_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_silu_mul_ref(a, stream));
@@ -189,7 +189,7 @@ static int silu_mul_tail_of_chunks(const struct cairn_silu_mul_args *a, void *st
 	return 0;
 }
 
-/* The byte offset of a row of out has only 32 bits; the size of a row divides 2^32. */
+/* Keeps only 32 bits of the byte offset of a row of out. The size of a row must divide 2^32. */
 static int silu_mul_offset_32_bits(const struct cairn_silu_mul_args *a, void *stream)
 {
 	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype), most = (1ll << 32) / row;

@@ -4,10 +4,10 @@
  *
  * With u32 = 2^-24 and g, up exact: exp(-g) computed as 2^(-g log2 e) has a relative error of |g| 2 u32 from
  * its rounded argument (for g > 20 the exponential no longer matters) and a few ulp of its own; the sum, the
- * quotient and the products add one rounding each. 16 u32 (1 + |g|) |ref| covers all of these. For g > 0 the
- * error of exp(-g) counts only by its share of 1 + exp(-g), so that g exp(-g) < 1 replaces |g|. The rounding
- * to dtype adds u |ref|. A subnormal intermediate value (error 2^-150) may still be multiplied by a g of up
- * to 17, beyond which the sigmoid is 1 in fp32.
+ * quotient and the products add one rounding each. 16 u32 (1 + |g|) |ref| covers all of these. For g > 0, the
+ * error of exp(-g) counts only in proportion to the share of exp(-g) in 1 + exp(-g), so g exp(-g) < 1 takes
+ * the place of |g|. The rounding to dtype adds u |ref|. A subnormal intermediate value (error 2^-150) may
+ * still be multiplied by a g of up to 17, beyond which the sigmoid is 1 in fp32.
  *
  * gelu is g sigmoid(z) with z = 2 y. The relative error of z is at most 5 u32 (g^2, the sum of two terms of
  * one sign, two products), which the exponential turns into a relative error of 5 u32 |z|: 16 (1 + |z|)

@@ -122,7 +122,7 @@ static void fill_extreme(struct cairn_op *op, void *x, const struct shape *s)
 		}
 }
 
-/* Gates from -4 to 4, or of at least 100; the largest product fits dtype. */
+/* Fills gates from -4 to 4, or of at least 100. The largest product fits dtype. */
 static void fill_exact(struct cairn_op *op, void *x, const struct shape *s)
 {
 	int64_t gate = s->dtype == CAIRN_BF16 ? 256 : s->dtype == CAIRN_F16 ? 250 : 4000;
