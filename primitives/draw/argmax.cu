@@ -2,12 +2,12 @@
 /*
  * argmax.cu - a cluster shares a row: every CTA scans a part, and rank 0 combines the results
  *
- * Schedule: the 16-byte vectors of a row are split into contiguous parts, one per CTA. Elements before the
- * first aligned address go to rank 0; elements after the last whole vector go to the last rank. Threads scan
- * in strides of THREADS vectors with UNROLL loads in flight. Every comparison is by value, then by lower
- * index, so that the result does not depend on the split. A warp reduces by shuffles, a CTA over its warps,
- * and each CTA stores (value, index) as one 64-bit word into the shared memory of rank 0, which picks the
- * winner after a cluster barrier.
+ * Schedule: the 16-byte vectors of a row are split into contiguous parts, one per CTA. Rank 0 takes the
+ * elements before the first aligned address, the last rank those after the last whole vector. Threads scan in
+ * strides of THREADS vectors with UNROLL loads in flight. Every comparison is by value, then by lower index,
+ * so the result does not depend on the split. A warp reduces by shuffles, a CTA over its warps, and each CTA
+ * stores (value, index) as one 64-bit word into the shared memory of rank 0, which picks the winner after a
+ * cluster barrier.
  *
  * shared memory   s_best    WARPS x 8 bytes: the winner of each warp
  *                 s_ranks   16 x 8 bytes: the winner of each CTA, used in rank 0 only

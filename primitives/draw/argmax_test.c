@@ -95,8 +95,8 @@ static void describe(int i, struct cairn_case *c)
 }
 
 /*
- * A row of a pair case: the largest logit, at `at`, and what competes with it. NORMAL has a largest logit of
- * 5.5, EXACT one with as many bits as dtype holds.
+ * Fills a row of a pair case: the largest logit, at `at`, and what competes with it. The largest logit is 5.5
+ * with NORMAL; with EXACT it has as many bits as dtype holds.
  */
 static void fill_row(struct cairn_op *op, const struct shape *s, void *x, int64_t row, int what, int32_t at)
 {
@@ -125,7 +125,7 @@ static void fill_row(struct cairn_op *op, const struct shape *s, void *x, int64_
 	}
 }
 
-/* Neighbouring rows have different contents, so that a row that corrupts the next one is detected. */
+/* Neighbouring rows get different contents, so that a row that corrupts the next one is detected. */
 static void fill_pair(struct cairn_op *op, const struct shape *s, void *x)
 {
 	const int8_t *level = cairn_pairs_row(&pairs, op->case_index - FIRST_PAIR);
@@ -167,7 +167,7 @@ static void setup(struct cairn_op *op)
 		fill_pair(op, &s, x);
 		return;
 	}
-	if (s.large) {	/* a float does not hold the index */
+	if (s.large) {	/* a float cannot hold the index */
 		cairn_fill(op, x, s.dtype, count, 3);
 		cairn_store(x, s.dtype, (1 << 24) + 1 + 2 * cairn_op_range(op, 0, 19), 1000);
 		return;

@@ -3,7 +3,8 @@
  * philox - Philox4x32-10, a stateless random number generator
  *
  * The generator maps a 128-bit counter and a 64-bit key to 128 random bits, by ten rounds of two 32 x 32
- * multiplications. A draw depends on nothing else: it is the same in any order, thread and machine.
+ * multiplications. A draw depends on nothing else: it is the same on every machine, in every thread and in
+ * any order.
  *
  * Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 4;
  *         known answers in philox_test.c.

@@ -28,8 +28,10 @@ static void known_answers(struct cairn_test *t)
 		  cairn_philox_uniform(0xa4093822299f31d0ull, 0x85a308d3243f6a88ull));
 }
 
-/* Each of the 53 bits is set in about half of the draws, over offsets, over seeds, and over both in large
- * steps. */
+/*
+ * Each of the 53 bits must be set in about half of the draws, over offsets, over seeds, and over both in
+ * large steps.
+ */
 static void bits_are_even(struct cairn_test *t)
 {
 	enum { DRAWS = 100000 };

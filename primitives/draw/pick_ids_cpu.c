@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* pick_ids_cpu - one loop on one thread: for a few thousand ids a parallel region does not pay off */
+/* pick_ids_cpu - one loop on one thread; for a few thousand ids, a parallel region does not pay off */
 #include "primitives/base/error.h"
 #include "primitives/draw/pick_ids.h"
 

@@ -37,7 +37,7 @@ static const struct shape {
 static const int32_t pair_rows[] = { 1, 7, 33, 257, 1030, 70000 }, pair_drawn[] = { 0, 1, 31, 300, 66000 };
 static const unsigned pair_hosts[] = { 0, NO_HOST, IN_PLACE }, pair_from[] = { 0, ALL_DRAWN, ALL_HOST };
 
-/* Without drawn tokens no row can refer to one. */
+/* Without drawn tokens, no row can refer to one. */
 static int pair_forbidden(const int8_t *level)
 {
 	return level[1] == 0 && (level[3] == 0 || level[3] == 1 || level[4] == 1);

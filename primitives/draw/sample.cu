@@ -3,8 +3,8 @@
  * sample.cu - a cluster of CTAs holds a row in its shared memory and draws a token from it
  *
  * The logits are read from memory once; each CTA keeps a contiguous part of the row. All sums are sums of
- * integers (sample_select.h), so the token depends on the row alone, not on the cluster size or on the order
- * of atomics.
+ * integers (sample_select.h), so the token depends only on the row, not on the cluster size or the order of
+ * atomics.
  *
  *   load      the part into shared memory; the largest logit of each group of 8 threads
  *   exchange  finds the largest logit of the row and, for top_k, a bound: every CTA posts the q-th largest of
@@ -16,17 +16,17 @@
  *             token and no barrier inside; for a few hundred tokens this is faster than any sort
  *
  * This takes two exchanges. Without a top_k, or if the bound leaves too many tokens, the general path of
- * sample_narrow.cuh follows: bins over the cluster, for top_k and then for top_p. If the first bins leave few
- * enough tokens, gather and finish run again; else bins narrow down to a single key, and the draw is a
- * running sum over the cluster.
+ * sample_narrow.cuh follows: bins over the cluster, first for top_k and then for top_p. If the first bins
+ * leave few enough tokens, gather and finish run again. Otherwise bins narrow down to a single key, and the
+ * draw is a running sum over the cluster.
  *
  * shared memory   struct shared of sample_narrow.cuh: bins 16 KiB, list and scratch 16 KiB, 4 KiB more; part
  * barriers        cluster: one at the start (before the first remote store), one per exchange, one per pick
  * occupancy       512 threads, 64 registers, 2 CTAs per SM: one loads while the other computes
  *
- * Cluster size: parts of at most PART_MAX elements, so that two fit an SM; larger while SMs are idle, down to
- * parts of PART_MIN. A row too long for 16 resident parts is read again (from L2) in every pass: `resident`
- * is false.
+ * Cluster size: parts have at most PART_MAX elements, so that two fit on an SM. Clusters are larger while SMs
+ * are idle, down to parts of PART_MIN. A row too long for 16 resident parts is read again (from L2) in every
+ * pass: `resident` is false.
  *
  * Floor: 128256 f32 are 0.5 MB; 256 rows take 29 us at the read stream's speed; one row takes a launch, a
  * memory round trip and two exchanges.
@@ -40,8 +40,8 @@
 #define PART_MAX	20000
 #define PART_MIN	2048
 #define TOP_K_MAX	256	/* largest top_k for which a bound is computed */
-#define MANY		512	/* most tokens that finish() takes if it will drop most of them */
-#define FEW		256	/* most tokens that finish() takes if it may keep all */
+#define MANY		512	/* maximum number of tokens for finish() if it will drop most of them */
+#define FEW		256	/* maximum number of tokens for finish() if it may keep all */
 #define SMEM_MAX	(227 * 1024)
 
 /* Reads the part and, if resident, keeps it; returns the largest logit that this thread read. */
@@ -95,8 +95,9 @@ ROW uint32_t quota(uint32_t top_k, uint32_t size)
 }
 
 /*
- * First exchange: returns the largest key of the row; *bound is a key that at least top_k tokens reach (0:
- * none known). top: the largest logit that this thread read. On return s->params are visible to all threads.
+ * First exchange: returns the largest key of the row and sets *bound to a key that at least top_k tokens
+ * reach (0: none known). top: the largest logit that this thread has read. On return, s->params is visible to
+ * all threads.
  */
 ROW uint32_t bound_of(const struct state *st, float top, uint32_t *bound)
 {
@@ -157,11 +158,11 @@ ROW uint64_t octet_sum(uint64_t v)
 }
 
 /*
- * In rank 0 only: draws from the n listed tokens, which include every token that can be kept. Keeps the top_k
- * most probable, then their shortest prefix whose weight reaches the target (0: top_p of their weight), then
- * the tokens that pass min_p. Each token is compared with all others three times: first its key, to
- * drop tokens outside the top k; then for its rank and the weight ahead of it; finally, among the kept
- * tokens, for the weight before it in index order. Returns the token, in one thread; -1 in all other threads.
+ * Rank 0 only: draws from the n listed tokens, which include every token that can be kept. Keeps the top_k
+ * most probable ones, then their shortest prefix whose weight reaches the target (0: top_p of their weight),
+ * then the tokens that pass min_p. Each token is compared with all others three times: by key, to drop tokens
+ * outside the top k; then to find its rank and the weight ahead of it; finally, among the kept tokens, to
+ * find the weight before it in index order. Returns the token in one thread, and -1 in all other threads.
  */
 ROW int32_t finish(const struct state *st, int n, uint32_t top_k, uint64_t target, float top_p)
 {
@@ -262,9 +263,9 @@ ROW int32_t finish(const struct state *st, int n, uint32_t top_k, uint64_t targe
 }
 
 /*
- * The general path: top_k, top_p and the draw are iterations of one loop, which keeps the code small. If few
- * enough tokens are left on the way, lists them in rank 0 and returns their number, with the remaining work
- * for finish() in *top_k and *target. Else writes the token to *out and returns 0.
+ * The general path: top_k, top_p and the draw are iterations of one loop, which keeps the code small. As soon
+ * as few enough tokens are left, lists them in rank 0 and returns their number; *top_k and *target then
+ * describe the work that remains for finish(). Otherwise writes the token to *out and returns 0.
  */
 template <bool resident>
 ROW int general(const struct state *st, uint32_t *top_k, float top_p, uint64_t *target, int32_t *out)
@@ -327,7 +328,10 @@ sample_kernel(const __grid_constant__ struct cairn_sample_args a)
 	ptx_barrier_cluster_arrive_relaxed();
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
-	/* one thread per parameter, so that these loads are in flight together with those of the logits */
+	/*
+	 * one thread loads each parameter, so that these loads are in flight together with those of the
+	 * logits
+	 */
 	if (threadIdx.x < 4)
 		param = ((const uint32_t *)(threadIdx.x == 0 ? (const void *)a.temperature :
 					    threadIdx.x == 1 ? (const void *)a.top_k :

@@ -13,7 +13,7 @@
  *   6. u = uniform in [0,1) from Philox4x32-10 with key = seed and counter = (offset, 0). The result is the
  *      first kept token, in rising index order, at which the running sum of p is > u * (sum of all kept p).
  * Tokens of equal probability are ordered by rising index, so the kept set is unique.
- * A logit of -INFINITY is never drawn; a row that has nothing else gives -1. NaN counts as -INFINITY,
+ * A logit of -INFINITY is never drawn; a row with no other logits gives -1. NaN counts as -INFINITY,
  * +INFINITY as the largest finite float, and -0 equals +0.
  *
  *   argument      dtype   shape          notes
@@ -30,11 +30,11 @@
  * The per-row arrays lie in device memory, and their values are not checked.
  *
  * Supported:   vocab 1..2^20, any; rows 0 is legal and does nothing.
- * Numerics:    fp32 or better; the difference of two logits must fit fp32. A token less probable than
- *              2^-40 of the most probable may count as impossible.
+ * Numerics:    fp32 or better; the difference of two logits must fit fp32. A token whose probability is below
+ *              2^-40 of the largest may count as impossible.
  *              u = ((x0 * 2^32 + x1) >> 11) * 2^-53, x0 and x1 the first two Philox words.
- * Tolerance:   a token passes if it results for some thresholds and some u within the rounding error of the
- *              sums (derived in sample_judge.c). Any other token fails.
+ * Tolerance:   a token passes if some thresholds and some u within the rounding error of the sums give it
+ *              (derived in sample_judge.c). Any other token fails.
  * Determinism: bitwise repeatable; a row's token does not depend on the batch or the row's place in it.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      Salmon et al. 2011 (Philox); Holtzman et al. 2020 (top-p).

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sample_cpu - the selection of sample_select.h with one thread per row, without allocation
+ * sample_cpu - the selection of sample_select.h, with one thread per row and without allocation
  *
- * Each step is a pass over the logits, which stay in the cache: the maximum; for top-k and for top-p one pass
- * of depth bins, one for the keys in the bin of the threshold, up to three of key bins (few tokens get that
- * far) and one for ties; the total; the draw. Only passes that weigh tokens compute exponentials.
+ * Each step is a pass over the logits, which stay in the cache. There is one pass for the maximum; for top-k
+ * and again for top-p, one of depth bins, one for the keys in the bin of the threshold, up to three of key
+ * bins (few tokens get that far) and one for ties; then one for the total and one for the draw. Only passes
+ * that weigh tokens compute exponentials.
  *
- * A small top_k first shortens the row: at least k tokens reach the k-th largest of the maxima of BLOCKS
- * blocks, so tokens below it cannot be kept.
+ * If top_k is small, the row is shortened first: at least k tokens reach the k-th largest of the maxima of
+ * BLOCKS blocks, so tokens below it cannot be kept.
  */
 #include "primitives/draw/sample.h"
 
@@ -163,7 +164,7 @@ static int32_t at_most(int32_t a, int32_t most)
 
 /*
  * Replaces the row by the tokens that can be among the top_k, still in index order, so that ties resolve as
- * in the whole row. Returns 0, with the row unchanged, if they exceed LIST.
+ * in the whole row. If there are more than LIST, returns 0 and leaves the row unchanged.
  */
 static int shorten(struct row *r, int32_t top_k)
 {

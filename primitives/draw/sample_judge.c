@@ -7,12 +7,12 @@
  *     base, and a table or polynomial of 4 ulp: relative (6 |z| + 8) u32; absolute 2^-40, by contract;
  *   - a sum of n <= vocab weights, taken in blocks of about sqrt(vocab) or finer, as in any parallel sum:
  *     relative (sqrt(vocab) + 16) u32.
- * Let E be the sum of both over the summed tokens. The order is by logit and has no error, so the kept set is
- * always a prefix of it and only its length n is uncertain:
+ * Let E be the sum of both errors over the summed tokens. Tokens are ordered by logit, without error, so the
+ * kept set is always a prefix of that order, and only its length n is uncertain:
  *   - top_p: the running sum and the total that it is compared with each err by at most E, as if top_p were
  *     changed by up to 2 E / total: lengths n_lo .. n_hi;
  *   - min_p: compares a weight with min_p times the largest, which is exactly 1: each has its own error.
- * The drawn token passes if, for one such n, u times the total lies within 2 E of the token's interval of the
+ * The drawn token passes if, for one such n, u times the total lies within 2 E of the token's interval in the
  * running sum by index.
  */
 #include <math.h>

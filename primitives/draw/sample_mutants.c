@@ -218,7 +218,7 @@ BENT(sample, weights_in_f16)
 BENT(sample, top_k_of_vocab)
 BENT(sample, temperature_after_min_p)
 
-/* Calls the reference a row at a time, with parameters and logits that a mutant has changed. */
+/* Calls the reference for one row at a time, with parameters and logits that a mutant has changed. */
 static int changed_rows(const struct cairn_sample_args *a, void *stream,
 			void (*change)(struct cairn_sample_args *one, float *logits))
 {

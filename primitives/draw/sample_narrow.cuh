@@ -70,8 +70,8 @@ ROW void cluster_sync(const struct state *st)
 }
 
 /*
- * Every CTA posts v, which threads 0 .. size - 1 must hold, to all CTAs; after exchange_wait() box[which] has
- * the values of all CTAs. Between two exchanges through the same box the caller needs another cluster
+ * Every CTA posts v, which threads 0 .. size - 1 must hold, to all CTAs. After exchange_wait(), box[which]
+ * has the values of all CTAs. Between two exchanges through the same box there must be another cluster
  * barrier.
  */
 ROW void exchange_post(const struct state *st, int which, uint4 v)
@@ -162,7 +162,10 @@ ROW bool likely(const struct rule *rule, float depth)
 	return depth == 0 || exponential(depth) >= rule->min_p;
 }
 
-/* Shared memory has only 32-bit atomics in hardware: the thread whose addition wraps the low word carries. */
+/*
+ * Shared memory has only 32-bit atomics in hardware, so the thread whose addition wraps the low word adds the
+ * carry.
+ */
 ROW void add_to_bin(struct shared *s, uint32_t bin, uint64_t w)
 {
 	uint32_t lo = (uint32_t)w, hi = (uint32_t)(w >> 32);
@@ -197,8 +200,8 @@ ROW int crossing(uint64_t v, uint64_t target, uint64_t *above)
 
 /*
  * Finds the bin in which the running sum of all CTAs' bins reaches *target (0: *target becomes top_p of the
- * total). Returns false if the target takes in everything. Contains a cluster barrier; peers read this CTA's
- * bins and sums until the next one.
+ * total). Returns false if everything is needed to reach the target. Contains a cluster barrier; peers read
+ * this CTA's bins and sums until the next one.
  */
 ROW bool pick_bin(const struct state *st, uint64_t *target, float top_p, struct pick *p)
 {
@@ -290,9 +293,9 @@ ROW bool pick_bin(const struct state *st, uint64_t *target, float top_p, struct 
 }
 
 /*
- * Second exchange: sends tokens to rank 0's list: those that reach `least` (bin SAMPLE_BINS), else those in
- * the bins up to `bin`. Returns their number, or 0 if there are more than `limit` or too many in one CTA for
- * its window of the list.
+ * Second exchange: sends tokens to rank 0's list. If bin is SAMPLE_BINS, these are the tokens that reach
+ * `least`, else those in the bins up to `bin`. Returns their number, or 0 if there are more than `limit`, or
+ * more in one CTA than its window of the list holds.
  */
 template <bool resident>
 ROW int gather(const struct state *st, const struct rule *rule, float least, uint32_t bin, int limit)
@@ -369,8 +372,9 @@ struct cut {
 };
 
 /*
- * Narrows the kept tokens to top_k tokens, or (top_k 0) to top_p of the weight: first by depth; then, if at
- * most `few` tokens are left, by a list; else by key inside that bin of depth, until one key is left.
+ * Narrows the kept tokens to top_k tokens or, with top_k 0, to top_p of the weight. Starts with bins of
+ * depth. If at most `few` tokens are then left, lists them; else continues with bins of keys inside that bin
+ * of depth, until one key is left.
  */
 template <bool resident>
 ROW void narrow(const struct state *st, uint32_t top_k, float top_p, int few, struct cut *cut)
@@ -483,8 +487,10 @@ ROW int32_t locate(const struct state *st, uint32_t key, uint64_t mark, bool dra
 		mark = sample_mulhi(__shfl_sync(ALL_LANES, run, 31), mark);
 	if (st->rank)
 		before += __shfl_sync(ALL_LANES, run, (st->rank + 31) % 32);
-	/* The warp with the token: each lane sums 32 consecutive tokens, in a rotated order that is free
-	 * of bank conflicts; then the lanes examine one token each of the 32 that include it. */
+	/*
+	 * In the warp with the token, each lane sums 32 consecutive tokens, in a rotated order that is free
+	 * of bank conflicts. Then each lane examines one of the 32 tokens among which it is.
+	 */
 	for (int at = from; at < to && before <= mark && mark < before + sum; at += 1024) {
 		int hit;
 

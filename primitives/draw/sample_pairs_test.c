@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sample_pairs_test - pair cases of sample.h: every two values of temperature, top_k, top_p, min_p, the
- * distribution, the size and the contents of the next row
+ * sample_pairs_test - pair cases of sample.h: they combine any two values of temperature, top_k, top_p,
+ * min_p, the distribution, the size and the contents of the next row
  *
- * A wrong set of kept tokens usually shows only at its ends, so the test chooses the seeds: in turn, rows
- * draw their first kept token, their last one, one at a mark that a sum of low-precision weights would miss,
+ * A wrong set of kept tokens usually shows only at its ends, so the test chooses the seeds. Rows draw, in
+ * turn, their first kept token, their last one, one at a mark that a sum of low-precision weights would miss,
  * and an arbitrary one. Logits fall or rise slowly with the index, or are equal in runs, so that the tokens
  * at the ends are not too improbable.
  */

@@ -21,7 +21,7 @@ struct sample_row {
 /* Fills *r; the caller frees r->t. */
 int cairn_sample_open_row(const struct cairn_sample_args *a, int32_t row,
 			  struct sample_row *r);
-/* Returns after how many of the first n tokens the running sum reaches `target`; n if it does not. */
+/* Returns how many of the first n tokens it takes for the running sum to reach `target`; n if it does not. */
 int32_t cairn_sample_prefix(const struct sample_row *r, int32_t n, double target);
 /* Returns the token that the reference draws, -1 if there is none, or -ENOMEM. */
 int32_t cairn_sample_draw(const struct cairn_sample_args *a, const struct sample_row *r);

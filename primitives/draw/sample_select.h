@@ -6,7 +6,7 @@
  *   key     the float as an unsigned integer of the same order, for top-k, top-p and ties;
  *   depth   (max - logit) / temperature in powers of two: the token's weight is 2^-depth.
  * Weights are fixed-point integers, 2^40 for the most probable token. Integer sums do not depend on their
- * order, so any number of threads and CTAs, and atomics in any order, give the same token. A sum of 2^20
+ * order, so any number of threads and CTAs, with atomics in any order, gives the same token. A sum of 2^20
  * weights of 2^40 fits 64 bits. The rounding error of one weight is 2^-41 of the largest weight; 2^20 times
  * that is below the rounding error of fp32.
  *
@@ -29,7 +29,9 @@
 #define SAMPLE_LOG_BINS		11
 #define SAMPLE_BINS		(1 << SAMPLE_LOG_BINS)
 #define SAMPLE_BINS_PER_OCTAVE	48.0f
-/* A token of this depth or more is dead, that is, never drawn; one of a smaller depth weighs at least 1. */
+/*
+ * A token of at least this depth is dead, that is, never drawn; a token of smaller depth weighs at least 1.
+ */
 #define SAMPLE_DEAD 40.5f
 #define SAMPLE_ONE		0x1p40f		/* the weight of depth 0 */
 #define SAMPLE_MAX_VOCAB	(1 << 20)

@@ -125,7 +125,7 @@ static const struct shape singles[] = {
 	{ .rows = 256, .vocab = 128256, .dist = NORMAL1, .setting = TOPP90, .bench = 1 },
 	{ .rows = 64, .vocab = 128256, .dist = NORMAL1, .setting = PLAIN, .bench = 1 },
 	{ .rows = 64, .vocab = 32000, .dist = NORMAL1, .setting = TOPK50_TOPP90, .bench = 1 },
-	/* rows past 2^31 logits */
+	/* some rows begin past 2^31 logits */
 	{ .rows = 16749, .vocab = 128256, .dist = NORMAL1, .setting = MIXED, .far = 1 },
 };
 
@@ -415,8 +415,10 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
-/* 100000 draws of one row have the right frequencies. The same draws at other places in a batch give the
- * same tokens. */
+/*
+ * 100000 draws of one row must have the right frequencies, and the same draws at other places in a batch must
+ * give the same tokens.
+ */
 static void hundred_thousand_draws(struct cairn_test *t)
 {
 	enum { ROWS = 1000, VOCAB = 64, BATCHES = 100 };
