@@ -4,9 +4,9 @@
  *
  * Every argument struct begins with its size, and within an ABI version structs grow only at their end. A
  * newer caller's struct is longer than the operation knows. The operation accepts it if all bytes beyond the
- * known ones are 0. Otherwise the caller asks for something that the operation would silently ignore, so the
- * operation refuses it, as Linux's copy_struct_from_user() does. Members that an older caller's struct lacks
- * count as 0.
+ * known ones are 0. Otherwise the caller asks for something that the operation would silently ignore. The
+ * operation therefore refuses the struct, as Linux's copy_struct_from_user() does. Members that an older
+ * caller's struct lacks count as 0.
  */
 #ifndef CAIRN_ARGS_H
 #define CAIRN_ARGS_H

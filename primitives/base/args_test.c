@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* args_test - argument structs that are longer or shorter than an operation knows */
+/* args_test - tests argument structs that are longer or shorter than an operation knows */
 #include "primitives/base/args.h"
 
 #include <stdint.h>
@@ -43,7 +43,7 @@ static void refused_sizes(struct cairn_test *t)
 	EXPECT(t, cairn_check_args(NULL, sizeof(k), "turn") == -EINVAL);
 	EXPECT(t, cairn_check_args(&k, sizeof(k), "turn") == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "args: size is 15, must be at least 16 and at most 4096");
-	k.size = SIZE_MAX;		/* not set: nothing after the struct is read */
+	k.size = SIZE_MAX;		/* as if it were not set: nothing after the struct may be read */
 	EXPECT(t, cairn_check_args(&k, sizeof(k), "turn") == -EINVAL);
 	k.size = sizeof(k);
 	EXPECT(t, cairn_check_args(&k, sizeof(k), "turn") == 0);

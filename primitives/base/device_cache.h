@@ -2,9 +2,9 @@
 /*
  * device_cache - caches answers about devices, because some queries cost more than a launch
  *
- * A question is a device's number, a kernel (or another address that stands for the question) and four
- * numbers; its answer is a row of ints. Questions are remembered until the process ends, so their number must
- * be bounded. Any number of threads may call at the same time; a look-up takes no lock.
+ * A question consists of a device's number, a kernel (or another address that stands for the question) and
+ * four numbers; its answer is a row of ints. Questions are remembered until the process ends, so their number
+ * must be bounded. Any number of threads may call at the same time. A look-up takes no lock.
  */
 #ifndef CAIRN_DEVICE_CACHE_H
 #define CAIRN_DEVICE_CACHE_H

@@ -74,7 +74,7 @@ static void forgets_errors(struct cairn_test *t)
 static const char shared;
 static int shared_calls, shared_wrong;
 
-/* Each thread starts elsewhere in the same list of questions. */
+/* Each thread starts at a different place in the same list of questions. */
 static void *run(void *arg)
 {
 	int first = *(int *)arg, wrong = 0;

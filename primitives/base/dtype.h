@@ -2,8 +2,8 @@
 /*
  * dtype - element types and their conversions on the host
  *
- * Every narrowing rounds once, to nearest even, from the full double: a reference that
- * computes in double and stores bf16 is never rounded twice.
+ * Every narrowing rounds once, to nearest even, from the full double, so a reference that computes in double
+ * and stores bf16 never rounds twice.
  */
 #ifndef CAIRN_DTYPE_H
 #define CAIRN_DTYPE_H
@@ -91,7 +91,10 @@ static inline uint16_t cairn_double_to_bf16(double d)
 	return (uint16_t)(bits >> 16);
 }
 
-/* Both have no branches, so that compilers vectorise loops over them; a _Float16 cast calls a function. */
+/*
+ * Neither conversion has branches, so compilers vectorise loops over them; a _Float16 cast would call a
+ * function.
+ */
 static inline float cairn_f16_to_float(uint16_t h)
 {
 	uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
@@ -178,7 +181,7 @@ static inline void cairn_load_row(float *dst, const void *p, int dtype, int64_t 
 	}
 }
 
-/* cairn_double_to_bf16() of a float. It needs no branch, so that compilers vectorise loops over it. */
+/* As cairn_double_to_bf16(), for a float. It needs no branch, so compilers vectorise loops over it. */
 static inline uint16_t cairn_float_to_bf16(float f)
 {
 	uint32_t bits;
@@ -205,9 +208,9 @@ static inline void cairn_store_row(void *p, int dtype, int64_t first, const floa
 
 /*
  * The reference's answer for the judge: for each element of an output, the exact value in double and the
- * largest error that a correct implementation may make. With bound INFINITY and a finite val, the element
- * only has to be finite (used where a full reference would take minutes, see gemm). With bound INFINITY and
- * val NaN, the contract leaves the element undefined, and it is not judged.
+ * largest error that a correct implementation may make. If bound is INFINITY and val is finite, the element
+ * only has to be finite (used where a full reference would take minutes, see gemm). If bound is INFINITY and
+ * val is NaN, the contract leaves the element undefined, and it is not judged.
  */
 struct cairn_exact {
 	double *val;		/* one per element of the output */

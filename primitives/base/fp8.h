@@ -43,8 +43,8 @@ static inline uint8_t cairn_float_to_e4m3(float x)
 }
 
 /*
- * The same as cairn_float_to_e4m3() for x that is not NaN, by arithmetic that vectorises. Adding 2^23 times
- * the spacing of e4m3 at x to x rounds x to that spacing, to nearest even. The spacing is a power of two, at
+ * As cairn_float_to_e4m3() for x that is not NaN, by arithmetic that vectorises. Adding 2^23 times the
+ * spacing of e4m3 at x to x rounds x to that spacing, to nearest even. The spacing is a power of two, at
  * least 2^-9, that depends only on the exponent of x.
  */
 static inline uint8_t cairn_narrow_e4m3(float x)

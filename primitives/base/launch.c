@@ -10,7 +10,7 @@ int cairn_cuda_error(cudaError_t err, const char *what, const char *file, int li
 {
 	const char *slash = strrchr(file, '/');
 
-	cudaGetLastError();	/* clears it: the next call must not report the same launch error */
+	cudaGetLastError();	/* clears the error, so that the next call does not report it again */
 	return cairn_error(err == cudaErrorNoDevice ? ENODEV : EIO, "%s (%s): %s, at %s:%d",
 			   cudaGetErrorName(err), cudaGetErrorString(err), what,
 			   slash ? slash + 1 : file, line);

@@ -31,12 +31,12 @@ struct cairn_launch {
 int cairn_launch(const void *kernel, const struct cairn_launch *launch, void **params);
 /*
  * Returns how many clusters of this launch the current device can hold at once, or -errno. The answer is
- * cached for each device, kernel, number of threads, smem and cluster; an error is not.
+ * cached for each device, kernel, number of threads, smem and cluster; errors are not cached.
  */
 int cairn_max_active_clusters(const void *kernel, const struct cairn_launch *launch);
 /* Returns the number of SMs of the current device (cached), or -errno. */
 int cairn_num_sms(void);
-/* Returns how many SMs a call with argument `sms` may use (0 or too large: all), or -errno. */
+/* Returns how many SMs a call with argument `sms` may use (all if sms is 0 or too large), or -errno. */
 int cairn_sms_of(int32_t sms);
 /*
  * Returns 0 if all CTAs of this launch can be resident at once, -EOPNOTSUPP if they cannot, or another

@@ -8,7 +8,9 @@
 #include <math.h>
 #include <stdint.h>
 
-/* Replaces the first of n values that is no integer (and of magnitude 0.001 to 1000) by an adjacent float. */
+/*
+ * Replaces the first of n values that is not an integer and has magnitude 0.001 to 1000 by an adjacent float.
+ */
 static inline void nudge(float *x, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++)

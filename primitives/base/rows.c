@@ -50,7 +50,7 @@ CAIRN_WIDE void cairn_narrow(void *p, int dtype, int64_t first, const double *sr
 	}
 }
 
-/* Keeps four partial sums, each over a quarter of the row, so that additions do not wait for each other. */
+/* Keeps four partial sums, each over a quarter of the row, so that additions need not wait for each other. */
 CAIRN_WIDE double cairn_dot(const double *x, const double *y, int64_t n)
 {
 	const int64_t q = n / 4;

@@ -3,7 +3,7 @@
  * rows - rows of numbers in double, for the references
  *
  * A reference converts a row once and then uses it in many products. The functions are also compiled for
- * wider vectors (wide.h), and sum in an order that vectorises.
+ * wider vectors (wide.h) and sum in an order that vectorises.
  */
 #ifndef CAIRN_ROWS_H
 #define CAIRN_ROWS_H

@@ -8,7 +8,10 @@ typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void 
 			   const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
 			   CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-/* Gets the function through the CUDA runtime; linking with libcuda would require it on every machine. */
+/*
+ * Gets the function through the CUDA runtime. If the program were linked with libcuda, every machine would
+ * need it.
+ */
 static int find_encode(encode_fn **encode, const char *caller)
 {
 	enum cudaDriverEntryPointQueryResult found;

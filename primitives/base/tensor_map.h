@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor_map - makes TMA descriptors: TMA copies boxes of a tensor in global memory by their coordinates
+ * tensor_map - makes descriptors for TMA, which copies boxes of a tensor in global memory by their
+ * coordinates
  *
- * Dimension 0 is the innermost. A box is dense in shared memory; with a swizzle its innermost dimension is at
- * most `swizzle` bytes. Elements of a box outside the tensor arrive as zeros.
+ * Dimension 0 is the innermost. A box is dense in shared memory; with a swizzle, its innermost dimension has
+ * at most `swizzle` bytes. Elements of a box outside the tensor arrive as zeros.
  */
 #ifndef CAIRN_TENSOR_MAP_H
 #define CAIRN_TENSOR_MAP_H

@@ -6,8 +6,8 @@
 #include "primitives/ptx/ptx.cuh"
 
 /*
- * Lanes of a warp that arrive; an mbarrier is initialised with this count per warp. In DEBUG builds all lanes
- * arrive, because racecheck does not see that one lane can arrive for its warp after __syncwarp().
+ * Number of lanes of a warp that arrive; an mbarrier is initialised with this count per warp. In DEBUG builds
+ * all lanes arrive, because racecheck does not see that one lane can arrive for its warp after __syncwarp().
  */
 #ifdef CAIRN_DEBUG
 #define ELECTED_LANES	32
@@ -15,7 +15,10 @@
 #define ELECTED_LANES	1
 #endif
 
-/* All 32 lanes must call this. Threads that wait for the phase then see everything the warp did before. */
+/*
+ * All 32 lanes must call this. Threads that wait for the phase then see everything that the warp has done
+ * before.
+ */
 static __device__ __forceinline__ void elected_arrive(uint32_t mbar)
 {
 	__syncwarp();

@@ -2,10 +2,10 @@
 /*
  * fp8.cuh - converts e4m3 exactly to the 16-bit types of the tensor cores, and fp32 to e4m3
  *
- * f16 has a conversion instruction. bf16 has none: with its bits shifted to the exponent and mantissa fields
- * of bf16, an e4m3 value reads as 2^-120 of itself, subnormal or not, and one multiplication corrects two
- * values at a time. PRMT extends the sign of a byte to 16 bits, so that one shift and one mask place sign,
- * exponent and mantissa. NaN codes are not handled.
+ * For f16 there is a conversion instruction. For bf16 there is none: with its bits shifted to the exponent
+ * and mantissa fields of bf16, an e4m3 value, subnormal or not, reads as 2^-120 times itself, and one
+ * multiplication corrects two values at a time. PRMT extends the sign of a byte to 16 bits, so that one shift
+ * and one mask place sign, exponent and mantissa. NaN codes are not handled.
  */
 #ifndef CAIRN_FP8_CUH
 #define CAIRN_FP8_CUH
@@ -45,7 +45,7 @@ template <int dtype> FP8 void fp8_widen(uint32_t four, uint32_t *lo, uint32_t *h
 
 /*
  * Converts the four e4m3 values in `four`: values 0 and 2 go to *even, 1 and 3 to *odd. For bf16 this takes
- * nine instructions, fp8_widen() eight. f16 is also converted by shifts and one multiplication.
+ * nine instructions, fp8_widen() eight. It converts to f16 by shifts and one multiplication, too.
  */
 template <int dtype> FP8 void fp8_widen_even_odd(uint32_t four, uint32_t *even, uint32_t *odd)
 {

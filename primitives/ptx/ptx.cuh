@@ -2,10 +2,11 @@
 /*
  * ptx - one wrapper per PTX instruction, named ptx_ and the mnemonic with underscores for dots
  *
- * The comment above each group names the section of the PTX ISA manual (9.0) that explains its instructions.
- * A wrapper adds no meaning to its instruction, except ptx_mbarrier_wait() and ptx_mbarrier_wait_cluster(),
- * which loop on try_wait. In DEBUG=N builds these loops trap after about 2 N seconds and report which thread
- * waits for what; other spin loops call ptx_spin_check() for the same purpose.
+ * The comment above each group names the section of the PTX ISA manual (version 9.0) that explains its
+ * instructions. A wrapper adds no meaning to its instruction, except ptx_mbarrier_wait() and
+ * ptx_mbarrier_wait_cluster(), which loop on try_wait. In DEBUG=N builds, these loops trap after about 2 N
+ * seconds and report which thread waits for what. Other spin loops call ptx_spin_check() for the same
+ * purpose.
  *
  * Addresses of shared memory are uint32_t in the shared window: ptx_smem(p) for the CTA's own memory,
  * ptx_mapa() of such an address for a peer's memory in the cluster. An address of the CTA's own memory is
@@ -57,7 +58,7 @@ PTX uint32_t ptx_dynamic_smem_size(void)
 	return v;
 }
 
-/* volatile prevents merging of two reads; the clobber keeps the timed work between them */
+/* volatile keeps two reads from being merged; the clobber keeps the timed work between them */
 PTX int64_t ptx_clock64(void)
 {
 	int64_t v;
@@ -233,7 +234,7 @@ PTX void ptx_st_shared_cluster_v4(uint32_t addr, uint4 v)
 		     : : "r"(addr), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
-/* relaxed makes the access single-copy atomic, so that a value and its flag may share the 64 bits */
+/* .relaxed makes the access single-copy atomic, so a value and its flag may share the 64 bits */
 PTX uint64_t ptx_ld_relaxed_cluster_shared_b64(uint32_t addr)
 {
 	uint64_t v;
@@ -342,7 +343,7 @@ PTX void ptx_st_relaxed_gpu_u64(uint64_t *p, uint64_t v)
 	asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
 }
 
-/* Each 64-bit half is single-copy atomic, the 16 bytes together are not; .x and .y are the first half. */
+/* Each 64-bit half is single-copy atomic; the 16 bytes together are not. .x and .y are the first half. */
 PTX uint4 ptx_ld_relaxed_gpu_v2_u64(const void *p)
 {
 	uint64_t a, b;
@@ -366,7 +367,9 @@ PTX uint64_t ptx_ld_global_cg_u64(const uint64_t *p)
 	return v;
 }
 
-/* For data that is read once: the L1 does not keep it, nor does the L2 under an evict-first policy. */
+/*
+ * For data that is read once: the L1 does not keep it and, under an evict-first policy, neither does the L2.
+ */
 PTX uint4 ptx_ld_global_nc_no_allocate_v4(const void *p)
 {
 	uint4 v;
@@ -431,7 +434,7 @@ PTX void ptx_barrier_cluster_arrive_release(void)
 	asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
 }
 
-/* orders no memory accesses: the barrier then only signals that all threads have arrived */
+/* orders no memory accesses: the barrier then signals only that all threads have arrived */
 PTX void ptx_barrier_cluster_arrive_relaxed(void)
 {
 	asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
@@ -452,7 +455,7 @@ PTX void ptx_fence_mbarrier_init_release_cluster(void)
 {
 	asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
 }
-/* must separate ordinary accesses from those of bulk copies, TMA or wgmma to the same memory */
+/* required between ordinary accesses and those of bulk copies, TMA or wgmma to the same memory */
 PTX void ptx_fence_proxy_async(void) { asm volatile("fence.proxy.async;" : : : "memory"); }
 
 PTX void ptx_fence_proxy_async_shared_cta(void)

@@ -65,8 +65,8 @@ PTX void ptx_cp_async_bulk_commit_group(void)
 }
 
 /*
- * Waits until at most n groups are in flight. The other groups' data has then been written; with _read it has
- * only been read from shared memory, which may be overwritten.
+ * Waits until at most n groups are in flight. The data of the other groups has then been written. With _read,
+ * it has only been read from shared memory, which may then be overwritten.
  */
 template <int n> PTX void ptx_cp_async_bulk_wait_group(void)
 {

@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 /*
- * Launches the kernel and synchronises. Returns -EIO after the time-out; from then on the process cannot use
- * the device. A build without DEBUG returns -EOPNOTSUPP and does not launch.
+ * Launches the kernel and synchronises. Returns -EIO after the time-out; from then on, the process cannot use
+ * the device. In a build without DEBUG, returns -EOPNOTSUPP without launching.
  */
 int cairn_ptx_hang(void);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ptx_test - a kernel that hangs is reported by a DEBUG build and fails its own family only */
+/* ptx_test - a DEBUG build must report a kernel that hangs, and only the kernel's own family may fail */
 #include <stdlib.h>
 #include <string.h>
 

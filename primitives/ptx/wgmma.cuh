@@ -14,12 +14,12 @@
  * Tiles in shared memory are panels with rows of 64 elements (128 bytes), aligned to 1024 bytes. Their
  * 16-byte pieces are swizzled by row % 8: piece c of row r lies at r * 128 + ((c ^ (r & 7)) << 4).
  * wgmma_desc() takes the address of a tile's first row and column. A descriptor counts in units of 16 bytes:
- * + 2 moves it by 16 columns within a panel, + 128 by 16 rows.
+ * adding 2 moves it by 16 columns within a panel, adding 128 by 16 rows.
  *
- * The products of e4m3 have a 64 x 32 and b 32 x n, with 8 bits per element, both contiguous along k. A row
+ * In products of e4m3, a is 64 x 32 and b is 32 x n, with 8 bits per element, both contiguous along k. A row
  * of a panel has 128 elements, and 32 columns take 32 bytes, as 16 columns do above. In registers, lane l
  * holds columns c .. c + 3 (a[0], a[1]) and c + 16 .. c + 19 (a[2], a[3]), c = 4 (l % 4), of rows l / 4
- * (a[0], a[2]) and l / 4 + 8 (a[1], a[3]). d is as above, but summed with fewer than 24 bits:
+ * (a[0], a[2]) and l / 4 + 8 (a[1], a[3]). d is as above, but sums have fewer than 24 bits:
  * fused/attention/fp8/attn_fp8.h says how many.
  *
  * Order of calls: ptx_wgmma_fence() before the first product of a batch, wgmma_keep() on d before and after
@@ -39,7 +39,9 @@ template <int n> PTX void ptx_wgmma_wait_group(void)
 	asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(n) : "memory");
 }
 
-/* The compiler does not know that products are asynchronous: this keeps d in its registers until they end. */
+/*
+ * Keeps d in its registers until products end, because the compiler does not know that they are asynchronous.
+ */
 template <int n> PTX void wgmma_keep(float *d)
 {
 #pragma unroll
@@ -49,8 +51,7 @@ template <int n> PTX void wgmma_keep(float *d)
 
 /*
  * The descriptor of a panel at addr: layout type 1 (128-byte swizzle), group_bytes between groups of eight
- * rows. panel_bytes is the distance between panels where n spans several of them (rs); it has no meaning
- * otherwise.
+ * rows. panel_bytes is the distance between panels if n spans several of them (rs), else it has no meaning.
  */
 PTX uint64_t wgmma_desc_groups(uint32_t addr, uint32_t panel_bytes, uint32_t group_bytes)
 {
@@ -58,13 +59,16 @@ PTX uint64_t wgmma_desc_groups(uint32_t addr, uint32_t panel_bytes, uint32_t gro
 	       (addr & 0x3ffff) >> 4;
 }
 
-/* The same with a panel whose rows follow each other. */
+/* As wgmma_desc_groups(), for a panel whose rows follow each other. */
 PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 {
 	return wgmma_desc_groups(addr, panel_bytes, 1024);
 }
 
-/* The same for a tile with rows of 64 bytes: layout type 2 (64-byte swizzle), 512 bytes between groups. */
+/*
+ * As wgmma_desc(), for a tile with rows of 64 bytes: layout type 2 (64-byte swizzle), 512 bytes between
+ * groups.
+ */
 PTX uint64_t wgmma_desc_64(uint32_t addr)
 {
 	return (uint64_t)2 << 62 | (uint64_t)(512 >> 4) << 32 | (addr & 0x3ffff) >> 4;
