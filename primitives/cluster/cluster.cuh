@@ -11,12 +11,12 @@
  *	...
  *	cluster_all_reduce<ONESHOT, CAIRN_F32, 0>(&c, &plan, SUM, &buffers);
  *
- * A group of whole warps, the same in every CTA, runs the collectives; tid is the thread's number in the
- * group and bar_id its named barrier. Other warps can do other work at the same time. All ranks must make
- * the same calls in the same order. The group must synchronise before a call, after it has written the source
- * and read the last result. After a call, every thread of the group sees the result, and the source may be
- * overwritten. cluster_comm.cuh proves that no other synchronisation is needed between calls, or after the
- * last one.
+ * A group of whole warps, the same in every CTA, runs the collectives; tid is the number of a thread in the
+ * group, and bar_id is the group's named barrier. Other warps can do other work at the same time. All ranks
+ * must make the same calls in the same order. The group must synchronise before a call, after its threads
+ * have written the source and read the last result. After a call, every thread of the group sees the result,
+ * and the source may be overwritten. cluster_comm.cuh proves that no other synchronisation is needed between
+ * calls, or after the last one.
  *
  * Slots: to reduce G granules (and G_ml granules of (m, l), 0 without SOFTMAX) in one piece, set_bytes must
  * be
@@ -54,7 +54,9 @@ struct cluster_plan {
 	uint32_t rows, ml_granules, row_magic;	/* of (m, l); row_magic: 2^32 / head_dim, rounded up */
 };
 
-/* granules: their number, with elements of dtype (RING, TREE: fp32); rows, head_dim: 0 without SOFTMAX. */
+/*
+ * granules: number of granules, of elements of dtype (RING, TREE: fp32); rows, head_dim: 0 without SOFTMAX.
+ */
 CLUSTER_FN void cluster_plan_reduce(struct cluster_plan *p, const struct cluster_comm *c, int algo,
 				    uint32_t granules, uint32_t rows, uint32_t head_dim)
 {
@@ -89,7 +91,7 @@ CLUSTER_FN void cluster_plan_reduce(struct cluster_plan *p, const struct cluster
 	p->row_magic = head_dim ? 0xffffffffu / head_dim + 1 : 0;
 }
 
-/* Returns the row that 4-byte word w of the piece belongs to; exact for fewer than 2^15 elements in all. */
+/* Returns the row to which 4-byte word w of the piece belongs; exact for fewer than 2^15 elements in all. */
 template <int dtype> CLUSTER_FN uint32_t cluster_row(const struct cluster_plan *p, uint32_t w)
 {
 	return __umulhi((p->origin * 4 + w) * (dtype == CAIRN_F32 ? 1 : 2), p->row_magic);

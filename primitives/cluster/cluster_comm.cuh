@@ -2,8 +2,9 @@
 /*
  * cluster_comm - the state shared by all cluster collectives: a rank, two sets of mbarriers and receive slots
  *
- * All data travels by st.async: a thread sends 16 bytes from registers and the receiver's mbarrier counts
- * them. Hence data is in registers before it is sent, no proxy fence is needed, and a wait is one try_wait.
+ * All data travels by st.async: a thread sends 16 bytes from registers, and the receiver's mbarrier counts
+ * them. Data is therefore in registers before it is sent, no proxy fence is needed, and a wait is one
+ * try_wait.
  *
  * Why no cluster barrier is needed between calls: slots and mbarriers come in two sets, and call k uses set
  * k % 2.
@@ -44,9 +45,9 @@ struct cluster_comm {
 };
 
 /*
- * Returns v, which must be the same in all lanes, in a register that ptxas keeps. ptxas recomputes a value
- * in every call if it can. For a shared memory address that takes an S2R, 50 of the 400 cycles of a small
- * exchange. It cannot recompute the result of a shuffle.
+ * Returns v, which must be the same in all lanes, in a register that ptxas keeps. ptxas recomputes a value in
+ * every call if it can. For a shared memory address this takes an S2R, which costs 50 of the 400 cycles of a
+ * small exchange. ptxas cannot recompute the result of a shuffle.
  */
 CLUSTER_FN uint32_t cluster_keep(uint32_t v)
 {
@@ -60,9 +61,9 @@ CLUSTER_FN void cluster_sync(void)
 }
 
 /*
- * state is the shared address of CLUSTER_STATE_BYTES, 8-byte aligned; slots of 2 * set_bytes, 16-byte
- * aligned, set_bytes a multiple of 16. Offsets are the same in all CTAs. All threads of the cluster must
- * call cluster_sync() afterwards.
+ * state is the shared address of CLUSTER_STATE_BYTES bytes, 8-byte aligned; slots is that of 2 * set_bytes
+ * bytes, 16-byte aligned, where set_bytes is a multiple of 16. Offsets are the same in all CTAs. All threads
+ * of the cluster must call cluster_sync() afterwards.
  */
 CLUSTER_FN void cluster_comm_init(struct cluster_comm *c, uint32_t tid, uint32_t num_threads, uint32_t bar_id,
 				  uint32_t state, uint32_t slots, uint32_t set_bytes)

@@ -2,8 +2,8 @@
 /*
  * cluster_gather - kernel and launcher of all-gather, around the device functions of cluster.cuh
  *
- * Each rank is one CTA, whose threads all belong to the group. For each call the CTA copies the rank's block
- * from global to shared memory, runs the collective `rounds` times, and copies the result back. Shared
+ * Each rank is one CTA, and all of its threads belong to the group. For each call the CTA copies the rank's
+ * block from global to shared memory, runs the collective `rounds` times, and copies the result back. Shared
  * memory: state (512 bytes), the block, and two sets of results if they fit, else one. mbarriers and threads
  * are those of cluster_reduce.cu.
  *
@@ -173,7 +173,7 @@ cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a
 	cluster_sync();
 
 	/*
-	 * If the call is timed, call 0 runs once before, so that all instructions are in the instruction
+	 * If the call is timed, call 0 first runs once more, so that all instructions are in the instruction
 	 * cache.
 	 */
 	for (int call = a.cycles ? -1 : 0; call < a.num_calls; call++) {

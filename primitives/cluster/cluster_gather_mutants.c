@@ -19,7 +19,7 @@ static char *block_at(const struct cairn_cluster_gather_args *a, int64_t group, 
 	return (char *)a->out + ((group * n + rank) * n + id) * a->len * (int64_t)cairn_dtype_bytes(a->dtype);
 }
 
-/* Algorithm 2 as printed leaves block b - j at place j, which is not rank order. */
+/* Algorithm 2, as printed, leaves block b - j at place j, which is not rank order. */
 static int rotated_order(const struct cairn_cluster_gather_args *a, void *stream)
 {
 	const size_t bytes = (size_t)a->len * cairn_dtype_bytes(a->dtype);
@@ -69,7 +69,7 @@ static int pads_into_next_block(const struct cairn_cluster_gather_args *a, void 
 	return 0;
 }
 
-/* Elements of four bytes pass through TF32 registers. */
+/* Truncates elements of four bytes to TF32. */
 static int f32_through_tf32(const struct cairn_cluster_gather_args *a, void *stream)
 {
 	int64_t count = (int64_t)a->num_clusters * a->num_calls * a->cluster_size * a->cluster_size * a->len;

@@ -248,7 +248,7 @@ static void setup(struct cairn_op *op)
 	}
 	in = cairn_in(op, FIELD(in), r.dtype, ranks * r.len);
 	cairn_fill(op, in, r.dtype, ranks * r.len, 1);
-	if (op->kind == CAIRN_KIND_EXTREME)	/* any bits: also signalling NaNs, -0, subnormals */
+	if (op->kind == CAIRN_KIND_EXTREME)	/* any bits, including signalling NaNs, -0 and subnormals */
 		for (int64_t i = 0; i < ranks * r.len * esize; i++)
 			in[i] = (char)cairn_op_rand(op);
 	cairn_out(op, FIELD(out), r.dtype, ranks * r.size * r.len);
@@ -333,7 +333,7 @@ static int extra(const struct cairn_op *op, const void *got, char *json, size_t 
 			     len);
 }
 
-/* The exact values of the reference, which other code uses, agree with the bits that judge() expects. */
+/* The exact values of the reference, which other code uses, must agree with the bits that judge() expects. */
 static void reference_is_exact(struct cairn_test *t)
 {
 	_Alignas(16) float in[2 * 3 * 5];

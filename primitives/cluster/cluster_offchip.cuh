@@ -6,15 +6,16 @@
  * all are resident, but synchronise and exchange data in global memory (in practice the L2). There are no
  * atomics, and reductions are in rank order.
  *   LL             LL words: 8 bytes hold a word and the call number, one word per thread; readers poll the
- *                  data itself. Takes one store and one load of the L2 and no fence, but twice the bytes.
+ *                  data itself. Takes one store to the L2, one load from it and no fence, but twice the
+ *                  bytes.
  *   MAIL           LL words in pairs: a mail is 16 bytes with two words and a call number for each. For any
  *                  number of words.
  *   MAIL_TWOSHOT   two rounds of mails: rank r reduces chunk r and mails it to all ranks.
  *   FLAGS          16-byte stores and loads, and one flag per rank with release and acquire at gpu scope.
- * Mailboxes come in two sets, for the reason given in cluster_comm.cuh. A word cannot be mistaken for an
- * older one, because it carries the call number. LL has more sets, which are used in turn: a call among 2
- * ranks takes 520 or 670 cycles depending on where in the L2 its words lie. Software cannot choose that, and
- * a single place would not be a fair measurement.
+ * Mailboxes come in two sets, for the reason given in cluster_comm.cuh. An older word cannot be mistaken for
+ * a new one, because words carry the call number. LL has more sets, which are used in turn, because a call
+ * among 2 ranks takes 520 or 670 cycles depending on where in the L2 its words lie. Software cannot choose
+ * that, so measuring a single place would not be fair.
  *
  * The cluster size should be a compile-time constant: LL of 256 B then takes 534 / 587 / 650 / 967 cycles
  * (sizes 2 / 4 / 8 / 16). The instance for any size, which always loads 16 words per thread, takes 853 / 867
@@ -86,8 +87,8 @@ CLUSTER_FN void cluster_mailbox_init(struct cluster_mailbox *box, const struct c
 }
 
 /*
- * Flag barrier among the ranks of the group: everything that any of their threads wrote before it is visible
- * to all of their threads after it.
+ * Flag barrier among the ranks of the group: whatever any of their threads wrote before it is visible to all
+ * of their threads after it.
  */
 CLUSTER_FN void cluster_meet(const struct cluster_comm *c, struct cluster_mailbox *box)
 {
@@ -165,7 +166,7 @@ CLUSTER_FN void cluster_flags_granules(const struct cluster_comm *c, const struc
 }
 
 /*
- * The same for few ranks: this rank's own granules are read from shared memory, and a thread has `batch`
+ * As above, for few ranks: this rank's own granules are read from shared memory, and a thread has `batch`
  * granules of each rank in flight, without branches. set: [size][granules]
  */
 template <int dtype, int most, int batch>
@@ -236,8 +237,8 @@ CLUSTER_FN void cluster_flags_send(const struct cluster_comm *c, unsigned char *
 }
 
 /*
- * FLAGS: after one flag barrier every rank reads and reduces everything. If that is much data, every rank
- * reduces one part and fetches the other parts after a second flag barrier.
+ * FLAGS: after one flag barrier, every rank reads and reduces everything. If there is much data, every rank
+ * reduces one part instead and fetches the other parts after a second flag barrier.
  */
 template <int dtype, int softmax>
 CLUSTER_FN void cluster_offchip_reduce(struct cluster_comm *c, struct cluster_mailbox *box,
@@ -303,7 +304,10 @@ CLUSTER_FN void cluster_mail_end_call(const struct cluster_comm *c, struct clust
 
 /* ---- LL words: a word and the call number in 8 bytes ---- */
 
-/* Returns the cycles to wait between the store and the first poll: polling too early delays the data. */
+/*
+ * Returns the number of cycles to wait between the store and the first poll, because polling too early delays
+ * the data.
+ */
 CLUSTER_FN int64_t cluster_ll_pause(int most)
 {
 	return most <= 2 ? 0 : most <= 8 ? 20 : 180;
@@ -407,8 +411,8 @@ CLUSTER_FN void cluster_mail_send(const struct cluster_comm *c, unsigned char *t
 }
 
 /*
- * Waits until all v[r][j], loaded from first + r * stride + at[j], carry this call's number. Mails that have
- * arrived are not loaded again.
+ * Waits until all v[r][j], which are loaded from first + r * stride + at[j], carry this call's number. Does
+ * not load mails again that have arrived.
  */
 template <int ranks, int batch>
 CLUSTER_FN void cluster_mail_await(uint4 (*v)[batch], const unsigned char *first, uint32_t stride,
@@ -545,7 +549,7 @@ CLUSTER_FN void cluster_mail_all_reduce(const struct cluster_comm *c, struct clu
 
 	cluster_mail_send(c, set + (size_t)c->rank * pairs * 16, b->src, pairs, first, twoshot ? end : first,
 			  box->epoch);
-	/* choose a batch no larger than the work, because repeated loads past the end also cost time */
+	/* choose a batch no larger than the work, because loads that repeat past the end cost time too */
 	if (most > 8 || end - first <= c->num_threads)
 		cluster_mail_reduce<dtype, most, 1>(c, set, pairs, op, b, first, end, results, box->epoch);
 	else if (most > 2 || end - first <= 2 * c->num_threads)

@@ -26,9 +26,9 @@
  *                 m = max_j s_j,   l = sum_j exp(s_j - m),   o = sum_j exp(s_j - m) v_j   (not divided by l).
  *             Merged:  M = max_r m_r, L = sum_r exp(m_r - M) l_r, O = sum_r exp(m_r - M) o_r;
  *                      out_ml is (M, L).
- *             Hence the output of attention is O / L and its log-sum-exp M + log L. m is finite or -INFINITY.
- *             A rank with m = -INFINITY has no keys: its l and o do not enter the result and may be NaN.
- *             If no rank has keys: M = -INFINITY, L = 0, O = 0.
+ *             The output of attention is therefore O / L, and its log-sum-exp is M + log L. m is finite or
+ *             -INFINITY. A rank with m = -INFINITY has no keys: its l and o do not enter the result and may
+ *             be NaN. If no rank has keys: M = -INFINITY, L = 0, O = 0.
  *
  * Algorithms (see cluster_schedule.h for the messages and their bytes)
  *   ONESHOT   every rank sends all of its data to all ranks, then reduces in rank order.

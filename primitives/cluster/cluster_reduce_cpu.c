@@ -2,9 +2,9 @@
 /*
  * cluster_reduce_cpu - runs the kernels' schedule on the CPU in fp32, one thread for all ranks of a cluster
  *
- * Every message of cluster_schedule.h is copied from its sender's buffer into a receive slot and reduced
- * from there in the order of the kernels, which tests the schedule for every cluster size on a machine
- * without a GPU. AUTO and OFFCHIP reduce in rank order, as ONESHOT does.
+ * Every message of cluster_schedule.h is copied from its sender's buffer into a receive slot and reduced from
+ * there in the order of the kernels. This tests the schedule for every cluster size on a machine without a
+ * GPU. AUTO and OFFCHIP reduce in rank order, as ONESHOT does.
  *
  * SOFTMAX becomes SUM after every rank has received all (m, l) and multiplied its own o by exp(m - M).
  */

@@ -2,10 +2,10 @@
 /*
  * cluster_reduce_kernel - the kernel of all-reduce, around the device functions of cluster.cuh
  *
- * Each rank is one CTA, whose threads all belong to the group. For each call the CTA copies the rank's input
- * from global to shared memory (RING and TREE: as fp32), runs the collective `rounds` times, and copies the
- * result back. There is a kernel for each algorithm, because instruction cache misses would be noticeable in
- * 400 cycles.
+ * Each rank is one CTA, and all of its threads belong to the group. For each call the CTA copies the rank's
+ * input from global to shared memory (RING and TREE: as fp32), runs the collective `rounds` times, and copies
+ * the result back. There is a kernel for each algorithm, because instruction cache misses would be noticeable
+ * in 400 cycles.
  */
 #ifndef CAIRN_CLUSTER_REDUCE_KERNEL_CUH
 #define CAIRN_CLUSTER_REDUCE_KERNEL_CUH
@@ -178,7 +178,7 @@ cluster_reduce_kernel(const __grid_constant__ struct cairn_cluster_reduce_args a
 	cluster_sync();
 
 	/*
-	 * If the call is timed, call 0 runs once before, so that all instructions are in the instruction
+	 * If the call is timed, call 0 first runs once more, so that all instructions are in the instruction
 	 * cache.
 	 */
 	for (int call = a.cycles ? -1 : 0; call < a.num_calls; call++) {

@@ -42,8 +42,8 @@ static double get(const struct cairn_cluster_reduce_args *a, int64_t group, int 
 			for (int i = 0; i < (a)->len; i++)
 
 /*
- * The loop of ClusterFusion's dsm.cuh: for strides 1 .. N-2 the running sum is sent to rank + stride. It is
- * right only for N = 4.
+ * The loop of ClusterFusion's dsm.cuh: for strides 1 .. N-2, each rank sends its running sum to rank +
+ * stride. This is right only for N = 4.
  */
 static int loop_right_for_4(const struct cairn_cluster_reduce_args *a, void *stream)
 {
@@ -205,7 +205,7 @@ static int nan_output(const struct cairn_cluster_reduce_args *a, void *stream)
 	return 0;
 }
 
-/* Stores whole granules, so that the padding of the last row lands behind the buffer. */
+/* Stores whole granules, so that the padding of the last row lands past the end of the buffer. */
 static int writes_past_end(const struct cairn_cluster_reduce_args *a, void *stream)
 {
 	const int64_t count = num_groups(a) * a->cluster_size * a->len;
@@ -273,7 +273,7 @@ MERGE(merge_reads_empty, READS_EMPTY)
 #define REDUCE(fn, text) \
 	{ "cluster_reduce_" #fn, offsetof(struct cairn_impl, cluster_reduce), (void *)fn, text }
 
-/* Each rank starts the sum with its own value; the others then round differently. */
+/* Each rank starts the sum with its own value, so ranks round differently. */
 static int ranks_differ(const struct cairn_cluster_reduce_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
@@ -284,7 +284,7 @@ static int ranks_differ(const struct cairn_cluster_reduce_args *a, void *stream)
 	return 0;
 }
 
-/* With more than 4096 elements, the last call returns the result of the call two before it. */
+/* With more than 4096 elements, the last call returns the result of the call two calls earlier. */
 static int call_of_two_before(const struct cairn_cluster_reduce_args *a, void *stream)
 {
 	const size_t bytes = (size_t)a->cluster_size * (size_t)a->len * cairn_dtype_bytes(a->dtype);

@@ -3,7 +3,7 @@
  * cluster_schedule - the messages of the cluster collectives: sender, receiver and range for every step
  *
  * The kernels, the CPU versions and the tests share these functions. The tests run on a CPU for every cluster
- * size and so check the very schedule that the kernels run.
+ * size and therefore check the very schedule that the kernels run.
  *
  * Data is counted in granules of 16 bytes, the unit of a vector store and of a bulk copy: a buffer of
  * len elements is padded to whole granules. In each step every rank sends one message and receives one.
@@ -120,7 +120,7 @@ CAIRN_CLUSTER_INLINE int cairn_cluster_reduce_steps(int algo, int n)
 	       algo == CAIRN_CLUSTER_TREE ? cairn_cluster_log2(n) : 0;
 }
 
-/* Returns 1 if the step delivers final values in place, 0 if the receiver reduces them with its own. */
+/* Returns 1 if the step delivers final values in place, 0 if the receiver combines them with its own. */
 CAIRN_CLUSTER_INLINE int cairn_cluster_reduce_is_final(int algo, int n, int step)
 {
 	return (algo == CAIRN_CLUSTER_TWOSHOT || algo == CAIRN_CLUSTER_RING) && step >= n - 1;

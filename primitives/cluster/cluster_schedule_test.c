@@ -2,7 +2,7 @@
 /*
  * cluster_schedule_test - checks the schedules symbolically, for all cluster sizes and algorithms
  *
- * Instead of a number, every granule holds how many times it contains each rank's value. Some numbers of
+ * Instead of a value, every granule holds how many times it contains the value of each rank. Some numbers of
  * granules are not multiples of the cluster size.
  */
 #include "conformance/harness.h"
@@ -15,7 +15,7 @@
 static const int counts[] = { 1, 2, 3, 7, 16, 17, 40 };
 
 struct tally {
-	uint8_t terms[MAX_GRANULES][MAX_N];	/* times that the value of a rank is in a granule */
+	uint8_t terms[MAX_GRANULES][MAX_N];	/* how often a granule contains the value of a rank */
 };
 
 /* Checks that in this step rank b receives exactly what its peer sends. Returns the sender's message. */
@@ -144,7 +144,10 @@ static void chunks_cover(struct cairn_test *t)
 		}
 }
 
-/* The traffic summed over messages is that of the header and of the source: size N log2 N, size N (N - 1). */
+/*
+ * The traffic, summed over messages, must be that of the header and of the source: size N log2 N, size N (N -
+ * 1).
+ */
 static void traffic(struct cairn_test *t)
 {
 	const int granules = 48;
