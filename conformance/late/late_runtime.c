@@ -4,14 +4,14 @@
  *
  * A stream runs its work items only when a call forces it to (stream_sync, event_sync, event_elapsed,
  * mem_free, a full queue, a copy to memory that is not from host_alloc), and only as far as that call needs.
- * A copy from host_alloc memory reads the contents when it runs; other host memory is read at the call, as in
- * CUDA. With CAIRN_LATE=N, N > 0, streams also advance at pseudo-random times (seed N), in any order that the
- * events allow.
+ * A copy from host_alloc memory reads the contents when the copy runs; other host memory is read at the call,
+ * as in CUDA. With CAIRN_LATE=N, N > 0, streams also advance at pseudo-random times (seed N), in any order
+ * that the events allow.
  *
  * Between graph_begin and graph_end the items of a stream are recorded with their addresses; each launch
  * enqueues all of them. Calls that CUDA rejects during a capture are rejected and invalidate the capture.
  *
- * Not thread-safe. A stream runs its items in order; tickets number the items, and the first `done` are
+ * Not thread-safe. A stream runs its items in order. Tickets number the items; the first `done` items are
  * finished. Device memory is open only while an item runs.
  */
 #include <errno.h>

@@ -5,7 +5,7 @@
 
 #include "conformance/suite/op_case.h"
 
-/* The smallest magnitude that rounds to infinity. */
+/* Returns the smallest magnitude that rounds to infinity. */
 static double overflow_from(int dtype)
 {
 	switch (dtype) {

@@ -29,7 +29,7 @@ void cairn_say(struct cairn_outcome *o, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Says where the bad elements of a buffer lie: "; 96 of 4096 elements bad: all in row 3". */
+/* Writes where the bad elements of a buffer lie: "; 96 of 4096 elements bad: all in row 3". */
 static void say_where(struct cairn_outcome *o, const struct cairn_buf *b, const char *what,
 		      int (*is_bad)(const void *arg, int64_t i), const void *arg)
 {

@@ -108,7 +108,7 @@ static void forgive_all(const struct cairn_more *m)
 /* ---- an output that shares an input's buffer ---- */
 
 /*
- * Finds the buffers of a declared alias. Returns whether both exist, separate and of the same size and dtype.
+ * Finds the buffers of a declared alias. Returns whether both exist separately, with the same size and dtype.
  * A pointer that the case already aliases has no buffer.
  */
 static int alias_bufs(const struct cairn_more *m, const struct cairn_may_alias *a, int *out, int *in)

@@ -2,9 +2,9 @@
 /*
  * block_parts - the steps between the products of a decoder layer, as separate kernels
  *
- * The unfused chains, which are the baseline of the fused operations, use them. Each kernel fuses what
- * rope.h, rmsnorm.h and kv_append.h do separately: engines fuse these steps, so a fair baseline does too.
- * Each request has one new token; the view of the cache, skipped requests and numerics are as in
+ * The unfused chains, which are the baseline of the fused operations, use them. The two kernels that append
+ * fuse what rope.h, rmsnorm.h and kv_append.h do separately: engines fuse these steps, so a fair baseline
+ * does too. Each request has one new token; the view of the cache, skipped requests and numerics are as in
  * cluster_attn.h.
  */
 #ifndef CAIRN_BLOCK_PARTS_H

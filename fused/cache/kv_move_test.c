@@ -173,7 +173,7 @@ static void fill(struct cairn_op *op, int32_t *x, int64_t words)
 		memcpy(x + i, x, (size_t)(words - i < block ? words - i : block) * 4);
 }
 
-/* Touches and fills what a place holds of all layers and sides. */
+/* Touches and fills all layers and sides of a place. */
 static void fill_place(struct cairn_op *op, int32_t *x, int64_t at, int64_t layer, int64_t side,
 		       const struct shape *s)
 {

@@ -132,7 +132,10 @@ static inline void paged_shape(struct cairn_op *op, const struct paged *p, size_
 		    { "dim", dim });
 }
 
-/* The same, and qo_indptr (or positions, of batch + 1 rows) at offset `qo` of the args. */
+/*
+ * As paged_kv_tables(), and also fills qo_indptr (or positions, of batch + 1 rows) at offset `qo` of the
+ * args.
+ */
 static inline void paged_tables(struct cairn_op *op, struct paged *p, size_t qo, size_t view)
 {
 	int32_t *qo_indptr = cairn_in(op, qo, CAIRN_I32, p->batch + 1);

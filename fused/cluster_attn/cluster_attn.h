@@ -119,7 +119,7 @@ int cairn_cluster_attn_ref(const struct cairn_cluster_attn_args *args, void *str
 int cairn_cluster_attn_exact(const struct cairn_cluster_attn_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all our tables return for these arguments. Reads no array. */
 int cairn_cluster_attn_check(const struct cairn_cluster_attn_args *args);
-/* The same check for the scalars alone, for workspace queries. */
+/* As cairn_cluster_attn_check(), for the scalars alone. For workspace queries. */
 int cairn_cluster_attn_check_shape(const struct cairn_cluster_attn_args *args);
 
 #ifdef __cplusplus

@@ -26,7 +26,7 @@ static const struct {
 	{ 9, { 2, 17, 1, 5, 3, 20, 9, 33, 1 } },
 };
 
-/* Excludes offchip with AUTO, which is not legal, and sizes for which the reference would take long. */
+/* Excludes AUTO with offchip, which is not legal, and sizes for which the reference would take long. */
 static int pair_forbidden(const int8_t *level)
 {
 	int num = level[PAIR_GROUP] < 0 || level[PAIR_HEADS] < 0 ? 1 :

@@ -2,9 +2,9 @@
 /*
  * cluster_attn_schedule - the bytes that cross DSMEM in the dataflows of cluster_attn
  *
- * Shared by kernel, test and report, like attn_tile.h. Bytes are those that all ranks of one cluster send
- * together in a call; a call has a cluster for each KV head. N: ranks, B: batch, g: query heads of a KV
- * head, d: head_dim, S: keys of all requests together, D: hidden, e: bytes of dtype.
+ * Kernel, test and report share this file, as they do attn_tile.h. Bytes are those that all ranks of one
+ * cluster send together in a call; a call has a cluster for each KV head. N: ranks, B: batch, g: query heads
+ * of a KV head, d: head_dim, S: keys of all requests together, D: hidden, e: bytes of dtype.
  *
  *   primitive                      bytes of all ranks; size: bytes that one rank holds
  *   gather (source: algorithm 2)   size N (N-1)       T (N-1) for T = N size in all, shares even or not
@@ -12,7 +12,8 @@
  *   reduce, one shot               size N (N-1)       one exchange
  *   reduce, two shots              2 size (N-1)       two: each rank reduces 1/N of it and sends that to all
  *
- * Two shots send as much as the tree at N = 2 and less for larger N: 2 (N-1) < N log2 N; 6 and 8 at N = 4.
+ * Two shots send as much as the tree at N = 2 and less for larger N, since 2 (N-1) < N log2 N (6 and 8 at N =
+ * 4).
  *
  *   SPLIT_TOKEN   gather of q, k, v       T = B (g + 2) d e
  *                 reduce of (m, l, o)     two shots. First: w states of B g (d + 2) 4 bytes a rank; w: number

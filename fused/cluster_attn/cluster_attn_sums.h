@@ -3,8 +3,9 @@
  * cluster_attn_sums - inputs of the sums_* cases: integers whose sums have 18 to 23 bits before most of their
  * terms cancel, in each of the four products
  *
- * A sum of fewer bits than fp32 loses what remains after the terms cancel. In fp32 it is exact, so the
- * reference's bound is that of the last rounding (block_attn_ref.c). Include cluster_attn_cases.h first.
+ * A sum that is kept in fewer bits than fp32 has loses what remains after the terms cancel. In fp32 the sum
+ * is exact, so the reference's bound is that of the last rounding (block_attn_ref.c). Include
+ * cluster_attn_cases.h first.
  */
 #ifndef CAIRN_CLUSTER_ATTN_SUMS_H
 #define CAIRN_CLUSTER_ATTN_SUMS_H

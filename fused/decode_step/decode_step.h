@@ -141,7 +141,7 @@ int cairn_decode_step_ref(const struct cairn_decode_step_args *args, void *strea
 int cairn_decode_step_exact(const struct cairn_decode_step_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all our tables return for these arguments. Reads no array. */
 int cairn_decode_step_check(const struct cairn_decode_step_args *args);
-/* The same check for the scalars alone, for workspace queries. */
+/* As cairn_decode_step_check(), for the scalars alone. For workspace queries. */
 int cairn_decode_step_check_shape(const struct cairn_decode_step_args *args);
 
 #ifdef __cplusplus

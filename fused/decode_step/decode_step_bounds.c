@@ -2,11 +2,11 @@
 /*
  * decode_step_bounds - bounds on the distance from the definition (decode_step_ref.c)
  *
- * Each number carries its own bound (block_ref.h): errors of the inputs times their factors, plus the errors
- * of fp32 sums and functions; at each rounding the bound becomes what the interval rounds to. For numbers on
- * the grid of dtype this bound stays near 0 through all layers, so kind EXACT is judged strictly. For other
- * numbers a dense product multiplies the relative bound by up to 0.8 sqrt(k), because it assumes the worst
- * sign of every error: after two products the bound exceeds the values.
+ * Each number carries its own bound (block_ref.h): the errors of its inputs times their factors, plus the
+ * errors of fp32 sums and functions. At each rounding, the bound becomes that of the rounded interval. For
+ * numbers on the grid of dtype this bound stays near 0 through all layers, so kind EXACT is judged strictly.
+ * For other numbers a dense product multiplies the relative bound by up to 0.8 sqrt(k), because it assumes
+ * the worst sign of every error: after two products the bound exceeds the values.
  *
  * Therefore there is a second bound, and the smaller one counts. RUNS further runs perturb each element of
  * the residual stream, wherever it is rounded, by a random amount of up to u of itself. A rounding error is
@@ -60,7 +60,7 @@ static void judge_row(const struct step_run *runs, size_t member, int64_t first,
 		bound[i] = fmin(err ? err[i] : INFINITY,
 				fmax(2 * half, DEVIATIONS * sqrt(fmax(bound[i], mean))));
 		bound[i] += bound[i] > 0 ? half : 0;
-		if (isnan(val[i]))	/* a NaN in what the request reads makes this undefined */
+		if (isnan(val[i]))	/* the request reads a NaN, so this element is undefined */
 			bound[i] = INFINITY;
 	}
 }

@@ -37,7 +37,8 @@
  * Barriers: __syncthreads() once, after the first loads are issued; then WORK_BAR of the 256 compute threads.
  * With LL words, units of 16 rows use barriers 2 .. 9, on which all warps but the writer only arrive.
  * Registers per thread: 184 compute, 72 load (setmaxnreg; other numbers above 8 requests); no spills. Group
- * up to 8. Floor: weights and keys once through memory; figures in reports/. Optimisation history: NOTES.md.
+ * up to 8.
+ * Floor: weights and keys once through memory; figures in reports/. Optimisation history: NOTES.md.
  */
 #include "fused/grid/grid.h"
 

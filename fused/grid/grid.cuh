@@ -212,7 +212,7 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 	float *s_sums = (float *)(grid_mem + GRID_SUMS),
 	      *s_mine = s_sums + warp * sums + quad + 2 * t * SUM_ROW(way);
 	const int2 rows = grid_shares()[kind];
-	int turn = warp, buf = 0; /* warps take turns: a warp writes if its turn is below `writers` */
+	int turn = warp, buf = 0;	/* warps take turns: a warp writes if its turn is below `writers` */
 
 	for (int unit = 0; unit < rows.y; unit += unit_rows) {
 		const struct grid_element e = grid_element(a, kind, rows, unit, turn);

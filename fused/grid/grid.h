@@ -60,8 +60,8 @@ struct grid_args {
 	/* pointers into the workspace */
 	uint32_t *arrived;		/* grid barrier: arrivals of CTAs, counted over all calls so far */
 	/*
-	 * [CTAs]. Each CTA counts for itself, over all calls so far. x: phases, which number the LL words; y:
-	 * grid barriers
+	 * [CTAs]. Each CTA counts for itself, over all calls so far. x: phases (LL words carry this number);
+	 * y: grid barriers
 	 */
 	uint2 *calls;
 	uint32_t *tickets;		/* [batch, num_kv_heads]: splits that have finished */
@@ -95,8 +95,8 @@ struct grid_args {
 };
 
 /*
- * During attention, the memory of the sums holds (m, l) of the states and then the heads. Returns the heads'
- * offset.
+ * During attention, the memory of the sums holds (m, l) of the states and then the heads. Returns the offset
+ * of the heads.
  */
 static inline __host__ __device__ int32_t grid_heads_at(const struct grid_args &a)
 {

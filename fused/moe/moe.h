@@ -7,7 +7,7 @@
  *   p[b,:]  = softmax(n w_router^T) over all num_experts, or with score 1 sigmoid(n w_router^T); fp32
  *   c[b,:]  = p[b,:], plus route_bias if it is given                   fp32
  *   e[b,i]  = the experts_per_token largest of c[b,:], descending; among equals the lower number first
- *   w[b,i]  = p[b,e[b,i]] * scaling, with `normalize`, p first divided by their sum (score 1: + 1e-20)
+ *   w[b,i]  = p[b,e[b,i]] * scaling, with `normalize`, p first divided by its sum over i (score 1: + 1e-20)
  *   h[b,i]  = silu(n w_gate[e]^T) * (n w_up[e]^T) * w[b,i]
  *   s[b]    = silu(n w_shared_gate^T) * (n w_shared_up^T)              with shared_intermediate > 0
  *   out     = x + sum_i h[b,i] w_down[e]^T + s[b] w_shared_down^T
@@ -161,7 +161,7 @@ int cairn_moe_exact(const struct cairn_moe_args *args, struct cairn_exact *exact
 int cairn_moe_is_judged(const struct cairn_moe_args *args, int32_t request);
 /* Returns 0, or the error that all our tables return for these arguments. Reads no array. */
 int cairn_moe_check(const struct cairn_moe_args *args);
-/* The same check for the scalars alone. */
+/* As cairn_moe_check(), for the scalars alone. */
 int cairn_moe_check_shape(const struct cairn_moe_args *args);
 
 #ifdef __cplusplus

@@ -155,7 +155,7 @@ ATTN_DEV void choose_groups(uint32_t (&key)[most], const struct moe_choose &c, i
 		key[i] = chosen >> min((lane + 32 * i) / size, 31) & 1 ? key[i] : 0;
 }
 
-/* Same as choose_softmax(), with sigmoids or groups. */
+/* As choose_softmax(), with sigmoids or groups. */
 template <int most>
 ATTN_DEV void choose_experts(const float (&logit)[most], const struct moe_choose &c, int num, int k,
 			     int normalize, float scaling, uint32_t *expert, float *weight)

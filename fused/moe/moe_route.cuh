@@ -96,7 +96,7 @@ MOE void list_picks(const struct moe_args &g)
 		s->num_picks = n;
 		s->units = units_of(n * g.a.intermediate, teams * gridDim.x, teams * MOE_STAGE_ROWS / 2);
 	}
-	ptx_mbarrier_arrive(ptx_smem(&s->routed));	/* each lane releases what it wrote */
+	ptx_mbarrier_arrive(ptx_smem(&s->routed));	/* each lane releases its writes */
 }
 
 /*

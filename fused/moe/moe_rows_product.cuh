@@ -2,8 +2,8 @@
 /*
  * moe_rows_product - the two products of moe_rows.cu: 256 rows of weights times up to 160 places
  *
- *   out^T = w x^T: weights are the wgmma operand with 64 rows, because few places would not fill one gate_up
- *   64 gates and their 64 ups per warpgroup: h = silu(gate) * up * weight, to panels
+ *   out^T = w x^T: weights are the wgmma operand with 64 rows, because few places would not fill one
+ *   gate_up   64 gates and their 64 ups per warpgroup: h = silu(gate) * up * weight, to panels
  *   down      128 rows per warpgroup: y, fp32
  *
  * One CTA per SM takes items (a tile of places and 256 rows of weights) from a counter. Items of the shared

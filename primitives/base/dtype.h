@@ -191,7 +191,7 @@ static inline uint16_t cairn_float_to_bf16(float f)
 	return (uint16_t)(bits >> 16);
 }
 
-/* The inverse of cairn_load_row(): writes n numbers, each rounded as by cairn_store(). */
+/* The inverse of cairn_load_row(): writes n numbers, each rounded as cairn_store() does. */
 static inline void cairn_store_row(void *p, int dtype, int64_t first, const float *src, int64_t n)
 {
 	if (dtype == CAIRN_BF16)

@@ -13,9 +13,9 @@
 
 /* dst[i] = element first + i of an array of a float dtype */
 void cairn_widen(double *dst, const void *p, int dtype, int64_t first, int64_t n);
-/* The same for e4m3 codes, all with one scale */
+/* dst[i] = scale times the value of e4m3 code i */
 void cairn_widen_e4m3(double *dst, const uint8_t *codes, double scale, int64_t n);
-/* The inverse: each number is rounded once, as by cairn_store() */
+/* The inverse of cairn_widen(): rounds each number once, as cairn_store() does */
 void cairn_narrow(void *p, int dtype, int64_t first, const double *src, int64_t n);
 
 double cairn_dot(const double *x, const double *y, int64_t n);

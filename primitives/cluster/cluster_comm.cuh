@@ -14,8 +14,8 @@
  *       the group's barrier, after the last read of a slot and the last wait on an mbarrier.
  *   (3) So a message of call k + 1 reaches a receiver that is in call k or later, which has finished using
  *       that set in call k - 1. A message of call k + 2 is not sent before its receiver has entered call
- *       k + 1. Hence a set never holds messages of two calls, and the bytes of a call cannot complete another
- *       call's phase.
+ *       k + 1. A set therefore never holds messages of two calls, and the bytes of a call cannot complete
+ *       another call's phase.
  *   (4) The mbarrier may be armed (arrive and expect_tx) after the first bytes have arrived: the phase cannot
  *       complete before that one arrival, and the byte count is signed.
  *   (5) A rank that has completed its last call has received everything that was sent to it, so it may exit.

@@ -411,8 +411,8 @@ CLUSTER_FN void cluster_mail_send(const struct cluster_comm *c, unsigned char *t
 }
 
 /*
- * Waits until all v[r][j], which are loaded from first + r * stride + at[j], carry this call's number. Does
- * not load mails again that have arrived.
+ * Waits until all v[r][j], which are loaded from first + r * stride + at[j], carry this call's number. Mails
+ * that have arrived are not loaded again.
  */
 template <int ranks, int batch>
 CLUSTER_FN void cluster_mail_await(uint4 (*v)[batch], const unsigned char *first, uint32_t stride,

@@ -15,7 +15,8 @@
 /*
  * Addresses of n ranks' contributions to a word or granule, and of the (m, l) of its row. In shared memory,
  * the contribution of rank r lies in slot (own - r) mod n - 1 (one less than the distance it was sent), and
- * this rank's own at own_base. In global memory (own is ~0), that of rank r lies at base + r * stride.
+ * and this rank's own contribution lies at own_base. In global memory (own is ~0), that of rank r lies at
+ * base + r * stride.
  */
 struct cluster_terms {
 	uint64_t base, own_base;	/* shared addresses, or pointers to global memory */
@@ -30,7 +31,7 @@ CLUSTER_FN uint32_t cluster_term_slot(const struct cluster_terms *t, uint32_t r)
 	return t->own - r + (t->own < r ? t->n : 0) - 1;
 }
 
-/* Returns the shared address of rank r's contribution, or for global memory its offset to base. */
+/* Returns the shared address of rank r's contribution or, in global memory, its offset from base. */
 template <int global> CLUSTER_FN uint32_t cluster_term(const struct cluster_terms *t, uint32_t r)
 {
 	if (global)
@@ -135,8 +136,8 @@ template <int most, int sum> CLUSTER_FN void cluster_fold(float *v)
 }
 
 /*
- * Reduces one word of n ranks. most: n if `all`, else at least n. sum: 1 for SUM; 0 for MAX (sign 1) and for
- * MIN, which is the negated MAX of negated values (sign -1).
+ * Reduces one word of n ranks. most: equal to n if `all`, else at least n. sum: 1 for SUM; 0 for MAX (sign 1)
+ * and for MIN, which is the negated MAX of negated values (sign -1).
  */
 template <int dtype, int softmax, int most, int all, int sum>
 CLUSTER_FN uint32_t cluster_reduce_raw(const uint32_t *raw, const float *w, uint32_t n, float sign)
@@ -187,7 +188,7 @@ CLUSTER_FN uint32_t cluster_await_word(const struct cluster_comm *c, uint32_t i,
 	return cluster_reduce_raw<dtype, softmax, most, all, sum>(raw, w, t->n, sign);
 }
 
-/* The same for any n. If n is a compile-time constant, only one instance remains. */
+/* As above, for any n. If n is a compile-time constant, only one instance remains. */
 template <int dtype, int softmax>
 CLUSTER_FN uint32_t cluster_await_word_any(const struct cluster_comm *c, uint32_t i,
 					   const struct cluster_terms *t, int op)
@@ -212,7 +213,7 @@ CLUSTER_FN uint32_t cluster_await_word_any(const struct cluster_comm *c, uint32_
 
 /*
  * Reduces the granules at base + at[r] of all ranks r in rank order. w: weights, for softmax. most: at least
- * n; at of ranks >= n repeats that of the last rank, and their values are left out.
+ * n; for ranks >= n, at repeats that of the last rank, and their values are ignored.
  */
 template <int dtype, int softmax, int global, int most, int sum>
 CLUSTER_FN uint4 cluster_reduce_granule(uint64_t base, const uint32_t *at, const float *w, uint32_t n,

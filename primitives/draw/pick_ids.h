@@ -12,7 +12,7 @@
  *
  * A failed draw is -1 and stays -1; for that id, embedding.h gives a row of zeros. rows may be larger than
  * the number of rows in use, because a captured graph has a fixed size. rows 0 is legal and does nothing.
- * Supported: everything above.
+ * Supported:   everything above.
  * Numerics:    an exact copy.
  * Determinism: bitwise repeatable.
  * Errors:      -EINVAL (null pointer, negative size), -EIO.

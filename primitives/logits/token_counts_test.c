@@ -4,8 +4,8 @@
  *
  * A case mixes slots that are copied to, copied from, added to and unused; a token repeated many times in one
  * segment and in many; counters near saturation and saturated; tokens and slots outside the valid range.
- * EXTREME: all counters are 32764 to 32767. POISON: slots that are cleared or copied to have all bits set
- * before. The pair cases combine all of this.
+ * EXTREME: all counters are 32764 to 32767. POISON: slots that are cleared, or that are targets of copies,
+ * have all bits set beforehand. The pair cases combine all of this.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"

@@ -44,8 +44,8 @@ template <int dtype> FP8 void fp8_widen(uint32_t four, uint32_t *lo, uint32_t *h
 }
 
 /*
- * Converts the four e4m3 values in `four`: values 0 and 2 go to *even, 1 and 3 to *odd. For bf16 this takes
- * nine instructions, fp8_widen() eight. It converts to f16 by shifts and one multiplication, too.
+ * Converts the four e4m3 values in `four`: values 0 and 2 go to *even, 1 and 3 to *odd. For bf16 it takes
+ * nine instructions, and fp8_widen() takes eight. For f16 it also uses shifts and one multiplication.
  */
 template <int dtype> FP8 void fp8_widen_even_odd(uint32_t four, uint32_t *even, uint32_t *odd)
 {

@@ -102,8 +102,7 @@ ROW void row_store(void *p, int dtype, int64_t i, float v)
 }
 
 /*
- * Returns the sum over the warp, with the same bits in every lane, since the butterfly adds the same pairs in
- * each.
+ * Returns the sum over the warp, with the same bits in every lane: the butterfly adds the same pairs in each.
  */
 ROW float row_warp_sum(float v)
 {
