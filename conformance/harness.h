@@ -159,6 +159,8 @@ struct cairn_family {
 	 * the plan that `op` has made and writes the outputs (0: none). Bench does not time it.
 	 */
 	size_t planned_field, plan_op, then_op;
+	/* floats, 0 or above, that a call may have changed since its plan was made; 0: none */
+	size_t plan_scalars[2];
 	/* the argument sms; 0: none. A number above that of the device's SMs means all of them, as 0 does. */
 	size_t sms_field;
 	/*

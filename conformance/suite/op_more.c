@@ -443,6 +443,71 @@ int cairn_call_forms(const struct cairn_more *m)
 	return ret;
 }
 
+/* Gives op copies of its inputs: lists of integers, or values, which become 0 there. Returns 0, or -ENOMEM. */
+static int copy_inputs(struct cairn_op *op, int values)
+{
+	for (int i = 0; i < op->num_bufs; i++) {
+		struct cairn_buf *b = &op->bufs[i];
+		int is_list = !cairn_dtype_is_float(b->dtype), is_value = b->dtype != CAIRN_I32 &&
+			      b->dtype != CAIRN_I64 && b->dtype != CAIRN_F32;	/* f32: scales */
+		uint8_t *base, *data;
+
+		if (b->role != CAIRN_ROLE_IN || b->far || !(values ? is_value : is_list))
+			continue;
+		base = cairn_image_alloc(b);
+		if (!base)
+			return -ENOMEM;
+		memcpy(base, b->base, b->bytes + 2 * CAIRN_CANARY);
+		b->base = base;
+		data = base + CAIRN_CANARY;
+		if (values)
+			memset(data, 0, b->bytes);
+		memcpy((char *)op->args + b->field, &data, sizeof(data));
+	}
+	cairn_set_alias(op, op->args);
+	return 0;
+}
+
+/*
+ * Makes the plan of the case in the side's workspace by a call on other memory, with other values and other
+ * scalars where the contract allows it, as the first layer of a model does for the others. That memory is
+ * gone when the function returns.
+ */
+static int make_plan(const struct cairn_more *m, const struct cairn_side *side)
+{
+	struct cairn_side maker;
+	struct cairn_op op;
+	int ret = copy_op(&op, m->f, m->op);
+
+	if (!ret)
+		ret = copy_inputs(&op, 1);
+	for (size_t k = 0; !ret && k < ARRAY_SIZE(m->f->plan_scalars) && m->f->plan_scalars[k]; k++) {
+		float *x = (float *)((char *)op.args + m->f->plan_scalars[k]);
+
+		*x = *x > 0 ? 2 * *x : 30;
+	}
+	if (!ret)
+		ret = cairn_side_open_guarded(&maker, m->f, &op, m->side->impl, m->side->stream);
+	if (ret)
+		goto out_free;
+	ret = cairn_side_send(&maker, m->f, &op, &calm, 0);
+	if (m->f->workspace_op) {
+		memcpy((char *)maker.args + m->f->workspace_field, &side->workspace, sizeof(void *));
+		memcpy((char *)maker.args + m->f->workspace_field + sizeof(void *), &side->workspace_bytes,
+		       sizeof(size_t));
+	}
+	if (!ret)
+		ret = cairn_side_call_plan(&maker, m->f);
+	if (!ret)
+		ret = m->side->impl->stream_sync(m->side->stream);
+	cairn_side_close(&maker, &op);
+out_free:
+	if (op.bufs)
+		free_others(m, &op);
+	free_copy(&op);
+	return ret;
+}
+
 /*
  * Makes two calls by one plan, each into fresh outputs, in memory of their own. The workspace keeps the plan,
  * as if the calls were two layers of a model.
@@ -463,7 +528,7 @@ static int call_by_plan(const struct cairn_more *m)
 		goto failed;
 	ret = cairn_side_send(&side, m->f, m->op, &calm, 0);
 	if (!ret)
-		ret = cairn_side_call_plan(&side, m->f);
+		ret = make_plan(m, &side);
 	memcpy((char *)side.args + m->f->planned_field, &planned, sizeof(planned));
 	for (int i = 0; !ret && i < 2; i++) {
 		ret = cairn_side_send(&side, m->f, m->op, &kept, 0);
@@ -504,27 +569,6 @@ static int call_with_all_sms(const struct cairn_more *m)
 
 /* ---- other lists at the same addresses ---- */
 
-/* Gives op copies of its inputs of integers. Returns 0, or -ENOMEM. */
-static int copy_lists(struct cairn_op *op)
-{
-	for (int i = 0; i < op->num_bufs; i++) {
-		struct cairn_buf *b = &op->bufs[i];
-		uint8_t *base, *data;
-
-		if (b->role != CAIRN_ROLE_IN || b->far || cairn_dtype_is_float(b->dtype))
-			continue;
-		base = cairn_image_alloc(b);
-		if (!base)
-			return -ENOMEM;
-		memcpy(base, b->base, b->bytes + 2 * CAIRN_CANARY);
-		b->base = base;
-		data = base + CAIRN_CANARY;
-		memcpy((char *)op->args + b->field, &data, sizeof(data));
-	}
-	cairn_set_alias(op, op->args);
-	return 0;
-}
-
 /* Calls with other lists at the same addresses. An operation that caches lists by address gets this wrong. */
 static int call_relisted(const struct cairn_more *m)
 {
@@ -536,7 +580,7 @@ static int call_relisted(const struct cairn_more *m)
 		return 0;
 	ret = copy_op(&op, m->f, m->op);
 	if (!ret)
-		ret = copy_lists(&op);
+		ret = copy_inputs(&op, 0);
 	if (!m->expected->relisted)
 		m->expected->relisted = calloc(1, sizeof(*m->expected->relisted));
 	if (ret || !m->expected->relisted || !m->f->relist(op.args))

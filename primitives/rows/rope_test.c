@@ -516,6 +516,19 @@ static int part(void *args, int i)
 	return 1;
 }
 
+/* Without k, neither k_norm nor an epsilon for it alone is looked at. */
+static int form(void *args, int i)
+{
+	struct cairn_rope_args *a = args;
+
+	if (i || a->k)
+		return 0;
+	a->k_norm = (const void *)(uintptr_t)2;
+	if (!a->q_norm)
+		a->norm_eps = 0;
+	return 1;
+}
+
 const struct cairn_family cairn_rope_family = {
 	.stage = "primitives", .name = "rope",
 	.units = units, .num_units = ARRAY_SIZE(units),
@@ -523,6 +536,6 @@ const struct cairn_family cairn_rope_family = {
 	.args_size = sizeof(struct cairn_rope_args),
 	.num_cases = FIRST_LAST + (int)ARRAY_SIZE(last),
 	.exact_is_equal = 1,
-	.part = part,
+	.part = part, .form = form,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

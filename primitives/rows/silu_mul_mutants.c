@@ -180,6 +180,20 @@ static int silu_mul_up_times_gate(const struct cairn_silu_mul_args *a, void *str
 	return 0;
 }
 
+static int silu_mul_up_times_positive_gate(const struct cairn_silu_mul_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_silu_mul_ref(a, stream));
+	for (int64_t i = 0; !a->activation && i < (int64_t)a->rows * a->dim; i++) {
+		int64_t at = i / a->dim * 2 * a->dim + i % a->dim;
+		float gate = (float)cairn_load(a->x, a->dtype, at);
+		float up = (float)cairn_load(a->x, a->dtype, at + a->dim);
+
+		if (gate > 0 && isinf(up * gate))
+			cairn_store(a->out, a->dtype, i, up * gate);
+	}
+	return 0;
+}
+
 /* Gets the tail of a row wrong if its length is not a multiple of 1024. */
 static int silu_mul_tail_of_chunks(const struct cairn_silu_mul_args *a, void *stream)
 {
@@ -241,6 +255,7 @@ const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, few_rows, "gives other bits if there are fewer than 4 rows"),
 	MUTANT(silu_mul, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(silu_mul, up_times_gate, "multiplies up by the gate first, which overflows"),
+	MUTANT(silu_mul, up_times_positive_gate, "multiplies up by a positive gate first, which overflows"),
 	MUTANT(silu_mul, tail_of_chunks, "loses the last element of rows that end 8 past a multiple of 1024"),
 	MUTANT(silu_mul, offset_32_bits, "cuts the offset of a row of out to 32 bits"),
 	{ 0 }

@@ -94,6 +94,14 @@ static void describe(int i, struct cairn_case *c)
 	c->flops = elements * 5;
 }
 
+/* Returns whether the results of both activations are finite numbers of dtype. */
+static int result_fits(double g, double up, int dtype)
+{
+	const double most = dtype == CAIRN_F16 ? 65000 : 0x1.fp127, z = 0.7978845608 * g * (1 + 0.044715 * g * g);
+
+	return fabs(up * g / (1 + exp(-g))) < most && fabs(up * g / (1 + exp(-2 * z))) < most;
+}
+
 /*
  * Gates at which exp overflows, underflows or is subnormal, and the infinities; combined with ups from
  * subnormal to very large, with a product that fits dtype.
@@ -104,21 +112,23 @@ static void fill_extreme(struct cairn_op *op, void *x, const struct shape *s)
 					-6,   -7,     -8.5,      -9.5, -10.5, -11.5, 7,    8.5,  1e-3, -1e-3,
 					-50,  -87,    -88.5,     -90, -100, -103.5, -104, -126, -150, -200,
 					-300, -60000, -INFINITY, 88,  89,   104,    300,  60000,
-					0x1p-127, -0x1p-140, 0x1p-24 };
+					0x1p-127, -0x1p-140, 0x1p-24, 1.375, 1.375, 1.375 };
 	static const double ups[] = { 0,        1,        -1,       0x1p-10, -0x1p-24, 0x1p-60,
-				      0x1p-126, 0x1p-140, -0x1p100, 0x1p80,  0.5,      0x1.8p127 };
+				      0x1p-126, 0x1p-140, -0x1p100, 0x1p80,  0.5,      0x1.8p127,
+				      -0x1.8p127 };
 
 	for (int64_t i = 0; i < s->rows; i++)
 		for (int32_t j = 0; j < s->dim; j++) {
 			double g = gates[cairn_op_range(op, 0, ARRAY_SIZE(gates) - 1)];
 			double up = ups[cairn_op_range(op, 0, ARRAY_SIZE(ups) - 1)];
 
-			/* up times g overflows, the result does not */
-			if (up > 0x1p120 && !(g < -6 && g > -80))
+			if (s->dtype == CAIRN_F16 && fabs(up) > 1)
+				up = copysign(fabs(up) > 0x1p120 ? 0x1.8p15 : 1, up);
+			/* up times g may overflow: with g 1.375 and -16 and the largest ups */
+			if (!result_fits(g, up, s->dtype))
 				g = -16;
 			cairn_store(x, s->dtype, 2 * i * s->dim + j, g);
-			cairn_store(x, s->dtype, (2 * i + 1) * s->dim + j, s->dtype == CAIRN_F16 &&
-				    fabs(up) > 1 ? copysign(1, up) : up);
+			cairn_store(x, s->dtype, (2 * i + 1) * s->dim + j, up);
 		}
 }
 

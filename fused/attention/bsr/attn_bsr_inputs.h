@@ -180,7 +180,9 @@ static int *declare_lists(struct cairn_op *op, const struct shape *s, int i, str
 	struct cairn_attn_part *p = &((struct cairn_attn_bsr_args *)op->args)->part[i];
 	int heads = s->flags & HEAD_LISTS ? s->hkv : 1, n = s->part[i].n, num = heads * p->rows, most = 0;
 	int *lens = calloc((size_t)num + 1, sizeof(*lens)), own = 0, next;
-	int32_t *indptr, *indices, *last, *ids, total = 0;
+	/* entries before the lists of each head that belong to none of them, for lists may begin anywhere */
+	const int gap = s->flags & BENCH ? 0 : 3;
+	int32_t *indptr, *indices, *last, *ids, total = heads * gap;
 
 	if (!lens)
 		abort();
@@ -213,6 +215,8 @@ static int *declare_lists(struct cairn_op *op, const struct shape *s, int i, str
 		shuffle(op, ids, in->num_blocks);
 	total = 0;
 	for (int h = 0; h < heads; h++) {
+		for (int k = 0; k < gap; k++)
+			indices[total++] = in->num_blocks - 1;
 		for (int r = 0; r < p->rows; r++) {
 			int at = h * p->rows + r, blocks = (lens[at] + n - 1) / n;
 			int alike = blocks - own_blocks(s, i, lens[at]);

@@ -630,6 +630,7 @@ const struct cairn_family cairn_attn_bsr_family = {
 	.sms_field = offsetof(struct cairn_attn_bsr_args, sms),
 	.planned_field = offsetof(struct cairn_attn_bsr_args, planned),
 	.plan_op = offsetof(struct cairn_impl, attn_plan),
+	.plan_scalars = { FIELD(sm_scale), FIELD(softcap) },
 	.workspace_field = FIELD(workspace),
 	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LATER,
 	.units = units, .num_units = ARRAY_SIZE(units),

@@ -651,10 +651,40 @@ static int attn_planned_refused(const struct cairn_attn_paged_args *a, void *str
 	return a->planned ? -EOPNOTSUPP : cairn_attn_paged_ref(a, stream);
 }
 
+/* What the last call that made a plan has left for the calls that use it. */
+static struct {
+	float sm_scale;
+	const void *k_pages;
+} left;
+
+static int attn_plan_keeps_scale(const struct cairn_attn_paged_args *a, void *stream)
+{
+	struct cairn_attn_paged_args b;
+
+	CAIRN_TRY(cairn_attn_paged_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	if (!b.planned)
+		left.sm_scale = b.sm_scale;
+	b.sm_scale = left.sm_scale;
+	return cairn_attn_paged_ref(&b, stream);
+}
+
+static int attn_plan_keeps_pages(const struct cairn_attn_paged_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_attn_paged_ref(a, stream));
+	if (!a->planned)
+		left.k_pages = a->kv.k_pages;
+	else if (left.k_pages != a->kv.k_pages)		/* these pages are gone */
+		memset(a->out, 0xff, (size_t)a->nnz_qo * (size_t)a->num_qo_heads * (size_t)a->head_dim * 2);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	DEFECTS(LIST)
 	LIST(plan_serves_once, "the counter of work is not set back, so a second call by a plan does nothing")
 	LIST(planned_refused, "a call by a plan is refused")
+	LIST(plan_keeps_scale, "a call by a plan uses the plan's sm_scale")
+	LIST(plan_keeps_pages, "a plan keeps the addresses of the pages")
 	LIST(vote_of_the_batch, "the requests decide together whether to rescale")
 	LIST(parts_of_the_batch, "the parts of a request's keys depend on the lengths of the others")
 	KV_CUT_ROW(attn_paged, far_page_16_bits, "page numbers are cut to 16 bits")

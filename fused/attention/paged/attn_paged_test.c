@@ -742,6 +742,8 @@ const struct cairn_family cairn_attn_paged_family = {
 	.args_size = sizeof(struct cairn_attn_paged_args),
 	.sms_field = offsetof(struct cairn_attn_paged_args, sms),
 	.planned_field = offsetof(struct cairn_attn_paged_args, planned),
+	.plan_scalars = { offsetof(struct cairn_attn_paged_args, sm_scale),
+			  offsetof(struct cairn_attn_paged_args, softcap) },
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
 	.num_cases = NUM_WITH_FP8 + NUM_WINDOWS,
 	.units = units, .num_units = ARRAY_SIZE(units),
