@@ -2,7 +2,7 @@
 /*
  * attn_bwd - the gradients of attn_dense, by wgmma and TMA (FlashAttention-2, backward), repeatable
  *
- *   attn_bwd_rows   writes lse and delta of each row, by heads and token tiles, to the workspace
+ *   attn_bwd_rows   writes lse and delta of each row to the workspace, ordered by head and token tile
  *   attn_bwd_all    up to 128 dimensions: dq, dk, dv in five products; then attn_bwd_dq rounds dq
  *   attn_bwd_kv     above 128: dk, dv; a CTA owns keys and walks over tokens; 4 products
  *   attn_bwd_q      above 128: dq; a CTA owns tokens and walks over keys; 3 products
@@ -19,14 +19,17 @@
 #include "primitives/base/launch.h"
 #include "primitives/base/tensor_map.h"
 
-/* The arrays of the workspace begin at multiples of this, in bytes. */
+/* Alignment of the arrays in the workspace, in bytes. */
 #define ALIGN	256
 
-/* The most bytes of Q, dO and dq, and the most KV heads, between which the CTAs of attn_bwd_all alternate. */
+/*
+ * Limits of the KV heads between which the CTAs of attn_bwd_all alternate: the bytes of their Q, dO and dq,
+ * and their number.
+ */
 #define SECTION_BYTES	(128 << 20)
 #define MAX_SECTION	16
 
-/* Where the arrays of the workspace begin, and its size, in bytes. */
+/* Offsets of the arrays in the workspace, and its size, in bytes. */
 struct places {
 	int32_t token_shift, token_tiles;
 	size_t turns, dq_sum, bytes;
@@ -63,8 +66,8 @@ int cairn_attn_bwd_workspace(const struct cairn_attn_bwd_args *args, size_t *byt
 /*
  * Returns the number of KV heads between which the CTAs of attn_bwd_all alternate. With fewer heads, more
  * CTAs share the same rows of Q, dO and dq in the L2, but the last of them waits longer for its first
- * turn. So the number is such that about a quarter of a head's key tiles are in flight, or fewer heads if
- * their rows do not fit the L2.
+ * turn. The number keeps about a quarter of a head's key tiles in flight, and is smaller if the rows of these
+ * heads do not fit the L2.
  */
 static int32_t section_of(const struct cairn_attn_bwd_args *a, int32_t keys, int num_sms)
 {
@@ -106,7 +109,7 @@ static int make_maps(struct attn_bwd_maps *maps, const struct cairn_attn_bwd_arg
 			cairn_attn_dense_v_head_stride(&d), f->kv_rows, 1);
 }
 
-/* Launches a kernel over all its tiles; if `sms` limits the call, in rounds of that many CTAs. */
+/* Launches a kernel over all its tiles. If `sms` limits the call, launches rounds of that many CTAs. */
 static int launch_tiles(const struct cairn_attn_bwd_args *args, struct attn_bwd_call *call,
 			const struct attn_bwd_kernel *f, int32_t max_len, int32_t heads, int num_sms,
 			void *stream)

@@ -7,21 +7,21 @@
  *                         of step n+1 | pass the turn on | hand out dQ(n-1) | start dP = V dO^T of step n+1 |
  *                         P = exp(S - lse) | dS = P (dP - delta) f | dS to shared memory
  *
- * Each of the two consumer warpgroups owns 64 keys. The rows of S, dP, dK and dV are keys, so that P and dS
- * are A operands as they are in registers. dQ is a sum over the keys of both warpgroups and needs the dS of
- * both, so it is computed one step later; each warpgroup computes one of its two blocks of 64 x 64. The
- * warpgroups take turns, so that the exponents of one run beside the products of the other. No product is in
+ * Each of the two consumer warpgroups owns 64 keys. The rows of S, dP, dK and dV are keys, so P and dS are
+ * already in the register layout of A operands. dQ is a sum over the keys of both warpgroups and needs the dS
+ * of both, so it is computed one step later; each warpgroup computes one of its two blocks of 64 x 64. The
+ * warpgroups take turns, so that the exponentials of one overlap the products of the other. No product is in
  * flight at the end of a step, because ptxas would otherwise serialize the products.
  *
  * dq: the CTAs of a head add their blocks to a sum in the workspace, in the order of their keys, so that the
  * result is repeatable. turns[tile] counts the CTAs that have added their blocks. A CTA waits only for CTAs
  * of smaller numbers, which started before it. Neighbours in this order reach the same tile one step apart,
- * and do not wait for each other once the first steps are over. The first CTA stores instead of adding. A
+ * so after the first steps they no longer wait for each other. The first CTA stores instead of adding. A
  * block is stored in the order of the accumulators' registers, [8 columns][128 threads][4];
  * attn_bwd_launch_dq() brings it into the order of dq.
  *
- * Warps of the last warpgroup: one fetches; two add dq, each for every other step, because one addition, with
- * the wait for its turn, takes longer than a step.
+ * Warps of the last warpgroup: one fetches, and two add dq. Each of the two adds every other step, because an
+ * addition and the wait for its turn together take longer than a step.
  *
  * mbarriers: full_kv; full and empty of Q (with lse and delta) and of dO; ready and free of dS; full and free
  * of dQ; landed, on which the producer waits for tiles in which it overwrites rows.
@@ -49,11 +49,11 @@ template <int qk_, int v_, int tokens_> struct all_form {
 	static_assert(smem_bytes <= 232448, "shared memory of a CTA");
 };
 
-/* The CTA's keys, and the token tiles that see any of them; in shared memory, to save registers. */
+/* The CTA's keys, and the token tiles that see any of them. It is in shared memory to save registers. */
 struct all_tile {
 	struct attn_bwd_request r;
 	int kv_head, nth, key0;		/* nth: the key tile's number in its request */
-	int begin, num_tiles, steps;	/* first token tile; token tiles of each head; those of all heads */
+	int begin, num_tiles, steps;	/* first token tile; token tiles of a head; of all heads */
 	struct attn_bwd_sight sight[2];	/* of each warpgroup's keys */
 };
 
@@ -64,7 +64,7 @@ template <class F> ATTN_DEV struct all_tile all_tile_of(const struct attn_bwd_ca
 	struct all_tile t;
 
 	i -= s * a.tiles;
-	t.nth = i / size;		/* first keys first: with causal, most tokens see them */
+	t.nth = i / size;		/* the first keys come first: with causal, most tokens see them */
 	s += i % size;
 	t.kv_head = s % a.num_kv_heads;
 	t.r = attn_bwd_load(a, s / a.num_kv_heads);
@@ -99,7 +99,7 @@ ATTN_DEV void all_next(const struct attn_bwd_call &a, const struct all_tile &t, 
 	}
 }
 
-/* Returns the place of the token tile in the workspace's arrays. */
+/* Returns the index of the token tile in the arrays of the workspace. */
 ATTN_DEV int64_t all_place(const struct attn_bwd_call &a, const struct all_tile &t, const struct all_walk &w)
 {
 	return (int64_t)w.head * a.token_tiles + (t.r.token_tile + w.tile);
@@ -146,7 +146,7 @@ ATTN_DEV void all_produce(const struct attn_bwd_call &a, const struct attn_bwd_m
 	if (!t.steps)		/* no consumer would wait for the keys */
 		return;
 	all_fetch_keys<F>(a, maps, t, s_data);
-	landed_phase = ptx_mbarrier_test_wait_parity(landed, 0);	/* whether the keys used it */
+	landed_phase = ptx_mbarrier_test_wait_parity(landed, 0);	/* 1 if fetching the keys used it */
 	for (int i = 0; i < t.steps; i++) {
 		int stage = i & 1, token = w.tile * F::tokens, left = t.r.qo_len - token;
 		uint32_t s_q = s_data + F::at_q + stage * F::q_bytes, phase = (i >> 1 & 1) ^ 1;
@@ -200,7 +200,9 @@ ATTN_DEV void all_wait_turn(const uint32_t *turn, uint32_t nth)
 	ptx_fence_proxy_async_global();
 }
 
-/* Run by one thread: adds the dQ of the steps that use the given stage, every other one, each in its turn. */
+/*
+ * Adds the dQ of every other step (those that use `stage`), each when it is its turn; called by one thread.
+ */
 template <class F>
 ATTN_DEV void all_add_dq(const struct attn_bwd_call &a, const struct all_tile &t, uint32_t s_data, int stage)
 {
@@ -279,7 +281,7 @@ template <class F> ATTN_DEV void all_share_ds(const uint32_t (*ds)[4], uint32_t 
 
 /*
  * Turns S and dP of step i into fragments of P and dS, and shares dS. S and dP of the first 64 tokens must be
- * in flight; those of the other tokens are started here.
+ * in flight; this function starts those of the other tokens.
  */
 template <int dtype, class F>
 ATTN_DEV void all_bend(const struct attn_bwd_call &a, const struct all_tile &t, float (*s)[8][4],
@@ -353,7 +355,7 @@ ATTN_DEV void all_add_up(float (*dq)[4], float (*dk)[4], float (*dv)[4], const u
 		elected_arrive(s_data + F::free_ds + 8 * last);
 }
 
-/* Writes the dK and dV of a warpgroup's 64 keys. */
+/* Writes dK and dV of a warpgroup's 64 keys. */
 template <int dtype, class F>
 ATTN_DEV void all_write(const struct attn_bwd_call &a, const struct all_tile &t, float (*dk)[4],
 			float (*dv)[4], int group)
@@ -424,7 +426,7 @@ ATTN_DEV void all_consume(const struct attn_bwd_call &a, const struct all_tile &
 template <class F> ATTN_DEV void all_init(uint32_t s_data)
 {
 	for (int i = 0; i < 2; i++) {
-		ptx_mbarrier_init(s_data + F::full_kv + 8 * i, 1);	/* and landed */
+		ptx_mbarrier_init(s_data + F::full_kv + 8 * i, 1);	/* the second one is `landed` */
 		ptx_mbarrier_init(s_data + F::full_q + 8 * i, 1);
 		ptx_mbarrier_init(s_data + F::full_do + 8 * i, 1);
 		ptx_mbarrier_init(s_data + F::empty_q + 8 * i, 8 * ELECTED_LANES);

@@ -84,7 +84,7 @@ static void run(const struct cairn_attn_bwd_args *a, const struct task *t)
 	const struct cairn_attn_dense_args f = cairn_attn_bwd_forward(a);
 	int64_t k_stride = cairn_attn_dense_k_stride(&f), v_stride = cairn_attn_dense_v_stride(&f);
 	int group = a->num_qo_heads / a->num_kv_heads;
-	/* keys before all windows are not read */
+	/* keys before every row's window are not read */
 	int first = attn_first_key(0, t->qo_len, t->kv_len, a->window);
 
 	for (int64_t j = first; j < t->kv_len && t->qo_len; j++) {

@@ -57,7 +57,7 @@ ATTN_DEV uint64_t attn_bwd_bits(int n)
 	return n <= 0 ? 0 : n >= 64 ? ~0ull : (1ull << n) - 1;
 }
 
-/* Sets the results of attn_bwd_p_tile() to 0 where the token does not see the key. tokens: at most 64. */
+/* Sets the results of attn_bwd_p_tile() to 0 where the token does not see the key; `tokens` is at most 64. */
 template <int tokens>
 ATTN_DEV void attn_bwd_mask(const struct attn_bwd_call &a, const struct attn_bwd_request &r, float (*s)[4],
 			    uint32_t (*fragment)[4], int key0, int token)

@@ -6,10 +6,10 @@
  *   token tile:  S^T = K Q^T, dP^T = V dO^T | P = exp(S - lse) | dV += P dO | dS = P (dP - delta) f |
  *                dK += dS Q
  *
- * The rows of the products are keys, so that P and dS are A operands as they are in registers; Q and dO are
- * read in both orders. There are two consumer warpgroups and a producer warp. Up to 192 dimensions, each
- * warpgroup owns 64 keys. Above, dK and dV together do not fit one thread's registers: both warpgroups have
- * the same 64 keys, and the first computes dK, the second dV.
+ * The rows of the products are keys, so P and dS are already in the register layout of A operands; Q and dO
+ * are read in both orders. There are two consumer warpgroups and a producer warp. Up to 192 dimensions, each
+ * warpgroup owns 64 keys. Above 192, dK and dV together do not fit one thread's registers: both warpgroups
+ * have the same 64 keys; the first computes dK, the second dV.
  *
  * lse and delta of a tile's tokens lie beside it in shared memory. For tokens past the request, lse is
  * infinite, so that p is 0, and Q and dO are zeros.

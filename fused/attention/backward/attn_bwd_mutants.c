@@ -2,8 +2,8 @@
 /*
  * attn_bwd_mutants - wrong implementations that the cases must catch
  *
- * The mutants are one plain backward pass, a pair of a row and a key at a time, with a switch for the
- * defects.
+ * All mutants share one plain backward pass, which visits one pair of a row and a key at a time; a switch
+ * selects the defect.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -35,7 +35,7 @@ template <class F> ATTN_DEV struct q_tile q_tile_of(const struct attn_bwd_call &
 	t.head = i % a.num_qo_heads;
 	i /= a.num_qo_heads;
 	t.r = attn_bwd_load(a, i % a.batch);
-	t.token0 = (a.tiles - 1 - i / a.batch) * F::rows;	/* last rows first: they see most keys */
+	t.token0 = (a.tiles - 1 - i / a.batch) * F::rows;	/* last rows first: they see the most keys */
 	last = min(t.r.qo_len, t.token0 + F::rows) - 1;
 	t.begin = attn_first_key(t.token0, t.r.qo_len, t.r.kv_len, a.window);
 	end = attn_visible(last, t.r.qo_len, t.r.kv_len, a.causal);

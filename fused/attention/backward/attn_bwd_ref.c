@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_bwd_ref - the reference, in double, one row of dq, or one key's rows of dk and dv, at a time; bounds
+ * attn_bwd_ref - the reference in double, and its bounds: one row of dq, or one key's dk and dv, at a time
  *
  * out and lse are inputs, so each pair of a row and a key is independent. The bounds follow the values
  * through any implementation that keeps to the contract; E = 2^-23 and u are those of attn_exact.c.
  *
  *   p       s has an error of (qk_dim + 2) E sm_scale sum |q k|; a softcap does not increase it, but adds 6E
- *           softcap. Scaling and rounding s and lse before they are subtracted adds 2E (|s| + |lse|), and
- *           exp2 adds 4E. The sum of these is rho. p is wrong by p (e^rho - 1) and, where it may be
- *           flushed, by 2^-126.
+ *           softcap. Scaling and rounding s and lse before the subtraction adds 2E (|s| + |lse|), and exp2
+ *           adds 4E. The sum of these is rho. p is wrong by p (e^rho - 1) and, where it may be flushed, by
+ *           2^-126.
  *   dv      rounding p to dtype adds u p, or half the smallest step. The sum of n rows adds n E sum p |dout|.
  *   ds      with dp = sum dout v, dp - delta is wrong by E v_dim (sum |dout v| + sum |dout out|) +
  *           2E (|dp| + |delta|). With t = s / softcap, f is wrong by 2 |t| (error of t + 6E) + 4E. Then ds is
@@ -33,7 +33,7 @@
 #define E	0x1p-23
 #define LEAST	0x1p-126	/* smaller magnitudes may be flushed */
 
-/* What all pairs of a call share; strides are never 0. */
+/* What all pairs of a call have in common. Strides are never 0. */
 struct call {
 	const struct cairn_attn_bwd_args *a;
 	int64_t q_stride, k_stride, v_stride, k_head, v_head;

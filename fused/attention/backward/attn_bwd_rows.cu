@@ -2,11 +2,11 @@
 /*
  * attn_bwd_rows - the kernels that run before and after the tiles
  *
- *   attn_bwd_rows_kernel   writes lse and delta of each row to the workspace, by heads and token tiles, and
- *                          zeroes turns
+ *   attn_bwd_rows_kernel   writes lse and delta of each row to the workspace, ordered by head and token tile,
+ *                          and zeroes turns
  *   attn_bwd_dq_kernel     writes dq from the sums that attn_bwd_all has left in the workspace
  *
- * Both are bound by memory.
+ * Both are bound by memory bandwidth.
  */
 #include "fused/attention/backward/attn_bwd_tile.cuh"
 
@@ -34,7 +34,10 @@ ATTN_DEV float2 row_unpack(uint32_t x, int dtype)
 	return make_float2(lo, hi);
 }
 
-/* Returns the last request whose first token (or first token tile's place, if `places`) is at most `at`. */
+/*
+ * Returns the last request whose first token (with `places`: the index of whose first token tile) is at most
+ * `at`.
+ */
 ATTN_DEV int request_of(const int32_t *qo_indptr, int batch, int at, bool places, int token_shift)
 {
 	int low = 0, high = batch - 1;
@@ -98,7 +101,7 @@ attn_bwd_rows_kernel(const __grid_constant__ struct row_call a)
 			a.turns[(int64_t)h * a.token_tiles + tile] = 0;
 		if (i + 1 < a.qo_indptr[b + 1])
 			continue;
-		/* the request's last token: fill the rest of its token tile so that p is 0 there */
+		/* this is the request's last token: fill the rest of its token tile so that p is 0 there */
 		for (int h = 0; h < a.heads; h++) {
 			float *to = a.rows + ((int64_t)h * a.token_tiles + tile) * 2 * tokens;
 
@@ -145,7 +148,7 @@ attn_bwd_dq_kernel(const __grid_constant__ struct attn_bwd_call a)
 	}
 }
 
-/* Returns the size of the grid: `ctas`, or as many CTAs as fit the SMs that the call may use. */
+/* Returns the size of the grid: `ctas`, but at most as many CTAs as fit the SMs that the call may use. */
 static unsigned int grid_of(int64_t ctas, const struct cairn_attn_bwd_args *args, int num_sms, int ctas_an_sm)
 {
 	int64_t most = args->sms ? num_sms : (int64_t)num_sms * ctas_an_sm;

@@ -2,9 +2,9 @@
 /*
  * attn_bwd_test - named edge cases, a grid of dimensions and lengths, pairs of features, bench rows
  *
- * The inputs are those of attn_dense, and its reference computes out and lse. In cases too large for the
- * host, and in one other, out and lse are drawn: out is small, lse close to that of normal logits or so low
- * that weights exceed 1.
+ * The inputs are those of attn_dense, and its reference computes out and lse. Cases too large for the host,
+ * and one other, draw out and lse at random: out is small, and lse is close to that of normal logits or so
+ * low that weights exceed 1.
  */
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 #define N(name_, batch_, qo_, kv_, hq_, hkv_, qk_, v_) \
 	.name = name_, .batch = batch_, .qo = qo_, .kv = kv_, .hq = hq_, .hkv = hkv_, .qk = qk_, .v = v_
 #define BENCH_CAUSAL	(BENCH | CAUSAL | DEVICE)
-#define DRAWN		LSE	/* a flag of attn_dense alone: out and lse are drawn */
+#define DRAWN		LSE	/* out and lse are drawn; only attn_dense uses this bit as LSE */
 
 static const struct shape named[] = {
 	/* N(name, batch, query rows, keys, query heads, KV heads, qk_dim, v_dim), other members */
@@ -104,7 +104,9 @@ static const struct shape last[] = {
 	{ N("k_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_K_HEAD },
 	{ N("v_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = CAUSAL, .layout = LONE_V_HEAD },
 	{ N("window_largest", 2, 40, 90, 4, 2, 128, 128), .flags = CAUSAL, .window = 0x7fffffff },
-	/* a tile with rows without keys, whose positions precede the first key, and rows with keys */
+	/*
+	 * a tile that also has rows without keys: their positions precede the first key
+	 */
 	{ N("window_rows_without_keys", 1, 9, 4, 1, 1, 64, 64), .flags = CAUSAL, .window = 2 },
 	{ N("window_rows_without_keys_93", 2, 93, 50, 4, 2, 128, 128), .flags = CAUSAL, .window = 20 },
 	{ N("window_rows_without_keys_all", 2, 93, 50, 4, 2, 128, 128), .window = 20 },

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bwd_tile - what the kernels of attn_bwd share: the call, tiles by TMA, products, rows of results
+ * attn_bwd_tile - code that the kernels of attn_bwd share: the call, tiles by TMA, products, result rows
  *
- * Each request's tokens are divided into token tiles of 64 or 128. In the workspace the tiles of a request
- * follow those of the request before it; a tile that the request fills only in part takes a whole place.
+ * Each request's tokens are divided into token tiles of 64 or 128. In the workspace, the tiles of a request
+ * follow those of the request before it; a partly filled tile takes as much room as a full one.
  *
  * Tiles are panels of 64 columns (wgmma.cuh). A tile of Q, dO or K may extend past its request, into rows
  * that may hold NaN. Where a sum runs over such rows, the producer overwrites them with zeros, because a p or
@@ -28,7 +28,7 @@ struct attn_bwd_call {
 	float *dq_sum;			/* [num_qo_heads][token_tiles][ATTN_BWD_DQ_BYTES] */
 	const int32_t *qo_indptr, *kv_indptr;
 	int32_t batch, num_qo_heads, num_kv_heads, group, qk_dim, v_dim, causal, window;
-	int32_t token_shift, token_tiles;	/* log2 of a token tile; places for token tiles of a head */
+	int32_t token_shift, token_tiles;	/* log2 of a tile's tokens; room for tiles of a head */
 	int32_t tiles;			/* row tiles (dq) or key tiles (dk, dv) of a request and head */
 	int32_t first;			/* the number of the first CTA of this launch */
 	int32_t section;		/* attn_bwd_all: KV heads between which CTAs alternate */
@@ -41,7 +41,10 @@ struct attn_bwd_maps {
 	CUtensorMap q, dout, k, v;
 };
 
-/* An instance of a kernel: for f16 and bf16; rows of its boxes of Q and dO, and of K and V. */
+/*
+ * An instance of a kernel, for f16 and bf16. q_rows and kv_rows: rows of its boxes of Q and dO, and of K and
+ * V.
+ */
 struct attn_bwd_kernel {
 	const void *kernel[2];
 	int32_t q_rows, kv_rows, tile, threads;	/* tile: rows, or keys, of a CTA */
@@ -54,7 +57,9 @@ struct attn_bwd_kernel attn_bwd_kv_192_128(void);
 struct attn_bwd_kernel attn_bwd_kv_256(void);
 struct attn_bwd_kernel attn_bwd_q_192_128(void);
 struct attn_bwd_kernel attn_bwd_q_256(void);
-/* attn_bwd_rows.cu: the kernel before the tiles, and the kernel after attn_bwd_all, which writes dq. */
+/*
+ * In attn_bwd_rows.cu: launch the kernel that runs first, and the kernel after attn_bwd_all, which writes dq.
+ */
 int attn_bwd_launch_rows(const struct cairn_attn_bwd_args *args, const struct attn_bwd_call *call,
 			 int num_sms, void *stream);
 int attn_bwd_launch_dq(const struct cairn_attn_bwd_args *args, const struct attn_bwd_call *call, int num_sms,
@@ -63,10 +68,10 @@ int attn_bwd_launch_dq(const struct cairn_attn_bwd_args *args, const struct attn
 /* The request of a CTA. */
 struct attn_bwd_request {
 	int32_t qo_first, qo_len, kv_first, kv_len;
-	int32_t token_tile;		/* the place of its first token tile */
+	int32_t token_tile;		/* the index of its first token tile */
 };
 
-/* Returns the place of the first token tile of a request whose first token is qo_first. */
+/* Returns the index of the first token tile of a request whose first token is qo_first. */
 ATTN_DEV int attn_bwd_place(int qo_first, int b, int token_shift)
 {
 	return (qo_first >> token_shift) + b;
@@ -117,7 +122,7 @@ ATTN_DEV void attn_bwd_copy(const CUtensorMap *map, uint32_t s_tile, int y, int 
 
 /*
  * Overwrites the rows first .. end - 1 of a tile of `rows` rows with zeros; all lanes of a warp call it. The
- * loops stay loops, because producers have few registers.
+ * loops are not unrolled, because producers have few registers.
  */
 template <int panels, int rows> ATTN_DEV void attn_bwd_clear(uint32_t s_tile, int first, int end)
 {
@@ -148,7 +153,9 @@ ATTN_DEV void attn_bwd_issue_ss(float *d, uint32_t s_a, uint32_t s_b)
 	wgmma_keep<n / 2>(d);
 }
 
-/* Issues d += a b, where a is fragments of 64 rows and k columns, and b a tile of k rows and n columns. */
+/*
+ * Issues d += a b, where a holds fragments of 64 rows and k columns, and b is a tile of k rows and n columns.
+ */
 template <int dtype, int n, int k>
 ATTN_DEV void attn_bwd_issue_rs(float *d, const uint32_t (*a)[4], uint32_t s_b)
 {

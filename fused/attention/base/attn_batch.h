@@ -30,16 +30,16 @@ struct attn_batch {
 	int32_t batch, num_qo_heads, num_kv_heads, qk_dim, v_dim;
 	int32_t dtype, kv_fp8, causal, window;	/* kv_fp8: keys and values are e4m3 */
 	float sm_scale, softcap;
-	const float *k_scale, *v_scale;	/* [num_kv_heads] factors of keys and values; NULL: 1 */
+	const float *k_scale, *v_scale;	/* [num_kv_heads] scales of keys and values; NULL: 1 */
 	int32_t merges;			/* attn_exact.h */
-	int32_t head_step;		/* n > 1: with exact, one KV head in n, and the last, is computed */
+	int32_t head_step;		/* n > 1: with exact, every nth KV head and the last are computed */
 	const void *args;		/* passed to the functions below */
 	int32_t (*num_keys)(const void *args, int32_t b);
-	/* its k_scale and v_scale are ignored: the batch's count */
+	/* ignored in the result: k_scale and v_scale, since the batch has its own */
 	struct attn_key (*key)(const void *args, int32_t b, int32_t j, int32_t kv_head);
 	/*
-	 * Two functions that replace q and key() if operands are not of dtype; else both are NULL. load()
-	 * sets x to row j of request b of an operand; head is a query head for ATTN_Q, else a KV head.
+	 * These two functions replace q and key() if the operands are not of dtype; else both are NULL.
+	 * load() sets x to row j of request b of an operand; head is a query head for ATTN_Q, else a KV head.
 	 * exact_row() sets the results of row i of request b, head h, which sees the first n keys.
 	 */
 	void (*load)(const void *args, enum attn_operand operand, int32_t b, int32_t j, int32_t head,
@@ -54,9 +54,9 @@ struct attn_batch attn_dense_batch(const struct cairn_attn_dense_args *a);
 
 /*
  * Computes one row after the other, in double. If exact is NULL, writes the rounded results to out and lse;
- * else sets the values and bounds of exact[0] for out and of exact[1] for lse (if not NULL). Rows past
- * qo_indptr[batch] keep their values. With exact, above 2^31 products in q.k, it computes only a fixed sample
- * of the rows. Rows and heads that are left out have an infinite bound.
+ * otherwise sets the values and bounds of exact[0] for out and of exact[1] for lse (if not NULL). Rows past
+ * qo_indptr[batch] keep their values. With exact and more than 2^31 products in q.k, it computes only a fixed
+ * sample of the rows. Rows and heads that it leaves out have an infinite bound.
  */
 int attn_batch_exact(const struct attn_batch *b, struct cairn_exact *exact);
 /* Returns whether attn_batch_exact() computes the rows of a KV head, which head_step may leave out. */

@@ -25,14 +25,14 @@
 #define KEYS		ATTN_BLOCK_KEYS
 #define MAX_DIM		ATTN_MAX_DIM
 #define PART_KEYS	512	/* a multiple of KEYS */
-#define MAX_PARTS	8	/* parts of a task computed at the same time */
+#define MAX_PARTS	8	/* parts of a task that are computed in parallel */
 #define FEW_TASKS	16	/* with fewer tasks, threads share the parts of a task */
 
 /* Up to ROWS rows of one KV head of one request. */
 struct task {
 	int b, head, first_row, num_rows;
 	int qo_first, qo_len, kv_len;
-	float sm_scale, v_scale;	/* with the scales of the KV head */
+	float sm_scale, v_scale;	/* include the scales of the KV head */
 };
 
 static int group_of(const struct attn_batch *a)
@@ -50,7 +50,7 @@ static int first_key(const struct attn_batch *a, const struct task *t, int r)
 	return attn_first_key((t->first_row + r) / group_of(a), t->qo_len, t->kv_len, a->window);
 }
 
-/* Returns the factor from a logit as stored to its value; a capped logit is stored as its tanh. */
+/* Returns the factor that turns a stored logit into its value; a capped logit is stored as its tanh. */
 static float logit_scale(const struct attn_batch *a, const struct task *t)
 {
 	return a->softcap > 0 ? a->softcap : t->sm_scale;

@@ -3,7 +3,7 @@
  * attn_batch_exact - the reference of a batch: attn_exact.c for each row of each head
  *
  * Above 2^31 products in q.k the reference computes the first and last row of each request and a fixed
- * pseudo-random sample of the others, all heads of each. The remaining rows have an infinite bound: their
+ * pseudo-random sample of the others, each for all heads. The remaining rows have an infinite bound: their
  * results need only be finite. Rows that see no key are always checked exactly.
  */
 #include "fused/attention/base/attn_batch.h"
@@ -147,7 +147,7 @@ int attn_batch_exact(const struct attn_batch *a, struct cairn_exact *exact)
 	{
 		struct attn_exact_row *r = attn_exact_row_new(max_kv);
 
-		int at_b = -1, at_g = -1;	/* whose keys r->keys lists */
+		int at_b = -1, at_g = -1;	/* the request and KV head whose keys r->keys lists */
 
 		no_memory |= !r;
 		for (int b = 0; b < a->batch; b++) {

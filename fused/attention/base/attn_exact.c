@@ -9,8 +9,8 @@
  *           (qk_dim + 4) E sm_scale sum |q k|. If q and k_j are integers with sum |q k| <= 2^24, the sum is
  *           exact in any order, and only the scale adds an error, 4E |s_j|. Computing exp2 of differences
  *           from a running maximum adds 2E |s_j - max|, and exp2 itself 2E. Call the total d_j. An error
- *           common to all logits cancels in p. So where logits are so large that d is not small, errors are
- *           counted relative to that of the largest logit: d_j + d_max for the others, 0 for the largest.
+ *           common to all logits cancels in p. So where logits are so large that d is not small, errors count
+ *           relative to the error of the largest logit: 0 for the largest, d_j + d_max for the others.
  *   softcap softcap tanh(. / softcap) never widens the error d_j, and narrows it where tanh saturates; the
  *           quotient, tanh itself (4E) and the product add 6E softcap.
  *   p       p_j becomes at most p_j e^(d_j), and the normaliser at least D = sum p_j e^(-d_j) of its value.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_exact - the attention of one row of one head over a list of keys, in double, and the bound of the
- * error that any implementation may make
+ * attn_exact - the attention of one row of one head over a list of keys, in double, with a bound for the
+ * error of any implementation
  */
 #ifndef CAIRN_ATTN_EXACT_H
 #define CAIRN_ATTN_EXACT_H
@@ -24,7 +24,7 @@ struct attn_numerics {
 	int32_t dtype, kv_fp8;		/* kv_fp8: K and V are e4m3, else of dtype */
 	int32_t qk_dim, v_dim;
 	float sm_scale, softcap;
-	int32_t merges;		/* times that the result of some keys may be rounded to dtype and merged */
+	int32_t merges;		/* how often results for some of the keys may be rounded and merged */
 };
 
 struct attn_exact_row {

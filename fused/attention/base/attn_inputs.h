@@ -17,7 +17,7 @@
 
 /* Patterns of the logits; LARGE_V and TINY_V are patterns of the values. */
 enum { PLAIN, ANY, EQUAL, TOP, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, NUM_LOGITS };
-/* The case index never chooses these: a NaN in the second request, attn_fill_stairs(), attn_fill_edges(). */
+/* Never chosen by the case index: a NaN in the second request, attn_fill_stairs(), attn_fill_edges(). */
 enum { NAN_Q = NUM_LOGITS, NAN_K, NAN_V, STAIRS, EDGES };
 
 /* The inputs of a call. Row i of q begins at element i * q_stride; its heads follow each other. */
@@ -27,8 +27,8 @@ struct attn_inputs {
 	int64_t q_stride;
 	int dtype, kv_fp8, rows, batch, heads, kv_heads, qk_dim, v_dim;	/* kv_fp8: k and v are e4m3 */
 	const int *qo_len, *kv_len;	/* [batch] */
-	const void *of;			/* passed to the two functions */
-	/* the first element of key j of request b, and of its value, for a KV head */
+	const void *of;			/* passed to the two functions below */
+	/* return the first element of key j of request b, and of its value, for a KV head */
 	int64_t (*k_at)(const void *of, int b, int j, int kv_head);
 	int64_t (*v_at)(const void *of, int b, int j, int kv_head);
 };
@@ -189,8 +189,8 @@ static inline void attn_fill_mirrored(const struct attn_inputs *in, void *x, int
  * Overwrites q, K and V with integers whose sums need up to 22 bits. Channels c and c + qk_dim / 2 of q are
  * equal and those of K opposite, so that q k exceeds 2^20 and then cancels. The result is 0 (all keys have
  * the same weight) or, unless `equal`, a small integer from one channel. Two neighbouring keys have opposite
- * values of up to 2^14, so that P V exceeds 2^17 and then cancels. Sums with fewer than 24 bits get all of
- * this wrong. Keys and values of 8 bits have four significant bits each.
+ * values of up to 2^14, so that P V exceeds 2^17 and then cancels. Sums with fewer than 24 bits give wrong
+ * results for all of these. Keys and values of 8 bits have four significant bits each.
  */
 static inline void attn_fill_exact(const struct attn_inputs *in, int equal)
 {

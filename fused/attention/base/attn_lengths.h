@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_lengths - numbers of query rows and keys in the requests of the attention families' cases
+ * attn_lengths - query and key lengths of the requests in the cases of the attention families
  */
 #ifndef CAIRN_ATTN_LENGTHS_H
 #define CAIRN_ATTN_LENGTHS_H
@@ -14,7 +14,7 @@
 #define ATTN_UNIFORM_16	614, 852, 546, 784, 1022, 716, 954, 648, 886, 580, 818, 512, 750, 988, 682, 920
 #define ATTN_ZIPF_16	692, 4846, 346, 538, 1212, 303, 2423, 404, 606, 323, 969, 1615, 373, 441, 808, 485
 
-/* decode, mixed, append, prefill; requests with more queries than keys, and an empty one between others */
+/* decode, mixed, append, prefill; requests with more queries than keys; an empty request between others */
 static const struct {
 	int batch, qo[5], kv[5];
 } attn_lengths[] = {

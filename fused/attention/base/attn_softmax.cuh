@@ -19,14 +19,14 @@
 #define ATTN_CONST	static constexpr __host__ __device__ int
 #define ATTN_LOG2E	1.4426950408889634f
 #define ATTN_LN2	0.6931471805599453f
-/* from this maximum on, in units of log2, attn_softmax_fused() takes the exact way */
+/* maximum, in units of log2, from which attn_softmax_fused() uses the exact form */
 #define ATTN_FUSED_LIMIT 64.0f
 
 /*
  * Turns s = q.k into tanh(x) = 1 - 2 / (1 + e^(2x)), where x = sm_scale q.k / softcap. `twice` is 2 log2(e)
- * sm_scale / softcap. The error is at most 2^-21, or 2^-15 in Gemma's logits after the factor softcap.
- * tanh.approx would be one instruction instead of two special and three cheap ones, but its relative error of
- * 2^-11 would move these logits by 2^-6.
+ * sm_scale / softcap. The error is at most 2^-21; times Gemma's softcap of 50, that is 2^-15. tanh.approx
+ * would be one instruction instead of two special and three cheap ones, but its relative error of 2^-11 would
+ * move these logits by 2^-6.
  */
 ATTN_DEV float attn_cap(float s, float twice)
 {
@@ -63,8 +63,8 @@ ATTN_DEV float attn_quad_sum(float x)
  * Adds the logits s of a lane's two rows to the running maximum m and the sum l (over this lane's columns
  * only), and turns the logits into p. s holds n8-tiles of keys, before sm_scale, -inf where masked. keep[] is
  * the factor by which O must be multiplied. The maximum is subtracted before the scale is applied, so that
- * logits near fp32's largest number stay finite. A row that has seen no key yet has m = -inf; a masked key
- * has p = 0.
+ * logits near fp32's largest number stay finite. A row that has not seen a key yet has m = -inf, and a masked
+ * key has p = 0.
  */
 template <int tiles>
 ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2)
@@ -93,9 +93,9 @@ ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2],
 /*
  * As attn_softmax(), but with one fused multiply-add for the exponent of each logit, which saves a twentieth
  * of the instructions. The product m * scale_log2 is rounded, so p is relative to a maximum with a relative
- * error of 2^-24. That is harmless while the maximum is small; for large logits the warp takes the exact way.
- * Bit r of `own` says whether the lane's row r belongs to the request. Rows of other requests must not
- * take part in this choice, because the two ways differ in their last bits.
+ * error of 2^-24. That is harmless while the maximum is small; for large logits the warp uses the exact form.
+ * Bit r of `own` says whether the lane's row r belongs to the request. Rows of other requests must not take
+ * part in this choice, because the two forms differ in their last bits.
  */
 template <int tiles>
 ATTN_DEV void attn_softmax_fused(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2,

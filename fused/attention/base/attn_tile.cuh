@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_tile - fragments of the kernels that multiply by mma.sync
+ * attn_tile - operand fragments for the kernels that use mma.sync
  *
  * A warp owns one or more m-tiles of 16 packed rows (attn_tile.h).
  */
@@ -21,7 +21,7 @@ ATTN_DEV void attn_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 }
 
 /*
- * These return the byte offset in a tile of a lane's ldmatrix.x4. Operand A is 16 rows and 16 columns of Q.
+ * These return the byte offset of a lane's ldmatrix.x4 in a tile. Operand A is 16 rows and 16 columns of Q.
  * Operand B is two n-tiles: 16 keys and 16 columns of K, or 16 keys and 16 columns of V, which ldmatrix
  * transposes because V is stored [key][dim] and B is [dim][key]. The next 16 columns are at ^ 32, the next 16
  * rows at + 16 * head_dim * 2.

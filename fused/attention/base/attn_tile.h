@@ -7,8 +7,8 @@
  *
  * Packed rows: the num_qo_heads / num_kv_heads query heads (the group) of one KV head read the same keys, so
  * each pair of a query token and a head of the group is one row of a tile. Packed row r of a request is token
- * r / group, head r % group. The rows of one token are neighbours, and the end of the keys that a row sees
- * never decreases with r.
+ * r / group, head r % group. The rows of one token are neighbours. The end of the keys that a row sees never
+ * decreases as r grows.
  */
 #ifndef CAIRN_ATTN_TILE_H
 #define CAIRN_ATTN_TILE_H
@@ -24,7 +24,10 @@
 #define ATTN_FN static inline
 #endif
 
-/* A request of up to this many packed rows is decode work (keys split over a cluster); others are prefill. */
+/*
+ * A request of up to this many packed rows is decode work (its keys are split over a cluster); others are
+ * prefill.
+ */
 #define ATTN_DECODE_ROWS	32
 #define ATTN_DECODE_TILE	16	/* rows of a decode tile, and keys of a warp's step */
 #define ATTN_MAX_CLUSTER	16
@@ -50,16 +53,16 @@ ATTN_FN int32_t attn_div_up(int32_t a, int32_t b)
 	return (a + b - 1) / b;
 }
 
-/* Returns the first tile of worker `rank` (of up to 16), where the tiles of rank - 1 end. total < 2^28. */
+/* Returns the first tile of worker `rank` (of up to 16); the tiles of rank - 1 end there. total < 2^28. */
 ATTN_FN int32_t attn_share(int32_t total, int32_t ranks, int32_t rank)
 {
 	return (int32_t)((uint32_t)total * (uint32_t)rank / (uint32_t)ranks);
 }
 
 /*
- * attn_token() divides a packed row by the group with a multiplication by attn_magic(group): the group is
- * known only at run time, and a row is divided wherever it is read, written or masked. Exact while
- * row * group < 2^32.
+ * attn_token() divides a packed row by the group through a multiplication by attn_magic(group): the group is
+ * known only at run time, and every read, write and mask of a row needs the quotient. Exact while row * group
+ * < 2^32.
  */
 ATTN_FN uint32_t attn_magic(uint32_t group)
 {
@@ -72,18 +75,18 @@ ATTN_FN int32_t attn_token(int32_t row, uint32_t magic)
 }
 
 /*
- * Returns the byte offset of 16-byte chunk `chunk` of row `row` in a tile of `row_bytes` a row (128, 256,
- * 512). Eight rows at one column, which ldmatrix reads together, fall into eight different groups of four
- * banks; so do eight neighbouring chunks of a row, which cp.async writes. In a tile aligned to its rows,
- * moving by 2 k chunks from chunk 0 or 1 is address ^ (k << 5), and moving by r < 8 rows from a multiple of 8
- * is (address ^ (r << 4)) + r * row_bytes, so that loops advance by immediates.
+ * Returns the byte offset of 16-byte chunk `chunk` of row `row` in a tile whose rows have `row_bytes` bytes
+ * (128, 256, 512). Eight rows at one column, which ldmatrix reads together, fall into eight different groups
+ * of four banks; so do eight neighbouring chunks of a row, which cp.async writes. In a tile aligned to its
+ * rows, moving by 2 k chunks from chunk 0 or 1 is address ^ (k << 5), and moving by r < 8 rows from a
+ * multiple of 8 is (address ^ (r << 4)) + r * row_bytes, so that loops advance by immediates.
  */
 ATTN_FN uint32_t attn_swizzle(uint32_t row, uint32_t chunk, uint32_t row_bytes)
 {
 	return row * row_bytes + ((chunk ^ (row & 7)) << 4);
 }
 
-/* Returns the number of warps of a decode CTA: their rings fill an SM's shared memory, or half of it. */
+/* Returns the number of warps of a decode CTA, whose rings fill an SM's shared memory, or half of it. */
 ATTN_FN int32_t attn_decode_warps(int32_t head_dim, int32_t wide)
 {
 	return (head_dim == 256 ? 6 : 8) / (wide ? 1 : 2);
@@ -99,18 +102,20 @@ struct attn_split {
 	int32_t cluster_size, wide;
 };
 
-/* Combines two lower bounds of a time: little more than the larger one, unless they are close. */
+/*
+ * Combines two lower bounds of a time. The result is little more than the larger one unless they are close.
+ */
 ATTN_FN double attn_both(double a, double b)
 {
 	return sqrt(sqrt(a * a * a * a + b * b * b * b));
 }
 
 /*
- * Chooses the split with the least estimated time. resident[wide][c]: CTAs that the device holds at once in
- * clusters of c (0: not granted). A wave of CTAs lasts as long as memory needs for all their keys, or as a
- * CTA needs for its own, whichever is longer; the last wave may be partial. The constants, in ns, are fitted
- * to sweeps of all sizes on an H200 at head_dim 128 (512 bytes a key): for batches 1 to 128 and 1K to 64K
- * keys the choice was the fastest, or within 6% of it.
+ * Chooses the split with the least estimated time. resident[wide][c] is the number of CTAs that the device
+ * holds at once in clusters of c (0: not granted). A wave of CTAs takes the time that memory needs for all
+ * their keys or that a CTA needs for its own keys, whichever is longer; the last wave may be partial. The
+ * constants, in ns, are fitted to sweeps of all sizes on an H200 at head_dim 128 (512 bytes a key): for
+ * batches 1 to 128 and 1K to 64K keys the choice was the fastest, or within 6% of it.
  */
 ATTN_FN struct attn_split attn_decode_split(int64_t num_tasks, int32_t max_kv_len, int32_t head_dim,
 					    const int32_t resident[2][ATTN_MAX_CLUSTER + 1])

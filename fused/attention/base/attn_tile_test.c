@@ -121,7 +121,7 @@ static void token_of_a_row(struct cairn_test *t)
 
 			EXPECT(t, attn_token((int32_t)row, magic) == (int32_t)(row / group));
 		}
-		/* the largest row that is the last one of its token and still exact */
+		/* the largest row that is the last of its token and for which the division is exact */
 		limit = limit / group * group - 1;
 		EXPECT(t, attn_token((int32_t)limit, magic) == (int32_t)(limit / group));
 	}
@@ -175,7 +175,7 @@ static void split_fits_the_device(struct cairn_test *t)
 #define PAGES	(MAX_REQ * MAX_KV / PAGE)
 #define SLOT	(KV_HEADS * DIM)
 
-/* A batch with its memory, which a unit can rearrange. */
+/* A batch and its memory, which a test can rearrange. */
 struct batch {
 	struct cairn_attn_paged_args a;
 	int32_t qo_indptr[MAX_REQ + 1], kv_indptr[MAX_REQ + 1], indices[PAGES], last[MAX_REQ];
@@ -275,7 +275,10 @@ static void permuted_pages_change_no_bit(struct cairn_test *t)
 	free(y);
 }
 
-/* Pages are in order here, so each request can also be passed as one long page in a batch of one. */
+/*
+ * The pages are in order here, so each request can also be computed alone, with all its keys in one long
+ * page.
+ */
 static void a_request_alone_in_one_long_page_changes_no_bit(struct cairn_test *t)
 {
 	struct batch *x = make_batch(t), *y = copy_batch(x);

@@ -2,12 +2,13 @@
 /*
  * attn_dense - attention over contiguous keys, by wgmma and TMA (FlashAttention-3)
  *
- * Persistent CTAs of two or three consumer warpgroups and a producer warp: attn_forward.cuh has the schedule
- * of the consumers, attn_dense_fetch.cuh the fetch. This file chooses the form and lays out the call.
+ * CTAs are persistent, with two or three consumer warpgroups and a producer warp. attn_forward.cuh describes
+ * the schedule of the consumers, attn_dense_fetch.cuh the producer. This file chooses the form and lays out
+ * the call.
  *
  * Row tiles: if the number of query heads of a KV head is a power of two up to 64, a tile holds all these
- * heads of consecutive tokens, as packed rows (attn_tile.h). Then a causal call computes fewer masked logits,
- * and Q arrives in one box for each 64 columns. Otherwise a tile holds rows of one head.
+ * heads of consecutive tokens, as packed rows (attn_tile.h). A causal call then computes fewer masked logits,
+ * and TMA fetches Q in one box for each 64 columns. Otherwise a tile holds rows of one head.
  *
  * Order: if there are more row tiles than CTAs, CTAs draw them from a counter in the workspace, the longest
  * first within a section of heads whose keys the L2 can hold. Results do not depend on which CTA computes a
@@ -22,7 +23,7 @@
  *   256 x 128   128 x  64   2   1   160 KiB
  *   128 x 256   128 x  64   2   1   128 KiB
  *   256 x 256   128 x  80   2   1   224 KiB
- * Other dimensions take the next larger form, padded with zeros.
+ * Other dimensions use the next larger form, padded with zeros.
  *
  * Floor: 2 * (qk_dim + v_dim) * (query, key) pairs at the rate of wgmma, 680 to 790 TFLOP/s on an H200 at its
  * power limit. Optimisation history: ../NOTES.md.
@@ -77,7 +78,7 @@ int cairn_attn_dense_workspace(const struct cairn_attn_dense_args *args, size_t 
 	return 0;
 }
 
-/* Maps K; all heads may share its last 64 elements (attn_dense_shared.h). */
+/* Maps K, whose last 64 elements all heads may share (attn_dense_shared.h). */
 static int map_k(struct attn_dense_maps *maps, const struct cairn_attn_dense_args *a, const void *shared,
 		 int keys)
 {

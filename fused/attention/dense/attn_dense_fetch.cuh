@@ -22,13 +22,13 @@ struct attn_dense_maps {
 };
 
 /*
- * The order in which CTAs take row tiles: by sections of heads whose keys the L2 can hold, and within a
- * section the longest rows first.
+ * The order in which CTAs take row tiles: by sections of heads whose keys the L2 can hold together, and
+ * within a section those with the most keys first.
  */
 struct attn_dense_plan {
 	const int32_t *qo_indptr, *kv_indptr;
 	int32_t *counter;		/* the next row tile; NULL: CTAs take them in order, back and forth */
-	int32_t batch, units, row_tiles;	/* requests; head units of each, row tiles of each unit */
+	int32_t batch, units, row_tiles;	/* requests; units of heads per request; row tiles per unit */
 	int32_t section;		/* pairs of request and unit whose keys the L2 can hold together */
 	int32_t group;			/* query heads of a KV head; a unit has 2^shift of them */
 };
@@ -48,12 +48,12 @@ ATTN_DEV int attn_dense_take(const struct attn_dense_plan &plan, int nth)
 
 /* The producer's view of a row tile. */
 struct attn_dense_walk {
-	/* key tiles; 0: no rows, or none that sees a key; -1: past the last row tile */
+	/* number of key tiles; 0: no row, or no row that sees a key; -1: past the last row tile */
 	int32_t num_tiles;
-	int32_t q_row, head;		/* its first token, its first query head */
-	int32_t row, kv_head;		/* the row of K and V at which its first key tile begins */
+	int32_t q_row, head;		/* first token, first query head */
+	int32_t row, kv_head;		/* row of K and V at which the first key tile begins; KV head */
 	int32_t first;			/* the row of the request's first key */
-	int32_t left;			/* keys of the request from that row on */
+	int32_t left;			/* keys of the request from `row` on */
 	int32_t request;
 };
 
@@ -167,8 +167,8 @@ ATTN_DEV void attn_dense_copy_q(const CUtensorMap *map, uint32_t s_q, const stru
 }
 
 /*
- * Copies a V tile, of which `left` keys belong to the request. If the tile has more keys, waits for it and
- * overwrites the others with zeros.
+ * Copies a V tile, of which `left` keys belong to the request. If the tile holds more keys, waits for the
+ * copy and overwrites the other keys with zeros.
  */
 template <class F>
 ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem<struct attn_row_tile> &s,
@@ -238,7 +238,7 @@ ATTN_DEV void attn_dense_fetch_v(const struct attn_dense_maps &maps,
 	attn_dense_copy_v<F>(&maps.v, s, v.stage, row, kv_head, left, landed);
 }
 
-/* Returns the view of a row tile from its description, so that two views need not be in registers. */
+/* Restores the view of a row tile from its description, so that two views need not be in registers. */
 ATTN_DEV struct attn_dense_walk attn_dense_recall(const struct attn_dense_plan &plan,
 						  const struct attn_row_tile &t)
 {
@@ -255,7 +255,7 @@ ATTN_DEV struct attn_dense_walk attn_dense_recall(const struct attn_dense_plan &
 
 /* The order in which a producer takes row tiles. */
 struct attn_dense_order {
-	int32_t next;			/* the row tile that it looks at next */
+	int32_t next;			/* the row tile that it examines next */
 	int32_t drawn, found;		/* row tiles drawn; those of them that have keys */
 };
 
@@ -264,7 +264,9 @@ ATTN_DEV void attn_dense_draw(const struct attn_dense_plan &plan, struct attn_de
 	o->next = attn_dense_take(plan, o->drawn++);
 }
 
-/* Finds the next row tile with keys, from the drawn one on, and describes it to the consumers. */
+/*
+ * Finds the next row tile with keys, starting with the one that was drawn, and describes it to the consumers.
+ */
 template <class F, class V>
 ATTN_DEV struct attn_dense_walk attn_dense_seek(const struct attn_dense_plan &plan, const typename V::call &a,
 						const struct attn_smem<struct attn_row_tile> &s,
@@ -284,8 +286,9 @@ ATTN_DEV struct attn_dense_walk attn_dense_seek(const struct attn_dense_plan &pl
 
 /*
  * The producer warp: fetches Q, K and V of its row tiles in order, as far ahead as the stages allow. With two
- * buffers of Q, it finds the next row tile and fetches its Q at the third key tile, when the consumers have
- * left the row tile before; otherwise, Q comes after its first K.
+ * buffers of Q, it finds the next row tile and fetches its Q at the third key tile of this one, when the
+ * consumers have finished the row tile before; with one buffer, it fetches Q after the first K of the row
+ * tile.
  */
 template <class F, class V = struct attn_range>
 ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const typename V::call &a,
@@ -297,7 +300,7 @@ ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const typen
 	struct attn_dense_walk w;
 	typename V::made made = {};
 	uint32_t landed = 0;
-	int tiles = 0;			/* key tiles of the row tiles before */
+	int tiles = 0;			/* key tiles of all earlier row tiles */
 
 	static_assert(early || !V::makes_keys, "the arrival of Q tells who makes the keys of a row tile");
 	attn_dense_draw(plan, &order);

@@ -26,7 +26,7 @@ enum {
 	HEAD_GAPS,		/* heads of K lie between those of V, as in one buffer of both */
 	HEADS_FIRST,		/* all rows of a head follow each other */
 	NUM_LAYOUTS,
-	/* one stride alone is not 0; never chosen by the case index */
+	/* only one stride is not 0; never chosen by the case index */
 	LONE_K = NUM_LAYOUTS, LONE_V, LONE_K_HEAD, LONE_V_HEAD
 };
 
@@ -38,7 +38,7 @@ struct shape {
 	int batch, qo, kv, hq, hkv, qk, v;
 	unsigned flags;
 	int logits;				/* with kind EXTREME; 0: chosen by the case index */
-	const int *qo_lens, *kv_lens;		/* [batch], instead of qo and kv for all; may be NULL */
+	const int *qo_lens, *kv_lens;		/* [batch], replaces qo and kv; may be NULL */
 	int window;
 	float cap;
 	int layout, sms;
@@ -77,7 +77,7 @@ static int64_t v_at(const void *of, int b, int j, int g)
 	return (p->indptr[b] + j) * p->v.stride + g * p->v.head_stride;
 }
 
-/* Sets the two strides, which are 0 only with CONTIGUOUS. `other`: the dimension of the other array. */
+/* Sets the two strides, which are 0 only with CONTIGUOUS. other: the dimension of the other array. */
 static struct place lay_out(const struct shape *s, int is_v, int dim, int other, int64_t rows, int far)
 {
 	struct place p = { .stride = (int64_t)s->hkv * dim, .head_stride = dim };

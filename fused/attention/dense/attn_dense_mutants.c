@@ -2,10 +2,10 @@
 /*
  * attn_dense_mutants - wrong implementations that the cases must catch
  *
- * The mutants are one plain attention, a row at a time, with a switch for the defects that contiguous keys
- * invite: strides, heads, dimensions that are not multiples of 64, neighbouring requests, tiles.
- * attn_paged_mutants.c has the mutants of the numerics that both share, except those that depend on the size
- * of a tile.
+ * All mutants share one plain attention, which computes one row at a time. A switch selects the defect, one
+ * that contiguous keys invite: strides, heads, dimensions that are not multiples of 64, neighbouring
+ * requests, tiles. attn_paged_mutants.c has the mutants of the numerics that both share, except those that
+ * depend on the size of a tile.
  */
 #include <math.h>
 #include <string.h>
@@ -200,7 +200,10 @@ static struct span span_of(const struct cairn_attn_dense_args *a, int b, int i, 
 	return s;
 }
 
-/* Returns whether the row's window begins in a later part of 512 keys than that of the first of 16 rows. */
+/*
+ * Returns whether the row's window begins in a later part of 512 keys than the window of the first of its 16
+ * rows.
+ */
 static int is_behind_part(const struct cairn_attn_dense_args *a, int b, int i, int h, const struct span *s,
 			  enum dense_defect x)
 {

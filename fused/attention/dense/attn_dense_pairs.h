@@ -3,7 +3,8 @@
  * attn_dense_pairs - cases in which every two features of attn_dense occur together (pairs.h)
  *
  * The tests of attn_dense and of attn_bwd include pairs.h first, and this file after struct shape. The
- * lengths are the fixed ones of attn_lengths.h, so that finding a defect does not depend on the seed.
+ * lengths are the fixed ones of attn_lengths.h, so that whether a defect is found does not depend on the
+ * seed.
  */
 #ifndef CAIRN_ATTN_DENSE_PAIRS_H
 #define CAIRN_ATTN_DENSE_PAIRS_H
@@ -21,7 +22,7 @@ static const int pair_group[] = { 1, 2, 3, 4, 5, 7, 8 }, pair_heads[] = { 1, 2, 
 static const int pair_window[] = { 0, 16, 1, 33, 5, 64, 100 };
 static const float pair_cap[] = { 0, 30, 0.7f }, pair_scale[] = { 0, 0.3f, 1.3f };
 
-/* Forbids more than 16 query heads in a prefill, which would cost more than all other cases. */
+/* Forbids more than 16 query heads in a prefill: such a case would cost more than all others together. */
 static int pair_forbidden(const int8_t *level)
 {
 	return level[PAIR_LENGTHS] == 3 && level[PAIR_GROUP] >= 0 && level[PAIR_HEADS] >= 0 &&

@@ -20,7 +20,7 @@ struct attn_dense_sizes {
 	int32_t key_bytes;		/* bytes of a key and its value in one head */
 };
 
-/* Returns log2 of the query heads in a row tile of `group` query heads a KV head. */
+/* Returns log2 of the query heads that share a row tile, if a KV head has `group` query heads. */
 static inline int32_t attn_dense_shift(int32_t group)
 {
 	int32_t shift = 0;
@@ -55,8 +55,8 @@ static inline int attn_dense_lay_out_tiles(const struct attn_dense_sizes *s, str
 }
 
 /*
- * Completes the launch. If there are more row tiles than SMs, zeroes the counter in the workspace, unless the
- * caller has done so.
+ * Completes the launch. If there are more row tiles than SMs, zeroes the counter in the workspace unless the
+ * caller has already done so.
  */
 static inline int attn_dense_start_tiles(struct attn_dense_plan *plan, struct cairn_launch *l, int items,
 					 int num_sms, void *workspace, int32_t sms, int zeroed)

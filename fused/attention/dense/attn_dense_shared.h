@@ -13,11 +13,11 @@
 #define ATTN_DENSE_SHARED	64	/* shared elements of a key */
 
 /*
- * As cairn_attn_dense(), with the same arguments, but the last 64 elements of the keys in row j of K are
- * row j of `shared`, which is [nnz_kv, 64] of dtype, packed, 16-byte aligned. The last 64 elements of each
- * key in args->k are not read and may be anything. qk_dim is 192 and v_dim 128. The caller must have
- * zeroed the first 4 bytes of the workspace, on the stream. If shared is NULL, this is cairn_attn_dense():
- * any dimensions, and the contents of the workspace are undefined.
+ * As cairn_attn_dense(), but the last 64 elements of the keys in row j of K are row j of `shared`: an array
+ * [nnz_kv, 64] of dtype, packed and 16-byte aligned. The last 64 elements of each key in args->k are not read
+ * and may be anything. qk_dim is 192 and v_dim 128. The caller must have zeroed the first 4 bytes of the
+ * workspace, on the stream. If shared is NULL, this is cairn_attn_dense() with any dimensions and any
+ * contents of the workspace.
  */
 int attn_dense_with_shared(const struct cairn_attn_dense_args *args, const void *shared, void *stream);
 

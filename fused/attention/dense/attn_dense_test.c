@@ -55,7 +55,7 @@ static const struct shape named[] = {
 	{ N("keys_177", 1, 20, 177, 2, 1, 128, 128), .flags = LSE },
 	{ N("keys_352", 1, 20, 352, 2, 1, 128, 128), .flags = LSE },
 	{ N("keys_1025", 1, 3, 1025, 2, 1, 128, 128), .flags = BOTH },
-	/* so many results that sums in another order would change some bit */
+	/* so many results that another order of the sums would change at least one bit */
 	{ N("keys_1500_rows_30", 1, 30, 1500, 4, 2, 128, 128), .flags = LSE | F16 },
 	{ N("group_17", 2, 9, 97, 17, 1, 128, 128), .flags = BOTH },
 	{ N("kv_heads_7", 2, 40, 97, 7, 7, 64, 64), .flags = BOTH },
@@ -74,7 +74,7 @@ static const struct shape named[] = {
 	{ N("nan_in_a_key", 3, 40, 60, 6, 2, 80, 128), .flags = LSE | F16, .logits = NAN_K },
 	{ N("nan_in_a_value", 3, 40, 60, 6, 2, 128, 80), .flags = LSE, .logits = NAN_V },
 	{ N("nan_in_a_value_causal", 3, 40, 60, 6, 2, 64, 64), .flags = BOTH, .logits = NAN_V },
-	/* windows: one key, less than a tile, a tile, one key more; wider than all keys */
+	/* windows of one key, less than a tile, a tile, one key more than a tile, more than all keys */
 	{ N("window_1", 1, 150, 150, 4, 2, 128, 128), .flags = BOTH, .window = 1 },
 	{ N("window_33", 1, 300, 300, 2, 1, 128, 128), .flags = BOTH, .window = 33 },
 	{ N("window_127", 1, 257, 290, 2, 1, 128, 128), .flags = BOTH, .window = 127 },
@@ -87,7 +87,7 @@ static const struct shape named[] = {
 	{ N("window_mixed", 6, 1, 1, 8, 2, 128, 128), .flags = BOTH | PAGED_PADDED, .window = 48,
 		.qo_lens = LENS(1, 70, 1, 17, 3, 1), .kv_lens = LENS(300, 170, 33, 54, 3, 1) },
 	{ N("keys_past_2e16", 1, 1, 66100, 1, 1, 64, 64), .flags = LSE, .window = 65590 },
-	/* caps: Gemma's 50, saturating all logits, almost without effect */
+	/* caps: Gemma's 50, caps that saturate all logits, caps almost without effect */
 	{ N("cap_50_d256", 1, 90, 97, 4, 2, 256, 256), .flags = BOTH, .cap = 50 },
 	{ N("cap_1", 2, 70, 150, 4, 2, 128, 128), .flags = BOTH, .cap = 1 },
 	{ N("cap_small", 1, 90, 97, 4, 2, 64, 64), .flags = BOTH | F16, .cap = 0.05f },
@@ -95,7 +95,7 @@ static const struct shape named[] = {
 	{ N("cap_50_logits_any", 2, 40, 97, 4, 2, 64, 64), .flags = BOTH, .logits = ANY, .cap = 50 },
 	{ N("cap_50_below_minus_5e4", 2, 40, 97, 4, 2, 64, 64), .flags = BOTH | F16, .logits = NEGATIVE,
 		.cap = 50 },
-	/* so many keys that an implementation may split them, and merge capped logits */
+	/* so many keys that an implementation may split them and merge results of capped logits */
 	{ N("cap_30_keys_1100", 2, 3, 1100, 4, 2, 64, 64), .flags = BOTH, .cap = 30 },
 	{ N("cap_30_keys_700_prefill", 1, 70, 700, 4, 2, 128, 128), .flags = LSE | F16, .cap = 30 },
 	{ N("cap_5_window_600_keys_1300", 1, 5, 1300, 4, 1, 64, 64), .flags = BOTH, .cap = 5, .window = 600 },
@@ -151,12 +151,12 @@ static const struct shape last[] = {
 	{ N("last_key_decides_4097", 1, 2, 4097, 2, 1, 64, 64), .flags = BOTH, .logits = EDGES },
 	{ N("batch_96_with_holes", 96, 2, 130, 2, 1, 64, 64), .flags = BOTH, .kv_lens = LENS(ATTN_HOLES_96) },
 	{ N("batch_2100", 2100, 2, 5, 2, 1, 64, 64), .flags = BOTH | PAGED_RAGGED },
-	/* one stride alone is not 0 */
+	/* only one stride is not 0 */
 	{ N("k_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_K },
 	{ N("v_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_V },
 	{ N("k_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_K_HEAD },
 	{ N("v_head_stride_alone", 2, 9, 40, 4, 2, 64, 64), .flags = BOTH, .layout = LONE_V_HEAD },
-	/* a tile with rows without keys, whose positions precede the first key, and rows with keys */
+	/* a tile that also has rows without keys: their positions precede the first key */
 	{ N("window_rows_without_keys", 1, 9, 4, 1, 1, 64, 64), .flags = BOTH, .window = 2 },
 	{ N("window_rows_without_keys_93", 2, 93, 50, 4, 2, 128, 128), .flags = BOTH, .window = 20 },
 	{ N("window_rows_without_keys_all", 2, 93, 50, 4, 2, 128, 128), .flags = LSE, .window = 20 },

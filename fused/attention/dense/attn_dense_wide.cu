@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_dense_wide - instances of attn_dense with more than 128 dimensions; attn_dense.cu describes them */
+/*
+ * attn_dense_wide - the instances of attn_dense for more than 128 dimensions, which attn_dense.cu describes
+ */
 #include "fused/attention/dense/attn_dense_kernel.cuh"
 
 struct attn_dense_kernel attn_dense_192_128(void)

@@ -11,7 +11,7 @@
  *                         V(n-1) | if n begins a row tile: finish the previous tile's O, else rescale O |
  *                         P = S in dtype
  *
- * Warpgroups take turns (named barriers), so that the softmax of one runs beside the products of the others.
+ * Warpgroups take turns (named barriers), so that the softmax of one overlaps the products of the others.
  * Within a warpgroup, the product with V overlaps the next softmax, also across row tiles, because Q has two
  * buffers where shared memory allows it. P stays in registers, because the accumulator has the layout of the
  * A operand. V is read as stored, [key][dim]; wgmma transposes it.
@@ -19,10 +19,10 @@
  * A front defines row tiles, which keys a row sees, and where results go, by a class V:
  *   tile        a description of a row tile, with its `begin` and `num_tiles`
  *   call        the arguments that consumers need
- *   sight       what a lane knows of the keys that its rows see, including the bits `own`
+ *   sight       what a lane knows about the keys that its rows see, including the bits `own`
  *   by_threads  whether threads, not TMA, write K, V and Q to shared memory
- *   makes_keys  whether K is fetched from what other warps of the grid write; await_keys() waits for it, and
- *               `made` is what the producer remembers of it
+ *   makes_keys  whether other warps of the grid write K during the kernel; await_keys() then waits for a tile
+ *               of it, and `made` is the state that the producer keeps for these waits
  *   scale()     the factors of a row tile's logits
  *   look()      the sight of the nth row tile
  *   bend()      caps logits, and sets logits of keys that a row does not see to -inf
@@ -46,13 +46,13 @@
 
 #define ATTN_BAR_TURN	1
 /*
- * Descriptions of row tiles in use at a time: the tile that is being finished, the current one, and those
- * that the producer has begun ahead of it.
+ * Number of row tile descriptions in use at a time: the tile that is being finished, the current one, and
+ * those that the producer has begun ahead.
  */
 #define ATTN_NUM_TILES	4
 #define ATTN_EXTRA_BYTES 512		/* mbarriers and these descriptions */
 
-/* racecheck miscounts after bar.arrive. The turns order no memory: a debug build leaves them out. */
+/* racecheck miscounts after bar.arrive. The turns do not order memory, so a debug build leaves them out. */
 #ifdef CAIRN_DEBUG
 #define ATTN_TURNS	0
 #else
@@ -60,7 +60,7 @@
 #endif
 
 /*
- * The form of a kernel: dimensions of Q and K and of V, padded to what the products take; keys of a tile;
+ * The form of a kernel: dimensions of Q and K and of V, padded to what the products need; keys of a tile;
  * consumer warpgroups; stages of K and of V; buffers of Q; registers of a consumer and of a producer thread.
  */
 template <int qk_, int v_, int keys_, int groups_, int stages_, int q_stages_, int regs_, int producer_regs_>
@@ -130,7 +130,7 @@ template <class F, class T> ATTN_DEV void attn_init_barriers(const struct attn_s
 	ptx_fence_mbarrier_init_release_cluster();
 }
 
-/* A position in a ring. In the first round a consumer waits for phase 0, a producer for phase 1. */
+/* A position in a ring. In the first round, a consumer waits for phase 0 and a producer for phase 1. */
 struct attn_place {
 	int stage;
 	uint32_t phase;
@@ -178,7 +178,7 @@ ATTN_DEV void attn_issue_pv(float *o, const uint32_t (*p)[4], uint32_t s_v, int 
 	wgmma_keep<F::v / 2>(o);
 }
 
-/* The factors of a row tile's logits: for the base-2 softmax, and for attn_cap() (0: no cap). */
+/* The factors for a row tile's logits: one for the base-2 softmax, one for attn_cap() (0: no cap). */
 struct attn_scale {
 	float log2, cap;
 };
@@ -208,8 +208,8 @@ template <int keys> ATTN_DEV void attn_cap_all(float (*s)[4], float cap)
 }
 
 /*
- * Returns the thread's number in its warpgroup. It is read anew each time, so that the compiler does not keep
- * values derived from it in registers, which the loop over key tiles needs.
+ * Returns the thread's number in its warpgroup. It is read again at each call: otherwise the compiler would
+ * keep values derived from it in registers that the loop over key tiles needs.
  */
 ATTN_DEV int attn_thread(void)
 {

@@ -26,7 +26,7 @@ struct attn_call {
 	float sm_scale, softcap;
 };
 
-/* The keys that a warpgroup's rows see in the current row tile. */
+/* The keys that the rows of a warpgroup see in the current row tile. */
 struct attn_sight {
 	int32_t first[2], span[2];	/* the lane's two rows: first key, number of keys */
 	int32_t all_first, all_end;	/* all 64 rows see the keys all_first .. all_end - 1 */
@@ -74,13 +74,13 @@ ATTN_DEV void attn_bend(float (*s)[4], const struct attn_sight &w, int key, floa
 	}
 }
 
-/* Returns the factor from a logit as stored to its value; a capped logit is stored as its tanh. */
+/* Returns the factor that turns a stored logit into its value; a capped logit is stored as its tanh. */
 ATTN_DEV float attn_logit_scale(const struct attn_call &a)
 {
 	return a.softcap > 0 ? a.softcap : a.sm_scale;
 }
 
-/* Returns a packed row's index among all rows and heads: its row of out, its element of lse. */
+/* Returns a packed row's index among all rows and heads, which is its row of out and its element of lse. */
 ATTN_DEV int64_t attn_row_at(const struct attn_call &a, const struct attn_row_tile &t, int row)
 {
 	int64_t token = t.qo_first + (row >> a.shift);
@@ -120,7 +120,7 @@ ATTN_DEV void attn_finish(const struct attn_call &a, const struct attn_row_tile 
 	}
 }
 
-/* The class V of attn_forward.cuh. */
+/* The class V that attn_forward.cuh describes. */
 struct attn_range {
 	typedef struct attn_call call;
 	typedef struct attn_row_tile tile;
@@ -128,7 +128,10 @@ struct attn_range {
 	static constexpr bool by_threads = false, makes_keys = false;
 	struct made { };
 
-	/* Sets t->begin and *end to the keys that a row tile's rows see together; the tile has queries. */
+	/*
+	 * Sets t->begin and *end to the smallest range with all keys that the rows of a row tile see. The
+	 * tile has queries.
+	 */
 	template <class F> ATTN_METHOD void keys_of(const call &a, tile *t, int *end)
 	{
 		t->begin = attn_first_key(t->row0 >> a.shift, t->qo_len, t->kv_len, a.window);
