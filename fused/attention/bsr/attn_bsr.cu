@@ -2,15 +2,15 @@
 /*
  * attn_bsr - attention over lists of blocks on the GPU: planner, attention, merge
  *
- *   1  attn_bsr_plan.cu   one cluster divides the call into units and runs, by the lengths of the lists
+ *   1  attn_bsr_plan.cu   one cluster divides the call into units and runs, according to the list lengths
  *   2  attn_bsr_64.cu ... persistent CTAs of a producer and one or two consumer warpgroups take runs. The
  *                         producer (attn_bsr_fetch.cuh) fetches keys and computes masks; one more warpgroup
  *                         converts 8-bit keys (attn_bsr_convert.cuh); the consumers are those of attn_dense
  *                         (attn_forward.cuh)
  *   3  attn_bsr_merge.cu  merges the states of units that were cut, and of several parts
  *
- * The host reads no array; it lays out the grid and the workspace from the scalars alone. attn_paged attends
- * prompts by the first two kernels (attn_bsr_front.h).
+ * The host reads no array; it lays out the grid and the workspace from the scalars alone. attn_paged uses the
+ * first two kernels for prompts (attn_bsr_front.h).
  *
  * Forms: rows x keys of a tile, stages of K and V, buffers of Q, shared memory; with 8-bit keys in brackets
  *    64   128 x 128   3 (3)   2 (2)   150 (173) KiB
@@ -19,7 +19,7 @@
  *    64    64 x 128   3 (3)   2 (2)   125 (148) KiB
  *   128    64 x 128   2 (2)   2 (2)   171 (218) KiB
  *   256    64 x  64   2 (2)   2 (1)   202 (217) KiB
- * Those of 64 rows serve calls whose block rows have no more, such as decoding.
+ * The forms of 64 rows serve calls whose block rows have at most 64 packed rows, such as decoding.
  *
  * Floor: that of attn_dense for long prompts; the time to read K and V for few tokens over long lists.
  * Optimisation history: ../NOTES.md.
@@ -32,9 +32,9 @@
 
 #define ALIGNMENT	256
 #define SECTION_BYTES	(32 << 20)	/* keys and values that fit the L2 beside Q and O */
-#define MIN_BOX		8		/* slots */
-#define MERGE_CTAS	8		/* for each SM, if the call may use all of them */
-#define UNITS_OF_CTA	1024		/* of the planner, which has more CTAs if there may be more units */
+#define MIN_BOX		8		/* slots of a TMA box, at least */
+#define MERGE_CTAS	8		/* for each SM, if the call may use all SMs */
+#define UNITS_OF_CTA	1024		/* units per CTA of the planner */
 
 static struct attn_bsr_kernel choose(int32_t head_dim, int few)
 {
@@ -56,7 +56,7 @@ static int has_few_rows(const struct cairn_attn_bsr_args *a)
 	return most * (a->num_qo_heads / a->num_kv_heads) <= ATTN_FEW_ROWS;
 }
 
-/* Takes `count` elements of `bytes` each from the workspace; base is NULL to measure only. */
+/* Takes `count` elements of `bytes` each from the workspace. If base is NULL, only measures. */
 static void *take(char *base, size_t *used, int64_t count, size_t bytes)
 {
 	char *at = base ? base + *used : NULL;
@@ -65,7 +65,7 @@ static void *take(char *base, size_t *used, int64_t count, size_t bytes)
 	return at;
 }
 
-/* Returns the largest possible number of units; *tiles: that of key tiles of all units. */
+/* Returns the largest possible number of units. Sets *tiles to that of the key tiles of all units. */
 static int64_t most_units(const struct attn_bsr_call *c, int64_t *tiles)
 {
 	int64_t units = 0;
@@ -151,7 +151,7 @@ static int map_parts(struct attn_bsr_maps *maps, const struct attn_bsr_call *c)
 	return 0;
 }
 
-/* Returns whether the numbers of row tiles and lists, and costs, fit 32 bits. longest: tokens of a list */
+/* Returns whether row tiles, lists and costs fit 32 bits. longest: the most tokens of a list. */
 static bool fits(const struct attn_bsr_call *c, int64_t longest)
 {
 	const int64_t group = c->d.group, most = 0x7fffffff;
@@ -215,7 +215,7 @@ static int begin(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args
 	return fits(c, front ? front->longest : args->nnz_qo) ? 0 : -EOPNOTSUPP;
 }
 
-/* begin() for attn_bsr itself */
+/* begin() for attn_bsr itself; sets an error text. */
 static int begin_bsr(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args, int few,
 		     struct attn_bsr_kernel *f)
 {
@@ -225,7 +225,10 @@ static int begin_bsr(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *
 	       cairn_error(EOPNOTSUPP, "attn_bsr: nnz_qo, rows, max_keys: too large") : ret;
 }
 
-/* The rows of a tile depend on whether there is row_indptr, which is no scalar: returns the larger size. */
+/*
+ * Returns the larger of the sizes for both numbers of rows per tile. Which one a call uses depends on whether
+ * it has row_indptr, and this query may read only the scalars.
+ */
 extern "C" int cairn_attn_bsr_workspace(const struct cairn_attn_bsr_args *args, size_t *bytes)
 {
 	struct attn_bsr_kernel f;
@@ -244,7 +247,7 @@ extern "C" int cairn_attn_bsr_workspace(const struct cairn_attn_bsr_args *args, 
 	return 0;
 }
 
-/* maps: the second parameter, or NULL */
+/* maps: the kernel's second parameter, or NULL. */
 static int launch(const void *kernel, int grid, int cluster, int threads, size_t smem,
 		  struct attn_bsr_call *c, struct attn_bsr_maps *maps, void *stream)
 {
@@ -324,7 +327,7 @@ extern "C" int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stre
 		      stream);
 }
 
-/* begin() for a front, whose scalars decide between the forms */
+/* begin() for a front: its scalars alone decide between the forms */
 static int begin_front(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args,
 		       const struct attn_bsr_front *front, struct attn_bsr_kernel *f)
 {

@@ -3,12 +3,12 @@
  * attn_bsr_convert - the converter of attn_bsr: 8-bit keys on their way from the producer to the consumers
  *
  * The producer fetches 8-bit keys to a ring of their own, in the layout of 16-bit keys with half the bytes.
- * The converter, a warpgroup, takes tile after tile from there, as soon as the consumers have room for one.
- * It knows nothing of lists and masks, so its warps run one short loop: a producer that converted as well
+ * The converter is a warpgroup that takes one tile after the other from there, as soon as the consumers have
+ * room. It knows nothing of lists and masks, so its warps run one short loop. A producer that also converted
  * spent more time between its conversions than in them (../NOTES.md).
  *
- * Consumers with 256 dimensions leave no registers for a fourth warpgroup. There the producer converts each
- * tile when it has landed.
+ * Consumers with 256 dimensions leave no registers for a fourth warpgroup. There, the producer converts each
+ * tile after it has arrived.
  */
 #ifndef CAIRN_ATTN_BSR_CONVERT_CUH
 #define CAIRN_ATTN_BSR_CONVERT_CUH
@@ -27,8 +27,8 @@ struct attn_bsr_converter {
 
 /*
  * Each warp converts a quarter of a tile. Eight lanes, which access shared memory together, have four pieces
- * of each of two rows: rows r and r ^ 5 of a group, which meet different banks when they are read and when
- * they are written.
+ * of each of two rows, r and r ^ 5 of a group: these are free of bank conflicts both when they are read and
+ * when they are written.
  */
 template <class F> ATTN_DEV struct attn_bsr_converter attn_begin_convert(void)
 {
@@ -40,8 +40,8 @@ template <class F> ATTN_DEV struct attn_bsr_converter attn_begin_convert(void)
 }
 
 /*
- * Converts the pieces of a thread, of which the first is at `from` in the ring and goes to `to`. An odd panel
- * of the ring, and every second piece of the 16-bit tile, lie where one bit of the address differs.
+ * Converts the pieces of a thread. The first one is at `from` in the ring and goes to `to`. An odd panel of
+ * the ring, and every second piece of the 16-bit tile, lie where one bit of the address differs.
  */
 template <class F, int dtype> ATTN_DEV void attn_convert_8bit(uint32_t to, uint32_t from)
 {
@@ -76,8 +76,8 @@ template <class F, int dtype> ATTN_DEV void attn_convert_8bit(uint32_t to, uint3
 }
 
 /*
- * Converts the next tile of the ring for 8-bit keys, and hands it to the consumers. Returns false if there is
- * none any more.
+ * Converts the next tile of the ring for 8-bit keys, and hands it to the consumers. Returns false if there
+ * are no more tiles.
  */
 template <class F, int dtype>
 ATTN_DEV bool attn_convert_tile(const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_converter *c)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bsr_copy - how the producer of attn_bsr brings the keys of a tile to shared memory
+ * attn_bsr_copy - how the producer of attn_bsr copies the keys of a tile to shared memory
  *
- * A tile lies in groups of eight keys, [group][panel][key][128 bytes], with the swizzle of wgmma.cuh. So any
- * number of groups of a block is one box of TMA. Each warp brings a quarter of a tile; each lane holds the
- * place of one of the warp's keys. Lanes without a key have own = -1.
+ * A tile lies in groups of eight keys, [group][panel][key][128 bytes], with the swizzle of wgmma.cuh. So one
+ * TMA box can hold any number of groups of a block. Each warp copies a quarter of a tile; each lane holds the
+ * location of one of the warp's keys. Lanes without a key have own = -1.
  *
  * Boxes    If block_n is a multiple of 8, a box holds as many slots as divide both block_n and a tile. The
  *          lane with the first key of a box starts it. A box past the end of the list arrives as zeros.
  * Threads  Otherwise, lanes copy 16 bytes each and get the offset of their key from the lane that holds it
  *          by a shuffle. Keys past the end of the list become zeros.
  *
- * 16-bit keys go to where wgmma reads them. 8-bit keys go to a ring in the same layout with half as many
- * bytes, from which the converter brings them to where wgmma reads them.
+ * 16-bit keys go where wgmma reads them. 8-bit keys go to a ring of the same layout with half as many bytes;
+ * the converter then writes them, as 16-bit keys, where wgmma reads them.
  */
 #ifndef CAIRN_ATTN_BSR_COPY_CUH
 #define CAIRN_ATTN_BSR_COPY_CUH
@@ -26,14 +26,14 @@
 /* A producer thread's description of the piece that it fetches. */
 struct attn_bsr_walk {
 	const struct cairn_attn_part *p;
-	const CUtensorMap *map;			/* of K; that of V is CAIRN_ATTN_PARTS further */
+	const CUtensorMap *map;			/* of K; the map of V is CAIRN_ATTN_PARTS elements further */
 	int64_t head;				/* element of slot 0 of block 0 at which the KV head begins */
 	const int32_t *blocks;			/* the list */
 	int32_t box;				/* slots of a box; 0: threads copy */
 	int32_t len;				/* keys of the list */
 	int32_t begin, num_tiles;		/* first key to fetch; number of key tiles */
-	int32_t hidden;				/* the first keys, if no token sees them: V needs zeros */
-	int32_t block_n;			/* that of the part */
+	int32_t hidden;				/* number of first keys that no token sees: V needs zeros */
+	int32_t block_n;			/* of the part */
 	int32_t step_blocks, step_slots;	/* keys of a tile = step_blocks * block_n + step_slots */
 	int32_t all_first, all_end;		/* every token sees at least these keys of the list */
 	bool positions;				/* the part has key_pos */
@@ -59,7 +59,7 @@ ATTN_DEV void attn_fetched(uint32_t mbar, bool copies)
 		ptx_mbarrier_arrive_count(mbar, 32 / ELECTED_LANES + 1);
 }
 
-/* Returns the key of a key tile whose place this lane holds for its warp; -1: none. */
+/* Returns the key of a key tile whose location this lane holds for its warp; -1: none. */
 template <class F> ATTN_DEV int attn_own_key(void)
 {
 	constexpr int share = F::keys / 4;
@@ -84,8 +84,8 @@ template <int key_bytes> ATTN_DEV uint32_t attn_piece_at(int key, int piece)
 }
 
 /*
- * Returns the address of a piece of the key that lies i keys after the key of piece `to`, which is one of the
- * first keys of its group: their number plus i % 8 is below 8.
+ * Returns the address of a piece of the key that lies i keys after the key of piece `to`. That key's number
+ * in its group, plus i % 8, must be below 8.
  */
 template <int key_bytes> ATTN_DEV uint32_t attn_keys_on(uint32_t to, int i)
 {
@@ -97,7 +97,7 @@ template <int key_bytes> ATTN_DEV uint32_t attn_keys_on(uint32_t to, int i)
 
 /*
  * Copies the warp's keys by threads, at_once keys by one instruction. Most tiles have no missing key and take
- * the short way: a lane takes eight instructions for each copy.
+ * the fast path, with eight instructions for each copy of a lane.
  */
 template <class F, int key_bytes>
 ATTN_DEV void attn_gather(uint32_t s_tile, const uint8_t *base, int64_t offset)
@@ -126,7 +126,7 @@ ATTN_DEV void attn_gather(uint32_t s_tile, const uint8_t *base, int64_t offset)
 	}
 }
 
-/* Copies the warp's keys of K (v is 0) or V by threads; key: that of the lane, of `bytes` an element. */
+/* Copies the warp's keys of K (v is 0) or V by threads. key: the lane's key; bytes: of an element. */
 template <class F, int bytes>
 ATTN_DEV void attn_gather_keys(const struct attn_bsr_walk &w, int v, const struct attn_key_at &key,
 			       uint32_t s_tile)

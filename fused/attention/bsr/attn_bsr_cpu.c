@@ -3,8 +3,8 @@
  * attn_bsr_cpu - block-sparse attention without a GPU: fp32, online softmax, blocks of keys
  *
  * A task is one KV head of one token. The keys that it sees are gathered in blocks of up to ATTN_BLOCK_KEYS,
- * and its query heads go through them up to ATTN_BLOCK_ROWS at a time. So a token's bits depend on its own
- * keys only.
+ * and up to ATTN_BLOCK_ROWS of its query heads attend to a block at a time. So a token's bits depend on its
+ * own keys only.
  */
 #include "fused/attention/bsr/attn_bsr.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_bsr_dev - what the three kernels of attn_bsr share: the workspace, the call, and their launchers */
+/* attn_bsr_dev - declarations for the three kernels of attn_bsr: the workspace, the call, the launchers */
 #ifndef CAIRN_ATTN_BSR_DEV_CUH
 #define CAIRN_ATTN_BSR_DEV_CUH
 
@@ -10,8 +10,8 @@
 
 /*
  * Device memory of a call. A state is O in fp32, already divided by the sum, and the natural lse. A piece's
- * state holds the rows of a row tile. If the call has several parts, whole units have states, too, which are
- * stored by token and head.
+ * state holds the rows of a row tile. If the call has several parts, whole units have states, too, indexed by
+ * token and head.
  */
 struct attn_bsr_space {
 	struct attn_plan_head *head;

@@ -3,8 +3,8 @@
  * attn_bsr_fetch - the producer warpgroup of attn_bsr: takes runs, fetches Q, K and V, computes the masks
  *
  * attn_bsr_copy.cuh copies keys. Block ids are loaded one key tile ahead, because the copies depend on them.
- * Copies arrive at the mbarriers of the consumers when they have landed, with 8-bit keys at those of the
- * converter (attn_bsr_convert.cuh).
+ * Completed copies arrive at the mbarriers of the consumers or, with 8-bit keys, at those of the converter
+ * (attn_bsr_convert.cuh).
  *
  * Slots past the end of a list, and those before all windows of a row tile, may hold NaN. K may keep such
  * slots, because the logits of their keys are overwritten; in V they must be zeros, so that p = 0 is never
@@ -18,8 +18,8 @@
 #define ATTN_BAR_PRODUCER	8	/* for the producer's 128 threads */
 
 /*
- * The lane's key in the tile after the one that is being fetched; its block is being loaded. n: its number in
- * the list, nth: that of its block.
+ * The lane's key in the tile after the one that is being fetched; its block is being loaded. n is its number
+ * in the list, nth that of its block.
  */
 struct attn_key_ahead {
 	int32_t n, nth, slot, block;
@@ -33,7 +33,9 @@ ATTN_DEV struct attn_key_ahead attn_first_key(const struct attn_bsr_walk &w, int
 	return { n, nth, n - nth * w.block_n, n < w.len ? w.blocks[nth] : 0 };
 }
 
-/* Returns the key that was ahead, and starts to load the block of the lane's key in the tile after it. */
+/*
+ * Returns the key that was looked up ahead, and starts to load the block of the lane's key in the next tile.
+ */
 template <class F>
 ATTN_DEV struct attn_key_at attn_next_key(const struct attn_bsr_walk &w, struct attn_key_ahead *a)
 {
@@ -60,8 +62,8 @@ ATTN_DEV uint32_t attn_bits_below(int32_t n)
 
 /*
  * Computes which keys of the key tile that begins at `key` the thread's token sees, and writes the result as
- * bits for the consumers, unless all tokens see all of them. own: the key whose place the thread holds;
- * positions: shared memory through which the threads exchange the positions of these keys.
+ * bits for the consumers, unless all tokens see all of them. own is the key whose location the thread holds;
+ * positions is shared memory through which the threads exchange the positions of these keys.
  */
 template <class F>
 ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_walk &w, int key,
@@ -119,7 +121,7 @@ ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_w
 		all_seen[attn_thread() / 32] = all;
 }
 
-/* Returns the range of keys that every token of a row tile sees, as far as that is cheap to tell. */
+/* Returns a range of keys that every token of a row tile sees: the largest one that is cheap to find. */
 ATTN_DEV int2 attn_seen_by_all(const struct attn_bsr_call &c, const struct attn_list &list, int token,
 			       int tokens)
 {
@@ -203,13 +205,13 @@ ATTN_DEV void attn_gather_q(const struct attn_bsr_call &c, const struct attn_bsr
 }
 
 /*
- * The producer's places in the rings of K and V, or in the ring for 8-bit keys, and its pieces so far, which
- * tell its place in that of Q. `k` counts the tiles of K in any case.
+ * The producer's positions in the rings of K and V, or in the ring for 8-bit keys. nth counts its pieces so
+ * far, which gives its position in the ring of Q. `k` always counts the tiles of K.
  */
 struct attn_bsr_rings {
 	struct attn_place k, v, raw;
 	int nth;
-	struct attn_bsr_converter own;	/* if the producer converts, too */
+	struct attn_bsr_converter own;	/* used if the producer also converts */
 };
 
 /* Where a tile goes, and the mbarrier at which its copies arrive. */
@@ -246,7 +248,7 @@ ATTN_DEV int attn_wait_q(const struct attn_smem<struct attn_bsr_tile> &s, int nt
 	return nth % F::q_stages;
 }
 
-/* Goes on in the ring for 8-bit keys; without a converter, converts the tile that has been fetched. */
+/* Advances in the ring for 8-bit keys. If there is no converter, converts the tile that has been fetched. */
 template <class F, int dtype>
 ATTN_DEV void attn_pass_raw(const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r)
 {
@@ -277,12 +279,15 @@ ATTN_DEV void attn_fetch_k(const struct attn_bsr_call &c, const struct attn_bsr_
 		attn_pass_raw<F, dtype>(s, r);
 }
 
-/* A piece: key tiles from .. to - 1 of a unit, as far as there are so many; the run that it belongs to. */
+/* A piece: the run that it belongs to, and key tiles from .. min(to, key tiles of the unit) - 1 of a unit. */
 struct attn_piece {
 	int32_t run, unit, from, to;
 };
 
-/* If CTAs draw runs, draws the next one. Thread 0 gets its number, and must not wait for it yet. */
+/*
+ * If CTAs draw runs, draws the next one. Thread 0 gets its number, but must not use it yet, because that
+ * would wait for memory.
+ */
 template <class F>
 ATTN_DEV int32_t attn_draw(const struct attn_bsr_call &c, const struct attn_bsr_extra<F> *x)
 {
@@ -298,7 +303,7 @@ ATTN_DEV bool attn_find_piece(const struct attn_bsr_call &c, struct attn_bsr_ext
 		if (at->unit >= 0) {
 			if (attn_thread() == 0) {
 				x->next = drawn;
-				/* there are as many draws as runs; the last one sets the counter back */
+				/* there are as many draws as runs; the last one resets the counter */
 				if (drawn == c.d.ctas + x->runs - 1)
 					c.w.head->next = c.d.ctas;
 			}
@@ -372,11 +377,11 @@ ATTN_DEV void attn_fetch_v(const struct attn_bsr_walk &w, int i, struct attn_key
 }
 
 /*
- * Fetches the key tiles of piece *w: the K of each tile, and after it the V of the tile before. The next run
- * is drawn two tiles before the end, so that nothing waits for the trip to memory. The next piece begins
- * before the last V, for which there is no room until the consumers have finished a step. If Q has only one
- * buffer, which is in use until the last product with K, its Q follows its first K. Sets *at and *w to that
- * piece; returns whether there is one.
+ * Fetches the key tiles of piece *w: the K of each tile, followed by the V of the tile before. It draws the
+ * next run two tiles before the end, so that nothing waits for the round trip to memory. It begins the next
+ * piece before the last V, which has no room until the consumers have finished a step. If Q has only one
+ * buffer, that buffer is in use until the last product with K, so the Q of the next piece follows its first
+ * K. Sets *at and *w to the next piece, and returns whether there is one.
  */
 template <class F, int dtype>
 ATTN_DEV bool attn_fetch(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bsr_front - the kernels of attn_bsr for a family whose requests list blocks, too: attn_paged
+ * attn_bsr_front - the kernels of attn_bsr for another family whose requests are lists of blocks: attn_paged
  *
  * Such a front promises that the bits of a row do not depend on the other lists. So no unit is cut, and no
  * states are merged (attn_bsr_plan.h). The caller has checked the arguments, which have one part.
@@ -21,7 +21,7 @@ int attn_bsr_front_workspace(const struct cairn_attn_bsr_args *args, const struc
 /* Writes the plan to args->workspace. */
 int attn_bsr_front_plan(const struct cairn_attn_bsr_args *args, const struct attn_bsr_front *front,
 			void *stream);
-/* Attends by the plan in args->workspace. */
+/* Computes the attention, with the plan in args->workspace. */
 int attn_bsr_front_attend(const struct cairn_attn_bsr_args *args, const struct attn_bsr_front *front,
 			  void *stream);
 

@@ -12,15 +12,15 @@ enum {
 	RAGGED = 1 << 4,	/* block rows of random lengths, 0 included: row_indptr */
 	SHUFFLED = 1 << 5,	/* tokens in random places: q_index */
 	PADDED = 1 << 6,	/* nnz_qo and max_keys are larger than needed */
-	WHOLE = 1 << 7,		/* every list has as many keys as the shape says; else at most so many */
+	WHOLE = 1 << 7,		/* every list has the number of keys of the shape; else at most that many */
 	FULL_BLOCKS = 1 << 8,	/* no last_len */
-	HEAD_LISTS = 1 << 9,	/* lists of each KV head */
+	HEAD_LISTS = 1 << 9,	/* each KV head has its own lists */
 	REPEATED = 1 << 10,	/* a list may name a block more than once */
 	POS0 = 1 << 11, Q_POS = 1 << 12, KEY_POS = 1 << 13,
 	TREE = 1 << 14,		/* bits of a tree of the row's tokens after a context; else random bits */
 	FP8 = 1 << 15, K_SCALE = 1 << 16, V_SCALE = 1 << 20, SCALES = K_SCALE | V_SCALE,
 	NO_ROWS = 1 << 17, FAR_KV = 1 << 18, FAR_Q = 1 << 19,
-	LEFT_OUT = 1 << 21,	/* each part leaves out some tokens, another number in each */
+	LEFT_OUT = 1 << 21,	/* each part leaves out some tokens, each a different number */
 	PART_1_EMPTY = 1 << 22,	/* part 1 has no rows */
 	FAR_BITS = 1 << 23,	/* the bits of the second row lie past 2^31 bytes, of the third past 2^32 */
 };
@@ -28,7 +28,7 @@ enum {
 /* How the slots of a block lie. */
 enum {
 	CONTIGUOUS, GAPS, HEADS_FIRST, NUM_LAYOUTS,
-	/* one stride alone is not 0; never chosen by the case index */
+	/* only one stride is not 0; never chosen by the case index */
 	LONE_BLOCK = NUM_LAYOUTS, LONE_SLOT
 };
 
@@ -42,8 +42,8 @@ struct shape {
 	struct {
 		int m, n, keys, mode;	/* block_m, block_n; m 0: no such part */
 		/*
-		 * Not 0: the last `own` keys of a list are in blocks that no other list names; before them
-		 * all lists are alike. 0: all lists are drawn from the same blocks.
+		 * Not 0: the last `own` keys of a list are in blocks that no other list names, and all lists
+		 * have the same keys before them. 0: all lists are drawn from the same blocks.
 		 */
 		int own;
 		const int *lens;	/* keys of each row with WHOLE; NULL: `keys` */
@@ -114,7 +114,9 @@ static void declare_q_pos(struct cairn_op *op, const struct shape *s, int64_t ro
 static int *declare_rows(struct cairn_op *op, const struct shape *s, int i)
 {
 	struct cairn_attn_part *p = &((struct cairn_attn_bsr_args *)op->args)->part[i];
-	/* with LEFT_OUT, part 0 holds fewer tokens than the last part, and the others hold fewer still */
+	/*
+	 * with LEFT_OUT, part 0 holds fewer tokens than the last part, and the parts between hold fewer still
+	 */
 	int places = s->flags & LEFT_OUT ? s->tokens - 1 - 3 * ((i + 1) % s->parts) : s->tokens;
 	int m = s->part[i].m, rows = (places + m - 1) / m, *begin;
 
@@ -166,7 +168,7 @@ static int draw_len(struct cairn_op *op, const struct shape *s, int i, int r)
 	return cairn_op_range(op, 0, 5) ? (int)cairn_op_range(op, 1, keys) : 0;
 }
 
-/* Returns how many blocks of a list of `len` keys no other list names. */
+/* Returns the number of blocks that a list of `len` keys shares with no other list. */
 static int own_blocks(const struct shape *s, int i, int len)
 {
 	int own = s->part[i].own < len ? s->part[i].own : len;
@@ -259,7 +261,7 @@ static void draw_bits(struct cairn_op *op, const struct shape *s, uint8_t *mask,
 	}
 }
 
-/* Declares and draws the bits. With FAR_BITS, row r lies r times FAR_STRIDE further on than it would. */
+/* Declares and draws the bits. With FAR_BITS, the bits of row r begin r * FAR_STRIDE bytes later. */
 static void declare_bits(struct cairn_op *op, const struct shape *s, int i, const int *begin, const int *lens)
 {
 	struct cairn_attn_part *p = &((struct cairn_attn_bsr_args *)op->args)->part[i];

@@ -49,7 +49,7 @@ template <class F> ATTN_CONST attn_fits(void)
 	       65536 / F::threads / 8 * 8 * (F::threads / 128);
 }
 
-/* F: the form for 16-bit keys, F8: for 8-bit keys. */
+/* F is the form for 16-bit keys, F8 the one for 8-bit keys. */
 template <class F, class F8> static struct attn_bsr_kernel attn_bsr_instance(void)
 {
 	static_assert(F::rows == F8::rows && F::keys == F8::keys, "one division");

@@ -19,7 +19,7 @@
 #define PAGES	16
 #define SLOTS	(PAGES * PAGE)
 
-/* Three requests of 5, 1 and 6 tokens, with 17, 9 and 6 keys on pages in no order. */
+/* Three requests of 5, 1 and 6 tokens, with 17, 9 and 6 keys on pages that are not in order. */
 static const int32_t qo_indptr[] = { 0, 5, 6, 12 }, kv_indptr[] = { 0, 5, 8, 10 };
 static const int32_t kv_indices[] = { 3, 9, 0, 15, 7, 1, 4, 12, 2, 8 }, last_len[] = { 1, 1, 2 };
 
@@ -96,7 +96,7 @@ static void pages(struct cairn_test *t)
 	free(d);
 }
 
-/* Shared pages of two rows: once in a part of their own, once at the beginning of each row's list. */
+/* Pages that two rows share: once in a part of their own, once at the beginning of each row's list. */
 static void prefix(struct cairn_test *t)
 {
 	static const int32_t all[] = { 0, TOKENS }, two[] = { 0, 2 }, both[] = { 5, 6 };

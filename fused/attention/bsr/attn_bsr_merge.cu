@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bsr_merge - merges the states of pieces and of parts into out and lse; a warp merges one row of a unit
+ * attn_bsr_merge - merges the states of pieces and of parts into out and lse; a warp merges one packed row of
+ * a unit
  *
  * If the call has one part, units that are not cut are already finished. The states of a row are added in a
  * fixed order: parts ascending, and the pieces of a part by their keys. The lanes read the lse of up to 32
- * pieces at once; states without weight are not read.
+ * pieces at once; they do not read states without weight.
  */
 #include "fused/attention/bsr/attn_bsr_dev.cuh"
 
@@ -56,7 +57,7 @@ ATTN_DEV void add(struct merged<vec> *m, const float *o, int n, float lse, int64
 	}
 }
 
-/* Adds the states of a packed row of a unit. state: the number of its row if the unit is whole. */
+/* Adds the states of a packed row of a unit. If the unit is whole, `state` is the index of its state. */
 template <int vec>
 ATTN_DEV void add_unit(const struct attn_bsr_call &c, struct merged<vec> *m, int32_t unit, int32_t row,
 		       int64_t state)

@@ -2,8 +2,8 @@
 /*
  * attn_bsr_mutants - wrong implementations that the cases must catch
  *
- * The mutants are one plain attention, a token and a head at a time, with a switch for the defects that
- * lists, parts and masks invite. attn_paged_mutants.c has the mutants of a row's numerics.
+ * All mutants share one plain attention, which computes one token and head at a time. A switch selects the
+ * defect, one that lists, parts and masks invite. attn_paged_mutants.c has the mutants of a row's numerics.
  */
 #include <errno.h>
 #include <math.h>
@@ -276,7 +276,7 @@ static int sees(const struct cairn_attn_bsr_args *a, int part, const struct wher
 	return x == BSR_bits_or_causal && mode == CAIRN_ATTN_CAUSAL_BITS ? causal || bits : causal && bits;
 }
 
-/* Returns in which 512 keys of the list the first lies that a token at position `at` sees, or -1. */
+/* Returns which 512 keys of the list contain the first key that a token at position `at` sees, or -1. */
 static int first_part(const struct cairn_attn_bsr_args *a, int part, const struct where *w,
 		      const struct list *l, int64_t at, enum bsr_defect x)
 {
@@ -286,7 +286,10 @@ static int first_part(const struct cairn_attn_bsr_args *a, int part, const struc
 	return -1;
 }
 
-/* Returns whether the token sees its first key in a later part than the first token of its 16. */
+/*
+ * Returns whether the token's first key lies in a later part of 512 keys than that of the first of its 16
+ * tokens.
+ */
 static int is_behind_part(const struct cairn_attn_bsr_args *a, int part, const struct where *w,
 			  const struct list *l, int64_t at, enum bsr_defect x)
 {
@@ -420,7 +423,7 @@ static void spread_nan(const struct cairn_attn_bsr_args *a)
 static int run(const struct cairn_attn_bsr_args *a, enum bsr_defect x)
 {
 	CAIRN_TRY(cairn_attn_bsr_check(a));
-	if (x == BSR_lse_of_last_part)	/* this defect leaves out unchanged */
+	if (x == BSR_lse_of_last_part)	/* this defect does not change out */
 		CAIRN_TRY(cairn_attn_bsr_ref(a, NULL));
 	for (int32_t t = 0; t < a->nnz_qo && x != BSR_nothing; t++)
 		for (int h = 0; h < a->num_qo_heads; h++)

@@ -2,8 +2,8 @@
 /*
  * attn_bsr_pairs - cases in which every two features of attn_bsr occur together (pairs.h)
  *
- * Include pairs.h and attn_bsr_inputs.h first. Each further part of a case has the next block sizes and the
- * next mask.
+ * Include pairs.h and attn_bsr_inputs.h first. Each further part of a case takes the next block sizes and the
+ * next mask in the lists.
  */
 #ifndef CAIRN_ATTN_BSR_PAIRS_H
 #define CAIRN_ATTN_BSR_PAIRS_H
@@ -20,7 +20,7 @@ static const int pair_dim[] = { 64, 128, 256 };
 static const unsigned pair_fp8[] = { 0, FP8, FP8 | SCALES, FP8 | K_SCALE, FP8 | V_SCALE };
 static const unsigned pair_positions[] = { 0, POS0, Q_POS, Q_POS | KEY_POS, Q_POS | POS0 };
 
-/* With more than one part, a window needs positions of queries. */
+/* With more than one part, a window needs q_pos. */
 static int pair_forbidden(const int8_t *level)
 {
 	return level[PAIR_PARTS] > 0 && level[PAIR_WINDOW] > 0 && level[PAIR_POSITIONS] >= 0 &&

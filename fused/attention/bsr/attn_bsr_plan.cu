@@ -3,7 +3,7 @@
  * attn_bsr_plan - divides a call into units and runs on the device (attn_bsr_plan.h); one cluster
  *
  *   1  counts the units of each list; a prefix sum over lists (each CTA does this by itself)
- *   2  describes units, whose list it finds by binary search (each CTA has a contiguous share of the units)
+ *   2  describes the units, and finds the list of each by binary search (each CTA has a contiguous share)
  *   3  a prefix sum over the costs of the CTA's units; the CTAs exchange their sums
  *   4  chooses between whole units and runs of equal cost, and finds the runs that begin in the CTA's units
  *
@@ -16,9 +16,12 @@
 
 #define THREADS		ATTN_PLAN_THREADS
 #define PER_THREAD	4
-#define NEAR		(THREADS * PER_THREAD)	/* lists, and units, that shared memory holds */
+#define NEAR		(THREADS * PER_THREAD)	/* the most lists, and units, in shared memory */
 
-/* Returns the sum of x over the threads up to and including this one; *total: over all threads. */
+/*
+ * Returns the sum of x over the threads up to and including this one. Sets *total to the sum over all
+ * threads.
+ */
 ATTN_DEV int32_t scan(int32_t x, int32_t *s_warp, int32_t *total)
 {
 	int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -125,8 +128,8 @@ ATTN_DEV void write_units(const struct attn_bsr_call &c, int32_t first, int32_t 
 }
 
 /*
- * Replaces the n costs in s_costs by the sums of those before each, on top of `base`. Returns the sum of all,
- * and raises *most to the largest of the thread's. A thread adds PER_THREAD neighbours.
+ * Replaces each of the n costs in s_costs by `base` plus the sum of those before it. Returns the sum of all
+ * costs, and raises *most to the largest cost that the thread adds. A thread adds PER_THREAD neighbours.
  */
 ATTN_DEV int32_t sum_costs(int32_t *s_costs, int32_t n, int32_t base, int32_t *s_warp, int32_t *most)
 {
@@ -151,7 +154,7 @@ ATTN_DEV int32_t sum_costs(int32_t *s_costs, int32_t n, int32_t base, int32_t *s
 	return base + total;
 }
 
-/* What the CTAs of the cluster know of their units. */
+/* The costs that the CTAs of the cluster exchange: of all their units, and of the longest one. */
 struct shares {
 	int32_t cost[ATTN_PLAN_CTAS], most[ATTN_PLAN_CTAS];
 };
@@ -169,8 +172,9 @@ ATTN_DEV void exchange(struct shares *s, int32_t cost, int32_t most)
 }
 
 /*
- * Finds where the runs of equal cost begin that begin in the units first .. first + n - 1, and notes in each
- * unit that they cut the first run within it. base, total: the cost of all units before these, and of all.
+ * Finds the begin of each run of equal cost that begins in the units first .. first + n - 1, and writes to
+ * each unit that is cut the first run that begins within it. base and total are the costs of all units before
+ * these, and of all units.
  */
 ATTN_DEV void write_runs(const struct attn_bsr_call &c, int32_t first, int32_t n, const int32_t *costs,
 			 int32_t base, int32_t own, int32_t total, int32_t runs)

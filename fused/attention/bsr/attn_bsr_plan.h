@@ -5,7 +5,7 @@
  * Kernels and tests share this code: nvcc compiles these functions into attn_bsr, gcc into
  * attn_bsr_plan_test.c.
  *
- * List        A block row of a part. It serves all KV heads, or one where each KV head has its own lists.
+ * List        A block row of a part. It serves all KV heads, or one if each KV head has its own lists.
  * Packed rows The query heads of one KV head read the same keys, so each pair of a token of a block row and
  *             such a head is one row: packed row r is token r / group, head r % group.
  * Unit        A row tile of a list for one KV head, with all keys that its tokens may see. It costs
@@ -13,8 +13,8 @@
  * Run         The work that a CTA takes at a time. If there are many units and none is longer than a CTA's
  *             share, each run is one unit, and CTAs draw runs from a counter. Otherwise there is one run for
  *             each CTA, and all runs have equal cost; a run may then end within a unit, between two of its
- *             key tiles. A front that promises results which do not depend on other lists sets `uncut`:
- *             then each run is one unit in any case.
+ *             key tiles. A front that promises results independent of other lists sets `uncut`; then each run
+ *             is always one unit.
  *
  * A unit that is cut is computed as several pieces, and each piece gives its own state (O and lse). A run has
  * at most two pieces of cut units, its first and its last. So room for two pieces for each CTA is enough,
@@ -27,7 +27,7 @@
 #include "fused/attention/base/attn_tile.h"
 
 #define ATTN_UNIT_COST	1	/* in key tiles: the first loads and the results */
-#define ATTN_MANY	4	/* runs are whole units from this many units per CTA on */
+#define ATTN_MANY	4	/* from this many units per CTA on, runs are whole units */
 
 /* The parameters of the division of a call that the host computes. */
 struct attn_division {
@@ -36,19 +36,19 @@ struct attn_division {
 	int32_t section;			/* KV heads whose keys the L2 can hold together */
 	int32_t ctas;
 	int32_t uncut;				/* runs are whole units */
-	int32_t skip;				/* lists of up to so many packed rows have no unit */
+	int32_t skip;				/* lists of up to this many packed rows have no unit */
 	uint32_t magic;				/* attn_magic(group) */
 	int32_t lists[CAIRN_ATTN_PARTS + 1];	/* number of the first list of each part */
 	int32_t box[CAIRN_ATTN_PARTS];		/* slots that TMA copies at a time: 2^n, or 0 */
 };
 
-/* A row tile with the keys that its tokens may see; 32 bytes, which kernels move as two vectors. */
+/* A unit: a row tile, and the keys that its tokens may see. Kernels move its 32 bytes as two vectors. */
 struct attn_unit {
 	int32_t part __attribute__((aligned(16))), row, kv_head;
 	int32_t row0;			/* its first packed row in the block row */
 	int32_t begin, num_tiles;	/* its first key, a multiple of attn_grain(); its key tiles */
 	int32_t cut;			/* the first run that begins within it; 0: none */
-	int32_t hidden;			/* the first keys from `begin` on that none of its tokens sees */
+	int32_t hidden;			/* number of keys from `begin` on that no token of it sees */
 };
 
 /* Where a run begins; it ends where the next one begins. */
@@ -178,7 +178,7 @@ ATTN_FN int32_t attn_bsr_end(const struct cairn_attn_bsr_args *a, const struct a
 	return attn_within(position + 1 - (p->kv_pos0 ? p->kv_pos0[l->row] : 0), l->len);
 }
 
-/* Returns the number of which the first keys of units are multiples. */
+/* Returns the alignment, in keys, of the first key of a unit. */
 ATTN_FN int32_t attn_grain(const struct attn_division *d, int32_t part)
 {
 	return d->box[part] > 16 ? d->box[part] : 16;
@@ -199,7 +199,7 @@ ATTN_FN struct attn_unit attn_bsr_unit(const struct cairn_attn_bsr_args *a, cons
 	last = attn_token(u.row0 + d->rows - 1, d->magic);
 	if (last >= l->tokens)
 		last = l->tokens - 1;
-	/* without q_pos, the first token bounds the range's begin, and the last token its end */
+	/* without q_pos, the first token determines the begin of the range, the last token its end */
 	for (int32_t t = first; t <= last; t += a->q_pos || t == last ? 1 : last - t) {
 		int64_t position = attn_bsr_position(a, l, t);
 		int32_t sees = attn_bsr_first(a, l, position), until = attn_bsr_end(a, l, position);
@@ -221,7 +221,10 @@ ATTN_FN int32_t attn_plan_whole(const struct attn_division *d, int32_t units, in
 	return d->uncut || (units >= ATTN_MANY * d->ctas && (int64_t)most * d->ctas <= cost);
 }
 
-/* Returns the number of runs that are not units: one a CTA, none cheaper than a unit of one key tile. */
+/*
+ * Returns the number of runs if they are not units: one for each CTA, but none cheaper than a unit of one key
+ * tile.
+ */
 ATTN_FN int32_t attn_plan_runs(const struct attn_division *d, int32_t cost)
 {
 	int32_t most = cost / (ATTN_UNIT_COST + 1);
@@ -241,7 +244,9 @@ ATTN_FN int32_t attn_tile_at(int32_t cost)
 	return cost > ATTN_UNIT_COST ? cost - ATTN_UNIT_COST : 0;
 }
 
-/* Returns the slot, of two for each run, of the state of a piece of run i; -1: the piece is a whole unit. */
+/*
+ * Returns where the state of a piece of run i goes (each run has two slots); -1: the piece is a whole unit.
+ */
 ATTN_FN int32_t attn_piece_slot(const struct attn_unit *u, int32_t i, int32_t from, int32_t to)
 {
 	return from > 0 ? 2 * i : to < u->num_tiles ? 2 * i + 1 : -1;

@@ -46,7 +46,7 @@ static const struct shape named[] = {
 	{ N("list_of_1025", 2, 2, 1, 64), PARTS({ 1, 1, 1025 }), .flags = LSE | WHOLE },
 	{ N("keys_past_2e16", 1, 1, 1, 64), PARTS({ 1, 16, 65600 }), .flags = LSE | WHOLE | REPEATED },
 	{ N("group_17", 9, 17, 1, 128), PARTS({ 3, 16, 97, 1 }), .flags = LSE },
-	/* a prefix of all requests and each request's own keys after it; four levels of prefixes */
+	/* a prefix that all requests share, followed by each request's own keys; four levels of prefixes */
 	{ N("prefix_and_suffix", 24, 4, 2, 128), PARTS({ 24, 16, 192 }, { 1, 16, 40, 1 }),
 		.flags = LSE | Q_POS | WHOLE },
 	{ N("four_levels", 32, 4, 2, 64),
@@ -144,7 +144,7 @@ static const struct shape later[] = {
 	/* lines of bits of the same size, which relist() exchanges */
 	{ N("tree_8_of_3_requests_whole", 24, 2, 1, 64), PARTS({ 8, 16, 50, 2 }),
 		.flags = LSE | TREE | WHOLE },
-	/* one stride alone is not 0 */
+	/* only one stride is not 0 */
 	{ N("block_stride_alone", 20, 4, 2, 64), PARTS({ 4, 16, 60, 1 }), .flags = LSE,
 		.layout = LONE_BLOCK },
 	{ N("slot_stride_alone", 20, 4, 2, 64), PARTS({ 4, 16, 60, 1 }), .flags = LSE, .layout = LONE_SLOT },
@@ -153,7 +153,10 @@ static const struct shape later[] = {
 		.window = 0x7fffffff - 12 },
 	{ N("blocks_of_one_row_and_of_all", 12, 4, 2, 64), PARTS({ 4, 16, 150, 1, 40 }, { 1, 8, 60, 0, 60 }),
 		.flags = LSE },
-	/* requests that share no keys, more than the L2 holds; in pages of one slot, and in one block */
+	/*
+	 * requests that share no keys, with more keys than the L2 holds; in pages of one slot, and in one
+	 * block
+	 */
 	{ N("own_page1_h32_8_b16_kv4096_bf16", 16, 32, 8, 128), PARTS({ 1, 1, 4096, 0, 4096 }),
 		.flags = BENCH | DEVICE | WHOLE },
 	{ N("own_contiguous_h32_8_b16_kv4096_bf16", 16, 32, 8, 128), PARTS({ 1, 4096, 4096, 0, 4096 }),
@@ -218,7 +221,7 @@ static const struct shape later[] = {
 		.flags = LSE | Q_POS | KEY_POS | REPEATED },
 	{ N("boxes_of_each_head", 20, 6, 3, 128), PARTS({ 4, 32, 400 }, { 20, 8, 90 }),
 		.flags = LSE | HEAD_LISTS },
-	/* blocks that lie far apart are copied in boxes, heads that do by threads */
+	/* blocks that lie far apart are copied in boxes, heads that lie far apart by threads */
 	{ N("far_blocks_of_8", 3, 4, 2, 64), PARTS({ 1, 8, 24 }), .flags = LSE | FAR_KV | WHOLE },
 	{ N("far_heads_of_blocks_of_8", 3, 3, 3, 64), PARTS({ 1, 8, 24 }), .flags = LSE | FAR_KV | WHOLE,
 		.layout = HEADS_FIRST },
@@ -457,7 +460,7 @@ static int relist_row(const struct cairn_attn_part *p, int list, int row)
 	return 1;
 }
 
-/* Exchanges the bits of the first two block rows if both have equally many. */
+/* Exchanges the bits of the first two block rows if their sizes are equal. */
 static void exchange_bits(const struct cairn_attn_part *p)
 {
 	const int32_t *lists = p->blk_indptr, *last = p->last_len;
@@ -571,7 +574,9 @@ static void pair_rows(struct cairn_test *t)
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
 
-/* The cases of attn_plan are these of attn_bsr, which calls attn_bsr by the plan. */
+/*
+ * The cases of attn_plan are the cases of attn_bsr that have these names; each calls attn_bsr with the plan.
+ */
 static const char *const planned[] = {
 	"no_rows", "fewer_tokens_than_nnz", "prefix_and_suffix", "four_levels", "tree_8_of_3_requests",
 	"boxes_and_threads_sms_1", "boxes_of_each_head", "page16_h32_8_b64_kv4096_bf16",

@@ -24,9 +24,9 @@ struct attn_bsr_tile {
 };
 
 /*
- * A form of attn_forward.cuh, with K and V in groups of eight keys (attn_bsr_copy.cuh). raw_stages: tiles of
- * the ring for 8-bit keys, 0: keys have 16 bits. converter_regs: registers of a thread of the warpgroup that
- * converts them; 0: the producer does.
+ * A form of attn_forward.cuh, with K and V in groups of eight keys (attn_bsr_copy.cuh). raw_stages is the
+ * number of tiles in the ring for 8-bit keys; 0: keys have 16 bits. converter_regs is the number of registers
+ * of a thread in the converter warpgroup; 0: the producer converts.
  */
 template <int dim, int keys_, int groups_, int stages_, int q_stages_, int regs_, int producer_regs_,
 	  int raw_stages_ = 0, int converter_regs_ = 0>
@@ -51,7 +51,7 @@ struct attn_bsr_token {
 	int32_t first, end;
 };
 
-/* What a tile of the ring for 8-bit keys is. */
+/* What a tile of the ring for 8-bit keys holds; END: no tile follows. */
 enum attn_raw { ATTN_RAW_K, ATTN_RAW_V, ATTN_RAW_END };
 
 /* Shared memory in addition to that of attn_forward.cuh. */
@@ -59,16 +59,16 @@ template <class F> struct attn_bsr_extra {
 	/*
 	 * Bit n of bits[i][t]: token t of the row tile sees key n of the key tile. all_seen[i]: ATTN_ALL_SEEN
 	 * if all tokens see all keys; each warp of the producer writes one byte. A consumer reads both after
-	 * it has released the stage of K, so there are two of each for each stage.
+	 * it has released the stage of K, so each stage has two of each.
 	 */
 	uint4 bits[2 * F::stages][F::rows];
 	uint32_t all_seen[2 * F::stages];
-	int32_t tokens[ATTN_NUM_TILES][F::rows];	/* of the row tiles */
+	int32_t tokens[ATTN_NUM_TILES][F::rows];	/* of each row tile */
 	int32_t positions[2][F::keys];			/* of keys, for the threads of the producer */
 	struct attn_bsr_token mine[F::rows];
 	int32_t runs, whole;				/* of struct attn_plan_head */
 	int32_t next;					/* the run after this one */
-	/* the ring for 8-bit keys: mbarriers; what its tiles are; the tiles */
+	/* the ring for 8-bit keys: mbarriers, enum attn_raw of its tiles, the tiles */
 	uint64_t full[F::raw_stages + 1], empty[F::raw_stages + 1];
 	int32_t kind[F::raw_stages + 1];
 	__align__(1024) uint8_t raw[F::raw_stages ? F::raw_stages * F::raw_bytes : 16];
@@ -85,13 +85,13 @@ ATTN_DEV struct attn_bsr_extra<F> *attn_extra(const struct attn_smem<struct attn
 	return (struct attn_bsr_extra<F> *)s.extra;
 }
 
-/* A lane's two rows: which tokens of the row tile they belong to. */
+/* The tokens of the row tile to which a lane's two rows belong. */
 struct attn_bsr_sight {
 	int32_t token[2];
 	int32_t own;			/* bit r: the lane's row r is a row of the block row */
 };
 
-/* The class V of attn_forward.cuh. */
+/* The class V that attn_forward.cuh describes. */
 template <class F> struct attn_bsr_view {
 	typedef struct attn_bsr_call call;
 	typedef struct attn_bsr_tile tile;

@@ -12,7 +12,10 @@
 #include "fused/attention/bsr/attn_bsr.h"
 #include "fused/attention/base/attn_exact.h"
 
-/* Where a token stands in a part: its block row (-1: none), its ordinal in the row, the row's tokens. */
+/*
+ * A token's place in a part: its block row (-1: none), its ordinal in the row, and the row's number of
+ * tokens.
+ */
 struct attn_cover {
 	int32_t row, ordinal, num;
 };

@@ -5,7 +5,7 @@
 #include "conformance/harness.h"
 #include "fused/attention/bsr/attn_bsr.h"
 
-/* Sorts the first list of each part, where the caller wrote it. */
+/* Sorts the first list of each part in place, in the caller's array. */
 static int attn_plan_sorts_lists(const struct cairn_attn_bsr_args *a, void *stream)
 {
 	(void)stream;

@@ -3,8 +3,9 @@
  * attn_replay_test - a captured call of attn_bsr, replayed with other lists of other lengths (claim FI-6)
  *
  * The call is captured once. Then lists are written into the arrays that it reads, and the graph is launched.
- * The result must be bitwise equal to that of a call outside the graph with the same lists; other cases check
- * such calls. The bench row needs a GPU; the same code also runs on the cpu table, which has no graphs.
+ * The result must be bitwise equal to that of a call outside the graph with the same lists. Other cases check
+ * the results of such calls. The bench row needs a GPU; the same code also runs on the cpu table, which has
+ * no graphs.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ struct shape {
 
 static const struct shape serving = { 16, 32, 8, 128, 1024, 320 }, tiny = { 5, 4, 2, 64, 30, 20 };
 
-/* The lists of all requests; on the device these are three arrays with the same distances. */
+/* The lists of all requests. On the device, the three arrays have the same distances from each other. */
 struct lists {
 	int32_t *indptr, *last_len, *indices;
 };
@@ -172,7 +173,10 @@ static int capture(struct cairn_test *t, struct bed *b)
 	return b->impl.graph_end(b->stream, &b->graph);
 }
 
-/* Runs both calls on the drawn lists and fetches the results. stale: the captured call keeps old lists. */
+/*
+ * Runs both calls on the drawn lists and fetches the results. With `stale`, the captured call keeps its old
+ * lists.
+ */
 static int replay(struct bed *b, int stale)
 {
 	if (!stale)

@@ -2,17 +2,17 @@
 /*
  * attn_fp8 - attention over 8-bit blocks, by wgmma and TMA (FlashAttention-3 in fp8)
  *
- * Persistent CTAs of two consumer warpgroups and a producer warp: attn_fp8.cuh has their schedule. The order
- * of the row tiles is that of attn_dense. This file lays out the call.
+ * CTAs are persistent, with two consumer warpgroups and a producer warp; attn_fp8.cuh describes their
+ * schedule. The order of the row tiles is that of attn_dense. This file lays out the call.
  *
  * Forms: rows x keys of a tile, stages of K and V, buffers of Q, shared memory
  *   head_dim 128   128 x 128   4   2   160 KiB
  *   head_dim  64   128 x 128   4   2    80 KiB
  *
  * Floor, in clocks of an SM for a tile of 128 x 128 at head_dim 128: products 1024 (8192 flop a clock),
- * exponentials 1024 (16 a clock), other instructions about 800. The two warpgroups overlap the products with
- * the rest. At that rate, 4 * head_dim flop a pair are 1.9 PFLOP/s at 1.75 GHz. Optimisation history:
- * ../NOTES.md.
+ * exponentials 1024 (16 a clock), other instructions about 800. The products of one warpgroup overlap the
+ * other instructions of the other. At that rate, 4 * head_dim flop a pair are 1.9 PFLOP/s at 1.75 GHz.
+ * Optimisation history: ../NOTES.md.
  */
 #include "fused/attention/fp8/attn_fp8.cuh"
 

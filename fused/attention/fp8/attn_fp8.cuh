@@ -2,8 +2,9 @@
 /*
  * attn_fp8 - the consumer warpgroups and the fetch of attn_fp8
  *
- * Two consumer warpgroups of 64 packed rows each and a producer warp, as in attn_forward.cuh; a key tile is a
- * block of 128 keys. The consumers process one stream of steps, one key tile a step, over all row tiles:
+ * There are two consumer warpgroups of 64 packed rows each and a producer warp, as in attn_forward.cuh. A key
+ * tile is a block of 128 keys. The consumers process one stream of steps, one key tile a step, over all row
+ * tiles:
  *
  *   step n, a warpgroup:  start S = Q K(n)^T and F = P(n-1) V(n-1) | O *= keep(n-1) | wait for S | release
  *                         K(n) | mask, online softmax of row 0 | wait for F | release V(n-1) |
@@ -11,12 +12,12 @@
  *                         tile's O | P = S in e4m3
  *
  * F is a fresh sum of 128 products: the tensor cores keep only 14 bits of a sum of e4m3 products, too few for
- * a sum over all keys. Adding F to O in fp32 also applies the block's scale at no extra cost. S, F, O and P
- * take 224 of a thread's 232 registers. P stays in registers, because attn_quant has put the keys of V in the
- * order of the accumulators (attn_fp8_place()). There are no turns: the two warpgroups settle in opposite
- * phases by themselves, and turns only cost time.
+ * a sum over all keys. The addition of F to O in fp32 also applies the block's scale, at no extra cost. S, F,
+ * O and P take 224 of a thread's 232 registers. P stays in registers, because attn_quant has put the keys of
+ * V in the order of the accumulators (attn_fp8_place()). There are no turns: the two warpgroups settle in
+ * opposite phases by themselves, and turns only cost time.
  *
- * mbarriers and descriptions of row tiles are those of attn_forward.cuh, without ATTN_BAR_TURN.
+ * mbarriers and descriptions of row tiles are those of attn_forward.cuh. ATTN_BAR_TURN is not used.
  */
 #ifndef CAIRN_ATTN_FP8_CUH
 #define CAIRN_ATTN_FP8_CUH
@@ -40,7 +41,7 @@ template <int dim_, int stages_, int q_stages_, int regs_, int producer_regs_> s
 	static constexpr int smem_bytes = data_bytes + 384;
 };
 
-/* Where the scales of a row tile begin: the block of its q, and the first block of its keys. */
+/* Where the scales of a row tile begin: at the block of its q, and at the first block of its keys. */
 struct attn_fp8_origin {
 	int32_t q_block, kv_block;
 };
@@ -163,8 +164,8 @@ template <class F> ATTN_DEV void attn_fp8_issue_pv(float *f, const uint32_t (*p)
 }
 
 /*
- * As attn_softmax(), for row r of a lane's two. s holds sums of codes; the logits, in units of log2, are
- * scale[r] * s, and m is in the same units. Turns s into p * 2^8; l is the sum of these.
+ * As attn_softmax(), for row r of the lane's two rows. s holds sums of products of codes; the logits, in
+ * units of log2, are scale[r] * s, and m is in the same units. Turns s into p * 2^8; l is the sum of these.
  */
 template <int tiles>
 ATTN_DEV void attn_fp8_softmax(float (*s)[4], float m[2], float l[2], float keep[2], const float scale[2],

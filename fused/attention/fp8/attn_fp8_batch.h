@@ -7,13 +7,14 @@
 #include "fused/attention/fp8/attn_fp8.h"
 
 struct attn_batch attn_fp8_batch(const struct cairn_attn_fp8_args *a);
-/* Returns the block of row j of request b, among the blocks of all heads. */
+/* Returns the block of row j of request b, counted over the blocks of all heads. */
 int64_t attn_fp8_block_at(const struct cairn_attn_fp8_args *a, enum attn_operand operand, int32_t b,
 			  int32_t j, int32_t head);
 /*
  * attn_fp8_codes() sets `codes` to the codes of row j of request b, as numbers, and returns their scale.
- * attn_fp8_row() sets the results in struct attn_exact_row. It sets deviation[c], if not NULL, to about the
- * standard deviation of element c of an implementation that rounds P to e4m3, and out to dtype, without bias.
+ * attn_fp8_row() sets the results in struct attn_exact_row. If deviation is not NULL, it sets deviation[c] to
+ * about the standard deviation of element c in an implementation that rounds P to e4m3 and out to dtype, both
+ * without bias.
  */
 float attn_fp8_codes(const struct cairn_attn_fp8_args *a, enum attn_operand operand, int32_t b, int32_t j,
 		     int32_t head, float *codes);

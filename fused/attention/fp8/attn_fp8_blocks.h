@@ -4,8 +4,8 @@
  *
  * The rows of a request are divided into blocks of 128, starting at its first row. The blocks of request b,
  * whose rows begin at indptr[b], have the numbers indptr[b] / 128 + b and following. So blocks of different
- * requests never overlap, and no code has to sum the lengths of earlier requests. Some block numbers between
- * two requests are unused.
+ * requests never overlap, and nobody has to sum the lengths of earlier requests. Some block numbers between
+ * two requests may be unused.
  */
 #ifndef CAIRN_ATTN_FP8_BLOCKS_H
 #define CAIRN_ATTN_FP8_BLOCKS_H
@@ -35,8 +35,7 @@ ATTN_FP8_FN int32_t attn_fp8_first_block(int32_t first, int32_t b)
 /*
  * Returns the place of key j (0..127) in a row of a block of v. Thread t of a quad holds the logits of keys
  * 2t, 2t + 1, 2t + 8, 2t + 9 of every 16 in wgmma's accumulator, and as an e4m3 operand it must hold the
- * weights of places 4t .. 4t + 3. With this order of the keys these are the same, and P stays in its
- * registers.
+ * weights of places 4t .. 4t + 3. This order makes the two the same, so P stays in its registers.
  */
 ATTN_FP8_FN int32_t attn_fp8_place(int32_t j)
 {

@@ -88,8 +88,8 @@ static inline void fill_normal(struct cairn_op *op, const struct operand *x, dou
 }
 
 /*
- * As fill_normal(), for operands of many millions of elements: each code comes from one byte of a random
- * word, and codes are about normally distributed.
+ * As fill_normal(), but fast enough for operands of many millions of elements: each code comes from one byte
+ * of a random word, and codes are only about normally distributed.
  */
 static inline void fill_quickly(struct cairn_op *op, const struct operand *x, double least)
 {

@@ -2,8 +2,9 @@
 /*
  * attn_fp8_mutants - wrong implementations that the cases must catch
  *
- * The mutants are one plain attention over codes, a row at a time in blocks of 128 keys as in a kernel,
- * with a switch for the defects that scales, blocks and 8 bits invite. It rounds P as the contract says.
+ * All mutants share one plain attention over codes, which computes one row at a time, in blocks of 128 keys
+ * as a kernel does, and rounds P as the contract says. A switch selects the defect, one that scales, blocks
+ * and 8 bits invite.
  */
 #include <math.h>
 #include <string.h>

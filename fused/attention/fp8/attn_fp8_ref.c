@@ -4,10 +4,11 @@
  *
  * attn_exact.c explains the bound and its letters. The terms below differ from those, because products of
  * e4m3 are summed with fewer bits, and P has only 4 bits. A step of 32 products may truncate each product,
- * and the sum so far, by A = 2^-13 of the largest of them: cut_off() adds that up. Because steps may come
- * in another order, the bound of a sum of n products is at least (n / 32) A of the sum of magnitudes.
+ * and the sum so far, by A = 2^-13 of the largest of them: cut_off() adds that up. Because an implementation
+ * may take the steps in another order, the bound of a sum of n products is at least (n / 32) A times the sum
+ * of magnitudes.
  *
- *   logits  d_j is that bound times sm_scale, and 4E |s_j| for the scales and the exponent. If sum |q k| is
+ *   logits  d_j is that bound times sm_scale, plus 4E |s_j| for the scales and the exponent. If sum |q k| is
  *           at most 2^13 times the lowest bit of any product, nothing is truncated, and only the second term
  *           counts.
  *   P       rounding p_j to e4m3 adds 2^-4 p_j, at least 2^-18 (relative to the largest p, hence over l), at
@@ -75,8 +76,8 @@ struct weights {
 };
 
 /*
- * Returns product c of x with y, or with the weights w; `most`: with the largest weights that errors
- * allow.
+ * Returns product c of x and y, or, if y is NULL, of x and the weights w. With `most`, the weights are the
+ * largest ones that errors allow.
  */
 static inline double product(const float *x, const float *y, const struct weights *w, int c, int most)
 {
@@ -94,7 +95,10 @@ static inline double smaller(double x, double y)
 	return y < x || x != x ? y : x;
 }
 
-/* Returns a bound of what the steps of a sum of n products truncate, from each product and the sum so far. */
+/*
+ * Returns a bound for all that the steps of a sum of n products truncate, from the products and the sum so
+ * far.
+ */
 static inline double cut_off(const float *x, const float *y, const struct weights *w, int n)
 {
 	double lost = 0, sum = 0;
@@ -119,7 +123,8 @@ static inline double cut_off(const float *x, const float *y, const struct weight
 }
 
 /*
- * Sets r->s and r->d of n keys for the row's codes q and their scale. Returns the key with the largest logit.
+ * Sets r->s and r->d of n keys, from the row's codes q and their scale. Returns the key with the largest
+ * logit.
  */
 CAIRN_WIDE static int logits(const struct cairn_attn_fp8_args *a, int32_t b, int32_t g, const float *q,
 			    double q_scale, int n, struct attn_exact_row *r)

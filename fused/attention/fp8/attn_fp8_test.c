@@ -4,10 +4,9 @@
  *
  * EXACT has integers whose sums fit 13 bits: either all logits are equal and out is the mean of V, or one key
  * outweighs all others and out is its V. NORMAL quantises normal numbers. It checks the bounds, which allow
- * for the worst rounding of P, and also the root mean square of the errors. Scales always differ from
- * block to block. The cases outliers_* take normal numbers with rare large ones, quantise them with the
- * reference of attn_quant, and check the error against attention over the original numbers
- * (FlashAttention-3, table 3).
+ * the worst rounding of P, and the root mean square of the errors. Scales always differ from block to block.
+ * The cases outliers_* take normal numbers with rare large ones, quantise them with the reference of
+ * attn_quant, and check the error against attention over the original numbers (FlashAttention-3, table 3).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,9 +77,11 @@ static const struct shape named[] = {
 	{ N("keys_256", 1, 20, 256, 2, 1, 128), .flags = LSE | F16 },
 	{ N("keys_257", 1, 20, 257, 2, 1, 128), .flags = LSE },
 	{ N("keys_1025", 1, 3, 1025, 2, 1, 128), .flags = BOTH },
-	/* so many results that sums in another order would change some bit */
+	/* so many results that another order of the sums would change at least one bit */
 	{ N("keys_1500_rows_30", 1, 30, 1500, 4, 2, 128), .flags = LSE | F16 },
-	/* 517 blocks of values of one sign, whose sum needs more bits than tensor cores keep of e4m3 */
+	/*
+	 * 517 blocks of values of one sign, whose sum needs more bits than tensor cores keep of e4m3 products
+	 */
 	{ N("keys_past_2e16", 1, 1, 66100, 1, 1, 64), .flags = LSE | F16, .one_sign = 1 },
 	{ N("group_17", 2, 9, 97, 17, 1, 128), .flags = BOTH },
 	{ N("group_64", 1, 9, 150, 64, 1, 64), .flags = BOTH },
@@ -496,8 +497,8 @@ static void setup(struct cairn_op *op)
 }
 
 /*
- * Compares the errors of all elements together with those of rounding P without bias. The bounds alone allow
- * every weight its largest error with the worst sign, and would not detect a P with one bit less.
+ * Compares the errors of all elements together with those of rounding P without bias. The bounds alone would
+ * not detect a P with one bit less, because they allow every weight its largest error with the worst sign.
  */
 static int judge_spread(const struct cairn_attn_fp8_args *want, const void *out, char *why, size_t why_len)
 {

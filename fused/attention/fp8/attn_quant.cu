@@ -2,16 +2,16 @@
 /*
  * attn_quant - each CTA quantises one block of 128 rows, which it holds in registers between its two passes
  *
- * q and k: four lanes hold a row, lane t of them its chunks t, t + 4, ... of eight elements. Stages 1, 2,
- * 4 and 32, 64 of the Hadamard transform pair elements of one lane, stages 8 and 16 those of neighbouring
- * lanes. The codes are stored in pieces of 32 bytes.
- * v: a lane holds eight elements of each of four keys, whose codes are one word of the transposed block
- * (attn_fp8_place()); two conversions give the word of one element. Shared memory brings the words into the
- * order [element][128 places]; 16-byte piece p of element c lies at p ^ (c / 8 % 8). So neither a warp's
- * writes, words of eight chunks and four keys, nor its reads, the pieces of one row, have bank conflicts.
+ * q and k: four lanes hold a row; lane t of the four holds its chunks t, t + 4, ... of eight elements. Stages
+ * 1, 2, 4 and 32, 64 of the Hadamard transform pair elements of one lane, stages 8 and 16 those of
+ * neighbouring lanes. The codes are stored in pieces of 32 bytes.
+ * v: a lane holds eight elements of each of four keys. The four codes of an element are one word of the
+ * transposed block (attn_fp8_place()), which two conversions produce. Shared memory brings the words into the
+ * order [element][128 places]; 16-byte piece p of element c lies at p ^ (c / 8 % 8). So a warp's writes
+ * (words of eight chunks and four keys) and its reads (the pieces of one row) are free of bank conflicts.
  *
  * Two CTAs share an SM, so that one loads while the other computes, with 64 KiB in flight. The floor is a
- * read of 2 bytes and a write of 1 byte an element at the bandwidth of memory.
+ * read of 2 bytes and a write of 1 byte for each element, at memory bandwidth.
  */
 #include "primitives/base/launch.h"
 #include "primitives/ptx/fp8.cuh"
@@ -76,7 +76,7 @@ static __device__ float finish_max(const struct attn_quant_part &part, float max
 	return zero ? 0 : __fdiv_rn(ATTN_QUANT_MAX, max);
 }
 
-/* The butterflies of distance b between the n elements of y, which are all of one lane. */
+/* The butterflies of distance b between the n elements of y, all in one lane. */
 template <int n, int b> static __device__ __forceinline__ void transform(float *y)
 {
 #pragma unroll
@@ -100,7 +100,7 @@ template <int n> static __device__ __forceinline__ void transform_across(float *
 		y[c] = fmaf(y[c], sign, __shfl_xor_sync(~0u, y[c], b));
 }
 
-/* Rotates a lane's part of a row: chunk i has the elements 32 i + 8 (lane % 4) and the next seven. */
+/* Rotates a lane's part of a row. Chunk i holds eight elements, from 32 i + 8 (lane % 4) on. */
 template <int dim> static __device__ __forceinline__ void rotate(float *y, const uint8_t *signs)
 {
 #pragma unroll

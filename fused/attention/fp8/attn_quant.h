@@ -46,8 +46,8 @@
  * Unused memory: rows past the last request and gaps may hold NaN and never reach a result.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.
  * Source:      Shah et al. 2024 (FlashAttention-3), section 3.3: block quantisation and incoherent
- *              processing. There, too, q has one scale for each row tile, but the forward kernel transposes
- *              v.
+ *              processing. In the paper, q also has one scale for each row tile, but the forward kernel
+ *              transposes v.
  */
 #ifndef CAIRN_ATTN_QUANT_H
 #define CAIRN_ATTN_QUANT_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* attn_quant_cpu - the CPU table: a block at a time; its rows, in fp32, fit a core's cache */
+/* attn_quant_cpu - the CPU table: one block at a time, whose rows in fp32 fit a core's cache */
 #include "fused/attention/fp8/attn_quant.h"
 
 #include <math.h>

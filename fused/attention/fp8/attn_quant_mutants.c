@@ -2,7 +2,7 @@
 /*
  * attn_quant_mutants - wrong implementations that the cases must catch
  *
- * The mutants are one plain quantisation, a block at a time, with a switch for the defects.
+ * All mutants share one plain quantisation, which computes one block at a time; a switch selects the defect.
  */
 #include <math.h>
 #include <string.h>
@@ -140,7 +140,7 @@ static int64_t place_of(int dim, int i, int c, enum quant_defect x)
 		return i * dim + c;
 	if (x == QUANT_v_in_order)
 		return c * BLOCK + i;
-	if (x == QUANT_v_8_by_8)	/* transposes within the tile, but not the tiles */
+	if (x == QUANT_v_8_by_8)	/* transposes each 8 x 8 tile, but not the order of the tiles */
 		return (i / 8 * 8 + c % 8) * dim + c / 8 * 8 + i % 8;
 	return c * BLOCK + attn_fp8_place(i);
 }

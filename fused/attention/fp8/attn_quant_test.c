@@ -165,7 +165,7 @@ static double extreme(struct cairn_op *op, const struct tensor *t, int block, in
 		return drawn < 0 ? -0.0 : 0;
 	case 1:		/* f16 has no numbers as small: subnormals instead */
 		return f16 ? drawn * 0x1p-22 : drawn * (i == 3 && c == 5 ? 0x1.8p-100 : 0x1p-103);
-	case 2:		/* the scale is 1 / 2 without a rotation, and k + 1/2 a tie */
+	case 2:		/* without a rotation, the scale is 1 / 2, so that k + 1/2 is a tie */
 		return i + c == 0 ? 224 : (double)cairn_op_range(op, -32, 31) / 4 + 0.125;
 	case 3:
 		return i == 77 % (c + 1) && c == 9 ? 300 : drawn * 0x1p-6;
@@ -272,7 +272,7 @@ static void set_strides(struct cairn_attn_quant_args *a, const struct shape *s, 
 		v->stride = FAR_STRIDE;
 	a->k_head_stride = k->head_stride != s->dim || s->flags & EXPLICIT ? k->head_stride : 0;
 	a->v_head_stride = v->head_stride != s->dim || s->flags & EXPLICIT ? v->head_stride : 0;
-	/* even without a key, the stride between heads must be at least the dimension */
+	/* even without a key, the stride between heads must be at least head_dim */
 	if (k->head_stride < s->dim)
 		a->k_head_stride = k->head_stride = s->dim;
 	if (v->head_stride < s->dim)

@@ -8,13 +8,13 @@
  *
  *   1  Independent loads are issued together: counts, lse (one state a lane), and o of the first `ahead`
  *      states.
- *   2  The lanes find max by shuffles, compute the weights, and list the states with weight in shared memory,
- *      in order; a ballot gives a state its place in the list.
+ *   2  The lanes find max by shuffles and compute the weights. They list the states with weight, in order, in
+ *      shared memory; a ballot gives the place of a state in the list.
  *   3  Listed states below `ahead` are added from registers; the others are loaded, `depth` at a time, and
- *      added in the order of the list. States without weight are not in it and are not read.
+ *      added in the order of the list. States without weight are not in the list and are not read.
  *   4  out is multiplied by 1 / sum of weights and rounded once; one lane writes lse_out.
  *
- * All sums run over the states in increasing order, so bits depend neither on lanes nor on `ahead`.
+ * All sums run over the states in increasing order, so the bits depend neither on the lanes nor on `ahead`.
  *
  * Loading ahead overlaps the latency of lse with that of o. In a small grid, which is bound by latency,
  * `ahead` is `depth`. In a large grid, which is bound by bandwidth, it is 2, because states without weight
@@ -26,9 +26,9 @@
  * registers       depth 4 (num_states up to 4): 48, 40 warps an SM; depth 16: 128, 16 warps an SM. With 2 and
  *                 16 states of 512 bytes a warp, 40 and 128 KiB are in flight; hiding the latency takes 40.
  *
- * Floor: the bytes of the states with weight and of out over 4.5 TB/s, and 0.8 us to launch. 64 rows of 32
- * heads of 128 from f32 to bf16 take 0.6 us for 2 states, 2.0 us for 8, 7.6 us for 32; 4096 rows of 2 states
- * take 37 us.
+ * Floor: the bytes of out and of the states with weight, at 4.5 TB/s, plus 0.8 us for the launch. 64 rows of
+ * 32 heads of 128 from f32 to bf16 take 0.6 us for 2 states, 2.0 us for 8, 7.6 us for 32; 4096 rows of 2
+ * states take 37 us.
  */
 #include "fused/attention/merge/attn_merge.h"
 
@@ -60,7 +60,7 @@ template <int dtype> ROW void add_state(float *sum, uint4 v, float weight)
 
 /*
  * Lists the states with weight among the first `used` and returns their number to all lanes of the pair in
- * this warp. lse points to that of state 0 and is not read if used is negative. If one lse is NaN or
+ * this warp. lse points to the lse of state 0; it is not read if `used` is negative. If one lse is NaN or
  * +INFINITY, *max becomes NaN and no state is listed.
  */
 ROW int list_states(struct term *list, const struct cairn_attn_merge_args &a, const float *lse, int used,
@@ -96,7 +96,7 @@ ROW int list_states(struct term *list, const struct cairn_attn_merge_args &a, co
 		top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
 	if (__ballot_sync(0xffffffffu, bad) & part)
 		top = CUDART_NAN_F;
-	/* entries only move towards the start of the list, over values that have been read */
+	/* entries only move towards the start of the list, where the old entries have already been read */
 	for (int s = sub; s - sub < a.num_states; s += width) {
 		float d = s < a.num_states ? list[s].weight - top : -CUDART_INF_F;
 		bool keep = d >= CAIRN_ATTN_MERGE_CUTOFF;	/* false for NaN: -INFINITY - -INFINITY */
@@ -174,7 +174,7 @@ attn_merge_kernel(const __grid_constant__ struct cairn_attn_merge_args a, int sh
 		}
 	}
 	for (; at < listed; at += depth) {
-		int state[depth];	/* all read before the first load: loads are volatile */
+		int state[depth];	/* read before the loads of o, which are volatile */
 
 #pragma unroll
 		for (int k = 0; k < depth; k++)

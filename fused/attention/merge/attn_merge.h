@@ -23,7 +23,8 @@
  * Used states: row i uses its first counts[i] states, clamped to 0..num_states; without counts it uses all. A
  *              state with lse -INFINITY saw no key and has no weight. A state whose lse - max, rounded to
  *              fp32, is below CAIRN_ATTN_MERGE_CUTOFF has no weight either. o of a state without weight and
- *              lse of states past counts may hold NaN, but all num_states states must be readable memory.
+ *              lse of states past counts may hold NaN, but the memory of all num_states states must be
+ *              readable.
  * Supported:   dtype and out_dtype f32, f16, bf16, in any combination; head_dim a multiple of 8, 8..512;
  *              num_states 1..64; rows * num_heads below 2^31. Anything else -EOPNOTSUPP. rows 0 is legal and
  *              does nothing.
@@ -33,9 +34,9 @@
  *              state has weight, out is that state rounded to out_dtype and lse_out its lse, exactly. If no
  *              state has weight, out is 0 and lse_out -INFINITY. If lse of a used state is NaN or
  *              +INFINITY, out and lse_out of that row and head are NaN. An infinity or a NaN in o of a state
- *              with weight gives what the formula gives in IEEE arithmetic. num_states * max |o| fits fp32.
- *              A zero of out keeps its sign if only one state has weight; other zeros, and lse_out 0, may
- *              have either sign.
+ *              with weight gives what the formula gives in IEEE arithmetic. num_states * max |o| must fit
+ *              fp32. A zero of out keeps its sign if only one state has weight; other zeros, and lse_out 0,
+ *              may have either sign.
  * Tolerance:   derived in attn_merge_ref.c: |error of out| is about (4 |lse - max| + n + 9) 2^-24 of
  *              sum_s p[s] |o[s]|, p = w / sum w, plus one rounding to out_dtype.
  * Determinism: bitwise repeatable. The bits of a row and head depend on its own states only.

@@ -21,7 +21,7 @@ struct terms {
 	float weight[CAIRN_ATTN_MERGE_STATES], max, sum;
 };
 
-/* Computes the weights of a row and head; lse points to that of state 0. */
+/* Computes the weights of a row and head; lse points to the lse of state 0. */
 static void weigh(const struct cairn_attn_merge_args *a, int32_t row, const float *lse, struct terms *t)
 {
 	int used = a->num_states;

@@ -3,7 +3,8 @@
  * attn_merge_parts_test - properties of attn_merge, on the cpu table and on a device
  *
  * They are: a left fold in place, a constant added to all lse, a single state, another order of the states, a
- * row in a large and in a small grid, and merged attention over parts of the keys against attention over all.
+ * row in a large and in a small grid, and merged attention over parts of the keys compared with attention
+ * over all keys.
  */
 #include "conformance/harness.h"
 
@@ -114,7 +115,7 @@ static void judge_states(struct cairn_test *t, struct states *x)
 }
 
 /*
- * A left fold in place: one state after another is merged into state 0. The bound follows the errors. With p
+ * A left fold in place: one state after another is merged into state 0. The bound follows the errors. If p is
  * the weight of the states merged so far, their errors eo and el become p eo + 2 p (1 - p) el (|O| + |o|) and
  * el, and each step adds the bound of a merge of its actual inputs.
  */

@@ -2,10 +2,10 @@
 /*
  * attn_merge_test - named cases, a grid of shapes, bench rows
  *
- * The grid crosses states, head_dim and rows; heads, dtypes, layouts and flags rotate. EXACT gives a power of
- * two of states equal lse and all others no weight, with sums of 16 to 22 bits, most of which cancel. EXTREME
- * has lse around the cut-off, near the largest number and almost equal, and zeros, whose signs are checked.
- * POISON has NaN in all states without weight. Gaps always hold NaN.
+ * The grid crosses states, head_dim and rows; heads, dtypes, layouts and flags rotate. EXACT gives equal lse
+ * to some states, whose number is a power of two, and no weight to all others; its sums have 16 to 22 bits,
+ * most of which cancel. EXTREME has lse around the cut-off, near the largest number and almost equal, and
+ * zeros, whose signs are checked. POISON has NaN in all states without weight. Gaps always hold NaN.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -66,7 +66,7 @@ static const struct shape named[] = {
 	{ S("in_place", 7, 9, 5, 128, BF16, BF16), .flags = LSE | IN_PLACE | EMPTY | COUNTS },
 	{ S("in_place", 3, 9, 5, 512, F32, F32), .flags = LSE | IN_PLACE | EMPTY },
 	{ S("in_place", 33, 3, 5, 512, F16, F16), .flags = IN_PLACE | COUNTS },
-	/* numbers of states around those at which the use of lanes, registers and lists changes */
+	/* numbers of states near those at which the use of lanes, registers and lists changes */
 	{ S(NULL, 4, 5, 3, 64, F32, F32), .flags = LSE | EMPTY },
 	{ S(NULL, 5, 5, 3, 64, BF16, F32), .flags = LSE | EMPTY },
 	{ S(NULL, 8, 5, 3, 40, F16, F32), .flags = LSE | GAPS },
@@ -103,7 +103,7 @@ static const struct shape named[] = {
 	{ S("prefix", 2, 4096, 32, 128, F32, BF16), .flags = LSE | BENCH | DEVICE },
 };
 
-/* The last cases; rows that use one state are not copied if its lse is NaN or +INFINITY. */
+/* The last cases; a row that uses one state must not be copied if that state's lse is NaN or +INFINITY. */
 static const struct shape last[] = {
 	{ S("far_states", 3, 2, 2, 64, BF16, BF16), .flags = LSE | FAR },
 	{ S("counts_outside", 12, 40, 2, 64, F32, BF16), .flags = LSE | COUNTS },
@@ -120,7 +120,7 @@ static const int grid_rows[] = { 1, 5, 128 }, grid_heads[] = { 1, 3, 32 };
 
 #define NUM_PAIRS	48
 
-/* Every two features occur together in a case. */
+/* Every two features occur together in at least one case. */
 enum {
 	PAIR_STATES, PAIR_DIM, PAIR_LAYOUT, PAIR_WEIGHTS, PAIR_DTYPE, PAIR_OUT, PAIR_HEADS, PAIR_ROWS,
 	PAIR_LSE, PAIR_COUNTS, PAIR_PLACE
