@@ -3,13 +3,13 @@
  * attn_paged - launcher, and the decode kernel: few rows, many keys, split over a cluster
  *
  * A cluster works on one request, one KV head and 16 packed rows (query heads of the group x tokens). Its
- * CTAs take contiguous shares of the keys (attn_share); in a CTA of n warps, each warp takes every n-th tile
+ * CTAs take contiguous shares of the keys (attn_share); in a CTA of n warps, each warp takes every nth tile
  * of 16 keys of the share. A warp works alone: it gathers its tiles with cp.async into its own ring and keeps
- * its own softmax state, so the loop needs no barrier except __syncwarp(). Then the states are merged, over
- * warps through shared memory and over CTAs through distributed shared memory; each CTA merges a slice of the
- * output. The order of the merge depends only on the cluster size, so results are bitwise repeatable.
- * There is one launch and no workspace. The device derives the split from kv_len, so a captured graph
- * serves any length within its bounds.
+ * its own softmax state, so the loop needs no barrier except __syncwarp(). At the end, the states are merged:
+ * over warps through shared memory, over CTAs through distributed shared memory. Each CTA merges a slice of
+ * the output. The order of the merge depends only on the cluster size, so results are bitwise repeatable.
+ * There is one launch and no workspace. The device derives the split from kv_len, so a captured graph serves
+ * any length within its bounds.
  *
  *   warp, tile n:  wait for tile n | start tile n + stages - 1, whose slots are known | look up the slots of
  *                  the tile after it | S = Q K^T | mask, online softmax | O += P V
@@ -17,12 +17,12 @@
  *                  cluster barrier | merge a slice of rows x head_dim over ranks, write | cluster barrier
  *
  * The host chooses cluster size and CTA width (8 warps and a whole SM, or 4 warps and half an SM) from the
- * bounds: attn_decode_split(). A batch of longer requests goes to the kernels of attn_bsr, for which the
- * pages of a request are a list of blocks. A mixed batch goes to both, because only the device knows the
- * lengths: this kernel takes requests of up to ATTN_DECODE_TILE packed rows, and the plan of attn_bsr skips
- * these.
+ * bounds: attn_decode_split(). The kernels of attn_bsr process batches of requests with more rows; for them,
+ * the pages of a request are a list of blocks. A mixed batch goes to both, because only the device knows the
+ * lengths: this kernel takes the requests of up to ATTN_DECODE_TILE packed rows, and the plan of attn_bsr
+ * skips them.
  *
- * A window only changes the first key of a task's walk and the length that the host assumes. One comparison
+ * A window changes only the first key that a task visits and the length that the host assumes. One comparison
  * masks both the keys before a row's window and those past its end; keys before the window of the first row
  * are not read.
  *
@@ -33,8 +33,9 @@
  *   w * ring  m [w][16], l [w][16] of the warps, m [16], l [16] of the CTA
  *   KiB, wide (w = 8; 12 with 8-bit keys; head_dim 256: 6)                 193   193   193
  *
- * Barriers: after the loop, __syncthreads() once and the cluster barrier twice. cp.async groups: one for each
- * tile, empty ones past the last tile, so waiting for all but stages - 2 groups always means tile n.
+ * Barriers: after the loop, __syncthreads() once and the cluster barrier twice. There is one cp.async group
+ * for each tile, and empty groups follow the last tile, so waiting for all but stages - 2 groups always waits
+ * for tile n.
  * Registers: 111, 167, 254 for head_dim 64, 128, 256 (O 128 and Q 64 of the 254), 126, 168, 254 with 8-bit
  * keys; no spills.
  * Floor: one read of K and V at the read ceiling (4.58 TB/s on an H200). Hiding the latency takes about 40
@@ -52,8 +53,8 @@
 #define ROWS	ATTN_DECODE_TILE
 
 /*
- * A ring: keys and bytes of a K or V tile, stages, total bytes. head_dim 64 and 128 have equal bytes in
- * flight. With head_dim 256, registers do not suffice for tiles of 32 keys.
+ * The sizes of a ring: keys and bytes of a K or V tile, stages, total bytes. head_dim 64 and 128 have the
+ * same number of bytes in flight. With head_dim 256, there are not enough registers for tiles of 32 keys.
  */
 template <int dim, bool fp8> ATTN_CONST tile_keys(void)
 {
@@ -121,7 +122,9 @@ ATTN_DEV void gather(const struct cairn_attn_paged_args &a, const struct attn_re
 		attn_gather<head_dim, ATTN_DECODE_TILE, v_offset>(a, r, s_k, 0, slot);
 }
 
-/* Adds Q K^T of 16 keys of 16 bits; products are divided over `sums` sums of each logit. */
+/*
+ * Adds Q K^T of 16 keys of 16 bits. Each logit has `sums` partial sums, over which its products are divided.
+ */
 template <int dtype, int head_dim, int sums>
 ATTN_DEV void qk_tile(float (*s)[2][4], uint32_t (*q)[4], uint32_t s_k)
 {
@@ -156,7 +159,9 @@ template <int dtype, int head_dim, bool fp8>
 ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4], uint32_t s_tiles, int key,
 			  const struct seen &see, float scale_log2, float cap)
 {
-	/* two sums per logit where registers allow: a single warp would stall on one chain of products */
+	/*
+	 * two partial sums per logit where registers allow: a single chain of products would stall the warp
+	 */
 	constexpr int sums = head_dim == 256 ? 1 : 2;
 	constexpr int keys = tile_keys<head_dim, fp8>(), tiles = keys / 8;
 	int lane = threadIdx.x % 32;
@@ -259,9 +264,10 @@ ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], con
 }
 
 /*
- * Merges this CTA's slice over the cluster. There is one lane for each rank, rounded up to a power of two. A
- * lane fetches a vector of four columns from its rank, and the lanes add these in a tree, so that all
- * accesses together cost the latency of one. s_m, s_l, s_o: the CTA's state, at the same offset in every CTA.
+ * Merges this CTA's slice over the cluster. A vector of four columns has one lane for each rank (their number
+ * rounded up to a power of two). Each lane fetches the vector from its rank, and the lanes add these in a
+ * tree, so that all accesses together cost the latency of one. s_m, s_l, s_o: the CTA's state, at the same
+ * offset in every CTA.
  */
 template <int dtype, int head_dim>
 ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct attn_request &r,
@@ -481,7 +487,7 @@ static int ask_residency(const void *arg, int32_t *answer)
 	return 0;
 }
 
-/* Caches the 32 answers for a kernel as one, because each look-up costs time at every call. */
+/* Caches all residencies of a kernel as one answer, because every look-up costs time at each call. */
 static int find_residency(const struct decoder *d, struct residency *r)
 {
 	struct cairn_device_question q = {};
@@ -505,7 +511,9 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	struct residency residency;
 	struct attn_split split;
 
-	/* with a window, a tile reads the window of its first row and one more key for each further token */
+	/*
+	 * with a window, a row tile reads the window of its first row and one more key for each further token
+	 */
 	keys = args->window ? (int64_t)args->window + attn_div_up(ROWS, group) : args->kv.max_len;
 	if (sms < 0)
 		return sms;
@@ -523,7 +531,10 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	l.cluster = split.cluster_size;
 	l.pdl = !args->sms;	/* a dependent launch would take SMs that this call may not use */
 	l.stream = stream;
-	/* one launch of all tasks; with sms, launches of as many tasks as these SMs hold at once */
+	/*
+	 * one launch with all tasks; if sms limits the call, each launch has as many tasks as these SMs hold
+	 * at once
+	 */
 	at_once = limited ? sms / split.cluster_size : num_tasks;
 	for (int64_t first = 0; first < num_tasks; first += at_once) {
 		int64_t num = num_tasks - first < at_once ? num_tasks - first : at_once;

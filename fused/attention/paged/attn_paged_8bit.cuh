@@ -2,11 +2,11 @@
 /*
  * attn_paged_8bit - keys of 8 bits in the decode kernel: from codes in shared memory to fragments
  *
- * A tile holds 16 or 32 keys of head_dim codes. A lane reads 16 codes of a key at once. They are the lane's
- * part of four products: the order of the channels within a product is arbitrary as long as Q has the same,
- * so Q is loaded in this order. V is transposed by ldmatrix, which moves pairs of codes: of each pair, the
- * first code belongs to one n-tile of O and the second to another. So n-tile 2 i holds the even channels of
- * 16 i .. 16 i + 15, and n-tile 2 i + 1 the odd ones.
+ * A tile holds 16 or 32 keys of head_dim codes. A lane reads 16 codes of a key at once. These are the lane's
+ * part of four products. The order of the channels in a product is arbitrary as long as Q has the same order,
+ * so Q is loaded in this one. ldmatrix transposes V, but moves pairs of codes: the first code of each pair
+ * belongs to one n-tile of O, the second to another. So n-tile 2 i holds the even channels of 16 i .. 16 i +
+ * 15, and n-tile 2 i + 1 the odd ones.
  *
  * In a row of 128 bytes, the 16-byte piece p of key k lies at p ^ (the three low bits of k, reversed): both
  * eight keys at one piece, which ldmatrix reads together, and two neighbouring keys at four pieces each,
@@ -18,7 +18,7 @@
 #include "fused/attention/paged/attn_paged_walk.cuh"
 #include "primitives/ptx/fp8.cuh"
 
-/* Returns what the number of a key adds, by XOR, to the address of a piece. */
+/* Returns the value by which a key's number changes the address of a piece, by XOR. */
 template <int head_dim> ATTN_DEV uint32_t attn_code_swizzle(uint32_t key)
 {
 	if (head_dim == 64)	/* two keys in 128 bytes */
@@ -47,7 +47,9 @@ ATTN_DEV void attn_gather_codes(const struct cairn_attn_paged_args &a, const str
 	}
 }
 
-/* Loads a packed row of Q as the half of an A fragment, in the order of the codes; zeros unless `exists`. */
+/*
+ * Loads a packed row of Q as half of an A fragment, in the order of the codes; loads zeros unless `exists`.
+ */
 template <int dtype, int head_dim>
 ATTN_DEV void attn_q_for_codes(uint32_t (*q)[4], int half, const uint16_t *from, bool exists)
 {
@@ -69,7 +71,7 @@ ATTN_DEV void attn_q_for_codes(uint32_t (*q)[4], int half, const uint16_t *from,
 	}
 }
 
-/* Adds Q K^T of `keys` keys to sums of logits: products are divided over `sums` sums of each logit. */
+/* Adds Q K^T of `keys` keys. Each logit has `sums` partial sums, over which its products are divided. */
 template <int dtype, int head_dim, int keys, int sums>
 ATTN_DEV void attn_qk_codes(float (*s)[keys / 8][4], uint32_t (*q)[4], uint32_t s_k)
 {
@@ -116,7 +118,7 @@ ATTN_DEV void attn_pv_codes(float (*o)[4], const uint32_t p[4], uint32_t s_v)
 	}
 }
 
-/* Writes one row of O from the layout of attn_pv_codes() as [head_dim]. */
+/* Writes one row of O, which has the layout of attn_pv_codes(), as [head_dim]. */
 template <int head_dim> ATTN_DEV void attn_put_codes_row(float *to, float (*o)[4], int half)
 {
 	float4 *four = (float4 *)to + threadIdx.x % 4;

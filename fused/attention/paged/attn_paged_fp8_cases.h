@@ -3,7 +3,7 @@
  * attn_paged_fp8_cases - the cases of attn_paged with pages of e4m3
  *
  * attn_paged_test.c includes this after attn_paged_pairs.h. First come the named cases, then an array in
- * which every two features occur together. It has the factors of attn_paged_pairs.h that meet the pages of 8
+ * which every two features occur together. It has those factors of attn_paged_pairs.h that affect pages of 8
  * bits, and one for the scales.
  */
 #ifndef CAIRN_ATTN_PAGED_FP8_CASES_H

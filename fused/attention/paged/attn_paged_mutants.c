@@ -2,8 +2,8 @@
 /*
  * attn_paged - wrong implementations that the cases must catch
  *
- * The mutants are one plain online-softmax attention with a switch for defects, each of which some library
- * has shipped. It is correct when no defect is switched on.
+ * All mutants share one plain online-softmax attention. A switch selects the defect, one that some library
+ * has shipped; without a defect the code is correct.
  */
 #include <errno.h>
 #include <math.h>
@@ -321,7 +321,10 @@ static int first_key(const struct cairn_attn_paged_args *a, int b, int i, int le
 	return first;
 }
 
-/* Returns whether the row's window begins in a later part of 512 keys than that of the first of 16 rows. */
+/*
+ * Returns whether the row's window begins in a later part of 512 keys than the window of the first of its 16
+ * rows.
+ */
 static int is_behind_part(const struct cairn_attn_paged_args *a, int b, int i, int h, int len,
 			  enum attn_defect x)
 {
@@ -369,7 +372,7 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 	int rows = (a->qo_indptr[b + 1] - a->qo_indptr[b]) * (a->num_qo_heads / a->num_kv_heads);
 	double k_scale = scale_of(a, h, 0, rows, x), v_scale = scale_of(a, h, 1, rows, x);
 	int n = visible(a, b, i, k.len, x), first = first_key(a, b, i, k.len, x), read = n, empty = !n;
-	int from = first;	/* the first key that is read, even if not seen */
+	int from = first;	/* the first key that is read, even if the row does not see it */
 
 	if (x == ATTN_scale_missing)
 		scale = 1;

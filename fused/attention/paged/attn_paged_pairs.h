@@ -3,7 +3,7 @@
  * attn_paged_pairs - cases in which every two features of attn_paged occur together (pairs.h)
  *
  * attn_paged_test.c includes pairs.h first, and this file after struct shape. The lengths are the fixed ones
- * of attn_lengths.h, so that finding a defect does not depend on the seed.
+ * of attn_lengths.h, so that whether a defect is found does not depend on the seed.
  */
 #ifndef CAIRN_ATTN_PAGED_PAIRS_H
 #define CAIRN_ATTN_PAGED_PAIRS_H
@@ -22,7 +22,7 @@ static const float pair_cap[] = { 0, 30, 0.7f }, pair_scale[] = { 0, 0.3f, 1.3f 
 
 static const unsigned pair_tables[] = { 0, PAGED_PADDED, PAGED_SPARE, PAGED_DUPLICATE };
 
-/* Forbids more than 40 query heads in a prefill, which would cost more than all other cases. */
+/* Forbids more than 40 query heads in a prefill: such a case would cost more than all others together. */
 static int pair_forbidden(const int8_t *level)
 {
 	return level[PAIR_LENGTHS] == 3 && level[PAIR_GROUP] >= 0 && level[PAIR_HEADS] >= 0 &&

@@ -38,7 +38,7 @@ struct shape {
 	int batch, qo, kv, page, hq, hkv, dim;
 	unsigned flags;
 	int logits;				/* with kind EXTREME; 0: chosen by the case index */
-	const int *qo_lens, *kv_lens;		/* [batch], instead of qo and kv for all; may be NULL */
+	const int *qo_lens, *kv_lens;		/* [batch], replaces qo and kv; may be NULL */
 	int window;
 	float cap;
 	int sms;
@@ -130,7 +130,10 @@ static const struct shape named[] = {
 	{ N("values_subnormal_f16", 2, 3, 97, 16, 4, 2, 64), .flags = BOTH | F16, .logits = TINY_V },
 	{ N("prefill_577", 1, 577, 577, 16, 4, 1, 64), .flags = BOTH },
 	{ N("append_127_to_1921", 1, 127, 2048, 16, 4, 1, 64), .flags = BOTH | F16 },
-	/* windows: one key, less than a page, a page, one key more, across tiles; wider than all keys */
+	/*
+	 * windows of one key, less than a page, a page, one key more than a page, across tiles, wider than
+	 * all keys
+	 */
 	{ N("window_1", 3, 1, 97, 16, 8, 2, 128), .flags = BOTH, .window = 1 },
 	{ N("window_5_page_64", 3, 2, 200, 64, 8, 2, 128), .flags = BOTH, .window = 5 },
 	{ N("window_16_page_16", 2, 3, 150, 16, 6, 1, 64), .flags = BOTH | F16, .window = 16 },
@@ -219,7 +222,10 @@ static const struct shape named[] = {
 		.flags = BENCH | CAUSAL | DEVICE },
 	{ N("append_h32_8_b8_qo512_kv8192_causal_bf16", 8, 512, 8192, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE },
-	/* the typical calls of a serving engine: a chunk of a prompt, alone and in one call with decodes */
+	/*
+	 * typical calls of a serving engine: a chunk of a prompt, alone and in one call with requests that
+	 * decode
+	 */
 	{ N("chunk_h32_8_qo2048_kv2048_causal_bf16", 1, 2048, 2048, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE },
 	{ N("chunk_h32_8_page64_qo2048_kv2048_causal_bf16", 1, 2048, 2048, 64, 32, 8, 128),
@@ -243,7 +249,7 @@ static const int prefill_qo[] = { 2, 3, 17, 37, 127 }, prefill_kv[] = { 15, 54, 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_SMS		((int)ARRAY_SIZE(with_sms))
 
-/* a share of the device, for decoding, prompts and both; the last of all cases */
+/* a share of the device, for decoding, for prompts and for both */
 static const struct shape with_sms[] = {
 	{ N("sms_1_decode", 2, 1, 300, 16, 8, 2, 128), .flags = LSE, .sms = 1 },
 	{ N("sms_24_decode", 7, 1, 700, 16, 32, 8, 64), .flags = LSE | F16 | PAGED_RAGGED, .sms = 24 },
@@ -265,7 +271,7 @@ static const struct shape later[] = {
 	{ N("page_ids_past_2e16", 2, 1, 40, 1, 2, 1, 64), .flags = LSE | PAGED_HIGH, .pool = 66000 },
 	/* more keys, and a larger window, than 16 bits count; POISON: keys before the window are NaN */
 	{ N("keys_past_2e16", 1, 1, 66100, 64, 1, 1, 64), .flags = LSE, .window = 65590 },
-	/* so many results that sums in another order would change some bit */
+	/* so many results that another order of the sums would change at least one bit */
 	{ N("keys_1500_rows_30", 1, 30, 1500, 16, 4, 2, 128), .flags = LSE | F16 },
 	{ N("nan_in_a_query", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_Q },
 	{ N("nan_in_a_key", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_K },
@@ -302,8 +308,8 @@ static const struct shape later[] = {
 };
 
 /*
- * the last cases with 16-bit keys; first, bench rows by KV heads (claim AT-1) and of unequal lengths (claim
- * FI-5)
+ * The last cases with 16-bit keys. The bench rows for numbers of KV heads (claim AT-1) and for unequal
+ * lengths (claim FI-5) come first.
  */
 static const struct shape last[] = {
 	{ N("decode_h32_4_b16_kv4096_bf16", 16, 1, 4096, 16, 32, 4, 128), .flags = BENCH | DEVICE },
@@ -312,7 +318,7 @@ static const struct shape last[] = {
 		.kv_lens = LENS(ATTN_UNIFORM_16) },
 	{ N("lengths_zipf_h32_8_b16_bf16", 16, 1, 1024, 16, 32, 8, 128), .flags = BENCH | DEVICE,
 		.kv_lens = LENS(ATTN_ZIPF_16) },
-	/* a tile with rows without keys, whose positions precede the first key, and rows with keys */
+	/* a tile that also has rows without keys: their positions precede the first key */
 	{ N("window_rows_without_keys", 1, 9, 4, 16, 1, 1, 64), .flags = BOTH, .window = 2 },
 	{ N("window_rows_without_keys_93", 2, 93, 50, 16, 4, 2, 128), .flags = BOTH, .window = 20 },
 	{ N("window_rows_without_keys_all", 2, 93, 50, 16, 4, 2, 128), .flags = LSE, .window = 20 },
@@ -327,7 +333,7 @@ static const struct shape last[] = {
 #include "fused/attention/paged/attn_paged_pairs.h"
 #include "fused/attention/paged/attn_paged_fp8_cases.h"
 
-/* The last of all: windows of the rows of a tile begin on both sides of 256, 512 and 1024 keys. */
+/* The last cases of all: the windows of a tile's rows begin on both sides of 256, 512 and 1024 keys. */
 static const struct shape windows[] = {
 	{ N("window_80_of_600", 1, 16, 600, 16, 2, 2, 64), .flags = BOTH, .window = 80 },
 	{ N("window_61_of_1100", 1, 430, 1100, 16, 1, 1, 64), .flags = BOTH, .window = 61 },

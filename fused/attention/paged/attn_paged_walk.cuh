@@ -64,7 +64,7 @@ ATTN_DEV struct attn_scales attn_scales_of(const struct cairn_attn_paged_args &a
 	return s;
 }
 
-/* Returns the factor from a logit in registers to its value; a capped logit is kept as its tanh. */
+/* Returns the factor that turns a logit in registers into its value; a capped logit is kept as its tanh. */
 ATTN_DEV float attn_logit_scale(const struct cairn_attn_paged_args &a, float k_scale)
 {
 	return a.softcap > 0 ? a.softcap : a.sm_scale * k_scale;
@@ -85,7 +85,7 @@ ATTN_DEV int64_t attn_q_row(const struct cairn_attn_paged_args &a, const struct 
 	return (r.qo_first + token) * stride + head * a.head_dim;
 }
 
-/* Returns a packed row's index among all rows and heads: its row of out, its element of lse. */
+/* Returns a packed row's index among all rows and heads, which is its row of out and its element of lse. */
 ATTN_DEV int64_t attn_out_row(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 			      int32_t row)
 {
@@ -107,9 +107,10 @@ ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct 
 }
 
 /*
- * Starts the copy of `rows` keys to the rows from `first` (a multiple of 8) on, in a K tile at s_k and a V
- * tile v_offset bytes after it. Lane i < rows of the warp passes the slot of key i, or ~0 for a key that does
- * not exist. Such a key becomes a row of zeros, so that p = 0 is never multiplied by a NaN of an unused slot.
+ * Starts the copy of `rows` keys to the rows from `first` (a multiple of 8) on, in a K tile at s_k and in a V
+ * tile that lies v_offset bytes after it. Lane i < rows of the warp passes the slot of key i, or ~0 for a key
+ * that does not exist. Such a key becomes a row of zeros, so that p = 0 is never multiplied by a NaN of an
+ * unused slot.
  */
 template <int head_dim, int rows, int v_offset>
 ATTN_DEV void attn_gather(const struct cairn_attn_paged_args &a, const struct attn_request &r,

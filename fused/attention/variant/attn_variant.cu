@@ -72,7 +72,10 @@ static struct attn_variant_call call_of(const struct cairn_attn_variant_args *a)
 	return call;
 }
 
-/* Where things lie in the workspace: the counter, then, with a hook key(), states of pieces, rotated keys. */
+/*
+ * Offsets in the workspace: the counter is first; with a hook key(), states of pieces and rotated keys
+ * follow.
+ */
 struct places {
 	size_t states, turned, bytes;
 	int turns;			/* there is a hook key() */
@@ -101,7 +104,10 @@ int cairn_attn_variant_workspace(const struct cairn_attn_variant_args *args, siz
 	return 0;
 }
 
-/* Sets the map of rotated keys and their part of the call. Zeroes the counter and the states of pieces. */
+/*
+ * Sets the map of the rotated keys, and the members of the call that concern them. Zeroes the counter and the
+ * states of pieces.
+ */
 static int turn_keys(const struct cairn_attn_variant_args *a, const struct cairn_attn_dense_args *dense,
 		     int keys, struct attn_variant_call *call, CUtensorMap *map, cudaStream_t stream)
 {

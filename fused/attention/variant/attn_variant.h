@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_variant - attention over contiguous keys with a few lines of C of the caller's
+ * attn_variant - attention over contiguous keys, changed by a few lines of C that the caller supplies
  *
  *   s[j] = sm_scale * dot(q'[i,h,:], k'[j,g,:]) + head_slope() * (j - position of i),   z[j] = logit(s[j])
  *   p    = softmax_j(z[j]), over the keys that the row sees and the row's sink
@@ -24,8 +24,8 @@
  *   real output(const struct attn_x *x, real o, int c)    element c of out
  *
  * A hook that a text lacks changes nothing. `real` is float in kernels, double in the reference. Hooks must
- * be pure, and logit and weight smooth. They are called for keys that the row does not see, and there their
- * results are not used. Pair n has elements n and n + head_dim / 2 or, if interleaved, 2 n and 2 n + 1.
+ * be pure, and logit and weight must be smooth. They are also called for keys that the row does not see;
+ * these results are not used. Pair n has elements n and n + head_dim / 2 or, if interleaved, 2 n and 2 n + 1.
  *
  * The built-in variants of `variant`:
  *   CAIRN_VARIANT_PLAIN    a window of p[0] keys, the row's own included (0: none), and sinks t[0]
@@ -51,8 +51,8 @@
  *              batch 0 and nnz_qo 0 are legal and do nothing.
  * Numerics:    as in attn_paged.h. q' and k' are rounded to dtype, like the output of rope.h; so are the p[j]
  *              of weight(), which must be numbers of dtype. Hooks compute in fp32.
- * Tolerance:   attn_variant_ref.c. How much a hook spreads the error of a logit is found by evaluating it on
- *              both sides of the logit.
+ * Tolerance:   attn_variant_ref.c. The reference evaluates a hook on both sides of a logit to find how much
+ *              the hook amplifies its error.
  * Rows without a key: out is output(0), and lse the sink or -infinity.
  * Determinism: bitwise repeatable for equal arguments; a row depends on its own request only.
  * Unused memory: as in attn_dense.h, where range() takes the place of the window. Keys that keep() hides must
@@ -113,7 +113,7 @@ int cairn_attn_variant_exact(const struct cairn_attn_variant_args *args, struct 
 int cairn_attn_variant_check(const struct cairn_attn_variant_args *args);
 /* The part of cairn_attn_variant_check() that reads only the scalars, for workspace queries. */
 int cairn_attn_variant_check_shape(const struct cairn_attn_variant_args *args);
-/* Returns the call of attn_dense with the same members; without a hook both give the same results. */
+/* Returns the call of attn_dense with the same members. Without a hook, both calls give the same results. */
 struct cairn_attn_dense_args attn_variant_as_dense(const struct cairn_attn_variant_args *args);
 
 #ifdef __cplusplus

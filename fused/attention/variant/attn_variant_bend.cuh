@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_variant_bend - slopes and caps of logits, which have hooks of their own
+ * attn_variant_bend - the hooks head_slope() and logit_cap(): slopes and caps of logits
  *
- * s holds n8-tiles of keys as in attn_softmax.cuh. Logit i of a lane's row `half` is that of the lane's first
- * key and i / 2 * 8 + i % 2 keys more.
+ * s holds n8-tiles of keys as in attn_softmax.cuh. Logit i of a lane's row `half` belongs to the key that
+ * lies i / 2 * 8 + i % 2 keys after the lane's first key.
  */
 #ifndef CAIRN_ATTN_VARIANT_BEND_CUH
 #define CAIRN_ATTN_VARIANT_BEND_CUH
 
 #include "fused/attention/base/attn_softmax.cuh"
 
-/* v becomes v scale + slope (near + i / 2 * 8 + i % 2), for all logits of a row. */
+/* Replaces each logit v of a row by v scale + slope (near + i / 2 * 8 + i % 2). */
 template <int keys>
 ATTN_DEV void attn_add_slope(float (*s)[4], int half, float scale, float slope, float near)
 {
@@ -24,7 +24,7 @@ ATTN_DEV void attn_add_slope(float (*s)[4], int half, float scale, float slope, 
 	}
 }
 
-/* v becomes cap tanh(v scale / cap), for all logits of a row; attn_cap() has the formula. */
+/* Replaces each logit v of a row by cap tanh(v scale / cap); attn_cap() has the formula. */
 template <int keys>
 ATTN_DEV void attn_cap_row(float (*s)[4], int half, float scale, float cap)
 {

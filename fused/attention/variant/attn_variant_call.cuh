@@ -20,7 +20,9 @@ struct attn_variant_call : attn_call {
 	int32_t nnz_kv, pieces;
 };
 
-/* Returns the number of states of a KV head; attn_variant_pieces.cuh says whose each one is. */
+/*
+ * Returns the number of states of a KV head. attn_variant_pieces.cuh defines which piece each one belongs to.
+ */
 static inline int64_t attn_variant_pieces(int64_t nnz_kv, int64_t batch)
 {
 	return nnz_kv / ATTN_PIECE + batch + 1;

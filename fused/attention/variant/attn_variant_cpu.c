@@ -2,9 +2,9 @@
 /*
  * attn_variant_cpu - the CPU table: the hooks in float, on all cores
  *
- * K and V of one KV head of a request are widened to fp32, and K is rotated, once; then the rows of its query
- * heads are shared among the threads. A row takes two passes over its keys: logits and their maximum, then
- * weights and O. So its bits depend on its own request only.
+ * K and V of one KV head of a request are widened to fp32 once, and K is also rotated once. The threads then
+ * share the rows of its query heads. A row takes two passes over its keys: the first computes the logits and
+ * their maximum, the second the weights and O. So its bits depend on its own request only.
  */
 #define real float
 #include "fused/attention/variant/attn_variant_host.h"
@@ -62,7 +62,7 @@ static void load_head(const struct head *w)
 	}
 }
 
-/* Sets s to the bent logits of keys lo .. hi - 1, or to their weights, and returns the largest. */
+/* Sets s to the logits of keys lo .. hi - 1 after the hooks, or to their weights, and returns the largest. */
 static CAIRN_WIDE float logits(const struct head *w, struct attn_x *x, const float *q, int lo, int hi,
 			       float *s)
 {
@@ -142,7 +142,7 @@ static void attend(const struct head *w, int i, int h, float *s)
 		a->lse[at] = l > 0 ? top + logf(l) : -INFINITY;
 }
 
-/* Computes the rows of the query heads of one KV head. Returns whether memory was missing. */
+/* Computes the rows of the query heads of one KV head. Returns whether an allocation failed. */
 static int attend_all(const struct head *w)
 {
 	const struct cairn_attn_variant_args *a = w->a;

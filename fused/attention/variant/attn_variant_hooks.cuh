@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_variant_hooks - makes a class ATTN_HOOKS of the hooks of a text, in a kernel; follows the text
+ * attn_variant_hooks - wraps the hooks of a text in a class ATTN_HOOKS, for a kernel; included after the text
  *
  * The includer defines ATTN_LOGIT, ATTN_KEEP and so on for the hooks that the text has.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_variant_hooks - makes a table of the hooks of a text, on the host; follows the text
+ * attn_variant_hooks - makes a table of the hooks of a text, on the host; included after the text
  *
  * The includer defines ATTN_TABLE, the name of the table, name, the name of a hook's function, and
  * ATTN_LOGIT, ATTN_KEEP and so on for the hooks that the text has. These end here.

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_variant_host - what the reference and the CPU table share: the keys of a query, and struct attn_x */
+/* attn_variant_host - code that the reference and the CPU table share: the keys of a query, struct attn_x */
 #ifndef CAIRN_ATTN_VARIANT_HOST_H
 #define CAIRN_ATTN_VARIANT_HOST_H
 
 #include "fused/attention/variant/attn_variant.h"
 #include "fused/attention/variant/attn_variant_text.h"
 
-/* Returns what the hooks see of query i of request b, head h; the caller sets k_pos and distance. */
+/* Returns the hooks' argument for query i of request b, head h. The caller sets k_pos and distance. */
 static inline struct attn_x attn_x_of(const struct cairn_attn_variant_args *a, int b, int i, int h)
 {
 	struct attn_x x = {
@@ -19,7 +19,7 @@ static inline struct attn_x attn_x_of(const struct cairn_attn_variant_args *a, i
 	return x;
 }
 
-/* Returns what key() sees of key j. */
+/* Returns the argument of key() for key j. */
 static inline struct attn_x attn_x_of_key(const struct cairn_attn_variant_args *a, int b, int j, int g)
 {
 	struct attn_x x = attn_x_of(a, b, 0, g * (a->num_qo_heads / a->num_kv_heads));

@@ -34,7 +34,7 @@ struct shape {
 	unsigned flags;
 	float p0;
 	const float *p;				/* [8] of a text */
-	const int *qo_lens, *kv_lens;		/* [batch], instead of qo and kv for all; may be NULL */
+	const int *qo_lens, *kv_lens;		/* [batch], replaces qo and kv; may be NULL */
 	int layout, q_gap, sms, pair;
 };
 
@@ -83,7 +83,7 @@ static void declare_text_arrays(struct cairn_op *op, const struct shape *s)
 	memcpy(a->p, s->p, sizeof(a->p));
 }
 
-/* Declares t[0] as the variant wants it, and sets p[0]. */
+/* Declares t[0] as the variant needs it, and sets p[0]. */
 static void declare_array(struct cairn_op *op, const struct shape *s, int max_kv)
 {
 	struct cairn_attn_variant_args *a = op->args;

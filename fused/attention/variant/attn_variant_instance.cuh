@@ -2,8 +2,8 @@
 /*
  * attn_variant_instance - the instances of a built-in text, compiled ahead
  *
- * The includer defines ATTN_TEXT, the text's name, ATTN_FILE, its path, and ATTN_LOGIT, ATTN_KEEP and so on
- * for the hooks that it has.
+ * The includer defines ATTN_TEXT (the text's name), ATTN_FILE (its path), and ATTN_LOGIT, ATTN_KEEP and so on
+ * for the hooks that the text has.
  */
 #include "fused/attention/variant/attn_variant_kernel.cuh"
 #include "fused/attention/variant/attn_variant_instances.h"

@@ -2,8 +2,8 @@
 /*
  * attn_variant_kernel - the kernel of attn_variant as a template over the hooks of a text
  *
- * attn_dense's kernel with the view of attn_variant_view.cuh. If the text rotates, the three warps beside the
- * producer rotate Q (attn_variant_rotate.cuh) and K (attn_variant_keys.cuh).
+ * This is the kernel of attn_dense with the front of attn_variant_view.cuh. If the text rotates, the three
+ * warps beside the producer rotate Q (attn_variant_rotate.cuh) and K (attn_variant_keys.cuh).
  */
 #ifndef CAIRN_ATTN_VARIANT_KERNEL_CUH
 #define CAIRN_ATTN_VARIANT_KERNEL_CUH
@@ -48,8 +48,8 @@ template <class F> ATTN_DEV int attn_await_q(const struct attn_smem<struct attn_
 }
 
 /*
- * A CTA without a row tile of its own rotates keys of another one's. Called by the producer, describes those
- * keys in *t, which has none until then.
+ * Makes a CTA without a row tile help to rotate the keys of another CTA's row tile. The producer calls this;
+ * it describes those keys in *t, which has none before.
  */
 template <class F, class H>
 ATTN_DEV void attn_join_others(const struct attn_variant_call &a, const struct attn_dense_plan &plan,
@@ -69,7 +69,10 @@ ATTN_DEV void attn_join_others(const struct attn_variant_call &a, const struct a
 	}
 }
 
-/* The rotating warps, 1 to 3 of their warpgroup: follow the producer through its row tiles. */
+/*
+ * The program of the rotating warps (1 to 3 of their warpgroup), which follow the producer through its row
+ * tiles.
+ */
 template <int dtype, class F, class H, bool interleaved>
 ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
 			      const struct attn_smem<struct attn_row_tile> &s)

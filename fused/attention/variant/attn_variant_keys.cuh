@@ -7,7 +7,7 @@
 
 /* The keys of a request and KV head. */
 struct attn_keys {
-	struct attn_x x;		/* as key() sees it, but k_pos */
+	struct attn_x x;		/* the argument of key(), except k_pos */
 	const uint16_t *from;		/* the request's first key in K, and in the workspace */
 	uint16_t *to;
 	int64_t stride;			/* of K, in elements */
@@ -63,8 +63,8 @@ ATTN_DEV void attn_turn_rows(struct attn_part *p, const struct attn_keys &k, int
 }
 
 /*
- * Rotates a piece; called by a warp. A lane rotates the same part of every step-th row, and loads the next
- * rows before it rotates those it has.
+ * Rotates a piece; called by a warp. A lane rotates the same part of every step-th row, and loads its next
+ * rows before it rotates the ones it has.
  */
 template <int dtype, class F, class H, bool interleaved>
 ATTN_DEV void attn_turn_piece(const struct attn_keys &k, int piece)
@@ -86,7 +86,7 @@ ATTN_DEV void attn_turn_piece(const struct attn_keys &k, int piece)
 	}
 }
 
-/* Fetches a piece of K into the L2, where the rows of most pieces are not yet. */
+/* Prefetches a piece of K into the L2, which does not hold the rows of most pieces yet. */
 template <int dim> ATTN_DEV void attn_prefetch_piece(const struct attn_keys &k, int piece)
 {
 	int64_t row = min(max(piece, 0) * ATTN_PIECE + (int)threadIdx.x % 32, k.x.kv_len - 1);
@@ -96,7 +96,7 @@ template <int dim> ATTN_DEV void attn_prefetch_piece(const struct attn_keys &k, 
 		ptx_prefetch_global_L2(k.from + row * k.stride + c);
 }
 
-/* Hands a piece to the producers, whose copies are to read what these threads stored. */
+/* Marks a piece as done. The fence makes what these threads stored visible to the copies of the producers. */
 ATTN_DEV void attn_hand_over(uint32_t *state)
 {
 	ptx_fence_proxy_async_global();
@@ -119,7 +119,7 @@ ATTN_DEV void attn_look_for_free(const uint32_t *states, struct attn_free *f)
 	f->free = __ballot_sync(~0u, open);
 }
 
-/* Returns a piece to claim, of the preferred ones if there are such, or -1. */
+/* Returns a piece to claim, if possible a preferred one, or -1 if there is none. */
 ATTN_DEV int attn_pick_free(const uint32_t *states, struct attn_free *f, uint32_t preferred)
 {
 	uint32_t from;
@@ -138,8 +138,8 @@ ATTN_DEV int attn_pick_free(const uint32_t *states, struct attn_free *f, uint32_
 }
 
 /*
- * Rotates what nobody has claimed of a row tile's keys; called by each of three warps. Six warps, those of
- * two neighbouring row tiles, prefer different pieces. A claim is on its way while a piece is rotated.
+ * Rotates those keys of a row tile that no warp has claimed; called by each of three warps. The six warps of
+ * two neighbouring row tiles prefer different pieces. The next claim is in flight while a piece is rotated.
  */
 template <int dtype, class F, class H, bool interleaved>
 ATTN_DEV void attn_turn_keys(const struct attn_variant_call &a, const struct attn_row_tile &t, int warp)

@@ -2,8 +2,9 @@
 /*
  * attn_variant_mutants - wrong implementations that the cases must catch
  *
- * The mutants are one plain attention, a row at a time in double, with a switch for the defects that the
- * hooks invite. attn_dense_mutants.c has the mutants of all that attn_variant shares with attn_dense.
+ * All mutants share one plain attention, which computes one row at a time in double. A switch selects the
+ * defect, one that the hooks invite. attn_dense_mutants.c has the mutants of everything that attn_variant
+ * shares with attn_dense.
  */
 #include <math.h>
 #include <string.h>

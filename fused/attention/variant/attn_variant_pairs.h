@@ -28,7 +28,9 @@ static const struct pair_variant {
 };
 static const int pair_group[] = { 1, 2, 3, 4, 5, 7, 8 }, pair_heads[] = { 1, 2, 3 };
 
-/* Forbids lse with sigmoid, and more than 16 query heads in a prefill: it would cost more than the rest. */
+/*
+ * Forbids lse with sigmoid, and more than 16 query heads in a prefill, which would cost more than the rest.
+ */
 static int pair_forbidden(const int8_t *level)
 {
 	if (level[PAIR_VARIANT] >= 0 && pair_variant[level[PAIR_VARIANT]].variant == CAIRN_VARIANT_SIGMOID &&

@@ -4,11 +4,12 @@
  *
  * The row tiles of a KV head read the same rotated keys. The first warp that comes to a piece claims it,
  * rotates it from K into the workspace, and marks it done (attn_variant_keys.cuh). Producers copy key tiles
- * from the workspace when their pieces are done. A warp waits for nothing while it holds a piece, so whoever
- * waits for a piece waits for a running warp, and CTAs need not be resident together.
+ * from the workspace when their pieces are done. A warp that has claimed a piece waits for nothing until the
+ * piece is done. So a producer that waits for a piece waits for a running warp, and the CTAs need not be
+ * resident at the same time.
  *
- * Piece n of a request has its keys 32 n to 32 n + 31. The states of its pieces begin at its first key / 32 +
- * its number, so that two requests never share one.
+ * Piece n of a request has its keys 32 n to 32 n + 31. The states of its pieces begin at index (row of its
+ * first key) / 32 + (number of the request), so two requests never share a state.
  */
 #ifndef CAIRN_ATTN_VARIANT_PIECES_CUH
 #define CAIRN_ATTN_VARIANT_PIECES_CUH
@@ -24,7 +25,7 @@ ATTN_DEV uint32_t *attn_piece_states(const struct attn_variant_call &a, int requ
 	return a.states + (int64_t)kv_head * a.pieces + kv_first / ATTN_PIECE + request;
 }
 
-/* What a producer knows of a request's pieces: bit n is set if piece first + n is done. */
+/* A producer's record of a request's pieces: bit n is set if piece first + n is done. */
 struct attn_made {
 	int32_t first;
 	uint32_t done;
@@ -55,7 +56,7 @@ ATTN_DEV void attn_await_pieces(const struct attn_variant_call &a, const struct 
 			break;
 		ptx_spin_check(start, "pieces of K", begin, 0);
 	}
-	/* warps wrote the pieces by ordinary stores; copies are to read them */
+	/* warps wrote the pieces by ordinary stores, and asynchronous copies will read them */
 	ptx_fence_acq_rel_gpu();
 	__syncwarp();
 	ptx_fence_proxy_async_global();

@@ -6,11 +6,12 @@
  * attn_variant_text.h.
  *
  *   q', k'  The hook's exact result is rounded to dtype. A rotation in fp32 may err by 2F (|a| + |b|); where
- *           that decides the rounding, the element may be the next one: slack, usually 0. Slacks add
- *           sm_scale (sum |q'| slack_k + |k'| slack_q + slack_q slack_k) to the error of a logit.
+ *           that changes the rounding, the element may be the neighbouring number. slack is the distance to
+ *           it, usually 0. Slacks add sm_scale (sum |q'| slack_k + |k'| slack_q + slack_q slack_k) to the
+ *           error of a logit.
  *   slope   The bias errs by 16F |slope|, and the sum by 8E (|s| + |z|). A cap errs by F c, as logit() may.
  *   logit   The hook maps an error d of s to at most the largest |f(s') - f(s)| over s' = s - d, s + d, while
- *           its functions err by -F and F; this supposes that f is monotone from s - d to s + d. Its own
+ *           its functions err by -F and F; this assumes that f is monotone from s - d to s + d. Its own
  *           operations add 8E (|s| + |f(s)|).
  *   weight  The same, and p_j is rounded to dtype. No term is relative to a maximum.
  *   sink    counts as a key without a value. Joining it last adds 4E (|max| + 1) to the error of all logits.
@@ -288,7 +289,10 @@ static void load_keys(const struct work *w, int b, int g)
 	}
 }
 
-/* Writes the results of row `at` (of all heads) to out and lse, or to exact; skip: it is not computed. */
+/*
+ * Writes the results of row `at`, counted over all heads, to out and lse or to exact. skip: the row is not
+ * computed.
+ */
 static void store(const struct work *w, int64_t at, int skip, struct cairn_exact *exact)
 {
 	const struct cairn_attn_variant_args *a = w->a;
@@ -327,7 +331,7 @@ static int left_out(const struct cairn_attn_variant_args *a, int b, int i, uint3
 	return ((uint32_t)(a->qo_indptr[b] + i) * 2654435761u >> 8) % step != 0;
 }
 
-/* Computes all rows of the query heads of KV head g of request b. Returns whether memory was missing. */
+/* Computes all rows of the query heads of KV head g of request b. Returns whether an allocation failed. */
 static int attend_all(const struct work *shared, int b, int g, uint32_t step, struct cairn_exact *exact)
 {
 	const struct cairn_attn_variant_args *a = shared->a;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_variant_rotate - rotations of pairs, and the warps that rotate Q in shared memory, after the copies
+ * attn_variant_rotate - rotations of pairs, and the warps that rotate Q in shared memory after its copies
  *
  * The producer's copies of Q complete on mbarriers of their own. Three warps wait for these, call the hook
  * query() for each pair of elements, write the pair back in dtype, and arrive at full_q, for which the
@@ -30,7 +30,7 @@ template <class F> ATTN_DEV void attn_init_raw(const struct attn_smem<struct att
 	ptx_fence_mbarrier_init_release_cluster();
 }
 
-/* Returns the shared memory as the producer sees it, with the mbarriers for its copies. */
+/* Returns the addresses for the producer: full_q are the mbarriers of its copies. */
 template <class F>
 ATTN_DEV struct attn_smem<struct attn_row_tile> attn_raw_view(struct attn_smem<struct attn_row_tile> s)
 {
@@ -131,8 +131,8 @@ ATTN_DEV void attn_rotated(uint32_t full)
 }
 
 /*
- * A thread rotates the same part of every 96 / parts-th row, so that what a hook reads for a pair can stay in
- * registers.
+ * A thread rotates the same part of every (96 / parts)-th row, so that values that a hook reads for a pair
+ * can stay in registers.
  */
 template <int dtype, class F, class H, bool interleaved>
 ATTN_DEV void attn_rotate_q(const struct attn_variant_call &a, const struct attn_row_tile &t, uint32_t tile,

@@ -24,7 +24,7 @@ static const struct shape named[] = {
 	{ N("plain_rows_without_keys", PLAIN, 2, 150, 97, 4, 2, 128), .flags = BOTH | F16 },
 	{ N("plain_mixed", PLAIN, 7, 1, 1, 8, 2, 128), .flags = BOTH | PAGED_PADDED,
 		.qo_lens = LENS(1, 70, 1, 17, 3, 1, 129), .kv_lens = LENS(300, 70, 33, 54, 3, 1, 257) },
-	/* windows: one key, around a tile, rows without a key */
+	/* windows of one key and of about a tile; rows without a key */
 	{ N("window_1", PLAIN, 1, 150, 150, 4, 2, 128), .flags = BOTH, .p0 = 1 },
 	{ N("window_127", PLAIN, 1, 257, 290, 2, 1, 128), .flags = BOTH, .p0 = 127 },
 	{ N("window_128", PLAIN, 1, 257, 290, 2, 1, 128), .flags = BOTH | F16, .p0 = 128 },
@@ -33,14 +33,14 @@ static const struct shape named[] = {
 	{ N("window_rows_without_keys", PLAIN, 2, 93, 50, 4, 2, 128), .flags = BOTH, .p0 = 20 },
 	{ N("window_first_rows_without_keys", PLAIN, 1, 400, 60, 2, 2, 128), .flags = LSE, .p0 = 9 },
 	{ N("window_wider_than_keys", PLAIN, 3, 20, 90, 4, 2, 64), .flags = BOTH, .p0 = 1000 },
-	/* sinks: of requests without keys, none and large, with windows */
+	/* sinks in requests without keys; no sinks and large ones; sinks with windows */
 	{ N("sink_no_keys", PLAIN, 3, 2, 0, 4, 2, 128), .flags = LSE | SINK },
 	{ N("sink_rows_without_keys", PLAIN, 2, 150, 97, 4, 2, 128), .flags = BOTH | SINK },
 	{ N("sink_none_or_large", PLAIN, 2, 70, 300, 8, 2, 64), .flags = BOTH | SINK | SINK_NONE },
 	{ N("sink_window_48", PLAIN, 6, 1, 1, 8, 2, 128), .flags = BOTH | PAGED_PADDED | SINK, .p0 = 48,
 		.qo_lens = LENS(1, 70, 0, 17, 3, 1), .kv_lens = LENS(300, 170, 33, 54, 0, 1) },
 	{ N("sink_keys_1025", PLAIN, 1, 3, 1025, 4, 1, 128), .flags = BOTH | SINK },
-	/* rotations: positions of the cache, tiles' edges, one query */
+	/* rotations: positions after a cache, edges of tiles, one query */
 	{ N("rope_one_query", ROPE, 2, 1, 300, 8, 2, 128), .flags = BOTH },
 	{ N("rope_keys_4100", ROPE, 1, 3, 4100, 4, 1, 64), .flags = BOTH | F16 },
 	{ N("rope_129", ROPE, 2, 129, 129, 4, 4, 128), .flags = BOTH },

@@ -2,8 +2,8 @@
 /*
  * attn_variant_text - what the text of a variant sees: struct attn_x and a few functions
  *
- * The same text is compiled three times. `real` is double in the reference and float in the CPU table and in
- * kernels. Whoever includes this file defines `real` first; the reference also defines ATTN_EXACT.
+ * The same text is compiled three times: `real` is double in the reference, float in the CPU table and in
+ * kernels. The includer defines `real` first; the reference also defines ATTN_EXACT.
  */
 #ifndef CAIRN_ATTN_VARIANT_TEXT_H
 #define CAIRN_ATTN_VARIANT_TEXT_H
@@ -19,22 +19,22 @@
 #define attn_infinity	((real)INFINITY)
 #endif
 
-/* The pair of query and key that a hook is called for. A member that a hook has no use for is 0. */
+/* The query and the key for which a hook is called. Members that mean nothing to a hook are 0. */
 struct attn_x {
-	int q_pos, k_pos;		/* positions; a request's last query has that of its last key */
+	int q_pos, k_pos;		/* the last query has the position of the last key */
 	int head, kv_head;		/* query head, and the KV head that it reads */
 	int request, row;		/* number of the request; row of q, counted over all requests */
 	int qo_len, kv_len;		/* queries and keys of the request */
-	real distance;			/* k_pos - q_pos: a kernel has it without a conversion */
-	real near, step;		/* sum up to distance; near is the same for neighbouring keys */
+	real distance;			/* k_pos - q_pos; kernels need no conversion to get it */
+	real near, step;		/* near + step = distance; near is the same for neighbouring keys */
 	const float *p;			/* the call's 8 scalars */
 	const float *const *t;		/* the call's 4 arrays; NULL where the caller gave none */
 };
 
 /*
- * Each function's error is at most 2^-20: absolute in attn_tanh and in the factors of attn_rotate, as a
- * share of cap in attn_cap_at and of 16 slopes in attn_bias, and relative in the others. Angles up to 2^20
- * are legal.
+ * Each function's error is at most 2^-20: absolute in attn_tanh and in the factors of attn_rotate, relative
+ * to cap in attn_cap_at, relative to 16 slopes in attn_bias, and relative to the result in the others. Angles
+ * up to 2^20 are legal.
  *
  *   attn_cap_at(s, cap)   cap * tanh(s / cap)
  *   attn_bias(x, slope)   slope * x->distance, in fewer instructions
@@ -91,7 +91,10 @@ HOOK void attn_rotate(real *a, real *b, float angle)
 
 #else
 
-/* In the reference, the error of the functions below, as a share of what they may have: -1, 0 or 1. */
+/*
+ * In the reference: the error that the functions below make, as a fraction of the largest one they may make:
+ * -1, 0 or 1.
+ */
 #ifdef ATTN_EXACT
 static __thread double attn_nudge;
 #define ATTN_NUDGE	(attn_nudge * 0x1p-20)

@@ -2,9 +2,9 @@
 /*
  * attn_variant_text_test - attn_variant with texts that are compiled at run time
  *
- * The cases text_* have the text of the file $CAIRN_ATTN_VARIANT, with the scalars of $CAIRN_ATTN_P, which
- * `cairn attn-variant` sets; without it, that of example.c. The other cases have texts of this file, which
- * together have all hooks.
+ * The cases text_* use the text of the file $CAIRN_ATTN_VARIANT with the scalars of $CAIRN_ATTN_P, both of
+ * which `cairn attn-variant` sets; without them, they use example.c. The other cases use texts of this file,
+ * which together have all hooks.
  */
 #include <stdlib.h>
 
@@ -118,7 +118,7 @@ static int32_t variant_of(int text)
 						&known[text]);
 	if (ret) {
 		fprintf(stderr, "# %s\n", cairn_last_error());
-		known[text] = -1;	/* its calls will be refused, and so its cases fail */
+		known[text] = -1;	/* its calls will be refused, so its cases fail */
 	}
 	return known[text];
 }

@@ -2,7 +2,8 @@
 /*
  * attn_variant_view - the front of attn_forward.cuh for contiguous keys, with the hooks of a text
  *
- * H is the class that attn_variant_hooks.cuh makes of a text. A hook that the text lacks costs nothing.
+ * H is the class of hooks that attn_variant_hooks.cuh makes from a text. A hook that the text lacks costs
+ * nothing.
  */
 #ifndef CAIRN_ATTN_VARIANT_VIEW_CUH
 #define CAIRN_ATTN_VARIANT_VIEW_CUH
@@ -14,8 +15,8 @@
 #include "fused/attention/variant/attn_variant_text.h"
 
 /*
- * The keys that a warpgroup's rows see by causal mask and range(). What else the hooks ask of a row is
- * computed anew for each key tile, because the loop over key tiles needs the registers.
+ * The keys that a warpgroup's rows see by causal mask and range(). Everything else that the hooks need to
+ * know about a row is computed again for each key tile, because the loop over key tiles needs the registers.
  */
 struct attn_variant_sight {
 	struct attn_sight keys;
@@ -27,7 +28,7 @@ struct attn_variant_sight {
 	float slope[2], cap[2];		/* results of head_slope() and logit_cap() */
 };
 
-/* Returns what the hooks see of a query; the caller sets k_pos and distance. */
+/* Returns the hooks' argument for a query. The caller sets k_pos and distance. */
 ATTN_DEV struct attn_x attn_variant_x(const struct attn_variant_call &a, const struct attn_row_tile &t,
 				      int row)
 {
@@ -46,7 +47,7 @@ ATTN_DEV struct attn_x attn_variant_x(const struct attn_variant_call &a, const s
 	return x;
 }
 
-/* Returns what the hook key() sees; the caller sets k_pos. */
+/* Returns the argument of the hook key(). The caller sets k_pos. */
 ATTN_DEV struct attn_x attn_variant_x_of_keys(const struct attn_variant_call &a,
 					      const struct attn_row_tile &t)
 {
@@ -76,7 +77,7 @@ ATTN_DEV void attn_variant_keys(const struct attn_variant_call &a, const struct 
 	*hi = min(*hi, end);
 }
 
-/* The class V of attn_forward.cuh. */
+/* The class V that attn_forward.cuh describes. */
 template <class H> struct attn_variant_view {
 	typedef struct attn_variant_call call;
 	typedef struct attn_row_tile tile;
@@ -105,7 +106,9 @@ template <class H> struct attn_variant_view {
 		}
 	}
 
-	/* With a hook that bends logits, these are in natural units; otherwise the softmax scales them. */
+	/*
+	 * If a hook changes logits, they are in natural units afterwards; otherwise the softmax scales them.
+	 */
 	ATTN_METHOD struct attn_scale scale(const call &a, const tile &)
 	{
 		return { (bends ? 1 : a.sm_scale) * ATTN_LOG2E, 0 };
@@ -183,7 +186,10 @@ template <class H> struct attn_variant_view {
 		}
 	}
 
-	/* Bends the logits of the key tile that begins at `key`; keys that a row does not see weigh 0. */
+	/*
+	 * Applies the hooks to the logits of the key tile that begins at `key`. Keys that a row does not see
+	 * get weight 0.
+	 */
 	template <class F>
 	ATTN_METHOD void bend(float (*s)[4], const sight &w, int key, const struct attn_smem<tile> &,
 			      const struct attn_place &, float)
@@ -237,7 +243,7 @@ template <class H> struct attn_variant_view {
 			keep[0] = keep[1] = 1;
 	}
 
-	/* Adds the sink to a row's sum l. Returns by what to multiply O, and sets lse. */
+	/* Adds the sink to a row's sum l. Returns the factor for O, and sets lse. */
 	ATTN_METHOD float close(const struct attn_x &x, float m, float l, float scale, float *lse)
 	{
 		float sink, top, own, sum;

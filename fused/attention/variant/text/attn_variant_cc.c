@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* attn_variant_cc - makes hooks for the host of a text, by the system's compiler */
+/* attn_variant_cc - compiles the hooks of a text for the host, with the system's compiler */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <fcntl.h>

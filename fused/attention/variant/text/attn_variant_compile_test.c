@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* attn_variant_compile_test - texts and their compilers: what is refused, error lines, the cache, its time */
+/*
+ * attn_variant_compile_test - texts and their compilers: refused texts, lines of errors, the cache, the time
+ * that it saves
+ */
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -186,7 +189,7 @@ static void no_nvrtc(struct cairn_test *t)
 	unsetenv("CAIRN_NVRTC");
 }
 
-/* What decides the machine code decides the key: the text, its dtype and head dimension. */
+/* The key depends on everything that the machine code depends on: the text, its dtype and head dimension. */
 static void keys_differ(struct cairn_test *t)
 {
 	static const struct {
@@ -247,7 +250,10 @@ static void damage(struct cairn_test *t, const char *path, int cut)
 	close(fd);
 }
 
-/* The cache is found again, a damaged file is replaced, and a directory that others may enter is not used. */
+/*
+ * A cached kernel is found again, a damaged file is replaced, and a directory that others may enter is not
+ * used.
+ */
 static void cache(struct cairn_test *t)
 {
 	struct attn_variant_image image = { .dtype = CAIRN_F16, .head_dim = 64, .text = (char *)GOOD,
@@ -279,7 +285,7 @@ static void cache(struct cairn_test *t)
 	unsetenv("CAIRN_CACHE");
 }
 
-/* A compiled file brings its text; one of other headers, or with a wrong byte, is refused. */
+/* A compiled file contains its text; a file of other headers, or with a wrong byte, is refused. */
 static void built_offline(struct cairn_test *t)
 {
 	char path[300], *data = malloc(8 << 20);
@@ -328,7 +334,7 @@ static double median_ns(const double seconds_of[3])
 	return 1e9 * fmax(fmin(a, b), fmin(fmax(a, b), c));
 }
 
-/* Times the compilation for the GPU without the cache, and a find in the cache. */
+/* Times a compilation for the GPU without the cache, and a hit in the cache. */
 static void compile_times(struct cairn_test *t)
 {
 	struct attn_variant_image image;
@@ -342,7 +348,7 @@ static void compile_times(struct cairn_test *t)
 		for (int warm = 0; warm < 2; warm++) {
 			double begin = seconds();
 
-			/* NVRTC may keep what it has compiled once: each text computes something else */
+			/* NVRTC may cache what it has compiled, so each text computes something else */
 			if (!warm)
 				snprintf(text, sizeof(text), "real logit(const struct attn_x *x, real s)\n"
 					 "{ return s * (real)%.17g; }\n", fmod(begin, 1000));

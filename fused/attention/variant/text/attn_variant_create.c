@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* attn_variant_create - makes and forgets variants of callers' texts */
+/* attn_variant_create - creates and destroys variants of callers' texts */
 #include "fused/attention/variant/text/attn_variant_create.h"
 
 #include <dlfcn.h>

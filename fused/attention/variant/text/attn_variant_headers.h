@@ -22,7 +22,7 @@ extern const char attn_variant_text_h[], attn_variant_hooks_h[];
 
 /* Adds a text, with its final zero, to a hash. */
 void attn_variant_hash_text(SHA2_CTX *s, const char *text);
-/* Sets the hash of all headers: a kernel of other headers has other arguments. */
+/* Sets the hash of all headers: a kernel that was compiled with other headers may have other arguments. */
 void attn_variant_hash_headers(char hex[ATTN_VARIANT_HASH]);
 
 #endif

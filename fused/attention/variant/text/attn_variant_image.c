@@ -91,7 +91,7 @@ static char *lay_out(const struct attn_variant_image *image, size_t *bytes)
 	return data;
 }
 
-/* Writes a file `name` of directory `dir` under another name, and renames it. */
+/* Writes file `name` in directory `dir`, first under another name, and then renames it. */
 static int write_file(int dir, const char *name, const char *data, size_t bytes)
 {
 	char draft[128];

@@ -3,11 +3,11 @@
  * attn_variant_image - a compiled text: its file, and the cache of such files
  *
  * A file holds a line "cairn-attn-variant 1 HEADERS DTYPE HEAD_DIM TEXT_BYTES CUBIN_BYTES", where HEADERS is
- * the hash of the headers that it was compiled with; the text; the cubin; and 64 digits of the SHA-256 of all
- * before. The cache is the first directory of $CAIRN_CACHE,
- * $XDG_CACHE_HOME/cairn and $HOME/.cache/cairn whose variable is set. A missing one is made with mode 0700;
- * one that is not ours, or that others may enter, is not used. A file is written under another name and
- * renamed. A file that is damaged counts as missing, and is replaced.
+ * the hash of the headers that it was compiled with; the text; the cubin; and the SHA-256 of everything
+ * before it, in 64 digits. The cache is the first directory of $CAIRN_CACHE, $XDG_CACHE_HOME/cairn and
+ * $HOME/.cache/cairn whose variable is set. A missing one is made with mode 0700; one that is not ours, or
+ * that others may enter, is not used. A file is written under another name and renamed. A file that is
+ * damaged counts as missing, and is replaced.
  */
 #ifndef CAIRN_ATTN_VARIANT_IMAGE_H
 #define CAIRN_ATTN_VARIANT_IMAGE_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_variant_load - loads the kernel of a text by the driver, whose functions are looked up at run time
+ * attn_variant_load - loads the kernel of a text through the driver, whose functions it looks up at run time
  *
  * A kernel of cuLibraryGetKernel() is valid in all contexts, and the runtime launches it as one of its own.
  */

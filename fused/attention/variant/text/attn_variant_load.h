@@ -9,7 +9,10 @@
 extern "C" {
 #endif
 
-/* Sets *kernel to that of a caller's text; compiles and loads it at the first call. Returns 0 or -errno. */
+/*
+ * Sets *kernel to the kernel of a caller's text, which the first call compiles and loads. Returns 0 or
+ * -errno.
+ */
 int attn_variant_load(int32_t variant, int32_t dtype, int32_t head_dim, const void **kernel);
 
 #ifdef __cplusplus

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_variant_nvrtc - compiles a text for the GPU by NVRTC, which is looked up at run time
+ * attn_variant_nvrtc - compiles a text for the GPU with NVRTC, which it looks up at run time
  *
- * NVRTC gets the kernel's headers from memory and no include path. In its source, the text lies in a
- * namespace, so that its names collide with no other, and its functions count as device functions.
+ * NVRTC gets the kernel's headers from memory and no include path. The text is in a namespace of its own, so
+ * that its names do not collide with others, and its functions become device functions.
  */
 #include <dlfcn.h>
 #include <stdio.h>
