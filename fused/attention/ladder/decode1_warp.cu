@@ -6,8 +6,8 @@
  * its lanes by five shuffles, adds the logit to the online softmax and adds p v.
  *
  * Floor: one read of K and V. This kernel reads them once for each query head, although the heads of a group
- * have the same keys, and only 8 bytes a lane at a time. The loads of each key wait for its page number, and
- * each step of the softmax waits for the step before it.
+ * have the same keys, and each lane loads only 8 bytes at a time. The loads of each key wait for its page
+ * number, and each step of the softmax waits for the step before it.
  */
 #include "fused/attention/ladder/decode_states.cuh"
 #include "primitives/base/launch.h"

@@ -2,8 +2,9 @@
 /*
  * decode2_group - step 2: a CTA for each request and KV head; all query heads of the group share each key
  *
- * K and V are read once, 16 bytes a lane, and a CTA has 32 keys in flight (decode_group.cuh). That is 16 KiB,
- * where step 1 has 512 bytes for each warp. At the end the CTA merges its teams' states and writes the rows.
+ * K and V are read once, 16 bytes a lane, and a CTA has 32 keys in flight (decode_group.cuh). That is 16 KiB;
+ * step 1 has 512 bytes in flight for each warp. At the end the CTA merges its teams' states and writes the
+ * rows.
  *
  * Shared memory: 4 KiB for each query head. Floor: one read of K and V. A batch of few requests does not
  * reach it, because it has fewer pairs of request and KV head than the device has SMs.

@@ -7,8 +7,8 @@
  * splits to fill the device (ladder_splits). Their number depends on the bounds of the batch, and their ends
  * depend on each request's own length.
  *
- * Floor: that of step 2, now for any batch. The price is the states, 2 x 520 bytes for each query head and
- * split, and a second launch.
+ * Floor: that of step 2, now for any batch. The price is a second launch and the traffic of the states, 2 x
+ * 520 bytes for each query head and split.
  */
 #include "fused/attention/ladder/decode_group.cuh"
 #include "primitives/base/launch.h"

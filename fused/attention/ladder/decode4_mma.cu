@@ -8,8 +8,8 @@
  * shared memory, two tiles ahead, so that loads in flight occupy no registers and the loop needs no CTA-wide
  * barrier. The page numbers of the third tile ahead are loaded while this one is computed.
  *
- *   warp, tile n:  tile n is there | start tile n + 2 | look up tile n + 3 | S = Q K^T | mask, online
- *                  softmax | O += P V
+ *   warp, tile n:  wait for tile n | start tile n + 2 | look up tile n + 3 | S = Q K^T | mask, online softmax
+ *                  | O += P V
  *
  * Shared memory, 96 KiB: [4 warps][3 stages][K, V][16 keys][256 bytes], swizzled; after the loop the warps'
  * states. Two CTAs share an SM and have 128 KiB in flight. Floor: one read of K and V.

@@ -15,10 +15,10 @@
 #define THREADS	128
 #define TEAMS	(THREADS / 16)
 #define AHEAD	4		/* keys that a team loads at a time */
-/* CTAs of an SM: up to four rows leave registers for four CTAs, which hide the latency of the loads */
+/* CTAs per SM: with up to four rows there are registers for four CTAs, which hide the latency of the loads */
 #define CTAS(rows)	((rows) <= 4 ? 4 : 2)
 
-/* Attends over keys first .. end - 1 of the request; `rows`: query heads, the group rounded up. */
+/* Attends over keys first .. end - 1 of the request. rows: the query heads of the group, rounded up. */
 template <int dtype, int rows>
 ATTN_DEV void group_attend(const struct cairn_attn_paged_args &a, const struct attn_request &r, int first,
 			   int end, struct decode_states<TEAMS, rows> *states)
@@ -108,7 +108,7 @@ ATTN_DEV void group_attend(const struct cairn_attn_paged_args &a, const struct a
 	__syncthreads();
 }
 
-/* Returns which of the kernels for 1, 2, 4 and 8 rows takes a group. */
+/* Returns which of the kernels for 1, 2, 4 and 8 rows serves a group. */
 static inline int group_kernel(int group)
 {
 	return group > 4 ? 3 : group > 2 ? 2 : group - 1;

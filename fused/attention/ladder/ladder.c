@@ -8,7 +8,7 @@
 
 #define MOST_CTAS	65535		/* the limit of a grid in y and in z */
 
-/* The steps use all SMs: sms may only allow that. */
+/* The steps use all SMs, so `sms` must not exclude any. */
 static int check_plain(int32_t window, float softcap, int32_t sms)
 {
 	int num_sms = sms ? cairn_num_sms() : 0;

@@ -17,7 +17,7 @@ struct ladder_tile {
 	int32_t end;			/* end of the keys that the tile's last row sees */
 };
 
-/* Finds the CTA's tile. The last tile comes first: later rows of a causal call see more keys. */
+/* Finds the CTA's tile. The last tile comes first, because the later rows of a causal call see more keys. */
 ATTN_DEV struct ladder_tile ladder_find(const struct cairn_attn_dense_args &a, int rows)
 {
 	struct ladder_tile t;
@@ -33,13 +33,13 @@ ATTN_DEV struct ladder_tile ladder_find(const struct cairn_attn_dense_args &a, i
 	return t;
 }
 
-/* Returns a row's index among all rows and heads: its row of out, its element of lse. */
+/* Returns a row's index among all rows and heads, which is its row of out and its element of lse. */
 ATTN_DEV int64_t ladder_row_at(const struct cairn_attn_dense_args &a, const struct ladder_tile &t, int row)
 {
 	return (int64_t)(t.qo_first + row) * a.num_qo_heads + t.head;
 }
 
-/* Sets the logits of keys that a lane's two rows do not see to -inf; `key`: the first key of s. */
+/* Sets the logits of keys that a lane's two rows do not see to -inf. key: the first key of s. */
 template <int tiles>
 ATTN_DEV void ladder_mask(const struct cairn_attn_dense_args &a, const struct ladder_tile &t, float (*s)[4],
 			  int row, int key)
@@ -56,7 +56,7 @@ ATTN_DEV void ladder_mask(const struct cairn_attn_dense_args &a, const struct la
 	}
 }
 
-/* Writes O / l and lse of a warp's 16 rows from fragments; `row`: the lane's first row. */
+/* Writes O / l and lse of a warp's 16 rows from fragments. row: the lane's first row. */
 template <int dtype>
 ATTN_DEV void ladder_store(const struct cairn_attn_dense_args &a, const struct ladder_tile &t, float (*o)[4],
 			   const float m[2], const float l[2], int row)

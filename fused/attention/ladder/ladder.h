@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ladder - attention kernels in steps, each simple enough to be understood alone (README.md)
+ * ladder - attention kernels in steps, each simple enough to understand by itself (README.md)
  *
  * ladder_attn1() to ladder_attn5() are attn_dense (attn_dense.h) with qk_dim and v_dim 128, no window, no
  * softcap and no limit of SMs. ladder_decode1() to ladder_decode4() are attn_paged (attn_paged.h) with
@@ -14,7 +14,7 @@
 #include "fused/attention/dense/attn_dense.h"
 
 #define LADDER_DIM	128
-#define LADDER_CTAS	4	/* CTAs per SM for which the workspace of split keys has room */
+#define LADDER_CTAS	4	/* most CTAs per SM for which the workspace has room */
 #define LADDER_GROUP	8	/* the most query heads of a KV head in ladder_decode2() and later steps */
 
 /* A forward kernel: instances for f16 and bf16, query rows of a CTA, its threads, dynamic shared memory. */
@@ -48,7 +48,7 @@ int ladder_take(const struct cairn_attn_dense_args *args, struct cairn_attn_dens
 /* Launches one CTA for each tile of rows, query head and request (x, y, z); none if there is no row. */
 int ladder_launch(const struct ladder_kernel *k, const struct cairn_attn_dense_args *a, void **params,
 		  void *stream);
-/* Checks arguments with up to max_group query heads for each KV head; *busy: whether there are rows. */
+/* Checks the arguments, with up to max_group query heads for each KV head. Sets *busy if there are rows. */
 int ladder_check_decode(const struct cairn_attn_paged_args *args, int max_group, int *busy);
 /* The same for steps that split keys, with the workspace. */
 int ladder_check_split(const struct cairn_attn_paged_args *args, int *busy);

@@ -2,8 +2,8 @@
 /*
  * ladder1_naive - step 1: a thread computes a row
  *
- * The kernel computes, for each key that the row sees, s = q k, p = e^(s - m), l += p, o += p v, where m
- * is the largest s so far. When m grows, l and o are multiplied by e^(old m - new m). This is the online
+ * For each key that the row sees, the thread computes s = q k, p = e^(s - m), l += p, o += p v, where m is
+ * the largest s so far. When m grows, l and o are multiplied by e^(old m - new m). This is the online
  * softmax, which needs each key only once. q and o, of 128 numbers each, are all in the thread's registers.
  *
  * Floor: 2 x 128 fused multiply-adds for each row and key, at 128 of them a clock and SM: 60 TFLOP/s. This

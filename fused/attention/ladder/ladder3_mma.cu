@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ladder3_mma - step 3: tensor cores, and copies that run beside the products (FlashAttention-2)
+ * ladder3_mma - step 3: tensor cores, and copies that overlap the products (FlashAttention-2)
  *
  * A CTA has four warps of 32 rows each. S, P and O stay in registers: in the layout of mma.m16n8k16 a row's
  * logits are in four lanes (attn_softmax.cuh), and P, once rounded, is already the left operand of the
@@ -9,7 +9,7 @@
  * registers: V(i) is in flight during Q K(i)^T, and K(i + 1) during the softmax and P V(i). Two CTAs share
  * an SM, so that one computes while the other waits.
  *
- *   step i:  K(i) is there, barrier | start V(i) | S = Q K^T | V(i) is there, barrier | start K(i + 1) |
+ *   step i:  wait for K(i), barrier | start V(i) | S = Q K^T | wait for V(i), barrier | start K(i + 1) |
  *            mask, online softmax | O += P V
  *
  * Shared memory, 64 KiB: Q [128], K [64], V [64], rows of 256 bytes, swizzled (attn_tile.h) so that

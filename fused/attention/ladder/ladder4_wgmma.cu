@@ -7,13 +7,13 @@
  * producer warp (ladder_tma.cuh) keeps two stages of K and V filled, so that the two consumer warpgroups
  * issue no copies and need no CTA-wide barrier. S, P and O stay in registers, in the layout of step 3.
  *
- *   step i, a warpgroup:  K(i) is there | S = Q K^T | release K(i) | mask, online softmax | V(i) is there |
+ *   step i, a warpgroup:  wait for K(i) | S = Q K^T | release K(i) | mask, online softmax | wait for V(i) |
  *                         O += P V | release V(i)
  *
  * Registers: 156 of the 168 that 384 threads may have (S 64, O 64; P takes the place of S). Floor: 4 x 128
  * operations for each row and key at the rate of wgmma, 990 TFLOP/s by the datasheet and 680 to 790 at the
- * power limit. In each step the tensor cores are idle during the softmax, unless the other warpgroup happens
- * to be at its products.
+ * power limit. In each step, the tensor cores are idle during the softmax, unless the other warpgroup happens
+ * to issue its products then.
  */
 #include "fused/attention/ladder/ladder_tma.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ladder5_pingpong - step 5: softmax beside products, between warpgroups and within one (FlashAttention-3)
+ * ladder5_pingpong - step 5: softmax overlaps products, between warpgroups and within one (FlashAttention-3)
  *
  * The fetch is that of step 4. A softmax takes about half as long as a step's products, and in step 4 both
  * warpgroups may reach it at the same time. Two changes keep the tensor cores busy:
@@ -8,9 +8,9 @@
  *   ping-pong  The warpgroups issue their products in turns, so that one computes its softmax while the
  *              other multiplies. The turn is a hardware barrier: one side waits, the other arrives.
  *   overlap    A warpgroup issues S = Q K(i)^T together with O += P V(i-1), which needs no result of step i.
- *              The product with V then runs beside its own softmax of S(i).
+ *              The product with V then overlaps the warpgroup's own softmax of S(i).
  *
- *   step i, a warpgroup:  K(i) is there | wait for the turn | start S = Q K(i)^T | V(i-1) is there |
+ *   step i, a warpgroup:  wait for K(i) | wait for the turn | start S = Q K(i)^T | wait for V(i-1) |
  *                         start O += P V(i-1) | pass the turn on | wait for S | release K(i) | mask,
  *                         online softmax | wait for O | release V(i-1) | rescale O, P = S
  *
@@ -22,7 +22,7 @@
 
 #define BAR_TURN	1	/* hardware barrier BAR_TURN + i: the turn of warpgroup i */
 
-/* racecheck miscounts after bar.arrive. The turns order no memory: a debug build leaves them out. */
+/* racecheck miscounts after bar.arrive. The turns do not order memory, so a debug build leaves them out. */
 #ifdef CAIRN_DEBUG
 #define TURNS	0
 #else
@@ -90,7 +90,7 @@ pingpong_kernel(const __grid_constant__ struct cairn_attn_dense_args a,
 	ptx_mbarrier_wait(s.full_q, 0);
 	if (TURNS && group == 1)
 		ptx_bar_arrive(BAR_TURN, CONSUMERS);	/* warpgroup 0 has the first turn */
-	ptx_mbarrier_wait(s.full_k, 0);			/* step 0, which has no V(i-1) */
+	ptx_mbarrier_wait(s.full_k, 0);			/* step 0: there is no V(i-1) */
 	start_qk<dtype>(sc[0], s_q, s.k);
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<KEYS / 2>(sc[0]);

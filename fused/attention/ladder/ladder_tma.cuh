@@ -2,8 +2,8 @@
 /*
  * ladder_tma - the fetch of steps 4 and 5: a producer warp and its mbarriers
  *
- * One lane of the producer warp has the copy engine (TMA) fetch boxes of Q, K and V, which arrive swizzled as
- * wgmma reads them, and waits only for free stages. Tiles are panels of 64 columns (wgmma.cuh).
+ * One lane of the producer warp starts TMA copies of boxes of Q, K and V, which arrive swizzled as wgmma
+ * reads them. It waits only for free stages. Tiles are panels of 64 columns (wgmma.cuh).
  *
  * mbarriers, one of each kind for each stage: full_* has one arrival, by the producer, and counts bytes;
  * empty_* has one arrival of each consumer warp. Shared memory: Q 32 KiB, then K and V of each stage, 32 KiB
@@ -60,7 +60,10 @@ ATTN_DEV struct ladder_smem ladder_open(const uint8_t *s_all)
 	return s;
 }
 
-/* Starts the copy of a tile of 128 rows, two boxes; y and z: row and head, or head and row, as in the map. */
+/*
+ * Starts the copy of a tile of 128 rows in two boxes. y and z are row and head, or head and row, as in the
+ * map.
+ */
 ATTN_DEV void ladder_fetch(uint32_t to, const CUtensorMap *map, int y, int z, uint32_t mbar)
 {
 	if (threadIdx.x % 32)

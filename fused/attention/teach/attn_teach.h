@@ -10,10 +10,10 @@
  * machine of teach_chip.h and takes its block sizes from M, the size of SRAM. Its header derives how many
  * elements it loads and stores. README.md is the guide.
  *
- * The block sizes differ from the papers in one rule. FlashAttention rounds M / 4d up, and uses the same
- * sizes for the backward pass, which holds eight blocks, as for the forward pass, which holds four. That
- * is right up to a factor, but the blocks do not fit. Here M / 4d is rounded down, and a backward pass
- * takes M / 8d.
+ * The block sizes differ from those of the papers in one respect. FlashAttention rounds M / 4d up, and uses
+ * the same sizes for the backward pass, which holds eight blocks, as for the forward pass, which holds four.
+ * That is right up to a constant factor, but the blocks do not fit. Here, M / 4d is rounded down, and a
+ * backward pass uses M / 8d.
  */
 #ifndef CAIRN_ATTN_TEACH_H
 #define CAIRN_ATTN_TEACH_H
@@ -37,8 +37,9 @@ struct attention {
 };
 
 /*
- * All return 0, -EINVAL if the smallest blocks exceed M, -ENOMEM if an allocation on the chip does, or
- * -EOPNOTSUPP if the algorithm has no dropout. A backward pass must follow the forward pass of its paper.
+ * All return 0; -EINVAL if the smallest blocks exceed M; -ENOMEM if an allocation on the chip exceeds M; or
+ * -EOPNOTSUPP if dropout is set and the algorithm has none. A backward pass must follow the forward pass of
+ * its paper.
  */
 int teach_standard_forward(struct chip *chip, struct attention *a);
 int teach_standard_backward(struct chip *chip, struct attention *a);

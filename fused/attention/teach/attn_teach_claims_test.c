@@ -2,8 +2,8 @@
 /*
  * attn_teach_claims_test - the FlashAttention papers' claims about traffic and memory (claims AT-3, AT-7)
  *
- * Most runs here only count. passes_equal_the_definition() shows that the counts equal the closed forms with
- * data as well.
+ * Most runs here only count, without data. passes_equal_the_definition() shows that the counts of runs with
+ * data equal the closed forms, too.
  */
 #include <math.h>
 #include <stdio.h>
@@ -106,7 +106,7 @@ void teach_causal_skipping_halves_the_traffic(struct cairn_test *t)
 	count(t, FLASH2, s, 2, full);
 	for (int pass = 0; pass < 2; pass++)
 		EXPECT(t, accesses(full[pass]) / accesses(skipped[pass]) > 1.7);
-	/* FlashAttention masks tiles, but visits them all. */
+	/* FlashAttention masks tiles, but visits all of them. */
 	count(t, FLASH1, s, 2, full);
 	s.causal = 1;
 	count(t, FLASH1, s, 2, skipped);
@@ -184,7 +184,7 @@ void teach_too_little_sram_fails(struct cairn_test *t)
 	chip_sram(p.chip, 1, 1);
 	EXPECT(t, chip_end_kernel(p.chip) == -ENOMEM);
 	chip_free(p.chip);
-	/* less than four blocks of one row, or eight */
+	/* less than four blocks of one row, or less than eight */
 	for (int k = 0; k < NUM_ALGORITHMS; k++) {
 		for (int pass = 0; pass < (k == STANDARD ? 1 : 2); pass++) {
 			p = new_problem((struct shape){ 200, 4, pass ? 31 : 15, 0 }, 0, 1);

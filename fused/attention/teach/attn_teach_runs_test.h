@@ -207,7 +207,10 @@ static inline int right_lse(const struct attention *a, const struct teach_exact 
 	return 1;
 }
 
-/* Runs both passes. Returns NULL if all is right, or else what is wrong. worst: the largest error / bound. */
+/*
+ * Runs both passes. Returns NULL if everything is right, else what is wrong. worst: the largest error /
+ * bound.
+ */
 static inline const char *refuse(const struct algorithm *g, struct problem *p, const struct teach_exact *e,
 			  double *worst)
 {

@@ -2,8 +2,8 @@
 /*
  * attn_teach_test - the algorithms of the FlashAttention papers against the definition of attention
  *
- * It checks results, gradients and traffic of every algorithm. Then it plants faults: it leaves out each
- * operation, or moves it by a row, and the same checks must reject the run.
+ * It checks results, gradients and traffic of every algorithm. Then it plants faults, which leave out an
+ * operation or move it by a row, and the same checks must reject each such run.
  */
 #include <math.h>
 #include <string.h>
@@ -105,8 +105,9 @@ static void gradients_equal_finite_differences(struct cairn_test *t)
 }
 
 /*
- * Two changes of the inputs leave O as it is, so that the loss has no slope along them.
- *   Q to x Q, K to K / x leaves S = Q K^T: sum dQ o Q - sum dK o K = 0. (Both sums are sum dS o S.)
+ * Two changes of the inputs leave O unchanged, so the loss has no slope along them.
+ *   Replacing Q by x Q and K by K / x leaves S = Q K^T: sum dQ o Q - sum dK o K = 0. (Both sums are
+ *   sum dS o S.)
  *   K + 1 c^T adds q.c to a whole row of S: the sum of the rows of dK is 0. (Each row of dS sums to 0.)
  */
 static void gradients_along_invariances_vanish(struct cairn_test *t)

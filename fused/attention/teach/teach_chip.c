@@ -118,7 +118,7 @@ int chip_end_kernel(struct chip *chip)
 	return chip->error;
 }
 
-/* Counts the operation. Returns its fault; *off: the number of rows by which it is misplaced. */
+/* Counts the operation. Returns its fault, and sets *off to the number of rows by which it is misplaced. */
 static enum chip_fault next_operation(struct chip *chip, int *off)
 {
 	int hit = chip->operations++ == chip->fault_at && chip->fault;

@@ -8,7 +8,7 @@
  * S and P, with the statistics of their rows, in registers; the register file of an SM is at least as large
  * as its shared memory (A100: 256 KB against 192 KB, with the L1 cache).
  *
- * A chip remembers its first error, which chip_end_kernel() returns: an allocation beyond M is one. All
+ * A chip remembers its first error, for example an allocation beyond M; chip_end_kernel() returns it. All
  * memory belongs to the chip.
  */
 #ifndef CAIRN_TEACH_CHIP_H
@@ -45,7 +45,7 @@ struct chip *chip_new(int64_t M);
 void chip_free(struct chip *chip);
 int64_t chip_size(const struct chip *chip);			/* M */
 struct chip_counts chip_counts(const struct chip *chip);
-/* From now on, operations only count: no data are kept, so that long sequences cost little. */
+/* From now on, operations only count. The chip keeps no data, so long sequences cost little. */
 void chip_count_only(struct chip *chip);
 /* Plants a fault into the operation of number `at`, counted from 0. */
 void chip_plant(struct chip *chip, enum chip_fault fault, int64_t at);

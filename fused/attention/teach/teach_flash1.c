@@ -2,9 +2,9 @@
 /*
  * teach_flash1 - FlashAttention (Dao et al. 2022): algorithms 1 and 2, forward, and algorithm 4, backward
  *
- * The outer loop runs over blocks of K and V, the inner one over blocks of Q and O. After each block of keys,
- * O is the finished output of attention to the keys so far, so each step reads O from HBM, scales it and
- * writes it back. That is what FlashAttention-2 changes.
+ * The outer loop runs over blocks of K and V, the inner loop over blocks of Q and O. After each block of
+ * keys, O is the finished output of attention to the keys so far, so each step reads O from HBM, scales it
+ * and writes it back. FlashAttention-2 changes this.
  *
  * In the forward pass, Bc = M / 4d rows of K and of V fill half of SRAM, and Br = min(Bc, d) rows of Q and of
  * O take at most the other half. Br is at most d so that the tile S [Br, Bc] holds no more than M / 4

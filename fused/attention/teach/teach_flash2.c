@@ -2,10 +2,10 @@
 /*
  * teach_flash2 - FlashAttention-2 (Dao 2023): algorithm 1, forward, and algorithm 2, backward
  *
- * In the forward pass the loops change places: the outer one runs over blocks of Q and O, which stay on the
- * chip until they are complete. O is kept unnormalised: a step scales it by e^(m_old - m) alone, and it is
- * divided by l once, at the end. One statistic a row goes to HBM, L = m + log(l), instead of two: exp(S - L)
- * is P. In the backward pass the loops are those of FlashAttention, and a separate pass computes D.
+ * In the forward pass, the loops change places: the outer loop runs over blocks of Q and O, which stay on the
+ * chip until they are complete. O is kept unnormalised: a step only scales it by e^(m_old - m), and it is
+ * divided by l once, at the end. Each row writes one statistic to HBM instead of two, L = m + log(l):
+ * exp(S - L) is P. In the backward pass the loops are those of FlashAttention, and a separate pass computes D.
  *
  * The paper leaves the block sizes open. Here those of the outer loop are large and those of the inner loop
  * at most d, as in FlashAttention: forward, Br = M / 4d and Bc = min(Br, d); backward, Bc = M / 8d and
@@ -108,7 +108,10 @@ int teach_flash2_forward(struct chip *chip, struct attention *a)
 	return chip_end_kernel(chip);
 }
 
-/* Line 4 of algorithm 2, a separate kernel: D = rowsum(dO o O), as in line 19 of FlashAttention's. */
+/*
+ * Line 4 of algorithm 2, a separate kernel: D = rowsum(dO o O), as in line 19 of FlashAttention's algorithm
+ * 4.
+ */
 static int compute_D(struct chip *chip, const struct attention *a, struct hbm *D)
 {
 	int Br = teach_block_rows(chip_size(chip), 4, a->d);

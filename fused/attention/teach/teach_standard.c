@@ -5,8 +5,8 @@
  * Each step is a separate kernel: nothing stays on the chip from one to the next. The paper's proof of
  * theorem 2 lets a product read each operand once. That takes an SRAM as large as the operand. Here a
  * product holds one block of Br rows on the chip while the other operand streams by, once for each of the
- * T = ceil(n / Br) blocks. With n / Br near 4nd / M these T nd elements are 4 n^2 d^2 / M, which is at
- * most O(n^2) for d^2 <= M. So the totals stay the paper's Theta(nd + n^2):
+ * T = ceil(n / Br) blocks. With n / Br near 4nd / M, these T nd elements are 4 n^2 d^2 / M, which is O(n^2)
+ * for d^2 <= M. So the totals are still the paper's Theta(nd + n^2):
  *
  *                                loads                            stores
  *   forward  S = Q K^T           nd (Q) + T nd (K)                n^2
@@ -157,7 +157,7 @@ int teach_standard_forward(struct chip *chip, struct attention *a)
 	return product_ab(chip, a, a->O, 1, a->P, a->V);				/* line 3 */
 }
 
-/* Algorithm 3. A masked element of P is 0, and makes that of dS 0. */
+/* Algorithm 3. A masked element of P is 0, which makes the same element of dS 0. */
 int teach_standard_backward(struct chip *chip, struct attention *a)
 {
 	struct hbm *dP, *dS;

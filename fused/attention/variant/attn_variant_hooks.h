@@ -2,8 +2,8 @@
 /*
  * attn_variant_hooks - makes a table of the hooks of a text, on the host; included after the text
  *
- * The includer defines ATTN_TABLE, the name of the table, name, the name of a hook's function, and
- * ATTN_LOGIT, ATTN_KEEP and so on for the hooks that the text has. These end here.
+ * The includer defines ATTN_TABLE, the name of the table, and ATTN_LOGIT, ATTN_KEEP and so on for the hooks
+ * that the text has. This header undefines the macros of the hooks.
  */
 #ifdef ATTN_EXACT
 #define ATTN_SET_NUDGE	set_nudge
