@@ -9,8 +9,9 @@
  *
  *   start      small operands into the L2; feeders: first stage of every ring; griddepcontrol.wait; one
  *              batch of loads: x, its norm's weights, epoch, positions, lengths; then the second stages
- *   1 DOWN     every CTA: rms of x; rows of [w_q | w_q_a; w_kv_a]. Up to hidden 2048 a warp keeps its part
- *              of n for all rows or, above 8 requests, n is in shared memory; else n is computed when needed
+ *   1 DOWN     every CTA: rms of x; rows of [w_q | w_q_a; w_kv_a]. Up to hidden 2048, a warp keeps its part
+ *              of n for all rows or, above 8 requests, n is in shared memory; otherwise n is computed when it
+ *              is needed
  *   2 UP       with q compression: rms of the compressed q; rows of w_q
  *   3 ABSORB   ql = q w_kv_b, 16 latents of a head in each unit, one warp for each unit
  *   4          attention, in the CTAs that have a job; their keys have been in flight since 1
@@ -59,7 +60,7 @@ MLA void cluster_mla_cta(const struct mla_args &g, const struct mla_maps *maps)
 	c.warp = threadIdx.x / 32;
 	c.words = (uint64_t *)g.a.workspace;
 	ptx_griddepcontrol_launch_dependents();
-	if (g.team > 1)		/* the wait is before the first access to a peer's shared memory */
+	if (g.team > 1)		/* the matching wait precedes the first access to a peer's shared memory */
 		ptx_barrier_cluster_arrive_relaxed();
 	if (threadIdx.x >= WORKERS) {
 		ptx_setmaxnreg_dec<OTHER_REGS>();

@@ -2,11 +2,11 @@
 /*
  * cluster_mla.cuh - code that the phases of cluster_mla share: LL words and the streams of weights
  *
- * LL words, as in NCCL's LL protocol: results for other CTAs are 64-bit words in global memory, with 32
- * bits of payload (two elements of dtype, or a float) and the number of the call, the epoch. Readers poll
- * the data itself: one trip to the L2 and one back, without fence or counter. A word is written once in
- * each call, so nothing has to be protected from being overwritten; words of other calls, and of a zeroed
- * workspace, carry other epochs. The epoch is in the first word of the workspace; the last CTA to read it
+ * LL words, as in NCCL's LL protocol: results for other CTAs are 64-bit words in global memory. Each has 32
+ * bits of payload (two elements of dtype, or a float) and the number of the call, the epoch. Readers poll the
+ * data itself: this takes one trip to the L2 and one back, without fence or counter. A word is written once
+ * in each call, so no word needs protection from being overwritten; words of other calls, and of a zeroed
+ * workspace, have other epochs. The epoch is in the first word of the workspace; the last CTA to read it
  * increments it.
  *
  * Streams: every worker has a ring of STAGES stages of 4 KiB. The feeders, separate warps, fill the rings by
@@ -37,9 +37,9 @@
 #define FEEDERS		3		/* warps that load weights */
 #define THREADS		(WORKERS + FEEDERS * 32 + 32)	/* the last 32 load keys */
 #define WORK_BAR	1		/* named barrier of the workers */
-/* the keys' loader arrives, workers wait: the loader's mbarriers are initialised */
+/* the loader of the keys arrives, workers wait: the loader's mbarriers are initialised */
 #define INIT_BAR	2
-#define RINGS_BAR	3		/* feeders arrive, workers wait: the rings' mbarriers are, too */
+#define RINGS_BAR	3		/* the same for feeders, and the rings' mbarriers */
 #define START_BAR	4		/* workers arrive, feeders wait: the loads of x have been issued */
 #define WITH_FEEDERS	(WORKERS + FEEDERS * 32)
 #define STAGES		2
@@ -128,7 +128,7 @@ static_assert((WARPS - WIDE_RING) * STAGES * STAGE_BYTES >= KEYS * KEY_ROW, "a t
 struct mla_wide {
 	uint64_t full, empty;			/* mbarriers of the third tile */
 	uint64_t normed;			/* workers no longer need n, which the tiles overwrite */
-	uint64_t absorbed, attended;		/* workers have finished ABSORB, the attention */
+	uint64_t absorbed, attended;		/* workers have finished ABSORB; the attention */
 };
 
 struct mla_small {

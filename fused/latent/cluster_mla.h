@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_mla - the multi-head latent attention block of a decode step in one call, weights absorbed
+ * cluster_mla - the multi-head latent attention block of a decode step in one call, with absorbed weights
  *
  *   n      = rmsnorm(x[b,:]) * norm_weight                      (rmsnorm.h)
  *   q      = n w_q^T                                            without q compression (q_lora_rank 0)
@@ -35,8 +35,8 @@
  * Pointers of dtype are 16-byte aligned.
  *
  * cluster_size is 1..16, or 0 to let the kernel choose. That many CTAs share the keys of 16 heads of a
- * request and merge their results over DSMEM, or, with offchip, through global memory. All SMs, or `sms`
- * of them, share the other work. cluster_attn.h defines sms, what must not run at the same time, what
+ * request and merge their results over DSMEM, or, with offchip, through global memory. All SMs, or as many as
+ * `sms` allows, share the other work. cluster_attn.h defines sms, what must not run at the same time, what
  * happens to requests without a key, and the effect of a NaN in an old key or in x. sms must be at least
  * cluster_size.
  *

@@ -2,13 +2,13 @@
 /*
  * cluster_mla_attn.cuh - attention of cluster_mla over the latent cache, and the merge of partial results
  *
- * A task is one request and 16 heads: the 16 rows of a matrix product with the latents, which all heads
- * share, so that every key is read once for 16 heads. If each tile has a CTA of its own, a task has 8 heads:
- * this halves the reads of q and the writes, and leaves half of the product's rows unused. `parts` teams of
- * `team` CTAs divide the keys of a task into contiguous shares of tiles of 32 keys. A tile is 32 bulk
- * copies of 1152 bytes, one for each key; two tiles are in flight. There is no L2 prefetch ahead of that,
- * because a bulk prefetch takes as much of the copy engine's time as a copy: a tile takes 1.85 us with
- * prefetch, 1.23 without.
+ * A task is one request and 16 heads. The heads are the 16 rows of a matrix product with the latents, which
+ * all heads share, so every key is read once for 16 heads. If each tile has a CTA of its own, a task has 8
+ * heads: this halves the reads of q and the writes, and leaves half of the product's rows unused. `parts`
+ * teams of `team` CTAs divide the keys of a task into contiguous shares of tiles of 32 keys. A tile is 32
+ * bulk copies of 1152 bytes, one for each key; two tiles are in flight. There is no L2 prefetch of later
+ * tiles, because a bulk prefetch takes as much of the copy engine's time as a copy: a tile takes 1.85 us with
+ * prefetch, 1.23 us without.
  *
  *   logits   warp w: keys 8 (w % 4) .. + 7, quarter w / 4 of the 576 columns; 16 x 32 x 4 partial sums are
  *            added through shared memory
@@ -75,7 +75,10 @@ MLA int64_t key_slot(const struct cairn_cluster_mla_args &a, int b, int key)
 	return (int64_t)a.kv.indices[a.kv.indptr[b] + page] * a.kv.page_size + key - page * a.kv.page_size;
 }
 
-/* Returns where this lane's key of a tile is in the cache; NULL if there is none or it is the new key. */
+/*
+ * Returns the address of this lane's key of a tile in the cache; NULL if there is none, or if it is the new
+ * key.
+ */
 MLA const char *key_source(const struct mla_ctx &c, const struct mla_args &g, const struct job &j, int tile)
 {
 	int key = tile * KEYS + c.lane;
@@ -190,7 +193,7 @@ MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g,
 	scale = 1 / sqrtf(sum / RANK + a.eps);
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
-		/* loaded only now: while the LL words are live, no registers are left for it */
+		/* loaded only now, because no registers are left for it while the LL words are live */
 		const uint2 weight = __ldg((const uint2 *)((const char *)a.kv_norm + (i * 32 + c.lane) * 8));
 
 		row_unpack2<dtype>(v[i].x, f);
@@ -236,8 +239,8 @@ MLA void join_team(const struct mla_args &g, int jobs, int first_job, int num_te
 }
 
 /*
- * The loader's program: fetches the tiles of all jobs. It takes part in the cluster barriers as the workers
- * do in put_state().
+ * The loader's program: fetches the tiles of all jobs. It takes part in the same cluster barriers as the
+ * workers in put_state().
  */
 template <int dtype, int wide>
 MLA void run_loader(const struct mla_ctx &c, const struct mla_args &g, int jobs, int first_job, int num_teams)
@@ -325,7 +328,10 @@ struct state {
 #define P_ROW		80	/* bytes */
 #define S_P		(MLA_SUMS + 4 * HEADS * LOGIT_ROW * 4)
 
-/* Adds a tile to the state. keys: those from the tile's first on, maybe more than it has. Warps as above. */
+/*
+ * Adds a tile to the state. keys: the number of keys from the tile's first one on, which may exceed the tile.
+ * Warps as above.
+ */
 template <int dtype>
 MLA void attend_tile(const struct mla_ctx &known, struct state *st, const uint32_t (&q)[9][4],
 		     uint32_t tile, int keys, float scale_log2)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_mla_body.cuh - the programs of cluster_mla's warps, which run as a separate kernel or as a linked
+ * cluster_mla_body.cuh - the programs of cluster_mla's warps. They run as a separate kernel, or as a linked
  * body of another, persistent kernel
  */
 #ifndef CAIRN_CLUSTER_MLA_BODY_CUH
@@ -10,8 +10,8 @@
 #include "fused/latent/cluster_mla_attn.cuh"
 
 /*
- * Plans how the CTAs of a launch share the work; returns their number, or -errno. Does not check the
- * arguments. linked: for a body of a persistent kernel.
+ * Plans how the CTAs of a launch share the work, and returns their number or -errno. Does not check the
+ * arguments. With `linked`, plans for a body of a persistent kernel.
  */
 int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *args, int linked);
 
@@ -38,7 +38,10 @@ template <int wide> MLA void prologue(const struct mla_ctx &c, const struct mla_
 		ptx_prefetch_global_L2((const char *)g.a.kv_norm + threadIdx.x * 128);
 }
 
-/* Called by the loader: prefetches small operands into the L2 before the weights (in a model x is there). */
+/*
+ * Called by the loader: prefetches small operands into the L2 before the weights. In a model, x is already
+ * there.
+ */
 MLA void prefetch_small(const struct mla_ctx &c, const struct mla_args &g)
 {
 	if (c.lane * 64 < g.a.kv.batch * g.a.hidden)
@@ -191,7 +194,7 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 		mla_keep_weights(a);
 	if (turns)
 		freq = __ldg(a.inv_freq + c.lane);
-	if (linked && turns)		/* no wait: an earlier kernel wrote these, not an earlier body */
+	if (linked && turns)		/* no wait: not an earlier body, but an earlier kernel wrote these */
 		position = __ldg(a.positions + c.warp);
 	if (linked && c.warp == WARPS - 1 && c.lane < a.kv.batch)
 		len = mla_len(a, c.lane);

@@ -3,10 +3,10 @@
  * cluster_mla_cpu - the block for the engine without a GPU: fp32, weights read once for the whole batch
  *
  * Threads divide a projection by rows of the weights: each row is widened once and multiplied by every
- * request's vector. They divide the two halves of w_kv_b in the same way, by heads. They divide the attention
- * by request and groups of HEADS heads; a group walks over the keys in blocks of KEYS, widened once for all
- * its heads, with online softmax. The shapes fix the order of all sums, so the bits do not depend on the
- * number of threads.
+ * request's vector. They divide the two halves of w_kv_b in the same way, but by heads. They divide the
+ * attention by requests and groups of HEADS heads; a group uses online softmax over blocks of KEYS keys,
+ * which are widened once for all its heads. The shapes fix the order of all sums, so the bits do not depend
+ * on the number of threads.
  */
 #include "fused/latent/cluster_mla.h"
 

@@ -2,10 +2,10 @@
 /*
  * cluster_mla - wrong implementations that the cases must catch
  *
- * The mutants are one plain chain with a switch for the defects. These include the defects of ClusterFusion's
- * public MLA kernels: the rope part missing from the score, the wrong partner in a rotation, the append, sums
- * in 16 bits, a vector overwritten while it is still read, a merge that starts from 0, a schedule correct for
- * one cluster size only.
+ * All mutants share one plain chain; a switch selects the defect. The defects include those of
+ * ClusterFusion's public MLA kernels: the rope part missing from the score, the wrong partner in a rotation,
+ * the append, sums in 16 bits, a vector overwritten while it is still read, a merge that starts from 0, a
+ * schedule correct for one cluster size only.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ static double rounded(double v, int dtype)
 	return cairn_load(&box, dtype, 0);
 }
 
-/* Returns the dot product; narrow 1: the sum is truncated to TF32 after every 16 products. */
+/* Returns the dot product. If narrow is 1, the sum is truncated to TF32 after every 16 products. */
 static double dot_of(const double *x, const double *y, int n, int narrow)
 {
 	double sum = 0;
@@ -138,7 +138,7 @@ static double dot(const double *x, const void *w, int dtype, int64_t at, int k, 
 	return sum;
 }
 
-/* Computes a projection; cut: results are truncated instead of rounded. */
+/* Computes a projection. cut: truncates the results instead of rounding them. */
 static void project(double *out, const double *in, const void *w, int dtype, int n, int k, int narrow,
 		    int cut)
 {
@@ -205,7 +205,7 @@ static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j, enum
 	return (page * size + j % size) * WIDTH;
 }
 
-/* Returns a copy of norm_weight, which is made anew only if its address or size changes. */
+/* Returns a copy of norm_weight, which is updated only if its address or size changes. */
 static const void *kept(const struct cairn_cluster_mla_args *a)
 {
 	static uint16_t copy[16384];

@@ -2,9 +2,9 @@
 /*
  * cluster_mla_product.cuh - the products of cluster_mla
  *
- * The products are mma.m16n8k16 with the batch as the 16 rows and 8 outputs as columns. k is permuted within
- * each 32, in the same way for both operands: lane 4 g + t holds elements 8 t .. 8 t + 7 of row g for two
- * mma.
+ * The products use mma.m16n8k16; the 16 rows are the batch and the 8 columns are outputs. k is permuted
+ * within each 32 elements, in the same way for both operands: lane 4 g + t holds elements 8 t .. 8 t + 7 of
+ * row g, for two mma.
  */
 #ifndef CAIRN_CLUSTER_MLA_PRODUCT_CUH
 #define CAIRN_CLUSTER_MLA_PRODUCT_CUH
@@ -94,8 +94,8 @@ MLA void mla_a_scale(const struct mla_ctx &c, struct mla_a *x, const void *weigh
 }
 
 /*
- * In batches of 9 to 16, n is computed once, one warp for each row of x, and stored where the keys will be
- * after MLA_DOWN. 64 bytes between rows avoid bank conflicts of the two rows that are read together.
+ * In batches of 9 to 16, n is computed once, with one warp for each row of x, and stored where the keys will
+ * be after MLA_DOWN. 64 bytes between rows avoid bank conflicts between two rows that are read together.
  */
 MLA int mla_n_fits(const struct cairn_cluster_mla_args &a)
 {
@@ -313,7 +313,9 @@ MLA float2 mla_rotation(int position, float freq)
 	return v;
 }
 
-/* Rotates a pair, with explicit roundings, so that the compiler contracts equally in all kernels. */
+/*
+ * Rotates a pair. The explicit roundings keep the compiler from contracting differently in different kernels.
+ */
 MLA float2 mla_turn(const float *f, float2 turn)
 {
 	return make_float2(__fmaf_rn(f[0], turn.x, -__fmul_rn(f[1], turn.y)),
@@ -436,8 +438,8 @@ MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args
 
 /*
  * Returns whether each warp has one stage of MLA_DOWN's k (see `keep` in mla_run()). If so, a warp loads its
- * part of x and of the norm's weights early and also computes the rms from them: mla_first_weights(), _x(),
- * _norm().
+ * part of x and of the norm's weights early and computes the rms from them: mla_first_weights(),
+ * mla_first_x(), mla_first_norm().
  */
 MLA int mla_first_fits(const struct cairn_cluster_mla_args &a)
 {
@@ -445,8 +447,8 @@ MLA int mla_first_fits(const struct cairn_cluster_mla_args &a)
 }
 
 /*
- * In batches of 1 and 2 most lanes have no row of the A operand. So the four lanes from 16 row + 4 i on load
- * piece i of the row, into w[0] and x[0], and mla_first_norm() then distributes the pieces. A linked body
+ * In batches of 1 and 2, most lanes have no row of the A operand. So the four lanes from 16 row + 4 i on load
+ * piece i of the row into w[0] and x[0], and mla_first_norm() then distributes the pieces. A linked body
  * lacks the registers for this; both variants add in the same order.
  */
 template <int may> MLA int mla_spread(const struct cairn_cluster_mla_args &a)
@@ -552,7 +554,10 @@ MLA void mla_first_norm(const struct mla_ctx &c, const struct cairn_cluster_mla_
 		x[i] = mla_scaled8<dtype>(x[i], w[i], scale);
 }
 
-/* Computes this CTA's share of a product. *used: the ring's stages so far; loaded: x is the operand. */
+/*
+ * Computes this CTA's share of a product. *used: stages of the ring used so far; loaded: x already holds the
+ * operand.
+ */
 template <int dtype, int wide, int tensor>
 MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, int product, uint32_t *used,
 		 struct mla_a &x, int loaded)

@@ -6,8 +6,8 @@
  * rounding points it may hold the other neighbour in dtype of a value that earlier errors have moved.
  * Propagating these errors as absolute values gives useless bounds: a rounding u of each of the `hidden`
  * elements of n could sum up to 0.8 u sqrt(hidden) in q, each stage of k terms multiplies by 0.8 sqrt(k), and
- * in bf16, at hidden 2048, a logit would be uncertain by more than 20. Instead, they are propagated as
- * variances; to first order
+ * in bf16, at hidden 2048, a logit would be uncertain by more than 20. Instead, the errors are propagated as
+ * variances. To first order,
  *
  *	var(y_i) = sum_k w_ik^2 var(x_k) + correlations,	var of a rounding: d (1 - d) ulp^2
  *
@@ -126,8 +126,8 @@ static void rotate(const struct cairn_cluster_mla_args *a, double *x, int positi
 }
 
 /*
- * Computes one head of all runs of request b: absorption, attention over the latents, values. ws: the logits
- * [runs][keys], then the sum of p of each run.
+ * Computes one head of all runs of request b: absorption, attention over the latents, values. ws holds the
+ * logits [runs][keys], then the sum of p of each run.
  */
 static void attend(const struct chain *c, int b, int h, double *ws)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_mla_tensor.cuh - fills cluster_mla's rings by the copy engine, through tensor maps of the weights
+ * cluster_mla_tensor.cuh - fills cluster_mla's rings with the copy engine, through tensor maps of the weights
  *
  * This is for long streams: one instruction loads a stage. A stage of rows is stored in shared memory as
  * [row / 4][column / 32][row % 4][column % 32], so that eight lanes read 128 contiguous bytes. A stage of
  * MLA_ABSORB is [d / 32][d % 8][d % 32 / 8][16 columns], and the halves of these 32 bytes are swapped where d
  * is odd (SWIZZLE_32B), so that the eight rows of one ldmatrix are free of bank conflicts.
  *
- * Workers read a stage by ordinary loads, and the copy engine then writes the next one, so the reader must
- * issue a proxy fence before it frees the stage. Without the fence results differ from run to run (with 8
+ * Workers read a stage with ordinary loads, and the copy engine then overwrites it, so the reader must issue
+ * a proxy fence before it frees the stage. Without the fence, results differ from run to run (with 8
  * requests, in every run).
  */
 #ifndef CAIRN_CLUSTER_MLA_TENSOR_CUH

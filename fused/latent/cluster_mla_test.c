@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_mla_test - every cluster size, on and off chip; a grid of shapes; named edge cases; bench rows
+ * cluster_mla_test - every cluster size on and off chip, a grid of shapes, named edge cases, bench rows
  *
  * EXACT makes every rounding exact: x of one magnitude, sparse weights of small integers, rotation by 0, and
  * logits so far apart that the softmax selects the largest; sums have up to 22 bits. EXTREME changes logits
@@ -37,7 +37,7 @@ struct shape {
 	int heads, hidden, lora, batch, kv, page, cluster;
 	unsigned flags;
 	int bend;			/* with kind EXTREME; BY_INDEX: chosen by the case index */
-	const int *kv_lens;		/* [batch], instead of kv for all; may be NULL */
+	const int *kv_lens;		/* [batch], replaces kv; may be NULL */
 	int sms;
 	int pair;			/* number of a pair case, or 0 */
 	double eps, size;		/* eps, or 0 for 1e-6; deviation of x, or 0 for 1 */
@@ -147,7 +147,7 @@ static const struct shape last[] = {
 		.kv_lens = LENS(1024, 1025, 384) },
 	{ N("lora_4096", 8, 64, 4096, 1, 17, 16, 0) },
 	{ N("hidden_16384", 8, 16384, 64, 1, 3, 16, 0) },
-	/* many P, each 1e-3 of the largest or subnormal in f16, have a sum that counts */
+	/* many P, each 1e-3 of the largest or subnormal in f16, whose sum matters */
 	{ N("logits_minor", 8, 64, 0, 2, 500, 16, 0), .bend = MINOR },
 	{ N("logits_minor_f16", 8, 64, 64, 2, 500, 16, 2), .bend = MINOR, .flags = F16 },
 	{ N("rotated_exact", 8, 64, 0, 16, 1, 16, 0), .flags = ROTATED },
@@ -180,7 +180,7 @@ static const struct shape last[] = {
 #define NUM_GRID	36
 #define NUM_PAIRS	30
 
-/* Every two features occur together in a case. */
+/* Every two features occur together in at least one case. */
 enum {
 	PAIR_PAGE, PAIR_CLUSTER, PAIR_EPS, PAIR_LENGTHS, PAIR_HIDDEN, PAIR_LORA, PAIR_HEADS, PAIR_TABLES,
 	PAIR_SIZE, PAIR_PLACE, PAIR_DTYPE, PAIR_CHIP
@@ -303,7 +303,7 @@ static void describe(int index, struct cairn_case *c)
 	c->flops = 2 * weights * s.batch + 2 * keys * s.heads * (576 + 512);
 }
 
-/* As cairn_fill(), but repeats one block of random numbers; its length is prime, so it aligns with no row. */
+/* As cairn_fill(), but repeats one block of random numbers, whose prime length does not align with rows. */
 static void fill(struct cairn_op *op, void *p, int64_t count, double scale)
 {
 	const struct cairn_cluster_mla_args *a = op->args;
@@ -465,8 +465,7 @@ static void fill_exact(struct cairn_op *op, const struct shape *s, const struct 
 	fill_signs(op, p->kv_norm, 512, 3, 1);
 	fill_sparse(op, p->kv_b, s->heads * 256, 512, 4, 2);
 	/*
-	 * a w_o^T gets more bits than dtype has, so that rounding the sum before x is added becomes
-	 * visible.
+	 * Gives a w_o^T more bits than dtype has, so that rounding the sum before x is added becomes visible.
 	 */
 	fill_sparse(op, p->o, s->hidden, s->heads * 128, 4, 255);
 	for (int i = 0; i < 32; i++)
@@ -680,7 +679,10 @@ static void setup(struct cairn_op *op)
 		bend(op, &s, &p, &pg, s.bend ? s.bend : 1 + op->case_index / 3 % (NUM_BENDS - 1));
 	op->kind = kind;
 	if (s.pair) {
-		/* a NaN in the oldest key of a request, latent or rotated, and one in x of another request */
+		/*
+		 * a NaN in the oldest key of a request (in its latent or rotated part), and one in x of
+		 * another request
+		 */
 		int b = s.batch == 2 ? 1 : s.batch == 3 ? 0 : 5, nan_x = s.batch == 3 ? 2 : 1;
 
 		cairn_fill_nan(p.pages, a->dtype, paged_slot(&pg, b, 0) * 576 + (s.pair % 2 ? 511 : 575),

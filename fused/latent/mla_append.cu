@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_append - a CTA takes one new token: its latent, its rope part, and the rope parts of its query's heads
+ * mla_append - a CTA processes one new token: its latent, its rope part, and the rope parts of the heads of
+ * its query
  *
  * As in kv_append.cu, all threads count the requests that begin at or before the row. Each of the first
  * threads holds one 16-byte vector of the latent, loaded before the barrier of this count. The sums of
- * squares are reduced through shared memory; one barrier serves both them and the table of cosines and
+ * squares are reduced through shared memory; one barrier serves this reduction and the table of cosines and
  * sines. Then all threads rotate vectors of four pairs, of the key and of the heads. With 8-bit keys, half a
  * warp holds a group of the latent and finds its maximum by shuffles.
  *
  * Shared memory: 8 floats for the warps' sums, then [rope_dim / 2] cosines and sines.
  * Floor: rows * (2 * 576 + 2 * heads * rope_dim) elements; for DeepSeek-V2-Lite 6.4 KB a row, so 1024 rows
- * take 1.6 us at the speed of memory. A decode step is bound by latency.
+ * take 1.6 us at memory bandwidth. A decode step is bound by latency.
  */
 #include "fused/latent/mla_append.h"
 
@@ -50,7 +51,9 @@ ROW int64_t slot_of(const struct cairn_mla_append_args &a, int row, int b)
 	return (int64_t)a.kv.indices[first + page] * a.kv.page_size + (key - page * a.kv.page_size);
 }
 
-/* Writes eight elements of a latent, of which 16 lanes hold a group, as codes; the first lane, the scale. */
+/*
+ * Writes eight elements of a latent as codes. 16 lanes hold a group; the first of them also writes the scale.
+ */
 ROW void put_codes(uint8_t *key, const float f[8], int thread)
 {
 	float most = 0, scale;

@@ -21,11 +21,11 @@
  *     v_pages                                                                  NULL
  *
  * The call serves prompts and decoding alike. Arrays are row-major without gaps; pointers of dtype are
- * 16-byte aligned. nnz_qo is an upper bound: rows past qo_indptr[kv.batch] are not written. The same
- * preconditions as in kv_append.h are not checked.
+ * 16-byte aligned. nnz_qo is an upper bound: rows past qo_indptr[kv.batch] are not written. The preconditions
+ * that kv_append.h does not check are not checked here, either.
  *
- * kv_fp8: a key is 656 bytes, which mla_decode.h describes: r is stored in dtype, and c, before it is rounded
- * to dtype, in four groups of 128 elements as codes and scales:
+ * kv_fp8: a key has the 656 bytes that mla_decode.h describes. r is stored in dtype. c, before it is rounded
+ * to dtype, is stored as codes and scales, in four groups of 128 elements:
  *
  *   max   = the largest |c| of the group among its elements that are finite
  *   scale = max / 448, rounded to f32; 1 if max < 2^-100
@@ -35,12 +35,12 @@
  * Supported:   dtype f16, bf16; kv_lora_rank a multiple of 64, 64..1024; rope_dim and nope_dim multiples of
  *              16, rope_dim 16..256, nope_dim 0..1024; any page_size >= 1; kv_fp8 0, or 1 with kv_lora_rank
  *              512 and rope_dim 64. Anything else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 do nothing.
- * Numerics:    as in rmsnorm.h and rope.h, each result rounded once. eps is as there. A NaN in a row of
- *              latent makes the row's c NaN if it is in the first kv_lora_rank elements, else only its own
- *              pair of r. A NaN in q makes only its own pair NaN.
+ * Numerics:    as in rmsnorm.h and rope.h, each result rounded once. eps is as there. A NaN in the first
+ *              kv_lora_rank elements of a row of latent makes the row's c NaN; a NaN in the other elements
+ *              makes only its own pair of r NaN. A NaN in q makes only its own pair NaN.
  * Tolerance:   as in rmsnorm.h and rope.h (mla_append_ref.c). With kv_fp8, scales and codes follow from c,
- *              which has the error of rmsnorm.h in f32: a scale may be off by as much, and a code by half
- *              the distance of two codes and as much (mla_append_fp8_test.h).
+ *              which has the error of rmsnorm.h in f32: a scale may be off by as much, and a code by as much
+ *              plus half the distance between two codes (mla_append_fp8_test.h).
  * Determinism: bitwise repeatable; a row does not depend on the other rows.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      DeepSeek-V2 2024, section 2.1.

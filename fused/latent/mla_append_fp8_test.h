@@ -4,8 +4,8 @@
  *
  * An implementation computes c in f32, so its c may be off by `room`, the error bound of mla_append_ref.c
  * before rounding, and its scale by the same fraction and two roundings. A code is judged with the scale that
- * the implementation wrote: the code's distance from c / scale is at most half the distance of the two codes
- * around it, and room / scale, and the rounding of the quotient.
+ * the implementation wrote: the code's distance from c / scale is at most half the distance between the two
+ * codes around it, plus room / scale, plus the rounding of the quotient.
  *
  * Include conformance/harness.h first.
  */
@@ -55,7 +55,7 @@ static inline float fp8_scale(const double *c)
 	return most < (double)CAIRN_MLA_APPEND_LEAST ? 1 : (float)(most / 448);
 }
 
-/* Returns the largest distance from q of the code that q, known to a fraction of FP8_ROOM, may become. */
+/* q is known to a fraction of FP8_ROOM. Returns the largest distance from q that its code may have. */
 static inline double fp8_code_bound(double q)
 {
 	int exponent;
@@ -130,7 +130,7 @@ static inline int fp8_judge_key(const struct cairn_mla_append_args *a, int row, 
 	return 1;
 }
 
-/* Judges the new keys; a: the call's inputs, pages: its result. */
+/* Judges the new keys. a: the call's inputs; pages: its result. */
 static inline int fp8_judge(const struct cairn_mla_append_args *a, const uint8_t *pages, char *why,
 			    size_t len)
 {

@@ -39,7 +39,7 @@ static int64_t slot_at(const struct cairn_mla_append_args *a, int b, int i)
 	return cairn_kv_slot(&a->kv, b, key) * (a->kv_lora_rank + a->rope_dim);
 }
 
-/* Lets a NaN in a head of q make the whole head NaN. old: q before the call. */
+/* If a head of q held a NaN, sets the whole head to NaN. old: q before the call. */
 static void spread_nan(const struct cairn_mla_append_args *a, const uint16_t *old)
 {
 	int64_t head = a->nope_dim + a->rope_dim;
@@ -100,7 +100,10 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 		a.kv.last_page_len = last;
 	if (bend == mla_append_bend_eps_large)
 		a.eps = 0.1f;
-	/* pairs half a head apart: swaps an element with its wrong partner before the call, and back after */
+	/*
+	 * pairs half a head apart: swaps each element with its wrong partner before the call, and back after
+	 * it
+	 */
 	for (int64_t i = 0; bend == mla_append_bend_half_pairs && i < (int64_t)a.nnz_qo * a.num_heads; i++)
 		swap16((uint16_t *)a.q + i * (int64_t)head + a.nope_dim + 1,
 		       (uint16_t *)a.q + i * (int64_t)head + a.nope_dim + a.rope_dim / 2);
@@ -166,7 +169,7 @@ KV_CUT(mla_append, far_page_16_bits, 0)
 KV_CUT(mla_append, far_elements_32_bits, (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
 KV_CUT(mla_append, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
 
-/* Computes the rows of the only request from `first` on or, with `before`, those before it. */
+/* Computes the rows of the only request from `first` on or, with `before`, the rows before `first`. */
 static int some_rows(const struct cairn_mla_append_args *a, int32_t first, int before, uint16_t *q)
 {
 	int64_t head = (int64_t)a->num_heads * (a->nope_dim + a->rope_dim);

@@ -18,7 +18,7 @@ enum {
 	/* the last rows of latent begin past 2^31 elements, and pages are in the order of the rows */
 	FAR_LATENT = F16 << 5,
 	FP8 = F16 << 6,			/* keys of 656 bytes */
-	/* rows of zeros, with one large element, with a NaN; weights of zeros, and too small for a scale */
+	/* rows of zeros, rows with one large element or a NaN; weights that are 0 or too small for a scale */
 	EDGES = F16 << 7,
 };
 
@@ -27,7 +27,7 @@ struct shape {
 	/* new rows and keys of each request, slots of a page, heads, kv_lora_rank, nope_dim, rope_dim */
 	int batch, qo, kv, page, heads, rank, nope, rope;
 	unsigned flags;
-	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
+	const int *qo_lens, *kv_lens;	/* [batch], replaces qo and kv; may be NULL */
 	/* number of a pair case, or 0; eps (0: 1e-6), deviation of latent (0: 1) */
 	int pair;
 	double eps, size;
@@ -116,7 +116,7 @@ static const struct shape fp8_named[] = {
 #define NUM_FP8		((int)ARRAY_SIZE(fp8_named))
 #define NUM_PAIRS	34
 
-/* Every two features occur together in a case. */
+/* Every two features occur together in at least one case. */
 enum {
 	PAIR_PAGE, PAIR_ROPE, PAIR_HEADS, PAIR_RANK, PAIR_NOPE, PAIR_EPS, PAIR_LENGTHS, PAIR_TABLES,
 	PAIR_SIZE, PAIR_FAR, PAIR_DTYPE

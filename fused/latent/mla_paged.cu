@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_paged - absorbed weights: queries to latents, attention of mla_decode over these, latents to values
+ * mla_paged - with absorbed weights: queries become latents, mla_decode attends, latents become values
  *
  *   cuBLASLt     ql = q w, a product for each head             [nnz_qo, num_heads, 512]
  *   mla_decode   o                                             [nnz_qo, num_heads, 512]
@@ -8,8 +8,8 @@
  *
  * With absorbed weights a pair of query and key costs 2 * (576 + 512) flops instead of 2 * (192 + 128), but
  * no key or value is ever expanded or stored, and all heads of a token read the same tile of keys. mla_decode
- * reads the rotated part of a query where it lies in q, and writes the rows of o past the last request as
- * zeros, of which the product makes zeros in out. It writes lse as well.
+ * reads the rotated part of a query from q in place. It writes the rows of o past the last request as zeros,
+ * which the product turns into zeros of out. It also writes lse.
  */
 #include "fused/latent/mla_paged.h"
 
@@ -72,7 +72,10 @@ static int make_plan(struct paged *g, const struct cairn_mla_paged_args *a, char
 	return 0;
 }
 
-/* Returns the common arguments of the two products. a, b, out: those of head 0; strides are in elements. */
+/*
+ * Returns the common arguments of the two products. a, b and out are the matrices of head 0; strides are in
+ * elements.
+ */
 static struct cairn_gemm_lt head_product(const struct paged *g, void *out, const void *a, const void *b,
 					 int n, int k)
 {

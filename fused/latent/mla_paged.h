@@ -21,10 +21,10 @@
  *   lse               f32    [nnz_qo, num_heads]                               out, optional (NULL), 4-byte
  *                                                                              aligned
  *
- * lse[i,h] = ln sum_j exp(s[i,h,j]), with which results over several sets of keys can be merged
- * (attn_merge.h). Arrays are row-major without gaps; pointers of dtype are 16-byte aligned. nnz_qo,
- * max_qo_len and kv.max_len are upper bounds; rows past qo_indptr[kv.batch] become 0, and their lse
- * -INFINITY. w_kv_b counts as a weight (gemm.h).
+ * lse[i,h] = ln sum_j exp(s[i,h,j]); with it, attn_merge.h can merge results over several sets of keys.
+ * Arrays are row-major without gaps; pointers of dtype are 16-byte aligned. nnz_qo, max_qo_len and kv.max_len
+ * are upper bounds; rows past qo_indptr[kv.batch] become 0, and their lse -INFINITY. w_kv_b counts as a
+ * weight (gemm.h).
  *
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads 1..128; any
@@ -68,7 +68,7 @@ struct cairn_mla_paged_args {
 	float *lse;
 };
 
-/* `size` of callers that are older than lse; it may include padding after `sms` */
+/* `size` of callers from before lse existed; it may include padding after `sms` */
 #define CAIRN_MLA_PAGED_FIRST_BYTES	offsetof(struct cairn_mla_paged_args, lse)
 
 #ifdef __cplusplus

@@ -36,7 +36,7 @@ enum mla_paged_bend {
 	mla_paged_bend_last_of_64_lost,
 };
 
-/* Returns a dot product whose sum is exact (way 0), has 10 bits (way 2), or else is f16. */
+/* Returns a dot product. Its sum is exact (way 0), has 10 bits (way 2), or is f16 (otherwise). */
 static double dot_of(const double *x, const double *y, int n, int way)
 {
 	double sum = 0;
@@ -145,7 +145,7 @@ static int plain(const struct cairn_mla_paged_args *a, enum mla_paged_bend bend)
 	return 0;
 }
 
-/* Runs each row as a request of its own, so that it sees all keys of its request. */
+/* Runs each row as a separate request, so that it sees all keys of its request. */
 static int each_row_alone(const struct cairn_mla_paged_args *args)
 {
 	for (int b = 0; b < args->kv.batch; b++) {

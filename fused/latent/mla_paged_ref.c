@@ -20,8 +20,8 @@
  *	|out - exact| <= 6 sigma + (u + 64 E) |out| + tiny
  *
  * lse is the logarithm of the sum, so its error is the mean of the logits' errors, weighted by p. The errors
- * d_j are taken as they are. The roundings of ql are independent, each of at most u, or u / sqrt(3) in the
- * root mean square, and enter with the factor sm_scale ql o:
+ * d_j enter as they are. The roundings of ql are independent, each at most u, or u / sqrt(3) in the root mean
+ * square, and enter with the factor sm_scale ql o:
  *
  *	|lse - exact| <= 6 sm_scale u / sqrt(3) |ql o| + sum_j p_j (d_j + 2E (1 + max - s_j)) +
  *			 (sqrt(n) + n/32 + 32) E/2 + 2E (|max| + |lse|)

@@ -108,7 +108,7 @@ static const struct shape last[] = {
 #define NUM_PAIRS	31
 #define NUM_LAST	((int)ARRAY_SIZE(last))
 
-/* Every two features occur together in a case. */
+/* Every two features occur together in at least one case. */
 enum { PAIR_PAGE, PAIR_HEADS, PAIR_LENGTHS, PAIR_TABLES, PAIR_SCALE, PAIR_DTYPE, PAIR_SMS, PAIR_EXACT };
 
 static struct cairn_pairs pair_table = { .num_factors = 8, .levels = { 6, 5, 5, 4, 3, 2, 2, 3 } };

@@ -63,7 +63,7 @@ static inline void mla_fill_late(const struct mla_inputs *x)
 				    4 * cairn_load(x->q, x->dtype, 128 + c));
 }
 
-/* Returns the step of key j of n: at random, or falling or rising by tiles of 16 keys. */
+/* Returns the step of key j of n: a random one, or one that falls or rises by tiles of 16 keys. */
 static inline int mla_step_of(struct cairn_op *op, int b, int j, int n, int most)
 {
 	int tiles = (n - 1) / 16, tile = b == 1 ? j / 16 : tiles - j / 16;
@@ -72,9 +72,9 @@ static inline int mla_step_of(struct cairn_op *op, int b, int j, int n, int most
 }
 
 /*
- * The logit of a key at step x is -x, and its latent is e^x times as large as that of a key at step 0, so all
- * keys contribute about equally to the result. Only the first rotated element contributes to logits. There
- * are fewer steps for f16, whose range is smaller.
+ * A key at step x has logit -x, and its latent is e^x times as large as that of a key at step 0. So all keys
+ * contribute about equally to the result. Only the first rotated element contributes to logits. There are
+ * fewer steps for f16, whose range is smaller.
  */
 static inline void mla_fill_steps(struct cairn_op *op, const struct mla_inputs *x)
 {

@@ -11,7 +11,7 @@
 #define MLA_DIM		576	/* elements of a key */
 
 enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2,
-       SHARP = F16 << 3,	/* few keys have all the weight */
+       SHARP = F16 << 3,	/* a few keys have all the weight */
        RANDOM = F16 << 4,	/* a pair case is not EXACT */
        LATE = F16 << 5,		/* keys from 2^16 on, or the last key, have all the weight */
        STEPS = F16 << 6,	/* weights down to e^-30 of the largest, with values as much larger */
@@ -26,7 +26,7 @@ struct shape {
 	int batch, qo, kv, page, heads;	/* query rows and keys of each request, slots of a page, heads */
 	unsigned flags;
 	int slots;			/* num_slots; 0: page lists */
-	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
+	const int *qo_lens, *kv_lens;	/* [batch], replaces qo and kv; may be NULL */
 	int sms;
 	int pair, equal;		/* number of a pair case, or 0; EXACT has equal logits */
 	float scale;			/* sm_scale; 0: the usual one */
@@ -48,7 +48,7 @@ static inline void shape_name(const struct shape *s, char *name, size_t len)
 			 s->flags & PAGED_RAGGED ? "_ragged" : "", s->flags & PAGED_PADDED ? "_padded" : "");
 }
 
-/* Sets what a case says of itself besides its name and costs. */
+/* Sets the properties of a case other than its name and costs. */
 static inline void shape_kinds(const struct shape *s, struct cairn_case *c)
 {
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
@@ -85,7 +85,7 @@ static inline void shape_lengths(struct cairn_op *op, const struct shape *s, str
 	paged_lengths(op, p, s->qo, s->kv, s->qo_lens, s->kv_lens, 0);
 }
 
-/* Returns by how much bounds lie above the actual values, in rows. */
+/* Returns by how many rows the bounds exceed the actual values. */
 static inline int shape_pad(const struct shape *s)
 {
 	return s->flags & PAGED_PADDED ? 3 : 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_decode - absorbed attention by wgmma: 64 packed rows a CTA, which share every tile of 64 latents
+ * mla_decode - absorbed attention by wgmma: the 64 packed rows of a CTA share every tile of 64 latents
  *
  * A CTA has two consumer warpgroups and a producer (mla_decode_consume.cuh, mla_decode_fetch.cuh). If no
  * request has more than MLA_FEW packed rows, the consumers are those of mla_decode_few.cuh. CTAs of the same
@@ -23,7 +23,7 @@
 #include "primitives/base/tensor_map.h"
 
 #define MERGE_THREADS	(MLA_RANK / 4)
-#define MLA_FEW		32	/* up to so many packed rows of a request, the products are transposed */
+#define MLA_FEW		32	/* up to this many packed rows per request, the products are transposed */
 #define MAX_PARTIAL	((size_t)512 << 20)
 
 /* Sets the rows past the last request to 0, and their lse to -INFINITY. All producers call it. */
@@ -38,7 +38,7 @@ ATTN_DEV void zero_rest(const struct mla_call &c)
 		c.lse[i] = -CUDART_INF_F;
 }
 
-/* Returns the registers of a consumer thread; a producer thread has 504 less twice as many. */
+/* Returns the number r of registers of a consumer thread; a producer thread has 504 - 2 r. */
 static constexpr __host__ __device__ int mla_regs(int fetch)
 {
 	return fetch == MLA_THREADS_8 ? 208 : fetch == MLA_THREADS_16 ? 224 : 232;
@@ -87,7 +87,7 @@ mla_decode_kernel(const __grid_constant__ struct mla_call c, const __grid_consta
 	}
 }
 
-/* The weights of a row's splits: lane i has those of splits i and i + 32. Returns the row's maximum. */
+/* Sets the weights of a row's splits; lane i has those of splits i and i + 32. Returns the row's maximum. */
 ATTN_DEV float weigh_splits(const struct mla_call &c, int64_t row, float weight[2], float *total)
 {
 	const int lane = threadIdx.x % 32;
@@ -154,7 +154,7 @@ mla_merge_kernel(const __grid_constant__ struct mla_call c)
 
 /* ---- host ---- */
 
-/* What the host derives from the arguments. */
+/* Values that the host derives from the arguments. */
 struct plan {
 	struct mla_call call;
 	enum mla_fetch fetch;
@@ -174,7 +174,7 @@ static void choose_kernel(struct plan *p, const struct cairn_mla_decode_args *a)
 		p->fetch = MLA_BOXES;
 }
 
-/* Returns an upper bound of the tasks of a split. */
+/* Returns an upper bound for the number of tasks of a split. */
 static int64_t most_tasks(const struct cairn_mla_decode_args *a)
 {
 	int64_t of_token = (a->num_heads + MLA_ROWS - 1) / MLA_ROWS, all = (int64_t)a->nnz_qo * a->num_heads;
@@ -189,7 +189,7 @@ static int64_t most_tasks(const struct cairn_mla_decode_args *a)
 
 /*
  * Returns the number of splits with the least estimated time, in ns: each wave of CTAs has a fixed cost and a
- * cost for each tile of keys; parts are written and read again.
+ * cost for each tile of keys; the parts cost a write and a read.
  */
 static int32_t choose_splits(const struct plan *p, int32_t max_keys)
 {
@@ -306,7 +306,7 @@ template <int dtype> static const void *kernel_of(const struct plan *p)
 	}
 }
 
-/* Launches all tasks at once, or with `sms` as many at a time as these SMs run at once. */
+/* Launches all tasks at once or, with `sms`, as many at a time as these SMs can run at once. */
 static int launch_tasks(struct plan *p, struct mla_maps *maps, const struct cairn_mla_decode_args *a,
 			void *stream)
 {

@@ -7,7 +7,7 @@
  *   lse[i,h] = ln sum_j exp(s[i,h,j])
  *
  * over the keys j that row i sees (attn_paged.h, causal); (c, r)[j] is key j of the row's request. If
- * num_slots > 0, row i sees the keys in the slots slots[i,:] of the pool instead, wherever they lie.
+ * num_slots > 0, row i instead sees the keys in the slots slots[i,:] of the pool, wherever these are.
  *
  *   argument          dtype  shape                                             notes
  *   out               dtype  [nnz_qo, num_heads, kv_lora_rank]                 out, may not alias an input
@@ -22,9 +22,9 @@
  *   workspace                [workspace_bytes]                                 256-byte aligned, undefined
  *
  * Row (i, h) of q_latent begins q_latent_stride elements after row (i, h - 1), or after the last head of
- * token i - 1; q_rope likewise. A stride of 0 means that there is no gap. Both may lie in one array of 576
- * elements a row. Strides are multiples of 8. The other arrays are row-major without gaps. Pointers of dtype
- * and k_pages are 16-byte aligned, the others 4-byte.
+ * token i - 1; q_rope likewise. A stride of 0 means that there is no gap. Both may be parts of one array with
+ * rows of 576 elements. Strides are multiples of 8. The other arrays are row-major without gaps. k_pages and
+ * the pointers of dtype are 16-byte aligned, the other pointers 4-byte.
  *
  * kv_fp8: a key is 656 bytes: 512 codes in e4m3, four f32 scales, rope_dim elements of dtype. c[l] is code l
  * times scale l / 128, rounded to dtype; the scales are finite.
@@ -43,8 +43,8 @@
  * Numerics:    P is rounded to dtype; products are exact, sums in fp32; out is rounded once. A row that sees
  *              no key is 0, and its lse -INFINITY. sm_scale is finite and > 0.
  * Not numbers: a NaN or an infinity in a query leaves its own row and head undefined; one in a key leaves all
- *              rows of its request undefined, or with `slots` all rows that list it. All other results are
- *              unaffected.
+ *              rows of its request undefined, or, with `slots`, all rows that list the key. All other results
+ *              are unaffected.
  * Tolerance:   derived in mla_decode_ref.c.
  * Determinism: bitwise repeatable. A row's result depends on its own request only, but the grouping of its
  *              sums may depend on the bounds, on kv.batch and on sms.

@@ -2,17 +2,18 @@
 /*
  * mla_decode_consume - the two consumer warpgroups of mla_decode: products and softmax
  *
- * Warpgroup 0 computes S and P of the even tiles, warpgroup 1 of the odd ones. Both need every P, because
- * each holds half of the columns of O (64 x 256, 128 registers a thread). A thread of one warpgroup holds the
- * same rows and columns of P as the same thread of the other, so P passes through shared memory without a
- * layout: 64 bytes a thread, with the maximum and the factor by which O must be multiplied.
+ * Warpgroup 0 computes S and P of the even tiles, warpgroup 1 those of the odd tiles. Both need every P,
+ * because each holds half of the columns of O (64 x 256, 128 registers a thread). A thread of one warpgroup
+ * holds the same rows and columns of P as the same thread of the other, so P needs no layout when it passes
+ * through shared memory: each thread passes 64 bytes, the maximum, and the factor by which O must be
+ * multiplied.
  *
  *   tile i, its warpgroup:   first half of S(i) = Q K(i)^T | take P(i-1), rescale O, start O += P(i-1) V(i-1)
  *                            start the rest of S(i) | free V(i-1) | softmax | give P(i) |
  *                            rescale O, O += P(i) V(i) | free V(i)
  *
- * so the softmax of one warpgroup runs beside products of the other. The product with V(i-1) begins before
- * the rest of S(i), because the copy of tile i + 1 waits until that half of the buffer is free.
+ * So the softmax of one warpgroup overlaps products of the other. The product with V(i-1) begins before the
+ * rest of S(i), because the copy of tile i + 1 waits until that half of the buffer is free.
  */
 #ifndef CAIRN_MLA_DECODE_CONSUME_CUH
 #define CAIRN_MLA_DECODE_CONSUME_CUH
@@ -111,7 +112,7 @@ ATTN_DEV void mla_give(const uint32_t (*p)[4], const struct mla_state &w, uint32
 
 /*
  * Takes P of tile i and the state from the other warpgroup. A single buffer suffices: a thread takes a P
- * before it gives its own, which only the same thread of the other warpgroup takes.
+ * before it gives its own, and only the same thread of the other warpgroup takes that one.
  */
 ATTN_DEV void mla_take(uint32_t (*p)[4], struct mla_state *w, uint32_t smem, int i)
 {
@@ -139,8 +140,8 @@ ATTN_DEV void mla_take(uint32_t (*p)[4], struct mla_state *w, uint32_t smem, int
 
 /*
  * Overwrites the keys of tile i past the end of the request with zeros, in a half of the columns: p = 0 must
- * not be multiplied by a NaN. S may be computed before or after, because its logits of these keys
- * are overwritten. Threads that copy keys write these zeros themselves.
+ * not be multiplied by a NaN. S may be computed before or after this, because the logits of these keys are
+ * overwritten. If threads copy the keys, they write these zeros themselves.
  */
 template <int fetch>
 ATTN_DEV void mla_clear_tail(const struct mla_task &t, uint32_t smem, int i, int half, int group)
@@ -286,7 +287,7 @@ template <int later> ATTN_DEV void mla_end_pv(float (*o)[4], const struct mla_wo
 	elected_arrive(mla_free(x.smem, i & 1, x.group));
 }
 
-/* Processes tile i, which is the warpgroup's own; first: it is the task's first tile. */
+/* Processes tile i, one of the warpgroup's own. first: it is the first tile of the task. */
 template <int dtype, int fetch, bool first>
 ATTN_DEV void mla_own_tile(float (*o)[4], const struct mla_call &c, const struct mla_task &t,
 			   struct mla_state *w, const struct mla_work &x, int i)

@@ -2,12 +2,12 @@
 /*
  * mla_decode_fetch - the producer of mla_decode: Q once, then tiles of 64 keys into two buffers
  *
- * A tile arrives in groups of panels, each with its own mbarrier, so that the product with Q begins when the
- * first group is there. The consumer warpgroups free the left and the right half of a buffer's columns
- * separately; the rotated part is free when both are. Tiles of the second consumer begin with the right half,
- * which it frees first.
+ * A tile arrives in groups of panels, each with its own mbarrier, so that the product with Q can begin when
+ * the first group has arrived. The consumer warpgroups free the left and the right half of a buffer's columns
+ * separately; the rotated part is free when both are. Tiles of the second consumer warpgroup begin with the
+ * right half, which it frees first.
  *
- * TMA copies tiles of pages that hold whole tiles; otherwise threads copy keys one by one.
+ * If pages hold whole tiles, TMA copies the tiles; otherwise threads copy the keys one by one.
  */
 #ifndef CAIRN_MLA_DECODE_FETCH_CUH
 #define CAIRN_MLA_DECODE_FETCH_CUH
@@ -64,8 +64,9 @@ ATTN_DEV int32_t mla_pool_row(const struct mla_call &c, int32_t entry, int32_t k
 }
 
 /*
- * Copies by TMA the tiles of one buffer: each of two warps serves a buffer, so that the first copies of a
- * tile do not queue behind the last ones of the tile before. A page holds whole tiles. One lane calls this.
+ * Copies the tiles of one buffer by TMA, from pages that hold whole tiles; one lane calls this. Each of two
+ * warps serves one buffer, so that the first copies of a tile do not queue behind the last copies of the tile
+ * before.
  */
 ATTN_DEV void mla_produce_boxes(const struct mla_call &c, const struct mla_maps &maps,
 				const struct mla_task &t, uint32_t smem)
@@ -277,15 +278,15 @@ ATTN_DEV void mla_prefetch_8bit(const struct mla_call &c, int32_t slot)
 }
 
 /*
- * The producer's 128 threads for 8-bit keys, which load a group while they convert the one before. A group in
- * flight does not cover the latency of memory, but that of the L2.
+ * The producer's 128 threads for 8-bit keys. They load a group while they convert the one before. One group
+ * in flight covers the latency of the L2, but not that of memory.
  */
 template <int dtype>
 ATTN_DEV void mla_produce_8bit(const struct mla_call &c, const struct mla_task &t, uint32_t smem)
 {
 	struct mla_four four = mla_four_slots(c, t, mla_four_entries(c, t, 0), 0), next;
 	struct mla_raw raw = mla_load_8bit(c, four, mla_group(0, 0)), ahead;
-	int32_t key = (t.first + 1) * MLA_KEYS + mla_thread() / 2;	/* the next one to prefetch */
+	int32_t key = (t.first + 1) * MLA_KEYS + mla_thread() / 2;	/* the next key to prefetch */
 
 	mla_prefetch_8bit(c, mla_pool_row(c, mla_entry(c, t, key), key));
 	for (int i = 0; i < t.count; i++) {

@@ -8,10 +8,10 @@
  *   S^T = K Q^T    64 keys x rows             O^T += V^T P^T    512 x rows, in eight products of 64
  *
  * A warpgroup then has registers for all of O. Warpgroup 0 processes the even tiles, warpgroup 1 the odd
- * ones, each with a softmax of its own, and neither waits for the other until both have finished and merge
- * their states. So a tile's buffer is free again soon after its last byte has arrived.
+ * ones, each with its own softmax. Neither waits for the other until both have finished and merge their
+ * states. So a tile's buffer is free again soon after its last byte has arrived.
  *
- * Keys past the end need no care: the threads that copy keys write zeros in their place.
+ * Keys past the end need no special treatment: the threads that copy keys write zeros in their place.
  *
  * Thread: columns mla_few_column(0 .. rows / 4 - 1), and keys or columns of the latent l / 4 and l / 4 + 8 of
  * the 16 of its warp. P^T passes through shared memory, because wgmma reads its second operand there.
@@ -238,7 +238,7 @@ ATTN_DEV void mla_few_put_state(float (*o)[rows / 8][4], const struct mla_few<ro
 	mla_few_put_words<rows>(x, 1, l);
 }
 
-/* What both warpgroups have of a row: the factors of their O, the maximum and the sum of both. */
+/* The merged state of a row: the factors of both warpgroups' O, and the maximum and the sum over both. */
 struct mla_few_joined {
 	float factor[2], m, l;
 };

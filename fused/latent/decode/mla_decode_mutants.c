@@ -37,7 +37,7 @@ enum bend {
 struct chain {
 	double q[DIM], o[RANK], key[DIM], s[MAX_KEYS];
 	int64_t slot[MAX_KEYS];
-	float wide[MAX_KEYS][DIM];	/* a row's keys from 8 bits: its heads share them */
+	float wide[MAX_KEYS][DIM];	/* a row's converted 8-bit keys, which its heads share */
 };
 
 static double product(const double *x, const double *y, int n, enum bend bend)
@@ -286,7 +286,7 @@ static void plain_head(const struct cairn_mla_decode_args *a, int b, int i, int 
 	if (bend == value_of_head_0 && h > 0)
 		for (int k = 0; k < RANK; k++)
 			c->o[k] = cairn_load(a->out, a->dtype, (at - h) * RANK + k) * l;
-	/* the slots of the last tile past the end, as far as the last page has them */
+	/* the slots of the last tile past the end, as far as they are in the last page */
 	for (int j = n; bend == tail_times_zero && !a->num_slots && n && j % 64 && j % a->kv.page_size; j++) {
 		load_slot(a, c, page_slot(a, b, j, bend), bend);
 		cairn_add_scaled(c->o, 0, c->key, RANK);

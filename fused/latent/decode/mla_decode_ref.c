@@ -272,8 +272,8 @@ static int keys_are_finite(const struct cairn_mla_decode_args *a, int b, int i)
 }
 
 /*
- * Returns, for each request or with slots for each row, whether all its keys are numbers; NULL: no memory.
- * The caller frees the array.
+ * Returns, for each request or, with slots, for each row, whether all its keys are numbers. The caller frees
+ * the array; NULL: no memory.
  */
 static uint8_t *find_finite(const struct cairn_mla_decode_args *a)
 {
@@ -308,7 +308,7 @@ static void set_row(const struct cairn_mla_decode_args *a, int64_t row, const st
 	}
 }
 
-/* finite: find_finite(); NULL if exact is */
+/* finite: the result of find_finite(); NULL if exact is NULL */
 static void one_row(const struct cairn_mla_decode_args *a, int b, int i, int h, uint32_t step,
 		    const uint8_t *finite, struct row *r, struct cairn_exact *exact)
 {

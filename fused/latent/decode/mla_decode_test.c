@@ -67,7 +67,7 @@ static const struct shape named[] = {
 	{ N("last_key_decides_4161", 1, 1, 4161, 64, 2), .flags = LATE | F16 },
 	{ N("small_weights", 3, 2, 200, 16, 3), .flags = STEPS | LSE, .scale = 1 },
 	{ N("small_weights_f16", 3, 2, 200, 64, 3), .flags = STEPS | F16, .scale = 1 },
-	{ N("far_pages", 2, 3, 40, 16, 2), .flags = PAGED_FAR },	/* they begin past 2^32 elements */
+	{ N("far_pages", 2, 3, 40, 16, 2), .flags = PAGED_FAR },	/* begin past 2^32 elements */
 	{ N("sms_1", 2, 3, 200, 16, 4), .sms = 1 }, { N("sms_1_heads_128", 2, 2, 200, 64, 128), .sms = 1 },
 	{ N("sms_24", 2, 4, 300, 16, 8), .sms = 24, .flags = F16 | PAGED_RAGGED },
 	{ N("sms_64_padded", 2, 3, 500, 64, 128), .sms = 64, .flags = PAGED_PADDED },
@@ -150,11 +150,11 @@ static const struct shape last[] = {
 #define NUM_GRID	36
 #define NUM_PAIRS	36
 
-/* Every two features occur together in a case. */
+/* Every two features occur together in at least one case. */
 enum { PAIR_PAGE, PAIR_HEADS, PAIR_LENGTHS, PAIR_TABLES, PAIR_SCALE, PAIR_DTYPE, PAIR_SMS, PAIR_DATA,
        PAIR_FP8, PAIR_SLOTS, PAIR_LSE, PAIR_JOINED };
 
-/* Integers do not go through 8-bit keys. */
+/* 8-bit keys cannot hold these integers. */
 static int no_pair(const int8_t *level)
 {
 	return level[PAIR_FP8] == 1 && level[PAIR_DATA] > 0;
@@ -270,7 +270,7 @@ static void fill_exact(struct cairn_op *op, const struct shape *s, const struct 
 		a->sm_scale = 64;
 }
 
-/* Makes the rotated parts' product -1680, and so all logits about -120. */
+/* Makes the product of the rotated parts -1680, so that all logits are about -120. */
 static void fill_under(const struct shape *s, const struct paged *p, struct cairn_mla_decode_args *a)
 {
 	for (int64_t i = 0; i < (int64_t)p->nnz * s->heads; i++)
@@ -283,7 +283,10 @@ static void fill_under(const struct shape *s, const struct paged *p, struct cair
 					    -5.125);
 }
 
-/* Fills a key of 656 bytes: its 512 elements are about normal, and each group has another scale. */
+/*
+ * Fills a key of 656 bytes. Its 512 elements are about normally distributed, and each group has another
+ * scale.
+ */
 static void fill_8bit_key(struct cairn_op *op, uint8_t *key, int dtype)
 {
 	float x[RANK], scale;
@@ -302,7 +305,7 @@ static void fill_8bit(struct cairn_op *op, const struct paged *p, uint8_t *pages
 {
 	int64_t slots = (int64_t)p->num_pages * p->page_size;
 
-	memset(pages, 0xff, (size_t)slots * CAIRN_MLA_FP8_BYTES);	/* NaN, in each of its parts */
+	memset(pages, 0xff, (size_t)slots * CAIRN_MLA_FP8_BYTES);	/* NaN in each part of a key */
 	for (int64_t i = 0; i < slots && op->kind != CAIRN_KIND_POISON && slots < 100000; i++)
 		fill_8bit_key(op, pages + i * CAIRN_MLA_FP8_BYTES, dtype);
 	for (int b = 0; b < p->batch; b++)
@@ -311,8 +314,8 @@ static void fill_8bit(struct cairn_op *op, const struct paged *p, uint8_t *pages
 }
 
 /*
- * Lists for each row slots of its request's keys, with repetitions if there are fewer keys. About one number
- * in eight stands for no key, as do all numbers of a request without keys.
+ * Lists, for each row, slots of its request's keys, with repetitions if there are too few keys. About one
+ * number in eight stands for no key, as do all numbers of a request without keys.
  */
 static void fill_slots(struct cairn_op *op, const struct shape *s, const struct paged *p)
 {

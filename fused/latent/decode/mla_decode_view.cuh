@@ -97,7 +97,7 @@ ATTN_DEV uint32_t mla_p_ready(uint32_t smem, int tile, int warp)
 
 ATTN_DEV uint32_t mla_q_full(uint32_t smem) { return smem + MLA_AT_BARRIERS + 176; }
 
-/* Copying threads arrive once for their copies, and each of their warps once for its stores. */
+/* Each thread that copies keys arrives once for its copies, and each of these warps once for its stores. */
 template <int fetch> ATTN_DEV void mla_init_barriers(uint32_t smem)
 {
 	const int copies = fetch == MLA_THREADS_16 ? 128 : 0;
@@ -121,9 +121,9 @@ struct mla_found {
 };
 
 /*
- * Returns *base plus the sum of `own` over the calling thread and those before it in the CTA, and adds the
- * sum over all of them to *base. s_warp: [MLA_THREADS / 32]. All threads must call it; before the next call,
- * they must synchronise.
+ * Returns *base plus the sum of `own` over the calling thread and the threads before it in the CTA, and adds
+ * the sum over all threads to *base. s_warp: [MLA_THREADS / 32]. All threads must call it; before the next
+ * call, they must synchronise.
  */
 ATTN_DEV int32_t mla_upto(int32_t own, int32_t *s_warp, int32_t *base)
 {
@@ -173,7 +173,7 @@ ATTN_DEV bool mla_find_tile(const struct mla_call &c, int32_t id, struct mla_fou
 		}
 		upto = mla_upto(own, s_warp, &base);
 		if (id >= upto - own && id < upto) {
-			f.tile = upto - 1 - id;		/* last rows first */
+			f.tile = upto - 1 - id;		/* the last rows come first */
 			*s_found = f;
 		}
 		__syncthreads();

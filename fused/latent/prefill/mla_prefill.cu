@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mla_prefill - keys and values by one product, attention of attn_dense, parts merged by attn_merge
+ * mla_prefill - one product expands keys and values, attn_dense attends, attn_merge merges the parts
  *
  *   gather     latents of a part's keys from their pages                     [keys, 512], [keys, 64]
  *   gemm       all heads' keys and values                                    [keys, num_heads, 128 + 128]
@@ -8,17 +8,18 @@
  *   merge      after the last part, if there are several
  *
  * The causal mask of attn_dense is aligned with the last key of a request. So the part with the new keys
- * always holds all of them, alone or after all past keys; every row sees all keys of any other part.
+ * always holds all new keys, alone or after all past keys; every row sees all keys of every other part.
  *
- * w_kv_b has the rows of a head's keys and of its values one after the other, so that the product writes both
- * beside each other, and attn_dense reads them with strides. The rotated part of a key is the same for all
+ * In w_kv_b, the rows for a head's keys are followed by those for its values. So the product writes keys and
+ * values side by side, and attn_dense reads them with strides. The rotated part of a key is the same for all
  * heads: attn_dense fetches it from a separate matrix (attn_dense_shared.h) instead of num_heads copies.
  *
- * attn_dense gets one more request than the call has, which holds the rows past the last request and no
- * key, so attn_dense writes them as rows without a key. If a request has no key in a part, its rows are
- * written in the same way, and their state has no weight. Keys past the last one of a part are zeros.
+ * attn_dense gets one request more than the call has. It holds the rows past the last request and no key, so
+ * attn_dense writes these as rows without a key. If a request has no key in a part, its rows are written in
+ * the same way, and their state has no weight. Keys past the last one of a part are zeros.
  *
- * If there are more parts than places for their results, the results so far are merged into the first place.
+ * If there are more parts than places for their results, the results so far are merged into the first place,
+ * which frees the others.
  *
  * Floor: that of attn_dense, and 2 * 256 * 512 operations of the product for each key and head, which are a
  * tenth of attn_dense's at 8192 keys. Figures and optimisation history: ../NOTES.md.
@@ -109,8 +110,8 @@ ATTN_DEV void tell_dense(const struct prefill &g, int32_t b, int32_t end, int32_
 
 /*
  * Copies the latents of `rows` keys from number `base` on, one warp for each key. Keys are numbered over the
- * new or past keys of all requests; those past the last are zeros. The first warp also writes attn_dense's
- * arrays.
+ * new or past keys of all requests; keys past the last one are zeros. The first warp also writes the arrays
+ * of attn_dense.
  */
 static __global__ void __launch_bounds__(THREADS)
 mla_prefill_gather_kernel(const __grid_constant__ struct prefill g, int32_t base, int32_t rows,

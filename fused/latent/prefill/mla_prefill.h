@@ -9,10 +9,10 @@
  *   lse[i,h] = ln sum_j exp(s[i,h,j])
  *
  * over the keys j that row i sees (attn_paged.h, causal); (c, r)[j] is key j of the row's request. mla_paged
- * computes the same results from the latents themselves. For each head, it takes 2 * (576 + 512) operations
- * for each pair of query and key, where mla_prefill takes 2 * (192 + 128) and another 2 * 256 * 512 to expand
- * each key. mla_prefill is faster for requests of 128 rows or more, and for prompts of a few rows that do not
- * have many keys before them.
+ * computes the same results from the latents themselves. For each head, mla_paged takes 2 * (576 + 512)
+ * operations for each pair of query and key; mla_prefill takes 2 * (192 + 128), and 2 * 256 * 512 more to
+ * expand each key. mla_prefill is faster for requests of 128 rows or more, and for shorter prompts that do
+ * not have many keys before them.
  *
  *   argument          dtype  shape                                             notes
  *   out               dtype  [nnz_qo, num_heads, v_dim]                        out, may not alias q
@@ -33,8 +33,8 @@
  *
  * Chunks:      the first kv_len - qo_len keys of a request are its past keys, the others its new keys.
  *              nnz_past is an upper bound of the number of past keys of all requests together. If it is at
- *              most chunk_keys, past and new keys are expanded together and are the only part. Otherwise the
- *              new keys are one part, and the past keys are divided, request after request, into parts of
+ *              most chunk_keys, past and new keys are expanded together, as the only part. Otherwise the new
+ *              keys are one part, and the past keys are divided, request after request, into parts of
  *              chunk_keys. The parts are expanded one after the other, and their results are merged
  *              (attn_merge.h). The workspace holds up to nnz_qo + chunk_keys expanded keys and the results of
  *              some parts. chunk_keys 0 means as many as fit CAIRN_MLA_PREFILL_BYTES, but at least 1024.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_prefill_cpu - the CPU table: for one request after the other, expands all keys by gemm, then runs
+ * mla_prefill_cpu - the CPU table: takes one request after the other, expands all its keys by gemm, and runs
  * attn_batch_cpu.c over them
  */
 #include "fused/latent/prefill/mla_prefill.h"

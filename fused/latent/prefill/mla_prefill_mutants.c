@@ -42,7 +42,7 @@ enum mla_prefill_bend {
 };
 #define BEND(name)	(bend == mla_prefill_bend_##name)
 
-/* Returns a dot product whose sum is exact (way 0), has 10 bits (way 2), or else is f16. */
+/* Returns a dot product. Its sum is exact (way 0), has 10 bits (way 2), or is f16 (otherwise). */
 static double dot_of(const double *x, const double *y, int n, int way)
 {
 	double sum = 0;

@@ -27,8 +27,8 @@ struct shape {
 	const char *name;		/* NULL: derived from the shape */
 	int batch, qo, kv, page, heads;	/* query rows and keys of each request, slots of a page, heads */
 	int chunk;			/* chunk_keys */
-	unsigned flags;			/* SHARP: few keys have all the weight; RANDOM: not EXACT */
-	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
+	unsigned flags;			/* SHARP: a few keys have all the weight; RANDOM: not EXACT */
+	const int *qo_lens, *kv_lens;	/* [batch], replaces qo and kv; may be NULL */
 	int sms;
 	int pair, equal;		/* number of a pair case, or 0; EXACT has equal logits */
 	float scale;			/* sm_scale; 0: the usual one */
@@ -118,7 +118,7 @@ static const struct shape named[] = {
 #define NUM_GRID	24
 #define NUM_PAIRS	35
 
-/* Every two features occur together in a case. */
+/* Every two features occur together in at least one case. */
 enum { PAIR_PAGE, PAIR_HEADS, PAIR_LENGTHS, PAIR_TABLES, PAIR_CHUNK, PAIR_SCALE, PAIR_DTYPE, PAIR_SMS,
        PAIR_LSE, PAIR_LAST, PAIR_EXACT };
 
@@ -206,7 +206,10 @@ static void describe(int index, struct cairn_case *c)
 	c->far = !!(s.flags & PAGED_FAR);
 	if (c->far || s.nan || s.flags & LATE)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	/* only the attention's, as for mla_paged and attn_dense; the product that makes keys adds some */
+	/*
+	 * operations of the attention only, as for mla_paged and attn_dense, without the product that makes
+	 * keys
+	 */
 	pairs = (double)s.qo * s.kv - 0.5 * s.qo * (s.qo - 1.0);
 	c->flops = 2.0 * s.batch * s.heads * pairs * (128 + 64 + 128);
 	c->bytes = 2.0 * (s.batch * (s.kv * 576.0 + s.qo * s.heads * 320.0) + s.heads * 256.0 * 512);
