@@ -65,7 +65,7 @@ MLA void cluster_mla_cta(const struct mla_args &g, const struct mla_maps *maps)
 	if (threadIdx.x >= WORKERS) {
 		ptx_setmaxnreg_dec<OTHER_REGS>();
 		if (c.warp < WARPS + FEEDERS) {
-			/* maps are always used, but without the first branch ptxas makes workers spill */
+			/* maps->used is always 1, but without this test ptxas makes the workers spill */
 			if (!tensor || !maps->used) {
 				run_feeder<wide, 0>(c, g, jobs, team, num_teams);
 			} else if (c.warp == WARPS) {

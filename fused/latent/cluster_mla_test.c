@@ -122,7 +122,7 @@ static const struct shape named[] = {
 	{ N("dsv3_b1_kv4096", 128, 7168, 1536, 1, 4096, 16, 0), .flags = BENCH | DEVICE },
 };
 
-/* a share of the device, and other cases after the series */
+/* a share of the device, and other cases that were added later */
 static const struct shape with_sms[] = {
 	{ N("sms_1", 8, 64, 0, 2, 33, 16, 0), .sms = 1 },
 	{ N("sms_24_lora", 16, 128, 64, 3, 65, 16, 0), .sms = 24, .flags = F16 },
@@ -130,7 +130,7 @@ static const struct shape with_sms[] = {
 	{ N("sms_24_cluster_5", 8, 64, 0, 2, 200, 16, 5), .sms = 24 },
 	/* the last pages begin past 2^32 elements */
 	{ N("far_pages", 8, 64, 0, 2, 40, 16, 0), .flags = PAGED_FAR },
-	/* x is so small that the mean error of out is that of a */
+	/* x is so small that the mean error of out is the error of a */
 	{ N("mean_error_batch_16", 8, 512, 0, 16, 3, 16, 0), .flags = MEAN, .size = 0.05 },
 };
 

@@ -39,7 +39,7 @@ static int64_t slot_at(const struct cairn_mla_append_args *a, int b, int i)
 	return cairn_kv_slot(&a->kv, b, key) * (a->kv_lora_rank + a->rope_dim);
 }
 
-/* If a head of q held a NaN, sets the whole head to NaN. old: q before the call. */
+/* If a head of q held a NaN, sets all its rotated elements to NaN. old: q before the call. */
 static void spread_nan(const struct cairn_mla_append_args *a, const uint16_t *old)
 {
 	int64_t head = a->nope_dim + a->rope_dim;
@@ -287,7 +287,7 @@ static void fp8_bent_key(const struct cairn_mla_append_args *a, int row, uint8_t
 		memcpy(key + FP8_RANK, rope, sizeof(rope));
 }
 
-/* Writes the keys of the reference anew. */
+/* Runs the reference, then writes its 8-bit keys again with the defect. */
 static int bent_fp8(const struct cairn_mla_append_args *args, enum fp8_bend bend)
 {
 	struct cairn_mla_append_args a;

@@ -93,10 +93,10 @@ ATTN_FN int32_t attn_decode_warps(int32_t head_dim, int32_t wide)
 }
 
 /*
- * How decode spreads over the device: the size of the cluster over which the keys of a task (request, KV
- * head, row tile) are split, and the width of its CTAs. A wide CTA occupies an SM alone, two narrow ones
- * share an SM. Wide CTAs win with few tasks, because the hardware fills one SM before it uses the next;
- * narrow ones win with many, because their prologues and epilogues overlap.
+ * The division of decode work over the device: the size of the cluster over which the keys of a task
+ * (request, KV head, row tile) are split, and the width of its CTAs. A wide CTA occupies an SM alone, two
+ * narrow ones share an SM. Wide CTAs win with few tasks, because the hardware fills one SM before it uses the
+ * next; narrow ones win with many, because their prologues and epilogues overlap.
  */
 struct attn_split {
 	int32_t cluster_size, wide;

@@ -32,9 +32,9 @@ struct attn_bsr_call {
 };
 
 /*
- * K and V of parts that are copied in boxes, as [block][8 slots][64 elements][slot][element]: 8-bit keys of
- * 128 and 256 dimensions have 128 elements for 64. An element of a KV head begins at its distance from KV
- * head 0.
+ * K and V of the parts that are copied in boxes, as [block][group of 8 slots][panel][slot][element]. A panel
+ * has 64 elements, or 128 for 8-bit keys of 128 and 256 dimensions. The element coordinate includes the
+ * offset of the KV head from KV head 0.
  */
 struct attn_bsr_maps {
 	CUtensorMap of[2][CAIRN_ATTN_PARTS];	/* K, V */

@@ -214,7 +214,7 @@ struct attn_bsr_rings {
 	struct attn_bsr_converter own;	/* used if the producer also converts */
 };
 
-/* Where a tile goes, and the mbarrier at which its copies arrive. */
+/* The destination of a tile, and the mbarrier at which its copies arrive. */
 struct attn_target {
 	uint32_t tile, full;
 };
@@ -315,7 +315,7 @@ ATTN_DEV bool attn_find_piece(const struct attn_bsr_call &c, struct attn_bsr_ext
 	}
 	if (at->run >= x->runs)
 		return false;
-	/* read anew each time, so that the run's range does not occupy registers during the fetch */
+	/* read again each time, so that the run's range does not occupy registers during the fetch */
 	const int32_t unit = __ldcg(&c.w.runs[at->run].unit), tile = __ldcg(&c.w.runs[at->run].tile);
 	const int32_t last = __ldcg(&c.w.runs[at->run + 1].unit), end = __ldcg(&c.w.runs[at->run + 1].tile);
 

@@ -25,7 +25,7 @@ enum {
 	FAR_BITS = 1 << 23,	/* the bits of the second row lie past 2^31 bytes, of the third past 2^32 */
 };
 
-/* How the slots of a block lie. */
+/* Layouts of the slots of a block. */
 enum {
 	CONTIGUOUS, GAPS, HEADS_FIRST, NUM_LAYOUTS,
 	/* only one stride is not 0; never chosen by the case index */

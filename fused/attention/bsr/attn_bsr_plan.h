@@ -51,7 +51,7 @@ struct attn_unit {
 	int32_t hidden;			/* number of keys from `begin` on that no token of it sees */
 };
 
-/* Where a run begins; it ends where the next one begins. */
+/* The begin of a run, which ends where the next one begins. */
 struct attn_run {
 	int32_t unit, tile;
 };

@@ -2,9 +2,9 @@
 /*
  * attn_bsr_ref - the reference: attn_exact.c for each token and head, over the keys that it sees
  *
- * Above 2^31 products in q.k, cairn_attn_bsr_exact() computes the first and last token, those of long block
- * rows, and a fixed pseudo-random sample of the others, all heads of each. All other tokens have an infinite
- * bound: their results need only be finite.
+ * Above 2^31 products in q.k, cairn_attn_bsr_exact() computes the first and last token, the first and last of
+ * each block row of 64 tokens or more, and a fixed pseudo-random sample of the others, each for all heads.
+ * All other tokens have an infinite bound: their results need only be finite.
  */
 #include "fused/attention/bsr/attn_bsr.h"
 

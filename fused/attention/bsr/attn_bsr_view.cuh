@@ -51,7 +51,7 @@ struct attn_bsr_token {
 	int32_t first, end;
 };
 
-/* What a tile of the ring for 8-bit keys holds; END: no tile follows. */
+/* The contents of a tile in the ring for 8-bit keys; ATTN_RAW_END: no tile follows. */
 enum attn_raw { ATTN_RAW_K, ATTN_RAW_V, ATTN_RAW_END };
 
 /* Shared memory in addition to that of attn_forward.cuh. */

@@ -139,7 +139,7 @@ ATTN_DEV void attn_dense_copy_k(const struct attn_dense_maps &maps, uint32_t s_t
 						0, mbar);
 }
 
-/* The same for a V tile. */
+/* Starts the copy of a V tile, whose mbarrier counts its bytes. */
 template <class F>
 ATTN_DEV void attn_dense_issue_v(const CUtensorMap *map, uint32_t s_tile, int row, int head, uint32_t mbar)
 {
@@ -226,7 +226,7 @@ ATTN_DEV void attn_dense_fetch_k(const struct attn_dense_maps &maps,
 		attn_dense_copy_k<F>(maps, s.k + k.stage * F::k_bytes, row, kv_head, s.full_k + 8 * k.stage);
 }
 
-/* The same for V, of which `left` keys belong to the request. */
+/* Fetches the nth tile of V, of which `left` keys belong to the request, in the same way. */
 template <class F>
 ATTN_DEV void attn_dense_fetch_v(const struct attn_dense_maps &maps,
 				 const struct attn_smem<struct attn_row_tile> &s, int row, int kv_head,

@@ -19,7 +19,7 @@ enum {
 	FAR_OUT = CAUSAL << 8,		/* q and out have more than 2^31 elements, in many rows */
 };
 
-/* How K and V lie. */
+/* Layouts of K and V. */
 enum {
 	CONTIGUOUS,		/* strides 0 */
 	ROW_GAPS,		/* gaps between rows, of different lengths in K and V */

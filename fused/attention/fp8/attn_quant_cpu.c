@@ -13,7 +13,7 @@
 #define BLOCK	ATTN_FP8_BLOCK
 #define MAX_DIM	128
 
-/* Where a block's rows begin and where its codes and its scale go. */
+/* The rows of a block, and the destinations of its codes and its scale. */
 struct block {
 	const void *x;
 	int64_t first, stride;

@@ -50,7 +50,7 @@ int ladder_launch(const struct ladder_kernel *k, const struct cairn_attn_dense_a
 		  void *stream);
 /* Checks the arguments, with up to max_group query heads for each KV head. Sets *busy if there are rows. */
 int ladder_check_decode(const struct cairn_attn_paged_args *args, int max_group, int *busy);
-/* The same for steps that split keys, with the workspace. */
+/* The same for steps that split keys; also checks the workspace. */
 int ladder_check_split(const struct cairn_attn_paged_args *args, int *busy);
 /*
  * Returns the number of parts into which the keys of a request are split, or -errno. There are enough

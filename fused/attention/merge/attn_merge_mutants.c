@@ -279,7 +279,7 @@ static int attn_merge_far_elements_32_bits(const struct cairn_attn_merge_args *a
 	return cairn_attn_merge_ref(&a, stream);
 }
 
-/* With more than eight states, a count beyond num_states is taken for num_states - 1. */
+/* With more than eight states, treats a count beyond num_states as num_states - 1. */
 static int attn_merge_beyond_is_last(const struct cairn_attn_merge_args *a, void *stream)
 {
 	struct cairn_attn_merge_args other = *a;

@@ -547,8 +547,8 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 }
 
 /*
- * How a call is carried out. DECODE: the decode kernel alone. PREFILL: the kernels of attn_bsr alone. MIXED:
- * the decode kernel takes the requests of up to ATTN_DECODE_TILE packed rows, attn_bsr the others.
+ * The kernels that a call uses. DECODE: the decode kernel alone. PREFILL: the kernels of attn_bsr alone.
+ * MIXED: the decode kernel takes the requests of up to ATTN_DECODE_TILE packed rows, attn_bsr the others.
  */
 enum way { NOTHING, DECODE, PREFILL, MIXED };
 
@@ -560,7 +560,10 @@ static enum way way_of(const struct cairn_attn_paged_args *args)
 		return NOTHING;
 	if (max_rows <= ATTN_DECODE_ROWS)
 		return DECODE;
-	/* one request, or all requests as long as the longest: the decode kernel would have nothing to do */
+	/*
+	 * with one request, or if all requests are as long as the longest, the decode kernel would have
+	 * nothing to do
+	 */
 	if (args->kv.batch == 1 || args->nnz_qo == (int64_t)args->kv.batch * args->max_qo_len)
 		return PREFILL;
 	return MIXED;

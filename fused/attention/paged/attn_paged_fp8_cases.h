@@ -54,7 +54,7 @@ static const struct shape fp8_named[] = {
 	{ N("fp8_page_1000", 2, 3, 1203, 1000, 4, 2, 64), .flags = BOTH | SCALES },
 	{ N("fp8_page_41", 2, 3, 85, 41, 4, 2, 64), .flags = BOTH | SCALES },
 	{ N("fp8_page_83_prefill", 2, 70, 170, 83, 4, 2, 64), .flags = BOTH | SCALES },
-	/* logits and values; one scale for each head leaves them where they are */
+	/* patterns of logits and values, which one scale for each head does not spoil */
 	{ N("fp8_logits_any", 2, 3, 97, 16, 4, 2, 128), .flags = BOTH | SCALES, .logits = ANY },
 	{ N("fp8_logits_any_f16", 2, 40, 97, 16, 4, 2, 64), .flags = LSE | F16 | SCALES, .logits = ANY },
 	{ N("fp8_logits_equal", 2, 3, 97, 16, 4, 2, 64), .flags = BOTH | SCALES, .logits = EQUAL },

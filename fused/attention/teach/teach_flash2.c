@@ -5,7 +5,8 @@
  * In the forward pass, the loops change places: the outer loop runs over blocks of Q and O, which stay on the
  * chip until they are complete. O is kept unnormalised: a step only scales it by e^(m_old - m), and it is
  * divided by l once, at the end. Each row writes one statistic to HBM instead of two, L = m + log(l):
- * exp(S - L) is P. In the backward pass the loops are those of FlashAttention, and a separate pass computes D.
+ * exp(S - L) is P. In the backward pass the loops are those of FlashAttention, and a separate pass computes
+ * D.
  *
  * The paper leaves the block sizes open. Here those of the outer loop are large and those of the inner loop
  * at most d, as in FlashAttention: forward, Br = M / 4d and Bc = min(Br, d); backward, Bc = M / 8d and

@@ -25,7 +25,7 @@ enum {
 
 #define TEXT_ARRAY	4096
 
-/* How K and V lie. */
+/* Layouts of K and V. */
 enum { CONTIGUOUS, ROW_GAPS, HEADS_FIRST, NUM_LAYOUTS };
 
 struct shape {

@@ -80,7 +80,7 @@ ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
 	for (int nth = 0;; nth++) {
 		const struct attn_row_tile *t = &s.tiles[nth % ATTN_NUM_TILES];
 		const int stage = nth % F::q_stages, num_tiles = attn_await_q<F>(s, nth);
-		const int thread = attn_thread() - 32;	/* read anew, see attn_thread() */
+		const int thread = attn_thread() - 32;	/* read again, see attn_thread() */
 
 		if (num_tiles > 0)
 			attn_rotate_q<dtype, F, H, interleaved>(a, *t, s.q + stage * F::q_bytes, thread);

@@ -28,7 +28,7 @@ ATTN_DEV struct attn_keys attn_keys_of_tile(const struct attn_variant_call &a, c
 	return k;
 }
 
-/* A lane's part of some rows, `step` rows apart. Rows past the end stand for the last one. */
+/* Loads a lane's part of some rows, `step` rows apart. Instead of a row past the end, loads the last row. */
 template <int rows, int step, int dim, bool interleaved>
 ATTN_DEV void attn_load_keys(struct attn_part *p, const struct attn_keys &k, int key, int part)
 {

@@ -44,7 +44,7 @@ static constexpr __host__ __device__ int mla_regs(int fetch)
 	return fetch == MLA_THREADS_8 ? 208 : fetch == MLA_THREADS_16 ? 224 : 232;
 }
 
-/* blockIdx: task, from first_task on; split. few: 0, or the most packed rows of a task */
+/* blockIdx.x + first_task is the task, blockIdx.y the split. few: 0, or the most packed rows of a task */
 template <int dtype, int fetch, int few>
 static __global__ void __launch_bounds__(MLA_THREADS, 1)
 mla_decode_kernel(const __grid_constant__ struct mla_call c, const __grid_constant__ struct mla_maps maps)

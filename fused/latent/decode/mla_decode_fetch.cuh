@@ -48,7 +48,8 @@ ATTN_DEV int32_t mla_page(const struct mla_call &c, int32_t key)
 
 /*
  * Returns the entry for key number `key` of the task's list of pages or slots; -1: no key. An entry is loaded
- * a tile ahead, and nothing may be computed from it before its tile, because the warp would wait for it.
+ * one tile ahead. Nothing may be computed from it until its tile is processed, because the warp would wait
+ * for the load.
  */
 ATTN_DEV int32_t mla_entry(const struct mla_call &c, const struct mla_task &t, int32_t key)
 {
@@ -127,7 +128,7 @@ ATTN_DEV struct mla_four mla_four_slots(const struct mla_call &c, const struct m
 	return entries;
 }
 
-/* Tells the consumers which keys of tile i count. */
+/* Tells the consumers which keys of tile i are valid. */
 ATTN_DEV void mla_write_valid(const struct mla_four &four, uint32_t smem, int i)
 {
 	const int thread = mla_thread();
@@ -190,7 +191,7 @@ ATTN_DEV void mla_produce_16bit(const struct mla_call &c, const struct mla_task 
 	}
 }
 
-/* What a thread has loaded of a group of panels of its four 8-bit keys. */
+/* The data that a thread has loaded for a group of panels of its four 8-bit keys. */
 struct mla_raw {
 	uint4 bits[4];
 	float scale[4];

@@ -57,7 +57,7 @@ static int64_t slot_of(const struct cairn_mla_decode_args *a, int b, int i, int 
 	return cairn_kv_slot(&a->kv, b, j);
 }
 
-/* Widens a key, rounded to dtype where kv_fp8 asks for it. */
+/* Widens a key. With kv_fp8, rounds its latent to dtype, as the contract says. */
 static void load_key(const struct cairn_mla_decode_args *a, int64_t slot, double *key)
 {
 	const uint8_t *row = (const uint8_t *)a->kv.k_pages + slot * CAIRN_MLA_FP8_BYTES;

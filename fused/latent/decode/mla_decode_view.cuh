@@ -41,7 +41,7 @@
 #define MLA_AT_FOUND	(MLA_AT_VALID + 2 * MLA_KEYS * 2)
 #define MLA_SMEM_BYTES	(MLA_AT_FOUND + 96)
 
-/* How the producer finds and copies keys. */
+/* Ways in which the producer finds and copies keys. */
 enum mla_fetch {
 	MLA_BOXES,		/* by TMA, from pages of whole tiles */
 	MLA_THREADS_16,		/* by threads, from pages of any size or lists of slots */
@@ -182,7 +182,7 @@ ATTN_DEV bool mla_find_tile(const struct mla_call &c, int32_t id, struct mla_fou
 	return found->tile >= 0;
 }
 
-/* Sets the task's share of the keys, of which its request has `visible` at most. */
+/* Sets the task's share of the keys. visible: the number of keys that its last row sees. */
 ATTN_DEV void mla_share(const struct mla_call &c, struct mla_task *t, int32_t visible)
 {
 	const int32_t tiles = attn_div_up(visible, MLA_KEYS), splits = min(c.splits, tiles);

@@ -17,7 +17,7 @@ struct attn_variant_header {
 /* The headers of the kernel, and short stand-ins for those of the system and of CUDA. */
 extern const struct attn_variant_header attn_variant_headers[];
 extern const int attn_variant_num_headers;
-/* What the host's compiler gets before and after a text. */
+/* The sources that the host's compiler gets before and after a text. */
 extern const char attn_variant_text_h[], attn_variant_hooks_h[];
 
 /* Adds a text, with its final zero, to a hash. */
