@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * cairn - the one program: list, check, bench, attn-variant, generate, eval, serve, convert-gqa,
- * convert-slices, graph
+ * convert-slices, graph, search
  */
 #include <getopt.h>
 #include <limits.h>
@@ -36,6 +36,7 @@ static const char usage[] =
 	"  convert-slices\n"
 	"               cuts the forward pass of a model at its attention operators\n"
 	"  graph        prints the forward pass of a model (--help for its options)\n"
+	"  search       searches how to overlap a model's operations (--help for its options)\n"
 	"  version      version and digest of the sources\n"
 	"\n"
 	"Options of check; bench has --impl, --seed, --device, --json, --skip and --once, list has --skip:\n"
@@ -369,6 +370,8 @@ static int run(const char *cmd, int argc, char **argv)
 		return cairn_cmd_convert_slices(argc - 1, argv + 1);
 	if (!strcmp(cmd, "graph"))
 		return cairn_cmd_graph(argc - 1, argv + 1);
+	if (!strcmp(cmd, "search"))
+		return cairn_cmd_search(argc - 1, argv + 1);
 	if (!strcmp(cmd, "version") || !strcmp(cmd, "--version")) {
 		if (argc > 2) {
 			fprintf(stderr, "cairn version: '%s': takes no arguments\n", argv[2]);

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/* search - searches how to overlap the operations of a pass; `cairn search` */
+#include "serving/cli/commands.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "conformance/tables/program.h"
+#include "primitives/base/error.h"
+#include "serving/cli/command.h"
+#include "serving/search/nano_plan.h"
+#include "serving/search/nano_print.h"
+
+static const char usage[] =
+	"usage: cairn search --model DIR | --shape NAME --profile FILE [OPTION]...\n"
+	"\n"
+	"Cuts the rows of a pass into nano-batches and schedules their operations so that those bound by\n"
+	"arithmetic run beside those bound by memory, by two mixed-integer programs over measured times.\n"
+	"Prints the schedules and writes a plan file. Needs the solver cbc (package coinor-cbc).\n"
+	"  --model DIR      a checkpoint; only its config.json is read\n"
+	"  --shape NAME     a published shape, as llama3-8b\n"
+	"  --profile FILE   measured times, JSON lines (serving/search/nano_profile.h)\n"
+	"  --rows LIST      rows of the passes (1024,1536,2048)\n"
+	"  --decode LIST    eighths of them that are decoding requests (3)\n"
+	"  --context LIST   cached tokens of each decoding request, powers of two (1024)\n"
+	"  --how NAME       use only pairs that ran so: streams, green, queue or coresident (all)\n"
+	"  --ranks N        ranks of tensor parallelism; the profile must be that of one rank (1)\n"
+	"  --nanos N        most nano-batches (4)\n"
+	"  --gap PERCENT    stop once no better schedule can be better by more than this (1)\n"
+	"  --seconds N      of the solver, for each pass (95)\n"
+	"  --dump-lp DIR    also write every program in LP format to this folder\n"
+	"  --output FILE    the plan file (plans/GPU_SHAPE_tpRANKS.json)\n";
+
+enum { MOST_LIST = 16 };
+
+struct list {
+	int32_t values[MOST_LIST];
+	int num;
+};
+
+struct search {
+	const char *model, *shape, *profile, *rows, *decode, *context, *dump, *output;
+	int how;
+	int64_t ranks, nanos, seconds;
+	float gap;
+	struct cairn_model_config config;
+	struct cairn_nano_pipeline pipeline;
+	struct cairn_nano_profile *measured;
+	struct cairn_nano_plan *plan;
+};
+
+static int take_list(const char *option, const char *text, int32_t lo, int32_t hi, struct list *list)
+{
+	list->num = 0;
+	for (;;) {
+		char *end;
+		long v = strtol(text, &end, 10);
+
+		if (end == text || v < lo || v > hi || (*end && *end != ',') || list->num == MOST_LIST)
+			return cairn_error(EINVAL,
+					   "--%s: '%.64s' is not a list of up to %d whole numbers from "
+					   "%d to %d", option, text, MOST_LIST, lo, hi);
+		list->values[list->num++] = (int32_t)v;
+		if (!*end)
+			return 0;
+		text = end + 1;
+	}
+}
+
+static int search_pass(struct search *s, const struct cairn_nano_pass *pass, int32_t eighths)
+{
+	static struct cairn_nano_problem problem;
+	static struct cairn_nano_found found;
+	char dump[PATH_MAX];
+	struct cairn_nano_options options = { (double)s->seconds, s->gap / 100, (int32_t)s->nanos, NULL };
+	unsigned hows = s->how ? 1u << s->how : ~0u;
+
+	if (s->dump) {
+		snprintf(dump, sizeof(dump), "%s/rows%d_decode%d_context%d", s->dump, pass->rows, eighths,
+			 pass->context);
+		options.dump = dump;
+	}
+	CAIRN_TRY(cairn_nano_problem(&problem, &s->pipeline, &s->config, s->measured, pass, hows));
+	printf("\n%d rows, %d of them decoding, context %d\n", pass->rows, pass->decode, pass->context);
+	cairn_nano_print_ops(&problem, stdout);
+	if (pass->decode < pass->rows && !problem.row_ms)
+		printf("  the profile lacks attention of prompts (pre_mROWS_kvCONTEXT), which is left out\n");
+	CAIRN_TRY(cairn_nano_search(&problem, &options, &found));
+	cairn_nano_print_found(&problem, &found, stdout);
+	return cairn_nano_plan_add(s->plan, &problem, &found);
+}
+
+static int search_passes(struct search *s)
+{
+	struct list rows, decode, context;
+
+	CAIRN_TRY(take_list("rows", s->rows, 2 * CAIRN_NANO_TILE, 1 << 16, &rows));
+	CAIRN_TRY(take_list("decode", s->decode, 0, 8, &decode));
+	CAIRN_TRY(take_list("context", s->context, 1, 1 << 28, &context));
+	for (int k = 0; k < context.num; k++)
+		if (context.values[k] & (context.values[k] - 1))
+			return cairn_error(EINVAL, "--context: %d is no power of two", context.values[k]);
+	for (int i = 0; i < rows.num; i++)
+		for (int j = 0; j < decode.num; j++)
+			for (int k = 0; k < context.num; k++) {
+				struct cairn_nano_pass pass = { rows.values[i],
+								rows.values[i] * decode.values[j] / 8,
+								context.values[k] };
+
+				CAIRN_TRY(search_pass(s, &pass, decode.values[j]));
+			}
+	return 0;
+}
+
+static int write_plan(struct search *s)
+{
+	char path[PATH_MAX];
+
+	if (s->output) {
+		snprintf(path, sizeof(path), "%s", s->output);
+	} else {
+		cairn_nano_plan_path(s->plan, path, sizeof(path));
+		if (mkdir("plans", 0777) && errno != EEXIST)
+			return cairn_error(EIO, "plans: %s", strerror(errno));
+	}
+	CAIRN_TRY(cairn_nano_plan_write(s->plan, path));
+	printf("\nwrote %s\n", path);
+	return 0;
+}
+
+static int run_search(struct search *s)
+{
+	CAIRN_TRY(s->model ? cairn_model_config_load(s->model, &s->config) :
+			     cairn_shape_config(s->shape, &s->config));
+	CAIRN_TRY(cairn_nano_pipeline(&s->pipeline, &s->config, (int32_t)s->ranks));
+	CAIRN_TRY(cairn_nano_profile_read(&s->measured, s->profile));
+	CAIRN_TRY(cairn_nano_plan_create(&s->plan, s->measured, &s->pipeline));
+	printf("model %s on %s, kernels of source %s\n", s->pipeline.shape, s->measured->gpu,
+	       s->measured->source);
+	if (strcmp(s->measured->source, cairn_source_digest()))
+		printf("this program is of source %s and will refuse the plan\n", cairn_source_digest());
+	CAIRN_TRY(search_passes(s));
+	return write_plan(s);
+}
+
+int cairn_cmd_search(int argc, char **argv)
+{
+	static const char *const hows[] = { "all", "streams", "green", "queue", "coresident", NULL };
+	struct search s = { .rows = "1024,1536,2048", .decode = "3", .context = "1024", .ranks = 1,
+			    .nanos = CAIRN_NANO_MOST_SPLIT, .seconds = 95, .gap = 1 };
+	const struct cairn_option options[] = {
+		{ .name = "model", .kind = CAIRN_OPT_TEXT, .to = &s.model },
+		{ .name = "shape", .kind = CAIRN_OPT_TEXT, .to = &s.shape },
+		{ .name = "profile", .kind = CAIRN_OPT_TEXT, .to = &s.profile },
+		{ .name = "rows", .kind = CAIRN_OPT_TEXT, .to = &s.rows },
+		{ .name = "decode", .kind = CAIRN_OPT_TEXT, .to = &s.decode },
+		{ .name = "context", .kind = CAIRN_OPT_TEXT, .to = &s.context },
+		{ .name = "how", .kind = CAIRN_OPT_CHOICE, .to = &s.how, .names = hows },
+		{ .name = "ranks", .kind = CAIRN_OPT_INT, .to = &s.ranks, .lo = 1, .hi = 64 },
+		{ .name = "nanos", .kind = CAIRN_OPT_INT, .to = &s.nanos, .lo = 2,
+		  .hi = CAIRN_NANO_MOST_SPLIT },
+		{ .name = "gap", .kind = CAIRN_OPT_FLOAT, .to = &s.gap, .lo = 0, .hi = 100 },
+		{ .name = "seconds", .kind = CAIRN_OPT_INT, .to = &s.seconds, .lo = 1, .hi = 86400 },
+		{ .name = "dump-lp", .kind = CAIRN_OPT_TEXT, .to = &s.dump },
+		{ .name = "output", .kind = CAIRN_OPT_TEXT, .to = &s.output },
+	};
+	int ret = cairn_parse_options(argc, argv, NULL, options, sizeof(options) / sizeof(options[0]), usage);
+
+	if (ret > 0)
+		return CAIRN_EXIT_OK;
+	if (!ret && !s.model == !s.shape)
+		ret = cairn_error(EINVAL, "one of --model and --shape is required");
+	if (!ret && !s.profile)
+		ret = cairn_error(EINVAL, "--profile is required");
+	if (!ret)
+		ret = run_search(&s);
+	cairn_nano_profile_free(s.measured);
+	cairn_nano_plan_free(s.plan);
+	if (!ret)
+		return CAIRN_EXIT_OK;
+	if (*cairn_last_error())
+		fprintf(stderr, "cairn search: %s\n", cairn_last_error());
+	return ret == -EINVAL || ret == -EOPNOTSUPP ? CAIRN_EXIT_USAGE : CAIRN_EXIT_FAILED;
+}

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+/* nano_mutants_plan - plan files, with faults */
+#include "serving/search/nano_mutants.h"
+
+#include "serving/search/nano_plan.c"
+#include "serving/search/nano_plan_read.c"

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+/* nano_plan - makes and writes plan files, and picks an entry */
+#include "serving/search/nano_plan.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "serving/base/json.h"
+#include "serving/search/nano_fault.h"
+
+int cairn_nano_plan_create(struct cairn_nano_plan **out, const struct cairn_nano_profile *profile,
+			   const struct cairn_nano_pipeline *pipeline)
+{
+	struct cairn_nano_plan *plan = calloc(1, sizeof(*plan));
+
+	if (!plan)
+		return cairn_error(ENOMEM, "plan: out of memory");
+	snprintf(plan->gpu, sizeof(plan->gpu), "%s", profile->gpu);
+	snprintf(plan->source, sizeof(plan->source), "%s", profile->source);
+	snprintf(plan->shape, sizeof(plan->shape), "%s", pipeline->shape);
+	plan->ranks = pipeline->ranks;
+	plan->sms = profile->sms;
+	*out = plan;
+	return 0;
+}
+
+void cairn_nano_plan_free(struct cairn_nano_plan *plan)
+{
+	if (!plan)
+		return;
+	free(plan->entries);
+	free(plan);
+}
+
+static int by_start(const void *a, const void *b)
+{
+	const struct cairn_nano_plan_part *x = a, *y = b;
+
+	if (x->start != y->start)
+		return x->start < y->start ? -1 : 1;
+	return strcmp(x->op, y->op) ? strcmp(x->op, y->op) : x->nano - y->nano;
+}
+
+int cairn_nano_plan_add(struct cairn_nano_plan *plan, const struct cairn_nano_problem *p,
+			const struct cairn_nano_found *found)
+{
+	const struct cairn_nano_schedule *s = &found->schedule;
+	struct cairn_nano_plan_entry *e;
+
+	if (plan->num_entries == CAIRN_NANO_MOST_ENTRIES)
+		return cairn_error(EINVAL, "plan: more than %d kinds of passes", CAIRN_NANO_MOST_ENTRIES);
+	e = realloc(plan->entries, ((size_t)plan->num_entries + 1) * sizeof(*e));
+	if (!e)
+		return cairn_error(ENOMEM, "plan: out of memory");
+	plan->entries = e;
+	e += plan->num_entries++;
+	memset(e, 0, sizeof(*e));
+	e->rows = p->pass.rows;
+	e->decode_eighths = (p->pass.decode * 8 + p->pass.rows / 2) / p->pass.rows;
+	e->context = p->pass.context;
+	e->nanos = s->nanos;
+	for (int32_t i = 0, row = 0; i < s->nanos; i++) {
+		row += s->size[i];
+		if (i + 1 < s->nanos)
+			e->cuts[i] = row;
+		e->decode[i] = s->decode[i];
+	}
+	for (int32_t i = 0; i < found->parts.num_parts; i++) {
+		const struct cairn_nano_level *level = cairn_nano_level_of(p, &found->parts, s, i);
+		struct cairn_nano_plan_part *part = &e->parts[e->num_parts++];
+		const struct cairn_nano_op *op = &p->ops[found->parts.parts[i].op];
+
+		memcpy(part->op, op->name, sizeof(part->op));
+		part->nano = found->parts.parts[i].nano;
+		part->start = s->start[i];
+		part->r = level->r;
+		part->how = level->how;
+		part->sms = level->sms;
+	}
+	qsort(e->parts, (size_t)e->num_parts, sizeof(*e->parts), by_start);
+	e->sequential_ms = found->sequential_ms;
+	e->predicted_ms = found->tries[found->best].pass_ms;
+	e->gap = found->tries[found->best].stage2_gap;
+	return 0;
+}
+
+void cairn_nano_plan_path(const struct cairn_nano_plan *plan, char *path, size_t len)
+{
+	snprintf(path, len, "plans/%s_%s_tp%d.json", plan->gpu, plan->shape, plan->ranks);
+	for (char *c = path + strlen("plans/"); *c; c++)
+		if (*c == ' ' || *c == '/')
+			*c = '_';
+}
+
+static json_t *ints_json(const int32_t *values, int32_t num)
+{
+	json_t *array = json_array();
+
+	for (int32_t i = 0; i < num; i++)
+		json_array_append_new(array, json_integer(values[i]));
+	return array;
+}
+
+/* Returns a number, or null if the value is 0 or not finite. */
+static json_t *ms_json(double ms)
+{
+	return ms > 0 && isfinite(ms) ? json_real(ms) : json_null();
+}
+
+static json_t *entry_json(const struct cairn_nano_plan_entry *e)
+{
+	json_t *parts = json_array();
+
+	for (int32_t i = 0; i < e->num_parts; i++) {
+		const struct cairn_nano_plan_part *p = &e->parts[i];
+
+		json_array_append_new(parts, json_pack("{s:s, s:i, s:f, s:f, s:s, s:i}", "op", p->op, "nano",
+						       (int)p->nano, "start", p->start, "r", p->r, "how",
+						       cairn_nano_how_names[p->how], "sms", (int)p->sms));
+	}
+	return json_pack("{s:i, s:i, s:i, s:o, s:o, s:o, s:f, s:f, s:o, s:o, s:o}", "rows", (int)e->rows,
+			 "decode_eighths", (int)e->decode_eighths, "context", (int)e->context,
+			 "cuts", ints_json(e->cuts, e->nanos - 1), "decode", ints_json(e->decode, e->nanos),
+			 "parts", parts, "sequential_ms", e->sequential_ms, "predicted_ms", e->predicted_ms,
+			 "gap", isfinite(e->gap) ? json_real(e->gap) : json_null(),
+			 "measured_sequential_ms", ms_json(e->measured_sequential_ms),
+			 "measured_ms", ms_json(e->measured_ms));
+}
+
+int cairn_nano_plan_write(const struct cairn_nano_plan *plan, const char *path)
+{
+	char part[PATH_MAX];
+	json_t *entries = json_array(), *root;
+	int ret = 0;
+
+	for (int32_t i = 0; i < plan->num_entries; i++)
+		json_array_append_new(entries, entry_json(&plan->entries[i]));
+	root = json_pack("{s:i, s:s, s:s, s:s, s:i, s:i, s:o}", "v", 1, "gpu", plan->gpu, "source",
+			 plan->source,
+			 "shape", plan->shape, "ranks", (int)plan->ranks, "sms", (int)plan->sms, "entries",
+			 entries);
+	if (!root || json_array_size(entries) != (size_t)plan->num_entries)
+		ret = cairn_error(ENOMEM, "%s: out of memory", path);
+	else if (snprintf(part, sizeof(part), "%s.part", path) >= (int)sizeof(part))
+		ret = cairn_error(EINVAL, "%s: the name is too long", path);
+	else if (json_dump_file(root, part, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) || rename(part, path))
+		ret = cairn_error(EIO, "%s: %s", path, strerror(errno));
+	json_decref(root);
+	return ret;
+}
+
+static int is_good(const struct cairn_nano_plan_entry *e, int32_t rows)
+{
+	int gains = e->measured_ms > 0 &&
+		    e->measured_sequential_ms >= CAIRN_NANO_LEAST_GAIN * e->measured_ms;
+
+	return (e->rows <= rows || FAULT(MORE_ROWS)) && (gains || FAULT(GAIN_IGNORED));
+}
+
+const struct cairn_nano_plan_entry *cairn_nano_plan_pick(const struct cairn_nano_plan *plan, int32_t rows,
+							  int32_t decode, int32_t context)
+{
+	const struct cairn_nano_plan_entry *best = NULL;
+	double best_share = 0, best_context = 0;
+
+	for (int32_t i = 0; i < plan->num_entries; i++) {
+		const struct cairn_nano_plan_entry *e = &plan->entries[i];
+		double share = fabs(e->decode_eighths - 8.0 * decode / rows);
+		double far = fabs(log2(e->context) - log2(context > 0 ? context : 1));
+
+		if (!is_good(e, rows))
+			continue;
+		if (best && (e->rows < best->rows ||
+			     (e->rows == best->rows && (share > best_share ||
+							(share == best_share && far >= best_context)))))
+			continue;
+		best = e;
+		best_share = share;
+		best_context = far;
+	}
+	return best;
+}
