@@ -54,19 +54,20 @@ struct search {
 
 static int take_list(const char *option, const char *text, int32_t lo, int32_t hi, struct list *list)
 {
+	const char *at = text;
+
 	list->num = 0;
 	for (;;) {
 		char *end;
-		long v = strtol(text, &end, 10);
+		long v = strtol(at, &end, 10);
 
-		if (end == text || v < lo || v > hi || (*end && *end != ',') || list->num == MOST_LIST)
-			return cairn_error(EINVAL,
-					   "--%s: '%.64s' is not a list of up to %d whole numbers from "
-					   "%d to %d", option, text, MOST_LIST, lo, hi);
+		if (end == at || v < lo || v > hi || (*end && *end != ',') || list->num == MOST_LIST)
+			return cairn_error(EINVAL, "--%s: '%.64s' is not a list of up to %d whole numbers "
+					   "from %d to %d", option, text, MOST_LIST, lo, hi);
 		list->values[list->num++] = (int32_t)v;
 		if (!*end)
 			return 0;
-		text = end + 1;
+		at = end + 1;
 	}
 }
 
@@ -90,6 +91,10 @@ static int search_pass(struct search *s, const struct cairn_nano_pass *pass, int
 		printf("  the profile lacks attention of prompts (pre_mROWS_kvCONTEXT), which is left out\n");
 	CAIRN_TRY(cairn_nano_search(&problem, &options, &found));
 	cairn_nano_print_found(&problem, &found, stdout);
+	if (!(found.tries[found.best].pass_ms < found.sequential_ms)) {
+		printf("  sequential is faster: no plan\n");
+		return 0;
+	}
 	return cairn_nano_plan_add(s->plan, &problem, &found);
 }
 

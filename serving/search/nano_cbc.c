@@ -248,7 +248,7 @@ static int run(struct cairn_lp *lp, struct run *r, const struct cairn_lp_limits 
 	CAIRN_TRY(write_start(lp, r));
 	begin = now();
 	CAIRN_TRY(spawn(r, limits, &pid));
-	CAIRN_TRY(await(pid, begin + limits->seconds + GRACE_S));
+	CAIRN_TRY(await(pid, begin + limits->seconds + (limits->grace > 0 ? limits->grace : GRACE_S)));
 	CAIRN_TRY(take_answer(lp, r, a));
 	a->seconds = now() - begin;
 	return 0;

@@ -42,6 +42,7 @@ struct cairn_lp_limits {
 	double seconds;		/* elapsed */
 	double gap;		/* relative: stop once (value - bound) / |value| is at most that */
 	const char *dump;	/* also write the LP to this file; NULL: do not */
+	double grace;		/* seconds until the child is killed once its time is up; 0: 10 */
 };
 
 struct cairn_lp_answer {
@@ -52,8 +53,8 @@ struct cairn_lp_answer {
 };
 
 /*
- * Runs cbc ($CAIRN_CBC, else cbc in $PATH) as a child process, which is killed ten seconds after its time is
- * up if it has not ended. Errors: -ENOENT (there is no cbc: the text says so), -EINVAL (no solution exists),
+ * Runs cbc ($CAIRN_CBC, else cbc in $PATH) as a child process, which is killed if it does not end in time.
+ * Errors: -ENOENT (there is no cbc: the text says so), -EINVAL (no solution exists),
  * -ETIMEDOUT (none was found in time, or the child had to be killed), -EIO (cbc failed, or its answer is not
  * understood), -ENOMEM.
  */

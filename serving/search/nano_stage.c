@@ -128,7 +128,7 @@ void cairn_nano_milp_kinds(struct cairn_nano_milp *m)
 int cairn_nano_milp_solve(struct cairn_nano_milp *m, const struct cairn_nano_limits *limits,
 			  const char *stage, struct cairn_nano_schedule *s, struct cairn_lp_answer *a)
 {
-	struct cairn_lp_limits lp = { limits->seconds, limits->gap, NULL };
+	struct cairn_lp_limits lp = { .seconds = limits->seconds, .gap = limits->gap };
 	char path[PATH_MAX];
 
 	if (limits->dump) {

@@ -14,6 +14,15 @@
 
 #include "serving/search/nano_sim.h"
 
+/* Returns whether there is a solver; if not, the test is skipped. */
+static inline int has_solver(struct cairn_test *t)
+{
+	if (system("cbc -quit >/dev/null 2>&1") == 0)
+		return 1;
+	cairn_skip(t, "no program cbc (package coinor-cbc)");
+	return 0;
+}
+
 /*
  * Writes a profile of a dense model. Alone, an operation for m rows takes 10 us + m * ns_per_row, and
  * attention of n requests with c keys 5 us + n * c * 0.1 ns. Beside an operation bound by arithmetic that
