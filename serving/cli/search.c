@@ -188,5 +188,5 @@ int cairn_cmd_search(int argc, char **argv)
 		return CAIRN_EXIT_OK;
 	if (*cairn_last_error())
 		fprintf(stderr, "cairn search: %s\n", cairn_last_error());
-	return ret == -EINVAL || ret == -EOPNOTSUPP ? CAIRN_EXIT_USAGE : CAIRN_EXIT_FAILED;
+	return ret == -EINVAL || ret == -EOPNOTSUPP || ret == -ERANGE ? CAIRN_EXIT_USAGE : CAIRN_EXIT_FAILED;
 }

@@ -24,6 +24,7 @@
 #define cairn_nano_plan_add		mutant_nano_plan_add
 #define cairn_nano_plan_path		mutant_nano_plan_path
 #define cairn_nano_plan_write		mutant_nano_plan_write
+#define cairn_nano_plan_parse		mutant_nano_plan_parse
 #define cairn_nano_plan_read		mutant_nano_plan_read
 #define cairn_nano_plan_pick		mutant_nano_plan_pick
 

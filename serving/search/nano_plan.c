@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* nano_plan - makes and writes plan files, and picks an entry */
+/* nano_plan - makes and writes plan files */
 #include "serving/search/nano_plan.h"
 
 #include <limits.h>
@@ -10,7 +10,6 @@
 
 #include "primitives/base/error.h"
 #include "serving/base/json.h"
-#include "serving/search/nano_fault.h"
 
 int cairn_nano_plan_create(struct cairn_nano_plan **out, const struct cairn_nano_profile *profile,
 			   const struct cairn_nano_pipeline *pipeline)
@@ -26,14 +25,6 @@ int cairn_nano_plan_create(struct cairn_nano_plan **out, const struct cairn_nano
 	plan->sms = profile->sms;
 	*out = plan;
 	return 0;
-}
-
-void cairn_nano_plan_free(struct cairn_nano_plan *plan)
-{
-	if (!plan)
-		return;
-	free(plan->entries);
-	free(plan);
 }
 
 static int by_start(const void *a, const void *b)
@@ -151,36 +142,4 @@ int cairn_nano_plan_write(const struct cairn_nano_plan *plan, const char *path)
 		ret = cairn_error(EIO, "%s: %s", path, strerror(errno));
 	json_decref(root);
 	return ret;
-}
-
-static int is_good(const struct cairn_nano_plan_entry *e, int32_t rows)
-{
-	int gains = e->measured_ms > 0 &&
-		    e->measured_sequential_ms >= CAIRN_NANO_LEAST_GAIN * e->measured_ms;
-
-	return (e->rows <= rows || FAULT(MORE_ROWS)) && (gains || FAULT(GAIN_IGNORED));
-}
-
-const struct cairn_nano_plan_entry *cairn_nano_plan_pick(const struct cairn_nano_plan *plan, int32_t rows,
-							  int32_t decode, int32_t context)
-{
-	const struct cairn_nano_plan_entry *best = NULL;
-	double best_share = 0, best_context = 0;
-
-	for (int32_t i = 0; i < plan->num_entries; i++) {
-		const struct cairn_nano_plan_entry *e = &plan->entries[i];
-		double share = fabs(e->decode_eighths - 8.0 * decode / rows);
-		double far = fabs(log2(e->context) - log2(context > 0 ? context : 1));
-
-		if (!is_good(e, rows))
-			continue;
-		if (best && (e->rows < best->rows ||
-			     (e->rows == best->rows && (share > best_share ||
-							(share == best_share && far >= best_context)))))
-			continue;
-		best = e;
-		best_share = share;
-		best_context = far;
-	}
-	return best;
 }

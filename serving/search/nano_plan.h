@@ -74,6 +74,9 @@ int cairn_nano_plan_write(const struct cairn_nano_plan *plan, const char *path);
 /* Reads a plan and checks all of it. It refuses one for another GPU, source, shape or number of ranks. */
 int cairn_nano_plan_read(struct cairn_nano_plan **out, const char *path,
 			 const struct cairn_nano_plan_for *want);
+/* The same for a file in memory; path: its name in messages. */
+int cairn_nano_plan_parse(struct cairn_nano_plan **out, const char *text, size_t num_bytes, const char *path,
+			  const struct cairn_nano_plan_for *want);
 
 /*
  * Returns the entry to use for a pass, or NULL to run it sequentially. Of the entries with no more rows than

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* nano_plan_read - reads and checks plan files */
+/* nano_plan_read - reads and checks plan files, and picks an entry */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,12 +225,20 @@ static int take_plan(const json_t *root, struct cairn_json_at at, const struct c
 	return take_entries(root, at, plan, want->measured);
 }
 
-int cairn_nano_plan_read(struct cairn_nano_plan **out, const char *path,
-			 const struct cairn_nano_plan_for *want)
+void cairn_nano_plan_free(struct cairn_nano_plan *plan)
+{
+	if (!plan)
+		return;
+	free(plan->entries);
+	free(plan);
+}
+
+int cairn_nano_plan_parse(struct cairn_nano_plan **out, const char *text, size_t num_bytes, const char *path,
+			  const struct cairn_nano_plan_for *want)
 {
 	struct cairn_nano_plan *plan = calloc(1, sizeof(*plan));
 	json_t *root = NULL;
-	int ret = plan ? cairn_json_read(path, MOST_BYTES, false, &root) :
+	int ret = plan ? cairn_json_parse(text, num_bytes, path, false, &root) :
 		  cairn_error(ENOMEM, "%s: out of memory", path);
 
 	if (!ret)
@@ -242,4 +250,49 @@ int cairn_nano_plan_read(struct cairn_nano_plan **out, const char *path,
 	}
 	*out = plan;
 	return 0;
+}
+
+int cairn_nano_plan_read(struct cairn_nano_plan **out, const char *path,
+			 const struct cairn_nano_plan_for *want)
+{
+	char *text;
+	size_t num_bytes;
+	int ret;
+
+	CAIRN_TRY(cairn_read_file(path, MOST_BYTES, &text, &num_bytes));
+	ret = cairn_nano_plan_parse(out, text, num_bytes, path, want);
+	free(text);
+	return ret;
+}
+
+static int is_good(const struct cairn_nano_plan_entry *e, int32_t rows)
+{
+	int gains = e->measured_ms > 0 &&
+		    e->measured_sequential_ms >= CAIRN_NANO_LEAST_GAIN * e->measured_ms;
+
+	return (e->rows <= rows || FAULT(MORE_ROWS)) && (gains || FAULT(GAIN_IGNORED));
+}
+
+const struct cairn_nano_plan_entry *cairn_nano_plan_pick(const struct cairn_nano_plan *plan, int32_t rows,
+							  int32_t decode, int32_t context)
+{
+	const struct cairn_nano_plan_entry *best = NULL;
+	double best_share = 0, best_context = 0;
+
+	for (int32_t i = 0; i < plan->num_entries; i++) {
+		const struct cairn_nano_plan_entry *e = &plan->entries[i];
+		double share = fabs(e->decode_eighths - 8.0 * decode / rows);
+		double far = fabs(log2(e->context) - log2(context > 0 ? context : 1));
+
+		if (!is_good(e, rows))
+			continue;
+		if (best && (e->rows < best->rows ||
+			     (e->rows == best->rows && (share > best_share ||
+							(share == best_share && far >= best_context)))))
+			continue;
+		best = e;
+		best_share = share;
+		best_context = far;
+	}
+	return best;
 }

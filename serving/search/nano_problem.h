@@ -119,7 +119,7 @@ int cairn_nano_tighten(const struct cairn_nano_problem *problem, const struct ca
  *
  * seconds and gap limit the solver. dump: prefix of the LP files to write; NULL: none. span: weight of the
  * time from the first start of a layer to its last end, in periods; with 0 only the period counts.
- * Errors: as of cairn_lp_solve(); -EINVAL also if rows cannot be cut into so many of the sizes.
+ * Errors: as of cairn_lp_solve(); -ERANGE if the rows cannot be cut into so many sizes.
  */
 struct cairn_nano_limits {
 	double seconds, gap, span;

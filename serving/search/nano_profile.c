@@ -244,33 +244,42 @@ static int take_line(struct cairn_nano_profile *p, const char *path, int line, c
 	return ret;
 }
 
-int cairn_nano_profile_read(struct cairn_nano_profile **out, const char *path)
+int cairn_nano_profile_parse(struct cairn_nano_profile **out, const char *text, size_t num_bytes,
+			     const char *path)
 {
 	struct cairn_nano_profile *p = calloc(1, sizeof(*p));
-	char *data = NULL;
-	size_t bytes = 0;
-	int ret = p ? cairn_read_file(path, MOST_BYTES, &data, &bytes) :
-		      cairn_error(ENOMEM, "%s: out of memory", path), line = 0;
+	int ret = p ? 0 : cairn_error(ENOMEM, "%s: out of memory", path), line = 0;
 
-	for (size_t at = 0, n; !ret && at < bytes; at += n + 1) {
-		const char *end = memchr(data + at, '\n', bytes - at);
+	for (size_t at = 0, n; !ret && at < num_bytes; at += n + 1) {
+		const char *end = memchr(text + at, '\n', num_bytes - at);
 
-		n = end ? (size_t)(end - data) - at : bytes - at;
+		n = end ? (size_t)(end - text) - at : num_bytes - at;
 		line++;
 		if (!end)
 			ret = cairn_error(EINVAL, "%s: line %d: truncated: it has no newline", path, line);
 		else
-			ret = take_line(p, path, line, data + at, n);
+			ret = take_line(p, path, line, text + at, n);
 	}
 	if (!ret && !p->num_times)
 		ret = cairn_error(EINVAL, "%s: no row of an operation alone", path);
-	free(data);
 	if (ret) {
 		cairn_nano_profile_free(p);
 		return ret;
 	}
 	*out = p;
 	return 0;
+}
+
+int cairn_nano_profile_read(struct cairn_nano_profile **out, const char *path)
+{
+	char *text;
+	size_t num_bytes;
+	int ret;
+
+	CAIRN_TRY(cairn_read_file(path, MOST_BYTES, &text, &num_bytes));
+	ret = cairn_nano_profile_parse(out, text, num_bytes, path);
+	free(text);
+	return ret;
 }
 
 void cairn_nano_profile_free(struct cairn_nano_profile *p)

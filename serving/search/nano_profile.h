@@ -30,6 +30,7 @@
 #ifndef CAIRN_NANO_PROFILE_H
 #define CAIRN_NANO_PROFILE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define CAIRN_NANO_NAME		24	/* bytes of an operation's name, including its NUL */
@@ -72,6 +73,9 @@ struct cairn_nano_profile {
 };
 
 int cairn_nano_profile_read(struct cairn_nano_profile **out, const char *path);
+/* The same for a file in memory; path: its name in messages. */
+int cairn_nano_profile_parse(struct cairn_nano_profile **out, const char *text, size_t num_bytes,
+			     const char *path);
 void cairn_nano_profile_free(struct cairn_nano_profile *profile);	/* NULL is legal */
 
 /* Sets *ms to the time of an operation alone on all SMs. -EINVAL: no such row; the text names it. */

@@ -62,7 +62,7 @@ int cairn_nano_search(const struct cairn_nano_problem *p, const struct cairn_nan
 		memset(t, 0, sizeof(*t));
 		t->nanos = nanos;
 		ret = try_nanos(p, options, left, t, &parts, &s);
-		if (ret == -ETIMEDOUT && !first)
+		if ((ret == -ETIMEDOUT || ret == -ERANGE) && !first)
 			return 0;
 		if (ret)
 			return ret;

@@ -34,7 +34,8 @@ struct cairn_nano_found {
 	struct cairn_nano_parts parts;
 };
 
-/* Errors: as cairn_nano_stage1(), cairn_nano_sim_pass(). A later try that fails for time ends the search. */
+/* Errors: as cairn_nano_stage1(), cairn_nano_sim_pass(). A later try ends the search if its time is too
+ * short, or if the rows cannot be cut into so many. */
 int cairn_nano_search(const struct cairn_nano_problem *problem, const struct cairn_nano_options *options,
 		      struct cairn_nano_found *found);
 

@@ -79,7 +79,7 @@ static int bound_rate(struct stage1 *x, const struct cairn_nano_problem *p, int3
 	for (int32_t b = 0; b < p->num_sizes; b++)
 		even[b] = (double)p->sizes[b] * p->sizes[b];
 	if (!isfinite(least_cut(p, nanos, even, x->start_size)))
-		return cairn_error(EINVAL, "search: %d rows cannot be cut into %d of the profile's sizes",
+		return cairn_error(ERANGE, "search: %d rows cannot be cut into %d of the profile's sizes",
 				   p->pass.rows, nanos);
 	x->most_rate = cairn_nano_sequential_ms(p) / least * (1 + 1e-9);
 	return 0;

@@ -169,7 +169,7 @@ static void refusals(struct cairn_test *t)
 	cairn_nano_list_parts(&p, 4, &parts);
 	p.num_sizes = 2;	/* 128 and 256 */
 	p.pass.rows = 1536;
-	EXPECT(t, cairn_nano_stage1(&p, &parts, &tiny_limits, &s) == -EINVAL);
+	EXPECT(t, cairn_nano_stage1(&p, &parts, &tiny_limits, &s) == -ERANGE);
 	EXPECT_CONTAINS(t, cairn_last_error(), "1536 rows cannot be cut into 4");
 	/* each of two parts begins after the other one of the same layer */
 	tiny_problem(&tinies[0], &p);

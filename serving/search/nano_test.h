@@ -24,7 +24,7 @@ static inline int has_solver(struct cairn_test *t)
 }
 
 /*
- * Writes a profile of a dense model. Alone, an operation for m rows takes 10 us + m * ns_per_row, and
+ * Writes a profile of a dense model. Alone, an operation for m rows takes 2 us + m * ns_per_row, and
  * attention of n requests with c keys 5 us + n * c * 0.1 ns. Beside an operation bound by arithmetic that
  * runs at r, attention runs at 1 - r^2; there are pairs for r = 0.9, 0.7, 0.5 and 0.3 by queue, and for r =
  * 0.5 also by streams, where attention runs at half that.
@@ -37,7 +37,7 @@ static const struct {
 
 static inline double closed_ns(int op, int rows)
 {
-	return 10e3 + rows * closed_ops[op].ns_per_row;
+	return 2e3 + rows * closed_ops[op].ns_per_row;
 }
 
 #define CLOSED_TAIL	"\"impl\":\"none\",\"gpu\":\"closed form\",\"source\":\"0123456789abcdef\"}\n"
