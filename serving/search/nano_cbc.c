@@ -96,10 +96,9 @@ static void run_cbc(const struct run *r, const char *program, const struct cairn
 		    pid_t parent)
 {
 	char seconds[32], gap[32];
-	const char *argv[32] = { program, r->lp, "-timeMode", "elapsed", "-seconds", seconds, "-ratioGap",
-				 gap,
-				 "-allowableGap", "1e-9", "-primalTolerance", "1e-9", "-integerTolerance",
-					 "1e-9" };
+	const char *argv[32] = { program, r->lp, "-timeMode", "elapsed", "-seconds", seconds,
+				 "-ratioGap", gap, "-allowableGap", "1e-9",
+				 "-primalTolerance", "1e-9", "-integerTolerance", "1e-9" };
 	const char *const solve[] = { "-solve", "-printingOptions", "all", "-solution", r->solution, NULL };
 	int n = 14, in = open("/dev/null", O_RDONLY), out = open(r->log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 

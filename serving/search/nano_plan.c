@@ -130,10 +130,9 @@ int cairn_nano_plan_write(const struct cairn_nano_plan *plan, const char *path)
 
 	for (int32_t i = 0; i < plan->num_entries; i++)
 		json_array_append_new(entries, entry_json(&plan->entries[i]));
-	root = json_pack("{s:i, s:s, s:s, s:s, s:i, s:i, s:o}", "v", 1, "gpu", plan->gpu, "source",
-			 plan->source,
-			 "shape", plan->shape, "ranks", (int)plan->ranks, "sms", (int)plan->sms, "entries",
-			 entries);
+	root = json_pack("{s:i, s:s, s:s, s:s, s:i, s:i, s:o}", "v", 1, "gpu", plan->gpu,
+			 "source", plan->source, "shape", plan->shape, "ranks", (int)plan->ranks,
+			 "sms", (int)plan->sms, "entries", entries);
 	if (!root || json_array_size(entries) != (size_t)plan->num_entries)
 		ret = cairn_error(ENOMEM, "%s: out of memory", path);
 	else if (snprintf(part, sizeof(part), "%s.part", path) >= (int)sizeof(part))

@@ -102,9 +102,8 @@ static void print_parts(const struct cairn_nano_problem *p, const struct cairn_n
 		level = cairn_nano_level_of(p, &f->parts, s, i);
 		start = s->start[i] * s->period_ms;
 		fprintf(file, "  %-10s.%d %9.4f %9.4f %6.3f %6.3f  %-10s %d\n", p->ops[part->op].name,
-			part->nano,
-			start, start + cairn_nano_level_ms(p, &f->parts, s, i), level->r, level->p,
-			cairn_nano_how_names[level->how], level->sms);
+			part->nano, start, start + cairn_nano_level_ms(p, &f->parts, s, i), level->r,
+			level->p, cairn_nano_how_names[level->how], level->sms);
 	}
 }
 

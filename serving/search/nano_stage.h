@@ -31,7 +31,7 @@ void cairn_nano_milp_kinds(struct cairn_nano_milp *m);
 const char *cairn_nano_part_name(const struct cairn_nano_milp *m, int32_t part);
 /* Solves, and sets starts, period, gap and seconds of the schedule. answer->values must be freed. */
 int cairn_nano_milp_solve(struct cairn_nano_milp *m, const struct cairn_nano_limits *limits,
-			  const char *stage,
-			  struct cairn_nano_schedule *schedule, struct cairn_lp_answer *answer);
+			  const char *stage, struct cairn_nano_schedule *schedule,
+			  struct cairn_lp_answer *answer);
 
 #endif

@@ -18,16 +18,15 @@ static const struct tiny tinies[] = {
 	{ .name = "long memory", .rows = 512, .num_ops = 3, .cache = 1,
 	  .ops = { { C, 0.05, 0.1 }, { M, 0.1, 0.4 }, { C, 0.03, 0.05 } } },
 	{ .name = "whole", .rows = 512, .num_ops = 3, .cache = 1,
-	  .ops = { { C, 0.05, 0.1 }, { M, 0.05, 0.2 }, { .kind = C, .ms = 0.3, .per_tile = 0.1,
-							 .whole = 1 } } },
+	  .ops = { { C, 0.05, 0.1 }, { M, 0.05, 0.2 }, { C, 0.3, 0.1, .whole = 1 } } },
 	{ .name = "network", .rows = 512, .num_ops = 3,
 	  .ops = { { C, 0.1, 0.2 }, { M, 0.05, 0.15 }, { N, 0.05, 0.1 } } },
 };
 
 /* Solves both stages. Returns whether every step succeeded. */
 static int solve(struct cairn_test *t, const struct cairn_nano_problem *p,
-		 const struct cairn_nano_parts *parts,
-		 struct cairn_nano_schedule *one, struct cairn_nano_schedule *two)
+		 const struct cairn_nano_parts *parts, struct cairn_nano_schedule *one,
+		 struct cairn_nano_schedule *two)
 {
 	int ret = cairn_nano_stage1(p, parts, &tiny_limits, one);
 

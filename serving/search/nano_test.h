@@ -64,8 +64,8 @@ static inline void write_closed_profile(FILE *f, int most_rows)
 	for (int n = 32; n <= 256; n *= 2)
 		for (int c = 256; c <= 1024; c *= 2)
 			fprintf(f, "{\"v\":1,\"op\":\"interference\",\"case\":\"dec_b%d_kv%d\","
-				"\"how\":\"alone\",\"sms_a\":132,\"alone_a_ns\":%.6f," CLOSED_TAIL, n, c,
-					5e3 + n * c * 0.1);
+				"\"how\":\"alone\",\"sms_a\":132,\"alone_a_ns\":%.6f," CLOSED_TAIL,
+				n, c, 5e3 + n * c * 0.1);
 	for (int i = 9; i > 2; i -= 2) {
 		write_closed_pair(f, "dec_b64_kv512", "queue", i * 0.1, 1 - i * i * 0.01, 8e3);
 		write_closed_pair(f, "all_reduce_m256", "queue", i * 0.1, 1 - i * i * 0.01, 15e3);
@@ -131,9 +131,10 @@ static inline void tiny_problem(const struct tiny *tiny, struct cairn_nano_probl
 			p->ms[o][i] = op->ms + op->per_tile * p->sizes[i] / 128 +
 				      (p->sizes[i] % 256 ? op->step : 0);
 		p->edges[o] = (struct cairn_nano_edge){ o, (o + 1) % tiny->num_ops, o + 1 == tiny->num_ops,
-							!o && tiny->cache ?
-								CAIRN_NANO_CACHE : CAIRN_NANO_DATA };
+							CAIRN_NANO_DATA };
 	}
+	if (tiny->cache)
+		p->edges[0].kind = CAIRN_NANO_CACHE;
 	for (int kind = CAIRN_NANO_MEMORY; kind < CAIRN_NUM_NANO_KINDS; kind++) {
 		memcpy(p->levels[kind], levels, sizeof(levels));
 		p->num_levels[kind] = ARRAY_SIZE(levels);
