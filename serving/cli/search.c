@@ -11,7 +11,7 @@
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
-#include "serving/search/nano_plan.h"
+#include "serving/search/plan_file.h"
 #include "serving/search/nano_print.h"
 
 static const char usage[] =
@@ -49,7 +49,7 @@ struct search {
 	struct cairn_model_config config;
 	struct cairn_nano_pipeline pipeline;
 	struct cairn_nano_profile *measured;
-	struct cairn_nano_plan *plan;
+	struct cairn_plan_file *plan;
 };
 
 static int take_list(const char *option, const char *text, int32_t lo, int32_t hi, struct list *list)
@@ -95,7 +95,7 @@ static int search_pass(struct search *s, const struct cairn_nano_pass *pass, int
 		printf("  sequential is faster: no plan\n");
 		return 0;
 	}
-	return cairn_nano_plan_add(s->plan, &problem, &found);
+	return cairn_plan_file_add(s->plan, &problem, &found);
 }
 
 static int search_passes(struct search *s)
@@ -127,11 +127,11 @@ static int write_plan(struct search *s)
 	if (s->output) {
 		snprintf(path, sizeof(path), "%s", s->output);
 	} else {
-		cairn_nano_plan_path(s->plan, path, sizeof(path));
+		cairn_plan_file_path(s->plan, path, sizeof(path));
 		if (mkdir("plans", 0777) && errno != EEXIST)
 			return cairn_error(EIO, "plans: %s", strerror(errno));
 	}
-	CAIRN_TRY(cairn_nano_plan_write(s->plan, path));
+	CAIRN_TRY(cairn_plan_file_write(s->plan, path));
 	printf("\nwrote %s\n", path);
 	return 0;
 }
@@ -142,7 +142,7 @@ static int run_search(struct search *s)
 			     cairn_shape_config(s->shape, &s->config));
 	CAIRN_TRY(cairn_nano_pipeline(&s->pipeline, &s->config, (int32_t)s->ranks));
 	CAIRN_TRY(cairn_nano_profile_read(&s->measured, s->profile));
-	CAIRN_TRY(cairn_nano_plan_create(&s->plan, s->measured, &s->pipeline));
+	CAIRN_TRY(cairn_plan_file_create(&s->plan, s->measured, &s->pipeline));
 	printf("model %s on %s, kernels of source %s\n", s->pipeline.shape, s->measured->gpu,
 	       s->measured->source);
 	if (strcmp(s->measured->source, cairn_source_digest()))
@@ -183,7 +183,7 @@ int cairn_cmd_search(int argc, char **argv)
 	if (!ret)
 		ret = run_search(&s);
 	cairn_nano_profile_free(s.measured);
-	cairn_nano_plan_free(s.plan);
+	cairn_plan_file_free(s.plan);
 	if (!ret)
 		return CAIRN_EXIT_OK;
 	if (*cairn_last_error())

@@ -2,12 +2,12 @@
 /*
  * fuzz_search - parses arbitrary bytes as a profile and as a plan file
  *
- * An accepted file must satisfy what nano_profile.h and nano_plan.h promise.
+ * An accepted file must satisfy what nano_profile.h and plan_file.h promise.
  */
 #include <math.h>
 
 #include "serving/fuzz/fuzz.h"
-#include "serving/search/nano_plan.h"
+#include "serving/search/plan_file.h"
 
 static void check_profile(const struct cairn_nano_profile *p)
 {
@@ -33,7 +33,7 @@ static void check_profile(const struct cairn_nano_profile *p)
 		FUZZ_HOLDS(line.base_ms >= 0 && line.slope_ms > 0 && isfinite(line.worst));
 }
 
-static void check_entry(const struct cairn_nano_plan *plan, const struct cairn_nano_plan_entry *e)
+static void check_entry(const struct cairn_plan_file *plan, const struct cairn_plan_file_entry *e)
 {
 	int32_t from = 0;
 
@@ -53,21 +53,21 @@ static void check_entry(const struct cairn_nano_plan *plan, const struct cairn_n
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const struct cairn_nano_plan_for want = { "G", "S", "X", 1, true };
+	static const struct cairn_plan_file_for want = { "G", "S", "X", 1, true };
 	struct cairn_nano_profile *profile;
-	struct cairn_nano_plan *plan;
+	struct cairn_plan_file *plan;
 
 	if (!cairn_nano_profile_parse(&profile, (const char *)data, size, "profile")) {
 		check_profile(profile);
 		cairn_nano_profile_free(profile);
 	}
-	if (!cairn_nano_plan_parse(&plan, (const char *)data, size, "plan", &want)) {
-		const struct cairn_nano_plan_entry *e = cairn_nano_plan_pick(plan, 1024, 384, 1024);
+	if (!cairn_plan_file_parse(&plan, (const char *)data, size, "plan", &want)) {
+		const struct cairn_plan_file_entry *e = cairn_plan_file_pick(plan, 1024, 384, 1024);
 
 		for (int32_t i = 0; i < plan->num_entries; i++)
 			check_entry(plan, &plan->entries[i]);
 		FUZZ_HOLDS(!e || (e->rows <= 1024 && e->measured_sequential_ms >= e->measured_ms * 1.02));
-		cairn_nano_plan_free(plan);
+		cairn_plan_file_free(plan);
 	}
 	return 0;
 }

@@ -3,7 +3,7 @@
  * nano_fault - fault injection for auto-search
  *
  * In the normal build FAULT() is 0 and costs nothing. nano_mutants_*.c compile the modules a second time,
- * under other names, with fault injection; the tests must detect each fault (nano_mutants_test.c).
+ * under other names, with fault injection; the tests must detect each fault (search_mutants_test.c).
  */
 #ifndef CAIRN_NANO_FAULT_H
 #define CAIRN_NANO_FAULT_H

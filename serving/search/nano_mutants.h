@@ -19,13 +19,13 @@
 #define cairn_nano_milp_solve		mutant_nano_milp_solve
 #define cairn_nano_stage1		mutant_nano_stage1
 #define cairn_nano_stage2		mutant_nano_stage2
-#define cairn_nano_plan_create		mutant_nano_plan_create
-#define cairn_nano_plan_free		mutant_nano_plan_free
-#define cairn_nano_plan_add		mutant_nano_plan_add
-#define cairn_nano_plan_path		mutant_nano_plan_path
-#define cairn_nano_plan_write		mutant_nano_plan_write
-#define cairn_nano_plan_parse		mutant_nano_plan_parse
-#define cairn_nano_plan_read		mutant_nano_plan_read
-#define cairn_nano_plan_pick		mutant_nano_plan_pick
+#define cairn_plan_file_create		mutant_nano_plan_create
+#define cairn_plan_file_free		mutant_nano_plan_free
+#define cairn_plan_file_add		mutant_nano_plan_add
+#define cairn_plan_file_path		mutant_nano_plan_path
+#define cairn_plan_file_write		mutant_nano_plan_write
+#define cairn_plan_file_parse		mutant_nano_plan_parse
+#define cairn_plan_file_read		mutant_nano_plan_read
+#define cairn_plan_file_pick		mutant_nano_plan_pick
 
 #endif

@@ -2,5 +2,5 @@
 /* nano_mutants_plan - plan files, with faults */
 #include "serving/search/nano_mutants.h"
 
-#include "serving/search/nano_plan.c"
-#include "serving/search/nano_plan_read.c"
+#include "serving/search/plan_file.c"
+#include "serving/search/plan_file_read.c"

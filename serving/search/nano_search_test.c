@@ -7,7 +7,7 @@
 
 #include "conformance/harness.h"
 #include "serving/cli/commands.h"
-#include "serving/search/nano_plan.h"
+#include "serving/search/plan_file.h"
 #include "serving/search/nano_test.h"
 
 /* Opens a pass of Llama-3-8B. */
@@ -32,8 +32,8 @@ static void search(struct cairn_test *t)
 	static struct cairn_nano_found found;
 	struct cairn_nano_pipeline pipeline;
 	struct cairn_nano_profile *profile = NULL;
-	struct cairn_nano_plan *plan = NULL, *again = NULL;
-	struct cairn_nano_plan_for want = { "closed form", "0123456789abcdef", pipeline.shape, 1, false };
+	struct cairn_plan_file *plan = NULL, *again = NULL;
+	struct cairn_plan_file_for want = { "closed form", "0123456789abcdef", pipeline.shape, 1, false };
 	const struct cairn_nano_try *best;
 	char path[PATH_MAX];
 	double period = 0;
@@ -53,17 +53,17 @@ static void search(struct cairn_test *t)
 	EXPECT(t, fabs(found.sequential_ms - p.num_layers * cairn_nano_sequential_ms(&p)) < 1e-9);
 	cairn_note(t, "sequential %.3f ms, a pass %.3f ms", found.sequential_ms, best->pass_ms);
 	snprintf(path, sizeof(path), "%s/plan.json", cairn_tmpdir(t));
-	EXPECT(t, cairn_nano_plan_create(&plan, profile, &pipeline) == 0);
-	EXPECT(t, cairn_nano_plan_add(plan, &p, &found) == 0 && cairn_nano_plan_write(plan, path) == 0);
-	if (!EXPECT(t, cairn_nano_plan_read(&again, path, &want) == 0))
+	EXPECT(t, cairn_plan_file_create(&plan, profile, &pipeline) == 0);
+	EXPECT(t, cairn_plan_file_add(plan, &p, &found) == 0 && cairn_plan_file_write(plan, path) == 0);
+	if (!EXPECT(t, cairn_plan_file_read(&again, path, &want) == 0))
 		cairn_note(t, "%s", cairn_last_error());
 	else
 		EXPECT(t, again->num_entries == 1 && again->entries[0].num_parts == found.parts.num_parts &&
 			  again->entries[0].cuts[0] == found.schedule.size[0] &&
 			  again->entries[0].decode_eighths == 4 && again->sms == 132 &&
 			  fabs(again->entries[0].predicted_ms - best->pass_ms) < 1e-9 * best->pass_ms);
-	cairn_nano_plan_free(again);
-	cairn_nano_plan_free(plan);
+	cairn_plan_file_free(again);
+	cairn_plan_file_free(plan);
 	cairn_nano_profile_free(profile);
 }
 

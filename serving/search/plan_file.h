@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nano_plan - plan files: schedules for the passes of one model on one GPU
+ * plan_file - plan files: schedules for the passes of one model on one GPU
  *
  * A file is named plans/GPU_SHAPE_tpRANKS.json and holds one object:
  *
@@ -20,15 +20,15 @@
  *
  * Errors: -EINVAL: the text names file and member. -EIO, -ENOMEM.
  */
-#ifndef CAIRN_NANO_PLAN_H
-#define CAIRN_NANO_PLAN_H
+#ifndef CAIRN_PLAN_FILE_H
+#define CAIRN_PLAN_FILE_H
 
 #include "serving/search/nano_search.h"
 
 #define CAIRN_NANO_MOST_ENTRIES	256
 #define CAIRN_NANO_LEAST_GAIN	1.02	/* measured; below, the engine runs sequentially */
 
-struct cairn_nano_plan_part {
+struct cairn_plan_file_part {
 	char op[CAIRN_NANO_NAME];
 	int32_t nano;
 	double start, r;
@@ -36,54 +36,54 @@ struct cairn_nano_plan_part {
 	int32_t sms;
 };
 
-struct cairn_nano_plan_entry {
+struct cairn_plan_file_entry {
 	int32_t rows, decode_eighths, context;
 	int32_t nanos, cuts[CAIRN_NANO_MOST_SPLIT - 1], decode[CAIRN_NANO_MOST_SPLIT];
-	struct cairn_nano_plan_part parts[CAIRN_NANO_MOST_PARTS];
+	struct cairn_plan_file_part parts[CAIRN_NANO_MOST_PARTS];
 	int32_t num_parts;
 	double sequential_ms, predicted_ms;
 	double gap;					/* INFINITY: not known */
 	double measured_sequential_ms, measured_ms;	/* 0: not measured */
 };
 
-struct cairn_nano_plan {
+struct cairn_plan_file {
 	char gpu[96], source[32], shape[64];
 	int32_t ranks, sms;
-	struct cairn_nano_plan_entry *entries;
+	struct cairn_plan_file_entry *entries;
 	int32_t num_entries;
 };
 
 /* What the running program has. measured: entries must have been measured. */
-struct cairn_nano_plan_for {
+struct cairn_plan_file_for {
 	const char *gpu, *source, *shape;
 	int32_t ranks;
 	bool measured;
 };
 
-int cairn_nano_plan_create(struct cairn_nano_plan **out, const struct cairn_nano_profile *profile,
+int cairn_plan_file_create(struct cairn_plan_file **out, const struct cairn_nano_profile *profile,
 			   const struct cairn_nano_pipeline *pipeline);
-void cairn_nano_plan_free(struct cairn_nano_plan *plan);	/* NULL is legal */
+void cairn_plan_file_free(struct cairn_plan_file *plan);	/* NULL is legal */
 /* Appends the best schedule of a search. */
-int cairn_nano_plan_add(struct cairn_nano_plan *plan, const struct cairn_nano_problem *problem,
+int cairn_plan_file_add(struct cairn_plan_file *plan, const struct cairn_nano_problem *problem,
 			const struct cairn_nano_found *found);
 /* Writes "plans/GPU_SHAPE_tpRANKS.json" to path; spaces of the GPU's name become _. */
-void cairn_nano_plan_path(const struct cairn_nano_plan *plan, char *path, size_t len);
+void cairn_plan_file_path(const struct cairn_plan_file *plan, char *path, size_t len);
 /* Replaces the file at once: it is never half-written. */
-int cairn_nano_plan_write(const struct cairn_nano_plan *plan, const char *path);
+int cairn_plan_file_write(const struct cairn_plan_file *plan, const char *path);
 
 /* Reads a plan and checks all of it. It refuses one for another GPU, source, shape or number of ranks. */
-int cairn_nano_plan_read(struct cairn_nano_plan **out, const char *path,
-			 const struct cairn_nano_plan_for *want);
+int cairn_plan_file_read(struct cairn_plan_file **out, const char *path,
+			 const struct cairn_plan_file_for *want);
 /* The same for a file in memory; path: its name in messages. */
-int cairn_nano_plan_parse(struct cairn_nano_plan **out, const char *text, size_t num_bytes, const char *path,
-			  const struct cairn_nano_plan_for *want);
+int cairn_plan_file_parse(struct cairn_plan_file **out, const char *text, size_t num_bytes, const char *path,
+			  const struct cairn_plan_file_for *want);
 
 /*
  * Returns the entry to use for a pass, or NULL to run it sequentially. Of the entries with no more rows than
  * the pass and a measured gain of at least CAIRN_NANO_LEAST_GAIN, it is one with the most rows, then with the
  * nearest share of decoding rows, then with the nearest context by powers of two.
  */
-const struct cairn_nano_plan_entry *cairn_nano_plan_pick(const struct cairn_nano_plan *plan, int32_t rows,
+const struct cairn_plan_file_entry *cairn_plan_file_pick(const struct cairn_plan_file *plan, int32_t rows,
 							  int32_t decode, int32_t context);
 
 #endif

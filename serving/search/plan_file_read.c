@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* nano_plan_read - reads and checks plan files, and picks an entry */
+/* plan_file_read - reads and checks plan files, and picks an entry */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "primitives/base/error.h"
 #include "serving/base/json.h"
 #include "serving/search/nano_fault.h"
-#include "serving/search/nano_plan.h"
+#include "serving/search/plan_file.h"
 
 enum { MOST_BYTES = 16 << 20, MOST_CONTEXT = 1 << 28, MOST_LAG = 16 };
 
@@ -59,10 +59,10 @@ static int take_text(const json_t *o, struct cairn_json_at at, const char *key, 
 	return 0;
 }
 
-static int take_part(const json_t *o, struct cairn_json_at at, const struct cairn_nano_plan *plan,
-		     struct cairn_nano_plan_entry *e)
+static int take_part(const json_t *o, struct cairn_json_at at, const struct cairn_plan_file *plan,
+		     struct cairn_plan_file_entry *e)
 {
-	struct cairn_nano_plan_part *p = &e->parts[e->num_parts];
+	struct cairn_plan_file_part *p = &e->parts[e->num_parts];
 	char how[16] = "";
 	int i = 0;
 
@@ -88,8 +88,8 @@ static int take_part(const json_t *o, struct cairn_json_at at, const struct cair
 	return 0;
 }
 
-static int take_parts(const json_t *o, struct cairn_json_at at, const struct cairn_nano_plan *plan,
-		      struct cairn_nano_plan_entry *e)
+static int take_parts(const json_t *o, struct cairn_json_at at, const struct cairn_plan_file *plan,
+		      struct cairn_plan_file_entry *e)
 {
 	json_t *parts = NULL;
 	char where[96];
@@ -109,7 +109,7 @@ static int take_parts(const json_t *o, struct cairn_json_at at, const struct cai
 }
 
 /* Checks cuts and decoding rows against the rows of the pass. */
-static int check_rows(const struct cairn_nano_plan_entry *e, struct cairn_json_at at)
+static int check_rows(const struct cairn_plan_file_entry *e, struct cairn_json_at at)
 {
 	int32_t decode = 0;
 
@@ -138,8 +138,8 @@ static int take_ms(const json_t *o, struct cairn_json_at at, const char *key, bo
 	return cairn_json_number(o, at, key, true, 0, 1e9, ms);
 }
 
-static int take_entry(const json_t *o, struct cairn_json_at at, const struct cairn_nano_plan *plan,
-		      bool measured, struct cairn_nano_plan_entry *e)
+static int take_entry(const json_t *o, struct cairn_json_at at, const struct cairn_plan_file *plan,
+		      bool measured, struct cairn_plan_file_entry *e)
 {
 	int32_t num = 0;
 
@@ -173,7 +173,7 @@ static int take_entry(const json_t *o, struct cairn_json_at at, const struct cai
 	return 0;
 }
 
-static int take_entries(const json_t *root, struct cairn_json_at at, struct cairn_nano_plan *plan,
+static int take_entries(const json_t *root, struct cairn_json_at at, struct cairn_plan_file *plan,
 			bool measured)
 {
 	json_t *entries = NULL;
@@ -202,8 +202,8 @@ static int must_be(struct cairn_json_at at, const char *key, const char *got, co
 					       CAIRN_QUOTED(got), CAIRN_QUOTED(want)) : 0;
 }
 
-static int take_plan(const json_t *root, struct cairn_json_at at, const struct cairn_nano_plan_for *want,
-		     struct cairn_nano_plan *plan)
+static int take_plan(const json_t *root, struct cairn_json_at at, const struct cairn_plan_file_for *want,
+		     struct cairn_plan_file *plan)
 {
 	int32_t v;
 
@@ -225,7 +225,7 @@ static int take_plan(const json_t *root, struct cairn_json_at at, const struct c
 	return take_entries(root, at, plan, want->measured);
 }
 
-void cairn_nano_plan_free(struct cairn_nano_plan *plan)
+void cairn_plan_file_free(struct cairn_plan_file *plan)
 {
 	if (!plan)
 		return;
@@ -233,10 +233,10 @@ void cairn_nano_plan_free(struct cairn_nano_plan *plan)
 	free(plan);
 }
 
-int cairn_nano_plan_parse(struct cairn_nano_plan **out, const char *text, size_t num_bytes, const char *path,
-			  const struct cairn_nano_plan_for *want)
+int cairn_plan_file_parse(struct cairn_plan_file **out, const char *text, size_t num_bytes, const char *path,
+			  const struct cairn_plan_file_for *want)
 {
-	struct cairn_nano_plan *plan = calloc(1, sizeof(*plan));
+	struct cairn_plan_file *plan = calloc(1, sizeof(*plan));
 	json_t *root = NULL;
 	int ret = plan ? cairn_json_parse(text, num_bytes, path, false, &root) :
 		  cairn_error(ENOMEM, "%s: out of memory", path);
@@ -245,27 +245,27 @@ int cairn_nano_plan_parse(struct cairn_nano_plan **out, const char *text, size_t
 		ret = take_plan(root, (struct cairn_json_at){ path, "" }, want, plan);
 	json_decref(root);
 	if (ret) {
-		cairn_nano_plan_free(plan);
+		cairn_plan_file_free(plan);
 		return ret;
 	}
 	*out = plan;
 	return 0;
 }
 
-int cairn_nano_plan_read(struct cairn_nano_plan **out, const char *path,
-			 const struct cairn_nano_plan_for *want)
+int cairn_plan_file_read(struct cairn_plan_file **out, const char *path,
+			 const struct cairn_plan_file_for *want)
 {
 	char *text;
 	size_t num_bytes;
 	int ret;
 
 	CAIRN_TRY(cairn_read_file(path, MOST_BYTES, &text, &num_bytes));
-	ret = cairn_nano_plan_parse(out, text, num_bytes, path, want);
+	ret = cairn_plan_file_parse(out, text, num_bytes, path, want);
 	free(text);
 	return ret;
 }
 
-static int is_good(const struct cairn_nano_plan_entry *e, int32_t rows)
+static int is_good(const struct cairn_plan_file_entry *e, int32_t rows)
 {
 	int gains = e->measured_ms > 0 &&
 		    e->measured_sequential_ms >= CAIRN_NANO_LEAST_GAIN * e->measured_ms;
@@ -273,14 +273,14 @@ static int is_good(const struct cairn_nano_plan_entry *e, int32_t rows)
 	return (e->rows <= rows || FAULT(MORE_ROWS)) && (gains || FAULT(GAIN_IGNORED));
 }
 
-const struct cairn_nano_plan_entry *cairn_nano_plan_pick(const struct cairn_nano_plan *plan, int32_t rows,
+const struct cairn_plan_file_entry *cairn_plan_file_pick(const struct cairn_plan_file *plan, int32_t rows,
 							  int32_t decode, int32_t context)
 {
-	const struct cairn_nano_plan_entry *best = NULL;
+	const struct cairn_plan_file_entry *best = NULL;
 	double best_share = 0, best_context = 0;
 
 	for (int32_t i = 0; i < plan->num_entries; i++) {
-		const struct cairn_nano_plan_entry *e = &plan->entries[i];
+		const struct cairn_plan_file_entry *e = &plan->entries[i];
 		double share = fabs(e->decode_eighths - 8.0 * decode / rows);
 		double far = fabs(log2(e->context) - log2(context > 0 ? context : 1));
 

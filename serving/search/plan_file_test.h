@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nano_plan_test - a plan file in C strings, with ' for " (json_test.h) */
-#ifndef CAIRN_NANO_PLAN_TEST_H
-#define CAIRN_NANO_PLAN_TEST_H
+/* plan_file_test - a plan file in C strings, with ' for " (json_test.h) */
+#ifndef CAIRN_PLAN_FILE_TEST_H
+#define CAIRN_PLAN_FILE_TEST_H
 
 #include "serving/base/json_test.h"
-#include "serving/search/nano_plan.h"
+#include "serving/search/plan_file.h"
 
 static const char plan_text[] =
 	"{'v': 1, 'gpu': 'G', 'source': '0123456789abcdef', 'shape': '4x64-0a', 'ranks': 1, 'sms': 132,"
@@ -33,6 +33,6 @@ static const char plan_text[] =
 	"  'sequential_ms': 66.0, 'predicted_ms': 58.0, 'gap': 0.0,"
 	"  'measured_sequential_ms': 66.0, 'measured_ms': 58.0}]}";
 
-static const struct cairn_nano_plan_for plan_here = { "G", "0123456789abcdef", "4x64-0a", 1, true };
+static const struct cairn_plan_file_for plan_here = { "G", "0123456789abcdef", "4x64-0a", 1, true };
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* nano_plan - makes and writes plan files */
-#include "serving/search/nano_plan.h"
+/* plan_file - makes and writes plan files */
+#include "serving/search/plan_file.h"
 
 #include <limits.h>
 #include <math.h>
@@ -11,10 +11,10 @@
 #include "primitives/base/error.h"
 #include "serving/base/json.h"
 
-int cairn_nano_plan_create(struct cairn_nano_plan **out, const struct cairn_nano_profile *profile,
+int cairn_plan_file_create(struct cairn_plan_file **out, const struct cairn_nano_profile *profile,
 			   const struct cairn_nano_pipeline *pipeline)
 {
-	struct cairn_nano_plan *plan = calloc(1, sizeof(*plan));
+	struct cairn_plan_file *plan = calloc(1, sizeof(*plan));
 
 	if (!plan)
 		return cairn_error(ENOMEM, "plan: out of memory");
@@ -29,18 +29,18 @@ int cairn_nano_plan_create(struct cairn_nano_plan **out, const struct cairn_nano
 
 static int by_start(const void *a, const void *b)
 {
-	const struct cairn_nano_plan_part *x = a, *y = b;
+	const struct cairn_plan_file_part *x = a, *y = b;
 
 	if (x->start != y->start)
 		return x->start < y->start ? -1 : 1;
 	return strcmp(x->op, y->op) ? strcmp(x->op, y->op) : x->nano - y->nano;
 }
 
-int cairn_nano_plan_add(struct cairn_nano_plan *plan, const struct cairn_nano_problem *p,
+int cairn_plan_file_add(struct cairn_plan_file *plan, const struct cairn_nano_problem *p,
 			const struct cairn_nano_found *found)
 {
 	const struct cairn_nano_schedule *s = &found->schedule;
-	struct cairn_nano_plan_entry *e;
+	struct cairn_plan_file_entry *e;
 
 	if (plan->num_entries == CAIRN_NANO_MOST_ENTRIES)
 		return cairn_error(EINVAL, "plan: more than %d kinds of passes", CAIRN_NANO_MOST_ENTRIES);
@@ -62,7 +62,7 @@ int cairn_nano_plan_add(struct cairn_nano_plan *plan, const struct cairn_nano_pr
 	}
 	for (int32_t i = 0; i < found->parts.num_parts; i++) {
 		const struct cairn_nano_level *level = cairn_nano_level_of(p, &found->parts, s, i);
-		struct cairn_nano_plan_part *part = &e->parts[e->num_parts++];
+		struct cairn_plan_file_part *part = &e->parts[e->num_parts++];
 		const struct cairn_nano_op *op = &p->ops[found->parts.parts[i].op];
 
 		memcpy(part->op, op->name, sizeof(part->op));
@@ -79,7 +79,7 @@ int cairn_nano_plan_add(struct cairn_nano_plan *plan, const struct cairn_nano_pr
 	return 0;
 }
 
-void cairn_nano_plan_path(const struct cairn_nano_plan *plan, char *path, size_t len)
+void cairn_plan_file_path(const struct cairn_plan_file *plan, char *path, size_t len)
 {
 	snprintf(path, len, "plans/%s_%s_tp%d.json", plan->gpu, plan->shape, plan->ranks);
 	for (char *c = path + strlen("plans/"); *c; c++)
@@ -102,12 +102,12 @@ static json_t *ms_json(double ms)
 	return ms > 0 && isfinite(ms) ? json_real(ms) : json_null();
 }
 
-static json_t *entry_json(const struct cairn_nano_plan_entry *e)
+static json_t *entry_json(const struct cairn_plan_file_entry *e)
 {
 	json_t *parts = json_array();
 
 	for (int32_t i = 0; i < e->num_parts; i++) {
-		const struct cairn_nano_plan_part *p = &e->parts[i];
+		const struct cairn_plan_file_part *p = &e->parts[i];
 
 		json_array_append_new(parts, json_pack("{s:s, s:i, s:f, s:f, s:s, s:i}", "op", p->op, "nano",
 						       (int)p->nano, "start", p->start, "r", p->r, "how",
@@ -122,7 +122,7 @@ static json_t *entry_json(const struct cairn_nano_plan_entry *e)
 			 "measured_ms", ms_json(e->measured_ms));
 }
 
-int cairn_nano_plan_write(const struct cairn_nano_plan *plan, const char *path)
+int cairn_plan_file_write(const struct cairn_plan_file *plan, const char *path)
 {
 	char part[PATH_MAX];
 	json_t *entries = json_array(), *root;

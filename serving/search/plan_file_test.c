@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* nano_plan_test - writes, reads, refuses and picks plans */
+/* plan_file_test - writes, reads, refuses and picks plans */
 #include <limits.h>
 #include <sys/stat.h>
 
 #include "conformance/harness.h"
-#include "serving/search/nano_plan_test.h"
+#include "serving/search/plan_file_test.h"
 #include "serving/search/nano_test.h"
 
 /* Reads plan_text with `from` replaced by `to`. */
 static int read_text(struct cairn_test *t, const char *from, const char *to,
-		     const struct cairn_nano_plan_for *want,
-		     struct cairn_nano_plan **plan)
+		     const struct cairn_plan_file_for *want,
+		     struct cairn_plan_file **plan)
 {
 	char *text = cairn_json_text(plan_text, from, to), path[PATH_MAX];
 	int ret;
@@ -20,15 +20,15 @@ static int read_text(struct cairn_test *t, const char *from, const char *to,
 		return -EINVAL;
 	cairn_tmpfile(t, path, sizeof(path), "plan.json", text, strlen(text));
 	free(text);
-	ret = cairn_nano_plan_read(plan, path, want);
+	ret = cairn_plan_file_read(plan, path, want);
 	EXPECT(t, !ret == !!*plan);
 	return ret;
 }
 
 static void members(struct cairn_test *t)
 {
-	struct cairn_nano_plan *plan;
-	const struct cairn_nano_plan_entry *e;
+	struct cairn_plan_file *plan;
+	const struct cairn_plan_file_entry *e;
 
 	if (!EXPECT(t, read_text(t, "'G'", "'G'", &plan_here, &plan) == 0)) {
 		cairn_note(t, "%s", cairn_last_error());
@@ -43,29 +43,29 @@ static void members(struct cairn_test *t)
 	EXPECT(t, e->sequential_ms == 33 && e->predicted_ms == 30 && e->gap == 0.01);
 	EXPECT(t, e->measured_sequential_ms == 33.5 && e->measured_ms == 30.5);
 	EXPECT(t, isinf(e[1].gap) && e[3].nanos == 3 && e[3].cuts[1] == 1024);
-	cairn_nano_plan_free(plan);
+	cairn_plan_file_free(plan);
 }
 
 /* What is written is read again, byte for byte. */
 static void round_trip(struct cairn_test *t)
 {
-	struct cairn_nano_plan *plan, *again = NULL;
+	struct cairn_plan_file *plan, *again = NULL;
 	char path[PATH_MAX], name[256];
 
 	if (!EXPECT(t, read_text(t, "'G'", "'G'", &plan_here, &plan) == 0))
 		return;
 	snprintf(path, sizeof(path), "%s/written.json", cairn_tmpdir(t));
-	EXPECT(t, cairn_nano_plan_write(plan, path) == 0);
-	EXPECT(t, cairn_nano_plan_read(&again, path, &plan_here) == 0);
+	EXPECT(t, cairn_plan_file_write(plan, path) == 0);
+	EXPECT(t, cairn_plan_file_read(&again, path, &plan_here) == 0);
 	if (EXPECT(t, again && again->num_entries == plan->num_entries))
 		EXPECT(t, !memcmp(again->entries, plan->entries, sizeof(*plan->entries) * 4));
 	strcpy(plan->gpu, "NVIDIA H200");
-	cairn_nano_plan_path(plan, name, sizeof(name));
+	cairn_plan_file_path(plan, name, sizeof(name));
 	EXPECT(t, !strcmp(name, "plans/NVIDIA_H200_4x64-0a_tp1.json"));
 	snprintf(path, sizeof(path), "%s/none/written.json", cairn_tmpdir(t));
-	EXPECT(t, cairn_nano_plan_write(plan, path) == -EIO);
-	cairn_nano_plan_free(again);
-	cairn_nano_plan_free(plan);
+	EXPECT(t, cairn_plan_file_write(plan, path) == -EIO);
+	cairn_plan_file_free(again);
+	cairn_plan_file_free(plan);
 }
 
 static void refusals(struct cairn_test *t)
@@ -109,32 +109,32 @@ static void refusals(struct cairn_test *t)
 		  "entries[0].measured_sequential_ms: is null" },
 		{ "'predicted_ms': 30.0", "'predicted_ms': 0", "entries[0].predicted_ms" },
 	};
-	struct cairn_nano_plan *plan;
+	struct cairn_plan_file *plan;
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
 		if (!EXPECT(t, read_text(t, all[i].from, all[i].to, &plan_here, &plan) == -EINVAL))
 			cairn_note(t, "'%s' for '%s' is accepted", all[i].to, all[i].from);
 		EXPECT_CONTAINS(t, cairn_last_error(), all[i].want);
-		cairn_nano_plan_free(plan);
+		cairn_plan_file_free(plan);
 	}
-	EXPECT(t, cairn_nano_plan_read(&plan, "/nowhere/plan.json", &plan_here) == -EIO);
+	EXPECT(t, cairn_plan_file_read(&plan, "/nowhere/plan.json", &plan_here) == -EIO);
 }
 
 /* A plan that has not been measured can be read in order to measure it, and nothing is picked from it. */
 static void not_measured(struct cairn_test *t)
 {
-	struct cairn_nano_plan_for want = plan_here;
-	struct cairn_nano_plan *plan;
+	struct cairn_plan_file_for want = plan_here;
+	struct cairn_plan_file *plan;
 
 	want.measured = false;
 	EXPECT(t, read_text(t, "33.5, 'measured_ms': 30.5", "null, 'measured_ms': null", &want, &plan) == 0);
 	if (plan)
 		EXPECT(t, plan->entries[0].measured_ms == 0 &&
-			  cairn_nano_plan_pick(plan, 1024, 384, 1024) == &plan->entries[2]);
-	cairn_nano_plan_free(plan);
+			  cairn_plan_file_pick(plan, 1024, 384, 1024) == &plan->entries[2]);
+	cairn_plan_file_free(plan);
 	EXPECT(t, read_text(t, "'measured_ms': 30.5", "'measured_ms': null", &want, &plan) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "no measured gain");
-	cairn_nano_plan_free(plan);
+	cairn_plan_file_free(plan);
 }
 
 /* Entry 1 gains 1.3% and is never picked; the others gain at least 9%. */
@@ -147,12 +147,12 @@ static void pick(struct cairn_test *t)
 		{ 1024, 384, 2049, 2 }, { 1024, 384, 65536, 2 }, { 1600, 600, 900, 0 }, { 2047, 0, 4096, 2 },
 		{ 2048, 768, 4096, 3 }, { 9999, 0, 1, 3 }, { 1023, 384, 1024, -1 }, { 1, 1, 1, -1 },
 	};
-	struct cairn_nano_plan *plan;
+	struct cairn_plan_file *plan;
 
 	if (!EXPECT(t, read_text(t, "'G'", "'G'", &plan_here, &plan) == 0))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
-		const struct cairn_nano_plan_entry *e = cairn_nano_plan_pick(plan, all[i].rows, all[i].decode,
+		const struct cairn_plan_file_entry *e = cairn_plan_file_pick(plan, all[i].rows, all[i].decode,
 									      all[i].context);
 
 		if (!EXPECT(t, e == (all[i].want < 0 ? NULL : &plan->entries[all[i].want])))
@@ -160,10 +160,10 @@ static void pick(struct cairn_test *t)
 	}
 	/* exactly 1.02 is enough */
 	plan->entries[1].measured_ms = 40.0 / 1.02;
-	EXPECT(t, cairn_nano_plan_pick(plan, 1024, 768, 1024) == &plan->entries[1]);
+	EXPECT(t, cairn_plan_file_pick(plan, 1024, 768, 1024) == &plan->entries[1]);
 	plan->entries[1].measured_ms = 40.0 / 1.0199;
-	EXPECT(t, cairn_nano_plan_pick(plan, 1024, 768, 1024) == &plan->entries[0]);
-	cairn_nano_plan_free(plan);
+	EXPECT(t, cairn_plan_file_pick(plan, 1024, 768, 1024) == &plan->entries[0]);
+	cairn_plan_file_free(plan);
 }
 
 static const struct cairn_unit units[] = {
@@ -174,9 +174,9 @@ static const struct cairn_unit units[] = {
 	{ "pick", pick },
 };
 
-const struct cairn_family cairn_nano_plan_family = {
+const struct cairn_family cairn_plan_file_family = {
 	.stage = "serving",
-	.name = "nano_plan",
+	.name = "plan_file",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
 };

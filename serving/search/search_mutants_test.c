@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nano_mutants_test - checks that the tests of schedules and plans notice every fault of nano_fault.h
+ * search_mutants_test - checks that the tests of schedules and plans notice every fault of nano_fault.h
  *
  * A schedule is right if the parts of the pass as they should be, the simulation and the search that tries
  * everything agree with it. Without a fault all schedules and plans must be right, with one wrong.
@@ -10,7 +10,7 @@
 #include "conformance/harness.h"
 #include "serving/search/nano_brute_test.h"
 #include "serving/search/nano_fault.h"
-#include "serving/search/nano_plan_test.h"
+#include "serving/search/plan_file_test.h"
 #include "serving/search/nano_test.h"
 
 extern int cairn_nano_fault;
@@ -20,10 +20,10 @@ int mutant_nano_stage1(const struct cairn_nano_problem *problem, const struct ca
 		       const struct cairn_nano_limits *limits, struct cairn_nano_schedule *schedule);
 int mutant_nano_stage2(const struct cairn_nano_problem *problem, const struct cairn_nano_parts *parts,
 		       const struct cairn_nano_limits *limits, struct cairn_nano_schedule *schedule);
-int mutant_nano_plan_read(struct cairn_nano_plan **out, const char *path,
-			  const struct cairn_nano_plan_for *want);
-void mutant_nano_plan_free(struct cairn_nano_plan *plan);
-const struct cairn_nano_plan_entry *mutant_nano_plan_pick(const struct cairn_nano_plan *plan, int32_t rows,
+int mutant_nano_plan_read(struct cairn_plan_file **out, const char *path,
+			  const struct cairn_plan_file_for *want);
+void mutant_nano_plan_free(struct cairn_plan_file *plan);
+const struct cairn_plan_file_entry *mutant_nano_plan_pick(const struct cairn_plan_file *plan, int32_t rows,
 							   int32_t decode, int32_t context);
 
 static const struct tiny chain = {
@@ -179,10 +179,10 @@ static void no_triple(struct cairn_test *t)
 }
 
 /* Reads the text with `from` replaced by `to`. Returns the plan, or NULL if it is refused. */
-static struct cairn_nano_plan *read_plan(struct cairn_test *t, const char *from, const char *to)
+static struct cairn_plan_file *read_plan(struct cairn_test *t, const char *from, const char *to)
 {
 	char *text = cairn_json_text(plan_text, from, to), path[PATH_MAX];
-	struct cairn_nano_plan *plan = NULL;
+	struct cairn_plan_file *plan = NULL;
 
 	if (!EXPECT(t, text))
 		return NULL;
@@ -193,7 +193,7 @@ static struct cairn_nano_plan *read_plan(struct cairn_test *t, const char *from,
 
 static int is_refused(struct cairn_test *t, const char *from, const char *to)
 {
-	struct cairn_nano_plan *plan = read_plan(t, from, to);
+	struct cairn_plan_file *plan = read_plan(t, from, to);
 	int refused = !plan;
 
 	mutant_nano_plan_free(plan);
@@ -203,7 +203,7 @@ static int is_refused(struct cairn_test *t, const char *from, const char *to)
 /* Returns whether plans are read, refused and picked as they should be under the current fault. */
 static int plans(struct cairn_test *t)
 {
-	struct cairn_nano_plan *plan = read_plan(t, "'G'", "'G'");
+	struct cairn_plan_file *plan = read_plan(t, "'G'", "'G'");
 	int right = plan && plan->num_entries == 4 && plan->entries[0].cuts[0] == 384 &&
 		    plan->entries[3].cuts[0] == 512 && plan->entries[3].cuts[1] == 1024 &&
 		    mutant_nano_plan_pick(plan, 1024, 384, 1024) == &plan->entries[0] &&
@@ -261,9 +261,9 @@ static const struct cairn_unit units[] = {
 	UNIT(gain_ignored), UNIT(more_rows_picked),
 };
 
-const struct cairn_family cairn_nano_mutants_family = {
+const struct cairn_family cairn_search_mutants_family = {
 	.stage = "serving",
-	.name = "nano_mutants",
+	.name = "search_mutants",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
 	.cost_s = 5,
