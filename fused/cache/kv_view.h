@@ -13,7 +13,9 @@
  *                                                                            c * k_scale[g], c * v_scale[g]
  *   k_pages           dtype  [num_pages, page_size, kv_lora_rank + rope_dim] latent attention, 16-byte
  *                                                                            aligned; v_pages is NULL
- *   indptr            int32  [batch + 1]                                     ascending from 0, in pages
+ *   indptr            int32  [batch + 1]                                     ascending, in pages; a view of
+ *                                                                            some requests of a longer list
+ *                                                                            need not begin at 0
  *   indices           int32  [indptr[batch]]                                 0 <= id < num_pages; ids may
  *                                                                            repeat
  *   last_page_len     int32  [batch]                                         0 .. page_size; ignored without

@@ -9,7 +9,8 @@
 
 /* The storage of an in-place chain. */
 struct block {
-	int32_t value, first, last;	/* first value of the chain; first and last operation */
+	int32_t value;			/* first value of the chain */
+	const struct cairn_life *life;
 	int64_t bytes, offset;
 };
 
@@ -24,7 +25,7 @@ static int by_size(const void *a, const void *b)
 
 /* Collects the storages that must be placed, still without offsets. Returns their number. */
 static int32_t collect(struct block *blocks, uint8_t *outside, const struct cairn_op_graph *g,
-		       const struct cairn_pass_sizes *s)
+		       const struct cairn_pass_sizes *s, const struct cairn_life *lives)
 {
 	int32_t num = 0;
 
@@ -37,11 +38,19 @@ static int32_t collect(struct block *blocks, uint8_t *outside, const struct cair
 		if (outside[v] || g->values[v].storage != v)
 			continue;
 		bytes = cairn_value_bytes(&g->values[v], s) + CAIRN_BUFFER_ALIGNMENT - 1;
-		blocks[num] = (struct block){ .value = v, .bytes = bytes - bytes % CAIRN_BUFFER_ALIGNMENT };
-		cairn_op_graph_lifetime(g, v, &blocks[num].first, &blocks[num].last);
-		num++;
+		blocks[num++] = (struct block){
+			.value = v, .life = &lives[v], .bytes = bytes - bytes % CAIRN_BUFFER_ALIGNMENT,
+		};
 	}
 	return num;
+}
+
+static int ends_before(const struct cairn_life *a, const struct cairn_life *b)
+{
+	for (int i = 0; i < CAIRN_BUFFER_LANES; i++)
+		if (a->end[i] > b->begin[i])
+			return 0;
+	return 1;
 }
 
 /*
@@ -54,7 +63,7 @@ static void place(struct block *placed, int32_t num, struct block *b)
 
 	b->offset = 0;
 	for (int32_t i = 0; i < num; i++) {
-		if (placed[i].first > b->last || placed[i].last < b->first)
+		if (ends_before(placed[i].life, b->life) || ends_before(b->life, placed[i].life))
 			continue;
 		if (placed[i].offset - b->offset >= b->bytes)
 			break;
@@ -66,41 +75,23 @@ static void place(struct block *placed, int32_t num, struct block *b)
 	placed[at] = *b;
 }
 
-static int64_t busiest(const struct block *blocks, int32_t num, int64_t *change, int32_t num_ops)
-{
-	int64_t now = 0, most = 0;
-
-	for (int32_t i = 0; i < num; i++) {
-		change[blocks[i].first] += blocks[i].bytes;
-		change[blocks[i].last + 1] -= blocks[i].bytes;
-	}
-	for (int32_t o = 0; o < num_ops; o++) {
-		now += change[o];
-		most = now > most ? now : most;
-	}
-	return most;
-}
-
-int cairn_buffers_place(struct cairn_buffers *buffers, const struct cairn_op_graph *g,
-			const struct cairn_pass_sizes *s)
+int cairn_buffers_place_lives(struct cairn_buffers *buffers, const struct cairn_op_graph *g,
+			      const struct cairn_pass_sizes *s, const struct cairn_life *lives)
 {
 	size_t values = (size_t)g->num_values + 1;
 	struct block *blocks = calloc(2 * values, sizeof(*blocks)), *placed = blocks + values;
-	int64_t *change = calloc((size_t)g->num_ops + 2, sizeof(*change));
 	int64_t *offset = malloc(values * sizeof(*offset));
 	uint8_t *outside = calloc(values, 1);
 	int32_t num;
 	int ret = 0;
 
-	if (!blocks || !change || !offset || !outside) {
+	if (!blocks || !offset || !outside) {
 		free(offset);
 		ret = cairn_error(ENOMEM, "buffers: no memory");
 		goto out;
 	}
-	num = collect(blocks, outside, g, s);
-	*buffers = (struct cairn_buffers){
-		.offset = offset, .least = busiest(blocks, num, change, g->num_ops),
-	};
+	num = collect(blocks, outside, g, s, lives);
+	*buffers = (struct cairn_buffers){ .offset = offset };
 	qsort(blocks, (size_t)num, sizeof(*blocks), by_size);
 	memset(offset, 0xff, values * sizeof(*offset));
 	for (int32_t i = 0; i < num; i++) {
@@ -113,8 +104,49 @@ int cairn_buffers_place(struct cairn_buffers *buffers, const struct cairn_op_gra
 		offset[v] = offset[g->values[v].storage];
 out:
 	free(blocks);
-	free(change);
 	free(outside);
+	return ret;
+}
+
+/* Returns the bytes in use during the busiest operation. change: [num_ops + 2], zeroed. */
+static int64_t busiest(const struct cairn_buffers *b, const struct cairn_op_graph *g,
+		       const struct cairn_pass_sizes *s, const struct cairn_life *lives, int64_t *change)
+{
+	int64_t now = 0, most = 0;
+
+	for (int32_t v = 0; v < g->num_values; v++) {
+		int64_t bytes = cairn_value_bytes(&g->values[v], s) + CAIRN_BUFFER_ALIGNMENT - 1;
+
+		if (b->offset[v] < 0 || g->values[v].storage != v)
+			continue;
+		bytes -= bytes % CAIRN_BUFFER_ALIGNMENT;
+		change[lives[v].begin[0]] += bytes;
+		change[lives[v].end[0]] -= bytes;
+	}
+	for (int32_t o = 0; o < g->num_ops; o++) {
+		now += change[o];
+		most = now > most ? now : most;
+	}
+	return most;
+}
+
+int cairn_buffers_place(struct cairn_buffers *buffers, const struct cairn_op_graph *g,
+			const struct cairn_pass_sizes *s)
+{
+	struct cairn_life *lives = calloc((size_t)g->num_values + 1, sizeof(*lives));
+	int64_t *change = calloc((size_t)g->num_ops + 2, sizeof(*change));
+	int ret;
+
+	for (int32_t v = 0; lives && v < g->num_values; v++) {
+		cairn_op_graph_lifetime(g, v, &lives[v].begin[0], &lives[v].end[0]);
+		lives[v].end[0]++;
+	}
+	ret = lives && change ? cairn_buffers_place_lives(buffers, g, s, lives) :
+	      cairn_error(ENOMEM, "buffers: no memory");
+	if (!ret)
+		buffers->least = busiest(buffers, g, s, lives, change);
+	free(lives);
+	free(change);
 	return ret;
 }
 

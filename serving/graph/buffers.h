@@ -8,6 +8,10 @@
  *
  * Storages are placed largest first, each at the lowest free offset ("greedy by size", Pisarchyk and Lee
  * 2020).
+ *
+ * Operations that run on several lanes (streams) at once are only partly ordered. The caller then says when
+ * each storage is in use, by positions on each lane, and two storages share bytes only if all uses of one are
+ * ordered before all uses of the other.
  */
 #ifndef CAIRN_BUFFERS_H
 #define CAIRN_BUFFERS_H
@@ -15,16 +19,30 @@
 #include "serving/graph/op_cost.h"
 
 #define CAIRN_BUFFER_ALIGNMENT	256
+#define CAIRN_BUFFER_LANES	8
+
+/*
+ * When a storage is in use: the number of operations on each lane that have ended before any of its users
+ * starts, and the number that have ended once all of its users have. Storage A is free before B is in use if
+ * A's end is at most B's begin on every lane.
+ */
+struct cairn_life {
+	int32_t begin[CAIRN_BUFFER_LANES], end[CAIRN_BUFFER_LANES];
+};
 
 struct cairn_buffers {
 	int64_t *offset;	/* [num_values]; multiples of the alignment; -1: not in this memory */
 	int64_t bytes;		/* of the whole memory */
-	int64_t least;		/* bytes in use during the busiest operation: no placement needs fewer */
+	/* bytes in use during the busiest operation: no placement needs fewer; 0: several lanes */
+	int64_t least;
 };
 
 /* sizes: upper bounds; only dims, element, num_tokens and num_logits are read. -ENOMEM. */
 int cairn_buffers_place(struct cairn_buffers *buffers, const struct cairn_op_graph *g,
 			const struct cairn_pass_sizes *sizes);
+/* The same with lives[v] for each value v that is the start of an in-place chain. */
+int cairn_buffers_place_lives(struct cairn_buffers *buffers, const struct cairn_op_graph *g,
+			      const struct cairn_pass_sizes *sizes, const struct cairn_life *lives);
 /* Does nothing if *buffers is zeroed. */
 void cairn_buffers_free(struct cairn_buffers *buffers);
 

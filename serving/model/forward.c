@@ -90,41 +90,55 @@ int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m
 	s->max_rows = max_rows;
 	s->max_logits = max_logits;
 	s->base = p;
+	s->bytes = (size_t)s->buffers.bytes;
 	*out = s;
 	return 0;
 }
 
 size_t cairn_scratch_bytes(const struct cairn_scratch *s)
 {
-	return (size_t)s->buffers.bytes;
+	return s->bytes;
+}
+
+static void free_room(const struct cairn_scratch *s, const struct room *room)
+{
+	if (room->at)
+		s->model->impl->mem_free(room->at);
 }
 
 void cairn_scratch_destroy(struct cairn_scratch *s)
 {
 	if (!s)
 		return;
-	if (s->workspace)
-		s->model->impl->mem_free(s->workspace);
-	if (s->attn_workspace)
-		s->model->impl->mem_free(s->attn_workspace);
-	if (s->moe_workspace)
-		s->model->impl->mem_free(s->moe_workspace);
+	for (int i = 0; i < FORWARD_LANES; i++)
+		free_room(s, &s->lane[i]);
+	for (int i = 0; i < FORWARD_SPLITS; i++)
+		free_room(s, &s->attn[i]);
+	free_room(s, &s->moe);
 	s->model->impl->mem_free(s->base);
 	cairn_buffers_free(&s->buffers);
 	free(s);
 }
 
-/* Returns the address of an activation or of the logits. */
+/* Returns the bytes of a row of an activation. */
+static size_t row_bytes(const struct walk *w, const struct cairn_graph_value *v)
+{
+	return (size_t)w->m->dims[v->shape.width] * cairn_dtype_bytes(w->m->dtype);
+}
+
+/* Returns the address of the walk's rows of an activation or of the logits. */
 static char *at(const struct walk *w, int32_t value)
 {
 	const struct cairn_graph_value *v = &w->g->values[w->g->values[value].storage];
+	size_t skipped;
 
 	/* If all rows are wanted, PICK_ROWS copies nothing: its result is its input. */
 	while (v->producer >= 0 && w->g->ops[v->producer].forwards && !w->b->logit_rows)
 		v = &w->g->values[w->g->values[w->g->ops[v->producer].in[0]].storage];
-	if (w->s->buffers.offset[v - w->g->values] < 0)
+	if (w->buffers->offset[v - w->g->values] < 0)
 		return (char *)w->b->logits;
-	return w->s->base + w->s->buffers.offset[v - w->g->values];
+	skipped = v->shape.rows == CAIRN_ROWS_TOKENS ? (size_t)w->first_row * row_bytes(w, v) : 0;
+	return w->s->base + w->buffers->offset[v - w->g->values] + skipped;
 }
 
 static int32_t rows_of(const struct walk *w, int32_t value)
@@ -185,6 +199,8 @@ static int run_gemm_fp8(struct walk *w, const struct cairn_gemm_args *plain, con
 	return ask(w, m->impl->gemm_fp8w_workspace(&args, &bytes), &bytes, "gemm_fp8w_workspace");
 }
 
+#define WORKSPACE(room)	.workspace = (room).at, .workspace_bytes = (room).bytes
+
 static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 {
 	const struct cairn_model *m = w->m;
@@ -192,7 +208,7 @@ static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 	struct cairn_gemm_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]), .a = at(w, op->in[0]),
 		.b = weight_at(w, op, 0), .bias = weight_at(w, op, 1),
-		.workspace = w->s->workspace, .workspace_bytes = w->s->workspace_bytes,
+		WORKSPACE(w->s->lane[w->lane]),
 		.m = rows_of(w, op->out[0]), .n = width_of(w, op->out[0]), .k = width_of(w, op->in[0]),
 		.dtype = m->dtype, .out_dtype = op->kind == CAIRN_OP_LM_HEAD ? CAIRN_F32 : m->dtype,
 	};
@@ -227,7 +243,7 @@ static int run_attn(struct walk *w, const struct cairn_graph_op *op)
 	struct cairn_attn_paged_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]), .q = at(w, op->in[0]),
 		PAGING(w, op),
-		.workspace = w->s->attn_workspace, .workspace_bytes = w->s->attn_bytes,
+		WORKSPACE(w->s->attn[w->split]),
 		.planned = w->m->impl->attn_plan && w->has_plan && w->plan_window == op->window,
 		.q_stride = width_of(w, op->in[0]),
 		.max_qo_len = w->b->max_qo_len,
@@ -256,7 +272,7 @@ static int run_mla_paged(struct walk *w, const struct cairn_graph_op *op, int32_
 	struct cairn_mla_paged_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]), .q = at(w, op->in[0]),
 		.w_kv_b = weight_at(w, op, 0), PAGING(w, op),
-		.workspace = w->s->workspace, .workspace_bytes = w->s->workspace_bytes,
+		WORKSPACE(w->s->lane[w->lane]),
 		.max_qo_len = w->b->max_qo_len,
 		.num_heads = w->m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
 		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = w->m->dtype,
@@ -283,7 +299,7 @@ static int run_mla_prefill(struct walk *w, const struct cairn_graph_op *op, int3
 		.out = at(w, op->out[0]) + (size_t)row * (size_t)width_of(w, op->out[0]) * element,
 		.q = at(w, op->in[0]) + (size_t)row * (size_t)width_of(w, op->in[0]) * element,
 		.w_kv_b = weight_at(w, op, 0), PAGING(w, op),
-		.workspace = w->s->workspace, .workspace_bytes = w->s->workspace_bytes,
+		WORKSPACE(w->s->lane[w->lane]),
 		.max_qo_len = w->b->max_qo_len, .nnz_past = w->b->prompt_past,
 		.num_heads = w->m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
 		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = w->m->dtype,
@@ -365,7 +381,7 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 		.w_down = weight_of(w, op, CAIRN_W_EXPERTS_DOWN),
 		.w_shared_gate_up = weight_of(w, op, CAIRN_W_SHARED_GATE_UP),
 		.w_shared_down = weight_of(w, op, CAIRN_W_SHARED_DOWN),
-		.workspace = w->s->moe_workspace, .workspace_bytes = w->s->moe_bytes,
+		WORKSPACE(w->s->moe),
 		.batch = w->b->num_rows, .hidden = width_of(w, op->in[0]), .num_experts = x->num_experts,
 		.experts_per_token = x->per_token, .intermediate = x->intermediate_size,
 		.shared_intermediate = x->shared_intermediate_size, .dtype = m->dtype,
@@ -527,7 +543,7 @@ int forward_run_op(struct walk *w, const struct cairn_graph_op *op)
 	}
 }
 
-static int check_batch(const struct cairn_scratch *s, const struct cairn_batch *b)
+int forward_check_batch(const struct cairn_scratch *s, const struct cairn_batch *b)
 {
 	if (b->num_rows < 1 || b->num_rows > s->max_rows || b->batch < 1)
 		return cairn_error(EINVAL, "forward: %d rows of %d requests, at most %d rows", b->num_rows,
@@ -539,49 +555,50 @@ static int check_batch(const struct cairn_scratch *s, const struct cairn_batch *
 	return 0;
 }
 
-/* Grows *p to at least `bytes` bytes. */
-static int reserve(const struct cairn_impl *impl, void **p, size_t *have, size_t bytes, void *stream,
-		   int *moved)
+int forward_reserve(const struct cairn_impl *impl, struct room *room, size_t bytes, void *stream, int *moved)
 {
 	void *more;
 
-	if (bytes <= *have)
+	if (bytes <= room->bytes)
 		return 0;
 	CAIRN_TRY(CAIRN_TABLE(impl, stream_sync, stream));
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &more, bytes));
-	if (*p)
-		impl->mem_free(*p);
-	*p = more;
-	*have = bytes;
+	if (room->at)
+		impl->mem_free(room->at);
+	*room = (struct room){ .at = more, .bytes = bytes };
 	*moved = 1;
 	return 0;
+}
+
+/* Layers differ only in experts, for which three stand for all, and in windows. */
+int forward_may_skip_query(const struct cairn_model *m, const struct cairn_graph_op *op)
+{
+	return op->layer > 1 && op->layer < m->config.num_hidden_layers - 1 && op->kind != CAIRN_OP_ATTN;
 }
 
 int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *kv,
 			  const struct cairn_batch *b, void *stream, int *moved)
 {
 	const struct cairn_op_graph *g = s->model->graph;
-	struct walk w = { .m = s->model, .g = g, .s = s, .kv = kv, .b = b, .asking = 1 };
+	struct walk w = {
+		.m = s->model, .g = g, .s = s, .buffers = &s->buffers, .kv = kv, .b = b, .asking = 1,
+	};
 
-	CAIRN_TRY(check_batch(s, b));
+	CAIRN_TRY(forward_check_batch(s, b));
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 
-		/* Layers differ only in experts, for which three stand for all, and in windows. */
-		if (op->layer > 1 && op->layer < s->model->config.num_hidden_layers - 1 &&
-		    op->kind != CAIRN_OP_ATTN)
+		if (forward_may_skip_query(s->model, op))
 			continue;
 		if (op->block != CAIRN_BLOCK_HEAD || b->num_logits)
 			CAIRN_TRY(forward_run_op(&w, op));
 	}
-	CAIRN_TRY(reserve(s->model->impl, &s->workspace, &s->workspace_bytes, w.workspace_bytes, stream,
-			  moved));
-	CAIRN_TRY(reserve(s->model->impl, &s->attn_workspace, &s->attn_bytes, w.attn_bytes, stream, moved));
-	return reserve(s->model->impl, &s->moe_workspace, &s->moe_bytes, w.moe_bytes, stream, moved);
+	CAIRN_TRY(forward_reserve(s->model->impl, &s->lane[0], w.workspace_bytes, stream, moved));
+	CAIRN_TRY(forward_reserve(s->model->impl, &s->attn[0], w.attn_bytes, stream, moved));
+	return forward_reserve(s->model->impl, &s->moe, w.moe_bytes, stream, moved);
 }
 
-/* Zeroes moe's counters: moe leaves them ready for the next layer, but only for the same number of rows. */
-static int zero_counters(const struct walk *w)
+int forward_zero_counters(const struct walk *w)
 {
 	struct walk asking = *w;
 	int32_t o = 0;
@@ -594,17 +611,19 @@ static int zero_counters(const struct walk *w)
 	CAIRN_TRY(forward_run_op(&asking, &w->g->ops[o]));
 	if (!asking.moe_bytes)
 		return 0;
-	return CAIRN_TABLE(w->m->impl, mem_set, w->s->moe_workspace, 0, asking.moe_bytes, w->stream);
+	return CAIRN_TABLE(w->m->impl, mem_set, w->s->moe.at, 0, asking.moe_bytes, w->stream);
 }
 
 int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, const struct cairn_batch *b,
 		  void *stream)
 {
 	const struct cairn_op_graph *g = s->model->graph;
-	struct walk w = { .m = s->model, .g = g, .s = s, .kv = kv, .b = b, .stream = stream };
+	struct walk w = {
+		.m = s->model, .g = g, .s = s, .buffers = &s->buffers, .kv = kv, .b = b, .stream = stream,
+	};
 
-	CAIRN_TRY(check_batch(s, b));
-	CAIRN_TRY(zero_counters(&w));
+	CAIRN_TRY(forward_check_batch(s, b));
+	CAIRN_TRY(forward_zero_counters(&w));
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 

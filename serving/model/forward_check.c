@@ -106,7 +106,7 @@ static int check_ops(struct walk *w, const struct cairn_batch *none, const struc
 		const struct cairn_graph_op *op = &w->g->ops[o];
 		int is_gemm = op->kind == CAIRN_OP_GEMM || op->kind == CAIRN_OP_LM_HEAD;
 
-		/* the same layers as in cairn_scratch_reserve() */
+		/* three layers stand for all, as in forward_may_skip_query() */
 		if (op->layer > 1 && op->layer < w->m->config.num_hidden_layers - 1)
 			continue;
 		w->asking = 1;
@@ -135,12 +135,11 @@ int cairn_forward_check(const struct cairn_model *model, const char *dir)
 		.page_size = 16,
 	};
 	struct cairn_scratch scratch = {
-		.base = NOWHERE, .workspace = NOWHERE, .moe_workspace = NOWHERE,
-		.workspace_bytes = SIZE_MAX / 2, .moe_bytes = SIZE_MAX / 2,
+		.base = NOWHERE, .lane[0] = { NOWHERE, SIZE_MAX / 2 }, .moe = { NOWHERE, SIZE_MAX / 2 },
 	};
 	struct cairn_pass_sizes sizes = forward_sizes(model, 1, 1);
 	struct cairn_model m = *model;
-	struct walk w = { .m = &m, .g = m.graph, .s = &scratch, .kv = &kv };
+	struct walk w = { .m = &m, .g = m.graph, .s = &scratch, .buffers = &scratch.buffers, .kv = &kv };
 	struct cairn_batch some[2] = { none, none };
 	int ret;
 

@@ -1,19 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_impl - shared by forward.c and forward_check.c: the walk over the operations of a pass */
+/*
+ * forward_impl - the walk over the operations of a pass; for forward.c, forward_check.c and serving/nano
+ *
+ * A walk runs operations on all rows of a pass or, with first_row, on some consecutive ones: then its batch
+ * describes only these rows and their requests. Operations of one lane run one after the other and share a
+ * workspace. A plan of attention belongs to the requests that it was made for, so it has a workspace of its
+ * own for each split of the pass.
+ */
 #ifndef CAIRN_FORWARD_IMPL_H
 #define CAIRN_FORWARD_IMPL_H
 
 #include "serving/graph/buffers.h"
 #include "serving/model/forward.h"
 
+#define FORWARD_LANES	8		/* lane 0: the caller's stream */
+#define FORWARD_SPLITS	9		/* split 0: all rows */
+
+struct room {
+	void *at;
+	size_t bytes;
+};
+
 struct cairn_scratch {
 	const struct cairn_model *model;
 	int32_t max_rows, max_logits;
 	struct cairn_buffers buffers;		/* offsets of the activations from base */
 	char *base;
-	/* attn_workspace holds the plan that layers share, moe_workspace counters from call to call */
-	void *workspace, *attn_workspace, *moe_workspace;
-	size_t workspace_bytes, attn_bytes, moe_bytes;
+	size_t bytes;				/* at base */
+	/* attn holds the plans that layers share, moe counters from call to call */
+	struct room lane[FORWARD_LANES], attn[FORWARD_SPLITS], moe;
 };
 
 struct walk {
@@ -22,10 +37,13 @@ struct walk {
 	struct cairn_scratch *s;
 	const struct cairn_kv_store *kv;
 	const struct cairn_batch *b;
+	const struct cairn_buffers *buffers;
+	int32_t first_row;	/* of the pass; for values with a row for each token */
+	int32_t lane, split;
 	void *stream;
 	int asking;		/* query workspaces; launch nothing */
 	size_t workspace_bytes, attn_bytes, moe_bytes;	/* the largest answers so far */
-	int has_plan;		/* attn_workspace holds the plan of attention with this window */
+	int has_plan;		/* the split's attn holds the plan of attention with this window */
 	int32_t plan_window;
 };
 
@@ -33,5 +51,12 @@ struct walk {
 struct cairn_pass_sizes forward_sizes(const struct cairn_model *model, int32_t max_rows, int32_t max_logits);
 /* Runs one operation, or with w->asking queries its workspace. */
 int forward_run_op(struct walk *w, const struct cairn_graph_op *op);
+int forward_check_batch(const struct cairn_scratch *scratch, const struct cairn_batch *batch);
+/* Grows *room to at least `bytes` bytes; if it must, waits for the stream and sets *moved. */
+int forward_reserve(const struct cairn_impl *impl, struct room *room, size_t bytes, void *stream, int *moved);
+/* Returns whether a workspace query of this operation may be left out, as others of its kind stand for it. */
+int forward_may_skip_query(const struct cairn_model *model, const struct cairn_graph_op *op);
+/* Zeroes moe's counters for this number of rows: moe leaves them ready for the next layer only. */
+int forward_zero_counters(const struct walk *w);
 
 #endif

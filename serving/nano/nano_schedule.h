@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nano_schedule - the operations of an overlapped pass in the order of launch, and what each must wait for
+ *
+ * A step is an operation of the graph for one nano-batch or for all rows. Two steps conflict if they touch
+ * the same memory and one of them writes. What they touch:
+ *
+ *   activations    steps of the same storage conflict if they have rows in common: one of them is whole, or
+ *                  both are of one nano-batch
+ *   cache          a nano-batch's attention reads the keys that it and the nano-batches before it append,
+ *                  since a request may span a cut. So append of i conflicts with attention of j >= i of the
+ *                  same layer. Appends of different nano-batches write different slots, and the keys that
+ *                  attention of i reads are never among those that append of j > i writes.
+ *   attn plan      The layers share the plan of attention that the first of them left in the workspace of
+ *                  its nano-batch, so attention of one nano-batch is ordered from layer to layer.
+ *   moe counters   calls of moe are ordered
+ *   workspaces     each lane has its own
+ *
+ * Run operation by operation, nano-batch after nano-batch, the steps compute what the sequential pass
+ * computes. So does every order that keeps the order of all conflicting steps, and the schedule is such an
+ * order. Between lanes, a step waits for each conflicting earlier one, unless other waits already imply it.
+ *
+ * Storages that share bytes (buffers.h) add no conflicts: `lives` says when each storage is in use, counted
+ * in steps of each lane, and only a storage whose users all come after those of another one may have its
+ * bytes.
+ */
+#ifndef CAIRN_NANO_SCHEDULE_H
+#define CAIRN_NANO_SCHEDULE_H
+
+#include "serving/graph/buffers.h"
+#include "serving/nano/nano_plan.h"
+
+struct nano_step {
+	int32_t op, batch, lane;	/* batch: CAIRN_NANO_WHOLE: all rows */
+	int32_t event;			/* recorded after the step; -1: no other lane waits for it */
+	int32_t first_wait, num_waits;	/* schedule->waits[first_wait ...]: events of other lanes */
+	int32_t ends_layer;		/* this step is the last of the attention half of this layer; -1 */
+	int32_t clock[CAIRN_NANO_LANES];	/* steps of each lane that are over when this one starts */
+};
+
+struct nano_schedule {
+	struct nano_step *steps;	/* in the order of launch; those of the head come last, on lane 0 */
+	int32_t *waits;
+	struct cairn_life *lives;	/* [num_values] of the graph, for cairn_buffers_place_lives() */
+	int32_t num_steps, num_waits, num_events;
+};
+
+/* -EINVAL: the text names the member, or the operation and the nano-batch. -ENOMEM. */
+int nano_schedule_create(struct nano_schedule *schedule, const struct cairn_op_graph *g,
+			 const struct cairn_nano_plan *plan);
+/* Does nothing if *schedule is zeroed. */
+void nano_schedule_free(struct nano_schedule *schedule);
+
+#endif
