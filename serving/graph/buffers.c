@@ -10,7 +10,7 @@
 /* The storage of an in-place chain. */
 struct block {
 	int32_t value;			/* first value of the chain */
-	const struct cairn_life *life;
+	const struct cairn_life *lives;		/* one for each part */
 	int64_t bytes, offset;
 };
 
@@ -25,7 +25,8 @@ static int by_size(const void *a, const void *b)
 
 /* Collects the storages that must be placed, still without offsets. Returns their number. */
 static int32_t collect(struct block *blocks, uint8_t *outside, const struct cairn_op_graph *g,
-		       const struct cairn_pass_sizes *s, const struct cairn_life *lives)
+		       const struct cairn_pass_sizes *s, const struct cairn_life *lives, int32_t num_parts,
+		       const uint8_t *chosen)
 {
 	int32_t num = 0;
 
@@ -35,11 +36,12 @@ static int32_t collect(struct block *blocks, uint8_t *outside, const struct cair
 	for (int32_t v = 0; v < g->num_values; v++) {
 		int64_t bytes;
 
-		if (outside[v] || g->values[v].storage != v)
+		if (outside[v] || g->values[v].storage != v || (chosen && !chosen[v]))
 			continue;
 		bytes = cairn_value_bytes(&g->values[v], s) + CAIRN_BUFFER_ALIGNMENT - 1;
 		blocks[num++] = (struct block){
-			.value = v, .life = &lives[v], .bytes = bytes - bytes % CAIRN_BUFFER_ALIGNMENT,
+			.value = v, .lives = lives + (int64_t)v * num_parts,
+			.bytes = bytes - bytes % CAIRN_BUFFER_ALIGNMENT,
 		};
 	}
 	return num;
@@ -53,17 +55,25 @@ static int ends_before(const struct cairn_life *a, const struct cairn_life *b)
 	return 1;
 }
 
+static int may_share(const struct block *a, const struct block *b, int32_t num_parts)
+{
+	for (int32_t i = 0; i < num_parts; i++)
+		if (!ends_before(&a->lives[i], &b->lives[i]) && !ends_before(&b->lives[i], &a->lives[i]))
+			return 0;
+	return 1;
+}
+
 /*
  * Places *b in the lowest gap between the blocks whose lifetimes overlap its own, and inserts it into
  * placed[], which is in order of offset.
  */
-static void place(struct block *placed, int32_t num, struct block *b)
+static void place(struct block *placed, int32_t num, struct block *b, int32_t num_parts)
 {
 	int32_t at = num;
 
 	b->offset = 0;
 	for (int32_t i = 0; i < num; i++) {
-		if (ends_before(placed[i].life, b->life) || ends_before(b->life, placed[i].life))
+		if (may_share(&placed[i], b, num_parts))
 			continue;
 		if (placed[i].offset - b->offset >= b->bytes)
 			break;
@@ -76,7 +86,8 @@ static void place(struct block *placed, int32_t num, struct block *b)
 }
 
 int cairn_buffers_place_lives(struct cairn_buffers *buffers, const struct cairn_op_graph *g,
-			      const struct cairn_pass_sizes *s, const struct cairn_life *lives)
+			      const struct cairn_pass_sizes *s, const struct cairn_life *lives,
+			      int32_t num_parts, const uint8_t *chosen)
 {
 	size_t values = (size_t)g->num_values + 1;
 	struct block *blocks = calloc(2 * values, sizeof(*blocks)), *placed = blocks + values;
@@ -90,12 +101,12 @@ int cairn_buffers_place_lives(struct cairn_buffers *buffers, const struct cairn_
 		ret = cairn_error(ENOMEM, "buffers: no memory");
 		goto out;
 	}
-	num = collect(blocks, outside, g, s, lives);
+	num = collect(blocks, outside, g, s, lives, num_parts, chosen);
 	*buffers = (struct cairn_buffers){ .offset = offset };
 	qsort(blocks, (size_t)num, sizeof(*blocks), by_size);
 	memset(offset, 0xff, values * sizeof(*offset));
 	for (int32_t i = 0; i < num; i++) {
-		place(placed, i, &blocks[i]);
+		place(placed, i, &blocks[i], num_parts);
 		offset[blocks[i].value] = blocks[i].offset;
 		if (blocks[i].offset + blocks[i].bytes > buffers->bytes)
 			buffers->bytes = blocks[i].offset + blocks[i].bytes;
@@ -141,7 +152,7 @@ int cairn_buffers_place(struct cairn_buffers *buffers, const struct cairn_op_gra
 		cairn_op_graph_lifetime(g, v, &lives[v].begin[0], &lives[v].end[0]);
 		lives[v].end[0]++;
 	}
-	ret = lives && change ? cairn_buffers_place_lives(buffers, g, s, lives) :
+	ret = lives && change ? cairn_buffers_place_lives(buffers, g, s, lives, 1, NULL) :
 	      cairn_error(ENOMEM, "buffers: no memory");
 	if (!ret)
 		buffers->least = busiest(buffers, g, s, lives, change);

@@ -40,9 +40,15 @@ struct cairn_buffers {
 /* sizes: upper bounds; only dims, element, num_tokens and num_logits are read. -ENOMEM. */
 int cairn_buffers_place(struct cairn_buffers *buffers, const struct cairn_op_graph *g,
 			const struct cairn_pass_sizes *sizes);
-/* The same with lives[v] for each value v that is the start of an in-place chain. */
+/*
+ * The same for the storages with chosen[v] set, v being the value at the start of an in-place chain; all
+ * others get offset -1. Storage v is in use during lives[v * num_parts + i], for each i: if each part of a
+ * storage has memory of its own, they need no order among each other, and two storages may share bytes if
+ * they may in each part.
+ */
 int cairn_buffers_place_lives(struct cairn_buffers *buffers, const struct cairn_op_graph *g,
-			      const struct cairn_pass_sizes *sizes, const struct cairn_life *lives);
+			      const struct cairn_pass_sizes *sizes, const struct cairn_life *lives,
+			      int32_t num_parts, const uint8_t *chosen);
 /* Does nothing if *buffers is zeroed. */
 void cairn_buffers_free(struct cairn_buffers *buffers);
 

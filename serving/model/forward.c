@@ -135,6 +135,8 @@ static char *at(const struct walk *w, int32_t value)
 	/* If all rows are wanted, PICK_ROWS copies nothing: its result is its input. */
 	while (v->producer >= 0 && w->g->ops[v->producer].forwards && !w->b->logit_rows)
 		v = &w->g->values[w->g->values[w->g->ops[v->producer].in[0]].storage];
+	if (w->own && w->own->offset[v - w->g->values] >= 0)
+		return w->s->base + w->own_at + w->own->offset[v - w->g->values] * w->b->num_rows;
 	if (w->buffers->offset[v - w->g->values] < 0)
 		return (char *)w->b->logits;
 	skipped = v->shape.rows == CAIRN_ROWS_TOKENS ? (size_t)w->first_row * row_bytes(w, v) : 0;

@@ -2,10 +2,13 @@
 /*
  * forward_impl - the walk over the operations of a pass; for forward.c, forward_check.c and serving/nano
  *
- * A walk runs operations on all rows of a pass or, with first_row, on some consecutive ones: then its batch
- * describes only these rows and their requests. Operations of one lane run one after the other and share a
- * workspace. A plan of attention belongs to the requests that it was made for, so it has a workspace of its
- * own for each split of the pass.
+ * A walk runs operations on all rows of a pass, or on num_rows consecutive ones from first_row on: its batch
+ * then describes only these rows and their requests. It may have memory of its own for its rows of some
+ * activations: `own` has their offsets for one row, so the rows of v begin at num_rows * own->offset[v], and
+ * the num_rows rows of all of them take num_rows * own->bytes.
+ *
+ * Operations of one lane run one after the other and share a workspace. A plan of attention belongs to the
+ * requests that it was made for, so it has a workspace of its own for each split of the pass.
  */
 #ifndef CAIRN_FORWARD_IMPL_H
 #define CAIRN_FORWARD_IMPL_H
@@ -38,6 +41,8 @@ struct walk {
 	const struct cairn_kv_store *kv;
 	const struct cairn_batch *b;
 	const struct cairn_buffers *buffers;
+	const struct cairn_buffers *own;	/* NULL: none */
+	int64_t own_at;		/* where its own memory begins in the scratch's */
 	int32_t first_row;	/* of the pass; for values with a row for each token */
 	int32_t lane, split;
 	void *stream;

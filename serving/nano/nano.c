@@ -35,16 +35,22 @@ static int check_rows(const struct cairn_model *m)
 static int place(struct cairn_nano *n)
 {
 	struct cairn_scratch *s = n->scratch;
-	struct cairn_pass_sizes sizes = forward_sizes(s->model, s->max_rows, s->max_logits);
+	const struct nano_schedule *c = &n->schedule;
+	struct cairn_pass_sizes sizes = forward_sizes(s->model, s->max_rows, s->max_logits), row = sizes;
+	size_t bytes;
 	void *more;
 
-	CAIRN_TRY(cairn_buffers_place_lives(&n->buffers, s->model->graph, &sizes, n->schedule.lives));
-	if ((size_t)n->buffers.bytes <= s->bytes)
+	row.num_tokens = 1;
+	CAIRN_TRY(cairn_buffers_place_lives(&n->shared, s->model->graph, &sizes, c->lives, 1, c->shared));
+	CAIRN_TRY(cairn_buffers_place_lives(&n->split, s->model->graph, &row, c->split_lives, c->num_batches,
+					    c->split));
+	bytes = (size_t)(n->shared.bytes + n->split.bytes * s->max_rows);
+	if (bytes <= s->bytes)
 		return 0;
-	CAIRN_TRY(CAIRN_TABLE(s->model->impl, mem_alloc, &more, (size_t)n->buffers.bytes));
+	CAIRN_TRY(CAIRN_TABLE(s->model->impl, mem_alloc, &more, bytes));
 	s->model->impl->mem_free(s->base);
 	s->base = more;
-	s->bytes = (size_t)n->buffers.bytes;
+	s->bytes = bytes;
 	return 0;
 }
 
@@ -113,7 +119,8 @@ void cairn_nano_destroy(struct cairn_nano *n)
 	if (n->forked)
 		impl->event_destroy(n->forked);
 	free(n->events);
-	cairn_buffers_free(&n->buffers);
+	cairn_buffers_free(&n->shared);
+	cairn_buffers_free(&n->split);
 	nano_schedule_free(&n->schedule);
 	free(n);
 }
@@ -132,10 +139,16 @@ static void begin_walks(const struct cairn_nano *n, struct walk *walks, const st
 	for (int32_t i = 0; i <= pass->num_batches; i++)
 		walks[i] = (struct walk){
 			.m = n->scratch->model, .g = n->scratch->model->graph, .s = n->scratch,
-			.buffers = &n->buffers, .kv = kv, .split = i,
-			.b = i ? &pass->batch[i - 1] : &pass->whole,
-			.first_row = i ? pass->first_row[i - 1] : 0,
+			.buffers = &n->shared, .kv = kv, .split = i, .b = &pass->whole,
 		};
+	for (int32_t i = 0; i < pass->num_batches; i++) {
+		struct walk *w = &walks[1 + i];
+
+		w->b = &pass->batch[i];
+		w->first_row = pass->first_row[i];
+		w->own = &n->split;
+		w->own_at = n->shared.bytes + n->split.bytes * w->first_row;
+	}
 }
 
 static int check_pass(const struct cairn_nano *n, const struct cairn_nano_pass *pass)

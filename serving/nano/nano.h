@@ -3,8 +3,8 @@
  * nano - runs a pass of a model as nano-batches on several streams
  *
  * The pass forks from the caller's stream, which is its lane 0, and joins it at the end, also after an error.
- * Nano-batches are rows of the same activations: nothing is copied. nano_schedule.h says which operation
- * waits for which; waits become events between streams. A captured pass contains all lanes.
+ * nano_schedule.h says which operation waits for which, and where nano-batches have memory of their own.
+ * Waits become events between streams; nothing is copied. A captured pass contains all lanes.
  *
  * Results: those of cairn_forward(), bitwise, on tables on which a row's results do not depend on other rows
  * nor on bounds (ref, cpu). On other tables the grouping of sums may depend on the number of rows, requests

@@ -10,7 +10,8 @@ struct cairn_nano {
 	struct cairn_scratch *scratch;
 	struct cairn_nano_plan plan;		/* its places are gone */
 	struct nano_schedule schedule;
-	struct cairn_buffers buffers;		/* placement of the activations in the scratch's memory */
+	/* Placement in the scratch's memory: shared activations, then one row of the split ones. */
+	struct cairn_buffers shared, split;
 	void *streams[CAIRN_NANO_LANES];	/* [0] is not used */
 	void *forked, *joined[CAIRN_NANO_LANES];	/* events */
 	void **events;				/* [schedule.num_events] */

@@ -347,7 +347,14 @@ static void mark_layers(struct nano_schedule *s, const struct cairn_op_graph *g)
 	}
 }
 
-static void use(struct cairn_life *life, const struct nano_step *x)
+static void clear_life(struct cairn_life *life)
+{
+	*life = (struct cairn_life){ 0 };
+	for (int32_t l = 0; l < CAIRN_NANO_LANES; l++)
+		life->begin[l] = INT32_MAX;
+}
+
+static void extend_life(struct cairn_life *life, const struct nano_step *x)
 {
 	for (int32_t l = 0; l < CAIRN_NANO_LANES; l++)
 		if (x->clock[l] < life->begin[l])
@@ -356,19 +363,31 @@ static void use(struct cairn_life *life, const struct nano_step *x)
 		life->end[x->lane] = x->clock[x->lane] + 1;
 }
 
+static void use(struct nano_schedule *s, int32_t storage, const struct nano_step *x)
+{
+	extend_life(&s->lives[storage], x);
+	if (x->batch < 0)
+		s->shared[storage] = 1;
+	else
+		extend_life(&s->split_lives[storage * s->num_batches + x->batch], x);
+}
+
 static void find_lives(struct nano_schedule *s, const struct cairn_op_graph *g)
 {
 	for (int32_t v = 0; v < g->num_values; v++)
-		for (int32_t l = 0; l < CAIRN_NANO_LANES; l++)
-			s->lives[v].begin[l] = INT32_MAX;
+		clear_life(&s->lives[v]);
+	for (int32_t v = 0; v < g->num_values * s->num_batches; v++)
+		clear_life(&s->split_lives[v]);
 	for (int32_t i = 0; i < s->num_steps; i++) {
 		const struct cairn_graph_op *op = &g->ops[s->steps[i].op];
 
 		for (int32_t k = 0; k < op->num_in; k++)
-			use(&s->lives[g->values[op->in[k]].storage], &s->steps[i]);
+			use(s, g->values[op->in[k]].storage, &s->steps[i]);
 		for (int32_t k = 0; k < op->num_out; k++)
-			use(&s->lives[g->values[op->out[k]].storage], &s->steps[i]);
+			use(s, g->values[op->out[k]].storage, &s->steps[i]);
 	}
+	for (int32_t v = 0; v < g->num_values; v++)
+		s->split[v] = !s->shared[v];
 	/* Backwards, because an operation's forwarded output may itself be forwarded again. */
 	for (int32_t o = g->num_ops - 1; o >= 0; o--) {
 		const struct cairn_life *to = &s->lives[g->values[g->ops[o].out[0]].storage];
@@ -384,6 +403,7 @@ static void find_lives(struct nano_schedule *s, const struct cairn_op_graph *g)
 static int allocate(struct planner *p, struct nano_schedule *s)
 {
 	size_t ops = (size_t)p->g->num_ops + 1, most = ops * (size_t)p->plan->num_batches;
+	size_t values = (size_t)p->g->num_values + 1;
 
 	p->first = calloc(ops, sizeof(*p->first));
 	p->of = calloc(ops, sizeof(*p->of));
@@ -393,9 +413,13 @@ static int allocate(struct planner *p, struct nano_schedule *s)
 	p->place = malloc(most * sizeof(*p->place));
 	s->steps = calloc(most, sizeof(*s->steps));
 	s->waits = calloc(most * CAIRN_NANO_LANES, sizeof(*s->waits));
-	s->lives = calloc((size_t)p->g->num_values + 1, sizeof(*s->lives));
+	s->num_batches = p->plan->num_batches;
+	s->lives = calloc(values, sizeof(*s->lives));
+	s->split_lives = calloc(values * (size_t)s->num_batches, sizeof(*s->split_lives));
+	s->shared = calloc(2 * values, 1);
+	s->split = s->shared + values;
 	return p->first && p->of && p->cands && p->time && p->begin && p->place && s->steps && s->waits &&
-	       s->lives ? 0 : cairn_error(ENOMEM, "nano_plan: no memory");
+	       s->lives && s->split_lives && s->shared ? 0 : cairn_error(ENOMEM, "nano_plan: no memory");
 }
 
 static int create(struct planner *p, struct nano_schedule *s)
@@ -443,5 +467,7 @@ void nano_schedule_free(struct nano_schedule *s)
 	free(s->steps);
 	free(s->waits);
 	free(s->lives);
+	free(s->split_lives);
+	free(s->shared);
 	*s = (struct nano_schedule){ 0 };
 }

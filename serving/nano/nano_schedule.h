@@ -20,9 +20,11 @@
  * computes. So does every order that keeps the order of all conflicting steps, and the schedule is such an
  * order. Between lanes, a step waits for each conflicting earlier one, unless other waits already imply it.
  *
- * Storages that share bytes (buffers.h) add no conflicts: `lives` says when each storage is in use, counted
- * in steps of each lane, and only a storage whose users all come after those of another one may have its
- * bytes.
+ * Storages that share bytes (buffers.h) add no conflicts. Storages that a whole step touches are shared: they
+ * have the rows of all nano-batches in order. All other storages are split: each nano-batch has memory of its
+ * own for its rows of them. Otherwise nano-batches that run far apart could reuse no memory, as rows of
+ * different values lie at different bytes. Two storages have bytes in common only if all users of one come
+ * after all users of the other, for split storages the users of the same nano-batch.
  */
 #ifndef CAIRN_NANO_SCHEDULE_H
 #define CAIRN_NANO_SCHEDULE_H
@@ -41,8 +43,11 @@ struct nano_step {
 struct nano_schedule {
 	struct nano_step *steps;	/* in the order of launch; those of the head come last, on lane 0 */
 	int32_t *waits;
-	struct cairn_life *lives;	/* [num_values] of the graph, for cairn_buffers_place_lives() */
-	int32_t num_steps, num_waits, num_events;
+	/* When storages are in use, for cairn_buffers_place_lives(), counted in steps of each lane. */
+	struct cairn_life *lives;	/* [num_values], of shared storages */
+	struct cairn_life *split_lives;	/* [num_values, num_batches] */
+	uint8_t *shared, *split;	/* [num_values] */
+	int32_t num_batches, num_steps, num_waits, num_events;
 };
 
 /* -EINVAL: the text names the member, or the operation and the nano-batch. -ENOMEM. */
