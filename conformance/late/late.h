@@ -18,7 +18,10 @@ struct op;
 struct event;
 struct stream;
 
-/* A work item of a stream: runs a function, or waits until another stream has done `ticket` items. */
+/*
+ * A work item of a stream: runs a function, or waits until another stream has done `ticket` items. In a graph,
+ * an item belongs to a branch, and waits until branch `waits_branch` has done `ticket` items of the graph.
+ */
 struct work {
 	struct work *next;
 	int (*run)(struct work *w);
@@ -29,6 +32,7 @@ struct work {
 	int byte;
 	struct event *event;
 	struct stream *waits_for;
+	int branch, waits_branch;	/* waits_branch -1: none */
 	uint64_t ticket;
 	size_t size;
 	_Alignas(16) char data[];	/* the arguments, or the bytes to copy */

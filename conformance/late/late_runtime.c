@@ -9,7 +9,9 @@
  * that the events allow.
  *
  * Between graph_begin and graph_end the items of a stream are recorded with their addresses; each launch
- * enqueues all of them. Calls that CUDA rejects during a capture are rejected and invalidate the capture.
+ * enqueues all of them. A stream that waits for an event of the capture becomes a branch of it, as in CUDA,
+ * and must have been joined when the capture ends; each launch runs branches on streams of their own. Calls
+ * that CUDA rejects during a capture are rejected and invalidate the capture.
  *
  * Not thread-safe. A stream runs its items in order. Tickets number the items; the first `done` items are
  * finished. Device memory is open only while an item runs.
@@ -25,6 +27,7 @@
 #include "conformance/late/late.h"
 
 #define MAX_QUEUE	1024
+#define MAX_BRANCHES	16
 
 /* ---- failures ---- */
 
@@ -51,21 +54,37 @@ struct list {
 
 struct stream {
 	struct stream *next;		/* list of all streams ever created; destroyed ones are reused */
-	int used, spoilt;
+	int used;
 	struct list list;
 	uint64_t queued, done;
-	struct list *capture;		/* the graph being captured, or NULL */
+	struct graph *capture;		/* the graph being captured, or NULL */
+	int branch;			/* of that graph */
+};
+
+struct graph {
+	struct list list;		/* the items of all branches, in the order of the calls */
+	uint64_t number;		/* of the capture, from 1 on */
+	int spoilt, num_branches;
+	/* The streams of the capture; after it, from branch 1 on, those on which launches run. */
+	struct stream *streams[MAX_BRANCHES];
+	uint64_t count[MAX_BRANCHES];	/* items of each branch */
+	/* known[a][b]: items of branch b that are done when the last item of branch a is */
+	uint64_t known[MAX_BRANCHES][MAX_BRANCHES];
 };
 
 struct event {
 	struct stream *stream;		/* NULL: never recorded */
 	uint64_t ticket;
+	uint64_t capture;		/* number of the capture that has recorded it; 0: none */
+	int branch;			/* of that capture */
+	uint64_t known[MAX_BRANCHES];
 	struct timespec at;
 	int pending, gone;		/* number of queued records; whether the event was destroyed */
 };
 
-static struct stream *streams, *capturing;
-static uint64_t seed;
+static struct stream *streams;
+static struct graph *capturing;
+static uint64_t seed, num_captures;
 
 static void append(struct list *l, struct work *w)
 {
@@ -84,6 +103,7 @@ struct work *late_new_work(int (*run)(struct work *w), size_t size)
 	}
 	w->run = run;
 	w->size = size;
+	w->waits_branch = -1;
 	return w;
 }
 
@@ -172,7 +192,9 @@ int late_enqueue(void *stream, struct work *w)
 	struct stream *s = stream_of(stream);
 
 	if (s->capture) {
-		append(s->capture, w);
+		w->branch = s->branch;
+		s->capture->known[s->branch][s->branch] = ++s->capture->count[s->branch];
+		append(&s->capture->list, w);
 		return 0;
 	}
 	append(&s->list, w);
@@ -331,8 +353,12 @@ static int late_event_record(void *event, void *stream)
 	struct work *w;
 
 	CAIRN_TRY(late_lost());
-	if (s->capture)
-		return refuse_capture("event_record");
+	e->capture = s->capture ? s->capture->number : 0;
+	if (s->capture) {
+		e->branch = s->branch;
+		memcpy(e->known, s->capture->known[s->branch], sizeof(e->known));
+		return 0;
+	}
 	w = late_new_work(run_record, 0);
 	if (!w)
 		return -ENOMEM;
@@ -343,6 +369,37 @@ static int late_event_record(void *event, void *stream)
 	return late_enqueue(s, w);
 }
 
+/* Rejects an event that a capture has recorded: it stands for no work outside of that capture. */
+static int refuse_captured(const struct event *e, const char *what)
+{
+	return e->capture ? cairn_error(EINVAL, "late: %s: the event was recorded in a capture", what) : 0;
+}
+
+/* Waits for an event of the capture; the stream becomes a branch of it. */
+static int wait_in_capture(struct stream *s, const struct event *e)
+{
+	struct graph *g = capturing;
+	struct work *w;
+
+	if (!s->capture) {
+		if (g->num_branches == MAX_BRANCHES)
+			return refuse_capture("stream_wait with more than 16 streams");
+		s->capture = g;
+		s->branch = g->num_branches;
+		g->streams[g->num_branches++] = s;
+	}
+	w = late_new_work(NULL, 0);
+	if (!w)
+		return -ENOMEM;
+	w->waits_branch = e->branch;
+	w->ticket = e->known[e->branch];
+	CAIRN_TRY(late_enqueue(s, w));
+	for (int i = 0; i < MAX_BRANCHES; i++)
+		if (e->known[i] > g->known[s->branch][i])
+			g->known[s->branch][i] = e->known[i];
+	return 0;
+}
+
 /* Waits for the latest record before this call; later records have no effect. */
 static int late_stream_wait(void *stream, void *event)
 {
@@ -351,8 +408,11 @@ static int late_stream_wait(void *stream, void *event)
 	struct work *w;
 
 	CAIRN_TRY(late_lost());
+	if (capturing && e->capture == capturing->number)
+		return wait_in_capture(s, e);
 	if (s->capture)
-		return refuse_capture("stream_wait");
+		return refuse_capture("stream_wait for an event that is not of the capture");
+	CAIRN_TRY(refuse_captured(e, "stream_wait"));
 	if (!e->stream || e->stream->done >= e->ticket)
 		return 0;
 	w = late_new_work(NULL, 0);
@@ -369,6 +429,7 @@ static int late_event_sync(void *event)
 
 	CAIRN_TRY(late_lost());
 	CAIRN_TRY(refuse_capture("event_sync"));
+	CAIRN_TRY(refuse_captured(e, "event_sync"));
 	return e->stream ? run_until(e->stream, e->ticket) : 0;
 }
 
@@ -385,69 +446,117 @@ static int late_event_elapsed(float *ms, void *start, void *end)
 
 /* ---- graphs ---- */
 
-static void free_list(struct list *l)
+static void free_graph(struct graph *g)
 {
-	for (struct work *w = l->first, *next; w; w = next) {
+	for (struct work *w = g->list.first, *next; w; w = next) {
 		next = w->next;
 		free(w);
 	}
-	free(l);
+	free(g);
+}
+
+static void late_graph_destroy(void *graph)
+{
+	struct graph *g = graph;
+
+	for (int i = 1; i < g->num_branches; i++)
+		late_stream_destroy(g->streams[i]);
+	free_graph(g);
 }
 
 static int late_graph_begin(void *stream)
 {
 	struct stream *s = stream_of(stream);
+	struct graph *g;
 
 	CAIRN_TRY(late_lost());
 	CAIRN_TRY(refuse_capture("graph_begin"));
-	s->capture = calloc(1, sizeof(*s->capture));
-	if (!s->capture)
+	g = calloc(1, sizeof(*g));
+	if (!g)
 		return cairn_error(ENOMEM, "late: no memory for a graph");
-	s->capture->end = &s->capture->first;
-	s->spoilt = 0;
-	capturing = s;
+	g->list.end = &g->list.first;
+	g->number = ++num_captures;
+	g->streams[0] = s;
+	g->num_branches = 1;
+	s->capture = capturing = g;
+	s->branch = 0;
+	return 0;
+}
+
+/* Ends the capture: its streams are free again. Returns an error if it is invalid. */
+static int end_capture(struct graph *g, const struct stream *s)
+{
+	int joined = 1;
+
+	for (int i = 0; i < g->num_branches; i++) {
+		g->streams[i]->capture = NULL;
+		joined &= g->known[0][i] == g->count[i];
+	}
+	capturing = NULL;
+	if (g->spoilt)
+		return cairn_error(EINVAL,
+				   "late: graph_end: invalidated by a call that a capture does not allow");
+	if (g->streams[0] != s)
+		return cairn_error(EINVAL, "late: graph_end: the capture did not begin on this stream");
+	if (!joined)
+		return cairn_error(EINVAL, "late: graph_end: a stream of the capture has not been joined");
 	return 0;
 }
 
 static int late_graph_end(void *stream, void **graph)
 {
 	struct stream *s = stream_of(stream);
-	struct list *l = s->capture;
+	struct graph *g = s->capture;
+	int ret;
 
 	CAIRN_TRY(late_lost());
-	if (!l)
+	if (!g)
 		return cairn_error(EINVAL, "late: graph_end: the stream is not captured");
-	s->capture = NULL;
-	capturing = NULL;
-	if (s->spoilt) {
-		free_list(l);
-		return cairn_error(EINVAL,
-				   "late: graph_end: invalidated by a call that a capture does not allow");
+	ret = end_capture(g, s);
+	if (ret) {
+		free_graph(g);
+		return ret;
 	}
-	*graph = l;
+	for (int i = 1; i < g->num_branches; i++) {
+		void *own = NULL;
+
+		ret = late_stream_create(&own);
+		if (ret) {
+			g->num_branches = i;
+			late_graph_destroy(g);
+			return ret;
+		}
+		g->streams[i] = own;
+	}
+	*graph = g;
 	return 0;
 }
 
 static int late_graph_launch(void *graph, void *stream)
 {
-	const struct list *l = graph;
+	struct stream *streams_of[MAX_BRANCHES];
+	uint64_t before[MAX_BRANCHES];
+	const struct graph *g = graph;
 
 	CAIRN_TRY(late_lost());
 	CAIRN_TRY(refuse_capture("graph_launch"));
-	for (const struct work *w = l->first; w; w = w->next) {
+	for (int i = 0; i < g->num_branches; i++) {
+		streams_of[i] = i ? g->streams[i] : stream_of(stream);
+		before[i] = streams_of[i]->queued;
+	}
+	for (const struct work *w = g->list.first; w; w = w->next) {
 		struct work *copy = late_new_work(w->run, w->size);
 
 		if (!copy)
 			return -ENOMEM;
 		memcpy(copy, w, sizeof(*w) + w->size);
-		CAIRN_TRY(late_enqueue(stream, copy));
+		if (w->waits_branch >= 0) {
+			copy->waits_for = streams_of[w->waits_branch];
+			copy->ticket = before[w->waits_branch] + w->ticket;
+		}
+		CAIRN_TRY(late_enqueue(streams_of[w->branch], copy));
 	}
 	return 0;
-}
-
-static void late_graph_destroy(void *graph)
-{
-	free_list(graph);
 }
 
 /* ---- the block ---- */
