@@ -19,8 +19,8 @@ struct event;
 struct stream;
 
 /*
- * A work item of a stream: runs a function, or waits until another stream has done `ticket` items. In a graph,
- * an item belongs to a branch, and waits until branch `waits_branch` has done `ticket` items of the graph.
+ * A work item of a stream: runs a function, or waits until another stream has done `ticket` items. In a
+ * graph, an item belongs to a branch, and may wait until branch `waits_branch` has done `ticket` items of it.
  */
 struct work {
 	struct work *next;
