@@ -30,6 +30,7 @@
 #include "serving/model/decode.h"
 #include "serving/model/model.h"
 #include "serving/model/sampling.h"
+#include "serving/nano/nano_plan.h"
 #include "serving/scheduler/scheduler.h"
 
 struct cairn_engine;
@@ -54,6 +55,11 @@ struct cairn_engine_options {
 	int64_t recompute_ns, swap_ns;	/* per token; per page and direction; both 0: estimated */
 	int timeline;			/* measure the device's busy and idle times */
 	int repeatable;			/* see Determinism; prompt_logprobs are refused */
+	/*
+	 * How passes of the operation list run as nano-batches (nano_plan.h); NULL: they run sequentially.
+	 * Copied. A pass of fewer rows than the plan wants runs sequentially.
+	 */
+	const struct cairn_nano_plan *nano;
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */
@@ -116,6 +122,7 @@ struct cairn_request {
 
 struct cairn_engine_stats {
 	int64_t steps, graph_steps, fused_steps, captures;
+	int64_t nano_steps;		/* run as nano-batches */
 	int64_t prompt_tokens;		/* prompt tokens computed; cached tokens are not counted */
 	int64_t new_tokens;
 	int64_t last_step_ns;		/* CLOCK_MONOTONIC at the end of the last step; 0: none yet */

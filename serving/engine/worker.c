@@ -43,6 +43,7 @@ static size_t lay_out(const struct cairn_worker *w, struct arrays *a, char *base
 	size_t batch = (size_t)w->opt.max_batch, rows = (size_t)w->opt.max_rows;
 	/* Sequences share pages, so their page tables together can be longer than the pool. */
 	size_t pages = (size_t)((w->opt.max_context + w->opt.page_size - 1) / w->opt.page_size);
+	size_t nanos = w->nano ? (size_t)cairn_nano_plan_of(w->nano)->num_batches : 0;
 	char *at = base;
 
 	a->seed = carve(&at, batch * sizeof(*a->seed));
@@ -69,7 +70,13 @@ static size_t lay_out(const struct cairn_worker *w, struct arrays *a, char *base
 	a->positions = carve(&at, rows * sizeof(*a->positions));
 	a->ids = carve(&at, rows * sizeof(*a->ids));
 	a->from = carve(&at, rows * sizeof(*a->from));
-	a->kv_indices = carve(&at, batch * pages * sizeof(*a->kv_indices));
+	for (size_t i = 0; i < nanos; i++) {
+		a->nano[i].qo_indptr = carve(&at, (batch + 1) * sizeof(*a->nano[i].qo_indptr));
+		a->nano[i].kv_indptr = carve(&at, (batch + 1) * sizeof(*a->nano[i].kv_indptr));
+		a->nano[i].last_page_len = carve(&at, batch * sizeof(*a->nano[i].last_page_len));
+	}
+	/* Each cut may lie inside a sequence, whose pages are then listed twice. */
+	a->kv_indices = carve(&at, (batch + nanos) * pages * sizeof(*a->kv_indices));
 	return (size_t)(at - base);
 }
 
@@ -194,6 +201,7 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	w->model = model;
 	w->impl = model->impl;
 	w->opt = *options;
+	w->opt.nano = NULL;
 	w->vocab = model->config.vocab_size;
 	w->by_steps = !cairn_forward_supported(model);
 	w->have_graphs = !w->opt.no_graphs && w->impl->graph_begin;
@@ -214,6 +222,8 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	if (ret)
 		goto out_destroy;
 	ret = cairn_decoder_create(&w->decoder, model, w->opt.decode);
+	if (!ret && options->nano && !w->by_steps)
+		ret = worker_nano_create(w, options->nano);
 	if (ret)
 		goto out_destroy;
 	ret = create_device(w);
@@ -267,6 +277,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 	if (w->stream)
 		w->impl->stream_destroy(w->stream);
 	cairn_decoder_destroy(w->decoder);
+	worker_nano_destroy(w);
 	cairn_scratch_destroy(w->scratch);
 	cairn_kv_store_destroy(&w->kv, w->model);
 	free(w);

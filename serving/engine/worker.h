@@ -23,6 +23,7 @@
 #include "serving/model/decode.h"
 #include "serving/model/forward.h"
 #include "serving/model/sampling.h"
+#include "serving/nano/nano_plan.h"
 
 #define CAIRN_WORKER_FLIGHTS	2
 
@@ -41,6 +42,8 @@ struct cairn_worker_options {
 	 * so that all of them call the same kernels with the same shapes.
 	 */
 	int repeatable;
+	/* How passes that are not a decode_step run as nano-batches; NULL: sequentially. Copied. */
+	const struct cairn_nano_plan *nano;
 };
 
 /* Treatment of a draw's logits beyond its sampling parameters. Zero turns a member off; for slot, -1 does. */
@@ -93,6 +96,7 @@ struct cairn_worker_result {
 struct cairn_worker_stats {
 	int64_t passes, graph_passes, captures;
 	int64_t fused_passes;		/* run as decode_step */
+	int64_t nano_passes;		/* run as nano-batches */
 	int64_t wait_ns;		/* host time spent waiting for passes */
 	/* With timeline: device times over the collected passes. */
 	int64_t busy_ns, idle_ns, max_idle_ns;

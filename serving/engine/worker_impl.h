@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * worker_impl - the state of a worker, shared by worker.c, worker_pass.c and worker_treat.c
+ * worker_impl - the state of a worker, shared by worker.c, worker_pass.c, worker_nano.c and worker_treat.c
  */
 #ifndef CAIRN_WORKER_IMPL_H
 #define CAIRN_WORKER_IMPL_H
@@ -9,6 +9,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/engine/worker.h"
+#include "serving/nano/nano.h"
 
 #define MAX_GRAPHS	256
 #define MIN_KV_BOUND	256
@@ -23,6 +24,7 @@ struct arrays {
 	float *repetition, *frequency, *presence;
 	int32_t *qo_indptr, *kv_indptr;			/* [max_batch + 1] */
 	int32_t *positions, *ids, *from;		/* [max_rows] */
+	struct cairn_nano_index nano[CAIRN_NANO_BATCHES];	/* of the plan's nano-batches */
 	int32_t *kv_indices;				/* last array: only its used part is copied */
 };
 
@@ -61,6 +63,7 @@ struct flight {
 
 struct graph {
 	int32_t rows, kv_bound;		/* the shape, together with kind */
+	int as_nano;
 	struct kind kind;
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
 	void *exec;			/* NULL until the second pass of this shape */
@@ -81,6 +84,8 @@ struct cairn_worker {
 	struct cairn_kv_store kv;
 	struct cairn_scratch *scratch;	/* NULL if by_steps */
 	struct cairn_decoder *decoder;
+	struct cairn_nano *nano;	/* NULL: all passes are sequential */
+	int32_t *nano_old;		/* arrays of a pass before its rows change places */
 	void *stream;
 
 	struct arrays dev;
@@ -111,6 +116,8 @@ struct cairn_worker {
 	struct cairn_batch batch;
 	struct kind kind;
 	int fused;			/* decode_step runs it */
+	int as_nano;			/* it runs as nano-batches, as nano_pass says */
+	struct cairn_nano_pass nano_pass;
 	int32_t follows;		/* number of rows that follow a draw */
 };
 
@@ -133,6 +140,12 @@ int worker_treat_prepare(struct cairn_worker *w);	/* allocates what the pass nee
 int worker_treat_before(struct cairn_worker *w, int32_t rows);	/* before the draw; both can be captured */
 int worker_treat_after(struct cairn_worker *w, int32_t rows);
 void worker_treat_destroy(struct cairn_worker *w);
+
+/* worker_nano.c */
+int worker_nano_create(struct cairn_worker *w, const struct cairn_nano_plan *plan);
+void worker_nano_destroy(struct cairn_worker *w);
+/* Cuts the pass into nano-batches if the plan wants it, and puts its rows into their places. */
+int worker_nano_split(struct cairn_worker *w, int decode);
 
 /* worker_pass.c */
 struct cairn_sample_args worker_sample_args(const struct cairn_worker *w, int32_t rows);

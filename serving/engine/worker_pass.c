@@ -22,6 +22,9 @@
  * read. With bounds from 256 on and both kinds of draw there are some hundreds of shapes; the 256 most
  * recently used are kept. Passes without a graph have the same bounds and padding, so that both ways launch
  * the same kernels and give the same bits.
+ *
+ * Nano-batches: with a plan (nano_plan.h), passes of the operation list run as nano-batches, whose index
+ * arrays are part of the uploaded block (worker_nano.c).
  */
 #include <string.h>
 
@@ -119,7 +122,8 @@ static int enqueue(struct cairn_worker *w)
 		if (moved)
 			worker_drop_graphs(w);
 	}
-	CAIRN_TRY(cairn_forward(w->scratch, &w->kv, &w->batch, w->stream));
+	CAIRN_TRY(w->as_nano ? cairn_nano_forward(w->nano, &w->kv, &w->nano_pass, w->stream) :
+		  cairn_forward(w->scratch, &w->kv, &w->batch, w->stream));
 	if (!w->batch.num_logits)
 		return 0;
 	CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
@@ -136,7 +140,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 	for (int i = 0; i < MAX_GRAPHS; i++) {
 		g = &w->graphs[i];
 		if (g->used && g->rows == w->batch.num_rows && g->kv_bound == w->batch.max_kv_len &&
-		    !memcmp(&g->kind, &w->kind, sizeof(g->kind)))
+		    g->as_nano == w->as_nano && !memcmp(&g->kind, &w->kind, sizeof(g->kind)))
 			return g;
 		if (g->used < oldest->used)
 			oldest = g;
@@ -146,8 +150,15 @@ static struct graph *find_graph(struct cairn_worker *w)
 		w->impl->graph_destroy(g->exec);
 	*g = (struct graph){
 		.rows = w->batch.num_rows, .kv_bound = w->batch.max_kv_len, .kind = w->kind,
+		.as_nano = w->as_nano,
 	};
 	return g;
+}
+
+static int reserve(struct cairn_worker *w, int *moved)
+{
+	return w->as_nano ? cairn_nano_reserve(w->nano, &w->kv, &w->nano_pass, w->stream, moved) :
+	       cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, moved);
 }
 
 static int capture(struct cairn_worker *w, struct graph *g)
@@ -189,7 +200,7 @@ static int run(struct cairn_worker *w, int decode)
 		return TABLE(w, graph_launch, g->exec, w->stream);
 	}
 	if (!w->fused)
-		CAIRN_TRY(cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, &moved));
+		CAIRN_TRY(reserve(w, &moved));
 	if (moved)
 		worker_drop_graphs(w);
 	else if (g)
@@ -332,7 +343,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 		worker_drop_graphs(w);
 	if (*decode && !w->fused)
 		pad(w);
-	return 0;
+	return worker_nano_split(w, *decode);
 }
 
 void cairn_worker_on_layer(struct cairn_worker *w, int (*fn)(void *ctx, int32_t layer, void *stream),
@@ -347,6 +358,7 @@ int cairn_worker_launch(struct cairn_worker *w)
 	struct cairn_batch *b = &w->batch;
 	struct flight *f = w->flight;
 	int timed = w->opt.timeline, decode;
+	int32_t num_pages;
 	size_t bytes, tokens;
 
 	w->stats.passes++;
@@ -355,7 +367,8 @@ int cairn_worker_launch(struct cairn_worker *w)
 		CAIRN_TRY(TABLE(w, event_record, w->times[f->number % NUM_TIMES].begin, w->stream));
 	CAIRN_TRY(prepare(w, &decode));
 	CAIRN_TRY(worker_treat_prepare(w));
-	bytes = (size_t)((char *)(f->host.kv_indices + f->host.kv_indptr[b->batch]) - f->block);
+	num_pages = w->as_nano ? w->nano_pass.num_pages : f->host.kv_indptr[b->batch];
+	bytes = (size_t)((char *)(f->host.kv_indices + num_pages) - f->block);
 	tokens = (size_t)(f->draws_all ? b->batch : f->num_tokens) * sizeof(*w->drawn);
 	CAIRN_TRY(TABLE(w, mem_copy, w->dev_block, f->block, bytes, CAIRN_COPY_TO_DEVICE, w->stream));
 	CAIRN_TRY(gather_ids(w));
@@ -372,5 +385,6 @@ int cairn_worker_launch(struct cairn_worker *w)
 		CAIRN_TRY(TABLE(w, event_record, w->times[f->number % NUM_TIMES].end, w->stream));
 	w->last = f;
 	w->num_flights++;
+	w->stats.nano_passes += w->as_nano;
 	return 0;
 }

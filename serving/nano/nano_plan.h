@@ -43,6 +43,7 @@ struct cairn_nano_plan {
 	int32_t rows[CAIRN_NANO_BATCHES];
 	/* Shares of its decoding rows, which then change places; all 0: rows keep their order. */
 	int32_t decodes[CAIRN_NANO_BATCHES];
+	int32_t least_rows;		/* a pass with fewer rows runs sequentially; 0: num_batches */
 	const struct cairn_nano_place *places;
 	int32_t num_places;
 };

@@ -192,9 +192,9 @@ static void pad(struct splitter *s)
 	s->b->max_qo_len = 1;
 }
 
-int32_t cairn_nano_split(struct cairn_nano_pass *pass, const struct cairn_nano_index *host, int32_t *pages,
-			 const struct cairn_nano_index *dev, const struct cairn_nano_host *in,
-			 const struct cairn_batch *whole, const struct cairn_nano_cuts *c)
+int cairn_nano_split(struct cairn_nano_pass *pass, const struct cairn_nano_index *host, int32_t *pages,
+		     const struct cairn_nano_index *dev, const struct cairn_nano_host *in,
+		     const struct cairn_batch *whole, const struct cairn_nano_cuts *c)
 {
 	int32_t num_decodes = c->decode[c->num_batches];
 	struct splitter s = { .in = in, .pages = pages, .first_prompt = whole->batch - whole->num_prompts };
@@ -222,5 +222,6 @@ int32_t cairn_nano_split(struct cairn_nano_pass *pass, const struct cairn_nano_i
 		if (!s.b->batch)
 			return REFUSE("cuts: nano-batch %d has no request", i);
 	}
-	return s.num_pages;
+	pass->num_pages = s.num_pages;
+	return 0;
 }

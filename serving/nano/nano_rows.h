@@ -49,7 +49,7 @@ struct cairn_nano_index {
 /* A pass as nano-batches. */
 struct cairn_nano_pass {
 	struct cairn_batch whole;	/* the arrays of its requests are not used */
-	int32_t num_batches;
+	int32_t num_batches, num_pages;	/* num_pages: length of the list of pages */
 	int32_t first_row[CAIRN_NANO_BATCHES];
 	struct cairn_batch batch[CAIRN_NANO_BATCHES];
 };
@@ -62,7 +62,7 @@ struct cairn_nano_host {
 
 /*
  * Fills host[i], the arrays of nano-batch i, and pages, the list of pages of all of them, which needs room
- * for that of the pass and num_batches - 1 times that of the longest request. Returns its length, or -errno.
+ * for that of the pass and num_batches - 1 times that of the longest request.
  *
  * whole: the pass with its rows in their new places; kv_indices is where `pages` will be. dev[i]: where
  * host[i] will be. *pass gets these pointers.
@@ -70,8 +70,8 @@ struct cairn_nano_host {
  * If max_qo_len is 1, a nano-batch has as many requests as rows, the last ones perhaps without rows and keys,
  * so that its shape depends on the cuts alone.
  */
-int32_t cairn_nano_split(struct cairn_nano_pass *pass, const struct cairn_nano_index *host, int32_t *pages,
-			 const struct cairn_nano_index *dev, const struct cairn_nano_host *in,
-			 const struct cairn_batch *whole, const struct cairn_nano_cuts *cuts);
+int cairn_nano_split(struct cairn_nano_pass *pass, const struct cairn_nano_index *host, int32_t *pages,
+		     const struct cairn_nano_index *dev, const struct cairn_nano_host *in,
+		     const struct cairn_batch *whole, const struct cairn_nano_cuts *cuts);
 
 #endif

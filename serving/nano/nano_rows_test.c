@@ -117,7 +117,7 @@ static void judge_split(struct cairn_test *t, const struct pass *p, const struct
 	for (int i = 0; i < CAIRN_NANO_BATCHES; i++)
 		host[i] = (struct cairn_nano_index){ room[i][0], room[i][1], room[i][2] };
 	whole.num_prompts = whole.max_qo_len > 1 ? p->batch - p->num_decodes : 0;
-	if (!EXPECT(t, cairn_nano_split(&pass, host, pages, host, &in, &whole, c) >= 0))
+	if (!EXPECT(t, cairn_nano_split(&pass, host, pages, host, &in, &whole, c) == 0))
 		return;
 	for (int32_t r = 0; r < p->num_rows; r++) {
 		int32_t to = cairn_nano_row(c, r), b = 0, mine = 0, his, at;

@@ -18,6 +18,8 @@ int cairn_nano_plan_check(const struct cairn_nano_plan *p)
 		return REFUSE("num_batches is %d, not 1 to %d", p->num_batches, CAIRN_NANO_BATCHES);
 	if (p->num_lanes < 1 || p->num_lanes > CAIRN_NANO_LANES)
 		return REFUSE("num_lanes is %d, not 1 to %d", p->num_lanes, CAIRN_NANO_LANES);
+	if (p->least_rows < 0)
+		return REFUSE("least_rows is %d, not >= 0", p->least_rows);
 	for (int32_t i = 0; i < p->num_batches; i++) {
 		if (p->rows[i] < 0 || p->rows[i] > 1 << 20)
 			return REFUSE("rows[%d] is %d, not 0 to %d", i, p->rows[i], 1 << 20);

@@ -230,6 +230,7 @@ static void refusals(struct cairn_test *t)
 		{ { .num_batches = 9, .num_lanes = 1 }, "num_batches" },
 		{ { .num_batches = 2, .num_lanes = 0 }, "num_lanes" },
 		{ { .num_batches = 2, .num_lanes = 9 }, "num_lanes" },
+		{ { .num_batches = 2, .num_lanes = 2, .least_rows = -1 }, "least_rows" },
 		{ { .num_batches = 2, .num_lanes = 2, .rows = { 1, 0 } }, "rows" },
 		{ { .num_batches = 2, .num_lanes = 2, .rows = { 1, -1 } }, "rows[1]" },
 		{ { .num_batches = 2, .num_lanes = 2, .rows = { 1, 1 }, .decodes = { -1 } }, "decodes[0]" },

@@ -188,7 +188,6 @@ static inline int split_scene(struct scene *s, const struct cairn_nano_cuts *cut
 		.last_page_len = s->host.last_page_len, .kv_indices = s->host.kv_indices,
 		.page_size = SCENE_PAGE,
 	};
-	int32_t len;
 
 	a = s->host;
 	for (int i = 0; i < cuts->num_batches; i++) {
@@ -203,9 +202,7 @@ static inline int split_scene(struct scene *s, const struct cairn_nano_cuts *cut
 	}
 	for (int32_t i = 0; i < s->batch.num_logits && !s->all_logits; i++)
 		a.logit_rows[i] = cairn_nano_row(cuts, s->host.logit_rows[i]);
-	len = cairn_nano_split(pass, host, a.kv_indices, dev, &in, &s->batch, cuts);
-	if (len < 0)
-		return len;
+	CAIRN_TRY(cairn_nano_split(pass, host, a.kv_indices, dev, &in, &s->batch, cuts));
 	if (s->spoil) {
 		struct scene_arrays kept = s->host;
 
