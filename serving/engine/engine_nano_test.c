@@ -207,4 +207,5 @@ const struct cairn_family cairn_engine_nano_family = {
 	.name = "engine_nano",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 4,
 };

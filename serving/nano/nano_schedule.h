@@ -9,11 +9,12 @@
  *                  both are of one nano-batch
  *   cache          a nano-batch's attention reads the keys that it and the nano-batches before it append,
  *                  since a request may span a cut. So append of i conflicts with attention of j >= i of the
- *                  same layer. Appends of different nano-batches write different slots, and the keys that
- *                  attention of i reads are never among those that append of j > i writes.
+ *                  same layer. Appends of different nano-batches write different slots, and attention of i
+ *                  reads no key that append of j > i writes: no request of a pass reads the keys that
+ *                  another request of it appends (scheduler.h holds such requests back).
  *   attn plan      The layers share the plan of attention that the first of them left in the workspace of
  *                  its nano-batch, so attention of one nano-batch is ordered from layer to layer.
- *   moe counters   calls of moe are ordered
+ *   moe            calls are ordered: they share counters, and two at once could deadlock (cluster_attn.h)
  *   workspaces     each lane has its own
  *
  * Run operation by operation, nano-batch after nano-batch, the steps compute what the sequential pass
