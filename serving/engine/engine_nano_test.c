@@ -129,10 +129,10 @@ static void compare_engines(struct cairn_test *t, const char *table, const char 
 		EXPECT(t, stats.nano_steps == 0);
 		opt.nano = s->plan;
 		run_all(t, got, m, &opt, &stats);
-		cairn_note(t, "%s, %s: %lld steps, %lld as nano-batches, %lld from graphs; "
-			   "%lld recomputed, %lld swapped", table, s->what, (long long)stats.steps, (long long)stats.nano_steps,
-			   (long long)stats.graph_steps, (long long)stats.scheduler.recomputed,
-			   (long long)stats.scheduler.swapped);
+		cairn_note(t, "%s, %s: %lld steps, %lld as nano-batches, %lld from graphs; %lld recomputed, "
+			   "%lld swapped", table, s->what, (long long)stats.steps,
+			   (long long)stats.nano_steps, (long long)stats.graph_steps,
+			   (long long)stats.scheduler.recomputed, (long long)stats.scheduler.swapped);
 		EXPECT(t, stats.nano_steps > 5);
 		/* pages are copied to the host layer by layer, which excludes graphs */
 		EXPECT(t, (stats.graph_steps > 0) == (on_device(&impl) && !opt.host_pages));
