@@ -38,7 +38,7 @@ struct cairn_nano_cuts {
  */
 int cairn_nano_cut(struct cairn_nano_cuts *cuts, const struct cairn_nano_plan *plan, const int32_t *qo_indptr,
 		   int32_t batch, int32_t num_rows, int32_t num_decodes);
-/* Returns the place of row r of the pass among the rows in the order of nano-batches. */
+/* Returns the place of row r of the pass, which must have it, among the rows in the order of nano-batches. */
 int32_t cairn_nano_row(const struct cairn_nano_cuts *cuts, int32_t r);
 
 /* The index arrays of one nano-batch, with room for as many requests as the pass has. */

@@ -156,8 +156,9 @@ static void refusals(struct cairn_test *t)
 	s.impl.stream_wait = NULL;
 	EXPECT(t, cairn_nano_create(&n, s.s, &three) == -EOPNOTSUPP && !n);
 	EXPECT_CONTAINS(t, cairn_last_error(), "stream_wait");
-	cuts.row[2]--;
+	cuts.row[2]++;
 	EXPECT(t, split_scene(&s, &cuts, &(struct cairn_nano_pass){ 0 }) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "cuts: end at row 55 of 54");
 out:
 	close_scene(&s);
 }
