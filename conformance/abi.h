@@ -205,6 +205,10 @@ struct cairn_impl {
 
 	/* the plan of attn_bsr alone, for calls with `planned` */
 	int (*attn_plan)(const struct cairn_attn_bsr_args *args, void *stream);
+
+	/* Belongs to the members for memory and streams. The device's PCI address, "0000:1b:00.0", by which
+	 * the suite finds its energy counter (energy.h). NULL or -EOPNOTSUPP: it has none of its own. */
+	int (*pci_bus_id)(char *id, size_t len);
 };
 
 /*

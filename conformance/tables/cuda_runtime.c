@@ -61,6 +61,19 @@ static int cuda_device_info(struct cairn_device_info *info)
 	return 0;
 }
 
+static int cuda_pci_bus_id(char *id, size_t len)
+{
+	struct cudaDeviceProp prop;
+	int device;
+
+	CAIRN_CUDA(cudaGetDevice(&device));
+	CAIRN_CUDA(cudaGetDeviceProperties(&prop, device));
+	if (strstr(prop.name, " MIG "))
+		return cairn_error(EOPNOTSUPP, "a MIG instance has no energy counter of its own");
+	CAIRN_CUDA(cudaDeviceGetPCIBusId(id, (int)len, device));
+	return 0;
+}
+
 static int cuda_alloc(void **ptr, size_t bytes)
 {
 	void *p;
@@ -229,4 +242,5 @@ const struct cairn_impl cairn_cuda_runtime = {
 	.graph_launch = cuda_graph_launch,
 	.graph_destroy = cuda_graph_destroy,
 	.stream_wait = cuda_stream_wait,
+	.pci_bus_id = cuda_pci_bus_id,
 };

@@ -39,6 +39,8 @@ int cairn_impl_add_runtime(struct cairn_impl *impl)
 	impl->stream_wait = rt->stream_wait;
 	if (!impl->device_info)
 		impl->device_info = rt->device_info;
+	if (!impl->pci_bus_id)
+		impl->pci_bus_id = rt->pci_bus_id;
 	if (!impl->init)
 		impl->init = rt->init;
 	return 0;

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * fake_nvml - a library with NVML's interface and one card, for tests on machines without a GPU
+ *
+ * $CAIRN_FAKE_NVML sets its behaviour, as NAME=NUMBER separated by blanks; it is read at every call:
+ *
+ *   watts N	power of the card (500)
+ *   period N	milliseconds between updates of the energy (20)
+ *   capped N	percent of the time at the limit (25)
+ *   mhz N	SM clock (1500)
+ *   reset N	the energy starts again at 0 when it has been read N times
+ *   init, find, energy, power, clock, fields, field, violation N
+ *		that call returns NVML's error N; field: fields succeed and the one field has this error
+ *
+ * The card's PCI address is 0000:1b:00.0. With FAKE_NO_ENERGY and FAKE_NO_FIELDS the library lacks these
+ * functions, as old versions do.
+ */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BEGUN_MJ	123456789ll	/* a driver that was loaded long ago */
+
+struct field_value {
+	unsigned int field, scope;
+	long long timestamp_us, latency_us;
+	int type, ret;
+	unsigned long long value;
+};
+
+struct violation_time {
+	unsigned long long reference_us, violation_ns;
+};
+
+int nvmlInit_v2(void);
+int nvmlShutdown(void);
+const char *nvmlErrorString(int ret);
+int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, void **device);
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *mj);
+int nvmlDeviceGetPowerUsage(void *device, unsigned int *mw);
+int nvmlDeviceGetClockInfo(void *device, int type, unsigned int *mhz);
+int nvmlDeviceGetFieldValues(void *device, int count, struct field_value *values);
+int nvmlDeviceGetViolationStatus(void *device, int policy, struct violation_time *time);
+int fake_nvml_users(void);
+
+static int users, card;
+
+/* Returns how many users have called nvmlInit_v2() and not nvmlShutdown(). */
+int fake_nvml_users(void)
+{
+	return users;
+}
+
+static long long option(const char *name, long long otherwise)
+{
+	const char *at = getenv("CAIRN_FAKE_NVML");
+	size_t n = strlen(name);
+
+	for (; at && *at; at += strcspn(at, " "), at += *at == ' ')
+		if (!strncmp(at, name, n) && at[n] == '=')
+			return atoll(at + n + 1);
+	return otherwise;
+}
+
+static long long now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+static int result(const char *name, const void *device)
+{
+	if (!users)
+		return 1;	/* NVML_ERROR_UNINITIALIZED */
+	return device == &card ? (int)option(name, 0) : 2;
+}
+
+int nvmlInit_v2(void)
+{
+	int ret = (int)option("init", 0);
+
+	users += !ret;
+	return ret;
+}
+
+int nvmlShutdown(void)
+{
+	users--;
+	return 0;
+}
+
+const char *nvmlErrorString(int ret)
+{
+	return ret == 9 ? "Driver Not Loaded" : ret == 3 ? "Not Supported" : "an \"error\"";
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, void **device)
+{
+	*device = &card;
+	return strcmp(pci, "0000:1b:00.0") ? 6 : result("find", &card);
+}
+
+#ifndef FAKE_NO_ENERGY
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *mj)
+{
+	static int num_reads;
+	long long period = option("period", 20) * 1000000, reset = option("reset", 0);
+	long long mj_now = now_ns() / period * period / 1000000 * option("watts", 500);
+
+	num_reads++;
+	*mj = (unsigned long long)(mj_now + (reset && num_reads >= reset ? 0 : BEGUN_MJ));
+	return result("energy", device);
+}
+#endif
+
+int nvmlDeviceGetPowerUsage(void *device, unsigned int *mw)
+{
+	*mw = (unsigned int)option("watts", 500) * 1000;
+	return result("power", device);
+}
+
+int nvmlDeviceGetClockInfo(void *device, int type, unsigned int *mhz)
+{
+	*mhz = type == 1 ? (unsigned int)option("mhz", 1500) : 345;
+	return result("clock", device);
+}
+
+#ifndef FAKE_NO_FIELDS
+int nvmlDeviceGetFieldValues(void *device, int count, struct field_value *values)
+{
+	for (int i = 0; i < count; i++) {
+		values[i].ret = values[i].field == 74 ? (int)option("field", 0) : 3;
+		values[i].type = 3;
+		values[i].value = (unsigned long long)(now_ns() / 100 * option("capped", 25));
+	}
+	return result("fields", device);
+}
+#endif
+
+int nvmlDeviceGetViolationStatus(void *device, int policy, struct violation_time *time)
+{
+	time->reference_us = (unsigned long long)(now_ns() / 1000);
+	time->violation_ns = policy ? 0 : (unsigned long long)(now_ns() / 100 * option("capped", 25));
+	return result("violation", device);
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * nvml - the few functions of NVML that the suite uses, looked up at run time
+ *
+ * The declarations are those of NVML's documented interface, which is stable: a changed function gets a new
+ * name (_v2).
+ */
+#include "conformance/tables/nvml.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+
+#define DRIVERS_LIBRARY	"libnvidia-ml.so.1"
+
+enum {
+	SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, FUNCTION_NOT_FOUND = 13,
+	GPU_IS_LOST = 15
+};
+enum { CLOCK_SM = 1 };
+enum { POLICY_POWER = 0 };
+/*
+ * Nanoseconds at the power limit. All drivers that have the counter number it 74; those of the other reasons
+ * got other numbers in CUDA 13.
+ */
+enum { FIELD_POWER_CAP = 74 };
+enum { TYPE_UINT64 = 3, TYPE_INT64 = 4 };
+
+struct field_value {
+	unsigned int field, scope;
+	long long timestamp_us, latency_us;
+	int type, ret;
+	union {
+		double f64;
+		unsigned long long u64;
+	} value;
+};
+
+struct violation_time {
+	unsigned long long reference_us, violation_ns;
+};
+
+_Static_assert(sizeof(struct field_value) == 40 && offsetof(struct field_value, value) == 32, "as in NVML");
+
+struct cairn_nvml {
+	void *lib, *device;
+	int (*init)(void);
+	int (*shutdown)(void);
+	const char *(*error_string)(int ret);
+	int (*by_pci)(const char *pci, void **device);
+	int (*energy)(void *device, unsigned long long *mj);
+	int (*power)(void *device, unsigned int *mw);
+	int (*clock)(void *device, int type, unsigned int *mhz);
+	int (*fields)(void *device, int count, struct field_value *values);
+	int (*violation)(void *device, int policy, struct violation_time *time);
+};
+
+static const struct {
+	size_t at;
+	const char *name;
+	int needed;
+} symbols[] = {
+	{ offsetof(struct cairn_nvml, init), "nvmlInit_v2", 1 },
+	{ offsetof(struct cairn_nvml, shutdown), "nvmlShutdown", 1 },
+	{ offsetof(struct cairn_nvml, by_pci), "nvmlDeviceGetHandleByPciBusId_v2", 1 },
+	{ offsetof(struct cairn_nvml, energy), "nvmlDeviceGetTotalEnergyConsumption", 1 },
+	{ offsetof(struct cairn_nvml, error_string), "nvmlErrorString", 0 },
+	{ offsetof(struct cairn_nvml, power), "nvmlDeviceGetPowerUsage", 0 },
+	{ offsetof(struct cairn_nvml, clock), "nvmlDeviceGetClockInfo", 0 },
+	{ offsetof(struct cairn_nvml, fields), "nvmlDeviceGetFieldValues", 0 },
+	{ offsetof(struct cairn_nvml, violation), "nvmlDeviceGetViolationStatus", 0 },
+};
+
+/* Turns what an NVML function has returned into 0 or -errno; the text names the function. */
+static int check(const struct cairn_nvml *n, int ret, const char *function)
+{
+	const char *text = ret && n->error_string ? n->error_string(ret) : NULL;
+	int err = EIO;
+
+	if (ret == SUCCESS)
+		return 0;
+	if (ret == NOT_SUPPORTED || ret == FUNCTION_NOT_FOUND)
+		err = EOPNOTSUPP;
+	else if (ret == NOT_FOUND || ret == DRIVER_NOT_LOADED || ret == GPU_IS_LOST)
+		err = ENODEV;
+	return cairn_error(err, "NVML: %s: error %d%s%s", function, ret, text ? ", " : "", text ? text : "");
+}
+
+static int missing(const char *function)
+{
+	return cairn_error(EOPNOTSUPP, "NVML: the library has no function %s", function);
+}
+
+static int look_up(struct cairn_nvml *n)
+{
+	for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+		void *fn = dlsym(n->lib, symbols[i].name);
+
+		if (!fn && symbols[i].needed)
+			return missing(symbols[i].name);
+		memcpy((char *)n + symbols[i].at, &fn, sizeof(fn));
+	}
+	return 0;
+}
+
+/* Finds the card and reads its counter once, so that a card without one is refused here. */
+static int find_card(struct cairn_nvml *n, const char *pci)
+{
+	uint64_t mj;
+
+	if (check(n, n->by_pci(pci, &n->device), "nvmlDeviceGetHandleByPciBusId_v2"))
+		return cairn_error_prefix(-ENODEV, "card %s", pci);
+	return cairn_nvml_energy(n, &mj);
+}
+
+int cairn_nvml_open(struct cairn_nvml **out, const char *library, const char *pci)
+{
+	struct cairn_nvml *n = calloc(1, sizeof(*n));
+	int ret;
+
+	*out = NULL;
+	if (!n)
+		return cairn_error(ENOMEM, "NVML: no memory");
+	n->lib = dlopen(library ? library : DRIVERS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	if (!n->lib) {
+		free(n);
+		return cairn_error(ENODEV, "NVML: the library %s cannot be loaded", DRIVERS_LIBRARY);
+	}
+	ret = look_up(n);
+	if (!ret)
+		ret = check(n, n->init(), "nvmlInit_v2");
+	if (ret) {
+		dlclose(n->lib);
+		free(n);
+		return ret;
+	}
+	ret = find_card(n, pci);
+	if (ret) {
+		cairn_nvml_close(n);
+		return ret;
+	}
+	*out = n;
+	return 0;
+}
+
+void cairn_nvml_close(struct cairn_nvml *n)
+{
+	if (!n)
+		return;
+	n->shutdown();
+	dlclose(n->lib);
+	free(n);
+}
+
+int cairn_nvml_energy(struct cairn_nvml *n, uint64_t *mj)
+{
+	unsigned long long value = 0;
+
+	CAIRN_TRY(check(n, n->energy(n->device, &value), "nvmlDeviceGetTotalEnergyConsumption"));
+	*mj = value;
+	return 0;
+}
+
+int cairn_nvml_power(struct cairn_nvml *n, uint32_t *mw)
+{
+	unsigned int value = 0;
+
+	if (!n->power)
+		return missing("nvmlDeviceGetPowerUsage");
+	CAIRN_TRY(check(n, n->power(n->device, &value), "nvmlDeviceGetPowerUsage"));
+	*mw = value;
+	return 0;
+}
+
+int cairn_nvml_sm_clock(struct cairn_nvml *n, uint32_t *mhz)
+{
+	unsigned int value = 0;
+
+	if (!n->clock)
+		return missing("nvmlDeviceGetClockInfo");
+	CAIRN_TRY(check(n, n->clock(n->device, CLOCK_SM, &value), "nvmlDeviceGetClockInfo"));
+	*mhz = value;
+	return 0;
+}
+
+/* The same counter by its older function, which later drivers deprecate. */
+static int by_violation(struct cairn_nvml *n, uint64_t *ns)
+{
+	struct violation_time time = { 0, 0 };
+
+	if (!n->violation)
+		return missing("nvmlDeviceGetViolationStatus");
+	CAIRN_TRY(check(n, n->violation(n->device, POLICY_POWER, &time), "nvmlDeviceGetViolationStatus"));
+	*ns = time.violation_ns;
+	return 0;
+}
+
+int cairn_nvml_capped(struct cairn_nvml *n, uint64_t *ns)
+{
+	struct field_value v = { .field = FIELD_POWER_CAP };
+	int ret = n->fields ? n->fields(n->device, 1, &v) : NOT_SUPPORTED;
+
+	ret = ret ? ret : v.ret;
+	if (ret == NOT_SUPPORTED || ret == FUNCTION_NOT_FOUND)
+		return by_violation(n, ns);
+	CAIRN_TRY(check(n, ret, "nvmlDeviceGetFieldValues"));
+	if (v.type != TYPE_UINT64 && v.type != TYPE_INT64)
+		return cairn_error(EOPNOTSUPP, "NVML: field %d has type %d", FIELD_POWER_CAP, v.type);
+	*ns = v.value.u64;
+	return 0;
+}

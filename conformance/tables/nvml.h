@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nvml - the counters of one card: energy, power, SM clock, time at the power limit
+ *
+ * NVML comes with the driver. It is loaded at run time, so that the program starts on a machine without it.
+ * A card is found by its PCI address, because NVML numbers cards without regard to CUDA_VISIBLE_DEVICES.
+ *
+ * A query may take milliseconds. Any thread may make one, also at the same time as others.
+ */
+#ifndef CAIRN_NVML_H
+#define CAIRN_NVML_H
+
+#include <stdint.h>
+
+struct cairn_nvml;
+
+/*
+ * pci: "0000:1b:00.0", as cairn_impl.pci_bus_id gives it. library: NULL: the driver's, libnvidia-ml.so.1.
+ * -ENODEV: there is no library, driver or card. -EOPNOTSUPP: the library or the card has no energy counter.
+ */
+int cairn_nvml_open(struct cairn_nvml **out, const char *library, const char *pci);
+void cairn_nvml_close(struct cairn_nvml *n);	/* NULL is fine */
+
+/* -EOPNOTSUPP: the library or the card lacks the figure. -ENODEV: the card is gone. -EIO: another failure. */
+int cairn_nvml_energy(struct cairn_nvml *n, uint64_t *mj);	/* since the driver was loaded */
+int cairn_nvml_power(struct cairn_nvml *n, uint32_t *mw);	/* on Hopper the mean of the last second */
+int cairn_nvml_sm_clock(struct cairn_nvml *n, uint32_t *mhz);
+/* Time that the power limit has held the SM clock below the requested one, since the driver was loaded. */
+int cairn_nvml_capped(struct cairn_nvml *n, uint64_t *ns);
+
+#endif
