@@ -14,7 +14,7 @@
  * Every fault except `slow` occurs once, because the plug-in removes the file before it causes the fault.
  *
  * If $CAIRN_FAULT_LOAD is set, each copy to the device takes that many milliseconds longer, so that a model
- * loads slowly.
+ * loads slowly. $CAIRN_FAULT_PCI is the PCI address of the device; without it the device has none.
  */
 #include <errno.h>
 #include <signal.h>
@@ -40,6 +40,12 @@ static int slow_copy(void *dst, const void *src, size_t bytes, int kind, void *s
 	if (kind == CAIRN_COPY_TO_DEVICE)
 		usleep((useconds_t)atoi(getenv("CAIRN_FAULT_LOAD")) * 1000);
 	return cairn_offer.host->mem_copy(dst, src, bytes, kind, stream);
+}
+
+static int pci_bus_id(char *id, size_t len)
+{
+	snprintf(id, len, "%s", getenv("CAIRN_FAULT_PCI"));
+	return 0;
 }
 
 static int embedding(const struct cairn_embedding_args *a, void *stream)
@@ -83,6 +89,8 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 		impl.stream_wait = cairn_offer.host->stream_wait;
 		impl.mem_copy = slow_copy;
 	}
+	if (getenv("CAIRN_FAULT_PCI"))
+		impl.pci_bus_id = pci_bus_id;
 	/* without decode_step, every pass calls embedding() */
 	impl.decode_step = NULL;
 	impl.decode_step_workspace = NULL;

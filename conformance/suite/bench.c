@@ -7,7 +7,8 @@
  * but there are at most 64. The "warm" figure uses one copy for all calls. The calls of a sample form one
  * CUDA graph that lasts about a quarter of a millisecond, so that launch and event overhead are negligible; a
  * host table is called in a loop. A record contains the row's share of the ceilings (stream and gemm rows)
- * measured in the same run, and of the memory bandwidth in the datasheet.
+ * measured in the same run, and of the memory bandwidth in the datasheet. On a card with an energy counter,
+ * the same calls are repeated after the timed samples until their energy is known (bench_energy.c).
  *
  * With --once a row is called once under a profiler (reports/traffic.py), and is neither timed nor compared
  * with the reference. If several tables have a row, the lines of the second and later ones end with the speed
@@ -19,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "conformance/suite/bench_energy.h"
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/families.h"
 #include "conformance/tables/program.h"
@@ -42,11 +44,15 @@ struct bench {
 	struct cairn_device_info info;
 	struct cairn_outcome outcome;
 	void *stream, *start, *end;
+	struct cairn_nvml *card;	/* NULL: no energy is measured, because of no_card or on a host */
+	struct cairn_energy no_card;
 };
 
 struct timing {
 	double min_ns, median_ns, p95_ns;
 	int n;
+	struct cairn_energy energy;
+	double busy_ns;			/* time of a call while the energy was measured */
 };
 
 static int compare(const void *a, const void *b)
@@ -81,57 +87,96 @@ static int timed(struct bench *b, void *graph, struct cairn_side *sets, int num_
 	return 0;
 }
 
-static int measure(struct bench *b, struct cairn_side *sets, int num_sets, struct timing *t)
+/* The calls of a sample: a graph, or the table has none and they are made one by one. */
+struct sample {
+	struct bench *b;
+	void *graph;
+	struct cairn_side *sets;
+	int num_sets, calls;
+};
+
+static int launch(void *arg)
 {
-	const struct cairn_impl *impl = b->impl;
-	int host = !!(impl->flags & CAIRN_IMPL_HOST_MEM);
-	double samples[SAMPLES], est, spent = 0;
-	int calls = 1, n = 0, ret = 0;
-	void *graph = NULL;
+	const struct sample *s = arg;
 
-	/* the first calls load modules and make plans */
-	CAIRN_TRY(timed(b, NULL, sets, num_sets, 1, &est));
-	CAIRN_TRY(timed(b, NULL, sets, num_sets, num_sets < 8 ? 8 : num_sets, &est));
-	calls = (int)ceil(SAMPLE_MS * 1e6 / est);
-	calls = calls < 1 ? 1 : calls > MAX_CALLS ? MAX_CALLS : calls;
-	if (calls < num_sets && est < 1e6)
-		calls = num_sets;
-	if (!host) {
-		ret = impl->graph_begin(b->stream);
-		if (!ret) {
-			ret = run_calls(b, sets, num_sets, calls);
-			if (ret) {
-				void *broken;
+	if (s->graph)
+		return s->b->impl->graph_launch(s->graph, s->b->stream);
+	return run_calls(s->b, s->sets, s->num_sets, s->calls);
+}
 
-				if (!impl->graph_end(b->stream, &broken))
-					impl->graph_destroy(broken);
-				return ret;
-			}
-			CAIRN_TRY(impl->graph_end(b->stream, &graph));
-		}
-	}
+static int capture(struct sample *s)
+{
+	const struct cairn_impl *impl = s->b->impl;
+	void *broken;
+	int ret;
+
+	CAIRN_TRY(impl->graph_begin(s->b->stream));
+	ret = run_calls(s->b, s->sets, s->num_sets, s->calls);
+	if (!ret)
+		return impl->graph_end(s->b->stream, &s->graph);
+	if (!impl->graph_end(s->b->stream, &broken))
+		impl->graph_destroy(broken);
+	return ret;
+}
+
+static int take_samples(struct sample *s, struct timing *t)
+{
+	double samples[SAMPLES], spent = 0;
+	int n = 0;
+
 	/* a slow row gets at least three samples, a fast one all of them */
-	for (int i = -2; i < SAMPLES && !ret; i++) {
+	for (int i = -2; i < SAMPLES && !(n >= 3 && spent > 2e9); i++) {
 		double ns;
 
-		ret = timed(b, graph, sets, num_sets, calls, &ns);
-		if (ret || i < 0)
+		CAIRN_TRY(timed(s->b, s->graph, s->sets, s->num_sets, s->calls, &ns));
+		if (i < 0)
 			continue;
 		samples[n++] = ns;
-		spent += ns * calls;
-		if (n >= 3 && spent > 2e9)
-			break;
+		spent += ns * s->calls;
 	}
-	if (graph)
-		impl->graph_destroy(graph);
-	if (ret)
-		return ret;
 	qsort(samples, n, sizeof(*samples), compare);
 	t->n = n;
 	t->min_ns = samples[0];
 	t->median_ns = samples[n / 2];
 	t->p95_ns = samples[n * 95 / 100];
 	return 0;
+}
+
+static int take_energy(struct sample *s, struct timing *t)
+{
+	const struct cairn_repeat r = { .impl = s->b->impl, .stream = s->b->stream, .launch = launch,
+					.arg = s, .launch_ns = t->median_ns * s->calls };
+
+	t->energy = s->b->no_card;
+	if (!s->b->card)
+		return 0;
+	CAIRN_TRY(cairn_repeat_energy(&r, s->b->card, &t->energy, &t->busy_ns));
+	t->busy_ns /= s->calls;
+	return 0;
+}
+
+/* cold: the calls find their inputs in memory; the energy is that of such calls. */
+static int measure(struct bench *b, struct cairn_side *sets, int num_sets, int cold, struct timing *t)
+{
+	struct sample s = { .b = b, .sets = sets, .num_sets = num_sets };
+	double est;
+	int ret = 0;
+
+	/* the first calls load modules and make plans */
+	CAIRN_TRY(timed(b, NULL, sets, num_sets, 1, &est));
+	CAIRN_TRY(timed(b, NULL, sets, num_sets, num_sets < 8 ? 8 : num_sets, &est));
+	s.calls = (int)ceil(SAMPLE_MS * 1e6 / est);
+	s.calls = s.calls < 1 ? 1 : s.calls > MAX_CALLS ? MAX_CALLS : s.calls;
+	if (s.calls < num_sets && est < 1e6)
+		s.calls = num_sets;
+	if (!(b->impl->flags & CAIRN_IMPL_HOST_MEM))
+		CAIRN_TRY(capture(&s));
+	ret = take_samples(&s, t);
+	if (!ret && cold)
+		ret = take_energy(&s, t);
+	if (s.graph)
+		b->impl->graph_destroy(s.graph);
+	return ret;
 }
 
 /* Writes the shares of the memory bandwidth as JSON members; an unknown ceiling gives none. */
@@ -154,8 +199,8 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 	double by_bytes = b->roofs->gbps[host] > 0 ? gbps / b->roofs->gbps[host] : 0;
 	double by_flops = b->roofs->tflops[host] > 0 ? tflops / b->roofs->tflops[host] : 0;
 	double roof = by_bytes > by_flops ? by_bytes : by_flops;
+	char shares[64], space[40] = "", watts[16] = "", energy[CAIRN_ENERGY_MEMBERS] = "";
 	struct cairn_device_info now;
-	char shares[64], space[40] = "";
 
 	if (b->ceilings) {
 		if (gbps > b->roofs->gbps[host] && s->desc.flops == 0)
@@ -166,22 +211,28 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 	}
 	if (b->impl->device_info(&now))
 		now = b->info;
+	if (cold->energy.sm_mhz > 0)
+		now.clock_mhz = (int32_t)lround(cold->energy.sm_mhz);
+	if (b->impl->pci_bus_id)
+		cairn_energy_members(&cold->energy, cold->busy_ns * 1e-9, energy, sizeof(energy));
 	memory_shares(b, gbps, by_bytes, shares, sizeof(shares));
 	if (workspace)
 		snprintf(space, sizeof(space), ",\"workspace_bytes\":%zu", workspace);
 	fprintf(b->out, "J {\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"impl\":\"%s\",\"impl_version\":\"%s\","
 		"\"ok\":true,\"err_over_bound\":%.4g,\"n\":%d,\"min_ns\":%.0f,\"median_ns\":%.0f,"
 		"\"p95_ns\":%.0f,\"warm_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,\"gbps\":%.1f,"
-		"\"tflops\":%.2f,\"roof_pct\":%.1f%s%s%s%s,"
+		"\"tflops\":%.2f,\"roof_pct\":%.1f%s%s%s%s%s,"
 		"\"sm_mhz\":%d,\"gpu\":\"%s\",\"driver\":\"%s\",\"source\":\"%s\",\"seed\":%llu}\n",
 		b->f->name, s->desc.name, b->impl->name, b->impl->version, b->outcome.err_over_bound, cold->n,
 		cold->min_ns, cold->median_ns, cold->p95_ns, warm->median_ns, s->desc.bytes, s->desc.flops,
-		gbps, tflops, roof * 100, shares, space, b->outcome.extra[0] ? "," : "", b->outcome.extra,
-		now.clock_mhz, b->info.name, b->info.driver, cairn_source_digest(),
+		gbps, tflops, roof * 100, shares, space, energy, b->outcome.extra[0] ? "," : "",
+		b->outcome.extra, now.clock_mhz, b->info.name, b->info.driver, cairn_source_digest(),
 		(unsigned long long)b->opt->seed);
-	fprintf(b->out, "P %s\t%.0f\t%-16s %-36s %-6s %10.2f us %9.1f GB/s %8.2f TFLOP/s %5.1f%%%s%.60s\n",
+	if (cold->energy.watts > 0)
+		snprintf(watts, sizeof(watts), " %4.0f W", cold->energy.watts);
+	fprintf(b->out, "P %s\t%.0f\t%-16s %-36s %-6s %10.2f us %9.1f GB/s %8.2f TFLOP/s %5.1f%%%s%s%.60s\n",
 		s->desc.name, cold->median_ns, b->f->name, s->desc.name, b->impl->name,
-		cold->median_ns * 1e-3, gbps, tflops, roof * 100, b->outcome.extra[0] ? "  " : "",
+		cold->median_ns * 1e-3, gbps, tflops, roof * 100, watts, b->outcome.extra[0] ? "  " : "",
 		b->outcome.extra);
 }
 
@@ -222,7 +273,7 @@ static int bench_row(struct bench *b, const struct cairn_selected *s, struct cai
 	struct cairn_side sets[MAX_SETS];
 	size_t set_bytes = 1, rotate;
 	int want, num = 0, ret = 0;
-	struct timing cold, warm;
+	struct timing cold = { 0 }, warm = { 0 };
 
 	for (int i = 0; i < op->num_bufs; i++)
 		set_bytes += op->bufs[i].bytes + 2 * CAIRN_CANARY;
@@ -247,9 +298,9 @@ static int bench_row(struct bench *b, const struct cairn_selected *s, struct cai
 	if (!ret && b->opt->once) {
 		ret = call_once(b, s, sets, num);
 	} else if (!ret) {
-		ret = measure(b, sets, num, &cold);
+		ret = measure(b, sets, num, 1, &cold);
 		if (!ret)
-			ret = measure(b, sets, 1, &warm);
+			ret = measure(b, sets, 1, 0, &warm);
 		if (!ret)
 			report(b, s, &cold, &warm, sets[0].workspace_bytes);
 	}
@@ -350,12 +401,15 @@ static void bench_child(FILE *out, void *arg)
 		ret = impl->event_create(&b->end);
 	if (!ret)
 		ret = impl->device_info(&b->info);
+	if (!ret && !b->ceilings && !opt->once && cairn_power_open(&b->card, impl))
+		cairn_energy_unknown(&b->no_card);
 	if (ret == -ENODEV)
 		fprintf(out, "S %s: %s\n", f->name, cairn_impl_error(impl));
 	else if (ret)
 		fprintf(out, "F %s: %s\n", f->name, cairn_impl_error(impl));
 	else
 		cairn_each(&all, f, one_row, b);
+	cairn_nvml_close(b->card);
 	free(b);
 }
 
