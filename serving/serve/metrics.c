@@ -41,6 +41,8 @@ static const struct {
 	const char *label;
 	const char *const *values;
 	const double *bounds;
+	int milli;    /* a counter that is kept in thousandths */
+	int optional; /* absent while it is 0 */
 } table[CAIRN_NUM_METRICS] = {
 	[CAIRN_NUM_REQUESTS_RUNNING] = { .name = "vllm:num_requests_running",
 					 .help = "Requests in the running batch." },
@@ -49,6 +51,8 @@ static const struct {
 	[CAIRN_KV_CACHE_USAGE] = { .name = "vllm:kv_cache_usage_perc", .help = "KV cache usage; 1 is full." },
 	[CAIRN_TOKENS_QUEUED] = { .name = "cairn:tokens_queued",
 				  .help = "Prompt tokens of waiting requests." },
+	[CAIRN_GPU_POWER] = { .name = "cairn:gpu_power_watts", .optional = 1,
+			      .help = "Power of the worker's GPU, mean of about a second." },
 	[CAIRN_PREFIX_CACHE_QUERIES] = { COUNTER, "vllm:prefix_cache_queries",
 					 "Tokens looked up in the prefix cache.", NULL, NULL, NULL },
 	[CAIRN_PREFIX_CACHE_HITS] = { COUNTER, "vllm:prefix_cache_hits",
@@ -64,6 +68,8 @@ static const struct {
 				    NULL, NULL },
 	[CAIRN_LOG_LINES_LOST] = { COUNTER, "cairn:log_lines_lost",
 				   "Lines dropped because standard error was not read.", NULL, NULL, NULL },
+	[CAIRN_GPU_ENERGY] = { COUNTER, "cairn:gpu_energy_joules", "Energy used by the worker's GPU.",
+			       .milli = 1, .optional = 1 },
 	[CAIRN_REQUEST_SUCCESS] = { COUNTER, "vllm:request_success", "Finished requests.", "finished_reason",
 				    finished, NULL },
 	[CAIRN_REQUESTS_REFUSED] = { COUNTER, "cairn:requests_refused", "Requests answered with 4xx or 503.",
@@ -285,14 +291,25 @@ static void put_histogram(struct page *p, const struct cairn_metrics *m, enum ca
 static void put_counter(struct page *p, const struct cairn_metrics *m, enum cairn_metric which)
 {
 	for (int i = 0; i < (table[which].label ? MAX_LABELS : 1); i++) {
+		unsigned long long count = cairn_metric_count(m, which, i);
+
 		print(p, "%s_total{", table[which].name);
 		if (table[which].label) {
 			put_label(p, table[which].label, table[which].values[i]);
 			put(p, ",", 1);
 		}
 		put(p, m->labels, strlen(m->labels));
-		print(p, "} %llu\n", (unsigned long long)cairn_metric_count(m, which, i));
+		if (table[which].milli)
+			print(p, "} %llu.%03llu\n", count / 1000, count % 1000);
+		else
+			print(p, "} %llu\n", count);
 	}
+}
+
+static int is_absent(const struct cairn_metrics *m, enum cairn_metric which)
+{
+	return table[which].optional && !(cairn_metric_gauge(m, which) > 0) &&
+	       !cairn_metric_count(m, which, 0);
 }
 
 int cairn_metrics_text(const struct cairn_metrics *m, char **text, size_t *num_bytes)
@@ -304,6 +321,8 @@ int cairn_metrics_text(const struct cairn_metrics *m, char **text, size_t *num_b
 	for (int i = 0; i < CAIRN_NUM_METRICS; i++) {
 		const char *end = table[i].kind == COUNTER ? "_total" : "";
 
+		if (is_absent(m, (enum cairn_metric)i))
+			continue;
 		print(&p, "# HELP %s%s %s\n", table[i].name, end, table[i].help);
 		print(&p, "# TYPE %s%s %s\n", table[i].name, end, kinds[table[i].kind]);
 		if (table[i].kind == COUNTER) {

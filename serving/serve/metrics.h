@@ -4,7 +4,8 @@
  *
  * Names, labels and meanings are vLLM's, so that its dashboards work; metrics.c has the table. Metrics that
  * vLLM does not have begin with "cairn:". Text format 0.0.4: families in a fixed order, each with HELP and
- * TYPE; counters end in _total; every sample has the labels model_name and engine.
+ * TYPE; counters end in _total; every sample has the labels model_name and engine. The power and the energy
+ * of the GPU are absent while they are 0, which is always so without NVML.
  *
  * Threads: all functions may be called from any thread at any time and do not block. cairn_metrics_text()
  * reads the values one after the other. The buckets and the sum of a histogram may therefore differ by values
@@ -24,6 +25,7 @@ enum cairn_metric {
 	CAIRN_NUM_REQUESTS_WAITING,
 	CAIRN_KV_CACHE_USAGE, /* fraction, 0 to 1 */
 	CAIRN_TOKENS_QUEUED,
+	CAIRN_GPU_POWER, /* W */
 	/* counters */
 	CAIRN_PREFIX_CACHE_QUERIES, /* tokens */
 	CAIRN_PREFIX_CACHE_HITS,    /* tokens */
@@ -32,6 +34,7 @@ enum cairn_metric {
 	CAIRN_GENERATION_TOKENS,
 	CAIRN_WORKER_RESTARTS,
 	CAIRN_LOG_LINES_LOST,
+	CAIRN_GPU_ENERGY, /* mJ, shown in J */
 	/* counters with a label: enum cairn_finished, enum cairn_refused */
 	CAIRN_REQUEST_SUCCESS,
 	CAIRN_REQUESTS_REFUSED,

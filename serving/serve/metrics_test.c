@@ -194,6 +194,27 @@ static void page(struct cairn_test *t)
 	cairn_metrics_free(m);
 }
 
+/* The figures of a GPU are absent until they are known; energy has thousandths. */
+static void gpu(struct cairn_test *t)
+{
+	struct cairn_metrics *m = NULL;
+
+	if (!EXPECT(t, !cairn_metrics_new("m", "0", 4096, &m)))
+		return;
+	EXPECT(t, isnan(value_of(t, m, "cairn:gpu_power_watts", "")));
+	EXPECT(t, isnan(value_of(t, m, "cairn:gpu_energy_joules_total", "")));
+	cairn_metric_set(m, CAIRN_GPU_POWER, 612.5);
+	EXPECT(t, value_of(t, m, "cairn:gpu_power_watts", "model_name=\"m\",engine=\"0\"") == 612.5);
+	EXPECT(t, isnan(value_of(t, m, "cairn:gpu_energy_joules_total", "")));
+	cairn_metric_add(m, CAIRN_GPU_ENERGY, 0, 7);
+	EXPECT(t, value_of(t, m, "cairn:gpu_energy_joules_total", "") == 0.007);
+	cairn_metric_add(m, CAIRN_GPU_ENERGY, 0, 1ull << 53);
+	EXPECT(t, value_of(t, m, "cairn:gpu_energy_joules_total", "") == 9007199254740.999);
+	cairn_metric_set(m, CAIRN_GPU_POWER, 0);
+	EXPECT(t, isnan(value_of(t, m, "cairn:gpu_power_watts", "")));
+	cairn_metrics_free(m);
+}
+
 /* Every metric name that vLLM's dashboards use is present. */
 static void names(struct cairn_test *t)
 {
@@ -269,6 +290,7 @@ static void threads(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "page", page },
+	{ "gpu", gpu },
 	{ "names", names },
 	{ "threads", threads },
 };

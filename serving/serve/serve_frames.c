@@ -287,6 +287,22 @@ static int stats(struct serve *s, const struct cairn_wire_frame *f)
 	return 0;
 }
 
+/*
+ * Adds the energy used since the last POWER, which may be from an earlier worker: the card counts on without
+ * one. A count that has fallen is that of a driver loaded anew.
+ */
+static int power(struct serve *s, const struct cairn_wire_frame *f)
+{
+	if (f->power.energy_mj < 0 || f->power.power_mw < 0)
+		return -EINVAL;
+	if (s->energy_mj && f->power.energy_mj > s->energy_mj)
+		cairn_metric_add(s->metrics, CAIRN_GPU_ENERGY, 0,
+				 (uint64_t)(f->power.energy_mj - s->energy_mj));
+	s->energy_mj = f->power.energy_mj;
+	cairn_metric_set(s->metrics, CAIRN_GPU_POWER, f->power.power_mw * 1e-3);
+	return 0;
+}
+
 /* Handles the next frame of an incomplete message. Any other frame is a protocol violation. */
 static int go_on(struct serve *s, const struct cairn_wire_frame *f)
 {
@@ -321,6 +337,8 @@ int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f)
 		return step(s, f);
 	case CAIRN_WIRE_STATS:
 		return stats(s, f);
+	case CAIRN_WIRE_POWER:
+		return power(s, f);
 	default:
 		return -EINVAL;
 	}

@@ -188,6 +188,7 @@ struct serve {
 	char text[CAIRN_WIRE_MAX_TEXT + 1];
 	size_t num_text;
 	struct cairn_wire_frame stats;	/* this worker's latest STATS */
+	int64_t energy_mj;		/* of the latest POWER of any worker; 0: none yet */
 	struct cairn_api_out event;	/* buffer for the event being written; shared by all jobs */
 };
 

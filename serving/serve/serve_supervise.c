@@ -152,6 +152,7 @@ static void fail_worker(struct serve *s, const char *why, int64_t grace_ns)
 	cairn_metric_set(s->metrics, CAIRN_NUM_REQUESTS_RUNNING, 0);
 	cairn_metric_set(s->metrics, CAIRN_NUM_REQUESTS_WAITING, 0);
 	cairn_metric_set(s->metrics, CAIRN_KV_CACHE_USAGE, 0);
+	cairn_metric_set(s->metrics, CAIRN_GPU_POWER, 0);
 	s->delay_ns = s->has_served || !s->delay_ns ? FIRST_DELAY : s->delay_ns * 2;
 	if (s->delay_ns > MAX_DELAY)
 		s->delay_ns = MAX_DELAY;

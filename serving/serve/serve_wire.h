@@ -19,6 +19,7 @@
  *     REFUSED TEXT...	the engine rejects a request; no other frame follows for it
  *     STEP		after each step of the engine, and five times per second while idle
  *     STATS		periodically: counters since the worker's start
+ *     POWER		about once a second, if the device has an energy counter
  *     FAILED TEXT...	error message before the worker exits
  *
  * The front never reuses a request's number. Either side drops frames for a request that is over. Neither
@@ -43,7 +44,7 @@ enum cairn_wire_kind {
 	CAIRN_WIRE_CANCEL, CAIRN_WIRE_STOP, CAIRN_WIRE_QUIT,
 	CAIRN_WIRE_READY, CAIRN_WIRE_STARTED, CAIRN_WIRE_TOKEN, CAIRN_WIRE_TOP, CAIRN_WIRE_FINISH,
 	CAIRN_WIRE_REFUSED, CAIRN_WIRE_STEP, CAIRN_WIRE_STATS, CAIRN_WIRE_FAILED, CAIRN_WIRE_TEXT,
-	CAIRN_WIRE_PROMPT,
+	CAIRN_WIRE_PROMPT, CAIRN_WIRE_POWER,
 	CAIRN_WIRE_NUM_KINDS
 };
 
@@ -96,6 +97,10 @@ struct cairn_wire_frame {
 		struct {
 			int64_t prompt_tokens, hit_tokens, preemptions, evicted_pages, host_ns, wait_ns;
 		} stats;
+		struct {
+			int64_t energy_mj;	/* since the driver was loaded */
+			int32_t power_mw;	/* 0: unknown */
+		} power;
 	};
 };
 

@@ -5,7 +5,7 @@
  * One thread repeats: read the front's frames, run one step of the engine, send the results. The thread waits
  * for the front only while there is nothing to compute, or while more than CAIRN_WIRE_MAX_WAITING bytes are
  * queued for the front. Any error of a step ends the worker: a device that has failed once is not trusted
- * again, and the front starts another worker.
+ * again, and the front starts another worker. A second thread reads the card's power (serve_power.h).
  */
 #include <execinfo.h>
 #include <limits.h>
@@ -21,6 +21,7 @@
 #include "primitives/base/error.h"
 #include "serving/engine/engine.h"
 #include "serving/serve/serve.h"
+#include "serving/serve/serve_power.h"
 #include "serving/serve/serve_wire.h"
 
 #define STATS_NS	100000000	/* interval of STATS */
@@ -54,6 +55,7 @@ struct worker {
 	int keep;			/* cairn_request.keep of all requests: store KV in host memory */
 	int64_t stats_at;
 	struct cairn_engine_stats stats;
+	struct cairn_serve_power *power;	/* NULL: no card whose power is known */
 	int quit;
 };
 
@@ -301,6 +303,14 @@ static int listen_to_front(struct worker *w)
 	return 0;
 }
 
+static void say_power(struct worker *w)
+{
+	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_POWER };
+
+	if (w->power && cairn_serve_power_take(w->power, &f.power.energy_mj, &f.power.power_mw))
+		cairn_wire_put(&w->out, &f);
+}
+
 static void say_step(struct worker *w, int busy)
 {
 	struct cairn_engine_stats s;
@@ -326,6 +336,7 @@ static void say_step(struct worker *w, int busy)
 
 		cairn_wire_put(&w->out, &g);
 		w->stats_at = now + STATS_NS;
+		say_power(w);
 	}
 	w->stats = s;
 }
@@ -427,6 +438,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	f.ready.page_size = w->page_size;
 	f.ready.max_batch = w->max_batch;
 	cairn_wire_put(&w->out, &f);
+	w->power = cairn_serve_power_start(&w->session.impl);
 	return 0;
 }
 
@@ -489,6 +501,7 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 	if (ret < 0 && ret != -EPIPE && w)
 		say_failed(w);
 	if (w) {
+		cairn_serve_power_stop(w->power);
 		drop(&w->next);
 		cairn_engine_destroy(w->engine);
 		while (w->clients)
