@@ -252,6 +252,25 @@ void cairn_meter_stop(struct cairn_meter *m, struct cairn_energy *e)
 	free(m);
 }
 
+int cairn_energy_of_runs(struct cairn_nvml *card, int64_t least_ns, int (*run)(void *arg), void *arg,
+			 struct cairn_energy *e, double *seconds)
+{
+	int64_t begin = now_ns(), num = 0;
+	struct cairn_meter *m;
+	int ret;
+
+	CAIRN_TRY(cairn_meter_start(&m, card, least_ns));
+	do {
+		ret = run(arg);
+		num++;
+	} while (!ret && cairn_meter_state(m) < CAIRN_METER_ENOUGH);
+	*seconds = (double)(now_ns() - begin) * 1e-9 / (double)num;
+	cairn_meter_stop(m, e);
+	if (ret || isnan(e->watts))
+		*seconds = 0;
+	return ret;
+}
+
 int cairn_power_open(struct cairn_nvml **out, const struct cairn_impl *impl)
 {
 	char pci[32] = "";

@@ -72,6 +72,13 @@ enum cairn_meter_state cairn_meter_state(struct cairn_meter *m);
 /* Ends the meter and frees it. Call it while the load is still there. */
 void cairn_meter_stop(struct cairn_meter *m, struct cairn_energy *e);
 
+/*
+ * Calls run() again and again until the window is least_ns long; run() returns when its work is done.
+ * *seconds is the mean time of a call, 0 if NVML fails. Returns 0 or the error of run().
+ */
+int cairn_energy_of_runs(struct cairn_nvml *card, int64_t least_ns, int (*run)(void *arg), void *arg,
+			 struct cairn_energy *e, double *seconds);
+
 /* Fills in e for a card that cannot be opened or measured, from the error text. */
 void cairn_energy_unknown(struct cairn_energy *e);
 /*

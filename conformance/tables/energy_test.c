@@ -199,6 +199,48 @@ static void meter_stopped(struct cairn_test *t)
 	EXPECT_CONTAINS(t, e.why, "the load was too short: the energy counter was updated ");
 }
 
+struct runs {
+	int num, fails_at;
+};
+
+static int sleep_some(void *arg)
+{
+	struct timespec nap = { 0, 40 * MS };
+	struct runs *r = arg;
+
+	if (++r->num == r->fails_at)
+		return cairn_error(EIO, "run %d fails", r->num);
+	nanosleep(&nap, NULL);
+	return 0;
+}
+
+static void whole_runs(struct cairn_test *t)
+{
+	struct runs good = { 0, 0 }, bad = { 0, 3 };
+	struct cairn_nvml *card = NULL;
+	struct cairn_energy e;
+	char path[PATH_MAX];
+	double s = 0;
+
+	if (!cairn_beside("fake_nvml.so", path, sizeof(path))) {
+		cairn_skip(t, "fake_nvml.so is not in the directory of this program");
+		return;
+	}
+	setenv("CAIRN_FAKE_NVML", "watts=200", 1);
+	if (!EXPECT(t, cairn_nvml_open(&card, path, "0000:1b:00.0") == 0))
+		return;
+	EXPECT(t, cairn_energy_of_runs(card, 400 * MS, sleep_some, &good, &e, &s) == 0);
+	EXPECT(t, is_near(e.watts, 200, 0.2) && s >= 0.04 && s < 0.2 && good.num * s > 0.4);
+	EXPECT(t, cairn_energy_of_runs(card, 400 * MS, sleep_some, &bad, &e, &s) == -EIO && s == 0);
+	EXPECT_CONTAINS(t, cairn_last_error(), "run 3 fails");
+	setenv("CAIRN_FAKE_NVML", "energy=15", 1);
+	EXPECT(t, cairn_energy_of_runs(card, 400 * MS, sleep_some, &good, &e, &s) == 0);
+	EXPECT(t, isnan(e.watts) && s == 0);
+	EXPECT_CONTAINS(t, e.why, "error 15");
+	cairn_nvml_close(card);
+	unsetenv("CAIRN_FAKE_NVML");
+}
+
 /* Tables of the host have no card. */
 static void no_card(struct cairn_test *t)
 {
@@ -219,6 +261,7 @@ static const struct cairn_unit units[] = {
 	{ "meter_fails", meter_fails },
 	{ "meter_reset", meter_reset },
 	{ "meter_stopped", meter_stopped },
+	{ "whole_runs", whole_runs },
 	{ "no_card", no_card },
 };
 

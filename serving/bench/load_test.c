@@ -21,6 +21,8 @@ struct run {
 	/* step i is in [i % LOAD_STEPS]; begin: length of the gap before the pass; end: of the pass */
 	struct load_step last[LOAD_STEPS];
 	int64_t num_steps;
+	struct cairn_nvml *card;		/* NULL: its energy cannot be measured */
+	struct cairn_meter *meter;		/* of the counted time; NULL outside it */
 };
 
 static int take(void *ctx, int32_t index, const struct cairn_token *token)
@@ -208,6 +210,8 @@ static int counted_run(struct cairn_test *t, struct cairn_engine *e, struct run 
 		CAIRN_TRY(timed_step(e, r, counting > 0, &now, &busy));
 		waiting = now.scheduler.num_waiting > 0 || r->load->num_requests == r->first_wave;
 		if (!counting && r->num_started >= r->first_wave && now.scheduler.num_running) {
+			if (r->card)
+				CAIRN_TRY(cairn_meter_start(&r->meter, r->card, CAIRN_ENERGY_NS));
 			begin = now;
 			counting = cairn_clock_ns();
 			out->fill_seconds = (double)(counting - start) * 1e-9;
@@ -217,6 +221,9 @@ static int counted_run(struct cairn_test *t, struct cairn_engine *e, struct run 
 			break;
 	}
 	out->seconds = (double)(cairn_clock_ns() - counting) * 1e-9;
+	if (r->meter)
+		cairn_meter_stop(r->meter, &out->energy);
+	r->meter = NULL;
 	difference(out, &begin, &now, r);
 	lay_out_last(r, out);
 	if (r->load->at_end)
@@ -256,6 +263,8 @@ int load_run(struct cairn_test *t, struct cairn_model *m, const struct load *loa
 	int ret = 0;
 
 	memset(out, 0, sizeof(*out));
+	if (cairn_power_open(&r.card, m->impl))
+		cairn_energy_unknown(&out->energy);
 	r.first_wave = (int32_t)((int64_t)load->rows * load->out / (load->in + load->out));
 	if (r.first_wave > load->max_batch)
 		r.first_wave = load->max_batch;
@@ -274,6 +283,9 @@ int load_run(struct cairn_test *t, struct cairn_model *m, const struct load *loa
 		ret = counted_run(t, e, &r, m->config.vocab_size, out);
 	out->num_finished = r.num_finished;
 	out->num_wrong = r.num_wrong;
+	if (r.meter)
+		cairn_meter_stop(r.meter, &out->energy);
+	cairn_nvml_close(r.card);
 	cairn_engine_destroy(e);
 	free(r.clients);
 	free(samples);

@@ -11,6 +11,7 @@
 #ifndef CAIRN_LOAD_TEST_H
 #define CAIRN_LOAD_TEST_H
 
+#include "conformance/tables/energy.h"
 #include "serving/engine/engine.h"
 
 struct load {
@@ -36,6 +37,7 @@ enum { LOAD_STEPS = 16 };
 struct load_result {
 	int64_t steps, prompt_tokens, new_tokens;	/* in the counted time */
 	double seconds, fill_seconds;
+	struct cairn_energy energy;			/* of the device in the counted time */
 	double idle_share, max_idle_us;			/* device idle time between passes */
 	double plan_us, launch_us, report_us;	/* host time per step, medians */
 	double host_us, host_p95_us;		/* their sum: median and p95 */

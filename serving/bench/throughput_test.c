@@ -19,6 +19,9 @@
  *	256 sequences of the smaller model, decoding only, so that a step is a CUDA graph: the host's share
  *	of a step. Also a timeline of the last steps in us: the start of the step on the host, the times of
  *	planning, launching, waiting and reporting, and begin and end of the pass for which it waited.
+ *
+ * The three totals and decode_256 have the energy of the counted time, if the card has a counter: joules of
+ * all of it, mj_per_token for each token that tokens_per_s counts (decode_256: each new token).
  */
 #include <stdlib.h>
 
@@ -159,6 +162,21 @@ static double tokens_per_s(const struct load_result *r)
 	return (double)(r->prompt_tokens + r->new_tokens) / r->seconds;
 }
 
+/* Writes the members of a row about the energy of the counted time, in which there were so many tokens. */
+static const char *energy_members(const struct load_result *r, int64_t tokens, char *json, size_t len)
+{
+	size_t n;
+
+	cairn_energy_members(&r->energy, r->seconds, json, len);
+	n = strlen(json);
+	if (r->energy.watts > 0)
+		n += (size_t)snprintf(json + n, len - n, ",\"mj_per_token\":%.4g",
+				      1e3 * r->energy.watts * r->seconds / (double)tokens);
+	if (r->energy.sm_mhz > 0)
+		snprintf(json + n, len - n, ",\"sm_mhz\":%.0f", r->energy.sm_mhz);
+	return json;
+}
+
 static int64_t kv_bytes_per_token(const struct cairn_model *m)
 {
 	return 2ll * (int64_t)cairn_model_key_bytes(m) * m->config.num_hidden_layers;
@@ -208,7 +226,7 @@ static void throughput(struct cairn_test *t, const char *shape, const char *name
 	struct cairn_impl impl;
 	struct cairn_model *m;
 	double rate, optimal, parameters;
-	char what[64];
+	char what[64], energy[CAIRN_ENERGY_MEMBERS + 64];
 
 	if (load_open_as(t, shape, kv, &impl, &m))
 		return;
@@ -227,12 +245,13 @@ static void throughput(struct cairn_test *t, const char *shape, const char *name
 		  "\"new_per_s\":%.0f,\"seconds\":%.1f,\"fill_s\":%.1f,\"steps\":%lld,\"step_ms\":%.3f,"
 		  "\"rows\":%d,\"decoding\":%.1f,\"plan_us\":%.1f,\"launch_us\":%.1f,\"report_us\":%.1f,"
 		  "\"host_us\":%.1f,\"host_p95_us\":%.1f,\"idle_pct\":%.3f,\"max_idle_us\":%.1f,"
-		  "\"preempted\":%lld",
+		  "\"preempted\":%lld%s",
 		  tokens_per_s(&r), optimal, 100 * tokens_per_s(&r) / optimal, rate * 1e-12,
 		  (double)r.new_tokens / r.seconds, r.seconds, r.fill_seconds,
 		  (long long)r.steps, 1e3 * r.seconds / (double)r.steps,
 		  load->rows, r.running, r.plan_us, r.launch_us, r.report_us, r.host_us, r.host_p95_us,
-		  100 * r.idle_share, r.max_idle_us, (long long)r.preempted);
+		  100 * r.idle_share, r.max_idle_us, (long long)r.preempted,
+		  energy_members(&r, r.prompt_tokens + r.new_tokens, energy, sizeof(energy)));
 	for (int i = 0; i < NUM_WHATS; i++) {
 		snprintf(what, sizeof(what), "%s_%s", name, what_names[i]);
 		cairn_row(t, what, "cuda", "\"ms\":%.4f,\"rows\":%.0f,\"decode_rows\":%.0f",
@@ -267,6 +286,7 @@ static void llama3_8b_keep(struct cairn_test *t)
 	struct cairn_impl impl;
 	struct cairn_model *m;
 	double page_gb;
+	char energy[CAIRN_ENERGY_MEMBERS + 64];
 
 	load.host_pages = 2048;		/* 16 GiB; older pages are evicted */
 	if (load_open(t, "llama3-8b", &impl, &m))
@@ -277,10 +297,11 @@ static void llama3_8b_keep(struct cairn_test *t)
 		cairn_row(t, "llama3_8b_keep", "cuda",
 			  "\"tokens_per_s\":%.0f,\"seconds\":%.1f,\"steps\":%lld,\"step_ms\":%.3f,"
 			  "\"launch_us\":%.1f,\"host_us\":%.1f,\"host_p95_us\":%.1f,\"idle_pct\":%.3f,"
-			  "\"offloaded\":%lld,\"layer_offloads\":%lld,\"gb_per_s\":%.2f",
+			  "\"offloaded\":%lld,\"layer_offloads\":%lld,\"gb_per_s\":%.2f%s",
 			  tokens_per_s(&r), r.seconds, (long long)r.steps, 1e3 * r.seconds / (double)r.steps,
 			  r.launch_us, r.host_us, r.host_p95_us, 100 * r.idle_share, (long long)r.offloaded,
-			  (long long)r.layer_offloads, page_gb * (double)r.offloaded / r.seconds);
+			  (long long)r.layer_offloads, page_gb * (double)r.offloaded / r.seconds,
+			  energy_members(&r, r.prompt_tokens + r.new_tokens, energy, sizeof(energy)));
 	cairn_model_free(m);
 }
 
@@ -314,6 +335,7 @@ static void decode_256(struct cairn_test *t)
 {
 	struct load load = { .in = 64, .out = 800, .rows = 4096, .max_batch = 256, .num_requests = 256,
 			     .max_s = 4 };
+	char energy[CAIRN_ENERGY_MEMBERS + 64];
 	struct load_result r;
 	struct cairn_impl impl;
 	struct cairn_model *m;
@@ -324,9 +346,10 @@ static void decode_256(struct cairn_test *t)
 		cairn_row(t, "decode_256", "cuda",
 			  "\"steps\":%lld,\"graph_steps\":%lld,\"step_ms\":%.3f,\"plan_us\":%.1f,"
 			  "\"launch_us\":%.1f,\"report_us\":%.1f,\"host_us\":%.1f,\"host_p95_us\":%.1f,"
-			  "\"idle_pct\":%.3f,\"max_idle_us\":%.1f", (long long)r.steps,
+			  "\"idle_pct\":%.3f,\"max_idle_us\":%.1f%s", (long long)r.steps,
 			  (long long)r.graph_steps, 1e3 * r.seconds / (double)r.steps, r.plan_us, r.launch_us,
-			  r.report_us, r.host_us, r.host_p95_us, 100 * r.idle_share, r.max_idle_us);
+			  r.report_us, r.host_us, r.host_p95_us, 100 * r.idle_share, r.max_idle_us,
+			  energy_members(&r, r.new_tokens, energy, sizeof(energy)));
 		timeline_row(t, "decode_256_timeline", &r);
 	}
 	cairn_model_free(m);
@@ -349,6 +372,7 @@ static void small(struct cairn_test *t, const char *table)
 		/* while requests wait, every step is full */
 		EXPECT(t, r.steps > 10 && r.prompt_tokens + r.new_tokens >= 15 * r.steps);
 		EXPECT(t, r.running > 3 && r.preempted == 0);
+		EXPECT_CONTAINS(t, r.energy.why, "has no card");
 		EXPECT(t, r.num_last == (r.steps < LOAD_STEPS ? r.steps : LOAD_STEPS) && r.last[0].at == 0);
 		for (int32_t i = 1; i < r.num_last; i++) {
 			const struct load_step *a = &r.last[i - 1], *b = &r.last[i];

@@ -347,12 +347,15 @@ double cairn_session_peak_gbps(const struct cairn_session *s)
 	return s->impl.device_info(&info) ? 0 : cairn_peak_gbps(info.name);
 }
 
-void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, char *json, size_t len)
+void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, double sm_mhz,
+			  char *json, size_t len)
 {
 	struct cairn_device_info info = { .size = sizeof(info) };
 
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
+	if (sm_mhz > 0)
+		info.clock_mhz = (int32_t)(sm_mhz + 0.5);
 	snprintf(json, len,
 		 "\"impl\":\"%s%s%s%s%s%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
 		 "\"driver\":\"%s\",\"source\":\"%s\"",

@@ -89,9 +89,11 @@ double cairn_session_read_gbps(const struct cairn_session *s);
 /*
  * Writes the members of a bench record that identify table, device and program, without braces:
  * "\"impl\":\"cuda\",\"gpu\":...". The table's name includes a decode path other than auto ("cuda:graph"),
- * 8-bit weights ("cuda:fp8") and an 8-bit KV cache ("cuda:kv-fp8").
+ * 8-bit weights ("cuda:fp8") and an 8-bit KV cache ("cuda:kv-fp8"). sm_mhz: the measured clock; 0: the one
+ * that the table states.
  */
-void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, char *json, size_t len);
+void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, double sm_mhz,
+			  char *json, size_t len);
 
 /* The device's peak memory bandwidth by its datasheet in GB/s; 0: unknown. */
 double cairn_session_peak_gbps(const struct cairn_session *s);

@@ -288,7 +288,8 @@ static int report(const struct eval *ev, double seconds, double *accuracy)
 
 	if (ev->opt.common.json && !json)
 		return cairn_error(EINVAL, "--json: %s: %s", ev->opt.common.json, strerror(errno));
-	cairn_session_record(&ev->s, (enum cairn_decode_path)ev->opt.common.decode, device, sizeof(device));
+	cairn_session_record(&ev->s, (enum cairn_decode_path)ev->opt.common.decode, 0, device,
+			     sizeof(device));
 	for (int i = 0; i <= ev->num_tasks; i++) {
 		const struct task *t = i < ev->num_tasks ? &ev->tasks[i] : &all;
 		double percent = t->asked ? 100.0 * t->right / t->asked : 0;

@@ -6,12 +6,16 @@
  * not counted, because they include loading kernels and capturing the graph. The bytes of a step are those of
  * model.h's cairn_model_step_bytes(); their rate is compared with a pure read of memory measured in the same
  * run.
+ *
+ * With --json the runs are repeated after the timed ones, on a card with an energy counter: whole runs, then
+ * the prompts alone, each for a second. Their difference is the energy of the decoding steps.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "conformance/tables/energy.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
@@ -20,6 +24,7 @@
 #include "serving/model/generation.h"
 
 #define WARM_UP		4	/* tokens that are not measured */
+#define ENERGY_NS	1000000000	/* repeated runs whose energy is measured */
 
 static const char usage[] =
 	"usage: cairn generate [OPTION]...\n"
@@ -283,6 +288,10 @@ struct figures {
 	double bytes, roof;	/* bytes of a step; GB/s of a pure read, 0: unknown */
 	int same;		/* all runs gave the same tokens */
 	int fused;		/* decode_step ran at least one step */
+	/* of a whole run and of a decoding step: mean power, and the time of one while it was measured */
+	struct cairn_energy run_energy, step_energy;
+	double run_s, step_s;
+	int64_t run_tokens;	/* of all requests of a run */
 };
 
 /*
@@ -310,6 +319,17 @@ static void take_samples(struct figures *f, const struct run *r, size_t num_prom
 	}
 }
 
+/* Appends the members about energy; `tokens` of them were made in `seconds`. */
+static void write_energy(FILE *json, const struct cairn_energy *e, double seconds, double tokens)
+{
+	char members[CAIRN_ENERGY_MEMBERS];
+
+	cairn_energy_members(e, seconds, members, sizeof(members));
+	fputs(members, json);
+	if (e->watts > 0)
+		fprintf(json, ",\"mj_per_token\":%.4g", 1e3 * e->watts * seconds / tokens);
+}
+
 /* Writes a record. op: "generate" for times as the caller sees them, or "decode_step" for one step. */
 static void write_row(FILE *json, const char *op, const struct cairn_session *s, const struct options *o,
 		      const struct figures *f, size_t num_prompt, enum cairn_decode_path path)
@@ -327,7 +347,7 @@ static void write_row(FILE *json, const char *op, const struct cairn_session *s,
 		if (!strchr("abcdefghijklmnopqrstuvwxyz0123456789_", *p))
 			*p = '_';
 	}
-	cairn_session_record(s, path, device, sizeof(device));
+	cairn_session_record(s, path, f->run_energy.sm_mhz, device, sizeof(device));
 	fprintf(json,
 		"{\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"ok\":%s,\"err_over_bound\":0,\"n\":%d,"
 		"\"min_ns\":%.0f,\"median_ns\":%.0f,\"p95_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,"
@@ -341,6 +361,10 @@ static void write_row(FILE *json, const char *op, const struct cairn_session *s,
 	if (!strcmp(op, "generate"))
 		fprintf(json, ",\"prompt_tokens\":%zu,\"new_tokens\":%d,\"first_token_ns\":%.0f,"
 			"\"decode_ns\":%.0f", num_prompt, f->new_tokens, f->first_s * 1e9, f->decode_s * 1e9);
+	if (s->impl.pci_bus_id && !strcmp(op, "generate"))
+		write_energy(json, &f->run_energy, f->run_s, (double)f->run_tokens);
+	else if (s->impl.pci_bus_id)
+		write_energy(json, &f->step_energy, f->step_s, (double)o->common.batch);
 	fprintf(json, ",\"seed\":%lld,%s}\n", (long long)o->seed, device);
 }
 
@@ -356,6 +380,67 @@ static int write_records(const struct cairn_session *s, const struct options *o,
 	/* if auto fell back to an operation list, the record must say so */
 	write_row(json, "decode_step", s, o, f, num_prompt, f->fused ? path : CAIRN_DECODE_UNFUSED);
 	return fclose(json) ? cairn_error(EIO, "--json: %s: %s", o->common.json, strerror(errno)) : 0;
+}
+
+/* A run that is repeated while its energy is measured. */
+struct repeated {
+	struct cairn_engine *engine;
+	const struct options *opt;
+	const int32_t *ids;
+	size_t num_ids;
+	struct run *run;
+};
+
+static int run_once(void *arg)
+{
+	const struct repeated *r = arg;
+
+	CAIRN_TRY(submit(r->engine, r->opt, r->ids, r->num_ids, r->run));
+	return cairn_engine_run(r->engine);
+}
+
+/* The energy of the steps is that of whole runs without that of the prompts. */
+static void subtract(struct figures *f, const struct cairn_energy *prompt, double prompt_s, int32_t steps)
+{
+	double s = f->run_s - prompt_s, joules = f->run_energy.watts * f->run_s - prompt->watts * prompt_s;
+
+	if (isnan(f->run_energy.watts) || isnan(prompt->watts) || steps < 1 || !(s > 0 && joules > 0)) {
+		cairn_error(EIO, "%s", isnan(prompt->watts) ? prompt->why : "the run has no decoding steps");
+		cairn_energy_unknown(&f->step_energy);
+		return;
+	}
+	f->step_energy = f->run_energy;
+	f->step_energy.watts = joules / s;
+	f->step_s = s / steps;
+}
+
+static int measure_energy(struct repeated *r, const struct cairn_session *s, struct figures *f)
+{
+	struct options prompts = *r->opt;
+	struct cairn_energy prompt;
+	struct cairn_nvml *card;
+	double prompt_s = 0;
+	int32_t steps = 0;
+	int ret;
+
+	if (cairn_power_open(&card, &s->impl)) {
+		cairn_energy_unknown(&f->run_energy);
+		f->step_energy = f->run_energy;
+		return 0;
+	}
+	ret = cairn_energy_of_runs(card, ENERGY_NS, run_once, r, &f->run_energy, &f->run_s);
+	for (int32_t i = 0; i < r->run->batch; i++) {
+		f->run_tokens += r->run->out[i].num_ids;
+		steps = r->run->out[i].num_ids - 1 > steps ? r->run->out[i].num_ids - 1 : steps;
+	}
+	prompts.max_new_tokens = 1;
+	r->opt = &prompts;
+	if (!ret)
+		ret = cairn_energy_of_runs(card, ENERGY_NS, run_once, r, &prompt, &prompt_s);
+	if (!ret)
+		subtract(f, &prompt, prompt_s, steps);
+	cairn_nvml_close(card);
+	return ret;
 }
 
 static int report(const struct cairn_session *s, const struct options *o, struct figures *f,
@@ -541,6 +626,11 @@ int cairn_cmd_generate(int argc, char **argv)
 	}
 	if (!ret)
 		ret = run_all(&s, e, &o, ids, num_ids, runs, &f);
+	if (!ret && o.common.json && s.impl.pci_bus_id) {
+		struct repeated r = { e, &o, ids, num_ids, &runs[1] };
+
+		ret = measure_energy(&r, &s, &f);
+	}
 	if (!ret)
 		ret = report(&s, &o, &f, num_ids);
 	if (!ret && f.same)

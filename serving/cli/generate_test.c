@@ -4,7 +4,7 @@
 
 #include "conformance/harness.h"
 
-#include "conformance/suite/spawn.h"
+#include "conformance/suite/fake_card_test.h"
 #include "serving/base/json.h"
 #include "serving/cli/command.h"
 #include "serving/template/chat_template.h"
@@ -155,6 +155,67 @@ static void prompt_file_and_record(struct cairn_test *t)
 	}
 	if (f)
 		fclose(f);
+}
+
+/* Runs generate on a made-up card and reads the records of a run and of a step. Returns 0 without them. */
+static int records_of_card(struct cairn_test *t, const char *options, json_t *rows[2])
+{
+	char plugin[PATH_MAX], json[PATH_MAX], out[16384];
+	FILE *f;
+
+	if (!fake_card(t, options, plugin, sizeof(plugin)))
+		return 0;
+	snprintf(json, sizeof(json), "%.200s/record", cairn_tmpdir(t));
+	if (!EXPECT(t, CAIRN(out, "generate", "--impl", plugin, "--prompt-tokens", "64", "--ignore-eos",
+			     "--batch", "2", "--max-new-tokens", "40", "--json", json) == 0))
+		cairn_note(t, "%s", out);
+	no_fake_card();
+	f = fopen(json, "r");
+	for (int i = 0; i < 2; i++)
+		rows[i] = f ? json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+	if (f)
+		fclose(f);
+	if (EXPECT(t, rows[0] && rows[1]))
+		return 1;
+	json_decref(rows[0]);
+	json_decref(rows[1]);
+	return 0;
+}
+
+/* Joules of a run of 80 tokens, and of one of its 39 steps; at one power they are as their times. */
+static void energy_records(struct cairn_test *t)
+{
+	double watts[2], joules[2], mj[2];
+	json_t *rows[2];
+
+	if (!records_of_card(t, "watts=400 period=10 mhz=1300 capped=20", rows))
+		return;
+	for (int i = 0; i < 2; i++) {
+		watts[i] = json_number_value(json_object_get(rows[i], "watts"));
+		joules[i] = json_number_value(json_object_get(rows[i], "joules"));
+		mj[i] = json_number_value(json_object_get(rows[i], "mj_per_token"));
+		EXPECT(t, json_number_value(json_object_get(rows[i], "sm_mhz")) == 1300);
+		EXPECT(t, fabs(json_number_value(json_object_get(rows[i], "capped_pct")) - 20) < 5);
+		json_decref(rows[i]);
+	}
+	EXPECT(t, fabs(watts[0] - 400) < 60 && fabs(watts[1] - 400) < 120);
+	EXPECT(t, fabs(mj[0] * 80 / 1e3 / joules[0] - 1) < 1e-3);
+	EXPECT(t, fabs(mj[1] * 2 / 1e3 / joules[1] - 1) < 1e-3);
+	EXPECT(t, joules[1] > 0 && joules[1] * 39 < joules[0] * 1.1);
+}
+
+static void no_energy_records(struct cairn_test *t)
+{
+	json_t *rows[2];
+
+	if (!records_of_card(t, "find=4", rows))
+		return;
+	for (int i = 0; i < 2; i++) {
+		EXPECT(t, !json_object_get(rows[i], "joules") && !json_object_get(rows[i], "mj_per_token"));
+		EXPECT_CONTAINS(t, json_string_value(json_object_get(rows[i], "no_energy")),
+				"card 0000:1b:00.0: NVML: nvmlDeviceGetHandleByPciBusId_v2: error 4");
+		json_decref(rows[i]);
+	}
 }
 
 static void eval_counts(struct cairn_test *t)
@@ -523,6 +584,8 @@ static const struct cairn_unit units[] = {
 	{ "eval_late", eval_late },
 	{ "eval_counts", eval_counts },
 	{ "prompt_file_and_record", prompt_file_and_record },
+	{ "energy_records", energy_records },
+	{ "no_energy_records", no_energy_records },
 	{ "model_defaults", model_defaults },
 	{ "bad_options", bad_options },
 	{ "bad_serve_options", bad_serve_options },
