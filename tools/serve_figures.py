@@ -97,10 +97,14 @@ def row(part, shape, ok, reached, **members):
     )
 
 
+JOULES = "cairn:gpu_energy_joules_total"
+
+
 class Load:
     """A running `cairn bench serve`; wait() returns its record and its requests."""
 
     def __init__(self, server, *options):
+        self.server, self.joules = server, server.metric(JOULES)
         self.json = tempfile.mktemp(dir=SCRATCH.name)
         self.requests = self.json + ".requests"
         vocab = "400" if ARGS.host else "32000"
@@ -115,6 +119,10 @@ class Load:
             raise RuntimeError(out)
         with open(self.json, encoding="utf-8") as f:
             record = json.loads(f.readlines()[-1])
+        joules = self.server.metric(JOULES) - self.joules
+        if joules > 0:  # the server has a card with an energy counter, which it reads once a second
+            record["joules"] = round(joules, 1)
+            record["mj_per_token"] = round(1e3 * joules / max(record["prompt_tokens"] + record["output_tokens"], 1), 3)
         with open(self.requests, encoding="utf-8") as f:
             return record, [json.loads(line) for line in f]
 
@@ -131,7 +139,8 @@ def spread(name):
 
 
 ALL = spread("ttft") + spread("tpot") + spread("itl") + spread("e2e") + spread("late")
-RATES = ("requests_per_s", "output_tokens_per_s", "tokens_per_s", "prompt_tokens", "output_tokens", "duration_ns")
+RATES = ("requests_per_s", "output_tokens_per_s", "tokens_per_s", "prompt_tokens", "output_tokens", "duration_ns",
+         "joules", "mj_per_token")  # fmt: skip
 
 
 def median(values):
