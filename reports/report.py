@@ -18,6 +18,7 @@ report_claims    verdicts                             report_dsmem, report_colle
 report_cards     recordings, and cards side by side
 report_attention, report_attention_claims, report_flashinfer_claims    attention: dense, sparse, fp8, gradients
 report_ladder                            attention in steps
+report_energy                            energy of a bit, of a FLOP, of a token
 report_fused, report_fused_claims        the fused operations
 report_rdma, report_rdma_claims          GPU-initiated RDMA
 report_serving, report_serving_claims    the serving engine, with drawings by report_tree, report_timeline
@@ -33,6 +34,7 @@ import report_cards
 import report_claims
 import report_collectives
 import report_dsmem
+import report_energy
 import report_fused
 import report_ladder
 import report_ops
@@ -61,7 +63,7 @@ def machine_table(page, machine, source):
         [
             ["GPU", machine.name()],
             ["driver", ", ".join(machine.drivers) or "not recorded"],
-            ["SM clock after the rows", machine.clock()],
+            ["SM clock", machine.clock()],
             [
                 "digest of the sources",
                 join([code(s) for s in machine.sources], ", ") if machine.sources else "not recorded",
@@ -344,6 +346,7 @@ def build(measured, recordings=()):
 
     method(page, Context(shown.gpu), machine, source)
     for section in (
+        report_energy.section,
         report_ops.ceilings,
         report_dsmem.dsmem,
         report_collectives.collectives,

@@ -24,6 +24,10 @@ NUMBERS = (
     "gbps",
     "tflops",
     "roof_pct",
+    "joules",
+    "watts",
+    "capped_pct",
+    "mj_per_token",
     "sm_mhz",
     "seed",
 )
