@@ -288,6 +288,25 @@ void cairn_energy_unknown(struct cairn_energy *e)
 	keep_reason(e->why);
 }
 
+void cairn_energy_rest(const struct cairn_energy *whole, double whole_s, const struct cairn_energy *part,
+		       double part_s, struct cairn_energy *rest)
+{
+	double s = whole_s - part_s, joules = whole->watts * whole_s - part->watts * part_s;
+
+	*rest = *whole;
+	if (isnan(whole->watts))
+		return;
+	rest->watts = s > 0 && joules > 0 ? joules / s : (double)NAN;
+	if (!isnan(rest->watts))
+		return;
+	if (isnan(part->watts))
+		memcpy(rest->why, part->why, sizeof(rest->why));
+	else
+		snprintf(rest->why, sizeof(rest->why),
+			 "the whole took no more than its part: %.4g J in %.4g s, %.4g J in %.4g s",
+			 whole->watts * whole_s, whole_s, part->watts * part_s, part_s);
+}
+
 /* Appends a reason as a JSON string; a library's own text may have any characters. */
 static void put_reason(char *json, size_t len, const char *key, const char *why)
 {

@@ -109,6 +109,25 @@ static void members(struct cairn_test *t)
 		  json[strlen(json) - 1] == '"');
 }
 
+static void rest(struct cairn_test *t)
+{
+	struct cairn_energy whole = { .watts = 600, .sm_mhz = 1500, .capped_pct = 10 };
+	struct cairn_energy part = { .watts = 700 }, e;
+
+	/* 180 J in 0.3 s, of which 70 J in 0.1 s */
+	cairn_energy_rest(&whole, 0.3, &part, 0.1, &e);
+	EXPECT(t, is_near(e.watts, 550, 1e-12) && e.sm_mhz == 1500 && e.capped_pct == 10 && !e.why[0]);
+	cairn_energy_rest(&whole, 0.1, &part, 0.1, &e);
+	EXPECT(t, isnan(e.watts));
+	EXPECT_CONTAINS(t, e.why, "the whole took no more than its part: 60 J in 0.1 s, 70 J in 0.1 s");
+	part = (struct cairn_energy){ .watts = NAN, .why = "gone" };
+	cairn_energy_rest(&whole, 0.3, &part, 0.1, &e);
+	EXPECT(t, isnan(e.watts) && !strcmp(e.why, "gone"));
+	whole = (struct cairn_energy){ .watts = NAN, .why = "never there" };
+	cairn_energy_rest(&whole, 0.3, &part, 0.1, &e);
+	EXPECT(t, isnan(e.watts) && !strcmp(e.why, "never there"));
+}
+
 /* ---- the meter ---- */
 
 /* Runs a meter until it has enough or has failed, at most two seconds. Returns 0 if the card did not open. */
@@ -256,6 +275,7 @@ static const struct cairn_unit units[] = {
 	{ "resets", resets },
 	{ "share", share },
 	{ "members", members },
+	{ "rest", rest },
 	{ "meter", meter },
 	{ "meter_without_some", meter_without_some },
 	{ "meter_fails", meter_fails },

@@ -399,21 +399,6 @@ static int run_once(void *arg)
 	return cairn_engine_run(r->engine);
 }
 
-/* The energy of the steps is that of whole runs without that of the prompts. */
-static void subtract(struct figures *f, const struct cairn_energy *prompt, double prompt_s, int32_t steps)
-{
-	double s = f->run_s - prompt_s, joules = f->run_energy.watts * f->run_s - prompt->watts * prompt_s;
-
-	if (isnan(f->run_energy.watts) || isnan(prompt->watts) || steps < 1 || !(s > 0 && joules > 0)) {
-		cairn_error(EIO, "%s", isnan(prompt->watts) ? prompt->why : "the run has no decoding steps");
-		cairn_energy_unknown(&f->step_energy);
-		return;
-	}
-	f->step_energy = f->run_energy;
-	f->step_energy.watts = joules / s;
-	f->step_s = s / steps;
-}
-
 static int measure_energy(struct repeated *r, const struct cairn_session *s, struct figures *f)
 {
 	struct options prompts = *r->opt;
@@ -438,7 +423,8 @@ static int measure_energy(struct repeated *r, const struct cairn_session *s, str
 	if (!ret)
 		ret = cairn_energy_of_runs(card, ENERGY_NS, run_once, r, &prompt, &prompt_s);
 	if (!ret)
-		subtract(f, &prompt, prompt_s, steps);
+		cairn_energy_rest(&f->run_energy, f->run_s, &prompt, prompt_s, &f->step_energy);
+	f->step_s = (f->run_s - prompt_s) / (steps ? steps : 1);
 	cairn_nvml_close(card);
 	return ret;
 }
