@@ -443,7 +443,7 @@ int cairn_call_forms(const struct cairn_more *m)
 	return ret;
 }
 
-/* Gives op copies of its inputs: lists of integers, or values, which become 0 there. Returns 0, or -ENOMEM. */
+/* Gives op copies of its inputs: lists of integers or, as zeros, values. Returns 0, or -ENOMEM. */
 static int copy_inputs(struct cairn_op *op, int values)
 {
 	for (int i = 0; i < op->num_bufs; i++) {

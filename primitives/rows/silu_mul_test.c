@@ -97,7 +97,8 @@ static void describe(int i, struct cairn_case *c)
 /* Returns whether the results of both activations are finite numbers of dtype. */
 static int result_fits(double g, double up, int dtype)
 {
-	const double most = dtype == CAIRN_F16 ? 65000 : 0x1.fp127, z = 0.7978845608 * g * (1 + 0.044715 * g * g);
+	const double most = dtype == CAIRN_F16 ? 65000 : 0x1.fp127;
+	const double z = 0.7978845608 * g * (1 + 0.044715 * g * g);
 
 	return fabs(up * g / (1 + exp(-g))) < most && fabs(up * g / (1 + exp(-2 * z))) < most;
 }
