@@ -3,7 +3,7 @@
 """Compare two recordings: python3 reports/compare.py OLD.jsonl NEW.jsonl
 
 A row is worse if its median rose by more than the noise: twice the larger of the two spreads (p95 - median, as measured
-by conformance/suite/bench.c) plus one nanosecond for rounding.  --slack adds a percentage of the old median, for machines
+by conformance/bench/bench.c) plus one nanosecond for rounding.  --slack adds a percentage of the old median, for machines
 whose clocks vary between runs.  Only rows of the same GPU (or processor) are compared, and recordings of two different
 cards are refused.  --cross compares them all the same: it prints the ratio of the times of each row and judges none.
 Exit status: 0 no row is worse, 1 some are, 2 malformed input or different cards.

@@ -7,7 +7,7 @@
  * time of a launch is taken between two events, at the first batch that ends after the window's begin and at
  * the first that ends after it has become long enough.
  */
-#include "conformance/suite/bench_energy.h"
+#include "conformance/bench/bench_energy.h"
 
 #include <math.h>
 

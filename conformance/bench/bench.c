@@ -20,7 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "conformance/suite/bench_energy.h"
+#include "conformance/bench/bench_energy.h"
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/families.h"
 #include "conformance/tables/program.h"

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "conformance/harness.h"
-#include "conformance/suite/bench_energy.h"
+#include "conformance/bench/bench_energy.h"
 #include "conformance/suite/fake_card_test.h"
 #include "conformance/tables/tables.h"
 
