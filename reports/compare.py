@@ -12,7 +12,7 @@ Exit status: 0 no row is worse, 1 some are, 2 malformed input or different cards
 import argparse
 import sys
 
-from report_records import BadRecords, cards, load
+from base.records import BadRecords, cards, load
 
 ROUNDING_NS = 1
 

@@ -5,21 +5,21 @@
 python3 reports/readme_table.py           writes the table
 python3 reports/readme_table.py --check   writes nothing; exit status 1 if the table is not that of the recordings
 
-The table has a column for each recording, by default every reports/*.jsonl; reports/report_cards.py computes the figures.
+The table has a column for each recording, by default every reports/*.jsonl; reports/cards.py computes the figures.
 """
 
 import argparse
 import os
 import sys
 
-import report_cards
-import report_claims
-import report_peers
-from report_page import DASH
-from report_records import BadRecords, Ceilings, Machine
+from base import peers
+from claims import all_claims
+from sections import cards
+from base.page import DASH
+from base.records import BadRecords, Ceilings, Machine
 
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
-# Figures of report_cards.py in the README, by the beginning of their names; the report shows all of them.
+# Figures of cards.py in the README, by the beginning of their names; the report shows all of them.
 CHOSEN = (
     "read stream",
     "DSMEM load",
@@ -54,8 +54,8 @@ def described(recording):
 
 def counts(recording, recordings):
     """The number of claims with each verdict on the card of a recording."""
-    rows = report_cards.judged(recording, recordings)
-    found = [c.verdict()[1] for c in report_claims.claims(rows, Ceilings(recording.gpu))]
+    rows = cards.judged(recording, recordings)
+    found = [c.verdict()[1] for c in all_claims.claims(rows, Ceilings(recording.gpu))]
     parts = [f"{found.count(verdict)} {verdict}" for verdict in VERDICTS[:3]]
     if VERDICTS[3] in found:
         parts.append(f"{found.count(VERDICTS[3])} {VERDICTS[3]}")
@@ -64,12 +64,12 @@ def counts(recording, recordings):
 
 def table(recordings):
     """The text between the markers."""
-    columns = [{f.what: f for f in report_cards.figures(r.gpu)} for r in recordings]
+    columns = [{f.what: f for f in cards.figures(r.gpu)} for r in recordings]
     names = [what for what in (columns[0] if columns else ()) if what.startswith(CHOSEN)]
     names = [what for what in names if any(column[what].value for column in columns)]
     text = [described(r) for r in recordings] or ["There is no recording."]
-    if any(report_peers.LIBRARY in column[what].beside for column in columns for what in names):
-        text.append(f"{report_peers.LIBRARY} was measured on another H200, not in this run.")
+    if any(peers.LIBRARY in column[what].beside for column in columns for what in names):
+        text.append(f"{peers.LIBRARY} was measured on another H200, not in this run.")
     text = ["\n".join(text), ""]
     text.append("| figure |" + "".join(f" {cell(r.card or 'no card')} | beside it |" for r in recordings))
     text.append("|---|" + "---|---|" * len(recordings))
@@ -100,7 +100,7 @@ def main(argv=None):
     parser.add_argument("--readme", default=os.path.join(root, "README.md"), metavar="FILE")
     args = parser.parse_args(argv)
     try:
-        found = report_cards.recordings(args.recorded or report_cards.default_paths())
+        found = cards.recordings(args.recorded or cards.default_paths())
         with open(args.readme, encoding="utf-8") as file:
             before = file.read()
         text = table(found)

@@ -11,17 +11,11 @@ recording of an H200, labelled as such, and this machine's CPU rows in a separat
 figures of all cards side by side.  The page depends only on the records.  Malformed input gives one line with file
 and line number, and exit status 2.
 
-report_records   reading records                      report_views       names of cases and members
-report_page      numbering, tables, numbers           report_plots       plots
-report_peers     times of other libraries             report_verdicts    definition of a verdict
-report_claims    verdicts                             report_dsmem, report_collectives, report_ops    sections
-report_cards     recordings, and cards side by side
-report_attention, report_attention_claims, report_flashinfer_claims    attention: dense, sparse, fp8, gradients
-report_ladder                            attention in steps
-report_energy                            energy of a bit, of a FLOP, of a token
-report_fused, report_fused_claims        the fused operations
-report_rdma, report_rdma_claims          GPU-initiated RDMA
-report_serving, report_serving_claims    the serving engine, with drawings by report_tree, report_timeline
+base/        records (reading them), page (numbering, tables), plots, views (names of cases and members), peers, verdicts
+claims/      the papers' claims with their rules: all_claims, and a module for each group
+sections/    the sections of the page: operations, dsmem, collectives, energy, attention, ladder (attention in steps), fused,
+             rdma, serving; cards (recordings side by side); drawings of the prefix tree and of the timeline
+tests/       on synthetic records (samples)
 """
 
 import argparse
@@ -29,22 +23,12 @@ import os
 import sys
 
 import compare
-import report_attention
-import report_cards
-import report_claims
-import report_collectives
-import report_dsmem
-import report_energy
-import report_fused
-import report_ladder
-import report_ops
-import report_plots as plots
-import report_rdma
-import report_serving
-import report_views as views
-from report_page import DASH, Html, Page, code, esc, join, listing, num, percent, tag, tbps, us
-from report_cards import COUNTED, counted
-from report_records import BadRecords, Ceilings, Machine, Rows, load
+from base import plots, views
+from claims import all_claims
+from sections import attention_section, cards, collectives, dsmem, energy, fused_section, ladder, operations, rdma_section, serving_section
+from base.page import DASH, Html, Page, code, esc, join, listing, num, percent, tag, tbps, us
+from sections.cards import COUNTED, counted
+from base.records import BadRecords, Ceilings, Machine, Rows, load
 
 TITLE = "Cairn: measurements on this machine and the claims of the papers"
 
@@ -80,7 +64,7 @@ def method(page, ctx, machine, source):
     machine_table(page, machine, source)
     page.para(
         "The source is ",
-        report_claims.PAPER,
+        all_claims.PAPER,
         ", measured on an H100. Its figures are shown beside those of this machine; numbers of figures and tables"
         " are the paper's.",
     )
@@ -329,38 +313,38 @@ def banner_of(here, shown, recordings, has_cpu_rows):
 
 
 def build(measured, recordings=()):
-    """The page as text.  recordings: those of report_cards.recordings()."""
-    here = report_cards.Recording("", measured)
+    """The page as text.  recordings: those of cards.recordings()."""
+    here = cards.Recording("", measured)
     here.card = here.card or (len(here.gpu) and "unknown card") or ""
     known = [r for r in recordings if r.card]
     shown = here if here.card or not known else known[0]
-    source = "measured on this machine" if here.card else report_cards.source_of(shown) if shown.card else "none"
+    source = "measured on this machine" if here.card else cards.source_of(shown) if shown.card else "none"
     banner = banner_of(here, shown, recordings, len(measured) > 0)
     kept = shown.gpu.keep(lambda r: r.get("ok") is not False or r.op == "generate")
     ctx = Context(Rows([*kept, *counted([measured, shown.rows, *(r.rows for r in recordings)])]))
     page = Page(TITLE)
     page.card = shown.card
     machine = Machine(shown.gpu)
-    found_claims = report_claims.claims(ctx.rows, ctx.ceilings)
-    found_targets = report_claims.targets(ctx.rows, ctx.ceilings)
+    found_claims = all_claims.claims(ctx.rows, ctx.ceilings)
+    found_targets = all_claims.targets(ctx.rows, ctx.ceilings)
 
     method(page, Context(shown.gpu), machine, source)
     for section in (
-        report_energy.section,
-        report_ops.ceilings,
-        report_dsmem.dsmem,
-        report_collectives.collectives,
-        report_ops.row_ops,
-        report_ops.gemm,
-        report_ops.attention,
-        report_attention.section,
-        report_ladder.section,
-        report_fused.section,
-        report_ops.engine,
-        report_ops.decode_step,
-        report_rdma.section,
-        report_serving.section,
-        report_ops.others,
+        energy.section,
+        operations.ceilings,
+        dsmem.dsmem,
+        collectives.collectives,
+        operations.row_ops,
+        operations.gemm,
+        operations.attention,
+        attention_section.section,
+        ladder.section,
+        fused_section.section,
+        operations.engine,
+        operations.decode_step,
+        rdma_section.section,
+        serving_section.section,
+        operations.others,
     ):
         section(page, ctx)
     claims(page, found_claims)
@@ -368,8 +352,8 @@ def build(measured, recordings=()):
     others = [r for r in known if r.card != shown.card]
     if others:
         columns = [(shown.card, source, kept)]
-        columns += [(r.card, report_cards.source_of(r), r.gpu) for r in others]
-        report_cards.section(page, columns)
+        columns += [(r.card, cards.source_of(r), r.gpu) for r in others]
+        cards.section(page, columns)
     if here.card and known:
         changes(page, here.gpu, here.card, known)
     cpu(page, measured)
@@ -414,11 +398,11 @@ def main(argv=None):
     args = parser.parse_args(argv)
     try:
         measured = load(args.measured)
-        paths = args.recorded or report_cards.default_paths()
+        paths = args.recorded or cards.default_paths()
         for path in paths:
             if not os.path.exists(path):
                 print(f"report: {path}: file not found: this recording is not shown", file=sys.stderr)
-        text = build(measured, report_cards.recordings([p for p in paths if os.path.exists(p)]))
+        text = build(measured, cards.recordings([p for p in paths if os.path.exists(p)]))
     except BadRecords as error:
         print(f"report: {error}", file=sys.stderr)
         return 2

@@ -3,15 +3,15 @@
 
 Row: op throughput, case *_timeline (serving/bench/throughput_test.c): host_us, a list of [begin, planning, launching, waiting,
 reporting] per step, and device_us, [begin, end] of the pass that the step waited for.  The SVG is written directly, as
-in report_tree.py.
+in sections/tree_drawing.py.
 """
 
 import math
 from dataclasses import dataclass
 
-from report_page import fixed
-from report_records import is_number
-from report_tree import INK, RULE, SANS, SOFT, text
+from base.page import fixed
+from base.records import is_number
+from sections.tree_drawing import INK, RULE, SANS, SOFT, text
 
 PARTS = ("plan", "launch", "wait", "report")
 COLOUR = {

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Section of the report: the fused operations."""
 
-import report_ops
-import report_plots as plots
-import report_views as views
-from report_fused_claims import (
+from base import plots, views
+from sections import operations
+from claims.fused_claims import (
     CHAIN,
     LENGTHS,
     by_cluster,
@@ -19,7 +18,7 @@ from report_fused_claims import (
     targets,
     there,
 )
-from report_page import DASH, code, fixed, num, us
+from base.page import DASH, code, fixed, num, us
 
 
 def curve(page, caption, series, xlabel, ylabel, xtext, references=()):
@@ -224,7 +223,7 @@ def section(page, ctx):
         )
     for op, found in cases.items():
         if found:
-            report_ops.speed_table(page, ctx, f"{op}, every row.", found, datasheet=True)
+            operations.speed_table(page, ctx, f"{op}, every row.", found, datasheet=True)
     marks = [
         [t.what, t.wanted, t.here if t.measured() else DASH, t.verdict()[1]]
         for t in targets(rows, ctx.ceilings)

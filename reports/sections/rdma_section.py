@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Section of the report: GPU-initiated RDMA."""
 
-import report_plots as plots
-import report_rdma_claims as rdma
-from report_page import DASH, Html, code, fixed, num, size_name, us
-from report_records import cards
+from base import plots
+from claims import rdma_claims
+from base.page import DASH, Html, code, fixed, num, size_name, us
+from base.records import cards
 
 PARTS = (("form_cycles", "form"), ("fence_cycles", "fence"), ("record_cycles", "record"), ("register_cycles", "register"))
 KNOWN = {"fhbn", "transport", "nic", "rxe"}
@@ -43,9 +43,9 @@ def without_cpu(page, rows):
     found = []
     for memory in ("gpu", "host"):
         for size in (64, 4096, 65536):
-            mine, other = rdma.loopback(rows, memory, size)
+            mine, other = rdma_claims.loopback(rows, memory, size)
             alone = rows.by_key.get(("fhbn", f"model_loopback_{size}_bytes_{memory}_memory", "cpu_to_cpu"))
-            if rdma.saved(mine, other):
+            if rdma_claims.saved(mine, other):
                 found.append((memory, size, mine, other, alone))
     if not found:
         page.missing("kernels against a path through the CPU, on the model card", ["fhbn model_loopback_*"])
@@ -89,12 +89,12 @@ def microseconds(record):
 def curves(page, rows):
     for what, text, unit, value in (
         ("put_latency", "Put with signal, one way, by size: half a ping-pong between two kernels", "µs", microseconds),
-        ("put_bandwidth", "Consecutive puts, by size", "GB/s", rdma.gbps),
+        ("put_bandwidth", "Consecutive puts, by size", "GB/s", rdma_claims.gbps),
     ):
-        found = rdma.by_bytes(rows, what)
+        found = rdma_claims.by_bytes(rows, what)
         where = "over NVLink between two GPUs"
         if not found:
-            found = rdma.by_bytes(rows, what, one_gpu=True)
+            found = rdma_claims.by_bytes(rows, what, one_gpu=True)
             where = "with both ends on one GPU: the cost of the software, no figure of a link"
         if not found:
             page.missing(f"transports, {what.replace('_', ' ')}", [f"transport {what}_*"])
@@ -169,14 +169,14 @@ def ladder(page, rows):
         (
             "T1",
             "bytes against stock libmlx5, on the model card",
-            "cairn check rdma.golden",
+            "cairn check rdma_claims.golden",
             count(rows, "nic", "golden", "{requests} requests, {differ} differ; {wraps} wraps of the index"),
         ),
-        ("T2", "producers and consumers with a planted defect", "cairn check rdma.nic", mutants(rows)),
+        ("T2", "producers and consumers with a planted defect", "cairn check rdma_claims.nic", mutants(rows)),
         (
             "T3",
             "behaviour of connections: the model against soft-RoCE of a stock Linux kernel, emulated",
-            "cairn check rdma.rxe",
+            "cairn check rdma_claims.rxe",
             count(
                 rows,
                 "rxe",
@@ -187,19 +187,19 @@ def ladder(page, rows):
         (
             "T4",
             "stock programs on the model card",
-            "cairn check rdma.nic_stock",
+            "cairn check rdma_claims.nic_stock",
             count(rows, "nic", "stock_ib_write_bw", "ib_write_bw: {requests} requests, {rules} rules broken"),
         ),
         (
             "T5",
             "our kernels and NVIDIA's own device code post to the model card",
-            "cairn check rdma.fhbn_gpu rdma.fhbn_bytes",
+            "cairn check rdma_claims.fhbn_gpu rdma_claims.fhbn_bytes",
             on_gpu(rows),
         ),
         (
             "T6",
             "order of stores, traced; the model as an adversary",
-            "cairn check rdma.fhbn_trace rdma.fhbn",
+            "cairn check rdma_claims.fhbn_trace rdma_claims.fhbn",
             "cases, not rows: make check",
         ),
         (

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from math import log2
 
-from report_records import Record, is_number
+from base.records import Record, is_number
 
 SIZES = (1, 2, 4, 8, 16)
 ON_CHIP = ("oneshot", "twoshot", "ring", "tree", "auto")
@@ -23,7 +23,7 @@ LABEL = {
 ELEMENT = {"f32": 4, "f16": 2, "bf16": 2}
 # Tables with this project's own kernels; all others are peers or plug-ins.
 OURS = ("cuda", "cpu")
-# Tables of kernels for readers, which report_ladder.py shows and which are nobody's peers.
+# Tables of kernels for readers, which sections/ladder.py shows and which are nobody's peers.
 STEPS = tuple(f"ladder{i}" for i in range(1, 6))
 
 

@@ -3,14 +3,13 @@
 
 Rows: op throughput (serving/bench/throughput_test.c), first_token (first_token_test.c), serve (tools/serve_figures.py),
 scheduler, scheduler_claims, kv_waste, prefix_trace and sharing_speed (tests of those names), kv_move_link
-(fused/cache/kv_move_link_test.c).  report_serving_claims.py has the claims decided by these rows.
+(fused/cache/kv_move_link_test.c).  claims/serving_claims.py has the claims decided by these rows.
 """
 
-import report_timeline
-import report_tree
-from report_page import DASH, code, fixed, num, us
-from report_records import cards
-from report_verdicts import target
+from sections import timeline_drawing, tree_drawing
+from base.page import DASH, code, fixed, num, us
+from base.records import cards
+from base.verdicts import target
 
 KNOWN = {"throughput", "first_token", "serve", "scheduler", "scheduler_claims", "kv_waste", "prefix_trace", "sharing_speed",
          "kv_move_link"}  # fmt: skip
@@ -219,8 +218,8 @@ def section(page, ctx):
         " rows, a paged cache with a prefix tree, and the server cairn serve, which consists of two processes."
     )
     throughput(page, ctx.rows)
-    report_timeline.figure(page, ctx.rows)
+    timeline_drawing.figure(page, ctx.rows)
     server(page, ctx.rows)
     host(page, ctx.rows)
     link(page, ctx.rows)
-    report_tree.figure(page, ctx.rows)
+    tree_drawing.figure(page, ctx.rows)

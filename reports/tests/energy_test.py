@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the section on energy on synthetic records: python3 reports/report_energy_test.py"""
+"""Tests of the section on energy on synthetic records: python3 reports/tests/energy_test.py"""
 
 import os
 import re
@@ -8,13 +8,13 @@ import sys
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import report_energy  # noqa: E402
+from sections import energy  # noqa: E402
 from report import Context  # noqa: E402
-from report_page import Page  # noqa: E402
-from report_records import BadRecords, load  # noqa: E402
-from report_samples import TestCase, machine, moved, page_of, raw, rows_of  # noqa: E402
+from base.page import Page  # noqa: E402
+from base.records import BadRecords, load  # noqa: E402
+from tests.samples import TestCase, machine, moved, page_of, raw, rows_of  # noqa: E402
 
 LOADED = {"watts": 500.0, "sm_mhz": 1600, "capped_pct": 75.0}
 
@@ -47,7 +47,7 @@ class Energy(TestCase):
     def page(self, records):
         """The section alone."""
         page = Page("Energy")
-        report_energy.section(page, Context(rows_of([*machine(), *records])))
+        energy.section(page, Context(rows_of([*machine(), *records])))
         return self.check_html(page.html(""))
 
     def test_place(self):
@@ -57,10 +57,10 @@ class Energy(TestCase):
 
     def test_formulas(self):
         read, product, *_ = rows_of(energies())
-        self.assertAlmostEqual(report_energy.pj_per_bit(read), 4)
-        self.assertAlmostEqual(report_energy.pj_per_flop(product), 0.5)
-        self.assertAlmostEqual(report_energy.seconds(product), 0.002)
-        steps = [report_energy.mj_per_token(r) for r in rows_of(energies()).find("decode_step")]
+        self.assertAlmostEqual(energy.pj_per_bit(read), 4)
+        self.assertAlmostEqual(energy.pj_per_flop(product), 0.5)
+        self.assertAlmostEqual(energy.seconds(product), 0.002)
+        steps = [energy.mj_per_token(r) for r in rows_of(energies()).find("decode_step")]
         self.assertEqual(steps, [2000, 500, None])
 
     def test_reads(self):

@@ -5,9 +5,8 @@ Each figure's caption states the result and whether the source, Luo et al. 2025 
 the same; the sentences are chosen by the numbers.
 """
 
-import report_plots as plots
-import report_views as views
-from report_page import DASH, fixed, join, num, percent, tbps
+from base import plots, views
+from base.page import DASH, fixed, join, num, percent, tbps
 
 
 def dsmem(page, ctx):

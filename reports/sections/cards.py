@@ -9,18 +9,16 @@ import glob
 import os
 from dataclasses import dataclass
 
-import report_attention_claims
-import report_peers
-import report_rdma
-import report_serving
-import report_views as views
-from report_page import code, join, num, percent, tbps, us
-from report_records import BadRecords, Ceilings, Rows, cards, load
+from base import peers, views
+from claims import attention_claims
+from sections import rdma_section, serving_section
+from base.page import code, join, num, percent, tbps, us
+from base.records import BadRecords, Ceilings, Rows, cards, load
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FIRST = "NVIDIA H200"
 # CPU rows that do not belong to an operation table
-COUNTED = report_rdma.KNOWN | report_serving.KNOWN | report_attention_claims.COUNTED
+COUNTED = rdma_section.KNOWN | serving_section.KNOWN | attention_claims.COUNTED
 
 
 class Recording:
@@ -200,8 +198,8 @@ def against(record, rows):
     peer = views.fastest_peer({r.impl: r for r in rows.find(record.op) if r.case == record.case})
     if peer:
         return f"{views.peer_name(peer)}: {us(peer.ns)} µs"
-    library = report_peers.us(record)
-    return f"{report_peers.LIBRARY}: {num(library)} µs" if library else ""
+    library = peers.us(record)
+    return f"{peers.LIBRARY}: {num(library)} µs" if library else ""
 
 
 def operations(rows, ceilings):
@@ -247,7 +245,7 @@ def steps(rows, ceilings):
 
 
 def served(rows):
-    for t in report_serving.targets(rows):
+    for t in serving_section.targets(rows):
         here = f"{t.here} ({t.verdict()[1]})" if t.reached is not None else ""
         yield Figure(t.what, here, f"target: {t.wanted}")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the claims on attention (AT-1 to AT-7, FI-1 to FI-7): python3 reports/report_attention_claims_test.py"""
+"""Tests of the claims on attention (AT-1 to AT-7, FI-1 to FI-7): python3 reports/tests/attention_claims_test.py"""
 
 import os
 import sys
@@ -8,12 +8,11 @@ import unittest
 from unittest import mock
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import report_attention_claims as attention  # noqa: E402
-import report_flashinfer_claims as flashinfer  # noqa: E402
-import report_plots  # noqa: E402
-from report_samples import TestCase, claims_of, page_of, raw, recording, rows_of  # noqa: E402
+from base import plots  # noqa: E402
+from claims import attention_claims, flashinfer_claims  # noqa: E402
+from tests.samples import TestCase, claims_of, page_of, raw, recording, rows_of  # noqa: E402
 
 NAMES = (*(f"AT-{i}" for i in range(1, 8)), *(f"FI-{i}" for i in range(1, 8)))
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -43,9 +42,9 @@ def heads(bytes_1=1.0, times=(240e3, 66e3, 33e3, 10e3), one=(23e3, 12e3)):
     """bytes_1: factor of the bytes with one KV head"""
     out = [
         raw("attn_paged", case, ns=ns, bytes=1e6 * n * (bytes_1 if n == 1 else 1))
-        for (n, case), ns in zip(attention.MANY.items(), times)
+        for (n, case), ns in zip(attention_claims.MANY.items(), times)
     ]
-    return out + [raw("attn_paged", case, ns=ns) for case, ns in zip(attention.ONE.values(), one)]
+    return out + [raw("attn_paged", case, ns=ns) for case, ns in zip(attention_claims.ONE.values(), one)]
 
 
 def blocks(mla=1152, heads_8=4096):
@@ -61,14 +60,14 @@ def speeds(standard=3.0, gpt2=7.6, ladder=3.0, causal=1.7, fp8=1.81, plain=0.02,
     """With the default arguments all claims on speed hold, most of them with no margin."""
     out = [raw("attn_bwd", f"h16_d128_{shape}_causal_bf16", workspace_bytes=round(1e8 * f), tflops=500)
            for shape, f in (("b4_s4096", 1), ("b1_s16384", space))]  # fmt: skip
-    for (_, case), ratio in zip(attention.STANDARD, (1.5, standard, 2)):
+    for (_, case), ratio in zip(attention_claims.STANDARD, (1.5, standard, 2)):
         out += [raw("attn_dense", case), raw("attn_dense", case, "unfused", 1000 * ratio)]
-    out += [raw("attn_dense", attention.GPT2), raw("attn_dense", attention.GPT2, "unfused", 1000 * gpt2)]
-    for _, case in attention.CAUSAL:
+    out += [raw("attn_dense", attention_claims.GPT2), raw("attn_dense", attention_claims.GPT2, "unfused", 1000 * gpt2)]
+    for _, case in attention_claims.CAUSAL:
         out += [raw("attn_dense", f"{case}_causal_bf16", tflops=600), raw("attn_dense", f"{case}_bf16", ns=1000 * causal, tflops=550)]
         out.append(raw("attn_fp8", f"{case}_causal_bf16", ns=1000 / (fp8 if "16384" in case else 1.2)))
         out.append(raw("attn_fp8", f"{case}_bf16", ns=1000 * causal / 1.3))
-    out.append(raw("attn_dense", attention.LADDER, "ladder1", 1000 * ladder))
+    out.append(raw("attn_dense", attention_claims.LADDER, "ladder1", 1000 * ladder))
     return out + [raw("attn_fp8", f"outliers_{how}", rmse=e) for how, e in (("plain", plain), ("rotated", rotated))]
 
 
@@ -82,19 +81,19 @@ def engine(token=0.705, rope=0.715, two_parts=0.865, sampled=0.865, page1=1.045,
 
     case = "llama3_8b_b16_kv1024"
     pair("generate", case, token, "generate", case, "cuda:ladder2")
-    pair("attn_variant", flashinfer.ROTATED, rope, "attn_variant", flashinfer.ROTATED, "unfused")
-    for _, case in flashinfer.SAMPLES:
+    pair("attn_variant", flashinfer_claims.ROTATED, rope, "attn_variant", flashinfer_claims.ROTATED, "unfused")
+    for _, case in flashinfer_claims.SAMPLES:
         pair("attn_bsr", case, two_parts, "attn_bsr", f"one_list_{case}")
     pair("generate", "llama3_8b_n4_kv4096", sampled, "generate", "llama3_8b_n4_kv4096", "cuda:one_list")
-    pair(*flashinfer.PAGE_1, page1, *flashinfer.CONTIGUOUS)
-    pair(*flashinfer.PREFILL[0], prefill, *flashinfer.PREFILL[1])
-    out.extend(raw("attn_bsr", case) for name, case in flashinfer.FORMS if name != "a shared prefix")
-    for (_, planned, fixed), share in zip(flashinfer.LENGTHS, plans):
+    pair(*flashinfer_claims.PAGE_1, page1, *flashinfer_claims.CONTIGUOUS)
+    pair(*flashinfer_claims.PREFILL[0], prefill, *flashinfer_claims.PREFILL[1])
+    out.extend(raw("attn_bsr", case) for name, case in flashinfer_claims.FORMS if name != "a shared prefix")
+    for (_, planned, fixed), share in zip(flashinfer_claims.LENGTHS, plans):
         pair("attn_bsr", planned, share, "attn_paged", fixed)
     out.append(raw("attn_replay", "h32_8_b16_bf16", replays=8, equal=equal))
-    for _, name in flashinfer.VARIANTS:
-        out.append(raw("attn_variant", f"{name}_{flashinfer.PLAIN}", ns=1000 / variant))
-    return out + [raw("attn_variant", f"plain_{flashinfer.PLAIN}")]
+    for _, name in flashinfer_claims.VARIANTS:
+        out.append(raw("attn_variant", f"{name}_{flashinfer_claims.PLAIN}", ns=1000 / variant))
+    return out + [raw("attn_variant", f"plain_{flashinfer_claims.PLAIN}")]
 
 
 def records(**of):
@@ -114,7 +113,7 @@ class Verdicts(TestCase):
 
     def test_nothing_measured(self):
         self.assertEqual(verdicts([]), dict.fromkeys(NAMES, "not measurable here"))
-        for claim in attention.claims(rows_of([])) + flashinfer.claims(rows_of([])):
+        for claim in attention_claims.claims(rows_of([])) + flashinfer_claims.claims(rows_of([])):
             self.assertTrue(claim.parts and all(p.needs and p.holds is None for p in claim.parts), claim.id)
 
     def test_each_at_its_limit(self):
@@ -180,10 +179,10 @@ class Verdicts(TestCase):
         self.assertIn("a token tree", claim.parts[0].why)
 
     def test_only_one_kernel_for_contiguous_keys_is_no_baseline(self):
-        found = [r for r in records() if r["case"] != flashinfer.CONTIGUOUS[1]]
-        found.append(raw(*flashinfer.PAGED, ns=1000))
+        found = [r for r in records() if r["case"] != flashinfer_claims.CONTIGUOUS[1]]
+        found.append(raw(*flashinfer_claims.PAGED, ns=1000))
         self.assertIsNone(claims_of(found)["FI-4"].parts[1].holds)
-        found = records() + [raw(*flashinfer.PAGED, ns=990)]  # faster than one block a request
+        found = records() + [raw(*flashinfer_claims.PAGED, ns=990)]  # faster than one block a request
         self.assertIs(claims_of(found)["FI-4"].parts[1].holds, False)
 
     def test_rows_of_the_host_decide_nothing_but_counts(self):
@@ -237,13 +236,13 @@ class Section(TestCase):
     def test_plots(self):
         if not PLT:
             self.skipTest("no matplotlib")
-        with mock.patch.object(report_plots, "plt", PLT):
+        with mock.patch.object(plots, "plt", PLT):
             text = self.check_html(page_of(records()))
         self.assertGreaterEqual(text.count("<svg"), 5)
         self.assertTrue(recording(records()).gpu)
 
 
-PLT = report_plots.plt
+PLT = plots.plt
 
 if __name__ == "__main__":
     unittest.main()

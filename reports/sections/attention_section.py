@@ -2,16 +2,15 @@
 """Section of the report: attention over contiguous keys, block-sparse attention, fp8, gradients, counted bytes, and
 FlashInfer's tests.
 
-report_attention_claims.py and report_flashinfer_claims.py have the claims decided by these rows.
+claims/attention_claims.py and claims/flashinfer_claims.py have the claims decided by these rows.
 """
 
-import report_ops
-import report_plots as plots
-import report_views as views
-from report_attention_claims import ALGORITHMS, CAUSAL, MANY, ONE, SHOWN, fewer_bytes, keys, teach, value
-from report_flashinfer_claims import LENGTHS, SAMPLES
-from report_fused import curve, spans
-from report_page import DASH, code, join, num, size_name
+from base import plots, views
+from sections import operations
+from claims.attention_claims import ALGORITHMS, CAUSAL, MANY, ONE, SHOWN, fewer_bytes, keys, teach, value
+from claims.flashinfer_claims import LENGTHS, SAMPLES
+from sections.fused_section import curve, spans
+from base.page import DASH, code, join, num, size_name
 
 # (series, op, end of the case)
 RATES = (
@@ -182,4 +181,4 @@ def section(page, ctx):
     dropin(page, rows)
     for op, found in cases.items():
         if found:
-            report_ops.speed_table(page, ctx, join([code(op), f": {TITLES[op]}."]), found)
+            operations.speed_table(page, ctx, join([code(op), f": {TITLES[op]}."]), found)

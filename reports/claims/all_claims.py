@@ -8,15 +8,11 @@ A claim is a list of parts.  A part holds, does not hold, or lacks its records. 
 A target is a figure that the project set itself; it is reached, not reached, or not measured.
 """
 
-import report_attention_claims
-import report_flashinfer_claims
-import report_fused_claims
-import report_rdma_claims
-import report_serving
-import report_serving_claims
-import report_views as views
-from report_page import DASH, fixed, num, percent, us
-from report_verdicts import PAPER, Claim, for_h200, target
+from base import views
+from claims import attention_claims, flashinfer_claims, fused_claims, rdma_claims, serving_claims
+from sections import serving_section
+from base.page import DASH, fixed, num, percent, us
+from base.verdicts import PAPER, Claim, for_h200, target
 
 
 def by_size(found, text):
@@ -255,11 +251,11 @@ def claims(rows, ceilings):
         cf_3(rows),
         cf_4(rows),
         cf_5(rows),
-        *report_fused_claims.claims(rows),
-        *report_rdma_claims.claims(rows),
-        *report_flashinfer_claims.claims(rows),
-        *report_attention_claims.claims(rows),
-        *report_serving_claims.claims(rows),
+        *fused_claims.claims(rows),
+        *rdma_claims.claims(rows),
+        *flashinfer_claims.claims(rows),
+        *attention_claims.claims(rows),
+        *serving_claims.claims(rows),
     ]
 
 
@@ -390,7 +386,7 @@ def targets(rows, ceilings):
             rows,
         ),
         generate(rows, ceilings),
-        *report_fused_claims.targets(rows, ceilings),
-        *report_rdma_claims.targets(rows),
-        *report_serving.targets(rows),
+        *fused_claims.targets(rows, ceilings),
+        *rdma_claims.targets(rows),
+        *serving_section.targets(rows),
     ]

@@ -6,10 +6,10 @@ Rows: op attn_bsr, attn_dense and attn_paged (fused/attention/) and attn_replay 
 kernel of the ladder.
 """
 
-from report_attention_claims import faster, row, took, value
-from report_fused_claims import there
-from report_page import DASH, num, us
-from report_verdicts import Claim
+from claims.attention_claims import faster, row, took, value
+from claims.fused_claims import there
+from base.page import DASH, num, us
+from base.verdicts import Claim
 
 FLASHINFER = "Ye et al. 2025, FlashInfer (arXiv 2501.01005)"
 

@@ -5,13 +5,10 @@ A section introduces its rows, shows them, and states the result of every figure
 named where they would be shown.
 """
 
-import report_attention_claims
-import report_peers
-import report_plots as plots
-import report_rdma
-import report_serving
-import report_views as views
-from report_page import DASH, Html, code, fixed, join, num, percent, size_name, tbps, us
+from base import peers, plots, views
+from claims import attention_claims
+from sections import rdma_section, serving_section
+from base.page import DASH, Html, code, fixed, join, num, percent, size_name, tbps, us
 
 
 def rate(record):
@@ -33,10 +30,10 @@ def speed_table(page, ctx, caption, cases, note=None, datasheet=False):
     datasheet: adds the share of the memory bandwidth of the datasheet.
     """
     with_peer = any(views.fastest_peer(t) for _, t in cases)
-    with_library = any(report_peers.us(r) for r, _ in cases)
+    with_library = any(peers.us(r) for r, _ in cases)
     columns = ["case", ">µs", ">p95", ">warm µs", ">rate", ">of ceiling"] + [">of datasheet"] * datasheet
     columns += [">peer µs", ">speed"] * with_peer
-    columns += [f">{report_peers.LIBRARY.split()[0]} µs*", ">speed"] * with_library
+    columns += [f">{peers.LIBRARY.split()[0]} µs*", ">speed"] * with_library
     out = []
     for record, table in cases:
         value, unit = rate(record)
@@ -58,7 +55,7 @@ def speed_table(page, ctx, caption, cases, note=None, datasheet=False):
             known = peer and record.ns and peer is not record
             cells += [us(peer.ns) if peer else DASH, times(peer.ns / record.ns) if known else DASH]
         if with_library:
-            library = report_peers.us(record)
+            library = peers.us(record)
             cells += [num(library), times(library * 1000 / record.ns) if library and record.ns else DASH]
         out.append(cells)
     notes = []
@@ -72,7 +69,7 @@ def speed_table(page, ctx, caption, cases, note=None, datasheet=False):
         )
         notes.append(f"Peer: {' or '.join(names)}, in the same run. ")
     if with_library:
-        notes.append(f"* {report_peers.LIBRARY}, measured on another H200, not in this run. ")
+        notes.append(f"* {peers.LIBRARY}, measured on another H200, not in this run. ")
     if with_peer or with_library:
         notes.append("Speed: ours relative to theirs, above 1 is faster. ")
     page.table(caption, columns, out, join(notes + [note or ""]) if notes or note else None)
@@ -442,7 +439,7 @@ KNOWN = {
     "cluster_mla",
     "moe",
     "traffic",
-} | {o for o, _ in ROW_OPS} | report_attention_claims.KNOWN | report_rdma.KNOWN | report_serving.KNOWN
+} | {o for o, _ in ROW_OPS} | attention_claims.KNOWN | rdma_section.KNOWN | serving_section.KNOWN
 
 
 def others(page, ctx):

@@ -9,7 +9,7 @@ lines need no plotting library.
 from dataclasses import dataclass, field
 from html import escape
 
-from report_records import is_number
+from base.records import is_number
 
 OP, ROOT, STEPS = "prefix_trace", "a", 9
 STATES = {"+": "added", "*": "used", " ": "unchanged", "-": "evicted"}

@@ -8,8 +8,8 @@ and the report says so.
 
 import re
 
-from report_page import fixed, num, percent, us
-from report_verdicts import Claim, target
+from base.page import fixed, num, percent, us
+from base.verdicts import Claim, target
 
 LAMINA = "Chen et al. 2024, Lamina (arXiv 2405.01814)"
 SMALL, LARGE = 8, 64 << 20

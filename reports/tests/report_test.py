@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the report on synthetic records: python3 reports/report_test.py (seconds; plots only if matplotlib is installed)."""
+"""Tests of the report on synthetic records: python3 reports/tests/report_test.py (seconds; plots only if matplotlib is installed)."""
 
 import json
 import os
@@ -10,17 +10,15 @@ import unittest
 from unittest import mock
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import compare  # noqa: E402
 import readme_table  # noqa: E402
 import report  # noqa: E402
-import report_cards  # noqa: E402
-import report_page  # noqa: E402
-import report_plots  # noqa: E402
-import report_views as views  # noqa: E402
-from report_records import BadRecords, Ceilings, Rows, load, split_case  # noqa: E402
-from report_samples import (  # noqa: E402
+from base import page, plots, views  # noqa: E402
+from sections import cards  # noqa: E402
+from base.records import BadRecords, Ceilings, Rows, load, split_case  # noqa: E402
+from tests.samples import (  # noqa: E402
     SIZES, TestCase, claims_of, fused, machine, moved, on_card, page_of, raw, recording, rows_of, targets_of,
 )  # fmt: skip
 
@@ -283,7 +281,7 @@ class Pages(TestCase):
 
     def test_numbers(self):
         for value, text in (
-            (None, report_page.DASH),
+            (None, page.DASH),
             (0, "0"),
             (7, "7"),
             (1234.0, "1234"),
@@ -294,12 +292,12 @@ class Pages(TestCase):
             (99999.5, "100\u202f000"),
             (12345, "12\u202f345"),
         ):
-            self.assertEqual(report_page.num(value), text)
+            self.assertEqual(page.num(value), text)
         self.assertEqual(
-            [report_page.percent(x) for x in (None, 0.7, 0.096, 0.05)],
-            [report_page.DASH, "70%", "10%", "5.0%"],
+            [page.percent(x) for x in (None, 0.7, 0.096, 0.05)],
+            [page.DASH, "70%", "10%", "5.0%"],
         )
-        self.assertEqual([report_page.us(x) for x in (1234, 123456, 1234567)], ["1.23", "123.5", "1235"])
+        self.assertEqual([page.us(x) for x in (1234, 123456, 1234567)], ["1.23", "123.5", "1235"])
 
 
 class Plots(TestCase):
@@ -311,7 +309,7 @@ class Plots(TestCase):
             import matplotlib.pyplot
         except ImportError:
             self.skipTest("no matplotlib")
-        patch = mock.patch.object(report_plots, "plt", matplotlib.pyplot)
+        patch = mock.patch.object(plots, "plt", matplotlib.pyplot)
         patch.start()
         self.addCleanup(patch.stop)
 
@@ -430,7 +428,7 @@ class ReadmeTable(TestCase):
             self.assertEqual([views.peer_name(r) for r in rows.find("attn_bwd")], [name])
 
     def test_at_most_twenty_figures_that_all_exist(self):
-        known = [f.what for f in report_cards.figures(Rows([]))]
+        known = [f.what for f in cards.figures(Rows([]))]
         self.assertLessEqual(sum(what.startswith(readme_table.CHOSEN) for what in known), 20)
         for chosen in readme_table.CHOSEN:
             self.assertTrue(any(what.startswith(chosen) for what in known), chosen)
@@ -471,8 +469,8 @@ class Cards(TestCase):
 
     def test_recordings_are_found_and_that_of_an_h200_comes_first(self):
         a, b = self.path("a.jsonl", h100()), self.path("b.jsonl", machine())
-        self.assertEqual([r.card for r in report_cards.recordings([a, b])], ["NVIDIA H200", H100])
-        self.assertIn("reports/h200.jsonl", [report_cards.shown_name(p) for p in report_cards.default_paths()])
+        self.assertEqual([r.card for r in cards.recordings([a, b])], ["NVIDIA H200", H100])
+        self.assertIn("reports/h200.jsonl", [cards.shown_name(p) for p in cards.default_paths()])
 
     def test_mixed_and_double_recordings_are_refused(self):
         mixed = self.path("mixed.jsonl", machine() + [{**raw("stream", "read_2g"), "gpu": H100}])
@@ -482,7 +480,7 @@ class Cards(TestCase):
             ([one, two], "already a recording of the NVIDIA H200"),
         ):
             with self.assertRaises(BadRecords) as caught:
-                report_cards.recordings(paths)
+                cards.recordings(paths)
             self.assertIn(part, str(caught.exception))
         out = os.path.join(self.dir.name, "out")
         status, _, err = self.run_main(report, "--measured", one, "--recorded", one, "--recorded", two, "--out", out)
@@ -533,7 +531,7 @@ class Cards(TestCase):
             self.assertIsNotNone(here[name].reached, name)
             self.assertIsNone(there[name].reached, name)
             self.assertEqual(there[name].verdict(), ("none", "set for an H200"))
-            self.assertNotEqual(there[name].here, report_page.DASH)
+            self.assertNotEqual(there[name].here, page.DASH)
         for name in ("generate, Llama-3-8B shape, batch 1", "all-reduce of 256 B, cluster 4", "against unfused, llama2_7b_b1_kv1024"):
             self.assertEqual(here[name].reached, there[name].reached, name)
             self.assertIsNotNone(there[name].reached)
@@ -545,7 +543,7 @@ class Cards(TestCase):
             self.assertEqual({n: c.verdict() for n, c in here.items()}, {n: c.verdict() for n, c in there.items()})
 
     def test_record_refuses_a_file_of_another_card(self):
-        script = os.path.join(os.path.dirname(report_cards.FOLDER), "tools/record.sh")
+        script = os.path.join(os.path.dirname(cards.FOLDER), "tools/record.sh")
         smi = self.path("nvidia-smi", f"#!/bin/sh\ncase $* in *name*) echo '{H100}' ;; esac\n")
         os.chmod(smi, 0o755)
         host = {**raw("http", "x", "cpu"), "driver": ""}

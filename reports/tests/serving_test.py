@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the section on serving on synthetic records: python3 reports/report_serving_test.py"""
+"""Tests of the section on serving on synthetic records: python3 reports/tests/serving_test.py"""
 
 import os
 import re
@@ -8,11 +8,10 @@ import sys
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import report_serving  # noqa: E402
-import report_timeline  # noqa: E402
-from report_samples import TestCase, page_of, raw, rows_of  # noqa: E402
+from sections import serving_section, timeline_drawing  # noqa: E402
+from tests.samples import TestCase, page_of, raw, rows_of  # noqa: E402
 
 LOAD = {"tokens_per_s": 30000, "new_per_s": 10000, "step_ms": 30.5, "rows": 1024}
 
@@ -53,7 +52,7 @@ def timeline(steps=16, gap=1.25):
 
 
 def verdicts(records):
-    return [t.reached for t in report_serving.targets(rows_of(records))]
+    return [t.reached for t in serving_section.targets(rows_of(records))]
 
 
 class Serving(TestCase):
@@ -106,11 +105,11 @@ class Timeline(TestCase):
         self.has(self.check_html(page_of([timeline(gap=55.0)])), "is 55.0 µs")
 
     def test_everything_lies_within(self):
-        drawing = report_timeline.svg(report_timeline.steps(rows_of([timeline()]).all[0]))
+        drawing = timeline_drawing.svg(timeline_drawing.steps(rows_of([timeline()]).all[0]))
         bars = re.findall(r'<rect x="([-\d.]+)" y="[\d.]+" width="([-\d.]+)"', drawing)
         self.assertGreater(len(bars), 16 * 5)
         for x, width in bars:
-            self.assertTrue(float(x) >= 0 and float(width) > 0 and float(x) + float(width) <= report_timeline.WIDTH)
+            self.assertTrue(float(x) >= 0 and float(width) > 0 and float(x) + float(width) <= timeline_drawing.WIDTH)
 
     def test_round_times(self):
         for low, high, wanted in (
@@ -118,7 +117,7 @@ class Timeline(TestCase):
             (0, 7, range(8)),
             (13, 390, range(50, 351, 50)),
         ):
-            self.assertEqual(report_timeline.round_times(low, high), list(wanted))
+            self.assertEqual(timeline_drawing.round_times(low, high), list(wanted))
 
     def test_no_times_in_the_row(self):
         good = timeline()

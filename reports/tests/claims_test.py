@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the verdicts on synthetic records: python3 reports/report_claims_test.py"""
+"""Tests of the verdicts on synthetic records: python3 reports/tests/claims_test.py"""
 
 import os
 import re
@@ -8,10 +8,10 @@ import sys
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import report_views as views  # noqa: E402
-from report_samples import CLAIMS, TestCase, claims_of, fused, machine, raw, rows_of, targets_of  # noqa: E402
+from base import views  # noqa: E402
+from tests.samples import CLAIMS, TestCase, claims_of, fused, machine, raw, rows_of, targets_of  # noqa: E402
 
 
 class Verdicts(TestCase):
@@ -194,7 +194,7 @@ class Verdicts(TestCase):
 
 class Listed(TestCase):
     def test_the_readme_lists_every_claim_and_which_the_report_decides(self):
-        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "README.md")
+        path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "README.md")
         with open(path, encoding="utf-8") as file:
             listed = dict(re.findall(r"^\| ([A-Z]{2}-\d+) \|.*\| (yes|no) \|$", file.read(), re.M))
         self.assertEqual(sorted(name for name, said in listed.items() if said == "yes"), sorted(claims_of([])))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of reports/traffic.py with a substitute for ncu: python3 reports/traffic_test.py"""
+"""Tests of reports/traffic.py with a substitute for ncu: python3 reports/tests/traffic_test.py"""
 
 import contextlib
 import io
@@ -12,12 +12,12 @@ import unittest
 from unittest import mock
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import report_fused_claims  # noqa: E402
+from claims import fused_claims  # noqa: E402
 import traffic  # noqa: E402
-from report_records import parse_line  # noqa: E402
-from report_samples import TestCase  # noqa: E402
+from base.records import parse_line  # noqa: E402
+from tests.samples import TestCase  # noqa: E402
 
 
 class Traffic(TestCase):
@@ -90,7 +90,7 @@ class Traffic(TestCase):
 
     def test_cases_are_those_the_claims_need(self):
         named = {(op.partition(".")[2], case.partition(".")[0]) for op, case, tables in traffic.CASES if "unfused" in tables}
-        self.assertEqual(set(report_fused_claims.MODULES + report_fused_claims.STEPS + report_fused_claims.LAYERS) - named, set())
+        self.assertEqual(set(fused_claims.MODULES + fused_claims.STEPS + fused_claims.LAYERS) - named, set())
 
 
 if __name__ == "__main__":

@@ -13,11 +13,10 @@ from math import log2
 from unittest import mock
 
 import report
-import report_cards
-import report_claims
-import report_fused_claims
-import report_plots
-from report_records import Ceilings, Rows, parse_line
+from base import plots
+from claims import all_claims, fused_claims
+from sections import cards
+from base.records import Ceilings, Rows, parse_line
 
 SIZES = (2, 4, 8, 16)
 CLAIMS = (
@@ -192,7 +191,7 @@ def fused(holds):
             case = f"llama2_7b_b1_kv4096_{flow}_c{n}"
             out.append(raw("cluster_attn", case, dsmem_model_bytes=sent))
             out.append(raw("cluster_attn", case + "_offchip", ns=1400 if holds else 900))
-    for op, case in report_fused_claims.MODULES + report_fused_claims.STEPS + report_fused_claims.LAYERS:
+    for op, case in fused_claims.MODULES + fused_claims.STEPS + fused_claims.LAYERS:
         out.append(counted(op, case, "cuda", 2, 1000))
         out.append(counted(op, case, "unfused", 16 if holds else 15, 1001 if holds else 1000))
     for heads, best in ((32, 4), (64, 4), (128, 2)):
@@ -208,12 +207,12 @@ def rows_of(records):
 
 def claims_of(records):
     rows = rows_of(records)
-    return {c.id: c for c in report_claims.claims(rows, Ceilings(rows))}
+    return {c.id: c for c in all_claims.claims(rows, Ceilings(rows))}
 
 
 def targets_of(records):
     rows = rows_of(records)
-    return {t.what: t for t in report_claims.targets(rows, Ceilings(rows))}
+    return {t.what: t for t in all_claims.targets(rows, Ceilings(rows))}
 
 
 def page_of(measured, recorded=None):
@@ -221,7 +220,7 @@ def page_of(measured, recorded=None):
 
 
 def recording(records, name="reports/h200.jsonl"):
-    return report_cards.Recording(name, rows_of(records))
+    return cards.Recording(name, rows_of(records))
 
 
 def on_card(gpu, records, speed=1.0):
@@ -262,7 +261,7 @@ class TestCase(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.TemporaryDirectory()
         self.addCleanup(self.dir.cleanup)
-        patch = mock.patch.object(report_plots, "plt", None)
+        patch = mock.patch.object(plots, "plt", None)
         patch.start()
         self.addCleanup(patch.stop)
 

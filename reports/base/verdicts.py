@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass, field
 
-from report_page import DASH
+from base.page import DASH
 
 PAPER = "Luo et al. 2025, ClusterFusion (arXiv 2508.18850)"
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Section of the report: attention in steps, the tables ladder1 to ladder5 (fused/attention/ladder/README.md)."""
 
-import report_plots as plots
-import report_views as views
-from report_page import DASH, code, num, us
+from base import plots, views
+from base.page import DASH, code, num, us
 
 FORWARD = (
     ("causal, 4 x 4096", "h16_d128_b4_s4096_causal_bf16"),

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Section of the report: cluster collectives and their traffic."""
 
-import report_plots as plots
-import report_views as views
-from report_page import DASH, code, join, num, percent, size_name, us
+from base import plots, views
+from base.page import DASH, code, join, num, percent, size_name, us
 
 
 def collectives(page, ctx):

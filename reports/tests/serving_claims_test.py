@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the claims on serving and of the drawing of the tree: python3 reports/report_serving_claims_test.py"""
+"""Tests of the claims on serving and of the drawing of the tree: python3 reports/tests/serving_claims_test.py"""
 
 import os
 import re
@@ -8,12 +8,12 @@ import sys
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import readme_table  # noqa: E402
-import report_serving_claims as serving_claims  # noqa: E402
-import report_tree  # noqa: E402
-from report_samples import TestCase, claims_of, page_of, raw, recording, rows_of  # noqa: E402
+from claims import serving_claims  # noqa: E402
+from sections import tree_drawing  # noqa: E402
+from tests.samples import TestCase, claims_of, page_of, raw, recording, rows_of  # noqa: E402
 
 TEXTS = {"S": 6, "H": 6, "P": 45, "W": 30, "T": 40, "X": 12, "N": 6, "M": 12, "L": 12, "O": 12}
 TEXTS |= dict.fromkeys("QRUV", 4) | dict.fromkeys("ABCD", 2)
@@ -244,17 +244,17 @@ class Trace(TestCase):
         self.assertTrue(text == page_of(trace()))
 
     def test_everything_lies_within(self):
-        drawing = report_tree.svg(report_tree.steps(rows_of(trace())))
+        drawing = tree_drawing.svg(tree_drawing.steps(rows_of(trace())))
         height = float(re.search(r'height="([\d.]+)"', drawing)[1])
         xs = [float(x) for x in re.findall(r' (?:x|cx)="(-?[\d.]+)"', drawing)]
         ys = [float(y) for y in re.findall(r' (?:y|cy)="(-?[\d.]+)"', drawing)]
-        self.assertTrue(min(xs) >= 0 and max(xs) <= report_tree.WIDTH, (min(xs), max(xs)))
+        self.assertTrue(min(xs) >= 0 and max(xs) <= tree_drawing.WIDTH, (min(xs), max(xs)))
         self.assertTrue(min(ys) >= 0 and max(ys) <= height, (min(ys), max(ys), height))
 
     def test_long_edges_are_broken(self):
         edge = (("x" * 30, 1), ("y" * 20, 2), ("z" * 90, 3))
-        self.assertEqual(report_tree.lines_of(edge, 70), [[edge[0], edge[1]], [edge[2]]])
-        self.assertEqual(report_tree.lines_of(edge, 40), [[piece] for piece in edge])
+        self.assertEqual(tree_drawing.lines_of(edge, 70), [[edge[0], edge[1]], [edge[2]]])
+        self.assertEqual(tree_drawing.lines_of(edge, 40), [[piece] for piece in edge])
 
     def test_markup_in_records_stays_text(self):
         evil = '<script>"'

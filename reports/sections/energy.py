@@ -5,8 +5,8 @@ A row's joules are of one call while the device repeats it, and its time then is
 limit the clock is lower, and the time longer, than in the timed samples.  All figures are of the whole card.
 """
 
-from report_page import DASH, code, num
-from report_records import is_number
+from base.page import DASH, code, num
+from base.records import is_number
 
 LOAD = [">W", ">SM MHz", ">at the power limit"]
 # the operations whose rows give the energy of a FLOP: what they multiply

@@ -2,12 +2,12 @@
 """Attention: claims AT-1 to AT-7, of the survey's sections on MQA, GQA, MLA and FlashAttention.
 
 Rows: op attn_dense, attn_bwd, attn_fp8, attn_quant and attn_paged (fused/attention/), cluster_attn and cluster_mla, from a
-GPU; attn_teach (fused/attention/teach) counts bytes on the CPU.  report_attention.py draws them.
+GPU; attn_teach (fused/attention/teach) counts bytes on the CPU.  sections/attention_section.py draws them.
 """
 
-from report_fused_claims import listed, size, there
-from report_page import DASH, num, size_name, us
-from report_verdicts import Claim
+from claims.fused_claims import listed, size, there
+from base.page import DASH, num, size_name, us
+from base.verdicts import Claim
 
 SHOWN = ("attn_dense", "attn_fp8", "attn_quant", "attn_bwd", "attn_bsr", "attn_merge", "attn_variant")
 COUNTED = {"attn_teach"}  # rows of the CPU

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fused operations: claims CF-6 to CF-13, and the project's targets."""
 
-import report_views as views
-from report_page import DASH, num, percent, us
-from report_verdicts import PAPER, Claim, for_h200, target
+from base import views
+from base.page import DASH, num, percent, us
+from base.verdicts import PAPER, Claim, for_h200, target
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 CHAIN = "the best chain of separate kernels in the same run (table unfused)"

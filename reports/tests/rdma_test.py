@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the section on RDMA on synthetic records: python3 reports/report_rdma_test.py"""
+"""Tests of the section on RDMA on synthetic records: python3 reports/tests/rdma_test.py"""
 
 import os
 import sys
@@ -8,11 +8,11 @@ import unittest
 from unittest import mock
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import report_plots  # noqa: E402
-import report_rdma_claims as rdma_claims  # noqa: E402
-from report_samples import TestCase, claims_of, machine, page_of, raw, rows_of, targets_of  # noqa: E402
+from base import plots  # noqa: E402
+from claims import rdma_claims  # noqa: E402
+from tests.samples import TestCase, claims_of, machine, page_of, raw, rows_of, targets_of  # noqa: E402
 
 
 def host(op, case, impl, **members):
@@ -171,7 +171,7 @@ class Section(TestCase):
             import matplotlib.pyplot
         except ImportError:
             self.skipTest("no matplotlib")
-        with mock.patch.object(report_plots, "plt", matplotlib.pyplot):
+        with mock.patch.object(plots, "plt", matplotlib.pyplot):
             text = self.check_html(page_of(rdma()))
             self.assertEqual(text.count("<svg"), text.count("<figure>"))
 

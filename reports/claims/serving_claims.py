@@ -6,10 +6,10 @@ sharing_speed (serving/) and kv_move_link (fused/) need a GPU.  A row with "simu
 randomly drawn lengths; nothing in it was timed, and the page says so.
 """
 
-import report_tree as tree
-from report_page import DASH, fixed, num
-from report_serving import number, one
-from report_verdicts import Claim
+from sections import tree_drawing
+from base.page import DASH, fixed, num
+from sections.serving_section import number, one
+from base.verdicts import Claim
 
 VLLM = "Kwon et al. 2023, vLLM (arXiv 2309.06180)"
 SGLANG = "Zheng et al. 2023, SGLang (arXiv 2312.07104)"
@@ -160,7 +160,7 @@ def at_13(rows):
         " The source gives no lengths; these were chosen to cause its events in 120 pages. Nodes and evictions are"
         " read from the tree after each step; the figure in the section on serving shows them all.",
     )
-    found = tree.steps(rows)
+    found = tree_drawing.steps(rows)
     for i, (source, *wanted) in enumerate(PICTURES):
         result = None
         if found:
@@ -173,7 +173,7 @@ def at_13(rows):
                 holds = holds and bool(now.prompt) and now.found == now.prompt
             result = (text, holds, f"({now.number}) {text}")
         rule = (told(*wanted) or "no node") + "; its whole prompt is found" * (i + 1 in FOUND)
-        claim.part(f"step\u00a0{i + 1}", source, rule, f"{tree.OP} step1 to step{tree.STEPS}", result)
+        claim.part(f"step\u00a0{i + 1}", source, rule, f"{tree_drawing.OP} step1 to step{tree_drawing.STEPS}", result)
     return claim
 
 
