@@ -100,7 +100,7 @@ static int result_fits(double g, double up, int dtype)
 	const double most = dtype == CAIRN_F16 ? 65000 : 0x1.fp127;
 	const double z = 0.7978845608 * g * (1 + 0.044715 * g * g);
 
-	return fabs(up * g / (1 + exp(-g))) < most && fabs(up * g / (1 + exp(-2 * z))) < most;
+	return isinf(g) || (fabs(up * g / (1 + exp(-g))) < most && fabs(up * g / (1 + exp(-2 * z))) < most);
 }
 
 /*
