@@ -13,6 +13,7 @@
 #define MAGIC		0x6e726163u	/* "carn" */
 #define ADDRESS		1
 #define KEY		2
+#define DOZE_ROUND	100		/* rounds of polling before a waiter sleeps */
 #define PROBE_NS	2000000		/* interval at which a waiter checks that its peer lives */
 
 uint64_t transport_now(void)
@@ -157,7 +158,7 @@ int transport_lives(const struct transport_identity *id)
 
 /* ---- blobs ---- */
 
-static uint64_t check_of(const struct cairn_blob *b)
+uint64_t transport_blob_check(const struct cairn_blob *b)
 {
 	struct cairn_blob copy = *b;
 
@@ -170,7 +171,7 @@ static void seal(struct cairn_blob *b, uint32_t what, const char *kind)
 	b->magic = MAGIC;
 	b->what = what;
 	snprintf(b->kind, sizeof(b->kind), "%s", kind);
-	b->check = check_of(b);
+	b->check = transport_blob_check(b);
 }
 
 static int open_blob(const struct cairn_blob *b, uint32_t what, const char *kind)
@@ -183,7 +184,7 @@ static int open_blob(const struct cairn_blob *b, uint32_t what, const char *kind
 		return cairn_error(EINVAL, "%s: magic: 0x%08x, not 0x%08x: not a transport's blob", name,
 				   b->magic,
 				   MAGIC);
-	if (b->check != check_of(b))
+	if (b->check != transport_blob_check(b))
 		return cairn_error(EINVAL, "%s: check: the blob is damaged", name);
 	if (b->what != what)
 		return cairn_error(EINVAL, "%s: what: this blob is %s", name,
@@ -551,7 +552,10 @@ int transport_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint3
 					   "it is %llu", c->number, timeout_ms, c->peer, slot,
 					   (unsigned long long)value,
 					   (unsigned long long)s.value);
-		transport_pause(round++);
+		if (c->t->ops->doze && round >= DOZE_ROUND)
+			c->t->ops->doze(c, slot, s.value, deadline);
+		else
+			transport_pause(round++);
 	}
 	if (found)
 		*found = s;

@@ -45,7 +45,7 @@ struct transport_ops {
 	uint32_t features;
 	size_t transport_bytes, region_bytes, remote_bytes, channel_bytes;
 
-	/* stop, remove_region, drop, probe and the kernel functions may be NULL */
+	/* stop, remove_region, drop, probe, doze and the kernel functions may be NULL */
 	int (*start)(struct cairn_transport *t);
 	void (*stop)(struct cairn_transport *t);		/* also called if start failed */
 	int (*add_region)(struct cairn_region *r);
@@ -66,6 +66,11 @@ struct transport_ops {
 	int (*look)(struct cairn_channel *c, uint32_t slot, struct cairn_signal *found);
 	/* Called periodically during a wait: calls transport_fail() if the peer is dead; may be NULL. */
 	void (*probe)(struct cairn_channel *c);
+	/*
+	 * Sleeps while the slot's value is `have`, at most until the deadline and at most 2 ms. A wait calls
+	 * it after some rounds of transport_pause(); NULL: it goes on with those.
+	 */
+	void (*doze)(struct cairn_channel *c, uint32_t slot, uint64_t have, uint64_t deadline);
 	int (*channel_device)(struct cairn_channel *c, struct cairn_device_channel *d);
 	int (*region_device)(const struct cairn_region *r, struct cairn_device_region *d);
 	int (*remote_device)(const struct cairn_remote *remote, struct cairn_device_region *d);
@@ -126,8 +131,10 @@ void transport_fail(struct cairn_channel *c, int err, const char *fmt, ...)
 uint64_t transport_now(void);					/* ns */
 /* Call it in a polling loop: first spins, then yields, then sleeps for some microseconds. */
 void transport_pause(uint32_t round);
-extern const struct cairn_transport_table cairn_transport_loop, cairn_transport_verbs, cairn_transport_nvlink,
-	cairn_transport_nccl, cairn_transport_fhbn;
+extern const struct cairn_transport_table cairn_transport_loop, cairn_transport_tcp, cairn_transport_verbs,
+	cairn_transport_nvlink, cairn_transport_nccl, cairn_transport_fhbn;
+
+uint64_t transport_blob_check(const struct cairn_blob *b);	/* the value of its member check */
 
 /* splitmix64; any initial state is valid */
 uint64_t transport_random(uint64_t *state);

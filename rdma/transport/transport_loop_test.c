@@ -126,7 +126,7 @@ static void mutants(struct cairn_test *t)
 	char text[8192];
 	struct child c;
 
-	start_child(t, &c, "transport_end mutants", 0, NULL, "out");
+	start_child(t, &c, "transport_end mutants loop", 0, NULL, "out");
 	EXPECT(t, finish(t, &c) == 0);
 	EXPECT_CONTAINS(t, text_of(c.out, text, sizeof(text)),
 			"transport mutants: 27 of 27 caught, 0 right ones blamed");

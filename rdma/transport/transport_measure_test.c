@@ -260,6 +260,7 @@ static void host_pingpong(struct cairn_test *t, const char *backend, int on_mode
 static void host(struct cairn_test *t)
 {
 	host_pingpong(t, "loop", 0, "", 0);
+	host_pingpong(t, "tcp", 0, "", 0);
 	host_pingpong(t, "verbs", 1, "", 0);
 	host_pingpong(t, "fhbn", 1, "", 0);
 	if (num_gpus())

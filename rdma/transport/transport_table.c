@@ -6,6 +6,7 @@
 
 static const struct cairn_transport_table *const tables[] = {
 	&cairn_transport_loop,
+	&cairn_transport_tcp,
 #ifdef CONFIG_VERBS
 	&cairn_transport_verbs,
 #endif

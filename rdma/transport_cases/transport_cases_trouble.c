@@ -7,22 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "rdma/transport/transport_impl.h"
 
-#define HALF	4096u
+#define HALF	END_HALF
 
-static void nap(long ms)
-{
-	struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };
-
-	nanosleep(&ts, NULL);
-}
-
-/* After a failure or refusal, a payload still arrives correctly. */
-static void still_works(struct end *e, uint64_t value)
+void end_still_works(struct end *e, uint64_t value)
 {
 	if (e->rank)
 		end_set(e, HALF, 0xee, HALF);
@@ -85,7 +76,7 @@ static void refusals(struct end *e)
 	NEED(e, !end_barrier(e));
 	if (e->rank)	/* none of the rejected puts has arrived */
 		WANT(e, e->table->wait(e->c[0], 0, 1, 0, NULL) == -ETIMEDOUT);
-	still_works(e, 1);
+	end_still_works(e, 1);
 }
 
 /* Blobs that are damaged or of the wrong kind are rejected. */
@@ -111,7 +102,7 @@ static void bad_blobs(struct end *e)
 	WANT_ERROR(e, "what");
 	NEED(e, !e->table->channel_reset(e->c[1]));
 	NEED(e, !end_connect(e));
-	still_works(e, 1);
+	end_still_works(e, 1);
 }
 
 /* A wait ends at its time-out and not earlier, its error names what it waited for, and it can be repeated. */
@@ -131,7 +122,7 @@ static void time_out(struct end *e)
 	}
 	NEED(e, !end_barrier(e));
 	if (e->rank) {
-		nap(200);
+		end_nap(200);
 		NEED(e, !end_signal(e, 0, 0, 1, 0));
 	} else {
 		begin = end_now();
@@ -139,7 +130,7 @@ static void time_out(struct end *e)
 		WANT(e, end_now() - begin > 0.02);
 	}
 	NEED(e, !end_barrier(e));
-	still_works(e, 1);
+	end_still_works(e, 1);
 }
 
 /* Puts and flushes repeatedly until an error appears. */
@@ -157,8 +148,7 @@ static int flush_until_error(struct end *e)
 	return ret;
 }
 
-/* Both ends reset and connect again; the old signals are gone. */
-static void start_again(struct end *e)
+void end_start_again(struct end *e)
 {
 	int i;
 
@@ -181,7 +171,7 @@ static void key_released(struct end *e)
 	if (!end_has(e, CAIRN_TRANSPORT_CHECKS, "the other end checks no keys"))
 		return;
 	NEED(e, !end_open(e, HALF));
-	still_works(e, 1);
+	end_still_works(e, 1);
 	NEED(e, !end_barrier(e));
 	if (e->rank) {
 		e->table->region_release(e->region);
@@ -203,8 +193,8 @@ static void key_released(struct end *e)
 	e->table->remote_release(e->remote);
 	e->remote = NULL;
 	NEED(e, !e->table->remote_import(e->t, &theirs, &e->remote));
-	start_again(e);
-	still_works(e, 1);
+	end_start_again(e);
+	end_still_works(e, 1);
 }
 
 /* This end is given too large a size for the region: the other end must refuse the put. */
@@ -222,8 +212,8 @@ static void bounds_at_the_far_end(struct end *e)
 	NEED(e, !end_barrier(e));
 	if (e->rank)
 		WANT(e, e->table->wait(e->c[0], 0, 1, 0, NULL) != 0);
-	start_again(e);
-	still_works(e, 2);
+	end_start_again(e);
+	end_still_works(e, 2);
 }
 
 /* Resets without an error, three times, after signals and puts. */
@@ -233,14 +223,14 @@ static void reset(struct end *e)
 
 	NEED(e, !end_open(e, HALF));
 	for (i = 0; i < 3; i++) {
-		still_works(e, 7);
+		end_still_works(e, 7);
 		for (k = 0; k < 10 && e->table->features & CAIRN_TRANSPORT_ONE_SIDED; k++)
 			NEED(e, !end_put(e, 0, GUARD, GUARD, 64, 3, (unsigned)k + 1));
 		NEED(e, !e->table->flush(e->c[0], WAIT_MS));
 		NEED(e, !end_barrier(e));
-		start_again(e);
+		end_start_again(e);
 	}
-	still_works(e, 1);
+	end_still_works(e, 1);
 }
 
 static void die(struct end *e)
@@ -259,7 +249,7 @@ static void peer_gone_put(struct end *e)
 	if (!end_has(e, CAIRN_TRANSPORT_ONE_SIDED, "puts progress only while the other end waits"))
 		return;
 	NEED(e, !end_open(e, HALF));
-	still_works(e, 1);
+	end_still_works(e, 1);
 	NEED(e, !end_barrier(e));
 	if (e->rank) {
 		die(e);
@@ -280,7 +270,7 @@ static void peer_gone_wait(struct end *e)
 	if (!end_has(e, CAIRN_TRANSPORT_PEER_DEATH, "waiters do not detect the death of their peer"))
 		return;
 	NEED(e, !end_open(e, HALF));
-	still_works(e, 1);
+	end_still_works(e, 1);
 	NEED(e, !end_barrier(e));
 	if (e->rank) {
 		die(e);
@@ -310,7 +300,7 @@ static void never_connected(struct end *e)
 	NEED(e, !e->table->channel_reset(e->c[1]) && !e->table->channel_reset(e->c[0]));
 	NEED(e, !end_barrier(e));
 	NEED(e, !end_connect(e));
-	still_works(e, 1);
+	end_still_works(e, 1);
 }
 
 const struct end_case transport_trouble_cases[] = {

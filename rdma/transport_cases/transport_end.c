@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * transport_end BACKEND CASE [NAME=VALUE ...] - conformance cases of transport.h, both ends or one
- * transport_end mutants                       - every mutant must fail a case
+ * transport_end mutants loop|tcp              - every mutant must fail a case
+ * transport_end tcp_mutants                   - every mutant of the tcp back end must fail its case
  *
  * CASE: a name, or "all". Without rank= both ends run in this process, in two threads. With rank=N fd=A,B
  * this is one of two processes, connected by a socket pair that both inherit. Other names: device,
- * faults, seed, depth, gpu=N or gpu=N,M (for the two ends), memory=host|device, quick=1, big=BYTES.
+ * faults, seed, depth, detour=1, gpu=N or gpu=N,M (for the two ends), memory=host|device, quick=1, big=BYTES.
  *
  * Prints one line per case: "ok NAME", "skipped NAME: why" or "FAILED NAME", preceded by notes. Exit
  * status: 0 all passed; 1 a failure; 77 all skipped; 2 usage error.
@@ -19,10 +20,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "rdma/transport/transport_cuda.h"
+#include "rdma/transport_cases/transport_detour.h"
 #include "rdma/transport_cases/transport_device.h"
 #include "rdma/transport/transport_impl.h"
 
@@ -59,6 +62,13 @@ int end_has(struct end *e, uint32_t feature, const char *why)
 double end_now(void)
 {
 	return (double)transport_now() * 1e-9;
+}
+
+void end_nap(long ms)
+{
+	struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };
+
+	nanosleep(&ts, NULL);
 }
 
 uint64_t end_random(struct end *e, uint64_t limit)
@@ -224,6 +234,8 @@ int end_connect(struct end *e)
 	for (i = 0; i < NUM_CHANNELS; i++) {
 		CAIRN_TRY(e->table->channel_address(e->c[i], &mine));
 		CAIRN_TRY(end_exchange(e, &mine, &theirs, sizeof(mine)));
+		if (e->plan->detour && !strcmp(theirs.kind, "tcp"))
+			CAIRN_TRY(detour(e, &theirs, DETOUR_SPLIT, 0));
 		CAIRN_TRY(e->table->channel_connect(e->c[i], &theirs, WAIT_MS));
 	}
 	return end_barrier(e);
@@ -260,6 +272,7 @@ void end_close(struct end *e)
 
 	e->table->close(e->t);
 	e->t = NULL;
+	detour_end(e);
 	/* Free the memory only after the other end has ended, because its puts may still write to it. */
 	shutdown(e->sock, SHUT_WR);
 	while (!move(e->sock, &byte, 1, 0))
@@ -294,7 +307,7 @@ int end_wait(struct end *e, int channel, uint32_t slot, uint64_t value)
 /* ---- running ---- */
 
 static const struct end_case *const all_cases[] = {
-	transport_cases, transport_trouble_cases,
+	transport_cases, transport_trouble_cases, transport_tcp_cases,
 #ifdef CONFIG_CUDA
 	transport_device_cases,
 #endif
@@ -384,49 +397,70 @@ static int run_one(const struct plan *plan, const char *name, int rank, int sock
 	return verdict(&e, e.failures, e.skipped);
 }
 
-/* Runs the cases in order; returns the name of the first that fails, or NULL. */
-static const char *caught_by(const struct plan *plan)
+/* Runs the cases in order, or the one named; returns the name of the first that fails, or NULL. */
+static const char *caught_by(const struct plan *plan, const char *only)
 {
 	size_t i;
 
-	for (i = 0; i < 2; i++) {
+	for (i = 0; i < 3; i++) {
 		const struct end_case *c;
 
 		for (c = all_cases[i]; c->name; c++)
-			if (run_both(plan, c->name) == 1)
+			if ((!only || !strcmp(c->name, only)) && run_both(plan, c->name) == 1)
 				return c->name;
 	}
 	return NULL;
 }
 
-static int run_mutants(void)
+/* Returns 1 if a case fails, and prints its name. The mutant runs in a child, because it may write where it
+ * must not. Some races hardly ever show without delays. */
+static int caught(struct plan plan, const char *what, const char *only)
+{
+	const char *by;
+	int status = 0;
+	pid_t pid;
+
+	printf("%-20s %s: ", plan.table->name, what);
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		by = caught_by(&plan, only);
+		plan.faults = "delay_us=20,pieces=3";
+		plan.detour = 1;
+		by = by ? by : caught_by(&plan, only);
+		printf("%s\n", by ? by : "MISSED");
+		fflush(stdout);
+		_exit(!by);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		return 0;
+	if (WIFSIGNALED(status))
+		printf("signal %d\n", WTERMSIG(status));
+	return WIFSIGNALED(status) || !WEXITSTATUS(status);
+}
+
+/* own: the mutants of the back end's own code instead of those of its table. */
+static int run_mutants(const char *backend, int own)
 {
 	struct plan plan = {
 		.gpu = { -1, -1 }, .quick = 1, .seed = 1, .big = 1 << 16,
 	};
-	const char *what, *by;
-	int i, caught = 0;
+	const struct cairn_transport_table *right = cairn_transport_find(backend);
+	const char *what, *by = NULL, *wrong;
+	int i, num = 0;
 
+	if (!right)
+		return 2;
 	quiet = 1;
-	plan.table = cairn_transport_find("loop");
-	by = caught_by(&plan);
-	if (by)
-		printf("WRONG: the correct back end fails %s\n", by);
-	for (i = 0; (plan.table = transport_mutant(i, &what)); i++) {
-		const char *case_name;
-
-		plan.faults = NULL;
-		case_name = caught_by(&plan);
-		plan.faults = "delay_us=20,pieces=3";	/* without these faults some races hardly ever show */
-		if (!case_name)
-			case_name = caught_by(&plan);
-		printf("%s %-20s %s%s%s\n", case_name ? "caught" : "MISSED", plan.table->name, what,
-		       case_name ? ": " : "", case_name ? case_name : "");
-		fflush(stdout);
-		caught += !!case_name;
-	}
-	printf("transport mutants: %d of %d caught, %d right ones blamed\n", caught, i, !!by);
-	return caught != i || by;
+	plan.table = right;
+	wrong = caught_by(&plan, NULL);
+	if (wrong)
+		printf("WRONG: the correct back end fails %s\n", wrong);
+	for (i = 0; (plan.table = own ? transport_tcp_mutant(i, &what, &by) :
+		     transport_mutant(right, i, &what)); i++)
+		num += caught(plan, what, by);
+	printf("transport mutants: %d of %d caught, %d right ones blamed\n", num, i, !!wrong);
+	return num != i || wrong;
 }
 
 static int parse(struct plan *p, const char *arg, int *rank, int fds[2])
@@ -447,6 +481,8 @@ static int parse(struct plan *p, const char *arg, int *rank, int fds[2])
 		p->quick = atoi(v);
 	else if (IS("big"))
 		p->big = strtoull(v, NULL, 0);
+	else if (IS("detour"))
+		p->detour = atoi(v);
 	else if (IS("rank"))
 		*rank = atoi(v);
 	else if (IS("memory"))
@@ -469,8 +505,10 @@ int main(int argc, char **argv)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	signal(SIGPIPE, SIG_IGN);
-	if (argc == 2 && !strcmp(argv[1], "mutants"))
-		return run_mutants();
+	if (argc == 3 && !strcmp(argv[1], "mutants"))
+		return run_mutants(argv[2], 0);
+	if (argc == 2 && !strcmp(argv[1], "tcp_mutants"))
+		return run_mutants("tcp", 1);
 	if (argc < 3)
 		return 2;
 	for (i = 3; i < argc; i++)

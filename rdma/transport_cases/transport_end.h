@@ -28,6 +28,7 @@ struct plan {
 	int quick;		/* fewer rounds, for mutants and sanitizers */
 	uint64_t big;		/* bytes of the largest payload */
 	int processes;		/* the ends are in two processes */
+	int detour;		/* tcp: connections go through a relay (transport_detour.h) */
 };
 
 struct end {
@@ -43,6 +44,7 @@ struct end {
 	uint64_t bytes;
 	struct cairn_region *region;
 	struct cairn_remote *remote;
+	struct detour *detours;	/* ended by end_close */
 };
 
 int end_want(struct end *e, int ok, const char *what, const char *file, int line);
@@ -79,15 +81,24 @@ int end_put(struct end *e, int channel, uint64_t from, uint64_t to, uint64_t byt
 int end_signal(struct end *e, int channel, uint32_t slot, uint64_t value, uint64_t word);
 int end_wait(struct end *e, int channel, uint32_t slot, uint64_t value);
 double end_now(void);			/* seconds */
+void end_nap(long ms);
+/* For cases that end_open(e, END_HALF): after a failure or refusal, a payload still arrives correctly. */
+#define END_HALF	4096u
+void end_still_works(struct end *e, uint64_t value);
+/* Both ends reset and connect again; the old signals are gone. */
+void end_start_again(struct end *e);
 
 struct end_case {
 	const char *name;
 	void (*run)(struct end *e);
 };
 extern const struct end_case transport_cases[], transport_trouble_cases[], transport_device_cases[];
-extern const struct end_case transport_time_cases[];
+extern const struct end_case transport_time_cases[], transport_tcp_cases[];
 
-/* Defective tables; NULL after the last. *what: a description of the defect. */
-const struct cairn_transport_table *transport_mutant(int i, const char **what);
+/* Defective versions of a back end's table; NULL after the last. *what: a description of the defect. */
+const struct cairn_transport_table *transport_mutant(const struct cairn_transport_table *right, int i,
+						     const char **what);
+/* The same of the tcp back end's own code (transport_tcp_mutants.c). *by: the case that must fail. */
+const struct cairn_transport_table *transport_tcp_mutant(int i, const char **what, const char **by);
 
 #endif

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_mutants.c - the loop back end with one defect each; every mutant must fail a case
+ * transport_mutants.c - a back end with one defect each; every mutant must fail a case
  *
- * A mutant is the loop's table with one or more functions replaced. The replacements see both ends, which run
- * in this process. They keep their state in static variables, because only one mutant runs at a time.
+ * A mutant is the back end's table with one or more functions replaced. The replacements see both ends,
+ * which run in this process. They keep their state in static variables, because only one mutant runs at a
+ * time.
  */
 #include <string.h>
 
 #include "rdma/transport_cases/transport_end.h"
 #include "rdma/transport/transport_impl.h"
 
-#define RIGHT		(&cairn_transport_loop)
+static const struct cairn_transport_table *right_table;
+
+#define RIGHT		right_table
 #define MUTANT_PUT(name)							\
 	static int name(struct cairn_channel *c, const struct cairn_put *put, uint32_t ms)
 
@@ -306,7 +309,7 @@ static int import_unchecked(struct cairn_transport *t, const struct cairn_blob *
 	struct cairn_blob right;
 	int ret = RIGHT->remote_import(t, key, remote);
 
-	if (ret && key && !strcmp(key->kind, "loop") && key->what == 2) {
+	if (ret && key && !strcmp(key->kind, RIGHT->name) && key->what == 2) {
 		ret = RIGHT->region_register(t, &r, 1, CAIRN_MEMORY_HOST, (struct cairn_region **)&r.next);
 		if (!ret && !RIGHT->region_key(r.next, &right))
 			ret = RIGHT->remote_import(t, &right, remote);
@@ -349,13 +352,15 @@ static const struct {
 	{ "import_unchecked", "damaged keys are accepted", { .remote_import = import_unchecked } },
 };
 
-const struct cairn_transport_table *transport_mutant(int i, const char **what)
+const struct cairn_transport_table *transport_mutant(const struct cairn_transport_table *right, int i,
+						     const char **what)
 {
 	static struct cairn_transport_table table;
 
 	if (i < 0 || i >= (int)(sizeof(mutants) / sizeof(mutants[0])))
 		return NULL;
 	memset(seen, 0, sizeof(seen));
+	right_table = right;
 	table = *RIGHT;
 	table.name = mutants[i].name;
 #define REPLACE(f)	if (mutants[i].with.f)		\
