@@ -13,7 +13,7 @@
 #define MAGIC		0x6e726163u	/* "carn" */
 #define ADDRESS		1
 #define KEY		2
-#define DOZE_ROUND	100		/* rounds of polling before a waiter sleeps */
+#define DOZE_ROUND	10		/* rounds of polling before a waiter sleeps; see NOTES.md */
 #define PROBE_NS	2000000		/* interval at which a waiter checks that its peer lives */
 
 uint64_t transport_now(void)

@@ -11,6 +11,8 @@
  *
  *   back end  carried by                                      kernels may put           ends
  *   loop      a thread of this process, with seeded faults    no                        one process
+ *   tcp       TCP connections between host memories, for    no                        anywhere
+ *             machines without GPU or RDMA device
  *   verbs     RC queue pairs of any RDMA device, posted by    through a queue of        anywhere
  *             a proxy thread, for kernels as well             descriptors
  *   nvlink    stores to peer memory (CUDA IPC), copy engine   yes                       one host
@@ -92,7 +94,11 @@ struct cairn_remote;			/* memory of a peer */
 
 struct cairn_transport_options {
 	size_t size;			/* sizeof(struct cairn_transport_options) */
-	const char *device;		/* verbs, fhbn: name of the RDMA device; NULL: the first */
+	/*
+	 * verbs, fhbn: name of the RDMA device; NULL: the first. tcp: the numeric IPv4 or IPv6 address of
+	 * this host that its peers dial; NULL: 127.0.0.1.
+	 */
+	const char *device;
 	const char *faults;		/* loop: NAME=VALUE,... (transport_loop.c); NULL otherwise */
 	uint64_t seed;			/* seed of the faults */
 	uint32_t depth;			/* maximum outstanding puts of a channel, a power of two; 0: 1024 */

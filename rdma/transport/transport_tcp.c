@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define POLLS		10		/* rounds of polling before a sleep, as of a wait */
 #define PUT_BUDGET	(4u << 20)	/* bytes that a put sends itself, so that it holds out_lock shortly */
 
 union address {
@@ -241,7 +242,7 @@ static int ready(int fd, short events, uint64_t deadline)
 
 		if (ret > 0)
 			return 0;
-		if (!ret && transport_now() >= deadline)
+		if (transport_now() >= deadline)
 			return cairn_error(ETIMEDOUT, "the peer does not answer");
 	}
 }
@@ -331,7 +332,7 @@ static int settle(struct tcp_channel *c, uint64_t index, uint64_t most, uint64_t
 			return cairn_error(ETIMEDOUT, "%s: channel %u: %llu puts to %s are still in flight",
 					   what, c->base.number, (unsigned long long)(index - done),
 					   c->base.peer);
-		if (round++ < 100)
+		if (round++ < POLLS)
 			transport_pause(round);
 		else
 			tcp_sleep(c, &c->done, done, deadline);

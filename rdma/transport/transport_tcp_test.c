@@ -18,7 +18,7 @@ static const struct setting tcp_ipv6 = { .backend = "tcp", .options = "quick=1 d
 CASES(C)
 #undef C
 #define C(name) static void processes_##name(struct cairn_test *t) { run(t, &tcp_processes, #name); }
-CASES(C) TCP_CASES(C) C(stopped)
+CASES(C) TCP_CASES(C) C(stopped) C(peer_gone_killed)
 #undef C
 #define C(name) static void detour_##name(struct cairn_test *t) { run(t, &tcp_detour, #name); }
 ORDER_CASES(C)
@@ -123,7 +123,7 @@ static const struct cairn_unit tcp_units[] = {
 	CASES(C)
 #undef C
 #define C(name) { #name, processes_##name },
-	CASES(C) TCP_CASES(C) C(stopped)
+	CASES(C) TCP_CASES(C) C(stopped) C(peer_gone_killed)
 #undef C
 #define C(name) { "detour_" #name, detour_##name },
 	ORDER_CASES(C)
@@ -137,5 +137,5 @@ static const struct cairn_unit tcp_units[] = {
 
 const struct cairn_family cairn_transport_tcp_family = {
 	.stage = "rdma", .name = "transport_tcp", .units = tcp_units, .num_units = ARRAY_SIZE(tcp_units),
-	.waits = 1,
+	.cost_s = 5, .waits = 1,
 };

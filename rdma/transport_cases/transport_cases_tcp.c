@@ -9,6 +9,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -396,8 +397,32 @@ static void stopped(struct end *e)
 	end_still_works(e, 1);
 }
 
+/* A killed peer is noticed within the time that the layers above allow for it. */
+static void peer_gone_killed(struct end *e)
+{
+	pid_t mine = getpid(), theirs;
+	double begin;
+
+	if (!e->plan->processes) {
+		end_skip(e, "needs two processes");
+		return;
+	}
+	if (!opened(e))
+		return;
+	NEED(e, !end_exchange(e, &mine, &theirs, sizeof(mine)));
+	if (e->rank)
+		WANT(e, e->table->wait(e->c[0], 0, 1, WAIT_MS, NULL) == 0);	/* is killed here */
+	end_nap(50);
+	begin = end_now();
+	NEED(e, !kill(theirs, SIGKILL));
+	WANT(e, e->table->wait(e->c[0], 0, 1, WAIT_MS, NULL) == -ECONNRESET);
+	WANT(e, end_now() - begin < 1);
+	printf("# a killed peer was noticed after %.2f ms\n", (end_now() - begin) * 1e3);
+}
+
 const struct end_case transport_tcp_cases[] = {
 	{ "strangers", strangers }, { "cut", cut }, { "old_address", old_address },
 	{ "late_bytes", late_bytes }, { "frames", frames }, { "fair", fair },
-	{ "stopped", stopped }, { NULL, NULL },
+	{ "stopped", stopped },
+	{ "peer_gone_killed", peer_gone_killed }, { NULL, NULL },
 };
