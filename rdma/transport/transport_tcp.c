@@ -35,8 +35,7 @@ static socklen_t unpack(const struct tcp_address *a, union address *to)
 {
 	memset(to, 0, sizeof(*to));
 	if (a->is_ipv6) {
-		to->v6 = (struct sockaddr_in6) { .sin6_family = AF_INET6, .sin6_port = htons(a->port),
-			.sin6_scope_id = a->scope };
+		to->v6 = (struct sockaddr_in6) { .sin6_family = AF_INET6, .sin6_port = htons(a->port) };
 		memcpy(&to->v6.sin6_addr, a->ip, 16);
 		return sizeof(to->v6);
 	}

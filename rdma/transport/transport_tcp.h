@@ -41,7 +41,7 @@
 struct tcp_address {		/* in a channel's blob */
 	uint8_t ip[16];		/* IPv4: the first 4 bytes */
 	uint16_t port, is_ipv6;
-	uint32_t num_slots, scope, version;
+	uint32_t num_slots, version;
 	uint64_t pid;
 	uint8_t token[TCP_SECRET], reply[TCP_SECRET];
 };

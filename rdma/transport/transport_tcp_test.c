@@ -3,6 +3,8 @@
  * transport_tcp_test.c - the conformance cases over TCP: in one process, in two, over IPv6, and through a
  * relay that splits and delays; the cases of tcp alone; addresses; the mutants
  */
+#include <dirent.h>
+
 #include "conformance/harness.h"
 #include "rdma/transport/transport.h"
 #include "rdma/transport/transport_run.h"
@@ -56,8 +58,20 @@ static void devices(struct cairn_test *t)
 	}
 }
 
+static int num_files(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int num = 0;
+
+	while (d && readdir(d))
+		num++;
+	if (d)
+		closedir(d);
+	return num;
+}
+
 /* One thread connects both ends; ends with different numbers of slots do not connect; device memory and
- * closed peers are refused by name. */
+ * closed peers are refused by name. Nothing stays open. */
 static void connects(struct cairn_test *t)
 {
 	const struct cairn_transport_table *table = cairn_transport_find("tcp");
@@ -66,6 +80,7 @@ static void connects(struct cairn_test *t)
 	struct cairn_channel *a, *b, *c;
 	struct cairn_region *r;
 	struct cairn_blob blob;
+	int before = num_files();
 	uint64_t memory;
 
 	other.num_slots = 32;
@@ -92,6 +107,7 @@ static void connects(struct cairn_test *t)
 	table->channel_destroy(b);
 	EXPECT(t, table->wait(a, 0, 1, 5000, NULL) == -ECONNRESET);
 	table->close(near);
+	EXPECT(t, num_files() == before);
 }
 
 static void run_mutants(struct cairn_test *t, const char *words, const char *want)
