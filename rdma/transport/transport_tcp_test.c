@@ -15,6 +15,7 @@ static const struct setting tcp_detour = {
 	.backend = "tcp", .options = "quick=1 depth=16 detour=1", .processes = 1,
 };
 static const struct setting tcp_ipv6 = { .backend = "tcp", .options = "quick=1 device=::1" };
+static const struct setting tcp_own_network = { .backend = "tcp", .options = "network=own" };
 #define TCP_CASES(C)	C(strangers) C(cut) C(old_address) C(late_bytes) C(frames) C(fair)
 #define C(name) static void tcp_##name(struct cairn_test *t) { run(t, &tcp, #name); }
 CASES(C)
@@ -28,6 +29,11 @@ ORDER_CASES(C)
 #define C(name) static void ipv6_##name(struct cairn_test *t) { run(t, &tcp_ipv6, #name); }
 C(payload_before_signal) C(reset) C(strangers)
 #undef C
+
+static void tcp_vanished(struct cairn_test *t)
+{
+	run(t, &tcp_own_network, "vanished");
+}
 
 /* Addresses of this host, and addresses that are none. */
 static void devices(struct cairn_test *t)
@@ -147,8 +153,8 @@ static const struct cairn_unit tcp_units[] = {
 #define C(name) { "ipv6_" #name, ipv6_##name },
 	C(payload_before_signal) C(reset) C(strangers)
 #undef C
-	{ "devices", devices }, { "connects", connects }, { "mutants", mutants },
-	{ "own_mutants", own_mutants },
+	{ "vanished", tcp_vanished }, { "devices", devices }, { "connects", connects },
+	{ "mutants", mutants }, { "own_mutants", own_mutants },
 };
 
 const struct cairn_family cairn_transport_tcp_family = {

@@ -7,10 +7,12 @@
  */
 #include "rdma/transport_cases/transport_detour.h"
 
+#include <net/if.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -420,9 +422,53 @@ static void peer_gone_killed(struct end *e)
 	printf("# a killed peer was noticed after %.2f ms\n", (end_now() - begin) * 1e3);
 }
 
+/* Takes loopback down or up, in this process's own network. */
+static int loopback(int up)
+{
+	struct ifreq r = { .ifr_name = "lo", .ifr_flags = (short)(up ? IFF_UP : 0) };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int ret = ioctl(fd, SIOCSIFFLAGS, &r);
+
+	close(fd);
+	return ret;
+}
+
+/* The network between the ends is gone, so nothing says that the peer is: both the end that sends and the one
+ * that waits notice. Once the network is back, a reset suffices. */
+static void vanished(struct end *e)
+{
+	int mine = e->plan->own_network && (e->rank || !loopback(1)), theirs;
+	double begin;
+
+	NEED(e, !end_exchange(e, &mine, &theirs, sizeof(mine)));
+	if (!mine || !theirs) {
+		end_skip(e, "this process may not have a network of its own");
+		return;
+	}
+	if (!opened(e))
+		return;
+	end_still_works(e, 1);
+	NEED(e, !end_barrier(e));
+	NEED(e, e->rank || !loopback(0));
+	NEED(e, !end_barrier(e));
+	begin = end_now();
+	if (!e->rank)
+		WANT(e, !end_signal(e, 0, 0, 1, 0) && e->table->flush(e->c[0], 30000) == -ECONNRESET);
+	else
+		WANT(e, e->table->wait(e->c[1], 0, 1, 30000, NULL) == -ECONNRESET);
+	WANT_ERROR(e, "the peer is gone");
+	WANT(e, end_now() - begin > TCP_VANISHED_MS * 0.5e-3 && end_now() - begin < TCP_VANISHED_MS * 3e-3);
+	printf("# rank %d noticed a vanished peer after %.1f s\n", e->rank, end_now() - begin);
+	NEED(e, !end_barrier(e));
+	NEED(e, e->rank || !loopback(1));
+	NEED(e, !end_barrier(e));
+	end_start_again(e);
+	end_still_works(e, 1);
+}
+
 const struct end_case transport_tcp_cases[] = {
 	{ "strangers", strangers }, { "cut", cut }, { "old_address", old_address },
 	{ "late_bytes", late_bytes }, { "frames", frames }, { "fair", fair },
 	{ "stopped", stopped },
-	{ "peer_gone_killed", peer_gone_killed }, { NULL, NULL },
+	{ "peer_gone_killed", peer_gone_killed }, { "vanished", vanished }, { NULL, NULL },
 };

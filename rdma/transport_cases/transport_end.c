@@ -6,7 +6,8 @@
  *
  * CASE: a name, or "all". Without rank= both ends run in this process, in two threads. With rank=N fd=A,B
  * this is one of two processes, connected by a socket pair that both inherit. Other names: device,
- * faults, seed, depth, detour=1, gpu=N or gpu=N,M (for the two ends), memory=host|device, quick=1, big=BYTES.
+ * faults, seed, depth, gpu=N or gpu=N,M (for the two ends), memory=host|device, quick=1, big=BYTES;
+ * tcp: detour=1, network=own.
  *
  * Prints one line per case: "ok NAME", "skipped NAME: why" or "FAILED NAME", preceded by notes. Exit
  * status: 0 all passed; 1 a failure; 77 all skipped; 2 usage error.
@@ -15,6 +16,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -483,6 +485,8 @@ static int parse(struct plan *p, const char *arg, int *rank, int fds[2])
 		p->big = strtoull(v, NULL, 0);
 	else if (IS("detour"))
 		p->detour = atoi(v);
+	else if (IS("network"))		/* before any thread is created, as CLONE_NEWUSER demands */
+		p->own_network = !unshare(CLONE_NEWUSER | CLONE_NEWNET);
 	else if (IS("rank"))
 		*rank = atoi(v);
 	else if (IS("memory"))

@@ -28,6 +28,7 @@ struct plan {
 	int quick;		/* fewer rounds, for mutants and sanitizers */
 	uint64_t big;		/* bytes of the largest payload */
 	int processes;		/* the ends are in two processes */
+	int own_network;	/* this process has a network namespace of its own */
 	int detour;		/* tcp: connections go through a relay (transport_detour.h) */
 };
 
