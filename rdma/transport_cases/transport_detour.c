@@ -106,13 +106,11 @@ static void *relays(void *arg)
 		if (f[1].revents)
 			n = relay(d, far, near, UINT64_MAX);
 		if (n && f[0].revents) {
+			if (d->kind == DETOUR_HOLD && sent == first)
+				end_nap((long)d->number);
 			n = relay(d, near, far, sent < first ? first - sent :
 				  d->kind == DETOUR_CUT ? d->number - sent : UINT64_MAX);
 			sent += n;
-			if (d->kind == DETOUR_HOLD && sent == first) {
-				relay(d, far, near, first);
-				end_nap((long)d->number);
-			}
 		}
 	}
 	if (near >= 0)
@@ -137,7 +135,6 @@ int detour(struct end *e, struct cairn_blob *address, enum detour_kind kind, uin
 	return 0;
 }
 
-/* The channels that went through the relays have been closed. */
 void detour_end(struct end *e)
 {
 	struct detour *d;

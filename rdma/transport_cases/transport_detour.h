@@ -12,12 +12,13 @@
 
 enum detour_kind {
 	DETOUR_SPLIT,
-	DETOUR_HOLD,		/* waits `number` ms after the dialler's hello */
+	DETOUR_HOLD,		/* waits `number` ms with the first bytes after the hello */
 	DETOUR_CUT,		/* closes both sides after `number` bytes of the dialler */
 };
 
 /* Starts a relay and puts its address in the place of the peer's. */
 int detour(struct end *e, struct cairn_blob *address, enum detour_kind kind, uint64_t number);
+/* Waits until all relays have passed on what they hold; each ends once one of its two sides is closed. */
 void detour_end(struct end *e);
 /* A socket that listens on loopback; its port replaces the one in the address. */
 int detour_listen(struct cairn_blob *address);
