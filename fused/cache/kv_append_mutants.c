@@ -275,6 +275,18 @@ static int kv_append_far_rows_32_bits(const struct cairn_kv_append_args *a, void
 	return cairn_kv_append_ref(&other, stream);
 }
 
+/* Takes entry k of the list of pages as if indptr began at 0. */
+static int kv_append_lists_from_0(const struct cairn_kv_append_args *a, void *stream)
+{
+	struct cairn_kv_append_args other = *a;
+
+	CAIRN_TRY(cairn_kv_append_check(a));
+	other.size = sizeof(other);
+	if (a->kv.batch)
+		other.kv.indices -= a->kv.indptr[0];
+	return cairn_kv_append_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_kv_append_mutants[] = {
 	DEFECTS(LIST)
 	KV_CUT_ROW(kv_append, far_page_16_bits, "page numbers are cut to 16 bits")
@@ -282,6 +294,7 @@ const struct cairn_mutant cairn_kv_append_mutants[] = {
 	KV_CUT_ROW(kv_append, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
 	KV_CUT_ROW(kv_append, keys_16_bits, "numbers of keys are cut to 16 bits")
 	KV_CUT_ROW(kv_append, v_stride_needs_k, "in a decode step, v_stride is ignored if k_stride is 0")
+	KV_CUT_ROW(kv_append, lists_from_0, "the list of pages is read as if indptr began at 0")
 	KV_CUT_ROW(kv_append, requests_of_512, "rows of requests from number 512 on are left out")
 	KV_CUT_ROW(kv_append, far_rows_32_bits, "the offset of a row of V is cut to 32 bits")
 	{ 0 }

@@ -76,12 +76,14 @@ static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t 
 				      p->batch + 1);
 	int32_t *last = cairn_in(op, view + offsetof(struct cairn_kv_view, last_page_len), CAIRN_I32,
 				 p->batch);
+	/* a view of the last requests of a longer list: these entries belong to none of them */
+	const int before = p->flags & PAGED_RAGGED ? 3 : 0;
 	int32_t *indices, *ids;
 	int total = 0;
 
 	for (int b = 0; b < p->batch; b++)
 		total += paged_pages(p, b);
-	indices = cairn_in(op, view + offsetof(struct cairn_kv_view, indices), CAIRN_I32, total);
+	indices = cairn_in(op, view + offsetof(struct cairn_kv_view, indices), CAIRN_I32, before + total);
 	cairn_name(op, view + offsetof(struct cairn_kv_view, indptr), "kv.indptr");
 	cairn_name(op, view + offsetof(struct cairn_kv_view, last_page_len), "kv.last_page_len");
 	cairn_name(op, view + offsetof(struct cairn_kv_view, indices), "kv.indices");
@@ -103,16 +105,18 @@ static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t 
 		}
 	}
 	for (int i = 0; i < total; i++) {
-		indices[i] = ids ? ids[p->num_pages - 1 - i] : p->num_pages - 1 - 2 * i;
+		int32_t *id = &indices[before + i];
+
+		*id = ids ? ids[p->num_pages - 1 - i] : p->num_pages - 1 - 2 * i;
 		if (p->flags & PAGED_CYCLE)
-			indices[i] = ids[i < total - 2 ? i % p->pool : p->num_pages - total + i];
+			*id = ids[i < total - 2 ? i % p->pool : p->num_pages - total + i];
 		if (p->flags & PAGED_DUPLICATE)
-			indices[i] = ids[cairn_op_range(op, 0, total / 3)];
+			*id = ids[cairn_op_range(op, 0, total / 3)];
 		if (p->flags & PAGED_SAME)
-			indices[i] = ids[0];
+			*id = ids[0];
 	}
 	free(ids);
-	kv_indptr[0] = 0;
+	kv_indptr[0] = before;
 	for (int b = 0; b < p->batch; b++) {
 		int n = paged_pages(p, b);
 
@@ -194,8 +198,8 @@ static inline int paged_relist(const struct cairn_kv_view *kv, const int32_t *qo
 	int32_t *last = (int32_t *)(uintptr_t)kv->last_page_len, total = kv->batch ? indptr[kv->batch] : 0;
 	int twice = 0, dropped = 0, changed = 0;
 
-	for (int32_t i = 0; i < total; i++)
-		for (int32_t k = 0; k < i && !twice; k++)
+	for (int32_t i = indptr[0]; i < total; i++)
+		for (int32_t k = indptr[0]; k < i && !twice; k++)
 			twice = ids[i] == ids[k];
 	for (int32_t b = 0; b < kv->batch; b++) {
 		int32_t first = indptr[b], pages = indptr[b + 1] - first;
@@ -235,7 +239,7 @@ static inline void *paged_far_as(struct cairn_op *op, const struct paged *p, siz
 				   p->num_pages * page);
 
 	cairn_touch(op, x, 0, page);
-	for (int i = 0; i < p->kv_indptr[p->batch]; i++) {
+	for (int i = p->kv_indptr[0]; i < p->kv_indptr[p->batch]; i++) {
 		int64_t at = p->kv_indices[i] * page;
 
 		cairn_touch(op, x, at, page);

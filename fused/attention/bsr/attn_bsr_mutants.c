@@ -454,9 +454,23 @@ static int attn_bsr_planned_refused(const struct cairn_attn_bsr_args *a, void *s
 	return a->planned ? -EOPNOTSUPP : cairn_attn_bsr_ref(a, stream);
 }
 
+/* Takes entry k of a part's lists as if blk_indptr began at 0. */
+static int attn_bsr_lists_from_0(const struct cairn_attn_bsr_args *a, void *stream)
+{
+	struct cairn_attn_bsr_args b;
+
+	CAIRN_TRY(cairn_attn_bsr_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	for (int i = 0; i < b.num_parts; i++)
+		if (b.part[i].rows)
+			b.part[i].blk_indices -= b.part[i].blk_indptr[0];
+	return cairn_attn_bsr_ref(&b, stream);
+}
+
 const struct cairn_mutant cairn_attn_bsr_mutants[] = {
 	DEFECTS(LIST)
 	LIST(plan_serves_once, "the counter of work is not set back, so a second call by a plan does nothing")
 	LIST(planned_refused, "a call by a plan is refused")
+	LIST(lists_from_0, "the lists of a part are read as if blk_indptr began at 0")
 	{ 0 }
 };

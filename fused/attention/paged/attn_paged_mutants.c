@@ -654,6 +654,18 @@ static int attn_planned_refused(const struct cairn_attn_paged_args *a, void *str
 	return a->planned ? -EOPNOTSUPP : cairn_attn_paged_ref(a, stream);
 }
 
+/* Takes entry k of the list of pages as if indptr began at 0. */
+static int attn_lists_from_0(const struct cairn_attn_paged_args *a, void *stream)
+{
+	struct cairn_attn_paged_args b;
+
+	CAIRN_TRY(cairn_attn_paged_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	if (b.kv.batch)
+		b.kv.indices -= b.kv.indptr[0];
+	return cairn_attn_paged_ref(&b, stream);
+}
+
 /* What the last call that made a plan has left for the calls that use it. */
 static struct {
 	float sm_scale;
@@ -686,6 +698,7 @@ const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	DEFECTS(LIST)
 	LIST(plan_serves_once, "the counter of work is not set back, so a second call by a plan does nothing")
 	LIST(planned_refused, "a call by a plan is refused")
+	LIST(lists_from_0, "the list of pages is read as if indptr began at 0")
 	LIST(plan_keeps_scale, "a call by a plan uses the plan's sm_scale")
 	LIST(plan_keeps_pages, "a plan keeps the addresses of the pages")
 	LIST(vote_of_the_batch, "the requests decide together whether to rescale")
