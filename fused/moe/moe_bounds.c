@@ -46,8 +46,8 @@
  * cases with small batches are judged in full.
  *
  * A scale rounds each term once more, or the sum of each block of terms and its product, as in
- * gemm_fp8w_ref.c; K + 8 leaves room. Gates and ups are rounded in fp32 as without scales, far below the
- * precision of dtype, to which h and s are rounded.
+ * gemm_fp8w_ref.c; K + 8 in place of K + 4 leaves room. Gates and ups are rounded in fp32 as without scales,
+ * far below the precision of dtype, to which h and s are rounded.
  */
 #include "fused/moe/moe_ref.h"
 

@@ -12,10 +12,10 @@
  *   scale  = max * n, where n is 1 / 448 rounded, or 1 / (448 sqrt(head_dim)) rounded if the rows are rotated
  *   code   = y * (448 / max) as e4m3
  *
- * A block with max < 2^-100 has scale 1, and its codes are zeros. So code * scale approximates the rotated
- * row. The rotation is orthogonal and leaves q k unchanged, but it spreads an outlier in one channel over all
- * channels, so that the outlier alone no longer sets the scale of the block. v is not rotated, because out
- * would have to be rotated back.
+ * A block with max < 2^-100 has scale 1, and its codes are zeros with the signs of y. So code * scale
+ * approximates the rotated row. The rotation is orthogonal and leaves q k unchanged, but it spreads an
+ * outlier in one channel over all channels, so that the outlier alone no longer sets the scale of the block.
+ * v is not rotated, because out would have to be rotated back.
  *
  *   argument   dtype  shape                                         notes
  *   q8         e4m3   [num_qo_heads, q_blocks, 128, head_dim]       out, one byte each
