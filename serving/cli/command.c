@@ -260,6 +260,13 @@ int cairn_shape_config(const char *shape, struct cairn_model_config *config)
 	return cairn_name_option(cairn_model_shape(shape, config), names);
 }
 
+int cairn_config_option(const char *model, const char *shape, struct cairn_model_config *config)
+{
+	if (!model == !shape)
+		return cairn_error(EINVAL, "one of --model and --shape is required");
+	return model ? cairn_model_config_load(model, config) : cairn_shape_config(shape, config);
+}
+
 int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t seed)
 {
 	static const char none[] = "random model/config.json: ";

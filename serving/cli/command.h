@@ -79,6 +79,8 @@ int cairn_session_start(struct cairn_session *s, const char *impl, int device);
 int cairn_session_load(struct cairn_session *s, const char *dir);
 /* The config of a published shape; its error names --shape. */
 int cairn_shape_config(const char *shape, struct cairn_model_config *config);
+/* Reads the configuration that --model or --shape names. -EINVAL if not exactly one of them is given. */
+int cairn_config_option(const char *model, const char *shape, struct cairn_model_config *config);
 /* Makes random weights of a published shape; there is no tokenizer. */
 int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t seed);
 void cairn_session_close(struct cairn_session *s);

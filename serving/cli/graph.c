@@ -29,10 +29,8 @@ int cairn_cmd_graph(int argc, char **argv)
 
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
-	if (!ret && !model == !shape)
-		ret = cairn_error(EINVAL, "one of --model and --shape is required");
 	if (!ret)
-		ret = model ? cairn_model_config_load(model, &config) : cairn_shape_config(shape, &config);
+		ret = cairn_config_option(model, shape, &config);
 	if (!ret)
 		ret = cairn_model_graph(&graph, &config);
 	if (ret) {

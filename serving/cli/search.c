@@ -32,7 +32,7 @@ static const char usage[] =
 	"  --gap PERCENT    stop once no better schedule can be better by more than this (1)\n"
 	"  --seconds N      of the solver, for each pass (95)\n"
 	"  --dump-lp DIR    also write every program in LP format to this folder\n"
-	"  --output FILE    the plan file (plans/GPU_SHAPE_tpRANKS.json)\n";
+	"  --out FILE       the plan file (plans/GPU_SHAPE_tpRANKS.json)\n";
 
 enum { MOST_LIST = 16 };
 
@@ -71,7 +71,7 @@ static int take_list(const char *option, const char *text, int32_t lo, int32_t h
 	}
 }
 
-static int search_pass(struct search *s, const struct cairn_nano_pass *pass, int32_t eighths)
+static int search_pass(struct search *s, const struct cairn_search_pass *pass, int32_t eighths)
 {
 	static struct cairn_nano_problem problem;
 	static struct cairn_nano_found found;
@@ -111,7 +111,7 @@ static int search_passes(struct search *s)
 	for (int i = 0; i < rows.num; i++)
 		for (int j = 0; j < decode.num; j++)
 			for (int k = 0; k < context.num; k++) {
-				struct cairn_nano_pass pass = { rows.values[i],
+				struct cairn_search_pass pass = { rows.values[i],
 								rows.values[i] * decode.values[j] / 8,
 								context.values[k] };
 
@@ -138,8 +138,7 @@ static int write_plan(struct search *s)
 
 static int run_search(struct search *s)
 {
-	CAIRN_TRY(s->model ? cairn_model_config_load(s->model, &s->config) :
-			     cairn_shape_config(s->shape, &s->config));
+	CAIRN_TRY(cairn_config_option(s->model, s->shape, &s->config));
 	CAIRN_TRY(cairn_nano_pipeline(&s->pipeline, &s->config, (int32_t)s->ranks));
 	CAIRN_TRY(cairn_nano_profile_read(&s->measured, s->profile));
 	CAIRN_TRY(cairn_plan_file_create(&s->plan, s->measured, &s->pipeline));
@@ -170,14 +169,12 @@ int cairn_cmd_search(int argc, char **argv)
 		{ .name = "gap", .kind = CAIRN_OPT_FLOAT, .to = &s.gap, .lo = 0, .hi = 100 },
 		{ .name = "seconds", .kind = CAIRN_OPT_INT, .to = &s.seconds, .lo = 1, .hi = 86400 },
 		{ .name = "dump-lp", .kind = CAIRN_OPT_TEXT, .to = &s.dump },
-		{ .name = "output", .kind = CAIRN_OPT_TEXT, .to = &s.output },
+		{ .name = "out", .kind = CAIRN_OPT_TEXT, .to = &s.output },
 	};
 	int ret = cairn_parse_options(argc, argv, NULL, options, sizeof(options) / sizeof(options[0]), usage);
 
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
-	if (!ret && !s.model == !s.shape)
-		ret = cairn_error(EINVAL, "one of --model and --shape is required");
 	if (!ret && !s.profile)
 		ret = cairn_error(EINVAL, "--profile is required");
 	if (!ret)

@@ -231,7 +231,7 @@ int cairn_nano_pipeline(struct cairn_nano_pipeline *out, const struct cairn_mode
 }
 
 int cairn_nano_kinds(const struct cairn_nano_pipeline *p, const struct cairn_model_config *config,
-		     const struct cairn_nano_pass *pass, double tflops, double gbps,
+		     const struct cairn_search_pass *pass, double tflops, double gbps,
 		     enum cairn_nano_kind *kinds)
 {
 	int32_t dims[CAIRN_NUM_DIMS], prompt = pass->rows - pass->decode, num = pass->decode + (prompt > 0);

@@ -64,7 +64,7 @@ int cairn_nano_pipeline(struct cairn_nano_pipeline *out, const struct cairn_mode
 			int32_t ranks);
 
 /* A pass: decode requests of one row and context cached tokens each, and one prompt with the other rows. */
-struct cairn_nano_pass {
+struct cairn_search_pass {
 	int32_t rows, decode, context;
 };
 /*
@@ -72,7 +72,7 @@ struct cairn_nano_pass {
  * tflops, with all rows at once and 16-bit elements (op_cost.h).
  */
 int cairn_nano_kinds(const struct cairn_nano_pipeline *pipeline, const struct cairn_model_config *config,
-		     const struct cairn_nano_pass *pass, double tflops, double gbps,
+		     const struct cairn_search_pass *pass, double tflops, double gbps,
 		     enum cairn_nano_kind *kinds);
 
 #endif

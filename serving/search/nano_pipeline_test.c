@@ -78,7 +78,7 @@ static void kinds(struct cairn_test *t)
 {
 	static const struct {
 		const char *shape;
-		struct cairn_nano_pass pass;
+		struct cairn_search_pass pass;
 		int want[5];
 	} all[] = {
 		{ "llama3-8b", { 1024, 384, 1024 }, { C, M, C, C, C } },
@@ -110,7 +110,7 @@ static void problem(struct cairn_test *t)
 	struct cairn_nano_pipeline pipeline;
 	struct cairn_nano_profile *profile = NULL;
 	struct cairn_model_config c;
-	struct cairn_nano_pass pass = { 512, 192, 1024 };
+	struct cairn_search_pass pass = { 512, 192, 1024 };
 	char path[PATH_MAX];
 	double want = 5e-3 + 192 * 1024 * 1e-7;
 

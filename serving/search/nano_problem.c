@@ -105,7 +105,7 @@ static int take_times(struct cairn_nano_problem *p, const struct cairn_nano_prof
 
 int cairn_nano_problem(struct cairn_nano_problem *out, const struct cairn_nano_pipeline *pipeline,
 		       const struct cairn_model_config *config, const struct cairn_nano_profile *profile,
-		       const struct cairn_nano_pass *pass, unsigned hows)
+		       const struct cairn_search_pass *pass, unsigned hows)
 {
 	memset(out, 0, sizeof(*out));
 	memcpy(out->ops, pipeline->ops, sizeof(out->ops));

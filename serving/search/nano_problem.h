@@ -23,7 +23,7 @@ struct cairn_nano_problem {
 	struct cairn_nano_op ops[CAIRN_NANO_MOST_OPS];
 	struct cairn_nano_edge edges[CAIRN_NANO_MOST_EDGES];
 	int32_t num_ops, num_edges, num_layers;
-	struct cairn_nano_pass pass;
+	struct cairn_search_pass pass;
 	enum cairn_nano_kind kinds[CAIRN_NANO_MOST_OPS];
 	/* sizes that a nano-batch may have, ascending, and the time of each operation alone for that size */
 	int32_t sizes[CAIRN_NANO_MOST_SIZES];
@@ -44,7 +44,7 @@ struct cairn_nano_problem {
  */
 int cairn_nano_problem(struct cairn_nano_problem *out, const struct cairn_nano_pipeline *pipeline,
 		       const struct cairn_model_config *config, const struct cairn_nano_profile *profile,
-		       const struct cairn_nano_pass *pass, unsigned hows);
+		       const struct cairn_search_pass *pass, unsigned hows);
 
 /* Sets the levels of operations bound by arithmetic from those of the other kinds. */
 void cairn_nano_compute_levels(struct cairn_nano_problem *problem);

@@ -11,7 +11,7 @@
 #include "serving/search/nano_test.h"
 
 /* Opens a pass of Llama-3-8B. */
-static int open_pass(struct cairn_test *t, const struct cairn_nano_pass *pass, struct cairn_nano_problem *p,
+static int open_pass(struct cairn_test *t, const struct cairn_search_pass *pass, struct cairn_nano_problem *p,
 		     struct cairn_nano_pipeline *pipeline, struct cairn_nano_profile **profile)
 {
 	struct cairn_model_config c;
@@ -26,7 +26,7 @@ static int open_pass(struct cairn_test *t, const struct cairn_nano_pass *pass, s
 /* The search's times are those of the simulation, and its plan is read again as it was found. */
 static void search(struct cairn_test *t)
 {
-	static const struct cairn_nano_pass pass = { 512, 256, 4096 };
+	static const struct cairn_search_pass pass = { 512, 256, 4096 };
 	static const struct cairn_nano_options options = { 20, 0.05, 2, NULL };
 	static struct cairn_nano_problem p;
 	static struct cairn_nano_found found;
@@ -73,7 +73,7 @@ static void few_rows(struct cairn_test *t)
 	static const struct cairn_nano_options options = { 20, 0.1, 4, NULL };
 	static struct cairn_nano_problem p;
 	static struct cairn_nano_found found;
-	struct cairn_nano_pass pass = { 256, 128, 4096 };
+	struct cairn_search_pass pass = { 256, 128, 4096 };
 	struct cairn_nano_pipeline pipeline;
 	struct cairn_nano_profile *profile = NULL;
 
@@ -128,7 +128,7 @@ static void commands(struct cairn_test *t)
 	const char *const args[] = { "--shape", "mixtral-8x7b", "--profile", profile, "--rows", "512",
 				     "--decode",
 				     "4", "--nanos", "2", "--gap", "5", "--dump-lp", cairn_tmpdir(t),
-					     "--output",
+					     "--out",
 				     plan, NULL };
 
 	if (!has_solver(t))

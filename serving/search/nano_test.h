@@ -114,7 +114,7 @@ static inline void tiny_problem(const struct tiny *tiny, struct cairn_nano_probl
 	memset(p, 0, sizeof(*p));
 	p->num_ops = p->num_edges = tiny->num_ops;
 	p->num_layers = 8;
-	p->pass = (struct cairn_nano_pass){ tiny->rows, tiny->decode, 1024 };
+	p->pass = (struct cairn_search_pass){ tiny->rows, tiny->decode, 1024 };
 	p->base_ms = tiny->base_ms;
 	p->request_ms = tiny->request_ms;
 	for (int b = 128; b < tiny->rows; b += 128)
