@@ -114,7 +114,7 @@ static void attack(struct end *e, const struct cairn_blob *connected, const stru
 		close(fds[i]);
 }
 
-/* Who does not present a channel's token is disconnected, and does not disturb those who do. */
+/* A peer that does not present a channel's token is disconnected and does not disturb the others. */
 static void strangers(struct end *e)
 {
 	struct cairn_blob first, second;

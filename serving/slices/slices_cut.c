@@ -38,7 +38,7 @@ int cairn_seam_find(struct cairn_seam *seam, const struct cairn_op_graph *g, int
 	return 0;
 }
 
-/* Whoever reads `value` keeps its producer on its own side or before it. */
+/* An operation before the cut has the producers of its inputs before the cut, too. */
 static int add_reader(struct cairn_min_cut *c, const struct cairn_op_graph *g, int32_t op, int32_t value,
 		      int sent)
 {
