@@ -365,19 +365,26 @@ static void fair(struct end *e)
 	WANT(e, ahead || e->skipped);
 }
 
-/* A stopped peer is late, not gone. What it sends after this end has reset does not arrive. */
-static void stopped(struct end *e)
+/* Opens the case between two processes and gets the peer's id. Returns 0 if the case cannot go on. */
+static int opened_between_processes(struct end *e, pid_t *theirs)
 {
-	pid_t mine = getpid(), theirs;
-	uint64_t i;
+	pid_t mine = getpid();
 
 	if (!e->plan->processes) {
 		end_skip(e, "needs two processes");
-		return;
+		return 0;
 	}
-	if (!opened(e))
+	return opened(e) && WANT(e, !end_exchange(e, &mine, theirs, sizeof(mine)));
+}
+
+/* A stopped peer is late, not gone. What it sends after this end has reset does not arrive. */
+static void stopped(struct end *e)
+{
+	pid_t theirs;
+	uint64_t i;
+
+	if (!opened_between_processes(e, &theirs))
 		return;
-	NEED(e, !end_exchange(e, &mine, &theirs, sizeof(mine)));
 	NEED(e, !end_barrier(e));
 	if (e->rank) {
 		for (i = 1; !end_put(e, 0, 0, 0, HALF, 3, i); i++)
@@ -403,16 +410,11 @@ static void stopped(struct end *e)
 /* A killed peer is noticed within the time that the layers above allow for it. */
 static void peer_gone_killed(struct end *e)
 {
-	pid_t mine = getpid(), theirs;
+	pid_t theirs;
 	double begin;
 
-	if (!e->plan->processes) {
-		end_skip(e, "needs two processes");
+	if (!opened_between_processes(e, &theirs))
 		return;
-	}
-	if (!opened(e))
-		return;
-	NEED(e, !end_exchange(e, &mine, &theirs, sizeof(mine)));
 	if (e->rank)
 		WANT(e, e->table->wait(e->c[0], 0, 1, WAIT_MS, NULL) == 0);	/* is killed here */
 	end_nap(50);
