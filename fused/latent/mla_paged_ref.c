@@ -38,6 +38,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/rows.h"
+#include "fused/attention/base/attn_exact.h"
 #include "fused/block/block_ref.h"
 
 #define RUNS	8
@@ -233,7 +234,7 @@ static uint32_t sample_step(const struct cairn_mla_paged_args *a)
 	for (int b = 0; b < a->kv.batch; b++)
 		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
 			products += a->num_heads * ((double)keys_seen(a, b, i) + NOPE) * RANK;
-	return products <= 0x1p31 ? 0 : (uint32_t)(products * 0x1p-31) + 1;
+	return attn_exact_step(products);
 }
 
 static int left_out(const struct cairn_mla_paged_args *a, int b, int i, int h, uint32_t step)

@@ -41,9 +41,9 @@
  * Where sigmoids are divided by their sum, 1e-20 may be added to the sum or not: w contains 1e-20 / sum.
  *
  * In a large batch, the judge takes one of every 2^n rows, at irregular distances, and the last row. It
- * checks only that the others are finite. Above ALL_ROWS rows, n is at least 4, and so large that a chain of
- * the judged rows has at most 2^33 products, but never above 8. Rows do not depend on each other, and the
- * cases with small batches are judged in full.
+ * checks only that the others are finite. n is so large that a chain of the judged rows has at most 2^31
+ * products, at least 4 above ALL_ROWS rows, and never above 8. Rows do not depend on each other, and smaller
+ * cases are judged in full.
  *
  * A scale rounds each term once more, or the sum of each block of terms and its product, as in
  * gemm_fp8w_ref.c; K + 8 in place of K + 4 leaves room. Gates and ups are rounded in fp32 as without scales,
@@ -308,7 +308,7 @@ int cairn_moe_is_judged(const struct cairn_moe_args *a, int32_t b)
 	double products = 3.0 * a->batch * (double)a->hidden * (double)wide;
 	int skip = a->batch > ALL_ROWS ? 4 : 0;
 
-	while (skip < 8 && ldexp(products, -skip) > 0x1p33)
+	while (skip < 8 && ldexp(products, -skip) > 0x1p31)
 		skip++;
 	return !skip || (uint32_t)b * 0x9e3779b9u >> (32 - skip) == 0 || b == a->batch - 1;
 }

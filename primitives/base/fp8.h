@@ -13,14 +13,13 @@
 
 static inline float cairn_e4m3_to_float(uint8_t v)
 {
-	uint32_t bits = (uint32_t)(v & 0x7f) << 20;	/* shifted to a float's exponent and mantissa */
+	/* The code's fields become a float's. There is no branch, so that loops over codes are vectorised. */
+	uint32_t size = v & 0x7f, nan = -(uint32_t)(size == 0x7f) & 0x7fc00000;
+	uint32_t bits = size << 20 | nan | (v & 0x80u) << 24;
 	float f;
 
-	if ((v & 0x7f) == 0x7f)
-		return NAN;
 	memcpy(&f, &bits, sizeof(f));
-	f *= 0x1p120f;			/* converts the exponent bias from 7 to 127; normalises subnormals */
-	return v & 0x80 ? -f : f;
+	return f * 0x1p120f;		/* converts the exponent bias from 7 to 127; normalises subnormals */
 }
 
 /* Rounds to nearest even; magnitudes above 448 saturate to 448, NaN becomes 0x7f. */

@@ -25,15 +25,8 @@ CAIRN_WIDE void cairn_widen(double *dst, const void *p, int dtype, int64_t first
 
 CAIRN_WIDE void cairn_widen_e4m3(double *dst, const uint8_t *codes, double scale, int64_t n)
 {
-	for (int64_t i = 0; i < n; i++) {
-		/* as cairn_e4m3_to_float() does, without a branch: code 0x7f becomes a NaN */
-		uint32_t size = codes[i] & 0x7f, is_nan = -(uint32_t)(size == 0x7f) & 0x7fc00000;
-		uint32_t bits = size << 20 | is_nan | (codes[i] & 0x80u) << 24;
-		float f;
-
-		memcpy(&f, &bits, sizeof(f));
-		dst[i] = (double)(f * 0x1p120f) * scale;
-	}
+	for (int64_t i = 0; i < n; i++)
+		dst[i] = (double)cairn_e4m3_to_float(codes[i]) * scale;
 }
 
 CAIRN_WIDE void cairn_narrow(void *p, int dtype, int64_t first, const double *src, int64_t n)

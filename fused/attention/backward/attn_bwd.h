@@ -83,7 +83,7 @@ int cairn_attn_bwd_workspace(const struct cairn_attn_bwd_args *args, size_t *byt
 int cairn_attn_bwd_cpu(const struct cairn_attn_bwd_args *args, void *stream);
 int cairn_attn_bwd_ref(const struct cairn_attn_bwd_args *args, void *stream);
 /*
- * Sets exact[0] for dq, exact[1] for dk, exact[2] for dv. Above 2^31 products in q.k it computes only a fixed
+ * Sets exact[0] for dq, exact[1] for dk, exact[2] for dv. Above 2^30 products in q.k it computes only a fixed
  * sample of the rows and keys.
  */
 int cairn_attn_bwd_exact(const struct cairn_attn_bwd_args *args, struct cairn_exact *exact);

@@ -16,7 +16,7 @@
  *   dq, dk  sm_scale times the sum of the errors of ds times |k| or |q|, and n E sum |ds k| for n terms.
  *   all     one rounding adds u times the result, or half the smallest step.
  *
- * Above 2^31 products in q.k, a fixed pseudo-random sample of the rows and of the keys is computed. The
+ * Above 2^30 products in q.k, a fixed pseudo-random sample of the rows and of the keys is computed. The
  * others have an infinite bound: their gradients need only be finite.
  */
 #include "fused/attention/backward/attn_bwd.h"
@@ -333,7 +333,7 @@ static uint32_t sample_step(const struct call *c)
 
 		products += (double)t.qo_len * t.kv_len * c->a->num_qo_heads * c->a->qk_dim;
 	}
-	return products <= 0x1p31 ? 0 : (uint32_t)(products * 0x1p-31) + 1;
+	return attn_exact_step(products);
 }
 
 static int run(const struct cairn_attn_bwd_args *a, struct cairn_exact *exact)

@@ -55,7 +55,7 @@ struct attn_batch attn_dense_batch(const struct cairn_attn_dense_args *a);
 /*
  * Computes one row after the other, in double. If exact is NULL, writes the rounded results to out and lse;
  * otherwise sets the values and bounds of exact[0] for out and of exact[1] for lse (if not NULL). Rows past
- * qo_indptr[batch] keep their values. With exact and more than 2^31 products in q.k, it computes only a fixed
+ * qo_indptr[batch] keep their values. With exact and more than 2^30 products in q.k, it computes only a fixed
  * sample of the rows. Rows and heads that it leaves out have an infinite bound.
  */
 int attn_batch_exact(const struct attn_batch *b, struct cairn_exact *exact);

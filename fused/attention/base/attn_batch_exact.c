@@ -2,7 +2,7 @@
 /*
  * attn_batch_exact - the reference of a batch: attn_exact.c for each row of each head
  *
- * Above 2^31 products in q.k the reference computes the first and last row of each request and a fixed
+ * Above 2^30 products in q.k the reference computes the first and last row of each request and a fixed
  * pseudo-random sample of the others, each for all heads. The remaining rows have an infinite bound: their
  * results need only be finite. Rows that see no key are always checked exactly.
  */
@@ -68,7 +68,7 @@ static uint32_t sample_step(const struct attn_batch *a)
 				    a->num_qo_heads * a->qk_dim;
 	if (a->head_step > 1)
 		products /= a->head_step;
-	return products <= 0x1p31 ? 0 : (uint32_t)(products * 0x1p-31) + 1;
+	return attn_exact_step(products);
 }
 
 static int left_out(const struct attn_batch *a, int b, int i, uint32_t step)

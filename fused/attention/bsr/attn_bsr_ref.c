@@ -2,7 +2,7 @@
 /*
  * attn_bsr_ref - the reference: attn_exact.c for each token and head, over the keys that it sees
  *
- * Above 2^31 products in q.k, cairn_attn_bsr_exact() computes the first and last token, the first and last of
+ * Above 2^30 products in q.k, cairn_attn_bsr_exact() computes the first and last token, the first and last of
  * each block row of 64 tokens or more, and a fixed pseudo-random sample of the others, each for all heads.
  * All other tokens have an infinite bound: their results need only be finite.
  */
@@ -14,6 +14,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
+#include "fused/attention/base/attn_exact.h"
 #include "fused/attention/bsr/attn_bsr_walk.h"
 
 static int64_t q_at(const struct cairn_attn_bsr_args *a, int32_t token, int32_t h)
@@ -124,7 +125,7 @@ static uint32_t sample_step(const struct cairn_attn_bsr_args *a, const struct at
 			products += (double)attn_bsr_list_len(p, cover[i].row, 0) * a->num_qo_heads *
 				    a->head_dim;
 	}
-	return products <= 0x1p31 ? 0 : (uint32_t)(products * 0x1p-31) + 1;
+	return attn_exact_step(products);
 }
 
 static int left_out(const struct cairn_attn_bsr_args *a, const struct attn_cover *c, int32_t token,

@@ -110,7 +110,7 @@ int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *args, void *stream)
 int cairn_attn_paged_ref(const struct cairn_attn_paged_args *args, void *stream);
 /*
  * Sets exact[0] for out and exact[1] for lse (if not NULL); rows past qo_indptr[kv.batch] keep their values.
- * Above 2^31 products in q.k it computes only a fixed sample of the rows (see attn_batch_exact.c).
+ * Above 2^30 products in q.k it computes only a fixed sample of the rows (see attn_batch_exact.c).
  */
 int cairn_attn_paged_exact(const struct cairn_attn_paged_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 
 #include "fused/attention/variant/attn_variant_known.h"
+#include "fused/attention/base/attn_exact.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/wide.h"
@@ -321,7 +322,7 @@ static uint32_t sample_step(const struct cairn_attn_variant_args *a)
 	for (int b = 0; b < a->batch; b++)
 		products += (double)(a->qo_indptr[b + 1] - a->qo_indptr[b]) *
 			    (a->kv_indptr[b + 1] - a->kv_indptr[b]) * a->num_qo_heads * a->head_dim;
-	return products <= 0x1p31 ? 0 : (uint32_t)(products * 0x1p-31) + 1;
+	return attn_exact_step(products);
 }
 
 static int left_out(const struct cairn_attn_variant_args *a, int b, int i, uint32_t step)

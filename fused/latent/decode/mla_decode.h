@@ -92,7 +92,7 @@ int cairn_mla_decode_workspace(const struct cairn_mla_decode_args *args, size_t 
 int cairn_mla_decode_cpu(const struct cairn_mla_decode_args *args, void *stream);
 int cairn_mla_decode_ref(const struct cairn_mla_decode_args *args, void *stream);
 /*
- * Sets exact[0] for out and exact[1] for lse (if not NULL). Above 2^31 products it computes only a fixed
+ * Sets exact[0] for out and exact[1] for lse (if not NULL). Above 2^30 products it computes only a fixed
  * sample of the rows; the others need only be finite.
  */
 int cairn_mla_decode_exact(const struct cairn_mla_decode_args *args, struct cairn_exact *exact);
