@@ -12,7 +12,7 @@
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 #include "serving/search/plan_file.h"
-#include "serving/search/nano_print.h"
+#include "serving/search/search_print.h"
 
 static const char usage[] =
 	"usage: cairn search --model DIR | --shape NAME --profile FILE [OPTION]...\n"
@@ -22,7 +22,7 @@ static const char usage[] =
 	"Prints the schedules and writes a plan file. Needs the solver cbc (package coinor-cbc).\n"
 	"  --model DIR      a checkpoint; only its config.json is read\n"
 	"  --shape NAME     a published shape, as llama3-8b\n"
-	"  --profile FILE   measured times, JSON lines (serving/search/nano_profile.h)\n"
+	"  --profile FILE   measured times, JSON lines (serving/search/search_profile.h)\n"
 	"  --rows LIST      rows of the passes (1024,1536,2048)\n"
 	"  --decode LIST    eighths of them that are decoding requests (3)\n"
 	"  --context LIST   cached tokens of each decoding request, powers of two (1024)\n"
@@ -47,8 +47,8 @@ struct search {
 	int64_t ranks, nanos, seconds;
 	float gap;
 	struct cairn_model_config config;
-	struct cairn_nano_pipeline pipeline;
-	struct cairn_nano_profile *measured;
+	struct cairn_search_pipeline pipeline;
+	struct cairn_search_profile *measured;
 	struct cairn_plan_file *plan;
 };
 
@@ -73,10 +73,10 @@ static int take_list(const char *option, const char *text, int32_t lo, int32_t h
 
 static int search_pass(struct search *s, const struct cairn_search_pass *pass, int32_t eighths)
 {
-	static struct cairn_nano_problem problem;
-	static struct cairn_nano_found found;
+	static struct cairn_search_problem problem;
+	static struct cairn_search_found found;
 	char dump[PATH_MAX];
-	struct cairn_nano_options options = { (double)s->seconds, s->gap / 100, (int32_t)s->nanos, NULL };
+	struct cairn_search_options options = { (double)s->seconds, s->gap / 100, (int32_t)s->nanos, NULL };
 	unsigned hows = s->how ? 1u << s->how : ~0u;
 
 	if (s->dump) {
@@ -84,13 +84,13 @@ static int search_pass(struct search *s, const struct cairn_search_pass *pass, i
 			 pass->context);
 		options.dump = dump;
 	}
-	CAIRN_TRY(cairn_nano_problem(&problem, &s->pipeline, &s->config, s->measured, pass, hows));
+	CAIRN_TRY(cairn_search_problem(&problem, &s->pipeline, &s->config, s->measured, pass, hows));
 	printf("\n%d rows, %d of them decoding, context %d\n", pass->rows, pass->decode, pass->context);
-	cairn_nano_print_ops(&problem, stdout);
+	cairn_search_print_ops(&problem, stdout);
 	if (pass->decode < pass->rows && !problem.row_ms)
 		printf("  the profile lacks attention of prompts (pre_mROWS_kvCONTEXT), which is left out\n");
-	CAIRN_TRY(cairn_nano_search(&problem, &options, &found));
-	cairn_nano_print_found(&problem, &found, stdout);
+	CAIRN_TRY(cairn_search(&problem, &options, &found));
+	cairn_search_print_found(&problem, &found, stdout);
 	if (!(found.tries[found.best].pass_ms < found.sequential_ms)) {
 		printf("  sequential is faster: no plan\n");
 		return 0;
@@ -102,7 +102,7 @@ static int search_passes(struct search *s)
 {
 	struct list rows, decode, context;
 
-	CAIRN_TRY(take_list("rows", s->rows, 2 * CAIRN_NANO_TILE, 1 << 16, &rows));
+	CAIRN_TRY(take_list("rows", s->rows, 2 * CAIRN_SEARCH_TILE, 1 << 16, &rows));
 	CAIRN_TRY(take_list("decode", s->decode, 0, 8, &decode));
 	CAIRN_TRY(take_list("context", s->context, 1, 1 << 28, &context));
 	for (int k = 0; k < context.num; k++)
@@ -139,8 +139,8 @@ static int write_plan(struct search *s)
 static int run_search(struct search *s)
 {
 	CAIRN_TRY(cairn_config_option(s->model, s->shape, &s->config));
-	CAIRN_TRY(cairn_nano_pipeline(&s->pipeline, &s->config, (int32_t)s->ranks));
-	CAIRN_TRY(cairn_nano_profile_read(&s->measured, s->profile));
+	CAIRN_TRY(cairn_search_pipeline(&s->pipeline, &s->config, (int32_t)s->ranks));
+	CAIRN_TRY(cairn_search_profile_read(&s->measured, s->profile));
 	CAIRN_TRY(cairn_plan_file_create(&s->plan, s->measured, &s->pipeline));
 	printf("model %s on %s, kernels of source %s\n", s->pipeline.shape, s->measured->gpu,
 	       s->measured->source);
@@ -154,7 +154,7 @@ int cairn_cmd_search(int argc, char **argv)
 {
 	static const char *const hows[] = { "all", "streams", "green", "queue", "coresident", NULL };
 	struct search s = { .rows = "1024,1536,2048", .decode = "3", .context = "1024", .ranks = 1,
-			    .nanos = CAIRN_NANO_MOST_SPLIT, .seconds = 95, .gap = 1 };
+			    .nanos = CAIRN_SEARCH_MOST_SPLIT, .seconds = 95, .gap = 1 };
 	const struct cairn_option options[] = {
 		{ .name = "model", .kind = CAIRN_OPT_TEXT, .to = &s.model },
 		{ .name = "shape", .kind = CAIRN_OPT_TEXT, .to = &s.shape },
@@ -165,7 +165,7 @@ int cairn_cmd_search(int argc, char **argv)
 		{ .name = "how", .kind = CAIRN_OPT_CHOICE, .to = &s.how, .names = hows },
 		{ .name = "ranks", .kind = CAIRN_OPT_INT, .to = &s.ranks, .lo = 1, .hi = 64 },
 		{ .name = "nanos", .kind = CAIRN_OPT_INT, .to = &s.nanos, .lo = 2,
-		  .hi = CAIRN_NANO_MOST_SPLIT },
+		  .hi = CAIRN_SEARCH_MOST_SPLIT },
 		{ .name = "gap", .kind = CAIRN_OPT_FLOAT, .to = &s.gap, .lo = 0, .hi = 100 },
 		{ .name = "seconds", .kind = CAIRN_OPT_INT, .to = &s.seconds, .lo = 1, .hi = 86400 },
 		{ .name = "dump-lp", .kind = CAIRN_OPT_TEXT, .to = &s.dump },
@@ -179,7 +179,7 @@ int cairn_cmd_search(int argc, char **argv)
 		ret = cairn_error(EINVAL, "--profile is required");
 	if (!ret)
 		ret = run_search(&s);
-	cairn_nano_profile_free(s.measured);
+	cairn_search_profile_free(s.measured);
 	cairn_plan_file_free(s.plan);
 	if (!ret)
 		return CAIRN_EXIT_OK;

@@ -2,34 +2,34 @@
 /*
  * fuzz_search - parses arbitrary bytes as a profile and as a plan file
  *
- * An accepted file must satisfy what nano_profile.h and plan_file.h promise.
+ * An accepted file must satisfy what search_profile.h and plan_file.h promise.
  */
 #include <math.h>
 
 #include "serving/fuzz/fuzz.h"
 #include "serving/search/plan_file.h"
 
-static void check_profile(const struct cairn_nano_profile *p)
+static void check_profile(const struct cairn_search_profile *p)
 {
-	struct cairn_nano_level levels[6];
-	struct cairn_nano_line line;
+	struct cairn_search_level levels[6];
+	struct cairn_search_line line;
 
 	for (int32_t i = 0; i < p->num_times; i++)
 		FUZZ_HOLDS(p->times[i].ms > 0 && isfinite(p->times[i].ms) && p->times[i].rows > 0 &&
 			   p->times[i].sms >= 1 && p->times[i].sms <= p->sms);
 	for (int32_t i = 0; i < p->num_pairs; i++)
 		FUZZ_HOLDS(p->pairs[i].r > 0 && p->pairs[i].r <= 1 && p->pairs[i].p > 0 &&
-			   p->pairs[i].p <= 1 &&
-			   p->pairs[i].other != CAIRN_NANO_COMPUTE && p->pairs[i].how != CAIRN_NANO_ALONE);
-	for (int kind = CAIRN_NANO_MEMORY; kind < CAIRN_NUM_NANO_KINDS; kind++) {
-		int32_t num = cairn_nano_curve(p, (enum cairn_nano_kind)kind, ~0u, levels, 6);
+			   p->pairs[i].p <= 1 && p->pairs[i].other != CAIRN_SEARCH_COMPUTE &&
+			   p->pairs[i].how != CAIRN_SEARCH_ALONE);
+	for (int kind = CAIRN_SEARCH_MEMORY; kind < CAIRN_NUM_SEARCH_KINDS; kind++) {
+		int32_t num = cairn_search_curve(p, (enum cairn_search_kind)kind, ~0u, levels, 6);
 
 		FUZZ_HOLDS(num >= 1 && num <= 6 && levels[0].r == 1 && levels[0].p == 1);
 		for (int32_t i = 2; i < num; i++)
 			FUZZ_HOLDS(levels[i].r < levels[i - 1].r && levels[i].p < levels[i - 1].p &&
 				   levels[i].p > 0);
 	}
-	if (!cairn_nano_profile_line(p, "dec", &line))
+	if (!cairn_search_profile_line(p, "dec", &line))
 		FUZZ_HOLDS(line.base_ms >= 0 && line.slope_ms > 0 && isfinite(line.worst));
 }
 
@@ -37,7 +37,7 @@ static void check_entry(const struct cairn_plan_file *plan, const struct cairn_p
 {
 	int32_t from = 0;
 
-	FUZZ_HOLDS(e->nanos >= 2 && e->nanos <= CAIRN_NANO_MOST_SPLIT && e->num_parts > 0);
+	FUZZ_HOLDS(e->nanos >= 2 && e->nanos <= CAIRN_SEARCH_MOST_SPLIT && e->num_parts > 0);
 	for (int32_t i = 0; i < e->nanos; i++) {
 		int32_t to = i + 1 < e->nanos ? e->cuts[i] : e->rows;
 
@@ -54,12 +54,12 @@ static void check_entry(const struct cairn_plan_file *plan, const struct cairn_p
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const struct cairn_plan_file_for want = { "G", "S", "X", 1, true };
-	struct cairn_nano_profile *profile;
+	struct cairn_search_profile *profile;
 	struct cairn_plan_file *plan;
 
-	if (!cairn_nano_profile_parse(&profile, (const char *)data, size, "profile")) {
+	if (!cairn_search_profile_parse(&profile, (const char *)data, size, "profile")) {
 		check_profile(profile);
-		cairn_nano_profile_free(profile);
+		cairn_search_profile_free(profile);
 	}
 	if (!cairn_plan_file_parse(&plan, (const char *)data, size, "plan", &want)) {
 		const struct cairn_plan_file_entry *e = cairn_plan_file_pick(plan, 1024, 384, 1024);

@@ -11,8 +11,8 @@
 #include "primitives/base/error.h"
 #include "serving/base/json.h"
 
-int cairn_plan_file_create(struct cairn_plan_file **out, const struct cairn_nano_profile *profile,
-			   const struct cairn_nano_pipeline *pipeline)
+int cairn_plan_file_create(struct cairn_plan_file **out, const struct cairn_search_profile *profile,
+			   const struct cairn_search_pipeline *pipeline)
 {
 	struct cairn_plan_file *plan = calloc(1, sizeof(*plan));
 
@@ -36,14 +36,14 @@ static int by_start(const void *a, const void *b)
 	return strcmp(x->op, y->op) ? strcmp(x->op, y->op) : x->nano - y->nano;
 }
 
-int cairn_plan_file_add(struct cairn_plan_file *plan, const struct cairn_nano_problem *p,
-			const struct cairn_nano_found *found)
+int cairn_plan_file_add(struct cairn_plan_file *plan, const struct cairn_search_problem *p,
+			const struct cairn_search_found *found)
 {
-	const struct cairn_nano_schedule *s = &found->schedule;
+	const struct cairn_search_schedule *s = &found->schedule;
 	struct cairn_plan_file_entry *e;
 
-	if (plan->num_entries == CAIRN_NANO_MOST_ENTRIES)
-		return cairn_error(EINVAL, "plan: more than %d kinds of passes", CAIRN_NANO_MOST_ENTRIES);
+	if (plan->num_entries == CAIRN_SEARCH_MOST_ENTRIES)
+		return cairn_error(EINVAL, "plan: more than %d kinds of passes", CAIRN_SEARCH_MOST_ENTRIES);
 	e = realloc(plan->entries, ((size_t)plan->num_entries + 1) * sizeof(*e));
 	if (!e)
 		return cairn_error(ENOMEM, "plan: out of memory");
@@ -61,9 +61,9 @@ int cairn_plan_file_add(struct cairn_plan_file *plan, const struct cairn_nano_pr
 		e->decode[i] = s->decode[i];
 	}
 	for (int32_t i = 0; i < found->parts.num_parts; i++) {
-		const struct cairn_nano_level *level = cairn_nano_level_of(p, &found->parts, s, i);
+		const struct cairn_search_level *level = cairn_search_level_of(p, &found->parts, s, i);
 		struct cairn_plan_file_part *part = &e->parts[e->num_parts++];
-		const struct cairn_nano_op *op = &p->ops[found->parts.parts[i].op];
+		const struct cairn_search_op *op = &p->ops[found->parts.parts[i].op];
 
 		memcpy(part->op, op->name, sizeof(part->op));
 		part->nano = found->parts.parts[i].nano;
@@ -111,7 +111,7 @@ static json_t *entry_json(const struct cairn_plan_file_entry *e)
 
 		json_array_append_new(parts, json_pack("{s:s, s:i, s:f, s:f, s:s, s:i}", "op", p->op, "nano",
 						       (int)p->nano, "start", p->start, "r", p->r, "how",
-						       cairn_nano_how_names[p->how], "sms", (int)p->sms));
+						       cairn_search_how_names[p->how], "sms", (int)p->sms));
 	}
 	return json_pack("{s:i, s:i, s:i, s:o, s:o, s:o, s:f, s:f, s:o, s:o, s:o}", "rows", (int)e->rows,
 			 "decode_eighths", (int)e->decode_eighths, "context", (int)e->context,

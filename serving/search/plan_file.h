@@ -23,23 +23,23 @@
 #ifndef CAIRN_PLAN_FILE_H
 #define CAIRN_PLAN_FILE_H
 
-#include "serving/search/nano_search.h"
+#include "serving/search/search.h"
 
-#define CAIRN_NANO_MOST_ENTRIES	256
-#define CAIRN_NANO_LEAST_GAIN	1.02	/* measured; below, the engine runs sequentially */
+#define CAIRN_SEARCH_MOST_ENTRIES	256
+#define CAIRN_SEARCH_LEAST_GAIN	1.02	/* measured; below, the engine runs sequentially */
 
 struct cairn_plan_file_part {
-	char op[CAIRN_NANO_NAME];
+	char op[CAIRN_SEARCH_NAME];
 	int32_t nano;
 	double start, r;
-	enum cairn_nano_how how;
+	enum cairn_search_how how;
 	int32_t sms;
 };
 
 struct cairn_plan_file_entry {
 	int32_t rows, decode_eighths, context;
-	int32_t nanos, cuts[CAIRN_NANO_MOST_SPLIT - 1], decode[CAIRN_NANO_MOST_SPLIT];
-	struct cairn_plan_file_part parts[CAIRN_NANO_MOST_PARTS];
+	int32_t nanos, cuts[CAIRN_SEARCH_MOST_SPLIT - 1], decode[CAIRN_SEARCH_MOST_SPLIT];
+	struct cairn_plan_file_part parts[CAIRN_SEARCH_MOST_PARTS];
 	int32_t num_parts;
 	double sequential_ms, predicted_ms;
 	double gap;					/* INFINITY: not known */
@@ -60,12 +60,12 @@ struct cairn_plan_file_for {
 	bool measured;
 };
 
-int cairn_plan_file_create(struct cairn_plan_file **out, const struct cairn_nano_profile *profile,
-			   const struct cairn_nano_pipeline *pipeline);
+int cairn_plan_file_create(struct cairn_plan_file **out, const struct cairn_search_profile *profile,
+			   const struct cairn_search_pipeline *pipeline);
 void cairn_plan_file_free(struct cairn_plan_file *plan);	/* NULL is legal */
 /* Appends the best schedule of a search. */
-int cairn_plan_file_add(struct cairn_plan_file *plan, const struct cairn_nano_problem *problem,
-			const struct cairn_nano_found *found);
+int cairn_plan_file_add(struct cairn_plan_file *plan, const struct cairn_search_problem *problem,
+			const struct cairn_search_found *found);
 /* Writes "plans/GPU_SHAPE_tpRANKS.json" to path; spaces of the GPU's name become _. */
 void cairn_plan_file_path(const struct cairn_plan_file *plan, char *path, size_t len);
 /* Replaces the file at once: it is never half-written. */
@@ -80,8 +80,8 @@ int cairn_plan_file_parse(struct cairn_plan_file **out, const char *text, size_t
 
 /*
  * Returns the entry to use for a pass, or NULL to run it sequentially. Of the entries with no more rows than
- * the pass and a measured gain of at least CAIRN_NANO_LEAST_GAIN, it is one with the most rows, then with the
- * nearest share of decoding rows, then with the nearest context by powers of two.
+ * the pass and a measured gain of at least CAIRN_SEARCH_LEAST_GAIN, it is one with the most rows, then with
+ * the nearest share of decoding rows, then with the nearest context by powers of two.
  */
 const struct cairn_plan_file_entry *cairn_plan_file_pick(const struct cairn_plan_file *plan, int32_t rows,
 							  int32_t decode, int32_t context);

@@ -7,7 +7,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/base/json.h"
-#include "serving/search/nano_fault.h"
+#include "serving/search/search_fault.h"
 #include "serving/search/plan_file.h"
 
 enum { MOST_BYTES = 16 << 20, MOST_CONTEXT = 1 << 28, MOST_LAG = 16 };
@@ -72,11 +72,11 @@ static int take_part(const json_t *o, struct cairn_json_at at, const struct cair
 	CAIRN_TRY(cairn_json_number(o, at, "start", true, -1e-300, MOST_LAG, &p->start));
 	CAIRN_TRY(cairn_json_number(o, at, "r", true, 0, 1, &p->r));
 	CAIRN_TRY(take_text(o, at, "how", how, sizeof(how)));
-	while (cairn_nano_how_names[i] && strcmp(cairn_nano_how_names[i], how))
+	while (cairn_search_how_names[i] && strcmp(cairn_search_how_names[i], how))
 		i++;
-	if (!cairn_nano_how_names[i] || (i == CAIRN_NANO_ALONE) != (p->r == 1))
+	if (!cairn_search_how_names[i] || (i == CAIRN_SEARCH_ALONE) != (p->r == 1))
 		return bad(at, "how", "is unknown, or does not fit r");
-	p->how = (enum cairn_nano_how)i;
+	p->how = (enum cairn_search_how)i;
 	CAIRN_TRY(take_int32(o, at, "sms", 1, plan->sms, &p->sms));
 	if (e->num_parts && p->start < p[-1].start)
 		return bad(at, "start", "is less than that of the part before");
@@ -95,7 +95,7 @@ static int take_parts(const json_t *o, struct cairn_json_at at, const struct cai
 	char where[96];
 
 	CAIRN_TRY(cairn_json_child(o, at, "parts", true, JSON_ARRAY, &parts));
-	if (!json_array_size(parts) || json_array_size(parts) > CAIRN_NANO_MOST_PARTS)
+	if (!json_array_size(parts) || json_array_size(parts) > CAIRN_SEARCH_MOST_PARTS)
 		return bad(at, "parts", "has no nano-operation, or too many");
 	for (size_t i = 0; i < json_array_size(parts); i++) {
 		const json_t *part = json_array_get(parts, i);
@@ -145,18 +145,18 @@ static int take_entry(const json_t *o, struct cairn_json_at at, const struct cai
 
 	if (!json_is_object(o))
 		return bad(at, "", "must be an object");
-	CAIRN_TRY(take_int32(o, at, "rows", 1, CAIRN_NANO_MOST_ROWS, &e->rows));
+	CAIRN_TRY(take_int32(o, at, "rows", 1, CAIRN_SEARCH_MOST_ROWS, &e->rows));
 	CAIRN_TRY(take_int32(o, at, "decode_eighths", 0, 8, &e->decode_eighths));
 	CAIRN_TRY(take_int32(o, at, "context", 1, MOST_CONTEXT, &e->context));
 	if (e->context & (e->context - 1))
 		return bad(at, "context", "must be a power of two");
-	CAIRN_TRY(take_ints(o, at, "cuts", 1, e->rows - 1, CAIRN_NANO_MOST_SPLIT - 1, e->cuts, &num));
+	CAIRN_TRY(take_ints(o, at, "cuts", 1, e->rows - 1, CAIRN_SEARCH_MOST_SPLIT - 1, e->cuts, &num));
 	if (!num)
 		return bad(at, "cuts", "must have at least one row");
 	for (int32_t i = 0; i < num && FAULT(CUT_OFF_BY_ONE); i++)
 		e->cuts[i]--;
 	e->nanos = num + 1;
-	CAIRN_TRY(take_ints(o, at, "decode", 0, e->rows, CAIRN_NANO_MOST_SPLIT, e->decode, &num));
+	CAIRN_TRY(take_ints(o, at, "decode", 0, e->rows, CAIRN_SEARCH_MOST_SPLIT, e->decode, &num));
 	if (num != e->nanos)
 		return bad(at, "decode", "must have a number for each nano-batch");
 	CAIRN_TRY(check_rows(e, at));
@@ -182,7 +182,7 @@ static int take_entries(const json_t *root, struct cairn_json_at at, struct cair
 
 	CAIRN_TRY(cairn_json_child(root, at, "entries", true, JSON_ARRAY, &entries));
 	num = json_array_size(entries);
-	if (num > CAIRN_NANO_MOST_ENTRIES)
+	if (num > CAIRN_SEARCH_MOST_ENTRIES)
 		return bad(at, "entries", "has too many objects");
 	plan->entries = calloc(num ? num : 1, sizeof(*plan->entries));
 	if (!plan->entries)
@@ -211,8 +211,8 @@ static int take_plan(const json_t *root, struct cairn_json_at at, const struct c
 	CAIRN_TRY(take_text(root, at, "gpu", plan->gpu, sizeof(plan->gpu)));
 	CAIRN_TRY(take_text(root, at, "source", plan->source, sizeof(plan->source)));
 	CAIRN_TRY(take_text(root, at, "shape", plan->shape, sizeof(plan->shape)));
-	CAIRN_TRY(take_int32(root, at, "ranks", 1, CAIRN_NANO_MOST_SMS, &plan->ranks));
-	CAIRN_TRY(take_int32(root, at, "sms", 1, CAIRN_NANO_MOST_SMS, &plan->sms));
+	CAIRN_TRY(take_int32(root, at, "ranks", 1, CAIRN_SEARCH_MOST_SMS, &plan->ranks));
+	CAIRN_TRY(take_int32(root, at, "sms", 1, CAIRN_SEARCH_MOST_SMS, &plan->sms));
 	if (!FAULT(OTHER_GPU))
 		CAIRN_TRY(must_be(at, "gpu", plan->gpu, want->gpu));
 	if (!FAULT(OTHER_DIGEST))
@@ -268,7 +268,7 @@ int cairn_plan_file_read(struct cairn_plan_file **out, const char *path,
 static int is_good(const struct cairn_plan_file_entry *e, int32_t rows)
 {
 	int gains = e->measured_ms > 0 &&
-		    e->measured_sequential_ms >= CAIRN_NANO_LEAST_GAIN * e->measured_ms;
+		    e->measured_sequential_ms >= CAIRN_SEARCH_LEAST_GAIN * e->measured_ms;
 
 	return (e->rows <= rows || FAULT(MORE_ROWS)) && (gains || FAULT(GAIN_IGNORED));
 }

@@ -5,7 +5,7 @@
 
 #include "conformance/harness.h"
 #include "serving/search/plan_file_test.h"
-#include "serving/search/nano_test.h"
+#include "serving/search/search_test.h"
 
 /* Reads plan_text with `from` replaced by `to`. */
 static int read_text(struct cairn_test *t, const char *from, const char *to,
@@ -39,7 +39,7 @@ static void members(struct cairn_test *t)
 	EXPECT(t, e->rows == 1024 && e->decode_eighths == 3 && e->context == 1024 && e->nanos == 2);
 	EXPECT(t, e->cuts[0] == 384 && e->decode[0] == 300 && e->decode[1] == 84 && e->num_parts == 4);
 	EXPECT(t, !strcmp(e->parts[1].op, "attn") && e->parts[1].nano == 0 && e->parts[1].start == 0.25 &&
-		  e->parts[1].r == 0.5 && e->parts[1].how == CAIRN_NANO_QUEUE && e->parts[1].sms == 64);
+		  e->parts[1].r == 0.5 && e->parts[1].how == CAIRN_SEARCH_QUEUE && e->parts[1].sms == 64);
 	EXPECT(t, e->sequential_ms == 33 && e->predicted_ms == 30 && e->gap == 0.01);
 	EXPECT(t, e->measured_sequential_ms == 33.5 && e->measured_ms == 30.5);
 	EXPECT(t, isinf(e[1].gap) && e[3].nanos == 3 && e[3].cuts[1] == 1024);

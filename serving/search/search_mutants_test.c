@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * search_mutants_test - checks that the tests of schedules and plans notice every fault of nano_fault.h
+ * search_mutants_test - checks that the tests of schedules and plans notice every fault of search_fault.h
  *
  * A schedule is right if the parts of the pass as they should be, the simulation and the search that tries
  * everything agree with it. Without a fault all schedules and plans must be right, with one wrong.
@@ -8,22 +8,22 @@
 #include <limits.h>
 
 #include "conformance/harness.h"
-#include "serving/search/nano_brute_test.h"
-#include "serving/search/nano_fault.h"
+#include "serving/search/search_brute_test.h"
+#include "serving/search/search_fault.h"
 #include "serving/search/plan_file_test.h"
-#include "serving/search/nano_test.h"
+#include "serving/search/search_test.h"
 
-extern int cairn_nano_fault;
-void mutant_nano_list_parts(const struct cairn_nano_problem *problem, int32_t nanos,
-			    struct cairn_nano_parts *parts);
-int mutant_nano_stage1(const struct cairn_nano_problem *problem, const struct cairn_nano_parts *parts,
-		       const struct cairn_nano_limits *limits, struct cairn_nano_schedule *schedule);
-int mutant_nano_stage2(const struct cairn_nano_problem *problem, const struct cairn_nano_parts *parts,
-		       const struct cairn_nano_limits *limits, struct cairn_nano_schedule *schedule);
-int mutant_nano_plan_read(struct cairn_plan_file **out, const char *path,
+extern int cairn_search_fault;
+void mutant_search_list_parts(const struct cairn_search_problem *problem, int32_t nanos,
+			    struct cairn_search_parts *parts);
+int mutant_search_stage1(const struct cairn_search_problem *problem, const struct cairn_search_parts *parts,
+		       const struct cairn_search_limits *limits, struct cairn_search_schedule *schedule);
+int mutant_search_stage2(const struct cairn_search_problem *problem, const struct cairn_search_parts *parts,
+		       const struct cairn_search_limits *limits, struct cairn_search_schedule *schedule);
+int mutant_search_plan_read(struct cairn_plan_file **out, const char *path,
 			  const struct cairn_plan_file_for *want);
-void mutant_nano_plan_free(struct cairn_plan_file *plan);
-const struct cairn_plan_file_entry *mutant_nano_plan_pick(const struct cairn_plan_file *plan, int32_t rows,
+void mutant_search_plan_free(struct cairn_plan_file *plan);
+const struct cairn_plan_file_entry *mutant_search_plan_pick(const struct cairn_plan_file *plan, int32_t rows,
 							   int32_t decode, int32_t context);
 
 static const struct tiny chain = {
@@ -51,7 +51,7 @@ static int is_near(double a, double b, double allowed)
 	return fabs(a - b) <= 1e-6 * b + allowed;
 }
 
-static int rows_are_right(const struct cairn_nano_problem *p, const struct cairn_nano_schedule *s)
+static int rows_are_right(const struct cairn_search_problem *p, const struct cairn_search_schedule *s)
 {
 	int rows = 0, decodes = 0;
 
@@ -67,13 +67,13 @@ static int rows_are_right(const struct cairn_nano_problem *p, const struct cairn
 /*
  * Whether the period that a stage claims is that of the schedule with the right parts, and the shortest one.
  */
-static int is_right(const struct cairn_nano_problem *p, const struct cairn_nano_parts *parts,
-		    struct cairn_nano_schedule *s, double best)
+static int is_right(const struct cairn_search_problem *p, const struct cairn_search_parts *parts,
+		    struct cairn_search_schedule *s, double best)
 {
 	double claimed = s->period_ms, simulated = 0, rounding = p->pass.decode ? p->request_ms : 0;
 
-	if (!rows_are_right(p, s) || cairn_nano_tighten(p, parts, s) ||
-	    cairn_nano_sim_period(p, parts, s, CAIRN_NANO_FIXED, &simulated))
+	if (!rows_are_right(p, s) || cairn_search_tighten(p, parts, s) ||
+	    cairn_search_sim_period(p, parts, s, CAIRN_SEARCH_FIXED, &simulated))
 		return 0;
 	return is_near(s->period_ms, claimed, rounding) && is_near(simulated, s->period_ms, 0) &&
 	       (p->pass.decode || is_near(claimed, best, 0));
@@ -82,45 +82,45 @@ static int is_right(const struct cairn_nano_problem *p, const struct cairn_nano_
 /* Runs both stages under the current fault. Returns whether what they find is right, or -1: cbc failed. */
 static int schedules(const struct tiny *tiny)
 {
-	static struct cairn_nano_problem p;
-	static struct cairn_nano_parts parts, faulty;
-	struct cairn_nano_schedule one, two;
+	static struct cairn_search_problem p;
+	static struct cairn_search_parts parts, faulty;
+	struct cairn_search_schedule one, two;
 	int brute = !tiny->decode, ret;
 
 	tiny_problem(tiny, &p);
-	cairn_nano_list_parts(&p, 2, &parts);
-	mutant_nano_list_parts(&p, 2, &faulty);
-	ret = mutant_nano_stage1(&p, &faulty, &tiny_limits, &one);
+	cairn_search_list_parts(&p, 2, &parts);
+	mutant_search_list_parts(&p, 2, &faulty);
+	ret = mutant_search_stage1(&p, &faulty, &tiny_limits, &one);
 	if (ret)
 		return ret == -EINVAL ? 0 : -1;
-	if (!is_right(&p, &parts, &one, brute ? nano_brute_stage1(&p, 2, 1) : 0))
+	if (!is_right(&p, &parts, &one, brute ? search_brute_stage1(&p, 2, 1) : 0))
 		return 0;
 	two = one;
-	ret = mutant_nano_stage2(&p, &faulty, &tiny_limits, &two);
+	ret = mutant_search_stage2(&p, &faulty, &tiny_limits, &two);
 	if (ret)
 		return ret == -EINVAL ? 0 : -1;
-	return is_right(&p, &parts, &two, brute ? nano_brute_stage2(&p, 2, &one) : 0);
+	return is_right(&p, &parts, &two, brute ? search_brute_stage2(&p, 2, &one) : 0);
 }
 
 static void notice(struct cairn_test *t, int fault, const struct tiny *tiny)
 {
 	if (!has_solver(t))
 		return;
-	cairn_nano_fault = fault;
+	cairn_search_fault = fault;
 	EXPECT(t, schedules(tiny) == 0);
-	cairn_nano_fault = FAULT_NONE;
+	cairn_search_fault = FAULT_NONE;
 	EXPECT(t, schedules(tiny) == 1);
 }
 
 /* Attention of a nano-batch waits for the keys of all nano-batches up to it. */
 static int keys_are_right(void)
 {
-	static struct cairn_nano_problem p;
-	static struct cairn_nano_parts parts;
+	static struct cairn_search_problem p;
+	static struct cairn_search_parts parts;
 	int waits[3][3] = { { 0 } };
 
 	tiny_problem(&chain, &p);
-	mutant_nano_list_parts(&p, 3, &parts);
+	mutant_search_list_parts(&p, 3, &parts);
 	for (int d = 0; d < parts.num_deps; d++)
 		if (parts.parts[parts.deps[d].from].op == 0 && parts.parts[parts.deps[d].to].op == 1)
 			waits[parts.parts[parts.deps[d].from].nano][parts.parts[parts.deps[d].to].nano]++;
@@ -137,9 +137,9 @@ static int keys_are_right(void)
  */
 static void notice_keys(struct cairn_test *t, int fault)
 {
-	cairn_nano_fault = fault;
+	cairn_search_fault = fault;
 	EXPECT(t, !keys_are_right());
-	cairn_nano_fault = FAULT_NONE;
+	cairn_search_fault = FAULT_NONE;
 	EXPECT(t, keys_are_right());
 }
 
@@ -149,21 +149,21 @@ static void notice_keys(struct cairn_test *t, int fault)
  */
 static int three_kinds(struct cairn_test *t)
 {
-	static struct cairn_nano_problem p;
-	static struct cairn_nano_parts parts;
-	struct cairn_nano_schedule s;
+	static struct cairn_search_problem p;
+	static struct cairn_search_parts parts;
+	struct cairn_search_schedule s;
 	int right;
 
 	tiny_problem(&network, &p);
 	p.num_edges = 0;
-	cairn_nano_list_parts(&p, 2, &parts);
-	p.levels[C][1] = (struct cairn_nano_level){ 0.4, 0.4, CAIRN_NANO_QUEUE, 52, 80 };
+	cairn_search_list_parts(&p, 2, &parts);
+	p.levels[C][1] = (struct cairn_search_level){ 0.4, 0.4, CAIRN_SEARCH_QUEUE, 52, 80 };
 	p.levels[N][1] = p.levels[N][2];
 	p.num_levels[C] = p.num_levels[M] = p.num_levels[N] = 2;
-	if (mutant_nano_stage1(&p, &parts, &tiny_limits, &s) ||
-	    mutant_nano_stage2(&p, &parts, &tiny_limits, &s))
+	if (mutant_search_stage1(&p, &parts, &tiny_limits, &s) ||
+	    mutant_search_stage2(&p, &parts, &tiny_limits, &s))
 		return 0;
-	right = is_right(&p, &parts, &s, nano_brute_stage2(&p, 2, &s));
+	right = is_right(&p, &parts, &s, search_brute_stage2(&p, 2, &s));
 	cairn_note(t, "a layer of %.4f ms, %s", s.period_ms, right ? "simulated" : "which cannot be run");
 	return right;
 }
@@ -172,9 +172,9 @@ static void no_triple(struct cairn_test *t)
 {
 	if (!has_solver(t))
 		return;
-	cairn_nano_fault = FAULT_NO_TRIPLE;
+	cairn_search_fault = FAULT_NO_TRIPLE;
 	EXPECT(t, !three_kinds(t));
-	cairn_nano_fault = FAULT_NONE;
+	cairn_search_fault = FAULT_NONE;
 	EXPECT(t, three_kinds(t));
 }
 
@@ -188,7 +188,7 @@ static struct cairn_plan_file *read_plan(struct cairn_test *t, const char *from,
 		return NULL;
 	cairn_tmpfile(t, path, sizeof(path), "plan.json", text, strlen(text));
 	free(text);
-	return mutant_nano_plan_read(&plan, path, &plan_here) ? NULL : plan;
+	return mutant_search_plan_read(&plan, path, &plan_here) ? NULL : plan;
 }
 
 static int is_refused(struct cairn_test *t, const char *from, const char *to)
@@ -196,7 +196,7 @@ static int is_refused(struct cairn_test *t, const char *from, const char *to)
 	struct cairn_plan_file *plan = read_plan(t, from, to);
 	int refused = !plan;
 
-	mutant_nano_plan_free(plan);
+	mutant_search_plan_free(plan);
 	return refused;
 }
 
@@ -206,12 +206,12 @@ static int plans(struct cairn_test *t)
 	struct cairn_plan_file *plan = read_plan(t, "'G'", "'G'");
 	int right = plan && plan->num_entries == 4 && plan->entries[0].cuts[0] == 384 &&
 		    plan->entries[3].cuts[0] == 512 && plan->entries[3].cuts[1] == 1024 &&
-		    mutant_nano_plan_pick(plan, 1024, 384, 1024) == &plan->entries[0] &&
-		    mutant_nano_plan_pick(plan, 1024, 768, 1024) == &plan->entries[0] &&
-		    mutant_nano_plan_pick(plan, 2047, 768, 4096) == &plan->entries[2] &&
-		    !mutant_nano_plan_pick(plan, 1023, 384, 1024);
+		    mutant_search_plan_pick(plan, 1024, 384, 1024) == &plan->entries[0] &&
+		    mutant_search_plan_pick(plan, 1024, 768, 1024) == &plan->entries[0] &&
+		    mutant_search_plan_pick(plan, 2047, 768, 4096) == &plan->entries[2] &&
+		    !mutant_search_plan_pick(plan, 1023, 384, 1024);
 
-	mutant_nano_plan_free(plan);
+	mutant_search_plan_free(plan);
 	return right && is_refused(t, "'G'", "'H'") && is_refused(t, "0123456789abcdef",
 								  "1123456789abcdef") &&
 	       is_refused(t, "4x64-0a", "4x64-0b");
@@ -219,9 +219,9 @@ static int plans(struct cairn_test *t)
 
 static void notice_plan(struct cairn_test *t, int fault)
 {
-	cairn_nano_fault = fault;
+	cairn_search_fault = fault;
 	EXPECT(t, !plans(t));
-	cairn_nano_fault = FAULT_NONE;
+	cairn_search_fault = FAULT_NONE;
 	EXPECT(t, plans(t));
 }
 

@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-/* nano_mutants_plan - plan files, with faults */
-#include "serving/search/nano_mutants.h"
-
-#include "serving/search/plan_file.c"
-#include "serving/search/plan_file_read.c"
