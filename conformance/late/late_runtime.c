@@ -127,6 +127,14 @@ static int late_stream_create(void **stream)
 	return 0;
 }
 
+/* A part of the device is all of it: every order of streams is allowed anyway. */
+static int late_stream_create_part(void **stream, int32_t sms, int32_t priority)
+{
+	(void)sms;
+	(void)priority;
+	return late_stream_create(stream);
+}
+
 /* NULL stands for a default stream, created on first use. */
 static struct stream *stream_of(void *stream)
 {
@@ -594,5 +602,5 @@ const struct cairn_impl late_runtime = {
 	.event_destroy = late_event_destroy, .event_record = late_event_record,
 	.event_sync = late_event_sync, .event_elapsed = late_event_elapsed, .graph_begin = late_graph_begin,
 	.graph_end = late_graph_end, .graph_launch = late_graph_launch, .graph_destroy = late_graph_destroy,
-	.stream_wait = late_stream_wait,
+	.stream_wait = late_stream_wait, .stream_create_part = late_stream_create_part,
 };

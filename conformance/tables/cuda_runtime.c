@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "primitives/base/launch.h"
+#include "conformance/tables/cuda_part.h"
 #include "conformance/tables/program.h"
 #include "conformance/tables/tables.h"
 
@@ -243,4 +244,5 @@ const struct cairn_impl cairn_cuda_runtime = {
 	.graph_destroy = cuda_graph_destroy,
 	.stream_wait = cuda_stream_wait,
 	.pci_bus_id = cuda_pci_bus_id,
+	.stream_create_part = cairn_cuda_stream_part,
 };

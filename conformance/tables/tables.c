@@ -41,6 +41,7 @@ int cairn_impl_add_runtime(struct cairn_impl *impl)
 		impl->device_info = rt->device_info;
 	if (!impl->pci_bus_id)
 		impl->pci_bus_id = rt->pci_bus_id;
+	impl->stream_create_part = rt->stream_create_part;
 	if (!impl->init)
 		impl->init = rt->init;
 	return 0;
