@@ -36,6 +36,7 @@ static const char usage[] =
 	"  convert-slices\n"
 	"               cuts the forward pass of a model at its attention operators\n"
 	"  graph        prints the forward pass of a model (--help for its options)\n"
+	"  profile      times a model's operations, alone and in pairs (--help for its options)\n"
 	"  search       searches how to overlap a model's operations (--help for its options)\n"
 	"  version      version and digest of the sources\n"
 	"\n"
@@ -370,6 +371,8 @@ static int run(const char *cmd, int argc, char **argv)
 		return cairn_cmd_convert_slices(argc - 1, argv + 1);
 	if (!strcmp(cmd, "graph"))
 		return cairn_cmd_graph(argc - 1, argv + 1);
+	if (!strcmp(cmd, "profile"))
+		return cairn_cmd_profile(argc - 1, argv + 1);
 	if (!strcmp(cmd, "search"))
 		return cairn_cmd_search(argc - 1, argv + 1);
 	if (!strcmp(cmd, "version") || !strcmp(cmd, "--version")) {

@@ -50,3 +50,8 @@ const char *cairn_source_digest(void)
 {
 	return CAIRN_SOURCE_DIGEST;
 }
+
+const char *cairn_kernel_digest(void)
+{
+	return CAIRN_KERNEL_DIGEST;
+}

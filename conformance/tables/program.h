@@ -15,4 +15,8 @@ const char *cairn_data_dir(void);
 /* Returns the digest of all sources that this program was built from, 16 hex digits. */
 const char *cairn_source_digest(void);
 
+/* Returns the digest of the sources of the operations alone, 16 hex digits: with another one, measured times
+ * of operations no longer hold. */
+const char *cairn_kernel_digest(void);
+
 #endif

@@ -130,6 +130,26 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 	return check_json(to->json);
 }
 
+int cairn_parse_list(const char *option, const char *text, int32_t lo, int32_t hi, int32_t *values, int most,
+		     int *num)
+{
+	const char *at = text;
+
+	*num = 0;
+	for (;;) {
+		char *end;
+		long v = strtol(at, &end, 10);
+
+		if (end == at || v < lo || v > hi || (*end && *end != ',') || *num == most)
+			return cairn_error(EINVAL, "--%s: '%.64s' is not a list of up to %d whole numbers "
+					   "from %d to %d", option, text, most, lo, hi);
+		values[(*num)++] = (int32_t)v;
+		if (!*end)
+			return 0;
+		at = end + 1;
+	}
+}
+
 int cairn_name_option(int ret, const char *const (*names)[2])
 {
 	const char *text = cairn_last_error();

@@ -53,6 +53,10 @@ struct cairn_common_options {
 int cairn_parse_options(int argc, char **argv, struct cairn_common_options *common,
 			const struct cairn_option *options, int num_options, const char *usage);
 
+/* Reads whole numbers in [lo, hi], separated by commas, into values. -EINVAL: the text names the option. */
+int cairn_parse_list(const char *option, const char *text, int32_t lo, int32_t hi, int32_t *values, int most,
+		     int *num);
+
 /*
  * If ret < 0 and the error text begins with a field of names, "FIELD: ..." or "PART: FIELD: ...", replaces
  * the field by the option that sets it, "--OPTION: ...". names: (field, option), up to a NULL. Returns ret.

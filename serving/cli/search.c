@@ -26,7 +26,7 @@ static const char usage[] =
 	"  --rows LIST      rows of the passes (1024,1536,2048)\n"
 	"  --decode LIST    eighths of them that are decoding requests (3)\n"
 	"  --context LIST   cached tokens of each decoding request, powers of two (1024)\n"
-	"  --how NAME       use only pairs that ran so: streams, green, queue or coresident (all)\n"
+	"  --how NAME       use only pairs that ran so: streams, priority, green, queue, coresident (all)\n"
 	"  --ranks N        ranks of tensor parallelism; the profile must be that of one rank (1)\n"
 	"  --nanos N        most nano-batches (4)\n"
 	"  --gap PERCENT    stop once no better schedule can be better by more than this (1)\n"
@@ -54,21 +54,7 @@ struct search {
 
 static int take_list(const char *option, const char *text, int32_t lo, int32_t hi, struct list *list)
 {
-	const char *at = text;
-
-	list->num = 0;
-	for (;;) {
-		char *end;
-		long v = strtol(at, &end, 10);
-
-		if (end == at || v < lo || v > hi || (*end && *end != ',') || list->num == MOST_LIST)
-			return cairn_error(EINVAL, "--%s: '%.64s' is not a list of up to %d whole numbers "
-					   "from %d to %d", option, text, MOST_LIST, lo, hi);
-		list->values[list->num++] = (int32_t)v;
-		if (!*end)
-			return 0;
-		at = end + 1;
-	}
+	return cairn_parse_list(option, text, lo, hi, list->values, MOST_LIST, &list->num);
 }
 
 static int search_pass(struct search *s, const struct cairn_search_pass *pass, int32_t eighths)
@@ -142,17 +128,22 @@ static int run_search(struct search *s)
 	CAIRN_TRY(cairn_search_pipeline(&s->pipeline, &s->config, (int32_t)s->ranks));
 	CAIRN_TRY(cairn_search_profile_read(&s->measured, s->profile));
 	CAIRN_TRY(cairn_plan_file_create(&s->plan, s->measured, &s->pipeline));
-	printf("model %s on %s, kernels of source %s\n", s->pipeline.shape, s->measured->gpu,
-	       s->measured->source);
-	if (strcmp(s->measured->source, cairn_source_digest()))
-		printf("this program is of source %s and will refuse the plan\n", cairn_source_digest());
+	if (*s->measured->shape && strcmp(s->measured->shape, s->pipeline.shape))
+		return cairn_error(EINVAL, "%s: shape: the profile is of %s, not of %s", s->profile,
+				   s->measured->shape, s->pipeline.shape);
+	printf("model %s on %s, kernels %s of table %s\n", s->pipeline.shape, s->measured->gpu,
+	       s->measured->kernels, s->measured->impl);
+	if (strcmp(s->measured->kernels, cairn_kernel_digest()))
+		printf("this program's kernels are %s, and it will refuse the plan\n",
+		       cairn_kernel_digest());
 	CAIRN_TRY(search_passes(s));
 	return write_plan(s);
 }
 
 int cairn_cmd_search(int argc, char **argv)
 {
-	static const char *const hows[] = { "all", "streams", "green", "queue", "coresident", NULL };
+	static const char *const hows[] = { "all", "streams", "green", "queue", "coresident", "priority",
+					    NULL };
 	struct search s = { .rows = "1024,1536,2048", .decode = "3", .context = "1024", .ranks = 1,
 			    .nanos = CAIRN_SEARCH_MOST_SPLIT, .seconds = 95, .gap = 1 };
 	const struct cairn_option options[] = {

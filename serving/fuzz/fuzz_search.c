@@ -53,7 +53,7 @@ static void check_entry(const struct cairn_plan_file *plan, const struct cairn_p
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const struct cairn_plan_file_for want = { "G", "S", "X", 1, true };
+	static const struct cairn_plan_file_for want = { "G", "I", "K", "X", 1, true };
 	struct cairn_search_profile *profile;
 	struct cairn_plan_file *plan;
 

@@ -19,7 +19,8 @@ int cairn_plan_file_create(struct cairn_plan_file **out, const struct cairn_sear
 	if (!plan)
 		return cairn_error(ENOMEM, "plan: out of memory");
 	snprintf(plan->gpu, sizeof(plan->gpu), "%s", profile->gpu);
-	snprintf(plan->source, sizeof(plan->source), "%s", profile->source);
+	snprintf(plan->impl, sizeof(plan->impl), "%s", profile->impl);
+	snprintf(plan->kernels, sizeof(plan->kernels), "%s", profile->kernels);
 	snprintf(plan->shape, sizeof(plan->shape), "%s", pipeline->shape);
 	plan->ranks = pipeline->ranks;
 	plan->sms = profile->sms;
@@ -130,8 +131,9 @@ int cairn_plan_file_write(const struct cairn_plan_file *plan, const char *path)
 
 	for (int32_t i = 0; i < plan->num_entries; i++)
 		json_array_append_new(entries, entry_json(&plan->entries[i]));
-	root = json_pack("{s:i, s:s, s:s, s:s, s:i, s:i, s:o}", "v", 1, "gpu", plan->gpu,
-			 "source", plan->source, "shape", plan->shape, "ranks", (int)plan->ranks,
+	root = json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:o}", "v", CAIRN_PLAN_FILE_VERSION, "gpu",
+			 plan->gpu, "impl", plan->impl, "kernels", plan->kernels, "shape", plan->shape,
+			 "ranks", (int)plan->ranks,
 			 "sms", (int)plan->sms, "entries", entries);
 	if (!root || json_array_size(entries) != (size_t)plan->num_entries)
 		ret = cairn_error(ENOMEM, "%s: out of memory", path);

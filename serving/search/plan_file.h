@@ -4,8 +4,10 @@
  *
  * A file is named plans/GPU_SHAPE_tpRANKS.json and holds one object:
  *
- *   v, gpu, source, shape, ranks, sms    1; name of the GPU; digest of the sources whose kernels were
- *                                        measured; digest of the model's sizes; ranks; SMs of the GPU
+ *   v                                    2; raised whenever a plan comes to mean something else
+ *   gpu, impl, kernels                   name of the GPU; the table, and the digest of its operations'
+ *                                        sources (program.h): times and bits depend on them
+ *   shape, ranks, sms                    digest of the model's sizes; ranks; SMs of the GPU
  *   entries                              one object for each kind of pass
  *     rows, decode_eighths, context      of the pass: rows, decoding rows in eighths of them, cached tokens
  *                                        of each decoding request, a power of two
@@ -25,6 +27,7 @@
 
 #include "serving/search/search.h"
 
+#define CAIRN_PLAN_FILE_VERSION		2
 #define CAIRN_SEARCH_MOST_ENTRIES	256
 #define CAIRN_SEARCH_LEAST_GAIN	1.02	/* measured; below, the engine runs sequentially */
 
@@ -47,7 +50,7 @@ struct cairn_plan_file_entry {
 };
 
 struct cairn_plan_file {
-	char gpu[96], source[32], shape[64];
+	char gpu[96], impl[64], kernels[32], shape[64];
 	int32_t ranks, sms;
 	struct cairn_plan_file_entry *entries;
 	int32_t num_entries;
@@ -55,7 +58,7 @@ struct cairn_plan_file {
 
 /* What the running program has. measured: entries must have been measured. */
 struct cairn_plan_file_for {
-	const char *gpu, *source, *shape;
+	const char *gpu, *impl, *kernels, *shape;
 	int32_t ranks;
 	bool measured;
 };
@@ -71,7 +74,8 @@ void cairn_plan_file_path(const struct cairn_plan_file *plan, char *path, size_t
 /* Replaces the file at once: it is never half-written. */
 int cairn_plan_file_write(const struct cairn_plan_file *plan, const char *path);
 
-/* Reads a plan and checks all of it. It refuses one for another GPU, source, shape or number of ranks. */
+/* Reads a plan and checks all of it. It refuses one for another GPU, table, digest, shape or number
+ * of ranks. */
 int cairn_plan_file_read(struct cairn_plan_file **out, const char *path,
 			 const struct cairn_plan_file_for *want);
 /* The same for a file in memory; path: its name in messages. */

@@ -207,16 +207,18 @@ static int take_plan(const json_t *root, struct cairn_json_at at, const struct c
 {
 	int32_t v;
 
-	CAIRN_TRY(take_int32(root, at, "v", 1, 1, &v));
+	CAIRN_TRY(take_int32(root, at, "v", CAIRN_PLAN_FILE_VERSION, CAIRN_PLAN_FILE_VERSION, &v));
 	CAIRN_TRY(take_text(root, at, "gpu", plan->gpu, sizeof(plan->gpu)));
-	CAIRN_TRY(take_text(root, at, "source", plan->source, sizeof(plan->source)));
+	CAIRN_TRY(take_text(root, at, "impl", plan->impl, sizeof(plan->impl)));
+	CAIRN_TRY(take_text(root, at, "kernels", plan->kernels, sizeof(plan->kernels)));
 	CAIRN_TRY(take_text(root, at, "shape", plan->shape, sizeof(plan->shape)));
 	CAIRN_TRY(take_int32(root, at, "ranks", 1, CAIRN_SEARCH_MOST_SMS, &plan->ranks));
 	CAIRN_TRY(take_int32(root, at, "sms", 1, CAIRN_SEARCH_MOST_SMS, &plan->sms));
 	if (!FAULT(OTHER_GPU))
 		CAIRN_TRY(must_be(at, "gpu", plan->gpu, want->gpu));
+	CAIRN_TRY(must_be(at, "impl", plan->impl, want->impl));
 	if (!FAULT(OTHER_DIGEST))
-		CAIRN_TRY(must_be(at, "source", plan->source, want->source));
+		CAIRN_TRY(must_be(at, "kernels", plan->kernels, want->kernels));
 	if (!FAULT(OTHER_SHAPE))
 		CAIRN_TRY(must_be(at, "shape", plan->shape, want->shape));
 	if (plan->ranks != want->ranks)

@@ -73,9 +73,10 @@ static void refusals(struct cairn_test *t)
 	static const struct {
 		const char *from, *to, *want;
 	} all[] = {
-		{ "'v': 1", "'v': 2", "v: " },
+		{ "'v': 2", "'v': 1", "v: " },
 		{ "'gpu': 'G'", "'gpu': 'H'", "gpu: the plan is for \"H\", not for \"G\"" },
-		{ "0123456789abcdef", "0123456789abcdee", "source: the plan is for" },
+		{ "'none'", "'cpu'", "impl: the plan is for \"cpu\", not for \"none\"" },
+		{ "0123456789abcdef", "0123456789abcdee", "kernels: the plan is for" },
 		{ "4x64-0a", "4x64-0b", "shape: the plan is for" },
 		{ "'ranks': 1", "'ranks': 2", "ranks: the plan is for 2, not for 1" },
 		{ "58.0}]}", "58.0}]", "plan.json: " },	/* truncated */

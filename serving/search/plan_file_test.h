@@ -7,8 +7,8 @@
 #include "serving/search/plan_file.h"
 
 static const char plan_text[] =
-	"{'v': 1, 'gpu': 'G', 'source': '0123456789abcdef', 'shape': '4x64-0a', 'ranks': 1, 'sms': 132,"
-	" 'entries': ["
+	"{'v': 2, 'gpu': 'G', 'impl': 'none', 'kernels': '0123456789abcdef', 'shape': '4x64-0a',"
+	" 'ranks': 1, 'sms': 132, 'entries': ["
 	" {'rows': 1024, 'decode_eighths': 3, 'context': 1024, 'cuts': [384], 'decode': [300, 84],"
 	"  'parts': ["
 	"   {'op': 'qkv', 'nano': 0, 'start': 0.0, 'r': 1.0, 'how': 'alone', 'sms': 132},"
@@ -33,6 +33,6 @@ static const char plan_text[] =
 	"  'sequential_ms': 66.0, 'predicted_ms': 58.0, 'gap': 0.0,"
 	"  'measured_sequential_ms': 66.0, 'measured_ms': 58.0}]}";
 
-static const struct cairn_plan_file_for plan_here = { "G", "0123456789abcdef", "4x64-0a", 1, true };
+static const struct cairn_plan_file_for plan_here = { "G", "none", "0123456789abcdef", "4x64-0a", 1, true };
 
 #endif

@@ -12,7 +12,8 @@
 
 enum { MOST_BYTES = 64 << 20 };
 
-const char *const cairn_search_how_names[] = { "alone", "streams", "green", "queue", "coresident", NULL };
+const char *const cairn_search_how_names[] = { "alone", "streams", "green", "queue", "coresident",
+					       "priority", NULL };
 const char *const cairn_search_kind_names[] = { "compute", "memory", "network", NULL };
 
 struct part {			/* one operation of a case */
@@ -195,7 +196,7 @@ static int take_how(const json_t *row, struct cairn_json_at at, int parts, enum 
 
 static int take_row(struct cairn_search_profile *p, const json_t *row, struct cairn_json_at at)
 {
-	const char *op = "", *name = "", *impl;
+	const char *op = "", *name = "";
 	enum cairn_search_how how = CAIRN_SEARCH_ALONE;
 	double alone = 0, rate = 0;
 	int64_t v = 0, sms = 0;
@@ -212,10 +213,12 @@ static int take_row(struct cairn_search_profile *p, const json_t *row, struct ca
 	if (n < 0)
 		return cairn_error(EINVAL, "%s: %scase: %s does not name operations and their rows", at.file,
 				   at.where, CAIRN_QUOTED(name));
-	CAIRN_TRY(cairn_json_string(row, at, "impl", true, &impl, NULL));
 	CAIRN_TRY(take_how(row, at, n, &how));
+	CAIRN_TRY(take_same(row, at, "impl", p->impl, sizeof(p->impl)));
 	CAIRN_TRY(take_same(row, at, "gpu", p->gpu, sizeof(p->gpu)));
-	CAIRN_TRY(take_same(row, at, "source", p->source, sizeof(p->source)));
+	CAIRN_TRY(take_same(row, at, "kernels", p->kernels, sizeof(p->kernels)));
+	if (json_object_get(row, "shape"))
+		CAIRN_TRY(take_same(row, at, "shape", p->shape, sizeof(p->shape)));
 	CAIRN_TRY(cairn_json_int(row, at, "sms_a", true, 1, CAIRN_SEARCH_MOST_SMS, &sms));
 	CAIRN_TRY(cairn_json_number(row, at, "alone_a_ns", true, 0, 1e12, &alone));
 	CAIRN_TRY(cairn_json_number(row, at, "tflops_a", false, 0, 1e6, &rate));
@@ -225,6 +228,10 @@ static int take_row(struct cairn_search_profile *p, const json_t *row, struct ca
 	CAIRN_TRY(cairn_json_number(row, at, "gbps_b", false, 0, 1e6, &rate));
 	if (rate > p->gbps)
 		p->gbps = rate;
+	rate = 0;
+	CAIRN_TRY(cairn_json_number(row, at, "at_s", false, -1e-300, 1e9, &rate));
+	if (rate > p->seconds)
+		p->seconds = rate;
 	if (n == 2)
 		return take_pair(p, row, at, parts, how, (int32_t)sms, alone);
 	return n == 1 ? add_time(p, &parts[0], (int32_t)sms, alone * 1e-6) : 0;

@@ -5,7 +5,7 @@
  * A profile is a file of JSON lines, one for each measurement on one GPU with one build of the kernels:
  *
  *   {"v":1,"op":"interference","case":"gate_up_m512","impl":"cuda","how":"alone","sms_a":132,
- *    "alone_a_ns":271000,"tflops_a":705.1,"gpu":"...","source":"..."}
+ *    "alone_a_ns":271000,"tflops_a":705.1,"gpu":"...","kernels":"..."}
  *   {"v":1,"op":"interference","case":"gate_up_m512__dec_b170_kv1280","impl":"cuda","how":"queue",
  *    "sms_a":92,"sms_b":40,"alone_a_ns":..,"alone_b_ns":..,"pair_a_ns":..,"pair_b_ns":..,"r":..,"p":..}
  *
@@ -15,15 +15,19 @@
  *              that it covers; all_reduce_mROWS is the network's
  * dec_bBATCH_kvCONTEXT   attention of BATCH decoding requests with CONTEXT cached tokens each
  * pre_mROWS_kvCONTEXT    attention of ROWS rows of prompts with CONTEXT keys each
- * how          alone; in pairs streams, green, queue or coresident: how the two share the GPU
+ * how          alone; in pairs streams, priority, green, queue or coresident: how the two share the GPU.
+ *              priority: two streams, the second operation's of the higher priority
  * sms_a, sms_b SMs of each
  * alone_X_ns   time of one call alone, by its fastest form; in an alone row on sms_a SMs
  * pair_X_ns    time of one call while the other one runs
+ * gpu, impl    the device and the table; like kernels, the same in all rows
+ * kernels      digest of the operations' sources (program.h)
+ * shape        digest of the model's sizes (search_pipeline.h); if absent, the profile fits all models
  * r, p         alone_a_ns / pair_a_ns and alone_b_ns / pair_b_ns
  *
  * tflops_a and gbps_b, rates of the alone best, are optional; their largest values tell operations bound by
- * arithmetic from those bound by memory. Other members are ignored. If two rows measure the same thing, the
- * last one counts.
+ * arithmetic from those bound by memory. So is at_s, seconds since the profile began. Other members are
+ * ignored. If two rows measure the same thing, the last one counts.
  *
  * Errors: -EINVAL: the text names file, line and member. -EIO, -ENOMEM.
  */
@@ -44,7 +48,7 @@ enum cairn_search_kind {		/* what bounds an operation */
 
 enum cairn_search_how {
 	CAIRN_SEARCH_ALONE, CAIRN_SEARCH_STREAMS, CAIRN_SEARCH_GREEN, CAIRN_SEARCH_QUEUE,
-	CAIRN_SEARCH_CORESIDENT,
+	CAIRN_SEARCH_CORESIDENT, CAIRN_SEARCH_PRIORITY,
 	CAIRN_NUM_SEARCH_HOWS
 };
 extern const char *const cairn_search_how_names[];	/* ends with NULL */
@@ -65,12 +69,14 @@ struct cairn_search_pair {	/* an operation bound by arithmetic, and one of anoth
 };
 
 struct cairn_search_profile {
-	char gpu[96], source[32];
+	char gpu[96], impl[64], kernels[32];
+	char shape[64];		/* "": no row has it */
 	struct cairn_search_time *times;
 	struct cairn_search_pair *pairs;
 	int32_t num_times, num_pairs;
 	int32_t sms;		/* most SMs of an alone row */
 	double tflops, gbps;	/* the largest; 0: no row has it */
+	double seconds;		/* that measuring took, by the rows' largest at_s; 0: no row has it */
 };
 
 int cairn_search_profile_read(struct cairn_search_profile **out, const char *path);

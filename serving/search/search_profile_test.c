@@ -27,7 +27,7 @@ static void times(struct cairn_test *t)
 
 	if (!p)
 		return;
-	EXPECT(t, !strcmp(p->gpu, "closed form") && !strcmp(p->source, "0123456789abcdef"));
+	EXPECT(t, !strcmp(p->gpu, "closed form") && !strcmp(p->kernels, "0123456789abcdef"));
 	EXPECT(t, p->sms == 132 && p->tflops == 10 && p->gbps == 1000);
 	EXPECT(t, cairn_search_profile_ms(p, "gate_up", 384, &ms) == 0);
 	EXPECT(t, fabs(ms - (2e3 + 384 * 110) * 1e-6) < 1e-9);
@@ -66,13 +66,13 @@ static void curve(struct cairn_test *t)
 
 static const char alone[] =
 	"{'v':1,'op':'interference','case':'o_m128','impl':'cuda','how':'alone','sms_a':132,"
-	"'alone_a_ns':100,'gpu':'G','source':'S'}\n";
+	"'alone_a_ns':100,'gpu':'G','kernels':'S'}\n";
 static const char both[] =
 	"{'v':1,'op':'interference','case':'o_m128','impl':'cuda','how':'alone','sms_a':132,"
-	"'alone_a_ns':100,'gpu':'G','source':'S'}\n"
+	"'alone_a_ns':100,'gpu':'G','kernels':'S'}\n"
 	"{'v':1,'op':'interference','case':'o_m128__dec_b8_kv64','impl':'cuda','how':'green','sms_a':92,"
 	"'sms_b':40,'alone_a_ns':100,'alone_b_ns':50,'pair_a_ns':200,'pair_b_ns':100,'r':0.5,'p':0.5,"
-	"'gpu':'G','source':'S'}\n";
+	"'gpu':'G','kernels':'S'}\n";
 
 static void refuse(struct cairn_test *t, const char *base, const char *from, const char *to, const char *want)
 {
@@ -111,7 +111,9 @@ static void refusals(struct cairn_test *t)
 		{ "'alone_a_ns':100", "'alone_a_ns':'100'", "line 1: alone_a_ns" },
 		{ "'alone_a_ns':100", "'alone_a_ns':NaN", "line 1" },
 		{ "'gpu':'G'", "'gpu':''", "line 1: gpu" },
-		{ ",'source':'S'", "", "line 1: source" },
+		{ ",'kernels':'S'", "", "line 1: kernels" },
+		{ "'impl':'cuda',", "", "line 1: impl" },
+		{ "'gpu':'G'", "'gpu':'G','shape':''", "line 1: shape" },
 		{ "'S'}\n", "'S'}", "line 1: truncated" },
 		{ "{", "[", "line 1" },
 	};

@@ -34,7 +34,8 @@ static void search(struct cairn_test *t)
 	struct cairn_search_pipeline pipeline;
 	struct cairn_search_profile *profile = NULL;
 	struct cairn_plan_file *plan = NULL, *again = NULL;
-	struct cairn_plan_file_for want = { "closed form", "0123456789abcdef", pipeline.shape, 1, false };
+	struct cairn_plan_file_for want = { "closed form", "none", "0123456789abcdef",
+					    pipeline.shape, 1, false };
 	const struct cairn_search_try *best;
 	char path[PATH_MAX];
 	double period = 0;
@@ -139,8 +140,8 @@ static void commands(struct cairn_test *t)
 	snprintf(plan, sizeof(plan), "%s/plan.json", cairn_tmpdir(t));
 	if (!EXPECT(t, command(t, args, text, sizeof(text)) == 0))
 		cairn_note(t, "%s", text);
-	EXPECT_CONTAINS(t, text, "on closed form, kernels of source 0123456789abcdef");
-	EXPECT_CONTAINS(t, text, "will refuse the plan");
+	EXPECT_CONTAINS(t, text, "on closed form, kernels 0123456789abcdef of table none");
+	EXPECT_CONTAINS(t, text, "it will refuse the plan");
 	EXPECT_CONTAINS(t, text, "512 rows, 256 of them decoding, context 1024");
 	EXPECT_CONTAINS(t, text, "whole  mlp_norm moe");
 	EXPECT_CONTAINS(t, text, "2 nano-batches: a layer ");

@@ -40,7 +40,7 @@ static inline double closed_ns(int op, int rows)
 	return 2e3 + rows * closed_ops[op].ns_per_row;
 }
 
-#define CLOSED_TAIL	"\"impl\":\"none\",\"gpu\":\"closed form\",\"source\":\"0123456789abcdef\"}\n"
+#define CLOSED_TAIL	"\"impl\":\"none\",\"gpu\":\"closed form\",\"kernels\":\"0123456789abcdef\"}\n"
 
 static inline void write_closed_pair(FILE *f, const char *other, const char *how, double r, double p,
 				     double b_ns)

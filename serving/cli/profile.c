@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+/* profile - measures the times that `cairn search` reads; `cairn profile` */
+#include "serving/profile/profile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "serving/cli/command.h"
+#include "serving/cli/commands.h"
+
+static const char usage[] =
+	"usage: cairn profile --model DIR | --shape NAME --out FILE [OPTION]...\n"
+	"\n"
+	"Times the operations of a layer, with random weights: each alone, and products beside attention of\n"
+	"decoding requests. Writes one JSON object a line, which `cairn search` reads.\n"
+	"  --model DIR      a checkpoint; only its config.json is read\n"
+	"  --shape NAME     a published shape, as llama3-8b\n"
+	"  --out FILE       where to write the rows\n"
+	"  --impl NAME|PATH the table (cuda if there is a GPU, else cpu)\n"
+	"  --device N       CUDA device (0)\n"
+	"  --short          fewer measurements, within 80 seconds instead of four minutes\n"
+	"  --ops LIST       only these operations, as qkv,gate_up,attn; attn is attention (all)\n"
+	"  --rows LIST      rows of products alone (128 to 2048 by 128)\n"
+	"  --batches LIST   decoding requests of attention alone (96,192,384,768)\n"
+	"  --contexts LIST  keys of each; pairs take the first (1024,512,2048)\n"
+	"  --prompts LIST   rows of prompts (256,640,1280)\n"
+	"  --pair-rows LIST     rows of products in pairs (512,1024; short: 512)\n"
+	"  --pair-batches LIST  decoding requests in pairs (192,384; short: 192)\n"
+	"  --how NAME       measure only pairs that run so: streams, priority or green (all)\n"
+	"  --seconds N      begin no measurement later (240; short: 60)\n";
+
+enum { NUM_LISTS = 6 };
+
+struct command {
+	const char *impl, *model, *shape, *out, *ops, *lists[NUM_LISTS];
+	int64_t device, seconds;
+	int how, is_short;
+	struct cairn_session session;
+	struct profile_options opt;
+	FILE *file;
+};
+
+static int write_row(void *ctx, const char *name, const char *members, double sm_mhz)
+{
+	struct command *c = ctx;
+	char record[512];
+
+	cairn_session_record(&c->session, CAIRN_DECODE_AUTO, isnan(sm_mhz) ? 0 : sm_mhz, record,
+			     sizeof(record));
+	fprintf(c->file, "{\"v\":1,\"op\":\"interference\",\"case\":\"%s\",\"ok\":true,%s,%s}\n", name,
+		members, record);
+	return ferror(c->file) ? cairn_error(EIO, "--out: %s: cannot be written", c->out) : 0;
+}
+
+static int take_lists(struct command *c)
+{
+	static const struct {
+		const char *option;
+		int32_t hi;
+	} of[NUM_LISTS] = { { "rows", 1 << 16 }, { "batches", 1 << 16 }, { "contexts", 1 << 20 },
+			    { "prompts", 1 << 16 }, { "pair-rows", 1 << 16 }, { "pair-batches", 1 << 16 } };
+	struct profile_list *const to[NUM_LISTS] = {
+		&c->opt.rows, &c->opt.batches, &c->opt.contexts, &c->opt.prompts, &c->opt.pair_rows,
+		&c->opt.pair_batches,
+	};
+
+	for (int i = 0; i < NUM_LISTS; i++)
+		if (c->lists[i])
+			CAIRN_TRY(cairn_parse_list(of[i].option, c->lists[i], 1, of[i].hi, to[i]->v,
+						   PROFILE_LIST, &to[i]->num));
+	return 0;
+}
+
+static int run_profile(struct command *c)
+{
+	static const enum cairn_search_how hows[] = { 0, CAIRN_SEARCH_STREAMS, CAIRN_SEARCH_PRIORITY,
+						      CAIRN_SEARCH_GREEN };
+	const struct profile_sink sink = { write_row, c };
+	struct cairn_model_config config;
+	struct profile_result result;
+	int ret;
+
+	c->opt = c->is_short ? profile_short : profile_full;
+	c->opt.ops = c->ops;
+	c->opt.hows = c->how ? 1u << hows[c->how] : 0;
+	if (c->seconds)
+		c->opt.limit_s = (double)c->seconds;
+	CAIRN_TRY(take_lists(c));
+	CAIRN_TRY(cairn_config_option(c->model, c->shape, &config));
+	CAIRN_TRY(cairn_session_start(&c->session, c->impl, (int)c->device));
+	c->file = fopen(c->out, "w");
+	if (!c->file)
+		return cairn_error(EIO, "--out: %s: cannot be written", c->out);
+	ret = profile_run(&c->session.impl, &config, &c->opt, &sink, &result);
+	if (fclose(c->file) && !ret)
+		ret = cairn_error(EIO, "--out: %s: cannot be written", c->out);
+	CAIRN_TRY(ret);
+	printf("%d rows in %.1f s\n", result.num_rows, result.seconds);
+	if (result.num_late)
+		printf("%d measurements left out: the time was over\n", result.num_late);
+	if (result.num_starved)
+		printf("%d pairs left out: one operation kept the other one from running\n",
+		       result.num_starved);
+	return 0;
+}
+
+int cairn_cmd_profile(int argc, char **argv)
+{
+	static const char *const hows[] = { "all", "streams", "priority", "green", NULL };
+	struct command c = { .device = 0 };
+	const struct cairn_option options[] = {
+		{ .name = "model", .kind = CAIRN_OPT_TEXT, .to = &c.model },
+		{ .name = "shape", .kind = CAIRN_OPT_TEXT, .to = &c.shape },
+		{ .name = "out", .kind = CAIRN_OPT_TEXT, .to = &c.out },
+		{ .name = "impl", .kind = CAIRN_OPT_TEXT, .to = &c.impl },
+		{ .name = "device", .kind = CAIRN_OPT_INT, .to = &c.device, .lo = 0, .hi = 1023 },
+		{ .name = "short", .kind = CAIRN_OPT_FLAG, .to = &c.is_short },
+		{ .name = "ops", .kind = CAIRN_OPT_TEXT, .to = &c.ops },
+		{ .name = "rows", .kind = CAIRN_OPT_TEXT, .to = &c.lists[0] },
+		{ .name = "batches", .kind = CAIRN_OPT_TEXT, .to = &c.lists[1] },
+		{ .name = "contexts", .kind = CAIRN_OPT_TEXT, .to = &c.lists[2] },
+		{ .name = "prompts", .kind = CAIRN_OPT_TEXT, .to = &c.lists[3] },
+		{ .name = "pair-rows", .kind = CAIRN_OPT_TEXT, .to = &c.lists[4] },
+		{ .name = "pair-batches", .kind = CAIRN_OPT_TEXT, .to = &c.lists[5] },
+		{ .name = "how", .kind = CAIRN_OPT_CHOICE, .to = &c.how, .names = hows },
+		{ .name = "seconds", .kind = CAIRN_OPT_INT, .to = &c.seconds, .lo = 1, .hi = 86400 },
+	};
+	int ret = cairn_parse_options(argc, argv, NULL, options, sizeof(options) / sizeof(options[0]), usage);
+
+	if (ret > 0)
+		return CAIRN_EXIT_OK;
+	if (!ret && !c.out)
+		ret = cairn_error(EINVAL, "--out is required");
+	if (!ret)
+		ret = run_profile(&c);
+	cairn_session_close(&c.session);
+	if (!ret)
+		return CAIRN_EXIT_OK;
+	if (*cairn_last_error())
+		fprintf(stderr, "cairn profile: %s\n", cairn_last_error());
+	return ret == -EINVAL || ret == -EOPNOTSUPP ? CAIRN_EXIT_USAGE : CAIRN_EXIT_FAILED;
+}
