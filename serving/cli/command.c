@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* command - parses options, loads models and measures memory bandwidth for the subcommands */
 #include "serving/cli/command.h"
+#include "serving/plan/plan_engine.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -308,6 +309,7 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 
 void cairn_session_close(struct cairn_session *s)
 {
+	cairn_plan_engine_close(s->plans);
 	cairn_tokenizer_free(s->tokenizer);
 	cairn_model_free(s->model);
 	if (s->started)
@@ -374,23 +376,50 @@ double cairn_session_peak_gbps(const struct cairn_session *s)
 	return s->impl.device_info(&info) ? 0 : cairn_peak_gbps(info.name);
 }
 
+/* Writes the name of the table, with what decides which operations it runs. */
+static void name_table(const struct cairn_session *s, enum cairn_decode_path path, char *name, size_t len)
+{
+	snprintf(name, len, "%s%s%s%s%s%s%s", s->impl.name, path == CAIRN_DECODE_AUTO ? "" : ":",
+		 path == CAIRN_DECODE_AUTO ? "" : cairn_decode_path_names[path],
+		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : ":",
+		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : cairn_weights_names[s->weights],
+		 s->kv == CAIRN_KV_PLAIN ? "" : ":kv-",
+		 s->kv == CAIRN_KV_PLAIN ? "" : cairn_kv_names[s->kv]);
+}
+
+const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, const char *path,
+						   const char *command)
+{
+	struct cairn_device_info info = { .size = sizeof(info) };
+	char table[128];
+	struct cairn_plan_file_for here = { .gpu = info.name, .impl = table,
+					    .kernels = cairn_kernel_digest(), .ranks = 1 };
+
+	if (!path)
+		return NULL;
+	name_table(s, CAIRN_DECODE_AUTO, table, sizeof(table));
+	if (s->impl.device_info(&info))
+		info.name[0] = 0;
+	if (!cairn_plan_engine_open(&s->plans, path, &s->model->config, &here))
+		return cairn_plan_engine_plans(s->plans);
+	fprintf(stderr, "cairn %s: --plan: %s; passes run sequentially\n", command, cairn_last_error());
+	cairn_clear_error();
+	return NULL;
+}
+
 void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, double sm_mhz,
 			  char *json, size_t len)
 {
 	struct cairn_device_info info = { .size = sizeof(info) };
+	char table[128];
 
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
 	if (sm_mhz > 0)
 		info.clock_mhz = (int32_t)(sm_mhz + 0.5);
+	name_table(s, path, table, sizeof(table));
 	snprintf(json, len,
-		 "\"impl\":\"%s%s%s%s%s%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
+		 "\"impl\":\"%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
 		 "\"driver\":\"%s\",\"source\":\"%s\"",
-		 s->impl.name, path == CAIRN_DECODE_AUTO ? "" : ":",
-		 path == CAIRN_DECODE_AUTO ? "" : cairn_decode_path_names[path],
-		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : ":",
-		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : cairn_weights_names[s->weights],
-		 s->kv == CAIRN_KV_PLAIN ? "" : ":kv-",
-		 s->kv == CAIRN_KV_PLAIN ? "" : cairn_kv_names[s->kv], s->impl.version,
-		 info.clock_mhz, info.name, info.driver, cairn_source_digest());
+		 table, s->impl.version, info.clock_mhz, info.name, info.driver, cairn_source_digest());
 }

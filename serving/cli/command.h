@@ -13,6 +13,7 @@
 #include "conformance/abi.h"
 #include "serving/model/decode.h"
 #include "serving/model/model.h"
+#include "serving/nano/nano_plan.h"
 #include "serving/tokenizer/tokenizer.h"
 
 /* Exit status of a command, including those of conformance/. */
@@ -72,6 +73,7 @@ struct cairn_session {
 	struct cairn_model *model;
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
 	char dir[4096];				/* the model's directory; "" with a shape */
+	struct cairn_plan_engine *plans;	/* NULL: none; closed with the session */
 };
 
 /* impl: NULL for cuda if there is a device, else cpu. */
@@ -87,6 +89,13 @@ int cairn_shape_config(const char *shape, struct cairn_model_config *config);
 int cairn_config_option(const char *model, const char *shape, struct cairn_model_config *config);
 /* Makes random weights of a published shape; there is no tokenizer. */
 int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t seed);
+/*
+ * Reads plans of nano-batches for the loaded model from a plan file or a folder of them (plan_engine.h), for
+ * struct cairn_engine_options. path NULL: returns NULL. Returns NULL, too, if the plans are refused; standard
+ * error then has the reason, after the name of the command, and passes run sequentially.
+ */
+const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, const char *path,
+						   const char *command);
 void cairn_session_close(struct cairn_session *s);
 
 /* Measures a pure read by the table's stream operation in GB/s, the best of five; 0 if the table has none. */

@@ -61,13 +61,15 @@ static const char usage[] =
 	"  --kv FORM             plain: keys and values in 16 bits; fp8: in 8 bits, with the scales of the\n"
 	"                        checkpoint, else 1 (plain)\n"
 	"  --no-graphs           launch operations one by one instead of as CUDA graphs\n"
+	"  --plan PATH           run passes as nano-batches by this plan file of `cairn search`, or by the\n"
+	"                        one for this GPU and model in this folder, where it was measured to gain\n"
 	"  --json FILE           append a bench record to FILE\n"
 	"\n"
 	"Exit status: 0 success, 1 the engine failed or the logits were NaN, 2 bad usage or input.\n";
 
 struct options {
 	struct cairn_common_options common;
-	const char *shape, *prompt, *prompt_file;
+	const char *shape, *prompt, *prompt_file, *plan;
 	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;
 	int ignore_eos, no_graphs, no_defaults;
 	struct cairn_sampling sampling;		/* temperature, top_p NAN and top_k -1: not given */
@@ -110,6 +112,7 @@ static int parse(int argc, char **argv, struct options *o)
 		{ "prefill-rows", CAIRN_OPT_INT, &o->prefill_rows, 1, 1 << 20, NULL },
 		{ "page-size", CAIRN_OPT_INT, &o->page_size, 1, 1 << 16, NULL },
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
+		{ "plan", CAIRN_OPT_TEXT, &o->plan, 0, 0, NULL },
 	};
 	int ret = cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
 				      usage);
@@ -577,6 +580,7 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 		eo.max_rows = (int32_t)((int64_t)*num_ids * o->common.batch);
 	if (eo.max_rows < eo.max_batch)
 		eo.max_rows = eo.max_batch;
+	eo.nano = cairn_session_plans(s, o->plan, "generate");
 	return cairn_name_option(cairn_engine_create(e, s->model, &eo), names);
 }
 

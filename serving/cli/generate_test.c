@@ -109,6 +109,27 @@ static void answers(struct cairn_test *t, const char *table)
 	}
 }
 
+/* A plan that cannot be used is named once, and the answer is the same. */
+static void plan_refused(struct cairn_test *t)
+{
+	char out[16384], path[PATH_MAX];
+	const char *said;
+
+	cairn_tmpfile(t, path, sizeof(path), "plan.json", "{\"v\": 2", 7);
+	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "What is 55 - 8?\n", "--plan",
+			path) == 0);
+	EXPECT_CONTAINS(t, out, "\n47\n");
+	said = strstr(out, "cairn generate: --plan: ");
+	EXPECT(t, said && strstr(said, "plan.json") && strstr(said, "; passes run sequentially\n"));
+	EXPECT(t, said && !strstr(said + 1, "cairn generate: --plan"));
+	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "What is 55 - 8?\n", "--plan",
+			cairn_tmpdir(t)) == 0);
+	EXPECT_CONTAINS(t, out, "_tp1.json");
+	EXPECT_CONTAINS(t, out, "\n47\n");
+	EXPECT(t, CAIRN(out, "serve", "--impl", "cpu", "--plan", path, "--repeatable") == 2);
+	EXPECT_CONTAINS(t, out, "--plan: excludes --repeatable");
+}
+
 static void answers_ref(struct cairn_test *t)
 {
 	answers(t, "ref");
@@ -574,6 +595,7 @@ static void fifos(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "answers_ref", answers_ref },
+	{ "plan_refused", plan_refused },
 	{ "answers_cpu", answers_cpu },
 	{ "answers_cuda", answers_cuda },
 	{ "eval_ref", eval_ref },

@@ -11,7 +11,7 @@
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
-#include "serving/search/plan_file.h"
+#include "serving/plan/plan_file.h"
 #include "serving/search/search_print.h"
 
 static const char usage[] =
@@ -108,12 +108,13 @@ static int search_passes(struct search *s)
 
 static int write_plan(struct search *s)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], name[256];
 
 	if (s->output) {
 		snprintf(path, sizeof(path), "%s", s->output);
 	} else {
-		cairn_plan_file_path(s->plan, path, sizeof(path));
+		cairn_plan_file_name(s->plan->gpu, s->plan->shape, s->plan->ranks, name, sizeof(name));
+		snprintf(path, sizeof(path), "plans/%s", name);
 		if (mkdir("plans", 0777) && errno != EEXIST)
 			return cairn_error(EIO, "plans: %s", strerror(errno));
 	}

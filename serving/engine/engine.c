@@ -59,6 +59,9 @@ static int check_options(struct cairn_engine_options *o, const struct cairn_mode
 	if (o->repeatable && o->cache_grain == 1 && o->page_size > 1)
 		return cairn_error(EINVAL, "engine: cache_grain: 1 does not go with repeatable, which shares "
 				   "whole chunks");
+	if (o->repeatable && o->nano && o->nano->pick)
+		return cairn_error(EINVAL, "engine: nano: plans that depend on the pass do not go with "
+				   "repeatable");
 	o->cache_grain = !o->cache_grain ? o->page_size : o->cache_grain < 0 ? 0 : o->cache_grain;
 	return 0;
 }

@@ -57,9 +57,11 @@ struct cairn_engine_options {
 	int repeatable;			/* see Determinism; prompt_logprobs are refused */
 	/*
 	 * How passes of the operation list run as nano-batches (nano_plan.h); NULL: they run sequentially.
-	 * Copied. A pass of fewer rows than the plan wants runs sequentially.
+	 * The plans are copied; what pick reads must outlive the engine. With `repeatable` there must be one
+	 * plan without pick, because the shape of a pass depends on other requests. A pass of fewer rows than
+	 * its plan wants runs sequentially.
 	 */
-	const struct cairn_nano_plan *nano;
+	const struct cairn_nano_plans *nano;
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */

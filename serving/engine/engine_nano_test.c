@@ -9,6 +9,7 @@
 
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
+#include "serving/plan/plan_engine.h"
 
 #define JOBS	7
 #define PROMPT	70
@@ -121,13 +122,15 @@ static void compare_engines(struct cairn_test *t, const char *table, const char 
 	for (size_t i = 0; i < num; i++) {
 		const struct setting *s = &settings[i];
 		struct cairn_engine_options opt = s->opt;
+		struct cairn_nano_plans plans = { .num = 1 };
 		struct cairn_engine_stats stats;
 
 		memset(want->scores, 0, sizeof(want->scores));
 		memset(got->scores, 0, sizeof(got->scores));
 		run_all(t, want, m, &opt, &stats);
 		EXPECT(t, stats.nano_steps == 0);
-		opt.nano = s->plan;
+		plans.plans = s->plan;
+		opt.nano = &plans;
 		run_all(t, got, m, &opt, &stats);
 		cairn_note(t, "%s, %s: %lld steps, %lld as nano-batches, %lld from graphs; %lld recomputed, "
 			   "%lld swapped", table, s->what, (long long)stats.steps,
@@ -141,6 +144,88 @@ static void compare_engines(struct cairn_test *t, const char *table, const char 
 	}
 	close_model(m, &g);
 out:
+	free(want);
+}
+
+/* ---- plans from a file ---- */
+
+/* Entries for passes with some shares of decoding rows; the last one has no gain. */
+static char *plan_text(const char *shape)
+{
+	static const char *const ops[] = { "qkv", "attn", "o", "gate_up", "down" };
+	static const struct {
+		int rows, eighths, context;
+		double ms;
+	} of[] = { { 20, 0, 64, 30 }, { 20, 1, 64, 30 }, { 20, 2, 64, 30 }, { 8, 7, 64, 30 },
+		   { 20, 3, 64, 33 } };
+	char *text = malloc(1 << 16);
+	size_t n;
+
+	if (!text)
+		return NULL;
+	n = (size_t)sprintf(text, "{\"v\":2,\"gpu\":\"G\",\"impl\":\"late\",\"kernels\":\"K\","
+			    "\"shape\":\"%s\",\"ranks\":1,\"sms\":132,\"entries\":[", shape);
+	for (size_t i = 0; i < ARRAY_SIZE(of); i++) {
+		int decode = of[i].rows * of[i].eighths / 8, first = of[i].rows / 2 - (int)i % 2 * 3;
+
+		n += (size_t)sprintf(text + n, "%s{\"rows\":%d,\"decode_eighths\":%d,\"context\":%d,"
+				     "\"cuts\":[%d],\"decode\":[%d,%d],\"sequential_ms\":33,"
+				     "\"predicted_ms\":30,\"gap\":0,\"measured_sequential_ms\":33,"
+				     "\"measured_ms\":%g,\"parts\":[", i ? "," : "", of[i].rows,
+				     of[i].eighths, of[i].context, first, first * decode / of[i].rows,
+				     decode - first * decode / of[i].rows, of[i].ms);
+		for (int k = 0; k < 10; k++)
+			n += (size_t)sprintf(text + n, "%s{\"op\":\"%s\",\"nano\":%d,\"start\":%.2f,"
+					     "\"r\":0.5,\"how\":\"%s\",\"sms\":%d}", k ? "," : "",
+					     ops[k / 2], k % 2, k * 0.15 + 0.1,
+					     i % 2 ? "priority" : "green", k / 2 == 1 ? 40 : 92);
+		n += (size_t)sprintf(text + n, "]}");
+	}
+	sprintf(text + n, "]}");
+	return text;
+}
+
+/* An engine with plans from a file gives the same answers, and passes without a plan are sequential. */
+static void from_file(struct cairn_test *t)
+{
+	struct cairn_engine_options opt = { ENGINE, .max_rows = 24 };
+	struct cairn_plan_file_for here = { "G", "late", "K", NULL, 1, false };
+	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
+	struct cairn_search_pipeline ops;
+	struct cairn_plan_engine *plans;
+	struct cairn_engine_stats stats;
+	char path[PATH_MAX], *text;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (!EXPECT(t, want != NULL) || open_model(t, "late", "llama3_tiny", &impl, &g, &m))
+		return;
+	for (int i = 0; i < JOBS; i++)
+		for (int k = 0; k < PROMPT; k++)
+			want->prompts[i][k] = 3 + (int32_t)(cairn_rand(t) % 180);
+	memcpy(got->prompts, want->prompts, sizeof(got->prompts));
+	run_all(t, want, m, &opt, &stats);
+	EXPECT(t, cairn_search_pipeline(&ops, &m->config, 1) == 0);
+	text = plan_text(ops.shape);
+	cairn_tmpfile(t, path, sizeof(path), "plan.json", text, strlen(text));
+	free(text);
+	if (!EXPECT(t, cairn_plan_engine_open(&plans, path, &m->config, &here) == 0)) {
+		cairn_note(t, "%s", cairn_last_error());
+		return;
+	}
+	EXPECT(t, cairn_plan_engine_plans(plans)->num == 4);
+	opt.nano = cairn_plan_engine_plans(plans);
+	run_all(t, got, m, &opt, &stats);
+	cairn_note(t, "%lld of %lld steps as nano-batches", (long long)stats.nano_steps,
+		   (long long)stats.steps);
+	EXPECT(t, stats.nano_steps > 5 && stats.nano_steps < stats.steps);
+	compare(t, want, got, "from a file");
+	opt.repeatable = 1;
+	EXPECT(t, cairn_engine_create(&(struct cairn_engine *){ NULL }, m, &opt) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "nano: plans that depend on the pass");
+	cairn_plan_engine_close(plans);
+	close_model(m, &g);
 	free(want);
 }
 
@@ -172,7 +257,8 @@ static void latent_late(struct cairn_test *t)
 static void refused(struct cairn_test *t)
 {
 	const struct cairn_nano_plan bad = { .num_batches = 2 };
-	struct cairn_engine_options opt = { ENGINE, .nano = &bad };
+	struct cairn_nano_plans plans = { .plans = &bad, .num = 1 };
+	struct cairn_engine_options opt = { ENGINE, .nano = &plans };
 	struct cairn_engine_stats stats;
 	struct crowd *c = calloc(1, sizeof(*c));
 	struct cairn_engine *e;
@@ -184,7 +270,7 @@ static void refused(struct cairn_test *t)
 		goto out;
 	EXPECT(t, cairn_engine_create(&e, m, &opt) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "nano_plan: num_lanes is 0");
-	opt.nano = &pipeline;
+	plans.plans = &pipeline;
 	opt.decode = CAIRN_DECODE_AUTO;
 	run_all(t, c, m, &opt, &stats);
 	EXPECT(t, stats.fused_steps > 0 && stats.nano_steps > 0);
@@ -199,6 +285,7 @@ static const struct cairn_unit units[] = {
 	{ "llama_late", llama_late },
 	{ "mixtral_late", mixtral_late },
 	{ "latent_late", latent_late },
+	{ "from_file", from_file },
 	{ "refused", refused },
 };
 

@@ -43,7 +43,7 @@ static size_t lay_out(const struct cairn_worker *w, struct arrays *a, char *base
 	size_t batch = (size_t)w->opt.max_batch, rows = (size_t)w->opt.max_rows;
 	/* Sequences share pages, so their page tables together can be longer than the pool. */
 	size_t pages = (size_t)((w->opt.max_context + w->opt.page_size - 1) / w->opt.page_size);
-	size_t nanos = w->nano ? (size_t)cairn_nano_plan_of(w->nano)->num_batches : 0;
+	size_t nanos = (size_t)worker_nano_batches(w);
 	char *at = base;
 
 	a->seed = carve(&at, batch * sizeof(*a->seed));

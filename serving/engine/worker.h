@@ -42,8 +42,11 @@ struct cairn_worker_options {
 	 * so that all of them call the same kernels with the same shapes.
 	 */
 	int repeatable;
-	/* How passes that are not a decode_step run as nano-batches; NULL: sequentially. Copied. */
-	const struct cairn_nano_plan *nano;
+	/*
+	 * How passes that are not a decode_step run as nano-batches; NULL: sequentially. The plans are
+	 * copied; ctx must outlive the worker.
+	 */
+	const struct cairn_nano_plans *nano;
 };
 
 /* Treatment of a draw's logits beyond its sampling parameters. Zero turns a member off; for slot, -1 does. */

@@ -63,7 +63,7 @@ struct flight {
 
 struct graph {
 	int32_t rows, kv_bound;		/* the shape, together with kind */
-	int as_nano;
+	int as_nano;			/* 1 + index of the plan; 0: sequential */
 	struct kind kind;
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
 	void *exec;			/* NULL until the second pass of this shape */
@@ -84,7 +84,8 @@ struct cairn_worker {
 	struct cairn_kv_store kv;
 	struct cairn_scratch *scratch;	/* NULL if by_steps */
 	struct cairn_decoder *decoder;
-	struct cairn_nano *nano;	/* NULL: all passes are sequential */
+	struct cairn_nano **nanos;	/* [plans.num]; NULL: all passes are sequential */
+	struct cairn_nano_plans plans;	/* without the plans themselves, of which nanos have copies */
 	int32_t *nano_old;		/* arrays of a pass before its rows change places */
 	void *stream;
 
@@ -116,7 +117,7 @@ struct cairn_worker {
 	struct cairn_batch batch;
 	struct kind kind;
 	int fused;			/* decode_step runs it */
-	int as_nano;			/* it runs as nano-batches, as nano_pass says */
+	int as_nano;			/* 1 + index of its plan, as nano_pass says; 0: sequential */
 	struct cairn_nano_pass nano_pass;
 	int32_t follows;		/* number of rows that follow a draw */
 };
@@ -142,9 +143,10 @@ int worker_treat_after(struct cairn_worker *w, int32_t rows);
 void worker_treat_destroy(struct cairn_worker *w);
 
 /* worker_nano.c */
-int worker_nano_create(struct cairn_worker *w, const struct cairn_nano_plan *plan);
+int worker_nano_create(struct cairn_worker *w, const struct cairn_nano_plans *plans);
 void worker_nano_destroy(struct cairn_worker *w);
-/* Cuts the pass into nano-batches if the plan wants it, and puts its rows into their places. */
+int32_t worker_nano_batches(const struct cairn_worker *w);	/* most of any plan; 0 without plans */
+/* Cuts the pass into nano-batches if a plan wants it, and puts its rows into their places. */
 int worker_nano_split(struct cairn_worker *w, int decode);
 
 /* worker_pass.c */

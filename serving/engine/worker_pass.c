@@ -23,8 +23,8 @@
  * recently used are kept. Passes without a graph have the same bounds and padding, so that both ways launch
  * the same kernels and give the same bits.
  *
- * Nano-batches: with a plan (nano_plan.h), passes of the operation list run as nano-batches, whose index
- * arrays are part of the uploaded block (worker_nano.c).
+ * Nano-batches: passes of the operation list for which there is a plan (nano_plan.h) run as nano-batches,
+ * whose index arrays are part of the uploaded block (worker_nano.c).
  */
 #include <string.h>
 
@@ -122,8 +122,10 @@ static int enqueue(struct cairn_worker *w)
 		if (moved)
 			worker_drop_graphs(w);
 	}
-	CAIRN_TRY(w->as_nano ? cairn_nano_forward(w->nano, &w->kv, &w->nano_pass, w->stream) :
-		  cairn_forward(w->scratch, &w->kv, &w->batch, w->stream));
+	if (w->as_nano)
+		CAIRN_TRY(cairn_nano_forward(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream));
+	else
+		CAIRN_TRY(cairn_forward(w->scratch, &w->kv, &w->batch, w->stream));
 	if (!w->batch.num_logits)
 		return 0;
 	CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
@@ -157,8 +159,9 @@ static struct graph *find_graph(struct cairn_worker *w)
 
 static int reserve(struct cairn_worker *w, int *moved)
 {
-	return w->as_nano ? cairn_nano_reserve(w->nano, &w->kv, &w->nano_pass, w->stream, moved) :
-	       cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, moved);
+	if (w->as_nano)
+		return cairn_nano_reserve(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream, moved);
+	return cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, moved);
 }
 
 static int capture(struct cairn_worker *w, struct graph *g)
@@ -385,6 +388,6 @@ int cairn_worker_launch(struct cairn_worker *w)
 		CAIRN_TRY(TABLE(w, event_record, w->times[f->number % NUM_TIMES].end, w->stream));
 	w->last = f;
 	w->num_flights++;
-	w->stats.nano_passes += w->as_nano;
+	w->stats.nano_passes += w->as_nano > 0;
 	return 0;
 }

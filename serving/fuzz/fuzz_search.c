@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "serving/fuzz/fuzz.h"
-#include "serving/search/plan_file.h"
+#include "serving/plan/plan_file.h"
 
 static void check_profile(const struct cairn_search_profile *p)
 {

@@ -54,12 +54,21 @@ static int place(struct cairn_nano *n)
 	return 0;
 }
 
+static int create_stream(const struct cairn_impl *impl, const struct cairn_nano_lane *lane, void **stream)
+{
+	if (!lane->sms && !lane->priority)
+		return CAIRN_TABLE(impl, stream_create, stream);
+	if (!impl->stream_create_part)
+		return cairn_error(EOPNOTSUPP, "nano: %s: the table has no stream_create_part", impl->name);
+	return CAIRN_TABLE(impl, stream_create_part, stream, lane->sms, lane->priority);
+}
+
 static int create_streams(struct cairn_nano *n)
 {
 	const struct cairn_impl *impl = n->scratch->model->impl;
 
 	for (int32_t l = 1; l < n->plan.num_lanes; l++) {
-		CAIRN_TRY(CAIRN_TABLE(impl, stream_create, &n->streams[l]));
+		CAIRN_TRY(create_stream(impl, &n->plan.lanes[l], &n->streams[l]));
 		CAIRN_TRY(CAIRN_TABLE(impl, event_create, &n->joined[l]));
 	}
 	CAIRN_TRY(CAIRN_TABLE(impl, event_create, &n->forked));

@@ -36,6 +36,11 @@ struct cairn_nano_place {
 	double start;			/* in periods, finite, >= 0 */
 };
 
+/* Where a lane runs: stream_create_part's arguments (abi.h). Zero: a plain stream. */
+struct cairn_nano_lane {
+	int32_t sms, priority;
+};
+
 struct cairn_nano_plan {
 	int32_t num_batches;		/* 1 .. CAIRN_NANO_BATCHES */
 	int32_t num_lanes;		/* 1 .. CAIRN_NANO_LANES; lane 0 is the stream of the pass */
@@ -46,6 +51,20 @@ struct cairn_nano_plan {
 	int32_t least_rows;		/* a pass with fewer rows runs sequentially; 0: num_batches */
 	const struct cairn_nano_place *places;
 	int32_t num_places;
+	/* lanes[0], the stream of the pass, is zero. MOE, whose CTAs wait for each other, needs all SMs. */
+	struct cairn_nano_lane lanes[CAIRN_NANO_LANES];
+};
+
+/* Plans for different passes. */
+struct cairn_nano_plans {
+	const struct cairn_nano_plan *plans;
+	int32_t num;
+	/*
+	 * Returns the index of the plan for a pass, or -1 to run it sequentially. decodes: its decoding rows;
+	 * context: their mean number of keys, 0 without any. NULL: every pass takes the first plan.
+	 */
+	int32_t (*pick)(const void *ctx, int32_t rows, int32_t decodes, int32_t context);
+	const void *ctx;
 };
 
 /* Checks all but the places. -EINVAL: the text names the member. */

@@ -18,6 +18,12 @@ int cairn_nano_plan_check(const struct cairn_nano_plan *p)
 		return REFUSE("num_batches is %d, not 1 to %d", p->num_batches, CAIRN_NANO_BATCHES);
 	if (p->num_lanes < 1 || p->num_lanes > CAIRN_NANO_LANES)
 		return REFUSE("num_lanes is %d, not 1 to %d", p->num_lanes, CAIRN_NANO_LANES);
+	for (int32_t i = 0; i < p->num_lanes; i++) {
+		if (p->lanes[i].priority < 0 || p->lanes[i].priority > 1)
+			return REFUSE("lanes[%d].priority is %d, not 0 or 1", i, p->lanes[i].priority);
+		if (!i && (p->lanes[i].sms || p->lanes[i].priority))
+			return REFUSE("lanes[%d] is the stream of the pass, and no part of the device", i);
+	}
 	if (p->least_rows < 0)
 		return REFUSE("least_rows is %d, not >= 0", p->least_rows);
 	for (int32_t i = 0; i < p->num_batches; i++) {
@@ -242,6 +248,9 @@ static int list_candidates(struct planner *p)
 		p->of[o] = p->num_cands;
 		if (whole)
 			add_candidate(p, o, CAIRN_NANO_WHOLE, j, n);
+		if (is_moe(&g->ops[o]) && p->plan->lanes[p->cands[p->num_cands - 1].lane].sms)
+			return REFUSE("places: '%s' needs all SMs, but lane %d has a part of them",
+				      short_name(&g->ops[o]), p->cands[p->num_cands - 1].lane);
 		for (int32_t i = 0; i < p->plan->num_batches && !whole; i++)
 			add_candidate(p, o, i, j, n);
 	}

@@ -34,6 +34,13 @@ enum cairn_search_fault {
 	FAULT_CUT_OFF_BY_ONE,		/* a cut is read as the row before it */
 	FAULT_GAIN_IGNORED,		/* an entry is picked whatever its measured gain */
 	FAULT_MORE_ROWS,		/* an entry with more rows than the pass is picked */
+	FAULT_FAR_ROWS,			/* one with far fewer rows is picked */
+	FAULT_ANY_SHARE,		/* one for another share of decoding rows is picked */
+	FAULT_ANY_CONTEXT,		/* one for another context is picked */
+	FAULT_SPLIT_SMS,		/* both operations of a green pair get the same SMs */
+	FAULT_WRONG_LANE,		/* attention runs on the lane of products */
+	FAULT_CUTS_EQUAL,		/* all nano-batches get equal rows */
+	FAULT_LIGHT_LOST,		/* the light operations of a part have no place */
 	NUM_FAULTS
 };
 

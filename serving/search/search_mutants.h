@@ -22,10 +22,13 @@
 #define cairn_plan_file_create		mutant_search_plan_create
 #define cairn_plan_file_free		mutant_search_plan_free
 #define cairn_plan_file_add		mutant_search_plan_add
-#define cairn_plan_file_path		mutant_search_plan_path
+#define cairn_plan_file_name		mutant_search_plan_name
 #define cairn_plan_file_write		mutant_search_plan_write
 #define cairn_plan_file_parse		mutant_search_plan_parse
 #define cairn_plan_file_read		mutant_search_plan_read
+#define cairn_plan_file_has_gain	mutant_search_plan_has_gain
+#define cairn_plan_lanes_free		mutant_search_plan_lanes_free
+#define cairn_plan_lanes_make		mutant_search_plan_lanes_make
 #define cairn_plan_file_pick		mutant_search_plan_pick
 
 #endif

@@ -8,9 +8,10 @@
 #include <limits.h>
 
 #include "conformance/harness.h"
+#include "serving/plan/plan_engine_test.h"
+#include "serving/plan/plan_file_test.h"
 #include "serving/search/search_brute_test.h"
 #include "serving/search/search_fault.h"
-#include "serving/search/plan_file_test.h"
 #include "serving/search/search_test.h"
 
 extern int cairn_search_fault;
@@ -25,6 +26,9 @@ int mutant_search_plan_read(struct cairn_plan_file **out, const char *path,
 void mutant_search_plan_free(struct cairn_plan_file *plan);
 const struct cairn_plan_file_entry *mutant_search_plan_pick(const struct cairn_plan_file *plan, int32_t rows,
 							   int32_t decode, int32_t context);
+int mutant_search_plan_lanes_make(struct cairn_plan_lanes *out, const struct cairn_plan_file *file,
+				  int32_t entry, const struct cairn_search_pipeline *pipeline);
+void mutant_search_plan_lanes_free(struct cairn_plan_lanes *lanes);
 
 static const struct tiny chain = {
 	.name = "chain", .rows = 512, .num_ops = 3, .cache = 1,
@@ -207,9 +211,12 @@ static int plans(struct cairn_test *t)
 	int right = plan && plan->num_entries == 4 && plan->entries[0].cuts[0] == 384 &&
 		    plan->entries[3].cuts[0] == 512 && plan->entries[3].cuts[1] == 1024 &&
 		    mutant_search_plan_pick(plan, 1024, 384, 1024) == &plan->entries[0] &&
-		    mutant_search_plan_pick(plan, 1024, 768, 1024) == &plan->entries[0] &&
-		    mutant_search_plan_pick(plan, 2047, 768, 4096) == &plan->entries[2] &&
-		    !mutant_search_plan_pick(plan, 1023, 384, 1024);
+		    mutant_search_plan_pick(plan, 1100, 400, 4096) == &plan->entries[2] &&
+		    !mutant_search_plan_pick(plan, 1024, 768, 1024) &&
+		    !mutant_search_plan_pick(plan, 1023, 384, 1024) &&
+		    !mutant_search_plan_pick(plan, 1600, 600, 1024) &&
+		    !mutant_search_plan_pick(plan, 1024, 200, 1024) &&
+		    !mutant_search_plan_pick(plan, 1024, 384, 2048);
 
 	mutant_search_plan_free(plan);
 	return right && is_refused(t, "'G'", "'H'") && is_refused(t, "0123456789abcdef",
@@ -225,12 +232,44 @@ static void notice_plan(struct cairn_test *t, int fault)
 	EXPECT(t, plans(t));
 }
 
+/* Returns whether an entry becomes the plan that it should under the current fault. */
+static int lanes(struct cairn_test *t)
+{
+	struct cairn_plan_file *file = open_engine_plan(t, "'how': 'green', 'sms': 40", "", "");
+	struct cairn_search_pipeline pipeline;
+	struct cairn_plan_lanes l;
+	const struct cairn_nano_place *p;
+	int light = 0, right;
+
+	if (!file || engine_pipeline(&pipeline) || mutant_search_plan_lanes_make(&l, file, 0, &pipeline))
+		return 0;
+	right = l.plan.rows[0] * 640 == l.plan.rows[1] * 384 && l.plan.num_lanes == 4 &&
+		l.plan.lanes[2].sms == -l.plan.lanes[3].sms;
+	for (p = l.places; p < l.places + l.plan.num_places; p++) {
+		right &= strcmp(p->op, "attn") || p->lane == (p->batch ? 1 : 2);
+		light += !strcmp(p->op, "rope") || !strcmp(p->op, "attn");
+	}
+	mutant_search_plan_lanes_free(&l);
+	cairn_plan_file_free(file);
+	return right && light == 4;
+}
+
+static void notice_lanes(struct cairn_test *t, int fault)
+{
+	cairn_search_fault = fault;
+	EXPECT(t, !lanes(t));
+	cairn_search_fault = FAULT_NONE;
+	EXPECT(t, lanes(t));
+}
+
 #define MUTANT(name, fault, tiny) \
 	static void name(struct cairn_test *t) { notice(t, FAULT_##fault, &tiny); }
 #define KEYS_MUTANT(name, fault) \
 	static void name(struct cairn_test *t) { notice_keys(t, FAULT_##fault); }
 #define PLAN_MUTANT(name, fault) \
 	static void name(struct cairn_test *t) { notice_plan(t, FAULT_##fault); }
+#define LANES_MUTANT(name, fault) \
+	static void name(struct cairn_test *t) { notice_lanes(t, FAULT_##fault); }
 
 MUTANT(no_layer_edges, NO_LAYER_EDGES, memory)
 MUTANT(no_data_edges, NO_DATA_EDGES, chain)
@@ -251,6 +290,13 @@ PLAN_MUTANT(other_shape_taken, OTHER_SHAPE)
 PLAN_MUTANT(cut_off_by_one, CUT_OFF_BY_ONE)
 PLAN_MUTANT(gain_ignored, GAIN_IGNORED)
 PLAN_MUTANT(more_rows_picked, MORE_ROWS)
+PLAN_MUTANT(far_rows_picked, FAR_ROWS)
+PLAN_MUTANT(any_share_picked, ANY_SHARE)
+PLAN_MUTANT(any_context_picked, ANY_CONTEXT)
+LANES_MUTANT(parts_share_sms, SPLIT_SMS)
+LANES_MUTANT(attention_on_wrong_lane, WRONG_LANE)
+LANES_MUTANT(cuts_equal, CUTS_EQUAL)
+LANES_MUTANT(light_operations_lost, LIGHT_LOST)
 
 #define UNIT(name)	{ #name, name }
 static const struct cairn_unit units[] = {
@@ -258,7 +304,9 @@ static const struct cairn_unit units[] = {
 	UNIT(whole_meets_first), UNIT(no_wrap), UNIT(kind_overlaps), UNIT(rows_lost), UNIT(decode_lost),
 	UNIT(decode_unbounded), UNIT(no_rho), UNIT(no_triple), UNIT(p_is_r), UNIT(kind_overlaps_in_stage2),
 	UNIT(other_digest_taken), UNIT(other_gpu_taken), UNIT(other_shape_taken), UNIT(cut_off_by_one),
-	UNIT(gain_ignored), UNIT(more_rows_picked),
+	UNIT(gain_ignored), UNIT(more_rows_picked), UNIT(far_rows_picked), UNIT(any_share_picked),
+	UNIT(any_context_picked), UNIT(parts_share_sms), UNIT(attention_on_wrong_lane), UNIT(cuts_equal),
+	UNIT(light_operations_lost),
 };
 
 const struct cairn_family cairn_search_mutants_family = {

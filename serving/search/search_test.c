@@ -7,7 +7,7 @@
 
 #include "conformance/harness.h"
 #include "serving/cli/commands.h"
-#include "serving/search/plan_file.h"
+#include "serving/plan/plan_file.h"
 #include "serving/search/search_test.h"
 
 /* Opens a pass of Llama-3-8B. */

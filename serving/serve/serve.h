@@ -22,7 +22,7 @@ struct cairn_serve_options {
 	/* the model */
 	const char *shape;
 	int64_t max_context, max_rows, page_size, num_pages, host_pages, disk_pages, seed;
-	const char *disk_dir;
+	const char *disk_dir, *plan;
 	int grain;		/* enum cairn_serve_cache */
 	int no_graphs, repeatable;
 	int no_defaults;	/* index into cairn_generation_names: ignore generation_config.json */

@@ -37,6 +37,8 @@ static const char usage[] =
 	"                         worker is restarted; slower: prompts are computed one by one, answers\n"
 	"                         are not cached; excludes --prefix-cache token\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
+	"  --plan PATH            run passes as nano-batches by a plan file: see generate; excludes\n"
+	"                         --repeatable\n"
 	"  --seed N               seed of random weights (1)\n"
 	"\n"
 	"Clients and access:\n"
@@ -88,6 +90,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "prefix-cache", CAIRN_OPT_CHOICE, &o->grain, 0, 0, caches },
 		{ "repeatable", CAIRN_OPT_FLAG, &o->repeatable, 0, 0, NULL },
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
+		{ "plan", CAIRN_OPT_TEXT, &o->plan, 0, 0, NULL },
 		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
 		{ "host", CAIRN_OPT_TEXT, &o->host, 0, 0, NULL },
 		{ "port", CAIRN_OPT_INT, &o->port, 0, 65535, NULL },
@@ -132,6 +135,9 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 			      o->common.decode == CAIRN_DECODE_PERSISTENT))
 		return cairn_error(EINVAL, "--decode: %s excludes --repeatable, which decodes by separate "
 				   "kernels", cairn_decode_path_names[o->common.decode]);
+	if (o->repeatable && o->plan)
+		return cairn_error(EINVAL, "--plan: excludes --repeatable: which plan a pass takes depends "
+				   "on other requests");
 	if (o->max_rows && o->max_rows < o->common.batch)
 		return cairn_error(EINVAL, "--rows: %lld is less than --batch, %lld", (long long)o->max_rows,
 				   (long long)o->common.batch);

@@ -8,7 +8,7 @@
 #include "primitives/base/error.h"
 #include "serving/base/json.h"
 #include "serving/search/search_fault.h"
-#include "serving/search/plan_file.h"
+#include "serving/plan/plan_file.h"
 
 enum { MOST_BYTES = 16 << 20, MOST_CONTEXT = 1 << 28, MOST_LAG = 16 };
 
@@ -267,34 +267,50 @@ int cairn_plan_file_read(struct cairn_plan_file **out, const char *path,
 	return ret;
 }
 
-static int is_good(const struct cairn_plan_file_entry *e, int32_t rows)
+bool cairn_plan_file_has_gain(const struct cairn_plan_file_entry *e)
 {
-	int gains = e->measured_ms > 0 &&
-		    e->measured_sequential_ms >= CAIRN_SEARCH_LEAST_GAIN * e->measured_ms;
+	return FAULT(GAIN_IGNORED) ||
+	       (e->measured_ms > 0 &&
+		e->measured_sequential_ms >= CAIRN_SEARCH_LEAST_GAIN * e->measured_ms);
+}
 
-	return (e->rows <= rows || FAULT(MORE_ROWS)) && (gains || FAULT(GAIN_IGNORED));
+/* How far a pass is from an entry: in eighths of decoding rows, and in powers of two of the context. */
+struct distance {
+	double share, context;
+};
+
+static int fits(const struct cairn_plan_file_entry *e, int32_t rows, const struct distance *d)
+{
+	return (e->rows <= rows || FAULT(MORE_ROWS)) &&
+	       (rows <= CAIRN_PLAN_FILE_MOST_ROWS * e->rows || FAULT(FAR_ROWS)) &&
+	       (d->share <= 0.5 || FAULT(ANY_SHARE)) && (d->context <= 0.5 || FAULT(ANY_CONTEXT));
+}
+
+static int is_better(const struct cairn_plan_file_entry *a, const struct distance *x,
+		     const struct cairn_plan_file_entry *b, const struct distance *y)
+{
+	if (a->rows != b->rows)
+		return a->rows > b->rows;
+	return x->share != y->share ? x->share < y->share : x->context < y->context;
 }
 
 const struct cairn_plan_file_entry *cairn_plan_file_pick(const struct cairn_plan_file *plan, int32_t rows,
 							  int32_t decode, int32_t context)
 {
 	const struct cairn_plan_file_entry *best = NULL;
-	double best_share = 0, best_context = 0;
+	struct distance least = { 0, 0 };
 
 	for (int32_t i = 0; i < plan->num_entries; i++) {
 		const struct cairn_plan_file_entry *e = &plan->entries[i];
-		double share = fabs(e->decode_eighths - 8.0 * decode / rows);
-		double far = fabs(log2(e->context) - log2(context > 0 ? context : 1));
+		struct distance d = { fabs(e->decode_eighths - 8.0 * decode / rows),
+				      decode ? fabs(log2(e->context) - log2(context > 0 ? context : 1)) : 0 };
 
-		if (!is_good(e, rows))
+		if (!cairn_plan_file_has_gain(e) || !fits(e, rows, &d))
 			continue;
-		if (best && (e->rows < best->rows ||
-			     (e->rows == best->rows && (share > best_share ||
-							(share == best_share && far >= best_context)))))
+		if (best && !is_better(e, &d, best, &least))
 			continue;
 		best = e;
-		best_share = share;
-		best_context = far;
+		least = d;
 	}
 	return best;
 }

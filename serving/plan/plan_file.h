@@ -2,7 +2,7 @@
 /*
  * plan_file - plan files: schedules for the passes of one model on one GPU
  *
- * A file is named plans/GPU_SHAPE_tpRANKS.json and holds one object:
+ * A file is named GPU_SHAPE_tpRANKS.json and holds one object:
  *
  *   v                                    2; raised whenever a plan comes to mean something else
  *   gpu, impl, kernels                   name of the GPU; the table, and the digest of its operations'
@@ -30,6 +30,7 @@
 #define CAIRN_PLAN_FILE_VERSION		2
 #define CAIRN_SEARCH_MOST_ENTRIES	256
 #define CAIRN_SEARCH_LEAST_GAIN	1.02	/* measured; below, the engine runs sequentially */
+#define CAIRN_PLAN_FILE_MOST_ROWS	1.25
 
 struct cairn_plan_file_part {
 	char op[CAIRN_SEARCH_NAME];
@@ -69,8 +70,8 @@ void cairn_plan_file_free(struct cairn_plan_file *plan);	/* NULL is legal */
 /* Appends the best schedule of a search. */
 int cairn_plan_file_add(struct cairn_plan_file *plan, const struct cairn_search_problem *problem,
 			const struct cairn_search_found *found);
-/* Writes "plans/GPU_SHAPE_tpRANKS.json" to path; spaces of the GPU's name become _. */
-void cairn_plan_file_path(const struct cairn_plan_file *plan, char *path, size_t len);
+/* Writes "GPU_SHAPE_tpRANKS.json" to name; spaces of the GPU's name become _. */
+void cairn_plan_file_name(const char *gpu, const char *shape, int32_t ranks, char *name, size_t len);
 /* Replaces the file at once: it is never half-written. */
 int cairn_plan_file_write(const struct cairn_plan_file *plan, const char *path);
 
@@ -82,10 +83,20 @@ int cairn_plan_file_read(struct cairn_plan_file **out, const char *path,
 int cairn_plan_file_parse(struct cairn_plan_file **out, const char *text, size_t num_bytes, const char *path,
 			  const struct cairn_plan_file_for *want);
 
+/* Returns whether the entry's measured gain is at least CAIRN_SEARCH_LEAST_GAIN. */
+bool cairn_plan_file_has_gain(const struct cairn_plan_file_entry *entry);
+
 /*
- * Returns the entry to use for a pass, or NULL to run it sequentially. Of the entries with no more rows than
- * the pass and a measured gain of at least CAIRN_SEARCH_LEAST_GAIN, it is one with the most rows, then with
- * the nearest share of decoding rows, then with the nearest context by powers of two.
+ * Returns the entry to use for a pass, or NULL to run it sequentially. decode: its decoding rows; context:
+ * their mean number of keys. An entry fits a pass
+ *
+ *   of at least as many rows, and of at most CAIRN_PLAN_FILE_MOST_ROWS times as many: cuts grow with the
+ *   pass, and what was measured soon no longer says how long it takes
+ *   whose decoding rows are decode_eighths of its rows, rounded
+ *   whose context is the entry's by powers of two, rounded; any, if no row decodes
+ *
+ * and if its measured gain is at least CAIRN_SEARCH_LEAST_GAIN. Of the entries that fit, it is one with the
+ * most rows, then with the nearest share of decoding rows, then with the nearest context.
  */
 const struct cairn_plan_file_entry *cairn_plan_file_pick(const struct cairn_plan_file *plan, int32_t rows,
 							  int32_t decode, int32_t context);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* plan_file - makes and writes plan files */
-#include "serving/search/plan_file.h"
+#include "serving/plan/plan_file.h"
 
 #include <limits.h>
 #include <math.h>
@@ -80,10 +80,10 @@ int cairn_plan_file_add(struct cairn_plan_file *plan, const struct cairn_search_
 	return 0;
 }
 
-void cairn_plan_file_path(const struct cairn_plan_file *plan, char *path, size_t len)
+void cairn_plan_file_name(const char *gpu, const char *shape, int32_t ranks, char *name, size_t len)
 {
-	snprintf(path, len, "plans/%s_%s_tp%d.json", plan->gpu, plan->shape, plan->ranks);
-	for (char *c = path + strlen("plans/"); *c; c++)
+	snprintf(name, len, "%s_%s_tp%d.json", gpu, shape, ranks);
+	for (char *c = name; *c; c++)
 		if (*c == ' ' || *c == '/')
 			*c = '_';
 }

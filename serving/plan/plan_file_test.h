@@ -4,7 +4,7 @@
 #define CAIRN_PLAN_FILE_TEST_H
 
 #include "serving/base/json_test.h"
-#include "serving/search/plan_file.h"
+#include "serving/plan/plan_file.h"
 
 static const char plan_text[] =
 	"{'v': 2, 'gpu': 'G', 'impl': 'none', 'kernels': '0123456789abcdef', 'shape': '4x64-0a',"

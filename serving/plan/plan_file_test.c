@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "conformance/harness.h"
-#include "serving/search/plan_file_test.h"
+#include "serving/plan/plan_file_test.h"
 #include "serving/search/search_test.h"
 
 /* Reads plan_text with `from` replaced by `to`. */
@@ -59,9 +59,8 @@ static void round_trip(struct cairn_test *t)
 	EXPECT(t, cairn_plan_file_read(&again, path, &plan_here) == 0);
 	if (EXPECT(t, again && again->num_entries == plan->num_entries))
 		EXPECT(t, !memcmp(again->entries, plan->entries, sizeof(*plan->entries) * 4));
-	strcpy(plan->gpu, "NVIDIA H200");
-	cairn_plan_file_path(plan, name, sizeof(name));
-	EXPECT(t, !strcmp(name, "plans/NVIDIA_H200_4x64-0a_tp1.json"));
+	cairn_plan_file_name("NVIDIA H200", plan->shape, plan->ranks, name, sizeof(name));
+	EXPECT(t, !strcmp(name, "NVIDIA_H200_4x64-0a_tp1.json"));
 	snprintf(path, sizeof(path), "%s/none/written.json", cairn_tmpdir(t));
 	EXPECT(t, cairn_plan_file_write(plan, path) == -EIO);
 	cairn_plan_file_free(again);
@@ -131,7 +130,8 @@ static void not_measured(struct cairn_test *t)
 	EXPECT(t, read_text(t, "33.5, 'measured_ms': 30.5", "null, 'measured_ms': null", &want, &plan) == 0);
 	if (plan)
 		EXPECT(t, plan->entries[0].measured_ms == 0 &&
-			  cairn_plan_file_pick(plan, 1024, 384, 1024) == &plan->entries[2]);
+			  !cairn_plan_file_pick(plan, 1024, 384, 1024) &&
+			  cairn_plan_file_pick(plan, 1024, 384, 4096) == &plan->entries[2]);
 	cairn_plan_file_free(plan);
 	EXPECT(t, read_text(t, "'measured_ms': 30.5", "'measured_ms': null", &want, &plan) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "no measured gain");
@@ -144,9 +144,14 @@ static void pick(struct cairn_test *t)
 	static const struct {
 		int rows, decode, context, want;
 	} all[] = {
-		{ 1024, 384, 1024, 0 }, { 1024, 384, 1500, 0 }, { 1024, 768, 1024, 0 }, { 1024, 0, 1, 0 },
-		{ 1024, 384, 2049, 2 }, { 1024, 384, 65536, 2 }, { 1600, 600, 900, 0 }, { 2047, 0, 4096, 2 },
-		{ 2048, 768, 4096, 3 }, { 9999, 0, 1, 3 }, { 1023, 384, 1024, -1 }, { 1, 1, 1, -1 },
+		{ 1024, 384, 1024, 0 }, { 1280, 480, 1024, 0 }, { 1023, 384, 1024, -1 },
+		{ 1281, 480, 1024, -1 }, { 1024, 320, 1024, 0 }, { 1024, 319, 1024, -1 },
+		{ 1024, 448, 1024, 0 }, { 1024, 449, 1024, -1 }, { 1024, 384, 725, 0 },
+		{ 1024, 384, 724, -1 }, { 1024, 384, 1448, 0 }, { 1024, 384, 1449, -1 },
+		{ 1024, 384, 4096, 2 }, { 1024, 384, 65536, -1 }, { 1024, 768, 1024, -1 },
+		{ 1024, 0, 0, -1 }, { 2047, 768, 1024, -1 }, { 2048, 768, 1024, 3 },
+		{ 2560, 960, 1000, 3 }, { 9999, 3750, 1, -1 },
+		{ 1, 1, 1, -1 },
 	};
 	struct cairn_plan_file *plan;
 
@@ -163,7 +168,10 @@ static void pick(struct cairn_test *t)
 	plan->entries[1].measured_ms = 40.0 / 1.02;
 	EXPECT(t, cairn_plan_file_pick(plan, 1024, 768, 1024) == &plan->entries[1]);
 	plan->entries[1].measured_ms = 40.0 / 1.0199;
-	EXPECT(t, cairn_plan_file_pick(plan, 1024, 768, 1024) == &plan->entries[0]);
+	EXPECT(t, !cairn_plan_file_pick(plan, 1024, 768, 1024));
+	/* without decoding rows, the context does not matter */
+	plan->entries[0].decode_eighths = 0;
+	EXPECT(t, cairn_plan_file_pick(plan, 1100, 0, 0) == &plan->entries[0]);
 	cairn_plan_file_free(plan);
 }
 

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+/* plan_lanes - makes a plan of nano-batches of an entry of a plan file (plan_engine.h) */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "serving/plan/plan_engine.h"
+#include "serving/search/search_fault.h"
+
+enum { MOST_PLACES = CAIRN_SEARCH_MOST_PARTS * 16 };
+
+struct maker {
+	const struct cairn_plan_file *file;
+	const struct cairn_plan_file_entry *e;
+	const struct cairn_search_pipeline *pipeline;
+	struct cairn_plan_lanes *out;
+	int attends[CAIRN_NANO_LANES];	/* of each lane: it is one of attention */
+	int32_t index;			/* of the entry */
+};
+
+static const struct cairn_search_op *find_op(const struct maker *m, const char *name)
+{
+	for (int32_t o = 0; o < m->pipeline->num_ops; o++)
+		if (!strcmp(m->pipeline->ops[o].name, name))
+			return &m->pipeline->ops[o];
+	return NULL;
+}
+
+static int bad_part(const struct maker *m, const char *op, int32_t nano, const char *why)
+{
+	return cairn_error(EINVAL, "plan: entries[%d]: operation %s of nano-batch %d %s", m->index, op, nano,
+			   why);
+}
+
+/* Each operation of the pipeline must have one part for each nano-batch, or one if it is whole. */
+static int check_parts(const struct maker *m)
+{
+	for (int32_t o = 0; o < m->pipeline->num_ops; o++) {
+		const struct cairn_search_op *op = &m->pipeline->ops[o];
+
+		for (int32_t n = 0; n < (op->whole ? 1 : m->e->nanos); n++) {
+			int found = 0;
+
+			for (int32_t i = 0; i < m->e->num_parts; i++)
+				found |= m->e->parts[i].nano == n && !strcmp(m->e->parts[i].op, op->name);
+			if (!found)
+				return bad_part(m, op->name, n, "is missing");
+		}
+	}
+	for (int32_t i = 0; i < m->e->num_parts; i++) {
+		const struct cairn_plan_file_part *p = &m->e->parts[i];
+		const struct cairn_search_op *op = find_op(m, p->op);
+
+		if (!op || (op->whole && p->nano))
+			return bad_part(m, p->op, p->nano, "is none of this model");
+		if (p->how == CAIRN_SEARCH_QUEUE || p->how == CAIRN_SEARCH_CORESIDENT)
+			return cairn_error(EOPNOTSUPP, "plan: entries[%d]: how: no engine runs parts by %s",
+					   m->index, cairn_search_how_names[p->how]);
+	}
+	return 0;
+}
+
+/* Returns the lane of attention or products with so many SMs; if none is left, with the nearest number. */
+static int32_t find_lane(struct maker *m, int attends, int32_t sms)
+{
+	struct cairn_nano_plan *plan = &m->out->plan;
+	int32_t best = attends;
+
+	for (int32_t l = 2; l < plan->num_lanes; l++) {
+		if (m->attends[l] != attends)
+			continue;
+		if (plan->lanes[l].sms == sms)
+			return l;
+		if (best < 2 || abs(plan->lanes[l].sms - sms) < abs(plan->lanes[best].sms - sms))
+			best = l;
+	}
+	if (plan->num_lanes == CAIRN_NANO_LANES)
+		return best;
+	plan->lanes[plan->num_lanes].sms = sms;
+	m->attends[plan->num_lanes] = attends;
+	return plan->num_lanes++;
+}
+
+/* Attention has the first SMs of the GPU, and products have the others. */
+static int32_t lane_of(struct maker *m, const struct cairn_search_op *op,
+		       const struct cairn_plan_file_part *p)
+{
+	int attends = op->attention && !FAULT(WRONG_LANE);
+
+	if (p->how != CAIRN_SEARCH_GREEN || op->whole || p->sms == m->file->sms)
+		return attends;
+	return find_lane(m, attends, attends || FAULT(SPLIT_SMS) ? p->sms : p->sms - m->file->sms);
+}
+
+static int add_place(struct maker *m, const char *name, size_t len, const struct cairn_search_op *op,
+		     const struct cairn_plan_file_part *p, int32_t lane)
+{
+	struct cairn_nano_plan *plan = &m->out->plan;
+	int32_t at = plan->num_places;
+
+	if (at == MOST_PLACES || len >= CAIRN_SEARCH_NAME)
+		return bad_part(m, p->op, p->nano, "covers too many operations");
+	memcpy(m->out->names[at], name, len);
+	m->out->places[at] = (struct cairn_nano_place){
+		.op = m->out->names[at], .batch = op->whole ? CAIRN_NANO_WHOLE : p->nano, .lane = lane,
+		.start = p->start,
+	};
+	plan->num_places++;
+	return 0;
+}
+
+static int add_part(struct maker *m, const struct cairn_plan_file_part *p)
+{
+	const struct cairn_search_op *op = find_op(m, p->op);
+	int32_t lane = lane_of(m, op, p);
+
+	for (const char *at = op->covers; *at;) {
+		size_t len = strcspn(at, " ");
+
+		if (!FAULT(LIGHT_LOST) || strstr(at, "_proj") == at + len - 5)
+			CAIRN_TRY(add_place(m, at, len, op, p, lane));
+		at += len + (at[len] == ' ');
+	}
+	return 0;
+}
+
+static int make(struct maker *m)
+{
+	const struct cairn_plan_file_entry *e = m->e;
+	struct cairn_nano_plan *plan = &m->out->plan;
+
+	plan->num_batches = e->nanos;
+	plan->num_lanes = 2;
+	m->attends[1] = 1;
+	for (int32_t i = 0; i < e->nanos; i++) {
+		int32_t from = i ? e->cuts[i - 1] : 0, to = i + 1 < e->nanos ? e->cuts[i] : e->rows;
+
+		plan->rows[i] = FAULT(CUTS_EQUAL) ? 1 : to - from;
+		plan->decodes[i] = e->decode[i];
+	}
+	for (int32_t i = 0; i < e->num_parts; i++) {
+		plan->lanes[1].priority |= e->parts[i].how == CAIRN_SEARCH_PRIORITY;
+		CAIRN_TRY(add_part(m, &e->parts[i]));
+	}
+	plan->places = m->out->places;
+	return cairn_nano_plan_check(plan);
+}
+
+int cairn_plan_lanes_make(struct cairn_plan_lanes *out, const struct cairn_plan_file *file, int32_t entry,
+		     const struct cairn_search_pipeline *pipeline)
+{
+	struct maker m = { .file = file, .e = &file->entries[entry], .pipeline = pipeline, .out = out,
+			   .index = entry };
+	int ret;
+
+	memset(out, 0, sizeof(*out));
+	if (file->ranks != 1)
+		return cairn_error(EOPNOTSUPP, "plan: ranks: no engine runs plans of %d ranks", file->ranks);
+	CAIRN_TRY(check_parts(&m));
+	out->places = calloc(MOST_PLACES, sizeof(*out->places));
+	out->names = calloc(MOST_PLACES, sizeof(*out->names));
+	ret = out->places && out->names ? make(&m) : cairn_error(ENOMEM, "plan: out of memory");
+	if (ret)
+		cairn_plan_lanes_free(out);
+	return ret;
+}
+
+void cairn_plan_lanes_free(struct cairn_plan_lanes *lanes)
+{
+	free(lanes->places);
+	free(lanes->names);
+	memset(lanes, 0, sizeof(*lanes));
+}
