@@ -29,6 +29,8 @@ static const char usage[] =
 	"  --pair-rows LIST     rows of products in pairs (512,1024; short: 512)\n"
 	"  --pair-batches LIST  decoding requests in pairs (192,384; short: 192)\n"
 	"  --how NAME       measure only pairs that run so: streams, priority or green (all)\n"
+	"  --alone-seconds X    of a measurement alone (0.2; short: 0.1)\n"
+	"  --pair-seconds X     of a pair; less than 0.4 has no energy (0.6; short: 0.45)\n"
 	"  --seconds N      begin no measurement later (240; short: 60)\n";
 
 enum { NUM_LISTS = 6 };
@@ -36,6 +38,7 @@ enum { NUM_LISTS = 6 };
 struct command {
 	const char *impl, *model, *shape, *out, *ops, *lists[NUM_LISTS];
 	int64_t device, seconds;
+	float alone_s, pair_s;			/* negative: not given */
 	int how, is_short;
 	struct cairn_session session;
 	struct profile_options opt;
@@ -85,6 +88,10 @@ static int run_profile(struct command *c)
 	c->opt = c->is_short ? profile_short : profile_full;
 	c->opt.ops = c->ops;
 	c->opt.hows = c->how ? 1u << hows[c->how] : 0;
+	if (c->alone_s >= 0)
+		c->opt.alone_s = (double)c->alone_s;
+	if (c->pair_s >= 0)
+		c->opt.pair_s = (double)c->pair_s;
 	if (c->seconds)
 		c->opt.limit_s = (double)c->seconds;
 	CAIRN_TRY(take_lists(c));
@@ -103,13 +110,15 @@ static int run_profile(struct command *c)
 	if (result.num_starved)
 		printf("%d pairs left out: one operation kept the other one from running\n",
 		       result.num_starved);
+	if (result.num_disturbed)
+		printf("%d pairs left out: other work disturbed the measurement\n", result.num_disturbed);
 	return 0;
 }
 
 int cairn_cmd_profile(int argc, char **argv)
 {
 	static const char *const hows[] = { "all", "streams", "priority", "green", NULL };
-	struct command c = { .device = 0 };
+	struct command c = { .alone_s = -1, .pair_s = -1 };
 	const struct cairn_option options[] = {
 		{ .name = "model", .kind = CAIRN_OPT_TEXT, .to = &c.model },
 		{ .name = "shape", .kind = CAIRN_OPT_TEXT, .to = &c.shape },
@@ -125,6 +134,8 @@ int cairn_cmd_profile(int argc, char **argv)
 		{ .name = "pair-rows", .kind = CAIRN_OPT_TEXT, .to = &c.lists[4] },
 		{ .name = "pair-batches", .kind = CAIRN_OPT_TEXT, .to = &c.lists[5] },
 		{ .name = "how", .kind = CAIRN_OPT_CHOICE, .to = &c.how, .names = hows },
+		{ .name = "alone-seconds", .kind = CAIRN_OPT_FLOAT, .to = &c.alone_s, .lo = 0, .hi = 60 },
+		{ .name = "pair-seconds", .kind = CAIRN_OPT_FLOAT, .to = &c.pair_s, .lo = 0, .hi = 60 },
 		{ .name = "seconds", .kind = CAIRN_OPT_INT, .to = &c.seconds, .lo = 1, .hi = 86400 },
 	};
 	int ret = cairn_parse_options(argc, argv, NULL, options, sizeof(options) / sizeof(options[0]), usage);

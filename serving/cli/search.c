@@ -3,6 +3,7 @@
 #include "serving/cli/commands.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
+#include "serving/cli/search_measure.h"
 #include "serving/plan/plan_file.h"
 #include "serving/search/search_print.h"
 
@@ -32,7 +34,16 @@ static const char usage[] =
 	"  --gap PERCENT    stop once no better schedule can be better by more than this (1)\n"
 	"  --seconds N      of the solver, for each pass (95)\n"
 	"  --dump-lp DIR    also write every program in LP format to this folder\n"
-	"  --out FILE       the plan file (plans/GPU_SHAPE_tpRANKS.json)\n";
+	"  --out FILE       the plan file (plans/GPU_SHAPE_tpRANKS.json)\n"
+	"  --json FILE      append a record of each search, or of each measurement\n"
+	"\n"
+	"With --measure FILE it searches nothing, but measures the plans of the file on this machine:\n"
+	"sequential passes, passes that are cut only, and the plan, in turns. It writes the times into the\n"
+	"file; an engine runs a plan only if it was measured to gain at least 2%.\n"
+	"  --impl NAME|PATH the table (cuda if there is a GPU, else cpu)\n"
+	"  --device N       CUDA device (0)\n"
+	"  --turns N        turns of each (4)\n"
+	"  --turn-seconds X seconds of a turn (0.5)\n";
 
 enum { MOST_LIST = 16 };
 
@@ -42,7 +53,7 @@ struct list {
 };
 
 struct search {
-	const char *model, *shape, *profile, *rows, *decode, *context, *dump, *output;
+	const char *model, *shape, *profile, *rows, *decode, *context, *dump, *output, *json;
 	int how;
 	int64_t ranks, nanos, seconds;
 	float gap;
@@ -50,11 +61,43 @@ struct search {
 	struct cairn_search_pipeline pipeline;
 	struct cairn_search_profile *measured;
 	struct cairn_plan_file *plan;
+	FILE *records;			/* --json; NULL: none */
 };
 
 static int take_list(const char *option, const char *text, int32_t lo, int32_t hi, struct list *list)
 {
 	return cairn_parse_list(option, text, lo, hi, list->values, MOST_LIST, &list->num);
+}
+
+static void write_gap(FILE *f, double gap)
+{
+	if (isfinite(gap))
+		fprintf(f, "%.5f", gap);
+	else
+		fprintf(f, "null");
+}
+
+static void write_record(const struct search *s, const struct cairn_search_pass *pass, int32_t eighths,
+			 const struct cairn_search_found *found)
+{
+	const struct cairn_search_try *best = &found->tries[found->best];
+	double seconds = 0;
+
+	for (int32_t i = 0; i < found->num_tries; i++)
+		seconds += found->tries[i].stage1_s + found->tries[i].stage2_s;
+	fprintf(s->records,
+		"{\"v\":1,\"op\":\"search\",\"case\":\"%.32s_rows%d_dec%d_kv%d\",\"impl\":\"%s\","
+		"\"ok\":true,\"profile_s\":%.1f,\"search_s\":%.2f,\"nanos\":%d,\"stage1_gap\":",
+		s->pipeline.shape, pass->rows, eighths, pass->context, s->measured->impl,
+		s->measured->seconds, seconds, best->nanos);
+	write_gap(s->records, best->stage1_gap);
+	fprintf(s->records, ",\"gap\":");
+	write_gap(s->records, best->stage2_gap);
+	fprintf(s->records,
+		",\"sequential_ms\":%.4f,\"predicted_ms\":%.4f,\"predicted_gain\":%.4f,\"fluid_ms\":%.4f,"
+		"\"kernels\":\"%s\",\"gpu\":\"%s\",\"source\":\"%s\"}\n", found->sequential_ms, best->pass_ms,
+		found->sequential_ms / best->pass_ms, best->fluid_ms, s->measured->kernels, s->measured->gpu,
+		cairn_source_digest());
 }
 
 static int search_pass(struct search *s, const struct cairn_search_pass *pass, int32_t eighths)
@@ -77,6 +120,8 @@ static int search_pass(struct search *s, const struct cairn_search_pass *pass, i
 		printf("  the profile lacks attention of prompts (pre_mROWS_kvCONTEXT), which is left out\n");
 	CAIRN_TRY(cairn_search(&problem, &options, &found));
 	cairn_search_print_found(&problem, &found, stdout);
+	if (s->records)
+		write_record(s, pass, eighths, &found);
 	if (!(found.tries[found.best].pass_ms < found.sequential_ms)) {
 		printf("  sequential is faster: no plan\n");
 		return 0;
@@ -137,6 +182,8 @@ static int run_search(struct search *s)
 	if (strcmp(s->measured->kernels, cairn_kernel_digest()))
 		printf("this program's kernels are %s, and it will refuse the plan\n",
 		       cairn_kernel_digest());
+	if (s->json && !(s->records = fopen(s->json, "a")))
+		return cairn_error(EIO, "--json: %s: cannot be written", s->json);
 	CAIRN_TRY(search_passes(s));
 	return write_plan(s);
 }
@@ -147,6 +194,7 @@ int cairn_cmd_search(int argc, char **argv)
 					    NULL };
 	struct search s = { .rows = "1024,1536,2048", .decode = "3", .context = "1024", .ranks = 1,
 			    .nanos = CAIRN_SEARCH_MOST_SPLIT, .seconds = 95, .gap = 1 };
+	struct cairn_measure_options measure = { .turns = 4, .seconds = 0.5f };
 	const struct cairn_option options[] = {
 		{ .name = "model", .kind = CAIRN_OPT_TEXT, .to = &s.model },
 		{ .name = "shape", .kind = CAIRN_OPT_TEXT, .to = &s.shape },
@@ -162,15 +210,27 @@ int cairn_cmd_search(int argc, char **argv)
 		{ .name = "seconds", .kind = CAIRN_OPT_INT, .to = &s.seconds, .lo = 1, .hi = 86400 },
 		{ .name = "dump-lp", .kind = CAIRN_OPT_TEXT, .to = &s.dump },
 		{ .name = "out", .kind = CAIRN_OPT_TEXT, .to = &s.output },
+		{ .name = "json", .kind = CAIRN_OPT_TEXT, .to = &s.json },
+		{ .name = "measure", .kind = CAIRN_OPT_TEXT, .to = &measure.plan },
+		{ .name = "impl", .kind = CAIRN_OPT_TEXT, .to = &measure.impl },
+		{ .name = "device", .kind = CAIRN_OPT_INT, .to = &measure.device, .lo = 0, .hi = 1023 },
+		{ .name = "turns", .kind = CAIRN_OPT_INT, .to = &measure.turns, .lo = 1, .hi = 15 },
+		{ .name = "turn-seconds", .kind = CAIRN_OPT_FLOAT, .to = &measure.seconds, .lo = 0,
+		  .hi = 60 },
 	};
 	int ret = cairn_parse_options(argc, argv, NULL, options, sizeof(options) / sizeof(options[0]), usage);
 
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
-	if (!ret && !s.profile)
-		ret = cairn_error(EINVAL, "--profile is required");
+	measure.model = s.model;
+	measure.shape = s.shape;
+	measure.json = s.json;
+	if (!ret && !s.profile == !measure.plan)
+		ret = cairn_error(EINVAL, "one of --profile and --measure is required");
 	if (!ret)
-		ret = run_search(&s);
+		ret = measure.plan ? cairn_search_measure(&measure) : run_search(&s);
+	if (s.records && fclose(s.records) && !ret)
+		ret = cairn_error(EIO, "--json: %s: cannot be written", s.json);
 	cairn_search_profile_free(s.measured);
 	cairn_plan_file_free(s.plan);
 	if (!ret)

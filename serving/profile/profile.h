@@ -61,6 +61,7 @@ struct profile_result {
 	int num_rows;
 	int num_late;		/* measurements that the time limit prevented */
 	int num_starved;	/* pairs of which one operation hardly ran */
+	int num_disturbed;	/* pairs of which one operation seemed faster than alone */
 	double seconds;
 };
 

@@ -37,7 +37,7 @@ void timing_close(struct timing *timing);	/* does nothing if *timing is zeroed *
 
 /* A measurement shorter than 2 CAIRN_ENERGY_NS has no energy. */
 struct timed {
-	double ns[PROFILE_SIDES];	/* of a call of each task */
+	double ns[PROFILE_SIDES];	/* of a call of each task; alone: [0] */
 	struct cairn_energy energy;
 };
 

@@ -225,7 +225,7 @@ static int take_row(struct cairn_search_profile *p, const json_t *row, struct ca
 	if (rate > p->tflops)
 		p->tflops = rate;
 	rate = 0;
-	CAIRN_TRY(cairn_json_number(row, at, "gbps_b", false, 0, 1e6, &rate));
+	CAIRN_TRY(cairn_json_number(row, at, n == 1 ? "gbps_a" : "gbps_b", false, 0, 1e6, &rate));
 	if (rate > p->gbps)
 		p->gbps = rate;
 	rate = 0;

@@ -25,9 +25,9 @@
  * shape        digest of the model's sizes (search_pipeline.h); if absent, the profile fits all models
  * r, p         alone_a_ns / pair_a_ns and alone_b_ns / pair_b_ns
  *
- * tflops_a and gbps_b, rates of the alone best, are optional; their largest values tell operations bound by
- * arithmetic from those bound by memory. So is at_s, seconds since the profile began. Other members are
- * ignored. If two rows measure the same thing, the last one counts.
+ * tflops_a, gbps_b and, in alone rows, gbps_a are optional: rates of the alone best, whose largest values
+ * tell operations bound by arithmetic from those bound by memory. So is at_s, seconds since the profile
+ * began. Other members are ignored. If two rows measure the same thing, the last one counts.
  *
  * Errors: -EINVAL: the text names file, line and member. -EIO, -ENOMEM.
  */

@@ -160,7 +160,7 @@ static void bad_commands(struct cairn_test *t)
 		const char *want;
 	} all[] = {
 		{ { "--profile", "x" }, 2, "one of --model and --shape is required" },
-		{ { "--shape", "llama3-8b" }, 2, "--profile is required" },
+		{ { "--shape", "llama3-8b" }, 2, "one of --profile and --measure is required" },
 		{ { "--shape", "llama3-8b", "--profile", "/nowhere" }, 1, "/nowhere" },
 		{ { "--shape", "llama3-8b", "--profile", "P", "--rows", "512,x" }, 2,
 		  "--rows: '512,x' is not" },
