@@ -244,7 +244,13 @@ static void refusals(struct cairn_test *t)
 		{ { .num_batches = 2, .num_lanes = 2, .places = &attn, .num_places = 1 }, "'attn'" },
 		{ { .num_batches = 2, .num_lanes = 2, .places = &append, .num_places = 1 }, "'kv_append'" },
 		{ { .num_batches = 2, .num_lanes = 2, .places = both, .num_places = 2 }, "'rope'" },
+		{ { .num_batches = 2, .num_lanes = 2, .lanes = { { 8, 0 } } }, "lanes[0]" },
+		{ { .num_batches = 2, .num_lanes = 2, .lanes = { { 0, 1 } } }, "lanes[0]" },
+		{ { .num_batches = 2, .num_lanes = 2, .lanes = { { 0 }, { 0, 2 } } }, "lanes[1].priority" },
 	};
+	static const struct cairn_nano_place moe = { "moe", CAIRN_NANO_WHOLE, 1, 0 };
+	const struct cairn_nano_plan waits = { .num_batches = 2, .num_lanes = 2, .places = &moe,
+					       .num_places = 1, .lanes = { { 0 }, { 16, 0 } } };
 	struct nano_schedule c;
 	struct subject s;
 
@@ -254,6 +260,11 @@ static void refusals(struct cairn_test *t)
 		EXPECT(t, nano_schedule_create(&c, s.g, &bad[i].plan) == -EINVAL);
 		EXPECT_CONTAINS(t, cairn_last_error(), bad[i].text);
 	}
+	cairn_op_graph_destroy(s.g);
+	if (open_shape(t, &s, "mixtral-8x7b"))
+		return;
+	EXPECT(t, nano_schedule_create(&c, s.g, &waits) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "'moe' needs all SMs, but lane 1 has a part of them");
 	cairn_op_graph_destroy(s.g);
 }
 

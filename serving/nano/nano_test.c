@@ -94,6 +94,8 @@ static void random_plans(struct cairn_test *t, struct scene *s, int num)
 		struct cairn_nano_cuts cuts;
 
 		random_plan(t, s->m->graph, k, lanes, &plan, places, PLACES);
+		if (s->impl.stream_create_part)
+			random_parts(t, s->m->graph, &plan);
 		for (int b = 0; b < k; b++) {
 			plan.rows[b] = 1 + (int32_t)(cairn_rand(t) % 9);
 			plan.decodes[b] = i % 2 ? (int32_t)(cairn_rand(t) % 5) : 0;
@@ -196,6 +198,7 @@ static void on_cuda(struct cairn_test *t, const char *model)
 		expect_last(&s, &cuts);
 		for (int i = 0; i < 4; i++) {
 			random_plan(t, s.m->graph, k, 1 + i, &plan, places, PLACES);
+			random_parts(t, s.m->graph, &plan);
 			for (int32_t p = 0; p < plan.num_places; p++)	/* whole calls have other shapes */
 				if (places[p].batch < 0)
 					places[p--] = places[--plan.num_places];

@@ -322,4 +322,20 @@ static inline void random_plan(struct cairn_test *t, const struct cairn_op_graph
 	}
 }
 
+/* Gives all lanes but the first parts of the device and priorities; only the latter if CTAs of moe wait. */
+static inline void random_parts(struct cairn_test *t, const struct cairn_op_graph *g,
+				struct cairn_nano_plan *plan)
+{
+	static const int32_t sms[] = { 0, 16, -16, 40, -40 };
+	int waits = 0;
+
+	for (int32_t o = 0; o < g->num_ops; o++)
+		waits |= g->ops[o].kind == CAIRN_OP_MOE;
+	for (int32_t l = 1; l < plan->num_lanes; l++)
+		plan->lanes[l] = (struct cairn_nano_lane){
+			.sms = waits ? 0 : sms[cairn_rand(t) % ARRAY_SIZE(sms)],
+			.priority = (int32_t)(cairn_rand(t) % 2),
+		};
+}
+
 #endif
