@@ -190,6 +190,7 @@ static void difference(struct load_result *out, const struct cairn_engine_stats 
 	out->host_us = percentile(r->host, n, 50);
 	out->host_p95_us = percentile(r->host, n, 95);
 	out->graph_steps = b->graph_steps - a->graph_steps;
+	out->nano_steps = b->nano_steps - a->nano_steps;
 	out->layer_offloads = b->layer_offloads - a->layer_offloads;
 	out->offloaded = y->moves[CAIRN_MOVE_OFFLOAD] - x->moves[CAIRN_MOVE_OFFLOAD];
 	out->preempted = y->swapped + y->recomputed - x->swapped - x->recomputed;
@@ -256,6 +257,7 @@ int load_run(struct cairn_test *t, struct cairn_model *m, const struct load *loa
 		.max_batch = load->max_batch, .max_rows = load->rows, .max_context = load->in + load->out,
 		.page_size = page, .num_pages = pages * load->max_batch, .expected_new = load->out,
 		.max_queued = load->num_requests, .host_pages = load->host_pages, .timeline = 1,
+		.nano = load->nano,
 	};
 	struct run r = { .load = load };
 	double *samples = calloc(4 * MAX_SAMPLES, sizeof(*samples));

@@ -18,6 +18,7 @@ struct load {
 	int32_t in, out, rows;		/* tokens per prompt; tokens per answer; rows per step */
 	int32_t max_batch, num_requests, page_size;	/* page_size 0: 16 */
 	int32_t host_pages;		/* size of a host tier to which all KV is offloaded; 0: none */
+	const struct cairn_nano_plans *nano;	/* NULL: passes are sequential */
 	double max_s;			/* counted time; 0: until no request waits */
 	int (*at_end)(struct cairn_engine *e, void *ctx);	/* called while e is busy; may be NULL */
 	void *ctx;
@@ -42,7 +43,7 @@ struct load_result {
 	double plan_us, launch_us, report_us;	/* host time per step, medians */
 	double host_us, host_p95_us;		/* their sum: median and p95 */
 	double running;					/* mean number of decoding sequences */
-	int64_t graph_steps, preempted;
+	int64_t graph_steps, nano_steps, preempted;
 	int64_t offloaded, layer_offloads;		/* pages; those of them offloaded layer by layer */
 	int32_t num_finished, num_wrong;		/* num_wrong: answers of a wrong length */
 	/*

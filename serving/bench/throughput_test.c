@@ -12,6 +12,9 @@
  *	next. Also the time of each operation of a step, measured between two events, which prevents overlap.
  *   llama3_8b_1024_512_kv_fp8
  *	the first case with keys and values in 8 bits.
+ *   llama3_8b_1024_512_nano
+ *	the first case with the plans for this GPU in the folder plans/, where `cairn search` writes them;
+ *	skipped without one. nano_steps: steps that a plan has run.
  *   llama3_8b_keep
  *	the first case with the KV of all requests stored in host memory as it is computed, for later turns
  *	of a conversation. gb_per_s is the traffic over the link to the host.
@@ -28,6 +31,7 @@
 #include "conformance/harness.h"
 #include "serving/bench/load_test.h"
 #include "serving/model/model_test.h"
+#include "serving/plan/plan_engine.h"
 
 /*
  * Returns the FLOP/s of the fastest single call of the table's gemm, so that power throttling caused by
@@ -245,12 +249,12 @@ static void throughput(struct cairn_test *t, const char *shape, const char *name
 		  "\"new_per_s\":%.0f,\"seconds\":%.1f,\"fill_s\":%.1f,\"steps\":%lld,\"step_ms\":%.3f,"
 		  "\"rows\":%d,\"decoding\":%.1f,\"plan_us\":%.1f,\"launch_us\":%.1f,\"report_us\":%.1f,"
 		  "\"host_us\":%.1f,\"host_p95_us\":%.1f,\"idle_pct\":%.3f,\"max_idle_us\":%.1f,"
-		  "\"preempted\":%lld%s",
+		  "\"preempted\":%lld,\"nano_steps\":%lld%s",
 		  tokens_per_s(&r), optimal, 100 * tokens_per_s(&r) / optimal, rate * 1e-12,
 		  (double)r.new_tokens / r.seconds, r.seconds, r.fill_seconds,
 		  (long long)r.steps, 1e3 * r.seconds / (double)r.steps,
 		  load->rows, r.running, r.plan_us, r.launch_us, r.report_us, r.host_us, r.host_p95_us,
-		  100 * r.idle_share, r.max_idle_us, (long long)r.preempted,
+		  100 * r.idle_share, r.max_idle_us, (long long)r.preempted, (long long)r.nano_steps,
 		  energy_members(&r, r.prompt_tokens + r.new_tokens, energy, sizeof(energy)));
 	for (int i = 0; i < NUM_WHATS; i++) {
 		snprintf(what, sizeof(what), "%s_%s", name, what_names[i]);
@@ -270,6 +274,27 @@ static void llama3_8b(struct cairn_test *t)
 	struct load l = of_8b;
 
 	throughput(t, "llama3-8b", "llama3_8b_1024_512", CAIRN_KV_PLAIN, &l);
+}
+
+static void llama3_8b_nano(struct cairn_test *t)
+{
+	struct cairn_device_info info = { .size = sizeof(info) };
+	struct cairn_plan_file_for here = { info.name, "cuda", cairn_kernel_digest(), NULL, 1, false };
+	struct cairn_plan_engine *plans;
+	struct cairn_model_config c;
+	struct load l = of_8b;
+	struct cairn_impl impl;
+
+	if (open_table(t, "cuda", &impl) || !EXPECT(t, impl.device_info(&info) == 0) ||
+	    !EXPECT(t, cairn_model_shape("llama3-8b", &c) == 0))
+		return;
+	if (cairn_plan_engine_open(&plans, "plans", &c, &here)) {
+		cairn_skip(t, "%s", cairn_last_error());
+		return;
+	}
+	l.nano = cairn_plan_engine_plans(plans);
+	throughput(t, "llama3-8b", "llama3_8b_1024_512_nano", CAIRN_KV_PLAIN, &l);
+	cairn_plan_engine_close(plans);
 }
 
 static void llama3_8b_kv_fp8(struct cairn_test *t)
@@ -423,6 +448,7 @@ static const struct cairn_unit units[] = {
 
 static const struct cairn_unit measures[] = {
 	{ "llama3_8b", llama3_8b },
+	{ "llama3_8b_nano", llama3_8b_nano },
 	{ "llama3_8b_keep", llama3_8b_keep },
 	{ "llama32_1b", llama32_1b },
 	{ "llama3_8b_kv_fp8", llama3_8b_kv_fp8 },
