@@ -43,6 +43,18 @@ enum cairn_kv_fault {
 	FAULT_REPEAT_MID_CHUNK,		/* a prefix may end within a chunk */
 	FAULT_REPEAT_ANSWER_KEPT,	/* the trees hold rows of answers, too */
 	FAULT_REPEAT_LAST_ROW,		/* the last row of a prompt with several answers joins its chunk */
+	/* speculation */
+	FAULT_DRAFT_KV_KEPT,		/* rows whose draft was wrong are kept */
+	FAULT_DRAFT_ROW_TOO_MANY,	/* the row of the first wrong draft is kept */
+	FAULT_DRAFT_BONUS_LOST,		/* the draw after the last accepted draft is dropped */
+	FAULT_DRAFT_ALL_ACCEPTED,	/* drafts count whether they were drawn or not */
+	FAULT_DRAFT_STOP_IGNORED,	/* a stop counts at the last draw only */
+	FAULT_DRAFT_TOO_LONG,		/* drafts may exceed max_new_tokens by one */
+	FAULT_DRAFT_BEYOND,		/* the drafter gets one token more than there is */
+	FAULT_DRAFT_SWAPPED,		/* a preempted sequence is swapped out with its drafts */
+	FAULT_DRAFT_OFFLOADED,		/* pages are offloaded with drafts in them */
+	FAULT_DRAFT_END_KEPT,		/* an ended sequence is kept with the row of a wrong draft */
+	FAULT_DRAFT_FIRST_DROPPED,	/* the first draw counts only if it equals the draft */
 	NUM_FAULTS
 };
 

@@ -85,6 +85,17 @@ MUTANT(scheduler_repeat_replay, REPEAT_REPLAY, scheduler)
 MUTANT(scheduler_repeat_mid_chunk, REPEAT_MID_CHUNK, scheduler)
 MUTANT(scheduler_repeat_answer_kept, REPEAT_ANSWER_KEPT, scheduler)
 MUTANT(scheduler_repeat_last_row, REPEAT_LAST_ROW, scheduler)
+MUTANT(scheduler_draft_kv_kept, DRAFT_KV_KEPT, scheduler)
+MUTANT(scheduler_draft_row_too_many, DRAFT_ROW_TOO_MANY, scheduler)
+MUTANT(scheduler_draft_bonus_lost, DRAFT_BONUS_LOST, scheduler)
+MUTANT(scheduler_draft_all_accepted, DRAFT_ALL_ACCEPTED, scheduler)
+MUTANT(scheduler_draft_stop_ignored, DRAFT_STOP_IGNORED, scheduler)
+MUTANT(scheduler_draft_too_long, DRAFT_TOO_LONG, scheduler)
+MUTANT(scheduler_draft_beyond, DRAFT_BEYOND, scheduler)
+MUTANT(scheduler_draft_swapped, DRAFT_SWAPPED, scheduler)
+MUTANT(scheduler_draft_offloaded, DRAFT_OFFLOADED, scheduler)
+MUTANT(scheduler_draft_end_kept, DRAFT_END_KEPT, scheduler)
+MUTANT(scheduler_draft_first_dropped, DRAFT_FIRST_DROPPED, scheduler)
 /* faults in pool and tree that the scheduler's model detects */
 MUTANT(scheduler_copy_missed, COPY_MISSED, scheduler)
 MUTANT(scheduler_salt_ignored, SALT_IGNORED, scheduler)
@@ -103,6 +114,11 @@ static const struct cairn_unit units[] = {
 	UNIT(scheduler_salt_ignored), UNIT(scheduler_first_token_only), UNIT(scheduler_repeat_mixed),
 	UNIT(scheduler_repeat_halved), UNIT(scheduler_repeat_replay), UNIT(scheduler_repeat_mid_chunk),
 	UNIT(scheduler_repeat_answer_kept), UNIT(scheduler_repeat_last_row),
+	UNIT(scheduler_draft_kv_kept), UNIT(scheduler_draft_row_too_many),
+	UNIT(scheduler_draft_bonus_lost), UNIT(scheduler_draft_all_accepted),
+	UNIT(scheduler_draft_stop_ignored), UNIT(scheduler_draft_too_long),
+	UNIT(scheduler_draft_beyond), UNIT(scheduler_draft_swapped), UNIT(scheduler_draft_offloaded),
+	UNIT(scheduler_draft_end_kept), UNIT(scheduler_draft_first_dropped),
 };
 
 const struct cairn_family cairn_kv_mutants_family = {

@@ -38,6 +38,37 @@ int model_stops(const struct model_request *r, int32_t index, int32_t place)
 	return h % 8 ? 0 : h % 64 ? 1 : 2;
 }
 
+/* Returns the token that is drawn for a place of an answer. */
+static int32_t token_at(const struct model_request *r, int32_t index, int32_t place)
+{
+	return (int32_t)(hash(r->id, (uint64_t)index, (uint64_t)place) >> 20 & 1);
+}
+
+int model_draft(void *ctx, struct cairn_sched_draft *drafts, int32_t num)
+{
+	struct model_engine *e = ctx;
+
+	for (int32_t i = 0; i < num; i++) {
+		struct cairn_sched_draft *d = &drafts[i];
+		struct model_request *r = model_find(e, d->request);
+		struct model_answer *a = r ? &r->answers[d->index] : NULL;
+		uint64_t h;
+
+		if (!a || !a->live || a->in_flight || a->eager || !r->speculates)
+			return model_wrong(e, "drafts for an answer", d->index, a ? a->in_flight : -1);
+		if (d->num_prompt != r->num_prompt || d->num_tokens != r->num_prompt + a->told)
+			return model_wrong(e, "drafts behind", d->num_tokens, r->num_prompt + a->told);
+		if (memcmp(d->tokens, r->prompt, (size_t)r->num_prompt * sizeof(*r->prompt)) ||
+		    memcmp(d->tokens + r->num_prompt, a->gen, (size_t)a->told * sizeof(*a->gen)))
+			return model_wrong(e, "the tokens before drafts", d->index, a->told);
+		h = hash(r->id, (uint64_t)a->told, e->next_order);
+		d->num = h % 4 ? d->room : (int32_t)(h / 4 % (uint64_t)(d->room + 1));
+		for (int32_t k = 0; k < d->num; k++, h >>= 3)
+			d->drafts[k] = token_at(r, d->index, a->told + k) ^ ((int)(h >> 8) % 8 >= e->right);
+	}
+	return 0;
+}
+
 /* Returns a digest of the salt and the tokens up to a position. */
 static uint64_t tokens_at(const struct model_request *r, const struct model_answer *a, int32_t place)
 {
@@ -124,11 +155,14 @@ static int check_ids(struct model_engine *e, const struct cairn_step_plan *p,
 		     const struct cairn_step_item *item, const struct model_request *r,
 		     const struct model_answer *a)
 {
-	int32_t len = r->num_prompt + a->drawn;
+	int32_t len = r->num_prompt + a->drawn, num_rows = item->num_rows - item->num_drafts;
 
-	if (item->first < 0 || item->num_rows < 1 || item->first + item->num_rows > len)
-		return model_wrong(e, "rows beyond the tokens", item->first + item->num_rows, len);
-	for (int32_t k = 0; k < item->num_rows; k++) {
+	if (item->first < 0 || num_rows < 1 || item->first + num_rows > len)
+		return model_wrong(e, "rows beyond the tokens", item->first + num_rows, len);
+	if (item->num_drafts && (!r->speculates || a->in_flight || num_rows > 1 || item->draw < 0 ||
+				 a->drawn + 1 + item->num_drafts > r->max_new || !p->in_turn))
+		return model_wrong(e, "drafts", item->num_drafts, a->drawn);
+	for (int32_t k = 0; k < num_rows; k++) {
 		int32_t at = item->first + k, id = p->ids[item->ids_at + k];
 		int32_t want = at < r->num_prompt ? r->prompt[at] : a->gen[at - r->num_prompt];
 		const struct model_flight *last = &e->flights[e->num_flights > 1];
@@ -143,15 +177,40 @@ static int check_ids(struct model_engine *e, const struct cairn_step_plan *p,
 	return 0;
 }
 
+/* Draws after the last row that has no draft, and after each drafted row. */
+static int carry_out_draws(struct model_engine *e, const struct cairn_step_plan *p,
+			   const struct cairn_step_item *item, const struct model_request *r,
+			   struct model_answer *a, struct model_flight *f)
+{
+	const int32_t *drafts = p->ids + item->ids_at + item->num_rows - item->num_drafts;
+	int counts = 1;
+
+	if (item->draw != f->num_draws || a->drawn >= r->max_new)
+		return model_wrong(e, "one draw too many", item->draw, f->num_draws);
+	for (int32_t k = 0; k <= item->num_drafts; k++) {
+		int32_t token = token_at(r, item->index, a->drawn + k);
+
+		f->draws[f->num_draws].id = r->id;
+		f->draws[f->num_draws].index = item->index;
+		f->draws[f->num_draws].follows = k > 0;
+		f->draws[f->num_draws].counts = counts;
+		f->draws[f->num_draws++].token = token ^ !counts;
+		counts = counts && k < item->num_drafts && drafts[k] == token;
+	}
+	a->in_flight++;
+	a->drafts = item->num_drafts > 0;
+	return 0;
+}
+
 static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *p,
 			  const struct cairn_step_item *item, struct model_flight *f)
 {
 	struct model_request *r = model_find(e, item->request);
 	struct model_answer *a = r ? &r->answers[item->index] : NULL;
-	int32_t n = 0, end = item->first + item->num_rows;
+	int32_t n = 0, end = item->first + item->num_rows, len = end - item->num_drafts;
 	const int32_t *pages = cairn_kv_pool_pages(cairn_scheduler_pool(e->s), item->kv, &n);
 
-	if (!r || !a->live || a->held || (r->lockstep && a->in_flight))
+	if (!r || !a->live || a->held || ((r->lockstep || a->drafts) && a->in_flight))
 		return model_wrong(e, "rows of a request that has ended", (int64_t)item->request, -1);
 	if (!r->rowed && first_row(e, r))
 		return -1;
@@ -163,28 +222,25 @@ static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *
 		if (e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] != keys_at(e, r, a, i))
 			return model_wrong(e, "attention reads wrong KV at", i, item->first);
 	}
+	for (int32_t k = 0; k < item->num_drafts; k++)	/* overwritten when the tokens are drawn */
+		a->gen[a->drawn + k] = p->ids[item->ids_at + item->num_rows - item->num_drafts + k];
 	for (int32_t i = item->first; i < end; i++)
 		e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] =
 			keys_of(e, r, a, i, p->num_decodes ? end : item->first, end);
-	if ((item->draw >= 0) != (end == r->num_prompt + a->drawn))
+	if ((item->draw >= 0) != (len == r->num_prompt + a->drawn))
 		return model_wrong(e, "a draw", item->draw, end);
-	if (item->draw < 0)
-		return 0;
-	if (item->draw != f->num_draws || a->drawn >= r->max_new)
-		return model_wrong(e, "one draw too many", item->draw, f->num_draws);
-	f->draws[f->num_draws].id = r->id;
-	f->draws[f->num_draws].index = item->index;
-	f->draws[f->num_draws++].token =
-		(int32_t)(hash(r->id, (uint64_t)item->index, (uint64_t)a->drawn) >> 20 & 1);
-	a->in_flight++;
-	return 0;
+	return item->draw < 0 ? 0 : carry_out_draws(e, p, item, r, a, f);
 }
 
 static int check_plan(struct model_engine *e, const struct cairn_step_plan *p)
 {
-	int32_t rows = 0;
+	int32_t rows = 0, drafts = 0;
 
-	if (e->opt.repeat_chunk && p->num_decodes && p->num_decodes != p->num_rows)
+	for (int32_t i = 0; i < p->num_items; i++)
+		drafts += p->items[i].num_drafts;
+	if (drafts > e->opt.draft_rows)
+		return model_wrong(e, "drafts in a plan", drafts, e->opt.draft_rows);
+	if (e->opt.repeat_chunk && p->num_decodes && p->num_decodes + drafts != p->num_rows)
 		return model_wrong(e, "a prompt among decoding rows", p->num_rows, p->num_decodes);
 	if (e->opt.repeat_chunk && !p->num_decodes && p->num_items > 1)
 		return model_wrong(e, "prompts in a plan", p->num_items, 1);
@@ -242,7 +298,8 @@ int model_plan(struct model_engine *e, int32_t *rows)
 	for (int32_t i = 0; i < f.num_draws; i++) {
 		struct model_answer *a = &model_find(e, f.draws[i].id)->answers[f.draws[i].index];
 
-		a->gen[a->drawn++] = f.draws[i].token;
+		if (f.draws[i].counts)
+			a->gen[a->drawn++] = f.draws[i].token;
 	}
 	if (p->num_items)
 		e->flights[e->num_flights++] = f;
@@ -252,9 +309,9 @@ int model_plan(struct model_engine *e, int32_t *rows)
 
 int model_report(struct model_engine *e)
 {
-	int32_t tokens[MODEL_SEQS + 1], want[MODEL_SEQS + 1];
+	int32_t tokens[MODEL_DRAWS], want[MODEL_DRAWS], told = 0, first = 0;
 	struct model_flight f = e->num_flights ? e->flights[0] : (struct model_flight){ 0 };
-	uint8_t stops[MODEL_SEQS + 1];
+	uint8_t stops[MODEL_DRAWS];
 	int ret;
 
 	for (int32_t i = 0; i < f.num_draws; i++) {
@@ -262,13 +319,21 @@ int model_report(struct model_engine *e)
 		struct model_answer *a = r ? &r->answers[f.draws[i].index] : NULL;
 
 		tokens[i] = f.draws[i].token;
-		stops[i] = 0;
+		stops[i] = !f.draws[i].counts;
 		want[i] = -1;
-		if (a && a->live) {
+		if (!a || !a->live)
+			continue;
+		if (!f.draws[i].follows) {
 			a->in_flight--;
-			stops[i] = (uint8_t)model_stops(r, f.draws[i].index, a->told);
-			want[i] = a->told + 1;
+			a->drafts = 0;
+			told = a->told;
+			first = i;
 		}
+		if (!f.draws[i].counts || told < 0)
+			continue;
+		stops[i] = (uint8_t)model_stops(r, f.draws[i].index, told);
+		want[first] = ++told;
+		told = stops[i] ? -1 : told;
 	}
 	ret = cairn_scheduler_report(e->s, tokens, stops);
 	if (ret != (e->num_flights ? 0 : -EINVAL))

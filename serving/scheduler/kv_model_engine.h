@@ -6,7 +6,8 @@
  * that position. Before it executes a row, it checks everything that the row's attention would read: a page
  * that was lost, not copied, not loaded back or allocated twice, or that belongs to another tenant, is
  * detected at once. With repeat_chunk the digest also records how the position was computed: with which rows
- * of a prompt, or as a decoding row. A drawn token is a hash of request, answer and position.
+ * of a prompt, or as a decoding row. A drawn token is a hash of request, answer and position, except behind
+ * a draft that was not drawn: there it is the opposite, so that a draw that must not count is noticed.
  */
 #ifndef CAIRN_KV_MODEL_ENGINE_H
 #define CAIRN_KV_MODEL_ENGINE_H
@@ -21,14 +22,17 @@ enum {
 	MODEL_LEN = 40,
 	MODEL_ROWS = 8,
 	MODEL_SEQS = 4,
-	MODEL_REQUESTS = 24
+	MODEL_REQUESTS = 24,
+	MODEL_DRAFTS = 3,		/* maximum of one sequence in a plan */
+	MODEL_DRAWS = MODEL_ROWS + 2
 };
 
 struct model_answer {
 	int live, held;
 	int32_t drawn, told;		/* tokens drawn by executed plans; tokens reported in events */
 	int32_t gen[MODEL_LEN];
-	int in_flight;
+	int in_flight, drafts;		/* drafts: its rows in flight have drafted ones among them */
+	int eager;			/* does not speculate now */
 };
 
 struct model_request {
@@ -38,13 +42,14 @@ struct model_request {
 	int32_t num_prompt, max_new, num_answers, overtaken;
 	int32_t prompt[MODEL_LEN];
 	int64_t deadline_ns;
-	int lockstep, keep, fetching, is_forked;
+	int lockstep, keep, fetching, is_forked, speculates;
 	struct model_answer answers[3 * MODEL_SEQS];
 };
 
 struct model_flight {
 	int32_t num_draws;
-	struct { uint64_t id; int32_t index, token; } draws[MODEL_SEQS + 1];
+	/* follows: after a drafted row; counts: no draft before it differs from its draw */
+	struct { uint64_t id; int32_t index, token; int follows, counts; } draws[MODEL_DRAWS];
 };
 
 struct model_engine {
@@ -55,6 +60,7 @@ struct model_engine {
 	struct model_request requests[MODEL_REQUESTS];
 	struct model_flight flights[2];
 	int num_flights;
+	int right;			/* of eight drafted tokens, those that will be drawn */
 	uint64_t next_order;
 	int64_t now;
 	/* The last answer that ended normally; the next turn of a conversation continues it. */
@@ -67,6 +73,8 @@ struct model_engine {
 int model_wrong(struct model_engine *e, const char *what, int64_t got, int64_t want);
 struct model_request *model_find(struct model_engine *e, uint64_t id);
 int model_stops(const struct model_request *r, int32_t index, int32_t place);
+/* The scheduler's function `draft`; ctx: the engine. Fails if it is not given the answer's tokens. */
+int model_draft(void *ctx, struct cairn_sched_draft *drafts, int32_t num);
 /*
  * Forms the next plan and executes it. *rows: its number of rows. Returns 0, the scheduler's -EBUSY, or -1 if
  * a check failed.

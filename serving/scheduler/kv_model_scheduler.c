@@ -28,6 +28,7 @@ enum {
 	HOLD,
 	FETCHED,
 	TIME,
+	SPECULATE,
 	NUM_SCHED_OPS
 };
 
@@ -45,6 +46,7 @@ static const char *const sched_ops[NUM_SCHED_OPS] = {
 	"hold or resume a beam",
 	"fetched",
 	"time passes",
+	"let an answer speculate or not",
 };
 
 static int submit(struct model_engine *e, const struct kv_op *op, int more)
@@ -80,12 +82,13 @@ static int submit(struct model_engine *e, const struct kv_op *op, int more)
 	if (!r->lockstep && (op->a >> 12) % 4 == 0)
 		r->num_answers = 1 + (int32_t)(op->a >> 16) % MODEL_SEQS;
 	r->is_forked = r->num_answers > 1;
+	r->speculates = !r->lockstep && (op->a >> 28) % 4 > 0;
 	if ((op->a >> 20) % 4 == 0)
 		r->deadline_ns = e->now + 1 + (op->a >> 24) % 16;
 	req = (struct cairn_scheduler_request){
 		.id = r->id, .prompt = r->prompt, .num_prompt = r->num_prompt, .max_new_tokens = r->max_new,
 		.num_seqs = r->num_answers, .salt = { 0, r->salt }, .deadline_ns = r->deadline_ns,
-		.keep = r->keep, .lockstep = r->lockstep,
+		.keep = r->keep, .lockstep = r->lockstep, .speculates = r->speculates,
 	};
 	cairn_scheduler_stats(e->s, &st);
 	full = st.num_queued >= e->opt.max_queued ||
@@ -183,6 +186,16 @@ static int cancel(struct model_engine *e, struct model_request *r, int32_t index
 	return 0;
 }
 
+static int speculate(struct model_engine *e, struct model_request *r, int32_t index, int on)
+{
+	int ret = cairn_scheduler_speculate(e->s, r->id, index, on);
+
+	if (ret && (ret != -ENOENT || !may_be_unforked(r)))
+		return model_wrong(e, "speculate", ret, 0);
+	r->answers[index].eager = !ret && !on;
+	return 0;
+}
+
 static int sched_op(struct model_engine *e, const struct kv_op *op)
 {
 	struct model_request *r = &e->requests[op->a % MODEL_REQUESTS];
@@ -216,6 +229,8 @@ static int sched_op(struct model_engine *e, const struct kv_op *op)
 		return r->there ? hold(e, r, index, op->c % 2) : 0;
 	case FETCHED:
 		return fetched(e);
+	case SPECULATE:
+		return r->there && r->answers[index].live ? speculate(e, r, index, op->c % 2) : 0;
 	default:
 		e->now += op->b % 8;
 		return 0;
@@ -263,7 +278,7 @@ static int sched_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 {
 	static struct model_engine engine;
 	struct model_engine *e = &engine;
-	uint32_t a = n ? ops[0].a : 0;
+	uint32_t a = n ? ops[0].a : 0, b = n ? ops[0].b : 0;
 	int i;
 
 	memset(e, 0, sizeof(*e));
@@ -282,6 +297,13 @@ static int sched_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 			(1 + (int32_t)(a >> 23) % (e->opt.dense_rows / e->opt.page_size));
 	if (e->opt.repeat_chunk)
 		e->opt.max_chunk = 0;
+	if (b % 4) {
+		e->opt.max_drafts = 1 + (int32_t)(b >> 2) % MODEL_DRAFTS;
+		e->opt.draft_rows = e->opt.dense_rows - e->opt.max_seqs - (int32_t)(b >> 12) % 2;
+		e->right = (int)(b >> 5) % 9;
+		e->opt.draft = model_draft;
+		e->opt.draft_ctx = e;
+	}
 	e->opt.disk_pages = e->opt.host_pages && (a >> 24) % 2 ? 30 : 0;
 	e->opt.grain = (a >> 25) % 8 == 0 ? 0 : (a >> 25) % 2 ? 1 : e->opt.page_size;
 	if (cairn_scheduler_create(&e->s, &e->opt))

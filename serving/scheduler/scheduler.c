@@ -31,6 +31,11 @@ static int check_options(struct cairn_scheduler_options *o)
 		return cairn_error(EINVAL, "scheduler: repeat_chunk: is %d, must be a multiple of page_size "
 				   "%d and at most dense_rows %d", o->repeat_chunk, o->page_size,
 				   o->dense_rows);
+	if (o->max_drafts < 0 || o->draft_rows < 0 || o->draft_rows > o->dense_rows - o->max_seqs ||
+	    !o->max_drafts != !o->draft_rows || (o->max_drafts && !o->draft))
+		return cairn_error(EINVAL, "scheduler: max_drafts: %d, draft_rows: %d: both or none, with "
+				   "draft_rows at most dense_rows - max_seqs %d and a function draft",
+				   o->max_drafts, o->draft_rows, o->dense_rows - o->max_seqs);
 	o->max_queued = o->max_queued ? o->max_queued : 1024;
 	o->window = o->window ? o->window : 32;
 	o->expected_new = o->expected_new ? o->expected_new : 256;
@@ -54,17 +59,21 @@ static int create_tier(struct tier *tier, const struct cairn_scheduler_options *
 static int create_arrays(struct cairn_scheduler *s)
 {
 	size_t seqs = (size_t)s->opt.max_seqs, rows = (size_t)s->opt.dense_rows + 1;
-	size_t path = (size_t)s->opt.max_context + 1;
+	size_t path = (size_t)s->opt.max_context + 1, draws = seqs + (size_t)s->opt.draft_rows + 1;
 
 	for (int i = 0; i < 2; i++) {
 		struct plan_buffer *b = &s->plans[i];
 
 		b->items = calloc(seqs + 1, sizeof(*b->items));
-		b->draws = calloc(seqs + 1, sizeof(*b->draws));
+		b->draws = calloc(draws, sizeof(*b->draws));
 		b->ids = calloc(rows, sizeof(*b->ids));
 		if (!b->items || !b->draws || !b->ids)
 			return -ENOMEM;
 	}
+	s->proposals = calloc(seqs, sizeof(*s->proposals));
+	s->drafts = calloc(seqs * (size_t)s->opt.max_drafts + 1, sizeof(*s->drafts));
+	if (!s->proposals || !s->drafts)
+		return -ENOMEM;
 	s->running = calloc(seqs + 1, sizeof(struct sched_seq *));
 	s->demands = calloc(2 * seqs + 2, sizeof(*s->demands));
 	s->path_tokens = calloc(path, sizeof(*s->path_tokens));
@@ -145,6 +154,8 @@ void cairn_scheduler_destroy(struct cairn_scheduler *s)
 		free(s->plans[i].ids);
 		free(s->plans[i].moves);
 	}
+	free(s->proposals);
+	free(s->drafts);
 	free(s->before.moves);
 	free(s->after.moves);
 	free(s->running);
@@ -331,7 +342,8 @@ static struct sched_seq *make_seq(struct sched_request *r)
 	q->index = r->next_index++;
 	q->kv = q->shadow = NOWHERE;
 	q->node = q->host_node = CAIRN_PREFIX_NONE;
-	q->draw[0] = q->draw[1] = -1;
+	q->draw[0] = q->draw[1] = q->proposal = -1;
+	q->speculates = r->speculates;
 	q->peeked_version = UINT64_MAX;
 	r->num_live++;
 	return q;
@@ -352,6 +364,7 @@ int cairn_scheduler_submit(struct cairn_scheduler *s, const struct cairn_schedul
 		.salt = request->salt, .num_prompt = request->num_prompt, .max_new = request->max_new_tokens,
 		.unforked = num_seqs - 1, .keep = request->keep, .lockstep = request->lockstep,
 		.scored = request->scored, .is_forked = num_seqs > 1,
+		.speculates = request->speculates && s->opt.max_drafts && !request->lockstep,
 	};
 	q = make_seq(r);
 	if (!q) {
@@ -480,6 +493,17 @@ int cairn_scheduler_set_last(struct cairn_scheduler *s, uint64_t request, int32_
 	return 0;
 }
 
+int cairn_scheduler_speculate(struct cairn_scheduler *s, uint64_t request, int32_t index, int on)
+{
+	struct sched_seq *q = find_seq(s, request, index);
+
+	if (!q)
+		return cairn_error(ENOENT, "there is no request %llu with answer %d",
+				   (unsigned long long)request, index);
+	q->speculates = on && q->req->speculates;
+	return 0;
+}
+
 int cairn_scheduler_fetched(struct cairn_scheduler *s, uint64_t request)
 {
 	struct sched_seq *q = find_seq(s, request, -1);
@@ -491,6 +515,39 @@ int cairn_scheduler_fetched(struct cairn_scheduler *s, uint64_t request)
 	return 0;
 }
 
+/* Takes draw i of a plan and those that follow on it. */
+static int take_draws(struct cairn_scheduler *s, struct plan_buffer *b, int32_t i, const int32_t *tokens,
+		      const uint8_t *stops)
+{
+	struct sched_seq *q = b->draws[i].seq;
+	int32_t num = b->draws[i].num_drafts, accepted, lost;
+
+	if (!q) {	/* the tokens were drawn after the sequence had ended */
+		s->stats.dropped_draws += 1 + num;
+		return !FAULT(LATE_TOKEN_KEPT) ? 0 :
+		       add_event(s, b->draws[i].request, b->draws[i].index, CAIRN_SCHED_TOKEN, tokens[i]);
+	}
+	q->draw[b->plan.number & 1] = -1;
+	q->in_flight--;
+	accepted = FAULT(DRAFT_ALL_ACCEPTED) ? num :
+		   cairn_drafts_accepted(b->ids + b->draws[i].ids_at, tokens + i, num);
+	lost = (FAULT(DRAFT_BONUS_LOST) && accepted) || (FAULT(DRAFT_FIRST_DROPPED) && num && !accepted);
+	s->stats.dropped_draws += num - accepted;
+	if (!FAULT(DRAFT_END_KEPT))
+		CAIRN_TRY(sched_settle(s, q, accepted));
+	for (int32_t k = i; k <= i + accepted - lost; k++) {
+		q->tokens[q->num_known++] = tokens[k];
+		if (stops && stops[k] && (!FAULT(DRAFT_STOP_IGNORED) || k == i + accepted)) {
+			q->is_bad = stops[k] == 2;
+			return sched_finish(s, q, CAIRN_SCHED_STOP, tokens[k]);
+		}
+		CAIRN_TRY(add_event(s, q->req->id, q->index, CAIRN_SCHED_TOKEN, tokens[k]));
+		if (q->num_known == q->req->num_prompt + q->req->max_new)
+			return sched_finish(s, q, CAIRN_SCHED_LENGTH, tokens[k]);
+	}
+	return FAULT(DRAFT_END_KEPT) ? sched_settle(s, q, accepted) : 0;
+}
+
 int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, const uint8_t *stops)
 {
 	uint64_t number = s->plan_number - (uint64_t)s->unreported + 1;
@@ -500,28 +557,8 @@ int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, con
 	if (!s->unreported || s->failed)
 		return cairn_error(EINVAL, "scheduler: there is no plan to report");
 	s->unreported--;
-	for (int32_t i = 0; !ret && i < b->plan.num_draws; i++) {
-		struct sched_seq *q = b->draws[i].seq;
-
-		if (!q) {	/* the token was drawn after the sequence had ended */
-			s->stats.dropped_draws++;
-			if (FAULT(LATE_TOKEN_KEPT))
-				ret = add_event(s, b->draws[i].request, b->draws[i].index, CAIRN_SCHED_TOKEN,
-						tokens[i]);
-			continue;
-		}
-		q->draw[number & 1] = -1;
-		q->in_flight--;
-		q->tokens[q->num_known++] = tokens[i];
-		if (stops && stops[i]) {
-			q->is_bad = stops[i] == 2;
-			ret = sched_finish(s, q, CAIRN_SCHED_STOP, tokens[i]);
-			continue;
-		}
-		ret = add_event(s, q->req->id, q->index, CAIRN_SCHED_TOKEN, tokens[i]);
-		if (!ret && q->num_known == q->req->num_prompt + q->req->max_new)
-			ret = sched_finish(s, q, CAIRN_SCHED_LENGTH, tokens[i]);
-	}
+	for (int32_t i = 0; !ret && i < b->plan.num_draws; i += 1 + b->draws[i].num_drafts)
+		ret = take_draws(s, b, i, tokens, stops);
 	s->failed = ret != 0;
 	return ret;
 }

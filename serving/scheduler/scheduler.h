@@ -49,6 +49,13 @@
  * repeat_chunk and ends at the next multiple or at the end of the prompt. A preempted answer is recomputed
  * row by row, as it was first computed, and the trees hold only whole chunks of prompts.
  *
+ * Speculation: a sequence that speculates may have drafted rows behind its decoding row. Their tokens are
+ * proposals for the next ones (`draft` in the options), and a token is drawn after each row. The first draw
+ * counts; each further one counts if the draw before it counts and equals the draft that it follows. So the
+ * tokens are those of a sequence without drafts, and a row whose draft was wrong is computed again: its keys
+ * and values are discarded when the plan is reported. Such a sequence has rows in a plan only when all its
+ * tokens are known, and the next plan should be formed after the report (in_turn in the plan).
+ *
  * Cost: O(running sequences) per plan. A plan that may admit requests also sorts that many numbers and, if
  * the tree has changed, looks up the prefixes of up to `window` waiting requests. Not thread-safe. After
  * -ENOMEM from cairn_scheduler_plan or cairn_scheduler_report the scheduler can only be destroyed.
@@ -62,6 +69,16 @@
 #include "serving/kv/prefix_tree.h"
 
 struct cairn_scheduler;
+
+/* A sequence that the next plan could give drafted rows. */
+struct cairn_sched_draft {
+	uint64_t request;
+	int32_t index;
+	const int32_t *tokens;		/* [num_tokens], prompt and answer so far */
+	int32_t num_tokens, num_prompt;
+	int32_t *drafts;		/* out, [num]: proposals for the next tokens */
+	int32_t room, num;		/* maximum drafts; out: number of drafts, 0 .. room */
+};
 
 struct cairn_scheduler_options {
 	int32_t dense_rows;		/* maximum rows of a step */
@@ -83,6 +100,14 @@ struct cairn_scheduler_options {
 	int32_t window;			/* waiting requests whose prefix is looked up; 0: 32 */
 	int32_t expected_new;		/* initial estimate of an answer's tokens; 0: 256 */
 	int64_t recompute_ns, swap_ns;	/* per token; per page and direction; both 0: 20000, 100000 */
+	/*
+	 * Speculation: the drafts of one sequence and the drafted rows of a plan, at most dense_rows -
+	 * max_seqs; 0: none. `draft` is called at most once per plan, with all sequences that could have
+	 * drafts; an error of it fails the plan.
+	 */
+	int32_t max_drafts, draft_rows;
+	int (*draft)(void *ctx, struct cairn_sched_draft *drafts, int32_t num);
+	void *draft_ctx;
 };
 
 struct cairn_scheduler_request {
@@ -95,6 +120,7 @@ struct cairn_scheduler_request {
 	int keep;			/* keep its KV in the host tier */
 	int scored;			/* every row of its prompt needs logits */
 	int lockstep;			/* for beam search: plan a row only once its token is known */
+	int speculates;			/* its answers may have drafted rows; not with lockstep */
 };
 
 enum cairn_move_kind {
@@ -134,7 +160,20 @@ struct cairn_step_item {
 	int32_t ids_at;			/* its tokens are ids[ids_at ..] */
 	int32_t follows; /* draw of the previous plan that gives the token of its only row; -1: use ids */
 	int32_t draw;    /* draw made from its last row; -1: none, as the prompt is unfinished */
+	/* The last num_drafts rows are drafted, and `draw` is that of the row before them, on which the draws
+	 * of the drafted rows follow. */
+	int32_t num_drafts;
 };
+
+/* Returns how many of the drafts in ids[0 .. num) were drawn; one more draw than that counts. */
+static inline int32_t cairn_drafts_accepted(const int32_t *ids, const int32_t *tokens, int32_t num)
+{
+	int32_t n = 0;
+
+	while (n < num && tokens[n] == ids[n])
+		n++;
+	return n;
+}
 
 /* Valid until the plan after the next one is formed. */
 struct cairn_step_plan {
@@ -144,6 +183,7 @@ struct cairn_step_plan {
 	const struct cairn_move *moves;	/* [num_moves] */
 	int32_t num_items, num_rows, num_draws;
 	int32_t num_decodes;		/* items [0 .. num_decodes) decode */
+	int in_turn;			/* the next plan leaves out some of its sequences before the report */
 	int32_t num_moves_before, num_moves;
 };
 
@@ -165,6 +205,7 @@ struct cairn_scheduler_stats {
 	int64_t queued_tokens;		/* prompt tokens of the queued requests */
 	/* totals since creation; swapped, recomputed: preemptions of each kind */
 	int64_t plans, rows, decode_rows, draws, dropped_draws;
+	int64_t drafts, draft_tokens, accepted_tokens;	/* items with drafted rows; these; those drawn */
 	int64_t admitted, overtakes, swapped, recomputed;
 	/* tokens of admitted prompts: all; found in the device tree; loaded from the host */
 	int64_t prompt_tokens, hit_tokens, loaded_tokens;
@@ -201,6 +242,8 @@ int cairn_scheduler_stop(struct cairn_scheduler *s, uint64_t request, int32_t in
 int cairn_scheduler_fork(struct cairn_scheduler *s, uint64_t request, int32_t index, int32_t *new_index);
 int cairn_scheduler_hold(struct cairn_scheduler *s, uint64_t request, int32_t index, int hold);
 int cairn_scheduler_set_last(struct cairn_scheduler *s, uint64_t request, int32_t index, int32_t token);
+/* Sets whether a sequence may have drafted rows; if not, it is planned ahead like any other. -ENOENT. */
+int cairn_scheduler_speculate(struct cairn_scheduler *s, uint64_t request, int32_t index, int on);
 
 /*
  * Forms the next plan. If num_items is 0, there is nothing to compute now, but there may be moves, and the

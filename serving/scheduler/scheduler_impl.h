@@ -10,13 +10,15 @@
  * A sequence has the known tokens t[0 .. num_known) and in_flight more that are drawn but not reported. The
  * keys and values of tokens [0 .. computed) are in the pool, or will be once the plans formed so far are
  * done. Running a sequence means computing its other tokens: many for a prompt, one for a decoding sequence.
+ * With drafts in flight, the last `drafted` of these computed tokens are not known to be the sequence's.
  *
  * Invariants between calls (cairn_scheduler_verify() checks each):
  *   1. A sequence is exactly once either in the queue, without a handle in the pool, or in running[], with a
  *      handle that has `computed` tokens. Queue and running[] are in order of arrival. num_queued,
  *      queued_tokens, num_preempted and promised_seqs are sums over the sequences.
- *   2. computed <= num_known + in_flight; an answer never exceeds max_new tokens, those in flight included;
- *      in_flight <= number of unreported plans.
+ *   2. computed - drafted <= num_known + in_flight; an answer never exceeds max_new tokens, those in flight
+ *      and drafts included; in_flight <= number of unreported plans; with drafts in flight it is 1. A shadow
+ *      (scheduler_tiers.c) has fewer tokens than the sequence, those in flight included.
  *   3. num_running + promised_seqs <= max_seqs: an admitted request has room for all its answers.
  *   4. passed <= max_passes.
  *   5. The pins of the trees are those of the sequences. Pools and trees keep their own invariants.
@@ -37,7 +39,7 @@ struct sched_request {
 	int32_t num_prompt, max_new;
 	int32_t unforked;		/* answers not forked yet: they share the prompt's sequence */
 	int32_t num_live, next_index;	/* live sequences; index of the next one */
-	int keep, lockstep, scored;
+	int keep, lockstep, scored, speculates;
 	int is_forked;			/* has several answers; each computes the prompt's last row */
 };
 
@@ -51,7 +53,9 @@ struct sched_seq {
 	 * cairn_scheduler_hold(); is_bad: the KV must not be kept
 	 */
 	int is_waiting, was_running, is_cached, is_fetching, is_held, is_bad;
-	int32_t num_known, in_flight, computed;		/* tokens; see the top of this file */
+	int32_t num_known, in_flight, computed, drafted;	/* tokens; see the top of this file */
+	int speculates;			/* waits for its tokens, and may have drafts */
+	int32_t proposal;		/* its entry of proposals[] while a plan is formed; -1: none */
 	int32_t kv, shadow;		/* handles in the device's and the host's pool; NOWHERE: none */
 	int32_t adopted;		/* number of leading pages found in the tree, which are shared */
 	int32_t node, host_node;	/* pinned nodes; CAIRN_PREFIX_NONE: none */
@@ -77,7 +81,9 @@ struct plan_buffer {
 	struct cairn_move *moves;
 	int32_t moves_room;
 	int32_t num_extra;		/* rows that need logits beyond one per running sequence */
-	struct { struct sched_seq *seq; uint64_t request; int32_t index; } *draws;
+	int32_t num_drafts;
+	/* num_drafts draws follow on this one, and have no sequence; the drafts are ids[ids_at ..] */
+	struct { struct sched_seq *seq; uint64_t request; int32_t index, num_drafts, ids_at; } *draws;
 };
 
 struct move_list {
@@ -104,6 +110,8 @@ struct cairn_scheduler {
 	int32_t unreported;		/* plans formed and not reported */
 	struct plan_buffer plans[2];	/* by parity of their number */
 	struct move_list before, after;	/* moves of the next plan */
+	struct cairn_sched_draft *proposals;	/* [max_seqs] */
+	int32_t *drafts;		/* [max_seqs * max_drafts] */
 	struct demand *demands;		/* [2 * max_seqs + 2], sorted by left, descending */
 	int32_t num_demands;
 	int32_t *path_tokens, *path_pages;	/* scratch: [max_context + 1], [2 * (max_context + 1)] */
@@ -123,6 +131,13 @@ void sched_dequeue(struct cairn_scheduler *s, struct sched_seq *q);
 int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32_t token);
 int sched_fork(struct cairn_scheduler *s, struct sched_seq *q, struct sched_seq **child);
 int sched_younger(const struct sched_seq *a, const struct sched_seq *b);
+
+/* scheduler_draft.c */
+int sched_propose(struct cairn_scheduler *s);
+/* Gives q, which has just got its row, the drafted rows for which there is room. */
+int sched_add_drafts(struct cairn_scheduler *s, struct plan_buffer *b, struct sched_seq *q);
+/* Discards the rows whose draft was wrong. accepted: number of drafts drawn. */
+int sched_settle(struct cairn_scheduler *s, struct sched_seq *q, int32_t accepted);
 
 /* scheduler_memory.c */
 int sched_move(struct cairn_scheduler *s, struct move_list *list, int kind, int32_t page, int32_t to);

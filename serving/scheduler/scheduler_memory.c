@@ -80,14 +80,15 @@ int sched_grow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, int 
 /* Preempts q: moves it back to the queue and releases its pages. */
 int sched_preempt(struct cairn_scheduler *s, struct sched_seq *q)
 {
-	int64_t ps = s->opt.page_size, pages = (q->computed + ps - 1) / ps, out = pages;
+	int32_t computed = q->computed - (FAULT(DRAFT_SWAPPED) ? 0 : q->drafted);
+	int64_t ps = s->opt.page_size, pages = (computed + ps - 1) / ps, out = pages;
 	int swapped = 0;
 
 	if (q->shadow >= 0)
 		out -= cairn_kv_pool_len(s->host.pool, q->shadow) / ps;
-	if (s->host.pool && q->computed &&
-	    (out + pages) * s->opt.swap_ns < (q->computed - q->adopted * ps) * s->opt.recompute_ns) {
-		int ret = sched_swap_out(s, q, q->computed);
+	if (s->host.pool && computed &&
+	    (out + pages) * s->opt.swap_ns < (computed - q->adopted * ps) * s->opt.recompute_ns) {
+		int ret = sched_swap_out(s, q, computed);
 
 		if (ret && ret != -ENOSPC)
 			return ret;
@@ -98,7 +99,7 @@ int sched_preempt(struct cairn_scheduler *s, struct sched_seq *q)
 	sched_unpin(s, q);
 	CAIRN_TRY(cairn_kv_pool_close(s->device.pool, q->kv));
 	q->kv = NOWHERE;
-	q->computed = q->adopted = 0;
+	q->computed = q->adopted = q->drafted = 0;
 	sched_remove_running(s, q);
 	q->was_running = 1;
 	sched_enqueue(s, q);

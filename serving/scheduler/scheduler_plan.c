@@ -3,8 +3,8 @@
  * scheduler_plan - forms a plan
  *
  *   1. Requests whose deadline has passed end.
- *   2. Each decoding sequence gets its row, in order of arrival. A sequence that finds neither a page nor a
- *      younger sequence to preempt is preempted itself.
+ *   2. Each decoding sequence gets its row, in order of arrival, and drafted rows if it speculates. A
+ *      sequence that finds neither a page nor a younger sequence to preempt is preempted itself.
  *   3. Prompts already started, and resumed sequences, get rows until the step is full.
  *   4. Unless this plan has preempted a sequence, waiting requests are admitted and get rows until the step
  *      is full. A request that shares its prefix with a prompt being computed is held back.
@@ -48,12 +48,14 @@ static int expire(struct cairn_scheduler *s, int64_t now)
 	return 0;
 }
 
-/* Returns how many rows of a sequence could be computed now. */
+/* Returns how many rows of a sequence could be computed now; < 1: none, as always with drafts in flight. */
 static int32_t rest(const struct sched_seq *q)
 {
 	int32_t len = q->num_known + q->in_flight;
 
-	if (len - q->req->num_prompt >= q->req->max_new || q->is_held || (q->req->lockstep && q->in_flight))
+	int waits = q->req->lockstep || q->speculates;
+
+	if (len - q->req->num_prompt >= q->req->max_new || q->is_held || (waits && q->in_flight))
 		return 0;
 	return len - q->computed - (q->req->unforked > 0);
 }
@@ -93,10 +95,12 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 	if (q->computed == q->num_known + q->in_flight) {
 		item->draw = p->num_draws++;
 		q->draw[parity] = item->draw;
+		p->in_turn |= q->speculates;
 		q->in_flight++;
 		b->draws[item->draw].seq = q;
 		b->draws[item->draw].request = q->req->id;
 		b->draws[item->draw].index = q->index;
+		b->draws[item->draw].num_drafts = 0;
 	}
 	return 0;
 }
@@ -111,6 +115,8 @@ static int32_t place_of(const struct cairn_scheduler *s, const struct sched_seq 
 
 static int decodes(struct cairn_scheduler *s, struct plan_buffer *b)
 {
+	if (s->opt.max_drafts)
+		CAIRN_TRY(sched_propose(s));
 	for (int32_t i = 0; i < s->num_running; i++) {
 		struct sched_seq *q = s->running[i];
 		int ret;
@@ -125,6 +131,7 @@ static int decodes(struct cairn_scheduler *s, struct plan_buffer *b)
 		}
 		CAIRN_TRY(ret);
 		CAIRN_TRY(put_rows(b, q, 1));
+		CAIRN_TRY(sched_add_drafts(s, b, q));
 		i = place_of(s, q, i);
 	}
 	b->plan.num_decodes = b->plan.num_items;
@@ -419,7 +426,7 @@ int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct
 		return cairn_error(EBUSY, "scheduler: plan %llu must be reported first",
 				   (unsigned long long)(s->plan_number - (uint64_t)s->unreported + 1));
 	*p = (struct cairn_step_plan){ .number = s->plan_number + 1 };
-	b->num_extra = 0;
+	b->num_extra = b->num_drafts = 0;
 	s->failed = 1;
 	CAIRN_TRY(form(s, b, now_ns));
 	s->failed = 0;

@@ -154,7 +154,8 @@ int sched_swap_out(struct cairn_scheduler *s, struct sched_seq *q, int64_t len)
  */
 int sched_offload(struct cairn_scheduler *s, struct sched_seq *q)
 {
-	int64_t len = whole(s, q->computed), have, most = whole(s, s->opt.dense_rows) + s->opt.page_size;
+	int64_t len = whole(s, q->computed - (FAULT(DRAFT_OFFLOADED) ? 0 : q->drafted)), have;
+	int64_t most = whole(s, s->opt.dense_rows) + s->opt.page_size;
 	int ret = 0;
 
 	if (q->shadow < 0)

@@ -23,13 +23,18 @@ static int verify_seq(const struct cairn_scheduler *s, const struct sched_seq *q
 {
 	int32_t len = q->num_known + q->in_flight;
 
-	if (q->computed > len || len - q->req->num_prompt > q->req->max_new || q->in_flight < 0 ||
-	    q->in_flight > s->unreported)
+	if (q->computed - q->drafted > len || q->in_flight < 0 || q->in_flight > s->unreported ||
+	    len + q->drafted - q->req->num_prompt > q->req->max_new || (q->drafted && q->in_flight != 1))
 		return cairn_error(
 			EIO,
 			"scheduler: invariant 2: request %llu, answer %d: %d known, %d in flight, %d "
 			"computed",
 			(unsigned long long)q->req->id, q->index, q->num_known, q->in_flight, q->computed);
+	if (q->shadow >= 0 && cairn_kv_pool_len(s->host.pool, q->shadow) >= len)
+		return cairn_error(EIO, "scheduler: invariant 2: request %llu, answer %d: %lld tokens in the "
+				   "host, %d known, %d in flight", (unsigned long long)q->req->id, q->index,
+				   (long long)cairn_kv_pool_len(s->host.pool, q->shadow), q->num_known,
+				   q->in_flight);
 	for (int i = 0; i < 2; i++) {
 		if (q->draw[i] >= 0 && s->plans[i].draws[q->draw[i]].seq != q)
 			return cairn_error(
