@@ -110,6 +110,7 @@ static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
 		.expected_new = o->expected_new, .recompute_ns = o->recompute_ns, .swap_ns = o->swap_ns,
 	};
 
+	engine_spec_options(e, &so);
 	if (!o->recompute_ns && !o->swap_ns)
 		estimate_costs(&so, m);
 	return cairn_scheduler_create(&e->scheduler, &so);
@@ -144,13 +145,14 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	ret = check_options(&e->opt, e->config);
 	if (!ret && e->opt.repeatable)
 		ret = check_repeatable(e);
-	if (ret)
-		goto out_destroy;
-	ret = create_scheduler(e, model);
+	if (!ret)
+		ret = engine_spec_create(e);
+	if (!ret)
+		ret = create_scheduler(e, model);
 	if (ret)
 		goto out_destroy;
 	wo = (struct cairn_worker_options){
-		.max_batch = e->opt.max_batch, .max_rows = e->opt.max_rows,
+		.max_batch = e->max_draws, .max_rows = e->opt.max_rows,
 		.max_context = e->opt.max_context, .num_pages = e->opt.num_pages,
 		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
 		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable, .nano = e->opt.nano,
@@ -165,11 +167,11 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	if (ret)
 		goto out_destroy;
 	ret = -ENOMEM;
-	e->stops = calloc((size_t)e->opt.max_batch, sizeof(*e->stops));
+	e->stops = calloc((size_t)e->max_draws, sizeof(*e->stops));
 	if (!e->stops)
 		goto out_nomem;
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
-		e->flights[i].draws = calloc((size_t)e->opt.max_batch, sizeof(struct draw));
+		e->flights[i].draws = calloc((size_t)e->max_draws, sizeof(struct draw));
 		e->flights[i].scored = calloc((size_t)e->opt.max_batch, sizeof(struct draw));
 		if (!e->flights[i].draws || !e->flights[i].scored)
 			goto out_nomem;
@@ -201,6 +203,7 @@ void cairn_engine_destroy(struct cairn_engine *e)
 		if (e->slots[i].r)
 			destroy_request(NULL, e->slots[i].r);
 	}
+	engine_spec_destroy(e->spec);
 	free(e->treats);
 	free(e->count_slots);
 	free(e->slots);
@@ -356,6 +359,7 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 	CAIRN_TRY(engine_treat_begin(e, r, request));
 	if (request->beam_width)
 		CAIRN_TRY(engine_beams_create(e, r));
+	sr.speculates = engine_spec_begin(e, r);
 	CAIRN_TRY(take_slot(e, r));
 	r->next = *at;
 	*at = r;
@@ -463,6 +467,7 @@ void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats 
 	stats->busy_ns = ws.busy_ns;
 	stats->idle_ns = ws.idle_ns;
 	stats->max_idle_ns = ws.max_idle_ns;
+	engine_spec_stats(e, &stats->speculation);
 	cairn_scheduler_stats(e->scheduler, &stats->scheduler);
 }
 

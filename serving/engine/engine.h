@@ -30,6 +30,7 @@
 #include "serving/model/decode.h"
 #include "serving/model/model.h"
 #include "serving/model/sampling.h"
+#include "serving/engine/speculate.h"
 #include "serving/nano/nano_plan.h"
 #include "serving/scheduler/scheduler.h"
 
@@ -62,6 +63,12 @@ struct cairn_engine_options {
 	 * its plan wants runs sequentially.
 	 */
 	const struct cairn_nano_plans *nano;
+	const struct cairn_nano_plan *nano;
+	/*
+	 * Speculative decoding. A pass may then have up to 256 drafted rows beyond max_batch, as far as
+	 * max_rows allows, and the buffers of logits have as many rows more.
+	 */
+	struct cairn_speculation speculation;
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */
@@ -132,6 +139,7 @@ struct cairn_engine_stats {
 	int64_t plan_ns, launch_ns, report_ns;	/* parts of host_ns; callbacks count in report_ns */
 	int64_t busy_ns, idle_ns, max_idle_ns;	/* with timeline: device times since the first pass */
 	int64_t layer_offloads;		/* pages offloaded to host memory layer by layer */
+	struct cairn_speculation_stats speculation;
 	struct cairn_scheduler_stats scheduler;
 };
 

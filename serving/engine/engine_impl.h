@@ -13,6 +13,13 @@
 #include "serving/scheduler/tiers.h"
 #include "serving/engine/worker.h"
 
+/* Speculation for one answer (engine_spec.c). */
+struct answer_spec {
+	float tried, right;		/* drafts that could be right, and those that were; decaying sums */
+	int paused;
+	int32_t pause, resume_at;	/* tokens: of the last pause; of the answer at its end */
+};
+
 /* One answer to a request. */
 struct answer {
 	int live;			/* on_finish has not been called yet */
@@ -21,6 +28,7 @@ struct answer {
 	int32_t num_given;		/* tokens passed to on_token */
 	int32_t end_token;		/* the token that ended it; -1: none */
 	int32_t slot;			/* the worker's token counters; -1: none */
+	struct answer_spec spec;
 };
 
 struct beams;
@@ -44,15 +52,24 @@ struct request {
 struct draw {
 	uint64_t handle;
 	int32_t index;
+	/* The draws of drafted rows follow on that of the row before them; the plan keeps their drafts. */
+	int32_t num_drafts;
+	const int32_t *drafts;
 };
 
 /* The answers whose tokens a pass in flight draws. */
 struct engine_flight {
-	struct draw *draws;		/* [max_batch] */
+	struct draw *draws;		/* [max_draws] */
 	int32_t num_draws;
 	struct draw *scored;		/* [max_batch]; index: the prompt position */
 	int32_t num_scored;
+	/* with speculation: rows, padded, of a pass that only decodes, else 0; whether it has drafts */
+	int32_t timed_rows;
+	int drafted;
+	int64_t launched;
 };
+
+struct engine_spec;
 
 #define NUM_BUCKETS	4096		/* a power of two */
 
@@ -71,10 +88,12 @@ struct cairn_engine {
 	int32_t num_requests;
 	struct cairn_sched_event *events;	/* a copy, because callbacks may call the scheduler */
 	int32_t events_room;
-	uint8_t *stops;				/* [max_batch], for cairn_scheduler_report() */
-	struct cairn_worker_treat *treats;	/* [max_batch], of the pass being built */
+	uint8_t *stops;				/* [max_draws], for cairn_scheduler_report() */
+	struct cairn_worker_treat *treats;	/* [max_draws], of the pass being built */
 	int32_t *count_slots, num_count_slots;	/* free counter slots of the worker */
 	int can_score;			/* passes have an operation list */
+	int32_t max_draws;		/* max_batch and the drafted rows of a pass */
+	struct engine_spec *spec;	/* NULL: no speculation */
 	int failed;
 	struct cairn_engine_stats stats;
 };
@@ -94,6 +113,21 @@ void engine_treat_end_answer(struct cairn_engine *e, struct answer *a);
 /* Returns the treatment of draw number `offset` of an answer; NULL: its logits are not changed. */
 const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct request *r, int32_t index,
 					      int32_t offset, struct cairn_worker_treat *place);
+
+/* engine_spec.c */
+int engine_spec_create(struct cairn_engine *e);		/* checks the options and sets max_draws */
+void engine_spec_destroy(struct engine_spec *s);
+void engine_spec_options(struct cairn_engine *e, struct cairn_scheduler_options *so);
+void engine_spec_stats(const struct cairn_engine *e, struct cairn_speculation_stats *stats);
+int engine_spec_begin(const struct cairn_engine *e, struct request *r);	/* returns whether it speculates */
+/* Counts that `accepted` of an answer's num drafts were drawn. */
+void engine_spec_took(struct cairn_engine *e, struct answer *a, int32_t num, int32_t accepted);
+/* Lets an answer speculate again when its pause is over. */
+int engine_spec_resume(struct cairn_engine *e, const struct request *r, int32_t index, struct answer *a);
+/* Measure the time of a pass. */
+void engine_spec_launched(const struct cairn_engine *e, struct engine_flight *f,
+			  const struct cairn_step_plan *p);
+void engine_spec_collected(struct cairn_engine *e, const struct engine_flight *f);
 
 /* engine_beam.c */
 int engine_check_beams(const struct cairn_engine *e, const struct cairn_request *r);

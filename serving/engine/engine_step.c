@@ -7,7 +7,8 @@
  *
  * A plan refers to tokens that pass n-1 has not drawn yet by the number of their draw (follows). The end of
  * an answer is noticed one pass late, and its row in flight is dropped. A step with in_turn launches, waits
- * and reports. A beam runs only in every other pass, because the host must choose its last token first.
+ * and reports; so does one whose plan has sequences that may get drafts, because these need the last token.
+ * A beam runs only in every other pass, because the host must choose its last token first.
  *
  * Host and device follow the order of the plans. What a plan assumes about pages is true when its pass
  * starts, because one stream orders all passes and moves. Page tables are copied when a pass is built.
@@ -147,6 +148,27 @@ static void take_scored(struct cairn_engine *e, const struct engine_flight *f,
 	}
 }
 
+/* Processes draw i of a pass and those that follow on it: all up to the first that differs from its draft. */
+static int take_draws(struct cairn_engine *e, const struct draw *d, const struct cairn_worker_result *w,
+		      int32_t i)
+{
+	int32_t accepted = cairn_drafts_accepted(d->drafts, w->tokens + i, d->num_drafts);
+	struct request *r = engine_find(e, d->handle);
+	struct answer *a;
+
+	if (r && d->num_drafts)
+		engine_spec_took(e, &r->answers[d->index], d->num_drafts, accepted);
+	memset(e->stops + i, 0, (size_t)d->num_drafts + 1);
+	for (int32_t k = i; k <= i + accepted; k++) {
+		e->stops[k] = (uint8_t)take_token(e, d, w, k);
+		if (e->stops[k])
+			return 0;
+	}
+	r = engine_find(e, d->handle);		/* a callback may have ended it */
+	a = r && !r->beams ? &r->answers[d->index] : NULL;
+	return e->spec && a && a->live && !r->cancelled ? engine_spec_resume(e, r, d->index, a) : 0;
+}
+
 /* Waits for the oldest pass and processes its tokens. */
 static int collect(struct cairn_engine *e)
 {
@@ -156,11 +178,12 @@ static int collect(struct cairn_engine *e)
 
 	CAIRN_TRY(cairn_worker_collect(e->worker, &w));
 	CAIRN_TRY(cairn_tiers_collected(e->tiers));
+	engine_spec_collected(e, f);
 	start = cairn_clock_ns();
 	e->first_flight = (e->first_flight + 1) % CAIRN_WORKER_FLIGHTS;
 	take_scored(e, f, &w);
-	for (int32_t i = 0; i < w.num_tokens; i++)
-		e->stops[i] = (uint8_t)take_token(e, &f->draws[i], &w, i);
+	for (int32_t i = 0; i < w.num_tokens; i += 1 + f->draws[i].num_drafts)
+		CAIRN_TRY(take_draws(e, &f->draws[i], &w, i));
 	CAIRN_TRY(cairn_scheduler_report(e->scheduler, w.tokens, e->stops));
 	CAIRN_TRY(report_ends(e));
 	for (int32_t i = 0; i < w.num_tokens; i++) {
@@ -200,36 +223,59 @@ static void score(struct request *r, int32_t first, int32_t end, struct engine_f
 	part->score_k = CAIRN_LOGPROBS_MAX;	/* the ranks need them */
 	r->num_scored = to;
 	for (int32_t at = from + 1; at <= to; at++)
-		f->scored[f->num_scored++] = (struct draw){ r->handle, at };
+		f->scored[f->num_scored++] = (struct draw){ .handle = r->handle, .index = at };
 }
 
+/* Adds the draw after the last row of a part, of token number `offset` of the answer. */
+static struct draw *add_draw(struct cairn_engine *e, struct request *r, const struct cairn_step_item *item,
+		     int32_t offset, struct engine_flight *f, struct cairn_worker_part *part)
+{
+	part->draw = &r->req.sampling;
+	part->seed = key_of(r->req.sampling.seed, item->index);
+	part->offset = (uint64_t)offset;
+	part->treat = engine_treat(e, r, item->index, offset, &e->treats[f->num_draws]);
+	f->draws[f->num_draws] = (struct draw){ .handle = item->request, .index = item->index };
+	return &f->draws[f->num_draws++];
+}
+
+/*
+ * Adds an item's rows. A drafted row is a part of its own that shares the pages, as if another sequence had
+ * the same tokens before it: so a pass that only decodes keeps its shape, one row and one draw for each part.
+ */
 static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int32_t i,
 		    struct engine_flight *f)
 {
 	const struct cairn_step_item *item = &p->items[i];
 	struct request *r = engine_find(e, item->request);
 	struct cairn_worker_part part = {
-		.ids = p->ids + item->ids_at, .follows = item->follows, .num_rows = item->num_rows,
+		.ids = p->ids + item->ids_at, .follows = item->follows,
+		.num_rows = item->num_rows - item->num_drafts,
 		.position = item->first, .decodes = i < p->num_decodes,
 	};
-	int32_t end = item->first + item->num_rows, of_prompt;
+	int32_t end = item->first + part.num_rows, of_prompt;
+	struct draw *first = NULL;
 
 	if (!r)
 		return cairn_error(EIO, "engine: a plan has rows of a request that has finished");
-	of_prompt = r->req.num_prompt < end ? r->req.num_prompt - item->first : item->num_rows;
+	of_prompt = r->req.num_prompt < end ? r->req.num_prompt - item->first : part.num_rows;
 	if (of_prompt > 0)
 		e->stats.prompt_tokens += of_prompt;
 	part.pages = cairn_kv_pool_pages(cairn_scheduler_pool(e->scheduler), item->kv, &part.num_pages);
 	score(r, item->first, end, f, &part);
-	if (item->draw >= 0) {
-		part.draw = &r->req.sampling;
-		part.seed = key_of(r->req.sampling.seed, item->index);
-		part.offset = (uint64_t)(end - r->req.num_prompt);
-		part.treat = engine_treat(e, r, item->index, end - r->req.num_prompt,
-					  &e->treats[f->num_draws]);
-		f->draws[f->num_draws++] = (struct draw){ item->request, item->index };
-	}
+	if (item->draw >= 0)
+		first = add_draw(e, r, item, end - r->req.num_prompt, f, &part);
 	cairn_worker_add(e->worker, &part);
+	if (!item->num_drafts)
+		return 0;
+	first->num_drafts = item->num_drafts;
+	first->drafts = part.ids + 1;
+	part.chained = 1;
+	for (int32_t k = 0; k < item->num_drafts; k++, end++) {
+		part.ids++;
+		part.position = end;
+		add_draw(e, r, item, end + 1 - r->req.num_prompt, f, &part);
+		cairn_worker_add(e->worker, &part);
+	}
 	return 0;
 }
 
@@ -245,6 +291,7 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	e->stats.steps++;
 	if (cairn_tiers_by_layer(e->tiers))
 		cairn_worker_on_layer(e->worker, cairn_tiers_layer, e->tiers);
+	engine_spec_launched(e, f, p);
 	CAIRN_TRY(cairn_worker_launch(e->worker));
 	/* Called only after the rows are built, because a callback may cancel the request. */
 	for (int32_t i = 0; i < p->num_items; i++) {
@@ -277,6 +324,7 @@ static int step(struct cairn_engine *e, int *busy)
 {
 	const struct cairn_step_plan *p;
 	int64_t start = cairn_clock_ns(), planned;
+	int left;
 
 	CAIRN_TRY(take_fetched(e));
 	CAIRN_TRY(report_ends(e));
@@ -291,10 +339,11 @@ static int step(struct cairn_engine *e, int *busy)
 	CAIRN_TRY(report_ends(e));
 	/* Leave one pass in flight, which the next plan follows. If this plan is empty, nothing follows:
 	 * collect the pass. */
-	if (cairn_worker_in_flight(e->worker) > (p->num_items && !e->opt.in_turn))
+	left = p->num_items && !e->opt.in_turn && !p->in_turn;
+	if (cairn_worker_in_flight(e->worker) <= left && !p->num_items && e->num_requests)
+		CAIRN_TRY(cairn_tiers_wait(e->tiers));	/* all requests wait for the disk */
+	while (cairn_worker_in_flight(e->worker) > left)
 		CAIRN_TRY(collect(e));
-	else if (!p->num_items && e->num_requests)	/* all requests wait for the disk */
-		CAIRN_TRY(cairn_tiers_wait(e->tiers));
 	*busy = e->num_requests > 0 || cairn_worker_in_flight(e->worker) > 0;
 	return 0;
 }

@@ -105,7 +105,7 @@ int engine_treat_create(struct cairn_engine *e)
 {
 	int32_t num = CAIRN_WORKER_SLOTS(e->opt.max_batch);
 
-	e->treats = calloc((size_t)e->opt.max_batch, sizeof(*e->treats));
+	e->treats = calloc((size_t)e->max_draws, sizeof(*e->treats));
 	e->count_slots = calloc((size_t)num, sizeof(*e->count_slots));
 	if (!e->treats || !e->count_slots)
 		return cairn_error(ENOMEM, "engine: no memory for %d sequences", e->opt.max_batch);

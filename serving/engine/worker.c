@@ -294,7 +294,7 @@ void cairn_worker_begin(struct cairn_worker *w)
 	w->flight->host.kv_indptr[0] = 0;
 	memset(&w->batch, 0, sizeof(w->batch));
 	w->kind = (struct kind){ .greedy = 1 };
-	w->follows = 0;
+	w->follows = w->chained = 0;
 	w->flight->draws_all = w->by_steps;
 }
 
@@ -317,6 +317,7 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 		a->positions[b->num_rows + i] = part->position + i;
 	}
 	w->follows += part->follows >= 0;
+	w->chained |= part->chained;
 	for (int32_t i = 0; i < part->num_scored; i++) {
 		f->scored[f->num_scored].row = b->num_rows + part->score_from + i;
 		f->scored[f->num_scored++].target = part->targets[i];

@@ -72,6 +72,7 @@ struct cairn_worker_part {
 	const int32_t *pages;		/* [num_pages], with room for position + num_rows keys */
 	int32_t num_pages;
 	int decodes;			/* with repeatable: its row decodes, with or without a draw */
+	int chained;			/* its row attends to rows that earlier parts of this pass append */
 	const struct cairn_sampling *draw;	/* how to draw a token after the last row; NULL: none */
 	uint64_t seed, offset;		/* which draw of which seed; the seed in *draw is not used */
 	const struct cairn_worker_treat *treat;		/* NULL: none */

@@ -64,6 +64,7 @@ struct flight {
 struct graph {
 	int32_t rows, kv_bound;		/* the shape, together with kind */
 	int as_nano;			/* 1 + index of the plan; 0: sequential */
+	int as_nano, fused;
 	struct kind kind;
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
 	void *exec;			/* NULL until the second pass of this shape */
@@ -120,6 +121,7 @@ struct cairn_worker {
 	int as_nano;			/* 1 + index of its plan, as nano_pass says; 0: sequential */
 	struct cairn_nano_pass nano_pass;
 	int32_t follows;		/* number of rows that follow a draw */
+	int chained;			/* it has parts with `chained` */
 };
 
 #define TABLE(w, fn, ...) CAIRN_TABLE((w)->impl, fn, __VA_ARGS__)

@@ -25,6 +25,12 @@
  *
  * Nano-batches: passes of the operation list for which there is a plan (nano_plan.h) run as nano-batches,
  * whose index arrays are part of the uploaded block (worker_nano.c).
+ * Chained parts: a drafted row is a part whose keys include those of other parts of the pass. The operation
+ * list appends all keys of a layer before it attends, so such a pass needs nothing else; decode_step, whose
+ * requests may share old keys only, never runs it.
+ *
+ * Nano-batches: with a plan (nano_plan.h), passes of the operation list run as nano-batches, whose index
+ * arrays are part of the uploaded block (worker_nano.c).
  */
 #include <string.h>
 
@@ -142,7 +148,8 @@ static struct graph *find_graph(struct cairn_worker *w)
 	for (int i = 0; i < MAX_GRAPHS; i++) {
 		g = &w->graphs[i];
 		if (g->used && g->rows == w->batch.num_rows && g->kv_bound == w->batch.max_kv_len &&
-		    g->as_nano == w->as_nano && !memcmp(&g->kind, &w->kind, sizeof(g->kind)))
+		    g->as_nano == w->as_nano && g->fused == w->fused &&
+		    !memcmp(&g->kind, &w->kind, sizeof(g->kind)))
 			return g;
 		if (g->used < oldest->used)
 			oldest = g;
@@ -152,7 +159,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 		w->impl->graph_destroy(g->exec);
 	*g = (struct graph){
 		.rows = w->batch.num_rows, .kv_bound = w->batch.max_kv_len, .kind = w->kind,
-		.as_nano = w->as_nano,
+		.as_nano = w->as_nano, .fused = w->fused,
 	};
 	return g;
 }
@@ -340,7 +347,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 	b->max_kv_len = kv_bound(w, w->opt.repeatable && *decode ? w->opt.max_context : b->max_kv_len);
 	w->fused = 0;
 	find_prompts(w);
-	if (*decode && !w->opt.repeatable)
+	if (*decode && !w->opt.repeatable && !w->chained)
 		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, b, &draw, w->stream, &w->fused, &moved));
 	if (moved)
 		worker_drop_graphs(w);

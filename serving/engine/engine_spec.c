@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * engine_spec - decides how many drafts an answer gets, and measures what they cost
+ *
+ * Let p be the estimated chance that a draft is right, given that those before it were. A step with d drafts
+ * gives 1 + p + ... + p^d tokens on average, and takes the time of a pass with their rows. The engine takes
+ * the d that gives most tokens per time, compared with a pass without drafts. Both times are measured, by the
+ * padded number of rows, since passes of equal size run the same kernels; those of drafted passes apart,
+ * because decode_step runs only plain ones. Where few passes of a size were seen, the nearest smaller size
+ * counts, which is optimistic: drafts are tried first, and judged then.
+ *
+ * If no d is better than none, the answer's sequence is planned ahead again, and drafts are tried anew after
+ * a pause that doubles each time.
+ */
+#include "serving/engine/engine_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "serving/base/clock.h"
+
+#define MAX_ROWS	256		/* drafted rows of a pass */
+#define MIN_SAMPLES	3		/* the first passes of a size load code and capture the graph */
+#define MIN_GAIN	1.02
+#define MIN_PAUSE	64		/* tokens */
+#define MAX_PAUSE	4096
+#define MEMORY		0.9		/* weight of the past in the estimate of p, per step with drafts */
+
+const char *const cairn_speculate_names[] = { "off", "ngram", NULL };
+
+/* The time of passes of one number of rows. */
+struct cost {
+	double ns;
+	int32_t samples;
+};
+
+struct engine_spec {
+	struct cairn_speculation opt;
+	int32_t draft_rows;
+	struct cost *costs[2];		/* [max_draws + 1] each; of passes without and with drafts */
+	int32_t max_draws;
+	double draft_ns;		/* mean time to draft one token */
+	int64_t collected;		/* when the last pass was collected */
+	struct cairn_speculation_stats stats;
+};
+
+/* ---- options ---- */
+
+static int check_options(const struct cairn_engine *e, struct cairn_speculation *o)
+{
+	if (o->method < CAIRN_SPECULATE_OFF || o->method > CAIRN_SPECULATE_CALLER)
+		return cairn_error(EINVAL, "engine: speculative: there is no method %d", o->method);
+	o->num_tokens = o->num_tokens ? o->num_tokens : 5;
+	o->lookup_max = o->lookup_max ? o->lookup_max : o->lookup_min > 4 ? o->lookup_min : 4;
+	o->lookup_min = o->lookup_min ? o->lookup_min : o->lookup_max < 2 ? o->lookup_max : 2;
+	if (o->num_tokens < 1 || o->num_tokens > CAIRN_MAX_DRAFTS)
+		return cairn_error(EINVAL, "engine: num_speculative_tokens: %d is not in 1..%d",
+				   o->num_tokens, CAIRN_MAX_DRAFTS);
+	if (o->lookup_max < 1 || o->lookup_max > 1024)
+		return cairn_error(EINVAL, "engine: prompt_lookup_max: %d is not in 1..1024", o->lookup_max);
+	if (o->lookup_min < 1 || o->lookup_min > o->lookup_max)
+		return cairn_error(EINVAL, "engine: prompt_lookup_min: %d is not in 1..%d "
+				   "(prompt_lookup_max)", o->lookup_min, o->lookup_max);
+	if (o->method == CAIRN_SPECULATE_CALLER && !o->draft)
+		return cairn_error(EINVAL, "engine: speculative: the caller has no function draft");
+	if (!e->can_score)
+		return cairn_error(EOPNOTSUPP, "engine: speculative: %s has no operation list for this model",
+				   e->impl->name);
+	if (e->opt.decode == CAIRN_DECODE_GRAPH || e->opt.decode == CAIRN_DECODE_PERSISTENT)
+		return cairn_error(EINVAL, "engine: decode: %s does not go with speculative: passes with "
+				   "drafts are lists of operations", cairn_decode_path_names[e->opt.decode]);
+	if (e->opt.max_rows == e->opt.max_batch)
+		return cairn_error(EINVAL, "engine: max_rows: is %d, must exceed max_batch to leave rows for "
+				   "drafts", e->opt.max_rows);
+	return 0;
+}
+
+int engine_spec_create(struct cairn_engine *e)
+{
+	struct cairn_speculation o = e->opt.speculation;
+	int64_t rows;
+
+	e->max_draws = e->opt.max_batch;
+	if (o.method == CAIRN_SPECULATE_OFF)
+		return 0;
+	CAIRN_TRY(check_options(e, &o));
+	rows = (int64_t)e->opt.max_batch * o.num_tokens;
+	if (rows > MAX_ROWS)
+		rows = MAX_ROWS;
+	if (rows > e->opt.max_rows - e->opt.max_batch)
+		rows = e->opt.max_rows - e->opt.max_batch;
+	e->max_draws += (int32_t)rows;
+	e->spec = calloc(1, sizeof(*e->spec));
+	if (!e->spec)
+		return cairn_error(ENOMEM, "engine: no memory for drafts");
+	e->spec->opt = o;
+	e->spec->draft_rows = (int32_t)rows;
+	e->spec->max_draws = cairn_worker_padded(e->max_draws);
+	for (int i = 0; i < 2; i++) {
+		e->spec->costs[i] = calloc((size_t)e->spec->max_draws + 1, sizeof(struct cost));
+		if (!e->spec->costs[i])
+			return cairn_error(ENOMEM, "engine: no memory for drafts");
+	}
+	return 0;
+}
+
+void engine_spec_destroy(struct engine_spec *s)
+{
+	if (!s)
+		return;
+	free(s->costs[0]);
+	free(s->costs[1]);
+	free(s);
+}
+
+/* ---- time ---- */
+
+void engine_spec_launched(const struct cairn_engine *e, struct engine_flight *f,
+			  const struct cairn_step_plan *p)
+{
+	if (!e->spec)
+		return;
+	f->timed_rows = p->num_items == p->num_decodes ? cairn_worker_padded(p->num_rows) : 0;
+	f->drafted = p->num_rows > p->num_decodes;
+	f->launched = cairn_clock_ns();
+}
+
+void engine_spec_collected(struct cairn_engine *e, const struct engine_flight *f)
+{
+	struct engine_spec *s = e->spec;
+	int64_t now = cairn_clock_ns(), begin;
+	struct cost *c;
+	double ns;
+
+	if (!s)
+		return;
+	begin = f->launched > s->collected ? f->launched : s->collected;
+	s->collected = now;
+	if (!f->timed_rows || f->timed_rows > s->max_draws)
+		return;
+	c = &s->costs[f->drafted][f->timed_rows];
+	ns = (double)(now - begin);
+	c->ns = !c->samples || ns < c->ns ? ns : c->ns + (ns - c->ns) / 16;
+	c->samples += c->samples < MIN_SAMPLES;
+}
+
+/* Returns the time of a pass with drafts; sizes that were hardly seen take that of the next smaller one. */
+static double drafted_ns(const struct engine_spec *s, int32_t rows, double plain)
+{
+	for (int32_t n = cairn_worker_padded(rows); n > 0; n--) {
+		if (s->costs[1][n].samples >= MIN_SAMPLES)
+			return s->costs[1][n].ns > plain ? s->costs[1][n].ns : plain;
+	}
+	return plain;
+}
+
+/* ---- drafts ---- */
+
+/*
+ * Returns the best number of drafts; 0: none pay. running: sequences of the pass; num: those that may draft,
+ * which are assumed to draft alike. *known: 0 if the time of a pass without drafts must be measured first.
+ */
+static int32_t best_depth(const struct engine_spec *s, const struct answer_spec *a, int32_t running,
+			  int32_t num, int *known)
+{
+	const struct cost *c = &s->costs[0][cairn_worker_padded(running)];
+	double p = a->right / a->tried, tokens = 1, power = 1, best = MIN_GAIN;
+	int32_t depth = 0;
+
+	*known = c->samples >= MIN_SAMPLES;
+	for (int32_t d = 1; *known && d <= s->opt.num_tokens; d++) {
+		int32_t more = num * d < s->draft_rows ? num * d : s->draft_rows;
+		double ns = drafted_ns(s, running + more, c->ns) + s->draft_ns * num * d;
+
+		power *= p;
+		tokens += power;
+		if (tokens * c->ns / ns > best) {
+			best = tokens * c->ns / ns;
+			depth = d;
+		}
+	}
+	return depth;
+}
+
+static int pause(struct cairn_engine *e, struct cairn_sched_draft *d, struct answer *a)
+{
+	struct answer_spec *s = &a->spec;
+
+	s->pause = !s->pause ? MIN_PAUSE : s->pause < MAX_PAUSE ? 2 * s->pause : MAX_PAUSE;
+	s->resume_at = a->num_given + s->pause;
+	s->paused = 1;
+	e->spec->stats.pauses++;
+	return cairn_scheduler_speculate(e->scheduler, d->request, d->index, 0);
+}
+
+int engine_spec_resume(struct cairn_engine *e, const struct request *r, int32_t index, struct answer *a)
+{
+	int ret;
+
+	if (!a->spec.paused || a->num_given < a->spec.resume_at)
+		return 0;
+	a->spec.paused = 0;
+	a->spec.tried = 2;
+	a->spec.right = 1;
+	ret = cairn_scheduler_speculate(e->scheduler, r->handle, index, 1);
+	return ret == -ENOENT ? 0 : ret;	/* its last token has ended it */
+}
+
+static void propose(struct cairn_engine *e, struct cairn_sched_draft *d, const struct request *r)
+{
+	const struct cairn_speculation *o = &e->spec->opt;
+
+	if (o->method == CAIRN_SPECULATE_NGRAM)
+		d->num = cairn_ngram_draft(o, d->tokens, d->num_tokens, d->drafts, d->room);
+	else
+		d->num = o->draft(o->ctx, r->req.id, d->index, d->tokens, d->num_tokens, d->drafts, d->room);
+}
+
+/* Proposals are ids like any others: a drafter may be wrong, but not make the engine read out of bounds. */
+static int check_drafts(const struct cairn_engine *e, const struct cairn_sched_draft *d)
+{
+	if (d->num < 0 || d->num > d->room)
+		return cairn_error(EIO, "engine: speculative: %d drafts, there is room for %d", d->num,
+				   d->room);
+	for (int32_t k = 0; k < d->num; k++) {
+		if (d->drafts[k] < 0 || d->drafts[k] >= e->config->vocab_size)
+			return cairn_error(EIO, "engine: speculative: draft %d, the vocabulary has %d",
+					   d->drafts[k], e->config->vocab_size);
+	}
+	return 0;
+}
+
+static int draft_all(void *ctx, struct cairn_sched_draft *drafts, int32_t num)
+{
+	struct cairn_engine *e = ctx;
+	struct engine_spec *s = e->spec;
+	struct cairn_scheduler_stats st;
+	int64_t start = cairn_clock_ns(), total = 0;
+
+	cairn_scheduler_stats(e->scheduler, &st);
+	for (int32_t i = 0; i < num; i++) {
+		struct cairn_sched_draft *d = &drafts[i];
+		struct request *r = engine_find(e, d->request);
+		struct answer *a = &r->answers[d->index];
+		int32_t depth = s->opt.num_tokens;
+		int known = 1;
+
+		if (!s->opt.always)
+			depth = best_depth(s, &a->spec, st.num_running, num, &known);
+		d->num = 0;
+		d->room = d->room < depth ? d->room : depth;
+		if (d->room)
+			propose(e, d, r);
+		else if (known && !depth)
+			CAIRN_TRY(pause(e, d, a));
+		CAIRN_TRY(check_drafts(e, d));
+		total += d->num;
+	}
+	if (total)
+		s->draft_ns += ((double)(cairn_clock_ns() - start) / (double)total - s->draft_ns) / 16;
+	return 0;
+}
+
+/* ---- requests ---- */
+
+int engine_spec_begin(const struct cairn_engine *e, struct request *r)
+{
+	for (int32_t i = 0; i < r->num_answers; i++)
+		r->answers[i].spec = (struct answer_spec){ .tried = 4, .right = 3.2f };
+	return e->spec && !r->req.beam_width && !r->counts;
+}
+
+void engine_spec_took(struct cairn_engine *e, struct answer *a, int32_t num, int32_t accepted)
+{
+	struct cairn_speculation_stats *st = &e->spec->stats;
+	struct answer_spec *s = &a->spec;
+
+	st->drafts++;
+	st->draft_tokens += num;
+	st->accepted_tokens += accepted;
+	for (int32_t k = 0; k < accepted; k++)
+		st->accepted_per_position[k]++;
+	s->tried = (float)(MEMORY * (double)s->tried + accepted + (accepted < num));
+	s->right = (float)(MEMORY * (double)s->right + accepted);
+	if (accepted == num)
+		s->pause = 0;
+}
+
+void engine_spec_options(struct cairn_engine *e, struct cairn_scheduler_options *so)
+{
+	if (!e->spec)
+		return;
+	so->max_drafts = e->spec->opt.num_tokens;
+	so->draft_rows = e->spec->draft_rows;
+	so->draft = draft_all;
+	so->draft_ctx = e;
+}
+
+void engine_spec_stats(const struct cairn_engine *e, struct cairn_speculation_stats *stats)
+{
+	if (e->spec)
+		*stats = e->spec->stats;
+}

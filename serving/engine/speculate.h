@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * speculate - options and statistics of speculative decoding
+ *
+ * A drafter proposes the next tokens of an answer. The next step computes them in one pass with the row that
+ * is due anyway, draws a token after each row as it would without drafts (with the same seed and number of
+ * the draw), and keeps the draws up to the first that differs from its draft. So every kept token is a draw
+ * from the logits of the real tokens before it: the answer is that of the same request without speculation.
+ * Only the time depends on the drafts.
+ *
+ * That holds bitwise on tables whose gemm and attention compute a row independently of the others (ref, cpu)
+ * with CAIRN_DECODE_UNFUSED, and with `repeatable`, where an answer is a function of its request and the
+ * engine's options, speculation included. On other tables the last bits of logits depend on the rows of a
+ * pass, as they do without speculation.
+ *
+ * Requests with beam search, or with penalties, which count tokens on the device, run without drafts.
+ */
+#ifndef CAIRN_SPECULATE_H
+#define CAIRN_SPECULATE_H
+
+#include <stdint.h>
+
+#define CAIRN_MAX_DRAFTS	16	/* of one answer in a step */
+
+enum cairn_speculate {
+	CAIRN_SPECULATE_OFF,
+	CAIRN_SPECULATE_NGRAM,		/* what followed the last tokens where they occurred before */
+	CAIRN_SPECULATE_CALLER,		/* a function of the caller */
+};
+
+extern const char *const cairn_speculate_names[];	/* "off", "ngram", NULL */
+
+struct cairn_speculation {
+	enum cairn_speculate method;
+	int32_t num_tokens;		/* maximum drafts of an answer in a step; 0: 5 */
+	int32_t lookup_min, lookup_max;	/* NGRAM: tokens that must occur before; 0: 2, 4 */
+	/*
+	 * Draft even where it does not pay. Otherwise the number of drafts of each answer follows from how
+	 * many of them were right and from the measured time of passes, and is often 0.
+	 */
+	int always;
+	/* CALLER: proposes up to `room` tokens after tokens[0 .. num) of a request; returns their number. */
+	int32_t (*draft)(void *ctx, uint64_t id, int32_t index, const int32_t *tokens, int32_t num,
+			 int32_t *drafts, int32_t room);
+	void *ctx;
+};
+
+/* Totals. An answer's drafts in a step are one `drafts`. */
+struct cairn_speculation_stats {
+	int64_t drafts, draft_tokens, accepted_tokens;
+	int64_t accepted_per_position[CAIRN_MAX_DRAFTS];
+	int64_t pauses;			/* times that drafts of an answer were stopped as they did not pay */
+};
+
+/*
+ * Prompt lookup: finds the longest run of lookup_min to lookup_max tokens at the end of tokens[0 .. num) that
+ * also occurs earlier, the latest such place if there are several, and proposes the tokens after it. If the
+ * end is reached, the proposal itself continues: a repetition is drafted as such. Returns the number of
+ * drafts, room or 0.
+ */
+int32_t cairn_ngram_draft(const struct cairn_speculation *s, const int32_t *tokens, int32_t num,
+			  int32_t *drafts, int32_t room);
+
+#endif
