@@ -149,6 +149,22 @@ int cairn_parse_list(const char *option, const char *text, int32_t lo, int32_t h
 			return 0;
 		at = end + 1;
 	}
+int cairn_check_speculative(const struct cairn_speculative_options *o)
+{
+	const char *name = o->num_tokens ? "num-speculative-tokens" : o->lookup_max ? "prompt-lookup-max" :
+			   o->lookup_min ? "prompt-lookup-min" : NULL;
+
+	if (name && o->method == CAIRN_SPECULATE_OFF)
+		return cairn_error(EINVAL, "--%s: needs --speculative", name);
+	return 0;
+}
+
+void cairn_speculation_of(const struct cairn_speculative_options *o, struct cairn_speculation *s)
+{
+	*s = (struct cairn_speculation){
+		.method = (enum cairn_speculate)o->method, .num_tokens = (int32_t)o->num_tokens,
+		.lookup_max = (int32_t)o->lookup_max, .lookup_min = (int32_t)o->lookup_min,
+	};
 }
 
 int cairn_name_option(int ret, const char *const (*names)[2])

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "conformance/abi.h"
+#include "serving/engine/speculate.h"
 #include "serving/model/decode.h"
 #include "serving/model/model.h"
 #include "serving/nano/nano_plan.h"
@@ -35,7 +36,20 @@ struct cairn_option {
 	const char *const *names;	/* NULL-terminated */
 };
 
-#define CAIRN_MAX_OPTIONS	48
+#define CAIRN_MAX_OPTIONS	56
+
+/* Options of speculative decoding, with vLLM's names. */
+struct cairn_speculative_options {
+	int method;			/* enum cairn_speculate */
+	int64_t num_tokens, lookup_max, lookup_min;	/* 0: not given */
+};
+
+/* Their rows in an array of struct cairn_option. */
+#define CAIRN_SPECULATIVE_OPTIONS(to) \
+	{ "speculative", CAIRN_OPT_CHOICE, &(to)->method, 0, 0, cairn_speculate_names }, \
+	{ "num-speculative-tokens", CAIRN_OPT_INT, &(to)->num_tokens, 1, CAIRN_MAX_DRAFTS, NULL }, \
+	{ "prompt-lookup-max", CAIRN_OPT_INT, &(to)->lookup_max, 1, 1024, NULL }, \
+	{ "prompt-lookup-min", CAIRN_OPT_INT, &(to)->lookup_min, 1, 1024, NULL }
 
 /* Options that generate, eval and serve have in common. */
 struct cairn_common_options {
@@ -57,6 +71,9 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 /* Reads whole numbers in [lo, hi], separated by commas, into values. -EINVAL: the text names the option. */
 int cairn_parse_list(const char *option, const char *text, int32_t lo, int32_t hi, int32_t *values, int most,
 		     int *num);
+/* -EINVAL if an option is given without --speculative. */
+int cairn_check_speculative(const struct cairn_speculative_options *o);
+void cairn_speculation_of(const struct cairn_speculative_options *o, struct cairn_speculation *s);
 
 /*
  * If ret < 0 and the error text begins with a field of names, "FIELD: ..." or "PART: FIELD: ...", replaces

@@ -44,6 +44,10 @@ static const char usage[] =
 	"                        none: ignore it (auto)\n"
 	"  --seed N              seed of sampling and of random weights (1)\n"
 	"  --ignore-eos          continue after an end-of-sequence token\n"
+	"  --speculative METHOD  off; ngram: compute tokens that followed the last ones earlier in the\n"
+	"                        text together with the next token. The tokens are those of off (off)\n"
+	"  --num-speculative-tokens N    maximum drafts of a step, 1 to 16 (5)\n"
+	"  --prompt-lookup-max N  --prompt-lookup-min N    tokens that must have occurred earlier (4, 2)\n"
 	"\n"
 	"Measurements:\n"
 	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama32-1b, qwen2-7b, mistral-7b,\n"
@@ -70,6 +74,8 @@ static const char usage[] =
 struct options {
 	struct cairn_common_options common;
 	const char *shape, *prompt, *prompt_file, *plan;
+	struct cairn_speculative_options speculative;
+	const char *shape, *prompt, *prompt_file;
 	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;
 	int ignore_eos, no_graphs, no_defaults;
 	struct cairn_sampling sampling;		/* temperature, top_p NAN and top_k -1: not given */
@@ -113,12 +119,16 @@ static int parse(int argc, char **argv, struct options *o)
 		{ "page-size", CAIRN_OPT_INT, &o->page_size, 1, 1 << 16, NULL },
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
 		{ "plan", CAIRN_OPT_TEXT, &o->plan, 0, 0, NULL },
+		CAIRN_SPECULATIVE_OPTIONS(&o->speculative),
 	};
 	int ret = cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
 				      usage);
 
 	if (ret)
 		return ret;
+	CAIRN_TRY(cairn_check_speculative(&o->speculative));
+	if (o->speculative.method && o->common.json)
+		return cairn_error(EINVAL, "--json: not with --speculative, whose records cairn bench writes");
 	if (o->shape && (o->common.model || o->prompt || o->prompt_file))
 		return cairn_error(EINVAL,
 				   "--shape: has random weights and no tokenizer, and excludes --model "
@@ -291,6 +301,8 @@ struct figures {
 	double bytes, roof;	/* bytes of a step; GB/s of a pure read, 0: unknown */
 	int same;		/* all runs gave the same tokens */
 	int fused;		/* decode_step ran at least one step */
+	struct cairn_speculation_stats drafts;
+	int64_t steps;		/* of all runs */
 	/* of a whole run and of a decoding step: mean power, and the time of one while it was measured */
 	struct cairn_energy run_energy, step_energy;
 	double run_s, step_s;
@@ -443,7 +455,8 @@ static int report(const struct cairn_session *s, const struct options *o, struct
 		return 0;
 	}
 	qsort(f->ns, (size_t)f->n, sizeof(*f->ns), by_value);
-	median = f->ns[f->n / 2];
+	/* tokens of one step come at once: the mean is the time of a token */
+	median = o->speculative.method ? f->decode_s * 1e9 / (f->new_tokens - 1) : f->ns[f->n / 2];
 	f->bytes = (double)cairn_model_step_bytes(s->model, (int32_t)o->common.batch,
 					       (int64_t)(f->kv_tokens * (double)o->common.batch));
 	fprintf(to, "prompt of %zu tokens: first token after %.1f ms; then %.3f ms a token (p95 %.3f%s), "
@@ -455,6 +468,11 @@ static int report(const struct cairn_session *s, const struct options *o, struct
 		fprintf(to, f->roof > 0 ? ": %.1f%% of the read stream, %.1f GB/s\n" : "\n",
 			100 * f->bytes / median / f->roof, f->roof);
 	}
+	if (o->speculative.method)
+		fprintf(to, "%lld steps, %lld with drafts; %lld of %lld drafts right, %lld pauses\n",
+			(long long)f->steps, (long long)f->drafts.drafts,
+			(long long)f->drafts.accepted_tokens, (long long)f->drafts.draft_tokens,
+			(long long)f->drafts.pauses);
 	if (!f->same)
 		fprintf(to, "the runs gave different tokens\n");
 	if (o->common.json)
@@ -498,6 +516,8 @@ static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct
 	}
 	cairn_engine_stats(e, &stats);
 	f->fused = stats.fused_steps > 0;
+	f->drafts = stats.speculation;
+	f->steps = stats.steps;
 	return 0;
 }
 
@@ -549,9 +569,11 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 {
 	static const char *const names[][2] = {
 		{ "page_size", "page-size" }, { "num_pages", "page-size" }, { "max_batch", "batch" },
-		{ NULL, NULL },
+		{ "speculative", "speculative" }, { "num_speculative_tokens", "num-speculative-tokens" },
+		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
+		{ "decode", "decode" }, { NULL, NULL },
 	};
-	int host;
+	int host, drafts = 0;
 	struct cairn_engine_options eo = {
 		.no_graphs = o->no_graphs, .page_size = (int32_t)o->page_size,
 		.cache_grain = -1,	/* no prefix cache: each of the equal prompts must be computed */
@@ -581,6 +603,11 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 	if (eo.max_rows < eo.max_batch)
 		eo.max_rows = eo.max_batch;
 	eo.nano = cairn_session_plans(s, o->plan, "generate");
+	cairn_speculation_of(&o->speculative, &eo.speculation);
+	if (eo.speculation.method)
+		drafts = eo.max_batch * (eo.speculation.num_tokens ? eo.speculation.num_tokens : 5);
+	if (eo.max_rows < eo.max_batch + drafts)
+		eo.max_rows = eo.max_batch + drafts;
 	return cairn_name_option(cairn_engine_create(e, s->model, &eo), names);
 }
 

@@ -31,7 +31,7 @@ struct crowd {
 	struct cairn_engine_stats stats;	/* of the last run; the following are sums */
 	int64_t tokens, accepted, drafts, fused;
 	int64_t swapped, recomputed;
-	int num_jobs;
+	int num_jobs, silent;		/* silent: the drafter proposes nothing */
 	int32_t depth;			/* maximum drafts; 0: random, and sometimes as many as pay */
 	int may_fail;			/* the drafter may see another answer than that of the first run */
 };
@@ -58,6 +58,8 @@ static int32_t propose(void *ctx, uint64_t id, int32_t index, const int32_t *tok
 	const struct answer *want = &j->want[index];
 	int32_t at = num - j->r.num_prompt;
 
+	if (c->silent)
+		return 0;
 	if (memcmp(tokens, j->prompt, (size_t)j->r.num_prompt * sizeof(*tokens)) ||
 	    memcmp(tokens + j->r.num_prompt, want->ids, (size_t)at * sizeof(*tokens)))
 		return c->may_fail ? 0 : room + 1;	/* not the answer so far: fails the step */
@@ -265,6 +267,55 @@ static void one_model(struct cairn_test *t, const char *table, const char *model
 static void random_cpu(struct cairn_test *t)
 {
 	one_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 4);
+}
+
+/*
+ * With `repeatable` an answer does not depend on the rows beside its own, drafted ones included, on any table:
+ * drafts of all kinds give the bits of an engine with the same options whose drafter is silent.
+ */
+static void repeatable(struct cairn_test *t, const char *table, int rounds)
+{
+	struct crowd *c = calloc(1, sizeof(*c));
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (!EXPECT(t, c) || open_model(t, table, "llama3_tiny", &impl, &g, &c->m)) {
+		free(c);
+		return;
+	}
+	c->seed = cairn_rand(t);
+	c->num_jobs = JOBS;
+	for (int k = 0; k < rounds; k++) {
+		make_engine(c);
+		c->opt.repeatable = 1;
+		c->opt.cache_grain = c->opt.cache_grain == 1 ? 0 : c->opt.cache_grain;
+		c->opt.nano = NULL;
+		for (int i = 0; i < JOBS; i++)
+			make_job(c, i);
+		c->depth = 1 + below(c, 7);
+		c->silent = 1;
+		run_all(t, c, 1);
+		EXPECT(t, !c->stats.speculation.draft_tokens);
+		for (int i = 0; i < JOBS; i++)
+			memcpy(c->jobs[i].want, c->jobs[i].got, sizeof(c->jobs[i].got));
+		c->silent = 0;
+		c->right = 0.2 + 0.2 * below(c, 5);
+		run_all(t, c, 1);
+		compare(t, c);
+	}
+	EXPECT(t, c->accepted > 0 && c->accepted < c->drafts);
+	close_model(c->m, &g);
+	free(c);
+}
+
+static void repeatable_cuda(struct cairn_test *t)
+{
+	repeatable(t, "cuda", 4);
+}
+
+static void repeatable_cpu(struct cairn_test *t)
+{
+	repeatable(t, "cpu", 2);
 }
 
 static void random_late(struct cairn_test *t)
@@ -516,6 +567,7 @@ static void given_up(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
+	{ "repeatable_cpu", repeatable_cpu }, { "repeatable_cuda", repeatable_cuda },
 	{ "noticed", noticed }, { "counts", counts }, { "given_up", given_up },
 	{ "random_cpu", random_cpu },
 	{ "random_late", random_late },

@@ -13,7 +13,6 @@
 #include "serving/base/utf8.h"
 
 #define MAX_BUCKETS 32
-#define MAX_LABELS 4
 
 enum kind { GAUGE, COUNTER, HISTOGRAM };
 
@@ -33,6 +32,8 @@ static const double params_n[] = { 1, 2, 5, 10, 20, 0 };
 static const double up_to_context[] = { 0 };
 
 static const char *const finished[] = { "stop", "length", "abort", "error" };
+static const char *const positions[] = { "0", "1", "2",  "3",  "4",  "5",  "6",  "7",
+					 "8", "9", "10", "11", "12", "13", "14", "15" };
 static const char *const refused[] = { "invalid", "auth", "queue", "unavailable" };
 
 static const struct {
@@ -41,8 +42,10 @@ static const struct {
 	const char *label;
 	const char *const *values;
 	const double *bounds;
+	int num_values;
 	int milli;    /* a counter that is kept in thousandths */
-	int optional; /* absent while it is 0 */
+	int optional; /* absent while it is 0, or while the counter `with` is 0 */
+	enum cairn_metric with;
 } table[CAIRN_NUM_METRICS] = {
 	[CAIRN_NUM_REQUESTS_RUNNING] = { .name = "vllm:num_requests_running",
 					 .help = "Requests in the running batch." },
@@ -71,9 +74,20 @@ static const struct {
 	[CAIRN_GPU_ENERGY] = { COUNTER, "cairn:gpu_energy_joules", "Energy used by the worker's GPU.",
 			       .milli = 1, .optional = 1 },
 	[CAIRN_REQUEST_SUCCESS] = { COUNTER, "vllm:request_success", "Finished requests.", "finished_reason",
-				    finished, NULL },
+				    finished, NULL, CAIRN_NUM_FINISHED },
 	[CAIRN_REQUESTS_REFUSED] = { COUNTER, "cairn:requests_refused", "Requests answered with 4xx or 503.",
-				     "reason", refused, NULL },
+				     "reason", refused, NULL, CAIRN_NUM_REFUSED },
+	[CAIRN_SPEC_DRAFTS] = { COUNTER, "vllm:spec_decode_num_drafts",
+				"Steps of answers that had drafted tokens.", .optional = 1 },
+	[CAIRN_SPEC_DRAFT_TOKENS] = { COUNTER, "vllm:spec_decode_num_draft_tokens", "Drafted tokens.",
+				      .optional = 1, .with = CAIRN_SPEC_DRAFTS },
+	[CAIRN_SPEC_ACCEPTED] = { COUNTER, "vllm:spec_decode_num_accepted_tokens",
+				  "Drafted tokens that were drawn.", .optional = 1,
+				  .with = CAIRN_SPEC_DRAFTS },
+	[CAIRN_SPEC_ACCEPTED_PER_POS] = { COUNTER, "vllm:spec_decode_num_accepted_tokens_per_pos",
+					  "Drafted tokens that were drawn, by place among the drafts.",
+					  "position", positions, NULL, CAIRN_NUM_SPEC_POSITIONS,
+					  .optional = 1, .with = CAIRN_SPEC_DRAFTS },
 #define SECONDS(n, h, b)                                                                                     \
 	{                                                                                                    \
 		HISTOGRAM, "vllm:" n "_seconds", "Histogram of " h " in seconds.", NULL, NULL, b             \
@@ -290,7 +304,12 @@ static void put_histogram(struct page *p, const struct cairn_metrics *m, enum ca
 
 static void put_counter(struct page *p, const struct cairn_metrics *m, enum cairn_metric which)
 {
-	for (int i = 0; i < (table[which].label ? MAX_LABELS : 1); i++) {
+	int num = table[which].label ? table[which].num_values : 1;
+
+	/* of optional values the last ones may never occur */
+	while (table[which].optional && num > 1 && !cairn_metric_count(m, which, num - 1))
+		num--;
+	for (int i = 0; i < num; i++) {
 		unsigned long long count = cairn_metric_count(m, which, i);
 
 		print(p, "%s_total{", table[which].name);
@@ -308,8 +327,9 @@ static void put_counter(struct page *p, const struct cairn_metrics *m, enum cair
 
 static int is_absent(const struct cairn_metrics *m, enum cairn_metric which)
 {
-	return table[which].optional && !(cairn_metric_gauge(m, which) > 0) &&
-	       !cairn_metric_count(m, which, 0);
+	enum cairn_metric by = table[which].with ? table[which].with : which;
+
+	return table[which].optional && !(cairn_metric_gauge(m, by) > 0) && !cairn_metric_count(m, by, 0);
 }
 
 int cairn_metrics_text(const struct cairn_metrics *m, char **text, size_t *num_bytes)
@@ -317,7 +337,7 @@ int cairn_metrics_text(const struct cairn_metrics *m, char **text, size_t *num_b
 	static const char *const kinds[] = { "gauge", "counter", "histogram" };
 	struct page p = { 0 };
 
-	_Static_assert(CAIRN_NUM_FINISHED == MAX_LABELS && CAIRN_NUM_REFUSED == MAX_LABELS, "labels");
+	_Static_assert(CAIRN_NUM_SPEC_POSITIONS <= MAX_BUCKETS, "a counter has its values in counts[]");
 	for (int i = 0; i < CAIRN_NUM_METRICS; i++) {
 		const char *end = table[i].kind == COUNTER ? "_total" : "";
 

@@ -35,7 +35,11 @@ enum cairn_metric {
 	CAIRN_WORKER_RESTARTS,
 	CAIRN_LOG_LINES_LOST,
 	CAIRN_GPU_ENERGY, /* mJ, shown in J */
-	/* counters with a label: enum cairn_finished, enum cairn_refused */
+	CAIRN_SPEC_DRAFTS,
+	CAIRN_SPEC_DRAFT_TOKENS,
+	CAIRN_SPEC_ACCEPTED,
+	/* counters with a label: place of a draft, enum cairn_finished, enum cairn_refused */
+	CAIRN_SPEC_ACCEPTED_PER_POS,
 	CAIRN_REQUEST_SUCCESS,
 	CAIRN_REQUESTS_REFUSED,
 	/* histograms, of tokens or seconds */
@@ -69,6 +73,8 @@ enum cairn_refused {
 	CAIRN_REFUSED_UNAVAILABLE,
 	CAIRN_NUM_REFUSED
 };
+
+#define CAIRN_NUM_SPEC_POSITIONS 16
 
 /* model_name may hold any bytes; max_context bounds the buckets of token counts. Returns 0 or -ENOMEM. */
 int cairn_metrics_new(const char *model_name, const char *engine, int32_t max_context,

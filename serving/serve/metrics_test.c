@@ -215,6 +215,33 @@ static void gpu(struct cairn_test *t)
 	cairn_metrics_free(m);
 }
 
+/* The counters of speculation are absent without drafts, and have the places that occurred. */
+static void speculation(struct cairn_test *t)
+{
+	struct cairn_metrics *m = NULL;
+
+	if (!EXPECT(t, !cairn_metrics_new("m", "0", 4096, &m)))
+		return;
+	EXPECT(t, isnan(value_of(t, m, "vllm:spec_decode_num_drafts_total", "")));
+	EXPECT(t, isnan(value_of(t, m, "vllm:spec_decode_num_accepted_tokens_total", "")));
+	EXPECT(t, isnan(value_of(t, m, "vllm:spec_decode_num_accepted_tokens_per_pos_total", "")));
+	cairn_metric_add(m, CAIRN_SPEC_DRAFTS, 0, 3);
+	cairn_metric_add(m, CAIRN_SPEC_DRAFT_TOKENS, 0, 12);
+	EXPECT(t, value_of(t, m, "vllm:spec_decode_num_drafts_total", "model_name=\"m\"") == 3);
+	EXPECT(t, value_of(t, m, "vllm:spec_decode_num_draft_tokens_total", "") == 12);
+	EXPECT(t, value_of(t, m, "vllm:spec_decode_num_accepted_tokens_total", "") == 0);
+	EXPECT(t, value_of(t, m, "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+			   "position=\"0\"") == 0);
+	cairn_metric_add(m, CAIRN_SPEC_ACCEPTED_PER_POS, 11, 5);
+	EXPECT(t, value_of(t, m, "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+			   "position=\"10\"") == 0);
+	EXPECT(t, value_of(t, m, "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+			   "position=\"11\"") == 5);
+	EXPECT(t, isnan(value_of(t, m, "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+				 "position=\"12\"")));
+	cairn_metrics_free(m);
+}
+
 /* Every metric name that vLLM's dashboards use is present. */
 static void names(struct cairn_test *t)
 {
@@ -290,7 +317,7 @@ static void threads(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "page", page },
-	{ "gpu", gpu },
+	{ "speculation", speculation }, { "gpu", gpu },
 	{ "names", names },
 	{ "threads", threads },
 };

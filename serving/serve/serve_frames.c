@@ -287,6 +287,36 @@ static int stats(struct serve *s, const struct cairn_wire_frame *f)
 	return 0;
 }
 
+static int drafts(struct serve *s, const struct cairn_wire_frame *f)
+{
+	const struct cairn_wire_frame *last = &s->drafts;
+
+	if (f->drafts.num < last->drafts.num || f->drafts.tokens < last->drafts.tokens ||
+	    f->drafts.accepted < last->drafts.accepted)
+		return -EINVAL;
+	cairn_metric_add(s->metrics, CAIRN_SPEC_DRAFTS, 0, (uint64_t)(f->drafts.num - last->drafts.num));
+	cairn_metric_add(s->metrics, CAIRN_SPEC_DRAFT_TOKENS, 0,
+			 (uint64_t)(f->drafts.tokens - last->drafts.tokens));
+	cairn_metric_add(s->metrics, CAIRN_SPEC_ACCEPTED, 0,
+			 (uint64_t)(f->drafts.accepted - last->drafts.accepted));
+	s->drafts = *f;
+	return 0;
+}
+
+static int accepted(struct serve *s, const struct cairn_wire_frame *f)
+{
+	for (int i = 0; i < 6 && f->count < CAIRN_NUM_SPEC_POSITIONS - i; i++) {
+		int64_t *last = &s->accepted[f->count + i];
+
+		if (f->accepted[i] < *last)
+			return -EINVAL;
+		cairn_metric_add(s->metrics, CAIRN_SPEC_ACCEPTED_PER_POS, f->count + i,
+				 (uint64_t)(f->accepted[i] - *last));
+		*last = f->accepted[i];
+	}
+	return 0;
+}
+
 /*
  * Adds the energy used since the last POWER, which may be from an earlier worker: the card counts on without
  * one. A count that has fallen is that of a driver loaded anew.
@@ -337,6 +367,10 @@ int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f)
 		return step(s, f);
 	case CAIRN_WIRE_STATS:
 		return stats(s, f);
+	case CAIRN_WIRE_DRAFTS:
+		return drafts(s, f);
+	case CAIRN_WIRE_ACCEPTED:
+		return accepted(s, f);
 	case CAIRN_WIRE_POWER:
 		return power(s, f);
 	default:

@@ -36,6 +36,9 @@ static const char usage[] =
 	"  --repeatable           the same request gets the same bits whatever runs beside it, until the\n"
 	"                         worker is restarted; slower: prompts are computed one by one, answers\n"
 	"                         are not cached; excludes --prefix-cache token\n"
+	"  --speculative METHOD   off, ngram: see generate; answers stay the same (off)\n"
+	"  --num-speculative-tokens N, --prompt-lookup-max N, --prompt-lookup-min N\n"
+	"                         see generate (5, 4, 2)\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH            run passes as nano-batches by a plan file: see generate; excludes\n"
 	"                         --repeatable\n"
@@ -89,6 +92,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "disk-dir", CAIRN_OPT_TEXT, &o->disk_dir, 0, 0, NULL },
 		{ "prefix-cache", CAIRN_OPT_CHOICE, &o->grain, 0, 0, caches },
 		{ "repeatable", CAIRN_OPT_FLAG, &o->repeatable, 0, 0, NULL },
+		CAIRN_SPECULATIVE_OPTIONS(&o->speculative),
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
 		{ "plan", CAIRN_OPT_TEXT, &o->plan, 0, 0, NULL },
 		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
@@ -123,6 +127,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	};
 	CAIRN_TRY(cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
 				      usage));
+	CAIRN_TRY(cairn_check_speculative(&o->speculative));
 	if (o->common.json)
 		return cairn_error(EINVAL, "--json: not for serve; cairn bench serve writes records");
 	if (o->common.model && !*o->common.model)
@@ -151,7 +156,10 @@ int cairn_serve_name_option(int ret)
 		{ "max_context", "max-context" }, { "max_rows", "rows" }, { "page_size", "page-size" },
 		{ "num_pages", "pages" }, { "host_pages", "host-pages" }, { "disk_pages", "disk-pages" },
 		{ "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" },
-		{ "repeatable", "repeatable" }, { NULL, NULL },
+		{ "repeatable", "repeatable" }, { "speculative", "speculative" },
+		{ "num_speculative_tokens", "num-speculative-tokens" }, { "decode", "decode" },
+		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
+		{ NULL, NULL },
 	};
 
 	return cairn_name_option(ret, names);

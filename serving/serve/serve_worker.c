@@ -311,6 +311,22 @@ static void say_power(struct worker *w)
 		cairn_wire_put(&w->out, &f);
 }
 
+static void say_drafts(struct worker *w, const struct cairn_speculation_stats *s)
+{
+	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_DRAFTS, .drafts = { s->drafts, s->draft_tokens,
+									    s->accepted_tokens } };
+
+	if (!s->drafts)
+		return;
+	cairn_wire_put(&w->out, &f);
+	for (int k = 0; k < CAIRN_MAX_DRAFTS; k += 6) {
+		f = (struct cairn_wire_frame){ .kind = CAIRN_WIRE_ACCEPTED, .count = k };
+		for (int i = 0; i < 6 && k + i < CAIRN_MAX_DRAFTS; i++)
+			f.accepted[i] = s->accepted_per_position[k + i];
+		cairn_wire_put(&w->out, &f);
+	}
+}
+
 static void say_step(struct worker *w, int busy)
 {
 	struct cairn_engine_stats s;
@@ -335,6 +351,7 @@ static void say_step(struct worker *w, int busy)
 			s.host_ns, s.wait_ns } };
 
 		cairn_wire_put(&w->out, &g);
+		say_drafts(w, &s.speculation);
 		w->stats_at = now + STATS_NS;
 		say_power(w);
 	}
@@ -430,6 +447,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	w->page_size = eo.page_size = (int32_t)(o->page_size ? o->page_size : host ? 16 : 64);
 	w->num_pages = eo.num_pages = (int32_t)(o->num_pages ? o->num_pages : count_pages(w, o));
 	room = (int64_t)w->num_pages * w->page_size;
+	cairn_speculation_of(&o->speculative, &eo.speculation);
 	w->keep = eo.host_pages > 0 && eo.cache_grain >= 0;
 	eo.nano = cairn_session_plans(&w->session, o->plan, "serve");
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
