@@ -128,7 +128,7 @@ static int parse(int argc, char **argv, struct options *o)
 		return ret;
 	CAIRN_TRY(cairn_check_speculative(&o->speculative));
 	if (o->speculative.method && o->common.json)
-		return cairn_error(EINVAL, "--json: not with --speculative, whose records cairn bench writes");
+		return cairn_error(EINVAL, "--json: not with --speculative; cairn bench writes its records");
 	if (o->shape && (o->common.model || o->prompt || o->prompt_file))
 		return cairn_error(EINVAL,
 				   "--shape: has random weights and no tokenizer, and excludes --model "

@@ -270,8 +270,8 @@ static void random_cpu(struct cairn_test *t)
 }
 
 /*
- * With `repeatable` an answer does not depend on the rows beside its own, drafted ones included, on any table:
- * drafts of all kinds give the bits of an engine with the same options whose drafter is silent.
+ * With `repeatable` an answer does not depend on the rows beside its own, drafted ones included, on any
+ * table: drafts of all kinds give the bits of an engine with the same options whose drafter is silent.
  */
 static void repeatable(struct cairn_test *t, const char *table, int rounds)
 {
