@@ -150,21 +150,19 @@ int cairn_parse_list(const char *option, const char *text, int32_t lo, int32_t h
 		at = end + 1;
 	}
 int cairn_check_speculative(const struct cairn_speculative_options *o)
+int cairn_check_speculative(struct cairn_speculative_options *o)
 {
 	const char *name = o->num_tokens ? "num-speculative-tokens" : o->lookup_max ? "prompt-lookup-max" :
 			   o->lookup_min ? "prompt-lookup-min" : NULL;
 
+	if (o->model && o->method == CAIRN_SPECULATE_OFF)
+		o->method = CAIRN_SPECULATE_DRAFT_MODEL;
 	if (name && o->method == CAIRN_SPECULATE_OFF)
 		return cairn_error(EINVAL, "--%s: needs --speculative", name);
+	if (!o->model != (o->method != CAIRN_SPECULATE_DRAFT_MODEL))
+		return cairn_error(EINVAL, "--speculative: %s %s --speculative-model",
+				   cairn_speculate_names[o->method], o->model ? "excludes" : "needs");
 	return 0;
-}
-
-void cairn_speculation_of(const struct cairn_speculative_options *o, struct cairn_speculation *s)
-{
-	*s = (struct cairn_speculation){
-		.method = (enum cairn_speculate)o->method, .num_tokens = (int32_t)o->num_tokens,
-		.lookup_max = (int32_t)o->lookup_max, .lookup_min = (int32_t)o->lookup_min,
-	};
 }
 
 int cairn_name_option(int ret, const char *const (*names)[2])
@@ -323,10 +321,60 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 	return 0;
 }
 
+/* Returns whether two tokenizers give every id the same spelling. */
+static int same_tokens(const struct cairn_tokenizer *a, const struct cairn_tokenizer *b)
+{
+	size_t n, m;
+
+	if (cairn_tokenizer_size(a) != cairn_tokenizer_size(b))
+		return 0;
+	for (int32_t id = 0; id < cairn_tokenizer_size(a); id++) {
+		const char *x = cairn_tokenizer_token(a, id, &n), *y = cairn_tokenizer_token(b, id, &m);
+
+		if (!x != !y || (x && (n != m || memcmp(x, y, n))))
+			return 0;
+	}
+	return 1;
+}
+
+static int load_drafter(struct cairn_session *s, const char *dir)
+{
+	struct cairn_tokenizer *tokenizer;
+	double start = cairn_now();
+	int same;
+
+	if (!s->tokenizer)
+		return cairn_error(EINVAL, "--speculative-model: a shape has no tokenizer to share with it");
+	CAIRN_TRY(cairn_tokenizer_open(dir, &tokenizer));
+	same = same_tokens(s->tokenizer, tokenizer);
+	cairn_tokenizer_free(tokenizer);
+	if (!same)
+		return cairn_error(EINVAL, "--speculative-model: %s/tokenizer.json has other tokens than the "
+				   "model's", dir);
+	CAIRN_TRY(cairn_model_load(&s->drafter, &s->impl, dir, NULL, NULL));
+	fprintf(stderr, "%s: drafts, %d layers, %.4g GB, loaded in %.2f s\n", dir,
+		s->drafter->config.num_hidden_layers, (double)s->drafter->bytes * 1e-9, cairn_now() - start);
+	return 0;
+}
+
+int cairn_session_speculate(struct cairn_session *s, const struct cairn_speculative_options *o,
+			    struct cairn_speculation *speculation)
+{
+	if (o->model)
+		CAIRN_TRY(load_drafter(s, o->model));
+	*speculation = (struct cairn_speculation){
+		.method = (enum cairn_speculate)o->method, .num_tokens = (int32_t)o->num_tokens,
+		.lookup_max = (int32_t)o->lookup_max, .lookup_min = (int32_t)o->lookup_min,
+		.model = s->drafter,
+	};
+	return 0;
+}
+
 void cairn_session_close(struct cairn_session *s)
 {
 	cairn_plan_engine_close(s->plans);
 	cairn_tokenizer_free(s->tokenizer);
+	cairn_model_free(s->drafter);
 	cairn_model_free(s->model);
 	if (s->started)
 		cairn_impl_stop(&s->impl);

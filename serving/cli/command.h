@@ -41,12 +41,14 @@ struct cairn_option {
 /* Options of speculative decoding, with vLLM's names. */
 struct cairn_speculative_options {
 	int method;			/* enum cairn_speculate */
+	const char *model;		/* directory of the draft model; NULL: not given */
 	int64_t num_tokens, lookup_max, lookup_min;	/* 0: not given */
 };
 
 /* Their rows in an array of struct cairn_option. */
 #define CAIRN_SPECULATIVE_OPTIONS(to) \
 	{ "speculative", CAIRN_OPT_CHOICE, &(to)->method, 0, 0, cairn_speculate_names }, \
+	{ "speculative-model", CAIRN_OPT_TEXT, &(to)->model, 0, 0, NULL }, \
 	{ "num-speculative-tokens", CAIRN_OPT_INT, &(to)->num_tokens, 1, CAIRN_MAX_DRAFTS, NULL }, \
 	{ "prompt-lookup-max", CAIRN_OPT_INT, &(to)->lookup_max, 1, 1024, NULL }, \
 	{ "prompt-lookup-min", CAIRN_OPT_INT, &(to)->lookup_min, 1, 1024, NULL }
@@ -88,6 +90,7 @@ struct cairn_session {
 	enum cairn_kv_form kv;			/* form of the KV cache; set before loading */
 	int progress_lines;			/* show progress without a terminal; set before loading */
 	struct cairn_model *model;
+	struct cairn_model *drafter;		/* NULL without --speculative-model */
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
 	char dir[4096];				/* the model's directory; "" with a shape */
 	struct cairn_plan_engine *plans;	/* NULL: none; closed with the session */
@@ -114,6 +117,12 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, const char *path,
 						   const char *command);
 void cairn_session_close(struct cairn_session *s);
+
+/* Checks that the options go together; a draft model implies its method. */
+int cairn_check_speculative(struct cairn_speculative_options *o);
+/* Sets the engine's options. Loads the draft model, if there is one; it must have the model's tokenizer. */
+int cairn_session_speculate(struct cairn_session *s, const struct cairn_speculative_options *o,
+			    struct cairn_speculation *speculation);
 
 /* Measures a pure read by the table's stream operation in GB/s, the best of five; 0 if the table has none. */
 double cairn_session_read_gbps(const struct cairn_session *s);

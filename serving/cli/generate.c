@@ -45,7 +45,9 @@ static const char usage[] =
 	"  --seed N              seed of sampling and of random weights (1)\n"
 	"  --ignore-eos          continue after an end-of-sequence token\n"
 	"  --speculative METHOD  off; ngram: compute tokens that followed the last ones earlier in the\n"
-	"                        text together with the next token. The tokens are those of off (off)\n"
+	"                        text together with the next token; draft_model: tokens of the model of\n"
+	"                        --speculative-model. The answer is that of off (off)\n"
+	"  --speculative-model DIR       checkpoint of a smaller model with the same tokenizer\n"
 	"  --num-speculative-tokens N    maximum drafts of a step, 1 to 16 (5)\n"
 	"  --prompt-lookup-max N  --prompt-lookup-min N    tokens that must have occurred earlier (4, 2)\n"
 	"\n"
@@ -129,6 +131,8 @@ static int parse(int argc, char **argv, struct options *o)
 	CAIRN_TRY(cairn_check_speculative(&o->speculative));
 	if (o->speculative.method && o->common.json)
 		return cairn_error(EINVAL, "--json: not with --speculative; cairn bench writes its records");
+	if (o->shape && o->speculative.model)
+		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
 	if (o->shape && (o->common.model || o->prompt || o->prompt_file))
 		return cairn_error(EINVAL,
 				   "--shape: has random weights and no tokenizer, and excludes --model "
@@ -604,6 +608,7 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 		eo.max_rows = eo.max_batch;
 	eo.nano = cairn_session_plans(s, o->plan, "generate");
 	cairn_speculation_of(&o->speculative, &eo.speculation);
+	CAIRN_TRY(cairn_session_speculate(s, &o->speculative, &eo.speculation));
 	if (eo.speculation.method)
 		drafts = eo.max_batch * (eo.speculation.num_tokens ? eo.speculation.num_tokens : 5);
 	if (eo.max_rows < eo.max_batch + drafts)

@@ -306,14 +306,6 @@ static void bad_options(struct cairn_test *t)
 	/* a trace is read before the server is asked for its models: nothing listens at port 1 */
 	REFUSED(t, "bench serve: --trace: /nowhere/trace: No such file", "bench", "serve", "--url",
 		"http://127.0.0.1:1", "--trace", "/nowhere/trace");
-	REFUSED(t, "none of off, ngram", "generate", "--speculative", "eagle");
-	REFUSED(t, "--prompt-lookup-min: needs --speculative", "generate", "--prompt-lookup-min", "2");
-	REFUSED(t, "--num-speculative-tokens: '17'", "generate", "--num-speculative-tokens", "17");
-	REFUSED(t, "--prompt-lookup-min: 5 is not in 1..3 (prompt_lookup_max)", "generate", "--impl", "cpu",
-		"--prompt", "x", "--speculative", "ngram", "--prompt-lookup-min", "5", "--prompt-lookup-max",
-		"3");
-	REFUSED(t, "--json: not with --speculative", "generate", "--speculative", "ngram", "--json",
-		"/tmp/x");
 	REFUSED(t, "generate: --shape: 'x' is not one of", "generate", "--impl", "cpu", "--shape", "x");
 	REFUSED(t, "graph: --shape: 'x' is not one of", "graph", "--shape", "x");
 }

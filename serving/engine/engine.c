@@ -160,6 +160,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	e->opt.nano = NULL;		/* the worker has a copy */
 	ret = cairn_worker_create(&e->worker, model, &wo);
 	if (!ret)
+		ret = engine_spec_create_model(e, &wo);
+	if (!ret)
 		ret = create_tiers(e, model);
 	if (ret)
 		goto out_destroy;
@@ -404,6 +406,7 @@ void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enu
 
 	r->answers[index].live = 0;
 	engine_treat_end_answer(e, &r->answers[index]);
+	engine_spec_end(e, r, index);
 	if (last) {
 		leave(e, r);
 		e->num_requests--;

@@ -116,6 +116,7 @@ const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct req
 
 /* engine_spec.c */
 int engine_spec_create(struct cairn_engine *e);		/* checks the options and sets max_draws */
+int engine_spec_create_model(struct cairn_engine *e, const struct cairn_worker_options *engine);
 void engine_spec_destroy(struct engine_spec *s);
 void engine_spec_options(struct cairn_engine *e, struct cairn_scheduler_options *so);
 void engine_spec_stats(const struct cairn_engine *e, struct cairn_speculation_stats *stats);
@@ -124,6 +125,7 @@ int engine_spec_begin(const struct cairn_engine *e, struct request *r);	/* retur
 void engine_spec_took(struct cairn_engine *e, struct answer *a, int32_t num, int32_t accepted);
 /* Lets an answer speculate again when its pause is over. */
 int engine_spec_resume(struct cairn_engine *e, const struct request *r, int32_t index, struct answer *a);
+void engine_spec_end(struct cairn_engine *e, const struct request *r, int32_t index);	/* of an answer */
 /* Measure the time of a pass. */
 void engine_spec_launched(const struct cairn_engine *e, struct engine_flight *f,
 			  const struct cairn_step_plan *p);

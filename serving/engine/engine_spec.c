@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "serving/base/clock.h"
+#include "serving/engine/draft_model.h"
 
 #define MAX_ROWS	256		/* drafted rows of a pass */
 #define MIN_SAMPLES	3		/* the first passes of a size load code and capture the graph */
@@ -26,7 +27,7 @@
 #define MAX_PAUSE	4096
 #define MEMORY		0.9		/* weight of the past in the estimate of p, per step with drafts */
 
-const char *const cairn_speculate_names[] = { "off", "ngram", NULL };
+const char *const cairn_speculate_names[] = { "off", "ngram", "draft_model", NULL };
 
 /* The time of passes of one number of rows. */
 struct cost {
@@ -40,6 +41,7 @@ struct engine_spec {
 	struct cost *costs[2];		/* [max_draws + 1] each; of passes without and with drafts */
 	int32_t max_draws;
 	double draft_ns;		/* mean time to draft one token */
+	struct cairn_draft_model *drafter;	/* with DRAFT_MODEL */
 	int64_t collected;		/* when the last pass was collected */
 	struct cairn_speculation_stats stats;
 };
@@ -63,6 +65,9 @@ static int check_options(const struct cairn_engine *e, struct cairn_speculation 
 				   "(prompt_lookup_max)", o->lookup_min, o->lookup_max);
 	if (o->method == CAIRN_SPECULATE_CALLER && !o->draft)
 		return cairn_error(EINVAL, "engine: speculative: the caller has no function draft");
+	if (o->method == CAIRN_SPECULATE_DRAFT_MODEL && (!o->model || o->model->impl != e->impl))
+		return cairn_error(EINVAL, "engine: speculative_model: %s", !o->model ? "there is none" :
+				   "is on another table");
 	if (!e->can_score)
 		return cairn_error(EOPNOTSUPP, "engine: speculative: %s has no operation list for this model",
 				   e->impl->name);
@@ -104,10 +109,23 @@ int engine_spec_create(struct cairn_engine *e)
 	return 0;
 }
 
+int engine_spec_create_model(struct cairn_engine *e, const struct cairn_worker_options *engine)
+{
+	struct cairn_worker_options o = *engine;
+
+	if (!e->spec || e->spec->opt.method != CAIRN_SPECULATE_DRAFT_MODEL)
+		return 0;
+	o.max_batch = e->opt.max_batch;
+	o.timeline = o.repeatable = 0;
+	o.nano = NULL;
+	return cairn_draft_model_create(&e->spec->drafter, e->spec->opt.model, &o);
+}
+
 void engine_spec_destroy(struct engine_spec *s)
 {
 	if (!s)
 		return;
+	cairn_draft_model_destroy(s->drafter);
 	free(s->costs[0]);
 	free(s->costs[1]);
 	free(s);
@@ -206,19 +224,32 @@ int engine_spec_resume(struct cairn_engine *e, const struct request *r, int32_t 
 	return ret == -ENOENT ? 0 : ret;	/* its last token has ended it */
 }
 
-static void propose(struct cairn_engine *e, struct cairn_sched_draft *d, const struct request *r)
+/* Makes the proposals of all sequences. *caught_up: 0 if that took longer than drafts normally take. */
+static int propose(struct cairn_engine *e, struct cairn_sched_draft *drafts, int32_t num, int *caught_up)
 {
 	const struct cairn_speculation *o = &e->spec->opt;
 
-	if (o->method == CAIRN_SPECULATE_NGRAM)
-		d->num = cairn_ngram_draft(o, d->tokens, d->num_tokens, d->drafts, d->room);
-	else
-		d->num = o->draft(o->ctx, r->req.id, d->index, d->tokens, d->num_tokens, d->drafts, d->room);
+	*caught_up = 1;
+	if (e->spec->drafter)
+		return cairn_draft_model_propose(e->spec->drafter, drafts, num, caught_up);
+	for (int32_t i = 0; i < num; i++) {
+		struct cairn_sched_draft *d = &drafts[i];
+
+		d->num = 0;
+		if (d->room && o->method == CAIRN_SPECULATE_NGRAM)
+			d->num = cairn_ngram_draft(o, d->tokens, d->num_tokens, d->drafts, d->room);
+		else if (d->room)
+			d->num = o->draft(o->ctx, engine_find(e, d->request)->req.id, d->index, d->tokens,
+					  d->num_tokens, d->drafts, d->room);
+	}
+	return 0;
 }
 
-/* Proposals are ids like any others: a drafter may be wrong, but not make the engine read out of bounds. */
-static int check_drafts(const struct cairn_engine *e, const struct cairn_sched_draft *d)
+/* Cuts the drafts of a model off where one is outside the vocabulary; refuses such drafts of a caller. */
+static int check_drafts(const struct cairn_engine *e, struct cairn_sched_draft *d)
 {
+	for (int32_t k = 0; e->spec->drafter && k < d->num; k++)
+		d->num = d->drafts[k] < e->config->vocab_size ? d->num : k;
 	if (d->num < 0 || d->num > d->room)
 		return cairn_error(EIO, "engine: speculative: %d drafts, there is room for %d", d->num,
 				   d->room);
@@ -236,6 +267,7 @@ static int draft_all(void *ctx, struct cairn_sched_draft *drafts, int32_t num)
 	struct engine_spec *s = e->spec;
 	struct cairn_scheduler_stats st;
 	int64_t start = cairn_clock_ns(), total = 0;
+	int caught_up;
 
 	cairn_scheduler_stats(e->scheduler, &st);
 	for (int32_t i = 0; i < num; i++) {
@@ -247,16 +279,16 @@ static int draft_all(void *ctx, struct cairn_sched_draft *drafts, int32_t num)
 
 		if (!s->opt.always)
 			depth = best_depth(s, &a->spec, st.num_running, num, &known);
-		d->num = 0;
 		d->room = d->room < depth ? d->room : depth;
-		if (d->room)
-			propose(e, d, r);
-		else if (known && !depth)
+		if (!depth && known)
 			CAIRN_TRY(pause(e, d, a));
-		CAIRN_TRY(check_drafts(e, d));
-		total += d->num;
 	}
-	if (total)
+	CAIRN_TRY(propose(e, drafts, num, &caught_up));
+	for (int32_t i = 0; i < num; i++) {
+		CAIRN_TRY(check_drafts(e, &drafts[i]));
+		total += drafts[i].num;
+	}
+	if (total && caught_up)
 		s->draft_ns += ((double)(cairn_clock_ns() - start) / (double)total - s->draft_ns) / 16;
 	return 0;
 }
@@ -284,6 +316,12 @@ void engine_spec_took(struct cairn_engine *e, struct answer *a, int32_t num, int
 	s->right = (float)(MEMORY * (double)s->right + accepted);
 	if (accepted == num)
 		s->pause = 0;
+}
+
+void engine_spec_end(struct cairn_engine *e, const struct request *r, int32_t index)
+{
+	if (e->spec && e->spec->drafter)
+		cairn_draft_model_end(e->spec->drafter, r->handle, index);
 }
 
 void engine_spec_options(struct cairn_engine *e, struct cairn_scheduler_options *so)

@@ -23,7 +23,7 @@ struct job {
 };
 
 struct crowd {
-	struct cairn_model *m;
+	struct cairn_model *m, *drafter;	/* drafter: NULL: the drafts are made from the answers */
 	struct cairn_engine_options opt;
 	struct job jobs[JOBS];
 	double right;			/* share of the drafts that are right */
@@ -140,6 +140,10 @@ static void run_all(struct cairn_test *t, struct crowd *c, int again)
 			.num_tokens = c->depth ? c->depth : 1 + below(c, 7),
 			.always = c->depth || below(c, 8) > 0, .draft = propose, .ctx = c,
 		};
+	if (again && c->drafter) {
+		opt.speculation.method = CAIRN_SPECULATE_DRAFT_MODEL;
+		opt.speculation.model = c->drafter;
+	}
 	if (!EXPECT(t, cairn_engine_create(&e, c->m, &opt) == 0))
 		return;
 	for (int step = 0; busy || next < c->num_jobs; step++) {
@@ -336,6 +340,69 @@ static void random_latent(struct cairn_test *t)
 static void random_window(struct cairn_test *t)
 {
 	one_model(t, "cpu", "gemma2_tiny", CAIRN_KV_PLAIN, 1);
+}
+
+/* Drafts of another model are mostly wrong; answers stay the same, even when pages run out. */
+static void random_model(struct cairn_test *t)
+{
+	struct crowd *c = calloc(1, sizeof(*c));
+	struct cairn_impl impl;
+	struct golden g, other;
+
+	if (!EXPECT(t, c) || open_model(t, "cpu", "llama3_tiny", &impl, &g, &c->m)) {
+		free(c);
+		return;
+	}
+	if (!open_golden(t, &other, "llama2_tiny") &&
+	    EXPECT(t, cairn_model_load(&c->drafter, &impl, other.dir, NULL, NULL) == 0)) {
+		c->seed = cairn_rand(t);
+		c->num_jobs = JOBS;
+		for (int k = 0; k < 2; k++) {
+			make_engine(c);
+			for (int i = 0; i < JOBS; i++)
+				make_job(c, i);
+			run_all(t, c, 0);
+			run_all(t, c, 1);
+			compare(t, c);
+		}
+		EXPECT(t, c->drafts > 0 && c->accepted < c->drafts / 2);
+		cairn_model_free(c->drafter);
+		close_golden(&other);
+	}
+	close_model(c->m, &g);
+	free(c);
+}
+
+/* A model drafts its own greedy answers without an error: it has the keys of the right tokens. */
+static void own_drafts(struct cairn_test *t)
+{
+	struct crowd *c = calloc(1, sizeof(*c));
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (!EXPECT(t, c) || open_model(t, "cpu", "llama3_tiny", &impl, &g, &c->m)) {
+		free(c);
+		return;
+	}
+	c->seed = cairn_rand(t);
+	c->drafter = c->m;
+	c->num_jobs = JOBS;
+	for (int k = 0; k < 3; k++) {
+		make_engine(c);
+		for (int i = 0; i < JOBS; i++) {
+			make_job(c, i);
+			c->jobs[i].r.sampling = (struct cairn_sampling){ .top_p = 1 };
+			c->jobs[i].r.beam_width = 0;
+		}
+		c->depth = 1 + below(c, 7);
+		run_all(t, c, 0);
+		run_all(t, c, 1);
+		compare(t, c);
+	}
+	EXPECT(t, c->drafts > 100 && c->accepted == c->drafts);
+	cairn_note(t, "%lld of %lld drafts right", (long long)c->accepted, (long long)c->drafts);
+	close_model(c->m, &g);
+	free(c);
 }
 
 /* ---- operations that treat drafted rows wrongly ---- */
@@ -568,6 +635,7 @@ static void given_up(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "repeatable_cpu", repeatable_cpu }, { "repeatable_cuda", repeatable_cuda },
+	{ "random_model", random_model }, { "own_drafts", own_drafts },
 	{ "noticed", noticed }, { "counts", counts }, { "given_up", given_up },
 	{ "random_cpu", random_cpu },
 	{ "random_late", random_late },

@@ -25,15 +25,24 @@
 enum cairn_speculate {
 	CAIRN_SPECULATE_OFF,
 	CAIRN_SPECULATE_NGRAM,		/* what followed the last tokens where they occurred before */
+	CAIRN_SPECULATE_DRAFT_MODEL,	/* the most likely tokens of a smaller model */
 	CAIRN_SPECULATE_CALLER,		/* a function of the caller */
 };
 
-extern const char *const cairn_speculate_names[];	/* "off", "ngram", NULL */
+/* Names of the methods that have options of a command: "off", "ngram", "draft_model", NULL. */
+extern const char *const cairn_speculate_names[];
+
+struct cairn_model;
 
 struct cairn_speculation {
 	enum cairn_speculate method;
 	int32_t num_tokens;		/* maximum drafts of an answer in a step; 0: 5 */
 	int32_t lookup_min, lookup_max;	/* NGRAM: tokens that must occur before; 0: 2, 4 */
+	/*
+	 * DRAFT_MODEL: on the same table as the engine's model, with the same token ids; must outlive the
+	 * engine. Its keys and values take as many pages as the engine's.
+	 */
+	struct cairn_model *model;
 	/*
 	 * Draft even where it does not pay. Otherwise the number of drafts of each answer follows from how
 	 * many of them were right and from the measured time of passes, and is often 0.

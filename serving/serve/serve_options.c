@@ -36,9 +36,9 @@ static const char usage[] =
 	"  --repeatable           the same request gets the same bits whatever runs beside it, until the\n"
 	"                         worker is restarted; slower: prompts are computed one by one, answers\n"
 	"                         are not cached; excludes --prefix-cache token\n"
-	"  --speculative METHOD   off, ngram: see generate; answers stay the same (off)\n"
-	"  --num-speculative-tokens N, --prompt-lookup-max N, --prompt-lookup-min N\n"
-	"                         see generate (5, 4, 2)\n"
+	"  --speculative METHOD   off, ngram, draft_model: see generate (off)\n"
+	"  --speculative-model DIR, --num-speculative-tokens N, --prompt-lookup-max N,\n"
+	"  --prompt-lookup-min N  see generate (none, 5, 4, 2)\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH            run passes as nano-batches by a plan file: see generate; excludes\n"
 	"                         --repeatable\n"
@@ -134,6 +134,8 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		return cairn_error(EINVAL, "--model: is empty");
 	if (o->shape && o->common.model)
 		return cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
+	if (o->shape && o->speculative.model)
+		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
 	if (o->disk_pages && !o->host_pages)
 		return cairn_error(EINVAL, "--disk-pages: needs --host-pages, which evicts pages to disk");
 	if (o->repeatable && (o->common.decode == CAIRN_DECODE_GRAPH ||

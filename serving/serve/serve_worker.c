@@ -396,20 +396,29 @@ static int serve(struct worker *w)
 	return 0;
 }
 
+/* Returns the bytes of a token's keys and values. */
+static int64_t token_bytes(const struct cairn_model *m)
+{
+	return (cairn_model_step_bytes(m, 0, 1000) - cairn_model_step_bytes(m, 0, 0)) / 1000;
+}
+
 /*
  * Returns the number of pages that a full batch may need, limited to the memory left by weights and passes.
  */
 static int64_t count_pages(const struct worker *w, const struct cairn_serve_options *o)
 {
-	const struct cairn_model *m = w->session.model;
+	const struct cairn_model *m = w->session.model, *drafter = w->session.drafter;
 	struct cairn_device_info info = { .size = sizeof(info) };
 	int64_t all = (w->max_context + w->page_size - 1) / w->page_size * o->common.batch, bytes, room;
 
-	bytes = (cairn_model_step_bytes(m, 0, 1000) - cairn_model_step_bytes(m, 0, 0)) / 1000 * w->page_size;
+	bytes = token_bytes(m) * w->page_size;
+	if (drafter)
+		bytes += token_bytes(drafter) * w->page_size;
 	if (m->impl->flags & CAIRN_IMPL_HOST_MEM || m->impl->device_info(&info) || bytes < 1)
 		room = (int64_t)1 << 30;
 	else
-		room = info.mem_bytes / 10 * 9 - (int64_t)m->bytes - ((int64_t)4 << 30);
+		room = info.mem_bytes / 10 * 9 - (int64_t)m->bytes - ((int64_t)4 << 30) -
+		       (drafter ? (int64_t)drafter->bytes : 0);
 	room = bytes > 0 ? room / bytes : all;
 	return all < room ? all : room > 0 ? room : 1;
 }
@@ -437,6 +446,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 		CAIRN_TRY(cairn_session_shape(&w->session, o->shape, (uint64_t)o->seed));
 	else
 		CAIRN_TRY(cairn_session_load(&w->session, o->common.model));
+	CAIRN_TRY(cairn_session_speculate(&w->session, &o->speculative, &eo.speculation));
 	host = !!(w->session.impl.flags & CAIRN_IMPL_HOST_MEM);
 	w->max_batch = eo.max_batch = (int32_t)o->common.batch;
 	eo.max_context = w->max_context;
@@ -447,7 +457,6 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	w->page_size = eo.page_size = (int32_t)(o->page_size ? o->page_size : host ? 16 : 64);
 	w->num_pages = eo.num_pages = (int32_t)(o->num_pages ? o->num_pages : count_pages(w, o));
 	room = (int64_t)w->num_pages * w->page_size;
-	cairn_speculation_of(&o->speculative, &eo.speculation);
 	w->keep = eo.host_pages > 0 && eo.cache_grain >= 0;
 	eo.nano = cairn_session_plans(&w->session, o->plan, "serve");
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));

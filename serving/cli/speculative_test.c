@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+/* speculative_test - `cairn generate` prints the same answer with every kind of speculation */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conformance/harness.h"
+#include "conformance/suite/spawn.h"
+#include "conformance/tables/program.h"
+
+enum { MAX_ARGS = 24 };
+
+static int cairn(char *out, const char *const *args)
+{
+	char *argv[MAX_ARGS + 2] = { "cairn" };
+
+	for (int i = 0; i < MAX_ARGS && args[i]; i++)
+		argv[i + 1] = (char *)args[i];
+	return cairn_spawn(argv, out, 16384);
+}
+
+#define CAIRN(out, ...) cairn(out, (const char *const[MAX_ARGS + 1]){ __VA_ARGS__, NULL })
+#define REFUSED(t, text, ...) \
+	do { \
+		char out_[16384]; \
+		EXPECT(t, CAIRN(out_, __VA_ARGS__) == 2); \
+		EXPECT_CONTAINS(t, out_, text); \
+	} while (0)
+
+/* Cuts the answer out of the output: what follows the line about the model, up to the times. */
+static char *answer_of(char *out)
+{
+	char *begin = strstr(out, "loaded in"), *end;
+
+	for (char *next = begin; next && (next = strstr(next + 1, "loaded in"));)
+		begin = next;
+	begin = begin ? strchr(begin, '\n') : out;
+	end = strstr(begin, "\nprompt of ");
+	if (end)
+		*end = 0;
+	return begin;
+}
+
+#define ASK(temperature, ...) \
+	"generate", "--impl", "cpu", "--decode", "unfused", "--prompt", "1 2 3 1 2 3 1 2 3", "--ignore-eos", \
+	"--max-new-tokens", "120", "--temperature", temperature, __VA_ARGS__
+
+static void same_answers(struct cairn_test *t)
+{
+	static char plain[16384], out[16384];
+	char dir[PATH_MAX];
+
+	snprintf(dir, sizeof(dir), "%s/serving/embedded", cairn_data_dir());
+	for (int i = 0; i < 2; i++) {
+		const char *temperature = i ? "1" : "0";
+
+		EXPECT(t, CAIRN(plain, ASK(temperature, "--speculative", "off")) == 0);
+		EXPECT(t, CAIRN(out, ASK(temperature, "--speculative", "ngram")) == 0);
+		EXPECT_CONTAINS(t, out, " drafts right");
+		EXPECT(t, strlen(answer_of(plain)) > 20 && !strcmp(answer_of(out), answer_of(plain)));
+		EXPECT(t, CAIRN(out, ASK(temperature, "--speculative-model", dir, "--batch", "2")) == 0);
+		EXPECT_CONTAINS(t, out, ": drafts, 5 layers");
+		EXPECT(t, !strcmp(answer_of(out), answer_of(plain)));
+	}
+}
+
+static void bad_options(struct cairn_test *t)
+{
+	char target[PATH_MAX], path[PATH_MAX];
+
+	snprintf(target, sizeof(target), "%.2000s/serving/golden/bytelevel.json", cairn_data_dir());
+	snprintf(path, sizeof(path), "%.2000s/tokenizer.json", cairn_tmpdir(t));
+	EXPECT(t, symlink(target, path) == 0);
+	REFUSED(t, "none of off, ngram, draft_model", "generate", "--speculative", "eagle");
+	REFUSED(t, "--prompt-lookup-min: needs --speculative", "generate", "--prompt-lookup-min", "2");
+	REFUSED(t, "--num-speculative-tokens: '17'", "generate", "--num-speculative-tokens", "17");
+	REFUSED(t, "--prompt-lookup-min: 5 is not in 1..3 (prompt_lookup_max)", "generate", "--impl", "cpu",
+		"--prompt", "x", "--speculative", "ngram", "--prompt-lookup-min", "5", "--prompt-lookup-max",
+		"3");
+	REFUSED(t, "--speculative: draft_model needs --speculative-model", "generate", "--speculative",
+		"draft_model");
+	REFUSED(t, "--speculative: ngram excludes --speculative-model", "generate", "--speculative", "ngram",
+		"--speculative-model", "x");
+	REFUSED(t, "--speculative-model: excludes --shape", "generate", "--shape", "llama3-8b",
+		"--speculative-model", "x");
+	REFUSED(t, "has other tokens than the model's", "generate", "--impl", "cpu", "--prompt", "x",
+		"--speculative-model", cairn_tmpdir(t));
+	REFUSED(t, "--json: not with --speculative", "generate", "--speculative", "ngram", "--json",
+		"/tmp/x");
+}
+
+static const struct cairn_unit units[] = {
+	{ "same_answers", same_answers },
+	{ "bad_options", bad_options },
+};
+
+const struct cairn_family cairn_speculative_family = {
+	.stage = "serving",
+	.name = "speculative",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};

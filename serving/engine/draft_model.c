@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * draft_model - drafts by a second, smaller model (draft_model.h)
+ *
+ *   pass 0      the rows that the model has not computed yet, and a draw after the last one
+ *   pass 1 ..   one row of each sequence that still has room, whose token is the draw before it (follows)
+ *
+ * With n tokens, the passes for k drafts compute rows 0 .. n + k - 2; the last draft is never an input. In
+ * the next call the tokens from n on are compared with these drafts, to see how many rows are still right.
+ */
+#include "serving/engine/draft_model.h"
+
+#include <stdlib.h>
+
+#include "primitives/base/error.h"
+#include "serving/engine/speculate.h"
+#include "serving/kv/kv_pool.h"
+
+#define FEW_ROWS	(CAIRN_MAX_DRAFTS + 2)
+
+/* A sequence of which keys and values are stored. */
+struct state {
+	uint64_t request;
+	int32_t index, kv;		/* kv: handle in the pool; -1: the entry is free */
+	int32_t computed;		/* rows whose tokens are known to be right */
+	int32_t num_guesses;		/* further rows, whose tokens were drafts */
+	int32_t guesses[CAIRN_MAX_DRAFTS];
+	int64_t used;			/* number of the last call with this sequence */
+};
+
+struct entry {
+	struct state *state;		/* NULL: no drafts in this call */
+	int32_t draw;			/* its draw in the last pass; -1: none */
+};
+
+struct cairn_draft_model {
+	struct cairn_worker *worker;
+	struct cairn_kv_pool *pool;
+	struct cairn_worker_options opt;
+	int32_t vocab, positions;
+	struct state *states;		/* [max_batch] */
+	struct entry *entries;		/* [max_batch] */
+	int64_t calls;
+	struct cairn_sampling greedy;
+};
+
+int cairn_draft_model_create(struct cairn_draft_model **out, struct cairn_model *model,
+			     const struct cairn_worker_options *options)
+{
+	struct cairn_draft_model *d = calloc(1, sizeof(*d));
+	size_t batch = (size_t)options->max_batch;
+	int ret = 0;
+
+	if (!d)
+		return cairn_error(ENOMEM, "draft model: no memory");
+	d->opt = *options;
+	d->vocab = model->config.vocab_size;
+	d->positions = model->config.max_position_embeddings;
+	if (d->opt.max_context > d->positions)
+		d->opt.max_context = d->positions;
+	d->greedy.top_p = 1;
+	d->states = calloc(batch, sizeof(*d->states));
+	d->entries = calloc(batch, sizeof(*d->entries));
+	if (!d->states || !d->entries)
+		ret = cairn_error(ENOMEM, "draft model: no memory for %d sequences", options->max_batch);
+	for (size_t i = 0; !ret && i < batch; i++)
+		d->states[i].kv = -1;
+	if (!ret && !cairn_forward_supported(model))
+		ret = cairn_error(EOPNOTSUPP, "draft model: %s has no operation list for it",
+				  model->impl->name);
+	if (!ret)
+		ret = cairn_kv_pool_create(&d->pool, d->opt.num_pages, d->opt.page_size, d->opt.max_batch);
+	if (!ret)
+		ret = cairn_worker_create(&d->worker, model, &d->opt);
+	if (ret) {
+		cairn_draft_model_destroy(d);
+		return ret;
+	}
+	*out = d;
+	return 0;
+}
+
+void cairn_draft_model_destroy(struct cairn_draft_model *d)
+{
+	if (!d)
+		return;
+	cairn_worker_destroy(d->worker);
+	cairn_kv_pool_destroy(d->pool);
+	free(d->states);
+	free(d->entries);
+	free(d);
+}
+
+static void release(struct cairn_draft_model *d, struct state *s)
+{
+	cairn_kv_pool_close(d->pool, s->kv);
+	s->kv = -1;
+}
+
+static struct state *find(struct cairn_draft_model *d, uint64_t request, int32_t index)
+{
+	for (int32_t i = 0; i < d->opt.max_batch; i++) {
+		if (d->states[i].kv >= 0 && d->states[i].request == request && d->states[i].index == index)
+			return &d->states[i];
+	}
+	return NULL;
+}
+
+void cairn_draft_model_end(struct cairn_draft_model *d, uint64_t request, int32_t index)
+{
+	struct state *s = find(d, request, index);
+
+	if (s)
+		release(d, s);
+}
+
+/* Returns the sequence that was not used for the longest time and is not in this call, or NULL. */
+static struct state *oldest(struct cairn_draft_model *d)
+{
+	struct state *s = NULL;
+
+	for (int32_t i = 0; i < d->opt.max_batch; i++) {
+		struct state *other = &d->states[i];
+
+		if (other->kv >= 0 && other->used < d->calls && (!s || other->used < s->used))
+			s = other;
+	}
+	return s;
+}
+
+static int open(struct cairn_draft_model *d, const struct cairn_sched_draft *p, struct state **out)
+{
+	struct state *s = NULL;
+
+	for (int32_t i = 0; i < d->opt.max_batch && !s; i++)
+		s = d->states[i].kv < 0 ? &d->states[i] : NULL;
+	if (!s) {
+		s = oldest(d);
+		if (!s)
+			return 0;
+		release(d, s);
+	}
+	*s = (struct state){ .request = p->request, .index = p->index, .kv = -1 };
+	CAIRN_TRY(cairn_kv_pool_open(d->pool, &s->kv));
+	*out = s;
+	return 0;
+}
+
+/* Keeps the guesses that were right, and makes room for `len` rows. *fits: 0 if there are no pages. */
+static int settle(struct cairn_draft_model *d, struct state *s, const struct cairn_sched_draft *p,
+		  int32_t len, int *fits)
+{
+	int32_t right = 0;
+	int ret;
+
+	while (right < s->num_guesses && s->computed < p->num_tokens - 1 &&
+	       p->tokens[s->computed] == s->guesses[right]) {
+		s->computed++;
+		right++;
+	}
+	s->num_guesses = 0;
+	if (s->computed >= p->num_tokens)	/* the same tokens again: their last row is due */
+		s->computed = p->num_tokens - 1;
+	CAIRN_TRY(cairn_kv_pool_resize(d->pool, s->kv, s->computed, NULL));
+	while ((ret = cairn_kv_pool_resize(d->pool, s->kv, len, NULL)) == -ENOSPC) {
+		struct state *old = oldest(d);
+
+		if (!old)
+			break;
+		release(d, old);
+	}
+	*fits = !ret;
+	return ret == -ENOSPC ? 0 : ret;
+}
+
+/* Whether the model has all ids that it would be given. The ids before `from` have been checked. */
+static int has_tokens(const struct cairn_draft_model *d, const struct cairn_sched_draft *p, int32_t from)
+{
+	for (int32_t i = from; i < p->num_tokens; i++) {
+		if (p->tokens[i] >= d->vocab)
+			return 0;
+	}
+	return 1;
+}
+
+/* Finds or makes the state of an entry. Without one the entry gets no drafts. */
+static int prepare(struct cairn_draft_model *d, const struct cairn_sched_draft *p, struct state **out)
+{
+	struct state *s = p->room > 0 ? find(d, p->request, p->index) : NULL;
+	int32_t len = p->num_tokens + p->room - 1;
+	int fits = 0;
+
+	*out = NULL;
+	if (p->room < 1 || len > d->opt.max_context || !has_tokens(d, p, s ? s->computed : 0))
+		return 0;
+	if (!s)
+		CAIRN_TRY(open(d, p, &s));
+	if (!s)
+		return 0;
+	s->used = d->calls;
+	CAIRN_TRY(settle(d, s, p, len, &fits));
+	*out = fits ? s : NULL;
+	return 0;
+}
+
+static void add_part(struct cairn_draft_model *d, struct state *s, struct cairn_worker_part *part)
+{
+	part->pages = cairn_kv_pool_pages(d->pool, s->kv, &part->num_pages);
+	part->decodes = 1;
+	cairn_worker_add(d->worker, part);
+}
+
+/* Pass 0. *num_draws: sequences whose tokens are all computed then. */
+static int catch_up(struct cairn_draft_model *d, const struct cairn_sched_draft *p, int32_t num,
+		    int32_t *num_draws, int *caught_up)
+{
+	int32_t room = d->opt.max_rows;
+
+	*num_draws = 0;
+	cairn_worker_begin(d->worker);
+	for (int32_t i = 0; i < num; i++) {
+		struct entry *e = &d->entries[i];
+		int32_t rest = e->state ? p[i].num_tokens - e->state->computed : 0;
+		int32_t rows = rest < room ? rest : room;
+		struct cairn_worker_part part = { .follows = -1, .num_rows = rows };
+
+		e->draw = -1;
+		if (rows < 1)
+			continue;
+		*caught_up &= rest <= FEW_ROWS;
+		part.ids = p[i].tokens + e->state->computed;
+		part.position = e->state->computed;
+		if (rows == rest) {
+			part.draw = &d->greedy;
+			e->draw = (*num_draws)++;
+		}
+		add_part(d, e->state, &part);
+		e->state->computed += rows;
+		room -= rows;
+	}
+	return room < d->opt.max_rows ? cairn_worker_launch(d->worker) : 0;
+}
+
+/* Pass j: rows whose tokens are the draws of the pass before. */
+static int go_on(struct cairn_draft_model *d, const struct cairn_sched_draft *p, int32_t num, int32_t j,
+		 int32_t *num_draws)
+{
+	*num_draws = 0;
+	cairn_worker_begin(d->worker);
+	for (int32_t i = 0; i < num; i++) {
+		struct entry *e = &d->entries[i];
+		struct cairn_worker_part part = {
+			.follows = e->draw, .num_rows = 1, .position = p[i].num_tokens + j - 1,
+			.draw = &d->greedy,
+		};
+
+		if (e->draw < 0)
+			continue;
+		e->draw = -1;
+		if (p[i].room <= j)
+			continue;
+		add_part(d, e->state, &part);
+		e->draw = (*num_draws)++;
+	}
+	return *num_draws ? cairn_worker_launch(d->worker) : 0;
+}
+
+/* Takes the drafts of pass j: those of the sequences with room for them, in order. */
+static int collect(struct cairn_draft_model *d, struct cairn_sched_draft *p, int32_t num, int32_t j)
+{
+	struct cairn_worker_result w;
+	int32_t at = 0;
+
+	CAIRN_TRY(cairn_worker_collect(d->worker, &w));
+	for (int32_t i = 0; i < num; i++) {
+		struct state *s = d->entries[i].state;
+
+		if (!s || s->computed < p[i].num_tokens || p[i].room <= j)
+			continue;
+		if (at >= w.num_tokens)
+			return cairn_error(EIO, "draft model: a draw is missing");
+		if (j && p[i].num == j) {	/* the draft before was an input of this pass */
+			s->guesses[j - 1] = p[i].drafts[j - 1];
+			s->num_guesses = j;
+		}
+		if (p[i].num == j && w.tokens[at] >= 0 && w.tokens[at] < d->vocab)
+			p[i].drafts[p[i].num++] = w.tokens[at];
+		at++;
+	}
+	return 0;
+}
+
+int cairn_draft_model_propose(struct cairn_draft_model *d, struct cairn_sched_draft *p, int32_t num,
+			      int *caught_up)
+{
+	int32_t launched = 0, collected = 0, draws = 0;
+	int rows = 0;
+
+	d->calls++;
+	*caught_up = 1;
+	for (int32_t i = 0; i < num; i++) {
+		p[i].num = 0;
+		CAIRN_TRY(prepare(d, &p[i], &d->entries[i].state));
+		rows |= d->entries[i].state != NULL;
+	}
+	if (!rows)
+		return 0;
+	CAIRN_TRY(catch_up(d, p, num, &draws, caught_up));
+	launched = cairn_worker_in_flight(d->worker);
+	for (int32_t j = 1; draws; j++) {
+		CAIRN_TRY(go_on(d, p, num, j, &draws));
+		launched += draws > 0;
+		if (launched - collected == CAIRN_WORKER_FLIGHTS)
+			CAIRN_TRY(collect(d, p, num, collected++));
+	}
+	while (collected < launched)
+		CAIRN_TRY(collect(d, p, num, collected++));
+	return 0;
+}
