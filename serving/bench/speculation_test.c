@@ -12,6 +12,12 @@
  *	                     the time per token, and how many times as fast as plain that is
  *	  none_right_ms, none_right    four drafts at most, as many as pay, none of them right
  *
+ *   llama3_8b_speculation_7k
+ *	the same after a prompt of 7168 tokens.
+ *   llama3_8b_speculation_ops
+ *	the time of gemm, attention and all other operations of a step with 1, 5, 8 and 16 rows of one
+ *	request, as lists of operations, each between two events.
+ *
  * The answers are made by a bias that is larger than all logits, so that a drafter can be right or wrong as
  * often as it is told. That changes the tokens and not the work of a pass, since plain runs have it, too.
  */
@@ -22,7 +28,7 @@
 #include "serving/bench/load_test.h"
 #include "serving/model/model_test.h"
 
-enum { PROMPT = 1024, NEW = 400, WARM_UP = 60, TOKEN = 7, WRONG = 9 };
+enum { MAX_PROMPT = 7168, NEW = 400, WARM_UP = 60, TOKEN = 7, WRONG = 9 };
 
 struct run {
 	struct cairn_speculation opt;
@@ -32,6 +38,8 @@ struct run {
 	int32_t num, new_tokens;
 	int64_t begin, end, steps;
 	struct cairn_engine *e;
+	enum cairn_decode_path decode;
+	int no_graphs;
 };
 
 static int32_t draft(void *ctx, uint64_t id, int32_t index, const int32_t *tokens, int32_t num,
@@ -66,10 +74,10 @@ static void run(struct cairn_test *t, struct cairn_model *m, int32_t num_prompt,
 		struct run *r, struct cairn_engine_stats *stats)
 {
 	static const struct cairn_logit_bias bias = { TOKEN, 1e6f };
-	static int32_t prompt[PROMPT];
+	static int32_t prompt[MAX_PROMPT];
 	struct cairn_engine_options opt = {
 		.max_batch = 1, .max_context = num_prompt + new_tokens, .page_size = 64,
-		.speculation = r->opt,
+		.speculation = r->opt, .decode = r->decode, .no_graphs = r->no_graphs,
 	};
 	struct cairn_request req = {
 		.prompt = prompt, .num_prompt = num_prompt, .max_new_tokens = new_tokens, .ignore_eos = 1,
@@ -78,7 +86,8 @@ static void run(struct cairn_test *t, struct cairn_model *m, int32_t num_prompt,
 
 	for (int i = 0; i < num_prompt; i++)
 		prompt[i] = (int32_t)(cairn_rand(t) % (uint64_t)m->config.vocab_size);
-	opt.speculation.draft = draft;
+	if (!opt.speculation.draft)
+		opt.speculation.draft = draft;
 	opt.speculation.ctx = r;
 	r->num = 0;
 	r->steps = 0;
@@ -99,28 +108,24 @@ static double ms(const struct run *r, int64_t per)
 /* The chance with which a step with four drafts gives 3.08 tokens: 1 + p + p^2 + p^3 + p^4. */
 #define CHANCE_3_08	0.7185
 
-static void measure(struct cairn_test *t, const char *shape, const char *name)
+static void measure(struct cairn_test *t, struct cairn_model *m, int32_t num_prompt, const char *name)
 {
 	struct run plain = { .seed = 1 }, rows8 = plain, rows16 = plain, forced = plain, none = plain;
 	struct cairn_engine_stats stats, s;
 	const int64_t tokens = NEW - WARM_UP;
-	struct cairn_impl impl;
-	struct cairn_model *m;
 
-	if (load_open(t, shape, &impl, &m))
-		return;
 	rows8.opt = (struct cairn_speculation){ CAIRN_SPECULATE_CALLER, .num_tokens = 7, .always = 1 };
 	rows16.opt = (struct cairn_speculation){ CAIRN_SPECULATE_CALLER, .num_tokens = 15, .always = 1 };
 	forced.opt = (struct cairn_speculation){ CAIRN_SPECULATE_CALLER, .num_tokens = 4, .always = 1 };
 	none.opt = (struct cairn_speculation){ CAIRN_SPECULATE_CALLER, .num_tokens = 4 };
 	forced.right = CHANCE_3_08;
-	run(t, m, PROMPT, NEW, &plain, &s);
-	run(t, m, PROMPT, NEW, &rows8, &s);
+	run(t, m, num_prompt, NEW, &plain, &s);
+	run(t, m, num_prompt, NEW, &rows8, &s);
 	EXPECT(t, s.speculation.accepted_tokens == 0 && rows8.steps == tokens);
-	run(t, m, PROMPT, NEW, &rows16, &s);
+	run(t, m, num_prompt, NEW, &rows16, &s);
 	EXPECT(t, s.speculation.accepted_tokens == 0 && rows16.steps == tokens);
-	run(t, m, PROMPT, NEW, &forced, &stats);
-	run(t, m, PROMPT, NEW, &none, &s);
+	run(t, m, num_prompt, NEW, &forced, &stats);
+	run(t, m, num_prompt, NEW, &none, &s);
 	cairn_row(t, name, "cuda",
 		  "\"plain_ms\":%.4f,\"rows8_ms\":%.4f,\"rows8\":%.3f,\"rows16_ms\":%.4f,\"rows16\":%.3f,"
 		  "\"forced_ms\":%.4f,\"forced\":%.3f,\"tokens_a_step\":%.3f,\"none_right_ms\":%.4f,"
@@ -130,12 +135,94 @@ static void measure(struct cairn_test *t, const char *shape, const char *name)
 		  ms(&plain, tokens) / ms(&forced, tokens), (double)tokens / (double)forced.steps,
 		  ms(&none, tokens), ms(&plain, tokens) / ms(&none, tokens),
 		  (long long)s.speculation.draft_tokens, (long long)s.speculation.pauses);
-	cairn_model_free(m);
+}
+
+/* ---- operations ---- */
+
+enum { GEMM, ATTN, OTHER, NUM_KINDS, MAX_TIMED = 20000 };
+
+static struct {
+	struct cairn_impl real;
+	void *from[MAX_TIMED], *to[MAX_TIMED];
+	int kind[MAX_TIMED], num, wanted;
+} timed;
+
+#define TIMED(fn, k) \
+	static int timed_##fn(const struct cairn_##fn##_args *args, void *stream) \
+	{ \
+		int at = timed.num; \
+	\
+		if (!timed.wanted || at == MAX_TIMED) \
+			return timed.real.fn(args, stream); \
+		timed.kind[timed.num++] = k; \
+		CAIRN_TRY(timed.real.event_create(&timed.from[at])); \
+		CAIRN_TRY(timed.real.event_create(&timed.to[at])); \
+		CAIRN_TRY(timed.real.event_record(timed.from[at], stream)); \
+		CAIRN_TRY(timed.real.fn(args, stream)); \
+		return timed.real.event_record(timed.to[at], stream); \
+	}
+TIMED(gemm, GEMM)
+TIMED(attn_paged, ATTN)
+TIMED(rmsnorm, OTHER)
+TIMED(rope, OTHER)
+TIMED(kv_append, OTHER)
+TIMED(silu_mul, OTHER)
+TIMED(penalize, OTHER)
+TIMED(argmax, OTHER)
+
+static int32_t draft_timed(void *ctx, uint64_t id, int32_t index, const int32_t *tokens, int32_t num,
+			   int32_t *drafts, int32_t room)
+{
+	timed.wanted = 1;		/* the prompt's passes are not timed */
+	return draft(ctx, id, index, tokens, num, drafts, ((struct run *)ctx)->opt.num_tokens < 2 ? 0 : room);
+}
+
+static void operations(struct cairn_test *t, struct cairn_model *m, struct cairn_impl *impl, int32_t rows,
+		       const char *name)
+{
+	struct run r = { .decode = CAIRN_DECODE_UNFUSED, .no_graphs = 1, .seed = 1 };
+	struct cairn_engine_stats stats;
+	double kinds[NUM_KINDS] = { 0 };
+	char row[64];
+	float one;
+
+	timed.real = *impl;
+	timed.num = timed.wanted = 0;
+	impl->gemm = timed_gemm;
+	impl->attn_paged = timed_attn_paged;
+	impl->rmsnorm = timed_rmsnorm;
+	impl->rope = timed_rope;
+	impl->kv_append = timed_kv_append;
+	impl->silu_mul = timed_silu_mul;
+	impl->penalize = timed_penalize;
+	impl->argmax = timed_argmax;
+	r.opt = (struct cairn_speculation){ CAIRN_SPECULATE_CALLER, .num_tokens = rows > 1 ? rows - 1 : 1,
+					    .always = 1, .draft = draft_timed };
+	run(t, m, 1024, WARM_UP + 2, &r, &stats);
+	*impl = timed.real;
+	for (int i = 0; i < timed.num; i++) {
+		EXPECT(t, impl->event_elapsed(&one, timed.from[i], timed.to[i]) == 0);
+		kinds[timed.kind[i]] += (double)one;
+		impl->event_destroy(timed.from[i]);
+		impl->event_destroy(timed.to[i]);
+	}
+	snprintf(row, sizeof(row), "%s_%d", name, rows);
+	cairn_row(t, row, "cuda", "\"gemm_ms\":%.4f,\"attn_ms\":%.4f,\"other_ms\":%.4f",
+		  kinds[GEMM] / (WARM_UP + 1), kinds[ATTN] / (WARM_UP + 1), kinds[OTHER] / (WARM_UP + 1));
 }
 
 static void llama3_8b(struct cairn_test *t)
 {
-	measure(t, "llama3-8b", "llama3_8b_speculation");
+	struct cairn_impl impl;
+	struct cairn_model *m;
+
+	if (load_open(t, "llama3-8b", &impl, &m))
+		return;
+	measure(t, m, 1024, "llama3_8b_speculation");
+	measure(t, m, MAX_PROMPT, "llama3_8b_speculation_7k");
+	for (int32_t rows = 1; rows <= 16; rows = rows == 1 ? 5 : rows == 5 ? 8 : 2 * rows)
+		operations(t, m, &impl, rows, "llama3_8b_speculation_ops");
+	cairn_model_free(m);
 }
 
 /* The drafter of the measurements is right as often as it should be. */

@@ -94,6 +94,7 @@ struct cairn_engine {
 	int can_score;			/* passes have an operation list */
 	int32_t max_draws;		/* max_batch and the drafted rows of a pass */
 	struct engine_spec *spec;	/* NULL: no speculation */
+	int32_t chain_rows;		/* rows of a part with drafts */
 	int failed;
 	struct cairn_engine_stats stats;
 };

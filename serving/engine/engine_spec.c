@@ -89,6 +89,10 @@ int engine_spec_create(struct cairn_engine *e)
 	if (o.method == CAIRN_SPECULATE_OFF)
 		return 0;
 	CAIRN_TRY(check_options(e, &o));
+	/* latent attention has all query heads on one KV head; nano-batches are cut between single rows */
+	e->chain_rows = CAIRN_WORKER_TILE * e->config->num_key_value_heads / e->config->num_attention_heads;
+	if (e->opt.repeatable || e->opt.nano || e->config->latent.kv_lora_rank || e->chain_rows < 1)
+		e->chain_rows = 1;
 	rows = (int64_t)e->opt.max_batch * o.num_tokens;
 	if (rows > MAX_ROWS)
 		rows = MAX_ROWS;

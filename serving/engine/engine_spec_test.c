@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "serving/engine/engine_test.h"
+#include "serving/engine/engine_naive_test.h"
 
 enum { JOBS = 10, PROMPT = 60, NEW = 40, ANSWERS = 3 };
 
@@ -322,6 +322,74 @@ static void repeatable_cpu(struct cairn_test *t)
 	repeatable(t, "cpu", 2);
 }
 
+/*
+ * Greedy answers with drafts, judged by the logits of the naive computation: for tables on which the bits
+ * depend on the rows of a pass. Half of the drafts repeat what was said, the others are random tokens.
+ */
+static int32_t repeat(void *ctx, uint64_t id, int32_t index, const int32_t *tokens, int32_t num,
+		      int32_t *drafts, int32_t room)
+{
+	static const struct cairn_speculation ngram = { .lookup_min = 1, .lookup_max = 3 };
+	struct crowd *c = ctx;
+
+	(void)id, (void)index;
+	if (below(c, 2) && cairn_ngram_draft(&ngram, tokens, num, drafts, room))
+		return room;
+	for (int32_t k = 0; k < room; k++)
+		drafts[k] = below(c, c->m->config.vocab_size);
+	return room;
+}
+
+static void judged(struct cairn_test *t, const char *table, enum cairn_kv_form kv, double slack)
+{
+	struct crowd *c = calloc(1, sizeof(*c));
+	struct cairn_engine_options opt = {
+		.max_batch = 5, .max_rows = 64, .max_context = PROMPT + NEW, .page_size = 8,
+		.speculation = { CAIRN_SPECULATE_CALLER, .num_tokens = 9, .always = 1, .draft = repeat,
+				 .ctx = c },
+	};
+	struct cairn_impl impl;
+	struct cairn_engine *e;
+	struct naive n;
+	struct golden g;
+
+	if (!EXPECT(t, c) || open_model_as(t, table, "llama3_tiny", kv, &impl, &g, &c->m)) {
+		free(c);
+		return;
+	}
+	c->seed = cairn_rand(t);
+	if (!naive_open_as(t, &n, g.dir, kv) && EXPECT(t, cairn_engine_create(&e, c->m, &opt) == 0)) {
+		for (int i = 0; i < JOBS; i++) {
+			make_job(c, i);
+			c->jobs[i].r.beam_width = 0;
+			c->jobs[i].r.num_seqs = 1;
+			c->jobs[i].r.sampling.temperature = 0;
+			c->jobs[i].r.ctx = c->jobs[i].got;
+			EXPECT(t, cairn_engine_submit(e, &c->jobs[i].r) == 0);
+		}
+		EXPECT(t, cairn_engine_run(e) == 0 && cairn_engine_verify(e) == 0);
+		for (int i = 0; i < JOBS; i++)
+			naive_judge(t, &n, &c->jobs[i].r, c->jobs[i].got, slack);
+		cairn_engine_stats(e, &c->stats);
+		EXPECT(t, c->stats.speculation.accepted_tokens > 0 && c->stats.speculation.drafts > 20);
+		cairn_engine_destroy(e);
+	}
+	naive_close(&n);
+	close_model(c->m, &g);
+	free(c);
+}
+
+/* The bound on the difference of logits computed in two ways is that of engine_treat_test.c. */
+static void judged_cuda(struct cairn_test *t)
+{
+	judged(t, "cuda", CAIRN_KV_PLAIN, 0.3);
+}
+
+static void judged_cpu(struct cairn_test *t)
+{
+	judged(t, "cpu", CAIRN_KV_PLAIN, 0.3);
+}
+
 static void random_late(struct cairn_test *t)
 {
 	one_model(t, "late", "llama3_tiny", CAIRN_KV_PLAIN, 2);
@@ -447,12 +515,14 @@ static int at_one_position(const struct cairn_rope_args *args, void *stream)
 	return right_impl->rope(&other, stream);
 }
 
-/* The last request of a pass appends nothing. */
-static int last_row_not_appended(const struct cairn_kv_append_args *args, void *stream)
+/* Of the few rows of a pass with drafts only the first is appended, at the place of the last. */
+static int one_row_appended(const struct cairn_kv_append_args *args, void *stream)
 {
+	static const int32_t one[] = { 0, 1 };
 	struct cairn_kv_append_args other = *args;
 
-	other.kv.batch -= args->kv.batch > 1;
+	if (args->kv.batch == 1 && args->nnz_qo <= 8)
+		other.qo_indptr = one;
 	return right_impl->kv_append(&other, stream);
 }
 
@@ -485,7 +555,7 @@ static const struct {
 	void *fn;
 } mutants[] = {
 	MUTANT(sample, one_draw_at_two_depths), MUTANT(sample, next_draw_drawn),
-	MUTANT(rope, at_one_position), MUTANT(kv_append, last_row_not_appended),
+	MUTANT(rope, at_one_position), MUTANT(kv_append, one_row_appended),
 	MUTANT(logprobs, log_of_the_row_before), MUTANT(penalize, forbidden_in_one_row),
 };
 
@@ -635,6 +705,7 @@ static void given_up(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "repeatable_cpu", repeatable_cpu }, { "repeatable_cuda", repeatable_cuda },
+	{ "judged_cpu", judged_cpu }, { "judged_cuda", judged_cuda },
 	{ "random_model", random_model }, { "own_drafts", own_drafts },
 	{ "noticed", noticed }, { "counts", counts }, { "given_up", given_up },
 	{ "random_cpu", random_cpu },

@@ -226,22 +226,46 @@ static void score(struct request *r, int32_t first, int32_t end, struct engine_f
 		f->scored[f->num_scored++] = (struct draw){ .handle = r->handle, .index = at };
 }
 
-/* Adds the draw after the last row of a part, of token number `offset` of the answer. */
-static struct draw *add_draw(struct cairn_engine *e, struct request *r, const struct cairn_step_item *item,
+/* Makes a part draw token number `offset` of the answer. */
+static void add_draw(struct cairn_engine *e, struct request *r, const struct cairn_step_item *item,
 		     int32_t offset, struct engine_flight *f, struct cairn_worker_part *part)
 {
 	part->draw = &r->req.sampling;
 	part->seed = key_of(r->req.sampling.seed, item->index);
 	part->offset = (uint64_t)offset;
 	part->treat = engine_treat(e, r, item->index, offset, &e->treats[f->num_draws]);
-	f->draws[f->num_draws] = (struct draw){ .handle = item->request, .index = item->index };
-	return &f->draws[f->num_draws++];
+	f->draws[f->num_draws++] = (struct draw){ .handle = item->request, .index = item->index };
 }
 
 /*
- * Adds an item's rows. A drafted row is a part of its own that shares the pages, as if another sequence had
- * the same tokens before it: so a pass that only decodes keeps its shape, one row and one draw for each part.
+ * Adds a row with drafted rows behind it, as parts of the chain that share the pages. `part` is that of the
+ * first row. With repeatable each row is a part, so that its bits are those of a row without drafts.
  */
+static void add_chain(struct cairn_engine *e, struct request *r, const struct cairn_step_item *item,
+		      struct engine_flight *f, struct cairn_worker_part *part)
+{
+	struct draw *first = &f->draws[f->num_draws];
+	int32_t offset = item->first + 1 - r->req.num_prompt, rows;
+
+	for (int32_t at = 0; at < item->num_rows; at += rows) {
+		rows = item->num_rows - at < e->chain_rows ? item->num_rows - at : e->chain_rows;
+		part->num_rows = rows;
+		part->chained = at > 0;
+		part->draw = NULL;
+		if (e->chain_rows == 1)
+			add_draw(e, r, item, offset + at, f, part);
+		cairn_worker_add(e->worker, part);
+		for (int32_t k = 0; k < rows && e->chain_rows > 1; k++) {
+			add_draw(e, r, item, offset + at + k, f, part);
+			cairn_worker_add_draw(e->worker, k, part);
+		}
+		part->ids += rows;
+		part->position += rows;
+	}
+	first->num_drafts = item->num_drafts;
+	first->drafts = part->ids - item->num_drafts;
+}
+
 static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int32_t i,
 		    struct engine_flight *f)
 {
@@ -253,7 +277,6 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int
 		.position = item->first, .decodes = i < p->num_decodes,
 	};
 	int32_t end = item->first + part.num_rows, of_prompt;
-	struct draw *first = NULL;
 
 	if (!r)
 		return cairn_error(EIO, "engine: a plan has rows of a request that has finished");
@@ -262,20 +285,13 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int
 		e->stats.prompt_tokens += of_prompt;
 	part.pages = cairn_kv_pool_pages(cairn_scheduler_pool(e->scheduler), item->kv, &part.num_pages);
 	score(r, item->first, end, f, &part);
-	if (item->draw >= 0)
-		first = add_draw(e, r, item, end - r->req.num_prompt, f, &part);
-	cairn_worker_add(e->worker, &part);
-	if (!item->num_drafts)
+	if (item->num_drafts) {
+		add_chain(e, r, item, f, &part);
 		return 0;
-	first->num_drafts = item->num_drafts;
-	first->drafts = part.ids + 1;
-	part.chained = 1;
-	for (int32_t k = 0; k < item->num_drafts; k++, end++) {
-		part.ids++;
-		part.position = end;
-		add_draw(e, r, item, end + 1 - r->req.num_prompt, f, &part);
-		cairn_worker_add(e->worker, &part);
 	}
+	if (item->draw >= 0)
+		add_draw(e, r, item, end - r->req.num_prompt, f, &part);
+	cairn_worker_add(e->worker, &part);
 	return 0;
 }
 

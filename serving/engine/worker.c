@@ -298,13 +298,40 @@ void cairn_worker_begin(struct cairn_worker *w)
 	w->flight->draws_all = w->by_steps;
 }
 
+/* Makes row n of the logits those of a row of the pass. */
+static void put_draw(struct cairn_worker *w, int32_t n, int32_t row, const struct cairn_worker_part *part)
+{
+	static const struct cairn_sampling dropped = { .top_p = 1 };
+	const struct cairn_sampling *draw = part->draw ? part->draw : &dropped;
+	struct flight *f = w->flight;
+	struct arrays *a = &f->host;
+
+	a->logit_rows[n] = row;
+	a->temperature[n] = draw->temperature;
+	a->top_k[n] = draw->top_k;
+	a->top_p[n] = draw->top_p;
+	a->min_p[n] = draw->min_p;
+	a->seed[n] = part->seed;
+	a->offset[n] = part->offset;
+	w->kind.greedy &= draw->temperature == 0;
+	worker_treat_part(w, n, part->treat);
+	if (part->draw)
+		f->rows[f->num_tokens++] = n;
+}
+
+void cairn_worker_add_draw(struct cairn_worker *w, int32_t row, const struct cairn_worker_part *part)
+{
+	int32_t first = w->flight->host.qo_indptr[w->batch.batch - 1];
+
+	put_draw(w, w->flight->num_tokens, first + row, part);
+}
+
 void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *part)
 {
 	struct cairn_batch *b = &w->batch;
 	struct flight *f = w->flight;
 	struct arrays *a = &f->host;
 	int32_t len = part->position + part->num_rows, n;
-	const struct cairn_sampling dropped = { .top_p = 1 }, *draw = part->draw ? part->draw : &dropped;
 	int32_t num_pages = (len + w->opt.page_size - 1) / w->opt.page_size;
 	int32_t used = a->kv_indptr[b->batch];
 
@@ -333,20 +360,8 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 		b->max_qo_len = part->num_rows;
 	if (len > b->max_kv_len)
 		b->max_kv_len = len;
-	if (!part->draw && !f->draws_all)
-		return;
-
-	a->logit_rows[n] = b->num_rows - 1;
-	a->temperature[n] = draw->temperature;
-	a->top_k[n] = draw->top_k;
-	a->top_p[n] = draw->top_p;
-	a->min_p[n] = draw->min_p;
-	a->seed[n] = part->seed;
-	a->offset[n] = part->offset;
-	w->kind.greedy &= draw->temperature == 0;
-	worker_treat_part(w, n, part->treat);
-	if (part->draw)
-		f->rows[f->num_tokens++] = n;
+	if (part->draw || f->draws_all)
+		put_draw(w, n, b->num_rows - 1, part);
 }
 
 /* Adds the duration of the collected pass and of the idle gap before it. */

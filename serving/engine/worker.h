@@ -26,6 +26,11 @@
 #include "serving/nano/nano_plan.h"
 
 #define CAIRN_WORKER_FLIGHTS	2
+/*
+ * The best number of rows of a chained part: so many times the query heads of a KV head are 16, as attention
+ * on a GPU takes rows in tiles of 16 and reads the keys once for a tile.
+ */
+#define CAIRN_WORKER_TILE	16
 
 struct cairn_worker;
 
@@ -72,7 +77,7 @@ struct cairn_worker_part {
 	const int32_t *pages;		/* [num_pages], with room for position + num_rows keys */
 	int32_t num_pages;
 	int decodes;			/* with repeatable: its row decodes, with or without a draw */
-	int chained;			/* its row attends to rows that earlier parts of this pass append */
+	int chained;			/* its rows attend to rows that earlier parts of this pass append */
 	const struct cairn_sampling *draw;	/* how to draw a token after the last row; NULL: none */
 	uint64_t seed, offset;		/* which draw of which seed; the seed in *draw is not used */
 	const struct cairn_worker_treat *treat;		/* NULL: none */
@@ -84,7 +89,7 @@ struct cairn_worker_part {
 	int32_t score_from, num_scored, score_k;
 };
 
-/* Tokens of a pass, in the order in which parts with a draw were added; valid until the next begin. */
+/* Tokens of a pass, in the order in which draws were added; valid until the next begin. */
 struct cairn_worker_result {
 	const int32_t *tokens;		/* [num_tokens] */
 	int32_t num_tokens, num_scored, k;	/* scored rows follow the draws in the arrays below */
@@ -116,6 +121,11 @@ void cairn_worker_destroy(struct cairn_worker *worker);		/* NULL is legal */
  */
 void cairn_worker_begin(struct cairn_worker *worker);
 void cairn_worker_add(struct cairn_worker *worker, const struct cairn_worker_part *part);
+/*
+ * Draws a token after row number `row` of the part added last, which itself has no draw, as draw, seed,
+ * offset and treat of `part` say. Rows must ascend. Not with repeatable.
+ */
+void cairn_worker_add_draw(struct cairn_worker *worker, int32_t row, const struct cairn_worker_part *part);
 int cairn_worker_launch(struct cairn_worker *worker);
 /*
  * Makes the pass call fn as described at struct cairn_batch; it then does not run as a graph. Call it before

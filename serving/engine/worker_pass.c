@@ -2,9 +2,9 @@
 /*
  * worker_pass - launches a pass
  *
- * A decoding pass has one row and one draw per sequence. If the table has a decode_step that supports it
- * (decode.h), the pass is one call of it, draw included. Every other pass is the operation list followed by a
- * draw.
+ * A decoding pass has a draw after each row, and without drafts one row per sequence. If the table has a
+ * decode_step that supports it (decode.h), the pass is one call of it, draw included. Every other pass is the
+ * operation list followed by a draw.
  *
  * For a model without an operation list every pass is a decode_step: one row per sequence, prompt rows
  * included. A token is then drawn after each row, and the host drops the unwanted ones.
@@ -12,22 +12,25 @@
  * A repeatable decoding pass also draws after each row: it may recompute rows of an answer, whose draws are
  * dropped.
  *
- * Graphs: a decoding pass is captured when its shape (rows, bound on kv_len, kind of draws) occurs for the
- * second time. The first time warms up the operations, which may load code. The bound on kv_len is a power of
- * two, so that a shape stays valid for long. An operation list of more than 8 rows is padded to a multiple of
- * 8 up to 64, 16 up to 256, 32 up to 512 and 64 beyond: 35 sizes up to 512. The padding wastes at most an
- * eighth of the computation and less of the time, since up to some 100 rows a step spends most of its time
- * reading weights. Padding rows come after qo_indptr[batch] and belong to sequences without rows or keys:
- * they append nothing, attention skips them, all other operations work row by row, and their draws are not
- * read. With bounds from 256 on and both kinds of draw there are some hundreds of shapes; the 256 most
- * recently used are kept. Passes without a graph have the same bounds and padding, so that both ways launch
- * the same kernels and give the same bits.
+ * Graphs: a decoding pass is captured when its shape (rows, sequences, bounds on qo_len and kv_len, kind of
+ * draws) occurs for the second time. The first time warms up the operations, which may load code. The bound
+ * on kv_len is a power of two, so that a shape stays valid for long. An operation list of more than 8 rows is
+ * padded to a multiple of 8 up to 64, 16 up to 256, 32 up to 512 and 64 beyond: 35 sizes up to 512. The
+ * padding wastes at most an eighth of the computation and less of the time, since up to some 100 rows a step
+ * spends most of its time reading weights. Padding rows come after qo_indptr[batch] and belong to sequences
+ * without rows or keys: they append nothing, attention skips them, all other operations work row by row, and
+ * their draws are not read. With bounds from 256 on and both kinds of draw there are some hundreds of shapes;
+ * the 256 most recently used are kept. Passes without a graph have the same bounds and padding, so that both
+ * ways launch the same kernels and give the same bits.
  *
  * Nano-batches: passes of the operation list for which there is a plan (nano_plan.h) run as nano-batches,
  * whose index arrays are part of the uploaded block (worker_nano.c).
  * Chained parts: a drafted row is a part whose keys include those of other parts of the pass. The operation
  * list appends all keys of a layer before it attends, so such a pass needs nothing else; decode_step, whose
  * requests may share old keys only, never runs it.
+ * Chained parts: a part with drafted rows sees keys of other parts of the pass. The operation list appends
+ * all keys of a layer before it attends, so such a pass needs nothing else; decode_step, whose requests may
+ * share old keys only, never runs it.
  *
  * Nano-batches: with a plan (nano_plan.h), passes of the operation list run as nano-batches, whose index
  * arrays are part of the uploaded block (worker_nano.c).
@@ -148,6 +151,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 	for (int i = 0; i < MAX_GRAPHS; i++) {
 		g = &w->graphs[i];
 		if (g->used && g->rows == w->batch.num_rows && g->kv_bound == w->batch.max_kv_len &&
+		    g->batch == w->batch.batch && g->qo_bound == w->batch.max_qo_len &&
 		    g->as_nano == w->as_nano && g->fused == w->fused &&
 		    !memcmp(&g->kind, &w->kind, sizeof(g->kind)))
 			return g;
@@ -158,7 +162,8 @@ static struct graph *find_graph(struct cairn_worker *w)
 	if (g->exec)
 		w->impl->graph_destroy(g->exec);
 	*g = (struct graph){
-		.rows = w->batch.num_rows, .kv_bound = w->batch.max_kv_len, .kind = w->kind,
+		.rows = w->batch.num_rows, .batch = w->batch.batch, .qo_bound = w->batch.max_qo_len,
+		.kv_bound = w->batch.max_kv_len, .kind = w->kind,
 		.as_nano = w->as_nano, .fused = w->fused,
 	};
 	return g;
@@ -248,23 +253,31 @@ static void add_scored(struct cairn_worker *w)
 	w->kind.logprobs |= f->num_scored > 0;
 }
 
-/* Pads the pass with sequences that have neither rows nor keys; to max_batch if repeatable. */
+/*
+ * Pads the pass with sequences that have neither rows nor keys, and with rows of none; to max_batch if
+ * repeatable. With chained parts there are more rows than sequences.
+ */
 static void pad(struct cairn_worker *w)
 {
 	struct cairn_batch *b = &w->batch;
 	struct arrays *a = &w->flight->host;
-	int32_t padded = w->opt.repeatable ? w->opt.max_batch : cairn_worker_padded(b->batch);
+	int32_t rows = w->opt.repeatable ? w->opt.max_batch : cairn_worker_padded(b->num_rows);
+	int32_t batch = w->opt.repeatable ? w->opt.max_batch : cairn_worker_padded(b->batch);
 
-	for (; b->batch < padded; b->batch++, b->num_rows++) {
+	for (; b->batch < batch; b->batch++) {
 		a->qo_indptr[b->batch + 1] = a->qo_indptr[b->batch];
 		a->kv_indptr[b->batch + 1] = a->kv_indptr[b->batch];
 		a->last_page_len[b->batch] = 0;
+	}
+	for (; b->num_rows < rows; b->num_rows++) {
 		a->positions[b->num_rows] = 0;
 		a->ids[b->num_rows] = 0;
 		a->from[b->num_rows] = -1;
 		draw_nothing(a, b->num_rows);
 	}
 	b->num_logits = b->num_rows;
+	while (b->max_qo_len & (b->max_qo_len - 1))	/* a bound that holds for many passes */
+		b->max_qo_len++;
 }
 
 /* Gathers the ids of the pass from the host's ids and the tokens of the previous pass. */
@@ -326,9 +339,9 @@ static int prepare(struct cairn_worker *w, int *decode)
 	struct cairn_draw draw = make_draw(w);
 	int moved = 0;
 
-	/* one row and one token per sequence, so rows and logits coincide */
+	/* each row has a draw, so rows and logits coincide */
 	*decode = f->draws_all ? b->num_rows == b->batch :
-		  !w->opt.repeatable && b->num_rows == b->batch && f->num_tokens == b->batch;
+		  !w->opt.repeatable && f->num_tokens == b->num_rows;
 	if (f->num_tokens + f->num_scored > w->opt.max_batch || (f->num_scored && (w->by_steps || *decode)))
 		return cairn_error(EINVAL, "worker: %d draws and %d scored rows do not fit a pass",
 				   f->num_tokens, f->num_scored);
@@ -347,7 +360,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 	b->max_kv_len = kv_bound(w, w->opt.repeatable && *decode ? w->opt.max_context : b->max_kv_len);
 	w->fused = 0;
 	find_prompts(w);
-	if (*decode && !w->opt.repeatable && !w->chained)
+	if (*decode && !w->opt.repeatable && !w->chained && b->num_rows == b->batch)
 		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, b, &draw, w->stream, &w->fused, &moved));
 	if (moved)
 		worker_drop_graphs(w);
