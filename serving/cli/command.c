@@ -149,7 +149,8 @@ int cairn_parse_list(const char *option, const char *text, int32_t lo, int32_t h
 			return 0;
 		at = end + 1;
 	}
-int cairn_check_speculative(const struct cairn_speculative_options *o)
+}
+
 int cairn_check_speculative(struct cairn_speculative_options *o)
 {
 	const char *name = o->num_tokens ? "num-speculative-tokens" : o->lookup_max ? "prompt-lookup-max" :

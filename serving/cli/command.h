@@ -73,9 +73,6 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 /* Reads whole numbers in [lo, hi], separated by commas, into values. -EINVAL: the text names the option. */
 int cairn_parse_list(const char *option, const char *text, int32_t lo, int32_t hi, int32_t *values, int most,
 		     int *num);
-/* -EINVAL if an option is given without --speculative. */
-int cairn_check_speculative(const struct cairn_speculative_options *o);
-void cairn_speculation_of(const struct cairn_speculative_options *o, struct cairn_speculation *s);
 
 /*
  * If ret < 0 and the error text begins with a field of names, "FIELD: ..." or "PART: FIELD: ...", replaces

@@ -75,9 +75,8 @@ static const char usage[] =
 
 struct options {
 	struct cairn_common_options common;
-	const char *shape, *prompt, *prompt_file, *plan;
 	struct cairn_speculative_options speculative;
-	const char *shape, *prompt, *prompt_file;
+	const char *shape, *prompt, *prompt_file, *plan;
 	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;
 	int ignore_eos, no_graphs, no_defaults;
 	struct cairn_sampling sampling;		/* temperature, top_p NAN and top_k -1: not given */
@@ -604,10 +603,7 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 	eo.max_rows = (int32_t)(o->prefill_rows ? o->prefill_rows : host ? 256 : 2048);
 	if (eo.max_rows > (int64_t)*num_ids * o->common.batch)
 		eo.max_rows = (int32_t)((int64_t)*num_ids * o->common.batch);
-	if (eo.max_rows < eo.max_batch)
-		eo.max_rows = eo.max_batch;
 	eo.nano = cairn_session_plans(s, o->plan, "generate");
-	cairn_speculation_of(&o->speculative, &eo.speculation);
 	CAIRN_TRY(cairn_session_speculate(s, &o->speculative, &eo.speculation));
 	if (eo.speculation.method)
 		drafts = eo.max_batch * (eo.speculation.num_tokens ? eo.speculation.num_tokens : 5);

@@ -63,7 +63,6 @@ struct cairn_engine_options {
 	 * its plan wants runs sequentially.
 	 */
 	const struct cairn_nano_plans *nano;
-	const struct cairn_nano_plan *nano;
 	/*
 	 * Speculative decoding. A pass may then have up to 256 drafted rows beyond max_batch, as far as
 	 * max_rows allows, and the buffers of logits have as many rows more.

@@ -18,6 +18,7 @@ struct answer_spec {
 	float tried, right;		/* drafts that could be right, and those that were; decaying sums */
 	int paused;
 	int32_t pause, resume_at;	/* tokens: of the last pause; of the answer at its end */
+	int32_t trials, idle;		/* steps that must have drafts; steps since the last proposal */
 };
 
 /* One answer to a request. */

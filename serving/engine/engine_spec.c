@@ -7,15 +7,17 @@
  * the d that gives most tokens per time, compared with a pass without drafts. Both times are measured, by the
  * padded number of rows, since passes of equal size run the same kernels; those of drafted passes apart,
  * because decode_step runs only plain ones. Where few passes of a size were seen, the nearest smaller size
- * counts, which is optimistic: drafts are tried first, and judged then.
+ * counts, which is optimistic: drafts are tried first, then judged.
  *
- * If no d is better than none, the answer's sequence is planned ahead again, and drafts are tried anew after
- * a pause that doubles each time.
+ * If no d is better than none, the answer's sequence is planned ahead again. After a pause, which doubles
+ * each time, a few steps have drafts whatever they seem to cost, because p and the times may have changed. A
+ * short pause also follows when the drafter has nothing to propose, since a step that might have drafts is
+ * planned in turn. New answers begin with the p of all answers.
  */
 #include "serving/engine/engine_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "serving/base/clock.h"
 #include "serving/engine/draft_model.h"
@@ -26,6 +28,10 @@
 #define MIN_PAUSE	64		/* tokens */
 #define MAX_PAUSE	4096
 #define MEMORY		0.9		/* weight of the past in the estimate of p, per step with drafts */
+#define LONG_MEMORY	0.99		/* the same for all answers together */
+#define MIN_START	0.3		/* of p: other answers may be unlike this one */
+#define TRIALS		3		/* steps with drafts after a pause */
+#define MAX_IDLE	48		/* steps without a proposal before a pause */
 
 const char *const cairn_speculate_names[] = { "off", "ngram", "draft_model", NULL };
 
@@ -40,7 +46,8 @@ struct engine_spec {
 	int32_t draft_rows;
 	struct cost *costs[2];		/* [max_draws + 1] each; of passes without and with drafts */
 	int32_t max_draws;
-	double draft_ns;		/* mean time to draft one token */
+	struct cost draft;		/* time to draft one token */
+	double tried, right;		/* as in struct answer_spec, of all answers */
 	struct cairn_draft_model *drafter;	/* with DRAFT_MODEL */
 	int64_t collected;		/* when the last pass was collected */
 	struct cairn_speculation_stats stats;
@@ -103,6 +110,8 @@ int engine_spec_create(struct cairn_engine *e)
 	if (!e->spec)
 		return cairn_error(ENOMEM, "engine: no memory for drafts");
 	e->spec->opt = o;
+	e->spec->tried = 4;		/* drafts are tried first */
+	e->spec->right = 3.2;
 	e->spec->draft_rows = (int32_t)rows;
 	e->spec->max_draws = cairn_worker_padded(e->max_draws);
 	for (int i = 0; i < 2; i++) {
@@ -137,6 +146,13 @@ void engine_spec_destroy(struct engine_spec *s)
 
 /* ---- time ---- */
 
+/* Follows a fall at once, because the first samples may be much too long. */
+static void add_sample(struct cost *c, double ns)
+{
+	c->ns = !c->samples || ns < c->ns ? ns : c->ns + (ns - c->ns) / 16;
+	c->samples += c->samples < MIN_SAMPLES;
+}
+
 void engine_spec_launched(const struct cairn_engine *e, struct engine_flight *f,
 			  const struct cairn_step_plan *p)
 {
@@ -151,8 +167,6 @@ void engine_spec_collected(struct cairn_engine *e, const struct engine_flight *f
 {
 	struct engine_spec *s = e->spec;
 	int64_t now = cairn_clock_ns(), begin;
-	struct cost *c;
-	double ns;
 
 	if (!s)
 		return;
@@ -160,10 +174,7 @@ void engine_spec_collected(struct cairn_engine *e, const struct engine_flight *f
 	s->collected = now;
 	if (!f->timed_rows || f->timed_rows > s->max_draws)
 		return;
-	c = &s->costs[f->drafted][f->timed_rows];
-	ns = (double)(now - begin);
-	c->ns = !c->samples || ns < c->ns ? ns : c->ns + (ns - c->ns) / 16;
-	c->samples += c->samples < MIN_SAMPLES;
+	add_sample(&s->costs[f->drafted][f->timed_rows], (double)(now - begin));
 }
 
 /* Returns the time of a pass with drafts; sizes that were hardly seen take that of the next smaller one. */
@@ -192,7 +203,8 @@ static int32_t best_depth(const struct engine_spec *s, const struct answer_spec 
 	*known = c->samples >= MIN_SAMPLES;
 	for (int32_t d = 1; *known && d <= s->opt.num_tokens; d++) {
 		int32_t more = num * d < s->draft_rows ? num * d : s->draft_rows;
-		double ns = drafted_ns(s, running + more, c->ns) + s->draft_ns * num * d;
+		double drafts = s->draft.samples < MIN_SAMPLES ? 0 : s->draft.ns * num * d;
+		double ns = drafted_ns(s, running + more, c->ns) + drafts;
 
 		power *= p;
 		tokens += power;
@@ -204,13 +216,12 @@ static int32_t best_depth(const struct engine_spec *s, const struct answer_spec 
 	return depth;
 }
 
-static int pause(struct cairn_engine *e, struct cairn_sched_draft *d, struct answer *a)
+static int pause_for(struct cairn_engine *e, const struct cairn_sched_draft *d, struct answer *a,
+		     int32_t tokens)
 {
-	struct answer_spec *s = &a->spec;
-
-	s->pause = !s->pause ? MIN_PAUSE : s->pause < MAX_PAUSE ? 2 * s->pause : MAX_PAUSE;
-	s->resume_at = a->num_given + s->pause;
-	s->paused = 1;
+	a->spec.resume_at = a->num_given + tokens;
+	a->spec.paused = 1;
+	a->spec.idle = 0;
 	e->spec->stats.pauses++;
 	return cairn_scheduler_speculate(e->scheduler, d->request, d->index, 0);
 }
@@ -222,8 +233,7 @@ int engine_spec_resume(struct cairn_engine *e, const struct request *r, int32_t 
 	if (!a->spec.paused || a->num_given < a->spec.resume_at)
 		return 0;
 	a->spec.paused = 0;
-	a->spec.tried = 2;
-	a->spec.right = 1;
+	a->spec.trials = TRIALS;
 	ret = cairn_scheduler_speculate(e->scheduler, r->handle, index, 1);
 	return ret == -ENOENT ? 0 : ret;	/* its last token has ended it */
 }
@@ -281,19 +291,27 @@ static int draft_all(void *ctx, struct cairn_sched_draft *drafts, int32_t num)
 		int32_t depth = s->opt.num_tokens;
 		int known = 1;
 
-		if (!s->opt.always)
+		if (!s->opt.always && !a->spec.trials)
 			depth = best_depth(s, &a->spec, st.num_running, num, &known);
 		d->room = d->room < depth ? d->room : depth;
-		if (!depth && known)
-			CAIRN_TRY(pause(e, d, a));
+		if (depth || !known)
+			continue;
+		a->spec.pause = !a->spec.pause ? MIN_PAUSE : a->spec.pause < MAX_PAUSE ? 2 * a->spec.pause :
+				MAX_PAUSE;
+		CAIRN_TRY(pause_for(e, d, a, a->spec.pause));
 	}
 	CAIRN_TRY(propose(e, drafts, num, &caught_up));
 	for (int32_t i = 0; i < num; i++) {
+		struct answer *a = &engine_find(e, drafts[i].request)->answers[drafts[i].index];
+
 		CAIRN_TRY(check_drafts(e, &drafts[i]));
 		total += drafts[i].num;
+		a->spec.idle = drafts[i].num ? 0 : a->spec.idle + 1;
+		if (a->spec.idle > MAX_IDLE && !s->opt.always && !a->spec.paused)
+			CAIRN_TRY(pause_for(e, &drafts[i], a, MIN_PAUSE));
 	}
 	if (total && caught_up)
-		s->draft_ns += ((double)(cairn_clock_ns() - start) / (double)total - s->draft_ns) / 16;
+		add_sample(&s->draft, (double)(cairn_clock_ns() - start) / (double)total);
 	return 0;
 }
 
@@ -301,8 +319,10 @@ static int draft_all(void *ctx, struct cairn_sched_draft *drafts, int32_t num)
 
 int engine_spec_begin(const struct cairn_engine *e, struct request *r)
 {
+	double p = e->spec ? fmax(e->spec->right / e->spec->tried, MIN_START) : 0;
+
 	for (int32_t i = 0; i < r->num_answers; i++)
-		r->answers[i].spec = (struct answer_spec){ .tried = 4, .right = 3.2f };
+		r->answers[i].spec = (struct answer_spec){ .tried = 4, .right = 4 * (float)p };
 	return e->spec && !r->req.beam_width && !r->counts;
 }
 
@@ -318,6 +338,9 @@ void engine_spec_took(struct cairn_engine *e, struct answer *a, int32_t num, int
 		st->accepted_per_position[k]++;
 	s->tried = (float)(MEMORY * (double)s->tried + accepted + (accepted < num));
 	s->right = (float)(MEMORY * (double)s->right + accepted);
+	e->spec->tried = LONG_MEMORY * e->spec->tried + accepted + (accepted < num);
+	e->spec->right = LONG_MEMORY * e->spec->right + accepted;
+	s->trials -= s->trials > 0;
 	if (accepted == num)
 		s->pause = 0;
 }

@@ -62,10 +62,9 @@ struct flight {
 };
 
 struct graph {
-	int32_t rows, kv_bound;		/* the shape, together with kind */
-	int as_nano;			/* 1 + index of the plan; 0: sequential */
 	int32_t rows, batch, qo_bound, kv_bound;	/* the shape, together with kind */
-	int as_nano, fused;
+	int as_nano;			/* 1 + index of the plan; 0: sequential */
+	int fused;			/* decode_step runs it */
 	struct kind kind;
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
 	void *exec;			/* NULL until the second pass of this shape */

@@ -23,17 +23,12 @@
  * the 256 most recently used are kept. Passes without a graph have the same bounds and padding, so that both
  * ways launch the same kernels and give the same bits.
  *
- * Nano-batches: passes of the operation list for which there is a plan (nano_plan.h) run as nano-batches,
- * whose index arrays are part of the uploaded block (worker_nano.c).
- * Chained parts: a drafted row is a part whose keys include those of other parts of the pass. The operation
- * list appends all keys of a layer before it attends, so such a pass needs nothing else; decode_step, whose
- * requests may share old keys only, never runs it.
  * Chained parts: a part with drafted rows sees keys of other parts of the pass. The operation list appends
  * all keys of a layer before it attends, so such a pass needs nothing else; decode_step, whose requests may
  * share old keys only, never runs it.
  *
- * Nano-batches: with a plan (nano_plan.h), passes of the operation list run as nano-batches, whose index
- * arrays are part of the uploaded block (worker_nano.c).
+ * Nano-batches: passes of the operation list for which there is a plan (nano_plan.h) run as nano-batches,
+ * whose index arrays are part of the uploaded block (worker_nano.c).
  */
 #include <string.h>
 
