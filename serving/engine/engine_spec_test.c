@@ -217,6 +217,7 @@ static void compare(struct cairn_test *t, struct crowd *c)
 static const struct cairn_nano_plan nano = {
 	.num_batches = 3, .num_lanes = 2, .rows = { 1, 1, 1 }, .decodes = { 1, 2, 1 },
 };
+static const struct cairn_nano_plans plans = { .plans = &nano, .num = 1 };
 
 static void make_engine(struct crowd *c)
 {
@@ -232,7 +233,7 @@ static void make_engine(struct crowd *c)
 		.in_turn = !below(c, 4), .cache_grain = grains[below(c, 3)], .expected_new = 1,
 		.host_pages = below(c, 2) * 120, .recompute_ns = swaps ? 100000 : 1,
 		.swap_ns = swaps ? 1 : 100000, .decode = CAIRN_DECODE_UNFUSED, .no_graphs = below(c, 2),
-		.repeatable = !below(c, 4), .nano = below(c, 3) ? NULL : &nano,
+		.repeatable = !below(c, 4), .nano = below(c, 3) ? NULL : &plans,
 	};
 	if (c->opt.repeatable && c->opt.cache_grain == 1)
 		c->opt.cache_grain = 0;
