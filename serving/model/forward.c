@@ -143,6 +143,11 @@ static char *at(const struct walk *w, int32_t value)
 	return w->s->base + w->buffers->offset[v - w->g->values] + skipped;
 }
 
+char *forward_at(const struct walk *w, int32_t value)
+{
+	return at(w, value);
+}
+
 static int32_t rows_of(const struct walk *w, int32_t value)
 {
 	return w->g->values[value].shape.rows == CAIRN_ROWS_LOGITS ? w->b->num_logits : w->b->num_rows;
@@ -203,6 +208,31 @@ static int run_gemm_fp8(struct walk *w, const struct cairn_gemm_args *plain, con
 
 #define WORKSPACE(room)	.workspace = (room).at, .workspace_bytes = (room).bytes
 
+/* Restricts the product to the columns of q, or to those of k and v. */
+static int take_part(const struct walk *w, struct cairn_gemm_args *a, const float **scale)
+{
+	const int32_t q = w->m->dims[CAIRN_D_Q];
+	const int64_t element = (int64_t)cairn_dtype_bytes(w->m->dtype);
+
+	if (w->part == FORWARD_Q) {
+		a->n = q;
+		return 0;
+	}
+	if (*scale && cairn_weights_scale_kind(w->m->weights) == CAIRN_FP8_SCALE_BLOCKS) {
+		if (q % 128)
+			return cairn_error(EOPNOTSUPP, "forward: q has %d columns, no multiple of the "
+					   "128 that share a scale", q);
+		*scale += (int64_t)(q / 128) * ((a->k + 127) / 128);
+	} else if (*scale) {
+		*scale += q;
+	}
+	a->n -= q;
+	a->out = (char *)a->out + (int64_t)a->m * q * element;
+	a->b = (const char *)a->b + (int64_t)q * a->k * (*scale ? 1 : element);
+	a->bias = a->bias ? (const char *)a->bias + q * element : NULL;
+	return 0;
+}
+
 static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 {
 	const struct cairn_model *m = w->m;
@@ -216,6 +246,8 @@ static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 	};
 	size_t bytes = 0;
 
+	if (w->part != FORWARD_ALL)
+		CAIRN_TRY(take_part(w, &args, &scale));
 	if (scale)
 		return run_gemm_fp8(w, &args, scale);
 	if (!w->asking)
@@ -440,6 +472,16 @@ static int run_rope(struct walk *w, const struct cairn_graph_op *op)
 		.norm_eps = (float)c->rms_norm_eps,
 	};
 
+	if (w->part != FORWARD_ALL) {
+		args.k = NULL;
+		args.q_stride = m->dims[CAIRN_D_Q];
+	}
+	if (w->part == FORWARD_KV) {
+		args.q = q + (int64_t)args.nnz * m->dims[CAIRN_D_Q] * (int64_t)cairn_dtype_bytes(m->dtype);
+		args.q_stride = 2 * (int64_t)m->dims[CAIRN_D_KV];
+		args.num_qo_heads = c->num_key_value_heads;
+		args.q_norm = args.k_norm;
+	}
 	return CAIRN_TABLE(m->impl, rope, &args, w->stream);
 }
 

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forward_impl - the walk over the operations of a pass; for forward.c, forward_check.c and serving/nano
+ * forward_impl - the walk over the operations of a pass; for forward.c, forward_check.c, serving/nano and
+ * serving/slices
  *
  * A walk runs operations on all rows of a pass, or on num_rows consecutive ones from first_row on: its batch
  * then describes only these rows and their requests. It may have memory of its own for its rows of some
  * activations: `own` has their offsets for one row, so the rows of v begin at num_rows * own->offset[v], and
  * the num_rows rows of all of them take num_rows * own->bytes.
+ *
+ * A product and a rotation of rows of q, k and v may run for the columns of q, and for those of k and v. The
+ * value then consists of the rows of q, without gaps, followed by the rows of k and v.
  *
  * Operations of one lane run one after the other and share a workspace. A plan of attention belongs to the
  * requests that it was made for, so it has a workspace of its own for each split of the pass.
@@ -18,6 +22,8 @@
 
 #define FORWARD_LANES	8		/* lane 0: the caller's stream */
 #define FORWARD_SPLITS	9		/* split 0: all rows */
+
+enum forward_part { FORWARD_ALL, FORWARD_Q, FORWARD_KV };
 
 struct room {
 	void *at;
@@ -45,6 +51,7 @@ struct walk {
 	int64_t own_at;		/* where its own memory begins in the scratch's */
 	int32_t first_row;	/* of the pass; for values with a row for each token */
 	int32_t lane, split;
+	enum forward_part part;		/* what a product or a rotation of q, k and v computes */
 	void *stream;
 	int asking;		/* query workspaces; launch nothing */
 	size_t workspace_bytes, attn_bytes, moe_bytes;	/* the largest answers so far */
@@ -54,6 +61,8 @@ struct walk {
 
 /* Returns the sizes of a pass, for placing its activations. */
 struct cairn_pass_sizes forward_sizes(const struct cairn_model *model, int32_t max_rows, int32_t max_logits);
+/* Returns the address of the walk's rows of an activation or of the logits. */
+char *forward_at(const struct walk *w, int32_t value);
 /* Runs one operation, or with w->asking queries its workspace. */
 int forward_run_op(struct walk *w, const struct cairn_graph_op *op);
 int forward_check_batch(const struct cairn_scratch *scratch, const struct cairn_batch *batch);

@@ -80,6 +80,14 @@ void cairn_slices_destroy(struct cairn_slices *s);	/* NULL is legal */
  * after its inputs exist, and between slices only saved values last.
  */
 int cairn_slices_check(const struct cairn_slices *s, const struct cairn_op_graph *g);
+/*
+ * Reads what cairn_slices_write() wrote, and checks it: the symbols, the values and the operations must be
+ * those of the graph, and `tokens` and the bytes those of the sizes. file: the name for error texts, each of
+ * which names the member. -EINVAL, -ENOMEM.
+ */
+int cairn_slices_read(struct cairn_slices **out, const struct cairn_op_graph *g,
+		      const struct cairn_pass_sizes *sizes, const char *text, size_t num_bytes,
+		      const char *file);
 /* Writes the format "cairn-slices 1" (README.md): equal slices give equal text. */
 int cairn_slices_write(const struct cairn_slices *s, const struct cairn_op_graph *g,
 		       const struct cairn_pass_sizes *sizes, FILE *file);

@@ -27,11 +27,22 @@ static int lacks(const struct walk *w, int32_t slice, const char *who, int32_t v
 			   who, w->g->values[value].name);
 }
 
+static int is_remote(const struct walk *w, int32_t op)
+{
+	for (int32_t i = 0; i + 1 < w->s->num_slices; i++)
+		if (op == w->s->seams[i].attn || op == w->s->seams[i].append)
+			return 1;
+	return 0;
+}
+
 static int check_op(struct walk *w, int32_t slice, const struct cairn_slice_step *step)
 {
 	const struct cairn_graph_op *op = &w->g->ops[step->op];
 	int parts = parts_of(step->part);
 
+	if (is_remote(w, step->op))
+		return cairn_error(EINVAL, "slices: slice %d runs '%s', which belongs to the attention "
+				   "worker", slice, op->name);
 	if (step->part != CAIRN_PART_ALL && ((op->kind != CAIRN_OP_GEMM && op->kind != CAIRN_OP_ROPE) ||
 					     w->g->values[op->out[0]].shape.width != CAIRN_D_QKV))
 		return cairn_error(EINVAL, "slices: slice %d: '%s' cannot run in parts", slice, op->name);

@@ -115,6 +115,14 @@ static void product_of_parts(struct bent *b)
 	find(b->second, b, CAIRN_STEP_OP, "layers.0.o_proj")->part = CAIRN_PART_Q;
 }
 
+/* The model worker has no cache. */
+static void attention_at_the_model(struct bent *b)
+{
+	struct cairn_slice_step *send = find(b->second, b, CAIRN_STEP_SEND_KV, "");
+
+	*send = (struct cairn_slice_step){ .op = b->s->seams[1].append };
+}
+
 #define MUTANT(fn, says)	{ #fn, fn, says }
 
 static const struct mutant {
@@ -138,6 +146,7 @@ static const struct mutant {
 	MUTANT(merged_twice, "merges 'layers.0.attn' out of turn"),
 	MUTANT(other_attention_merged, "merges 'layers.1.attn' out of turn"),
 	MUTANT(keys_not_computed, "'layers.1.qkv_proj' runs twice"),
+	MUTANT(attention_at_the_model, "runs 'layers.1.kv_append', which belongs to the attention worker"),
 	MUTANT(product_of_parts, "'layers.0.o_proj' cannot run in parts"),
 };
 

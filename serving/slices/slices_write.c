@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* slices_write - writes slices as JSON, format "cairn-slices 1" (README.md) */
-#include "serving/slices/slices.h"
+#include "serving/slices/slices_json.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <string.h>
 
 #include "primitives/base/error.h"
@@ -14,7 +13,7 @@ static json_t *name_of(const struct cairn_op_graph *g, int32_t value)
 	return json_string(g->values[value].name);
 }
 
-static json_t *names_of(const struct cairn_op_graph *g, const int32_t *values, int32_t num)
+json_t *cairn_slices_names(const struct cairn_op_graph *g, const int32_t *values, int32_t num)
 {
 	json_t *list = json_array();
 
@@ -26,7 +25,7 @@ static json_t *names_of(const struct cairn_op_graph *g, const int32_t *values, i
 	return list;
 }
 
-static json_t *symbols_of(const struct cairn_op_graph *g, const int32_t *dims)
+json_t *cairn_slices_symbols(const struct cairn_op_graph *g, const int32_t *dims)
 {
 	json_t *symbols = json_object();
 	int failed = !symbols;
@@ -63,7 +62,7 @@ static json_t *shape_of(const struct cairn_shape *s)
 	return NULL;
 }
 
-static json_t *values_of(const struct cairn_op_graph *g)
+json_t *cairn_slices_values(const struct cairn_op_graph *g)
 {
 	json_t *values = json_object();
 	int failed = !values;
@@ -83,21 +82,22 @@ static json_t *values_of(const struct cairn_op_graph *g)
 	return NULL;
 }
 
-static json_t *step_of(const struct cairn_op_graph *g, const struct cairn_slice_step *step)
+json_t *cairn_slices_step(const struct cairn_op_graph *g, const struct cairn_slice_step *step)
 {
 	static const char *const kinds[] = { "op", "send_q", "send_kv", "merge" };
 	static const char *const parts[] = { NULL, "q", "kv" };
 	const struct cairn_graph_op *op = &g->ops[step->op];
 
 	if (step->kind == CAIRN_STEP_MERGE)
-		return json_pack("{s:s, s:o}", "merge", op->name, "out", names_of(g, op->out, op->num_out));
+		return json_pack("{s:s, s:o}", "merge", op->name, "out",
+				 cairn_slices_names(g, op->out, op->num_out));
 	if (step->kind != CAIRN_STEP_OP)
 		return json_pack("{s:s}", kinds[step->kind], op->name);
 	return json_pack("{s:s, s:s, s:s*, s:o, s:o, s:o}",
 			 "op", op->name, "kind", cairn_op_kind_name(op->kind), "part", parts[step->part],
-			 "in", names_of(g, op->in, op->num_in),
-			 "weights", names_of(g, op->weights, op->num_weights),
-			 "out", names_of(g, op->out, op->num_out));
+			 "in", cairn_slices_names(g, op->in, op->num_in),
+			 "weights", cairn_slices_names(g, op->weights, op->num_weights),
+			 "out", cairn_slices_names(g, op->out, op->num_out));
 }
 
 static json_t *slice_of(const struct cairn_slices *s, const struct cairn_op_graph *g, int32_t index)
@@ -108,19 +108,19 @@ static json_t *slice_of(const struct cairn_slices *s, const struct cairn_op_grap
 	int failed = !steps;
 
 	for (int32_t i = 0; i < slice->num_steps && !failed; i++)
-		failed = json_array_append_new(steps, step_of(g, &s->steps[slice->first_step + i]));
+		failed = json_array_append_new(steps, cairn_slices_step(g, &s->steps[slice->first_step + i]));
 	if (failed) {
 		json_decref(steps);
 		return NULL;
 	}
 	return json_pack("{s:o, s:o, s:o, s:I}",
-			 "inputs", names_of(g, s->saves + before->first_save, before->num_saves),
+			 "inputs", cairn_slices_names(g, s->saves + before->first_save, before->num_saves),
 			 "steps", steps,
-			 "saves", names_of(g, s->saves + slice->first_save, slice->num_saves),
+			 "saves", cairn_slices_names(g, s->saves + slice->first_save, slice->num_saves),
 			 "save_bytes", (json_int_t)slice->save_bytes);
 }
 
-static json_t *seam_of(const struct cairn_op_graph *g, const struct cairn_seam *seam)
+json_t *cairn_slices_seam(const struct cairn_op_graph *g, const struct cairn_seam *seam)
 {
 	return json_pack("{s:s, s:s, s:o, s:o}", "attention", g->ops[seam->attn].name, "append",
 			 g->ops[seam->append].name, "q", name_of(g, seam->q), "kv", name_of(g, seam->kv));
@@ -135,15 +135,15 @@ static json_t *all(const struct cairn_slices *s, const struct cairn_op_graph *g,
 	for (int32_t i = 0; i < s->num_slices && !failed; i++)
 		failed = json_array_append_new(slices, slice_of(s, g, i));
 	for (int32_t i = 0; i + 1 < s->num_slices && !failed; i++)
-		failed = json_array_append_new(seams, seam_of(g, &s->seams[i]));
+		failed = json_array_append_new(seams, cairn_slices_seam(g, &s->seams[i]));
 	if (failed) {
 		json_decref(slices);
 		json_decref(seams);
 		return NULL;
 	}
 	return json_pack("{s:s, s:I, s:o, s:o, s:o, s:o}", "format", "cairn-slices 1", "tokens",
-			 (json_int_t)sizes->num_tokens, "symbols", symbols_of(g, sizes->dims), "values",
-			 values_of(g), "seams", seams, "slices", slices);
+			 (json_int_t)sizes->num_tokens, "symbols", cairn_slices_symbols(g, sizes->dims),
+			 "values", cairn_slices_values(g), "seams", seams, "slices", slices);
 }
 
 int cairn_slices_write(const struct cairn_slices *s, const struct cairn_op_graph *g,

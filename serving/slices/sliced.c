@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sliced - runs a pass of a model slice by slice (sliced.h) */
+#include "serving/slices/sliced_impl.h"
+
+#include <stdlib.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+_Static_assert((int)FORWARD_ALL == (int)CAIRN_PART_ALL && (int)FORWARD_Q == (int)CAIRN_PART_Q &&
+	       (int)FORWARD_KV == (int)CAIRN_PART_KV, "parts of steps are parts of walks");
+
+/* ---- placement ---- */
+
+static void use(struct cairn_life *lives, const struct cairn_op_graph *g, int32_t value, int32_t step)
+{
+	struct cairn_life *l = &lives[g->values[value].storage];
+
+	if (!l->end[0])
+		l->begin[0] = step;
+	l->end[0] = step + 1;
+}
+
+void sliced_lives(struct cairn_life *lives, const struct cairn_slices *s, const struct cairn_op_graph *g)
+{
+	int32_t slice = 0;
+
+	for (int32_t i = 0; i < s->num_steps; i++) {
+		const struct cairn_slice_step *step = &s->steps[i];
+		const struct cairn_graph_op *op = &g->ops[step->op];
+
+		while (i >= s->slices[slice].first_step + s->slices[slice].num_steps)
+			slice++;
+		if (step->kind == CAIRN_STEP_SEND_Q || step->kind == CAIRN_STEP_SEND_KV)
+			use(lives, g, s->seams[slice].q, i);
+		if (step->kind == CAIRN_STEP_SEND_KV)
+			use(lives, g, s->seams[slice].kv, i);
+		for (int32_t k = 0; step->kind == CAIRN_STEP_OP && k < op->num_in; k++)
+			use(lives, g, op->in[k], i);
+		for (int32_t k = 0; k < op->num_out && (step->kind == CAIRN_STEP_OP ||
+							step->kind == CAIRN_STEP_MERGE); k++)
+			use(lives, g, op->out[k], i);
+	}
+	for (int32_t i = s->num_steps - 1; i >= 0; i--) {
+		const struct cairn_graph_op *op = &g->ops[s->steps[i].op];
+		struct cairn_life *in, *out;
+
+		if (s->steps[i].kind != CAIRN_STEP_OP || !op->forwards)
+			continue;
+		in = &lives[g->values[op->in[0]].storage];
+		out = &lives[g->values[op->out[0]].storage];
+		if (out->end[0] > in->end[0])
+			in->end[0] = out->end[0];
+	}
+}
+
+/* Places the activations, and grows the scratch if they need more memory. */
+static int place(struct cairn_sliced *s)
+{
+	struct cairn_scratch *c = s->scratch;
+	const struct cairn_op_graph *g = c->model->graph;
+	struct cairn_pass_sizes sizes = forward_sizes(c->model, c->max_rows, c->max_logits);
+	struct cairn_life *lives = calloc((size_t)g->num_values + 1, sizeof(*lives));
+	void *more;
+	int ret;
+
+	if (!lives)
+		return cairn_error(ENOMEM, "sliced: no memory");
+	sliced_lives(lives, s->slices, g);
+	ret = cairn_buffers_place_lives(&s->buffers, g, &sizes, lives, 1, NULL);
+	free(lives);
+	if (ret || (size_t)s->buffers.bytes <= c->bytes)
+		return ret;
+	CAIRN_TRY(CAIRN_TABLE(c->model->impl, mem_alloc, &more, (size_t)s->buffers.bytes));
+	c->model->impl->mem_free(c->base);
+	c->base = more;
+	c->bytes = (size_t)s->buffers.bytes;
+	return 0;
+}
+
+int cairn_sliced_create(struct cairn_sliced **out, struct cairn_scratch *scratch,
+			const struct cairn_slices *slices, enum cairn_sliced_form form)
+{
+	struct cairn_sliced *s = calloc(1, sizeof(*s));
+	int ret;
+
+	if (!s)
+		return cairn_error(ENOMEM, "sliced: no memory");
+	s->scratch = scratch;
+	s->slices = slices;
+	s->form = form;
+	ret = place(s);
+	if (ret)
+		cairn_sliced_destroy(s);
+	else
+		*out = s;
+	return ret;
+}
+
+static void free_room(const struct cairn_sliced *s, const struct room *room)
+{
+	if (room->at)
+		s->scratch->model->impl->mem_free(room->at);
+}
+
+void cairn_sliced_destroy(struct cairn_sliced *s)
+{
+	if (!s)
+		return;
+	free_room(s, &s->o);
+	free_room(s, &s->lse);
+	free_room(s, &s->own);
+	cairn_buffers_free(&s->buffers);
+	free(s);
+}
+
+/* ---- attention ---- */
+
+struct pass {
+	struct cairn_sliced *s;
+	const struct cairn_attn_link *link;
+	struct walk w;
+};
+
+/* Returns the rows that a seam sends. */
+static struct cairn_attn_rows rows_of(struct pass *p, const struct cairn_seam *seam)
+{
+	const struct cairn_model *m = p->w.m;
+	const int32_t *dims = m->dims;
+	const struct cairn_graph_op *attn = &p->w.g->ops[seam->attn];
+	const size_t element = cairn_dtype_bytes(m->dtype);
+	char *q = forward_at(&p->w, seam->q);
+	struct cairn_attn_rows rows = {
+		.layer = attn->layer, .num_rows = p->w.b->num_rows, .window = attn->window, .q = q,
+		.q_stride = dims[CAIRN_D_Q], .k = forward_at(&p->w, seam->kv),
+		.kv_stride = dims[CAIRN_D_LATENT],
+	};
+
+	if (seam->q != seam->kv)
+		return rows;
+	if (p->s->form == CAIRN_SLICED_ROWS) {
+		rows.q_stride = rows.kv_stride = dims[CAIRN_D_QKV];
+		rows.k = q + (size_t)dims[CAIRN_D_Q] * element;
+	} else {
+		rows.kv_stride = 2 * (int64_t)dims[CAIRN_D_KV];
+		rows.k = q + (size_t)rows.num_rows * (size_t)dims[CAIRN_D_Q] * element;
+	}
+	rows.v = (const char *)rows.k + (size_t)dims[CAIRN_D_KV] * element;
+	return rows;
+}
+
+static int64_t state_bytes(const struct cairn_model *m, int32_t num_rows)
+{
+	return (int64_t)num_rows * m->dims[CAIRN_D_ATTN] * (int64_t)cairn_dtype_bytes(m->dtype);
+}
+
+/* Attends to the keys of this pass, which lie beside their queries; with w.asking queries the workspace. */
+static int attend_own(struct pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
+{
+	const struct cairn_model *m = p->w.m;
+	const struct cairn_model_config *c = &m->config;
+	const struct cairn_batch *b = p->w.b;
+	struct cairn_sliced *s = p->s;
+	struct cairn_attn_dense_args args = {
+		.size = sizeof(args), .out = (char *)s->o.at + state_bytes(m, rows->num_rows),
+		.lse = (float *)s->lse.at + (int64_t)rows->num_rows * c->num_attention_heads,
+		.q = rows->q, .k = rows->k, .v = rows->v, .qo_indptr = b->qo_indptr,
+		.kv_indptr = b->qo_indptr, .workspace = s->own.at, .workspace_bytes = s->own.bytes,
+		.q_stride = rows->q_stride, .k_stride = rows->kv_stride, .v_stride = rows->kv_stride,
+		.batch = b->batch, .nnz_qo = rows->num_rows, .nnz_kv = rows->num_rows,
+		.max_qo_len = b->max_qo_len, .max_kv_len = b->max_qo_len,
+		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
+		.qk_dim = c->head_dim, .v_dim = c->head_dim, .dtype = m->dtype, .causal = 1,
+		.sm_scale = (float)cairn_softmax_scale(c), .window = rows->window,
+		.softcap = (float)c->attn_softcap,
+	};
+
+	if (!p->w.asking)
+		return CAIRN_TABLE(m->impl, attn_dense, &args, p->w.stream);
+	if (!m->impl->attn_dense_workspace)
+		return 0;
+	return cairn_table_ret(m->impl, m->impl->attn_dense_workspace(&args, bytes), "attn_dense_workspace");
+}
+
+static int merge(struct pass *p, const struct cairn_graph_op *attn)
+{
+	const struct cairn_model *m = p->w.m;
+	const int32_t rows = p->w.b->num_rows, heads = m->config.num_attention_heads;
+	void *out = forward_at(&p->w, attn->out[0]);
+	struct cairn_attn_merge_args args = {
+		.size = sizeof(args), .out = out, .o = p->s->o.at, .lse = p->s->lse.at, .num_states = 2,
+		.rows = rows, .num_heads = heads, .head_dim = m->config.head_dim, .dtype = m->dtype,
+		.out_dtype = m->dtype,
+	};
+
+	if (!p->link->previous)
+		return p->link->receive(p->link->ctx, attn->layer, out, NULL, p->w.stream);
+	CAIRN_TRY(p->link->receive(p->link->ctx, attn->layer, p->s->o.at, p->s->lse.at, p->w.stream));
+	return CAIRN_TABLE(m->impl, attn_merge, &args, p->w.stream);
+}
+
+static int send_kv(struct pass *p, const struct cairn_seam *seam)
+{
+	const struct cairn_attn_rows rows = rows_of(p, seam);
+
+	CAIRN_TRY(p->link->send_kv(p->link->ctx, &rows, p->w.stream));
+	return p->link->previous ? attend_own(p, &rows, NULL) : 0;
+}
+
+/* ---- a pass ---- */
+
+static int run_op(struct pass *p, const struct cairn_slice_step *step)
+{
+	const struct cairn_graph_op *op = &p->w.g->ops[step->op];
+
+	if (op->block == CAIRN_BLOCK_HEAD && !p->w.b->num_logits)
+		return 0;
+	p->w.part = (enum forward_part)step->part;
+	if (p->s->form == CAIRN_SLICED_ROWS && step->part == CAIRN_PART_KV)
+		return 0;	/* they came with the columns of q */
+	if (p->s->form == CAIRN_SLICED_ROWS)
+		p->w.part = FORWARD_ALL;
+	return forward_run_op(&p->w, op);
+}
+
+/* Tells the caller of the pass that a layer's attention is behind, before the layer's MLP. */
+static int tell_layer(const struct pass *p, const struct cairn_slice_step *step, int *in_attention)
+{
+	const struct cairn_graph_op *op = &p->w.g->ops[step->op];
+	const struct cairn_batch *b = p->w.b;
+	int was = *in_attention;
+
+	if (step->kind != CAIRN_STEP_OP && step->kind != CAIRN_STEP_MERGE)
+		return 0;
+	*in_attention = op->block == CAIRN_BLOCK_ATTN;
+	return was && op->block == CAIRN_BLOCK_MLP && b->on_layer ?
+	       b->on_layer(b->on_layer_ctx, op->layer, p->w.stream) : 0;
+}
+
+static int run_slice(struct pass *p, int32_t index, int *in_attention)
+{
+	const struct cairn_slices *all = p->s->slices;
+	const struct cairn_slice *slice = &all->slices[index];
+
+	for (int32_t i = 0; i < slice->num_steps; i++) {
+		const struct cairn_slice_step *step = &all->steps[slice->first_step + i];
+		const struct cairn_seam *seam = &all->seams[index];
+		struct cairn_attn_rows rows;
+
+		CAIRN_TRY(tell_layer(p, step, in_attention));
+		switch (step->kind) {
+		case CAIRN_STEP_OP:
+			CAIRN_TRY(run_op(p, step));
+			break;
+		case CAIRN_STEP_SEND_Q:
+			rows = rows_of(p, seam);
+			CAIRN_TRY(p->link->send_q(p->link->ctx, &rows, p->w.stream));
+			break;
+		case CAIRN_STEP_SEND_KV:
+			CAIRN_TRY(send_kv(p, seam));
+			break;
+		case CAIRN_STEP_MERGE:
+			CAIRN_TRY(merge(p, &p->w.g->ops[step->op]));
+			break;
+		}
+	}
+	return 0;
+}
+
+static struct pass begin_pass(struct cairn_sliced *s, const struct cairn_batch *b,
+			      const struct cairn_attn_link *link, void *stream)
+{
+	return (struct pass){
+		.s = s, .link = link,
+		.w = { .m = s->scratch->model, .g = s->scratch->model->graph, .s = s->scratch, .b = b,
+		       .buffers = &s->buffers, .stream = stream },
+	};
+}
+
+static int check_link(const struct pass *p)
+{
+	const struct cairn_impl *impl = p->w.m->impl;
+
+	if (!p->link->previous)
+		return 0;
+	if (cairn_model_is_latent(p->w.m))
+		return cairn_error(EOPNOTSUPP, "sliced: previous: latent attention has no keys of its own");
+	if (!impl->attn_dense || !impl->attn_merge)
+		return cairn_error(EOPNOTSUPP, "%s: sliced: the table has no operation %s", impl->name,
+				   impl->attn_dense ? "attn_merge" : "attn_dense");
+	return 0;
+}
+
+/* Makes room for both states and for the attention to own keys. */
+static int reserve_states(struct pass *p, int *moved)
+{
+	const struct cairn_model *m = p->w.m;
+	struct cairn_sliced *s = p->s;
+	const int32_t rows = s->scratch->max_rows;
+	size_t most = 0;
+
+	CAIRN_TRY(forward_reserve(m->impl, &s->o, 2 * (size_t)state_bytes(m, rows), p->w.stream, moved));
+	CAIRN_TRY(forward_reserve(m->impl, &s->lse, 2 * (size_t)rows *
+				  (size_t)m->config.num_attention_heads * sizeof(float), p->w.stream, moved));
+	for (int32_t i = 0; i + 1 < s->slices->num_slices; i++) {
+		const struct cairn_attn_rows own = rows_of(p, &s->slices->seams[i]);
+		size_t bytes = 0;
+
+		CAIRN_TRY(attend_own(p, &own, &bytes));
+		most = bytes > most ? bytes : most;
+	}
+	return forward_reserve(m->impl, &s->own, most, p->w.stream, moved);
+}
+
+int cairn_sliced_reserve(struct cairn_sliced *s, const struct cairn_batch *b,
+			 const struct cairn_attn_link *link, void *stream, int *moved)
+{
+	struct cairn_scratch *c = s->scratch;
+	struct pass p = begin_pass(s, b, link, stream);
+
+	CAIRN_TRY(forward_check_batch(c, b));
+	CAIRN_TRY(check_link(&p));
+	p.w.asking = 1;
+	for (int32_t i = 0; i < s->slices->num_steps; i++) {
+		const struct cairn_slice_step *step = &s->slices->steps[i];
+
+		if (step->kind == CAIRN_STEP_OP && !forward_may_skip_query(c->model, &p.w.g->ops[step->op]))
+			CAIRN_TRY(run_op(&p, step));
+	}
+	CAIRN_TRY(forward_reserve(c->model->impl, &c->lane[0], p.w.workspace_bytes, stream, moved));
+	CAIRN_TRY(forward_reserve(c->model->impl, &c->moe, p.w.moe_bytes, stream, moved));
+	return link->previous ? reserve_states(&p, moved) : 0;
+}
+
+int cairn_sliced_forward(struct cairn_sliced *s, const struct cairn_batch *b,
+			 const struct cairn_attn_link *link, void *stream)
+{
+	struct pass p = begin_pass(s, b, link, stream);
+	int in_attention = 0;
+
+	CAIRN_TRY(forward_check_batch(s->scratch, b));
+	CAIRN_TRY(check_link(&p));
+	CAIRN_TRY(forward_zero_counters(&p.w));
+	for (int32_t i = 0; i < s->slices->num_slices; i++)
+		CAIRN_TRY(run_slice(&p, i, &in_attention));
+	return 0;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sliced_impl - shared by sliced.c and its mutants */
+#ifndef CAIRN_SLICED_IMPL_H
+#define CAIRN_SLICED_IMPL_H
+
+#include "serving/model/forward_impl.h"
+#include "serving/slices/sliced.h"
+
+struct cairn_sliced {
+	struct cairn_scratch *scratch;
+	const struct cairn_slices *slices;
+	enum cairn_sliced_form form;
+	struct cairn_buffers buffers;		/* offsets from the scratch's base */
+	/*
+	 * Results of the attention operator that is under way, for links to previous keys: state 0 is the
+	 * worker's and state 1 that of the pass's own keys. o: [2, rows, attn]; lse: [2, rows, heads].
+	 */
+	struct room o, lse;
+	struct room own;			/* workspace of the attention to own keys */
+};
+
+/*
+ * Sets lives[v] for each storage v: from the first step that uses it to the last, and as long as a value that
+ * is forwarded from it. lives: [num_values].
+ */
+void sliced_lives(struct cairn_life *lives, const struct cairn_slices *s, const struct cairn_op_graph *g);
+
+#endif
