@@ -135,7 +135,36 @@ static void refused(struct cairn_test *t)
 	}
 }
 
+static int generate(char *out, size_t len, const char *path)
+{
+	const char *argv[] = { "cairn", "generate", "--impl", "cpu", "--prompt", "What is 12 + 30?",
+			       "--decode", "unfused", path ? "--slices" : NULL, path, NULL };
+
+	return cairn_spawn((char *const *)argv, out, len);
+}
+
+/* The embedded model gives the same answer in its slices; slices of another model are refused. */
+static void generated(struct cairn_test *t)
+{
+	static char whole[4096], sliced[4096];
+	char path[PATH_MAX], model[PATH_MAX], out[4096];
+
+	snprintf(path, sizeof(path), "%s/slices.json", cairn_tmpdir(t));
+	snprintf(model, sizeof(model), "%s/serving/embedded", cairn_data_dir());
+	EXPECT(t, convert(out, sizeof(out), "--model", model, path) == 0);
+	EXPECT(t, generate(whole, sizeof(whole), NULL) == 0);
+	EXPECT(t, generate(sliced, sizeof(sliced), path) == 0);
+	EXPECT_CONTAINS(t, sliced, "42");
+	EXPECT_CONTAINS(t, whole, "42");
+	EXPECT(t, convert(out, sizeof(out), "--shape", "llama32-1b", path) == 0);
+	EXPECT(t, generate(out, sizeof(out), path) == 2);
+	EXPECT_CONTAINS(t, out, "slices.json: symbols: ");
+	EXPECT(t, generate(out, sizeof(out), "/no/such/file") != 0);
+	EXPECT_CONTAINS(t, out, "/no/such/file");
+}
+
 static const struct cairn_unit units[] = {
+	{ "generated", generated },
 	{ "files", files }, { "output", output }, { "refused", refused },
 };
 

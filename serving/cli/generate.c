@@ -22,6 +22,7 @@
 #include "serving/cli/commands.h"
 #include "serving/engine/engine.h"
 #include "serving/model/generation.h"
+#include "serving/slices/sliced.h"
 
 #define WARM_UP		4	/* tokens that are not measured */
 #define ENERGY_NS	1000000000	/* repeated runs whose energy is measured */
@@ -66,6 +67,8 @@ static const char usage[] =
 	"                        with one scale per 128 x 128 block (plain)\n"
 	"  --kv FORM             plain: keys and values in 16 bits; fp8: in 8 bits, with the scales of the\n"
 	"                        checkpoint, else 1 (plain)\n"
+	"  --slices FILE         run the forward pass in the slices of FILE, which cairn convert-slices\n"
+	"                        wrote for this model; for --decode unfused\n"
 	"  --no-graphs           launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH           run passes as nano-batches by this plan file of `cairn search`, or by the\n"
 	"                        one for this GPU and model in this folder, where it was measured to gain\n"
@@ -77,6 +80,7 @@ struct options {
 	struct cairn_common_options common;
 	struct cairn_speculative_options speculative;
 	const char *shape, *prompt, *prompt_file, *plan;
+	const char *shape, *prompt, *prompt_file, *slices;
 	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;
 	int ignore_eos, no_graphs, no_defaults;
 	struct cairn_sampling sampling;		/* temperature, top_p NAN and top_k -1: not given */
@@ -118,6 +122,7 @@ static int parse(int argc, char **argv, struct options *o)
 		{ "repeat", CAIRN_OPT_INT, &o->repeat, 1, 1000, NULL },
 		{ "prefill-rows", CAIRN_OPT_INT, &o->prefill_rows, 1, 1 << 20, NULL },
 		{ "page-size", CAIRN_OPT_INT, &o->page_size, 1, 1 << 16, NULL },
+		{ "slices", CAIRN_OPT_TEXT, &o->slices, 0, 0, NULL },
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
 		{ "plan", CAIRN_OPT_TEXT, &o->plan, 0, 0, NULL },
 		CAIRN_SPECULATIVE_OPTIONS(&o->speculative),
@@ -136,6 +141,8 @@ static int parse(int argc, char **argv, struct options *o)
 		return cairn_error(EINVAL,
 				   "--shape: has random weights and no tokenizer, and excludes --model "
 				   "and prompts of text");
+	if (o->slices && o->common.decode != CAIRN_DECODE_UNFUSED)
+		return cairn_error(EINVAL, "--slices: needs --decode unfused");
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
 		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give only one");
 	if (o->shape && !o->prompt_tokens)
@@ -567,8 +574,9 @@ static int check_shape(const struct options *o)
 	return check_context(o, o->prompt_tokens, config.max_position_embeddings);
 }
 
+/* *slices: for the engine, which uses them as long as it exists. */
 static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, size_t *num_ids,
-		   struct cairn_engine **e)
+		   struct cairn_slices **slices, struct cairn_engine **e)
 {
 	static const char *const names[][2] = {
 		{ "page_size", "page-size" }, { "num_pages", "page-size" }, { "max_batch", "batch" },
@@ -609,6 +617,11 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 		drafts = eo.max_batch * (eo.speculation.num_tokens ? eo.speculation.num_tokens : 5);
 	if (eo.max_rows < eo.max_batch + drafts)
 		eo.max_rows = eo.max_batch + drafts;
+	if (eo.max_rows < eo.max_batch)
+		eo.max_rows = eo.max_batch;
+	if (o->slices)
+		CAIRN_TRY(cairn_sliced_load(slices, s->model, o->slices));
+	eo.slices = *slices;
 	return cairn_name_option(cairn_engine_create(e, s->model, &eo), names);
 }
 
@@ -619,6 +632,7 @@ int cairn_cmd_generate(int argc, char **argv)
 		.sampling = { .temperature = NAN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN },
 	};
 	struct cairn_session s = { 0 };
+	struct cairn_slices *slices = NULL;
 	struct cairn_engine *e = NULL;
 	struct run runs[2] = { { 0 }, { 0 } };
 	struct figures f = { 0 };
@@ -631,7 +645,7 @@ int cairn_cmd_generate(int argc, char **argv)
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
 	if (!ret)
-		ret = prepare(&s, &o, &ids, &num_ids, &e);
+		ret = prepare(&s, &o, &ids, &num_ids, &slices, &e);
 	if (!ret) {
 		status = CAIRN_EXIT_FAILED;
 		ret = create_run(&runs[0], &o);
@@ -660,6 +674,7 @@ int cairn_cmd_generate(int argc, char **argv)
 	destroy_run(&runs[1]);
 	free(ids);
 	cairn_engine_destroy(e);
+	cairn_slices_destroy(slices);
 	cairn_session_close(&s);
 	return status;
 }

@@ -156,6 +156,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.max_context = e->opt.max_context, .num_pages = e->opt.num_pages,
 		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
 		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable, .nano = e->opt.nano,
+		.slices = e->opt.slices,
 	};
 	e->opt.nano = NULL;		/* the worker has a copy */
 	ret = cairn_worker_create(&e->worker, model, &wo);
@@ -464,6 +465,7 @@ void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats 
 	stats->captures = ws.captures;
 	stats->fused_steps = ws.fused_passes;
 	stats->nano_steps = ws.nano_passes;
+	stats->sliced_steps = ws.sliced_passes;
 	stats->layer_offloads = cairn_tiers_num_by_layer(e->tiers);
 	stats->wait_ns = ws.wait_ns;
 	stats->host_ns -= ws.wait_ns;

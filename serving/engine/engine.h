@@ -32,6 +32,7 @@
 #include "serving/model/sampling.h"
 #include "serving/engine/speculate.h"
 #include "serving/nano/nano_plan.h"
+#include "serving/slices/slices.h"
 #include "serving/scheduler/scheduler.h"
 
 struct cairn_engine;
@@ -68,6 +69,13 @@ struct cairn_engine_options {
 	 * max_rows allows, and the buffers of logits have as many rows more.
 	 */
 	struct cairn_speculation speculation;
+	const struct cairn_nano_plan *nano;
+	/*
+	 * Passes of the operation list run in these slices of the model, with attention by a local attention
+	 * worker (sliced.h): the same bits. NULL: whole. Not together with nano. The slices must outlive the
+	 * engine.
+	 */
+	const struct cairn_slices *slices;
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */
@@ -131,6 +139,7 @@ struct cairn_request {
 struct cairn_engine_stats {
 	int64_t steps, graph_steps, fused_steps, captures;
 	int64_t nano_steps;		/* run as nano-batches */
+	int64_t sliced_steps;
 	int64_t prompt_tokens;		/* prompt tokens computed; cached tokens are not counted */
 	int64_t new_tokens;
 	int64_t last_step_ns;		/* CLOCK_MONOTONIC at the end of the last step; 0: none yet */

@@ -224,6 +224,9 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	ret = cairn_decoder_create(&w->decoder, model, w->opt.decode);
 	if (!ret && options->nano && !w->by_steps)
 		ret = worker_nano_create(w, options->nano);
+	if (!ret && options->slices && !w->by_steps)
+		ret = options->nano ? cairn_error(EINVAL, "worker: nano and slices exclude each other") :
+		      worker_sliced_create(w, options->slices);
 	if (ret)
 		goto out_destroy;
 	ret = create_device(w);
@@ -277,6 +280,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 	if (w->stream)
 		w->impl->stream_destroy(w->stream);
 	cairn_decoder_destroy(w->decoder);
+	worker_sliced_destroy(w);
 	worker_nano_destroy(w);
 	cairn_scratch_destroy(w->scratch);
 	cairn_kv_store_destroy(&w->kv, w->model);

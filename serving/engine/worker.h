@@ -24,6 +24,7 @@
 #include "serving/model/forward.h"
 #include "serving/model/sampling.h"
 #include "serving/nano/nano_plan.h"
+#include "serving/slices/slices.h"
 
 #define CAIRN_WORKER_FLIGHTS	2
 /*
@@ -52,6 +53,11 @@ struct cairn_worker_options {
 	 * copied; ctx must outlive the worker.
 	 */
 	const struct cairn_nano_plans *nano;
+	/* How passes that are not a decode_step run as nano-batches; NULL: sequentially. Copied. */
+	const struct cairn_nano_plan *nano;
+	/* Passes that are not a decode_step run in these slices of the model (sliced.h); NULL: whole. Not
+	 * together with nano. The slices must outlive the worker. */
+	const struct cairn_slices *slices;
 };
 
 /* Treatment of a draw's logits beyond its sampling parameters. Zero turns a member off; for slot, -1 does. */
@@ -105,6 +111,7 @@ struct cairn_worker_result {
 struct cairn_worker_stats {
 	int64_t passes, graph_passes, captures;
 	int64_t fused_passes;		/* run as decode_step */
+	int64_t sliced_passes;
 	int64_t nano_passes;		/* run as nano-batches */
 	int64_t wait_ns;		/* host time spent waiting for passes */
 	/* With timeline: device times over the collected passes. */

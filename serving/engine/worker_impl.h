@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * worker_impl - the state of a worker, shared by worker.c, worker_pass.c, worker_nano.c and worker_treat.c
+ * worker_impl - the state of a worker, shared by worker.c, worker_pass.c, worker_nano.c,
+ * worker_sliced.c and worker_treat.c
  */
 #ifndef CAIRN_WORKER_IMPL_H
 #define CAIRN_WORKER_IMPL_H
@@ -10,6 +11,8 @@
 #include "primitives/base/error.h"
 #include "serving/engine/worker.h"
 #include "serving/nano/nano.h"
+#include "serving/slices/attn_local.h"
+#include "serving/slices/sliced.h"
 
 #define MAX_GRAPHS	256
 #define MIN_KV_BOUND	256
@@ -87,6 +90,9 @@ struct cairn_worker {
 	struct cairn_decoder *decoder;
 	struct cairn_nano **nanos;	/* [plans.num]; NULL: all passes are sequential */
 	struct cairn_nano_plans plans;	/* without the plans themselves, of which nanos have copies */
+	struct cairn_nano *nano;	/* NULL: all passes are sequential */
+	struct cairn_sliced *sliced;	/* NULL: passes are not sliced */
+	struct cairn_attn_local *attn;	/* the attention of sliced passes */
 	int32_t *nano_old;		/* arrays of a pass before its rows change places */
 	void *stream;
 
@@ -143,6 +149,12 @@ int worker_treat_prepare(struct cairn_worker *w);	/* allocates what the pass nee
 int worker_treat_before(struct cairn_worker *w, int32_t rows);	/* before the draw; both can be captured */
 int worker_treat_after(struct cairn_worker *w, int32_t rows);
 void worker_treat_destroy(struct cairn_worker *w);
+
+/* worker_sliced.c */
+int worker_sliced_create(struct cairn_worker *w, const struct cairn_slices *slices);
+void worker_sliced_destroy(struct cairn_worker *w);
+int worker_sliced_reserve(struct cairn_worker *w, int *moved);
+int worker_sliced_forward(struct cairn_worker *w);
 
 /* worker_nano.c */
 int worker_nano_create(struct cairn_worker *w, const struct cairn_nano_plans *plans);

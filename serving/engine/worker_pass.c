@@ -105,6 +105,13 @@ static int set_targets(struct cairn_worker *w)
 		     (size_t)f->num_scored * sizeof(*w->drawn), CAIRN_COPY_ON_DEVICE, w->stream);
 }
 
+static int reserve(struct cairn_worker *w, int *moved)
+{
+	return w->as_nano ? cairn_nano_reserve(w->nano, &w->kv, &w->nano_pass, w->stream, moved) :
+	       w->sliced ? worker_sliced_reserve(w, moved) :
+	       cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, moved);
+}
+
 /* Enqueues everything that a graph contains. */
 static int enqueue(struct cairn_worker *w)
 {
@@ -122,7 +129,7 @@ static int enqueue(struct cairn_worker *w)
 	/* The call may refuse the shape. It is not captured: that happens in a shape's second pass. */
 	if (w->fused) {
 		w->fused = 0;
-		CAIRN_TRY(cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, &moved));
+		CAIRN_TRY(reserve(w, &moved));
 		if (moved)
 			worker_drop_graphs(w);
 	}
@@ -130,6 +137,9 @@ static int enqueue(struct cairn_worker *w)
 		CAIRN_TRY(cairn_nano_forward(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream));
 	else
 		CAIRN_TRY(cairn_forward(w->scratch, &w->kv, &w->batch, w->stream));
+	CAIRN_TRY(w->as_nano ? cairn_nano_forward(w->nano, &w->kv, &w->nano_pass, w->stream) :
+		  w->sliced ? worker_sliced_forward(w) :
+		  cairn_forward(w->scratch, &w->kv, &w->batch, w->stream));
 	if (!w->batch.num_logits)
 		return 0;
 	CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
@@ -404,5 +414,7 @@ int cairn_worker_launch(struct cairn_worker *w)
 	w->last = f;
 	w->num_flights++;
 	w->stats.nano_passes += w->as_nano > 0;
+	w->stats.nano_passes += w->as_nano;
+	w->stats.sliced_passes += w->sliced && !w->as_nano && !w->fused;
 	return 0;
 }

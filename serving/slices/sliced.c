@@ -6,9 +6,25 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "serving/base/json.h"
 
 _Static_assert((int)FORWARD_ALL == (int)CAIRN_PART_ALL && (int)FORWARD_Q == (int)CAIRN_PART_Q &&
 	       (int)FORWARD_KV == (int)CAIRN_PART_KV, "parts of steps are parts of walks");
+
+#define MAX_FILE	((size_t)64 << 20)
+
+int cairn_sliced_load(struct cairn_slices **out, const struct cairn_model *m, const char *path)
+{
+	const struct cairn_pass_sizes sizes = forward_sizes(m, 1, 1);	/* of one token, as in the file */
+	size_t num_bytes;
+	char *text;
+	int ret;
+
+	CAIRN_TRY(cairn_read_file(path, MAX_FILE, &text, &num_bytes));
+	ret = cairn_slices_read(out, m->graph, &sizes, text, num_bytes, path);
+	free(text);
+	return ret;
+}
 
 /* ---- placement ---- */
 

@@ -28,6 +28,8 @@ enum cairn_sliced_form {
 
 struct cairn_sliced;
 
+/* Reads a file that `cairn convert-slices` wrote for this model; error texts name `path`. */
+int cairn_sliced_load(struct cairn_slices **out, const struct cairn_model *model, const char *path);
 /*
  * Makes the slices of the scratch's model ready for passes over this scratch, which then holds the
  * activations of its passes, too. The slices must have been checked (slices.h) and must outlive the result.
