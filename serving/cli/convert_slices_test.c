@@ -135,6 +135,40 @@ static void refused(struct cairn_test *t)
 	}
 }
 
+/* A program of torch.export is cut, and compared with PyTorch's results; what cannot be cut is named. */
+static void program(struct cairn_test *t)
+{
+	char dir[PATH_MAX - 32], file[PATH_MAX], expected[PATH_MAX], path[PATH_MAX], out[4096];
+	const char *argv[] = { "cairn", "convert-slices", "--pt2", file, "--expect", expected, "--out", path,
+			       NULL };
+	json_t *root = NULL;
+
+	snprintf(dir, sizeof(dir), "%s/serving/golden/pt2", cairn_data_dir());
+	snprintf(file, sizeof(file), "%s/mixed.pt2", dir);
+	snprintf(expected, sizeof(expected), "%s/mixed.json", dir);
+	snprintf(path, sizeof(path), "%s/slices.json", cairn_tmpdir(t));
+	EXPECT(t, cairn_spawn((char *const *)argv, out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "the slices give the same bits");
+	EXPECT_CONTAINS(t, out, "slices.json: 3 slices; a cut saves 192 to 192 bytes for the example");
+	if (EXPECT(t, cairn_json_read(path, 1 << 24, false, &root) == 0)) {
+		json_t *seams = json_object_get(root, "seams");
+
+		EXPECT(t, json_array_size(json_object_get(root, "slices")) == 3);
+		EXPECT(t, json_array_size(json_object_get(json_array_get(seams, 1), "ops")) > 2);
+	}
+	json_decref(root);
+	argv[4] = NULL;
+	snprintf(file, sizeof(file), "%s/mixed.json", dir);
+	EXPECT(t, cairn_spawn((char *const *)argv, out, sizeof(out)) == 2);
+	EXPECT_CONTAINS(t, out, "mixed.json: is no zip archive, or is truncated");
+	argv[4] = "--shape";
+	argv[5] = "llama3-8b";
+	EXPECT(t, cairn_spawn((char *const *)argv, out, sizeof(out)) == 2);
+	EXPECT_CONTAINS(t, out, "--pt2: excludes --model and --shape");
+	EXPECT(t, convert(out, sizeof(out), "--expect", "x", NULL) == 2);
+	EXPECT_CONTAINS(t, out, "--expect: needs --pt2");
+}
+
 static int generate(char *out, size_t len, const char *path)
 {
 	const char *argv[] = { "cairn", "generate", "--impl", "cpu", "--prompt", "What is 12 + 30?",
@@ -164,7 +198,7 @@ static void generated(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "generated", generated },
+	{ "generated", generated }, { "program", program },
 	{ "files", files }, { "output", output }, { "refused", refused },
 };
 
