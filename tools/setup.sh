@@ -52,8 +52,8 @@ if [ -z "${LLHTTP:-}" ] && [ ! -f /usr/share/llhttp/llhttp.c ]; then
 fi
 
 # Optional: without these packages the tests against the vendor's RDMA library, those with the stock programs on top of
-# it, those with the soft-RoCE of the system's kernel in an emulated machine, and those of cairn search, which calls the
-# solver cbc, are reported as skipped.
+# it, those with the soft-RoCE of the system's kernel in an emulated machine, those of cairn search, which calls the
+# solver cbc, and those of the control channel, which calls libsodium, are reported as skipped.
 try_install() { # try_install WHAT_FOR OPTION PACKAGES
 	echo "setup: installing$3 ($1; optional)"
 	as_root=""
@@ -69,6 +69,8 @@ if command -v apt-get >/dev/null 2>&1; then
 	exists ibv_rc_pingpong >/dev/null 2>&1 || verbs="$verbs ibverbs-utils"
 	exists ib_write_bw >/dev/null 2>&1 || verbs="$verbs perftest"
 	[ -z "$verbs" ] || try_install "tests of rdma" "" "$verbs"
+	ls /usr/lib/*/libsodium.so.* /usr/lib/libsodium.so.* >/dev/null 2>&1 ||
+		try_install "control channel of remote workers" "" " libsodium23"
 	exists cbc >/dev/null 2>&1 || try_install "cairn search and its tests" --no-install-recommends " coinor-cbc"
 	guest=""
 	exists qemu-system-x86_64 >/dev/null 2>&1 || guest=" qemu-system-x86"

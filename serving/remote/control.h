@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * control - the messages between the lead and its members, inside a channel (channel.h)
+ *
+ *   member to lead
+ *     JOIN         who the member is; the lead answers with ASSIGN or REFUSE
+ *     READY        the member has connected its transport
+ *     BEAT         every 100 ms
+ *     FAILED TEXT  the reason, before the member exits
+ *   lead to member
+ *     ASSIGN       the member's share: rank, heads, cache
+ *     REFUSE TEXT  the reason; the channel is closed after it
+ *     PLAN BYTES   what a pass computes; the next pass's while one is under way
+ *     STATUS       the error word that ends waiting kernels; 0: none
+ *   either
+ *     BLOB BYTES   a transport's address, which the lead passes on
+ *
+ * A message is a struct of this file in the byte order of the machine, followed by text or bytes if its kind
+ * has them. Neither side trusts the other: cairn_control_check() refuses any message whose size, direction,
+ * numbers or text are not as stated here.
+ *
+ * Errors: -EINVAL; the text names the kind and the member.
+ */
+#ifndef CAIRN_CONTROL_H
+#define CAIRN_CONTROL_H
+
+#include "serving/remote/channel.h"
+
+#define CAIRN_CONTROL_VERSION	1
+#define CAIRN_CONTROL_TEXT	480		/* bytes of a text */
+#define CAIRN_CONTROL_BLOB_BYTES	65536		/* bytes of a blob */
+#define CAIRN_CONTROL_RANKS	256		/* members */
+
+enum cairn_control_kind {
+	CAIRN_CONTROL_JOIN = 1, CAIRN_CONTROL_READY, CAIRN_CONTROL_BEAT, CAIRN_CONTROL_FAILED,
+	CAIRN_CONTROL_ASSIGN, CAIRN_CONTROL_REFUSE, CAIRN_CONTROL_PLAN, CAIRN_CONTROL_STATUS,
+	CAIRN_CONTROL_BLOB, CAIRN_CONTROL_NUM_KINDS
+};
+
+enum cairn_member_role {
+	CAIRN_MEMBER_MODEL, CAIRN_MEMBER_ATTENTION, CAIRN_MEMBER_PREFILL, CAIRN_NUM_MEMBER_ROLES
+};
+
+struct cairn_control_join {
+	uint32_t version, role;
+	uint64_t digest;		/* of the sources; all must have the same */
+	uint32_t transports;		/* bit i: transport i of the table */
+	int32_t rank;			/* asked for; -1: any */
+};
+
+struct cairn_control_assign {
+	uint32_t epoch, rank;		/* epoch: counts the lead's restarts, from 1 */
+	uint64_t config;		/* digest of the model's configuration */
+	int32_t first_head, num_heads;	/* of keys and values; with latent attention 0, 1 */
+	int32_t num_layers, num_kv_heads, head_dim;
+	int32_t num_pages, page_size;
+	int32_t dtype, kv_fp8;
+	uint32_t transport;
+};
+
+struct cairn_control_epoch {		/* READY, STATUS: the epoch that it belongs to */
+	uint32_t epoch, error;		/* error: STATUS only; READY 0 */
+};
+
+struct cairn_control_beat {
+	uint64_t passes;		/* completed */
+	int64_t now_ns;			/* the member's clock */
+};
+
+struct cairn_control_plan {
+	uint64_t pass;			/* from 1, ascending */
+	uint32_t lane, num_bytes;
+};
+
+struct cairn_control_blob {
+	int32_t from, to;		/* ranks */
+	uint32_t num_bytes, reserved;	/* reserved: 0 */
+};
+
+/* to_lead: the receiver is the lead. A text has no byte below 32, and no other control character. */
+int cairn_control_check(const struct cairn_channel_message *m, int to_lead);
+const char *cairn_control_kind_name(uint32_t kind);	/* "join"; "?" if it is none */
+/* Sends a message of this struct, followed by text or bytes. */
+int cairn_control_send(struct cairn_channel *c, enum cairn_control_kind kind, const void *head,
+		       size_t head_bytes, const void *rest, size_t rest_bytes, int timeout_ms);
+
+#endif
