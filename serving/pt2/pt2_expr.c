@@ -198,8 +198,13 @@ static int32_t parse_function(struct parser *p)
 	};
 	char name[64];
 
-	if (!word(p, name, sizeof(name)) || !take(p, '('))
+	if (!word(p, name, sizeof(name)))
 		return malformed(p);
+	if (!take(p, '(')) {
+		int32_t symbol = cairn_pt2_symbol(p->e, name);
+
+		return symbol < 0 ? symbol : add(p->e, SYMBOL, symbol, 0);
+	}
 	if (!strcmp(name, "Integer"))
 		return parse_integer(p);
 	if (!strcmp(name, "Symbol"))
@@ -210,16 +215,94 @@ static int32_t parse_function(struct parser *p)
 	return cairn_error(EINVAL, "its size has the unknown function %s", CAIRN_QUOTED(name));
 }
 
-static int32_t parse(struct parser *p)
+/* A number, a function, a symbol by its name alone, or a sum in parentheses. */
+static int32_t parse_primary(struct parser *p)
 {
 	int32_t expr;
+	char *end;
+
+	skip(p);
+	if (isdigit((unsigned char)*p->at)) {
+		long long value;
+
+		errno = 0;
+		value = strtoll(p->at, &end, 10);
+		if (errno)
+			return malformed(p);
+		p->at = end;
+		return add(p->e, INTEGER, value, 0);
+	}
+	if (!take(p, '('))
+		return parse_function(p);
+	expr = parse(p);
+	return expr < 0 || take(p, ')') ? expr : malformed(p);
+}
+
+/* -x, or x ** y. */
+static int32_t parse_factor(struct parser *p)
+{
+	int32_t left, right;
 
 	if (p->depth == MAX_DEPTH)
 		return cairn_error(EINVAL, "its size is nested more than %d deep", MAX_DEPTH);
 	p->depth++;
-	expr = parse_function(p);
+	if (take(p, '-')) {
+		left = cairn_pt2_expr_int(p->e, -1);
+		right = left < 0 ? left : parse_factor(p);
+		left = right < 0 ? right : add(p->e, MUL, left, right);
+	} else {
+		left = parse_primary(p);
+		skip(p);
+		if (left >= 0 && !strncmp(p->at, "**", 2)) {
+			p->at += 2;
+			right = parse_factor(p);
+			left = right < 0 ? right : add(p->e, POW, left, right);
+		}
+	}
 	p->depth--;
-	return expr;
+	return left;
+}
+
+static int32_t parse_product(struct parser *p)
+{
+	int32_t left = parse_factor(p), right;
+
+	while (left >= 0) {
+		enum op op = MUL;
+
+		skip(p);
+		if (!strncmp(p->at, "//", 2)) {
+			op = FLOOR_DIV;
+			p->at += 2;
+		} else if (*p->at == '*' || *p->at == '%') {
+			op = *p->at++ == '*' ? MUL : MOD;
+		} else {
+			break;
+		}
+		right = parse_factor(p);
+		left = right < 0 ? right : add(p->e, op, left, right);
+	}
+	return left;
+}
+
+static int32_t parse(struct parser *p)
+{
+	int32_t left = parse_product(p), right;
+
+	while (left >= 0) {
+		int plus = take(p, '+');
+
+		if (!plus && !take(p, '-'))
+			break;
+		right = parse_product(p);
+		if (right >= 0 && !plus) {
+			int32_t minus = cairn_pt2_expr_int(p->e, -1);
+
+			right = minus < 0 ? minus : add(p->e, MUL, minus, right);
+		}
+		left = right < 0 ? right : add(p->e, ADD, left, right);
+	}
+	return left;
 }
 
 int32_t cairn_pt2_expr_parse(struct cairn_pt2_exprs *e, const char *text)

@@ -2,13 +2,14 @@
 /*
  * pt2_expr - symbolic sizes of exported programs
  *
- * PyTorch writes a size as SymPy's srepr() prints it:
+ * PyTorch writes a size as SymPy's srepr() prints it, and older versions as str() does:
  *
  *   Mul(Integer(32), Add(Symbol('s27', positive=True, integer=True), Integer(-1)))
+ *   32*(s27 - 1)
  *
  * Read are Integer, Symbol, Add, Mul, Pow with an exponent of 0 to 62, Max, Min, and PyTorch's FloorDiv, Mod
  * and PythonMod, and CleanDiv and IntTrueDiv with an exact quotient. Any other function is refused by its
- * name.
+ * name. So are all operators but +, -, *, //, %, ** and parentheses.
  *
  * Errors: -EINVAL (the text has what is wrong, but not the value whose size it is), -ENOMEM.
  */

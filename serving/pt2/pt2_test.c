@@ -143,14 +143,17 @@ static void expressions(struct cairn_test *t)
 		{ "Pow(Symbol('s0'), Integer(3))", 125 }, { "Max(Integer(2), Symbol('s0'), Integer(9))", 9 },
 		{ "Min(Symbol('s1'), Symbol('s0'))", 5 }, { "FloorDiv(Integer(-7), Integer(2))", -4 },
 		{ "Mod(Integer(-7), Integer(2))", 1 }, { "PythonMod(Symbol('s1'), Symbol('s0'))", 2 },
-		{ "CleanDiv(Integer(6), Integer(3))", 2 },
+		{ "s0", 5 }, { "32*(s0 - 1) + -s1", 121 }, { "2**3*s0//3 % 5", 3 }, { "Max(1, s0 - 9)", 1 },
+		{ "(s0 + 7)//2 - (3)", 3 }, { "-2**2", -4 }, { "CleanDiv(Integer(6), Integer(3))", 2 },
 		{ "Mul(Integer(2), Symbol('s0'), evaluate=False)", 10 },
 	};
 	static const struct { const char *text, *says; } bad[] = {
 		{ "", "malformed" }, { "Integer(", "malformed" }, { "Integer(x)", "malformed" },
 		{ "Integer(1) ", NULL }, { "Integer(1))", "malformed at \")\"" },
 		{ "Integer(99999999999999999999)", "malformed" }, { "Symbol(s0)", "malformed" },
-		{ "Symbol('s0', positive)", "malformed" }, { "Pow(Integer(2))", "malformed" },
+		{ "Symbol('s0', positive)", "malformed" }, { "s0 +", "malformed" },
+		{ "(s0", "malformed" }, { "s0/2", "malformed at \"/2\"" }, { "s0 s1", "malformed" },
+		{ "1.5", "malformed" }, { "Pow(Integer(2))", "malformed" },
 		{ "Pow(Integer(2), Integer(3), Integer(4))", "malformed" },
 		{ "ceiling(Integer(2))", "has the unknown function \"ceiling\"" },
 		{ "Pow(Integer(2), Integer(63))", "has the exponent 63" },
@@ -188,6 +191,10 @@ static void expressions(struct cairn_test *t)
 		strcat(deep, "Add(");
 	EXPECT(t, cairn_pt2_expr_parse(&e, deep) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "nested more than 512 deep");
+	memset(deep, '-', 4000);
+	EXPECT(t, cairn_pt2_expr_parse(&e, deep) == -EINVAL);
+	memset(deep, '(', 4000);
+	EXPECT(t, cairn_pt2_expr_parse(&e, deep) == -EINVAL);
 	for (int i = 0; i < CAIRN_PT2_SYMBOLS - 2; i++) {
 		snprintf(deep, sizeof(deep), "Symbol('u%d')", i);
 		EXPECT(t, cairn_pt2_expr_parse(&e, deep) >= 0);

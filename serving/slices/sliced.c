@@ -97,9 +97,13 @@ static int place(struct cairn_sliced *s)
 int cairn_sliced_create(struct cairn_sliced **out, struct cairn_scratch *scratch,
 			const struct cairn_slices *slices, enum cairn_sliced_form form)
 {
-	struct cairn_sliced *s = calloc(1, sizeof(*s));
+	struct cairn_sliced *s;
 	int ret;
 
+	if (slices->num_slices != scratch->model->graph->num_attn + 1)
+		return cairn_error(EINVAL, "sliced: num_slices is %d, of a model with %d attention operators",
+				   slices->num_slices, scratch->model->graph->num_attn);
+	s = calloc(1, sizeof(*s));
 	if (!s)
 		return cairn_error(ENOMEM, "sliced: no memory");
 	s->scratch = scratch;
