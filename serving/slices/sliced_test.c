@@ -124,12 +124,13 @@ static void judge_chunks(struct cairn_test *t, struct fixture *f, struct slicer 
 	EXPECT(t, bad == 0);
 }
 
-static void judge_split(struct cairn_test *t, const char *table, const char *model, int previous)
+static void judge_weights(struct cairn_test *t, const char *table, const char *model,
+			  enum cairn_weights weights, int previous)
 {
 	static const int chunks[] = { 7, 16, 33, 1, 23, 100 };
 	struct fixture f;
 
-	if (!open_fixture(t, &f, table, model, 0, CAIRN_WEIGHTS_PLAIN)) {
+	if (!open_fixture(t, &f, table, model, 0, weights)) {
 		for (int form = CAIRN_SLICED_PARTS; form <= CAIRN_SLICED_ROWS; form++) {
 			struct slicer x;
 
@@ -139,6 +140,23 @@ static void judge_split(struct cairn_test *t, const char *table, const char *mod
 		}
 	}
 	close_fixture(&f);
+}
+
+static void judge_split(struct cairn_test *t, const char *table, const char *model, int previous)
+{
+	judge_weights(t, table, model, CAIRN_WEIGHTS_PLAIN, previous);
+}
+
+/* The columns of q, and those of k and v, have scales of their own. */
+static void judge_scales(struct cairn_test *t, const char *table)
+{
+	judge_weights(t, table, "llama3_tiny", CAIRN_WEIGHTS_FP8, 0);
+	judge_weights(t, table, "llama3_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0);
+}
+
+static void scales_cpu(struct cairn_test *t)
+{
+	judge_scales(t, "cpu");
 }
 
 /* Plain heads; biases; a window; windows in every second layer, and a softcap. */
@@ -152,6 +170,7 @@ static void split_cpu(struct cairn_test *t)
 
 static void split_cuda(struct cairn_test *t)
 {
+	judge_scales(t, "cuda");
 	for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
 		judge_split(t, "cuda", models[i], 0);
 		if (!strstr(models[i], "deepseek"))
@@ -298,6 +317,7 @@ static const struct cairn_unit units[] = {
 	{ "bits_late", bits_late },
 	{ "bits_cuda", bits_cuda },
 	{ "split_cpu", split_cpu },
+	{ "scales_cpu", scales_cpu },
 	{ "split_cuda", split_cuda },
 	{ "replayed_late", replayed_late },
 	{ "replayed_cuda", replayed_cuda },
