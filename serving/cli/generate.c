@@ -79,8 +79,7 @@ static const char usage[] =
 struct options {
 	struct cairn_common_options common;
 	struct cairn_speculative_options speculative;
-	const char *shape, *prompt, *prompt_file, *plan;
-	const char *shape, *prompt, *prompt_file, *slices;
+	const char *shape, *prompt, *prompt_file, *plan, *slices;
 	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;
 	int ignore_eos, no_graphs, no_defaults;
 	struct cairn_sampling sampling;		/* temperature, top_p NAN and top_k -1: not given */
@@ -617,8 +616,6 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 		drafts = eo.max_batch * (eo.speculation.num_tokens ? eo.speculation.num_tokens : 5);
 	if (eo.max_rows < eo.max_batch + drafts)
 		eo.max_rows = eo.max_batch + drafts;
-	if (eo.max_rows < eo.max_batch)
-		eo.max_rows = eo.max_batch;
 	if (o->slices)
 		CAIRN_TRY(cairn_sliced_load(slices, s->model, o->slices));
 	eo.slices = *slices;

@@ -69,7 +69,6 @@ struct cairn_engine_options {
 	 * max_rows allows, and the buffers of logits have as many rows more.
 	 */
 	struct cairn_speculation speculation;
-	const struct cairn_nano_plan *nano;
 	/*
 	 * Passes of the operation list run in these slices of the model, with attention by a local attention
 	 * worker (sliced.h): the same bits. NULL: whole. Not together with nano. The slices must outlive the

@@ -53,8 +53,6 @@ struct cairn_worker_options {
 	 * copied; ctx must outlive the worker.
 	 */
 	const struct cairn_nano_plans *nano;
-	/* How passes that are not a decode_step run as nano-batches; NULL: sequentially. Copied. */
-	const struct cairn_nano_plan *nano;
 	/* Passes that are not a decode_step run in these slices of the model (sliced.h); NULL: whole. Not
 	 * together with nano. The slices must outlive the worker. */
 	const struct cairn_slices *slices;

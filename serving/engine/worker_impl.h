@@ -90,7 +90,6 @@ struct cairn_worker {
 	struct cairn_decoder *decoder;
 	struct cairn_nano **nanos;	/* [plans.num]; NULL: all passes are sequential */
 	struct cairn_nano_plans plans;	/* without the plans themselves, of which nanos have copies */
-	struct cairn_nano *nano;	/* NULL: all passes are sequential */
 	struct cairn_sliced *sliced;	/* NULL: passes are not sliced */
 	struct cairn_attn_local *attn;	/* the attention of sliced passes */
 	int32_t *nano_old;		/* arrays of a pass before its rows change places */

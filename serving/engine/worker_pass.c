@@ -107,7 +107,7 @@ static int set_targets(struct cairn_worker *w)
 
 static int reserve(struct cairn_worker *w, int *moved)
 {
-	return w->as_nano ? cairn_nano_reserve(w->nano, &w->kv, &w->nano_pass, w->stream, moved) :
+	return w->as_nano ? cairn_nano_reserve(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream, moved) :
 	       w->sliced ? worker_sliced_reserve(w, moved) :
 	       cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, moved);
 }
@@ -133,11 +133,7 @@ static int enqueue(struct cairn_worker *w)
 		if (moved)
 			worker_drop_graphs(w);
 	}
-	if (w->as_nano)
-		CAIRN_TRY(cairn_nano_forward(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream));
-	else
-		CAIRN_TRY(cairn_forward(w->scratch, &w->kv, &w->batch, w->stream));
-	CAIRN_TRY(w->as_nano ? cairn_nano_forward(w->nano, &w->kv, &w->nano_pass, w->stream) :
+	CAIRN_TRY(w->as_nano ? cairn_nano_forward(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream) :
 		  w->sliced ? worker_sliced_forward(w) :
 		  cairn_forward(w->scratch, &w->kv, &w->batch, w->stream));
 	if (!w->batch.num_logits)
@@ -172,13 +168,6 @@ static struct graph *find_graph(struct cairn_worker *w)
 		.as_nano = w->as_nano, .fused = w->fused,
 	};
 	return g;
-}
-
-static int reserve(struct cairn_worker *w, int *moved)
-{
-	if (w->as_nano)
-		return cairn_nano_reserve(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream, moved);
-	return cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, moved);
 }
 
 static int capture(struct cairn_worker *w, struct graph *g)
@@ -414,7 +403,6 @@ int cairn_worker_launch(struct cairn_worker *w)
 	w->last = f;
 	w->num_flights++;
 	w->stats.nano_passes += w->as_nano > 0;
-	w->stats.nano_passes += w->as_nano;
 	w->stats.sliced_passes += w->sliced && !w->as_nano && !w->fused;
 	return 0;
 }

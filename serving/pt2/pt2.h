@@ -13,7 +13,7 @@
  * symbolic sizes, or that only asserts something, is dropped: sizes are known by their expressions.
  *
  * Errors: -EINVAL (the text names file and member), -EIO, -ENOMEM.
- * Source: torch/_export/serde/schema.py, 8.20; read: 8.0 and later of major version 8.
+ * Source: torch/_export/serde/schema.py, 8.20. Any minor version of 8 is accepted; 8.2 and 8.20 were tried.
  */
 #ifndef CAIRN_PT2_H
 #define CAIRN_PT2_H
