@@ -54,6 +54,8 @@
 #include "fused/latent/prefill/mla_prefill.h"
 #include "fused/moe/moe.h"
 #include "primitives/base/args.h"
+#include "primitives/comm/all_reduce_norm.h"
+#include "primitives/comm/comm.h"
 #include "primitives/draw/argmax.h"
 #include "primitives/cluster/cluster_gather.h"
 #include "primitives/cluster/cluster_reduce.h"
@@ -218,6 +220,13 @@ struct cairn_impl {
 	 * -EINVAL: the device cannot be cut there; -EOPNOTSUPP.
 	 */
 	int (*stream_create_part)(void **stream, int32_t sms, int32_t priority);
+	/* several GPUs: communicators (comm.h, which describes these functions), and the collectives */
+	int (*comm_open)(const struct cairn_comm_args *args, struct cairn_comm *comm);
+	int (*comm_heap)(const struct cairn_comm *comm, int32_t rank, void **base);
+	int (*comm_error)(const struct cairn_comm *comm);
+	void (*comm_abort)(const struct cairn_comm *comm);
+	void (*comm_close)(struct cairn_comm *comm);
+	int (*all_reduce_norm)(const struct cairn_all_reduce_norm_args *args, void *stream);
 };
 
 /*

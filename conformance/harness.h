@@ -69,6 +69,9 @@ struct cairn_op {
 	int num_alias;
 	uint64_t rng;
 	int only_sizes;		/* cairn_fill() writes zeros */
+	uint64_t seed;
+	/* collectives: whose inputs these are, and of how many; setup may read both */
+	int32_t rank, ranks;
 };
 
 /* Offsets in the arguments: the contract allows the pointer at `out` to be the same as the one at `in`. */
@@ -90,6 +93,14 @@ struct cairn_company {
 	size_t keys;			/* int32_t array: where each request's keys or pages begin; from 0 */
 	size_t stride;			/* int64_t: elements between rows of in[0]; value 0: no gaps */
 	size_t in[4], out[4];
+};
+
+/* What the last rank does in a case of trouble, while the others call; they must fail as ranks.h says. */
+enum cairn_trouble {
+	CAIRN_TROUBLE_NONE,
+	CAIRN_TROUBLE_ABSENT,	/* does not call */
+	CAIRN_TROUBLE_ABORT,	/* aborts the communicator */
+	CAIRN_TROUBLE_KILLED,	/* its process is killed */
 };
 
 struct cairn_family {
@@ -187,6 +198,17 @@ struct cairn_family {
 	int waits;
 	/* "case.kind" names that --sanitize always takes, ending with NULL; may be NULL */
 	const char *const *sanitized;
+	/*
+	 * Collectives (ranks.h): comm_field is the argument of type struct cairn_comm; 0: none. A case runs
+	 * on ranks(case_index) ranks, each a process. Setup makes the inputs of op->rank; what it draws after
+	 * cairn_apart() differs between ranks. exact_ranks takes the place of exact: args[r] are those of
+	 * rank r, and exact belongs to args[rank]. Outputs in agree have the same bits on all ranks.
+	 */
+	size_t comm_field, agree[4];
+	int32_t (*ranks)(int case_index);
+	int (*exact_ranks)(const void *const *args, int32_t rank, struct cairn_exact *exact);
+	/* the trouble that a case makes instead of being judged; NULL: none does */
+	enum cairn_trouble (*trouble)(int case_index);
 };
 
 /*
@@ -274,6 +296,8 @@ void cairn_within(struct cairn_op *op, size_t field, size_t same_as, size_t offs
 /* Draw random numbers for this case. The sequence depends on --seed, the family, the case and the kind. */
 uint64_t cairn_op_rand(struct cairn_op *op);
 int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi);	/* in [lo, hi] */
+/* Collectives: numbers drawn after this call differ from rank to rank. */
+void cairn_apart(struct cairn_op *op);
 /*
  * Fills a float array as the kind requires. NORMAL has standard deviation scale; EXACT has integers from -4
  * to 4, which f16 and bf16 hold exactly.

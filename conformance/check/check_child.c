@@ -238,13 +238,13 @@ static int one_case(struct child *c, int item, int first)
 
 /*
  * Starts the tables that are alive. A table that fails for any reason other than a missing device is dead
- * from then on.
+ * from then on. For collectives, the processes of the ranks start the table instead (ranks.h).
  */
 static void start_tables(struct child *c)
 {
 	struct cairn_check_work *w = c->w;
 
-	for (int k = 0; k < w->num_impls && w->f->num_cases; k++) {
+	for (int k = 0; k < w->num_impls && w->f->num_cases && !w->f->comm_field; k++) {
 		int ret;
 
 		if (atomic_load(&w->counter->dead[k]))

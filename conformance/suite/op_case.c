@@ -4,6 +4,7 @@
 #include "conformance/suite/guard.h"
 #include "conformance/suite/op_side.h"
 #include "conformance/suite/place.h"
+#include "conformance/suite/ranks.h"
 #include "conformance/suite/runner.h"
 #include "conformance/tables/tables.h"
 
@@ -164,7 +165,7 @@ static void make_expected(const struct cairn_family *f, const struct cairn_op *o
 		}
 	}
 	if (!e->ret)
-		e->ret = f->exact(op->args, e->exact);
+		e->ret = f->exact ? f->exact(op->args, e->exact) : cairn_ranks_exact(f, op, e->exact);
 	if (e->ret)
 		snprintf(e->text, sizeof(e->text), "%s", cairn_last_error());
 }
@@ -475,7 +476,7 @@ void cairn_judge_call(const struct cairn_family *f, const struct cairn_op *op, u
 		cairn_say(o, "no memory to judge the results\n");
 		return;
 	}
-	if (f->exact)
+	if (f->exact || f->exact_ranks)
 		check_values(f, op, images, expected, o);
 	if (f->judge && o->verdict != CAIRN_SKIP && f->judge(op, got, why, sizeof(why))) {
 		o->verdict = CAIRN_FAIL;
@@ -532,8 +533,8 @@ static int exceeds_device(const struct cairn_op *op, const struct cairn_impl *im
 	return 1;
 }
 
-void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
-		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o)
+static void verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
+		   void *stream, struct cairn_expected *expected, struct cairn_outcome *o)
 {
 	int cheap = cairn_op_is_cheap(f, op);
 	int num = cheap ? ARRAY_SIZE(five_rounds) : is_idle(op) ? 1 : ARRAY_SIZE(two_rounds);
@@ -573,7 +574,7 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 		uint8_t **first = r->other ? others : own;
 
 		if (run_round(&side, f, r->other ? other : op, r, i + 1, *had ? later : first, o))
-			goto out_close;
+			goto out_judged;
 		snprintf(call, sizeof(call), "call %d, with the same inputs,", i + 1);
 		if (*had && !vary)
 			cairn_check_bits(f, op, first, later, call, o);
@@ -582,6 +583,8 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 		*had = 1;
 	}
 	cairn_judge_call(f, op, own, expected, o);
+out_judged:
+	cairn_ranks_settle(f, o);
 	if (o->verdict == CAIRN_PASS && !vary) {
 		struct cairn_more more = { f, op, other, &side, expected, own, later, cheap, o };
 
@@ -589,11 +592,20 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 			cairn_further_calls(&more);
 		else if (!(impl->flags & CAIRN_IMPL_HOST_MEM) && !cairn_op_is_far(op))
 			cairn_call_forms(&more);
+		cairn_ranks_further(&more);
 	}
-out_close:
 	cairn_side_close(&side, op);
 out_free:
 	cairn_free_images(op, own);
 	cairn_free_images(op, others);
 	cairn_free_images(op, later);
+}
+
+void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
+		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o)
+{
+	if (f->comm_field && !cairn_ranks_inside())
+		cairn_ranks_verify(f, op, impl, o);
+	else
+		verify(f, op, impl, stream, expected, o);
 }

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "conformance/suite/place.h"
+#include "conformance/suite/ranks.h"
 #include "conformance/suite/random.h"
 #include "primitives/base/rows.h"
 
@@ -21,6 +22,12 @@ uint64_t cairn_op_rand(struct cairn_op *op)
 int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi)
 {
 	return lo + (int64_t)(cairn_op_rand(op) % (uint64_t)(hi - lo + 1));
+}
+
+void cairn_apart(struct cairn_op *op)
+{
+	op->rng += (uint64_t)op->rank * 0xd1342543de82ef95u;
+	cairn_op_rand(op);
 }
 
 static double uniform(struct cairn_op *op)
@@ -383,6 +390,8 @@ static int open_op(struct cairn_op *op, const struct cairn_family *f, int case_i
 	op->rng = seed * 0x9e3779b97f4a7c15u + (uint64_t)case_index * CAIRN_NUM_KINDS + kind;
 	for (const char *s = f->name; *s; s++)
 		op->rng = (op->rng ^ (uint8_t)*s) * 0x100000001b3u;
+	op->seed = seed;
+	cairn_ranks_place(op, f);
 	f->setup(op);
 	return 0;
 }

@@ -2,6 +2,7 @@
 /* op_reject - calls an operation with arguments that it must refuse */
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/op_side.h"
+#include "conformance/suite/ranks.h"
 #include "conformance/suite/runner.h"
 
 #include <stdlib.h>
@@ -131,6 +132,10 @@ void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_imp
 	void *fn;
 	int ret;
 
+	if (f->comm_field && !cairn_ranks_inside()) {
+		cairn_ranks_reject(f, i, impl, seed, o);
+		return;
+	}
 	cairn_start_outcome(o);
 	memcpy(&fn, (const char *)impl + f->op, sizeof(fn));
 	if (!fn) {

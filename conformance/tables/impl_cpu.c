@@ -47,4 +47,10 @@ const struct cairn_impl cairn_impl_cpu = {
 	.attn_fp8 = cairn_attn_fp8_cpu,
 	.attn_variant = cairn_attn_variant_cpu,
 	.mla_decode = cairn_mla_decode_cpu,
+	.comm_open = cairn_comm_open_cpu,
+	.comm_heap = cairn_comm_heap_cpu,
+	.comm_error = cairn_comm_error_cpu,
+	.comm_abort = cairn_comm_abort_cpu,
+	.comm_close = cairn_comm_close_cpu,
+	.all_reduce_norm = cairn_all_reduce_norm_cpu,
 };
