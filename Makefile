@@ -47,7 +47,8 @@ NVFLAGS	= -I. -std=c++17 -D_GLIBCXX_BITS_SPECFUN_H -O3 $(if $(DEBUG)$(LINEINFO),
 	$(if $(DEBUG),-DCAIRN_DEBUG=$(DEBUG))
 # TSan does not see the barriers of gcc's OpenMP, so OpenMP is left out; gcc warns about fences, which TSan does not see either,
 # and falsely about uninitialized variables. Arithmetic then runs on one thread, and would take a hundred times as long if every
-# load were watched, so it is not instrumented; the copies of KV pages are, because the disk tier's thread touches them too.
+# load were watched, so it is not instrumented; the copies of KV pages are, because the disk tier's thread touches them too, and
+# the mailboxes of ranks.
 racing	:= $(filter thread,$(SAN))
 openmp	= $(if $(racing),-fopenmp-simd,-fopenmp)
 sanflags = $(if $(SAN),-DCAIRN_SANITIZED -fno-omit-frame-pointer $(if $(racing),-fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized,\
@@ -94,7 +95,7 @@ ifeq ($(origin CFLAGS),file)
 $(filter %_test.o,$(objs)): CFLAGS = -O1 -g1
 endif
 
-arithmetic := $(filter-out %/kv_move_cpu.o %/kv_append_cpu.o,$(filter $(O)/primitives/%_cpu.o $(O)/fused/%_cpu.o,$(objs)))
+arithmetic := $(filter-out %/kv_move_cpu.o %/kv_append_cpu.o %/comm_cpu.o %/all_reduce_norm_cpu.o,$(filter $(O)/primitives/%_cpu.o $(O)/fused/%_cpu.o,$(objs)))
 $(if $(racing),$(arithmetic): sanflags = -O3)
 
 sources	:= $(sort $(wildcard $(foreach e,c h cu cuh html css js,$(addsuffix /*.$(e),$(folders)))))

@@ -55,7 +55,9 @@
 #include "fused/moe/moe.h"
 #include "primitives/base/args.h"
 #include "primitives/comm/all_reduce_norm.h"
+#include "primitives/comm/all_to_all.h"
 #include "primitives/comm/comm.h"
+#include "primitives/comm/send_recv.h"
 #include "primitives/draw/argmax.h"
 #include "primitives/cluster/cluster_gather.h"
 #include "primitives/cluster/cluster_reduce.h"
@@ -227,6 +229,8 @@ struct cairn_impl {
 	void (*comm_abort)(const struct cairn_comm *comm);
 	void (*comm_close)(struct cairn_comm *comm);
 	int (*all_reduce_norm)(const struct cairn_all_reduce_norm_args *args, void *stream);
+	int (*all_to_all)(const struct cairn_all_to_all_args *args, void *stream);
+	int (*send_recv)(const struct cairn_send_recv_args *args, void *stream);
 };
 
 /*

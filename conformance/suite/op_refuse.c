@@ -20,7 +20,7 @@ static const struct {
 	size_t op;
 	void *check;
 } checks[] = {
-	CHECK(all_reduce_norm),
+	CHECK(all_reduce_norm), CHECK(all_to_all), CHECK(send_recv),
 	CHECK(argmax), CHECK(attn_bsr), CHECK(attn_bwd), CHECK(attn_dense), CHECK(attn_fp8),
 	CHECK(attn_merge), CHECK(attn_paged), CHECK(attn_quant), CHECK(attn_variant), CHECK(cluster_attn),
 	CHECK(cluster_gather), CHECK(cluster_mla), CHECK(cluster_reduce), CHECK(decode_step),

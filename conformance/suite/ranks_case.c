@@ -246,7 +246,8 @@ static int check_call(const struct cairn_ranks_work *w, struct cairn_side *side,
 		return 0;
 	o->verdict = CAIRN_FAIL;
 	cairn_say(o, "the %s call returned %d, the stream %d, comm_error %d after %.2f s (%s); want %d, "
-		  "after at least %.2f s, and %s named\n", which, ret, sync, error, begun, text, want, least, last);
+		  "after at least %.2f s, and %s named\n", which, ret, sync, error, begun, text, want, least,
+		  last);
 	return 1;
 }
 

@@ -53,4 +53,6 @@ const struct cairn_impl cairn_impl_cpu = {
 	.comm_abort = cairn_comm_abort_cpu,
 	.comm_close = cairn_comm_close_cpu,
 	.all_reduce_norm = cairn_all_reduce_norm_cpu,
+	.all_to_all = cairn_all_to_all_cpu,
+	.send_recv = cairn_send_recv_cpu,
 };

@@ -64,4 +64,12 @@ const struct cairn_impl cairn_impl_cuda = {
 	.mla_decode = cairn_mla_decode,
 	.mla_decode_workspace = cairn_mla_decode_workspace,
 	.attn_plan = cairn_attn_plan,
+	.comm_open = cairn_comm_open,
+	.comm_heap = cairn_comm_heap,
+	.comm_error = cairn_comm_error,
+	.comm_abort = cairn_comm_abort,
+	.comm_close = cairn_comm_close,
+	.all_reduce_norm = cairn_all_reduce_norm,
+	.all_to_all = cairn_all_to_all,
+	.send_recv = cairn_send_recv,
 };

@@ -7,6 +7,7 @@
  */
 #include "conformance/harness.h"
 #include "conformance/tables/tables.h"
+#include "primitives/comm/comm_measure_test.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -281,7 +282,12 @@ static const struct cairn_unit units[] = {
 	{ "abort_and_time_out", abort_and_time_out },
 };
 
+static const struct cairn_unit measures[] = {
+	{ "all_reduce_norm", comm_measure_all_reduce_norm },
+};
+
 const struct cairn_family cairn_comm_family = {
 	.stage = "primitives", .name = "comm",
 	.units = units, .num_units = ARRAY_SIZE(units),
+	.measures = measures, .num_measures = ARRAY_SIZE(measures),
 };

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+/* all_to_all_mutants - wrong versions of all_to_all, one defect each */
+#include <string.h>
+#include <unistd.h>
+
+#include "conformance/harness.h"
+#include "primitives/base/bend.h"
+#include "primitives/comm/all_to_all.h"
+#include "primitives/comm/comm_host.h"
+
+enum all_to_all_bend {
+	all_to_all_bend_transposed, all_to_all_bend_own_skipped, all_to_all_bend_x_stride_ignored,
+	all_to_all_bend_out_stride_ignored, all_to_all_bend_blocks_contiguous, all_to_all_bend_gather_only,
+	all_to_all_bend_last_16_bytes_lost, all_to_all_bend_old_mailbox, all_to_all_bend_no_wait,
+	all_to_all_bend_flag_before_payload, all_to_all_bend_first_round_again, all_to_all_bend_seven_ranks,
+	all_to_all_bend_gaps_filled, all_to_all_bend_timeout_is_success,
+};
+#define IS(defect)	(bend == all_to_all_bend_##defect)
+
+static int64_t x_at(const struct cairn_all_to_all_args *a, enum all_to_all_bend bend, int32_t to, int32_t row)
+{
+	int64_t block = IS(blocks_contiguous) && a->x_block ? (int64_t)a->rows * a->row_bytes : a->x_block;
+
+	if (IS(gather_only))
+		block = 0;
+	return to * block + row * (IS(x_stride_ignored) ? a->row_bytes : a->x_stride);
+}
+
+static void bent_send(const struct cairn_all_to_all_args *a, enum all_to_all_bend bend, int32_t first,
+		      int32_t rows, char *mine)
+{
+	if (IS(flag_before_payload)) {
+		comm_host_post(&a->comm);
+		usleep(300);
+	}
+	for (int32_t r = 0; r < a->comm.ranks; r++)
+		for (int32_t i = 0; i < rows; i++, mine += a->row_bytes)
+			memcpy(mine, (const char *)a->x +
+			       x_at(a, bend, r, IS(first_round_again) ? i : first + i), (size_t)a->row_bytes);
+	if (!IS(flag_before_payload))
+		comm_host_post(&a->comm);
+}
+
+static int bent_await(const struct cairn_all_to_all_args *a, enum all_to_all_bend bend, int32_t r,
+		      const void **mail)
+{
+	struct comm_host *h = a->comm.handle;
+	int ret = 0;
+
+	*mail = comm_host_mail(h, r, h->number);
+	if (r != h->rank && !IS(no_wait))
+		ret = comm_host_await(&a->comm, r, "all_to_all", mail);
+	if (IS(old_mailbox) && r != h->rank)
+		*mail = comm_host_mail(h, r, h->number - 1);
+	if (IS(timeout_is_success) && ret == -ETIMEDOUT) {
+		atomic_store(&h->error, 0);
+		return 0;
+	}
+	return ret;
+}
+
+static int bent_round(const struct cairn_all_to_all_args *a, enum all_to_all_bend bend, int32_t first,
+		      int32_t rows)
+{
+	const int64_t out_stride = IS(out_stride_ignored) ? a->row_bytes : a->out_stride;
+	size_t bytes = (size_t)a->row_bytes - (IS(last_16_bytes_lost) && a->row_bytes > 64 ? 16 : 0);
+	char *mine;
+
+	CAIRN_TRY(comm_host_begin(&a->comm, "all_to_all", (void **)&mine));
+	bent_send(a, bend, first, rows, mine);
+	for (int32_t r = 0; r < a->comm.ranks; r++) {
+		char *out = (char *)a->out + (IS(transposed) ? (a->comm.ranks - 1 - r) : r) * a->out_block;
+		const void *mail;
+
+		CAIRN_TRY(bent_await(a, bend, r, &mail));
+		if ((IS(own_skipped) && r == a->comm.rank) || (IS(seven_ranks) && r == 7))
+			continue;
+		for (int32_t i = 0; i < rows; i++) {
+			memcpy(out + (first + i) * out_stride, (const char *)mail +
+			       ((int64_t)a->comm.rank * rows + i) * a->row_bytes, bytes);
+			if (IS(gaps_filled) && i + 1 < rows && out_stride == a->row_bytes + 16)
+				memset(out + (first + i) * out_stride + a->row_bytes, 0, 16);
+		}
+	}
+	return 0;
+}
+
+static int bent_all_to_all(const struct cairn_all_to_all_args *a, enum all_to_all_bend bend)
+{
+	int32_t most;
+
+	CAIRN_TRY(cairn_all_to_all_check(a));
+	most = (int32_t)(COMM_HOST_MAIL / ((size_t)a->row_bytes * (size_t)a->comm.ranks));
+	for (int32_t first = 0; first < a->rows; first += most)
+		CAIRN_TRY(bent_round(a, bend, first, a->rows - first < most ? a->rows - first : most));
+	return 0;
+}
+
+BENT(all_to_all, transposed)
+BENT(all_to_all, own_skipped)
+BENT(all_to_all, x_stride_ignored)
+BENT(all_to_all, out_stride_ignored)
+BENT(all_to_all, blocks_contiguous)
+BENT(all_to_all, gather_only)
+BENT(all_to_all, last_16_bytes_lost)
+BENT(all_to_all, old_mailbox)
+BENT(all_to_all, no_wait)
+BENT(all_to_all, flag_before_payload)
+BENT(all_to_all, first_round_again)
+BENT(all_to_all, seven_ranks)
+BENT(all_to_all, gaps_filled)
+BENT(all_to_all, timeout_is_success)
+
+const struct cairn_mutant cairn_all_to_all_mutants[] = {
+	MUTANT(all_to_all, transposed, "stores the blocks of the ranks in reverse order"),
+	MUTANT(all_to_all, own_skipped, "does not copy its own block"),
+	MUTANT(all_to_all, x_stride_ignored, "takes rows of x to be contiguous"),
+	MUTANT(all_to_all, out_stride_ignored, "takes rows of out to be contiguous"),
+	MUTANT(all_to_all, blocks_contiguous, "takes blocks of x to be contiguous"),
+	MUTANT(all_to_all, gather_only, "sends its first block to all ranks"),
+	MUTANT(all_to_all, last_16_bytes_lost, "loses the last 16 bytes of rows of more than 64"),
+	MUTANT(all_to_all, old_mailbox, "reads the mailbox of the call before"),
+	MUTANT(all_to_all, no_wait, "does not wait for messages"),
+	MUTANT(all_to_all, flag_before_payload, "posts a message before it is written"),
+	MUTANT(all_to_all, first_round_again, "sends the first rows again in later rounds"),
+	MUTANT(all_to_all, seven_ranks, "gathers from at most seven ranks"),
+	MUTANT(all_to_all, gaps_filled, "writes into the gaps between the rows of out"),
+	MUTANT(all_to_all, timeout_is_success, "ends without an error if a rank does not come"),
+	{ 0 }
+};

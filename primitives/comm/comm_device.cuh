@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comm_device - device functions of collectives: the number of a call, LL words, waits that end */
+#ifndef CAIRN_COMM_DEVICE_CUH
+#define CAIRN_COMM_DEVICE_CUH
+
+#include "primitives/base/error.h"
+#include "primitives/comm/comm_device.h"
+#include "primitives/ptx/ptx_sys.cuh"
+
+#define COMM static __device__ __forceinline__
+
+#define COMM_POLLS	64	/* between two looks at the clock */
+
+/* Returns the number of this call. All threads may read it until comm_entered(). */
+COMM uint32_t comm_number(const struct comm_device &c)
+{
+	return ptx_ld_relaxed_gpu_u32(&c.words->number) + 1;
+}
+
+/* Returns whether a wait of this communicator has failed, so that nothing should be sent any more. */
+COMM bool comm_has_failed(const struct comm_device &c)
+{
+	return ptx_ld_relaxed_gpu_u32(&c.words->failed) != ~0u;
+}
+
+/* Called by one thread of each CTA, once all its threads have read the number. The last CTA counts on. */
+COMM void comm_entered(const struct comm_device &c, uint32_t number)
+{
+	if (ptx_atom_acq_rel_gpu_add_u32(&c.words->entered, 1) + 2 == gridDim.x) {
+		ptx_st_relaxed_gpu_u32(&c.words->entered, ~0u);
+		ptx_st_relaxed_gpu_u32(&c.words->number, number);
+	}
+}
+
+/* Returns word `i` of the mailbox that `sender` writes at rank `owner` in call `number`. */
+COMM char *comm_word(const struct comm_device &c, int owner, int sender, uint32_t number, uint32_t i)
+{
+	return c.mail[owner] + ((uint64_t)((number & 1) * c.ranks + sender) * COMM_WORDS + i) * 16;
+}
+
+/* Ends all waits of this communicator, and leaves a record of the first that failed. */
+COMM bool comm_fail(const struct comm_device &c, int op, uint32_t number, int rank, int code)
+{
+	if (atomicCAS(&c.words->failed, ~0u, (uint32_t)code) == ~0u) {
+		ptx_st_relaxed_sys_u32(&c.record->rank, rank);
+		ptx_st_relaxed_sys_u32(&c.record->number, number);
+		ptx_st_relaxed_sys_u32(&c.record->op, op);
+		ptx_st_release_sys_u32(&c.record->code, code);
+	}
+	return true;
+}
+
+/*
+ * Called by a thread that waits for rank, now and then. *start is 0 at first. Returns whether the wait must
+ * end, because it takes too long or because another one has failed.
+ */
+COMM bool comm_gives_up(const struct comm_device &c, int op, uint32_t number, int rank, uint64_t *start)
+{
+	const uint64_t now = ptx_globaltimer();
+
+	if (comm_has_failed(c))
+		return true;
+	if (ptx_ld_relaxed_sys_u32(&c.words->aborted) != ~0u)
+		return comm_fail(c, op, number, rank, ECANCELED);
+	if (!*start)
+		*start = now;
+	return now - *start > c.timeout_ns && comm_fail(c, op, number, rank, ETIMEDOUT);
+}
+
+/* Waits for a word whose first look gave v. If the wait fails, the payload is undefined. */
+COMM uint4 comm_await(const struct comm_device &c, int op, uint32_t number, int rank, const char *word,
+		      uint4 v)
+{
+	uint64_t start = 0;
+
+	while (v.w != number) {
+		for (int i = 0; i < COMM_POLLS && v.w != number; i++)
+			v = ptx_ld_relaxed_sys_b128(word);
+		if (v.w != number && comm_gives_up(c, op, number, rank, &start))
+			break;
+	}
+	return v;
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * comm_device - what the kernels of collectives need of a communicator
+ *
+ * segment   control words (COMM_CONTROL bytes) | mailboxes, 2 sets of one for each sender | heap
+ *
+ * A mailbox has COMM_WORDS LL words of 128 bits: three 32-bit units of payload and the number of the call
+ * that wrote them. Numbers are counted over all calls of the communicator, in the segment, so that captured
+ * calls replay. A call writes its messages into set number & 1 of each peer. It may do so because all peers
+ * have ended the call before the last one: this rank has ended the last call, which needed messages of that
+ * call from every peer, and a peer sends them only after it has ended the one before. Every call must
+ * therefore await a word of every rank.
+ *
+ * Mailboxes are filled with 1 bits at first, and no other data ever use their memory, so a word never holds a
+ * number that is still to come, unless it was written 2^32 calls ago.
+ */
+#ifndef CAIRN_COMM_DEVICE_H
+#define CAIRN_COMM_DEVICE_H
+
+#include "primitives/comm/comm.h"
+
+#define COMM_CONTROL	4096
+#define COMM_WORDS	(1 << 17)	/* of a mailbox */
+
+/* What a wait that has failed leaves, in host memory that the kernel writes. code is written last. */
+struct comm_record {
+	uint32_t rank, number, op, code;	/* code: 0, or an errno */
+};
+
+/* The operations that a record can name. */
+enum comm_op { COMM_ALL_REDUCE_NORM, COMM_ALL_TO_ALL, COMM_SEND_RECV, COMM_NUM_OPS };
+
+/* In the segment; numbers start at all ones. */
+struct comm_words {
+	uint32_t number;	/* of the latest call */
+	uint32_t entered;	/* CTAs of the call under way that have read its number, less 1 */
+	uint32_t aborted;	/* ~0: no; other ranks write it */
+	uint32_t failed;	/* ~0: no; a wait has failed, and all later waits end at once */
+};
+
+struct comm_device {
+	char *mail[CAIRN_COMM_MAX_RANKS];	/* mailboxes in the segment of each rank */
+	struct comm_words *words;		/* of this rank */
+	struct comm_record *record;
+	uint64_t timeout_ns;
+	int32_t rank, ranks;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Fills *d for a call of `op`, or returns the communicator's error if it is known. */
+int comm_cuda_device(const struct cairn_comm *comm, const char *op, struct comm_device *d);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
