@@ -280,12 +280,18 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 	else
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
 	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
-	CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress, &p));
+	if (s->ranks > 1)
+		CAIRN_TRY(cairn_model_load_rank(&s->model, &s->impl, s->dir, s->rank, s->ranks,
+						s->rank ? NULL : show_progress, &p));
+	else
+		CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress,
+					      &p));
 	if (cairn_tokenizer_size(s->tokenizer) > s->model->config.vocab_size)
 		return cairn_error(EINVAL,
 				   "%s/tokenizer.json: has %d tokens, vocab_size of config.json is %d",
 				   s->dir, cairn_tokenizer_size(s->tokenizer), s->model->config.vocab_size);
-	show_loaded(s, s->dir, cairn_now() - start);
+	if (!s->rank)
+		show_loaded(s, s->dir, cairn_now() - start);
 	return 0;
 }
 

@@ -86,6 +86,7 @@ struct cairn_session {
 	enum cairn_weights weights;		/* form of the weights; set before loading */
 	enum cairn_kv_form kv;			/* form of the KV cache; set before loading */
 	int progress_lines;			/* show progress without a terminal; set before loading */
+	int32_t rank, ranks;	/* tensor parallelism: this rank's share; ranks 0: all. Set before loading */
 	struct cairn_model *model;
 	struct cairn_model *drafter;		/* NULL without --speculative-model */
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */

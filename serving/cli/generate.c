@@ -23,6 +23,7 @@
 #include "serving/engine/engine.h"
 #include "serving/model/generation.h"
 #include "serving/slices/sliced.h"
+#include "serving/ranks/ranks.h"
 
 #define WARM_UP		4	/* tokens that are not measured */
 #define ENERGY_NS	1000000000	/* repeated runs whose energy is measured */
@@ -34,6 +35,7 @@ static const char usage[] =
 	"\n"
 	"  --impl NAME|PATH      cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N            CUDA device (0)\n"
+	"  --tp N                tensor parallelism over N processes, on CUDA devices --device and up (1)\n"
 	"  --model DIR           Hugging Face checkpoint (the embedded model)\n"
 	"  --prompt TEXT         the prompt\n"
 	"  --prompt-file FILE    file with the prompt\n"
@@ -81,6 +83,8 @@ struct options {
 	struct cairn_speculative_options speculative;
 	const char *shape, *prompt, *prompt_file, *plan, *slices;
 	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;
+	const char *shape, *prompt, *prompt_file;
+	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed, tp;
 	int ignore_eos, no_graphs, no_defaults;
 	struct cairn_sampling sampling;		/* temperature, top_p NAN and top_k -1: not given */
 };
@@ -119,6 +123,7 @@ static int parse(int argc, char **argv, struct options *o)
 		{ "shape", CAIRN_OPT_TEXT, &o->shape, 0, 0, NULL },
 		{ "prompt-tokens", CAIRN_OPT_INT, &o->prompt_tokens, 1, CAIRN_MAX_POSITIONS, NULL },
 		{ "repeat", CAIRN_OPT_INT, &o->repeat, 1, 1000, NULL },
+		{ "tp", CAIRN_OPT_INT, &o->tp, 1, CAIRN_COMM_MAX_RANKS, NULL },
 		{ "prefill-rows", CAIRN_OPT_INT, &o->prefill_rows, 1, 1 << 20, NULL },
 		{ "page-size", CAIRN_OPT_INT, &o->page_size, 1, 1 << 16, NULL },
 		{ "slices", CAIRN_OPT_TEXT, &o->slices, 0, 0, NULL },
@@ -142,6 +147,8 @@ static int parse(int argc, char **argv, struct options *o)
 				   "and prompts of text");
 	if (o->slices && o->common.decode != CAIRN_DECODE_UNFUSED)
 		return cairn_error(EINVAL, "--slices: needs --decode unfused");
+	if (o->tp > 1 && (o->shape || o->common.weights || o->common.kv))
+		return cairn_error(EINVAL, "--tp: excludes --shape, --weights and --kv");
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
 		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give only one");
 	if (o->shape && !o->prompt_tokens)
@@ -576,6 +583,38 @@ static int check_shape(const struct options *o)
 /* *slices: for the engine, which uses them as long as it exists. */
 static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, size_t *num_ids,
 		   struct cairn_slices **slices, struct cairn_engine **e)
+/* Starts the table of a rank, on the rank's device, and loads the rank's share. */
+static int start_rank(struct cairn_session *s, const struct options *o, struct cairn_tp *tp, int32_t rank)
+{
+	int ret = cairn_session_start(s, o->common.impl, (int)o->common.device + rank);
+
+	if (ret && (s->impl.flags & CAIRN_IMPL_HOST_MEM))	/* all ranks of a host table have device 0 */
+		ret = cairn_session_start(s, o->common.impl, (int)o->common.device);
+	CAIRN_TRY(ret);
+	s->rank = rank;
+	s->ranks = (int32_t)o->tp;
+	return tp ? cairn_tp_table(tp, &s->impl) : 0;
+}
+
+/* What the ranks other than 0 do; does not return. */
+static void follow(const struct options *o, struct cairn_tp *tp, int32_t rank)
+{
+	struct cairn_session s = { 0 };
+	int ret = start_rank(&s, o, tp, rank);
+
+	if (!ret)
+		ret = cairn_session_load(&s, o->common.model);
+	if (!ret)
+		ret = cairn_tp_follow(tp, s.model);
+	if (ret && ret != -ECONNRESET)		/* rank 0 tells why it has ended */
+		fprintf(stderr, "cairn generate: rank %d: %s\n", rank, cairn_last_error());
+	cairn_session_close(&s);
+	cairn_tp_close(tp);
+	exit(ret ? CAIRN_EXIT_FAILED : CAIRN_EXIT_OK);
+}
+
+static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, size_t *num_ids,
+		   struct cairn_engine **e, struct cairn_tp *tp)
 {
 	static const char *const names[][2] = {
 		{ "page_size", "page-size" }, { "num_pages", "page-size" }, { "max_batch", "batch" },
@@ -592,7 +631,7 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 
 	if (o->shape)
 		CAIRN_TRY(check_shape(o));
-	CAIRN_TRY(cairn_session_start(s, o->common.impl, (int)o->common.device));
+	CAIRN_TRY(start_rank(s, o, tp, 0));
 	s->weights = (enum cairn_weights)o->common.weights;
 	s->kv = (enum cairn_kv_form)o->common.kv;
 	host = !!(s->impl.flags & CAIRN_IMPL_HOST_MEM);
@@ -619,6 +658,9 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 	if (o->slices)
 		CAIRN_TRY(cairn_sliced_load(slices, s->model, o->slices));
 	eo.slices = *slices;
+	if (eo.max_rows < eo.max_batch)
+		eo.max_rows = eo.max_batch;
+	eo.tap = tp ? cairn_tp_tap(tp) : NULL;
 	return cairn_name_option(cairn_engine_create(e, s->model, &eo), names);
 }
 
@@ -626,6 +668,7 @@ int cairn_cmd_generate(int argc, char **argv)
 {
 	struct options o = {
 		.common = { .batch = 1 }, .max_new_tokens = 128, .repeat = 1, .page_size = 16, .seed = 1,
+		.tp = 1,
 		.sampling = { .temperature = NAN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN },
 	};
 	struct cairn_session s = { 0 };
@@ -636,13 +679,20 @@ int cairn_cmd_generate(int argc, char **argv)
 	int32_t *ids = NULL;
 	size_t num_ids = 0;
 	int ret, status = CAIRN_EXIT_USAGE;
+	struct cairn_tp *tp = NULL;
+	int32_t rank = 0;
 
 	cairn_clear_error();
 	ret = parse(argc, argv, &o);
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
+	if (!ret && o.tp > 1)
+		ret = cairn_tp_fork(&tp, (int32_t)o.tp, &rank);
+	if (rank)
+		follow(&o, tp, rank);
 	if (!ret)
 		ret = prepare(&s, &o, &ids, &num_ids, &slices, &e);
+		ret = prepare(&s, &o, &ids, &num_ids, &e, tp);
 	if (!ret) {
 		status = CAIRN_EXIT_FAILED;
 		ret = create_run(&runs[0], &o);
@@ -673,5 +723,6 @@ int cairn_cmd_generate(int argc, char **argv)
 	cairn_engine_destroy(e);
 	cairn_slices_destroy(slices);
 	cairn_session_close(&s);
+	cairn_tp_close(tp);
 	return status;
 }

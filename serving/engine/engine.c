@@ -149,6 +149,11 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		ret = engine_spec_create(e);
 	if (!ret)
 		ret = create_scheduler(e, model);
+	if (!ret && e->opt.tap && (e->opt.cache_grain || e->opt.host_pages))
+		ret = cairn_error(EINVAL, "engine: tap: cache_grain must be -1, and host_pages 0");
+	if (ret)
+		goto out_destroy;
+	ret = create_scheduler(e, model);
 	if (ret)
 		goto out_destroy;
 	wo = (struct cairn_worker_options){
@@ -157,6 +162,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
 		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable, .nano = e->opt.nano,
 		.slices = e->opt.slices,
+		.tap = e->opt.tap,
 	};
 	e->opt.nano = NULL;		/* the worker has a copy */
 	ret = cairn_worker_create(&e->worker, model, &wo);

@@ -232,6 +232,8 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	ret = create_device(w);
 	if (!ret && w->by_steps)
 		ret = probe(w);
+	if (!ret && w->opt.tap)
+		ret = w->opt.tap->create(w->opt.tap->ctx, &w->opt);
 	if (ret)
 		goto out_destroy;
 	*out = w;
@@ -300,6 +302,8 @@ void cairn_worker_begin(struct cairn_worker *w)
 	w->kind = (struct kind){ .greedy = 1 };
 	w->follows = w->chained = 0;
 	w->flight->draws_all = w->by_steps;
+	if (w->opt.tap)
+		w->opt.tap->begin(w->opt.tap->ctx);
 }
 
 /* Makes row n of the logits those of a row of the pass. */
@@ -339,6 +343,8 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 	int32_t num_pages = (len + w->opt.page_size - 1) / w->opt.page_size;
 	int32_t used = a->kv_indptr[b->batch];
 
+	if (w->opt.tap)
+		w->opt.tap->add(w->opt.tap->ctx, part);
 	f->draws_all |= w->opt.repeatable && part->decodes;
 	n = f->draws_all ? b->batch : f->num_tokens;
 	memcpy(a->kv_indices + used, part->pages, (size_t)num_pages * sizeof(*part->pages));
@@ -422,7 +428,7 @@ int cairn_worker_collect(struct cairn_worker *w, struct cairn_worker_result *r)
 	r->top_logprob = (const float *)(r->top + (size_t)w->opt.max_batch * (size_t)f->k);
 	if (f->draws_all)
 		gather_rows(f, r, w->opt.max_batch);
-	return 0;
+	return w->opt.tap ? w->opt.tap->collect(w->opt.tap->ctx, r) : 0;
 }
 
 int cairn_worker_in_flight(const struct cairn_worker *w)

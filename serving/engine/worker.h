@@ -35,6 +35,24 @@
 
 struct cairn_worker;
 
+struct cairn_worker_options;
+struct cairn_worker_part;
+struct cairn_worker_result;
+
+/*
+ * Is told of all passes, so that workers of other processes can make the same ones (ranks.h). create comes
+ * when the worker exists, with its effective options, launch before the pass is launched here, and collect
+ * after its tokens have arrived; all three may fail.
+ */
+struct cairn_worker_tap {
+	void *ctx;
+	int (*create)(void *ctx, const struct cairn_worker_options *options);
+	void (*begin)(void *ctx);
+	void (*add)(void *ctx, const struct cairn_worker_part *part);
+	int (*launch)(void *ctx);
+	int (*collect)(void *ctx, const struct cairn_worker_result *result);
+};
+
 struct cairn_worker_options {
 	int32_t max_batch, max_rows;	/* maxima of one pass; max_batch <= max_rows */
 	int32_t max_context;		/* maximum keys of one sequence */
@@ -56,6 +74,9 @@ struct cairn_worker_options {
 	/* Passes that are not a decode_step run in these slices of the model (sliced.h); NULL: whole. Not
 	 * together with nano. The slices must outlive the worker. */
 	const struct cairn_slices *slices;
+	/* How passes that are not a decode_step run as nano-batches; NULL: sequentially. Copied. */
+	const struct cairn_nano_plan *nano;
+	const struct cairn_worker_tap *tap;	/* NULL: none; must outlive the worker */
 };
 
 /* Treatment of a draw's logits beyond its sampling parameters. Zero turns a member off; for slot, -1 does. */

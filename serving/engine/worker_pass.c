@@ -380,6 +380,8 @@ int cairn_worker_launch(struct cairn_worker *w)
 
 	w->stats.passes++;
 	f->number = w->stats.passes;
+	if (w->opt.tap)
+		CAIRN_TRY(w->opt.tap->launch(w->opt.tap->ctx));
 	if (timed)
 		CAIRN_TRY(TABLE(w, event_record, w->times[f->number % NUM_TIMES].begin, w->stream));
 	CAIRN_TRY(prepare(w, &decode));

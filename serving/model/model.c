@@ -45,6 +45,7 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16;
 	m->weights = weights;
 	m->kv = kv;
+	m->ranks = 1;
 	ret = cairn_model_graph(&m->graph, c);
 	if (ret)
 		goto out_free;
@@ -200,6 +201,45 @@ static int quantise(struct cairn_model *m, const struct loading *l, enum cairn_w
 	return 0;
 }
 
+/* Copies this rank's columns of a matrix to memory that the caller frees, and makes s a tensor of these. */
+static int gather_columns(const struct cairn_model *m, struct cairn_stored *s, void **memory)
+{
+	const size_t rows = (size_t)s->tensor->shape[0], bytes = s->tensor->num_bytes / (size_t)m->ranks;
+	const size_t row = bytes / rows;
+	const char *from = (const char *)s->tensor->data + (size_t)m->rank * row;
+	char *to = malloc(bytes);
+
+	*memory = to;
+	if (!to)
+		return cairn_error(ENOMEM, "model: no memory for %s", s->tensor->name);
+	for (size_t i = 0; i < rows; i++)
+		memcpy(to + i * row, from + i * row * (size_t)m->ranks, row);
+	s->share = *s->tensor;
+	s->share.shape[1] /= m->ranks;
+	s->share.num_bytes = bytes;
+	s->share.data = to;
+	s->tensor = &s->share;
+	return 0;
+}
+
+/* Loads a part of which a rank has only some columns. */
+static int load_columns(struct cairn_model *m, struct loading *l, const struct cairn_part *p,
+			struct cairn_stored *s, char *dst)
+{
+	const int want = cairn_weight_dtype(m, p->weight);
+	void *memory;
+	int ret = gather_columns(m, s, &memory);
+
+	if (!ret && cairn_st_to_dtype(s->tensor->dtype) != want)
+		ret = load_converted(m, l, s->tensor, want, dst);
+	else if (!ret)
+		ret = CAIRN_TABLE(m->impl, mem_copy, dst, s->tensor->data, s->tensor->num_bytes,
+				  CAIRN_COPY_TO_DEVICE, l->stream);
+	m->impl->stream_sync(l->stream);	/* the copy reads the memory, even if a later one failed */
+	free(memory);
+	return ret;
+}
+
 static int load_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
 		     struct cairn_place place, void *ctx)
 {
@@ -213,7 +253,9 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
 	dtype = cairn_st_to_dtype(s.tensor->dtype);
-	if (is_8_bits && !fp8)
+	if (cairn_model_share(m, p) == CAIRN_SHARE_COLS)
+		CAIRN_TRY(load_columns(m, l, p, &s, dst));
+	else if (is_8_bits && !fp8)
 		CAIRN_TRY(cairn_model_load_codes(m, p, &place, &s, (float *)l->to, CHUNK, l->stream));
 	else if (s.factors)
 		CAIRN_TRY(load_widened(m, l, &s, dst));
@@ -320,9 +362,37 @@ int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, co
 	return cairn_model_load_as(out, impl, dir, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, progress, ctx);
 }
 
-int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-			enum cairn_weights weights, enum cairn_kv_form kv, cairn_progress progress,
-			void *ctx)
+/* Makes *c the config of one rank's share. */
+static int share_config(struct cairn_model_config *c, const char *dir, int32_t ranks)
+{
+	const struct { const char *key; int32_t *value; int32_t unit; } divided[] = {
+		{ "num_attention_heads", &c->num_attention_heads, 1 },
+		{ "num_key_value_heads", &c->num_key_value_heads, 1 },
+		{ "intermediate_size", &c->intermediate_size, 8 },
+	};
+	/* Biases and norms between a partial sum and its reduction would act once for each rank. */
+	const struct { const char *key; int has; } whole[] = {
+		{ "kv_lora_rank", c->latent.kv_lora_rank > 0 }, { "num_experts", c->experts.num_experts > 0 },
+		{ "attention_bias of o_proj", c->o_bias }, { "mlp_bias", c->mlp_bias },
+		{ "norms after attention and MLP", c->block_norms }, { "quantization_config", c->stored_fp8 },
+	};
+
+	for (int i = 0; i < COUNT(whole); i++)
+		if (whole[i].has)
+			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: cannot be shared among ranks",
+					   dir, whole[i].key);
+	for (int i = 0; i < COUNT(divided); i++) {
+		if (*divided[i].value % (ranks * divided[i].unit))
+			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: %d is not divisible among %d "
+					   "ranks", dir, divided[i].key, *divided[i].value, ranks);
+		*divided[i].value /= ranks;
+	}
+	return 0;
+}
+
+static int load_share(struct cairn_model **out, const struct cairn_impl *impl, const char *dir, int32_t rank,
+		      int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
+		      cairn_progress progress, void *ctx)
 {
 	struct loading l = { .progress = progress, .ctx = ctx };
 	struct cairn_safetensors *st = NULL;
@@ -331,11 +401,15 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
 	int ret;
 
 	CAIRN_TRY(cairn_model_config_load(dir, &config));
+	if (ranks > 1)
+		CAIRN_TRY(share_config(&config, dir, ranks));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
 	ret = describe(&m, impl, dir, &config, weights, kv);
 	if (ret)
 		goto out_close;
+	m->rank = rank;
+	m->ranks = ranks;
 	l.requantised = calloc((size_t)config.num_hidden_layers, CAIRN_NUM_WEIGHTS);
 	ret = l.requantised ? cairn_model_each_part(m, check_part, &l) :
 	      cairn_error(ENOMEM, "model: no memory");
@@ -364,6 +438,21 @@ out_free:
 out_close:
 	cairn_safetensors_close(st);
 	return ret;
+}
+
+int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			enum cairn_weights weights, enum cairn_kv_form kv, cairn_progress progress,
+			void *ctx)
+{
+	return load_share(out, impl, dir, 0, 1, weights, kv, progress, ctx);
+}
+
+int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			  int32_t rank, int32_t ranks, cairn_progress progress, void *ctx)
+{
+	if (ranks < 1 || rank < 0 || rank >= ranks)
+		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
+	return load_share(out, impl, dir, rank, ranks, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, progress, ctx);
 }
 
 static int fill_constant(struct cairn_model *m, const struct cairn_part *p, const char *name,

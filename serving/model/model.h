@@ -83,6 +83,8 @@ struct cairn_model {
 	int dtype;
 	enum cairn_weights weights;
 	enum cairn_kv_form kv;
+	/* config and dims are those of this rank's share; ranks 1: of the whole model */
+	int32_t rank, ranks;
 	int32_t dims[CAIRN_NUM_DIMS];
 	struct cairn_op_graph *graph;	/* its forward pass (model_graph.h) */
 	float *inv_freq;	/* [cairn_rope_dim() / 2], in the table's memory like the weights */
@@ -105,6 +107,15 @@ int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, co
 int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 			enum cairn_weights weights, enum cairn_kv_form kv, cairn_progress progress,
 			void *ctx);
+/*
+ * Loads the share of one of `ranks` ranks for tensor parallelism. A rank reads its own rows of q, k, v, gate
+ * and up, and its own columns of o and down; all else is whole. The config of the model is that of the share:
+ * it has num_attention_heads / ranks heads and so on. The outputs of o and down are then partial sums, which
+ * all_reduce_norm (primitives/comm) adds up. -EOPNOTSUPP, naming the key of config.json: a size is not
+ * divisible by ranks, or the model has a part that cannot be shared.
+ */
+int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			  int32_t rank, int32_t ranks, cairn_progress progress, void *ctx);
 /*
  * Checks without a table that a checkpoint is complete and fits its config.json: each tensor is present with
  * the right shape and a supported type, and no layers beyond those of the config are stored. Does not read

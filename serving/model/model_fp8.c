@@ -41,10 +41,29 @@ static int find_factors(const struct cairn_model *m, const struct cairn_part *p,
 	return 0;
 }
 
+enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cairn_part *p)
+{
+	if (m->ranks <= 1)
+		return CAIRN_SHARE_WHOLE;
+	switch (p->weight) {
+	case CAIRN_W_QKV:
+	case CAIRN_W_QKV_BIAS:
+	case CAIRN_W_GATE_UP:
+		return CAIRN_SHARE_ROWS;
+	case CAIRN_W_O:
+	case CAIRN_W_DOWN:
+		return CAIRN_SHARE_COLS;
+	default:
+		return CAIRN_SHARE_WHOLE;
+	}
+}
+
 int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 			  const struct cairn_safetensors *st, struct cairn_stored *s)
 {
-	const int64_t shape[] = { m->dims[p->rows], m->dims[p->cols] };
+	const enum cairn_share share = cairn_model_share(m, p);
+	const int64_t shape[] = { m->dims[p->rows] * (share == CAIRN_SHARE_ROWS ? m->ranks : 1),
+				  m->dims[p->cols] * (share == CAIRN_SHARE_COLS ? m->ranks : 1) };
 	int is_matrix = p->cols != CAIRN_D_ONE && p->weight != CAIRN_W_ROUTER && p->weight != CAIRN_W_EMBED &&
 			p->weight != CAIRN_W_LM_HEAD;
 
@@ -55,6 +74,13 @@ int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *
 	if (!is_float(s->tensor))
 		return cairn_error(EOPNOTSUPP, "%s: %s: dtype %s is not supported (F32, F16, BF16 are)",
 				   s->tensor->file, name, cairn_st_dtype_name(s->tensor->dtype));
+	if (share == CAIRN_SHARE_ROWS) {
+		s->share = *s->tensor;
+		s->share.shape[0] /= m->ranks;
+		s->share.num_bytes /= (size_t)m->ranks;
+		s->share.data = (const char *)s->tensor->data + (size_t)m->rank * s->share.num_bytes;
+		s->tensor = &s->share;
+	}
 	return 0;
 }
 

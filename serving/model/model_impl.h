@@ -66,10 +66,18 @@ struct cairn_place {
 	int last;
 };
 
-/* A part as stored. factors: block factors of an e4m3 matrix; NULL: the tensor has a wider float type. */
+/*
+ * A part as stored. factors: block factors of an e4m3 matrix; NULL: the tensor has a wider float type.
+ * share: the rows of a rank, if the part is divided by rows; tensor then points to it.
+ */
 struct cairn_stored {
 	const struct cairn_tensor *tensor, *factors;
+	struct cairn_tensor share;
 };
+
+/* How a part is divided among the ranks of tensor parallelism. */
+enum cairn_share { CAIRN_SHARE_WHOLE, CAIRN_SHARE_ROWS, CAIRN_SHARE_COLS };
+enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cairn_part *p);
 
 /* Finds the tensor of a part, and checks its shape and type. */
 int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *p, const char *name,
