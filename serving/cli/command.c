@@ -318,13 +318,15 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 	int ret;
 
 	CAIRN_TRY(cairn_shape_config(shape, &config));
-	ret = cairn_model_random_as(&s->model, &s->impl, &config, s->weights, s->kv, seed);
+	ret = s->ranks > 1 ? cairn_model_random_rank(&s->model, &s->impl, &config, s->ranks, seed) :
+	      cairn_model_random_as(&s->model, &s->impl, &config, s->weights, s->kv, seed);
 	if (ret && !strncmp(cairn_last_error(), none, sizeof(none) - 1)) {
 		snprintf(why, sizeof(why), "%s", cairn_last_error() + sizeof(none) - 1);
 		return cairn_error(-ret, "--shape %s: %s", shape, why);
 	}
 	CAIRN_TRY(ret);
-	show_loaded(s, shape, cairn_now() - start);
+	if (!s->rank)
+		show_loaded(s, shape, cairn_now() - start);
 	return 0;
 }
 
@@ -483,7 +485,10 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 {
 	struct cairn_device_info info = { .size = sizeof(info) };
 	char table[128];
+	char ranks[16] = "";
 
+	if (s->ranks > 1)
+		snprintf(ranks, sizeof(ranks), ":tp%d", s->ranks);
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
 	if (sm_mhz > 0)
@@ -493,4 +498,13 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 		 "\"impl\":\"%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
 		 "\"driver\":\"%s\",\"source\":\"%s\"",
 		 table, s->impl.version, info.clock_mhz, info.name, info.driver, cairn_source_digest());
+		 "\"impl\":\"%s%s%s%s%s%s%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
+		 "\"driver\":\"%s\",\"source\":\"%s\"",
+		 s->impl.name, path == CAIRN_DECODE_AUTO ? "" : ":",
+		 path == CAIRN_DECODE_AUTO ? "" : cairn_decode_path_names[path],
+		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : ":",
+		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : cairn_weights_names[s->weights],
+		 s->kv == CAIRN_KV_PLAIN ? "" : ":kv-",
+		 s->kv == CAIRN_KV_PLAIN ? "" : cairn_kv_names[s->kv], ranks, s->impl.version,
+		 info.clock_mhz, info.name, info.driver, cairn_source_digest());
 }

@@ -128,8 +128,8 @@ double cairn_session_read_gbps(const struct cairn_session *s);
 /*
  * Writes the members of a bench record that identify table, device and program, without braces:
  * "\"impl\":\"cuda\",\"gpu\":...". The table's name includes a decode path other than auto ("cuda:graph"),
- * 8-bit weights ("cuda:fp8") and an 8-bit KV cache ("cuda:kv-fp8"). sm_mhz: the measured clock; 0: the one
- * that the table states.
+ * 8-bit weights ("cuda:fp8"), an 8-bit KV cache ("cuda:kv-fp8") and the number of ranks ("cuda:tp2").
+ * sm_mhz: the measured clock; 0: the one that the table states.
  */
 void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, double sm_mhz,
 			  char *json, size_t len);

@@ -149,6 +149,8 @@ static int parse(int argc, char **argv, struct options *o)
 		return cairn_error(EINVAL, "--slices: needs --decode unfused");
 	if (o->tp > 1 && (o->shape || o->common.weights || o->common.kv))
 		return cairn_error(EINVAL, "--tp: excludes --shape, --weights and --kv");
+	if (o->tp > 1 && (o->common.weights || o->common.kv))
+		return cairn_error(EINVAL, "--tp: excludes --weights and --kv");
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
 		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give only one");
 	if (o->shape && !o->prompt_tokens)
@@ -603,7 +605,8 @@ static void follow(const struct options *o, struct cairn_tp *tp, int32_t rank)
 	int ret = start_rank(&s, o, tp, rank);
 
 	if (!ret)
-		ret = cairn_session_load(&s, o->common.model);
+		ret = o->shape ? cairn_session_shape(&s, o->shape, (uint64_t)o->seed) :
+		      cairn_session_load(&s, o->common.model);
 	if (!ret)
 		ret = cairn_tp_follow(tp, s.model);
 	if (ret && ret != -ECONNRESET)		/* rank 0 tells why it has ended */

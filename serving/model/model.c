@@ -581,3 +581,12 @@ out_free:
 		*out = m;
 	return ret;
 }
+
+int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *impl,
+			    const struct cairn_model_config *config, int32_t ranks, uint64_t seed)
+{
+	struct cairn_model_config share = *config;
+
+	CAIRN_TRY(share_config(&share, "random model", ranks));
+	return cairn_model_random(out, impl, &share, seed);
+}

@@ -132,6 +132,9 @@ int cairn_model_random(struct cairn_model **out, const struct cairn_impl *impl,
 int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *impl,
 			  const struct cairn_model_config *config, enum cairn_weights weights,
 			  enum cairn_kv_form kv, uint64_t seed);
+/* The share of one of `ranks` ranks, for measurements: all ranks get the same random weights. */
+int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *impl,
+			    const struct cairn_model_config *config, int32_t ranks, uint64_t seed);
 void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
 
 /* Returns a weight, or NULL if the model has no such weight. The caller must know which layers

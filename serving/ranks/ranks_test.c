@@ -89,6 +89,12 @@ static void shares(struct cairn_test *t)
 				  cairn_model_weight(whole, 0, CAIRN_W_EMBED), 512, 256, 0, 0, 256));
 		cairn_model_free(m);
 	}
+	m = NULL;
+	EXPECT(t, cairn_model_random_rank(&m, &impl, &whole->config, 2, 1) == 0);
+	EXPECT(t, m && m->dims[CAIRN_D_QKV] == whole->dims[CAIRN_D_QKV] / 2 &&
+	       m->dims[CAIRN_D_INTER] == 160);
+	cairn_model_free(m);
+	EXPECT(t, cairn_model_random_rank(&m, &impl, &whole->config, 3, 1) == -EOPNOTSUPP);
 	EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 0, 3, NULL, NULL) == -EOPNOTSUPP);
 	EXPECT_CONTAINS(t, cairn_last_error(), "num_attention_heads: 4 is not divisible among 3 ranks");
 	EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 2, 2, NULL, NULL) == -EINVAL);
