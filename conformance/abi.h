@@ -222,6 +222,7 @@ struct cairn_impl {
 	 * -EINVAL: the device cannot be cut there; -EOPNOTSUPP.
 	 */
 	int (*stream_create_part)(void **stream, int32_t sms, int32_t priority);
+
 	/* several GPUs: communicators (comm.h, which describes these functions), and the collectives */
 	int (*comm_open)(const struct cairn_comm_args *args, struct cairn_comm *comm);
 	int (*comm_heap)(const struct cairn_comm *comm, int32_t rank, void **base);

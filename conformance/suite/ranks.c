@@ -187,10 +187,12 @@ static int await(int32_t r, double until, struct cairn_outcome *o)
 /* Adds the outcome of rank r. Other ranks' texts are mostly equal, so only the first is printed whole. */
 static void add(struct cairn_outcome *o, int32_t r, const struct cairn_outcome *its)
 {
-	if (its->verdict == CAIRN_SKIP && o->verdict == CAIRN_PASS) {
+	if (its->verdict == CAIRN_SKIP && o->verdict != CAIRN_FAIL) {
+		/* the reason is that of the rank that cannot take part; the others only follow it */
 		o->verdict = CAIRN_SKIP;
-		o->exempt = its->exempt;
-		cairn_say(o, "%s", its->text);
+		o->exempt |= its->exempt;
+		if (!o->text[0])
+			cairn_say(o, "%s", its->text);
 	} else if (its->verdict == CAIRN_FAIL || its->verdict == CAIRN_LOST) {
 		if (o->verdict == CAIRN_SKIP)
 			o->text[0] = 0;

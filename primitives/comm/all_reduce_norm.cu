@@ -7,8 +7,8 @@
  * needed: a word has arrived when it holds the number. A cluster of up to 8 CTAs shares a row, and clusters
  * take rows in turn. A cluster first sends all its rows: each thread loads its units and stores a word to
  * every peer. Then it handles the rows one by one. A thread polls the same words from every peer, sums them
- * in rank order, adds and stores the residual, and keeps the rounded sum in registers; warps exchange their
- * sums of squares through distributed shared memory; after one cluster barrier every thread scales its units.
+ * in rank order, adds the residual, and keeps the rounded sum in registers; warps exchange their sums of
+ * squares through distributed shared memory; then every thread scales and stores its units.
  *
  * How a row is divided depends on dim and dtype alone, so that bits do not depend on the number of rows.
  * Rows that exceed a mailbox take several launches.
@@ -16,8 +16,10 @@
  * All clusters of a launch must be resident, or they might fill the device while those that the peer waits
  * for cannot start; the grid is limited to what the device holds.
  *
- * shared memory   s_part   2 x 64 x 4 bytes: sums of squares of the cluster's warps, two rows in turn
- * barriers        one __syncthreads, and a cluster barrier for each row
+ * shared memory   s_parts   400 bytes: sums of squares of the cluster's warps, and their mbarriers
+ * barriers        one __syncthreads and one cluster barrier a launch, and an mbarrier for each row. No buffer
+ *                 of sums is overwritten early: a CTA that sends its sums of row k + 2 has received those of
+ *                 row k + 1 from all warps, which had read row k before
  *
  * Floor: a launch in a graph (0.8 us), a load (0.5), a crossing (0.8), the words at the link's speed (16 / 12
  * of the bytes at 370 GB/s: 0.06 us for 16 KB, 3.8 us for 1 MB), the norm (0.5) and the store (0.3).
@@ -38,6 +40,7 @@ struct reduce_args {
 	uint32_t *out, *residual;	/* residual may be NULL */
 	int32_t rows, units, words;	/* units and words of a row */
 	int32_t part;			/* words of a row that a CTA has */
+	int32_t shift;			/* a cluster has 1 << shift CTAs */
 	float dim, eps, weight_offset;
 };
 
@@ -76,34 +79,33 @@ ROW void load_units(const uint32_t *row, const struct reduce_args &a, int w, uin
 		u[j] = w >= 0 && w * UNITS + j < a.units ? row[w * UNITS + j] : 0;
 }
 
-template <int items> ROW void send_rows(const struct reduce_args &a, uint32_t cta, uint32_t number)
+ROW void send_word(const struct reduce_args &a, int row, int w, uint32_t number, const uint32_t *u)
 {
-	for (int row = blockIdx.x / ptx_cluster_nctarank(); row < a.rows;
-	     row += gridDim.x / ptx_cluster_nctarank()) {
-#pragma unroll
-		for (int k = 0; k < items; k++) {
-			const int w = word_of(a, cta, k);
-			uint32_t u[UNITS];
-
-			load_units(a.x + (int64_t)row * a.units, a, w, u);
-			for (int r = 0; w >= 0 && r < a.c.ranks; r++)
-				if (r != a.c.rank)
-					ptx_st_relaxed_sys_b128(comm_word(a.c, r, a.c.rank, number,
-									  row * a.words + w),
-								make_uint4(u[0], u[1], u[2], number));
-		}
-	}
+#pragma unroll 1
+	for (int r = 0; w >= 0 && r < a.c.ranks; r++)
+		if (r != a.c.rank)
+			ptx_st_relaxed_sys_b128(comm_word(a.c, r, a.c.rank, number, row * a.words + w),
+						make_uint4(u[0], u[1], u[2], number));
 }
 
-/* Adds the units of all ranks for word w of a row, in rank order. */
-template <int dtype>
-ROW void sum_ranks(const struct reduce_args &a, int row, int w, uint32_t number, float *t)
+template <int dtype> ROW void word_unpack(uint4 v, float *f)
 {
 	constexpr int n = unit_elements(dtype);
-	uint4 got[CAIRN_COMM_MAX_RANKS];
-	uint32_t u[UNITS];
 
-	load_units(a.x + (int64_t)row * a.units, a, w, u);
+	unit_unpack<dtype>(v.x, f);
+	unit_unpack<dtype>(v.y, f + n);
+	unit_unpack<dtype>(v.z, f + 2 * n);
+}
+
+/* Adds the units of all ranks for word w of a row, in rank order. mine: this rank's. */
+template <int dtype>
+ROW void sum_ranks(const struct reduce_args &a, int row, int w, uint32_t number, const uint32_t *mine,
+		   float *t)
+{
+	constexpr int n = UNITS * unit_elements(dtype);
+	uint4 got[CAIRN_COMM_MAX_RANKS];
+	float f[n];
+
 #pragma unroll
 	for (int r = 0; r < CAIRN_COMM_MAX_RANKS; r++)	/* all first looks are in flight together */
 		if (w >= 0 && r < a.c.ranks && r != a.c.rank)
@@ -111,58 +113,86 @@ ROW void sum_ranks(const struct reduce_args &a, int row, int w, uint32_t number,
 								   row * a.words + w));
 #pragma unroll
 	for (int r = 0; r < CAIRN_COMM_MAX_RANKS; r++) {
-		float f[UNITS * n];
-
 		if (w < 0 || r >= a.c.ranks)
 			continue;
 		if (r == a.c.rank)
-			got[r] = make_uint4(u[0], u[1], u[2], number);
+			got[r] = make_uint4(mine[0], mine[1], mine[2], number);
 		else
 			got[r] = comm_await(a.c, COMM_ALL_REDUCE_NORM, number, r,
 					    comm_word(a.c, a.c.rank, r, number, row * a.words + w), got[r]);
-		unit_unpack<dtype>(got[r].x, f);
-		unit_unpack<dtype>(got[r].y, f + n);
-		unit_unpack<dtype>(got[r].z, f + 2 * n);
+		word_unpack<dtype>(got[r], f);
 #pragma unroll
-		for (int j = 0; j < UNITS * n; j++)
+		for (int j = 0; j < n; j++)
 			t[j] = r ? t[j] + f[j] : f[j];
 	}
 }
 
-/* Adds the residual to t and rounds; stores the new residual. old: units of the old one. */
+/* The same for one or two ranks. The order of two terms does not matter. */
 template <int dtype>
-ROW void round_sum(const struct reduce_args &a, int64_t at, int w, const uint32_t *old, float *t)
+ROW void sum_pair(const struct reduce_args &a, int row, int w, uint32_t number, const uint32_t *mine,
+		  float *t)
+{
+	constexpr int n = UNITS * unit_elements(dtype);
+	const int peer = 1 - a.c.rank;
+	float f[n];
+
+	word_unpack<dtype>(make_uint4(mine[0], mine[1], mine[2], 0), t);
+	if (w < 0 || a.c.ranks == 1)
+		return;
+	const char *word = comm_word(a.c, a.c.rank, peer, number, row * a.words + w);
+	const uint4 got = comm_await(a.c, COMM_ALL_REDUCE_NORM, number, peer, word,
+				     ptx_ld_relaxed_sys_b128(word));
+
+	word_unpack<dtype>(got, f);
+#pragma unroll
+	for (int j = 0; j < n; j++)
+		t[j] += f[j];
+}
+
+/* Adds the residual, of which `old` are the units, to t, and rounds. sum: units of the result. */
+template <int dtype>
+ROW void round_sum(const struct reduce_args &a, const uint32_t *old, float *t, uint32_t *sum)
 {
 	constexpr int n = unit_elements(dtype);
 
 #pragma unroll
 	for (int j = 0; j < UNITS; j++) {
 		float f[n];
-		uint32_t u;
 
 		unit_unpack<dtype>(old[j], f);
 #pragma unroll
 		for (int e = 0; e < n; e++)
 			f[e] = a.residual ? t[j * n + e] + f[e] : t[j * n + e];
-		u = unit_pack<dtype>(f);
-		unit_unpack<dtype>(u, t + j * n);
-		if (a.residual && w >= 0 && w * UNITS + j < a.units)
-			a.residual[at + w * UNITS + j] = u;
+		sum[j] = unit_pack<dtype>(f);
+		unit_unpack<dtype>(sum[j], t + j * n);
 	}
 }
 
-/* Returns the sum over the cluster, with the same bits in every thread: the order is that of the warps. */
-ROW float cluster_sum(float v, uint32_t cta, const float2 *part)
+/* Sums of squares of the cluster's warps, for two rows in turn; `full` counts the bytes that have come. */
+struct parts {
+	uint64_t full[2];
+	float2 sum[2][MAX_CLUSTER * WARPS / 2];
+};
+
+/*
+ * Returns the sum over the cluster, with the same bits in every thread: the order is that of the warps. Every
+ * warp stores its sum into all CTAs. Nothing is fenced: st.async tells the receiver of its arrival, and a
+ * release would also wait for the words on their way to the peers. turn: number of the row in this launch.
+ */
+ROW float cluster_sum(float v, uint32_t cta, struct parts *parts, uint32_t turn)
 {
-	const uint32_t size = ptx_cluster_nctarank(), lane = threadIdx.x % 32;
+	const uint32_t size = ptx_cluster_nctarank(), lane = threadIdx.x % 32, half = turn & 1;
+	const uint32_t full = ptx_smem(&parts->full[half]);
+	const float2 *part = parts->sum[half];
 	float sum[WARPS] = { 0 };
 
 	v = row_warp_sum(v);
+	if (threadIdx.x == 0)
+		ptx_mbarrier_arrive_expect_tx(full, size * WARPS * 4);
 	if (lane < size)
-		ptx_st_shared_cluster_b32(ptx_mapa(ptx_smem(part) + (cta * WARPS + threadIdx.x / 32) * 4,
-						   lane), __float_as_uint(v));
-	ptx_barrier_cluster_arrive_release();
-	ptx_barrier_cluster_wait_acquire();
+		ptx_st_async_b32(ptx_mapa(ptx_smem(part) + (cta * WARPS + threadIdx.x / 32) * 4, lane),
+				 __float_as_uint(v), ptx_mapa(full, lane));
+	ptx_mbarrier_wait_cluster(full, turn >> 1 & 1);
 	for (uint32_t i = 0; i < size; i++) {
 #pragma unroll
 		for (int k = 0; k < WARPS / 2; k++) {
@@ -175,87 +205,123 @@ ROW float cluster_sum(float v, uint32_t cta, const float2 *part)
 	return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + (sum[4] + sum[5]);
 }
 
+/* Stores word w of a row: the residual, and t after the norm. */
 template <int dtype>
-ROW void store_normed(const struct reduce_args &a, int64_t at, int w, float scale, const uint32_t *weight,
-		      float *t)
+ROW void store_word(const struct reduce_args &a, int64_t at, int w, float scale, const uint32_t *weight,
+		    const uint32_t *sum)
 {
 	constexpr int n = unit_elements(dtype);
 
 #pragma unroll
 	for (int j = 0; j < UNITS; j++) {
-		float g[n];
+		float t[n], g[n];
 
+		unit_unpack<dtype>(sum[j], t);
 		unit_unpack<dtype>(weight[j], g);
 #pragma unroll
 		for (int e = 0; e < n; e++)
-			t[j * n + e] = t[j * n + e] * scale * (a.weight_offset + g[e]);
-		if (w >= 0 && w * UNITS + j < a.units)
-			a.out[at + w * UNITS + j] = unit_pack<dtype>(t + j * n);
+			t[e] = t[e] * scale * (a.weight_offset + g[e]);
+		if (w < 0 || w * UNITS + j >= a.units)
+			continue;
+		a.out[at + w * UNITS + j] = unit_pack<dtype>(t);
+		if (a.residual)
+			a.residual[at + w * UNITS + j] = sum[j];
 	}
 }
 
-template <int dtype, int items>
-__global__ void __launch_bounds__(THREADS, items == 1 ? 4 : 2)
+template <int dtype, int items, bool pair>
+__global__ void __launch_bounds__(THREADS, items > 1 ? 2 : pair ? 4 : 3)
 all_reduce_norm_kernel(const __grid_constant__ struct reduce_args a)
 {
 	constexpr int n = UNITS * unit_elements(dtype);
 	const uint32_t cta = ptx_cluster_ctarank();
-	uint32_t weight[items][UNITS], number, turn = 0;
-	__shared__ float2 s_part[2][MAX_CLUSTER * WARPS / 2];
+	const int first = blockIdx.x >> a.shift, step = gridDim.x >> a.shift;
+	uint32_t weight[items][UNITS], mine[items][UNITS], number, entered = 0, turn = 0;
+	__shared__ struct parts s_parts;
 
+	if (threadIdx.x == 0) {
+		ptx_mbarrier_init(ptx_smem(&s_parts.full[0]), 1);
+		ptx_mbarrier_init(ptx_smem(&s_parts.full[1]), 1);
+		ptx_fence_mbarrier_init_release_cluster();
+	}
+	__syncwarp();
 	ptx_barrier_cluster_arrive_relaxed();
 #pragma unroll
 	for (int k = 0; k < items; k++)
 		load_units(a.weight, a, word_of(a, cta, k), weight[k]);
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
+#pragma unroll
+	for (int k = 0; k < items; k++)
+		load_units(a.x + (int64_t)first * a.units, a, word_of(a, cta, k), mine[k]);
 	number = comm_number(a.c);
-	if (!comm_has_failed(a.c))
-		send_rows<items>(a, cta, number);
+	if (!comm_has_failed(a.c)) {
+#pragma unroll
+		for (int k = 0; k < items; k++)
+			send_word(a, first, word_of(a, cta, k), number, mine[k]);
+		for (int row = first + step; row < a.rows; row += step) {
+#pragma unroll
+			for (int k = 0; k < items; k++) {
+				const int w = word_of(a, cta, k);
+				uint32_t u[UNITS];
+
+				load_units(a.x + (int64_t)row * a.units, a, w, u);
+				send_word(a, row, w, number, u);
+			}
+		}
+	}
 	__syncthreads();
 	if (threadIdx.x == 0)
-		comm_entered(a.c, number);
-	ptx_barrier_cluster_wait_acquire();	/* all CTAs of the cluster have started */
-	for (int row = blockIdx.x / ptx_cluster_nctarank(); row < a.rows;
-	     row += gridDim.x / ptx_cluster_nctarank()) {
+		entered = comm_enter(a.c);
+	for (int row = first; row < a.rows; row += step) {
 		const int64_t at = (int64_t)row * a.units;
-		float t[items][n], sum = 0, scale;
+		uint32_t units[items][UNITS];
+		float sum = 0, scale;
 
 #pragma unroll
 		for (int k = 0; k < items; k++) {
 			const int w = word_of(a, cta, k);
 			uint32_t old[UNITS] = { 0, 0, 0 };
+			float t[n] = { 0 };
 
-#pragma unroll
-			for (int j = 0; j < n; j++)
-				t[k][j] = 0;
 			if (a.residual)
 				load_units(a.residual + at, a, w, old);
-			sum_ranks<dtype>(a, row, w, number, t[k]);
-			round_sum<dtype>(a, at, w, old, t[k]);
+			if (row != first)
+				load_units(a.x + at, a, w, mine[k]);
+			if (pair)
+				sum_pair<dtype>(a, row, w, number, mine[k], t);
+			else
+				sum_ranks<dtype>(a, row, w, number, mine[k], t);
+			round_sum<dtype>(a, old, t, units[k]);
 #pragma unroll
 			for (int j = 0; j < n; j++)
-				sum += t[k][j] * t[k][j];
+				sum += t[j] * t[j];
 		}
-		sum = cluster_sum(sum, cta, s_part[turn++ & 1]);
+		if (row == first)	/* all CTAs of the cluster have started, and their mbarriers count */
+			ptx_barrier_cluster_wait_acquire();
+		sum = cluster_sum(sum, cta, &s_parts, turn++);
 		scale = rsqrtf(sum / a.dim + a.eps);
 #pragma unroll
 		for (int k = 0; k < items; k++)
-			store_normed<dtype>(a, at, word_of(a, cta, k), scale, weight[k], t[k]);
+			store_word<dtype>(a, at, word_of(a, cta, k), scale, weight[k], units[k]);
 	}
+	if (threadIdx.x == 0)
+		comm_leave(a.c, number, entered);
 }
 
 /* ---- launching ---- */
 
-static const void *kernel_of(int dtype, int items)
+static const void *kernel_of(int dtype, int items, int ranks)
 {
-#define OF(dtype, most) \
-	(items <= 1 ? (const void *)all_reduce_norm_kernel<dtype, 1> : \
-		      (const void *)all_reduce_norm_kernel<dtype, most>)
+#define FOR(dtype, items) \
+	(ranks <= 2 ? (const void *)all_reduce_norm_kernel<dtype, items, true> : \
+		      (const void *)all_reduce_norm_kernel<dtype, items, false>)
+#define OF(dtype, most) (items <= 1 ? FOR(dtype, 1) : FOR(dtype, most))
 	/* the longest row has 342 words for a CTA of a cluster of 8, or 683 in fp32 */
 	return dtype == CAIRN_F32 ? OF(CAIRN_F32, 4) : dtype == CAIRN_F16 ? OF(CAIRN_F16, 2) :
 	       OF(CAIRN_BF16, 2);
 #undef OF
+#undef FOR
 }
 
 static int launch(const struct cairn_all_reduce_norm_args *a, struct reduce_args *r, void *stream)
@@ -265,10 +331,12 @@ static int launch(const struct cairn_all_reduce_norm_args *a, struct reduce_args
 	const void *kernel;
 	int clusters, most = (int)(COMM_WORDS / r->words);
 
-	l.cluster = r->words <= THREADS ? 1 : r->words <= 2 * THREADS ? 2 : r->words <= 4 * THREADS ? 4 : 8;
+	r->shift = r->words <= THREADS ? 0 : r->words <= 2 * THREADS ? 1 : r->words <= 4 * THREADS ? 2 : 3;
+	l.cluster = 1 << r->shift;
+	l.grid[0] = l.cluster;
 	l.block[0] = THREADS;
 	r->part = (r->words + l.cluster - 1) / l.cluster;
-	kernel = kernel_of(a->dtype, (r->part + THREADS - 1) / THREADS);
+	kernel = kernel_of(a->dtype, (r->part + THREADS - 1) / THREADS, a->comm.ranks);
 	clusters = cairn_max_active_clusters(kernel, &l);
 	if (clusters < 1)
 		return clusters < 0 ? clusters :

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(THREADS, 4)
 all_to_all_kernel(const __grid_constant__ struct exchange_args a)
 {
 	const int n = a.c.ranks, rank = a.c.rank;
-	uint32_t number;
+	uint32_t number, entered = 0;
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
@@ -49,11 +49,13 @@ all_to_all_kernel(const __grid_constant__ struct exchange_args a)
 				       block_of(a.x, a.x_block, (rank + i) % n));
 	__syncthreads();
 	if (threadIdx.x == 0)
-		comm_entered(a.c, number);
+		entered = comm_enter(a.c);
 	comm_copy_rows(block_of(a.out, a.out_block, rank), block_of(a.x, a.x_block, rank));
 	for (int i = 1; i < n; i++)
 		comm_receive_rows(a.c, COMM_ALL_TO_ALL, (rank + n - i) % n, number,
 				  block_of(a.out, a.out_block, (rank + n - i) % n));
+	if (threadIdx.x == 0)
+		comm_leave(a.c, number, entered);
 }
 
 extern "C" int cairn_all_to_all(const struct cairn_all_to_all_args *a, void *stream)

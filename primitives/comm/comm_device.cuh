@@ -11,7 +11,7 @@
 
 #define COMM_POLLS	64	/* between two looks at the clock */
 
-/* Returns the number of this call. All threads may read it until comm_entered(). */
+/* Returns the number of this call. */
 COMM uint32_t comm_number(const struct comm_device &c)
 {
 	return ptx_ld_relaxed_gpu_u32(&c.words->number) + 1;
@@ -23,10 +23,20 @@ COMM bool comm_has_failed(const struct comm_device &c)
 	return ptx_ld_relaxed_gpu_u32(&c.words->failed) != ~0u;
 }
 
-/* Called by one thread of each CTA, once all its threads have read the number. The last CTA counts on. */
-COMM void comm_entered(const struct comm_device &c, uint32_t number)
+/*
+ * The number of the call is counted on once all CTAs have read it. comm_enter() is called by one thread of
+ * each CTA, after a barrier that follows its threads' comm_number(); comm_leave() by the same thread at the
+ * end, with what comm_enter() has returned. In between nobody waits for the counter. Both are relaxed: a
+ * release would wait until the stores to the peers have been acknowledged, which takes as long as a crossing.
+ */
+COMM uint32_t comm_enter(const struct comm_device &c)
 {
-	if (ptx_atom_acq_rel_gpu_add_u32(&c.words->entered, 1) + 2 == gridDim.x) {
+	return ptx_atom_relaxed_gpu_add_u32(&c.words->entered, 1);
+}
+
+COMM void comm_leave(const struct comm_device &c, uint32_t number, uint32_t entered)
+{
+	if (entered + 2 == gridDim.x) {		/* the last one; the counter begins at ~0 */
 		ptx_st_relaxed_gpu_u32(&c.words->entered, ~0u);
 		ptx_st_relaxed_gpu_u32(&c.words->number, number);
 	}
@@ -74,6 +84,7 @@ COMM uint4 comm_await(const struct comm_device &c, int op, uint32_t number, int 
 	uint64_t start = 0;
 
 	while (v.w != number) {
+#pragma unroll 1
 		for (int i = 0; i < COMM_POLLS && v.w != number; i++)
 			v = ptx_ld_relaxed_sys_b128(word);
 		if (v.w != number && comm_gives_up(c, op, number, rank, &start))

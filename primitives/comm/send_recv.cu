@@ -28,7 +28,7 @@ send_recv_kernel(const __grid_constant__ struct step_args a)
 {
 	const int r = threadIdx.x;
 	const bool greets = blockIdx.x == 0 && r < a.c.ranks && r != a.c.rank;
-	uint32_t number;
+	uint32_t number, entered = 0;
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
@@ -42,7 +42,7 @@ send_recv_kernel(const __grid_constant__ struct step_args a)
 	}
 	__syncthreads();
 	if (threadIdx.x == 0)
-		comm_entered(a.c, number);
+		entered = comm_enter(a.c);
 	if (a.from == a.c.rank)
 		comm_copy_rows(a.out, a.x);
 	else if (a.from >= 0)
@@ -50,6 +50,8 @@ send_recv_kernel(const __grid_constant__ struct step_args a)
 	if (greets)
 		comm_await(a.c, COMM_SEND_RECV, number, r, comm_word(a.c, a.c.rank, r, number, 0),
 			   make_uint4(0, 0, 0, ~number));
+	if (threadIdx.x == 0)
+		comm_leave(a.c, number, entered);
 }
 
 extern "C" int cairn_send_recv(const struct cairn_send_recv_args *a, void *stream)

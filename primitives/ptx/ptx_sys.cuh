@@ -38,6 +38,15 @@ PTX void ptx_st_relaxed_sys_u32(uint32_t *p, uint32_t v)
 	asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
 }
 
+/* Orders nothing, so it does not wait for earlier stores to a peer. */
+PTX uint32_t ptx_atom_relaxed_gpu_add_u32(uint32_t *p, uint32_t v)
+{
+	uint32_t old;
+
+	asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+	return old;
+}
+
 PTX uint32_t ptx_ld_acquire_sys_u32(const uint32_t *p)
 {
 	uint32_t v;

@@ -484,8 +484,7 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 			  char *json, size_t len)
 {
 	struct cairn_device_info info = { .size = sizeof(info) };
-	char table[128];
-	char ranks[16] = "";
+	char table[128], ranks[16] = "";
 
 	if (s->ranks > 1)
 		snprintf(ranks, sizeof(ranks), ":tp%d", s->ranks);
@@ -495,16 +494,7 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 		info.clock_mhz = (int32_t)(sm_mhz + 0.5);
 	name_table(s, path, table, sizeof(table));
 	snprintf(json, len,
-		 "\"impl\":\"%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
+		 "\"impl\":\"%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
 		 "\"driver\":\"%s\",\"source\":\"%s\"",
-		 table, s->impl.version, info.clock_mhz, info.name, info.driver, cairn_source_digest());
-		 "\"impl\":\"%s%s%s%s%s%s%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
-		 "\"driver\":\"%s\",\"source\":\"%s\"",
-		 s->impl.name, path == CAIRN_DECODE_AUTO ? "" : ":",
-		 path == CAIRN_DECODE_AUTO ? "" : cairn_decode_path_names[path],
-		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : ":",
-		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : cairn_weights_names[s->weights],
-		 s->kv == CAIRN_KV_PLAIN ? "" : ":kv-",
-		 s->kv == CAIRN_KV_PLAIN ? "" : cairn_kv_names[s->kv], ranks, s->impl.version,
-		 info.clock_mhz, info.name, info.driver, cairn_source_digest());
+		 table, ranks, s->impl.version, info.clock_mhz, info.name, info.driver, cairn_source_digest());
 }

@@ -22,8 +22,8 @@
 #include "serving/cli/commands.h"
 #include "serving/engine/engine.h"
 #include "serving/model/generation.h"
-#include "serving/slices/sliced.h"
 #include "serving/ranks/ranks.h"
+#include "serving/slices/sliced.h"
 
 #define WARM_UP		4	/* tokens that are not measured */
 #define ENERGY_NS	1000000000	/* repeated runs whose energy is measured */
@@ -82,8 +82,6 @@ struct options {
 	struct cairn_common_options common;
 	struct cairn_speculative_options speculative;
 	const char *shape, *prompt, *prompt_file, *plan, *slices;
-	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;
-	const char *shape, *prompt, *prompt_file;
 	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed, tp;
 	int ignore_eos, no_graphs, no_defaults;
 	struct cairn_sampling sampling;		/* temperature, top_p NAN and top_k -1: not given */
@@ -147,10 +145,8 @@ static int parse(int argc, char **argv, struct options *o)
 				   "and prompts of text");
 	if (o->slices && o->common.decode != CAIRN_DECODE_UNFUSED)
 		return cairn_error(EINVAL, "--slices: needs --decode unfused");
-	if (o->tp > 1 && (o->shape || o->common.weights || o->common.kv))
-		return cairn_error(EINVAL, "--tp: excludes --shape, --weights and --kv");
-	if (o->tp > 1 && (o->common.weights || o->common.kv))
-		return cairn_error(EINVAL, "--tp: excludes --weights and --kv");
+	if (o->tp > 1 && (o->common.weights || o->common.kv || o->plan || o->slices || o->speculative.method))
+		return cairn_error(EINVAL, "--tp: excludes --weights, --kv, --plan, --slices and --speculative");
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
 		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give only one");
 	if (o->shape && !o->prompt_tokens)
@@ -582,9 +578,6 @@ static int check_shape(const struct options *o)
 	return check_context(o, o->prompt_tokens, config.max_position_embeddings);
 }
 
-/* *slices: for the engine, which uses them as long as it exists. */
-static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, size_t *num_ids,
-		   struct cairn_slices **slices, struct cairn_engine **e)
 /* Starts the table of a rank, on the rank's device, and loads the rank's share. */
 static int start_rank(struct cairn_session *s, const struct options *o, struct cairn_tp *tp, int32_t rank)
 {
@@ -616,8 +609,9 @@ static void follow(const struct options *o, struct cairn_tp *tp, int32_t rank)
 	exit(ret ? CAIRN_EXIT_FAILED : CAIRN_EXIT_OK);
 }
 
+/* *slices: for the engine, which uses them as long as it exists. */
 static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, size_t *num_ids,
-		   struct cairn_engine **e, struct cairn_tp *tp)
+		   struct cairn_slices **slices, struct cairn_engine **e, struct cairn_tp *tp)
 {
 	static const char *const names[][2] = {
 		{ "page_size", "page-size" }, { "num_pages", "page-size" }, { "max_batch", "batch" },
@@ -661,8 +655,6 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 	if (o->slices)
 		CAIRN_TRY(cairn_sliced_load(slices, s->model, o->slices));
 	eo.slices = *slices;
-	if (eo.max_rows < eo.max_batch)
-		eo.max_rows = eo.max_batch;
 	eo.tap = tp ? cairn_tp_tap(tp) : NULL;
 	return cairn_name_option(cairn_engine_create(e, s->model, &eo), names);
 }
@@ -694,8 +686,7 @@ int cairn_cmd_generate(int argc, char **argv)
 	if (rank)
 		follow(&o, tp, rank);
 	if (!ret)
-		ret = prepare(&s, &o, &ids, &num_ids, &slices, &e);
-		ret = prepare(&s, &o, &ids, &num_ids, &e, tp);
+		ret = prepare(&s, &o, &ids, &num_ids, &slices, &e, tp);
 	if (!ret) {
 		status = CAIRN_EXIT_FAILED;
 		ret = create_run(&runs[0], &o);

@@ -126,6 +126,16 @@ static int create_tiers(struct cairn_engine *e, const struct cairn_model *model)
 				  cairn_worker_stream(e->worker), &to);
 }
 
+/* Whoever is told of passes repeats them with pages of his own (ranks.h). */
+static int check_tap(const struct cairn_engine_options *o)
+{
+	if (o->cache_grain != -1 || o->host_pages)
+		return cairn_error(EINVAL, "engine: tap: cache_grain must be -1, and host_pages 0");
+	if (o->nano || o->slices || o->speculation.method)
+		return cairn_error(EINVAL, "engine: tap: excludes nano, slices and speculation");
+	return 0;
+}
+
 int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 			const struct cairn_engine_options *options)
 {
@@ -145,15 +155,12 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	ret = check_options(&e->opt, e->config);
 	if (!ret && e->opt.repeatable)
 		ret = check_repeatable(e);
+	if (!ret && e->opt.tap)
+		ret = check_tap(&e->opt);
 	if (!ret)
 		ret = engine_spec_create(e);
 	if (!ret)
 		ret = create_scheduler(e, model);
-	if (!ret && e->opt.tap && (e->opt.cache_grain || e->opt.host_pages))
-		ret = cairn_error(EINVAL, "engine: tap: cache_grain must be -1, and host_pages 0");
-	if (ret)
-		goto out_destroy;
-	ret = create_scheduler(e, model);
 	if (ret)
 		goto out_destroy;
 	wo = (struct cairn_worker_options){
@@ -161,8 +168,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.max_context = e->opt.max_context, .num_pages = e->opt.num_pages,
 		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
 		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable, .nano = e->opt.nano,
-		.slices = e->opt.slices,
-		.tap = e->opt.tap,
+		.slices = e->opt.slices, .tap = e->opt.tap,
 	};
 	e->opt.nano = NULL;		/* the worker has a copy */
 	ret = cairn_worker_create(&e->worker, model, &wo);

@@ -75,7 +75,6 @@ struct cairn_engine_options {
 	 * engine.
 	 */
 	const struct cairn_slices *slices;
-	const struct cairn_nano_plan *nano;
 	/* Is told of all passes (worker.h). Pages must not move then: cache_grain -1, no host_pages. */
 	const struct cairn_worker_tap *tap;
 };

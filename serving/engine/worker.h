@@ -74,8 +74,6 @@ struct cairn_worker_options {
 	/* Passes that are not a decode_step run in these slices of the model (sliced.h); NULL: whole. Not
 	 * together with nano. The slices must outlive the worker. */
 	const struct cairn_slices *slices;
-	/* How passes that are not a decode_step run as nano-batches; NULL: sequentially. Copied. */
-	const struct cairn_nano_plan *nano;
 	const struct cairn_worker_tap *tap;	/* NULL: none; must outlive the worker */
 };
 

@@ -107,9 +107,18 @@ static int set_targets(struct cairn_worker *w)
 
 static int reserve(struct cairn_worker *w, int *moved)
 {
-	return w->as_nano ? cairn_nano_reserve(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream, moved) :
-	       w->sliced ? worker_sliced_reserve(w, moved) :
+	if (w->as_nano)
+		return cairn_nano_reserve(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream, moved);
+	return w->sliced ? worker_sliced_reserve(w, moved) :
 	       cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, moved);
+}
+
+static int forward(struct cairn_worker *w)
+{
+	if (w->as_nano)
+		return cairn_nano_forward(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream);
+	return w->sliced ? worker_sliced_forward(w) :
+	       cairn_forward(w->scratch, &w->kv, &w->batch, w->stream);
 }
 
 /* Enqueues everything that a graph contains. */
@@ -133,9 +142,7 @@ static int enqueue(struct cairn_worker *w)
 		if (moved)
 			worker_drop_graphs(w);
 	}
-	CAIRN_TRY(w->as_nano ? cairn_nano_forward(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream) :
-		  w->sliced ? worker_sliced_forward(w) :
-		  cairn_forward(w->scratch, &w->kv, &w->batch, w->stream));
+	CAIRN_TRY(forward(w));
 	if (!w->batch.num_logits)
 		return 0;
 	CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
