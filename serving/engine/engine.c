@@ -126,7 +126,7 @@ static int create_tiers(struct cairn_engine *e, const struct cairn_model *model)
 				  cairn_worker_stream(e->worker), &to);
 }
 
-/* Whoever is told of passes repeats them with pages of his own (ranks.h). */
+/* A tap repeats passes with pages of its own (ranks.h). */
 static int check_tap(const struct cairn_engine_options *o)
 {
 	if (o->cache_grain != -1 || o->host_pages)
