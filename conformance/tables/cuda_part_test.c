@@ -6,7 +6,7 @@
 #include "conformance/harness.h"
 #include "conformance/tables/tables.h"
 
-enum { BYTES = 256 << 20, SMS = 16, TURNS = 5 };
+enum { BYTES = 256 << 20, SMS = 8, TURNS = 5 };
 
 struct reader {
 	struct cairn_impl impl;

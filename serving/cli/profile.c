@@ -22,15 +22,17 @@ static const char usage[] =
 	"  --device N       CUDA device (0)\n"
 	"  --short          fewer measurements, within 80 seconds instead of four minutes\n"
 	"  --ops LIST       only these operations, as qkv,gate_up,attn; attn is attention (all)\n"
-	"  --rows LIST      rows of products alone (128 to 2048 by 128)\n"
-	"  --batches LIST   decoding requests of attention alone (96,192,384,768)\n"
-	"  --contexts LIST  keys of each; pairs take the first (1024,512,2048)\n"
-	"  --prompts LIST   rows of prompts (256,640,1280)\n"
+	"  --rows LIST      rows of products alone (128 to 2048 by 128; short: fewer)\n"
+	"  --batches LIST   decoding requests of attention alone (96,192,384,768;\n"
+	"                   short: 192,384,768)\n"
+	"  --contexts LIST  keys of each; pairs take the first (1024,512,2048;\n"
+	"                   short: 1024,2048)\n"
+	"  --prompts LIST   rows of prompts (256,640,1280; short: 256,1280)\n"
 	"  --pair-rows LIST     rows of products in pairs (512,1024; short: 512)\n"
 	"  --pair-batches LIST  decoding requests in pairs (192,384; short: 192)\n"
 	"  --how NAME       measure only pairs that run so: streams, priority or green (all)\n"
-	"  --alone-seconds X    of a measurement alone (0.2; short: 0.1)\n"
-	"  --pair-seconds X     of a pair; less than 0.4 has no energy (0.6; short: 0.45)\n"
+	"  --alone-seconds X    of a measurement alone (0.3; short: 0.25)\n"
+	"  --pair-seconds X     of a pair; less than 0.4 has no energy (0.7; short: 0.6)\n"
 	"  --seconds N      begin no measurement later (240; short: 60)\n";
 
 enum { NUM_LISTS = 6 };

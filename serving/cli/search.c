@@ -34,6 +34,7 @@ static const char usage[] =
 	"  --gap PERCENT    stop once no better schedule can be better by more than this (1)\n"
 	"  --seconds N      of the solver, for each pass (95)\n"
 	"  --dump-lp DIR    also write every program in LP format to this folder\n"
+	"  --anyway         also write plans that are predicted to lose, in order to measure them\n"
 	"  --out FILE       the plan file (plans/GPU_SHAPE_tpRANKS.json)\n"
 	"  --json FILE      append a record of each search, or of each measurement\n"
 	"\n"
@@ -54,7 +55,7 @@ struct list {
 
 struct search {
 	const char *model, *shape, *profile, *rows, *decode, *context, *dump, *output, *json;
-	int how;
+	int how, anyway;
 	int64_t ranks, nanos, seconds;
 	float gap;
 	struct cairn_model_config config;
@@ -123,8 +124,9 @@ static int search_pass(struct search *s, const struct cairn_search_pass *pass, i
 	if (s->records)
 		write_record(s, pass, eighths, &found);
 	if (!(found.tries[found.best].pass_ms < found.sequential_ms)) {
-		printf("  sequential is faster: no plan\n");
-		return 0;
+		printf("  sequential is faster%s\n", s->anyway ? "" : ": no plan");
+		if (!s->anyway)
+			return 0;
 	}
 	return cairn_plan_file_add(s->plan, &problem, &found);
 }
@@ -209,6 +211,7 @@ int cairn_cmd_search(int argc, char **argv)
 		{ .name = "gap", .kind = CAIRN_OPT_FLOAT, .to = &s.gap, .lo = 0, .hi = 100 },
 		{ .name = "seconds", .kind = CAIRN_OPT_INT, .to = &s.seconds, .lo = 1, .hi = 86400 },
 		{ .name = "dump-lp", .kind = CAIRN_OPT_TEXT, .to = &s.dump },
+		{ .name = "anyway", .kind = CAIRN_OPT_FLAG, .to = &s.anyway },
 		{ .name = "out", .kind = CAIRN_OPT_TEXT, .to = &s.output },
 		{ .name = "json", .kind = CAIRN_OPT_TEXT, .to = &s.json },
 		{ .name = "measure", .kind = CAIRN_OPT_TEXT, .to = &measure.plan },

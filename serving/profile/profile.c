@@ -13,21 +13,19 @@
 
 #define LIST(...)	{ { __VA_ARGS__ }, sizeof((int32_t[]){ __VA_ARGS__ }) / sizeof(int32_t) }
 
-#define TILES_OF_2048	LIST(128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1536, 1664, 1792, \
-			     1920, 2048)
-
 const struct profile_options profile_full = {
-	.rows = TILES_OF_2048, .batches = LIST(96, 192, 384, 768), .contexts = LIST(1024, 512, 2048),
+	.rows = LIST(128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1536, 1664, 1792, 1920, 2048),
+	.batches = LIST(96, 192, 384, 768), .contexts = LIST(1024, 512, 2048),
 	.prompts = LIST(256, 640, 1280), .pair_rows = LIST(512, 1024), .pair_batches = LIST(192, 384),
-	.part_sms = LIST(16, 24, 32, 40, 48, 56, 64, 72, 80), .alone_s = 0.2, .pair_s = 0.6, .limit_s = 240,
+	.part_sms = LIST(16, 24, 32, 40, 48, 56, 64, 72), .alone_s = 0.3, .pair_s = 0.7, .limit_s = 240,
 	.layers = 4, .page_size = 64,
 };
 
 const struct profile_options profile_short = {
-	.rows = TILES_OF_2048, .batches = LIST(96, 192, 384, 768), .contexts = LIST(1024, 512, 2048),
-	.prompts = LIST(256, 640, 1280), .pair_rows = LIST(512), .pair_batches = LIST(192),
-	.part_sms = LIST(16, 32, 40, 48, 56, 64, 72), .alone_s = 0.1, .pair_s = 0.45, .limit_s = 60,
-	.layers = 4, .page_size = 64,
+	.rows = LIST(128, 256, 384, 512, 640, 768, 896, 1024, 1536, 2048), .batches = LIST(192, 384, 768),
+	.contexts = LIST(1024, 2048), .prompts = LIST(256, 1280), .pair_rows = LIST(512),
+	.pair_batches = LIST(192), .part_sms = LIST(16, 32, 40, 48, 56, 64, 72), .alone_s = 0.25,
+	.pair_s = 0.6, .limit_s = 60, .layers = 4, .page_size = 64,
 };
 
 #define SUSPECT		1.05	/* an operation in a pair as many times as fast as alone is measured again */
