@@ -54,8 +54,8 @@ static void end_to_end(struct cairn_test *t)
 	snprintf(plan, sizeof(plan), "%s/plan.json", cairn_tmpdir(t));
 	snprintf(rows, sizeof(rows), "%s/rows.jsonl", cairn_tmpdir(t));
 	expect_ok(t, CAIRN(out, "profile", "--impl", "cpu", "--model", g.dir, "--out", profile, "--short",
-			   "--rows", "128,256", "--batches", "4,8", "--contexts", "64", "--prompts",
-			   "64,128", "--pair-rows", "128", "--pair-batches", "8", "--how", "streams",
+			   "--rows", "128,256", "--batches", "1,16", "--contexts", "256,16", "--prompts",
+			   "16,256", "--pair-rows", "128", "--pair-batches", "16", "--how", "streams",
 			   "--alone-seconds", "0", "--pair-seconds", "0"), out);
 	EXPECT_CONTAINS(t, out, " rows in ");
 	expect_ok(t, CAIRN(out, "search", "--model", g.dir, "--profile", profile, "--rows", "256",
