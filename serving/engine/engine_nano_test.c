@@ -229,6 +229,48 @@ static void from_file(struct cairn_test *t)
 	free(want);
 }
 
+/* Each step takes another of three plans, or none. */
+static int32_t next_plan(const void *ctx, int32_t rows, int32_t decodes, int32_t context)
+{
+	int *calls = *(int *const *)ctx;
+
+	/* a pass has at least one row for each nano-batch, and keys for each decoding row */
+	return rows < 1 || decodes > rows || (decodes > 0) != (context > 0) ? 99 : ++*calls % 4 - 1;
+}
+
+/*
+ * Passes of one shape by different plans have graphs of their own: a graph of other cuts would read the index
+ * arrays of other nano-batches.
+ */
+static void plans_alternate(struct cairn_test *t)
+{
+	const struct cairn_nano_plan all[] = { pipeline, three, shared };
+	struct cairn_engine_options opt = { ENGINE, .max_rows = 32 };
+	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
+	int calls = 0, *ctx = &calls;
+	const struct cairn_nano_plans plans = { .plans = all, .num = 3, .pick = next_plan, .ctx = &ctx };
+	struct cairn_engine_stats stats;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (!EXPECT(t, want != NULL) || open_model(t, "late", "llama3_tiny", &impl, &g, &m))
+		return;
+	for (int i = 0; i < JOBS; i++)
+		for (int k = 0; k < PROMPT; k++)
+			want->prompts[i][k] = 3 + (int32_t)(cairn_rand(t) % 180);
+	memcpy(got->prompts, want->prompts, sizeof(got->prompts));
+	run_all(t, want, m, &opt, &stats);
+	opt.nano = &plans;
+	run_all(t, got, m, &opt, &stats);
+	EXPECT(t, calls >= stats.steps && stats.nano_steps > stats.steps / 2 &&
+		  stats.nano_steps < stats.steps);
+	EXPECT(t, stats.graph_steps > 0);
+	compare(t, want, got, "alternating plans");
+	close_model(m, &g);
+	free(want);
+}
+
 static void llama_cpu(struct cairn_test *t)
 {
 	compare_engines(t, "cpu", "llama3_tiny", ARRAY_SIZE(settings));
@@ -286,6 +328,7 @@ static const struct cairn_unit units[] = {
 	{ "mixtral_late", mixtral_late },
 	{ "latent_late", latent_late },
 	{ "from_file", from_file },
+	{ "plans_alternate", plans_alternate },
 	{ "refused", refused },
 };
 
