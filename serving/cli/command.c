@@ -460,6 +460,16 @@ static void name_table(const struct cairn_session *s, enum cairn_decode_path pat
 		 s->kv == CAIRN_KV_PLAIN ? "" : cairn_kv_names[s->kv]);
 }
 
+static int check_parts(const struct cairn_session *s, const struct cairn_nano_plans *plans)
+{
+	for (int32_t i = 0; i < plans->num && !s->impl.stream_create_part; i++)
+		for (int32_t l = 0; l < plans->plans[i].num_lanes; l++)
+			if (plans->plans[i].lanes[l].sms || plans->plans[i].lanes[l].priority)
+				return cairn_error(EOPNOTSUPP, "the table %s has no stream_create_part",
+						   s->impl.name);
+	return 0;
+}
+
 const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, const char *path,
 						   const char *command)
 {
@@ -473,7 +483,8 @@ const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, cons
 	name_table(s, CAIRN_DECODE_AUTO, table, sizeof(table));
 	if (s->impl.device_info(&info))
 		info.name[0] = 0;
-	if (!cairn_plan_engine_open(&s->plans, path, &s->model->config, &here))
+	if (!cairn_plan_engine_open(&s->plans, path, &s->model->config, &here) &&
+	    !check_parts(s, cairn_plan_engine_plans(s->plans)))
 		return cairn_plan_engine_plans(s->plans);
 	fprintf(stderr, "cairn %s: --plan: %s; passes run sequentially\n", command, cairn_last_error());
 	cairn_clear_error();

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "conformance/tables/program.h"
@@ -388,8 +389,7 @@ int profile_run(const struct cairn_impl *impl, const struct cairn_model_config *
 		const struct profile_options *opt, const struct profile_sink *sink,
 		struct profile_result *result)
 {
-	static struct profile profile;
-	struct profile *p = &profile;
+	struct profile *p;
 	struct cairn_device_info info = { .size = sizeof(info) };
 	struct bed_sizes sizes = {
 		.layers = opt->layers, .page_size = opt->page_size, .max_batch = most(&opt->batches),
@@ -403,19 +403,24 @@ int profile_run(const struct cairn_impl *impl, const struct cairn_model_config *
 	if (sizes.max_rows < most(&opt->prompts))
 		sizes.max_rows = most(&opt->prompts);
 	memset(result, 0, sizeof(*result));
-	memset(p, 0, sizeof(*p));
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return cairn_error(ENOMEM, "profile: no memory");
 	p->opt = opt;
 	p->sink = sink;
 	p->result = result;
 	p->begun_ns = cairn_clock_ns();
-	CAIRN_TRY(CAIRN_TABLE(impl, device_info, &info));
+	ret = CAIRN_TABLE(impl, device_info, &info);
 	p->num_sms = info.num_sms;
-	CAIRN_TRY(bed_open(&p->bed, impl, config, &sizes));
-	ret = timing_open(&p->timing, impl);
+	if (!ret)
+		ret = bed_open(&p->bed, impl, config, &sizes);
+	if (!ret)
+		ret = timing_open(&p->timing, impl);
 	if (!ret)
 		ret = run_all(p);
 	result->seconds = seconds_since(p);
 	timing_close(&p->timing);
 	bed_close(&p->bed);
+	free(p);
 	return ret;
 }
