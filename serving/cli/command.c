@@ -488,6 +488,8 @@ const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, cons
 		return cairn_plan_engine_plans(s->plans);
 	fprintf(stderr, "cairn %s: --plan: %s; passes run sequentially\n", command, cairn_last_error());
 	cairn_clear_error();
+	cairn_plan_engine_close(s->plans);
+	s->plans = NULL;
 	return NULL;
 }
 

@@ -316,7 +316,7 @@ struct figures {
 	int same;		/* all runs gave the same tokens */
 	int fused;		/* decode_step ran at least one step */
 	struct cairn_speculation_stats drafts;
-	int64_t steps;		/* of all runs */
+	int64_t steps, nano_steps;	/* of all runs; those that ran as nano-batches */
 	/* of a whole run and of a decoding step: mean power, and the time of one while it was measured */
 	struct cairn_energy run_energy, step_energy;
 	double run_s, step_s;
@@ -390,6 +390,8 @@ static void write_row(FILE *json, const char *op, const struct cairn_session *s,
 	if (!strcmp(op, "generate"))
 		fprintf(json, ",\"prompt_tokens\":%zu,\"new_tokens\":%d,\"first_token_ns\":%.0f,"
 			"\"decode_ns\":%.0f", num_prompt, f->new_tokens, f->first_s * 1e9, f->decode_s * 1e9);
+	if (s->plans)
+		fprintf(json, ",\"nano_steps\":%lld", (long long)f->nano_steps);
 	if (s->impl.pci_bus_id && !strcmp(op, "generate"))
 		write_energy(json, &f->run_energy, f->run_s, (double)f->run_tokens);
 	else if (s->impl.pci_bus_id)
@@ -476,6 +478,9 @@ static int report(const struct cairn_session *s, const struct options *o, struct
 	fprintf(to, "prompt of %zu tokens: first token after %.1f ms; then %.3f ms a token (p95 %.3f%s), "
 		"%.1f tokens/s\n", num_prompt, f->first_s * 1e3, median * 1e-6, f->ns[f->n * 95 / 100] * 1e-6,
 		f->fused ? ", fused" : "", (double)o->common.batch * 1e9 / median);
+	if (s->plans)
+		fprintf(to, "%lld of %lld steps as nano-batches\n", (long long)f->nano_steps,
+			(long long)f->steps);
 	if (o->shape || o->common.json) {
 		f->roof = cairn_session_read_gbps(s);
 		fprintf(to, "a step reads %.3f GB, %.1f GB/s", f->bytes * 1e-9, f->bytes / median);
@@ -532,6 +537,7 @@ static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct
 	f->fused = stats.fused_steps > 0;
 	f->drafts = stats.speculation;
 	f->steps = stats.steps;
+	f->nano_steps = stats.nano_steps;
 	return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "conformance/suite/fake_card_test.h"
 #include "serving/base/json.h"
 #include "serving/cli/command.h"
+#include "serving/plan/plan_engine.h"
 #include "serving/template/chat_template.h"
 #include "serving/model/model_test.h"
 
@@ -107,6 +108,47 @@ static void answers(struct cairn_test *t, const char *table)
 		EXPECT_CONTAINS(t, out, "\n47\n");
 		EXPECT_CONTAINS(t, out, ", fused)");
 	}
+}
+
+/* A plan for decoding passes of the embedded model runs them, and the answers stay the same. */
+static void plan_taken(struct cairn_test *t)
+{
+	static const char *const ops[] = { "qkv", "attn", "o", "gate_up", "down" };
+	struct cairn_plan_file_entry entry = {
+		.rows = 8, .decode_eighths = 8, .context = 16, .nanos = 2, .cuts = { 4 }, .decode = { 4, 4 },
+		.sequential_ms = 3, .predicted_ms = 2, .measured_sequential_ms = 3, .measured_ms = 2,
+	};
+	struct cairn_plan_file file = { .impl = "cpu", .ranks = 1, .sms = 2, .entries = &entry,
+					.num_entries = 1 };
+	struct cairn_device_info info = { .size = sizeof(info) };
+	struct cairn_search_pipeline pipeline;
+	struct cairn_model_config config;
+	struct cairn_impl impl;
+	char out[16384], path[PATH_MAX], dir[PATH_MAX + 32];
+
+	snprintf(dir, sizeof(dir), "%s/serving/embedded", cairn_data_dir());
+	if (open_table(t, "cpu", &impl) || !EXPECT(t, impl.device_info(&info) == 0) ||
+	    !EXPECT(t, cairn_model_config_load(dir, &config) == 0 &&
+		    cairn_search_pipeline(&pipeline, &config, 1) == 0))
+		return;
+	snprintf(file.gpu, sizeof(file.gpu), "%s", info.name);
+	snprintf(file.kernels, sizeof(file.kernels), "%s", cairn_kernel_digest());
+	memcpy(file.shape, pipeline.shape, sizeof(file.shape));
+	for (int i = 0; i < 10; i++) {
+		struct cairn_plan_file_part *p = &entry.parts[entry.num_parts++];
+
+		*p = (struct cairn_plan_file_part){ .nano = i % 2, .start = 0.1 * i, .r = 0.5,
+						    .how = CAIRN_SEARCH_STREAMS, .sms = 2 };
+		snprintf(p->op, sizeof(p->op), "%s", ops[i / 2]);
+	}
+	snprintf(path, sizeof(path), "%s/taken.json", cairn_tmpdir(t));
+	EXPECT(t, cairn_plan_file_write(&file, path) == 0);
+	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "What is 55 - 8?\n", "--plan", path,
+			"--batch", "8", "--decode", "unfused") == 0);
+	EXPECT_CONTAINS(t, out, "\n47\n");
+	EXPECT_CONTAINS(t, out, " steps as nano-batches\n");
+	if (!EXPECT(t, !strstr(out, "\n0 of ") && !strstr(out, "sequentially")))
+		cairn_note(t, "%s", out);
 }
 
 /* A plan that cannot be used is named once, and the answer is the same. */
@@ -598,6 +640,7 @@ static void fifos(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "answers_ref", answers_ref },
+	{ "plan_taken", plan_taken },
 	{ "plan_refused", plan_refused },
 	{ "answers_cpu", answers_cpu },
 	{ "answers_cuda", answers_cuda },
