@@ -3,8 +3,8 @@
  * channel - an authenticated and encrypted connection between the lead and a member
  *
  * Both sides share a secret. They exchange ephemeral keys (X25519), and hash the result together with the
- * secret and with all that was said before into one key for each direction; so who lacks the secret can
- * neither read nor speak, nor stand in between, and a secret that leaks later does not reveal old
+ * secret and with both hellos into one key for each direction. A process without the secret can therefore
+ * neither read messages nor send any, also not as a relay, and a secret that leaks later does not reveal old
  * connections. Messages are then frames of libsodium's secretstream (XChaCha20-Poly1305): a frame that was
  * changed, repeated, left out or moved ends the connection.
  *
