@@ -2,7 +2,8 @@
 /*
  * engine_sliced_test - an engine whose passes run in slices gives the answers of one whose passes are whole
  *
- * Tokens and log-probabilities are compared bitwise, with prompts in chunks, prefix hits and preemption.
+ * Tokens and log-probabilities are compared bitwise, with prompts in chunks, prefix hits, preemption, and
+ * pages on the host.
  */
 #include <stdlib.h>
 
@@ -39,6 +40,7 @@ static void run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m
 			r.prompt = c->prompts[next];
 			r.ignore_eos = 1;
 			r.sampling.num_logprobs = 1;
+			r.keep = opt->host_pages > 0;
 			EXPECT(t, cairn_engine_submit(e, &r) == 0);
 		}
 		if (!EXPECT(t, cairn_engine_step(e, &busy) == 0)) {
@@ -62,12 +64,13 @@ static void compare(struct cairn_test *t, const struct crowd *want, const struct
 	}
 }
 
-static void compare_engines(struct cairn_test *t, const char *table, const char *model)
+static void compare_engines(struct cairn_test *t, const char *table, const char *model, int32_t host_pages)
 {
 	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
 	struct cairn_engine_options opt = {
 		.max_context = 128, .decode = CAIRN_DECODE_UNFUSED, .max_batch = 8, .page_size = 4,
-		.max_rows = 24, .num_pages = 24, .expected_new = 1,
+		.max_rows = 24, .num_pages = 24, .expected_new = 1, .host_pages = host_pages,
+		.recompute_ns = host_pages ? 1000000 : 0, .swap_ns = host_pages ? 1 : 0,
 	};
 	struct cairn_engine_stats stats;
 	struct cairn_slices *slices = NULL;
@@ -88,9 +91,11 @@ static void compare_engines(struct cairn_test *t, const char *table, const char 
 		EXPECT(t, stats.sliced_steps == 0);
 		opt.slices = slices;
 		run_all(t, got, m, &opt, &stats);
-		cairn_note(t, "%s, %s: %lld of %lld steps sliced, %lld from graphs; %lld recomputed", table,
-			   model, (long long)stats.sliced_steps, (long long)stats.steps,
-			   (long long)stats.graph_steps, (long long)stats.scheduler.recomputed);
+		cairn_note(t, "%s, %s: %lld of %lld steps sliced, %lld from graphs; %lld recomputed, %lld "
+			   "swapped", table, model, (long long)stats.sliced_steps, (long long)stats.steps,
+			   (long long)stats.graph_steps, (long long)stats.scheduler.recomputed,
+			   (long long)stats.scheduler.swapped);
+		EXPECT(t, (stats.layer_offloads > 0) == (host_pages > 0));
 		EXPECT(t, stats.sliced_steps == stats.steps && stats.steps > 5);
 		compare(t, want, got);
 	}
@@ -102,16 +107,18 @@ out:
 
 static void same_answers(struct cairn_test *t)
 {
-	compare_engines(t, "cpu", "llama3_tiny");
-	compare_engines(t, "late", "gemma2_tiny");
-	compare_engines(t, "cpu", "deepseek_q_tiny");
+	compare_engines(t, "cpu", "llama3_tiny", 0);
+	compare_engines(t, "cpu", "llama3_tiny", 200);
+	compare_engines(t, "late", "gemma2_tiny", 0);
+	compare_engines(t, "cpu", "deepseek_q_tiny", 0);
 }
 
 static void same_answers_cuda(struct cairn_test *t)
 {
-	compare_engines(t, "cuda", "llama3_tiny");
-	compare_engines(t, "cuda", "gemma2_tiny");
-	compare_engines(t, "cuda", "deepseek_q_tiny");
+	compare_engines(t, "cuda", "llama3_tiny", 0);
+	compare_engines(t, "cuda", "llama3_tiny", 200);
+	compare_engines(t, "cuda", "gemma2_tiny", 0);
+	compare_engines(t, "cuda", "deepseek_q_tiny", 0);
 }
 
 static const struct cairn_unit units[] = {

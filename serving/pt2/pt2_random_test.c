@@ -39,8 +39,9 @@ static void add_node(struct cairn_test *t, struct random_program *r, const char 
 	for (; *inputs; inputs += 2)
 		json_array_append_new(args, json_pack("{s:s, s:{s:{s:s}}}", "name", inputs[0], "arg",
 						      "as_tensor", "name", inputs[1]));
-	json_array_append_new(r->nodes, json_pack("{s:s, s:s, s:o, s:[{s:{s:s}}]}", "target", full, "name",
-						  name, "inputs", args, "outputs", "as_tensor", "name", name));
+	json_array_append_new(r->nodes, json_pack("{s:s, s:s, s:o, s:[{s:{s:s}}]}", "target", full,
+						  "name", name, "inputs", args, "outputs", "as_tensor",
+						  "name", name));
 }
 
 /* Chooses a result, mostly one that nothing has read yet. free: also one that depends on no parameter. */
@@ -64,7 +65,8 @@ static void add_some(struct cairn_test *t, struct random_program *r)
 
 	switch (cairn_rand(t) % 6) {
 	case 0:
-		add_node(t, r, "linear.default", (const char *[]){ "input", pick(t, r, x), "weight", "w", NULL });
+		add_node(t, r, "linear.default",
+			 (const char *[]){ "input", pick(t, r, x), "weight", "w", NULL });
 		return;
 	case 1:
 	case 2:
