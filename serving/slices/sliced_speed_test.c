@@ -233,9 +233,9 @@ static void llama3_8b_b64_kv1024(struct cairn_test *t)
 		  "\"whole_us\":%.1f,\"rows_us\":%.1f,\"parts_us\":%.1f,\"previous_rows_us\":%.1f,"
 		  "\"previous_parts_us\":%.1f,\"layer_rows_us\":%.2f,\"layer_parts_us\":%.2f,"
 		  "\"layer_previous_rows_us\":%.2f,\"layer_previous_parts_us\":%.2f,"
-		  "\"previous_difference\":%.3g", us[0], us[1], us[2], us[3], us[4],
+		  "\"parts_difference\":%.3g,\"previous_difference\":%.3g", us[0], us[1], us[2], us[3], us[4],
 		  (us[1] - us[0]) / layers, (us[2] - us[0]) / layers, (us[3] - us[0]) / layers,
-		  (us[4] - us[0]) / layers, far[3]);
+		  (us[4] - us[0]) / layers, far[2], far[3]);
 out:
 	close_bench(&x);
 }
