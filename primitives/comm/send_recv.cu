@@ -15,7 +15,7 @@
 #include "primitives/comm/send_recv.h"
 
 #define THREADS		256
-#define GROUPS		2	/* of a thread: a launch has at most 64 CTAs */
+#define GROUPS		2	/* of a thread: a launch has at most 128 CTAs */
 
 struct step_args {
 	struct comm_device c;
