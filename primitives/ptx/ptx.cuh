@@ -499,6 +499,12 @@ PTX void ptx_mbarrier_arrive_cluster(uint32_t mbar)
 	asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" : : "r"(mbar) : "memory");
 }
 
+/* orders no memory accesses: for a slot that only asynchronous copies write, after reads that are over */
+PTX void ptx_mbarrier_arrive_relaxed_cluster(uint32_t mbar)
+{
+	asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" : : "r"(mbar) : "memory");
+}
+
 PTX void ptx_mbarrier_expect_tx(uint32_t mbar, uint32_t bytes)
 {
 	asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"

@@ -109,6 +109,14 @@ PTX void ptx_cp_async_bulk_tensor_3d_g2s(uint32_t dst, const void *map, int32_t 
 		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(z), "r"(mbar) : "memory");
 }
 
+PTX void ptx_cp_async_bulk_tensor_4d_g2s(uint32_t dst, const void *map, int32_t x, int32_t y, int32_t z,
+					 int32_t u, uint32_t mbar)
+{
+	asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+		     "[%0], [%1, {%2, %3, %4, %5}], [%6];"
+		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(mbar) : "memory");
+}
+
 PTX void ptx_cp_async_bulk_tensor_5d_g2s(uint32_t dst, const void *map, int32_t x, int32_t y, int32_t z,
 					 int32_t u, int32_t v, uint32_t mbar)
 {
@@ -131,6 +139,15 @@ PTX void ptx_cp_async_bulk_tensor_3d_g2s_multicast(uint32_t dst, const void *map
 	asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 		     ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;"
 		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(z), "r"(mbar), "h"(cta_mask) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_tensor_4d_g2s_multicast(uint32_t dst, const void *map, int32_t x, int32_t y,
+						   int32_t z, int32_t u, uint32_t mbar, uint16_t cta_mask)
+{
+	asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		     ".multicast::cluster [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
+		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(mbar), "h"(cta_mask)
+		     : "memory");
 }
 
 PTX void ptx_cp_async_bulk_tensor_1d_s2g(const void *map, uint32_t src, int32_t x)

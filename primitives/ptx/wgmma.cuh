@@ -79,24 +79,38 @@ PTX uint64_t wgmma_desc_64(uint32_t addr)
 		"%" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9"
 #define R8	"%0, %1, %2, %3, %4, %5, %6, %7"
 #define R16	R10() ", %10, %11, %12, %13, %14, %15"
+#define R24	R10() ", " R10(1) ", %20, %21, %22, %23"
 #define R32	R10() ", " R10(1) ", " R10(2) ", %30, %31"
 #define R40	R10() ", " R10(1) ", " R10(2) ", " R10(3)
 #define R48	R40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define R56	R40 ", " R10(4) ", %50, %51, %52, %53, %54, %55"
 #define R64	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", %60, %61, %62, %63"
+#define R72	R40 ", " R10(4) ", " R10(5) ", " R10(6) ", %70, %71"
 #define R80	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", " R10(6) ", " R10(7)
+#define R88	R80 ", %80, %81, %82, %83, %84, %85, %86, %87"
 #define R96	R80 ", " R10(8) ", %90, %91, %92, %93, %94, %95"
+#define R104	R80 ", " R10(8) ", " R10(9) ", %100, %101, %102, %103"
+#define R112	R80 ", " R10(8) ", " R10(9) ", " R10(10) ", %110, %111"
+#define R120	R80 ", " R10(8) ", " R10(9) ", " R10(10) ", " R10(11)
 #define R128	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", " R10(6) \
 		", " R10(7) ", " R10(8) ", " R10(9) ", " R10(10) ", " R10(11) \
 		", %120, %121, %122, %123, %124, %125, %126, %127"
 #define D4(d)	"+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3])
 #define D8(d)	D4(d), D4((d) + 4)
 #define D16(d)	D4(d), D4((d) + 4), D4((d) + 8), D4((d) + 12)
+#define D24(d)	D16(d), D8((d) + 16)
 #define D32(d)	D16(d), D16((d) + 16)
 #define D40(d)	D32(d), D8((d) + 32)
 #define D48(d)	D32(d), D16((d) + 32)
+#define D56(d)	D32(d), D24((d) + 32)
 #define D64(d)	D32(d), D32((d) + 32)
+#define D72(d)	D64(d), D8((d) + 64)
 #define D80(d)	D64(d), D16((d) + 64)
 #define D96(d)	D64(d), D32((d) + 64)
+#define D88(d)	D64(d), D16((d) + 64), D8((d) + 80)
+#define D104(d)	D96(d), D8((d) + 96)
+#define D112(d)	D96(d), D16((d) + 96)
+#define D120(d)	D96(d), D16((d) + 96), D8((d) + 112)
 #define D128(d)	D64(d), D64((d) + 64)
 
 /* n: columns; f: registers of d; a1..a3, b_at, p_at: numbers of the operands a[1..3], b and add */
@@ -114,8 +128,7 @@ PTX uint64_t wgmma_desc_64(uint32_t addr)
 /* d is n / 2 floats per thread; add 0: d = a b, else d += a b. */
 template <int dtype, int n> PTX void ptx_wgmma_ss(float *d, uint64_t a, uint64_t b, int add)
 {
-	static_assert(n == 16 || n == 32 || n == 64 || n == 80 || n == 96 || n == 128 ||
-		      n == 160, "no such product");
+	static_assert(n % 16 == 0 && n >= 16 && n <= 256, "no such product");
 	if constexpr (n == 16 && dtype == CAIRN_F16)
 		WGMMA_SS(16, "f16", 8, 9, 10);
 	else if constexpr (n == 16)
@@ -124,6 +137,10 @@ template <int dtype, int n> PTX void ptx_wgmma_ss(float *d, uint64_t a, uint64_t
 		WGMMA_SS(32, "f16", 16, 17, 18);
 	else if constexpr (n == 32)
 		WGMMA_SS(32, "bf16", 16, 17, 18);
+	else if constexpr (n == 48 && dtype == CAIRN_F16)
+		WGMMA_SS(48, "f16", 24, 25, 26);
+	else if constexpr (n == 48)
+		WGMMA_SS(48, "bf16", 24, 25, 26);
 	else if constexpr (n == 64 && dtype == CAIRN_F16)
 		WGMMA_SS(64, "f16", 32, 33, 34);
 	else if constexpr (n == 64)
@@ -136,10 +153,42 @@ template <int dtype, int n> PTX void ptx_wgmma_ss(float *d, uint64_t a, uint64_t
 		WGMMA_SS(96, "f16", 48, 49, 50);
 	else if constexpr (n == 96)
 		WGMMA_SS(96, "bf16", 48, 49, 50);
+	else if constexpr (n == 112 && dtype == CAIRN_F16)
+		WGMMA_SS(112, "f16", 56, 57, 58);
+	else if constexpr (n == 112)
+		WGMMA_SS(112, "bf16", 56, 57, 58);
+	else if constexpr (n == 144 && dtype == CAIRN_F16)
+		WGMMA_SS(144, "f16", 72, 73, 74);
+	else if constexpr (n == 144)
+		WGMMA_SS(144, "bf16", 72, 73, 74);
 	else if constexpr (n == 160 && dtype == CAIRN_F16)
 		WGMMA_SS(160, "f16", 80, 81, 82);
 	else if constexpr (n == 160)
 		WGMMA_SS(160, "bf16", 80, 81, 82);
+	else if constexpr (n == 176 && dtype == CAIRN_F16)
+		WGMMA_SS(176, "f16", 88, 89, 90);
+	else if constexpr (n == 176)
+		WGMMA_SS(176, "bf16", 88, 89, 90);
+	else if constexpr (n == 192 && dtype == CAIRN_F16)
+		WGMMA_SS(192, "f16", 96, 97, 98);
+	else if constexpr (n == 192)
+		WGMMA_SS(192, "bf16", 96, 97, 98);
+	else if constexpr (n == 208 && dtype == CAIRN_F16)
+		WGMMA_SS(208, "f16", 104, 105, 106);
+	else if constexpr (n == 208)
+		WGMMA_SS(208, "bf16", 104, 105, 106);
+	else if constexpr (n == 224 && dtype == CAIRN_F16)
+		WGMMA_SS(224, "f16", 112, 113, 114);
+	else if constexpr (n == 224)
+		WGMMA_SS(224, "bf16", 112, 113, 114);
+	else if constexpr (n == 240 && dtype == CAIRN_F16)
+		WGMMA_SS(240, "f16", 120, 121, 122);
+	else if constexpr (n == 240)
+		WGMMA_SS(240, "bf16", 120, 121, 122);
+	else if constexpr (n == 256 && dtype == CAIRN_F16)
+		WGMMA_SS(256, "f16", 128, 129, 130);
+	else if constexpr (n == 256)
+		WGMMA_SS(256, "bf16", 128, 129, 130);
 	else if constexpr (dtype == CAIRN_F16)
 		WGMMA_SS(128, "f16", 64, 65, 66);
 	else
@@ -264,22 +313,36 @@ template <int n> PTX void ptx_wgmma_e4m3_rs(float *d, const uint32_t a[4], uint6
 #undef R10
 #undef R8
 #undef R16
+#undef R24
 #undef R32
 #undef R40
 #undef R48
+#undef R56
 #undef R64
+#undef R72
 #undef R80
+#undef R88
 #undef R96
+#undef R104
+#undef R112
+#undef R120
 #undef R128
 #undef D4
 #undef D8
 #undef D16
+#undef D24
 #undef D32
 #undef D40
 #undef D48
+#undef D56
 #undef D64
+#undef D72
 #undef D80
+#undef D88
 #undef D96
+#undef D104
+#undef D112
+#undef D120
 #undef D128
 #undef WGMMA_SS
 #undef WGMMA_SS_T
