@@ -63,6 +63,7 @@
 #include "primitives/cluster/cluster_reduce.h"
 #include "primitives/machine/dsmem.h"
 #include "primitives/rows/embedding.h"
+#include "primitives/gemm/fixed/gemm_fixed.h"
 #include "primitives/gemm/gemm.h"
 #include "primitives/gemm/gemm_fp8w.h"
 #include "primitives/logits/logprobs.h"
@@ -232,6 +233,9 @@ struct cairn_impl {
 	int (*all_reduce_norm)(const struct cairn_all_reduce_norm_args *args, void *stream);
 	int (*all_to_all)(const struct cairn_all_to_all_args *args, void *stream);
 	int (*send_recv)(const struct cairn_send_recv_args *args, void *stream);
+	/* products whose bits depend on no other row and on no size */
+	int (*gemm_fixed)(const struct cairn_gemm_fixed_args *args, void *stream);
+	int (*gemm_fixed_workspace)(const struct cairn_gemm_fixed_args *args, size_t *bytes);
 };
 
 /*

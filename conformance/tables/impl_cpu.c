@@ -55,4 +55,5 @@ const struct cairn_impl cairn_impl_cpu = {
 	.all_reduce_norm = cairn_all_reduce_norm_cpu,
 	.all_to_all = cairn_all_to_all_cpu,
 	.send_recv = cairn_send_recv_cpu,
+	.gemm_fixed = cairn_gemm_fixed_cpu,
 };

@@ -72,4 +72,5 @@ const struct cairn_impl cairn_impl_cuda = {
 	.all_reduce_norm = cairn_all_reduce_norm,
 	.all_to_all = cairn_all_to_all,
 	.send_recv = cairn_send_recv,
+	.gemm_fixed = cairn_gemm_fixed,
 };

@@ -2,7 +2,7 @@
 /*
  * impl_peers - kernels of other libraries behind the same table, for side-by-side benchmarks
  *
- *   gemm                   cuBLASLt
+ *   gemm, gemm_fixed       cuBLASLt; gemm_fixed without SILU_MUL and strides
  *   attn_dense, attn_bwd   cuDNN (conformance/peers)
  *
  * Libraries are looked up at run time; the operations of a missing library return -EOPNOTSUPP with a text
@@ -21,6 +21,34 @@ static int gemm(const struct cairn_gemm_args *a, void *stream)
 {
 	snprintf(library, sizeof(library), "cublaslt");
 	return cairn_gemm_cublaslt(a, stream);
+}
+
+/* The same product; cuBLASLt promises nothing about the bits, and the suite skips what it lacks. */
+static struct cairn_gemm_args as_gemm(const struct cairn_gemm_fixed_args *a)
+{
+	return (struct cairn_gemm_args){
+		.size = sizeof(struct cairn_gemm_args), .out = a->out, .a = a->a, .b = a->b, .bias = a->bias,
+		.workspace = a->workspace, .workspace_bytes = a->workspace_bytes, .m = a->m, .n = a->n,
+		.k = a->k, .dtype = a->dtype, .out_dtype = a->out_dtype, .sms = a->sms,
+	};
+}
+
+static int gemm_fixed(const struct cairn_gemm_fixed_args *a, void *stream)
+{
+	const struct cairn_gemm_args g = as_gemm(a);
+
+	CAIRN_TRY(cairn_gemm_fixed_check(a));
+	if (a->epilogue != CAIRN_GEMM_FIXED_PLAIN || a->out_stride || a->a_stride)
+		return cairn_error(EOPNOTSUPP, "gemm_fixed: epilogue, out_stride, a_stride: not by cuBLASLt");
+	return gemm(&g, stream);
+}
+
+static int gemm_fixed_workspace(const struct cairn_gemm_fixed_args *a, size_t *bytes)
+{
+	const struct cairn_gemm_args g = as_gemm(a);
+
+	CAIRN_TRY(cairn_gemm_fixed_check_shape(a));
+	return cairn_gemm_cublaslt_workspace(&g, bytes);
 }
 
 static int dense(const struct cairn_attn_dense_args *a, void *stream)
@@ -49,6 +77,8 @@ const struct cairn_impl cairn_impl_peers = {
 	.last_error = cairn_last_error,
 	.gemm = gemm,
 	.gemm_workspace = cairn_gemm_cublaslt_workspace,
+	.gemm_fixed = gemm_fixed,
+	.gemm_fixed_workspace = gemm_fixed_workspace,
 	.attn_dense = dense,
 	.attn_dense_workspace = cairn_attn_dense_cudnn_workspace,
 	.attn_bwd = bwd,

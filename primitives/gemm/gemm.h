@@ -31,7 +31,7 @@
  * Determinism: bitwise repeatable for equal arguments; the grouping of sums may depend on sms above m = 8,
  *              and with f32 inputs. The tables cpu and cuda promise more in f16 and bf16 (gemm_rows_test.c):
  *              the bits of a row of out depend neither on the other rows of a nor on the row's place among
- *              them, but may depend on m.
+ *              them, but may depend on m; in gemm_fixed (fixed/gemm_fixed.h) they do not.
  * Constant b:  b and bias are weights. cairn_gemm() may be launched as a programmatic dependent, and then
  *              reads b before the preceding kernels of the stream have ended. Any writer of b must therefore
  *              be separated from this call by a full ordering point of the stream (a synchronisation, an

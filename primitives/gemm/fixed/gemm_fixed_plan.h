@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemm_fixed_plan - divides a product into tiles: plain arithmetic, for the host and the kernel
+ *
+ * A tile has 64 * groups rows of a and `width` rows of b. CTAs run alone or in pairs (clusters of two), whose
+ * tiles lie one below the other and share the rows of b. The tiles of all CTAs of a cluster are a unit; units
+ * are given to clusters in turn.
+ *
+ * No choice here changes a result's bits: each element is the sum of the same wgmma steps of 16 of k in the
+ * same order, whichever tile it is in.
+ */
+#ifndef CAIRN_GEMM_FIXED_PLAN_H
+#define CAIRN_GEMM_FIXED_PLAN_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define GEMM_FIXED_PLAN static inline __host__ __device__
+#else
+#define GEMM_FIXED_PLAN static inline
+#endif
+
+#define GEMM_FIXED_GROUP_ROWS	64		/* rows of a warpgroup */
+#define GEMM_FIXED_STAGE_K	64
+#define GEMM_FIXED_MOST_WIDTH	256
+#define GEMM_FIXED_RING_BYTES	(208 * 1024)
+#define GEMM_FIXED_MAX_SLOTS	16
+#define GEMM_FIXED_TOGETHER	2048		/* rows of a whose tiles are taken before the next columns */
+#define GEMM_FIXED_MOST		(0x7fffffff - 511)	/* m and n at most: tiles may end behind them */
+
+struct gemm_fixed_plan {
+	int32_t width;			/* rows of b of a tile: 32 to 256, a multiple of 16 */
+	int32_t groups;			/* warpgroups that multiply: 1 or 2 */
+	int32_t pair;			/* CTAs of a cluster: 1 or 2 */
+	int32_t slots, stages;		/* stages in the ring; stages of a tile */
+	int32_t rows, cols;		/* units along m and along n */
+	int32_t clusters;		/* clusters of the launch */
+};
+
+GEMM_FIXED_PLAN int32_t gemm_fixed_div_up(int64_t a, int64_t b)
+{
+	return (int32_t)((a + b - 1) / b);
+}
+
+GEMM_FIXED_PLAN int32_t gemm_fixed_stage_bytes(int32_t groups, int32_t width)
+{
+	return (groups * GEMM_FIXED_GROUP_ROWS + width) * GEMM_FIXED_STAGE_K * 2;
+}
+
+/* Returns the rows of a in a unit. */
+GEMM_FIXED_PLAN int32_t gemm_fixed_unit_rows(const struct gemm_fixed_plan *p)
+{
+	return GEMM_FIXED_GROUP_ROWS * p->groups * p->pair;
+}
+
+/*
+ * Finds unit `at`: its place along m and along n. The units of TOGETHER rows of a follow each other, so that
+ * clusters that run at the same time share both rows of b and rows of a in the L2.
+ */
+GEMM_FIXED_PLAN void gemm_fixed_unit(const struct gemm_fixed_plan *p, int32_t at, int32_t *row, int32_t *col)
+{
+	const int32_t most = GEMM_FIXED_TOGETHER / gemm_fixed_unit_rows(p);
+	const int32_t band = most < p->rows ? most : p->rows;
+	const int32_t first = at / (band * p->cols) * band, left = p->rows - first;
+	const int32_t high = left < band ? left : band;
+
+	at -= first * p->cols;
+	*row = first + at % high;
+	*col = at / high;
+}
+
+/* The call as far as the plan needs it; sms: those that it may use. */
+struct gemm_fixed_shape {
+	int32_t m, n, k, sms;
+	int32_t multiple;		/* the width is a multiple of it: 16, or 32 with SILU_MUL */
+	int32_t pairs;			/* clusters of two CTAs that the device holds at once */
+};
+
+/*
+ * Estimates the clocks of the call. A stage takes the longer of multiplying (an SM multiplies 64 x 64 x width
+ * in 2 width clocks) and of fetching at 40 bytes a clock, in which a pair reads each row of b once. An eighth
+ * of the fetch counts in any case, for its energy: the power limit sets the clock. The beginning of the first
+ * tile and the end of each tile are not overlapped. All constants are assumptions (NOTES.md).
+ */
+static inline int64_t gemm_fixed_clocks(const struct gemm_fixed_plan *p, const struct gemm_fixed_shape *s)
+{
+	const int32_t tile_rows = GEMM_FIXED_GROUP_ROWS * p->groups;
+	const int32_t fetched = (s->m < tile_rows ? s->m : tile_rows) + p->width / p->pair;
+	const int64_t multiply = 2 * p->groups * p->width, fetch = fetched * GEMM_FIXED_STAGE_K * 2 / 40;
+	const int64_t stage = (multiply > fetch ? multiply : fetch) + fetch / 8;
+	const int64_t rounds = gemm_fixed_div_up((int64_t)p->rows * p->cols, p->clusters);
+
+	return 1500 + rounds * (p->stages * stage + 4 * p->width);
+}
+
+/* Completes a plan whose width, groups and pair are set. Returns the units, or 0 if they are too many. */
+static inline int32_t gemm_fixed_complete(struct gemm_fixed_plan *p, const struct gemm_fixed_shape *s)
+{
+	const int32_t slots = GEMM_FIXED_RING_BYTES / gemm_fixed_stage_bytes(p->groups, p->width);
+	const int32_t most = p->pair == 1 ? s->sms : s->sms / 2 < s->pairs ? s->sms / 2 : s->pairs;
+	int64_t units;
+
+	p->slots = slots < GEMM_FIXED_MAX_SLOTS ? slots : GEMM_FIXED_MAX_SLOTS;
+	p->stages = gemm_fixed_div_up(s->k, GEMM_FIXED_STAGE_K);
+	p->rows = gemm_fixed_div_up(s->m, gemm_fixed_unit_rows(p));
+	p->cols = gemm_fixed_div_up(s->n, p->width);
+	units = (int64_t)p->rows * p->cols;
+	p->clusters = units < most ? (int32_t)units : most;
+	return p->clusters && units <= 0x7fffffff - 0x10000 ? (int32_t)units : 0;
+}
+
+/*
+ * Chooses the width and whether CTAs run in pairs: the least clocks, then the greater width. `clusters` is 0
+ * if the product has too many tiles.
+ */
+static inline struct gemm_fixed_plan gemm_fixed_choose(const struct gemm_fixed_shape *s)
+{
+	struct gemm_fixed_plan best = { 0 };
+	int64_t least = 0;
+
+	for (int32_t pair = s->m > 2 * GEMM_FIXED_GROUP_ROWS ? 2 : 1; pair; pair--)
+		for (int32_t width = GEMM_FIXED_MOST_WIDTH; width >= 32; width -= s->multiple) {
+			struct gemm_fixed_plan p = { .width = width, .pair = pair };
+			int64_t clocks;
+
+			p.groups = s->m > GEMM_FIXED_GROUP_ROWS ? 2 : 1;
+			if (!gemm_fixed_complete(&p, s))
+				continue;
+			clocks = gemm_fixed_clocks(&p, s);
+			if (least && clocks >= least)
+				continue;
+			least = clocks;
+			best = p;
+		}
+	return best;
+}
+
+#endif

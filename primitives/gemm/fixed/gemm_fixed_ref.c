@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gemm_fixed_ref - the reference in double, and the error bound
+ *
+ * A sum has the bound E that gemm_ref.c derives. SILU_MUL computes s(g') u' with |g' - g| <= E, |u' - u| <=
+ * E'. The slope of s, silu, is at most 1.1, so
+ *
+ *	|s(g') u' - s(g) u| <= 1.1 E (|u| + E') + |s(g)| E'
+ *
+ * The function itself adds 16 2^-24 (1 + z) |s(g) u|, z = max(-g, min(g, 1)), for its own rounding
+ * (silu_mul_ref.c). Where g' is not g, z is at most 88, since beyond that s(g') u' is too small to matter:
+ * the first part grows by at most 2^-13 of itself.
+ */
+#include "primitives/gemm/fixed/gemm_fixed.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "primitives/base/rows.h"
+
+/* Above 2^31 products only a sample of the elements is judged. */
+static int left_out(const struct cairn_gemm_fixed_args *g, int64_t e)
+{
+	return (double)g->m * g->n * g->k > 0x1p31 && ((uint64_t)e * 0x9e3779b97f4a7c15u >> 20) % 1021;
+}
+
+struct sum {
+	double val, error;
+	int undefined;
+};
+
+/* Returns the sum of row a and row j of b, with its bias. b: room for a row */
+static struct sum sum_of(const struct cairn_gemm_fixed_args *g, const double *a, int64_t j, double *b)
+{
+	double normal = g->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, mag;
+	double bias = g->bias ? cairn_load(g->bias, g->dtype, j) : 0;
+	struct sum s;
+
+	cairn_widen(b, g->b, g->dtype, j * g->k, g->k);
+	s.val = cairn_dot_bounded(a, b, g->k, normal, normal, &mag) + bias;
+	s.error = isfinite(s.val) ? (g->k + 2) * 0x1p-24 * (mag + fabs(bias)) + g->k * 0x1p-150 : 0;
+	s.undefined = 0;
+	return s;
+}
+
+static double silu(double g)
+{
+	return g == -INFINITY ? 0 : g / (1 + exp(-g));
+}
+
+/* Returns silu(gate) * up. An infinite up has no defined result where silu may underflow. */
+static struct sum gated(struct sum gate, struct sum up)
+{
+	double s = silu(gate.val), z = gate.val < 0 ? fmin(-gate.val, 1000) : fmin(gate.val, 1);
+	struct sum r = { .val = s * up.val };
+
+	r.undefined = isinf(up.val) && gate.val - gate.error < -80;
+	r.error = 1.1 * gate.error * (fabs(up.val) + up.error) + fabs(s) * up.error;
+	r.error = (1 + 0x1p-13) * r.error + 16 * 0x1p-24 * (1 + z) * fabs(r.val) + 20 * 0x1p-150;
+	return r;
+}
+
+static struct sum element(const struct cairn_gemm_fixed_args *g, const double *a, int64_t j, double *b)
+{
+	struct sum s = sum_of(g, a, j, b);
+
+	return g->epilogue == CAIRN_GEMM_FIXED_SILU_MUL ? gated(s, sum_of(g, a, g->n / 2 + j, b)) : s;
+}
+
+static void set(const struct cairn_gemm_fixed_args *g, int64_t e, struct sum s, struct cairn_exact *exact)
+{
+	exact->val[e] = s.undefined ? NAN : s.val;
+	exact->bound[e] = s.undefined ? INFINITY : !isfinite(s.val) ? 0 : s.error +
+			  cairn_dtype_roundoff(g->out_dtype) * fabs(s.val) + cairn_dtype_tiny(g->out_dtype);
+}
+
+/* Judges row i, or writes it if exact is NULL. a, b: room for a row */
+static void one_row(const struct cairn_gemm_fixed_args *g, int64_t i, double *a, double *b,
+		    struct cairn_exact *exact)
+{
+	int64_t first = i * cairn_gemm_fixed_out_stride(g), width = cairn_gemm_fixed_width(g);
+
+	cairn_widen(a, g->a, g->dtype, i * cairn_gemm_fixed_a_stride(g), g->k);
+	for (int64_t j = 0; j < width; j++) {
+		if (!exact)
+			cairn_store(g->out, g->out_dtype, first + j, element(g, a, j, b).val);
+		else if (left_out(g, first + j))
+			set(g, first + j, (struct sum){ 0, INFINITY, 0 }, exact);
+		else
+			set(g, first + j, element(g, a, j, b), exact);
+	}
+	for (int64_t j = width; exact && j < cairn_gemm_fixed_out_stride(g); j++)
+		exact->bound[first + j] = NAN;	/* between rows: must keep its bits */
+}
+
+static int all_rows(const struct cairn_gemm_fixed_args *g, struct cairn_exact *exact)
+{
+	int no_memory = 0;
+
+	#pragma omp parallel reduction(|:no_memory) if ((int64_t)g->m * g->n * g->k > 1 << 17)
+	{
+		double *a = malloc(sizeof(*a) * 2 * (size_t)g->k);
+
+		no_memory |= !a;
+		#pragma omp for
+		for (int64_t i = 0; i < g->m; i++)
+			if (a)
+				one_row(g, i, a, a + g->k, exact);
+		free(a);
+	}
+	return no_memory ? cairn_error(ENOMEM, "gemm_fixed: no memory for rows of %d", g->k) : 0;
+}
+
+/* Judges only the elements that the case names; their rows are packed. */
+static int wanted_elements(const struct cairn_gemm_fixed_args *g, struct cairn_exact *exact)
+{
+	int64_t width = cairn_gemm_fixed_width(g);
+	double *a = malloc(sizeof(*a) * 2 * (size_t)g->k);
+
+	if (!a)
+		return cairn_error(ENOMEM, "gemm_fixed: no memory for rows of %d", g->k);
+	for (int r = 0; r < exact->num_wanted; r++) {
+		const struct cairn_range *w = &exact->wanted[r];
+
+		for (int64_t e = w->first; e < w->first + w->count; e++) {
+			cairn_widen(a, g->a, g->dtype, e / width * cairn_gemm_fixed_a_stride(g), g->k);
+			set(g, e, element(g, a, e % width, a + g->k), exact);
+		}
+	}
+	free(a);
+	return 0;
+}
+
+int cairn_gemm_fixed_ref(const struct cairn_gemm_fixed_args *g, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_gemm_fixed_check(g));
+	return all_rows(g, NULL);
+}
+
+int cairn_gemm_fixed_exact(const struct cairn_gemm_fixed_args *g, struct cairn_exact *exact)
+{
+	CAIRN_TRY(cairn_gemm_fixed_check(g));
+	return exact->num_wanted ? wanted_elements(g, exact) : all_rows(g, exact);
+}
