@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quant_fp8w - each CTA quantises one row or one block of 128 x 128, which it reads twice
+ * quant_fp8w - a CTA quantises one row, one block of 128 x 128, or one piece of 1 x 128 of sixteen rows
  *
- * The second read hits the caches: a row of 16384 bf16 is 32 KB, a block 32 KB. The kernel runs when a model
- * is loaded; 8 billion weights are 16 GB read and 8 GB written, 6 ms at memory bandwidth.
+ * A row or a block is read twice. The second read hits the caches: a row of 16384 bf16 is 32 KB, a block 32
+ * KB. These run when a model is loaded; 8 billion weights are 16 GB read and 8 GB written, 6 ms at memory
+ * bandwidth.
+ *
+ * Pieces are those of activations, in each pass. Sixteen lanes read a piece once, and keep it. The scales of
+ * a CTA are contiguous. Floor: 1024 x 4096 bf16 moves 12.7 MB: 3.0 us at the copy stream's 4.2 TB/s.
  */
 #include "primitives/ptx/fp8.cuh"
 #include "primitives/base/launch.h"
@@ -12,6 +16,8 @@
 
 #define THREADS	256
 #define WARPS	(THREADS / 32)
+#define PIECE_LANES	(CAIRN_FP8_BLOCK / 8)
+#define PIECES		(THREADS / PIECE_LANES)	/* of a CTA */
 
 ROW float scale_of(float max)
 {
@@ -72,6 +78,54 @@ quant_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a, int high, i
 	}
 }
 
+template <int dtype> __global__ void __launch_bounds__(THREADS)
+pieces_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a, int blocks)
+{
+	const int block = blockIdx.x % blocks, lane = threadIdx.x % PIECE_LANES;
+	const int64_t row = (int64_t)(blockIdx.x / blocks) * PIECES + threadIdx.x / PIECE_LANES;
+	const int64_t e = row * a.k + block * CAIRN_FP8_BLOCK + lane * 8;
+	const bool mine = row < a.n && block * CAIRN_FP8_BLOCK + lane * 8 < a.k;
+	float max = 0, scale, f[8] = {};
+	uint2 out;
+
+	ptx_griddepcontrol_wait();
+	ptx_griddepcontrol_launch_dependents();
+	if (mine)
+		load8<dtype>(a, e, f);
+#pragma unroll
+	for (int j = 0; j < 8; j++)
+		max = fmaxf(max, fabsf(f[j]));
+#pragma unroll
+	for (int step = PIECE_LANES / 2; step > 0; step /= 2)
+		max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
+	scale = scale_of(max);
+	if (!mine)
+		return;
+	if (lane == 0)
+		a.scale[(int64_t)block * a.n + row] = scale;
+#pragma unroll
+	for (int j = 0; j < 8; j++)
+		f[j] = __fdiv_rn(f[j], scale);
+	out.x = fp8_narrow(f[0], f[1]) | fp8_narrow(f[2], f[3]) << 16;
+	out.y = fp8_narrow(f[4], f[5]) | fp8_narrow(f[6], f[7]) << 16;
+	*(uint2 *)(a.b + e) = out;
+}
+
+static int pieces(const struct cairn_quant_fp8w_args *a, void *stream)
+{
+	struct cairn_launch l = { .block = { THREADS }, .pdl = 1, .stream = stream };
+	int blocks = (a->k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+	const int64_t ctas = ((int64_t)a->n + PIECES - 1) / PIECES * blocks;
+	void *params[] = { (void *)a, &blocks };
+
+	if (ctas > INT32_MAX)
+		return cairn_error(EOPNOTSUPP, "quant_fp8w: n %d, k %d: too large", a->n, a->k);
+	l.grid[0] = (unsigned int)ctas;
+	return cairn_launch(a->dtype == CAIRN_F32 ? (const void *)pieces_kernel<CAIRN_F32> :
+			    a->dtype == CAIRN_F16 ? (const void *)pieces_kernel<CAIRN_F16> :
+			    (const void *)pieces_kernel<CAIRN_BF16>, &l, params);
+}
+
 extern "C" int cairn_quant_fp8w(const struct cairn_quant_fp8w_args *a, void *stream)
 {
 	struct cairn_launch l = { .block = { THREADS }, .pdl = 1, .stream = stream };
@@ -82,6 +136,8 @@ extern "C" int cairn_quant_fp8w(const struct cairn_quant_fp8w_args *a, void *str
 	CAIRN_TRY(cairn_quant_fp8w_check(a));
 	if (a->n == 0)
 		return 0;
+	if (a->scale_kind == CAIRN_FP8_SCALE_PIECES)
+		return pieces(a, stream);
 	high = a->scale_kind ? CAIRN_FP8_BLOCK : 1;
 	wide = a->scale_kind ? CAIRN_FP8_BLOCK : a->k;
 	tiles_k = (a->k + wide - 1) / wide;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quant_fp8w - quantises weights to e4m3 with fp32 scales, in the layout of gemm_fp8w.h
+ * quant_fp8w - quantises weights, or rows of activations, to e4m3 with fp32 scales, in the layouts of
+ *              gemm_fp8w.h and gemm_fp8.h
  *
- *   scale = max |w| / 448, the maximum over a row or over a block of 128 x 128; 1 if the quotient rounds to 0
+ *   scale = max |w| / 448, the maximum over a row, a block of 128 x 128 or a piece of 1 x 128; 1 if the
+ *           quotient rounds to 0
  *   b     = w / scale as e4m3, rounded to nearest even, at most 448 in magnitude
  *
  * Both quotients are first rounded to fp32, so that every implementation gives the same bits.
@@ -12,11 +14,13 @@
  *   scale     f32     scale_kind 0: [n]                            out, one per row (output channel)
  *                     scale_kind 1: [ceil(n/128), ceil(k/128)]     out, one per block; the last block of a
  *                                                                  row or column of blocks may be smaller
+ *                     scale_kind 2: [ceil(k/128), n]               out, one per piece; the scales of one
+ *                                                                  place in all rows are contiguous
  *   w         dtype   [n, k]                                       in, 16-byte aligned, finite
  *
  * Supported:   dtype bf16, f16, f32; k a multiple of 16; anything else -EOPNOTSUPP. n 0 is legal and does
- *              nothing. If w is not finite, the row or block that contains it is undefined; the others are
- *              valid.
+ *              nothing. If w is not finite, the row, block or piece that contains it is undefined; the others
+ *              are valid.
  * Numerics:    exact, as above.
  * Determinism: bitwise repeatable.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
@@ -32,6 +36,8 @@ struct cairn_exact;
 enum cairn_fp8_scale {
 	CAIRN_FP8_SCALE_ROWS = 0,
 	CAIRN_FP8_SCALE_BLOCKS = 1,	/* blocks of CAIRN_FP8_BLOCK x CAIRN_FP8_BLOCK */
+	CAIRN_FP8_SCALE_PIECES = 2,	/* pieces of 1 x CAIRN_FP8_BLOCK; not in gemm_fp8w */
+	CAIRN_FP8_SCALE_TENSOR = 3,	/* one for the whole matrix; only in gemm_fp8 */
 };
 #define CAIRN_FP8_BLOCK	128
 #define CAIRN_FP8_MAX	448

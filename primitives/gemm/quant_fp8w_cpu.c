@@ -42,6 +42,14 @@ CAIRN_WIDE static void narrow_chunk(const struct cairn_quant_fp8w_args *a, int64
 		a->b[first + j] = cairn_narrow_e4m3(x[j] / scale);
 }
 
+/* Returns where the scale of chunk `chunk` of row, or of row of blocks, t lies. */
+static float *scale_at(const struct cairn_quant_fp8w_args *a, int64_t t, int64_t chunk)
+{
+	int64_t blocks = (a->k + CHUNK - 1) / CHUNK;
+
+	return a->scale + (a->scale_kind == CAIRN_FP8_SCALE_PIECES ? chunk * a->n + t : t * blocks + chunk);
+}
+
 static int32_t chunk_at(const struct cairn_quant_fp8w_args *a, int32_t j)
 {
 	return a->k - j < CHUNK ? a->k - j : CHUNK;
@@ -53,12 +61,11 @@ int cairn_quant_fp8w_cpu(const struct cairn_quant_fp8w_args *a, void *stream)
 
 	(void)stream;
 	CAIRN_TRY(cairn_quant_fp8w_check(a));
-	high = a->scale_kind ? CAIRN_FP8_BLOCK : 1;
+	high = a->scale_kind == CAIRN_FP8_SCALE_BLOCKS ? CAIRN_FP8_BLOCK : 1;
 	tiles = (a->n + high - 1) / high;
 	#pragma omp parallel for schedule(static) if ((int64_t)a->n * a->k > 1 << 16)
 	for (int32_t t = 0; t < tiles; t++) {
 		int64_t i0 = (int64_t)t * high, i1 = i0 + high < a->n ? i0 + high : a->n;
-		int64_t blocks = (a->k + CHUNK - 1) / CHUNK;
 		float scale = 1, max = 0;
 
 		for (int32_t j = 0; j < a->k; j += CHUNK) {
@@ -66,7 +73,7 @@ int cairn_quant_fp8w_cpu(const struct cairn_quant_fp8w_args *a, void *stream)
 				max = fmaxf(max, largest(a, i * a->k + j, chunk_at(a, j)));
 			if (!a->scale_kind)
 				continue;
-			scale = a->scale[t * blocks + j / CHUNK] = scale_of(max);
+			*scale_at(a, t, j / CHUNK) = scale = scale_of(max);
 			max = 0;
 			for (int64_t i = i0; i < i1; i++)
 				narrow_chunk(a, i * a->k + j, chunk_at(a, j), scale);

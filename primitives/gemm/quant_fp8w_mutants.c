@@ -21,6 +21,7 @@ enum quant_fp8w_bend {
 	quant_fp8w_bend_scales_transposed, quant_fp8w_bend_last_block_missing, quant_fp8w_bend_zeros_positive,
 	quant_fp8w_bend_nan_spreads, quant_fp8w_bend_block_tail_of_f32, quant_fp8w_bend_tf32,
 	quant_fp8w_bend_scale_in_bf16, quant_fp8w_bend_max_of_1e30, quant_fp8w_bend_512_block_rows,
+	quant_fp8w_bend_piece_scales_of_rows, quant_fp8w_bend_pieces_of_64, quant_fp8w_bend_piece_tail,
 };
 
 static uint8_t bent_code(float x, enum quant_fp8w_bend bend)
@@ -67,7 +68,8 @@ static int left_out(const struct cairn_quant_fp8w_args *a, int32_t j, enum quant
 
 static int bent_quant_fp8w(const struct cairn_quant_fp8w_args *a, enum quant_fp8w_bend bend)
 {
-	int32_t high = a->scale_kind && bend != quant_fp8w_bend_blocks_of_rows ? 128 : 1;
+	int pieces = a->scale_kind == CAIRN_FP8_SCALE_PIECES;
+	int32_t high = a->scale_kind && !pieces && bend != quant_fp8w_bend_blocks_of_rows ? 128 : 1;
 	int32_t wide = a->scale_kind ? 128 : a->k;
 	int32_t tiles_n, tiles_k;
 	int nan = 0;
@@ -88,7 +90,8 @@ static int bent_quant_fp8w(const struct cairn_quant_fp8w_args *a, enum quant_fp8
 				float x = bent_load(a, (int64_t)i * a->k + j, bend);
 
 				nan |= isnan(x);
-				if (left_out(a, j, bend))
+				if (left_out(a, j, bend) ||
+				    (pieces && bend == quant_fp8w_bend_pieces_of_64 && j % 128 >= 64))
 					continue;
 				max = fmaxf(max, bend == quant_fp8w_bend_signed_max ? x : fabsf(x));
 			}
@@ -105,7 +108,11 @@ static int bent_quant_fp8w(const struct cairn_quant_fp8w_args *a, enum quant_fp8
 			at = q % tiles_k * tiles_n + q / tiles_k;
 		if (bend == quant_fp8w_bend_blocks_of_rows && a->scale_kind)
 			at = q / tiles_k / 128 * tiles_k + q % tiles_k;
+		if (pieces && bend != quant_fp8w_bend_piece_scales_of_rows)
+			at = q % tiles_k * a->n + q / tiles_k;
 		a->scale[at] = bend == quant_fp8w_bend_scale_inverted ? 1 / scale : scale;
+		if (pieces && bend == quant_fp8w_bend_piece_tail && a->k % 128 && q % tiles_k == tiles_k - 1)
+			continue;
 		for (int32_t i = i0; i < i0 + high && i < a->n; i++)
 			for (int32_t j = j0; j < j0 + wide && j < a->k; j++) {
 				int64_t e = (int64_t)i * a->k + j;
@@ -136,6 +143,9 @@ BENT(quant_fp8w, tf32)
 BENT(quant_fp8w, scale_in_bf16)
 BENT(quant_fp8w, max_of_1e30)
 BENT(quant_fp8w, 512_block_rows)
+BENT(quant_fp8w, piece_scales_of_rows)
+BENT(quant_fp8w, pieces_of_64)
+BENT(quant_fp8w, piece_tail)
 
 /* The byte offset of a row of w has only 32 bits. */
 static int quant_fp8w_offset_32_bits(const struct cairn_quant_fp8w_args *a, void *stream)
@@ -193,6 +203,9 @@ const struct cairn_mutant cairn_quant_fp8w_mutants[] = {
 	MUTANT_OF(quant_fp8w, tf32, "cuts f32 weights to TF32"),
 	MUTANT_OF(quant_fp8w, scale_in_bf16, "rounds the scales of blocks to bf16"),
 	MUTANT_OF(quant_fp8w, 512_block_rows, "leaves out rows of blocks from number 512 on"),
+	MUTANT_OF(quant_fp8w, piece_scales_of_rows, "stores the scales of pieces as [n, k pieces]"),
+	MUTANT_OF(quant_fp8w, pieces_of_64, "takes the maximum of a piece over its first 64 columns"),
+	MUTANT_OF(quant_fp8w, piece_tail, "writes no codes in a piece that k cuts off"),
 	MUTANT_OF(quant_fp8w, max_of_1e30, "clamps the largest magnitude to 1e30"),
 	MUTANT_OF(quant_fp8w, offset_32_bits, "cuts the offset of a row to 32 bits"),
 	{ 0 }

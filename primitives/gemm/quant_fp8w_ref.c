@@ -55,15 +55,20 @@ static int32_t lesser(int32_t a, int32_t b)
 
 static int quantise(const struct cairn_quant_fp8w_args *a, struct cairn_exact *exact)
 {
-	int32_t high = a->scale_kind ? CAIRN_FP8_BLOCK : 1, wide = a->scale_kind ? CAIRN_FP8_BLOCK : a->k;
+	int32_t high = a->scale_kind == CAIRN_FP8_SCALE_BLOCKS ? CAIRN_FP8_BLOCK : 1;
+	int32_t wide = a->scale_kind == CAIRN_FP8_SCALE_ROWS ? a->k : CAIRN_FP8_BLOCK;
+	int pieces = a->scale_kind == CAIRN_FP8_SCALE_PIECES;
 	int32_t tiles_n = (a->n + high - 1) / high, tiles_k = (a->k + wide - 1) / wide;
 	int64_t row = (int64_t)high * a->k;
 
 	#pragma omp parallel for schedule(static)
 	for (int32_t i = 0; i < tiles_n; i++)
-		for (int32_t j = 0; j < tiles_k && (!exact || cairn_is_wanted(exact, i * row, row)); j++)
-			tile(a, (int64_t)i * tiles_k + j, i * high, lesser(a->n, (i + 1) * high), j * wide,
+		for (int32_t j = 0; j < tiles_k && (!exact || cairn_is_wanted(exact, i * row, row)); j++) {
+			int64_t at = pieces ? (int64_t)j * a->n + i : (int64_t)i * tiles_k + j;
+
+			tile(a, at, i * high, lesser(a->n, (i + 1) * high), j * wide,
 			     lesser(a->k, (j + 1) * wide), exact);
+		}
 	return 0;
 }
 

@@ -26,12 +26,17 @@ static const struct shape {
 };
 static const struct shape far_shape = { (1 << 18) + 4, 16384, 0 }, tall_shape = { 65665, 16, 0 },
 	odd_shape = { 397, 1168, 0 };
+/* bench rows with scales of pieces: what the products of Llama-3-8B and DeepSeek-V3 read */
+static const struct shape activations[] = { { 1024, 4096, 1 }, { 1024, 14336, 1 }, { 4096, 7168, 1 } };
 static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 #define FIRST_PAIR	((int)(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes) * 2))
 #define NUM_PAIRS	26
 #define FAR_CASE	(FIRST_PAIR + NUM_PAIRS)	/* with scales of rows */
 #define TALL_CASE	(FAR_CASE + 1)			/* with scales of blocks */
 #define ODD_CASE	(TALL_CASE + 1)			/* likewise; no side is a multiple of 128 */
+#define FIRST_PIECES	(ODD_CASE + 1)			/* all shapes with scales of pieces */
+#define FIRST_ROWS	(FIRST_PIECES + (int)(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes)))
+#define NUM_CASES	(FIRST_ROWS + (int)ARRAY_SIZE(activations))
 
 static const int32_t pair_n[] = { 1, 3, 127, 129, 257 }, pair_k[] = { 16, 112, 128, 144, 272 };
 static struct cairn_pairs pairs = { .num_factors = 4, .levels = { 3, 2, 5, 5 } };
@@ -40,6 +45,11 @@ static struct shape shape_of(int i, int32_t *dtype, int32_t *scale_kind)
 {
 	const int8_t *level;
 
+	if (i >= FIRST_PIECES) {
+		*dtype = i < FIRST_ROWS ? dtypes[(i - FIRST_PIECES) % 3] : CAIRN_BF16;
+		*scale_kind = CAIRN_FP8_SCALE_PIECES;
+		return i < FIRST_ROWS ? shapes[(i - FIRST_PIECES) / 3] : activations[i - FIRST_ROWS];
+	}
 	if (i >= FAR_CASE) {
 		*dtype = CAIRN_BF16;
 		*scale_kind = i != FAR_CASE;
@@ -58,14 +68,16 @@ static struct shape shape_of(int i, int32_t *dtype, int32_t *scale_kind)
 
 static void describe(int i, struct cairn_case *c)
 {
+	static const char *const kinds[] = { "rows", "blocks", "pieces" };
 	int32_t dtype, scale_kind;
 	struct shape shape = shape_of(i, &dtype, &scale_kind), *s = &shape;
 
 	snprintf(c->name, sizeof(c->name), "%sn%d_k%d_%s_%s",
 		 i < FIRST_PAIR || i >= FAR_CASE ? "" : "pair_", s->n, s->k,
-		 cairn_dtype_name(dtype), scale_kind ? "blocks" : "rows");
+		 cairn_dtype_name(dtype), kinds[scale_kind]);
 	c->far = i == FAR_CASE;
-	c->kinds = s->bench || i >= FAR_CASE ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) : CAIRN_ALL_KINDS;
+	c->kinds = s->bench || (i >= FAR_CASE && i <= ODD_CASE) ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) :
+		   CAIRN_ALL_KINDS;
 	c->bench = s->bench && dtype == CAIRN_BF16;
 	c->device_only = s->bench;
 	c->bytes = (double)s->n * s->k * (1.0 + (double)cairn_dtype_bytes(dtype));
@@ -88,9 +100,12 @@ static void setup(struct cairn_op *op)
 	}
 	cairn_out(op, FIELD(b), CAIRN_U8, count);
 	cairn_out(op, FIELD(scale), CAIRN_F32,
+		  a->scale_kind == CAIRN_FP8_SCALE_PIECES ? (int64_t)((s->k + 127) / 128) * s->n :
 		  a->scale_kind ? (int64_t)((s->n + 127) / 128) * ((s->k + 127) / 128) : s->n);
 	cairn_shape(op, FIELD(b), { "row", s->n }, { "column", s->k });
-	if (a->scale_kind)
+	if (a->scale_kind == CAIRN_FP8_SCALE_PIECES)
+		cairn_shape(op, FIELD(scale), { "piece", (s->k + 127) / 128 }, { "row", s->n });
+	else if (a->scale_kind)
 		cairn_shape(op, FIELD(scale),
 			    { "block row", (s->n + 127) / 128 }, { "block", (s->k + 127) / 128 });
 	else
@@ -142,7 +157,7 @@ static const char *reject(void *args, int i, int *want)
 	case 3: a->w = NULL; return "null_w";
 	case 4: a->n = -1; return "negative_n";
 	case 5: a->k = 0; return "no_k";
-	case 6: a->scale_kind = 2; return "scale_kind_2";
+	case 6: a->scale_kind = CAIRN_FP8_SCALE_TENSOR; return "scale_kind_3";
 	case 7: a->b += 8; return "misaligned_b";
 	case 8: a->w = (const char *)a->w + 8; return "misaligned_w";
 	case 9: a->k = 8; return "k_8";
@@ -191,7 +206,7 @@ const struct cairn_family cairn_quant_fp8w_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, quant_fp8w),
 	.args_size = sizeof(struct cairn_quant_fp8w_args),
-	.num_cases = ODD_CASE + 1,
+	.num_cases = NUM_CASES,
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 9,
