@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemm_fixed_ring - tiles and the ring of operands that gemm_fixed and gemm_fp8 share: all but the products
+ *
+ * Warps: up to two warpgroups multiply, each 64 rows of a by the whole width of the tile, and write their
+ * results; one thread of the third fetches by TMA. It runs ahead as far as the ring allows, into the next
+ * tile too, so that stages arrive while results are written. The second warpgroup begins LAG stages behind
+ * the first one. With up to 64 rows of a only one warpgroup multiplies.
+ *
+ * A stage is 128 bytes of each row: 64 elements of 16 bits, or 128 of 8 bits, which count here as 64 pairs.
+ *
+ * Pairs. The two CTAs of a cluster have tiles one below the other. Each fetches its rows of a and one half of
+ * the rows of b, which it multicasts to both. A slot is therefore free when the consumers of both CTAs have
+ * left it; each warp tells both producers. No CTA exits before the other one has sent its last signal.
+ *
+ * SILU_MUL: in a tile, eight rows of gate and the same eight rows of up alternate, so that both sums of a
+ * result are in one thread. The map of b has these as dimensions: k, eight rows, gate and up, and the eights.
+ *
+ * Shared memory (dynamic), rows of 128 bytes, swizzled by 128 bytes:
+ *	the ring	slots of	[64 * groups rows of a], [width rows of b]	208 KiB at most
+ *	results		[8 warps][16 rows]						16 KiB
+ *	barriers	full, empty [MAX_SLOTS]
+ * mbarriers: full: one arrival, and bytes; empty: one arrival of each warp that multiplies, of both CTAs.
+ * Registers: 168 at the start, then the kernel's choice for consumer threads (128 of them sums) and
+ * producers.
+ *
+ * Programmatic dependent launch: the ring is filled with rows of b before griddepcontrol.wait.
+ */
+#ifndef CAIRN_GEMM_FIXED_RING_CUH
+#define CAIRN_GEMM_FIXED_RING_CUH
+
+#include <cuda.h>
+
+#include "primitives/gemm/fixed/gemm_fixed.h"
+#include "primitives/gemm/fixed/gemm_fixed_plan.h"
+#include "primitives/ptx/elect.cuh"
+#include "primitives/ptx/ptx_copy.cuh"
+
+#define CONSUMERS	256
+#define THREADS		(CONSUMERS + 128)
+#define ROW_BYTES	128
+#define GROUP_BYTES	(GEMM_FIXED_GROUP_ROWS * ROW_BYTES)
+#define WARP_ROWS	16
+#define STAGED_BYTES	(WARP_ROWS * ROW_BYTES)
+#define MOST_SUMS	128		/* of a thread */
+#define SMEM_BYTES	(GEMM_FIXED_RING_BYTES + CONSUMERS / 32 * STAGED_BYTES + 2 * GEMM_FIXED_MAX_SLOTS * 8)
+
+/*
+ * Stages by which the second warpgroup begins later than the first one, so that one multiplies while the
+ * other one writes its results. The ring has more stages. 0: both begin at once.
+ */
+#define LAG		2
+#define LAG_BARRIER	1
+
+#define TILE		static __device__ __forceinline__
+
+/*
+ * Boxes: 64 of k, and the rows of a of a tile, or half the rows of b of a tile. b has four dimensions, of
+ * which PLAIN uses two.
+ */
+struct maps {
+	CUtensorMap a, b;
+};
+
+/* Shared addresses, and this CTA's place; peer_empty: `empty` of the other CTA of a pair */
+struct mine {
+	uint32_t ring, staged, full, empty, peer_empty;
+	int32_t rank, cluster, stage_bytes;
+};
+
+/* Where a tile lies: its first row of a, its columns of out, where the two halves of its rows of b begin. */
+struct tile {
+	int32_t row, col, end;
+	int32_t b[2];			/* rows, or with SILU_MUL eights of rows */
+};
+
+/* Position in the ring; the producer starts with parity 1, consumers with parity 0. */
+struct turn {
+	int32_t slot;
+	uint32_t parity;
+};
+
+TILE void advance(struct turn *t, int slots)
+{
+	if (++t->slot == slots) {
+		t->slot = 0;
+		t->parity ^= 1;
+	}
+}
+
+TILE struct tile find_tile(const struct cairn_gemm_fixed_args &g, const struct gemm_fixed_plan &p,
+			   const struct mine &s, int unit)
+{
+	int32_t row, col;
+	struct tile t;
+
+	gemm_fixed_unit(&p, unit, &row, &col);
+	t.row = (row * p.pair + s.rank) * p.groups * GEMM_FIXED_GROUP_ROWS;
+	if (g.epilogue == CAIRN_GEMM_FIXED_SILU_MUL) {
+		t.col = col * (p.width / 2);
+		t.end = min(g.n / 2, t.col + p.width / 2);
+		t.b[0] = t.col / 8;
+		t.b[1] = t.b[0] + p.width / 32;
+	} else {
+		t.col = t.b[0] = col * p.width;
+		t.end = min(g.n, t.col + p.width);
+		t.b[1] = t.b[0] + p.width / 2;
+	}
+	return t;
+}
+
+/* ---- the producer, one thread ---- */
+
+/* Fetches the rows of b of a stage: both halves, or in a pair this CTA's half for both CTAs. */
+TILE void fetch_b(const struct cairn_gemm_fixed_args &g, const struct maps &maps,
+		  const struct gemm_fixed_plan &p, const struct mine &s, const struct tile &t, int stage,
+		  int slot)
+{
+	const bool silu = g.epilogue == CAIRN_GEMM_FIXED_SILU_MUL;
+	const int32_t half = p.width / 2 * ROW_BYTES, k = stage * GEMM_FIXED_STAGE_K;
+	const uint32_t to = s.ring + slot * s.stage_bytes + p.groups * GROUP_BYTES, full = s.full + slot * 8;
+
+	ptx_mbarrier_arrive_expect_tx(full, s.stage_bytes);
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		const int32_t row = silu ? 0 : t.b[i], eight = silu ? t.b[i] : 0;
+
+		if (p.pair == 1)
+			ptx_cp_async_bulk_tensor_4d_g2s(to + i * half, &maps.b, k, row, 0, eight, full);
+		else if (i == s.rank)
+			ptx_cp_async_bulk_tensor_4d_g2s_multicast(to + i * half, &maps.b, k, row, 0, eight,
+								  full, 3);
+	}
+}
+
+TILE void fetch_a(const struct maps &maps, const struct mine &s, const struct tile &t, int stage, int slot)
+{
+	ptx_cp_async_bulk_tensor_2d_g2s(s.ring + slot * s.stage_bytes, &maps.a, stage * GEMM_FIXED_STAGE_K,
+					t.row, s.full + slot * 8);
+}
+
+/* b does not depend on the preceding kernel: the first stages get b before that kernel has ended, then a. */
+TILE void fetch(const struct cairn_gemm_fixed_args &g, const struct maps &maps,
+		const struct gemm_fixed_plan &p, const struct mine &s)
+{
+	const int32_t units = p.rows * p.cols, early = min(p.slots, p.stages);
+	struct turn turn = { early % p.slots, (uint32_t)(early < p.slots) };
+	struct tile t = find_tile(g, p, s, s.cluster);
+	int i;
+
+	for (i = 0; i < early; i++)
+		fetch_b(g, maps, p, s, t, i, i);
+	ptx_griddepcontrol_wait();
+	for (i = 0; i < early; i++)
+		fetch_a(maps, s, t, i, i);
+	for (int unit = s.cluster; unit < units; unit += p.clusters) {
+		t = find_tile(g, p, s, unit);
+		for (; i < p.stages; i++) {
+			ptx_mbarrier_wait_cluster(s.empty + turn.slot * 8, turn.parity);
+			fetch_b(g, maps, p, s, t, i, turn.slot);
+			fetch_a(maps, s, t, i, turn.slot);
+			advance(&turn, p.slots);
+		}
+		i = 0;
+	}
+}
+
+/* ---- the consumers ---- */
+
+/* Tells the producers of all CTAs of the cluster that this warp has left the slot. */
+TILE void release(const struct mine &s, int pair, int slot)
+{
+	elected_arrive(s.empty + slot * 8);
+	if (pair > 1 && threadIdx.x % 32 < ELECTED_LANES)
+		ptx_mbarrier_arrive_relaxed_cluster(s.peer_empty + slot * 8);
+}
+
+/* Returns the stage after which the first warpgroup calls let_loose(), or -1. The second one waits for it. */
+TILE int begin_in_turn(const struct gemm_fixed_plan &p)
+{
+	if (!LAG || p.groups == 1)
+		return -1;
+	if (threadIdx.x < 128)
+		return min(LAG, p.stages) - 1;
+	ptx_bar_sync(LAG_BARRIER, CONSUMERS);
+	return -1;
+}
+
+TILE void let_loose(void)
+{
+	ptx_bar_arrive(LAG_BARRIER, CONSUMERS);
+}
+
+/* ---- the frame of a kernel ---- */
+
+TILE struct mine lay_out(const struct gemm_fixed_plan &p, const void *s_mem)
+{
+	struct mine s;
+
+	s.rank = blockIdx.x % p.pair;
+	s.cluster = blockIdx.x / p.pair;
+	s.stage_bytes = gemm_fixed_stage_bytes(p.groups, p.width);
+	s.ring = ptx_smem(s_mem);
+	s.staged = s.ring + GEMM_FIXED_RING_BYTES;
+	s.full = s.staged + CONSUMERS / 32 * STAGED_BYTES;
+	s.empty = s.full + GEMM_FIXED_MAX_SLOTS * 8;
+	s.peer_empty = p.pair > 1 ? ptx_mapa(s.empty, s.rank ^ 1) : 0;
+	return s;
+}
+
+/* All threads of a cluster: the barriers are ready, or nobody writes to the other CTA any more. */
+TILE void sync_cluster(void)
+{
+	__syncwarp();
+	ptx_barrier_cluster_arrive_release();
+	ptx_barrier_cluster_wait_acquire();
+}
+
+/*
+ * The body of a kernel: one thread fetches, and each warpgroup that has rows calls consume(mine), which takes
+ * every stage of every tile of this cluster from the ring.
+ */
+template <int consumer_regs, int producer_regs, class consumer>
+TILE void run_tiles(const struct cairn_gemm_fixed_args &g, const struct maps &maps,
+		    const struct gemm_fixed_plan &p, const void *s_mem, consumer consume)
+{
+	const struct mine s = lay_out(p, s_mem);
+
+	if (threadIdx.x == 0) {
+		ptx_prefetch_tensormap(&maps.a);
+		ptx_prefetch_tensormap(&maps.b);
+		for (int i = 0; i < p.slots; i++) {
+			ptx_mbarrier_init(s.full + i * 8, 1);
+			ptx_mbarrier_init(s.empty + i * 8, p.pair * p.groups * 4 * ELECTED_LANES);
+		}
+		ptx_fence_mbarrier_init_release_cluster();
+	}
+	__syncthreads();
+	ptx_griddepcontrol_launch_dependents();
+	if (p.pair > 1)
+		sync_cluster();
+	if (threadIdx.x >= CONSUMERS) {
+		ptx_setmaxnreg_dec<producer_regs>();
+		if (threadIdx.x == CONSUMERS)
+			fetch(g, maps, p, s);
+	} else {
+		ptx_setmaxnreg_inc<consumer_regs>();
+		if (threadIdx.x / 128 < p.groups)
+			consume(s);
+	}
+	if (p.pair > 1)
+		sync_cluster();
+}
+
+#endif

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemm_fixed_write - ends of tiles that gemm_fixed and gemm_fp8 share: bias, activation, results to memory
+ *
+ * Results go through 2 KiB of shared memory of each warp (16 rows of 128 bytes), so that a warp's stores are
+ * whole 128-byte lines. A bulk store would save instructions, but cannot send rows to places of their own,
+ * which an epilogue that appends keys to pages needs.
+ */
+#ifndef CAIRN_GEMM_FIXED_WRITE_CUH
+#define CAIRN_GEMM_FIXED_WRITE_CUH
+
+#include "primitives/gemm/fixed/gemm_fixed_ring.cuh"
+#include "primitives/rows/act_mul.cuh"
+
+template <int dtype, int sums>
+TILE void add_bias(const struct cairn_gemm_fixed_args &g, const struct tile &t, float *d)
+{
+	const bool silu = g.epilogue == CAIRN_GEMM_FIXED_SILU_MUL;
+	const bool pairs = g.n % 2 == 0 && (uintptr_t)g.bias % 4 == 0;
+
+#pragma unroll
+	for (int j = 0; j < sums / 4; j++) {
+		const int col = t.col + (silu ? j / 2 : j) * 8 + threadIdx.x % 4 * 2;
+		const int at = silu && j % 2 ? g.n / 2 + col : col;
+		float bias[2] = { 0, 0 };
+
+		if (pairs && col < t.end) {
+			row_unpack2<dtype>(*(const uint32_t *)((const uint16_t *)g.bias + at), bias);
+		} else {
+			if (col < t.end)
+				bias[0] = row_element<dtype>(g.bias, at);
+			if (col + 1 < t.end)
+				bias[1] = row_element<dtype>(g.bias, at + 1);
+		}
+		d[4 * j] += bias[0];
+		d[4 * j + 1] += bias[1];
+		d[4 * j + 2] += bias[0];
+		d[4 * j + 3] += bias[1];
+	}
+}
+
+/* Replaces the sums of gate and up by results, which then are the first half of d. */
+template <int sums> TILE void apply_silu_mul(const struct tile &t, float *d)
+{
+#pragma unroll
+	for (int j = 0; j < sums / 8; j++) {
+		if (t.col + 8 * j >= t.end)
+			break;
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			d[4 * j + e] = act_mul<0>(d[8 * j + e], d[8 * j + 4 + e]);
+	}
+}
+
+/* Writes 64 columns to the warp's 16 rows in shared memory as 16 bits. */
+template <int dtype> TILE void stage_16(uint32_t staged, const float *d)
+{
+	const uint32_t lane = threadIdx.x % 32, row = lane % 16;
+
+#pragma unroll
+	for (int j = 0; j < 8; j += 2) {
+		const uint32_t r[4] = { row_pack2<dtype>(d[4 * j], d[4 * j + 1]),
+					row_pack2<dtype>(d[4 * j + 2], d[4 * j + 3]),
+					row_pack2<dtype>(d[4 * j + 4], d[4 * j + 5]),
+					row_pack2<dtype>(d[4 * j + 6], d[4 * j + 7]) };
+
+		ptx_stmatrix_x4(staged + row * ROW_BYTES + (((j + lane / 16) ^ (row & 7)) << 4), r);
+	}
+}
+
+/* The same for 32 columns as fp32. */
+TILE void stage_32(uint32_t staged, const float *d)
+{
+	const uint32_t lane = threadIdx.x % 32, row = lane / 4;
+
+#pragma unroll
+	for (int j = 0; j < 4; j++) {
+		const uint32_t to = staged + row * ROW_BYTES + (((j * 2 + lane % 4 / 2) ^ (row & 7)) << 4) +
+				    lane % 2 * 8;
+
+		ptx_st_shared_v2(to, make_uint2(__float_as_uint(d[4 * j]), __float_as_uint(d[4 * j + 1])));
+		ptx_st_shared_v2(to + 8 * ROW_BYTES,
+				 make_uint2(__float_as_uint(d[4 * j + 2]), __float_as_uint(d[4 * j + 3])));
+	}
+}
+
+/* Copies an element from shared to global memory. */
+TILE void copy_element(char *to, uint32_t from, int bytes)
+{
+	if (bytes == 2)
+		*(uint16_t *)to = ptx_ld_shared_b16(from);
+	else
+		*(uint32_t *)to = ptx_ld_shared_b32(from);
+}
+
+/*
+ * Copies the warp's 16 rows of 128 bytes from shared memory to row `row` and column `col` of out, as far as
+ * they lie before row m and column `end`.
+ */
+TILE void copy_out(const struct cairn_gemm_fixed_args &g, uint32_t staged, int row, int col, int end)
+{
+	const int bytes = g.out_dtype == CAIRN_F32 ? 4 : 2, piece = threadIdx.x % 8, each = 16 / bytes;
+	const int64_t step = g.out_stride * bytes;
+	const int whole = step % 16 == 0 ? (end - col) / each : 0;	/* pieces that one store can write */
+
+	__syncwarp();
+#pragma unroll
+	for (int i = 0; i < WARP_ROWS / 4; i++) {
+		const int r = i * 4 + threadIdx.x % 32 / 8;
+		const uint32_t from = staged + r * ROW_BYTES + ((piece ^ (r & 7)) << 4);
+		char *to = (char *)g.out + (row + r) * step + (int64_t)(col + piece * each) * bytes;
+
+		if (row + r >= g.m)
+			continue;
+		if (piece < whole)
+			*(uint4 *)to = ptx_ld_shared_v4(from);
+		else
+#pragma unroll 1
+			for (int e = 0; e < each && col + piece * each + e < end; e++)
+				copy_element(to + e * bytes, from + e * bytes, bytes);
+	}
+	__syncwarp();
+}
+
+/* d: `sums` of each thread. Columns that the tile does not have, at the end of d, are not written. */
+template <int dtype, int sums>
+TILE void write_tile(const struct cairn_gemm_fixed_args &g, const struct mine &s, const struct tile &t,
+		     float *d)
+{
+	const int warp = threadIdx.x / 32, row = t.row + warp * WARP_ROWS;
+	const uint32_t staged = s.staged + warp * STAGED_BYTES;
+
+	if (g.bias)
+		add_bias<dtype, sums>(g, t, d);
+	if (g.epilogue == CAIRN_GEMM_FIXED_SILU_MUL)
+		apply_silu_mul<sums>(t, d);
+	if (g.out_dtype == CAIRN_F32) {
+#pragma unroll
+		for (int c = 0; c < 2 * sums; c += 32) {
+			if (t.col + c >= t.end)
+				break;
+			stage_32(staged, d + c / 2);
+			copy_out(g, staged, row, t.col + c, t.end);
+		}
+		return;
+	}
+#pragma unroll
+	for (int c = 0; c < 2 * sums; c += 64) {
+		if (t.col + c >= t.end)
+			break;
+		stage_16<dtype>(staged, d + c / 2);
+		copy_out(g, staged, row, t.col + c, t.end);
+	}
+}
+
+#endif
