@@ -64,6 +64,7 @@
 #include "primitives/machine/dsmem.h"
 #include "primitives/rows/embedding.h"
 #include "primitives/gemm/fixed/gemm_fixed.h"
+#include "primitives/gemm/fp8/gemm_fp8.h"
 #include "primitives/gemm/gemm.h"
 #include "primitives/gemm/gemm_fp8w.h"
 #include "primitives/logits/logprobs.h"
@@ -236,6 +237,10 @@ struct cairn_impl {
 	/* products whose bits depend on no other row and on no size */
 	int (*gemm_fixed)(const struct cairn_gemm_fixed_args *args, void *stream);
 	int (*gemm_fixed_workspace)(const struct cairn_gemm_fixed_args *args, size_t *bytes);
+
+	/* 8-bit weights and activations */
+	int (*gemm_fp8)(const struct cairn_gemm_fp8_args *args, void *stream);
+	int (*gemm_fp8_workspace)(const struct cairn_gemm_fp8_args *args, size_t *bytes);
 };
 
 /*

@@ -56,4 +56,5 @@ const struct cairn_impl cairn_impl_cpu = {
 	.all_to_all = cairn_all_to_all_cpu,
 	.send_recv = cairn_send_recv_cpu,
 	.gemm_fixed = cairn_gemm_fixed_cpu,
+	.gemm_fp8 = cairn_gemm_fp8_cpu,
 };

@@ -73,4 +73,5 @@ const struct cairn_impl cairn_impl_cuda = {
 	.all_to_all = cairn_all_to_all,
 	.send_recv = cairn_send_recv,
 	.gemm_fixed = cairn_gemm_fixed,
+	.gemm_fp8 = cairn_gemm_fp8,
 };

@@ -3,6 +3,7 @@
  * impl_peers - kernels of other libraries behind the same table, for side-by-side benchmarks
  *
  *   gemm, gemm_fixed       cuBLASLt; gemm_fixed without SILU_MUL and strides
+ *   gemm_fp8               cuBLASLt, without bias and strides
  *   attn_dense, attn_bwd   cuDNN (conformance/peers)
  *
  * Libraries are looked up at run time; the operations of a missing library return -EOPNOTSUPP with a text
@@ -51,6 +52,12 @@ static int gemm_fixed_workspace(const struct cairn_gemm_fixed_args *a, size_t *b
 	return cairn_gemm_cublaslt_workspace(&g, bytes);
 }
 
+static int gemm_fp8(const struct cairn_gemm_fp8_args *a, void *stream)
+{
+	snprintf(library, sizeof(library), "cublaslt");
+	return cairn_gemm_fp8_cublaslt(a, stream);
+}
+
 static int dense(const struct cairn_attn_dense_args *a, void *stream)
 {
 	int ret = cairn_attn_dense_cudnn(a, stream);
@@ -79,6 +86,8 @@ const struct cairn_impl cairn_impl_peers = {
 	.gemm_workspace = cairn_gemm_cublaslt_workspace,
 	.gemm_fixed = gemm_fixed,
 	.gemm_fixed_workspace = gemm_fixed_workspace,
+	.gemm_fp8 = gemm_fp8,
+	.gemm_fp8_workspace = cairn_gemm_fp8_cublaslt_workspace,
 	.attn_dense = dense,
 	.attn_dense_workspace = cairn_attn_dense_cudnn_workspace,
 	.attn_bwd = bwd,

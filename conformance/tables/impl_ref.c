@@ -53,4 +53,5 @@ const struct cairn_impl cairn_impl_ref = {
 	.all_to_all = cairn_all_to_all_ref,
 	.send_recv = cairn_send_recv_ref,
 	.gemm_fixed = cairn_gemm_fixed_ref,
+	.gemm_fp8 = cairn_gemm_fp8_ref,
 };

@@ -26,21 +26,13 @@
 #include "primitives/base/dtype.h"
 #include "primitives/gemm/gemm.h"
 #include "primitives/gemm/gemm_lt.h"
+#include "primitives/gemm/gemm_lt_api.h"
 #include "primitives/base/launch.h"
 
 #define MAX_PLANS	256
 #define MAX_DEVICES	16
 
-#define FUNCTIONS(F) \
-	F(cublasLtCreate) F(cublasLtMatmul) F(cublasLtMatmulAlgoGetHeuristic) \
-	F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy) F(cublasLtMatmulDescSetAttribute) \
-	F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutDestroy) F(cublasLtMatrixLayoutSetAttribute) \
-	F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy) \
-	F(cublasLtMatmulPreferenceSetAttribute)
-
-#define F(name) __typeof__(name) *name;
-static struct { FUNCTIONS(F) } lt;
-#undef F
+static struct cairn_lt lt;
 
 /*
  * Everything that a plan depends on; the members are those of struct cairn_gemm_lt. Alignments are in bytes.
@@ -73,7 +65,7 @@ static int load(void)
 		"/usr/local/cuda/lib64/libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.12" };
 	static const char *const symbols[] = {
 #define F(name) #name,
-		FUNCTIONS(F)
+		CAIRN_LT_FUNCTIONS(F)
 #undef F
 	};
 	void *lib = NULL, **table = (void **)&lt;
@@ -280,6 +272,38 @@ static void make_key(struct plan_key *key, const struct cairn_gemm_lt *p, int de
 	key->workspace_bytes = g->workspace ? g->workspace_bytes : 0;
 }
 
+/* Loads the library, and makes the current device's handle. The caller holds the lock. */
+static int open_device(int *device)
+{
+	CAIRN_TRY(load());
+	CAIRN_CUDA(cudaGetDevice(device));
+	if (*device >= MAX_DEVICES)
+		return cairn_error(EOPNOTSUPP, "gemm: device %d is above %d", *device, MAX_DEVICES - 1);
+	if (!handles[*device]) {
+		cublasStatus_t status = lt.cublasLtCreate(&handles[*device]);
+
+		if (status != CUBLAS_STATUS_SUCCESS) {
+			handles[*device] = NULL;
+			return lt_error(status, "cublasLtCreate");
+		}
+	}
+	return 0;
+}
+
+int cairn_lt_open(const struct cairn_lt **api, cublasLtHandle_t *handle, int *device)
+{
+	int ret;
+
+	pthread_mutex_lock(&lock);
+	ret = open_device(device);
+	pthread_mutex_unlock(&lock);
+	if (ret)
+		return ret;
+	*api = &lt;
+	*handle = handles[*device];
+	return 0;
+}
+
 /* The caller holds the lock. */
 static int get_plan(const struct cairn_gemm_lt *args, struct plan **out)
 {
@@ -287,18 +311,7 @@ static int get_plan(const struct cairn_gemm_lt *args, struct plan **out)
 	struct plan *oldest = &plans[0];
 	int device, sms;
 
-	CAIRN_TRY(load());
-	CAIRN_CUDA(cudaGetDevice(&device));
-	if (device >= MAX_DEVICES)
-		return cairn_error(EOPNOTSUPP, "gemm: device %d is above %d", device, MAX_DEVICES - 1);
-	if (!handles[device]) {
-		cublasStatus_t status = lt.cublasLtCreate(&handles[device]);
-
-		if (status != CUBLAS_STATUS_SUCCESS) {
-			handles[device] = NULL;
-			return lt_error(status, "cublasLtCreate");
-		}
-	}
+	CAIRN_TRY(open_device(&device));
 	sms = cairn_sms_of(args->gemm.sms);
 	if (sms < 0)
 		return sms;

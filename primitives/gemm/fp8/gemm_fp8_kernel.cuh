@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemm_fp8_kernel - the kernel of gemm_fp8: the tiles and the ring of gemm_fixed, products of e4m3
+ *
+ * Tiles, ring and warps: gemm_fixed_ring.cuh. A stage is 128 of k, as is a block of scales. Ends of tiles:
+ * gemm_fixed_write.cuh.
+ *
+ * Sums: wgmma adds products of e4m3 with about 14 bits, so its accumulators take only the 128 products of a
+ * stage. They are then scaled and added to fp32 sums. A thread has 128 of these (64 x 256 of a warpgroup),
+ * and registers for 64 accumulators: a stage is multiplied in batches of 128 rows of b. While one warpgroup
+ * adds, the other one multiplies: a batch takes the tensor cores 256 clocks, and adding it some 130 (64 FFMA
+ * a thread, and the latency of both ends).
+ *
+ * Order of sums: stages follow k. Rows and columns outside of the matrices arrive as zeros.
+ *
+ * Scales: with BLOCKS, a warp loads those of a stage two stages before, one in each lane. Other kinds scale
+ * at the end of a tile.
+ */
+#ifndef CAIRN_GEMM_FP8_KERNEL_CUH
+#define CAIRN_GEMM_FP8_KERNEL_CUH
+
+#include "primitives/gemm/fixed/gemm_fixed_write.cuh"
+#include "primitives/gemm/fp8/gemm_fp8.h"
+#include "primitives/ptx/wgmma.cuh"
+
+#define BATCH		CAIRN_FP8_BLOCK		/* rows of b that a batch multiplies */
+
+/*
+ * The scales of blocks. Each lane has one of those that its warp needs for a stage: lanes 0 to 15 of the
+ * warp's rows of a, the others of the batches. now, then: of this stage and the next one; at: where that of
+ * the stage after them is; step: from there to the following one. factor: of this thread's rows r and r + 8
+ * in the batch that is being multiplied.
+ */
+struct scales {
+	const float *at;
+	int32_t step;
+	float now, then, factor[2];
+};
+
+TILE int32_t blocks_of(int32_t k)
+{
+	return (k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+}
+
+TILE float next_scale(struct scales *s, bool more)
+{
+	float scale = more ? __ldg(s->at) : 0;
+
+	s->at += s->step;
+	return scale;
+}
+
+/* Sets the factors of batch nth of the stage whose scales are given. */
+TILE void set_factors(struct scales *s, float scale, int nth)
+{
+	const float col = __shfl_sync(0xffffffffu, scale, WARP_ROWS + nth);
+	const int row = threadIdx.x % 32 / 4;
+
+	s->factor[0] = __shfl_sync(0xffffffffu, scale, row) * col;
+	s->factor[1] = __shfl_sync(0xffffffffu, scale, row + 8) * col;
+}
+
+/* Rows and columns outside of the matrices get scales of others. block: that of each batch's columns */
+TILE struct scales find_scales(const struct cairn_gemm_fp8_args &f, const struct tile &t, int stages)
+{
+	const int32_t lane = threadIdx.x % 32, row = t.row + threadIdx.x / 32 * WARP_ROWS + lane;
+	const int32_t block = min(t.col / BATCH + lane % 2, blocks_of(f.n) - 1);
+	struct scales s;
+
+	if (lane < WARP_ROWS) {
+		s.at = f.a_scale + min(row, f.m - 1);
+		s.step = (int32_t)f.a_scale_stride;
+	} else {
+		s.at = f.b_scale + (int64_t)block * blocks_of(f.k);
+		s.step = 1;
+	}
+	s.now = next_scale(&s, true);
+	s.then = next_scale(&s, stages > 1);
+	set_factors(&s, s.now, 0);
+	return s;
+}
+
+/* Multiplies a stage of the warpgroup's 64 rows by n rows of b. */
+template <int n> TILE void start_batch(float *part, uint64_t a, uint64_t b)
+{
+	wgmma_keep<n / 2>(part);
+	ptx_wgmma_fence();
+#pragma unroll
+	for (int step = 0; step < ROW_BYTES / 32; step++)
+		ptx_wgmma_e4m3_ss<n>(part, a + 2 * step, b + 2 * step, step > 0);
+	ptx_wgmma_commit_group();
+	wgmma_keep<n / 2>(part);
+}
+
+/* Adds a batch, times the factors of the thread's two rows, to sums. */
+template <int n, bool blocks>
+TILE void add_batch(float *d, const float *part, float factor_0, float factor_8)
+{
+#pragma unroll
+	for (int j = 0; j < n / 2; j++)
+		d[j] = blocks ? __fmaf_rn(part[j], j / 2 % 2 ? factor_8 : factor_0, d[j]) :
+		       __fadd_rn(part[j], d[j]);
+}
+
+/*
+ * Multiplies and adds batch `nth` of stage i, of n rows of b from `first` on. After the `last` batch of a
+ * stage leaves its slot. The factors of the next batch are ready before that starts: between its products
+ * they would delay them.
+ */
+template <int n, int nth, bool last, bool blocks>
+TILE void batch(const struct gemm_fixed_plan &p, const struct mine &s, int slot, int first, int i,
+		struct scales *scales, float *part, float *d)
+{
+	const uint32_t at = s.ring + slot * s.stage_bytes;
+	const uint64_t a = wgmma_desc(at + threadIdx.x / 128 * GROUP_BYTES, 0);
+	const uint64_t b = wgmma_desc(at + p.groups * GROUP_BYTES + first * ROW_BYTES, 0);
+	float factor[2];
+
+	start_batch<n>(part, a, b);
+	ptx_wgmma_wait_group<0>();
+	wgmma_keep<n / 2>(part);
+	if (last)
+		release(s, p.pair, slot);
+	if (blocks) {
+		factor[0] = scales->factor[0];
+		factor[1] = scales->factor[1];
+		set_factors(scales, last ? scales->then : scales->now, last ? 0 : nth + 1);
+		if (last) {
+			scales->now = scales->then;
+			scales->then = next_scale(scales, i + 2 < p.stages);
+		}
+	}
+	add_batch<n, blocks>(d + first / 2, part, factor[0], factor[1]);
+}
+
+/* Takes stages from the ring and calls stage(i, slot) for each. After stage `mark` lets the others loose. */
+template <class function>
+TILE void each_stage(const struct gemm_fixed_plan &p, const struct mine &s, struct turn *turn, int mark,
+		     function stage)
+{
+	for (int i = 0; i < p.stages; i++) {
+		ptx_mbarrier_wait(s.full + turn->slot * 8, turn->parity);
+		stage(i, turn->slot);
+		if (i == mark)
+			let_loose();
+		advance(turn, p.slots);
+	}
+}
+
+/*
+ * d: the sums of this warpgroup's 64 rows and `width` columns. After stage `mark` the second warpgroup is let
+ * loose; -1: none. A batch lies in one block of scales: every second tile of 192 begins with 64 columns.
+ */
+template <bool blocks, int width>
+TILE void multiply(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_plan &p,
+		   const struct mine &s, const struct tile &t, struct turn *turn, int mark, float *d)
+{
+	constexpr int rest = width % BATCH;
+	/* the compiler serialises batches of two sizes in the same registers */
+	float part[BATCH / 2] = {}, other[BATCH / 2] = {};
+	struct scales scales;
+
+	if (blocks)
+		scales = find_scales(f, t, p.stages);
+	if constexpr (width == BATCH / 2)
+		each_stage(p, s, turn, mark, [&](int i, int slot) {
+			batch<BATCH / 2, 0, true, blocks>(p, s, slot, 0, i, &scales, part, d);
+		});
+	else if constexpr (width == BATCH)
+		each_stage(p, s, turn, mark, [&](int i, int slot) {
+			batch<BATCH, 0, true, blocks>(p, s, slot, 0, i, &scales, part, d);
+		});
+	else if constexpr (width == 2 * BATCH)
+		each_stage(p, s, turn, mark, [&](int i, int slot) {
+			batch<BATCH, 0, false, blocks>(p, s, slot, 0, i, &scales, part, d);
+			batch<BATCH, 1, true, blocks>(p, s, slot, BATCH, i, &scales, part, d);
+		});
+	else if (t.col % BATCH == 0)
+		each_stage(p, s, turn, mark, [&](int i, int slot) {
+			batch<BATCH, 0, false, blocks>(p, s, slot, 0, i, &scales, part, d);
+			batch<rest, 1, true, blocks>(p, s, slot, BATCH, i, &scales, other, d);
+		});
+	else
+		each_stage(p, s, turn, mark, [&](int i, int slot) {
+			batch<rest, 0, false, blocks>(p, s, slot, 0, i, &scales, other, d);
+			batch<BATCH, 1, true, blocks>(p, s, slot, rest, i, &scales, part, d);
+		});
+}
+
+/* Returns this thread's first row of a; the other one is 8 below it. */
+TILE int32_t row_of(const struct tile &t)
+{
+	return t.row + threadIdx.x / 32 * WARP_ROWS + threadIdx.x % 32 / 4;
+}
+
+/* Scales the sums of a tile: ROWS and TENSOR. A warp loads the scales of 32 columns at a time. */
+template <int sums> TILE void scale_sums(const struct cairn_gemm_fp8_args &f, const struct tile &t, float *d)
+{
+	const bool tensor = f.scale_kind == CAIRN_FP8_SCALE_TENSOR;
+	const int32_t lane = threadIdx.x % 32;
+	float row[2];
+
+#pragma unroll
+	for (int i = 0; i < 2; i++)
+		row[i] = __ldg(f.a_scale + (tensor ? 0 : min(row_of(t) + 8 * i, f.m - 1)));
+#pragma unroll
+	for (int c = 0; c < 2 * sums; c += 32) {
+		const float some = __ldg(f.b_scale + (tensor ? 0 : min(t.col + c + lane, f.n - 1)));
+
+#pragma unroll
+		for (int e = 0; e < 16; e++) {
+			const float b = __shfl_sync(0xffffffffu, some, e / 4 * 8 + lane % 4 * 2 + e % 2);
+
+			d[c / 2 + e] *= row[e / 2 % 2] * b;
+		}
+	}
+}
+
+template <int dtype, bool blocks, int width>
+TILE void consume(const struct cairn_gemm_fp8_args &f, const struct cairn_gemm_fixed_args &g,
+		  const struct gemm_fixed_plan &p, const struct mine &s)
+{
+	const int32_t units = p.rows * p.cols;
+	struct turn turn = { 0, 0 };
+	int mark = begin_in_turn(p);
+
+	ptx_griddepcontrol_wait();	/* the preceding kernel wrote a_scale, and may read out's memory */
+	for (int unit = s.cluster; unit < units; unit += p.clusters) {
+		const struct tile t = find_tile(g, p, s, unit);
+		float d[width / 2] = {};
+
+		multiply<blocks, width>(f, p, s, t, &turn, mark, d);
+		if (!blocks)
+			scale_sums<width / 2>(f, t, d);
+		write_tile<dtype, width / 2>(g, s, t, d);
+		mark = -1;
+	}
+}
+
+template <int dtype, bool blocks, int width>
+static __global__ void __launch_bounds__(THREADS, 1)
+gemm_fp8_kernel(const __grid_constant__ struct cairn_gemm_fp8_args f,
+		const __grid_constant__ struct cairn_gemm_fixed_args g,
+		const __grid_constant__ struct maps maps, const __grid_constant__ struct gemm_fixed_plan p)
+{
+	extern __shared__ __align__(1024) unsigned char s_mem[];
+	struct cairn_gemm_fixed_args plain = g;
+
+	plain.epilogue = CAIRN_GEMM_FIXED_PLAIN;	/* so the compiler leaves the other one out */
+	run_tiles<240, 24>(plain, maps, p, s_mem,
+			   [&](const struct mine &s) { consume<dtype, blocks, width>(f, plain, p, s); });
+}
+
+#endif
