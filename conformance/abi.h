@@ -234,6 +234,7 @@ struct cairn_impl {
 	int (*all_reduce_norm)(const struct cairn_all_reduce_norm_args *args, void *stream);
 	int (*all_to_all)(const struct cairn_all_to_all_args *args, void *stream);
 	int (*send_recv)(const struct cairn_send_recv_args *args, void *stream);
+
 	/* products whose bits depend on no other row and on no size */
 	int (*gemm_fixed)(const struct cairn_gemm_fixed_args *args, void *stream);
 	int (*gemm_fixed_workspace)(const struct cairn_gemm_fixed_args *args, size_t *bytes);

@@ -3,7 +3,8 @@
  * gemm_fp8_ref - the reference in double, and the error bound
  *
  * A chunk of 128 products may be summed by tensor cores. In each step of 32 products they truncate each
- * product, and the sum so far, by A = 2^-13 of the largest of them: cut_off() adds that up. An
+ * product, and the sum so far, by A = 2^-13 of the largest of them: cut_off() adds that up. There a code that
+ * is subnormal or 0 counts as 2^-6, because products are aligned by the exponents of their codes. An
  * implementation may take the steps in another order, so that the bound of a chunk is at least (128 / 32) A
  * sum |a b|. If sum |a b| is at most 2^13 times the lowest bit of any product, nothing is truncated. The
  * same bound covers an implementation that sums a chunk in fp32: 128 2^-24 sum |a b| is less, and exact
@@ -70,16 +71,16 @@ static inline double cut_off(const float *x, const float *y)
 	double lost = 0, sum = 0;
 
 	for (int l = 0; l < CHUNK; l += STEP) {
-		double top = fabs(sum), step = 0, size[STEP];
+		double top = fabs(sum), step = 0, size[STEP], least = 0x1p-6;
 
 		for (int c = 0; c < STEP; c++) {
 			double product = (double)x[l + c] * y[l + c];
 
 			size[c] = fabs(product);
 			step += product;
+			top = larger(top, larger(fabs((double)x[l + c]), least) *
+					  larger(fabs((double)y[l + c]), least));
 		}
-		for (int c = 0; c < STEP; c++)
-			top = larger(top, size[c]);
 		lost += smaller(A * top, fabs(sum));
 		for (int c = 0; c < STEP; c++)
 			lost += smaller(A * top, size[c]);
@@ -102,7 +103,8 @@ static CAIRN_WIDE void add_chunk(const struct cairn_gemm_fp8_args *g, int64_t i,
 	}
 	*sum += scale * dot;
 	*mag += fabs(scale) * size;
-	if (error && isfinite(size) && size > 0x1p13 * lowest_bit(a + l) * lowest_bit(b + l))
+	/* 7: the largest code times the smallest normal one, as which a 0 counts */
+	if (error && isfinite(size) && larger(size, 7) > 0x1p13 * lowest_bit(a + l) * lowest_bit(b + l))
 		*error += fabs(scale) * larger(CHUNK / STEP * A * size, cut_off(a + l, b + l));
 }
 
