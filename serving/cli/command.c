@@ -509,5 +509,6 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 	snprintf(json, len,
 		 "\"impl\":\"%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
 		 "\"driver\":\"%s\",\"source\":\"%s\"",
-		 table, ranks, s->impl.version, info.clock_mhz, info.name, info.driver, cairn_source_digest());
+		 table, ranks, s->impl.version, info.clock_mhz, info.name, info.driver,
+		 cairn_source_digest());
 }

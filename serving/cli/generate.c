@@ -146,7 +146,8 @@ static int parse(int argc, char **argv, struct options *o)
 	if (o->slices && o->common.decode != CAIRN_DECODE_UNFUSED)
 		return cairn_error(EINVAL, "--slices: needs --decode unfused");
 	if (o->tp > 1 && (o->common.weights || o->common.kv || o->plan || o->slices || o->speculative.method))
-		return cairn_error(EINVAL, "--tp: excludes --weights, --kv, --plan, --slices and --speculative");
+		return cairn_error(EINVAL, "--tp: excludes --weights, --kv, --plan, --slices and "
+				   "--speculative");
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
 		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give only one");
 	if (o->shape && !o->prompt_tokens)
