@@ -2,8 +2,9 @@
 /*
  * engine_chaos_test - requests of all kinds, submitted, cancelled and stopped at random
  *
- * The pools are too small for all requests, with and without host and disk tiers. Every invariant is checked
- * after each step, and requests that were not disturbed must get the tokens of the naive computation.
+ * The pools are too small for all requests, with and without host and disk tiers and drafts. Every invariant
+ * is checked after each step, and requests that were not disturbed must get the tokens of the naive
+ * computation.
  */
 #include <stdlib.h>
 
@@ -107,6 +108,11 @@ static void one_run(struct cairn_test *t, struct cairn_model *m, struct naive *n
 	opt.host_pages = below(t, 2) ? 60 / opt.page_size + below(t, 200 / opt.page_size) : 0;
 	opt.disk_pages = opt.host_pages && below(t, 2) ? 400 / opt.page_size : 0;
 	opt.cache_grain = below(t, 3) - 1;	/* none, pages, tokens */
+	if (below(t, 4))		/* mostly wrong drafts */
+		opt.speculation = (struct cairn_speculation){
+			.method = CAIRN_SPECULATE_NGRAM, .num_tokens = 1 + below(t, 6), .lookup_min = 1,
+			.lookup_max = 1 + below(t, 2), .always = below(t, 4) > 0,
+		};
 	if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
 		goto out;
 	while (busy || next < REQUESTS) {
@@ -135,6 +141,8 @@ static void one_run(struct cairn_test *t, struct cairn_model *m, struct naive *n
 		if (clients[i].there && !clients[i].disturbed)
 			check_client(t, n, &clients[i]);
 	}
+	cairn_note(t, "%lld of %lld drafts right", (long long)st.speculation.accepted_tokens,
+		   (long long)st.speculation.draft_tokens);
 	cairn_note(t, "%d pages of %d, %d on the host, %d on disk: %lld preempted, %lld loaded, %lld fetched",
 		   opt.num_pages, opt.page_size, opt.host_pages, opt.disk_pages,
 		   (long long)(st.scheduler.swapped + st.scheduler.recomputed),
