@@ -56,6 +56,7 @@ struct draw {
 	/* The draws of drafted rows follow on that of the row before them; the plan keeps their drafts. */
 	int32_t num_drafts;
 	const int32_t *drafts;
+	int32_t slot;			/* of a drafted row: its token counters; -1: none */
 };
 
 /* The answers whose tokens a pass in flight draws. */
@@ -115,6 +116,20 @@ void engine_treat_end_answer(struct cairn_engine *e, struct answer *a);
 /* Returns the treatment of draw number `offset` of an answer; NULL: its logits are not changed. */
 const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct request *r, int32_t index,
 					      int32_t offset, struct cairn_worker_treat *place);
+/*
+ * The same for the row after `num` drafts; its draw is number `offset`. Counters, if any, are copies in a
+ * slot of their own.
+ */
+const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, struct request *r,
+						    int32_t index, int32_t offset,
+						    const int32_t *drafts, int32_t num,
+						    struct cairn_worker_treat *place);
+/*
+ * Of the draws of an answer's drafted rows, d[1 .. num], the first `accepted` count: their counters become
+ * the answer's. Frees the other slots. a: NULL if the answer has ended.
+ */
+void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num,
+			int32_t accepted);
 
 /* engine_spec.c */
 int engine_spec_create(struct cairn_engine *e);		/* checks the options and sets max_draws */

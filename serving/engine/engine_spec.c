@@ -323,7 +323,7 @@ int engine_spec_begin(const struct cairn_engine *e, struct request *r)
 
 	for (int32_t i = 0; i < r->num_answers; i++)
 		r->answers[i].spec = (struct answer_spec){ .tried = 4, .right = 4 * (float)p };
-	return e->spec && !r->req.beam_width && !r->counts;
+	return e->spec && !r->req.beam_width;
 }
 
 void engine_spec_took(struct cairn_engine *e, struct answer *a, int32_t num, int32_t accepted)

@@ -108,6 +108,7 @@ static void make_job(struct crowd *c, int i)
 	s->num_logprobs = below(c, 2) * (1 + below(c, 5));
 	s->repetition_penalty = below(c, 6) ? 0 : 1.3f;
 	s->presence_penalty = below(c, 8) ? 0 : 0.7f;
+	s->frequency_penalty = below(c, 6) ? 0 : 0.4f;
 	j->bias[0] = (struct cairn_logit_bias){ below(c, vocab / 2), 2 };
 	j->bias[1] = (struct cairn_logit_bias){ vocab / 2 + below(c, vocab / 2), -3 };
 	s->bias = j->bias;
@@ -121,7 +122,7 @@ static void make_job(struct crowd *c, int i)
 	if (j->r.num_seqs == 1 && !below(c, 4))
 		*(below(c, 2) ? &j->cancel_at : &j->end_at) = 1 + below(c, NEW);
 	if (j->r.num_seqs > 1 || below(c, 8) || s->num_logprobs > 1 || s->repetition_penalty != 0 ||
-	    s->presence_penalty != 0)
+	    s->presence_penalty != 0 || s->frequency_penalty != 0)
 		return;
 	j->r.beam_width = 2;
 	j->stop_at = j->cancel_at = j->end_at = 0;
@@ -548,6 +549,26 @@ static int forbidden_in_one_row(const struct cairn_penalize_args *args, void *st
 	return right_impl->penalize(&other, stream);
 }
 
+static int forks_are_empty(const struct cairn_token_counts_args *args, void *stream)
+{
+	struct cairn_token_counts_args other = *args;
+	int32_t from[256];
+
+	for (int32_t i = 0; i < args->num_copies; i++)
+		from[i] = -1;
+	other.copy_from = from;
+	return right_impl->token_counts(&other, stream);
+}
+
+static int drafts_not_counted(const struct cairn_token_counts_args *args, void *stream)
+{
+	struct cairn_token_counts_args other = *args;
+
+	if (args->num_copies && args->copy_from[0] >= 0)
+		other.num_tokens = other.num_segments = 0;
+	return right_impl->token_counts(&other, stream);
+}
+
 #define MUTANT(op, fn)	{ #fn, offsetof(struct cairn_impl, op), (void *)fn }
 
 static const struct {
@@ -558,6 +579,7 @@ static const struct {
 	MUTANT(sample, one_draw_at_two_depths), MUTANT(sample, next_draw_drawn),
 	MUTANT(rope, at_one_position), MUTANT(kv_append, one_row_appended),
 	MUTANT(logprobs, log_of_the_row_before), MUTANT(penalize, forbidden_in_one_row),
+	MUTANT(token_counts, forks_are_empty), MUTANT(token_counts, drafts_not_counted),
 };
 
 /* One request that samples, whose drafts are all right: then only its drafted rows can go wrong. */
@@ -575,7 +597,7 @@ static void make_single(struct crowd *c, int max_new)
 	j->r.ignore_eos = 1;
 	j->r.sampling = (struct cairn_sampling){
 		.temperature = 1, .top_p = 1, .seed = 7, .num_logprobs = 2, .min_new_tokens = max_new / 2,
-		.bias = j->bias, .num_bias = 2,
+		.bias = j->bias, .num_bias = 2, .repetition_penalty = 1.5f, .frequency_penalty = 1,
 	};
 	for (int k = 0; k < 2; k++)	/* likely as soon as it is allowed */
 		j->bias[k] = (struct cairn_logit_bias){ j->stop_ids[k] = 10 + k, 6 };

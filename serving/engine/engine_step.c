@@ -149,13 +149,16 @@ static void take_scored(struct cairn_engine *e, const struct engine_flight *f,
 }
 
 /* Processes draw i of a pass and those that follow on it: all up to the first that differs from its draft. */
-static int take_draws(struct cairn_engine *e, const struct draw *d, const struct cairn_worker_result *w,
-		      int32_t i)
+static int take_draws(struct cairn_engine *e, struct draw *d, const struct cairn_worker_result *w, int32_t i)
 {
 	int32_t accepted = cairn_drafts_accepted(d->drafts, w->tokens + i, d->num_drafts);
 	struct request *r = engine_find(e, d->handle);
 	struct answer *a;
 
+	if (d->num_drafts) {
+		a = r && r->answers[d->index].live ? &r->answers[d->index] : NULL;
+		engine_treat_drawn(e, a, d, d->num_drafts, accepted);
+	}
 	if (r && d->num_drafts)
 		engine_spec_took(e, &r->answers[d->index], d->num_drafts, accepted);
 	memset(e->stops + i, 0, (size_t)d->num_drafts + 1);
@@ -226,15 +229,21 @@ static void score(struct request *r, int32_t first, int32_t end, struct engine_f
 		f->scored[f->num_scored++] = (struct draw){ .handle = r->handle, .index = at };
 }
 
-/* Makes a part draw token number `offset` of the answer. */
+/* Makes a part draw token number `offset` of the answer, after a row that follows num drafts. */
 static void add_draw(struct cairn_engine *e, struct request *r, const struct cairn_step_item *item,
-		     int32_t offset, struct engine_flight *f, struct cairn_worker_part *part)
+		     int32_t offset, const int32_t *drafts, int32_t num, struct engine_flight *f,
+		     struct cairn_worker_part *part)
 {
+	struct cairn_worker_treat *t = &e->treats[f->num_draws];
+
 	part->draw = &r->req.sampling;
 	part->seed = key_of(r->req.sampling.seed, item->index);
 	part->offset = (uint64_t)offset;
-	part->treat = engine_treat(e, r, item->index, offset, &e->treats[f->num_draws]);
-	f->draws[f->num_draws++] = (struct draw){ .handle = item->request, .index = item->index };
+	part->treat = num ? engine_treat_draft(e, r, item->index, offset, drafts, num, t) :
+		      engine_treat(e, r, item->index, offset, t);
+	f->draws[f->num_draws++] = (struct draw){
+		.handle = item->request, .index = item->index, .slot = num ? t->slot : -1,
+	};
 }
 
 /*
@@ -244,6 +253,7 @@ static void add_draw(struct cairn_engine *e, struct request *r, const struct cai
 static void add_chain(struct cairn_engine *e, struct request *r, const struct cairn_step_item *item,
 		      struct engine_flight *f, struct cairn_worker_part *part)
 {
+	const int32_t *drafts = part->ids + 1;
 	struct draw *first = &f->draws[f->num_draws];
 	int32_t offset = item->first + 1 - r->req.num_prompt, rows;
 
@@ -253,17 +263,17 @@ static void add_chain(struct cairn_engine *e, struct request *r, const struct ca
 		part->chained = at > 0;
 		part->draw = NULL;
 		if (e->chain_rows == 1)
-			add_draw(e, r, item, offset + at, f, part);
+			add_draw(e, r, item, offset + at, drafts, at, f, part);
 		cairn_worker_add(e->worker, part);
 		for (int32_t k = 0; k < rows && e->chain_rows > 1; k++) {
-			add_draw(e, r, item, offset + at + k, f, part);
+			add_draw(e, r, item, offset + at + k, drafts, at + k, f, part);
 			cairn_worker_add_draw(e->worker, k, part);
 		}
 		part->ids += rows;
 		part->position += rows;
 	}
 	first->num_drafts = item->num_drafts;
-	first->drafts = part->ids - item->num_drafts;
+	first->drafts = drafts;
 }
 
 static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int32_t i,
@@ -290,7 +300,7 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int
 		return 0;
 	}
 	if (item->draw >= 0)
-		add_draw(e, r, item, end - r->req.num_prompt, f, &part);
+		add_draw(e, r, item, end - r->req.num_prompt, NULL, 0, f, &part);
 	cairn_worker_add(e->worker, &part);
 	return 0;
 }

@@ -103,7 +103,7 @@ int engine_check_sampling(const struct cairn_engine *e, const struct cairn_reque
 
 int engine_treat_create(struct cairn_engine *e)
 {
-	int32_t num = CAIRN_WORKER_SLOTS(e->opt.max_batch);
+	int32_t num = CAIRN_WORKER_SLOTS(e->max_draws);
 
 	e->treats = calloc((size_t)e->max_draws, sizeof(*e->treats));
 	e->count_slots = calloc((size_t)num, sizeof(*e->count_slots));
@@ -200,4 +200,37 @@ const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct req
 		.late = r->beams != NULL,
 	};
 	return t->slot >= 0 || t->num_bias || t->num_forbidden || t->num_logprobs ? t : NULL;
+}
+
+const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, struct request *r,
+						    int32_t index, int32_t offset,
+						    const int32_t *drafts, int32_t num,
+						    struct cairn_worker_treat *t)
+{
+	const struct cairn_worker_treat *treat = engine_treat(e, r, index, offset, t);
+
+	if (t->slot < 0)
+		return treat;
+	t->forks = 1;
+	t->from = t->slot;
+	t->slot = e->count_slots[--e->num_count_slots];
+	t->drafts = drafts;
+	t->num_drafts = num;
+	return t;
+}
+
+void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num,
+			int32_t accepted)
+{
+	/* The last draw that counts is that of row `accepted`, whose slot has counted all tokens. */
+	if (a && accepted && d[accepted].slot >= 0) {
+		int32_t slot = a->slot;
+
+		a->slot = d[accepted].slot;
+		d[accepted].slot = slot;
+	}
+	for (int32_t k = 1; k <= num; k++) {
+		if (d[k].slot >= 0)
+			e->count_slots[e->num_count_slots++] = d[k].slot;
+	}
 }

@@ -13,7 +13,7 @@
  * engine's options, speculation included. On other tables the last bits of logits depend on the rows of a
  * pass, as they do without speculation.
  *
- * Requests with beam search, or with penalties, which count tokens on the device, run without drafts.
+ * Requests with beam search run without drafts.
  */
 #ifndef CAIRN_SPECULATE_H
 #define CAIRN_SPECULATE_H

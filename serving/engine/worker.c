@@ -118,9 +118,10 @@ static int create_flights(struct cairn_worker *w, size_t block)
 		CAIRN_TRY(worker_host_alloc(w, worker_logprobs_bytes(w, CAIRN_LOGPROBS_MAX), &p));
 		f->logprobs = p;
 		f->rows = malloc(tokens);
-		f->treats = calloc((size_t)w->opt.max_batch, sizeof(*f->treats));
+		f->begins.treats = calloc((size_t)w->opt.max_batch, sizeof(*f->begins.treats));
+		f->forks.treats = calloc((size_t)w->opt.max_batch, sizeof(*f->forks.treats));
 		f->scored = malloc((size_t)w->opt.max_batch * sizeof(*f->scored));
-		if (!f->rows || !f->treats || !f->scored)
+		if (!f->rows || !f->begins.treats || !f->forks.treats || !f->scored)
 			return cairn_error(ENOMEM, "worker: no memory for %d requests", w->opt.max_batch);
 		CAIRN_TRY(TABLE(w, event_create, &f->event));
 	}
@@ -264,7 +265,8 @@ void cairn_worker_destroy(struct cairn_worker *w)
 			w->impl->event_destroy(f->event);
 		free(f->rows);
 		free(f->scored);
-		free(f->treats);
+		free(f->begins.treats);
+		free(f->forks.treats);
 		worker_host_free(w, f->logprobs);
 		worker_host_free(w, f->tokens);
 		worker_host_free(w, f->block);
@@ -296,6 +298,7 @@ void cairn_worker_begin(struct cairn_worker *w)
 	w->flight = &w->flights[next];
 	w->flight->num_tokens = w->flight->num_scored = 0;
 	w->flight->begins.num = w->flight->begins.num_tokens = 0;
+	w->flight->forks.num = w->flight->forks.num_tokens = 0;
 	w->flight->host.qo_indptr[0] = 0;
 	w->flight->host.kv_indptr[0] = 0;
 	memset(&w->batch, 0, sizeof(w->batch));

@@ -83,6 +83,10 @@ struct cairn_worker_treat {
 	int begins;			/* clear the counters and count the prompt first */
 	const int32_t *prompt;		/* [num_prompt]; NULL: not counted */
 	int32_t num_prompt;
+	/* For a drafted row: first copy the counters of slot `from`, then count the drafts before the row. */
+	int forks;
+	int32_t from, num_drafts;
+	const int32_t *drafts;		/* [num_drafts], valid until launch */
 	float repetition, frequency, presence;		/* used if slot >= 0 */
 	int32_t bias_at, num_bias;	/* places from cairn_worker_add_lists() */
 	int32_t forbidden_at, num_forbidden;

@@ -39,11 +39,15 @@ struct kind {
 	int32_t k;
 };
 
-/* Counter slots that a pass clears: one block of indices and prompts, uploaded if there are any. */
+/*
+ * Counter slots that a pass clears, to count a prompt, or copies, to count drafts: one block of indices and
+ * tokens, uploaded if there are any.
+ */
 struct begins {
 	int32_t *host, *dev;		/* slots [num], from [num], indptr [num + 1], tokens */
 	size_t room;			/* capacity in int32s */
 	int32_t num, num_tokens;
+	const struct cairn_worker_treat **treats;	/* [max_batch], [num] until launch */
 };
 
 struct flight {
@@ -53,8 +57,7 @@ struct flight {
 	char *logprobs;			/* layout as worker->logprobs */
 	int32_t k;
 	int wants_logprobs;
-	struct begins begins;
-	const struct cairn_worker_treat **treats;	/* [max_batch]: those with begins set, until launch */
+	struct begins begins, forks;
 	int32_t *rows;			/* [num_tokens]: index of each draw in drawn; ascending */
 	int draws_all;			/* each part draws a token; the unwanted ones are dropped */
 	int32_t num_tokens;

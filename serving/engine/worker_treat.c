@@ -9,7 +9,8 @@
  *     | logprobs               of the raw logits where wanted; of the treated ones where wanted late
  *
  * All of this is part of the pass and of its graph. Before it, outside the graph, new slots are cleared and
- * count their prompts. The device counts the tokens in flight, because the host does not know them yet.
+ * count their prompts; a drafted row gets a slot of its own, a copy that counts the drafts before the row.
+ * The device counts the tokens in flight, because the host does not know them yet.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +44,12 @@ void worker_treat_part(struct cairn_worker *w, int32_t n, const struct cairn_wor
 		a->presence[n] = treat->presence;
 		kind->counted = 1;
 		if (treat->begins) {
-			f->treats[f->begins.num++] = treat;
+			f->begins.treats[f->begins.num++] = treat;
 			f->begins.num_tokens += treat->num_prompt;
+		}
+		if (treat->forks) {
+			f->forks.treats[f->forks.num++] = treat;
+			f->forks.num_tokens += treat->num_drafts;
 		}
 	}
 	a->bias_at[n] = treat->bias_at;
@@ -85,16 +90,14 @@ static int reserve_begins(struct cairn_worker *w, struct begins *b, size_t need)
 	return 0;
 }
 
-/* Clears the new slots and counts their prompts. */
-static int begin_slots(struct cairn_worker *w)
+/* Clears the new slots and counts their prompts; or makes the forks of slots and counts their drafts. */
+static int begin_slots(struct cairn_worker *w, struct begins *b, int are_forks)
 {
-	struct flight *f = w->flight;
-	struct begins *b = &f->begins;
 	size_t num = (size_t)b->num, need = 3 * num + 1 + (size_t)b->num_tokens;
 	struct cairn_token_counts_args args = {
 		.size = sizeof(args), .counts = w->counts, .num_slots = CAIRN_WORKER_SLOTS(w->opt.max_batch),
 		.vocab = w->vocab, .num_copies = b->num, .num_tokens = b->num_tokens,
-		.num_segments = b->num_tokens ? b->num : 0, .prompt = 1,
+		.num_segments = b->num_tokens ? b->num : 0, .prompt = !are_forks,
 	};
 	int32_t *slots, *from, *indptr, *tokens;
 
@@ -105,13 +108,15 @@ static int begin_slots(struct cairn_worker *w)
 	tokens = indptr + num + 1;
 	indptr[0] = 0;
 	for (int32_t i = 0; i < b->num; i++) {
-		const struct cairn_worker_treat *t = f->treats[i];
+		const struct cairn_worker_treat *t = b->treats[i];
+		const int32_t *counted = are_forks ? t->drafts : t->prompt;
+		int32_t n = are_forks ? t->num_drafts : t->num_prompt;
 
 		slots[i] = t->slot;
-		from[i] = -1;
-		if (t->num_prompt)
-			memcpy(tokens + indptr[i], t->prompt, (size_t)t->num_prompt * sizeof(*tokens));
-		indptr[i + 1] = indptr[i] + t->num_prompt;
+		from[i] = are_forks ? t->from : -1;
+		if (n)
+			memcpy(tokens + indptr[i], counted, (size_t)n * sizeof(*tokens));
+		indptr[i + 1] = indptr[i] + n;
 	}
 	CAIRN_TRY(TABLE(w, mem_copy, b->dev, b->host, need * sizeof(*b->dev), CAIRN_COPY_TO_DEVICE,
 			w->stream));
@@ -138,7 +143,9 @@ int worker_treat_prepare(struct cairn_worker *w)
 		CAIRN_TRY(TABLE(w, mem_alloc, &p, logits * sizeof(*w->raw_logits)));
 		w->raw_logits = p;
 	}
-	return w->flight->begins.num ? begin_slots(w) : 0;
+	if (w->flight->begins.num)
+		CAIRN_TRY(begin_slots(w, &w->flight->begins, 0));
+	return w->flight->forks.num ? begin_slots(w, &w->flight->forks, 1) : 0;
 }
 
 void worker_treat_destroy(struct cairn_worker *w)
@@ -149,8 +156,8 @@ void worker_treat_destroy(struct cairn_worker *w)
 		if (memory[i])
 			w->impl->mem_free(memory[i]);
 	}
-	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
-		struct begins *b = &w->flights[i].begins;
+	for (int i = 0; i < 2 * CAIRN_WORKER_FLIGHTS; i++) {
+		struct begins *b = i % 2 ? &w->flights[i / 2].forks : &w->flights[i / 2].begins;
 
 		if (b->dev)
 			w->impl->mem_free(b->dev);
