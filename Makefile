@@ -38,7 +38,7 @@ cppflags = $(CPPFLAGS) -I. -D_GNU_SOURCE $(llhttp_flags) $(if $(CONFIG_VERBS),-D
 # -g1: what a backtrace needs; full debugging information takes a quarter of the compile time (CFLAGS='-O0 -g3' for a debugger).
 CFLAGS	?= $(if $(SAN),-O1,-O3) -g1
 cflags	= $(CFLAGS) -std=gnu11 $(openmp) -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=default -MMD -MP \
-	-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Werror
+	-Wall -Wextra -Wformat-security -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Werror
 # C++17's <cmath>, which nvcc includes, brings the special functions (Bessel and others), a third of the time of a small file:
 # the name that guards their header is set, so that it is left out.
 NVFLAGS	= -I. -std=c++17 -D_GLIBCXX_BITS_SPECFUN_H -O3 $(if $(DEBUG)$(LINEINFO),-lineinfo) -gencode arch=compute_90a,code=sm_90a -MMD -MP -Werror all-warnings \

@@ -2,12 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # check.sh BUILD [STAGE]: runs the checks of `make check` after the build. The last line counts all cases.
 # Kept in BUILD: check.log (TAP), check.xml (JUnit), check.seconds (seconds of each family, the slowest first), mutants.log,
-# ladder.log.
+# ladder.log. The seconds of each part are printed as it ends.
 set -u
 
 out=$1
 stage=${2:-}
 status=0
+begun=$(date +%s)
+took() { # took PART
+	now=$(date +%s)
+	echo "# $1: $((now - begun)) s"
+	begun=$now
+}
 # Threads that wait for work must not spin: other test processes need the processors.
 export OMP_WAIT_POLICY=passive
 
@@ -26,6 +32,7 @@ if [ -z "$stage" ] && command -v python3 >/dev/null 2>&1; then
 fi
 "$out/cairn" check --mutants=conformance/catchers.txt $stage >"$out/mutants.log" 2>&1 || status=1
 cat "$out/mutants.log"
+took mutants
 # The steps of the ladder are tables with one or two operations; a build without CUDA has none of them. Cases for which the first
 # step needs seconds are left out; cairn bench verifies its rows itself.
 ladder() { # FAMILY STEP...
@@ -38,6 +45,7 @@ if [ "${stage:-fused}" = fused ] && [ -e "$out/conformance/tables/impl_ladder.o"
 	ladder fused.attn_dense 1 2 3 4 5 >"$out/ladder.log" 2>&1 || status=1
 	ladder fused.attn_paged 1 2 3 4 >>"$out/ladder.log" 2>&1 || status=1
 	cat "$out/ladder.log"
+	took ladder
 fi
 "$out/cairn" check --mustpass conformance/mustpass.txt --waivers conformance/waivers.txt --list-slowest --junit "$out/check.xml" \
 	$stage >"$out/check.log" 2>&1 || status=1
@@ -46,5 +54,6 @@ if [ -n "${scripts:-}" ]; then
 	wait "$scripts" || status=1
 	cat "$out/scripts.log"
 fi
+took check
 cat "$out/check.log"
 exit $status

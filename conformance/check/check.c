@@ -4,8 +4,8 @@
  *
  * Families run side by side, each in one or more processes (check_child.h). Whenever a processor is free, a
  * process is started for the family with the most work left per process. Families that mostly wait for
- * sockets and clocks run one at a time beside the others. A family is printed as soon as it is complete, so
- * that an interrupted run shows what it has done.
+ * sockets and clocks run beside the others: one of them at a time, and one more for every eight processors. A
+ * family is printed as soon as it is complete, so that an interrupted run shows what it has done.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -152,7 +152,7 @@ static double worth(const struct cairn_check_group *g)
 	return g->running && seconds < 1 ? 0 : seconds;
 }
 
-/* Starts processes while there are free processors, and always keeps one of the waiting families running. */
+/* Starts processes while there are free processors, and always keeps some of the waiting families running. */
 static int start_more(struct cairn_check_run *r)
 {
 	for (;;) {
@@ -172,7 +172,7 @@ static int start_more(struct cairn_check_run *r)
 			if (worth(g) > 0 && (!best || worth(g) > worth(best)))
 				best = g;
 		}
-		if (waiting && !waits)
+		if (waiting && waits <= r->jobs / 8)
 			CAIRN_TRY(cairn_check_start(r, waiting, -1, 0));
 		else if (best && computing < r->jobs)
 			CAIRN_TRY(cairn_check_start(r, best, -1, 0));

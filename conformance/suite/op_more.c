@@ -469,11 +469,11 @@ static int copy_inputs(struct cairn_op *op, int values)
 }
 
 /*
- * Makes the plan of the case in the side's workspace by a call on other memory, with other values and other
- * scalars where the contract allows it, as the first layer of a model does for the others. That memory is
- * gone when the function returns.
+ * Makes the plan of the case in the side's workspace by a call on other memory, with other values and, with
+ * `scalars`, other scalars where the contract allows it, as the first layer of a model does for the others.
+ * That memory is gone when the function returns.
  */
-static int make_plan(const struct cairn_more *m, const struct cairn_side *side)
+static int make_plan(const struct cairn_more *m, const struct cairn_side *side, int scalars)
 {
 	struct cairn_side maker;
 	struct cairn_op op;
@@ -481,10 +481,11 @@ static int make_plan(const struct cairn_more *m, const struct cairn_side *side)
 
 	if (!ret)
 		ret = copy_inputs(&op, 1);
-	for (size_t k = 0; !ret && k < ARRAY_SIZE(m->f->plan_scalars) && m->f->plan_scalars[k]; k++) {
+	for (size_t k = 0; !ret && scalars && k < ARRAY_SIZE(m->f->plan_scalars); k++) {
 		float *x = (float *)((char *)op.args + m->f->plan_scalars[k]);
 
-		*x = *x > 0 ? 2 * *x : 30;
+		if (m->f->plan_scalars[k])
+			*x = *x > 0 ? 2 * *x : 30;
 	}
 	if (!ret)
 		ret = cairn_side_open_guarded(&maker, m->f, &op, m->side->impl, m->side->stream);
@@ -528,7 +529,9 @@ static int call_by_plan(const struct cairn_more *m)
 		goto failed;
 	ret = cairn_side_send(&side, m->f, m->op, &calm, 0);
 	if (!ret)
-		ret = make_plan(m, &side);
+		ret = make_plan(m, &side, 1);
+	if (ret == -EOPNOTSUPP)		/* the table has no softcap, say */
+		ret = make_plan(m, &side, 0);
 	memcpy((char *)side.args + m->f->planned_field, &planned, sizeof(planned));
 	for (int i = 0; !ret && i < 2; i++) {
 		ret = cairn_side_send(&side, m->f, m->op, &kept, 0);

@@ -29,7 +29,7 @@ static inline int have_sodium(struct cairn_test *t)
 
 	if (!sodium_load(&s))
 		return 1;
-	cairn_skip(t, cairn_last_error());
+	cairn_skip(t, "%s", cairn_last_error());
 	return 0;
 }
 
