@@ -206,7 +206,7 @@ static void add(struct cairn_outcome *o, int32_t r, const struct cairn_outcome *
 
 static void run(const struct cairn_ranks_work *w, struct cairn_outcome *o)
 {
-	int32_t dies = w->trouble == CAIRN_TROUBLE_KILLED ? w->ranks - 1 : -1, alive = 0;
+	int32_t dies = w->trouble == CAIRN_TROUBLE_KILLED ? w->ranks - 1 : -1, done = 0;
 	double until = now_s() + CASE_S;
 
 	cairn_start_outcome(o);
@@ -223,10 +223,10 @@ static void run(const struct cairn_ranks_work *w, struct cairn_outcome *o)
 	for (int32_t r = 0; r < w->ranks; r++)
 		if (write(ranks[r].fd, "g", 1) != 1)
 			o->verdict = CAIRN_FAIL;
-	for (int32_t r = 0; r < w->ranks && o->verdict != CAIRN_FAIL; r++)
-		if (r != dies)
-			alive += await(r, until, o);
-	for (int32_t r = 0; r < alive; r++)
+	/* a rank that is to be killed leaves no outcome of its own, unless it could not take part */
+	while (done < w->ranks && o->verdict != CAIRN_FAIL && (done == dies || await(done, until, o)))
+		done++;
+	for (int32_t r = 0; r < done; r++)
 		add(o, r, &shared->outcome[r]);
 	/* no rank dies in a case that is skipped, and the last one may be why it is */
 	if (dies >= 0 && o->verdict == CAIRN_SKIP && await(dies, until, o))

@@ -6,5 +6,6 @@
 struct cairn_test;
 
 void comm_measure_all_reduce_norm(struct cairn_test *t);
+void comm_measure_nccl(struct cairn_test *t);
 
 #endif

@@ -284,6 +284,7 @@ static const struct cairn_unit units[] = {
 
 static const struct cairn_unit measures[] = {
 	{ "all_reduce_norm", comm_measure_all_reduce_norm },
+	{ "all_reduce_norm_nccl", comm_measure_nccl },
 };
 
 const struct cairn_family cairn_comm_family = {
