@@ -13,7 +13,6 @@
 extern "C" int cairn_gemm_fixed(const struct cairn_gemm_fixed_args *g, void *stream)
 {
 	const void *kernel = (const void *)gemm_fixed_kernel<CAIRN_BF16>;
-	struct gemm_fixed_shape kind = { .batch = GEMM_FIXED_MOST_WIDTH };
 	struct cairn_gemm_fixed_args args;
 	struct gemm_fixed_plan p;
 
@@ -22,7 +21,7 @@ extern "C" int cairn_gemm_fixed(const struct cairn_gemm_fixed_args *g, void *str
 		kernel = (const void *)gemm_fixed_kernel<CAIRN_F16>;
 	cairn_copy_args(&args, g, sizeof(args));
 	args.out_stride = cairn_gemm_fixed_out_stride(g);	/* the kernel's out_stride is never 0 */
-	kind.multiple = g->epilogue == CAIRN_GEMM_FIXED_SILU_MUL ? 32 : 16;
-	CAIRN_TRY(make_plan(&p, &args, kind, kernel, "gemm_fixed"));
+	CAIRN_TRY(make_plan(&p, &args, g->epilogue == CAIRN_GEMM_FIXED_SILU_MUL ? 32 : 16,
+			    GEMM_FIXED_MOST_WIDTH, kernel, "gemm_fixed"));
 	return launch_tiles(&args, &p, kernel, NULL, "gemm_fixed", stream);
 }

@@ -44,17 +44,15 @@ static inline int map_b(CUtensorMap *map, const struct cairn_gemm_fixed_args *g,
 	return cairn_tensor_map(map, &t, caller);
 }
 
-/* kind: the members multiple, batch and add. kernel: any with the resources of the launch */
+/* multiple, batch: of struct gemm_fixed_shape. kernel: any with the resources of the launch */
 static inline int make_plan(struct gemm_fixed_plan *p, const struct cairn_gemm_fixed_args *g,
-			    struct gemm_fixed_shape kind, const void *kernel, const char *caller)
+			    int32_t multiple, int32_t batch, const void *kernel, const char *caller)
 {
 	const struct cairn_launch pair = { .grid = { 2 }, .block = { THREADS }, .smem = SMEM_BYTES,
 					   .cluster = 2 };
-	struct gemm_fixed_shape shape = kind;
+	struct gemm_fixed_shape shape = { .m = g->m, .n = g->n, .k = g->k, .multiple = multiple,
+					  .batch = batch };
 
-	shape.m = g->m;
-	shape.n = g->n;
-	shape.k = g->k;
 	shape.sms = cairn_sms_of(g->sms);
 	if (shape.sms < 0)
 		return shape.sms;

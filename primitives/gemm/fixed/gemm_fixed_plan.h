@@ -73,39 +73,27 @@ GEMM_FIXED_PLAN void gemm_fixed_unit(const struct gemm_fixed_plan *p, int32_t at
 struct gemm_fixed_shape {
 	int32_t m, n, k, sms;
 	int32_t multiple;		/* the width is a multiple of it: 16, or 32 with SILU_MUL */
-	int32_t batch;			/* rows of b that a warpgroup multiplies at a time, at most */
-	int32_t add;			/* clocks in which it adds a batch to its sums, 0 in gemm_fixed */
+	int32_t batch;			/* rows of b that a product has at most: 256, 128 in gemm_fp8 */
 	int32_t pairs;			/* clusters of two CTAs that the device holds at once */
 };
 
 /*
- * Returns the clocks in which all warpgroups multiply a stage by `width` rows of b: an SM multiplies 64 x 64
- * x width in 2 width clocks. A warpgroup that adds a batch to its sums does not multiply meanwhile.
- */
-static inline int64_t gemm_fixed_multiply(const struct gemm_fixed_shape *s, int32_t groups, int32_t width)
-{
-	int64_t clocks = 0;
-
-	for (int32_t left = width, batch; left; left -= batch) {
-		batch = left < s->batch ? left : s->batch;
-		clocks += 2 * groups * batch > 2 * batch + s->add ? 2 * groups * batch : 2 * batch + s->add;
-	}
-	return clocks;
-}
-
-/*
- * Estimates the clocks of the call. A stage takes the longer of multiplying and of fetching at 40 bytes a
- * clock, in which a pair reads each row of b once. An eighth of the fetch counts in any case, for its
- * energy: the power limit sets the clock. The beginning of the first tile and the end of each tile are not
- * overlapped. NOTES.md compares this with times.
+ * Estimates the clocks of the call. A stage takes the longest of three. Multiplying: an SM multiplies 64 x
+ * 64 x width in 2 width clocks. Fetching: 40 bytes a clock; a pair reads each row of b once. Shared memory:
+ * 128 bytes a clock, in which the stage arrives, and each warpgroup reads its rows of a once for each batch,
+ * and all rows of b. An eighth of the fetch counts in any case, for its energy: the power limit sets the
+ * clock. The beginning of the first tile and the end of each tile are not overlapped. NOTES.md compares this
+ * with times.
  */
 static inline int64_t gemm_fixed_clocks(const struct gemm_fixed_plan *p, const struct gemm_fixed_shape *s)
 {
 	const int32_t tile_rows = GEMM_FIXED_GROUP_ROWS * p->groups;
 	const int32_t fetched = (s->m < tile_rows ? s->m : tile_rows) + p->width / p->pair;
-	const int64_t multiply = gemm_fixed_multiply(s, p->groups, p->width);
-	const int64_t fetch = fetched * GEMM_FIXED_STAGE_K * 2 / 40;
-	const int64_t stage = (multiply > fetch ? multiply : fetch) + fetch / 8;
+	const int32_t batches = gemm_fixed_div_up(p->width, s->batch);
+	const int64_t multiply = 2 * p->groups * p->width, fetch = fetched * GEMM_FIXED_STAGE_K * 2 / 40;
+	const int64_t shared = tile_rows * (1 + batches) + (1 + p->groups) * p->width;
+	const int64_t longer = multiply > fetch ? multiply : fetch;
+	const int64_t stage = (longer > shared ? longer : shared) + fetch / 8;
 	const int64_t rounds = gemm_fixed_div_up((int64_t)p->rows * p->cols, p->clusters);
 
 	return 1500 + rounds * (p->stages * stage + 4 * p->width);

@@ -93,20 +93,6 @@ TILE void copy_element(char *to, uint32_t from, int bytes)
 		*(uint32_t *)to = ptx_ld_shared_b32(from);
 }
 
-/* Copies 16 rows of 128 bytes. to: where this lane's piece of the first row goes; step: bytes of a row */
-TILE void copy_whole(char *to, int64_t step, uint32_t staged)
-{
-	const uint32_t lane = threadIdx.x % 32, piece = lane % 8, r = lane / 8;
-	uint4 v[WARP_ROWS / 4];
-
-#pragma unroll
-	for (int i = 0; i < WARP_ROWS / 4; i++)
-		v[i] = ptx_ld_shared_v4(staged + (i * 4 + r) * ROW_BYTES + ((piece ^ (i % 2 * 4 + r)) << 4));
-#pragma unroll
-	for (int i = 0; i < WARP_ROWS / 4; i++)
-		*(uint4 *)(to + i * 4 * step) = v[i];
-}
-
 /*
  * Copies the warp's 16 rows of 128 bytes from shared memory to row `row` and column `col` of out, as far as
  * they lie before row m and column `end`.
@@ -116,20 +102,13 @@ TILE void copy_out(const struct cairn_gemm_fixed_args &g, uint32_t staged, int r
 	const int bytes = g.out_dtype == CAIRN_F32 ? 4 : 2, piece = threadIdx.x % 8, each = 16 / bytes;
 	const int64_t step = g.out_stride * bytes;
 	const int whole = step % 16 == 0 ? (end - col) / each : 0;	/* pieces that one store can write */
-	char *const first = (char *)g.out + (row + threadIdx.x % 32 / 8) * step +
-			    (int64_t)(col + piece * each) * bytes;
 
 	__syncwarp();
-	if (whole >= ROW_BYTES / 16 && row + WARP_ROWS <= g.m) {
-		copy_whole(first, step, staged);
-		__syncwarp();
-		return;
-	}
-#pragma unroll 1
+#pragma unroll
 	for (int i = 0; i < WARP_ROWS / 4; i++) {
 		const int r = i * 4 + threadIdx.x % 32 / 8;
 		const uint32_t from = staged + r * ROW_BYTES + ((piece ^ (r & 7)) << 4);
-		char *to = first + i * 4 * step;
+		char *to = (char *)g.out + (row + r) * step + (int64_t)(col + piece * each) * bytes;
 
 		if (row + r >= g.m)
 			continue;

@@ -35,7 +35,6 @@ static const void *kernel_for(const struct cairn_gemm_fp8_args *g, int32_t width
 
 extern "C" int cairn_gemm_fp8(const struct cairn_gemm_fp8_args *g, void *stream)
 {
-	const struct gemm_fixed_shape kind = { .multiple = BATCH / 2, .batch = BATCH, .add = ADD_CLOCKS };
 	struct cairn_gemm_fixed_args tiles = { .size = sizeof(tiles) };
 	struct cairn_gemm_fp8_args args;
 	struct gemm_fixed_plan p;
@@ -55,6 +54,7 @@ extern "C" int cairn_gemm_fp8(const struct cairn_gemm_fp8_args *g, void *stream)
 	tiles.out_dtype = args.out_dtype;
 	tiles.epilogue = CAIRN_GEMM_FIXED_PLAIN;
 	tiles.sms = args.sms;
-	CAIRN_TRY(make_plan(&p, &tiles, kind, kernel_for(&args, GEMM_FIXED_MOST_WIDTH), "gemm_fp8"));
+	CAIRN_TRY(make_plan(&p, &tiles, BATCH / 2, BATCH, kernel_for(&args, GEMM_FIXED_MOST_WIDTH),
+			    "gemm_fp8"));
 	return launch_tiles(&tiles, &p, kernel_for(&args, p.width), &args, "gemm_fp8", stream);
 }

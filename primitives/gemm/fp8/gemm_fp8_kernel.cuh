@@ -7,10 +7,9 @@
  *
  * Sums: wgmma adds products of e4m3 with about 14 bits, so its accumulators take only the 128 products of a
  * stage. They are then scaled and added to fp32 sums. A thread has 128 of these (64 x 256 of a warpgroup),
- * and registers for 64 accumulators: a stage is multiplied in batches of 128 rows of b. A batch takes the
- * tensor cores 256 clocks, and adding it nearly as long (64 FFMA a thread, and the latency of both ends). The
- * warpgroups multiply in turn, and one adds while the other one multiplies. Without turns their products
- * alternate on the tensor cores, both end at the same time, and nothing is multiplied while both add.
+ * and registers for 64 accumulators: a stage is multiplied in batches of 128 rows of b. While one warpgroup
+ * adds, the other one multiplies: a batch takes the tensor cores 256 clocks, and adding it some 130 (64 FFMA
+ * a thread, and the latency of both ends).
  *
  * Order of sums: stages follow k. Rows and columns outside of the matrices arrive as zeros.
  *
@@ -25,8 +24,6 @@
 #include "primitives/ptx/wgmma.cuh"
 
 #define BATCH		CAIRN_FP8_BLOCK		/* rows of b that a batch multiplies */
-#define ADD_CLOCKS	280			/* to add a batch, with both latencies; estimated */
-#define TURN_BARRIER	2			/* and the next one: of each warpgroup */
 
 /*
  * The scales of blocks. Each lane has one of those that its warp needs for a stage: lanes 0 to 15 of the
@@ -79,42 +76,19 @@ TILE struct scales find_scales(const struct cairn_gemm_fp8_args &f, const struct
 	}
 	s.now = next_scale(&s, true);
 	s.then = next_scale(&s, stages > 1);
+	set_factors(&s, s.now, 0);
 	return s;
 }
 
-/* Waits until it is this warpgroup's turn to multiply. */
-TILE void take_turn(const struct gemm_fixed_plan &p)
+/* Multiplies a stage of the warpgroup's 64 rows by n rows of b. */
+template <int n> TILE void start_batch(float *part, uint64_t a, uint64_t b)
 {
-	if (p.groups > 1)
-		ptx_bar_sync(TURN_BARRIER + threadIdx.x / 128, CONSUMERS);
-}
-
-TILE void pass_turn(const struct gemm_fixed_plan &p)
-{
-	if (p.groups > 1)
-		ptx_bar_arrive(TURN_BARRIER + (threadIdx.x / 128 ^ 1), CONSUMERS);
-}
-
-/*
- * Multiplies 128 of k of the warpgroup's 64 rows by n rows of b. The other warpgroup's turn begins before
- * the last product has ended, so that the tensor cores do not wait for it.
- */
-template <int n> TILE void run_batch(const struct gemm_fixed_plan &p, float *part, uint64_t a, uint64_t b)
-{
-	constexpr int last = ROW_BYTES / 32 - 1;
-
-	take_turn(p);
 	wgmma_keep<n / 2>(part);
 	ptx_wgmma_fence();
 #pragma unroll
-	for (int step = 0; step < last; step++)
+	for (int step = 0; step < ROW_BYTES / 32; step++)
 		ptx_wgmma_e4m3_ss<n>(part, a + 2 * step, b + 2 * step, step > 0);
 	ptx_wgmma_commit_group();
-	ptx_wgmma_e4m3_ss<n>(part, a + 2 * last, b + 2 * last, 1);
-	ptx_wgmma_commit_group();
-	ptx_wgmma_wait_group<1>();
-	pass_turn(p);
-	ptx_wgmma_wait_group<0>();
 	wgmma_keep<n / 2>(part);
 }
 
@@ -142,7 +116,9 @@ TILE void batch(const struct gemm_fixed_plan &p, const struct mine &s, int slot,
 	const uint64_t b = wgmma_desc(at + p.groups * GROUP_BYTES + first * ROW_BYTES, 0);
 	float factor[2];
 
-	run_batch<n>(p, part, a, b);
+	start_batch<n>(part, a, b);
+	ptx_wgmma_wait_group<0>();
+	wgmma_keep<n / 2>(part);
 	if (last)
 		release(s, p.pair, slot);
 	if (blocks) {
@@ -157,51 +133,55 @@ TILE void batch(const struct gemm_fixed_plan &p, const struct mine &s, int slot,
 	add_batch<n, blocks>(d + first / 2, part, factor[0], factor[1]);
 }
 
-/* Takes stages from the ring and calls stage(i, slot) for each. */
+/* Takes stages from the ring and calls stage(i, slot) for each. After stage `mark` lets the others loose. */
 template <class function>
-TILE void each_stage(const struct gemm_fixed_plan &p, const struct mine &s, struct turn *turn, function stage)
+TILE void each_stage(const struct gemm_fixed_plan &p, const struct mine &s, struct turn *turn, int mark,
+		     function stage)
 {
 	for (int i = 0; i < p.stages; i++) {
 		ptx_mbarrier_wait(s.full + turn->slot * 8, turn->parity);
 		stage(i, turn->slot);
+		if (i == mark)
+			let_loose();
 		advance(turn, p.slots);
 	}
 }
 
 /*
- * d: the sums of this warpgroup's 64 rows and `width` columns. A batch lies in one block of scales: every
- * second tile of 192 begins with 64 columns.
+ * d: the sums of this warpgroup's 64 rows and `width` columns. After stage `mark` the second warpgroup is let
+ * loose; -1: none. A batch lies in one block of scales: every second tile of 192 begins with 64 columns.
  */
 template <bool blocks, int width>
-TILE void multiply(const struct gemm_fixed_plan &p, const struct mine &s, const struct tile &t,
-		   struct scales scales, struct turn *turn, float *d)
+TILE void multiply(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_plan &p,
+		   const struct mine &s, const struct tile &t, struct turn *turn, int mark, float *d)
 {
 	constexpr int rest = width % BATCH;
 	/* the compiler serialises batches of two sizes in the same registers */
 	float part[BATCH / 2] = {}, other[BATCH / 2] = {};
+	struct scales scales;
 
 	if (blocks)
-		set_factors(&scales, scales.now, 0);
+		scales = find_scales(f, t, p.stages);
 	if constexpr (width == BATCH / 2)
-		each_stage(p, s, turn, [&](int i, int slot) {
+		each_stage(p, s, turn, mark, [&](int i, int slot) {
 			batch<BATCH / 2, 0, true, blocks>(p, s, slot, 0, i, &scales, part, d);
 		});
 	else if constexpr (width == BATCH)
-		each_stage(p, s, turn, [&](int i, int slot) {
+		each_stage(p, s, turn, mark, [&](int i, int slot) {
 			batch<BATCH, 0, true, blocks>(p, s, slot, 0, i, &scales, part, d);
 		});
 	else if constexpr (width == 2 * BATCH)
-		each_stage(p, s, turn, [&](int i, int slot) {
+		each_stage(p, s, turn, mark, [&](int i, int slot) {
 			batch<BATCH, 0, false, blocks>(p, s, slot, 0, i, &scales, part, d);
 			batch<BATCH, 1, true, blocks>(p, s, slot, BATCH, i, &scales, part, d);
 		});
 	else if (t.col % BATCH == 0)
-		each_stage(p, s, turn, [&](int i, int slot) {
+		each_stage(p, s, turn, mark, [&](int i, int slot) {
 			batch<BATCH, 0, false, blocks>(p, s, slot, 0, i, &scales, part, d);
 			batch<rest, 1, true, blocks>(p, s, slot, BATCH, i, &scales, other, d);
 		});
 	else
-		each_stage(p, s, turn, [&](int i, int slot) {
+		each_stage(p, s, turn, mark, [&](int i, int slot) {
 			batch<rest, 0, false, blocks>(p, s, slot, 0, i, &scales, other, d);
 			batch<BATCH, 1, true, blocks>(p, s, slot, rest, i, &scales, part, d);
 		});
@@ -241,27 +221,19 @@ TILE void consume(const struct cairn_gemm_fp8_args &f, const struct cairn_gemm_f
 		  const struct gemm_fixed_plan &p, const struct mine &s)
 {
 	const int32_t units = p.rows * p.cols;
-	struct tile t = find_tile(g, p, s, s.cluster), after = t;
 	struct turn turn = { 0, 0 };
-	struct scales scales = {};
+	int mark = begin_in_turn(p);
 
-	if (threadIdx.x >= 128)
-		pass_turn(p);	/* the first turn is that of the first warpgroup */
 	ptx_griddepcontrol_wait();	/* the preceding kernel wrote a_scale, and may read out's memory */
-	if (blocks)
-		scales = find_scales(f, t, p.stages);
 	for (int unit = s.cluster; unit < units; unit += p.clusters) {
+		const struct tile t = find_tile(g, p, s, unit);
 		float d[width / 2] = {};
 
-		multiply<blocks, width>(p, s, t, scales, &turn, d);
-		if (unit + p.clusters < units)
-			after = find_tile(g, p, s, unit + p.clusters);
-		if (blocks)	/* these loads end while results are written */
-			scales = find_scales(f, after, p.stages);
-		else
+		multiply<blocks, width>(f, p, s, t, &turn, mark, d);
+		if (!blocks)
 			scale_sums<width / 2>(f, t, d);
 		write_tile<dtype, width / 2>(g, s, t, d);
-		t = after;
+		mark = -1;
 	}
 }
 
@@ -275,7 +247,7 @@ gemm_fp8_kernel(const __grid_constant__ struct cairn_gemm_fp8_args f,
 	struct cairn_gemm_fixed_args plain = g;
 
 	plain.epilogue = CAIRN_GEMM_FIXED_PLAIN;	/* so the compiler leaves the other one out */
-	run_tiles<232, 40>(plain, maps, p, s_mem,
+	run_tiles<240, 24>(plain, maps, p, s_mem,
 			   [&](const struct mine &s) { consume<dtype, blocks, width>(f, plain, p, s); });
 }
 
