@@ -129,7 +129,7 @@ static int create_tiers(struct cairn_engine *e, const struct cairn_model *model)
 /* A tap repeats passes with pages of its own (ranks.h). */
 static int check_tap(const struct cairn_engine_options *o)
 {
-	if (o->cache_grain != -1 || o->host_pages)
+	if (o->cache_grain || o->host_pages)	/* check_options() made -1 a 0 */
 		return cairn_error(EINVAL, "engine: tap: cache_grain must be -1, and host_pages 0");
 	if (o->nano || o->slices || o->speculation.method)
 		return cairn_error(EINVAL, "engine: tap: excludes nano, slices and speculation");
