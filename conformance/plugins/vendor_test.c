@@ -65,7 +65,7 @@ static void again_repeats(struct cairn_test *t)
 	EXPECT(t, symlink(from, path) == 0);
 	setenv("CAIRN_STRAY_PLUGIN", "every_second", 1);
 	for (int repeat = 1; repeat <= 2; repeat++) {
-		char n[8];
+		char n[12];
 		char *argv[] = { self, "check", "--impl", path, "--seed", "41", "--repeat", n, CASE, NULL };
 
 		snprintf(n, sizeof(n), "%d", repeat);

@@ -517,7 +517,7 @@ static int at_one_position(const struct cairn_rope_args *args, void *stream)
 	return right_impl->rope(&other, stream);
 }
 
-/* Of the few rows of a pass with drafts only the first is appended, at the place of the last. */
+/* Appends only the first of the few rows of a pass with drafts, at the place of the last. */
 static int one_row_appended(const struct cairn_kv_append_args *args, void *stream)
 {
 	static const int32_t one[] = { 0, 1 };
