@@ -20,6 +20,7 @@
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 #include "serving/cli/commands.h"
+#include "serving/cli/generate.h"
 #include "serving/engine/engine.h"
 #include "serving/model/generation.h"
 #include "serving/ranks/ranks.h"
@@ -78,15 +79,6 @@ static const char usage[] =
 	"\n"
 	"Exit status: 0 success, 1 the engine failed or the logits were NaN, 2 bad usage or input.\n";
 
-struct options {
-	struct cairn_common_options common;
-	struct cairn_speculative_options speculative;
-	const char *shape, *prompt, *prompt_file, *plan, *slices;
-	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed, tp;
-	int ignore_eos, no_graphs, no_defaults;
-	struct cairn_sampling sampling;		/* temperature, top_p NAN and top_k -1: not given */
-};
-
 /* The output of one request of one run. */
 struct output {
 	struct cairn_token_stream *text;	/* NULL: not printed */
@@ -103,7 +95,7 @@ struct run {
 	double start;
 };
 
-static int parse(int argc, char **argv, struct options *o)
+static int parse(int argc, char **argv, struct generate_options *o)
 {
 	int64_t top_k = -1;
 	const struct cairn_option options[] = {
@@ -193,7 +185,8 @@ static int read_text(const char *path, char **text, size_t *len)
 	return 0;
 }
 
-static int make_prompt(const struct cairn_session *s, const struct options *o, int32_t **ids, size_t *num_ids)
+static int make_prompt(const struct cairn_session *s, const struct generate_options *o, int32_t **ids,
+		       size_t *num_ids)
 {
 	char *text = NULL;
 	size_t len = 0;
@@ -247,7 +240,7 @@ static void take_finish(void *ctx, int32_t index, enum cairn_finish why, int32_t
 	out->no_numbers = why == CAIRN_FINISH_FAILED;
 }
 
-static int create_run(struct run *r, const struct options *o)
+static int create_run(struct run *r, const struct generate_options *o)
 {
 	r->batch = (int32_t)o->common.batch;
 	r->out = calloc((size_t)r->batch, sizeof(*r->out));
@@ -270,8 +263,8 @@ static void destroy_run(struct run *r)
 	free(r->out);
 }
 
-static int submit(struct cairn_engine *e, const struct options *o, const int32_t *ids, size_t num_ids,
-		  struct run *r)
+static int submit(struct cairn_engine *e, const struct generate_options *o, const int32_t *ids,
+		  size_t num_ids, struct run *r)
 {
 	struct cairn_request req = {
 		.prompt = ids, .num_prompt = (int32_t)num_ids, .max_new_tokens = (int32_t)o->max_new_tokens,
@@ -299,36 +292,11 @@ static int check_numbers(const struct run *r)
 	return 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-struct figures {
-	double *ns;		/* [n] times between tokens, sorted */
-	int n;
-	double first_s;		/* time to the first token in the last run */
-	double decode_s;	/* time from the first to the last of new_tokens */
-	int new_tokens;
-	double kv_tokens;	/* mean length of a request over the samples, in tokens */
-	double bytes, roof;	/* bytes of a step; GB/s of a pure read, 0: unknown */
-	int same;		/* all runs gave the same tokens */
-	int fused;		/* decode_step ran at least one step */
-	struct cairn_speculation_stats drafts;
-	int64_t steps, nano_steps;	/* of all runs; those that ran as nano-batches */
-	/* of a whole run and of a decoding step: mean power, and the time of one while it was measured */
-	struct cairn_energy run_energy, step_energy;
-	double run_s, step_s;
-	int64_t run_tokens;	/* of all requests of a run */
-};
-
 /*
  * Takes samples from the request that got its first token last: from then on all requests advance together,
  * until the first one finishes. A short run keeps all its samples.
  */
-static void take_samples(struct figures *f, const struct run *r, size_t num_prompt)
+static void take_samples(struct generate_figures *f, const struct run *r, size_t num_prompt)
 {
 	const struct output *out = &r->out[r->batch - 1];
 	int32_t num_ids = out->num_ids;
@@ -349,75 +317,10 @@ static void take_samples(struct figures *f, const struct run *r, size_t num_prom
 	}
 }
 
-/* Appends the members about energy; `tokens` of them were made in `seconds`. */
-static void write_energy(FILE *json, const struct cairn_energy *e, double seconds, double tokens)
-{
-	char members[CAIRN_ENERGY_MEMBERS];
-
-	cairn_energy_members(e, seconds, members, sizeof(members));
-	fputs(members, json);
-	if (e->watts > 0)
-		fprintf(json, ",\"mj_per_token\":%.4g", 1e3 * e->watts * seconds / tokens);
-}
-
-/* Writes a record. op: "generate" for times as the caller sees them, or "decode_step" for one step. */
-static void write_row(FILE *json, const char *op, const struct cairn_session *s, const struct options *o,
-		      const struct figures *f, size_t num_prompt, enum cairn_decode_path path)
-{
-	const char *base = strrchr(s->dir, '/');
-	char name[96], device[320];
-	double median = f->ns[f->n / 2], gbps = f->bytes / median, peak = cairn_session_peak_gbps(s);
-	/* 2 FLOP for each weight and request; attention is not counted */
-	double flops = 2 * (double)o->common.batch * (double)cairn_model_step_bytes(s->model, 0, 0) /
-		       (double)cairn_dtype_bytes(s->model->dtype);
-
-	snprintf(name, sizeof(name), "%.48s_b%lld_kv%zu", o->shape ? o->shape : base ? base + 1 : s->dir,
-		 (long long)o->common.batch, num_prompt);
-	for (char *p = name; *p; p++) {
-		if (!strchr("abcdefghijklmnopqrstuvwxyz0123456789_", *p))
-			*p = '_';
-	}
-	cairn_session_record(s, path, f->run_energy.sm_mhz, device, sizeof(device));
-	fprintf(json,
-		"{\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"ok\":%s,\"err_over_bound\":0,\"n\":%d,"
-		"\"min_ns\":%.0f,\"median_ns\":%.0f,\"p95_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,"
-		"\"gbps\":%.1f,\"roof_pct\":%.1f",
-		op, name, f->same ? "true" : "false", f->n, f->ns[0], median, f->ns[f->n * 95 / 100],
-		f->bytes, flops, gbps, f->roof > 0 ? 100 * gbps / f->roof : 0);
-	if (f->roof > 0)
-		fprintf(json, ",\"stream_pct\":%.1f", 100 * gbps / f->roof);
-	if (peak > 0)
-		fprintf(json, ",\"peak_pct\":%.1f", 100 * gbps / peak);
-	if (!strcmp(op, "generate"))
-		fprintf(json, ",\"prompt_tokens\":%zu,\"new_tokens\":%d,\"first_token_ns\":%.0f,"
-			"\"decode_ns\":%.0f", num_prompt, f->new_tokens, f->first_s * 1e9, f->decode_s * 1e9);
-	if (s->plans)
-		fprintf(json, ",\"nano_steps\":%lld", (long long)f->nano_steps);
-	if (s->impl.pci_bus_id && !strcmp(op, "generate"))
-		write_energy(json, &f->run_energy, f->run_s, (double)f->run_tokens);
-	else if (s->impl.pci_bus_id)
-		write_energy(json, &f->step_energy, f->step_s, (double)o->common.batch);
-	fprintf(json, ",\"seed\":%lld,%s}\n", (long long)o->seed, device);
-}
-
-static int write_records(const struct cairn_session *s, const struct options *o, const struct figures *f,
-			 size_t num_prompt)
-{
-	enum cairn_decode_path path = (enum cairn_decode_path)o->common.decode;
-	FILE *json = fopen(o->common.json, "a");
-
-	if (!json)
-		return cairn_error(EINVAL, "--json: %s: %s", o->common.json, strerror(errno));
-	write_row(json, "generate", s, o, f, num_prompt, path);
-	/* if auto fell back to an operation list, the record must say so */
-	write_row(json, "decode_step", s, o, f, num_prompt, f->fused ? path : CAIRN_DECODE_UNFUSED);
-	return fclose(json) ? cairn_error(EIO, "--json: %s: %s", o->common.json, strerror(errno)) : 0;
-}
-
 /* A run that is repeated while its energy is measured. */
 struct repeated {
 	struct cairn_engine *engine;
-	const struct options *opt;
+	const struct generate_options *opt;
 	const int32_t *ids;
 	size_t num_ids;
 	struct run *run;
@@ -431,9 +334,9 @@ static int run_once(void *arg)
 	return cairn_engine_run(r->engine);
 }
 
-static int measure_energy(struct repeated *r, const struct cairn_session *s, struct figures *f)
+static int measure_energy(struct repeated *r, const struct cairn_session *s, struct generate_figures *f)
 {
-	struct options prompts = *r->opt;
+	struct generate_options prompts = *r->opt;
 	struct cairn_energy prompt;
 	struct cairn_nvml *card;
 	double prompt_s = 0;
@@ -461,48 +364,9 @@ static int measure_energy(struct repeated *r, const struct cairn_session *s, str
 	return ret;
 }
 
-static int report(const struct cairn_session *s, const struct options *o, struct figures *f,
-		  size_t num_prompt)
-{
-	FILE *to = o->shape ? stdout : stderr;
-	double median;
-
-	if (!f->n) {
-		fprintf(to, "prompt of %zu tokens; too few new tokens to measure\n", num_prompt);
-		return 0;
-	}
-	qsort(f->ns, (size_t)f->n, sizeof(*f->ns), by_value);
-	/* tokens of one step come at once: the mean is the time of a token */
-	median = o->speculative.method ? f->decode_s * 1e9 / (f->new_tokens - 1) : f->ns[f->n / 2];
-	f->bytes = (double)cairn_model_step_bytes(s->model, (int32_t)o->common.batch,
-					       (int64_t)(f->kv_tokens * (double)o->common.batch));
-	fprintf(to, "prompt of %zu tokens: first token after %.1f ms; then %.3f ms a token (p95 %.3f%s), "
-		"%.1f tokens/s\n", num_prompt, f->first_s * 1e3, median * 1e-6, f->ns[f->n * 95 / 100] * 1e-6,
-		f->fused ? ", fused" : "", (double)o->common.batch * 1e9 / median);
-	if (s->plans)
-		fprintf(to, "%lld of %lld steps as nano-batches\n", (long long)f->nano_steps,
-			(long long)f->steps);
-	if (o->shape || o->common.json) {
-		f->roof = cairn_session_read_gbps(s);
-		fprintf(to, "a step reads %.3f GB, %.1f GB/s", f->bytes * 1e-9, f->bytes / median);
-		fprintf(to, f->roof > 0 ? ": %.1f%% of the read stream, %.1f GB/s\n" : "\n",
-			100 * f->bytes / median / f->roof, f->roof);
-	}
-	if (o->speculative.method)
-		fprintf(to, "%lld steps, %lld with drafts; %lld of %lld drafts right, %lld pauses\n",
-			(long long)f->steps, (long long)f->drafts.drafts,
-			(long long)f->drafts.accepted_tokens, (long long)f->drafts.draft_tokens,
-			(long long)f->drafts.pauses);
-	if (!f->same)
-		fprintf(to, "the runs gave different tokens\n");
-	if (o->common.json)
-		CAIRN_TRY(write_records(s, o, f, num_prompt));
-	return 0;
-}
-
 /* Executes all runs and compares the tokens of each with those of the first. */
-static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct options *o,
-		   const int32_t *ids, size_t num_ids, struct run runs[2], struct figures *f)
+static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct generate_options *o,
+		   const int32_t *ids, size_t num_ids, struct run runs[2], struct generate_figures *f)
 {
 	struct cairn_engine_stats stats;
 
@@ -548,7 +412,7 @@ static float or_default(float given, double value, double lo, double hi)
 }
 
 /* Fills in the sampling options that were not given, clamping the checkpoint's values. */
-static int take_defaults(const struct cairn_session *s, struct options *o)
+static int take_defaults(const struct cairn_session *s, struct generate_options *o)
 {
 	struct cairn_generation g = { .top_p = 1, .repetition_penalty = 1 };
 	struct cairn_sampling *to = &o->sampling;
@@ -567,7 +431,7 @@ static int take_defaults(const struct cairn_session *s, struct options *o)
 	return 0;
 }
 
-static int check_context(const struct options *o, int64_t num_ids, int32_t positions)
+static int check_context(const struct generate_options *o, int64_t num_ids, int32_t positions)
 {
 	if (num_ids + o->max_new_tokens > positions)
 		return cairn_error(EINVAL, "--max-new-tokens: %lld and a prompt of %lld tokens exceed the %d "
@@ -577,7 +441,7 @@ static int check_context(const struct options *o, int64_t num_ids, int32_t posit
 }
 
 /* Checks the context of a shape before its weights are made, which takes long. */
-static int check_shape(const struct options *o)
+static int check_shape(const struct generate_options *o)
 {
 	struct cairn_model_config config;
 
@@ -586,7 +450,8 @@ static int check_shape(const struct options *o)
 }
 
 /* Starts the table of a rank, on the rank's device, and loads the rank's share. */
-static int start_rank(struct cairn_session *s, const struct options *o, struct cairn_tp *tp, int32_t rank)
+static int start_rank(struct cairn_session *s, const struct generate_options *o, struct cairn_tp *tp,
+		      int32_t rank)
 {
 	int ret = cairn_session_start(s, o->common.impl, (int)o->common.device + rank);
 
@@ -599,7 +464,7 @@ static int start_rank(struct cairn_session *s, const struct options *o, struct c
 }
 
 /* What the ranks other than 0 do; does not return. */
-static void follow(const struct options *o, struct cairn_tp *tp, int32_t rank)
+static void follow(const struct generate_options *o, struct cairn_tp *tp, int32_t rank)
 {
 	struct cairn_session s = { 0 };
 	int ret = start_rank(&s, o, tp, rank);
@@ -617,7 +482,7 @@ static void follow(const struct options *o, struct cairn_tp *tp, int32_t rank)
 }
 
 /* *slices: for the engine, which uses them as long as it exists. */
-static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, size_t *num_ids,
+static int prepare(struct cairn_session *s, struct generate_options *o, int32_t **ids, size_t *num_ids,
 		   struct cairn_slices **slices, struct cairn_engine **e, struct cairn_tp *tp)
 {
 	static const char *const names[][2] = {
@@ -668,7 +533,7 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 
 int cairn_cmd_generate(int argc, char **argv)
 {
-	struct options o = {
+	struct generate_options o = {
 		.common = { .batch = 1 }, .max_new_tokens = 128, .repeat = 1, .page_size = 16, .seed = 1,
 		.tp = 1,
 		.sampling = { .temperature = NAN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN },
@@ -677,7 +542,7 @@ int cairn_cmd_generate(int argc, char **argv)
 	struct cairn_slices *slices = NULL;
 	struct cairn_engine *e = NULL;
 	struct run runs[2] = { { 0 }, { 0 } };
-	struct figures f = { 0 };
+	struct generate_figures f = { 0 };
 	int32_t *ids = NULL;
 	size_t num_ids = 0;
 	int ret, status = CAIRN_EXIT_USAGE;
@@ -712,7 +577,7 @@ int cairn_cmd_generate(int argc, char **argv)
 		ret = measure_energy(&r, &s, &f);
 	}
 	if (!ret)
-		ret = report(&s, &o, &f, num_ids);
+		ret = generate_report(&s, &o, &f, num_ids);
 	if (!ret && f.same)
 		status = CAIRN_EXIT_OK;
 	if (ret && *cairn_last_error())

@@ -125,8 +125,8 @@ const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, stru
 						    const int32_t *drafts, int32_t num,
 						    struct cairn_worker_treat *place);
 /*
- * d[1 .. num] are the draws of an answer's drafted rows. The first `accepted` count: their counters become the
- * answer's. Frees the other slots. a: NULL if the answer has ended.
+ * d[1 .. num] are the draws of an answer's drafted rows. The first `accepted` count: their counters become
+ * the answer's. Frees the other slots. a: NULL if the answer has ended.
  */
 void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num,
 			int32_t accepted);

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* generate - what `cairn generate` was asked for, and what it measured */
+#ifndef CAIRN_GENERATE_H
+#define CAIRN_GENERATE_H
+
+#include "conformance/tables/energy.h"
+#include "serving/cli/command.h"
+#include "serving/engine/speculate.h"
+#include "serving/model/sampling.h"
+
+struct generate_options {
+	struct cairn_common_options common;
+	struct cairn_speculative_options speculative;
+	const char *shape, *prompt, *prompt_file, *plan, *slices;
+	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed, tp;
+	int ignore_eos, no_graphs, no_defaults;
+	struct cairn_sampling sampling;		/* temperature, top_p NAN and top_k -1: not given */
+};
+
+/* ns has room for all tokens; the caller frees it. */
+struct generate_figures {
+	double *ns;		/* [n] times between tokens, sorted */
+	int n;
+	double first_s;		/* time to the first token in the last run */
+	double decode_s;	/* time from the first to the last of new_tokens */
+	int new_tokens;
+	double kv_tokens;	/* mean length of a request over the samples, in tokens */
+	double bytes, roof;	/* bytes of a step; GB/s of a pure read, 0: unknown */
+	int same;		/* all runs gave the same tokens */
+	int fused;		/* decode_step ran at least one step */
+	struct cairn_speculation_stats drafts;
+	int64_t steps, nano_steps;	/* of all runs; those that ran as nano-batches */
+	/* of a whole run and of a decoding step: mean power, and the time of one while it was measured */
+	struct cairn_energy run_energy, step_energy;
+	double run_s, step_s;
+	int64_t run_tokens;	/* of all requests of a run */
+};
+
+/* Prints the figures and, with --json, appends a record. Sorts ns. */
+int generate_report(const struct cairn_session *s, const struct generate_options *o,
+		    struct generate_figures *f, size_t num_prompt);
+
+#endif
