@@ -57,6 +57,7 @@
 #include "primitives/gemm/quant_fp8w.h"
 
 #define CAIRN_GEMM_FP8_CHUNK	128
+#define CAIRN_GEMM_FP8_JUDGED	0x1p26	/* products of a case of which every element is judged */
 
 struct cairn_gemm_fp8_args {
 	size_t size;			/* sizeof(struct cairn_gemm_fp8_args) */
@@ -124,7 +125,10 @@ int cairn_gemm_fp8_ref(const struct cairn_gemm_fp8_args *args, void *stream);
 /* By NVIDIA's library, for comparison; its answers to the clauses on bits and truncation are its own. */
 int cairn_gemm_fp8_cublaslt(const struct cairn_gemm_fp8_args *args, void *stream);
 int cairn_gemm_fp8_cublaslt_workspace(const struct cairn_gemm_fp8_args *args, size_t *bytes);
-/* Fills exact[0] for out. If m*n*k is above 2^31, only a fixed pseudo-random 1 in 1021 elements is judged. */
+/*
+ * Fills exact[0] for out. If m*n*k is above CAIRN_GEMM_FP8_JUDGED, only a fixed pseudo-random one in
+ * ceil(m*n*k / CAIRN_GEMM_FP8_JUDGED) elements is judged.
+ */
 int cairn_gemm_fp8_exact(const struct cairn_gemm_fp8_args *args, struct cairn_exact *exact);
 /* Checks args for every implementation here: 0, -EINVAL or -EOPNOTSUPP with the error text set. */
 int cairn_gemm_fp8_check(const struct cairn_gemm_fp8_args *args);

@@ -29,10 +29,13 @@
 #define CHUNK	CAIRN_GEMM_FP8_CHUNK
 #define STEP	32		/* products that a tensor core adds at a time */
 
-/* Above 2^31 products only a sample of the elements is judged. */
+/* Only a sample of a large case's elements is judged: each takes the sums of all its steps. */
 static int left_out(const struct cairn_gemm_fp8_args *g, int64_t e)
 {
-	return (double)g->m * g->n * g->k > 0x1p31 && ((uint64_t)e * 0x9e3779b97f4a7c15u >> 20) % 1021;
+	const double products = (double)g->m * g->n * g->k;
+
+	return products > CAIRN_GEMM_FP8_JUDGED &&
+	       ((uint64_t)e * 0x9e3779b97f4a7c15u >> 20) % (uint64_t)ceil(products / CAIRN_GEMM_FP8_JUDGED);
 }
 
 /* Widens a row of codes, with zeros up to the end of the last chunk. */

@@ -170,7 +170,7 @@ static void describe(int i, struct cairn_case *c)
 	if (!r.bench && !r.far && !r.range)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	/* elements that are not judged may be NaN too */
-	if (!r.bench && !r.far && !r.range && m * n * k <= 0x1p31)
+	if (!r.bench && !r.far && !r.range && m * n * k <= CAIRN_GEMM_FP8_JUDGED)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (!r.bench && !r.far && !r.range && r.k <= 4096)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
