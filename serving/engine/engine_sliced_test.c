@@ -2,8 +2,8 @@
 /*
  * engine_sliced_test - an engine whose passes run in slices gives the answers of one whose passes are whole
  *
- * Tokens and log-probabilities are compared bitwise, with prompts in chunks, prefix hits, preemption, and
- * pages on the host.
+ * Tokens and log-probabilities are compared bitwise, with prompts in chunks, prefix hits, preemption, pages
+ * on the host, and drafted rows.
  */
 #include <stdlib.h>
 
@@ -64,7 +64,8 @@ static void compare(struct cairn_test *t, const struct crowd *want, const struct
 	}
 }
 
-static void compare_engines(struct cairn_test *t, const char *table, const char *model, int32_t host_pages)
+/* Returns the number of drafted rows. */
+static int64_t compare_engines(struct cairn_test *t, const char *table, const char *model, int32_t host_pages)
 {
 	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
 	struct cairn_engine_options opt = {
@@ -78,6 +79,8 @@ static void compare_engines(struct cairn_test *t, const char *table, const char 
 	struct cairn_model *m;
 	struct cairn_impl impl;
 	struct golden g;
+	int64_t drafts = 0;
+	int exact;
 
 	if (!EXPECT(t, want != NULL) || open_model(t, table, model, &impl, &g, &m))
 		goto out;
@@ -98,17 +101,28 @@ static void compare_engines(struct cairn_test *t, const char *table, const char 
 		EXPECT(t, (stats.layer_offloads > 0) == (host_pages > 0));
 		EXPECT(t, stats.sliced_steps == stats.steps && stats.steps > 5);
 		compare(t, want, got);
+		/* speculate.h says where drafts change no bit */
+		exact = impl.flags & CAIRN_IMPL_HOST_MEM && !m->config.latent.kv_lora_rank;
+		opt.speculation = (struct cairn_speculation){
+			.method = exact ? CAIRN_SPECULATE_NGRAM : CAIRN_SPECULATE_OFF,
+			.lookup_min = 1, .lookup_max = 2, .always = 1,
+		};
+		run_all(t, got, m, &opt, &stats);
+		EXPECT(t, stats.sliced_steps == stats.steps);
+		drafts = stats.speculation.draft_tokens;
+		compare(t, want, got);
 	}
 	cairn_slices_destroy(slices);
 	close_model(m, &g);
 out:
 	free(want);
+	return drafts;
 }
 
 static void same_answers(struct cairn_test *t)
 {
-	compare_engines(t, "cpu", "llama3_tiny", 0);
-	compare_engines(t, "cpu", "llama3_tiny", 200);
+	EXPECT(t, compare_engines(t, "cpu", "llama3_tiny", 0) > 0);
+	EXPECT(t, compare_engines(t, "cpu", "llama3_tiny", 200) > 0);
 	compare_engines(t, "late", "gemma2_tiny", 0);
 	compare_engines(t, "cpu", "deepseek_q_tiny", 0);
 }

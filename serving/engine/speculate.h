@@ -11,7 +11,8 @@
  * That holds bitwise on tables whose gemm and attention compute a row independently of the others (ref, cpu)
  * with CAIRN_DECODE_UNFUSED, and with `repeatable`, where an answer is a function of its request and the
  * engine's options, speculation included. On other tables the last bits of logits depend on the rows of a
- * pass, as they do without speculation.
+ * pass, as they do without speculation. With latent attention, chunks of prompts of 16 rows and more expand
+ * their keys, and drafts move where chunks end: such logits agree only to rounding.
  *
  * Requests with beam search run without drafts.
  */
