@@ -55,7 +55,7 @@ static void mutants(struct cairn_test *t)
 	static const struct { const char *row, *words, *adversary, *format; } rows[] = {
 		{ "mutants_producers", "nic_mutants", NULL, "nic mutants: %d of %d caught" },
 		{ "mutants_producers_late_nic", "nic_mutants trouble",
-		  "fetch_us=300,completion_us=300,read_us=300,pieces=8,piece_us=50",
+		  "fetch_us=300,completion_us=300,read_us=20000,pieces=8,piece_us=50",
 		  "nic mutants: %d of %d caught" },
 		{ "mutants_producers_collapsed_queue", "nic_mutants collapsed", "collapse=1",
 		  "nic mutants: %d of %d caught" },
