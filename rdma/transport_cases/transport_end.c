@@ -305,7 +305,7 @@ int end_signal(struct end *e, int channel, uint32_t slot, uint64_t value, uint64
 
 int end_wait(struct end *e, int channel, uint32_t slot, uint64_t value)
 {
-	return e->table->wait(e->c[channel], slot, value, e->plan->quick ? 1000 : WAIT_MS, NULL);
+	return e->table->wait(e->c[channel], slot, value, e->plan->wait_ms, NULL);
 }
 
 /* ---- running ---- */
@@ -447,7 +447,7 @@ static int caught(struct plan plan, const char *what, const char *only)
 static int run_mutants(const char *backend, int own)
 {
 	struct plan plan = {
-		.gpu = { -1, -1 }, .quick = 1, .seed = 1, .big = 1 << 16,
+		.gpu = { -1, -1 }, .quick = 1, .wait_ms = WAIT_MS, .seed = 1, .big = 1 << 16,
 	};
 	const struct cairn_transport_table *right = cairn_transport_find(backend);
 	const char *what, *by = NULL, *wrong;
@@ -460,6 +460,7 @@ static int run_mutants(const char *backend, int own)
 	wrong = caught_by(&plan, NULL);
 	if (wrong)
 		printf("WRONG: the correct back end fails %s\n", wrong);
+	plan.wait_ms = 1000;
 	for (i = 0; (plan.table = own ? transport_tcp_mutant(i, &what, &by) :
 		     transport_mutant(right, i, &what)); i++)
 		num += caught(plan, what, by);
@@ -505,7 +506,7 @@ static int parse(struct plan *p, const char *arg, int *rank, int fds[2])
 
 int main(int argc, char **argv)
 {
-	struct plan plan = { .gpu = { -1, -1 }, .seed = 1, .big = 4 << 20 };
+	struct plan plan = { .gpu = { -1, -1 }, .wait_ms = WAIT_MS, .seed = 1, .big = 4 << 20 };
 	int fds[2] = { -1, -1 }, rank = -1, i, worst = 77, ret;
 	size_t k;
 

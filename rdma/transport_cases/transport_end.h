@@ -26,6 +26,7 @@ struct plan {
 	uint32_t depth;
 	int gpu[2], memory;
 	int quick;		/* fewer rounds, for mutants and sanitizers */
+	uint32_t wait_ms;	/* for a signal; short for mutants, which lose some */
 	uint64_t big;		/* bytes of the largest payload */
 	int processes;		/* the ends are in two processes */
 	int own_network;	/* this process has a network namespace of its own */
