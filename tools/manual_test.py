@@ -58,7 +58,7 @@ class Manual(unittest.TestCase):
                 self.assertEqual(described(text) - options, set())
 
     def test_help_refuses_other_words(self):
-        for command in (["check"], ["serve"]):
+        for command in (["check"], ["serve"], ["doctor"]):
             bad = run(PROGRAM, *command, "--help=everything")
             self.assertEqual((bad.returncode, len(bad.stderr.splitlines())), (2, 1))
             self.assertIn("--help: 'everything'", bad.stderr)
@@ -119,7 +119,7 @@ class Manual(unittest.TestCase):
         offered = run("zsh", "-fc", script, "zsh", "").stdout.splitlines()
         self.assertEqual({line.split(":")[0] for line in offered}, {command[0] for command in commands()})
         self.assertEqual(run("zsh", "-fc", script, "zsh", "bench", "").stdout.splitlines()[0], "serve")
-        for command in (["serve"], ["bench", "serve"], ["check"]):
+        for command in (["serve"], ["bench", "serve"], ["check"], ["doctor"]):
             done = run("zsh", "-fc", script, "zsh", *command, "--")
             self.assertEqual(done.stderr, "")
             offered = set(re.findall(r"^\*?--([a-z0-9-]+)", done.stdout, re.M))

@@ -5,6 +5,7 @@
 
 #include "conformance/cli/attn_variant.h"
 #include "conformance/cli/suite_command.h"
+#include "conformance/doctor/doctor.h"
 #include "conformance/tables/program.h"
 #include "serving/bench/bench_serve.h"
 #include "serving/cli/commands.h"
@@ -64,6 +65,7 @@ static const struct command {
 	{ "graph", "prints the forward pass of a model", cairn_cmd_graph },
 	{ "profile", "times a model's operations, alone and in pairs", cairn_cmd_profile },
 	{ "search", "searches how to overlap a model's operations", cairn_cmd_search },
+	{ "doctor", "tells what this machine has and lacks for Cairn", cairn_cmd_doctor },
 	{ "version", "version and digest of the sources", run_version },
 };
 
