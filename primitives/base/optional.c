@@ -34,7 +34,7 @@ const struct cairn_optional_library cairn_optional[CAIRN_NUM_OPTIONAL] = {
 		.title = "cuDNN", .variable = "CAIRN_CUDNN", .files = { "libcudnn.so.9" },
 		.needs = "cudnnBackendExecute",
 		.lack = "cairn bench shows no attention of cuDNN beside ours",
-		.install = "tools/peers.sh cudnn",
+		.install = "pip install --user nvidia-cudnn-cu13, or tools/peers.sh cudnn in the source tree",
 	},
 	[CAIRN_OPTIONAL_NCCL] = {
 		.title = "NCCL", .files = { "libnccl.so.2" }, .needs = "ncclCommInitRankConfig",
