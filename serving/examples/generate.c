@@ -27,7 +27,7 @@ int main(int argc, char **argv)
 	struct cairn_token_stream *text = NULL;
 	struct cairn_engine *engine = NULL;
 	struct cairn_model *model = NULL;
-	const struct cairn_impl *table;
+	const struct cairn_impl *table = cairn_table(argc > 3 ? argv[3] : "cpu", CAIRN_ABI_VERSION);
 	int32_t *ids = NULL;
 	size_t num_ids = 0;
 	int ret = 1;
@@ -36,7 +36,6 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: %s DIR PROMPT [cuda|cpu]\n", argv[0]);
 		return 2;
 	}
-	table = cairn_table(argc > 3 ? argv[3] : "cpu", CAIRN_ABI_VERSION);
 	if (!table || table->init(0) || cairn_tokenizer_open(argv[1], &tokenizer) ||
 	    cairn_tokenizer_encode(tokenizer, argv[2], strlen(argv[2]), CAIRN_ENCODE_ADD_SPECIAL, &ids,
 				   &num_ids) ||
