@@ -148,6 +148,16 @@ class Library(unittest.TestCase):
             flags = ("-fsyntax-only", f"-std={standard}", "-Wall", "-Wextra", "-Werror", f"-I{self.include}")
             self.succeed(compiler, *flags, *sources)
 
+    def test_links_from_cpp(self):
+        """Each exported function is declared, and has the linkage of C in C++."""
+        source = os.path.join(self.folder.name, "all.cc")
+        out = os.path.join(self.folder.name, "all")
+        functions = ", ".join(f"(void *){name}" for name in sorted(exports()))
+        with open(source, "w", encoding="utf-8") as f:
+            f.write(f"#include <cairn.h>\nvoid *all[] = {{ {functions} }};\nint main()\n{{\n\treturn !cairn_version()[0];\n}}\n")
+        self.succeed("g++", "-o", out, source, *self.succeed("pkg-config", "--cflags", "--libs", "cairn").split())
+        self.succeed(out)
+
     def test_one_operation(self):
         """Linked either way, with equal results on both tables of the host"""
         for static in (False, True):

@@ -35,8 +35,8 @@ struct doctor_finding *doctor_add(struct doctor_findings *all, const char *name,
 
 /*
  * Runs probe(out, arg) in a process of its own, which writes lines "STATE<TAB>TEXT", STATE a number. Adds a
- * finding for each line, and one that is broken if the process dies, is silent for 20 seconds or writes
- * nothing.
+ * finding for each line, and one that is broken if the process dies, is silent for 20 seconds
+ * ($CAIRN_TIMEOUT) or writes nothing.
  */
 void doctor_probe(struct doctor_findings *all, const char *name, const char *costs, const char *type,
 		  void (*probe)(FILE *out, void *arg), void *arg);

@@ -66,7 +66,11 @@ void doctor_probe(struct doctor_findings *all, const char *name, const char *cos
 	struct tried t = { all, name, costs, type, probe, arg, 0 };
 	struct cairn_child child = { .run = run_probe, .line = take_line, .arg = &t,
 				     .timeout_s = PROBE_TIMEOUT_S };
-	const char *death = cairn_child_run(&child);
+	const char *seconds = getenv("CAIRN_TIMEOUT"), *death;
+
+	if (seconds && atoi(seconds) > 0)
+		child.timeout_s = atoi(seconds);
+	death = cairn_child_run(&child);
 
 	if (death)
 		doctor_add(all, name, DOCTOR_BROKEN, costs, type, "the process that tried it: %s", death);

@@ -154,10 +154,37 @@ static void survives_bad_libraries(struct cairn_test *t)
 	EXPECT(t, !system(line));
 }
 
+/*
+ * A library that never returns costs the time-out, once. Other lines are not judged, because on a busy
+ * machine they may take longer than this time-out.
+ */
+static void survives_a_hang(struct cairn_test *t)
+{
+	char dir[] = "/tmp/cairn_doctor_XXXXXX", fake[4200], line[200], out[32768];
+
+	if (!cairn_beside("fake_optional.so", fake, sizeof(fake))) {
+		cairn_skip(t, "fake_optional.so is not in the directory of this program");
+		return;
+	}
+	if (!EXPECT(t, mkdtemp(dir)) || !EXPECT(t, !put(dir, "libsodium.so.23", fake, NULL)))
+		return;
+	setenv("CAIRN_FAKE_OPTIONAL", "hang", 1);
+	setenv("CAIRN_TIMEOUT", "2", 1);
+	setenv("LD_LIBRARY_PATH", dir, 1);
+	cairn_spawn((char *[]){ "cairn", "doctor", NULL }, out, sizeof(out));
+	unsetenv("LD_LIBRARY_PATH");
+	unsetenv("CAIRN_TIMEOUT");
+	unsetenv("CAIRN_FAKE_OPTIONAL");
+	EXPECT_CONTAINS(t, out, "broken   libsodium   the process that tried it: ");
+	snprintf(line, sizeof(line), "rm -r %s", dir);
+	EXPECT(t, !system(line));
+}
+
 static const struct cairn_unit units[] = {
 	{ "names_everything", names_everything },
 	{ "requires_a_gpu", requires_a_gpu },
 	{ "survives_bad_libraries", survives_bad_libraries },
+	{ "survives_a_hang", survives_a_hang },
 };
 
 const struct cairn_family cairn_doctor_family = {

@@ -2,13 +2,14 @@
 /*
  * fake_optional - a library in the place of another one, for the tests of `cairn doctor`
  *
- * It has no function of any library. $CAIRN_FAKE_OPTIONAL says what loading it does: "crash", "exit", or
- * "noise", which prints lines that look like findings.
+ * It has no function of any library. $CAIRN_FAKE_OPTIONAL says what loading it does: "crash", "exit",
+ * "hang", or "noise", which prints lines that look like findings.
  */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 __attribute__((constructor)) static void act(void)
 {
@@ -18,6 +19,8 @@ __attribute__((constructor)) static void act(void)
 		raise(SIGSEGV);
 	if (what && !strcmp(what, "exit"))
 		exit(0);
+	while (what && !strcmp(what, "hang"))
+		pause();
 	if (what && !strcmp(what, "noise")) {
 		printf("0\tnoise\n");
 		fflush(stdout);
