@@ -33,4 +33,9 @@ install -D -m 644 -t "$share/doc/cairn" README.md LICENSE
 install -D -m 644 -t "$share/doc/cairn/examples" serving/examples/*.c serving/examples/*.py
 install -D -m 644 -t "$share/bash-completion/completions" tools/completion/cairn
 install -D -m 644 -t "$share/zsh/site-functions" tools/completion/_cairn
-tools/manual.sh "$out/cairn" "$share/man/man1"
+# The manual is made once for a program; cairn.1 is its last page.
+if [ ! -e "$out/man/cairn.1" ] || [ -n "$(find "$out/cairn" tools/manual.sh -newer "$out/man/cairn.1")" ]; then
+	rm -rf "$out/man"
+	tools/manual.sh "$out/cairn" "$out/man"
+fi
+install -D -m 644 -t "$share/man/man1" "$out"/man/*.1

@@ -36,7 +36,7 @@ def run(*args, **kwargs):
 
 
 def has_module(name):
-    return run(PYTHON, "-c", f"import {name}").returncode == 0
+    return run(PYTHON, "-c", f"import importlib.util as u; exit(not u.find_spec('{name}'))").returncode == 0
 
 
 def exports():

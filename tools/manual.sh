@@ -17,7 +17,6 @@ page() { # page NAME COMMAND SUMMARY
 	# a manual that does not change is built without a date that does
 	sed -i -e '/^\.\\" DO NOT MODIFY/d' -e "s/^\(\.TH [^ ]* \"1\"\) \"[^\"]*\"/\1 \"\"/" "$dir/$1.1"
 }
-page cairn help "LLM inference kernels for NVIDIA Hopper: the suite, the engine and the server"
 "$program" --help=commands | while IFS="$(printf '\t')" read -r command summary; do
 	# version has no options
 	# shellcheck disable=SC2086
@@ -25,3 +24,4 @@ page cairn help "LLM inference kernels for NVIDIA Hopper: the suite, the engine 
 		page "cairn-$(echo "$command" | tr ' ' -)" "$command --help" "$summary"
 	fi
 done
+page cairn help "LLM inference kernels for NVIDIA Hopper: the suite, the engine and the server"
