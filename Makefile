@@ -36,14 +36,15 @@ say	= $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 CC	?= gcc
 cppflags = $(CPPFLAGS) -I. -D_GNU_SOURCE $(llhttp_flags) $(if $(CONFIG_VERBS),-DCONFIG_VERBS) $(if $(CONFIG_NCCL),-DCONFIG_NCCL) $(if $(CONFIG_CUDA),-DCONFIG_CUDA -isystem $(dir $(NVCC))../include) $(if $(DEBUG),-DCAIRN_DEBUG=$(DEBUG))
 # -g1: what a backtrace needs; full debugging information takes a quarter of the compile time (CFLAGS='-O0 -g3' for a debugger).
+# One set of objects serves the program and the library. In the program the linker turns what -fPIC costs back into direct accesses.
 CFLAGS	?= $(if $(SAN),-O1,-O3) -g1
-cflags	= $(CFLAGS) -std=gnu11 $(openmp) -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=default -MMD -MP \
+cflags	= $(CFLAGS) -std=gnu11 -fPIC -fno-semantic-interposition $(openmp) -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=default -MMD -MP \
 	-Wall -Wextra -Wformat-security -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Werror
 # C++17's <cmath>, which nvcc includes, brings the special functions (Bessel and others), a third of the time of a small file:
 # the name that guards their header is set, so that it is left out.
 NVFLAGS	= -I. -std=c++17 -D_GLIBCXX_BITS_SPECFUN_H -O3 $(if $(DEBUG)$(LINEINFO),-lineinfo) -gencode arch=compute_90a,code=sm_90a -MMD -MP -Werror all-warnings \
 	$(if $(DEBUG),,-Xptxas -warn-spills$(comma)-warn-lmem-usage) \
-	-Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fno-asynchronous-unwind-tables \
+	-Xcompiler -fPIC,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fno-asynchronous-unwind-tables \
 	$(if $(DEBUG),-DCAIRN_DEBUG=$(DEBUG))
 # TSan does not see the barriers of gcc's OpenMP, so OpenMP is left out; gcc warns about fences, which TSan does not see either,
 # and falsely about uninitialized variables. Arithmetic then runs on one thread, and would take a hundred times as long if every

@@ -53,7 +53,7 @@ fi
 
 # Optional: without these packages the tests against the vendor's RDMA library, those with the stock programs on top of
 # it, those with the soft-RoCE of the system's kernel in an emulated machine, those of cairn search, which calls the
-# solver cbc, and those of the control channel, which calls libsodium, are reported as skipped.
+# solver cbc, those of the control channel, which calls libsodium, and those of the installed library are reported as skipped.
 try_install() { # try_install WHAT_FOR OPTION PACKAGES
 	echo "setup: installing$3 ($1; optional)"
 	as_root=""
@@ -72,6 +72,11 @@ if command -v apt-get >/dev/null 2>&1; then
 	ls /usr/lib/*/libsodium.so.* /usr/lib/libsodium.so.* >/dev/null 2>&1 ||
 		try_install "control channel of remote workers" "" " libsodium23"
 	exists cbc >/dev/null 2>&1 || try_install "cairn search and its tests" --no-install-recommends " coinor-cbc"
+	manual=""
+	exists help2man >/dev/null 2>&1 || manual=" help2man"
+	exists abidiff >/dev/null 2>&1 || manual="$manual abigail-tools"
+	exists pkg-config >/dev/null 2>&1 || manual="$manual pkg-config"
+	[ -z "$manual" ] || try_install "make install and its tests" --no-install-recommends "$manual"
 	guest=""
 	exists qemu-system-x86_64 >/dev/null 2>&1 || guest=" qemu-system-x86"
 	exists busybox >/dev/null 2>&1 || guest="$guest busybox-static"
@@ -83,14 +88,14 @@ if command -v apt-get >/dev/null 2>&1; then
 	fi
 fi
 
-# Optional: a browser for the test of the built-in page, and third-party clients, in a folder of their own
-# (setup.sh clients BUILD).
+# Optional: a browser for the test of the built-in page, and third-party clients (and NumPy, with which the library
+# exchanges tensors), in a folder of their own (setup.sh clients BUILD).
 if [ "${1:-}" = clients ]; then
 	if command -v apt-get >/dev/null 2>&1 && ! exists chromium >/dev/null 2>&1; then
 		try_install "test of the built-in page" --no-install-recommends " chromium"
 	fi
 	clients=${2:-build}/clients
-	python3 -m venv "$clients" && "$clients/bin/pip" install -q openai servebench ||
+	python3 -m venv "$clients" && "$clients/bin/pip" install -q openai servebench "numpy>=2.1" ||
 		echo "setup: installation failed: the tests with third-party clients are skipped"
 fi
 

@@ -16,6 +16,7 @@
 #include "fused/attention/variant/text/attn_variant_compile.h"
 #include "fused/attention/variant/text/attn_variant_create.h"
 #include "fused/attention/variant/text/attn_variant_scan.h"
+#include "serving/cli/command.h"
 
 #define MOST_BYTES	(8 << 20)
 
@@ -32,12 +33,21 @@ static const char usage[] =
 	"          the same text\n"
 	"  bench   times it, after the judgement, beside attention without a hook\n"
 	"\n"
+	"  --out FILE       build: the compiled kernels\n"
+	"  --dtype TYPE     build: bf16 or f16 (bf16)\n"
+	"  --head-dim N     build: 64 or 128 (128)\n"
 	"  --p V,V,...      the scalars p[0] to p[7] (20, 40, 0.25, 0.5, 1, 1, 1, 1); the arrays t[0] to\n"
 	"                   t[3] hold 4096 random numbers from 1/64 to 1\n"
-	"  --impl NAME|PATH as of cairn check; may be repeated (check: cpu and cuda; bench: cuda)\n"
+	"  --impl NAME|PATH  as of cairn check; may be repeated (check: cpu and cuda; bench: cuda)\n"
 	"\n"
 	"Compiled kernels are kept in $CAIRN_CACHE, $XDG_CACHE_HOME/cairn or ~/.cache/cairn.\n"
 	"Exit status: 0 success, 1 something failed, 2 bad usage or a text that does not compile.\n";
+
+static const struct option options[] = {
+	{ "out", required_argument, NULL, 'o' }, { "dtype", required_argument, NULL, 'd' },
+	{ "head-dim", required_argument, NULL, 'n' }, { "p", required_argument, NULL, 'p' },
+	{ "impl", required_argument, NULL, 'i' }, { NULL, 0, NULL, 0 },
+};
 
 struct request {
 	const char *action, *file, *out, *p;
@@ -103,11 +113,6 @@ static int take_option(struct request *r, int c)
 
 static int read_options(int argc, char **argv, struct request *r)
 {
-	static const struct option options[] = {
-		{ "out", required_argument, NULL, 'o' }, { "dtype", required_argument, NULL, 'd' },
-		{ "head-dim", required_argument, NULL, 'n' }, { "p", required_argument, NULL, 'p' },
-		{ "impl", required_argument, NULL, 'i' }, { NULL, 0, NULL, 0 },
-	};
 	int c, build;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -236,6 +241,10 @@ int cairn_cmd_attn_variant(int argc, char **argv, const char *program)
 	if (argc < 2 || !strcmp(argv[1], "--help")) {
 		fputs(usage, stdout);
 		return argc < 2 ? 2 : 0;
+	}
+	if (!strcmp(argv[1], "--help=options")) {
+		cairn_print_options(options);
+		return 0;
 	}
 	status = read_options(argc, argv, &r);
 	if (status)

@@ -20,6 +20,7 @@
 #include "conformance/peers/peers_folder.h"
 #include "primitives/base/error.h"
 #include "primitives/base/launch.h"
+#include "primitives/base/optional.h"
 
 #define OLDEST		91600	/* older ones need other graphs for lengths that are not multiples of 128 */
 #define MAX_DEVICES	16
@@ -98,16 +99,6 @@ static void *open_library(void)
 	return lib;
 }
 
-static void open_nvrtc(void)
-{
-	static const char *const names[] = { "libnvrtc.so.13", "libnvrtc.so.12",
-		"/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.12" };
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (dlopen(names[i], RTLD_NOW | RTLD_LOCAL))
-			return;
-}
-
 static void load(void)
 {
 	static const char *const symbols[] = {
@@ -125,7 +116,7 @@ static void load(void)
 			return;
 	}
 	found = 1;
-	open_nvrtc();
+	cairn_optional_open(CAIRN_OPTIONAL_NVRTC);	/* stays loaded */
 }
 
 int cairn_cudnn_load(const char *op)

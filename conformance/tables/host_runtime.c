@@ -15,16 +15,6 @@
 #include "conformance/tables/program.h"
 #include "conformance/tables/tables.h"
 
-/*
- * Makes idle OpenMP threads of the CPU tables sleep. By default they spin, and if other processes need the
- * cores, a decoding step of many short parallel loops takes ten times as long. The OpenMP runtime reads its
- * environment when it is initialised; this constructor runs earlier because it is linked statically.
- */
-__attribute__((constructor(101))) static void sleep_when_idle(void)
-{
-	setenv("OMP_WAIT_POLICY", "passive", 0);
-}
-
 static int host_init(int device)
 {
 	if (device != 0)

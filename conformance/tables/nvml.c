@@ -13,8 +13,7 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
-
-#define DRIVERS_LIBRARY	"libnvidia-ml.so.1"
+#include "primitives/base/optional.h"
 
 enum {
 	SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, FUNCTION_NOT_FOUND = 13,
@@ -124,10 +123,11 @@ int cairn_nvml_open(struct cairn_nvml **out, const char *library, const char *pc
 	*out = NULL;
 	if (!n)
 		return cairn_error(ENOMEM, "NVML: no memory");
-	n->lib = dlopen(library ? library : DRIVERS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	n->lib = library ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : cairn_optional_open(CAIRN_OPTIONAL_NVML);
 	if (!n->lib) {
 		free(n);
-		return cairn_error(ENODEV, "NVML: the library %s cannot be loaded", DRIVERS_LIBRARY);
+		return cairn_error(ENODEV, "NVML: the library %s cannot be loaded",
+				   cairn_optional[CAIRN_OPTIONAL_NVML].files[0]);
 	}
 	ret = look_up(n);
 	if (!ret)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin - loads a table from a shared object; private to tables.c */
+/* plugin - loads a table from a shared object, and completes tables with memory and streams */
 #ifndef CAIRN_PLUGIN_H
 #define CAIRN_PLUGIN_H
 

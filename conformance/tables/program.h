@@ -7,8 +7,8 @@
 
 /*
  * Returns the folder that holds serving/embedded and the golden files: $CAIRN_DATA if set; else the folder of
- * the program or one of the two above it (for a package or a build folder); else the source tree of the
- * build.
+ * the program or one of the two above it (for a package or a build folder), or share/cairn in one of these
+ * (for an installed program); else the source tree of the build.
  */
 const char *cairn_data_dir(void);
 

@@ -11,41 +11,12 @@
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-#define FIRST_RUNTIME	offsetof(struct cairn_impl, mem_alloc)
-#define AFTER_RUNTIME	offsetof(struct cairn_impl, stream)
-
 #ifndef CONFIG_CUDA
 void cairn_profiler(int on)
 {
 	(void)on;
 }
 #endif
-
-int cairn_impl_add_runtime(struct cairn_impl *impl)
-{
-	const struct cairn_impl *rt = &cairn_host_runtime;
-
-	if (impl->mem_alloc)
-		return 0;
-	if (!(impl->flags & CAIRN_IMPL_HOST_MEM)) {
-#ifdef CONFIG_CUDA
-		rt = &cairn_cuda_runtime;
-#else
-		return cairn_error(ENODEV, "%s: takes device memory, and this build has no CUDA", impl->name);
-#endif
-	}
-	memcpy((char *)impl + FIRST_RUNTIME, (const char *)rt + FIRST_RUNTIME,
-	       AFTER_RUNTIME - FIRST_RUNTIME);
-	impl->stream_wait = rt->stream_wait;
-	if (!impl->device_info)
-		impl->device_info = rt->device_info;
-	if (!impl->pci_bus_id)
-		impl->pci_bus_id = rt->pci_bus_id;
-	impl->stream_create_part = rt->stream_create_part;
-	if (!impl->init)
-		impl->init = rt->init;
-	return 0;
-}
 
 int cairn_impl_open(const char *name, struct cairn_impl *out)
 {
@@ -77,25 +48,6 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 	return cairn_error(EINVAL,
 			   "--impl: '%s' is none of ref, cpu, cuda, peers, flashinfer, unfused, ladder1 to "
 			   "ladder5, nor a path with a '/'", name);
-}
-
-int cairn_impl_start(const struct cairn_impl *impl, int device)
-{
-	cairn_clear_error();
-	return impl->init ? impl->init(device) : 0;
-}
-
-void cairn_impl_stop(const struct cairn_impl *impl)
-{
-	if (impl->fini)
-		impl->fini();
-}
-
-const char *cairn_impl_error(const struct cairn_impl *impl)
-{
-	const char *text = impl->last_error ? impl->last_error() : NULL;
-
-	return text && *text ? text : cairn_last_error();
 }
 
 int cairn_impl_bits_vary(const struct cairn_impl *impl, size_t op)

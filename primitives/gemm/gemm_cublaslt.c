@@ -28,6 +28,7 @@
 #include "primitives/gemm/gemm_lt.h"
 #include "primitives/gemm/gemm_lt_api.h"
 #include "primitives/base/launch.h"
+#include "primitives/base/optional.h"
 
 #define MAX_PLANS	256
 #define MAX_DEVICES	16
@@ -61,20 +62,17 @@ static int loaded;			/* 1: yes, -1: the library is missing */
 
 static int load(void)
 {
-	static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12",
-		"/usr/local/cuda/lib64/libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.12" };
 	static const char *const symbols[] = {
 #define F(name) #name,
 		CAIRN_LT_FUNCTIONS(F)
 #undef F
 	};
-	void *lib = NULL, **table = (void **)&lt;
+	void *lib, **table = (void **)&lt;
 
 	if (loaded)
 		goto out;
 	loaded = -1;
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names) && !lib; i++)
-		lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+	lib = cairn_optional_open(CAIRN_OPTIONAL_CUBLASLT);
 	if (!lib)
 		goto out;
 	for (size_t i = 0; i < sizeof(symbols) / sizeof(*symbols); i++) {

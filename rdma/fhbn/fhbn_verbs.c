@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
+#include "primitives/base/optional.h"
 #include "rdma/fhbn/fhbn_provider.h"
 
 #ifdef CONFIG_VERBS
@@ -70,8 +71,8 @@ static int load_libraries(void)
 {
 	if (lib.is_supported)
 		return 0;
-	lib.verbs = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
-	lib.mlx5 = lib.verbs ? dlopen("libmlx5.so.1", RTLD_NOW | RTLD_LOCAL) : NULL;
+	lib.verbs = cairn_optional_open(CAIRN_OPTIONAL_VERBS);
+	lib.mlx5 = lib.verbs ? cairn_optional_open(CAIRN_OPTIONAL_MLX5) : NULL;
 	if (!lib.mlx5)
 		return cairn_error(ENODEV, "fhbn: %s", dlerror());
 #define F(name) CAIRN_TRY(load(lib.verbs, #name, &lib.name));

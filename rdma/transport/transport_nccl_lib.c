@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "primitives/base/error.h"
+#include "primitives/base/optional.h"
 
 static struct nccl_functions functions;
 static char load_error[256];
@@ -17,7 +18,7 @@ static void load(void)
 	int version = 0;
 
 	setenv("NCCL_NVLS_ENABLE", "0", 1);
-	functions.lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+	functions.lib = cairn_optional_open(CAIRN_OPTIONAL_NCCL);
 	if (!functions.lib) {
 		snprintf(load_error, sizeof(load_error), "%s", dlerror());
 		return;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "rdma/transport/transport_cuda.h"
+#include "primitives/base/optional.h"
 
 #define PORT		1
 #define MAX_REQUESTS	256u
@@ -22,7 +23,7 @@ static char load_error[256];
 
 static void load(void)
 {
-	void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+	void *lib = cairn_optional_open(CAIRN_OPTIONAL_VERBS);
 
 	if (!lib) {
 		snprintf(load_error, sizeof(load_error), "%s", dlerror());

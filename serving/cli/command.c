@@ -3,7 +3,6 @@
 #include "serving/cli/command.h"
 #include "serving/plan/plan_engine.h"
 
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +89,30 @@ static int check_json(const char *path)
 	return 0;
 }
 
+static const struct cairn_option *option_at(const struct cairn_option *shared, int num_shared,
+					    const struct cairn_option *options, int i)
+{
+	return i < num_shared ? &shared[i] : &options[i - num_shared];
+}
+
+static void print_option(const struct option *o, const char *const *values)
+{
+	static const char *const takes[] = {
+		[no_argument] = "none", [required_argument] = "value", [optional_argument] = "optional",
+	};
+
+	printf("%s\t%s\t", o->name, takes[o->has_arg]);
+	for (int i = 0; values && values[i]; i++)
+		printf("%s%s", i ? " " : "", values[i]);
+	printf("\n");
+}
+
+void cairn_print_options(const struct option *table)
+{
+	for (; table->name; table++)
+		print_option(table, NULL);
+}
+
 int cairn_parse_options(int argc, char **argv, struct cairn_common_options *common,
 			const struct cairn_option *options, int num_options, const char *usage)
 {
@@ -104,27 +127,35 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 		{ "kv", CAIRN_OPT_CHOICE, &to->kv, 0, 0, cairn_kv_names },
 		{ "json", CAIRN_OPT_TEXT, &to->json, 0, 0, NULL },
 	};
-	const int num_shared = common ? sizeof(shared) / sizeof(shared[0]) : 0;
+	/* json is the last one */
+	const int num_shared = common ? (int)(sizeof(shared) / sizeof(shared[0])) - !!common->no_json : 0;
 	struct option table[CAIRN_MAX_OPTIONS + 2] = { { NULL, 0, NULL, 0 } };
 	int which;
 
 	if (num_shared + num_options > CAIRN_MAX_OPTIONS)
 		return cairn_error(EINVAL, "command: %d options are too many", num_options);
 	for (int i = 0; i < num_shared + num_options; i++) {
-		const struct cairn_option *o = i < num_shared ? &shared[i] : &options[i - num_shared];
+		const struct cairn_option *o = option_at(shared, num_shared, options, i);
 
 		table[i].name = o->name;
 		table[i].has_arg = o->kind == CAIRN_OPT_FLAG ? no_argument : required_argument;
 	}
-	table[num_shared + num_options].name = "help";
+	table[num_shared + num_options] = (struct option){ "help", optional_argument, NULL, 0 };
 	for (int c; (c = getopt_long(argc, argv, "", table, &which)) != -1;) {
 		if (c == '?')
 			return -EINVAL;	/* getopt has already named the option */
-		if (which == num_shared + num_options) {
-			fputs(usage, stdout);
-			return 1;
+		if (which < num_shared + num_options) {
+			CAIRN_TRY(take(option_at(shared, num_shared, options, which), optarg));
+			continue;
 		}
-		CAIRN_TRY(take(which < num_shared ? &shared[which] : &options[which - num_shared], optarg));
+		if (optarg && strcmp(optarg, "options"))
+			return cairn_error(EINVAL, "--help: '%.64s' is not 'options'", optarg);
+		if (!optarg)
+			fputs(usage, stdout);
+		for (int i = 0; optarg && i <= num_shared + num_options; i++)
+			print_option(&table[i], i == num_shared + num_options ? NULL :
+				     option_at(shared, num_shared, options, i)->names);
+		return 1;
 	}
 	if (optind < argc)
 		return cairn_error(EINVAL, "'%.64s' is not an option", argv[optind]);

@@ -8,6 +8,7 @@
 #ifndef CAIRN_COMMAND_H
 #define CAIRN_COMMAND_H
 
+#include <getopt.h>
 #include <stdint.h>
 
 #include "conformance/abi.h"
@@ -55,6 +56,7 @@ struct cairn_speculative_options {
 
 /* Options that generate, eval and serve have in common. */
 struct cairn_common_options {
+	int no_json;			/* the command has no --json; set before parsing */
 	const char *impl, *model, *json;
 	int64_t device, batch;		/* batch 0: not given */
 	int decode;			/* enum cairn_decode_path */
@@ -65,10 +67,17 @@ struct cairn_common_options {
 /*
  * Parses all arguments by options, [num_options], and by the common options unless common is NULL. Returns 0;
  * 1 after --help, with usage printed to standard output; or -EINVAL. The error text then names option and
- * range, or is empty because getopt has already printed the option.
+ * range, or is empty because getopt has already printed the option. --help=options prints the options
+ * instead of the usage, as cairn_print_options() does.
  */
 int cairn_parse_options(int argc, char **argv, struct cairn_common_options *common,
 			const struct cairn_option *options, int num_options, const char *usage);
+
+/*
+ * Prints the options of getopt's table for the shell's completion (tools/completion), one a line: the name,
+ * "none", "value" or "optional" for its argument, and the values it may have, with tabs between the three.
+ */
+void cairn_print_options(const struct option *table);
 
 /* Reads whole numbers in [lo, hi], separated by commas, into values. -EINVAL: the text names the option. */
 int cairn_parse_list(const char *option, const char *text, int32_t lo, int32_t hi, int32_t *values, int most,

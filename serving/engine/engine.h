@@ -35,6 +35,10 @@
 #include "serving/slices/slices.h"
 #include "serving/scheduler/scheduler.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct cairn_engine;
 
 struct cairn_engine_options {
@@ -178,5 +182,9 @@ int cairn_engine_run(struct cairn_engine *engine);
 void cairn_engine_stats(const struct cairn_engine *engine, struct cairn_engine_stats *stats);
 /* For tests: checks the scheduler's invariants, pools and trees included. */
 int cairn_engine_verify(const struct cairn_engine *engine);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

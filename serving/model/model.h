@@ -50,6 +50,10 @@
 #include "serving/graph/op_graph.h"
 #include "serving/model/config.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum cairn_weights {
 	CAIRN_WEIGHTS_PLAIN,
 	CAIRN_WEIGHTS_FP8,		/* one scale per row */
@@ -172,5 +176,9 @@ static inline int cairn_table_ret(const struct cairn_impl *impl, int ret, const 
 {
 	return ret ? cairn_table_error(impl, ret, what) : 0;
 }
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

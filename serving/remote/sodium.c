@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "primitives/base/error.h"
+#include "primitives/base/optional.h"
 
 static struct sodium functions;
 static char load_error[256];
@@ -22,11 +23,8 @@ static size_t state_bytes(void *lib)
 
 static void load(void)
 {
-	static const char *const names[] = { "libsodium.so.23", "libsodium.so.26", "libsodium.so" };
-	void *lib = NULL;
+	void *lib = cairn_optional_open(CAIRN_OPTIONAL_SODIUM);
 
-	for (size_t i = 0; !lib && i < sizeof(names) / sizeof(names[0]); i++)
-		lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
 	if (!lib) {
 		snprintf(load_error, sizeof(load_error), "libsodium is not installed");
 		return;

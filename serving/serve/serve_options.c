@@ -120,7 +120,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	};
 
 	*o = (struct cairn_serve_options){
-		.common = { .batch = 64 }, .seed = 1, .host = "127.0.0.1", .port = 8000,
+		.common = { .batch = 64, .no_json = 1 }, .seed = 1, .host = "127.0.0.1", .port = 8000,
 		.threads = 2, .max_queued = 1024, .max_queued_tokens = 4 << 20, .max_body = 8 << 20,
 		.max_connections = 4096, .stream_buffer = 256 << 10, .header_s = 30, .stall_s = 30,
 		.drain_s = 30, .hang_s = 60, .load_s = 1800,
@@ -128,8 +128,6 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	CAIRN_TRY(cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
 				      usage));
 	CAIRN_TRY(cairn_check_speculative(&o->speculative));
-	if (o->common.json)
-		return cairn_error(EINVAL, "--json: not for serve; cairn bench serve writes records");
 	if (o->common.model && !*o->common.model)
 		return cairn_error(EINVAL, "--model: is empty");
 	if (o->shape && o->common.model)

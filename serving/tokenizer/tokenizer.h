@@ -41,6 +41,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define CAIRN_MAX_TEXT		(64u << 20)	/* bytes in one call of encode */
 
 struct cairn_tokenizer;
@@ -123,5 +127,9 @@ int cairn_token_stream_bytes(struct cairn_token_stream *stream, int32_t id, cons
 int cairn_token_stream_finish(struct cairn_token_stream *stream, const char **text,
 			      size_t *num_bytes);
 void cairn_token_stream_free(struct cairn_token_stream *stream);	/* stream may be NULL */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -15,6 +15,7 @@
 #include "fused/attention/variant/text/attn_variant_scan.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/optional.h"
 
 #define MOST_HEADERS	32
 
@@ -38,23 +39,6 @@ static const char *const options[] = {
 };
 #define NUM_OPTIONS	((int)(sizeof(options) / sizeof(options[0])))
 
-static void *open_library(void)
-{
-	static const char *const names[] = {
-		"libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so.13",
-		"/usr/local/cuda/lib64/libnvrtc.so.12",
-		"/usr/local/cuda/targets/x86_64-linux/lib/libnvrtc.so",
-	};
-	const char *own = getenv("CAIRN_NVRTC");
-	void *library = NULL;
-
-	if (own && own[0])
-		return dlopen(own, RTLD_NOW | RTLD_LOCAL);
-	for (size_t i = 0; !library && i < sizeof(names) / sizeof(names[0]); i++)
-		library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-	return library;
-}
-
 static int open_nvrtc(struct nvrtc *n)
 {
 	static const char *const names[] = {
@@ -62,7 +46,7 @@ static int open_nvrtc(struct nvrtc *n)
 		"nvrtcGetProgramLogSize", "nvrtcGetProgramLog", "nvrtcGetCUBINSize", "nvrtcGetCUBIN",
 		"nvrtcGetErrorString",
 	};
-	void *library = open_library(), **to = (void **)n;
+	void *library = cairn_optional_open(CAIRN_OPTIONAL_NVRTC), **to = (void **)n;
 
 	_Static_assert(sizeof(*n) == sizeof(names) / sizeof(names[0]) * sizeof(void *), "functions");
 	if (!library)
