@@ -116,6 +116,10 @@ static const struct shape singles[] = {
 static const struct shape last[] = {
 	{ 5, 3, 2, 48, 32, 0, CAIRN_F32, 7, 0, 0, 1, QK, CAIRN_EPS_MIN },
 	{ 5, 4, 1, 64, 64, 1, CAIRN_BF16, 7, 8, 0, 1, Q, CAIRN_EPS_MIN },
+	/* a negative scale with a norm */
+	{ 5, 3, 2, 64, 48, 0, CAIRN_F32, 7, 8, 0, -0.75f, QK, 1e-6f },
+	{ 5, 3, 2, 32, 32, 0, CAIRN_BF16, 7, 0, 0, -0.5f, K, 1e-6f },
+	{ 5, 3, 2, 48, 32, 1, CAIRN_F16, 7, 0, 0, -0.5f, Q, 1e-6f },
 };
 
 enum { F_TYPE, F_ORDER, F_HEADS, F_DIM, F_ROTARY, F_Q_GAP, F_K_GAP, F_NORM, F_EPS, F_SCALE, F_OFFSET,
