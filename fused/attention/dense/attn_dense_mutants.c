@@ -39,6 +39,7 @@
 	D(v_stride_without_heads, "v_stride 0 is taken for num_kv_heads * v_dim, whatever v_head_stride is") \
 	D(head_modulo, "the KV head is h % num_kv_heads") \
 	D(heads_by_shift, "the group is rounded down to a power of two") \
+	D(keys_65536, "keys from 2^16 on are left out") \
 	D(qk_tail_dropped, "channels past the last multiple of 64 are left out of q k") \
 	D(qk_tail_16_dropped, "channels past the last multiple of 32 are left out of q k") \
 	D(qk_reads_on, "qk_dim 80, 96 and 112 are rounded up to 128: q k goes on into the next head") \
@@ -184,6 +185,8 @@ static struct span span_of(const struct cairn_attn_dense_args *a, int b, int i, 
 	if (a->causal && (x == DENSE_causal_edge_one_far ||
 			  (x == DENSE_causal_one_far_at_tile && s.end % TILE == 0)))
 		s.end++;
+	if (x == DENSE_keys_65536 && s.end > 65536)
+		s.end = 65536;
 	s.end = s.end < 0 ? 0 : s.end > s.len ? s.len : s.end;
 	if (x == DENSE_window_of_tokens)
 		position = i;
