@@ -390,9 +390,11 @@ static void setup(struct cairn_op *op)
 	theta *= 1 + (double)cairn_op_range(op, 0, 99) / 100;
 	for (int32_t p = 0; p < s.rotary_dim / 2; p++)
 		inv_freq[p] = (float)pow(theta, -2.0 * p / s.rotary_dim);
-	if (op->case_index >= FIRST_PAIR) {	/* one pair rotates backwards, and one does not rotate */
+	/* one pair rotates backwards, one does not rotate, and two have one frequency */
+	if (op->case_index >= FIRST_PAIR) {
 		inv_freq[1] = -inv_freq[1];
 		inv_freq[s.rotary_dim / 2 - 1] = 0;
+		inv_freq[3] = inv_freq[2];
 	}
 	positions = cairn_in(op, offsetof(struct cairn_rope_args, positions), CAIRN_I32, s.nnz);
 	/* neither sorted nor distinct; EXACT: position 0, so that only the scale has an effect */

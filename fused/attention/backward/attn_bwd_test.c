@@ -111,6 +111,8 @@ static const struct shape last[] = {
 	{ N("window_rows_without_keys_93", 2, 93, 50, 4, 2, 128, 128), .flags = CAUSAL, .window = 20 },
 	{ N("window_rows_without_keys_all", 2, 93, 50, 4, 2, 128, 128), .window = 20 },
 	{ N("window_600_of_66100", 1, 1, 66100, 1, 1, 64, 64), .window = 600 },
+	{ N("rows_257", 1, 257, 257, 1, 1, 64, 64), .flags = CAUSAL },
+	{ N("rows_321_of_groups_of_3", 1, 107, 130, 3, 1, 64, 64), .flags = CAUSAL },
 	{ N("group_6", 2, 5, 20, 6, 1, 64, 64), .flags = CAUSAL },
 	{ N("group_7", 1, 5, 20, 14, 2, 64, 80), .flags = CAUSAL | F16 },
 	{ N("group_9", 1, 5, 20, 9, 1, 128, 64) },

@@ -344,6 +344,8 @@ static const struct shape windows[] = {
 		.kv_lens = LENS(258, 514, 1026, 2050) },
 	{ N("fp8_window_80_of_600", 1, 16, 600, 16, 2, 2, 64), .flags = BOTH | SCALES, .window = 80 },
 	{ N("fp8_window_61_of_1100", 1, 430, 1100, 16, 1, 1, 64), .flags = BOTH | SCALES, .window = 61 },
+	{ N("rows_257", 1, 257, 257, 16, 1, 1, 64), .flags = BOTH },
+	{ N("rows_321_of_groups_of_3", 1, 107, 130, 16, 3, 1, 64), .flags = BOTH | F16 },
 	{ N("group_9", 1, 5, 20, 16, 9, 1, 128), .flags = LSE },
 	{ N("heads_24_of_2", 1, 3, 20, 8, 24, 2, 64), .flags = BOTH },
 	{ N("heads_130", 1, 2, 9, 4, 130, 130, 64), .flags = BOTH },
