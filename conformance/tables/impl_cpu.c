@@ -2,6 +2,7 @@
 /* impl_cpu - the table of our CPU implementations */
 #include "conformance/tables/program.h"
 #include "conformance/tables/tables.h"
+#include "primitives/base/error.h"
 
 const struct cairn_impl cairn_impl_cpu = {
 	.size = sizeof(struct cairn_impl),
@@ -9,6 +10,7 @@ const struct cairn_impl cairn_impl_cpu = {
 	.flags = CAIRN_IMPL_HOST_MEM,
 	.name = "cpu",
 	.version = CAIRN_VERSION,
+	.last_error = cairn_last_error,
 	.stream = cairn_stream_cpu,
 	.dsmem = cairn_dsmem_cpu,
 	.cluster_reduce = cairn_cluster_reduce_cpu,

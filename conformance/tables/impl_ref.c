@@ -2,6 +2,7 @@
 /* impl_ref - the table of the references */
 #include "conformance/tables/program.h"
 #include "conformance/tables/tables.h"
+#include "primitives/base/error.h"
 
 const struct cairn_impl cairn_impl_ref = {
 	.size = sizeof(struct cairn_impl),
@@ -9,6 +10,7 @@ const struct cairn_impl cairn_impl_ref = {
 	.flags = CAIRN_IMPL_HOST_MEM,
 	.name = "ref",
 	.version = CAIRN_VERSION,
+	.last_error = cairn_last_error,
 	.stream = cairn_stream_ref,
 	.dsmem = cairn_dsmem_ref,
 	.cluster_reduce = cairn_cluster_reduce_ref,

@@ -143,6 +143,17 @@ static int kv_move_slot_to_slot(const struct cairn_kv_move_args *a, void *stream
 	return ret;
 }
 
+/* A block of 32 moves that is followed by a single one loses it. */
+static int kv_move_33_moves(const struct cairn_kv_move_args *a, void *stream)
+{
+	struct cairn_kv_move_args b;
+
+	CAIRN_TRY(cairn_kv_move_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	b.num_moves -= b.num_moves == 33;
+	return cairn_kv_move_ref(&b, stream);
+}
+
 const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT_BARE(kv_move, k_alone, "does not move V"),
 	MUTANT_BARE(kv_move, layer_0_alone, "moves layer 0 only"),
@@ -165,6 +176,7 @@ const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT(kv_move, far_sides_32_bits, "cuts the offset of V to 32 bits"),
 	MUTANT(kv_move, layers_of_64, "moves at most 64 layers"),
 	MUTANT(kv_move, sides_apart_ignored, "moves K alone if V lies behind all layers of K"),
+	MUTANT(kv_move, 33_moves, "makes 32 of 33 moves"),
 	MUTANT(kv_move, slot_to_slot, "does not move from slot to slot"),
 	MUTANT(kv_move, far_units_32_bits, "cuts the offset of a slot to 32 bits of 16-byte units"),
 	MUTANT(kv_move, moves_16_bits, "makes at most 65536 moves"),

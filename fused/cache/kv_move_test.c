@@ -98,6 +98,7 @@ static const struct shape shapes[] = {
 
 #define NUM_NAMED	((int)ARRAY_SIZE(shapes))
 #define NUM_PAIRS	22
+#define NUM_COUNTS	64	/* the last cases: every number of moves from 2 to 65 */
 
 /* Any two features occur together in some case. */
 enum { PAIR_BYTES, PAIR_MOVES, PAIR_LAYERS, PAIR_CTAS, PAIR_PADS, PAIR_SIDES, PAIR_GAPS, PAIR_FORK };
@@ -112,6 +113,11 @@ static void shape_at(int index, struct shape *s)
 
 	if (index < NUM_NAMED) {
 		*s = shapes[index];
+		return;
+	}
+	if (index >= NUM_NAMED + NUM_PAIRS) {
+		*s = (struct shape){ .layers = 1, .pages = 140, .page_bytes = 16, .flags = ONE_SIDE,
+				     .copies = 2 + index - NUM_NAMED - NUM_PAIRS };
 		return;
 	}
 	level = cairn_pairs_row(&pair_table, index - NUM_NAMED);
@@ -137,6 +143,8 @@ static void describe(int i, struct cairn_case *c)
 	shape_at(i, s);
 	if (s->name)
 		snprintf(c->name, sizeof(c->name), "%s", s->name);
+	else if (i >= NUM_NAMED + NUM_PAIRS)
+		snprintf(c->name, sizeof(c->name), "moves_%d", s->copies);
 	else
 		snprintf(c->name, sizeof(c->name), "pair_%d_bytes%d_l%d_c%d_o%d_i%d", i - NUM_NAMED + 1,
 			 s->page_bytes, s->layers, s->copies, s->outs, s->ins);
@@ -360,7 +368,7 @@ const struct cairn_family cairn_kv_move_family = {
 	.stage = "fused", .name = "kv_move",
 	.op = offsetof(struct cairn_impl, kv_move),
 	.args_size = sizeof(struct cairn_kv_move_args),
-	.num_cases = NUM_NAMED + NUM_PAIRS,
+	.num_cases = NUM_NAMED + NUM_PAIRS + NUM_COUNTS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,

@@ -221,7 +221,7 @@ static int mla_append_q_31_bits(const struct cairn_mla_append_args *a, void *str
 enum fp8_bend {
 	fp8_bend_one_scale, fp8_bend_scale_inverted, fp8_bend_fourth_scale, fp8_bend_truncated,
 	fp8_bend_rounded_before, fp8_bend_rope_first, fp8_bend_largest_240, fp8_bend_nan_scale,
-	fp8_bend_zero_scale, fp8_bend_infinite_448, fp8_bend_signed_max,
+	fp8_bend_zero_scale, fp8_bend_infinite_448, fp8_bend_signed_max, fp8_bend_small_unscaled,
 };
 
 /* Returns the scale of group g. */
@@ -243,7 +243,7 @@ static float fp8_bent_scale(const double *c, int g, enum fp8_bend bend)
 	}
 	if (bend == fp8_bend_nan_scale && isnan(x[0]))
 		return NAN;
-	if (most >= (double)CAIRN_MLA_APPEND_LEAST)
+	if (most >= (double)CAIRN_MLA_APPEND_LEAST && !(bend == fp8_bend_small_unscaled && most < 1e-6))
 		return (float)(most / 448);
 	return bend == fp8_bend_zero_scale ? 0 : 1;
 }
@@ -256,7 +256,7 @@ static uint8_t fp8_bent_code(double x, float scale, enum fp8_bend bend)
 
 	if (bend == fp8_bend_truncated && fabs((double)cairn_e4m3_to_float(code)) > fabs(q))
 		code--;
-	return !isfinite(x) ? bend == fp8_bend_infinite_448 ? 0x7e : 0x7f : code;
+	return !isfinite(x) ? isinf(x) && bend == fp8_bend_infinite_448 ? 0x7e : 0x7f : code;
 }
 
 static void fp8_bent_key(const struct cairn_mla_append_args *a, int row, uint8_t *key, enum fp8_bend bend)
@@ -314,7 +314,8 @@ static int bent_fp8(const struct cairn_mla_append_args *args, enum fp8_bend bend
 	D(fp8, largest_240, "the largest element of a group becomes 240, not 448") \
 	D(fp8, nan_scale, "the scale of a group of NaN is NaN") \
 	D(fp8, zero_scale, "the scale of a group of zeros is 0") \
-	D(fp8, infinite_448, "an element of an 8-bit key that is not finite becomes 448") \
+	D(fp8, infinite_448, "an element of an 8-bit key that is infinite becomes 448") \
+	D(fp8, small_unscaled, "groups below 1e-6 have scale 1") \
 	D(fp8, signed_max, "the scale follows the largest element instead of the largest magnitude")
 
 #define FP8_DEFINE(family, defect, words) \

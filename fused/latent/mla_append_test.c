@@ -245,7 +245,10 @@ static void set_up_pages(struct cairn_op *op, const struct shape *s, const struc
 		cairn_fill(op, x, a->dtype, slots, 1);
 }
 
-/* See EDGES. The group of weights that are too small has c below 2^-100 in bf16, and zeros in f16. */
+/*
+ * See EDGES. The group of weights that are too small has c below 2^-100 in bf16, and zeros in f16. The last
+ * group has c that is small, but has a scale.
+ */
 static void set_up_edges(struct cairn_mla_append_args *a, int rows)
 {
 	void *w = (void *)a->norm_weight, *x = (void *)a->latent;
@@ -253,7 +256,9 @@ static void set_up_edges(struct cairn_mla_append_args *a, int rows)
 	for (int j = 0; j < 128; j++) {
 		cairn_store(w, a->dtype, 128 + j, j % 2 ? -0.0 : 0);
 		cairn_store(w, a->dtype, 256 + j, 0x1p-110);
+		cairn_store(w, a->dtype, 384 + j, a->dtype == CAIRN_F16 ? 0x1p-23 : 0x1p-94);
 	}
+	cairn_store(w, a->dtype, 7, INFINITY);
 	for (int j = 0; j < 512; j++)
 		cairn_store(x, a->dtype, 576 + j, 0);
 	for (int i = 3; i < rows; i += 4)

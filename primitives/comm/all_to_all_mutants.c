@@ -13,7 +13,8 @@ enum all_to_all_bend {
 	all_to_all_bend_out_stride_ignored, all_to_all_bend_blocks_contiguous, all_to_all_bend_gather_only,
 	all_to_all_bend_last_16_bytes_lost, all_to_all_bend_old_mailbox, all_to_all_bend_no_wait,
 	all_to_all_bend_flag_before_payload, all_to_all_bend_first_round_again, all_to_all_bend_seven_ranks,
-	all_to_all_bend_gaps_filled, all_to_all_bend_timeout_is_success,
+	all_to_all_bend_gaps_filled, all_to_all_bend_timeout_is_success, all_to_all_bend_many_rows_packed,
+	all_to_all_bend_row_16_bits,
 };
 #define IS(defect)	(bend == all_to_all_bend_##defect)
 
@@ -62,7 +63,8 @@ static int bent_await(const struct cairn_all_to_all_args *a, enum all_to_all_ben
 static int bent_round(const struct cairn_all_to_all_args *a, enum all_to_all_bend bend, int32_t first,
 		      int32_t rows)
 {
-	const int64_t out_stride = IS(out_stride_ignored) ? a->row_bytes : a->out_stride;
+	const int64_t out_stride = IS(out_stride_ignored) || (IS(many_rows_packed) && a->rows > 100) ?
+				   a->row_bytes : a->out_stride;
 	size_t bytes = (size_t)a->row_bytes - (IS(last_16_bytes_lost) && a->row_bytes > 64 ? 16 : 0);
 	char *mine;
 
@@ -76,7 +78,8 @@ static int bent_round(const struct cairn_all_to_all_args *a, enum all_to_all_ben
 		if ((IS(own_skipped) && r == a->comm.rank) || (IS(seven_ranks) && r == 7))
 			continue;
 		for (int32_t i = 0; i < rows; i++) {
-			memcpy(out + (first + i) * out_stride, (const char *)mail +
+			memcpy(out + (IS(row_16_bits) ? (first + i) & 0xffff : first + i) * out_stride,
+			       (const char *)mail +
 			       ((int64_t)a->comm.rank * rows + i) * a->row_bytes, bytes);
 			if (IS(gaps_filled) && i + 1 < rows && out_stride == a->row_bytes + 16)
 				memset(out + (first + i) * out_stride + a->row_bytes, 0, 16);
@@ -109,6 +112,8 @@ BENT(all_to_all, flag_before_payload)
 BENT(all_to_all, first_round_again)
 BENT(all_to_all, seven_ranks)
 BENT(all_to_all, gaps_filled)
+BENT(all_to_all, many_rows_packed)
+BENT(all_to_all, row_16_bits)
 BENT(all_to_all, timeout_is_success)
 
 const struct cairn_mutant cairn_all_to_all_mutants[] = {
@@ -125,6 +130,8 @@ const struct cairn_mutant cairn_all_to_all_mutants[] = {
 	MUTANT(all_to_all, first_round_again, "sends the first rows again in later rounds"),
 	MUTANT(all_to_all, seven_ranks, "gathers from at most seven ranks"),
 	MUTANT(all_to_all, gaps_filled, "writes into the gaps between the rows of out"),
+	MUTANT(all_to_all, many_rows_packed, "ignores out_stride above 100 rows"),
+	MUTANT(all_to_all, row_16_bits, "cuts the number of a row of out to 16 bits"),
 	MUTANT(all_to_all, timeout_is_success, "ends without an error if a rank does not come"),
 	{ 0 }
 };

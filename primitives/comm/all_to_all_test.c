@@ -35,6 +35,9 @@ static const struct shape singles[] = {
 	{ .ranks = 2, .rows = 2000, .row_bytes = 2048, .layout = TO_HEADS, .device_only = 1 },
 	{ .ranks = 2, .rows = 3, .row_bytes = 64, .layout = TO_HEADS, .trouble = CAIRN_TROUBLE_ABSENT },
 	{ .ranks = 3, .rows = 3, .row_bytes = 64, .layout = GATHER, .trouble = CAIRN_TROUBLE_ABORT },
+	/* many rows, with gaps */
+	{ .ranks = 3, .rows = 260, .row_bytes = 32, .layout = SPREAD },
+	{ .ranks = 2, .rows = 65541, .row_bytes = 16, .layout = SPREAD },
 };
 
 static void shape_of(int i, struct shape *s)

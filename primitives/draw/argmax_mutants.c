@@ -160,7 +160,25 @@ static int argmax_offset_32_bits(const struct cairn_argmax_args *a, void *stream
 	return 0;
 }
 
+/* A token among the last few replaces one 64 places before it only if it is larger by 1e-3. */
+static int argmax_near_in_tail(const struct cairn_argmax_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_argmax_ref(a, stream));
+	for (int64_t i = 0; i < a->rows; i++) {
+		int32_t best = a->out[i], other = best - 64;
+		int64_t row = i * a->vocab;
+
+		if (other < 0 || best < a->vocab / 64 * 64)
+			continue;
+		if (cairn_load(a->logits, a->dtype, row + other) >=
+		    cairn_load(a->logits, a->dtype, row + best) * (1 - 1e-3))
+			a->out[i] = other;
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_argmax_mutants[] = {
+	MUTANT(argmax, near_in_tail, "prefers a token 64 places before the end to one that is little larger"),
 	MUTANT(argmax, last_of_ties, "picks the last of equal logits"),
 	MUTANT(argmax, nan_wins, "treats NaN as the largest"),
 	MUTANT(argmax, first_32k, "reads only the first 32768 logits"),

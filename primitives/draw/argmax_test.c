@@ -49,10 +49,21 @@ static const char *const place_names[] = { "first", "second", "middle", "last" }
 static const int32_t pair_rows[] = { 1, 2, 5 }, pair_vocabs[] = { 2, 9, 127, 1000, 1027, 4101 };
 static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 3, 3, 6, NUM_ROWS, NUM_PLACES } };
 
+/*
+ * The last cases: vocabularies that end a few tokens past a multiple of 64, or before it. They have a row for
+ * all combinations of the last two factors of the pairs.
+ */
+#define FIRST_TAIL	(FIRST_PAIR + NUM_PAIRS)
+#define NUM_TAILS	24
+static const int32_t tail_vocabs[] = { 59, 66, 71, 77, 97, 135, 1035, 2110 };
+
 static struct shape shape_of(int i)
 {
 	struct shape s = { 0 };
 
+	if (i >= FIRST_TAIL)
+		return (struct shape){ .dtype = dtypes[(i - FIRST_TAIL) % 3], .rows = NUM_ROWS * NUM_PLACES,
+				       .vocab = tail_vocabs[(i - FIRST_TAIL) / 3] };
 	if (i >= FIRST_PAIR) {
 		const int8_t *level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
 
@@ -76,11 +87,15 @@ static void describe(int i, struct cairn_case *c)
 	double elements = (double)s.rows * s.vocab;
 
 	snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s", s.rows, s.vocab, cairn_dtype_name(s.dtype));
-	if (i >= FIRST_PAIR) {
+	if (i >= FIRST_TAIL) {
+		snprintf(c->name, sizeof(c->name), "tail_of_vocab%d_%s", s.vocab, cairn_dtype_name(s.dtype));
+	} else if (i >= FIRST_PAIR) {
 		const int8_t *level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
 
 		snprintf(c->name, sizeof(c->name), "pair_rows%d_vocab%d_%s_%s_%s", s.rows, s.vocab,
 			 cairn_dtype_name(s.dtype), row_names[level[3]], place_names[level[4]]);
+	}
+	if (i >= FIRST_PAIR) {
 		c->bytes = elements * (double)cairn_dtype_bytes(s.dtype);
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 		return;
@@ -128,14 +143,16 @@ static void fill_row(struct cairn_op *op, const struct shape *s, void *x, int64_
 /* Neighbouring rows get different contents, so that a row that corrupts the next one is detected. */
 static void fill_pair(struct cairn_op *op, const struct shape *s, void *x)
 {
-	const int8_t *level = cairn_pairs_row(&pairs, op->case_index - FIRST_PAIR);
+	const int tail = op->case_index >= FIRST_TAIL;
+	const int8_t *level = tail ? NULL : cairn_pairs_row(&pairs, op->case_index - FIRST_PAIR);
 
 	for (int32_t i = 0; i < s->rows; i++) {
-		int what = i % 2 ? (level[3] + 5) % NUM_ROWS : level[3];
+		int what = tail ? i / NUM_PLACES : i % 2 ? (level[3] + 5) % NUM_ROWS : level[3];
+		int place = tail ? i : level[4] + i;
 		int32_t middle = (int32_t)cairn_op_range(op, 0, s->vocab - 1);
 		int32_t places[] = { 0, 1, middle, s->vocab - 1 };
 
-		fill_row(op, s, x, i, what, places[(level[4] + i) % NUM_PLACES]);
+		fill_row(op, s, x, i, what, places[place % NUM_PLACES]);
 	}
 }
 
@@ -245,7 +262,7 @@ const struct cairn_family cairn_argmax_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, argmax),
 	.args_size = sizeof(struct cairn_argmax_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FIRST_TAIL + NUM_TAILS,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 4,
 };

@@ -310,6 +310,27 @@ static void at_least_1e_4(struct cairn_sample_args *one, float *logits)
 	*(float *)one->top_p = fmaxf(*one->top_p, 1e-4f);
 }
 
+static void just_64_is_off(struct cairn_sample_args *one, float *logits)
+{
+	(void)logits;
+	if (*one->top_k == 64)
+		*(int32_t *)one->top_k = 0;
+}
+
+static void in_64ths(struct cairn_sample_args *one, float *logits)
+{
+	(void)logits;
+	if (*one->top_p > 0.5f && *one->top_p < 0.8f)
+		*(float *)one->top_p = rintf(*one->top_p * 64) / 64;
+}
+
+static void most_7(struct cairn_sample_args *one, float *logits)
+{
+	(void)logits;
+	if (*one->temperature < 50)
+		*(float *)one->temperature = fminf(*one->temperature, 7);
+}
+
 static void almost_1_is_off(struct cairn_sample_args *one, float *logits)
 {
 	(void)logits;
@@ -384,12 +405,34 @@ CHANGED(top_k_256, most_256)
 CHANGED(top_p_1e_4, at_least_1e_4)
 CHANGED(top_p_almost_1, almost_1_is_off)
 CHANGED(min_p_1e_3, tiny_is_off)
+CHANGED(top_k_64, just_64_is_off)
+CHANGED(top_p_64ths, in_64ths)
+CHANGED(temperature_7, most_7)
 CHANGED(seed_0, seed_0_is_1)
 CHANGED(list_of_4096, full_list)
 CHANGED(temperature_1e_10, not_so_cold)
 CHANGED(temperature_flushed, subnormal_is_0)
 CHANGED(top_p_rounds_to_none, nothing_is_all)
 CHANGED(infinity_above_largest, infinity_above)
+
+static int sample_min_p_of_row_63(const struct cairn_sample_args *a, void *stream)
+{
+	struct cairn_sample_args b = *a;
+	float *min_p;
+	int ret;
+
+	CAIRN_TRY(cairn_sample_check(a));
+	min_p = malloc(((size_t)a->rows + 1) * sizeof(*min_p));
+	if (!min_p)
+		return cairn_error(ENOMEM, "no memory");
+	for (int32_t i = 0; i < a->rows; i++)
+		min_p[i] = a->min_p[i > 63 ? 63 : i];
+	b.size = sizeof(b);
+	b.min_p = min_p;
+	ret = cairn_sample_ref(&b, stream);
+	free(min_p);
+	return ret;
+}
 
 /* Truncates the element offset of a row of logits to 31 bits. */
 static int sample_offset_31_bits(const struct cairn_sample_args *a, void *stream)
@@ -450,6 +493,10 @@ const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, top_p_1e_4, "raises top_p to 1e-4"),
 	MUTANT(sample, top_p_almost_1, "ignores a top_p above 0.9995"),
 	MUTANT(sample, min_p_1e_3, "ignores a min_p below 1e-3"),
+	MUTANT(sample, top_k_64, "ignores a top_k of 64"),
+	MUTANT(sample, top_p_64ths, "rounds a top_p between 0.5 and 0.8 to 64ths"),
+	MUTANT(sample, temperature_7, "takes a temperature between 7 and 50 for 7"),
+	MUTANT(sample, min_p_of_row_63, "takes min_p of rows past 63 from row 63"),
 	MUTANT(sample, seed_0, "replaces a seed of 0"),
 	MUTANT(sample, temperature_100, "takes a temperature above 100 for 100"),
 	MUTANT(sample, list_of_4096, "drops tokens that do not fit a list of 4096 candidates for top_k"),

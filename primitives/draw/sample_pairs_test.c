@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * sample_pairs_test - pair cases of sample.h: they combine any two values of temperature, top_k, top_p,
- * min_p, the distribution, the size and the contents of the next row
+ * min_p, the distribution, the size and the contents of the next row; and sweeps, in which each row has
+ * another value of one of the first four
  *
  * A wrong set of kept tokens usually shows only at its ends, so the test chooses the seeds. Rows draw, in
  * turn, their first kept token, their last one, one at a mark that a sum of low-precision weights would miss,
@@ -118,4 +119,48 @@ void sample_pair_fill(struct cairn_op *op, int i)
 void sample_pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, SAMPLE_PAIRS);
+}
+
+/* ---- sweeps ---- */
+
+enum { SWEEP_TOP_K, SWEEP_TOP_P, SWEEP_MIN_P, SWEEP_TEMPERATURE };
+
+const char *sample_sweep_name(int i)
+{
+	static const char *const names[SAMPLE_SWEEPS] = { "top_k", "top_p", "min_p", "temperature" };
+
+	return names[i];
+}
+
+/* Draws a seed with which the row draws the last token that it keeps, as logits fall with the index. */
+static void draw_last(struct cairn_op *op, const struct cairn_sample_args *a, int32_t row)
+{
+	uint64_t *seed = (uint64_t *)a->seed, *offset = (uint64_t *)a->offset;
+
+	offset[row] = (uint64_t)row;
+	do
+		seed[row] = cairn_op_rand(op);
+	while (cairn_philox_uniform(seed[row], offset[row]) >> 54 != 1023);
+}
+
+void sample_sweep_fill(struct cairn_op *op, int i)
+{
+	const struct cairn_sample_args *a = op->args;
+
+	for (int32_t row = 0; row < a->rows; row++) {
+		const float at = (float)(row + 1) / (float)(a->rows + 1);
+
+		for (int32_t j = 0; j < a->vocab; j++)
+			((float *)a->logits)[(int64_t)row * a->vocab + j] = 2 - 0.0078125f * (float)j;
+		((float *)a->temperature)[row] = i == SWEEP_TEMPERATURE ? exp2f(12 * at - 6) : 1;
+		((int32_t *)a->top_k)[row] = i == SWEEP_TOP_K ? row + 1 : 0;
+		((float *)a->top_p)[row] = i == SWEEP_TOP_P ? at : 1;
+		((float *)a->min_p)[row] = i == SWEEP_MIN_P ? at : 0;
+		if (i != SWEEP_TEMPERATURE) {
+			draw_last(op, a, row);
+			continue;
+		}
+		((uint64_t *)a->seed)[row] = cairn_op_rand(op);
+		((uint64_t *)a->offset)[row] = (uint64_t)row;
+	}
 }

@@ -130,12 +130,15 @@ static const struct shape singles[] = {
 };
 
 #define FIRST_PAIR	(NUM_SMALL + NUM_MEDIUM + (int)ARRAY_SIZE(singles))
+#define FIRST_SWEEP	(FIRST_PAIR + SAMPLE_PAIRS)
 
 static struct shape shape_of(int i)
 {
 	struct shape s = { .setting = i % 8, .dist = i / 8 % NUM_DISTS };
 	char name[96];
 
+	if (i >= FIRST_SWEEP)
+		return (struct shape){ .rows = SAMPLE_SWEEP_ROWS, .vocab = SAMPLE_SWEEP_VOCAB };
 	if (i >= FIRST_PAIR) {
 		s = (struct shape){ .rows = SAMPLE_ROWS };
 		sample_pair_describe(i - FIRST_PAIR, name, sizeof(name), &s.vocab);
@@ -152,7 +155,9 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape s = shape_of(i);
 
-	if (i >= FIRST_PAIR)
+	if (i >= FIRST_SWEEP)
+		snprintf(c->name, sizeof(c->name), "every_%s", sample_sweep_name(i - FIRST_SWEEP));
+	else if (i >= FIRST_PAIR)
 		sample_pair_describe(i - FIRST_PAIR, c->name, sizeof(c->name), &s.vocab);
 	else if (s.bench)
 		snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s", s.rows, s.vocab,
@@ -248,6 +253,10 @@ static void setup(struct cairn_op *op)
 	seed = PER_ROW(seed, CAIRN_I64);
 	offset = PER_ROW(offset, CAIRN_I64);
 #undef PER_ROW
+	if (op->case_index >= FIRST_SWEEP) {
+		sample_sweep_fill(op, op->case_index - FIRST_SWEEP);
+		return;
+	}
 	if (op->case_index >= FIRST_PAIR) {
 		sample_pair_fill(op, op->case_index - FIRST_PAIR);
 		return;
@@ -500,7 +509,7 @@ const struct cairn_family cairn_sample_family = {
 	.workspace_op = offsetof(struct cairn_impl, sample_workspace),
 	.args_size = sizeof(struct cairn_sample_args),
 	.workspace_field = offsetof(struct cairn_sample_args, workspace),
-	.num_cases = FIRST_PAIR + SAMPLE_PAIRS,
+	.num_cases = FIRST_SWEEP + SAMPLE_SWEEPS,
 	.part = part,
 	.describe = describe, .setup = setup, .judge = judge, .reject = reject,
 	.cost_s = 10,

@@ -80,6 +80,29 @@ static float bent_value(double logit, double max, double lse, enum logprobs_bend
 	return (float)(bend == logprobs_bend_base_2 ? p / log(2) : p);
 }
 
+/* A token replaces the last of 20 only if it is larger by 1e-4. */
+static int logprobs_near_is_equal(const struct cairn_logprobs_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_logprobs_ref(a, stream));
+	for (int32_t i = 0; a->k == 20 && a->vocab > 20 && i < a->rows; i++) {
+		int32_t *last = &a->top_ids[(int64_t)i * 20 + 19];
+		const float *x = a->logits + (int64_t)i * a->vocab;
+
+		for (int32_t j = *last - 1; (!a->wanted || a->wanted[i]) && j >= 20; j--)
+			if (x[j] < x[*last] && x[j] + 1e-4f > x[*last])
+				*last = j;
+	}
+	return 0;
+}
+
+static int logprobs_top_of_none(const struct cairn_logprobs_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_logprobs_ref(a, stream));
+	if (a->rows && !a->k && a->top)
+		a->top[0] = 0;
+	return 0;
+}
+
 static int bent_logprobs(const struct cairn_logprobs_args *a, enum logprobs_bend bend)
 {
 	double largest = 0;	/* logit of the row before */
@@ -319,6 +342,8 @@ static int logprobs_keeps_wanted(const struct cairn_logprobs_args *a, void *stre
 }
 
 const struct cairn_mutant cairn_logprobs_mutants[] = {
+	MUTANT(logprobs, near_is_equal, "keeps the last of 20 tokens unless another is larger by 1e-4"),
+	MUTANT(logprobs, top_of_none, "writes the likeliest token even if k is 0"),
 	MUTANT_BARE(logprobs, base_2, "takes logarithms to base 2"),
 	MUTANT_BARE(logprobs, ties_to_the_last, "orders equal logits by falling index"),
 	MUTANT_BARE(logprobs, rising, "orders the least likely tokens first"),

@@ -6,7 +6,8 @@
  * which gives ties; all equal; one in a thousand far above the rest; rising and falling with the index, so
  * that the likeliest tokens are adjacent; all but a few -INFINITY; one in three NaN; the largest and smallest
  * magnitudes of fp32; zeros of both signs; only -INFINITY and NaN. EXACT, with its small integers, has ties.
- * In the last cases the k-th largest logit of a row occurs several times (dist KTH).
+ * In later cases the k-th largest logit of a row occurs several times (dist KTH), and the last ones have, for
+ * every k, logits that differ in their last bits (NEAR).
  * The pair cases combine distributions, k, sizes and wanted; in some, every second row is NaN.
  */
 #include "conformance/harness.h"
@@ -15,9 +16,9 @@
 #include <stdio.h>
 
 enum dist { NORMAL1, NORMAL5, TIES, EQUAL, PEAK, RISING, FALLING, FEW, HOLES, HUGE_RANGE, ZEROS, NOTHING,
-	    NUM_DISTS, KTH = NUM_DISTS };
+	    NUM_DISTS, KTH = NUM_DISTS, NEAR };
 static const char *const dist_names[] = { "normal1", "normal5", "ties", "equal", "peak", "rising", "falling",
-					  "few", "holes", "huge", "zeros", "nothing", "kth" };
+					  "few", "holes", "huge", "zeros", "nothing", "kth", "near" };
 
 #define FAR	2
 
@@ -94,10 +95,17 @@ static int has_nan_rows(int i)
 	return is_pair(i) && cairn_pairs_row(&pairs, i - FIRST_PAIR)[5];
 }
 
+#define NUM_LAST	((int)ARRAY_SIZE(last))
+#define NUM_NEAR	31
+
 static struct shape shape_of(int i)
 {
 	struct shape s = { .rows = 5, .dist = i % NUM_DISTS };
 
+	if (i >= FIRST_PAIR + NUM_PAIRS + NUM_LAST) {
+		s.k = 1 + i - FIRST_PAIR - NUM_PAIRS - NUM_LAST;
+		return (struct shape){ .rows = 3, .vocab = 40 + 9 * s.k, .k = s.k, .dist = NEAR };
+	}
 	if (i >= FIRST_PAIR + NUM_PAIRS)
 		return last[i - FIRST_PAIR - NUM_PAIRS];
 	if (is_pair(i)) {
@@ -156,6 +164,8 @@ static float logit(struct cairn_op *op, int dist, float place, float normal)
 			INFINITY;
 	case ZEROS:
 		return cairn_op_rand(op) % 2 ? 0.0f : -0.0f;
+	case NEAR:
+		return 4 + 0x1p-21f * (float)cairn_op_range(op, 0, 400);
 	case NOTHING:
 		return cairn_op_rand(op) % 2 ? -INFINITY : NAN;
 	}
@@ -223,7 +233,8 @@ static void setup(struct cairn_op *op)
 	a->k = s.k;
 	cairn_out(op, FIELD(chosen), CAIRN_F32, s.rows);
 	cairn_shape(op, FIELD(chosen), { "row", s.rows });
-	if (s.k) {
+	/* without k, the arrays are NULL or empty */
+	if (s.k || op->case_index % 2) {
 		cairn_out(op, FIELD(top_ids), CAIRN_I32, (int64_t)s.rows * s.k);
 		cairn_out(op, FIELD(top), CAIRN_F32, (int64_t)s.rows * s.k);
 		cairn_shape(op, FIELD(top_ids), { "row", s.rows }, { "rank", s.k });
@@ -314,7 +325,7 @@ const struct cairn_family cairn_logprobs_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, logprobs),
 	.args_size = sizeof(struct cairn_logprobs_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS + (int)ARRAY_SIZE(last),
+	.num_cases = FIRST_PAIR + NUM_PAIRS + NUM_LAST + NUM_NEAR,
 	.company = { .rows = FIELD(rows), .in = { FIELD(logits), FIELD(tokens) },
 		     .out = { FIELD(chosen), FIELD(top_ids), FIELD(top) } },
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,

@@ -386,6 +386,32 @@ static int rope_k_stride_by_32(const struct cairn_rope_args *a, void *stream)
 	return cairn_rope_ref(&other, stream);
 }
 
+/* Rotates a pair that has the frequency of the one before it the other way round. */
+static int rope_equal_frequencies(const struct cairn_rope_args *a, void *stream)
+{
+	struct cairn_rope_args b;
+	float freq[256];
+
+	CAIRN_TRY(cairn_rope_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	for (int32_t p = 0; p < a->rotary_dim / 2; p++)
+		freq[p] = p && a->inv_freq[p] == a->inv_freq[p - 1] ? -a->inv_freq[p] : a->inv_freq[p];
+	b.inv_freq = freq;
+	return cairn_rope_ref(&b, stream);
+}
+
+/* Takes the magnitude of the scale where heads have a norm and halves are rotated. */
+static int rope_norm_scale_magnitude(const struct cairn_rope_args *a, void *stream)
+{
+	struct cairn_rope_args b;
+
+	CAIRN_TRY(cairn_rope_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	if ((b.q_norm || b.k_norm) && !b.interleaved)
+		b.scale = fabsf(b.scale);
+	return cairn_rope_ref(&b, stream);
+}
+
 const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, order_swapped, "swaps the half-split and the interleaved order of pairs"),
 	MUTANT(rope, position_plus_1, "counts positions from 1"),
@@ -423,6 +449,8 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, tf32, "cuts f32 inputs to TF32"),
 	MUTANT(rope, far_stride_32_bits, "cuts the offset of a row to 32 bits"),
 	MUTANT(rope, few_rows, "gives other bits if there are fewer than 4 rows"),
+	MUTANT(rope, equal_frequencies, "rotates a pair with the frequency of the one before it backwards"),
+	MUTANT(rope, norm_scale_magnitude, "ignores the sign of the scale if there is a norm"),
 	MUTANT(rope, scale_magnitude, "ignores the sign of the scale"),
 	MUTANT(rope, position_24_bits, "takes positions modulo 2^24"),
 	MUTANT(rope, frequency_magnitude, "ignores the sign of a frequency"),

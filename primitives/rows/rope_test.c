@@ -116,6 +116,10 @@ static const struct shape singles[] = {
 static const struct shape last[] = {
 	{ 5, 3, 2, 48, 32, 0, CAIRN_F32, 7, 0, 0, 1, QK, CAIRN_EPS_MIN },
 	{ 5, 4, 1, 64, 64, 1, CAIRN_BF16, 7, 8, 0, 1, Q, CAIRN_EPS_MIN },
+	/* a negative scale with a norm */
+	{ 5, 3, 2, 64, 48, 0, CAIRN_F32, 7, 8, 0, -0.75f, QK, 1e-6f },
+	{ 5, 3, 2, 32, 32, 0, CAIRN_BF16, 7, 0, 0, -0.5f, K, 1e-6f },
+	{ 5, 3, 2, 48, 32, 1, CAIRN_F16, 7, 0, 0, -0.5f, Q, 1e-6f },
 };
 
 enum { F_TYPE, F_ORDER, F_HEADS, F_DIM, F_ROTARY, F_Q_GAP, F_K_GAP, F_NORM, F_EPS, F_SCALE, F_OFFSET,
@@ -386,9 +390,11 @@ static void setup(struct cairn_op *op)
 	theta *= 1 + (double)cairn_op_range(op, 0, 99) / 100;
 	for (int32_t p = 0; p < s.rotary_dim / 2; p++)
 		inv_freq[p] = (float)pow(theta, -2.0 * p / s.rotary_dim);
-	if (op->case_index >= FIRST_PAIR) {	/* one pair rotates backwards, and one does not rotate */
+	/* one pair rotates backwards, one does not rotate, and two have one frequency */
+	if (op->case_index >= FIRST_PAIR) {
 		inv_freq[1] = -inv_freq[1];
 		inv_freq[s.rotary_dim / 2 - 1] = 0;
+		inv_freq[3] = inv_freq[2];
 	}
 	positions = cairn_in(op, offsetof(struct cairn_rope_args, positions), CAIRN_I32, s.nnz);
 	/* neither sorted nor distinct; EXACT: position 0, so that only the scale has an effect */

@@ -203,6 +203,14 @@ static int silu_mul_tail_of_chunks(const struct cairn_silu_mul_args *a, void *st
 	return 0;
 }
 
+static int silu_mul_second_chunk(const struct cairn_silu_mul_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_silu_mul_ref(a, stream));
+	for (int64_t i = 0; a->dim == 1032 && i < a->rows; i++)
+		cairn_store(a->out, a->dtype, i * a->dim + 1024, 0);
+	return 0;
+}
+
 /* Keeps only 32 bits of the byte offset of a row of out. The size of a row must divide 2^32. */
 static int silu_mul_offset_32_bits(const struct cairn_silu_mul_args *a, void *stream)
 {
@@ -256,6 +264,7 @@ const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(silu_mul, up_times_gate, "multiplies up by the gate first, which overflows"),
 	MUTANT(silu_mul, up_times_positive_gate, "multiplies up by a positive gate first, which overflows"),
+	MUTANT(silu_mul, second_chunk, "loses what is behind 1024 elements if that is a single vector"),
 	MUTANT(silu_mul, tail_of_chunks, "loses the last element of rows that end 8 past a multiple of 1024"),
 	MUTANT(silu_mul, offset_32_bits, "cuts the offset of a row of out to 32 bits"),
 	{ 0 }

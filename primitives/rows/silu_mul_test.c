@@ -56,9 +56,23 @@ static const struct shape singles[] = {
 static const int32_t pair_rows[] = { 1, 2, 7, 33 }, pair_dims[] = { 8, 24, 72, 136, 520 };
 static struct cairn_pairs pairs = { .num_factors = 4, .levels = { 3, 2, 4, 5 } };
 
+/* The last cases: rows that end 8 elements past a power of two, or 8 before it. */
+static const struct shape last[] = {
+	{ .rows = 3, .dim = 264, .dtype = CAIRN_F32, .gelu = 1 },
+	{ .rows = 3, .dim = 504, .dtype = CAIRN_F16 },
+	{ .rows = 3, .dim = 1032, .dtype = CAIRN_BF16 },
+	{ .rows = 3, .dim = 2040, .dtype = CAIRN_F32 },
+	{ .rows = 3, .dim = 4088, .dtype = CAIRN_F16, .gelu = 1 },
+	{ .rows = 2, .dim = 8200, .dtype = CAIRN_BF16 },
+};
+#define FIRST_LAST	(FIRST_PAIR + NUM_PAIRS)
+
 static struct shape shape_of(int i)
 {
 	struct shape s = { 0 };
+
+	if (i >= FIRST_LAST)
+		return last[i - FIRST_LAST];
 
 	if (i >= FIRST_PAIR) {
 		const int8_t *level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
@@ -82,8 +96,9 @@ static void describe(int i, struct cairn_case *c)
 	struct shape s = shape_of(i);
 	double elements = (double)s.rows * s.dim;
 
-	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s", i >= FIRST_PAIR ? "pair_" : "", s.rows,
-		 s.dim, cairn_dtype_name(s.dtype), s.gelu ? "_gelu" : "");
+	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s",
+		 i >= FIRST_PAIR && i < FIRST_LAST ? "pair_" : "", s.rows, s.dim, cairn_dtype_name(s.dtype),
+		 s.gelu ? "_gelu" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (elements < 25000 && !s.bench)
 		c->kinds = CAIRN_ALL_KINDS;
@@ -238,7 +253,7 @@ const struct cairn_family cairn_silu_mul_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, silu_mul),
 	.args_size = sizeof(struct cairn_silu_mul_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FIRST_LAST + ARRAY_SIZE(last),
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 5,

@@ -43,6 +43,7 @@
 	D(cap_slope_missing, "the derivative of the softcap is left out") \
 	D(cap_slope_of_logit, "the derivative of the softcap is that of the capped logit") \
 	D(group_head_0, "dk and dv have the first head of a group only") \
+	D(group_of_6_last, "in groups of 6, dk and dv lack the last head") \
 	D(group_last_head, "dk and dv have the last head of a group only") \
 	D(head_modulo, "the KV head is h % num_kv_heads") \
 	D(last_tile_of_rows_lost, "dk and dv lack the rows past the last whole tile") \
@@ -240,6 +241,8 @@ static int weight(const struct task *t, int64_t i, int h)
 {
 	int group = t->a->num_qo_heads / t->a->num_kv_heads, nth = h % group;
 
+	if (t->x == BWD_group_of_6_last && group == 6 && nth == 5)
+		return 0;
 	if ((t->x == BWD_group_head_0 && nth) || (t->x == BWD_group_last_head && nth != group - 1))
 		return 0;
 	if (t->x == BWD_last_tile_of_rows_lost && t->qo_len > TILE && i >= t->qo_len / TILE * TILE)

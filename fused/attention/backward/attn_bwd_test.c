@@ -110,6 +110,15 @@ static const struct shape last[] = {
 	{ N("window_rows_without_keys", 1, 9, 4, 1, 1, 64, 64), .flags = CAUSAL, .window = 2 },
 	{ N("window_rows_without_keys_93", 2, 93, 50, 4, 2, 128, 128), .flags = CAUSAL, .window = 20 },
 	{ N("window_rows_without_keys_all", 2, 93, 50, 4, 2, 128, 128), .window = 20 },
+	{ N("window_600_of_66100", 1, 1, 66100, 1, 1, 64, 64), .window = 600 },
+	{ N("rows_257", 1, 257, 257, 1, 1, 64, 64), .flags = CAUSAL },
+	{ N("rows_321_of_groups_of_3", 1, 107, 130, 3, 1, 64, 64), .flags = CAUSAL },
+	{ N("group_6", 2, 5, 20, 6, 1, 64, 64), .flags = CAUSAL },
+	{ N("group_7", 1, 5, 20, 14, 2, 64, 80), .flags = CAUSAL | F16 },
+	{ N("group_9", 1, 5, 20, 9, 1, 128, 64) },
+	{ N("group_12", 1, 3, 20, 24, 2, 64, 64), .flags = CAUSAL },
+	{ N("heads_130", 1, 2, 9, 130, 130, 64, 64), .flags = CAUSAL },
+	{ N("heads_260_of_2", 1, 2, 9, 260, 2, 64, 64), .flags = CAUSAL | F16 },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))

@@ -28,6 +28,7 @@
 	D(bound_taken_for_length, "max_kv_len is taken for every request's number of keys") \
 	D(neighbour_times_zero, "p = 0 is multiplied by V of the next request") \
 	D(neighbour_seen, "keys of the next request in the last tile are seen") \
+	D(row_257_lost, "a single packed row past a multiple of 64 is lost from the fifth tile on") \
 	D(last_tile_lost, "keys past the last whole tile are dropped") \
 	D(first_tile_twice, "the first tile is counted twice if there are three") \
 	D(qo_indptr_for_keys, "keys begin where the request's queries begin") \
@@ -39,6 +40,7 @@
 	D(v_stride_without_heads, "v_stride 0 is taken for num_kv_heads * v_dim, whatever v_head_stride is") \
 	D(head_modulo, "the KV head is h % num_kv_heads") \
 	D(heads_by_shift, "the group is rounded down to a power of two") \
+	D(keys_65536, "keys from 2^16 on are left out") \
 	D(qk_tail_dropped, "channels past the last multiple of 64 are left out of q k") \
 	D(qk_tail_16_dropped, "channels past the last multiple of 32 are left out of q k") \
 	D(qk_reads_on, "qk_dim 80, 96 and 112 are rounded up to 128: q k goes on into the next head") \
@@ -184,6 +186,8 @@ static struct span span_of(const struct cairn_attn_dense_args *a, int b, int i, 
 	if (a->causal && (x == DENSE_causal_edge_one_far ||
 			  (x == DENSE_causal_one_far_at_tile && s.end % TILE == 0)))
 		s.end++;
+	if (x == DENSE_keys_65536 && s.end > 65536)
+		s.end = 65536;
 	s.end = s.end < 0 ? 0 : s.end > s.len ? s.len : s.end;
 	if (x == DENSE_window_of_tokens)
 		position = i;
@@ -316,6 +320,14 @@ static void attend_row(const struct cairn_attn_dense_args *a, int b, int i, int 
 	a->lse[x == DENSE_lse_transposed ? h * (int64_t)a->qo_indptr[a->batch] + row : at] = (float)lse;
 }
 
+/* Returns whether the packed row lies alone in the last of five or more tiles of 64. */
+static int is_single_row(const struct cairn_attn_dense_args *a, int b, int i, int h)
+{
+	int group = a->num_qo_heads / a->num_kv_heads, row = i * group + h % group;
+
+	return row >= 256 && row % 64 == 0 && row + 1 == (a->qo_indptr[b + 1] - a->qo_indptr[b]) * group;
+}
+
 static int attend(const struct cairn_attn_dense_args *a, enum dense_defect x)
 {
 	static int calls;
@@ -327,7 +339,8 @@ static int attend(const struct cairn_attn_dense_args *a, enum dense_defect x)
 	for (int b = 0; b < (x == DENSE_requests_of_512 && a->batch > 512 ? 512 : a->batch); b++)
 		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
 			for (int h = 0; h < a->num_qo_heads; h++)
-				attend_row(a, b, i, h, x);
+				if (x != DENSE_row_257_lost || !is_single_row(a, b, i, h))
+					attend_row(a, b, i, h, x);
 	if (!a->batch)
 		return 0;
 	bytes = (int64_t)a->qo_indptr[a->batch] * a->num_qo_heads * a->v_dim * 2;

@@ -165,6 +165,16 @@ static const struct shape last[] = {
 	{ N("window_61_of_1100", 1, 430, 1100, 1, 1, 64, 64), .flags = BOTH, .window = 61 },
 	{ N("window_59_of_1100_group_3", 1, 150, 1100, 3, 1, 64, 64), .flags = BOTH | F16, .window = 59 },
 	{ N("window_1_of_1100_d256", 1, 120, 1100, 1, 1, 256, 256), .flags = LSE, .window = 1 },
+	{ N("rows_257", 1, 257, 257, 1, 1, 64, 64), .flags = BOTH },
+	{ N("rows_321_of_groups_of_3", 1, 107, 130, 3, 1, 64, 64), .flags = BOTH },
+	{ N("group_6", 2, 5, 20, 6, 1, 64, 64), .flags = BOTH },
+	{ N("group_7", 1, 5, 20, 14, 2, 64, 80), .flags = BOTH | F16 },
+	{ N("group_9", 1, 5, 20, 9, 1, 128, 64), .flags = LSE },
+	{ N("group_12", 1, 3, 20, 24, 2, 64, 64), .flags = BOTH },
+	{ N("heads_130", 1, 2, 9, 130, 130, 64, 64), .flags = BOTH },
+	{ N("heads_260_of_2", 1, 2, 9, 260, 2, 64, 64), .flags = BOTH | F16 },
+	/* keys past 2^16 that decide the result */
+	{ N("last_key_decides_66100", 1, 1, 66100, 1, 1, 64, 64), .flags = LSE, .logits = EDGES },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))

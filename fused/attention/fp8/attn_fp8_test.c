@@ -118,6 +118,14 @@ static const struct shape named[] = {
 static const struct shape last[] = {
 	{ N("value_scales_apart", 3, 9, 460, 2, 1, 64), .flags = LSE, .pattern = APART },
 	{ N("value_scales_apart_causal", 2, 300, 300, 2, 1, 128), .flags = BOTH, .pattern = APART },
+	{ N("rows_257", 1, 257, 257, 1, 1, 64), .flags = BOTH },
+	{ N("rows_321_of_groups_of_3", 1, 107, 130, 3, 1, 64), .flags = BOTH },
+	{ N("group_6", 2, 5, 20, 6, 1, 64), .flags = BOTH },
+	{ N("group_7", 1, 5, 20, 14, 2, 64), .flags = BOTH | F16 },
+	{ N("group_9", 1, 5, 20, 9, 1, 128), .flags = LSE },
+	{ N("group_12", 1, 3, 20, 24, 2, 64), .flags = BOTH },
+	{ N("heads_130", 1, 2, 9, 130, 130, 64), .flags = BOTH },
+	{ N("heads_260_of_2", 1, 2, 9, 260, 2, 64), .flags = BOTH | F16 },
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))

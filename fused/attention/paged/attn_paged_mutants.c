@@ -60,6 +60,8 @@
 	D(second_half_missing, "the upper half of head_dim is not written") \
 	D(row_past_the_end, "one row too many is written") \
 	D(last_row_missing, "the last row of the batch is not written") \
+	D(head_7_bits, "out is written at the number of the head cut to 7 bits") \
+	D(keys_65536, "keys from 2^16 on are left out") \
 	D(last_tile_not_merged, "the state of the last tile is lost") \
 	D(not_repeatable, "every other call differs in the last bit") \
 	D(input_written, "q is scaled in place") \
@@ -292,6 +294,8 @@ static int visible(const struct cairn_attn_paged_args *a, int b, int i, int len,
 		n--;
 	if (a->causal && x == ATTN_causal_edge_one_far)
 		n++;
+	if (x == ATTN_keys_65536 && n > 65536)
+		n = 65536;
 	return n < 0 ? 0 : n > len ? len : n;
 }
 
@@ -361,7 +365,7 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		       enum attn_defect x)
 {
 	int64_t packed = (int64_t)a->num_qo_heads * a->head_dim, dim = a->head_dim,
-		at = row * a->num_qo_heads + h;
+		at = row * a->num_qo_heads + (x == ATTN_head_7_bits ? h & 127 : h);
 	int64_t stride = a->q_stride && x != ATTN_q_stride_ignored &&
 			 !(x == ATTN_q_stride_ignored_d256 && dim == 256) ? a->q_stride : packed;
 	int64_t q_at = (a->qo_indptr[b] + i) * stride + h * dim;

@@ -333,8 +333,9 @@ static const struct shape last[] = {
 #include "fused/attention/paged/attn_paged_pairs.h"
 #include "fused/attention/paged/attn_paged_fp8_cases.h"
 
-/* The last cases of all: the windows of a tile's rows begin on both sides of 256, 512 and 1024 keys. */
+/* The last cases of all. */
 static const struct shape windows[] = {
+	/* windows of the rows of a tile begin on both sides of 256, 512 and 1024 keys */
 	{ N("window_80_of_600", 1, 16, 600, 16, 2, 2, 64), .flags = BOTH, .window = 80 },
 	{ N("window_61_of_1100", 1, 430, 1100, 16, 1, 1, 64), .flags = BOTH, .window = 61 },
 	{ N("window_59_of_1100_group_3", 1, 150, 1100, 64, 3, 1, 64), .flags = BOTH | F16, .window = 59 },
@@ -343,6 +344,17 @@ static const struct shape windows[] = {
 		.kv_lens = LENS(258, 514, 1026, 2050) },
 	{ N("fp8_window_80_of_600", 1, 16, 600, 16, 2, 2, 64), .flags = BOTH | SCALES, .window = 80 },
 	{ N("fp8_window_61_of_1100", 1, 430, 1100, 16, 1, 1, 64), .flags = BOTH | SCALES, .window = 61 },
+	{ N("rows_257", 1, 257, 257, 16, 1, 1, 64), .flags = BOTH },
+	{ N("rows_321_of_groups_of_3", 1, 107, 130, 16, 3, 1, 64), .flags = BOTH | F16 },
+	{ N("group_9", 1, 5, 20, 16, 9, 1, 128), .flags = LSE },
+	{ N("heads_24_of_2", 1, 3, 20, 8, 24, 2, 64), .flags = BOTH },
+	{ N("heads_130", 1, 2, 9, 4, 130, 130, 64), .flags = BOTH },
+	{ N("heads_260_of_2", 1, 2, 9, 4, 260, 2, 64), .flags = BOTH | F16 },
+	{ N("fp8_group_9", 1, 5, 20, 16, 9, 1, 128), .flags = LSE | SCALES },
+	{ N("fp8_heads_130", 1, 1, 9, 4, 130, 130, 64), .flags = BOTH | SCALES },
+	/* keys past 2^16 that decide the result */
+	{ N("last_key_decides_66100", 1, 1, 66100, 64, 1, 1, 64), .flags = LSE, .logits = EDGES },
+	{ N("fp8_window_600_of_66100", 1, 1, 66100, 64, 1, 1, 64), .flags = LSE | SCALES, .window = 600 },
 };
 
 #define NUM_WINDOWS	((int)ARRAY_SIZE(windows))

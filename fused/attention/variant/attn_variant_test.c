@@ -93,6 +93,17 @@ static const struct shape last[] = {
 	{ N("window_80_of_600", PLAIN, 1, 16, 600, 2, 2, 64), .flags = BOTH, .p0 = 80 },
 	{ N("window_61_of_1100", PLAIN, 1, 430, 1100, 1, 1, 64), .flags = BOTH, .p0 = 61 },
 	{ N("window_59_of_1100_group_3", PLAIN, 1, 150, 1100, 3, 1, 64), .flags = BOTH, .p0 = 59 },
+	{ N("group_6", PLAIN, 2, 5, 20, 6, 1, 64), .flags = BOTH },
+	{ N("alibi_group_7", ALIBI, 1, 5, 20, 14, 2, 64), .flags = BOTH | F16 },
+	{ N("rope_group_9", ROPE, 1, 5, 20, 9, 1, 128), .flags = LSE },
+	{ N("softcap_group_12", SOFTCAP, 1, 3, 20, 24, 2, 64), .flags = BOTH, .p0 = 20 },
+	{ N("alibi_heads_130", ALIBI, 1, 2, 9, 130, 130, 64), .flags = BOTH },
+	{ N("heads_260_of_2", PLAIN, 1, 2, 9, 260, 2, 64), .flags = BOTH | F16 },
+	/* keys past 2^16, which decide the result */
+	{ N("window_600_of_66100", PLAIN, 1, 1, 66100, 1, 1, 64), .flags = BOTH, .p0 = 600 },
+	/* positions that bf16 would round, of keys with large weights */
+	{ N("alibi_future_700", ALIBI, 1, 700, 700, 1, 1, 64), .flags = LSE },
+	{ N("alibi_keys_past_2e16", ALIBI, 1, 1, 66100, 1, 1, 64), .flags = BOTH },
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))

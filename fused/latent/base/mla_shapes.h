@@ -19,6 +19,8 @@ enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2,
        FP8 = F16 << 8,
        JOINED = F16 << 9,	/* q_latent and q_rope lie in one array */
        UNDER = F16 << 10,	/* all logits are about -120 */
+       LATENT_GAP = F16 << 11,	/* q_latent and q_rope have a stride */
+       ROPE_GAP = F16 << 12,
 };
 
 struct shape {

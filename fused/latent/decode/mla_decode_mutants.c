@@ -27,8 +27,9 @@ enum bend {
 	part_weights_lost, part_max_lost, rest_not_zeroed, nothing_without_rows,
 	lse_base_2, lse_of_rest, lse_without_keys, lse_not_written, lse_before_scale, no_keys_nan,
 	nan_of_head_spreads, nan_of_request_spreads, tail_times_zero,
-	rope_of_head_0,
-	fourth_scale, scale_of_first_key, scale_after_rope, codes_without_subnormals, codes_by_64,
+	rope_of_head_0, latent_stride_needs_rope, rope_stride_needs_latent, strides_equal,
+	fourth_scale, scale_magnitude,
+	scale_of_first_key, scale_after_rope, codes_without_subnormals, codes_by_64,
 	no_key_as_slot_0, no_key_ends_list, repeated_slot_once, next_list_read, list_of_request, slot_as_key,
 	qk_sums_f16, qk_sums_10_bits, pv_sums_f16, p_cut_off, out_cut_off, logits_in_dtype, p_through_f16,
 	sum_of_rounded_p, small_weights_dropped, tiles_dropped,
@@ -64,6 +65,8 @@ static void load_8bit(const struct cairn_mla_decode_args *a, int64_t slot, doubl
 		memcpy(&scale, scales + 4 * (bend == fourth_scale && g == 3 ? 2 : g), sizeof(scale));
 		if (bend == codes_without_subnormals && fabsf(v) < 0x1p-6f)
 			v = 0;
+		if (bend == scale_magnitude)
+			scale = fabsf(scale);
 		key[l] = rounded(a->dtype, (double)v * (double)scale);
 	}
 	cairn_widen(key + RANK, row + RANK + (bend == scale_after_rope ? 0 : 16), a->dtype, 0, ROPE);
@@ -155,8 +158,16 @@ static void load_query(const struct cairn_mla_decode_args *a, int64_t at, int h,
 {
 	int64_t from = bend == heads_of_token_0 ? h : at, rope = bend == rope_of_head_0 ? at - h : from;
 
-	cairn_widen(c->q, a->q_latent, a->dtype, from * cairn_mla_latent_stride(a), RANK);
-	cairn_widen(c->q + RANK, a->q_rope, a->dtype, rope * cairn_mla_rope_stride(a), ROPE);
+	int64_t latent_stride = cairn_mla_latent_stride(a), rope_stride = cairn_mla_rope_stride(a);
+
+	if (bend == latent_stride_needs_rope && !a->q_rope_stride)
+		latent_stride = RANK;
+	if (bend == rope_stride_needs_latent && !a->q_latent_stride)
+		rope_stride = ROPE;
+	if (bend == strides_equal && a->q_latent_stride && a->q_rope_stride)
+		rope_stride = latent_stride;
+	cairn_widen(c->q, a->q_latent, a->dtype, from * latent_stride, RANK);
+	cairn_widen(c->q + RANK, a->q_rope, a->dtype, rope * rope_stride, ROPE);
 	if (bend == rope_from_latent)
 		memcpy(c->q + RANK, c->q + RANK - ROPE, ROPE * sizeof(double));
 	for (int l = 0; l < DIM; l++)
@@ -382,8 +393,12 @@ static int bent(const struct cairn_mla_decode_args *args, enum bend bend)
 	D(nan_of_head_spreads, "a NaN in a query makes the next head or row NaN") \
 	D(nan_of_request_spreads, "a NaN in a request makes the next request NaN") \
 	D(tail_times_zero, "slots past the last key are multiplied by 0") \
+	D(latent_stride_needs_rope, "q_latent_stride counts only if q_rope_stride is given") \
+	D(rope_stride_needs_latent, "q_rope_stride counts only if q_latent_stride is given") \
+	D(strides_equal, "rows of q_rope are as far apart as those of q_latent") \
 	D(rope_of_head_0, "all heads of a token use the rotated part of head 0") \
 	D(fourth_scale, "the last 128 codes use the third scale") \
+	D(scale_magnitude, "the signs of the scales of 8-bit keys are ignored") \
 	D(scale_of_first_key, "all keys use the scales of the pool's first key") \
 	D(scale_after_rope, "the rotated part is read from where the scales are") \
 	D(codes_without_subnormals, "subnormal codes count as 0") \

@@ -145,6 +145,10 @@ static const struct shape last[] = {
 	{ N("large_h32", 5, 1, 3000, 64, 32), .flags = DEVICE | PAGED_RAGGED | LSE },
 	{ N("large_h16_b150", 150, 1, 700, 64, 16), .flags = DEVICE | PAGED_RAGGED | LSE },
 	{ N("decode_h32_b64_kv16384_bf16", 64, 1, 16384, 64, 32), .flags = BENCH | DEVICE },
+	{ N("latent_stride_alone", 2, 2, 70, 16, 5), .flags = LATENT_GAP | LSE },
+	{ N("rope_stride_alone", 2, 2, 70, 16, 5), .flags = ROPE_GAP | LSE },
+	{ N("unequal_strides_f16", 2, 1, 70, 64, 16), .flags = LATENT_GAP | ROPE_GAP | F16 },
+	{ N("unequal_strides_fp8_heads_128", 1, 2, 70, 64, 128), .flags = LATENT_GAP | ROPE_GAP | FP8 },
 };
 
 #define NUM_GRID	36
@@ -293,7 +297,7 @@ static void fill_8bit_key(struct cairn_op *op, uint8_t *key, int dtype)
 
 	cairn_fill(op, x, CAIRN_F32, RANK, 1);
 	for (int g = 0; g < 4; g++) {
-		scale = (float)cairn_op_range(op, 100, 1000) * 0.0001f;
+		scale = (float)cairn_op_range(op, 100, 1000) * (g == 1 ? -0.0001f : 0.0001f);
 		memcpy(key + RANK + 4 * g, &scale, sizeof(scale));
 		for (int l = g * CAIRN_MLA_FP8_GROUP; l < (g + 1) * CAIRN_MLA_FP8_GROUP; l++)
 			key[l] = cairn_float_to_e4m3(x[l] / scale);
@@ -342,7 +346,8 @@ static void set_up_queries(struct cairn_op *op, const struct shape *s, const str
 {
 	struct cairn_mla_decode_args *a = op->args;
 	int64_t heads = (int64_t)a->nnz_qo * s->heads, own = (int64_t)p->nnz * s->heads;
-	int width = s->flags & JOINED ? DIM : RANK;
+	int width = s->flags & JOINED ? DIM : RANK + (s->flags & LATENT_GAP ? 16 : 0);
+	int rope = 64 + (s->flags & ROPE_GAP ? 24 : 0);
 	void *x = cairn_in(op, FIELD(q_latent), a->dtype, heads * width);
 
 	cairn_fill_nan(x, a->dtype, 0, heads * width);		/* padding rows stay NaN */
@@ -352,9 +357,15 @@ static void set_up_queries(struct cairn_op *op, const struct shape *s, const str
 		a->q_latent_stride = a->q_rope_stride = DIM;
 		return;
 	}
-	x = cairn_in(op, FIELD(q_rope), a->dtype, heads * 64);
-	cairn_fill_nan(x, a->dtype, 0, heads * 64);
-	cairn_fill(op, x, a->dtype, own * 64, 1);
+	for (int64_t i = 0; i < own; i++)
+		cairn_fill_nan(x, a->dtype, i * width + RANK, width - RANK);
+	x = cairn_in(op, FIELD(q_rope), a->dtype, heads * rope);
+	cairn_fill_nan(x, a->dtype, 0, heads * rope);
+	cairn_fill(op, x, a->dtype, own * rope, 1);
+	for (int64_t i = 0; i < own; i++)
+		cairn_fill_nan(x, a->dtype, i * rope + 64, rope - 64);
+	a->q_latent_stride = s->flags & LATENT_GAP ? width : 0;
+	a->q_rope_stride = s->flags & ROPE_GAP ? rope : 0;
 }
 
 static void set_up_keys(struct cairn_op *op, const struct shape *s, const struct paged *p)

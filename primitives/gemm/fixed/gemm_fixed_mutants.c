@@ -169,6 +169,23 @@ static int split_by_m(const struct cairn_gemm_fixed_args *g, void *stream)
 	return regrouped(g, stream, g->m <= 16);
 }
 
+/* Few columns leave SMs idle, so the call splits its sums. */
+static int split_by_n(const struct cairn_gemm_fixed_args *g, void *stream)
+{
+	return regrouped(g, stream, g->n <= 40);
+}
+
+/* Many columns take another kernel. */
+static int split_above_4096(const struct cairn_gemm_fixed_args *g, void *stream)
+{
+	return regrouped(g, stream, g->n > 4096);
+}
+
+static int split_above_32768(const struct cairn_gemm_fixed_args *g, void *stream)
+{
+	return regrouped(g, stream, g->n > 32768);
+}
+
 /* A row 0 of large magnitude makes the call take another kernel. */
 static int split_by_row_0(const struct cairn_gemm_fixed_args *g, void *stream)
 {
@@ -256,6 +273,9 @@ const struct cairn_mutant cairn_gemm_fixed_mutants[] = {
 	FIXED("stale_output", stale, "every second call writes nothing"),
 	FIXED("split_by_sms", split_by_sms, "with more than 90 SMs, sums are split"),
 	FIXED("split_by_m", split_by_m, "up to 16 rows, sums are split"),
+	FIXED("split_by_n", split_by_n, "up to 40 columns, sums are split"),
+	FIXED("split_above_4096", split_above_4096, "above 4096 columns, sums are split"),
+	FIXED("split_above_32768", split_above_32768, "above 32768 columns, sums are split"),
 	FIXED("split_by_row_0", split_by_row_0, "what row 0 holds decides how sums are split"),
 	FIXED("merged_by_arrival", merged_by_arrival, "partial sums are added in the order of arrival"),
 	FIXED("counter_kept", counter_kept, "from the second call on, the last rows of tiles are missing"),

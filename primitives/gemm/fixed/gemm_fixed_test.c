@@ -90,10 +90,19 @@ static void pair_row(int i, struct row *r)
 		r->n = (r->n + 15) / 16 * 16;
 }
 
+/* ---- many columns, and whole stages of k; only results in fp32 show how sums are grouped ---- */
+
+static const struct row wide[] = {
+	{ 40, 24, 512, .dtype = CAIRN_BF16, .out_dtype = CAIRN_F32 },
+	{ 3, 4136, 72, .dtype = CAIRN_BF16, .out_dtype = CAIRN_F32 },
+	{ 1, 32800, 8, .dtype = CAIRN_F16, .out_dtype = CAIRN_F32 },
+};
+
 /* The family needs constants; counts() compares them with the tables above. */
 #define NUM_NAMED	40
 #define NUM_PAIRS	50
-#define NUM_CASES	(NUM_NAMED + NUM_PAIRS + 55)
+#define FIRST_WIDE	(NUM_NAMED + NUM_PAIRS + 55)
+#define NUM_CASES	(FIRST_WIDE + 3)
 
 static struct row row_of(int i)
 {
@@ -103,8 +112,10 @@ static struct row row_of(int i)
 		r = named[i];
 	else if (i < NUM_NAMED + NUM_PAIRS)
 		pair_row(i - NUM_NAMED, &r);
-	else
+	else if (i < FIRST_WIDE)
 		bench_row(i - NUM_NAMED - NUM_PAIRS, &r);
+	else
+		r = wide[i - FIRST_WIDE];
 	return r;
 }
 
@@ -262,17 +273,34 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+/* Cuts the rows and, with PLAIN, also the columns in two: bits depend on neither number. */
 static int part(void *args, int i)
 {
 	struct cairn_gemm_fixed_args *g = args;
-	int64_t out = cairn_gemm_fixed_out_stride(g) * (int64_t)cairn_dtype_bytes(g->out_dtype);
+	int64_t bytes = (int64_t)cairn_dtype_bytes(g->out_dtype);
+	int64_t out = cairn_gemm_fixed_out_stride(g) * bytes;
 	int64_t a = cairn_gemm_fixed_a_stride(g) * 2;
-	int32_t first;
+	int32_t first = 0, m = g->m, left = g->epilogue == CAIRN_GEMM_FIXED_PLAIN ? g->n / 16 * 8 : 0;
+	int cuts = left ? 2 : 1;
 
-	if (!cairn_part(g->m, out, 1, i, &first, &g->m))
-		return 0;
+	if (!cairn_part(m, out, 1, i / cuts, &first, &g->m)) {
+		/* too few rows to cut */
+		if (cuts == 1 || i >= cuts || cairn_part(m, out, 1, 0, &first, &g->m))
+			return 0;
+		first = 0;
+		g->m = m;
+	}
+	g->out_stride = cairn_gemm_fixed_out_stride(g);
 	g->out = (char *)g->out + first * out;
 	g->a = (const char *)g->a + first * a;
+	if (cuts == 1)
+		return 1;
+	if (i % 2) {
+		g->out = (char *)g->out + left * bytes;
+		g->b = (const char *)g->b + (int64_t)left * g->k * 2;
+		g->bias = g->bias ? (const char *)g->bias + left * 2 : NULL;
+	}
+	g->n = i % 2 ? g->n - left : left;
 	return 1;
 }
 
@@ -366,7 +394,8 @@ static void too_many_tiles(struct cairn_test *t)
 static void counts(struct cairn_test *t)
 {
 	EXPECT(t, ARRAY_SIZE(named) == NUM_NAMED);
-	EXPECT(t, NUM_NAMED + NUM_PAIRS + NUM_BENCH == NUM_CASES);
+	EXPECT(t, NUM_NAMED + NUM_PAIRS + NUM_BENCH == FIRST_WIDE);
+	EXPECT(t, FIRST_WIDE + ARRAY_SIZE(wide) == NUM_CASES);
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
 }
 

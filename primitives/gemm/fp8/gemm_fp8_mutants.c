@@ -221,6 +221,29 @@ static int split_by_m(const struct cairn_gemm_fp8_args *g, void *stream)
 	return regrouped(g, stream, g->m <= 16);
 }
 
+/* Up to 16 rows, whole chunks of k are added from the last one on. */
+static int backwards(const struct cairn_gemm_fp8_args *g, void *stream)
+{
+	return regrouped(g, stream, g->m <= 16 && g->k > 128 && g->k % 128 == 0);
+}
+
+/* Few columns leave SMs idle, so the call splits its sums. */
+static int split_by_n(const struct cairn_gemm_fp8_args *g, void *stream)
+{
+	return regrouped(g, stream, g->n <= 128);
+}
+
+/* Many columns take another kernel. */
+static int split_above_4096(const struct cairn_gemm_fp8_args *g, void *stream)
+{
+	return regrouped(g, stream, g->n > 4096);
+}
+
+static int split_above_32768(const struct cairn_gemm_fp8_args *g, void *stream)
+{
+	return regrouped(g, stream, g->n > 32768);
+}
+
 /* The byte offset of a row of a, or of b if a has one row, has only 32 bits. */
 static int offset_32_bits(const struct cairn_gemm_fp8_args *g, void *stream)
 {
@@ -293,6 +316,10 @@ const struct cairn_mutant cairn_gemm_fp8_mutants[] = {
 	FP8("stale_output", stale, "every second call writes nothing"),
 	FP8("split_by_sms", split_by_sms, "with more than 90 SMs, sums are split"),
 	FP8("split_by_m", split_by_m, "up to 16 rows, sums are split"),
+	FP8("backwards", backwards, "up to 16 rows, whole chunks are added in another order"),
+	FP8("split_by_n", split_by_n, "up to 128 columns, sums are split"),
+	FP8("split_above_4096", split_above_4096, "above 4096 columns, sums are split"),
+	FP8("split_above_32768", split_above_32768, "above 32768 columns, sums are split"),
 	FP8("offset_32_bits", offset_32_bits, "cuts the offset of a row of a or b to 32 bits"),
 	{ 0 }
 };

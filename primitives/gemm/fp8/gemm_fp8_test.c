@@ -128,7 +128,17 @@ static void pair_row(int i, struct row *r)
 #define FIRST_PAIR	NUM_NAMED
 #define FIRST_RANGE	(FIRST_PAIR + NUM_PAIRS)
 #define FIRST_BENCH	(FIRST_RANGE + 14)
-#define NUM_CASES	(FIRST_BENCH + 64)
+#define FIRST_WIDE	(FIRST_BENCH + 64)
+#define NUM_CASES	(FIRST_WIDE + 5)
+
+/*
+ * Many columns, and more than 16 rows with several whole chunks of k. Only results in fp32 show how sums are
+ * grouped.
+ */
+static const struct row wide[] = {
+	F32(1, 4144, 80, ROWS), F32(1, 4224, 272, BLOCKS), F32(1, 33000, 32, TENSOR),
+	F32(40, 24, 640, BLOCKS), F32(40, 24, 640, ROWS),
+};
 
 static struct row row_of(int i)
 {
@@ -140,8 +150,10 @@ static struct row row_of(int i)
 		pair_row(i - FIRST_PAIR, &r);
 	else if (i < FIRST_BENCH)
 		range_row(i - FIRST_RANGE, &r);
-	else
+	else if (i < FIRST_WIDE)
 		bench_row(i - FIRST_BENCH, &r);
+	else
+		r = wide[i - FIRST_WIDE];
 	return r;
 }
 
@@ -380,12 +392,34 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+/* Cuts the columns of a single row in two: bits do not depend on their number either. */
+static int columns(struct cairn_gemm_fp8_args *g, int i)
+{
+	const int32_t block = g->scale_kind == BLOCKS ? CAIRN_FP8_BLOCK : 16, left = g->n / 2 / block * block;
+	const int64_t blocks_k = ((int64_t)g->k + block - 1) / block;
+	const int64_t scales = g->scale_kind == BLOCKS ? left / block * blocks_k :
+			       g->scale_kind == TENSOR ? 0 : left;
+
+	if (!left || i > 1)
+		return 0;
+	g->n = i ? g->n - left : left;
+	if (!i)
+		return 1;
+	g->out = (char *)g->out + left * (int64_t)cairn_dtype_bytes(g->out_dtype);
+	g->b += (int64_t)left * g->k;
+	g->b_scale += scales;
+	g->bias = g->bias ? (const char *)g->bias + left * 2 : NULL;
+	return 1;
+}
+
 static int part(void *args, int i)
 {
 	struct cairn_gemm_fp8_args *g = args;
 	int64_t out = (int64_t)g->n * (int64_t)cairn_dtype_bytes(g->out_dtype);
 	int32_t first, m = g->m;
 
+	if (m == 1)
+		return columns(g, i);
 	if (!cairn_part(m, out, 1, i, &first, &g->m))
 		return 0;
 	g->a_scale_stride = g->a_scale_stride ? g->a_scale_stride : m;
@@ -414,7 +448,8 @@ static void counts(struct cairn_test *t)
 		kinds += layers[i].kinds;
 	EXPECT(t, ARRAY_SIZE(named) == NUM_NAMED);
 	EXPECT(t, NUM_BENCH == kinds * (int)ARRAY_SIZE(prompts));
-	EXPECT(t, FIRST_BENCH + NUM_BENCH == NUM_CASES && FIRST_RANGE + NUM_RANGES == FIRST_BENCH);
+	EXPECT(t, FIRST_RANGE + NUM_RANGES == FIRST_BENCH && FIRST_BENCH + NUM_BENCH == FIRST_WIDE);
+	EXPECT(t, FIRST_WIDE + ARRAY_SIZE(wide) == NUM_CASES);
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
 }
 
