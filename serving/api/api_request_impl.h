@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_request_impl - declarations shared by api_request.c, api_fields.c, api_neutral.c, api_rules.c */
+/* api_request_impl - declarations shared by the files that parse requests */
 #ifndef CAIRN_API_REQUEST_IMPL_H
 #define CAIRN_API_REQUEST_IMPL_H
 
@@ -17,10 +17,18 @@ typedef int take_fn(struct parse *p, const char *name, json_t *value);
 take_fn cairn_api_take_prompt, cairn_api_take_messages, cairn_api_take_stop, cairn_api_take_stop_ids,
 	cairn_api_take_bias, cairn_api_take_stream_options, cairn_api_take_template_args,
 	cairn_api_take_tokens, cairn_api_take_logprobs, cairn_api_take_model, cairn_api_take_metadata,
-	cairn_api_take_identifier;
+	cairn_api_take_identifier, cairn_api_take_tools, cairn_api_take_tool_choice, cairn_api_take_effort;
 
 int cairn_api_wrong_type(struct parse *p, const char *name, const char *want, const json_t *value);
 int cairn_api_no_memory(struct parse *p);
+int cairn_api_invalid(struct parse *p, const char *param, const char *what);
+/* Writes where.name, safe to print, for errors about a member of an object within the body. */
+void cairn_api_member(char param[96], const char *where, const char *name);
+
+/* Appends a function to the request's tools; where: its place in the body, for errors. */
+int cairn_api_add_tool(struct parse *p, const char *where, json_t *function);
+int cairn_api_check_tools(struct parse *p, const char *name, const json_t *value);
+int cairn_api_check_tool_rules(struct parse *p);
 
 /* Accepts integers spelled as floats (16.0). Returns false if value is no integer or exceeds 64 bits. */
 bool cairn_api_integer(const json_t *value, int64_t *integer);

@@ -91,7 +91,7 @@ const struct cairn_reasoning_format cairn_reasoning_formats[] = {
 
 static int unknown(const char *what, const char *name, const char *names)
 {
-	return cairn_error(EINVAL, "%s: %s is not one of auto, none%s", what,
+	return cairn_error(EINVAL, "--%s: %s is not one of auto, none%s", what,
 			   CAIRN_QUOTED(name), names);
 }
 

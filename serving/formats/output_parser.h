@@ -61,6 +61,7 @@ struct cairn_output_rules {
 	enum cairn_prompt_end prompt_end;
 	const json_t *tools; /* the request's definitions, which must outlive the parser */
 	bool one_call;	     /* the text after the first call is not read */
+	bool no_reasoning; /* reasoning is left out */
 };
 
 struct cairn_output_parser;

@@ -98,7 +98,8 @@ void output_grow(struct cairn_output *p, enum cairn_piece_kind kind, size_t n);
 static inline void emit(struct cairn_output_parser *p, enum cairn_piece_kind kind, size_t n,
 			struct cairn_output *out)
 {
-	cairn_output_add(out, kind, held(p), n);
+	if (kind != CAIRN_PIECE_REASONING || !p->rules.no_reasoning)
+		cairn_output_add(out, kind, held(p), n);
 	consume(p, n);
 }
 

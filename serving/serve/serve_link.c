@@ -77,8 +77,11 @@ void serve_unqueue(struct serve *s, struct serve_part *p)
 
 static void observe(struct serve *s, const struct serve_job *job)
 {
-	static const int finished[] = { CAIRN_FINISHED_ERROR, CAIRN_FINISHED_STOP, CAIRN_FINISHED_LENGTH,
-					CAIRN_FINISHED_ABORT, CAIRN_FINISHED_ERROR };
+	static const int finished[] = {
+		[CAIRN_API_GOES_ON] = CAIRN_FINISHED_ERROR, [CAIRN_API_STOP] = CAIRN_FINISHED_STOP,
+		[CAIRN_API_CALLS] = CAIRN_FINISHED_STOP, [CAIRN_API_LENGTH] = CAIRN_FINISHED_LENGTH,
+		[CAIRN_API_ABORT] = CAIRN_FINISHED_ABORT, [CAIRN_API_ERROR] = CAIRN_FINISHED_ERROR,
+	};
 	double total = (double)(serve_now_ns() - job->begin_ns) * 1e-9;
 
 	for (int32_t i = 0; i < job->num_choices; i++) {

@@ -57,6 +57,11 @@ static const char usage[] =
 	"                         without it and without a key, a server on a loopback address answers\n"
 	"                         only requests whose Host and Origin are this machine\n"
 	"  --chat-template FILE   Jinja template (the checkpoint's)\n"
+	"  --tool-call-parser W   how the model writes calls of tools: hermes, qwen3_coder, llama3_json,\n"
+	"                         mistral, deepseek_v3, deepseek_v31, glm45, kimi_k2, openai, none;\n"
+	"                         auto: as the chat template shows it (auto)\n"
+	"  --reasoning-parser W   how it writes reasoning: qwen3, deepseek_r1, deepseek_v3, glm45, kimi_k2,\n"
+	"                         mistral, openai_gptoss, none, auto (auto)\n"
 	"  --threads N            threads that parse and tokenize requests; one more takes only requests\n"
 	"                         of at most 64 KiB, which never wait for longer ones (2)\n"
 	"  --quiet                do not log each request to standard error\n"
@@ -103,6 +108,8 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "generation-config", CAIRN_OPT_CHOICE, &o->no_defaults, 0, 0, cairn_generation_names },
 		{ "allow-origin", CAIRN_OPT_TEXT, &o->allow_origin, 0, 0, NULL },
 		{ "chat-template", CAIRN_OPT_TEXT, &o->template_file, 0, 0, NULL },
+		{ "tool-call-parser", CAIRN_OPT_TEXT, &o->tool_parser, 0, 0, NULL },
+		{ "reasoning-parser", CAIRN_OPT_TEXT, &o->reasoning_parser, 0, 0, NULL },
 		{ "threads", CAIRN_OPT_INT, &o->threads, 1, 64, NULL },
 		{ "quiet", CAIRN_OPT_FLAG, &o->quiet, 0, 0, NULL },
 		{ "max-queued", CAIRN_OPT_INT, &o->max_queued, 1, 1 << 20, NULL },
@@ -121,6 +128,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 
 	*o = (struct cairn_serve_options){
 		.common = { .batch = 64 }, .seed = 1, .host = "127.0.0.1", .port = 8000,
+		.tool_parser = "auto", .reasoning_parser = "auto",
 		.threads = 2, .max_queued = 1024, .max_queued_tokens = 4 << 20, .max_body = 8 << 20,
 		.max_connections = 4096, .stream_buffer = 256 << 10, .header_s = 30, .stall_s = 30,
 		.drain_s = 30, .hang_s = 60, .load_s = 1800,

@@ -73,7 +73,8 @@ void serve_job_put(struct serve_job *job)
 		return;
 	for (int32_t i = 0; i < job->num_choices; i++) {
 		cairn_token_stream_free(job->choices[i].stream);
-		cairn_api_out_free(&job->choices[i].text);
+		cairn_output_parser_free(job->choices[i].parser);
+		cairn_output_free(&job->choices[i].out);
 		free(job->choices[i].logprobs);
 	}
 	for (int32_t i = 0; i < job->num_parts; i++) {
