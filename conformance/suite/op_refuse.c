@@ -27,8 +27,8 @@ static const struct {
 	CHECK(dsmem), CHECK(embedding), CHECK(gemm), CHECK(gemm_fixed),
 	CHECK(gemm_fp8),
 	CHECK(gemm_fp8w), CHECK(kv_append), CHECK(kv_move), CHECK(logprobs), CHECK(mask_logits),
-	CHECK(mla_append), CHECK(mla_decode), CHECK(mla_paged), CHECK(mla_prefill), CHECK(moe), CHECK(penalize),
-	CHECK(pick_ids), CHECK(quant_fp8w), CHECK(rmsnorm),
+	CHECK(mla_append), CHECK(mla_decode), CHECK(mla_paged), CHECK(mla_prefill), CHECK(moe),
+	CHECK(penalize), CHECK(pick_ids), CHECK(quant_fp8w), CHECK(rmsnorm),
 	CHECK(rope), CHECK(sample), CHECK(silu_mul), CHECK(stream), CHECK(token_counts),
 };
 

@@ -2,12 +2,12 @@
 /*
  * mask_logits.cu - each CTA owns a range of tokens of one row; a thread handles 4 tokens at a time
  *
- * A thread reads the 4 bits of its tokens and writes the logits whose bits are clear; no logit is read. Eight
- * neighbouring threads share a word, and a warp's 32 threads read one 16-byte span. If none of the 4 tokens is
- * allowed and their logits are 16-byte aligned, which holds for every row if vocab is a multiple of 4, the
- * thread stores them at once.
+ * A thread reads the 4 bits of its tokens and writes the logits whose bits are clear; no logit is read.
+ * Eight neighbouring threads share a word, and a warp's 32 threads read one 16-byte span. If none of the 4
+ * tokens is allowed and their logits are 16-byte aligned, which holds for every row if vocab is a multiple of
+ * 4, the thread stores them at once.
  *
- * The grid has about CTAS_PER_SM CTAs per SM, within PART_MIN tokens per CTA. Each CTA strides over its range.
+ * The grid has about CTAS_PER_SM CTAs per SM, each with at least PART_MIN tokens, over which it strides.
  *
  * Floor: the stores of excluded logits, 4 bytes each. A mask in the middle of a JSON string excludes few
  * tokens, one that expects punctuation nearly all: 256 rows of 128256 are then 131 MB, 33 us.

@@ -14,8 +14,8 @@
  *
  *   argument  dtype   shape                          notes
  *   logits    f32     [rows, vocab]                  in and out, 16-byte aligned
- *   bits      uint32  [num_slots, ceil(vocab / 32)]  in, 4-byte aligned; bits past the vocabulary are ignored;
- *                                                    may be NULL if num_slots is 0
+ *   bits      uint32  [num_slots, ceil(vocab / 32)]  in, 4-byte aligned; those past the vocabulary are
+ *                                                    ignored; may be NULL if num_slots is 0
  *   slot      int32   [rows]                         in; its values are not checked
  *
  * Supported:   vocab 1..2^20, any; rows 0 is legal and does nothing.

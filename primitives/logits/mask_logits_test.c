@@ -158,7 +158,8 @@ static void setup(struct cairn_op *op)
 	a->vocab = s->vocab;
 	a->num_slots = s->flags & NO_SLOTS ? 0 : s->flags & FAR ? FAR_SLOTS : s->rows + 2;
 	count = (int64_t)a->num_slots * words;
-	x = s->flags & UNTOUCHED ? cairn_inout_far(op, FIELD(logits), CAIRN_F32, (int64_t)s->rows * s->vocab) :
+	x = s->flags & UNTOUCHED ?
+	    cairn_inout_far(op, FIELD(logits), CAIRN_F32, (int64_t)s->rows * s->vocab) :
 	    cairn_inout(op, FIELD(logits), CAIRN_F32, (int64_t)s->rows * s->vocab);
 	cairn_shape(op, FIELD(logits), { "row", s->rows }, { "token", s->vocab });
 	fill_logits(op, s, x);
