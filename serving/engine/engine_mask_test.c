@@ -270,7 +270,7 @@ static int32_t propose(void *ctx, uint64_t id, int32_t index, const int32_t *tok
 	return room;
 }
 
-/* The same answers however the passes are made: in turn, with drafts or preempted, with and without graphs. */
+/* The same answers however passes are made: in turn, with drafts or preempted, with and without graphs. */
 static void other_ways(struct cairn_test *t, const char *table)
 {
 	static const char *const names[] = { "plain", "in turn", "drafts", "prompt lookup", "preempted" };

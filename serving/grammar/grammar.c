@@ -2,7 +2,7 @@
 /*
  * grammar - the engine's side: starts the grammar process, talks to it, and starts it anew when it has failed
  *
- *   none --spawn--> STARTING --READY--> READY --end, time limit, violation--> none --delay--> STARTING
+ *   none --first open--> STARTING --READY--> READY --end, time limit, violation--> none --delay--> STARTING
  *
  * A failed process is killed and reaped before the next one starts. The delay before the next one is 0 after
  * a process that was READY, and doubles from 0.1 s to 10 s after those that were not. One that says that it
@@ -50,7 +50,8 @@ struct cairn_grammar {
 	char *dir;
 	char eos[1024];
 	int fd, memory_fd, pid;
-	int is_ready, was_ready;
+	int is_ready;
+	int is_wanted, was_started;	/* a constraint has been opened; a process has been started */
 	int64_t started, next_start, delay;
 	char unusable[GRAMMAR_MAX_ERROR + 1];	/* "": usable */
 	struct grammar_memory memory;
@@ -170,7 +171,7 @@ static int take(struct cairn_grammar *g, const struct grammar_frame *f, const ch
 	case GRAMMAR_READY:
 		if (g->is_ready || f->num != g->opt.vocab_size)
 			return -EINVAL;
-		g->is_ready = g->was_ready = 1;
+		g->is_ready = 1;
 		return 0;
 	case GRAMMAR_UNUSABLE:
 		set_unusable(g, text, f->bytes);
@@ -226,9 +227,10 @@ void cairn_grammar_poll(struct cairn_grammar *g)
 
 	if (g->fd >= 0 && (exchange(g) || (!g->is_ready && now > g->started + START_NS)))
 		fail(g);
-	if (g->fd >= 0 || g->unusable[0] || now < g->next_start)
+	if (g->fd >= 0 || !g->is_wanted || g->unusable[0] || now < g->next_start)
 		return;
-	g->stats.restarts++;
+	g->stats.restarts += g->was_started;
+	g->was_started = 1;
 	if (spawn(g))
 		fail(g);
 }
@@ -292,6 +294,7 @@ int cairn_grammar_open(struct cairn_grammar *g, const struct cairn_constraint *c
 	struct entry *e = NULL;
 
 	CAIRN_TRY(check(c, num_seqs));
+	g->is_wanted = 1;
 	cairn_grammar_poll(g);
 	CAIRN_TRY(take_entry(g, &e));
 	f.id = *id = e->id;
@@ -310,6 +313,11 @@ int cairn_grammar_open(struct cairn_grammar *g, const struct cairn_constraint *c
 	grammar_put(&g->out, &f, c->text, c->num_bytes, c->after, c->num_after);
 	cairn_grammar_poll(g);
 	return 0;
+}
+
+int cairn_grammar_is_usable(const struct cairn_grammar *g)
+{
+	return !g->unusable[0];
 }
 
 enum cairn_grammar_state cairn_grammar_state(const struct cairn_grammar *g, uint64_t id)
@@ -517,8 +525,6 @@ int cairn_grammar_create(struct cairn_grammar **out, const struct cairn_grammar_
 		ret = set_eos(g);
 	if (!ret)
 		ret = map_memory(g);
-	if (!ret)
-		ret = spawn(g);
 	if (ret) {
 		cairn_grammar_destroy(g);
 		return ret;

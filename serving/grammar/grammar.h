@@ -80,8 +80,8 @@ struct cairn_grammar_stats {
 int cairn_grammar_library(void);
 
 /*
- * Starts the process and does not wait for it. -EOPNOTSUPP: as above. A process that fails is started anew by
- * cairn_grammar_poll().
+ * The process is started when the first constraint is opened, and anew by cairn_grammar_poll() when it has
+ * failed. -EOPNOTSUPP: as above.
  */
 int cairn_grammar_create(struct cairn_grammar **out, const struct cairn_grammar_options *options);
 void cairn_grammar_destroy(struct cairn_grammar *g);	/* NULL is legal */
@@ -94,6 +94,8 @@ int cairn_grammar_fd(const struct cairn_grammar *g);
 /* *id: for num_seqs answers that are drawn independently. -EINVAL: too long, a NUL; -ENOMEM. */
 int cairn_grammar_open(struct cairn_grammar *g, const struct cairn_constraint *constraint, int32_t num_seqs,
 		       uint64_t *id);
+/* Whether constraints can be refused for what they are; else the library or the model is why. */
+int cairn_grammar_is_usable(const struct cairn_grammar *g);
 enum cairn_grammar_state cairn_grammar_state(const struct cairn_grammar *g, uint64_t id);
 void cairn_grammar_close(struct cairn_grammar *g, uint64_t id);
 

@@ -108,7 +108,12 @@ void compiled_put(struct grammar *g, struct compiled *c)
 /* Puts the library's reason on one line, behind the name of the kind. */
 static void refuse(struct job *job, const char *why)
 {
+	static const char tail[] = " <non-verbose/>";	/* in place of the library's state */
 	int n = snprintf(job->why, sizeof(job->why), "%s: ", grammar_kind_name(job->kind));
+	char *end;
+
+	if (!strncmp(why, "NoExtension", 11))
+		why = "no text satisfies it";
 
 	for (; *why && n < GRAMMAR_MAX_ERROR; why++) {
 		int is_space = (uint8_t)*why <= ' ' || (uint8_t)*why == 0x7f;
@@ -119,6 +124,9 @@ static void refuse(struct job *job, const char *why)
 	while (n && job->why[n - 1] == ' ')
 		n--;
 	job->why[n] = 0;
+	end = strstr(job->why, tail);
+	if (end)
+		memmove(end, end + sizeof(tail) - 1, strlen(end) - sizeof(tail) + 2);
 }
 
 /* Computes a first mask with a copy: some constraints fail only there. */
