@@ -17,6 +17,7 @@ import struct
 import sys
 
 HIDDEN = 64
+MARGIN = 16  # of logits: at temperature 1 another token is drawn less than once in 10000 times
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "%s", "days": 3}}\n</tool_call>'
 SCRIPTS = {
     "ask:plain": "Hello there.",
@@ -62,6 +63,12 @@ def cut(text, used, rng):
     raise ValueError("this text cannot be cut into new pieces: " + text)
 
 
+def lead(hidden, head, token):
+    """By how much the logit of a token exceeds all others."""
+    logits = [sum(x * y for x, y in zip(hidden, row)) for row in head]
+    return logits.pop(token) - max(logits)
+
+
 def main(directory):
     rng = random.Random(1)
     vocab = {c: i for i, c in enumerate(byte_characters().values())}
@@ -74,11 +81,14 @@ def main(directory):
         added += [p for p in pieces if p not in SPECIAL]
     ids = {text: len(vocab) + i for i, text in enumerate(added)}
     size = len(vocab) + len(added)
-    embed = [[rng.choice((-1, 1)) for _ in range(HIDDEN)] for _ in range(size)]
-    head = [[0] * HIDDEN for _ in range(size)]
-    for chain in chains:
-        for a, b in zip(chain, chain[1:]):
-            head[ids[b]] = [x + y for x, y in zip(head[ids[b]], embed[ids[a]])]
+    links = [(ids[a], ids[b]) for chain in chains for a, b in zip(chain, chain[1:])]
+    margin = 0
+    while margin < MARGIN:
+        embed = [[rng.choice((-1, 1)) for _ in range(HIDDEN)] for _ in range(size)]
+        head = [[0] * HIDDEN for _ in range(size)]
+        for a, b in links:
+            head[b] = [x + y for x, y in zip(head[b], embed[a])]
+        margin = min(lead(embed[a], head, b) for a, b in links)
     zero = [[0] * HIDDEN for _ in range(HIDDEN)]
     tensors = {"model.embed_tokens.weight": embed, "model.norm.weight": [[1] * HIDDEN], "lm_head.weight": head}
     for name in ("self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up", "mlp.down"):

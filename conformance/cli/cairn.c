@@ -15,6 +15,7 @@
 #include "rdma/card/card.h"
 #include "serving/bench/bench_serve.h"
 #include "serving/cli/commands.h"
+#include "serving/grammar/grammar.h"
 #include "serving/serve/serve.h"
 #include "conformance/suite/families.h"
 #include "conformance/tables/program.h"
@@ -365,6 +366,8 @@ static int run(const char *cmd, int argc, char **argv)
 		return cairn_cmd_serve(argc - 1, argv + 1);
 	if (!strcmp(cmd, "serve-worker"))
 		return cairn_cmd_serve_worker(argc - 1, argv + 1);
+	if (!strcmp(cmd, "grammar"))
+		return cairn_cmd_grammar(argc - 1, argv + 1);
 	if (!strcmp(cmd, "convert-gqa"))
 		return cairn_cmd_convert_gqa(argc - 1, argv + 1);
 	if (!strcmp(cmd, "convert-slices"))

@@ -120,6 +120,8 @@ static const struct field {
 	{ "best_of", GENERATE, INT, AT(best_of), 1, INT32_MAX, 0, NULL },
 	{ "metadata", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_metadata },
 	{ "safety_identifier", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_identifier },
+	{ "response_format", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_response_format },
+	{ "structured_outputs", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_structured_outputs },
 	{ "prompt_cache_key", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_identifier },
 };
 
@@ -376,6 +378,7 @@ void cairn_api_request_free(struct cairn_api_request *r)
 	free(r->prompts);
 	free(r->ids);
 	free(r->bias);
+	free(r->constraint_text);
 	*r = (struct cairn_api_request) { 0 };
 }
 

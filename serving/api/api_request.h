@@ -8,8 +8,8 @@
  * Every member of the body is either supported or rejected by name; user, metadata, safety_identifier and
  * prompt_cache_key are accepted but have no effect. null counts as absent, and an integer may be spelled as a
  * float (16.0). A member that only other servers support is accepted if its value asks for nothing beyond the
- * default (api_neutral.c): functions [], response_format {"type": "text"}, store false, service_tier "auto",
- * priority 0 (requests are served in order of arrival) and the like. Members and bounds:
+ * default (api_neutral.c): functions [], store false, service_tier "auto", priority 0 (requests are
+ * served in order of arrival) and the like. Members and bounds:
  *
  *   model                       one of the server's names; absent: the first
  *   prompt                      completions, tokenize: text, [texts], [ids], [[ids]]; 256 prompts at most
@@ -53,6 +53,11 @@
  *   use_beam_search             n is the beam width, 16 at most; length_penalty; no sampling, no stream,
  *                               log-probabilities of the chosen tokens only; at most 32 stop_token_ids and
  *                               end tokens of the model together
+ *   response_format             {"type": "text" | "json_object"}, or {"type": "json_schema", "json_schema":
+ *                               {"schema", name, description, strict}}; a schema is always followed
+ *   structured_outputs          one of json (a schema, or its text), regex, choice [texts], grammar (Lark),
+ *                               json_object true; 64 KiB; no beam search, ignore_eos, min_tokens or echo.
+ *                               What it replaced, guided_*, is refused with the new name
  *   tokens                      detokenize: ids;  return_token_strs: tokenize
  *
  * The body is UTF-8 JSON without duplicate members, with depth at most 64 and at most 2^20 values. Numbers
@@ -66,6 +71,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "serving/grammar/grammar.h"
 #include "serving/model/generation.h"
 #include "serving/tokenizer/stop_match.h"
 
@@ -170,6 +176,10 @@ struct cairn_api_request {
 	bool echo, no_answer; /* no_answer: the body says max_tokens 0; max_tokens here is 1 */
 	bool return_token_strs;
 	const char *user, *cache_salt; /* or NULL */
+	/* kind NONE: none; its texts are owned by the body, or are constraint_text */
+	struct cairn_constraint constraint;
+	const char *constraint_param; /* the member that it comes from */
+	char *constraint_text;
 };
 
 /*

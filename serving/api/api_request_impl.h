@@ -17,7 +17,8 @@ typedef int take_fn(struct parse *p, const char *name, json_t *value);
 take_fn cairn_api_take_prompt, cairn_api_take_messages, cairn_api_take_stop, cairn_api_take_stop_ids,
 	cairn_api_take_bias, cairn_api_take_stream_options, cairn_api_take_template_args,
 	cairn_api_take_tokens, cairn_api_take_logprobs, cairn_api_take_model, cairn_api_take_metadata,
-	cairn_api_take_identifier, cairn_api_take_tools, cairn_api_take_tool_choice, cairn_api_take_effort;
+	cairn_api_take_identifier, cairn_api_take_tools, cairn_api_take_tool_choice, cairn_api_take_effort,
+	cairn_api_take_response_format, cairn_api_take_structured_outputs;
 
 int cairn_api_wrong_type(struct parse *p, const char *name, const char *want, const json_t *value);
 int cairn_api_no_memory(struct parse *p);
@@ -35,6 +36,9 @@ bool cairn_api_integer(const json_t *value, int64_t *integer);
 
 /* Checks the rules between members, all of which have been parsed (api_rules.c). */
 int cairn_api_check_rules(struct parse *p);
+
+/* The same for those that involve a constraint (api_constraint.c). */
+int cairn_api_check_constraint(struct parse *p);
 
 /* Accepts or refuses a member of api_neutral.c's list. Returns 1 if the list lacks it. */
 int cairn_api_take_neutral(struct parse *p, const char *name, const json_t *value);

@@ -170,7 +170,11 @@ int cairn_api_check_tool_rules(struct parse *p)
 	if (forced && !p->limits->has_grammar)
 		return cairn_api_refuse(
 			p->error, 400, "unsupported_parameter", "tool_choice",
-			"tool_choice: only \"auto\" and \"none\" are supported: this server has no "
-			"structured output, by which a call could be forced");
+			"tool_choice: only \"auto\" and \"none\" are supported without the library "
+			"that constrains answers: tools/setup.sh grammar installs it");
+	if (forced && r->constraint.kind)
+		return cairn_api_refuse(p->error, 400, "invalid_value", "tool_choice",
+					"tool_choice: a call cannot be forced together with %s",
+					r->constraint_param);
 	return 0;
 }

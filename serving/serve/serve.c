@@ -163,7 +163,7 @@ static int load(struct serve *s)
 		.max_body = (size_t)s->opt.max_body, .vocab_size = s->config.vocab_size,
 		.max_context = max_context, .models = s->names, .num_models = 1,
 		.adds_bos = num_ids > 0, .has_template = s->template != NULL,
-		.has_tools = s->tool_format != NULL,
+		.has_tools = s->tool_format != NULL, .has_grammar = !cairn_grammar_library(),
 		.takes_effort = s->template && strstr(cairn_chat_template_source(s->template),
 						      "reasoning_effort"),
 		.defaults = &s->defaults,

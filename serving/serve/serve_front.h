@@ -196,7 +196,7 @@ struct serve {
 	struct serve_logprob token;
 	char text[CAIRN_WIRE_MAX_TEXT + 1];
 	size_t num_text;
-	struct cairn_wire_frame stats, drafts;	/* this worker's latest STATS and DRAFTS */
+	struct cairn_wire_frame stats, drafts, masks;	/* this worker's latest STATS, DRAFTS and MASKS */
 	int64_t accepted[CAIRN_NUM_SPEC_POSITIONS];
 	int64_t energy_mj;		/* of the latest POWER of any worker; 0: none yet */
 	struct cairn_api_out event;	/* buffer for the event being written; shared by all jobs */
@@ -244,6 +244,12 @@ int serve_open_parser(struct serve_job *job, struct serve_choice *c);	/* if the 
 bool serve_is_hidden(const struct serve_job *job, const struct serve_choice *c, int32_t token);
 void serve_add_text(struct serve_choice *c, const char *text, size_t n);
 void serve_end_text(struct serve_job *job, struct serve_choice *c);	/* call when c->finish is set */
+
+/*
+ * Completes the request's constraint: the grammar of calls if tool_choice forces one; a constraint sleeps
+ * while the model reasons. Call when the prompt has been rendered.
+ */
+int serve_constrain(struct serve_job *job, struct cairn_api_error *e);
 
 /* The whole of an answer, in the API's form. */
 struct serve_message {

@@ -51,6 +51,58 @@ void serve_end_text(struct serve_job *job, struct serve_choice *c)
 		c->finish = CAIRN_API_CALLS;
 }
 
+static int32_t special_token(void *ctx, const char *s, size_t n)
+{
+	const struct cairn_tokenizer *tokenizer = ctx;
+	int32_t id = cairn_tokenizer_id(tokenizer, s, n);
+
+	return id >= 0 && cairn_tokenizer_is_special(tokenizer, id) ? id : -1;
+}
+
+/* Makes the grammar of forced calls the request's constraint. */
+static int force_calls(struct serve_job *job, struct cairn_api_error *e)
+{
+	struct cairn_api_request *r = &job->req;
+	const struct cairn_reasoning_format *f = job->s->reasoning;
+	struct cairn_tool_grammar g = {
+		.format = job->s->tool_format, .tools = r->tools, .name = r->tool_name,
+		.reasoning = job->prompt_end == CAIRN_PROMPT_REASONED ? NULL : f,
+		.reasons = f && (f->begun || job->prompt_end == CAIRN_PROMPT_REASONS),
+		.parallel = r->parallel_tool_calls && r->tool_choice == CAIRN_API_TOOL_REQUIRED,
+		.token = special_token, .ctx = job->s->tokenizer,
+	};
+	struct cairn_api_out text = { 0 };
+	int ret = cairn_tool_grammar(&g, &text);
+
+	if (!ret && text.len > CAIRN_GRAMMAR_MAX_TEXT)
+		ret = cairn_error(EINVAL, "the grammar of the tools has %zu bytes, at most %d are accepted",
+				  text.len, CAIRN_GRAMMAR_MAX_TEXT);
+	if (ret) {
+		cairn_api_out_free(&text);
+		return ret == -ENOMEM ? cairn_api_refuse(e, 500, NULL, NULL, "no memory for this request") :
+		       cairn_api_refuse(e, 400, "invalid_value", "tools", "tools: %s", cairn_last_error());
+	}
+	r->constraint_text = text.s;
+	r->constraint_param = "tool_choice";
+	r->constraint = (struct cairn_constraint){ .kind = CAIRN_CONSTRAINT_LARK, .text = text.s,
+						   .num_bytes = text.len };
+	return 0;
+}
+
+int serve_constrain(struct serve_job *job, struct cairn_api_error *e)
+{
+	struct cairn_api_request *r = &job->req;
+	const struct cairn_reasoning_format *f = job->s->reasoning;
+
+	if (r->tool_choice == CAIRN_API_TOOL_REQUIRED || r->tool_choice == CAIRN_API_TOOL_NAMED)
+		return force_calls(job, e);
+	if (!r->constraint.kind || !r->messages || !f || job->prompt_end == CAIRN_PROMPT_REASONED)
+		return 0;
+	r->constraint.after = f->harmony ? "<|channel|>final<|message|>" : f->end;
+	r->constraint.num_after = strlen(r->constraint.after);
+	return 0;
+}
+
 /* Mixes the bits of a number; a bijection (the finalizer of SplitMix64). */
 static uint64_t mix(uint64_t x)
 {

@@ -299,6 +299,7 @@ static int generate(struct serve_job *job, struct cairn_api_error *e)
 		CAIRN_TRY(cairn_api_fit(r, &limits, p->num_ids, &p->max_tokens, e));
 		job->num_prompt_tokens += (int64_t)p->num_ids;
 	}
+	CAIRN_TRY(serve_constrain(job, e));
 	if (r->echo && job->num_prompt_tokens * r->n > MAX_ECHOED)
 		return cairn_api_refuse(e, 400, "invalid_value", "echo", "echo: %lld prompt tokens times n, "
 					"%lld, are more than %d", (long long)job->num_prompt_tokens,

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "primitives/base/error.h"
-#include "serving/serve/page.h"
+#include "serving/page/page.h"
 #include "serving/serve/serve_front.h"
 
 #define RETRY_LOADING_S	5
