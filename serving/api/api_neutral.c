@@ -85,7 +85,8 @@ int cairn_api_take_neutral(struct parse *p, const char *name, const json_t *valu
 			continue;
 		return json_is_null(value) ? 0 :
 		       cairn_api_refuse(p->error, 400, "unsupported_parameter", name,
-					"%s is not supported%s%s", name, renamed[i].now ? ": its name is now " : "",
+					"%s is not supported%s%s", name,
+					renamed[i].now ? ": its name is now " : "",
 					renamed[i].now ? renamed[i].now : "");
 	}
 	for (size_t i = 0; i < sizeof(members) / sizeof(*members); i++) {

@@ -4,7 +4,7 @@
  *
  * The masks of regular expressions and of choices are judged token by token by PCRE2: a token is allowed if
  * the answer and its bytes match, or are the beginning of a match. JSON answers are judged by their text
- * here, and against schemas by tools/structured.py.
+ * here, and against schemas by tools/structured_test.py.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <jansson.h>
