@@ -16,9 +16,11 @@
 
 static const char schema[] =
 	"{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\","
-	"\"minimum\":0,\"maximum\":150},\"mail\":{\"type\":\"string\",\"pattern\":\"^[a-z]+@[a-z]+\\\\.com$\"},"
+	"\"minimum\":0,\"maximum\":150},"
+	"\"mail\":{\"type\":\"string\",\"pattern\":\"^[a-z]+@[a-z]+\\\\.com$\"},"
 	"\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"red\",\"green\",\"blue\"]},\"maxItems\":5},"
-	"\"state\":{\"enum\":[\"open\",\"closed\"]}},\"required\":[\"name\",\"age\",\"mail\",\"tags\",\"state\"],"
+	"\"state\":{\"enum\":[\"open\",\"closed\"]}},"
+	"\"required\":[\"name\",\"age\",\"mail\",\"tags\",\"state\"],"
 	"\"additionalProperties\":false}";
 
 static void put_token(FILE *f, int32_t *id, const char *text)
@@ -28,14 +30,20 @@ static void put_token(FILE *f, int32_t *id, const char *text)
 	++*id;
 }
 
+/* Whether ByteLevel spells a byte as itself. */
+static int is_plain(int byte)
+{
+	return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+}
+
 /* A byte as ByteLevel spells it, in JSON. */
 static const char *spelled(int byte, char *to)
 {
-	int plain = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae, code = 256;
+	int code = 256;
 
-	for (int b = 0; !plain && b < byte; b++)
-		code += !((b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae);
-	sprintf(to, "\\u%04x", plain ? byte : code);
+	for (int b = 0; b < byte; b++)
+		code += !is_plain(b);
+	sprintf(to, "\\u%04x", is_plain(byte) ? byte : code);
 	return to;
 }
 
@@ -77,7 +85,8 @@ static int write_tokenizer(struct cairn_test *t, char *dir, size_t len)
 	      "\"use_regex\":true},\"added_tokens\":[", f);
 	for (int32_t i = WIDE - 2; i < WIDE; i++)
 		fprintf(f, "%s{\"id\":%d,\"content\":\"<|%d|>\",\"single_word\":false,\"lstrip\":false,"
-			"\"rstrip\":false,\"normalized\":false,\"special\":true}", i < WIDE - 1 ? "" : ",", i, i);
+			"\"rstrip\":false,\"normalized\":false,\"special\":true}",
+			i < WIDE - 1 ? "" : ",", i, i);
 	fputs("],\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{", f);
 	for (int byte = 0; byte < 256; byte++)
 		put_token(f, &id, spelled(byte, a));
@@ -93,8 +102,8 @@ static int write_tokenizer(struct cairn_test *t, char *dir, size_t len)
 	}
 	for (size_t i = 0; i < sizeof(marks) - 1; i++)
 		for (size_t k = 0; k < sizeof(marks); k++) {
-			snprintf(text, sizeof(text), "%s%s", spelled(k < sizeof(marks) - 1 ? marks[k] : '"', b),
-				 spelled(marks[i], a));
+			spelled(k < sizeof(marks) - 1 ? marks[k] : '"', b);
+			snprintf(text, sizeof(text), "%s%s", b, spelled(marks[i], a));
 			put_token(f, &id, text);
 		}
 	put_words(f, &id);
@@ -150,8 +159,8 @@ static void walk(struct cairn_test *t, struct bench *b, enum cairn_constraint_ki
 			EXPECT(t, !b->masks->step(b->masks->ctx, items, rows));
 			add(s, cairn_clock_ns() - begun);
 			for (int i = 0; i < rows; i++) {
-				const uint32_t *mask = b->masks->mask(b->masks->ctx, items[i].first_mask, id, i,
-								      items[i].draw);
+				const uint32_t *mask = b->masks->mask(b->masks->ctx, items[i].first_mask, id,
+								      i, items[i].draw);
 				int32_t drawn = (int32_t)(cairn_rand(t) % WIDE);
 
 				if (!EXPECT(t, mask)) {
@@ -193,7 +202,8 @@ static void masks(struct cairn_test *t)
 	if (!write_tokenizer(t, dir, sizeof(dir)) || !EXPECT(t, !cairn_grammar_create(&b.g, &o)))
 		return;
 	b.masks = cairn_grammar_masks(b.g);
-	EXPECT(t, open_constraint(t, &b, CAIRN_CONSTRAINT_REGEX, "a", NULL, 1));	/* starts the process */
+	/* starts the process */
+	EXPECT(t, open_constraint(t, &b, CAIRN_CONSTRAINT_REGEX, "a", NULL, 1));
 	for (int i = 0; i < COMPILED; i++) {
 		int64_t begun = cairn_clock_ns();
 
