@@ -110,6 +110,9 @@ if [ "${1:-grammar}" = grammar ]; then
 		echo "setup: installing llguidance in $lib (structured outputs; optional)"
 		fetch_grammar || echo "setup: installation failed: structured outputs are refused, and their tests skipped"
 	fi
+	if command -v apt-get >/dev/null 2>&1 && [ ! -d /usr/share/json-schema-test-suite ]; then
+		try_install "tests of structured outputs" --no-install-recommends " json-schema-test-suite python3-jsonschema"
+	fi
 fi
 
 # Optional: a browser for the test of the built-in page, and third-party clients, in a folder of their own

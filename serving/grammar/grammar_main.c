@@ -193,9 +193,9 @@ static void *run(void *arg)
 		grammar_flush(&g->out, GRAMMAR_SOCKET);
 	} else {
 		ret = loop(g);
+		if (ret != -EPIPE)
+			fprintf(stderr, "cairn grammar: %s\n", cairn_last_error());
 	}
-	if (ret != -EPIPE)
-		fprintf(stderr, "cairn grammar: %s\n", cairn_last_error());
 	/* other threads may still be compiling */
 	_exit(ret == -EPIPE ? EXIT_SUCCESS : EXIT_FAILURE);
 }
