@@ -123,9 +123,6 @@ int cairn_api_take_tool_choice(struct parse *p, const char *name, json_t *value)
 		p->req->tool_choice = (enum cairn_api_tool_choice)i;
 		return 0;
 	}
-	/* /v1/responses has the name beside the type */
-	if (p->req->kind == CAIRN_API_RESPONSES)
-		function = value;
 	if (!type || strcmp(type, "function") || !json_is_string(json_object_get(function, "name")))
 		return cairn_api_refuse(p->error, 400, "invalid_value", name,
 					"%s must be \"auto\", \"none\", \"required\" or name a function",

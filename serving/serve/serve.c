@@ -205,8 +205,11 @@ static int say_address(const struct serve *s)
 
 	CAIRN_TRY(serve_log_open(STDOUT_FILENO, &out));
 	cairn_api_put_string(&name, s->name, strlen(s->name));
-	serve_log_print(out, "cairn serve: %s on http://%s%s%s:%d", name.failed ? "" : name.s,
-			is_v6 ? "[" : "", s->opt.host, is_v6 ? "]" : "", cairn_http_port(s->http));
+	if (s->opt.uds)
+		serve_log_print(out, "cairn serve: %s on unix:%s", name.failed ? "" : name.s, s->opt.uds);
+	else
+		serve_log_print(out, "cairn serve: %s on http://%s%s%s:%d", name.failed ? "" : name.s,
+				is_v6 ? "[" : "", s->opt.host, is_v6 ? "]" : "", cairn_http_port(s->http));
 	cairn_api_out_free(&name);
 	serve_log_close(out, LOG_MS);
 	return 0;

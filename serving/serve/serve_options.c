@@ -11,7 +11,7 @@ static const char usage[] =
 	"usage: cairn serve [OPTION]...\n"
 	"\n"
 	"Serves a model over HTTP with OpenAI's interface: /v1/completions, /v1/chat/completions,\n"
-	"/v1/models; /tokenize, /detokenize; /health, /ready, /metrics; a chat page at /.\n"
+	"/v1/models; /tokenize, /detokenize; /health, /ready, /metrics, /version; a chat page at /.\n"
 	"\n"
 	"The model:\n"
 	"  --model DIR            Hugging Face checkpoint (the embedded model)\n"
@@ -47,6 +47,8 @@ static const char usage[] =
 	"Clients and access:\n"
 	"  --host ADDRESS         numeric address to listen on; 0.0.0.0 or :: for all (127.0.0.1)\n"
 	"  --port N               0: any free port, printed on standard output (8000)\n"
+	"  --uds PATH             listen on a Unix socket instead of --host and --port; its file has mode\n"
+	"                         0660\n"
 	"  --name NAME            the model's name in requests (the directory's or the shape's)\n"
 	"  --key-file FILE        its first line is the key that requests must send; without it, the\n"
 	"                         variable CAIRN_API_KEY, if set. /health, /ready and the page need none\n"
@@ -103,6 +105,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
 		{ "host", CAIRN_OPT_TEXT, &o->host, 0, 0, NULL },
 		{ "port", CAIRN_OPT_INT, &o->port, 0, 65535, NULL },
+		{ "uds", CAIRN_OPT_TEXT, &o->uds, 0, 0, NULL },
 		{ "name", CAIRN_OPT_TEXT, &o->name, 0, 0, NULL },
 		{ "key-file", CAIRN_OPT_TEXT, &o->key_file, 0, 0, NULL },
 		{ "generation-config", CAIRN_OPT_CHOICE, &o->no_defaults, 0, 0, cairn_generation_names },
@@ -162,6 +165,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 int cairn_serve_name_option(int ret)
 {
 	static const char *const names[][2] = {
+		{ "unix_path", "uds" },
 		{ "address", "host" }, { "allow_origin", "allow-origin" }, { "max_batch", "batch" },
 		{ "max_context", "max-context" }, { "max_rows", "rows" }, { "page_size", "page-size" },
 		{ "num_pages", "pages" }, { "host_pages", "host-pages" }, { "disk_pages", "disk-pages" },

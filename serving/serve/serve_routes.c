@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "conformance/tables/program.h"
 #include "primitives/base/error.h"
 #include "serving/page/page.h"
 #include "serving/serve/serve_front.h"
@@ -294,6 +295,17 @@ static void log_line(void *ctx, const struct cairn_http_log *e)
 				(double)e->total_us * 1e-3);
 }
 
+static void version(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
+{
+	char text[96];
+	int n = snprintf(text, sizeof(text), "{\"version\":\"%s\",\"source\":\"%s\"}", CAIRN_VERSION,
+			 cairn_source_digest());
+
+	(void)ctx;
+	(void)req;
+	answer(x, 200, "application/json", text, (size_t)n);
+}
+
 int serve_open_http(struct serve *s)
 {
 	const struct cairn_http_route routes[] = {
@@ -306,11 +318,13 @@ int serve_open_http(struct serve *s)
 		{ "GET", "/health", CAIRN_HTTP_OPEN, 0, health, s },
 		{ "GET", "/ready", CAIRN_HTTP_OPEN, 0, ready, s },
 		{ "GET", "/metrics", 0, 0, metrics, s },
+		{ "GET", "/version", 0, 0, version, s },
 		{ "GET", "/", CAIRN_HTTP_OPEN, 0, page, s },	/* the page asks its user for the key */
 	};
 	const struct cairn_serve_options *o = &s->opt;
 	struct cairn_http_options options = {
-		.address = o->host, .port = (int)o->port, .api_key = s->key[0] ? s->key : NULL,
+		.address = o->host, .port = (int)o->port, .unix_path = o->uds,
+		.api_key = s->key[0] ? s->key : NULL,
 		.check_host = true, .allow_origin = o->allow_origin,
 		.max_connections = (int)o->max_connections, .max_per_address = (int)o->max_per_address,
 		/* more than can be queued and running, so that excess prompts get a 429 instead of a 503 */

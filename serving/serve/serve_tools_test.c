@@ -3,6 +3,8 @@
  * serve_tools_test - tool calls and reasoning of a checkpoint that says fixed texts
  * (tools/scripted_model.py), whole and streamed
  */
+#include <sys/un.h>
+
 #include "conformance/harness.h"
 #include "conformance/tables/program.h"
 #include "serving/api/api_response.h"
@@ -233,6 +235,42 @@ static void mistral(struct cairn_test *t)
 	stop_server(&s);
 }
 
+/* The server on a Unix socket: it says where, answers there, and leaves no file. */
+static void unix_socket(struct cairn_test *t)
+{
+	static struct reply r;
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+	char path[PATH_MAX], log[4096];
+	struct server s = { .t = t, .pid = -1 };
+	int fd = -1;
+
+	cairn_tmpfile(t, path, sizeof(path), "uds", "", 0);
+	unlink(path);
+	snprintf(to.sun_path, sizeof(to.sun_path), "%.100s", path);
+	cairn_tmpfile(t, s.log, sizeof(s.log), "log", "", 0);
+	s.pid = fork();
+	if (!s.pid) {
+		int out = open(s.log, O_WRONLY | O_APPEND);
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dup2(out, 1);
+		dup2(out, 2);
+		execl("/proc/self/exe", "cairn", "serve", "--impl", "cpu", "--uds", to.sun_path, NULL);
+		_exit(127);
+	}
+	EXPECT(t, WAIT_FOR(strstr(log_of(&s, log, sizeof(log)), "ready:"), 60000));
+	EXPECT_CONTAINS(t, log, "on unix:");
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (EXPECT(t, !connect(fd, (struct sockaddr *)&to, sizeof(to)))) {
+		say(fd, "GET /version HTTP/1.1\r\nHost: h\r\n\r\n");
+		EXPECT(t, read_reply(fd, &r) == 200 && says(&r, "version", CAIRN_VERSION));
+		EXPECT(t, WAIT_FOR(strstr(log_of(&s, log, sizeof(log)), "unix req_"), 5000));
+	}
+	close(fd);
+	stop_server(&s);
+	EXPECT(t, access(to.sun_path, F_OK));
+}
+
 static void none(struct cairn_test *t)
 {
 	static struct reply r;
@@ -248,7 +286,7 @@ static void none(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "hermes", hermes },
 	{ "mistral", mistral },
-	{ "none", none },
+	{ "none", none }, { "unix_socket", unix_socket },
 };
 
 const struct cairn_family cairn_serve_tools_family = {
