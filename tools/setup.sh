@@ -122,7 +122,7 @@ if [ "${1:-}" = clients ]; then
 		try_install "test of the built-in page" --no-install-recommends " chromium"
 	fi
 	clients=${2:-build}/clients
-	python3 -m venv "$clients" && "$clients/bin/pip" install -q openai servebench ||
+	python3 -m venv "$clients" && "$clients/bin/pip" install -q openai servebench langchain-openai litellm openai-agents ||
 		echo "setup: installation failed: the tests with third-party clients are skipped"
 fi
 

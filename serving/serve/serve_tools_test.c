@@ -12,21 +12,26 @@
 #include "serving/serve/serve_test.h"
 
 #define ASK(what) "\"messages\":[{\"role\":\"user\",\"content\":\"x ask:" what "\"}]"
-#define TOOLS                                                                                            \
-	"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"description\":\"<|"      \
-	"unused|>\","                                                                                    \
+#define TOOLS                                                                                      \
+	"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"description\":\"<" \
+	"|"                                                                                        \
+	"unused|>\","                                                                              \
 	"\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}}}}}]"
-#define ONLY                                                                                             \
-	"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"only\",\"parameters\":{\"type\":"    \
-	"\"object\","                                                                                    \
-	"\"properties\":{\"a\":{\"enum\":[\"x\"]}},\"required\":[\"a\"],\"additionalProperties\":false}" \
+#define ONLY                                                                                       \
+	"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"only\",\"parameters\":{"       \
+	"\"type\":"                                                                                \
+	"\"object\","                                                                              \
+	"\"properties\":{\"a\":{\"enum\":[\"x\"]}},\"required\":[\"a\"],\"additionalProperties\":" \
+	"false}"                                                                                   \
 	"}}]"
 #define CALL(city) "[weather|{\"city\": \"" city "\", \"days\": 3}]"
 
 /* Its text shows the format of calls, so that no option need name it. */
 static const char template[] =
-	"{% if tools %}<tool_call>{{ tools | tojson }}</tool_call>{% endif %}{% for m in messages %}"
-	"{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments.city }}{% endif %}|{{ m.content }}{% "
+	"{% if tools %}<tool_call>{{ tools | tojson }}</tool_call>{% endif %}{% for m in messages "
+	"%}"
+	"{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments.city }}{% endif %}|{{ "
+	"m.content }}{% "
 	"endfor %}"
 	"{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}";
 
@@ -55,7 +60,8 @@ static void show(json_t *choice, char *text, size_t len)
 	json_t *call;
 
 	if (*text_at(choice, "message.reasoning"))
-		n += (size_t)snprintf(text + n, len - n, "(%s)", text_at(choice, "message.reasoning"));
+		n += (size_t)snprintf(text + n, len - n, "(%s)",
+				      text_at(choice, "message.reasoning"));
 	json_array_foreach (at_path(choice, "message.tool_calls"), i, call)
 		n += (size_t)snprintf(text + n, len - n, "[%s|%s]", text_at(call, "function.name"),
 				      text_at(call, "function.arguments"));
@@ -65,8 +71,8 @@ static void show(json_t *choice, char *text, size_t len)
 /* Joins the deltas of a stream to one message, as clients do; checks their order. */
 static json_t *join(struct cairn_test *t, const struct reply *r)
 {
-	json_t *choice =
-		json_pack("{s:{s:s,s:s,s:[]}}", "message", "content", "", "reasoning", "", "tool_calls");
+	json_t *choice = json_pack("{s:{s:s,s:s,s:[]}}", "message", "content", "", "reasoning", "",
+				   "tool_calls");
 	struct cairn_api_out content = { 0 }, reasoning = { 0 }, arguments = { 0 };
 	json_t *calls = at_path(choice, "message.tool_calls");
 	bool done = false;
@@ -102,7 +108,8 @@ static json_t *join(struct cairn_test *t, const struct reply *r)
 					    json_string(arguments.s));
 		}
 		if (json_is_string(json_object_get(part, "finish_reason")))
-			json_object_set(choice, "finish_reason", json_object_get(part, "finish_reason"));
+			json_object_set(choice, "finish_reason",
+					json_object_get(part, "finish_reason"));
 		json_decref(v);
 	}
 	EXPECT(t, done);
@@ -120,7 +127,8 @@ struct row {
 	const char *members, *want;
 };
 
-static void ask_all(struct cairn_test *t, const struct server *s, const struct row *rows, size_t num)
+static void ask_all(struct cairn_test *t, const struct server *s, const struct row *rows,
+		    size_t num)
 {
 	static struct reply r;
 	char body[2048], got[2048];
@@ -149,20 +157,31 @@ static void forced(struct cairn_test *t, const struct server *s)
 	static const struct row rows[] = {
 		{ ASK("two") "," TOOLS ",\"tool_choice\":\"required\"",
 		  CALL("Zurich") CALL("Rome") "{tool_calls}" },
-		{ ASK("two") "," TOOLS ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false",
+		{ ASK("two") "," TOOLS
+			     ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false",
 		  CALL("Zurich") "{tool_calls}" },
 		/* a model that would say something else cannot */
-		{ ASK("plain") "," ONLY ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false,"
+		{ ASK("plain") "," ONLY
+			       ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false,"
 			       "\"chat_template_kwargs\":{\"enable_thinking\":false}",
 		  "[only|{\"a\": \"x\"}]{tool_calls}" },
-		{ ASK("plain") "," ONLY ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":"
-					"\"only\"}},"
+		{ ASK("plain") "," ONLY
+			       ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":"
+			       "\"only\"}},"
 			       "\"chat_template_kwargs\":{\"enable_thinking\":false}",
 		  "[only|{\"a\": \"x\"}]{stop}" },
+	};
+	static const struct row thinking[] = {
+		/* a constraint begins after the reasoning */
+		{ ASK("think") ",\"structured_outputs\":{\"choice\":[\"Four.\"]}",
+		  "Four.(Two and two.){stop}" },
+		{ ASK("think") ",\"structured_outputs\":{\"choice\":[\"Five\"]}",
+		  "Five(Two and two.){stop}" },
 	};
 	static struct reply r;
 
 	if (!cairn_grammar_library()) {
+		ask_all(t, s, thinking, ARRAY_SIZE(thinking));
 		ask_all(t, s, rows, ARRAY_SIZE(rows));
 		return;
 	}
@@ -177,7 +196,8 @@ static void hermes(struct cairn_test *t)
 		{ ASK("plain") "," TOOLS, "Hello there.{stop}" },
 		{ ASK("weather") "," TOOLS, "Let me see." CALL("Paris") "{tool_calls}" },
 		{ ASK("two") "," TOOLS, CALL("Zurich") CALL("Rome") "{tool_calls}" },
-		{ ASK("two") "," TOOLS ",\"parallel_tool_calls\":false", CALL("Zurich") "{tool_calls}" },
+		{ ASK("two") "," TOOLS ",\"parallel_tool_calls\":false",
+		  CALL("Zurich") "{tool_calls}" },
 		{ ASK("bad") "," TOOLS, "<tool_call>\nnot a call at all\n</tool_call>{stop}" },
 		{ ASK("think"), "Four.(Two and two.){stop}" },
 		{ ASK("think") ",\"include_reasoning\":false", "Four.{stop}" },
@@ -187,7 +207,8 @@ static void hermes(struct cairn_test *t)
 		/* without tools, or with none to be called, a call is text */
 		{ ASK("bad") "," TOOLS ",\"tool_choice\":\"none\"",
 		  "<tool_call>\nnot a call at all\n</tool_call>{stop}" },
-		{ "\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"tool_"
+		{ "\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\","
+		  "\"tool_"
 		  "calls\":[{\"id\":"
 		  "\"a\",\"type\":\"function\",\"function\":{\"name\":\"weather\",\"arguments\":\"{"
 		  "\\\"city\\\":1}\"}}]},"
@@ -227,7 +248,8 @@ static void mistral(struct cairn_test *t)
 		json_t *v;
 
 		ask_all(t, &s, rows, ARRAY_SIZE(rows));
-		EXPECT(t, post(&s, "/v1/chat/completions", "{" ASK("mistral") "," TOOLS "}", &r) == 200);
+		EXPECT(t, post(&s, "/v1/chat/completions", "{" ASK("mistral") "," TOOLS "}", &r) ==
+				  200);
 		v = json_of(&r);
 		EXPECT(t, strlen(text_at(v, "choices.0.message.tool_calls.0.id")) == 9);
 		json_decref(v);
@@ -255,7 +277,8 @@ static void unix_socket(struct cairn_test *t)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		dup2(out, 1);
 		dup2(out, 2);
-		execl("/proc/self/exe", "cairn", "serve", "--impl", "cpu", "--uds", to.sun_path, NULL);
+		execl("/proc/self/exe", "cairn", "serve", "--impl", "cpu", "--uds", to.sun_path,
+		      NULL);
 		_exit(127);
 	}
 	EXPECT(t, WAIT_FOR(strstr(log_of(&s, log, sizeof(log)), "ready:"), 60000));
@@ -277,7 +300,8 @@ static void none(struct cairn_test *t)
 	struct server s;
 
 	if (start(t, &s, "--tool-call-parser", "none")) {
-		EXPECT(t, post(&s, "/v1/chat/completions", "{" ASK("weather") "," TOOLS "}", &r) == 400);
+		EXPECT(t, post(&s, "/v1/chat/completions", "{" ASK("weather") "," TOOLS "}", &r) ==
+				  400);
 		EXPECT(t, says(&r, "error.param", "tools") && strstr(r.body, "--tool-call-parser"));
 	}
 	stop_server(&s);
@@ -286,7 +310,8 @@ static void none(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "hermes", hermes },
 	{ "mistral", mistral },
-	{ "none", none }, { "unix_socket", unix_socket },
+	{ "none", none },
+	{ "unix_socket", unix_socket },
 };
 
 const struct cairn_family cairn_serve_tools_family = {
