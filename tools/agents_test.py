@@ -104,6 +104,41 @@ class Agents(unittest.TestCase):
         self.assertEqual("".join(getattr(d, "reasoning", None) or "" for d in deltas), "Two and two.")
         self.assertEqual("".join(d.content or "" for d in deltas), "Four.")
 
+    @needs("openai")
+    def test_responses(self):
+        """/v1/responses: a round of calls; the items of a stream have the ids of the final ones."""
+        import openai
+
+        client = openai.OpenAI(base_url=self.base, api_key="none", max_retries=0)
+        tool = {"type": "function", "strict": True, **WEATHER["function"]}
+        common = {"model": "scripted", "tools": [tool], "temperature": 0, "instructions": "Help."}
+        items = [{"role": "user", "content": [{"type": "input_text", "text": "x ask:both"}]}]
+        first = client.responses.create(input=items, store=False, include=["reasoning.encrypted_content"], **common)
+        self.assertEqual([i.type for i in first.output], ["reasoning", "function_call"])
+        self.assertEqual((first.status, first.output[0].content[0].text), ("completed", "I have to look."))
+        self.assertEqual(json.loads(first.output[1].arguments), {"city": "Bern", "days": 3})
+        items += [i.to_dict() for i in first.output]
+        items.append({"type": "function_call_output", "call_id": first.output[1].call_id, "output": "result:22"})
+        self.assertEqual(client.responses.create(input=items, **common).output_text, "It is 22 degrees.")
+        with client.responses.stream(input="x ask:weather", **common) as stream:
+            events = list(stream)
+            final = stream.get_final_response()
+        self.assertEqual([e.sequence_number for e in events], list(range(len(events))))
+        self.assertEqual((events[0].type, events[-1].type), ("response.created", "response.completed"))
+        self.assertEqual([i.type for i in final.output], ["message", "function_call"])
+        added = [e.item.id for e in events if e.type == "response.output_item.added"]
+        done = [e.item.id for e in events if e.type == "response.output_item.done"]
+        self.assertEqual((added, done), ([i.id for i in final.output],) * 2)
+        self.assertEqual("".join(e.delta for e in events if e.type == "response.output_text.delta"), "Let me see.")
+        self.assertEqual(json.loads(final.output[1].arguments), ARGUMENTS)
+        self.assertEqual(final.usage.total_tokens, final.usage.input_tokens + final.usage.output_tokens)
+        cut = client.responses.create(input="x ask:plain", model="scripted", max_output_tokens=2)
+        self.assertEqual((cut.status, cut.incomplete_details.reason), ("incomplete", "max_output_tokens"))
+        for member in ({"previous_response_id": "resp_1"}, {"store": True}, {"background": True}):
+            with self.assertRaises(openai.BadRequestError) as e:
+                client.responses.create(input="x", model="scripted", **member)
+            self.assertEqual(e.exception.param, next(iter(member)))
+
     @needs("langchain_openai")
     def test_langchain(self):
         from langchain_core.messages import HumanMessage, ToolMessage
@@ -138,7 +173,8 @@ class Agents(unittest.TestCase):
     @needs("agents")
     def test_openai_agents(self):
         """The framework runs the tool itself until the model answers."""
-        from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+        from agents import (Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool,
+                            set_tracing_disabled)
         from openai import AsyncOpenAI
 
         asked = []
@@ -149,15 +185,16 @@ class Agents(unittest.TestCase):
             asked.append((city, days))
             return "result:22"
 
-        async def run():
+        async def run(kind):
             client = AsyncOpenAI(base_url=self.base, api_key="none", max_retries=0)
             agent = Agent(name="a", instructions="Help.", tools=[weather],
-                          model=OpenAIChatCompletionsModel(model="scripted", openai_client=client))
+                          model=kind(model="scripted", openai_client=client))
             return await Runner.run(agent, "x ask:weather", max_turns=4)
 
         set_tracing_disabled(True)
-        self.assertEqual(asyncio.run(run()).final_output, "It is 22 degrees.")
-        self.assertEqual(asked, [("Paris", 3)])
+        for kind in (OpenAIChatCompletionsModel, OpenAIResponsesModel):
+            self.assertEqual(asyncio.run(run(kind)).final_output, "It is 22 degrees.")
+        self.assertEqual(asked, [("Paris", 3)] * 2)
 
 
 if __name__ == "__main__":

@@ -327,6 +327,10 @@ static int parse_all(struct parse *p, const char *body, size_t num_bytes)
 	json_t *value;
 
 	CAIRN_TRY(parse_body(p, body, num_bytes));
+	if (p->req->kind == CAIRN_API_RESPONSES) {
+		p->req->kind = CAIRN_API_CHAT;
+		CAIRN_TRY(cairn_api_convert_responses(p));
+	}
 	json_object_foreach(p->req->root, name, value) CAIRN_TRY(take_member(p, name, value));
 	return cairn_api_check_rules(p);
 }
@@ -375,6 +379,7 @@ void cairn_api_request_free(struct cairn_api_request *r)
 	json_decref(r->tools);
 	json_decref(r->template_args);
 	json_decref(r->root);
+	json_decref(r->given);
 	free(r->prompts);
 	free(r->ids);
 	free(r->bias);

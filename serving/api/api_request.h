@@ -3,6 +3,7 @@
  * api_request - parses and checks the JSON body of a request
  *
  *   POST /v1/completions, /v1/chat/completions     generate
+ *   POST /v1/responses                             generate: items become messages (api_responses.c)
  *   POST /tokenize, /detokenize                    compatible with vLLM
  *
  * Every member of the body is either supported or rejected by name; user, metadata, safety_identifier and
@@ -91,7 +92,8 @@ enum cairn_api_kind {
 	CAIRN_API_COMPLETION,
 	CAIRN_API_CHAT,
 	CAIRN_API_TOKENIZE,
-	CAIRN_API_DETOKENIZE
+	CAIRN_API_DETOKENIZE,
+	CAIRN_API_RESPONSES /* parsed as a chat */
 };
 
 enum cairn_api_tool_choice {
@@ -139,6 +141,7 @@ struct cairn_api_bias {
 struct cairn_api_request {
 	enum cairn_api_kind kind;
 	json_t *root; /* owns the strings below */
+	json_t *given; /* /v1/responses: the body as it came; else NULL. kind is CAIRN_API_CHAT then */
 	const char *model;
 
 	struct cairn_api_prompt *prompts; /* [num_prompts]; 0 with messages */

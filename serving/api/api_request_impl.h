@@ -26,6 +26,9 @@ int cairn_api_invalid(struct parse *p, const char *param, const char *what);
 /* Writes where.name, safe to print, for errors about a member of an object within the body. */
 void cairn_api_member(char param[96], const char *where, const char *name);
 
+/* Makes the body of a chat of that of /v1/responses: req->root, which becomes req->given. */
+int cairn_api_convert_responses(struct parse *p);
+
 /* Appends a function to the request's tools; where: its place in the body, for errors. */
 int cairn_api_add_tool(struct parse *p, const char *where, json_t *function);
 int cairn_api_check_tools(struct parse *p, const char *name, const json_t *value);

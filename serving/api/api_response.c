@@ -105,7 +105,8 @@ static void put_text(struct cairn_api_out *out, const char *s)
 
 void cairn_api_id(enum cairn_api_kind kind, const uint64_t random[2], char id[CAIRN_API_ID_LEN])
 {
-	snprintf(id, CAIRN_API_ID_LEN, "%s-%016llx%016llx", kind == CAIRN_API_CHAT ? "chatcmpl" : "cmpl",
+	snprintf(id, CAIRN_API_ID_LEN, "%s%016llx%016llx",
+		 kind == CAIRN_API_CHAT ? "chatcmpl-" : kind == CAIRN_API_RESPONSES ? "resp_" : "cmpl-",
 		 (unsigned long long)random[0], (unsigned long long)random[1]);
 }
 

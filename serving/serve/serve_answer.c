@@ -45,7 +45,7 @@ static int keep_logprob(struct serve_choice *c, const struct serve_logprob *toke
 	return 0;
 }
 
-static void usage_of(const struct serve_job *job, struct cairn_api_usage *u)
+void serve_usage_of(const struct serve_job *job, struct cairn_api_usage *u)
 {
 	*u = (struct cairn_api_usage){ .prompt_tokens = job->num_prompt_tokens };
 	for (int32_t i = 0; i < job->num_choices; i++)
@@ -165,7 +165,7 @@ static bool send_body(struct serve_job *job)
 			choices[i].prompt_logprobs = &job->parts[(int64_t)i / job->req.n].prompt_logprobs;
 	}
 	if (!ret) {
-		usage_of(job, &usage);
+		serve_usage_of(job, &usage);
 		cairn_api_body(&out, &job->answer, choices, num, &usage);
 		serve_send_json(job->x, &out);
 	}
@@ -204,7 +204,7 @@ static int push_chunk(struct serve_job *job, struct serve_choice *c)
 
 	if (!ret) {
 		choice.finish = last ? c->finish : CAIRN_API_GOES_ON;
-		usage_of(job, &usage);
+		serve_usage_of(job, &usage);
 		out->len = 0;
 		out->failed = false;
 		cairn_api_chunk(out, &job->answer, &choice, !c->began, &usage);
@@ -255,7 +255,7 @@ static int push_end(struct serve_job *job)
 	int ret;
 
 	if (job->answer.include_usage) {
-		usage_of(job, &usage);
+		serve_usage_of(job, &usage);
 		cairn_api_usage_chunk(&out, &job->answer, &usage);
 	}
 	cairn_api_done(&out);
@@ -268,6 +268,10 @@ static int push_all(struct serve_job *job)
 {
 	int32_t ended = 0;
 
+	if (job->req.given) {
+		CAIRN_TRY(begin_stream(job));
+		return serve_push_items(job);
+	}
 	for (int32_t i = 0; i < job->num_choices; i++) {
 		const struct serve_part *p = &job->parts[i / job->req.n];
 		struct serve_choice *c = &job->choices[i];
@@ -299,6 +303,14 @@ bool serve_flush(struct serve_job *job)
 	return true;
 }
 
+/* Sends the whole answer of /v1/responses. */
+static bool send_items(struct serve_job *job)
+{
+	if (serve_send_items(job))
+		fail_memory(job);
+	return true;
+}
+
 static bool update(struct serve_job *job)
 {
 	if (job->req.stream)
@@ -307,7 +319,7 @@ static bool update(struct serve_job *job)
 		if (!job->choices[i].finish)
 			return false;
 	}
-	return send_body(job);
+	return job->req.given ? send_items(job) : send_body(job);
 }
 
 bool serve_is_scored(const struct serve_part *p)

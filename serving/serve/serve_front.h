@@ -8,6 +8,7 @@
  *   serve_link.c	the link: requests in flight between clients and the worker; one thread
  *   serve_frames.c	handles frames from the worker; the link's thread
  *   serve_output.c	splits text into content, reasoning and calls; the link's thread
+ *   serve_items.c	answers of /v1/responses; the link's thread
  *   serve_answer.c	tokens to text, text to chunks and bodies; the link's thread
  *   serve_supervise.c	starts and ends workers; the link's thread
  *   serve_log.c	writes the log; a thread of its own, the only one that may block
@@ -31,6 +32,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "serving/api/api_items.h"
 #include "serving/api/api_response.h"
 #include "serving/formats/output_parser.h"
 #include "serving/template/chat_template.h"
@@ -103,6 +105,8 @@ struct serve_job {
 	/* written by the preparing thread */
 	struct cairn_api_request req;
 	struct cairn_api_answer answer;
+	struct cairn_api_items items;	/* /v1/responses: the answer */
+	size_t items_sent;		/* bytes of items.out that are sent */
 	struct cairn_stop_set *stops;
 	struct cairn_cache_salt salt;
 	uint64_t seed, call_seed;	/* call_seed: ids of calls are made of it */
@@ -275,7 +279,12 @@ size_t serve_next_chunk(const struct serve_job *job, const struct serve_choice *
 			struct serve_chunk *chunk, struct cairn_api_choice *out);
 void serve_drop_chunk(struct serve_choice *c, size_t num_bytes);	/* it has been sent */
 
+/* serve_items.c: answers of /v1/responses, one choice each */
+int serve_push_items(struct serve_job *job);	/* returns as push_all() of serve_answer.c */
+int serve_send_items(struct serve_job *job);	/* whole; returns 0 or -ENOMEM */
+
 /* serve_answer.c. take and flush return true if the exchange is finished; the caller must end the job. */
+void serve_usage_of(const struct serve_job *job, struct cairn_api_usage *u);
 int64_t serve_count_chars(const char *s, size_t n);
 bool serve_is_scored(const struct serve_part *p);	/* its log-probabilities are wanted */
 void serve_take_prompt(struct serve_part *p, const struct serve_logprob *token);

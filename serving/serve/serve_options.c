@@ -11,7 +11,7 @@ static const char usage[] =
 	"usage: cairn serve [OPTION]...\n"
 	"\n"
 	"Serves a model over HTTP with OpenAI's interface: /v1/completions, /v1/chat/completions,\n"
-	"/v1/models; /tokenize, /detokenize; /health, /ready, /metrics, /version; a chat page at /.\n"
+	"/v1/responses, /v1/models; /tokenize, /detokenize; /health, /ready, /metrics, /version; a chat page at /.\n"
 	"\n"
 	"The model:\n"
 	"  --model DIR            Hugging Face checkpoint (the embedded model)\n"

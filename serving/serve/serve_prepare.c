@@ -268,6 +268,11 @@ static int make_choices(struct serve_job *job)
 	job->seed = r->has_seed ? (uint64_t)r->seed : random[0] ^ random[1];
 	job->call_seed = random[1];
 	job->salt = digest(r->cache_salt);
+	if (r->given) {
+		cairn_api_items_begin(&job->items, r, id, (int64_t)time(NULL));
+		return cairn_api_items_failed(&job->items) ?
+			       cairn_error(ENOMEM, "no memory for this request") : 0;
+	}
 	return cairn_api_answer_init(&job->answer, r, id, (int64_t)time(NULL));
 }
 

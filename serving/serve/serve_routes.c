@@ -85,6 +85,7 @@ void serve_job_put(struct serve_job *job)
 	free(job->choices);
 	free(job->parts);
 	cairn_stop_set_free(job->stops);
+	cairn_api_items_free(&job->items);
 	cairn_api_answer_free(&job->answer);
 	if (job->req.root)
 		cairn_api_request_free(&job->req);
@@ -129,7 +130,7 @@ static bool may_come(struct serve *s, struct cairn_http_exchange *x, bool needs_
 static void take_job(struct serve *s, struct cairn_http_exchange *x, const struct cairn_http_request *req,
 		     enum cairn_api_kind kind)
 {
-	bool generates = kind == CAIRN_API_COMPLETION || kind == CAIRN_API_CHAT;
+	bool generates = kind != CAIRN_API_TOKENIZE && kind != CAIRN_API_DETOKENIZE;
 	struct serve_job *job;
 
 	if (!may_come(s, x, generates))
@@ -160,6 +161,11 @@ static void completions(void *ctx, struct cairn_http_exchange *x, const struct c
 static void chat(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
 {
 	take_job(ctx, x, req, CAIRN_API_CHAT);
+}
+
+static void responses(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
+{
+	take_job(ctx, x, req, CAIRN_API_RESPONSES);
 }
 
 static void tokenize(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
@@ -311,6 +317,7 @@ int serve_open_http(struct serve *s)
 	const struct cairn_http_route routes[] = {
 		{ "POST", "/v1/completions", CAIRN_HTTP_JSON, 0, completions, s },
 		{ "POST", "/v1/chat/completions", CAIRN_HTTP_JSON, 0, chat, s },
+		{ "POST", "/v1/responses", CAIRN_HTTP_JSON, 0, responses, s },
 		{ "GET", "/v1/models", 0, 0, models, s },
 		{ "GET", "/v1/models/*", 0, 0, model, s },
 		{ "POST", "/tokenize", CAIRN_HTTP_JSON, 0, tokenize, s },
