@@ -321,9 +321,11 @@ static void constraints(struct cairn_test *t)
 		{ "'response_format':null,'structured_outputs':null", "", CAIRN_CONSTRAINT_NONE },
 		{ "'structured_outputs':{'json':null,'json_object':false,'disable_fallback':true}", "",
 		  CAIRN_CONSTRAINT_NONE },
-		{ "'response_format':{'type':'json_object'}", "{\"type\":\"object\"}", CAIRN_CONSTRAINT_JSON },
+		{ "'response_format':{'type':'json_object'}", "{\"type\":\"object\"}",
+		  CAIRN_CONSTRAINT_JSON },
 		{ "'response_format':{'type':'json_schema','json_schema':{'name':'n','strict':null,"
-		  "'description':'d','schema':{'b':1,'a':[2]}}}", "{\"b\":1,\"a\":[2]}", CAIRN_CONSTRAINT_JSON },
+		  "'description':'d','schema':{'b':1,'a':[2]}}}", "{\"b\":1,\"a\":[2]}",
+		  CAIRN_CONSTRAINT_JSON },
 		{ "'structured_outputs':{'json':{'type':'null'}}", "{\"type\":\"null\"}",
 		  CAIRN_CONSTRAINT_JSON },
 		{ "'structured_outputs':{'json':'{}'}", "{}", CAIRN_CONSTRAINT_JSON },
