@@ -1,239 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * grammar - the engine's side: starts the grammar process, talks to it, and starts it anew when it has failed
- *
- *   none --first open--> STARTING --READY--> READY --end, time limit, violation--> none --delay--> STARTING
- *
- * A failed process is killed and reaped before the next one starts. The delay before the next one is 0 after
- * a process that was READY, and doubles from 0.1 s to 10 s after those that were not. One that says that it
- * is UNUSABLE is not started again.
+ * grammar - the engine's side of the grammar process: constraints and steps
  *
  * Everything but a step goes through queues and never blocks. A step waits for at most step_ms.
  */
-#include "serving/grammar/grammar.h"
-
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
-#include "serving/grammar/grammar_wire.h"
+#include "serving/grammar/grammar_client.h"
 #include "serving/grammar/llguidance.h"
 
 #define MS		1000000ll
-#define FIRST_DELAY	(100 * MS)
-#define MAX_DELAY	(10000 * MS)
-#define START_NS	(120000 * MS)	/* to load a vocabulary */
-#define SLOT_BITS	20
-
-extern char **environ;
-
-/* A constraint that the caller has opened and not closed. */
-struct entry {
-	uint64_t id;			/* 0: free */
-	enum cairn_grammar_state state;
-	int32_t num_seqs;
-	char *why;			/* REFUSED */
-};
-
-struct cairn_grammar {
-	struct cairn_grammar_options opt;
-	char *dir;
-	char eos[1024];
-	int fd, memory_fd, pid;
-	int is_ready;
-	int is_wanted, was_started;	/* a constraint has been opened; a process has been started */
-	int64_t started, next_start, delay;
-	char unusable[GRAMMAR_MAX_ERROR + 1];	/* "": usable */
-	struct grammar_memory memory;
-	void *base;
-	struct grammar_out out;
-	struct grammar_in in;
-	struct entry *entries;		/* [num_entries] */
-	uint32_t *free_entries, num_entries, num_free;
-	uint64_t generation, step;
-	int stepped;			/* the process has answered the step */
-	int32_t num_masks;		/* of the last step that succeeded */
-	struct cairn_mask_source masks;
-	struct cairn_grammar_stats stats;
-};
-
-static struct entry *find(const struct cairn_grammar *g, uint64_t id)
-{
-	uint64_t slot = id & ((1u << SLOT_BITS) - 1);
-
-	return id && slot < g->num_entries && g->entries[slot].id == id ? &g->entries[slot] : NULL;
-}
-
-/* ---- the process ---- */
-
-static int spawn(struct cairn_grammar *g)
-{
-	char vocab[16], masks[16], cache[24], compile[16];
-	char *argv[] = { "cairn", "grammar", g->dir, vocab, masks, cache, compile, g->eos, NULL };
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
-	sigset_t none, all;
-	int fds[2], high[2], ret;
-
-	snprintf(vocab, sizeof(vocab), "%d", g->opt.vocab_size);
-	snprintf(masks, sizeof(masks), "%d", g->opt.max_masks);
-	snprintf(cache, sizeof(cache), "%lld", (long long)g->opt.cache_bytes);
-	snprintf(compile, sizeof(compile), "%d", g->opt.compile_ms);
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds))
-		return cairn_error(EIO, "grammar: socketpair: %s", strerror(errno));
-	/* copies above the two numbers that they get in the process, so that neither overwrites the other */
-	high[0] = fcntl(fds[1], F_DUPFD_CLOEXEC, GRAMMAR_MEMORY + 1);
-	high[1] = fcntl(g->memory_fd, F_DUPFD_CLOEXEC, GRAMMAR_MEMORY + 1);
-	sigemptyset(&none);
-	sigfillset(&all);
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_adddup2(&actions, high[0], GRAMMAR_SOCKET);
-	posix_spawn_file_actions_adddup2(&actions, high[1], GRAMMAR_MEMORY);
-	posix_spawnattr_init(&attr);
-	posix_spawnattr_setsigmask(&attr, &none);
-	posix_spawnattr_setsigdefault(&attr, &all);
-	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-	/* helpers of a step must not spin while they wait: other processes need the processors */
-	ret = setenv("OMP_WAIT_POLICY", "passive", 0) || setenv("OMP_STACKSIZE", "256M", 0) ? errno :
-	      posix_spawn(&g->pid, "/proc/self/exe", &actions, &attr, argv, environ);
-	posix_spawnattr_destroy(&attr);
-	posix_spawn_file_actions_destroy(&actions);
-	for (int i = 0; i < 2; i++)
-		if (high[i] >= 0)
-			close(high[i]);
-	close(fds[1]);
-	if (ret) {
-		g->pid = -1;
-		close(fds[0]);
-		return cairn_error(EIO, "grammar: the process cannot be started: %s", strerror(ret));
-	}
-	g->fd = fds[0];
-	g->started = cairn_clock_ns();
-	g->is_ready = 0;
-	g->in.begin = g->in.end = 0;
-	free(g->out.data);
-	g->out = (struct grammar_out){ 0 };
-	return 0;
-}
-
-/* Ends the process. Everything that was open is lost. */
-static void fail(struct cairn_grammar *g)
-{
-	if (g->fd >= 0)
-		close(g->fd);
-	g->fd = -1;
-	if (g->pid > 0) {
-		kill(g->pid, SIGKILL);
-		while (waitpid(g->pid, NULL, 0) < 0 && errno == EINTR)
-			;
-	}
-	g->pid = -1;
-	for (uint32_t i = 0; i < g->num_entries; i++)
-		if (g->entries[i].id && g->entries[i].state != CAIRN_GRAMMAR_REFUSED)
-			g->entries[i].state = CAIRN_GRAMMAR_LOST;
-	g->num_masks = 0;
-	g->delay = g->is_ready ? 0 : !g->delay ? FIRST_DELAY : g->delay < MAX_DELAY / 2 ? 2 * g->delay :
-		   MAX_DELAY;
-	g->is_ready = 0;
-	g->next_start = cairn_clock_ns() + g->delay;
-}
-
-static void set_unusable(struct cairn_grammar *g, const char *text, int32_t num)
-{
-	snprintf(g->unusable, sizeof(g->unusable), "%.*s", num, text);
-	if (!g->unusable[0])
-		snprintf(g->unusable, sizeof(g->unusable), "the grammar process did not say why it ended");
-	for (uint32_t i = 0; i < g->num_entries; i++) {
-		struct entry *e = &g->entries[i];
-
-		if (!e->id || e->state == CAIRN_GRAMMAR_REFUSED)
-			continue;
-		e->state = CAIRN_GRAMMAR_REFUSED;
-		e->why = strdup(g->unusable);
-	}
-}
-
-static int take(struct cairn_grammar *g, const struct grammar_frame *f, const char *text)
-{
-	struct entry *e = find(g, f->id);
-
-	switch (f->kind) {
-	case GRAMMAR_READY:
-		if (g->is_ready || f->num != g->opt.vocab_size)
-			return -EINVAL;
-		g->is_ready = 1;
-		return 0;
-	case GRAMMAR_UNUSABLE:
-		set_unusable(g, text, f->bytes);
-		return -EINVAL;
-	case GRAMMAR_OPENED:
-	case GRAMMAR_REFUSED:
-		if (!g->is_ready || (e && e->state != CAIRN_GRAMMAR_OPENING))
-			return -EINVAL;
-		if (f->kind == GRAMMAR_OPENED) {
-			g->stats.compiled += !f->num;
-			g->stats.cache_hits += !!f->num;
-			g->stats.compile_ns += f->ns > 0 ? f->ns : 0;
-		} else {
-			g->stats.refused++;
-		}
-		if (!e)			/* closed meanwhile */
-			return 0;
-		e->state = f->kind == GRAMMAR_OPENED ? CAIRN_GRAMMAR_OPEN : CAIRN_GRAMMAR_REFUSED;
-		if (f->kind == GRAMMAR_REFUSED)
-			e->why = strndup(text, (size_t)f->bytes);
-		return 0;
-	case GRAMMAR_STEPPED:
-		if (!g->is_ready || g->stepped || f->id != g->step)
-			return -EINVAL;
-		g->stepped = 1;
-		return 0;
-	default:
-		return -EINVAL;
-	}
-}
-
-/* Reads and sends what can be. Returns 0, or an error after which the process is of no use. */
-static int exchange(struct cairn_grammar *g)
-{
-	struct grammar_frame f;
-	const char *text;
-	int ret;
-
-	while ((ret = grammar_fill(&g->in, g->fd)) > 0) {
-		while ((ret = grammar_next(&g->in, &f, &text)) > 0)
-			CAIRN_TRY(take(g, &f, text));
-		if (ret < 0)
-			return ret;
-	}
-	if (ret == 0 && g->is_ready)
-		ret = grammar_flush(&g->out, g->fd);
-	return ret < 0 ? ret : 0;
-}
-
-void cairn_grammar_poll(struct cairn_grammar *g)
-{
-	int64_t now = cairn_clock_ns();
-
-	if (g->fd >= 0 && (exchange(g) || (!g->is_ready && now > g->started + START_NS)))
-		fail(g);
-	if (g->fd >= 0 || !g->is_wanted || g->unusable[0] || now < g->next_start)
-		return;
-	g->stats.restarts += g->was_started;
-	g->was_started = 1;
-	if (spawn(g))
-		fail(g);
-}
 
 int cairn_grammar_fd(const struct cairn_grammar *g)
 {
@@ -252,7 +35,8 @@ static int take_entry(struct cairn_grammar *g, struct entry **e)
 	uint32_t num = g->num_entries ? 2 * g->num_entries : 64;
 
 	if (!g->num_free) {
-		void *entries = num <= 1u << SLOT_BITS ? realloc(g->entries, num * sizeof(**e)) : NULL;
+		void *entries = num > 1u << GRAMMAR_SLOT_BITS ? NULL :
+				realloc(g->entries, num * sizeof(**e));
 		void *places = entries ? realloc(g->free_entries, num * sizeof(*g->free_entries)) : NULL;
 
 		if (entries)
@@ -266,7 +50,7 @@ static int take_entry(struct cairn_grammar *g, struct entry **e)
 		g->num_entries = num;
 	}
 	*e = &g->entries[g->free_entries[--g->num_free]];
-	(*e)->id = ++g->generation << SLOT_BITS | (uint64_t)(*e - g->entries);
+	(*e)->id = ++g->generation << GRAMMAR_SLOT_BITS | (uint64_t)(*e - g->entries);
 	return 0;
 }
 
@@ -322,7 +106,7 @@ int cairn_grammar_is_usable(const struct cairn_grammar *g)
 
 enum cairn_grammar_state cairn_grammar_state(const struct cairn_grammar *g, uint64_t id)
 {
-	const struct entry *e = find(g, id);
+	const struct entry *e = grammar_find(g, id);
 
 	if (!e)
 		return CAIRN_GRAMMAR_LOST;
@@ -336,14 +120,14 @@ enum cairn_grammar_state cairn_grammar_state(const struct cairn_grammar *g, uint
 void cairn_grammar_close(struct cairn_grammar *g, uint64_t id)
 {
 	struct grammar_frame f = { .kind = GRAMMAR_CLOSE, .id = id };
-	struct entry *e = find(g, id);
+	struct entry *e = grammar_find(g, id);
 
 	if (!e)
 		return;
 	if (g->fd >= 0 && (e->state == CAIRN_GRAMMAR_OPENING || e->state == CAIRN_GRAMMAR_OPEN)) {
 		grammar_put(&g->out, &f, NULL, 0, NULL, 0);
 		cairn_grammar_poll(g);
-		e = find(g, id);
+		e = grammar_find(g, id);
 	}
 	free(e->why);
 	*e = (struct entry){ 0 };
@@ -363,7 +147,7 @@ static int wait_for_step(struct cairn_grammar *g, int32_t num)
 	for (;;) {
 		struct pollfd p = { g->fd, POLLIN, 0 };
 
-		CAIRN_TRY(exchange(g));
+		CAIRN_TRY(grammar_exchange(g));
 		if (g->stepped)
 			return 0;
 		left = end - cairn_clock_ns();
@@ -380,7 +164,7 @@ static int wait_for_step(struct cairn_grammar *g, int32_t num)
 static int put_item(struct cairn_grammar *g, const struct cairn_mask_item *from, int32_t at, int32_t first)
 {
 	struct grammar_item *to = &g->memory.items[at];
-	const struct entry *e = find(g, from->constraint);
+	const struct entry *e = grammar_find(g, from->constraint);
 	int32_t masks = from->wants_masks ? 1 + from->num_drafts : 0;
 
 	if (!e || e->state != CAIRN_GRAMMAR_OPEN || from->num_tokens > GRAMMAR_MAX_TOKENS ||
@@ -422,7 +206,7 @@ static int step(void *ctx, struct cairn_mask_item *items, int32_t num)
 	if (!sent)
 		return 0;
 	if (wait_for_step(g, sent)) {
-		fail(g);
+		grammar_fail(g);
 		for (int32_t i = 0; i < num; i++)
 			items[i].num_valid = -1;
 		return 0;
@@ -537,7 +321,7 @@ void cairn_grammar_destroy(struct cairn_grammar *g)
 {
 	if (!g)
 		return;
-	fail(g);
+	grammar_fail(g);
 	for (uint32_t i = 0; i < g->num_entries; i++)
 		free(g->entries[i].why);
 	if (g->base != MAP_FAILED)

@@ -19,7 +19,8 @@ static int append(struct vocabulary *v, size_t *room, size_t *used, const void *
 		v->bytes = p;
 		*room = more;
 	}
-	memcpy(v->bytes + *used, bytes, num);
+	if (num)
+		memcpy(v->bytes + *used, bytes, num);
 	*used += num;
 	return 0;
 }
@@ -38,7 +39,6 @@ static int spell(struct vocabulary *v, const struct cairn_tokenizer *tok, struct
 	size_t room = 0, used = 0, num;
 	const char *bytes;
 
-	CAIRN_TRY(append(v, &room, &used, "", 0));
 	for (int32_t id = 0; id < v->size; id++) {
 		v->at[id] = used;
 		if (id >= cairn_tokenizer_size(tok))	/* padding */
