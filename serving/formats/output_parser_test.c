@@ -89,7 +89,7 @@ static const struct row {
 	  "arg_value>\n<arg_key>days</arg_key>\n"
 	  "<arg_value>2</arg_value>\n</tool_call>\n<tool_call>f\n</tool_call>",
 	  "N(weather)A({\"city\": \"Paris\", \"days\": 2})N(f)A({})", 0 },
-	{ "glm47", "none",
+	{ "glm45", "none",
 	  "<tool_call>weather<arg_key>city</arg_key><arg_value>\nRome\n</arg_value></"
 	  "tool_call>",
 	  "N(weather)A({\"city\": \"\\nRome\\n\"})", 0 },
@@ -203,6 +203,78 @@ static void all_cuts(struct cairn_test *t)
 	}
 }
 
+/* Rows of the table with one mistake each, in a form's members or the parameter's pattern.
+ */
+static const struct {
+	const char *format;
+	int form;
+	const char *call, *between, *end, *parameter; /* NULL: unchanged */
+} mutants[] = {
+	{ "hermes", 0, "<tool_call>\n%o\n", NULL, NULL, NULL },
+	{ "hermes", 0, "<tool_call>\n%o\n</tool_calls>", NULL, NULL, NULL },
+	{ "qwen3_coder", 0, "<tool_call>\n<function=%n>\n%p</tool_call>", NULL, NULL,
+	  NULL },
+	{ "qwen3_coder", 0, NULL, NULL, NULL, "<parameter=%k>%v</parameter>" },
+	{ "glm45", 0, NULL, NULL, NULL,
+	  "<arg_key>%k</arg_key>\n<arg_value>\n%v\n</arg_value>\n" },
+	{ "llama3_json", 0, NULL, ", ", NULL, NULL },
+	{ "mistral", 2, NULL, "; ", NULL, NULL },
+	{ "mistral", 2, NULL, NULL, "", NULL },
+	{ "mistral", 1, "[TOOL_CALLS]%n[CALL_ID]%d[ARGS]%a", NULL, NULL, NULL },
+	{ "deepseek_v3", 0, "<｜tool▁call▁begin｜>%n\n```json\n%a\n```<｜tool▁call▁end｜>",
+	  NULL, NULL, NULL },
+	{ "deepseek_v31", 0, NULL, NULL, "", NULL },
+	{ "kimi_k2", 0,
+	  "<|tool_call_begin|>functions.%n:<|tool_call_argument_begin|>%a<|tool_call_end|>",
+	  NULL, NULL, NULL },
+	{ "kimi_k2", 0, NULL, NULL, "<|tool_call_end|>", NULL },
+};
+
+/* Returns whether an answer in this format is read otherwise than it should be. */
+static bool caught(struct cairn_test *t, const char *name,
+		   const struct cairn_tool_format *format)
+{
+	bool differs = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows) && !differs; i++) {
+		struct cairn_output_rules rules = { .tool_format = format,
+						    .prompt_end = rows[i].prompt,
+						    .tools = test_tools() };
+		char *got = NULL;
+
+		if (!strcmp(rows[i].tools, name) &&
+		    !cairn_reasoning_format_find(rows[i].reasoning, NULL, &rules.reasoning))
+			got = parse_cut(t, &rules, rows[i].text, strlen(rows[i].text), 0,
+					1);
+		differs = got && strcmp(got, rows[i].want);
+		free(got);
+		json_decref((json_t *)rules.tools);
+	}
+	return differs;
+}
+
+static void wrong_rows(struct cairn_test *t)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(mutants); i++) {
+		const struct cairn_tool_format *right;
+		struct cairn_tool_format wrong;
+		struct cairn_tool_form *form;
+
+		if (!EXPECT(t, !cairn_tool_format_find(mutants[i].format, NULL, &right)))
+			continue;
+		EXPECT(t, !caught(t, mutants[i].format, right));
+		wrong = *right;
+		form = &wrong.forms[mutants[i].form];
+		form->call = mutants[i].call ? mutants[i].call : form->call;
+		form->between = mutants[i].between ? mutants[i].between : form->between;
+		form->end = mutants[i].end ? mutants[i].end : form->end;
+		wrong.parameter =
+			mutants[i].parameter ? mutants[i].parameter : wrong.parameter;
+		if (!EXPECT(t, caught(t, mutants[i].format, &wrong)))
+			cairn_note(t, "mutant %zu of %s survives", i, mutants[i].format);
+	}
+}
+
 /* With one_call, nothing after the first call is read. */
 static void one_call(struct cairn_test *t)
 {
@@ -284,8 +356,8 @@ static void drop(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "all_cuts", all_cuts },     { "one_call", one_call }, { "bounds", bounds },
-	{ "prompt_end", prompt_end }, { "drop", drop },
+	{ "all_cuts", all_cuts }, { "wrong_rows", wrong_rows }, { "one_call", one_call },
+	{ "bounds", bounds },	  { "prompt_end", prompt_end }, { "drop", drop },
 };
 
 const struct cairn_family cairn_output_parser_family = {
