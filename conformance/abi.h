@@ -68,6 +68,7 @@
 #include "primitives/gemm/gemm.h"
 #include "primitives/gemm/gemm_fp8w.h"
 #include "primitives/logits/logprobs.h"
+#include "primitives/logits/mask_logits.h"
 #include "primitives/logits/penalize.h"
 #include "primitives/draw/pick_ids.h"
 #include "primitives/gemm/quant_fp8w.h"
@@ -242,6 +243,9 @@ struct cairn_impl {
 	/* 8-bit weights and activations */
 	int (*gemm_fp8)(const struct cairn_gemm_fp8_args *args, void *stream);
 	int (*gemm_fp8_workspace)(const struct cairn_gemm_fp8_args *args, size_t *bytes);
+
+	/* what a grammar allows a row to draw */
+	int (*mask_logits)(const struct cairn_mask_logits_args *args, void *stream);
 };
 
 /*

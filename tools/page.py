@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Updates the hashes in the Content-Security-Policy of serving/serve/page.html: tools/page.py [--check]
+"""Updates the hashes in the Content-Security-Policy of serving/page/page.html: tools/page.py [--check]
 
 The build puts the style and the scripts in place of the lines "@include FILE" (serving/serve/Kbuild), as whole() does.
 With --check nothing is written; exit status 1 if the hashes are out of date.
@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parent.parent / "serving" / "serve" / "page.html"
+PAGE = Path(__file__).resolve().parent.parent / "serving" / "page" / "page.html"
 
 
 def whole(text):

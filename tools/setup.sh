@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh [plots | clients BUILD]: installs missing packages with the system's package manager, and names them.
+# setup.sh [plots | clients BUILD | grammar [BUILD]]: installs missing packages with the system's package manager, and
+# names them.
 set -eu
 
 need=""
@@ -88,6 +89,37 @@ if command -v apt-get >/dev/null 2>&1; then
 	fi
 fi
 
+# Optional: llguidance, which compiles the constraints of structured outputs, for BUILD/lib. It is a wheel of PyPI, by
+# version and hash; what it needs is the C interface of the module in it. The second library has the names of Python to
+# which the module refers, so that it loads without Python (serving/grammar/llguidance.h).
+if [ "${1:-grammar}" = grammar ]; then
+	lib=${2:-build}/lib
+	wheel="llguidance==1.9.1 --hash=sha256:dfac6021d9c4c5ef16b3a1d336c05ca5e8208ff30dec29d1c63ebcafbee3a346"
+	fetch_grammar() {
+		dir=$(mktemp -d)
+		echo "$wheel" >"$dir/want"
+		python3 -m pip download --quiet --no-deps --only-binary :all: --require-hashes -r "$dir/want" -d "$dir" &&
+			python3 -m zipfile -e "$dir"/*.whl "$dir" && mkdir -p "$lib" &&
+			nm -D --undefined-only "$dir/llguidance/_lib.abi3.so" |
+			sed -n 's/.* \(_*Py[A-Za-z0-9_]*\).*/char \1[64];/p' >"$dir/names.c" &&
+			"${CC:-gcc}" -shared -fPIC -o "$lib/libllguidance_python.so" "$dir/names.c" &&
+			cp "$dir/llguidance/_lib.abi3.so" "$lib/libllguidance.so"
+		ok=$?
+		rm -rf "$dir"
+		return $ok
+	}
+	if ! grep -qs "llguidance@1\.9\.1" "$lib/libllguidance.so"; then
+		if ! python3 -m pip --version >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1; then
+			try_install "structured outputs" --no-install-recommends " python3-pip"
+		fi
+		echo "setup: installing llguidance in $lib (structured outputs; optional)"
+		fetch_grammar || echo "setup: installation failed: structured outputs are refused, and their tests skipped"
+	fi
+	if command -v apt-get >/dev/null 2>&1 && [ ! -d /usr/share/json-schema-test-suite ]; then
+		try_install "tests of structured outputs" --no-install-recommends " json-schema-test-suite python3-jsonschema"
+	fi
+fi
+
 # Optional: a browser for the test of the built-in page, and third-party clients (and NumPy, with which the library
 # exchanges tensors), in a folder of their own (setup.sh clients BUILD).
 if [ "${1:-}" = clients ]; then
@@ -95,7 +127,7 @@ if [ "${1:-}" = clients ]; then
 		try_install "test of the built-in page" --no-install-recommends " chromium"
 	fi
 	clients=${2:-build}/clients
-	python3 -m venv "$clients" && "$clients/bin/pip" install -q openai servebench "numpy>=2.1" ||
+	python3 -m venv "$clients" && "$clients/bin/pip" install -q openai servebench langchain-openai litellm openai-agents "numpy>=2.1" ||
 		echo "setup: installation failed: the tests with third-party clients are skipped"
 fi
 

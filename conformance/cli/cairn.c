@@ -9,6 +9,7 @@
 #include "conformance/tables/program.h"
 #include "serving/bench/bench_serve.h"
 #include "serving/cli/commands.h"
+#include "serving/grammar/grammar.h"
 #include "serving/serve/serve.h"
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
@@ -59,6 +60,7 @@ static const struct command {
 	{ "eval", "scores the embedded model on its held-out questions", cairn_cmd_eval },
 	{ "serve", "serves a model over HTTP", cairn_cmd_serve },
 	{ "serve-worker", NULL, cairn_cmd_serve_worker },
+	{ "grammar", NULL, cairn_cmd_grammar },
 	{ "convert-gqa", "makes a checkpoint with fewer heads of keys and values", cairn_cmd_convert_gqa },
 	{ "convert-slices", "cuts the forward pass of a model at its attention operators",
 	  cairn_cmd_convert_slices },

@@ -198,7 +198,7 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 PLAIN(stream, seed) PLAIN(dsmem, src_bytes) PLAIN(rmsnorm, rows) PLAIN(rope, q_stride)
 PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append, kv.num_pages)
 PLAIN(pick_ids, rows) PLAIN(kv_move, layer_bytes) PLAIN(token_counts, num_slots) PLAIN(penalize, rows)
-PLAIN(logprobs, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, kv.num_pages)
+PLAIN(logprobs, rows) PLAIN(mask_logits, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, kv.num_pages)
 PLAIN(attn_merge, state_stride) PLAIN(attn_quant, q_stride)
 WITH_WORKSPACE(cluster_reduce, cairn_offer.cluster_reduce_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(cluster_gather, cairn_offer.cluster_gather_check_shape(a), 0, 0, a->len + a->num_clusters)
@@ -245,7 +245,7 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	ONE(rmsnorm); ONE(rope); ONE(silu_mul); ONE(embedding); ONE(argmax); BOTH(sample);
 	ONE(kv_append); BOTH(attn_paged); BOTH(cluster_attn); BOTH(cluster_mla);
 	BOTH(decode_step); BOTH(moe); ONE(pick_ids); ONE(kv_move); ONE(token_counts);
-	ONE(penalize); ONE(logprobs); ONE(quant_fp8w); BOTH(gemm_fp8w); ONE(mla_append);
+	ONE(penalize); ONE(logprobs); ONE(mask_logits); ONE(quant_fp8w); BOTH(gemm_fp8w); ONE(mla_append);
 	BOTH(mla_paged); ONE(attn_merge); BOTH(attn_dense);
 	BOTH(attn_bsr); BOTH(attn_bwd); BOTH(mla_prefill); ONE(attn_quant); BOTH(attn_fp8);
 	BOTH(attn_variant); BOTH(mla_decode);

@@ -34,6 +34,7 @@ const struct cairn_impl cairn_impl_cpu = {
 	.kv_move = cairn_kv_move_cpu,
 	.token_counts = cairn_token_counts_cpu,
 	.penalize = cairn_penalize_cpu,
+	.mask_logits = cairn_mask_logits_cpu,
 	.logprobs = cairn_logprobs_cpu,
 	.quant_fp8w = cairn_quant_fp8w_cpu,
 	.gemm_fp8w = cairn_gemm_fp8w_cpu,

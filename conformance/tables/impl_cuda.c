@@ -40,6 +40,7 @@ const struct cairn_impl cairn_impl_cuda = {
 	.kv_move = cairn_kv_move,
 	.token_counts = cairn_token_counts,
 	.penalize = cairn_penalize,
+	.mask_logits = cairn_mask_logits,
 	.logprobs = cairn_logprobs,
 	.quant_fp8w = cairn_quant_fp8w,
 	.gemm_fp8w = cairn_gemm_fp8w,

@@ -32,6 +32,7 @@ const struct cairn_impl cairn_impl_ref = {
 	.kv_move = cairn_kv_move_ref,
 	.token_counts = cairn_token_counts_ref,
 	.penalize = cairn_penalize_ref,
+	.mask_logits = cairn_mask_logits_ref,
 	.logprobs = cairn_logprobs_ref,
 	.quant_fp8w = cairn_quant_fp8w_ref,
 	.gemm_fp8w = cairn_gemm_fp8w_ref,

@@ -313,7 +313,45 @@ static void fit(struct cairn_test *t)
 	}
 }
 
+/* What an answer is held to, and what it is not. */
+static void constraints(struct cairn_test *t)
+{
+	static const struct { const char *members, *text; enum cairn_constraint_kind kind; } all[] = {
+		{ "'response_format':{'type':'text'}", "", CAIRN_CONSTRAINT_NONE },
+		{ "'response_format':null,'structured_outputs':null", "", CAIRN_CONSTRAINT_NONE },
+		{ "'structured_outputs':{'json':null,'json_object':false,'disable_fallback':true}", "",
+		  CAIRN_CONSTRAINT_NONE },
+		{ "'response_format':{'type':'json_object'}", "{\"type\":\"object\"}",
+		  CAIRN_CONSTRAINT_JSON },
+		{ "'response_format':{'type':'json_schema','json_schema':{'name':'n','strict':null,"
+		  "'description':'d','schema':{'b':1,'a':[2]}}}", "{\"b\":1,\"a\":[2]}",
+		  CAIRN_CONSTRAINT_JSON },
+		{ "'structured_outputs':{'json':{'type':'null'}}", "{\"type\":\"null\"}",
+		  CAIRN_CONSTRAINT_JSON },
+		{ "'structured_outputs':{'json':'{}'}", "{}", CAIRN_CONSTRAINT_JSON },
+		{ "'structured_outputs':{'json_object':true}", "{\"type\":\"object\"}",
+		  CAIRN_CONSTRAINT_JSON },
+		{ "'structured_outputs':{'regex':'a+'}", "a+", CAIRN_CONSTRAINT_REGEX },
+		{ "'structured_outputs':{'choice':['a','b']}", "[\"a\",\"b\"]", CAIRN_CONSTRAINT_CHOICE },
+		{ "'structured_outputs':{'grammar':'start: x'}", "start: x", CAIRN_CONSTRAINT_LARK },
+	};
+	struct cairn_api_request r;
+	char body[512];
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		snprintf(body, sizeof(body), "{'prompt':'a',%s}", all[i].members);
+		if (!parse(t, CAIRN_API_COMPLETION, body, &r))
+			continue;
+		EXPECT(t, r.constraint.kind == all[i].kind && !r.constraint.num_after);
+		EXPECT(t, r.constraint.num_bytes == strlen(all[i].text) &&
+			  (!r.constraint.kind || !strcmp(r.constraint.text, all[i].text)));
+		EXPECT(t, !r.constraint.kind == !r.constraint_param);
+		cairn_api_request_free(&r);
+	}
+}
+
 static const struct cairn_unit units[] = {
+	{ "constraints", constraints },
 	{ "defaults", defaults }, { "everything", everything },
 	{ "prompts", prompts },   { "messages", messages },
 	{ "neutral", neutral },   { "integral", integral },

@@ -9,9 +9,10 @@ static void bodies(struct cairn_test *t)
 {
 	const struct cairn_stop_string stop = { "\n\"END", 5 };
 	const struct cairn_api_choice choices[] = {
-		{ 0, "one", 3, CAIRN_API_STOP, &stop, -1, logprobs, 2, NULL },
-		{ 1, "", 0, CAIRN_API_STOP, NULL, 7, NULL, 0, NULL },
-		{ 2, "x", 1, CAIRN_API_LENGTH, NULL, -1, NULL, 0, NULL },
+		{ .text = "one", .num_bytes = 3, .finish = CAIRN_API_STOP, .stop = &stop, .stop_id = -1,
+		  .logprobs = logprobs, .num_logprobs = 2 },
+		{ .index = 1, .text = "", .finish = CAIRN_API_STOP, .stop_id = 7 },
+		{ .index = 2, .text = "x", .num_bytes = 1, .finish = CAIRN_API_LENGTH, .stop_id = -1 },
 	};
 	for (int chat = 0; chat < 2; chat++) {
 		struct cairn_api_request req = request(chat ? CAIRN_API_CHAT : CAIRN_API_COMPLETION, false);

@@ -8,11 +8,6 @@
 #include "serving/api/api_request_impl.h"
 #include "serving/base/json.h"
 
-static int invalid(struct parse *p, const char *param, const char *what)
-{
-	return cairn_api_refuse(p->error, 400, "invalid_value", param, "%s %s", param, what);
-}
-
 int cairn_api_take_model(struct parse *p, const char *name, json_t *value)
 {
 	char quoted[CAIRN_QUOTE_LEN];
@@ -100,7 +95,7 @@ static int batch(struct parse *p, const json_t *value, bool ids)
 			return cairn_api_wrong_type(p, "prompt", "of one kind: texts, or lists of token ids",
 						    one);
 		if (!json_array_size(one))
-			return invalid(p, "prompt", "has an empty list of token ids");
+			return cairn_api_invalid(p, "prompt", "has an empty list of token ids");
 		CAIRN_TRY(add_ids(p, "prompt", one));
 		r->prompts[i].num_ids = (int32_t)json_array_size(one);
 	}
@@ -126,158 +121,13 @@ int cairn_api_take_prompt(struct parse *p, const char *name, json_t *value)
 	if (!json_is_array(value))
 		return cairn_api_wrong_type(p, name, "a string or an array", value);
 	if (!json_array_size(value))
-		return invalid(p, name, "is empty");
+		return cairn_api_invalid(p, name, "is empty");
 	first = json_array_get(value, 0);
 	if (json_is_string(first) || json_is_array(first))
 		return batch(p, value, json_is_array(first));
 	CAIRN_TRY(add_ids(p, name, value));
 	r->prompts->ids = r->ids;
 	r->prompts->num_ids = (int32_t)r->num_ids;
-	return 0;
-}
-
-/* Joins the texts of a content given as parts with newlines, as vLLM does. */
-static int join_parts(struct parse *p, size_t which, const json_t *parts, json_t **text)
-{
-	size_t i, len = 0, num = json_array_size(parts);
-	char param[96], *buf;
-	json_t *part;
-
-	json_array_foreach(parts, i, part)
-	{
-		const char *type = json_string_value(json_object_get(part, "type"));
-		const json_t *t = json_object_get(part, "text");
-
-		snprintf(param, sizeof(param), "messages[%zu].content[%zu]", which, i);
-		if (!json_is_object(part) || !type)
-			return invalid(p, param, "must be an object with a type");
-		if (strcmp(type, "text"))
-			return cairn_api_refuse(p->error, 400, "unsupported_parameter", param,
-						"%s: only the type \"text\" is supported", param);
-		if (!json_is_string(t))
-			return invalid(p, param, "must have a text");
-		if (json_object_size(part) != 2)
-			return invalid(p, param, "must have only a type and a text");
-		len += json_string_length(t) + 1;
-	}
-	snprintf(param, sizeof(param), "messages[%zu].content", which);
-	if (!num)
-		return invalid(p, param, "is empty");
-	buf = malloc(len);
-	if (!buf)
-		return cairn_api_no_memory(p);
-	len = 0;
-	json_array_foreach(parts, i, part)
-	{
-		const json_t *t = json_object_get(part, "text");
-
-		memcpy(buf + len, json_string_value(t), json_string_length(t));
-		len += json_string_length(t);
-		buf[len++] = '\n';
-	}
-	*text = json_stringn_nocheck(buf, len - 1);
-	free(buf);
-	return *text ? 0 : cairn_api_no_memory(p);
-}
-
-/* OpenAI's newer models call the role system "developer". */
-static int take_role(struct parse *p, const char *param, const json_t *value, json_t **role)
-{
-	static const char *const roles[] = { "system", "user", "assistant", "developer" };
-	char quoted[CAIRN_QUOTE_LEN];
-
-	if (!json_is_string(value))
-		return cairn_api_wrong_type(p, param, "a string", value);
-	for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
-		if (!strcmp(roles[i], json_string_value(value))) {
-			*role = json_string(roles[i == 3 ? 0 : i]);
-			return *role ? 0 : cairn_api_no_memory(p);
-		}
-	return cairn_api_refuse(p->error, 400, "invalid_value", param,
-				"%s must be system, user or assistant, is %s", param,
-				cairn_quote(json_string_value(value), json_string_length(value), quoted));
-}
-
-/* An answer that a client sends back may still have its empty lists of tool calls and annotations. lm-eval
- * also puts the type of the content into each message. */
-static bool asks_for_nothing(const char *name, const json_t *value)
-{
-	if (!strcmp(name, "type"))
-		return json_is_string(value) && !strcmp(json_string_value(value), "text");
-	return (!strcmp(name, "tool_calls") || !strcmp(name, "annotations")) && json_is_array(value) &&
-	       !json_array_size(value);
-}
-
-/* Checks one member of a message and stores it in *to; NULL: the member counts as absent. */
-static int message_member(struct parse *p, size_t which, const char *name, json_t *value, json_t **to)
-{
-	char param[96], quoted[CAIRN_QUOTE_LEN];
-
-	cairn_quote(name, strlen(name), quoted);
-	snprintf(param, sizeof(param), "messages[%zu].%.*s", which, (int)strlen(quoted) - 2, quoted + 1);
-	*to = NULL;
-	if (!strcmp(name, "role")) {
-		return take_role(p, param, value, to);
-	} else if (!strcmp(name, "content")) {
-		if (json_is_array(value))
-			return join_parts(p, which, value, to);
-		if (!json_is_string(value))
-			return cairn_api_wrong_type(p, param, "a string or a list of texts", value);
-	} else if (json_is_null(value) || asks_for_nothing(name, value)) {
-		return 0;
-	} else if (strcmp(name, "name") && strcmp(name, "reasoning_content")) {
-		return cairn_api_refuse(p->error, 400, "unsupported_parameter", param, "%s is not supported",
-					param);
-	} else if (!json_is_string(value)) {
-		return cairn_api_wrong_type(p, param, "a string", value);
-	}
-	*to = json_incref(value);
-	return 0;
-}
-
-static int take_message(struct parse *p, size_t which, json_t *from, json_t *to)
-{
-	static const char *const needed[] = { "role", "content" };
-	const char *name;
-	json_t *value, *copy;
-	char param[96];
-
-	snprintf(param, sizeof(param), "messages[%zu]", which);
-	if (!json_is_object(from))
-		return cairn_api_wrong_type(p, param, "an object", from);
-	json_object_foreach(from, name, value)
-	{
-		CAIRN_TRY(message_member(p, which, name, value, &copy));
-		if (copy && json_object_set_new(to, name, copy))
-			return cairn_api_no_memory(p);
-	}
-	for (size_t i = 0; i < 2; i++) {
-		if (json_object_get(to, needed[i]))
-			continue;
-		snprintf(param, sizeof(param), "messages[%zu].%s", which, needed[i]);
-		return cairn_api_refuse(p->error, 400, "missing_parameter", param, "%s is missing", param);
-	}
-	return 0;
-}
-
-int cairn_api_take_messages(struct parse *p, const char *name, json_t *value)
-{
-	size_t num = json_array_size(value), i;
-	json_t *one, *to;
-
-	if (!json_is_array(value))
-		return cairn_api_wrong_type(p, name, "an array", value);
-	if (!num || num > CAIRN_API_MAX_MESSAGES)
-		return cairn_api_refuse(p->error, 400, "invalid_value", name,
-					"messages must be 1 to %d, are %zu", CAIRN_API_MAX_MESSAGES, num);
-	p->req->messages = json_array();
-	json_array_foreach(value, i, one)
-	{
-		to = json_object();
-		if (!p->req->messages || !to || json_array_append_new(p->req->messages, to))
-			return cairn_api_no_memory(p);
-		CAIRN_TRY(take_message(p, i, one, to));
-	}
 	return 0;
 }
 
@@ -436,7 +286,7 @@ int cairn_api_take_template_args(struct parse *p, const char *name, json_t *valu
 	if (!json_is_object(value))
 		return cairn_api_wrong_type(p, name, "an object", value);
 	if (json_object_size(value) > 16)
-		return invalid(p, name, "has more than 16 members");
+		return cairn_api_invalid(p, name, "has more than 16 members");
 	json_object_foreach(value, key, one)
 	{
 		cairn_quote(key, strlen(key), quoted);
@@ -448,8 +298,35 @@ int cairn_api_take_template_args(struct parse *p, const char *name, json_t *valu
 		if (json_is_array(one) || json_is_object(one))
 			return cairn_api_wrong_type(p, param, "a text, a number, true, false or null", one);
 	}
-	p->req->template_args = value;
-	return 0;
+	/* reasoning_effort is one of them and may have come first */
+	if (!p->req->template_args)
+		p->req->template_args = json_object();
+	return p->req->template_args && !json_object_update(p->req->template_args, value) ?
+		       0 : cairn_api_no_memory(p);
+}
+
+/* Hands the effort to the template, as the variable that gpt-oss and others read. */
+int cairn_api_take_effort(struct parse *p, const char *name, json_t *value)
+{
+	static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh" };
+	const char *effort = json_string_value(value);
+	int known = 0;
+
+	if (!effort)
+		return cairn_api_wrong_type(p, name, "a string", value);
+	for (size_t i = 0; i < sizeof(efforts) / sizeof(*efforts); i++)
+		known |= !strcmp(effort, efforts[i]);
+	if (!known)
+		return cairn_api_invalid(p, name, "must be none, minimal, low, medium, high or xhigh");
+	if (!p->limits->takes_effort)
+		return strcmp(effort, "none") ?
+			       cairn_api_refuse(p->error, 400, "unsupported_parameter", name,
+						"%s is not supported: the chat template of this model "
+						"does not use it; only \"none\" is accepted", name) : 0;
+	if (!p->req->template_args)
+		p->req->template_args = json_object();
+	return p->req->template_args && !json_object_set(p->req->template_args, name, value) ?
+		       0 : cairn_api_no_memory(p);
 }
 
 /* These identify the user for the provider's statistics or hint at its prefix cache. They do not change

@@ -25,10 +25,6 @@ static const struct {
 	{ "function_call", { "\"none\"" } },
 	{ "functions", { "[]" } },
 	{ "grammar", { NULL } },
-	{ "guided_choice", { NULL } },
-	{ "guided_grammar", { NULL } },
-	{ "guided_json", { NULL } },
-	{ "guided_regex", { NULL } },
 	{ "include_reasoning", { "true" } },
 	{ "kv_transfer_params", { NULL } },
 	{ "logits_processors", { NULL } },
@@ -41,13 +37,11 @@ static const struct {
 	{ "prompt_cache_retention", { "\"in_memory\"" } },
 	{ "reasoning_effort", { "\"none\"" } },
 	{ "request_id", { NULL } },
-	{ "response_format", { "{\"type\": \"text\"}" } },
 	{ "return_token_ids", { "false" } },
 	{ "return_tokens_as_token_ids", { "false" } },
 	{ "service_tier", { "\"auto\"", "\"default\"" } },
 	{ "spaces_between_special_tokens", { "true" } },
 	{ "store", { "false" } },
-	{ "structured_outputs", { NULL } },
 	{ "suffix", { "\"\"" } },
 	{ "tool_choice", { "\"none\"" } },
 	{ "tools", { "[]" } },
@@ -55,6 +49,18 @@ static const struct {
 	{ "verbosity", { "\"medium\"" } },
 	{ "vllm_xargs", { "{}" } },
 	{ "web_search_options", { NULL } },
+};
+
+/* Members of vLLM before 0.12, and what has taken their place. */
+static const struct {
+	const char *name, *now;
+} renamed[] = {
+	{ "guided_choice", "structured_outputs.choice" },
+	{ "guided_decoding_backend", NULL },
+	{ "guided_grammar", "structured_outputs.grammar" },
+	{ "guided_json", "structured_outputs.json" },
+	{ "guided_regex", "structured_outputs.regex" },
+	{ "guided_whitespace_pattern", NULL },
 };
 
 /* Returns 1 if value equals the JSON text, 0 if not, < 0 with the error filled in if there is no memory. */
@@ -74,6 +80,15 @@ static int equals(struct parse *p, const json_t *value, const char *text)
 
 int cairn_api_take_neutral(struct parse *p, const char *name, const json_t *value)
 {
+	for (size_t i = 0; i < sizeof(renamed) / sizeof(*renamed); i++) {
+		if (strcmp(renamed[i].name, name) != 0)
+			continue;
+		return json_is_null(value) ? 0 :
+		       cairn_api_refuse(p->error, 400, "unsupported_parameter", name,
+					"%s is not supported%s%s", name,
+					renamed[i].now ? ": its name is now " : "",
+					renamed[i].now ? renamed[i].now : "");
+	}
 	for (size_t i = 0; i < sizeof(members) / sizeof(*members); i++) {
 		const char *const *neutral = members[i].neutral;
 		int same = json_is_null(value);

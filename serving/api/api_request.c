@@ -43,6 +43,19 @@ int cairn_api_wrong_type(struct parse *p, const char *name, const char *want, co
 				cairn_json_type_name(value));
 }
 
+int cairn_api_invalid(struct parse *p, const char *param, const char *what)
+{
+	return cairn_api_refuse(p->error, 400, "invalid_value", param, "%s %s", param, what);
+}
+
+void cairn_api_member(char param[96], const char *where, const char *name)
+{
+	char quoted[CAIRN_QUOTE_LEN];
+
+	cairn_quote(name, strlen(name), quoted);
+	snprintf(param, 96, "%.60s.%.*s", where, (int)strlen(quoted) - 2, quoted + 1);
+}
+
 enum type { BOOL, INT, NUMBER, TEXT, OTHER };
 
 #define COMPLETION (1u << CAIRN_API_COMPLETION)
@@ -88,6 +101,11 @@ static const struct field {
 	{ "top_logprobs", CHAT, OTHER, 0, 0, 0, 0, cairn_api_take_logprobs },
 	{ "echo", GENERATE, BOOL, AT(echo), 0, 0, 0, NULL },
 	{ "prompt_logprobs", GENERATE, INT, AT(prompt_logprobs), 0, CAIRN_API_MAX_LOGPROBS, 0, NULL },
+	{ "tools", CHAT | TOKENIZE, OTHER, 0, 0, 0, 0, cairn_api_take_tools },
+	{ "tool_choice", CHAT, OTHER, 0, 0, 0, 0, cairn_api_take_tool_choice },
+	{ "parallel_tool_calls", CHAT, BOOL, AT(parallel_tool_calls), 0, 0, 0, NULL },
+	{ "include_reasoning", CHAT, BOOL, AT(include_reasoning), 0, 0, 0, NULL },
+	{ "reasoning_effort", CHAT, OTHER, 0, 0, 0, 0, cairn_api_take_effort },
 	{ "stop", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_stop },
 	{ "stop_token_ids", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_stop_ids },
 	{ "ignore_eos", GENERATE, BOOL, AT(ignore_eos), 0, 0, 0, NULL },
@@ -102,6 +120,8 @@ static const struct field {
 	{ "best_of", GENERATE, INT, AT(best_of), 1, INT32_MAX, 0, NULL },
 	{ "metadata", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_metadata },
 	{ "safety_identifier", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_identifier },
+	{ "response_format", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_response_format },
+	{ "structured_outputs", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_structured_outputs },
 	{ "prompt_cache_key", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_identifier },
 };
 
@@ -183,9 +203,13 @@ static int take_member(struct parse *p, const char *name, json_t *value)
 	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
 		if (strcmp(fields[i].name, name))
 			continue;
-		if (!(fields[i].kinds & 1u << p->req->kind))
+		if (!(fields[i].kinds & 1u << p->req->kind)) {
+			ret = cairn_api_take_neutral(p, name, value);
+			if (ret <= 0)
+				return ret;
 			return cairn_api_refuse(p->error, 400, "unsupported_parameter", name,
 						"%s is not supported by this endpoint", name);
+		}
 		return json_is_null(value) ? 0 : take(p, &fields[i], value);
 	}
 	ret = cairn_api_take_neutral(p, name, value);
@@ -303,6 +327,10 @@ static int parse_all(struct parse *p, const char *body, size_t num_bytes)
 	json_t *value;
 
 	CAIRN_TRY(parse_body(p, body, num_bytes));
+	if (p->req->kind == CAIRN_API_RESPONSES) {
+		p->req->kind = CAIRN_API_CHAT;
+		CAIRN_TRY(cairn_api_convert_responses(p));
+	}
 	json_object_foreach(p->req->root, name, value) CAIRN_TRY(take_member(p, name, value));
 	return cairn_api_check_rules(p);
 }
@@ -322,6 +350,8 @@ int cairn_api_request_parse(enum cairn_api_kind kind, const char *body, size_t n
 		.prompt_logprobs = -1,
 		.add_generation_prompt = true,
 		.skip_special_tokens = true,
+		.parallel_tool_calls = true,
+		.include_reasoning = true,
 		.model = limits->num_models ? limits->models[0] : NULL,
 	};
 	struct parse p = { &r, limits, error };
@@ -346,10 +376,14 @@ int cairn_api_request_parse(enum cairn_api_kind kind, const char *body, size_t n
 void cairn_api_request_free(struct cairn_api_request *r)
 {
 	json_decref(r->messages);
+	json_decref(r->tools);
+	json_decref(r->template_args);
 	json_decref(r->root);
+	json_decref(r->given);
 	free(r->prompts);
 	free(r->ids);
 	free(r->bias);
+	free(r->constraint_text);
 	*r = (struct cairn_api_request) { 0 };
 }
 

@@ -3,21 +3,31 @@
  * api_request - parses and checks the JSON body of a request
  *
  *   POST /v1/completions, /v1/chat/completions     generate
+ *   POST /v1/responses                             generate: items become messages (api_responses.c)
  *   POST /tokenize, /detokenize                    compatible with vLLM
  *
  * Every member of the body is either supported or rejected by name; user, metadata, safety_identifier and
  * prompt_cache_key are accepted but have no effect. null counts as absent, and an integer may be spelled as a
  * float (16.0). A member that only other servers support is accepted if its value asks for nothing beyond the
- * default (api_neutral.c): tools [], tool_choice "none", response_format {"type": "text"},
- * parallel_tool_calls, store false, service_tier "auto", priority 0 (requests are served in order of arrival)
- * and the like. Members and bounds:
+ * default (api_neutral.c): functions [], store false, service_tier "auto", priority 0 (requests are
+ * served in order of arrival) and the like. Members and bounds:
  *
  *   model                       one of the server's names; absent: the first
  *   prompt                      completions, tokenize: text, [texts], [ids], [[ids]]; 256 prompts at most
- *   messages                    chat, tokenize: [{role: system|developer|user|assistant, content: text
- *                               or [{"type": "text", "text"}], name, reasoning_content,
- *                               tool_calls [], annotations [], type "text"}]; developer counts as
- *                               system
+ *   messages                    chat, tokenize: [{role: system|developer|user|assistant|tool, content:
+ *                               text or [{"type": "text", "text"}], name, reasoning_content or
+ *                               reasoning, annotations [], type "text"}]; developer counts as system.
+ *                               assistant: tool_calls [{id, type "function", function {name, arguments:
+ *                               text}}], 128 at most, with which content may be absent; tool:
+ *                               tool_call_id
+ *   tools                       chat, tokenize: [{type "function", function {name of 1 to 64 letters,
+ *                               digits, dots, _ or -, description, parameters: a JSON schema, strict:
+ *                               without effect}}], 128 at most
+ *   tool_choice                 chat: auto, none (the template is not told of the tools); required or
+ *                               {type "function", function {name}} if answers can be constrained
+ *   parallel_tool_calls         chat: false ends the answer after its first call
+ *   include_reasoning           chat: false leaves out what the model thought
+ *   reasoning_effort            chat: handed to the template, if it has this variable
  *   add_generation_prompt, chat_template_kwargs (scalars)        with messages
  *   add_special_tokens          adds bos and eos to the prompt (default true; with messages, false)
  *   n 1..128                    prompts * n <= 1024; best_of must equal n
@@ -44,6 +54,11 @@
  *   use_beam_search             n is the beam width, 16 at most; length_penalty; no sampling, no stream,
  *                               log-probabilities of the chosen tokens only; at most 32 stop_token_ids and
  *                               end tokens of the model together
+ *   response_format             {"type": "text" | "json_object"}, or {"type": "json_schema", "json_schema":
+ *                               {"schema", name, description, strict}}; a schema is always followed
+ *   structured_outputs          one of json (a schema, or its text), regex, choice [texts], grammar (Lark),
+ *                               json_object true; 64 KiB; no beam search, ignore_eos, min_tokens or echo.
+ *                               What it replaced, guided_*, is refused with the new name
  *   tokens                      detokenize: ids;  return_token_strs: tokenize
  *
  * The body is UTF-8 JSON without duplicate members, with depth at most 64 and at most 2^20 values. Numbers
@@ -57,6 +72,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "serving/grammar/grammar.h"
 #include "serving/model/generation.h"
 #include "serving/tokenizer/stop_match.h"
 
@@ -68,10 +84,24 @@
 #define CAIRN_API_MAX_BIAS 1024
 #define CAIRN_API_MAX_STOP_IDS 64
 #define CAIRN_API_MAX_MESSAGES 4096
+#define CAIRN_API_MAX_TOOLS 128 /* definitions; calls of one message */
 #define CAIRN_API_MAX_DEPTH 64
 #define CAIRN_API_MAX_VALUES (1 << 20) /* JSON values in a body; bounds the parser's memory */
 
-enum cairn_api_kind { CAIRN_API_COMPLETION, CAIRN_API_CHAT, CAIRN_API_TOKENIZE, CAIRN_API_DETOKENIZE };
+enum cairn_api_kind {
+	CAIRN_API_COMPLETION,
+	CAIRN_API_CHAT,
+	CAIRN_API_TOKENIZE,
+	CAIRN_API_DETOKENIZE,
+	CAIRN_API_RESPONSES /* parsed as a chat */
+};
+
+enum cairn_api_tool_choice {
+	CAIRN_API_TOOL_AUTO,
+	CAIRN_API_TOOL_NONE,
+	CAIRN_API_TOOL_REQUIRED,
+	CAIRN_API_TOOL_NAMED
+};
 
 /* An error to be sent as the answer; see cairn_api_error_body(). */
 struct cairn_api_error {
@@ -90,6 +120,9 @@ struct cairn_api_limits {
 	int num_models;
 	bool adds_bos;     /* the tokenizer encodes an empty text to at least one token, such as bos */
 	bool has_template; /* the checkpoint has a chat template */
+	bool has_tools;    /* the format of tool calls is known */
+	bool has_grammar;  /* answers can be constrained, so that calls can be forced */
+	bool takes_effort; /* the chat template reads reasoning_effort */
 	const struct cairn_generation *defaults; /* sampling defaults; NULL: those of OpenAI's API */
 };
 
@@ -108,14 +141,19 @@ struct cairn_api_bias {
 struct cairn_api_request {
 	enum cairn_api_kind kind;
 	json_t *root; /* owns the strings below */
+	json_t *given; /* /v1/responses: the body as it came; else NULL. kind is CAIRN_API_CHAT then */
 	const char *model;
 
 	struct cairn_api_prompt *prompts; /* [num_prompts]; 0 with messages */
 	int32_t num_prompts;
 	int32_t *ids; /* [num_ids] ids of all prompts, or of detokenize */
 	size_t num_ids;
-	json_t *messages;      /* for cairn_chat_template_render(), each content a string; or NULL */
+	json_t *messages;      /* for cairn_chat_template_render(), each content a string or null; or NULL */
 	json_t *template_args; /* object or NULL */
+	json_t *tools;	       /* [{"type": "function", "function": {name, description, ...}}] or NULL */
+	enum cairn_api_tool_choice tool_choice;
+	const char *tool_name; /* with CAIRN_API_TOOL_NAMED */
+	bool parallel_tool_calls, include_reasoning;
 	bool add_generation_prompt, add_special_tokens;
 
 	int64_t n, best_of, max_tokens, min_tokens; /* max_tokens, best_of 0: not given */
@@ -140,6 +178,10 @@ struct cairn_api_request {
 	bool echo, no_answer; /* no_answer: the body says max_tokens 0; max_tokens here is 1 */
 	bool return_token_strs;
 	const char *user, *cache_salt; /* or NULL */
+	/* kind NONE: none; its texts are owned by the body, or are constraint_text */
+	struct cairn_constraint constraint;
+	const char *constraint_param; /* the member that it comes from */
+	char *constraint_text;
 };
 
 /*
@@ -157,6 +199,12 @@ void cairn_api_request_free(struct cairn_api_request *request);
  */
 int cairn_api_fit(const struct cairn_api_request *request, const struct cairn_api_limits *limits,
 		  size_t num_tokens, int32_t *max_tokens, struct cairn_api_error *error);
+
+/*
+ * Replaces the arguments of all calls in messages, which are objects, by texts with their JSON, as the
+ * templates of some models expect. Returns the number of calls, or -ENOMEM.
+ */
+int cairn_api_arguments_as_text(struct cairn_api_request *request);
 
 /* Fills in an error; param NULL: none. Returns -EINVAL. */
 int cairn_api_refuse(struct cairn_api_error *error, int status, const char *code, const char *param,

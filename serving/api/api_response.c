@@ -63,8 +63,7 @@ static size_t plain_run(const unsigned char *s, size_t n)
 	return i;
 }
 
-/* Writes s as the inside of a JSON string. */
-static void put_escaped(struct cairn_api_out *out, const char *s, size_t n)
+void cairn_api_put_escaped(struct cairn_api_out *out, const char *s, size_t n)
 {
 	static const char plain[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
 
@@ -95,7 +94,7 @@ static void put_escaped(struct cairn_api_out *out, const char *s, size_t n)
 void cairn_api_put_string(struct cairn_api_out *out, const char *s, size_t num_bytes)
 {
 	cairn_api_put(out, "\"", 1);
-	put_escaped(out, s, num_bytes);
+	cairn_api_put_escaped(out, s, num_bytes);
 	cairn_api_put(out, "\"", 1);
 }
 
@@ -106,7 +105,8 @@ static void put_text(struct cairn_api_out *out, const char *s)
 
 void cairn_api_id(enum cairn_api_kind kind, const uint64_t random[2], char id[CAIRN_API_ID_LEN])
 {
-	snprintf(id, CAIRN_API_ID_LEN, "%s-%016llx%016llx", kind == CAIRN_API_CHAT ? "chatcmpl" : "cmpl",
+	snprintf(id, CAIRN_API_ID_LEN, "%s%016llx%016llx",
+		 kind == CAIRN_API_CHAT ? "chatcmpl-" : kind == CAIRN_API_RESPONSES ? "resp_" : "cmpl-",
 		 (unsigned long long)random[0], (unsigned long long)random[1]);
 }
 
@@ -167,7 +167,8 @@ static void put_prompt_logprobs(struct cairn_api_out *out, const struct cairn_ap
 static void put_end(struct cairn_api_out *out, const struct cairn_api_answer *a,
 		    const struct cairn_api_choice *c)
 {
-	static const char *const reasons[] = { "null", "\"stop\"", "\"length\"", "\"abort\"", "\"error\"" };
+	static const char *const reasons[] = { "null",	"\"stop\"",  "\"length\"",
+					       "\"abort\"", "\"error\"", "\"tool_calls\"" };
 
 	cairn_api_puts(out, ",\"logprobs\":");
 	if (!c->logprobs)
@@ -206,12 +207,7 @@ void cairn_api_chunk(struct cairn_api_out *out, const struct cairn_api_answer *a
 	cairn_api_put(out, a->chunk_head, a->chunk_head_len);
 	cairn_api_print(out, "{\"index\":%d,", (int)c->index);
 	if (a->kind == CAIRN_API_CHAT) {
-		cairn_api_puts(out, first ? "\"delta\":{\"role\":\"assistant\",\"content\":\"" :
-					   "\"delta\":{");
-		if (!first && c->num_bytes)
-			cairn_api_puts(out, "\"content\":\"");
-		put_escaped(out, c->text, c->num_bytes);
-		cairn_api_puts(out, first || c->num_bytes ? "\"}" : "}");
+		cairn_api_put_delta(out, c, first);
 	} else {
 		cairn_api_puts(out, "\"text\":");
 		cairn_api_put_string(out, c->text, c->num_bytes);
@@ -280,12 +276,12 @@ void cairn_api_body(struct cairn_api_out *out, const struct cairn_api_answer *a,
 		const struct cairn_api_choice *c = &choices[i];
 
 		cairn_api_print(out, "%s{\"index\":%d,", i ? "," : "", (int)c->index);
-		cairn_api_puts(out, a->kind == CAIRN_API_CHAT
-				       ? "\"message\":{\"role\":\"assistant\",\"refusal\":null,\"content\":"
-				       : "\"text\":");
-		cairn_api_put_string(out, c->text, c->num_bytes);
-		if (a->kind == CAIRN_API_CHAT)
-			cairn_api_puts(out, "}");
+		if (a->kind == CAIRN_API_CHAT) {
+			cairn_api_put_message(out, c);
+		} else {
+			cairn_api_puts(out, "\"text\":");
+			cairn_api_put_string(out, c->text, c->num_bytes);
+		}
 		put_end(out, a, c);
 	}
 	cairn_api_puts(out, "],\"usage\":");

@@ -67,7 +67,18 @@ enum cairn_api_finish {
 	CAIRN_API_STOP,
 	CAIRN_API_LENGTH,
 	CAIRN_API_ABORT,
-	CAIRN_API_ERROR
+	CAIRN_API_ERROR,
+	CAIRN_API_CALLS /* the answer ended and calls tools */
+};
+
+/* A call of a tool, or in a chunk a part of it. */
+struct cairn_api_call {
+	int32_t index;
+	const char *id;	  /* NULL: an earlier chunk has id and name */
+	const char *name; /* [name_len] */
+	size_t name_len;
+	const char *arguments; /* [num_arguments] */
+	size_t num_arguments;
 };
 
 struct cairn_api_choice {
@@ -80,6 +91,10 @@ struct cairn_api_choice {
 	const struct cairn_api_logprob *logprobs; /* [num_logprobs]; NULL is written as null */
 	size_t num_logprobs;
 	const struct cairn_api_out *prompt_logprobs; /* JSON, used only in a body; NULL: not requested */
+	const char *reasoning; /* [num_reasoning] chat: what the model thought */
+	size_t num_reasoning;
+	const struct cairn_api_call *calls; /* [num_calls] chat */
+	size_t num_calls;
 };
 
 struct cairn_api_usage {
@@ -87,8 +102,8 @@ struct cairn_api_usage {
 };
 
 /*
- * Writes one event: `data: {...}` and an empty line. first: in chat, the chunk that carries the role. usage:
- * the usage so far, for continuous_usage; NULL: unknown.
+ * Writes one event: `data: {...}` and an empty line. A chunk has text, reasoning or one call. first: in chat,
+ * the chunk that carries the role. usage: the usage so far, for continuous_usage; NULL: unknown.
  */
 void cairn_api_chunk(struct cairn_api_out *out, const struct cairn_api_answer *a,
 		     const struct cairn_api_choice *choice, bool first, const struct cairn_api_usage *usage);

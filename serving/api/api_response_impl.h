@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_response_impl - declarations shared by api_response.c and api_logprobs.c only */
+/* api_response_impl - declarations shared by the files that write answers */
 #ifndef CAIRN_API_RESPONSE_IMPL_H
 #define CAIRN_API_RESPONSE_IMPL_H
 
@@ -13,6 +13,13 @@ void cairn_api_print(struct cairn_api_out *out, const char *fmt, ...) __attribut
  * Writes a token as text, or as "bytes:\xe2\x80" if it is not UTF-8, so that distinct tokens stay distinct.
  */
 void cairn_api_put_token(struct cairn_api_out *out, const struct cairn_api_token *t);
+
+/* Writes s as the inside of a JSON string. */
+void cairn_api_put_escaped(struct cairn_api_out *out, const char *s, size_t n);
+
+/* Write the member "delta" of a chunk, "message" of a body (api_chat.c). */
+void cairn_api_put_delta(struct cairn_api_out *out, const struct cairn_api_choice *c, bool first);
+void cairn_api_put_message(struct cairn_api_out *out, const struct cairn_api_choice *c);
 
 /* Write the member "logprobs" of a choice. */
 void cairn_api_put_chat_logprobs(struct cairn_api_out *out, const struct cairn_api_choice *c);

@@ -152,7 +152,9 @@ int cairn_api_check_rules(struct parse *p)
 						"top_logprobs needs logprobs");
 		r->logprobs = -1;
 	}
+	CAIRN_TRY(cairn_api_check_tool_rules(p));
 	r->has_seed = given(p, "seed");
 	r->top_k = r->top_k < 0 ? 0 : r->top_k;
+	CAIRN_TRY(cairn_api_check_constraint(p));
 	return check_beams(p);
 }

@@ -48,6 +48,8 @@ static const char usage[] =
 	"                        none: ignore it (auto)\n"
 	"  --seed N              seed of sampling and of random weights (1)\n"
 	"  --ignore-eos          continue after an end-of-sequence token\n"
+	"  --json-schema FILE    the answer is JSON that follows the schema in FILE\n"
+	"  --regex R             the answer matches R, in Rust's syntax\n"
 	"  --speculative METHOD  off; ngram: compute tokens that followed the last ones earlier in the\n"
 	"                        text together with the next token; draft_model: tokens of the model of\n"
 	"                        --speculative-model. The answer is that of off (off)\n"
@@ -87,12 +89,15 @@ struct output {
 	int32_t num_ids;
 	int failed;
 	int no_numbers;				/* the logits of the next token are NaN */
+	int no_token;				/* the constraint left none */
+	uint64_t constraint;
 };
 
 struct run {
 	struct output *out;
 	int32_t batch;
 	double start;
+	struct generate_constraint *constraint;
 };
 
 static int parse(int argc, char **argv, struct generate_options *o)
@@ -110,6 +115,8 @@ static int parse(int argc, char **argv, struct generate_options *o)
 		{ "generation-config", CAIRN_OPT_CHOICE, &o->no_defaults, 0, 0, cairn_generation_names },
 		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
 		{ "ignore-eos", CAIRN_OPT_FLAG, &o->ignore_eos, 0, 0, NULL },
+		{ "json-schema", CAIRN_OPT_TEXT, &o->json_schema, 0, 0, NULL },
+		{ "regex", CAIRN_OPT_TEXT, &o->regex, 0, 0, NULL },
 		{ "shape", CAIRN_OPT_TEXT, &o->shape, 0, 0, NULL },
 		{ "prompt-tokens", CAIRN_OPT_INT, &o->prompt_tokens, 1, CAIRN_MAX_POSITIONS, NULL },
 		{ "repeat", CAIRN_OPT_INT, &o->repeat, 1, 1000, NULL },
@@ -127,6 +134,7 @@ static int parse(int argc, char **argv, struct generate_options *o)
 	if (ret)
 		return ret;
 	CAIRN_TRY(cairn_check_speculative(&o->speculative));
+	CAIRN_TRY(generate_constraint_check(o));
 	if (o->speculative.method && o->common.json)
 		return cairn_error(EINVAL, "--json: not with --speculative; cairn bench writes its records");
 	if (o->shape && o->speculative.model)
@@ -238,10 +246,12 @@ static void take_finish(void *ctx, int32_t index, enum cairn_finish why, int32_t
 	(void)index;
 	(void)token;
 	out->no_numbers = why == CAIRN_FINISH_FAILED;
+	out->no_token = why == CAIRN_FINISH_CONSTRAINT;
 }
 
-static int create_run(struct run *r, const struct generate_options *o)
+static int create_run(struct run *r, const struct generate_options *o, struct generate_constraint *c)
 {
+	r->constraint = c;
 	r->batch = (int32_t)o->common.batch;
 	r->out = calloc((size_t)r->batch, sizeof(*r->out));
 	for (int32_t i = 0; r->out && i < r->batch; i++) {
@@ -277,6 +287,8 @@ static int submit(struct cairn_engine *e, const struct generate_options *o, cons
 		req.id = (uint64_t)i;
 		req.ctx = &r->out[i];
 		req.sampling.seed = o->sampling.seed + (uint64_t)i;
+		CAIRN_TRY(generate_constraint_open(r->constraint, &r->out[i].constraint));
+		req.constraint = r->out[i].constraint;
 		CAIRN_TRY(cairn_engine_submit(e, &req));
 	}
 	return 0;
@@ -288,6 +300,9 @@ static int check_numbers(const struct run *r)
 	for (int32_t i = 0; i < r->batch; i++) {
 		if (r->out[i].no_numbers)
 			return cairn_error(EIO, CAIRN_NAN_TEXT, r->out[i].num_ids + 1);
+		if (r->out[i].no_token)
+			return cairn_error(EIO, "token %d: the constraint has failed, or leaves no token",
+					   r->out[i].num_ids + 1);
 	}
 	return 0;
 }
@@ -483,7 +498,8 @@ static void follow(const struct generate_options *o, struct cairn_tp *tp, int32_
 
 /* *slices: for the engine, which uses them as long as it exists. */
 static int prepare(struct cairn_session *s, struct generate_options *o, int32_t **ids, size_t *num_ids,
-		   struct cairn_slices **slices, struct cairn_engine **e, struct cairn_tp *tp)
+		   struct cairn_slices **slices, struct cairn_engine **e, struct cairn_tp *tp,
+		   struct generate_constraint *c)
 {
 	static const char *const names[][2] = {
 		{ "page_size", "page-size" }, { "num_pages", "page-size" }, { "max_batch", "batch" },
@@ -528,6 +544,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 		CAIRN_TRY(cairn_sliced_load(slices, s->model, o->slices));
 	eo.slices = *slices;
 	eo.tap = tp ? cairn_tp_tap(tp) : NULL;
+	CAIRN_TRY(generate_constraint_create(c, o, s, &eo, drafts));
 	return cairn_name_option(cairn_engine_create(e, s->model, &eo), names);
 }
 
@@ -543,6 +560,7 @@ int cairn_cmd_generate(int argc, char **argv)
 	struct cairn_engine *e = NULL;
 	struct run runs[2] = { { 0 }, { 0 } };
 	struct generate_figures f = { 0 };
+	struct generate_constraint constraint = { 0 };
 	int32_t *ids = NULL;
 	size_t num_ids = 0;
 	int ret, status = CAIRN_EXIT_USAGE;
@@ -558,13 +576,13 @@ int cairn_cmd_generate(int argc, char **argv)
 	if (rank)
 		follow(&o, tp, rank);
 	if (!ret)
-		ret = prepare(&s, &o, &ids, &num_ids, &slices, &e, tp);
+		ret = prepare(&s, &o, &ids, &num_ids, &slices, &e, tp, &constraint);
 	if (!ret) {
 		status = CAIRN_EXIT_FAILED;
-		ret = create_run(&runs[0], &o);
+		ret = create_run(&runs[0], &o, &constraint);
 	}
 	if (!ret)
-		ret = create_run(&runs[1], &o);
+		ret = create_run(&runs[1], &o, &constraint);
 	if (!ret) {
 		f.ns = malloc((size_t)(o.repeat * o.max_new_tokens) * sizeof(*f.ns));
 		ret = f.ns ? 0 : cairn_error(ENOMEM, "generate: no memory");
@@ -587,6 +605,7 @@ int cairn_cmd_generate(int argc, char **argv)
 	destroy_run(&runs[1]);
 	free(ids);
 	cairn_engine_destroy(e);
+	generate_constraint_destroy(&constraint);
 	cairn_slices_destroy(slices);
 	cairn_session_close(&s);
 	cairn_tp_close(tp);

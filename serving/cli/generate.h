@@ -5,13 +5,16 @@
 
 #include "conformance/tables/energy.h"
 #include "serving/cli/command.h"
+#include "serving/engine/engine.h"
 #include "serving/engine/speculate.h"
+#include "serving/grammar/grammar.h"
 #include "serving/model/sampling.h"
 
 struct generate_options {
 	struct cairn_common_options common;
 	struct cairn_speculative_options speculative;
 	const char *shape, *prompt, *prompt_file, *plan, *slices;
+	const char *json_schema, *regex;	/* file; text. NULL: not given */
 	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed, tp;
 	int ignore_eos, no_graphs, no_defaults;
 	struct cairn_sampling sampling;		/* temperature, top_p NAN and top_k -1: not given */
@@ -35,6 +38,23 @@ struct generate_figures {
 	double run_s, step_s;
 	int64_t run_tokens;	/* of all requests of a run */
 };
+
+/* Zeroed: answers are free. */
+struct generate_constraint {
+	struct cairn_grammar *grammar;
+	struct cairn_constraint constraint;
+	char *text;
+};
+
+/* Returns -EINVAL if options exclude each other. */
+int generate_constraint_check(const struct generate_options *o);
+/* Does nothing without such an option; else sets where the engine's masks come from. drafts: of a pass. */
+int generate_constraint_create(struct generate_constraint *c, const struct generate_options *o,
+			       const struct cairn_session *s, struct cairn_engine_options *eo,
+			       int32_t drafts);
+/* Opens the constraint for a request, in place of the one in *id, and waits until it is compiled. */
+int generate_constraint_open(struct generate_constraint *c, uint64_t *id);
+void generate_constraint_destroy(struct generate_constraint *c);
 
 /* Prints the figures and, with --json, appends a record. Sorts ns. */
 int generate_report(const struct cairn_session *s, const struct generate_options *o,

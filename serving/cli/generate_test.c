@@ -5,6 +5,7 @@
 #include "conformance/harness.h"
 
 #include "conformance/suite/fake_card_test.h"
+#include "serving/grammar/grammar.h"
 #include "serving/base/json.h"
 #include "serving/cli/command.h"
 #include "serving/plan/plan_engine.h"
@@ -638,6 +639,34 @@ static void fifos(struct cairn_test *t)
 	}
 }
 
+/* --regex and --json-schema, with and without drafts; what they refuse. */
+static void constrained(struct cairn_test *t)
+{
+	static const char schema[] = "{\"enum\":[{\"a\":[7]}]}";
+	char out[16384], path[PATH_MAX];
+
+	if (cairn_grammar_library()) {
+		cairn_skip(t, "%s", cairn_last_error());
+		return;
+	}
+	cairn_tmpfile(t, path, sizeof(path), "schema.json", schema, sizeof(schema) - 1);
+	for (int drafts = 0; drafts < 2; drafts++) {
+		EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "a", "--regex", "(4[2] ){5}ox",
+				"--batch", "2", "--repeat", "2", "--speculative",
+				drafts ? "ngram" : "off") == 0);
+		EXPECT_CONTAINS(t, out, "42 42 42 42 42 ox");
+	}
+	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "a", "--json-schema", path) == 0);
+	EXPECT_CONTAINS(t, out, "\"a\"");
+	EXPECT_CONTAINS(t, out, "7");
+	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "a", "--regex", "((") == 1);
+	EXPECT_CONTAINS(t, out, "cairn generate: regex: ");
+	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "a", "--json-schema", "/nowhere") == 2);
+	EXPECT_CONTAINS(t, out, "--json-schema: /nowhere: ");
+	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--regex", "a", "--ignore-eos") == 2);
+	EXPECT_CONTAINS(t, out, "--regex: excludes --shape, --ignore-eos and --tp");
+}
+
 static const struct cairn_unit units[] = {
 	{ "answers_ref", answers_ref },
 	{ "plan_taken", plan_taken },
@@ -655,6 +684,7 @@ static const struct cairn_unit units[] = {
 	{ "energy_records", energy_records },
 	{ "no_energy_records", no_energy_records },
 	{ "model_defaults", model_defaults },
+	{ "constrained", constrained },
 	{ "bad_options", bad_options },
 	{ "bad_serve_options", bad_serve_options },
 	{ "refused_shape", refused_shape },

@@ -131,8 +131,8 @@ static int check_tap(const struct cairn_engine_options *o)
 {
 	if (o->cache_grain || o->host_pages)	/* check_options() made -1 a 0 */
 		return cairn_error(EINVAL, "engine: tap: cache_grain must be -1, and host_pages 0");
-	if (o->nano || o->slices || o->speculation.method)
-		return cairn_error(EINVAL, "engine: tap: excludes nano, slices and speculation");
+	if (o->nano || o->slices || o->speculation.method || o->masks)
+		return cairn_error(EINVAL, "engine: tap: excludes nano, slices, speculation and masks");
 	return 0;
 }
 
@@ -179,6 +179,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	if (ret)
 		goto out_destroy;
 	ret = engine_treat_create(e);
+	if (!ret)
+		ret = engine_mask_create(e);
 	if (ret)
 		goto out_destroy;
 	ret = -ENOMEM;
@@ -220,6 +222,7 @@ void cairn_engine_destroy(struct cairn_engine *e)
 	}
 	engine_spec_destroy(e->spec);
 	free(e->treats);
+	free(e->mask_items);
 	free(e->count_slots);
 	free(e->slots);
 	free(e->free_slots);
@@ -324,6 +327,8 @@ static int check_request(struct cairn_engine *e, const struct cairn_request *r)
 	if (find_id(e, r->id))
 		return cairn_error(EINVAL, "id: request %llu already exists", (unsigned long long)r->id);
 	CAIRN_TRY(engine_check_sampling(e, r));
+	if (r->constraint)
+		CAIRN_TRY(engine_mask_check(e, r));
 	return r->beam_width ? engine_check_beams(e, r) : 0;
 }
 

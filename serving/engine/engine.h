@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 #include "conformance/abi.h"
+#include "serving/grammar/masks.h"
 #include "serving/model/decode.h"
 #include "serving/model/model.h"
 #include "serving/model/sampling.h"
@@ -79,6 +80,9 @@ struct cairn_engine_options {
 	 * engine.
 	 */
 	const struct cairn_slices *slices;
+	/* Where the masks of requests with a constraint come from; NULL: these are refused. Must outlive the
+	 * engine. Not together with tap. */
+	const struct cairn_mask_source *masks;
 	/* Is told of all passes (worker.h). Pages must not move then: cache_grain -1, no host_pages. */
 	const struct cairn_worker_tap *tap;
 };
@@ -101,6 +105,8 @@ enum cairn_finish {
 	CAIRN_FINISH_CANCELLED,
 	CAIRN_FINISH_EXPIRED,		/* its deadline has passed */
 	CAIRN_FINISH_FAILED,		/* all logits were NaN: the model cannot continue from there */
+	/* its constraint has failed, or none of the tokens that it allows can be drawn */
+	CAIRN_FINISH_CONSTRAINT,
 };
 
 struct cairn_request {
@@ -115,6 +121,12 @@ struct cairn_request {
 	struct cairn_cache_salt salt;	/* requests with different salts never share cached prefixes */
 	int64_t deadline_ns;		/* CLOCK_MONOTONIC; 0: none */
 	int keep;			/* keep the KV in host memory for the next turn of a conversation */
+	/*
+	 * 0: none. Otherwise each token is one that the mask of its draw allows (masks.h): sequence i of this
+	 * constraint is answer i. Not with beams, ignore_eos or min_new_tokens: a mask may allow nothing but
+	 * the end. Log-probabilities stay those of the model.
+	 */
+	uint64_t constraint;
 	/*
 	 * 0: no beam search. Otherwise the answers are the num_seqs best of beam_width beams (num_seqs <=
 	 * beam_width) by sum of log-probabilities / length^length_penalty; the token that ends an answer

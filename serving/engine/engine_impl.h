@@ -21,15 +21,23 @@ struct answer_spec {
 	int32_t trials, idle;		/* steps that must have drafts; steps since the last proposal */
 };
 
+/* What the constraint of an answer has to be told (engine_mask.c). */
+struct answer_mask {
+	int32_t tokens[CAIRN_MAX_DRAFTS + 1];	/* [num], drawn since the last step of the masks */
+	int32_t num;
+	int lost;			/* it has no masks any more */
+};
+
 /* One answer to a request. */
 struct answer {
 	int live;			/* on_finish has not been called yet */
 	int stopping;			/* cairn_engine_stop() was called before it had a sequence */
-	int failed;			/* no token could be drawn */
+	int failed;			/* no token could be drawn; 2: under its constraint */
 	int32_t num_given;		/* tokens passed to on_token */
 	int32_t end_token;		/* the token that ended it; -1: none */
 	int32_t slot;			/* the worker's token counters; -1: none */
 	struct answer_spec spec;
+	struct answer_mask mask;
 };
 
 struct beams;
@@ -57,6 +65,9 @@ struct draw {
 	int32_t num_drafts;
 	const int32_t *drafts;
 	int32_t slot;			/* of a drafted row: its token counters; -1: none */
+	int32_t number;			/* of the draw, in its answer */
+	int masked;
+	const uint32_t *mask;		/* of a masked draw that has been made */
 };
 
 /* The answers whose tokens a pass in flight draws. */
@@ -94,6 +105,7 @@ struct cairn_engine {
 	struct cairn_worker_treat *treats;	/* [max_draws], of the pass being built */
 	int32_t *count_slots, num_count_slots;	/* free counter slots of the worker */
 	int can_score;			/* passes have an operation list */
+	struct cairn_mask_item *mask_items;	/* [max_draws] */
 	int32_t max_draws;		/* max_batch and the drafted rows of a pass */
 	struct engine_spec *spec;	/* NULL: no speculation */
 	int32_t chain_rows;		/* rows of a part with drafts */
@@ -130,6 +142,17 @@ const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, stru
  */
 void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num,
 			int32_t accepted);
+
+/* engine_mask.c */
+int engine_mask_create(struct cairn_engine *e);
+int engine_mask_check(const struct cairn_engine *e, const struct cairn_request *r);
+/* Drops the drafts that the constraints of their answers exclude. */
+int engine_mask_cut(struct cairn_engine *e, struct cairn_sched_draft *drafts, int32_t num);
+/* Makes the masked draws of the pass that was launched last, once those before it are collected. */
+int engine_mask_draw(struct cairn_engine *e, struct engine_flight *f);
+/* Returns whether the draw may have given this token. */
+int engine_mask_allows(const struct cairn_engine *e, const struct draw *d, int32_t token);
+void engine_mask_took(struct answer *a, int32_t token);
 
 /* engine_spec.c */
 int engine_spec_create(struct cairn_engine *e);		/* checks the options and sets max_draws */

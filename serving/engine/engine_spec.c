@@ -301,10 +301,12 @@ static int draft_all(void *ctx, struct cairn_sched_draft *drafts, int32_t num)
 		CAIRN_TRY(pause_for(e, d, a, a->spec.pause));
 	}
 	CAIRN_TRY(propose(e, drafts, num, &caught_up));
+	for (int32_t i = 0; i < num; i++)
+		CAIRN_TRY(check_drafts(e, &drafts[i]));
+	CAIRN_TRY(engine_mask_cut(e, drafts, num));
 	for (int32_t i = 0; i < num; i++) {
 		struct answer *a = &engine_find(e, drafts[i].request)->answers[drafts[i].index];
 
-		CAIRN_TRY(check_drafts(e, &drafts[i]));
 		total += drafts[i].num;
 		a->spec.idle = drafts[i].num ? 0 : a->spec.idle + 1;
 		if (a->spec.idle > MAX_IDLE && !s->opt.always && !a->spec.paused)

@@ -8,7 +8,8 @@
  * A plan refers to tokens that pass n-1 has not drawn yet by the number of their draw (follows). The end of
  * an answer is noticed one pass late, and its row in flight is dropped. A step with in_turn launches, waits
  * and reports; so does one whose plan has sequences that may get drafts, because these need the last token.
- * A beam runs only in every other pass, because the host must choose its last token first.
+ * A beam runs only in every other pass, because the host must choose its last token first. A pass with masked
+ * draws is launched in the same place, but draws only once pass n-1 is collected (engine_mask.c).
  *
  * Host and device follow the order of the plans. What a plan assumes about pages is true when its pass
  * starts, because one stream orders all passes and moves. Page tables are copied when a pass is built.
@@ -80,13 +81,14 @@ static int report_ends(struct cairn_engine *e)
 				report_beams(e, r, now->what);
 			else if (r && now->index < r->num_answers && r->answers[now->index].live)
 				engine_finish(e, r, now->index,
+					      r->answers[now->index].failed == 2 ? CAIRN_FINISH_CONSTRAINT :
 					      r->answers[now->index].failed ? CAIRN_FINISH_FAILED :
 					      why[now->what], r->answers[now->index].end_token);
 		}
 	}
 }
 
-/* Processes one drawn token. Returns 0; 1 if it ends its answer; 2 if moreover the KV must not be kept. */
+/* Processes the token of row d. Returns 0; 1 if it ends its answer; 2 if moreover the KV must not be kept. */
 static int take_token(struct cairn_engine *e, const struct draw *d, const struct cairn_worker_result *w,
 		      int32_t i)
 {
@@ -105,8 +107,8 @@ static int take_token(struct cairn_engine *e, const struct draw *d, const struct
 	if (a->stopping)
 		return 1;
 	e->stats.new_tokens++;
-	if (token.id < 0 || token.id >= e->config->vocab_size) {
-		a->failed = 1;
+	if (token.id < 0 || token.id >= e->config->vocab_size || !engine_mask_allows(e, d, token.id)) {
+		a->failed = d->masked ? 2 : 1;
 		return 2;
 	}
 	if (engine_is_end(e, r, token.id)) {
@@ -114,6 +116,8 @@ static int take_token(struct cairn_engine *e, const struct draw *d, const struct
 		return 1;
 	}
 	a->num_given++;
+	if (d->masked)
+		engine_mask_took(a, token.id);
 	if (r->req.sampling.num_logprobs) {
 		token.logprob = w->logprob[i];
 		token.num_top = r->req.sampling.num_logprobs - 1;
@@ -163,7 +167,7 @@ static int take_draws(struct cairn_engine *e, struct draw *d, const struct cairn
 		engine_spec_took(e, &r->answers[d->index], d->num_drafts, accepted);
 	memset(e->stops + i, 0, (size_t)d->num_drafts + 1);
 	for (int32_t k = i; k <= i + accepted; k++) {
-		e->stops[k] = (uint8_t)take_token(e, d, w, k);
+		e->stops[k] = (uint8_t)take_token(e, d + (k - i), w, k);
 		if (e->stops[k])
 			return 0;
 	}
@@ -243,6 +247,7 @@ static void add_draw(struct cairn_engine *e, struct request *r, const struct cai
 		      engine_treat(e, r, item->index, offset, t);
 	f->draws[f->num_draws++] = (struct draw){
 		.handle = item->request, .index = item->index, .slot = num ? t->slot : -1,
+		.number = offset, .masked = t->masked,
 	};
 }
 
@@ -346,6 +351,14 @@ static int take_fetched(struct cairn_engine *e)
 	return 0;
 }
 
+/* Makes the draw of the pass just launched, whose masks follow from the tokens of all passes before it. */
+static int draw_masked(struct cairn_engine *e)
+{
+	while (cairn_worker_in_flight(e->worker) > 1)
+		CAIRN_TRY(collect(e));
+	return engine_mask_draw(e, &e->flights[e->first_flight]);
+}
+
 static int step(struct cairn_engine *e, int *busy)
 {
 	const struct cairn_step_plan *p;
@@ -368,6 +381,8 @@ static int step(struct cairn_engine *e, int *busy)
 	left = p->num_items && !e->opt.in_turn && !p->in_turn;
 	if (cairn_worker_in_flight(e->worker) <= left && !p->num_items && e->num_requests)
 		CAIRN_TRY(cairn_tiers_wait(e->tiers));	/* all requests wait for the disk */
+	if (cairn_worker_masks(e->worker))
+		CAIRN_TRY(draw_masked(e));
 	while (cairn_worker_in_flight(e->worker) > left)
 		CAIRN_TRY(collect(e));
 	*busy = e->num_requests > 0 || cairn_worker_in_flight(e->worker) > 0;

@@ -197,9 +197,9 @@ const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct req
 		.bias_at = r->bias_at, .num_bias = s->num_bias, .forbidden_at = r->forbidden_at,
 		.num_forbidden = offset < s->min_new_tokens ? r->num_forbidden : 0,
 		.num_logprobs = r->beams ? 1 + engine_beams_candidates(r->beams) : s->num_logprobs,
-		.late = r->beams != NULL,
+		.late = r->beams != NULL, .masked = r->req.constraint != 0,
 	};
-	return t->slot >= 0 || t->num_bias || t->num_forbidden || t->num_logprobs ? t : NULL;
+	return t->masked || t->slot >= 0 || t->num_bias || t->num_forbidden || t->num_logprobs ? t : NULL;
 }
 
 const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, struct request *r,

@@ -61,6 +61,7 @@ static size_t lay_out(const struct cairn_worker *w, struct arrays *a, char *base
 	a->num_forbidden = carve(&at, batch * sizeof(*a->num_forbidden));
 	a->wanted = carve(&at, batch * sizeof(*a->wanted));
 	a->wanted_late = carve(&at, batch * sizeof(*a->wanted_late));
+	a->mask = carve(&at, batch * sizeof(*a->mask));
 	a->targets = carve(&at, batch * sizeof(*a->targets));
 	a->repetition = carve(&at, batch * sizeof(*a->repetition));
 	a->frequency = carve(&at, batch * sizeof(*a->frequency));
@@ -258,6 +259,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 		w->impl->stream_sync(w->stream);
 	worker_drop_graphs(w);
 	worker_treat_destroy(w);
+	worker_mask_destroy(w);
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
 		struct flight *f = &w->flights[i];
 
@@ -296,7 +298,7 @@ void cairn_worker_begin(struct cairn_worker *w)
 	int next = (w->first_flight + w->num_flights) % CAIRN_WORKER_FLIGHTS;
 
 	w->flight = &w->flights[next];
-	w->flight->num_tokens = w->flight->num_scored = 0;
+	w->flight->num_tokens = w->flight->num_scored = w->flight->num_masks = 0;
 	w->flight->begins.num = w->flight->begins.num_tokens = 0;
 	w->flight->forks.num = w->flight->forks.num_tokens = 0;
 	w->flight->host.qo_indptr[0] = 0;

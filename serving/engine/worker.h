@@ -9,6 +9,9 @@
  *   begin, add, add, ..., launch    one pass; at most CAIRN_WORKER_FLIGHTS may be launched but not collected
  *   collect                         waits for the oldest pass and returns its tokens
  *
+ * A pass with masked draws computes its logits at launch and draws later, because its masks depend on the
+ * tokens of the pass before it: launch, collect of the pass before, the masks, draw.
+ *
  * The token of a row may be a draw of the previous pass (follows). It is then read from device memory, so the
  * host need not wait for it.
  *
@@ -92,6 +95,7 @@ struct cairn_worker_treat {
 	int32_t forbidden_at, num_forbidden;
 	int32_t num_logprobs;		/* 0: none; 1 + k: of the drawn token and the k most likely */
 	int late;			/* log-probabilities of the treated logits, not the model's */
+	int masked;			/* the draw has a mask: cairn_worker_mask() */
 };
 
 #define CAIRN_WORKER_SLOTS(max_batch)	(2 * (max_batch))
@@ -155,6 +159,17 @@ void cairn_worker_add(struct cairn_worker *worker, const struct cairn_worker_par
  */
 void cairn_worker_add_draw(struct cairn_worker *worker, int32_t row, const struct cairn_worker_part *part);
 int cairn_worker_launch(struct cairn_worker *worker);
+/*
+ * Returns the number of masked draws of the launched pass, which cairn_worker_draw() must end before the next
+ * begin; 0: none, and the pass draws by itself. -EOPNOTSUPP of a launch: the table has no mask_logits.
+ */
+int32_t cairn_worker_masks(const struct cairn_worker *worker);
+/*
+ * The mask of the i-th of them, in the order in which they were added, as mask_logits.h has it: the caller
+ * writes it, and may read it until the pass is collected. It is zero at first, which allows nothing.
+ */
+uint32_t *cairn_worker_mask(const struct cairn_worker *worker, int32_t i);
+int cairn_worker_draw(struct cairn_worker *worker);
 /*
  * Makes the pass call fn as described at struct cairn_batch; it then does not run as a graph. Call it before
  * launch. It has no effect if decode_step runs the pass, because that has no point between two layers.

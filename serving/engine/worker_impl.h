@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * worker_impl - the state of a worker, shared by worker.c, worker_pass.c, worker_nano.c,
- * worker_sliced.c and worker_treat.c
+ * worker_impl - the state of a worker, shared by worker.c, worker_pass.c, worker_nano.c, worker_sliced.c,
+ * worker_treat.c and worker_mask.c
  */
 #ifndef CAIRN_WORKER_IMPL_H
 #define CAIRN_WORKER_IMPL_H
@@ -23,6 +23,7 @@ struct arrays {
 	float *temperature, *top_p, *min_p;
 	int32_t *top_k, *logit_rows, *last_page_len;
 	int32_t *slots, *bias_at, *num_bias, *forbidden_at, *num_forbidden, *wanted, *wanted_late;
+	int32_t *mask;					/* number of the row's mask; -1: none */
 	int32_t *targets;				/* of the scored rows */
 	float *repetition, *frequency, *presence;
 	int32_t *qo_indptr, *kv_indptr;			/* [max_batch + 1] */
@@ -36,6 +37,7 @@ struct kind {
 	int greedy;			/* all temperatures are 0 */
 	int penalized, counted;		/* penalize or token_counts is needed */
 	int logprobs, late;		/* of the model's logits; of the treated ones */
+	int masked;			/* mask_logits is needed: logits and draw are two graphs */
 	int32_t k;
 };
 
@@ -65,6 +67,8 @@ struct flight {
 	int32_t num_scored;
 	void *event;
 	int64_t number;			/* number of its pass */
+	uint32_t *masks;		/* [max_batch, words], allocated when first needed */
+	int32_t num_masks;
 };
 
 struct graph {
@@ -74,6 +78,7 @@ struct graph {
 	struct kind kind;
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
 	void *exec;			/* NULL until the second pass of this shape */
+	void *draw;			/* the same for the draw of a masked pass */
 };
 
 /* Allocated spans of an array, in ascending order. */
@@ -112,6 +117,7 @@ struct cairn_worker {
 	int32_t *bias_ids, *forbidden_ids;
 	float *bias;
 	int32_t *list_mirror;		/* host copy of bias_ids, forbidden_ids, bias */
+	uint32_t *mask_bits;		/* [max_batch, words]: the masks of the last pass */
 	struct spans bias_spans, forbidden_spans;
 
 	struct flight flights[CAIRN_WORKER_FLIGHTS];
@@ -130,7 +136,17 @@ struct cairn_worker {
 	struct cairn_nano_pass nano_pass;
 	int32_t follows;		/* number of rows that follow a draw */
 	int chained;			/* it has parts with `chained` */
+	/* a launched pass whose draw is missing: */
+	int undrawn;
+	struct graph *graph;		/* NULL: it runs without graphs */
+	size_t drawn_bytes;		/* of its tokens */
 };
+
+/* Returns whether logits change before the draw, so that a draw by decode_step is not used. */
+static inline int worker_redraws(const struct cairn_worker *w)
+{
+	return w->kind.penalized || w->kind.masked;
+}
 
 #define TABLE(w, fn, ...) CAIRN_TABLE((w)->impl, fn, __VA_ARGS__)
 
@@ -151,6 +167,12 @@ int worker_treat_prepare(struct cairn_worker *w);	/* allocates what the pass nee
 int worker_treat_before(struct cairn_worker *w, int32_t rows);	/* before the draw; both can be captured */
 int worker_treat_after(struct cairn_worker *w, int32_t rows);
 void worker_treat_destroy(struct cairn_worker *w);
+
+/* worker_mask.c */
+int worker_mask_prepare(struct cairn_worker *w);	/* allocates what the pass needs; clears its masks */
+int worker_mask_upload(struct cairn_worker *w);
+int worker_mask_apply(struct cairn_worker *w, int32_t rows);	/* can be captured */
+void worker_mask_destroy(struct cairn_worker *w);
 
 /* worker_sliced.c */
 int worker_sliced_create(struct cairn_worker *w, const struct cairn_slices *slices);

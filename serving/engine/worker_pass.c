@@ -12,6 +12,8 @@
  * A repeatable decoding pass also draws after each row: it may recompute rows of an answer, whose draws are
  * dropped.
  *
+ * A pass with masked draws is two: its logits, which launch enqueues, and its draw (cairn_worker_draw).
+ *
  * Graphs: a decoding pass is captured when its shape (rows, sequences, bounds on qo_len and kv_len, kind of
  * draws) occurs for the second time. The first time warms up the operations, which may load code. The bound
  * on kv_len is a power of two, so that a shape stays valid for long. An operation list of more than 8 rows is
@@ -53,12 +55,18 @@ struct cairn_sample_args worker_sample_args(const struct cairn_worker *w, int32_
 	};
 }
 
+static void drop_graph(struct cairn_worker *w, struct graph *g)
+{
+	if (g->exec)
+		w->impl->graph_destroy(g->exec);
+	if (g->draw)
+		w->impl->graph_destroy(g->draw);
+}
+
 void worker_drop_graphs(struct cairn_worker *w)
 {
-	for (int i = 0; i < MAX_GRAPHS; i++) {
-		if (w->graphs[i].exec)
-			w->impl->graph_destroy(w->graphs[i].exec);
-	}
+	for (int i = 0; i < MAX_GRAPHS; i++)
+		drop_graph(w, &w->graphs[i]);
 	memset(w->graphs, 0, sizeof(w->graphs));
 }
 
@@ -74,7 +82,7 @@ static int32_t kv_bound(const struct cairn_worker *w, int32_t len)
 /* Returns how decode_step draws. If logits are treated, its draw is unused and the real one follows it. */
 static struct cairn_draw make_draw(const struct cairn_worker *w)
 {
-	if (w->kind.greedy || w->kind.penalized)
+	if (w->kind.greedy || worker_redraws(w))
 		return (struct cairn_draw){ .tokens = w->drawn };
 	return (struct cairn_draw){
 		.tokens = w->drawn, .temperature = w->dev.temperature, .top_p = w->dev.top_p,
@@ -121,7 +129,18 @@ static int forward(struct cairn_worker *w)
 	       cairn_forward(w->scratch, &w->kv, &w->batch, w->stream);
 }
 
-/* Enqueues everything that a graph contains. */
+/* Enqueues a draw, and what changes logits before it. */
+static int enqueue_draw(struct cairn_worker *w)
+{
+	if (!w->batch.num_logits)
+		return 0;
+	CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
+	CAIRN_TRY(draw_tokens(w, w->batch.num_logits));
+	CAIRN_TRY(set_targets(w));
+	return worker_treat_after(w, w->batch.num_logits);
+}
+
+/* Enqueues everything that a graph contains; of a masked pass, its logits. */
 static int enqueue(struct cairn_worker *w)
 {
 	struct cairn_draw draw = make_draw(w);
@@ -129,12 +148,10 @@ static int enqueue(struct cairn_worker *w)
 
 	if (w->fused)
 		CAIRN_TRY(cairn_decoder_run(w->decoder, &w->kv, &w->batch, &draw, w->stream, &done));
-	if (done && w->kind.penalized) {
-		CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
-		CAIRN_TRY(draw_tokens(w, w->batch.num_logits));
-	}
-	if (done)
+	if (done && !worker_redraws(w))
 		return worker_treat_after(w, w->batch.num_logits);
+	if (done)
+		return w->kind.masked ? 0 : enqueue_draw(w);
 	/* The call may refuse the shape. It is not captured: that happens in a shape's second pass. */
 	if (w->fused) {
 		w->fused = 0;
@@ -143,12 +160,7 @@ static int enqueue(struct cairn_worker *w)
 			worker_drop_graphs(w);
 	}
 	CAIRN_TRY(forward(w));
-	if (!w->batch.num_logits)
-		return 0;
-	CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
-	CAIRN_TRY(draw_tokens(w, w->batch.num_logits));
-	CAIRN_TRY(set_targets(w));
-	return worker_treat_after(w, w->batch.num_logits);
+	return w->kind.masked ? 0 : enqueue_draw(w);
 }
 
 /* Returns the entry of this shape, or a free one, or the emptied least recently used one. */
@@ -167,8 +179,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 			oldest = g;
 	}
 	g = oldest;
-	if (g->exec)
-		w->impl->graph_destroy(g->exec);
+	drop_graph(w, g);
 	*g = (struct graph){
 		.rows = w->batch.num_rows, .batch = w->batch.batch, .qo_bound = w->batch.max_qo_len,
 		.kv_bound = w->batch.max_kv_len, .kind = w->kind,
@@ -177,7 +188,8 @@ static struct graph *find_graph(struct cairn_worker *w)
 	return g;
 }
 
-static int capture(struct cairn_worker *w, struct graph *g)
+/* Captures what `part` enqueues; *to stays NULL if the table has no graphs after all. */
+static int capture(struct cairn_worker *w, int (*part)(struct cairn_worker *), void **to)
 {
 	void *exec = NULL;
 	int ret, end;
@@ -188,7 +200,7 @@ static int capture(struct cairn_worker *w, struct graph *g)
 		return 0;
 	}
 	CAIRN_TRY(cairn_table_ret(w->impl, ret, "graph_begin"));
-	ret = enqueue(w);
+	ret = part(w);
 	end = w->impl->graph_end(w->stream, &exec);	/* a failed capture must be ended, too */
 	if (ret) {
 		if (!end)
@@ -196,7 +208,7 @@ static int capture(struct cairn_worker *w, struct graph *g)
 		return ret;
 	}
 	CAIRN_TRY(cairn_table_ret(w->impl, end, "graph_end"));
-	g->exec = exec;
+	*to = exec;
 	w->stats.captures++;
 	return 0;
 }
@@ -207,8 +219,9 @@ static int run(struct cairn_worker *w, int decode)
 	struct graph *g = decode && w->have_graphs && !by_layer ? find_graph(w) : NULL;
 	int moved = 0;
 
+	w->graph = g;
 	if (g && g->used && !g->exec)
-		CAIRN_TRY(capture(w, g));
+		CAIRN_TRY(capture(w, enqueue, &g->exec));
 	if (g && g->exec) {
 		g->used = w->stats.passes;
 		w->stats.graph_passes++;
@@ -377,13 +390,50 @@ void cairn_worker_on_layer(struct cairn_worker *w, int (*fn)(void *ctx, int32_t 
 	w->batch.on_layer_ctx = ctx;
 }
 
+/* Copies the tokens to the host and marks the end of the pass. */
+static int end_pass(struct cairn_worker *w)
+{
+	struct flight *f = w->flight;
+
+	if (w->drawn_bytes)
+		CAIRN_TRY(TABLE(w, mem_copy, f->tokens, w->drawn, w->drawn_bytes, CAIRN_COPY_TO_HOST,
+				w->stream));
+	f->k = w->kind.k;
+	f->wants_logprobs = w->kind.logprobs || w->kind.late;
+	if ((w->drawn_bytes || f->num_scored) && f->wants_logprobs)
+		CAIRN_TRY(TABLE(w, mem_copy, f->logprobs, w->logprobs, worker_logprobs_bytes(w, f->k),
+				CAIRN_COPY_TO_HOST, w->stream));
+	CAIRN_TRY(TABLE(w, event_record, f->event, w->stream));
+	if (w->opt.timeline)
+		CAIRN_TRY(TABLE(w, event_record, w->times[f->number % NUM_TIMES].end, w->stream));
+	return 0;
+}
+
+int cairn_worker_draw(struct cairn_worker *w)
+{
+	struct graph *g = w->graph;
+
+	if (!w->undrawn)
+		return cairn_error(EINVAL, "worker: no pass waits for its draw");
+	CAIRN_TRY(worker_mask_upload(w));
+	/* a callback may have dropped the graphs since the launch */
+	if (g && g->exec && !g->draw)
+		CAIRN_TRY(capture(w, enqueue_draw, &g->draw));
+	if (g && g->draw)
+		CAIRN_TRY(TABLE(w, graph_launch, g->draw, w->stream));
+	else
+		CAIRN_TRY(enqueue_draw(w));
+	w->undrawn = 0;
+	return end_pass(w);
+}
+
 int cairn_worker_launch(struct cairn_worker *w)
 {
 	struct cairn_batch *b = &w->batch;
 	struct flight *f = w->flight;
 	int timed = w->opt.timeline, decode;
 	int32_t num_pages;
-	size_t bytes, tokens;
+	size_t bytes;
 
 	w->stats.passes++;
 	f->number = w->stats.passes;
@@ -393,22 +443,17 @@ int cairn_worker_launch(struct cairn_worker *w)
 		CAIRN_TRY(TABLE(w, event_record, w->times[f->number % NUM_TIMES].begin, w->stream));
 	CAIRN_TRY(prepare(w, &decode));
 	CAIRN_TRY(worker_treat_prepare(w));
+	if (w->kind.masked)
+		CAIRN_TRY(worker_mask_prepare(w));
 	num_pages = w->as_nano ? w->nano_pass.num_pages : f->host.kv_indptr[b->batch];
 	bytes = (size_t)((char *)(f->host.kv_indices + num_pages) - f->block);
-	tokens = (size_t)(f->draws_all ? b->batch : f->num_tokens) * sizeof(*w->drawn);
+	w->drawn_bytes = (size_t)(f->draws_all ? b->batch : f->num_tokens) * sizeof(*w->drawn);
 	CAIRN_TRY(TABLE(w, mem_copy, w->dev_block, f->block, bytes, CAIRN_COPY_TO_DEVICE, w->stream));
 	CAIRN_TRY(gather_ids(w));
 	CAIRN_TRY(run(w, decode));
-	if (tokens)
-		CAIRN_TRY(TABLE(w, mem_copy, f->tokens, w->drawn, tokens, CAIRN_COPY_TO_HOST, w->stream));
-	f->k = w->kind.k;
-	f->wants_logprobs = w->kind.logprobs || w->kind.late;
-	if ((tokens || f->num_scored) && f->wants_logprobs)
-		CAIRN_TRY(TABLE(w, mem_copy, f->logprobs, w->logprobs, worker_logprobs_bytes(w, f->k),
-				CAIRN_COPY_TO_HOST, w->stream));
-	CAIRN_TRY(TABLE(w, event_record, f->event, w->stream));
-	if (timed)
-		CAIRN_TRY(TABLE(w, event_record, w->times[f->number % NUM_TIMES].end, w->stream));
+	w->undrawn = w->kind.masked;
+	if (!w->undrawn)
+		CAIRN_TRY(end_pass(w));
 	w->last = f;
 	w->num_flights++;
 	w->stats.nano_passes += w->as_nano > 0;

@@ -4,6 +4,7 @@
  *
  *   logits -- copy, if both raw and treated logits are needed --> raw logits
  *     | penalize               per-row values; lists of ids that were uploaded with their request
+ *     | mask_logits            masks that were uploaded just before (worker_mask.c)
  *   logits -- argmax, sample --> drawn
  *     | token_counts           counts the drawn tokens in the slots of the rows that have one
  *     | logprobs               of the raw logits where wanted; of the treated ones where wanted late
@@ -24,6 +25,7 @@ void worker_treat_nothing(struct arrays *a, int32_t n)
 	a->slots[n] = -1;
 	a->bias_at[n] = a->num_bias[n] = a->forbidden_at[n] = a->num_forbidden[n] = 0;
 	a->wanted[n] = a->wanted_late[n] = 0;
+	a->mask[n] = -1;
 	a->repetition[n] = 1;
 	a->frequency[n] = a->presence[n] = 0;
 }
@@ -57,6 +59,10 @@ void worker_treat_part(struct cairn_worker *w, int32_t n, const struct cairn_wor
 	a->forbidden_at[n] = treat->forbidden_at;
 	a->num_forbidden[n] = treat->num_forbidden;
 	kind->penalized |= treat->slot >= 0 || treat->num_bias || treat->num_forbidden;
+	if (treat->masked) {
+		a->mask[n] = f->num_masks++;
+		kind->masked = 1;
+	}
 	if (!treat->num_logprobs)
 		return;
 	(treat->late ? a->wanted_late : a->wanted)[n] = 1;
@@ -139,7 +145,7 @@ int worker_treat_prepare(struct cairn_worker *w)
 		CAIRN_TRY(TABLE(w, mem_alloc, &p, CAIRN_WORKER_SLOTS(logits) * sizeof(*w->counts)));
 		w->counts = p;
 	}
-	if (w->kind.penalized && w->kind.logprobs && !w->raw_logits) {
+	if (worker_redraws(w) && w->kind.logprobs && !w->raw_logits) {
 		CAIRN_TRY(TABLE(w, mem_alloc, &p, logits * sizeof(*w->raw_logits)));
 		w->raw_logits = p;
 	}
@@ -179,9 +185,7 @@ int worker_treat_before(struct cairn_worker *w, int32_t rows)
 		.forbidden_ids = w->forbidden_ids, .rows = rows, .vocab = w->vocab,
 	};
 
-	if (!w->kind.penalized)
-		return 0;
-	if (w->kind.logprobs)
+	if (worker_redraws(w) && w->kind.logprobs)
 		CAIRN_TRY(TABLE(w, mem_copy, w->raw_logits, w->logits,
 				(size_t)rows * (size_t)w->vocab * sizeof(*w->logits), CAIRN_COPY_ON_DEVICE,
 				w->stream));
@@ -195,7 +199,9 @@ int worker_treat_before(struct cairn_worker *w, int32_t rows)
 	}
 	if (!w->bias_ids)		/* no request has lists yet */
 		args.bias_at = args.num_bias = args.forbidden_at = args.num_forbidden = NULL;
-	return TABLE(w, penalize, &args, w->stream);
+	if (w->kind.penalized)
+		CAIRN_TRY(TABLE(w, penalize, &args, w->stream));
+	return w->kind.masked ? worker_mask_apply(w, rows) : 0;
 }
 
 static int logprobs(struct cairn_worker *w, int32_t rows, const float *logits, const int32_t *wanted)
@@ -224,7 +230,7 @@ int worker_treat_after(struct cairn_worker *w, int32_t rows)
 	if (w->kind.counted)
 		CAIRN_TRY(TABLE(w, token_counts, &counts, w->stream));
 	if (w->kind.logprobs)
-		CAIRN_TRY(logprobs(w, rows, w->kind.penalized ? w->raw_logits : w->logits, w->dev.wanted));
+		CAIRN_TRY(logprobs(w, rows, worker_redraws(w) ? w->raw_logits : w->logits, w->dev.wanted));
 	if (w->kind.late)
 		CAIRN_TRY(logprobs(w, rows, w->logits, w->dev.wanted_late));
 	return 0;

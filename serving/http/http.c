@@ -10,9 +10,7 @@
  */
 #include "serving/http/http.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -119,7 +117,7 @@ static void welcome(struct cairn_http *http, int fd, const struct sockaddr_stora
 		close(fd);
 		return;
 	}
-	full |= o->max_per_address && peer->connections > o->max_per_address;
+	full |= o->max_per_address && !o->unix_path && peer->connections > o->max_per_address;
 	if (http_conn_open(http, fd, &address, peer)) {
 		http_peer_put(http, peer);
 		close(fd);
@@ -194,8 +192,7 @@ static bool drain(struct cairn_http *http, int64_t now)
 		http->draining = true;
 		http->drain_deadline_ms = now + atomic_load(&http->drain_ms);
 		epoll_ctl(http->epoll_fd, EPOLL_CTL_DEL, http->listen_fd, NULL);
-		close(http->listen_fd);
-		http->listen_fd = -1;
+		http_close_listener(http);
 		for (struct http_conn *c = http->conns; c; c = c->next)
 			http_conn_drain(c);
 	}
@@ -270,11 +267,11 @@ void http_put(struct cairn_http *http)
 		close(http->wake_fd);
 	if (http->epoll_fd >= 0)
 		close(http->epoll_fd);
-	if (http->listen_fd >= 0)
-		close(http->listen_fd);
+	http_close_listener(http);
 	if (http->spare_fd >= 0)
 		close(http->spare_fd);
 	free(http->routes);
+	free(http->unix_path);
 	free(http);
 }
 
@@ -343,48 +340,10 @@ static void set_defaults(struct cairn_http *http)
 	DEFAULT(idle_timeout_ms, 75000);
 	DEFAULT(request_timeout_ms, 30000);
 	DEFAULT(stall_timeout_ms, 30000);
-	http->local = o->check_host && !o->api_key && http_is_loopback(o->address);
+	/* no web page can reach a Unix socket */
+	http->local = o->check_host && !o->api_key && !o->unix_path && http_is_loopback(o->address);
 	http->key_bytes = o->api_key ? strlen(o->api_key) : 0;
 	http->limits = (struct http_limits){ o->max_target, o->max_header, o->max_fields };
-}
-
-static int listen_at(struct cairn_http *http)
-{
-	const struct cairn_http_options *o = &http->opt;
-	struct sockaddr_storage ss = { 0 };
-	struct sockaddr *any = (struct sockaddr *)&ss;
-	struct sockaddr_in *v4 = (struct sockaddr_in *)&ss;
-	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&ss;
-	socklen_t len = sizeof(ss);
-	int one = 1, zero = 0, idle_s = 30, interval_s = 10, probes = 3;
-
-	if (inet_pton(AF_INET, o->address, &v4->sin_addr) == 1)
-		v4->sin_family = AF_INET;
-	else if (inet_pton(AF_INET6, o->address, &v6->sin6_addr) == 1)
-		v6->sin6_family = AF_INET6;
-	else
-		return cairn_error(EINVAL, "http: address: '%.64s' is not a numeric address", o->address);
-	v4->sin_port = htons((uint16_t)o->port);	/* sin6_port has the same offset */
-	http->listen_fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (http->listen_fd < 0)
-		return cairn_error(EIO, "http: socket: %s", strerror(errno));
-	setsockopt(http->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	/* Accepted connections inherit these options. Keep-alive probes detect a dead client machine. */
-	setsockopt(http->listen_fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-	setsockopt(http->listen_fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
-	setsockopt(http->listen_fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
-	setsockopt(http->listen_fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
-	setsockopt(http->listen_fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	setsockopt(http->listen_fd, SOL_SOCKET, SO_SNDBUF, &o->sockbuf, sizeof(o->sockbuf));
-	setsockopt(http->listen_fd, SOL_SOCKET, SO_RCVBUF, &o->sockbuf, sizeof(o->sockbuf));
-	if (ss.ss_family == AF_INET6)	/* "::" accepts IPv4 clients too */
-		setsockopt(http->listen_fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
-	if (bind(http->listen_fd, any, ss.ss_family == AF_INET ? sizeof(*v4) : sizeof(*v6)))
-		return cairn_error(EIO, "http: %s port %d: %s", o->address, o->port, strerror(errno));
-	if (listen(http->listen_fd, o->backlog) || getsockname(http->listen_fd, any, &len))
-		return cairn_error(EIO, "http: listen: %s", strerror(errno));
-	http->port = ntohs(v4->sin_port);
-	return 0;
 }
 
 static int set_up_epoll(struct cairn_http *http)
@@ -433,6 +392,8 @@ int cairn_http_create(struct cairn_http **out, const struct cairn_http_options *
 	if (!http)
 		return cairn_error(ENOMEM, "http: no memory for a server");
 	http->opt = *options;
+	if (options->unix_path)
+		http->opt.unix_path = http->unix_path = strdup(options->unix_path);
 	set_defaults(http);
 	http->listen_fd = http->epoll_fd = http->spare_fd = http->wake_fd = -1;
 	http->ready_tail = &http->ready;
@@ -445,11 +406,12 @@ int cairn_http_create(struct cairn_http **out, const struct cairn_http_options *
 	if (getrandom(&http->id_seed, sizeof(http->id_seed), 0) != sizeof(http->id_seed))
 		http->id_seed = http_now_ns();
 	http->routes = malloc((size_t)(num_routes + 1) * sizeof(*routes));
-	ret = http->routes ? 0 : cairn_error(ENOMEM, "http: no memory for a server");
+	ret = http->routes && !options->unix_path == !http->unix_path ?
+		      0 : cairn_error(ENOMEM, "http: no memory for a server");
 	if (!ret && num_routes)
 		memcpy(http->routes, routes, (size_t)num_routes * sizeof(*routes));
 	http->num_routes = num_routes;
-	ret = ret ? ret : listen_at(http);
+	ret = ret ? ret : http_listen(http);
 	ret = ret ? ret : set_up_epoll(http);
 	ret = ret ? ret : start_thread(http);
 	if (ret)

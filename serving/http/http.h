@@ -80,7 +80,7 @@ struct cairn_http_request {
 	const char *method;
 	const char *path;		/* %xx decoded; no control bytes */
 	const char *query;		/* after the '?', not decoded; "" if there is none */
-	const char *peer;		/* the client's numeric address */
+	const char *peer;		/* the client's numeric address, or "unix" */
 	const char *id;			/* the client's X-Request-Id if well-formed, else generated */
 	const struct cairn_http_field *headers;
 	int num_headers;
@@ -124,6 +124,11 @@ struct cairn_http_log {
 
 struct cairn_http_options {		/* a zero number means the default given with the member */
 	const char *address;		/* numeric, IPv4 or IPv6; NULL: 127.0.0.1 */
+	/*
+	 * A Unix socket at this path instead of TCP, with mode 0660. A socket file that nobody listens on is
+	 * replaced. Peers have no addresses: all are called "unix", and max_per_address does not apply.
+	 */
+	const char *unix_path;
 	int port;			/* 0: chosen by the system, see cairn_http_port() */
 	int backlog;			/* 1024; argument of listen() */
 	const char *api_key;		/* NULL: no key is required */
@@ -161,7 +166,7 @@ struct cairn_http_stats {
 /* Copies the routes but not their strings. The socket is listening when this returns. */
 int cairn_http_create(struct cairn_http **out, const struct cairn_http_options *options,
 		      const struct cairn_http_route *routes, int num_routes);
-int cairn_http_port(const struct cairn_http *http);
+int cairn_http_port(const struct cairn_http *http);	/* 0 with unix_path */
 void cairn_http_stats(struct cairn_http *http, struct cairn_http_stats *stats);
 
 /*

@@ -8,6 +8,7 @@
  *   http_exchange.c	the producer's side of an exchange, callable from any thread
  *   http_error.c	errors as JSON
  *   http_origin.c	Host and Origin: DNS rebinding, CORS
+ *   http_listen.c	the listening socket, TCP or Unix
  *   http_peers.c	connections per client address
  *
  * Threads and locks. Only the loop's thread uses a connection. An exchange has two holders: the loop, until
@@ -120,6 +121,9 @@ struct cairn_http {
 	int64_t drain_deadline_ms, next_sweep_ms;
 	struct http_peer *peers[HTTP_PEER_BUCKETS];
 	uint64_t id_seed, id_count;
+	char *unix_path;		/* a copy; opt.unix_path points to it */
+	dev_t unix_dev;			/* identity of the Unix socket's file */
+	ino_t unix_ino;
 
 	pthread_t thread;
 	int wake_fd;			/* eventfd: an exchange is ready or a drain was requested */
@@ -138,6 +142,10 @@ int64_t http_now_ms(void);
 uint64_t http_now_ns(void);
 void http_put(struct cairn_http *http);
 void http_mark_ready(struct cairn_http_exchange *x);
+
+/* http_listen.c */
+int http_listen(struct cairn_http *http);
+void http_close_listener(struct cairn_http *http);	/* does nothing if it is closed already */
 
 /* http_peers.c */
 struct http_peer *http_peer_get(struct cairn_http *http, const struct in6_addr *address);

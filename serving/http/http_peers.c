@@ -9,6 +9,8 @@
 void http_address_of(const struct sockaddr_storage *ss, struct in6_addr *address)
 {
 	memset(address, 0, sizeof(*address));
+	if (ss->ss_family == AF_UNIX)	/* all zeros, which is no address of a TCP client */
+		return;
 	if (ss->ss_family == AF_INET6) {
 		*address = ((const struct sockaddr_in6 *)ss)->sin6_addr;
 		return;
@@ -19,7 +21,9 @@ void http_address_of(const struct sockaddr_storage *ss, struct in6_addr *address
 
 void http_address_text(const struct in6_addr *address, char text[INET6_ADDRSTRLEN])
 {
-	if (IN6_IS_ADDR_V4MAPPED(address))
+	if (IN6_IS_ADDR_UNSPECIFIED(address))
+		strcpy(text, "unix");
+	else if (IN6_IS_ADDR_V4MAPPED(address))
 		inet_ntop(AF_INET, address->s6_addr + 12, text, INET6_ADDRSTRLEN);
 	else
 		inet_ntop(AF_INET6, address, text, INET6_ADDRSTRLEN);

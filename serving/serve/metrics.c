@@ -88,6 +88,20 @@ static const struct {
 					  "Drafted tokens that were drawn, by place among the drafts.",
 					  "position", positions, NULL, CAIRN_NUM_SPEC_POSITIONS,
 					  .optional = 1, .with = CAIRN_SPEC_DRAFTS },
+	[CAIRN_CONSTRAINTS_COMPILED] = { COUNTER, "cairn:constraints_compiled",
+					 "Constraints of requests that were compiled.", .optional = 1 },
+	[CAIRN_CONSTRAINT_CACHE_HITS] = { COUNTER, "cairn:constraint_cache_hits",
+				       "Constraints that were compiled already.", .optional = 1,
+				       .with = CAIRN_CONSTRAINTS_COMPILED },
+	[CAIRN_CONSTRAINTS_REFUSED] = { COUNTER, "cairn:constraints_refused",
+				    "Constraints that could not be compiled.", .optional = 1 },
+	[CAIRN_GRAMMAR_RESTARTS] = { COUNTER, "cairn:grammar_restarts", "Restarts of the grammar process.",
+				     .optional = 1, .with = CAIRN_CONSTRAINTS_COMPILED },
+	[CAIRN_MASKS_COMPUTED] = { COUNTER, "cairn:masks", "Masks computed for draws.", .optional = 1,
+				  .with = CAIRN_CONSTRAINTS_COMPILED },
+	[CAIRN_MASK_TIME] = { COUNTER, "cairn:mask_seconds",
+				      "Time that the engine waited for masks.", .milli = 1, .optional = 1,
+				      .with = CAIRN_CONSTRAINTS_COMPILED },
 #define SECONDS(n, h, b)                                                                                     \
 	{                                                                                                    \
 		HISTOGRAM, "vllm:" n "_seconds", "Histogram of " h " in seconds.", NULL, NULL, b             \

@@ -93,6 +93,24 @@ static int load_template(struct serve *s, const char *dir)
 	return ret == -ENOENT ? 0 : ret;
 }
 
+/* Finds the formats of tool calls and reasoning, by their names or from the template. */
+static int find_formats(struct serve *s)
+{
+	const char *source = s->template ? cairn_chat_template_source(s->template) : NULL;
+
+	if (cairn_tool_format_find(s->opt.tool_parser, source, &s->tool_format) ||
+	    cairn_reasoning_format_find(s->opt.reasoning_parser, source, &s->reasoning))
+		return -EINVAL;
+	if (s->tool_format && s->reasoning && s->tool_format->harmony != s->reasoning->harmony)
+		return cairn_error(EINVAL, "--tool-call-parser: %s does not go with the reasoning parser %s",
+				   s->tool_format->name, s->reasoning->name);
+	if (s->tool_format || s->reasoning)
+		serve_log_print(s->log, "cairn serve: tool calls: %s, reasoning: %s",
+				s->tool_format ? s->tool_format->name : "none",
+				s->reasoning ? s->reasoning->name : "none");
+	return 0;
+}
+
 static int name_model(struct serve *s, const char *dir)
 {
 	const char *end = dir + strlen(dir), *begin;
@@ -135,6 +153,7 @@ static int load(struct serve *s)
 		return cairn_error(EINVAL, "%s/tokenizer.json: has %d tokens, the model's vocab_size is %d",
 				   dir, cairn_tokenizer_size(s->tokenizer), s->config.vocab_size);
 	CAIRN_TRY(load_template(s, dir));
+	CAIRN_TRY(find_formats(s));
 	CAIRN_TRY(load_defaults(s, dir));
 	CAIRN_TRY(name_model(s, dir));
 	CAIRN_TRY(read_key(s));
@@ -144,6 +163,9 @@ static int load(struct serve *s)
 		.max_body = (size_t)s->opt.max_body, .vocab_size = s->config.vocab_size,
 		.max_context = max_context, .models = s->names, .num_models = 1,
 		.adds_bos = num_ids > 0, .has_template = s->template != NULL,
+		.has_tools = s->tool_format != NULL, .has_grammar = !cairn_grammar_library(),
+		.takes_effort = s->template && strstr(cairn_chat_template_source(s->template),
+						      "reasoning_effort"),
 		.defaults = &s->defaults,
 	};
 	atomic_init(&s->max_context, max_context);
@@ -183,8 +205,11 @@ static int say_address(const struct serve *s)
 
 	CAIRN_TRY(serve_log_open(STDOUT_FILENO, &out));
 	cairn_api_put_string(&name, s->name, strlen(s->name));
-	serve_log_print(out, "cairn serve: %s on http://%s%s%s:%d", name.failed ? "" : name.s,
-			is_v6 ? "[" : "", s->opt.host, is_v6 ? "]" : "", cairn_http_port(s->http));
+	if (s->opt.uds)
+		serve_log_print(out, "cairn serve: %s on unix:%s", name.failed ? "" : name.s, s->opt.uds);
+	else
+		serve_log_print(out, "cairn serve: %s on http://%s%s%s:%d", name.failed ? "" : name.s,
+				is_v6 ? "[" : "", s->opt.host, is_v6 ? "]" : "", cairn_http_port(s->http));
 	cairn_api_out_free(&name);
 	serve_log_close(out, LOG_MS);
 	return 0;

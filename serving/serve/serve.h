@@ -29,6 +29,7 @@ struct cairn_serve_options {
 	int no_defaults;	/* index into cairn_generation_names: ignore generation_config.json */
 	/* clients and access */
 	const char *host, *name, *key_file, *template_file, *allow_origin;
+	const char *tool_parser, *reasoning_parser, *uds;
 	int64_t port, threads;
 	/* limits */
 	int64_t max_queued, max_queued_tokens, max_body, max_connections, max_per_address, stream_buffer;

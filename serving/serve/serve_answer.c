@@ -20,8 +20,8 @@ int64_t serve_count_chars(const char *s, size_t n)
 
 static void add_text(struct serve_choice *c, const struct cairn_stop_text *t, const char *text)
 {
-	cairn_api_put(&c->text, t->held ? t->held : "", t->num_held);
-	cairn_api_put(&c->text, text, t->num_text);
+	serve_add_text(c, t->held ? t->held : "", t->num_held);
+	serve_add_text(c, text, t->num_text);
 	if (t->stop >= 0) {
 		c->finish = CAIRN_API_STOP;
 		c->stop = t->stop;
@@ -45,7 +45,7 @@ static int keep_logprob(struct serve_choice *c, const struct serve_logprob *toke
 	return 0;
 }
 
-static void usage_of(const struct serve_job *job, struct cairn_api_usage *u)
+void serve_usage_of(const struct serve_job *job, struct cairn_api_usage *u)
 {
 	*u = (struct cairn_api_usage){ .prompt_tokens = job->num_prompt_tokens };
 	for (int32_t i = 0; i < job->num_choices; i++)
@@ -111,16 +111,15 @@ static int spell(struct serve *s, const struct serve_choice *c, size_t num, stru
 	return 0;
 }
 
-/* Fills *out with the first num_bytes of text and num_logprobs log-probabilities not yet sent. */
-static int fill_choice(struct serve_job *job, struct serve_choice *c, size_t num_bytes, size_t num_logprobs,
-		       struct spelled *sp, struct cairn_api_choice *out)
+/* Fills *out, but for its message, with the first num_logprobs log-probabilities not yet sent. */
+static int fill_choice(struct serve_job *job, struct serve_choice *c, size_t num_logprobs, struct spelled *sp,
+		       struct cairn_api_choice *out)
 {
 	bool wanted = job->req.logprobs >= 0;
 
 	*sp = (struct spelled){ 0 };
 	*out = (struct cairn_api_choice){
-		.index = (int32_t)(c - job->choices), .text = c->text.s ? c->text.s : "",
-		.num_bytes = num_bytes, .stop_id = c->stop_id,
+		.index = (int32_t)(c - job->choices), .stop_id = c->stop_id,
 		.stop = c->stop >= 0 ? &job->req.stop[c->stop] : NULL,
 	};
 	if (!wanted)
@@ -144,9 +143,10 @@ static bool send_body(struct serve_job *job)
 	size_t num = (size_t)job->num_choices;
 	struct cairn_api_choice *choices = calloc(num, sizeof(*choices));
 	struct spelled *spelled = calloc(num, sizeof(*spelled));
+	struct serve_message *messages = calloc(num, sizeof(*messages));
 	struct cairn_api_out out = { 0 };
 	struct cairn_api_usage usage;
-	int ret = choices && spelled ? 0 : -ENOMEM;
+	int ret = choices && spelled && messages ? 0 : -ENOMEM;
 
 	for (int32_t i = 0; i < job->num_parts && job->req.prompt_logprobs >= 0; i++) {
 		struct cairn_api_out *list = &job->parts[i].prompt_logprobs;
@@ -157,19 +157,22 @@ static bool send_body(struct serve_job *job)
 	for (size_t i = 0; i < num && !ret; i++) {
 		struct serve_choice *c = &job->choices[i];
 
-		ret = c->text.failed ? -ENOMEM :
-		      fill_choice(job, c, c->text.len, c->num_logprobs, &spelled[i], &choices[i]);
+		ret = fill_choice(job, c, c->num_logprobs, &spelled[i], &choices[i]);
+		if (!ret)
+			ret = serve_whole_message(job, c, &messages[i], &choices[i]);
 		choices[i].finish = c->finish;
 		if (job->req.prompt_logprobs >= 0)
 			choices[i].prompt_logprobs = &job->parts[(int64_t)i / job->req.n].prompt_logprobs;
 	}
 	if (!ret) {
-		usage_of(job, &usage);
+		serve_usage_of(job, &usage);
 		cairn_api_body(&out, &job->answer, choices, num, &usage);
 		serve_send_json(job->x, &out);
 	}
 	for (size_t i = 0; spelled && i < num; i++)
 		free_spelled(&spelled[i]);
+	for (size_t i = 0; messages && i < num; i++)
+		serve_free_message(&messages[i]);
 	/* the client may take long to read, so only the body is kept */
 	for (int32_t i = 0; i < job->num_parts; i++)
 		cairn_api_out_free(&job->parts[i].prompt_logprobs);
@@ -177,6 +180,7 @@ static bool send_body(struct serve_job *job)
 		free(job->choices[i].logprobs);
 		job->choices[i].logprobs = NULL;
 	}
+	free(messages);
 	free(spelled);
 	free(choices);
 	cairn_api_out_free(&out);
@@ -185,51 +189,33 @@ static bool send_body(struct serve_job *job)
 	return true;
 }
 
-static void consume(struct cairn_api_out *text, size_t n)
-{
-	text->len -= n;
-	if (text->len)
-		memmove(text->s, text->s + n, text->len);
-}
-
-/* Returns the length of the longest prefix of whole characters with at most max bytes. */
-static size_t whole_chars(const struct cairn_api_out *text, size_t max)
-{
-	size_t n = text->len;
-
-	if (n > max) {
-		for (n = max; n && (text->s[n] & 0xc0) == 0x80;)
-			n--;
-	}
-	return n;
-}
-
 /* Sends one event of a choice. Returns 0, -EAGAIN if the client must read first, -EPIPE or -ENOMEM. */
 static int push_chunk(struct serve_job *job, struct serve_choice *c)
 {
-	size_t bytes = whole_chars(&c->text, MAX_CHUNK_TEXT);
 	size_t logprobs = c->num_logprobs < MAX_CHUNK_LOGPROBS ? c->num_logprobs : MAX_CHUNK_LOGPROBS;
-	bool last = c->finish && bytes == c->text.len && logprobs == c->num_logprobs;
 	struct cairn_api_out *out = &job->s->event;
 	struct cairn_api_choice choice;
 	struct cairn_api_usage usage;
+	struct serve_chunk chunk;
 	struct spelled sp;
-	int ret = fill_choice(job, c, bytes, logprobs, &sp, &choice);
+	int ret = fill_choice(job, c, logprobs, &sp, &choice);
+	size_t bytes = serve_next_chunk(job, c, MAX_CHUNK_TEXT, &chunk, &choice);
+	bool last = c->finish && bytes == c->out.text.len && logprobs == c->num_logprobs;
 
 	if (!ret) {
 		choice.finish = last ? c->finish : CAIRN_API_GOES_ON;
-		usage_of(job, &usage);
+		serve_usage_of(job, &usage);
 		out->len = 0;
 		out->failed = false;
 		cairn_api_chunk(out, &job->answer, &choice, !c->began, &usage);
-		ret = out->failed || c->text.failed ? -ENOMEM : cairn_http_push(job->x, out->s, out->len);
+		ret = out->failed || c->out.text.failed ? -ENOMEM : cairn_http_push(job->x, out->s, out->len);
 	}
 	free_spelled(&sp);
 	if (ret)
 		return ret;
 	c->began = true;
 	c->new_tokens = 0;
-	consume(&c->text, bytes);
+	serve_drop_chunk(c, bytes);
 	c->num_logprobs -= logprobs;
 	if (c->num_logprobs)
 		memmove(c->logprobs, c->logprobs + logprobs, c->num_logprobs * sizeof(*c->logprobs));
@@ -269,7 +255,7 @@ static int push_end(struct serve_job *job)
 	int ret;
 
 	if (job->answer.include_usage) {
-		usage_of(job, &usage);
+		serve_usage_of(job, &usage);
 		cairn_api_usage_chunk(&out, &job->answer, &usage);
 	}
 	cairn_api_done(&out);
@@ -282,13 +268,17 @@ static int push_all(struct serve_job *job)
 {
 	int32_t ended = 0;
 
+	if (job->req.given) {
+		CAIRN_TRY(begin_stream(job));
+		return serve_push_items(job);
+	}
 	for (int32_t i = 0; i < job->num_choices; i++) {
 		const struct serve_part *p = &job->parts[i / job->req.n];
 		struct serve_choice *c = &job->choices[i];
 
 		if (serve_is_scored(p) && p->num_scored + 1 < p->num_ids)
 			continue;	/* the prompt comes first and is not complete yet */
-		while (!c->ended && (c->new_tokens || c->text.len || c->num_logprobs || c->finish)) {
+		while (!c->ended && (c->new_tokens || c->out.text.len || c->num_logprobs || c->finish)) {
 			CAIRN_TRY(begin_stream(job));
 			CAIRN_TRY(push_chunk(job, c));
 			job->said_ns = job->last_ns;
@@ -313,6 +303,14 @@ bool serve_flush(struct serve_job *job)
 	return true;
 }
 
+/* Sends the whole answer of /v1/responses. */
+static bool send_items(struct serve_job *job)
+{
+	if (serve_send_items(job))
+		fail_memory(job);
+	return true;
+}
+
 static bool update(struct serve_job *job)
 {
 	if (job->req.stream)
@@ -321,7 +319,7 @@ static bool update(struct serve_job *job)
 		if (!job->choices[i].finish)
 			return false;
 	}
-	return send_body(job);
+	return job->req.given ? send_items(job) : send_body(job);
 }
 
 bool serve_is_scored(const struct serve_part *p)
@@ -381,8 +379,8 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 {
 	struct serve_choice *c = &job->choices[choice];
 	struct cairn_stop_text t;
-	const char *text;
-	size_t n;
+	const char *text = "";
+	size_t n = 0;
 
 	*stopped = false;
 	if (c->finish || job->req.no_answer)
@@ -390,7 +388,8 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 	c->num_tokens++;
 	c->new_tokens++;
 	if ((job->req.logprobs >= 0 && keep_logprob(c, token)) ||
-	    cairn_token_stream_push(c->stream, token->id, &text, &n)) {
+	    (!serve_is_hidden(job, c, token->id) &&
+	     cairn_token_stream_push(c->stream, token->id, &text, &n))) {
 		fail_memory(job);
 		return true;
 	}
@@ -401,6 +400,8 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 		t = (struct cairn_stop_text){ .num_text = n, .stop = -1 };
 	add_text(c, &t, text);
 	*stopped = c->finish != CAIRN_API_GOES_ON;
+	if (*stopped)
+		serve_end_text(job, c);
 	return update(job);
 }
 
@@ -429,6 +430,7 @@ bool serve_take_finish(struct serve_job *job, int32_t choice, enum cairn_api_fin
 				c->stop_id = token;
 		}
 	}
+	serve_end_text(job, c);
 	return update(job);
 }
 

@@ -88,8 +88,8 @@ static const struct row {
 	{ C, P "\"best_of\":2}", 400, "best_of", NULL },
 	{ C, P "\"suffix\":\"a\"}", 400, "suffix", NULL },
 	{ M, U "\"echo\":true}", 400, "echo", NULL },
-	{ M, U "\"tools\":[{}]}", 400, "tools", NULL },
-	{ M, U "\"response_format\":{\"type\":\"json_object\"}}", 400, "response_format", NULL },
+	{ M, U "\"tools\":[{}]}", 400, "tools[0]", NULL },
+	{ M, U "\"response_format\":{\"type\":\"xml\"}}", 400, "response_format.type", NULL },
 	{ C, P "\"no_such_thing\":1}", 400, "no_such_thing", NULL },
 	{ C, P "\"priority\":1}", 400, "priority", NULL },
 };

@@ -128,7 +128,7 @@ static int finish(struct serve *s, const struct cairn_wire_frame *f)
 	struct serve_part *p;
 
 	if (!slot || !is_open(slot, f->finish.index) || f->finish.why < 0 ||
-	    f->finish.why > CAIRN_FINISH_FAILED ||
+	    f->finish.why > CAIRN_FINISH_CONSTRAINT ||
 	    f->finish.token < -1 || f->finish.token >= s->config.vocab_size)
 		return -EINVAL;
 	slot->open[f->finish.index / 64] &= ~(1ull << f->finish.index % 64);
@@ -139,10 +139,15 @@ static int finish(struct serve *s, const struct cairn_wire_frame *f)
 		count_token(s, p, f->finish.index);
 	if (!p)
 		return 0;
-	if (f->finish.why == CAIRN_FINISH_EXPIRED || f->finish.why == CAIRN_FINISH_FAILED) {
+	if (f->finish.why >= CAIRN_FINISH_EXPIRED) {
 		if (f->finish.why == CAIRN_FINISH_EXPIRED)
 			cairn_api_refuse(&e, 504, "deadline_exceeded", NULL, "the answer took longer than "
 					 "%lld s", (long long)s->opt.request_s);
+		else if (f->finish.why == CAIRN_FINISH_CONSTRAINT)
+			cairn_api_refuse(&e, 500, "constraint_failed", p->job->req.constraint_param,
+					 "the answer cannot go on as %s demands: the grammar process has "
+					 "failed, or no token is left to draw", p->job->req.constraint_param ?
+					 p->job->req.constraint_param : "its constraint");
 		else
 			cairn_api_refuse(&e, 500, "model_failed", NULL, "the model's output is not a number");
 		serve_fail(p->job, &e);
@@ -190,6 +195,18 @@ static void name_field(const char *text, char *field, size_t len)
 	}
 }
 
+/* Returns whether an error of the grammar process or of the engine is about the constraint. */
+static bool is_of_constraint(const char *field)
+{
+	static const char *const names[] = { "json", "regex", "choice", "grammar", "constraint",
+					     "constraints" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(field, names[i]))
+			return true;
+	return false;
+}
+
 /* Handles REFUSED: the engine rejects a request. */
 static int refused(struct serve *s, const struct cairn_wire_frame *f)
 {
@@ -210,12 +227,15 @@ static int refused(struct serve *s, const struct cairn_wire_frame *f)
 		char field[64];
 
 		name_field(s->text, field, sizeof(field));
+		if (p->job->req.constraint_param && is_of_constraint(field))
+			snprintf(field, sizeof(field), "%s", p->job->req.constraint_param);
 		if (!strcmp(field, "prompt_logprobs") && p->job->req.prompt_logprobs < 0)
 			strcpy(field, "echo");
 		cairn_api_refuse(&e, 400, f->error == EINVAL ? "invalid_value" : "unsupported_value", field,
 				 "%s", s->text);
 	} else {
-		cairn_api_refuse(&e, 500, NULL, NULL, "%s", s->text);
+		cairn_api_refuse(&e, 500, p->job->req.constraint.kind ? "constraint_failed" : NULL, NULL,
+				 "%s", s->text);
 	}
 	p->job->refused = e.status != 500;
 	serve_fail(p->job, &e);
@@ -317,6 +337,27 @@ static int accepted(struct serve *s, const struct cairn_wire_frame *f)
 	return 0;
 }
 
+static int masks(struct serve *s, const struct cairn_wire_frame *f)
+{
+	static const enum cairn_metric metrics[] = {
+		CAIRN_CONSTRAINTS_COMPILED, CAIRN_CONSTRAINT_CACHE_HITS, CAIRN_CONSTRAINTS_REFUSED,
+		CAIRN_GRAMMAR_RESTARTS, CAIRN_MASKS_COMPUTED, CAIRN_MASK_TIME,
+	};
+	const int64_t now[] = { f->masks.compiled, f->masks.cache_hits, f->masks.refused, f->masks.restarts,
+				f->masks.masks, f->masks.mask_ns / 1000000 };
+	const int64_t last[] = { s->masks.masks.compiled, s->masks.masks.cache_hits, s->masks.masks.refused,
+				 s->masks.masks.restarts, s->masks.masks.masks,
+				 s->masks.masks.mask_ns / 1000000 };
+
+	for (size_t i = 0; i < sizeof(now) / sizeof(now[0]); i++)
+		if (now[i] < last[i])
+			return -EINVAL;
+	for (size_t i = 0; i < sizeof(now) / sizeof(now[0]); i++)
+		cairn_metric_add(s->metrics, metrics[i], 0, (uint64_t)(now[i] - last[i]));
+	s->masks = *f;
+	return 0;
+}
+
 /*
  * Adds the energy used since the last POWER, which may be from an earlier worker: the card counts on without
  * one. A count that has fallen is that of a driver loaded anew.
@@ -371,6 +412,8 @@ int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f)
 		return drafts(s, f);
 	case CAIRN_WIRE_ACCEPTED:
 		return accepted(s, f);
+	case CAIRN_WIRE_MASKS:
+		return masks(s, f);
 	case CAIRN_WIRE_POWER:
 		return power(s, f);
 	default:

@@ -7,6 +7,8 @@
  *   serve_prepare.c	turns a request's body into token ids; several threads
  *   serve_link.c	the link: requests in flight between clients and the worker; one thread
  *   serve_frames.c	handles frames from the worker; the link's thread
+ *   serve_output.c	splits text into content, reasoning and calls; the link's thread
+ *   serve_items.c	answers of /v1/responses; the link's thread
  *   serve_answer.c	tokens to text, text to chunks and bodies; the link's thread
  *   serve_supervise.c	starts and ends workers; the link's thread
  *   serve_log.c	writes the log; a thread of its own, the only one that may block
@@ -30,7 +32,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "serving/api/api_items.h"
 #include "serving/api/api_response.h"
+#include "serving/formats/output_parser.h"
 #include "serving/template/chat_template.h"
 #include "serving/http/http.h"
 #include "serving/serve/metrics.h"
@@ -38,6 +42,8 @@
 #include "serving/serve/serve.h"
 #include "serving/serve/serve_log.h"
 #include "serving/serve/serve_wire.h"
+
+#define SERVE_CALL_ID_LEN	96
 
 enum serve_state {
 	SERVE_LOADING,		/* a worker is loading the model */
@@ -57,7 +63,9 @@ struct serve_logprob {
 struct serve_choice {
 	struct cairn_token_stream *stream;
 	struct cairn_stop_match match;
-	struct cairn_api_out text;	/* not yet sent */
+	struct cairn_output_parser *parser;	/* NULL: all text is content */
+	struct cairn_output out;	/* not yet sent */
+	int32_t sent_calls;		/* calls whose first chunk has been sent */
 	struct serve_logprob *logprobs;	/* [num_logprobs] not yet sent; with echo, the prompt's come first */
 	size_t num_logprobs, room_logprobs;
 	int64_t num_chars;		/* length of the whole text so far */
@@ -97,9 +105,12 @@ struct serve_job {
 	/* written by the preparing thread */
 	struct cairn_api_request req;
 	struct cairn_api_answer answer;
+	struct cairn_api_items items;	/* /v1/responses: the answer */
+	size_t items_sent;		/* bytes of items.out that are sent */
 	struct cairn_stop_set *stops;
 	struct cairn_cache_salt salt;
-	uint64_t seed;
+	uint64_t seed, call_seed;	/* call_seed: ids of calls are made of it */
+	enum cairn_prompt_end prompt_end;
 	struct serve_part *parts;	/* [num_parts] */
 	struct serve_choice *choices;	/* [num_parts * req.n] */
 	int32_t num_parts, num_choices;
@@ -134,6 +145,8 @@ struct serve {
 	struct cairn_tokenizer *tokenizer;
 	struct cairn_token_stream *speller;	/* link only: decodes single tokens to bytes */
 	struct cairn_chat_template *template;	/* NULL: none */
+	const struct cairn_tool_format *tool_format;	/* NULL: none, as the next */
+	const struct cairn_reasoning_format *reasoning;
 	struct cairn_model_config config;
 	struct cairn_api_limits limits;
 	struct cairn_generation defaults;	/* sampling defaults */
@@ -187,7 +200,7 @@ struct serve {
 	struct serve_logprob token;
 	char text[CAIRN_WIRE_MAX_TEXT + 1];
 	size_t num_text;
-	struct cairn_wire_frame stats, drafts;	/* this worker's latest STATS and DRAFTS */
+	struct cairn_wire_frame stats, drafts, masks;	/* this worker's latest STATS, DRAFTS and MASKS */
 	int64_t accepted[CAIRN_NUM_SPEC_POSITIONS];
 	int64_t energy_mj;		/* of the latest POWER of any worker; 0: none yet */
 	struct cairn_api_out event;	/* buffer for the event being written; shared by all jobs */
@@ -229,7 +242,49 @@ void serve_fail_all(struct serve *s, const char *why);	/* fails every live job: 
 /* serve_frames.c: returns 0, or -EINVAL if the frame is malformed or out of order. */
 int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f);
 
+/* serve_output.c */
+int serve_open_parser(struct serve_job *job, struct serve_choice *c);	/* if the answer needs one */
+/* Returns whether the text of a token is left out: a special token that is no mark of a format. */
+bool serve_is_hidden(const struct serve_job *job, const struct serve_choice *c, int32_t token);
+void serve_add_text(struct serve_choice *c, const char *text, size_t n);
+void serve_end_text(struct serve_job *job, struct serve_choice *c);	/* call when c->finish is set */
+
+/*
+ * Completes the request's constraint: the grammar of calls if tool_choice forces one; a constraint sleeps
+ * while the model reasons. Call when the prompt has been rendered.
+ */
+int serve_constrain(struct serve_job *job, struct cairn_api_error *e);
+
+/* The whole of an answer, in the API's form. */
+struct serve_message {
+	struct cairn_api_out content, reasoning;
+	struct cairn_api_call *calls;	/* [num_calls] */
+	size_t num_calls;
+	char *ids;
+};
+int serve_whole_message(const struct serve_job *job, const struct serve_choice *c, struct serve_message *m,
+			struct cairn_api_choice *out);
+void serve_free_message(struct serve_message *m);
+
+/* Memory for the part of a message that a chunk has. */
+struct serve_chunk {
+	struct cairn_api_call call;
+	char id[SERVE_CALL_ID_LEN];
+};
+/*
+ * Fills the text, reasoning or call of *out with the beginning of what has not been sent, and returns its
+ * length: whole characters, at most max bytes, or all of a call's name.
+ */
+size_t serve_next_chunk(const struct serve_job *job, const struct serve_choice *c, size_t max,
+			struct serve_chunk *chunk, struct cairn_api_choice *out);
+void serve_drop_chunk(struct serve_choice *c, size_t num_bytes);	/* it has been sent */
+
+/* serve_items.c: answers of /v1/responses, one choice each */
+int serve_push_items(struct serve_job *job);	/* returns as push_all() of serve_answer.c */
+int serve_send_items(struct serve_job *job);	/* whole; returns 0 or -ENOMEM */
+
 /* serve_answer.c. take and flush return true if the exchange is finished; the caller must end the job. */
+void serve_usage_of(const struct serve_job *job, struct cairn_api_usage *u);
 int64_t serve_count_chars(const char *s, size_t n);
 bool serve_is_scored(const struct serve_part *p);	/* its log-probabilities are wanted */
 void serve_take_prompt(struct serve_part *p, const struct serve_logprob *token);

@@ -77,8 +77,11 @@ void serve_unqueue(struct serve *s, struct serve_part *p)
 
 static void observe(struct serve *s, const struct serve_job *job)
 {
-	static const int finished[] = { CAIRN_FINISHED_ERROR, CAIRN_FINISHED_STOP, CAIRN_FINISHED_LENGTH,
-					CAIRN_FINISHED_ABORT, CAIRN_FINISHED_ERROR };
+	static const int finished[] = {
+		[CAIRN_API_GOES_ON] = CAIRN_FINISHED_ERROR, [CAIRN_API_STOP] = CAIRN_FINISHED_STOP,
+		[CAIRN_API_CALLS] = CAIRN_FINISHED_STOP, [CAIRN_API_LENGTH] = CAIRN_FINISHED_LENGTH,
+		[CAIRN_API_ABORT] = CAIRN_FINISHED_ABORT, [CAIRN_API_ERROR] = CAIRN_FINISHED_ERROR,
+	};
 	double total = (double)(serve_now_ns() - job->begin_ns) * 1e-9;
 
 	for (int32_t i = 0; i < job->num_choices; i++) {
@@ -163,6 +166,16 @@ static float narrow(double x, float lo, float hi)
 	return x < lo ? lo : x > hi ? hi : (float)x;
 }
 
+static void put_constraint(struct serve *s, const struct cairn_constraint *c, uint64_t request)
+{
+	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_CONSTRAINT, .request = request, .constraint = {
+		(int32_t)c->kind, (int32_t)c->num_bytes, (int32_t)c->num_after } };
+
+	cairn_wire_put(&s->out, &f);
+	cairn_wire_put_bytes(&s->out, request, c->text, c->num_bytes);
+	cairn_wire_put_bytes(&s->out, request, c->after, c->num_after);
+}
+
 static void put_request(struct serve *s, const struct serve_job *job, const struct serve_part *p)
 {
 	const struct cairn_api_request *r = &job->req;
@@ -177,7 +190,8 @@ static void put_request(struct serve *s, const struct serve_job *job, const stru
 		.deadline_ns = s->opt.request_s ? job->begin_ns + s->opt.request_s * 1000000000 : 0 } };
 	struct cairn_wire_frame g = { .kind = CAIRN_WIRE_SAMPLING, .request = p->request,
 		/* lm-eval drops the last listed token, so a lone end token must be listed too */
-		.count = r->ignore_eos || (echoed && p->max_tokens == 1), .sampling = {
+		.count = (r->ignore_eos || (echoed && p->max_tokens == 1) ? CAIRN_WIRE_IGNORE_EOS : 0) |
+			 (r->constraint.kind ? CAIRN_WIRE_CONSTRAINED : 0), .sampling = {
 		.temperature = (float)r->temperature, .top_p = narrow(r->top_p, FLT_MIN, 1),
 		.min_p = narrow(r->min_p, 0, 1 - FLT_EPSILON / 2),
 		.presence = (float)r->presence_penalty, .frequency = (float)r->frequency_penalty,
@@ -201,6 +215,8 @@ static void put_request(struct serve *s, const struct serve_job *job, const stru
 		}
 		cairn_wire_put_pairs(&s->out, CAIRN_WIRE_BIAS, p->request, ids, values, k);
 	}
+	if (r->constraint.kind)
+		put_constraint(s, &r->constraint, p->request);
 }
 
 static bool has_room(struct serve *s, const struct serve_job *job, struct cairn_api_error *e)

@@ -11,7 +11,8 @@ static const char usage[] =
 	"usage: cairn serve [OPTION]...\n"
 	"\n"
 	"Serves a model over HTTP with OpenAI's interface: /v1/completions, /v1/chat/completions,\n"
-	"/v1/models; /tokenize, /detokenize; /health, /ready, /metrics; a chat page at /.\n"
+	"/v1/responses, /v1/models; /tokenize, /detokenize; /health, /ready, /metrics, /version; a chat\n"
+	"page at /.\n"
 	"\n"
 	"The model:\n"
 	"  --model DIR            Hugging Face checkpoint (the embedded model)\n"
@@ -47,6 +48,8 @@ static const char usage[] =
 	"Clients and access:\n"
 	"  --host ADDRESS         numeric address to listen on; 0.0.0.0 or :: for all (127.0.0.1)\n"
 	"  --port N               0: any free port, printed on standard output (8000)\n"
+	"  --uds PATH             listen on a Unix socket instead of --host and --port; its file has mode\n"
+	"                         0660\n"
 	"  --name NAME            the model's name in requests (the directory's or the shape's)\n"
 	"  --key-file FILE        its first line is the key that requests must send; without it, the\n"
 	"                         variable CAIRN_API_KEY, if set. /health, /ready and the page need none\n"
@@ -57,6 +60,11 @@ static const char usage[] =
 	"                         without it and without a key, a server on a loopback address answers\n"
 	"                         only requests whose Host and Origin are this machine\n"
 	"  --chat-template FILE   Jinja template (the checkpoint's)\n"
+	"  --tool-call-parser W   how the model writes calls of tools: hermes, qwen3_coder, llama3_json,\n"
+	"                         mistral, deepseek_v3, deepseek_v31, glm45, kimi_k2, openai, none;\n"
+	"                         auto: as the chat template shows it (auto)\n"
+	"  --reasoning-parser W   how it writes reasoning: qwen3, deepseek_r1, deepseek_v3, glm45, kimi_k2,\n"
+	"                         mistral, openai_gptoss, none, auto (auto)\n"
 	"  --threads N            threads that parse and tokenize requests; one more takes only requests\n"
 	"                         of at most 64 KiB, which never wait for longer ones (2)\n"
 	"  --quiet                do not log each request to standard error\n"
@@ -98,11 +106,14 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
 		{ "host", CAIRN_OPT_TEXT, &o->host, 0, 0, NULL },
 		{ "port", CAIRN_OPT_INT, &o->port, 0, 65535, NULL },
+		{ "uds", CAIRN_OPT_TEXT, &o->uds, 0, 0, NULL },
 		{ "name", CAIRN_OPT_TEXT, &o->name, 0, 0, NULL },
 		{ "key-file", CAIRN_OPT_TEXT, &o->key_file, 0, 0, NULL },
 		{ "generation-config", CAIRN_OPT_CHOICE, &o->no_defaults, 0, 0, cairn_generation_names },
 		{ "allow-origin", CAIRN_OPT_TEXT, &o->allow_origin, 0, 0, NULL },
 		{ "chat-template", CAIRN_OPT_TEXT, &o->template_file, 0, 0, NULL },
+		{ "tool-call-parser", CAIRN_OPT_TEXT, &o->tool_parser, 0, 0, NULL },
+		{ "reasoning-parser", CAIRN_OPT_TEXT, &o->reasoning_parser, 0, 0, NULL },
 		{ "threads", CAIRN_OPT_INT, &o->threads, 1, 64, NULL },
 		{ "quiet", CAIRN_OPT_FLAG, &o->quiet, 0, 0, NULL },
 		{ "max-queued", CAIRN_OPT_INT, &o->max_queued, 1, 1 << 20, NULL },
@@ -121,6 +132,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 
 	*o = (struct cairn_serve_options){
 		.common = { .batch = 64, .no_json = 1 }, .seed = 1, .host = "127.0.0.1", .port = 8000,
+		.tool_parser = "auto", .reasoning_parser = "auto",
 		.threads = 2, .max_queued = 1024, .max_queued_tokens = 4 << 20, .max_body = 8 << 20,
 		.max_connections = 4096, .stream_buffer = 256 << 10, .header_s = 30, .stall_s = 30,
 		.drain_s = 30, .hang_s = 60, .load_s = 1800,
@@ -152,6 +164,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 int cairn_serve_name_option(int ret)
 {
 	static const char *const names[][2] = {
+		{ "unix_path", "uds" },
 		{ "address", "host" }, { "allow_origin", "allow-origin" }, { "max_batch", "batch" },
 		{ "max_context", "max-context" }, { "max_rows", "rows" }, { "page_size", "page-size" },
 		{ "num_pages", "pages" }, { "host_pages", "host-pages" }, { "disk_pages", "disk-pages" },

@@ -51,13 +51,18 @@ static int encode_messages(struct serve_job *job, int32_t **ids, size_t *num_ids
 	const struct cairn_api_request *r = &job->req;
 	struct cairn_chat_input in = {
 		.messages = r->messages, .extra = r->template_args,
+		.tools = r->tool_choice == CAIRN_API_TOOL_NONE ? NULL : r->tools,
 		.add_generation_prompt = r->add_generation_prompt, .now = time(NULL),
 	};
 	struct cairn_chat_text text;
 	int ret = cairn_chat_template_render(job->s->template, &in, &text);
 
+	/* some templates, such as DeepSeek's, take the arguments of calls as text and fail with an object */
+	if (ret == -EINVAL && cairn_api_arguments_as_text(&job->req) > 0)
+		ret = cairn_chat_template_render(job->s->template, &in, &text);
 	if (ret)
 		return refuse_text(e, ret, "messages");
+	job->prompt_end = cairn_prompt_end(job->s->reasoning, text.text, text.num_bytes);
 	ret = check_length(job, text.num_bytes, "messages", e);
 	if (ret) {
 		cairn_chat_text_free(&text);
@@ -221,12 +226,12 @@ static int echo(struct serve_job *job, const struct serve_part *p, struct serve_
 			c->logprobs[i] = (struct serve_logprob){ .id = p->ids[i], .logprob = NAN,
 								 .text_offset = c->num_chars };
 		if (!ret && !prompt->text)
-			cairn_api_put(&c->text, text, n);
+			cairn_output_add(&c->out, CAIRN_PIECE_CONTENT, text, n);
 		if (!ret)
 			c->num_chars += serve_count_chars(text, n);
 	}
 	if (!ret && prompt->text) {	/* the decoded tokens may differ from the text in their spaces */
-		cairn_api_put(&c->text, prompt->text, prompt->num_bytes);
+		cairn_output_add(&c->out, CAIRN_PIECE_CONTENT, prompt->text, prompt->num_bytes);
 		c->num_chars = serve_count_chars(prompt->text, prompt->num_bytes);
 	}
 	cairn_token_stream_free(stream);
@@ -250,7 +255,10 @@ static int make_choices(struct serve_job *job)
 
 		c->stop = c->stop_id = -1;
 		cairn_stop_match_init(&c->match, job->stops, r->include_stop);
-		CAIRN_TRY(cairn_token_stream_new(job->s->tokenizer, r->skip_special_tokens, &c->stream));
+		CAIRN_TRY(serve_open_parser(job, c));
+		/* marks are special tokens; the others are left out one by one */
+		CAIRN_TRY(cairn_token_stream_new(job->s->tokenizer, r->skip_special_tokens && !c->parser,
+						 &c->stream));
 		if (r->echo)
 			CAIRN_TRY(echo(job, &job->parts[i / r->n], c));
 	}
@@ -258,7 +266,13 @@ static int make_choices(struct serve_job *job)
 		return cairn_error(EIO, "getrandom: %s", strerror(errno));
 	cairn_api_id(job->kind, random, id);
 	job->seed = r->has_seed ? (uint64_t)r->seed : random[0] ^ random[1];
+	job->call_seed = random[1];
 	job->salt = digest(r->cache_salt);
+	if (r->given) {
+		cairn_api_items_begin(&job->items, r, id, (int64_t)time(NULL));
+		return cairn_api_items_failed(&job->items) ?
+			       cairn_error(ENOMEM, "no memory for this request") : 0;
+	}
 	return cairn_api_answer_init(&job->answer, r, id, (int64_t)time(NULL));
 }
 
@@ -290,6 +304,7 @@ static int generate(struct serve_job *job, struct cairn_api_error *e)
 		CAIRN_TRY(cairn_api_fit(r, &limits, p->num_ids, &p->max_tokens, e));
 		job->num_prompt_tokens += (int64_t)p->num_ids;
 	}
+	CAIRN_TRY(serve_constrain(job, e));
 	if (r->echo && job->num_prompt_tokens * r->n > MAX_ECHOED)
 		return cairn_api_refuse(e, 400, "invalid_value", "echo", "echo: %lld prompt tokens times n, "
 					"%lld, are more than %d", (long long)job->num_prompt_tokens,

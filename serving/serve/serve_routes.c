@@ -5,8 +5,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "conformance/tables/program.h"
 #include "primitives/base/error.h"
-#include "serving/serve/page.h"
+#include "serving/page/page.h"
 #include "serving/serve/serve_front.h"
 
 #define RETRY_LOADING_S	5
@@ -73,7 +74,8 @@ void serve_job_put(struct serve_job *job)
 		return;
 	for (int32_t i = 0; i < job->num_choices; i++) {
 		cairn_token_stream_free(job->choices[i].stream);
-		cairn_api_out_free(&job->choices[i].text);
+		cairn_output_parser_free(job->choices[i].parser);
+		cairn_output_free(&job->choices[i].out);
 		free(job->choices[i].logprobs);
 	}
 	for (int32_t i = 0; i < job->num_parts; i++) {
@@ -83,6 +85,7 @@ void serve_job_put(struct serve_job *job)
 	free(job->choices);
 	free(job->parts);
 	cairn_stop_set_free(job->stops);
+	cairn_api_items_free(&job->items);
 	cairn_api_answer_free(&job->answer);
 	if (job->req.root)
 		cairn_api_request_free(&job->req);
@@ -127,7 +130,7 @@ static bool may_come(struct serve *s, struct cairn_http_exchange *x, bool needs_
 static void take_job(struct serve *s, struct cairn_http_exchange *x, const struct cairn_http_request *req,
 		     enum cairn_api_kind kind)
 {
-	bool generates = kind == CAIRN_API_COMPLETION || kind == CAIRN_API_CHAT;
+	bool generates = kind != CAIRN_API_TOKENIZE && kind != CAIRN_API_DETOKENIZE;
 	struct serve_job *job;
 
 	if (!may_come(s, x, generates))
@@ -158,6 +161,11 @@ static void completions(void *ctx, struct cairn_http_exchange *x, const struct c
 static void chat(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
 {
 	take_job(ctx, x, req, CAIRN_API_CHAT);
+}
+
+static void responses(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
+{
+	take_job(ctx, x, req, CAIRN_API_RESPONSES);
 }
 
 static void tokenize(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
@@ -293,11 +301,23 @@ static void log_line(void *ctx, const struct cairn_http_log *e)
 				(double)e->total_us * 1e-3);
 }
 
+static void version(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
+{
+	char text[96];
+	int n = snprintf(text, sizeof(text), "{\"version\":\"%s\",\"source\":\"%s\"}", CAIRN_VERSION,
+			 cairn_source_digest());
+
+	(void)ctx;
+	(void)req;
+	answer(x, 200, "application/json", text, (size_t)n);
+}
+
 int serve_open_http(struct serve *s)
 {
 	const struct cairn_http_route routes[] = {
 		{ "POST", "/v1/completions", CAIRN_HTTP_JSON, 0, completions, s },
 		{ "POST", "/v1/chat/completions", CAIRN_HTTP_JSON, 0, chat, s },
+		{ "POST", "/v1/responses", CAIRN_HTTP_JSON, 0, responses, s },
 		{ "GET", "/v1/models", 0, 0, models, s },
 		{ "GET", "/v1/models/*", 0, 0, model, s },
 		{ "POST", "/tokenize", CAIRN_HTTP_JSON, 0, tokenize, s },
@@ -305,11 +325,13 @@ int serve_open_http(struct serve *s)
 		{ "GET", "/health", CAIRN_HTTP_OPEN, 0, health, s },
 		{ "GET", "/ready", CAIRN_HTTP_OPEN, 0, ready, s },
 		{ "GET", "/metrics", 0, 0, metrics, s },
+		{ "GET", "/version", 0, 0, version, s },
 		{ "GET", "/", CAIRN_HTTP_OPEN, 0, page, s },	/* the page asks its user for the key */
 	};
 	const struct cairn_serve_options *o = &s->opt;
 	struct cairn_http_options options = {
-		.address = o->host, .port = (int)o->port, .api_key = s->key[0] ? s->key : NULL,
+		.address = o->host, .port = (int)o->port, .unix_path = o->uds,
+		.api_key = s->key[0] ? s->key : NULL,
 		.check_host = true, .allow_origin = o->allow_origin,
 		.max_connections = (int)o->max_connections, .max_per_address = (int)o->max_per_address,
 		/* more than can be queued and running, so that excess prompts get a 429 instead of a 503 */

@@ -55,8 +55,13 @@ void cairn_wire_put_text(struct cairn_wire_out *out, struct cairn_wire_frame *he
 	n = n > CAIRN_WIRE_MAX_TEXT ? CAIRN_WIRE_MAX_TEXT : n;
 	head->count = (int32_t)n;
 	cairn_wire_put(out, head);
+	cairn_wire_put_bytes(out, head->request, text, n);
+}
+
+void cairn_wire_put_bytes(struct cairn_wire_out *out, uint64_t request, const char *text, size_t n)
+{
 	for (size_t at = 0; at < n; at += CAIRN_WIRE_TEXT_PER_FRAME) {
-		struct cairn_wire_frame f = { .kind = CAIRN_WIRE_TEXT, .request = head->request };
+		struct cairn_wire_frame f = { .kind = CAIRN_WIRE_TEXT, .request = request };
 		size_t k = n - at < CAIRN_WIRE_TEXT_PER_FRAME ? n - at : CAIRN_WIRE_TEXT_PER_FRAME;
 
 		f.count = (int32_t)k;

@@ -6,7 +6,7 @@
  * machine. A longer message is a sequence of adjacent frames; its first frame holds the number of elements:
  *
  *   front to worker
- *     SUBMIT SAMPLING IDS... STOP_IDS... BIAS...		a request
+ *     SUBMIT SAMPLING IDS... STOP_IDS... BIAS... CONSTRAINT TEXT...	a request
  *     CANCEL		ends all answers of a request
  *     STOP		ends one answer, whose text has reached a stop string
  *     QUIT
@@ -20,6 +20,7 @@
  *     STEP		after each step of the engine, and five times per second while idle
  *     STATS		periodically: counters since the worker's start
  *     DRAFTS ACCEPTED...	after STATS, with speculation: counters since the worker's start
+ *     MASKS		after STATS, with constraints: counters since the worker's start
  *     POWER		about once a second, if the device has an energy counter
  *     FAILED TEXT...	error message before the worker exits
  *
@@ -46,7 +47,13 @@ enum cairn_wire_kind {
 	CAIRN_WIRE_READY, CAIRN_WIRE_STARTED, CAIRN_WIRE_TOKEN, CAIRN_WIRE_TOP, CAIRN_WIRE_FINISH,
 	CAIRN_WIRE_REFUSED, CAIRN_WIRE_STEP, CAIRN_WIRE_STATS, CAIRN_WIRE_FAILED, CAIRN_WIRE_TEXT,
 	CAIRN_WIRE_PROMPT, CAIRN_WIRE_POWER, CAIRN_WIRE_DRAFTS, CAIRN_WIRE_ACCEPTED,
+	CAIRN_WIRE_CONSTRAINT, CAIRN_WIRE_MASKS,
 	CAIRN_WIRE_NUM_KINDS
+};
+
+enum cairn_wire_sampling {
+	CAIRN_WIRE_IGNORE_EOS = 1,
+	CAIRN_WIRE_CONSTRAINED = 2,	/* a CONSTRAINT comes last */
 };
 
 struct cairn_wire_pair {
@@ -73,7 +80,10 @@ struct cairn_wire_frame {
 			float temperature, top_p, min_p, presence, frequency, repetition, length_penalty;
 			int32_t top_k, min_new_tokens, num_logprobs;
 			uint64_t seed;
-		} sampling;		/* count: 1 if end-of-sequence tokens are ignored */
+		} sampling;		/* count: enum cairn_wire_sampling */
+		struct {		/* followed by TEXT: the constraint's text, then the one before it */
+			int32_t kind, num_bytes, num_after;	/* as in struct cairn_constraint */
+		} constraint;
 		int32_t ids[12];
 		struct cairn_wire_pair pairs[6];
 		char text[48];
@@ -101,6 +111,9 @@ struct cairn_wire_frame {
 		struct {
 			int64_t num, tokens, accepted;
 		} drafts;
+		struct {
+			int64_t compiled, cache_hits, refused, restarts, masks, mask_ns;
+		} masks;		/* as in struct cairn_grammar_stats */
 		int64_t accepted[6];	/* ACCEPTED: at the places of drafts from `count` on */
 		struct {
 			int64_t energy_mj;	/* since the driver was loaded */
@@ -136,6 +149,8 @@ void cairn_wire_put(struct cairn_wire_out *out, const struct cairn_wire_frame *f
 void cairn_wire_say(struct cairn_wire_out *out, enum cairn_wire_kind kind, uint64_t request);
 /* Queues head, with its count set, and TEXT frames; text is truncated to CAIRN_WIRE_MAX_TEXT bytes. */
 void cairn_wire_put_text(struct cairn_wire_out *out, struct cairn_wire_frame *head, const char *text);
+/* Queues the TEXT frames alone, as many as needed. */
+void cairn_wire_put_bytes(struct cairn_wire_out *out, uint64_t request, const char *text, size_t num);
 /* Queue ids or pairs in as many frames as needed. */
 void cairn_wire_put_ids(struct cairn_wire_out *out, enum cairn_wire_kind kind, uint64_t request,
 			const int32_t *ids, int64_t num);

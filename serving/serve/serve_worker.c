@@ -19,45 +19,11 @@
 #include <unistd.h>
 
 #include "primitives/base/error.h"
-#include "serving/engine/engine.h"
-#include "serving/serve/serve.h"
-#include "serving/serve/serve_power.h"
-#include "serving/serve/serve_wire.h"
+#include "serving/serve/serve_worker.h"
 
 #define STATS_NS	100000000	/* interval of STATS */
+#define MAX_DRAFTED	256		/* drafted rows of a pass (engine.h) */
 #define BEAT_MS		200		/* interval of STEP while idle; --hang-timeout may be 1 s */
-
-/* A request whose frames are still arriving. */
-struct incoming {
-	struct cairn_request r;
-	int32_t *ids, *stop_ids;
-	struct cairn_logit_bias *bias;
-	int64_t num_ids, num_stop_ids, num_bias;	/* received so far */
-	int stage;				/* kind of the previous frame; 0: no request is open */
-};
-
-/* Context of the engine's callbacks for one request. */
-struct client {
-	struct worker *w;
-	struct client *next, **from;
-	uint64_t request;
-	int32_t open;				/* number of answers that have not ended */
-};
-
-struct worker {
-	struct cairn_session session;
-	struct cairn_engine *engine;
-	struct cairn_wire_out out;
-	struct cairn_wire_in in;
-	struct incoming next;
-	struct client *clients;
-	int32_t max_context, num_pages, page_size, max_batch;
-	int keep;			/* cairn_request.keep of all requests: store KV in host memory */
-	int64_t stats_at;
-	struct cairn_engine_stats stats;
-	struct cairn_serve_power *power;	/* NULL: no card whose power is known */
-	int quit;
-};
 
 static int64_t now_ns(void)
 {
@@ -65,223 +31,6 @@ static int64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
-static void free_client(struct client *c)
-{
-	*c->from = c->next;
-	if (c->next)
-		c->next->from = c->from;
-	free(c);
-}
-
-static int on_token(void *ctx, int32_t index, const struct cairn_token *token)
-{
-	struct client *c = ctx;
-	struct cairn_wire_frame f = {
-		.kind = CAIRN_WIRE_TOKEN, .request = c->request, .count = token->num_top,
-		.token = { index, token->id, token->logprob, 0 },
-	};
-
-	cairn_wire_put(&c->w->out, &f);
-	cairn_wire_put_pairs(&c->w->out, CAIRN_WIRE_TOP, c->request, token->top, token->top_logprob,
-			     token->num_top);
-	return 0;
-}
-
-static void on_prompt(void *ctx, int32_t position, const struct cairn_token *token)
-{
-	struct client *c = ctx;
-	struct cairn_wire_frame f = {
-		.kind = CAIRN_WIRE_PROMPT, .request = c->request, .count = token->num_top,
-		.token = { position, token->id, token->logprob, token->rank },
-	};
-
-	cairn_wire_put(&c->w->out, &f);
-	cairn_wire_put_pairs(&c->w->out, CAIRN_WIRE_TOP, c->request, token->top, token->top_logprob,
-			     token->num_top);
-}
-
-static void on_finish(void *ctx, int32_t index, enum cairn_finish why, int32_t token)
-{
-	struct client *c = ctx;
-	struct cairn_wire_frame f = {
-		.kind = CAIRN_WIRE_FINISH, .request = c->request, .finish = { index, (int32_t)why, token },
-	};
-
-	cairn_wire_put(&c->w->out, &f);
-	if (!--c->open)
-		free_client(c);
-}
-
-static void on_started(void *ctx, int32_t cached_tokens)
-{
-	struct client *c = ctx;
-	struct cairn_wire_frame f = {
-		.kind = CAIRN_WIRE_STARTED, .request = c->request, .cached_tokens = cached_tokens,
-	};
-
-	cairn_wire_put(&c->w->out, &f);
-}
-
-static void drop(struct incoming *n)
-{
-	free(n->ids);
-	free(n->stop_ids);
-	free(n->bias);
-	*n = (struct incoming){ 0 };
-}
-
-static void refuse(struct worker *w, uint64_t request, int error)
-{
-	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_REFUSED, .request = request, .error = error };
-
-	cairn_wire_put_text(&w->out, &f, cairn_last_error());
-}
-
-/* Submits a request to the engine once all of its frames have arrived. */
-static int submit(struct worker *w)
-{
-	struct incoming *n = &w->next;
-	struct client *c = malloc(sizeof(*c));
-	int ret;
-
-	if (!c)
-		return cairn_error(ENOMEM, "worker: no memory for a request");
-	*c = (struct client){ w, w->clients, &w->clients, n->r.id, n->r.num_seqs };
-	if (c->next)
-		c->next->from = &c->next;
-	w->clients = c;
-	n->r.prompt = n->ids;
-	n->r.stop_ids = n->stop_ids;
-	n->r.sampling.bias = n->bias;
-	n->r.on_token = on_token;
-	n->r.on_finish = on_finish;
-	n->r.on_started = on_started;
-	n->r.on_prompt = on_prompt;
-	n->r.ctx = c;
-	ret = cairn_engine_submit(w->engine, &n->r);
-	if (ret) {
-		free_client(c);
-		refuse(w, n->r.id, -ret);
-	}
-	drop(n);
-	return ret == -ENOMEM ? ret : 0;
-}
-
-static int bad(const struct cairn_wire_frame *f, const char *what)
-{
-	return cairn_error(EINVAL, "worker: message %d of request %llu: %s", f->kind,
-			   (unsigned long long)f->request, what);
-}
-
-static int begin(struct worker *w, const struct cairn_wire_frame *f)
-{
-	struct incoming *n = &w->next;
-
-	if (n->stage)
-		return bad(f, "the previous request is incomplete");
-	if (f->submit.num_prompt < 1 || f->submit.num_prompt > w->max_context || f->submit.num_seqs < 1 ||
-	    f->submit.num_seqs > 1024 || f->submit.num_stop_ids < 0 || f->submit.num_stop_ids > 1024 ||
-	    f->submit.num_bias < 0 || f->submit.num_bias > 65536)
-		return bad(f, "a number is out of range");
-	n->r = (struct cairn_request){
-		.id = f->request, .num_prompt = f->submit.num_prompt,
-		.max_new_tokens = f->submit.max_new_tokens, .num_seqs = f->submit.num_seqs,
-		.num_stop_ids = f->submit.num_stop_ids, .beam_width = f->submit.beam_width,
-		.salt = { f->submit.salt_hi, f->submit.salt_lo }, .deadline_ns = f->submit.deadline_ns,
-		.sampling = { .num_bias = f->submit.num_bias }, .keep = w->keep,
-		.prompt_logprobs = f->count,
-	};
-	n->ids = malloc((size_t)f->submit.num_prompt * sizeof(*n->ids));
-	n->stop_ids = malloc((size_t)(f->submit.num_stop_ids + 1) * sizeof(*n->stop_ids));
-	n->bias = malloc((size_t)(f->submit.num_bias + 1) * sizeof(*n->bias));
-	if (!n->ids || !n->stop_ids || !n->bias)
-		return cairn_error(ENOMEM, "worker: no memory for a request");
-	n->stage = CAIRN_WIRE_SUBMIT;
-	return 0;
-}
-
-static void take_sampling(struct incoming *n, const struct cairn_wire_frame *f)
-{
-	struct cairn_sampling *s = &n->r.sampling;
-
-	s->temperature = f->sampling.temperature;
-	s->top_p = f->sampling.top_p;
-	s->min_p = f->sampling.min_p;
-	s->presence_penalty = f->sampling.presence;
-	s->frequency_penalty = f->sampling.frequency;
-	s->repetition_penalty = f->sampling.repetition;
-	n->r.length_penalty = f->sampling.length_penalty;
-	s->top_k = f->sampling.top_k;
-	s->min_new_tokens = f->sampling.min_new_tokens;
-	s->num_logprobs = f->sampling.num_logprobs;
-	s->seed = f->sampling.seed;
-	n->r.ignore_eos = f->count;
-}
-
-static int append(const struct cairn_wire_frame *f, int32_t *to, int64_t *have, int64_t want)
-{
-	if (*have + f->count > want)
-		return bad(f, "more ids than were announced");
-	memcpy(to + *have, f->ids, (size_t)f->count * sizeof(*to));
-	*have += f->count;
-	return 0;
-}
-
-/* Handles SAMPLING and the lists that follow a SUBMIT. */
-static int go_on(struct worker *w, const struct cairn_wire_frame *f)
-{
-	struct incoming *n = &w->next;
-
-	if (!n->stage || f->request != n->r.id ||
-	    (f->kind == CAIRN_WIRE_SAMPLING) != (n->stage == CAIRN_WIRE_SUBMIT))
-		return bad(f, "out of order");
-	if (f->kind == CAIRN_WIRE_SAMPLING) {
-		take_sampling(n, f);
-	} else if (f->kind == CAIRN_WIRE_IDS) {
-		CAIRN_TRY(append(f, n->ids, &n->num_ids, n->r.num_prompt));
-	} else if (f->kind == CAIRN_WIRE_STOP_IDS) {
-		CAIRN_TRY(append(f, n->stop_ids, &n->num_stop_ids, n->r.num_stop_ids));
-	} else {
-		if (n->num_bias + f->count > n->r.sampling.num_bias)
-			return bad(f, "more pairs than were announced");
-		for (int32_t i = 0; i < f->count; i++)
-			n->bias[n->num_bias++] =
-				(struct cairn_logit_bias){ f->pairs[i].id, f->pairs[i].value };
-	}
-	n->stage = f->kind;
-	if (n->num_ids < n->r.num_prompt || n->num_stop_ids < n->r.num_stop_ids ||
-	    n->num_bias < n->r.sampling.num_bias)
-		return 0;
-	return submit(w);
-}
-
-static int take(struct worker *w, const struct cairn_wire_frame *f)
-{
-	int ret = 0;
-
-	switch (f->kind) {
-	case CAIRN_WIRE_SUBMIT:
-		return begin(w, f);
-	case CAIRN_WIRE_SAMPLING:
-	case CAIRN_WIRE_IDS:
-	case CAIRN_WIRE_STOP_IDS:
-	case CAIRN_WIRE_BIAS:
-		return go_on(w, f);
-	case CAIRN_WIRE_CANCEL:
-		ret = cairn_engine_cancel(w->engine, f->request);
-		break;
-	case CAIRN_WIRE_STOP:
-		ret = cairn_engine_stop(w->engine, f->request, f->index);
-		break;
-	case CAIRN_WIRE_QUIT:
-		w->quit = 1;
-		break;
-	default:
-		return bad(f, "not for a worker");
-	}
-	return ret == -ENOENT ? 0 : ret;	/* -ENOENT: the answer has ended meanwhile */
 }
 
 /* Handles every frame that has arrived. Returns -EPIPE if the front is gone. */
@@ -296,8 +45,8 @@ static int listen_to_front(struct worker *w)
 			return more;
 		while ((f = cairn_wire_next(&w->in, &is_bad))) {
 			if (is_bad)
-				return bad(f, "malformed");
-			CAIRN_TRY(take(w, f));
+				return worker_bad_frame(f, "malformed");
+			CAIRN_TRY(worker_take(w, f));
 		}
 	} while (more && !w->quit);
 	return 0;
@@ -327,6 +76,24 @@ static void say_drafts(struct worker *w, const struct cairn_speculation_stats *s
 	}
 }
 
+static void say_masks(struct worker *w)
+{
+	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_MASKS };
+	struct cairn_grammar_stats s;
+
+	if (!w->grammar)
+		return;
+	cairn_grammar_stats(w->grammar, &s);
+	f.masks.compiled = s.compiled;
+	f.masks.cache_hits = s.cache_hits;
+	f.masks.refused = s.refused;
+	f.masks.restarts = s.restarts;
+	f.masks.masks = s.masks;
+	f.masks.mask_ns = s.mask_ns;
+	if (s.compiled || s.refused || s.restarts)
+		cairn_wire_put(&w->out, &f);
+}
+
 static void say_step(struct worker *w, int busy)
 {
 	struct cairn_engine_stats s;
@@ -352,20 +119,26 @@ static void say_step(struct worker *w, int busy)
 
 		cairn_wire_put(&w->out, &g);
 		say_drafts(w, &s.speculation);
+		say_masks(w);
 		w->stats_at = now + STATS_NS;
 		say_power(w);
 	}
 	w->stats = s;
 }
 
-/* Waits until the front sends or reads, or a STEP is due. Call while there is nothing to compute. */
+/*
+ * Waits until the front sends or reads, a constraint is compiled, or a STEP is due. Call while there is
+ * nothing to compute.
+ */
 static void wait_for_front(const struct worker *w)
 {
-	struct pollfd p = { CAIRN_SERVE_FD, POLLIN, 0 };
+	/* poll() ignores negative descriptors */
+	struct pollfd p[2] = { { CAIRN_SERVE_FD, POLLIN, 0 },
+			       { w->waiting ? cairn_grammar_fd(w->grammar) : -1, POLLIN, 0 } };
 
 	if (cairn_wire_waiting(&w->out))
-		p.events |= POLLOUT;
-	poll(&p, 1, BEAT_MS);
+		p[0].events |= POLLOUT;
+	poll(p, 2, BEAT_MS);
 }
 
 static int flush(struct worker *w)
@@ -381,6 +154,7 @@ static int serve(struct worker *w)
 
 	while (!w->quit) {
 		CAIRN_TRY(listen_to_front(w));
+		CAIRN_TRY(worker_admit(w));
 		CAIRN_TRY(flush(w));
 		if (cairn_wire_waiting(&w->out) > CAIRN_WIRE_MAX_WAITING) {
 			wait_for_front(w);
@@ -423,6 +197,28 @@ static int64_t count_pages(const struct worker *w, const struct cairn_serve_opti
 	return all < room ? all : room > 0 ? room : 1;
 }
 
+/* Sets where masks come from. Without the library, requests with constraints are refused with the reason. */
+static int prepare_grammar(struct worker *w, const struct cairn_serve_options *o,
+			   const struct cairn_model_config *config, struct cairn_engine_options *eo)
+{
+	char dir[4096];
+	struct cairn_grammar_options go = {
+		.model_dir = dir, .vocab_size = config->vocab_size, .eos = config->eos_token_ids,
+		.num_eos = config->num_eos, .max_masks = eo->max_batch + MAX_DRAFTED,
+	};
+	int ret;
+
+	cairn_serve_dir(o, dir, sizeof(dir));
+	ret = cairn_grammar_create(&w->grammar, &go);
+	if (ret && ret != -EOPNOTSUPP)
+		return ret;
+	if (ret)
+		snprintf(w->no_grammar, sizeof(w->no_grammar), "%s", cairn_last_error());
+	else
+		eo->masks = cairn_grammar_masks(w->grammar);
+	return 0;
+}
+
 static int load(struct worker *w, const struct cairn_serve_options *o)
 {
 	static const int grains[] = { 0, 1, -1 };
@@ -458,6 +254,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	w->num_pages = eo.num_pages = (int32_t)(o->num_pages ? o->num_pages : count_pages(w, o));
 	room = (int64_t)w->num_pages * w->page_size;
 	w->keep = eo.host_pages > 0 && eo.cache_grain >= 0;
+	CAIRN_TRY(prepare_grammar(w, o, &config, &eo));
 	eo.nano = cairn_session_plans(&w->session, o->plan, "serve");
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
 	f.ready.vocab_size = config.vocab_size;
@@ -530,10 +327,9 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 		say_failed(w);
 	if (w) {
 		cairn_serve_power_stop(w->power);
-		drop(&w->next);
 		cairn_engine_destroy(w->engine);
-		while (w->clients)
-			free_client(w->clients);
+		worker_drop_requests(w);
+		cairn_grammar_destroy(w->grammar);
 		cairn_session_close(&w->session);
 		free(w->out.data);
 		free(w);

@@ -27,7 +27,13 @@ void cairn_chat_template_free(struct cairn_chat_template *t)
 		return;
 	cairn_tpl_arena_free(&t->arena);
 	free(t->name);
+	free(t->source);
 	free(t);
+}
+
+const char *cairn_chat_template_source(const struct cairn_chat_template *t)
+{
+	return t->source;
 }
 
 /* Stores the special token `name` in t->tokens. It is a string, or an object with the string as "content". */
@@ -77,9 +83,11 @@ int cairn_chat_template_open(const char *source, size_t num_bytes, const json_t 
 	if (!source || !name || !out)
 		return cairn_error(EINVAL, "chat_template: null argument");
 	t = calloc(1, sizeof(*t));
-	if (t)
+	if (t) {
 		t->name = strdup(name);
-	ret = t && t->name ? open_into(t, source, num_bytes, tokens)
+		t->source = strndup(source, num_bytes);
+	}
+	ret = t && t->name && t->source ? open_into(t, source, num_bytes, tokens)
 			   : cairn_error(ENOMEM, "%s: no memory", name);
 	if (ret) {
 		cairn_chat_template_free(t);
@@ -190,8 +198,10 @@ static int define_all(struct render *r, const struct cairn_chat_input *in)
 	CAIRN_TRY(define(r, "messages", &v));
 	/* variables that transformers always defines */
 	v = (struct val) { .kind = V_NONE };
-	CAIRN_TRY(define(r, "tools", &v));
 	CAIRN_TRY(define(r, "documents", &v));
+	if (in->tools)
+		CAIRN_TRY(cairn_tpl_from_json(r, in->tools, &v));
+	CAIRN_TRY(define(r, "tools", &v));
 	for (size_t i = 0; i < tokens->num; i++)
 		CAIRN_TRY(define(r, tokens->keys[i].str.s, &tokens->vals[i]));
 	json_object_foreach((json_t *)in->extra, name, json)

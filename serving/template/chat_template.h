@@ -29,8 +29,8 @@
  * Every render has budgets: steps (a step is one node of the template, or 32 bytes moved), bytes of output,
  * bytes of memory. Opening has its own limits: 1 MiB of source, nesting of 100.
  *
- * Origin of text: every operation tracks which bytes come from the conversation (messages, extra) and which
- * from the template or its special tokens, and the result lists the former. A tokenizer then encodes
+ * Origin of text: every operation tracks which bytes come from the conversation (messages, tools, extra) and
+ * which from the template or its special tokens, and the result lists the former. A tokenizer then encodes
  * "<|eot_id|>" as the end of a turn where the template wrote it, and as ten characters where a user did
  * (cairn_tokenizer_encode_parts()).
  *
@@ -64,6 +64,8 @@ int cairn_chat_template_load(const char *dir, const char *name, struct cairn_cha
  */
 int cairn_chat_template_open(const char *source, size_t num_bytes, const json_t *tokens, const char *name,
 			     struct cairn_chat_template **out);
+/* The template itself, NUL-terminated; valid as long as t. */
+const char *cairn_chat_template_source(const struct cairn_chat_template *t);
 void cairn_chat_template_free(struct cairn_chat_template *t); /* t may be NULL */
 
 struct cairn_chat_budget {
@@ -73,6 +75,7 @@ struct cairn_chat_budget {
 
 struct cairn_chat_input {
 	const json_t *messages; /* an array */
+	const json_t *tools;    /* the variable tools: an array, or NULL */
 	const json_t *extra;    /* more variables: an object, or NULL */
 	bool add_generation_prompt;
 	time_t now; /* the time for strftime_now, shown in local time */

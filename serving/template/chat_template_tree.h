@@ -149,7 +149,7 @@ struct node {
 };
 
 struct cairn_chat_template {
-	char *name;
+	char *name, *source;
 	struct arena arena;
 	struct node *body;
 	const char **names; /* [num_names], interned, NUL-terminated */

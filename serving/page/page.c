@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* page - embeds the page in the program */
-#include "serving/serve/page.h"
+#include "serving/page/page.h"
 
 /* CAIRN_PAGE: the path of the whole page, which Kbuild makes from its parts */
 __asm__(".pushsection .rodata\n"

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+/* parameter - parameters whose values are bare text: where they end, and what they are as JSON */
+#include <string.h>
+#include <strings.h>
+
+#include "serving/formats/output_parser_impl.h"
+
+enum types {
+	STRING = 1,
+	NUMBER = 2,
+	INTEGER = 4,
+	BOOLEAN = 8,
+	OBJECT = 16,
+	ARRAY = 32,
+	NIL = 64,
+	ANY = 127
+};
+
+static unsigned type_named(const json_t *name)
+{
+	static const struct {
+		const char *name;
+		unsigned type;
+	} types[] = { { "string", STRING },   { "number", NUMBER | INTEGER }, { "integer", INTEGER },
+		      { "boolean", BOOLEAN }, { "object", OBJECT },	      { "array", ARRAY },
+		      { "null", NIL } };
+
+	for (size_t i = 0; json_is_string(name) && i < sizeof(types) / sizeof(*types); i++) {
+		if (!strcmp(json_string_value(name), types[i].name))
+			return types[i].type;
+	}
+	return ANY;
+}
+
+static unsigned type_of(const json_t *v)
+{
+	switch (json_typeof(v)) {
+	case JSON_STRING:
+		return STRING;
+	case JSON_INTEGER:
+		return INTEGER | NUMBER;
+	case JSON_REAL:
+		return NUMBER;
+	case JSON_TRUE:
+	case JSON_FALSE:
+		return BOOLEAN;
+	case JSON_OBJECT:
+		return OBJECT;
+	case JSON_ARRAY:
+		return ARRAY;
+	default:
+		return NIL;
+	}
+}
+
+/* Returns the types that a schema allows, as far as type, enum, const and one level of anyOf say it. */
+static unsigned allowed(const json_t *schema, int depth)
+{
+	static const char *const unions[] = { "anyOf", "oneOf" };
+	const json_t *list, *one;
+	unsigned types = 0;
+	size_t k;
+
+	if (!json_is_object(schema))
+		return ANY;
+	list = json_object_get(schema, "type");
+	if (json_is_string(list))
+		return type_named(list);
+	json_array_foreach ((json_t *)list, k, one)
+		types |= type_named(one);
+	json_array_foreach (json_object_get(schema, "enum"), k, one)
+		types |= type_of(one);
+	if (json_object_get(schema, "const"))
+		types |= type_of(json_object_get(schema, "const"));
+	for (int i = 0; i < 2 && !types && depth; i++) {
+		json_array_foreach (json_object_get(schema, unions[i]), k, one)
+			types |= allowed(one, depth - 1);
+	}
+	return types ? types : ANY;
+}
+
+/* Some models write Python's words. */
+static const char *word(const char *value, size_t len, unsigned types)
+{
+	static const struct {
+		const char *spelled, *json;
+		unsigned type;
+	} words[] = { { "true", "true", BOOLEAN },
+		      { "false", "false", BOOLEAN },
+		      { "none", "null", NIL },
+		      { "null", "null", NIL } };
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+		if ((types & words[i].type) && len == strlen(words[i].spelled) &&
+		    !strncasecmp(value, words[i].spelled, len))
+			return words[i].json;
+	}
+	return NULL;
+}
+
+void cairn_parameter_json(struct cairn_api_out *out, const json_t *function, const char *key, size_t key_len,
+			  const char *value, size_t len)
+{
+	const json_t *properties = json_object_get(json_object_get(function, "parameters"), "properties");
+	const json_t *schema =
+		json_is_object(properties) ? json_object_getn(properties, key, key_len) : NULL;
+	unsigned types = schema ? allowed(schema, 2) : ANY;
+	const char *spelled = NULL;
+	json_t *v;
+
+	/* where a text is allowed as well as other types, only the others' unmistakable forms count */
+	if (types != STRING)
+		spelled = word(value, len, types == ANY || !(types & STRING) ? types : types & NIL);
+	if (spelled) {
+		cairn_api_put(out, spelled, strlen(spelled));
+		return;
+	}
+	v = types == STRING || (types & STRING && types != ANY)
+		    ? NULL
+		    : json_loadb(value, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+	if (v && (type_of(v) & types))
+		cairn_api_put(out, value, len);
+	else
+		cairn_api_put_string(out, value, len);
+	json_decref(v);
+}
+
+/* Appends one parameter to the arguments. */
+static void put_parameter(struct cairn_output_parser *p, const struct found *f, const char *value,
+			  size_t len, struct cairn_output *out)
+{
+	struct cairn_api_out *to = &out->text;
+	size_t before = to->len;
+
+	cairn_api_put(to, p->num_parameters ? ", " : "{", p->num_parameters ? 2 : 1);
+	cairn_api_put_string(to, f->key, f->key_len);
+	cairn_api_put(to, ": ", 2);
+	cairn_parameter_json(to, p->function, f->key, f->key_len, value, len);
+	if (!to->failed)
+		output_grow(out, CAIRN_PIECE_ARGUMENTS, to->len - before);
+	p->num_parameters++;
+}
+
+bool parser_parameters(struct cairn_output_parser *p, struct cairn_output *out)
+{
+	const char *s, *close, *end;
+	size_t n, head, from, begin, len;
+	struct found f = { .number = -1 };
+	enum match m;
+
+	p->skip_space = !p->scanned;
+	if (p->skip_space)
+		parser_drop_space(p);
+	p->skip_space = false;
+	s = held(p);
+	n = num_held(p);
+	head = n < CAIRN_PARSER_MAX_HEAD ? n : CAIRN_PARSER_MAX_HEAD;
+	m = parser_match(p->rules.tool_format->parameter, s, head, &f);
+	if (m == MATCH_MORE && head < CAIRN_PARSER_MAX_HEAD)
+		return false;
+	if (m != MATCH_YES) {
+		cairn_output_add(out, CAIRN_PIECE_ARGUMENTS, p->num_parameters ? "}" : "{}",
+				 p->num_parameters ? 1 : 2);
+		p->state = PARSER_TAIL;
+		return true;
+	}
+	begin = f.at;
+	close = strstr(f.pattern, "%v") + 2;
+	close += is_space(*close);
+	len = parser_literal(close);
+	from = p->scanned > begin ? p->scanned : begin;
+	end = memmem(s + from, n - from, close, len);
+	if (!end) {
+		p->scanned = n >= from + len ? n - len + 1 : from;
+		return false;
+	}
+	n = (size_t)(end - s);
+	if (is_space(*f.pattern)) { /* the newlines around the value are part of the format */
+		begin += begin < n && s[begin] == '\n';
+		n -= n > begin && s[n - 1] == '\n';
+	}
+	put_parameter(p, &f, s + begin, n - begin, out);
+	consume(p, (size_t)(end - s) + len);
+	return true;
+}
