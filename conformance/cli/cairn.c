@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * cairn - the one program: list, check, bench, attn-variant, generate, eval, serve, convert-gqa,
- * convert-slices, graph, search
+ * convert-slices, graph, search, disagg-plan
  */
 #include <getopt.h>
 #include <limits.h>
@@ -38,6 +38,7 @@ static const char usage[] =
 	"  graph        prints the forward pass of a model (--help for its options)\n"
 	"  profile      times a model's operations, alone and in pairs (--help for its options)\n"
 	"  search       searches how to overlap a model's operations (--help for its options)\n"
+	"  disagg-plan  simulates how to split GPUs between model and attention workers\n"
 	"  version      version and digest of the sources\n"
 	"\n"
 	"Options of check; bench has --impl, --seed, --device, --json, --skip and --once, list has --skip:\n"
@@ -373,6 +374,8 @@ static int run(const char *cmd, int argc, char **argv)
 		return cairn_cmd_graph(argc - 1, argv + 1);
 	if (!strcmp(cmd, "profile"))
 		return cairn_cmd_profile(argc - 1, argv + 1);
+	if (!strcmp(cmd, "disagg-plan"))
+		return cairn_cmd_disagg_plan(argc - 1, argv + 1);
 	if (!strcmp(cmd, "search"))
 		return cairn_cmd_search(argc - 1, argv + 1);
 	if (!strcmp(cmd, "version") || !strcmp(cmd, "--version")) {
