@@ -9,7 +9,7 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from tests.samples import TestCase, claims_of, moved, raw  # noqa: E402
+from tests.samples import TestCase, claims_of, moved, page_of, raw  # noqa: E402
 
 
 def simulated(case, **members):
@@ -88,6 +88,28 @@ class Measured(TestCase):
         self.assertEqual(holds(self.records(many=63000, tflops=170), "LA-1"), [False, False, None])
         self.assertEqual(holds(self.records(), "LA-2"), [True, None])
         self.assertEqual(holds(self.records(gbps=3000), "LA-2"), [False, None])
+
+
+class Section(TestCase):
+    def way(self, case, **members):
+        figures = {"tokens_per_s": 100, "batch": 50, "tbt_ms": 20, "p99_tbt_ms": 30, "dollars_per_hour": 4}
+        return simulated(
+            case, model_gpu="h100", attn_gpu="h20", a=2, lanes=2, tokens_per_dollar=9000, **figures, **members
+        )  # fmt: skip
+
+    def test_tables(self):
+        best = {"gain_per_dollar": 0.9, "same_gpus_gain": 0, "b": 4}
+        text = page_of([
+            *(r for r in rows() if "fig10" not in r["case"]),
+            self.way("fig10_trace_llama3_70b", **best),
+            self.way("fig11_trace_llama3_70b_x", b=4), self.way("fig11_trace_llama3_70b_y", b=0),
+        ])  # fmt: skip
+        self.assertIn("Attention on GPUs of its own, simulated", text)
+        for part in ("2 h100 + 4 h20, 2 lanes", "2 h100, one engine", "none runs", "Nothing in this section was run"):
+            self.assertIn(part, text)
+
+    def test_without_rows(self):
+        self.assertIn("simulation of disaggregated decoding", page_of([]))
 
 
 class Missing(TestCase):

@@ -32,13 +32,14 @@ static const char usage[] =
 	"  --memory-share X share of a GPU's memory for weights and KV (0.9)\n"
 	"  --top N          lines to print of each kind (8)\n"
 	"  --json FILE      append the result as a row of op disagg_sim\n"
-	"  --figures        to --json, also rows for the source's figures 4, 8, 9 and 11\n";
+	"  --figures        to --json, also rows of the source's figures 4, 8 and 9\n"
+	"  --ways           to --json, also the best way to use each set of GPUs (figure 11)\n";
 
 struct plan {
 	const char *trace_path, *prices, *model, *shape, *json, *model_gpu, *attn_gpu;
 	int64_t requests, most_gpus, a, b, lanes, batch, page, top;
 	float tbt, memory_share;
-	int figures;
+	int figures, ways;
 	struct cairn_trace *trace;
 	struct cairn_disagg_hardware hardware;
 	struct cairn_disagg_model priced;
@@ -114,7 +115,7 @@ static void print_verdict(const struct plan *p)
 		printf("the same GPUs hold no whole engine\n");
 }
 
-static int write_rows(const struct plan *p)
+static int write_rows(const struct plan *p, const struct cairn_disagg_limits *limits)
 {
 	char trace[64], model[64];
 	FILE *f = fopen(p->json, "a");
@@ -124,8 +125,9 @@ static int write_rows(const struct plan *p)
 	name_of(p->trace_path, trace, sizeof(trace));
 	name_of(p->shape ? p->shape : p->model, model, sizeof(model));
 	if (p->figures)
-		cairn_disagg_write_figures(f, trace, model, p->trace, &p->priced, &p->hardware);
-	cairn_disagg_write_advice(f, trace, model, &p->advice, p->figures);
+		cairn_disagg_write_figures(f, trace, model, p->trace, &p->priced, &p->hardware,
+					   limits);
+	cairn_disagg_write_advice(f, trace, model, &p->advice, p->ways);
 	if (ferror(f) | fclose(f))
 		return cairn_error(EIO, "--json: %s: cannot be written", p->json);
 	return 0;
@@ -151,8 +153,8 @@ static int run(struct plan *p)
 
 	if (!p->trace_path || !p->prices)
 		return cairn_error(EINVAL, "--%s is required", p->trace_path ? "prices" : "trace");
-	if (p->figures && !p->json)
-		return cairn_error(EINVAL, "--figures: needs --json");
+	if ((p->figures || p->ways) && !p->json)
+		return cairn_error(EINVAL, "--%s: needs --json", p->figures ? "figures" : "ways");
 	if ((p->a ? p->a : 1) + (p->b ? p->b : 1) > p->most_gpus)
 		return cairn_error(EINVAL, "--max-gpus: is less than both kinds of workers together");
 	CAIRN_TRY(cairn_config_option(p->model, p->shape, &config));
@@ -169,7 +171,7 @@ static int run(struct plan *p)
 	print_ways("disaggregated", p->advice.ways + p->advice.num_whole,
 		   p->advice.num_ways - p->advice.num_whole, p->top);
 	print_verdict(p);
-	return p->json ? write_rows(p) : 0;
+	return p->json ? write_rows(p, &limits) : 0;
 }
 
 int cairn_cmd_disagg_plan(int argc, char **argv)
@@ -195,6 +197,7 @@ int cairn_cmd_disagg_plan(int argc, char **argv)
 		{ "top", CAIRN_OPT_INT, &p.top, 1, 1 << 16, NULL },
 		{ "json", CAIRN_OPT_TEXT, &p.json, 0, 0, NULL },
 		{ "figures", CAIRN_OPT_FLAG, &p.figures, 0, 0, NULL },
+		{ "ways", CAIRN_OPT_FLAG, &p.ways, 0, 0, NULL },
 	};
 	int ret = cairn_parse_options(argc, argv, NULL, options, sizeof(options) / sizeof(options[0]), usage);
 

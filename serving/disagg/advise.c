@@ -60,9 +60,11 @@ static int add_degrees(struct list *l, const struct cairn_disagg_gpu *x, const s
 	return 0;
 }
 
-static bool is_wanted(const char *name, const struct cairn_disagg_gpu *gpu)
+bool cairn_disagg_allows(const struct cairn_disagg_limits *limits, const struct cairn_disagg_gpu *model_gpu,
+			 const struct cairn_disagg_gpu *attn_gpu)
 {
-	return !name || !strcmp(name, gpu->name);
+	return (!limits->model_gpu || !strcmp(limits->model_gpu, model_gpu->name)) &&
+	       (!limits->attn_gpu || !strcmp(limits->attn_gpu, attn_gpu->name));
 }
 
 /* Adds all pairs of degrees of model workers of a kind and attention workers of another one. */
@@ -81,8 +83,7 @@ static int add_apart(struct list *l, const struct cairn_disagg_hardware *hw,
 {
 	for (int32_t x = 0; x < hw->num_gpus; x++)
 		for (int32_t y = 0; y < hw->num_gpus; y++)
-			if (is_wanted(limits->model_gpu, &hw->gpus[x]) &&
-			    is_wanted(limits->attn_gpu, &hw->gpus[y]))
+			if (cairn_disagg_allows(limits, &hw->gpus[x], &hw->gpus[y]))
 				CAIRN_TRY(add_pairs(l, &hw->gpus[x], &hw->gpus[y], limits));
 	return 0;
 }

@@ -29,6 +29,10 @@ struct cairn_disagg_limits {
 	struct cairn_replay_options replay;	/* lanes is not read */
 };
 
+/* Whether these kinds may be the model workers and the attention workers. */
+bool cairn_disagg_allows(const struct cairn_disagg_limits *limits, const struct cairn_disagg_gpu *model_gpu,
+			 const struct cairn_disagg_gpu *attn_gpu);
+
 struct cairn_disagg_advice {
 	/* whole engines first; each group by descending tokens per dollar */
 	struct cairn_disagg_way *ways;

@@ -25,6 +25,7 @@
 #define cairn_disagg_attn_us		mutant_disagg_attn_us
 #define cairn_disagg_times		mutant_disagg_times
 #define cairn_replay			mutant_replay
+#define cairn_disagg_allows		mutant_disagg_allows
 #define cairn_disagg_advise		mutant_disagg_advise
 #define cairn_disagg_advice_free	mutant_disagg_advice_free
 

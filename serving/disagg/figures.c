@@ -133,14 +133,16 @@ static void write_bandwidths(FILE *f, const char *model_name, const struct cairn
 
 void cairn_disagg_write_figures(FILE *f, const char *trace_name, const char *model_name,
 				const struct cairn_trace *trace, const struct cairn_disagg_model *m,
-				const struct cairn_disagg_hardware *hw)
+				const struct cairn_disagg_hardware *hw,
+				const struct cairn_disagg_limits *limits)
 {
 	struct cairn_disagg_rotation r;
 	struct cairn_disagg_balance b;
 
 	for (int32_t x = 0; x < hw->num_gpus; x++)
 		for (int32_t y = 0; y < hw->num_gpus; y++)
-			write_bandwidths(f, model_name, m, hw, x, y);
+			if (cairn_disagg_allows(limits, &hw->gpus[x], &hw->gpus[y]))
+				write_bandwidths(f, model_name, m, hw, x, y);
 	for (int32_t n = 2; n <= CAIRN_MOST_LANES; n++) {
 		cairn_disagg_rotate(n, &r);
 		begin(f, "fig8");

@@ -39,10 +39,14 @@ struct cairn_disagg_balance {
 void cairn_disagg_balance(const struct cairn_trace *trace, const struct cairn_disagg_model *m,
 			  int32_t workers, int32_t batch, struct cairn_disagg_balance *out);
 
-/* Writes the rows of figures 4, 8 and 9. A trace of fewer than 64 requests has none of figure 9. */
+/*
+ * Writes the rows of figures 4, 8 and 9, figure 4 for the kinds of GPUs that limits allow. A trace of fewer
+ * than 64 requests has none of figure 9.
+ */
 void cairn_disagg_write_figures(FILE *f, const char *trace_name, const char *model_name,
 				const struct cairn_trace *trace, const struct cairn_disagg_model *m,
-				const struct cairn_disagg_hardware *hw);
+				const struct cairn_disagg_hardware *hw,
+				const struct cairn_disagg_limits *limits);
 /* Writes the comparison per dollar (figure 10); all: also the best way of each set of GPUs (figure 11). */
 void cairn_disagg_write_advice(FILE *f, const char *trace_name, const char *model_name,
 			       const struct cairn_disagg_advice *advice, bool all);
