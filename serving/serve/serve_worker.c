@@ -20,6 +20,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/engine/engine.h"
+#include "serving/events/kv_events.h"
 #include "serving/serve/serve.h"
 #include "serving/serve/serve_power.h"
 #include "serving/serve/serve_wire.h"
@@ -56,6 +57,7 @@ struct worker {
 	int64_t stats_at;
 	struct cairn_engine_stats stats;
 	struct cairn_serve_power *power;	/* NULL: no card whose power is known */
+	struct cairn_kv_events *events;		/* NULL without --kv-events */
 	int quit;
 };
 
@@ -311,6 +313,19 @@ static void say_power(struct worker *w)
 		cairn_wire_put(&w->out, &f);
 }
 
+static void say_events(struct worker *w)
+{
+	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_EVENTS };
+	struct cairn_kv_events_stats s;
+
+	if (!w->events)
+		return;
+	cairn_kv_events_stats(w->events, &s);
+	f.events.published = s.published;
+	f.events.lost = s.lost;
+	cairn_wire_put(&w->out, &f);
+}
+
 static void say_drafts(struct worker *w, const struct cairn_speculation_stats *s)
 {
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_DRAFTS, .drafts = { s->drafts, s->draft_tokens,
@@ -351,6 +366,7 @@ static void say_step(struct worker *w, int busy)
 			s.host_ns, s.wait_ns } };
 
 		cairn_wire_put(&w->out, &g);
+		say_events(w);
 		say_drafts(w, &s.speculation);
 		w->stats_at = now + STATS_NS;
 		say_power(w);
@@ -388,6 +404,8 @@ static int serve(struct worker *w)
 		}
 		was_busy = busy;
 		CAIRN_TRY(cairn_engine_step(w->engine, &busy));
+		if (w->events)
+			cairn_kv_events_flush(w->events);
 		say_step(w, busy);
 		CAIRN_TRY(flush(w));
 		if (!busy && !was_busy)
@@ -421,6 +439,28 @@ static int64_t count_pages(const struct worker *w, const struct cairn_serve_opti
 		       (drafter ? (int64_t)drafter->bytes : 0);
 	room = bytes > 0 ? room / bytes : all;
 	return all < room ? all : room > 0 ? room : 1;
+}
+
+/* Opens the sockets of --kv-events. Its standard error is a pipe to the front, which prints the lines. */
+static int open_events(struct worker *w, const struct cairn_serve_options *o, struct cairn_engine_options *eo)
+{
+	struct cairn_kv_events_options ko = { o->kv_events, o->kv_events_replay, o->kv_events_topic,
+					      w->page_size };
+	static const char *const names[][2] = { { "address", "kv-events" }, { "replay", "kv-events-replay" },
+						{ "topic", "kv-events-topic" }, { NULL, NULL } };
+	const char *replay;
+
+	if (!o->kv_events)
+		return 0;
+	CAIRN_TRY(cairn_name_option(cairn_kv_events_open(&w->events, &ko), names));
+	replay = cairn_kv_events_replay(w->events);
+	fprintf(stderr, "cairn serve: KV events at %s%s%s\n", cairn_kv_events_address(w->events),
+		*replay ? ", replays at " : "", replay);
+	if (!cairn_kv_events_is_local(o->kv_events) || (*replay && !cairn_kv_events_is_local(replay)))
+		fprintf(stderr, "cairn serve: KV events contain users' tokens, and anyone who can connect "
+			"reads them\n");
+	eo->listener = cairn_kv_events_listener(w->events);
+	return 0;
 }
 
 static int load(struct worker *w, const struct cairn_serve_options *o)
@@ -459,6 +499,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	room = (int64_t)w->num_pages * w->page_size;
 	w->keep = eo.host_pages > 0 && eo.cache_grain >= 0;
 	eo.nano = cairn_session_plans(&w->session, o->plan, "serve");
+	CAIRN_TRY(open_events(w, o, &eo));
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
 	f.ready.vocab_size = config.vocab_size;
 	f.ready.max_context = room < w->max_context ? (int32_t)room : w->max_context;
@@ -532,6 +573,7 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 		cairn_serve_power_stop(w->power);
 		drop(&w->next);
 		cairn_engine_destroy(w->engine);
+		cairn_kv_events_close(w->events);
 		while (w->clients)
 			free_client(w->clients);
 		cairn_session_close(&w->session);
