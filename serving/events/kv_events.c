@@ -9,6 +9,7 @@
 #include <sha2.h>
 
 #include "primitives/base/error.h"
+#include "serving/events/kv_events_fault.h"
 #include "serving/events/kv_events_impl.h"
 
 /* The hash of a page, given that of the page before it; never 0, which stands for the start of a prompt. */
@@ -19,7 +20,8 @@ static uint64_t hash_page(uint64_t before, const int32_t *tokens, int32_t num)
 	SHA2_CTX ctx;
 
 	SHA256Init(&ctx);
-	SHA256Update(&ctx, (const uint8_t *)&before, sizeof(before));
+	if (!FAULT(HASH_OF_PAGE))
+		SHA256Update(&ctx, (const uint8_t *)&before, sizeof(before));
 	SHA256Update(&ctx, (const uint8_t *)tokens, (size_t)num * sizeof(*tokens));
 	SHA256Final(digest, &ctx);
 	for (int i = 0; i < 8; i++)
@@ -82,7 +84,7 @@ static void on_stored(void *ctx, uint64_t before, const int32_t *tokens, int64_t
 		return;
 	put_hashes(e, before, tokens, num_tokens);
 	msgpack_string(p, "parent_block_hash");
-	if (before)
+	if (before && !FAULT(PARENT_NIL))
 		msgpack_uint(p, before);
 	else
 		msgpack_nil(p);
@@ -104,6 +106,11 @@ static void on_removed(void *ctx, uint64_t before, const int32_t *tokens, int64_
 
 	if (!begin(e, 4, "BlockRemoved"))
 		return;
+	if (FAULT(REMOVED_LAST)) {
+		before = hash_run(e, before, tokens, num_tokens - e->page_size);
+		tokens += num_tokens - e->page_size;
+		num_tokens = e->page_size;
+	}
 	put_hashes(e, before, tokens, num_tokens);
 	put_text(&e->events, "medium", "GPU");
 	put_count(&e->events, "group_idx", 0);
@@ -138,8 +145,8 @@ static bool queue(struct cairn_kv_events *e, struct kv_batch *b)
 	bool fits;
 
 	pthread_mutex_lock(&e->lock);
-	fits = e->end - e->sent < CAIRN_KV_EVENTS_BATCHES &&
-	       e->waiting_bytes + b->len <= CAIRN_KV_EVENTS_BYTES;
+	fits = (e->end - e->sent < CAIRN_KV_EVENTS_BATCHES &&
+		e->waiting_bytes + b->len <= CAIRN_KV_EVENTS_BYTES) || FAULT(ENDLESS_QUEUE);
 	if (fits) {
 		e->waiting_bytes += b->len;
 		e->ring[e->end++ % KV_EVENTS_RING] = b;
@@ -164,7 +171,8 @@ void cairn_kv_events_flush(struct cairn_kv_events *e)
 		(void)n;
 		e->published += e->num_events;
 	} else {
-		e->lost += e->num_events;
+		e->lost += FAULT(LOST_UNCOUNTED) ? 0 : e->num_events;
+		e->number -= FAULT(NUMBER_REUSED) ? 1 : 0;
 	}
 	e->number++;
 	e->num_events = 0;
@@ -188,7 +196,8 @@ int cairn_kv_events_open(struct cairn_kv_events **out, const struct cairn_kv_eve
 		cairn_kv_events_close(e);
 		return ret;
 	}
-	begin(e, 1, "AllBlocksCleared");
+	if (!FAULT(NOT_CLEARED))
+		begin(e, 1, "AllBlocksCleared");
 	cairn_kv_events_flush(e);
 	*out = e;
 	return 0;

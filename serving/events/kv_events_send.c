@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "primitives/base/error.h"
+#include "serving/events/kv_events_fault.h"
 #include "serving/events/kv_events_impl.h"
 
 enum { MOST_FRAME = 256, PUB_QUEUE = 1000, REPLAY_QUEUE = CAIRN_KV_EVENTS_BATCHES + 1, POLL_MS = 1000,
@@ -39,7 +40,7 @@ static void send_batch(struct cairn_kv_events *e, void *socket, struct kv_batch 
 	uint8_t bytes[8];
 
 	for (int i = 0; i < 8; i++)
-		bytes[i] = (uint8_t)(number >> 8 * (7 - i));
+		bytes[i] = (uint8_t)(number >> 8 * (FAULT(NUMBER_LITTLE) ? i : 7 - i));
 	e->zmq->zmq_send(socket, bytes, sizeof(bytes), ZEROMQ_SNDMORE | ZEROMQ_DONTWAIT);
 	if (!b) {
 		e->zmq->zmq_send(socket, "", 0, ZEROMQ_DONTWAIT);
@@ -57,7 +58,8 @@ static void send_batch(struct cairn_kv_events *e, void *socket, struct kv_batch 
 /* Drops the oldest batches that are kept beyond the bounds. */
 static void forget(struct cairn_kv_events *e)
 {
-	while (e->first < e->sent && (e->sent - e->first > CAIRN_KV_EVENTS_BATCHES ||
+	while (e->first < e->sent && ((e->sent - e->first > CAIRN_KV_EVENTS_BATCHES &&
+				       !FAULT(KEPT_FOR_EVER)) ||
 				      e->kept_bytes > CAIRN_KV_EVENTS_BYTES)) {
 		struct kv_batch *b = e->ring[e->first % KV_EVENTS_RING];
 
@@ -125,7 +127,7 @@ static void answer_replay(struct cairn_kv_events *e)
 	for (uint64_t i = e->first; i <= e->sent; i++) {
 		struct kv_batch *b = i < e->sent ? e->ring[i % KV_EVENTS_RING] : NULL;
 
-		if (b && b->number < first)
+		if (b && b->number < first + FAULT(REPLAY_AFTER))
 			continue;
 		if (e->zmq->zmq_send(e->router, frames[0], (size_t)lens[0],
 				     ZEROMQ_SNDMORE | ZEROMQ_DONTWAIT) < 0)

@@ -266,14 +266,14 @@ static void await_sent(struct world *w)
 /* Only as many batches are kept for replays as the bound allows: the oldest are forgotten. */
 static void kept(struct cairn_test *t)
 {
-	enum { MORE = 10, NUM = CAIRN_KV_EVENTS_BATCHES + MORE };
+	enum { MORE = 10 };
 	uint64_t got;
 	uint8_t batch[MOST];
 	struct world w;
 
 	if (!open_world(t, &w, ""))
 		return;
-	for (int i = 0; i < NUM; i++) {
+	for (int i = 0; i < CAIRN_KV_EVENTS_BATCHES + MORE; i++) {
 		if (i % 1000 == 0)
 			await_sent(&w);		/* so that none is dropped */
 		store(&w, 0, i, i);
@@ -281,10 +281,6 @@ static void kept(struct cairn_test *t)
 	await_sent(&w);
 	ask(&w, 0);
 	EXPECT(t, message(t, w.peer, "", &got, batch) > 0 && got == MORE + 1);
-	for (uint64_t last = got; got != UINT64_MAX; last = got)
-		if (!EXPECT(t, message(t, w.peer, "", &got, batch) >= 0 &&
-			       (got == last + 1 || (got == UINT64_MAX && last == NUM))))
-			break;
 	close_world(&w);
 }
 
