@@ -6,7 +6,7 @@
  *             "h20": {"dollars_per_hour": 4.63, "memory_gb": 96, "costs": {
  *               "products": {"base_us": 2, "gbps": 3600}, "tflops": 140,
  *               "light": {"base_us": 1, "gbps": 3000}, "attention": {"base_us": 5, "gbps": 3600}}}},
- *    "link": {"latency_us": 16.7, "gbps": 45.7}}
+ *    "link": {"latency_us": 8.35, "gbps": 45.7}}
  *
  * costs     a recording of `cairn bench` (reports/README.md), relative to this file; or the same as rates.
  *           An operation takes base_us + bytes / gbps; a product at least base_us + flops / tflops.
