@@ -14,7 +14,7 @@ and line number, and exit status 2.
 base/        records (reading them), page (numbering, tables), plots, views (names of cases and members), peers, verdicts
 claims/      the papers' claims with their rules: all_claims, and a module for each group
 sections/    the sections of the page: operations, dsmem, collectives, energy, attention, ladder (attention in steps), fused,
-             rdma, serving; cards (recordings side by side); drawings of the prefix tree and of the timeline
+             rdma, serving, disagg (simulated); cards (recordings side by side); drawings of the prefix tree and of the timeline
 tests/       on synthetic records (samples)
 """
 
@@ -25,7 +25,7 @@ import sys
 import compare
 from base import plots, views
 from claims import all_claims
-from sections import attention_section, cards, collectives, dsmem, energy, fused_section, ladder, operations, rdma_section, serving_section
+from sections import attention_section, cards, collectives, disagg_section, dsmem, energy, fused_section, ladder, operations, rdma_section, serving_section
 from base.page import DASH, Html, Page, code, esc, join, listing, num, percent, tag, tbps, us
 from sections.cards import COUNTED, counted
 from base.records import BadRecords, Ceilings, Machine, Rows, load
@@ -321,7 +321,8 @@ def build(measured, recordings=()):
     source = "measured on this machine" if here.card else cards.source_of(shown) if shown.card else "none"
     banner = banner_of(here, shown, recordings, len(measured) > 0)
     kept = shown.gpu.keep(lambda r: r.get("ok") is not False or r.op == "generate")
-    ctx = Context(Rows([*kept, *counted([measured, shown.rows, *(r.rows for r in recordings)])]))
+    simulated = disagg_section.simulated(shown.rows)
+    ctx = Context(Rows([*kept, *simulated, *counted([measured, shown.rows, *(r.rows for r in recordings)])]))
     page = Page(TITLE)
     page.card = shown.card
     machine = Machine(shown.gpu)
@@ -344,6 +345,7 @@ def build(measured, recordings=()):
         operations.decode_step,
         rdma_section.section,
         serving_section.section,
+        disagg_section.section,
         operations.others,
     ):
         section(page, ctx)

@@ -54,7 +54,8 @@ fi
 
 # Optional: without these packages the tests against the vendor's RDMA library, those with the stock programs on top of
 # it, those with the soft-RoCE of the system's kernel in an emulated machine, those of cairn search, which calls the
-# solver cbc, those of the control channel, which calls libsodium, and those of the installed library are reported as skipped.
+# solver cbc, those of the control channel, which calls libsodium, those of KV events, which call libzmq, and those of the
+# installed library are reported as skipped.
 try_install() { # try_install WHAT_FOR OPTION PACKAGES
 	echo "setup: installing$3 ($1; optional)"
 	as_root=""
@@ -72,6 +73,11 @@ if command -v apt-get >/dev/null 2>&1; then
 	[ -z "$verbs" ] || try_install "tests of rdma" "" "$verbs"
 	ls /usr/lib/*/libsodium.so.* /usr/lib/libsodium.so.* >/dev/null 2>&1 ||
 		try_install "control channel of remote workers" "" " libsodium23"
+	zmq=""
+	ls /usr/lib/*/libzmq.so.5 /usr/lib/libzmq.so.5 >/dev/null 2>&1 || zmq=" libzmq5"
+	[ -d /usr/lib/python3/dist-packages/zmq ] || zmq="$zmq python3-zmq"
+	[ -d /usr/lib/python3/dist-packages/msgpack ] || zmq="$zmq python3-msgpack"
+	[ -z "$zmq" ] || try_install "KV events and their tests" --no-install-recommends "$zmq"
 	exists cbc >/dev/null 2>&1 || try_install "cairn search and its tests" --no-install-recommends " coinor-cbc"
 	manual=""
 	exists help2man >/dev/null 2>&1 || manual=" help2man"

@@ -67,6 +67,8 @@ static const struct command {
 	{ "graph", "prints the forward pass of a model", cairn_cmd_graph },
 	{ "profile", "times a model's operations, alone and in pairs", cairn_cmd_profile },
 	{ "search", "searches how to overlap a model's operations", cairn_cmd_search },
+	{ "disagg-plan", "simulates how to split GPUs between model and attention workers",
+	  cairn_cmd_disagg_plan },
 	{ "doctor", "tells what this machine has and lacks for Cairn", cairn_cmd_doctor },
 	{ "version", "version and digest of the sources", run_version },
 };

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from base import peers, views
 from claims import attention_claims
-from sections import rdma_section, serving_section
+from sections import disagg_section, rdma_section, serving_section
 from base.page import code, join, num, percent, tbps, us
 from base.records import BadRecords, Ceilings, Rows, cards, load
 
@@ -69,8 +69,8 @@ def counted(sources):
 
 
 def judged(one, others):
-    """The rows that decide the claims on the card of a recording: its own, and CPU rows of other recordings."""
-    return Rows([*one.gpu, *counted([one.rows, *(r.rows for r in others if r is not one)])])
+    """The rows that decide the claims on the card of a recording: its own, simulated ones too, and CPU rows of others."""
+    return Rows([*one.gpu, *disagg_section.simulated(one.rows), *counted([one.rows, *(r.rows for r in others if r is not one)])])
 
 
 # ---------------------------------------------------------------- figures

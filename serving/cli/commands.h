@@ -11,6 +11,7 @@ int cairn_cmd_convert_gqa(int argc, char **argv);
 int cairn_cmd_convert_slices(int argc, char **argv);
 int cairn_cmd_graph(int argc, char **argv);
 int cairn_cmd_profile(int argc, char **argv);
+int cairn_cmd_disagg_plan(int argc, char **argv);
 int cairn_cmd_search(int argc, char **argv);
 
 #endif

@@ -105,6 +105,7 @@ static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
 		.max_chunk = cairn_forward_supported(m) ? 0 : 1, .repeat_chunk = repeat_chunk(o),
 		.max_context = o->max_context, .page_size = o->page_size, .num_pages = o->num_pages,
 		.host_pages = o->host_pages, .disk_pages = o->disk_pages, .grain = o->cache_grain,
+		.listener = o->listener,
 		.ahead = !o->in_turn, .max_queued = o->max_queued,
 		.max_queued_tokens = o->max_queued_tokens, .max_passes = o->max_passes,
 		.expected_new = o->expected_new, .recompute_ns = o->recompute_ns, .swap_ns = o->swap_ns,

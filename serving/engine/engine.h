@@ -52,6 +52,8 @@ struct cairn_engine_options {
 	enum cairn_decode_path decode;	/* how decoding passes run: decode.h */
 	int in_turn;			/* form a plan only after the previous pass's tokens are known */
 	int32_t cache_grain;		/* of the prefix tree: 1 or page_size; 0: page_size; -1: no tree */
+	/* is told, within calls of the engine, of the pages that the device's prefix tree gains and loses */
+	const struct cairn_prefix_listener *listener;	/* NULL: none; needs cache_grain page_size */
 	int32_t host_pages;		/* pages of KV in host memory; 0: no host tier */
 	int32_t disk_pages;		/* pages of KV in an unnamed file; needs host_pages */
 	const char *disk_dir;		/* directory of that file; NULL: /tmp */

@@ -22,6 +22,9 @@ enum cairn_kv_fault {
 	FAULT_EVICT_INNER,		/* evicts the least recently used node, leaf or not */
 	FAULT_LRU_NOT_TOUCHED,		/* a match does not update the time of last use */
 	FAULT_SALT_IGNORED,
+	FAULT_EVENTS_SPLIT,		/* the upper part of a split edge has no hash */
+	FAULT_EVENTS_SALTED,		/* prefixes with a salt are told */
+	FAULT_EVENTS_REMOVAL_LOST,
 	FAULT_FIRST_TOKEN_ONLY,		/* only the first token of an edge is compared */
 	/* scheduler */
 	FAULT_FULL_HIT,			/* a fully cached prompt: not even its last token is recomputed */

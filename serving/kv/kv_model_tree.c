@@ -34,6 +34,8 @@ struct tree_world {
 	struct prefix list[TREE_PREFIXES];
 	int num;
 	struct { int pinned; int32_t node; struct prefix at; } pins[TREE_PINS];
+	uint64_t told[TREE_PREFIXES];	/* hashes of the pages that the listener knows */
+	int num_told, wrong_told;	/* wrong_told: pages stored twice, or removed without being stored */
 	char *why;
 	size_t why_len;
 };
@@ -47,11 +49,60 @@ static int tree_wrong(struct tree_world *w, const char *what, int64_t got, int64
 
 static uint64_t digest(uint32_t salt, const int32_t *tokens, int32_t len)
 {
-	uint64_t h = salt + 1;
+	uint64_t h = salt + 1;	/* the hash of a run is never 0, which stands for the start of a prompt */
 
 	for (int32_t i = 0; i < len; i++)
-		h = (h ^ (uint64_t)(tokens[i] + 1)) * 0x9e3779b97f4a7c15u;
+		h = (h ^ (uint64_t)(tokens[i] + 2)) * 0x9e3779b97f4a7c15u;
 	return h;
+}
+
+/* The hash of a run, page by page: that of the salt 0 and all tokens up to it. */
+static uint64_t hash_run(void *ctx, uint64_t before, const int32_t *tokens, int64_t num_tokens)
+{
+	uint64_t h = before ? before : digest(0, NULL, 0);
+
+	(void)ctx;
+	for (int64_t i = 0; i < num_tokens; i++)
+		h = (h ^ (uint64_t)(tokens[i] + 2)) * 0x9e3779b97f4a7c15u;
+	return h;
+}
+
+static int told_at(const struct tree_world *w, uint64_t hash)
+{
+	int i = 0;
+
+	while (i < w->num_told && w->told[i] != hash)
+		i++;
+	return i;
+}
+
+static void on_stored(void *ctx, uint64_t before, const int32_t *tokens, int64_t num_tokens)
+{
+	struct tree_world *w = ctx;
+
+	for (int64_t n = w->page_size; n <= num_tokens; n += w->page_size) {
+		uint64_t h = hash_run(NULL, before, tokens, n);
+
+		if (told_at(w, h) < w->num_told || w->num_told == TREE_PREFIXES)
+			w->wrong_told++;
+		else
+			w->told[w->num_told++] = h;
+	}
+	w->wrong_told += num_tokens % w->page_size != 0;
+}
+
+static void on_removed(void *ctx, uint64_t before, const int32_t *tokens, int64_t num_tokens)
+{
+	struct tree_world *w = ctx;
+
+	for (int64_t n = w->page_size; n <= num_tokens; n += w->page_size) {
+		int at = told_at(w, hash_run(NULL, before, tokens, n));
+
+		if (at < w->num_told)
+			w->told[at] = w->told[--w->num_told];
+		else
+			w->wrong_told++;
+	}
 }
 
 static int begins(const struct prefix *p, const struct prefix *longer)
@@ -278,6 +329,24 @@ static int tree_op(struct tree_world *w, const struct kv_op *op)
 	}
 }
 
+/* The listener knows exactly the pages of all prefixes without a salt. */
+static int check_told(struct tree_world *w)
+{
+	int pages = 0;
+
+	for (int i = 0; i < w->num; i++) {
+		const struct prefix *p = &w->list[i];
+
+		if (p->salt)
+			continue;
+		pages++;
+		if (told_at(w, digest(0, p->tokens, p->len)) == w->num_told)
+			return tree_wrong(w, "no page was told that ends at", p->len, p->len);
+	}
+	return w->wrong_told || w->num_told != pages ?
+		tree_wrong(w, "told pages", w->wrong_told ? -w->wrong_told : w->num_told, pages) : 0;
+}
+
 static int tree_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 {
 	static const int32_t shapes[4][2] = { { 1, 1 }, { 1, 3 }, { 3, 3 }, { 6, 3 } };	/* grain, page size */
@@ -295,6 +364,9 @@ static int tree_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 		return 0;
 	if (cairn_prefix_tree_create(&w->tree, w->pool, w->grain))
 		goto out_pool;
+	if (w->grain == w->page_size)
+		cairn_prefix_tree_listen(w->tree, &(struct cairn_prefix_listener){ w, hash_run, on_stored,
+										   on_removed });
 	for (i = 0; i < n; i++) {
 		struct cairn_prefix_stats st;
 
@@ -309,6 +381,8 @@ static int tree_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 			tree_wrong(w, "tokens in the tree", st.num_tokens, (int64_t)w->num * w->grain);
 			break;
 		}
+		if (w->grain == w->page_size && check_told(w))
+			break;
 	}
 	cairn_prefix_tree_destroy(w->tree);
 	if (i == n && cairn_kv_pool_free_pages(w->pool) != TREE_PAGES) {

@@ -39,6 +39,7 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define cairn_prefix_tree_destroy		mutant_prefix_tree_destroy
 #define cairn_prefix_tree_evict			mutant_prefix_tree_evict
 #define cairn_prefix_tree_insert		mutant_prefix_tree_insert
+#define cairn_prefix_tree_listen		mutant_prefix_tree_listen
 #define cairn_prefix_tree_match			mutant_prefix_tree_match
 #define cairn_prefix_tree_node			mutant_prefix_tree_node
 #define cairn_prefix_tree_path			mutant_prefix_tree_path

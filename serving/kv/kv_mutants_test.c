@@ -66,6 +66,9 @@ MUTANT(tree_evicts_pinned, EVICT_PINNED, tree)
 MUTANT(tree_evicts_inner, EVICT_INNER, tree)
 MUTANT(tree_lru_not_touched, LRU_NOT_TOUCHED, tree)
 MUTANT(tree_salt_ignored, SALT_IGNORED, tree)
+MUTANT(tree_events_of_splits, EVENTS_SPLIT, tree)
+MUTANT(tree_events_of_tenants, EVENTS_SALTED, tree)
+MUTANT(tree_events_of_removals_lost, EVENTS_REMOVAL_LOST, tree)
 MUTANT(tree_first_token_only, FIRST_TOKEN_ONLY, tree)
 MUTANT(scheduler_full_hit, FULL_HIT, scheduler)
 MUTANT(scheduler_double_admission, DOUBLE_ADMISSION, scheduler)
@@ -106,7 +109,8 @@ static const struct cairn_unit units[] = {
 	UNIT(pool_reference_leaked), UNIT(pool_fork_uncounted), UNIT(pool_copy_to_the_wrong_page),
 	UNIT(pool_copy_missed), UNIT(pool_growth_half_done), UNIT(tree_split_off_by_one),
 	UNIT(tree_evicts_pinned), UNIT(tree_evicts_inner), UNIT(tree_lru_not_touched),
-	UNIT(tree_salt_ignored), UNIT(tree_first_token_only), UNIT(scheduler_full_hit),
+	UNIT(tree_salt_ignored), UNIT(tree_events_of_splits), UNIT(tree_events_of_tenants),
+	UNIT(tree_events_of_removals_lost), UNIT(tree_first_token_only), UNIT(scheduler_full_hit),
 	UNIT(scheduler_double_admission), UNIT(scheduler_starvation), UNIT(scheduler_late_token_kept),
 	UNIT(scheduler_swap_page_lost), UNIT(scheduler_over_commit), UNIT(scheduler_cancel_leak),
 	UNIT(scheduler_victim_planned), UNIT(scheduler_queue_tokens), UNIT(scheduler_deadline_late),

@@ -159,6 +159,24 @@ int cairn_prefix_tree_create(struct cairn_prefix_tree **out, struct cairn_kv_poo
 	return 0;
 }
 
+int cairn_prefix_tree_listen(struct cairn_prefix_tree *t, const struct cairn_prefix_listener *listener)
+{
+	if (t->num_roots || t->grain != t->page_size)
+		return cairn_error(EINVAL, "prefix_tree: a listener needs an empty tree of grain page_size");
+	t->listener = *listener;
+	return 0;
+}
+
+/* Sets the hash of a node whose parent and tokens are set. */
+static void hash_end(struct cairn_prefix_tree *t, struct node *n)
+{
+	const struct node *parent = &t->nodes[n->parent];
+
+	n->told = parent->told;
+	if (n->told)
+		n->hash = t->listener.hash(t->listener.ctx, parent->hash, n->tokens, n->num_tokens);
+}
+
 void cairn_prefix_tree_destroy(struct cairn_prefix_tree *t)
 {
 	if (!t)
@@ -239,6 +257,10 @@ static int split(struct cairn_prefix_tree *t, int32_t lower, int64_t at, int32_t
 	else
 		memmove(l->tokens, l->tokens + at, (size_t)l->num_tokens * sizeof(*l->tokens));
 	l->parent = i;
+	if (FAULT(EVENTS_SPLIT))
+		u->told = l->told;
+	else
+		hash_end(t, u);
 	hash_in(t, lower);
 	hash_in(t, i);
 	t->stats.num_nodes++;
@@ -338,6 +360,7 @@ static int root_of(struct cairn_prefix_tree *t, struct cairn_cache_salt salt, in
 	CAIRN_TRY(make_node(t, 0, 0, root));
 	t->nodes[*root].is_root = 1;
 	t->nodes[*root].salt = salt;
+	t->nodes[*root].told = t->listener.stored && ((!salt.hi && !salt.lo) || FAULT(EVENTS_SALTED));
 	hash_in(t, *root);
 	t->num_roots++;
 	return 0;
@@ -381,6 +404,9 @@ static int add_leaf(struct cairn_prefix_tree *t, int32_t parent, int64_t start, 
 	t->stats.num_tokens += n->num_tokens;
 	t->stats.num_pages += n->num_pages;
 	t->version++;
+	hash_end(t, n);
+	if (n->told)
+		t->listener.stored(t->listener.ctx, t->nodes[parent].hash, n->tokens, n->num_tokens);
 	*out = i;
 	return 0;
 }
@@ -468,6 +494,8 @@ int cairn_prefix_tree_remove(struct cairn_prefix_tree *t, int32_t node)
 	t->stats.num_tokens -= n->num_tokens;
 	t->stats.num_pages -= n->num_pages;
 	parent = n->parent;
+	if (n->told && !FAULT(EVENTS_REMOVAL_LOST))
+		t->listener.removed(t->listener.ctx, t->nodes[parent].hash, n->tokens, n->num_tokens);
 	free_node(t, node);
 	t->nodes[parent].num_children--;
 	settle(t, parent);

@@ -63,6 +63,24 @@ int cairn_prefix_tree_create(struct cairn_prefix_tree **out, struct cairn_kv_poo
 void cairn_prefix_tree_destroy(struct cairn_prefix_tree *tree);
 
 /*
+ * Is told which whole pages the tree gains and loses, from within the calls that change it. A run of pages
+ * is known by its tokens[num_tokens], in whole pages, and by the hash of all that comes before it, 0 at the
+ * start of a prompt. Prefixes with a salt are never told. The functions must not call the tree.
+ */
+struct cairn_prefix_listener {
+	void *ctx;
+	/* the hash of a run's end, given the one before it */
+	uint64_t (*hash)(void *ctx, uint64_t before, const int32_t *tokens, int64_t num_tokens);
+	void (*stored)(void *ctx, uint64_t before, const int32_t *tokens, int64_t num_tokens);
+	void (*removed)(void *ctx, uint64_t before, const int32_t *tokens, int64_t num_tokens);
+};
+/*
+ * The listener is copied. -EINVAL: the tree is not empty, or its grain is not one page. (With a larger grain
+ * the tree may hold two pages of the same tokens.)
+ */
+int cairn_prefix_tree_listen(struct cairn_prefix_tree *tree, const struct cairn_prefix_listener *listener);
+
+/*
  * Returns the length of the longest prefix of tokens[num_tokens] in the tree. *node: the node
  * where it ends, CAIRN_PREFIX_NONE for length 0. pages: [ceil(num_tokens / page_size)], receives
  * the pages of that prefix; may be NULL. If there is no memory for a split, the prefix ends

@@ -5,6 +5,7 @@
 #ifndef CAIRN_PREFIX_TREE_IMPL_H
 #define CAIRN_PREFIX_TREE_IMPL_H
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "serving/kv/kv_fault.h"
@@ -22,6 +23,8 @@ struct node {
 	int32_t *tokens, *pages;	/* [num_tokens], [num_pages] */
 	int32_t num_pages;
 	struct cairn_cache_salt salt;	/* roots only */
+	uint64_t hash;			/* the listener's, at the end of the edge; 0: not told, or a root */
+	bool told;			/* below a root without salt, and there is a listener */
 };
 
 struct cairn_prefix_tree {
@@ -35,6 +38,7 @@ struct cairn_prefix_tree {
 	uint64_t clock, version, seed;
 	int32_t num_roots;
 	struct cairn_prefix_stats stats;
+	struct cairn_prefix_listener listener;	/* zeroed: none */
 };
 
 static inline uint64_t mix(uint64_t h, uint64_t v)

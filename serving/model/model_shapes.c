@@ -21,6 +21,16 @@ static const struct { const char *name; struct cairn_model_config config; } shap
 		.num_attention_heads = 32, .num_key_value_heads = 8, .head_dim = 128, .vocab_size = 128256,
 		.max_position_embeddings = 8192, .rope = { .theta = 500000, .factor = 1 },
 	} },
+	{ "llama-65b", {
+		.hidden_size = 8192, .intermediate_size = 22016, .num_hidden_layers = 80,
+		.num_attention_heads = 64, .num_key_value_heads = 64, .head_dim = 128, .vocab_size = 32000,
+		.max_position_embeddings = 2048, .rope = { .theta = 10000, .factor = 1 },
+	} },
+	{ "llama3-70b", {
+		.hidden_size = 8192, .intermediate_size = 28672, .num_hidden_layers = 80,
+		.num_attention_heads = 64, .num_key_value_heads = 8, .head_dim = 128, .vocab_size = 128256,
+		.max_position_embeddings = 8192, .rope = { .theta = 500000, .factor = 1 },
+	} },
 	{ "llama32-1b", {
 		.hidden_size = 2048, .intermediate_size = 8192, .num_hidden_layers = 16,
 		.num_attention_heads = 32, .num_key_value_heads = 8, .head_dim = 64, .vocab_size = 128256,

@@ -108,6 +108,9 @@ int cairn_scheduler_create(struct cairn_scheduler **out, const struct cairn_sche
 		ret = create_tier(&s->host, &s->opt, s->opt.host_pages, 2 * s->opt.max_seqs + 2);
 	if (!ret)
 		ret = create_tier(&s->disk, &s->opt, s->opt.disk_pages, 2);
+	if (!ret && s->opt.listener)
+		ret = s->device.tree ? cairn_prefix_tree_listen(s->device.tree, s->opt.listener) :
+		      cairn_error(EINVAL, "scheduler: grain: a listener needs a prefix tree");
 	if (ret)
 		goto out_destroy;
 	*out = s;

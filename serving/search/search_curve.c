@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
+#include "serving/base/line_fit.h"
 #include "serving/search/search_profile.h"
 
 int cairn_search_profile_has(const struct cairn_search_profile *p, const char *op)
@@ -31,40 +32,29 @@ int cairn_search_profile_ms(const struct cairn_search_profile *p, const char *op
 int cairn_search_profile_line(const struct cairn_search_profile *p, const char *op,
 			      struct cairn_search_line *line)
 {
-	double w = 0, x = 0, y = 0, xx = 0, xy = 0, slope, base;
-	int n = 0;
+	struct cairn_line_fit fit = { .num = 0 };
+	struct cairn_fit_line found = { 0, 0 };
+	bool fits;
 
-	for (int32_t i = 0; i < p->num_times; i++) {
-		const struct cairn_search_time *t = &p->times[i];
-		double keys = (double)t->rows * t->context, weight = 1 / (t->ms * t->ms);
-
-		if (t->sms != p->sms || strcmp(t->op, op))
-			continue;
-		n++;
-		w += weight;
-		x += weight * keys;
-		y += weight * t->ms;
-		xx += weight * keys * keys;
-		xy += weight * keys * t->ms;
-	}
-	if (n < 2 || !(w * xx - x * x > 1e-12 * w * xx))
-		return cairn_error(EINVAL, "profile: %s has fewer than two numbers of keys on %d SMs", op,
-				   p->sms);
-	slope = (w * xy - x * y) / (w * xx - x * x);
-	base = (y - slope * x) / w;
-	if (base < 0) {
-		base = 0;
-		slope = xy / xx;
-	}
-	if (!(slope > 0))
-		return cairn_error(EINVAL, "profile: the time of %s does not grow with its keys", op);
-	*line = (struct cairn_search_line){ base, slope, 0 };
 	for (int32_t i = 0; i < p->num_times; i++) {
 		const struct cairn_search_time *t = &p->times[i];
 
 		if (t->sms == p->sms && !strcmp(t->op, op))
-			line->worst = fmax(line->worst,
-					   fabs((base + slope * t->rows * t->context) / t->ms - 1));
+			cairn_line_fit_add(&fit, (double)t->rows * t->context, t->ms);
+	}
+	fits = cairn_line_fit_get(&fit, &found);
+	if (!fits && found.slope == 0)
+		return cairn_error(EINVAL, "profile: %s has fewer than two numbers of keys on %d SMs", op,
+				   p->sms);
+	if (!fits)
+		return cairn_error(EINVAL, "profile: the time of %s does not grow with its keys", op);
+	*line = (struct cairn_search_line){ found.base, found.slope, 0 };
+	for (int32_t i = 0; i < p->num_times; i++) {
+		const struct cairn_search_time *t = &p->times[i];
+		double ms = found.base + found.slope * t->rows * t->context;
+
+		if (t->sms == p->sms && !strcmp(t->op, op))
+			line->worst = fmax(line->worst, fabs(ms / t->ms - 1));
 	}
 	return 0;
 }

@@ -102,6 +102,11 @@ static const struct {
 	[CAIRN_MASK_TIME] = { COUNTER, "cairn:mask_seconds",
 				      "Time that the engine waited for masks.", .milli = 1, .optional = 1,
 				      .with = CAIRN_CONSTRAINTS_COMPILED },
+	[CAIRN_KV_EVENTS_PUBLISHED] = { COUNTER, "cairn:kv_events_published",
+					"Events of the KV cache handed to the publisher.", .optional = 1 },
+	[CAIRN_KV_EVENTS_LOST] = { COUNTER, "cairn:kv_events_lost",
+				   "Events of the KV cache dropped because the publisher was behind.",
+				   .optional = 1, .with = CAIRN_KV_EVENTS_PUBLISHED },
 #define SECONDS(n, h, b)                                                                                     \
 	{                                                                                                    \
 		HISTOGRAM, "vllm:" n "_seconds", "Histogram of " h " in seconds.", NULL, NULL, b             \
@@ -133,6 +138,9 @@ static const struct {
 struct cairn_metrics {
 	char *labels;                       /* model_name="...",engine="..." */
 	double context_bounds[MAX_BUCKETS]; /* terminated by 0 */
+	_Atomic int32_t block_size, num_blocks; /* num_blocks 0: not known yet */
+	_Atomic bool prefix_caching;
+	const char *_Atomic cache_dtype;
 	struct {
 		_Atomic uint64_t counts[MAX_BUCKETS]; /* by bucket, or by label of a counter */
 		_Atomic double value;                 /* gauge, or sum of a histogram */
@@ -346,6 +354,33 @@ static int is_absent(const struct cairn_metrics *m, enum cairn_metric which)
 	return table[which].optional && !(cairn_metric_gauge(m, by) > 0) && !cairn_metric_count(m, by, 0);
 }
 
+void cairn_metrics_set_cache(struct cairn_metrics *m, int32_t block_size, int32_t num_blocks,
+			     bool prefix_caching, const char *dtype)
+{
+	atomic_store_explicit(&m->block_size, block_size, memory_order_relaxed);
+	atomic_store_explicit(&m->prefix_caching, prefix_caching, memory_order_relaxed);
+	atomic_store_explicit(&m->cache_dtype, dtype, memory_order_relaxed);
+	atomic_store_explicit(&m->num_blocks, num_blocks, memory_order_release);
+}
+
+/* Writes the cache's configuration as labels, as vLLM does. Routers read block_size and num_gpu_blocks. */
+static void put_cache(struct page *p, const struct cairn_metrics *m)
+{
+	int32_t blocks = atomic_load_explicit(&m->num_blocks, memory_order_acquire);
+
+	if (!blocks)
+		return;
+	print(p, "# HELP vllm:cache_config_info Configuration of the KV cache.\n"
+		 "# TYPE vllm:cache_config_info gauge\n");
+	print(p, "vllm:cache_config_info{block_size=\"%d\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\","
+		 "num_gpu_blocks=\"%d\",",
+	      atomic_load_explicit(&m->block_size, memory_order_relaxed),
+	      atomic_load_explicit(&m->cache_dtype, memory_order_relaxed),
+	      atomic_load_explicit(&m->prefix_caching, memory_order_relaxed) ? "True" : "False", blocks);
+	put(p, m->labels, strlen(m->labels));
+	print(p, "} 1\n");
+}
+
 int cairn_metrics_text(const struct cairn_metrics *m, char **text, size_t *num_bytes)
 {
 	static const char *const kinds[] = { "gauge", "counter", "histogram" };
@@ -370,6 +405,7 @@ int cairn_metrics_text(const struct cairn_metrics *m, char **text, size_t *num_b
 			put_number(&p, cairn_metric_gauge(m, (enum cairn_metric)i));
 		}
 	}
+	put_cache(&p, m);
 	if (p.ret) {
 		free(p.s);
 		return p.ret;

@@ -5,7 +5,8 @@
  * Names, labels and meanings are vLLM's, so that its dashboards work; metrics.c has the table. Metrics that
  * vLLM does not have begin with "cairn:". Text format 0.0.4: families in a fixed order, each with HELP and
  * TYPE; counters end in _total; every sample has the labels model_name and engine. The power and the energy
- * of the GPU are absent while they are 0, which is always so without NVML.
+ * of the GPU are absent while they are 0, which is always so without NVML, and so are the counters of KV
+ * events without --kv-events.
  *
  * Threads: all functions may be called from any thread at any time and do not block. cairn_metrics_text()
  * reads the values one after the other. The buckets and the sum of a histogram may therefore differ by values
@@ -14,6 +15,7 @@
 #ifndef CAIRN_METRICS_H
 #define CAIRN_METRICS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,6 +46,8 @@ enum cairn_metric {
 	CAIRN_GRAMMAR_RESTARTS,
 	CAIRN_MASKS_COMPUTED,
 	CAIRN_MASK_TIME, /* ms, shown in s */
+	CAIRN_KV_EVENTS_PUBLISHED,
+	CAIRN_KV_EVENTS_LOST,
 	/* counters with a label: place of a draft, enum cairn_finished, enum cairn_refused */
 	CAIRN_SPEC_ACCEPTED_PER_POS,
 	CAIRN_REQUEST_SUCCESS,
@@ -95,6 +99,10 @@ void cairn_metric_observe(struct cairn_metrics *m, enum cairn_metric which, doub
 
 uint64_t cairn_metric_count(const struct cairn_metrics *m, enum cairn_metric which, int label);
 double cairn_metric_gauge(const struct cairn_metrics *m, enum cairn_metric which);
+
+/* Sets what vllm:cache_config_info says; without a call it is absent. Both numbers are at least 1. */
+void cairn_metrics_set_cache(struct cairn_metrics *m, int32_t block_size, int32_t num_blocks,
+			     bool prefix_caching, const char *dtype);	/* dtype: a literal */
 
 #define CAIRN_METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 

@@ -315,11 +315,39 @@ static void threads(struct cairn_test *t)
 	cairn_metrics_free(m);
 }
 
+/* vllm:cache_config_info is there once the worker has said what its cache is. */
+static void cache(struct cairn_test *t)
+{
+	struct cairn_metrics *m = NULL;
+	char *text = NULL;
+	size_t n;
+
+	EXPECT(t, cairn_metrics_new("a \"model\"", "0", 64, &m) == 0);
+	EXPECT(t, cairn_metrics_text(m, &text, &n) == 0 && !strstr(text, "cache_config_info"));
+	free(text);
+	cairn_metrics_set_cache(m, 64, 1000, true, "fp8");
+	EXPECT(t, cairn_metrics_text(m, &text, &n) == 0);
+	EXPECT_CONTAINS(t, text, "# TYPE vllm:cache_config_info gauge\n"
+			"vllm:cache_config_info{block_size=\"64\",cache_dtype=\"fp8\","
+			"enable_prefix_caching=\"True\",num_gpu_blocks=\"1000\","
+			"model_name=\"a \\\"model\\\"\",engine=\"0\"} 1\n");
+	EXPECT(t, !strstr(text, "kv_events"));
+	free(text);
+	cairn_metric_add(m, CAIRN_KV_EVENTS_PUBLISHED, 0, 3);
+	EXPECT(t, cairn_metrics_text(m, &text, &n) == 0);
+	EXPECT_CONTAINS(t, text, "cairn:kv_events_published_total{model_name=\"a \\\"model\\\"\","
+			"engine=\"0\"} 3\n");
+	EXPECT_CONTAINS(t, text, "cairn:kv_events_lost_total{model_name=\"a \\\"model\\\"\","
+			"engine=\"0\"} 0\n");
+	free(text);
+	cairn_metrics_free(m);
+}
+
 static const struct cairn_unit units[] = {
 	{ "page", page },
 	{ "speculation", speculation }, { "gpu", gpu },
 	{ "names", names },
-	{ "threads", threads },
+	{ "cache", cache }, { "threads", threads },
 };
 
 const struct cairn_family cairn_metrics_family = {

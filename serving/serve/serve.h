@@ -24,6 +24,7 @@ struct cairn_serve_options {
 	const char *shape;
 	int64_t max_context, max_rows, page_size, num_pages, host_pages, disk_pages, seed;
 	const char *disk_dir, *plan;
+	const char *kv_events, *kv_events_replay, *kv_events_topic;	/* NULL: not given */
 	int grain;		/* enum cairn_serve_cache */
 	int no_graphs, repeatable;
 	int no_defaults;	/* index into cairn_generation_names: ignore generation_config.json */

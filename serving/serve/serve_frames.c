@@ -358,6 +358,20 @@ static int masks(struct serve *s, const struct cairn_wire_frame *f)
 	return 0;
 }
 
+static int events(struct serve *s, const struct cairn_wire_frame *f)
+{
+	const struct cairn_wire_frame *last = &s->events;
+
+	if (f->events.published < last->events.published || f->events.lost < last->events.lost)
+		return -EINVAL;
+	cairn_metric_add(s->metrics, CAIRN_KV_EVENTS_PUBLISHED, 0,
+			 (uint64_t)(f->events.published - last->events.published));
+	cairn_metric_add(s->metrics, CAIRN_KV_EVENTS_LOST, 0,
+			 (uint64_t)(f->events.lost - last->events.lost));
+	s->events = *f;
+	return 0;
+}
+
 /*
  * Adds the energy used since the last POWER, which may be from an earlier worker: the card counts on without
  * one. A count that has fallen is that of a driver loaded anew.
@@ -414,6 +428,8 @@ int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f)
 		return accepted(s, f);
 	case CAIRN_WIRE_MASKS:
 		return masks(s, f);
+	case CAIRN_WIRE_EVENTS:
+		return events(s, f);
 	case CAIRN_WIRE_POWER:
 		return power(s, f);
 	default:

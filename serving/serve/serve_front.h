@@ -200,7 +200,7 @@ struct serve {
 	struct serve_logprob token;
 	char text[CAIRN_WIRE_MAX_TEXT + 1];
 	size_t num_text;
-	struct cairn_wire_frame stats, drafts, masks;	/* this worker's latest STATS, DRAFTS and MASKS */
+	struct cairn_wire_frame stats, drafts, masks, events;	/* this worker's latest of these frames */
 	int64_t accepted[CAIRN_NUM_SPEC_POSITIONS];
 	int64_t energy_mj;		/* of the latest POWER of any worker; 0: none yet */
 	struct cairn_api_out event;	/* buffer for the event being written; shared by all jobs */

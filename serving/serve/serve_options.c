@@ -65,6 +65,11 @@ static const char usage[] =
 	"                         auto: as the chat template shows it (auto)\n"
 	"  --reasoning-parser W   how it writes reasoning: qwen3, deepseek_r1, deepseek_v3, glm45, kimi_k2,\n"
 	"                         mistral, openai_gptoss, none, auto (auto)\n"
+	"  --kv-events ADDRESS    publish which prefixes are cached, for routers, in vLLM's format on a\n"
+	"                         ZeroMQ socket at tcp://HOST:PORT; anyone who can connect reads users'\n"
+	"                         tokens there, so keep it on a loopback or a private address (none)\n"
+	"  --kv-events-replay ADDRESS, --kv-events-topic TOPIC\n"
+	"                         where missed events can be asked for (nowhere); first frame (empty)\n"
 	"  --threads N            threads that parse and tokenize requests; one more takes only requests\n"
 	"                         of at most 64 KiB, which never wait for longer ones (2)\n"
 	"  --quiet                do not log each request to standard error\n"
@@ -114,6 +119,9 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "chat-template", CAIRN_OPT_TEXT, &o->template_file, 0, 0, NULL },
 		{ "tool-call-parser", CAIRN_OPT_TEXT, &o->tool_parser, 0, 0, NULL },
 		{ "reasoning-parser", CAIRN_OPT_TEXT, &o->reasoning_parser, 0, 0, NULL },
+		{ "kv-events", CAIRN_OPT_TEXT, &o->kv_events, 0, 0, NULL },
+		{ "kv-events-replay", CAIRN_OPT_TEXT, &o->kv_events_replay, 0, 0, NULL },
+		{ "kv-events-topic", CAIRN_OPT_TEXT, &o->kv_events_topic, 0, 0, NULL },
 		{ "threads", CAIRN_OPT_INT, &o->threads, 1, 64, NULL },
 		{ "quiet", CAIRN_OPT_FLAG, &o->quiet, 0, 0, NULL },
 		{ "max-queued", CAIRN_OPT_INT, &o->max_queued, 1, 1 << 20, NULL },
@@ -155,6 +163,12 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	if (o->repeatable && o->plan)
 		return cairn_error(EINVAL, "--plan: excludes --repeatable: which plan a pass takes depends "
 				   "on other requests");
+	if ((o->kv_events_replay || o->kv_events_topic) && !o->kv_events)
+		return cairn_error(EINVAL, "--kv-events-%s: needs --kv-events",
+				   o->kv_events_replay ? "replay" : "topic");
+	if (o->kv_events && (o->grain != CAIRN_SERVE_CACHE_PAGE || o->repeatable))
+		return cairn_error(EINVAL, "--kv-events: needs --prefix-cache page, and excludes "
+				   "--repeatable");
 	if (o->max_rows && o->max_rows < o->common.batch)
 		return cairn_error(EINVAL, "--rows: %lld is less than --batch, %lld", (long long)o->max_rows,
 				   (long long)o->common.batch);

@@ -95,7 +95,7 @@ static void start(struct serve *s)
 {
 	s->spawn_ns = serve_now_ns();
 	s->has_served = false;
-	s->stats = s->drafts = s->masks = (struct cairn_wire_frame){ 0 };
+	s->stats = s->drafts = s->masks = s->events = (struct cairn_wire_frame){ 0 };
 	memset(s->accepted, 0, sizeof(s->accepted));
 	s->in->begin = s->in->end = 0;
 	free(s->out.data);
@@ -117,7 +117,12 @@ int serve_worker_ready(struct serve *s, const struct cairn_wire_frame *f)
 	if (atomic_load(&s->state) != SERVE_LOADING || f->ready.vocab_size != s->config.vocab_size ||
 	    f->ready.max_context < 1 || f->ready.max_context > s->limits.max_context)
 		return -EINVAL;
+	if (f->ready.num_pages < 1 || f->ready.page_size < 1)
+		return -EINVAL;
 	atomic_store(&s->max_context, f->ready.max_context);
+	cairn_metrics_set_cache(s->metrics, f->ready.page_size, f->ready.num_pages,
+				s->opt.grain != CAIRN_SERVE_CACHE_OFF,
+				s->opt.common.kv == CAIRN_KV_FP8 ? "fp8" : "auto");
 	atomic_store(&s->beat_ns, serve_now_ns());
 	atomic_store(&s->busy, false);
 	atomic_store(&s->was_ready, true);

@@ -19,6 +19,7 @@
  *     REFUSED TEXT...	the engine rejects a request; no other frame follows for it
  *     STEP		after each step of the engine, and five times per second while idle
  *     STATS		periodically: counters since the worker's start
+ *     EVENTS		after STATS, with --kv-events: counters since the worker's start
  *     DRAFTS ACCEPTED...	after STATS, with speculation: counters since the worker's start
  *     MASKS		after STATS, with constraints: counters since the worker's start
  *     POWER		about once a second, if the device has an energy counter
@@ -47,7 +48,7 @@ enum cairn_wire_kind {
 	CAIRN_WIRE_READY, CAIRN_WIRE_STARTED, CAIRN_WIRE_TOKEN, CAIRN_WIRE_TOP, CAIRN_WIRE_FINISH,
 	CAIRN_WIRE_REFUSED, CAIRN_WIRE_STEP, CAIRN_WIRE_STATS, CAIRN_WIRE_FAILED, CAIRN_WIRE_TEXT,
 	CAIRN_WIRE_PROMPT, CAIRN_WIRE_POWER, CAIRN_WIRE_DRAFTS, CAIRN_WIRE_ACCEPTED,
-	CAIRN_WIRE_CONSTRAINT, CAIRN_WIRE_MASKS,
+	CAIRN_WIRE_CONSTRAINT, CAIRN_WIRE_MASKS, CAIRN_WIRE_EVENTS,
 	CAIRN_WIRE_NUM_KINDS
 };
 
@@ -114,6 +115,9 @@ struct cairn_wire_frame {
 		struct {
 			int64_t compiled, cache_hits, refused, restarts, masks, mask_ns;
 		} masks;		/* as in struct cairn_grammar_stats */
+		struct {
+			int64_t published, lost;
+		} events;
 		int64_t accepted[6];	/* ACCEPTED: at the places of drafts from `count` on */
 		struct {
 			int64_t energy_mj;	/* since the driver was loaded */

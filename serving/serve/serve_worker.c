@@ -60,6 +60,19 @@ static void say_power(struct worker *w)
 		cairn_wire_put(&w->out, &f);
 }
 
+static void say_events(struct worker *w)
+{
+	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_EVENTS };
+	struct cairn_kv_events_stats s;
+
+	if (!w->events)
+		return;
+	cairn_kv_events_stats(w->events, &s);
+	f.events.published = s.published;
+	f.events.lost = s.lost;
+	cairn_wire_put(&w->out, &f);
+}
+
 static void say_drafts(struct worker *w, const struct cairn_speculation_stats *s)
 {
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_DRAFTS, .drafts = { s->drafts, s->draft_tokens,
@@ -118,6 +131,7 @@ static void say_step(struct worker *w, int busy)
 			s.host_ns, s.wait_ns } };
 
 		cairn_wire_put(&w->out, &g);
+		say_events(w);
 		say_drafts(w, &s.speculation);
 		say_masks(w);
 		w->stats_at = now + STATS_NS;
@@ -162,6 +176,8 @@ static int serve(struct worker *w)
 		}
 		was_busy = busy;
 		CAIRN_TRY(cairn_engine_step(w->engine, &busy));
+		if (w->events)
+			cairn_kv_events_flush(w->events);
 		say_step(w, busy);
 		CAIRN_TRY(flush(w));
 		if (!busy && !was_busy)
@@ -219,6 +235,28 @@ static int prepare_grammar(struct worker *w, const struct cairn_serve_options *o
 	return 0;
 }
 
+/* Opens the sockets of --kv-events. Its standard error is a pipe to the front, which prints the lines. */
+static int open_events(struct worker *w, const struct cairn_serve_options *o, struct cairn_engine_options *eo)
+{
+	struct cairn_kv_events_options ko = { o->kv_events, o->kv_events_replay, o->kv_events_topic,
+					      w->page_size };
+	static const char *const names[][2] = { { "address", "kv-events" }, { "replay", "kv-events-replay" },
+						{ "topic", "kv-events-topic" }, { NULL, NULL } };
+	const char *replay;
+
+	if (!o->kv_events)
+		return 0;
+	CAIRN_TRY(cairn_name_option(cairn_kv_events_open(&w->events, &ko), names));
+	replay = cairn_kv_events_replay(w->events);
+	fprintf(stderr, "cairn serve: KV events at %s%s%s\n", cairn_kv_events_address(w->events),
+		*replay ? ", replays at " : "", replay);
+	if (!cairn_kv_events_is_local(o->kv_events) || (*replay && !cairn_kv_events_is_local(replay)))
+		fprintf(stderr, "cairn serve: KV events contain users' tokens, and anyone who can connect "
+			"reads them\n");
+	eo->listener = cairn_kv_events_listener(w->events);
+	return 0;
+}
+
 static int load(struct worker *w, const struct cairn_serve_options *o)
 {
 	static const int grains[] = { 0, 1, -1 };
@@ -256,6 +294,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	w->keep = eo.host_pages > 0 && eo.cache_grain >= 0;
 	CAIRN_TRY(prepare_grammar(w, o, &config, &eo));
 	eo.nano = cairn_session_plans(&w->session, o->plan, "serve");
+	CAIRN_TRY(open_events(w, o, &eo));
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
 	f.ready.vocab_size = config.vocab_size;
 	f.ready.max_context = room < w->max_context ? (int32_t)room : w->max_context;
@@ -330,6 +369,7 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 		cairn_engine_destroy(w->engine);
 		worker_drop_requests(w);
 		cairn_grammar_destroy(w->grammar);
+		cairn_kv_events_close(w->events);
 		cairn_session_close(&w->session);
 		free(w->out.data);
 		free(w);

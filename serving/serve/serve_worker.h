@@ -12,6 +12,7 @@
 #define CAIRN_SERVE_WORKER_H
 
 #include "serving/engine/engine.h"
+#include "serving/events/kv_events.h"
 #include "serving/grammar/grammar.h"
 #include "serving/serve/serve.h"
 #include "serving/serve/serve_power.h"
@@ -57,6 +58,7 @@ struct worker {
 	int64_t stats_at;
 	struct cairn_engine_stats stats;
 	struct cairn_serve_power *power;	/* NULL: no card whose power is known */
+	struct cairn_kv_events *events;		/* NULL without --kv-events */
 	int quit;
 };
 

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Model-attention disaggregation: claims LA-1 to LA-3 and LA-5 to LA-11 (LA-4 is in rdma_claims.py).
+
+Rows: op disagg_sim (cairn disagg-plan --figures), which are simulated from recorded costs; gemm and attn_paged. What needs
+remote workers that run lacks its records, and the report says so.
+"""
+
+from base.page import percent
+from base.verdicts import Claim
+from claims.rdma_claims import LAMINA
+
+RUN = "rows of a run on remote workers: none were recorded"
+SIMULATED = " All its figures are simulated."
+ROWS, MODEL = 64, "llama3_70b"
+
+
+def products(rows):
+    """{rows: record} of the largest product of a Llama-3-8B layer"""
+    found = rows.find("gemm", impl="cuda", n=28672, k=4096, where=lambda r: r.dtype == "bf16" and r.ns)
+    return {r.n["m"]: r for r in found}
+
+
+def la_1(rows, ceilings):
+    claim = Claim(
+        "LA-1",
+        "Outside attention, decoding is bound by memory bandwidth below batch 100, and uses less than 20% of the arithmetic",
+        f"{LAMINA}, figure 2; H100, LLaMA3-70B",
+        "The gate and up product of a Llama-3-8B layer stands for the layer: no layer of the source's 70B shape was"
+        " recorded. The share of the arithmetic is that of this machine's fastest large product, not of a datasheet.",
+    )
+    found, top = products(rows), ceilings.tflops()
+    one, many = found.get(1), found.get(ROWS)
+    ratio = one and many and many.ns / one.ns
+    claim.part(
+        f"time for {ROWS} rows against one row",
+        "flat",
+        "at most 1.25 times",
+        f"gemm m1_n28672_k4096_bf16, m{ROWS}_n28672_k4096_bf16",
+        ratio and (f"{ratio:.2f} times", ratio <= 1.25, f"{ratio:.2f} times"),
+    )
+    share = many and top and many.number("tflops") and many.number("tflops") / top
+    claim.part(
+        f"share of the arithmetic at {ROWS} rows",
+        "below 20%",
+        "below 20%",
+        f"gemm m{ROWS}_n28672_k4096_bf16, large products",
+        share and (percent(share), share < 0.2, f"{percent(share)} at {ROWS} rows"),
+    )
+    claim.part("a layer of LLaMA3-70B, batch 1 to 1024", "as above", "as above", "rows of that layer", None)
+    return claim
+
+
+def la_2(rows, ceilings):
+    claim = Claim(
+        "LA-2",
+        "Attention keeps above 70% of the memory bandwidth from batch 20 on",
+        f"{LAMINA}, figure 3; H100 and H20, LLaMA3-70B",
+        "Decoding over pages with 8 KV heads of 128, as in the source's model, in shares of the read stream.",
+    )
+    read = ceilings.gbps()
+    found = rows.find(
+        "attn_paged",
+        "decode",
+        impl="cuda",
+        h2=8,
+        where=lambda r: r.dtype == "bf16" and "d" not in r.n and r.n.get("b", 0) >= 20 and r.number("gbps"),
+    )
+    worst = min(found, key=lambda r: r.number("gbps"), default=None)
+    share = worst and read and worst.number("gbps") / read
+    claim.part(
+        "batch 20 and more",
+        "above 70%",
+        "above 70% in every row",
+        "attn_paged decode_h*_8_b*_kv*_bf16, stream read_*",
+        share and (f"at least {percent(share)} ({len(found)} rows)", share > 0.7, f"{percent(share)}: {worst.case}"),
+    )
+    claim.part("on a part of the SMs, as a stand-in for an H20", "above 70%", "above 70%", "rows on 24 to 80 SMs", None)
+    return claim
+
+
+def la_3(rows):
+    claim = Claim(
+        "LA-3",
+        "Up to batch 300, less than 30 GB/s keep the slowdown by the network below 20%",
+        f"{LAMINA}, figure 4; H100 and H20, LLaMA3-70B",
+        "Computed by the source's formula, (2 + 2/G) e d B L / (0.2 (M + A)), from recorded times of operations; and with"
+        " 2 L latencies of the link taken from the time that is left." + SIMULATED,
+    )
+    for key, what in (("needed_gbps", "without latency"), ("needed_gbps_latency", "with the link's latency")):
+        for keys in (1024, 4096, 8192):
+            found = rows.find("disagg_sim", fig=4, kv=keys, where=lambda r: MODEL in r.case and r.n.get("b", 0) <= 300)
+            impossible = [r for r in found if key in r.raw and r.raw[key] is None]
+            most = max((r.number(key) for r in found if r.number(key) is not None), default=None)
+            result = None
+            if impossible:
+                result = ("no bandwidth is enough", False, f"the latency alone exceeds 20%: {impossible[0].case}")
+            elif most is not None:
+                result = (f"{most:.1f} GB/s", most < 30, f"{most:.1f} GB/s at {keys} keys")
+            claim.part(
+                f"{keys} keys, {what}",
+                "under 30 GB/s",
+                "under 30 GB/s at every batch to 300",
+                f"disagg_sim fig4_{MODEL}_b*_kv{keys}_*",
+                result,
+            )
+    return claim
+
+
+def la_5():
+    claim = Claim(
+        "LA-5",
+        "Attention over previous and over new tokens merges exactly",
+        f"{LAMINA}, section 4.2",
+        "Tokens of a model whose previous keys are remote, against those of the model on one worker.",
+    )
+    claim.part("tokens that differ, cpu", "0", "0", RUN, None)
+    claim.part("bits that differ, cuda", "0", "0", RUN, None)
+    return claim
+
+
+def la_6():
+    claim = Claim(
+        "LA-6",
+        "Overlap saves up to 13.2% (MHA, 65B) and 3.5% (GQA, 70B)",
+        f"{LAMINA}, figure 14; H100, H20, 400 Gbit/s RoCE",
+        "Passes with Q sent first, against passes that send Q, K and V together.",
+    )
+    claim.part("65B, multi-head attention", "13.2%", "within half to twice", RUN, None)
+    claim.part("70B, grouped heads", "3.5%", "within half to twice", RUN, None)
+    return claim
+
+
+def la_7():
+    claim = Claim(
+        "LA-7",
+        "n attention operators give n + 1 slices with the smallest context",
+        f"{LAMINA}, figure 6",
+        "Slices of every model of `cairn convert-slices`, with the certificate of the minimum cut.",
+    )
+    claim.part("every model and random graphs", "minimal", "every certificate holds", "rows of op slices", None)
+    return claim
+
+
+def la_8(rows):
+    claim = Claim(
+        "LA-8",
+        "Rotational staggered pipelining has no conflict and no bubble if t_a = t_m / (n - 1)",
+        f"{LAMINA}, figure 8",
+        "n lanes on n - 1 replicas, without network, event by event in whole picoseconds." + SIMULATED,
+    )
+    found = {r.n["lanes"]: r for r in rows.find("disagg_sim", fig=8) if "lanes" in r.n}
+    result = None
+    if all(n in found for n in range(2, 9)):
+        bad = [
+            n for n, r in sorted(found.items()) if r.number("waited_ns") or r.number("idle_ns") or r.get("exact") is not True
+        ]
+        result = ("none for 2 to 8 lanes" if not bad else f"at {bad} lanes", not bad, f"conflicts or bubbles at {bad} lanes")
+    claim.part("conflicts and bubbles, simulated", "none", "none for 2 to 8 lanes", "disagg_sim fig8_lanes2 to 8", result)
+    claim.part("two and three lanes on GPUs", "none", "95% busy", RUN, None)
+    return claim
+
+
+def two_kinds(record):
+    """Whether the best disaggregated system of the row has two kinds of GPUs, as the source's has."""
+    kinds = record.get("model_gpu"), record.get("attn_gpu")
+    return kinds[0] != kinds[1] and record.number("model_gpu_gain_per_dollar") is not None
+
+
+def la_9(rows):
+    claim = Claim(
+        "LA-9",
+        "At equal cost 16.1% to 90.1% more throughput, with batches 2.39 times as large",
+        f"{LAMINA}, figures 10 and 11; H100 and H20",
+        "Public traces replayed on the best disaggregated system and on whole engines of the model workers' GPU with ideal"
+        " tensor parallelism, both per dollar, from recorded times and stated prices; the two kinds of workers must differ." + SIMULATED,
+    )
+    found = rows.find("disagg_sim", fig=10, where=two_kinds)
+    gains = [(r.number("model_gpu_gain_per_dollar"), r) for r in found]
+    batches = [r.need("model_gpu_batch_gain_per_dollar") for r in found]
+    low, at = min(gains, key=lambda g: g[0], default=(None, None))
+    claim.part(
+        "tokens per dollar, simulated",
+        "1.161 to 1.901 times",
+        "at least 1.161 times for every trace and model",
+        "disagg_sim fig10_*",
+        at
+        and (
+            f"{low:.2f} to {max(g for g, _ in gains):.2f} times ({len(gains)} rows)",
+            low >= 1.161,
+            f"{low:.2f} times: {at.case.removeprefix('fig10_')}",
+        ),
+    )
+    mean = sum(batches) / len(batches) if batches else None
+    claim.part(
+        "requests per dollar, mean, simulated",
+        "2.39 times",
+        "at least 2 times",
+        "disagg_sim fig10_*",
+        mean and (f"{mean:.2f} times", mean >= 2, f"{mean:.2f} times"),
+    )
+    claim.part("the simulation against runs", "-", "within 10% at six points", RUN, None)
+    return claim
+
+
+def la_10():
+    claim = Claim(
+        "LA-10",
+        "A worker of either kind can fail without losing a request",
+        f"{LAMINA}, section 5",
+        "Workers are killed under load; the answers are compared with those of an undisturbed run.",
+    )
+    claim.part("20 kills of each role: answers lost or changed", "0", "0", RUN, None)
+    return claim
+
+
+def la_11(rows):
+    claim = Claim(
+        "LA-11",
+        "Dividing attention by heads balances the load of workers; dividing it by requests does not",
+        f"{LAMINA}, figure 9",
+        "Keys of the busiest of 4 workers over the mean, mean over batches of 64 requests of a trace." + SIMULATED,
+    )
+    found = rows.find("disagg_sim", fig=9)
+    heads = max((r.need("heads") for r in found), default=None)
+    turn = min((r.need("in_turn") for r in found), default=None)
+    claim.part(
+        "by heads", "balanced", "1 for every trace", "disagg_sim fig9_*",
+        heads and (f"{heads:.2f}", heads == 1, f"{heads:.2f}"),
+    )  # fmt: skip
+    claim.part(
+        "by requests in turn", "not balanced", "at least 1.1 for every trace", "disagg_sim fig9_*",
+        turn and (f"at least {turn:.2f}", turn >= 1.1, f"{turn:.2f}"),
+    )  # fmt: skip
+    return claim
+
+
+def claims(rows, ceilings):
+    return [
+        la_1(rows, ceilings),
+        la_2(rows, ceilings),
+        la_3(rows),
+        la_5(),
+        la_6(),
+        la_7(),
+        la_8(rows),
+        la_9(rows),
+        la_10(),
+        la_11(rows),
+    ]
