@@ -99,6 +99,8 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 		{ "device", CAIRN_OPT_INT, &to->device, 0, 1023, NULL },
 		{ "model", CAIRN_OPT_TEXT, &to->model, 0, 0, NULL },
 		{ "batch", CAIRN_OPT_INT, &to->batch, 1, 4096, NULL },
+		{ "tp", CAIRN_OPT_INT, &to->tp, 1, CAIRN_COMM_MAX_RANKS, NULL },
+		{ "collective-timeout", CAIRN_OPT_INT, &to->collective_s, 1, 3600, NULL },
 		{ "decode", CAIRN_OPT_CHOICE, &to->decode, 0, 0, cairn_decode_path_names },
 		{ "weights", CAIRN_OPT_CHOICE, &to->weights, 0, 0, cairn_weights_names },
 		{ "kv", CAIRN_OPT_CHOICE, &to->kv, 0, 0, cairn_kv_names },
@@ -360,7 +362,7 @@ static int load_drafter(struct cairn_session *s, const char *dir)
 	if (!same)
 		return cairn_error(EINVAL, "--speculative-model: %s/tokenizer.json has other tokens than the "
 				   "model's", dir);
-	CAIRN_TRY(cairn_model_load(&s->drafter, &s->impl, dir, NULL, NULL));
+	CAIRN_TRY(cairn_model_load(&s->drafter, &s->whole, dir, NULL, NULL));
 	fprintf(stderr, "%s: drafts, %d layers, %.4g GB, loaded in %.2f s\n", dir,
 		s->drafter->config.num_hidden_layers, (double)s->drafter->bytes * 1e-9, cairn_now() - start);
 	return 0;

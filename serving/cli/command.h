@@ -57,6 +57,7 @@ struct cairn_speculative_options {
 struct cairn_common_options {
 	const char *impl, *model, *json;
 	int64_t device, batch;		/* batch 0: not given */
+	int64_t tp, collective_s;	/* ranks, and the time-out of their waits; 0: not given */
 	int decode;			/* enum cairn_decode_path */
 	int weights;			/* enum cairn_weights */
 	int kv;				/* enum cairn_kv_form */
@@ -81,7 +82,8 @@ int cairn_parse_list(const char *option, const char *text, int32_t lo, int32_t h
 int cairn_name_option(int ret, const char *const (*names)[2]);
 
 struct cairn_session {
-	struct cairn_impl impl;
+	struct cairn_impl impl;			/* with ranks, operations of which are collective */
+	struct cairn_impl whole;		/* the same table without ranks, for the draft model */
 	int started;
 	enum cairn_weights weights;		/* form of the weights; set before loading */
 	enum cairn_kv_form kv;			/* form of the KV cache; set before loading */

@@ -18,6 +18,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "serving/base/clock.h"
 #include "serving/engine/draft_model.h"
@@ -72,7 +73,8 @@ static int check_options(const struct cairn_engine *e, struct cairn_speculation 
 				   "(prompt_lookup_max)", o->lookup_min, o->lookup_max);
 	if (o->method == CAIRN_SPECULATE_CALLER && !o->draft)
 		return cairn_error(EINVAL, "engine: speculative: the caller has no function draft");
-	if (o->method == CAIRN_SPECULATE_DRAFT_MODEL && (!o->model || o->model->impl != e->impl))
+	if (o->method == CAIRN_SPECULATE_DRAFT_MODEL &&
+	    (!o->model || strcmp(o->model->impl->name, e->impl->name)))
 		return cairn_error(EINVAL, "engine: speculative_model: %s", !o->model ? "there is none" :
 				   "is on another table");
 	if (!e->can_score)
@@ -131,6 +133,7 @@ int engine_spec_create_model(struct cairn_engine *e, const struct cairn_worker_o
 	o.max_batch = e->opt.max_batch;
 	o.timeline = o.repeatable = 0;
 	o.nano = NULL;
+	o.tap = NULL;		/* only this process drafts */
 	return cairn_draft_model_create(&e->spec->drafter, e->spec->opt.model, &o);
 }
 

@@ -174,32 +174,35 @@ static void bad_options(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "--tp");
 	EXPECT(t, generate(out, "cpu", "2", "x", "--kv", "fp8") == 2);
 	EXPECT_CONTAINS(t, out, "--tp: excludes");
-	EXPECT(t, generate(out, "cpu", "2", "x", "--repetition-penalty", "1.5") == 1);
-	EXPECT_CONTAINS(t, out, "treats logits");
+	EXPECT(t, generate(out, "cpu", "2", "x", "--collective-timeout", "0") == 2);
+	EXPECT_CONTAINS(t, out, "--collective-timeout");
 }
 
 /* ---- failures ---- */
 
 struct lives {
 	struct cairn_tp *tp;
-	int32_t rank;
-	const struct cairn_worker_tap *tap;
+	const struct cairn_engine_tap *tap;
+	void *ctx;
 };
 
 static const struct cairn_worker_options small = {
 	.max_batch = 1, .max_rows = 1, .max_context = 16, .num_pages = 1, .page_size = 16,
 };
 
+static const struct cairn_tiers_options no_tiers;
+
 /* Forks a group of two. The other rank runs body and ends. */
 static int open_group(struct cairn_test *t, struct lives *l, void (*body)(struct cairn_tp *tp))
 {
-	if (!EXPECT(t, cairn_tp_fork(&l->tp, 2, &l->rank) == 0))
+	if (!EXPECT(t, cairn_tp_fork(&l->tp, 2, 60000) == 0))
 		return 0;
-	if (l->rank) {
+	if (cairn_tp_rank(l->tp)) {
 		body(l->tp);
 		_exit(0);
 	}
 	l->tap = cairn_tp_tap(l->tp);
+	l->ctx = l->tap->worker.ctx;
 	return 1;
 }
 
@@ -223,7 +226,7 @@ static void rank_ends(struct cairn_test *t)
 	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
 		if (!open_group(t, &l, bodies[i]))
 			return;
-		EXPECT(t, l.tap->create(l.tap->ctx, &small) == -ECONNRESET);
+		EXPECT(t, l.tap->create(l.ctx, &small, &no_tiers) == -ECONNRESET);
 		EXPECT_CONTAINS(t, cairn_last_error(), "rank 1 has ended");
 		cairn_tp_close(l.tp);
 	}
@@ -253,17 +256,16 @@ static void other_tokens(struct cairn_test *t)
 
 	if (!open_group(t, &l, loads_and_follows))
 		return;
-	EXPECT(t, l.tap->create(l.tap->ctx, &small) == 0);
-	l.tap->begin(l.tap->ctx);
-	l.tap->add(l.tap->ctx, &part);
-	EXPECT(t, l.tap->launch(l.tap->ctx) == 0);
-	EXPECT(t, l.tap->collect(l.tap->ctx, &result) == -EIO);
+	EXPECT(t, l.tap->create(l.ctx, &small, &no_tiers) == 0);
+	l.tap->worker.add(l.ctx, &part);
+	EXPECT(t, l.tap->worker.launch(l.ctx) == 0);
+	EXPECT(t, l.tap->worker.collect(l.ctx, &result) == -EIO);
 	EXPECT_CONTAINS(t, cairn_last_error(), "rank 1 drew ");
 	EXPECT_CONTAINS(t, cairn_last_error(), "rank 0 drew -1");
 	cairn_tp_close(l.tp);
 }
 
-/* A plan that the rank refuses ends it, and rank 0 notices. */
+/* A plan that the rank refuses ends it, and rank 0 says why. */
 static void refused_plan(struct cairn_test *t)
 {
 	const int32_t id = 5, page = 1;		/* there is only page 0 */
@@ -274,11 +276,11 @@ static void refused_plan(struct cairn_test *t)
 
 	if (!open_group(t, &l, loads_and_follows))
 		return;
-	EXPECT(t, l.tap->create(l.tap->ctx, &small) == 0);
-	l.tap->begin(l.tap->ctx);
-	l.tap->add(l.tap->ctx, &part);
-	EXPECT(t, l.tap->launch(l.tap->ctx) == 0);
-	EXPECT(t, l.tap->collect(l.tap->ctx, &result) == -ECONNRESET);
+	EXPECT(t, l.tap->create(l.ctx, &small, &no_tiers) == 0);
+	l.tap->worker.add(l.ctx, &part);
+	EXPECT(t, l.tap->worker.launch(l.ctx) == 0);
+	EXPECT(t, l.tap->worker.collect(l.ctx, &result) == -EIO);
+	EXPECT_CONTAINS(t, cairn_last_error(), "pass 1: collect: rank 1 has failed: plan: pages: 1");
 	cairn_tp_close(l.tp);
 }
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -276,6 +277,7 @@ int cairn_cmd_serve(int argc, char **argv)
 	sigaddset(&signals, SIGINT);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);	/* ranks of a dead worker: serve_supervise.c */
 	cairn_clear_error();
 	if (serve_log_open(STDERR_FILENO, &s->log))
 		fprintf(stderr, "cairn serve: %s\n", cairn_last_error());

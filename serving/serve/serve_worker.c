@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "primitives/base/error.h"
+#include "serving/cli/session_ranks.h"
 #include "serving/engine/engine.h"
 #include "serving/serve/serve.h"
 #include "serving/serve/serve_power.h"
@@ -46,6 +47,7 @@ struct client {
 
 struct worker {
 	struct cairn_session session;
+	struct cairn_tp *tp;		/* the other ranks; NULL: none */
 	struct cairn_engine *engine;
 	struct cairn_wire_out out;
 	struct cairn_wire_in in;
@@ -390,8 +392,11 @@ static int serve(struct worker *w)
 		CAIRN_TRY(cairn_engine_step(w->engine, &busy));
 		say_step(w, busy);
 		CAIRN_TRY(flush(w));
-		if (!busy && !was_busy)
-			wait_for_front(w);
+		if (busy || was_busy)
+			continue;
+		if (w->tp)
+			CAIRN_TRY(cairn_tp_beat(w->tp));
+		wait_for_front(w);
 	}
 	return 0;
 }
@@ -438,9 +443,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	int host;
 
 	CAIRN_TRY(cairn_serve_config(o, &config, &w->max_context));
-	CAIRN_TRY(cairn_session_start(&w->session, o->common.impl, (int)o->common.device));
-	w->session.weights = (enum cairn_weights)o->common.weights;
-	w->session.kv = (enum cairn_kv_form)o->common.kv;
+	CAIRN_TRY(cairn_session_start_rank(&w->session, &o->common, w->tp));
 	w->session.progress_lines = 1;	/* its standard error is a pipe to the front */
 	if (o->shape)
 		CAIRN_TRY(cairn_session_shape(&w->session, o->shape, (uint64_t)o->seed));
@@ -459,6 +462,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	room = (int64_t)w->num_pages * w->page_size;
 	w->keep = eo.host_pages > 0 && eo.cache_grain >= 0;
 	eo.nano = cairn_session_plans(&w->session, o->plan, "serve");
+	eo.tap = w->tp ? cairn_tp_tap(w->tp) : NULL;
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
 	f.ready.vocab_size = config.vocab_size;
 	f.ready.max_context = room < w->max_context ? (int32_t)room : w->max_context;
@@ -507,6 +511,17 @@ static void watch_for_crashes(void)
 }
 #endif
 
+/* A rank other than 0. Its standard error is a pipe to the front, which takes each line into the log. */
+static int follow(struct worker *w, const struct cairn_serve_options *o)
+{
+	struct cairn_tp *tp = w->tp;
+
+	close(CAIRN_SERVE_FD);		/* only rank 0 speaks to the front, which sees at once when it ends */
+	free(w);
+	fprintf(stderr, "cairn serve: rank %d is process %d\n", cairn_tp_rank(tp), getpid());
+	return cairn_session_follow(&o->common, tp, o->shape, (uint64_t)o->seed, "serve");
+}
+
 int cairn_cmd_serve_worker(int argc, char **argv)
 {
 	struct cairn_serve_options o;
@@ -521,6 +536,10 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 	watch_for_crashes();
 	ret = w ? cairn_serve_parse(argc, argv, &o) : cairn_error(ENOMEM, "worker: no memory");
 	if (!ret)
+		ret = cairn_ranks_fork(&w->tp, &o.common);
+	if (!ret && w->tp && cairn_tp_rank(w->tp))
+		return follow(w, &o);
+	if (!ret)
 		ret = cairn_serve_name_option(load(w, &o));
 	if (!ret) {
 		loaded = 1;
@@ -534,6 +553,7 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 		cairn_engine_destroy(w->engine);
 		while (w->clients)
 			free_client(w->clients);
+		cairn_tp_close(w->tp);
 		cairn_session_close(&w->session);
 		free(w->out.data);
 		free(w);
