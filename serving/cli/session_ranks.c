@@ -44,17 +44,16 @@ int cairn_session_follow(const struct cairn_common_options *o, struct cairn_tp *
 			 uint64_t seed, const char *command)
 {
 	struct cairn_session s = { 0 };
-	int ret = cairn_session_start_rank(&s, o, tp), fails;
+	int ret = cairn_session_start_rank(&s, o, tp);
 
 	if (!ret)
 		ret = shape ? cairn_session_shape(&s, shape, seed) : cairn_session_load(&s, o->model);
-	fails = ret != 0;
 	if (!ret)
 		ret = cairn_tp_follow(tp, s.model);
-	if (ret && ret != -ECONNRESET)		/* rank 0 tells why it has ended */
+	if (ret && ret != -ECONNRESET) {	/* else rank 0 tells why it has ended */
 		fprintf(stderr, "cairn %s: rank %d: %s\n", command, cairn_tp_rank(tp), cairn_last_error());
-	if (fails)
 		cairn_tp_fail(tp);
+	}
 	cairn_tp_close(tp);
 	cairn_session_close(&s);
 	return ret ? CAIRN_EXIT_FAILED : CAIRN_EXIT_OK;

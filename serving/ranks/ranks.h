@@ -60,7 +60,7 @@ int cairn_tp_beat(struct cairn_tp *tp);
 
 /*
  * In the other ranks: creates a worker and carries out plans until rank 0 closes. Returns 0 then;
- * -ECONNRESET if rank 0 has ended without that. After another error it has called cairn_tp_fail().
+ * -ECONNRESET if rank 0 has ended without that. After another error call cairn_tp_fail().
  */
 int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model);
 /*

@@ -136,14 +136,40 @@ static int collect(struct follower *f)
 
 /* ---- the rank ---- */
 
-/* Waits for a frame for as long as it takes: rank 0 may be idle, and if it ends the socket closes. */
+/* Returns whether a process has been stopped by a signal, and not by a debugger. */
+static int is_stopped(pid_t pid)
+{
+	char path[64], text[512] = "";
+	const char *state;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	f = fopen(path, "r");
+	if (!f)
+		return 0;
+	if (!fgets(text, sizeof(text), f))
+		text[0] = 0;
+	fclose(f);
+	state = strrchr(text, ')');	/* the name before it may have any characters */
+	return state && !strncmp(state, ") T", 3);
+}
+
+/*
+ * Waits for a frame. Rank 0 may be idle for as long as it likes, and if it ends the socket closes, but a rank
+ * 0 that has been stopped for timeout_ms is an error.
+ */
 static int next_frame(struct cairn_tp *tp, struct frame *frame)
 {
 	struct pollfd p = { .fd = tp->fd[0], .events = POLLIN };
+	int stopped = 0, n;
 
-	while (poll(&p, 1, -1) < 0)
-		if (errno != EINTR)
+	while ((n = poll(&p, 1, tp->timeout_ms / 2)) <= 0) {
+		if (n < 0 && errno != EINTR)
 			return cairn_error(errno, "ranks: poll: %s", strerror(errno));
+		stopped = n || !is_stopped(getppid()) ? 0 : stopped + 1;
+		if (stopped > 2)
+			return cairn_error(ETIMEDOUT, "rank 0 has been stopped");
+	}
 	return tp_receive_frame(tp, 0, frame, tp_deadline(tp->timeout_ms));
 }
 
@@ -198,24 +224,6 @@ static int create(struct follower *f, struct cairn_model *model)
 	return tp_send(f->tp, 0, READY, NULL, 0);
 }
 
-/* Returns whether a process has been stopped by a signal, and not by a debugger. */
-static int is_stopped(pid_t pid)
-{
-	char path[64], text[512] = "";
-	const char *state;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	f = fopen(path, "r");
-	if (!f)
-		return 0;
-	if (!fgets(text, sizeof(text), f))
-		text[0] = 0;
-	fclose(f);
-	state = strrchr(text, ')');	/* the name before it may have any characters */
-	return state && !strncmp(state, ") T", 3);
-}
-
 void cairn_tp_fail(struct cairn_tp *tp)
 {
 	struct pollfd p = { .fd = tp->fd[0], .events = POLLRDHUP };
@@ -240,8 +248,6 @@ int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model)
 
 	if (!ret)
 		ret = follow(&f);
-	if (ret && ret != -ECONNRESET)
-		cairn_tp_fail(tp);
 	if (f.worker)
 		model->impl->stream_sync(cairn_worker_stream(f.worker));
 	cairn_tiers_destroy(f.tiers);

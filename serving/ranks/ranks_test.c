@@ -240,8 +240,8 @@ static void loads_and_follows(struct cairn_tp *tp)
 
 	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */
 	if (!cairn_impl_open("cpu", &impl) && !cairn_impl_start(&impl, 0) &&
-	    !cairn_model_load(&m, &impl, embedded(dir, sizeof(dir)), NULL, NULL))
-		cairn_tp_follow(tp, m);
+	    !cairn_model_load(&m, &impl, embedded(dir, sizeof(dir)), NULL, NULL) && cairn_tp_follow(tp, m))
+		cairn_tp_fail(tp);
 }
 
 /* A rank whose tokens differ ends the group, with both tokens in the text. */
