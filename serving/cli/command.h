@@ -82,8 +82,7 @@ int cairn_parse_list(const char *option, const char *text, int32_t lo, int32_t h
 int cairn_name_option(int ret, const char *const (*names)[2]);
 
 struct cairn_session {
-	struct cairn_impl impl;			/* with ranks, operations of which are collective */
-	struct cairn_impl whole;		/* the same table without ranks, for the draft model */
+	struct cairn_impl impl;
 	int started;
 	enum cairn_weights weights;		/* form of the weights; set before loading */
 	enum cairn_kv_form kv;			/* form of the KV cache; set before loading */

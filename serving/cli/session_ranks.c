@@ -8,8 +8,7 @@
 
 int cairn_check_ranks(const struct cairn_common_options *o, const char *plan, const char *slices)
 {
-	const char *excluded = plan ? "plan" : slices ? "slices" : o->weights ? "weights" :
-			       o->kv ? "kv" : NULL;
+	const char *excluded = plan ? "plan" : slices ? "slices" : o->weights ? "weights" : NULL;
 
 	if (o->tp > 1 && excluded)
 		return cairn_error(EINVAL, "--tp: excludes --%s", excluded);
@@ -32,7 +31,6 @@ int cairn_session_start_rank(struct cairn_session *s, const struct cairn_common_
 	CAIRN_TRY(ret);
 	s->weights = (enum cairn_weights)o->weights;
 	s->kv = (enum cairn_kv_form)o->kv;
-	s->whole = s->impl;
 	if (!tp)
 		return 0;
 	s->rank = cairn_tp_rank(tp);

@@ -18,7 +18,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "serving/base/clock.h"
 #include "serving/engine/draft_model.h"
@@ -73,8 +72,7 @@ static int check_options(const struct cairn_engine *e, struct cairn_speculation 
 				   "(prompt_lookup_max)", o->lookup_min, o->lookup_max);
 	if (o->method == CAIRN_SPECULATE_CALLER && !o->draft)
 		return cairn_error(EINVAL, "engine: speculative: the caller has no function draft");
-	if (o->method == CAIRN_SPECULATE_DRAFT_MODEL &&
-	    (!o->model || strcmp(o->model->impl->name, e->impl->name)))
+	if (o->method == CAIRN_SPECULATE_DRAFT_MODEL && (!o->model || o->model->impl != e->impl))
 		return cairn_error(EINVAL, "engine: speculative_model: %s", !o->model ? "there is none" :
 				   "is on another table");
 	if (!e->can_score)

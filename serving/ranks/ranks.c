@@ -167,17 +167,13 @@ static int exchange(void *arg, const void *mine, void *all, size_t bytes)
 	return tp_send_to_all(tp, EXCHANGE, all, (size_t)tp->ranks * bytes);
 }
 
-/* The norm that adds a half layer's output to the residual stream. The output is this rank's partial sum. */
-static int norm(const struct cairn_rmsnorm_args *a, void *stream)
+/* all_reduce_norm with the communicator of this process, and with errors that name pass and rank. */
+static int sum_norm(const struct cairn_all_reduce_norm_args *args, void *stream)
 {
-	const struct cairn_all_reduce_norm_args sum = {
-		.size = sizeof(sum), .out = a->out, .residual = a->residual, .x = a->x, .weight = a->weight,
-		.comm = tp_table.comm, .rows = a->rows, .dim = a->dim, .dtype = a->dtype, .eps = a->eps,
-		.weight_offset = a->weight_offset,
-	};
+	struct cairn_all_reduce_norm_args a = *args;
 
-	return !a->residual ? tp_table.base.rmsnorm(a, stream) :
-	       tp_explain(tp_table.tp, tp_table.base.all_reduce_norm(&sum, stream), tp_table.tp->passes,
+	a.comm = tp_table.comm;
+	return tp_explain(tp_table.tp, tp_table.base.all_reduce_norm(&a, stream), tp_table.tp->passes,
 			  "all_reduce_norm");
 }
 
@@ -191,18 +187,14 @@ int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl)
 	if (tp_table.comm.handle)
 		return cairn_error(EINVAL, "ranks: this process has such a table already");
 	if (!impl->comm_open || !impl->comm_error || !impl->comm_abort || !impl->comm_close ||
-	    !impl->all_reduce_norm || !impl->rmsnorm)
+	    !impl->all_reduce_norm)
 		return cairn_error(EOPNOTSUPP, "%s: the table has no all_reduce_norm", impl->name);
 	ret = impl->comm_open(&a, &tp_table.comm);
 	if (ret)
 		return cairn_table_error(impl, ret, "comm_open");
 	tp_table.base = *impl;
 	tp_table.tp = tp;
-	impl->rmsnorm = norm;
-	/* these would need the whole model */
-	impl->decode_step = NULL;
-	impl->decode_step_workspace = NULL;
-	impl->moe = NULL;
+	impl->all_reduce_norm = sum_norm;
 	return start_watcher(tp);
 }
 

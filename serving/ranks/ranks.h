@@ -6,10 +6,9 @@
  *
  * Rank 0 decides; the others do the same with their shares of the weights (cairn_model_load_rank). They
  * decide nothing. Each step is a plan (plan.h) on an inherited socketpair; no port is opened. Page ids, host
- * slots and places of lists are the same on all ranks, since all make the same calls. The partial sums of o
- * and down are added by all_reduce_norm, in the place of the norm that follows them: cairn_tp_table() makes a
- * table in which rmsnorm with a residual does this. So the forward pass, the worker and the engine are those
- * of one rank.
+ * slots and places of lists are the same on all ranks, since all make the same calls. A rank's outputs of o
+ * and down are partial sums, for whose norm the forward pass calls all_reduce_norm; cairn_tp_table() makes a
+ * table in which this operation has the communicator. So the worker and the engine are those of one rank.
  *
  * Every rank computes all logits and draws the same tokens. Rank 0 compares those of all ranks after each
  * pass; a difference ends the group: "rank 1 drew 5, rank 0 drew 7".

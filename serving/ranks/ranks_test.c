@@ -79,7 +79,7 @@ static void shares(struct cairn_test *t)
 	if (!EXPECT(t, cairn_model_load(&whole, &impl, embedded(dir, sizeof(dir)), NULL, NULL) == 0))
 		return;
 	for (int32_t r = 0; r < 2; r++) {
-		if (!EXPECT(t, cairn_model_load_rank(&m, &impl, dir, r, 2, NULL, NULL) == 0))
+		if (!EXPECT(t, cairn_model_load_rank(&m, &impl, dir, r, 2, CAIRN_KV_PLAIN, NULL, NULL) == 0))
 			break;
 		EXPECT(t, m->config.num_attention_heads == 2 && m->config.num_key_value_heads == 1);
 		EXPECT(t, m->config.intermediate_size == 160 && m->config.hidden_size == 256);
@@ -90,14 +90,14 @@ static void shares(struct cairn_test *t)
 		cairn_model_free(m);
 	}
 	m = NULL;
-	EXPECT(t, cairn_model_random_rank(&m, &impl, &whole->config, 2, 1) == 0);
+	EXPECT(t, cairn_model_random_rank(&m, &impl, &whole->config, 2, CAIRN_KV_PLAIN, 1) == 0);
 	EXPECT(t, m && m->dims[CAIRN_D_QKV] == whole->dims[CAIRN_D_QKV] / 2 &&
 	       m->dims[CAIRN_D_INTER] == 160);
 	cairn_model_free(m);
-	EXPECT(t, cairn_model_random_rank(&m, &impl, &whole->config, 3, 1) == -EOPNOTSUPP);
-	EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 0, 3, NULL, NULL) == -EOPNOTSUPP);
+	EXPECT(t, cairn_model_random_rank(&m, &impl, &whole->config, 3, CAIRN_KV_PLAIN, 1) == -EOPNOTSUPP);
+	EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 0, 3, CAIRN_KV_PLAIN, NULL, NULL) == -EOPNOTSUPP);
 	EXPECT_CONTAINS(t, cairn_last_error(), "num_attention_heads: 4 is not divisible among 3 ranks");
-	EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 2, 2, NULL, NULL) == -EINVAL);
+	EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 2, 2, CAIRN_KV_PLAIN, NULL, NULL) == -EINVAL);
 	cairn_model_free(whole);
 }
 
@@ -106,7 +106,6 @@ static void refused(struct cairn_test *t)
 {
 	static const char *const models[][2] = {
 		{ "deepseek_tiny", "kv_lora_rank" }, { "mixtral_tiny", "num_experts" },
-		{ "gemma2_tiny", "norms after attention and MLP" },
 	};
 	struct cairn_model *m = NULL;
 	struct cairn_impl impl;
@@ -115,7 +114,8 @@ static void refused(struct cairn_test *t)
 	EXPECT(t, !cairn_impl_open("cpu", &impl) && !cairn_impl_start(&impl, 0));
 	for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
 		snprintf(dir, sizeof(dir), "%s/serving/golden/%s", cairn_data_dir(), models[i][0]);
-		EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 0, 2, NULL, NULL) == -EOPNOTSUPP);
+		EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 0, 2, CAIRN_KV_PLAIN, NULL, NULL) ==
+			  -EOPNOTSUPP);
 		EXPECT_CONTAINS(t, cairn_last_error(), models[i][1]);
 	}
 }
@@ -172,8 +172,10 @@ static void bad_options(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "num_attention_heads: 4 is not divisible among 3 ranks");
 	EXPECT(t, generate(out, "cpu", "9", "x", NULL, NULL) == 2);
 	EXPECT_CONTAINS(t, out, "--tp");
-	EXPECT(t, generate(out, "cpu", "2", "x", "--kv", "fp8") == 2);
-	EXPECT_CONTAINS(t, out, "--tp: excludes");
+	EXPECT(t, generate(out, "cpu", "2", "x", "--weights", "fp8") == 2);
+	EXPECT_CONTAINS(t, out, "--tp: excludes --weights");
+	EXPECT(t, generate(out, "cpu", "2", "x", "--decode", "graph") == 2);
+	EXPECT_CONTAINS(t, out, "or ranks");
 	EXPECT(t, generate(out, "cpu", "2", "x", "--collective-timeout", "0") == 2);
 	EXPECT_CONTAINS(t, out, "--collective-timeout");
 }
