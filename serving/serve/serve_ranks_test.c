@@ -82,7 +82,7 @@ static void ranks_are_lost(struct cairn_test *t)
 {
 	static const struct { int rank, sig; const char *says; } kills[] = {
 		{ 0, SIGKILL, "the worker was ended by signal 9 (Killed)" },
-		{ 1, SIGSTOP, "rank 1 did" },	/* did not come in time */
+		{ 1, SIGSTOP, "rank 1 d" },	/* did not come in time, or does not answer */
 		{ 3, SIGKILL, "rank 3 has ended: signal 9 (Killed)" },
 		{ 0, SIGSTOP, "cairn serve: rank 1: " },	/* it kills rank 0 */
 	};
