@@ -101,6 +101,11 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 		{ "batch", CAIRN_OPT_INT, &to->batch, 1, 4096, NULL },
 		{ "tp", CAIRN_OPT_INT, &to->tp, 1, CAIRN_COMM_MAX_RANKS, NULL },
 		{ "collective-timeout", CAIRN_OPT_INT, &to->collective_s, 1, 3600, NULL },
+		{ "rendezvous", CAIRN_OPT_TEXT, &to->rendezvous, 0, 0, NULL },
+		{ "rendezvous-key-file", CAIRN_OPT_TEXT, &to->rendezvous_key, 0, 0, NULL },
+		{ "rendezvous-timeout", CAIRN_OPT_INT, &to->rendezvous_s, 1, 86400, NULL },
+		{ "nodes", CAIRN_OPT_INT, &to->nodes, 1, CAIRN_COMM_MAX_RANKS, NULL },
+		{ "node-rank", CAIRN_OPT_INT, &to->node, 0, CAIRN_COMM_MAX_RANKS - 1, NULL },
 		{ "decode", CAIRN_OPT_CHOICE, &to->decode, 0, 0, cairn_decode_path_names },
 		{ "weights", CAIRN_OPT_CHOICE, &to->weights, 0, 0, cairn_weights_names },
 		{ "kv", CAIRN_OPT_CHOICE, &to->kv, 0, 0, cairn_kv_names },
@@ -110,6 +115,7 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 	struct option table[CAIRN_MAX_OPTIONS + 2] = { { NULL, 0, NULL, 0 } };
 	int which;
 
+	to->node = -1;
 	if (num_shared + num_options > CAIRN_MAX_OPTIONS)
 		return cairn_error(EINVAL, "command: %d options are too many", num_options);
 	for (int i = 0; i < num_shared + num_options; i++) {

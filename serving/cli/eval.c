@@ -30,7 +30,8 @@ static const char usage[] =
 	"  --impl NAME|PATH    cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N          CUDA device (0)\n"
 	"  --tp N              tensor parallelism over N processes: see generate (1)\n"
-	"  --collective-timeout S      see generate (5)\n"
+	"  --collective-timeout S, --rendezvous HOST:PORT, --rendezvous-key-file FILE,\n"
+	"  --rendezvous-timeout S, --nodes N, --node-rank K    see generate\n"
 	"  --model DIR         Hugging Face checkpoint (the embedded model)\n"
 	"  --file FILE         the questions (eval.jsonl of the model)\n"
 	"  --limit N           only the first N questions\n"
@@ -345,7 +346,7 @@ int cairn_cmd_eval(int argc, char **argv)
 	if (tp && cairn_tp_rank(tp))
 		return cairn_session_follow(&ev.opt.common, tp, NULL, 0, "eval");
 	if (!ret)
-		ret = cairn_session_start_rank(&ev.s, &ev.opt.common, tp);
+		ret = cairn_session_start_rank(&ev.s, &ev.opt.common, tp, NULL, 0);
 	if (!ret)
 		ret = cairn_session_load(&ev.s, ev.opt.common.model);
 	if (!ret)

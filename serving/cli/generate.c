@@ -56,6 +56,8 @@ static const char usage[] =
 	"  --num-speculative-tokens N    maximum drafts of a step, 1 to 16 (5)\n"
 	"  --prompt-lookup-max N  --prompt-lookup-min N    tokens that must have occurred earlier (4, 2)\n"
 	"\n"
+	CAIRN_NODES_USAGE
+	"\n"
 	"Measurements:\n"
 	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama32-1b, qwen2-7b, mistral-7b,\n"
 	"                        qwen3-8b, gemma2-9b, mixtral-8x7b, qwen3-30b-a3b, dsv2lite,\n"
@@ -466,7 +468,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 
 	if (o->shape)
 		CAIRN_TRY(check_shape(o));
-	CAIRN_TRY(cairn_session_start_rank(s, &o->common, tp));
+	CAIRN_TRY(cairn_session_start_rank(s, &o->common, tp, o->shape, (uint64_t)o->seed));
 	host = !!(s->impl.flags & CAIRN_IMPL_HOST_MEM);
 	if (o->shape)
 		CAIRN_TRY(cairn_session_shape(s, o->shape, (uint64_t)o->seed));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ranks - the processes of tensor parallelism, their table, and the thread that watches them
+ * ranks - the processes of tensor parallelism, and the thread that watches them
  *
  * The watcher of rank 0 waits for the sockets of all others to close, that of another rank for the one to
  * rank 0. It then aborts the communicator, so that the main thread leaves the collective in which it may
@@ -9,6 +9,7 @@
  */
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -17,50 +18,84 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "conformance/tables/program.h"
 #include "serving/ranks/ranks_impl.h"
-
-struct tp_table tp_table;
 
 /* ---- processes ---- */
 
+static void close_sockets(struct cairn_tp *tp)
+{
+	for (int32_t r = 0; r < MAX; r++) {
+		if (tp->channel[r])
+			cairn_channel_close(tp->channel[r]);
+		else if (tp->fd[r] >= 0)
+			close(tp->fd[r]);
+		tp->channel[r] = NULL;
+		tp->fd[r] = -1;
+	}
+}
+
+/* Forks a rank of this node. If rank 0 is in the node, a socketpair connects them. */
 static int fork_one(struct cairn_tp *tp, int32_t r)
 {
 	pid_t self = getpid();
-	int fds[2];
+	int fds[2] = { -1, -1 };
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
+	if (!tp->first && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
 		return cairn_error(errno, "ranks: no socket: %s", strerror(errno));
 	tp->pid[r] = fork();
-	if (tp->pid[r] < 0) {
-		close(fds[0]);
-		close(fds[1]);
-		return cairn_error(errno, "ranks: no process: %s", strerror(errno));
-	}
-	if (tp->pid[r] > 0) {
-		close(fds[1]);
+	if (tp->pid[r]) {
 		tp->fd[r] = fds[0];
-		return 0;
-	}
-	close(fds[0]);
-	for (int32_t i = 1; i < r; i++) {
-		close(tp->fd[i]);
-		tp->fd[i] = -1;
+		if (fds[1] >= 0)
+			close(fds[1]);
+		return tp->pid[r] < 0 ? cairn_error(errno, "ranks: no process: %s", strerror(errno)) : 0;
 	}
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != self)
 		_exit(1);
+	close_sockets(tp);
+	if (fds[0] >= 0)
+		close(fds[0]);
 	memset(tp->pid, 0, sizeof(tp->pid));
 	tp->rank = r;
 	tp->fd[0] = fds[1];
 	return 0;
 }
 
-int cairn_tp_fork(struct cairn_tp **out, int32_t ranks, int32_t timeout_ms)
+/* Finds the ranks of other nodes. */
+static int meet(struct cairn_tp *tp, const struct cairn_rendezvous *v)
+{
+	struct cairn_join mine = { .version = CAIRN_JOIN_VERSION, .rank = tp->rank, .ranks = tp->ranks,
+				   .nodes = v->nodes };
+
+	snprintf(mine.build, sizeof(mine.build), "%s", cairn_source_digest());
+	if (!tp->rank)
+		CAIRN_TRY(cairn_rendezvous_accept(v, &mine, tp->end, tp->channel));
+	else if (tp->first)
+		CAIRN_TRY(cairn_rendezvous_connect(v, &mine, &tp->channel[0]));
+	for (int32_t r = 0; r < MAX; r++)
+		if (tp->channel[r])
+			tp->fd[r] = cairn_channel_fd(tp->channel[r]);
+	return 0;
+}
+
+static int check_nodes(int32_t ranks, const struct cairn_rendezvous *v)
+{
+	if (ranks < 1 || ranks > MAX)
+		return cairn_error(EINVAL, "ranks: %d, must be 1 to %d", ranks, MAX);
+	if (v && (v->nodes < 1 || ranks % v->nodes))
+		return cairn_error(EINVAL, "--nodes: --tp %d is not divisible among %d nodes", ranks,
+				   v->nodes);
+	if (v && (v->node < 0 || v->node >= v->nodes))
+		return cairn_error(EINVAL, "--node-rank: is %d, must be 0 to %d", v->node, v->nodes - 1);
+	return 0;
+}
+
+int cairn_tp_fork(struct cairn_tp **out, int32_t ranks, const struct cairn_rendezvous *v, int32_t timeout_ms)
 {
 	struct cairn_tp *tp;
 	int ret = 0;
 
-	if (ranks < 1 || ranks > MAX)
-		return cairn_error(EINVAL, "ranks: %d, must be 1 to %d", ranks, MAX);
+	CAIRN_TRY(check_nodes(ranks, v));
 	tp = calloc(1, sizeof(*tp));
 	if (!tp)
 		return cairn_error(ENOMEM, "ranks: no memory");
@@ -68,18 +103,25 @@ int cairn_tp_fork(struct cairn_tp **out, int32_t ranks, int32_t timeout_ms)
 	tp->timeout_ms = timeout_ms ? timeout_ms : CAIRN_COMM_TIMEOUT_MS;
 	tp->stop_fd = -1;
 	atomic_init(&tp->lost, -1);
-	tp->ranks = 1;
-	for (int32_t r = 1; r < ranks && !ret && !tp->rank; r++) {
+	tp->ranks = ranks;
+	tp->rank = tp->first = v ? v->node * (ranks / v->nodes) : 0;
+	tp->end = tp->first + ranks / (v ? v->nodes : 1);
+	for (int32_t r = tp->first + 1; r < tp->end && !ret && tp->rank == tp->first; r++)
 		ret = fork_one(tp, r);
-		tp->ranks += !ret;
-	}
+	if (!ret && v)
+		ret = meet(tp, v);
 	if (ret) {
+		tp->failed = 1;
 		cairn_tp_close(tp);
 		return ret;
 	}
-	tp->ranks = ranks;
 	*out = tp;
 	return 0;
+}
+
+int32_t cairn_tp_local_rank(const struct cairn_tp *tp)
+{
+	return tp->rank - tp->first;
 }
 
 int32_t cairn_tp_rank(const struct cairn_tp *tp)
@@ -116,7 +158,7 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-static int start_watcher(struct cairn_tp *tp)
+int tp_start_watcher(struct cairn_tp *tp)
 {
 	sigset_t all, old;
 	int ret;
@@ -147,61 +189,6 @@ void tp_stop_watcher(struct cairn_tp *tp)
 	if (tp->stop_fd >= 0)
 		close(tp->stop_fd);
 	tp->stop_fd = -1;
-}
-
-/* ---- the table ---- */
-
-static int exchange(void *arg, const void *mine, void *all, size_t bytes)
-{
-	const int64_t ms = CAIRN_TP_START_S * 1000;
-	struct cairn_tp *tp = arg;
-	char *to = all;
-
-	if (tp->rank) {
-		CAIRN_TRY(tp_send(tp, 0, EXCHANGE, mine, bytes));
-		return tp_receive(tp, 0, EXCHANGE, all, (size_t)tp->ranks * bytes, ms);
-	}
-	memcpy(to, mine, bytes);
-	for (int32_t r = 1; r < tp->ranks; r++)
-		CAIRN_TRY(tp_receive(tp, r, EXCHANGE, to + (size_t)r * bytes, bytes, ms));
-	return tp_send_to_all(tp, EXCHANGE, all, (size_t)tp->ranks * bytes);
-}
-
-/* all_reduce_norm with the communicator of this process, and with errors that name pass and rank. */
-static int sum_norm(const struct cairn_all_reduce_norm_args *args, void *stream)
-{
-	struct cairn_all_reduce_norm_args a = *args;
-
-	a.comm = tp_table.comm;
-	return tp_explain(tp_table.tp, tp_table.base.all_reduce_norm(&a, stream), tp_table.tp->passes,
-			  "all_reduce_norm");
-}
-
-int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl)
-{
-	const struct cairn_comm_args a = { .size = sizeof(a), .exchange = exchange, .arg = tp,
-					   .rank = tp->rank, .ranks = tp->ranks,
-					   .timeout_ms = tp->timeout_ms };
-	int ret;
-
-	if (tp_table.comm.handle)
-		return cairn_error(EINVAL, "ranks: this process has such a table already");
-	if (!impl->comm_open || !impl->comm_error || !impl->comm_abort || !impl->comm_close ||
-	    !impl->all_reduce_norm)
-		return cairn_error(EOPNOTSUPP, "%s: the table has no all_reduce_norm", impl->name);
-	ret = impl->comm_open(&a, &tp_table.comm);
-	if (ret)
-		return cairn_table_error(impl, ret, "comm_open");
-	tp_table.base = *impl;
-	tp_table.tp = tp;
-	impl->all_reduce_norm = sum_norm;
-	return start_watcher(tp);
-}
-
-int tp_check_comm(struct cairn_tp *tp)
-{
-	return !tp_table.comm.handle ? 0 :
-	       tp_explain(tp, tp_table.base.comm_error(&tp_table.comm), tp->collected, "all_reduce_norm");
 }
 
 /* ---- the end ---- */
@@ -236,14 +223,13 @@ void cairn_tp_close(struct cairn_tp *tp)
 	tp_stop_watcher(tp);
 	if (!tp->rank && !tp->failed)
 		tp->failed = end_all(tp) != 0;
-	for (int32_t r = 1; r < tp->ranks; r++) {
+	for (int32_t r = tp->first; r < tp->end; r++) {
 		if (tp->pid[r] > 0)
 			end(tp, r);
 	}
-	for (int32_t r = 0; r < MAX; r++) {
-		if (tp->fd[r] >= 0)
-			close(tp->fd[r]);
-	}
+	close_sockets(tp);
+	for (int32_t r = 0; r < MAX; r++)
+		free(tp->rest[r].bytes);
 	if (tp_table.comm.handle)
 		tp_table.base.comm_close(&tp_table.comm);
 	tp_table.tp = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks - tensor parallelism within one host: one process a rank
+ * ranks - tensor parallelism: one process a rank
  *
  *   rank 0: engine, scheduler, worker, tiers --- plans ---> ranks 1 .. n-1: a worker and tiers each
  *
@@ -18,6 +18,10 @@
  * in collectives, by comm_abort(). The error of rank 0 has the pass, the operation and the rank. A rank that
  * fails tells rank 0 why before it ends. Nobody continues after an error: all ranks must be started anew.
  *
+ * Several nodes. Ranks of another node are reached over a channel (rendezvous.h) instead of a socketpair. The
+ * communicators of our tables do not go beyond one host, so ranks on another host are refused by name: nodes
+ * are programs that a launcher has started on one host.
+ *
  * Models that cannot be shared are refused by cairn_model_load_rank(). decode_step is not used.
  *
  * Errors: -EINVAL, -EOPNOTSUPP, -ENOMEM, -EIO, -ECONNRESET (a rank has ended), -ETIMEDOUT.
@@ -26,6 +30,7 @@
 #define CAIRN_TP_H
 
 #include "serving/engine/engine.h"
+#include "serving/ranks/rendezvous.h"
 
 #define CAIRN_TP_START_S	600	/* until a rank has loaded its weights */
 #define CAIRN_TP_END_S	10	/* until a rank has ended that should; it is killed then */
@@ -33,11 +38,13 @@
 struct cairn_tp;
 
 /*
- * Forks ranks - 1 processes and returns in all of them. Must be called before a table is started and before
- * threads exist. The new processes are killed when the calling one dies. timeout_ms: 0 for
+ * Forks the other ranks of this node and returns in all of them. Must be called before a table is started and
+ * before threads exist. The new processes are killed when the calling one dies. rendezvous: how to find the
+ * ranks of other nodes, of which node 0 has rank 0; NULL: there are none. timeout_ms: 0 for
  * CAIRN_COMM_TIMEOUT_MS.
  */
-int cairn_tp_fork(struct cairn_tp **out, int32_t ranks, int32_t timeout_ms);
+int cairn_tp_fork(struct cairn_tp **out, int32_t ranks, const struct cairn_rendezvous *rendezvous,
+		  int32_t timeout_ms);
 /*
  * Rank 0 tells the others to end and waits for them, or kills them if there was an error. Call it before the
  * table is stopped. NULL is legal.
@@ -45,12 +52,14 @@ int cairn_tp_fork(struct cairn_tp **out, int32_t ranks, int32_t timeout_ms);
 void cairn_tp_close(struct cairn_tp *tp);
 int32_t cairn_tp_rank(const struct cairn_tp *tp);
 int32_t cairn_tp_ranks(const struct cairn_tp *tp);
+int32_t cairn_tp_local_rank(const struct cairn_tp *tp);		/* counts the ranks of this node */
 
 /*
- * Opens the communicator and replaces operations of *impl, which has been started. Called by all ranks. There
- * is one such table in a process.
+ * Checks that all ranks have the same table, device and model (a digest of at most 31 characters), opens the
+ * communicator, and replaces all_reduce_norm of *impl, which has been started. Called by all ranks. There is
+ * one such table in a process.
  */
-int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl);
+int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl, const char *model);
 
 /* In rank 0: what the engine tells of its steps; valid until cairn_tp_close(). */
 const struct cairn_engine_tap *cairn_tp_tap(struct cairn_tp *tp);

@@ -213,12 +213,12 @@ static void run_setting(struct cairn_test *t, const struct setting *setting, int
 	if (cairn_tp_rank(tp))
 		be_other_rank(&o, tp);
 	cairn_set_threads(1);
-	if (EXPECT(t, !cairn_session_start_rank(&s, &o, tp) && !cairn_session_load(&s, NULL)) &&
+	if (EXPECT(t, !cairn_session_start_rank(&s, &o, tp, NULL, 0) && !cairn_session_load(&s, NULL)) &&
 	    EXPECT(t, !is_draft || !cairn_model_load(&s.drafter, &s.impl, s.dir, NULL, NULL)) &&
 	    EXPECT(t, answer_all(t, &s, tp, setting, shared, &stats) == 0))
 		check_counts(t, setting, &stats);
 	cairn_tp_close(tp);
-	if (EXPECT(t, !cairn_session_start_rank(&w, &one, NULL) && !cairn_session_load(&w, NULL)) &&
+	if (EXPECT(t, !cairn_session_start_rank(&w, &one, NULL, NULL, 0) && !cairn_session_load(&w, NULL)) &&
 	    EXPECT(t, !is_draft || !cairn_model_load(&w.drafter, &w.impl, w.dir, NULL, NULL)) &&
 	    EXPECT(t, answer_all(t, &w, NULL, setting, whole, &unused) == 0))
 		compare(t, setting->num, whole, shared);

@@ -163,10 +163,10 @@ static int next_frame(struct cairn_tp *tp, struct frame *frame)
 	struct pollfd p = { .fd = tp->fd[0], .events = POLLIN };
 	int stopped = 0, n;
 
-	while ((n = poll(&p, 1, tp->timeout_ms / 2)) <= 0) {
+	while (tp->rest[0].at == tp->rest[0].len && (n = poll(&p, 1, tp->timeout_ms / 2)) <= 0) {
 		if (n < 0 && errno != EINTR)
 			return cairn_error(errno, "ranks: poll: %s", strerror(errno));
-		stopped = n || !is_stopped(getppid()) ? 0 : stopped + 1;
+		stopped = n || tp->first || !is_stopped(getppid()) ? 0 : stopped + 1;
 		if (stopped > 2)
 			return cairn_error(ETIMEDOUT, "rank 0 has been stopped");
 	}
@@ -237,7 +237,7 @@ void cairn_tp_fail(struct cairn_tp *tp)
 	if (tp_send(tp, 0, FAILED, why, len))
 		return;
 	shutdown(tp->fd[0], SHUT_WR);		/* its watcher sees this */
-	if (!poll(&p, 1, NOTICE_MS) && getppid() == lead && is_stopped(lead))
+	if (!poll(&p, 1, NOTICE_MS) && !tp->first && getppid() == lead && is_stopped(lead))
 		kill(lead, SIGKILL);
 }
 

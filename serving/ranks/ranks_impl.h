@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks_impl - the state of a rank, shared by ranks.c, ranks_message.c, ranks_lead.c and ranks_follow.c
+ * ranks_impl - the state of a rank, shared by the files ranks*.c
  *
  * A message is a frame (kind, length) and its bytes. Rank 0 sends OPTIONS once, PLAN and COLLECT as the
  * engine takes steps, BEAT while there are none, and END. A rank answers OPTIONS with READY, COLLECT with
  * TOKENS and BEAT with BEAT; instead of any answer it may send FAILED, with the reason as text, and end.
- * Before all that, EXCHANGE gathers bytes for comm_open(), through rank 0.
+ * Before all that, the ranks tell rank 0 who they are (IDENTITY), and EXCHANGE gathers bytes for comm_open(),
+ * through rank 0. Within a node the bytes go over a socketpair, else as messages of a channel.
  */
 #ifndef CAIRN_RANKS_IMPL_H
 #define CAIRN_RANKS_IMPL_H
@@ -22,7 +23,7 @@
 #define MAX	CAIRN_COMM_MAX_RANKS
 #define TEXT	480			/* bytes of a reason */
 
-enum kind { EXCHANGE = 1, OPTIONS, READY, PLAN, COLLECT, TOKENS, BEAT, END, FAILED };
+enum kind { IDENTITY = 1, EXCHANGE, OPTIONS, READY, PLAN, COLLECT, TOKENS, BEAT, END, FAILED };
 
 struct frame {
 	uint32_t kind, len;
@@ -35,6 +36,17 @@ struct options {
 	char disk_dir[1024];		/* "": the default */
 };
 
+/* What must be equal on all ranks. */
+struct identity {
+	char table[32], device[256], model[32], host[48];
+};
+
+/* Bytes of a channel's message that nobody has read yet. */
+struct rest {
+	unsigned char *bytes;		/* [len] */
+	size_t at, len, room;
+};
+
 /* Precedes the tokens of a pass. */
 struct drawn {
 	uint64_t pass;
@@ -43,9 +55,12 @@ struct drawn {
 
 struct cairn_tp {
 	int32_t rank, ranks, timeout_ms;
+	int32_t first, end;		/* the ranks of this node */
 	int fd[MAX];			/* rank 0: to rank r; else fd[0]: to rank 0; -1: none */
-	pid_t pid[MAX];			/* rank 0: of rank r; 0: none, or reaped */
-	int status[MAX];		/* of a rank that was reaped */
+	struct cairn_channel *channel[MAX];	/* the same, to another node: fd is that of the channel */
+	struct rest rest[MAX];
+	pid_t pid[MAX];			/* child processes; 0: none, or reaped */
+	int reaped[MAX], status[MAX];	/* status: of a rank that was reaped */
 	uint64_t plans, passes, collected;	/* plans and passes launched */
 	int failed;			/* an error has occurred; the others are not waited for */
 
@@ -89,6 +104,7 @@ int tp_explain(struct cairn_tp *tp, int ret, uint64_t pass, const char *op);
 /* Returns the error for a rank whose socket has closed. */
 int tp_ended(struct cairn_tp *tp, int32_t r);
 
+int tp_start_watcher(struct cairn_tp *tp);
 void tp_stop_watcher(struct cairn_tp *tp);
 /* Returns the error of collectives that a device has told of, or 0. */
 int tp_check_comm(struct cairn_tp *tp);

@@ -2,6 +2,7 @@
 /* ranks_message - messages between ranks, and the text of their errors */
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -26,10 +27,92 @@ static int await(int fd, short events, int64_t deadline, int32_t peer)
 
 static int lost(struct cairn_tp *tp, int32_t r);
 
+/* ---- channels ---- */
+
+static int ms_until(int64_t deadline)
+{
+	int64_t left = (deadline - cairn_clock_ns()) / 1000000;
+
+	return left < 0 ? 0 : left >= INT32_MAX ? INT32_MAX : (int)left + 1;
+}
+
+/* Returns the error of a channel, with the rank's number. */
+static int channel_failed(struct cairn_tp *tp, int32_t r, int ret)
+{
+	char why[192];
+
+	if (ret == -ECONNRESET)
+		return tp_ended(tp, r);
+	if (ret == -ETIMEDOUT)
+		return cairn_error(ETIMEDOUT, "rank %d does not answer", r);
+	snprintf(why, sizeof(why), "%s", cairn_last_error());
+	return cairn_error(-ret, "rank %d: %s", r, why);
+}
+
+static int channel_send(struct cairn_tp *tp, int32_t r, const char *at, size_t len, int64_t deadline)
+{
+	for (size_t n; len; at += n, len -= n) {
+		int ret;
+
+		n = len < CAIRN_CHANNEL_MAX ? len : CAIRN_CHANNEL_MAX;
+		ret = cairn_channel_send(tp->channel[r], 1, at, n, ms_until(deadline));
+		if (ret)
+			return ret == -ECONNRESET ? lost(tp, r) : channel_failed(tp, r, ret);
+	}
+	return 0;
+}
+
+/* Receives a message of the channel. Its bytes are copied: they are valid until the next call only. */
+static int refill(struct cairn_tp *tp, int32_t r, int64_t deadline)
+{
+	struct rest *rest = &tp->rest[r];
+	struct cairn_channel_message m;
+	unsigned char *grown;
+	int ret = cairn_channel_receive(tp->channel[r], &m, ms_until(deadline));
+
+	if (ret)
+		return channel_failed(tp, r, ret);
+	if (m.num_bytes > rest->room) {
+		grown = realloc(rest->bytes, m.num_bytes);
+		if (!grown)
+			return cairn_error(ENOMEM, "ranks: no memory");
+		rest->bytes = grown;
+		rest->room = m.num_bytes;
+	}
+	if (m.num_bytes)
+		memcpy(rest->bytes, m.data, m.num_bytes);
+	rest->at = 0;
+	rest->len = m.num_bytes;
+	return 0;
+}
+
+static int channel_receive(struct cairn_tp *tp, int32_t r, char *to, size_t len, int64_t deadline)
+{
+	struct rest *rest = &tp->rest[r];
+
+	while (len) {
+		size_t n = rest->len - rest->at < len ? rest->len - rest->at : len;
+
+		if (!n) {
+			CAIRN_TRY(refill(tp, r, deadline));
+			continue;
+		}
+		memcpy(to, rest->bytes + rest->at, n);
+		rest->at += n;
+		to += n;
+		len -= n;
+	}
+	return 0;
+}
+
+/* ---- messages ---- */
+
 static int send_all(struct cairn_tp *tp, int32_t r, const void *bytes, size_t len, int64_t deadline)
 {
 	const char *at = bytes;
 
+	if (tp->channel[r])
+		return channel_send(tp, r, at, len, deadline);
 	while (len) {
 		ssize_t n = send(tp->fd[r], at, len, MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -49,6 +132,8 @@ int tp_receive_bytes(struct cairn_tp *tp, int32_t r, void *bytes, size_t len, in
 {
 	char *at = bytes;
 
+	if (tp->channel[r])
+		return channel_receive(tp, r, at, len, deadline);
 	while (len) {
 		ssize_t n = recv(tp->fd[r], at, len, MSG_DONTWAIT);
 
@@ -126,14 +211,16 @@ static int reap(struct cairn_tp *tp, int32_t r)
 	while (tp->pid[r] > 0) {
 		pid_t done = waitpid(tp->pid[r], &tp->status[r], WNOHANG);
 
-		if (done == tp->pid[r])
+		if (done == tp->pid[r]) {
+			tp->pid[r] = 0;
+			tp->reaped[r] = 1;
+		} else if (done < 0 || cairn_clock_ns() > deadline) {
 			break;
-		if (done < 0 || cairn_clock_ns() > deadline)
-			return 0;
-		usleep(1000);
+		} else {
+			usleep(1000);
+		}
 	}
-	tp->pid[r] = 0;
-	return !tp->rank;
+	return tp->reaped[r];
 }
 
 int tp_ended(struct cairn_tp *tp, int32_t r)

@@ -62,7 +62,7 @@ static int load(struct cairn_impl *impl, struct cairn_model **m, struct cairn_tp
 	CAIRN_TRY(cairn_impl_start(impl, 0));
 	if (!tp)
 		return cairn_model_load_as(m, impl, dir, CAIRN_WEIGHTS_PLAIN, kv, NULL, NULL);
-	CAIRN_TRY(cairn_tp_table(tp, impl));
+	CAIRN_TRY(cairn_tp_table(tp, impl, ""));
 	return cairn_model_load_rank(m, impl, dir, cairn_tp_rank(tp), cairn_tp_ranks(tp), kv, NULL, NULL);
 }
 
@@ -83,7 +83,7 @@ static void compare(struct cairn_test *t, const struct shared *s, const char *di
 	struct cairn_impl impl;
 	struct cairn_tp *tp;
 
-	if (!EXPECT(t, cairn_tp_fork(&tp, s->ranks, 60000) == 0))
+	if (!EXPECT(t, cairn_tp_fork(&tp, s->ranks, NULL, 60000) == 0))
 		return;
 	if (cairn_tp_rank(tp))
 		be_other_rank(tp, dir, s->kv);

@@ -197,7 +197,7 @@ static const struct cairn_tiers_options no_tiers;
 /* Forks a group of two. The other rank runs body and ends. */
 static int open_group(struct cairn_test *t, struct lives *l, void (*body)(struct cairn_tp *tp))
 {
-	if (!EXPECT(t, cairn_tp_fork(&l->tp, 2, 60000) == 0))
+	if (!EXPECT(t, cairn_tp_fork(&l->tp, 2, NULL, 60000) == 0))
 		return 0;
 	if (cairn_tp_rank(l->tp)) {
 		body(l->tp);

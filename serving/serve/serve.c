@@ -253,6 +253,26 @@ static void free_all(struct serve *s)
 	free(s);
 }
 
+/* Becomes the first worker process of a node that has no front. */
+static int be_node(int argc, char **argv)
+{
+	char **args = calloc((size_t)argc + 2, sizeof(*args));
+	sigset_t none;
+
+	sigemptyset(&none);
+	pthread_sigmask(SIG_SETMASK, &none, NULL);
+	if (args) {
+		args[0] = argv[0];
+		args[1] = "serve-worker";
+		for (int i = 1; i < argc; i++)
+			args[i + 1] = argv[i];
+		execv("/proc/self/exe", args);
+	}
+	fprintf(stderr, "cairn serve: %s\n", strerror(errno));
+	free(args);
+	return CAIRN_EXIT_FAILED;
+}
+
 int cairn_cmd_serve(int argc, char **argv)
 {
 	struct serve *s = calloc(1, sizeof(*s));
@@ -285,6 +305,10 @@ int cairn_cmd_serve(int argc, char **argv)
 	if (ret > 0) {
 		free_all(s);
 		return CAIRN_EXIT_OK;
+	}
+	if (!ret && s->opt.common.node > 0) {
+		free_all(s);
+		return be_node(argc, argv);
 	}
 	if (!ret)
 		ret = load(s);

@@ -34,6 +34,8 @@ static const char usage[] =
 	"  --disk-pages N         KV pages on disk, for pages evicted from host memory (0)\n"
 	"  --disk-dir DIR         directory of the disk pages (/tmp)\n"
 	"  --prefix-cache WHAT    granularity of shared prefixes: page, token, off (page)\n"
+	"  --rendezvous HOST:PORT, --rendezvous-key-file FILE, --rendezvous-timeout S, --nodes N,\n"
+	"  --node-rank K          see generate; only node 0 takes requests\n"
 	"  --decode PATH          auto, graph, persistent, unfused (auto)\n"
 	"  --weights FORM         plain, fp8, fp8-blocks: see generate (plain)\n"
 	"  --kv FORM              plain, fp8: see generate (plain)\n"

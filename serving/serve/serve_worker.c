@@ -443,7 +443,8 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	int host;
 
 	CAIRN_TRY(cairn_serve_config(o, &config, &w->max_context));
-	CAIRN_TRY(cairn_session_start_rank(&w->session, &o->common, w->tp));
+	CAIRN_TRY(cairn_session_start_rank(&w->session, &o->common, w->tp, o->shape,
+					   (uint64_t)o->seed));
 	w->session.progress_lines = 1;	/* its standard error is a pipe to the front */
 	if (o->shape)
 		CAIRN_TRY(cairn_session_shape(&w->session, o->shape, (uint64_t)o->seed));
@@ -516,7 +517,8 @@ static int follow(struct worker *w, const struct cairn_serve_options *o)
 {
 	struct cairn_tp *tp = w->tp;
 
-	close(CAIRN_SERVE_FD);		/* only rank 0 speaks to the front, which sees at once when it ends */
+	if (o->common.node < 1)		/* only rank 0 speaks to the front, which sees at once when it ends */
+		close(CAIRN_SERVE_FD);
 	free(w);
 	fprintf(stderr, "cairn serve: rank %d is process %d\n", cairn_tp_rank(tp), getpid());
 	return cairn_session_follow(&o->common, tp, o->shape, (uint64_t)o->seed, "serve");
@@ -528,13 +530,15 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 	struct worker *w = calloc(1, sizeof(*w));
 	int ret, loaded = 0;
 
-	/* die with the front, however it ends; the front alone handles ^C and SIGTERM */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	signal(SIGINT, SIG_IGN);
-	signal(SIGTERM, SIG_IGN);
+	ret = w ? cairn_serve_parse(argc, argv, &o) : cairn_error(ENOMEM, "worker: no memory");
+	if (ret || o.common.node < 1) {		/* a node without rank 0 has no front */
+		/* die with the front, however it ends; the front alone handles ^C and SIGTERM */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		signal(SIGINT, SIG_IGN);
+		signal(SIGTERM, SIG_IGN);
+	}
 	signal(SIGPIPE, SIG_IGN);
 	watch_for_crashes();
-	ret = w ? cairn_serve_parse(argc, argv, &o) : cairn_error(ENOMEM, "worker: no memory");
 	if (!ret)
 		ret = cairn_ranks_fork(&w->tp, &o.common);
 	if (!ret && w->tp && cairn_tp_rank(w->tp))
@@ -545,7 +549,9 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 		loaded = 1;
 		ret = serve(w);
 	}
-	if (ret < 0 && ret != -EPIPE && w)
+	if (ret < 0 && w && o.common.node > 0)
+		fprintf(stderr, "cairn serve: %s\n", cairn_last_error());
+	else if (ret < 0 && ret != -EPIPE && w)
 		say_failed(w);
 	if (w) {
 		cairn_serve_power_stop(w->power);
