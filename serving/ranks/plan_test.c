@@ -79,6 +79,11 @@ static int write_plan(struct cairn_plan_out *p, const struct made *m)
 	return cairn_plan_finish(p);
 }
 
+static int same_ids(const int32_t *a, const int32_t *b, int32_t num)
+{
+	return !num || !memcmp(a, b, (size_t)num * sizeof(*a));
+}
+
 static int same_treat(const struct cairn_worker_treat *a, const struct cairn_worker_treat *b)
 {
 	return a->slot == b->slot && a->begins == b->begins && a->num_prompt == b->num_prompt &&
@@ -87,8 +92,8 @@ static int same_treat(const struct cairn_worker_treat *a, const struct cairn_wor
 	       a->bias_at == b->bias_at && a->num_bias == b->num_bias && a->forbidden_at == b->forbidden_at &&
 	       a->num_forbidden == b->num_forbidden && a->num_logprobs == b->num_logprobs &&
 	       a->late == b->late &&
-	       !memcmp(a->prompt, b->prompt, (size_t)a->num_prompt * sizeof(*prompt)) &&
-	       !memcmp(a->drafts, b->drafts, (size_t)a->num_drafts * sizeof(*prompt));
+	       same_ids(a->prompt, b->prompt, a->num_prompt) &&
+	       same_ids(a->drafts, b->drafts, a->num_drafts);
 }
 
 static int same_draw(const struct cairn_worker_part *a, const struct cairn_worker_part *b)
@@ -107,9 +112,9 @@ static int same_part(const struct cairn_worker_part *a, const struct cairn_worke
 	       a->position == b->position && a->num_pages == b->num_pages && a->decodes == b->decodes &&
 	       a->chained == b->chained && a->score_from == b->score_from && a->num_scored == b->num_scored &&
 	       a->score_k == b->score_k &&
-	       (a->follows >= 0 || !memcmp(a->ids, b->ids, (size_t)a->num_rows * sizeof(*ids))) &&
-	       !memcmp(a->pages, b->pages, (size_t)a->num_pages * sizeof(*pages)) &&
-	       !memcmp(a->targets, b->targets, (size_t)a->num_scored * sizeof(*ids));
+	       (a->follows >= 0 || same_ids(a->ids, b->ids, a->num_rows)) &&
+	       same_ids(a->pages, b->pages, a->num_pages) &&
+	       same_ids(a->targets, b->targets, a->num_scored);
 }
 
 static void round_trip(struct cairn_test *t)

@@ -78,7 +78,7 @@ DRAW(drafts_lost, w->num_drafts = 0)
 LISTS(lists_lost, return 1)
 LISTS(bias_of_another, b[0].token ^= *num_b > 0)
 LISTS(bias_value, b[0].bias += 9)
-LISTS(forbidden_short, *num_f -= *num_f > 0)
+LISTS(forbidden_other, f[0] ^= *num_f > 0)
 
 static int copies_lost(struct cairn_move *m)
 {
@@ -107,7 +107,7 @@ static const struct mutant of_treats[] = {
 	{ .name = "lists_lost", .lists = lists_lost },
 	{ .name = "bias_of_another", .lists = bias_of_another },
 	{ .name = "bias_value", .lists = bias_value },
-	{ .name = "forbidden_short", .lists = forbidden_short }, { .name = "unlist_lost", .unlist = 1 },
+	{ .name = "forbidden_other", .lists = forbidden_other }, { .name = "unlist_lost", .unlist = 1 },
 };
 
 static const struct mutant of_drafts[] = {
