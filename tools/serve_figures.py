@@ -12,20 +12,26 @@ those of bench_serve.h, in ns. On an H200 all parts take less than nine minutes.
   connections  1000 idle connections, 256 streams, 20 stalled readers, for --seconds: no token lost, constant memory
   kill         the worker is killed (-9) 20 times under load: every request is answered or failed cleanly, the server
                recovers within the time of the first load (plus a second), descriptors and memory do not grow
+  ranks        only if named: of a server with --tp N, random ranks are killed or stopped in turn --kills times under
+               load: every client is answered within a second of the server's notice (503 of /health)
 """
 
 import argparse
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 PARTS = ("batch1", "prefix", "online", "connections", "kill")
+MORE_PARTS = ("ranks",)
 CLEAN = {"failed_status", "failed_event"}  # outcomes of requests that failed cleanly
 
 
@@ -42,11 +48,12 @@ def arguments():
     a.add_argument("--seconds", type=float, default=120, help="duration of the part connections")
     a.add_argument("--online-seconds", type=float, default=75)
     a.add_argument("--kills", type=int, default=20)
+    a.add_argument("--tp", type=int, default=2, help="ranks of the part ranks")
     got = a.parse_args()
     got.parts = got.parts or list(PARTS)
     for part in got.parts:
-        if part not in PARTS:
-            a.error(f"unknown part '{part}'; the parts are {', '.join(PARTS)}")
+        if part not in PARTS + MORE_PARTS:
+            a.error(f"unknown part '{part}'; the parts are {', '.join(PARTS + MORE_PARTS)}")
     got.host = got.impl != "cuda"
     if got.host:
         got.shape = got.kill_shape = None
@@ -375,6 +382,77 @@ def kill(options):
     )  # fmt: skip
 
 
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        return [int(child) for child in f.read().split()]
+
+
+class Client(threading.Thread):
+    """Asks without end and notes (begin, end, status) of each request; status 0: no answer."""
+
+    def __init__(self, server, prompt_tokens, output_tokens):
+        super().__init__(daemon=True)
+        self.url, self.asked, self.stops = server.url + "/v1/completions", [], False
+        body = {"prompt": [5] * prompt_tokens, "max_tokens": output_tokens, "ignore_eos": True}
+        self.body = json.dumps(body).encode()
+
+    def run(self):
+        while not self.stops:
+            begin, status = time.monotonic(), 0
+            request = urllib.request.Request(self.url, self.body, {"Content-Type": "application/json"})
+            try:
+                with urllib.request.urlopen(request, timeout=120) as answer:
+                    status = answer.status if json.load(answer)["usage"]["completion_tokens"] else 0
+            except urllib.error.HTTPError as e:
+                status = e.code if "error" in json.load(e) else 0
+            except (OSError, ValueError, KeyError):
+                pass
+            self.asked.append((begin, time.monotonic(), status))
+            if status == 503:
+                time.sleep(0.02)
+
+
+def ranks(options):
+    """The server with ranks; a rank is chosen by a fixed seed, killed in even turns and stopped in odd ones."""
+    chance = random.Random(23)
+    notices, noticed = [], []  # times of /health's 503; seconds from the signal to it
+    with Server("--quiet", "--tp", str(ARGS.tp), *options, impl=ARGS.impl, wait=300) as server:
+        clients = [Client(server, 64, 400) for _ in range(8)]
+        for client in clients:
+            client.start()
+        for turn in range(ARGS.kills):
+            time.sleep(1.5)
+            worker = server.worker()[0]
+            group = [worker, *children(worker)]
+            victim = chance.choice(group)
+            # a stopped rank 0 is noticed by the others, and killed by one of them after some seconds more
+            os.kill(victim, signal.SIGSTOP if turn % 2 else signal.SIGKILL)
+            at = time.monotonic()
+            while server.get("/health")[0] != 503 and time.monotonic() < at + 60:
+                time.sleep(0.001)
+            notices.append(time.monotonic())
+            noticed.append(notices[-1] - at)
+            if not until_ready(server, 60):
+                break
+        for client in clients:
+            client.stops = True
+        for client in clients:
+            client.join(120)
+        restarts = server.metric("cairn:worker_restarts_total")
+        waiting = server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting")
+        left = len(server.worker()) - 1
+    asked = [a for client in clients for a in client.asked]
+    after = [end - at for at in notices for begin, end, _ in asked if begin < at < end]
+    statuses = {str(code): sum(status == code for _, _, status in asked) for code in (0, 200, 500, 503)}
+    ok = len(notices) == ARGS.kills == restarts and sum(statuses.values()) == len(asked) and not statuses["0"]
+    row(
+        f"ranks{ARGS.tp}", ARGS.kill_shape, ok and not waiting and not left, ok and max(after, default=0) < 1,
+        kills=ARGS.kills, restarts=int(restarts), answered_after_ns=int(max(after, default=0) * 1e9),
+        noticed_killed_ns=int(max(noticed[::2], default=0) * 1e9), noticed_stopped_ns=int(max(noticed[1::2], default=0) * 1e9),
+        **{f"status_{code}": n for code, n in statuses.items()},
+    )  # fmt: skip
+
+
 def model_options(shape):
     pages = ("--pages", str(ARGS.pages)) if ARGS.pages else ()
     return ("--batch", str(ARGS.batch), *pages, *(("--shape", shape) if shape else ()))
@@ -385,7 +463,7 @@ def main():
         print(f"serve_figures: {why}", file=sys.stderr)
         return 2
     bare = bare_step() if "batch1" in ARGS.parts else None  # before the server allocates the memory
-    todo = [p for p in ARGS.parts if p != "kill"]
+    todo = [p for p in ARGS.parts if p not in ("kill", "ranks")]
     failed = 0
     if todo:
         with Server("--quiet", *model_options(ARGS.shape), impl=ARGS.impl, wait=300) as server:
@@ -404,6 +482,8 @@ def main():
                 print(f"# {part}: {time.monotonic() - begun:.1f} s", flush=True)
     if "kill" in ARGS.parts:
         kill((*model_options(ARGS.kill_shape), *(() if SMALL else ("--max-context", "8192"))))
+    if "ranks" in ARGS.parts:
+        ranks((*model_options(ARGS.kill_shape), *(() if SMALL else ("--max-context", "8192"))))
     return 1 if failed else 0
 
 

@@ -122,6 +122,13 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 		{ "device", CAIRN_OPT_INT, &to->device, 0, 1023, NULL },
 		{ "model", CAIRN_OPT_TEXT, &to->model, 0, 0, NULL },
 		{ "batch", CAIRN_OPT_INT, &to->batch, 1, 4096, NULL },
+		{ "tp", CAIRN_OPT_INT, &to->tp, 1, CAIRN_COMM_MAX_RANKS, NULL },
+		{ "collective-timeout", CAIRN_OPT_INT, &to->collective_s, 1, 3600, NULL },
+		{ "rendezvous", CAIRN_OPT_TEXT, &to->rendezvous, 0, 0, NULL },
+		{ "rendezvous-key-file", CAIRN_OPT_TEXT, &to->rendezvous_key, 0, 0, NULL },
+		{ "rendezvous-timeout", CAIRN_OPT_INT, &to->rendezvous_s, 1, 86400, NULL },
+		{ "nodes", CAIRN_OPT_INT, &to->nodes, 1, CAIRN_COMM_MAX_RANKS, NULL },
+		{ "node-rank", CAIRN_OPT_INT, &to->node, 0, CAIRN_COMM_MAX_RANKS - 1, NULL },
 		{ "decode", CAIRN_OPT_CHOICE, &to->decode, 0, 0, cairn_decode_path_names },
 		{ "weights", CAIRN_OPT_CHOICE, &to->weights, 0, 0, cairn_weights_names },
 		{ "kv", CAIRN_OPT_CHOICE, &to->kv, 0, 0, cairn_kv_names },
@@ -132,6 +139,7 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 	struct option table[CAIRN_MAX_OPTIONS + 2] = { { NULL, 0, NULL, 0 } };
 	int which;
 
+	to->node = -1;
 	if (num_shared + num_options > CAIRN_MAX_OPTIONS)
 		return cairn_error(EINVAL, "command: %d options are too many", num_options);
 	for (int i = 0; i < num_shared + num_options; i++) {
@@ -312,7 +320,7 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
 	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
 	if (s->ranks > 1)
-		CAIRN_TRY(cairn_model_load_rank(&s->model, &s->impl, s->dir, s->rank, s->ranks,
+		CAIRN_TRY(cairn_model_load_rank(&s->model, &s->impl, s->dir, s->rank, s->ranks, s->kv,
 						s->rank ? NULL : show_progress, &p));
 	else
 		CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress,
@@ -349,7 +357,7 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 	int ret;
 
 	CAIRN_TRY(cairn_shape_config(shape, &config));
-	ret = s->ranks > 1 ? cairn_model_random_rank(&s->model, &s->impl, &config, s->ranks, seed) :
+	ret = s->ranks > 1 ? cairn_model_random_rank(&s->model, &s->impl, &config, s->ranks, s->kv, seed) :
 	      cairn_model_random_as(&s->model, &s->impl, &config, s->weights, s->kv, seed);
 	if (ret && !strncmp(cairn_last_error(), none, sizeof(none) - 1)) {
 		snprintf(why, sizeof(why), "%s", cairn_last_error() + sizeof(none) - 1);

@@ -37,7 +37,7 @@ struct cairn_option {
 	const char *const *names;	/* NULL-terminated */
 };
 
-#define CAIRN_MAX_OPTIONS	56
+#define CAIRN_MAX_OPTIONS	64
 
 /* Options of speculative decoding, with vLLM's names. */
 struct cairn_speculative_options {
@@ -59,6 +59,9 @@ struct cairn_common_options {
 	int no_json;			/* the command has no --json; set before parsing */
 	const char *impl, *model, *json;
 	int64_t device, batch;		/* batch 0: not given */
+	int64_t tp, collective_s;	/* ranks, and the time-out of their waits; 0: not given */
+	const char *rendezvous, *rendezvous_key;
+	int64_t nodes, node, rendezvous_s;	/* nodes, rendezvous_s 0: not given; node -1: not given */
 	int decode;			/* enum cairn_decode_path */
 	int weights;			/* enum cairn_weights */
 	int kv;				/* enum cairn_kv_form */

@@ -14,6 +14,7 @@
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 #include "serving/cli/commands.h"
+#include "serving/cli/session_ranks.h"
 #include "serving/engine/engine.h"
 #include "serving/base/json.h"
 
@@ -28,6 +29,9 @@ static const char usage[] =
 	"\n"
 	"  --impl NAME|PATH    cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N          CUDA device (0)\n"
+	"  --tp N              tensor parallelism over N processes: see generate (1)\n"
+	"  --collective-timeout S, --rendezvous HOST:PORT, --rendezvous-key-file FILE,\n"
+	"  --rendezvous-timeout S, --nodes N, --node-rank K    see generate\n"
 	"  --model DIR         Hugging Face checkpoint (the embedded model)\n"
 	"  --file FILE         the questions (eval.jsonl of the model)\n"
 	"  --limit N           only the first N questions\n"
@@ -83,8 +87,10 @@ static int parse(int argc, char **argv, struct options *o)
 		{ "verbose", CAIRN_OPT_FLAG, &o->verbose, 0, 0, NULL },
 	};
 
-	return cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
-				   usage);
+	int ret = cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
+				      usage);
+
+	return ret ? ret : cairn_check_ranks(&o->common, NULL, NULL);
 }
 
 /* ---- questions ---- */
@@ -240,13 +246,14 @@ static int chosen(const struct eval *ev, size_t i)
 	return !ev->opt.limit || i < (size_t)ev->opt.limit;
 }
 
-static int ask_all(struct eval *ev)
+static int ask_all(struct eval *ev, struct cairn_tp *tp)
 {
 	int host = !!(ev->s.impl.flags & CAIRN_IMPL_HOST_MEM);
 	struct cairn_engine_options eo = {
 		.max_batch = (int32_t)(ev->opt.common.batch ? ev->opt.common.batch : host ? 8 : 64),
 		.max_rows = host ? 256 : 2048, .max_queued = INT32_MAX,
 		.decode = (enum cairn_decode_path)ev->opt.common.decode,
+		.tap = tp ? cairn_tp_tap(tp) : NULL,
 	};
 	struct cairn_engine *e;
 	int ret = 0;
@@ -326,6 +333,7 @@ static void free_questions(struct eval *ev)
 int cairn_cmd_eval(int argc, char **argv)
 {
 	struct eval ev = { 0 };
+	struct cairn_tp *tp = NULL;
 	int ret, status = CAIRN_EXIT_USAGE;
 	double start, accuracy = 0;
 
@@ -334,16 +342,18 @@ int cairn_cmd_eval(int argc, char **argv)
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
 	if (!ret)
-		ret = cairn_session_start(&ev.s, ev.opt.common.impl, (int)ev.opt.common.device);
-	ev.s.weights = (enum cairn_weights)ev.opt.common.weights;
-	ev.s.kv = (enum cairn_kv_form)ev.opt.common.kv;
+		ret = cairn_ranks_fork(&tp, &ev.opt.common);
+	if (tp && cairn_tp_rank(tp))
+		return cairn_session_follow(&ev.opt.common, tp, NULL, 0, "eval");
+	if (!ret)
+		ret = cairn_session_start_rank(&ev.s, &ev.opt.common, tp, NULL, 0);
 	if (!ret)
 		ret = cairn_session_load(&ev.s, ev.opt.common.model);
 	if (!ret)
 		ret = read_questions(&ev);
 	if (!ret) {
 		start = cairn_now();
-		ret = ask_all(&ev);
+		ret = ask_all(&ev, tp);
 		status = ret == -EINVAL ? CAIRN_EXIT_USAGE : CAIRN_EXIT_FAILED;
 		if (!ret)
 			ret = report(&ev, cairn_now() - start, &accuracy);
@@ -356,6 +366,7 @@ int cairn_cmd_eval(int argc, char **argv)
 	if (ret && *cairn_last_error())
 		fprintf(stderr, "cairn eval: %s\n", cairn_last_error());
 	free_questions(&ev);
+	cairn_tp_close(tp);
 	cairn_session_close(&ev.s);
 	return status;
 }

@@ -23,7 +23,7 @@
 #include "serving/cli/generate.h"
 #include "serving/engine/engine.h"
 #include "serving/model/generation.h"
-#include "serving/ranks/ranks.h"
+#include "serving/cli/session_ranks.h"
 #include "serving/slices/sliced.h"
 
 #define WARM_UP		4	/* tokens that are not measured */
@@ -37,6 +37,7 @@ static const char usage[] =
 	"  --impl NAME|PATH      cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N            CUDA device (0)\n"
 	"  --tp N                tensor parallelism over N processes, on CUDA devices --device and up (1)\n"
+	"  --collective-timeout S        how long a rank may be silent before all of them end (5)\n"
 	"  --model DIR           Hugging Face checkpoint (the embedded model)\n"
 	"  --prompt TEXT         the prompt\n"
 	"  --prompt-file FILE    file with the prompt\n"
@@ -56,6 +57,8 @@ static const char usage[] =
 	"  --speculative-model DIR       checkpoint of a smaller model with the same tokenizer\n"
 	"  --num-speculative-tokens N    maximum drafts of a step, 1 to 16 (5)\n"
 	"  --prompt-lookup-max N  --prompt-lookup-min N    tokens that must have occurred earlier (4, 2)\n"
+	"\n"
+	CAIRN_NODES_USAGE
 	"\n"
 	"Measurements:\n"
 	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama32-1b, qwen2-7b, mistral-7b,\n"
@@ -120,7 +123,6 @@ static int parse(int argc, char **argv, struct generate_options *o)
 		{ "shape", CAIRN_OPT_TEXT, &o->shape, 0, 0, NULL },
 		{ "prompt-tokens", CAIRN_OPT_INT, &o->prompt_tokens, 1, CAIRN_MAX_POSITIONS, NULL },
 		{ "repeat", CAIRN_OPT_INT, &o->repeat, 1, 1000, NULL },
-		{ "tp", CAIRN_OPT_INT, &o->tp, 1, CAIRN_COMM_MAX_RANKS, NULL },
 		{ "prefill-rows", CAIRN_OPT_INT, &o->prefill_rows, 1, 1 << 20, NULL },
 		{ "page-size", CAIRN_OPT_INT, &o->page_size, 1, 1 << 16, NULL },
 		{ "slices", CAIRN_OPT_TEXT, &o->slices, 0, 0, NULL },
@@ -145,9 +147,7 @@ static int parse(int argc, char **argv, struct generate_options *o)
 				   "and prompts of text");
 	if (o->slices && o->common.decode != CAIRN_DECODE_UNFUSED)
 		return cairn_error(EINVAL, "--slices: needs --decode unfused");
-	if (o->tp > 1 && (o->common.weights || o->common.kv || o->plan || o->slices || o->speculative.method))
-		return cairn_error(EINVAL, "--tp: excludes --weights, --kv, --plan, --slices and "
-				   "--speculative");
+	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, o->slices));
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
 		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give only one");
 	if (o->shape && !o->prompt_tokens)
@@ -464,38 +464,6 @@ static int check_shape(const struct generate_options *o)
 	return check_context(o, o->prompt_tokens, config.max_position_embeddings);
 }
 
-/* Starts the table of a rank, on the rank's device, and loads the rank's share. */
-static int start_rank(struct cairn_session *s, const struct generate_options *o, struct cairn_tp *tp,
-		      int32_t rank)
-{
-	int ret = cairn_session_start(s, o->common.impl, (int)o->common.device + rank);
-
-	if (ret && (s->impl.flags & CAIRN_IMPL_HOST_MEM))	/* all ranks of a host table have device 0 */
-		ret = cairn_session_start(s, o->common.impl, (int)o->common.device);
-	CAIRN_TRY(ret);
-	s->rank = rank;
-	s->ranks = (int32_t)o->tp;
-	return tp ? cairn_tp_table(tp, &s->impl) : 0;
-}
-
-/* What the ranks other than 0 do; does not return. */
-static void follow(const struct generate_options *o, struct cairn_tp *tp, int32_t rank)
-{
-	struct cairn_session s = { 0 };
-	int ret = start_rank(&s, o, tp, rank);
-
-	if (!ret)
-		ret = o->shape ? cairn_session_shape(&s, o->shape, (uint64_t)o->seed) :
-		      cairn_session_load(&s, o->common.model);
-	if (!ret)
-		ret = cairn_tp_follow(tp, s.model);
-	if (ret && ret != -ECONNRESET)		/* rank 0 tells why it has ended */
-		fprintf(stderr, "cairn generate: rank %d: %s\n", rank, cairn_last_error());
-	cairn_session_close(&s);
-	cairn_tp_close(tp);
-	exit(ret ? CAIRN_EXIT_FAILED : CAIRN_EXIT_OK);
-}
-
 /* *slices: for the engine, which uses them as long as it exists. */
 static int prepare(struct cairn_session *s, struct generate_options *o, int32_t **ids, size_t *num_ids,
 		   struct cairn_slices **slices, struct cairn_engine **e, struct cairn_tp *tp,
@@ -516,9 +484,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 
 	if (o->shape)
 		CAIRN_TRY(check_shape(o));
-	CAIRN_TRY(start_rank(s, o, tp, 0));
-	s->weights = (enum cairn_weights)o->common.weights;
-	s->kv = (enum cairn_kv_form)o->common.kv;
+	CAIRN_TRY(cairn_session_start_rank(s, &o->common, tp, o->shape, (uint64_t)o->seed));
 	host = !!(s->impl.flags & CAIRN_IMPL_HOST_MEM);
 	if (o->shape)
 		CAIRN_TRY(cairn_session_shape(s, o->shape, (uint64_t)o->seed));
@@ -552,7 +518,6 @@ int cairn_cmd_generate(int argc, char **argv)
 {
 	struct generate_options o = {
 		.common = { .batch = 1 }, .max_new_tokens = 128, .repeat = 1, .page_size = 16, .seed = 1,
-		.tp = 1,
 		.sampling = { .temperature = NAN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN },
 	};
 	struct cairn_session s = { 0 };
@@ -565,16 +530,15 @@ int cairn_cmd_generate(int argc, char **argv)
 	size_t num_ids = 0;
 	int ret, status = CAIRN_EXIT_USAGE;
 	struct cairn_tp *tp = NULL;
-	int32_t rank = 0;
 
 	cairn_clear_error();
 	ret = parse(argc, argv, &o);
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
-	if (!ret && o.tp > 1)
-		ret = cairn_tp_fork(&tp, (int32_t)o.tp, &rank);
-	if (rank)
-		follow(&o, tp, rank);
+	if (!ret)
+		ret = cairn_ranks_fork(&tp, &o.common);
+	if (tp && cairn_tp_rank(tp))
+		return cairn_session_follow(&o.common, tp, o.shape, (uint64_t)o.seed, "generate");
 	if (!ret)
 		ret = prepare(&s, &o, &ids, &num_ids, &slices, &e, tp, &constraint);
 	if (!ret) {
@@ -607,7 +571,7 @@ int cairn_cmd_generate(int argc, char **argv)
 	cairn_engine_destroy(e);
 	generate_constraint_destroy(&constraint);
 	cairn_slices_destroy(slices);
-	cairn_session_close(&s);
 	cairn_tp_close(tp);
+	cairn_session_close(&s);
 	return status;
 }

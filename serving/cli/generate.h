@@ -15,7 +15,7 @@ struct generate_options {
 	struct cairn_speculative_options speculative;
 	const char *shape, *prompt, *prompt_file, *plan, *slices;
 	const char *json_schema, *regex;	/* file; text. NULL: not given */
-	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed, tp;
+	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;
 	int ignore_eos, no_graphs, no_defaults;
 	struct cairn_sampling sampling;		/* temperature, top_p NAN and top_k -1: not given */
 };

@@ -117,24 +117,23 @@ static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
 	return cairn_scheduler_create(&e->scheduler, &so);
 }
 
-static int create_tiers(struct cairn_engine *e, const struct cairn_model *model)
+static int create_tiers(struct cairn_engine *e, const struct cairn_model *model,
+			const struct cairn_worker_options *worker)
 {
 	struct cairn_tiers_options to = {
 		.host_pages = e->opt.host_pages, .disk_pages = e->opt.disk_pages, .disk_dir = e->opt.disk_dir,
 	};
 
-	return cairn_tiers_create(&e->tiers, model, cairn_worker_kv(e->worker),
-				  cairn_worker_stream(e->worker), &to);
+	CAIRN_TRY(cairn_tiers_create(&e->tiers, model, cairn_worker_kv(e->worker),
+				     cairn_worker_stream(e->worker), &to));
+	return e->opt.tap ? e->opt.tap->create(e->opt.tap->worker.ctx, worker, &to) : 0;
 }
 
-/* A tap repeats passes with pages of its own (ranks.h). */
+/* Other processes have neither the plans of nano-batches nor the slices. */
 static int check_tap(const struct cairn_engine_options *o)
 {
-	if (o->cache_grain || o->host_pages)	/* check_options() made -1 a 0 */
-		return cairn_error(EINVAL, "engine: tap: cache_grain must be -1, and host_pages 0");
-	if (o->nano || o->slices || o->speculation.method || o->masks)
-		return cairn_error(EINVAL, "engine: tap: excludes nano, slices, speculation and masks");
-	return 0;
+	return o->nano || o->slices || o->masks ?
+	       cairn_error(EINVAL, "engine: tap: excludes nano, slices and masks") : 0;
 }
 
 int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
@@ -169,14 +168,14 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.max_context = e->opt.max_context, .num_pages = e->opt.num_pages,
 		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
 		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable, .nano = e->opt.nano,
-		.slices = e->opt.slices, .tap = e->opt.tap,
+		.slices = e->opt.slices, .tap = e->opt.tap ? &e->opt.tap->worker : NULL,
 	};
 	e->opt.nano = NULL;		/* the worker has a copy */
 	ret = cairn_worker_create(&e->worker, model, &wo);
 	if (!ret)
 		ret = engine_spec_create_model(e, &wo);
 	if (!ret)
-		ret = create_tiers(e, model);
+		ret = create_tiers(e, model, &wo);
 	if (ret)
 		goto out_destroy;
 	ret = engine_treat_create(e);

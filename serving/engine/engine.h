@@ -34,13 +34,27 @@
 #include "serving/engine/speculate.h"
 #include "serving/nano/nano_plan.h"
 #include "serving/slices/slices.h"
+#include "serving/engine/worker.h"
 #include "serving/scheduler/scheduler.h"
+#include "serving/scheduler/tiers.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 struct cairn_engine;
+
+/*
+ * Is told of all that happens on the device, so that other processes can do the same (ranks.h). create comes
+ * once, when worker and tiers exist. moves comes before the moves of a plan are executed; if the plan has no
+ * rows, worker.launch follows it without parts. An error of any call is the engine's.
+ */
+struct cairn_engine_tap {
+	struct cairn_worker_tap worker;
+	int (*create)(void *ctx, const struct cairn_worker_options *worker,
+		      const struct cairn_tiers_options *tiers);
+	void (*moves)(void *ctx, const struct cairn_move *moves, int32_t num_before, int32_t num);
+};
 
 struct cairn_engine_options {
 	int32_t max_batch;		/* maximum sequences running at once */
@@ -85,8 +99,7 @@ struct cairn_engine_options {
 	/* Where the masks of requests with a constraint come from; NULL: these are refused. Must outlive the
 	 * engine. Not together with tap. */
 	const struct cairn_mask_source *masks;
-	/* Is told of all passes (worker.h). Pages must not move then: cache_grain -1, no host_pages. */
-	const struct cairn_worker_tap *tap;
+	const struct cairn_engine_tap *tap;	/* NULL: none. Not together with nano, slices and masks */
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */

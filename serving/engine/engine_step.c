@@ -359,6 +359,16 @@ static int draw_masked(struct cairn_engine *e)
 	return engine_mask_draw(e, &e->flights[e->first_flight]);
 }
 
+static int tell_moves(const struct cairn_engine *e, const struct cairn_step_plan *p)
+{
+	const struct cairn_engine_tap *tap = e->opt.tap;
+
+	if (!tap || !p->num_moves)
+		return 0;
+	tap->moves(tap->worker.ctx, p->moves, p->num_moves_before, p->num_moves);
+	return p->num_items ? 0 : tap->worker.launch(tap->worker.ctx);
+}
+
 static int step(struct cairn_engine *e, int *busy)
 {
 	const struct cairn_step_plan *p;
@@ -370,6 +380,7 @@ static int step(struct cairn_engine *e, int *busy)
 	CAIRN_TRY(cairn_scheduler_plan(e->scheduler, start, &p));
 	planned = cairn_clock_ns();
 	e->stats.plan_ns += planned - start;
+	CAIRN_TRY(tell_moves(e, p));
 	CAIRN_TRY(cairn_tiers_before(e->tiers, p));
 	if (p->num_items)
 		CAIRN_TRY(launch(e, p));

@@ -234,8 +234,6 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	ret = create_device(w);
 	if (!ret && w->by_steps)
 		ret = probe(w);
-	if (!ret && w->opt.tap)
-		ret = w->opt.tap->create(w->opt.tap->ctx, &w->opt);
 	if (ret)
 		goto out_destroy;
 	*out = w;
@@ -307,8 +305,6 @@ void cairn_worker_begin(struct cairn_worker *w)
 	w->kind = (struct kind){ .greedy = 1 };
 	w->follows = w->chained = 0;
 	w->flight->draws_all = w->by_steps;
-	if (w->opt.tap)
-		w->opt.tap->begin(w->opt.tap->ctx);
 }
 
 /* Makes row n of the logits those of a row of the pass. */
@@ -336,6 +332,8 @@ void cairn_worker_add_draw(struct cairn_worker *w, int32_t row, const struct cai
 {
 	int32_t first = w->flight->host.qo_indptr[w->batch.batch - 1];
 
+	if (w->opt.tap)
+		w->opt.tap->add_draw(w->opt.tap->ctx, row, part);
 	put_draw(w, w->flight->num_tokens, first + row, part);
 }
 

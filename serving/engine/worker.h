@@ -38,20 +38,23 @@
 
 struct cairn_worker;
 
-struct cairn_worker_options;
 struct cairn_worker_part;
 struct cairn_worker_result;
 
 /*
- * Is told of all passes, so that workers of other processes can make the same ones (ranks.h). create comes
- * when the worker exists, with its effective options, launch before the pass is launched here, and collect
- * after its tokens have arrived; all three may fail.
+ * Is told of all calls that change what a device holds, so that workers of other processes can make the same
+ * ones in the same order (ranks.h). lists comes after cairn_worker_add_lists() has succeeded, unlist with
+ * cairn_worker_remove_lists(), launch before the pass is launched here, and collect after its tokens have
+ * arrived.
  */
 struct cairn_worker_tap {
 	void *ctx;
-	int (*create)(void *ctx, const struct cairn_worker_options *options);
-	void (*begin)(void *ctx);
+	int (*lists)(void *ctx, const struct cairn_logit_bias *bias, int32_t num_bias,
+		     const int32_t *forbidden, int32_t num_forbidden, int32_t bias_at, int32_t forbidden_at);
+	void (*unlist)(void *ctx, int32_t bias_at, int32_t num_bias, int32_t forbidden_at,
+		       int32_t num_forbidden);
 	void (*add)(void *ctx, const struct cairn_worker_part *part);
+	void (*add_draw)(void *ctx, int32_t row, const struct cairn_worker_part *part);
 	int (*launch)(void *ctx);
 	int (*collect)(void *ctx, const struct cairn_worker_result *result);
 };
@@ -99,6 +102,7 @@ struct cairn_worker_treat {
 };
 
 #define CAIRN_WORKER_SLOTS(max_batch)	(2 * (max_batch))
+#define CAIRN_WORKER_LISTS	(1 << 18)	/* biases of all requests; forbidden ids of all requests */
 
 /* One sequence's part of a pass. */
 struct cairn_worker_part {

@@ -18,7 +18,6 @@
 
 #include "serving/engine/worker_impl.h"
 
-#define LIST_ROOM	(1 << 18)	/* entries of the lists of all requests */
 
 void worker_treat_nothing(struct arrays *a, int32_t n)
 {
@@ -254,7 +253,7 @@ static int take_span(struct spans *s, int32_t len, int32_t *at)
 	}
 	for (i = 0; i < s->num && s->taken[i].at - begin < len; i++)
 		begin = s->taken[i].at + s->taken[i].len;
-	if (begin + len > LIST_ROOM)
+	if (begin + len > CAIRN_WORKER_LISTS)
 		return cairn_error(EAGAIN, "the queue is full: too many biases and stop ids in its requests");
 	memmove(s->taken + i + 1, s->taken + i, (size_t)(s->num - i) * sizeof(*s->taken));
 	s->taken[i].at = *at = begin;
@@ -286,12 +285,12 @@ static int create_lists(struct cairn_worker *w)
 	for (int i = 0; i < 3; i++) {
 		if (*lists[i])
 			continue;
-		CAIRN_TRY(TABLE(w, mem_alloc, &p, LIST_ROOM * sizeof(int32_t)));
+		CAIRN_TRY(TABLE(w, mem_alloc, &p, CAIRN_WORKER_LISTS * sizeof(int32_t)));
 		*lists[i] = p;
 	}
 	if (w->list_mirror)
 		return 0;
-	CAIRN_TRY(worker_host_alloc(w, 3 * LIST_ROOM * sizeof(int32_t), &p));
+	CAIRN_TRY(worker_host_alloc(w, 3 * CAIRN_WORKER_LISTS * sizeof(int32_t), &p));
 	w->list_mirror = p;
 	return 0;
 }
@@ -306,7 +305,7 @@ static int upload(struct cairn_worker *w, void *to, const void *from, int32_t nu
 static int upload_bias(struct cairn_worker *w, const struct cairn_logit_bias *bias, int32_t num, int32_t at)
 {
 	int32_t *ids = w->list_mirror + at;
-	float *values = (float *)(w->list_mirror + 2 * LIST_ROOM) + at;
+	float *values = (float *)(w->list_mirror + 2 * CAIRN_WORKER_LISTS) + at;
 
 	for (int32_t i = 0; i < num; i++) {
 		ids[i] = bias[i].token;
@@ -318,7 +317,7 @@ static int upload_bias(struct cairn_worker *w, const struct cairn_logit_bias *bi
 
 static int upload_forbidden(struct cairn_worker *w, const int32_t *forbidden, int32_t num, int32_t at)
 {
-	int32_t *ids = w->list_mirror + LIST_ROOM + at;
+	int32_t *ids = w->list_mirror + CAIRN_WORKER_LISTS + at;
 
 	memcpy(ids, forbidden, (size_t)num * sizeof(*ids));
 	return upload(w, w->forbidden_ids + at, ids, num);
@@ -345,17 +344,21 @@ int cairn_worker_add_lists(struct cairn_worker *w, const struct cairn_logit_bias
 	if (!ret && num_forbidden)
 		ret = upload_forbidden(w, forbidden, num_forbidden, other);
 	if (ret) {
-		cairn_worker_remove_lists(w, at, num_bias, other, num_forbidden);
+		give_span(&w->bias_spans, at, num_bias);
+		give_span(&w->forbidden_spans, other, num_forbidden);
 		return ret;
 	}
 	*bias_at = at;
 	*forbidden_at = other;
-	return 0;
+	return !w->opt.tap ? 0 : w->opt.tap->lists(w->opt.tap->ctx, bias, num_bias, forbidden,
+						   num_forbidden, at, other);
 }
 
 void cairn_worker_remove_lists(struct cairn_worker *w, int32_t bias_at, int32_t num_bias,
 			       int32_t forbidden_at, int32_t num_forbidden)
 {
+	if (w->opt.tap && (num_bias || num_forbidden))
+		w->opt.tap->unlist(w->opt.tap->ctx, bias_at, num_bias, forbidden_at, num_forbidden);
 	give_span(&w->bias_spans, bias_at, num_bias);
 	give_span(&w->forbidden_spans, forbidden_at, num_forbidden);
 }

@@ -439,6 +439,31 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 	return ask_into(w, &w->moe_bytes, m->impl->moe_workspace(&args, &bytes), &bytes, "moe_workspace");
 }
 
+/*
+ * Returns whether the norm's input is a partial sum of this rank. It is the output of o or of down: norms
+ * after attention and MLP follow these, and without such norms the norm that adds them to the residual stream
+ * does.
+ */
+static int is_partial(const struct walk *w, const struct cairn_graph_op *op)
+{
+	if (w->m->ranks <= 1)
+		return 0;
+	return w->m->config.block_norms ? weight_of(w, op, CAIRN_W_ATTN_OUT_NORM) ||
+	       weight_of(w, op, CAIRN_W_MLP_OUT_NORM) : op->kind == CAIRN_OP_ADD_NORM;
+}
+
+/* The same with the partial sums of all ranks. The table knows the communicator (ranks.h). */
+static int run_sum_norm(const struct walk *w, const struct cairn_rmsnorm_args *a)
+{
+	const struct cairn_all_reduce_norm_args sum = {
+		.size = sizeof(sum), .out = a->out, .residual = a->residual, .x = a->x, .weight = a->weight,
+		.rows = a->rows, .dim = a->dim, .dtype = a->dtype, .eps = a->eps,
+		.weight_offset = a->weight_offset,
+	};
+
+	return CAIRN_TABLE(w->m->impl, all_reduce_norm, &sum, w->stream);
+}
+
 static int run_norm(struct walk *w, const struct cairn_graph_op *op)
 {
 	struct cairn_rmsnorm_args args = {
@@ -451,7 +476,8 @@ static int run_norm(struct walk *w, const struct cairn_graph_op *op)
 		.weight_offset = (float)w->m->config.norm_offset,
 	};
 
-	return CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
+	return is_partial(w, op) ? run_sum_norm(w, &args) :
+	       CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
 }
 
 static int run_rope(struct walk *w, const struct cairn_graph_op *op)

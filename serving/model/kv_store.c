@@ -83,9 +83,11 @@ static const struct cairn_tensor *find(const struct cairn_safetensors *st, int32
 	return t;
 }
 
-/* Sets the scales of all heads from a tensor that has one number in all or one per head. */
-static int read_scales(const struct cairn_tensor *t, int32_t heads, float *scales)
+/* Sets the scales of this rank's heads from a tensor that has one number in all or one per head. */
+static int read_scales(const struct cairn_model *m, const struct cairn_tensor *t, float *scales)
 {
+	const int32_t heads = m->config.num_key_value_heads, all = heads * m->kv_shares;
+	const int32_t first = m->rank * m->kv_shares / m->ranks * heads;
 	int dtype = cairn_st_to_dtype(t->dtype);
 	size_t bytes;
 
@@ -93,18 +95,19 @@ static int read_scales(const struct cairn_tensor *t, int32_t heads, float *scale
 		return cairn_error(EINVAL, "%s: %s: dtype %s is not supported (F32, F16, BF16 are)",
 				   t->file, t->name, cairn_st_dtype_name(t->dtype));
 	bytes = cairn_dtype_bytes(dtype);
-	if (t->num_bytes != bytes && t->num_bytes != (size_t)heads * bytes)
+	if (t->num_bytes != bytes && t->num_bytes != (size_t)all * bytes)
 		return cairn_error(EINVAL, "%s: %s: has %zu elements, must have 1 or %d "
-				   "(num_key_value_heads)", t->file, t->name, t->num_bytes / bytes, heads);
+				   "(num_key_value_heads)", t->file, t->name, t->num_bytes / bytes, all);
 	for (int32_t g = 0; g < heads; g++) {
-		const char *from = (const char *)t->data + (t->num_bytes == bytes ? 0 : (size_t)g * bytes);
+		const char *from = (const char *)t->data +
+				   (t->num_bytes == bytes ? 0 : (size_t)(first + g) * bytes);
 		uint64_t aligned = 0;
 
 		memcpy(&aligned, from, bytes);	/* the file guarantees no alignment */
 		scales[g] = (float)cairn_load(&aligned, dtype, 0);
 		if (!(scales[g] > 0) || isinf(scales[g]))
 			return cairn_error(EINVAL, "%s: %s: element %d is %g, must be finite and > 0",
-					   t->file, t->name, g, (double)scales[g]);
+					   t->file, t->name, first + g, (double)scales[g]);
 	}
 	return 0;
 }
@@ -143,7 +146,7 @@ int cairn_model_load_kv_scales(struct cairn_model *m, const struct cairn_safeten
 
 		any |= t != NULL;
 		if (t)
-			ret = read_scales(t, heads, scales + (size_t)i * (size_t)heads);
+			ret = read_scales(m, t, scales + (size_t)i * (size_t)heads);
 	}
 	if (!ret && any)
 		ret = upload(m, scales, num * sizeof(*scales));

@@ -45,7 +45,7 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16;
 	m->weights = weights;
 	m->kv = kv;
-	m->ranks = 1;
+	m->ranks = m->kv_shares = 1;
 	ret = cairn_model_graph(&m->graph, c);
 	if (ret)
 		goto out_free;
@@ -253,7 +253,10 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
 	dtype = cairn_st_to_dtype(s.tensor->dtype);
-	if (cairn_model_share(m, p) == CAIRN_SHARE_COLS)
+	if (cairn_model_share(m, p) == CAIRN_SHARE_ON_0 && m->rank)
+		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_set, dst, 0, (size_t)m->dims[p->rows] *
+				      cairn_dtype_bytes(want), l->stream));
+	else if (cairn_model_share(m, p) == CAIRN_SHARE_COLS)
 		CAIRN_TRY(load_columns(m, l, p, &s, dst));
 	else if (is_8_bits && !fp8)
 		CAIRN_TRY(cairn_model_load_codes(m, p, &place, &s, (float *)l->to, CHUNK, l->stream));
@@ -362,25 +365,28 @@ int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, co
 	return cairn_model_load_as(out, impl, dir, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, progress, ctx);
 }
 
-/* Makes *c the config of one rank's share. */
-static int share_config(struct cairn_model_config *c, const char *dir, int32_t ranks)
+/* Makes *c the config of one rank's share; *kv_shares: see struct cairn_model. */
+static int share_config(struct cairn_model_config *c, const char *dir, int32_t ranks, int32_t *kv_shares)
 {
+	const int32_t kv_heads = c->num_key_value_heads;
 	const struct { const char *key; int32_t *value; int32_t unit; } divided[] = {
 		{ "num_attention_heads", &c->num_attention_heads, 1 },
 		{ "num_key_value_heads", &c->num_key_value_heads, 1 },
 		{ "intermediate_size", &c->intermediate_size, 8 },
 	};
-	/* Biases and norms between a partial sum and its reduction would act once for each rank. */
+	/* The operation moe adds the residual stream, which the sum would then have once for each rank. */
 	const struct { const char *key; int has; } whole[] = {
 		{ "kv_lora_rank", c->latent.kv_lora_rank > 0 }, { "num_experts", c->experts.num_experts > 0 },
-		{ "attention_bias of o_proj", c->o_bias }, { "mlp_bias", c->mlp_bias },
-		{ "norms after attention and MLP", c->block_norms }, { "quantization_config", c->stored_fp8 },
+		{ "quantization_config", c->stored_fp8 },
 	};
 
 	for (int i = 0; i < COUNT(whole); i++)
 		if (whole[i].has)
 			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: cannot be shared among ranks",
 					   dir, whole[i].key);
+	if (kv_heads % ranks && ranks % kv_heads == 0)
+		c->num_key_value_heads = ranks;		/* one for each rank, with repetitions */
+	*kv_shares = kv_heads < ranks ? kv_heads : ranks;
 	for (int i = 0; i < COUNT(divided); i++) {
 		if (*divided[i].value % (ranks * divided[i].unit))
 			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: %d is not divisible among %d "
@@ -398,11 +404,12 @@ static int load_share(struct cairn_model **out, const struct cairn_impl *impl, c
 	struct cairn_safetensors *st = NULL;
 	struct cairn_model_config config;
 	struct cairn_model *m = NULL;
+	int32_t kv_shares = 1;
 	int ret;
 
 	CAIRN_TRY(cairn_model_config_load(dir, &config));
 	if (ranks > 1)
-		CAIRN_TRY(share_config(&config, dir, ranks));
+		CAIRN_TRY(share_config(&config, dir, ranks, &kv_shares));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
 	ret = describe(&m, impl, dir, &config, weights, kv);
@@ -410,6 +417,7 @@ static int load_share(struct cairn_model **out, const struct cairn_impl *impl, c
 		goto out_close;
 	m->rank = rank;
 	m->ranks = ranks;
+	m->kv_shares = kv_shares;
 	l.requantised = calloc((size_t)config.num_hidden_layers, CAIRN_NUM_WEIGHTS);
 	ret = l.requantised ? cairn_model_each_part(m, check_part, &l) :
 	      cairn_error(ENOMEM, "model: no memory");
@@ -448,11 +456,12 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
 }
 
 int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-			  int32_t rank, int32_t ranks, cairn_progress progress, void *ctx)
+			  int32_t rank, int32_t ranks, enum cairn_kv_form kv, cairn_progress progress,
+			  void *ctx)
 {
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
-	return load_share(out, impl, dir, rank, ranks, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, progress, ctx);
+	return load_share(out, impl, dir, rank, ranks, CAIRN_WEIGHTS_PLAIN, kv, progress, ctx);
 }
 
 static int fill_constant(struct cairn_model *m, const struct cairn_part *p, const char *name,
@@ -583,10 +592,15 @@ out_free:
 }
 
 int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *impl,
-			    const struct cairn_model_config *config, int32_t ranks, uint64_t seed)
+			    const struct cairn_model_config *config, int32_t ranks, enum cairn_kv_form kv,
+			    uint64_t seed)
 {
 	struct cairn_model_config share = *config;
+	int32_t kv_shares;
 
-	CAIRN_TRY(share_config(&share, "random model", ranks));
-	return cairn_model_random(out, impl, &share, seed);
+	CAIRN_TRY(share_config(&share, "random model", ranks, &kv_shares));
+	CAIRN_TRY(cairn_model_random_as(out, impl, &share, CAIRN_WEIGHTS_PLAIN, kv, seed));
+	(*out)->ranks = ranks;
+	(*out)->kv_shares = kv_shares;
+	return 0;
 }

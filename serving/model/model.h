@@ -89,6 +89,7 @@ struct cairn_model {
 	enum cairn_kv_form kv;
 	/* config and dims are those of this rank's share; ranks 1: of the whole model */
 	int32_t rank, ranks;
+	int32_t kv_shares;		/* of the KV heads; fewer than ranks: some ranks have the same */
 	int32_t dims[CAIRN_NUM_DIMS];
 	struct cairn_op_graph *graph;	/* its forward pass (model_graph.h) */
 	float *inv_freq;	/* [cairn_rope_dim() / 2], in the table's memory like the weights */
@@ -113,13 +114,17 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
 			void *ctx);
 /*
  * Loads the share of one of `ranks` ranks for tensor parallelism. A rank reads its own rows of q, k, v, gate
- * and up, and its own columns of o and down; all else is whole. The config of the model is that of the share:
- * it has num_attention_heads / ranks heads and so on. The outputs of o and down are then partial sums, which
- * all_reduce_norm (primitives/comm) adds up. -EOPNOTSUPP, naming the key of config.json: a size is not
- * divisible by ranks, or the model has a part that cannot be shared.
+ * and up, and its own columns of o and down; all else is whole, except that the biases of o and down are 0 on
+ * all ranks but rank 0. If there are more ranks than KV heads, several ranks have the same KV head. The
+ * config of the model is that of the share: it has num_attention_heads / ranks heads and so on. The outputs
+ * of o and down are then partial sums, and the forward pass calls all_reduce_norm (primitives/comm) instead
+ * of the rmsnorm that follows them, without a communicator: the table must put it in (ranks.h). -EOPNOTSUPP,
+ * naming the key of config.json: a size is not divisible by ranks, or the model has a part that cannot be
+ * shared.
  */
 int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-			  int32_t rank, int32_t ranks, cairn_progress progress, void *ctx);
+			  int32_t rank, int32_t ranks, enum cairn_kv_form kv, cairn_progress progress,
+			  void *ctx);
 /*
  * Checks without a table that a checkpoint is complete and fits its config.json: each tensor is present with
  * the right shape and a supported type, and no layers beyond those of the config are stored. Does not read
@@ -138,7 +143,8 @@ int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *imp
 			  enum cairn_kv_form kv, uint64_t seed);
 /* The share of one of `ranks` ranks, for measurements: all ranks get the same random weights. */
 int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *impl,
-			    const struct cairn_model_config *config, int32_t ranks, uint64_t seed);
+			    const struct cairn_model_config *config, int32_t ranks, enum cairn_kv_form kv,
+			    uint64_t seed);
 void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
 
 /* Returns a weight, or NULL if the model has no such weight. The caller must know which layers

@@ -49,7 +49,11 @@ enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cai
 	case CAIRN_W_QKV:
 	case CAIRN_W_QKV_BIAS:
 	case CAIRN_W_GATE_UP:
+	case CAIRN_W_GATE_UP_BIAS:
 		return CAIRN_SHARE_ROWS;
+	case CAIRN_W_O_BIAS:
+	case CAIRN_W_DOWN_BIAS:
+		return CAIRN_SHARE_ON_0;
 	case CAIRN_W_O:
 	case CAIRN_W_DOWN:
 		return CAIRN_SHARE_COLS;
@@ -62,7 +66,9 @@ int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *
 			  const struct cairn_safetensors *st, struct cairn_stored *s)
 {
 	const enum cairn_share share = cairn_model_share(m, p);
-	const int64_t shape[] = { m->dims[p->rows] * (share == CAIRN_SHARE_ROWS ? m->ranks : 1),
+	/* of k and v, several ranks may have the same rows */
+	const int32_t shares = p->rows == CAIRN_D_KV ? m->kv_shares : m->ranks;
+	const int64_t shape[] = { m->dims[p->rows] * (share == CAIRN_SHARE_ROWS ? shares : 1),
 				  m->dims[p->cols] * (share == CAIRN_SHARE_COLS ? m->ranks : 1) };
 	int is_matrix = p->cols != CAIRN_D_ONE && p->weight != CAIRN_W_ROUTER && p->weight != CAIRN_W_EMBED &&
 			p->weight != CAIRN_W_LM_HEAD;
@@ -76,9 +82,10 @@ int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *
 				   s->tensor->file, name, cairn_st_dtype_name(s->tensor->dtype));
 	if (share == CAIRN_SHARE_ROWS) {
 		s->share = *s->tensor;
-		s->share.shape[0] /= m->ranks;
-		s->share.num_bytes /= (size_t)m->ranks;
-		s->share.data = (const char *)s->tensor->data + (size_t)m->rank * s->share.num_bytes;
+		s->share.shape[0] /= shares;
+		s->share.num_bytes /= (size_t)shares;
+		s->share.data = (const char *)s->tensor->data +
+				(size_t)(m->rank * shares / m->ranks) * s->share.num_bytes;
 		s->tensor = &s->share;
 	}
 	return 0;

@@ -75,8 +75,11 @@ struct cairn_stored {
 	struct cairn_tensor share;
 };
 
-/* How a part is divided among the ranks of tensor parallelism. */
-enum cairn_share { CAIRN_SHARE_WHOLE, CAIRN_SHARE_ROWS, CAIRN_SHARE_COLS };
+/*
+ * How a part is divided among the ranks of tensor parallelism. ON_0: it is added to partial sums, so only
+ * rank 0 has it, and zeros stand in its place on the others.
+ */
+enum cairn_share { CAIRN_SHARE_WHOLE, CAIRN_SHARE_ROWS, CAIRN_SHARE_COLS, CAIRN_SHARE_ON_0 };
 enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cairn_part *p);
 
 /* Finds the tensor of a part, and checks its shape and type. */

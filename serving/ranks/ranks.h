@@ -1,54 +1,80 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks - tensor parallelism within one host: one process a rank
+ * ranks - tensor parallelism: one process a rank
  *
- *   rank 0: engine, scheduler, worker --- plans ---> ranks 1 .. n-1: a worker each
+ *   rank 0: engine, scheduler, worker, tiers --- plans ---> ranks 1 .. n-1: a worker and tiers each
  *
- * Rank 0 decides; the others make the same passes with their shares of the weights (cairn_model_load_rank).
- * They decide nothing. Each pass is a plan (plan.h) on an inherited socketpair; no port is opened. Page ids
- * are the same on all ranks. The partial sums of o and down are added by all_reduce_norm, in the place of the
- * norm that follows them: cairn_tp_table() makes a table in which rmsnorm with a residual does this. So
- * the forward pass, the worker and the engine are those of one rank.
+ * Rank 0 decides; the others do the same with their shares of the weights (cairn_model_load_rank). They
+ * decide nothing. Each step is a plan (plan.h) on an inherited socketpair; no port is opened. Page ids, host
+ * slots and places of lists are the same on all ranks, since all make the same calls. A rank's outputs of o
+ * and down are partial sums, for whose norm the forward pass calls all_reduce_norm; cairn_tp_table() makes a
+ * table in which this operation has the communicator. So the worker and the engine are those of one rank.
  *
  * Every rank computes all logits and draws the same tokens. Rank 0 compares those of all ranks after each
- * pass; a difference ends the group: "rank 1 drew 5, rank 0 drew 7". If a rank ends, its socket closes, and
- * rank 0 gets -ECONNRESET; if rank 0 ends, the others end too. Waits in collectives have the communicator's
- * time-out, those on sockets CAIRN_TP_START_S or CAIRN_TP_PASS_S.
+ * pass; a difference ends the group: "rank 1 drew 5, rank 0 drew 7".
  *
- * Not shared among ranks, and refused by name: latent attention, experts, biases after a partial sum, 8-bit
- * weights and caches (cairn_model_load_rank); passes that treat logits (plan.h); moves of pages (engine.h).
+ * Failure. A rank that ends, or that is silent for timeout_ms in a collective, at the end of a pass or at a
+ * beat, ends the group. A thread of each rank watches its sockets, so that the end of a rank also ends waits
+ * in collectives, by comm_abort(). The error of rank 0 has the pass, the operation and the rank. A rank that
+ * fails tells rank 0 why before it ends. Nobody continues after an error: all ranks must be started anew.
+ *
+ * Several nodes. Ranks of another node are reached over a channel (rendezvous.h) instead of a socketpair. The
+ * communicators of our tables do not go beyond one host, so ranks on another host are refused by name: nodes
+ * are programs that a launcher has started on one host.
+ *
+ * Models that cannot be shared are refused by cairn_model_load_rank(). decode_step is not used.
  *
  * Errors: -EINVAL, -EOPNOTSUPP, -ENOMEM, -EIO, -ECONNRESET (a rank has ended), -ETIMEDOUT.
  */
 #ifndef CAIRN_TP_H
 #define CAIRN_TP_H
 
-#include "serving/engine/worker.h"
+#include "serving/engine/engine.h"
+#include "serving/ranks/rendezvous.h"
 
 #define CAIRN_TP_START_S	600	/* until a rank has loaded its weights */
-#define CAIRN_TP_PASS_S	60	/* until a rank has made a pass */
 #define CAIRN_TP_END_S	10	/* until a rank has ended that should; it is killed then */
 
 struct cairn_tp;
 
 /*
- * Forks ranks - 1 processes and returns in all of them, with *rank set to 0 in the calling one. Must be
- * called before a table is started and before threads exist. The new processes are killed when the calling
- * one dies.
+ * Forks the other ranks of this node and returns in all of them. Must be called before a table is started and
+ * before threads exist. The new processes are killed when the calling one dies. rendezvous: how to find the
+ * ranks of other nodes, of which node 0 has rank 0; NULL: there are none. timeout_ms: 0 for
+ * CAIRN_COMM_TIMEOUT_MS.
  */
-int cairn_tp_fork(struct cairn_tp **out, int32_t ranks, int32_t *rank);
-/* Closes the sockets, at which the other ranks end; rank 0 waits for them. NULL is legal. */
-void cairn_tp_close(struct cairn_tp *r);
+int cairn_tp_fork(struct cairn_tp **out, int32_t ranks, const struct cairn_rendezvous *rendezvous,
+		  int32_t timeout_ms);
+/*
+ * Rank 0 tells the others to end and waits for them, or kills them if there was an error. Call it before the
+ * table is stopped. NULL is legal.
+ */
+void cairn_tp_close(struct cairn_tp *tp);
+int32_t cairn_tp_rank(const struct cairn_tp *tp);
+int32_t cairn_tp_ranks(const struct cairn_tp *tp);
+int32_t cairn_tp_local_rank(const struct cairn_tp *tp);		/* counts the ranks of this node */
 
 /*
- * Opens the communicator and replaces operations of *impl, which has been started. Called by all ranks. There
- * is one such table in a process.
+ * Checks that all ranks have the same table, device and model (a digest of at most 31 characters), opens the
+ * communicator, and replaces all_reduce_norm of *impl, which has been started. Called by all ranks. There is
+ * one such table in a process.
  */
-int cairn_tp_table(struct cairn_tp *r, struct cairn_impl *impl);
+int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl, const char *model);
 
-/* In rank 0: what the engine tells of its passes; valid until cairn_tp_close(). */
-const struct cairn_worker_tap *cairn_tp_tap(struct cairn_tp *r);
-/* In the other ranks: creates a worker and makes passes until rank 0 closes. Returns 0 then, or an error. */
-int cairn_tp_follow(struct cairn_tp *r, struct cairn_model *model);
+/* In rank 0: what the engine tells of its steps; valid until cairn_tp_close(). */
+const struct cairn_engine_tap *cairn_tp_tap(struct cairn_tp *tp);
+/* In rank 0, while no pass is in flight: returns an error if a rank has ended or does not answer. */
+int cairn_tp_beat(struct cairn_tp *tp);
+
+/*
+ * In the other ranks: creates a worker and carries out plans until rank 0 closes. Returns 0 then;
+ * -ECONNRESET if rank 0 has ended without that. After another error call cairn_tp_fail().
+ */
+int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model);
+/*
+ * In the other ranks: tells rank 0 of the last error, and waits a few seconds until it has noticed. A rank 0
+ * that does not because it has been stopped (SIGSTOP) is killed: it would hold the group's devices for ever.
+ */
+void cairn_tp_fail(struct cairn_tp *tp);
 
 #endif

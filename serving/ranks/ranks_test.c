@@ -79,7 +79,7 @@ static void shares(struct cairn_test *t)
 	if (!EXPECT(t, cairn_model_load(&whole, &impl, embedded(dir, sizeof(dir)), NULL, NULL) == 0))
 		return;
 	for (int32_t r = 0; r < 2; r++) {
-		if (!EXPECT(t, cairn_model_load_rank(&m, &impl, dir, r, 2, NULL, NULL) == 0))
+		if (!EXPECT(t, cairn_model_load_rank(&m, &impl, dir, r, 2, CAIRN_KV_PLAIN, NULL, NULL) == 0))
 			break;
 		EXPECT(t, m->config.num_attention_heads == 2 && m->config.num_key_value_heads == 1);
 		EXPECT(t, m->config.intermediate_size == 160 && m->config.hidden_size == 256);
@@ -90,14 +90,14 @@ static void shares(struct cairn_test *t)
 		cairn_model_free(m);
 	}
 	m = NULL;
-	EXPECT(t, cairn_model_random_rank(&m, &impl, &whole->config, 2, 1) == 0);
+	EXPECT(t, cairn_model_random_rank(&m, &impl, &whole->config, 2, CAIRN_KV_PLAIN, 1) == 0);
 	EXPECT(t, m && m->dims[CAIRN_D_QKV] == whole->dims[CAIRN_D_QKV] / 2 &&
 	       m->dims[CAIRN_D_INTER] == 160);
 	cairn_model_free(m);
-	EXPECT(t, cairn_model_random_rank(&m, &impl, &whole->config, 3, 1) == -EOPNOTSUPP);
-	EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 0, 3, NULL, NULL) == -EOPNOTSUPP);
+	EXPECT(t, cairn_model_random_rank(&m, &impl, &whole->config, 3, CAIRN_KV_PLAIN, 1) == -EOPNOTSUPP);
+	EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 0, 3, CAIRN_KV_PLAIN, NULL, NULL) == -EOPNOTSUPP);
 	EXPECT_CONTAINS(t, cairn_last_error(), "num_attention_heads: 4 is not divisible among 3 ranks");
-	EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 2, 2, NULL, NULL) == -EINVAL);
+	EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 2, 2, CAIRN_KV_PLAIN, NULL, NULL) == -EINVAL);
 	cairn_model_free(whole);
 }
 
@@ -106,7 +106,6 @@ static void refused(struct cairn_test *t)
 {
 	static const char *const models[][2] = {
 		{ "deepseek_tiny", "kv_lora_rank" }, { "mixtral_tiny", "num_experts" },
-		{ "gemma2_tiny", "norms after attention and MLP" },
 	};
 	struct cairn_model *m = NULL;
 	struct cairn_impl impl;
@@ -115,7 +114,8 @@ static void refused(struct cairn_test *t)
 	EXPECT(t, !cairn_impl_open("cpu", &impl) && !cairn_impl_start(&impl, 0));
 	for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
 		snprintf(dir, sizeof(dir), "%s/serving/golden/%s", cairn_data_dir(), models[i][0]);
-		EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 0, 2, NULL, NULL) == -EOPNOTSUPP);
+		EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 0, 2, CAIRN_KV_PLAIN, NULL, NULL) ==
+			  -EOPNOTSUPP);
 		EXPECT_CONTAINS(t, cairn_last_error(), models[i][1]);
 	}
 }
@@ -172,34 +172,39 @@ static void bad_options(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "num_attention_heads: 4 is not divisible among 3 ranks");
 	EXPECT(t, generate(out, "cpu", "9", "x", NULL, NULL) == 2);
 	EXPECT_CONTAINS(t, out, "--tp");
-	EXPECT(t, generate(out, "cpu", "2", "x", "--kv", "fp8") == 2);
-	EXPECT_CONTAINS(t, out, "--tp: excludes");
-	EXPECT(t, generate(out, "cpu", "2", "x", "--repetition-penalty", "1.5") == 1);
-	EXPECT_CONTAINS(t, out, "treats logits");
+	EXPECT(t, generate(out, "cpu", "2", "x", "--weights", "fp8") == 2);
+	EXPECT_CONTAINS(t, out, "--tp: excludes --weights");
+	EXPECT(t, generate(out, "cpu", "2", "x", "--decode", "graph") == 2);
+	EXPECT_CONTAINS(t, out, "or ranks");
+	EXPECT(t, generate(out, "cpu", "2", "x", "--collective-timeout", "0") == 2);
+	EXPECT_CONTAINS(t, out, "--collective-timeout");
 }
 
 /* ---- failures ---- */
 
 struct lives {
 	struct cairn_tp *tp;
-	int32_t rank;
-	const struct cairn_worker_tap *tap;
+	const struct cairn_engine_tap *tap;
+	void *ctx;
 };
 
 static const struct cairn_worker_options small = {
 	.max_batch = 1, .max_rows = 1, .max_context = 16, .num_pages = 1, .page_size = 16,
 };
 
+static const struct cairn_tiers_options no_tiers;
+
 /* Forks a group of two. The other rank runs body and ends. */
 static int open_group(struct cairn_test *t, struct lives *l, void (*body)(struct cairn_tp *tp))
 {
-	if (!EXPECT(t, cairn_tp_fork(&l->tp, 2, &l->rank) == 0))
+	if (!EXPECT(t, cairn_tp_fork(&l->tp, 2, NULL, 60000) == 0))
 		return 0;
-	if (l->rank) {
+	if (cairn_tp_rank(l->tp)) {
 		body(l->tp);
 		_exit(0);
 	}
 	l->tap = cairn_tp_tap(l->tp);
+	l->ctx = l->tap->worker.ctx;
 	return 1;
 }
 
@@ -223,7 +228,7 @@ static void rank_ends(struct cairn_test *t)
 	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
 		if (!open_group(t, &l, bodies[i]))
 			return;
-		EXPECT(t, l.tap->create(l.tap->ctx, &small) == -ECONNRESET);
+		EXPECT(t, l.tap->create(l.ctx, &small, &no_tiers) == -ECONNRESET);
 		EXPECT_CONTAINS(t, cairn_last_error(), "rank 1 has ended");
 		cairn_tp_close(l.tp);
 	}
@@ -237,8 +242,8 @@ static void loads_and_follows(struct cairn_tp *tp)
 
 	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */
 	if (!cairn_impl_open("cpu", &impl) && !cairn_impl_start(&impl, 0) &&
-	    !cairn_model_load(&m, &impl, embedded(dir, sizeof(dir)), NULL, NULL))
-		cairn_tp_follow(tp, m);
+	    !cairn_model_load(&m, &impl, embedded(dir, sizeof(dir)), NULL, NULL) && cairn_tp_follow(tp, m))
+		cairn_tp_fail(tp);
 }
 
 /* A rank whose tokens differ ends the group, with both tokens in the text. */
@@ -253,17 +258,16 @@ static void other_tokens(struct cairn_test *t)
 
 	if (!open_group(t, &l, loads_and_follows))
 		return;
-	EXPECT(t, l.tap->create(l.tap->ctx, &small) == 0);
-	l.tap->begin(l.tap->ctx);
-	l.tap->add(l.tap->ctx, &part);
-	EXPECT(t, l.tap->launch(l.tap->ctx) == 0);
-	EXPECT(t, l.tap->collect(l.tap->ctx, &result) == -EIO);
+	EXPECT(t, l.tap->create(l.ctx, &small, &no_tiers) == 0);
+	l.tap->worker.add(l.ctx, &part);
+	EXPECT(t, l.tap->worker.launch(l.ctx) == 0);
+	EXPECT(t, l.tap->worker.collect(l.ctx, &result) == -EIO);
 	EXPECT_CONTAINS(t, cairn_last_error(), "rank 1 drew ");
 	EXPECT_CONTAINS(t, cairn_last_error(), "rank 0 drew -1");
 	cairn_tp_close(l.tp);
 }
 
-/* A plan that the rank refuses ends it, and rank 0 notices. */
+/* A plan that the rank refuses ends it, and rank 0 says why. */
 static void refused_plan(struct cairn_test *t)
 {
 	const int32_t id = 5, page = 1;		/* there is only page 0 */
@@ -274,11 +278,11 @@ static void refused_plan(struct cairn_test *t)
 
 	if (!open_group(t, &l, loads_and_follows))
 		return;
-	EXPECT(t, l.tap->create(l.tap->ctx, &small) == 0);
-	l.tap->begin(l.tap->ctx);
-	l.tap->add(l.tap->ctx, &part);
-	EXPECT(t, l.tap->launch(l.tap->ctx) == 0);
-	EXPECT(t, l.tap->collect(l.tap->ctx, &result) == -ECONNRESET);
+	EXPECT(t, l.tap->create(l.ctx, &small, &no_tiers) == 0);
+	l.tap->worker.add(l.ctx, &part);
+	EXPECT(t, l.tap->worker.launch(l.ctx) == 0);
+	EXPECT(t, l.tap->worker.collect(l.ctx, &result) == -EIO);
+	EXPECT_CONTAINS(t, cairn_last_error(), "pass 1: collect: rank 1 has failed: plan: pages: 1");
 	cairn_tp_close(l.tp);
 }
 

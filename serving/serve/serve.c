@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -277,6 +278,26 @@ static void free_all(struct serve *s)
 	free(s);
 }
 
+/* Becomes the first worker process of a node that has no front. */
+static int be_node(int argc, char **argv)
+{
+	char **args = calloc((size_t)argc + 2, sizeof(*args));
+	sigset_t none;
+
+	sigemptyset(&none);
+	pthread_sigmask(SIG_SETMASK, &none, NULL);
+	if (args) {
+		args[0] = argv[0];
+		args[1] = "serve-worker";
+		for (int i = 1; i < argc; i++)
+			args[i + 1] = argv[i];
+		execv("/proc/self/exe", args);
+	}
+	fprintf(stderr, "cairn serve: %s\n", strerror(errno));
+	free(args);
+	return CAIRN_EXIT_FAILED;
+}
+
 int cairn_cmd_serve(int argc, char **argv)
 {
 	struct serve *s = calloc(1, sizeof(*s));
@@ -301,6 +322,7 @@ int cairn_cmd_serve(int argc, char **argv)
 	sigaddset(&signals, SIGINT);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);	/* ranks of a dead worker: serve_supervise.c */
 	cairn_clear_error();
 	if (serve_log_open(STDERR_FILENO, &s->log))
 		fprintf(stderr, "cairn serve: %s\n", cairn_last_error());
@@ -308,6 +330,10 @@ int cairn_cmd_serve(int argc, char **argv)
 	if (ret > 0) {
 		free_all(s);
 		return CAIRN_EXIT_OK;
+	}
+	if (!ret && s->opt.common.node > 0) {
+		free_all(s);
+		return be_node(argc, argv);
 	}
 	if (!ret)
 		ret = load(s);

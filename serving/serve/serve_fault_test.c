@@ -4,7 +4,7 @@
 
 #include "conformance/harness.h"
 #include "serving/serve/serve_front.h"
-#include "serving/serve/serve_test.h"
+#include "serving/serve/serve_kill_test.h"
 
 #define LONG	"{\"prompt\":\"a\",\"ignore_eos\":true,\"max_tokens\":1500"
 #define SHORT	"{\"prompt\":\"a\",\"max_tokens\":2}"
@@ -66,68 +66,6 @@ static void device_fails(struct cairn_test *t)
 	EXPECT_CONTAINS(t, log, "it hangs");
 	/* no sanitizer report, although the worker died of a signal */
 	stop_server(&s);
-}
-
-static int find_worker(const struct server *s)
-{
-	char log[1 << 15], *p, *last = NULL;
-
-	for (p = log_of(s, log, sizeof(log)); (p = strstr(p, "(worker ")); p += 8)
-		last = p;
-	return last ? atoi(last + 8) : -1;
-}
-
-/* Returns the worker that the log names last. The log is written a moment after the server is ready. */
-static int worker_of(const struct server *s)
-{
-	return WAIT_FOR(find_worker(s) > 0, 5000) ? find_worker(s) : -1;
-}
-
-struct load {
-	const struct server *s;
-	atomic_bool stop;
-	atomic_int served, failed, refused, wrong;
-};
-
-/* A client's thread, which keeps sending requests; each answer must be complete or a well-formed error. */
-static void *ask_without_end(void *arg)
-{
-	struct load *l = arg;
-	struct reply *r = malloc(sizeof(*r));
-
-	for (int i = 0; !atomic_load(&l->stop); i++) {
-		bool stream = i % 2;
-		int status = post(l->s, PATH,
-				  stream ? "{\"prompt\":\"a\",\"ignore_eos\":true,\"max_tokens\":40,"
-					   "\"stream\":true}" :
-					   "{\"prompt\":\"a\",\"ignore_eos\":true,\"max_tokens\":40}",
-				  r);
-		bool done = strstr(r->body ? r->body : "", stream ? "[DONE]" : "\"completion_tokens\":40");
-		bool error = status && strstr(r->body, "{\"error\":{");
-
-		if (status == 200 && done && !error)
-			atomic_fetch_add(&l->served, 1);
-		else if ((status == 500 && is_error(r)) || (status == 200 && stream && error && !done))
-			atomic_fetch_add(&l->failed, 1);
-		else if (status == 503 && is_error(r))
-			atomic_fetch_add(&l->refused, 1);
-		else if (atomic_fetch_add(&l->wrong, 1) == 0)
-			cairn_note(l->s->t, "status %d: %.300s", status, r->text);
-	}
-	free(r);
-	return NULL;
-}
-
-static long descriptors_of(int pid)
-{
-	char path[64];
-	long n = 0;
-
-	for (int fd = 0; fd < 256; fd++) {
-		snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
-		n += !access(path, F_OK) || errno == EACCES;
-	}
-	return n;
 }
 
 static void killed_under_load(struct cairn_test *t)

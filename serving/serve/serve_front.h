@@ -183,6 +183,7 @@ struct serve {
 	/* used by the link only */
 	int fd;				/* socket to the worker; -1: no worker */
 	int pid;			/* worker; -1: none, or already reaped */
+	int group;			/* its process group, with its ranks; -1: none, or all reaped */
 	bool killed;			/* the front has killed the worker and reported why */
 	int64_t kill_ns;		/* when a failed worker that still runs is killed */
 	struct serve_log_pipe said;	/* what the worker writes to stdout and stderr */

@@ -401,7 +401,7 @@ static void *run(void *arg)
 
 int serve_create_link(struct serve *s)
 {
-	s->fd = s->pid = s->said.fd = -1;
+	s->fd = s->pid = s->group = s->said.fd = -1;
 	s->num_slots = (uint32_t)(s->opt.max_queued + s->opt.common.batch + 1024);
 	if (s->num_slots > 1u << SLOT_BITS)
 		s->num_slots = 1u << SLOT_BITS;

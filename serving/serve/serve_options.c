@@ -5,6 +5,7 @@
 
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
+#include "serving/cli/session_ranks.h"
 #include "serving/serve/serve.h"
 
 static const char usage[] =
@@ -20,6 +21,9 @@ static const char usage[] =
 	"                         embedded tokenizer, prompts of token ids are used unchanged\n"
 	"  --impl NAME|PATH       cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N             CUDA device (0)\n"
+	"  --tp N                 tensor parallelism over N processes, on CUDA devices --device and up;\n"
+	"                         excludes --weights and --plan (1)\n"
+	"  --collective-timeout S how long a rank may be silent before all of them are restarted (5)\n"
 	"  --batch N              sequences running at once (64)\n"
 	"  --max-context N        tokens of one sequence, prompt and answer (the model's limit)\n"
 	"  --rows N               tokens of one step, prompts included (2048, on the host 256)\n"
@@ -31,6 +35,8 @@ static const char usage[] =
 	"  --disk-pages N         KV pages on disk, for pages evicted from host memory (0)\n"
 	"  --disk-dir DIR         directory of the disk pages (/tmp)\n"
 	"  --prefix-cache WHAT    granularity of shared prefixes: page, token, off (page)\n"
+	"  --rendezvous HOST:PORT, --rendezvous-key-file FILE, --rendezvous-timeout S, --nodes N,\n"
+	"  --node-rank K          see generate; only node 0 takes requests\n"
 	"  --decode PATH          auto, graph, persistent, unfused (auto)\n"
 	"  --weights FORM         plain, fp8, fp8-blocks: see generate (plain)\n"
 	"  --kv FORM              plain, fp8: see generate (plain)\n"
@@ -154,6 +160,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		return cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
 	if (o->shape && o->speculative.model)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
+	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, NULL));
 	if (o->disk_pages && !o->host_pages)
 		return cairn_error(EINVAL, "--disk-pages: needs --host-pages, which evicts pages to disk");
 	if (o->repeatable && (o->common.decode == CAIRN_DECODE_GRAPH ||

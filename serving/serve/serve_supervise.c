@@ -4,11 +4,12 @@
  *
  *   none --spawn--> LOADING --READY--> READY --exit, error, silence--> FAILED --delay--> LOADING
  *
- * A failed worker is killed. The next one starts only after the failed one has been reaped, because its
- * device memory is not free before. A worker that has reported an error or closed its socket gets GRACE_NS to
- * end by itself, so that the log shows how it ended. The delay is 0.1 s after a worker that has served a
- * token; it doubles, up to 10 s, after each worker that has not. If the first worker cannot load the model, a
- * retry is pointless, and serve.c ends the program.
+ * A worker and its ranks (--tp) are a process group. A failed worker is killed with its group. The next one
+ * starts only after all of them have been reaped, because their device memory is not free before; the front
+ * is a subreaper, so that the ranks of a worker that has died become its children. A worker that has reported
+ * an error or closed its socket gets GRACE_NS to end by itself, so that the log shows how it ended. The delay
+ * is 0.1 s after a worker that has served a token; it doubles, up to 10 s, after each worker that has not. If
+ * the first worker cannot load the model, a retry is pointless, and serve.c ends the program.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -65,7 +66,9 @@ static int spawn(struct serve *s)
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setsigdefault(&attr, &all);
-	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	posix_spawnattr_setpgroup(&attr, 0);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+				 POSIX_SPAWN_SETPGROUP);
 	ret = posix_spawn(&pid, "/proc/self/exe", &actions, &attr, argv, environ);
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&actions);
@@ -78,7 +81,7 @@ static int spawn(struct serve *s)
 	free(argv);
 	s->fd = fds[0];
 	s->said.fd = said[0];
-	s->pid = pid;
+	s->pid = s->group = pid;
 	s->killed = false;
 	return 0;
 failed:
@@ -136,7 +139,7 @@ int serve_worker_ready(struct serve *s, const struct cairn_wire_frame *f)
 static void kill_worker(struct serve *s)
 {
 	s->killed = true;
-	kill(s->pid, SIGKILL);
+	kill(-s->group, SIGKILL);
 }
 
 /* Fails all requests and gives the worker grace_ns to end by itself. */
@@ -151,7 +154,7 @@ static void fail_worker(struct serve *s, const char *why, int64_t grace_ns)
 	s->fd = -1;
 	s->killed = false;
 	s->kill_ns = now + grace_ns;
-	if (s->pid > 0 && !grace_ns)
+	if (s->group > 0 && !grace_ns)
 		kill_worker(s);
 	serve_log_print(s->log, "cairn serve: the worker has failed: %s", why);
 	serve_fail_all(s, why);
@@ -179,25 +182,36 @@ void serve_worker_gone(struct serve *s, const char *why)
 	fail_worker(s, why, GRACE_NS);
 }
 
-/* Returns whether no worker process exists any more. */
-static bool reap(struct serve *s)
+static void say_end(const struct serve *s, int status)
 {
-	int status, ret;
-
-	if (s->pid < 0)
-		return true;
-	ret = waitpid(s->pid, &status, WNOHANG);
-	if (!ret || (ret < 0 && errno == EINTR))
-		return false;
-	s->pid = -1;
-	serve_log_end_relay(s->log, &s->said);
-	if (s->killed)
-		return true;	/* the reason has been reported */
-	if (ret > 0 && WIFSIGNALED(status))
+	if (WIFSIGNALED(status))
 		serve_log_print(s->log, "cairn serve: the worker was ended by signal %d (%s)",
 				WTERMSIG(status), strsignal(WTERMSIG(status)));
-	else if (ret > 0 && WEXITSTATUS(status))
+	else if (WEXITSTATUS(status))
 		serve_log_print(s->log, "cairn serve: the worker ended with status %d", WEXITSTATUS(status));
+}
+
+/*
+ * Returns whether no process of the worker's group exists any more. Ranks that outlive rank 0 are the front's
+ * children by now; the kernel kills them, as their parent has died.
+ */
+static bool reap(struct serve *s)
+{
+	int status, pid;
+
+	if (s->group < 0)
+		return true;
+	while ((pid = waitpid(-s->group, &status, WNOHANG)) > 0) {
+		if (pid != s->pid)
+			continue;
+		s->pid = -1;
+		if (!s->killed)		/* else the reason has been reported */
+			say_end(s, status);
+	}
+	if (!pid || errno != ECHILD)
+		return false;
+	s->pid = s->group = -1;
+	serve_log_end_relay(s->log, &s->said);
 	return true;
 }
 
@@ -213,7 +227,7 @@ void serve_supervise(struct serve *s)
 			serve_worker_broken(s, "it hangs");
 		return;
 	}
-	if (s->pid > 0 && !s->killed && now >= s->kill_ns)
+	if (s->group > 0 && !s->killed && now >= s->kill_ns)
 		kill_worker(s);
 	if (reap(s) && now >= s->restart_ns && !atomic_load(&s->cannot_load))
 		start(s);
@@ -225,7 +239,7 @@ int64_t serve_next_ns(const struct serve *s)
 
 	if (s->fd >= 0)
 		return atomic_load(&s->beat_ns) + limit * 1000 * MS;
-	if (s->pid >= 0)
+	if (s->group >= 0)
 		return serve_now_ns() + REAP_NS;
 	return s->restart_ns;
 }

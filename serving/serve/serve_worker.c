@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "primitives/base/error.h"
+#include "serving/cli/session_ranks.h"
 #include "serving/serve/serve_worker.h"
 
 #define STATS_NS	100000000	/* interval of STATS */
@@ -180,8 +181,11 @@ static int serve(struct worker *w)
 			cairn_kv_events_flush(w->events);
 		say_step(w, busy);
 		CAIRN_TRY(flush(w));
-		if (!busy && !was_busy)
-			wait_for_front(w);
+		if (busy || was_busy)
+			continue;
+		if (w->tp)
+			CAIRN_TRY(cairn_tp_beat(w->tp));
+		wait_for_front(w);
 	}
 	return 0;
 }
@@ -224,6 +228,11 @@ static int prepare_grammar(struct worker *w, const struct cairn_serve_options *o
 	};
 	int ret;
 
+	if (w->tp) {
+		snprintf(w->no_grammar, sizeof(w->no_grammar), "not supported with --tp: masks do not reach "
+			 "other ranks");
+		return 0;
+	}
 	cairn_serve_dir(o, dir, sizeof(dir));
 	ret = cairn_grammar_create(&w->grammar, &go);
 	if (ret && ret != -EOPNOTSUPP)
@@ -272,9 +281,8 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	int host;
 
 	CAIRN_TRY(cairn_serve_config(o, &config, &w->max_context));
-	CAIRN_TRY(cairn_session_start(&w->session, o->common.impl, (int)o->common.device));
-	w->session.weights = (enum cairn_weights)o->common.weights;
-	w->session.kv = (enum cairn_kv_form)o->common.kv;
+	CAIRN_TRY(cairn_session_start_rank(&w->session, &o->common, w->tp, o->shape,
+					   (uint64_t)o->seed));
 	w->session.progress_lines = 1;	/* its standard error is a pipe to the front */
 	if (o->shape)
 		CAIRN_TRY(cairn_session_shape(&w->session, o->shape, (uint64_t)o->seed));
@@ -295,6 +303,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	CAIRN_TRY(prepare_grammar(w, o, &config, &eo));
 	eo.nano = cairn_session_plans(&w->session, o->plan, "serve");
 	CAIRN_TRY(open_events(w, o, &eo));
+	eo.tap = w->tp ? cairn_tp_tap(w->tp) : NULL;
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
 	f.ready.vocab_size = config.vocab_size;
 	f.ready.max_context = room < w->max_context ? (int32_t)room : w->max_context;
@@ -343,26 +352,46 @@ static void watch_for_crashes(void)
 }
 #endif
 
+/* A rank other than 0. Its standard error is a pipe to the front, which takes each line into the log. */
+static int follow(struct worker *w, const struct cairn_serve_options *o)
+{
+	struct cairn_tp *tp = w->tp;
+
+	if (o->common.node < 1)		/* only rank 0 speaks to the front, which sees at once when it ends */
+		close(CAIRN_SERVE_FD);
+	free(w);
+	fprintf(stderr, "cairn serve: rank %d is process %d\n", cairn_tp_rank(tp), getpid());
+	return cairn_session_follow(&o->common, tp, o->shape, (uint64_t)o->seed, "serve");
+}
+
 int cairn_cmd_serve_worker(int argc, char **argv)
 {
 	struct cairn_serve_options o;
 	struct worker *w = calloc(1, sizeof(*w));
 	int ret, loaded = 0;
 
-	/* die with the front, however it ends; the front alone handles ^C and SIGTERM */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	signal(SIGINT, SIG_IGN);
-	signal(SIGTERM, SIG_IGN);
+	ret = w ? cairn_serve_parse(argc, argv, &o) : cairn_error(ENOMEM, "worker: no memory");
+	if (ret || o.common.node < 1) {		/* a node without rank 0 has no front */
+		/* die with the front, however it ends; the front alone handles ^C and SIGTERM */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		signal(SIGINT, SIG_IGN);
+		signal(SIGTERM, SIG_IGN);
+	}
 	signal(SIGPIPE, SIG_IGN);
 	watch_for_crashes();
-	ret = w ? cairn_serve_parse(argc, argv, &o) : cairn_error(ENOMEM, "worker: no memory");
+	if (!ret)
+		ret = cairn_ranks_fork(&w->tp, &o.common);
+	if (!ret && w->tp && cairn_tp_rank(w->tp))
+		return follow(w, &o);
 	if (!ret)
 		ret = cairn_serve_name_option(load(w, &o));
 	if (!ret) {
 		loaded = 1;
 		ret = serve(w);
 	}
-	if (ret < 0 && ret != -EPIPE && w)
+	if (ret < 0 && w && o.common.node > 0)
+		fprintf(stderr, "cairn serve: %s\n", cairn_last_error());
+	else if (ret < 0 && ret != -EPIPE && w)
 		say_failed(w);
 	if (w) {
 		cairn_serve_power_stop(w->power);
@@ -370,6 +399,7 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 		worker_drop_requests(w);
 		cairn_grammar_destroy(w->grammar);
 		cairn_kv_events_close(w->events);
+		cairn_tp_close(w->tp);
 		cairn_session_close(&w->session);
 		free(w->out.data);
 		free(w);

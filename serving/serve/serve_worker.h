@@ -14,6 +14,7 @@
 #include "serving/engine/engine.h"
 #include "serving/events/kv_events.h"
 #include "serving/grammar/grammar.h"
+#include "serving/ranks/ranks.h"
 #include "serving/serve/serve.h"
 #include "serving/serve/serve_power.h"
 #include "serving/serve/serve_wire.h"
@@ -45,6 +46,7 @@ struct client {
 
 struct worker {
 	struct cairn_session session;
+	struct cairn_tp *tp;		/* the other ranks; NULL: none */
 	struct cairn_engine *engine;
 	struct cairn_wire_out out;
 	struct cairn_wire_in in;

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/* session_ranks - sessions of several ranks */
+#include "serving/cli/session_ranks.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "conformance/tables/program.h"
+#include "primitives/base/error.h"
+
+int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const char *slices)
+{
+	const char *excluded = plan ? "plan" : slices ? "slices" : o->weights ? "weights" : NULL;
+	struct cairn_rendezvous r = { .nodes = (int32_t)o->nodes, .node = (int32_t)o->node };
+
+	if (o->tp > 1 && excluded)
+		return cairn_error(EINVAL, "--tp: excludes --%s", excluded);
+	if (!o->rendezvous)
+		return o->nodes || o->node >= 0 || o->rendezvous_key || o->rendezvous_s ?
+		       cairn_error(EINVAL, "--nodes, --node-rank, --rendezvous-key-file and "
+				   "--rendezvous-timeout: need --rendezvous") : 0;
+	if (o->tp < 2)
+		return cairn_error(EINVAL, "--rendezvous: needs --tp");
+	if (!o->nodes != (o->node < 0))
+		return cairn_error(EINVAL, "--nodes, --node-rank: give both or neither");
+	CAIRN_TRY(cairn_rendezvous_from_env(&r, getenv));
+	o->nodes = r.nodes;
+	o->node = r.node;
+	if (o->node >= o->nodes)
+		return cairn_error(EINVAL, "--node-rank: is %lld, must be 0 to %lld", (long long)o->node,
+				   (long long)o->nodes - 1);
+	return 0;
+}
+
+int cairn_ranks_fork(struct cairn_tp **tp, const struct cairn_common_options *o)
+{
+	const int64_t collective_ms = o->collective_s ? o->collective_s * 1000 : CAIRN_COMM_TIMEOUT_MS;
+	const struct cairn_rendezvous r = {
+		.address = o->rendezvous, .key_file = o->rendezvous_key, .nodes = (int32_t)o->nodes,
+		.node = (int32_t)o->node,
+		.timeout_ms = (int32_t)(o->rendezvous_s ? o->rendezvous_s * 1000 : collective_ms),
+	};
+
+	*tp = NULL;
+	return o->tp > 1 ? cairn_tp_fork(tp, (int32_t)o->tp, o->rendezvous ? &r : NULL,
+					 (int32_t)collective_ms) : 0;
+}
+
+/* ---- the model's identity ---- */
+
+static uint64_t hash(uint64_t h, const void *bytes, size_t num)
+{
+	const unsigned char *b = bytes;
+
+	for (size_t i = 0; i < num; i++)
+		h = (h ^ b[i]) * 0x100000001b3u;
+	return h;
+}
+
+static uint64_t hash_file(uint64_t h, const char *path)
+{
+	unsigned char buf[4096];
+	FILE *f = fopen(path, "rb");
+	size_t n;
+
+	while (f && (n = fread(buf, 1, sizeof(buf), f)))
+		h = hash(h, buf, n);
+	if (f)
+		fclose(f);
+	return h;
+}
+
+/* The sum does not depend on the order of the entries. Weights themselves are too many to be read twice. */
+static uint64_t sum_sizes(const char *dir)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	struct stat st;
+	uint64_t sum = 0;
+	char path[8192];
+
+	while (d && (e = readdir(d))) {
+		snprintf(path, sizeof(path), "%.4000s/%.255s", dir, e->d_name);
+		if (!strstr(e->d_name, ".safetensors") || stat(path, &st))
+			continue;
+		sum += hash(hash(0xcbf29ce484222325u, e->d_name, strlen(e->d_name)), &st.st_size,
+			    sizeof(st.st_size));
+	}
+	if (d)
+		closedir(d);
+	return sum;
+}
+
+/* Writes a digest of config.json and the names and sizes of the weights' files, or of shape and seed. */
+static void model_digest(const struct cairn_common_options *o, const char *shape, uint64_t seed, char *to,
+			 size_t len)
+{
+	uint64_t h = hash(0xcbf29ce484222325u, &seed, sizeof(seed));
+	char dir[4096], path[4200];
+
+	if (shape) {
+		snprintf(to, len, "%016llx", (unsigned long long)hash(h, shape, strlen(shape)));
+		return;
+	}
+	if (o->model)
+		snprintf(dir, sizeof(dir), "%s", o->model);
+	else
+		snprintf(dir, sizeof(dir), "%s/serving/embedded", cairn_data_dir());
+	snprintf(path, sizeof(path), "%s/config.json", dir);
+	h = hash_file(0xcbf29ce484222325u, path) + sum_sizes(dir);
+	snprintf(to, len, "%016llx", (unsigned long long)h);
+}
+
+/* ---- sessions ---- */
+
+int cairn_session_start_rank(struct cairn_session *s, const struct cairn_common_options *o,
+			     struct cairn_tp *tp, const char *shape, uint64_t seed)
+{
+	int ret = cairn_session_start(s, o->impl, (int)o->device + (tp ? cairn_tp_local_rank(tp) : 0));
+	char model[32];
+
+	if (ret && (s->impl.flags & CAIRN_IMPL_HOST_MEM))	/* all ranks of a host table have device 0 */
+		ret = cairn_session_start(s, o->impl, (int)o->device);
+	CAIRN_TRY(ret);
+	s->weights = (enum cairn_weights)o->weights;
+	s->kv = (enum cairn_kv_form)o->kv;
+	if (!tp)
+		return 0;
+	s->rank = cairn_tp_rank(tp);
+	s->ranks = cairn_tp_ranks(tp);
+	model_digest(o, shape, seed, model, sizeof(model));
+	return cairn_tp_table(tp, &s->impl, model);
+}
+
+int cairn_session_follow(const struct cairn_common_options *o, struct cairn_tp *tp, const char *shape,
+			 uint64_t seed, const char *command)
+{
+	struct cairn_session s = { 0 };
+	int ret = cairn_session_start_rank(&s, o, tp, shape, seed);
+
+	if (!ret)
+		ret = shape ? cairn_session_shape(&s, shape, seed) : cairn_session_load(&s, o->model);
+	if (!ret)
+		ret = cairn_tp_follow(tp, s.model);
+	if (ret && (ret != -ECONNRESET || o->node > 0))		/* else rank 0 tells why it has ended */
+		fprintf(stderr, "cairn %s: rank %d: %s\n", command, cairn_tp_rank(tp), cairn_last_error());
+	if (ret && ret != -ECONNRESET)
+		cairn_tp_fail(tp);
+	cairn_tp_close(tp);
+	cairn_session_close(&s);
+	return ret ? CAIRN_EXIT_FAILED : CAIRN_EXIT_OK;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session_ranks - sessions of several ranks (ranks.h), for generate, eval and serve: --tp */
+#ifndef CAIRN_SESSION_RANKS_H
+#define CAIRN_SESSION_RANKS_H
+
+#include "serving/cli/command.h"
+#include "serving/ranks/ranks.h"
+
+#define CAIRN_NODES_USAGE \
+	"Ranks of several started programs (nodes), each with --tp / --nodes of them:\n" \
+	"  --rendezvous HOST:PORT        address on which rank 0 listens until all ranks have come; with\n" \
+	"                                LeaderWorkerSet, :PORT is enough\n" \
+	"  --nodes N  --node-rank K      number of nodes, and this one's (from the variables of Open MPI,\n" \
+	"                                PMI, PMIx, Slurm or LeaderWorkerSet)\n" \
+	"  --rendezvous-key-file FILE    secret of all nodes, 16 to 4096 bytes that only its owner may\n" \
+	"                                read; without it, HOST must be a loopback address\n" \
+	"  --rendezvous-timeout S        for all ranks to come (--collective-timeout)\n"
+
+/*
+ * Checks that the options go together, and takes nodes and node from the environment if they are not given.
+ * plan: --plan; slices: --slices; NULL: not given, or no such option.
+ */
+int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const char *slices);
+/* Forks the ranks; *tp is NULL without --tp. Returns in all of them: see cairn_tp_fork(). */
+int cairn_ranks_fork(struct cairn_tp **tp, const struct cairn_common_options *o);
+/*
+ * Starts the table of this rank on its device, and joins the others. tp NULL: the only rank. shape: NULL for
+ * --model.
+ */
+int cairn_session_start_rank(struct cairn_session *s, const struct cairn_common_options *o,
+			     struct cairn_tp *tp, const char *shape, uint64_t seed);
+/*
+ * All that a rank other than 0 does. Errors go to standard error, after the name of the command, and to rank
+ * 0. Returns the exit status.
+ */
+int cairn_session_follow(const struct cairn_common_options *o, struct cairn_tp *tp, const char *shape,
+			 uint64_t seed, const char *command);
+
+#endif

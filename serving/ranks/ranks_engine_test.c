@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * ranks_engine_test - an engine with ranks gives the answers of an engine without
+ *
+ * All that an engine can ask of a device is asked: pages that are copied, swapped, offloaded and fetched from
+ * the disk; penalties, biases, forbidden tokens and log-probabilities; several answers, beams, drafts.
+ * Prompts are questions that the embedded model answers with certainty, so that the last bits of logits,
+ * which are rounded elsewhere with ranks, do not decide.
+ */
+#include "conformance/harness.h"
+#include "serving/ranks/ranks_engine_test.h"
+
+/*
+ * Logits are at most some 30 here. They are products of a bf16 vector, whose numbers may be rounded to the
+ * other side: a step of 2^-8 of each would change a logit by 0.12 at most.
+ */
+#define CLOSE	0.12f
+
+static void compare(struct cairn_test *t, int num, struct asked *whole, struct asked *shared)
+{
+	for (int i = 0; i < num; i++)
+		for (int k = 0; k < whole[i].req.num_seqs; k++) {
+			const struct answer *a = &whole[i].answers[k], *b = &shared[i].answers[k];
+
+			if (!EXPECT(t, a->num_finished == 2 && b->num_finished == 2 && a->num_ids > 1) ||
+			    !EXPECT(t, a->num_ids == b->num_ids &&
+				       !memcmp(a->ids, b->ids, (size_t)a->num_ids * sizeof(*a->ids))))
+				cairn_note(t, "question %d, answer %d: %d and %d tokens", i, k, a->num_ids,
+					   b->num_ids);
+			for (int n = 0; n < a->num_ids; n++)
+				if (!EXPECT(t, fabsf(a->logprob[n] - b->logprob[n]) <= CLOSE))
+					cairn_note(t, "question %d: %g and %g", i, (double)a->logprob[n],
+						   (double)b->logprob[n]);
+			EXPECT(t, fabsf(a->prompt_logprob - b->prompt_logprob) <=
+				  0.01f * fabsf(a->prompt_logprob));
+		}
+}
+
+static void check_counts(struct cairn_test *t, const struct setting *s,
+			 const struct cairn_engine_stats *stats)
+{
+	if (s->eo.speculation.method) {
+		EXPECT(t, stats->speculation.accepted_tokens > 0);
+		return;
+	}
+	for (int k = 0; k < CAIRN_NUM_MOVES && s->moves; k++)
+		if (!EXPECT(t, stats->scheduler.moves[k] > 0))
+			cairn_note(t, "no moves of kind %d", k);
+}
+
+static void run_setting(struct cairn_test *t, const struct setting *setting, int ranks)
+{
+	const struct cairn_common_options o = { .impl = "cpu", .tp = ranks, .collective_s = 60 };
+	const struct cairn_common_options one = { .impl = "cpu" };
+	struct asked *whole = calloc(NUM, sizeof(*whole)), *shared = calloc(NUM, sizeof(*shared));
+	struct cairn_session s = { 0 }, w = { 0 };
+	struct cairn_engine_stats stats = { 0 }, unused;
+	struct cairn_tp *tp = NULL;
+	int is_draft = setting->eo.speculation.method == CAIRN_SPECULATE_DRAFT_MODEL;
+
+	if (!EXPECT(t, cairn_ranks_fork(&tp, &o) == 0))
+		return;
+	if (cairn_tp_rank(tp))
+		be_other_rank(&o, tp);
+	cairn_set_threads(1);
+	if (EXPECT(t, !cairn_session_start_rank(&s, &o, tp, NULL, 0) && !cairn_session_load(&s, NULL)) &&
+	    EXPECT(t, !is_draft || !cairn_model_load(&s.drafter, &s.impl, s.dir, NULL, NULL)) &&
+	    EXPECT(t, answer_all(t, &s, cairn_tp_tap(tp), setting, shared, &stats) == 0))
+		check_counts(t, setting, &stats);
+	cairn_tp_close(tp);
+	if (EXPECT(t, !cairn_session_start_rank(&w, &one, NULL, NULL, 0) && !cairn_session_load(&w, NULL)) &&
+	    EXPECT(t, !is_draft || !cairn_model_load(&w.drafter, &w.impl, w.dir, NULL, NULL)) &&
+	    EXPECT(t, answer_all(t, &w, NULL, setting, whole, &unused) == 0))
+		compare(t, setting->num, whole, shared);
+	free_asked(whole);
+	free_asked(shared);
+	cairn_session_close(&w);
+	cairn_session_close(&s);
+}
+
+static void moves(struct cairn_test *t)
+{
+	run_setting(t, &moving, 2);
+}
+
+static void treats(struct cairn_test *t)
+{
+	const struct setting s = { { SMALL }, treated, 8, 0 };
+
+	run_setting(t, &s, 2);
+}
+
+static void drafts(struct cairn_test *t)
+{
+	struct setting s = { { SMALL, .speculation = { .method = CAIRN_SPECULATE_NGRAM, .always = 1 } },
+			     treated, 8, 0 };
+
+	run_setting(t, &s, 2);
+	s.eo.speculation.method = CAIRN_SPECULATE_DRAFT_MODEL;
+	s.ask = greedy;
+	run_setting(t, &s, 2);
+}
+
+static const struct cairn_unit units[] = {
+	{ "moves", moves }, { "treats", treats }, { "drafts", drafts },
+};
+
+const struct cairn_family cairn_ranks_engine_family = {
+	.stage = "serving", .name = "ranks_engine",
+	.units = units, .num_units = ARRAY_SIZE(units),
+};
