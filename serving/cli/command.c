@@ -154,12 +154,16 @@ int cairn_parse_list(const char *option, const char *text, int32_t lo, int32_t h
 int cairn_check_speculative(struct cairn_speculative_options *o)
 {
 	const char *name = o->num_tokens ? "num-speculative-tokens" : o->lookup_max ? "prompt-lookup-max" :
-			   o->lookup_min ? "prompt-lookup-min" : NULL;
+			   o->lookup_min ? "prompt-lookup-min" : o->branches ? "speculative-branches" :
+			   o->tree_rows ? "speculative-tree-rows" : NULL;
 
 	if (o->model && o->method == CAIRN_SPECULATE_OFF)
 		o->method = CAIRN_SPECULATE_DRAFT_MODEL;
 	if (name && o->method == CAIRN_SPECULATE_OFF)
 		return cairn_error(EINVAL, "--%s: needs --speculative", name);
+	if (o->tree_rows && o->branches < 2)
+		return cairn_error(EINVAL, "--speculative-tree-rows: needs --speculative-branches of "
+				   "2 and more");
 	if (!o->model != (o->method != CAIRN_SPECULATE_DRAFT_MODEL))
 		return cairn_error(EINVAL, "--speculative: %s %s --speculative-model",
 				   cairn_speculate_names[o->method], o->model ? "excludes" : "needs");
@@ -374,7 +378,7 @@ int cairn_session_speculate(struct cairn_session *s, const struct cairn_speculat
 	*speculation = (struct cairn_speculation){
 		.method = (enum cairn_speculate)o->method, .num_tokens = (int32_t)o->num_tokens,
 		.lookup_max = (int32_t)o->lookup_max, .lookup_min = (int32_t)o->lookup_min,
-		.model = s->drafter,
+		.branches = (int32_t)o->branches, .tree_rows = (int32_t)o->tree_rows, .model = s->drafter,
 	};
 	return 0;
 }

@@ -9,7 +9,7 @@
 #include "conformance/suite/spawn.h"
 #include "conformance/tables/program.h"
 
-enum { MAX_ARGS = 24 };
+enum { MAX_ARGS = 28 };
 
 static int cairn(char *out, const char *const *args)
 {
@@ -62,6 +62,9 @@ static void same_answers(struct cairn_test *t)
 		EXPECT(t, CAIRN(out, ASK(temperature, "--speculative-model", dir, "--batch", "2")) == 0);
 		EXPECT_CONTAINS(t, out, ": drafts, 5 layers");
 		EXPECT(t, !strcmp(answer_of(out), answer_of(plain)));
+		EXPECT(t, CAIRN(out, ASK(temperature, "--speculative-model", dir, "--speculative-branches",
+					 "3", "--speculative-tree-rows", "12")) == 0);
+		EXPECT(t, !strcmp(answer_of(out), answer_of(plain)));
 	}
 }
 
@@ -74,6 +77,9 @@ static void bad_options(struct cairn_test *t)
 	EXPECT(t, symlink(target, path) == 0);
 	REFUSED(t, "none of off, ngram, draft_model", "generate", "--speculative", "eagle");
 	REFUSED(t, "--prompt-lookup-min: needs --speculative", "generate", "--prompt-lookup-min", "2");
+	REFUSED(t, "--speculative-branches: needs --speculative", "generate", "--speculative-branches", "2");
+	REFUSED(t, "--speculative-tree-rows: needs --speculative-branches", "generate", "--speculative",
+		"ngram", "--speculative-tree-rows", "8");
 	REFUSED(t, "--num-speculative-tokens: '17'", "generate", "--num-speculative-tokens", "17");
 	REFUSED(t, "--prompt-lookup-min: 5 is not in 1..3 (prompt_lookup_max)", "generate", "--impl", "cpu",
 		"--prompt", "x", "--speculative", "ngram", "--prompt-lookup-min", "5", "--prompt-lookup-max",

@@ -168,7 +168,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.max_context = e->opt.max_context, .num_pages = e->opt.num_pages,
 		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
 		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable, .nano = e->opt.nano,
-		.slices = e->opt.slices, .tap = e->opt.tap,
+		.slices = e->opt.slices, .tap = e->opt.tap, .trees = engine_spec_trees(e),
 	};
 	e->opt.nano = NULL;		/* the worker has a copy */
 	ret = cairn_worker_create(&e->worker, model, &wo);
@@ -221,6 +221,9 @@ void cairn_engine_destroy(struct cairn_engine *e)
 	engine_spec_destroy(e->spec);
 	free(e->treats);
 	free(e->count_slots);
+	free(e->paths);
+	free(e->moves_from);
+	free(e->moves_to);
 	free(e->slots);
 	free(e->free_slots);
 	free(e->events);

@@ -75,6 +75,11 @@ struct cairn_worker_options {
 	 * together with nano. The slices must outlive the worker. */
 	const struct cairn_slices *slices;
 	const struct cairn_worker_tap *tap;	/* NULL: none; must outlive the worker */
+	/*
+	 * Parts may be token trees, and cairn_worker_move_rows() may be called. Needs attn_bsr and kv_move.
+	 * Not with repeatable, nano, slices or tap, nor for a model with latent attention.
+	 */
+	int trees;
 };
 
 /* Treatment of a draw's logits beyond its sampling parameters. Zero turns a member off; for slot, -1 does. */
@@ -105,6 +110,13 @@ struct cairn_worker_part {
 	int32_t num_pages;
 	int decodes;			/* with repeatable: its row decodes, with or without a draw */
 	int chained;			/* its rows attend to rows that earlier parts of this pass append */
+	/*
+	 * NULL, or the rows form a tree of at most CAIRN_TREE_ROWS rows: row i > 0 follows row parents[i] < i
+	 * instead of row i - 1. It attends to the keys before the part, to row 0, and to the rows on its path
+	 * from there, and has the position that follows that of its parent. Its key is stored as number
+	 * position + i of the sequence. The array, [num_rows], must be valid until launch.
+	 */
+	const int32_t *parents;
 	const struct cairn_sampling *draw;	/* how to draw a token after the last row; NULL: none */
 	uint64_t seed, offset;		/* which draw of which seed; the seed in *draw is not used */
 	const struct cairn_worker_treat *treat;		/* NULL: none */
@@ -155,6 +167,13 @@ void cairn_worker_add(struct cairn_worker *worker, const struct cairn_worker_par
  */
 void cairn_worker_add_draw(struct cairn_worker *worker, int32_t row, const struct cairn_worker_part *part);
 int cairn_worker_launch(struct cairn_worker *worker);
+/*
+ * Moves the keys and values of all layers from slots from[i] to slots to[i], where slot s of page p is number
+ * p * page_size + s. At most max_rows moves. A slot may be in both lists: all are read before any is written.
+ * Ordered after the passes launched so far. A pass that is launched later must be collected before the next
+ * call.
+ */
+int cairn_worker_move_rows(struct cairn_worker *worker, const int32_t *from, const int32_t *to, int32_t num);
 /*
  * Makes the pass call fn as described at struct cairn_batch; it then does not run as a graph. Call it before
  * launch. It has no effect if decode_step runs the pass, because that has no point between two layers.
