@@ -49,8 +49,9 @@ static char *answer_of(char *out)
 static void same_answers(struct cairn_test *t)
 {
 	static char plain[16384], out[16384];
-	char dir[PATH_MAX];
+	char dir[PATH_MAX], head[PATH_MAX];
 
+	snprintf(head, sizeof(head), "%.2000s/serving/golden/eagle3_embedded", cairn_data_dir());
 	snprintf(dir, sizeof(dir), "%s/serving/embedded", cairn_data_dir());
 	for (int i = 0; i < 2; i++) {
 		const char *temperature = i ? "1" : "0";
@@ -65,6 +66,10 @@ static void same_answers(struct cairn_test *t)
 		EXPECT(t, CAIRN(out, ASK(temperature, "--speculative-model", dir, "--speculative-branches",
 					 "3", "--speculative-tree-rows", "12")) == 0);
 		EXPECT(t, !strcmp(answer_of(out), answer_of(plain)));
+		EXPECT(t, CAIRN(out, ASK(temperature, "--speculative", "eagle3", "--speculative-model",
+					 head)) == 0);
+		EXPECT_CONTAINS(t, out, "an EAGLE-3 head");
+		EXPECT(t, !strcmp(answer_of(out), answer_of(plain)));
 	}
 }
 
@@ -75,7 +80,11 @@ static void bad_options(struct cairn_test *t)
 	snprintf(target, sizeof(target), "%.2000s/serving/golden/bytelevel.json", cairn_data_dir());
 	snprintf(path, sizeof(path), "%.2000s/tokenizer.json", cairn_tmpdir(t));
 	EXPECT(t, symlink(target, path) == 0);
-	REFUSED(t, "none of off, ngram, draft_model", "generate", "--speculative", "eagle");
+	REFUSED(t, "none of off, ngram, draft_model, eagle3", "generate", "--speculative", "eagle");
+	REFUSED(t, "--speculative: eagle3 needs --speculative-model", "generate", "--speculative", "eagle3");
+	snprintf(path, sizeof(path), "%.2000s/serving/embedded", cairn_data_dir());
+	REFUSED(t, "is no EAGLE-3 head", "generate", "--impl", "cpu", "--prompt", "x", "--speculative",
+		"eagle3", "--speculative-model", path);
 	REFUSED(t, "--prompt-lookup-min: needs --speculative", "generate", "--prompt-lookup-min", "2");
 	REFUSED(t, "--speculative-branches: needs --speculative", "generate", "--speculative-branches", "2");
 	REFUSED(t, "--speculative-tree-rows: needs --speculative-branches", "generate", "--speculative",

@@ -120,6 +120,7 @@ static int create_tiers(struct cairn_engine *e, const struct cairn_model *model)
 {
 	struct cairn_tiers_options to = {
 		.host_pages = e->opt.host_pages, .disk_pages = e->opt.disk_pages, .disk_dir = e->opt.disk_dir,
+		.features = engine_spec_taps(e) ? cairn_worker_features(e->worker) : NULL,
 	};
 
 	return cairn_tiers_create(&e->tiers, model, cairn_worker_kv(e->worker),
@@ -169,6 +170,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
 		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable, .nano = e->opt.nano,
 		.slices = e->opt.slices, .tap = e->opt.tap, .trees = engine_spec_trees(e),
+		.taps = engine_spec_taps(e),
 	};
 	e->opt.nano = NULL;		/* the worker has a copy */
 	ret = cairn_worker_create(&e->worker, model, &wo);

@@ -225,14 +225,16 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	ret = cairn_decoder_create(&w->decoder, model, w->opt.decode);
 	if (!ret && options->nano && !w->by_steps)
 		ret = worker_nano_create(w, options->nano);
-	if (!ret && options->trees)
-		ret = worker_tree_create(w);
 	if (!ret && options->slices && !w->by_steps)
 		ret = options->nano ? cairn_error(EINVAL, "worker: nano and slices exclude each other") :
 		      worker_sliced_create(w, options->slices);
 	if (ret)
 		goto out_destroy;
 	ret = create_device(w);
+	if (!ret && w->opt.trees)
+		ret = worker_tree_create(w);
+	if (!ret && w->opt.taps)
+		ret = worker_taps_create(w);
 	if (!ret && w->by_steps)
 		ret = probe(w);
 	if (!ret && w->opt.tap)
@@ -261,6 +263,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 	worker_drop_graphs(w);
 	worker_treat_destroy(w);
 	worker_tree_destroy(w);
+	worker_taps_destroy(w);
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
 		struct flight *f = &w->flights[i];
 

@@ -36,6 +36,7 @@
 struct cairn_worker;
 
 struct cairn_worker_options;
+struct cairn_worker_taps;
 struct cairn_worker_part;
 struct cairn_worker_result;
 
@@ -80,6 +81,17 @@ struct cairn_worker_options {
 	 * Not with repeatable, nano, slices or tap, nor for a model with latent attention.
 	 */
 	int trees;
+	/*
+	 * Hidden states of the model become features, one for each key of the cache (worker_taps.c). All
+	 * passes are lists of operations then. Not with nano and slices. NULL: none; must outlive the worker.
+	 */
+	const struct cairn_worker_taps *taps;
+};
+
+struct cairn_worker_taps {
+	int32_t layers[CAIRN_MAX_TAPS];	/* a feature is made of the hidden states that enter these layers: */
+	const void *mix;		/* [width, 3 * hidden_size] of the model's dtype, times the three */
+	int32_t width;			/* a multiple of 16 */
 };
 
 /* Treatment of a draw's logits beyond its sampling parameters. Zero turns a member off; for slot, -1 does. */
@@ -193,6 +205,13 @@ void cairn_worker_remove_lists(struct cairn_worker *worker, int32_t bias_at, int
 
 int cairn_worker_collect(struct cairn_worker *worker, struct cairn_worker_result *result);
 int cairn_worker_in_flight(const struct cairn_worker *worker);
+
+/*
+ * The features of keys, as the keys and values of one layer: the first half of a feature is in the place of
+ * the key, the second half v_offset behind it. They are valid for the keys that passes of this worker have
+ * computed and that were moved within the device, not for those from host memory. base NULL: no taps.
+ */
+const struct cairn_kv_store *cairn_worker_features(const struct cairn_worker *worker);
 
 /* The memory of keys and values, and the stream that orders the passes; needed to move pages. */
 const struct cairn_kv_store *cairn_worker_kv(const struct cairn_worker *worker);

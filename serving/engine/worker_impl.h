@@ -149,6 +149,12 @@ struct cairn_worker {
 	struct tree_arrays tree_dev;
 	char *tree_dev_block;
 	struct cairn_batch_trees batch_trees;	/* points to them */
+	struct cairn_kv_store features;	/* one layer, with options.taps */
+	char *tap_rows, *tap_joined;	/* [3, max_rows, hidden]; [max_rows, 3 * hidden] */
+	char *tap_mixed;		/* [max_rows, width]: features */
+	int32_t *tap_order;		/* [3 * max_rows]: rows of tap_rows in the order of tap_joined */
+	void *tap_workspace;
+	size_t tap_workspace_bytes;
 	char *staging;			/* rows that move, of all layers: [max_batch] */
 	int32_t *moves_host, *moves;	/* [4 * max_batch] */
 };
@@ -186,6 +192,13 @@ int worker_tree_create(struct cairn_worker *w);
 void worker_tree_destroy(struct cairn_worker *w);
 void worker_tree_add(struct cairn_worker *w, const struct cairn_worker_part *part);
 int worker_tree_prepare(struct cairn_worker *w);	/* uploads the arrays of a pass with trees */
+
+/* worker_taps.c; without options.taps these do nothing */
+int worker_taps_create(struct cairn_worker *w);
+void worker_taps_destroy(struct cairn_worker *w);
+int worker_taps_reserve(struct cairn_worker *w, int *moved);
+void worker_taps_prepare(struct cairn_worker *w);	/* has the pass copy its hidden states */
+int worker_taps_after(struct cairn_worker *w);		/* makes features of them; can be captured */
 
 /* worker_nano.c */
 int worker_nano_create(struct cairn_worker *w, const struct cairn_nano_plans *plans);

@@ -110,6 +110,7 @@ static int set_targets(struct cairn_worker *w)
 
 static int reserve(struct cairn_worker *w, int *moved)
 {
+	CAIRN_TRY(worker_taps_reserve(w, moved));
 	if (w->as_nano)
 		return cairn_nano_reserve(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream, moved);
 	return w->sliced ? worker_sliced_reserve(w, moved) :
@@ -146,6 +147,7 @@ static int enqueue(struct cairn_worker *w)
 			worker_drop_graphs(w);
 	}
 	CAIRN_TRY(forward(w));
+	CAIRN_TRY(worker_taps_after(w));
 	if (!w->batch.num_logits)
 		return 0;
 	CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
@@ -363,8 +365,10 @@ static int prepare(struct cairn_worker *w, int *decode)
 	b->num_logits = w->by_steps ? b->batch : f->num_tokens + f->num_scored;
 	b->max_kv_len = kv_bound(w, w->opt.repeatable && *decode ? w->opt.max_context : b->max_kv_len);
 	w->fused = 0;
+	worker_taps_prepare(w);
 	find_prompts(w);
-	if (*decode && !w->opt.repeatable && !w->chained && !w->num_trees && b->num_rows == b->batch)
+	if (*decode && !w->opt.repeatable && !w->chained && !w->num_trees && !w->opt.taps &&
+	    b->num_rows == b->batch)
 		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, b, &draw, w->stream, &w->fused, &moved));
 	if (moved)
 		worker_drop_graphs(w);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "primitives/base/dtype.h"
 #include "serving/engine/worker_impl.h"
 
 #define LINE_BYTES	(CAIRN_TREE_ROWS / 8)
@@ -39,6 +40,13 @@ static size_t lay_out(const struct cairn_worker *w, struct tree_arrays *a, char 
 static int64_t row_bytes(const struct cairn_worker *w)
 {
 	return (int64_t)cairn_model_key_bytes(w->model);
+}
+
+/* Returns the bytes of half of a feature. */
+static int64_t feature_bytes(const struct cairn_worker *w)
+{
+	return !w->opt.taps ? 0 :
+	       (int64_t)w->opt.taps->width / 2 * (int64_t)cairn_dtype_bytes(w->model->dtype);
 }
 
 static int check(const struct cairn_worker *w)
@@ -81,6 +89,7 @@ int worker_tree_create(struct cairn_worker *w)
 {
 	size_t batch = (size_t)w->opt.max_batch, block, lists = 4 * batch * sizeof(*w->moves);
 	size_t rows = batch * (size_t)w->model->config.num_hidden_layers * 2 * (size_t)row_bytes(w);
+	size_t features = w->opt.taps ? batch * 2 * (size_t)feature_bytes(w) : 0;
 	struct cairn_batch_trees *t = &w->batch_trees;
 	void *p;
 
@@ -97,7 +106,7 @@ int worker_tree_create(struct cairn_worker *w)
 		w->flights[i].tree_block = p;
 		lay_out(w, &w->flights[i].trees, p);
 	}
-	CAIRN_TRY(TABLE(w, mem_alloc, &p, rows));
+	CAIRN_TRY(TABLE(w, mem_alloc, &p, rows > features ? rows : features));
 	w->staging = p;
 	CAIRN_TRY(TABLE(w, mem_alloc, &p, lists));
 	w->moves = p;
@@ -201,16 +210,26 @@ int worker_tree_prepare(struct cairn_worker *w)
 		     w->stream);
 }
 
-int cairn_worker_move_rows(struct cairn_worker *w, const int32_t *from, const int32_t *to, int32_t num)
+/* Moves rows of a store through staging memory; the lists are on the device. */
+static int move(const struct cairn_worker *w, const struct cairn_kv_store *kv, int32_t layers, int64_t bytes,
+		int32_t num)
 {
-	const struct cairn_kv_store *kv = &w->kv;
 	struct cairn_kv_move_args args = {
 		.size = sizeof(args), .base = kv->base, .slots = w->staging, .from = w->moves,
 		.to = w->moves + num, .layer_bytes = (int64_t)kv->layer_bytes,
-		.v_offset = (int64_t)kv->v_offset, .page_bytes = row_bytes(w), .num_moves = num,
-		.num_layers = w->model->config.num_hidden_layers,
+		.v_offset = (int64_t)kv->v_offset, .page_bytes = bytes, .num_moves = num,
+		.num_layers = layers,
 		.num_pages = kv->num_pages * kv->page_size, .num_slots = w->opt.max_batch,
 	};
+
+	CAIRN_TRY(TABLE(w, kv_move, &args, w->stream));
+	args.from += 2 * num;
+	args.to += 2 * num;
+	return TABLE(w, kv_move, &args, w->stream);
+}
+
+int cairn_worker_move_rows(struct cairn_worker *w, const int32_t *from, const int32_t *to, int32_t num)
+{
 	int32_t *lists = w->moves_host;
 
 	if (num < 1)
@@ -225,8 +244,6 @@ int cairn_worker_move_rows(struct cairn_worker *w, const int32_t *from, const in
 	}
 	CAIRN_TRY(TABLE(w, mem_copy, w->moves, lists, 4 * (size_t)num * sizeof(*lists), CAIRN_COPY_TO_DEVICE,
 			w->stream));
-	CAIRN_TRY(TABLE(w, kv_move, &args, w->stream));
-	args.from += 2 * num;
-	args.to += 2 * num;
-	return TABLE(w, kv_move, &args, w->stream);
+	CAIRN_TRY(move(w, &w->kv, w->model->config.num_hidden_layers, row_bytes(w), num));
+	return w->opt.taps ? move(w, &w->features, 1, feature_bytes(w), num) : 0;
 }

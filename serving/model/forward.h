@@ -79,6 +79,13 @@ struct cairn_batch {
 	 */
 	int32_t num_prompts, prompt_rows, prompt_past;
 	const struct cairn_batch_trees *trees;	/* NULL: attention is causal in all requests */
+	/*
+	 * The hidden states that enter tap_layers[k], for k < num_taps, are copied to taps + k * tap_bytes, a
+	 * row for each row of the pass, in the model's dtype.
+	 */
+	char *taps;
+	size_t tap_bytes;
+	int32_t num_taps, tap_layers[CAIRN_MAX_TAPS];	/* layers from 1 on */
 	/* Called once per layer, after its attention and before its MLP is enqueued; may be NULL. */
 	int (*on_layer)(void *ctx, int32_t layer, void *stream);
 	void *on_layer_ctx;

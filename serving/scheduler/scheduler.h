@@ -77,6 +77,7 @@ struct cairn_scheduler;
 struct cairn_sched_draft {
 	uint64_t request;
 	int32_t index;
+	int32_t kv;			/* device pool handle */
 	const int32_t *tokens;		/* [num_tokens], prompt and answer so far */
 	int32_t num_tokens, num_prompt;
 	int32_t *drafts;		/* out, [num]: proposals for the next tokens */

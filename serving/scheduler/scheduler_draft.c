@@ -46,7 +46,7 @@ int sched_propose(struct cairn_scheduler *s)
 		for (int32_t k = 0; k < room; k++)
 			s->parents[num * s->opt.max_drafts + k] = k;
 		s->proposals[num] = (struct cairn_sched_draft){
-			.request = q->req->id, .index = q->index, .tokens = q->tokens,
+			.request = q->req->id, .index = q->index, .kv = q->kv, .tokens = q->tokens,
 			.num_tokens = q->num_known + FAULT(DRAFT_BEYOND), .num_prompt = q->req->num_prompt,
 			.drafts = s->drafts + (size_t)num * (size_t)s->opt.max_drafts,
 			.parents = s->parents + (size_t)num * (size_t)s->opt.max_drafts, .room = room,

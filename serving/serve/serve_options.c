@@ -36,7 +36,7 @@ static const char usage[] =
 	"  --repeatable           the same request gets the same bits whatever runs beside it, until the\n"
 	"                         worker is restarted; slower: prompts are computed one by one, answers\n"
 	"                         are not cached; excludes --prefix-cache token\n"
-	"  --speculative METHOD   off, ngram, draft_model: see generate (off)\n"
+	"  --speculative METHOD   off, ngram, draft_model, eagle3: see generate (off)\n"
 	"  --speculative-model DIR, --num-speculative-tokens N, --prompt-lookup-max N,\n"
 	"  --prompt-lookup-min N, --speculative-branches N, --speculative-tree-rows N\n"
 	"                         see generate (none, 5, 4, 2, 1, depth times branches)\n"

@@ -24,6 +24,7 @@
 
 #include "serving/base/clock.h"
 #include "serving/engine/spec/draft_model.h"
+#include "serving/engine/spec/eagle.h"
 #include "serving/engine/spec/spec_tree.h"
 
 #define MAX_ROWS	256		/* drafted rows of a pass */
@@ -37,7 +38,7 @@
 #define TRIALS		3		/* steps with drafts after a pause */
 #define MAX_IDLE	48		/* steps without a proposal before a pause */
 
-const char *const cairn_speculate_names[] = { "off", "ngram", "draft_model", NULL };
+const char *const cairn_speculate_names[] = { "off", "ngram", "draft_model", "eagle3", NULL };
 
 /* The time of passes of one number of rows. */
 struct cost {
@@ -53,6 +54,7 @@ struct engine_spec {
 	struct cost draft;		/* time to draft one token */
 	double tried, right;		/* as in struct answer_spec, of all answers */
 	struct cairn_draft_model *drafter;	/* with DRAFT_MODEL */
+	struct cairn_eagle *eagle;	/* with EAGLE3 */
 	int64_t collected;		/* when the last pass was collected */
 	struct cairn_speculation_stats stats;
 };
@@ -120,6 +122,11 @@ static int check_options(const struct cairn_engine *e, struct cairn_speculation 
 	if (o->method == CAIRN_SPECULATE_DRAFT_MODEL && (!o->model || o->model->impl != e->impl))
 		return cairn_error(EINVAL, "engine: speculative_model: %s", !o->model ? "there is none" :
 				   "is on another table");
+	if (o->method == CAIRN_SPECULATE_EAGLE3 && !o->head)
+		return cairn_error(EINVAL, "engine: speculative_model: there is no EAGLE-3 head");
+	if (o->method == CAIRN_SPECULATE_EAGLE3 && (e->opt.nano || e->opt.slices || e->opt.tap))
+		return cairn_error(EINVAL, "engine: speculative: eagle3 does not go with nano, slices and "
+				   "tap");
 	if (!e->can_score)
 		return cairn_error(EOPNOTSUPP, "engine: speculative: %s has no operation list for this model",
 				   e->impl->name);
@@ -167,15 +174,26 @@ int engine_spec_create(struct cairn_engine *e)
 	return 0;
 }
 
+const struct cairn_worker_taps *engine_spec_taps(const struct cairn_engine *e)
+{
+	return e->spec && e->spec->opt.head ? cairn_eagle_head_taps(e->spec->opt.head) : NULL;
+}
+
 int engine_spec_create_model(struct cairn_engine *e, const struct cairn_worker_options *engine)
 {
 	struct cairn_worker_options o = *engine;
 
+	if (e->spec && e->spec->opt.method == CAIRN_SPECULATE_EAGLE3) {
+		o.max_batch = e->opt.max_batch;
+		return cairn_eagle_create(&e->spec->eagle, e->spec->opt.head, e->worker, &o,
+					  e->spec->opt.branches);
+	}
 	if (!e->spec || e->spec->opt.method != CAIRN_SPECULATE_DRAFT_MODEL)
 		return 0;
 	o.max_batch = e->opt.max_batch;
 	o.timeline = o.repeatable = o.trees = 0;
 	o.nano = NULL;
+	o.taps = NULL;
 	return cairn_draft_model_create(&e->spec->drafter, e->spec->opt.model, &o, e->spec->opt.branches);
 }
 
@@ -184,6 +202,7 @@ void engine_spec_destroy(struct engine_spec *s)
 	if (!s)
 		return;
 	cairn_draft_model_destroy(s->drafter);
+	cairn_eagle_destroy(s->eagle);
 	free(s->costs[0]);
 	free(s->costs[1]);
 	free(s);
@@ -292,6 +311,9 @@ static int propose(struct cairn_engine *e, struct cairn_sched_draft *drafts, int
 	*caught_up = 1;
 	if (e->spec->drafter)
 		return cairn_draft_model_propose(e->spec->drafter, drafts, num, caught_up);
+	if (e->spec->eagle)
+		return cairn_eagle_propose(e->spec->eagle, cairn_scheduler_pool(e->scheduler), drafts, num,
+					   caught_up);
 	for (int32_t i = 0; i < num; i++) {
 		struct cairn_sched_draft *d = &drafts[i];
 
@@ -415,6 +437,8 @@ void engine_spec_end(struct cairn_engine *e, const struct request *r, int32_t in
 {
 	if (e->spec && e->spec->drafter)
 		cairn_draft_model_end(e->spec->drafter, r->handle, index);
+	if (e->spec && e->spec->eagle)
+		cairn_eagle_end(e->spec->eagle, r->handle, index);
 }
 
 void engine_spec_options(struct cairn_engine *e, struct cairn_scheduler_options *so)

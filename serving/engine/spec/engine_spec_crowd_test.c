@@ -143,6 +143,11 @@ void crowd_run(struct cairn_test *t, struct crowd *c, int again)
 		opt.speculation.method = CAIRN_SPECULATE_DRAFT_MODEL;
 		opt.speculation.model = c->drafter;
 	}
+	if (again && c->head) {
+		opt.speculation.method = CAIRN_SPECULATE_EAGLE3;
+		opt.speculation.head = c->head;
+		opt.nano = NULL;
+	}
 	if (again && c->by_ngram)
 		opt.speculation.method = CAIRN_SPECULATE_NGRAM, opt.speculation.lookup_min = 1;
 	c->run = opt.speculation;
