@@ -43,11 +43,11 @@ struct run {
 };
 
 static int32_t draft(void *ctx, uint64_t id, int32_t index, const int32_t *tokens, int32_t num,
-		     int32_t *drafts, int32_t room)
+		     int32_t *drafts, int32_t *parents, int32_t room)
 {
 	struct run *r = ctx;
 
-	(void)id, (void)index, (void)tokens, (void)num;
+	(void)id, (void)index, (void)tokens, (void)num, (void)parents;
 	for (int32_t k = 0; k < room; k++) {
 		r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
 		drafts[k] = (double)(r->seed >> 33) < r->right * 0x1p31 ? TOKEN : WRONG;
@@ -171,10 +171,11 @@ TIMED(penalize, OTHER)
 TIMED(argmax, OTHER)
 
 static int32_t draft_timed(void *ctx, uint64_t id, int32_t index, const int32_t *tokens, int32_t num,
-			   int32_t *drafts, int32_t room)
+			   int32_t *drafts, int32_t *parents, int32_t room)
 {
 	timed.wanted = 1;		/* the prompt's passes are not timed */
-	return draft(ctx, id, index, tokens, num, drafts, ((struct run *)ctx)->opt.num_tokens < 2 ? 0 : room);
+	return draft(ctx, id, index, tokens, num, drafts, parents,
+		     ((struct run *)ctx)->opt.num_tokens < 2 ? 0 : room);
 }
 
 static void operations(struct cairn_test *t, struct cairn_model *m, struct cairn_impl *impl, int32_t rows,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* command - parses options, loads models and measures memory bandwidth for the subcommands */
+#include "serving/engine/spec/eagle_head.h"
 #include "serving/cli/command.h"
 #include "serving/plan/plan_engine.h"
 
@@ -193,13 +194,17 @@ int cairn_parse_list(const char *option, const char *text, int32_t lo, int32_t h
 int cairn_check_speculative(struct cairn_speculative_options *o)
 {
 	const char *name = o->num_tokens ? "num-speculative-tokens" : o->lookup_max ? "prompt-lookup-max" :
-			   o->lookup_min ? "prompt-lookup-min" : NULL;
+			   o->lookup_min ? "prompt-lookup-min" : o->branches ? "speculative-branches" :
+			   o->tree_rows ? "speculative-tree-rows" : NULL;
 
 	if (o->model && o->method == CAIRN_SPECULATE_OFF)
 		o->method = CAIRN_SPECULATE_DRAFT_MODEL;
 	if (name && o->method == CAIRN_SPECULATE_OFF)
 		return cairn_error(EINVAL, "--%s: needs --speculative", name);
-	if (!o->model != (o->method != CAIRN_SPECULATE_DRAFT_MODEL))
+	if (o->tree_rows && o->branches < 2)
+		return cairn_error(EINVAL, "--speculative-tree-rows: needs --speculative-branches of "
+				   "2 and more");
+	if (!o->model != (o->method != CAIRN_SPECULATE_DRAFT_MODEL && o->method != CAIRN_SPECULATE_EAGLE3))
 		return cairn_error(EINVAL, "--speculative: %s %s --speculative-model",
 				   cairn_speculate_names[o->method], o->model ? "excludes" : "needs");
 	return 0;
@@ -405,15 +410,27 @@ static int load_drafter(struct cairn_session *s, const char *dir)
 	return 0;
 }
 
+static int load_head(struct cairn_session *s, const char *dir)
+{
+	double start = cairn_now();
+
+	CAIRN_TRY(cairn_eagle_head_load(&s->head, s->model, dir));
+	fprintf(stderr, "%s: an EAGLE-3 head, loaded in %.2f s\n", dir, cairn_now() - start);
+	return 0;
+}
+
 int cairn_session_speculate(struct cairn_session *s, const struct cairn_speculative_options *o,
 			    struct cairn_speculation *speculation)
 {
-	if (o->model)
+	if (o->model && o->method == CAIRN_SPECULATE_EAGLE3)
+		CAIRN_TRY(load_head(s, o->model));
+	else if (o->model)
 		CAIRN_TRY(load_drafter(s, o->model));
 	*speculation = (struct cairn_speculation){
 		.method = (enum cairn_speculate)o->method, .num_tokens = (int32_t)o->num_tokens,
 		.lookup_max = (int32_t)o->lookup_max, .lookup_min = (int32_t)o->lookup_min,
-		.model = s->drafter,
+		.branches = (int32_t)o->branches, .tree_rows = (int32_t)o->tree_rows, .model = s->drafter,
+		.head = s->head,
 	};
 	return 0;
 }
@@ -423,6 +440,7 @@ void cairn_session_close(struct cairn_session *s)
 	cairn_plan_engine_close(s->plans);
 	cairn_tokenizer_free(s->tokenizer);
 	cairn_model_free(s->drafter);
+	cairn_eagle_head_free(s->head);
 	cairn_model_free(s->model);
 	if (s->started)
 		cairn_impl_stop(&s->impl);

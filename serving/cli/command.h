@@ -37,13 +37,13 @@ struct cairn_option {
 	const char *const *names;	/* NULL-terminated */
 };
 
-#define CAIRN_MAX_OPTIONS	64
+#define CAIRN_MAX_OPTIONS	80
 
-/* Options of speculative decoding, with vLLM's names. */
+/* Options of speculative decoding, with vLLM's names where it has them. */
 struct cairn_speculative_options {
 	int method;			/* enum cairn_speculate */
 	const char *model;		/* directory of the draft model; NULL: not given */
-	int64_t num_tokens, lookup_max, lookup_min;	/* 0: not given */
+	int64_t num_tokens, lookup_max, lookup_min, branches, tree_rows;	/* 0: not given */
 };
 
 /* Their rows in an array of struct cairn_option. */
@@ -52,7 +52,9 @@ struct cairn_speculative_options {
 	{ "speculative-model", CAIRN_OPT_TEXT, &(to)->model, 0, 0, NULL }, \
 	{ "num-speculative-tokens", CAIRN_OPT_INT, &(to)->num_tokens, 1, CAIRN_MAX_DRAFTS, NULL }, \
 	{ "prompt-lookup-max", CAIRN_OPT_INT, &(to)->lookup_max, 1, 1024, NULL }, \
-	{ "prompt-lookup-min", CAIRN_OPT_INT, &(to)->lookup_min, 1, 1024, NULL }
+	{ "prompt-lookup-min", CAIRN_OPT_INT, &(to)->lookup_min, 1, 1024, NULL }, \
+	{ "speculative-branches", CAIRN_OPT_INT, &(to)->branches, 1, CAIRN_MAX_BRANCHES, NULL }, \
+	{ "speculative-tree-rows", CAIRN_OPT_INT, &(to)->tree_rows, 1, CAIRN_TREE_ROWS - 1, NULL }
 
 /* Options that generate, eval and serve have in common. */
 struct cairn_common_options {
@@ -100,7 +102,8 @@ struct cairn_session {
 	int progress_lines;			/* show progress without a terminal; set before loading */
 	int32_t rank, ranks;	/* tensor parallelism: this rank's share; ranks 0: all. Set before loading */
 	struct cairn_model *model;
-	struct cairn_model *drafter;		/* NULL without --speculative-model */
+	struct cairn_model *drafter;		/* of --speculative-model, or NULL */
+	struct cairn_eagle_head *head;		/* of --speculative-model with eagle3, or NULL */
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
 	char dir[4096];				/* the model's directory; "" with a shape */
 	struct cairn_plan_engine *plans;	/* NULL: none; closed with the session */

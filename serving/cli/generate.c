@@ -53,9 +53,14 @@ static const char usage[] =
 	"  --regex R             the answer matches R, in Rust's syntax\n"
 	"  --speculative METHOD  off; ngram: compute tokens that followed the last ones earlier in the\n"
 	"                        text together with the next token; draft_model: tokens of the model of\n"
-	"                        --speculative-model. The answer is that of off (off)\n"
-	"  --speculative-model DIR       checkpoint of a smaller model with the same tokenizer\n"
+	"                        --speculative-model; eagle3: of the EAGLE-3 head there. The answer is\n"
+	"                        that of off (off)\n"
+	"  --speculative-model DIR       checkpoint of a smaller model with the same tokenizer, or of an\n"
+	"                                EAGLE-3 head for the model\n"
 	"  --num-speculative-tokens N    maximum drafts of a step, 1 to 16 (5)\n"
+	"  --speculative-branches N      up to N drafts for the same place: a token tree of the depth of\n"
+	"                                --num-speculative-tokens; 1: a chain (1)\n"
+	"  --speculative-tree-rows N     maximum drafts of a tree, 1 to 63 (depth times branches)\n"
 	"  --prompt-lookup-max N  --prompt-lookup-min N    tokens that must have occurred earlier (4, 2)\n"
 	"\n"
 	CAIRN_NODES_USAGE
@@ -473,6 +478,8 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 		{ "page_size", "page-size" }, { "num_pages", "page-size" }, { "max_batch", "batch" },
 		{ "speculative", "speculative" }, { "num_speculative_tokens", "num-speculative-tokens" },
 		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
+		{ "speculative_branches", "speculative-branches" },
+		{ "speculative_tree_rows", "speculative-tree-rows" },
 		{ "decode", "decode" }, { NULL, NULL },
 	};
 	int host, drafts = 0;
@@ -503,7 +510,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 	eo.nano = cairn_session_plans(s, o->plan, "generate");
 	CAIRN_TRY(cairn_session_speculate(s, &o->speculative, &eo.speculation));
 	if (eo.speculation.method)
-		drafts = eo.max_batch * (eo.speculation.num_tokens ? eo.speculation.num_tokens : 5);
+		drafts = eo.max_batch * cairn_speculation_most(&eo.speculation);
 	if (eo.max_rows < eo.max_batch + drafts)
 		eo.max_rows = eo.max_batch + drafts;
 	if (o->slices)

@@ -9,7 +9,7 @@
 #include "conformance/suite/spawn.h"
 #include "conformance/tables/program.h"
 
-enum { MAX_ARGS = 24 };
+enum { MAX_ARGS = 28 };
 
 static int cairn(char *out, const char *const *args)
 {
@@ -49,8 +49,9 @@ static char *answer_of(char *out)
 static void same_answers(struct cairn_test *t)
 {
 	static char plain[16384], out[16384];
-	char dir[PATH_MAX];
+	char dir[PATH_MAX], head[PATH_MAX];
 
+	snprintf(head, sizeof(head), "%.2000s/serving/golden/eagle3_embedded", cairn_data_dir());
 	snprintf(dir, sizeof(dir), "%s/serving/embedded", cairn_data_dir());
 	for (int i = 0; i < 2; i++) {
 		const char *temperature = i ? "1" : "0";
@@ -62,6 +63,13 @@ static void same_answers(struct cairn_test *t)
 		EXPECT(t, CAIRN(out, ASK(temperature, "--speculative-model", dir, "--batch", "2")) == 0);
 		EXPECT_CONTAINS(t, out, ": drafts, 5 layers");
 		EXPECT(t, !strcmp(answer_of(out), answer_of(plain)));
+		EXPECT(t, CAIRN(out, ASK(temperature, "--speculative-model", dir, "--speculative-branches",
+					 "3", "--speculative-tree-rows", "12")) == 0);
+		EXPECT(t, !strcmp(answer_of(out), answer_of(plain)));
+		EXPECT(t, CAIRN(out, ASK(temperature, "--speculative", "eagle3", "--speculative-model",
+					 head)) == 0);
+		EXPECT_CONTAINS(t, out, "an EAGLE-3 head");
+		EXPECT(t, !strcmp(answer_of(out), answer_of(plain)));
 	}
 }
 
@@ -72,8 +80,15 @@ static void bad_options(struct cairn_test *t)
 	snprintf(target, sizeof(target), "%.2000s/serving/golden/bytelevel.json", cairn_data_dir());
 	snprintf(path, sizeof(path), "%.2000s/tokenizer.json", cairn_tmpdir(t));
 	EXPECT(t, symlink(target, path) == 0);
-	REFUSED(t, "none of off, ngram, draft_model", "generate", "--speculative", "eagle");
+	REFUSED(t, "none of off, ngram, draft_model, eagle3", "generate", "--speculative", "eagle");
+	REFUSED(t, "--speculative: eagle3 needs --speculative-model", "generate", "--speculative", "eagle3");
+	snprintf(path, sizeof(path), "%.2000s/serving/embedded", cairn_data_dir());
+	REFUSED(t, "is no EAGLE-3 head", "generate", "--impl", "cpu", "--prompt", "x", "--speculative",
+		"eagle3", "--speculative-model", path);
 	REFUSED(t, "--prompt-lookup-min: needs --speculative", "generate", "--prompt-lookup-min", "2");
+	REFUSED(t, "--speculative-branches: needs --speculative", "generate", "--speculative-branches", "2");
+	REFUSED(t, "--speculative-tree-rows: needs --speculative-branches", "generate", "--speculative",
+		"ngram", "--speculative-tree-rows", "8");
 	REFUSED(t, "--num-speculative-tokens: '17'", "generate", "--num-speculative-tokens", "17");
 	REFUSED(t, "--prompt-lookup-min: 5 is not in 1..3 (prompt_lookup_max)", "generate", "--impl", "cpu",
 		"--prompt", "x", "--speculative", "ngram", "--prompt-lookup-min", "5", "--prompt-lookup-max",

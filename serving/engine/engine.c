@@ -122,6 +122,7 @@ static int create_tiers(struct cairn_engine *e, const struct cairn_model *model,
 {
 	struct cairn_tiers_options to = {
 		.host_pages = e->opt.host_pages, .disk_pages = e->opt.disk_pages, .disk_dir = e->opt.disk_dir,
+		.features = engine_spec_taps(e) ? cairn_worker_features(e->worker) : NULL,
 	};
 
 	CAIRN_TRY(cairn_tiers_create(&e->tiers, model, cairn_worker_kv(e->worker),
@@ -169,6 +170,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
 		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable, .nano = e->opt.nano,
 		.slices = e->opt.slices, .tap = e->opt.tap ? &e->opt.tap->worker : NULL,
+		.trees = engine_spec_trees(e),
+		.taps = engine_spec_taps(e),
 	};
 	e->opt.nano = NULL;		/* the worker has a copy */
 	ret = cairn_worker_create(&e->worker, model, &wo);
@@ -224,6 +227,9 @@ void cairn_engine_destroy(struct cairn_engine *e)
 	free(e->treats);
 	free(e->mask_items);
 	free(e->count_slots);
+	free(e->paths);
+	free(e->moves_from);
+	free(e->moves_to);
 	free(e->slots);
 	free(e->free_slots);
 	free(e->events);

@@ -61,13 +61,14 @@ struct request {
 struct draw {
 	uint64_t handle;
 	int32_t index;
-	/* The draws of drafted rows follow on that of the row before them; the plan keeps their drafts. */
+	/* The draws of drafted rows come after that of row 0 of their tree; the plan keeps their drafts. */
 	int32_t num_drafts;
-	const int32_t *drafts;
+	const int32_t *drafts, *parents;	/* [num_drafts] */
 	int32_t slot;			/* of a drafted row: its token counters; -1: none */
 	int32_t number;			/* of the draw, in its answer */
 	int masked;
 	const uint32_t *mask;		/* of a masked draw that has been made */
+	int32_t place;			/* of a row of a tree: the slot of its key; -1: not in a tree */
 };
 
 /* The answers whose tokens a pass in flight draws. */
@@ -103,6 +104,8 @@ struct cairn_engine {
 	int32_t events_room;
 	uint8_t *stops;				/* [max_draws], for cairn_scheduler_report() */
 	struct cairn_worker_treat *treats;	/* [max_draws], of the pass being built */
+	int32_t (*paths)[CAIRN_MAX_DRAFTS];	/* [max_draws], of the pass: the drafts up to each row */
+	int32_t *moves_from, *moves_to, num_moves;	/* [max_draws]: rows of trees that were drawn */
 	int32_t *count_slots, num_count_slots;	/* free counter slots of the worker */
 	int can_score;			/* passes have an operation list */
 	struct cairn_mask_item *mask_items;	/* [max_draws] */
@@ -137,11 +140,22 @@ const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, stru
 						    const int32_t *drafts, int32_t num,
 						    struct cairn_worker_treat *place);
 /*
- * d[1 .. num] are the draws of an answer's drafted rows. The first `accepted` count: their counters become
- * the answer's. Frees the other slots. a: NULL if the answer has ended.
+ * d[1 .. num] are the draws of an answer's drafted rows. `last` is the row of the last draw that counts: its
+ * counters become the answer's. Frees the other slots. a: NULL if the answer has ended.
  */
-void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num,
-			int32_t accepted);
+void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num, int32_t last);
+
+/* engine_spec_rows.c: the rows of a plan's item with drafts, and their draws */
+void engine_spec_add(struct cairn_engine *e, struct request *r, const struct cairn_step_plan *p,
+		     const struct cairn_step_item *item, struct engine_flight *f,
+		     struct cairn_worker_part *part);
+/*
+ * Finds the draws that count: sets path[1 ..] to the rows of those after row 0's, whose number it returns;
+ * path[0] is 0. Lists the moves of their keys, and counts.
+ */
+int32_t engine_spec_take(struct cairn_engine *e, struct draw *d, const int32_t *tokens,
+			 int32_t path[CAIRN_TREE_ROWS]);
+int engine_spec_move(struct cairn_engine *e);	/* launches the moves listed */
 
 /* engine_mask.c */
 int engine_mask_create(struct cairn_engine *e);
@@ -161,8 +175,11 @@ void engine_spec_destroy(struct engine_spec *s);
 void engine_spec_options(struct cairn_engine *e, struct cairn_scheduler_options *so);
 void engine_spec_stats(const struct cairn_engine *e, struct cairn_speculation_stats *stats);
 int engine_spec_begin(const struct cairn_engine *e, struct request *r);	/* returns whether it speculates */
-/* Counts that `accepted` of an answer's num drafts were drawn. */
-void engine_spec_took(struct cairn_engine *e, struct answer *a, int32_t num, int32_t accepted);
+/* Counts that `accepted` of an answer's num drafts were drawn. failed: none of the next ones was right. */
+void engine_spec_took(struct cairn_engine *e, struct answer *a, int32_t num, int32_t accepted, int failed);
+void engine_spec_tree(struct cairn_engine *e, int32_t moved);	/* counts a tree with so many moves */
+const struct cairn_worker_taps *engine_spec_taps(const struct cairn_engine *e);	/* NULL: none */
+int engine_spec_trees(const struct cairn_engine *e);	/* returns whether drafts may form trees */
 /* Lets an answer speculate again when its pause is over. */
 int engine_spec_resume(struct cairn_engine *e, const struct request *r, int32_t index, struct answer *a);
 void engine_spec_end(struct cairn_engine *e, const struct request *r, int32_t index);	/* of an answer */
@@ -170,6 +187,12 @@ void engine_spec_end(struct cairn_engine *e, const struct request *r, int32_t in
 void engine_spec_launched(const struct cairn_engine *e, struct engine_flight *f,
 			  const struct cairn_step_plan *p);
 void engine_spec_collected(struct cairn_engine *e, const struct engine_flight *f);
+
+/* engine_step.c */
+/* Makes a part draw token number `offset` of the answer, after a row that follows the `num` drafts. */
+void engine_add_draw(struct cairn_engine *e, struct request *r, const struct cairn_step_item *item,
+		     int32_t offset, const int32_t *drafts, int32_t num, struct engine_flight *f,
+		     struct cairn_worker_part *part);
 
 /* engine_beam.c */
 int engine_check_beams(const struct cairn_engine *e, const struct cairn_request *r);

@@ -80,8 +80,9 @@ int engine_mask_cut(struct cairn_engine *e, struct cairn_sched_draft *drafts, in
 		struct cairn_sched_draft *d = &drafts[i];
 		struct answer *a = d->num ? answer_of(e, d->request, d->index, &r) : NULL;
 
+		/* masks follow one chain of draws: of a tree, only its first branch is drafted */
 		for (int32_t k = 0; a && k < d->num; k++)
-			d->num = engine_is_end(e, r, d->drafts[k]) ? k : d->num;
+			d->num = engine_is_end(e, r, d->drafts[k]) || d->parents[k] != k ? k : d->num;
 		if (a && d->num)
 			e->mask_items[n++] = item_of(r, a, d->index, d->drafts, d->num);
 	}

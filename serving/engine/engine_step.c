@@ -152,23 +152,17 @@ static void take_scored(struct cairn_engine *e, const struct engine_flight *f,
 	}
 }
 
-/* Processes draw i of a pass and those that follow on it: all up to the first that differs from its draft. */
+/* Processes draw i of a pass and those of the drafted rows behind its row, as far as they count. */
 static int take_draws(struct cairn_engine *e, struct draw *d, const struct cairn_worker_result *w, int32_t i)
 {
-	int32_t accepted = cairn_drafts_accepted(d->drafts, w->tokens + i, d->num_drafts);
-	struct request *r = engine_find(e, d->handle);
+	int32_t path[CAIRN_TREE_ROWS], accepted = engine_spec_take(e, d, w->tokens + i, path);
+	struct request *r;
 	struct answer *a;
 
-	if (d->num_drafts) {
-		a = r && r->answers[d->index].live ? &r->answers[d->index] : NULL;
-		engine_treat_drawn(e, a, d, d->num_drafts, accepted);
-	}
-	if (r && d->num_drafts)
-		engine_spec_took(e, &r->answers[d->index], d->num_drafts, accepted);
 	memset(e->stops + i, 0, (size_t)d->num_drafts + 1);
-	for (int32_t k = i; k <= i + accepted; k++) {
-		e->stops[k] = (uint8_t)take_token(e, d + (k - i), w, k);
-		if (e->stops[k])
+	for (int32_t k = 0; k <= accepted; k++) {
+		e->stops[i + path[k]] = (uint8_t)take_token(e, d + path[k], w, i + path[k]);
+		if (e->stops[i + path[k]])
 			return 0;
 	}
 	r = engine_find(e, d->handle);		/* a callback may have ended it */
@@ -191,6 +185,7 @@ static int collect(struct cairn_engine *e)
 	take_scored(e, f, &w);
 	for (int32_t i = 0; i < w.num_tokens; i += 1 + f->draws[i].num_drafts)
 		CAIRN_TRY(take_draws(e, &f->draws[i], &w, i));
+	CAIRN_TRY(engine_spec_move(e));
 	CAIRN_TRY(cairn_scheduler_report(e->scheduler, w.tokens, e->stops));
 	CAIRN_TRY(report_ends(e));
 	for (int32_t i = 0; i < w.num_tokens; i++) {
@@ -233,8 +228,7 @@ static void score(struct request *r, int32_t first, int32_t end, struct engine_f
 		f->scored[f->num_scored++] = (struct draw){ .handle = r->handle, .index = at };
 }
 
-/* Makes a part draw token number `offset` of the answer, after a row that follows num drafts. */
-static void add_draw(struct cairn_engine *e, struct request *r, const struct cairn_step_item *item,
+void engine_add_draw(struct cairn_engine *e, struct request *r, const struct cairn_step_item *item,
 		     int32_t offset, const int32_t *drafts, int32_t num, struct engine_flight *f,
 		     struct cairn_worker_part *part)
 {
@@ -246,39 +240,9 @@ static void add_draw(struct cairn_engine *e, struct request *r, const struct cai
 	part->treat = num ? engine_treat_draft(e, r, item->index, offset, drafts, num, t) :
 		      engine_treat(e, r, item->index, offset, t);
 	f->draws[f->num_draws++] = (struct draw){
-		.handle = item->request, .index = item->index, .slot = num ? t->slot : -1,
+		.handle = item->request, .index = item->index, .slot = num ? t->slot : -1, .place = -1,
 		.number = offset, .masked = t->masked,
 	};
-}
-
-/*
- * Adds a row with drafted rows behind it, as parts of the chain that share the pages. `part` is that of the
- * first row. With repeatable each row is a part, so that its bits are those of a row without drafts.
- */
-static void add_chain(struct cairn_engine *e, struct request *r, const struct cairn_step_item *item,
-		      struct engine_flight *f, struct cairn_worker_part *part)
-{
-	const int32_t *drafts = part->ids + 1;
-	struct draw *first = &f->draws[f->num_draws];
-	int32_t offset = item->first + 1 - r->req.num_prompt, rows;
-
-	for (int32_t at = 0; at < item->num_rows; at += rows) {
-		rows = item->num_rows - at < e->chain_rows ? item->num_rows - at : e->chain_rows;
-		part->num_rows = rows;
-		part->chained = at > 0;
-		part->draw = NULL;
-		if (e->chain_rows == 1)
-			add_draw(e, r, item, offset + at, drafts, at, f, part);
-		cairn_worker_add(e->worker, part);
-		for (int32_t k = 0; k < rows && e->chain_rows > 1; k++) {
-			add_draw(e, r, item, offset + at + k, drafts, at + k, f, part);
-			cairn_worker_add_draw(e->worker, k, part);
-		}
-		part->ids += rows;
-		part->position += rows;
-	}
-	first->num_drafts = item->num_drafts;
-	first->drafts = drafts;
 }
 
 static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int32_t i,
@@ -301,11 +265,11 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int
 	part.pages = cairn_kv_pool_pages(cairn_scheduler_pool(e->scheduler), item->kv, &part.num_pages);
 	score(r, item->first, end, f, &part);
 	if (item->num_drafts) {
-		add_chain(e, r, item, f, &part);
+		engine_spec_add(e, r, p, item, f, &part);
 		return 0;
 	}
 	if (item->draw >= 0)
-		add_draw(e, r, item, end - r->req.num_prompt, NULL, 0, f, &part);
+		engine_add_draw(e, r, item, end - r->req.num_prompt, NULL, 0, f, &part);
 	cairn_worker_add(e->worker, &part);
 	return 0;
 }

@@ -107,7 +107,10 @@ int engine_treat_create(struct cairn_engine *e)
 
 	e->treats = calloc((size_t)e->max_draws, sizeof(*e->treats));
 	e->count_slots = calloc((size_t)num, sizeof(*e->count_slots));
-	if (!e->treats || !e->count_slots)
+	e->paths = calloc((size_t)e->max_draws, sizeof(*e->paths));
+	e->moves_from = calloc((size_t)e->max_draws, sizeof(*e->moves_from));
+	e->moves_to = calloc((size_t)e->max_draws, sizeof(*e->moves_to));
+	if (!e->treats || !e->count_slots || !e->paths || !e->moves_from || !e->moves_to)
 		return cairn_error(ENOMEM, "engine: no memory for %d sequences", e->opt.max_batch);
 	for (int32_t i = num; i-- > 0;)
 		e->count_slots[e->num_count_slots++] = i;
@@ -219,15 +222,14 @@ const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, stru
 	return t;
 }
 
-void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num,
-			int32_t accepted)
+void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num, int32_t last)
 {
-	/* The last draw that counts is that of row `accepted`, whose slot has counted all tokens. */
-	if (a && accepted && d[accepted].slot >= 0) {
+	/* the slot of row `last` has counted all tokens before its draw */
+	if (a && last && d[last].slot >= 0) {
 		int32_t slot = a->slot;
 
-		a->slot = d[accepted].slot;
-		d[accepted].slot = slot;
+		a->slot = d[last].slot;
+		d[last].slot = slot;
 	}
 	for (int32_t k = 1; k <= num; k++) {
 		if (d[k].slot >= 0)

@@ -29,7 +29,7 @@ int32_t cairn_worker_padded(int32_t batch)
 	return (batch + step - 1) / step * step;
 }
 
-static void *carve(char **cursor, size_t bytes)
+void *worker_carve(char **cursor, size_t bytes)
 {
 	char *p = *cursor;
 
@@ -46,38 +46,38 @@ static size_t lay_out(const struct cairn_worker *w, struct arrays *a, char *base
 	size_t nanos = (size_t)worker_nano_batches(w);
 	char *at = base;
 
-	a->seed = carve(&at, batch * sizeof(*a->seed));
-	a->offset = carve(&at, batch * sizeof(*a->offset));
-	a->temperature = carve(&at, batch * sizeof(*a->temperature));
-	a->top_p = carve(&at, batch * sizeof(*a->top_p));
-	a->min_p = carve(&at, batch * sizeof(*a->min_p));
-	a->top_k = carve(&at, batch * sizeof(*a->top_k));
-	a->logit_rows = carve(&at, batch * sizeof(*a->logit_rows));
-	a->last_page_len = carve(&at, batch * sizeof(*a->last_page_len));
-	a->slots = carve(&at, batch * sizeof(*a->slots));
-	a->bias_at = carve(&at, batch * sizeof(*a->bias_at));
-	a->num_bias = carve(&at, batch * sizeof(*a->num_bias));
-	a->forbidden_at = carve(&at, batch * sizeof(*a->forbidden_at));
-	a->num_forbidden = carve(&at, batch * sizeof(*a->num_forbidden));
-	a->wanted = carve(&at, batch * sizeof(*a->wanted));
-	a->wanted_late = carve(&at, batch * sizeof(*a->wanted_late));
-	a->mask = carve(&at, batch * sizeof(*a->mask));
-	a->targets = carve(&at, batch * sizeof(*a->targets));
-	a->repetition = carve(&at, batch * sizeof(*a->repetition));
-	a->frequency = carve(&at, batch * sizeof(*a->frequency));
-	a->presence = carve(&at, batch * sizeof(*a->presence));
-	a->qo_indptr = carve(&at, (batch + 1) * sizeof(*a->qo_indptr));
-	a->kv_indptr = carve(&at, (batch + 1) * sizeof(*a->kv_indptr));
-	a->positions = carve(&at, rows * sizeof(*a->positions));
-	a->ids = carve(&at, rows * sizeof(*a->ids));
-	a->from = carve(&at, rows * sizeof(*a->from));
+	a->seed = worker_carve(&at, batch * sizeof(*a->seed));
+	a->offset = worker_carve(&at, batch * sizeof(*a->offset));
+	a->temperature = worker_carve(&at, batch * sizeof(*a->temperature));
+	a->top_p = worker_carve(&at, batch * sizeof(*a->top_p));
+	a->min_p = worker_carve(&at, batch * sizeof(*a->min_p));
+	a->top_k = worker_carve(&at, batch * sizeof(*a->top_k));
+	a->logit_rows = worker_carve(&at, batch * sizeof(*a->logit_rows));
+	a->last_page_len = worker_carve(&at, batch * sizeof(*a->last_page_len));
+	a->slots = worker_carve(&at, batch * sizeof(*a->slots));
+	a->bias_at = worker_carve(&at, batch * sizeof(*a->bias_at));
+	a->num_bias = worker_carve(&at, batch * sizeof(*a->num_bias));
+	a->forbidden_at = worker_carve(&at, batch * sizeof(*a->forbidden_at));
+	a->num_forbidden = worker_carve(&at, batch * sizeof(*a->num_forbidden));
+	a->wanted = worker_carve(&at, batch * sizeof(*a->wanted));
+	a->wanted_late = worker_carve(&at, batch * sizeof(*a->wanted_late));
+	a->mask = worker_carve(&at, batch * sizeof(*a->mask));
+	a->targets = worker_carve(&at, batch * sizeof(*a->targets));
+	a->repetition = worker_carve(&at, batch * sizeof(*a->repetition));
+	a->frequency = worker_carve(&at, batch * sizeof(*a->frequency));
+	a->presence = worker_carve(&at, batch * sizeof(*a->presence));
+	a->qo_indptr = worker_carve(&at, (batch + 1) * sizeof(*a->qo_indptr));
+	a->kv_indptr = worker_carve(&at, (batch + 1) * sizeof(*a->kv_indptr));
+	a->positions = worker_carve(&at, rows * sizeof(*a->positions));
+	a->ids = worker_carve(&at, rows * sizeof(*a->ids));
+	a->from = worker_carve(&at, rows * sizeof(*a->from));
 	for (size_t i = 0; i < nanos; i++) {
-		a->nano[i].qo_indptr = carve(&at, (batch + 1) * sizeof(*a->nano[i].qo_indptr));
-		a->nano[i].kv_indptr = carve(&at, (batch + 1) * sizeof(*a->nano[i].kv_indptr));
-		a->nano[i].last_page_len = carve(&at, batch * sizeof(*a->nano[i].last_page_len));
+		a->nano[i].qo_indptr = worker_carve(&at, (batch + 1) * sizeof(*a->nano[i].qo_indptr));
+		a->nano[i].kv_indptr = worker_carve(&at, (batch + 1) * sizeof(*a->nano[i].kv_indptr));
+		a->nano[i].last_page_len = worker_carve(&at, batch * sizeof(*a->nano[i].last_page_len));
 	}
 	/* Each cut may lie inside a sequence, whose pages are then listed twice. */
-	a->kv_indices = carve(&at, (batch + nanos) * pages * sizeof(*a->kv_indices));
+	a->kv_indices = worker_carve(&at, (batch + nanos) * pages * sizeof(*a->kv_indices));
 	return (size_t)(at - base);
 }
 
@@ -232,6 +232,10 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	if (ret)
 		goto out_destroy;
 	ret = create_device(w);
+	if (!ret && w->opt.trees)
+		ret = worker_tree_create(w);
+	if (!ret && w->opt.taps)
+		ret = worker_taps_create(w);
 	if (!ret && w->by_steps)
 		ret = probe(w);
 	if (ret)
@@ -258,6 +262,8 @@ void cairn_worker_destroy(struct cairn_worker *w)
 	worker_drop_graphs(w);
 	worker_treat_destroy(w);
 	worker_mask_destroy(w);
+	worker_tree_destroy(w);
+	worker_taps_destroy(w);
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
 		struct flight *f = &w->flights[i];
 
@@ -303,7 +309,7 @@ void cairn_worker_begin(struct cairn_worker *w)
 	w->flight->host.kv_indptr[0] = 0;
 	memset(&w->batch, 0, sizeof(w->batch));
 	w->kind = (struct kind){ .greedy = 1 };
-	w->follows = w->chained = 0;
+	w->follows = w->chained = w->num_trees = 0;
 	w->flight->draws_all = w->by_steps;
 }
 
@@ -356,6 +362,8 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 		a->from[b->num_rows + i] = part->follows < 0 ? -1 : w->last->rows[part->follows];
 		a->positions[b->num_rows + i] = part->position + i;
 	}
+	if (part->parents)
+		worker_tree_add(w, part);
 	w->follows += part->follows >= 0;
 	w->chained |= part->chained;
 	for (int32_t i = 0; i < part->num_scored; i++) {

@@ -38,6 +38,7 @@
 
 struct cairn_worker;
 
+struct cairn_worker_taps;
 struct cairn_worker_part;
 struct cairn_worker_result;
 
@@ -81,6 +82,22 @@ struct cairn_worker_options {
 	 * together with nano. The slices must outlive the worker. */
 	const struct cairn_slices *slices;
 	const struct cairn_worker_tap *tap;	/* NULL: none; must outlive the worker */
+	/*
+	 * Parts may be token trees, and cairn_worker_move_rows() may be called. Needs attn_bsr and kv_move.
+	 * Not with repeatable, nano, slices or tap, nor for a model with latent attention.
+	 */
+	int trees;
+	/*
+	 * Hidden states of the model become features, one for each key of the cache (worker_taps.c). All
+	 * passes are lists of operations then. Not with nano and slices. NULL: none; must outlive the worker.
+	 */
+	const struct cairn_worker_taps *taps;
+};
+
+struct cairn_worker_taps {
+	int32_t layers[CAIRN_MAX_TAPS];	/* a feature is made of the hidden states that enter these layers: */
+	const void *mix;		/* [width, 3 * hidden_size] of the model's dtype, times the three */
+	int32_t width;			/* a multiple of 16 */
 };
 
 /* Treatment of a draw's logits beyond its sampling parameters. Zero turns a member off; for slot, -1 does. */
@@ -113,6 +130,13 @@ struct cairn_worker_part {
 	int32_t num_pages;
 	int decodes;			/* with repeatable: its row decodes, with or without a draw */
 	int chained;			/* its rows attend to rows that earlier parts of this pass append */
+	/*
+	 * NULL, or the rows form a tree of at most CAIRN_TREE_ROWS rows: row i > 0 follows row parents[i] < i
+	 * instead of row i - 1. It attends to the keys before the part, to row 0, and to the rows on its path
+	 * from there, and has the position that follows that of its parent. Its key is stored as number
+	 * position + i of the sequence. The array, [num_rows], must be valid until launch.
+	 */
+	const int32_t *parents;
 	const struct cairn_sampling *draw;	/* how to draw a token after the last row; NULL: none */
 	uint64_t seed, offset;		/* which draw of which seed; the seed in *draw is not used */
 	const struct cairn_worker_treat *treat;		/* NULL: none */
@@ -175,6 +199,13 @@ int32_t cairn_worker_masks(const struct cairn_worker *worker);
 uint32_t *cairn_worker_mask(const struct cairn_worker *worker, int32_t i);
 int cairn_worker_draw(struct cairn_worker *worker);
 /*
+ * Moves the keys and values of all layers from slots from[i] to slots to[i], where slot s of page p is number
+ * p * page_size + s. At most max_rows moves. A slot may be in both lists: all are read before any is written.
+ * Ordered after the passes launched so far. A pass that is launched later must be collected before the next
+ * call.
+ */
+int cairn_worker_move_rows(struct cairn_worker *worker, const int32_t *from, const int32_t *to, int32_t num);
+/*
  * Makes the pass call fn as described at struct cairn_batch; it then does not run as a graph. Call it before
  * launch. It has no effect if decode_step runs the pass, because that has no point between two layers.
  */
@@ -193,6 +224,13 @@ void cairn_worker_remove_lists(struct cairn_worker *worker, int32_t bias_at, int
 
 int cairn_worker_collect(struct cairn_worker *worker, struct cairn_worker_result *result);
 int cairn_worker_in_flight(const struct cairn_worker *worker);
+
+/*
+ * The features of keys, as the keys and values of one layer: the first half of a feature is in the place of
+ * the key, the second half v_offset behind it. They are valid for the keys that passes of this worker have
+ * computed and that were moved within the device, not for those from host memory. base NULL: no taps.
+ */
+const struct cairn_kv_store *cairn_worker_features(const struct cairn_worker *worker);
 
 /* The memory of keys and values, and the stream that orders the passes; needed to move pages. */
 const struct cairn_kv_store *cairn_worker_kv(const struct cairn_worker *worker);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * worker_impl - the state of a worker, shared by worker.c, worker_pass.c, worker_nano.c, worker_sliced.c,
- * worker_treat.c and worker_mask.c
+ * worker_treat.c, worker_mask.c, worker_tree.c and worker_taps.c
  */
 #ifndef CAIRN_WORKER_IMPL_H
 #define CAIRN_WORKER_IMPL_H
@@ -30,6 +30,16 @@ struct arrays {
 	int32_t *positions, *ids, *from;		/* [max_rows] */
 	struct cairn_nano_index nano[CAIRN_NANO_BATCHES];	/* of the plan's nano-batches */
 	int32_t *kv_indices;				/* last array: only its used part is copied */
+};
+
+/* Arrays of a pass with token trees, one block; members as in struct cairn_batch_trees. */
+struct tree_arrays {
+	int64_t *mask_indptr;				/* [max_batch] */
+	int32_t *past_indptr, *slot_indptr;		/* [max_batch + 1] */
+	int32_t *past_last, *slot_pos0;			/* [max_batch] */
+	int32_t *slots;					/* [max_batch] */
+	uint8_t *mask;					/* [max_batch, CAIRN_TREE_ROWS / 8] */
+	int32_t *past_indices;				/* last array: only its used part is copied */
 };
 
 /* Properties of all draws of a pass; together with its shape, the key of a captured graph. */
@@ -66,6 +76,8 @@ struct flight {
 	struct { int32_t row, target; } *scored;	/* [num_scored]; the rows are those of the pass */
 	int32_t num_scored;
 	void *event;
+	struct tree_arrays trees;	/* in tree_block; with options.trees */
+	char *tree_block;
 	int64_t number;			/* number of its pass */
 	uint32_t *masks;		/* [max_batch, words], allocated when first needed */
 	int32_t num_masks;
@@ -75,6 +87,7 @@ struct graph {
 	int32_t rows, batch, qo_bound, kv_bound;	/* the shape, together with kind */
 	int as_nano;			/* 1 + index of the plan; 0: sequential */
 	int fused;			/* decode_step runs it */
+	int trees;
 	struct kind kind;
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
 	void *exec;			/* NULL until the second pass of this shape */
@@ -140,6 +153,20 @@ struct cairn_worker {
 	int undrawn;
 	struct graph *graph;		/* NULL: it runs without graphs */
 	size_t drawn_bytes;		/* of its tokens */
+	struct { int32_t request; const int32_t *parents; } *trees;	/* [num_trees], of [max_batch] */
+	int32_t num_trees;
+	/* on the device: */
+	struct tree_arrays tree_dev;
+	char *tree_dev_block;
+	struct cairn_batch_trees batch_trees;	/* points to them */
+	struct cairn_kv_store features;	/* one layer, with options.taps */
+	char *tap_rows, *tap_joined;	/* [3, max_rows, hidden]; [max_rows, 3 * hidden] */
+	char *tap_mixed;		/* [max_rows, width]: features */
+	int32_t *tap_order;		/* [3 * max_rows]: rows of tap_rows in the order of tap_joined */
+	void *tap_workspace;
+	size_t tap_workspace_bytes;
+	char *staging;			/* rows that move, of all layers: [max_batch] */
+	int32_t *moves_host, *moves;	/* [4 * max_batch] */
 };
 
 /* Returns whether logits change before the draw, so that a draw by decode_step is not used. */
@@ -156,7 +183,9 @@ static inline size_t worker_logprobs_bytes(const struct cairn_worker *w, int32_t
 	return (size_t)w->opt.max_batch * (4 + 8 * (size_t)k);
 }
 
-/* worker.c: allocates pinned memory if the table can */
+/* worker.c */
+void *worker_carve(char **cursor, size_t bytes);	/* takes bytes at *cursor, 16-byte aligned */
+/* allocates pinned memory if the table can */
 int worker_host_alloc(struct cairn_worker *w, size_t bytes, void **out);
 void worker_host_free(struct cairn_worker *w, void *p);
 
@@ -179,6 +208,19 @@ int worker_sliced_create(struct cairn_worker *w, const struct cairn_slices *slic
 void worker_sliced_destroy(struct cairn_worker *w);
 int worker_sliced_reserve(struct cairn_worker *w, int *moved);
 int worker_sliced_forward(struct cairn_worker *w);
+
+/* worker_tree.c; without options.trees these do nothing */
+int worker_tree_create(struct cairn_worker *w);
+void worker_tree_destroy(struct cairn_worker *w);
+void worker_tree_add(struct cairn_worker *w, const struct cairn_worker_part *part);
+int worker_tree_prepare(struct cairn_worker *w);	/* uploads the arrays of a pass with trees */
+
+/* worker_taps.c; without options.taps these do nothing */
+int worker_taps_create(struct cairn_worker *w);
+void worker_taps_destroy(struct cairn_worker *w);
+int worker_taps_reserve(struct cairn_worker *w, int *moved);
+void worker_taps_prepare(struct cairn_worker *w);	/* has the pass copy its hidden states */
+int worker_taps_after(struct cairn_worker *w);		/* makes features of them; can be captured */
 
 /* worker_nano.c */
 int worker_nano_create(struct cairn_worker *w, const struct cairn_nano_plans *plans);

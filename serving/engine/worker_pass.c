@@ -29,6 +29,9 @@
  * all keys of a layer before it attends, so such a pass needs nothing else; decode_step, whose requests may
  * share old keys only, never runs it.
  *
+ * Token trees: the keys of a tree's rows lie behind those of the sequence, in the order of rows, and
+ * attention is attn_bsr with bits (worker_tree.c).
+ *
  * Nano-batches: passes of the operation list for which there is a plan (nano_plan.h) run as nano-batches,
  * whose index arrays are part of the uploaded block (worker_nano.c).
  */
@@ -115,6 +118,7 @@ static int set_targets(struct cairn_worker *w)
 
 static int reserve(struct cairn_worker *w, int *moved)
 {
+	CAIRN_TRY(worker_taps_reserve(w, moved));
 	if (w->as_nano)
 		return cairn_nano_reserve(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream, moved);
 	return w->sliced ? worker_sliced_reserve(w, moved) :
@@ -160,6 +164,7 @@ static int enqueue(struct cairn_worker *w)
 			worker_drop_graphs(w);
 	}
 	CAIRN_TRY(forward(w));
+	CAIRN_TRY(worker_taps_after(w));
 	return w->kind.masked ? 0 : enqueue_draw(w);
 }
 
@@ -172,7 +177,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 		g = &w->graphs[i];
 		if (g->used && g->rows == w->batch.num_rows && g->kv_bound == w->batch.max_kv_len &&
 		    g->batch == w->batch.batch && g->qo_bound == w->batch.max_qo_len &&
-		    g->as_nano == w->as_nano && g->fused == w->fused &&
+		    g->as_nano == w->as_nano && g->fused == w->fused && g->trees == (w->num_trees > 0) &&
 		    !memcmp(&g->kind, &w->kind, sizeof(g->kind)))
 			return g;
 		if (g->used < oldest->used)
@@ -183,7 +188,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 	*g = (struct graph){
 		.rows = w->batch.num_rows, .batch = w->batch.batch, .qo_bound = w->batch.max_qo_len,
 		.kv_bound = w->batch.max_kv_len, .kind = w->kind,
-		.as_nano = w->as_nano, .fused = w->fused,
+		.as_nano = w->as_nano, .fused = w->fused, .trees = w->num_trees > 0,
 	};
 	return g;
 }
@@ -373,8 +378,10 @@ static int prepare(struct cairn_worker *w, int *decode)
 	b->num_logits = w->by_steps ? b->batch : f->num_tokens + f->num_scored;
 	b->max_kv_len = kv_bound(w, w->opt.repeatable && *decode ? w->opt.max_context : b->max_kv_len);
 	w->fused = 0;
+	worker_taps_prepare(w);
 	find_prompts(w);
-	if (*decode && !w->opt.repeatable && !w->chained && b->num_rows == b->batch)
+	if (*decode && !w->opt.repeatable && !w->chained && !w->num_trees && !w->opt.taps &&
+	    b->num_rows == b->batch)
 		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, b, &draw, w->stream, &w->fused, &moved));
 	if (moved)
 		worker_drop_graphs(w);
@@ -445,6 +452,7 @@ int cairn_worker_launch(struct cairn_worker *w)
 	CAIRN_TRY(worker_treat_prepare(w));
 	if (w->kind.masked)
 		CAIRN_TRY(worker_mask_prepare(w));
+	CAIRN_TRY(worker_tree_prepare(w));
 	num_pages = w->as_nano ? w->nano_pass.num_pages : f->host.kv_indptr[b->batch];
 	bytes = (size_t)((char *)(f->host.kv_indices + num_pages) - f->block);
 	w->drawn_bytes = (size_t)(f->draws_all ? b->batch : f->num_tokens) * sizeof(*w->drawn);

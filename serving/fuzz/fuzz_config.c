@@ -65,6 +65,9 @@ static void check_numbers(const struct cairn_model_config *c)
 	FUZZ_HOLDS(isfinite(c->norm_offset) && isfinite(c->attn_softcap) && isfinite(c->logit_softcap));
 	FUZZ_HOLDS(c->attn_softcap >= 0 && c->logit_softcap >= 0 && c->query_scalar >= 0);
 	FUZZ_HOLDS(in(c->num_nextn_layers, 0, CAIRN_MAX_LAYERS));
+	FUZZ_HOLDS(in(c->draft_vocab_size, 0, CAIRN_MAX_VOCAB) && in(c->num_taps, 0, CAIRN_MAX_TAPS));
+	for (int32_t i = 0; i < c->num_taps; i++)
+		FUZZ_HOLDS(in(c->taps[i], 1, CAIRN_MAX_LAYERS - 1));
 	FUZZ_HOLDS(in(c->window, 0, c->max_position_embeddings - 1));
 	for (int32_t i = 0; i < c->num_hidden_layers; i++) {
 		FUZZ_HOLDS(in(cairn_layer_window(c, i), 0, c->window));

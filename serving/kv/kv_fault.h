@@ -58,6 +58,8 @@ enum cairn_kv_fault {
 	FAULT_DRAFT_OFFLOADED,		/* pages are offloaded with drafts in them */
 	FAULT_DRAFT_END_KEPT,		/* an ended sequence is kept with the row of a wrong draft */
 	FAULT_DRAFT_FIRST_DROPPED,	/* the first draw counts only if it equals the draft */
+	FAULT_TREE_CHAIN,		/* a tree is reported as if it were a chain */
+	FAULT_TREE_ORPHAN,		/* a draft that equals row 0's draw counts, whatever it follows */
 	NUM_FAULTS
 };
 

@@ -99,6 +99,8 @@ MUTANT(scheduler_draft_swapped, DRAFT_SWAPPED, scheduler)
 MUTANT(scheduler_draft_offloaded, DRAFT_OFFLOADED, scheduler)
 MUTANT(scheduler_draft_end_kept, DRAFT_END_KEPT, scheduler)
 MUTANT(scheduler_draft_first_dropped, DRAFT_FIRST_DROPPED, scheduler)
+MUTANT(scheduler_tree_chain, TREE_CHAIN, scheduler)
+MUTANT(scheduler_tree_orphan, TREE_ORPHAN, scheduler)
 /* faults in pool and tree that the scheduler's model detects */
 MUTANT(scheduler_copy_missed, COPY_MISSED, scheduler)
 MUTANT(scheduler_salt_ignored, SALT_IGNORED, scheduler)
@@ -123,6 +125,7 @@ static const struct cairn_unit units[] = {
 	UNIT(scheduler_draft_stop_ignored), UNIT(scheduler_draft_too_long),
 	UNIT(scheduler_draft_beyond), UNIT(scheduler_draft_swapped), UNIT(scheduler_draft_offloaded),
 	UNIT(scheduler_draft_end_kept), UNIT(scheduler_draft_first_dropped),
+	UNIT(scheduler_tree_chain), UNIT(scheduler_tree_orphan),
 };
 
 const struct cairn_family cairn_kv_mutants_family = {

@@ -11,6 +11,7 @@
 
 #define MAX_CONFIG_BYTES	(1u << 20)	/* the largest known file has 20 KB */
 #define FP8_BLOCK		128		/* rows and columns of a block with a factor */
+#define EAGLE_CLASS		"LlamaForCausalLMEagle3"
 #define CONFIG_NAME		"config.json"
 #define GENERATION_NAME		"generation_config.json"
 
@@ -94,6 +95,7 @@ static int get_architecture(const json_t *root, struct cairn_json_at at,
 	int arch = -1, class = -1;
 	json_t *list = NULL;
 	const char *name;
+	int64_t draft = 0;
 
 	CAIRN_TRY(cairn_config_choice(root, at, "model_type", model_types, CAIRN_NUM_ARCHS, &arch));
 	CAIRN_TRY(cairn_json_child(root, at, "architectures", false, JSON_ARRAY, &list));
@@ -108,6 +110,12 @@ static int get_architecture(const json_t *root, struct cairn_json_at at,
 		if (!name)
 			return cairn_error(EINVAL, "%s: architectures[0]: must be a string, is %s",
 					   at.file, cairn_json_type_name(json_array_get(list, 0)));
+		if (!strcmp(name, EAGLE_CLASS)) {
+			CAIRN_TRY(cairn_json_int(root, at, "draft_vocab_size", true, 1, CAIRN_MAX_VOCAB,
+						 &draft));
+			c->draft_vocab_size = (int32_t)draft;
+			name = classes[CAIRN_ARCH_LLAMA];
+		}
 		CAIRN_TRY(cairn_config_find(name, at, "architectures", classes, CAIRN_NUM_ARCHS, &class));
 		if (arch >= 0 && arch != class)
 			return cairn_error(EINVAL, "%s: architectures: %s does not match model_type \"%s\"",
@@ -230,6 +238,36 @@ static int get_quantization(const json_t *root, struct cairn_json_at at, struct 
 	return 0;
 }
 
+/* Reads what only an EAGLE-3 head has. Its layers may be given in an object, as SpecForge does. */
+static int get_eagle(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	const struct cairn_json_at in = { at.file, "eagle_config." };
+	json_t *nested = NULL, *ids = NULL;
+
+	c->target_hidden_size = c->hidden_size;
+	CAIRN_TRY(cairn_config_size(root, at, "target_hidden_size", CAIRN_MAX_HIDDEN,
+				    &c->target_hidden_size));
+	CAIRN_TRY(cairn_json_child(root, at, "eagle_aux_hidden_state_layer_ids", false, JSON_ARRAY, &ids));
+	CAIRN_TRY(cairn_json_child(root, at, "eagle_config", false, JSON_OBJECT, &nested));
+	if (!ids && nested)
+		CAIRN_TRY(cairn_json_child(nested, in, "eagle_aux_hidden_state_layer_ids", false, JSON_ARRAY,
+					   &ids));
+	if (ids && json_array_size(ids) != CAIRN_MAX_TAPS)
+		return cairn_error(EOPNOTSUPP, "%s: eagle_aux_hidden_state_layer_ids: has %zu layers, must "
+				   "have %d", at.file, json_array_size(ids), CAIRN_MAX_TAPS);
+	for (int32_t i = 0; ids && i < CAIRN_MAX_TAPS; i++) {
+		const json_t *id = json_array_get(ids, (size_t)i);
+
+		if (!json_is_integer(id) || json_integer_value(id) < 1 ||
+		    json_integer_value(id) >= CAIRN_MAX_LAYERS)
+			return cairn_error(EINVAL, "%s: eagle_aux_hidden_state_layer_ids[%d]: is no layer "
+					   "from 1 on", at.file, i);
+		c->taps[i] = (int32_t)json_integer_value(id);
+		c->num_taps = i + 1;
+	}
+	return 0;
+}
+
 static int parse_config(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
 	static const char *const dtypes[] = { "float32", "float16", "bfloat16" };
@@ -240,6 +278,8 @@ static int parse_config(const json_t *root, struct cairn_json_at at, struct cair
 	CAIRN_TRY(get_quantization(root, at, c));
 	CAIRN_TRY(cairn_config_refuse(root, at, "is_causal", false));
 	CAIRN_TRY(get_sizes(root, at, c));
+	if (c->draft_vocab_size)
+		CAIRN_TRY(get_eagle(root, at, c));
 	c->rms_norm_eps = defaults[c->arch].eps;
 	/* the norms refuse a subnormal eps (rmsnorm.h) */
 	CAIRN_TRY(cairn_json_number(root, at, "rms_norm_eps", false, 0x1p-126, 1, &c->rms_norm_eps));

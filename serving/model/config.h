@@ -44,6 +44,7 @@
 #define CAIRN_MAX_EXPERTS	4096
 #define CAIRN_MAX_VOCAB		4194304
 #define CAIRN_MAX_POSITIONS	(1 << 28)
+#define CAIRN_MAX_TAPS		3
 #define CAIRN_MAX_EOS		16
 
 enum cairn_arch {
@@ -119,6 +120,11 @@ struct cairn_model_config {
 	int32_t hidden_size;
 	int32_t intermediate_size;
 	int32_t num_hidden_layers;
+	/*
+	 * An EAGLE-3 head, which is no model of its own, has draft_vocab_size > 0. It sees num_taps hidden
+	 * states of its target, those that enter the layers `taps`; num_taps 0: not given.
+	 */
+	int32_t draft_vocab_size, target_hidden_size, num_taps, taps[CAIRN_MAX_TAPS];
 	int32_t num_nextn_layers;	/* num_nextn_predict_layers: stored after the others, not used */
 	int32_t num_attention_heads;
 	int32_t num_key_value_heads;

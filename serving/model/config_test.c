@@ -61,6 +61,13 @@ static const struct change changes[] = {
 	  "architectures: LlamaForCausalLM does not match model_type \"qwen2\"" },
 	{ "LlamaForCausalLM", "LlamaForSequenceClassification", EOPNOTSUPP,
 	  "architectures: \"LlamaForSeq" },
+	{ "LlamaForCausalLM", "LlamaForCausalLMEagle3", EINVAL, "draft_vocab_size: is missing" },
+	{ "'architectures':['LlamaForCausalLM']", "'architectures':['LlamaForCausalLMEagle3'],"
+	  "'draft_vocab_size':32000,'eagle_aux_hidden_state_layer_ids':[1,2]", EOPNOTSUPP,
+	  "eagle_aux_hidden_state_layer_ids: has 2 layers, must have 3" },
+	{ "'architectures':['LlamaForCausalLM']", "'architectures':['LlamaForCausalLMEagle3'],"
+	  "'draft_vocab_size':32000,'eagle_config':{'eagle_aux_hidden_state_layer_ids':[1,0,2]}", EINVAL,
+	  "eagle_aux_hidden_state_layer_ids[1]: is no layer from 1 on" },
 	{ "['LlamaForCausalLM']", "'LlamaForCausalLM'", EINVAL, "architectures: must be an array" },
 	{ "['LlamaForCausalLM']", "[1]", EINVAL, "architectures[0]: must be a string" },
 	{ "'model_type':'llama'", "'model_type':5", EINVAL, "model_type: must be a string" },

@@ -268,6 +268,61 @@ static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 	.kv = cairn_batch_kv((w)->b, (w)->kv, (op)->layer)
 
 /*
+ * Attention of a pass with token trees: part 0 has the keys before the rows of a tree, or all keys of another
+ * request; part 1 has the rows of trees as keys. The positions of the latter are not those of their places,
+ * so they are given as ones that the window admits.
+ */
+static int run_tree_attn(struct walk *w, const struct cairn_graph_op *op)
+{
+	const struct cairn_model_config *c = &w->m->config;
+	const struct cairn_batch_trees *t = w->b->trees;
+	const struct cairn_kv_view kv = cairn_batch_kv(w->b, w->kv, op->layer);
+	const struct cairn_attn_part both = {
+		.k = kv.k_pages, .v = kv.v_pages, .k_scale = cairn_model_kv_scale(w->m, op->layer, 0),
+		.v_scale = cairn_model_kv_scale(w->m, op->layer, 1), .row_indptr = w->b->qo_indptr,
+		.rows = kv.batch, .block_m = CAIRN_TREE_ROWS, .index_heads = 1,
+	};
+	struct cairn_attn_bsr_args args = {
+		.size = sizeof(args), .out = at(w, op->out[0]), .q = at(w, op->in[0]),
+		.q_pos = w->b->positions, WORKSPACE(w->s->attn[w->split]), .part = { both, both },
+		.planned = w->m->impl->attn_plan && w->has_plan && w->plan_window == op->window,
+		.q_stride = width_of(w, op->in[0]), .num_parts = 2, .nnz_qo = w->b->num_rows,
+		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
+		.head_dim = c->head_dim, .dtype = w->m->dtype, .kv_fp8 = w->m->kv == CAIRN_KV_FP8,
+		.sm_scale = (float)cairn_softmax_scale(c),
+		.window = op->window, .softcap = (float)c->attn_softcap,
+	};
+	struct cairn_attn_part *past = &args.part[0], *own = &args.part[1];
+	size_t bytes = 0;
+
+	past->blk_indptr = t->past_indptr;
+	past->blk_indices = t->past_indices;
+	past->last_len = t->past_last_page_len;
+	past->block_n = kv.page_size;
+	past->num_blocks = kv.num_pages;
+	past->max_keys = kv.max_len;
+	past->mask_mode = CAIRN_ATTN_CAUSAL;
+	own->blk_indptr = t->slot_indptr;
+	own->blk_indices = t->slots;
+	own->kv_pos0 = t->slot_pos0;
+	own->mask = t->mask;
+	own->mask_indptr = t->mask_indptr;
+	own->block_n = 1;
+	own->num_blocks = kv.num_pages * kv.page_size;
+	own->max_keys = CAIRN_TREE_ROWS;
+	own->mask_mode = CAIRN_ATTN_BITS;
+	if (!w->asking) {
+		w->has_plan = 1;
+		w->plan_window = op->window;
+		return CAIRN_TABLE(w->m->impl, attn_bsr, &args, w->stream);
+	}
+	if (!w->m->impl->attn_bsr_workspace)
+		return 0;
+	return ask_into(w, &w->attn_bytes, w->m->impl->attn_bsr_workspace(&args, &bytes), &bytes,
+			"attn_bsr_workspace");
+}
+
+/*
  * Layers with the same window share the plan of the first of them, as long as no other window intervenes. A
  * table that has attn_plan knows what `planned` means.
  */
@@ -288,6 +343,8 @@ static int run_attn(struct walk *w, const struct cairn_graph_op *op)
 	};
 	size_t bytes = 0;
 
+	if (w->b->trees)
+		return run_tree_attn(w, op);
 	if (!w->asking) {
 		w->has_plan = 1;
 		w->plan_window = op->window;
@@ -684,6 +741,23 @@ int forward_zero_counters(const struct walk *w)
 	return CAIRN_TABLE(w->m->impl, mem_set, w->s->moe.at, 0, asking.moe_bytes, w->stream);
 }
 
+/* Copies the residual stream to the taps of a layer, after the layer's first norm has completed it. */
+static int run_taps(const struct walk *w, int32_t o)
+{
+	const struct cairn_graph_op *op = &w->g->ops[o];
+
+	if (op->kind != CAIRN_OP_ADD_NORM || op->layer < 1 || w->g->ops[o - 1].layer == op->layer)
+		return 0;
+	for (int32_t k = 0; k < w->b->num_taps; k++) {
+		if (w->b->tap_layers[k] == op->layer)
+			CAIRN_TRY(CAIRN_TABLE(w->m->impl, mem_copy, w->b->taps + (size_t)k * w->b->tap_bytes,
+					      at(w, op->out[1]), (size_t)w->b->num_rows *
+					      row_bytes(w, &w->g->values[op->out[1]]), CAIRN_COPY_ON_DEVICE,
+					      w->stream));
+	}
+	return 0;
+}
+
 int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, const struct cairn_batch *b,
 		  void *stream)
 {
@@ -702,6 +776,8 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 		if (b->on_layer && op->block == CAIRN_BLOCK_MLP && g->ops[o - 1].block == CAIRN_BLOCK_ATTN)
 			CAIRN_TRY(b->on_layer(b->on_layer_ctx, op->layer, stream));
 		CAIRN_TRY(forward_run_op(&w, op));
+		if (b->num_taps)
+			CAIRN_TRY(run_taps(&w, o));
 	}
 	return 0;
 }

@@ -4,7 +4,7 @@
  *
  * Request b of a batch has the rows qo_indptr[b] .. qo_indptr[b+1]-1; prompts and decoding requests can be
  * mixed. The keys and values of these rows are appended to the pages that kv_indptr and kv_indices name
- * (kv_view.h). Attention is causal over all keys of the request.
+ * (kv_view.h). Attention is causal over all keys of the request, except in token trees (cairn_batch_trees).
  *
  * The index arrays are in the table's memory, at addresses that the caller chooses; a captured pass can be
  * replayed with other contents of these arrays, within the same bounds.
@@ -49,6 +49,22 @@ int cairn_forward_supported(const struct cairn_model *model);
  */
 int cairn_forward_check(const struct cairn_model *model, const char *dir);
 
+#define CAIRN_TREE_ROWS		64	/* maximum rows of a request in a pass with trees */
+
+/*
+ * Requests of a pass whose rows see some of the request's own rows, given by bits; the arrays are in the
+ * table's memory. Each request of the pass has the pages of the keys that all its rows see (up to the row's
+ * position), and the slots of those that its bits admit: page * page_size + slot in the page. A request
+ * without bits has no slots. The lines of its bits are as in attn_bsr.h, for mask_mode 2.
+ */
+struct cairn_batch_trees {
+	const int32_t *past_indptr, *past_indices, *past_last_page_len;	/* as kv_indptr and so on */
+	const int32_t *slot_indptr, *slots;	/* [batch + 1], [slot_indptr[batch]] */
+	const int32_t *slot_pos0;	/* [batch]: at least the position of every row, less the window */
+	const int64_t *mask_indptr;	/* [batch] */
+	const uint8_t *mask;
+};
+
 struct cairn_batch {
 	float *logits;			/* [num_logits, vocab], out */
 	const int32_t *ids, *positions;	/* [num_rows] */
@@ -62,6 +78,14 @@ struct cairn_batch {
 	 * prompt_rows: total rows of these requests; prompt_past: total keys before those rows.
 	 */
 	int32_t num_prompts, prompt_rows, prompt_past;
+	const struct cairn_batch_trees *trees;	/* NULL: attention is causal in all requests */
+	/*
+	 * The hidden states that enter tap_layers[k], for k < num_taps, are copied to taps + k * tap_bytes, a
+	 * row for each row of the pass, in the model's dtype.
+	 */
+	char *taps;
+	size_t tap_bytes;
+	int32_t num_taps, tap_layers[CAIRN_MAX_TAPS];	/* layers from 1 on */
 	/* Called once per layer, after its attention and before its MLP is enqueued; may be NULL. */
 	int (*on_layer)(void *ctx, int32_t layer, void *stream);
 	void *on_layer_ctx;

@@ -408,6 +408,9 @@ static int load_share(struct cairn_model **out, const struct cairn_impl *impl, c
 	int ret;
 
 	CAIRN_TRY(cairn_model_config_load(dir, &config));
+	if (config.draft_vocab_size)
+		return cairn_error(EINVAL, "%s/config.json: architectures: is an EAGLE-3 head, which drafts "
+				   "for a model and is none", dir);
 	if (ranks > 1)
 		CAIRN_TRY(share_config(&config, dir, ranks, &kv_shares));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));

@@ -44,6 +44,20 @@ static int32_t token_at(const struct model_request *r, int32_t index, int32_t pl
 	return (int32_t)(hash(r->id, (uint64_t)index, (uint64_t)place) >> 20 & 1);
 }
 
+/* A random tree or chain. `right` of eight drafts are the token that is drawn if those before them are. */
+static void make_tree(const struct model_engine *e, const struct model_request *r,
+		      const struct model_answer *a, struct cairn_sched_draft *d, uint64_t h)
+{
+	int32_t depth[MODEL_DRAFTS + 1] = { 0 };
+
+	for (int32_t k = 0; k < d->num; k++, h = hash(h, 1, 2)) {
+		if (e->trees)
+			d->parents[k] = (int32_t)((h >> 4) % (uint64_t)(k + 1));
+		depth[k + 1] = depth[d->parents[k]] + 1;
+		d->drafts[k] = token_at(r, d->index, a->told + depth[k]) ^ ((int)(h >> 8) % 8 >= e->right);
+	}
+}
+
 int model_draft(void *ctx, struct cairn_sched_draft *drafts, int32_t num)
 {
 	struct model_engine *e = ctx;
@@ -63,8 +77,7 @@ int model_draft(void *ctx, struct cairn_sched_draft *drafts, int32_t num)
 			return model_wrong(e, "the tokens before drafts", d->index, a->told);
 		h = hash(r->id, (uint64_t)a->told, e->next_order);
 		d->num = h % 4 ? d->room : (int32_t)(h / 4 % (uint64_t)(d->room + 1));
-		for (int32_t k = 0; k < d->num; k++, h >>= 3)
-			d->drafts[k] = token_at(r, d->index, a->told + k) ^ ((int)(h >> 8) % 8 >= e->right);
+		make_tree(e, r, a, d, h);
 	}
 	return 0;
 }
@@ -177,29 +190,59 @@ static int check_ids(struct model_engine *e, const struct cairn_step_plan *p,
 	return 0;
 }
 
-/* Draws after the last row that has no draft, and after each drafted row. */
-static int carry_out_draws(struct model_engine *e, const struct cairn_step_plan *p,
-			   const struct cairn_step_item *item, const struct model_request *r,
-			   struct model_answer *a, struct model_flight *f)
+/* Finds the depth of each drafted row, and whether the drafts on the path to it are those that are drawn. */
+static void walk_tree(const struct cairn_step_plan *p, const struct cairn_step_item *item,
+		      const struct model_request *r, const struct model_answer *a, struct model_tree *t)
 {
-	const int32_t *drafts = p->ids + item->ids_at + item->num_rows - item->num_drafts;
-	int counts = 1;
+	const int32_t at = item->ids_at + item->num_rows - item->num_drafts - 1;
 
+	t->depth[0] = 0;
+	t->counts[0] = 1;
+	for (int32_t k = 1; k <= item->num_drafts; k++) {
+		int32_t parent = p->parents[at + k];
+
+		t->depth[k] = t->depth[parent] + 1;
+		t->counts[k] = t->counts[parent] &&
+			       p->ids[at + k] == token_at(r, item->index, a->drawn + t->depth[parent]);
+		for (int32_t i = 1; i < k; i++)		/* an earlier draft of the same place and token */
+			t->counts[k] &= !t->counts[i] || t->depth[i] < t->depth[k];
+	}
+}
+
+/* Draws after the last row that has no draft, and after each drafted row. */
+static int carry_out_draws(struct model_engine *e, const struct cairn_step_item *item,
+			   const struct model_request *r, struct model_answer *a, const struct model_tree *t,
+			   struct model_flight *f)
+{
 	if (item->draw != f->num_draws || a->drawn >= r->max_new)
 		return model_wrong(e, "one draw too many", item->draw, f->num_draws);
 	for (int32_t k = 0; k <= item->num_drafts; k++) {
-		int32_t token = token_at(r, item->index, a->drawn + k);
-
 		f->draws[f->num_draws].id = r->id;
 		f->draws[f->num_draws].index = item->index;
 		f->draws[f->num_draws].follows = k > 0;
-		f->draws[f->num_draws].counts = counts;
-		f->draws[f->num_draws++].token = token ^ !counts;
-		counts = counts && k < item->num_drafts && drafts[k] == token;
+		f->draws[f->num_draws].counts = t->counts[k];
+		f->draws[f->num_draws++].token =
+			token_at(r, item->index, a->drawn + t->depth[k]) ^ !t->counts[k];
 	}
 	a->in_flight++;
 	a->drafts = item->num_drafts > 0;
 	return 0;
+}
+
+/* Lists the moves of the rows that count to the places behind row 0, which has place `first`. */
+static void list_moves(struct model_engine *e, const struct model_tree *t, int32_t num, const int32_t *pages,
+		       int32_t first, struct model_flight *f)
+{
+	const int32_t size = e->opt.page_size;
+
+	for (int32_t k = 1; k <= num; k++) {
+		int32_t from = first + k, to = first + t->depth[k];
+
+		if (!t->counts[k] || from == to)
+			continue;
+		f->moves[f->num_moves].from = &e->device[pages[from / size]][from % size];
+		f->moves[f->num_moves++].to = &e->device[pages[to / size]][to % size];
+	}
 }
 
 static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *p,
@@ -208,6 +251,7 @@ static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *
 	struct model_request *r = model_find(e, item->request);
 	struct model_answer *a = r ? &r->answers[item->index] : NULL;
 	int32_t n = 0, end = item->first + item->num_rows, len = end - item->num_drafts;
+	struct model_tree t;
 	const int32_t *pages = cairn_kv_pool_pages(cairn_scheduler_pool(e->s), item->kv, &n);
 
 	if (!r || !a->live || a->held || ((r->lockstep || a->drafts) && a->in_flight))
@@ -222,14 +266,23 @@ static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *
 		if (e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] != keys_at(e, r, a, i))
 			return model_wrong(e, "attention reads wrong KV at", i, item->first);
 	}
+	walk_tree(p, item, r, a, &t);
 	for (int32_t k = 0; k < item->num_drafts; k++)	/* overwritten when the tokens are drawn */
-		a->gen[a->drawn + k] = p->ids[item->ids_at + item->num_rows - item->num_drafts + k];
-	for (int32_t i = item->first; i < end; i++)
+		a->gen[a->drawn + k] = token_at(r, item->index, a->drawn + k);
+	for (int32_t i = item->first; i < len; i++)
 		e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] =
 			keys_of(e, r, a, i, p->num_decodes ? end : item->first, end);
+	for (int32_t i = len; i < end; i++) {
+		int32_t place = len - 1 + t.depth[i - len + 1];
+		uint64_t keys = keys_of(e, r, a, place, p->num_decodes ? end : item->first, end);
+
+		e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] =
+			t.counts[i - len + 1] ? keys : ~keys;
+	}
+	list_moves(e, &t, item->num_drafts, pages, len - 1, f);
 	if ((item->draw >= 0) != (len == r->num_prompt + a->drawn))
 		return model_wrong(e, "a draw", item->draw, end);
-	return item->draw < 0 ? 0 : carry_out_draws(e, p, item, r, a, f);
+	return item->draw < 0 ? 0 : carry_out_draws(e, item, r, a, &t, f);
 }
 
 static int check_plan(struct model_engine *e, const struct cairn_step_plan *p)
@@ -293,6 +346,8 @@ int model_plan(struct model_engine *e, int32_t *rows)
 		if (carry_out_move(e, &p->moves[i]))
 			return -1;
 	}
+	for (int32_t i = 0; i < f.num_moves; i++)	/* in this order no source is overwritten */
+		*f.moves[i].to = *f.moves[i].from;
 	if (f.num_draws != p->num_draws)
 		return model_wrong(e, "draws", p->num_draws, f.num_draws);
 	for (int32_t i = 0; i < f.num_draws; i++) {

@@ -46,9 +46,16 @@ struct model_request {
 	struct model_answer answers[3 * MODEL_SEQS];
 };
 
+/* The rows of an item with drafts: depth; whether the drafts up to the row are drawn. Row 0 has no draft. */
+struct model_tree {
+	int32_t depth[MODEL_DRAFTS + 1];
+	int counts[MODEL_DRAFTS + 1];
+};
+
 struct model_flight {
-	int32_t num_draws;
-	/* follows: after a drafted row; counts: no draft before it differs from its draw */
+	int32_t num_draws, num_moves;
+	struct { uint64_t *from, *to; } moves[MODEL_ROWS];	/* keys of drafts that are drawn */
+	/* follows: after a drafted row; counts: all drafts on the path to it are drawn */
 	struct { uint64_t id; int32_t index, token; int follows, counts; } draws[MODEL_DRAWS];
 };
 
@@ -61,6 +68,7 @@ struct model_engine {
 	struct model_flight flights[2];
 	int num_flights;
 	int right;			/* of eight drafted tokens, those that will be drawn */
+	int trees;			/* drafts form trees */
 	uint64_t next_order;
 	int64_t now;
 	/* The last answer that ended normally; the next turn of a conversation continues it. */

@@ -301,6 +301,7 @@ static int sched_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 		e->opt.max_drafts = 1 + (int32_t)(b >> 2) % MODEL_DRAFTS;
 		e->opt.draft_rows = e->opt.dense_rows - e->opt.max_seqs - (int32_t)(b >> 12) % 2;
 		e->right = (int)(b >> 5) % 9;
+		e->trees = !e->opt.repeat_chunk && (b >> 9) % 2;
 		e->opt.draft = model_draft;
 		e->opt.draft_ctx = e;
 	}

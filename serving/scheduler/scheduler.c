@@ -67,12 +67,15 @@ static int create_arrays(struct cairn_scheduler *s)
 		b->items = calloc(seqs + 1, sizeof(*b->items));
 		b->draws = calloc(draws, sizeof(*b->draws));
 		b->ids = calloc(rows, sizeof(*b->ids));
-		if (!b->items || !b->draws || !b->ids)
+		b->parents = calloc(rows, sizeof(*b->parents));
+		if (!b->items || !b->draws || !b->ids || !b->parents)
 			return -ENOMEM;
 	}
 	s->proposals = calloc(seqs, sizeof(*s->proposals));
 	s->drafts = calloc(seqs * (size_t)s->opt.max_drafts + 1, sizeof(*s->drafts));
-	if (!s->proposals || !s->drafts)
+	s->parents = calloc(seqs * (size_t)s->opt.max_drafts + 1, sizeof(*s->parents));
+	s->drawn_rows = calloc((size_t)s->opt.max_drafts + 1, sizeof(*s->drawn_rows));
+	if (!s->proposals || !s->drafts || !s->parents || !s->drawn_rows)
 		return -ENOMEM;
 	s->running = calloc(seqs + 1, sizeof(struct sched_seq *));
 	s->demands = calloc(2 * seqs + 2, sizeof(*s->demands));
@@ -155,10 +158,13 @@ void cairn_scheduler_destroy(struct cairn_scheduler *s)
 		free(s->plans[i].items);
 		free(s->plans[i].draws);
 		free(s->plans[i].ids);
+		free(s->plans[i].parents);
 		free(s->plans[i].moves);
 	}
 	free(s->proposals);
 	free(s->drafts);
+	free(s->parents);
+	free(s->drawn_rows);
 	free(s->before.moves);
 	free(s->after.moves);
 	free(s->running);
@@ -518,12 +524,12 @@ int cairn_scheduler_fetched(struct cairn_scheduler *s, uint64_t request)
 	return 0;
 }
 
-/* Takes draw i of a plan and those that follow on it. */
+/* Takes draw i of a plan and those of the drafted rows behind its row. */
 static int take_draws(struct cairn_scheduler *s, struct plan_buffer *b, int32_t i, const int32_t *tokens,
 		      const uint8_t *stops)
 {
 	struct sched_seq *q = b->draws[i].seq;
-	int32_t num = b->draws[i].num_drafts, accepted, lost;
+	int32_t num = b->draws[i].num_drafts, accepted, lost, *path = s->drawn_rows;
 
 	if (!q) {	/* the tokens were drawn after the sequence had ended */
 		s->stats.dropped_draws += 1 + num;
@@ -532,21 +538,33 @@ static int take_draws(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 	}
 	q->draw[b->plan.number & 1] = -1;
 	q->in_flight--;
-	accepted = FAULT(DRAFT_ALL_ACCEPTED) ? num :
-		   cairn_drafts_accepted(b->ids + b->draws[i].ids_at, tokens + i, num);
+	for (int32_t k = 0; k < num && (FAULT(TREE_CHAIN) || FAULT(TREE_ORPHAN)); k++) {
+		int32_t *parents = b->parents + b->draws[i].ids_at;
+
+		if (FAULT(TREE_CHAIN))
+			parents[k] = k;
+		else if (b->ids[b->draws[i].ids_at + k] == tokens[i])
+			parents[k] = 0;
+	}
+	accepted = cairn_drafts_accepted(b->ids + b->draws[i].ids_at, b->parents + b->draws[i].ids_at,
+					 tokens + i, num, path);
+	for (; FAULT(DRAFT_ALL_ACCEPTED) && accepted < num; accepted++)
+		path[accepted] = accepted + 1;
 	lost = (FAULT(DRAFT_BONUS_LOST) && accepted) || (FAULT(DRAFT_FIRST_DROPPED) && num && !accepted);
 	s->stats.dropped_draws += num - accepted;
 	if (!FAULT(DRAFT_END_KEPT))
 		CAIRN_TRY(sched_settle(s, q, accepted));
-	for (int32_t k = i; k <= i + accepted - lost; k++) {
-		q->tokens[q->num_known++] = tokens[k];
-		if (stops && stops[k] && (!FAULT(DRAFT_STOP_IGNORED) || k == i + accepted)) {
-			q->is_bad = stops[k] == 2;
-			return sched_finish(s, q, CAIRN_SCHED_STOP, tokens[k]);
+	for (int32_t k = 0; k <= accepted - lost; k++) {
+		int32_t at = k ? i + path[k - 1] : i;
+
+		q->tokens[q->num_known++] = tokens[at];
+		if (stops && stops[at] && (!FAULT(DRAFT_STOP_IGNORED) || k == accepted)) {
+			q->is_bad = stops[at] == 2;
+			return sched_finish(s, q, CAIRN_SCHED_STOP, tokens[at]);
 		}
-		CAIRN_TRY(add_event(s, q->req->id, q->index, CAIRN_SCHED_TOKEN, tokens[k]));
+		CAIRN_TRY(add_event(s, q->req->id, q->index, CAIRN_SCHED_TOKEN, tokens[at]));
 		if (q->num_known == q->req->num_prompt + q->req->max_new)
-			return sched_finish(s, q, CAIRN_SCHED_LENGTH, tokens[k]);
+			return sched_finish(s, q, CAIRN_SCHED_LENGTH, tokens[at]);
 	}
 	return FAULT(DRAFT_END_KEPT) ? sched_settle(s, q, accepted) : 0;
 }

@@ -50,11 +50,14 @@
  * row by row, as it was first computed, and the trees hold only whole chunks of prompts.
  *
  * Speculation: a sequence that speculates may have drafted rows behind its decoding row. Their tokens are
- * proposals for the next ones (`draft` in the options), and a token is drawn after each row. The first draw
- * counts; each further one counts if the draw before it counts and equals the draft that it follows. So the
- * tokens are those of a sequence without drafts, and a row whose draft was wrong is computed again: its keys
- * and values are discarded when the plan is reported. Such a sequence has rows in a plan only when all its
- * tokens are known, and the next plan should be formed after the report (in_turn in the plan).
+ * proposals for the next ones (`draft` in the options), and a token is drawn after each row. The rows form a
+ * tree: the decoding row is number 0, draft k is row k + 1, and each draft follows an earlier row, its
+ * parent. The draw of row 0 counts; that of another row counts if its parent's counts and equals the row's
+ * draft. So the tokens are those of a sequence without drafts. Row i of the tree is stored as the sequence's
+ * row `first` + i. When the tokens are drawn, and before it carries out the next plan, the engine must move
+ * the keys and values of the rows whose draft was drawn to the places right behind row 0, in order; in a
+ * chain they are there. The report cuts all other rows off. Such a sequence has rows in a plan only when all
+ * its tokens are known, and the next plan should be formed after the report (in_turn in the plan).
  *
  * Cost: O(running sequences) per plan. A plan that may admit requests also sorts that many numbers and, if
  * the tree has changed, looks up the prefixes of up to `window` waiting requests. Not thread-safe. After
@@ -74,10 +77,13 @@ struct cairn_scheduler;
 struct cairn_sched_draft {
 	uint64_t request;
 	int32_t index;
+	int32_t kv;			/* device pool handle */
 	const int32_t *tokens;		/* [num_tokens], prompt and answer so far */
 	int32_t num_tokens, num_prompt;
 	int32_t *drafts;		/* out, [num]: proposals for the next tokens */
+	int32_t *parents;		/* out, [num]: the row that draft k follows; set to a chain, k */
 	int32_t room, num;		/* maximum drafts; out: number of drafts, 0 .. room */
+	int32_t depth;			/* set to room; for the drafter's use */
 };
 
 struct cairn_scheduler_options {
@@ -162,18 +168,25 @@ struct cairn_step_item {
 	int32_t ids_at;			/* its tokens are ids[ids_at ..] */
 	int32_t follows; /* draw of the previous plan that gives the token of its only row; -1: use ids */
 	int32_t draw;    /* draw made from its last row; -1: none, as the prompt is unfinished */
-	/* The last num_drafts rows are drafted, and `draw` is that of the row before them, on which the draws
-	 * of the drafted rows follow. */
+	/* The last num_drafts rows are drafted. `draw` is that of the row before them, row 0 of the tree; the
+	 * draws of the drafted rows come next. */
 	int32_t num_drafts;
 };
 
-/* Returns how many of the drafts in ids[0 .. num) were drawn; one more draw than that counts. */
-static inline int32_t cairn_drafts_accepted(const int32_t *ids, const int32_t *tokens, int32_t num)
+/*
+ * Finds the drafts that were drawn. ids and parents, [num], are those of drafted rows 1 .. num; tokens,
+ * [num + 1], the draws of rows 0 .. num. Sets path to the rows of these drafts, from row 0 on, and returns
+ * their number. The draw of the last of them (or of row 0) counts, too.
+ */
+static inline int32_t cairn_drafts_accepted(const int32_t *ids, const int32_t *parents, const int32_t *tokens,
+					    int32_t num, int32_t *path)
 {
-	int32_t n = 0;
+	int32_t n = 0, row = 0;
 
-	while (n < num && tokens[n] == ids[n])
-		n++;
+	for (int32_t k = 0; k < num; k++) {
+		if (parents[k] == row && ids[k] == tokens[row])
+			path[n++] = row = k + 1;
+	}
 	return n;
 }
 
@@ -182,6 +195,7 @@ struct cairn_step_plan {
 	uint64_t number;		/* 1, 2, ... */
 	const struct cairn_step_item *items;	/* [num_items] */
 	const int32_t *ids;		/* [num_rows] */
+	const int32_t *parents;		/* [num_rows], of drafted rows: the parent's number in the tree */
 	const struct cairn_move *moves;	/* [num_moves] */
 	int32_t num_items, num_rows, num_draws;
 	int32_t num_decodes;		/* items [0 .. num_decodes) decode */

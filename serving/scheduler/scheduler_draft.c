@@ -6,9 +6,14 @@
  *   rows                  0       1        2        3
  *   draws             t0      t1       t2       t3            t[i] is drawn after row i
  *
- * If t0 equals draft 0, t1 is the token after it, and so on. With n drafts drawn, n + 1 tokens are new; rows
- * 0 .. n hold the keys and values of tokens that the sequence really has, and the rows behind them are cut
- * off again. The token drawn last has no row yet, as after any decoding row.
+ * In this chain, if t0 equals draft 0, t1 is the token after it, and so on. In a tree, drafts 1 and 2 might
+ * both follow row 1, and at most one of them is drawn. With n drafts drawn, n + 1 tokens are new. When the
+ * plan is reported, rows 0 .. n hold the keys and values of tokens that the sequence really has (of a tree:
+ * because the engine has moved them there), and the rows behind them are cut off again. The token drawn last
+ * has no row yet, as after any decoding row.
+ *
+ * A sequence never has more drafts than its answer can have further tokens, so that the rows of a tree find a
+ * place in the context, too.
  */
 #include <string.h>
 
@@ -38,10 +43,14 @@ int sched_propose(struct cairn_scheduler *s)
 		if (room < 1)
 			continue;
 		q->proposal = num;
+		for (int32_t k = 0; k < room; k++)
+			s->parents[num * s->opt.max_drafts + k] = k;
 		s->proposals[num] = (struct cairn_sched_draft){
-			.request = q->req->id, .index = q->index, .tokens = q->tokens,
+			.request = q->req->id, .index = q->index, .kv = q->kv, .tokens = q->tokens,
 			.num_tokens = q->num_known + FAULT(DRAFT_BEYOND), .num_prompt = q->req->num_prompt,
-			.drafts = s->drafts + (size_t)num * (size_t)s->opt.max_drafts, .room = room,
+			.drafts = s->drafts + (size_t)num * (size_t)s->opt.max_drafts,
+			.parents = s->parents + (size_t)num * (size_t)s->opt.max_drafts, .room = room,
+			.depth = room,
 		};
 		num++;
 	}
@@ -67,6 +76,7 @@ int sched_add_drafts(struct cairn_scheduler *s, struct plan_buffer *b, struct sc
 	b->draws[item->draw].num_drafts = num;
 	b->draws[item->draw].ids_at = p->num_rows;
 	memcpy(b->ids + p->num_rows, d->drafts, (size_t)num * sizeof(*b->ids));
+	memcpy(b->parents + p->num_rows, d->parents, (size_t)num * sizeof(*b->parents));
 	item->num_rows += num;
 	item->num_drafts = num;
 	p->num_rows += num;

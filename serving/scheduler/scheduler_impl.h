@@ -77,12 +77,12 @@ struct tier {
 struct plan_buffer {
 	struct cairn_step_plan plan;
 	struct cairn_step_item *items;
-	int32_t *ids;
+	int32_t *ids, *parents;
 	struct cairn_move *moves;
 	int32_t moves_room;
 	int32_t num_extra;		/* rows that need logits beyond one per running sequence */
 	int32_t num_drafts;
-	/* num_drafts draws follow on this one, and have no sequence; the drafts are ids[ids_at ..] */
+	/* num_drafts draws come next, and have no sequence; the drafts are ids[ids_at ..] */
 	struct { struct sched_seq *seq; uint64_t request; int32_t index, num_drafts, ids_at; } *draws;
 };
 
@@ -111,7 +111,8 @@ struct cairn_scheduler {
 	struct plan_buffer plans[2];	/* by parity of their number */
 	struct move_list before, after;	/* moves of the next plan */
 	struct cairn_sched_draft *proposals;	/* [max_seqs] */
-	int32_t *drafts;		/* [max_seqs * max_drafts] */
+	int32_t *drafts, *parents;	/* [max_seqs * max_drafts] */
+	int32_t *drawn_rows;		/* scratch: [max_drafts] */
 	struct demand *demands;		/* [2 * max_seqs + 2], sorted by left, descending */
 	int32_t num_demands;
 	int32_t *path_tokens, *path_pages;	/* scratch: [max_context + 1], [2 * (max_context + 1)] */

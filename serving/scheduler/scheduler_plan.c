@@ -432,6 +432,7 @@ int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct
 	s->failed = 0;
 	p->items = b->items;
 	p->ids = b->ids;
+	p->parents = b->parents;
 	p->moves = b->moves;
 	if (p->num_items) {		/* a plan without rows does not use up its number */
 		s->plan_number++;

@@ -209,8 +209,7 @@ static int copy_layer(struct cairn_tiers *t, const struct move_lists *l, int32_t
 	return 0;
 }
 
-/* Executes the moves [first, end), which are one group. */
-static int carry_out(struct cairn_tiers *t, struct move_lists *l, int32_t first, int32_t end)
+static int move_group(struct cairn_tiers *t, struct move_lists *l, int32_t first, int32_t end)
 {
 	struct cairn_kv_move_args args = {
 		.size = sizeof(args), .base = t->kv->base, .slots = t->host, .from = l->dev + first,
@@ -226,6 +225,33 @@ static int carry_out(struct cairn_tiers *t, struct move_lists *l, int32_t first,
 	for (int32_t layer = 0; layer < t->num_layers; layer++)
 		CAIRN_TRY(copy_layer(t, l, first, end, layer, t->stream));
 	return 0;
+}
+
+/* Copies the features of pages that are copied on the device. */
+static int copy_features(const struct cairn_tiers *t, const struct move_lists *l, int32_t first, int32_t end)
+{
+	const struct cairn_kv_store *f = t->opt.features;
+	const size_t page = f ? f->v_offset / (size_t)f->num_pages : 0;
+
+	for (int32_t i = first; f && i < end; i++) {
+		int32_t from = l->host[i], to = l->host[l->room + i];
+
+		for (size_t side = 0; from >= 0 && to >= 0 && side < 2; side++) {
+			char *base = f->base + side * f->v_offset;
+
+			CAIRN_TRY(CAIRN_TABLE(t->impl, mem_copy, base + (size_t)to * page,
+					      base + (size_t)from * page, page, CAIRN_COPY_ON_DEVICE,
+					      t->stream));
+		}
+	}
+	return 0;
+}
+
+/* Executes the moves [first, end), which are one group. */
+static int carry_out(struct cairn_tiers *t, struct move_lists *l, int32_t first, int32_t end)
+{
+	CAIRN_TRY(copy_features(t, l, first, end));
+	return move_group(t, l, first, end);
 }
 
 /* Uploads the used parts of both halves of the block. */

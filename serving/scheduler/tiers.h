@@ -30,6 +30,9 @@ struct cairn_tiers;
 struct cairn_tiers_options {
 	int32_t host_pages, disk_pages;		/* 0: no such tier */
 	const char *disk_dir;			/* NULL: /tmp */
+	/* A store of one layer, with pages of its own size, that is copied where a page is copied on the
+	 * device; or NULL. */
+	const struct cairn_kv_store *features;
 };
 
 /* kv and stream are the worker's and must outlive the tiers. -EINVAL: disk_dir cannot hold the file. */

@@ -43,9 +43,10 @@ static const char usage[] =
 	"  --repeatable           the same request gets the same bits whatever runs beside it, until the\n"
 	"                         worker is restarted; slower: prompts are computed one by one, answers\n"
 	"                         are not cached; excludes --prefix-cache token\n"
-	"  --speculative METHOD   off, ngram, draft_model: see generate (off)\n"
+	"  --speculative METHOD   off, ngram, draft_model, eagle3: see generate (off)\n"
 	"  --speculative-model DIR, --num-speculative-tokens N, --prompt-lookup-max N,\n"
-	"  --prompt-lookup-min N  see generate (none, 5, 4, 2)\n"
+	"  --prompt-lookup-min N, --speculative-branches N, --speculative-tree-rows N\n"
+	"                         see generate (none, 5, 4, 2, 1, depth times branches)\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH            run passes as nano-batches by a plan file: see generate; excludes\n"
 	"                         --repeatable\n"
@@ -193,6 +194,8 @@ int cairn_serve_name_option(int ret)
 		{ "repeatable", "repeatable" }, { "speculative", "speculative" },
 		{ "num_speculative_tokens", "num-speculative-tokens" }, { "decode", "decode" },
 		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
+		{ "speculative_branches", "speculative-branches" },
+		{ "speculative_tree_rows", "speculative-tree-rows" },
 		{ NULL, NULL },
 	};
 

@@ -24,7 +24,7 @@
 #define ROWS		ATTN_BLOCK_ROWS
 #define KEYS		ATTN_BLOCK_KEYS
 #define MAX_DIM		ATTN_MAX_DIM
-#define PART_KEYS	512	/* a multiple of KEYS */
+#define PART_KEYS	ATTN_PART_KEYS
 #define MAX_PARTS	8	/* parts of a task that are computed in parallel */
 #define FEW_TASKS	16	/* with fewer tasks, threads share the parts of a task */
 
@@ -134,27 +134,6 @@ static CAIRN_WIDE void attend(const struct attn_batch *a, const struct task *t, 
 	}
 }
 
-/* Merges row r of the next part into *p. A part in which the row sees no key changes nothing. */
-static void merge(struct attn_state *p, const struct attn_state *next, int r, int dim, float scale)
-{
-	float m = fmaxf(p->m[r], next->m[r]), weight, other;
-
-	if (next->m[r] == -INFINITY && next->l[r] == 0)
-		return;
-	if (p->m[r] == -INFINITY && p->l[r] == 0) {
-		p->m[r] = next->m[r];
-		p->l[r] = next->l[r];
-		memcpy(p->o[r], next->o[r], sizeof(float) * dim);
-		return;
-	}
-	weight = expf((p->m[r] - m) * scale);
-	other = expf((next->m[r] - m) * scale);
-	p->m[r] = m;
-	p->l[r] = weight * p->l[r] + other * next->l[r];
-	for (int c = 0; c < dim; c++)
-		p->o[r][c] = weight * p->o[r][c] + other * next->o[r][c];
-}
-
 static void finish(const struct attn_batch *a, const struct task *t, struct attn_state *p)
 {
 	int group = group_of(a);
@@ -220,7 +199,7 @@ static void run(const struct attn_batch *a, int b, int index, int at_once)
 		}
 		for (int i = 0; i < num; i++)
 			for (int r = 0; r < t.num_rows; r++)
-				merge(&all, &parts[i], r, a->v_dim, logit_scale(a, &t));
+				attn_state_merge(&all, &parts[i], r, a->v_dim, logit_scale(a, &t));
 	}
 	finish(a, &t, &all);
 }

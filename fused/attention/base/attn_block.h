@@ -14,6 +14,7 @@
 
 #define ATTN_BLOCK_ROWS		16
 #define ATTN_BLOCK_KEYS		32
+#define ATTN_PART_KEYS		512	/* keys of a state that is merged; a multiple of ATTN_BLOCK_KEYS */
 
 /* Softmax state of up to ATTN_BLOCK_ROWS rows over some of their keys; O is not yet divided by l. */
 struct attn_state {
@@ -91,6 +92,28 @@ static inline void attn_row_update(struct attn_state *p, int r, float *s, int n,
 		for (int c = 0; c < dim; c++)
 			p->o[r][c] += w * v[j][c];
 	}
+}
+
+/* Merges row r of the next part into *p. A part in which the row sees no key changes nothing. */
+static inline void attn_state_merge(struct attn_state *p, const struct attn_state *next, int r, int dim,
+				    float scale)
+{
+	float m = fmaxf(p->m[r], next->m[r]), weight, other;
+
+	if (next->m[r] == -INFINITY && next->l[r] == 0)
+		return;
+	if (p->m[r] == -INFINITY && p->l[r] == 0) {
+		p->m[r] = next->m[r];
+		p->l[r] = next->l[r];
+		memcpy(p->o[r], next->o[r], sizeof(float) * (size_t)dim);
+		return;
+	}
+	weight = expf((p->m[r] - m) * scale);
+	other = expf((next->m[r] - m) * scale);
+	p->m[r] = m;
+	p->l[r] = weight * p->l[r] + other * next->l[r];
+	for (int c = 0; c < dim; c++)
+		p->o[r][c] = weight * p->o[r][c] + other * next->o[r][c];
 }
 
 #endif

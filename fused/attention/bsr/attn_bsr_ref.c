@@ -177,7 +177,7 @@ static int all_tokens(const struct cairn_attn_bsr_args *a, struct cairn_exact *e
 				leave_out(a, exact, (int64_t)token * a->num_qo_heads + g * group, group);
 				continue;
 			}
-			n = attn_bsr_keys(a, cover, token, g, r->keys);
+			n = attn_bsr_keys(a, cover, token, g, r->keys, NULL);
 			for (int h = g * group; h < (g + 1) * group; h++) {
 				int64_t bytes = q_at(a, token, h) * (int64_t)cairn_dtype_bytes(a->dtype);
 

@@ -92,7 +92,7 @@ int64_t attn_bsr_most_keys(const struct cairn_attn_bsr_args *a)
 }
 
 int attn_bsr_keys(const struct cairn_attn_bsr_args *a, const struct attn_cover *cover, int32_t token,
-		  int32_t kv_head, struct attn_key *keys)
+		  int32_t kv_head, struct attn_key *keys, int64_t *first)
 {
 	int num = 0;
 
@@ -115,6 +115,8 @@ int attn_bsr_keys(const struct cairn_attn_bsr_args *a, const struct attn_cover *
 				continue;
 			if (p->mask_mode & CAIRN_ATTN_BITS && !bit(p, c, len, n))
 				continue;
+			if (!num && first)
+				*first = position;
 			keys[num++] = attn_bsr_key(a, p, c->row, kv_head, n);
 		}
 	}

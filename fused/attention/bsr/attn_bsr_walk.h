@@ -29,8 +29,11 @@ struct attn_key attn_bsr_key(const struct cairn_attn_bsr_args *a, const struct c
 			     int32_t row, int32_t kv_head, int64_t n);
 /* Returns an upper bound of the number of keys that a token sees. */
 int64_t attn_bsr_most_keys(const struct cairn_attn_bsr_args *a);
-/* Lists the keys of all parts that a token sees, in order; returns their number. */
+/*
+ * Lists the keys of all parts that a token sees, in order; returns their number. *first: the position of the
+ * first of them; NULL: not wanted.
+ */
 int attn_bsr_keys(const struct cairn_attn_bsr_args *a, const struct attn_cover *cover, int32_t token,
-		  int32_t kv_head, struct attn_key *keys);
+		  int32_t kv_head, struct attn_key *keys, int64_t *first);
 
 #endif

@@ -7,12 +7,16 @@
  *
  * With n tokens, the passes for k drafts compute rows 0 .. n + k - 2; the last draft is never an input. In
  * the next call the tokens from n on are compared with these drafts, to see how many rows are still right.
+ *
+ * With branches, each draw also gives the next most likely tokens. They become drafts beside the drawn one,
+ * behind all drawn ones, and nothing follows them: the tree is a chain with leaves.
  */
-#include "serving/engine/draft_model.h"
+#include "serving/engine/spec/draft_model.h"
 
 #include <stdlib.h>
 
 #include "primitives/base/error.h"
+#include "serving/engine/spec/spec_tree.h"
 #include "serving/engine/speculate.h"
 #include "serving/kv/kv_pool.h"
 
@@ -42,10 +46,13 @@ struct cairn_draft_model {
 	struct entry *entries;		/* [max_batch] */
 	int64_t calls;
 	struct cairn_sampling greedy;
+	struct cairn_worker_treat likely;	/* asks for the most likely tokens of a draw */
+	int32_t branches;
+	int32_t (*top)[CAIRN_MAX_DRAFTS][CAIRN_MAX_BRANCHES];	/* [max_batch], by depth; -1: none */
 };
 
 int cairn_draft_model_create(struct cairn_draft_model **out, struct cairn_model *model,
-			     const struct cairn_worker_options *options)
+			     const struct cairn_worker_options *options, int32_t branches)
 {
 	struct cairn_draft_model *d = calloc(1, sizeof(*d));
 	size_t batch = (size_t)options->max_batch;
@@ -61,10 +68,16 @@ int cairn_draft_model_create(struct cairn_draft_model **out, struct cairn_model 
 	d->greedy.top_p = 1;
 	d->states = calloc(batch, sizeof(*d->states));
 	d->entries = calloc(batch, sizeof(*d->entries));
-	if (!d->states || !d->entries)
+	d->top = calloc(batch, sizeof(*d->top));
+	d->branches = branches;
+	d->likely = (struct cairn_worker_treat){ .slot = -1, .num_logprobs = 1 + branches };
+	if (!d->states || !d->entries || !d->top)
 		ret = cairn_error(ENOMEM, "draft model: no memory for %d sequences", options->max_batch);
 	for (size_t i = 0; !ret && i < batch; i++)
 		d->states[i].kv = -1;
+	if (!ret && branches > 1 && !model->impl->logprobs)
+		ret = cairn_error(EOPNOTSUPP, "draft model: branches: %s has no operation logprobs",
+				  model->impl->name);
 	if (!ret && !cairn_forward_supported(model))
 		ret = cairn_error(EOPNOTSUPP, "draft model: %s has no operation list for it",
 				  model->impl->name);
@@ -88,6 +101,7 @@ void cairn_draft_model_destroy(struct cairn_draft_model *d)
 	cairn_kv_pool_destroy(d->pool);
 	free(d->states);
 	free(d->entries);
+	free(d->top);
 	free(d);
 }
 
@@ -187,7 +201,7 @@ static int has_tokens(const struct cairn_draft_model *d, const struct cairn_sche
 static int prepare(struct cairn_draft_model *d, const struct cairn_sched_draft *p, struct state **out)
 {
 	struct state *s = p->room > 0 ? find(d, p->request, p->index) : NULL;
-	int32_t len = p->num_tokens + p->room - 1;
+	int32_t len = p->num_tokens + p->depth - 1;
 	int fits = 0;
 
 	*out = NULL;
@@ -208,6 +222,12 @@ static void add_part(struct cairn_draft_model *d, struct state *s, struct cairn_
 	part->pages = cairn_kv_pool_pages(d->pool, s->kv, &part->num_pages);
 	part->decodes = 1;
 	cairn_worker_add(d->worker, part);
+}
+
+static void ask_draw(const struct cairn_draft_model *d, struct cairn_worker_part *part)
+{
+	part->draw = &d->greedy;
+	part->treat = d->branches > 1 ? &d->likely : NULL;
 }
 
 /* Pass 0. *num_draws: sequences whose tokens are all computed then. */
@@ -231,7 +251,7 @@ static int catch_up(struct cairn_draft_model *d, const struct cairn_sched_draft 
 		part.ids = p[i].tokens + e->state->computed;
 		part.position = e->state->computed;
 		if (rows == rest) {
-			part.draw = &d->greedy;
+			ask_draw(d, &part);
 			e->draw = (*num_draws)++;
 		}
 		add_part(d, e->state, &part);
@@ -251,14 +271,14 @@ static int go_on(struct cairn_draft_model *d, const struct cairn_sched_draft *p,
 		struct entry *e = &d->entries[i];
 		struct cairn_worker_part part = {
 			.follows = e->draw, .num_rows = 1, .position = p[i].num_tokens + j - 1,
-			.draw = &d->greedy,
 		};
 
 		if (e->draw < 0)
 			continue;
 		e->draw = -1;
-		if (p[i].room <= j)
+		if (p[i].depth <= j)
 			continue;
+		ask_draw(d, &part);
 		add_part(d, e->state, &part);
 		e->draw = (*num_draws)++;
 	}
@@ -275,7 +295,7 @@ static int collect(struct cairn_draft_model *d, struct cairn_sched_draft *p, int
 	for (int32_t i = 0; i < num; i++) {
 		struct state *s = d->entries[i].state;
 
-		if (!s || s->computed < p[i].num_tokens || p[i].room <= j)
+		if (!s || s->computed < p[i].num_tokens || p[i].depth <= j)
 			continue;
 		if (at >= w.num_tokens)
 			return cairn_error(EIO, "draft model: a draw is missing");
@@ -285,9 +305,30 @@ static int collect(struct cairn_draft_model *d, struct cairn_sched_draft *p, int
 		}
 		if (p[i].num == j && w.tokens[at] >= 0 && w.tokens[at] < d->vocab)
 			p[i].drafts[p[i].num++] = w.tokens[at];
+		for (int32_t k = 0; k < d->branches; k++)
+			d->top[i][j][k] = k < w.k ? w.top[at * w.k + k] : -1;
 		at++;
 	}
 	return 0;
+}
+
+/* Adds the other likely tokens beside each draft of the chain. */
+static void add_branches(const struct cairn_draft_model *d, int32_t i, struct cairn_sched_draft *p)
+{
+	struct cairn_spec_tree t = {
+		.ids = p->drafts, .parents = p->parents, .num = p->num, .room = p->room,
+		.branches = d->branches,
+	};
+
+	for (int32_t j = 0; j < p->num; j++) {
+		for (int32_t k = 0; k < d->branches; k++) {
+			int32_t id = d->top[i][j][k];
+
+			if (id >= 0 && id < d->vocab)
+				cairn_spec_tree_add(&t, j, id);
+		}
+	}
+	p->num = t.num;
 }
 
 int cairn_draft_model_propose(struct cairn_draft_model *d, struct cairn_sched_draft *p, int32_t num,
@@ -315,5 +356,7 @@ int cairn_draft_model_propose(struct cairn_draft_model *d, struct cairn_sched_dr
 	}
 	while (collected < launched)
 		CAIRN_TRY(collect(d, p, num, collected++));
+	for (int32_t i = 0; d->branches > 1 && i < num; i++)
+		add_branches(d, i, &p[i]);
 	return 0;
 }

@@ -17,16 +17,19 @@
 
 struct cairn_draft_model;
 
-/* max_context may exceed what the model has positions for: a sequence that is longer gets no drafts. */
+/*
+ * max_context may exceed what the model has positions for: a sequence that is longer gets no drafts. With
+ * branches > 1, up to that many tokens, the most likely ones, are proposed for each place of the chain.
+ */
 int cairn_draft_model_create(struct cairn_draft_model **out, struct cairn_model *model,
-			     const struct cairn_worker_options *options);
+			     const struct cairn_worker_options *options, int32_t branches);
 void cairn_draft_model_destroy(struct cairn_draft_model *d);	/* NULL is legal */
 
 /*
- * Sets `num` and `drafts` of all entries, up to the `room` of each. A sequence is identified by request and
- * index, and its tokens may only grow from call to call. It gets no drafts while its tokens are computed,
- * which takes several calls if they are many, nor if the pool has no pages for it. *caught_up: no entry had
- * many tokens to compute.
+ * Sets `num`, `drafts` and `parents` of all entries, up to the `room` and `depth` of each. A sequence is
+ * identified by request and index, and its tokens may only grow from call to call. It gets no drafts while
+ * its tokens are computed, which takes several calls if they are many, nor if the pool has no pages for it.
+ * *caught_up: no entry had many tokens to compute.
  */
 int cairn_draft_model_propose(struct cairn_draft_model *d, struct cairn_sched_draft *drafts, int32_t num,
 			      int *caught_up);

@@ -9,6 +9,9 @@
  * because decode_step runs only plain ones. Where few passes of a size were seen, the nearest smaller size
  * counts, which is optimistic: drafts are tried first, then judged.
  *
+ * In a tree, d is the depth: p is the chance that one of the drafts that follow a row is right, and a depth
+ * of d takes the rows of up to d times `branches` drafts.
+ *
  * If no d is better than none, the answer's sequence is planned ahead again. After a pause, which doubles
  * each time, a few steps have drafts whatever they seem to cost, because p and the times may have changed. A
  * short pause also follows when the drafter has nothing to propose, since a step that might have drafts is
@@ -20,7 +23,9 @@
 #include <stdlib.h>
 
 #include "serving/base/clock.h"
-#include "serving/engine/draft_model.h"
+#include "serving/engine/spec/draft_model.h"
+#include "serving/engine/spec/eagle.h"
+#include "serving/engine/spec/spec_tree.h"
 
 #define MAX_ROWS	256		/* drafted rows of a pass */
 #define MIN_SAMPLES	3		/* the first passes of a size load code and capture the graph */
@@ -33,7 +38,7 @@
 #define TRIALS		3		/* steps with drafts after a pause */
 #define MAX_IDLE	48		/* steps without a proposal before a pause */
 
-const char *const cairn_speculate_names[] = { "off", "ngram", "draft_model", NULL };
+const char *const cairn_speculate_names[] = { "off", "ngram", "draft_model", "eagle3", NULL };
 
 /* The time of passes of one number of rows. */
 struct cost {
@@ -49,11 +54,47 @@ struct engine_spec {
 	struct cost draft;		/* time to draft one token */
 	double tried, right;		/* as in struct answer_spec, of all answers */
 	struct cairn_draft_model *drafter;	/* with DRAFT_MODEL */
+	struct cairn_eagle *eagle;	/* with EAGLE3 */
 	int64_t collected;		/* when the last pass was collected */
 	struct cairn_speculation_stats stats;
 };
 
 /* ---- options ---- */
+
+/* Returns the maximum drafts of an answer in a step, up to a depth. */
+static int32_t most_drafts(const struct cairn_speculation *o, int32_t depth)
+{
+	int32_t all = depth * o->branches, most = o->tree_rows ? o->tree_rows : CAIRN_TREE_ROWS - 1;
+
+	return o->branches <= 1 ? depth : all < most ? all : most;
+}
+
+int32_t cairn_speculation_most(const struct cairn_speculation *o)
+{
+	return most_drafts(o, o->num_tokens ? o->num_tokens : 5);
+}
+
+static int check_trees(const struct cairn_engine *e, const struct cairn_speculation *o)
+{
+	const char *excludes = e->opt.repeatable ? "repeatable" : e->opt.nano ? "nano" :
+			       e->opt.slices ? "slices" : e->opt.tap ? "tap" : NULL;
+	if (excludes)
+		return cairn_error(EINVAL, "engine: speculative_branches: does not go with %s", excludes);
+	if (e->config->latent.kv_lora_rank)
+		return cairn_error(EOPNOTSUPP, "engine: speculative_branches: latent attention has no masks "
+				   "for trees");
+	for (int32_t l = 0; l < e->config->num_hidden_layers; l++) {
+		int32_t window = cairn_layer_window(e->config, l);
+
+		if (window && window <= o->num_tokens)
+			return cairn_error(EOPNOTSUPP, "engine: speculative_branches: a tree of depth %d "
+					   "exceeds the window of %d tokens", o->num_tokens, window);
+	}
+	if (o->tree_rows < 0 || o->tree_rows >= CAIRN_TREE_ROWS)
+		return cairn_error(EINVAL, "engine: speculative_tree_rows: %d is not in 1..%d", o->tree_rows,
+				   CAIRN_TREE_ROWS - 1);
+	return 0;
+}
 
 static int check_options(const struct cairn_engine *e, struct cairn_speculation *o)
 {
@@ -70,11 +111,22 @@ static int check_options(const struct cairn_engine *e, struct cairn_speculation 
 	if (o->lookup_min < 1 || o->lookup_min > o->lookup_max)
 		return cairn_error(EINVAL, "engine: prompt_lookup_min: %d is not in 1..%d "
 				   "(prompt_lookup_max)", o->lookup_min, o->lookup_max);
+	o->branches = o->branches ? o->branches : 1;
+	if (o->branches < 1 || o->branches > CAIRN_MAX_BRANCHES)
+		return cairn_error(EINVAL, "engine: speculative_branches: %d is not in 1..%d", o->branches,
+				   CAIRN_MAX_BRANCHES);
+	if (o->branches > 1)
+		CAIRN_TRY(check_trees(e, o));
 	if (o->method == CAIRN_SPECULATE_CALLER && !o->draft)
 		return cairn_error(EINVAL, "engine: speculative: the caller has no function draft");
 	if (o->method == CAIRN_SPECULATE_DRAFT_MODEL && (!o->model || o->model->impl != e->impl))
 		return cairn_error(EINVAL, "engine: speculative_model: %s", !o->model ? "there is none" :
 				   "is on another table");
+	if (o->method == CAIRN_SPECULATE_EAGLE3 && !o->head)
+		return cairn_error(EINVAL, "engine: speculative_model: there is no EAGLE-3 head");
+	if (o->method == CAIRN_SPECULATE_EAGLE3 && (e->opt.nano || e->opt.slices || e->opt.tap))
+		return cairn_error(EINVAL, "engine: speculative: eagle3 does not go with nano, slices and "
+				   "tap");
 	if (!e->can_score)
 		return cairn_error(EOPNOTSUPP, "engine: speculative: %s has no operation list for this model",
 				   e->impl->name);
@@ -100,7 +152,7 @@ int engine_spec_create(struct cairn_engine *e)
 	e->chain_rows = CAIRN_WORKER_TILE * e->config->num_key_value_heads / e->config->num_attention_heads;
 	if (e->opt.repeatable || e->opt.nano || e->config->latent.kv_lora_rank || e->chain_rows < 1)
 		e->chain_rows = 1;
-	rows = (int64_t)e->opt.max_batch * o.num_tokens;
+	rows = (int64_t)e->opt.max_batch * cairn_speculation_most(&o);
 	if (rows > MAX_ROWS)
 		rows = MAX_ROWS;
 	if (rows > e->opt.max_rows - e->opt.max_batch)
@@ -122,17 +174,28 @@ int engine_spec_create(struct cairn_engine *e)
 	return 0;
 }
 
+const struct cairn_worker_taps *engine_spec_taps(const struct cairn_engine *e)
+{
+	return e->spec && e->spec->opt.head ? cairn_eagle_head_taps(e->spec->opt.head) : NULL;
+}
+
 int engine_spec_create_model(struct cairn_engine *e, const struct cairn_worker_options *engine)
 {
 	struct cairn_worker_options o = *engine;
 
+	if (e->spec && e->spec->opt.method == CAIRN_SPECULATE_EAGLE3) {
+		o.max_batch = e->opt.max_batch;
+		return cairn_eagle_create(&e->spec->eagle, e->spec->opt.head, e->worker, &o,
+					  e->spec->opt.branches);
+	}
 	if (!e->spec || e->spec->opt.method != CAIRN_SPECULATE_DRAFT_MODEL)
 		return 0;
 	o.max_batch = e->opt.max_batch;
-	o.timeline = o.repeatable = 0;
+	o.timeline = o.repeatable = o.trees = 0;
 	o.nano = NULL;
 	o.tap = NULL;		/* only this process drafts */
-	return cairn_draft_model_create(&e->spec->drafter, e->spec->opt.model, &o);
+	o.taps = NULL;
+	return cairn_draft_model_create(&e->spec->drafter, e->spec->opt.model, &o, e->spec->opt.branches);
 }
 
 void engine_spec_destroy(struct engine_spec *s)
@@ -140,6 +203,7 @@ void engine_spec_destroy(struct engine_spec *s)
 	if (!s)
 		return;
 	cairn_draft_model_destroy(s->drafter);
+	cairn_eagle_destroy(s->eagle);
 	free(s->costs[0]);
 	free(s->costs[1]);
 	free(s);
@@ -203,7 +267,8 @@ static int32_t best_depth(const struct engine_spec *s, const struct answer_spec 
 
 	*known = c->samples >= MIN_SAMPLES;
 	for (int32_t d = 1; *known && d <= s->opt.num_tokens; d++) {
-		int32_t more = num * d < s->draft_rows ? num * d : s->draft_rows;
+		int32_t all = num * most_drafts(&s->opt, d);
+		int32_t more = all < s->draft_rows ? all : s->draft_rows;
 		double drafts = s->draft.samples < MIN_SAMPLES ? 0 : s->draft.ns * num * d;
 		double ns = drafted_ns(s, running + more, c->ns) + drafts;
 
@@ -247,15 +312,19 @@ static int propose(struct cairn_engine *e, struct cairn_sched_draft *drafts, int
 	*caught_up = 1;
 	if (e->spec->drafter)
 		return cairn_draft_model_propose(e->spec->drafter, drafts, num, caught_up);
+	if (e->spec->eagle)
+		return cairn_eagle_propose(e->spec->eagle, cairn_scheduler_pool(e->scheduler), drafts, num,
+					   caught_up);
 	for (int32_t i = 0; i < num; i++) {
 		struct cairn_sched_draft *d = &drafts[i];
 
 		d->num = 0;
 		if (d->room && o->method == CAIRN_SPECULATE_NGRAM)
-			d->num = cairn_ngram_draft(o, d->tokens, d->num_tokens, d->drafts, d->room);
+			d->num = cairn_ngram_draft(o, d->tokens, d->num_tokens, d->drafts, d->parents,
+						   d->room, d->depth);
 		else if (d->room)
 			d->num = o->draft(o->ctx, engine_find(e, d->request)->req.id, d->index, d->tokens,
-					  d->num_tokens, d->drafts, d->room);
+					  d->num_tokens, d->drafts, d->parents, d->room);
 	}
 	return 0;
 }
@@ -263,6 +332,13 @@ static int propose(struct cairn_engine *e, struct cairn_sched_draft *drafts, int
 /* Cuts the drafts of a model off where one is outside the vocabulary; refuses such drafts of a caller. */
 static int check_drafts(const struct cairn_engine *e, struct cairn_sched_draft *d)
 {
+	const struct cairn_speculation *o = &e->spec->opt;
+	const struct cairn_spec_tree t = {
+		.ids = d->drafts, .parents = d->parents, .num = d->num, .room = d->room,
+		.branches = o->branches,
+	};
+	int32_t depths[CAIRN_TREE_ROWS], valid;
+
 	for (int32_t k = 0; e->spec->drafter && k < d->num; k++)
 		d->num = d->drafts[k] < e->config->vocab_size ? d->num : k;
 	if (d->num < 0 || d->num > d->room)
@@ -273,6 +349,11 @@ static int check_drafts(const struct cairn_engine *e, struct cairn_sched_draft *
 			return cairn_error(EIO, "engine: speculative: draft %d, the vocabulary has %d",
 					   d->drafts[k], e->config->vocab_size);
 	}
+	valid = cairn_spec_tree_valid(&t, o->num_tokens, depths);
+	if (valid < d->num)
+		return cairn_error(EIO, "engine: speculative: draft %d follows row %d, which is no row "
+				   "before it or has too many drafts, or is too deep", valid,
+				   d->parents[valid]);
 	return 0;
 }
 
@@ -294,7 +375,8 @@ static int draft_all(void *ctx, struct cairn_sched_draft *drafts, int32_t num)
 
 		if (!s->opt.always && !a->spec.trials)
 			depth = best_depth(s, &a->spec, st.num_running, num, &known);
-		d->room = d->room < depth ? d->room : depth;
+		d->depth = d->depth < depth ? d->depth : depth;
+		d->room = d->room < most_drafts(&s->opt, depth) ? d->room : most_drafts(&s->opt, depth);
 		if (depth || !known)
 			continue;
 		a->spec.pause = !a->spec.pause ? MIN_PAUSE : a->spec.pause < MAX_PAUSE ? 2 * a->spec.pause :
@@ -329,7 +411,7 @@ int engine_spec_begin(const struct cairn_engine *e, struct request *r)
 	return e->spec && !r->req.beam_width;
 }
 
-void engine_spec_took(struct cairn_engine *e, struct answer *a, int32_t num, int32_t accepted)
+void engine_spec_took(struct cairn_engine *e, struct answer *a, int32_t num, int32_t accepted, int failed)
 {
 	struct cairn_speculation_stats *st = &e->spec->stats;
 	struct answer_spec *s = &a->spec;
@@ -339,29 +421,42 @@ void engine_spec_took(struct cairn_engine *e, struct answer *a, int32_t num, int
 	st->accepted_tokens += accepted;
 	for (int32_t k = 0; k < accepted; k++)
 		st->accepted_per_position[k]++;
-	s->tried = (float)(MEMORY * (double)s->tried + accepted + (accepted < num));
+	s->tried = (float)(MEMORY * (double)s->tried + accepted + failed);
 	s->right = (float)(MEMORY * (double)s->right + accepted);
-	e->spec->tried = LONG_MEMORY * e->spec->tried + accepted + (accepted < num);
+	e->spec->tried = LONG_MEMORY * e->spec->tried + accepted + failed;
 	e->spec->right = LONG_MEMORY * e->spec->right + accepted;
 	s->trials -= s->trials > 0;
-	if (accepted == num)
+	if (!failed)
 		s->pause = 0;
+}
+
+void engine_spec_tree(struct cairn_engine *e, int32_t moved)
+{
+	e->spec->stats.trees++;
+	e->spec->stats.moved_rows += moved;
 }
 
 void engine_spec_end(struct cairn_engine *e, const struct request *r, int32_t index)
 {
 	if (e->spec && e->spec->drafter)
 		cairn_draft_model_end(e->spec->drafter, r->handle, index);
+	if (e->spec && e->spec->eagle)
+		cairn_eagle_end(e->spec->eagle, r->handle, index);
 }
 
 void engine_spec_options(struct cairn_engine *e, struct cairn_scheduler_options *so)
 {
 	if (!e->spec)
 		return;
-	so->max_drafts = e->spec->opt.num_tokens;
+	so->max_drafts = cairn_speculation_most(&e->spec->opt);
 	so->draft_rows = e->spec->draft_rows;
 	so->draft = draft_all;
 	so->draft_ctx = e;
+}
+
+int engine_spec_trees(const struct cairn_engine *e)
+{
+	return e->spec && e->spec->opt.branches > 1;
 }
 
 void engine_spec_stats(const struct cairn_engine *e, struct cairn_speculation_stats *stats)
