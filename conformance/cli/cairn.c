@@ -359,6 +359,8 @@ static int run(const char *cmd, int argc, char **argv)
 		return cairn_cmd_attn_variant(argc - 1, argv + 1, program);
 	if (!strcmp(cmd, "generate"))
 		return cairn_cmd_generate(argc - 1, argv + 1);
+	if (!strcmp(cmd, "attention-worker"))
+		return cairn_cmd_attention_worker(argc - 1, argv + 1);
 	if (!strcmp(cmd, "eval"))
 		return cairn_cmd_eval(argc - 1, argv + 1);
 	if (!strcmp(cmd, "serve"))

@@ -15,6 +15,7 @@
 #include "serving/model/decode.h"
 #include "serving/model/model.h"
 #include "serving/nano/nano_plan.h"
+#include "serving/remote/lead.h"
 #include "serving/tokenizer/tokenizer.h"
 
 /* Exit status of a command, including those of conformance/. */
@@ -36,7 +37,7 @@ struct cairn_option {
 	const char *const *names;	/* NULL-terminated */
 };
 
-#define CAIRN_MAX_OPTIONS	56
+#define CAIRN_MAX_OPTIONS	64
 
 /* Options of speculative decoding, with vLLM's names. */
 struct cairn_speculative_options {
@@ -52,6 +53,23 @@ struct cairn_speculative_options {
 	{ "num-speculative-tokens", CAIRN_OPT_INT, &(to)->num_tokens, 1, CAIRN_MAX_DRAFTS, NULL }, \
 	{ "prompt-lookup-max", CAIRN_OPT_INT, &(to)->lookup_max, 1, 1024, NULL }, \
 	{ "prompt-lookup-min", CAIRN_OPT_INT, &(to)->lookup_min, 1, 1024, NULL }
+
+/* Options of attention by other processes. */
+struct cairn_attention_options {
+	int64_t workers, model_workers;		/* 0: not given */
+	const char *listen, *secret_file;	/* NULL: not given */
+	int keys;				/* index into cairn_attention_keys */
+};
+
+extern const char *const cairn_attention_keys[];	/* "previous", "all", NULL */
+
+/* Their rows in an array of struct cairn_option. */
+#define CAIRN_ATTENTION_OPTIONS(to) \
+	{ "attention-workers", CAIRN_OPT_INT, &(to)->workers, 1, 255, NULL }, \
+	{ "model-workers", CAIRN_OPT_INT, &(to)->model_workers, 1, 255, NULL }, \
+	{ "workers-listen", CAIRN_OPT_TEXT, &(to)->listen, 0, 0, NULL }, \
+	{ "secret-file", CAIRN_OPT_TEXT, &(to)->secret_file, 0, 0, NULL }, \
+	{ "attention-keys", CAIRN_OPT_CHOICE, &(to)->keys, 0, 0, cairn_attention_keys }
 
 /* Options that generate, eval and serve have in common. */
 struct cairn_common_options {
@@ -92,6 +110,7 @@ struct cairn_session {
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
 	char dir[4096];				/* the model's directory; "" with a shape */
 	struct cairn_plan_engine *plans;	/* NULL: none; closed with the session */
+	struct cairn_lead *lead;		/* of attention workers; NULL: none; the session closes it */
 };
 
 /* impl: NULL for cuda if there is a device, else cpu. */
@@ -115,6 +134,11 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, const char *path,
 						   const char *command);
 void cairn_session_close(struct cairn_session *s);
+
+/* Checks that the options go together. */
+int cairn_check_attention(const struct cairn_attention_options *o);
+/* Starts the lead, if there are attention workers. Its errors name the options. */
+int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o);
 
 /* Checks that the options go together; a draft model implies its method. */
 int cairn_check_speculative(struct cairn_speculative_options *o);

@@ -11,6 +11,7 @@
 struct generate_options {
 	struct cairn_common_options common;
 	struct cairn_speculative_options speculative;
+	struct cairn_attention_options attention;
 	const char *shape, *prompt, *prompt_file, *plan, *slices;
 	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed, tp;
 	int ignore_eos, no_graphs, no_defaults;

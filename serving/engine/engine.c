@@ -157,6 +157,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		ret = check_repeatable(e);
 	if (!ret && e->opt.tap)
 		ret = check_tap(&e->opt);
+	if (!ret && e->opt.attention)
+		ret = engine_remote_check(&e->opt);
 	if (!ret)
 		ret = engine_spec_create(e);
 	if (!ret)
@@ -168,7 +170,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.max_context = e->opt.max_context, .num_pages = e->opt.num_pages,
 		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
 		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable, .nano = e->opt.nano,
-		.slices = e->opt.slices, .tap = e->opt.tap,
+		.slices = e->opt.slices, .tap = e->opt.tap, .attention = e->opt.attention,
+		.attends_all = e->opt.attends_all,
 	};
 	e->opt.nano = NULL;		/* the worker has a copy */
 	ret = cairn_worker_create(&e->worker, model, &wo);

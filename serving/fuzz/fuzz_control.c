@@ -37,7 +37,7 @@ static void check_message(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const uint8_t secret[CAIRN_SECRET_BYTES];
-	struct cairn_channel *c;
+	struct cairn_control_channel *c;
 	int fd[2];
 
 	if (size >= 2 && data[0] == 'm') {

@@ -39,6 +39,9 @@ static const char usage[] =
 	"  --speculative METHOD   off, ngram, draft_model: see generate (off)\n"
 	"  --speculative-model DIR, --num-speculative-tokens N, --prompt-lookup-max N,\n"
 	"  --prompt-lookup-min N  see generate (none, 5, 4, 2)\n"
+	"  --attention-workers N, --workers-listen A, --secret-file FILE, --attention-keys W\n"
+	"                         attention by N other processes: see generate; excludes --plan,\n"
+	"                         --host-pages, --speculative (0)\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH            run passes as nano-batches by a plan file: see generate; excludes\n"
 	"                         --repeatable\n"
@@ -93,6 +96,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "prefix-cache", CAIRN_OPT_CHOICE, &o->grain, 0, 0, caches },
 		{ "repeatable", CAIRN_OPT_FLAG, &o->repeatable, 0, 0, NULL },
 		CAIRN_SPECULATIVE_OPTIONS(&o->speculative),
+		CAIRN_ATTENTION_OPTIONS(&o->attention),
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
 		{ "plan", CAIRN_OPT_TEXT, &o->plan, 0, 0, NULL },
 		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
@@ -128,6 +132,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	CAIRN_TRY(cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
 				      usage));
 	CAIRN_TRY(cairn_check_speculative(&o->speculative));
+	CAIRN_TRY(cairn_check_attention(&o->attention));
 	if (o->common.json)
 		return cairn_error(EINVAL, "--json: not for serve; cairn bench serve writes records");
 	if (o->common.model && !*o->common.model)
@@ -136,6 +141,9 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		return cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
 	if (o->shape && o->speculative.model)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
+	if (o->attention.workers && (o->plan || o->host_pages || o->speculative.method))
+		return cairn_error(EINVAL, "--attention-workers: excludes %s", o->plan ? "--plan" :
+				   o->host_pages ? "--host-pages" : "--speculative");
 	if (o->disk_pages && !o->host_pages)
 		return cairn_error(EINVAL, "--disk-pages: needs --host-pages, which evicts pages to disk");
 	if (o->repeatable && (o->common.decode == CAIRN_DECODE_GRAPH ||
@@ -160,6 +168,7 @@ int cairn_serve_name_option(int ret)
 		{ "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" },
 		{ "repeatable", "repeatable" }, { "speculative", "speculative" },
 		{ "num_speculative_tokens", "num-speculative-tokens" }, { "decode", "decode" },
+		{ "attention_workers", "attention-workers" },
 		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
 		{ NULL, NULL },
 	};

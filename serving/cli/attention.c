@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/* attention - options of commands whose attention runs in other processes (command.h) */
+#include "primitives/base/error.h"
+#include "serving/cli/command.h"
+
+const char *const cairn_attention_keys[] = { "previous", "all", NULL };
+
+int cairn_check_attention(const struct cairn_attention_options *o)
+{
+	const char *needs = o->listen ? "workers-listen" : o->secret_file ? "secret-file" :
+			    o->keys ? "attention-keys" : NULL;
+
+	if (o->model_workers)
+		return cairn_error(EOPNOTSUPP, "--model-workers: not supported yet: the model runs in this "
+				   "command's process");
+	if (needs && !o->workers)
+		return cairn_error(EINVAL, "--%s: needs --attention-workers", needs);
+	return o->secret_file && !o->listen ? cairn_error(EINVAL, "--secret-file: needs --workers-listen; "
+							  "workers of this machine inherit a secret") : 0;
+}
+
+int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o)
+{
+	static const char *const names[][2] = {
+		{ "attention_workers", "attention-workers" }, { "workers_listen", "workers-listen" },
+		{ "secret_file", "secret-file" }, { NULL, NULL },
+	};
+	const struct cairn_lead_options lo = {
+		.workers = (int32_t)o->workers, .table = s->impl.name, .listen = o->listen,
+		.secret_file = o->secret_file,
+	};
+
+	return o->workers ? cairn_name_option(cairn_lead_create(&s->lead, &lo), names) : 0;
+}
