@@ -171,15 +171,21 @@ static int begin_epoch(struct cairn_attn_remote *r)
 	return ret;
 }
 
-int cairn_attn_remote_restart(struct cairn_attn_remote *r)
+/* Workers may be lost while they prepare, or refuse their share; others then take their place. */
+static int try_epochs(struct cairn_attn_remote *r)
 {
 	int ret, attempt = 0;
 
-	r->stats.restarts++;
 	do
 		ret = begin_epoch(r);
 	while (ret == -ECONNRESET && ++attempt < MAX_ATTEMPTS);
 	return ret;
+}
+
+int cairn_attn_remote_restart(struct cairn_attn_remote *r)
+{
+	r->stats.restarts++;
+	return try_epochs(r);
 }
 
 /* ---- creation ---- */
@@ -248,7 +254,7 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 	for (int32_t i = 0; i < num && !ret; i++)
 		ret = make_peer(r, i);
 	if (!ret)
-		ret = begin_epoch(r);
+		ret = try_epochs(r);
 	if (ret)
 		cairn_attn_remote_destroy(r);
 	else

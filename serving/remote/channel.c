@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -326,6 +327,7 @@ int cairn_channel_open(struct cairn_control_channel **out, int fd, enum cairn_ch
 {
 	const struct sodium *s = NULL;
 	struct cairn_control_channel *c = NULL;
+	const int on = 1;
 	int ret = sodium_load(&s);
 
 	if (!ret && !secret && !peer_is_here(fd))
@@ -340,6 +342,8 @@ int cairn_channel_open(struct cairn_control_channel **out, int fd, enum cairn_ch
 	}
 	c->sodium = s;
 	c->fd = fd;
+	/* a message must not wait for the acknowledgement of the one before; no error on a Unix socket */
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	ret = shake_hands(c, side, secret, now_ms() + timeout_ms);
 	c->ended = ret != 0;
 	if (ret)

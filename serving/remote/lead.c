@@ -142,9 +142,8 @@ void lead_lose(struct cairn_lead *l, struct lead_member *m, const char *why)
 			snprintf(l->why, sizeof(l->why), "attention worker %d: %s", m->rank, why);
 		l->stats.noticed_ns = cairn_clock_ns();
 		atomic_store(&l->is_lost, !FAULT(LOSS_FORGOTTEN));
-	} else {
-		snprintf(l->refused, sizeof(l->refused), "a spare: %s", why);
 	}
+	snprintf(l->refused, sizeof(l->refused), "the last lost: %s", why);
 	pthread_cond_broadcast(&l->changed);
 	lead_wake(l);
 }

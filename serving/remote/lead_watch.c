@@ -101,6 +101,21 @@ static void admit(struct cairn_lead *l, struct lead_member *m)
 	l->failures = 0;
 }
 
+/*
+ * Sends the reason and closes the channel. Waits for the guest to close first: what it has sent and nobody
+ * reads would reset the connection, and the reason would be lost.
+ */
+static void refuse(struct cairn_control_channel *c, const char *text)
+{
+	const int64_t until = cairn_clock_ns() + REFUSE_MS * 1000000ll;
+	struct cairn_channel_message m;
+	int ret = cairn_control_send(c, CAIRN_CONTROL_REFUSE, NULL, 0, text, strlen(text), REFUSE_MS);
+
+	while (!ret && cairn_clock_ns() < until)
+		ret = cairn_channel_receive(c, &m, REFUSE_MS);
+	cairn_channel_close(c);
+}
+
 static void *serve_guest(void *arg)
 {
 	struct guest g = *(struct guest *)arg;
@@ -134,8 +149,7 @@ static void *serve_guest(void *arg)
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (ret && c) {
-		cairn_control_send(c, CAIRN_CONTROL_REFUSE, NULL, 0, text, strlen(text), REFUSE_MS);
-		cairn_channel_close(c);
+		refuse(c, text);
 		free(m);
 	}
 	pthread_mutex_lock(&l->lock);
