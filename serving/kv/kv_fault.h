@@ -55,6 +55,10 @@ enum cairn_kv_fault {
 	FAULT_DRAFT_OFFLOADED,		/* pages are offloaded with drafts in them */
 	FAULT_DRAFT_END_KEPT,		/* an ended sequence is kept with the row of a wrong draft */
 	FAULT_DRAFT_FIRST_DROPPED,	/* the first draw counts only if it equals the draft */
+	/* reset */
+	FAULT_RESET_TREE_KEPT,		/* prefixes that the device has lost are still found */
+	FAULT_RESET_DRAW_KEPT,		/* a draw of the plan undone still counts as in flight */
+	FAULT_RESET_NUMBER_KEPT,	/* the number of the plan undone is not used again */
 	NUM_FAULTS
 };
 

@@ -199,6 +199,7 @@ static int take_kv(struct cairn_attn_epoch *e, const struct cairn_attn_link *lin
 	char *k = e->pages + cairn_share_buffer(e->layers, rows->layer) * e->sizes.kv_bytes;
 
 	CAIRN_TRY(await(e, CAIRN_SLOT_KV, number));
+	FAULT_NAP(6);
 	rows->k = k;
 	rows->v = k + (size_t)rows->num_rows * e->sizes.k;
 	if (FAULT(NEVER_APPENDS))

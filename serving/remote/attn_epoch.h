@@ -20,7 +20,9 @@
 
 #define CAIRN_EPOCH_PLANS	2		/* plans that wait */
 #define CAIRN_EPOCH_LOOK_MS	20		/* between two looks at whether to stop */
+#ifndef CAIRN_EPOCH_LAYER_MS			/* shorter for mutants */
 #define CAIRN_EPOCH_LAYER_MS	60000		/* for what a pass under way must send next */
+#endif
 #define CAIRN_EPOCH_CONNECT_MS	10000
 
 /* Slots: of the worker's end, Q and KV; of the model worker's end, the result. */

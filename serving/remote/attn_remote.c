@@ -347,6 +347,7 @@ static int put(struct cairn_attn_remote *r, int32_t i, const struct cairn_put *p
 	first.remote = NULL;
 	second.slot = CAIRN_NO_SIGNAL;
 	CAIRN_TRY(blame(r, i, r->table->put(r->peers[i].c, &first, PUT_MS)));
+	FAULT_NAP(2);
 	return blame(r, i, r->table->put(r->peers[i].c, &second, PUT_MS));
 }
 
@@ -360,6 +361,7 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	if (rows->num_rows < r->p.num_rows)
 		return cairn_error(EINVAL, "attn_remote: num_rows is %d, of a pass of %d", rows->num_rows,
 				   r->p.num_rows);
+	FAULT_NAP(1);
 	r->layer = rows->layer;
 	r->num_rows = rows->num_rows;
 	for (int32_t i = 0; i < r->num_peers; i++) {

@@ -42,9 +42,12 @@ enum cairn_remote_fault {
 
 #ifdef CAIRN_REMOTE_MUTANTS
 extern int cairn_remote_fault;
+void cairn_remote_nap(int ms);
 #define FAULT(name)	(cairn_remote_fault == FAULT_##name)
+#define FAULT_NAP(ms)	cairn_remote_nap(ms)	/* gives the other end time to overtake this one */
 #else
 #define FAULT(name)	0
+#define FAULT_NAP(ms)	((void)0)
 #endif
 
 #endif

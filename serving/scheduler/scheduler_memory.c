@@ -116,12 +116,12 @@ static void undo_plan(struct cairn_scheduler *s)
 		struct sched_seq *q = b->draws[i].seq;
 
 		if (q) {		/* NULL: the sequence has ended */
-			q->in_flight--;
+			q->in_flight -= !FAULT(RESET_DRAW_KEPT);
 			q->draw[parity] = -1;
 		}
 		i += b->draws[i].num_drafts;
 	}
-	s->plan_number--;
+	s->plan_number -= !FAULT(RESET_NUMBER_KEPT);
 	s->unreported--;
 }
 
@@ -142,8 +142,12 @@ int cairn_scheduler_reset(struct cairn_scheduler *s, int undo)
 		q->planned = 0;
 		q->is_cached = 0;
 	}
-	while (s->device.tree && (leaf = cairn_prefix_tree_victim(s->device.tree)) != CAIRN_PREFIX_NONE)
+	while (s->device.tree && !FAULT(RESET_TREE_KEPT)) {
+		leaf = cairn_prefix_tree_victim(s->device.tree);
+		if (leaf == CAIRN_PREFIX_NONE)
+			break;
 		CAIRN_TRY(cairn_prefix_tree_remove(s->device.tree, leaf));
+	}
 	for (struct sched_seq *q = s->queue; q; q = q->next)
 		q->planned = q->put_off = 0;	/* the number of the plan undone is used again */
 	s->before.num = s->after.num = 0;
