@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attention - options of commands whose attention runs in other processes (command.h) */
+#include <stdio.h>
+
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
+#include "serving/remote/share.h"
 
 const char *const cairn_attention_keys[] = { "previous", "all", NULL };
 
@@ -31,4 +34,27 @@ int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_opt
 	};
 
 	return o->workers ? cairn_name_option(cairn_lead_create(&s->lead, &lo), names) : 0;
+}
+
+void cairn_session_say_attention(const struct cairn_session *s, const char *command, int64_t *lost)
+{
+	const int32_t heads = s->model->config.num_key_value_heads;
+	struct cairn_lead_stats stats;
+	int32_t workers;
+
+	if (!s->lead)
+		return;
+	cairn_lead_stats(s->lead, &stats);
+	workers = cairn_lead_workers(s->lead);
+	if (stats.lost > *lost)
+		fprintf(stderr, "cairn %s: %s; running answers are computed again\n", command,
+			*stats.last_loss ? stats.last_loss : "a spare attention worker is lost");
+	*lost = stats.lost;
+	fprintf(stderr, "cairn %s: %d KV heads on %d attention workers, processes", command, heads, workers);
+	for (int32_t i = 1; i <= workers; i++)
+		fprintf(stderr, "%s%d", i > 1 ? ", " : " ", cairn_lead_pid(s->lead, i));
+	if (heads % workers)
+		fprintf(stderr, "; unequal groups leave %.1f%% of their time idle",
+			100 * cairn_heads_waste(heads, workers));
+	fputc('\n', stderr);
 }

@@ -139,6 +139,11 @@ void cairn_session_close(struct cairn_session *s);
 int cairn_check_attention(const struct cairn_attention_options *o);
 /* Starts the lead, if there are attention workers. Its errors name the options. */
 int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o);
+/*
+ * Tells on standard error which processes attend, if any do, and what was lost since the last call, with the
+ * name of the command in front. *lost: losses told so far, from 0 on.
+ */
+void cairn_session_say_attention(const struct cairn_session *s, const char *command, int64_t *lost);
 
 /* Checks that the options go together; a draft model implies its method. */
 int cairn_check_speculative(struct cairn_speculative_options *o);

@@ -503,6 +503,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 		{ "decode", "decode" }, { "attention_workers", "attention-workers" }, { NULL, NULL },
 	};
 	int host, drafts = 0;
+	int64_t lost = 0;
 	struct cairn_engine_options eo = {
 		.no_graphs = o->no_graphs, .page_size = (int32_t)o->page_size,
 		.cache_grain = -1,	/* no prefix cache: each of the equal prompts must be computed */
@@ -542,7 +543,9 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 	CAIRN_TRY(cairn_session_lead(s, &o->attention));
 	eo.attention = s->lead;
 	eo.attends_all = o->attention.keys;
-	return cairn_name_option(cairn_engine_create(e, s->model, &eo), names);
+	CAIRN_TRY(cairn_name_option(cairn_engine_create(e, s->model, &eo), names));
+	cairn_session_say_attention(s, "generate", &lost);
+	return 0;
 }
 
 int cairn_cmd_generate(int argc, char **argv)

@@ -80,7 +80,7 @@ static int is_real(const struct cairn_channel_message *m, const char *member, do
 static int check_assign(const struct cairn_channel_message *m, size_t rest)
 {
 	const struct cairn_control_assign *a = m->data;
-	const int64_t scales = 2 * (int64_t)sizeof(float) * a->num_layers * a->num_heads;
+	int64_t scales;
 
 	CAIRN_TRY(in_range(m, "epoch", a->epoch, 1, UINT32_MAX));
 	CAIRN_TRY(in_range(m, "rank", a->rank, 0, CAIRN_CONTROL_RANKS - 1));
@@ -105,8 +105,8 @@ static int check_assign(const struct cairn_channel_message *m, size_t rest)
 	CAIRN_TRY(is_real(m, "softcap", a->softcap, 0, 1e6));
 	CAIRN_TRY(in_range(m, "reserved", a->reserved, 0, 0));
 	CAIRN_TRY(in_range(m, "num_bytes", a->num_bytes, (int64_t)rest, (int64_t)rest));
-	return rest ? in_range(m, "num_bytes", a->num_bytes, a->kv_fp8 ? scales : 0, a->kv_fp8 ? scales : 0) :
-	       0;
+	scales = a->kv_fp8 ? 2 * (int64_t)sizeof(float) * a->num_layers * a->num_heads : 0;
+	return rest ? in_range(m, "num_bytes", a->num_bytes, scales, scales) : 0;
 }
 
 static int check_epoch(const struct cairn_channel_message *m)

@@ -140,6 +140,7 @@ void lead_lose(struct cairn_lead *l, struct lead_member *m, const char *why)
 	if (m->rank) {
 		if (!atomic_load(&l->is_lost))
 			snprintf(l->why, sizeof(l->why), "attention worker %d: %s", m->rank, why);
+		snprintf(l->stats.last_loss, sizeof(l->stats.last_loss), "%s", l->why);
 		l->stats.noticed_ns = cairn_clock_ns();
 		atomic_store(&l->is_lost, !FAULT(LOSS_FORGOTTEN));
 	}

@@ -42,6 +42,7 @@ struct cairn_lead_stats {
 	int32_t members, spares;	/* now */
 	int64_t joined, lost, refused, started;		/* since creation; started: processes */
 	int64_t noticed_ns;		/* CLOCK_MONOTONIC when a ranked worker was last found lost */
+	char last_loss[512];		/* which worker, and why; "": none yet */
 };
 
 int cairn_lead_create(struct cairn_lead **out, const struct cairn_lead_options *options);

@@ -54,6 +54,7 @@ struct worker {
 	int32_t max_context, num_pages, page_size, max_batch;
 	int keep;			/* cairn_request.keep of all requests: store KV in host memory */
 	int64_t stats_at;
+	int64_t lost;			/* attention workers whose loss has been told */
 	struct cairn_engine_stats stats;
 	struct cairn_serve_power *power;	/* NULL: no card whose power is known */
 	int quit;
@@ -327,13 +328,12 @@ static void say_drafts(struct worker *w, const struct cairn_speculation_stats *s
 	}
 }
 
-static void say_step(struct worker *w, int busy)
+static void say_step(struct worker *w, const struct cairn_engine_stats *stats, int busy)
 {
-	struct cairn_engine_stats s;
+	const struct cairn_engine_stats s = *stats;
 	int64_t now = now_ns();
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_STEP };
 
-	cairn_engine_stats(w->engine, &s);
 	f.step.rows = (int32_t)(s.scheduler.rows - w->stats.scheduler.rows);
 	f.step.running = s.scheduler.num_running;
 	f.step.waiting = s.scheduler.num_waiting;
@@ -377,6 +377,7 @@ static int flush(struct worker *w)
 
 static int serve(struct worker *w)
 {
+	struct cairn_engine_stats stats;
 	int busy = 0, was_busy;
 
 	while (!w->quit) {
@@ -388,7 +389,10 @@ static int serve(struct worker *w)
 		}
 		was_busy = busy;
 		CAIRN_TRY(cairn_engine_step(w->engine, &busy));
-		say_step(w, busy);
+		cairn_engine_stats(w->engine, &stats);
+		if (stats.recoveries > w->stats.recoveries)
+			cairn_session_say_attention(&w->session, "serve", &w->lost);
+		say_step(w, &stats, busy);
 		CAIRN_TRY(flush(w));
 		if (!busy && !was_busy)
 			wait_for_front(w);
@@ -463,6 +467,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	eo.attention = w->session.lead;
 	eo.attends_all = o->attention.keys;
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
+	cairn_session_say_attention(&w->session, "serve", &w->lost);
 	f.ready.vocab_size = config.vocab_size;
 	f.ready.max_context = room < w->max_context ? (int32_t)room : w->max_context;
 	f.ready.num_pages = w->num_pages;
