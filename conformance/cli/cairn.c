@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cairn - the one program: list, check, bench, attn-variant, generate, eval, serve, convert-gqa,
- * convert-slices, graph, search
+ * cairn - the one program: list, check, bench, attn-variant, generate, eval, serve, attention-worker,
+ * convert-gqa, convert-slices, graph, search
  */
 #include <getopt.h>
 #include <limits.h>
@@ -32,6 +32,8 @@ static const char usage[] =
 	"  generate     continues a prompt (--help for its options)\n"
 	"  eval         scores the embedded model on its held-out questions\n"
 	"  serve        serves a model over HTTP (--help for its options)\n"
+	"  attention-worker\n"
+	"               holds keys and values for a generate or serve elsewhere (--help for its options)\n"
 	"  convert-gqa  makes a checkpoint with fewer heads of keys and values\n"
 	"  convert-slices\n"
 	"               cuts the forward pass of a model at its attention operators\n"
