@@ -80,9 +80,11 @@ struct cairn_engine_options {
 	/*
 	 * Attention by the workers of this lead (serving/remote), which must outlive the engine. When one is
 	 * lost, another one takes its heads, and all sequences compute their tokens again. Not together with
-	 * host_pages, nano, speculation and tap. attends_all: workers also attend to the keys of the pass
-	 * itself. Then tokens are those of an engine without workers, bitwise, also after a loss; else they
-	 * are so where the logits decide by more than rounding, and with `repeatable` a loss changes no bit.
+	 * host_pages, nano and tap, and with speculation only if attends_all.
+	 *
+	 * attends_all: workers also attend to the keys of the pass itself. Then tokens are those of an engine
+	 * without workers, bitwise, also after a loss; else they are so where the logits decide by more than
+	 * rounding, and with `repeatable` a loss changes no bit.
 	 */
 	struct cairn_lead *attention;
 	int attends_all;

@@ -14,9 +14,13 @@ int engine_remote_check(const struct cairn_engine_options *o)
 {
 	const int fused = o->decode == CAIRN_DECODE_GRAPH || o->decode == CAIRN_DECODE_PERSISTENT;
 	const char *other = o->host_pages ? "host_pages" : o->nano ? "nano" : o->tap ? "tap" :
-			    o->speculation.method ? "speculative" : fused ? "decode" : NULL;
+			    fused ? "decode" : NULL;
 
-	return other ? cairn_error(EINVAL, "engine: %s: does not go with attention_workers", other) : 0;
+	if (other)
+		return cairn_error(EINVAL, "engine: %s: does not go with attention_workers", other);
+	/* a chain's parts attend to keys that other parts of the pass append */
+	return o->speculation.method && !o->attends_all ?
+	       cairn_error(EINVAL, "engine: speculative: needs attention workers that attend to all keys") : 0;
 }
 
 int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p)
@@ -29,6 +33,13 @@ int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p
 	return 0;
 }
 
+/* Frees the counters of drafted rows whose pass was not launched. */
+static void drop_drafts(struct cairn_engine *e, struct engine_flight *f)
+{
+	for (int32_t i = 0; i < f->num_draws; i += 1 + f->draws[i].num_drafts)
+		engine_treat_drawn(e, NULL, &f->draws[i], f->draws[i].num_drafts, 0);
+}
+
 int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone)
 {
 	for (int32_t i = 0; undone && i < undone->num_scored; i++) {
@@ -38,6 +49,8 @@ int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone)
 		if (r && r->num_scored >= undone->scored[i].index)
 			r->num_scored = undone->scored[i].index - 1;
 	}
+	if (undone)
+		drop_drafts(e, undone);
 	CAIRN_TRY(cairn_worker_restart(e->worker));
 	e->stats.recoveries++;
 	return cairn_scheduler_reset(e->scheduler, undone != NULL);

@@ -131,6 +131,8 @@ int engine_spec_create_model(struct cairn_engine *e, const struct cairn_worker_o
 	o.max_batch = e->opt.max_batch;
 	o.timeline = o.repeatable = 0;
 	o.nano = NULL;
+	o.slices = NULL;	/* of the other model */
+	o.attention = NULL;
 	return cairn_draft_model_create(&e->spec->drafter, e->spec->opt.model, &o);
 }
 

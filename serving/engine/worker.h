@@ -79,7 +79,7 @@ struct cairn_worker_options {
 	/*
 	 * The members of this lead hold the cache and attend (attn_remote.h); NULL: the worker does. Then
 	 * passes are sliced, by the slices of the model if `slices` is NULL, and are not captured. Not
-	 * together with nano and tap, nor with chained parts. attends_all: without `previous` of attn_link.h.
+	 * together with nano and tap. attends_all: without `previous` of attn_link.h, as chained parts need.
 	 */
 	struct cairn_lead *attention;
 	int attends_all;

@@ -40,8 +40,8 @@ static const char usage[] =
 	"  --speculative-model DIR, --num-speculative-tokens N, --prompt-lookup-max N,\n"
 	"  --prompt-lookup-min N  see generate (none, 5, 4, 2)\n"
 	"  --attention-workers N, --workers-listen A, --secret-file FILE, --attention-keys W\n"
-	"                         attention by N other processes: see generate; excludes --plan,\n"
-	"                         --host-pages, --speculative (0)\n"
+	"                         attention by N other processes: see generate; excludes --plan and\n"
+	"                         --host-pages; --speculative needs --attention-keys all (0)\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH            run passes as nano-batches by a plan file: see generate; excludes\n"
 	"                         --repeatable\n"
@@ -141,9 +141,9 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		return cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
 	if (o->shape && o->speculative.model)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
-	if (o->attention.workers && (o->plan || o->host_pages || o->speculative.method))
+	if (o->attention.workers && (o->plan || o->host_pages))
 		return cairn_error(EINVAL, "--attention-workers: excludes %s", o->plan ? "--plan" :
-				   o->host_pages ? "--host-pages" : "--speculative");
+				   "--host-pages");
 	if (o->disk_pages && !o->host_pages)
 		return cairn_error(EINVAL, "--disk-pages: needs --host-pages, which evicts pages to disk");
 	if (o->repeatable && (o->common.decode == CAIRN_DECODE_GRAPH ||
