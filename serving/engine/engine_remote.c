@@ -20,7 +20,8 @@ int engine_remote_check(const struct cairn_engine_options *o)
 		return cairn_error(EINVAL, "engine: %s: does not go with attention_workers", other);
 	/* a chain's parts attend to keys that other parts of the pass append */
 	return o->speculation.method && !o->attends_all ?
-	       cairn_error(EINVAL, "engine: speculative: needs attention workers that attend to all keys") : 0;
+	       cairn_error(EINVAL, "engine: speculative: needs attention workers that attend to all keys") :
+	       0;
 }
 
 int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* remote_test - remote attention has the bits of local attention; guests and workers that do not suit */
+#include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -311,9 +313,53 @@ static void lost(struct cairn_test *t)
 	}
 }
 
+/* Returns how long it takes until the loss of a process is noticed, in ms; -1: never. */
+static int notice(struct cairn_lead *l, int sig)
+{
+	const int64_t begin = cairn_clock_ns();
+	struct cairn_lead_stats stats;
+
+	kill(cairn_lead_pid(l, 1), sig);
+	for (int i = 0; i < 30000 && !cairn_lead_lost(l); i++)
+		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+	cairn_lead_stats(l, &stats);
+	return cairn_lead_lost(l) ? (int)((stats.noticed_ns - begin) / 1000000) : -1;
+}
+
+/* A killed process is noticed by the end of its channel, a stopped one by five missing beats. */
+static void noticed(struct cairn_test *t)
+{
+	const struct cairn_lead_options o = { .workers = 1, .table = "cpu", .join_ms = 60000 };
+	struct cairn_lead_stats stats;
+	struct cairn_lead *l;
+	int killed, stopped, ret = cairn_lead_create(&l, &o), pid;
+	uint32_t epoch;
+
+	if (ret == -EOPNOTSUPP)
+		return cairn_skip(t, "%s", cairn_last_error());
+	if (!EXPECT(t, ret == 0))
+		return;
+	EXPECT(t, cairn_lead_gather(l, &epoch) == 0 && epoch == 1);
+	killed = notice(l, SIGKILL);
+	EXPECT(t, cairn_lead_gather(l, &epoch) == 0 && epoch == 2);
+	pid = cairn_lead_pid(l, 1);
+	stopped = notice(l, SIGSTOP);
+	cairn_note(t, "noticed after %d ms (killed), %d ms (stopped)", killed, stopped);
+	EXPECT(t, killed >= 0 && killed < 5000);	/* machines that run tests are busy */
+	EXPECT(t, stopped >= 300 && stopped < 10000);
+	EXPECT(t, cairn_lead_gather(l, &epoch) == 0);
+	for (int i = 0; i < 10000 && !kill(pid, 0); i++)	/* it was killed, too */
+		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+	EXPECT(t, kill(pid, 0) && errno == ESRCH);
+	cairn_lead_stats(l, &stats);
+	EXPECT(t, stats.started == 3 && stats.lost == 2 && stats.members == 1);
+	cairn_lead_destroy(l);
+}
+
 static const struct cairn_unit units[] = {
 	{ "same_bits", same_bits }, { "taken_over", taken_over }, { "heads", heads }, { "refused", refused },
 	{ "strangers", strangers }, { "addresses", addresses }, { "liars", liars }, { "lost", lost },
+	{ "noticed", noticed },
 };
 
 const struct cairn_family cairn_remote_family = {
