@@ -188,6 +188,7 @@ static int answer(struct cairn_attn_epoch *e, const struct cairn_attn_link *link
 	};
 	float *lse_at = e->a.previous ? (float *)(void *)(e->result + o) : NULL;
 
+	FAULT_NAP(2);
 	CAIRN_TRY(link->receive(link->ctx, layer, e->result, lse_at, e->stream));
 	CAIRN_TRY(CAIRN_TABLE(e->model.impl, stream_sync, e->stream));
 	return e->table->put(e->c, &put, CAIRN_EPOCH_CONNECT_MS);
@@ -199,7 +200,9 @@ static int take_kv(struct cairn_attn_epoch *e, const struct cairn_attn_link *lin
 	char *k = e->pages + cairn_share_buffer(e->layers, rows->layer) * e->sizes.kv_bytes;
 
 	CAIRN_TRY(await(e, CAIRN_SLOT_KV, number));
-	FAULT_NAP(6);
+	FAULT_NAP(1);
+	if (FAULT(ONE_KV_BUFFER) || FAULT(PARITY_OF_LAYER))	/* is overtaken by the next layer */
+		e->table->wait(e->c, CAIRN_SLOT_KV, number + 1, 200, NULL);
 	rows->k = k;
 	rows->v = k + (size_t)rows->num_rows * e->sizes.k;
 	if (FAULT(NEVER_APPENDS))

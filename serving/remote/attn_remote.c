@@ -347,7 +347,8 @@ static int put(struct cairn_attn_remote *r, int32_t i, const struct cairn_put *p
 	first.remote = NULL;
 	second.slot = CAIRN_NO_SIGNAL;
 	CAIRN_TRY(blame(r, i, r->table->put(r->peers[i].c, &first, PUT_MS)));
-	FAULT_NAP(2);
+	/* the worker answers before the payload has come */
+	r->table->wait(r->peers[i].c, CAIRN_SLOT_RESULT, put->value, 200, NULL);
 	return blame(r, i, r->table->put(r->peers[i].c, &second, PUT_MS));
 }
 
@@ -362,6 +363,8 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 		return cairn_error(EINVAL, "attn_remote: num_rows is %d, of a pass of %d", rows->num_rows,
 				   r->p.num_rows);
 	FAULT_NAP(1);
+	if (FAULT(NO_ACQUIRE))		/* is overtaken by a worker that does not wait */
+		r->table->wait(r->peers[0].c, CAIRN_SLOT_RESULT, number_of(r, rows->layer), 200, NULL);
 	r->layer = rows->layer;
 	r->num_rows = rows->num_rows;
 	for (int32_t i = 0; i < r->num_peers; i++) {

@@ -9,7 +9,7 @@
 #define CAIRN_REMOTE_MUTANTS_H
 
 #define CAIRN_REMOTE_MUTANTS
-#define CAIRN_EPOCH_LAYER_MS	1500
+#define CAIRN_EPOCH_LAYER_MS	(cairn_remote_fault ? 1500 : 60000)
 
 #define cairn_attn_epoch_connect		mutant_attn_epoch_connect
 #define cairn_attn_epoch_create			mutant_attn_epoch_create

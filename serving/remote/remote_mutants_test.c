@@ -69,7 +69,8 @@ static int joins(struct cairn_test *t, int other_table)
 	else
 		j.digest++;
 	if (!ret && EXPECT(t, rig_knock(&rig, &g) == 0))
-		ret = rig_say(&g, CAIRN_CONTROL_JOIN, &j, sizeof(j), CAIRN_CONTROL_ASSIGN, &m, 1000);
+		ret = rig_say(&g, CAIRN_CONTROL_JOIN, &j, sizeof(j), CAIRN_CONTROL_ASSIGN, &m,
+			      cairn_remote_fault ? 500 : 20000);
 	cairn_channel_close(g.c);
 	rig_close(&rig);
 	return ret != -EPERM;
@@ -115,7 +116,7 @@ static int trusts(struct cairn_test *t, int what)
 			cairn_channel_send(g.c, CAIRN_CONTROL_BLOB, &blob, sizeof(blob), 5000);
 		if (what == 2)
 			is_lost = cairn_lead_blob(rig.lead, 1, room, sizeof(room)) != 0;
-		for (int i = 0; i < 100 && !is_lost && what < 2; i++) {
+		for (int i = 0; i < (cairn_remote_fault ? 60 : 2000) && !is_lost && what < 2; i++) {
 			is_lost = cairn_lead_lost(rig.lead);
 			cairn_remote_nap(10);
 		}

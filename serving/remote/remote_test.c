@@ -246,7 +246,7 @@ static void *lie_in_thread(void *arg)
 static void liars(struct cairn_test *t)
 {
 	const struct rig_shape shape = {
-		.workers = 1, .kv_heads = 1, .group = 2, .layers = 1, .join_ms = 1500,
+		.workers = 1, .kv_heads = 1, .group = 2, .layers = 1, .join_ms = 3000,
 	};
 	static const char *const says[] = { "sent a blob of another size", "its memory for queries" };
 	const struct cairn_remote_limits limits = rig_limits();
