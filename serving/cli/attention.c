@@ -22,14 +22,14 @@ int cairn_check_attention(const struct cairn_attention_options *o)
 							  "workers of this machine inherit a secret") : 0;
 }
 
-int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o)
+int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o, const char *impl)
 {
 	static const char *const names[][2] = {
 		{ "attention_workers", "attention-workers" }, { "workers_listen", "workers-listen" },
 		{ "secret_file", "secret-file" }, { NULL, NULL },
 	};
 	const struct cairn_lead_options lo = {
-		.workers = (int32_t)o->workers, .table = s->impl.name, .listen = o->listen,
+		.workers = (int32_t)o->workers, .table = s->impl.name, .impl = impl, .listen = o->listen,
 		.secret_file = o->secret_file,
 	};
 

@@ -137,8 +137,8 @@ void cairn_session_close(struct cairn_session *s);
 
 /* Checks that the options go together. */
 int cairn_check_attention(const struct cairn_attention_options *o);
-/* Starts the lead, if there are attention workers. Its errors name the options. */
-int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o);
+/* Starts the lead, if there are attention workers; impl: the option. Its errors name the options. */
+int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o, const char *impl);
 /*
  * Tells on standard error which processes attend, if any do, and what was lost since the last call, with the
  * name of the command in front. *lost: losses told so far, from 0 on.

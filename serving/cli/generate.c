@@ -540,7 +540,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 		CAIRN_TRY(cairn_sliced_load(slices, s->model, o->slices));
 	eo.slices = *slices;
 	eo.tap = tp ? cairn_tp_tap(tp) : NULL;
-	CAIRN_TRY(cairn_session_lead(s, &o->attention));
+	CAIRN_TRY(cairn_session_lead(s, &o->attention, o->common.impl));
 	eo.attention = s->lead;
 	eo.attends_all = o->attention.keys;
 	CAIRN_TRY(cairn_name_option(cairn_engine_create(e, s->model, &eo), names));

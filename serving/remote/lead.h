@@ -32,6 +32,7 @@ struct cairn_lead;
 struct cairn_lead_options {
 	int32_t workers;		/* attention workers; 1 .. CAIRN_CONTROL_RANKS - 1 */
 	const char *table;		/* name of the table whose operations all run */
+	const char *impl;		/* how --impl names it to workers that the lead starts; NULL: so */
 	const char *listen;		/* HOST:PORT; NULL: start the workers on this machine */
 	const char *secret_file;	/* with listen; NULL: none, which only a loopback address allows */
 	int32_t beat_ms;		/* a member without a beat for this time is lost; 0: 500 */

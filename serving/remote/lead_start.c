@@ -67,8 +67,9 @@ static char **worker_environ(int32_t workers, char *threads, size_t len)
 int lead_start_process(struct cairn_lead *l, pid_t *pid)
 {
 	char join[32], parent[32], threads[48];
+	const char *impl = l->opt.impl ? l->opt.impl : l->opt.table;
 	char *argv[] = { "cairn", "attention-worker", "--join", join, "--secret-file", "/proc/self/fd/3",
-			 "--die-with", parent, "--impl", (char *)l->opt.table, NULL };
+			 "--die-with", parent, "--impl", (char *)impl, NULL };
 	char **env = worker_environ(l->opt.workers, threads, sizeof(threads));
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;

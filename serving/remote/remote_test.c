@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* remote_test - remote attention has the bits of local attention; guests and workers that do not suit */
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "conformance/harness.h"
@@ -158,7 +160,9 @@ static void addresses(struct cairn_test *t)
 	};
 	const struct cairn_lead_options open = { .workers = 1, .table = "cpu", .listen = "0.0.0.0:0" };
 	union cairn_address a;
-	struct cairn_lead *l;
+	struct cairn_lead *l, *again;
+	struct cairn_lead_options taken = { .workers = 1, .table = "cpu", .listen = "127.0.0.1:0" };
+	char text[32];
 
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
 		EXPECT(t, cairn_address_parse(&a, good[i]) == 0 && cairn_address_is_loopback(&a) == (i < 2));
@@ -167,6 +171,56 @@ static void addresses(struct cairn_test *t)
 			cairn_note(t, "%s", bad[i]);
 	EXPECT(t, cairn_lead_create(&l, &open) == -EACCES);
 	EXPECT_CONTAINS(t, cairn_last_error(), "workers_listen: 0.0.0.0:0 can be reached from other");
+	if (!EXPECT(t, cairn_lead_create(&l, &taken) == 0))
+		return;
+	snprintf(text, sizeof(text), "127.0.0.1:%d", cairn_lead_port(l));
+	taken.listen = text;
+	EXPECT(t, cairn_lead_create(&again, &taken) == -EADDRINUSE);
+	EXPECT_CONTAINS(t, cairn_last_error(), "workers_listen: 127.0.0.1:");
+	cairn_lead_destroy(l);
+}
+
+/* Workers with another secret, without one, or of another model. */
+static void strange_workers(struct cairn_test *t)
+{
+	static const char *const says[] = {
+		"another secret", "another secret", "the lead has another model",
+	};
+	const struct cairn_remote_limits limits = rig_limits();
+	const struct cairn_model_config other = { .num_hidden_layers = 1 };
+	char right[PATH_MAX], wrong[PATH_MAX];
+	static struct rig r;
+
+	cairn_tmpfile(t, right, sizeof(right), "right", "a secret of 24 bytes....", 24);
+	cairn_tmpfile(t, wrong, sizeof(wrong), "wrong", "a secret of 24 other ...", 24);
+	EXPECT(t, !chmod(right, 0600) && !chmod(wrong, 0600));
+	for (int i = 0; i < 3; i++) {
+		const struct cairn_lead_options o = {
+			.workers = 1, .table = "cpu", .listen = "127.0.0.1:0", .secret_file = right,
+			.join_ms = 2000,
+		};
+		struct rig_worker *w = &r.workers[0];
+
+		memset(&r, 0, sizeof(r));
+		r.shape = (struct rig_shape){ .workers = 1, .kv_heads = 1, .group = 1, .layers = 1 };
+		if (open_table(t, "cpu", &r.impl) || cairn_lead_create(&r.lead, &o))
+			return cairn_skip(t, "%s", cairn_last_error());
+		rig_make_model(&r);
+		snprintf(r.join, sizeof(r.join), "127.0.0.1:%d", cairn_lead_port(r.lead));
+		w->o = (struct cairn_attn_worker_options){
+			.impl = &r.impl, .join = r.join, .join_ms = 5000,
+			.secret_file = i == 0 ? wrong : i == 1 ? NULL : right,
+			.config = i == 2 ? &other : NULL,
+		};
+		r.num_workers = 1;
+		pthread_create(&w->thread, NULL, rig_work, w);
+		EXPECT(t, cairn_attn_remote_create(&r.remote, r.lead, &r.m, &limits, 1) == -ETIMEDOUT);
+		EXPECT_CONTAINS(t, cairn_last_error(), says[i]);
+		r.remote = NULL;
+		rig_close(&r);
+		EXPECT(t, w->ret == (i == 2 ? -EINVAL : -EACCES));
+		EXPECT_CONTAINS(t, w->text, says[i]);
+	}
 }
 
 /* ---- workers that are not what they said ---- */
@@ -358,7 +412,8 @@ static void noticed(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "same_bits", same_bits }, { "taken_over", taken_over }, { "heads", heads }, { "refused", refused },
-	{ "strangers", strangers }, { "addresses", addresses }, { "liars", liars }, { "lost", lost },
+	{ "strangers", strangers }, { "addresses", addresses }, { "strange_workers", strange_workers },
+	{ "liars", liars }, { "lost", lost },
 	{ "noticed", noticed },
 };
 

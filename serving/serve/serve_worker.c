@@ -463,7 +463,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	room = (int64_t)w->num_pages * w->page_size;
 	w->keep = eo.host_pages > 0 && eo.cache_grain >= 0;
 	eo.nano = cairn_session_plans(&w->session, o->plan, "serve");
-	CAIRN_TRY(cairn_session_lead(&w->session, &o->attention));
+	CAIRN_TRY(cairn_session_lead(&w->session, &o->attention, o->common.impl));
 	eo.attention = w->session.lead;
 	eo.attends_all = o->attention.keys;
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
