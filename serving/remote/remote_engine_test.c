@@ -7,6 +7,7 @@
  * tokens are compared as far as the logits decide by more than rounding.
  */
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "conformance/harness.h"
@@ -24,6 +25,7 @@
 struct crowd {
 	int32_t prompts[JOBS][PROMPT];
 	struct answer answers[JOBS][ANSWERS];
+	struct cairn_lead *victim;	/* a worker of it is killed twice; NULL: none is */
 };
 
 static struct cairn_request job(struct crowd *c, int i)
@@ -62,6 +64,8 @@ static int run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m,
 			EXPECT(t, cairn_engine_submit(e, &r) == 0);
 		}
 		ret = cairn_engine_step(e, &busy);
+		if (c->victim && (step == 7 || step == 19))
+			kill(cairn_lead_pid(c->victim, 1 + step % 2), SIGKILL);
 	}
 	if (!EXPECT(t, ret == 0 && cairn_engine_verify(e) == 0))
 		cairn_note(t, "%s", cairn_last_error());
@@ -198,8 +202,38 @@ static void same_answers(struct cairn_test *t)
 	same_model(t, "longrope_tiny", CAIRN_KV_PLAIN, 1);	/* a softmax scale of its own */
 }
 
+/* With repeatable, a loss changes no bit, although workers attend to previous keys alone. */
+static void repeatable(struct cairn_test *t)
+{
+	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
+	struct cairn_engine_options opt = options;
+	struct cairn_engine_stats stats;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (!EXPECT(t, want != NULL) || open_model(t, "cpu", "mistral_tiny", &impl, &g, &m))
+		goto out;
+	make_prompts(t, want);
+	memcpy(got->prompts, want->prompts, sizeof(got->prompts));
+	opt.repeatable = 1;
+	opt.num_pages = 60;
+	if (open_lead(t, &opt.attention, 2)) {
+		run_all(t, want, m, &opt, &stats);
+		EXPECT(t, stats.recoveries == 0);
+		got->victim = opt.attention;
+		run_all(t, got, m, &opt, &stats);
+		EXPECT(t, stats.recoveries == 2);
+		compare_bits(t, want, got);
+		cairn_lead_destroy(opt.attention);
+	}
+	close_model(m, &g);
+out:
+	free(want);
+}
+
 static const struct cairn_unit units[] = {
-	{ "same_answers", same_answers },
+	{ "same_answers", same_answers }, { "repeatable", repeatable },
 };
 
 const struct cairn_family cairn_remote_engine_family = {
