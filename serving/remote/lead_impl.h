@@ -13,7 +13,7 @@
 
 struct lead_member {
 	struct lead_member *next;	/* in order of joining */
-	pthread_mutex_t busy;		/* whoever uses the channel */
+	pthread_mutex_t busy;		/* held by the thread that uses the channel */
 	struct cairn_control_channel *c;
 	int32_t rank;			/* 0: spare */
 	int32_t users;			/* threads that hold the pointer without the lead's lock */

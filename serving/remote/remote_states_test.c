@@ -80,7 +80,7 @@ static int all_layers(const struct protocol *p)
 	return p->layers + MORE;
 }
 
-/* Of the first `all` messages, those of a lane; its message 2g is Q(g), 2g + 1 is K, V(g). */
+/* Returns how many of the first `all` messages are of a lane; its message 2g is Q(g), 2g + 1 is K, V(g). */
 static int of_lane(const struct protocol *p, int all, int lane)
 {
 	const int round = all / (2 * p->lanes), rest = all % (2 * p->lanes);
