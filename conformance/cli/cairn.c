@@ -59,6 +59,8 @@ static const struct command {
 	{ "generate", "continues a prompt", cairn_cmd_generate },
 	{ "eval", "scores the embedded model on its held-out questions", cairn_cmd_eval },
 	{ "serve", "serves a model over HTTP", cairn_cmd_serve },
+	{ "attention-worker", "holds keys and values for a generate or serve elsewhere",
+	  cairn_cmd_attention_worker },
 	{ "serve-worker", NULL, cairn_cmd_serve_worker },
 	{ "grammar", NULL, cairn_cmd_grammar },
 	{ "convert-gqa", "makes a checkpoint with fewer heads of keys and values", cairn_cmd_convert_gqa },

@@ -437,6 +437,7 @@ int cairn_session_speculate(struct cairn_session *s, const struct cairn_speculat
 
 void cairn_session_close(struct cairn_session *s)
 {
+	cairn_lead_destroy(s->lead);
 	cairn_plan_engine_close(s->plans);
 	cairn_tokenizer_free(s->tokenizer);
 	cairn_model_free(s->drafter);

@@ -16,6 +16,7 @@
 #include "serving/model/decode.h"
 #include "serving/model/model.h"
 #include "serving/nano/nano_plan.h"
+#include "serving/remote/lead.h"
 #include "serving/tokenizer/tokenizer.h"
 
 /* Exit status of a command, including those of conformance/. */
@@ -55,6 +56,23 @@ struct cairn_speculative_options {
 	{ "prompt-lookup-min", CAIRN_OPT_INT, &(to)->lookup_min, 1, 1024, NULL }, \
 	{ "speculative-branches", CAIRN_OPT_INT, &(to)->branches, 1, CAIRN_MAX_BRANCHES, NULL }, \
 	{ "speculative-tree-rows", CAIRN_OPT_INT, &(to)->tree_rows, 1, CAIRN_TREE_ROWS - 1, NULL }
+
+/* Options of attention by other processes. */
+struct cairn_attention_options {
+	int64_t workers, model_workers;		/* 0: not given */
+	const char *listen, *secret_file;	/* NULL: not given */
+	int keys;				/* index into cairn_attention_keys */
+};
+
+extern const char *const cairn_attention_keys[];	/* "previous", "all", NULL */
+
+/* Their rows in an array of struct cairn_option. */
+#define CAIRN_ATTENTION_OPTIONS(to) \
+	{ "attention-workers", CAIRN_OPT_INT, &(to)->workers, 1, 255, NULL }, \
+	{ "model-workers", CAIRN_OPT_INT, &(to)->model_workers, 1, 255, NULL }, \
+	{ "workers-listen", CAIRN_OPT_TEXT, &(to)->listen, 0, 0, NULL }, \
+	{ "secret-file", CAIRN_OPT_TEXT, &(to)->secret_file, 0, 0, NULL }, \
+	{ "attention-keys", CAIRN_OPT_CHOICE, &(to)->keys, 0, 0, cairn_attention_keys }
 
 /* Options that generate, eval and serve have in common. */
 struct cairn_common_options {
@@ -107,6 +125,7 @@ struct cairn_session {
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
 	char dir[4096];				/* the model's directory; "" with a shape */
 	struct cairn_plan_engine *plans;	/* NULL: none; closed with the session */
+	struct cairn_lead *lead;		/* of attention workers; NULL: none; the session closes it */
 };
 
 /* impl: NULL for cuda if there is a device, else cpu. */
@@ -130,6 +149,16 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, const char *path,
 						   const char *command);
 void cairn_session_close(struct cairn_session *s);
+
+/* Checks that the options go together. */
+int cairn_check_attention(const struct cairn_attention_options *o);
+/* Starts the lead, if there are attention workers; impl: the option. Its errors name the options. */
+int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o, const char *impl);
+/*
+ * Tells on standard error which processes attend, if any do, and what was lost since the last call, with the
+ * name of the command in front. *lost: losses told so far, from 0 on.
+ */
+void cairn_session_say_attention(const struct cairn_session *s, const char *command, int64_t *lost);
 
 /* Checks that the options go together; a draft model implies its method. */
 int cairn_check_speculative(struct cairn_speculative_options *o);

@@ -82,6 +82,13 @@ static const char usage[] =
 	"                        checkpoint, else 1 (plain)\n"
 	"  --slices FILE         run the forward pass in the slices of FILE, which cairn convert-slices\n"
 	"                        wrote for this model; for --decode unfused\n"
+	"  --attention-workers N attention by N processes, which this command starts, each with some of the\n"
+	"                        KV heads (0: by this process)\n"
+	"  --workers-listen A    wait for them at this HOST:PORT, where cairn attention-worker joins\n"
+	"  --secret-file FILE    the secret that they must have; needed unless A is a loopback address\n"
+	"  --attention-keys W    previous: workers attend to the keys before a pass, and this process to\n"
+	"                        the pass's own; all: workers attend to all keys, which gives the bits of a\n"
+	"                        run without workers (previous)\n"
 	"  --no-graphs           launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH           run passes as nano-batches by this plan file of `cairn search`, or by the\n"
 	"                        one for this GPU and model in this folder, where it was measured to gain\n"
@@ -134,6 +141,7 @@ static int parse(int argc, char **argv, struct generate_options *o)
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
 		{ "plan", CAIRN_OPT_TEXT, &o->plan, 0, 0, NULL },
 		CAIRN_SPECULATIVE_OPTIONS(&o->speculative),
+		CAIRN_ATTENTION_OPTIONS(&o->attention),
 	};
 	int ret = cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
 				      usage);
@@ -142,6 +150,7 @@ static int parse(int argc, char **argv, struct generate_options *o)
 		return ret;
 	CAIRN_TRY(cairn_check_speculative(&o->speculative));
 	CAIRN_TRY(generate_constraint_check(o));
+	CAIRN_TRY(cairn_check_attention(&o->attention));
 	if (o->speculative.method && o->common.json)
 		return cairn_error(EINVAL, "--json: not with --speculative; cairn bench writes its records");
 	if (o->shape && o->speculative.model)
@@ -152,6 +161,8 @@ static int parse(int argc, char **argv, struct generate_options *o)
 				   "and prompts of text");
 	if (o->slices && o->common.decode != CAIRN_DECODE_UNFUSED)
 		return cairn_error(EINVAL, "--slices: needs --decode unfused");
+	if (o->attention.workers && (o->common.tp > 1 || o->plan))
+		return cairn_error(EINVAL, "--attention-workers: excludes --tp and --plan");
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, o->slices));
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
 		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give only one");
@@ -480,9 +491,10 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
 		{ "speculative_branches", "speculative-branches" },
 		{ "speculative_tree_rows", "speculative-tree-rows" },
-		{ "decode", "decode" }, { NULL, NULL },
+		{ "decode", "decode" }, { "attention_workers", "attention-workers" }, { NULL, NULL },
 	};
 	int host, drafts = 0;
+	int64_t lost = 0;
 	struct cairn_engine_options eo = {
 		.no_graphs = o->no_graphs, .page_size = (int32_t)o->page_size,
 		.cache_grain = -1,	/* no prefix cache: each of the equal prompts must be computed */
@@ -518,7 +530,12 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 	eo.slices = *slices;
 	eo.tap = tp ? cairn_tp_tap(tp) : NULL;
 	CAIRN_TRY(generate_constraint_create(c, o, s, &eo, drafts));
-	return cairn_name_option(cairn_engine_create(e, s->model, &eo), names);
+	CAIRN_TRY(cairn_session_lead(s, &o->attention, o->common.impl));
+	eo.attention = s->lead;
+	eo.attends_all = o->attention.keys;
+	CAIRN_TRY(cairn_name_option(cairn_engine_create(e, s->model, &eo), names));
+	cairn_session_say_attention(s, "generate", &lost);
+	return 0;
 }
 
 int cairn_cmd_generate(int argc, char **argv)

@@ -19,8 +19,9 @@ int generate_constraint_check(const struct generate_options *o)
 		return 0;
 	if (o->json_schema && o->regex)
 		return cairn_error(EINVAL, "--json-schema, --regex: give only one");
-	if (o->shape || o->ignore_eos || o->tp > 1)
-		return cairn_error(EINVAL, "%s: excludes --shape, --ignore-eos and --tp", name);
+	if (o->shape || o->ignore_eos || o->common.tp > 1 || o->attention.workers)
+		return cairn_error(EINVAL, "%s: excludes --shape, --ignore-eos, --tp and --attention-workers",
+				   name);
 	return 0;
 }
 

@@ -158,6 +158,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		ret = check_repeatable(e);
 	if (!ret && e->opt.tap)
 		ret = check_tap(&e->opt);
+	if (!ret && e->opt.attention)
+		ret = engine_remote_check(&e->opt);
 	if (!ret)
 		ret = engine_spec_create(e);
 	if (!ret)
@@ -172,6 +174,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.slices = e->opt.slices, .tap = e->opt.tap ? &e->opt.tap->worker : NULL,
 		.trees = engine_spec_trees(e),
 		.taps = engine_spec_taps(e),
+		.attention = e->opt.attention, .attends_all = e->opt.attends_all,
 	};
 	e->opt.nano = NULL;		/* the worker has a copy */
 	ret = cairn_worker_create(&e->worker, model, &wo);

@@ -100,6 +100,17 @@ struct cairn_engine_options {
 	 * engine. Not together with tap. */
 	const struct cairn_mask_source *masks;
 	const struct cairn_engine_tap *tap;	/* NULL: none. Not together with nano, slices and masks */
+	/*
+	 * Attention by the workers of this lead (serving/remote), which must outlive the engine. When one is
+	 * lost, another one takes its heads, and all sequences compute their tokens again. Not together with
+	 * host_pages, nano, tap and masks, and with speculation only if attends_all.
+	 *
+	 * attends_all: workers also attend to the keys of the pass itself. Then tokens are those of an engine
+	 * without workers, bitwise, also after a loss; else they are so where the logits decide by more than
+	 * rounding, and with `repeatable` a loss changes no bit.
+	 */
+	struct cairn_lead *attention;
+	int attends_all;
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */
@@ -172,6 +183,7 @@ struct cairn_engine_stats {
 	int64_t steps, graph_steps, fused_steps, captures;
 	int64_t nano_steps;		/* run as nano-batches */
 	int64_t sliced_steps;
+	int64_t recoveries;		/* losses of attention workers */
 	int64_t prompt_tokens;		/* prompt tokens computed; cached tokens are not counted */
 	int64_t new_tokens;
 	int64_t last_step_ns;		/* CLOCK_MONOTONIC at the end of the last step; 0: none yet */

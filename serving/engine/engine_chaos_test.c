@@ -2,15 +2,23 @@
 /*
  * engine_chaos_test - requests of all kinds, submitted, cancelled and stopped at random
  *
- * The pools are too small for all requests, with and without host and disk tiers and drafts. Every invariant
+ * The pools are too small for all requests, with and without host and disk tiers and drafts, or with
+ * attention workers that are killed. Every invariant
  * is checked after each step, and requests that were not disturbed must get the tokens of the naive
  * computation.
  */
+#include <signal.h>
 #include <stdlib.h>
 
 #include "conformance/harness.h"
 #include "serving/engine/engine_naive_test.h"
+#include "serving/remote/lead.h"
 
+#ifdef CAIRN_SANITIZED
+enum { RUNS = 1 };	/* with attention workers */
+#else
+enum { RUNS = 2 };
+#endif
 enum { REQUESTS = 26, ANSWERS = 4 };
 
 struct client {
@@ -91,13 +99,25 @@ static void disturb(struct cairn_test *t, struct cairn_engine *e, struct client 
 		cairn_engine_stop(e, c->r.id, below(t, ANSWERS));
 }
 
-static void one_run(struct cairn_test *t, struct cairn_model *m, struct naive *n, const struct golden *g)
+/* Sometimes kills an attention worker, or stops it. */
+static void disturb_worker(struct cairn_test *t, struct cairn_lead *lead)
+{
+	const int pid = below(t, 12) ? 0 : cairn_lead_pid(lead, 1 + below(t, cairn_lead_workers(lead)));
+
+	if (pid)
+		kill(pid, below(t, 3) ? SIGKILL : SIGSTOP);
+}
+
+/* lead: of attention workers; NULL: none */
+static void one_run(struct cairn_test *t, struct cairn_model *m, struct naive *n, const struct golden *g,
+		    struct cairn_lead *lead)
 {
 	struct cairn_engine_options opt = {
 		.max_batch = 4 + below(t, 5), .max_context = 96, .max_rows = 12 + below(t, 40),
 		.page_size = 1 << below(t, 4), .in_turn = below(t, 4) == 0, .expected_new = 1,
 		.recompute_ns = 100, .swap_ns = 1, .max_passes = below(t, 10), .max_queued = 12,
-		.disk_dir = cairn_tmpdir(t), .decode = CAIRN_DECODE_UNFUSED,
+		.disk_dir = cairn_tmpdir(t), .decode = CAIRN_DECODE_UNFUSED, .attention = lead,
+		.attends_all = 1,
 	};
 	struct client *clients = calloc(REQUESTS, sizeof(*clients));
 	struct cairn_engine_stats st;
@@ -105,7 +125,7 @@ static void one_run(struct cairn_test *t, struct cairn_model *m, struct naive *n
 	int next = 0, busy = 1;
 
 	opt.num_pages = 90 / opt.page_size + 2 + below(t, 50 / opt.page_size);
-	opt.host_pages = below(t, 2) ? 60 / opt.page_size + below(t, 200 / opt.page_size) : 0;
+	opt.host_pages = !lead && below(t, 2) ? 60 / opt.page_size + below(t, 200 / opt.page_size) : 0;
 	opt.disk_pages = opt.host_pages && below(t, 2) ? 400 / opt.page_size : 0;
 	opt.cache_grain = below(t, 3) - 1;	/* none, pages, tokens */
 	if (below(t, 4))		/* mostly wrong drafts */
@@ -126,8 +146,13 @@ static void one_run(struct cairn_test *t, struct cairn_model *m, struct naive *n
 			/* The queue is full, or the request has more answers than can run at once. */
 			EXPECT(t, ret == 0 || ret == -EAGAIN || (ret == -EINVAL && opt.max_batch < 8));
 		}
-		if (!EXPECT(t, cairn_engine_step(e, &busy) == 0) || !EXPECT(t, cairn_engine_verify(e) == 0))
+		if (!EXPECT(t, cairn_engine_step(e, &busy) == 0) ||
+		    !EXPECT(t, cairn_engine_verify(e) == 0)) {
+			cairn_note(t, "%s", cairn_last_error());
 			break;
+		}
+		if (lead)
+			disturb_worker(t, lead);
 		disturb(t, e, clients);
 	}
 	cairn_engine_stats(e, &st);
@@ -147,6 +172,8 @@ static void one_run(struct cairn_test *t, struct cairn_model *m, struct naive *n
 		   opt.num_pages, opt.page_size, opt.host_pages, opt.disk_pages,
 		   (long long)(st.scheduler.swapped + st.scheduler.recomputed),
 		   (long long)st.scheduler.loaded_tokens, (long long)st.scheduler.moves[CAIRN_MOVE_FETCH]);
+	EXPECT(t, !lead || st.recoveries > 0);
+	cairn_note(t, "%lld attention workers lost", (long long)st.recoveries);
 	cairn_engine_destroy(e);
 out:
 	free(clients);
@@ -163,14 +190,39 @@ static void chaos(struct cairn_test *t)
 		return;
 	if (!naive_open(t, &n, g.dir)) {
 		for (int i = 0; i < 8; i++)
-			one_run(t, m, &n, &g);
+			one_run(t, m, &n, &g, NULL);
 	}
+	naive_close(&n);
+	close_model(m, &g);
+}
+
+/* The same with attention in other processes, some of which are killed or stopped on the way. */
+static void lost_workers(struct cairn_test *t)
+{
+	const struct cairn_lead_options o = { .workers = 2, .table = "ref", .join_ms = 60000 };
+	struct cairn_lead *lead;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct naive n;
+	struct golden g;
+	int ret;
+
+	if (open_model(t, "ref", "llama2_tiny", &impl, &g, &m))
+		return;
+	ret = naive_open(t, &n, g.dir) ? -EIO : cairn_lead_create(&lead, &o);
+	if (ret == -EOPNOTSUPP)
+		cairn_skip(t, "%s", cairn_last_error());
+	for (int i = 0; i < RUNS && EXPECT(t, ret == 0 || ret == -EOPNOTSUPP) && !ret; i++)
+		one_run(t, m, &n, &g, lead);
+	if (!ret)
+		cairn_lead_destroy(lead);
 	naive_close(&n);
 	close_model(m, &g);
 }
 
 static const struct cairn_unit units[] = {
 	{ "chaos", chaos },
+	{ "lost_workers", lost_workers },
 };
 
 const struct cairn_family cairn_engine_chaos_family = {

@@ -122,6 +122,13 @@ int engine_is_end(const struct cairn_engine *e, const struct request *r, int32_t
 void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enum cairn_finish why,
 		   int32_t token);
 
+/* engine_remote.c */
+int engine_remote_check(const struct cairn_engine_options *o);
+/* Does the moves of a plan, in place of the tiers. */
+int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p);
+/* After the loss of an attention worker. undone: the plan that could not be launched; NULL: none */
+int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone);
+
 /* engine_treat.c */
 int engine_check_sampling(const struct cairn_engine *e, const struct cairn_request *r);
 int engine_treat_create(struct cairn_engine *e);

@@ -261,9 +261,10 @@ static int same(const struct cairn_request *reqs, struct answer (*a)[ANSWERS], s
 
 /* Proposes tokens by chance, some of which the rule allows. */
 static int32_t propose(void *ctx, uint64_t id, int32_t index, const int32_t *tokens, int32_t num,
-		       int32_t *drafts, int32_t room)
+		       int32_t *drafts, int32_t *parents, int32_t room)
 {
 	(void)ctx;
+	(void)parents;
 	for (int32_t k = 0; k < room; k++)
 		drafts[k] = (int32_t)(mix(mix(id, (uint64_t)(index + num)), (uint64_t)tokens[num - 1]) >>
 				      (5 * k + 3)) & 127;

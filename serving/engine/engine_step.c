@@ -333,27 +333,41 @@ static int tell_moves(const struct cairn_engine *e, const struct cairn_step_plan
 	return p->num_items ? 0 : tap->worker.launch(tap->worker.ctx);
 }
 
+/* Launches a plan. Sets *launched unless an attention worker is lost, and the plan taken back. */
+static int carry_out(struct cairn_engine *e, const struct cairn_step_plan *p, int *launched)
+{
+	int in_flight = cairn_worker_in_flight(e->worker), ret = 0;
+
+	CAIRN_TRY(tell_moves(e, p));
+	CAIRN_TRY(e->opt.attention ? engine_remote_copies(e, p) : cairn_tiers_before(e->tiers, p));
+	if (p->num_items)
+		ret = launch(e, p);
+	if (ret && cairn_worker_lost(e->worker))
+		return engine_remote_recover(e, &e->flights[(e->first_flight + in_flight) %
+							    CAIRN_WORKER_FLIGHTS]);
+	*launched = !ret && p->num_items;
+	return ret || e->opt.attention ? ret : cairn_tiers_after(e->tiers, p);
+}
+
 static int step(struct cairn_engine *e, int *busy)
 {
 	const struct cairn_step_plan *p;
 	int64_t start = cairn_clock_ns(), planned;
-	int left;
+	int left, launched = 0;
 
+	if (cairn_worker_lost(e->worker))
+		CAIRN_TRY(engine_remote_recover(e, NULL));
 	CAIRN_TRY(take_fetched(e));
 	CAIRN_TRY(report_ends(e));
 	CAIRN_TRY(cairn_scheduler_plan(e->scheduler, start, &p));
 	planned = cairn_clock_ns();
 	e->stats.plan_ns += planned - start;
-	CAIRN_TRY(tell_moves(e, p));
-	CAIRN_TRY(cairn_tiers_before(e->tiers, p));
-	if (p->num_items)
-		CAIRN_TRY(launch(e, p));
-	CAIRN_TRY(cairn_tiers_after(e->tiers, p));
+	CAIRN_TRY(carry_out(e, p, &launched));
 	e->stats.launch_ns += cairn_clock_ns() - planned;
 	CAIRN_TRY(report_ends(e));
 	/* Leave one pass in flight, which the next plan follows. If this plan is empty, nothing follows:
 	 * collect the pass. */
-	left = p->num_items && !e->opt.in_turn && !p->in_turn;
+	left = launched && !e->opt.in_turn && !p->in_turn;
 	if (cairn_worker_in_flight(e->worker) <= left && !p->num_items && e->num_requests)
 		CAIRN_TRY(cairn_tiers_wait(e->tiers));	/* all requests wait for the disk */
 	if (cairn_worker_masks(e->worker))

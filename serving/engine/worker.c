@@ -206,7 +206,7 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	w->opt.nano = NULL;
 	w->vocab = model->config.vocab_size;
 	w->by_steps = !cairn_forward_supported(model);
-	w->have_graphs = !w->opt.no_graphs && w->impl->graph_begin;
+	w->have_graphs = !w->opt.no_graphs && w->impl->graph_begin && !w->opt.attention;
 	if (!w->by_steps)
 		w->opt.max_batch = cairn_worker_padded(w->opt.max_batch);
 	if (w->opt.max_rows < w->opt.max_batch)
@@ -216,19 +216,25 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 				  w->impl->argmax ? "sample" : "argmax");
 		goto out_destroy;
 	}
-	ret = cairn_kv_store_create(&w->kv, model, w->opt.num_pages, w->opt.page_size);
+	/* with remote attention, no operation here reads or writes the cache */
+	ret = cairn_kv_store_create(&w->kv, model, w->opt.attention ? 1 : w->opt.num_pages, w->opt.page_size);
 	if (ret)
 		goto out_destroy;
 	if (!w->by_steps)
 		ret = cairn_scratch_create(&w->scratch, model, w->opt.max_rows, w->opt.max_batch);
 	if (ret)
 		goto out_destroy;
+	if (w->opt.attention)
+		w->opt.decode = CAIRN_DECODE_UNFUSED;
 	ret = cairn_decoder_create(&w->decoder, model, w->opt.decode);
 	if (!ret && options->nano && !w->by_steps)
 		ret = worker_nano_create(w, options->nano);
-	if (!ret && options->slices && !w->by_steps)
+	if (!ret && w->opt.attention && w->by_steps)
+		ret = cairn_error(EOPNOTSUPP, "attention_workers: %s has no operation list for this model",
+				  w->impl->name);
+	if (!ret && (options->slices || w->opt.attention) && !w->by_steps)
 		ret = options->nano ? cairn_error(EINVAL, "worker: nano and slices exclude each other") :
-		      worker_sliced_create(w, options->slices);
+		      worker_sliced_create(w);
 	if (ret)
 		goto out_destroy;
 	ret = create_device(w);

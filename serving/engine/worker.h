@@ -27,6 +27,7 @@
 #include "serving/model/forward.h"
 #include "serving/model/sampling.h"
 #include "serving/nano/nano_plan.h"
+#include "serving/remote/lead.h"
 #include "serving/slices/slices.h"
 
 #define CAIRN_WORKER_FLIGHTS	2
@@ -92,6 +93,13 @@ struct cairn_worker_options {
 	 * passes are lists of operations then. Not with nano and slices. NULL: none; must outlive the worker.
 	 */
 	const struct cairn_worker_taps *taps;
+	/*
+	 * The members of this lead hold the cache and attend (attn_remote.h); NULL: the worker does. Then
+	 * passes are sliced, by the slices of the model if `slices` is NULL, and are not captured. Not
+	 * together with nano and tap. attends_all: without `previous` of attn_link.h, as chained parts need.
+	 */
+	struct cairn_lead *attention;
+	int attends_all;
 };
 
 struct cairn_worker_taps {
@@ -205,6 +213,18 @@ int cairn_worker_draw(struct cairn_worker *worker);
  * call.
  */
 int cairn_worker_move_rows(struct cairn_worker *worker, const int32_t *from, const int32_t *to, int32_t num);
+/*
+ * With `attention`: before the next pass, page `from` is copied to page `to`, in the order of the calls.
+ * Without, the caller moves pages in the memory of cairn_worker_kv().
+ */
+int cairn_worker_copy_page(struct cairn_worker *worker, int32_t from, int32_t to);
+/*
+ * Returns whether a member that holds a part of the cache is lost. A launch that has returned -ECONNRESET
+ * meanwhile has launched nothing; passes before it are as they were. restart() takes another member, and
+ * forgets the copies above: the cache is empty then.
+ */
+int cairn_worker_lost(const struct cairn_worker *worker);
+int cairn_worker_restart(struct cairn_worker *worker);
 /*
  * Makes the pass call fn as described at struct cairn_batch; it then does not run as a graph. Call it before
  * launch. It has no effect if decode_step runs the pass, because that has no point between two layers.

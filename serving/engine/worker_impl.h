@@ -11,6 +11,7 @@
 #include "primitives/base/error.h"
 #include "serving/engine/worker.h"
 #include "serving/nano/nano.h"
+#include "serving/remote/attn_remote.h"
 #include "serving/slices/attn_local.h"
 #include "serving/slices/sliced.h"
 
@@ -112,7 +113,11 @@ struct cairn_worker {
 	struct cairn_nano **nanos;	/* [plans.num]; NULL: all passes are sequential */
 	struct cairn_nano_plans plans;	/* without the plans themselves, of which nanos have copies */
 	struct cairn_sliced *sliced;	/* NULL: passes are not sliced */
-	struct cairn_attn_local *attn;	/* the attention of sliced passes */
+	struct cairn_attn_local *attn;	/* the attention of sliced passes; NULL: it is remote */
+	struct cairn_attn_remote *remote;
+	struct cairn_slices *own_slices;	/* of remote attention, if the caller gave none */
+	int32_t (*copies)[2];		/* [num_copies] pages to copy before the next pass */
+	int32_t num_copies, room_copies;
 	int32_t *nano_old;		/* arrays of a pass before its rows change places */
 	void *stream;
 
@@ -204,7 +209,7 @@ int worker_mask_apply(struct cairn_worker *w, int32_t rows);	/* can be captured 
 void worker_mask_destroy(struct cairn_worker *w);
 
 /* worker_sliced.c */
-int worker_sliced_create(struct cairn_worker *w, const struct cairn_slices *slices);
+int worker_sliced_create(struct cairn_worker *w);
 void worker_sliced_destroy(struct cairn_worker *w);
 int worker_sliced_reserve(struct cairn_worker *w, int *moved);
 int worker_sliced_forward(struct cairn_worker *w);

@@ -2,7 +2,8 @@
 /*
  * fuzz_control - arbitrary bytes as a control message, and as what a peer says on the socket of a channel
  *
- * Input: with 'm' as its first byte, a kind of one byte and a message, whose accepted numbers are in range.
+ * Input: with 'm' as its first byte, a kind of one byte and a message, whose accepted numbers are in range;
+ * with 'p' as its first byte, a plan, whose accepted pages and lengths are in range; with 'a', an address.
  * Else all that a stranger sends: a channel must not open, because the stranger cannot know the keys.
  */
 #include <string.h>
@@ -10,7 +11,9 @@
 #include <unistd.h>
 
 #include "serving/fuzz/fuzz.h"
+#include "serving/remote/address.h"
 #include "serving/remote/control.h"
+#include "serving/remote/pass.h"
 
 static void check_message(const uint8_t *data, size_t size)
 {
@@ -27,6 +30,9 @@ static void check_message(const uint8_t *data, size_t size)
 			const struct cairn_control_assign *a = m.data;
 
 			FUZZ_HOLDS(a->first_head >= 0 && a->first_head + a->num_heads <= a->num_kv_heads);
+			FUZZ_HOLDS(a->query_scalar > 0 && a->attention_factor > 0 && a->softcap >= 0);
+			FUZZ_HOLDS(sizeof(*a) + a->num_bytes == m.num_bytes);
+			FUZZ_HOLDS((int64_t)a->num_kv_heads * a->group <= CAIRN_MAX_HEADS);
 		}
 		if (m.kind == CAIRN_CONTROL_FAILED || m.kind == CAIRN_CONTROL_REFUSE)
 			FUZZ_HOLDS(fuzz_is_utf8(m.data, m.num_bytes) && m.num_bytes <= CAIRN_CONTROL_TEXT);
@@ -34,14 +40,55 @@ static void check_message(const uint8_t *data, size_t size)
 	free(aligned);
 }
 
+static void check_plan(const uint8_t *data, size_t size)
+{
+	const struct cairn_remote_limits l = { 8, 4, 32, 16, 4 };
+	int32_t *aligned = malloc(size + 8), keys;
+	struct cairn_remote_pass p;
+
+	memcpy(aligned, data, size);
+	if (!cairn_remote_pass_read(&p, aligned, size, &l)) {
+		FUZZ_HOLDS(cairn_remote_pass_bytes(&p) == size && p.num_rows <= l.max_rows);
+		for (int32_t i = 0; i < p.num_pages; i++)
+			FUZZ_HOLDS(p.kv_indices[i] >= 0 && p.kv_indices[i] < l.num_pages);
+		for (int32_t i = 0; i < p.num_moves; i++)
+			FUZZ_HOLDS(p.moves[i][0] >= 0 && p.moves[i][1] < l.num_pages);
+		for (int32_t i = 0; i < p.batch; i++) {
+			keys = (p.kv_indptr[i + 1] - p.kv_indptr[i] - 1) * l.page_size + p.last_page_len[i];
+			FUZZ_HOLDS(keys >= p.qo_indptr[i + 1] - p.qo_indptr[i] && keys <= l.max_context);
+		}
+	}
+	free(aligned);
+}
+
+static void check_address(const uint8_t *data, size_t size)
+{
+	char *text = malloc(size + 1);
+	union cairn_address a;
+
+	memcpy(text, data, size);
+	text[size] = 0;
+	if (!cairn_address_parse(&a, text))
+		FUZZ_HOLDS(a.any.sa_family == AF_INET || a.any.sa_family == AF_INET6);
+	free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const uint8_t secret[CAIRN_SECRET_BYTES];
-	struct cairn_channel *c;
+	struct cairn_control_channel *c;
 	int fd[2];
 
 	if (size >= 2 && data[0] == 'm') {
 		check_message(data + 1, size - 1);
+		return 0;
+	}
+	if (size >= 1 && data[0] == 'p') {
+		check_plan(data + 1, size - 1);
+		return 0;
+	}
+	if (size >= 1 && data[0] == 'a') {
+		check_address(data + 1, size - 1);
 		return 0;
 	}
 	FUZZ_HOLDS(!socketpair(AF_UNIX, SOCK_STREAM, 0, fd));

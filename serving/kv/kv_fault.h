@@ -60,6 +60,10 @@ enum cairn_kv_fault {
 	FAULT_DRAFT_FIRST_DROPPED,	/* the first draw counts only if it equals the draft */
 	FAULT_TREE_CHAIN,		/* a tree is reported as if it were a chain */
 	FAULT_TREE_ORPHAN,		/* a draft that equals row 0's draw counts, whatever it follows */
+	/* reset */
+	FAULT_RESET_TREE_KEPT,		/* prefixes that the device has lost are still found */
+	FAULT_RESET_DRAW_KEPT,		/* a draw of the plan undone still counts as in flight */
+	FAULT_RESET_NUMBER_KEPT,	/* the number of the plan undone is not used again */
 	NUM_FAULTS
 };
 

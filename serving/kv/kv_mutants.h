@@ -61,6 +61,7 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define cairn_scheduler_plan			mutant_scheduler_plan
 #define cairn_scheduler_pool			mutant_scheduler_pool
 #define cairn_scheduler_report			mutant_scheduler_report
+#define cairn_scheduler_reset			mutant_scheduler_reset
 #define cairn_scheduler_set_last		mutant_scheduler_set_last
 #define cairn_scheduler_speculate		mutant_scheduler_speculate
 #define cairn_scheduler_stats			mutant_scheduler_stats

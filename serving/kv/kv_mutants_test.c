@@ -101,6 +101,9 @@ MUTANT(scheduler_draft_end_kept, DRAFT_END_KEPT, scheduler)
 MUTANT(scheduler_draft_first_dropped, DRAFT_FIRST_DROPPED, scheduler)
 MUTANT(scheduler_tree_chain, TREE_CHAIN, scheduler)
 MUTANT(scheduler_tree_orphan, TREE_ORPHAN, scheduler)
+MUTANT(scheduler_reset_tree_kept, RESET_TREE_KEPT, scheduler)
+MUTANT(scheduler_reset_draw_kept, RESET_DRAW_KEPT, scheduler)
+MUTANT(scheduler_reset_number_kept, RESET_NUMBER_KEPT, scheduler)
 /* faults in pool and tree that the scheduler's model detects */
 MUTANT(scheduler_copy_missed, COPY_MISSED, scheduler)
 MUTANT(scheduler_salt_ignored, SALT_IGNORED, scheduler)
@@ -126,6 +129,7 @@ static const struct cairn_unit units[] = {
 	UNIT(scheduler_draft_beyond), UNIT(scheduler_draft_swapped), UNIT(scheduler_draft_offloaded),
 	UNIT(scheduler_draft_end_kept), UNIT(scheduler_draft_first_dropped),
 	UNIT(scheduler_tree_chain), UNIT(scheduler_tree_orphan),
+	UNIT(scheduler_reset_tree_kept), UNIT(scheduler_reset_draw_kept), UNIT(scheduler_reset_number_kept),
 };
 
 const struct cairn_family cairn_kv_mutants_family = {

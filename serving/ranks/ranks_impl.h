@@ -57,7 +57,8 @@ struct cairn_tp {
 	int32_t rank, ranks, timeout_ms;
 	int32_t first, end;		/* the ranks of this node */
 	int fd[MAX];			/* rank 0: to rank r; else fd[0]: to rank 0; -1: none */
-	struct cairn_channel *channel[MAX];	/* the same, to another node: fd is that of the channel */
+	/* the same, to another node: fd is that of the channel */
+	struct cairn_control_channel *channel[MAX];
 	struct rest rest[MAX];
 	pid_t pid[MAX];			/* child processes; 0: none, or reaped */
 	int reaped[MAX], status[MAX];	/* status: of a rank that was reaped */

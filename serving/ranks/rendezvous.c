@@ -171,7 +171,7 @@ int cairn_join_check(const struct cairn_channel_message *m, const struct cairn_j
 }
 
 /* Answers a rank with the last error, or with nothing if it may join. */
-static int answer(struct cairn_channel *c, int ret)
+static int answer(struct cairn_control_channel *c, int ret)
 {
 	struct joined j = { "" };
 
@@ -180,7 +180,7 @@ static int answer(struct cairn_channel *c, int ret)
 	return cairn_channel_send(c, JOINED, &j, sizeof(j), HANDSHAKE_MS);
 }
 
-static int receive_answer(struct cairn_channel *c, int ms)
+static int receive_answer(struct cairn_control_channel *c, int ms)
 {
 	struct cairn_channel_message m;
 	struct joined j;
@@ -195,9 +195,9 @@ static int receive_answer(struct cairn_channel *c, int ms)
 
 /* Shakes hands with a connection. A peer without the secret is refused: *refused; it may be a stranger. */
 static int take_peer(int fd, const uint8_t *secret, const struct cairn_join *mine, int32_t first,
-		     struct cairn_channel **channels, int *refused)
+		     struct cairn_control_channel **channels, int *refused)
 {
-	struct cairn_channel *c = NULL;
+	struct cairn_control_channel *c = NULL;
 	struct cairn_channel_message m;
 	int32_t rank = 0;
 	char why[256];
@@ -222,7 +222,8 @@ static int take_peer(int fd, const uint8_t *secret, const struct cairn_join *min
 	return *refused ? -EINVAL : cairn_error(EINVAL, "%s", why);
 }
 
-static int missing(const struct cairn_join *mine, int32_t first, struct cairn_channel *const *channels)
+static int missing(const struct cairn_join *mine, int32_t first,
+		   struct cairn_control_channel *const *channels)
 {
 	for (int32_t r = first; r < mine->ranks; r++)
 		if (!channels[r])
@@ -231,7 +232,7 @@ static int missing(const struct cairn_join *mine, int32_t first, struct cairn_ch
 }
 
 static int accept_all(const struct cairn_rendezvous *r, const struct cairn_join *mine, const uint8_t *secret,
-		      int32_t first, int listener, struct cairn_channel **channels)
+		      int32_t first, int listener, struct cairn_control_channel **channels)
 {
 	const int64_t deadline = cairn_clock_ns() + (int64_t)r->timeout_ms * 1000000;
 	char why[192] = "";
@@ -262,7 +263,7 @@ static int accept_all(const struct cairn_rendezvous *r, const struct cairn_join 
 }
 
 int cairn_rendezvous_accept(const struct cairn_rendezvous *r, const struct cairn_join *mine, int32_t first,
-			    struct cairn_channel **channels)
+			    struct cairn_control_channel **channels)
 {
 	uint8_t secret[CAIRN_SECRET_BYTES];
 	int listener, ret;
@@ -280,7 +281,7 @@ int cairn_rendezvous_accept(const struct cairn_rendezvous *r, const struct cairn
 }
 
 static int join(const struct cairn_rendezvous *r, const struct cairn_join *mine, const uint8_t *secret,
-		const struct addrinfo *a, struct cairn_channel **channel)
+		const struct addrinfo *a, struct cairn_control_channel **channel)
 {
 	const int64_t deadline = cairn_clock_ns() + (int64_t)r->timeout_ms * 1000000;
 	char why[256];
@@ -308,7 +309,7 @@ static int join(const struct cairn_rendezvous *r, const struct cairn_join *mine,
 }
 
 int cairn_rendezvous_connect(const struct cairn_rendezvous *r, const struct cairn_join *mine,
-			     struct cairn_channel **channel)
+			     struct cairn_control_channel **channel)
 {
 	uint8_t secret[CAIRN_SECRET_BYTES];
 	struct addrinfo *a;

@@ -53,8 +53,8 @@ int cairn_join_check(const struct cairn_channel_message *m, const struct cairn_j
  * 0 as mine->rank. Both take at most timeout_ms.
  */
 int cairn_rendezvous_accept(const struct cairn_rendezvous *r, const struct cairn_join *mine, int32_t first,
-			    struct cairn_channel **channels);
+			    struct cairn_control_channel **channels);
 int cairn_rendezvous_connect(const struct cairn_rendezvous *r, const struct cairn_join *mine,
-			     struct cairn_channel **channel);
+			     struct cairn_control_channel **channel);
 
 #endif

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,10 +35,11 @@ struct hello {
 	uint8_t key[SODIUM_KEY_BYTES];
 };
 
-struct cairn_channel {
+struct cairn_control_channel {
 	const struct sodium *sodium;
 	int fd;
 	int ended;			/* an error has occurred, or the peer has said goodbye */
+	int closed;			/* the peer has said goodbye */
 	int may_close;			/* no frame has been sent in part */
 	struct sodium_stream push, pull;
 	/* the frame that is coming: length, then encrypted bytes */
@@ -158,7 +160,7 @@ static int grow(uint8_t **buffer, size_t *room, size_t num)
 	return 0;
 }
 
-static int send_frame(struct cairn_channel *c, uint32_t kind, const void *data, size_t num_bytes,
+static int send_frame(struct cairn_control_channel *c, uint32_t kind, const void *data, size_t num_bytes,
 		      unsigned char tag, int64_t until)
 {
 	const size_t clear = KIND_BYTES + num_bytes, frame = clear + SODIUM_FRAME_BYTES;
@@ -180,7 +182,7 @@ static int send_frame(struct cairn_channel *c, uint32_t kind, const void *data, 
 }
 
 /* Decrypts the frame that has come. */
-static int open_frame(struct cairn_channel *c, struct cairn_channel_message *m)
+static int open_frame(struct cairn_control_channel *c, struct cairn_channel_message *m)
 {
 	unsigned long long clear = 0;
 	unsigned char tag = 0xff;
@@ -193,7 +195,8 @@ static int open_frame(struct cairn_channel *c, struct cairn_channel_message *m)
 		return cairn_error(EACCES, "channel: a frame is not from the peer: another secret, or a "
 				   "connection that was tampered with");
 	c->got = 0;
-	if (tag == SODIUM_TAG_FINAL)
+	c->closed = tag == SODIUM_TAG_FINAL;
+	if (c->closed)
 		return lost("the peer has closed the connection");
 	if (tag != SODIUM_TAG_MESSAGE || clear < KIND_BYTES)
 		return cairn_error(EINVAL, "channel: a frame has tag %d and %llu bytes", tag, clear);
@@ -204,7 +207,7 @@ static int open_frame(struct cairn_channel *c, struct cairn_channel_message *m)
 	return 0;
 }
 
-static int receive_frame(struct cairn_channel *c, struct cairn_channel_message *m, int64_t until)
+static int receive_frame(struct cairn_control_channel *c, struct cairn_channel_message *m, int64_t until)
 {
 	size_t frame, got;
 	int ret;
@@ -254,7 +257,7 @@ static void derive(const struct sodium *s, uint8_t key[SODIUM_KEY_BYTES], const 
 }
 
 /* Derives the keys and starts both streams; header: that of ours. */
-static int start_streams(struct cairn_channel *c, const struct hello *own, const struct hello *peer,
+static int start_streams(struct cairn_control_channel *c, const struct hello *own, const struct hello *peer,
 			 const uint8_t *own_key, enum cairn_channel_side side, const uint8_t *secret,
 			 uint8_t header[SODIUM_HEADER_BYTES], uint8_t pull_key[SODIUM_KEY_BYTES])
 {
@@ -275,7 +278,8 @@ static int start_streams(struct cairn_channel *c, const struct hello *own, const
 	return bad ? cairn_error(EINVAL, "channel: the peer has an invalid key") : 0;
 }
 
-static int confirm(struct cairn_channel *c, const uint8_t *header, const uint8_t *pull_key, int64_t until)
+static int confirm(struct cairn_control_channel *c, const uint8_t *header, const uint8_t *pull_key,
+		   int64_t until)
 {
 	uint8_t theirs[SODIUM_HEADER_BYTES];
 	struct cairn_channel_message m = { .kind = CONFIRM };
@@ -292,7 +296,7 @@ static int confirm(struct cairn_channel *c, const uint8_t *header, const uint8_t
 	return 0;
 }
 
-static int shake_hands(struct cairn_channel *c, enum cairn_channel_side side, const uint8_t *secret,
+static int shake_hands(struct cairn_control_channel *c, enum cairn_channel_side side, const uint8_t *secret,
 		       int64_t until)
 {
 	const struct sodium *s = c->sodium;
@@ -318,11 +322,12 @@ static int shake_hands(struct cairn_channel *c, enum cairn_channel_side side, co
 	return ret;
 }
 
-int cairn_channel_open(struct cairn_channel **out, int fd, enum cairn_channel_side side,
+int cairn_channel_open(struct cairn_control_channel **out, int fd, enum cairn_channel_side side,
 		       const uint8_t *secret, int timeout_ms)
 {
 	const struct sodium *s = NULL;
-	struct cairn_channel *c = NULL;
+	struct cairn_control_channel *c = NULL;
+	const int on = 1;
 	int ret = sodium_load(&s);
 
 	if (!ret && !secret && !peer_is_here(fd))
@@ -337,6 +342,8 @@ int cairn_channel_open(struct cairn_channel **out, int fd, enum cairn_channel_si
 	}
 	c->sodium = s;
 	c->fd = fd;
+	/* a message must not wait for the acknowledgement of the one before; no error on a Unix socket */
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	ret = shake_hands(c, side, secret, now_ms() + timeout_ms);
 	c->ended = ret != 0;
 	if (ret)
@@ -346,7 +353,7 @@ int cairn_channel_open(struct cairn_channel **out, int fd, enum cairn_channel_si
 	return ret;
 }
 
-void cairn_channel_close(struct cairn_channel *c)
+void cairn_channel_close(struct cairn_control_channel *c)
 {
 	if (!c)
 		return;
@@ -365,12 +372,17 @@ void cairn_channel_close(struct cairn_channel *c)
 	free(c);
 }
 
-int cairn_channel_fd(const struct cairn_channel *c)
+int cairn_channel_was_closed(const struct cairn_control_channel *c)
+{
+	return c->closed;
+}
+
+int cairn_channel_fd(const struct cairn_control_channel *c)
 {
 	return c->fd;
 }
 
-int cairn_channel_send(struct cairn_channel *c, uint32_t kind, const void *data, size_t num_bytes,
+int cairn_channel_send(struct cairn_control_channel *c, uint32_t kind, const void *data, size_t num_bytes,
 		       int timeout_ms)
 {
 	int ret;
@@ -384,7 +396,7 @@ int cairn_channel_send(struct cairn_channel *c, uint32_t kind, const void *data,
 	return ret;
 }
 
-int cairn_channel_receive(struct cairn_channel *c, struct cairn_channel_message *m, int timeout_ms)
+int cairn_channel_receive(struct cairn_control_channel *c, struct cairn_channel_message *m, int timeout_ms)
 {
 	int ret;
 

@@ -35,7 +35,7 @@
 
 enum cairn_channel_side { CAIRN_CHANNEL_LEAD, CAIRN_CHANNEL_MEMBER };
 
-struct cairn_channel;
+struct cairn_control_channel;
 
 struct cairn_channel_message {
 	uint32_t kind;
@@ -53,16 +53,18 @@ int cairn_secret_load(uint8_t secret[CAIRN_SECRET_BYTES], const char *path);
  * Opens a channel over a connected stream socket; takes the socket in any case. secret: NULL for none.
  * timeout_ms: for the whole handshake.
  */
-int cairn_channel_open(struct cairn_channel **out, int fd, enum cairn_channel_side side,
+int cairn_channel_open(struct cairn_control_channel **out, int fd, enum cairn_channel_side side,
 		       const uint8_t *secret, int timeout_ms);
 /* Tells the peer that no more follows, if that needs no waiting, and closes the socket. NULL is legal. */
-void cairn_channel_close(struct cairn_channel *c);
+void cairn_channel_close(struct cairn_control_channel *c);
+/* Returns whether the peer has said that no more follows. */
+int cairn_channel_was_closed(const struct cairn_control_channel *c);
 /* For poll(): a message may also be there without the socket being readable, so receive until -ETIMEDOUT. */
-int cairn_channel_fd(const struct cairn_channel *c);
+int cairn_channel_fd(const struct cairn_control_channel *c);
 /* kind: 1 or larger. A message that could not be sent in time ends the channel. */
-int cairn_channel_send(struct cairn_channel *c, uint32_t kind, const void *data, size_t num_bytes,
+int cairn_channel_send(struct cairn_control_channel *c, uint32_t kind, const void *data, size_t num_bytes,
 		       int timeout_ms);
 /* timeout_ms 0: takes what is there. A message that has come in part is kept. */
-int cairn_channel_receive(struct cairn_channel *c, struct cairn_channel_message *m, int timeout_ms);
+int cairn_channel_receive(struct cairn_control_channel *c, struct cairn_channel_message *m, int timeout_ms);
 
 #endif

@@ -28,7 +28,7 @@ static void exchange(struct cairn_test *t, int over_tcp, const uint8_t *with)
 	static const size_t sizes[] = { 0, 1, 7, 8, 4096, 65537, CAIRN_CHANNEL_MAX };
 	uint8_t *data = malloc(CAIRN_CHANNEL_MAX);
 	struct cairn_channel_message m;
-	struct cairn_channel *c;
+	struct cairn_control_channel *c;
 	struct member x;
 	int fd[2];
 
@@ -78,7 +78,7 @@ static void secrets_differ(struct cairn_test *t)
 	if (!have_sodium(t))
 		return;
 	for (int i = 0; i < 2; i++) {
-		struct cairn_channel *c = NULL;
+		struct cairn_control_channel *c = NULL;
 		struct member x;
 		int fd[2];
 
@@ -99,7 +99,7 @@ static void no_secret_elsewhere(struct cairn_test *t)
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(9),
 				 .sin_addr = { htonl(0xc0000201) } };
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct cairn_channel *c;
+	struct cairn_control_channel *c;
 
 	if (!have_sodium(t) || fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a))) {
 		cairn_skip(t, "no route to another machine");
@@ -121,7 +121,7 @@ static void put(uint8_t *to, uint32_t v)
 static void strangers(struct cairn_test *t)
 {
 	uint8_t hello[48] = "cairnctl";
-	struct cairn_channel *c = NULL;
+	struct cairn_control_channel *c = NULL;
 	int64_t begin;
 	int fd[2];
 	static const struct { uint32_t version, side; char first; int ret; const char *says; } said[] = {
@@ -264,7 +264,7 @@ static void *run_relay(void *arg)
 static int through(struct cairn_test *t, enum deed deed, size_t at, struct member *x)
 {
 	struct relay r = { .deed = deed, .at = at };
-	struct cairn_channel *c = NULL;
+	struct cairn_control_channel *c = NULL;
 	int a[2], b[2];
 
 	if (!EXPECT(t, connect_two(a, 0) == 0) || !EXPECT(t, connect_two(b, 0) == 0))
@@ -341,7 +341,7 @@ static void lengths(struct cairn_test *t)
 {
 	static const uint32_t absurd[] = { 0, 17, 20, CAIRN_CHANNEL_MAX + 22, 1u << 31, UINT32_MAX };
 	struct cairn_channel_message m;
-	struct cairn_channel *c;
+	struct cairn_control_channel *c;
 	struct member x;
 	int fd[2];
 

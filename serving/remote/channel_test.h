@@ -68,7 +68,7 @@ static inline void *run_member(void *arg)
 {
 	struct member *x = arg;
 	struct cairn_channel_message m;
-	struct cairn_channel *c = NULL;
+	struct cairn_control_channel *c = NULL;
 
 	x->opened = x->ended = cairn_channel_open(&c, x->fd, CAIRN_CHANNEL_MEMBER, x->secret, x->timeout_ms);
 	while (!x->ended) {

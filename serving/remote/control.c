@@ -19,7 +19,8 @@ static const struct kind {
 	[CAIRN_CONTROL_READY] = { "ready", TO_LEAD, sizeof(struct cairn_control_epoch), 0 },
 	[CAIRN_CONTROL_BEAT] = { "beat", TO_LEAD, sizeof(struct cairn_control_beat), 0 },
 	[CAIRN_CONTROL_FAILED] = { "failed", TO_LEAD, 0, CAIRN_CONTROL_TEXT },
-	[CAIRN_CONTROL_ASSIGN] = { "assign", TO_MEMBER, sizeof(struct cairn_control_assign), 0 },
+	[CAIRN_CONTROL_ASSIGN] = { "assign", TO_MEMBER, sizeof(struct cairn_control_assign),
+				   CAIRN_CHANNEL_MAX - sizeof(struct cairn_control_assign) },
 	[CAIRN_CONTROL_REFUSE] = { "refuse", TO_MEMBER, 0, CAIRN_CONTROL_TEXT },
 	[CAIRN_CONTROL_PLAN] = { "plan", TO_MEMBER, sizeof(struct cairn_control_plan),
 				 CAIRN_CHANNEL_MAX - sizeof(struct cairn_control_plan) },
@@ -49,7 +50,17 @@ static int check_join(const struct cairn_channel_message *m)
 		return bad(m, "role", j->role);
 	if (!j->transports)
 		return bad(m, "transports", j->transports);
-	return j->rank < -1 || j->rank >= CAIRN_CONTROL_RANKS ? bad(m, "rank", j->rank) : 0;
+	if (j->rank < -1 || j->rank >= CAIRN_CONTROL_RANKS)
+		return bad(m, "rank", j->rank);
+	if (j->pid < 0)
+		return bad(m, "pid", j->pid);
+	if (j->reserved)
+		return bad(m, "reserved", j->reserved);
+	for (int i = 0; i < CAIRN_CONTROL_TABLE && j->table[i]; i++)
+		if (j->table[i] < ' ' || j->table[i] > '~')
+			return bad(m, "the table's character", j->table[i]);
+	return !j->table[0] || j->table[CAIRN_CONTROL_TABLE - 1] ?
+	       bad(m, "the table's first byte", j->table[0]) : 0;
 }
 
 static int in_range(const struct cairn_channel_message *m, const char *member, int64_t value, int64_t least,
@@ -58,22 +69,44 @@ static int in_range(const struct cairn_channel_message *m, const char *member, i
 	return value < least || value > most ? bad(m, member, value) : 0;
 }
 
-static int check_assign(const struct cairn_channel_message *m)
+/* Checks a number that is no integer; NaN is out of every range. */
+static int is_real(const struct cairn_channel_message *m, const char *member, double value, double least,
+		   double most)
+{
+	return value >= least && value <= most ? 0 :
+	       cairn_error(EINVAL, "control: %s: %s is %g", cairn_control_kind_name(m->kind), member, value);
+}
+
+static int check_assign(const struct cairn_channel_message *m, size_t rest)
 {
 	const struct cairn_control_assign *a = m->data;
+	int64_t scales;
 
 	CAIRN_TRY(in_range(m, "epoch", a->epoch, 1, UINT32_MAX));
 	CAIRN_TRY(in_range(m, "rank", a->rank, 0, CAIRN_CONTROL_RANKS - 1));
-	CAIRN_TRY(in_range(m, "num_kv_heads", a->num_kv_heads, 1, 1 << 16));
+	CAIRN_TRY(in_range(m, "num_kv_heads", a->num_kv_heads, 1, CAIRN_MAX_HEADS));
 	CAIRN_TRY(in_range(m, "num_heads", a->num_heads, 1, a->num_kv_heads));
 	CAIRN_TRY(in_range(m, "first_head", a->first_head, 0, a->num_kv_heads - a->num_heads));
-	CAIRN_TRY(in_range(m, "num_layers", a->num_layers, 1, 1 << 16));
-	CAIRN_TRY(in_range(m, "head_dim", a->head_dim, 8, 1 << 16));
+	CAIRN_TRY(in_range(m, "num_layers", a->num_layers, 1, CAIRN_MAX_LAYERS));
+	CAIRN_TRY(in_range(m, "head_dim", a->head_dim, 8, CAIRN_MAX_HEAD_DIM));
 	CAIRN_TRY(in_range(m, "num_pages", a->num_pages, 1, INT32_MAX));
 	CAIRN_TRY(in_range(m, "page_size", a->page_size, 1, 1 << 16));
 	CAIRN_TRY(in_range(m, "dtype", a->dtype, 0, 16));
 	CAIRN_TRY(in_range(m, "kv_fp8", a->kv_fp8, 0, 1));
-	return in_range(m, "transport", a->transport, 0, 31);
+	CAIRN_TRY(in_range(m, "transport", a->transport, 0, 31));
+	CAIRN_TRY(in_range(m, "group", a->group, 1, CAIRN_MAX_HEADS / a->num_kv_heads));
+	CAIRN_TRY(in_range(m, "max_rows", a->max_rows, 1, 1 << 20));
+	CAIRN_TRY(in_range(m, "max_batch", a->max_batch, 1, a->max_rows));
+	CAIRN_TRY(in_range(m, "max_context", a->max_context, 1, INT32_MAX));
+	CAIRN_TRY(in_range(m, "previous", a->previous, 0, 1));
+	CAIRN_TRY(in_range(m, "window", a->window, 0, INT32_MAX));
+	CAIRN_TRY(is_real(m, "query_scalar", a->query_scalar, 1e-6, 1e9));
+	CAIRN_TRY(is_real(m, "attention_factor", a->attention_factor, 1e-6, 1e6));
+	CAIRN_TRY(is_real(m, "softcap", a->softcap, 0, 1e6));
+	CAIRN_TRY(in_range(m, "reserved", a->reserved, 0, 0));
+	CAIRN_TRY(in_range(m, "num_bytes", a->num_bytes, (int64_t)rest, (int64_t)rest));
+	scales = a->kv_fp8 ? 2 * (int64_t)sizeof(float) * a->num_layers * a->num_heads : 0;
+	return rest ? in_range(m, "num_bytes", a->num_bytes, scales, scales) : 0;
 }
 
 static int check_epoch(const struct cairn_channel_message *m)
@@ -90,7 +123,7 @@ static int check_blob(const struct cairn_channel_message *m, size_t rest)
 
 	CAIRN_TRY(in_range(m, "from", b->from, 0, CAIRN_CONTROL_RANKS - 1));
 	CAIRN_TRY(in_range(m, "to", b->to, 0, CAIRN_CONTROL_RANKS - 1));
-	CAIRN_TRY(in_range(m, "reserved", b->reserved, 0, 0));
+	CAIRN_TRY(in_range(m, "epoch", b->epoch, 1, UINT32_MAX));
 	return in_range(m, "num_bytes", b->num_bytes, (int64_t)rest, (int64_t)rest);
 }
 
@@ -128,7 +161,7 @@ int cairn_control_check(const struct cairn_channel_message *m, int to_lead)
 	case CAIRN_CONTROL_JOIN:
 		return check_join(m);
 	case CAIRN_CONTROL_ASSIGN:
-		return check_assign(m);
+		return check_assign(m, rest);
 	case CAIRN_CONTROL_READY:
 	case CAIRN_CONTROL_STATUS:
 		return check_epoch(m);
@@ -148,7 +181,7 @@ int cairn_control_check(const struct cairn_channel_message *m, int to_lead)
 	}
 }
 
-int cairn_control_send(struct cairn_channel *c, enum cairn_control_kind kind, const void *head,
+int cairn_control_send(struct cairn_control_channel *c, enum cairn_control_kind kind, const void *head,
 		       size_t head_bytes, const void *rest, size_t rest_bytes, int timeout_ms)
 {
 	char *all = malloc(head_bytes + rest_bytes + 1);

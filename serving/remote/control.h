@@ -8,7 +8,7 @@
  *     BEAT         every 100 ms
  *     FAILED TEXT  the reason, before the member exits
  *   lead to member
- *     ASSIGN       the member's share: rank, heads, cache
+ *     ASSIGN       the member's share: rank, heads, cache; again in each epoch
  *     REFUSE TEXT  the reason; the channel is closed after it
  *     PLAN BYTES   what a pass computes; the next pass's while one is under way
  *     STATUS       the error word that ends waiting kernels; 0: none
@@ -24,9 +24,11 @@
 #ifndef CAIRN_CONTROL_H
 #define CAIRN_CONTROL_H
 
+#include "serving/model/config.h"
 #include "serving/remote/channel.h"
 
-#define CAIRN_CONTROL_VERSION	1
+#define CAIRN_CONTROL_VERSION	2
+#define CAIRN_CONTROL_TABLE	16		/* bytes of a table's name, with its NUL */
 #define CAIRN_CONTROL_TEXT	480		/* bytes of a text */
 #define CAIRN_CONTROL_BLOB_BYTES	65536		/* bytes of a blob */
 #define CAIRN_CONTROL_RANKS	256		/* members */
@@ -46,6 +48,9 @@ struct cairn_control_join {
 	uint64_t digest;		/* of the sources; all must have the same */
 	uint32_t transports;		/* bit i: transport i of the table */
 	int32_t rank;			/* asked for; -1: any */
+	int32_t pid;			/* of the member's process, on its machine */
+	uint32_t reserved;		/* 0 */
+	char table[CAIRN_CONTROL_TABLE];	/* whose operations it runs; all must have the same */
 };
 
 struct cairn_control_assign {
@@ -56,6 +61,15 @@ struct cairn_control_assign {
 	int32_t num_pages, page_size;
 	int32_t dtype, kv_fp8;
 	uint32_t transport;
+	int32_t group;			/* query heads of a KV head */
+	int32_t max_rows, max_batch, max_context;	/* maxima of one pass; keys of one request */
+	int32_t previous;		/* attn_link.h */
+	int32_t window;			/* of the layers marked below; 0: none has one */
+	/* the softmax scale is attention_factor^2 / sqrt(query_scalar) */
+	double query_scalar, attention_factor, softcap;
+	uint8_t windowed[CAIRN_MAX_LAYERS / 8];		/* one bit per layer */
+	/* bytes of the 8-bit cache's scales, which follow: of K, then of V, f32 [num_layers, num_heads] */
+	uint32_t num_bytes, reserved;	/* num_bytes 0: all are 1. reserved: 0 */
 };
 
 struct cairn_control_epoch {		/* READY, STATUS: the epoch that it belongs to */
@@ -74,14 +88,14 @@ struct cairn_control_plan {
 
 struct cairn_control_blob {
 	int32_t from, to;		/* ranks */
-	uint32_t num_bytes, reserved;	/* reserved: 0 */
+	uint32_t num_bytes, epoch;
 };
 
 /* to_lead: the receiver is the lead. A text has no byte below 32, and no other control character. */
 int cairn_control_check(const struct cairn_channel_message *m, int to_lead);
 const char *cairn_control_kind_name(uint32_t kind);	/* "join"; "?" if it is none */
 /* Sends a message of this struct, followed by text or bytes. */
-int cairn_control_send(struct cairn_channel *c, enum cairn_control_kind kind, const void *head,
+int cairn_control_send(struct cairn_control_channel *c, enum cairn_control_kind kind, const void *head,
 		       size_t head_bytes, const void *rest, size_t rest_bytes, int timeout_ms);
 
 #endif

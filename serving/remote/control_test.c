@@ -10,21 +10,30 @@ union message {
 	struct cairn_control_beat beat;
 	struct cairn_control_plan plan;
 	struct cairn_control_blob blob;
-	char bytes[256];
+	char bytes[512];
 };
 
 static const struct cairn_control_join join = {
 	.version = CAIRN_CONTROL_VERSION, .role = CAIRN_MEMBER_ATTENTION, .digest = 7, .transports = 5,
-	.rank = -1,
+	.rank = -1, .pid = 12, .table = "cpu",
 };
 static const struct cairn_control_assign assign = {
 	.epoch = 1, .rank = 3, .config = 9, .first_head = 6, .num_heads = 2, .num_layers = 32,
 	.num_kv_heads = 8, .head_dim = 128, .num_pages = 1000, .page_size = 16, .dtype = 2, .transport = 1,
+	.group = 4, .max_rows = 64, .max_batch = 8, .max_context = 512, .window = 100, .query_scalar = 128,
+	.attention_factor = 1,
+};
+/* one with scales of an 8-bit cache */
+static const struct cairn_control_assign scaled = {
+	.epoch = 1, .num_heads = 1, .num_layers = 2, .num_kv_heads = 1, .head_dim = 64, .num_pages = 10,
+	.page_size = 16, .dtype = 2, .kv_fp8 = 1, .group = 1, .max_rows = 8, .max_batch = 8,
+	.max_context = 64, .previous = 1, .query_scalar = 64, .attention_factor = 1.25, .softcap = 50,
+	.num_bytes = 16,
 };
 static const struct cairn_control_epoch epoch = { .epoch = 2 };
 static const struct cairn_control_beat beat = { .passes = 3 };
 static const struct cairn_control_plan plan = { .pass = 1, .lane = 2, .num_bytes = 5 };
-static const struct cairn_control_blob blob = { .from = 1, .to = 255, .num_bytes = 3 };
+static const struct cairn_control_blob blob = { .from = 1, .to = 255, .num_bytes = 3, .epoch = 1 };
 
 static const struct good {
 	uint32_t kind;
@@ -37,6 +46,7 @@ static const struct good {
 	{ CAIRN_CONTROL_BEAT, &beat, sizeof(beat), 0, 1, 0 },
 	{ CAIRN_CONTROL_FAILED, "", 0, 9, 1, 0 }, { CAIRN_CONTROL_FAILED, "", 0, 0, 1, 0 },
 	{ CAIRN_CONTROL_ASSIGN, &assign, sizeof(assign), 0, 0, 1 },
+	{ CAIRN_CONTROL_ASSIGN, &scaled, sizeof(scaled), 16, 0, 1 },
 	{ CAIRN_CONTROL_REFUSE, "", 0, 200, 0, 1 },
 	{ CAIRN_CONTROL_PLAN, &plan, sizeof(plan), 5, 0, 1 },
 	{ CAIRN_CONTROL_STATUS, &epoch, sizeof(epoch), 0, 0, 1 },
@@ -84,7 +94,7 @@ static const struct {
 	uint64_t value;
 	const char *says;
 } bad[] = {
-	BAD(JOIN, join, version, 2, "join: version is 2"), BAD(JOIN, join, role, 3, "join: role is 3"),
+	BAD(JOIN, join, version, 3, "join: version is 3"), BAD(JOIN, join, role, 3, "join: role is 3"),
 	BAD(JOIN, join, transports, 0, "join: transports is 0"), BAD(JOIN, join, rank, -2, "rank is -2"),
 	BAD(JOIN, join, rank, 256, "join: rank is 256"), BAD(READY, epoch, epoch, 0, "ready: epoch is 0"),
 	BAD(READY, epoch, error, 1, "ready: error is 1"), BAD(STATUS, epoch, epoch, 0, "status: epoch is 0"),
@@ -102,7 +112,19 @@ static const struct {
 	BAD(PLAN, plan, lane, 8, "plan: lane is 8"), BAD(PLAN, plan, num_bytes, 4, "plan: num_bytes is 4"),
 	BAD(PLAN, plan, num_bytes, 6, "plan: num_bytes is 6"), BAD(BLOB, blob, from, -1, "blob: from is -1"),
 	BAD(BLOB, blob, to, 256, "blob: to is 256"), BAD(BLOB, blob, num_bytes, 2, "blob: num_bytes is 2"),
-	BAD(BLOB, blob, reserved, 1, "blob: reserved is 1"),
+	BAD(BLOB, blob, epoch, 0, "blob: epoch is 0"), BAD(JOIN, join, pid, -1, "join: pid is -1"),
+	BAD(JOIN, join, reserved, 1, "join: reserved is 1"),
+	BAD(JOIN, join, table, 0, "the table's first byte"),
+	BAD(JOIN, join, table, 7, "the table's character"), BAD(ASSIGN, assign, group, 0, "group is 0"),
+	BAD(ASSIGN, assign, group, 1025, "group is 1025"), BAD(ASSIGN, assign, max_rows, 0, "max_rows is 0"),
+	BAD(ASSIGN, assign, max_batch, 65, "max_batch is 65"),
+	BAD(ASSIGN, assign, max_context, 0, "max_context is 0"),
+	BAD(ASSIGN, assign, previous, 2, "previous is 2"), BAD(ASSIGN, assign, window, -1, "window is -1"),
+	BAD(ASSIGN, assign, query_scalar, 0, "query_scalar is 0"),
+	BAD(ASSIGN, assign, attention_factor, INT64_MAX, "attention_factor is nan"),
+	BAD(ASSIGN, assign, softcap, -1, "softcap is -nan"),
+	BAD(ASSIGN, assign, reserved, 1, "assign: reserved is 1"),
+	BAD(ASSIGN, assign, num_bytes, 1, "assign: num_bytes is 1"),
 };
 
 static void refused(struct cairn_test *t)
@@ -137,7 +159,7 @@ static void refused(struct cairn_test *t)
 static void sent(struct cairn_test *t)
 {
 	struct cairn_channel_message m;
-	struct cairn_channel *c;
+	struct cairn_control_channel *c;
 	struct member x;
 	int fd[2];
 

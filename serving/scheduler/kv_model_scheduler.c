@@ -29,6 +29,7 @@ enum {
 	FETCHED,
 	TIME,
 	SPECULATE,
+	RESET,
 	NUM_SCHED_OPS
 };
 
@@ -47,6 +48,7 @@ static const char *const sched_ops[NUM_SCHED_OPS] = {
 	"fetched",
 	"time passes",
 	"let an answer speculate or not",
+	"the device loses its memory",
 };
 
 static int submit(struct model_engine *e, const struct kv_op *op, int more)
@@ -196,6 +198,39 @@ static int speculate(struct model_engine *e, struct model_request *r, int32_t in
 	return 0;
 }
 
+/* Takes back the draws of the last plan. */
+static void undo_last(struct model_engine *e)
+{
+	const struct model_flight *f = &e->flights[--e->num_flights];
+
+	for (int32_t i = f->num_draws - 1; i >= 0; i--) {
+		struct model_request *r = model_find(e, f->draws[i].id);
+		struct model_answer *a = r ? &r->answers[f->draws[i].index] : NULL;
+
+		if (!a || !a->live)
+			continue;
+		a->drawn -= f->draws[i].counts;
+		a->in_flight -= !f->draws[i].follows;
+		a->drafts = 0;
+	}
+}
+
+/* The device loses all keys and values, with or without the last plan. */
+static int reset(struct model_engine *e, int undo)
+{
+	const int may = !e->opt.host_pages && (!undo || e->num_flights);
+	int ret = cairn_scheduler_reset(e->s, undo);
+
+	if (ret != (may ? 0 : -EINVAL))
+		return model_wrong(e, "reset", ret, may ? 0 : -EINVAL);
+	if (!may)
+		return 0;
+	memset(e->device, 0, sizeof(e->device));
+	if (undo)
+		undo_last(e);
+	return 0;
+}
+
 static int sched_op(struct model_engine *e, const struct kv_op *op)
 {
 	struct model_request *r = &e->requests[op->a % MODEL_REQUESTS];
@@ -229,6 +264,8 @@ static int sched_op(struct model_engine *e, const struct kv_op *op)
 		return r->there ? hold(e, r, index, op->c % 2) : 0;
 	case FETCHED:
 		return fetched(e);
+	case RESET:
+		return reset(e, op->c % 2);
 	case SPECULATE:
 		return r->there && r->answers[index].live ? speculate(e, r, index, op->c % 2) : 0;
 	default:

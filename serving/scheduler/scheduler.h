@@ -276,6 +276,14 @@ int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct
 int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, const uint8_t *stops);
 
 /*
+ * For a device that has lost all keys and values: every running sequence goes back to the queue and computes
+ * its tokens again, and the device's tree is emptied. With `undo`, the last plan was not carried out: its
+ * draws are taken back, it is not to be reported, and its number is used again. Earlier plans were carried
+ * out, and are to be reported. -EINVAL: undo without an unreported plan; there is a host tier.
+ */
+int cairn_scheduler_reset(struct cairn_scheduler *s, int undo);
+
+/*
  * Reports that all FETCH moves for this request are done. The request is not admitted before that. -ENOENT:
  * no such request, or it is not waiting.
  */

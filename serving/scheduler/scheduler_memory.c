@@ -106,6 +106,55 @@ int sched_preempt(struct cairn_scheduler *s, struct sched_seq *q)
 	return 0;
 }
 
+/* Takes back the draws of the last plan, which was not carried out. */
+static void undo_plan(struct cairn_scheduler *s)
+{
+	const int parity = (int)(s->plan_number & 1);
+	struct plan_buffer *b = &s->plans[parity];
+
+	for (int32_t i = 0; i < b->plan.num_draws; i++) {
+		struct sched_seq *q = b->draws[i].seq;
+
+		if (q) {		/* NULL: the sequence has ended */
+			q->in_flight -= !FAULT(RESET_DRAW_KEPT);
+			q->draw[parity] = -1;
+		}
+		i += b->draws[i].num_drafts;
+	}
+	s->plan_number -= !FAULT(RESET_NUMBER_KEPT);
+	s->unreported--;
+}
+
+int cairn_scheduler_reset(struct cairn_scheduler *s, int undo)
+{
+	int32_t leaf;
+
+	if (s->failed || s->host.pool || (undo && !s->unreported))
+		return cairn_error(EINVAL, "scheduler: reset: %s", s->failed ? "an earlier call has failed" :
+				   s->host.pool ? "the host tier holds keys" : "there is no plan to undo");
+	s->failed = 1;
+	if (undo)
+		undo_plan(s);
+	while (s->num_running) {
+		struct sched_seq *q = s->running[s->num_running - 1];
+
+		CAIRN_TRY(sched_preempt(s, q));
+		q->planned = 0;
+		q->is_cached = 0;
+	}
+	while (s->device.tree && !FAULT(RESET_TREE_KEPT)) {
+		leaf = cairn_prefix_tree_victim(s->device.tree);
+		if (leaf == CAIRN_PREFIX_NONE)
+			break;
+		CAIRN_TRY(cairn_prefix_tree_remove(s->device.tree, leaf));
+	}
+	for (struct sched_seq *q = s->queue; q; q = q->next)
+		q->planned = q->put_off = 0;	/* the number of the plan undone is used again */
+	s->before.num = s->after.num = 0;
+	s->failed = 0;
+	return 0;
+}
+
 /*
  * Returns how many tokens an answer is expected to have beyond its first `given`: the mean less `given`, but
  * at least a quarter of the mean, because a long answer tends to become longer still.

@@ -47,6 +47,9 @@ static const char usage[] =
 	"  --speculative-model DIR, --num-speculative-tokens N, --prompt-lookup-max N,\n"
 	"  --prompt-lookup-min N, --speculative-branches N, --speculative-tree-rows N\n"
 	"                         see generate (none, 5, 4, 2, 1, depth times branches)\n"
+	"  --attention-workers N, --workers-listen A, --secret-file FILE, --attention-keys W\n"
+	"                         attention by N other processes: see generate; excludes --plan and\n"
+	"                         --host-pages; --speculative needs --attention-keys all (0)\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH            run passes as nano-batches by a plan file: see generate; excludes\n"
 	"                         --repeatable\n"
@@ -113,6 +116,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "prefix-cache", CAIRN_OPT_CHOICE, &o->grain, 0, 0, caches },
 		{ "repeatable", CAIRN_OPT_FLAG, &o->repeatable, 0, 0, NULL },
 		CAIRN_SPECULATIVE_OPTIONS(&o->speculative),
+		CAIRN_ATTENTION_OPTIONS(&o->attention),
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
 		{ "plan", CAIRN_OPT_TEXT, &o->plan, 0, 0, NULL },
 		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
@@ -155,12 +159,16 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	CAIRN_TRY(cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
 				      usage));
 	CAIRN_TRY(cairn_check_speculative(&o->speculative));
+	CAIRN_TRY(cairn_check_attention(&o->attention));
 	if (o->common.model && !*o->common.model)
 		return cairn_error(EINVAL, "--model: is empty");
 	if (o->shape && o->common.model)
 		return cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
 	if (o->shape && o->speculative.model)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
+	if (o->attention.workers && (o->plan || o->host_pages || o->common.tp > 1))
+		return cairn_error(EINVAL, "--attention-workers: excludes %s", o->plan ? "--plan" :
+				   o->host_pages ? "--host-pages" : "--tp");
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, NULL));
 	if (o->disk_pages && !o->host_pages)
 		return cairn_error(EINVAL, "--disk-pages: needs --host-pages, which evicts pages to disk");
@@ -193,6 +201,7 @@ int cairn_serve_name_option(int ret)
 		{ "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" },
 		{ "repeatable", "repeatable" }, { "speculative", "speculative" },
 		{ "num_speculative_tokens", "num-speculative-tokens" }, { "decode", "decode" },
+		{ "attention_workers", "attention-workers" },
 		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
 		{ "speculative_branches", "speculative-branches" },
 		{ "speculative_tree_rows", "speculative-tree-rows" },

@@ -108,13 +108,12 @@ static void say_masks(struct worker *w)
 		cairn_wire_put(&w->out, &f);
 }
 
-static void say_step(struct worker *w, int busy)
+static void say_step(struct worker *w, const struct cairn_engine_stats *stats, int busy)
 {
-	struct cairn_engine_stats s;
+	const struct cairn_engine_stats s = *stats;
 	int64_t now = now_ns();
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_STEP };
 
-	cairn_engine_stats(w->engine, &s);
 	f.step.rows = (int32_t)(s.scheduler.rows - w->stats.scheduler.rows);
 	f.step.running = s.scheduler.num_running;
 	f.step.waiting = s.scheduler.num_waiting;
@@ -165,6 +164,7 @@ static int flush(struct worker *w)
 
 static int serve(struct worker *w)
 {
+	struct cairn_engine_stats stats;
 	int busy = 0, was_busy;
 
 	while (!w->quit) {
@@ -177,9 +177,12 @@ static int serve(struct worker *w)
 		}
 		was_busy = busy;
 		CAIRN_TRY(cairn_engine_step(w->engine, &busy));
+		cairn_engine_stats(w->engine, &stats);
+		if (stats.recoveries > w->stats.recoveries)
+			cairn_session_say_attention(&w->session, "serve", &w->lost);
 		if (w->events)
 			cairn_kv_events_flush(w->events);
-		say_step(w, busy);
+		say_step(w, &stats, busy);
 		CAIRN_TRY(flush(w));
 		if (busy || was_busy)
 			continue;
@@ -228,9 +231,9 @@ static int prepare_grammar(struct worker *w, const struct cairn_serve_options *o
 	};
 	int ret;
 
-	if (w->tp) {
-		snprintf(w->no_grammar, sizeof(w->no_grammar), "not supported with --tp: masks do not reach "
-			 "other ranks");
+	if (w->tp || o->attention.workers) {
+		snprintf(w->no_grammar, sizeof(w->no_grammar), "not supported with %s",
+			 w->tp ? "--tp" : "--attention-workers");
 		return 0;
 	}
 	cairn_serve_dir(o, dir, sizeof(dir));
@@ -304,7 +307,11 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	eo.nano = cairn_session_plans(&w->session, o->plan, "serve");
 	CAIRN_TRY(open_events(w, o, &eo));
 	eo.tap = w->tp ? cairn_tp_tap(w->tp) : NULL;
+	CAIRN_TRY(cairn_session_lead(&w->session, &o->attention, o->common.impl));
+	eo.attention = w->session.lead;
+	eo.attends_all = o->attention.keys;
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
+	cairn_session_say_attention(&w->session, "serve", &w->lost);
 	f.ready.vocab_size = config.vocab_size;
 	f.ready.max_context = room < w->max_context ? (int32_t)room : w->max_context;
 	f.ready.num_pages = w->num_pages;

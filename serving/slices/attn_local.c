@@ -318,15 +318,14 @@ void cairn_attn_local_destroy(struct cairn_attn_local *w)
 /* Queries the workspace of every window; layers differ in nothing else. */
 static int query(struct cairn_attn_local *w)
 {
-	const struct cairn_op_graph *g = w->m->graph;
+	const struct cairn_model_config *c = &w->m->config;
 
-	for (int32_t i = 0; i < g->num_attn; i++) {
-		const struct cairn_graph_op *op = &g->ops[g->attn[i]];
+	for (int32_t i = 0; i < c->num_hidden_layers; i++) {
 		const struct cairn_attn_rows rows = {
-			.layer = op->layer, .num_rows = w->b.num_rows, .window = op->window,
+			.layer = i, .num_rows = w->b.num_rows, .window = cairn_layer_window(c, i),
 		};
 
-		if (i && op->window == g->ops[g->attn[i - 1]].window)
+		if (i && rows.window == cairn_layer_window(c, i - 1))
 			continue;
 		if (cairn_model_is_latent(w->m))
 			CAIRN_TRY(attend_latent(w, rows.layer));

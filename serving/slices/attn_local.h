@@ -25,7 +25,10 @@ struct cairn_attn_past {
 
 struct cairn_attn_local;
 
-/* previous: see attn_link.h. The model and the cache must outlive the worker. */
+/*
+ * previous: see attn_link.h. The model and the cache must outlive the worker. Without latent attention, the
+ * model needs neither weights nor a graph.
+ */
 int cairn_attn_local_create(struct cairn_attn_local **out, const struct cairn_model *model,
 			    const struct cairn_kv_store *kv, int32_t max_rows, int previous);
 void cairn_attn_local_destroy(struct cairn_attn_local *w);	/* NULL is legal */

@@ -77,7 +77,8 @@ int32_t cairn_speculation_most(const struct cairn_speculation *o)
 static int check_trees(const struct cairn_engine *e, const struct cairn_speculation *o)
 {
 	const char *excludes = e->opt.repeatable ? "repeatable" : e->opt.nano ? "nano" :
-			       e->opt.slices ? "slices" : e->opt.tap ? "tap" : NULL;
+			       e->opt.slices ? "slices" : e->opt.tap ? "tap" :
+			       e->opt.attention ? "attention_workers" : NULL;
 	if (excludes)
 		return cairn_error(EINVAL, "engine: speculative_branches: does not go with %s", excludes);
 	if (e->config->latent.kv_lora_rank)
@@ -193,6 +194,8 @@ int engine_spec_create_model(struct cairn_engine *e, const struct cairn_worker_o
 	o.max_batch = e->opt.max_batch;
 	o.timeline = o.repeatable = o.trees = 0;
 	o.nano = NULL;
+	o.slices = NULL;	/* of the other model */
+	o.attention = NULL;
 	o.tap = NULL;		/* only this process drafts */
 	o.taps = NULL;
 	return cairn_draft_model_create(&e->spec->drafter, e->spec->opt.model, &o, e->spec->opt.branches);

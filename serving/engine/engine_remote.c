@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * engine_remote - attention by workers of other processes: copies of pages, and the loss of a worker
+ *
+ * A worker that is lost takes its heads of all keys and values with it. The pass under way ends with an error
+ * before it draws; earlier passes have drawn. So the engine takes the plan of that pass back, sets all
+ * sequences back (cairn_scheduler_reset()), and goes on as after a preemption: prompts and answers so far are
+ * computed again. What was drawn stays drawn: no callback is made twice, and no token is drawn with another
+ * key.
+ */
+#include "serving/engine/engine_impl.h"
+
+int engine_remote_check(const struct cairn_engine_options *o)
+{
+	const int fused = o->decode == CAIRN_DECODE_GRAPH || o->decode == CAIRN_DECODE_PERSISTENT;
+	const char *other = o->host_pages ? "host_pages" : o->nano ? "nano" : o->tap ? "tap" :
+			    o->masks ? "masks" : fused ? "decode" :
+			    o->speculation.method == CAIRN_SPECULATE_EAGLE3 ? "eagle3" : NULL;
+
+	if (other)
+		return cairn_error(EINVAL, "engine: %s: does not go with attention_workers", other);
+	/* a chain's parts attend to keys that other parts of the pass append */
+	return o->speculation.method && !o->attends_all ?
+	       cairn_error(EINVAL, "engine: speculative: needs attention workers that attend to all keys") :
+	       0;
+}
+
+int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p)
+{
+	for (int32_t i = 0; i < p->num_moves; i++) {
+		if (p->moves[i].kind != CAIRN_MOVE_COPY)
+			return cairn_error(EIO, "engine: a plan moves pages between tiers");
+		CAIRN_TRY(cairn_worker_copy_page(e->worker, p->moves[i].page, p->moves[i].to));
+	}
+	return 0;
+}
+
+/* Frees the counters of drafted rows whose pass was not launched. */
+static void drop_drafts(struct cairn_engine *e, struct engine_flight *f)
+{
+	for (int32_t i = 0; i < f->num_draws; i += 1 + f->draws[i].num_drafts)
+		engine_treat_drawn(e, NULL, &f->draws[i], f->draws[i].num_drafts, 0);
+}
+
+int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone)
+{
+	for (int32_t i = 0; undone && i < undone->num_scored; i++) {
+		struct request *r = engine_find(e, undone->scored[i].handle);
+
+		/* the rows before position `index` are to be scored again */
+		if (r && r->num_scored >= undone->scored[i].index)
+			r->num_scored = undone->scored[i].index - 1;
+	}
+	if (undone)
+		drop_drafts(e, undone);
+	CAIRN_TRY(cairn_worker_restart(e->worker));
+	e->stats.recoveries++;
+	return cairn_scheduler_reset(e->scheduler, undone != NULL);
+}

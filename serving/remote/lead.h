@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lead - lets attention workers join, watches them, and passes messages between them and their user
+ *
+ *   listener --> a thread for each guest: handshake, JOIN, checks --> spare -- gather() --> ranked
+ *   spare, ranked --> lost: the channel has ended, FAILED, or no beat for beat_ms
+ *
+ * The user (attn_remote.h) takes the workers of an epoch by gather(), and works with them until one is lost:
+ * lost() then becomes 1 and stays so until the next gather(), which fills the gaps with spares. Without
+ * `listen` the lead starts the workers itself, on this machine, with a secret that only they inherit, and
+ * replaces those that are lost; it kills a lost one, as it may only have been stopped.
+ *
+ * A guest has SHAKE_MS for its handshake, and at most MAX_GUESTS are served at a time. A guest whose build,
+ * table, role or transport does not suit is refused by a line that names it.
+ *
+ * Threads: one user at a time. The lead's own threads touch no memory of the user.
+ * Errors: -EINVAL, -EACCES (an address of other machines without a secret), -EADDRINUSE, -ETIMEDOUT (fewer
+ * workers than wanted), -ECONNRESET (a worker is lost), -EOPNOTSUPP (no libsodium), -ENOMEM. The text names
+ * the worker.
+ */
+#ifndef CAIRN_REMOTE_LEAD_H
+#define CAIRN_REMOTE_LEAD_H
+
+#include "serving/remote/control.h"
+
+#define CAIRN_LEAD_BEAT_MS	100	/* between two beats of a member */
+#define CAIRN_LEAD_SHAKE_MS	5000
+#define CAIRN_LEAD_MAX_GUESTS	16
+
+struct cairn_lead;
+
+struct cairn_lead_options {
+	int32_t workers;		/* attention workers; 1 .. CAIRN_CONTROL_RANKS - 1 */
+	const char *table;		/* name of the table whose operations all run */
+	const char *impl;		/* how --impl names it to workers that the lead starts; NULL: so */
+	const char *listen;		/* HOST:PORT; NULL: start the workers on this machine */
+	const char *secret_file;	/* with listen; NULL: none, which only a loopback address allows */
+	int32_t beat_ms;		/* a member without a beat for this time is lost; 0: 500 */
+	int32_t join_ms;		/* for gather(); 0: 30000 */
+};
+
+struct cairn_lead_stats {
+	int32_t members, spares;	/* now */
+	int64_t joined, lost, refused, started;		/* since creation; started: processes */
+	int64_t noticed_ns;		/* CLOCK_MONOTONIC when a ranked worker was last found lost */
+	char last_loss[512];		/* which worker, and why; "": none yet */
+};
+
+int cairn_lead_create(struct cairn_lead **out, const struct cairn_lead_options *options);
+/* Closes all channels, at which members end, and ends the processes that it started. NULL is legal. */
+void cairn_lead_destroy(struct cairn_lead *l);
+int cairn_lead_port(const struct cairn_lead *l);
+int32_t cairn_lead_workers(const struct cairn_lead *l);
+
+/* Begins an epoch, numbered from 1: each rank has a worker. Waits up to join_ms. */
+int cairn_lead_gather(struct cairn_lead *l, uint32_t *epoch);
+/* rank: 1 .. workers */
+int cairn_lead_send(struct cairn_lead *l, int32_t rank, enum cairn_control_kind kind, const void *head,
+		    size_t head_bytes, const void *rest, size_t rest_bytes);
+/* Waits for the blob that the worker sends in this epoch, which must have num_bytes. */
+int cairn_lead_blob(struct cairn_lead *l, int32_t rank, void *bytes, size_t num_bytes);
+int cairn_lead_ready(struct cairn_lead *l, int32_t rank);	/* waits for READY of this epoch */
+
+int cairn_lead_lost(const struct cairn_lead *l);
+/* Returns -ECONNRESET, with the reason why the first worker of this epoch was lost as the error text. */
+int cairn_lead_why(struct cairn_lead *l);
+/* Declares a worker lost, for the reason in cairn_last_error(). Returns -ECONNRESET. */
+int cairn_lead_report(struct cairn_lead *l, int32_t rank);
+void cairn_lead_stats(struct cairn_lead *l, struct cairn_lead_stats *stats);
+/* For tests: the process of a worker; 0: unknown. */
+int cairn_lead_pid(struct cairn_lead *l, int32_t rank);
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lead_impl - shared by lead.c (the user's calls), lead_watch.c (the thread) and lead_start.c (processes) */
+#ifndef CAIRN_REMOTE_LEAD_IMPL_H
+#define CAIRN_REMOTE_LEAD_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "serving/remote/lead.h"
+
+#define LEAD_TEXT	512
+
+struct lead_member {
+	struct lead_member *next;	/* in order of joining */
+	pthread_mutex_t busy;		/* held by the thread that uses the channel */
+	struct cairn_control_channel *c;
+	int32_t rank;			/* 0: spare */
+	int32_t users;			/* threads that hold the pointer without the lead's lock */
+	int32_t pid;			/* as it says */
+	int is_lost;
+	int64_t heard_ns;		/* when its last message came */
+	uint32_t ready;			/* epoch of its last READY */
+	char *blob;			/* its last BLOB in this epoch; NULL: none yet */
+	size_t blob_bytes;
+};
+
+/* A process that the lead has started. */
+struct lead_child {
+	pid_t pid;			/* 0: none */
+	int has_joined;
+};
+
+struct cairn_lead {
+	struct cairn_lead_options opt;
+	uint8_t secret[CAIRN_SECRET_BYTES];
+	const uint8_t *has_secret;	/* secret, or NULL */
+	uint64_t digest;
+	int listener, wake, port;
+	int secret_fd;			/* what started workers inherit; -1: none are started */
+	pthread_t thread;
+	int has_thread;
+	atomic_int stop, is_lost;
+
+	/* The lock protects what follows. It is never held while a channel is used. */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct lead_member *members;
+	int32_t num_members, num_guests;
+	struct { int fd; } guests[CAIRN_LEAD_MAX_GUESTS];	/* -1: free */
+	struct lead_child *children;	/* [workers] */
+	int32_t wanted;			/* processes that the thread is to start */
+	int32_t failures;		/* processes that ended before they joined, in a row */
+	uint32_t epoch;
+	char why[LEAD_TEXT];		/* the first loss of this epoch */
+	char refused[LEAD_TEXT];	/* the last guest that did not become a member; "": none */
+	struct cairn_lead_stats stats;
+};
+
+/* The following call with the lock held. */
+void lead_lose(struct cairn_lead *l, struct lead_member *m, const char *why);
+struct lead_member *lead_ranked(struct cairn_lead *l, int32_t rank);	/* NULL: lost, or none */
+
+void lead_wake(struct cairn_lead *l);
+
+/* lead_watch.c */
+int lead_watch_start(struct cairn_lead *l);
+void lead_watch_stop(struct cairn_lead *l);
+
+/* lead_start.c; called by the thread, without the lock */
+int lead_start_secret(struct cairn_lead *l);
+int lead_start_process(struct cairn_lead *l, pid_t *pid);
+void lead_end_process(pid_t pid);	/* kills it and waits for its end */
+
+#endif

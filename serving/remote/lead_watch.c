@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * lead_watch - the lead's thread: accepts guests, reads what members say, notices who is lost
+ *
+ * Each guest is served by a thread of its own until it is a member, as a handshake may take
+ * CAIRN_LEAD_SHAKE_MS and members must be watched meanwhile. A channel is used by one thread at a time
+ * (lead_member.busy); the watching thread does not wait for it, but looks again in the next round.
+ *
+ * A member that has been silent for beat_ms is lost. The thread judges this only after it has read all that
+ * has come, and does not count the time during which it did not run itself.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "primitives/base/error.h"
+#include "rdma/transport/transport.h"
+#include "serving/base/clock.h"
+#include "serving/remote/lead_impl.h"
+#include "serving/remote/remote_fault.h"
+
+#define ROUND_MS	50
+#define REFUSE_MS	1000
+
+/* ---- guests ---- */
+
+struct guest {
+	struct cairn_lead *l;
+	int fd, seat;
+};
+
+/* Returns -EPERM with the reason as the error text if the guest does not suit. */
+static int check_join(const struct cairn_lead *l, const struct cairn_control_join *j)
+{
+	uint32_t tcp = 0;
+
+	for (int i = 0; cairn_transport_get(i); i++)
+		tcp |= !strcmp(cairn_transport_get(i)->name, "tcp") ? 1u << i : 0;
+	if (j->digest != l->digest && !FAULT(ANY_BUILD))
+		return cairn_error(EPERM, "another build: its sources have the digest %016llx, the lead's "
+				   "%016llx", (unsigned long long)j->digest, (unsigned long long)l->digest);
+	if (j->role != CAIRN_MEMBER_ATTENTION)
+		return cairn_error(EPERM, "role %u is not wanted here", j->role);
+	if (strcmp(j->table, l->opt.table) && !FAULT(ANY_TABLE))
+		return cairn_error(EPERM, "another table: it runs %s, the lead %s", j->table, l->opt.table);
+	if (!(j->transports & tcp))
+		return cairn_error(EPERM, "no transport in common: the lead has tcp");
+	return 0;
+}
+
+static int meet(struct cairn_lead *l, struct cairn_control_channel *c, struct cairn_control_join *j)
+{
+	struct cairn_channel_message m;
+
+	CAIRN_TRY(cairn_channel_receive(c, &m, CAIRN_LEAD_SHAKE_MS));
+	if (m.kind == CAIRN_CONTROL_JOIN && m.num_bytes >= sizeof(j->version) &&
+	    *(const uint32_t *)m.data != CAIRN_CONTROL_VERSION)
+		return cairn_error(EPERM, "another version of the control messages: %u, the lead has %d",
+				   *(const uint32_t *)m.data, CAIRN_CONTROL_VERSION);
+	CAIRN_TRY(cairn_control_check(&m, 1));
+	if (m.kind != CAIRN_CONTROL_JOIN)
+		return cairn_error(EINVAL, "its first message is %s", cairn_control_kind_name(m.kind));
+	*j = *(const struct cairn_control_join *)m.data;
+	return check_join(l, j);
+}
+
+static struct lead_member *make_member(struct cairn_control_channel *c, const struct cairn_control_join *j)
+{
+	struct lead_member *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	pthread_mutex_init(&m->busy, NULL);
+	m->c = c;
+	m->pid = j->pid;
+	m->heard_ns = cairn_clock_ns();
+	return m;
+}
+
+/* Makes the guest a member, or refuses it. Call with the lock held. */
+static void admit(struct cairn_lead *l, struct lead_member *m)
+{
+	struct lead_member **at = &l->members;
+
+	for (int i = 0; i < l->opt.workers; i++)
+		if (l->children[i].pid && l->children[i].pid == m->pid)
+			l->children[i].has_joined = 1;
+	while (*at)
+		at = &(*at)->next;
+	*at = m;
+	l->num_members++;
+	l->stats.joined++;
+	l->failures = 0;
+}
+
+/*
+ * Sends the reason and closes the channel. Waits for the guest to close first: what it has sent and nobody
+ * reads would reset the connection, and the reason would be lost.
+ */
+static void refuse(struct cairn_control_channel *c, const char *text)
+{
+	const int64_t until = cairn_clock_ns() + REFUSE_MS * 1000000ll;
+	struct cairn_channel_message m;
+	int ret = cairn_control_send(c, CAIRN_CONTROL_REFUSE, NULL, 0, text, strlen(text), REFUSE_MS);
+
+	while (!ret && cairn_clock_ns() < until)
+		ret = cairn_channel_receive(c, &m, REFUSE_MS);
+	cairn_channel_close(c);
+}
+
+static void *serve_guest(void *arg)
+{
+	struct guest g = *(struct guest *)arg;
+	struct cairn_lead *l = g.l;
+	struct cairn_control_join j;
+	struct cairn_control_channel *c = NULL;
+	struct lead_member *m = NULL;
+	char text[CAIRN_CONTROL_TEXT];
+	int ret;
+
+	free(arg);
+	ret = cairn_channel_open(&c, g.fd, CAIRN_CHANNEL_LEAD, l->has_secret, CAIRN_LEAD_SHAKE_MS);
+	if (!ret)
+		ret = meet(l, c, &j);
+	if (!ret) {
+		m = make_member(c, &j);
+		ret = m ? 0 : cairn_error(ENOMEM, "lead: no memory for a member");
+	}
+	snprintf(text, sizeof(text), "%s", cairn_last_error());
+	pthread_mutex_lock(&l->lock);
+	if (!ret && (l->num_members >= CAIRN_CONTROL_RANKS || atomic_load(&l->stop))) {
+		ret = -EPERM;
+		snprintf(text, sizeof(text), "the lead %s", atomic_load(&l->stop) ? "ends" :
+			 "has enough members");
+	}
+	if (!ret) {
+		admit(l, m);
+	} else {
+		l->stats.refused++;
+		snprintf(l->refused, sizeof(l->refused), "the last refused: %s", text);
+	}
+	pthread_mutex_unlock(&l->lock);
+	if (ret && c) {
+		refuse(c, text);
+		free(m);
+	}
+	pthread_mutex_lock(&l->lock);
+	close(l->guests[g.seat].fd);
+	l->guests[g.seat].fd = -1;
+	l->num_guests--;
+	pthread_cond_broadcast(&l->changed);
+	lead_wake(l);
+	pthread_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+/* Serves a new connection in a thread of its own; closes it if there are too many. */
+static void take_guest(struct cairn_lead *l)
+{
+	int fd = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC), seat = 0;
+	struct guest *g;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int ret = -1;
+
+	if (fd < 0)
+		return;
+	pthread_mutex_lock(&l->lock);
+	while (seat < CAIRN_LEAD_MAX_GUESTS && l->guests[seat].fd >= 0)
+		seat++;
+	g = seat < CAIRN_LEAD_MAX_GUESTS ? malloc(sizeof(*g)) : NULL;
+	if (g) {
+		*g = (struct guest){ l, fd, seat };
+		/* a copy: the channel closes its own, and the end of the lead must reach a waiting guest */
+		l->guests[seat].fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		pthread_attr_init(&attr);
+		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+		ret = l->guests[seat].fd < 0 ? -1 : pthread_create(&thread, &attr, serve_guest, g);
+		pthread_attr_destroy(&attr);
+		l->num_guests += !ret;
+	}
+	if (ret) {
+		if (g && l->guests[seat].fd >= 0)
+			close(l->guests[seat].fd);
+		if (g)
+			l->guests[seat].fd = -1;
+		free(g);
+		close(fd);
+	}
+	pthread_mutex_unlock(&l->lock);
+}
+
+/* ---- members ---- */
+
+/* Blobs of an earlier epoch may still be under way. */
+static int keep_blob(const struct cairn_lead *l, struct lead_member *m,
+		     const struct cairn_channel_message *message)
+{
+	const struct cairn_control_blob *b = message->data;
+	char *copy;
+
+	if (b->epoch != l->epoch)
+		return 0;
+	if (b->from != m->rank || b->to)
+		return cairn_error(EINVAL, "sent a blob of rank %d for rank %d", b->from, b->to);
+	copy = malloc(b->num_bytes + 1);
+	if (!copy)
+		return cairn_error(ENOMEM, "lead: no memory for a blob");
+	memcpy(copy, b + 1, b->num_bytes);
+	free(m->blob);
+	m->blob = copy;
+	m->blob_bytes = b->num_bytes;
+	return 0;
+}
+
+/* Takes one message of a member. Call with the lock held. */
+static int take_message(struct cairn_lead *l, struct lead_member *m,
+			const struct cairn_channel_message *message)
+{
+	CAIRN_TRY(cairn_control_check(message, 1));
+	m->heard_ns = cairn_clock_ns();
+	switch (message->kind) {
+	case CAIRN_CONTROL_BEAT:
+		return 0;
+	case CAIRN_CONTROL_READY:
+		m->ready = ((const struct cairn_control_epoch *)message->data)->epoch;
+		break;
+	case CAIRN_CONTROL_BLOB:
+		CAIRN_TRY(keep_blob(l, m, message));
+		break;
+	case CAIRN_CONTROL_FAILED:
+		return cairn_error(ECONNRESET, "%.*s", (int)message->num_bytes, (const char *)message->data);
+	default:
+		return cairn_error(EINVAL, "sent %s after it had joined",
+				   cairn_control_kind_name(message->kind));
+	}
+	pthread_cond_broadcast(&l->changed);
+	return 0;
+}
+
+/* Reads what a member has sent; returns with it lost if it breaks the protocol, or is gone. */
+static void read_member(struct cairn_lead *l, struct lead_member *m)
+{
+	struct cairn_channel_message message;
+	int ret = 0;
+
+	if (pthread_mutex_trylock(&m->busy))
+		return;
+	while (!ret) {
+		ret = cairn_channel_receive(m->c, &message, 0);
+		pthread_mutex_lock(&l->lock);
+		if (!ret)
+			ret = take_message(l, m, &message);
+		if (ret && ret != -ETIMEDOUT)
+			lead_lose(l, m, cairn_last_error());
+		pthread_mutex_unlock(&l->lock);
+	}
+	pthread_mutex_unlock(&m->busy);
+}
+
+/* Call with the lock held. */
+static void judge_silence(struct cairn_lead *l, int64_t slept_ns)
+{
+	const int64_t now = cairn_clock_ns(), most = (int64_t)l->opt.beat_ms * 1000000;
+	char text[128];
+
+	for (struct lead_member *m = l->members; m; m = m->next) {
+		if (slept_ns > 2 * ROUND_MS * 1000000ll)
+			m->heard_ns += slept_ns;
+		if (m->is_lost || now - m->heard_ns <= most || FAULT(SILENCE))
+			continue;
+		snprintf(text, sizeof(text), "has been silent for %lld ms",
+			 (long long)((now - m->heard_ns) / 1000000));
+		lead_lose(l, m, text);
+	}
+}
+
+static void free_member(struct lead_member *m)
+{
+	cairn_channel_close(m->c);
+	pthread_mutex_destroy(&m->busy);
+	free(m->blob);
+	free(m);
+}
+
+/* Takes a lost member that nobody uses out of the list. Call with the lock held. NULL: there is none. */
+static struct lead_member *take_lost(struct cairn_lead *l)
+{
+	for (struct lead_member **at = &l->members; *at; at = &(*at)->next) {
+		struct lead_member *m = *at;
+
+		if (!m->is_lost || m->users)
+			continue;
+		*at = m->next;
+		l->num_members--;
+		return m;
+	}
+	return NULL;
+}
+
+/* Frees lost members, and kills their processes: one that was stopped would otherwise stay for ever. */
+static void bury(struct cairn_lead *l)
+{
+	for (;;) {
+		struct lead_member *m;
+		pid_t pid = 0;
+
+		pthread_mutex_lock(&l->lock);
+		m = take_lost(l);
+		for (int i = 0; m && i < l->opt.workers; i++) {
+			if (l->children[i].pid && l->children[i].pid == m->pid) {
+				pid = l->children[i].pid;
+				l->children[i] = (struct lead_child){ 0 };
+			}
+		}
+		pthread_mutex_unlock(&l->lock);
+		if (!m)
+			return;
+		if (pid)
+			lead_end_process(pid);
+		free_member(m);
+	}
+}
+
+/* ---- processes ---- */
+
+/* Notes the processes that have ended before they joined. */
+static void reap(struct cairn_lead *l)
+{
+	pthread_mutex_lock(&l->lock);
+	for (int i = 0; i < l->opt.workers; i++) {
+		struct lead_child *child = &l->children[i];
+
+		/* of a member, the end of its channel tells */
+		if (!child->pid || child->has_joined || waitpid(child->pid, NULL, WNOHANG) != child->pid)
+			continue;
+		*child = (struct lead_child){ 0 };
+		l->failures++;
+		pthread_cond_broadcast(&l->changed);
+	}
+	pthread_mutex_unlock(&l->lock);
+}
+
+static void start_processes(struct cairn_lead *l)
+{
+	int32_t wanted;
+
+	pthread_mutex_lock(&l->lock);
+	wanted = l->wanted;
+	l->wanted = 0;
+	for (int i = 0; i < l->opt.workers && wanted; i++) {
+		pid_t pid;
+
+		if (l->children[i].pid)
+			continue;
+		wanted--;
+		if (lead_start_process(l, &pid)) {
+			snprintf(l->refused, sizeof(l->refused), "%s", cairn_last_error());
+			l->failures++;
+			pthread_cond_broadcast(&l->changed);
+		} else {
+			l->children[i] = (struct lead_child){ .pid = pid };
+			l->stats.started++;
+		}
+	}
+	pthread_mutex_unlock(&l->lock);
+}
+
+/* ---- the thread ---- */
+
+/* Lists what to poll. Only this thread takes members out of the list, so that the pointers stay valid. */
+static int list(struct cairn_lead *l, struct pollfd *fds, struct lead_member **members)
+{
+	int n = 2;
+
+	fds[0] = (struct pollfd){ .fd = l->listener, .events = POLLIN };
+	fds[1] = (struct pollfd){ .fd = l->wake, .events = POLLIN };
+	pthread_mutex_lock(&l->lock);
+	for (struct lead_member *m = l->members; m; m = m->next) {
+		if (m->is_lost)
+			continue;
+		members[n] = m;
+		fds[n++] = (struct pollfd){ .fd = cairn_channel_fd(m->c), .events = POLLIN };
+	}
+	pthread_mutex_unlock(&l->lock);
+	return n;
+}
+
+static void *watch(void *arg)
+{
+	struct pollfd fds[2 + CAIRN_CONTROL_RANKS];
+	struct lead_member *members[2 + CAIRN_CONTROL_RANKS];
+	struct cairn_lead *l = arg;
+	int64_t before = cairn_clock_ns();
+
+	while (!atomic_load(&l->stop)) {
+		const int num = list(l, fds, members);
+		int64_t now;
+		uint64_t count;
+
+		poll(fds, (nfds_t)num, ROUND_MS);
+		now = cairn_clock_ns();
+		for (int i = 2; i < num; i++)
+			if (fds[i].revents)
+				read_member(l, members[i]);
+		pthread_mutex_lock(&l->lock);
+		judge_silence(l, now - before);
+		pthread_mutex_unlock(&l->lock);
+		before = now;
+		if (fds[1].revents && read(l->wake, &count, sizeof(count)) < 0 && errno != EAGAIN)
+			break;
+		if (fds[0].revents)
+			take_guest(l);
+		bury(l);
+		reap(l);
+		start_processes(l);
+	}
+	return NULL;
+}
+
+int lead_watch_start(struct cairn_lead *l)
+{
+	int ret = pthread_create(&l->thread, NULL, watch, l);
+
+	l->has_thread = !ret;
+	return ret ? cairn_error(EIO, "lead: no thread: %s", strerror(ret)) : 0;
+}
+
+/* Ends the thread, the guests and the members. */
+void lead_watch_stop(struct cairn_lead *l)
+{
+	atomic_store(&l->stop, 1);
+	if (l->has_thread) {
+		lead_wake(l);
+		pthread_join(l->thread, NULL);
+	}
+	pthread_mutex_lock(&l->lock);
+	for (int i = 0; i < CAIRN_LEAD_MAX_GUESTS; i++)
+		if (l->guests[i].fd >= 0)
+			shutdown(l->guests[i].fd, SHUT_RDWR);
+	while (l->num_guests)
+		pthread_cond_wait(&l->changed, &l->lock);
+	while (l->members) {
+		struct lead_member *m = l->members;
+
+		l->members = m->next;
+		free_member(m);
+	}
+	pthread_mutex_unlock(&l->lock);
+}

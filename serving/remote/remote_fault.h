@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * remote_fault - fault injection for remote attention
+ *
+ * In the normal build FAULT() is 0 and costs nothing. remote_mutants_*.c compile the modules a second time,
+ * under other names, with fault injection; the tests must detect each fault (remote_mutants_test.c).
+ */
+#ifndef CAIRN_REMOTE_FAULT_H
+#define CAIRN_REMOTE_FAULT_H
+
+enum cairn_remote_fault {
+	FAULT_NONE,
+	/* the worker */
+	FAULT_OWN_KEYS_REMOTE,		/* a row's own key counts as a previous one */
+	FAULT_NEVER_APPENDS,
+	FAULT_ONE_KV_BUFFER,		/* K and V of all layers come to the same buffer */
+	FAULT_PARITY_OF_LAYER,		/* the buffer is chosen by the layer's parity */
+	FAULT_WINDOW_IGNORED,
+	FAULT_NO_MOVES,			/* pages are not copied */
+	FAULT_MOVES_LATE,		/* they are copied after the pass */
+	FAULT_NO_ACQUIRE,		/* Q is read without waiting for its signal */
+	FAULT_NUMBER_OF_PASS_BEFORE,	/* the result has the number of the pass before */
+	/* the model worker's end */
+	FAULT_HEADS_SHIFTED,		/* K and V are those of the next head */
+	FAULT_LSE_OF_OTHERS,		/* the log-sum-exps of workers are exchanged */
+	FAULT_RESULT_UNAWAITED,		/* the result is read without waiting for its signal */
+	FAULT_SIGNAL_FIRST,		/* the signal of Q is sent before the payload */
+	FAULT_PADDING_KEPT,		/* rows of padding keep what they held */
+	FAULT_EPOCH_KEPT,		/* a new epoch has the number of the one before */
+	FAULT_SPARE_UNASSIGNED,		/* a new worker does not get its share */
+	/* plans */
+	FAULT_PLAN_UNCHECKED,		/* pages beyond the cache are accepted */
+	FAULT_PLAN_REPEATED,		/* a plan is accepted twice */
+	/* the lead */
+	FAULT_ANY_BUILD,		/* members of another build are accepted */
+	FAULT_ANY_TABLE,
+	FAULT_SILENCE,			/* a silent member is never lost */
+	FAULT_LOSS_FORGOTTEN,		/* the loss of a member is not told */
+	FAULT_BLOB_OF_ANY_SIZE,
+	NUM_FAULTS
+};
+
+#ifdef CAIRN_REMOTE_MUTANTS
+extern int cairn_remote_fault;
+void cairn_remote_nap(int ms);
+#define FAULT(name)	(cairn_remote_fault == FAULT_##name)
+#define FAULT_NAP(ms)	cairn_remote_nap(ms)	/* gives the other end time to overtake this one */
+#else
+#define FAULT(name)	0
+#define FAULT_NAP(ms)	((void)0)
+#endif
+
+#endif

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * remote_models_test - passes of nine architectures over remote attention give the logits of a local split
+ *
+ * The split is the same: previous keys at a worker, the pass's own keys at the model, both merged. Only where
+ * the worker is differs, so the logits must be the same bits.
+ */
+#include "conformance/harness.h"
+#include "serving/remote/remote_rig_test.h"
+#include "serving/slices/sliced_test.h"
+
+static const struct scene_request requests[] = { { 1, 14 }, { 1, 33 }, { 12, 5 }, { 40, 7 } };
+
+enum { NUM = ARRAY_SIZE(requests) };
+
+/* Runs the keys before the requests, then the requests; over the remote link if there is one. */
+static int run_passes(struct scene *s, struct slicer *x, struct cairn_attn_remote *remote, float *logits)
+{
+	const struct cairn_attn_link *link = remote ? cairn_attn_remote_link(remote) : &x->link;
+	int moved;
+
+	CAIRN_TRY(s->impl.mem_set(s->kv.base, 0, s->kv_bytes, s->stream));
+	for (int pass = 0; pass < 2; pass++) {
+		struct scene_request r[NUM];
+		struct cairn_remote_pass p;
+
+		for (int i = 0; i < NUM; i++)
+			r[i] = pass ? requests[i] : (struct scene_request){ .rows = requests[i].past };
+		scene_batch(s, r, NUM, &s->host, &s->batch);
+		CAIRN_TRY(scene_copy(s, s->dev, &s->host, sizeof(s->host), CAIRN_COPY_TO_DEVICE));
+		list_scene_past(x, s);
+		p = (struct cairn_remote_pass){
+			.num_rows = s->batch.num_rows, .batch = NUM, .num_pages = s->host.kv_indptr[NUM],
+			.qo_indptr = s->host.qo_indptr, .kv_indptr = s->host.kv_indptr,
+			.last_page_len = s->host.last_page_len, .kv_indices = s->host.kv_indices,
+		};
+		CAIRN_TRY(ready_slicer(x, &s->batch, s->stream));
+		CAIRN_TRY(cairn_sliced_reserve(x->sliced, &s->batch, link, s->stream, &moved));
+		CAIRN_TRY(remote ? cairn_attn_remote_begin(remote, &p) : 0);
+		CAIRN_TRY(cairn_sliced_forward(x->sliced, &s->batch, link, s->stream));
+	}
+	return scene_copy(s, logits, s->dev_logits, s->logits_bytes, CAIRN_COPY_TO_HOST);
+}
+
+static int compare(struct cairn_test *t, struct rig *r, struct scene *s, struct slicer *x)
+{
+	const struct cairn_remote_limits limits = { SCENE_ROWS, NUM, SCENE_PAGES * SCENE_PAGE, SCENE_PAGES,
+						    SCENE_PAGE };
+	const size_t bytes = sizeof(float) * NUM * (size_t)s->m->config.vocab_size;
+
+	CAIRN_TRY(run_passes(s, x, NULL, s->want));
+	CAIRN_TRY(cairn_attn_remote_create(&r->remote, r->lead, s->m, &limits, 1));
+	CAIRN_TRY(run_passes(s, x, r->remote, s->got));
+	EXPECT(t, !memcmp(s->got, s->want, bytes));
+	return 0;
+}
+
+static void one_model(struct cairn_test *t, const char *model)
+{
+	static struct rig r;
+	struct rig_shape shape = { 0 };
+	struct slicer x = { 0 };
+	struct scene s;
+
+	if (!open_scene(t, &s, "cpu", model) && !open_slicer(t, &x, s.m, s.s, &s.kv, CAIRN_SLICED_PARTS, 1)) {
+		shape.workers = s.m->config.num_key_value_heads;
+		if (!rig_open_lead(t, &r, &shape)) {
+			for (int i = 0; i < shape.workers; i++)
+				rig_add_worker(&r);
+			if (!EXPECT(t, compare(t, &r, &s, &x) == 0))
+				cairn_note(t, "%s", cairn_last_error());
+			cairn_note(t, "%s, %d workers", model, shape.workers);
+		}
+		rig_close(&r);
+	}
+	close_slicer(&x);
+	close_scene(&s);
+}
+
+static void same_split(struct cairn_test *t)
+{
+	static const char *const models[] = {
+		"llama3_tiny", "llama2_tiny", "qwen2_tiny", "mistral_tiny", "qwen3_tiny", "gemma2_tiny",
+		"mixtral_tiny", "qwen3_moe_tiny", "longrope_tiny",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(models); i++)
+		one_model(t, models[i]);
+}
+
+static const struct cairn_unit units[] = {
+	{ "same_split", same_split },
+};
+
+const struct cairn_family cairn_remote_models_family = {
+	.stage = "serving", .name = "remote_models", .units = units, .num_units = ARRAY_SIZE(units),
+};

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * remote_mutants - compiles remote attention a second time, under other names and with faults
+ * (remote_fault.h)
+ *
+ * Must be the first header of each remote_mutants_*.c, which then includes the modules themselves.
+ */
+#ifndef CAIRN_REMOTE_MUTANTS_H
+#define CAIRN_REMOTE_MUTANTS_H
+
+#define CAIRN_REMOTE_MUTANTS
+#define CAIRN_EPOCH_LAYER_MS	(cairn_remote_fault ? 1500 : 60000)
+
+#define cairn_attn_epoch_connect		mutant_attn_epoch_connect
+#define cairn_attn_epoch_create			mutant_attn_epoch_create
+#define cairn_attn_epoch_destroy		mutant_attn_epoch_destroy
+#define cairn_attn_epoch_passes			mutant_attn_epoch_passes
+#define cairn_attn_epoch_plan			mutant_attn_epoch_plan
+#define cairn_attn_epoch_state			mutant_attn_epoch_state
+#define cairn_attn_epoch_stop			mutant_attn_epoch_stop
+#define cairn_attn_remote_begin			mutant_attn_remote_begin
+#define cairn_attn_remote_create		mutant_attn_remote_create
+#define cairn_attn_remote_destroy		mutant_attn_remote_destroy
+#define cairn_attn_remote_link			mutant_attn_remote_link
+#define cairn_attn_remote_lost			mutant_attn_remote_lost
+#define cairn_attn_remote_restart		mutant_attn_remote_restart
+#define cairn_attn_remote_stats			mutant_attn_remote_stats
+#define cairn_attn_worker_run			mutant_attn_worker_run
+#define cairn_lead_blob				mutant_lead_blob
+#define cairn_lead_create			mutant_lead_create
+#define cairn_lead_destroy			mutant_lead_destroy
+#define cairn_lead_gather			mutant_lead_gather
+#define cairn_lead_lost				mutant_lead_lost
+#define cairn_lead_pid				mutant_lead_pid
+#define cairn_lead_port				mutant_lead_port
+#define cairn_lead_ready			mutant_lead_ready
+#define cairn_lead_report			mutant_lead_report
+#define cairn_lead_send				mutant_lead_send
+#define cairn_lead_stats			mutant_lead_stats
+#define cairn_lead_why				mutant_lead_why
+#define cairn_lead_workers			mutant_lead_workers
+#define cairn_remote_pass_most			mutant_remote_pass_most
+#define cairn_remote_pass_read			mutant_remote_pass_read
+#define cairn_remote_pass_write			mutant_remote_pass_write
+#define cairn_share_assign			mutant_share_assign
+#define cairn_share_digest			mutant_share_digest
+#define cairn_share_model			mutant_share_model
+#define cairn_share_model_free			mutant_share_model_free
+#define cairn_share_sizes			mutant_share_sizes
+#define lead_end_process			mutant_lead_end_process
+#define lead_lose				mutant_lead_lose
+#define lead_ranked				mutant_lead_ranked
+#define lead_start_process			mutant_lead_start_process
+#define lead_start_secret			mutant_lead_start_secret
+#define lead_wake				mutant_lead_wake
+#define lead_watch_start			mutant_lead_watch_start
+#define lead_watch_stop				mutant_lead_watch_stop
+
+#endif

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+/* remote_mutants_share - share.c and pass.c, compiled again with faults (remote_mutants.h) */
+#include "serving/remote/remote_mutants.h"
+
+#include "serving/remote/share.c"
+#include "serving/remote/pass.c"

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * remote_mutants_test - the comparisons of remote_test.c notice each fault of remote_fault.h
+ *
+ * Both ends have the fault if both have a part in it. They are slowed down at the places where a fault lets
+ * one end overtake the other; slowed down without a fault, all is well.
+ */
+#include "conformance/harness.h"
+#include "serving/remote/remote_mutants.h"
+
+#include "serving/remote/remote_rig_test.h"
+#include "serving/remote/sodium.h"
+
+int cairn_remote_fault;
+
+void cairn_remote_nap(int ms)
+{
+	const struct timespec nap = { 0, ms * 1000000 };
+
+	nanosleep(&nap, NULL);
+}
+
+static struct rig rig;
+
+/* Returns whether passes differ, or fail; with `lose`, those after the loss of a worker. */
+static int differs(struct cairn_test *t, const struct rig_shape *shape, int lose)
+{
+	int64_t bad = rig_open(t, &rig, shape);
+
+	if (!bad)
+		bad = rig_passes(t, &rig, 10);
+	if (!bad && lose)
+		bad = rig_lose(&rig, 1);
+	if (!bad && lose)
+		bad = rig_passes(t, &rig, 3);
+	rig_close(&rig);
+	return bad != 0;
+}
+
+/* 3 layers, windows, moves, two workers with as many heads */
+static int passes(struct cairn_test *t)
+{
+	const struct rig_shape shape = { .workers = 2, .kv_heads = 2, .group = 1, .layers = 3, .window = 6 };
+
+	return differs(t, &shape, 0);
+}
+
+static int loss(struct cairn_test *t)
+{
+	const struct rig_shape shape = {
+		.workers = 1, .kv_heads = 1, .group = 1, .layers = 1, .spares = 1,
+		.join_ms = cairn_remote_fault ? 300 : 0,
+	};
+
+	return differs(t, &shape, 1);
+}
+
+/* Returns whether a guest with a wrong JOIN becomes a member. */
+static int joins(struct cairn_test *t, int other_table)
+{
+	const struct rig_shape shape = { .workers = 1 };
+	struct cairn_control_join j = rig_join();
+	struct cairn_channel_message m;
+	struct rig_guest g = { 0 };
+	int ret = rig_open_lead(t, &rig, &shape);
+
+	if (other_table)
+		j.table[0] = 'x';
+	else
+		j.digest++;
+	if (!ret && EXPECT(t, rig_knock(&rig, &g) == 0))
+		ret = rig_say(&g, CAIRN_CONTROL_JOIN, &j, sizeof(j), CAIRN_CONTROL_ASSIGN, &m,
+			      cairn_remote_fault ? 500 : 20000);
+	cairn_channel_close(g.c);
+	rig_close(&rig);
+	return ret != -EPERM;
+}
+
+static int other_build(struct cairn_test *t)
+{
+	return joins(t, 0);
+}
+
+static int other_table(struct cairn_test *t)
+{
+	return joins(t, 1);
+}
+
+/*
+ * Gathers a member that is silent, or whose channel ends, or that sends a blob of another size. Returns
+ * whether the lead takes it for good.
+ */
+static int trusts(struct cairn_test *t, int what)
+{
+	const struct cairn_lead_options o = {
+		.workers = 1, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = what ? 20000 : 200,
+	};
+	const struct cairn_control_join j = rig_join();
+	struct {
+		struct cairn_control_blob head;
+		char bytes[16];
+	} blob = { .head = { .from = 1, .num_bytes = 16 } };
+	struct rig_guest g = { 0 };
+	char room[8];
+	int is_lost = 0;
+
+	if (!EXPECT(t, cairn_lead_create(&rig.lead, &o) == 0))
+		return 0;
+	snprintf(rig.join, sizeof(rig.join), "127.0.0.1:%d", cairn_lead_port(rig.lead));
+	if (EXPECT(t, !rig_knock(&rig, &g) &&
+		   !cairn_channel_send(g.c, CAIRN_CONTROL_JOIN, &j, sizeof(j), 5000) &&
+		   !cairn_lead_gather(rig.lead, &blob.head.epoch))) {
+		if (what == 1)
+			cairn_channel_close(g.c);
+		if (what == 2)
+			cairn_channel_send(g.c, CAIRN_CONTROL_BLOB, &blob, sizeof(blob), 5000);
+		if (what == 2)
+			is_lost = cairn_lead_blob(rig.lead, 1, room, sizeof(room)) != 0;
+		for (int i = 0; i < (cairn_remote_fault ? 60 : 2000) && !is_lost && what < 2; i++) {
+			is_lost = cairn_lead_lost(rig.lead);
+			cairn_remote_nap(10);
+		}
+		if (what != 1)
+			cairn_channel_close(g.c);
+	}
+	cairn_lead_destroy(rig.lead);
+	return !is_lost;
+}
+
+static int silence(struct cairn_test *t)
+{
+	return trusts(t, 0);
+}
+
+static int cut(struct cairn_test *t)
+{
+	return trusts(t, 1);
+}
+
+static int blob(struct cairn_test *t)
+{
+	return trusts(t, 2);
+}
+
+static int bad_plan(struct cairn_test *t)
+{
+	const int32_t plan[] = { 1, 1, 1, 0, 0, 1, 0, 1, 1, RIG_PAGES };
+	const struct cairn_remote_limits limits = rig_limits();
+	struct cairn_remote_pass p;
+
+	(void)t;
+	return cairn_remote_pass_read(&p, plan, sizeof(plan), &limits) == 0;
+}
+
+/* The epoch waits for the model worker's blob, and carries no plan out. */
+static int plan_twice(struct cairn_test *t)
+{
+	const struct cairn_control_assign a = {
+		.epoch = 1, .rank = 1, .num_heads = 1, .num_layers = 1, .num_kv_heads = 1, .head_dim = 64,
+		.num_pages = 4, .page_size = 4, .dtype = CAIRN_BF16, .group = 1, .max_rows = 4,
+		.max_batch = 4, .max_context = 16, .query_scalar = 64, .attention_factor = 1,
+	};
+	const struct cairn_control_plan plan = { .pass = 1 };
+	struct cairn_attn_epoch *e;
+	struct cairn_impl impl;
+	int ret;
+
+	if (open_table(t, "cpu", &impl) ||
+	    !EXPECT(t, cairn_attn_epoch_create(&e, &impl, &a, "", "127.0.0.1") == 0))
+		return 0;
+	EXPECT(t, cairn_attn_epoch_plan(e, &plan, "") == 0);
+	ret = cairn_attn_epoch_plan(e, &plan, "");
+	cairn_attn_epoch_destroy(e);
+	return ret == 0;
+}
+
+static const struct {
+	const char *name;
+	int fault;
+	int (*notices)(struct cairn_test *t);
+} mutants[] = {
+#define MUTANT(fault, by)	{ #fault, FAULT_##fault, by }
+	MUTANT(OWN_KEYS_REMOTE, passes), MUTANT(NEVER_APPENDS, passes), MUTANT(ONE_KV_BUFFER, passes),
+	MUTANT(PARITY_OF_LAYER, passes), MUTANT(WINDOW_IGNORED, passes), MUTANT(NO_MOVES, passes),
+	MUTANT(MOVES_LATE, passes), MUTANT(NO_ACQUIRE, passes), MUTANT(NUMBER_OF_PASS_BEFORE, passes),
+	MUTANT(HEADS_SHIFTED, passes), MUTANT(LSE_OF_OTHERS, passes), MUTANT(RESULT_UNAWAITED, passes),
+	MUTANT(SIGNAL_FIRST, passes), MUTANT(PADDING_KEPT, passes), MUTANT(EPOCH_KEPT, loss),
+	MUTANT(SPARE_UNASSIGNED, loss), MUTANT(PLAN_UNCHECKED, bad_plan), MUTANT(PLAN_REPEATED, plan_twice),
+	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table), MUTANT(SILENCE, silence),
+	MUTANT(LOSS_FORGOTTEN, cut), MUTANT(BLOB_OF_ANY_SIZE, blob),
+};
+
+_Static_assert(ARRAY_SIZE(mutants) == NUM_FAULTS - 1, "every fault has a test");
+
+static void noticed(struct cairn_test *t)
+{
+	const struct sodium *s;
+
+	if (sodium_load(&s))
+		return cairn_skip(t, "%s", cairn_last_error());
+	for (size_t i = 0; i < ARRAY_SIZE(mutants); i++) {
+		if (!i || mutants[i].notices != mutants[i - 1].notices)	/* without the fault, nothing is */
+			EXPECT(t, !mutants[i].notices(t));
+		cairn_remote_fault = mutants[i].fault;
+		if (!EXPECT(t, mutants[i].notices(t)))
+			cairn_note(t, "%s", mutants[i].name);
+		cairn_remote_fault = FAULT_NONE;
+	}
+}
+
+static const struct cairn_unit units[] = {
+	{ "noticed", noticed },
+};
+
+const struct cairn_family cairn_remote_mutants_family = {
+	.stage = "serving", .name = "remote_mutants", .units = units, .num_units = ARRAY_SIZE(units),
+	.waits = 1,
+};

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+/* remote_mutants_worker - attn_worker.c, compiled again with faults (remote_mutants.h) */
+#include "serving/remote/remote_mutants.h"
+
+#include "serving/remote/attn_worker.c"

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * remote_rig_test - a lead, attention workers and a link to them, in one process, beside a local worker
+ *
+ * Random requests grow, copy pages and start anew. Each layer of a pass goes through both links with the same
+ * random rows, and the results must be the same bits. There is no model but the numbers of one.
+ *
+ * remote_mutants_test.c includes this file with the modules under other names. Include conformance/harness.h
+ * first.
+ */
+#ifndef CAIRN_REMOTE_RIG_TEST_H
+#define CAIRN_REMOTE_RIG_TEST_H
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "conformance/tables/program.h"
+#include "serving/base/clock.h"
+#include "serving/model/model_test.h"
+#include "serving/remote/address.h"
+#include "serving/remote/attn_epoch.h"
+#include "serving/remote/attn_remote.h"
+#include "serving/remote/attn_worker.h"
+#include "serving/slices/attn_local.h"
+
+enum { RIG_REQUESTS = 4, RIG_PAGES = 80, RIG_PAGE = 4, RIG_ROWS = 24, RIG_CONTEXT = 48, RIG_WORKERS = 4,
+       RIG_PADDING = 3 };
+
+struct rig_shape {
+	int32_t workers, kv_heads, group, layers, window;	/* every other layer has the window */
+	double softcap;
+	int all;			/* without `previous` */
+	int spares, join_ms;
+};
+
+struct rig_request {
+	int32_t len, pages[RIG_CONTEXT / RIG_PAGE];
+};
+
+struct rig_worker {
+	pthread_t thread;
+	struct cairn_attn_worker_options o;
+	int ret;
+	char text[256];
+};
+
+struct rig {
+	struct rig_shape shape;
+	struct cairn_impl impl;
+	struct cairn_model m;
+	struct cairn_kv_store kv;
+	struct cairn_attn_local *local;
+	void *stream;
+	struct cairn_lead *lead;
+	struct cairn_attn_remote *remote;
+	char join[32];
+	struct rig_worker workers[RIG_WORKERS];
+	int num_workers;
+	struct rig_request requests[RIG_REQUESTS];
+	uint8_t taken[RIG_PAGES];
+	/* a pass */
+	int32_t qo_indptr[RIG_REQUESTS + 1], kv_indptr[RIG_REQUESTS + 1], last_page_len[RIG_REQUESTS];
+	int32_t kv_indices[RIG_REQUESTS * RIG_CONTEXT], moves[RIG_REQUESTS][2];
+	int32_t past_indptr[RIG_REQUESTS + 1], past_last[RIG_REQUESTS];
+	int32_t past_indices[RIG_REQUESTS * RIG_CONTEXT];
+	int32_t positions[RIG_ROWS];
+	struct cairn_remote_pass p;
+	uint16_t *qkv;			/* [RIG_ROWS + RIG_PADDING, q + 2 kv] */
+	uint16_t *want, *got;		/* [RIG_ROWS + RIG_PADDING, q] */
+	float *want_lse, *got_lse;
+};
+
+static inline void *rig_work(void *arg)
+{
+	struct rig_worker *w = arg;
+
+	w->ret = cairn_attn_worker_run(&w->o);
+	snprintf(w->text, sizeof(w->text), "%s", w->ret ? cairn_last_error() : "");
+	return NULL;
+}
+
+static inline void rig_add_worker(struct rig *r)
+{
+	struct rig_worker *w = &r->workers[r->num_workers++];
+
+	w->o = (struct cairn_attn_worker_options){ .impl = &r->impl, .join = r->join, .join_ms = 5000 };
+	pthread_create(&w->thread, NULL, rig_work, w);
+}
+
+static inline int rig_open_lead(struct cairn_test *t, struct rig *r, const struct rig_shape *shape)
+{
+	const struct cairn_lead_options o = {
+		.workers = shape->workers, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = 20000,
+		.join_ms = shape->join_ms ? shape->join_ms : 60000,
+	};
+	int ret;
+
+	memset(r, 0, sizeof(*r));
+	r->shape = *shape;
+	if (open_table(t, "cpu", &r->impl))
+		return -1;
+	ret = cairn_lead_create(&r->lead, &o);
+	if (ret == -EOPNOTSUPP)
+		cairn_skip(t, "%s", cairn_last_error());
+	else if (!EXPECT(t, ret == 0))
+		cairn_note(t, "%s", cairn_last_error());
+	snprintf(r->join, sizeof(r->join), "127.0.0.1:%d", ret ? 0 : cairn_lead_port(r->lead));
+	return ret;
+}
+
+static inline void rig_make_model(struct rig *r)
+{
+	struct cairn_model_config *c = &r->m.config;
+
+	r->m.impl = &r->impl;
+	r->m.dtype = CAIRN_BF16;
+	c->num_hidden_layers = r->shape.layers;
+	c->num_key_value_heads = r->shape.kv_heads;
+	c->num_attention_heads = r->shape.kv_heads * r->shape.group;
+	c->head_dim = 64;
+	c->attn_softcap = r->shape.softcap;
+	c->window = r->shape.window;
+	for (int i = 0; r->shape.window && i < r->shape.layers; i += 2)
+		c->windowed[i / 8] |= (uint8_t)(1 << i % 8);
+	r->m.dims[CAIRN_D_Q] = r->m.dims[CAIRN_D_ATTN] = c->num_attention_heads * c->head_dim;
+	r->m.dims[CAIRN_D_KV] = c->num_key_value_heads * c->head_dim;
+	r->m.dims[CAIRN_D_QKV] = r->m.dims[CAIRN_D_Q] + 2 * r->m.dims[CAIRN_D_KV];
+}
+
+static inline struct cairn_remote_limits rig_limits(void)
+{
+	return (struct cairn_remote_limits){ RIG_ROWS, RIG_REQUESTS, RIG_CONTEXT, RIG_PAGES, RIG_PAGE };
+}
+
+/* Returns 0, or the error of attn_remote, whose text is the last error. */
+static inline int rig_open(struct cairn_test *t, struct rig *r, const struct rig_shape *shape)
+{
+	const struct cairn_remote_limits limits = rig_limits();
+	size_t rows = RIG_ROWS + RIG_PADDING, q;
+	int ret = rig_open_lead(t, r, shape);
+
+	if (ret)
+		return ret;
+	rig_make_model(r);
+	q = (size_t)r->m.dims[CAIRN_D_Q];
+	r->qkv = calloc(rows, sizeof(*r->qkv) * (size_t)r->m.dims[CAIRN_D_QKV]);
+	r->want = calloc(2 * rows, sizeof(*r->want) * q);
+	r->got = r->want + rows * q;
+	r->want_lse = calloc(2 * rows, sizeof(float) * (size_t)r->m.config.num_attention_heads);
+	r->got_lse = r->want_lse + rows * (size_t)r->m.config.num_attention_heads;
+	if (!EXPECT(t, r->impl.stream_create(&r->stream) == 0) ||
+	    !EXPECT(t, cairn_kv_store_create(&r->kv, &r->m, RIG_PAGES, RIG_PAGE) == 0) ||
+	    !EXPECT(t, cairn_attn_local_create(&r->local, &r->m, &r->kv, RIG_ROWS, !shape->all) == 0))
+		return -1;
+	for (int i = 0; i < shape->workers + shape->spares; i++)
+		rig_add_worker(r);
+	return cairn_attn_remote_create(&r->remote, r->lead, &r->m, &limits, !shape->all);
+}
+
+static inline void rig_close(struct rig *r)
+{
+	cairn_attn_remote_destroy(r->remote);
+	cairn_lead_destroy(r->lead);
+	for (int i = 0; i < r->num_workers; i++)
+		pthread_join(r->workers[i].thread, NULL);
+	cairn_attn_local_destroy(r->local);
+	if (r->kv.base)
+		cairn_kv_store_destroy(&r->kv, &r->m);
+	if (r->stream)
+		r->impl.stream_destroy(r->stream);
+	free(r->qkv);
+	free(r->want);
+	free(r->want_lse);
+}
+
+/* ---- requests ---- */
+
+static inline int32_t rig_page(struct cairn_test *t, struct rig *r)
+{
+	int32_t page;
+
+	do
+		page = (int32_t)(cairn_rand(t) % RIG_PAGES);
+	while (r->taken[page]);
+	r->taken[page] = 1;
+	return page;
+}
+
+static inline void rig_forget(struct rig *r, struct rig_request *q)
+{
+	for (int32_t i = 0; i * RIG_PAGE < q->len; i++)
+		r->taken[q->pages[i]] = 0;
+	q->len = 0;
+}
+
+/* Adds a request to the pass, with the pages of its keys before and after it. */
+static inline void rig_add(struct cairn_test *t, struct rig *r, struct rig_request *q, int32_t rows)
+{
+	struct cairn_remote_pass *p = &r->p;
+	const int32_t before = q->len, b = p->batch++;
+	int32_t num = (before + RIG_PAGE - 1) / RIG_PAGE;
+
+	if (before % RIG_PAGE && cairn_rand(t) % 3 == 0) {	/* its last page was shared: copy on write */
+		int32_t copy = rig_page(t, r);
+
+		r->moves[p->num_moves][0] = q->pages[num - 1];
+		r->moves[p->num_moves++][1] = copy;
+		r->taken[q->pages[num - 1]] = 0;
+		q->pages[num - 1] = copy;
+	}
+	memcpy(r->past_indices + r->past_indptr[b], q->pages, (size_t)num * sizeof(*q->pages));
+	r->past_indptr[b + 1] = r->past_indptr[b] + num;
+	r->past_last[b] = num ? before - (num - 1) * RIG_PAGE : 0;
+	for (q->len += rows; num * RIG_PAGE < q->len; num++)
+		q->pages[num] = rig_page(t, r);
+	memcpy(r->kv_indices + r->kv_indptr[b], q->pages, (size_t)num * sizeof(*q->pages));
+	r->kv_indptr[b + 1] = r->kv_indptr[b] + num;
+	r->last_page_len[b] = q->len - (num - 1) * RIG_PAGE;
+	r->qo_indptr[b + 1] = r->qo_indptr[b] + rows;
+	for (int32_t i = 0; i < rows; i++)
+		r->positions[r->qo_indptr[b] + i] = before + i;
+	p->num_rows += rows;
+	p->num_pages += num;
+}
+
+static inline void rig_plan(struct cairn_test *t, struct rig *r)
+{
+	r->p = (struct cairn_remote_pass){
+		.qo_indptr = r->qo_indptr, .kv_indptr = r->kv_indptr, .last_page_len = r->last_page_len,
+		.kv_indices = r->kv_indices, .moves = (const int32_t (*)[2])r->moves,
+	};
+	while (!r->p.batch) {
+		for (int i = 0; i < RIG_REQUESTS; i++) {
+			struct rig_request *q = &r->requests[i];
+			int32_t rows = 1 + (int32_t)(cairn_rand(t) % 2 * (cairn_rand(t) % 6));
+
+			if (cairn_rand(t) % 4 == 0)
+				continue;
+			if (q->len + rows > RIG_CONTEXT)
+				rig_forget(r, q);
+			rig_add(t, r, q, rows);
+		}
+	}
+}
+
+static inline void rig_copy(struct rig *r, int32_t from, int32_t to)
+{
+	const size_t bytes = cairn_model_key_bytes(&r->m) * RIG_PAGE;
+
+	for (int32_t i = 0; i < 2 * r->shape.layers; i++) {
+		char *pages = r->kv.base + (size_t)(i / 2) * r->kv.layer_bytes +
+			      (size_t)(i % 2) * r->kv.v_offset;
+
+		memcpy(pages + (size_t)to * bytes, pages + (size_t)from * bytes, bytes);
+	}
+}
+
+/* ---- passes ---- */
+
+static inline struct cairn_attn_rows rig_rows(struct cairn_test *t, struct rig *r, int32_t layer, int32_t num)
+{
+	const int32_t *dims = r->m.dims;
+
+	for (size_t i = 0; i < (size_t)num * (size_t)dims[CAIRN_D_QKV]; i++)	/* of +-0.5 to 1 */
+		r->qkv[i] = (uint16_t)((cairn_rand(t) & 0x807f) | 0x3f00);
+	return (struct cairn_attn_rows){
+		.layer = layer, .num_rows = num, .window = cairn_layer_window(&r->m.config, layer),
+		.q = r->qkv, .k = r->qkv + dims[CAIRN_D_Q],
+		.v = r->qkv + dims[CAIRN_D_Q] + dims[CAIRN_D_KV], .q_stride = dims[CAIRN_D_QKV],
+		.kv_stride = dims[CAIRN_D_QKV],
+	};
+}
+
+static inline int rig_layer(const struct cairn_attn_link *link, const struct cairn_attn_rows *rows,
+			    uint16_t *o, float *lse, void *stream)
+{
+	CAIRN_TRY(link->send_q(link->ctx, rows, stream));
+	CAIRN_TRY(link->send_kv(link->ctx, rows, stream));
+	return link->receive(link->ctx, rows->layer, o, link->previous ? lse : NULL, stream);
+}
+
+/* Rows of padding must have no result. Returns how many numbers differ. */
+static inline int64_t rig_compare(const struct rig *r, int32_t rows, int32_t padded)
+{
+	const int32_t q = r->m.dims[CAIRN_D_Q], heads = r->m.config.num_attention_heads;
+	int64_t bad = 0;
+
+	for (int64_t i = 0; i < (int64_t)padded * q; i++)
+		bad += r->got[i] != (i < (int64_t)rows * q ? r->want[i] : 0);
+	for (int64_t i = 0; i < (int64_t)padded * heads && !r->shape.all; i++) {
+		const float want = i < (int64_t)rows * heads ? r->want_lse[i] : -INFINITY;
+
+		bad += memcmp(&r->got_lse[i], &want, sizeof(want)) != 0;
+	}
+	return bad;
+}
+
+/* Runs a pass over both links. Returns how many numbers differ, or -errno of the remote one. */
+static inline int64_t rig_pass(struct cairn_test *t, struct rig *r)
+{
+	const struct cairn_attn_past past = { r->past_indptr, r->past_indices, r->past_last };
+	const int32_t padding = (int32_t)(cairn_rand(t) % (RIG_PADDING + 1));
+	struct cairn_batch b = { 0 };
+	int64_t bad = 0;
+	int moved;
+
+	rig_plan(t, r);
+	for (int32_t i = 0; i < r->p.num_moves; i++)
+		rig_copy(r, r->moves[i][0], r->moves[i][1]);
+	b = (struct cairn_batch){
+		.positions = r->positions, .qo_indptr = r->qo_indptr, .kv_indptr = r->kv_indptr,
+		.kv_indices = r->kv_indices, .kv_last_page_len = r->last_page_len, .num_rows = r->p.num_rows,
+		.batch = r->p.batch, .max_qo_len = RIG_ROWS, .max_kv_len = RIG_CONTEXT,
+	};
+	EXPECT(t, cairn_attn_local_begin(r->local, &b, &past, r->stream, &moved) == 0);
+	CAIRN_TRY(cairn_attn_remote_begin(r->remote, &r->p));
+	for (int32_t layer = 0; layer < r->shape.layers; layer++) {
+		struct cairn_attn_rows rows = rig_rows(t, r, layer, r->p.num_rows + padding);
+
+		memset(r->got, 0x7f, (size_t)rows.num_rows * (size_t)r->m.dims[CAIRN_D_Q] * sizeof(*r->got));
+		CAIRN_TRY(rig_layer(cairn_attn_remote_link(r->remote), &rows, r->got, r->got_lse, r->stream));
+		rows.num_rows = r->p.num_rows;
+		EXPECT(t, rig_layer(cairn_attn_local_link(r->local), &rows, r->want, r->want_lse,
+				    r->stream) == 0);
+		bad += rig_compare(r, r->p.num_rows, r->p.num_rows + padding);
+	}
+	return bad;
+}
+
+/* As rig_pass(), many times; stops at the first difference. */
+static inline int64_t rig_passes(struct cairn_test *t, struct rig *r, int num)
+{
+	int64_t bad = 0;
+
+	for (int i = 0; i < num && !bad; i++)
+		bad = rig_pass(t, r);
+	return bad;
+}
+
+/* Loses a worker; a spare takes its place, and all requests start anew. Returns 0, or -errno. */
+static inline int rig_lose(struct rig *r, int32_t rank)
+{
+	cairn_error(EIO, "by the test");
+	cairn_lead_report(r->lead, rank);
+	CAIRN_TRY(cairn_attn_remote_restart(r->remote));
+	for (int i = 0; i < RIG_REQUESTS; i++)
+		rig_forget(r, &r->requests[i]);
+	return 0;
+}
+
+/* ---- a member that says what the test wants ---- */
+
+struct rig_guest {
+	struct cairn_control_channel *c;
+	char refused[CAIRN_CONTROL_TEXT + 1];	/* "": was not */
+};
+
+static inline struct cairn_control_join rig_join(void)
+{
+	struct cairn_control_join j = {
+		.version = CAIRN_CONTROL_VERSION, .role = CAIRN_MEMBER_ATTENTION, .rank = -1,
+		.transports = 0xffffffff, .table = "cpu",
+	};
+
+	j.digest = strtoull(cairn_source_digest(), NULL, 16);
+	return j;
+}
+
+/* Connects and opens the channel; returns 0, or the error. */
+static inline int rig_knock(const struct rig *r, struct rig_guest *g)
+{
+	int fd;
+
+	memset(g, 0, sizeof(*g));
+	CAIRN_TRY(cairn_address_dial(&fd, r->join, 5000));
+	return cairn_channel_open(&g->c, fd, CAIRN_CHANNEL_MEMBER, NULL, 5000);
+}
+
+/* Says the message and waits for an answer of this kind; -EPERM: a refusal, whose text is kept. */
+static inline int rig_say(struct rig_guest *g, uint32_t kind, const void *data, size_t num_bytes,
+			  uint32_t answer, struct cairn_channel_message *m, int timeout_ms)
+{
+	const int64_t until = cairn_clock_ns() + timeout_ms * 1000000ll;
+	int ret = cairn_channel_send(g->c, kind, data, num_bytes, 5000);
+
+	while (!ret && cairn_clock_ns() < until) {
+		ret = cairn_channel_receive(g->c, m, 50);
+		if (ret == -ETIMEDOUT) {
+			ret = 0;
+			continue;
+		}
+		if (!ret && m->kind == answer)
+			return 0;
+		if (!ret && m->kind == CAIRN_CONTROL_REFUSE) {
+			snprintf(g->refused, sizeof(g->refused), "%.*s", (int)m->num_bytes,
+				 (const char *)m->data);
+			return -EPERM;
+		}
+	}
+	return ret ? ret : -ETIMEDOUT;
+}
+
+#endif
