@@ -86,8 +86,11 @@ static int add_group(struct cairn_check_run *r, const struct cairn_family *f, in
 	struct collect c = { .g = g, .opt = r->opt, .number = number };
 	struct cairn_check_work *w;
 
-	if (!g || r->num_groups == CAIRN_MAX_FAMILIES)
+	if (!g)
 		return cairn_error(ENOMEM, "no memory for family %s", f->name);
+	if (r->num_groups == CAIRN_MAX_FAMILIES)
+		return cairn_error(ENOMEM, "family %s is one more than the %d that a run may have", f->name,
+				   CAIRN_MAX_FAMILIES);
 	w = &g->work;
 	CAIRN_TRY(cairn_each(r->opt, f, collect_one, &c));
 	if (!w->num_cases) {

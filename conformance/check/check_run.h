@@ -9,7 +9,7 @@
 #include "conformance/check/check_child.h"
 #include "conformance/check/check_report.h"
 
-#define CAIRN_MAX_FAMILIES	256
+#define CAIRN_MAX_FAMILIES	512
 
 /* A family: its cases, and their results so far. */
 struct cairn_check_group {

@@ -13,9 +13,6 @@ int cairn_check_attention(const struct cairn_attention_options *o)
 	const char *needs = o->listen ? "workers-listen" : o->secret_file ? "secret-file" :
 			    o->keys ? "attention-keys" : NULL;
 
-	if (o->model_workers)
-		return cairn_error(EOPNOTSUPP, "--model-workers: not supported yet: the model runs in this "
-				   "command's process");
 	if (needs && !o->workers)
 		return cairn_error(EINVAL, "--%s: needs --attention-workers", needs);
 	return o->secret_file && !o->listen ? cairn_error(EINVAL, "--secret-file: needs --workers-listen; "

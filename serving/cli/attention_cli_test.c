@@ -48,7 +48,6 @@ static void refused(struct cairn_test *t)
 {
 	const struct sodium *s;
 
-	REFUSED(t, "--model-workers: not supported yet", "generate", "--model-workers", "2");
 	REFUSED(t, "--workers-listen: needs --attention-workers", "serve", "--workers-listen", "[::1]:0");
 	REFUSED(t, "--secret-file: needs --workers-listen", "generate", "--attention-workers", "1",
 		"--secret-file", "x");

@@ -32,6 +32,7 @@ static const char usage[] =
 	"  --model DIR           refuse a lead that has another model than this checkpoint's\n"
 	"  --kv-mib N            refuse a share of keys and values that takes more memory (no limit)\n"
 	"  --join-timeout S      how long to try to reach the lead (60)\n"
+	"  --die-with PID        end when that process does; for leads that start workers themselves\n"
 	"\n"
 	"Exit status: 0 the lead has ended, 1 failed or lost the lead, 2 bad usage, or refused.\n";
 
