@@ -17,6 +17,8 @@
 #ifdef CONFIG_NCCL
 #include "rdma/transport/transport_nccl.h"
 #endif
+#include "serving/events/zeromq.h"
+#include "serving/grammar/llguidance.h"
 #include "serving/remote/sodium.h"
 
 static int load_sodium(void)
@@ -24,6 +26,13 @@ static int load_sodium(void)
 	const struct sodium *functions;
 
 	return sodium_load(&functions);
+}
+
+static int load_zmq(void)
+{
+	const struct zeromq *functions;
+
+	return zeromq_load(&functions);
 }
 
 #ifdef CONFIG_NCCL
@@ -48,6 +57,7 @@ static const struct use {
 	int (*load)(void);
 } uses[CAIRN_NUM_OPTIONAL] = {
 	[CAIRN_OPTIONAL_SODIUM] = { NULL, load_sodium },
+	[CAIRN_OPTIONAL_ZMQ] = { NULL, load_zmq },
 #ifdef CONFIG_CUDA
 	[CAIRN_OPTIONAL_CUDNN] = { NULL, load_cudnn },
 #else
@@ -131,6 +141,21 @@ static void try_library(FILE *out, void *arg)
 	}
 }
 
+/* This library lies beside the program, and refers to names that its loader must bring. */
+static void try_llguidance(FILE *out, void *arg)
+{
+	struct llguidance functions;
+	char path[PATH_MAX];
+
+	(void)arg;
+	if (llguidance_find(path, sizeof(path)))
+		fprintf(out, "%d\tlibllguidance.so is not beside the program\n", DOCTOR_MISSING);
+	else if (llguidance_load(&functions))
+		fprintf(out, "%d\t%s\n", DOCTOR_BROKEN, cairn_last_error());
+	else
+		fprintf(out, "%d\t%s\n", DOCTOR_OK, path);
+}
+
 /* Looks for a program as a shell does. */
 static void look_program(struct doctor_findings *all, const char *name, const char *variable,
 			 const char *program, const char *costs, const char *type)
@@ -164,6 +189,8 @@ void doctor_look_libraries(struct doctor_findings *all)
 		else
 			doctor_probe(all, l->title, l->lack, l->install, try_library, &i);
 	}
+	doctor_probe(all, "llguidance", "structured outputs and forced calls of tools are refused",
+		     "tools/setup.sh grammar in the source tree", try_llguidance, NULL);
 	look_program(all, "CBC", "CAIRN_CBC", "cbc", "cairn search cannot run", "apt-get install coinor-cbc");
 	look_program(all, "C compiler", NULL, "cc", "cairn attn-variant has no reference to judge by",
 		     "apt-get install gcc");

@@ -57,6 +57,11 @@ const struct cairn_optional_library cairn_optional[CAIRN_NUM_OPTIONAL] = {
 		.lack = "no remote workers: their control channel is encrypted by it",
 		.install = "apt-get install libsodium23",
 	},
+	[CAIRN_OPTIONAL_ZMQ] = {
+		.title = "ZeroMQ", .files = { "libzmq.so.5" }, .needs = "zmq_poll",
+		.lack = "cairn serve --kv-events is refused",
+		.install = "apt-get install libzmq5",
+	},
 };
 
 void *cairn_optional_open(enum cairn_optional which)

@@ -7,13 +7,14 @@
 #include <stdio.h>
 
 #include "primitives/base/error.h"
+#include "primitives/base/optional.h"
 
 static struct zeromq functions;
 static char load_error[256];
 
 static void load(void)
 {
-	void *lib = dlopen("libzmq.so.5", RTLD_NOW | RTLD_LOCAL);
+	void *lib = cairn_optional_open(CAIRN_OPTIONAL_ZMQ);
 
 	if (!lib) {
 		snprintf(load_error, sizeof(load_error), "libzmq (libzmq.so.5) is not installed");
