@@ -259,12 +259,16 @@ static int same(const struct cairn_request *reqs, struct answer (*a)[ANSWERS], s
 	return 1;
 }
 
-/* Proposes tokens by chance, some of which the rule allows. */
+/* Proposes tokens by chance, some of which the rule allows. ctx: whether they form a tree. */
 static int32_t propose(void *ctx, uint64_t id, int32_t index, const int32_t *tokens, int32_t num,
 		       int32_t *drafts, int32_t *parents, int32_t room)
 {
-	(void)ctx;
-	(void)parents;
+	static const int32_t tree[] = { 0, 1, 1, 0, 2, 2 };
+
+	if (ctx && room > 6)
+		room = 6;
+	for (int32_t k = 0; ctx && k < room; k++)
+		parents[k] = tree[k];
 	for (int32_t k = 0; k < room; k++)
 		drafts[k] = (int32_t)(mix(mix(id, (uint64_t)(index + num)), (uint64_t)tokens[num - 1]) >>
 				      (5 * k + 3)) & 127;
@@ -274,7 +278,8 @@ static int32_t propose(void *ctx, uint64_t id, int32_t index, const int32_t *tok
 /* The same answers however passes are made: in turn, with drafts or preempted, with and without graphs. */
 static void other_ways(struct cairn_test *t, const char *table)
 {
-	static const char *const names[] = { "plain", "in turn", "drafts", "prompt lookup", "preempted" };
+	static const char *const names[] = { "plain", "in turn", "drafts", "prompt lookup", "preempted",
+					     "trees" };
 	struct answer (*want)[ANSWERS] = calloc(NUM, sizeof(*want));
 	struct answer (*got)[ANSWERS] = calloc(NUM, sizeof(*got));
 	struct source *s = calloc(1, sizeof(*s));
@@ -286,7 +291,7 @@ static void other_ways(struct cairn_test *t, const char *table)
 
 	if (open_model(t, table, "llama3_tiny", &impl, &g, &m))
 		goto out;
-	for (int way = 0; way < 5; way++) {
+	for (int way = 0; way < 6; way++) {
 		struct cairn_engine_options opt = {
 			.max_batch = 5, .max_rows = 48, .page_size = 4, .decode = CAIRN_DECODE_UNFUSED,
 			.in_turn = way == 1,
@@ -296,6 +301,11 @@ static void other_ways(struct cairn_test *t, const char *table)
 			opt.speculation = (struct cairn_speculation){
 				.method = way == 2 ? CAIRN_SPECULATE_CALLER : CAIRN_SPECULATE_NGRAM,
 				.num_tokens = 4, .lookup_min = 1, .always = 1, .draft = propose,
+			};
+		if (way == 5)
+			opt.speculation = (struct cairn_speculation){
+				.method = CAIRN_SPECULATE_CALLER, .num_tokens = 3, .branches = 2,
+				.always = 1, .draft = propose, .ctx = &impl,
 			};
 		if (way == 4) {
 			opt.num_pages = 26;
@@ -308,7 +318,7 @@ static void other_ways(struct cairn_test *t, const char *table)
 		if (!EXPECT(t, !s->wrong && !count_wrong(s, reqs, way ? got : want)) ||
 		    !EXPECT(t, !way || same(reqs, want, got)))
 			cairn_note(t, "%s", names[way]);
-		EXPECT(t, way != 2 || s->drafts > 0);
+		EXPECT(t, (way != 2 && way != 5) || s->drafts > 0);
 		EXPECT(t, way != 4 || stats.scheduler.recomputed + stats.scheduler.swapped > 0);
 		EXPECT(t, !strcmp(table, "cpu") || way || stats.graph_steps > 0);
 	}

@@ -34,6 +34,9 @@ static void answers(struct cairn_test *t)
 			if (!EXPECT(t, post(&s, PATH, body, &r) == 200 && says(&r, "choices.0.text", "47")))
 				cairn_note(t, "%s: %.600s", body, r.text);
 		}
+		EXPECT(t, post(&s, PATH, "{\"prompt\":\"a\",\"structured_outputs\":{\"regex\":\"a\"}}",
+			       &r) == 400);
+		EXPECT_CONTAINS(t, r.body, "structured_outputs: not supported with --tp");
 	}
 	stop_server(&s);
 }

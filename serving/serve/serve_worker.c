@@ -232,7 +232,7 @@ static int prepare_grammar(struct worker *w, const struct cairn_serve_options *o
 	int ret;
 
 	if (w->tp || o->attention.workers) {
-		snprintf(w->no_grammar, sizeof(w->no_grammar), "not supported with %s",
+		snprintf(w->no_grammar, sizeof(w->no_grammar), "structured_outputs: not supported with %s",
 			 w->tp ? "--tp" : "--attention-workers");
 		return 0;
 	}
