@@ -53,6 +53,18 @@ static int changed;			/* how often the mutant has acted */
 		return 0; \
 	}
 
+/* Returns the pages with the first one twice and the last one lost. */
+static const int32_t *shifted(const int32_t *pages, int32_t num)
+{
+	static int32_t copy[1024];
+
+	if (num < 2 || num > (int32_t)ARRAY_SIZE(copy))
+		return pages;
+	copy[0] = pages[0];
+	memcpy(copy + 1, pages, ((size_t)num - 1) * sizeof(*pages));
+	return copy;
+}
+
 PART(other_seed, p->seed ^= 1)
 PART(other_offset, p->offset++)
 PART(greedy_draw, s->temperature = 0)
@@ -66,7 +78,7 @@ PART(presence_lost, w->presence = 0)
 PART(bias_lost, w->num_bias = 0)
 PART(bias_elsewhere, w->bias_at += w->num_bias > 0)
 PART(forbidden_lost, w->num_forbidden = 0)
-PART(first_page_twice, p->pages = p->num_pages > 1 ? p->pages - 1 : p->pages)
+PART(first_page_twice, p->pages = shifted(p->pages, p->num_pages))
 PART(row_too_early, p->position -= p->position > 0)
 PART(follows_none, p->follows = p->follows > 0 ? 0 : p->follows)
 PART(one_row_less, p->num_rows -= p->num_rows > 1)
