@@ -135,7 +135,10 @@ static struct kv_batch *make_batch(struct cairn_kv_events *e)
 		free(b);
 		return NULL;
 	}
-	*b = (struct kv_batch){ .refs = 1, .number = e->number, .len = whole.len, .data = whole.data };
+	b->number = e->number;
+	b->len = whole.len;
+	b->data = whole.data;
+	atomic_store(&b->refs, 1);	/* orders these before the release by a thread of libzmq */
 	return b;
 }
 
