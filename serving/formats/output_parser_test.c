@@ -293,7 +293,7 @@ static void one_call(struct cairn_test *t)
 	cairn_output_free(&out);
 }
 
-/* What is held back has a bound: a head that never ends becomes content, and so does
+/* The text that is held back is bounded: a head that never ends becomes content, and so does
  * endless white space. */
 static void bounds(struct cairn_test *t)
 {
