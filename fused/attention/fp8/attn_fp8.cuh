@@ -38,7 +38,7 @@ template <int dim_, int stages_, int q_stages_, int regs_, int producer_regs_> s
 	static constexpr int rows = groups * 64, threads = (groups + 1) * 128;
 	static constexpr int q_bytes = rows * dim, k_bytes = keys * dim, v_bytes = keys * dim;
 	static constexpr int data_bytes = q_stages * q_bytes + stages * (k_bytes + v_bytes);
-	static constexpr int smem_bytes = data_bytes + 384;
+	static constexpr int smem_bytes = data_bytes + ATTN_EXTRA_BYTES;
 };
 
 /* Where the scales of a row tile begin: at the block of its q, and at the first block of its keys. */
@@ -60,7 +60,11 @@ struct attn_fp8_maps {
 /* Returns the origins of the row tiles' scales, which follow the descriptions of the row tiles. */
 template <class F> ATTN_DEV struct attn_fp8_origin *attn_fp8_origins(uint8_t *s_all)
 {
-	return (struct attn_fp8_origin *)(s_all + F::data_bytes + 320);
+	constexpr int at = 192 + ATTN_NUM_TILES * (int)sizeof(struct attn_row_tile);
+
+	static_assert(at + ATTN_NUM_TILES * (int)sizeof(struct attn_fp8_origin) <= ATTN_EXTRA_BYTES,
+		      "the origins do not fit");
+	return (struct attn_fp8_origin *)(s_all + F::data_bytes + at);
 }
 
 /* The producer warp: fetches Q, K and V of its row tiles in order, as far ahead as the stages allow. */
