@@ -3,7 +3,7 @@
  * check - `cairn check`: every selected case on every selected table
  *
  * Families run side by side, each in one or more processes (check_child.h). Whenever a processor is free, a
- * process is started for the family with the most work left per process. Families that mostly wait for
+ * process is started for the family with the most work left per process, or an old one is given that family. Families that mostly wait for
  * sockets and clocks run beside the others: one of them at a time, and one more for every eight processors. A
  * family is printed as soon as it is complete, so that an interrupted run shows what it has done.
  */
@@ -155,12 +155,23 @@ static double worth(const struct cairn_check_group *g)
 	return g->running && seconds < 1 ? 0 : seconds;
 }
 
+int cairn_check_neediest(const struct cairn_check_run *r)
+{
+	int best = -1;
+
+	for (int i = 0; i < r->num_groups; i++)
+		if (!r->groups[i]->work.f->waits && worth(r->groups[i]) > 0 &&
+		    (best < 0 || worth(r->groups[i]) > worth(r->groups[best])))
+			best = i;
+	return best;
+}
+
 /* Starts processes while there are free processors, and always keeps some of the waiting families running. */
 static int start_more(struct cairn_check_run *r)
 {
 	for (;;) {
-		struct cairn_check_group *best = NULL, *waiting = NULL;
-		int computing = 0, waits = 0;
+		struct cairn_check_group *waiting = NULL;
+		int best = cairn_check_neediest(r), computing = 0, waits = 0;
 
 		for (int i = 0; i < r->num_groups; i++) {
 			struct cairn_check_group *g = r->groups[i];
@@ -172,13 +183,11 @@ static int start_more(struct cairn_check_run *r)
 				continue;
 			}
 			computing += g->running;
-			if (worth(g) > 0 && (!best || worth(g) > worth(best)))
-				best = g;
 		}
 		if (waiting && waits <= r->jobs / 8)
 			CAIRN_TRY(cairn_check_start(r, waiting, -1, 0));
-		else if (best && computing < r->jobs)
-			CAIRN_TRY(cairn_check_start(r, best, -1, 0));
+		else if (best >= 0 && computing < r->jobs)
+			CAIRN_TRY(cairn_check_start(r, r->groups[best], -1, 0));
 		else
 			return 0;
 	}
@@ -252,6 +261,7 @@ static int open_shared(struct cairn_check_run *r)
 	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
 	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
 	pthread_mutex_init(&r->shared->memory, &attr);
+	pthread_mutex_init(&r->shared->device, &attr);
 	pthread_mutexattr_destroy(&attr);
 	return 0;
 }

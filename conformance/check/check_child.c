@@ -11,14 +11,17 @@
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/side_memory.h"
 #include "conformance/suite/threads.h"
+#include "conformance/suite/turn.h"
 #include "conformance/tables/tables.h"
 
 struct child {
 	FILE *out;
-	struct cairn_check_work *w;
+	struct cairn_check_work work;
+	const struct cairn_check_work *w;	/* &work */
 	void *stream[CAIRN_MAX_IMPLS];
 	char *no_device[CAIRN_MAX_IMPLS];	/* why every case of the table is skipped, or NULL */
 	int started[CAIRN_MAX_IMPLS];
+	int broken;				/* a table that has a device does not start */
 	uint64_t seed;
 	struct cairn_outcome outcome;
 	double begun;
@@ -237,17 +240,18 @@ static int one_case(struct child *c, int item, int first)
 }
 
 /*
- * Starts the tables that are alive. A table that fails for any reason other than a missing device is dead
- * from then on. For collectives, the processes of the ranks start the table instead (ranks.h).
+ * Starts the tables that are alive, unless they have been started for another family. A table that fails for
+ * any reason other than a missing device is dead from then on. For collectives, the processes of the ranks
+ * start the table instead (ranks.h).
  */
 static void start_tables(struct child *c)
 {
-	struct cairn_check_work *w = c->w;
+	const struct cairn_check_work *w = c->w;
 
 	for (int k = 0; k < w->num_impls && w->f->num_cases && !w->f->comm_field; k++) {
 		int ret;
 
-		if (atomic_load(&w->counter->dead[k]))
+		if (atomic_load(&w->counter->dead[k]) || c->started[k] || c->no_device[k])
 			continue;
 		fprintf(c->out, "I %d starting the table\n", k);
 		ret = cairn_impl_start(&w->impls[k], w->opt->device);
@@ -261,21 +265,19 @@ static void start_tables(struct child *c)
 			continue;
 		c->no_device[k] = strdup(cairn_impl_error(&w->impls[k]));
 		if (ret != -ENODEV) {
+			c->broken = 1;
 			atomic_store(&w->counter->dead[k], 1);
 			fprintf(c->out, "E %d the table does not start: %s (%d)\n", k, c->no_device[k], ret);
 		}
 	}
 }
 
-void cairn_check_child(FILE *out, struct cairn_check_work *w)
+/* Runs cases of the family until none is left. Returns whether the process can continue. */
+static int run_family(struct child *c)
 {
-	struct child *c = calloc(1, sizeof(*c));
+	const struct cairn_check_work *w = c->w;
 	int item, first = w->resume_impl, going_on = 1;
 
-	if (!c)
-		exit(3);
-	c->out = out;
-	c->w = w;
 	start_tables(c);
 	item = w->resume_item >= 0 ? w->resume_item : atomic_fetch_add(&w->counter->next, 1);
 	for (; item < cairn_check_items(w) && going_on; item = atomic_fetch_add(&w->counter->next, 1)) {
@@ -292,16 +294,54 @@ void cairn_check_child(FILE *out, struct cairn_check_work *w)
 		}
 		first = 0;
 	}
-	for (int k = 0; k < w->num_impls && w->f->num_cases; k++) {
-		fprintf(c->out, "I %d stopping the table\n", k);
-		cairn_side_memory_drop(&w->impls[k]);
-		if (c->stream[k])
-			w->impls[k].stream_destroy(c->stream[k]);
-		if (c->started[k])
-			cairn_impl_stop(&w->impls[k]);
+	return going_on;
+}
+
+/* Asks the parent for another family. Returns its index, or -1. */
+static int next_family(struct child *c)
+{
+	sem_t *given = &c->w->shared->next[c->w->slot].given;
+
+	if (!cairn_check_shares(c->w) || c->broken)
+		return -1;
+	fprintf(c->out, "N\n");
+	while (sem_wait(given))		/* interrupted by a signal; the parent's death ends this process */
+		;
+	return c->w->shared->next[c->w->slot].group;
+}
+
+static void stop_tables(struct child *c)
+{
+	for (int k = 0; k < c->w->num_impls; k++) {
+		if (c->started[k]) {
+			fprintf(c->out, "I %d stopping the table\n", k);
+			cairn_side_memory_drop(&c->w->impls[k]);
+			if (c->stream[k])
+				c->w->impls[k].stream_destroy(c->stream[k]);
+			cairn_impl_stop(&c->w->impls[k]);
+		}
 		free(c->no_device[k]);
 	}
 	fprintf(c->out, "I -1\n");
+}
+
+void cairn_check_child(FILE *out, const struct cairn_check_work *w,
+		       const struct cairn_check_work *(*by_index)(void *arg, int index), void *arg)
+{
+	struct child *c = calloc(1, sizeof(*c));
+	int going_on, next;
+
+	if (!c)
+		exit(3);
+	c->out = out;
+	c->work = *w;
+	c->w = &c->work;
+	cairn_turn_share(&w->shared->device, out);
+	while ((going_on = run_family(c)) && (next = next_family(c)) >= 0) {
+		c->work = *by_index(arg, next);
+		c->work.slot = w->slot;
+	}
+	stop_tables(c);
 	free(c);
 	if (!going_on)
 		exit(4);

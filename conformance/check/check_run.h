@@ -25,7 +25,8 @@ struct cairn_check_group {
 
 struct cairn_check_worker {
 	struct cairn_child child;
-	struct cairn_check_group *g;
+	struct cairn_check_run *run;
+	struct cairn_check_group *g;	/* the family whose cases it runs now */
 	struct cairn_check_work work;
 	int impl, item;			/* the case under way; impl -1: none */
 	int last_impl, last_item;	/* taken last; last_impl -1: no table has been judged yet */
@@ -47,6 +48,9 @@ struct cairn_check_run {
 	int num_workers;
 	int jobs;
 };
+
+/* Returns the index of the family with the most work left per process, or -1 if none needs one more. */
+int cairn_check_neediest(const struct cairn_check_run *r);
 
 /*
  * Starts a process of family g. It continues with item resume_item at table resume_impl (item -1: takes the

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* check_worker - starts the processes of `cairn check`, takes their lines, and handles their deaths */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,11 +10,51 @@
 #define MAX_DEATHS	8
 #define MAX_HANGS	2
 
+static const struct cairn_check_work *work_of(void *arg, int index)
+{
+	return &((struct cairn_check_run *)arg)->groups[index]->work;
+}
+
 static void child_run(FILE *out, void *arg)
 {
 	struct cairn_check_worker *w = arg;
 
-	cairn_check_child(out, &w->work);
+	cairn_check_child(out, &w->work, work_of, w->run);
+}
+
+/* Gives the process family g, of which it takes the next item or continues with an item. */
+static void assign(struct cairn_check_worker *w, struct cairn_check_group *g, int resume_item, int resume_impl)
+{
+	int slot = w->work.slot;
+
+	w->g = g;
+	w->work = g->work;
+	w->work.slot = slot;
+	w->work.resume_item = resume_item;
+	w->work.resume_impl = resume_impl;
+	w->impl = w->last_impl = w->last_item = w->called = w->beside = -1;
+	w->child.timeout_s = cairn_timeout_s(w->run->opt, g->work.f);
+	g->running++;
+	g->started++;
+}
+
+/*
+ * Answers a process whose family has no item left: it gets the family that needs a process most. If that one
+ * needs a process of its own, this process ends and makes room for it.
+ */
+static void give_another(struct cairn_check_worker *w)
+{
+	struct cairn_check_run *r = w->run;
+	int next = cairn_check_neediest(r);
+
+	if (next >= 0 && !cairn_check_shares(&r->groups[next]->work))
+		next = -1;
+	if (next >= 0) {
+		w->g->running--;
+		assign(w, r->groups[next], -1, 0);
+	}
+	r->shared->next[w->work.slot].group = next;
+	sem_post(&r->shared->next[w->work.slot].given);
 }
 
 static void add_note(struct cairn_check_worker *w, const char *text)
@@ -37,6 +78,10 @@ static void child_line(char *text, void *arg)
 
 	if (text[0] == 'D') {
 		add_note(w, text + 2);
+		return;
+	}
+	if (text[0] == 'N') {
+		give_another(w);
 		return;
 	}
 	if (text[0] == 'T' && sscanf(text + 1, "%d", &item) == 1) {
@@ -85,22 +130,18 @@ int cairn_check_start(struct cairn_check_run *r, struct cairn_check_group *g, in
 
 	if (!w)
 		return cairn_error(ENOMEM, "no memory for a test process");
-	w->g = g;
-	w->work = g->work;
-	w->work.resume_item = resume_item;
-	w->work.resume_impl = resume_impl;
-	w->impl = w->last_impl = w->last_item = w->called = w->beside = -1;
+	w->run = r;
 	while (r->slots[w->work.slot])
 		w->work.slot++;
 	r->slots[w->work.slot] = 1;
-	w->child = (struct cairn_child){ .run = child_run, .line = child_line, .arg = w,
-		.timeout_s = cairn_timeout_s(r->opt, g->work.f) };
+	if (sem_init(&r->shared->next[w->work.slot].given, 1, 0))
+		return cairn_error(errno, "no semaphore for a test process: %s", strerror(errno));
+	w->child = (struct cairn_child){ .run = child_run, .line = child_line, .arg = w };
+	assign(w, g, resume_item, resume_impl);
 	if (!g->work.f->waits)
 		atomic_fetch_add(&r->shared->working, 1);
 	CAIRN_TRY(cairn_child_start(&w->child));
 	r->workers[r->num_workers++] = w;
-	g->running++;
-	g->started++;
 	return 0;
 }
 

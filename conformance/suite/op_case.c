@@ -6,6 +6,7 @@
 #include "conformance/suite/place.h"
 #include "conformance/suite/ranks.h"
 #include "conformance/suite/runner.h"
+#include "conformance/suite/turn.h"
 #include "conformance/tables/tables.h"
 
 #include <math.h>
@@ -436,8 +437,8 @@ static int may_repeat(const struct cairn_family *f, const struct cairn_op *op)
 }
 
 /* Makes one call and checks its memory. Returns 0, or an error that it has reported. */
-static int run_round(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
-		     const struct cairn_round *round, int number, uint8_t **images, struct cairn_outcome *o)
+static int call_round(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		      const struct cairn_round *round, int number, uint8_t **images, struct cairn_outcome *o)
 {
 	struct cairn_round once = *round;
 	const struct cairn_round *r = &once;
@@ -463,6 +464,17 @@ static int run_round(struct cairn_side *side, const struct cairn_family *f, cons
 	if (!ret)
 		ret = cairn_check_memory(side, op, images, r, o);
 	return ret ? cairn_call_failed(o, side->impl, ret, "after the call") : 0;
+}
+
+static int run_round(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		     const struct cairn_round *round, int number, uint8_t **images, struct cairn_outcome *o)
+{
+	int ret;
+
+	cairn_turn_take(side->impl);
+	ret = call_round(side, f, op, round, number, images, o);
+	cairn_turn_end();
+	return ret;
 }
 
 void cairn_judge_call(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *images,
@@ -588,10 +600,12 @@ out_judged:
 	if (o->verdict == CAIRN_PASS && !vary) {
 		struct cairn_more more = { f, op, other, &side, expected, own, later, cheap, o };
 
+		cairn_turn_take(impl);
 		if (costs_at_most(f, op, MORE))
 			cairn_further_calls(&more);
 		else if (!(impl->flags & CAIRN_IMPL_HOST_MEM) && !cairn_op_is_far(op))
 			cairn_call_forms(&more);
+		cairn_turn_end();
 		cairn_ranks_further(&more);
 	}
 	cairn_side_close(&side, op);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "conformance/suite/place.h"
+#include "conformance/suite/turn.h"
 #include "conformance/tables/tables.h"
 
 /* These calls keep the canaries of the call before them. */
@@ -597,6 +598,7 @@ static int call_relisted(const struct cairn_more *m)
 		ret = call(m, m->side, "a call with other lists");
 	if (!ret)
 		ret = fetch(m, m->side, &op);
+	cairn_turn_end();		/* judging calls the reference */
 	if (!ret)
 		cairn_judge_call(m->f, &op, m->later, m->expected->relisted, m->o);
 	if (m->o->verdict == CAIRN_FAIL)

@@ -4,6 +4,7 @@
 #include "conformance/suite/op_side.h"
 #include "conformance/suite/ranks.h"
 #include "conformance/suite/runner.h"
+#include "conformance/suite/turn.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,7 @@ static void refuse(const struct bad_call *c, int case_index, struct cairn_outcom
 		return;
 	}
 	images = cairn_make_images(&op, 0);
+	cairn_turn_take(c->impl);
 	ret = cairn_side_open_guarded(&side, c->f, &op, c->impl, c->stream);
 	if (!ret && (ret = cairn_side_send(&side, c->f, &op, &calm, 0)))
 		cairn_side_close(&side, &op);
@@ -119,6 +121,7 @@ static void refuse(const struct bad_call *c, int case_index, struct cairn_outcom
 	} else if (!c->all || ret != -EOPNOTSUPP) {	/* other cases may be supported */
 		cairn_call_failed(o, c->impl, ret, "setting up");
 	}
+	cairn_turn_end();
 	cairn_free_images(&op, images);
 	cairn_op_close(&op);
 }
