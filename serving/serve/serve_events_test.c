@@ -65,7 +65,8 @@ static void restarts(struct cairn_test *t)
 		return;
 	if (start_server(t, &s, FAULT_ARGS(fault, "--kv-events", "tcp://127.0.0.1:*", "--kv-events-replay",
 					   "tcp://127.0.0.1:*", "--page-size", "16")) &&
-	    EXPECT(t, wait_ready(&s)) && EXPECT(t, find_address(&s, 0, address[0], sizeof(address[0])))) {
+	    EXPECT(t, wait_ready(&s)) &&
+	    EXPECT(t, WAIT_FOR(find_address(&s, 0, address[0], sizeof(address[0])), 20000))) {
 		EXPECT(t, clears(t, address[0]));
 		store_page(t, &s);
 		/* AllBlocksCleared, and a page or more */
@@ -77,7 +78,8 @@ static void restarts(struct cairn_test *t)
 		tell_fault(&s, "none");
 		EXPECT(t, WAIT_FOR(metric_of(&s, "cairn:worker_restarts_total", "") == 1, 30000));
 		EXPECT(t, wait_ready(&s));
-		if (EXPECT(t, find_address(&s, 1, address[1], sizeof(address[1]))))
+		/* the log may be written after the answer */
+		if (EXPECT(t, WAIT_FOR(find_address(&s, 1, address[1], sizeof(address[1])), 20000)))
 			EXPECT(t, clears(t, address[1]));
 		store_page(t, &s);
 		EXPECT(t, WAIT_FOR(metric_of(&s, "cairn:kv_events_published_total", "") >= 4, 20000));

@@ -63,31 +63,39 @@ static void repeatable_cpu(struct cairn_test *t)
 	repeatable(t, "cpu", 2);
 }
 
+#define TREE_DEPTH	5
+
 /*
  * Greedy answers with drafts, judged by the logits of the naive computation: for tables on which the bits
- * depend on the rows of a pass. Half of the drafts repeat what was said, the others are random tokens.
+ * depend on the rows of a pass. Half of the drafts repeat what was said, the others are random tokens; with
+ * branches, two of them follow each row.
  */
 static int32_t repeat(void *ctx, uint64_t id, int32_t index, const int32_t *tokens, int32_t num,
 		      int32_t *drafts, int32_t *parents, int32_t room)
 {
 	static const struct cairn_speculation ngram = { .lookup_min = 1, .lookup_max = 3 };
 	struct crowd *c = ctx;
+	int32_t depth = c->branches > 1 && room > TREE_DEPTH ? TREE_DEPTH : room, found;
 
 	(void)id, (void)index;
-	if (crowd_below(c, 2) && cairn_ngram_draft(&ngram, tokens, num, drafts, parents, room, room))
-		return room;
-	for (int32_t k = 0; k < room; k++)
+	found = crowd_below(c, 2) ? cairn_ngram_draft(&ngram, tokens, num, drafts, parents, room, depth) : 0;
+	if (found)
+		return found;
+	for (int32_t k = 0; k < room; k++) {
 		drafts[k] = crowd_below(c, c->m->config.vocab_size);
+		parents[k] = c->branches > 1 ? k / 2 : k;
+	}
 	return room;
 }
 
-static void judged(struct cairn_test *t, const char *table, enum cairn_kv_form kv, double slack)
+static void judged(struct cairn_test *t, const char *table, enum cairn_kv_form kv, double slack,
+		   int32_t branches)
 {
 	struct crowd *c = calloc(1, sizeof(*c));
 	struct cairn_engine_options opt = {
 		.max_batch = 5, .max_rows = 64, .max_context = PROMPT + NEW, .page_size = 8,
-		.speculation = { CAIRN_SPECULATE_CALLER, .num_tokens = 9, .always = 1, .draft = repeat,
-				 .ctx = c },
+		.speculation = { CAIRN_SPECULATE_CALLER, .num_tokens = branches > 1 ? TREE_DEPTH : 9,
+				 .branches = branches, .always = 1, .draft = repeat, .ctx = c },
 	};
 	struct cairn_impl impl;
 	struct cairn_engine *e;
@@ -99,6 +107,7 @@ static void judged(struct cairn_test *t, const char *table, enum cairn_kv_form k
 		return;
 	}
 	c->seed = cairn_rand(t);
+	c->branches = branches;
 	if (!naive_open_as(t, &n, g.dir, kv) && EXPECT(t, cairn_engine_create(&e, c->m, &opt) == 0)) {
 		for (int i = 0; i < JOBS; i++) {
 			crowd_make_job(c, i);
@@ -123,12 +132,22 @@ static void judged(struct cairn_test *t, const char *table, enum cairn_kv_form k
 /* The bound on the difference of logits computed in two ways is that of engine_treat_test.c. */
 static void judged_cuda(struct cairn_test *t)
 {
-	judged(t, "cuda", CAIRN_KV_PLAIN, 0.3);
+	judged(t, "cuda", CAIRN_KV_PLAIN, 0.3, 0);
+}
+
+static void judged_trees_cuda(struct cairn_test *t)
+{
+	judged(t, "cuda", CAIRN_KV_PLAIN, 0.3, 2);
+}
+
+static void judged_trees_cpu(struct cairn_test *t)
+{
+	judged(t, "cpu", CAIRN_KV_PLAIN, 0.3, 2);
 }
 
 static void judged_cpu(struct cairn_test *t)
 {
-	judged(t, "cpu", CAIRN_KV_PLAIN, 0.3);
+	judged(t, "cpu", CAIRN_KV_PLAIN, 0.3, 0);
 }
 
 static void random_late(struct cairn_test *t)
@@ -208,6 +227,7 @@ static void own_drafts(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "repeatable_cpu", repeatable_cpu }, { "repeatable_cuda", repeatable_cuda },
 	{ "judged_cpu", judged_cpu }, { "judged_cuda", judged_cuda },
+	{ "judged_trees_cpu", judged_trees_cpu }, { "judged_trees_cuda", judged_trees_cuda },
 	{ "random_model", random_model }, { "own_drafts", own_drafts },
 	{ "random_cpu", random_cpu },
 	{ "random_late", random_late },
