@@ -23,7 +23,8 @@ static void child_run(FILE *out, void *arg)
 }
 
 /* Gives the process family g, of which it takes the next item or continues with an item. */
-static void assign(struct cairn_check_worker *w, struct cairn_check_group *g, int resume_item, int resume_impl)
+static void assign(struct cairn_check_worker *w, struct cairn_check_group *g, int resume_item,
+		   int resume_impl)
 {
 	int slot = w->work.slot;
 

@@ -17,15 +17,15 @@
 #include "conformance/abi.h"
 
 /*
- * From now on, this process takes turns with the others that use *turn, a robust mutex in shared memory. While
- * it waits, it writes the line "W" to out every second, so that its time-out does not strike. Without this
- * call, both functions below do nothing.
+ * From now on, this process takes turns with the others that use *turn, a robust mutex in shared memory.
+ * While it waits, it writes the line "W" to out every second, so that its time-out does not strike. Without
+ * this call, both functions below do nothing.
  */
 void cairn_turn_share(pthread_mutex_t *turn, FILE *out);
 
 /*
- * Waits for the device of this table; host tables do not wait. A process that has its turn keeps it. If another
- * process keeps its turn for 30 s, its call hangs: this one then goes on without a turn.
+ * Waits for the device of this table; host tables do not wait. A process that has its turn keeps it. If
+ * another process keeps its turn for 30 s, its call hangs: this one then goes on without a turn.
  */
 void cairn_turn_take(const struct cairn_impl *impl);
 /* Ends the turn, if the process has one. */
