@@ -2,10 +2,11 @@
 /*
  * check - `cairn check`: every selected case on every selected table
  *
- * Families run side by side, each in one or more processes (check_child.h). Whenever a processor is free, a
- * process is started for the family with the most work left per process, or an old one is given that family. Families that mostly wait for
- * sockets and clocks run beside the others: one of them at a time, and one more for every eight processors. A
- * family is printed as soon as it is complete, so that an interrupted run shows what it has done.
+ * Families run side by side, each in one or more processes (check_child.h). Whenever a processor is free, the
+ * family with the most work left per process gets a new process, or one that another family has left.
+ * Families that mostly wait for sockets and clocks run beside the others: one of them at a time, and one more
+ * for every eight processors. A family is printed as soon as it is complete, so that an interrupted run shows
+ * what it has done.
  */
 #include <errno.h>
 #include <stdlib.h>

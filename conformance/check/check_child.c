@@ -9,9 +9,9 @@
 
 #include "conformance/check/check_scope.h"
 #include "conformance/suite/op_case.h"
-#include "conformance/suite/side_memory.h"
+#include "conformance/device/side_memory.h"
 #include "conformance/suite/threads.h"
-#include "conformance/suite/turn.h"
+#include "conformance/device/turn.h"
 #include "conformance/tables/tables.h"
 
 struct child {

@@ -6,7 +6,7 @@
 #include "conformance/suite/place.h"
 #include "conformance/suite/ranks.h"
 #include "conformance/suite/runner.h"
-#include "conformance/suite/turn.h"
+#include "conformance/device/turn.h"
 #include "conformance/tables/tables.h"
 
 #include <math.h>

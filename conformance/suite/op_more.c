@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "conformance/suite/place.h"
-#include "conformance/suite/turn.h"
+#include "conformance/device/turn.h"
 #include "conformance/tables/tables.h"
 
 /* These calls keep the canaries of the call before them. */

@@ -4,7 +4,7 @@
 #include "conformance/suite/op_side.h"
 #include "conformance/suite/ranks.h"
 #include "conformance/suite/runner.h"
-#include "conformance/suite/turn.h"
+#include "conformance/device/turn.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "conformance/suite/guard.h"
-#include "conformance/suite/side_memory.h"
+#include "conformance/device/side_memory.h"
 #include "conformance/tables/tables.h"
 
 #define SLOW_BYTES	((size_t)4 << 20)

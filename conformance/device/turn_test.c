@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* turn_test - turns on a device exclude each other, outlive the death of a process, and spare host tables */
-#include "conformance/suite/turn.h"
+#include "conformance/device/turn.h"
 
 #include <signal.h>
 #include <stdatomic.h>

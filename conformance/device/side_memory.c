@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* side_memory - keeps device memory for later cases, and copies through pinned memory (side_memory.h) */
-#include "conformance/suite/side_memory.h"
+#include "conformance/device/side_memory.h"
 
 #include <errno.h>
 #include <string.h>

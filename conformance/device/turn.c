@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "conformance/suite/turn.h"
+#include "conformance/device/turn.h"
 
 #include <errno.h>
 #include <time.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conformance/suite/side_memory.h"
+#include "conformance/device/side_memory.h"
 
 #define MIB	((size_t)1 << 20)
 
