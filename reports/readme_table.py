@@ -41,7 +41,7 @@ CHOSEN = (
     "server, Poisson",
     "server, one request",
 )
-VERDICTS = ("reproduced", "refuted in part", "refuted", "not measurable here")
+VERDICTS = ("reproduced", "refuted in part", "refuted", "not measured")
 
 
 def described(recording):

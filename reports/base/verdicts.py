@@ -37,7 +37,7 @@ class Claim:
         if not all(judged):
             return "bad", "refuted in part" if any(judged) else "refuted"
         if len(judged) < len(self.parts) or not judged:
-            return "none", "not measurable here"
+            return "none", "not measured"
         return "good", "reproduced"
 
     def failing(self):

@@ -112,7 +112,7 @@ class Verdicts(TestCase):
         self.assertEqual(verdicts(records()), dict.fromkeys(NAMES, "reproduced"))
 
     def test_nothing_measured(self):
-        self.assertEqual(verdicts([]), dict.fromkeys(NAMES, "not measurable here"))
+        self.assertEqual(verdicts([]), dict.fromkeys(NAMES, "not measured"))
         for claim in attention_claims.claims(rows_of([])) + flashinfer_claims.claims(rows_of([])):
             self.assertTrue(claim.parts and all(p.needs and p.holds is None for p in claim.parts), claim.id)
 
@@ -169,7 +169,7 @@ class Verdicts(TestCase):
         bad = [{**r, "ok": False} for r in records()]
         found = verdicts(bad)
         self.assertEqual((found.pop("FI-4"), found.pop("FI-6")), ("refuted", "reproduced"))
-        self.assertEqual(set(found.values()), {"not measurable here"})
+        self.assertEqual(set(found.values()), {"not measured"})
 
     def test_a_wrong_result_of_one_form_refutes_one_kernel(self):
         found = records()
@@ -188,7 +188,7 @@ class Verdicts(TestCase):
     def test_rows_of_the_host_decide_nothing_but_counts(self):
         found = verdicts([{**r, "impl": "cpu", "driver": ""} if r["op"] != "attn_teach" else r for r in records()])
         self.assertEqual(found.pop("AT-3"), "reproduced")
-        self.assertEqual(set(found.values()), {"not measurable here"})
+        self.assertEqual(set(found.values()), {"not measured"})
 
     def test_the_numbers_are_in_the_text(self):
         claims = claims_of(records())

@@ -26,7 +26,7 @@ class Verdicts(TestCase):
 
     def test_all_missing(self):
         self.assertEqual(
-            self.verdicts([]), dict.fromkeys(CLAIMS, "not measurable here")
+            self.verdicts([]), dict.fromkeys(CLAIMS, "not measured")
         )
         for claim in claims_of([]).values():
             self.assertTrue(claim.parts)
@@ -44,7 +44,7 @@ class Verdicts(TestCase):
         self.assertEqual(self.verdicts(machine(hbm=471))["CF-1"], "reproduced")
         self.assertEqual(self.verdicts(machine(latency=300, hbm=400))["CF-1"], "refuted")
         without = [r for r in machine() if r["case"] != "latency_hbm"]
-        self.assertEqual(self.verdicts(without)["CF-1"], "not measurable here")
+        self.assertEqual(self.verdicts(without)["CF-1"], "not measured")
 
     def test_a_part_that_fails_outweighs_one_that_is_missing(self):
         records = [r for r in machine(latency=250) if r["case"] != "latency_hbm"]
@@ -80,7 +80,7 @@ class Verdicts(TestCase):
         self.assertEqual([p.holds for p in claim.parts], [False, False, True, True])
         self.assertIn("at cluster 8, 256 B", claim.parts[0].why)
         without = [r for r in machine() if not r["case"].endswith("offchip")]
-        self.assertEqual(self.verdicts(without)["CF-4"], "not measurable here")
+        self.assertEqual(self.verdicts(without)["CF-4"], "not measured")
 
     def test_cf_5(self):
         self.assertEqual(self.verdicts(machine(extra_bytes=1))["CF-5"], "refuted")
@@ -92,7 +92,7 @@ class Verdicts(TestCase):
 
     def test_rows_of_the_host_decide_nothing(self):
         records = [{**r, "impl": "cpu", "driver": ""} for r in machine()]
-        self.assertEqual(set(self.verdicts(records).values()), {"not measurable here"})
+        self.assertEqual(set(self.verdicts(records).values()), {"not measured"})
 
     def test_fused_claims_both_ways(self):
         good, bad = self.verdicts(fused(True)), self.verdicts(fused(False))

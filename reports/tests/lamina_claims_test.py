@@ -116,12 +116,12 @@ class Missing(TestCase):
     def test_without_rows(self):
         found = claims_of([])
         for i in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11):
-            self.assertEqual(found[f"LA-{i}"].verdict()[1], "not measurable here")
+            self.assertEqual(found[f"LA-{i}"].verdict()[1], "not measured")
             self.assertTrue(all(p.holds is None and p.needs for p in found[f"LA-{i}"].parts))
 
     def test_runs_are_never_claimed(self):
         for i in (5, 6, 7, 10):
-            self.assertEqual(claims_of(rows())[f"LA-{i}"].verdict(), ("none", "not measurable here"))
+            self.assertEqual(claims_of(rows())[f"LA-{i}"].verdict(), ("none", "not measured"))
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def figures(records):
 class Claim(TestCase):
     def test_a_network_is_never_claimed(self):
         claim = claims_of(rdma())["LA-4"]
-        self.assertEqual(claim.verdict(), ("none", "not measurable here"))
+        self.assertEqual(claim.verdict(), ("none", "not measured"))
         self.assertEqual([p.holds for p in claim.parts], [None, None, True, True, True, True, True])
         self.assertIn("No RDMA card was available", claim.method)
 
@@ -86,7 +86,7 @@ class Claim(TestCase):
 
     def test_without_rows(self):
         claim = claims_of([])["LA-4"]
-        self.assertEqual(claim.verdict()[1], "not measurable here")
+        self.assertEqual(claim.verdict()[1], "not measured")
         self.assertTrue(all(p.holds is None and p.needs for p in claim.parts))
 
     def test_one_gpu_is_no_link(self):

@@ -109,7 +109,7 @@ class Verdicts(TestCase):
         self.assertEqual(verdicts(serving()), dict.fromkeys(NAMES, "reproduced"))
 
     def test_nothing_measured(self):
-        self.assertEqual(verdicts([]), dict.fromkeys(NAMES, "not measurable here"))
+        self.assertEqual(verdicts([]), dict.fromkeys(NAMES, "not measured"))
         for claim in serving_claims.claims(rows_of([])):
             self.assertTrue(claim.parts and all(p.needs and p.holds is None for p in claim.parts), claim.id)
 
@@ -140,7 +140,7 @@ class Verdicts(TestCase):
         for i, row in enumerate(serving()):
             records = serving()[:i] + serving()[i + 1 :]
             found = claims_of(records)
-            lacking = [c.id for c in found.values() if c.id in NAMES and c.verdict()[1] == "not measurable here"]
+            lacking = [c.id for c in found.values() if c.id in NAMES and c.verdict()[1] == "not measured"]
             optional = row["case"] == "waste_page8" or row["impl"] == "cuda" and row["op"] == "kv_move_link"
             optional |= row["case"].startswith(("pages_out_llama3_8b_page64", "pages_out_llama2"))
             self.assertEqual(len(lacking), 0 if optional else 1, row)
@@ -149,17 +149,17 @@ class Verdicts(TestCase):
 
     def test_a_row_that_failed_decides_nothing(self):
         records = [r | {"ok": False} for r in serving()]
-        self.assertEqual(verdicts(records), dict.fromkeys(NAMES, "not measurable here"))
+        self.assertEqual(verdicts(records), dict.fromkeys(NAMES, "not measured"))
 
     def test_members_that_are_missing_or_no_numbers(self):
         keys = {k for r in serving() for k in r} - {"v", "op", "case", "impl", "ok", "gpu", "driver"}
         bare = [{k: v for k, v in r.items() if k not in keys} for r in serving()]
-        self.assertEqual(verdicts(bare), dict.fromkeys(NAMES, "not measurable here"))
+        self.assertEqual(verdicts(bare), dict.fromkeys(NAMES, "not measured"))
         known = ("n", "min_ns", "median_ns", "p95_ns", "warm_ns", "bytes", "seed", "sm_mhz", "source", "impl_version")
         words = [{k: "?" if k in keys and k not in known else v for k, v in r.items()} for r in serving()]
         found = verdicts(words)
         self.assertEqual(found.pop("NF-10"), "reproduced")  # all its members are known
-        self.assertEqual(set(found.values()), {"not measurable here"})
+        self.assertEqual(set(found.values()), {"not measured"})
 
     def test_simulated_is_said(self):
         found = claims_of(serving())
@@ -227,7 +227,7 @@ class Trace(TestCase):
         ):  # fmt: skip
             records = trace()
             records[4]["nodes"] = bad
-            self.assertEqual(claims_of(records)["AT-13"].verdict()[1], "not measurable here", bad)
+            self.assertEqual(claims_of(records)["AT-13"].verdict()[1], "not measured", bad)
             self.has(self.check_html(page_of(records)), "the nine steps of the prefix tree")
 
     def test_drawn_without_a_plotting_library(self):
