@@ -4,7 +4,7 @@
 A claim is a list of parts.  A part holds, does not hold, or lacks its records.  The claim is
     reproduced            if every part holds,
     refuted               if no part holds, 'refuted in part' if some do; the failing parts are the reasons,
-    not measured   if records are missing and no part with records fails.
+    not measured          if records are missing and no part with records fails.
 A target is a figure that the project set itself; it is reached, not reached, or not measured.
 """
 
