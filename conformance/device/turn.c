@@ -14,6 +14,7 @@ void cairn_turn_share(pthread_mutex_t *turn, FILE *out)
 {
 	shared = turn;
 	waits = out;
+	taken = 0;		/* a turn is its process's own: a forked process has none */
 }
 
 void cairn_turn_take(const struct cairn_impl *impl)

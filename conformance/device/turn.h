@@ -19,7 +19,7 @@
 /*
  * From now on, this process takes turns with the others that use *turn, a robust mutex in shared memory.
  * While it waits, it writes the line "W" to out every second, so that its time-out does not strike. Without
- * this call, both functions below do nothing.
+ * this call, or with NULL, both functions below do nothing.
  */
 void cairn_turn_share(pthread_mutex_t *turn, FILE *out);
 

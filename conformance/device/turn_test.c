@@ -103,10 +103,35 @@ static void host_tables_do_not_wait(struct cairn_test *t)
 	munmap(s, sizeof(*s));
 }
 
+/* A forked process has no turn to end, even if its parent has one. */
+static void is_not_inherited(struct cairn_test *t)
+{
+	struct shared *s = open_shared();
+	int status = 1;
+
+	if (!EXPECT(t, s))
+		return;
+	cairn_turn_share(&s->turn, stdout);
+	cairn_turn_take(&device);
+	if (fork() == 0) {
+		cairn_turn_share(NULL, NULL);
+		cairn_turn_end();
+		cairn_turn_take(&device);
+		_exit(0);
+	}
+	wait(&status);
+	EXPECT(t, status == 0);
+	EXPECT(t, pthread_mutex_trylock(&s->turn) != 0);	/* still this process's */
+	cairn_turn_end();
+	cairn_turn_share(NULL, NULL);
+	munmap(s, sizeof(*s));
+}
+
 static const struct cairn_unit units[] = {
 	{ "exclude", exclude },
 	{ "outlive_a_death", outlive_a_death },
 	{ "host_tables_do_not_wait", host_tables_do_not_wait },
+	{ "is_not_inherited", is_not_inherited },
 };
 
 const struct cairn_family cairn_turn_family = {

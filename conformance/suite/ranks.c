@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "conformance/device/turn.h"
 #include "conformance/suite/threads.h"
 
 #define MAX		CAIRN_COMM_MAX_RANKS
@@ -88,6 +89,7 @@ static void serve(int32_t rank, int fd)
 
 	inside_rank = rank;
 	cairn_set_threads(1);
+	cairn_turn_share(NULL, NULL);	/* the judging process takes the turn for all ranks */
 	while (read(fd, &byte, 1) == 1) {
 		const struct cairn_ranks_work work = shared->work;
 
@@ -204,12 +206,11 @@ static void add(struct cairn_outcome *o, int32_t r, const struct cairn_outcome *
 	o->judged += its->judged;
 }
 
-static void run(const struct cairn_ranks_work *w, struct cairn_outcome *o)
+static void run_ranks(const struct cairn_ranks_work *w, struct cairn_outcome *o)
 {
 	int32_t dies = w->trouble == CAIRN_TROUBLE_KILLED ? w->ranks - 1 : -1, done = 0;
 	double until = now_s() + CASE_S;
 
-	cairn_start_outcome(o);
 	if (start(w->ranks)) {
 		o->verdict = CAIRN_FAIL;
 		cairn_say(o, "%s\n", cairn_last_error());
@@ -235,6 +236,14 @@ static void run(const struct cairn_ranks_work *w, struct cairn_outcome *o)
 		cairn_say(o, "the ranks disagree\n");
 	if (o->verdict == CAIRN_FAIL || dies >= 0)
 		stop();
+}
+
+static void run(const struct cairn_ranks_work *w, struct cairn_outcome *o)
+{
+	cairn_start_outcome(o);
+	cairn_turn_take(&w->impl);
+	run_ranks(w, o);
+	cairn_turn_end();
 }
 
 void cairn_ranks_verify(const struct cairn_family *f, const struct cairn_op *op,
