@@ -53,9 +53,10 @@
  *   raw          uint32  [units, PARTS, WORDS]      out, may be NULL: the results of the last step of the
  *                                                   last round; words from num_words on are 0
  *
- * All other outputs of a round whose place is -1 are 0; raw is 0 if that of the last round is. min(units,
- * number of the device's units) run, one on each physical unit if nothing else runs on the device; the others
- * have place -1. only: -1, or the number of a physical unit, and then all other units have place -1. With
+ * Where a place is -1, all other outputs of that round are 0; so is raw, if the place in the last round is
+ * -1. With only = -1, min(units, number of the device's units) run, one on each physical unit if nothing else
+ * runs on the device, and the others have place -1. Else `only` is the number of the one physical unit that
+ * runs, and units is 1; the place is -1 if the device does not have it. A host table has every number. With
  * last_only the digest covers the last step alone, while all steps run: the difference in time is the
  * digests' cost.
  *

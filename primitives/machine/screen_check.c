@@ -84,6 +84,8 @@ int cairn_screen_check(const struct cairn_screen_args *a)
 	if (a->only < -1)
 		return cairn_error(EINVAL, "screen: only: %d is neither -1 nor the number of a unit",
 				   a->only);
+	if (a->only >= 0 && a->units != 1)
+		return cairn_error(EINVAL, "screen: units: %d, but only one unit runs", a->units);
 	if (a->last_only < 0 || a->last_only > 1)
 		return cairn_error(EINVAL, "screen: last_only: %d is not 0 or 1", a->last_only);
 	return 0;

@@ -294,26 +294,21 @@ int cairn_screen_cpu(const struct cairn_screen_args *a, void *stream)
 	CAIRN_TRY(cairn_screen_check(a));
 #pragma omp parallel for schedule(static) reduction(|:no_memory)
 	for (int u = 0; u < a->units; u++) {
-		int runs = a->only == -1 || a->only == u;
-		struct unit *unit = runs ? malloc(sizeof(*unit)) : NULL;
+		struct unit *unit = malloc(sizeof(*unit));
 
-		for (int r = 0; r < a->rounds; r++) {
+		for (int r = 0; unit && r < a->rounds; r++) {
 			size_t at = (size_t)r * a->units + u;
 
 			memset(&a->digest[at * CAIRN_SCREEN_PARTS * 2], 0,
 			       CAIRN_SCREEN_PARTS * 2 * sizeof(*a->digest));
 			memset(&a->cycles[at * CAIRN_SCREEN_PARTS], 0,
 			       CAIRN_SCREEN_PARTS * sizeof(*a->cycles));
-			a->start_ns[at] = 0;
-			a->place[at] = unit ? u : -1;
-			if (unit)
-				run_round(unit, a, r, at);
+			a->place[at] = a->only < 0 ? u : a->only;
+			run_round(unit, a, r, at);
 		}
 		if (a->raw && unit)
 			memcpy(&a->raw[u * raw_words], unit->word, sizeof(unit->word));
-		else if (a->raw)
-			memset(&a->raw[u * raw_words], 0, sizeof(unit->word));
-		no_memory |= runs && !unit;
+		no_memory |= !unit;
 		free(unit);
 	}
 	return no_memory ? cairn_error(ENOMEM, "screen: no memory for the tiles of %d units", a->units) : 0;

@@ -300,15 +300,6 @@ static int digest_part(const struct cairn_screen_args *a, int64_t round, int par
 	return 0;
 }
 
-/* Copies bytes, or zeroes them if there is nothing to copy from. */
-static void set(void *to, const void *from, size_t bytes)
-{
-	if (from)
-		memcpy(to, from, bytes);
-	else
-		memset(to, 0, bytes);
-}
-
 int cairn_screen_ref(const struct cairn_screen_args *a, void *stream)
 {
 	(void)stream;
@@ -320,16 +311,14 @@ int cairn_screen_ref(const struct cairn_screen_args *a, void *stream)
 		for (int p = 0; p < CAIRN_SCREEN_PARTS; p++)
 			CAIRN_TRY(digest_part(a, a->first_round + r, p, digest[p], word[p]));
 		for (int u = 0; u < a->units; u++) {
-			int runs = a->only == -1 || a->only == u;
 			size_t at = (size_t)r * a->units + u, part = at * CAIRN_SCREEN_PARTS;
 
-			set(&a->digest[2 * part], runs ? digest : NULL, sizeof(digest));
-			set(&a->cycles[part], NULL, CAIRN_SCREEN_PARTS * sizeof(*a->cycles));
+			memcpy(&a->digest[2 * part], digest, sizeof(digest));
+			memset(&a->cycles[part], 0, CAIRN_SCREEN_PARTS * sizeof(*a->cycles));
 			a->start_ns[at] = 0;
-			a->place[at] = runs ? u : -1;
+			a->place[at] = a->only < 0 ? u : a->only;
 			if (a->raw && r + 1 == a->rounds)
-				set(&a->raw[u * sizeof(word) / sizeof(**word)], runs ? word : NULL,
-				    sizeof(word));
+				memcpy(&a->raw[u * sizeof(word) / sizeof(**word)], word, sizeof(word));
 		}
 	}
 	return 0;
