@@ -62,6 +62,7 @@
 #include "primitives/cluster/cluster_gather.h"
 #include "primitives/cluster/cluster_reduce.h"
 #include "primitives/machine/dsmem.h"
+#include "primitives/machine/screen.h"
 #include "primitives/rows/embedding.h"
 #include "primitives/gemm/fixed/gemm_fixed.h"
 #include "primitives/gemm/fp8/gemm_fp8.h"
@@ -246,6 +247,9 @@ struct cairn_impl {
 
 	/* what a grammar allows a row to draw */
 	int (*mask_logits)(const struct cairn_mask_logits_args *args, void *stream);
+
+	/* the same work on every compute unit, whose results must agree */
+	int (*screen)(const struct cairn_screen_args *args, void *stream);
 };
 
 /*

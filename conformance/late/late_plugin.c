@@ -199,7 +199,7 @@ PLAIN(stream, seed) PLAIN(dsmem, src_bytes) PLAIN(rmsnorm, rows) PLAIN(rope, q_s
 PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append, kv.num_pages)
 PLAIN(pick_ids, rows) PLAIN(kv_move, layer_bytes) PLAIN(token_counts, num_slots) PLAIN(penalize, rows)
 PLAIN(logprobs, rows) PLAIN(mask_logits, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, kv.num_pages)
-PLAIN(attn_merge, state_stride) PLAIN(attn_quant, q_stride)
+PLAIN(attn_merge, state_stride) PLAIN(attn_quant, q_stride) PLAIN(screen, seed)
 WITH_WORKSPACE(cluster_reduce, cairn_offer.cluster_reduce_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(cluster_gather, cairn_offer.cluster_gather_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(gemm, cairn_offer.gemm_check_shape(a), 0, 0, a->m + (int64_t)a->n * a->k)
@@ -240,8 +240,8 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 
 	base = of && !strcmp(of, "ref") ? cairn_offer.ref : cairn_offer.cpu;
 	impl = late_runtime;
-	ONE(stream); ONE(dsmem); BOTH(cluster_reduce); BOTH(cluster_gather); BOTH(gemm); BOTH(gemm_fixed);
-	BOTH(gemm_fp8);
+	ONE(stream); ONE(dsmem); ONE(screen); BOTH(cluster_reduce); BOTH(cluster_gather); BOTH(gemm);
+	BOTH(gemm_fixed); BOTH(gemm_fp8);
 	ONE(rmsnorm); ONE(rope); ONE(silu_mul); ONE(embedding); ONE(argmax); BOTH(sample);
 	ONE(kv_append); BOTH(attn_paged); BOTH(cluster_attn); BOTH(cluster_mla);
 	BOTH(decode_step); BOTH(moe); ONE(pick_ids); ONE(kv_move); ONE(token_counts);

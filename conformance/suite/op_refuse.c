@@ -29,7 +29,7 @@ static const struct {
 	CHECK(gemm_fp8w), CHECK(kv_append), CHECK(kv_move), CHECK(logprobs), CHECK(mask_logits),
 	CHECK(mla_append), CHECK(mla_decode), CHECK(mla_paged), CHECK(mla_prefill), CHECK(moe),
 	CHECK(penalize), CHECK(pick_ids), CHECK(quant_fp8w), CHECK(rmsnorm),
-	CHECK(rope), CHECK(sample), CHECK(silu_mul), CHECK(stream), CHECK(token_counts),
+	CHECK(rope), CHECK(sample), CHECK(screen), CHECK(silu_mul), CHECK(stream), CHECK(token_counts),
 };
 
 cairn_check_fn cairn_check_of(const struct cairn_family *f)

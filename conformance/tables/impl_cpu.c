@@ -13,6 +13,7 @@ const struct cairn_impl cairn_impl_cpu = {
 	.last_error = cairn_last_error,
 	.stream = cairn_stream_cpu,
 	.dsmem = cairn_dsmem_cpu,
+	.screen = cairn_screen_cpu,
 	.cluster_reduce = cairn_cluster_reduce_cpu,
 	.cluster_gather = cairn_cluster_gather_cpu,
 	.gemm = cairn_gemm_cpu,

@@ -12,6 +12,7 @@ const struct cairn_impl cairn_impl_cuda = {
 	.last_error = cairn_last_error,
 	.stream = cairn_stream,
 	.dsmem = cairn_dsmem,
+	.screen = cairn_screen,
 	.cluster_reduce = cairn_cluster_reduce,
 	.cluster_reduce_workspace = cairn_cluster_reduce_workspace,
 	.cluster_gather = cairn_cluster_gather,

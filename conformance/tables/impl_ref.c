@@ -13,6 +13,7 @@ const struct cairn_impl cairn_impl_ref = {
 	.last_error = cairn_last_error,
 	.stream = cairn_stream_ref,
 	.dsmem = cairn_dsmem_ref,
+	.screen = cairn_screen_ref,
 	.cluster_reduce = cairn_cluster_reduce_ref,
 	.cluster_gather = cairn_cluster_gather_ref,
 	.gemm = cairn_gemm_ref,
