@@ -143,6 +143,7 @@ static size_t plan(struct moe_args *g, char *ws)
 int moe_plan(struct moe_args *g, const struct cairn_moe_args *args, int ctas)
 {
 	cairn_copy_args(&g->a, args, sizeof(g->a));
+	g->adds_x = cairn_moe_adds_x(args);
 	plan(g, (char *)args->workspace);
 	g->units = args->fp8w ? units_of(args->shared_intermediate, MOE_TEAMS * ctas, MOE_FP8_PAIRS) :
 				units_of(args->shared_intermediate, ctas);

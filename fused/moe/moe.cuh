@@ -79,6 +79,7 @@ struct moe_args {
 	struct moe_units units;		/* units of the shared experts' gates and ups */
 	int32_t stages;			/* stages of a ring */
 	int32_t at_sums, at_act, at_rings;	/* offsets in shared memory */
+	int32_t adds_x;
 };
 
 struct moe_fp8_args {

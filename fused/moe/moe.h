@@ -10,7 +10,7 @@
  *   w[b,i]  = p[b,e[b,i]] * scaling, with `normalize`, p first divided by its sum over i (score 1: + 1e-20)
  *   h[b,i]  = silu(n w_gate[e]^T) * (n w_up[e]^T) * w[b,i]
  *   s[b]    = silu(n w_shared_gate^T) * (n w_shared_up^T)              with shared_intermediate > 0
- *   out     = x + sum_i h[b,i] w_down[e]^T + s[b] w_shared_down^T
+ *   out     = x + sum_i h[b,i] w_down[e]^T + s[b] w_shared_down^T      with no_residual without x
  *
  *   argument          dtype  shape                                   notes
  *   out               dtype  [batch, hidden]                         out, may alias x exactly
@@ -42,8 +42,12 @@
  * groups are never chosen, even if all c in the chosen groups are negative or 0; p and its softmax are still
  * over all experts. num_groups 0 or 1 means no groups.
  *
+ * With no_residual 1, x is not added: a rank of tensor parallelism has some of the columns of intermediate,
+ * and the sum over ranks adds x once (all_reduce_norm.h).
+ *
  * The members from route_bias on were added later: a caller whose `size` ends before them gets score 0
- * without groups. A `size` that ends within them is -EINVAL.
+ * without groups. no_residual was added after those, and counts as 0 if `size` ends before it. Any other
+ * `size` that ends within the later members is -EINVAL.
  *
  * 8-bit weights: with fp8w 1, the elements of the experts' four matrices are e4m3 codes of one byte, none of
  * them NaN (0x7f, 0xff); the matrices are 16-byte aligned. The value of an element is its code times its
@@ -106,10 +110,16 @@ struct cairn_moe_args {
 	const float *route_bias;
 	int32_t score;			/* enum cairn_moe_score */
 	int32_t num_groups, groups_per_token;
+	int32_t unused;			/* padding of callers from before no_residual; not read */
+	int32_t no_residual;		/* 1: x is not added to out */
 };
 
-/* the `size` that callers from before the later members pass; there may be padding after `sms` */
+/*
+ * the `size` that callers from before the later members pass, and from before no_residual; there may be
+ * padding after `sms`
+ */
 #define CAIRN_MOE_FIRST_BYTES	offsetof(struct cairn_moe_args, route_bias)
+#define CAIRN_MOE_SECOND_BYTES	offsetof(struct cairn_moe_args, no_residual)
 #define CAIRN_MOE_MAX_GROUPS	32
 
 enum cairn_moe_score { CAIRN_MOE_SOFTMAX, CAIRN_MOE_SIGMOID };
@@ -125,7 +135,7 @@ static inline struct cairn_moe_choice cairn_moe_choice_of(const struct cairn_moe
 {
 	struct cairn_moe_choice c = { NULL, CAIRN_MOE_SOFTMAX, 1, 1 };
 
-	if (args->size < sizeof(*args))
+	if (args->size < CAIRN_MOE_SECOND_BYTES)
 		return c;
 	c.bias = args->route_bias;
 	c.score = args->score;
@@ -134,6 +144,12 @@ static inline struct cairn_moe_choice cairn_moe_choice_of(const struct cairn_moe
 		c.groups_per_token = args->groups_per_token;
 	}
 	return c;
+}
+
+/* Returns whether x is added to out. `size` must have been checked. */
+static inline int cairn_moe_adds_x(const struct cairn_moe_args *args)
+{
+	return args->size < sizeof(*args) || !args->no_residual;
 }
 
 /* Returns the number of scales of a matrix [n, k]. */

@@ -16,7 +16,7 @@ static int check_choice(const struct cairn_moe_args *a)
 {
 	const struct cairn_moe_choice c = cairn_moe_choice_of(a);
 
-	if (a->size < sizeof(*a))
+	if (a->size < CAIRN_MOE_SECOND_BYTES)
 		return 0;
 	if (a->score < 0 || a->num_groups < 0 || a->groups_per_token < 0)
 		return cairn_error(EINVAL, "moe: score, num_groups, groups_per_token: must be >= 0");
@@ -44,7 +44,7 @@ static int check_choice(const struct cairn_moe_args *a)
 
 int cairn_moe_check_shape(const struct cairn_moe_args *a)
 {
-	if (!a || a->size != CAIRN_MOE_FIRST_BYTES)
+	if (!a || (a->size != CAIRN_MOE_FIRST_BYTES && a->size != CAIRN_MOE_SECOND_BYTES))
 		CAIRN_TRY(cairn_check_args(a, sizeof(*a), "moe"));
 	if (a->batch < 0 || a->shared_intermediate < 0)
 		return cairn_error(EINVAL, "moe: batch, shared_intermediate: must be >= 0");
@@ -63,6 +63,8 @@ int cairn_moe_check_shape(const struct cairn_moe_args *a)
 		return cairn_error(EINVAL, "moe: fp8w: %d is not 0 or 1", a->fp8w);
 	if (a->scale_kind != CAIRN_FP8_SCALE_ROWS && (a->scale_kind != CAIRN_FP8_SCALE_BLOCKS || !a->fp8w))
 		return cairn_error(EINVAL, "moe: scale_kind: %d is not 0, or 1 with fp8w", a->scale_kind);
+	if (a->size >= sizeof(*a) && a->no_residual != 0 && a->no_residual != 1)
+		return cairn_error(EINVAL, "moe: no_residual: %d is not 0 or 1", a->no_residual);
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
 		return cairn_error(EOPNOTSUPP, "moe: dtype: %s", cairn_dtype_name(a->dtype));
 	if (a->hidden % 64 || a->hidden > 8192)

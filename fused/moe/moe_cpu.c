@@ -276,7 +276,9 @@ static CAIRN_WIDE void down(const struct state *s, int i)
 
 		for (int k = 0; k < s->slots; k++)
 			sum += part[b][k];
-		cairn_store(a->out, a->dtype, at, (float)cairn_load(a->x, a->dtype, at) + sum);
+		if (cairn_moe_adds_x(a))
+			sum = (float)cairn_load(a->x, a->dtype, at) + sum;
+		cairn_store(a->out, a->dtype, at, sum);
 	}
 }
 

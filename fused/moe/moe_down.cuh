@@ -257,7 +257,7 @@ MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, cons
 	float sum[4] = {}, total;
 	int stage = 0, column = slices.shared.x, pick = -1;
 
-	if (mine)
+	if (mine && g.adds_x)
 		x = __ldcg((const unsigned short *)g.a.x + to);
 #pragma unroll 1
 	while (stage < all_stages(slices)) {

@@ -504,7 +504,7 @@ MOE void down_bytes(const struct moe_args &g, const struct moe_scales &s, struct
 		const int mine = b < g.a.batch && at < min(left, MOE_STAGE_ROWS);
 		unsigned short x = 0;
 
-		if (mine)
+		if (mine && g.adds_x)
 			x = __ldcg((const unsigned short *)g.a.x + to);
 		ptx_bar_sync(MOE_FP8_BAR, MOE_FP8_WORKERS);	/* the previous sums have been read */
 		put_sums(g, 0, sum);

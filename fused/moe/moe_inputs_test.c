@@ -526,6 +526,7 @@ void moe_setup(struct cairn_op *op)
 	a->score = s.flags & SIGMOID ? CAIRN_MOE_SIGMOID : CAIRN_MOE_SOFTMAX;
 	a->num_groups = s.groups;
 	a->groups_per_token = s.groups_per_token;
+	a->no_residual = !!(s.flags & NO_RESIDUAL);
 	hidden = s.hidden;
 	count = s.batch * hidden;
 	if (s.flags & IN_PLACE) {

@@ -267,6 +267,16 @@ static void write(struct moe_mutant *s, int b)
 		a->experts[b * k + i] = s->experts[b][i];
 }
 
+static int adds_x(const struct moe_mutant *s)
+{
+	const struct cairn_moe_args *a = s->a;
+
+	return cairn_moe_adds_x(a) || s->d == MOE_residual_always ||
+	       (s->d == MOE_residual_always_of_many && a->batch > CAIRN_MOE_FEW) ||
+	       (s->d == MOE_residual_always_with_fp8 && a->fp8w) ||
+	       (s->d == MOE_residual_always_in_place && a->out == a->x);
+}
+
 static void request(struct moe_mutant *s, int b)
 {
 	const struct cairn_moe_args *a = s->a;
@@ -276,11 +286,11 @@ static void request(struct moe_mutant *s, int b)
 	norm(s, b);
 	moe_mutant_route(s, b);
 	for (int i = 0; i < a->hidden; i++)
-		s->sum[i] = s->d == MOE_residual_missing || s->d == MOE_sum_rounded ? 0 :
+		s->sum[i] = s->d == MOE_residual_missing || s->d == MOE_sum_rounded || !adds_x(s) ? 0 :
 			    s->d == MOE_residual_is_n ? s->n[i] : s->x[i];
 	experts(s, b);
 	for (int i = 0; i < a->hidden && s->d == MOE_sum_rounded; i++)
-		s->sum[i] = s->x[i] + block_rounded(s->sum[i], a->dtype);
+		s->sum[i] = (adds_x(s) ? s->x[i] : 0) + block_rounded(s->sum[i], a->dtype);
 	write(s, b);
 }
 

@@ -126,6 +126,10 @@
 	D(out_saturated, "what exceeds the range of f16 becomes its largest number") \
 	D(scaling_in_bf16, "scaling is rounded to bf16") \
 	D(fp8_scale_magnitude, "the sign of a scale is ignored") \
+	D(residual_always, "x is added also with no_residual") \
+	D(residual_always_of_many, "above 8 rows x is added also with no_residual") \
+	D(residual_always_with_fp8, "weights of 8 bits: x is added also with no_residual") \
+	D(residual_always_in_place, "x is added also with no_residual where out is x") \
 	D(fp8_scale_0_is_1, "a scale of 0 is taken for 1")
 
 #define NAME(name, what)	MOE_##name,

@@ -257,7 +257,7 @@ void moe_chain_run(struct moe_chain *c)
 {
 	moe_chain_route(c);
 	for (int64_t i = 0; i < c->runs * (int64_t)c->a->hidden; i++)
-		c->out[i] = c->x[i % c->a->hidden];
+		c->out[i] = cairn_moe_adds_x(c->a) ? c->x[i % c->a->hidden] : 0;
 	for (int i = 0; i < c->a->experts_per_token + (c->a->shared_intermediate > 0); i++)
 		feed_forward(c, i);
 }

@@ -9,7 +9,7 @@
  *   gather       assigns a place to each pair and copies n there, in panels; again for the shared experts
  *   gate_up      h = silu(n w_gate^T) * (n w_up^T) * weight, to panels
  *   down         y = h w_down^T, fp32               (both in moe_rows_product.cuh)
- *   combine      out = x + the y of a row's pairs, in their order, then the shared one
+ *   combine      out = x (unless no_residual) + the y of a row's pairs, in their order, then the shared one
  *
  * The shared experts are one more expert that all rows choose. Only the device knows the number of tiles, so
  * the CTAs of the products run until no tile is left.
@@ -189,13 +189,14 @@ static __global__ __launch_bounds__(THREADS) void combine_kernel(const __grid_co
 {
 	const int vecs = g.a.hidden / 8, k = g.a.experts_per_token;
 	const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = i / vecs;
-	float f[8];
+	float f[8] = {};
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
 	if (row >= g.a.batch)
 		return;
-	row_unpack<dtype>(((const uint4 *)g.a.x)[i], f);
+	if (g.adds_x)
+		row_unpack<dtype>(((const uint4 *)g.a.x)[i], f);
 #pragma unroll 4
 	for (int n = 0; n < k + (g.a.shared_intermediate > 0); n++) {
 		int64_t pair = n < k ? row * k + n : g.num_pairs + row;
@@ -313,6 +314,7 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	cairn_copy_args(&g.a, args, sizeof(g.a));
 	g.most = moe_rows_most(args);
 	g.weight_bytes = args->fp8w ? 1 : 2;
+	g.adds_x = cairn_moe_adds_x(args);
 	r = router_args(&g, args->sms);
 	CAIRN_TRY(cairn_gemm_workspace(&r, &g.gemm_bytes));
 	need = plan(&g, (char *)args->workspace);

@@ -42,6 +42,7 @@ struct rows {
 	size_t gemm_bytes;
 	int32_t num_pairs, num_places, shared_rows, num_tiles;	/* num_places, num_tiles: upper bounds */
 	int32_t most, weight_bytes;	/* places of a tile; bytes of a weight */
+	int32_t adds_x;
 };
 
 /* Returns the places of each tile when `count` places are divided evenly, a multiple of 16. */

@@ -226,6 +226,14 @@ static const struct moe_shape last[] = {
 	{ N("route_v3_136_top_11", 64, 136, 11, 64, 0, 5), GROUPS(8, 3), .flags = V3 | NORMAL_ALONE },
 	{ N("eps_smallest", 64, 8, 2, 64, 64, 7), .eps = CAIRN_EPS_MIN },
 	{ N("eps_smallest_rows_12", 128, 8, 2, 64, 0, 12), .eps = CAIRN_EPS_MIN },
+	{ N("no_residual", 128, 8, 2, 64, 64, 3), .flags = NO_RESIDUAL | NORMAL_ALONE },
+	{ N("no_residual_in_place_f16", 64, 8, 3, 128, 0, 8),
+	  .flags = NO_RESIDUAL | NORMAL_ALONE | IN_PLACE | F16 },
+	{ N("no_residual_rows_20", 64, 8, 2, 64, 64, 20), .flags = NO_RESIDUAL | NORMAL_ALONE },
+	{ N("no_residual_fp8_blocks", 128, 8, 2, 128, 64, 4),
+	  .flags = NO_RESIDUAL | NORMAL_ALONE | FP8 | BLOCKS },
+	{ N("no_residual_fp8_rows_12_f16", 64, 8, 2, 64, 64, 12),
+	  .flags = NO_RESIDUAL | NORMAL_ALONE | FP8 | F16 },
 };
 
 #define FIRST_LAST	(FIRST_SUM + (int)ARRAY_SIZE(sums))
@@ -459,6 +467,9 @@ static const char *reject(void *args, int i, int *want)
 	case 72: a->fp8w = 1; scales_at(a, (const char *)a->w_router + 2); return "scales_misaligned";
 	case 73: a->size = CAIRN_MOE_FIRST_BYTES + sizeof(void *); return "size_within_later_members";
 	case 74: a->eps = 1e-39f; return "eps_subnormal";
+	case 75: a->no_residual = 2; return "no_residual_2";
+	case 76: a->no_residual = -1; return "no_residual_negative";
+	case 77: a->size = CAIRN_MOE_SECOND_BYTES + 4; return "size_within_no_residual";
 	}
 	return NULL;
 }

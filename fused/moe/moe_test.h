@@ -29,6 +29,7 @@ enum {
 	OPPOSITE = 2097152,	/* most elements of x and of what is added to it cancel */
 	SHUT = 4194304,		/* all gates are -24, and ups 2^30 */
 	NORMAL_ALONE = 8388608,	/* a named case of one kind, NORMAL */
+	NO_RESIDUAL = 16777216,
 };
 
 struct moe_shape {
