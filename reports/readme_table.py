@@ -37,6 +37,8 @@ CHOSEN = (
     "whole step, batch 1, Llama-3-8B, 1024",
     "whole step, batch 1, Llama-3.2-1B",
     "whole step, batch 1, DeepSeek-V2-Lite",
+    "all-reduce with residual",
+    "whole step over 2 GPUs",
     "Llama-3-8B bf16, offline",
     "server, Poisson",
     "server, one request",

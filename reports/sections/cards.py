@@ -153,6 +153,13 @@ ROWS = (
     ("product 1 x 14336 x 4096, bf16", "gemm", ("bf16",), {"m": 1, "n": 14336, "k": 4096}, None),
     ("product 8192^3, bf16", "gemm", ("bf16",), {"m": 8192, "n": 8192, "k": 8192}, None),
     (
+        "product 8192 x 28672 x 4096, e4m3 with a scale per block",
+        "gemm_fp8",
+        (),
+        {},
+        lambda r: r.case == "m8192_n28672_k4096_bf16_blocks",
+    ),
+    (
         "paged decode, 32/8 heads, batch 1, 4096 keys",
         "attn_paged",
         ("decode",),
@@ -213,6 +220,29 @@ def operations(rows, ceilings):
         yield Figure(what, f"{us(record.ns)} µs{reached}", against(record, rows))
 
 
+BETWEEN = (("16 KB", 2), ("64 KB", 8), ("256 KB", 32), ("1 MB", 128))
+
+
+def between_gpus(rows):
+    """Rows of several GPUs of one host: the collective of decoding, and a step over ranks."""
+    found = [rows.by_key.get(("comm", f"all_reduce_norm_rows{n}_dim4096_bf16", "cuda")) for _, n in BETWEEN]
+    nccl = [rows.by_key.get(("comm", f"all_reduce_norm_rows{n}_dim4096_bf16", "nccl")) for _, n in BETWEEN]
+    here = " / ".join(us(r.ns) for r in found if r and r.ns)
+    other = " / ".join(us(r.ns) for r in nccl if r and r.ns)
+    yield Figure(
+        f"all-reduce with residual and norm, 2 GPUs, {' / '.join(size for size, _ in BETWEEN)}",
+        f"{here} µs" if all(found) else "",
+        f"NCCL and a norm: {other} µs" if all(nccl) else "",
+    )
+    alone = rows.by_key.get(("decode_step", "llama3_8b_b1_kv1024", "cuda"))
+    two = rows.by_key.get(("decode_step", "llama3_8b_b1_kv1024", "cuda:unfused:tp2"))
+    yield Figure(
+        "whole step over 2 GPUs, batch 1, Llama-3-8B, 1024 keys",
+        f"{two.ns / 1e6:.2f} ms" if two and two.ns else "",
+        f"one GPU: {alone.ns / 1e6:.2f} ms" if alone and alone.ns else "",
+    )
+
+
 STEPS = (
     ("Llama-2-7B, 256 keys", "llama2_7b_b1_kv256"),
     ("Llama-2-7B, 1024 keys", "llama2_7b_b1_kv1024"),
@@ -258,6 +288,7 @@ def figures(rows):
         *on_cluster(rows),
         *operations(rows, ceilings),
         *steps(rows, ceilings),
+        *between_gpus(rows),
         *served(rows),
     ]
 
