@@ -3,9 +3,9 @@
  * screen - the same work on every SM: one CTA on each, forced by its shared memory
  *
  * A CTA has 16 warps. Warp w runs on sub-partition w mod 4, the part, and belongs to group w / 4, a
- * warpgroup. Step s of a round runs on group s mod 4, so that four steps are in flight: while one group adds its results
- * to the digest, the tensor cores and lanes work for the others. Groups meet at the start and at the end of a
- * round only. A thread holds at most 64 results of a step; 64 accumulators, two 64-bit sums and little else
+ * warpgroup. Step s of a round runs on group s mod 4, so that four steps are in flight: while one group adds
+ * its results to the digest, the tensor cores and lanes work for the others. Groups meet at the start and at
+ * the end of a round only. A thread holds at most 64 results of a step; they, two 64-bit sums and little else
  * fit in the 128 registers that 512 threads leave to each.
  *
  * Dynamic shared memory:
