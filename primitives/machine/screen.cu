@@ -5,8 +5,10 @@
  * A CTA has 16 warps. Warp w runs on sub-partition w mod 4, the part, and belongs to group w / 4, a
  * warpgroup. Step s of a round runs on group s mod 4, so that four steps are in flight: while one group adds
  * its results to the digest, the tensor cores and lanes work for the others. Groups meet at the start and at
- * the end of a round only. A thread holds at most 64 results of a step; they, two 64-bit sums and little else
- * fit in the 128 registers that 512 threads leave to each.
+ * the end of a round. In between, the products of a step wait until those of the step before have been
+ * issued: otherwise all four groups would end their products, and begin their digests, at the same time. A
+ * thread holds at most 64 results of a step; they, two 64-bit sums and little else fit in the 128 registers
+ * that 512 threads leave to each.
  *
  * Dynamic shared memory:
  *
@@ -41,6 +43,8 @@
 #define REGION		(CAIRN_SCREEN_WORDS * 4)
 #define SMEM		(MEMORY + THREADS / 32 * REGION)
 
+#define BAR_TURN	1	/* named barriers, one for each group */
+
 #define WAIT_NS		20000	/* longer than it takes to start a CTA on every SM */
 
 extern __shared__ __align__(1024) unsigned char s_mem[];
@@ -49,6 +53,7 @@ extern __shared__ __align__(1024) unsigned char s_mem[];
 struct work {
 	int32_t program, inputs, part, group, lane, steps;
 	bool last_only;
+	bool in_turn;		/* all groups run the same tensor program, in the order of steps */
 	uint32_t region;	/* shared address of the warp's memory to march over */
 	uint64_t key;
 	uint32_t *raw;		/* of the part, for the last step; or NULL */
@@ -119,6 +124,8 @@ template <int program> static __device__ __forceinline__ void run_tensor(const s
 #pragma unroll
 		for (int i = 0; i < 64; i++)
 			d[i] = 0;
+		if (w.in_turn && s > 0)
+			ptx_bar_sync(BAR_TURN + w.group, 256);
 		keep(d);
 		ptx_wgmma_fence();
 #pragma unroll
@@ -141,6 +148,8 @@ template <int program> static __device__ __forceinline__ void run_tensor(const s
 				ptx_wgmma_128_s8(d, x, y, i > 0);
 		}
 		ptx_wgmma_commit_group();
+		if (w.in_turn && s + 1 < w.steps)
+			ptx_bar_arrive(BAR_TURN + (w.group + 1) % CAIRN_SCREEN_GROUPS, 256);
 		ptx_wgmma_wait_group<0>();
 		keep(d);
 		end_step<64, true>(w, s, d, digest);
@@ -450,6 +459,7 @@ screen_kernel(const __grid_constant__ struct cairn_screen_args a)
 		bool moved;
 
 		w.program = a.program;
+		w.in_turn = a.program < CAIRN_SCREEN_NUM_TENSOR;
 		if (a.program == CAIRN_SCREEN_MIX) {
 			w.program = cairn_screen_draw(a.seed, a.inputs, round, w.group);
 			tensor = cairn_screen_draw(a.seed, a.inputs, round, 0);
