@@ -16,6 +16,7 @@
 #include "conformance/suite/families.h"
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/runner.h"
+#include "conformance/suite/threads.h"
 #include "conformance/tables/tables.h"
 
 #define MAX_MUTANTS	2048
@@ -178,6 +179,7 @@ static void hunt_child(FILE *out, void *arg)
 
 	all.num_globs = all.num_skips = 0;
 	h->out = out;
+	cairn_set_threads(1);		/* there is a process for each processor */
 	h->outcome = calloc(1, sizeof(*h->outcome));
 	if (!h->outcome || h->ref->stream_create(&h->stream))
 		exit(3);
