@@ -221,6 +221,8 @@ void cairn_tp_close(struct cairn_tp *tp)
 	if (!tp)
 		return;
 	tp_stop_watcher(tp);
+	if (tp->passes != tp->collected)	/* the others may wait for this rank in a collective */
+		tp->failed = 1;
 	if (!tp->rank && !tp->failed)
 		tp->failed = end_all(tp) != 0;
 	for (int32_t r = tp->first; r < tp->end; r++) {

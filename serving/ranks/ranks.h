@@ -10,8 +10,9 @@
  * and down are partial sums, for whose norm the forward pass calls all_reduce_norm; cairn_tp_table() makes a
  * table in which this operation has the communicator. So the worker and the engine are those of one rank.
  *
- * Every rank computes all logits and draws the same tokens. Rank 0 compares those of all ranks after each
- * pass; a difference ends the group: "rank 1 drew 5, rank 0 drew 7".
+ * Every rank computes its share of the logits, gathers those of the others by all_to_all, and draws the same
+ * tokens. Rank 0 compares those of all ranks after each pass; a difference ends the group: "rank 1 drew 5,
+ * rank 0 drew 7".
  *
  * Failure. A rank that ends, or that is silent for timeout_ms in a collective, at the end of a pass or at a
  * beat, ends the group. A thread of each rank watches its sockets, so that the end of a rank also ends waits
@@ -56,8 +57,8 @@ int32_t cairn_tp_local_rank(const struct cairn_tp *tp);		/* counts the ranks of 
 
 /*
  * Checks that all ranks have the same table, device and model (a digest of at most 31 characters), opens the
- * communicator, and replaces all_reduce_norm of *impl, which has been started. Called by all ranks. There is
- * one such table in a process.
+ * communicator, and replaces all_reduce_norm and all_to_all of *impl, which has been started. Called by all
+ * ranks. There is one such table in a process.
  */
 int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl, const char *model);
 
