@@ -17,6 +17,8 @@
 #include "conformance/suite/threads.h"
 #include "conformance/tables/program.h"
 #include "conformance/tables/tables.h"
+#include "primitives/base/error.h"
+#include "serving/base/clock.h"
 #include "serving/engine/engine.h"
 #include "serving/ranks/ranks.h"
 
@@ -296,6 +298,72 @@ static void refused_plan(struct cairn_test *t)
 	cairn_tp_close(l.tp);
 }
 
+static int start_table(struct cairn_tp *tp, struct cairn_impl *impl)
+{
+	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */
+	CAIRN_TRY(cairn_impl_open("cpu", impl));
+	CAIRN_TRY(cairn_impl_start(impl, 0));
+	return cairn_tp_table(tp, impl, "");
+}
+
+static void is_stopped(struct cairn_tp *tp)
+{
+	struct cairn_impl impl;
+
+	if (!start_table(tp, &impl))
+		raise(SIGSTOP);
+}
+
+/* A rank that has been stopped is noticed long before the time-out of messages, which is a minute here. */
+static void rank_stops(struct cairn_test *t)
+{
+	const int64_t start = cairn_clock_ns();
+	struct cairn_impl impl;
+	struct lives l;
+
+	if (!open_group(t, &l, is_stopped) || !EXPECT(t, start_table(l.tp, &impl) == 0))
+		return;
+	EXPECT(t, cairn_tp_beat(l.tp) == -ETIMEDOUT);
+	EXPECT_CONTAINS(t, cairn_last_error(), "beat: rank 1 has been stopped");
+	EXPECT(t, cairn_clock_ns() - start < (int64_t)30 * 1000000000);
+	cairn_tp_close(l.tp);
+}
+
+static int pid_of_rank[2];	/* a pipe */
+
+static void tells_and_follows(struct cairn_tp *tp)
+{
+	const pid_t self = getpid();
+	struct cairn_impl impl;
+	struct cairn_model *m = NULL;
+	char dir[512];
+
+	if (write(pid_of_rank[1], &self, sizeof(self)) != sizeof(self) || start_table(tp, &impl) ||
+	    cairn_model_load(&m, &impl, embedded(dir, sizeof(dir)), NULL, NULL) || cairn_tp_follow(tp, m))
+		cairn_tp_fail(tp);
+}
+
+/* One that is continued at once, again and again, goes on. */
+static void rank_is_continued(struct cairn_test *t)
+{
+	struct cairn_impl impl;
+	struct lives l;
+	pid_t other;
+
+	if (!EXPECT(t, !pipe(pid_of_rank)) || !open_group(t, &l, tells_and_follows) ||
+	    !EXPECT(t, read(pid_of_rank[0], &other, sizeof(other)) == sizeof(other)) ||
+	    !EXPECT(t, start_table(l.tp, &impl) == 0))
+		return;
+	EXPECT(t, l.tap->create(l.ctx, &small, &no_tiers) == 0);
+	for (int i = 0; i < 50; i++) {
+		EXPECT(t, !kill(other, SIGSTOP) && !kill(other, SIGCONT));
+		EXPECT(t, cairn_tp_beat(l.tp) == 0);
+	}
+	cairn_tp_close(l.tp);
+	close(pid_of_rank[0]);
+	close(pid_of_rank[1]);
+}
+
 static const struct cairn_unit units[] = {
 	{ "shares", shares },
 	{ "refused", refused },
@@ -305,6 +373,8 @@ static const struct cairn_unit units[] = {
 	{ "rank_ends", rank_ends },
 	{ "other_tokens", other_tokens },
 	{ "refused_plan", refused_plan },
+	{ "rank_stops", rank_stops },
+	{ "rank_is_continued", rank_is_continued },
 };
 
 const struct cairn_family cairn_ranks_family = {
