@@ -27,10 +27,11 @@ struct shared {
 	int step;			/* of the prompt's token ids; 0: 7 */
 };
 
+/* The answer has the most likely tokens; `drawn` are those of a second one, drawn at temperature 1. */
 struct scored {
 	float prompt[NUM], logprobs[NEW];
-	int32_t tokens[NEW];
-	int num;
+	int32_t tokens[NEW], drawn[NEW];
+	int num, num_drawn;
 };
 
 /* What a mutant does to the model and the table of a rank, once both are there; NULL: nothing. */
@@ -54,6 +55,16 @@ static inline int take_token(void *ctx, int32_t index, const struct cairn_token 
 	return 0;
 }
 
+static inline int take_drawn(void *ctx, int32_t index, const struct cairn_token *token)
+{
+	struct scored *s = ctx;
+
+	(void)index;
+	if (s->num_drawn < NEW)
+		s->drawn[s->num_drawn++] = token->id;
+	return 0;
+}
+
 static inline int score(struct cairn_model *m, struct cairn_tp *tp, const int32_t *tokens, struct scored *to)
 {
 	const struct cairn_engine_options eo = { .max_batch = NUM, .max_rows = 64, .max_context = 64,
@@ -63,12 +74,20 @@ static inline int score(struct cairn_model *m, struct cairn_tp *tp, const int32_
 		.sampling = { .top_p = 1, .num_logprobs = 1 }, .ignore_eos = 1, .on_prompt = take_prompt,
 		.on_token = take_token, .ctx = to,
 	};
+	const struct cairn_request draws = {
+		.id = 1, .prompt = tokens, .num_prompt = NUM, .max_new_tokens = NEW, .ignore_eos = 1,
+		.sampling = { .temperature = 1, .top_p = 0.9f, .top_k = 40, .seed = 1,
+			      .repetition_penalty = 1.1f },
+		.on_token = take_drawn, .ctx = to,
+	};
 	struct cairn_engine *e = NULL;
 	int ret = cairn_engine_create(&e, m, &eo);
 
 	memset(to, 0, sizeof(*to));
 	if (!ret)
 		ret = cairn_engine_submit(e, &req);
+	if (!ret)
+		ret = cairn_engine_submit(e, &draws);
 	if (!ret)
 		ret = cairn_engine_run(e);
 	cairn_engine_destroy(e);
@@ -144,6 +163,11 @@ static inline float apart(const struct scored *a, const struct scored *b)
 static inline int same_tokens(const struct scored *a, const struct scored *b)
 {
 	return a->num == NEW && b->num == NEW && !memcmp(a->tokens, b->tokens, sizeof(a->tokens));
+}
+
+static inline int same_drawn(const struct scored *a, const struct scored *b)
+{
+	return a->num_drawn == NEW && b->num_drawn == NEW && !memcmp(a->drawn, b->drawn, sizeof(a->drawn));
 }
 
 /*
