@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "primitives/base/dtype.h"
@@ -195,19 +196,25 @@ static int check_codes(const struct cairn_stored *s, int dtype)
 	return bad < INT64_MAX ? refuse_element(s, bad, dtype) : 0;
 }
 
-/* Copies the codes of this rank's part: at once if its rows are contiguous. */
+/* Copies the codes of this rank's part, whose rows are put together first unless they are contiguous. */
 static int copy_codes(const struct cairn_model *m, const struct cairn_stored *s, char *to, void *stream)
 {
-	const size_t row = (size_t)s->cut.cols, all = (size_t)s->tensor->shape[1];
+	const size_t row = (size_t)s->cut.cols, rows = (size_t)s->cut.rows, all = (size_t)s->tensor->shape[1];
 	const char *from = (const char *)s->tensor->data + element_of(s, 0, 0);
-	const size_t rows = (size_t)s->cut.rows;
+	char *together;
+	int ret;
 
 	if (row == all)
 		return CAIRN_TABLE(m->impl, mem_copy, to, from, rows * row, CAIRN_COPY_TO_DEVICE, stream);
+	together = malloc(rows * row);
+	if (!together)
+		return cairn_error(ENOMEM, "model: no memory for %s", s->tensor->name);
 	for (size_t i = 0; i < rows; i++)
-		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, to + i * row, from + i * all, row,
-				      CAIRN_COPY_TO_DEVICE, stream));
-	return 0;
+		memcpy(together + i * row, from + i * all, row);
+	ret = CAIRN_TABLE(m->impl, mem_copy, to, together, rows * row, CAIRN_COPY_TO_DEVICE, stream);
+	m->impl->stream_sync(stream);
+	free(together);
+	return ret;
 }
 
 int cairn_model_load_codes(const struct cairn_model *m, const struct cairn_part *p,

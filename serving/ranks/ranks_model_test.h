@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks_model_test - scores a prompt and goes on with it, by ranks and by one process; for ranks_model_test.c
- * and ranks_share_test.c
+ * ranks_model_test - scores a prompt and goes on with it, by ranks and by one process; for the files
+ * ranks_model_test.c, ranks_share_test.c and ranks_share_mutants_test.c
  *
  * Include conformance/harness.h first.
  */
@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "conformance/suite/threads.h"
+#include "primitives/base/dtype.h"
 #include "serving/engine/engine.h"
 #include "serving/model/model_test.h"
 #include "serving/ranks/ranks.h"
@@ -36,6 +37,14 @@ struct scored {
 
 /* What a mutant does to the model and the table of a rank, once both are there; NULL: nothing. */
 typedef void (*alter_fn)(struct cairn_model *m, struct cairn_impl *impl);
+
+#define LOAD(m, impl, dir, s, rank) \
+	cairn_model_load_rank(m, impl, dir, rank, (s)->ranks, (s)->weights, (s)->kv, NULL, NULL)
+
+static inline size_t weight_bytes(const struct cairn_model *m, enum cairn_weight w)
+{
+	return m->elements[w] * cairn_dtype_bytes(m->dtype);
+}
 
 static inline void take_prompt(void *ctx, int32_t position, const struct cairn_token *token)
 {
