@@ -425,7 +425,7 @@ def ranks(options):
             worker = server.worker()[0]
             group = [worker, *children(worker)]
             victim = chance.choice(group)
-            # a stopped rank 0 is noticed by the others, and killed by one of them after some seconds more
+            # a stopped rank 0 is noticed by the others, and killed by one of them
             os.kill(victim, signal.SIGSTOP if turn % 2 else signal.SIGKILL)
             at = time.monotonic()
             while server.get("/health")[0] != 503 and time.monotonic() < at + 60:

@@ -30,9 +30,9 @@
  * h are nonzero, the random chains may all round alike; sigma then says nothing about a weight applied late,
  * or an h that is not rounded at all. Therefore two more chains do exactly this and round everything else to
  * nearest; d is the larger of their distances from run 0. fp32 partial sums in any order stay within S =
- * |x| (0 if it is not added) + sum_i |y_i| + 6 rss, where y_i is the term of each expert and rss the root of the sum of all terms'
- * squares. With K terms, E = 2^-23 (tensor cores truncate), u half an ulp, and w the bound of the weights'
- * relative errors, which follows from that of the logits:
+ * |x| (0 if it is not added) + sum_i |y_i| + 6 rss, where y_i is the term of each expert and rss the root of
+ * the sum of all terms' squares. With K terms, E = 2^-23 (tensor cores truncate), u half an ulp, and w
+ * the bound of the weights' relative errors, which follows from that of the logits:
  *
  *      |out - exact| <= d + 6 sigma + u |out| + tiny + (K + 4) E S + w sum_i |y_i|
  *
@@ -265,7 +265,8 @@ static void judge_request(struct moe_chain *c, int b, struct cairn_exact *exact)
 		mean += isfinite(bound[i]) ? bound[i] / a->hidden : 0;
 	}
 	for (int i = 0; i < a->hidden; i++) {
-		double partial = (cairn_moe_adds_x(a) ? fabs(c->x[i]) : 0) + c->parts[i] + 6 * sqrt(c->squares[i]);
+		double added = cairn_moe_adds_x(a) ? fabs(c->x[i]) : 0;
+		double partial = added + c->parts[i] + 6 * sqrt(c->squares[i]);
 
 		bound[i] = 6 * sqrt(fmax(bound[i], mean)) + apart(c, i) + u * fabs(val[i]) + tiny +
 			   terms * E * partial + weights * c->parts[i];

@@ -325,8 +325,8 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
 	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
 	if (s->ranks > 1)
-		CAIRN_TRY(cairn_model_load_rank(&s->model, &s->impl, s->dir, s->rank, s->ranks, s->kv,
-						s->rank ? NULL : show_progress, &p));
+		CAIRN_TRY(cairn_model_load_rank(&s->model, &s->impl, s->dir, s->rank, s->ranks,
+						s->weights, s->kv, s->rank ? NULL : show_progress, &p));
 	else
 		CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress,
 					      &p));
@@ -362,7 +362,8 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 	int ret;
 
 	CAIRN_TRY(cairn_shape_config(shape, &config));
-	ret = s->ranks > 1 ? cairn_model_random_rank(&s->model, &s->impl, &config, s->ranks, s->kv, seed) :
+	ret = s->ranks > 1 ?
+	      cairn_model_random_rank(&s->model, &s->impl, &config, s->ranks, s->weights, s->kv, seed) :
 	      cairn_model_random_as(&s->model, &s->impl, &config, s->weights, s->kv, seed);
 	if (ret && !strncmp(cairn_last_error(), none, sizeof(none) - 1)) {
 		snprintf(why, sizeof(why), "%s", cairn_last_error() + sizeof(none) - 1);

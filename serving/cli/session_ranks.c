@@ -13,7 +13,7 @@
 
 int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const char *slices)
 {
-	const char *excluded = plan ? "plan" : slices ? "slices" : o->weights ? "weights" : NULL;
+	const char *excluded = plan ? "plan" : slices ? "slices" : NULL;
 	struct cairn_rendezvous r = { .nodes = (int32_t)o->nodes, .node = (int32_t)o->node };
 
 	if (o->tp > 1 && excluded)

@@ -21,11 +21,12 @@
  * KV_APPEND           qkv, cache, paging                       cache, in place
  * ATTN                qkv, cache, paging                       y
  * SILU_MUL, GELU_MUL  gate_up                                  y
- * MOE                 x                                        x + experts, in place
+ * MOE                 x                                        x + experts, in place; experts alone, if not
  * MLA_APPEND          q, latents, cache, positions, paging     q rotated, and cache, both in place
  * MLA                 q, cache, paging                         y
  * PICK_ROWS           x, logit_rows                            the rows picked; x itself if all are wanted
  * SOFTCAP             logits                                   logits, in place
+ * GATHER              logits of a rank's share                 logits of the whole vocabulary, on all ranks
  *
  * Weights: NORM and ADD_NORM read a norm; GEMM and LM_HEAD a matrix and optionally a bias; EMBEDDING,
  * MLA_APPEND and MLA one weight each; ROPE optionally the head norms of q and k; MOE a norm, a router with an
@@ -103,6 +104,7 @@ enum cairn_op_kind {
 	CAIRN_OP_EMBEDDING, CAIRN_OP_NORM, CAIRN_OP_ADD_NORM, CAIRN_OP_GEMM, CAIRN_OP_LM_HEAD,
 	CAIRN_OP_ROPE, CAIRN_OP_KV_APPEND, CAIRN_OP_ATTN, CAIRN_OP_SILU_MUL, CAIRN_OP_GELU_MUL,
 	CAIRN_OP_MOE, CAIRN_OP_MLA_APPEND, CAIRN_OP_MLA, CAIRN_OP_PICK_ROWS, CAIRN_OP_SOFTCAP,
+	CAIRN_OP_GATHER,
 	CAIRN_NUM_OP_KINDS
 };
 

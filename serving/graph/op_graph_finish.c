@@ -33,6 +33,7 @@ static const struct {
 	[CAIRN_OP_MLA] = { 3, 1, 1, 1 },
 	[CAIRN_OP_PICK_ROWS] = { 2, 1, 0, 0 },
 	[CAIRN_OP_SOFTCAP] = { 1, 1, 0, 0 },
+	[CAIRN_OP_GATHER] = { 1, 1, 0, 0 },
 };
 
 static int check_ids(const struct cairn_op_graph *g, const struct cairn_graph_op *op, const int32_t *ids,

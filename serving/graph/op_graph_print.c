@@ -6,7 +6,7 @@ const char *cairn_op_kind_name(enum cairn_op_kind kind)
 {
 	static const char *const names[CAIRN_NUM_OP_KINDS] = {
 		"embedding", "norm", "add_norm", "gemm", "lm_head", "rope", "kv_append", "attn", "silu_mul",
-		"gelu_mul", "moe", "mla_append", "mla", "pick_rows", "softcap",
+		"gelu_mul", "moe", "mla_append", "mla", "pick_rows", "softcap", "gather",
 	};
 
 	return names[kind];
@@ -26,7 +26,7 @@ const char *cairn_dim_name(enum cairn_dim dim)
 	static const char *const names[CAIRN_NUM_DIMS] = {
 		"one", "hidden", "head", "q", "kv", "qkv", "attn", "inter", "gate_up", "q_lora", "latent",
 		"kv_lora", "kv_b", "experts", "expert_inter", "shared_inter", "vocab", "heads", "cache",
-		"expert_gate_up", "shared_gate_up", "per_token",
+		"expert_gate_up", "shared_gate_up", "per_token", "head_vocab",
 	};
 
 	return names[dim];

@@ -20,6 +20,7 @@ enum cairn_dim {
 	CAIRN_D_CACHE,			/* elements of one token in a layer's cache: k and v, or a latent */
 	CAIRN_D_EXPERT_GATE_UP, CAIRN_D_SHARED_GATE_UP,	/* twice CAIRN_D_EXPERT_INTER, CAIRN_D_SHARED_INTER */
 	CAIRN_D_PER_TOKEN,		/* experts chosen per token */
+	CAIRN_D_HEAD_VOCAB,		/* rows of the output matrix: the vocabulary, or a rank's share */
 	CAIRN_NUM_DIMS
 };
 

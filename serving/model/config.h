@@ -152,6 +152,9 @@ struct cairn_model_config {
 	double query_scalar;
 	double attn_softcap, logit_softcap;	/* x becomes cap * tanh(x / cap); 0: none */
 
+	/* above 1: the sizes are those of the share of one of so many ranks (cairn_model_load_rank()) */
+	int32_t shares;
+
 	int32_t bos_token_id;		/* -1: none */
 	int32_t num_eos;
 	int32_t eos_token_ids[CAIRN_MAX_EOS];

@@ -41,6 +41,7 @@ const char *cairn_forward_missing(const struct cairn_impl *impl, const struct ca
 		[CAIRN_OP_MLA] = { "mla_paged", impl->mla_paged != NULL },
 		[CAIRN_OP_PICK_ROWS] = { "embedding", impl->embedding != NULL },
 		[CAIRN_OP_SOFTCAP] = { "penalize, which caps logits", impl->penalize != NULL },
+		[CAIRN_OP_GATHER] = { "all_to_all", impl->all_to_all != NULL },
 	};
 
 	for (int32_t o = 0; o < g->num_ops; o++)
@@ -246,6 +247,8 @@ static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 	};
 	size_t bytes = 0;
 
+	if (op->kind == CAIRN_OP_LM_HEAD)
+		args.b = (const char *)args.b + forward_head_at(w);
 	if (w->part != FORWARD_ALL)
 		CAIRN_TRY(take_part(w, &args, &scale));
 	if (scale)
@@ -484,7 +487,7 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 		.fp8w = m->weights != CAIRN_WEIGHTS_PLAIN, .scale_kind = cairn_weights_scale_kind(m->weights),
 		.route_bias = weight_of(w, op, CAIRN_W_ROUTE_BIAS),
 		.score = x->sigmoid ? CAIRN_MOE_SIGMOID : CAIRN_MOE_SOFTMAX, .num_groups = x->num_groups,
-		.groups_per_token = x->groups_per_token,
+		.groups_per_token = x->groups_per_token, .no_residual = !op->overwrites[0],
 	};
 	size_t bytes = 0;
 
@@ -494,31 +497,6 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 		return 0;
 	args.batch = moe_rows_at_once(&args);
 	return ask_into(w, &w->moe_bytes, m->impl->moe_workspace(&args, &bytes), &bytes, "moe_workspace");
-}
-
-/*
- * Returns whether the norm's input is a partial sum of this rank. It is the output of o or of down: norms
- * after attention and MLP follow these, and without such norms the norm that adds them to the residual stream
- * does.
- */
-static int is_partial(const struct walk *w, const struct cairn_graph_op *op)
-{
-	if (w->m->ranks <= 1)
-		return 0;
-	return w->m->config.block_norms ? weight_of(w, op, CAIRN_W_ATTN_OUT_NORM) ||
-	       weight_of(w, op, CAIRN_W_MLP_OUT_NORM) : op->kind == CAIRN_OP_ADD_NORM;
-}
-
-/* The same with the partial sums of all ranks. The table knows the communicator (ranks.h). */
-static int run_sum_norm(const struct walk *w, const struct cairn_rmsnorm_args *a)
-{
-	const struct cairn_all_reduce_norm_args sum = {
-		.size = sizeof(sum), .out = a->out, .residual = a->residual, .x = a->x, .weight = a->weight,
-		.rows = a->rows, .dim = a->dim, .dtype = a->dtype, .eps = a->eps,
-		.weight_offset = a->weight_offset,
-	};
-
-	return CAIRN_TABLE(w->m->impl, all_reduce_norm, &sum, w->stream);
 }
 
 static int run_norm(struct walk *w, const struct cairn_graph_op *op)
@@ -533,7 +511,7 @@ static int run_norm(struct walk *w, const struct cairn_graph_op *op)
 		.weight_offset = (float)w->m->config.norm_offset,
 	};
 
-	return is_partial(w, op) ? run_sum_norm(w, &args) :
+	return forward_is_partial(w, op) ? forward_sum_norm(w, &args) :
 	       CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
 }
 
@@ -665,6 +643,8 @@ int forward_run_op(struct walk *w, const struct cairn_graph_op *op)
 						   w->b->logit_rows, 0) : 0;
 	case CAIRN_OP_SOFTCAP:
 		return run_softcap(w, op);
+	case CAIRN_OP_GATHER:
+		return forward_gather(w, op);
 	default:
 		return cairn_error(EINVAL, "forward: '%s' has the unknown kind %d", op->name, (int)op->kind);
 	}

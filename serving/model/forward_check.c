@@ -52,6 +52,7 @@ static const char *field_of(const struct cairn_model *m, const struct cairn_grap
 		[CAIRN_D_GATE_UP] = "intermediate_size", [CAIRN_D_Q_LORA] = "q_lora_rank",
 		[CAIRN_D_ATTN] = "num_attention_heads", [CAIRN_D_Q] = "num_attention_heads",
 		[CAIRN_D_QKV] = "head_dim", [CAIRN_D_VOCAB] = "vocab_size",
+		[CAIRN_D_HEAD_VOCAB] = "vocab_size",
 	};
 
 	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++) {

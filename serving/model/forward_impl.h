@@ -68,6 +68,17 @@ int forward_run_op(struct walk *w, const struct cairn_graph_op *op);
 int forward_check_batch(const struct cairn_scratch *scratch, const struct cairn_batch *batch);
 /* Grows *room to at least `bytes` bytes; if it must, waits for the stream and sets *moved. */
 int forward_reserve(const struct cairn_impl *impl, struct room *room, size_t bytes, void *stream, int *moved);
+
+/* ---- one of several ranks: serving/ranks/ranks_forward.c ---- */
+
+/* Returns whether a norm's input is a partial sum of this rank. */
+int forward_is_partial(const struct walk *w, const struct cairn_graph_op *op);
+/* The same norm of the partial sums of all ranks. */
+int forward_sum_norm(const struct walk *w, const struct cairn_rmsnorm_args *a);
+/* Returns at which byte of the output matrix this rank's rows begin. */
+size_t forward_head_at(const struct walk *w);
+int forward_gather(const struct walk *w, const struct cairn_graph_op *op);
+
 /* Returns whether a workspace query of this operation may be left out, as others of its kind stand for it. */
 int forward_may_skip_query(const struct cairn_model *model, const struct cairn_graph_op *op);
 /* Zeroes moe's counters for this number of rows: moe leaves them ready for the next layer only. */

@@ -31,9 +31,20 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 	return cairn_error(-ret, "%s: %s: %s", impl->name, what, copy);
 }
 
-/* Creates a model with its graph, dimensions and layout, but without weights. impl may be NULL. */
+/* Whose share of a model to make. */
+struct share {
+	int32_t rank, ranks;
+};
+
+static const struct share whole = { 0, 1 };
+
+/*
+ * Creates a model with its graph, dimensions and layout, but without weights. impl may be NULL. c: the config
+ * of the whole model.
+ */
 static int describe(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-		    const struct cairn_model_config *c, enum cairn_weights weights, enum cairn_kv_form kv)
+		    const struct cairn_model_config *c, struct share share, enum cairn_weights weights,
+		    enum cairn_kv_form kv)
 {
 	struct cairn_model *m = calloc(1, sizeof(*m));
 	int ret;
@@ -45,8 +56,13 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16;
 	m->weights = weights;
 	m->kv = kv;
-	m->ranks = m->kv_shares = 1;
-	ret = cairn_model_graph(&m->graph, c);
+	m->rank = share.rank;
+	m->ranks = share.ranks;
+	m->kv_shares = 1;
+	cairn_model_dims(c, m->whole);
+	ret = share.ranks > 1 ? cairn_model_share_config(&m->config, dir, share.ranks, &m->kv_shares) : 0;
+	if (!ret)
+		ret = cairn_model_graph(&m->graph, &m->config);
 	if (ret)
 		goto out_free;
 	cairn_model_lay_out(m);
@@ -142,16 +158,18 @@ static int load_converted(struct cairn_model *m, struct loading *l, const struct
 	return 0;
 }
 
-/* Widens a matrix that is stored in 8 bits, some rows at a time. */
-static int load_widened(struct cairn_model *m, struct loading *l, const struct cairn_stored *s, char *dst)
+/* Widens this rank's part of a matrix that is stored in 8 bits, some rows at a time, to rows of `pitch`. */
+static int load_widened(struct cairn_model *m, struct loading *l, const struct cairn_stored *s, int64_t pitch,
+			char *dst)
 {
-	const int64_t rows = s->tensor->shape[0], cols = s->tensor->shape[1];
-	const int64_t most = (int64_t)CHUNK > cols ? (int64_t)CHUNK / cols : 1;
-	const size_t row = (size_t)cols * cairn_dtype_bytes(m->dtype);
+	const int64_t most = (int64_t)CHUNK > pitch ? (int64_t)CHUNK / pitch : 1;
+	const size_t row = (size_t)pitch * cairn_dtype_bytes(m->dtype);
 
-	for (int64_t first = 0, n; first < rows; first += n) {
-		n = rows - first < most ? rows - first : most;
-		CAIRN_TRY(cairn_model_widen(s, m->dtype, first, n, l->to));
+	if (pitch > s->cut.cols)
+		memset(l->to, 0, (size_t)most * row);
+	for (int64_t first = 0, n; first < s->cut.rows; first += n) {
+		n = s->cut.rows - first < most ? s->cut.rows - first : most;
+		CAIRN_TRY(cairn_model_widen(s, m->dtype, first, n, pitch, l->to));
 		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst + (size_t)first * row, l->to, (size_t)n * row,
 				      CAIRN_COPY_TO_DEVICE, l->stream));
 		CAIRN_TRY(CAIRN_TABLE(m->impl, stream_sync, l->stream));	/* l->to is reused */
@@ -201,34 +219,13 @@ static int quantise(struct cairn_model *m, const struct loading *l, enum cairn_w
 	return 0;
 }
 
-/* Copies this rank's columns of a matrix to memory that the caller frees, and makes s a tensor of these. */
-static int gather_columns(const struct cairn_model *m, struct cairn_stored *s, void **memory)
-{
-	const size_t rows = (size_t)s->tensor->shape[0], bytes = s->tensor->num_bytes / (size_t)m->ranks;
-	const size_t row = bytes / rows;
-	const char *from = (const char *)s->tensor->data + (size_t)m->rank * row;
-	char *to = malloc(bytes);
-
-	*memory = to;
-	if (!to)
-		return cairn_error(ENOMEM, "model: no memory for %s", s->tensor->name);
-	for (size_t i = 0; i < rows; i++)
-		memcpy(to + i * row, from + i * row * (size_t)m->ranks, row);
-	s->share = *s->tensor;
-	s->share.shape[1] /= m->ranks;
-	s->share.num_bytes = bytes;
-	s->share.data = to;
-	s->tensor = &s->share;
-	return 0;
-}
-
 /* Loads a part of which a rank has only some columns. */
 static int load_columns(struct cairn_model *m, struct loading *l, const struct cairn_part *p,
 			struct cairn_stored *s, char *dst)
 {
 	const int want = cairn_weight_dtype(m, p->weight);
 	void *memory;
-	int ret = gather_columns(m, s, &memory);
+	int ret = cairn_model_take_columns(s, m->dims[p->cols], &memory);
 
 	if (!ret && cairn_st_to_dtype(s->tensor->dtype) != want)
 		ret = load_converted(m, l, s->tensor, want, dst);
@@ -244,24 +241,29 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 		     struct cairn_place place, void *ctx)
 {
 	const int want = cairn_weight_dtype(m, p->weight);
+	enum cairn_share share;
 	struct cairn_stored s;
 	struct loading *l = ctx;
 	int32_t n, k;
-	int is_8_bits = cairn_weight_fp8(m, p->weight, &n, &k) > 0, dtype;
+	int is_8_bits = cairn_weight_fp8(m, p->weight, &n, &k) > 0, dtype, is_absent;
 	int fp8 = is_8_bits && is_requantised(l, place.layer, (int)p->weight);
 	char *dst = (fp8 ? l->staging : (char *)cairn_model_weight(m, place.layer, p->weight)) + place.first;
 
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
 	dtype = cairn_st_to_dtype(s.tensor->dtype);
-	if (cairn_model_share(m, p) == CAIRN_SHARE_ON_0 && m->rank)
+	share = cairn_model_share(m, p);
+	is_absent = share == CAIRN_SHARE_ON_0 && m->rank;
+	if (is_absent || s.cut.rows < m->dims[p->rows])		/* or the last rows are padding */
 		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_set, dst, 0, (size_t)m->dims[p->rows] *
-				      cairn_dtype_bytes(want), l->stream));
-	else if (cairn_model_share(m, p) == CAIRN_SHARE_COLS)
-		CAIRN_TRY(load_columns(m, l, p, &s, dst));
+				      (size_t)m->dims[p->cols] * cairn_dtype_bytes(want), l->stream));
+	if (is_absent)
+		;
 	else if (is_8_bits && !fp8)
 		CAIRN_TRY(cairn_model_load_codes(m, p, &place, &s, (float *)l->to, CHUNK, l->stream));
 	else if (s.factors)
-		CAIRN_TRY(load_widened(m, l, &s, dst));
+		CAIRN_TRY(load_widened(m, l, &s, m->dims[p->cols], dst));
+	else if (share == CAIRN_SHARE_COLS)
+		CAIRN_TRY(load_columns(m, l, p, &s, dst));
 	else if (dtype != want)
 		CAIRN_TRY(load_converted(m, l, s.tensor, want, dst));
 	else
@@ -349,7 +351,7 @@ int cairn_model_verify(const char *dir)
 	CAIRN_TRY(cairn_model_config_load(dir, &config));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
-	ret = describe(&m, NULL, dir, &config, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN);
+	ret = describe(&m, NULL, dir, &config, whole, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN);
 	if (!ret)
 		ret = cairn_model_each_part(m, check_part, &l);
 	if (!ret)
@@ -365,62 +367,25 @@ int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, co
 	return cairn_model_load_as(out, impl, dir, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, progress, ctx);
 }
 
-/* Makes *c the config of one rank's share; *kv_shares: see struct cairn_model. */
-static int share_config(struct cairn_model_config *c, const char *dir, int32_t ranks, int32_t *kv_shares)
-{
-	const int32_t kv_heads = c->num_key_value_heads;
-	const struct { const char *key; int32_t *value; int32_t unit; } divided[] = {
-		{ "num_attention_heads", &c->num_attention_heads, 1 },
-		{ "num_key_value_heads", &c->num_key_value_heads, 1 },
-		{ "intermediate_size", &c->intermediate_size, 8 },
-	};
-	/* The operation moe adds the residual stream, which the sum would then have once for each rank. */
-	const struct { const char *key; int has; } whole[] = {
-		{ "kv_lora_rank", c->latent.kv_lora_rank > 0 }, { "num_experts", c->experts.num_experts > 0 },
-		{ "quantization_config", c->stored_fp8 },
-	};
-
-	for (int i = 0; i < COUNT(whole); i++)
-		if (whole[i].has)
-			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: cannot be shared among ranks",
-					   dir, whole[i].key);
-	if (kv_heads % ranks && ranks % kv_heads == 0)
-		c->num_key_value_heads = ranks;		/* one for each rank, with repetitions */
-	*kv_shares = kv_heads < ranks ? kv_heads : ranks;
-	for (int i = 0; i < COUNT(divided); i++) {
-		if (*divided[i].value % (ranks * divided[i].unit))
-			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: %d is not divisible among %d "
-					   "ranks", dir, divided[i].key, *divided[i].value, ranks);
-		*divided[i].value /= ranks;
-	}
-	return 0;
-}
-
-static int load_share(struct cairn_model **out, const struct cairn_impl *impl, const char *dir, int32_t rank,
-		      int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
+static int load_share(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+		      struct share share, enum cairn_weights weights, enum cairn_kv_form kv,
 		      cairn_progress progress, void *ctx)
 {
 	struct loading l = { .progress = progress, .ctx = ctx };
 	struct cairn_safetensors *st = NULL;
 	struct cairn_model_config config;
 	struct cairn_model *m = NULL;
-	int32_t kv_shares = 1;
 	int ret;
 
 	CAIRN_TRY(cairn_model_config_load(dir, &config));
 	if (config.draft_vocab_size)
 		return cairn_error(EINVAL, "%s/config.json: architectures: is an EAGLE-3 head, which drafts "
 				   "for a model and is none", dir);
-	if (ranks > 1)
-		CAIRN_TRY(share_config(&config, dir, ranks, &kv_shares));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
-	ret = describe(&m, impl, dir, &config, weights, kv);
+	ret = describe(&m, impl, dir, &config, share, weights, kv);
 	if (ret)
 		goto out_close;
-	m->rank = rank;
-	m->ranks = ranks;
-	m->kv_shares = kv_shares;
 	l.requantised = calloc((size_t)config.num_hidden_layers, CAIRN_NUM_WEIGHTS);
 	ret = l.requantised ? cairn_model_each_part(m, check_part, &l) :
 	      cairn_error(ENOMEM, "model: no memory");
@@ -455,16 +420,18 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
 			enum cairn_weights weights, enum cairn_kv_form kv, cairn_progress progress,
 			void *ctx)
 {
-	return load_share(out, impl, dir, 0, 1, weights, kv, progress, ctx);
+	return load_share(out, impl, dir, whole, weights, kv, progress, ctx);
 }
 
 int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-			  int32_t rank, int32_t ranks, enum cairn_kv_form kv, cairn_progress progress,
-			  void *ctx)
+			  int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
+			  cairn_progress progress, void *ctx)
 {
+	const struct share share = { rank, ranks };
+
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
-	return load_share(out, impl, dir, rank, ranks, CAIRN_WEIGHTS_PLAIN, kv, progress, ctx);
+	return load_share(out, impl, dir, share, weights, kv, progress, ctx);
 }
 
 static int fill_constant(struct cairn_model *m, const struct cairn_part *p, const char *name,
@@ -551,22 +518,16 @@ static int fill_random(struct cairn_model *m, struct loading *l, size_t block)
 	return CAIRN_TABLE(m->impl, stream_sync, l->stream);
 }
 
-int cairn_model_random(struct cairn_model **out, const struct cairn_impl *impl,
-		       const struct cairn_model_config *config, uint64_t seed)
-{
-	return cairn_model_random_as(out, impl, config, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, seed);
-}
-
-int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *impl,
-			  const struct cairn_model_config *config, enum cairn_weights weights,
-			  enum cairn_kv_form kv, uint64_t seed)
+static int random_share(struct cairn_model **out, const struct cairn_impl *impl,
+			const struct cairn_model_config *config, struct share share,
+			enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
 	size_t block = RANDOM_BLOCK * cairn_dtype_bytes(CAIRN_BF16);
 	struct cairn_model *m = NULL;
 	struct loading l = { 0 };
 	int ret;
 
-	CAIRN_TRY(describe(&m, impl, "random model", config, weights, kv));
+	CAIRN_TRY(describe(&m, impl, "random model", config, share, weights, kv));
 	ret = cairn_forward_check(m, "random model");
 	if (ret)
 		goto out_free;
@@ -594,16 +555,22 @@ out_free:
 	return ret;
 }
 
-int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *impl,
-			    const struct cairn_model_config *config, int32_t ranks, enum cairn_kv_form kv,
-			    uint64_t seed)
+int cairn_model_random(struct cairn_model **out, const struct cairn_impl *impl,
+		       const struct cairn_model_config *config, uint64_t seed)
 {
-	struct cairn_model_config share = *config;
-	int32_t kv_shares;
+	return cairn_model_random_as(out, impl, config, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, seed);
+}
 
-	CAIRN_TRY(share_config(&share, "random model", ranks, &kv_shares));
-	CAIRN_TRY(cairn_model_random_as(out, impl, &share, CAIRN_WEIGHTS_PLAIN, kv, seed));
-	(*out)->ranks = ranks;
-	(*out)->kv_shares = kv_shares;
-	return 0;
+int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *impl,
+			  const struct cairn_model_config *config, enum cairn_weights weights,
+			  enum cairn_kv_form kv, uint64_t seed)
+{
+	return random_share(out, impl, config, whole, weights, kv, seed);
+}
+
+int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *impl,
+			    const struct cairn_model_config *config, int32_t ranks,
+			    enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
+{
+	return random_share(out, impl, config, (struct share){ 0, ranks }, weights, kv, seed);
 }

@@ -91,6 +91,7 @@ struct cairn_model {
 	int32_t rank, ranks;
 	int32_t kv_shares;		/* of the KV heads; fewer than ranks: some ranks have the same */
 	int32_t dims[CAIRN_NUM_DIMS];
+	int32_t whole[CAIRN_NUM_DIMS];	/* dims of the whole model */
 	struct cairn_op_graph *graph;	/* its forward pass (model_graph.h) */
 	float *inv_freq;	/* [cairn_rope_dim() / 2], in the table's memory like the weights */
 	/* [2, num_hidden_layers, num_key_value_heads], of K, then of V, in the table's memory; NULL: all 1 */
@@ -119,12 +120,23 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
  * config of the model is that of the share: it has num_attention_heads / ranks heads and so on. The outputs
  * of o and down are then partial sums, and the forward pass calls all_reduce_norm (primitives/comm) instead
  * of the rmsnorm that follows them, without a communicator: the table must put it in (ranks.h). -EOPNOTSUPP,
- * naming the key of config.json: a size is not divisible by ranks, or the model has a part that cannot be
- * shared.
+ * naming the key of config.json: a size is not divisible by ranks.
+ *
+ * Experts: every rank has the router, chooses the same experts, and has its columns of each of them, routed
+ * or shared, padded with zeros to a multiple of 64. Latent attention: a rank has its heads of q and KV_B,
+ * while the compressed queries and the cached latents are whole on every rank.
+ *
+ * 8-bit weights: a rank quantises its own rows and columns, so a scale of o or down belongs to the columns of
+ * one rank. Blocks of 128 columns are those of the whole matrix if shares are multiples of 128; otherwise the
+ * codes of a checkpoint in block fp8 are not kept, but quantised again.
+ *
+ * The output matrix is cut by vocabulary if that is divisible by 4 * ranks, and whole otherwise. A rank then
+ * computes the logits of its own tokens, and all_to_all gathers those of all ranks. Tied embeddings are
+ * whole, but as the output matrix a rank reads its share of them only.
  */
 int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-			  int32_t rank, int32_t ranks, enum cairn_kv_form kv, cairn_progress progress,
-			  void *ctx);
+			  int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
+			  cairn_progress progress, void *ctx);
 /*
  * Checks without a table that a checkpoint is complete and fits its config.json: each tensor is present with
  * the right shape and a supported type, and no layers beyond those of the config are stored. Does not read
@@ -143,8 +155,8 @@ int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *imp
 			  enum cairn_kv_form kv, uint64_t seed);
 /* The share of one of `ranks` ranks, for measurements: all ranks get the same random weights. */
 int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *impl,
-			    const struct cairn_model_config *config, int32_t ranks, enum cairn_kv_form kv,
-			    uint64_t seed);
+			    const struct cairn_model_config *config, int32_t ranks,
+			    enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed);
 void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
 
 /* Returns a weight, or NULL if the model has no such weight. The caller must know which layers

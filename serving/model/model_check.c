@@ -2,6 +2,7 @@
 /* model_check - refuses, before any weight is loaded, what a table or the checkpoint itself cannot serve */
 #include "serving/model/model_impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +19,9 @@ static int check_table(const struct cairn_impl *impl, const struct cairn_model_c
 
 	/*
 	 * decode_step can run every pass, token by token if need be. It supports neither 8-bit weights, nor
-	 * routers other than a softmax without groups, nor norms with different eps.
+	 * routers other than a softmax without groups, nor norms with different eps, nor ranks.
 	 */
-	if (c->latent.kv_lora_rank && cairn_config_has_one_eps(c) && !c->experts.sigmoid &&
+	if (c->latent.kv_lora_rank && c->shares <= 1 && cairn_config_has_one_eps(c) && !c->experts.sigmoid &&
 	    !c->experts.num_groups && impl->decode_step && impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)
 		return 0;
 	if (missing)
@@ -58,15 +59,18 @@ static int check_fp8(const struct cairn_impl *impl, const char *dir, const struc
 		{ "num_attention_heads times v_head_dim", c->num_attention_heads * c->latent.v_dim },
 		{ "moe_intermediate_size", c->experts.intermediate_size },
 	};
+	char share[48] = "";
 
+	if (c->shares > 1)
+		snprintf(share, sizeof(share), " in the share of one of %d ranks", c->shares);
 	if (!impl->quant_fp8w || !impl->gemm_fp8w)
 		return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name,
 				   impl->quant_fp8w ? "gemm_fp8w" : "quant_fp8w");
 	for (int i = 0; i < COUNT(sizes); i++) {
 		if (sizes[i].size % 16)
 			return cairn_error(EOPNOTSUPP,
-					   "%s/config.json: %s: is %d, must be a multiple of 16 for "
-					   "8-bit weights", dir, sizes[i].name, sizes[i].size);
+					   "%s/config.json: %s: is %d%s, must be a multiple of 16 for "
+					   "8-bit weights", dir, sizes[i].name, sizes[i].size, share);
 	}
 	return check_fp8_experts(impl, c, weights);
 }

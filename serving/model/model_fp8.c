@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "primitives/base/dtype.h"
@@ -30,7 +31,7 @@ static int64_t blocks(int64_t n)
 static int find_factors(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 			const struct cairn_safetensors *st, struct cairn_stored *s)
 {
-	const int64_t shape[] = { blocks(m->dims[p->rows]), blocks(m->dims[p->cols]) };
+	const int64_t shape[] = { blocks(m->whole[p->rows]), blocks(m->whole[p->cols]) };
 	char full[128];
 
 	snprintf(full, sizeof(full), "%s_scale_inv", name);
@@ -41,53 +42,23 @@ static int find_factors(const struct cairn_model *m, const struct cairn_part *p,
 	return 0;
 }
 
-enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cairn_part *p)
-{
-	if (m->ranks <= 1)
-		return CAIRN_SHARE_WHOLE;
-	switch (p->weight) {
-	case CAIRN_W_QKV:
-	case CAIRN_W_QKV_BIAS:
-	case CAIRN_W_GATE_UP:
-	case CAIRN_W_GATE_UP_BIAS:
-		return CAIRN_SHARE_ROWS;
-	case CAIRN_W_O_BIAS:
-	case CAIRN_W_DOWN_BIAS:
-		return CAIRN_SHARE_ON_0;
-	case CAIRN_W_O:
-	case CAIRN_W_DOWN:
-		return CAIRN_SHARE_COLS;
-	default:
-		return CAIRN_SHARE_WHOLE;
-	}
-}
-
 int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 			  const struct cairn_safetensors *st, struct cairn_stored *s)
 {
-	const enum cairn_share share = cairn_model_share(m, p);
-	/* of k and v, several ranks may have the same rows */
-	const int32_t shares = p->rows == CAIRN_D_KV ? m->kv_shares : m->ranks;
-	const int64_t shape[] = { m->dims[p->rows] * (share == CAIRN_SHARE_ROWS ? shares : 1),
-				  m->dims[p->cols] * (share == CAIRN_SHARE_COLS ? m->ranks : 1) };
+	const int64_t shape[] = { m->whole[p->rows], m->whole[p->cols] };
 	int is_matrix = p->cols != CAIRN_D_ONE && p->weight != CAIRN_W_ROUTER && p->weight != CAIRN_W_EMBED &&
 			p->weight != CAIRN_W_LM_HEAD;
 
 	s->factors = NULL;
+	s->cut = cairn_model_cut(m, p);
 	CAIRN_TRY(cairn_safetensors_get(st, name, p->cols == CAIRN_D_ONE ? 1 : 2, shape, &s->tensor));
 	if (is_matrix && m->config.stored_fp8 && s->tensor->dtype == CAIRN_ST_F8_E4M3)
 		return find_factors(m, p, name, st, s);
 	if (!is_float(s->tensor))
 		return cairn_error(EOPNOTSUPP, "%s: %s: dtype %s is not supported (F32, F16, BF16 are)",
 				   s->tensor->file, name, cairn_st_dtype_name(s->tensor->dtype));
-	if (share == CAIRN_SHARE_ROWS) {
-		s->share = *s->tensor;
-		s->share.shape[0] /= shares;
-		s->share.num_bytes /= (size_t)shares;
-		s->share.data = (const char *)s->tensor->data +
-				(size_t)(m->rank * shares / m->ranks) * s->share.num_bytes;
-		s->tensor = &s->share;
-	}
+	if (cairn_model_share(m, p) == CAIRN_SHARE_ROWS)
+		cairn_model_take_rows(s);
 	return 0;
 }
 
@@ -109,38 +80,63 @@ static int refuse_element(const struct cairn_stored *s, int64_t element, int dty
 			   cairn_dtype_name(dtype));
 }
 
-/* Widens a row to `to` from element `at` on. Returns the first column that is not finite in dtype, or -1. */
-static int64_t widen_row(const struct cairn_stored *s, int64_t row, int dtype, char *to, int64_t at)
+/* The codes of a row of this rank's part that share a factor: `num` columns from `at` on. */
+struct piece {
+	const uint8_t *codes;
+	int64_t at, num;
+	double factor;
+};
+
+/* Returns the piece of a row that begins at column `at` of the part. */
+static struct piece piece_at(const struct cairn_stored *s, int64_t row, int64_t at)
 {
-	const int64_t cols = s->tensor->shape[1], first = row / CAIRN_FP8_BLOCK * blocks(cols);
-	const uint8_t *codes = (const uint8_t *)s->tensor->data + row * cols;
+	const int64_t whole = s->tensor->shape[1], col = s->cut.first_col + at;
+	const int64_t end = (col / CAIRN_FP8_BLOCK + 1) * CAIRN_FP8_BLOCK - s->cut.first_col;
+
+	row += s->cut.first_row;
+	return (struct piece){
+		.codes = (const uint8_t *)s->tensor->data + row * whole + col, .at = at,
+		.num = (end < s->cut.cols ? end : s->cut.cols) - at,
+		.factor = factor_at(s, row / CAIRN_FP8_BLOCK * blocks(whole) + col / CAIRN_FP8_BLOCK),
+	};
+}
+
+/* Widens a row to `to` from element `to_at` on. Returns the first column that is not finite, or -1. */
+static int64_t widen_row(const struct cairn_stored *s, int64_t row, int dtype, char *to, int64_t to_at)
+{
 	double wide[CAIRN_FP8_BLOCK];
 	int64_t bad = -1;
+	struct piece p;
 
-	for (int64_t from = 0; from < cols; from += CAIRN_FP8_BLOCK) {
-		int64_t n = cols - from < CAIRN_FP8_BLOCK ? cols - from : CAIRN_FP8_BLOCK;
-
-		cairn_widen_e4m3(wide, codes + from, factor_at(s, first + from / CAIRN_FP8_BLOCK), n);
-		cairn_narrow(to, dtype, at + from, wide, n);
-		for (int64_t i = 0; i < n && bad < 0; i++)
-			if ((codes[from + i] & 0x7f) == 0x7f ||
-			    !isfinite(cairn_load(to, dtype, at + from + i)))
+	for (int64_t from = 0; from < s->cut.cols; from += p.num) {
+		p = piece_at(s, row, from);
+		cairn_widen_e4m3(wide, p.codes, p.factor, p.num);
+		cairn_narrow(to, dtype, to_at + from, wide, p.num);
+		for (int64_t i = 0; i < p.num && bad < 0; i++)
+			if ((p.codes[i] & 0x7f) == 0x7f ||
+			    !isfinite(cairn_load(to, dtype, to_at + from + i)))
 				bad = from + i;
 	}
 	return bad;
 }
 
-int cairn_model_widen(const struct cairn_stored *s, int dtype, int64_t from, int64_t rows, char *to)
+/* Returns where an element of this rank's part is in the whole tensor. */
+static int64_t element_of(const struct cairn_stored *s, int64_t row, int64_t col)
 {
-	const int64_t cols = s->tensor->shape[1];
+	return (s->cut.first_row + row) * s->tensor->shape[1] + s->cut.first_col + col;
+}
+
+int cairn_model_widen(const struct cairn_stored *s, int dtype, int64_t from, int64_t rows, int64_t pitch,
+		      char *to)
+{
 	int64_t bad = INT64_MAX;
 
-	#pragma omp parallel for reduction(min : bad) if (rows * cols > 65536)
+	#pragma omp parallel for reduction(min : bad) if (rows * pitch > 65536)
 	for (int64_t r = 0; r < rows; r++) {
-		int64_t column = widen_row(s, from + r, dtype, to, r * cols);
+		int64_t column = widen_row(s, from + r, dtype, to, r * pitch);
 
-		if (column >= 0 && (from + r) * cols + column < bad)
-			bad = (from + r) * cols + column;
+		if (column >= 0 && element_of(s, from + r, column) < bad)
+			bad = element_of(s, from + r, column);
 	}
 	return bad < INT64_MAX ? refuse_element(s, bad, dtype) : 0;
 }
@@ -151,6 +147,9 @@ int cairn_model_keeps_codes(const struct cairn_model *m, const struct cairn_part
 	int32_t n, k;
 	int64_t row;
 
+	if (s->cut.first_row % CAIRN_FP8_BLOCK || s->cut.first_col % CAIRN_FP8_BLOCK ||
+	    s->cut.rows != m->dims[p->rows] || s->cut.cols != m->dims[p->cols])
+		return 0;	/* blocks of the share are not those of the checkpoint */
 	if (m->weights != CAIRN_WEIGHTS_FP8_BLOCKS || !s->factors || !cairn_weight_fp8(m, p->weight, &n, &k))
 		return 0;
 	row = place->first / (int64_t)cairn_dtype_bytes(m->dtype) / k % n;
@@ -164,19 +163,19 @@ int cairn_model_keeps_codes(const struct cairn_model *m, const struct cairn_part
  */
 static int64_t not_finite(const struct cairn_stored *s, int64_t row, int dtype)
 {
-	const int64_t cols = s->tensor->shape[1], first = row / CAIRN_FP8_BLOCK * blocks(cols);
-	const uint8_t *codes = (const uint8_t *)s->tensor->data + row * cols;
+	struct piece p;
 
-	for (int64_t from = 0; from < cols; from += CAIRN_FP8_BLOCK) {
-		int64_t n = cols - from < CAIRN_FP8_BLOCK ? cols - from : CAIRN_FP8_BLOCK, at = 0;
-		double factor = factor_at(s, first + from / CAIRN_FP8_BLOCK), largest[1];
+	for (int64_t from = 0; from < s->cut.cols; from += p.num) {
+		double largest[1];
 		uint8_t most = 0;
+		int64_t at = 0;
 
-		for (int64_t i = 0; i < n; i++)
-			most = (codes[from + i] & 0x7f) > most ? codes[from + i] & 0x7f : most;
-		while ((codes[from + at] & 0x7f) != most)
+		p = piece_at(s, row, from);
+		for (int64_t i = 0; i < p.num; i++)
+			most = (p.codes[i] & 0x7f) > most ? p.codes[i] & 0x7f : most;
+		while ((p.codes[at] & 0x7f) != most)
 			at++;
-		cairn_store(largest, dtype, 0, (double)cairn_e4m3_to_float(most) * factor);
+		cairn_store(largest, dtype, 0, (double)cairn_e4m3_to_float(most) * p.factor);
 		if (most == 0x7f || !isfinite(cairn_load(largest, dtype, 0)))
 			return from + at;
 	}
@@ -185,17 +184,37 @@ static int64_t not_finite(const struct cairn_stored *s, int64_t row, int dtype)
 
 static int check_codes(const struct cairn_stored *s, int dtype)
 {
-	const int64_t rows = s->tensor->shape[0], cols = s->tensor->shape[1];
 	int64_t bad = INT64_MAX;
 
-	#pragma omp parallel for reduction(min : bad) if (rows * cols > 65536)
-	for (int64_t r = 0; r < rows; r++) {
+	#pragma omp parallel for reduction(min : bad) if ((int64_t)s->cut.rows * s->cut.cols > 65536)
+	for (int64_t r = 0; r < s->cut.rows; r++) {
 		int64_t column = not_finite(s, r, dtype);
 
-		if (column >= 0 && r * cols + column < bad)
-			bad = r * cols + column;
+		if (column >= 0 && element_of(s, r, column) < bad)
+			bad = element_of(s, r, column);
 	}
 	return bad < INT64_MAX ? refuse_element(s, bad, dtype) : 0;
+}
+
+/* Copies the codes of this rank's part, whose rows are put together first unless they are contiguous. */
+static int copy_codes(const struct cairn_model *m, const struct cairn_stored *s, char *to, void *stream)
+{
+	const size_t row = (size_t)s->cut.cols, rows = (size_t)s->cut.rows, all = (size_t)s->tensor->shape[1];
+	const char *from = (const char *)s->tensor->data + element_of(s, 0, 0);
+	char *together;
+	int ret;
+
+	if (row == all)
+		return CAIRN_TABLE(m->impl, mem_copy, to, from, rows * row, CAIRN_COPY_TO_DEVICE, stream);
+	together = malloc(rows * row);
+	if (!together)
+		return cairn_error(ENOMEM, "model: no memory for %s", s->tensor->name);
+	for (size_t i = 0; i < rows; i++)
+		memcpy(together + i * row, from + i * all, row);
+	ret = CAIRN_TABLE(m->impl, mem_copy, to, together, rows * row, CAIRN_COPY_TO_DEVICE, stream);
+	m->impl->stream_sync(stream);
+	free(together);
+	return ret;
 }
 
 int cairn_model_load_codes(const struct cairn_model *m, const struct cairn_part *p,
@@ -203,7 +222,9 @@ int cairn_model_load_codes(const struct cairn_model *m, const struct cairn_part 
 			   int64_t max_factors, void *stream)
 {
 	const int64_t first = place->first / (int64_t)cairn_dtype_bytes(m->dtype);
-	const int64_t num = s->factors->shape[0] * s->factors->shape[1];
+	const int64_t cols = blocks(s->cut.cols), num = blocks(s->cut.rows) * cols;
+	const int64_t first_factor = s->cut.first_row / CAIRN_FP8_BLOCK * s->factors->shape[1] +
+				     s->cut.first_col / CAIRN_FP8_BLOCK;
 	char *codes = (char *)cairn_model_weight(m, place->layer, p->weight) + first;
 	float *scales = (float *)(uintptr_t)cairn_model_scale(m, place->layer, p->weight);
 	int32_t n, k;
@@ -212,12 +233,12 @@ int cairn_model_load_codes(const struct cairn_model *m, const struct cairn_part 
 	cairn_weight_fp8(m, p->weight, &n, &k);
 	scales += first / ((int64_t)n * k) * cairn_weight_scales(m, n, k) +
 		  first / k % n / CAIRN_FP8_BLOCK * blocks(k);
-	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, codes, s->tensor->data, s->tensor->num_bytes,
-			      CAIRN_COPY_TO_DEVICE, stream));
+	CAIRN_TRY(copy_codes(m, s, codes, stream));
 	for (int64_t from = 0, count; from < num; from += count) {
 		count = num - from < max_factors ? num - from : max_factors;
 		for (int64_t i = 0; i < count; i++)
-			scratch[i] = (float)factor_at(s, from + i);
+			scratch[i] = (float)factor_at(s, first_factor + (from + i) / cols *
+						      s->factors->shape[1] + (from + i) % cols);
 		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, scales + from, scratch,
 				      (size_t)count * sizeof(float), CAIRN_COPY_TO_DEVICE, stream));
 		CAIRN_TRY(CAIRN_TABLE(m->impl, stream_sync, stream));	/* scratch is reused */

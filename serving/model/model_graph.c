@@ -6,6 +6,12 @@
 
 #include "primitives/base/error.h"
 
+/* GATHER moves pieces of 16 bytes: four logits. */
+int32_t cairn_model_head_shares(const struct cairn_model_config *c)
+{
+	return c->shares > 1 && c->vocab_size % (4 * c->shares) == 0 ? c->shares : 1;
+}
+
 void cairn_model_dims(const struct cairn_model_config *c, int32_t *dims)
 {
 	const struct cairn_latent_config *l = &c->latent;
@@ -33,6 +39,7 @@ void cairn_model_dims(const struct cairn_model_config *c, int32_t *dims)
 	dims[CAIRN_D_EXPERT_GATE_UP] = 2 * c->experts.intermediate_size;
 	dims[CAIRN_D_SHARED_GATE_UP] = 2 * c->experts.shared_intermediate_size;
 	dims[CAIRN_D_PER_TOKEN] = c->experts.per_token;
+	dims[CAIRN_D_HEAD_VOCAB] = c->vocab_size / cairn_model_head_shares(c);
 }
 
 /* Name and shape of each weight. Only weights with the role MATRIX are quantised. */
@@ -75,7 +82,7 @@ static const struct {
 	[CAIRN_W_SHARED_DOWN] = { "shared_down", MATRIX(CAIRN_D_HIDDEN, CAIRN_D_SHARED_INTER) },
 	[CAIRN_W_EMBED] = { "embed", PLAIN(CAIRN_D_VOCAB, CAIRN_D_HIDDEN) },
 	[CAIRN_W_FINAL_NORM] = { "final_norm", VECTOR(CAIRN_D_HIDDEN) },
-	[CAIRN_W_LM_HEAD] = { "lm_head", PLAIN(CAIRN_D_VOCAB, CAIRN_D_HIDDEN) },
+	[CAIRN_W_LM_HEAD] = { "lm_head", PLAIN(CAIRN_D_HEAD_VOCAB, CAIRN_D_HIDDEN) },
 };
 
 struct builder {
@@ -293,9 +300,10 @@ static void experts_mlp(struct builder *b)
 		CAIRN_W_SHARED_GATE_UP, CAIRN_W_SHARED_DOWN, CAIRN_W_ROUTE_BIAS,
 	};
 	const struct cairn_experts_config *x = &b->c->experts;
+	const int is_share = b->c->shares > 1;
 	int32_t vector = weight(b, CAIRN_W_MLP_NORM), out;
 	struct cairn_graph_op moe = {
-		.kind = CAIRN_OP_MOE, .num_in = 1, .num_out = 1, .overwrites = { 1 },
+		.kind = CAIRN_OP_MOE, .num_in = 1, .num_out = 1, .overwrites = { !is_share },
 		.num_weights = 1, .weights = { vector },
 	};
 
@@ -307,7 +315,7 @@ static void experts_mlp(struct builder *b)
 	moe.in[0] = b->residual;
 	moe.out[0] = out;
 	add(b, "moe", moe);
-	b->residual = out;
+	*(is_share ? &b->x : &b->residual) = out;
 }
 
 static int32_t pick(struct builder *b, const char *op, const char *y, int32_t x)
@@ -323,8 +331,8 @@ static int32_t pick(struct builder *b, const char *op, const char *y, int32_t x)
 
 static void head(struct builder *b, int32_t embed)
 {
-	int capped = b->c->logit_softcap > 0;
-	int32_t normed, raw, logits;
+	int capped = b->c->logit_softcap > 0, cut = cairn_model_head_shares(b->c) > 1;
+	int32_t normed, raw, logits, product;
 
 	b->block = CAIRN_BLOCK_HEAD;
 	if (b->x >= 0)
@@ -335,11 +343,17 @@ static void head(struct builder *b, int32_t embed)
 	logits = value(b, "logits", CAIRN_VALUE_OUTPUT, CAIRN_ROLE_LOGITS, CAIRN_ROWS_LOGITS, CAIRN_D_VOCAB);
 	raw = capped ? value(b, "logits_raw", CAIRN_VALUE_ACTIVATION, CAIRN_ROLE_LOGITS, CAIRN_ROWS_LOGITS,
 			     CAIRN_D_VOCAB) : logits;
+	product = cut ? value(b, "logits_share", CAIRN_VALUE_ACTIVATION, CAIRN_ROLE_LOGITS, CAIRN_ROWS_LOGITS,
+			      CAIRN_D_HEAD_VOCAB) : raw;
 	add(b, "lm_head", (struct cairn_graph_op){
-		.kind = CAIRN_OP_LM_HEAD, .num_in = 1, .in = { normed }, .num_out = 1, .out = { raw },
+		.kind = CAIRN_OP_LM_HEAD, .num_in = 1, .in = { normed }, .num_out = 1, .out = { product },
 		.num_weights = 1,
 		.weights = { b->c->tie_word_embeddings ? embed : weight(b, CAIRN_W_LM_HEAD) },
 	});
+	if (cut)
+		add(b, "gather", (struct cairn_graph_op){
+			.kind = CAIRN_OP_GATHER, .num_in = 1, .in = { product }, .num_out = 1, .out = { raw },
+		});
 	if (capped)
 		add(b, "softcap", (struct cairn_graph_op){
 			.kind = CAIRN_OP_SOFTCAP, .num_in = 1, .in = { raw }, .num_out = 1, .out = { logits },

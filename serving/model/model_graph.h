@@ -13,6 +13,10 @@
  * mlp_normed, gate_up, mlp, down, down_normed, or experts; kv_before and kv, the cache without and with the
  * tokens of this pass. Weights are w_ and the weight, as in "layers.3.w_gate_up". After the last layer:
  * picked_x, picked_residual, final_normed, logits_raw (with a softcap) and logits, the output.
+ *
+ * The graph of a rank's share has partial sums where the outputs of o, down and the experts are. Its experts
+ * are not the residual stream, so the next norm adds their output. Its output matrix is cut by vocabulary if
+ * that is divisible by four times the ranks; logits_share then precedes the gathered logits.
  */
 #ifndef CAIRN_MODEL_GRAPH_H
 #define CAIRN_MODEL_GRAPH_H
@@ -22,6 +26,8 @@
 
 /* The config must be one that cairn_model_config_load() or cairn_model_shape() accepts. -ENOMEM. */
 int cairn_model_graph(struct cairn_op_graph **out, const struct cairn_model_config *config);
+/* Returns among how many ranks the output matrix is cut; 1: it is whole. */
+int32_t cairn_model_head_shares(const struct cairn_model_config *config);
 /* Computes dims[CAIRN_NUM_DIMS]; a dimension that the model lacks is 0. */
 void cairn_model_dims(const struct cairn_model_config *config, int32_t *dims);
 

@@ -66,13 +66,19 @@ struct cairn_place {
 	int last;
 };
 
+/* The rows and columns of a stored tensor that a rank has; all of them if it has the whole part. */
+struct cairn_cut {
+	int32_t first_row, first_col, rows, cols;
+};
+
 /*
- * A part as stored. factors: block factors of an e4m3 matrix; NULL: the tensor has a wider float type.
- * share: the rows of a rank, if the part is divided by rows; tensor then points to it.
+ * A part as stored. factors: block factors of an e4m3 matrix, whose tensor is the whole one; NULL: the tensor
+ * has a wider float type. share: a rank's part of such a tensor, which tensor then points to.
  */
 struct cairn_stored {
 	const struct cairn_tensor *tensor, *factors;
 	struct cairn_tensor share;
+	struct cairn_cut cut;
 };
 
 /*
@@ -81,12 +87,27 @@ struct cairn_stored {
  */
 enum cairn_share { CAIRN_SHARE_WHOLE, CAIRN_SHARE_ROWS, CAIRN_SHARE_COLS, CAIRN_SHARE_ON_0 };
 enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cairn_part *p);
+/* Makes *c, the config of the whole model, that of one rank's share; *kv_shares: see struct cairn_model. */
+int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks,
+			     int32_t *kv_shares);
+struct cairn_cut cairn_model_cut(const struct cairn_model *m, const struct cairn_part *p);
+/* Makes s, which is not e4m3, a tensor of this rank's rows. */
+void cairn_model_take_rows(struct cairn_stored *s);
+/*
+ * Copies this rank's columns of a matrix that is not e4m3, filled up with zeros to `padded`, to memory that
+ * the caller frees, and makes s a tensor of these.
+ */
+int cairn_model_take_columns(struct cairn_stored *s, int32_t padded, void **memory);
 
 /* Finds the tensor of a part, and checks its shape and type. */
 int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 			  const struct cairn_safetensors *st, struct cairn_stored *s);
-/* Writes rows from .. from + rows - 1 of an e4m3 matrix in dtype. -EINVAL: a value is not finite in dtype. */
-int cairn_model_widen(const struct cairn_stored *s, int dtype, int64_t from, int64_t rows, char *to);
+/*
+ * Writes rows from .. from + rows - 1 of this rank's part of an e4m3 matrix in dtype, `pitch` elements apart.
+ * -EINVAL: a value is not finite in dtype.
+ */
+int cairn_model_widen(const struct cairn_stored *s, int dtype, int64_t from, int64_t rows, int64_t pitch,
+		      char *to);
 /* Returns whether the packed 8-bit weight can keep the part's codes and factors as they are stored. */
 int cairn_model_keeps_codes(const struct cairn_model *m, const struct cairn_part *p,
 			    const struct cairn_place *place, const struct cairn_stored *s);

@@ -81,7 +81,7 @@ static const struct cairn_part parts[] = {
 	{ "mlp.shared_experts.down_proj.weight", CAIRN_W_SHARED_DOWN, CAIRN_D_HIDDEN, CAIRN_D_SHARED_INTER,
 	  CAIRN_SHARED },
 	{ "model.norm.weight", CAIRN_W_FINAL_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_ALWAYS },
-	{ "lm_head.weight", CAIRN_W_LM_HEAD, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_UNTIED },
+	{ "lm_head.weight", CAIRN_W_LM_HEAD, CAIRN_D_HEAD_VOCAB, CAIRN_D_HIDDEN, CAIRN_UNTIED },
 };
 
 /* Returns whether the model has the part, in any layer or outside the layers. */
@@ -327,6 +327,8 @@ int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_
 
 		if (w == CAIRN_W_EMBED && !m->config.tie_word_embeddings)
 			continue;	/* only looked up; its rows are counted above */
+		if (w == CAIRN_W_EMBED)
+			part = (double)m->dims[CAIRN_D_HEAD_VOCAB] / m->dims[CAIRN_D_VOCAB];
 		layers_of(m, (enum cairn_weight)w, &first, &end);
 		bytes += part * (double)weight_bytes(m, w) * (end - first);
 	}

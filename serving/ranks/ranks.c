@@ -5,7 +5,9 @@
  * The watcher of rank 0 waits for the sockets of all others to close, that of another rank for the one to
  * rank 0. It then aborts the communicator, so that the main thread leaves the collective in which it may
  * wait, shuts down its direction of all sockets, which tells a rank that has failed that it may end, and ends
- * itself.
+ * itself. It does the same if the process at the other end has been stopped (SIGSTOP) for a second. A busy
+ * machine cannot look like that: the kernel says whether a process is stopped or waits for a processor. When
+ * all ranks are stopped and continued together (Ctrl-Z, fg), nobody looks in between.
  */
 #include <poll.h>
 #include <signal.h>
@@ -20,6 +22,9 @@
 
 #include "conformance/tables/program.h"
 #include "serving/ranks/ranks_impl.h"
+
+#define LOOK_MS		200	/* between two looks at the other processes */
+#define STOPPED_LOOKS	5	/* looks in a row at which a process must be stopped */
 
 /* ---- processes ---- */
 
@@ -136,26 +141,77 @@ int32_t cairn_tp_ranks(const struct cairn_tp *tp)
 
 /* ---- the watcher ---- */
 
+int tp_is_stopped(pid_t pid)
+{
+	char path[64], text[512] = "";
+	const char *state;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	if (!fgets(text, sizeof(text), f))
+		text[0] = 0;
+	fclose(f);
+	state = strrchr(text, ')');	/* the name before it may have any characters */
+	return state && !strncmp(state, ") T", 3);
+}
+
+/* Counts the looks in a row at which a rank was stopped. Returns one that reaches STOPPED_LOOKS, or -1. */
+static int32_t find_stopped(const struct cairn_tp *tp, int *looks)
+{
+	for (int32_t r = 0; r < MAX; r++) {
+		looks[r] = tp->watched[r] > 0 && tp_is_stopped(tp->watched[r]) ? looks[r] + 1 : 0;
+		if (looks[r] >= STOPPED_LOOKS)
+			return r;
+	}
+	return -1;
+}
+
+/* Tells the main thread, which may wait in a collective or for a message, and the other ranks. */
+static void lose(struct cairn_tp *tp, int32_t r, int is_stopped)
+{
+	atomic_store(&tp->stopped, is_stopped);
+	atomic_store(&tp->lost, r);
+	tp_table.base.comm_abort(&tp_table.comm);
+	for (int32_t i = 0; i < MAX; i++)
+		shutdown(tp->fd[i], SHUT_WR);	/* fd -1: fails */
+	if (is_stopped)
+		shutdown(tp->fd[r], SHUT_RD);	/* nothing would come */
+}
+
 static void *watch(void *arg)
 {
 	struct cairn_tp *tp = arg;
 	struct pollfd p[MAX + 1];
+	int looks[MAX] = { 0 };
+	int32_t lost = -1;
+	int n;
 
 	for (int32_t r = 0; r < MAX; r++)
 		p[r] = (struct pollfd){ .fd = tp->fd[r], .events = POLLRDHUP };
 	p[MAX] = (struct pollfd){ .fd = tp->stop_fd, .events = POLLIN };
-	while (poll(p, MAX + 1, -1) < 0 && errno == EINTR)
-		;
-	for (int32_t r = 0; r < MAX && !p[MAX].revents; r++) {
-		if (!p[r].revents)
-			continue;
-		atomic_store(&tp->lost, r);
-		tp_table.base.comm_abort(&tp_table.comm);
-		for (int32_t i = 0; i < MAX; i++)
-			shutdown(tp->fd[i], SHUT_WR);	/* fd -1: fails */
-		break;
+	while (lost < 0 && (n = poll(p, MAX + 1, LOOK_MS)) <= 0) {
+		if (n < 0 && errno != EINTR)
+			return NULL;
+		lost = n ? -1 : find_stopped(tp, looks);
 	}
+	if (lost >= 0)
+		lose(tp, lost, 1);
+	for (int32_t r = 0; r < MAX && lost < 0 && !p[MAX].revents; r++)
+		if (p[r].revents)
+			lose(tp, lost = r, 0);
 	return NULL;
+}
+
+/* Processes of this host that this rank knows: rank 0 those of its node, and these rank 0. */
+static void choose_watched(struct cairn_tp *tp)
+{
+	if (!tp->rank)
+		memcpy(tp->watched, tp->pid, sizeof(tp->watched));
+	else if (!tp->first)
+		tp->watched[0] = getppid();
 }
 
 int tp_start_watcher(struct cairn_tp *tp)
@@ -166,6 +222,7 @@ int tp_start_watcher(struct cairn_tp *tp)
 	tp->stop_fd = eventfd(0, EFD_CLOEXEC);
 	if (tp->stop_fd < 0)
 		return cairn_error(errno, "ranks: no eventfd: %s", strerror(errno));
+	choose_watched(tp);
 	/* signals are for the main thread */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -221,6 +278,8 @@ void cairn_tp_close(struct cairn_tp *tp)
 	if (!tp)
 		return;
 	tp_stop_watcher(tp);
+	if (tp->passes != tp->collected)	/* the others may wait for this rank in a collective */
+		tp->failed = 1;
 	if (!tp->rank && !tp->failed)
 		tp->failed = end_all(tp) != 0;
 	for (int32_t r = tp->first; r < tp->end; r++) {

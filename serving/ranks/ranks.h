@@ -10,12 +10,14 @@
  * and down are partial sums, for whose norm the forward pass calls all_reduce_norm; cairn_tp_table() makes a
  * table in which this operation has the communicator. So the worker and the engine are those of one rank.
  *
- * Every rank computes all logits and draws the same tokens. Rank 0 compares those of all ranks after each
- * pass; a difference ends the group: "rank 1 drew 5, rank 0 drew 7".
+ * Every rank computes its share of the logits, gathers those of the others by all_to_all, and draws the same
+ * tokens. Rank 0 compares those of all ranks after each pass; a difference ends the group: "rank 1 drew 5,
+ * rank 0 drew 7".
  *
- * Failure. A rank that ends, or that is silent for timeout_ms in a collective, at the end of a pass or at a
- * beat, ends the group. A thread of each rank watches its sockets, so that the end of a rank also ends waits
- * in collectives, by comm_abort(). The error of rank 0 has the pass, the operation and the rank. A rank that
+ * Failure. A rank that ends, that has been stopped (SIGSTOP) for a second, or that is silent for timeout_ms
+ * in a collective, at the end of a pass or at a beat, ends the group. A thread of each rank watches its
+ * sockets and, on one node, the state of the other processes, so that the end of a rank also ends waits in
+ * collectives, by comm_abort(). The error of rank 0 has the pass, the operation and the rank. A rank that
  * fails tells rank 0 why before it ends. Nobody continues after an error: all ranks must be started anew.
  *
  * Several nodes. Ranks of another node are reached over a channel (rendezvous.h) instead of a socketpair. The
@@ -56,8 +58,8 @@ int32_t cairn_tp_local_rank(const struct cairn_tp *tp);		/* counts the ranks of 
 
 /*
  * Checks that all ranks have the same table, device and model (a digest of at most 31 characters), opens the
- * communicator, and replaces all_reduce_norm of *impl, which has been started. Called by all ranks. There is
- * one such table in a process.
+ * communicator, and replaces all_reduce_norm and all_to_all of *impl, which has been started. Called by all
+ * ranks. There is one such table in a process.
  */
 int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl, const char *model);
 
@@ -73,7 +75,7 @@ int cairn_tp_beat(struct cairn_tp *tp);
 int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model);
 /*
  * In the other ranks: tells rank 0 of the last error, and waits a few seconds until it has noticed. A rank 0
- * that does not because it has been stopped (SIGSTOP) is killed: it would hold the group's devices for ever.
+ * that has been stopped (SIGSTOP) is killed: it would hold the group's devices for ever.
  */
 void cairn_tp_fail(struct cairn_tp *tp);
 

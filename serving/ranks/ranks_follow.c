@@ -136,40 +136,14 @@ static int collect(struct follower *f)
 
 /* ---- the rank ---- */
 
-/* Returns whether a process has been stopped by a signal, and not by a debugger. */
-static int is_stopped(pid_t pid)
-{
-	char path[64], text[512] = "";
-	const char *state;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	f = fopen(path, "r");
-	if (!f)
-		return 0;
-	if (!fgets(text, sizeof(text), f))
-		text[0] = 0;
-	fclose(f);
-	state = strrchr(text, ')');	/* the name before it may have any characters */
-	return state && !strncmp(state, ") T", 3);
-}
-
-/*
- * Waits for a frame. Rank 0 may be idle for as long as it likes, and if it ends the socket closes, but a rank
- * 0 that has been stopped for timeout_ms is an error.
- */
+/* Waits for a frame, for as long as rank 0 is idle. If it ends or is stopped, the socket closes. */
 static int next_frame(struct cairn_tp *tp, struct frame *frame)
 {
 	struct pollfd p = { .fd = tp->fd[0], .events = POLLIN };
-	int stopped = 0, n;
 
-	while (tp->rest[0].at == tp->rest[0].len && (n = poll(&p, 1, tp->timeout_ms / 2)) <= 0) {
-		if (n < 0 && errno != EINTR)
+	while (tp->rest[0].at == tp->rest[0].len && poll(&p, 1, -1) < 0)
+		if (errno != EINTR)
 			return cairn_error(errno, "ranks: poll: %s", strerror(errno));
-		stopped = n || tp->first || !is_stopped(getppid()) ? 0 : stopped + 1;
-		if (stopped > 2)
-			return cairn_error(ETIMEDOUT, "rank 0 has been stopped");
-	}
 	return tp_receive_frame(tp, 0, frame, tp_deadline(tp->timeout_ms));
 }
 
@@ -234,10 +208,14 @@ void cairn_tp_fail(struct cairn_tp *tp)
 	snprintf(why, sizeof(why), "%s", cairn_last_error());
 	len = strlen(why);
 	tp->failed = 1;
-	if (tp_send(tp, 0, FAILED, why, len))
-		return;
-	shutdown(tp->fd[0], SHUT_WR);		/* its watcher sees this */
-	if (!poll(&p, 1, NOTICE_MS) && !tp->first && getppid() == lead && is_stopped(lead))
+	if (!atomic_load(&tp->stopped)) {
+		if (tp_send(tp, 0, FAILED, why, len))
+			return;
+		shutdown(tp->fd[0], SHUT_WR);		/* its watcher sees this */
+		if (poll(&p, 1, NOTICE_MS))
+			return;
+	}
+	if (!tp->first && getppid() == lead && tp_is_stopped(lead))
 		kill(lead, SIGKILL);
 }
 

@@ -67,7 +67,9 @@ struct cairn_tp {
 
 	pthread_t watcher;
 	int watches, stop_fd;		/* an eventfd that ends the watcher */
-	_Atomic int32_t lost;		/* the first rank that the watcher has seen end; -1: none */
+	pid_t watched[MAX];		/* processes that the watcher looks at; 0: none */
+	_Atomic int32_t lost;		/* the first rank that the watcher has seen end or stop; -1: none */
+	_Atomic int stopped;		/* that rank has been stopped */
 
 	/* rank 0 */
 	struct cairn_engine_tap tap;
@@ -102,9 +104,11 @@ int tp_receive(struct cairn_tp *tp, int32_t r, enum kind kind, void *bytes, size
  * it and how it ended instead of what noticed it. Returns 0 if ret is 0, or the error.
  */
 int tp_explain(struct cairn_tp *tp, int ret, uint64_t pass, const char *op);
-/* Returns the error for a rank whose socket has closed. */
+/* Returns the error for a rank whose socket has closed, or which has been stopped. */
 int tp_ended(struct cairn_tp *tp, int32_t r);
 
+/* Returns whether a process has been stopped by a signal, and not by a debugger. */
+int tp_is_stopped(pid_t pid);
 int tp_start_watcher(struct cairn_tp *tp);
 void tp_stop_watcher(struct cairn_tp *tp);
 /* Returns the error of collectives that a device has told of, or 0. */

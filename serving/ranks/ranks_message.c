@@ -225,6 +225,8 @@ static int reap(struct cairn_tp *tp, int32_t r)
 
 int tp_ended(struct cairn_tp *tp, int32_t r)
 {
+	if (atomic_load(&tp->lost) == r && atomic_load(&tp->stopped))
+		return cairn_error(ETIMEDOUT, "rank %d has been stopped", r);
 	if (!reap(tp, r))
 		return cairn_error(ECONNRESET, "rank %d has ended", r);
 	if (WIFSIGNALED(tp->status[r]))

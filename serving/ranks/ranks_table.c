@@ -23,7 +23,7 @@ static int exchange(void *arg, const void *mine, void *all, size_t bytes)
 	return tp_send_to_all(tp, EXCHANGE, all, (size_t)tp->ranks * bytes);
 }
 
-/* all_reduce_norm with the communicator of this process, and with errors that name pass and rank. */
+/* Operations with the communicator of this process, and with errors that name pass and rank. */
 static int sum_norm(const struct cairn_all_reduce_norm_args *args, void *stream)
 {
 	struct cairn_all_reduce_norm_args a = *args;
@@ -31,6 +31,15 @@ static int sum_norm(const struct cairn_all_reduce_norm_args *args, void *stream)
 	a.comm = tp_table.comm;
 	return tp_explain(tp_table.tp, tp_table.base.all_reduce_norm(&a, stream), tp_table.tp->passes,
 			  "all_reduce_norm");
+}
+
+static int gather(const struct cairn_all_to_all_args *args, void *stream)
+{
+	struct cairn_all_to_all_args a = *args;
+
+	a.comm = tp_table.comm;
+	return tp_explain(tp_table.tp, tp_table.base.all_to_all(&a, stream), tp_table.tp->passes,
+			  "all_to_all");
 }
 
 static void tell_identity(struct identity *id, const struct cairn_impl *impl, const char *model)
@@ -109,11 +118,12 @@ int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl, const char *mod
 	tp_table.base = *impl;
 	tp_table.tp = tp;
 	impl->all_reduce_norm = sum_norm;
+	impl->all_to_all = impl->all_to_all ? gather : NULL;
 	return tp_start_watcher(tp);
 }
 
 int tp_check_comm(struct cairn_tp *tp)
 {
 	return !tp_table.comm.handle ? 0 :
-	       tp_explain(tp, tp_table.base.comm_error(&tp_table.comm), tp->collected, "all_reduce_norm");
+	       tp_explain(tp, tp_table.base.comm_error(&tp_table.comm), tp->collected, "collective");
 }

@@ -17,10 +17,17 @@
 #include "conformance/suite/threads.h"
 #include "conformance/tables/program.h"
 #include "conformance/tables/tables.h"
+#include "primitives/base/error.h"
+#include "serving/base/clock.h"
 #include "serving/engine/engine.h"
 #include "serving/ranks/ranks.h"
 
 #define OUT	16384
+
+#define LOAD(m, impl, dir, rank, ranks) \
+	cairn_model_load_rank(m, impl, dir, rank, ranks, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, NULL, NULL)
+#define RANDOM(m, impl, config, ranks, weights) \
+	cairn_model_random_rank(m, impl, config, ranks, weights, CAIRN_KV_PLAIN, 1)
 
 /* ---- shares of weights ---- */
 
@@ -79,7 +86,7 @@ static void shares(struct cairn_test *t)
 	if (!EXPECT(t, cairn_model_load(&whole, &impl, embedded(dir, sizeof(dir)), NULL, NULL) == 0))
 		return;
 	for (int32_t r = 0; r < 2; r++) {
-		if (!EXPECT(t, cairn_model_load_rank(&m, &impl, dir, r, 2, CAIRN_KV_PLAIN, NULL, NULL) == 0))
+		if (!EXPECT(t, LOAD(&m, &impl, dir, r, 2) == 0))
 			break;
 		EXPECT(t, m->config.num_attention_heads == 2 && m->config.num_key_value_heads == 1);
 		EXPECT(t, m->config.intermediate_size == 160 && m->config.hidden_size == 256);
@@ -90,34 +97,40 @@ static void shares(struct cairn_test *t)
 		cairn_model_free(m);
 	}
 	m = NULL;
-	EXPECT(t, cairn_model_random_rank(&m, &impl, &whole->config, 2, CAIRN_KV_PLAIN, 1) == 0);
+	EXPECT(t, RANDOM(&m, &impl, &whole->config, 2, CAIRN_WEIGHTS_PLAIN) == 0);
 	EXPECT(t, m && m->dims[CAIRN_D_QKV] == whole->dims[CAIRN_D_QKV] / 2 &&
 	       m->dims[CAIRN_D_INTER] == 160);
 	cairn_model_free(m);
-	EXPECT(t, cairn_model_random_rank(&m, &impl, &whole->config, 3, CAIRN_KV_PLAIN, 1) == -EOPNOTSUPP);
-	EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 0, 3, CAIRN_KV_PLAIN, NULL, NULL) == -EOPNOTSUPP);
+	EXPECT(t, RANDOM(&m, &impl, &whole->config, 3, CAIRN_WEIGHTS_PLAIN) == -EOPNOTSUPP);
+	EXPECT(t, LOAD(&m, &impl, dir, 0, 3) == -EOPNOTSUPP);
 	EXPECT_CONTAINS(t, cairn_last_error(), "num_attention_heads: 4 is not divisible among 3 ranks");
-	EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 2, 2, CAIRN_KV_PLAIN, NULL, NULL) == -EINVAL);
+	EXPECT(t, LOAD(&m, &impl, dir, 2, 2) == -EINVAL);
 	cairn_model_free(whole);
 }
 
-/* Models with parts that cannot be shared are refused by name. */
+/* Sizes that cannot be divided are refused by name. */
 static void refused(struct cairn_test *t)
 {
-	static const char *const models[][2] = {
-		{ "deepseek_tiny", "kv_lora_rank" }, { "mixtral_tiny", "num_experts" },
-	};
+	struct cairn_model_config c;
 	struct cairn_model *m = NULL;
 	struct cairn_impl impl;
 	char dir[512];
 
 	EXPECT(t, !cairn_impl_open("cpu", &impl) && !cairn_impl_start(&impl, 0));
-	for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
-		snprintf(dir, sizeof(dir), "%s/serving/golden/%s", cairn_data_dir(), models[i][0]);
-		EXPECT(t, cairn_model_load_rank(&m, &impl, dir, 0, 2, CAIRN_KV_PLAIN, NULL, NULL) ==
-			  -EOPNOTSUPP);
-		EXPECT_CONTAINS(t, cairn_last_error(), models[i][1]);
-	}
+	snprintf(dir, sizeof(dir), "%s/serving/golden/qwen3_moe_tiny", cairn_data_dir());
+	EXPECT(t, cairn_model_config_load(dir, &c) == 0);
+	c.num_attention_heads = 6;
+	c.num_key_value_heads = 3;
+	c.intermediate_size = 96;
+	EXPECT(t, RANDOM(&m, &impl, &c, 3, CAIRN_WEIGHTS_PLAIN) == -EOPNOTSUPP);
+	EXPECT_CONTAINS(t, cairn_last_error(),
+			"moe_intermediate_size: experts of 64 columns are not divisible among 3 ranks");
+	c.num_attention_heads = 4;
+	c.num_key_value_heads = 2;
+	c.intermediate_size = 48;
+	EXPECT(t, RANDOM(&m, &impl, &c, 2, CAIRN_WEIGHTS_FP8) == -EOPNOTSUPP);
+	EXPECT_CONTAINS(t, cairn_last_error(),
+			"intermediate_size: is 24 in the share of one of 2 ranks, must be a multiple of 16");
 }
 
 /* ---- tokens ---- */
@@ -149,6 +162,7 @@ static void tokens(struct cairn_test *t, const char *impl, const char *option, c
 static void tokens_cpu(struct cairn_test *t)
 {
 	tokens(t, "cpu", NULL, NULL);
+	tokens(t, "cpu", "--weights", "fp8");
 }
 
 /* Several requests, runs that must be equal, prompts in chunks, and passes in flight. */
@@ -172,8 +186,6 @@ static void bad_options(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "num_attention_heads: 4 is not divisible among 3 ranks");
 	EXPECT(t, generate(out, "cpu", "9", "x", NULL, NULL) == 2);
 	EXPECT_CONTAINS(t, out, "--tp");
-	EXPECT(t, generate(out, "cpu", "2", "x", "--weights", "fp8") == 2);
-	EXPECT_CONTAINS(t, out, "--tp: excludes --weights");
 	EXPECT(t, generate(out, "cpu", "2", "x", "--decode", "graph") == 2);
 	EXPECT_CONTAINS(t, out, "or ranks");
 	EXPECT(t, generate(out, "cpu", "2", "x", "--collective-timeout", "0") == 2);
@@ -286,6 +298,72 @@ static void refused_plan(struct cairn_test *t)
 	cairn_tp_close(l.tp);
 }
 
+static int start_table(struct cairn_tp *tp, struct cairn_impl *impl)
+{
+	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */
+	CAIRN_TRY(cairn_impl_open("cpu", impl));
+	CAIRN_TRY(cairn_impl_start(impl, 0));
+	return cairn_tp_table(tp, impl, "");
+}
+
+static void is_stopped(struct cairn_tp *tp)
+{
+	struct cairn_impl impl;
+
+	if (!start_table(tp, &impl))
+		raise(SIGSTOP);
+}
+
+/* A rank that has been stopped is noticed long before the time-out of messages, which is a minute here. */
+static void rank_stops(struct cairn_test *t)
+{
+	const int64_t start = cairn_clock_ns();
+	struct cairn_impl impl;
+	struct lives l;
+
+	if (!open_group(t, &l, is_stopped) || !EXPECT(t, start_table(l.tp, &impl) == 0))
+		return;
+	EXPECT(t, cairn_tp_beat(l.tp) == -ETIMEDOUT);
+	EXPECT_CONTAINS(t, cairn_last_error(), "beat: rank 1 has been stopped");
+	EXPECT(t, cairn_clock_ns() - start < (int64_t)30 * 1000000000);
+	cairn_tp_close(l.tp);
+}
+
+static int pid_of_rank[2];	/* a pipe */
+
+static void tells_and_follows(struct cairn_tp *tp)
+{
+	const pid_t self = getpid();
+	struct cairn_impl impl;
+	struct cairn_model *m = NULL;
+	char dir[512];
+
+	if (write(pid_of_rank[1], &self, sizeof(self)) != sizeof(self) || start_table(tp, &impl) ||
+	    cairn_model_load(&m, &impl, embedded(dir, sizeof(dir)), NULL, NULL) || cairn_tp_follow(tp, m))
+		cairn_tp_fail(tp);
+}
+
+/* One that is continued at once, again and again, goes on. */
+static void rank_is_continued(struct cairn_test *t)
+{
+	struct cairn_impl impl;
+	struct lives l;
+	pid_t other;
+
+	if (!EXPECT(t, !pipe(pid_of_rank)) || !open_group(t, &l, tells_and_follows) ||
+	    !EXPECT(t, read(pid_of_rank[0], &other, sizeof(other)) == sizeof(other)) ||
+	    !EXPECT(t, start_table(l.tp, &impl) == 0))
+		return;
+	EXPECT(t, l.tap->create(l.ctx, &small, &no_tiers) == 0);
+	for (int i = 0; i < 50; i++) {
+		EXPECT(t, !kill(other, SIGSTOP) && !kill(other, SIGCONT));
+		EXPECT(t, cairn_tp_beat(l.tp) == 0);
+	}
+	cairn_tp_close(l.tp);
+	close(pid_of_rank[0]);
+	close(pid_of_rank[1]);
+}
+
 static const struct cairn_unit units[] = {
 	{ "shares", shares },
 	{ "refused", refused },
@@ -295,6 +373,8 @@ static const struct cairn_unit units[] = {
 	{ "rank_ends", rank_ends },
 	{ "other_tokens", other_tokens },
 	{ "refused_plan", refused_plan },
+	{ "rank_stops", rank_stops },
+	{ "rank_is_continued", rank_is_continued },
 };
 
 const struct cairn_family cairn_ranks_family = {

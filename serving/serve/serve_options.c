@@ -22,7 +22,7 @@ static const char usage[] =
 	"  --impl NAME|PATH       cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N             CUDA device (0)\n"
 	"  --tp N                 tensor parallelism over N processes, on CUDA devices --device and up;\n"
-	"                         excludes --weights and --plan (1)\n"
+	"                         excludes --plan (1)\n"
 	"  --collective-timeout S how long a rank may be silent before all of them are restarted (5)\n"
 	"  --batch N              sequences running at once (64)\n"
 	"  --max-context N        tokens of one sequence, prompt and answer (the model's limit)\n"

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ranks_model_test - scores a prompt and goes on with it, by ranks and by one process; for the files
+ * ranks_model_test.c, ranks_share_test.c and ranks_share_mutants_test.c
+ *
+ * Include conformance/harness.h first.
+ */
+#ifndef CAIRN_RANKS_MODEL_TEST_H
+#define CAIRN_RANKS_MODEL_TEST_H
+
+#include <math.h>
+
+#include "conformance/suite/threads.h"
+#include "primitives/base/dtype.h"
+#include "serving/engine/engine.h"
+#include "serving/model/model_test.h"
+#include "serving/ranks/ranks.h"
+
+#define NUM	24	/* tokens of the prompt */
+#define NEW	6	/* tokens of the answer */
+
+struct shared {
+	const char *name;		/* a golden checkpoint; NULL: the crafted one, with all biases */
+	int ranks;
+	float close;			/* most that log-probabilities may differ by */
+	enum cairn_kv_form kv;
+	enum cairn_weights weights;
+	int step;			/* of the prompt's token ids; 0: 7 */
+};
+
+/* The answer has the most likely tokens; `drawn` are those of a second one, drawn at temperature 1. */
+struct scored {
+	float prompt[NUM], logprobs[NEW];
+	int32_t tokens[NEW], drawn[NEW];
+	int num, num_drawn;
+};
+
+/* What a mutant does to the model and the table of a rank, once both are there; NULL: nothing. */
+typedef void (*alter_fn)(struct cairn_model *m, struct cairn_impl *impl);
+
+#define LOAD(m, impl, dir, s, rank) \
+	cairn_model_load_rank(m, impl, dir, rank, (s)->ranks, (s)->weights, (s)->kv, NULL, NULL)
+
+static inline size_t weight_bytes(const struct cairn_model *m, enum cairn_weight w)
+{
+	return m->elements[w] * cairn_dtype_bytes(m->dtype);
+}
+
+static inline void take_prompt(void *ctx, int32_t position, const struct cairn_token *token)
+{
+	if (position < NUM)
+		((struct scored *)ctx)->prompt[position] = token->logprob;
+}
+
+static inline int take_token(void *ctx, int32_t index, const struct cairn_token *token)
+{
+	struct scored *s = ctx;
+
+	(void)index;
+	if (s->num < NEW) {
+		s->tokens[s->num] = token->id;
+		s->logprobs[s->num++] = token->logprob;
+	}
+	return 0;
+}
+
+static inline int take_drawn(void *ctx, int32_t index, const struct cairn_token *token)
+{
+	struct scored *s = ctx;
+
+	(void)index;
+	if (s->num_drawn < NEW)
+		s->drawn[s->num_drawn++] = token->id;
+	return 0;
+}
+
+static inline int score(struct cairn_model *m, struct cairn_tp *tp, const int32_t *tokens, struct scored *to)
+{
+	const struct cairn_engine_options eo = { .max_batch = NUM, .max_rows = 64, .max_context = 64,
+						 .tap = tp ? cairn_tp_tap(tp) : NULL };
+	const struct cairn_request req = {
+		.prompt = tokens, .num_prompt = NUM, .max_new_tokens = NEW, .prompt_logprobs = 1,
+		.sampling = { .top_p = 1, .num_logprobs = 1 }, .ignore_eos = 1, .on_prompt = take_prompt,
+		.on_token = take_token, .ctx = to,
+	};
+	const struct cairn_request draws = {
+		.id = 1, .prompt = tokens, .num_prompt = NUM, .max_new_tokens = NEW, .ignore_eos = 1,
+		.sampling = { .temperature = 1, .top_p = 0.9f, .top_k = 40, .seed = 1,
+			      .repetition_penalty = 1.1f },
+		.on_token = take_drawn, .ctx = to,
+	};
+	struct cairn_engine *e = NULL;
+	int ret = cairn_engine_create(&e, m, &eo);
+
+	memset(to, 0, sizeof(*to));
+	if (!ret)
+		ret = cairn_engine_submit(e, &req);
+	if (!ret)
+		ret = cairn_engine_submit(e, &draws);
+	if (!ret)
+		ret = cairn_engine_run(e);
+	cairn_engine_destroy(e);
+	return ret;
+}
+
+/* Loads the share of this rank. */
+static inline int load(struct cairn_impl *impl, struct cairn_model **m, struct cairn_tp *tp, const char *dir,
+		       const struct shared *s, alter_fn alter)
+{
+	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */
+	CAIRN_TRY(cairn_impl_open("cpu", impl));
+	CAIRN_TRY(cairn_impl_start(impl, 0));
+	if (!tp)
+		return cairn_model_load_as(m, impl, dir, s->weights, s->kv, NULL, NULL);
+	CAIRN_TRY(cairn_tp_table(tp, impl, ""));
+	CAIRN_TRY(cairn_model_load_rank(m, impl, dir, cairn_tp_rank(tp), cairn_tp_ranks(tp), s->weights,
+					s->kv, NULL, NULL));
+	if (alter)
+		alter(*m, impl);
+	return 0;
+}
+
+/* Returns the error that ends the run, or 0. */
+static inline int score_shared(struct cairn_test *t, const struct shared *s, const char *dir,
+			       const int32_t *tokens, alter_fn alter, struct scored *to)
+{
+	struct cairn_model *m = NULL;
+	struct cairn_impl impl;
+	struct cairn_tp *tp;
+	int ret;
+
+	if (!EXPECT(t, cairn_tp_fork(&tp, s->ranks, NULL, 60000) == 0))
+		return 0;
+	if (cairn_tp_rank(tp)) {
+		if (load(&impl, &m, tp, dir, s, alter) || cairn_tp_follow(tp, m))
+			cairn_tp_fail(tp);
+		_exit(0);
+	}
+	ret = load(&impl, &m, tp, dir, s, alter);
+	if (!ret)
+		ret = score(m, tp, tokens, to);
+	cairn_tp_close(tp);
+	cairn_model_free(m);
+	return ret;
+}
+
+static inline int score_whole(const struct shared *s, const char *dir, const int32_t *tokens,
+			      struct scored *to)
+{
+	struct cairn_model *m = NULL;
+	struct cairn_impl impl;
+	int ret = load(&impl, &m, NULL, dir, s, NULL);
+
+	if (!ret)
+		ret = score(m, NULL, tokens, to);
+	cairn_model_free(m);
+	return ret;
+}
+
+/* Returns the largest difference of the log-probabilities. */
+static inline float apart(const struct scored *a, const struct scored *b)
+{
+	float most = 0;
+
+	for (int i = 1; i < NUM; i++)
+		most = fmaxf(most, fabsf(a->prompt[i] - b->prompt[i]));
+	for (int i = 0; i < NEW; i++)
+		most = fmaxf(most, fabsf(a->logprobs[i] - b->logprobs[i]));
+	return most;
+}
+
+static inline int same_tokens(const struct scored *a, const struct scored *b)
+{
+	return a->num == NEW && b->num == NEW && !memcmp(a->tokens, b->tokens, sizeof(a->tokens));
+}
+
+static inline int same_drawn(const struct scored *a, const struct scored *b)
+{
+	return a->num_drawn == NEW && b->num_drawn == NEW && !memcmp(a->drawn, b->drawn, sizeof(a->drawn));
+}
+
+/*
+ * Writes the checkpoint. Its dtype is f16, whose rounding is finer than that of bf16, so that bounds can be
+ * close.
+ */
+static inline int write_model(struct cairn_test *t, const struct shared *s, char *dir)
+{
+	struct golden g;
+	int ret;
+
+	if (!s->name) {
+		crafted_checkpoint(t, "float16", "F32", 0, dir);
+		return 0;
+	}
+	if (open_golden(t, &g, s->name))
+		return -1;
+	ret = altered_checkpoint(t, g.dir, "\"bfloat16\"", "\"float16\"", dir);
+	close_golden(&g);
+	return ret;
+}
+
+static inline void write_prompt(int32_t *tokens, const struct shared *s)
+{
+	for (int i = 0; i < NUM; i++)
+		tokens[i] = ((s->step ? s->step : 7) * i + 3) % 48;
+}
+
+#endif

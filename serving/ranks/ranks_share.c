@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/* ranks_share - the share of one rank of tensor parallelism: its config, and its part of each tensor */
+#include "serving/model/model_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "serving/model/model_graph.h"
+
+#define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
+
+#define UNIT	64	/* moe supports multiples of this; shares of experts are padded with zeros */
+
+/* Divides the sizes of experts. Rows of zeros in gate and up, and columns in down, add nothing to the sum. */
+static int share_experts(struct cairn_model_config *c, const char *dir, int32_t ranks)
+{
+	const struct { const char *key; int32_t *value; } divided[] = {
+		{ c->arch == CAIRN_ARCH_MIXTRAL ? "intermediate_size" : "moe_intermediate_size",
+		  &c->experts.intermediate_size },
+		{ "n_shared_experts", &c->experts.shared_intermediate_size },
+	};
+
+	for (int i = 0; i < COUNT(divided); i++) {
+		if (*divided[i].value % ranks)
+			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: experts of %d columns are not "
+					   "divisible among %d ranks", dir, divided[i].key, *divided[i].value,
+					   ranks);
+		*divided[i].value = (*divided[i].value / ranks + UNIT - 1) / UNIT * UNIT;
+	}
+	return 0;
+}
+
+int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks, int32_t *kv_shares)
+{
+	const int32_t kv_heads = c->num_key_value_heads;
+	const struct { const char *key; int32_t *value; int32_t unit; } divided[] = {
+		{ "num_attention_heads", &c->num_attention_heads, 1 },
+		{ "num_key_value_heads", &c->num_key_value_heads, 1 },
+		{ "intermediate_size", &c->intermediate_size, 8 },
+	};
+
+	c->shares = ranks;
+	if ((kv_heads % ranks && ranks % kv_heads == 0) || c->latent.kv_lora_rank)
+		c->num_key_value_heads = ranks;	/* one for each rank, with repetitions; latents have none */
+	*kv_shares = kv_heads < ranks ? kv_heads : ranks;
+	for (int i = 0; i < COUNT(divided); i++) {
+		if (*divided[i].value % (ranks * divided[i].unit))
+			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: %d is not divisible among %d "
+					   "ranks", dir, divided[i].key, *divided[i].value, ranks);
+		*divided[i].value /= ranks;
+	}
+	return share_experts(c, dir, ranks);
+}
+
+enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cairn_part *p)
+{
+	if (m->ranks <= 1)
+		return CAIRN_SHARE_WHOLE;
+	switch (p->weight) {
+	case CAIRN_W_QKV:
+	case CAIRN_W_QKV_BIAS:
+	case CAIRN_W_Q:
+	case CAIRN_W_KV_B:
+	case CAIRN_W_GATE_UP:
+	case CAIRN_W_GATE_UP_BIAS:
+	case CAIRN_W_EXPERTS_GATE_UP:
+	case CAIRN_W_SHARED_GATE_UP:
+		return CAIRN_SHARE_ROWS;
+	case CAIRN_W_LM_HEAD:
+		return cairn_model_head_shares(&m->config) > 1 ? CAIRN_SHARE_ROWS : CAIRN_SHARE_WHOLE;
+	case CAIRN_W_O_BIAS:
+	case CAIRN_W_DOWN_BIAS:
+		return CAIRN_SHARE_ON_0;
+	case CAIRN_W_O:
+	case CAIRN_W_DOWN:
+	case CAIRN_W_EXPERTS_DOWN:
+	case CAIRN_W_SHARED_DOWN:
+		return CAIRN_SHARE_COLS;
+	default:
+		return CAIRN_SHARE_WHOLE;
+	}
+}
+
+struct cairn_cut cairn_model_cut(const struct cairn_model *m, const struct cairn_part *p)
+{
+	const enum cairn_share share = cairn_model_share(m, p);
+	/* of k and v, several ranks may have the same rows */
+	const int32_t shares = p->rows == CAIRN_D_KV ? m->kv_shares : m->ranks;
+	struct cairn_cut cut = { .rows = m->whole[p->rows], .cols = m->whole[p->cols] };
+
+	if (share == CAIRN_SHARE_ROWS) {
+		cut.rows /= shares;
+		cut.first_row = m->rank * shares / m->ranks * cut.rows;
+	} else if (share == CAIRN_SHARE_COLS) {
+		cut.cols /= m->ranks;
+		cut.first_col = m->rank * cut.cols;
+	}
+	return cut;
+}
+
+void cairn_model_take_rows(struct cairn_stored *s)
+{
+	const size_t row = s->tensor->num_bytes / (size_t)s->tensor->shape[0];
+
+	s->share = *s->tensor;
+	s->share.shape[0] = s->cut.rows;
+	s->share.num_bytes = (size_t)s->cut.rows * row;
+	s->share.data = (const char *)s->tensor->data + (size_t)s->cut.first_row * row;
+	s->tensor = &s->share;
+}
+
+int cairn_model_take_columns(struct cairn_stored *s, int32_t padded, void **memory)
+{
+	const size_t rows = (size_t)s->tensor->shape[0], all = s->tensor->num_bytes / rows;
+	const size_t element = all / (size_t)s->tensor->shape[1], row = (size_t)padded * element;
+	const char *from = (const char *)s->tensor->data + (size_t)s->cut.first_col * element;
+	char *to = calloc(rows, row);
+
+	*memory = to;
+	if (!to)
+		return cairn_error(ENOMEM, "model: no memory for %s", s->tensor->name);
+	for (size_t i = 0; i < rows; i++)
+		memcpy(to + i * row, from + i * all, (size_t)s->cut.cols * element);
+	s->share = *s->tensor;
+	s->share.shape[1] = padded;
+	s->share.num_bytes = rows * row;
+	s->share.data = to;
+	s->tensor = &s->share;
+	return 0;
+}
