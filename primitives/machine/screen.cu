@@ -160,18 +160,20 @@ static __device__ __forceinline__ void run_f32(const struct work &w, struct dige
 {
 	for (int s = w.group; s < w.steps; s += CAIRN_SCREEN_GROUPS) {
 		uint32_t word[8];
-		float x[8], a[8];
+		float x[8], a[8], b[8], d[8];
 
 #pragma unroll
 		for (int j = 0; j < 8; j++) {
 			x[j] = cairn_screen_f32_start(start_word(w, s, 64 * j + w.lane));
 			a[j] = cairn_screen_f32_parameter(start_word(w, s, 64 * j + 32 + w.lane));
+			b[j] = __fmul_rn(-6, a[j]);
+			d[j] = __fmaf_rn(-9, a[j], 4);
 		}
 #pragma unroll 4
 		for (int i = 0; i < CAIRN_SCREEN_F32_LINKS; i++)
 #pragma unroll
 			for (int j = 0; j < 8; j++)
-				x[j] = __fmaf_rn(-__fmul_rn(a[j], x[j]), x[j], 1);
+				x[j] = __fmaf_rn(-__fmaf_rn(a[j], x[j], b[j]), x[j], d[j]);
 #pragma unroll
 		for (int j = 0; j < 8; j++)
 			word[j] = cairn_screen_float_bits(x[j]);
@@ -183,18 +185,20 @@ static __device__ __forceinline__ void run_f64(const struct work &w, struct dige
 {
 	for (int s = w.group; s < w.steps; s += CAIRN_SCREEN_GROUPS) {
 		uint32_t word[8];
-		double x[4], a[4];
+		double x[4], a[4], b[4], d[4];
 
 #pragma unroll
 		for (int j = 0; j < 4; j++) {
 			x[j] = cairn_screen_f64_start(start_word(w, s, 64 * j + w.lane));
 			a[j] = cairn_screen_f64_parameter(start_word(w, s, 64 * j + 32 + w.lane));
+			b[j] = __dmul_rn(-6, a[j]);
+			d[j] = __fma_rn(-9, a[j], 4);
 		}
 #pragma unroll 4
 		for (int i = 0; i < CAIRN_SCREEN_F64_LINKS; i++)
 #pragma unroll
 			for (int j = 0; j < 4; j++)
-				x[j] = __fma_rn(-__dmul_rn(a[j], x[j]), x[j], 1);
+				x[j] = __fma_rn(-__fma_rn(a[j], x[j], b[j]), x[j], d[j]);
 #pragma unroll
 		for (int j = 0; j < 4; j++) {
 			uint64_t bits;

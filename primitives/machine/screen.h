@@ -15,9 +15,9 @@
  *                 each round and cut into 16 slices of 32 bytes a row: D = sum over i of A_i B_((i + s) mod
  *                 16)^T. Part p computes rows 16 p to 16 p + 15 of D [64, 128]: word 128 r + c is element
  *                 (16 p + r, c), fp32 or, for S8, int32.
- *   F32           Eight chains in each of 32 lanes: CAIRN_SCREEN_F32_LINKS times x = 1 - a x x, where a x is
- *                 rounded to fp32 and the rest is one fused multiply-add. These chains amplify a wrong bit.
- *                 Word 32 j + lane is chain j.
+ *   F32           Eight chains in each of 32 lanes: CAIRN_SCREEN_F32_LINKS times x = d - (a x + b) x, two
+ *                 fused multiply-adds, with b = -6 a and d = 4 - 9 a. x stays between 2 and 4, and a wrong
+ *                 bit grows from link to link. Word 32 j + lane is chain j.
  *   F64           Four chains in each lane, CAIRN_SCREEN_F64_LINKS times, in fp64. Words 64 j + lane and 64 j
  *                 + 32 + lane are the low and the high half of chain j.
  *   INT           Eight words in each lane, mixed CAIRN_SCREEN_INT_LINKS times by multiply-add, rotation,

@@ -94,16 +94,18 @@ static void run_f32(const struct program *p, int part, int step, uint32_t *word)
 {
 	for (int j = 0; j < 8; j++) {
 		uint32_t start[2 * LANES];
-		float x[LANES], a[LANES];
+		float x[LANES], a[LANES], b[LANES], d[LANES];
 
 		load_words(p, part, step, 64 * j, start, 2 * LANES);
 		for (int l = 0; l < LANES; l++) {
 			x[l] = cairn_screen_f32_start(start[l]);
 			a[l] = cairn_screen_f32_parameter(start[LANES + l]);
+			b[l] = -6 * a[l];
+			d[l] = fmaf(-9, a[l], 4);
 		}
 		for (int i = 0; i < CAIRN_SCREEN_F32_LINKS; i++)
 			for (int l = 0; l < LANES; l++)
-				x[l] = fmaf(-(a[l] * x[l]), x[l], 1);
+				x[l] = fmaf(-fmaf(a[l], x[l], b[l]), x[l], d[l]);
 		memcpy(word + LANES * j, x, sizeof(x));
 	}
 }
@@ -112,16 +114,18 @@ static void run_f64(const struct program *p, int part, int step, uint32_t *word)
 {
 	for (int j = 0; j < 4; j++) {
 		uint32_t start[2 * LANES];
-		double x[LANES], a[LANES];
+		double x[LANES], a[LANES], b[LANES], d[LANES];
 
 		load_words(p, part, step, 64 * j, start, 2 * LANES);
 		for (int l = 0; l < LANES; l++) {
 			x[l] = cairn_screen_f64_start(start[l]);
 			a[l] = cairn_screen_f64_parameter(start[LANES + l]);
+			b[l] = -6 * a[l];
+			d[l] = fma(-9, a[l], 4);
 		}
 		for (int i = 0; i < CAIRN_SCREEN_F64_LINKS; i++)
 			for (int l = 0; l < LANES; l++)
-				x[l] = fma(-(a[l] * x[l]), x[l], 1);
+				x[l] = fma(-fma(a[l], x[l], b[l]), x[l], d[l]);
 		for (int l = 0; l < LANES; l++) {
 			uint64_t bits;
 

@@ -164,8 +164,8 @@ static int s8_saturates_change(struct changed *c)
 }
 CHANGE_STEPS(s8_saturates)
 
-/* The multiplication of a chain is not rounded on its own: 1 - a (x x) instead of 1 - (a x) x. */
-static int f32_other_order_change(struct changed *c)
+/* The first operation of a link is rounded twice: it is a multiplication and an addition. */
+static int f32_not_fused_change(struct changed *c)
 {
 	uint64_t key = cairn_screen_key(c->a->seed, c->program, c->round);
 
@@ -175,12 +175,12 @@ static int f32_other_order_change(struct changed *c)
 		float a = cairn_screen_f32_parameter(cairn_screen_word(key, c->a->inputs, n + 32));
 
 		for (int k = 0; k < CAIRN_SCREEN_F32_LINKS; k++)
-			x = fmaf(-a, x * x, 1);
+			x = fmaf(-(a * x - 6 * a), x, fmaf(-9, a, 4));
 		c->word[i] = cairn_screen_float_bits(x);
 	}
 	return 0;
 }
-CHANGE_STEPS(f32_other_order)
+CHANGE_STEPS(f32_not_fused)
 
 static int f64_halves_swapped_change(struct changed *c)
 {
@@ -375,7 +375,7 @@ const struct cairn_mutant cairn_screen_mutants[] = {
 	SCREEN(slices_not_rotated, "all steps of a tensor program are the same"),
 	SCREEN(sums_in_f16, "sums of f16 products are rounded to f16"),
 	SCREEN(s8_saturates, "sums of s8 products saturate"),
-	SCREEN(f32_other_order, "an fp32 chain multiplies in another order"),
+	SCREEN(f32_not_fused, "an fp32 chain rounds multiplications before it adds"),
 	SCREEN(f64_halves_swapped, "the halves of an fp64 result are swapped"),
 	SCREEN(rows_swapped, "the last read of the march takes rows in another order"),
 	SCREEN(no_complement, "the march does not write complements"),

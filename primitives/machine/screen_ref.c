@@ -122,12 +122,10 @@ static void f32_chains(const struct step *s)
 		for (int lane = 0; lane < LANES; lane++) {
 			float x = cairn_screen_f32_start(start_word(s, 64 * j + lane));
 			float a = cairn_screen_f32_parameter(start_word(s, 64 * j + 32 + lane));
+			float b = -6 * a, d = fmaf(-9, a, 4);
 
-			for (int i = 0; i < CAIRN_SCREEN_F32_LINKS; i++) {
-				float ax = a * x;
-
-				x = fmaf(-ax, x, 1);
-			}
+			for (int i = 0; i < CAIRN_SCREEN_F32_LINKS; i++)
+				x = fmaf(-fmaf(a, x, b), x, d);
 			put(s, 32 * j + lane, x, 0, cairn_screen_float_bits(x));
 		}
 }
@@ -138,13 +136,11 @@ static void f64_chains(const struct step *s)
 		for (int lane = 0; lane < LANES; lane++) {
 			double x = cairn_screen_f64_start(start_word(s, 64 * j + lane));
 			double a = cairn_screen_f64_parameter(start_word(s, 64 * j + 32 + lane));
+			double b = -6 * a, d = fma(-9, a, 4);
 			uint64_t bits;
 
-			for (int i = 0; i < CAIRN_SCREEN_F64_LINKS; i++) {
-				double ax = a * x;
-
-				x = fma(-ax, x, 1);
-			}
+			for (int i = 0; i < CAIRN_SCREEN_F64_LINKS; i++)
+				x = fma(-fma(a, x, b), x, d);
 			memcpy(&bits, &x, sizeof(bits));
 			put(s, 64 * j + lane, x, 0, (uint32_t)bits);
 			put(s, 64 * j + 32 + lane, x, 0, (uint32_t)(bits >> 32));

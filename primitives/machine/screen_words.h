@@ -140,26 +140,30 @@ CAIRN_SCREEN_INLINE uint32_t cairn_screen_elements(int32_t program, int32_t inpu
 	return elements;
 }
 
-/* F32: a word as the start of a chain, from -1 to 1, and as its parameter, from 1.875 to below 2. */
+/*
+ * F32: a word as the start of a chain, from 2 to below 4, and as its parameter a, from 1.875 to below 1.9375.
+ * With x = 3 + y a link is y = 1 - a y y, a chaotic map. Numbers from 2 to 4 have the same spacing, so that
+ * none loses bits to a larger one.
+ */
 CAIRN_SCREEN_INLINE float cairn_screen_f32_start(uint32_t word)
 {
-	return (float)(int32_t)word * 0x1p-31f;
+	return 3 + (float)((int32_t)word >> 8) * 0x1p-23f;	/* the product is exact */
 }
 
 CAIRN_SCREEN_INLINE float cairn_screen_f32_parameter(uint32_t word)
 {
-	return cairn_screen_float(0x3ff00000 | word >> 12);
+	return cairn_screen_float(0x3ff00000 | word >> 13);
 }
 
 /* F64: the same in fp64 */
 CAIRN_SCREEN_INLINE double cairn_screen_f64_start(uint32_t word)
 {
-	return (double)(int32_t)word * 0x1p-31;
+	return 3 + (double)(int32_t)word * 0x1p-31;	/* exact */
 }
 
 CAIRN_SCREEN_INLINE double cairn_screen_f64_parameter(uint32_t word)
 {
-	uint64_t bits = 0x3ffe000000000000ull | (uint64_t)word << 17;
+	uint64_t bits = 0x3ffe000000000000ull | (uint64_t)word << 16;
 	double x;
 
 	memcpy(&x, &bits, sizeof(x));
