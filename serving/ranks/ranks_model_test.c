@@ -14,10 +14,10 @@
  */
 #define CLOSE_IN_8_BITS	1
 
-static void compare(struct cairn_test *t, const struct shared *s, const char *dir, const int32_t *tokens)
+/* Returns whether the tokens drawn at random are the same, too, as far as that can be expected. */
+static int compare(struct cairn_test *t, const struct shared *s, const char *dir, const int32_t *tokens)
 {
 	struct scored whole, shared, again;
-	const char *name = s->name ? s->name : "crafted";
 
 	EXPECT(t, score_shared(t, s, dir, tokens, NULL, &shared) == 0);
 	EXPECT(t, score_shared(t, s, dir, tokens, NULL, &again) == 0);
@@ -25,33 +25,34 @@ static void compare(struct cairn_test *t, const struct shared *s, const char *di
 	EXPECT(t, !memcmp(&shared, &again, sizeof(shared)));
 	for (int i = 1; i < NUM; i++)
 		EXPECT(t, whole.prompt[i] < 0 && isfinite(shared.prompt[i]));
-	if (!EXPECT(t, apart(&whole, &shared) <= s->close) || !EXPECT(t, same_tokens(&whole, &shared)) ||
-	    !EXPECT(t, same_drawn(&whole, &shared) || s->close == CLOSE_IN_8_BITS))
-		cairn_note(t, "%s, %d ranks: logprobs differ by %g", name, s->ranks,
-			   (double)apart(&whole, &shared));
+	if (!EXPECT(t, agree(s, &whole, &shared)))
+		cairn_note(t, "%s, %d ranks: logprobs differ by %g, %d tokens are the same",
+			   s->name ? s->name : "crafted", s->ranks, (double)apart(&whole, &shared),
+			   same_tokens(&whole, &shared));
+	return s->close == CLOSE_IN_8_BITS || same_drawn(&whole, &shared);
 }
 
-static void run(struct cairn_test *t, const struct shared *s)
+/*
+ * A number drawn at random may be so close to the limit between two tokens that the rounding decides. That
+ * happens to one answer in 15; with wrong logits nearly all answers would differ.
+ */
+static void run_all(struct cairn_test *t, const struct shared *all, int num)
 {
 	int32_t tokens[NUM];
 	char dir[PATH_MAX];
+	int same = 0;
 
-	write_prompt(tokens, s);
-	if (!write_model(t, s, dir))
-		compare(t, s, dir, tokens);
-}
-
-static void run_all(struct cairn_test *t, const struct shared *all, size_t num)
-{
-	for (size_t i = 0; i < num; i++)
-		run(t, &all[i]);
+	write_prompt(tokens);
+	for (int i = 0; i < num; i++)
+		same += !write_model(t, &all[i], dir) && compare(t, &all[i], dir, tokens);
+	if (!EXPECT(t, 2 * same >= num - 1))
+		cairn_note(t, "%d of %d answers were drawn the same", same, num);
 }
 
 /*
  * Partial sums are rounded to the model's dtype, which moves the output of each half layer by as much as its
  * own rounding. The largest difference seen is half of each bound. A bias that is added twice changes
- * log-probabilities of the crafted model by 0.18. No two experts and no two tokens are so close with these
- * prompts, and no number drawn is so close to a limit between tokens, that the rounding decides.
+ * log-probabilities of the crafted model by 0.18.
  */
 static void dense(struct cairn_test *t)
 {
@@ -70,10 +71,10 @@ static void dense(struct cairn_test *t)
 static void experts(struct cairn_test *t)
 {
 	static const struct shared all[] = {
-		{ .name = "mixtral_tiny", .ranks = 2, .close = 0.05f },
+		{ .name = "mixtral_tiny", .ranks = 2, .close = 0.05f, .edits = { ALL_EXPERTS(2, 8) } },
 		/* shares of 32 and 16 columns, padded to 64 */
-		{ .name = "qwen3_moe_tiny", .ranks = 2, .close = 0.05f },
-		{ .name = "qwen3_moe_tiny", .ranks = 4, .close = 0.05f },
+		{ .name = "qwen3_moe_tiny", .ranks = 2, .close = 0.05f, .edits = { ALL_EXPERTS(3, 8) } },
+		{ .name = "qwen3_moe_tiny", .ranks = 4, .close = 0.05f, .edits = { ALL_EXPERTS(3, 8) } },
 	};
 
 	run_all(t, all, ARRAY_SIZE(all));
@@ -82,10 +83,12 @@ static void experts(struct cairn_test *t)
 static void latent(struct cairn_test *t)
 {
 	static const struct shared all[] = {
-		{ .name = "deepseek_tiny", .ranks = 2, .close = 0.05f },
-		{ .name = "deepseek_q_tiny", .ranks = 4, .close = 0.05f },
-		{ .name = "deepseek_v3_tiny", .ranks = 2, .close = 0.05f },
-		{ .name = "deepseek_v2_group_tiny", .ranks = 2, .close = 0.05f, .step = 19 },
+		{ .name = "deepseek_tiny", .ranks = 2, .close = 0.05f, .edits = { ALL_EXPERTS(2, 8) } },
+		{ .name = "deepseek_q_tiny", .ranks = 4, .close = 0.05f, .edits = { ALL_EXPERTS(3, 8) } },
+		{ .name = "deepseek_v3_tiny", .ranks = 2, .close = 0.05f,
+		  .edits = { ALL_EXPERTS(4, 16), ALL_GROUPS(2, 4) } },
+		{ .name = "deepseek_v2_group_tiny", .ranks = 2, .close = 0.05f,
+		  .edits = { ALL_EXPERTS(3, 16), ALL_GROUPS(2, 4) } },
 	};
 
 	run_all(t, all, ARRAY_SIZE(all));
@@ -97,11 +100,13 @@ static void eight_bits(struct cairn_test *t)
 	static const struct shared all[] = {
 		{ .name = "llama3_tiny", .ranks = 2, .close = CLOSE_IN_8_BITS, .weights = CAIRN_WEIGHTS_FP8 },
 		{ .name = "qwen3_moe_tiny", .ranks = 2, .close = 0.1f, .kv = CAIRN_KV_FP8,
-		  .weights = CAIRN_WEIGHTS_FP8_BLOCKS },
-		{ .name = "deepseek_v3_fp8_tiny", .ranks = 2, .close = 0.05f },
-		{ .name = "deepseek_v3_fp8_tiny", .ranks = 4, .close = 0.05f },
+		  .weights = CAIRN_WEIGHTS_FP8_BLOCKS, .edits = { ALL_EXPERTS(3, 8) } },
+		{ .name = "deepseek_v3_fp8_tiny", .ranks = 2, .close = 0.05f,
+		  .edits = { ALL_EXPERTS(2, 8) } },
+		{ .name = "deepseek_v3_fp8_tiny", .ranks = 4, .close = 0.05f,
+		  .edits = { ALL_EXPERTS(2, 8) } },
 		{ .name = "deepseek_v3_fp8_tiny", .ranks = 2, .close = CLOSE_IN_8_BITS,
-		  .weights = CAIRN_WEIGHTS_FP8_BLOCKS },
+		  .weights = CAIRN_WEIGHTS_FP8_BLOCKS, .edits = { ALL_EXPERTS(2, 8) } },
 	};
 
 	run_all(t, all, ARRAY_SIZE(all));

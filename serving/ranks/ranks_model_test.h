@@ -25,12 +25,20 @@ struct shared {
 	float close;			/* most that log-probabilities may differ by */
 	enum cairn_kv_form kv;
 	enum cairn_weights weights;
-	int step;			/* of the prompt's token ids; 0: 7 */
+	const char *edits[2][2];	/* what is replaced in config.json, and by what; NULL: nothing */
 };
 
-/* The answer has the most likely tokens; `drawn` are those of a second one, drawn at temperature 1. */
+/* All experts are chosen, so that no rounding, on any machine, changes the choice. */
+#define ALL_EXPERTS(chosen, all) \
+	{ "\"num_experts_per_tok\": " #chosen, "\"num_experts_per_tok\": " #all }
+#define ALL_GROUPS(chosen, all)	{ "\"topk_group\": " #chosen, "\"topk_group\": " #all }
+
+/*
+ * The answer has the most likely tokens; gap: by how much they are more likely than the second ones. `drawn`
+ * are the tokens of another answer, drawn at temperature 1.
+ */
 struct scored {
-	float prompt[NUM], logprobs[NEW];
+	float prompt[NUM], logprobs[NEW], gap[NEW];
 	int32_t tokens[NEW], drawn[NEW];
 	int num, num_drawn;
 };
@@ -59,6 +67,7 @@ static inline int take_token(void *ctx, int32_t index, const struct cairn_token 
 	(void)index;
 	if (s->num < NEW) {
 		s->tokens[s->num] = token->id;
+		s->gap[s->num] = token->logprob - token->top_logprob[1];
 		s->logprobs[s->num++] = token->logprob;
 	}
 	return 0;
@@ -80,7 +89,7 @@ static inline int score(struct cairn_model *m, struct cairn_tp *tp, const int32_
 						 .tap = tp ? cairn_tp_tap(tp) : NULL };
 	const struct cairn_request req = {
 		.prompt = tokens, .num_prompt = NUM, .max_new_tokens = NEW, .prompt_logprobs = 1,
-		.sampling = { .top_p = 1, .num_logprobs = 1 }, .ignore_eos = 1, .on_prompt = take_prompt,
+		.sampling = { .top_p = 1, .num_logprobs = 1 + 2 }, .ignore_eos = 1, .on_prompt = take_prompt,
 		.on_token = take_token, .ctx = to,
 	};
 	const struct cairn_request draws = {
@@ -157,21 +166,35 @@ static inline int score_whole(const struct shared *s, const char *dir, const int
 	return ret;
 }
 
-/* Returns the largest difference of the log-probabilities. */
+/* Returns how many tokens are the same until the first that is not. */
+static inline int same_tokens(const struct scored *a, const struct scored *b)
+{
+	int n = 0;
+
+	while (n < NEW && n < a->num && n < b->num && a->tokens[n] == b->tokens[n])
+		n++;
+	return n;
+}
+
+/* Returns the largest difference of log-probabilities, of the prompt and of the tokens that are the same. */
 static inline float apart(const struct scored *a, const struct scored *b)
 {
 	float most = 0;
 
 	for (int i = 1; i < NUM; i++)
 		most = fmaxf(most, fabsf(a->prompt[i] - b->prompt[i]));
-	for (int i = 0; i < NEW; i++)
+	for (int i = 0; i < same_tokens(a, b); i++)
 		most = fmaxf(most, fabsf(a->logprobs[i] - b->logprobs[i]));
 	return most;
 }
 
-static inline int same_tokens(const struct scored *a, const struct scored *b)
+/* Returns whether log-probabilities are close, and tokens the same wherever these decide. */
+static inline int agree(const struct shared *s, const struct scored *whole, const struct scored *other)
 {
-	return a->num == NEW && b->num == NEW && !memcmp(a->tokens, b->tokens, sizeof(a->tokens));
+	const int n = same_tokens(whole, other);
+
+	return whole->num == NEW && other->num == NEW && apart(whole, other) <= s->close &&
+	       (n == NEW || whole->gap[n] <= 2 * s->close);
 }
 
 static inline int same_drawn(const struct scored *a, const struct scored *b)
@@ -195,14 +218,16 @@ static inline int write_model(struct cairn_test *t, const struct shared *s, char
 	if (open_golden(t, &g, s->name))
 		return -1;
 	ret = altered_checkpoint(t, g.dir, "\"bfloat16\"", "\"float16\"", dir);
+	for (int i = 0; i < 2 && s->edits[i][0] && !ret; i++)
+		ret = altered_config(t, dir, s->edits[i][0], s->edits[i][1]);
 	close_golden(&g);
 	return ret;
 }
 
-static inline void write_prompt(int32_t *tokens, const struct shared *s)
+static inline void write_prompt(int32_t *tokens)
 {
 	for (int i = 0; i < NUM; i++)
-		tokens[i] = ((s->step ? s->step : 7) * i + 3) % 48;
+		tokens[i] = (7 * i + 3) % 48;
 }
 
 #endif
