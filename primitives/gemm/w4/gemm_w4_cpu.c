@@ -13,14 +13,18 @@
 #define ROWS	16	/* rows of a at a time */
 #define TILE	CAIRN_W4_TILE_K
 
-/* Decodes the elements of row j of b from `first` on, within a tile, without scales. */
+/* Decodes n elements of row j of b, without scales; first and n are multiples of 16, all in one tile. */
 static void decode(const struct cairn_gemm_w4_args *g, int64_t j, int32_t first, int32_t n, float *b)
 {
+	static const uint8_t offset[16] = { 0, 2, 16, 18, 32, 34, 48, 50, 1, 3, 17, 19, 33, 35, 49, 51 };
+	const uint8_t *from = g->b + cairn_w4_nibble(g->k, j, first) / 2;
+	int shift = (int)(j / 8 % 2) * 4;
 	float values[16];
 
 	cairn_w4_values(g, j, g->group ? first / g->group : 0, values);
-	for (int32_t l = 0; l < n; l++)
-		b[l] = values[cairn_w4_code(g->b, g->k, j, first + l)];
+	for (int32_t l = 0; l < n; l += 16, from += 4)
+		for (int e = 0; e < 16; e++)
+			b[l + e] = values[from[offset[e]] >> shift & 15];
 }
 
 static float sum_of_products(const float *a, const float *b, int32_t n)

@@ -202,27 +202,6 @@ BENT(gemm_w4, nan_is_0)
 BENT(gemm_w4, scaled_codes)
 BENT(gemm_w4, padding_read)
 
-/* The offset of a block of rows of b has only 32 bits. */
-static int gemm_w4_offset_32_bits(const struct cairn_gemm_w4_args *g, void *stream)
-{
-	struct cairn_gemm_w4_args one = *g;
-	int64_t codes, cells;
-
-	one.size = sizeof(one);
-	if (cairn_gemm_w4_check(g) || g->m > 1 || cairn_w4_code_bytes(g->n, g->k) <= UINT32_MAX)
-		return cairn_gemm_w4_ref(g, stream);
-	one.n = CAIRN_W4_ROWS;
-	codes = cairn_w4_code_bytes(one.n, g->k);
-	cells = cairn_w4_scale_bytes(g->format, one.n, g->k, g->group);
-	for (int64_t unit = 0; unit < g->n / CAIRN_W4_ROWS; unit++) {
-		one.out = (char *)g->out + unit * CAIRN_W4_ROWS * (int64_t)cairn_dtype_bytes(g->out_dtype);
-		one.b = g->b + (unit * codes & UINT32_MAX);
-		one.b_scale = g->b_scale + unit * cells;
-		CAIRN_TRY(cairn_gemm_w4_cpu(&one, stream));
-	}
-	return 0;
-}
-
 const struct cairn_mutant cairn_gemm_w4_mutants[] = {
 	MUTANT(gemm_w4, nibbles_swapped, "swaps the halves of every byte, that is rows g and g + 8"),
 	MUTANT(gemm_w4, pairs_swapped, "swaps elements 2 t and 2 t + 8 along k"),
@@ -260,6 +239,5 @@ const struct cairn_mutant cairn_gemm_w4_mutants[] = {
 	MUTANT(gemm_w4, nan_is_0, "skips a NaN of a"),
 	MUTANT(gemm_w4, scaled_codes, "multiplies codes by their scales in fp32, before the sum"),
 	MUTANT(gemm_w4, padding_read, "reads a code behind the last element of a row"),
-	MUTANT(gemm_w4, offset_32_bits, "cuts the offset of 16 rows of b to 32 bits"),
 	{ 0 }
 };

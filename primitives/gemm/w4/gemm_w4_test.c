@@ -143,7 +143,7 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->far = i == FAR_CASE;
 	c->bench = is_bench;
-	c->device_only = is_bench || (i >= FIRST_DEVICE && i < FIRST_BENCH);
+	c->device_only = is_bench || c->far || (i >= FIRST_DEVICE && i < FIRST_BENCH);
 	c->bytes = (double)cairn_w4_code_bytes(s.n, s.k) +
 		   (double)cairn_w4_scale_bytes(f->format, s.n, s.k, f->group) +
 		   2.0 * ((double)s.m * s.k + s.bias * (double)s.n) +
