@@ -68,6 +68,7 @@
 #include "primitives/gemm/fp8/gemm_fp8.h"
 #include "primitives/gemm/gemm.h"
 #include "primitives/gemm/gemm_fp8w.h"
+#include "primitives/gemm/w4/gemm_w4.h"
 #include "primitives/logits/logprobs.h"
 #include "primitives/logits/mask_logits.h"
 #include "primitives/logits/penalize.h"
@@ -250,6 +251,10 @@ struct cairn_impl {
 
 	/* the same work on every compute unit, whose results must agree */
 	int (*screen)(const struct cairn_screen_args *args, void *stream);
+
+	/* 4-bit weights */
+	int (*gemm_w4)(const struct cairn_gemm_w4_args *args, void *stream);
+	int (*gemm_w4_workspace)(const struct cairn_gemm_w4_args *args, size_t *bytes);
 };
 
 /*

@@ -25,7 +25,7 @@ static const struct {
 	CHECK(attn_merge), CHECK(attn_paged), CHECK(attn_quant), CHECK(attn_variant), CHECK(cluster_attn),
 	CHECK(cluster_gather), CHECK(cluster_mla), CHECK(cluster_reduce), CHECK(decode_step),
 	CHECK(dsmem), CHECK(embedding), CHECK(gemm), CHECK(gemm_fixed),
-	CHECK(gemm_fp8),
+	CHECK(gemm_fp8), CHECK(gemm_w4),
 	CHECK(gemm_fp8w), CHECK(kv_append), CHECK(kv_move), CHECK(logprobs), CHECK(mask_logits),
 	CHECK(mla_append), CHECK(mla_decode), CHECK(mla_paged), CHECK(mla_prefill), CHECK(moe),
 	CHECK(penalize), CHECK(pick_ids), CHECK(quant_fp8w), CHECK(rmsnorm),

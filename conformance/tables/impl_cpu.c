@@ -61,4 +61,5 @@ const struct cairn_impl cairn_impl_cpu = {
 	.send_recv = cairn_send_recv_cpu,
 	.gemm_fixed = cairn_gemm_fixed_cpu,
 	.gemm_fp8 = cairn_gemm_fp8_cpu,
+	.gemm_w4 = cairn_gemm_w4_cpu,
 };

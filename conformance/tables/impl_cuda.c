@@ -76,4 +76,6 @@ const struct cairn_impl cairn_impl_cuda = {
 	.send_recv = cairn_send_recv,
 	.gemm_fixed = cairn_gemm_fixed,
 	.gemm_fp8 = cairn_gemm_fp8,
+	.gemm_w4 = cairn_gemm_w4,
+	.gemm_w4_workspace = cairn_gemm_w4_workspace,
 };

@@ -27,7 +27,7 @@
 	F(decode_step_check) F(decode_step_check_shape) F(decode_step_cpu_workspace) F(dsmem_check) \
 	F(embedding_check) F(gemm_check) F(gemm_check_shape) \
 	F(gemm_fixed_check) F(gemm_fixed_check_shape) F(gemm_fp8_check) F(gemm_fp8_check_shape) \
-	F(gemm_fp8w_check) F(gemm_fp8w_check_shape) \
+	F(gemm_fp8w_check) F(gemm_fp8w_check_shape) F(gemm_w4_check) F(gemm_w4_check_shape) \
 	F(kv_append_check) F(kv_move_check) F(logprobs_check) F(mask_logits_check) F(mla_append_check) \
 	F(mla_decode_check) \
 	F(mla_decode_check_shape) F(mla_paged_check) F(mla_paged_check_shape) \

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemm_w4.cuh - shared by the kernels of gemm_w4: codes become pairs of dtype, scales become floats
+ *
+ * INT: a code is placed in the low bits of the mantissa of 128 (bf16) or 1024 (f16), which reads as 128 +
+ * code; the subtraction of 128 + zero point is exact. e2m1: the sign goes to the sign, the other three bits
+ * go to the lowest bits of the exponent and the highest of the mantissa. The result, subnormal or not, reads
+ * as 2^-126 (bf16) or 2^-14 (f16) times the value, which one multiplication corrects.
+ */
+#ifndef CAIRN_GEMM_W4_CUH
+#define CAIRN_GEMM_W4_CUH
+
+#include "primitives/gemm/w4/gemm_w4.h"
+#include "primitives/gemm/w4/gemm_w4_layout.h"
+#include "primitives/ptx/ptx.cuh"
+#include "primitives/rows/row.cuh"
+
+#define W4 static __device__ __forceinline__
+
+/* Of the rows g and g + 8 of a lane: the scales and, for INT, 128 or 1024 plus the zero point, twice */
+struct w4_scales {
+	float s[2];
+	uint32_t zero[2];
+};
+
+W4 uint32_t shift_left(uint32_t w, int by)
+{
+	return by >= 0 ? w << by : w >> -by;
+}
+
+template <int dtype> W4 uint32_t sub2(uint32_t x, uint32_t y)
+{
+	uint32_t r;
+
+	if (dtype == CAIRN_F16)
+		asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+	else
+		asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+	return r;
+}
+
+template <int dtype> W4 uint32_t mul2(uint32_t x, uint32_t y)
+{
+	uint32_t r;
+
+	if (dtype == CAIRN_F16)
+		asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+	else
+		asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+	return r;
+}
+
+/* Decodes a lane's word to operand A of a product of 16 along k; x[i] has nibbles i and i + 4. */
+template <int format, int dtype> W4 void w4_decode(uint32_t w, const struct w4_scales &s, uint32_t x[4])
+{
+	const bool f16 = dtype == CAIRN_F16;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		if (format == CAIRN_W4_INT) {
+			const uint32_t v = (w >> 4 * i & 0x000f000fu) | (f16 ? 0x64006400u : 0x43004300u);
+
+			x[i] = sub2<dtype>(v, s.zero[i & 1]);
+		} else {
+			const uint32_t mask = f16 ? 0x0e000e00u : 0x01c001c0u;
+			const uint32_t size = shift_left(w, (f16 ? 9 : 6) - 4 * i) & mask;
+			const uint32_t sign = shift_left(w, 12 - 4 * i) & 0x80008000u;
+
+			x[i] = mul2<dtype>(size | sign, f16 ? 0x74007400u : 0x7e807e80u);
+		}
+	}
+}
+
+W4 float w4_e8m0(uint32_t v)
+{
+	return __uint_as_float(v == 0 ? 0x00400000u : v == 255 ? 0x7fc00000u : v << 23);
+}
+
+/* Reads the scales of rows g and g + 8 from a cell in shared or global memory. */
+template <int format, int dtype> W4 struct w4_scales w4_load_scales(const unsigned char *cell, int g)
+{
+	const uint32_t two = format == CAIRN_W4_INT ? 0 : *(const uint16_t *)(cell + 2 * g);
+	struct w4_scales r = { { 0, 0 }, { 0, 0 } };
+
+	if (format == CAIRN_W4_INT) {
+		const uint32_t zeros = *(const uint16_t *)(cell + 2 * CAIRN_W4_ROWS + 2 * g);
+		const uint32_t base = dtype == CAIRN_F16 ? 0x64006400u : 0x43004300u;
+
+		row_unpack2<CAIRN_F16>(*(const uint32_t *)(cell + 4 * g), r.s);
+		r.zero[0] = (zeros & 255) * 0x10001u + base;
+		r.zero[1] = (zeros >> 8) * 0x10001u + base;
+	} else if (format == CAIRN_W4_MX) {
+		r.s[0] = w4_e8m0(two & 255);
+		r.s[1] = w4_e8m0(two >> 8);
+	} else {
+		uint32_t pair;
+
+		asm("{.reg .b16 l;\n\t"
+		    "cvt.u16.u32 l, %1;\n\t"
+		    "cvt.rn.f16x2.e4m3x2 %0, l;}" : "=r"(pair) : "r"(two));
+		row_unpack2<CAIRN_F16>(pair, r.s);
+	}
+	return r;
+}
+
+W4 float w4_finish(const struct cairn_gemm_w4_args &g, int col, float sum)
+{
+	const float v = sum * g.scale;
+
+	return g.bias ? v + row_load(g.bias, g.dtype, col) : v;
+}
+
+#endif

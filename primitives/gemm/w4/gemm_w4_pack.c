@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/* gemm_w4_pack - from the layouts of checkpoints to that of gemm_w4 */
+#include "primitives/gemm/w4/gemm_w4_pack.h"
+
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "primitives/gemm/w4/gemm_w4_layout.h"
+
+/* How a checkpoint stores what belongs to row j and element l or group nth */
+struct kind {
+	const char *name;
+	int32_t format, group;		/* group: the only one, or 0: any that gemm_w4 has */
+	int (*code)(const struct cairn_w4_checkpoint *c, int64_t j, int64_t l);
+	int (*zero)(const struct cairn_w4_checkpoint *c, int64_t j, int64_t nth);
+};
+
+static int nibble(uint32_t word, int64_t i)
+{
+	return (int)(word >> 4 * i & 15);
+}
+
+/* Returns the nibble of row j in a word of AWQ. */
+static int64_t awq_place(int64_t j)
+{
+	return j % 2 * 4 + j % 8 / 2;
+}
+
+static int awq_code(const struct cairn_w4_checkpoint *c, int64_t j, int64_t l)
+{
+	return nibble(((const uint32_t *)c->codes)[l * (c->n / 8) + j / 8], awq_place(j));
+}
+
+static int awq_zero(const struct cairn_w4_checkpoint *c, int64_t j, int64_t nth)
+{
+	return nibble(((const uint32_t *)c->zeros)[nth * (c->n / 8) + j / 8], awq_place(j));
+}
+
+static int gptq_code(const struct cairn_w4_checkpoint *c, int64_t j, int64_t l)
+{
+	return nibble(((const uint32_t *)c->codes)[l / 8 * c->n + j], l % 8);
+}
+
+static int gptq_zero(const struct cairn_w4_checkpoint *c, int64_t j, int64_t nth)
+{
+	return nibble(((const uint32_t *)c->zeros)[nth * (c->n / 8) + j / 8], j % 8) + !c->zeros_as_they_are;
+}
+
+static int fp4_code(const struct cairn_w4_checkpoint *c, int64_t j, int64_t l)
+{
+	return ((const uint8_t *)c->codes)[j * (c->k / 2) + l / 2] >> l % 2 * 4 & 15;
+}
+
+static int check(const struct cairn_w4_checkpoint *c, const struct kind *kind)
+{
+	if (!c->codes || !c->scales || (kind->zero && !c->zeros))
+		return cairn_error(EINVAL, "%s: a tensor of the weight is missing", kind->name);
+	if (c->n < 1 || c->k < 1)
+		return cairn_error(EINVAL, "%s: n %d, k %d: must be >= 1", kind->name, c->n, c->k);
+	if (c->k % 32)
+		return cairn_error(EOPNOTSUPP, "%s: k %d is not a multiple of 32", kind->name, c->k);
+	if (kind->zero && c->n % 8)
+		return cairn_error(EINVAL, "%s: n %d is not a multiple of 8", kind->name, c->n);
+	if (kind->group ? c->group != kind->group :
+	    c->group && c->group != 32 && c->group != 64 && c->group != 128)
+		return cairn_error(EOPNOTSUPP, "%s: groups of %d are not supported", kind->name, c->group);
+	return 0;
+}
+
+static int check_order(const struct cairn_w4_checkpoint *c)
+{
+	for (int32_t l = 0; c->g_idx && l < c->k; l++)
+		if (c->g_idx[l] != (c->group ? l / c->group : 0))
+			return cairn_error(EOPNOTSUPP, "gptq: g_idx: element %d is in group %d: activation "
+					   "order (desc_act) is not supported", l, c->g_idx[l]);
+	return 0;
+}
+
+static void pack_scales(const struct cairn_w4_checkpoint *c, const struct kind *kind, int64_t j,
+			uint8_t *b_scale)
+{
+	int64_t groups = cairn_w4_groups(c->k, c->group), at = cairn_w4_place(j);
+
+	for (int64_t nth = 0; nth < groups; nth++) {
+		uint8_t *cell = b_scale + cairn_w4_cell(kind->format, c->k, c->group, j, nth);
+
+		if (kind->format == CAIRN_W4_INT) {
+			memcpy(cell + 2 * at, (const uint16_t *)c->scales + nth * c->n + j, sizeof(uint16_t));
+			cell[2 * CAIRN_W4_ROWS + at] = (uint8_t)kind->zero(c, j, nth);
+		} else {
+			cell[at] = ((const uint8_t *)c->scales)[j * groups + nth];
+		}
+	}
+}
+
+static int pack(const struct cairn_w4_checkpoint *c, const struct kind *kind, uint8_t *b, uint8_t *b_scale)
+{
+	CAIRN_TRY(check(c, kind));
+	memset(b, 0, (size_t)cairn_w4_code_bytes(c->n, c->k));
+	memset(b_scale, 0, (size_t)cairn_w4_scale_bytes(kind->format, c->n, c->k, c->group));
+	/* rows of a tile share bytes of b, so that a thread takes whole tiles */
+	#pragma omp parallel for schedule(static) if ((double)c->n * c->k > 1e6)
+	for (int32_t unit = 0; unit < cairn_w4_units(c->n); unit++) {
+		int64_t first = (int64_t)unit * CAIRN_W4_ROWS, end = first + CAIRN_W4_ROWS;
+
+		for (int64_t j = first; j < end && j < c->n; j++) {
+			for (int64_t l = 0; l < c->k; l++) {
+				int64_t at = cairn_w4_nibble(c->k, j, l);
+
+				b[at / 2] |= (uint8_t)(kind->code(c, j, l) << at % 2 * 4);
+			}
+			pack_scales(c, kind, j, b_scale);
+		}
+	}
+	return 0;
+}
+
+int cairn_w4_pack_awq(const struct cairn_w4_checkpoint *c, uint8_t *b, uint8_t *b_scale)
+{
+	static const struct kind kind = { "awq", CAIRN_W4_INT, 0, awq_code, awq_zero };
+
+	return pack(c, &kind, b, b_scale);
+}
+
+int cairn_w4_pack_gptq(const struct cairn_w4_checkpoint *c, uint8_t *b, uint8_t *b_scale)
+{
+	static const struct kind kind = { "gptq", CAIRN_W4_INT, 0, gptq_code, gptq_zero };
+
+	CAIRN_TRY(check(c, &kind));
+	CAIRN_TRY(check_order(c));
+	return pack(c, &kind, b, b_scale);
+}
+
+int cairn_w4_pack_mxfp4(const struct cairn_w4_checkpoint *c, uint8_t *b, uint8_t *b_scale)
+{
+	static const struct kind kind = { "mxfp4", CAIRN_W4_MX, 32, fp4_code, NULL };
+
+	return pack(c, &kind, b, b_scale);
+}
+
+int cairn_w4_pack_nvfp4(const struct cairn_w4_checkpoint *c, uint8_t *b, uint8_t *b_scale)
+{
+	static const struct kind kind = { "nvfp4", CAIRN_W4_NV, 16, fp4_code, NULL };
+
+	return pack(c, &kind, b, b_scale);
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gemm_w4_test - cases of gemm_w4.h
+ *
+ * Every small shape runs with all formats and sizes of groups; types, bias, `scale` and sms change from case
+ * to case, and the pair cases combine them with rows, columns and k. Columns that do not fill 16 rows of b,
+ * and k that ends within a tile or a group, are among both. Codes are random, also those that belong to no
+ * element, and scales that belong to no element are NaN. EXACT has scales that are powers of two. POISON has
+ * NaN in some rows of a, some elements of bias and some scales. The cases range_* have the smallest and the
+ * largest scale of MXFP4. Bench rows are the projections of Llama 3 8B.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
+#include "primitives/base/fp8.h"
+#include "primitives/gemm/w4/gemm_w4_layout.h"
+
+#define FIELD(f)	offsetof(struct cairn_gemm_w4_args, f)
+
+static const struct form {
+	const char *name;
+	int32_t format, group;
+} forms[] = {
+	{ "int_g128", CAIRN_W4_INT, 128 }, { "mx", CAIRN_W4_MX, 32 }, { "nv", CAIRN_W4_NV, 16 },
+	{ "int_g32", CAIRN_W4_INT, 32 }, { "int_g64", CAIRN_W4_INT, 64 }, { "int_g0", CAIRN_W4_INT, 0 },
+};
+
+#define NUM_FORMS	((int)ARRAY_SIZE(forms))
+
+struct shape {
+	int32_t m, n, k, form;
+	int32_t dtype, out_dtype, bias, sms;
+	float scale;
+};
+
+static const int32_t types[][2] = { { CAIRN_BF16, CAIRN_BF16 }, { CAIRN_F16, CAIRN_F16 },
+				    { CAIRN_BF16, CAIRN_F32 }, { CAIRN_F16, CAIRN_F32 } };
+
+/* m, n, k; each with all forms */
+static const int32_t small[][3] = {
+	{ 1, 1, 32 }, { 1, 40, 4192 }, { 2, 17, 96 }, { 3, 130, 160 }, { 5, 16, 1056 }, { 8, 33, 224 },
+	{ 9, 65, 64 }, { 17, 129, 288 }, { 33, 24, 416 }, { 65, 136, 96 },
+};
+static const int32_t on_device[][3] = {
+	{ 1, 300, 14336 }, { 4, 2200, 2880 }, { 7, 5000, 4096 }, { 16, 500, 2048 }, { 31, 257, 4128 },
+	{ 64, 258, 4096 }, { 100, 1000, 1056 }, { 128, 514, 1952 }, { 200, 6000, 160 }, { 257, 300, 2880 },
+	{ 513, 520, 1184 },
+};
+/* the first NUM_ALL also with MXFP4, NVFP4 and groups of 32 */
+static const int32_t bench[][3] = {
+	{ 1, 4096, 14336 }, { 1, 28672, 4096 }, { 1, 14336, 4096 }, { 8, 28672, 4096 }, { 64, 28672, 4096 },
+	{ 1, 4096, 4096 }, { 1, 6144, 4096 }, { 4, 4096, 14336 }, { 8, 4096, 14336 },
+	{ 16, 28672, 4096 }, { 16, 4096, 14336 }, { 32, 28672, 4096 }, { 64, 4096, 14336 },
+	{ 128, 28672, 4096 }, { 256, 28672, 4096 }, { 2048, 28672, 4096 },
+};
+
+#define NUM_ALL		5
+#define FIRST_DEVICE	((int)ARRAY_SIZE(small) * NUM_FORMS)
+#define FIRST_BENCH	(FIRST_DEVICE + (int)ARRAY_SIZE(on_device) * NUM_FORMS)
+#define FIRST_OTHERS	(FIRST_BENCH + (int)ARRAY_SIZE(bench))
+#define FIRST_PAIR	(FIRST_OTHERS + 3 * NUM_ALL)
+#define NUM_PAIRS	36
+#define FAR_CASE	(FIRST_PAIR + NUM_PAIRS)
+#define FIRST_RANGE	(FAR_CASE + 1)
+#define NUM_CASES	(FIRST_RANGE + 4)
+
+static const int32_t pair_m[] = { 1, 2, 7, 8, 9, 33 }, pair_n[] = { 1, 15, 40, 129 };
+static const int32_t pair_k[] = { 32, 64, 160, 288 }, pair_sms[] = { 0, 2 };
+static struct cairn_pairs pairs = { .num_factors = 7, .levels = { 6, 4, 2, 6, 4, 4, 2 } };
+
+/* Codes of more than 2^32 bytes */
+#define FAR_UNITS	((1 << 15) + 4)
+
+/* The i-th case of n shapes with a few forms each; types, bias and scale change with i. */
+static struct shape listed(const int32_t shape[3], int form, int i)
+{
+	struct shape s = { shape[0], shape[1], shape[2], form, .bias = i % 3 == 1 };
+
+	s.sms = i % 11 == 7 ? 3 : 0;
+	s.dtype = types[(i + i / 4) % 4][0];
+	s.out_dtype = types[(i + i / 4) % 4][1];
+	s.scale = forms[form].format == CAIRN_W4_NV || i % 4 == 2 ? 2 : 1;
+	return s;
+}
+
+static struct shape benched(const int32_t shape[3], int form)
+{
+	return (struct shape){ shape[0], shape[1], shape[2], form, CAIRN_BF16, CAIRN_BF16, .scale = 1 };
+}
+
+static struct shape pair_of(int i)
+{
+	const int8_t *level = cairn_pairs_row(&pairs, i);
+
+	return (struct shape){ pair_m[level[3]], pair_n[level[4]], pair_k[level[5]], level[0],
+			       types[level[1]][0], types[level[1]][1], level[2], pair_sms[level[6]],
+			       .scale = forms[level[0]].format == CAIRN_W4_NV ? 0.5f : 1 };
+}
+
+static struct shape shape_of(int i)
+{
+	if (i >= FIRST_RANGE)
+		return (struct shape){ 3, 35, 96, 1, i % 2 ? CAIRN_BF16 : CAIRN_F16, CAIRN_F32, .scale = 1 };
+	if (i == FAR_CASE)
+		return benched((const int32_t[]){ 1, FAR_UNITS * CAIRN_W4_ROWS, 16384 }, 0);
+	if (i >= FIRST_PAIR)
+		return pair_of(i - FIRST_PAIR);
+	if (i >= FIRST_OTHERS)
+		return benched(bench[(i - FIRST_OTHERS) / 3], 1 + (i - FIRST_OTHERS) % 3);
+	if (i >= FIRST_BENCH)
+		return benched(bench[i - FIRST_BENCH], 0);
+	if (i >= FIRST_DEVICE)
+		return listed(on_device[(i - FIRST_DEVICE) / NUM_FORMS], (i - FIRST_DEVICE) % NUM_FORMS, i);
+	return listed(small[i / NUM_FORMS], i % NUM_FORMS, i);
+}
+
+static int is_huge(int i)
+{
+	return (i - FIRST_RANGE) / 2;
+}
+
+static void describe(int i, struct cairn_case *c)
+{
+	const struct shape s = shape_of(i);
+	const struct form *f = forms + s.form;
+	int is_pair = i >= FIRST_PAIR && i < FAR_CASE, is_bench = i >= FIRST_BENCH && i < FIRST_PAIR;
+
+	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s", is_pair ? "pair_" : "", s.m, s.n, s.k,
+		 f->name, cairn_dtype_name(s.dtype), s.out_dtype != s.dtype ? "_to_f32" : "",
+		 s.bias ? "_bias" : "");
+	if (s.sms)
+		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", s.sms);
+	if (i >= FIRST_RANGE)
+		snprintf(c->name, sizeof(c->name), "range_mx_%s_%s", is_huge(i) ? "huge" : "tiny",
+			 cairn_dtype_name(s.dtype));
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (i < FIRST_DEVICE || is_pair)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	if (is_pair)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	c->far = i == FAR_CASE;
+	c->bench = is_bench;
+	c->device_only = is_bench || c->far || (i >= FIRST_DEVICE && i < FIRST_BENCH);
+	c->bytes = (double)cairn_w4_code_bytes(s.n, s.k) +
+		   (double)cairn_w4_scale_bytes(f->format, s.n, s.k, f->group) +
+		   2.0 * ((double)s.m * s.k + s.bias * (double)s.n) +
+		   (double)s.m * s.n * (double)cairn_dtype_bytes(s.out_dtype);
+	c->flops = 2.0 * s.m * s.n * s.k;
+}
+
+/* EXTREME: any byte, often zeros of either sign, and the largest values. */
+static uint8_t some_codes(struct cairn_op *op)
+{
+	uint64_t r = cairn_op_rand(op);
+
+	if (op->kind == CAIRN_KIND_EXTREME && r >> 20 & 1)
+		return (uint8_t[]){ 0x00, 0x80, 0x08, 0x77, 0xff, 0xf7, 0x01, 0x90 }[r >> 30 & 7];
+	return (uint8_t)r;
+}
+
+/* Writes a scale to its place in a cell, and a zero point. is_nan: a NaN instead */
+static void fill_place(struct cairn_op *op, const struct form *f, uint8_t *cell, int64_t at, int is_nan)
+{
+	int exact = op->kind == CAIRN_KIND_EXACT, power = (int)cairn_op_range(op, -1, 1);
+	uint64_t r = cairn_op_rand(op);
+	int negative = r % 5 == 3;
+	double v = exact ? ldexp(1, power) : 0.0005 + 1e-6 * (double)(r >> 20 & 1023);
+
+	if (f->format == CAIRN_W4_MX) {
+		cell[at] = is_nan ? 255 : (uint8_t)(exact ? 127 + power : 114 + (int)(r >> 20 & 7));
+	} else if (f->format == CAIRN_W4_NV) {
+		cell[at] = exact ? cairn_float_to_e4m3((float)v) : (uint8_t)((r >> 20) % 0x7f);
+		cell[at] = is_nan ? 0x7f : cell[at] | (uint8_t)(negative << 7);
+	} else {
+		cairn_store(cell, CAIRN_F16, at, is_nan ? (double)NAN : negative ? -v : v);
+		cell[2 * CAIRN_W4_ROWS + at] = (uint8_t)((r >> 40) % 17);
+	}
+}
+
+static void fill_cells(struct cairn_op *op, const struct cairn_gemm_w4_args *g, const struct form *f,
+		       uint8_t *cells)
+{
+	int32_t groups = cairn_w4_groups(g->k, g->group);
+
+	for (int64_t j = 0; j < (int64_t)cairn_w4_units(g->n) * CAIRN_W4_ROWS; j++)
+		for (int64_t nth = 0; nth < groups; nth++) {
+			int poisoned = op->kind == CAIRN_KIND_POISON && j % 9 == 4 && nth == j % groups;
+			uint8_t *cell = cells + cairn_w4_cell(g->format, g->k, g->group, j, nth);
+
+			fill_place(op, f, cell, cairn_w4_place(j), j >= g->n || poisoned);
+			if (op->case_index >= FIRST_RANGE && j < g->n && j % 3)
+				cell[cairn_w4_place(j)] =
+					(uint8_t)(is_huge(op->case_index) ? 255 - j % 3 : j % 3 - 1);
+		}
+}
+
+/* NaN in about one of four rows of a [rows, k] */
+static void poison(struct cairn_op *op, void *p, int dtype, int64_t rows, int64_t k)
+{
+	for (int64_t i = op->case_index % 3; i < rows; i += cairn_op_range(op, 2, 6))
+		cairn_fill_nan(p, dtype, i * k + cairn_op_range(op, 0, k - 1), 1);
+}
+
+/* Units of b past 2^32 bytes */
+static void setup_far(struct cairn_op *op, const struct cairn_gemm_w4_args *g, const struct form *f)
+{
+	int64_t codes = (int64_t)cairn_w4_tiles(g->k) * CAIRN_W4_TILE_BYTES;
+	int64_t bytes = cairn_w4_cell_bytes(g->format), cells = cairn_w4_groups(g->k, g->group) * bytes;
+	void *a = cairn_in(op, FIELD(a), g->dtype, g->k);
+	uint8_t *b = cairn_in_rows(op, FIELD(b), CAIRN_U8, FAR_UNITS, codes, 0);
+	uint8_t *scale = cairn_in_rows(op, FIELD(b_scale), CAIRN_U8, FAR_UNITS, cells, 0);
+	int32_t unit;
+
+	cairn_out_rows(op, FIELD(out), g->out_dtype, FAR_UNITS, CAIRN_W4_ROWS);
+	cairn_fill(op, a, g->dtype, g->k, 1);
+	for (int i = 0; (unit = cairn_far_row(FAR_UNITS, i)) >= 0; i++) {
+		for (int64_t at = 0; at < codes; at++)
+			b[unit * codes + at] = some_codes(op);
+		for (int64_t at = 0; at < cells; at += bytes)
+			for (int r = 0; r < CAIRN_W4_ROWS; r++)
+				fill_place(op, f, scale + unit * cells + at, r, 0);
+	}
+}
+
+/* For the cases range_*: magnitudes at which the sums are in range, but the scaled codes of `huge` are not */
+static void fill_range(struct cairn_op *op, const struct cairn_gemm_w4_args *g, void *a)
+{
+	int exponent = g->dtype == CAIRN_F16 ? 14 : 100;
+
+	for (int64_t i = 0; i < (int64_t)g->m * g->k; i++)
+		cairn_store(a, g->dtype, i, ldexp((double)cairn_op_range(op, -255, 255) / 256,
+						  is_huge(op->case_index) ? -14 : exponent));
+}
+
+static void setup(struct cairn_op *op)
+{
+	const struct shape s = shape_of(op->case_index);
+	const struct form *f = forms + s.form;
+	struct cairn_gemm_w4_args *g = op->args;
+	int64_t block = (1 << 20) + 7, codes, most = (1 << 16) / (s.k + 1);
+	void *a, *bias;
+	uint8_t *b;
+
+	g->m = s.m;
+	g->n = s.n;
+	g->k = s.k;
+	g->dtype = s.dtype;
+	g->out_dtype = s.out_dtype;
+	g->format = f->format;
+	g->group = f->group;
+	g->sms = s.sms;
+	g->scale = s.scale;
+	if (f->format == CAIRN_W4_NV && op->kind != CAIRN_KIND_EXACT)
+		g->scale = op->case_index % 2 ? 3.3e-6f : -2.7e-5f;
+	if (op->case_index == FAR_CASE) {
+		setup_far(op, g, f);
+		return;
+	}
+	if (s.out_dtype == CAIRN_F16 && most > 300 / sqrt(s.k))
+		most = (int64_t)(300 / sqrt(s.k));
+	codes = cairn_w4_code_bytes(s.n, s.k);
+	cairn_out(op, FIELD(out), s.out_dtype, (int64_t)s.m * s.n);
+	cairn_shape(op, FIELD(out), { "row", s.m }, { "column", s.n });
+	a = cairn_in(op, FIELD(a), s.dtype, (int64_t)s.m * s.k);
+	cairn_fill_exact(op, a, s.dtype, (int64_t)s.m * s.k, 1, most);
+	if (op->case_index >= FIRST_RANGE)
+		fill_range(op, g, a);
+	b = cairn_in(op, FIELD(b), CAIRN_U8, codes);
+	for (int64_t i = 0; i < codes && i < block; i++)
+		b[i] = some_codes(op);
+	for (int64_t i = block; i < codes; i += block)
+		memcpy(b + i, b, (size_t)(codes - i < block ? codes - i : block));
+	fill_cells(op, g, f, cairn_in(op, FIELD(b_scale), CAIRN_U8,
+				      cairn_w4_scale_bytes(g->format, g->n, g->k, g->group)));
+	if (op->kind == CAIRN_KIND_POISON)
+		poison(op, a, s.dtype, s.m, s.k);
+	if (!s.bias)
+		return;
+	bias = cairn_in(op, FIELD(bias), s.dtype, s.n);
+	cairn_fill_exact(op, bias, s.dtype, s.n, 1, 1000);
+	if (op->kind == CAIRN_KIND_POISON)
+		poison(op, bias, s.dtype, s.n, 1);
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_gemm_w4_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_gemm_w4_args *g = args;
+
+	*want = i < 15 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: g->size = 8; return "old_struct";
+	case 1: g->out = NULL; return "null_out";
+	case 2: g->a = NULL; return "null_a";
+	case 3: g->b = NULL; return "null_b";
+	case 4: g->b_scale = NULL; return "null_b_scale";
+	case 5: g->m = 0; return "m_0";
+	case 6: g->n = -1; return "n_negative";
+	case 7: g->k = 0; return "k_0";
+	case 8: g->format = 3; return "format_3";
+	case 9: g->b += 8; return "misaligned_b";
+	case 10: g->b_scale += 8; return "misaligned_b_scale";
+	case 11: g->a = (const char *)g->a + 8; return "misaligned_a";
+	case 12: g->sms = -1; return "sms_negative";
+	case 13: g->scale = NAN; return "scale_nan";
+	case 14: g->group = -1; return "group_negative";
+	case 15: g->k = 16; return "k_16";
+	case 16: g->dtype = g->out_dtype = CAIRN_F32; return "dtype_f32";
+	case 17: g->out_dtype = CAIRN_F16; return "bf16_to_f16";
+	case 18: g->group = 16; return "int_group_16";
+	case 19: g->format = CAIRN_W4_MX; g->group = 16; return "mx_group_16";
+	case 20: g->format = CAIRN_W4_NV; g->group = 32; return "nv_group_32";
+	}
+	return NULL;
+}
+
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
+
+/* The bits depend on sms only above m = 8. */
+static int form(void *args, int i)
+{
+	struct cairn_gemm_w4_args *a = args;
+
+	a->sms = a->sms ? 0 : 40;
+	return i == 0 && a->m <= CAIRN_GEMM_W4_EXACT_M;
+}
+
+const struct cairn_family cairn_gemm_w4_family = {
+	.stage = "primitives",
+	.name = "gemm_w4",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+	.op = offsetof(struct cairn_impl, gemm_w4),
+	.workspace_op = offsetof(struct cairn_impl, gemm_w4_workspace),
+	.args_size = sizeof(struct cairn_gemm_w4_args),
+	.sms_field = FIELD(sms),
+	.workspace_field = FIELD(workspace),
+	/* s and c s may be rounded to dtype; the errors of the few different scales shift results together */
+	.errors_may_lean = 1,
+	.num_cases = NUM_CASES,
+	.exact_is_equal = 1,
+	.form = form,
+	.company = { .rows = FIELD(m), .in = { FIELD(a) }, .out = { FIELD(out) } },
+	.describe = describe,
+	.setup = setup,
+	.exact = exact,
+	.reject = reject,
+	.cost_s = 4,
+};

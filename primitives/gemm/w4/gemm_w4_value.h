@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_w4_value - what codes and scales of the 4-bit formats mean, for the host */
+#ifndef CAIRN_GEMM_W4_VALUE_H
+#define CAIRN_GEMM_W4_VALUE_H
+
+#include <math.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/fp8.h"
+#include "primitives/gemm/w4/gemm_w4_layout.h"
+
+static inline float cairn_e2m1_to_float(int code)
+{
+	static const float values[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
+
+	return code & 8 ? -values[code & 7] : values[code & 7];
+}
+
+static inline float cairn_e8m0_to_float(uint8_t v)
+{
+	return v == 255 ? NAN : ldexpf(1, v - 127);
+}
+
+/* Returns the scale of row j and a group. */
+static inline float cairn_w4_scale(const struct cairn_gemm_w4_args *g, int64_t j, int64_t nth)
+{
+	const uint8_t *cell = g->b_scale + cairn_w4_cell(g->format, g->k, g->group, j, nth);
+	int64_t at = cairn_w4_place(j);
+
+	if (g->format == CAIRN_W4_INT)
+		return (float)cairn_load(cell, CAIRN_F16, at);
+	return g->format == CAIRN_W4_MX ? cairn_e8m0_to_float(cell[at]) : cairn_e4m3_to_float(cell[at]);
+}
+
+/* Fills values[code] for row j and a group, before the scale. */
+static inline void cairn_w4_values(const struct cairn_gemm_w4_args *g, int64_t j, int64_t nth,
+				   float values[16])
+{
+	const uint8_t *cell = g->b_scale + cairn_w4_cell(g->format, g->k, g->group, j, nth);
+
+	for (int code = 0; code < 16; code++)
+		values[code] = g->format == CAIRN_W4_INT ?
+			       (float)(code - cell[2 * CAIRN_W4_ROWS + cairn_w4_place(j)]) :
+			       cairn_e2m1_to_float(code);
+}
+
+#endif
