@@ -80,6 +80,10 @@ template <int n, bool tile> static __device__ __forceinline__ void end_step(cons
 	uint32_t first = tile ? w.lane / 4 * CAIRN_SCREEN_ROWS_B + w.lane % 4 * 2 : w.lane;
 	bool last = step == w.steps - 1;
 
+	/* computes the words even in steps whose results are not wanted, which must take as long */
+#pragma unroll
+	for (int j = 0; j < n; j++)
+		asm volatile("" : : "r"(word[j]));
 	if (last || !w.last_only) {
 		uint64_t sum = 0, weighted = 0;
 

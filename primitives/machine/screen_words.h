@@ -142,8 +142,8 @@ CAIRN_SCREEN_INLINE uint32_t cairn_screen_elements(int32_t program, int32_t inpu
 
 /*
  * F32: a word as the start of a chain, from 2 to below 4, and as its parameter a, from 1.875 to below 1.9375.
- * With x = 3 + y a link is y = 1 - a y y, a chaotic map. Numbers from 2 to 4 have the same spacing, so that
- * none loses bits to a larger one.
+ * b = -6 a is rounded, d = 4 - 9 a is one fused multiply-add. With x = 3 + y a link is y = 1 - a y y, a
+ * chaotic map. Numbers from 2 to 4 have the same spacing, so that none loses bits to a larger one.
  */
 CAIRN_SCREEN_INLINE float cairn_screen_f32_start(uint32_t word)
 {
@@ -183,6 +183,13 @@ CAIRN_SCREEN_INLINE int32_t cairn_screen_draw(uint64_t seed, int32_t inputs, int
 	return drawn == CAIRN_SCREEN_SPECIAL && inputs == CAIRN_SCREEN_EXACT ? CAIRN_SCREEN_INT : drawn;
 }
 
+/*
+ * INT: link i = 0, 1, ... of a lane's words x_0 to x_7, with indices mod 8, u = i mod 8 and the latest values
+ * everywhere:
+ *   for j = 0..7   x_j = x_j CAIRN_SCREEN_INT_FACTOR + x_(j + 1)
+ *   for j = 0..7   x_j = (x_j rotated left by 7 + j) xor (x_(j + 3) and not x_(j + 6))
+ *   x_u = x_u + x_(u + 1) of lane (own number xor 2^(u mod 5))
+ */
 #define CAIRN_SCREEN_INT_FACTOR	0x9e3779b1u
 
 /*
