@@ -14,17 +14,15 @@ static const struct shared *shared;
 static struct cairn_impl right;		/* the table of a rank before it was changed */
 static int rank;			/* of this process */
 
-/* Changes the arguments of the rank's calls, or of those of rank 1 alone. */
+/* Changes the arguments of the calls of ranks from `of` on. */
 #define GATHER(name, of, change) \
 	static int name##_call(const struct cairn_all_to_all_args *args, void *stream) \
 	{ \
 		struct cairn_all_to_all_args a = *args; \
-		int ret = 0; \
 		if (rank >= (of)) { \
 			change; \
 		} \
-		ret = ret ? ret : right.all_to_all(&a, stream); \
-		return ret; \
+		return right.all_to_all(&a, stream); \
 	} \
 	static void name(struct cairn_model *m, struct cairn_impl *impl) \
 	{ \
