@@ -94,6 +94,13 @@ static uint64_t sum_sizes(const char *dir)
 	return sum;
 }
 
+/* Writes the digest and the forms of weights and cache, for a text that says what is different. */
+static void write_digest(const struct cairn_common_options *o, uint64_t h, char *to, size_t len)
+{
+	snprintf(to, len, "%012llx/%s/%s", (unsigned long long)(h & 0xffffffffffffu),
+		 cairn_weights_names[o->weights], cairn_kv_names[o->kv]);
+}
+
 /* Writes a digest of config.json and the names and sizes of the weights' files, or of shape and seed. */
 static void model_digest(const struct cairn_common_options *o, const char *shape, uint64_t seed, char *to,
 			 size_t len)
@@ -102,7 +109,7 @@ static void model_digest(const struct cairn_common_options *o, const char *shape
 	char dir[4096], path[4200];
 
 	if (shape) {
-		snprintf(to, len, "%016llx", (unsigned long long)hash(h, shape, strlen(shape)));
+		write_digest(o, hash(h, shape, strlen(shape)), to, len);
 		return;
 	}
 	if (o->model)
@@ -111,7 +118,7 @@ static void model_digest(const struct cairn_common_options *o, const char *shape
 		snprintf(dir, sizeof(dir), "%s/serving/embedded", cairn_data_dir());
 	snprintf(path, sizeof(path), "%s/config.json", dir);
 	h = hash_file(0xcbf29ce484222325u, path) + sum_sizes(dir);
-	snprintf(to, len, "%016llx", (unsigned long long)h);
+	write_digest(o, h, to, len);
 }
 
 /* ---- sessions ---- */

@@ -491,6 +491,7 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 	};
 	size_t bytes = 0;
 
+	/* no_residual: the output is a partial sum of this rank, to which the next norm adds x */
 	if (!w->asking)
 		return run_moe_parts(w, args);
 	if (!m->impl->moe_workspace)

@@ -237,41 +237,83 @@ static int load_columns(struct cairn_model *m, struct loading *l, const struct c
 	return ret;
 }
 
+/* Loads what a rank has of a part to memory in the part's dtype, with rows of `pitch` elements. */
+static int load_values(struct cairn_model *m, struct loading *l, const struct cairn_part *p,
+		       struct cairn_stored *s, int32_t pitch, char *dst)
+{
+	const int want = cairn_weight_dtype(m, p->weight);
+
+	if (s->factors)
+		return load_widened(m, l, s, pitch, dst);
+	if (s->cut.cols < m->whole[p->cols])
+		return load_columns(m, l, p, s, dst);
+	if (cairn_st_to_dtype(s->tensor->dtype) != want)
+		return load_converted(m, l, s->tensor, want, dst);
+	return CAIRN_TABLE(m->impl, mem_copy, dst, s->tensor->data, s->tensor->num_bytes,
+			   CAIRN_COPY_TO_DEVICE, l->stream);
+}
+
+/* Returns the bytes in which the staging holds a whole matrix [n, cols], before its codes. */
+static size_t staged_bytes(const struct cairn_model *m, int32_t n, int32_t cols)
+{
+	return ((size_t)n * (size_t)cols * cairn_dtype_bytes(m->dtype) + 255) / 256 * 256;
+}
+
+/*
+ * Quantises a whole matrix, of which the rank has some columns, with one scale per row. Codes and scales are
+ * then those of a process that has the whole model.
+ */
+static int load_whole_rows(struct cairn_model *m, struct loading *l, const struct cairn_part *p,
+			   const struct cairn_place *place, struct cairn_stored *s)
+{
+	const struct cairn_cut cut = s->cut;
+	const int32_t cols = m->whole[p->cols];
+	struct cairn_quant_fp8w_args args = {
+		.size = sizeof(args), .w = l->staging, .dtype = m->dtype, .scale_kind = CAIRN_FP8_SCALE_ROWS,
+		.k = cols,
+	};
+	uint8_t *codes = cairn_model_weight(m, place->layer, p->weight);
+	int64_t nth;
+	int32_t k;
+
+	cairn_weight_fp8(m, p->weight, &args.n, &k);
+	nth = place->first / (int64_t)cairn_dtype_bytes(m->dtype) / ((int64_t)args.n * k);
+	args.b = (uint8_t *)l->staging + staged_bytes(m, args.n, cols);
+	args.scale = (float *)(uintptr_t)cairn_model_scale(m, place->layer, p->weight) + nth * args.n;
+	s->cut = (struct cairn_cut){ .rows = cut.rows, .cols = cols };
+	CAIRN_TRY(load_values(m, l, p, s, cols, l->staging));
+	CAIRN_TRY(CAIRN_TABLE(m->impl, quant_fp8w, &args, l->stream));
+	codes += nth * args.n * k;
+	return cairn_model_keep_columns(m, &cut, args.b, cols, codes, args.n, k, l->stream);
+}
+
 static int load_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
 		     struct cairn_place place, void *ctx)
 {
-	const int want = cairn_weight_dtype(m, p->weight);
-	enum cairn_share share;
+	const size_t element = cairn_dtype_bytes(cairn_weight_dtype(m, p->weight));
 	struct cairn_stored s;
 	struct loading *l = ctx;
 	int32_t n, k;
-	int is_8_bits = cairn_weight_fp8(m, p->weight, &n, &k) > 0, dtype, is_absent;
+	int is_8_bits = cairn_weight_fp8(m, p->weight, &n, &k) > 0, is_absent;
 	int fp8 = is_8_bits && is_requantised(l, place.layer, (int)p->weight);
+	int by_rows = fp8 && cairn_model_whole_columns(m, p->weight);
 	char *dst = (fp8 ? l->staging : (char *)cairn_model_weight(m, place.layer, p->weight)) + place.first;
 
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
-	dtype = cairn_st_to_dtype(s.tensor->dtype);
-	share = cairn_model_share(m, p);
-	is_absent = share == CAIRN_SHARE_ON_0 && m->rank;
+	is_absent = cairn_model_share(m, p) == CAIRN_SHARE_ON_0 && m->rank;
 	if (is_absent || s.cut.rows < m->dims[p->rows])		/* or the last rows are padding */
 		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_set, dst, 0, (size_t)m->dims[p->rows] *
-				      (size_t)m->dims[p->cols] * cairn_dtype_bytes(want), l->stream));
-	if (is_absent)
-		;
+				      (size_t)m->dims[p->cols] * element, l->stream));
+	if (by_rows)
+		CAIRN_TRY(load_whole_rows(m, l, p, &place, &s));
 	else if (is_8_bits && !fp8)
 		CAIRN_TRY(cairn_model_load_codes(m, p, &place, &s, (float *)l->to, CHUNK, l->stream));
-	else if (s.factors)
-		CAIRN_TRY(load_widened(m, l, &s, m->dims[p->cols], dst));
-	else if (share == CAIRN_SHARE_COLS)
-		CAIRN_TRY(load_columns(m, l, p, &s, dst));
-	else if (dtype != want)
-		CAIRN_TRY(load_converted(m, l, s.tensor, want, dst));
-	else
-		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst, s.tensor->data, s.tensor->num_bytes,
-				      CAIRN_COPY_TO_DEVICE, l->stream));
-	if (fp8 && place.last)	/* the stream orders this before the next use of the staging */
+	else if (!is_absent)
+		CAIRN_TRY(load_values(m, l, p, &s, m->dims[p->cols], dst));
+	/* the stream orders this before the next use of the staging */
+	if (fp8 && !by_rows && place.last)
 		CAIRN_TRY(quantise(m, l, p->weight, place.layer, l->staging));
-	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)cairn_dtype_bytes(want);
+	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)element;
 	if (l->progress)
 		l->progress(l->ctx, l->done, l->total);
 	return 0;
@@ -287,21 +329,26 @@ static int any_requantised(const struct cairn_model *m, const struct loading *l,
 	return any;
 }
 
-/* Allocates staging for the largest weight to be quantised (all experts of a layer count as one weight)
- * plus `more` bytes. */
+/* Allocates staging for the largest weight to be quantised (all experts of a layer count as one weight), or
+ * for a whole matrix and its codes, plus `more` bytes. */
 static int get_staging(struct cairn_model *m, struct loading *l, size_t more)
 {
-	size_t most = 0;
-	int32_t n, k;
+	size_t most = 0, bytes;
+	int32_t n, k, cols;
 	void *p;
 
-	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++)
-		if (cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k) && any_requantised(m, l, w) &&
-		    m->elements[w] > most)
-			most = m->elements[w];
+	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++) {
+		if (!cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k) || !any_requantised(m, l, w))
+			continue;
+		bytes = m->elements[w] * cairn_dtype_bytes(m->dtype);
+		most = bytes > most ? bytes : most;
+		cols = cairn_model_whole_columns(m, (enum cairn_weight)w);
+		bytes = staged_bytes(m, n, cols) + (size_t)n * (size_t)cols;
+		most = bytes > most ? bytes : most;
+	}
 	if (!most)
 		return 0;
-	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, most * cairn_dtype_bytes(m->dtype) + more));
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, most + more));
 	l->staging = p;
 	return 0;
 }

@@ -126,9 +126,9 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
  * or shared, padded with zeros to a multiple of 64. Latent attention: a rank has its heads of q and KV_B,
  * while the compressed queries and the cached latents are whole on every rank.
  *
- * 8-bit weights: a rank quantises its own rows and columns, so a scale of o or down belongs to the columns of
- * one rank. Blocks of 128 columns are those of the whole matrix if shares are multiples of 128; otherwise the
- * codes of a checkpoint in block fp8 are not kept, but quantised again.
+ * 8-bit weights: with scales of rows, codes and scales are those of the whole matrix, which is quantised
+ * first if the rank has only columns of it. Blocks are those of the whole matrix if shares are multiples of
+ * 128; otherwise a rank has blocks of its own, and quantises a checkpoint in block fp8 again.
  *
  * The output matrix is cut by vocabulary if that is divisible by 4 * ranks, and whole otherwise. A rank then
  * computes the logits of its own tokens, and all_to_all gathers those of all ranks. Tied embeddings are

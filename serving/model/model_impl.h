@@ -90,6 +90,11 @@ enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cai
 /* Makes *c, the config of the whole model, that of one rank's share; *kv_shares: see struct cairn_model. */
 int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks,
 			     int32_t *kv_shares);
+/*
+ * Returns the columns of the whole matrix if a rank has some columns of w, and 8-bit weights have a scale for
+ * each row, so that a scale belongs to columns of all ranks; else 0.
+ */
+int32_t cairn_model_whole_columns(const struct cairn_model *m, enum cairn_weight w);
 struct cairn_cut cairn_model_cut(const struct cairn_model *m, const struct cairn_part *p);
 /* Makes s, which is not e4m3, a tensor of this rank's rows. */
 void cairn_model_take_rows(struct cairn_stored *s);
@@ -98,6 +103,10 @@ void cairn_model_take_rows(struct cairn_stored *s);
  * the caller frees, and makes s a tensor of these.
  */
 int cairn_model_take_columns(struct cairn_stored *s, int32_t padded, void **memory);
+
+/* Makes to[n, k] the rank's columns of codes[n, cols], filled up with zeros. Waits for the stream. */
+int cairn_model_keep_columns(const struct cairn_model *m, const struct cairn_cut *cut, const uint8_t *codes,
+			     int32_t cols, uint8_t *to, int32_t n, int32_t k, void *stream);
 
 /* Finds the tensor of a part, and checks its shape and type. */
 int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *p, const char *name,

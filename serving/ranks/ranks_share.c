@@ -82,6 +82,24 @@ enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cai
 	}
 }
 
+int32_t cairn_model_whole_columns(const struct cairn_model *m, enum cairn_weight w)
+{
+	if (m->ranks <= 1 || m->weights != CAIRN_WEIGHTS_FP8)
+		return 0;
+	switch (w) {
+	case CAIRN_W_O:
+		return m->whole[CAIRN_D_ATTN];
+	case CAIRN_W_DOWN:
+		return m->whole[CAIRN_D_INTER];
+	case CAIRN_W_EXPERTS_DOWN:
+		return m->whole[CAIRN_D_EXPERT_INTER];
+	case CAIRN_W_SHARED_DOWN:
+		return m->whole[CAIRN_D_SHARED_INTER];
+	default:
+		return 0;
+	}
+}
+
 struct cairn_cut cairn_model_cut(const struct cairn_model *m, const struct cairn_part *p)
 {
 	const enum cairn_share share = cairn_model_share(m, p);
@@ -128,4 +146,25 @@ int cairn_model_take_columns(struct cairn_stored *s, int32_t padded, void **memo
 	s->share.data = to;
 	s->tensor = &s->share;
 	return 0;
+}
+
+int cairn_model_keep_columns(const struct cairn_model *m, const struct cairn_cut *cut, const uint8_t *codes,
+			     int32_t cols, uint8_t *to, int32_t n, int32_t k, void *stream)
+{
+	const size_t all = (size_t)n * (size_t)cols, share = (size_t)n * (size_t)k;
+	uint8_t *host = calloc(1, all + share);
+	int ret;
+
+	if (!host)
+		return cairn_error(ENOMEM, "model: no memory for the codes of a matrix");
+	ret = CAIRN_TABLE(m->impl, mem_copy, host, codes, all, CAIRN_COPY_TO_HOST, stream);
+	if (!ret)
+		ret = CAIRN_TABLE(m->impl, stream_sync, stream);
+	for (int64_t i = 0; i < n && !ret; i++)
+		memcpy(host + all + i * k, host + i * cols + cut->first_col, (size_t)cut->cols);
+	if (!ret)
+		ret = CAIRN_TABLE(m->impl, mem_copy, to, host + all, share, CAIRN_COPY_TO_DEVICE, stream);
+	m->impl->stream_sync(stream);	/* copies read and write the memory */
+	free(host);
+	return ret;
 }

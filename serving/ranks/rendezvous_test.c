@@ -224,6 +224,7 @@ static void refused(struct cairn_test *t)
 	static const char *const four[] = { "--tp", "4", "--rendezvous-timeout", "3", NULL };
 	char dir[PATH_MAX], out[2][OUT];
 	const char *const model[] = { "--tp", "2", "--model", dir, NULL };
+	static const char *const fp8[] = { "--tp", "2", "--weights", "fp8", NULL };
 	const char *const key = "key", *const other = "other";
 	const struct {
 		const char *keys[2];
@@ -232,6 +233,7 @@ static void refused(struct cairn_test *t)
 	} cases[] = {
 		{ { NULL, NULL }, four, { "has --tp 4 and 2 nodes, rank 0 has 2", "rendezvous: rank 0 at" } },
 		{ { NULL, NULL }, model, { "rank 1 has another model than", "rank 1 has another model" } },
+		{ { NULL, NULL }, fp8, { "/fp8/plain', not '", "rank 1 has another model" } },
 		{ { key, other }, two, { "rank 1 has not come to", "rendezvous: rank 0 at 127.0.0.1" } },
 		{ { key, NULL }, two, { "a peer was refused: chann", "rendezvous: rank 0 at 127.0.0.1" } },
 	};
