@@ -26,7 +26,7 @@ struct cairn_grammar {
 	char unusable[GRAMMAR_MAX_ERROR + 1];	/* "": usable */
 	struct grammar_memory memory;
 	void *base;
-	struct grammar_out out;
+	struct cairn_out_queue out;
 	struct grammar_in in;
 	struct entry *entries;		/* [num_entries] */
 	uint32_t *free_entries, num_entries, num_free;

@@ -75,7 +75,7 @@ static int spawn(struct cairn_grammar *g)
 	g->is_ready = 0;
 	g->in.begin = g->in.end = 0;
 	free(g->out.data);
-	g->out = (struct grammar_out){ 0 };
+	g->out = (struct cairn_out_queue){ 0 };
 	return 0;
 }
 

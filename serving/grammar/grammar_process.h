@@ -92,7 +92,7 @@ struct grammar {
 	struct cairn_grammar_options opt;
 	struct grammar_memory memory;
 	struct grammar_in in;
-	struct grammar_out out;
+	struct cairn_out_queue out;
 	struct opened *buckets[GRAMMAR_BUCKETS];
 	int threads;			/* of a step */
 

@@ -2,9 +2,7 @@
 /* grammar_wire - queues, sends, receives and checks the messages of the grammar process */
 #include "serving/grammar/grammar_wire.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "primitives/base/error.h"
 
@@ -25,89 +23,31 @@ void grammar_lay_out(struct grammar_memory *m, void *base, int32_t max_masks, in
 	m->masks = (uint32_t *)(at + items + heads);
 }
 
-/* Makes room for `more` bytes behind the queued ones. */
-static int reserve(struct grammar_out *out, size_t more)
-{
-	size_t held = out->end - out->begin, room = out->room ? out->room : 4096;
-	char *data;
-
-	if (out->room - out->end >= more)
-		return 0;
-	while (room < 2 * (held + more))
-		room *= 2;
-	data = malloc(room);
-	if (!data)
-		return -ENOMEM;
-	if (held)
-		memcpy(data, out->data + out->begin, held);
-	free(out->data);
-	*out = (struct grammar_out){ .data = data, .end = held, .room = room };
-	return 0;
-}
-
-void grammar_put(struct grammar_out *out, const struct grammar_frame *frame, const char *text, size_t num,
+void grammar_put(struct cairn_out_queue *out, const struct grammar_frame *frame, const char *text, size_t num,
 		 const char *more, size_t num_more)
 {
 	struct grammar_frame f = *frame;
+	char *at = cairn_out_append(out, FRAME + num + num_more);
 
-	if (out->failed || reserve(out, FRAME + num + num_more)) {
-		out->failed = 1;
+	if (!at)
 		return;
-	}
 	f.magic = GRAMMAR_MAGIC;
 	f.bytes = (int32_t)(num + num_more);
-	memcpy(out->data + out->end, &f, FRAME);
+	memcpy(at, &f, FRAME);
 	if (num)
-		memcpy(out->data + out->end + FRAME, text, num);
+		memcpy(at + FRAME, text, num);
 	if (num_more)
-		memcpy(out->data + out->end + FRAME + num, more, num_more);
-	out->end += FRAME + num + num_more;
+		memcpy(at + FRAME + num, more, num_more);
 }
 
-int grammar_flush(struct grammar_out *out, int fd)
+int grammar_flush(struct cairn_out_queue *out, int fd)
 {
-	if (out->failed)
-		return cairn_error(ENOMEM, "grammar: no memory for messages");
-	while (out->begin < out->end) {
-		ssize_t n = send(fd, out->data + out->begin, out->end - out->begin,
-				 MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
-			return 1;
-		if (n < 0)
-			return cairn_error(EPIPE, "grammar: the other process is gone: %s", strerror(errno));
-		out->begin += (size_t)n;
-	}
-	out->begin = out->end = 0;
-	if (out->room > 1 << 20) {	/* the buffer has grown while the peer was slow */
-		free(out->data);
-		*out = (struct grammar_out){ 0 };
-	}
-	return 0;
+	return cairn_out_flush(out, fd, "grammar");
 }
 
 int grammar_fill(struct grammar_in *in, int fd)
 {
-	size_t held = in->end - in->begin;
-	ssize_t n;
-
-	if (in->begin)
-		memmove(in->data, in->data + in->begin, held);
-	in->begin = 0;
-	in->end = held;
-	if (held == sizeof(in->data))
-		return 1;
-	do {
-		n = recv(fd, in->data + held, sizeof(in->data) - held, MSG_DONTWAIT);
-	} while (n < 0 && errno == EINTR);
-	if (n < 0 && errno == EAGAIN)
-		return 0;
-	if (n <= 0)
-		return cairn_error(EPIPE, "grammar: the other process is gone");
-	in->end += (size_t)n;
-	return 1;
+	return cairn_in_fill(in->data, sizeof(in->data), &in->begin, &in->end, fd, "grammar");
 }
 
 static int is_bad(const struct grammar_frame *f)

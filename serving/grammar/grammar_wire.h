@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "serving/base/socket_queue.h"
 #include "serving/grammar/grammar.h"
 
 #define GRAMMAR_SOCKET	3		/* descriptors of the grammar process */
@@ -79,24 +80,18 @@ struct grammar_memory {
 /* Sets the places in the block at base. */
 void grammar_lay_out(struct grammar_memory *m, void *base, int32_t max_masks, int32_t vocab_size);
 
-struct grammar_out {
-	char *data;
-	size_t begin, end, room;
-	int failed;			/* a message was lost for lack of memory */
-};
-
 /* Queues a message and sets its magic and bytes. Its text is in two parts, each of which may be NULL. */
-void grammar_put(struct grammar_out *out, const struct grammar_frame *frame, const char *text, size_t num,
+void grammar_put(struct cairn_out_queue *out, const struct grammar_frame *frame, const char *text, size_t num,
 		 const char *more, size_t num_more);
-/* Sends what the socket takes. 0: all, 1: some is left, -EPIPE: no peer, -ENOMEM: a message was lost. */
-int grammar_flush(struct grammar_out *out, int fd);
+/* As cairn_out_flush(). */
+int grammar_flush(struct cairn_out_queue *out, int fd);
 
 struct grammar_in {
 	size_t begin, end;
 	char data[2 * (GRAMMAR_MAX_BYTES + sizeof(struct grammar_frame))];
 };
 
-/* Reads what has arrived and fits. 1: some was read, 0: none, -EPIPE: the peer has closed. */
+/* As cairn_in_fill(). */
 int grammar_fill(struct grammar_in *in, int fd);
 /*
  * Takes the next complete message. Returns 1, or 0 if there is none, or -EINVAL if it is malformed. Its text

@@ -20,7 +20,7 @@
 static void messages(struct cairn_test *t)
 {
 	struct grammar_in *in = calloc(1, sizeof(*in));
-	struct grammar_out out = { 0 };
+	struct cairn_out_queue out = { 0 };
 	struct grammar_frame f;
 	char *text = malloc(GRAMMAR_MAX_BYTES);
 	const char *got;
@@ -185,7 +185,7 @@ static int await(int fd, struct grammar_in *in, enum grammar_message kind)
 static void strange_items(struct cairn_test *t)
 {
 	struct grammar_in *in = calloc(1, sizeof(*in));
-	struct grammar_out out = { 0 };
+	struct cairn_out_queue out = { 0 };
 	struct grammar_frame f = { .kind = GRAMMAR_OPEN, .id = 5, .num_seqs = 3,
 				   .constraint = CAIRN_CONSTRAINT_REGEX };
 	struct grammar_memory m;

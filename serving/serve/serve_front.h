@@ -187,7 +187,7 @@ struct serve {
 	bool killed;			/* the front has killed the worker and reported why */
 	int64_t kill_ns;		/* when a failed worker that still runs is killed */
 	struct serve_log_pipe said;	/* what the worker writes to stdout and stderr */
-	struct cairn_wire_out out;
+	struct cairn_out_queue out;
 	struct cairn_wire_in *in;
 	struct serve_slot *slots;	/* [num_slots] */
 	uint32_t *free_slots;

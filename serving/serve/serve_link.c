@@ -373,7 +373,7 @@ static void *run(void *arg)
 		uint64_t count;
 
 		ms = ms < 0 ? 0 : ms > 1000 ? 1000 : ms;
-		if (cairn_wire_waiting(&s->out))
+		if (cairn_out_waiting(&s->out))
 			p[1].events |= POLLOUT;
 		poll(p, 3, blocked && ms > BLOCKED_MS ? BLOCKED_MS : (int)ms);
 		if (p[0].revents && read(s->wake_fd, &count, sizeof(count)) < 0)

@@ -102,7 +102,7 @@ static void start(struct serve *s)
 	memset(s->accepted, 0, sizeof(s->accepted));
 	s->in->begin = s->in->end = 0;
 	free(s->out.data);
-	s->out = (struct cairn_wire_out){ 0 };
+	s->out = (struct cairn_out_queue){ 0 };
 	if (spawn(s)) {
 		serve_worker_broken(s, cairn_last_error());
 		return;

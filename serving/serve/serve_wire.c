@@ -2,53 +2,26 @@
 /* serve_wire - queues, sends, receives and checks the frames between front and worker */
 #include "serving/serve/serve_wire.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-
-#include "primitives/base/error.h"
 
 #define FRAME	sizeof(struct cairn_wire_frame)
 
-void cairn_wire_put(struct cairn_wire_out *out, const struct cairn_wire_frame *frame)
+void cairn_wire_put(struct cairn_out_queue *out, const struct cairn_wire_frame *frame)
 {
 	struct cairn_wire_frame f = *frame;
+	char *at = cairn_out_append(out, FRAME);
 
-	if (out->failed)
-		return;
-	if (out->room - out->end < FRAME) {
-		size_t held = out->end - out->begin, room = out->room ? out->room : 4096;
-		char *data = out->data;
-
-		if (!data || held + FRAME > room / 2) {
-			room *= data ? 2 : 1;
-			data = malloc(room);
-		}
-		if (!data) {
-			out->failed = 1;
-			return;
-		}
-		if (held)
-			memmove(data, out->data + out->begin, held);
-		if (data != out->data) {
-			free(out->data);
-			out->data = data;
-			out->room = room;
-		}
-		out->begin = 0;
-		out->end = held;
-	}
 	f.magic = CAIRN_WIRE_MAGIC;
-	memcpy(out->data + out->end, &f, FRAME);
-	out->end += FRAME;
+	if (at)
+		memcpy(at, &f, FRAME);
 }
 
-void cairn_wire_say(struct cairn_wire_out *out, enum cairn_wire_kind kind, uint64_t request)
+void cairn_wire_say(struct cairn_out_queue *out, enum cairn_wire_kind kind, uint64_t request)
 {
 	cairn_wire_put(out, &(struct cairn_wire_frame){ .kind = (uint16_t)kind, .request = request });
 }
 
-void cairn_wire_put_text(struct cairn_wire_out *out, struct cairn_wire_frame *head, const char *text)
+void cairn_wire_put_text(struct cairn_out_queue *out, struct cairn_wire_frame *head, const char *text)
 {
 	size_t n = strlen(text);
 
@@ -58,7 +31,7 @@ void cairn_wire_put_text(struct cairn_wire_out *out, struct cairn_wire_frame *he
 	cairn_wire_put_bytes(out, head->request, text, n);
 }
 
-void cairn_wire_put_bytes(struct cairn_wire_out *out, uint64_t request, const char *text, size_t n)
+void cairn_wire_put_bytes(struct cairn_out_queue *out, uint64_t request, const char *text, size_t n)
 {
 	for (size_t at = 0; at < n; at += CAIRN_WIRE_TEXT_PER_FRAME) {
 		struct cairn_wire_frame f = { .kind = CAIRN_WIRE_TEXT, .request = request };
@@ -70,7 +43,7 @@ void cairn_wire_put_bytes(struct cairn_wire_out *out, uint64_t request, const ch
 	}
 }
 
-void cairn_wire_put_ids(struct cairn_wire_out *out, enum cairn_wire_kind kind, uint64_t request,
+void cairn_wire_put_ids(struct cairn_out_queue *out, enum cairn_wire_kind kind, uint64_t request,
 			const int32_t *ids, int64_t num)
 {
 	for (int64_t at = 0; at < num; at += CAIRN_WIRE_IDS_PER_FRAME) {
@@ -83,7 +56,7 @@ void cairn_wire_put_ids(struct cairn_wire_out *out, enum cairn_wire_kind kind, u
 	}
 }
 
-void cairn_wire_put_pairs(struct cairn_wire_out *out, enum cairn_wire_kind kind, uint64_t request,
+void cairn_wire_put_pairs(struct cairn_out_queue *out, enum cairn_wire_kind kind, uint64_t request,
 			  const int32_t *ids, const float *values, int64_t num)
 {
 	for (int64_t at = 0; at < num; at += CAIRN_WIRE_PAIRS_PER_FRAME) {
@@ -97,50 +70,14 @@ void cairn_wire_put_pairs(struct cairn_wire_out *out, enum cairn_wire_kind kind,
 	}
 }
 
-int cairn_wire_flush(struct cairn_wire_out *out, int fd)
+int cairn_wire_flush(struct cairn_out_queue *out, int fd)
 {
-	if (out->failed)
-		return cairn_error(ENOMEM, "serve: no memory for messages");
-	while (out->begin < out->end) {
-		ssize_t n = send(fd, out->data + out->begin, out->end - out->begin,
-				 MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
-			return 1;
-		if (n < 0)
-			return cairn_error(EPIPE, "serve: the other process is gone: %s", strerror(errno));
-		out->begin += (size_t)n;
-	}
-	out->begin = out->end = 0;
-	if (out->room > 1 << 20) {	/* the buffer has grown while the peer was slow */
-		free(out->data);
-		*out = (struct cairn_wire_out){ 0 };
-	}
-	return 0;
+	return cairn_out_flush(out, fd, "serve");
 }
 
 int cairn_wire_fill(struct cairn_wire_in *in, int fd)
 {
-	size_t held = in->end - in->begin;
-	ssize_t n;
-
-	if (in->begin)
-		memmove(in->bytes, in->bytes + in->begin, held);
-	in->begin = 0;
-	in->end = held;
-	if (held == sizeof(in->bytes))
-		return 1;
-	do {
-		n = recv(fd, in->bytes + held, sizeof(in->bytes) - held, MSG_DONTWAIT);
-	} while (n < 0 && errno == EINTR);
-	if (n < 0 && errno == EAGAIN)
-		return 0;
-	if (n <= 0)
-		return cairn_error(EPIPE, "serve: the other process is gone");
-	in->end += (size_t)n;
-	return 1;
+	return cairn_in_fill(in->bytes, sizeof(in->bytes), &in->begin, &in->end, fd, "serve");
 }
 
 static int is_bad(const struct cairn_wire_frame *f)

@@ -38,6 +38,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "serving/base/socket_queue.h"
+
 #define CAIRN_WIRE_MAGIC	0xca19u
 #define CAIRN_WIRE_MAX_WAITING	(4u << 20)	/* bytes */
 #define CAIRN_WIRE_MAX_TEXT	480		/* bytes of TEXT that follow one frame */
@@ -141,31 +143,20 @@ static inline int64_t cairn_wire_frames(int64_t num, int32_t per_frame)
 	return (num + per_frame - 1) / per_frame;
 }
 
-/* Send queue: bytes [begin, end) of data. failed: a frame was lost for lack of memory. */
-struct cairn_wire_out {
-	char *data;
-	size_t begin, end, room;
-	int failed;
-};
-
-void cairn_wire_put(struct cairn_wire_out *out, const struct cairn_wire_frame *frame);
+void cairn_wire_put(struct cairn_out_queue *out, const struct cairn_wire_frame *frame);
 /* Queues a frame of this kind that carries only a request number. */
-void cairn_wire_say(struct cairn_wire_out *out, enum cairn_wire_kind kind, uint64_t request);
+void cairn_wire_say(struct cairn_out_queue *out, enum cairn_wire_kind kind, uint64_t request);
 /* Queues head, with its count set, and TEXT frames; text is truncated to CAIRN_WIRE_MAX_TEXT bytes. */
-void cairn_wire_put_text(struct cairn_wire_out *out, struct cairn_wire_frame *head, const char *text);
+void cairn_wire_put_text(struct cairn_out_queue *out, struct cairn_wire_frame *head, const char *text);
 /* Queues the TEXT frames alone, as many as needed. */
-void cairn_wire_put_bytes(struct cairn_wire_out *out, uint64_t request, const char *text, size_t num);
+void cairn_wire_put_bytes(struct cairn_out_queue *out, uint64_t request, const char *text, size_t num);
 /* Queue ids or pairs in as many frames as needed. */
-void cairn_wire_put_ids(struct cairn_wire_out *out, enum cairn_wire_kind kind, uint64_t request,
+void cairn_wire_put_ids(struct cairn_out_queue *out, enum cairn_wire_kind kind, uint64_t request,
 			const int32_t *ids, int64_t num);
-void cairn_wire_put_pairs(struct cairn_wire_out *out, enum cairn_wire_kind kind, uint64_t request,
+void cairn_wire_put_pairs(struct cairn_out_queue *out, enum cairn_wire_kind kind, uint64_t request,
 			  const int32_t *ids, const float *values, int64_t num);
-/* Sends what the socket takes. 0: all, 1: some is left, -EPIPE: no peer, -ENOMEM: a frame was lost. */
-int cairn_wire_flush(struct cairn_wire_out *out, int fd);
-static inline size_t cairn_wire_waiting(const struct cairn_wire_out *out)
-{
-	return out->end - out->begin;
-}
+/* As cairn_out_flush(). */
+int cairn_wire_flush(struct cairn_out_queue *out, int fd);
 
 struct cairn_wire_in {
 	size_t begin, end;
@@ -175,7 +166,7 @@ struct cairn_wire_in {
 	};
 };
 
-/* Reads the available bytes that fit. 1: some were read, 0: none, -EPIPE: the peer has closed. */
+/* As cairn_in_fill(). */
 int cairn_wire_fill(struct cairn_wire_in *in, int fd);
 /*
  * Returns the next complete frame, or NULL; valid until the next fill. *bad is set if the frame's magic, kind

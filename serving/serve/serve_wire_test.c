@@ -14,7 +14,7 @@
 static void frames(struct cairn_test *t)
 {
 	static struct cairn_wire_in in;
-	struct cairn_wire_out out = { 0 };
+	struct cairn_out_queue out = { 0 };
 	const struct cairn_wire_frame *f;
 	int32_t ids[1000], got[1000];
 	int fds[2], bad, small = 2048, num = 0, left;
@@ -27,7 +27,7 @@ static void frames(struct cairn_test *t)
 		cairn_wire_put_ids(&out, CAIRN_WIRE_IDS, 7, ids, 1000);
 	left = cairn_wire_flush(&out, fds[0]);
 	EXPECT(t, left == 1);
-	for (int k = 0; left || cairn_wire_waiting(&out) || k < 2000; k++) {
+	for (int k = 0; left || cairn_out_waiting(&out) || k < 2000; k++) {
 		while (cairn_wire_fill(&in, fds[1]) > 0) {
 			while ((f = cairn_wire_next(&in, &bad))) {
 				if (!EXPECT(t, !bad && f->kind == CAIRN_WIRE_IDS && f->request == 7))
@@ -41,7 +41,7 @@ static void frames(struct cairn_test *t)
 		}
 		left = cairn_wire_flush(&out, fds[0]);
 	}
-	EXPECT(t, !num && !cairn_wire_waiting(&out));
+	EXPECT(t, !num && !cairn_out_waiting(&out));
 	/* half a frame, then a close */
 	EXPECT(t, send(fds[0], &in, 33, 0) == 33 && cairn_wire_fill(&in, fds[1]) == 1);
 	EXPECT(t, !cairn_wire_next(&in, &bad));

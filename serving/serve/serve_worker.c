@@ -150,7 +150,7 @@ static void wait_for_front(const struct worker *w)
 	struct pollfd p[2] = { { CAIRN_SERVE_FD, POLLIN, 0 },
 			       { w->waiting ? cairn_grammar_fd(w->grammar) : -1, POLLIN, 0 } };
 
-	if (cairn_wire_waiting(&w->out))
+	if (cairn_out_waiting(&w->out))
 		p[0].events |= POLLOUT;
 	poll(p, 2, BEAT_MS);
 }
@@ -171,7 +171,7 @@ static int serve(struct worker *w)
 		CAIRN_TRY(listen_to_front(w));
 		CAIRN_TRY(worker_admit(w));
 		CAIRN_TRY(flush(w));
-		if (cairn_wire_waiting(&w->out) > CAIRN_WIRE_MAX_WAITING) {
+		if (cairn_out_waiting(&w->out) > CAIRN_WIRE_MAX_WAITING) {
 			wait_for_front(w);
 			continue;
 		}

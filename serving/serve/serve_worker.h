@@ -48,7 +48,7 @@ struct worker {
 	struct cairn_session session;
 	struct cairn_tp *tp;		/* the other ranks; NULL: none */
 	struct cairn_engine *engine;
-	struct cairn_wire_out out;
+	struct cairn_out_queue out;
 	struct cairn_wire_in in;
 	struct incoming next;
 	struct incoming *waiting;	/* requests whose constraints are being compiled, the oldest first */
