@@ -4,7 +4,8 @@
  *
  *   m             kernel
  *   1..8          gemm_w4_skinny_kernel, in this file
- *   above         b is decoded and scaled into the workspace, then gemm
+ *   9..512        gemm_w4_tile_kernel (gemm_w4_tile.cu): codes are decoded on their way to wgmma
+ *   above         b is decoded and scaled into the workspace, then gemm: 4 n k more bytes of traffic
  *
  * The skinny kernel: one CTA of 16 warps per SM, persistent over units of 16 rows of b. The warps take the
  * stages of a unit (256 along k: 2048 bytes of codes, and their cells of scales) in turn; each is an
@@ -35,6 +36,7 @@
 #define STAGE_BYTES	(CODE_BYTES + CELL_BYTES)
 #define RING_BYTES	(WARPS * STAGES * STAGE_BYTES)
 #define SKINNY_M	CAIRN_GEMM_W4_EXACT_M
+#define TILE_M		512
 #define ROWS		CAIRN_W4_ROWS
 #define SUMS		(SKINNY_M * ROWS)
 
@@ -90,12 +92,25 @@ W4 void fetch_stage(const struct cairn_gemm_w4_args &g, const struct sizes &z, s
 	ptx_cp_async_commit_group();
 }
 
-/* Returns elements at and at + 1 of a row of a, or zeros outside of a. */
-W4 uint32_t load_pair(const struct cairn_gemm_w4_args &g, int row, int at)
+/*
+ * Loads operand B of a stage's products: pairs of elements of a row of a, and zeros past k. from: the lane's
+ * first pair; left: elements from the start of the stage to k
+ */
+W4 void load_a(const uint16_t *from, int left, uint32_t x[TILES * 4][2])
 {
-	const uint16_t *a = (const uint16_t *)g.a + (int64_t)row * g.k;
-
-	return row < g.m && at < g.k ? *(const uint32_t *)(a + at) : 0;
+	if (left >= STAGE_K) {
+#pragma unroll
+		for (int i = 0; i < TILES * 4; i++) {
+			x[i][0] = *(const uint32_t *)(from + i * 16);
+			x[i][1] = *(const uint32_t *)(from + i * 16 + 8);
+		}
+	} else {
+#pragma unroll
+		for (int i = 0; i < TILES * 4; i++) {
+			x[i][0] = i * 16 < left ? *(const uint32_t *)(from + i * 16) : 0;
+			x[i][1] = i * 16 < left ? *(const uint32_t *)(from + i * 16 + 8) : 0;
+		}
+	}
 }
 
 /* steps: products of 16 along k that share a scale */
@@ -110,6 +125,8 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 	const uint32_t ring = ptx_smem(mine);
 	float *s_sum = (float *)(s_mem + RING_BYTES);
 	struct place here = { (int)blockIdx.x, warp }, ahead = here;
+	/* columns of the products past the last row repeat it; they are not written */
+	const uint16_t *a = (const uint16_t *)g.a + (int64_t)min(quad, g.m - 1) * g.k + 2 * t;
 	float total[4] = { 0, 0, 0, 0 };
 	int slot = 0, buf = 0;
 
@@ -124,13 +141,7 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 		const unsigned char *stage = mine + slot * STAGE_BYTES;
 		uint32_t x[TILES * 4][2];
 
-#pragma unroll
-		for (int i = 0; i < TILES * 4; i++) {
-			const int at = here.stage * STAGE_K + i * 16 + 2 * t;
-
-			x[i][0] = load_pair(g, quad, at);
-			x[i][1] = load_pair(g, quad, at + 8);
-		}
+		load_a(a + here.stage * STAGE_K, g.k - here.stage * STAGE_K, x);
 		ptx_cp_async_wait_group<STAGES - 1>();
 		__syncwarp();	/* other lanes have fetched the scales */
 #pragma unroll
@@ -323,7 +334,9 @@ static int launch_skinny(const struct cairn_gemm_w4_args *g, void *stream)
 extern "C" int cairn_gemm_w4(const struct cairn_gemm_w4_args *g, void *stream)
 {
 	CAIRN_TRY(cairn_gemm_w4_check(g));
-	return g->m <= SKINNY_M ? launch_skinny(g, stream) : launch_widened(g, stream);
+	if (g->m <= SKINNY_M)
+		return launch_skinny(g, stream);
+	return g->m <= TILE_M ? cairn_gemm_w4_tile(g, stream) : launch_widened(g, stream);
 }
 
 extern "C" int cairn_gemm_w4_workspace(const struct cairn_gemm_w4_args *g, size_t *bytes)
@@ -336,7 +349,7 @@ extern "C" int cairn_gemm_w4_workspace(const struct cairn_gemm_w4_args *g, size_
 		return cairn_error(EINVAL, "gemm_w4_workspace: null pointer");
 	CAIRN_TRY(cairn_gemm_w4_check_shape(g));
 	*bytes = 0;
-	if (g->m <= SKINNY_M)
+	if (g->m <= TILE_M)
 		return 0;
 	shape = *g;
 	shape.out = somewhere;
