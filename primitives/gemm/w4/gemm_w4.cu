@@ -4,21 +4,27 @@
  *
  *   m             kernel
  *   1..8          gemm_w4_skinny_kernel, in this file
- *   above         b is decoded and scaled into the workspace, then gemm
+ *   9..512        gemm_w4_tile_kernel (gemm_w4_tile.cu): codes are decoded on their way to wgmma
+ *   above         b is decoded and scaled into the workspace, then gemm: 4 n k more bytes of traffic
  *
  * The skinny kernel: one CTA of 16 warps per SM, persistent over units of 16 rows of b. The warps take the
- * stages of a unit (256 along k: 2048 bytes of codes, and their cells of scales) in turn; each is an
- * independent pipeline over a private ring of 4 stages filled by cp.async, so that an SM has up to 128 KB in
- * flight. A lane reads the 16 bytes that it has fetched itself: they are its elements of operand A of four
- * mma (gemm_w4_layout.h), whose columns are the rows of a. Codes are decoded in registers (gemm_w4.cuh). A
- * new sum starts with every group, or every 64 elements if groups are longer; it is scaled and added to the
- * total in fp32. The 16 totals are added in shared memory: two buffers, one __syncthreads per unit.
+ * stages of a unit (128 along k: 1024 bytes of codes, and their cells of scales) in turn; each is an
+ * independent pipeline over a private ring of 4 stages filled by cp.async, so that an SM has 64 KB in flight.
+ * A lane reads the 16 bytes that it has fetched itself: they are its elements of operand A of four mma
+ * (gemm_w4_layout.h), whose columns are the rows of a. Codes are decoded in registers (gemm_w4.cuh). A new
+ * sum starts with every group, or every 64 elements if groups are longer; it is scaled and added to the total
+ * in fp32. The 16 totals are added in shared memory: two buffers, one __syncthreads per unit.
+ *
+ * Two CTAs fit an SM, but a launch has one for each SM: the second place is for a CTA of the next kernel,
+ * which fills its rings while this one computes its last units. Reading 4-bit weights takes so little time
+ * that the start of each kernel would otherwise count.
  *
  * Floor: reading b and its scales once, at the rate of stream READ.
  *
  * Shared memory (dynamic):
- *	0		16 rings of 4 stages of 2048 bytes of codes and up to 384 bytes of cells
- *	155648		float [2][16 warps][8 rows of a][16 rows of b], the totals
+ *	0		16 rings of 4 stages of 1024 bytes of codes and up to 192 bytes of cells
+ *	77824		float [2][16 warps][8 rows of a][16 rows of b], the totals
+ * Registers: 64.
  */
 #include "primitives/gemm/w4/gemm_w4.cuh"
 
@@ -28,13 +34,14 @@
 
 #define WARPS		16
 #define STAGES		4	/* in a warp's ring */
-#define STAGE_K		256
+#define STAGE_K		128
 #define TILES		(STAGE_K / CAIRN_W4_TILE_K)
 #define CODE_BYTES	(TILES * CAIRN_W4_TILE_BYTES)
-#define CELL_BYTES	384	/* the most that a stage has: 8 groups of INT */
+#define CELL_BYTES	192	/* the most that a stage has: 4 groups of INT */
 #define STAGE_BYTES	(CODE_BYTES + CELL_BYTES)
 #define RING_BYTES	(WARPS * STAGES * STAGE_BYTES)
 #define SKINNY_M	CAIRN_GEMM_W4_EXACT_M
+#define TILE_M		512
 #define ROWS		CAIRN_W4_ROWS
 #define SUMS		(SKINNY_M * ROWS)
 
@@ -61,13 +68,13 @@ W4 struct place next_place(struct place p, const struct sizes &z)
 	return p;
 }
 
-/* Past the end of k it stores zeros and reads nothing: sums of 0 are then scaled by 0 or, with MX, 2^-127. */
+/* Past k it stores zeros and reads nothing; sums of 0 are then scaled by 0 or, with MX, by 2^-127. */
 W4 void fetch_stage(const struct cairn_gemm_w4_args &g, const struct sizes &z, struct place p, uint32_t ring,
 		    uint64_t policy)
 {
 	const int lane = threadIdx.x & 31;
 
-	if (p.unit < z.units) {
+	if (p.unit < z.units && p.stage * TILES < z.tiles) {
 		const int64_t tile = (int64_t)p.unit * z.tiles + p.stage * TILES;
 		const int first = (p.stage * STAGE_K >> z.shift) * cairn_w4_cell_bytes(g.format) + lane * 16;
 
@@ -90,16 +97,71 @@ W4 void fetch_stage(const struct cairn_gemm_w4_args &g, const struct sizes &z, s
 	ptx_cp_async_commit_group();
 }
 
-/* Returns elements at and at + 1 of a row of a, or zeros outside of a. */
-W4 uint32_t load_pair(const struct cairn_gemm_w4_args &g, int row, int at)
+/*
+ * Loads operand B of a stage's products: pairs of elements of a row of a, and zeros past k. from: the lane's
+ * first pair; left: elements from the start of the stage to k
+ */
+W4 void load_a(const uint16_t *from, int left, uint32_t x[TILES * 4][2])
 {
-	const uint16_t *a = (const uint16_t *)g.a + (int64_t)row * g.k;
-
-	return row < g.m && at < g.k ? *(const uint32_t *)(a + at) : 0;
+	if (left >= STAGE_K) {
+#pragma unroll
+		for (int i = 0; i < TILES * 4; i++) {
+			x[i][0] = *(const uint32_t *)(from + i * 16);
+			x[i][1] = *(const uint32_t *)(from + i * 16 + 8);
+		}
+	} else {
+#pragma unroll
+		for (int i = 0; i < TILES * 4; i++) {
+			x[i][0] = i * 16 < left ? *(const uint32_t *)(from + i * 16) : 0;
+			x[i][1] = i * 16 < left ? *(const uint32_t *)(from + i * 16 + 8) : 0;
+		}
+	}
 }
 
-/* steps: products of 16 along k that share a scale */
-template <int format, int dtype, int steps> __global__ void __launch_bounds__(WARPS * 32, 1)
+/*
+ * Adds the scaled products of a stage to total. stage: this warp's codes and cells; x: operand B; steps:
+ * products of 16 along k that share a scale
+ */
+template <int format, int dtype, int steps>
+W4 void multiply_stage(const unsigned char *stage, int shift, uint32_t x[TILES * 4][2], float total[4])
+{
+	const int lane = threadIdx.x & 31;
+
+#pragma unroll
+	for (int c = 0; c < TILES; c++) {
+		const uint4 four = *(const uint4 *)(stage + c * CAIRN_W4_TILE_BYTES + lane * 16);
+		const uint32_t w[4] = { four.x, four.y, four.z, four.w };
+		struct w4_scales s;
+		float part[4];
+
+#pragma unroll
+		for (int h = 0; h < 4; h++) {
+			uint32_t codes[4];
+
+			if (h % steps == 0) {
+				const int nth = c * CAIRN_W4_TILE_K + h * 16 >> shift;
+				const int cell = CODE_BYTES + nth * cairn_w4_cell_bytes(format);
+
+				s = w4_load_scales<format, dtype>(stage + cell, lane / 4);
+#pragma unroll
+				for (int e = 0; e < 4; e++)
+					part[e] = 0;
+			}
+			w4_decode<format, dtype>(w[h], s, codes);
+			if (dtype == CAIRN_BF16)
+				ptx_mma_m16n8k16_bf16(part, codes, x[c * 4 + h]);
+			else
+				ptx_mma_m16n8k16_f16(part, codes, x[c * 4 + h]);
+			if (h % steps == steps - 1) {
+#pragma unroll
+				for (int e = 0; e < 4; e++)
+					total[e] += s.s[e / 2] * part[e];
+			}
+		}
+	}
+}
+
+template <int format, int dtype, int steps> __global__ void __launch_bounds__(WARPS * 32, 2)
 gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 		      const __grid_constant__ struct sizes z)
 {
@@ -110,6 +172,8 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 	const uint32_t ring = ptx_smem(mine);
 	float *s_sum = (float *)(s_mem + RING_BYTES);
 	struct place here = { (int)blockIdx.x, warp }, ahead = here;
+	/* columns of the products past the last row repeat it; they are not written */
+	const uint16_t *a = (const uint16_t *)g.a + (int64_t)min(quad, g.m - 1) * g.k + 2 * t;
 	float total[4] = { 0, 0, 0, 0 };
 	int slot = 0, buf = 0;
 
@@ -121,50 +185,15 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 	ptx_griddepcontrol_wait();
 	while (here.unit < z.units) {
 		const struct place next = next_place(here, z);
-		const unsigned char *stage = mine + slot * STAGE_BYTES;
+		const int left = g.k - here.stage * STAGE_K;
 		uint32_t x[TILES * 4][2];
 
-#pragma unroll
-		for (int i = 0; i < TILES * 4; i++) {
-			const int at = here.stage * STAGE_K + i * 16 + 2 * t;
-
-			x[i][0] = load_pair(g, quad, at);
-			x[i][1] = load_pair(g, quad, at + 8);
-		}
+		if (left > 0)
+			load_a(a + here.stage * STAGE_K, left, x);
 		ptx_cp_async_wait_group<STAGES - 1>();
 		__syncwarp();	/* other lanes have fetched the scales */
-#pragma unroll
-		for (int c = 0; c < TILES; c++) {
-			const uint4 four = *(const uint4 *)(stage + c * CAIRN_W4_TILE_BYTES + lane * 16);
-			const uint32_t w[4] = { four.x, four.y, four.z, four.w };
-			struct w4_scales s;
-			float part[4];
-
-#pragma unroll
-			for (int h = 0; h < 4; h++) {
-				uint32_t codes[4];
-
-				if (h % steps == 0) {
-					const int cell = (c * CAIRN_W4_TILE_K + h * 16 >> z.shift) *
-							 cairn_w4_cell_bytes(format);
-
-					s = w4_load_scales<format, dtype>(stage + CODE_BYTES + cell, quad);
-#pragma unroll
-					for (int e = 0; e < 4; e++)
-						part[e] = 0;
-				}
-				w4_decode<format, dtype>(w[h], s, codes);
-				if (dtype == CAIRN_BF16)
-					ptx_mma_m16n8k16_bf16(part, codes, x[c * 4 + h]);
-				else
-					ptx_mma_m16n8k16_f16(part, codes, x[c * 4 + h]);
-				if (h % steps == steps - 1) {
-#pragma unroll
-					for (int e = 0; e < 4; e++)
-						total[e] += s.s[e / 2] * part[e];
-				}
-			}
-		}
+		if (left > 0)
+			multiply_stage<format, dtype, steps>(mine + slot * STAGE_BYTES, z.shift, x, total);
 		__syncwarp();	/* all lanes have read the stage that is refilled next */
 		fetch_stage(g, z, ahead, ring + slot * STAGE_BYTES, policy);
 		ahead = next_place(ahead, z);
@@ -323,7 +352,9 @@ static int launch_skinny(const struct cairn_gemm_w4_args *g, void *stream)
 extern "C" int cairn_gemm_w4(const struct cairn_gemm_w4_args *g, void *stream)
 {
 	CAIRN_TRY(cairn_gemm_w4_check(g));
-	return g->m <= SKINNY_M ? launch_skinny(g, stream) : launch_widened(g, stream);
+	if (g->m <= SKINNY_M)
+		return launch_skinny(g, stream);
+	return g->m <= TILE_M ? cairn_gemm_w4_tile(g, stream) : launch_widened(g, stream);
 }
 
 extern "C" int cairn_gemm_w4_workspace(const struct cairn_gemm_w4_args *g, size_t *bytes)
@@ -336,7 +367,7 @@ extern "C" int cairn_gemm_w4_workspace(const struct cairn_gemm_w4_args *g, size_
 		return cairn_error(EINVAL, "gemm_w4_workspace: null pointer");
 	CAIRN_TRY(cairn_gemm_w4_check_shape(g));
 	*bytes = 0;
-	if (g->m <= SKINNY_M)
+	if (g->m <= TILE_M)
 		return 0;
 	shape = *g;
 	shape.out = somewhere;

@@ -110,4 +110,7 @@ W4 float w4_finish(const struct cairn_gemm_w4_args &g, int col, float sum)
 	return g.bias ? v + row_load(g.bias, g.dtype, col) : v;
 }
 
+/* For m >= 9; it needs no workspace. */
+extern "C" int cairn_gemm_w4_tile(const struct cairn_gemm_w4_args *g, void *stream);
+
 #endif
