@@ -10,24 +10,16 @@
  */
 #include "primitives/gemm/w4/gemm_w4.h"
 
-#include <stdlib.h>
-
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/rows.h"
+#include "primitives/gemm/gemm_walk.h"
 #include "primitives/gemm/w4/gemm_w4_value.h"
 
-#define BLOCK	32		/* rows of a by which a decoded row of b is multiplied */
-
-/* Above 2^31 products only a sample of the elements is judged. */
-static int left_out(const struct cairn_gemm_w4_args *g, int64_t e)
-{
-	return (double)g->m * g->n * g->k > 0x1p31 && ((uint64_t)e * 0x9e3779b97f4a7c15u >> 20) % 1021;
-}
-
 /* scale c s of row j of b */
-static void load_row(const struct cairn_gemm_w4_args *g, int64_t j, double *b)
+static void load_row(const void *args, int64_t j, double *b)
 {
+	const struct cairn_gemm_w4_args *g = args;
 	int64_t group = g->group ? g->group : g->k;
 	float values[16];
 
@@ -51,9 +43,10 @@ static double moved_by(const struct cairn_gemm_w4_args *g, const double *a, cons
 }
 
 /* Sets element [i, j] from rows a of g->a and b of g->b. exact NULL: writes the rounded result to out. */
-static void element(const struct cairn_gemm_w4_args *g, int64_t i, int64_t j, const double *a,
-		    const double *b, struct cairn_exact *exact)
+static void element(const void *args, int64_t i, int64_t j, const double *a, const double *b,
+		    struct cairn_exact *exact)
 {
+	const struct cairn_gemm_w4_args *g = args;
 	int rounds = g->m > CAIRN_GEMM_W4_EXACT_M;
 	double normal = g->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, mag, moved = 0;
 	double bias = g->bias ? cairn_load(g->bias, g->dtype, j) : 0;
@@ -72,79 +65,24 @@ static void element(const struct cairn_gemm_w4_args *g, int64_t i, int64_t j, co
 			  u * fabs(exact->val[e]) + tiny;
 }
 
-/* Sets the elements of row block nth and column j. b: room for a row */
-static void block(const struct cairn_gemm_w4_args *g, int64_t nth, int64_t j, const double *a, double *b,
-		  struct cairn_exact *exact)
+static int walk(const struct cairn_gemm_w4_args *g, struct cairn_exact *exact)
 {
-	int64_t end = (nth + 1) * BLOCK < g->m ? (nth + 1) * BLOCK : g->m;
-	int loaded = 0;
+	const struct cairn_gemm_walk w = {
+		"gemm_w4", g, g->a, g->m, g->n, g->k, g->dtype, load_row, element,
+	};
 
-	for (int64_t i = nth * BLOCK; i < end; i++) {
-		if (exact && left_out(g, i * g->n + j)) {
-			exact->val[i * g->n + j] = 0;
-			exact->bound[i * g->n + j] = INFINITY;
-			continue;
-		}
-		if (!loaded++)
-			load_row(g, j, b);
-		element(g, i, j, a + i * g->k, b, exact);
-	}
-}
-
-static int all_elements(const struct cairn_gemm_w4_args *g, struct cairn_exact *exact)
-{
-	int64_t blocks = ((int64_t)g->m + BLOCK - 1) / BLOCK;
-	double *a = malloc(sizeof(*a) * ((size_t)g->m * (size_t)g->k + 1));
-	int no_memory = !a;
-
-	#pragma omp parallel reduction(|:no_memory) if ((int64_t)g->m * g->n * g->k > 1 << 17)
-	{
-		double *b = malloc(sizeof(*b) * ((size_t)g->k + 1));
-
-		no_memory |= !b;
-		#pragma omp for
-		for (int64_t i = 0; i < g->m; i++)
-			if (a)
-				cairn_widen(a + i * g->k, g->a, g->dtype, i * g->k, g->k);
-		#pragma omp for collapse(2)
-		for (int64_t nth = 0; nth < blocks; nth++)
-			for (int64_t j = 0; j < g->n; j++)
-				if (a && b)
-					block(g, nth, j, a, b, exact);
-		free(b);
-	}
-	free(a);
-	return no_memory ? cairn_error(ENOMEM, "gemm_w4: no memory for %d rows of %d", g->m, g->k) : 0;
-}
-
-/* Sets only the elements that are judged. */
-static int wanted_elements(const struct cairn_gemm_w4_args *g, struct cairn_exact *exact)
-{
-	double *a = malloc(sizeof(*a) * 2 * (size_t)g->k);
-
-	if (!a)
-		return cairn_error(ENOMEM, "gemm_w4: no memory for rows of %d", g->k);
-	for (int r = 0; r < exact->num_wanted; r++)
-		for (int64_t i = 0; i < exact->wanted[r].count; i++) {
-			int64_t e = exact->wanted[r].first + i;
-
-			cairn_widen(a, g->a, g->dtype, e / g->n * g->k, g->k);
-			load_row(g, e % g->n, a + g->k);
-			element(g, e / g->n, e % g->n, a, a + g->k, exact);
-		}
-	free(a);
-	return 0;
+	return cairn_gemm_walk(&w, exact);
 }
 
 int cairn_gemm_w4_ref(const struct cairn_gemm_w4_args *g, void *stream)
 {
 	(void)stream;
 	CAIRN_TRY(cairn_gemm_w4_check(g));
-	return all_elements(g, NULL);
+	return walk(g, NULL);
 }
 
 int cairn_gemm_w4_exact(const struct cairn_gemm_w4_args *g, struct cairn_exact *exact)
 {
 	CAIRN_TRY(cairn_gemm_w4_check(g));
-	return exact->num_wanted ? wanted_elements(g, exact) : all_elements(g, exact);
+	return walk(g, exact);
 }
