@@ -55,6 +55,9 @@ struct sizes {
 	int units, tiles, stages;	/* stages: a multiple of WARPS, so that all warps have equally many */
 	int cells;			/* bytes of the cells of a unit */
 	int stage_cells;		/* bytes of the cells of a stage */
+	int step_cells;			/* bytes from there to the cells of the next stage, or 0 */
+	/* bytes from the codes, or cells, of a warp's last stage of a unit to those of its next stage */
+	int64_t codes_to_next, cells_to_next;
 	int shift;			/* a group has 2^shift elements */
 };
 
@@ -68,30 +71,55 @@ W4 struct place next_place(struct place p, const struct sizes &z)
 	return p;
 }
 
-/* Past k it stores zeros and reads nothing; sums of 0 are then scaled by 0 or, with MX, by 2^-127. */
-W4 void fetch_stage(const struct cairn_gemm_w4_args &g, const struct sizes &z, struct place p, uint32_t ring,
-		    uint64_t policy)
+/* What a lane fetches next: the place, and its addresses in b and b_scale */
+struct source {
+	struct place at;
+	const uint8_t *codes, *cells;
+};
+
+W4 struct source first_source(const struct cairn_gemm_w4_args &g, const struct sizes &z, int warp, int lane)
+{
+	struct source s = { { (int)blockIdx.x, warp }, g.b, g.b_scale };
+
+	s.codes += ((int64_t)s.at.unit * z.tiles + warp * TILES) * CAIRN_W4_TILE_BYTES + lane * 16;
+	s.cells += (int64_t)s.at.unit * z.cells + warp * z.step_cells + lane * 16;
+	return s;
+}
+
+/* Moves to the warp's next stage by one addition for each address; there are two distances. */
+W4 void advance(struct source *s, const struct sizes &z)
+{
+	const struct place next = next_place(s->at, z);
+	const bool same = next.unit == s->at.unit;
+
+	s->codes += same ? WARPS * CODE_BYTES : z.codes_to_next;
+	s->cells += same ? WARPS * z.step_cells : z.cells_to_next;
+	s->at = next;
+}
+
+/*
+ * Within the last stage of a unit it stores zeros for what lies past k, and reads nothing; sums of 0 are then
+ * scaled by 0 or, with MX, by 2^-127.
+ */
+W4 void fetch_stage(const struct sizes &z, const struct source &s, uint32_t ring, uint64_t policy)
 {
 	const int lane = threadIdx.x & 31;
 
-	if (p.unit < z.units && p.stage * TILES < z.tiles) {
-		const int64_t tile = (int64_t)p.unit * z.tiles + p.stage * TILES;
-		const int first = (p.stage * STAGE_K >> z.shift) * cairn_w4_cell_bytes(g.format) + lane * 16;
+	if (s.at.unit < z.units && s.at.stage * TILES < z.tiles) {
+		const uint32_t to = ring + lane * 16;
 
 #pragma unroll
 		for (int c = 0; c < TILES; c++) {
-			const int valid = p.stage * TILES + c < z.tiles;
-			const int at = c * CAIRN_W4_TILE_BYTES + lane * 16;
+			const bool valid = c == 0 || s.at.stage * TILES + c < z.tiles;
+			const int at = c * CAIRN_W4_TILE_BYTES;
 
-			ptx_cp_async_cg_hint(ring + at, valid ? g.b + tile * CAIRN_W4_TILE_BYTES + at : g.b,
-					     valid ? 16 : 0, policy);
+			ptx_cp_async_cg_hint(to + at, s.codes + (valid ? at : 0), valid ? 16 : 0, policy);
 		}
 		if (lane * 16 < z.stage_cells) {
-			const uint8_t *cells = g.b_scale + (int64_t)p.unit * z.cells;
-			const int valid = first < z.cells;
+			const bool valid = s.at.stage * z.step_cells + lane * 16 < z.cells;
 
-			ptx_cp_async_cg_hint(ring + CODE_BYTES + lane * 16, valid ? cells + first : cells,
-					     valid ? 16 : 0, policy);
+			ptx_cp_async_cg_hint(to + CODE_BYTES, valid ? s.cells : s.codes, valid ? 16 : 0,
+					     policy);
 		}
 	}
 	ptx_cp_async_commit_group();
@@ -171,7 +199,8 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 	unsigned char *mine = s_mem + warp * STAGES * STAGE_BYTES;
 	const uint32_t ring = ptx_smem(mine);
 	float *s_sum = (float *)(s_mem + RING_BYTES);
-	struct place here = { (int)blockIdx.x, warp }, ahead = here;
+	struct source ahead = first_source(g, z, warp, lane);
+	struct place here = ahead.at;
 	/* columns of the products past the last row repeat it; they are not written */
 	const uint16_t *a = (const uint16_t *)g.a + (int64_t)min(quad, g.m - 1) * g.k + 2 * t;
 	float total[4] = { 0, 0, 0, 0 };
@@ -179,8 +208,8 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 
 	ptx_griddepcontrol_launch_dependents();
 	for (int i = 0; i < STAGES; i++) {
-		fetch_stage(g, z, ahead, ring + i * STAGE_BYTES, policy);
-		ahead = next_place(ahead, z);
+		fetch_stage(z, ahead, ring + i * STAGE_BYTES, policy);
+		advance(&ahead, z);
 	}
 	ptx_griddepcontrol_wait();
 	while (here.unit < z.units) {
@@ -195,8 +224,8 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 		if (left > 0)
 			multiply_stage<format, dtype, steps>(mine + slot * STAGE_BYTES, z.shift, x, total);
 		__syncwarp();	/* all lanes have read the stage that is refilled next */
-		fetch_stage(g, z, ahead, ring + slot * STAGE_BYTES, policy);
-		ahead = next_place(ahead, z);
+		fetch_stage(z, ahead, ring + slot * STAGE_BYTES, policy);
+		advance(&ahead, z);
 		slot = (slot + 1) % STAGES;
 		if (next.unit != here.unit) {
 			float *to = s_sum + (buf * WARPS + warp) * SUMS + 2 * t * ROWS + quad;
@@ -286,7 +315,8 @@ static struct cairn_gemm_args widened(const struct cairn_gemm_w4_args *g, char *
 	return args;
 }
 
-static struct sizes sizes_of(const struct cairn_gemm_w4_args *g)
+/* ctas: of the skinny kernel */
+static struct sizes sizes_of(const struct cairn_gemm_w4_args *g, int ctas)
 {
 	const int per_round = STAGE_K * WARPS, group = g->group ? g->group : 1 << 30;
 	const int cell = cairn_w4_cell_bytes(g->format);
@@ -297,6 +327,9 @@ static struct sizes sizes_of(const struct cairn_gemm_w4_args *g)
 	z.stages = (int)(((int64_t)g->k + per_round - 1) / per_round) * WARPS;
 	z.cells = cairn_w4_groups(g->k, g->group) * cell;
 	z.stage_cells = group < STAGE_K ? STAGE_K / group * cell : cell;
+	z.step_cells = g->group ? z.stage_cells : 0;	/* STAGE_K is a multiple of every group */
+	z.codes_to_next = (int64_t)ctas * z.tiles * CAIRN_W4_TILE_BYTES + (WARPS - z.stages) * CODE_BYTES;
+	z.cells_to_next = (int64_t)ctas * z.cells + (WARPS - z.stages) * z.step_cells;
 	for (z.shift = 0; 1 << z.shift < group; z.shift++)
 		;
 	return z;
@@ -311,7 +344,7 @@ static int launch_widened(const struct cairn_gemm_w4_args *g, void *stream)
 	};
 	struct cairn_launch l = { .block = { WIDEN_THREADS }, .pdl = !g->sms, .stream = stream };
 	struct cairn_gemm_args args = widened(g, (char *)g->workspace);
-	struct sizes z = sizes_of(g);
+	struct sizes z = sizes_of(g, 0);
 	void *to = g->workspace, *params[] = { (void *)g, &z, &to };
 	int64_t ctas = ((int64_t)z.units * z.tiles * 32 + WIDEN_THREADS - 1) / WIDEN_THREADS;
 
@@ -335,13 +368,14 @@ static int launch_skinny(const struct cairn_gemm_w4_args *g, void *stream)
 	};
 	const int which = g->format == CAIRN_W4_INT && g->group == 32 ? 3 : g->format;
 	const int num_sms = cairn_sms_of(g->sms);
-	struct sizes z = sizes_of(g);
+	const int units = cairn_w4_units(g->n), ctas = units < num_sms ? units : num_sms;
+	struct sizes z = sizes_of(g, ctas);
 	struct cairn_launch launch = { 0 };
 	void *params[] = { (void *)g, &z };
 
 	if (num_sms < 0)
 		return num_sms;
-	launch.grid[0] = z.units < num_sms ? z.units : num_sms;
+	launch.grid[0] = (unsigned int)ctas;
 	launch.block[0] = WARPS * 32;
 	launch.smem = RING_BYTES + 2 * WARPS * SUMS * sizeof(float);
 	launch.pdl = !g->sms;	/* a dependent launch would take SMs that are not this call's */

@@ -337,6 +337,20 @@ static int form(void *args, int i)
 	return i == 0 && a->m <= CAIRN_GEMM_W4_EXACT_M;
 }
 
+/* Up to m = 8 the bits of a row do not depend on m. */
+static int part(void *args, int i)
+{
+	struct cairn_gemm_w4_args *a = args;
+	int64_t row = (int64_t)a->n * (int64_t)cairn_dtype_bytes(a->out_dtype);
+	int32_t first;
+
+	if (a->m > CAIRN_GEMM_W4_EXACT_M || !cairn_part(a->m, row, 1, i, &first, &a->m))
+		return 0;
+	a->out = (char *)a->out + first * row;
+	a->a = (const uint16_t *)a->a + (int64_t)first * a->k;
+	return 1;
+}
+
 const struct cairn_family cairn_gemm_w4_family = {
 	.stage = "primitives",
 	.name = "gemm_w4",
@@ -352,6 +366,7 @@ const struct cairn_family cairn_gemm_w4_family = {
 	.num_cases = NUM_CASES,
 	.exact_is_equal = 1,
 	.form = form,
+	.part = part,
 	.company = { .rows = FIELD(m), .in = { FIELD(a) }, .out = { FIELD(out) } },
 	.describe = describe,
 	.setup = setup,
