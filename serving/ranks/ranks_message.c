@@ -11,6 +11,7 @@
 #include "serving/ranks/ranks_impl.h"
 
 #define REAP_MS		200	/* a process whose sockets have closed is about to end */
+#define WATCHER_MS	1000	/* several looks of a watcher */
 
 /* Waits until the socket can be read (POLLIN) or written (POLLOUT). */
 static int await(int fd, short events, int64_t deadline, int32_t peer)
@@ -252,13 +253,25 @@ static int lost(struct cairn_tp *tp, int32_t r)
 	}
 }
 
+/* Waits, after another rank has aborted the communicator, until the watcher of this one has seen why. */
+static void await_watcher(struct cairn_tp *tp)
+{
+	const int64_t deadline = tp_deadline(WATCHER_MS);
+
+	while (tp->watches && atomic_load(&tp->lost) < 0 && cairn_clock_ns() < deadline)
+		usleep(1000);
+}
+
 int tp_explain(struct cairn_tp *tp, int ret, uint64_t pass, const char *op)
 {
-	const int32_t r = atomic_load(&tp->lost);
 	char why[TEXT], at[32] = "";
+	int32_t r;
 
 	if (!ret)
 		return 0;
+	if (ret == -ECANCELED && !tp->failed)
+		await_watcher(tp);
+	r = atomic_load(&tp->lost);
 	if (!tp->failed && r >= 0)
 		ret = lost(tp, r);
 	if (tp->failed)
