@@ -67,12 +67,14 @@ struct cairn_place {
 };
 
 /*
- * A part as stored. factors: block factors of an e4m3 matrix; NULL: the tensor has a wider float type.
+ * A part as stored. factors: scales of an e4m3 matrix; NULL: the tensor has a wider float type. Blocks of
+ * block_rows x block_cols elements share a scale; the scales of the first row of blocks are stored first.
  * share: the rows of a rank, if the part is divided by rows; tensor then points to it.
  */
 struct cairn_stored {
 	const struct cairn_tensor *tensor, *factors;
 	struct cairn_tensor share;
+	int64_t block_rows, block_cols;
 };
 
 /*
