@@ -6,11 +6,11 @@ Makes    serving/golden/{llama2_tiny,llama3_tiny}/{config.json, model.safetensor
          logits.safetensors}
          serving/golden/{qwen2_tiny,deepseek_tiny,deepseek_q_tiny,mistral_tiny,qwen3_tiny,
          gemma2_tiny,mixtral_tiny,qwen3_moe_tiny,longrope_tiny,deepseek_v2_group_tiny,
-         deepseek_v3_tiny,deepseek_v3_fp8_tiny}/{config.json, recipe.txt, logits.safetensors}
+         deepseek_v3_tiny,deepseek_v3_fp8_tiny,qwen3_fp8_rows_tiny}/{config.json, recipe.txt, logits.safetensors}
 Command  python3 tools/golden.py --out serving/golden [NAME...]    (a minute, CPU only)
 Needs    Python 3.11, PyTorch 2.5, transformers 4.56, safetensors; the models with a recipe.txt
          Python 3.12, PyTorch 2.11, transformers 5.17 (mistral_tiny to mixtral_tiny: 3.11, 2.15, 5.23;
-         the last five: 3.11, 2.11, 5.23).
+         the last six: 3.11, 2.11; qwen3_fp8_rows_tiny 5.17, the others 5.23).
 
 llama2_tiny has the shape of Llama 2: as many key heads as query heads, an untied output matrix, a config
 without head_dim and rope_theta (both have to be derived).  llama3_tiny has the shape of Llama 3.2: grouped
@@ -33,12 +33,13 @@ deepseek_v2_group_tiny chooses among two of four groups of experts by their larg
 sigmoid scores with a bias that changes the choice, groups by the sum of their two best, weights that are
 normalised and scaled, and a multi-token prediction layer, which is not used.  deepseek_v3_fp8_tiny
 has no groups, and its matrices are stored as e4m3 with factors of 128 x 128 blocks; transformers gets the
-products, which bf16 represents exactly.
+products, which bf16 represents exactly.  qwen3_fp8_rows_tiny has factors of
+rows instead, as compressed-tensors stores them.
 
 Latent attention with the published sizes makes checkpoints of 8 MB.  Their weights are therefore not kept
 but computed: recipe.txt says "seed N", and for each tensor "draw NAME ROWS COLS SHIFT" (COLS 0: a vector)
 or "norm NAME ROWS", "score NAME ROWS 0 SHIFT" (f32), "codes NAME ROWS COLS SHIFT" (e4m3, and NAME_scale_inv
-with the factors).  Element i, in row-major order, is computed from
+with the factors), "rows NAME ROWS COLS SHIFT" (e4m3, and NAME_scale with a factor for each row).  Element i, in row-major order, is computed from
 
     h = FNV-1a of "N/NAME", 64 bit;  z = splitmix64's output function of h + (i + 1) * golden ratio
     draw, score: (2 (z >> 57) - 127) / 2^SHIFT,  norm: 0.5 + (z >> 57) / 128
@@ -314,6 +315,23 @@ for name, config in {
                     "num_greedy": 8, "distinct": 6, "config": config}
 
 
+MODELS["qwen3_fp8_rows_tiny"] = {
+    "prompt_len": 40, "positions": (0, 1, 7, 15, 16, 17, 31, 32, 38, 39), "num_greedy": 8, "distinct": 6,
+    "config": {
+        **TINY, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False,
+        "head_dim": 64, "hidden_size": 128, "num_key_value_heads": 1, "rms_norm_eps": 1e-06, "sliding_window": None,
+        "use_sliding_window": False,
+        "quantization_config": {
+            "config_groups": {"group_0": {
+                "input_activations": {"dynamic": True, "num_bits": 8, "strategy": "token", "symmetric": True,
+                                      "type": "float"},
+                "output_activations": None, "targets": ["Linear"],
+                "weights": {"dynamic": False, "num_bits": 8, "strategy": "channel", "symmetric": True,
+                            "type": "float"}}},
+            "format": "float-quantized", "ignore": ["lm_head"], "kv_cache_scheme": None,
+            "quant_method": "compressed-tensors", "quantization_status": "compressed"}}}
+
+
 def head_dim(config):
     return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
 
@@ -321,8 +339,10 @@ def head_dim(config):
 class Recipe:
     """Weights drawn from a seed, and the recipe lines with which they are computed again."""
 
-    def __init__(self, seed, is_fp8=False):
-        self.is_fp8 = is_fp8
+    def __init__(self, seed, quantization=None):
+        """quantization: that of config.json, or None."""
+        self.is_fp8 = quantization is not None
+        self.is_rows = self.is_fp8 and "config_groups" in quantization
         self.seed, self.lines, self.weights = seed, [f"seed {seed}"], {}
 
     def bits(self, name, count, keep=7):
@@ -343,17 +363,19 @@ class Recipe:
     def codes(self, name, rows, cols, gain):
         """The root mean square of random codes is 107, and that of factors before the shift 11.7."""
         shift = round(math.log2(107 * 11.7 * math.sqrt(cols) / gain))
-        across, down = -(-cols // 128), -(-rows // 128)
+        high, wide = (1, cols) if self.is_rows else (128, 128)      # elements that share a factor
+        across, down = -(-cols // wide), -(-rows // high)
+        suffix = "_scale" if self.is_rows else "_scale_inv"
         code = self.bits(name, rows * cols, 8).astype(np.uint8)
         code[code & 127 == 127] -= 1
         v = torch.from_numpy(code).view(torch.float8_e4m3fn).float().reshape(rows, cols)
-        factor = (8 + self.bits(name + "_scale_inv", down * across, 3)) * np.float32(2.0**-shift)
+        factor = (8 + self.bits(name + suffix, down * across, 3)) * np.float32(2.0**-shift)
         factor = torch.from_numpy(factor.reshape(down, across))
-        v *= factor.repeat_interleave(128, 0).repeat_interleave(128, 1)[:rows, :cols]
+        v *= factor.repeat_interleave(high, 0).repeat_interleave(wide, 1)[:rows, :cols]
         self.weights[name] = v.bfloat16()
         if not torch.equal(self.weights[name].float(), v):
             sys.exit(f"golden: {name}: bf16 does not represent the products")
-        self.lines.append(f"codes {name} {rows} {cols} {shift}")
+        self.lines.append(f"{'rows' if self.is_rows else 'codes'} {name} {rows} {cols} {shift}")
 
     def draw(self, name, rows, cols, gain):
         """Deviation gain / sqrt(cols), rounded to the next power of two; cols 0: a vector with that gain."""
@@ -737,7 +759,7 @@ def draw_weights(config, seed, gen):
     """(weights, lines of a recipe); no recipe for Llama, whose weights are kept."""
     if config["model_type"] == "llama":
         return make_weights(config, gen), None
-    recipe = Recipe(seed, "quantization_config" in config)
+    recipe = Recipe(seed, config.get("quantization_config"))
     recipe.model(config)
     return recipe.weights, recipe.lines
 

@@ -30,7 +30,7 @@
 #include "serving/grammar/masks.h"
 #include "serving/model/decode.h"
 #include "serving/model/model.h"
-#include "serving/model/sampling.h"
+#include "serving/engine/sampling.h"
 #include "serving/engine/speculate.h"
 #include "serving/nano/nano_plan.h"
 #include "serving/slices/slices.h"

@@ -25,7 +25,7 @@
 #include "conformance/abi.h"
 #include "serving/model/decode.h"
 #include "serving/model/forward.h"
-#include "serving/model/sampling.h"
+#include "serving/engine/sampling.h"
 #include "serving/nano/nano_plan.h"
 #include "serving/remote/lead.h"
 #include "serving/slices/slices.h"

@@ -10,7 +10,6 @@
 #include "primitives/base/error.h"
 
 #define MAX_CONFIG_BYTES	(1u << 20)	/* the largest known file has 20 KB */
-#define FP8_BLOCK		128		/* rows and columns of a block with a factor */
 #define EAGLE_CLASS		"LlamaForCausalLMEagle3"
 #define CONFIG_NAME		"config.json"
 #define GENERATION_NAME		"generation_config.json"
@@ -212,32 +211,6 @@ static int get_tokens(const json_t *root, struct cairn_json_at at, struct cairn_
 	return get_eos(root, at, c);
 }
 
-/* Reads quantization_config: e4m3 with factors of 128 x 128 blocks, as DeepSeek-V3 is published, or none. */
-static int get_quantization(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
-{
-	static const char *const methods[] = { "fp8" }, *const formats[] = { "e4m3" };
-	const json_t *given = json_object_get(root, "quantization_config");
-	const struct cairn_json_at in = { at.file, "quantization_config." };
-	json_t *quant = NULL, *block = NULL;
-	int method = -1, format = 0;
-
-	if (!given || json_is_null(given))
-		return 0;
-	CAIRN_TRY(cairn_json_child(root, at, "quantization_config", true, JSON_OBJECT, &quant));
-	CAIRN_TRY(cairn_config_choice(quant, in, "quant_method", methods, 1, &method));
-	if (method < 0)
-		return cairn_error(EOPNOTSUPP, "%s: quantization_config: quantized weights are not supported "
-				   "without a quant_method", at.file);
-	CAIRN_TRY(cairn_config_choice(quant, in, "fmt", formats, 1, &format));
-	CAIRN_TRY(cairn_json_child(quant, in, "weight_block_size", true, JSON_ARRAY, &block));
-	for (size_t i = 0; i < json_array_size(block) || i < 2; i++)
-		if (i > 1 || json_integer_value(json_array_get(block, i)) != FP8_BLOCK)
-			return cairn_error(EOPNOTSUPP, "%s: quantization_config.weight_block_size: only "
-					   "[%d, %d] is supported", at.file, FP8_BLOCK, FP8_BLOCK);
-	c->stored_fp8 = true;
-	return 0;
-}
-
 /* Reads what only an EAGLE-3 head has. Its layers may be given in an object, as SpecForge does. */
 static int get_eagle(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
@@ -275,7 +248,7 @@ static int parse_config(const json_t *root, struct cairn_json_at at, struct cair
 	int act = 0, dtype = -1;
 
 	CAIRN_TRY(get_architecture(root, at, c));
-	CAIRN_TRY(get_quantization(root, at, c));
+	CAIRN_TRY(cairn_config_quantization(root, at, c));
 	CAIRN_TRY(cairn_config_refuse(root, at, "is_causal", false));
 	CAIRN_TRY(get_sizes(root, at, c));
 	if (c->draft_vocab_size)

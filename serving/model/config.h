@@ -6,7 +6,7 @@
  * architecture; rope parameters are accepted as rope_theta + rope_scaling or as rope_parameters (rope_scaling
  * wins if both are given); the kind of scaling as "rope_type" or "type"; the dtype as "dtype" or
  * "torch_dtype". A key that would change the result but is not implemented is refused with -EOPNOTSUPP, never
- * ignored: another architecture, quantized weights other than block fp8, other kinds of rope scaling, partial
+ * ignored: another architecture, quantized weights other than fp8, other kinds of rope scaling, partial
  * rotation, non-causal attention, other activations, other ways to choose experts. Keys that only concern
  * training or the Python library are ignored.
  *
@@ -111,11 +111,19 @@ struct cairn_experts_config {
 	int32_t num_groups, groups_per_token;	/* moe.h; num_groups 0: no groups */
 };
 
+/* Whether matrices may be stored as e4m3, and how many elements share a scale. */
+enum cairn_stored_fp8 {
+	CAIRN_STORED_PLAIN,		/* no matrix is stored as e4m3 */
+	CAIRN_STORED_BLOCKS,		/* 128 x 128 elements; scales of X.weight: X.weight_scale_inv */
+	CAIRN_STORED_ROWS,		/* a row; X.weight_scale [rows, 1] */
+	CAIRN_STORED_TENSOR		/* all; X.weight_scale [1] */
+};
+
 struct cairn_model_config {
 	enum cairn_arch arch;
 	enum cairn_activation hidden_act;
 	int dtype;			/* enum cairn_dtype that the config gives; -1: none */
-	bool stored_fp8;		/* matrices may be stored as e4m3, one scale per 128 x 128 block */
+	enum cairn_stored_fp8 stored_fp8;
 
 	int32_t hidden_size;
 	int32_t intermediate_size;

@@ -50,6 +50,11 @@ static void llama3_and_2(struct cairn_test *t)
 	EXPECT(t, c.rope.theta == 10000 && c.rope.scaling == CAIRN_ROPE_NONE && c.rope.factor == 1);
 }
 
+/* more: members of the group, or what closes it and follows */
+#define COMPRESSED(format, bits, type, strategy, more) \
+	"'quantization_config':{'quant_method':'compressed-tensors','format':'" format "','config_groups':{" \
+	"'a':{'targets':['Linear'],'weights':{'num_bits':" bits ",'type':'" type "','strategy':'" strategy \
+	"'}" more "}}}"
 #define SCALING "'rope_scaling':{'factor':8.0,'low_freq_factor':1.0,'high_freq_factor':4.0," \
 		"'original_max_position_embeddings':8192,'rope_type':'llama3'}"
 
@@ -130,7 +135,7 @@ static const struct change changes[] = {
 	{ "'pretraining_tp':1", "'quantization_config':[]", EINVAL,
 	  "quantization_config: must be an object" },
 	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'awq'}", EOPNOTSUPP,
-	  "quantization_config.quant_method: \"awq\" is not supported (fp8 is)" },
+	  "quantization_config.quant_method: \"awq\" is not supported (fp8, compressed-tensors are)" },
 	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'fp8','fmt':'e5m2'}", EOPNOTSUPP,
 	  "quantization_config.fmt: \"e5m2\" is not supported (e4m3 is)" },
 	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'fp8'}", EINVAL,
@@ -139,6 +144,25 @@ static const struct change changes[] = {
 	  EOPNOTSUPP, "quantization_config.weight_block_size: only [128, 128] is supported" },
 	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'fp8','weight_block_size':[128,64]}",
 	  EOPNOTSUPP, "quantization_config.weight_block_size: only [128, 128] is supported" },
+	{ "'pretraining_tp':1", COMPRESSED("int-quantized", "8", "float", "channel", ""), EOPNOTSUPP,
+	  "quantization_config.format: \"int-quantized\" is not supported (float-quantized is)" },
+	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "4", "float", "channel", ""), EOPNOTSUPP,
+	  "quantization_config.config_groups.*.weights.num_bits: 4 is not supported (8 is)" },
+	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "8", "int", "channel", ""), EOPNOTSUPP,
+	  "quantization_config.config_groups.*.weights.type: \"int\" is not supported (float is)" },
+	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "8", "float", "group", ""), EOPNOTSUPP,
+	  "weights.strategy: \"group\" is not supported (channel, tensor are)" },
+	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "8", "float", "channel",
+	  ",'output_activations':{}"), EOPNOTSUPP, "*.output_activations: is not supported" },
+	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "8", "float", "channel",
+	  ",'input_activations':{'num_bits':16}"), EOPNOTSUPP, "*.input_activations.num_bits: 16 is not" },
+	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "8", "float", "channel", "},'b':{"), EOPNOTSUPP,
+	  "quantization_config.config_groups: has 2 groups, only 1 is supported" },
+	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "8", "float", "channel",
+	  "}},'sparsity_config':{'format':'sparse-24','x':{"), EOPNOTSUPP,
+	  "quantization_config.sparsity_config.format: \"sparse-24\" is not supported (dense is)" },
+	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "8", "float", "channel",
+	  "}},'transform_config':{'x':{"), EOPNOTSUPP, "quantization_config.transform_config: is not" },
 	{ "'silu'", "'gelu'", EOPNOTSUPP, "hidden_act: \"gelu\" is not supported" },
 	{ "bfloat16", "float8", EOPNOTSUPP, "torch_dtype: \"float8\" is not supported" },
 	{ "'mlp_bias':false", "'mlp_bias':0", EINVAL, "mlp_bias: must be true or false" },

@@ -264,6 +264,54 @@ out:
 	close_golden(&g);
 }
 
+/* The form fp8 keeps codes and scales of rows, and repeats the one scale of a matrix. */
+static void rows_are_kept(struct cairn_test *t)
+{
+	static const struct { enum cairn_weight weight; int first, rows, cols; const char *name; } parts[] = {
+		{ CAIRN_W_QKV, 0, 256, 128, "self_attn.q_proj" },
+		{ CAIRN_W_QKV, 320, 64, 128, "self_attn.v_proj" },
+		{ CAIRN_W_O, 0, 128, 256, "self_attn.o_proj" },
+		{ CAIRN_W_GATE_UP, 128, 128, 128, "mlp.up_proj" },
+		{ CAIRN_W_DOWN, 0, 128, 128, "mlp.down_proj" },
+	};
+	static const char *const kinds[] = { "rows3", "tensor3" };
+
+	for (size_t k = 0; k < ARRAY_SIZE(kinds); k++) {
+		struct cairn_model *m = NULL;
+		struct cairn_safetensors *st = NULL;
+		struct cairn_impl impl;
+		struct golden g;
+
+		if (open_table(t, "cpu", &impl) || open_golden(t, &g, "qwen3_fp8_rows_tiny"))
+			return;
+		if (inexact_rows(t, &g, kinds[k]) || !EXPECT(t, cairn_safetensors_open(g.dir, &st) == 0) ||
+		    !EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, CAIRN_WEIGHTS_FP8, CAIRN_KV_PLAIN,
+						    NULL, NULL) == 0))
+			cairn_note(t, "%s", cairn_last_error());
+		for (size_t i = 0; m && i < ARRAY_SIZE(parts); i++) {
+			const float *scale = cairn_model_scale(m, 1, parts[i].weight) + parts[i].first;
+			const uint8_t *kept = cairn_model_weight(m, 1, parts[i].weight);
+			const struct cairn_tensor *codes, *factors;
+			char name[96];
+
+			snprintf(name, sizeof(name), "model.layers.1.%s.weight", parts[i].name);
+			codes = cairn_safetensors_find(st, name);
+			snprintf(name, sizeof(name), "model.layers.1.%s.weight_scale", parts[i].name);
+			factors = cairn_safetensors_find(st, name);
+			if (!EXPECT(t, codes && factors))
+				continue;
+			EXPECT(t, !memcmp(kept + parts[i].first * parts[i].cols, codes->data,
+					  (size_t)(parts[i].rows * parts[i].cols)));
+			for (int r = 0; r < parts[i].rows; r++)
+				EXPECT(t, (double)scale[r] == cairn_load(factors->data, CAIRN_F32,
+									 k ? 0 : r));
+		}
+		cairn_safetensors_close(st);
+		cairn_model_free(m);
+		close_golden(&g);
+	}
+}
+
 /* Replaces text in the test's copy of a checkpoint's weights; `to` is as long as `from`. */
 static int patch(struct cairn_test *t, const struct golden *g, const char *from, const char *to)
 {
@@ -368,6 +416,12 @@ static void refused_stored(struct cairn_test *t)
 		EXPECT_CONTAINS(t, cairn_last_error(), rows[i].text);
 		close_golden(&g);
 	}
+	/* scales of rows where the config announces one in all */
+	if (open_golden(t, &g, "qwen3_fp8_rows_tiny"))
+		return;
+	if (!altered_checkpoint(t, g.dir, "\"channel\"", "\"tensor\"", dir))
+		refuses(t, &impl, dir, -EINVAL, "weight_scale");
+	close_golden(&g);
 	/* without the announcement in config.json */
 	if (open_golden(t, &g, STORED))
 		return;
@@ -379,6 +433,7 @@ static void refused_stored(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "stored_in_8_bits", stored_in_8_bits }, { "codes_are_kept", codes_are_kept },
+	{ "rows_are_kept", rows_are_kept },
 	{ "refused_stored", refused_stored }, { "refused_codes", refused_codes },
 	{ "bytes", bytes }, { "bytes_of_experts", bytes_of_experts }, { "refused", refused },
 };

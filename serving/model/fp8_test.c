@@ -70,14 +70,39 @@ out:
 	close_fixture(&f);
 }
 
+/* The same for scales of rows, or of whole matrices. */
+static void stored_rows(struct cairn_test *t, const char *table)
+{
+	static const struct { const char *kind, *name; } rows[] = {
+		{ "rows3", "qwen3_fp8_rows_tiny with rows3" },
+		{ "tensor3", "qwen3_fp8_rows_tiny with tensor3" },
+	};
+	static const int prompt[] = { 9, 1 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct fixture f = { 0 };
+
+		if (open_checkpoint(t, &f, table, "qwen3_fp8_rows_tiny", 0) ||
+		    inexact_rows(t, &f.g, rows[i].kind))
+			return;
+		f.g.num_tokens = 12;
+		if (!load_fixture(t, &f, f.g.dir, 0, CAIRN_WEIGHTS_FP8) &&
+		    !judge_by(t, &f, rows[i].name, f.g.dir, 0, CAIRN_WEIGHTS_PLAIN))
+			judge_passes(t, &f, rows[i].name, prompt, 2);
+		close_fixture(&f);
+	}
+}
+
 static void stored_values_cpu(struct cairn_test *t)
 {
 	stored(t, "cpu");
+	stored_rows(t, "cpu");
 }
 
 static void stored_values_cuda(struct cairn_test *t)
 {
 	stored(t, "cuda");
+	stored_rows(t, "cuda");
 }
 
 /* Without qwen3_moe with row scales: at position 48 a router's choice depends on rounding. */
@@ -96,7 +121,9 @@ static void stored_values_cuda(struct cairn_test *t)
 	what(deepseek_q_rows_f16, "deepseek_q_tiny", CAIRN_WEIGHTS_FP8, 1)
 /* stored in 8 bits; not on ref, where a comparison with plain weights would show nothing else */
 #define STORED(what) \
-	what(deepseek_v3_fp8_blocks, "deepseek_v3_fp8_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0)
+	what(deepseek_v3_fp8_blocks, "deepseek_v3_fp8_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0) \
+	what(qwen3_fp8_rows_blocks, "qwen3_fp8_rows_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0) \
+	what(qwen3_fp8_rows, "qwen3_fp8_rows_tiny", CAIRN_WEIGHTS_FP8, 0)
 /* All host tables are one unit, because the references and their bounds take most of the time. */
 #define DEFINE(unit, name, weights, f16) \
 	static void unit##_host(struct cairn_test *t) \

@@ -24,7 +24,12 @@
  * stored this way and each begins at a multiple of 128 rows. Otherwise the weight is quantised again like any
  * other, because the last rows of one matrix share a block, and so a scale, with the first rows of the next.
  * This happens to QKV if q or k has a number of rows that is not a multiple of 128, and to GATE_UP (also of
- * experts) if the intermediate size is not. With a scale per row (fp8) every weight is quantised again.
+ * experts) if the intermediate size is not. With a scale per row (fp8) every such weight is quantised again.
+ *
+ * Row fp8: if config.json announces it (quant_method compressed-tensors, format float-quantized), X.weight
+ * may be stored as F8_E4M3 with X.weight_scale, a scale for each row [rows, 1] or one for the matrix [1]. The
+ * same holds as for block fp8, except that the form fp8 keeps codes and scales, if all matrices packed in the
+ * weight are stored this way, and fp8-blocks quantises again. Activations are never quantised.
  *
  * On request the KV cache, too, holds e4m3, in half the bytes (kv_append.h, attn_paged.h). A layer's scales
  * come from the checkpoint if it has them: the tensor model.layers.N.self_attn.X, where X is k_scale,

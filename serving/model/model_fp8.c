@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * model_fp8 - finds the tensor of a part in a checkpoint, and widens or copies the block fp8 that model.h
+ * model_fp8 - finds the tensor of a part in a checkpoint, and widens or copies the stored fp8 that model.h
  * describes
  */
 #include "serving/model/model_impl.h"
@@ -22,20 +22,36 @@ static int is_float(const struct cairn_tensor *t)
 	return dtype >= 0 && cairn_dtype_is_float(dtype);
 }
 
-static int64_t blocks(int64_t n)
+static int64_t over(int64_t n, int64_t block)
 {
-	return (n + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+	return (n + block - 1) / block;
 }
 
 /* Finds the factors of a matrix that is stored in 8 bits. */
 static int find_factors(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 			const struct cairn_safetensors *st, struct cairn_stored *s)
 {
-	const int64_t shape[] = { blocks(m->whole[p->rows]), blocks(m->whole[p->cols]) };
+	const int64_t rows = m->whole[p->rows], cols = m->whole[p->cols];
+	/* by enum cairn_stored_fp8 */
+	static const char *const suffixes[] = { NULL, "_scale_inv", "_scale", "_scale" };
+	const int64_t sizes[][2] = {
+		{ 1, 1 }, { CAIRN_FP8_BLOCK, CAIRN_FP8_BLOCK }, { 1, cols }, { rows, cols },
+	};
+	const enum cairn_stored_fp8 kind = m->config.stored_fp8;
+	const struct cairn_tensor *found;
+	int64_t shape[2];
+	int32_t rank = 2;
 	char full[128];
 
-	snprintf(full, sizeof(full), "%s_scale_inv", name);
-	CAIRN_TRY(cairn_safetensors_get(st, full, 2, shape, &s->factors));
+	s->block_rows = sizes[kind][0];
+	s->block_cols = sizes[kind][1];
+	shape[0] = over(rows, s->block_rows);
+	shape[1] = over(cols, s->block_cols);
+	snprintf(full, sizeof(full), "%s%s", name, suffixes[kind]);
+	found = cairn_safetensors_find(st, full);
+	if (kind == CAIRN_STORED_TENSOR)		/* [1], or a scalar */
+		rank = found && !found->rank ? 0 : 1;
+	CAIRN_TRY(cairn_safetensors_get(st, full, rank, shape, &s->factors));
 	if (!is_float(s->factors))
 		return cairn_error(EOPNOTSUPP, "%s: %s: dtype %s is not supported (F32, F16, BF16 are)",
 				   s->factors->file, full, cairn_st_dtype_name(s->factors->dtype));
@@ -62,7 +78,13 @@ int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *
 	return 0;
 }
 
-/* Returns the factor of block i. */
+/* Returns the index of the factor of an element of the whole matrix. */
+static int64_t factor_of(const struct cairn_stored *s, int64_t row, int64_t column)
+{
+	return row / s->block_rows * over(s->tensor->shape[1], s->block_cols) + column / s->block_cols;
+}
+
+/* Returns factor i. */
 static double factor_at(const struct cairn_stored *s, int64_t i)
 {
 	const int dtype = cairn_st_to_dtype(s->factors->dtype);
@@ -80,7 +102,10 @@ static int refuse_element(const struct cairn_stored *s, int64_t element, int dty
 			   cairn_dtype_name(dtype));
 }
 
-/* The codes of a row of this rank's part that share a factor: `num` columns from `at` on. */
+/*
+ * The codes of a row of this rank's part that share a factor: `num` columns from `at` on, at most
+ * CAIRN_FP8_BLOCK. No piece has elements of two blocks, because a block has as many columns, or all.
+ */
 struct piece {
 	const uint8_t *codes;
 	int64_t at, num;
@@ -97,7 +122,7 @@ static struct piece piece_at(const struct cairn_stored *s, int64_t row, int64_t 
 	return (struct piece){
 		.codes = (const uint8_t *)s->tensor->data + row * whole + col, .at = at,
 		.num = (end < s->cut.cols ? end : s->cut.cols) - at,
-		.factor = factor_at(s, row / CAIRN_FP8_BLOCK * blocks(whole) + col / CAIRN_FP8_BLOCK),
+		.factor = factor_at(s, factor_of(s, row, col)),
 	};
 }
 
@@ -144,22 +169,25 @@ int cairn_model_widen(const struct cairn_stored *s, int dtype, int64_t from, int
 int cairn_model_keeps_codes(const struct cairn_model *m, const struct cairn_part *p,
 			    const struct cairn_place *place, const struct cairn_stored *s)
 {
+	const int is_blocks = m->config.stored_fp8 == CAIRN_STORED_BLOCKS;
 	int32_t n, k;
 	int64_t row;
 
-	if (s->cut.first_row % CAIRN_FP8_BLOCK || s->cut.first_col % CAIRN_FP8_BLOCK ||
-	    s->cut.rows != m->dims[p->rows] || s->cut.cols != m->dims[p->cols])
-		return 0;	/* blocks of the share are not those of the checkpoint */
-	if (m->weights != CAIRN_WEIGHTS_FP8_BLOCKS || !s->factors || !cairn_weight_fp8(m, p->weight, &n, &k))
+	if (!s->factors || !cairn_weight_fp8(m, p->weight, &n, &k) || s->cut.rows != m->dims[p->rows] ||
+	    s->cut.cols != m->dims[p->cols])
 		return 0;
+	if (m->weights == CAIRN_WEIGHTS_FP8)
+		return !is_blocks;	/* the scale of a whole matrix is repeated for its rows */
+	if (!is_blocks || s->cut.first_row % CAIRN_FP8_BLOCK || s->cut.first_col % CAIRN_FP8_BLOCK)
+		return 0;		/* blocks of the share are not those of the checkpoint */
 	row = place->first / (int64_t)cairn_dtype_bytes(m->dtype) / k % n;
 	return row % CAIRN_FP8_BLOCK == 0 &&
 	       (m->dims[p->rows] % CAIRN_FP8_BLOCK == 0 || row + m->dims[p->rows] == n);
 }
 
 /*
- * Returns a column of the row whose value is not finite in dtype, in the first block that has one, or -1.
- * Only the largest code of each block is tested, because its value is the largest.
+ * Returns a column of the row whose value is not finite in dtype, in the first piece that has one, or -1.
+ * Only the largest code of each piece is tested, because its value is the largest.
  */
 static int64_t not_finite(const struct cairn_stored *s, int64_t row, int dtype)
 {
@@ -222,23 +250,24 @@ int cairn_model_load_codes(const struct cairn_model *m, const struct cairn_part 
 			   int64_t max_factors, void *stream)
 {
 	const int64_t first = place->first / (int64_t)cairn_dtype_bytes(m->dtype);
-	const int64_t cols = blocks(s->cut.cols), num = blocks(s->cut.rows) * cols;
-	const int64_t first_factor = s->cut.first_row / CAIRN_FP8_BLOCK * s->factors->shape[1] +
-				     s->cut.first_col / CAIRN_FP8_BLOCK;
+	const int64_t rows = s->cut.rows, block = m->weights == CAIRN_WEIGHTS_FP8 ? 1 : CAIRN_FP8_BLOCK;
 	char *codes = (char *)cairn_model_weight(m, place->layer, p->weight) + first;
 	float *scales = (float *)(uintptr_t)cairn_model_scale(m, place->layer, p->weight);
+	int64_t across, num;
 	int32_t n, k;
 
 	CAIRN_TRY(check_codes(s, m->dtype));
 	cairn_weight_fp8(m, p->weight, &n, &k);
-	scales += first / ((int64_t)n * k) * cairn_weight_scales(m, n, k) +
-		  first / k % n / CAIRN_FP8_BLOCK * blocks(k);
+	across = block > 1 ? over(k, block) : 1;	/* scales of a row */
+	num = over(rows, block) * across;
+	scales += first / ((int64_t)n * k) * cairn_weight_scales(m, n, k) + first / k % n / block * across;
 	CAIRN_TRY(copy_codes(m, s, codes, stream));
 	for (int64_t from = 0, count; from < num; from += count) {
 		count = num - from < max_factors ? num - from : max_factors;
 		for (int64_t i = 0; i < count; i++)
-			scratch[i] = (float)factor_at(s, first_factor + (from + i) / cols *
-						      s->factors->shape[1] + (from + i) % cols);
+			scratch[i] = (float)factor_at(s, factor_of(
+				s, s->cut.first_row + (from + i) / across * block,
+				s->cut.first_col + (from + i) % across * CAIRN_FP8_BLOCK));
 		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, scales + from, scratch,
 				      (size_t)count * sizeof(float), CAIRN_COPY_TO_DEVICE, stream));
 		CAIRN_TRY(CAIRN_TABLE(m->impl, stream_sync, stream));	/* scratch is reused */

@@ -72,13 +72,15 @@ struct cairn_cut {
 };
 
 /*
- * A part as stored. factors: block factors of an e4m3 matrix, whose tensor is the whole one; NULL: the tensor
- * has a wider float type. share: a rank's part of such a tensor, which tensor then points to.
+ * A part as stored. factors: scales of an e4m3 matrix, whose tensor is the whole one; NULL: the tensor has a
+ * wider float type. Blocks of block_rows x block_cols elements share a scale; the scales of the first row of
+ * blocks are stored first. share: a rank's part of a tensor of a wider type, which tensor then points to.
  */
 struct cairn_stored {
 	const struct cairn_tensor *tensor, *factors;
 	struct cairn_tensor share;
 	struct cairn_cut cut;
+	int64_t block_rows, block_cols;
 };
 
 /*

@@ -69,23 +69,33 @@ static double at(const struct cairn_tensor *t, int64_t i)
 	return cairn_load(t->data, cairn_st_to_dtype(t->dtype), i);
 }
 
-/* Widens a matrix that is stored as e4m3 with factors of blocks, without rounding. */
+/* Returns the scales of rows, or of the whole matrix; NULL: the matrix has scales of blocks, or none. */
+static const struct cairn_tensor *row_scales(struct ref *r, int layer, const char *name)
+{
+	char full[160];
+
+	snprintf(full, sizeof(full), "model.layers.%d.%s_scale", layer, name);
+	return cairn_safetensors_find(r->st, full);
+}
+
+/* Widens a matrix that is stored as e4m3, without rounding. */
 static void widen_codes(struct ref *r, double *m, const struct cairn_tensor *t, int layer, const char *name)
 {
 	const int64_t cols = t->shape[1], across = (cols + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
 	const uint8_t *codes = t->data;
-	const struct cairn_tensor *factors;
+	const struct cairn_tensor *factors, *rows = row_scales(r, layer, name);
 	double values[256];
 	char full[112];
 
 	for (int i = 0; i < 256; i++)
 		values[i] = fp8_value((uint8_t)i);
 	snprintf(full, sizeof(full), "%s_scale_inv", name);
-	factors = tensor(r, layer, full);
+	factors = rows ? rows : tensor(r, layer, full);
 	for (int64_t i = 0; factors && i < t->shape[0]; i++)
 		for (int64_t j = 0; j < cols; j++)
 			m[i * cols + j] = values[codes[i * cols + j]] *
-					  at(factors, i / CAIRN_FP8_BLOCK * across + j / CAIRN_FP8_BLOCK);
+					  at(factors, rows ? (rows->rank > 1 ? i : 0) :
+					     i / CAIRN_FP8_BLOCK * across + j / CAIRN_FP8_BLOCK);
 }
 
 /* Returns a tensor as doubles; the caller frees it. NULL: r->failed is set. */
@@ -173,19 +183,20 @@ static void quantise(struct ref *r, double *w, int n, int k)
 	free(args.scale);
 }
 
-/* Returns whether the checkpoint has the matrix in 8 bits. */
-static int is_stored_in_8_bits(struct ref *r, int layer, const char *full)
+/* Returns whether the checkpoint has the matrix in 8 bits, with scales of the kind that the engine keeps. */
+static int is_kept(struct ref *r, int layer, const char *full)
 {
 	const struct cairn_tensor *t = tensor(r, layer, full);
 
-	return t && t->dtype == CAIRN_ST_F8_E4M3;
+	return t && t->dtype == CAIRN_ST_F8_E4M3 &&
+	       (r->weights == CAIRN_WEIGHTS_FP8) == (row_scales(r, layer, full) != NULL);
 }
 
 /*
  * Quantises a part of a packed matrix. With row scales, or if each part has a multiple of 128 rows, the parts
  * are independent; here q, k and v must meet that condition. Otherwise gate and up are quantised together,
- * gate first. With block scales an independent part that is stored in 8 bits keeps its values; either all of
- * q, k and v (or of gate and up) are stored in 8 bits, or none.
+ * gate first. An independent part that is stored in 8 bits with scales of the same kind keeps its values;
+ * either all of q, k and v (or of gate and up) are stored in 8 bits, or none.
  */
 static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, const char *name,
 			    const char *full)
@@ -216,7 +227,7 @@ static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, c
 		free(both);
 		return;
 	}
-	if (r->weights != CAIRN_WEIGHTS_FP8_BLOCKS || !is_stored_in_8_bits(r, layer, full))
+	if (!is_kept(r, layer, full))
 		quantise(r, w, n, k);
 }
 

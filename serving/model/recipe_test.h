@@ -40,8 +40,9 @@ static inline uint64_t recipe_hash(int seed, const char *name)
 
 struct recipe_line {
 	/*
-	 * codes3: like codes, but bf16 does not represent the values, and the largest code does not occur, so
-	 * that quantising the values gives other factors and codes
+	 * codes, rows, tensor: e4m3, with factors of blocks, of rows, or one in all
+	 * codes3, rows3, tensor3: the same, but bf16 does not represent the values, and the largest code does
+	 * not occur, so that quantising the values gives other factors and codes
 	 */
 	char kind[8], name[96];
 	int rows, cols, shift;		/* cols 0: a vector */
@@ -56,7 +57,13 @@ static inline int recipe_next(FILE *f, struct recipe_line *l)
 	return !strcmp(l->kind, "norm") || fscanf(f, " %d %d", &l->cols, &l->shift) == 2;
 }
 
-/* A tensor that a line describes. A line of codes has two: the codes, and the factors of their blocks. */
+/* Returns whether a line describes e4m3 with factors. */
+static inline int recipe_is_e4m3(const struct recipe_line *l)
+{
+	return strchr("crt", *l->kind) != NULL;
+}
+
+/* A tensor that a line describes. A line of e4m3 has two: the codes, and the factors. */
 struct recipe_tensor {
 	char name[112];
 	const char *dtype;
@@ -66,12 +73,13 @@ struct recipe_tensor {
 
 static inline struct recipe_tensor recipe_tensor(const struct recipe_line *l, int factors)
 {
-	int codes = *l->kind == 'c';
+	int codes = recipe_is_e4m3(l);
 	struct recipe_tensor t = { .dtype = *l->kind == 's' || factors ? "F32" : codes ? "F8_E4M3" : "BF16" };
 
-	snprintf(t.name, sizeof(t.name), "%s%s", l->name, factors ? "_scale_inv" : "");
-	t.rows = factors ? (l->rows + 127) / 128 : l->rows;
-	t.cols = factors ? (l->cols + 127) / 128 : l->cols;
+	snprintf(t.name, sizeof(t.name), "%s%s", l->name,
+		 !factors ? "" : *l->kind == 'c' ? "_scale_inv" : "_scale");
+	t.rows = !factors || *l->kind == 'r' ? l->rows : *l->kind == 't' ? 1 : (l->rows + 127) / 128;
+	t.cols = !factors ? l->cols : *l->kind == 'r' ? 1 : *l->kind == 't' ? 0 : (l->cols + 127) / 128;
 	t.count = (size_t)(t.rows * (t.cols ? t.cols : 1));
 	t.bytes = t.count * (strcmp(t.dtype, "F32") ? codes ? 1 : 2 : 4);
 	return t;
@@ -80,24 +88,25 @@ static inline struct recipe_tensor recipe_tensor(const struct recipe_line *l, in
 /* Returns the bytes of a line's tensors in the file. */
 static inline size_t recipe_bytes(const struct recipe_line *l)
 {
-	return recipe_tensor(l, 0).bytes + (*l->kind == 'c' ? recipe_tensor(l, 1).bytes : 0);
+	return recipe_tensor(l, 0).bytes + (recipe_is_e4m3(l) ? recipe_tensor(l, 1).bytes : 0);
 }
 
 static inline void recipe_fill(const struct recipe_line *l, const struct recipe_tensor *t, int seed, char *to)
 {
+	const int inexact = l->kind[strlen(l->kind) - 1] == '3';
 	uint64_t h = recipe_hash(seed, t->name);
 
 	for (size_t i = 0; i < t->count; i++) {
 		int bits = recipe_bits(h, i, 7);
 		double v = *l->kind == 'n' ? 0.5 + bits / 128.0 : (2 * bits - 127) / (double)(1 << l->shift);
 		float factor = (float)(8 + recipe_bits(h, i, 3)) / (float)(1 << l->shift) /
-			       (strcmp(l->kind, "codes3") ? 1 : 3);
-		float f32 = *l->kind == 'c' ? factor : (float)v;
-		uint8_t code = (uint8_t)recipe_bits(h, i, 8), most = strcmp(l->kind, "codes3") ? 126 : 125;
+			       (inexact ? 3 : 1);
+		float f32 = recipe_is_e4m3(l) ? factor : (float)v;
+		uint8_t code = (uint8_t)recipe_bits(h, i, 8), most = inexact ? 125 : 126;
 
 		if (!strcmp(t->dtype, "F32"))
 			memcpy(to + 4 * i, &f32, sizeof(f32));
-		else if (*l->kind == 'c')
+		else if (recipe_is_e4m3(l))
 			to[i] = (char)((code & 127) > most ? (code & 128) + most : code);
 		else
 			cairn_store(to, CAIRN_BF16, (int64_t)i, v);
@@ -123,7 +132,7 @@ static inline int recipe_weights(struct cairn_test *t, const char *recipe)
 	rewind(f);
 	EXPECT(t, fscanf(f, "seed %d", &seed) == 1);
 	while (recipe_next(f, &l)) {
-		for (int factors = 0; factors <= (*l.kind == 'c'); factors++) {
+		for (int factors = 0; factors <= recipe_is_e4m3(&l); factors++) {
 			struct recipe_tensor x = recipe_tensor(&l, factors);
 			char shape[32];
 

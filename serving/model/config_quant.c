@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+/* config_quant - reads quantization_config: how a checkpoint stores matrices as e4m3 */
+#include "serving/model/config_impl.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+
+#define FP8_BLOCK	128		/* rows and columns of a block with a scale */
+#define GROUP		"quantization_config.config_groups.*."	/* in messages: the only group */
+#define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
+
+/* Reads what quant_method "fp8" has: scales of 128 x 128 blocks, as DeepSeek-V3 is published. */
+static int get_blocks(const json_t *quant, struct cairn_json_at in, struct cairn_model_config *c)
+{
+	static const char *const formats[] = { "e4m3" };
+	json_t *block = NULL;
+	int format = 0;
+
+	CAIRN_TRY(cairn_config_choice(quant, in, "fmt", formats, COUNT(formats), &format));
+	CAIRN_TRY(cairn_json_child(quant, in, "weight_block_size", true, JSON_ARRAY, &block));
+	for (size_t i = 0; i < json_array_size(block) || i < 2; i++)
+		if (i > 1 || json_integer_value(json_array_get(block, i)) != FP8_BLOCK)
+			return cairn_error(EOPNOTSUPP, "%s: quantization_config.weight_block_size: only "
+					   "[%d, %d] is supported", in.file, FP8_BLOCK, FP8_BLOCK);
+	c->stored_fp8 = CAIRN_STORED_BLOCKS;
+	return 0;
+}
+
+/* Refuses numbers other than symmetric 8-bit floats. */
+static int check_numbers(const json_t *scheme, struct cairn_json_at at)
+{
+	static const char *const types[] = { "float" };
+	int64_t bits = 8;
+	int type = 0;
+
+	CAIRN_TRY(cairn_config_choice(scheme, at, "type", types, COUNT(types), &type));
+	CAIRN_TRY(cairn_json_int(scheme, at, "num_bits", true, 1, 64, &bits));
+	if (bits != 8)
+		return cairn_error(EOPNOTSUPP, "%s: %snum_bits: %d is not supported (8 is)", at.file,
+				   at.where, (int)bits);
+	if (json_is_false(json_object_get(scheme, "symmetric")))
+		return cairn_error(EOPNOTSUPP, "%s: %ssymmetric: false is not supported", at.file, at.where);
+	return 0;
+}
+
+/*
+ * Reads the one group of a compressed-tensors checkpoint. Only the number format of activations is checked,
+ * because activations are not quantised here, which is closer to the original model.
+ */
+static int get_group(const json_t *group, const char *file, struct cairn_model_config *c)
+{
+	static const char *const strategies[] = { "channel", "tensor" };
+	static const enum cairn_stored_fp8 stored[] = { CAIRN_STORED_ROWS, CAIRN_STORED_TENSOR };
+	const struct cairn_json_at at = { file, GROUP }, of_weights = { file, GROUP "weights." };
+	const struct cairn_json_at of_inputs = { file, GROUP "input_activations." };
+	json_t *targets = NULL, *weights = NULL, *inputs = NULL, *outputs = NULL;
+	const char *target;
+	int strategy = -1;
+
+	CAIRN_TRY(cairn_json_child(group, at, "targets", true, JSON_ARRAY, &targets));
+	target = json_string_value(json_array_get(targets, 0));
+	if (json_array_size(targets) != 1 || !target || strcmp(target, "Linear"))
+		return cairn_error(EOPNOTSUPP, "%s: %stargets: only [\"Linear\"] is supported", at.file,
+				   at.where);
+	CAIRN_TRY(cairn_json_child(group, at, "weights", true, JSON_OBJECT, &weights));
+	CAIRN_TRY(check_numbers(weights, of_weights));
+	CAIRN_TRY(cairn_config_choice(weights, of_weights, "strategy", strategies, COUNT(strategies),
+				      &strategy));
+	if (strategy < 0)
+		return cairn_error(EINVAL, "%s: %sstrategy: is missing", at.file, of_weights.where);
+	CAIRN_TRY(cairn_json_child(group, at, "input_activations", false, JSON_OBJECT, &inputs));
+	if (inputs)
+		CAIRN_TRY(check_numbers(inputs, of_inputs));
+	CAIRN_TRY(cairn_json_child(group, at, "output_activations", false, JSON_OBJECT, &outputs));
+	if (outputs)
+		return cairn_error(EOPNOTSUPP, "%s: %soutput_activations: is not supported", at.file,
+				   at.where);
+	c->stored_fp8 = stored[strategy];
+	return 0;
+}
+
+/*
+ * Reads what quant_method "compressed-tensors" has. Its key `ignore` is not needed, because a matrix that was
+ * left out is stored in a wider type.
+ */
+static int get_compressed(const json_t *quant, struct cairn_json_at in, struct cairn_model_config *c)
+{
+	static const char *const formats[] = { "float-quantized" }, *const states[] = { "compressed" };
+	static const char *const dense[] = { "dense" };
+	const struct cairn_json_at in_groups = { in.file, "quantization_config.config_groups." };
+	const struct cairn_json_at in_sparsity = { in.file, "quantization_config.sparsity_config." };
+	json_t *groups = NULL, *group = NULL, *sparsity = NULL, *transform = NULL;
+	const char *name;
+	int format = -1, state = 0, sparse = 0;
+
+	CAIRN_TRY(cairn_config_choice(quant, in, "format", formats, COUNT(formats), &format));
+	if (format < 0)
+		return cairn_error(EINVAL, "%s: quantization_config.format: is missing", in.file);
+	CAIRN_TRY(cairn_config_choice(quant, in, "quantization_status", states, COUNT(states), &state));
+	CAIRN_TRY(cairn_json_child(quant, in, "sparsity_config", false, JSON_OBJECT, &sparsity));
+	if (sparsity)
+		CAIRN_TRY(cairn_config_choice(sparsity, in_sparsity, "format", dense, COUNT(dense),
+					      &sparse));
+	CAIRN_TRY(cairn_json_child(quant, in, "transform_config", false, JSON_OBJECT, &transform));
+	if (transform && json_object_size(transform))
+		return cairn_error(EOPNOTSUPP, "%s: quantization_config.transform_config: is not supported",
+				   in.file);
+	CAIRN_TRY(cairn_json_child(quant, in, "config_groups", true, JSON_OBJECT, &groups));
+	if (json_object_size(groups) != 1)
+		return cairn_error(EOPNOTSUPP, "%s: quantization_config.config_groups: has %zu groups, "
+				   "only 1 is supported", in.file, json_object_size(groups));
+	name = json_object_iter_key(json_object_iter(groups));
+	CAIRN_TRY(cairn_json_child(groups, in_groups, name, true, JSON_OBJECT, &group));
+	return get_group(group, in.file, c);
+}
+
+int cairn_config_quantization(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	static const char *const methods[] = { "fp8", "compressed-tensors" };
+	const json_t *given = json_object_get(root, "quantization_config");
+	const struct cairn_json_at in = { at.file, "quantization_config." };
+	json_t *quant = NULL;
+	int method = -1;
+
+	if (!given || json_is_null(given))
+		return 0;
+	CAIRN_TRY(cairn_json_child(root, at, "quantization_config", true, JSON_OBJECT, &quant));
+	CAIRN_TRY(cairn_config_choice(quant, in, "quant_method", methods, COUNT(methods), &method));
+	if (method < 0)
+		return cairn_error(EOPNOTSUPP, "%s: quantization_config: quantized weights are not supported "
+				   "without a quant_method", at.file);
+	return method ? get_compressed(quant, in, c) : get_blocks(quant, in, c);
+}
