@@ -264,6 +264,31 @@ out:
 	close_golden(&g);
 }
 
+/* A rank that has some columns of a matrix keeps their codes, and the scales of all rows. */
+static void columns_are_kept(struct cairn_test *t, const struct cairn_impl *impl, const struct golden *g,
+			     const struct cairn_safetensors *st, int one_scale)
+{
+	static const char name[] = "model.layers.1.self_attn.o_proj.weight";
+	const struct cairn_tensor *codes = cairn_safetensors_find(st, name), *factors;
+	struct cairn_model *m = NULL;
+	const uint8_t *kept;
+	const float *scale;
+	char full[64];
+
+	snprintf(full, sizeof(full), "%s_scale", name);
+	factors = cairn_safetensors_find(st, full);
+	if (!EXPECT(t, cairn_model_load_rank(&m, impl, g->dir, 1, 2, CAIRN_WEIGHTS_FP8, CAIRN_KV_PLAIN, NULL,
+					     NULL) == 0) || !EXPECT(t, codes && factors))
+		return;
+	kept = cairn_model_weight(m, 1, CAIRN_W_O);
+	scale = cairn_model_scale(m, 1, CAIRN_W_O);
+	for (int r = 0; r < 128; r++) {
+		EXPECT(t, !memcmp(kept + 128 * r, (const uint8_t *)codes->data + 256 * r + 128, 128));
+		EXPECT(t, (double)scale[r] == cairn_load(factors->data, CAIRN_F32, one_scale ? 0 : r));
+	}
+	cairn_model_free(m);
+}
+
 /* The form fp8 keeps codes and scales of rows, and repeats the one scale of a matrix. */
 static void rows_are_kept(struct cairn_test *t)
 {
@@ -306,6 +331,7 @@ static void rows_are_kept(struct cairn_test *t)
 				EXPECT(t, (double)scale[r] == cairn_load(factors->data, CAIRN_F32,
 									 k ? 0 : r));
 		}
+		columns_are_kept(t, &impl, &g, st, k);
 		cairn_safetensors_close(st);
 		cairn_model_free(m);
 		close_golden(&g);
