@@ -17,6 +17,7 @@
 #include "serving/cli/command.h"
 
 enum { ROUNDS = 4, CHECK_STEPS = 16, MAX_CALLS = 128, MAX_UNITS_NAMED = 16, MIN_CALLS = 6 };
+enum { ENOUGH = 100 };	/* replays that differ; more say no more */
 #define LAUNCH_S	0.02
 #define PARTS		CAIRN_SCREEN_PARTS
 
@@ -140,7 +141,7 @@ static int replay(struct validate_device *d, const struct cairn_screen_args *lik
 	o.args.seed = like->seed;
 	o.args.first_round = e->round;
 	o.args.only = place;
-	for (int i = 0; i < times && !ret && (i < 3 || cairn_now() < end); i++) {
+	for (int i = 0; i < times && !ret && *differed < ENOUGH && (i < 3 || cairn_now() < end); i++) {
 		const uint64_t *got = o.digest;
 
 		ret = call(d, &o);
