@@ -281,6 +281,9 @@ static int start(struct validate_device *d)
 	CAIRN_TRY(d->impl.device_info(&d->info));
 	CAIRN_TRY(d->impl.stream_create(&d->stream));
 	d->on_host = !!(d->impl.flags & CAIRN_IMPL_HOST_MEM);
+	d->budget_s = d->on_host ? QUICK_S / 10 : QUICK_S;
+	if (d->opt->minutes > 0)
+		d->budget_s = d->opt->minutes * 60;
 	/* a host of one or two processors still has a majority */
 	d->units = d->on_host && d->info.num_sms < 4 ? 4 : d->info.num_sms;
 	if (d->units > CAIRN_SCREEN_MAX_UNITS)
@@ -326,7 +329,7 @@ static int run_pass(struct validate_device *d, double seconds, double sum)
 static void run_all(struct validate_device *d)
 {
 	double quick = d->on_host ? QUICK_S / 10 : QUICK_S;
-	double begun = cairn_now(), all = d->opt->minutes > 0 ? d->opt->minutes * 60 : quick, sum = 0;
+	double begun = cairn_now(), all = d->budget_s, sum = 0;
 
 	for (int i = 0; i < validate_num_tests; i++)
 		if (validate_selects(d->opt->only, validate_tests[i].name))

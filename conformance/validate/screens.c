@@ -22,7 +22,6 @@ enum { ENOUGH = 100 };	/* replays that differ; more say no more */
 #define PARTS		CAIRN_SCREEN_PARTS
 
 static const int replays_of_event = 1000;
-static const double replay_s = 1;
 
 /* Outputs of a call, on the device and on the host. */
 struct outputs {
@@ -129,7 +128,7 @@ static int replay(struct validate_device *d, const struct cairn_screen_args *lik
 		  int32_t place, int times, int64_t *ran, int64_t *differed)
 {
 	struct outputs o;
-	double end = cairn_now() + replay_s;
+	double end = cairn_now() + d->budget_s / 50;
 	int ret = alloc_outputs(d, &o, 1, 1, 0);
 
 	*ran = *differed = 0;
