@@ -230,6 +230,7 @@ static int write_record(FILE *f, const struct device *d, const json_t *row)
 
 	identify(d, id);
 	json_object_set_new(r, "id", json_string(id));
+	json_object_set_new(r, "driver", json_string(text_of(d->who, "driver")));
 	if (d->opt->identify) {
 		gethostname(host, sizeof(host) - 1);
 		json_object_set(r, "uuid", json_object_get(d->who, "uuid"));
