@@ -25,7 +25,7 @@ import sys
 import compare
 from base import plots, views
 from claims import all_claims
-from sections import attention_section, cards, collectives, disagg_section, dsmem, energy, fused_section, ladder, operations, rdma_section, serving_section
+from sections import attention_section, cards, collectives, disagg_section, dsmem, energy, fused_section, ladder, operations, rdma_section, serving_section, validate_section
 from base.page import DASH, Html, Page, code, esc, join, listing, num, percent, tag, tbps, us
 from sections.cards import COUNTED, counted
 from base.records import BadRecords, Ceilings, Machine, Rows, load
@@ -346,6 +346,7 @@ def build(measured, recordings=()):
         rdma_section.section,
         serving_section.section,
         disagg_section.section,
+        validate_section.section,
         operations.others,
     ):
         section(page, ctx)

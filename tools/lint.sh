@@ -18,6 +18,9 @@ git grep -lE '<<<' -- '*_test.c' && complain "a test launches a kernel directly"
 for f in $(grep -ohE '^(template <int n> )?PTX [^(]*ptx_[a-z0-9_A-Z]+\(' primitives/ptx/ptx.cuh primitives/ptx/ptx_copy.cuh | grep -oE 'ptx_\w+'); do
 	grep -qw "$f" primitives/ptx/ptx_all.cu || complain "primitives/ptx/ptx_all.cu: $f is missing"
 done
+# The suite reads the driver's counters and changes nothing: no function of NVML that sets, resets or clears is loaded.
+git grep -nE '"nvml[A-Za-z_0-9]*(Set|Reset|Clear|Freeze|Modify|Create|Destroy|Register|Remove|Discover|Activate)' -- '*.c' '*.h' &&
+	complain "a function of NVML that changes something"
 # Lines have at most 110 columns, with tabs at every 8; the generated Unicode table is exempt.
 for f in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.js' 2>/dev/null | grep -v '^serving/tokenizer/unicode_tables\.h$'); do
 	[ -f "$f" ] && expand "$f" | awk -v f="$f" 'length($0) > 110 { print f ":" FNR ": " length($0) " columns"; n = 1 } END { exit !n }' &&

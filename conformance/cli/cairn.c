@@ -7,6 +7,7 @@
 #include "conformance/cli/suite_command.h"
 #include "conformance/doctor/doctor.h"
 #include "conformance/tables/program.h"
+#include "conformance/validate/validate.h"
 #include "serving/bench/bench_serve.h"
 #include "serving/cli/commands.h"
 #include "serving/grammar/grammar.h"
@@ -72,6 +73,7 @@ static const struct command {
 	{ "disagg-plan", "simulates how to split GPUs between model and attention workers",
 	  cairn_cmd_disagg_plan },
 	{ "doctor", "tells what this machine has and lacks for Cairn", cairn_cmd_doctor },
+	{ "validate", "tests whether each GPU of this node is sound", cairn_cmd_validate },
 	{ "version", "version and digest of the sources", run_version },
 };
 

@@ -11,6 +11,17 @@
  *   reset N	the energy starts again at 0 when it has been read N times
  *   init, find, energy, power, clock, fields, field, violation N
  *		that call returns NVML's error N; field: fields succeed and the one field has this error
+ *   ecc, uncorrected, replays N
+ *		that counter grows by N at every read of it, from 7 on
+ *   pending, failed N
+ *		a row of memory waits to be remapped, or could not be
+ *   reasons N	bits of what holds the clock down (4: the power cap)
+ *   celsius N	temperature (60)
+ *   width N	PCIe lanes, of 16 (16)
+ *   links N	NVLinks that are up, of 18 (18); drop N: one less from the N-th read on
+ *   processes N
+ *		processes on the card (0)
+ *   lost N	every query of health says so from the N-th read of the temperature on
  *
  * The card's PCI address is 0000:1b:00.0. With FAKE_NO_ENERGY and FAKE_NO_FIELDS the library lacks these
  * functions, as old versions do.
@@ -42,6 +53,17 @@ int nvmlDeviceGetPowerUsage(void *device, unsigned int *mw);
 int nvmlDeviceGetClockInfo(void *device, int type, unsigned int *mhz);
 int nvmlDeviceGetFieldValues(void *device, int count, struct field_value *values);
 int nvmlDeviceGetViolationStatus(void *device, int policy, struct violation_time *time);
+int nvmlDeviceGetTotalEccErrors(void *device, int type, int counter, unsigned long long *count);
+int nvmlDeviceGetRemappedRows(void *device, unsigned int *corrected, unsigned int *uncorrected,
+			      unsigned int *pending, unsigned int *failed);
+int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *reasons);
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned int *celsius);
+int nvmlDeviceGetCurrPcieLinkWidth(void *device, unsigned int *lanes);
+int nvmlDeviceGetMaxPcieLinkWidth(void *device, unsigned int *lanes);
+int nvmlDeviceGetPcieReplayCounter(void *device, unsigned int *count);
+int nvmlDeviceGetNvLinkState(void *device, unsigned int link, int *active);
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, void *infos);
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned int len);
 int fake_nvml_users(void);
 
 static int users, card;
@@ -145,4 +167,94 @@ int nvmlDeviceGetViolationStatus(void *device, int policy, struct violation_time
 	time->reference_us = (unsigned long long)(now_ns() / 1000);
 	time->violation_ns = policy ? 0 : (unsigned long long)(now_ns() / 100 * option("capped", 25));
 	return result("violation", device);
+}
+
+/* Returns a counter that grows by the option's number at every read. */
+static unsigned long long growing(const char *name, int which)
+{
+	static unsigned long long counters[3] = { 7, 7, 7 };
+
+	return counters[which] += (unsigned long long)option(name, 0);
+}
+
+static int temperature_reads;
+
+static int health(void *device)
+{
+	long long lost = option("lost", 0);
+
+	return lost && temperature_reads >= lost ? 15 : result("health", device);
+}
+
+int nvmlDeviceGetTotalEccErrors(void *device, int type, int counter, unsigned long long *count)
+{
+	*count = counter ? 0 : type ? growing("uncorrected", 0) : growing("ecc", 1);
+	return health(device);
+}
+
+int nvmlDeviceGetRemappedRows(void *device, unsigned int *corrected, unsigned int *uncorrected,
+			      unsigned int *pending, unsigned int *failed)
+{
+	*corrected = *uncorrected = 1;
+	*pending = (unsigned int)option("pending", 0);
+	*failed = (unsigned int)option("failed", 0);
+	return health(device);
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *reasons)
+{
+	*reasons = (unsigned long long)option("reasons", 4);
+	return health(device);
+}
+
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned int *celsius)
+{
+	*celsius = sensor ? 0 : (unsigned int)option("celsius", 60);
+	temperature_reads++;
+	return health(device);
+}
+
+int nvmlDeviceGetCurrPcieLinkWidth(void *device, unsigned int *lanes)
+{
+	*lanes = (unsigned int)option("width", 16);
+	return health(device);
+}
+
+int nvmlDeviceGetMaxPcieLinkWidth(void *device, unsigned int *lanes)
+{
+	*lanes = 16;
+	return health(device);
+}
+
+int nvmlDeviceGetPcieReplayCounter(void *device, unsigned int *count)
+{
+	*count = (unsigned int)growing("replays", 2);
+	return health(device);
+}
+
+int nvmlDeviceGetNvLinkState(void *device, unsigned int link, int *active)
+{
+	static int num_reads;
+	long long drop = option("drop", 0);
+
+	num_reads += link == 0;
+	*active = link < option("links", 18) - (drop && num_reads >= drop);
+	return health(device);
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, void *infos)
+{
+	(void)infos;
+	*count = (unsigned int)option("processes", 0);
+	return *count ? 7 : health(device);
+}
+
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned int len)
+{
+	static const char text[] = "GPU-00000000-0000-0000-0000-000000000001";
+
+	if (len < sizeof(text))
+		return 7;
+	memcpy(uuid, text, sizeof(text));
+	return health(device);
 }

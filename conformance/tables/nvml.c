@@ -16,8 +16,8 @@
 #include "primitives/base/optional.h"
 
 enum {
-	SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, FUNCTION_NOT_FOUND = 13,
-	GPU_IS_LOST = 15
+	SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9,
+	FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15
 };
 enum { CLOCK_SM = 1 };
 enum { POLICY_POWER = 0 };
@@ -55,6 +55,18 @@ struct cairn_nvml {
 	int (*clock)(void *device, int type, unsigned int *mhz);
 	int (*fields)(void *device, int count, struct field_value *values);
 	int (*violation)(void *device, int policy, struct violation_time *time);
+	int (*ecc)(void *device, int type, int counter, unsigned long long *count);
+	int (*remapped)(void *device, unsigned int *corrected, unsigned int *uncorrected,
+			unsigned int *pending, unsigned int *failed);
+	int (*reasons)(void *device, unsigned long long *reasons);
+	int (*old_reasons)(void *device, unsigned long long *reasons);
+	int (*temperature)(void *device, int sensor, unsigned int *celsius);
+	int (*pcie_width)(void *device, unsigned int *lanes);
+	int (*pcie_max_width)(void *device, unsigned int *lanes);
+	int (*pcie_replays)(void *device, unsigned int *count);
+	int (*link)(void *device, unsigned int link, int *active);
+	int (*processes)(void *device, unsigned int *count, void *infos);
+	int (*uuid)(void *device, char *uuid, unsigned int len);
 };
 
 static const struct {
@@ -71,6 +83,17 @@ static const struct {
 	{ offsetof(struct cairn_nvml, clock), "nvmlDeviceGetClockInfo", 0 },
 	{ offsetof(struct cairn_nvml, fields), "nvmlDeviceGetFieldValues", 0 },
 	{ offsetof(struct cairn_nvml, violation), "nvmlDeviceGetViolationStatus", 0 },
+	{ offsetof(struct cairn_nvml, ecc), "nvmlDeviceGetTotalEccErrors", 0 },
+	{ offsetof(struct cairn_nvml, remapped), "nvmlDeviceGetRemappedRows", 0 },
+	{ offsetof(struct cairn_nvml, reasons), "nvmlDeviceGetCurrentClocksEventReasons", 0 },
+	{ offsetof(struct cairn_nvml, old_reasons), "nvmlDeviceGetCurrentClocksThrottleReasons", 0 },
+	{ offsetof(struct cairn_nvml, temperature), "nvmlDeviceGetTemperature", 0 },
+	{ offsetof(struct cairn_nvml, pcie_width), "nvmlDeviceGetCurrPcieLinkWidth", 0 },
+	{ offsetof(struct cairn_nvml, pcie_max_width), "nvmlDeviceGetMaxPcieLinkWidth", 0 },
+	{ offsetof(struct cairn_nvml, pcie_replays), "nvmlDeviceGetPcieReplayCounter", 0 },
+	{ offsetof(struct cairn_nvml, link), "nvmlDeviceGetNvLinkState", 0 },
+	{ offsetof(struct cairn_nvml, processes), "nvmlDeviceGetComputeRunningProcesses_v3", 0 },
+	{ offsetof(struct cairn_nvml, uuid), "nvmlDeviceGetUUID", 0 },
 };
 
 /* Turns what an NVML function has returned into 0 or -errno; the text names the function. */
@@ -211,4 +234,114 @@ int cairn_nvml_capped(struct cairn_nvml *n, uint64_t *ns)
 		return cairn_error(EOPNOTSUPP, "NVML: field %d has type %d", FIELD_POWER_CAP, v.type);
 	*ns = v.value.u64;
 	return 0;
+}
+
+enum { ECC_CORRECTED, ECC_UNCORRECTED };
+enum { SINCE_LOADED = 0 };		/* NVML_VOLATILE_ECC */
+enum { MAX_LINKS = 18 };
+
+/* Calls a function that writes one unsigned int, if the library has it. */
+static int get_uint(struct cairn_nvml *n, int (*function)(void *device, unsigned int *value), uint64_t *out)
+{
+	unsigned int value = 0;
+	int ret = function ? function(n->device, &value) : FUNCTION_NOT_FOUND;
+
+	*out = value;
+	return ret;
+}
+
+static int get_links(struct cairn_nvml *n, uint64_t *up)
+{
+	int ret = FUNCTION_NOT_FOUND;
+
+	*up = 0;
+	/* a card has its links from 0 on; the first one that it lacks ends the list */
+	for (unsigned int i = 0; i < MAX_LINKS && n->link; i++) {
+		int active = 0, one = n->link(n->device, i, &active);
+
+		if (one)
+			return i && one != GPU_IS_LOST ? SUCCESS : one;
+		*up += active == 1;
+		ret = SUCCESS;
+	}
+	return ret;
+}
+
+/* Returns NVML's result. */
+static int get_item(struct cairn_nvml *n, int item, uint64_t *out)
+{
+	int (*reasons)(void *, unsigned long long *) = n->reasons ? n->reasons : n->old_reasons;
+	unsigned int unused[2], pending = 0, failed = 0, celsius = 0;
+	unsigned long long wide = 0;
+	int ret = FUNCTION_NOT_FOUND;
+
+	switch (item) {
+	case CAIRN_NVML_ECC_CORRECTED:
+	case CAIRN_NVML_ECC_UNCORRECTED:
+		if (n->ecc)
+			ret = n->ecc(n->device, item == CAIRN_NVML_ECC_CORRECTED ? ECC_CORRECTED :
+				     ECC_UNCORRECTED, SINCE_LOADED, &wide);
+		*out = wide;
+		return ret;
+	case CAIRN_NVML_REMAP_PENDING:
+	case CAIRN_NVML_REMAP_FAILED:
+		if (n->remapped)
+			ret = n->remapped(n->device, &unused[0], &unused[1], &pending, &failed);
+		*out = item == CAIRN_NVML_REMAP_PENDING ? pending : failed;
+		return ret;
+	case CAIRN_NVML_REASONS:
+		if (reasons)
+			ret = reasons(n->device, &wide);
+		*out = wide;
+		return ret;
+	case CAIRN_NVML_CELSIUS:
+		if (n->temperature)
+			ret = n->temperature(n->device, 0, &celsius);
+		*out = celsius;
+		return ret;
+	case CAIRN_NVML_PCIE_WIDTH:
+		return get_uint(n, n->pcie_width, out);
+	case CAIRN_NVML_PCIE_MAX_WIDTH:
+		return get_uint(n, n->pcie_max_width, out);
+	case CAIRN_NVML_PCIE_REPLAYS:
+		return get_uint(n, n->pcie_replays, out);
+	default:
+		return get_links(n, out);
+	}
+}
+
+int cairn_nvml_health(struct cairn_nvml *n, uint32_t items, struct cairn_nvml_health *h)
+{
+	memset(h, 0, sizeof(*h));
+	for (int i = 0; i < CAIRN_NVML_NUM_ITEMS; i++) {
+		int ret = items >> i & 1 ? get_item(n, i, &h->value[i]) : NOT_SUPPORTED;
+
+		if (ret == GPU_IS_LOST)
+			return check(n, ret, "a query of the card's health");
+		if (ret == SUCCESS)
+			h->has |= 1u << i;
+		else
+			h->value[i] = 0;
+	}
+	return 0;
+}
+
+int cairn_nvml_processes(struct cairn_nvml *n)
+{
+	unsigned int count = 0;
+	int ret;
+
+	if (!n->processes)
+		return missing("nvmlDeviceGetComputeRunningProcesses_v3");
+	ret = n->processes(n->device, &count, NULL);
+	if (ret != INSUFFICIENT_SIZE)
+		CAIRN_TRY(check(n, ret, "nvmlDeviceGetComputeRunningProcesses_v3"));
+	return (int)count;
+}
+
+int cairn_nvml_uuid(struct cairn_nvml *n, char *uuid, unsigned int len)
+{
+	if (!n->uuid)
+		return missing("nvmlDeviceGetUUID");
+	return check(n, n->uuid(n->device, uuid, len), "nvmlDeviceGetUUID");
 }

@@ -401,3 +401,29 @@ def heat(maps, unit, xlabel, ylabel, per_row=4):
     figure.supylabel(ylabel, fontsize=9)
     figure.colorbar(image, ax=list(grid.flat), label=unit, shrink=0.6, aspect=25, pad=0.015)
     return figure
+
+
+@drawing
+def chip(maps, verdicts):
+    """Maps of a chip, one above the other: [(title, [(GPC, [(SM, value)])])]; frames SMs that have a verdict."""
+    most = max(len(sms) for _, groups in maps for _, sms in groups)
+    height = sum(0.34 * len(groups) + 0.55 for _, groups in maps)
+    figure, grid = plt.subplots(len(maps), 1, squeeze=False, layout="constrained", figsize=(WIDTH, height))
+    for axes, (title, groups) in zip(grid.flat, maps):
+        matrix = [[v for _, v in sms] + [math.nan] * (most - len(sms)) for _, sms in groups]
+        shades = matplotlib.colormaps["cividis"].with_extremes(bad="#ffffff")
+        image = axes.imshow(matrix, cmap=shades, interpolation="nearest", aspect="auto")
+        for y, (_, sms) in enumerate(groups):
+            for x, (sm, _) in enumerate(sms):
+                axes.text(x, y, str(sm), ha="center", va="center", fontsize=6, color="#ffffff")
+                if sm in verdicts:
+                    corner = (x - 0.5, y - 0.5)
+                    axes.add_patch(plt.Rectangle(corner, 1, 1, fill=False, edgecolor=VERMILION, linewidth=2))
+        axes.set_xticks([])
+        axes.set_yticks(range(len(groups)), [f"GPC {i}" for i in range(len(groups))])
+        axes.tick_params(length=0, labelsize=6.5)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.set_title(title, fontsize=8.5, fontweight="normal")
+        figure.colorbar(image, ax=axes, shrink=0.9, pad=0.01)
+    return figure

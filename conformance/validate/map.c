@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * map - which units of a device share a GPC, and the network between them
+ *
+ * CTAs of one cluster share a GPC, so clusters of 16, then 8, 4 and 2 tell the groups. The same calls follow
+ * known chains through the shared memory of each other, whose ends the reference knows, and time each pair.
+ * Then every way to move bytes is checked at every cluster size.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/tables/tables.h"
+#include "conformance/validate/rates.h"
+#include "conformance/validate/validate.h"
+#include "primitives/base/error.h"
+
+enum { REPEATS = 3, BYTES = 4096, LINKS = 32, MAX_PAIRS = VALIDATE_MAX_PLACES * 16, MAX_NAMED = 8 };
+
+struct call {
+	struct cairn_dsmem_args args, host;	/* host: where the results are read */
+	uint64_t *want;
+	void *device, *memory;
+	size_t bytes;
+};
+
+static void close_call(struct validate_device *d, struct call *c)
+{
+	if (c->device)
+		d->impl.mem_free(c->device);
+	free(c->memory);
+	free(c->want);
+}
+
+/* Lays out the outputs of a call in one buffer, on the device and on the host. */
+static int open_call(struct validate_device *d, struct call *c, int test, int size, int clusters)
+{
+	size_t ctas = (size_t)clusters * (size_t)size;
+	size_t pairs = test == CAIRN_DSMEM_LATENCY ? ctas * (size_t)size : 0;
+	size_t at = 0;
+	char *base[2];
+
+	memset(c, 0, sizeof(*c));
+	c->bytes = ctas * 8 + ctas * 32 + pairs * 4 + ctas * 4 + 4;
+	c->memory = calloc(1, c->bytes);
+	c->want = calloc(ctas, sizeof(*c->want));
+	if (!c->memory || !c->want || d->impl.mem_alloc(&c->device, c->bytes)) {
+		close_call(d, c);
+		return cairn_error(ENOMEM, "no memory for the results of %zu CTAs", ctas);
+	}
+	c->args = (struct cairn_dsmem_args){ .size = sizeof(c->args), .seed = (uint64_t)d->opt->seed,
+		.test = test,
+		.cluster_size = size, .num_clusters = clusters, .bytes = BYTES,
+		.rounds = test == CAIRN_DSMEM_LATENCY ? LINKS : 2 * (size > 1 ? size - 1 : 1) };
+	c->host = c->args;
+	base[0] = c->device;
+	base[1] = c->memory;
+	for (int i = 0; i < 2; i++) {
+		struct cairn_dsmem_args *a = i ? &c->host : &c->args;
+
+		at = 0;
+		a->sum = (void *)base[i];
+		at += ctas * 8;
+		a->time = (void *)(base[i] + at);
+		at += ctas * 32;
+		if (pairs)
+			a->pair_cycles = (void *)(base[i] + at);
+		at += pairs * 4;
+		a->smid = (void *)(base[i] + at);
+		at += ctas * 4;
+		a->resident = (void *)(base[i] + at);
+	}
+	return 0;
+}
+
+static int run(struct validate_device *d, struct call *c)
+{
+	CAIRN_TRY(d->impl.dsmem(&c->args, d->stream));
+	CAIRN_TRY(d->impl.mem_copy(c->memory, c->device, c->bytes, CAIRN_COPY_TO_HOST, d->stream));
+	return validate_sync(d);
+}
+
+/* Compares the sums of the CTAs that ran with the reference. */
+static int check_sums(struct call *c, json_t *row)
+{
+	struct cairn_dsmem_args ref = c->host;
+	void *scratch = calloc(1, c->bytes);
+	int ret = scratch ? 0 : cairn_error(ENOMEM, "no memory for the reference");
+	char *base = scratch;
+	size_t ctas = (size_t)ref.num_clusters * (size_t)ref.cluster_size;
+
+	ref.sum = c->want;
+	ref.time = scratch;
+	ref.pair_cycles = ref.pair_cycles ? (void *)(base + ctas * 32) : NULL;
+	ref.smid = (void *)(base + c->bytes - 4 - ctas * 4);
+	ref.resident = (void *)(base + c->bytes - 4);
+	if (!ret)
+		ret = cairn_dsmem_ref(&ref, NULL);
+	for (size_t i = 0; i < ctas && !ret; i++)
+		if (c->host.smid[i] >= 0 && c->host.sum[i] != c->want[i])
+			validate_finding(row, VALIDATE_FAIL, NULL,
+					 "unit %d: test %d at cluster size %d reads wrong "
+					 "words from its peers", c->host.smid[i], c->host.test,
+					 c->host.cluster_size);
+	free(scratch);
+	return ret;
+}
+
+static void merge(struct validate_device *d, int32_t a, int32_t b)
+{
+	int32_t from, to;
+
+	if (a < 0 || b < 0 || a >= VALIDATE_MAX_PLACES || b >= VALIDATE_MAX_PLACES)
+		return;
+	if (d->gpc[a] < 0)
+		d->gpc[a] = a;
+	if (d->gpc[b] < 0)
+		d->gpc[b] = b;
+	to = d->gpc[a] < d->gpc[b] ? d->gpc[a] : d->gpc[b];
+	from = d->gpc[a] ^ d->gpc[b] ^ to;
+	for (int i = 0; i < VALIDATE_MAX_PLACES; i++)
+		if (d->gpc[i] == from)
+			d->gpc[i] = to;
+}
+
+/* Cycles of pairs, of one cluster size: rows are repeats, columns pairs of places. */
+struct pairs {
+	double cycles[REPEATS][MAX_PAIRS];
+	int32_t reader[MAX_PAIRS], owner[MAX_PAIRS], group[MAX_PAIRS], num;
+};
+
+static void add_pairs(struct validate_device *d, const struct call *c, struct pairs *p, int repeat)
+{
+	int size = c->host.cluster_size;
+
+	for (int g = 0; g < c->host.num_clusters; g++)
+		for (int r = 0; r < size * size; r++) {
+			int32_t reader = c->host.smid[g * size + r / size];
+			int32_t owner = c->host.smid[g * size + r % size];
+			int32_t cycles = c->host.pair_cycles[(g * size * size) + r], i = 0;
+
+			if (reader < 0 || owner < 0 || reader >= VALIDATE_MAX_PLACES)
+				continue;
+			merge(d, reader, owner);
+			if (reader == owner || cycles <= 0)
+				continue;
+			while (i < p->num && (p->reader[i] != reader || p->owner[i] != owner))
+				i++;
+			if (i == MAX_PAIRS)
+				continue;
+			if (i == p->num) {
+				p->num++;
+				p->reader[i] = reader;
+				p->owner[i] = owner;
+				for (int k = 0; k < REPEATS; k++)
+					p->cycles[k][i] = NAN;
+			}
+			p->cycles[repeat][i] = cycles;
+		}
+}
+
+static int judge_pairs(const struct validate_device *d, struct pairs *p, json_t *row, json_t *latency)
+{
+	struct validate_slow slow[MAX_NAMED];
+	double column[REPEATS];
+	double *table = malloc((size_t)REPEATS * (size_t)(p->num + 1) * sizeof(*table));
+	int32_t measured, num;
+
+	if (!table)
+		return cairn_error(ENOMEM, "no memory for %d pairs", p->num);
+	for (int i = 0; i < p->num; i++) {
+		int32_t n = 0;
+
+		p->group[i] = d->gpc[p->reader[i]];
+		for (int k = 0; k < REPEATS; k++) {
+			table[k * p->num + i] = p->cycles[k][i];
+			if (!isnan(p->cycles[k][i]))
+				column[n++] = p->cycles[k][i];
+		}
+		json_array_append_new(latency, json_pack("[i,i,f]", p->reader[i], p->owner[i],
+							 validate_median(column, n)));
+	}
+	num = validate_slow(table, REPEATS, p->num, p->group, slow, MAX_NAMED, &measured);
+	/* distance makes some pairs slower by design, so that none fails for it */
+	for (int32_t i = 0; i < num; i++) {
+		json_t *f = validate_finding(row, VALIDATE_WARN, NULL,
+					     "unit %d reads the shared memory of unit %d "
+					     "%.1f%% slower than its group does", p->reader[slow[i].index],
+					     p->owner[slow[i].index], 100 * slow[i].worse);
+
+		json_object_set_new(f, "place", json_integer(p->reader[slow[i].index]));
+	}
+	free(table);
+	return num < 0 ? num : 0;
+}
+
+static int run_size(struct validate_device *d, int size, json_t *row, json_t *latency, int *ran)
+{
+	static const int moves[] = { CAIRN_DSMEM_LOAD, CAIRN_DSMEM_ST_ASYNC, CAIRN_DSMEM_BULK };
+	struct pairs *p = calloc(1, sizeof(*p));
+	struct call c;
+	int ret = p ? open_call(d, &c, CAIRN_DSMEM_LATENCY, size, d->units / size) : -ENOMEM;
+
+	if (ret) {
+		free(p);
+		return ret;
+	}
+	for (int k = 0; k < REPEATS && !ret; k++) {
+		ret = run(d, &c);
+		if (!ret)
+			ret = check_sums(&c, row);
+		if (!ret)
+			add_pairs(d, &c, p, k);
+	}
+	close_call(d, &c);
+	if (!ret)
+		ret = judge_pairs(d, p, row, latency);
+	free(p);
+	for (size_t i = 0; i < sizeof(moves) / sizeof(moves[0]) && !ret; i++) {
+		ret = open_call(d, &c, moves[i], size, d->units / size);
+		if (ret)
+			break;
+		ret = run(d, &c);
+		if (!ret)
+			ret = check_sums(&c, row);
+		close_call(d, &c);
+	}
+	*ran += !ret;
+	return ret == -EOPNOTSUPP ? 0 : ret;
+}
+
+int validate_pairs(struct validate_device *d, const struct validate_test *t, double seconds)
+{
+	json_t *row, *latency, *map;
+	int ran = 0, groups = 0;
+
+	(void)seconds;
+	if (!d->impl.dsmem)
+		return validate_not_run(d, t, "the table has no operation dsmem");
+	row = validate_row(t->name, t->required);
+	latency = json_array();
+	for (int size = 16; size >= 2; size /= 2) {
+		int ret = size <= d->units ? run_size(d, size, row, latency, &ran) : 0;
+
+		if (ret) {
+			json_decref(row);
+			json_decref(latency);
+			return ret;
+		}
+	}
+	map = json_array();
+	for (int i = 0; i < VALIDATE_MAX_PLACES; i++) {
+		groups += d->gpc[i] == i;
+		if (d->gpc[i] >= 0)
+			json_array_append_new(map, json_pack("[i,i]", i, d->gpc[i]));
+	}
+	json_object_set_new(row, "map", map);
+	json_object_set_new(row, "latency", latency);
+	validate_set(row, ran ? validate_verdict_of(row) : VALIDATE_NOT_RUN, "%zu pairs in %d groups",
+		     json_array_size(latency), groups);
+	return validate_report(d, row);
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/validate/rates.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/validate/validate_fault.h"
+#include "primitives/base/error.h"
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+double validate_median(double *v, int32_t n)
+{
+	double sum = 0;
+
+	if (!n)
+		return NAN;
+	if (FAULT(MEAN)) {
+		for (int32_t i = 0; i < n; i++)
+			sum += v[i];
+		return sum / n;
+	}
+	qsort(v, (size_t)n, sizeof(*v), by_value);
+	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+struct level_work {
+	int32_t n;
+	const int32_t *group;
+	int32_t *level;			/* [n] the group that levels a part in a round; -1: the common one */
+	double *expected, *scratch;	/* [n] each */
+	double *worse;			/* [rounds, n]: share if the round flags the part, else NAN */
+};
+
+static void choose_levels(const struct level_work *w, const double *v)
+{
+	for (int32_t i = 0; i < w->n; i++) {
+		int32_t members = 0;
+
+		w->level[i] = w->group && !FAULT(NO_GROUPS) ? w->group[i] : -1;
+		for (int32_t k = 0; k < w->n && w->level[i] >= 0; k++)
+			members += w->group[k] == w->level[i] && !isnan(v[k]);
+		if (members < VALIDATE_MIN_PEERS)
+			w->level[i] = -1;
+	}
+}
+
+/* Sets the expected value of each part: the median of its group. */
+static void expect(const struct level_work *w, const double *v)
+{
+	choose_levels(w, v);
+	for (int32_t i = 0; i < w->n; i++) {
+		int32_t num = 0, k = 0;
+
+		/* parts of one group have one level, which is computed for its first part */
+		while (w->level[k] != w->level[i])
+			k++;
+		if (k < i) {
+			w->expected[i] = w->expected[k];
+			continue;
+		}
+		for (; k < w->n; k++)
+			if (!isnan(v[k]) && w->level[k] == w->level[i])
+				w->scratch[num++] = v[k];
+		w->expected[i] = validate_median(w->scratch, num);
+	}
+}
+
+static void judge_round(const struct level_work *w, const double *v, double *worse)
+{
+	int32_t num = 0;
+	double sigma;
+
+	expect(w, v);
+	for (int32_t i = 0; i < w->n; i++)
+		if (!isnan(v[i]))
+			w->scratch[num++] = fabs(v[i] - w->expected[i]);
+	if (num < VALIDATE_MIN_PEERS)
+		return;
+	sigma = 1.4826 * validate_median(w->scratch, num);
+	for (int32_t i = 0; i < w->n; i++) {
+		double more = v[i] - w->expected[i], share = more / w->expected[i];
+
+		if (FAULT(BOTH_SIDES)) {
+			more = fabs(more);
+			share = fabs(share);
+		}
+		if ((more > VALIDATE_Z * sigma || FAULT(ANY_Z)) &&
+		    (share > VALIDATE_WORSE || FAULT(ANY_SIZE)))
+			worse[i] = share;
+	}
+}
+
+static int by_worse(const void *a, const void *b)
+{
+	const struct validate_slow *x = a, *y = b;
+
+	return x->worse > y->worse ? -1 : x->worse < y->worse ? 1 : x->index - y->index;
+}
+
+static int32_t collect(const struct level_work *w, const double *values, int32_t rounds, double *shares,
+		       struct validate_slow *out, int32_t most, int32_t *measured)
+{
+	int32_t num = 0;
+
+	*measured = 0;
+	for (int32_t i = 0; i < w->n; i++) {
+		int32_t have = 0, flagged = 0;
+
+		for (int32_t r = 0; r < rounds; r++) {
+			have += !isnan(values[(size_t)r * w->n + i]) || FAULT(NAN_COMPARES);
+			if (!isnan(w->worse[(size_t)r * w->n + i]))
+				shares[flagged++] = w->worse[(size_t)r * w->n + i];
+		}
+		*measured += have >= VALIDATE_MIN_ROUNDS;
+		if ((flagged >= VALIDATE_MIN_ROUNDS && 4 * flagged >= have) || (FAULT(ONE_ROUND) && flagged))
+			if (num < most)
+				out[num++] = (struct validate_slow){ i, validate_median(shares, flagged),
+								     flagged };
+	}
+	qsort(out, (size_t)num, sizeof(*out), by_worse);
+	return num;
+}
+
+int32_t validate_slow(const double *values, int32_t rounds, int32_t n, const int32_t *group,
+		      struct validate_slow *out, int32_t most, int32_t *measured)
+{
+	size_t cells = (size_t)rounds * (size_t)n;
+	struct level_work w = { .n = n, .group = group };
+	double *memory = malloc((2 * (size_t)n + cells + (size_t)rounds) * sizeof(*memory));
+	int32_t num;
+
+	w.level = malloc((size_t)n * sizeof(*w.level));
+	if (!memory || !w.level) {
+		free(memory);
+		free(w.level);
+		return cairn_error(ENOMEM, "no memory for the rates of %d parts", n);
+	}
+	w.expected = memory;
+	w.scratch = memory + n;
+	w.worse = memory + 2 * n;
+	for (size_t i = 0; i < cells; i++)
+		w.worse[i] = NAN;
+	for (int32_t r = 0; r < rounds; r++)
+		judge_round(&w, values + (size_t)r * n, w.worse + (size_t)r * n);
+	num = collect(&w, values, rounds, w.worse + cells, out, most, measured);
+	free(memory);
+	free(w.level);
+	return num;
+}

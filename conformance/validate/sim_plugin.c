@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sim_plugin - a device that exists in software alone, with scripted faults, for the tests of validate
+ *
+ * It has GPCS groups of GPC_UNITS units, a clock of its own, and noise that follows from seed and round, so
+ * that two runs are equal. Digests of the first rounds, which validate compares with the reference, are the
+ * reference's; the others are hashes of the inputs, because equal bits are enough there. $CAIRN_SIM sets its
+ * behaviour, as NAME=NUMBER separated by blanks:
+ *
+ *   devices N	devices (1); bad N: the device that has the faults (0)
+ *   unit N	the faulty unit: the faults below are its own
+ *   part N	its faulty part (0)
+ *   flips N	in every N-th round the unit's digest is wrong, also when the round is repeated
+ *   once N	in the N-th call of screen a digest is wrong, and not when it is repeated
+ *   after N	faults begin with the N-th call of screen
+ *   program N	only this program is wrong
+ *   all 1	all units compute wrongly alike
+ *   half 1	half of the units compute wrongly
+ *   census N	N is added to all digests of random inputs
+ *   slow N	the unit is N tenths of a percent slower
+ *   pair N	so is its path to the unit after it
+ *   stuck N	byte N of large buffers has a bit that is always 1
+ *   copy N	byte N of large copies to the host is wrong
+ *   hang N, crash N, lost N
+ *		the N-th call of screen never returns, crashes, or fails, and so do all that follow
+ *   nomem 1	there is no memory for large buffers
+ *   moved N	the unit moves in every N-th round
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conformance/abi.h"
+#include "primitives/base/error.h"
+
+enum { GPCS = 2, GPC_UNITS = 16, UNITS = GPCS * GPC_UNITS, PARTS = CAIRN_SCREEN_PARTS, LARGE = 1 << 20 };
+
+static int device, num_calls, lost;
+
+static long long option(const char *name, long long otherwise)
+{
+	const char *at = getenv("CAIRN_SIM");
+	size_t n = strlen(name);
+
+	for (; at && *at; at += strcspn(at, " "), at += *at == ' ')
+		if (!strncmp(at, name, n) && at[n] == '=')
+			return atoll(at + n + 1);
+	return otherwise;
+}
+
+/* Returns the option on the faulty device, 0 on the others. */
+static long long fault(const char *name)
+{
+	return device == option("bad", 0) ? option(name, 0) : 0;
+}
+
+static uint64_t hash(uint64_t x)
+{
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+	return x ^ x >> 31;
+}
+
+static int sim_init(int number)
+{
+	if (number >= option("devices", 1))
+		return cairn_error(ENODEV, "sim: there is no device %d", number);
+	device = number;
+	return 0;
+}
+
+static int sim_info(struct cairn_device_info *info)
+{
+	memset(info, 0, sizeof(*info));
+	info->size = sizeof(*info);
+	snprintf(info->name, sizeof(info->name), "simulated");
+	info->num_sms = UNITS;
+	info->l2_bytes = 1 << 20;
+	info->mem_bytes = 64 << 20;
+	return 0;
+}
+
+static int sim_pci(char *id, size_t len)
+{
+	snprintf(id, len, "0000:1b:00.0");
+	return 0;
+}
+
+/* ---- screen ---- */
+
+static int is_wrong(const struct cairn_screen_args *a, int64_t round, int32_t unit, int part)
+{
+	long long flips = fault("flips"), program = option("program", -1);
+
+	if (num_calls < option("after", 0) || (program >= 0 && program != a->program))
+		return 0;
+	if (part != option("part", 0))
+		return 0;
+	if (fault("all"))
+		return 1;
+	if (fault("half"))
+		return unit % 2;
+	if (unit != option("unit", 0))
+		return 0;
+	if (fault("once") && a->only < 0 && num_calls == fault("once") && round == a->first_round)
+		return 1;
+	return flips && hash((uint64_t)round + a->seed) % (uint64_t)flips == 0;
+}
+
+/* Digests of a round, and raw results of its last step, by the reference. */
+static int by_reference(const struct cairn_screen_args *a, int64_t round, uint64_t digest[PARTS][2],
+			uint32_t *raw)
+{
+	struct cairn_screen_args one = *a;
+	int64_t start, cycles[PARTS];
+	int32_t place;
+
+	one.digest = &digest[0][0];
+	one.start_ns = &start;
+	one.cycles = cycles;
+	one.place = &place;
+	one.raw = raw;
+	one.units = one.rounds = 1;
+	one.first_round = round;
+	return cairn_screen_ref(&one, NULL);
+}
+
+static int run_round(const struct cairn_screen_args *a, int r)
+{
+	static uint32_t raw[PARTS * CAIRN_SCREEN_WORDS];
+	int64_t round = a->first_round + r;
+	uint64_t digest[PARTS][2];
+	int want_raw = a->raw && r + 1 == a->rounds;
+
+	if (round < CAIRN_SCREEN_NUM_INPUTS)
+		CAIRN_TRY(by_reference(a, round, digest, raw));
+	for (int k = 0; k < 2 * PARTS && round >= CAIRN_SCREEN_NUM_INPUTS; k++)
+		digest[k / 2][k % 2] = hash(hash(hash(a->seed + (uint64_t)(a->program * 3 + a->inputs)) +
+						 (uint64_t)round) + (uint64_t)(a->steps * 8 + k));
+	for (int u = 0; u < a->units; u++) {
+		size_t at = (size_t)r * (size_t)a->units + (size_t)u;
+		int32_t place = a->only >= 0 ? a->only : u;
+		double slow = place == option("unit", 0) ? 1 + (double)fault("slow") / 1000 : 1;
+
+		a->place[at] = place < UNITS ? place : -1;
+		if (fault("moved") && place == option("unit", 0) && round % fault("moved") == 0)
+			a->place[at] = -1;
+		a->start_ns[at] = round * 1000000;
+		for (int part = 0; part < PARTS; part++) {
+			uint64_t noise = hash((uint64_t)round * UNITS + (uint64_t)place) % 1000;
+			uint64_t *d = &a->digest[(at * PARTS + (size_t)part) * 2];
+
+			/* groups differ by 1%, and every value by up to 0.1% */
+			a->cycles[at * PARTS + (size_t)part] = (int64_t)(a->steps * slow * (100000 +
+				1000 * (place / GPC_UNITS) + (double)noise / 10));
+			memcpy(d, digest[part], sizeof(digest[part]));
+			if (a->inputs == CAIRN_SCREEN_RANDOM)
+				d[0] += (uint64_t)fault("census");
+			if (is_wrong(a, round, place, part))
+				d[1] ^= 1ull << 17;
+		}
+		if (want_raw)
+			memcpy(a->raw + (size_t)u * sizeof(raw) / sizeof(*raw), raw, sizeof(raw));
+	}
+	return 0;
+}
+
+static int sim_screen(const struct cairn_screen_args *a, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_screen_check(a));
+	num_calls++;
+	if (fault("hang") && num_calls >= fault("hang"))
+		for (;;)
+			pause();
+	if (fault("crash") && num_calls >= fault("crash"))
+		raise(SIGKILL);
+	if (fault("lost") && num_calls >= fault("lost"))
+		lost = 1;
+	if (lost)
+		return cairn_error(EIO, "sim: the device has fallen off the bus");
+	for (int r = 0; r < a->rounds; r++)
+		CAIRN_TRY(run_round(a, r));
+	return 0;
+}
+
+/* ---- the network between units ---- */
+
+static int sim_dsmem(const struct cairn_dsmem_args *a, void *stream)
+{
+	int fit = GPC_UNITS / a->cluster_size * GPCS, size = a->cluster_size;
+	int32_t *resident = a->resident;
+
+	CAIRN_TRY(cairn_dsmem_ref(a, stream));
+	*resident = fit;
+	for (int c = 0; c < a->num_clusters * size; c++) {
+		int cluster = c / size, per = GPC_UNITS / size, place = -1;
+
+		if (cluster < fit)
+			place = cluster / per * GPC_UNITS + cluster % per * size + c % size;
+		a->smid[c] = place;
+		if (place < 0)
+			a->sum[c] = 0;
+		for (int owner = 0; owner < size && a->pair_cycles; owner++) {
+			double slow = place == option("unit", 0) && owner == (c + 1) % size ?
+				      1 + (double)fault("pair") / 1000 : 1;
+
+			a->pair_cycles[c * size + owner] = place < 0 ? 0 :
+				(int32_t)(slow * (10000 + (double)(hash((uint64_t)(c * size + owner)) % 40)));
+		}
+	}
+	return 0;
+}
+
+/* ---- memory ---- */
+
+static int sim_alloc(void **p, size_t bytes)
+{
+	if (bytes >= LARGE && fault("nomem"))
+		return cairn_error(ENOMEM, "sim: no memory");
+	*p = aligned_alloc(256, (bytes + 255) / 256 * 256);
+	return *p ? 0 : cairn_error(ENOMEM, "sim: no memory");
+}
+
+static void stick(void *p, size_t bytes)
+{
+	if (fault("stuck") && bytes >= LARGE)
+		((unsigned char *)p)[fault("stuck")] |= 4;
+}
+
+static int sim_copy(void *dst, const void *src, size_t bytes, int kind, void *stream)
+{
+	(void)stream;
+	memmove(dst, src, bytes);
+	if (fault("copy") && bytes >= LARGE && kind == CAIRN_COPY_TO_HOST)
+		((unsigned char *)dst)[fault("copy")] ^= 0x10;
+	return 0;
+}
+
+static int sim_set(void *dst, int byte, size_t bytes, void *stream)
+{
+	(void)stream;
+	memset(dst, byte, bytes);
+	stick(dst, bytes);
+	return 0;
+}
+
+static int sim_stream(const struct cairn_stream_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_stream_ref(a, stream));
+	if (a->op == CAIRN_STREAM_WRITE)
+		stick(a->dst, (size_t)a->bytes);
+	return 0;
+}
+
+static int sim_stream_create(void **stream)
+{
+	static int token;
+
+	*stream = &token;
+	return 0;
+}
+
+static void sim_stream_destroy(void *stream)
+{
+	(void)stream;
+}
+
+static int sim_sync(void *stream)
+{
+	(void)stream;
+	return lost ? cairn_error(EIO, "sim: the device has fallen off the bus") : 0;
+}
+
+static const struct cairn_impl impl = {
+	.size = sizeof(impl), .abi_version = CAIRN_ABI_VERSION, .flags = CAIRN_IMPL_HOST_MEM, .name = "sim",
+	.version = "1", .init = sim_init, .last_error = cairn_last_error, .device_info = sim_info,
+	.mem_alloc = sim_alloc, .mem_free = free, .host_alloc = sim_alloc, .host_free = free,
+	.mem_copy = sim_copy, .mem_set = sim_set, .stream_create = sim_stream_create,
+	.stream_destroy = sim_stream_destroy, .stream_sync = sim_sync, .stream = sim_stream,
+	.dsmem = sim_dsmem, .screen = sim_screen, .pci_bus_id = sim_pci,
+};
+
+const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
+{
+	return abi_version == CAIRN_ABI_VERSION ? &impl : NULL;
+}

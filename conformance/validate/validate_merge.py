@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Merges records of `cairn validate --json` from many nodes: python3 conformance/validate/validate_merge.py FILE...
+
+Prints each fault and warning, then GPUs whose digests differ from those of most GPUs of the same model and sources (census), and
+GPUs whose memory is slower than that of the others. The last record of a test of a GPU counts. Exit status: 0 nothing failed,
+1 a fault, 2 bad input.
+"""
+
+import json
+import statistics
+import sys
+from collections import Counter, defaultdict
+
+WORSE, Z, PEERS = 0.02, 6, 4
+NEEDED = ("case", "id", "impl", "gpu", "verdict", "findings")
+
+
+class BadRecord(Exception):
+    pass
+
+
+def load(paths):
+    """{(id, case): record}; later records replace earlier ones."""
+    found = {}
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8") as f:
+                lines = f.read().splitlines()
+        except (OSError, UnicodeDecodeError) as e:
+            raise BadRecord(f"{path}: {e}") from e
+        for number, line in enumerate(lines, 1):
+            try:
+                record = json.loads(line)
+            except ValueError as e:
+                raise BadRecord(f"{path}:{number}: is not JSON") from e
+            if not isinstance(record, dict) or record.get("op") != "validate":
+                raise BadRecord(f"{path}:{number}: is no record of cairn validate")
+            missing = [k for k in NEEDED if k not in record]
+            if missing:
+                raise BadRecord(f"{path}:{number}: {missing[0]} is missing")
+            found[record["id"], record["case"]] = record
+    return found
+
+
+def name(record):
+    where = f" ({record['host']} {record.get('pci', '')})" if "host" in record else ""
+    return f"GPU {record['id']}{where}"
+
+
+def census(records):
+    """GPUs whose digests are not those of more than half of their peers."""
+    groups = defaultdict(list)
+    for r in records:
+        if "census" in r:
+            groups[r["impl"], r["gpu"], r.get("source"), r.get("seed"), r["case"]].append(r)
+    for members in groups.values():
+        digest, count = Counter(r["census"] for r in members).most_common(1)[0]
+        if 2 * count <= len(members):
+            digest = None if len(members) > 1 else digest
+        for r in members:
+            if r["census"] != digest:
+                yield r, f"its digests differ from most of {len(members)} GPUs of this model"
+
+
+def slow(records):
+    """GPUs whose memory is slower than that of their peers, by the rule of conformance/validate/rates.h."""
+    groups = defaultdict(list)
+    for r in records:
+        if r.get("gbps"):
+            groups[r["impl"], r["gpu"], r["case"]].append(r)
+    for members in groups.values():
+        if len(members) < PEERS:
+            continue
+        middle = statistics.median(r["gbps"] for r in members)
+        spread = 1.4826 * statistics.median(abs(r["gbps"] - middle) for r in members)
+        for r in members:
+            less = middle - r["gbps"]
+            if less > Z * spread and less > WORSE * middle:
+                yield r, f"{r['gbps']:.0f} GB/s, {100 * less / middle:.1f}% less than its peers"
+
+
+def merge(records):
+    """[(verdict, text)], the faults first."""
+    lines = []
+    for r in records:
+        if r["verdict"] in ("warn", "fail"):
+            texts = [f["text"] for f in r["findings"]] or [r.get("text", "")]
+            lines += [(r["verdict"], f"{name(r)}: {r['case']}: {t}") for t in texts]
+        elif r["verdict"] == "not run" and r.get("required"):
+            lines.append(("not run", f"{name(r)}: {r['case']}: {r.get('text', '')}"))
+    lines += [("fail", f"{name(r)}: {r['case']}: {text}") for r, text in census(records)]
+    lines += [("warn", f"{name(r)}: {r['case']}: {text}") for r, text in slow(records)]
+    return sorted(lines, key=lambda line: ("fail", "not run", "warn").index(line[0]))
+
+
+def main(paths):
+    if not paths or paths[0].startswith("-"):
+        print(__doc__.strip())
+        return 0 if paths and paths[0] == "--help" else 2
+    try:
+        records = list(load(paths).values())
+    except BadRecord as e:
+        print(f"validate_merge: {e}", file=sys.stderr)
+        return 2
+    lines = merge(records)
+    for verdict, text in lines:
+        print(f"{verdict}: {text}")
+    print(f"{len({r['id'] for r in records})} GPUs, {len(records)} tests, {sum(v == 'fail' for v, _ in lines)} faults")
+    return 1 if any(v == "fail" for v, _ in lines) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+/* validate_test - `cairn validate` on a simulated device: each class of defect is found and named */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conformance/harness.h"
+#include "conformance/suite/spawn.h"
+
+#define HARDLY_ANY	"0.001"		/* minutes: each test does the least that it may */
+
+/* Runs it on the simulated device. Returns the exit status; -1: the simulation is not there. */
+static int validate(const char *sim, const char *nvml, const char *only, const char *more, char *out,
+		    size_t len)
+{
+	char path[4200], library[4200], words[256];
+	char *argv[24] = { "cairn", "validate", "--impl", path, "--minutes", HARDLY_ANY, NULL };
+	int n = 6, status;
+	char *save;
+
+	if (!cairn_beside("sim_plugin.so", path, sizeof(path)) ||
+	    !cairn_beside("fake_nvml.so", library, sizeof(library)))
+		return -1;
+	if (only) {
+		argv[n++] = "--only";
+		argv[n++] = (char *)only;
+	}
+	snprintf(words, sizeof(words), "%s", more ? more : "");
+	for (char *w = strtok_r(words, " ", &save); w && n < 23; w = strtok_r(NULL, " ", &save))
+		argv[n++] = w;
+	argv[n] = NULL;
+	setenv("CAIRN_SIM", sim, 1);
+	setenv("CAIRN_KMSG", "/dev/null", 0);
+	if (nvml) {
+		setenv("CAIRN_NVML", library, 1);
+		setenv("CAIRN_FAKE_NVML", nvml, 1);
+	}
+	status = cairn_spawn(argv, out, len);
+	unsetenv("CAIRN_SIM");
+	unsetenv("CAIRN_NVML");
+	unsetenv("CAIRN_FAKE_NVML");
+	return status;
+}
+
+struct defect {
+	const char *sim, *nvml, *only;
+	int status;
+	const char *says;		/* part of the output */
+};
+
+static void find(struct cairn_test *t, const struct defect *defects, size_t num)
+{
+	static char out[65536];
+
+	for (size_t i = 0; i < num; i++) {
+		const struct defect *d = &defects[i];
+		int status = validate(d->sim, d->nvml, d->only, NULL, out, sizeof(out));
+
+		if (status == -1) {
+			cairn_skip(t,
+				   "sim_plugin.so or fake_nvml.so is not in the directory of this program");
+			return;
+		}
+		if (!EXPECT(t, status == d->status))
+			cairn_note(t, "%s: status %d: %.600s", d->sim, status, out);
+		EXPECT_CONTAINS(t, out, d->says);
+	}
+}
+
+static void finds_wrong_bits(struct cairn_test *t)
+{
+	static const struct defect defects[] = {
+		{ "", NULL, "screen.int", 0, "0 failed" },
+		{ "unit=7 part=2 flips=1", NULL, "screen.int", 1, "unit 7, part 2 computes int wrongly" },
+		{ "unit=0 part=0 flips=3", NULL, "screen.f32", 1, "unit 0, part 0 computes f32 wrongly" },
+		{ "unit=31 part=3 flips=2 after=5", NULL, "screen.memory", 1,
+		  "unit 31, part 3 computes memory wrongly" },
+		{ "unit=9 once=3", NULL, "screen.int", 0,
+			"warn: screen.int: unit 9, part 0 computes int wrongly: "
+		  "rounds that differ: 1" },
+		{ "half=1", NULL, "screen.int", 1, "no result has a majority" },
+		{ "all=1", NULL, "screen.int", 1, "the units agree on a digest that is not the reference's" },
+		{ "unit=7 flips=1 program=6", NULL, "screen.int,screen.f32", 1, "fail: screen.f32: unit 7" },
+		{ "unit=7 moved=2", NULL, "screen.int", 0, "32 units" },
+	};
+
+	find(t, defects, ARRAY_SIZE(defects));
+}
+
+static void finds_slow_parts(struct cairn_test *t)
+{
+	static const struct defect defects[] = {
+		{ "unit=7 slow=50", NULL, "screen.int,dsmem.pairs", 1, "fail: rate.int: unit 7 runs int" },
+		{ "unit=7 slow=30", NULL, "screen.int,dsmem.pairs", 0, "warn: rate.int: unit 7 runs int" },
+		{ "unit=7 slow=10", NULL, "screen.int,dsmem.pairs", 0, "0 warned, 0 failed" },
+		{ "unit=4 pair=50", NULL, "dsmem.pairs", 0,
+		  "unit 4 reads the shared memory of unit 5 5." },
+	};
+
+	find(t, defects, ARRAY_SIZE(defects));
+}
+
+static void finds_bad_memory(struct cairn_test *t)
+{
+	static const struct defect defects[] = {
+		{ "", NULL, "hbm,copy,l2", 0, "3 passed" },
+		{ "stuck=40961", NULL, "hbm", 1, "buffer 0, byte 40960: bits 0000000000000400" },
+		{ "copy=12345", NULL, "copy", 1, "the word at byte 12344 are wrong" },
+		{ "nomem=1", NULL, "hbm", 3, "not run  hbm" },
+		{ "nomem=1", NULL, "copy,screen.int", 3, "the device gives no buffers" },
+	};
+
+	find(t, defects, ARRAY_SIZE(defects));
+}
+
+static void survives_lost_devices(struct cairn_test *t)
+{
+	static const struct defect defects[] = {
+		{ "crash=6", NULL, "screen.int,copy", 1, "the device's process ended: CRASH" },
+		{ "lost=6", NULL, "screen.int,copy", 1, "fallen off the bus" },
+		{ "crash=6 devices=2", NULL, "screen.int", 1, "1 failed" },
+		{ "crash=6 devices=2 bad=1", NULL, "screen.int", 1,
+			"device 0: simulated\n  pass     screen.int" },
+	};
+
+	find(t, defects, ARRAY_SIZE(defects));
+	setenv("CAIRN_TIMEOUT", "2", 1);
+	find(t, &(struct defect){ "hang=6", NULL, "screen.int,copy", 1, "TIMEOUT after 2 s" }, 1);
+	unsetenv("CAIRN_TIMEOUT");
+}
+
+/* What no reference defines is compared between devices. */
+static void compares_devices(struct cairn_test *t)
+{
+	static const struct defect defects[] = {
+		{ "devices=3", NULL, "screen.int", 0, "0 failed" },
+		{ "devices=3 bad=1 census=5", NULL, "screen.mix", 1,
+			"differs from 2 of 2 devices of this model" },
+		{ "devices=2 bad=1 census=5", NULL, "screen.mix", 1,
+			"differs from 1 of 1 devices of this model" },
+	};
+
+	find(t, defects, ARRAY_SIZE(defects));
+}
+
+static void reads_the_counters(struct cairn_test *t)
+{
+	static const struct defect defects[] = {
+		{ "", "reasons=4", "health", 0, "at the power cap" },
+		{ "", "uncorrected=2", "health", 1, "2 uncorrectable memory errors" },
+		{ "", "ecc=1", "health", 0, "warn: health: 1 corrected" },
+		{ "", "failed=1", "health", 1, "could not be remapped" },
+		{ "", "pending=1", "health", 0, "waits to be remapped" },
+		{ "", "reasons=128", "health", 1, "the power supply's brake" },
+		{ "", "reasons=64", "health", 1, "because of heat" },
+		{ "", "width=8", "health", 0, "PCIe has 8 lanes of 16" },
+		{ "", "drop=2", "health", 1, "1 of 18 NVLinks went down" },
+		{ "", "processes=3", "health", 3, "the device is busy: 3 processes" },
+		{ "", "lost=2", "health", 1, "error 15" },
+		{ "", "init=9", "health", 3, "Driver Not Loaded" },
+	};
+
+	find(t, defects, ARRAY_SIZE(defects));
+}
+
+/* A finding's command repeats it, and finds nothing on a sound device. */
+static void replays(struct cairn_test *t)
+{
+	static char out[65536];
+	char again[128] = "";
+	const char *at;
+
+	if (validate("unit=7 part=2 flips=1", NULL, "screen.int", NULL, out, sizeof(out)) == -1) {
+		cairn_skip(t, "sim_plugin.so is not in the directory of this program");
+		return;
+	}
+	at = strstr(out, "--replay ");
+	if (!EXPECT(t, at))
+		return;
+	snprintf(again, sizeof(again), "%.*s", (int)strcspn(at, "\n"), at);
+	EXPECT(t, validate("unit=7 part=2 flips=1", NULL, NULL, again, out, sizeof(out)) == 1);
+	EXPECT_CONTAINS(t, out, "fail: replay: unit 7, part 2: ");
+	EXPECT(t, validate("", NULL, NULL, again, out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "pass     replay          0 of ");
+}
+
+static void refuses_bad_options(struct cairn_test *t)
+{
+	static const struct {
+		const char *more, *says;
+	} bad[] = {
+		{ "--only screen.f23", "--only: 'screen.f23' names no test" },
+		{ "--replay int:exact:1", "--replay: 'int:exact:1' is not PROGRAM:INPUTS" },
+		{ "--replay int:exat:1:1:1:1", "--replay: " },
+		{ "--minutes 0", "--minutes" }, { "--device 5", "has no device 5" },
+		{ "--json /nowhere/x", "/nowhere/x" }, { "more", "'more' is not an option" },
+		{ "--impl ./no.so", "no.so" },
+	};
+	static char out[65536];
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		int status = validate("", NULL, NULL, bad[i].more, out, sizeof(out));
+
+		if (status == -1)
+			break;
+		if (!EXPECT(t, status == 2))
+			cairn_note(t, "%s: %d: %.300s", bad[i].more, status, out);
+		EXPECT_CONTAINS(t, out, bad[i].says);
+	}
+}
+
+/* Each line of --json is an object with the documented members; --strict fails a warning. */
+static void writes_records(struct cairn_test *t)
+{
+	char dir[] = "/tmp/cairn_validate_XXXXXX", more[300], path[100], xml[100], line[65536];
+	static char out[65536];
+	int num = 0, status;
+	FILE *f;
+
+	if (!EXPECT(t, mkdtemp(dir)))
+		return;
+	snprintf(path, sizeof(path), "%s/r.jsonl", dir);
+	snprintf(xml, sizeof(xml), "%s/r.xml", dir);
+	snprintf(more, sizeof(more), "--json %s --junit %s --strict", path, xml);
+	status = validate("unit=9 once=3 devices=2", NULL, "screen.int,copy", more, out, sizeof(out));
+	if (status == -1) {
+		cairn_skip(t, "sim_plugin.so is not in the directory of this program");
+		rmdir(dir);
+		return;
+	}
+	EXPECT(t, status == 1);
+	f = fopen(path, "r");
+	while (EXPECT(t, f) && fgets(line, sizeof(line), f)) {
+		json_t *r = json_loads(line, 0, NULL);
+
+		num++;
+		EXPECT(t, json_string_value(json_object_get(r, "case")) &&
+			  json_string_value(json_object_get(r, "verdict")) &&
+			  json_string_length(json_object_get(r, "id")) == 16 &&
+			  json_is_array(json_object_get(r, "findings")) && !json_object_get(r, "host"));
+		json_decref(r);
+	}
+	EXPECT(t, num == 6);
+	if (f)
+		fclose(f);
+	EXPECT(t, !access(xml, R_OK));
+	unlink(path);
+	unlink(xml);
+	rmdir(dir);
+}
+
+#define UNIT(name)	{ #name, name }
+static const struct cairn_unit units[] = {
+	UNIT(finds_wrong_bits), UNIT(finds_slow_parts), UNIT(finds_bad_memory), UNIT(survives_lost_devices),
+	UNIT(compares_devices), UNIT(reads_the_counters), UNIT(replays), UNIT(refuses_bad_options),
+	UNIT(writes_records),
+};
+
+const struct cairn_family cairn_validate_family = {
+	.stage = "conformance", .name = "validate", .units = units, .num_units = ARRAY_SIZE(units),
+};
