@@ -91,9 +91,9 @@ $$(foreach s,$$(dirs-y),$$(eval $$(call read_kbuild,$(1)/$$(s))))
 endef
 $(foreach s,$(STAGES),$(eval $(call read_kbuild,$(s))))
 
-# Tests compute little themselves: they are compiled with fewer optimisations, in half the time.
+# Tests and mutants compute little themselves: they are compiled with fewer optimisations, in half the time.
 ifeq ($(origin CFLAGS),file)
-$(filter %_test.o,$(objs)): CFLAGS = -O1 -g1
+$(filter %_test.o %_mutants.o,$(objs)): CFLAGS = -O1 -g1
 endif
 
 arithmetic := $(filter-out %/kv_move_cpu.o %/kv_append_cpu.o %/comm_cpu.o %/all_reduce_norm_cpu.o,$(filter $(O)/primitives/%_cpu.o $(O)/fused/%_cpu.o,$(objs)))

@@ -21,12 +21,26 @@ done
 # The suite reads the driver's counters and changes nothing: no function of NVML that sets, resets or clears is loaded.
 git grep -nE '"nvml[A-Za-z_0-9]*(Set|Reset|Clear|Freeze|Modify|Create|Destroy|Register|Remove|Discover|Activate)' -- '*.c' '*.h' &&
 	complain "a function of NVML that changes something"
-# Lines have at most 110 columns, with tabs at every 8; the generated Unicode table is exempt.
-for f in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.js' 2>/dev/null | grep -v '^serving/tokenizer/unicode_tables\.h$'); do
-	[ -f "$f" ] && expand "$f" | awk -v f="$f" 'length($0) > 110 { print f ":" FNR ": " length($0) " columns"; n = 1 } END { exit !n }' &&
-		complain "$f: lines of more than 110 columns"
-done
-for f in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.sh' '*.py' '*.js' '*.css' '*Kbuild' Makefile 2>/dev/null); do
-	[ -f "$f" ] && ! head -3 "$f" | grep -q 'SPDX-License-Identifier: Apache-2.0' && complain "$f: no SPDX line"
+# Lines have at most 110 columns, with tabs at every 8; the generated Unicode table is exempt. One awk reads all files: a
+# process for each of a thousand files takes longer than everything else here.
+existing() { git ls-files -z "$@" 2>/dev/null | xargs -0 -r ls -d 2>/dev/null; }
+existing '*.c' '*.h' '*.cu' '*.cuh' '*.js' | grep -v '^serving/tokenizer/unicode_tables\.h$' | xargs -r -d '\n' awk '
+	{
+		n = split($0, part, "\t")
+		columns = 0
+		for (i = 1; i <= n; i++) {
+			columns += length(part[i])
+			if (i < n)
+				columns += 8 - columns % 8
+		}
+	}
+	columns > 110 { print "lint: " FILENAME ":" FNR ": " columns " columns, more than 110"; bad = 1 }
+	END { exit bad }' >&2 || bad=1
+unlicensed=$(existing '*.c' '*.h' '*.cu' '*.cuh' '*.sh' '*.py' '*.js' '*.css' '*Kbuild' Makefile | xargs -r -d '\n' awk '
+	FNR <= 3 && /SPDX-License-Identifier: Apache-2\.0/ { found[FILENAME] = 1 }
+	FNR > 3 { nextfile }
+	END { for (i = 1; i < ARGC; i++) if (!(ARGV[i] in found)) print ARGV[i] }')
+for f in $unlicensed; do
+	complain "$f: no SPDX line"
 done
 exit $bad

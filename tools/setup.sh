@@ -65,32 +65,60 @@ try_install() { # try_install WHAT_FOR OPTION PACKAGES
 		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $2 $3; } ||
 		echo "setup: installation failed: the tests that need these packages are skipped"
 }
+install_all() { # install_all PACKAGES
+	echo "setup: installing$1 (for tests; optional)"
+	as_root=""
+	[ "$(id -u)" = 0 ] || as_root=sudo
+	# shellcheck disable=SC2086
+	DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends $1 ||
+		{ $as_root apt-get update -q &&
+			DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends $1; }
+}
+# One call installs them all, because each call of apt-get reads the package lists anew; if it fails, they are tried one
+# group at a time, so that a package that this system lacks takes no other test with it.
 if command -v apt-get >/dev/null 2>&1; then
 	verbs=""
 	ls /usr/include/infiniband/mlx5dv.h /usr/lib/*/libmlx5.so >/dev/null 2>&1 || verbs=" libibverbs-dev ibverbs-providers"
 	exists ibv_rc_pingpong >/dev/null 2>&1 || verbs="$verbs ibverbs-utils"
 	exists ib_write_bw >/dev/null 2>&1 || verbs="$verbs perftest"
-	[ -z "$verbs" ] || try_install "tests of rdma" "" "$verbs"
-	ls /usr/lib/*/libsodium.so.* /usr/lib/libsodium.so.* >/dev/null 2>&1 ||
-		try_install "control channel of remote workers" "" " libsodium23"
+	sodium=""
+	[ -n "$(ls /usr/lib/*/libsodium.so.* /usr/lib/libsodium.so.* 2>/dev/null)" ] || sodium=" libsodium23"
 	zmq=""
-	ls /usr/lib/*/libzmq.so.5 /usr/lib/libzmq.so.5 >/dev/null 2>&1 || zmq=" libzmq5"
+	[ -n "$(ls /usr/lib/*/libzmq.so.5 /usr/lib/libzmq.so.5 2>/dev/null)" ] || zmq=" libzmq5"
 	[ -d /usr/lib/python3/dist-packages/zmq ] || zmq="$zmq python3-zmq"
 	[ -d /usr/lib/python3/dist-packages/msgpack ] || zmq="$zmq python3-msgpack"
-	[ -z "$zmq" ] || try_install "KV events and their tests" --no-install-recommends "$zmq"
-	exists cbc >/dev/null 2>&1 || try_install "cairn search and its tests" --no-install-recommends " coinor-cbc"
+	cbc=""
+	exists cbc >/dev/null 2>&1 || cbc=" coinor-cbc"
 	manual=""
 	exists help2man >/dev/null 2>&1 || manual=" help2man"
 	exists abidiff >/dev/null 2>&1 || manual="$manual abigail-tools"
 	exists pkg-config >/dev/null 2>&1 || manual="$manual pkg-config"
-	[ -z "$manual" ] || try_install "make install and its tests" --no-install-recommends "$manual"
 	guest=""
-	exists qemu-system-x86_64 >/dev/null 2>&1 || guest=" qemu-system-x86"
-	exists busybox >/dev/null 2>&1 || guest="$guest busybox-static"
-	[ -x /sbin/ip ] || [ -x /usr/sbin/ip ] || guest="$guest iproute2"
 	# the recipe is for Debian's kernel packages
 	if [ "$(uname -m)" = x86_64 ] && grep -q '^ID=debian' /etc/os-release 2>/dev/null; then
+		exists qemu-system-x86_64 >/dev/null 2>&1 || guest=" qemu-system-x86"
+		exists busybox >/dev/null 2>&1 || guest="$guest busybox-static"
+		[ -x /sbin/ip ] || [ -x /usr/sbin/ip ] || guest="$guest iproute2"
+	fi
+	wheel_tools=""
+	schemas=""
+	if [ "${1:-grammar}" = grammar ]; then
+		grep -qs "llguidance@1\.9\.1" "${2:-build}/lib/libllguidance.so" || python3 -m pip --version >/dev/null 2>&1 ||
+			wheel_tools=" python3-pip"
+		[ -d /usr/share/json-schema-test-suite ] || schemas=" json-schema-test-suite python3-jsonschema"
+	fi
+	all="$verbs$sodium$zmq$cbc$manual$guest$wheel_tools$schemas"
+	if [ -n "$all" ] && ! install_all "$all"; then
+		[ -z "$verbs" ] || try_install "tests of rdma" --no-install-recommends "$verbs"
+		[ -z "$sodium" ] || try_install "control channel of remote workers" --no-install-recommends "$sodium"
+		[ -z "$zmq" ] || try_install "KV events and their tests" --no-install-recommends "$zmq"
+		[ -z "$cbc" ] || try_install "cairn search and its tests" --no-install-recommends "$cbc"
+		[ -z "$manual" ] || try_install "make install and its tests" --no-install-recommends "$manual"
 		[ -z "$guest" ] || try_install "test rdma.rxe" --no-install-recommends "$guest"
+		[ -z "$wheel_tools" ] || try_install "structured outputs" --no-install-recommends "$wheel_tools"
+		[ -z "$schemas" ] || try_install "tests of structured outputs" --no-install-recommends "$schemas"
+	fi
+	if [ "$(uname -m)" = x86_64 ] && grep -q '^ID=debian' /etc/os-release 2>/dev/null; then
 		rdma/nic/rxe_guest.sh fetch || echo "setup: the test rdma.rxe will be skipped"
 	fi
 fi
@@ -115,14 +143,8 @@ if [ "${1:-grammar}" = grammar ]; then
 		return $ok
 	}
 	if ! grep -qs "llguidance@1\.9\.1" "$lib/libllguidance.so"; then
-		if ! python3 -m pip --version >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1; then
-			try_install "structured outputs" --no-install-recommends " python3-pip"
-		fi
 		echo "setup: installing llguidance in $lib (structured outputs; optional)"
 		fetch_grammar || echo "setup: installation failed: structured outputs are refused, and their tests skipped"
-	fi
-	if command -v apt-get >/dev/null 2>&1 && [ ! -d /usr/share/json-schema-test-suite ]; then
-		try_install "tests of structured outputs" --no-install-recommends " json-schema-test-suite python3-jsonschema"
 	fi
 fi
 
