@@ -262,7 +262,8 @@ static int open_shared(struct cairn_check_run *r)
 	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
 	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
 	pthread_mutex_init(&r->shared->memory, &attr);
-	pthread_mutex_init(&r->shared->device, &attr);
+	for (int i = 0; i < CAIRN_TURNS; i++)
+		pthread_mutex_init(&r->shared->device[i], &attr);
 	pthread_mutexattr_destroy(&attr);
 	return 0;
 }

@@ -336,7 +336,7 @@ void cairn_check_child(FILE *out, const struct cairn_check_work *w,
 	c->out = out;
 	c->work = *w;
 	c->w = &c->work;
-	cairn_turn_share(&w->shared->device, out);
+	cairn_turn_share(w->shared->device, w->slot, out);
 	while ((going_on = run_family(c)) && (next = next_family(c)) >= 0) {
 		c->work = *by_index(arg, next);
 		c->work.slot = w->slot;

@@ -25,6 +25,7 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
+#include "conformance/device/turn.h"
 #include "conformance/suite/runner.h"
 
 #define CAIRN_CHECK_MAX_WORKERS	512
@@ -38,7 +39,7 @@ struct cairn_check_shared {
 	 */
 	long long claims[CAIRN_CHECK_MAX_WORKERS];
 	atomic_int working;		/* processes that compute; each uses its share of the processors */
-	pthread_mutex_t device;		/* whose turn it is on the GPU (turn.h) */
+	pthread_mutex_t device[CAIRN_TURNS];	/* whose turns it is on the GPU */
 	/* the parent's answer to a process that asks for another family */
 	struct {
 		sem_t given;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * turn - test processes that share a GPU use it one after the other
+ * turn - only a few of the test processes that share a GPU use it at a time
  *
  * A GPU switches between processes by time slices of a millisecond or more. If sixteen processes have work
  * for it, each call waits for the slices of all others, and a case makes dozens of calls. So a process takes
- * its turn before it sends a case's buffers, and ends it when it has fetched the results: the GPU then never
- * switches in the middle of a call, and the processes that wait leave the processors to those that compute
- * references.
+ * a turn before it sends a case's buffers, and ends it when it has fetched the results. There are several
+ * turns, because most of a turn is work of the host: with a single one, one of sixteen processors was busy.
  */
 #ifndef CAIRN_TURN_H
 #define CAIRN_TURN_H
@@ -16,16 +15,19 @@
 
 #include "conformance/abi.h"
 
-/*
- * From now on, this process takes turns with the others that use *turn, a robust mutex in shared memory.
- * While it waits, it writes the line "W" to out every second, so that its time-out does not strike. Without
- * this call, or with NULL, both functions below do nothing.
- */
-void cairn_turn_share(pthread_mutex_t *turn, FILE *out);
+#define CAIRN_TURNS	4
 
 /*
- * Waits for the device of this table; host tables do not wait. A process that has its turn keeps it. If
- * another process keeps its turn for 30 s, its call hangs: this one then goes on without a turn.
+ * From now on, this process takes turns with the others that use turns[CAIRN_TURNS], robust mutexes in shared
+ * memory. number: that of the process; it tells for which turn it waits if all are taken. While it waits, it
+ * writes the line "W" to out every second, so that its time-out does not strike. Without this call, or with
+ * NULL, both functions below do nothing.
+ */
+void cairn_turn_share(pthread_mutex_t *turns, int number, FILE *out);
+
+/*
+ * Waits for a turn on the device of this table; host tables do not wait. A process that has a turn keeps it.
+ * If another process keeps its turn for 30 s, its call hangs: this one then goes on without a turn.
  */
 void cairn_turn_take(const struct cairn_impl *impl);
 /* Ends the turn, if the process has one. */

@@ -89,7 +89,7 @@ static void serve(int32_t rank, int fd)
 
 	inside_rank = rank;
 	cairn_set_threads(1);
-	cairn_turn_share(NULL, NULL);	/* the judging process takes the turn for all ranks */
+	cairn_turn_share(NULL, 0, NULL);	/* the judging process takes the turn for all ranks */
 	while (read(fd, &byte, 1) == 1) {
 		const struct cairn_ranks_work work = shared->work;
 
