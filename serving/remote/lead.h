@@ -8,10 +8,10 @@
  * The user (attn_remote.h) takes the workers of an epoch by gather(), and works with them until one is lost:
  * lost() then becomes 1 and stays so until the next gather(), which fills the gaps with spares. Without
  * `listen` the lead starts the workers itself, on this machine, with a secret that only they inherit, and
- * replaces those that are lost; it kills a lost one, as it may only have been stopped.
+ * replaces those that are lost. It kills a lost worker, because that may only have been stopped.
  *
  * A guest has SHAKE_MS for its handshake, and at most MAX_GUESTS are served at a time. A guest whose build,
- * table, role or transport does not suit is refused by a line that names it.
+ * table, role or transport does not match is refused by a line that names what differs.
  *
  * Threads: one user at a time. The lead's own threads touch no memory of the user.
  * Errors: -EINVAL, -EACCES (an address of other machines without a secret), -EADDRINUSE, -ETIMEDOUT (fewer

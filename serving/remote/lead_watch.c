@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * lead_watch - the lead's thread: accepts guests, reads what members say, notices who is lost
+ * lead_watch - the lead's thread: accepts guests, reads members' messages, notices members that are lost
  *
- * Each guest is served by a thread of its own until it is a member, as a handshake may take
+ * Each guest is served by its own thread until it is a member, because a handshake may take
  * CAIRN_LEAD_SHAKE_MS and members must be watched meanwhile. A channel is used by one thread at a time
  * (lead_member.busy); the watching thread does not wait for it, but looks again in the next round.
  *
- * A member that has been silent for beat_ms is lost. The thread judges this only after it has read all that
- * has come, and does not count the time during which it did not run itself.
+ * A member that has been silent for beat_ms is lost. The thread decides this only after it has read
+ * everything that has arrived, and does not count time during which it did not run itself.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 /*
  * remote_rig_test - a lead, attention workers and a link to them, in one process, beside a local worker
  *
- * Random requests grow, copy pages and start anew. Each layer of a pass goes through both links with the same
- * random rows, and the results must be the same bits. There is no model but the numbers of one.
+ * Random requests grow, copy pages and start again. Each layer of a pass goes through both links with the
+ * same random rows, and the results must have the same bits. There is no model, only the sizes of one.
  *
  * remote_mutants_test.c includes this file with the modules under other names. Include conformance/harness.h
  * first.

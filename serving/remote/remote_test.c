@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* remote_test - remote attention has the bits of local attention; guests and workers that do not suit */
+/* remote_test - remote attention has the bits of local attention; bad guests and workers are refused */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
