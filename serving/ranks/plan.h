@@ -12,8 +12,8 @@
  *   DRAW       cairn_worker_add_draw()
  *
  * A plan with parts is a pass; one without has only lists and moves. Lists come before the parts. Records
- * begin at multiples of 8 bytes. A float travels as its bits. The receiver checks a plan as a stranger's:
- * every length, every range, and a digest.
+ * begin at multiples of 8 bytes. A float is sent as its bits. The receiver checks a plan like untrusted
+ * input: every length, every range, and a digest.
  *
  * Errors: -EINVAL (a plan that is not well formed; the text names the member), -EOPNOTSUPP, -ENOMEM.
  */

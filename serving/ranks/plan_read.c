@@ -2,8 +2,8 @@
 /*
  * plan_read - reads and checks plans
  *
- * All that a worker or the tiers would use as an index is checked here, because they check nothing. Lists
- * point into the bytes of the plan.
+ * Everything that a worker or the tiers use as an index is checked here, because they check nothing
+ * themselves. Lists point into the bytes of the plan.
  */
 #include <math.h>
 #include <stdlib.h>

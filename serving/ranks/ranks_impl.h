@@ -5,8 +5,8 @@
  * A message is a frame (kind, length) and its bytes. Rank 0 sends OPTIONS once, PLAN and COLLECT as the
  * engine takes steps, BEAT while there are none, and END. A rank answers OPTIONS with READY, COLLECT with
  * TOKENS and BEAT with BEAT; instead of any answer it may send FAILED, with the reason as text, and end.
- * Before all that, the ranks tell rank 0 who they are (IDENTITY), and EXCHANGE gathers bytes for comm_open(),
- * through rank 0. Within a node the bytes go over a socketpair, else as messages of a channel.
+ * Before that, the ranks tell rank 0 who they are (IDENTITY), and EXCHANGE gathers bytes for comm_open(),
+ * through rank 0. Within a node the bytes go over a socketpair, between nodes as messages of a channel.
  */
 #ifndef CAIRN_RANKS_IMPL_H
 #define CAIRN_RANKS_IMPL_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks_model_test - scores a prompt and goes on with it, by ranks and by one process; for the files
+ * ranks_model_test - scores a prompt and continues it, by ranks and by one process; for the files
  * ranks_model_test.c, ranks_share_test.c and ranks_share_mutants_test.c
  *
  * Include conformance/harness.h first.

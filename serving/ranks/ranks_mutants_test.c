@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ranks_mutants_test - what rank 0 tells the others is falsified in one point, and somebody must notice
+ * ranks_mutants_test - what rank 0 sends to the others is falsified in one point, and the test must detect it
  *
  * A mutant is caught if the run ends with an error (another token was drawn, or a rank refused a plan), or if
- * the answers are not those of the run without mutants: the sums of a pass are the same on all ranks, so
+ * the answers are not those of the run without mutants. The sums of a pass are the same on all ranks, so
  * wrong keys of one rank change the tokens of all.
  */
 #include "conformance/harness.h"
