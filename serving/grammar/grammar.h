@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grammar - what a constraint of a request is, and the process that turns constraints into masks
+ * grammar - constraints of requests, and the process that turns them into masks
  *
- * A constraint says which texts an answer may be. A process of its own, `cairn grammar`, compiles constraints
- * and computes, before each draw, which tokens may follow (masks.h), by the library llguidance. Constraints
- * are a client's bytes: if one of them brings the process down, the requests with a constraint end with an
- * error, nothing else is harmed, and the process is started anew. No request ever goes on without its mask.
+ * A constraint says which texts an answer may be. A separate process, `cairn grammar`, compiles constraints
+ * and computes, before each draw, which tokens may follow (masks.h), with the library llguidance. Constraints
+ * are a client's bytes: if one of them crashes the process, the requests with a constraint end with an error,
+ * other requests continue, and the process is started anew. No request ever continues without its mask.
  *
- *   open     hands a constraint to the process and returns at once; state tells what became of it
+ *   open     passes a constraint to the process and returns at once; state says what became of it
  *   step     advances matchers by the tokens that were drawn, and computes masks (masks.h); waits for them
  *   close    frees the matchers of a constraint
  *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* grammar_fault_test - constraints that are refused, a process that dies or hangs, and other libraries */
+/* grammar_fault_test - constraints that are refused, a process that dies or hangs, and wrong libraries */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
