@@ -2,8 +2,8 @@
 /*
  * formats - how models write tool calls and reasoning into their answers
  *
- * One table describes every format. Its patterns serve both directions: output_parser.c reads answers by
- * them, and tool_grammar.c makes of them the grammar that a forced call must match.
+ * One table describes every format. Its patterns are used in both directions: output_parser.c reads answers
+ * with them, and tool_grammar.c makes from them the grammar that a forced call must match.
  *
  * In a pattern:
  *   %n     the tool's name
