@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_events_test - messages as subscribers get them: recorded bytes, order, replays, losses; bad addresses
+ * kv_events_test - messages as subscribers receive them: recorded bytes, order, replays, losses; bad
+ * addresses
  *
- * Subscribers are sockets of the same library. Messages are compared with bytes that msgspec, which vLLM
- * encodes with, has written (tools/kv_events_test.py decodes those of a whole server).
+ * Subscribers are sockets of the same library. Messages are compared with bytes that msgspec, the encoder of
+ * vLLM, has written (tools/kv_events_test.py decodes those of a whole server).
  */
 #include <errno.h>
 #include <stdio.h>
