@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* doctor_limit - limits of this process and machine that commands run into */
+/* doctor_limit - limits of this process and machine that commands may reach */
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
