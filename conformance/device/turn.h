@@ -4,8 +4,8 @@
  *
  * A GPU switches between processes by time slices of a millisecond or more. If sixteen processes have work
  * for it, each call waits for the slices of all others, and a case makes dozens of calls. So a process takes
- * its turn before it sends a case's buffers, and ends it when it has fetched the results: the GPU then never
- * switches in the middle of a call, and the processes that wait leave the processors to those that compute
+ * its turn before it sends a case's buffers, and ends it when it has fetched the results. The GPU then never
+ * switches in the middle of a call, and the processes that wait leave the CPU cores to those that compute
  * references.
  */
 #ifndef CAIRN_TURN_H
