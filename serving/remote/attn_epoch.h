@@ -25,11 +25,11 @@
 #endif
 #define CAIRN_EPOCH_CONNECT_MS	10000
 
-/* Slots: of the worker's end, Q and KV; of the model worker's end, the result. */
+/* Signal slots: the worker's end has Q and KV, the model worker's end has the result. */
 enum { CAIRN_SLOT_Q, CAIRN_SLOT_KV, CAIRN_NUM_ATTN_SLOTS };
 enum { CAIRN_SLOT_RESULT };
 
-/* What the ends tell each other: how to reach the channel and the buffers. */
+/* The addresses that the ends exchange, of the channel and of the buffers. */
 struct cairn_attn_blob {
 	struct cairn_blob channel;
 	struct cairn_blob q;		/* of the model worker: the result's buffer */

@@ -50,7 +50,7 @@ struct cairn_control_join {
 	int32_t rank;			/* asked for; -1: any */
 	int32_t pid;			/* of the member's process, on its machine */
 	uint32_t reserved;		/* 0 */
-	char table[CAIRN_CONTROL_TABLE];	/* whose operations it runs; all must have the same */
+	char table[CAIRN_CONTROL_TABLE];	/* table whose operations it runs; the same for all */
 };
 
 struct cairn_control_assign {

@@ -102,8 +102,8 @@ static void admit(struct cairn_lead *l, struct lead_member *m)
 }
 
 /*
- * Sends the reason and closes the channel. Waits for the guest to close first: what it has sent and nobody
- * reads would reset the connection, and the reason would be lost.
+ * Sends the reason and closes the channel, but first waits for the guest to close its end: closing with
+ * unread data would reset the connection, and the guest would not get the reason.
  */
 static void refuse(struct cairn_control_channel *c, const char *text)
 {
@@ -291,7 +291,7 @@ static void free_member(struct lead_member *m)
 	free(m);
 }
 
-/* Takes a lost member that nobody uses out of the list. Call with the lock held. NULL: there is none. */
+/* Removes a lost member that is not in use from the list. Call with the lock held. NULL: there is none. */
 static struct lead_member *take_lost(struct cairn_lead *l)
 {
 	for (struct lead_member **at = &l->members; *at; at = &(*at)->next) {
