@@ -61,7 +61,7 @@ void cairn_plan_out_free(struct cairn_plan_out *p);
 
 /* ---- reading ---- */
 
-/* What a receiver knows of its own worker and tiers, and of the plans before. */
+/* What a plan is checked against: the receiver's own worker and tiers, and the plans before. */
 struct cairn_plan_limits {
 	int32_t max_batch, max_rows, max_context, num_pages, page_size, vocab, host_pages, disk_pages;
 	int32_t num_drawn;	/* draws of the previous pass, which a row may follow */

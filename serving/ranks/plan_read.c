@@ -147,7 +147,7 @@ static int take_sampling(const struct plan_part *c, struct cairn_plan_item *item
 		return 0;
 	if (!isfinite(c->temperature) || c->temperature < 0)
 		return bad("temperature", c->draws);
-	/* nobody looks at these if the draw is greedy */
+	/* a greedy draw does not use these */
 	if (c->temperature > 0 && (!(c->top_p > 0 && c->top_p <= 1) || !(c->min_p >= 0 && c->min_p < 1)))
 		return bad("top_p or min_p", c->draws);
 	if (c->top_k < 0)

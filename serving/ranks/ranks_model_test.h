@@ -43,7 +43,7 @@ struct scored {
 	int num, num_drawn;
 };
 
-/* What a mutant does to the model and the table of a rank, once both are there; NULL: nothing. */
+/* Changes the model and the table of a rank, once both exist; NULL: no mutant. */
 typedef void (*alter_fn)(struct cairn_model *m, struct cairn_impl *impl);
 
 #define LOAD(m, impl, dir, s, rank) \

@@ -9,7 +9,7 @@
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_engine_test.h"
 
-/* What to do before a call is passed on. Return values: 1: drop it. */
+/* The functions run before a call is passed on, and return 1 if it must be dropped. */
 struct mutant {
 	const char *name;
 	int (*part)(struct cairn_worker_part *p, struct cairn_sampling *s, struct cairn_worker_treat *w);

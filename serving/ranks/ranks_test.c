@@ -343,7 +343,7 @@ static void tells_and_follows(struct cairn_tp *tp)
 		cairn_tp_fail(tp);
 }
 
-/* One that is continued at once, again and again, goes on. */
+/* A rank that is stopped and continued at once, again and again, does not end the group. */
 static void rank_is_continued(struct cairn_test *t)
 {
 	struct cairn_impl impl;

@@ -32,7 +32,7 @@ struct cairn_rendezvous {
 	int32_t timeout_ms;		/* for all ranks to come */
 };
 
-/* What a rank says of itself. */
+/* The message in which a rank describes itself. */
 struct cairn_join {
 	uint32_t version;
 	int32_t rank, ranks, nodes;
