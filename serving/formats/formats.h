@@ -29,7 +29,7 @@
 
 #define CAIRN_TOOL_FORMS 4
 
-/* What the id of a call must look like, because the chat template checks it or prints it. */
+/* The form that the id of a call must have, because the chat template checks it or prints it. */
 enum cairn_call_id {
 	CAIRN_CALL_ID,	       /* call_ and 24 hexadecimal digits */
 	CAIRN_CALL_ID_MISTRAL, /* nine letters and digits */

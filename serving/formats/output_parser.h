@@ -50,7 +50,7 @@ void cairn_output_free(struct cairn_output *p);
 /* How the prompt leaves the model, by its last mark. */
 enum cairn_prompt_end {
 	CAIRN_PROMPT_PLAIN,
-	CAIRN_PROMPT_REASONS,  /* the prompt ends with the opening mark: the answer goes on with reasoning */
+	CAIRN_PROMPT_REASONS,  /* the prompt ends with the opening mark: the answer begins with reasoning */
 	CAIRN_PROMPT_REASONED, /* it ends with the closing mark: the answer has no reasoning */
 };
 enum cairn_prompt_end cairn_prompt_end(const struct cairn_reasoning_format *f, const char *prompt, size_t n);
