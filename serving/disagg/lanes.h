@@ -39,7 +39,7 @@ struct cairn_lane_times {
 	int64_t link_to, link_back;	/* how long the lane's data keep a direction of the link busy */
 };
 
-/* What serves one lane at a time. */
+/* A server that serves one lane at a time. */
 struct cairn_lane_server {
 	int64_t free;		/* end of the latest service */
 	int64_t busy, idle;	/* idle: between two services, from the first one on */
