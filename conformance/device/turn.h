@@ -24,8 +24,8 @@
 void cairn_turn_share(pthread_mutex_t *turn, FILE *out);
 
 /*
- * Waits for the device of this table; host tables do not wait. A process that has its turn keeps it. If
- * another process keeps its turn for 30 s, its call hangs: this one then goes on without a turn.
+ * Waits for the device of this table; host tables do not wait. A process that has its turn keeps it. A
+ * process that keeps its turn for 30 s is taken to hang in a call: this one then continues without a turn.
  */
 void cairn_turn_take(const struct cairn_impl *impl);
 /* Ends the turn, if the process has one. */
