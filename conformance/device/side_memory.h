@@ -7,10 +7,10 @@
  * a process that runs many cases keeps freed blocks for later ones, and its copies go through one block of
  * the table's host_alloc() memory, so that only cairn_side_settle() waits.
  *
- * Until cairn_side_memory_keep(), and for host tables, all of this passes through to the table: a sanitizer
- * must see each buffer's true size and age, and a benchmark fills memory with exact sizes.
+ * Until cairn_side_memory_keep() is called, and for host tables, all calls go directly to the table: a
+ * sanitizer must see each buffer's true size and lifetime, and a benchmark fills memory with exact sizes.
  *
- * Not for several threads.
+ * Not thread-safe.
  */
 #ifndef CAIRN_SIDE_MEMORY_H
 #define CAIRN_SIDE_MEMORY_H

@@ -9,7 +9,7 @@
 
 #define MIB	((size_t)1 << 20)
 
-/* A device whose copies take effect when its stream is waited for. */
+/* A device whose copies take effect only when a call waits for its stream. */
 static struct {
 	int allocs, frees, host_allocs, host_frees, syncs, num_copies;
 	size_t left;			/* bytes that can still be allocated */

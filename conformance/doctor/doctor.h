@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor - the command `cairn doctor`: what this machine has, and what it lacks, at what cost and remedy
+ * doctor - the command `cairn doctor`: what this machine has and lacks, what each lack costs, and its remedy
  *
  * Everything foreign (CUDA, optional libraries, and the CPU table, which may contain instructions that this
- * processor lacks) is tried in a process of its own with a time-out. A library that crashes, hangs or exits
+ * processor lacks) is tried in a separate process with a time-out. A library that crashes, hangs or exits
  * while it is loaded is one line of the report.
  */
 #ifndef CAIRN_DOCTOR_H

@@ -141,7 +141,7 @@ static void try_library(FILE *out, void *arg)
 	}
 }
 
-/* This library lies beside the program, and refers to names that its loader must bring. */
+/* This library is beside the program, and refers to symbols that its loader must provide. */
 static void try_llguidance(FILE *out, void *arg)
 {
 	struct llguidance functions;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* doctor_limit - limits of this process and machine that commands run into */
+/* doctor_limit - limits of this process and machine that commands may reach */
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -10,7 +10,7 @@
 
 #define MIB		(1024.0 * 1024)
 #define MEMLOCK_MIB	64	/* as rdma/card/card.h */
-#define SHM_MIB		256	/* containers get 64 MiB unless told otherwise */
+#define SHM_MIB		256	/* containers get 64 MiB by default */
 #define OPEN_FILES	4608	/* the default of serve's --max-connections, its own files, and some room */
 
 static void look_memlock(struct doctor_findings *all)

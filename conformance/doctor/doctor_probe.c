@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* doctor_probe - findings, and the processes that try what may crash */
+/* doctor_probe - findings, and the processes that try whatever may crash */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fake_optional - a library in the place of another one, for the tests of `cairn doctor`
+ * fake_optional - a library that takes the place of another, for the tests of `cairn doctor`
  *
- * It has no function of any library. $CAIRN_FAKE_OPTIONAL says what loading it does: "crash", "exit",
- * "hang", or "noise", which prints lines that look like findings.
+ * It has none of the functions of any library. $CAIRN_FAKE_OPTIONAL says what loading it does: "crash",
+ * "exit", "hang", or "noise", which prints lines that look like findings.
  */
 #include <signal.h>
 #include <stdio.h>

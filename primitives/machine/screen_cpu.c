@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * screen_cpu - screen without a GPU: every unit is a thread, which computes everything itself
+ * screen_cpu - screen without a GPU: every unit is a thread, which computes all of its parts itself
  *
- * A tensor program's tiles are decoded once a round, B with its columns side by side so that the compiler
- * vectorises over them. Sums of S8 and of EXACT inputs stay below 2^24, so that fp32 holds them exactly. The
- * 32 lanes of a part are the inner loop of everything else.
+ * The tiles of a tensor program are decoded once per round, B with its columns side by side so that the
+ * compiler vectorises over them. Sums of S8 and of EXACT inputs stay below 2^24, so that fp32 holds them
+ * exactly. The 32 lanes of a part are the inner loop of everything else.
  */
 #include "primitives/machine/screen_words.h"
 

@@ -3,10 +3,11 @@
  * screen_ref - the reference: computes every step directly from the definitions of screen.h, once for all
  * units
  *
- * Bounds where hardware may round as it likes. Tensor cores align the products of a slice and the sum so far
- * to the largest of them and cut what lies below: 2^-13 of it for 8-bit floats (fused/attention/fp8), at most
- * 2^-23 for the others. Each term loses at most that much; the bound allows twice the loss, for every slice.
- * Special functions: twice the largest error that the PTX ISA manual (9.7.3) gives for the approximation.
+ * This paragraph derives the bounds where hardware may round as it likes. Tensor cores align the products of
+ * a slice and the sum so far to the largest of them and truncate what lies below: 2^-13 of it for 8-bit
+ * floats (fused/attention/fp8), at most 2^-23 for the others. Each term loses at most that much; the bound
+ * allows twice the loss, for every slice. The bound of a special function is twice the largest error that the
+ * PTX ISA manual (9.7.3) gives for the approximation.
  */
 #include "primitives/machine/screen_words.h"
 

@@ -2,10 +2,10 @@
 /*
  * screen_test - cases of screen.h, and bench rows for the rate of each program
  *
- * Where the contract defines every bit, digests and raw results are compared with screen_ref.c. Elsewhere all
+ * Where the contract defines every bit, digests and raw results are compared with screen_ref.c. Otherwise all
  * units must agree, rounds and parts must differ, raw results must lie within the reference's bounds, and a
- * digest of one step must be that of the raw results. Bench rows run on all units; those named _bare have the
- * digest of the last step alone, so that the difference is what digests cost.
+ * digest of one step must be the digest of the raw results. Bench rows run on all units; those named _bare
+ * have the digest of the last step alone, so that the difference is what digests cost.
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * screen_words_test - properties of the inputs and programs of screen, on which its judges rely
+ * screen_words_test - tests properties of the inputs and programs of screen on which the judges rely
  *
  * EXACT sums fit the narrowest accumulator and are never 0; all inputs are finite; a wrong bit in the middle
  * of a step shows in its results; MIX draws every program.

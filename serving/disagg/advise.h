@@ -5,7 +5,7 @@
  *
  * Every way to use up to most_gpus GPUs is replayed: whole engines of 1, 2, 4 or 8 GPUs with ideal tensor
  * parallelism, and every pair of kinds, number of model workers a (replicas of 1, 2, 4 or 8 GPUs), number of
- * attention workers b and 1 to 3 lanes. Replicas of a whole engine deliver its rate as often as they are.
+ * attention workers b and 1 to 3 lanes. n replicas of a whole engine deliver n times its rate.
  */
 #ifndef CAIRN_DISAGG_ADVISE_H
 #define CAIRN_DISAGG_ADVISE_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* advise_test - the advice and the command, with synthetic traces of the public traces' means */
+/* advise_test - tests the advice and the command, with traces that have the means of the public ones */
 #include <limits.h>
 #include <unistd.h>
 

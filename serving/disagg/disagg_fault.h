@@ -29,7 +29,7 @@ enum cairn_disagg_fault {
 	FAULT_WEIGHTS_FREE,		/* weights take no memory */
 	FAULT_HEADS_DIVIDE,		/* b workers share the heads evenly even if b does not divide them */
 	FAULT_NO_FLOPS,			/* products are never bound by arithmetic */
-	FAULT_NO_LSE,			/* the LSE does not travel */
+	FAULT_NO_LSE,			/* the LSE is not sent */
 	/* advice */
 	FAULT_PRICE_IGNORED,		/* the best is that of the most tokens per second */
 	FAULT_TP_NEVER,			/* whole engines have one GPU */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* disagg_mutants_test - checks that the checks of the simulation notice every fault of disagg_fault.h */
+/* disagg_mutants_test - checks that the tests of the simulation detect every fault of disagg_fault.h */
 #include "serving/disagg/disagg_mutants.h"
 
 #include "conformance/harness.h"

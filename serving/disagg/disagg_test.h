@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * disagg_test - checks of the simulation against closed forms and a plain loop
+ * disagg_test - checks the simulation against closed forms and a plain loop
  *
- * Each returns NULL, or says what is wrong. disagg_mutants_test.c runs them on faulty modules, too.
+ * Each function returns NULL, or says what is wrong. disagg_mutants_test.c runs them on faulty modules, too.
  */
 #ifndef CAIRN_DISAGG_TEST_H
 #define CAIRN_DISAGG_TEST_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* figures - computes and writes what Lamina's figures show (figures.h) */
+/* figures - computes and writes the rows of Lamina's figures (figures.h) */
 #include "serving/disagg/figures.h"
 
 #include <math.h>

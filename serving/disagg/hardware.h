@@ -16,9 +16,9 @@
  * link      one way between any two GPUs: latency, and bandwidth per GPU and direction; or a recording, whose
  *           puts over NVLink between two GPUs are taken
  *
- * From a recording: lines through the rows of gemm that are bound by memory, of rmsnorm, rope and silu_mul,
- * of decoding attn_paged, and of the transport nvlink, all of table cuda and in bf16, by relative least
- * squares; tflops is the largest of gemm.
+ * The costs of a recording are lines, fitted by relative least squares through the rows of gemm that are
+ * bound by memory, of rmsnorm, rope and silu_mul, of decoding attn_paged, and of the transport nvlink, all of
+ * table cuda and in bf16; tflops is the largest of gemm.
  *
  * Errors: -EINVAL: the text names the file and the member, or what the recording lacks. -EIO, -ENOMEM.
  */

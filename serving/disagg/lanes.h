@@ -8,9 +8,9 @@
  *   replica ---Q, then K and V---> attention ---O, LSE---> the next replica
  *
  * Slice k of lane j runs on replica (j + k) mod R. All lanes share the attention workers, which work together
- * on one lane at a time, and the link, which is full duplex. Each of these serves in the order of arrival;
- * the lane with the lower number goes first if two arrive at once. K and V keep the link busy behind Q, but
- * the lane does not wait for them.
+ * on one lane at a time, and the link, which is full duplex. Each of these serves lanes in the order of
+ * arrival; if two arrive at once, the lane with the lower number goes first. K and V keep the link busy
+ * behind Q, but the lane does not wait for them.
  *
  * Times are whole picoseconds, so that the results are exact. If all n lanes have equal times and no head,
  * and R is 1 or n - 1, a layer takes (cairn_lanes_cycle)
@@ -39,7 +39,7 @@ struct cairn_lane_times {
 	int64_t link_to, link_back;	/* how long the lane's data keep a direction of the link busy */
 };
 
-/* What serves one lane at a time. */
+/* A server that serves one lane at a time. */
 struct cairn_lane_server {
 	int64_t free;		/* end of the latest service */
 	int64_t busy, idle;	/* idle: between two services, from the first one on */

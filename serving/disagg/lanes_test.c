@@ -35,7 +35,7 @@ static void rotation_has_no_bubble(struct cairn_test *t)
 	}
 }
 
-/* A lane that has stopped starts again at the time given, and others go on without it. */
+/* A lane that has stopped starts again at the time given, and the others run on without it. */
 static void stopped_lanes(struct cairn_test *t)
 {
 	static const struct cairn_lane_times times = { .slice = 10, .attn = 5, .head = 7 };

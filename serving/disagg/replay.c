@@ -168,7 +168,7 @@ static int end_pass(struct replay *r, int32_t i)
 	return 0;
 }
 
-/* Starts all lanes that stand still. */
+/* Starts all lanes that are stopped. */
 static void start_lanes(struct replay *r)
 {
 	for (int32_t i = 0; i < r->opt->lanes; i++)

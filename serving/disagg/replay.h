@@ -7,8 +7,8 @@
  * It is admitted to the lane with the fewest keys as soon as the pages of its prompt and its whole answer are
  * free, so none is ever preempted; it joins at that lane's next pass and gets one token in each.
  *
- * Figures are those of the time between the admission of the first quarter of the requests and that of the
- * last one, when the system is full; of the whole time if that is empty.
+ * Figures are taken between the admission of the first quarter of the requests and that of the last one,
+ * while the system is full, or over the whole run if that interval is empty.
  */
 #ifndef CAIRN_DISAGG_REPLAY_H
 #define CAIRN_DISAGG_REPLAY_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* replay_test - a trace on an engine, against a plain loop, and on lanes; memory limits */
+/* replay_test - replays a trace on an engine, against a plain loop, and on lanes; memory limits */
 #include "conformance/harness.h"
 #include "serving/disagg/disagg_test.h"
 

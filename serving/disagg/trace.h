@@ -2,14 +2,14 @@
 /*
  * trace - reads traces of requests: how long each prompt and each answer was
  *
- * Two public formats are known by their first byte:
+ * Two public formats are recognised by their first byte:
  *
  *   Azure 2023, CSV:       TIMESTAMP,ContextTokens,GeneratedTokens
  *                          2023-11-16 18:15:46.6805900,374,44
  *   Mooncake, JSON lines:  {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46]}
  *
- * Only lengths are used; time stamps and hashes must be there, but are not read further. Lines may end with
- * CR LF, and the last one may have no end.
+ * Only lengths are used; time stamps and hashes must be present, but are not interpreted. Lines may end with
+ * CR LF, and the last line may lack its end.
  *
  * Errors: -EINVAL: the text names file, line and field. -EIO, -ENOMEM.
  */

@@ -6,7 +6,7 @@
  * A PUB socket sends messages of three frames: the topic, a number of 8 bytes (the highest first), and a
  * batch in MessagePack. There is a batch for each step of the engine that changed the cache:
  *
- *   [time, [event, ...], 0]         seconds since 1970; the last one is the data-parallel rank
+ *   [time, [event, ...], 0]         seconds since 1970; the 0 is the data-parallel rank
  *   {"type": "BlockStored", "block_hashes": [h, ...], "parent_block_hash": h or nil, "token_ids": [...],
  *    "block_size": tokens, "lora_id": nil, "medium": "GPU", "lora_name": nil, "group_idx": 0,
  *    "kv_cache_spec_kind": "full_attention"}
@@ -17,14 +17,14 @@
  * is the first 8 bytes of the SHA-256 of its parent's hash and its tokens. Prefixes with a cache_salt are not
  * published.
  *
- * Numbers are consecutive, so a subscriber sees what it has missed. It may ask the ROUTER socket, if there is
- * one, with the frames (empty, first number): the answer is a message (empty, number, batch) for each batch
- * that is still kept, then one with the number -1 and an empty batch.
+ * Numbers are consecutive, so a subscriber sees which batches it has missed. It may ask the ROUTER socket for
+ * them, if there is one, with the frames (empty, first number). The answer is a message (empty, number,
+ * batch) for each batch that is still kept, then one with the number -1 and an empty batch.
  *
  * The listener and cairn_kv_events_flush() run on the engine's thread. They never wait: a thread of this
  * module owns the sockets. If it falls behind by CAIRN_KV_EVENTS_BATCHES batches or CAIRN_KV_EVENTS_BYTES,
- * batches are dropped and counted; their numbers are missing then. As many are kept for replays. A
- * subscriber that reads too slowly loses batches in its own queue, which only it can see.
+ * batches are dropped and counted, and their numbers are missing. Up to the same limits, sent batches are
+ * kept for replays. A subscriber that reads too slowly loses batches in its own queue, which only it can see.
  */
 #ifndef CAIRN_KV_EVENTS_H
 #define CAIRN_KV_EVENTS_H

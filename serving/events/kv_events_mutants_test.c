@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_events_mutants_test - checks that a subscriber notices every fault of kv_events_fault.h */
+/* kv_events_mutants_test - checks that subscribers of the tests detect every fault of kv_events_fault.h */
 #include "serving/events/kv_events_mutants.h"
 
 #include <unistd.h>

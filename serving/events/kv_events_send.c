@@ -2,7 +2,7 @@
 /*
  * kv_events_send - the thread that owns the sockets of KV events: sends batches, keeps them, answers replays
  *
- * A PUB or ROUTER socket never blocks: for a peer whose queue is full it drops the message. Requests of
+ * A PUB or ROUTER socket never blocks: for a peer whose queue is full it drops the message. Messages from
  * strangers are bounded: libzmq closes a connection that sends a frame of more than MOST_FRAME bytes.
  */
 #include <errno.h>

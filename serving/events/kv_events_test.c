@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_events_test - messages as subscribers get them: recorded bytes, order, replays, losses; bad addresses
+ * kv_events_test - messages as subscribers receive them: recorded bytes, order, replays, losses; bad
+ * addresses
  *
- * Subscribers are sockets of the same library. Messages are compared with bytes that msgspec, which vLLM
- * encodes with, has written (tools/kv_events_test.py decodes those of a whole server).
+ * Subscribers are sockets of the same library. Messages are compared with bytes that msgspec, the encoder of
+ * vLLM, has written (tools/kv_events_test.py decodes those of a whole server).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -153,7 +154,7 @@ static int receive_until(struct cairn_test *t, struct world *w, const char *topi
 	return n;
 }
 
-/* msgspec.msgpack.encode() of the same events, without the time and what stands before the events. */
+/* msgspec.msgpack.encode() of the same events, without the time and what precedes the events. */
 static const char recorded[] =
 	"\x8a\xa4type\xab" "BlockStored\xac" "block_hashes\x92\xcf" "HHHHHHHH" "\xcf" "IIIIIIII"
 	"\xb1" "parent_block_hash\xc0" "\xa9token_ids\x94\x00\x7f\xcc\x80\xce\x00\x01\xf4\xff"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * msgpack - writes the forms of MessagePack that KV events consist of
+ * msgpack - writes the types of MessagePack that KV events use
  *
  * Each number takes the shortest form, as the format's specification recommends. A failed allocation sets
  * `failed`; the bytes are then incomplete.

@@ -2,8 +2,8 @@
 /*
  * formats - how models write tool calls and reasoning into their answers
  *
- * One table describes every format. Its patterns serve both directions: output_parser.c reads answers by
- * them, and tool_grammar.c makes of them the grammar that a forced call must match.
+ * One table describes every format. Its patterns are used in both directions: output_parser.c reads answers
+ * with them, and tool_grammar.c makes from them the grammar that a forced call must match.
  *
  * In a pattern:
  *   %n     the tool's name
@@ -29,7 +29,7 @@
 
 #define CAIRN_TOOL_FORMS 4
 
-/* What the id of a call must look like, because the chat template checks it or prints it. */
+/* The form that the id of a call must have, because the chat template checks it or prints it. */
 enum cairn_call_id {
 	CAIRN_CALL_ID,	       /* call_ and 24 hexadecimal digits */
 	CAIRN_CALL_ID_MISTRAL, /* nine letters and digits */

@@ -7,8 +7,8 @@
  *   <|start|>assistant<|channel|>commentary<|message|>TEXT<|end|>          content
  *   <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>JSON<|call|>
  *
- * The prompt ends with the first <|start|>assistant. The recipient may also stand before the channel. What
- * is no header is content.
+ * The prompt ends with the first <|start|>assistant. The recipient may also stand before the channel. Text
+ * that is not a header is content.
  */
 #include "serving/formats/output_parser_impl.h"
 

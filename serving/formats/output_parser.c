@@ -2,9 +2,9 @@
 /*
  * output_parser - the states of an answer: reasoning, text, and the parts of a call
  *
- * Every step looks at the text that is held and either decides about its beginning or waits for more. What
- * it decides depends only on the text, never on how much of it arrived at once: a step that sees too little
- * to tell all cases apart waits. All limits therefore count bytes of the text.
+ * Every step looks at the text that is held and either decides about its beginning or waits for more. The
+ * decision depends only on the text, never on how much of it arrived at once: a step that sees too little to
+ * distinguish all cases waits. All limits therefore count bytes of the text.
  */
 #include "serving/formats/output_parser.h"
 

@@ -2,7 +2,7 @@
 /*
  * output_parser - splits an answer into content, reasoning and tool calls while it arrives
  *
- * The pieces do not depend on how the text was cut into pushes. Text that is no call in the format is
+ * The pieces do not depend on how the text was cut into pushes. Text that is not a call in the format is
  * content. A call is reported as soon as its name and the beginning of its arguments have been read; from
  * there on its arguments are passed on as the model writes them, so they may be invalid JSON, which the
  * client must check, as with OpenAI's API. Arguments of the form %p are passed on parameter by parameter, as
@@ -12,7 +12,7 @@
  * it names one of the request's tools: any JSON answer looks like one.
  *
  * At most CAIRN_PARSER_MAX_HEAD bytes are held back to decide whether a call begins; a parameter of the form
- * %p is held until its end.
+ * %p is held back until its end.
  */
 #ifndef CAIRN_OUTPUT_PARSER_H
 #define CAIRN_OUTPUT_PARSER_H
@@ -50,7 +50,7 @@ void cairn_output_free(struct cairn_output *p);
 /* How the prompt leaves the model, by its last mark. */
 enum cairn_prompt_end {
 	CAIRN_PROMPT_PLAIN,
-	CAIRN_PROMPT_REASONS,  /* the prompt ends with the opening mark: the answer goes on with reasoning */
+	CAIRN_PROMPT_REASONS,  /* the prompt ends with the opening mark: the answer begins with reasoning */
 	CAIRN_PROMPT_REASONED, /* it ends with the closing mark: the answer has no reasoning */
 };
 enum cairn_prompt_end cairn_prompt_end(const struct cairn_reasoning_format *f, const char *prompt, size_t n);

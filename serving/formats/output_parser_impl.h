@@ -48,7 +48,7 @@ struct cairn_output_parser {
 
 enum match { MATCH_NO, MATCH_MORE, MATCH_YES };
 
-/* What a pattern has found in a text. */
+/* The parts that a pattern has found in a text. */
 struct found {
 	size_t at;	     /* position in the text: the end of the match */
 	const char *pattern; /* where the pattern stopped: at %a, %p, %v or its end */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * output_parser_test - answers in every format, and answers that are none
+ * output_parser_test - answers in every format, and answers in none
  *
- * Every answer is parsed whole, byte by byte, and cut in two at every position; all must
- * give the same pieces, written as R(reasoning) C(content) N(name) A(arguments).
+ * Every answer is parsed whole, byte by byte, and cut in two at every position; all these runs must give the
+ * same pieces, written as R(reasoning) C(content) N(name) A(arguments).
  */
 #include "conformance/harness.h"
 #include "serving/formats/output_parser_test.h"

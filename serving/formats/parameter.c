@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* parameter - parameters whose values are bare text: where they end, and what they are as JSON */
+/* parameter - parameters whose values are bare text: finds where they end, and writes them as JSON */
 #include <string.h>
 #include <strings.h>
 

@@ -6,9 +6,9 @@
  *   call0: "<tool_call>\n{\"name\": \"f\", \"arguments\": " args0 "}\n</tool_call>"
  *   args0: %json {"type": "object", ...}
  *
- * Special tokens are no text to llguidance, so they are written by their ids: <[7]>. Arguments have the
- * white space that Python's json.dumps writes: models have learned it, and unlimited white space would let
- * them go on for ever.
+ * llguidance does not match special tokens as text, so they are written by their ids: <[7]>. Arguments have
+ * the white space that Python's json.dumps writes, because models have learned it, and unlimited white space
+ * would let them write for ever.
  */
 #include <stdio.h>
 #include <stdlib.h>

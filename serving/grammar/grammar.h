@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grammar - what a constraint of a request is, and the process that turns constraints into masks
+ * grammar - constraints of requests, and the process that turns them into masks
  *
- * A constraint says which texts an answer may be. A process of its own, `cairn grammar`, compiles constraints
- * and computes, before each draw, which tokens may follow (masks.h), by the library llguidance. Constraints
- * are a client's bytes: if one of them brings the process down, the requests with a constraint end with an
- * error, nothing else is harmed, and the process is started anew. No request ever goes on without its mask.
+ * A constraint says which texts an answer may be. A separate process, `cairn grammar`, compiles constraints
+ * and computes, before each draw, which tokens may follow (masks.h), with the library llguidance. Constraints
+ * are a client's bytes: if one of them crashes the process, the requests with a constraint end with an error,
+ * other requests continue, and the process is started anew. No request ever continues without its mask.
  *
- *   open     hands a constraint to the process and returns at once; state tells what became of it
+ *   open     passes a constraint to the process and returns at once; state says what became of it
  *   step     advances matchers by the tokens that were drawn, and computes masks (masks.h); waits for them
  *   close    frees the matchers of a constraint
  *
@@ -59,7 +59,7 @@ struct cairn_grammar_options {
 	int32_t step_ms;		/* most time of a step, after which the process is killed; 0: 5000 */
 };
 
-/* What has become of a constraint. */
+/* The state of a constraint. */
 enum cairn_grammar_state {
 	CAIRN_GRAMMAR_OPENING,		/* being compiled, or the process is being started */
 	CAIRN_GRAMMAR_OPEN,
@@ -69,24 +69,24 @@ enum cairn_grammar_state {
 
 struct cairn_grammar_stats {
 	int64_t compiled, cache_hits, refused, restarts;
-	int64_t masks, mask_ns;		/* computed masks, and the time of the steps that wanted them */
+	int64_t masks, mask_ns;		/* computed masks, and the time of their steps */
 	int64_t compile_ns;
 };
 
 /*
- * Returns 0 if the library is there and of the version that this program was written for. -EOPNOTSUPP: the
- * text says what to type.
+ * Returns 0 if the library is installed and has the version that this program was written for. -EOPNOTSUPP:
+ * the text says which command installs it.
  */
 int cairn_grammar_library(void);
 
 /*
- * The process is started when the first constraint is opened, and anew by cairn_grammar_poll() when it has
- * failed. -EOPNOTSUPP: as above.
+ * The first constraint that is opened starts the process; cairn_grammar_poll() starts it anew after a
+ * failure. -EOPNOTSUPP: as above.
  */
 int cairn_grammar_create(struct cairn_grammar **out, const struct cairn_grammar_options *options);
 void cairn_grammar_destroy(struct cairn_grammar *g);	/* NULL is legal */
 
-/* Takes what the process has sent, and supervises it. Never blocks. */
+/* Receives what the process has sent, and supervises it. Never blocks. */
 void cairn_grammar_poll(struct cairn_grammar *g);
 /* Becomes readable when cairn_grammar_poll() has something to do; -1 while there is no process. */
 int cairn_grammar_fd(const struct cairn_grammar *g);
@@ -94,16 +94,16 @@ int cairn_grammar_fd(const struct cairn_grammar *g);
 /* *id: for num_seqs answers that are drawn independently. -EINVAL: too long, a NUL; -ENOMEM. */
 int cairn_grammar_open(struct cairn_grammar *g, const struct cairn_constraint *constraint, int32_t num_seqs,
 		       uint64_t *id);
-/* Whether constraints can be refused for what they are; else the library or the model is why. */
+/* Returns 0 if every constraint is refused because the library or the model cannot be used. */
 int cairn_grammar_is_usable(const struct cairn_grammar *g);
 enum cairn_grammar_state cairn_grammar_state(const struct cairn_grammar *g, uint64_t id);
 void cairn_grammar_close(struct cairn_grammar *g, uint64_t id);
 
-/* What an engine draws by; valid as long as g. */
+/* The masks that an engine draws with; valid as long as g. */
 const struct cairn_mask_source *cairn_grammar_masks(struct cairn_grammar *g);
 
 void cairn_grammar_stats(const struct cairn_grammar *g, struct cairn_grammar_stats *stats);
-/* The number of the process; -1: none. */
+/* Returns the process id; -1: none. */
 int cairn_grammar_pid(const struct cairn_grammar *g);
 
 /* The hidden command that the process runs. */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * grammar_compile - compiles constraints in threads of their own, and keeps them for later requests
+ * grammar_compile - compiles constraints in separate threads, and keeps them for later requests
  *
- * The library bounds its work by limits, which refuse most of what would take long. A constraint that takes
- * longer than compile_ms all the same is refused, and its thread goes on in vain; when all threads are in
+ * The library has limits that refuse most constraints that would take long. A constraint that still takes
+ * longer than compile_ms is refused; its thread runs on, and its result is dropped. When all threads are in
  * that state the process ends, and is started anew.
  *
  * The cache is bounded by the memory of the process as the allocator reports it: while more than cache_bytes

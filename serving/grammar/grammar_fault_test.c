@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* grammar_fault_test - constraints that are refused, a process that dies or hangs, and other libraries */
+/* grammar_fault_test - constraints that are refused, a process that dies or hangs, and wrong libraries */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -110,7 +110,7 @@ static void cache(struct cairn_test *t)
 #endif
 }
 
-/* A killed process loses what was open; it is started anew and serves what comes then. */
+/* A killed process loses what was open; it is started anew and serves later constraints. */
 static void killed(struct cairn_test *t)
 {
 	struct cairn_grammar_stats s;
@@ -160,7 +160,7 @@ static void killed(struct cairn_test *t)
 	stop_bench(&b);
 }
 
-/* A constraint that takes too long is refused; the process goes on, until all compilers are stuck. */
+/* A constraint that takes too long is refused; the process continues until all compilers are stuck. */
 static void takes_too_long(struct cairn_test *t)
 {
 	struct cairn_grammar_stats s;

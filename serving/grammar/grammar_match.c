@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * grammar_match - matchers: takes the tokens of answers and computes the masks of their next draws
+ * grammar_match - matchers, which take the tokens of answers and compute the masks of their next draws
  *
- * The draws of a step are numbered, and an answer whose number differs from the engine's fails: a mask is
- * never that of another draw. So does an answer with a token that its mask excluded. A failed answer gets no
- * mask any more.
+ * The draws of an answer are numbered, and an answer whose number differs from the engine's fails, so that a
+ * mask never belongs to another draw. An answer with a token that its mask excluded fails, too. A failed
+ * answer gets no more masks.
  *
- * An answer sleeps until its text `after` has appeared. The text may end inside a token; the rest of the
- * token is then held to the constraint, without its leading white space if it does not fit with it.
+ * An answer sleeps, which means that nothing constrains it, until its text `after` has appeared. The text may
+ * end inside a token; the rest of the token must then satisfy the constraint, without its leading white space
+ * if it does not fit with that.
  *
  * Drafts are taken one by one, with a mask before each, and then rolled back.
  */

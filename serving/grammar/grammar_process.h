@@ -8,8 +8,8 @@
  *   grammar_source.c		the text of a constraint in the library's words
  *   grammar_match.c		matchers: tokens in, masks out; all threads of a step
  *
- * A compiled constraint (struct compiled) is never drawn by; each answer draws by a copy of its own, made
- * when it first draws. Copies share nothing, so the answers of a step are computed in parallel.
+ * A compiled constraint (struct compiled) is never used for draws itself; each answer uses its own copy, made
+ * at its first draw. Copies share nothing, so the answers of a step are computed in parallel.
  */
 #ifndef CAIRN_GRAMMAR_PROCESS_H
 #define CAIRN_GRAMMAR_PROCESS_H

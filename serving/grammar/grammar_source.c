@@ -2,9 +2,9 @@
 /*
  * grammar_source - the text of a constraint, in the library's words
  *
- * JSON may have white space only where JSON allows it, and at most MAX_SPACE characters at a time: without a
- * limit, a model may go on with line feeds until max_tokens. Settings of the library that a schema brings are
- * dropped, because one of them has unsupported keywords ignored.
+ * White space may stand only where JSON allows it, and at most MAX_SPACE characters at a time: without a
+ * limit, a model may write line feeds until max_tokens. Settings of the library that a schema contains are
+ * dropped, because one of them makes the library ignore unsupported keywords.
  */
 #include <jansson.h>
 #include <stdlib.h>

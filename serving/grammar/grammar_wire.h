@@ -8,13 +8,13 @@
  *   to the grammar process
  *     OPEN text after	compile a constraint
  *     CLOSE		free it
- *     STEP		the items in the shared memory are to be computed
+ *     STEP		compute the items in the shared memory
  *   from it
  *     READY		once, when the vocabulary is loaded
  *     OPENED		the constraint is compiled, and its first mask exists
  *     REFUSED text	it cannot be used
  *     STEPPED		the items have their answers, and the masks are there
- *     UNUSABLE text	the library or the model cannot be used; the process ends, and another would too
+ *     UNUSABLE text	the library or the model cannot be used; the process ends, as a new one would
  *
  * The shared memory holds items and masks of one step; it belongs to the grammar process from STEP to STEPPED
  * and to the engine's at all other times. Neither side trusts the other: frames and items are copied, then

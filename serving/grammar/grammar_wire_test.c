@@ -119,7 +119,7 @@ static int start(struct cairn_test *t, int *fd, struct grammar_memory *m)
 	return pid;
 }
 
-/* The process ends with an error, never by a signal, whatever it is told. */
+/* The process ends with an error, never by a signal, whatever it receives. */
 static void strangers(struct cairn_test *t)
 {
 	if (cairn_grammar_library()) {

@@ -2,12 +2,12 @@
 /*
  * llguidance - the library that compiles constraints and computes masks, loaded at run time
  *
- * Its wheel on PyPI holds a module of Python which also exports a C interface and, but for the names of
- * Python that it refers to, needs only libc. tools/setup.sh grammar fetches it, by version and hash, and
- * makes a library of those names beside it; the C interface never uses them. Both lie in lib/ next to the
- * program or next to its folder; CAIRN_LLGUIDANCE names another place.
+ * Its wheel on PyPI holds a Python module that also exports a C interface. Apart from the symbols of Python
+ * that the module refers to, it needs only libc. tools/setup.sh grammar fetches the wheel, by version and
+ * hash, and makes a second library that defines those symbols; the C interface never uses them. Both are in
+ * lib/ next to the program or next to its folder; CAIRN_LLGUIDANCE names another place.
  *
- * The structs below are those of the version that is asked for; no other version is accepted.
+ * The structs below are those of one version of the library; no other version is accepted.
  */
 #ifndef CAIRN_LLGUIDANCE_H
 #define CAIRN_LLGUIDANCE_H

@@ -4,7 +4,7 @@
  *
  * A mask has a bit for each token of the vocabulary (mask_logits.h has their order). It belongs to one draw
  * of one answer: draw 0 gives the answer's first token. An engine asks for masks by these numbers and checks
- * that it got the ones it asked for, so that a mask of another draw or answer is never used.
+ * that it got the right ones, so that it never uses a mask of another draw or answer.
  */
 #ifndef CAIRN_MASKS_H
 #define CAIRN_MASKS_H

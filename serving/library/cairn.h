@@ -3,9 +3,9 @@
  * cairn - the library libcairn: the operation table, models, tokenizers and the engine
  *
  * The table is the interface to the kernels: cairn_table("cuda", CAIRN_ABI_VERSION) returns it, and
- * conformance/abi.h says how its operations are called. The functions that models, tokenizers and the engine
- * add stand in their headers. Of the functions that the installed headers declare, a program can call those
- * that serving/library/exports.map lists and those that are inline; all others are hidden in the library.
+ * conformance/abi.h says how its operations are called. Models, tokenizers and the engine have their own
+ * headers. A program can call the functions that serving/library/exports.map lists, and the inline ones; all
+ * other functions that the installed headers declare are hidden in the library.
  *
  *   cc program.c $(pkg-config --cflags --libs cairn)
  *

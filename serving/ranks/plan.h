@@ -12,8 +12,8 @@
  *   DRAW       cairn_worker_add_draw()
  *
  * A plan with parts is a pass; one without has only lists and moves. Lists come before the parts. Records
- * begin at multiples of 8 bytes. A float travels as its bits. The receiver checks a plan as a stranger's:
- * every length, every range, and a digest.
+ * begin at multiples of 8 bytes. A float is sent as its bits. The receiver checks a plan like untrusted
+ * input: every length, every range, and a digest.
  *
  * Errors: -EINVAL (a plan that is not well formed; the text names the member), -EOPNOTSUPP, -ENOMEM.
  */
@@ -61,7 +61,7 @@ void cairn_plan_out_free(struct cairn_plan_out *p);
 
 /* ---- reading ---- */
 
-/* What a receiver knows of its own worker and tiers, and of the plans before. */
+/* What a plan is checked against: the receiver's own worker and tiers, and the plans before. */
 struct cairn_plan_limits {
 	int32_t max_batch, max_rows, max_context, num_pages, page_size, vocab, host_pages, disk_pages;
 	int32_t num_drawn;	/* draws of the previous pass, which a row may follow */

@@ -2,8 +2,8 @@
 /*
  * plan_read - reads and checks plans
  *
- * All that a worker or the tiers would use as an index is checked here, because they check nothing. Lists
- * point into the bytes of the plan.
+ * Everything that a worker or the tiers use as an index is checked here, because they check nothing
+ * themselves. Lists point into the bytes of the plan.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -147,7 +147,7 @@ static int take_sampling(const struct plan_part *c, struct cairn_plan_item *item
 		return 0;
 	if (!isfinite(c->temperature) || c->temperature < 0)
 		return bad("temperature", c->draws);
-	/* nobody looks at these if the draw is greedy */
+	/* a greedy draw does not use these */
 	if (c->temperature > 0 && (!(c->top_p > 0 && c->top_p <= 1) || !(c->min_p >= 0 && c->min_p < 1)))
 		return bad("top_p or min_p", c->draws);
 	if (c->top_k < 0)

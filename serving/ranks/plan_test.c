@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* plan_test - plans survive the way, and damaged or false ones are refused */
+/* plan_test - plans arrive unchanged, and damaged or false ones are refused */
 #include "conformance/harness.h"
 
 #include <math.h>

@@ -2,12 +2,12 @@
 /*
  * ranks - the processes of tensor parallelism, and the thread that watches them
  *
- * The watcher of rank 0 waits for the sockets of all others to close, that of another rank for the one to
- * rank 0. It then aborts the communicator, so that the main thread leaves the collective in which it may
- * wait, shuts down its direction of all sockets, which tells a rank that has failed that it may end, and ends
- * itself. It does the same if the process at the other end has been stopped (SIGSTOP) for a second. A busy
- * machine cannot look like that: the kernel says whether a process is stopped or waits for a processor. When
- * all ranks are stopped and continued together (Ctrl-Z, fg), nobody looks in between.
+ * The watcher of rank 0 waits until a socket to another rank closes; the watcher of another rank waits for
+ * the socket to rank 0. It then aborts the communicator, so that the main thread leaves a collective in which
+ * it may wait, shuts down its direction of all sockets, which tells a rank that has failed that it may end,
+ * and ends itself. It does the same if the process at the other end has been stopped (SIGSTOP) for a second.
+ * A busy machine is not mistaken for this, because the kernel says whether a process is stopped or waits for
+ * a processor. All ranks may be stopped and continued together (Ctrl-Z, fg): no watcher runs in between.
  */
 #include <poll.h>
 #include <signal.h>

@@ -4,11 +4,12 @@
  *
  *   rank 0: engine, scheduler, worker, tiers --- plans ---> ranks 1 .. n-1: a worker and tiers each
  *
- * Rank 0 decides; the others do the same with their shares of the weights (cairn_model_load_rank). They
- * decide nothing. Each step is a plan (plan.h) on an inherited socketpair; no port is opened. Page ids, host
- * slots and places of lists are the same on all ranks, since all make the same calls. A rank's outputs of o
- * and down are partial sums, for whose norm the forward pass calls all_reduce_norm; cairn_tp_table() makes a
- * table in which this operation has the communicator. So the worker and the engine are those of one rank.
+ * Rank 0 makes all decisions; the others make the same calls with their shares of the weights
+ * (cairn_model_load_rank). Each step is a plan (plan.h) on an inherited socketpair; no port is opened. Page
+ * ids, host slots and places of lists are therefore the same on all ranks. A rank's outputs of o and down are
+ * partial sums, so the forward pass calls all_reduce_norm for the norm that follows; cairn_tp_table() makes a
+ * table in which this operation has the communicator. The worker and the engine are the same as without
+ * ranks.
  *
  * Every rank computes its share of the logits, gathers those of the others by all_to_all, and draws the same
  * tokens. Rank 0 compares those of all ranks after each pass; a difference ends the group: "rank 1 drew 5,
@@ -17,8 +18,8 @@
  * Failure. A rank that ends, that has been stopped (SIGSTOP) for a second, or that is silent for timeout_ms
  * in a collective, at the end of a pass or at a beat, ends the group. A thread of each rank watches its
  * sockets and, on one node, the state of the other processes, so that the end of a rank also ends waits in
- * collectives, by comm_abort(). The error of rank 0 has the pass, the operation and the rank. A rank that
- * fails tells rank 0 why before it ends. Nobody continues after an error: all ranks must be started anew.
+ * collectives, by comm_abort(). The error of rank 0 names the pass, the operation and the rank. A rank that
+ * fails tells rank 0 why before it ends. No rank continues after an error: all ranks must be started anew.
  *
  * Several nodes. Ranks of another node are reached over a channel (rendezvous.h) instead of a socketpair. The
  * communicators of our tables do not go beyond one host, so ranks on another host are refused by name: nodes

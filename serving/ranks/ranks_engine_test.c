@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ranks_engine_test - an engine with ranks gives the answers of an engine without
+ * ranks_engine_test - an engine with ranks gives the answers of an engine without ranks
  *
- * All that an engine can ask of a device is asked: pages that are copied, swapped, offloaded and fetched from
- * the disk; penalties, biases, forbidden tokens and log-probabilities; several answers, beams, drafts.
+ * The tests use all that an engine can ask of a device: pages that are copied, swapped, offloaded and fetched
+ * from the disk; penalties, biases, forbidden tokens and log-probabilities; several answers, beams, drafts.
  * Prompts are questions that the embedded model answers with certainty, so that the last bits of logits,
- * which are rounded elsewhere with ranks, do not decide.
+ * which ranks round at other places, do not decide.
  */
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_engine_test.h"

@@ -154,7 +154,7 @@ static inline int answer_all(struct cairn_test *t, struct cairn_session *s,
 	return ret;
 }
 
-/* What the ranks other than 0 do: all settings, one engine after the other. */
+/* Runs the ranks other than 0: all settings, one engine after the other. */
 static inline void be_other_rank(const struct cairn_common_options *o, struct cairn_tp *tp)
 {
 	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */

@@ -2,8 +2,8 @@
 /*
  * ranks_forward - what a pass does differently when several ranks share the model
  *
- * Partial sums of o and down go through all_reduce_norm, and shares of the logits through all_to_all. Neither
- * has a communicator here: the table puts it in (serving/ranks/ranks.h).
+ * Partial sums of o and down go through all_reduce_norm, and shares of the logits through all_to_all. The
+ * calls here name no communicator: the table adds it (serving/ranks/ranks.h).
  */
 #include "serving/model/forward_impl.h"
 

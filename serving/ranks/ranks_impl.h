@@ -5,8 +5,8 @@
  * A message is a frame (kind, length) and its bytes. Rank 0 sends OPTIONS once, PLAN and COLLECT as the
  * engine takes steps, BEAT while there are none, and END. A rank answers OPTIONS with READY, COLLECT with
  * TOKENS and BEAT with BEAT; instead of any answer it may send FAILED, with the reason as text, and end.
- * Before all that, the ranks tell rank 0 who they are (IDENTITY), and EXCHANGE gathers bytes for comm_open(),
- * through rank 0. Within a node the bytes go over a socketpair, else as messages of a channel.
+ * Before that, the ranks tell rank 0 who they are (IDENTITY), and EXCHANGE gathers bytes for comm_open(),
+ * through rank 0. Within a node the bytes go over a socketpair, between nodes as messages of a channel.
  */
 #ifndef CAIRN_RANKS_IMPL_H
 #define CAIRN_RANKS_IMPL_H
@@ -29,19 +29,19 @@ struct frame {
 	uint32_t kind, len;
 };
 
-/* The options of worker and tiers that travel. */
+/* The options of worker and tiers that rank 0 sends. */
 struct options {
 	int32_t max_batch, max_rows, max_context, num_pages, page_size, repeatable, no_graphs;
 	int32_t host_pages, disk_pages;
 	char disk_dir[1024];		/* "": the default */
 };
 
-/* What must be equal on all ranks. */
+/* Values that must be equal on all ranks. */
 struct identity {
 	char table[32], device[256], model[32], host[48];
 };
 
-/* Bytes of a channel's message that nobody has read yet. */
+/* Bytes of a channel's message that have not been read yet. */
 struct rest {
 	unsigned char *bytes;		/* [len] */
 	size_t at, len, room;
@@ -111,7 +111,7 @@ int tp_ended(struct cairn_tp *tp, int32_t r);
 int tp_is_stopped(pid_t pid);
 int tp_start_watcher(struct cairn_tp *tp);
 void tp_stop_watcher(struct cairn_tp *tp);
-/* Returns the error of collectives that a device has told of, or 0. */
+/* Returns the error of collectives that a device has reported, or 0. */
 int tp_check_comm(struct cairn_tp *tp);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * ranks_lead - what rank 0 tells the other ranks
  *
- * Records collect in a plan, which is sent when a pass is launched, when pages move without a pass, and when
- * lists of requests that come and go without a pass have become many.
+ * Records are collected in a plan, which is sent when a pass is launched, when pages move without a pass, and
+ * when many lists of requests have come and gone without a pass.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -244,7 +244,7 @@ static int lost(struct cairn_tp *tp, int32_t r)
 
 	for (;;) {
 		CAIRN_TRY(tp_receive_frame(tp, r, &f, tp_deadline(REAP_MS)));
-		while (f.len) {		/* an answer that nobody waits for any more */
+		while (f.len) {		/* drops an answer that is no longer awaited */
 			size_t n = f.len < sizeof(rest) ? f.len : sizeof(rest);
 
 			CAIRN_TRY(tp_receive_bytes(tp, r, rest, n, tp_deadline(REAP_MS)));

@@ -2,8 +2,8 @@
 /*
  * ranks_model_test - models of each kind give the log-probabilities and tokens of the whole model
  *
- * A prompt is scored and continued by an engine with ranks and by one without. The weights are random, so
- * that a share that is wrong anywhere changes every number. Two runs with ranks give the same bits.
+ * A prompt is scored and continued by an engine with ranks and by one without. The weights are random, so an
+ * error anywhere in a share changes every number. Two runs with ranks must give the same bits.
  */
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_model_test.h"

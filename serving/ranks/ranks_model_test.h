@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks_model_test - scores a prompt and goes on with it, by ranks and by one process; for the files
+ * ranks_model_test - scores a prompt and continues it, by ranks and by one process; for the files
  * ranks_model_test.c, ranks_share_test.c and ranks_share_mutants_test.c
  *
  * Include conformance/harness.h first.
@@ -43,7 +43,7 @@ struct scored {
 	int num, num_drawn;
 };
 
-/* What a mutant does to the model and the table of a rank, once both are there; NULL: nothing. */
+/* Changes the model and the table of a rank, once both exist; NULL: no mutant. */
 typedef void (*alter_fn)(struct cairn_model *m, struct cairn_impl *impl);
 
 #define LOAD(m, impl, dir, s, rank) \

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ranks_mutants_test - what rank 0 tells the others is falsified in one point, and somebody must notice
+ * ranks_mutants_test - what rank 0 sends to the others is falsified in one point, and the test must detect it
  *
  * A mutant is caught if the run ends with an error (another token was drawn, or a rank refused a plan), or if
- * the answers are not those of the run without mutants: the sums of a pass are the same on all ranks, so
+ * the answers are not those of the run without mutants. The sums of a pass are the same on all ranks, so
  * wrong keys of one rank change the tokens of all.
  */
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_engine_test.h"
 
-/* What to do before a call is passed on. Return values: 1: drop it. */
+/* The functions run before a call is passed on, and return 1 if it must be dropped. */
 struct mutant {
 	const char *name;
 	int (*part)(struct cairn_worker_part *p, struct cairn_sampling *s, struct cairn_worker_treat *w);

@@ -126,7 +126,7 @@ FROM_0(q_of_rank_0, CAIRN_W_Q, 0)
 FROM_0(kv_b_of_rank_0, CAIRN_W_KV_B, 0)
 FROM_0(shared_down_of_rank_0, CAIRN_W_SHARED_DOWN, 1)
 
-/* What is behind the columns of the share is not 0. */
+/* The elements after the columns of the share are not 0. */
 static void padding_not_0(struct cairn_model *m, struct cairn_impl *impl)
 {
 	uint16_t *up = cairn_model_weight(m, 1, CAIRN_W_EXPERTS_GATE_UP);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ranks_share_test - the shares of weights that are cut by vocabulary, by columns of experts or in 8 bits,
- * and logits that are gathered in pieces
+ * ranks_share_test - tests the shares of weights that are cut by vocabulary, by columns of experts or in 8
+ * bits, and logits that are gathered in pieces
  */
 #include "conformance/harness.h"
 #include "serving/model/forward.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ranks_table - the table of a rank: who may be in the group, and the communicator of its collectives */
+/* ranks_table - the table of a rank: which ranks may join the group, and its collectives' communicator */
 #include <stdio.h>
 #include <string.h>
 

@@ -2,8 +2,8 @@
 /*
  * ranks_test - tensor parallelism: shares of weights, tokens of one and of several ranks, failures
  *
- * The sums of partial results are rounded elsewhere than in one rank, so that logits differ in their last
- * bits. Where logits decide, as in the arithmetic that the embedded model has learnt, tokens are the same.
+ * Partial sums are rounded at other places than in one rank, so logits differ in their last bits. Where one
+ * logit is clearly the largest, as in the arithmetic that the embedded model has learnt, tokens are the same.
  */
 #include "conformance/harness.h"
 
@@ -343,7 +343,7 @@ static void tells_and_follows(struct cairn_tp *tp)
 		cairn_tp_fail(tp);
 }
 
-/* One that is continued at once, again and again, goes on. */
+/* A rank that is stopped and continued at once, again and again, does not end the group. */
 static void rank_is_continued(struct cairn_test *t)
 {
 	struct cairn_impl impl;

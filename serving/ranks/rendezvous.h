@@ -4,16 +4,16 @@
  *
  * A node is one started program. It has ranks / nodes ranks, which it forks; node 0 has rank 0. Every rank of
  * another node connects to the address on which rank 0 listens, over a channel (serving/remote/channel.h)
- * that is authenticated by a shared secret, and sends a message of fixed size, struct cairn_join. The answer
- * says why rank 0 does not take it, if so; a rank that knows the secret but does not fit ends the rendezvous.
- * Rank 0 closes the port when all have come. From then on the channels carry what the sockets within a node
- * do.
+ * that is authenticated by a shared secret, and sends a message of fixed size, struct cairn_join. If rank 0
+ * refuses the rank, its answer says why; a rank that knows the secret but does not match ends the rendezvous.
+ * Rank 0 closes the port when all ranks have joined. From then on the channels carry the same messages as the
+ * sockets within a node.
  *
- * A stranger, who does not know the secret, can only make rank 0 wait HANDSHAKE_MS for each connection: the
- * time-out of the rendezvous ends that. The error then has the last reason why a peer was refused.
+ * A stranger, which does not know the secret, can only make rank 0 wait HANDSHAKE_MS for each connection; the
+ * time-out of the rendezvous bounds this. The error then gives the last reason why a peer was refused.
  *
  * Errors: -EINVAL (the text names the option or the variable, or a rank that disagrees with rank 0), -EACCES
- * (another secret, or none), -ETIMEDOUT (a peer that does not come), -EADDRINUSE, -EIO, -ENOMEM.
+ * (another secret, or none), -ETIMEDOUT (a peer did not come), -EADDRINUSE, -EIO, -ENOMEM.
  */
 #ifndef CAIRN_RENDEZVOUS_H
 #define CAIRN_RENDEZVOUS_H
@@ -32,7 +32,7 @@ struct cairn_rendezvous {
 	int32_t timeout_ms;		/* for all ranks to come */
 };
 
-/* What a rank says of itself. */
+/* The message in which a rank describes itself. */
 struct cairn_join {
 	uint32_t version;
 	int32_t rank, ranks, nodes;

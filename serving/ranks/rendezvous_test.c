@@ -106,7 +106,7 @@ static void join_messages(struct cairn_test *t)
 /* A free port, and what else both programs get. */
 struct pair {
 	char address[32], key[PATH_MAX], other_key[PATH_MAX];
-	int listener;			/* holds the port as long as it is not to be used; -1: none */
+	int listener;			/* keeps the port reserved until it is used; -1: none */
 };
 
 static int open_pair(struct cairn_test *t, struct pair *p)
@@ -217,7 +217,7 @@ static void two_nodes(struct cairn_test *t)
 	}
 }
 
-/* What the second node has in common with the first, or not, and what both say. */
+/* How the second node differs from the first, and the errors of both. */
 static void refused(struct cairn_test *t)
 {
 	static const char *const two[] = { "--tp", "2", "--rendezvous-timeout", "3", NULL };
@@ -299,7 +299,7 @@ static void bad_input(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "--nodes: --tp 3 is not divisible among 2 nodes");
 }
 
-/* A stranger who connects first, says nothing, or says something, keeps nobody out. */
+/* A stranger that connects first, silent or not, does not keep any rank from joining. */
 static void strangers(struct cairn_test *t)
 {
 	static const char *const more[] = { "--tp", "2", NULL };

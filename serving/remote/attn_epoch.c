@@ -2,13 +2,13 @@
 /*
  * attn_epoch - a worker's memory, transport and thread of one epoch (attn_epoch.h)
  *
- * The arithmetic is attn_local's. Memory of the host serves as the table's and as the transport's.
+ * attn_local does the arithmetic. The same host memory serves the table and the transport.
  *
- * Buffers: KV has two, used in turn over all layers of all passes, not by the layer's parity: with an odd
- * number of layers the last one of a pass and the first one of the next would share a buffer. The result of
- * layer l tells the model worker that Q(l) has been read and K, V(l - 1) appended, so K, V(l + 1) may come
- * while K, V(l) waits. The result itself is overwritten after Q(l + 1) has come, which says that it has been
- * read.
+ * Buffers: K and V have two, used in turn over all layers of all passes. The layer's parity cannot choose the
+ * buffer: with an odd number of layers, the last one of a pass and the first one of the next would share a
+ * buffer. The result of layer l tells the model worker that Q(l) has been read and K, V(l - 1) appended, so
+ * K, V(l + 1) may come while K, V(l) waits. The result itself is overwritten only after Q(l + 1) has come,
+ * because that shows that the model worker has read it.
  */
 #include "serving/remote/attn_epoch.h"
 

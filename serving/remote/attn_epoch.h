@@ -5,12 +5,12 @@
  *   create    starts the epoch's thread, which takes memory and opens the transport: PREPARING, PREPARED
  *   connect   gives it the model worker's blob, with which it connects: CONNECTED; then it carries out plans
  *   plan      queues a plan; the model worker sends the next one when it has all results of the last
- *   stop      the thread ends at its next look at the clock: OVER
+ *   stop      the thread ends when it next looks at the clock: OVER
  *   destroy   stops it if need be, waits for its end and frees everything
  *
- * All but destroy return at once, so that the main thread's beats go on whatever the thread does. The thread
- * also ends when the model worker closes its end of the transport, which is no failure: the lead decides what
- * follows.
+ * All calls but destroy return at once, so the main thread keeps sending heartbeats whatever the epoch's
+ * thread does. That thread also ends when the model worker closes its end of the transport. This is not a
+ * failure: the lead decides what follows.
  */
 #ifndef CAIRN_REMOTE_ATTN_EPOCH_H
 #define CAIRN_REMOTE_ATTN_EPOCH_H
@@ -25,11 +25,11 @@
 #endif
 #define CAIRN_EPOCH_CONNECT_MS	10000
 
-/* Slots: of the worker's end, Q and KV; of the model worker's end, the result. */
+/* Signal slots: the worker's end has Q and KV, the model worker's end has the result. */
 enum { CAIRN_SLOT_Q, CAIRN_SLOT_KV, CAIRN_NUM_ATTN_SLOTS };
 enum { CAIRN_SLOT_RESULT };
 
-/* What the ends tell each other: how to reach the channel and the buffers. */
+/* The addresses that the ends exchange, of the channel and of the buffers. */
 struct cairn_attn_blob {
 	struct cairn_blob channel;
 	struct cairn_blob q;		/* of the model worker: the result's buffer */

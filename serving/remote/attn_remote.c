@@ -2,11 +2,11 @@
 /*
  * attn_remote - the model worker's end of remote attention (attn_remote.h)
  *
- * Sources of puts: Q is overwritten after the result of the layer has come, which says that the worker has
- * read it; the two buffers of K and V are those of the worker's end, used in turn (attn_epoch.c).
+ * Sources of puts: Q is overwritten only after the result of the layer has come, because that shows that the
+ * worker has read Q. K and V have two buffers here as at the worker's end, used in turn (attn_epoch.c).
  *
- * At the start of an epoch, one byte is put to the end of each of a worker's buffers: a worker whose memory
- * is smaller than its share is found out then, and not by a pass.
+ * At the start of an epoch, one byte is put to the end of each of a worker's buffers, so that a worker whose
+ * memory is smaller than its share fails then, and not during a pass.
  */
 #include "serving/remote/attn_remote.h"
 

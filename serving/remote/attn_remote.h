@@ -2,20 +2,20 @@
 /*
  * attn_remote - the link of a sliced pass (attn_link.h) to attention workers in other processes
  *
- * Each worker holds some heads of every page (share.h), under the same page numbers. A pass tells all workers
- * its requests and pages by begin(), and then, for each layer, sends Q, sends K and V, and receives O and the
- * log-sum-exps. All of it moves by rdma/transport, straight from and to buffers of the two ends; only plans
- * go through the lead's channels.
+ * Each worker holds some heads of every page (share.h), under the same page numbers. begin() tells all
+ * workers the requests and pages of a pass. Then, for each layer, the pass sends Q, sends K and V, and
+ * receives O and the log-sum-exps. These data move by rdma/transport, directly between buffers of the two
+ * ends; only plans go through the lead's channels.
  *
  *   model worker   Q(l) -->      K, V(l) -->   own keys ...      <-- O, lse(l)       merge, next layer
  *   worker j             --> attention to previous keys ...      -->          append K, V(l)
  *
- * With `previous`, K and V are off the critical path. Without, the worker appends first and attends to all
- * keys: the result then has the bits of the whole pass.
+ * With `previous`, K and V are off the critical path. Without it, the worker appends first and attends to all
+ * keys: the result then has the bits of a pass without workers.
  *
  * When a worker is lost, every call returns -ECONNRESET and cairn_attn_remote_lost() returns 1, until
- * restart() has begun a new epoch with a complete set of workers. These hold no keys: the caller must compute
- * all that it still needs again.
+ * restart() has begun a new epoch with a complete set of workers. Their caches are empty, so the caller must
+ * compute again all keys that it still needs.
  *
  * The table must have host memory (CAIRN_IMPL_HOST_MEM); calls of the link wait.
  * Errors: -EINVAL, -EOPNOTSUPP, naming the option or the key of the config; -ECONNRESET; those of lead.h.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* attn_worker - joins the lead and serves it (attn_worker.h); the main thread */
+/* attn_worker - the main thread of an attention worker: joins the lead and serves it (attn_worker.h) */
 #include "serving/remote/attn_worker.h"
 
 #include <errno.h>

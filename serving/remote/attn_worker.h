@@ -9,9 +9,9 @@
  * An epoch begins with ASSIGN: the worker drops what it held, takes memory for its share, opens a transport
  * and exchanges addresses. The model worker's end of the transport and the lead are in one process, rank 0.
  *
- * Errors of cairn_attn_worker_run(): -EACCES (the lead has another secret, or wants one), -EPERM (the lead
- * has refused this worker; the text says why), -ETIMEDOUT, -ECONNRESET (the lead is gone without a word),
- * those of the table and of the transport.
+ * Errors of cairn_attn_worker_run(): -EACCES (the lead has another secret, or requires one), -EPERM (the lead
+ * has refused this worker; the text says why), -ETIMEDOUT, -ECONNRESET (the lead has ended without a
+ * message), those of the table and of the transport.
  */
 #ifndef CAIRN_REMOTE_ATTN_WORKER_H
 #define CAIRN_REMOTE_ATTN_WORKER_H

@@ -4,16 +4,16 @@
  *
  * Both sides share a secret. They exchange ephemeral keys (X25519), and hash the result together with the
  * secret and with both hellos into one key for each direction. A process without the secret can therefore
- * neither read messages nor send any, also not as a relay, and a secret that leaks later does not reveal old
- * connections. Messages are then frames of libsodium's secretstream (XChaCha20-Poly1305): a frame that was
- * changed, repeated, left out or moved ends the connection.
+ * neither read nor send messages, not even as a relay, and a secret that leaks later does not reveal old
+ * connections. All later messages are frames of libsodium's secretstream (XChaCha20-Poly1305): a frame that
+ * was changed, repeated, left out or moved ends the connection.
  *
  *   each side:  "cairnctl" | u32 version | u32 side | public key, 32 bytes
  *   then:       header of its stream, 24 bytes | frame with CONFIRM | frames ...
  *   frame:      u32 bytes of what follows | encrypted: u32 kind | data
  *
  * Numbers are little-endian. The length is authenticated with the frame. The last frame is marked, so that a
- * connection that was cut is told from one that was closed.
+ * connection that was cut can be told from one that was closed.
  *
  * Without a secret, a channel is possible only if the peer is on this machine (a Unix socket, or a loopback
  * address); the connection is then encrypted, but the peer can be any process of this machine.

@@ -153,7 +153,7 @@ static void strangers(struct cairn_test *t)
 	close(fd[1]);
 }
 
-/* ---- somebody in between ---- */
+/* ---- a relay in between ---- */
 
 enum deed { FORWARD, FLIP, CUT, DROP, REPEAT, SWAP };
 

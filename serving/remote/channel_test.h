@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * channel_test - two ends of a channel, and somebody between them
+ * channel_test - two ends of a channel, and a relay between them
  *
- * The member runs in a thread. In the middle, a relay may change, repeat, drop or swap what one side sends.
+ * The member runs in a thread. The relay may change, repeat, drop or swap what one side sends.
  *
  * Include conformance/harness.h first.
  */

@@ -8,9 +8,9 @@
  *     BEAT         every 100 ms
  *     FAILED TEXT  the reason, before the member exits
  *   lead to member
- *     ASSIGN       the member's share: rank, heads, cache; again in each epoch
+ *     ASSIGN       the member's share: rank, heads, cache; sent again in each epoch
  *     REFUSE TEXT  the reason; the channel is closed after it
- *     PLAN BYTES   what a pass computes; the next pass's while one is under way
+ *     PLAN BYTES   what a pass computes; the next one may be sent while a pass is under way
  *     STATUS       the error word that ends waiting kernels; 0: none
  *   either
  *     BLOB BYTES   a transport's address, which the lead passes on
@@ -50,7 +50,7 @@ struct cairn_control_join {
 	int32_t rank;			/* asked for; -1: any */
 	int32_t pid;			/* of the member's process, on its machine */
 	uint32_t reserved;		/* 0 */
-	char table[CAIRN_CONTROL_TABLE];	/* whose operations it runs; all must have the same */
+	char table[CAIRN_CONTROL_TABLE];	/* table whose operations it runs; the same for all */
 };
 
 struct cairn_control_assign {

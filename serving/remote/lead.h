@@ -8,10 +8,10 @@
  * The user (attn_remote.h) takes the workers of an epoch by gather(), and works with them until one is lost:
  * lost() then becomes 1 and stays so until the next gather(), which fills the gaps with spares. Without
  * `listen` the lead starts the workers itself, on this machine, with a secret that only they inherit, and
- * replaces those that are lost; it kills a lost one, as it may only have been stopped.
+ * replaces those that are lost. It kills a lost worker, because that may only have been stopped.
  *
  * A guest has SHAKE_MS for its handshake, and at most MAX_GUESTS are served at a time. A guest whose build,
- * table, role or transport does not suit is refused by a line that names it.
+ * table, role or transport does not match is refused by a line that names what differs.
  *
  * Threads: one user at a time. The lead's own threads touch no memory of the user.
  * Errors: -EINVAL, -EACCES (an address of other machines without a secret), -EADDRINUSE, -ETIMEDOUT (fewer
@@ -32,7 +32,7 @@ struct cairn_lead;
 struct cairn_lead_options {
 	int32_t workers;		/* attention workers; 1 .. CAIRN_CONTROL_RANKS - 1 */
 	const char *table;		/* name of the table whose operations all run */
-	const char *impl;		/* how --impl names it to workers that the lead starts; NULL: so */
+	const char *impl;		/* --impl of workers that the lead starts; NULL: `table` */
 	const char *listen;		/* HOST:PORT; NULL: start the workers on this machine */
 	const char *secret_file;	/* with listen; NULL: none, which only a loopback address allows */
 	int32_t beat_ms;		/* a member without a beat for this time is lost; 0: 500 */
@@ -47,12 +47,12 @@ struct cairn_lead_stats {
 };
 
 int cairn_lead_create(struct cairn_lead **out, const struct cairn_lead_options *options);
-/* Closes all channels, at which members end, and ends the processes that it started. NULL is legal. */
+/* Closes all channels, which ends the members, and ends the processes that it started. NULL is legal. */
 void cairn_lead_destroy(struct cairn_lead *l);
 int cairn_lead_port(const struct cairn_lead *l);
 int32_t cairn_lead_workers(const struct cairn_lead *l);
 
-/* Begins an epoch, numbered from 1: each rank has a worker. Waits up to join_ms. */
+/* Begins an epoch, numbered from 1, in which each rank has a worker. Waits up to join_ms. */
 int cairn_lead_gather(struct cairn_lead *l, uint32_t *epoch);
 /* rank: 1 .. workers */
 int cairn_lead_send(struct cairn_lead *l, int32_t rank, enum cairn_control_kind kind, const void *head,

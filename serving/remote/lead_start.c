@@ -2,8 +2,9 @@
 /*
  * lead_start - starts attention workers on this machine
  *
- * The secret is random bytes in memory that has no name: workers inherit its descriptor, and read it as the
- * file /proc/self/fd/3. A worker dies with the thread that started it, so that no lead leaves one behind.
+ * The secret is random bytes in a memory file without a name: workers inherit its descriptor, and read it as
+ * the file /proc/self/fd/3. The kernel kills a worker when the thread that started it ends, so that a lead
+ * never leaves a worker behind.
  */
 #include <fcntl.h>
 #include <signal.h>

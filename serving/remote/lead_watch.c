@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * lead_watch - the lead's thread: accepts guests, reads what members say, notices who is lost
+ * lead_watch - the lead's thread: accepts guests, reads members' messages, notices members that are lost
  *
- * Each guest is served by a thread of its own until it is a member, as a handshake may take
+ * Each guest is served by its own thread until it is a member, because a handshake may take
  * CAIRN_LEAD_SHAKE_MS and members must be watched meanwhile. A channel is used by one thread at a time
  * (lead_member.busy); the watching thread does not wait for it, but looks again in the next round.
  *
- * A member that has been silent for beat_ms is lost. The thread judges this only after it has read all that
- * has come, and does not count the time during which it did not run itself.
+ * A member that has been silent for beat_ms is lost. The thread decides this only after it has read
+ * everything that has arrived, and does not count time during which it did not run itself.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -102,8 +102,8 @@ static void admit(struct cairn_lead *l, struct lead_member *m)
 }
 
 /*
- * Sends the reason and closes the channel. Waits for the guest to close first: what it has sent and nobody
- * reads would reset the connection, and the reason would be lost.
+ * Sends the reason and closes the channel, but first waits for the guest to close its end: closing with
+ * unread data would reset the connection, and the guest would not get the reason.
  */
 static void refuse(struct cairn_control_channel *c, const char *text)
 {
@@ -291,7 +291,7 @@ static void free_member(struct lead_member *m)
 	free(m);
 }
 
-/* Takes a lost member that nobody uses out of the list. Call with the lock held. NULL: there is none. */
+/* Removes a lost member that is not in use from the list. Call with the lock held. NULL: there is none. */
 static struct lead_member *take_lost(struct cairn_lead *l)
 {
 	for (struct lead_member **at = &l->members; *at; at = &(*at)->next) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass - what attention workers are told of a pass: its requests, their pages, and the pages to copy before
+ * pass - what a plan tells attention workers about a pass: requests, their pages, and pages to copy first
  *
  * The bytes of a PLAN (control.h) are
  *
@@ -11,7 +11,7 @@
  * in the byte order of the machine. The arrays are those of kv_view.h; the keys of a request include those
  * of this pass. A move copies page moves[i][0] to page moves[i][1] in all layers, one after the other.
  *
- * The reader trusts nothing: sizes, order and range of every number are checked before any is used.
+ * The reader does not trust the sender: it checks sizes, order and range of every number before it uses any.
  * Errors: -EINVAL; the text names the array.
  */
 #ifndef CAIRN_REMOTE_PASS_H

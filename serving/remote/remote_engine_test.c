@@ -2,9 +2,9 @@
 /*
  * remote_engine_test - an engine with attention workers gives the answers of one without
  *
- * Requests of all kinds: prompts in chunks, shared prefixes, several answers, beams. With
- * attends_all, tokens and log-probabilities are compared bitwise. With previous keys alone elsewhere, greedy
- * tokens are compared as far as the logits decide by more than rounding.
+ * The requests are of all kinds: prompts in chunks, shared prefixes, several answers, beams. With
+ * attends_all, tokens and log-probabilities are compared bitwise. If workers attend to previous keys only,
+ * greedy tokens are compared where the logits differ by more than rounding.
  */
 #include <math.h>
 #include <signal.h>

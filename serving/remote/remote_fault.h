@@ -13,7 +13,7 @@ enum cairn_remote_fault {
 	/* the worker */
 	FAULT_OWN_KEYS_REMOTE,		/* a row's own key counts as a previous one */
 	FAULT_NEVER_APPENDS,
-	FAULT_ONE_KV_BUFFER,		/* K and V of all layers come to the same buffer */
+	FAULT_ONE_KV_BUFFER,		/* K and V of all layers use the same buffer */
 	FAULT_PARITY_OF_LAYER,		/* the buffer is chosen by the layer's parity */
 	FAULT_WINDOW_IGNORED,
 	FAULT_NO_MOVES,			/* pages are not copied */
@@ -35,7 +35,7 @@ enum cairn_remote_fault {
 	FAULT_ANY_BUILD,		/* members of another build are accepted */
 	FAULT_ANY_TABLE,
 	FAULT_SILENCE,			/* a silent member is never lost */
-	FAULT_LOSS_FORGOTTEN,		/* the loss of a member is not told */
+	FAULT_LOSS_FORGOTTEN,		/* the loss of a member is not reported */
 	FAULT_BLOB_OF_ANY_SIZE,
 	NUM_FAULTS
 };

@@ -2,8 +2,9 @@
 /*
  * remote_models_test - passes of nine architectures over remote attention give the logits of a local split
  *
- * The split is the same: previous keys at a worker, the pass's own keys at the model, both merged. Only where
- * the worker is differs, so the logits must be the same bits.
+ * Both sides split attention in the same way: a worker takes the previous keys, the model worker takes the
+ * pass's own keys, and the results are merged. Only the place of the worker differs, so the logits must have
+ * the same bits.
  */
 #include "conformance/harness.h"
 #include "serving/remote/remote_rig_test.h"

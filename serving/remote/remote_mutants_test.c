@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * remote_mutants_test - the comparisons of remote_test.c notice each fault of remote_fault.h
+ * remote_mutants_test - checks that the comparisons of remote_test.c detect each fault of remote_fault.h
  *
- * Both ends have the fault if both have a part in it. They are slowed down at the places where a fault lets
- * one end overtake the other; slowed down without a fault, all is well.
+ * Both ends have the fault if it concerns both. They are slowed down at the places where a fault lets one end
+ * overtake the other; the same delays without a fault must cause no error.
  */
 #include "conformance/harness.h"
 #include "serving/remote/remote_mutants.h"

@@ -2,8 +2,8 @@
 /*
  * remote_rig_test - a lead, attention workers and a link to them, in one process, beside a local worker
  *
- * Random requests grow, copy pages and start anew. Each layer of a pass goes through both links with the same
- * random rows, and the results must be the same bits. There is no model but the numbers of one.
+ * Random requests grow, copy pages and start again. Each layer of a pass goes through both links with the
+ * same random rows, and the results must have the same bits. There is no model, only the sizes of one.
  *
  * remote_mutants_test.c includes this file with the modules under other names. Include conformance/harness.h
  * first.
@@ -341,7 +341,7 @@ static inline int64_t rig_passes(struct cairn_test *t, struct rig *r, int num)
 	return bad;
 }
 
-/* Loses a worker; a spare takes its place, and all requests start anew. Returns 0, or -errno. */
+/* Loses a worker; a spare takes its place, and all requests start again. Returns 0, or -errno. */
 static inline int rig_lose(struct rig *r, int32_t rank)
 {
 	cairn_error(EIO, "by the test");
@@ -380,7 +380,7 @@ static inline int rig_knock(const struct rig *r, struct rig_guest *g)
 	return cairn_channel_open(&g->c, fd, CAIRN_CHANNEL_MEMBER, NULL, 5000);
 }
 
-/* Says the message and waits for an answer of this kind; -EPERM: a refusal, whose text is kept. */
+/* Sends the message and waits for an answer of this kind; -EPERM: a refusal, whose text is kept. */
 static inline int rig_say(struct rig_guest *g, uint32_t kind, const void *data, size_t num_bytes,
 			  uint32_t answer, struct cairn_channel_message *m, int timeout_ms)
 {

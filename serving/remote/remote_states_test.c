@@ -11,8 +11,8 @@
  *   the network        delivers the next message to a worker; only now it reads its source
  *   a worker           for each lane: reads Q(g) and sends the result; reads K, V(g)
  *
- * A state is how far each of them is. Every reachable state is visited; in none may anything read a buffer
- * that holds another layer's message, and each run must come to its end. Wrong protocols must fail.
+ * A state says how far each of them is. The test visits every reachable state. In no state may anything read
+ * a buffer that holds another layer's message, and every run must reach its end. Wrong protocols must fail.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* remote_test - remote attention has the bits of local attention; guests and workers that do not suit */
+/* remote_test - remote attention has the bits of local attention; bad guests and workers are refused */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -41,7 +41,7 @@ static void same_bits(struct cairn_test *t)
 	}
 }
 
-/* Workers are lost one after the other; the survivors and the spares go on from nothing. */
+/* Workers are lost one after the other; the survivors and the spares continue with empty caches. */
 static void taken_over(struct cairn_test *t)
 {
 	const struct rig_shape shape = { .workers = 2, .kv_heads = 4, .group = 1, .layers = 3, .spares = 2 };

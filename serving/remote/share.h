@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share - which heads an attention worker holds, and what it must know of the model for them
+ * share - which heads an attention worker holds, and what it must know about the model
  *
  * KV heads are divided into contiguous groups, each with the query heads that read it. The groups differ by
- * at most one head: 8 heads of 3 workers are 3, 3 and 2. As a layer waits for its slowest worker, the others
- * are then idle for a part of the time, which cairn_heads_waste() gives.
+ * at most one head: 8 heads on 3 workers are 3, 3 and 2. A layer waits for its slowest worker, so the others
+ * are idle for a share of the time, which cairn_heads_waste() returns.
  *
- * An attention worker has no weights. Its model is the struct alone, with the numbers that attention needs.
+ * An attention worker has no weights. Its model is only the struct, with the sizes that attention needs.
  */
 #ifndef CAIRN_REMOTE_SHARE_H
 #define CAIRN_REMOTE_SHARE_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gemm_w4_pack - from the layouts of checkpoints to that of gemm_w4 */
+/* gemm_w4_pack - converts the layouts of checkpoints to that of gemm_w4 (gemm_w4_pack.h) */
 #include "primitives/gemm/w4/gemm_w4_pack.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemm_w4_pack - from the layouts of checkpoints to that of gemm_w4 (host)
+ * gemm_w4_pack - converts 4-bit weights from the layouts of checkpoints to that of gemm_w4, on the host
  *
- * The results are b, cairn_w4_code_bytes() long, and b_scale, cairn_w4_scale_bytes() long (gemm_w4_layout.h).
+ * The results are b, of cairn_w4_code_bytes(), and b_scale, of cairn_w4_scale_bytes() (gemm_w4_layout.h).
  * Places that belong to no element become 0.
  *
  * checkpoint  codes                    zero points                   scales                group

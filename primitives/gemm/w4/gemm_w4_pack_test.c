@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gemm_w4_pack_test - checkpoints of each kind, packed, and read back by a routine of this file
+ * gemm_w4_pack_test - packs checkpoints of each kind, and reads the result back by a routine of this file
  *
  * The tests make a weight, write it in the layout of the checkpoint as its writers do, pack it, and compare
- * every element's code, scale and zero point with the weight. unpack() follows the words of gemm_w4_layout.h
- * from a lane and a nibble to the element, so that it shares nothing with what it judges.
+ * every element's code, scale and zero point with the weight. unpack() follows the text of gemm_w4_layout.h
+ * from a lane and a nibble to the element, so that it shares no code with what it tests.
  */
 #include "primitives/gemm/w4/gemm_w4_pack.h"
 

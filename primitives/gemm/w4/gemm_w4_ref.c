@@ -2,11 +2,11 @@
 /*
  * gemm_w4_ref - the reference in double, and the error bound
  *
- * The bound is that of gemm_ref.c; the products, a times a code's value, are also exact in fp32. A term's sum
- * is multiplied by the scale of its group and by `scale`, and is added to a total; k + 12 covers these
- * roundings. Above EXACT_M, rounding s, c s and scale c s to dtype changes each by at most v of it, or by w,
- * half the spacing of dtype's subnormals. The change of s is multiplied by c, at most 16 in magnitude, and
- * both that and the change of c s by `scale`.
+ * The bound is that of gemm_ref.c, because the products, a times a code's value, are exact in fp32 here, too.
+ * The sum of a group is multiplied by the group's scale and by `scale`, and is added to a total; k + 12
+ * covers these roundings. Above EXACT_M, rounding s, c s and scale c s to dtype changes each by at most v of
+ * it, or by w, half the spacing of dtype's subnormals. The change of s is multiplied by c, at most 16 in
+ * magnitude, and both that and the change of c s by `scale`.
  */
 #include "primitives/gemm/w4/gemm_w4.h"
 

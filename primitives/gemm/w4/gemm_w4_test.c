@@ -3,8 +3,8 @@
  * gemm_w4_test - cases of gemm_w4.h
  *
  * Every small shape runs with all formats and sizes of groups; types, bias, `scale` and sms change from case
- * to case, and the pair cases combine them with rows, columns and k. Columns that do not fill 16 rows of b,
- * and k that ends within a tile or a group, are among both. Codes are random, also those that belong to no
+ * to case, and the pair cases combine them with rows, columns and k. Both include columns that do not fill 16
+ * rows of b, and k that ends within a tile or a group. Codes are random, even those that belong to no
  * element, and scales that belong to no element are NaN. EXACT has scales that are powers of two. POISON has
  * NaN in some rows of a, some elements of bias and some scales. The cases range_* have the smallest and the
  * largest scale of MXFP4. Bench rows are the projections of Llama 3 8B.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_w4_value - what codes and scales of the 4-bit formats mean, for the host */
+/* gemm_w4_value - the values of codes and scales of the 4-bit formats, for the host */
 #ifndef CAIRN_GEMM_W4_VALUE_H
 #define CAIRN_GEMM_W4_VALUE_H
 
