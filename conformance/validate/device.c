@@ -210,7 +210,7 @@ static int validate_health_test(struct validate_device *d, const struct validate
 		validate_finding(row, found[i].verdict, NULL, "%s", found[i].text);
 	json_object_set_new(row, "celsius", json_integer(d->health.max_celsius));
 	json_object_set_new(row, "watts", json_real(d->health.max_mw / 1000.0));
-	json_object_set_new(row, "sm_mhz", json_pack("[i,i]", (int)d->health.min_mhz,
+	json_object_set_new(row, "clock_mhz", json_pack("[i,i]", (int)d->health.min_mhz,
 						     (int)d->health.max_mhz));
 	json_object_set_new(row, "power_capped", json_boolean(d->health.reasons & VALIDATE_POWER_CAP));
 	if (d->health.after.has >> CAIRN_NVML_LINKS_UP & 1)
