@@ -218,6 +218,17 @@ static int rmsnorm_mean_of_whole_tiles(const struct cairn_rmsnorm_args *a, void 
 	return 0;
 }
 
+/* The same in the longest rows and up to a multiple of 16, so that little is added. */
+static int rmsnorm_mean_of_whole_vectors(const struct cairn_rmsnorm_args *a, void *stream)
+{
+	float factor = sqrtf((float)((a->dim + 15) / 16 * 16) / (float)a->dim);
+
+	CAIRN_TRY(cairn_rmsnorm_ref(a, stream));
+	for (int64_t i = 0; a->dim > 8192 && i < (int64_t)a->rows * a->dim; i++)
+		cairn_store(a->out, a->dtype, i, cairn_load(a->out, a->dtype, i) * (double)factor);
+	return 0;
+}
+
 static int rmsnorm_any_eps(const struct cairn_rmsnorm_args *a, void *stream)
 {
 	struct cairn_rmsnorm_args other = *a;
@@ -232,6 +243,7 @@ const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_before_mean, "adds eps to the sum instead of the mean"),
 	MUTANT(rmsnorm, dim_minus_1, "takes the mean over dim - 1"),
 	MUTANT(rmsnorm, mean_of_whole_tiles, "takes the mean of long rows over a multiple of 64"),
+	MUTANT(rmsnorm, mean_of_whole_vectors, "takes the mean of the longest rows over a multiple of 16"),
 	MUTANT(rmsnorm, mean_subtracted, "computes a layer norm"),
 	MUTANT(rmsnorm, sum_in_f16, "sums the squares in f16"),
 	MUTANT(rmsnorm, residual_not_rounded, "normalises the sum before it is rounded to dtype"),

@@ -7,9 +7,10 @@
  * rounded sum, so r is the same number in every implementation and its bound is 0.
  *
  * out = r * s * w' with s = 1 / sqrt(mean + eps), w' = weight_offset + weight:
- *   - the sum of dim squares, all of one sign, in any order: dim u32, which the root halves. This error is 0
- *     if all squares are multiples of 2^g and their sum is at most 2^(24+g), so that every partial sum is
- *     exact, and dim is a power of two, so that even dividing each square by dim is exact;
+ *   - the sum of the n squares that are not 0, all of one sign, in any order: n u32, which the root halves
+ *     (adding 0 is exact). This error is 0 if all squares are multiples of 2^g and their sum is at most
+ *     2^(24+g), so that every partial sum is exact, and dim is a power of two, so that even dividing each
+ *     square by dim is exact;
  *   - the squares, the division by dim, eps, the root, the inverse (2 ulp allowed), w' and two products: a
  *     few u32 each, 16 together;
  *   - the rounding to dtype: u |ref|, or half a subnormal;
@@ -39,9 +40,10 @@ static double term(const struct cairn_rmsnorm_args *a, int64_t k)
 	return a->residual ? round_to(a->dtype, x + cairn_load(a->residual, a->dtype, k)) : x;
 }
 
-/* Returns whether the sum of the squares of a row is the same in fp32 in any order. */
-static int sums_exactly(const struct cairn_rmsnorm_args *a, int32_t row)
+/* Returns the roundings of the sum of a row's squares; 0 if it is the same in fp32 in any order. */
+static int32_t roundings(const struct cairn_rmsnorm_args *a, int32_t row)
 {
+	int32_t terms = 0;
 	int grid = 1000;
 	double sum = 0;
 
@@ -51,8 +53,11 @@ static int sums_exactly(const struct cairn_rmsnorm_args *a, int32_t row)
 		if (square != 0 && isfinite(square) && cairn_low_bit(square) < grid)
 			grid = cairn_low_bit(square);
 		sum += square;
+		terms += square != 0;
 	}
-	return !(a->dim & (a->dim - 1)) && (sum == 0 || (grid >= -140 && sum <= ldexp(1, 24 + grid)));
+	if (!(a->dim & (a->dim - 1)) && (sum == 0 || (grid >= -140 && sum <= ldexp(1, 24 + grid))))
+		return 0;
+	return terms;
 }
 
 static double inverse_rms(const struct cairn_rmsnorm_args *a, int32_t row)
@@ -79,7 +84,7 @@ int cairn_rmsnorm_exact(const struct cairn_rmsnorm_args *a, struct cairn_exact *
 		if (!cairn_is_wanted(exact, (int64_t)i * a->dim, a->dim))
 			continue;
 		s = inverse_rms(a, i);
-		steps = 16 + (sums_exactly(a, i) ? 0 : 0.5 * a->dim);
+		steps = 16 + 0.5 * roundings(a, i);
 		for (int32_t j = 0; j < a->dim; j++) {
 			int64_t k = (int64_t)i * a->dim + j;
 			double w = (double)a->weight_offset + cairn_load(a->weight, a->dtype, j);

@@ -19,6 +19,7 @@ struct shape {
 	float offset, eps;
 	const char *tag;	/* end of the case's name; NULL: none */
 	int bench, far;
+	int sparse;		/* all elements but every sparse-th are 0, so that the bound is narrow */
 };
 
 /* All shapes of the grid, each in four variants; then the single cases and the bench rows. */
@@ -64,7 +65,7 @@ static const struct shape singles[] = {
 	  .bench = 1 },
 };
 
-/* The last cases: the smallest eps, and elements of the size of its root. */
+/* The last cases: the smallest eps, and elements of the size of its root; rows of zeros, except for a few. */
 static const struct shape last[] = {
 	{ .rows = 40, .dim = 8, .dtype = CAIRN_F32, .eps = CAIRN_EPS_MIN, .tag = "eps_smallest" },
 	{ .rows = 40, .dim = 64, .dtype = CAIRN_BF16, .residual = 1, .eps = CAIRN_EPS_MIN,
@@ -73,6 +74,8 @@ static const struct shape last[] = {
 	  .tag = "eps_smallest" },
 	{ .rows = 9, .dim = 1024, .dtype = CAIRN_F32, .residual = 1, .eps = CAIRN_EPS_MIN,
 	  .tag = "eps_smallest" },
+	{ .rows = 5, .dim = 16376, .dtype = CAIRN_F32, .eps = 1e-5f, .tag = "sparse", .sparse = 1021 },
+	{ .rows = 5, .dim = 1000, .dtype = CAIRN_F32, .eps = 1e-5f, .tag = "sparse", .sparse = 97 },
 };
 
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
@@ -166,7 +169,7 @@ static void fill(struct cairn_op *op, void *p, const struct shape *s, double fac
 
 	if (most > 256 && s->dtype == CAIRN_BF16)
 		most = 256;
-	if (op->case_index >= FIRST_PAIR || s->eps < 1e-12f || s->eps > 1)
+	if (!s->sparse && (op->case_index >= FIRST_PAIR || s->eps < 1e-12f || s->eps > 1))
 		factor *= sqrt((double)s->eps);
 	cairn_fill_exact(op, p, s->dtype, (int64_t)s->rows * s->dim, factor, s->residual ? most / 2 : most);
 }
@@ -222,6 +225,9 @@ static void setup(struct cairn_op *op)
 		if (r)
 			fill(op, r, &s, 4);
 	}
+	for (int64_t k = 0; s.sparse && k < count; k++)
+		if ((k % s.dim + k / s.dim) % s.sparse)
+			cairn_store(x, s.dtype, k, 0);
 	for (int32_t j = 0; j < s.dim; j++)	/* about 1, some negative, to tell positions apart */
 		cairn_store(w, s.dtype, j, ((double)cairn_op_range(op, 50, 150) / 100) * (j % 5 ? 1 : -1));
 	for (int32_t j = 5; op->case_index >= FIRST_PAIR && j < s.dim; j += 11)
