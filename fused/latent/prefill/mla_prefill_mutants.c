@@ -33,7 +33,8 @@ enum mla_prefill_bend {
 	mla_prefill_bend_v_sums_10_bits, mla_prefill_bend_qk_sums_f16, mla_prefill_bend_qk_sums_10_bits,
 	mla_prefill_bend_pv_sums_f16, mla_prefill_bend_p_cut_off, mla_prefill_bend_logits_in_dtype,
 	mla_prefill_bend_p_through_f16, mla_prefill_bend_small_weights_dropped,
-	mla_prefill_bend_tiles_dropped, mla_prefill_bend_rope_from_nope, mla_prefill_bend_v_of_head_0,
+	mla_prefill_bend_tiles_dropped, mla_prefill_bend_rope_from_nope,
+	mla_prefill_bend_rope_of_key_1024_lost, mla_prefill_bend_v_of_head_0,
 	mla_prefill_bend_not_causal, mla_prefill_bend_past_causal, mla_prefill_bend_new_keys_from_0,
 	mla_prefill_bend_chunk_lse_lost, mla_prefill_bend_last_chunk_lost,
 	mla_prefill_bend_chunk_first_key_lost, mla_prefill_bend_chunk_last_key_twice,
@@ -87,6 +88,8 @@ static void expand_key(struct chain *c, int b, int j)
 	}
 	if (BEND(rope_from_nope))
 		memcpy(c->k[j] + 128, c->k[j] + 64, sizeof(double) * 64);
+	if (BEND(rope_of_key_1024_lost) && j == 1024)
+		memset(c->k[j] + 128, 0, sizeof(double) * 64);
 }
 
 /* Returns the largest logit of the 16 keys around key j. */
@@ -380,6 +383,7 @@ static int bent_mla_prefill(const struct cairn_mla_prefill_args *args, enum mla_
 	D(mla_prefill, small_weights_dropped, "keys below e^-26 of the largest weight are left out") \
 	D(mla_prefill, tiles_dropped, "16 keys are left out if all are below e^-20 of the largest weight") \
 	D(mla_prefill, rope_from_nope, "the rotated part of a key is taken from its other part") \
+	D(mla_prefill, rope_of_key_1024_lost, "the rotated part of key 1024 is lost") \
 	D(mla_prefill, v_of_head_0, "all heads use the values of head 0") \
 	D(mla_prefill, not_causal, "rows see keys that come after them") \
 	D(mla_prefill, past_causal, "the mask of the new keys is also used for past ones") \

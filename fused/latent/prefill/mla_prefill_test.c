@@ -21,6 +21,7 @@ enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3,
        STEPS = F16 << 6,	/* weights down to e^-30 of the largest, with values as much larger */
        LSE = F16 << 7,
        LAST = F16 << 8,		/* the last requests of a batch: qo_indptr does not begin at 0 */
+       ROTATED = F16 << 9,	/* the rotated part alone gives one key of each row all the weight */
 };
 
 struct shape {
@@ -94,6 +95,7 @@ static const struct shape named[] = {
 	  .flags = F16 },
 	{ N("nan_in_a_rotated_key", 3, 2, 40, 16, 3), .nan = MLA_NAN_ROTATED },
 	{ N("keys_past_2e16", 1, 1, 65600, 64, 1), .flags = LATE | PAGED_CYCLE },
+	{ N("rotated_parts", 1, 23, 1100, 16, 1), .flags = ROTATED },
 	{ N("small_weights", 3, 2, 200, 16, 3), .flags = STEPS, .scale = 1 },
 	{ N("small_weights_f16", 3, 2, 200, 16, 3), .flags = STEPS | F16, .scale = 1 },
 	{ N("small_weights_in_chunks", 3, 2, 200, 16, 3), .chunk = 50, .flags = STEPS | LSE, .scale = 1 },
@@ -204,7 +206,7 @@ static void describe(int index, struct cairn_case *c)
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & PAGED_FAR);
-	if (c->far || s.nan || s.flags & LATE)
+	if (c->far || s.nan || s.flags & (LATE | ROTATED))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	/*
 	 * operations of the attention only, as for mla_paged and attn_dense, without the product that makes
@@ -264,6 +266,36 @@ static void fill_exact(struct cairn_op *op, const struct shape *s, const struct 
 		}
 	if (!s->equal)
 		a->sm_scale = 64;
+}
+
+/*
+ * Each row of the first request chooses another key: the first, the last, and those beside powers of two
+ * from 16 on, where tiles, pages and chunks end. The rotated part of that key is 6 times that of the row's
+ * query, a vector of signs; all other rotated parts are 0.
+ */
+static void fill_rotated(struct cairn_op *op, const struct paged *p)
+{
+	struct cairn_mla_prefill_args *a = op->args;
+	int row = 0;
+
+	for (int j = 0; j < p->kv_len[0]; j++) {
+		int64_t at = paged_slot(p, 0, j) * 576 + 512, q = (int64_t)row * 192 + 128;
+		int near = 16;
+
+		while (near < j - 1)
+			near *= 2;
+		for (int r = 0; r < 64; r++)
+			cairn_store(a->kv.k_pages, a->dtype, at + r, 0);
+		if ((j && j < near - 1 && j + 1 < p->kv_len[0]) || row == p->qo_len[0])
+			continue;
+		for (int r = 0; r < 64; r++) {
+			int sign = cairn_op_range(op, 0, 1) ? 1 : -1;
+
+			cairn_store((void *)a->q, a->dtype, q + r, sign);
+			cairn_store(a->kv.k_pages, a->dtype, at + r, 6 * sign);
+		}
+		row++;
+	}
 }
 
 /* Returns the past keys of all requests. */
@@ -334,6 +366,8 @@ static void setup(struct cairn_op *op)
 		fill_exact(op, &s, &p);
 	if (s.flags & LATE)
 		mla_fill_late(&inputs);
+	if (s.flags & ROTATED)
+		fill_rotated(op, &p);
 	if (s.flags & STEPS)
 		mla_fill_steps(op, &inputs);
 	if (s.nan)
