@@ -294,8 +294,10 @@ int validate_replay(struct validate_device *d, const char *what)
 	a.seed = (uint64_t)seed;
 	e.round = round;
 	ret = alloc_outputs(d, &o, 1, d->units, 0);
-	if (ret)
+	if (ret) {
+		json_decref(row);
 		return ret;
+	}
 	o.args.program = a.program;
 	o.args.inputs = a.inputs;
 	o.args.steps = a.steps;

@@ -17,7 +17,7 @@
 
 #define W4 static __device__ __forceinline__
 
-/* Of the rows g and g + 8 of a lane: the scales and, for INT, 128 or 1024 plus the zero point, twice */
+/* A lane's rows g and g + 8: their scales and, for INT, 128 or 1024 plus the zero point, twice */
 struct w4_scales {
 	float s[2];
 	uint32_t zero[2];
