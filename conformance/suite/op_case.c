@@ -2,6 +2,7 @@
 /* op_case - calls an operation with the arguments of a case, several times, and judges the results */
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/guard.h"
+#include "conformance/suite/large.h"
 #include "conformance/suite/op_side.h"
 #include "conformance/suite/place.h"
 #include "conformance/suite/ranks.h"
@@ -120,8 +121,8 @@ void cairn_expected_free(struct cairn_expected *e)
 			cairn_far_free(e->exact[k].bound, e->far_bytes[k]);
 			continue;
 		}
-		free(e->exact[k].val);
-		free(e->exact[k].bound);
+		cairn_large_free(e->exact[k].val);
+		cairn_large_free(e->exact[k].bound);
 	}
 	if (e->other)
 		cairn_op_close(e->other);
