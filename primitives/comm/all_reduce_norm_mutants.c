@@ -34,6 +34,7 @@ enum all_reduce_norm_bend {
 	all_reduce_norm_bend_impatient, all_reduce_norm_bend_timeout_is_success,
 	all_reduce_norm_bend_other_error, all_reduce_norm_bend_first_round_again,
 	all_reduce_norm_bend_last_rank_not_awaited, all_reduce_norm_bend_rank_mixed_up,
+	all_reduce_norm_bend_flag_before_end, all_reduce_norm_bend_flag_before_last_row,
 };
 #define IS(defect)	(bend == all_reduce_norm_bend_##defect)
 
@@ -108,6 +109,8 @@ static void bent_send(const struct cairn_all_reduce_norm_args *a, enum all_reduc
 {
 	const size_t row = (size_t)a->dim * cairn_dtype_bytes(a->dtype);
 	struct comm_host *h = a->comm.handle;
+	const char *x;
+	size_t late;
 
 	if (IS(one_mailbox))
 		mine = comm_host_mail(h, h->rank, 0);
@@ -115,9 +118,12 @@ static void bent_send(const struct cairn_all_reduce_norm_args *a, enum all_reduc
 		comm_host_post(&a->comm);
 		usleep(300);
 	}
-	memcpy(mine, (const char *)a->x + (IS(first_round_again) ? 0 : (size_t)first * row), bytes);
+	late = IS(flag_before_end) ? 16 : IS(flag_before_last_row) ? row : 0;
+	x = (const char *)a->x + (IS(first_round_again) ? 0 : (size_t)first * row);
+	memcpy(mine, x, bytes - late);
 	if (!IS(flag_before_payload))
 		comm_host_post(&a->comm);
+	memcpy((char *)mine + bytes - late, x + bytes - late, late);
 	if (IS(one_mailbox) && h->rank == 0)
 		usleep(300);
 }
@@ -223,6 +229,8 @@ BENT(all_reduce_norm, other_error)
 BENT(all_reduce_norm, first_round_again)
 BENT(all_reduce_norm, last_rank_not_awaited)
 BENT(all_reduce_norm, rank_mixed_up)
+BENT(all_reduce_norm, flag_before_end)
+BENT(all_reduce_norm, flag_before_last_row)
 
 /* If there are few rows, sums in another order, which changes the last bit. */
 static int all_reduce_norm_few_rows(const struct cairn_all_reduce_norm_args *a, void *stream)
@@ -289,6 +297,8 @@ const struct cairn_mutant cairn_all_reduce_norm_mutants[] = {
 	MUTANT(all_reduce_norm, any_rank, "ignores that the communicator is another rank's"),
 	MUTANT(all_reduce_norm, old_mailbox, "reads the mailbox of the call before"),
 	MUTANT(all_reduce_norm, flag_before_payload, "posts a message before it is written"),
+	MUTANT(all_reduce_norm, flag_before_end, "posts a message before its last 16 bytes are written"),
+	MUTANT(all_reduce_norm, flag_before_last_row, "posts a message before its last row is written"),
 	MUTANT(all_reduce_norm, number_wraps, "compares numbers of calls as if they did not wrap around"),
 	MUTANT(all_reduce_norm, no_wait, "does not wait for messages"),
 	MUTANT(all_reduce_norm, last_rank_not_awaited, "does not wait for the last rank"),

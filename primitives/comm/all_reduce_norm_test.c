@@ -52,6 +52,8 @@ static const struct shape singles[] = {
 	  .device_only = 1 },
 	{ .ranks = 2, .rows = 128, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f,
 	  .device_only = 1 },
+	/* a row is a page, at which a rank can be held (ranks.h) */
+	{ .ranks = 3, .rows = 3, .dim = 2048, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
 };
 #define FIRST_TROUBLE	(NUM_GRID + (int)ARRAY_SIZE(singles))
 
