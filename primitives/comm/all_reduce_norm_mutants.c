@@ -35,6 +35,7 @@ enum all_reduce_norm_bend {
 	all_reduce_norm_bend_other_error, all_reduce_norm_bend_first_round_again,
 	all_reduce_norm_bend_last_rank_not_awaited, all_reduce_norm_bend_rank_mixed_up,
 	all_reduce_norm_bend_flag_before_end, all_reduce_norm_bend_flag_before_last_row,
+	all_reduce_norm_bend_mean_of_whole_vectors_bf16,
 };
 #define IS(defect)	(bend == all_reduce_norm_bend_##defect)
 
@@ -89,6 +90,8 @@ static void bent_row(const struct cairn_all_reduce_norm_args *a, enum all_reduce
 			squares += t[j] * t[j];
 	}
 	squares /= IS(own_shard) ? shard : a->dim;
+	if (IS(mean_of_whole_vectors_bf16) && a->dim > 8192 && a->dtype == CAIRN_BF16)
+		squares *= a->dim / ((a->dim + 15) / 16 * 16.0);
 	if (IS(mean_over_ranks))
 		squares /= a->comm.ranks;
 	s = IS(eps_outside_root) ? 1 / (sqrt(squares) + (double)a->eps) : 1 / sqrt(squares + (double)a->eps);
@@ -230,6 +233,7 @@ BENT(all_reduce_norm, first_round_again)
 BENT(all_reduce_norm, last_rank_not_awaited)
 BENT(all_reduce_norm, rank_mixed_up)
 BENT(all_reduce_norm, flag_before_end)
+BENT(all_reduce_norm, mean_of_whole_vectors_bf16)
 BENT(all_reduce_norm, flag_before_last_row)
 
 /* If there are few rows, sums in another order, which changes the last bit. */
@@ -288,6 +292,8 @@ const struct cairn_mutant cairn_all_reduce_norm_mutants[] = {
 	MUTANT(all_reduce_norm, offset_ignored, "omits weight_offset"),
 	MUTANT(all_reduce_norm, eps_outside_root, "adds eps to the root instead of under it"),
 	MUTANT(all_reduce_norm, mean_over_ranks, "divides the mean by the number of ranks"),
+	MUTANT(all_reduce_norm, mean_of_whole_vectors_bf16,
+	       "takes the mean of the longest rows of bf16 over a multiple of 16"),
 	MUTANT(all_reduce_norm, nan_is_0, "treats a NaN of a rank as 0"),
 	MUTANT(all_reduce_norm, cut_off, "cuts the result off instead of rounding it"),
 	MUTANT(all_reduce_norm, past_the_end, "writes one element past the last row"),
