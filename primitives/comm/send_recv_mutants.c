@@ -13,7 +13,7 @@ enum send_recv_bend {
 	send_recv_bend_last_16_bytes_lost, send_recv_bend_old_mailbox, send_recv_bend_no_wait,
 	send_recv_bend_flag_before_payload, send_recv_bend_only_from_awaited, send_recv_bend_offset_lost,
 	send_recv_bend_out_without_from, send_recv_bend_impatient, send_recv_bend_flag_before_end,
-	send_recv_bend_released_before_copy,
+	send_recv_bend_released_before_copy, send_recv_bend_idle_does_not_wait,
 };
 #define IS(defect)	(bend == send_recv_bend_##defect)
 
@@ -54,7 +54,8 @@ static int bent_await(const struct cairn_send_recv_args *a, enum send_recv_bend 
 	struct comm_host *h = a->comm.handle;
 
 	*mail = comm_host_mail(h, r, h->number);
-	if (r == h->rank || IS(no_wait) || (IS(only_from_awaited) && r != a->from))
+	if (r == h->rank || IS(no_wait) || (IS(idle_does_not_wait) && a->to < 0 && a->from < 0) ||
+	     (IS(only_from_awaited) && r != a->from))
 		return 0;
 	for (int i = 0; IS(impatient) && i < 10; i++) {
 		if ((int32_t)(atomic_load(&h->segment[r]->posted) - h->number) >= 0)
@@ -123,6 +124,7 @@ BENT(send_recv, out_without_from)
 BENT(send_recv, impatient)
 BENT(send_recv, flag_before_end)
 BENT(send_recv, released_before_copy)
+BENT(send_recv, idle_does_not_wait)
 
 const struct cairn_mutant cairn_send_recv_mutants[] = {
 	MUTANT(send_recv, from_is_to, "receives from the rank that it sends to"),
@@ -135,6 +137,7 @@ const struct cairn_mutant cairn_send_recv_mutants[] = {
 	MUTANT(send_recv, flag_before_end, "posts a message before its last 16 bytes are written"),
 	MUTANT(send_recv, released_before_copy, "lets mailboxes be overwritten before it has read them"),
 	MUTANT(send_recv, only_from_awaited, "waits only for the rank that sends to it"),
+	MUTANT(send_recv, idle_does_not_wait, "does not wait if it neither sends nor receives"),
 	MUTANT(send_recv, offset_lost, "stores later rounds over the first one"),
 	MUTANT(send_recv, out_without_from, "writes out although nothing is sent to it"),
 	MUTANT(send_recv, impatient, "goes on without a rank that is late"),
