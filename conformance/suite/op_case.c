@@ -20,6 +20,7 @@
 #define CHEAP_COST	3e6
 #define MORE		8	/* limit of op_more.c's calls, in multiples of a cheap case's cost */
 #define OTHER_SEED	0x0ddu
+#define ALIKE		((size_t)64)	/* bytes with which other inputs begin as the case's own */
 #define OTHER_CANARY	0x4b		/* 1.3e7 in bf16 and f32 */
 
 void cairn_say(struct cairn_outcome *o, const char *fmt, ...)
@@ -391,6 +392,21 @@ static int same_scalars(const struct cairn_family *f, const struct cairn_op *a, 
 	return same;
 }
 
+/*
+ * Lets the float inputs of `other` begin as those of op: an operation that keeps results for an address, and
+ * compares only the beginning of what lies there, then gets the next call wrong.
+ */
+static void begin_alike(const struct cairn_op *op, struct cairn_op *other)
+{
+	for (int i = 0; i < op->num_bufs; i++) {
+		const struct cairn_buf *b = &op->bufs[i];
+
+		if (b->role == CAIRN_ROLE_IN && cairn_dtype_is_float(b->dtype))
+			memcpy(other->bufs[i].base + CAIRN_CANARY, b->base + CAIRN_CANARY,
+			       b->bytes / 2 < ALIKE ? b->bytes / 2 / 4 * 4 : ALIKE);
+	}
+}
+
 /* Returns the case with the inputs of another seed, or the case itself if the sizes of the two differ. */
 static const struct cairn_op *other_inputs(const struct cairn_family *f, const struct cairn_op *op,
 					   struct cairn_expected *e)
@@ -399,6 +415,10 @@ static const struct cairn_op *other_inputs(const struct cairn_family *f, const s
 		e->other = calloc(1, sizeof(*e->other));
 		if (e->other && cairn_op_open(e->other, f, op->case_index, op->kind, OTHER_SEED))
 			memset(e->other, 0, sizeof(*e->other));
+		/* the reference of a collective makes the inputs of all ranks again */
+		if (e->other && e->other->args && !f->comm_field && same_scalars(f, op, e->other) &&
+		    !cairn_op_is_far(op))
+			begin_alike(op, e->other);
 	}
 	return e->other && e->other->args && same_scalars(f, op, e->other) ? e->other : op;
 }

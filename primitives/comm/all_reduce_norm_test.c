@@ -18,6 +18,7 @@ struct shape {
 	int32_t ranks, rows, dim, dtype, residual;
 	float offset, eps;
 	const char *tag;	/* end of the case's name; NULL: none */
+	int sparse;		/* all elements but every sparse-th are 0, so that the bound is narrow */
 	enum cairn_trouble trouble;
 	int device_only;
 };
@@ -52,6 +53,10 @@ static const struct shape singles[] = {
 	  .device_only = 1 },
 	{ .ranks = 2, .rows = 128, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f,
 	  .device_only = 1 },
+	{ .ranks = 2, .rows = 3, .dim = 16376, .dtype = CAIRN_BF16, .eps = 1e-5f, .tag = "sparse",
+	  .sparse = 97 },
+	/* a row is a page, at which a rank can be held (ranks.h) */
+	{ .ranks = 3, .rows = 3, .dim = 2048, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
 };
 #define FIRST_TROUBLE	(NUM_GRID + (int)ARRAY_SIZE(singles))
 
@@ -147,6 +152,9 @@ static void fill(struct cairn_op *op, void *p, const struct shape *s, double sca
 	else
 		cairn_fill_exact(op, p, s->dtype, (int64_t)s->rows * s->dim, scale,
 				 most < held ? most : held);
+	for (int64_t k = 0; s->sparse && k < (int64_t)s->rows * s->dim; k++)
+		if ((k % s->dim + k / s->dim) % s->sparse)
+			cairn_store(p, s->dtype, k, 0);
 }
 
 static void setup(struct cairn_op *op)

@@ -274,9 +274,8 @@ static const char *reject(void *args, int i, int *want)
 }
 
 /* Cuts the rows and, with PLAIN, also the columns in two: bits depend on neither number. */
-static int part(void *args, int i)
+static int cut(struct cairn_gemm_fixed_args *g, int i)
 {
-	struct cairn_gemm_fixed_args *g = args;
 	int64_t bytes = (int64_t)cairn_dtype_bytes(g->out_dtype);
 	int64_t out = cairn_gemm_fixed_out_stride(g) * bytes;
 	int64_t a = cairn_gemm_fixed_a_stride(g) * 2;
@@ -301,6 +300,17 @@ static int part(void *args, int i)
 		g->bias = g->bias ? (const char *)g->bias + left * 2 : NULL;
 	}
 	g->n = i % 2 ? g->n - left : left;
+	return 1;
+}
+
+static int part(void *args, int i)
+{
+	struct cairn_gemm_fixed_args *g = args;
+
+	if (!cut(g, i))
+		return 0;
+	if (g->m == 1)		/* so that the bits are those without gaps */
+		g->a_stride = g->out_stride = 0;
 	return 1;
 }
 
