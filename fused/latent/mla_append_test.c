@@ -362,7 +362,7 @@ static void setup(struct cairn_op *op)
 static int relist(void *args)
 {
 	const struct cairn_mla_append_args *a = args;
-	int changed = paged_relist(&a->kv, a->qo_indptr);
+	int changed = paged_relist(&a->kv, a->qo_indptr) | paged_move_rows(a->positions, a->nnz_qo);
 
 	return paged_drop_row(a->qo_indptr, a->kv.batch) || changed;
 }

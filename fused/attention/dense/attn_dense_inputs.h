@@ -199,7 +199,7 @@ static void set_scalars(ARGS *a, const struct shape *s, const struct paged *p,
 	if (s->layout >= NUM_LAYOUTS) {
 		a->k_stride = s->layout == LONE_K || s->layout == JOINED ? at->k.stride : 0;
 		a->v_stride = s->layout == LONE_V || s->layout == JOINED ? at->v.stride : 0;
-		a->k_head_stride = s->layout == LONE_K_HEAD ? at->k.head_stride : 0;
+		a->k_head_stride = s->layout == LONE_K_HEAD || s->layout == JOINED ? at->k.head_stride : 0;
 		a->v_head_stride = s->layout == LONE_V_HEAD ? at->v.head_stride : 0;
 		return;
 	}
