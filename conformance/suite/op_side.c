@@ -404,9 +404,14 @@ int cairn_side_call(struct cairn_side *side, const struct cairn_family *f)
 	return call_member(side, f, f->op);
 }
 
+int cairn_side_has_plan_op(const struct cairn_side *side, const struct cairn_family *f)
+{
+	return f->plan_op && table_member(side->impl, f->plan_op) != NULL;
+}
+
 int cairn_side_call_plan(struct cairn_side *side, const struct cairn_family *f)
 {
-	return call_member(side, f, f->plan_op && table_member(side->impl, f->plan_op) ? f->plan_op : f->op);
+	return call_member(side, f, cairn_side_has_plan_op(side, f) ? f->plan_op : f->op);
 }
 
 /* Returns whether the struct may end before the family's later members, because these are all 0. */

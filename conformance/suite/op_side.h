@@ -61,6 +61,8 @@ int cairn_side_send(struct cairn_side *side, const struct cairn_family *f, const
 /* Calls the operation with a copy of the arguments, which is overwritten as soon as the call returns. */
 int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f,
 			  const struct cairn_round *r);
+/* Returns whether the table has the operation plan_op of the family. */
+int cairn_side_has_plan_op(const struct cairn_side *side, const struct cairn_family *f);
 /* Calls the operation plan_op of the family, or the operation itself if the table lacks it. */
 int cairn_side_call_plan(struct cairn_side *side, const struct cairn_family *f);
 /* Calls with a struct that is longer than the operation knows, with a 1 at byte `at` of the unknown part. */

@@ -38,6 +38,19 @@ static const struct shape fp8_named[] = {
 	  .flags = BENCH | PACKED | DEVICE | SCALES },
 };
 
+/* The last cases of all. */
+static const struct shape more[] = {
+	/* pages larger than those of any engine */
+	{ N("pages_of_256", 2, 40, 530, 256, 2, 64) },
+	{ N("pages_of_1024_f32", 2, 3, 1030, 1024, 1, 8), .flags = F32 },
+	{ N("fp8_pages_of_512", 2, 3, 1030, 512, 1, 8), .flags = SCALES },
+	{ N("v_is_k", 2, 5, 30, 16, 2, 64), .flags = SAME },
+	{ N("fp8_v_is_k", 2, 5, 30, 16, 2, 64), .flags = SAME | SCALES | F16 },
+	{ N("fp8_subnormal", 2, 5, 9, 16, 3, 64), .flags = SCALES | TINY | EXTREME },
+	{ N("fp8_subnormal_f32", 2, 5, 9, 16, 3, 64), .flags = SCALES | TINY | EXTREME | F32 },
+};
+
+#define NUM_MORE	((int)ARRAY_SIZE(more))
 #define NUM_FP8		((int)ARRAY_SIZE(fp8_named))
 #define NUM_FP8_PAIRS	33
 
@@ -53,6 +66,10 @@ static void fp8_shape_at(int i, struct shape *s)
 		return;
 	}
 	i -= NUM_FP8;
+	if (i >= NUM_FP8_PAIRS) {
+		*s = more[i - NUM_FP8_PAIRS];
+		return;
+	}
 	pair_shape(cairn_pairs_row(&fp8_pair_table, i), s);
 	s->pair = i + 1;
 	s->flags |= scales[cairn_pairs_row(&fp8_pair_table, i)[8]];
@@ -71,7 +88,7 @@ static void declare_scales(struct cairn_op *op, const struct shape *s)
 		scale = cairn_in(op, field, CAIRN_F32, s->heads);
 		cairn_name(op, field, side ? "v_scale" : "k_scale");
 		for (int g = 0; g < s->heads; g++)
-			scale[g] = (float)cairn_op_range(op, 3, 40) / 16;
+			scale[g] = (float)cairn_op_range(op, 3, 40) / 16 * (s->flags & TINY ? 0x1p-122f : 1);
 	}
 }
 

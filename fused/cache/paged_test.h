@@ -225,6 +225,14 @@ static inline int paged_relist(const struct cairn_kv_view *kv, const int32_t *qo
 	return changed;
 }
 
+/* For cairn_family.relist: changes each position by one. Returns whether there was any. */
+static inline int paged_move_rows(const int32_t *positions, int32_t rows)
+{
+	for (int32_t i = 0; i < rows; i++)
+		((int32_t *)(uintptr_t)positions)[i] ^= 1;
+	return rows > 0;
+}
+
 /*
  * With PAGED_FAR: declares the pool (written: as an in/out buffer, else as an input) and fills the listed
  * pages. An operation may also read page 0 in place of a key past the end.
