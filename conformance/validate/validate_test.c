@@ -83,6 +83,12 @@ static void finds_wrong_bits(struct cairn_test *t)
 		{ "half=1", NULL, "screen.int", 1, "no result has a majority" },
 		{ "all=1", NULL, "screen.int", 1, "the units agree on a digest that is not the reference's" },
 		{ "unit=7 flips=1 program=6", NULL, "screen.int,screen.f32", 1, "fail: screen.f32: unit 7" },
+		{ "unit=3 part=1 load=2", "", "screen.f32,full-load.f16", 1,
+		  "fail: full-load.f16: unit 3, part 1 computes f16 wrongly" },
+		{ "unit=3 load=2", "mhz=1535 watts=693", "full-load.f16", 1,
+		  " inputs at 1535 MHz, 693 W, 60 degrees; 0 of " },
+		{ "unit=3 load=2", NULL, "screen.int,pulses.mix", 0, "0 warned, 0 failed" },
+		{ "unit=9 once=3 program=8", "", "screen.int,full-load.f16", 0, "warn: screen.int: unit 9" },
 		{ "unit=7 moved=2", NULL, "screen.int", 0, "32 units" },
 	};
 
@@ -94,6 +100,8 @@ static void finds_slow_parts(struct cairn_test *t)
 	static const struct defect defects[] = {
 		{ "unit=7 slow=50", NULL, "screen.int,dsmem.pairs", 1, "fail: rate.int: unit 7 runs int" },
 		{ "unit=7 slow=30", NULL, "screen.int,dsmem.pairs", 0, "warn: rate.int: unit 7 runs int" },
+		{ "unit=9 group=40", NULL, "rate.pulses.f16,dsmem.pairs", 0,
+		  "warn: rate.pulses.f16: the group of unit 8 runs f16 4." },
 		{ "unit=7 slow=10", NULL, "screen.int,dsmem.pairs", 0, "0 warned, 0 failed" },
 		{ "unit=4 pair=50", NULL, "dsmem.pairs", 0,
 		  "unit 4 reads the shared memory of unit 5 5." },
@@ -129,6 +137,21 @@ static void survives_lost_devices(struct cairn_test *t)
 	setenv("CAIRN_TIMEOUT", "2", 1);
 	find(t, &(struct defect){ "hang=6", NULL, "screen.int,copy", 1, "TIMEOUT after 2 s" }, 1);
 	unsetenv("CAIRN_TIMEOUT");
+}
+
+/* With --stagger the second device waits before its full load. */
+static void staggers_full_load(struct cairn_test *t)
+{
+	static char out[65536];
+	int status = validate("devices=2", NULL, "full-load.mix", "--stagger 0.2", out, sizeof(out));
+
+	if (status == -1) {
+		cairn_skip(t, "sim_plugin.so is not in the directory of this program");
+		return;
+	}
+	EXPECT(t, status == 0);
+	EXPECT_CONTAINS(t, out, "# device 1: full load begins in 1 s");
+	EXPECT(t, !strstr(out, "# device 0: full load begins"));
 }
 
 /* What no reference defines is compared between devices. */
@@ -183,7 +206,7 @@ static void replays(struct cairn_test *t)
 	EXPECT(t, validate("unit=7 part=2 flips=1", NULL, NULL, again, out, sizeof(out)) == 1);
 	EXPECT_CONTAINS(t, out, "fail: replay: unit 7, part 2: ");
 	EXPECT(t, validate("", NULL, NULL, again, out, sizeof(out)) == 0);
-	EXPECT_CONTAINS(t, out, "pass     replay          0 of ");
+	EXPECT_CONTAINS(t, out, "pass     replay              0 of ");
 }
 
 static void refuses_bad_options(struct cairn_test *t)
@@ -194,7 +217,8 @@ static void refuses_bad_options(struct cairn_test *t)
 		{ "--only screen.f23", "--only: 'screen.f23' names no test" },
 		{ "--replay int:exact:1", "--replay: 'int:exact:1' is not PROGRAM:INPUTS" },
 		{ "--replay int:exat:1:1:1:1", "--replay: " },
-		{ "--minutes 0", "--minutes" }, { "--device 5", "has no device 5" },
+		{ "--minutes 0", "--minutes" }, { "--stagger -1", "--stagger" },
+		{ "--device 5", "has no device 5" },
 		{ "--json /nowhere/x", "/nowhere/x" }, { "more", "'more' is not an option" },
 		{ "--impl ./no.so", "no.so" },
 	};
@@ -254,8 +278,8 @@ static void writes_records(struct cairn_test *t)
 #define UNIT(name)	{ #name, name }
 static const struct cairn_unit units[] = {
 	UNIT(finds_wrong_bits), UNIT(finds_slow_parts), UNIT(finds_bad_memory), UNIT(survives_lost_devices),
-	UNIT(compares_devices), UNIT(reads_the_counters), UNIT(replays), UNIT(refuses_bad_options),
-	UNIT(writes_records),
+	UNIT(staggers_full_load), UNIT(compares_devices), UNIT(reads_the_counters), UNIT(replays),
+	UNIT(refuses_bad_options), UNIT(writes_records),
 };
 
 const struct cairn_family cairn_validate_family = {
