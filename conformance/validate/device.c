@@ -31,7 +31,7 @@ static int validate_health_test(struct validate_device *d, const struct validate
 	{ name, validate_screen, seconds, 1, VALIDATE_##phase, CAIRN_SCREEN_##program }
 /*
  * dsmem.pairs comes first: it tells the groups in which rates are compared. The device is cool first, and hot
- * when memory and copies are tested. The seconds leave 14 of 90 to the start, the comparisons with the
+ * when memory and copies are tested. The seconds leave 8 of 90 to the start, the comparisons with the
  * reference and the least that each test does.
  */
 const struct validate_test validate_tests[] = {
@@ -50,6 +50,8 @@ const struct validate_test validate_tests[] = {
 	{ "l2", validate_cache, 4, 0, 0, 0 },
 	{ "hbm", validate_memory, 12, 1, 0, 0 },
 	{ "copy", validate_copies, 6, 1, 0, 0 },
+	{ "launch", validate_launches, 1, 0, 0, 0 },
+	{ "stack", validate_stack, 5, 1, 0, 0 },
 	{ "health", validate_health_test, 0, 1, 0, 0 },
 };
 const int validate_num_tests = sizeof(validate_tests) / sizeof(validate_tests[0]);
@@ -123,12 +125,17 @@ json_t *validate_finding(json_t *row, enum validate_verdict v, const char *again
 	return f;
 }
 
-void validate_figure(json_t *row, const char *name, const double *v, int32_t n)
+void validate_figure(const struct validate_device *d, json_t *row, const char *name, const double *v,
+		     int32_t n)
 {
 	json_t *figures = json_object_get(row, "figures"), *list = json_array();
 	double windows[VALIDATE_WINDOWS];
 	int32_t num = validate_windows(v, n, windows);
 
+	if (d->opt->shared) {
+		json_decref(list);
+		return;
+	}
 	if (!figures) {
 		figures = json_object();
 		json_object_set_new(row, "figures", figures);
@@ -292,6 +299,21 @@ static const char *busy(struct validate_device *d)
 	return why;
 }
 
+/* What rates depend on besides the model: null where the driver does not tell. */
+static json_t *config_of(struct validate_device *d)
+{
+	struct cairn_nvml_settings s = { -1, -1, -1 };
+	int64_t gib = (d->info.mem_bytes + (1 << 29)) >> 30;
+
+	if (d->nvml)
+		cairn_nvml_settings(d->nvml, &s);
+	return json_pack("{s:I, s:o, s:o, s:o, s:o}", "mem_gib", (json_int_t)gib,
+			 "limit_w", s.limit_mw < 0 ? json_null() : json_integer(s.limit_mw / 1000),
+			 "ecc", s.ecc < 0 ? json_null() : json_boolean(s.ecc),
+			 "mig", s.mig < 0 ? json_null() : json_boolean(s.mig),
+			 "branch", json_stringn(d->info.driver, strcspn(d->info.driver, ".")));
+}
+
 static void say_device(struct validate_device *d)
 {
 	char uuid[96] = "";
@@ -299,8 +321,8 @@ static void say_device(struct validate_device *d)
 
 	if (!d->nvml || cairn_nvml_uuid(d->nvml, uuid, sizeof(uuid)))
 		uuid[0] = 0;
-	g = json_pack("{s:s, s:s, s:i, s:s, s:s}", "gpu", d->info.name, "driver", d->info.driver, "units",
-		      d->info.num_sms, "pci", d->pci, "uuid", uuid);
+	g = json_pack("{s:s, s:s, s:i, s:s, s:s, s:o}", "gpu", d->info.name, "driver", d->info.driver,
+		      "units", d->info.num_sms, "pci", d->pci, "uuid", uuid, "config", config_of(d));
 	if (g) {
 		char *line = json_dumps(g, JSON_COMPACT);
 

@@ -251,10 +251,19 @@ static const char *levels_the_groups(void)
 	return NULL;
 }
 
+static int32_t thins_out(struct validate_series *s)
+{
+	memset(s, 0, sizeof(*s));
+	for (int i = 0; i < 200; i++)
+		validate_series_add(s, i);
+	return s->calls;
+}
+
 /* Figures are compared with a range in rounds apart in time; a provisional range warns at most. */
 static const char *compares_with_ranges(void)
 {
 	struct validate_range many = { .median = 1000, .mad = 1, .gpus = 20, .nodes = 3 }, few = many;
+	struct validate_series series;
 	double slow[8] = { 1000, 1060, 1060, 1000, 1060, 1060, 1060, 1000 }, fast[8], windows[8], v[20];
 
 	for (int i = 0; i < 8; i++)
@@ -275,6 +284,9 @@ static const char *compares_with_ranges(void)
 	REQUIRE(validate_range_verdict(0.06, &few) == VALIDATE_WARN);
 	for (int i = 0; i < 20; i++)
 		v[i] = i < 10 ? NAN : i;
+	REQUIRE(thins_out(&series) == 200 && series.num <= 128 && series.v[0] == 0);
+	for (int i = 1; i < series.num; i++)
+		REQUIRE(series.v[i] == i * series.every);
 	REQUIRE(validate_windows(v, 20, windows) == 4 && windows[0] == 10.5 && windows[3] == 18);
 	REQUIRE(validate_windows(v + 10, 3, windows) == 3 && windows[2] == 12);
 	return NULL;

@@ -125,7 +125,7 @@ static void merge(struct validate_device *d, int32_t a, int32_t b)
 
 /* Cycles of pairs, of one cluster size: rows are repeats, columns pairs of places. */
 struct pairs {
-	double cycles[REPEATS][MAX_PAIRS];
+	double cycles[REPEATS][MAX_PAIRS], scratch[MAX_PAIRS];
 	int32_t reader[MAX_PAIRS], owner[MAX_PAIRS], group[MAX_PAIRS], num;
 };
 
@@ -159,10 +159,12 @@ static void add_pairs(struct validate_device *d, const struct call *c, struct pa
 		}
 }
 
-static int judge_pairs(const struct validate_device *d, struct pairs *p, json_t *row, json_t *latency)
+static int judge_pairs(const struct validate_device *d, struct pairs *p, int size, json_t *row,
+		       json_t *latency)
 {
+	char figure[32];
 	struct validate_slow slow[MAX_NAMED];
-	double column[REPEATS];
+	double column[REPEATS], level[REPEATS];
 	double *table = malloc((size_t)REPEATS * (size_t)(p->num + 1) * sizeof(*table));
 	int32_t measured, num;
 
@@ -180,6 +182,16 @@ static int judge_pairs(const struct validate_device *d, struct pairs *p, json_t 
 		json_array_append_new(latency, json_pack("[i,i,f]", p->reader[i], p->owner[i],
 							 validate_median(column, n)));
 	}
+	for (int k = 0; k < REPEATS; k++) {
+		int32_t n = 0;
+
+		for (int i = 0; i < p->num; i++)
+			if (!isnan(p->cycles[k][i]))
+				p->scratch[n++] = p->cycles[k][i];
+		level[k] = validate_median(p->scratch, n);
+	}
+	snprintf(figure, sizeof(figure), "size%d_cycles", size);
+	validate_figure(d, row, figure, level, p->num ? REPEATS : 0);
 	num = validate_slow(table, REPEATS, p->num, p->group, slow, MAX_NAMED, &measured);
 	/* distance makes some pairs slower by design, so that none fails for it */
 	for (int32_t i = 0; i < num; i++) {
@@ -214,7 +226,7 @@ static int run_size(struct validate_device *d, int size, json_t *row, json_t *la
 	}
 	close_call(d, &c);
 	if (!ret)
-		ret = judge_pairs(d, p, row, latency);
+		ret = judge_pairs(d, p, size, row, latency);
 	free(p);
 	for (size_t i = 0; i < sizeof(moves) / sizeof(moves[0]) && !ret; i++) {
 		ret = open_call(d, &c, moves[i], size, d->units / size);

@@ -207,6 +207,22 @@ int32_t validate_windows(const double *v, int32_t n, double *out)
 	return num;
 }
 
+void validate_series_add(struct validate_series *s, double v)
+{
+	const int32_t most = sizeof(s->v) / sizeof(s->v[0]);
+
+	s->every = s->every ? s->every : 1;
+	if (s->calls++ % s->every)
+		return;
+	if (s->num == most) {
+		for (int32_t i = 0; i < most / 2; i++)
+			s->v[i] = s->v[2 * i];
+		s->num = most / 2;
+		s->every *= 2;
+	}
+	s->v[s->num++] = v;
+}
+
 double validate_beyond(const double *values, int32_t n, const struct validate_range *range, int larger)
 {
 	double limit = VALIDATE_Z * 1.4826 * range->mad, share[VALIDATE_WINDOWS];

@@ -59,6 +59,14 @@ void validate_levels(const double *values, int32_t rounds, int32_t n, const int3
  */
 int32_t validate_windows(const double *v, int32_t n, double *out);
 
+/* Rates in the order of time, thinned out when there is no room for more. Zeroed at the start. */
+struct validate_series {
+	double v[128];
+	int32_t num, calls, every;	/* every: calls for each value kept; 0: 1 */
+};
+
+void validate_series_add(struct validate_series *s, double v);
+
 /* A figure of many GPUs of one model. */
 struct validate_range {
 	double median, mad;		/* over GPUs; mad: the median absolute deviation */

@@ -18,19 +18,11 @@ const char *validate_text(const json_t *object, const char *key)
 	return s ? s : "";
 }
 
-/* The device's name in records. With another key, the machine's own id, the hash says nothing about it. */
-static void identify(const struct validate_result *d, char id[17])
+static void hash_text(const char *text, char id[17])
 {
-	char machine[64] = "", text[512], hex[SHA256_DIGEST_STRING_LENGTH];
-	FILE *f = fopen("/etc/machine-id", "r");
+	char hex[SHA256_DIGEST_STRING_LENGTH];
 	SHA2_CTX s;
 
-	if (f && !fgets(machine, sizeof(machine), f))
-		machine[0] = 0;
-	if (f)
-		fclose(f);
-	snprintf(text, sizeof(text), "cairn validate\n%s\n%s\n%s\n%d", machine, validate_text(d->who, "uuid"),
-		 validate_text(d->who, "pci"), d->number);
 	SHA256Init(&s);
 	SHA256Update(&s, (const uint8_t *)text, strlen(text));
 	SHA256End(&s, hex);
@@ -38,18 +30,40 @@ static void identify(const struct validate_result *d, char id[17])
 	id[16] = 0;
 }
 
+/*
+ * Sets the names of the device and of its node in records. With another key, the machine's own id, the hashes
+ * say nothing about either.
+ */
+static void identify(const struct validate_result *d, char id[17], char node[17])
+{
+	char machine[64] = "", text[512];
+	FILE *f = fopen("/etc/machine-id", "r");
+
+	if (f && !fgets(machine, sizeof(machine), f))
+		machine[0] = 0;
+	if (f)
+		fclose(f);
+	snprintf(text, sizeof(text), "cairn validate\n%s\n%s\n%s\n%d", machine, validate_text(d->who, "uuid"),
+		 validate_text(d->who, "pci"), d->number);
+	hash_text(text, id);
+	snprintf(text, sizeof(text), "cairn validate node\n%s", machine);
+	hash_text(text, node);
+}
+
 static int write_record(FILE *f, const struct validate_result *d, const json_t *row)
 {
-	char id[17], host[256] = "";
+	char id[17], node[17], host[256] = "";
 	json_t *r = json_pack("{s:i, s:s, s:s, s:s, s:i, s:s, s:s, s:I}", "v", 1, "op", "validate", "case",
 			      validate_text(row, "test"), "impl", d->opt->impl, "device", d->number, "gpu",
 			      validate_text(d->who, "gpu"), "source", cairn_source_digest(), "seed",
 			      (json_int_t)d->opt->seed);
 	int ret;
 
-	identify(d, id);
+	identify(d, id, node);
 	json_object_set_new(r, "id", json_string(id));
 	json_object_set_new(r, "driver", json_string(validate_text(d->who, "driver")));
+	json_object_set(r, "config", json_object_get(d->who, "config"));
+	json_object_set_new(r, "node", json_string(node));
 	if (d->opt->identify) {
 		gethostname(host, sizeof(host) - 1);
 		json_object_set(r, "uuid", json_object_get(d->who, "uuid"));

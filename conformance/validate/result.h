@@ -20,8 +20,17 @@ struct validate_result {
 /* Returns a member of an object that is a string, or "". */
 const char *validate_text(const json_t *object, const char *key);
 
-/* Compares devices of one model with each other; adds findings to their rows. */
-void validate_compare(struct validate_result *devices, int num);
+/*
+ * compare.c: compares devices of one model with each other, and adds findings to their rows. -ENOMEM.
+ */
+int validate_compare(struct validate_result *devices, int num);
+/*
+ * ranges.c: compares each device's figures with the recorded range of its model and configuration, and adds
+ * the row "ranges".
+ */
+void validate_compare_ranges(struct validate_result *devices, int num);
+/* Returns whether more is better of the figure with this name. */
+int validate_more_is_better(const char *figure);
 
 /*
  * Prints all results, writes them to json and junit (NULL: not wanted), and returns the exit status. The

@@ -24,11 +24,13 @@ static const char usage[] =
 	"  --device N        only this device (all)\n"
 	"  --minutes N       rotate through the tests for N minutes (one turn, about 90 seconds)\n"
 	"  --only GLOBS      only these tests, separated by commas: dsmem.pairs, screen.*, full-load.*,\n"
-	"                    pulses.*, rate.* (with the programs that it times), l2, hbm, copy, health\n"
+	"                    pulses.*, rate.* (with the programs that it times), l2, hbm, copy, launch,\n"
+	"                    stack, health\n"
 	"  --seed N          of all inputs (1)\n"
 	"  --replay WHAT     repeat one round on one unit, as a finding prints it\n"
 	"  --json FILE       append one JSON object for each test of each device\n"
 	"  --junit FILE      write the verdicts as JUnit XML\n"
+	"  --ranges DIR      compare rates with the ranges of this folder (those of the program)\n"
 	"  --stagger S       start full load on device N only after N times S seconds, so that the load of\n"
 	"                    the power supply rises in steps (0)\n"
 	"  --strict          a warning also makes the exit status 1\n"
@@ -37,7 +39,7 @@ static const char usage[] =
 	"\n"
 	"Exit status: 0 nothing failed, 1 a fault, 2 bad usage or input, 3 something required did not run.\n";
 
-enum { MAX_DEVICES = 64, TIMEOUT_S = 120 };
+enum { TIMEOUT_S = 120 };
 
 /* ---- devices ---- */
 
@@ -116,8 +118,8 @@ static void account_for_death(struct validate_result *d)
 
 static int run_devices(struct validate_result *devices, int num)
 {
-	struct cairn_child *children[MAX_DEVICES];
-	struct validate_result *of[MAX_DEVICES];
+	struct cairn_child *children[VALIDATE_MAX_DEVICES];
+	struct validate_result *of[VALIDATE_MAX_DEVICES];
 	const char *seconds = getenv("CAIRN_TIMEOUT");
 	int running = 0;
 
@@ -157,6 +159,8 @@ static int check_options(const struct validate_options *o)
 		any |= validate_selects(o->only, &validate_tests[i]);
 	if (!any || (o->only && strlen(o->only) > 500))
 		return cairn_error(EINVAL, "--only: '%.64s' names no test", o->only);
+	if (o->ranges && access(o->ranges, R_OK | X_OK))
+		return cairn_error(EINVAL, "--ranges: %.200s: %s", o->ranges, strerror(errno));
 	if (!o->replay)
 		return 0;
 	if (sscanf(o->replay, "%15[^:]:%15[^:]:%lld:%lld:%d:%d%n", program, inputs, &seed, &round, &steps,
@@ -186,7 +190,7 @@ static int open_output(FILE **f, const char *path, const char *mode, const char 
 
 static int run(struct validate_options *opt)
 {
-	static struct validate_result devices[MAX_DEVICES];
+	static struct validate_result devices[VALIDATE_MAX_DEVICES];
 	FILE *json = NULL, *junit = NULL;
 	struct cairn_impl impl;
 	int num = 0, status;
@@ -198,7 +202,7 @@ static int run(struct validate_options *opt)
 	/* a plug-in that does not load, or a name that is no table, is the caller's fault */
 	if (strcmp(opt->impl, "cuda"))
 		CAIRN_TRY(cairn_impl_open(opt->impl, &impl));
-	for (int i = 0; i < MAX_DEVICES; i++) {
+	for (int i = 0; i < VALIDATE_MAX_DEVICES; i++) {
 		if (opt->device >= 0 && i)
 			break;
 		devices[num].number = opt->device >= 0 ? (int)opt->device : i;
@@ -213,7 +217,9 @@ static int run(struct validate_options *opt)
 	CAIRN_TRY(open_output(&json, opt->json, "a", "json"));
 	CAIRN_TRY(open_output(&junit, opt->junit, "w", "junit"));
 	CAIRN_TRY(run_devices(devices, num));
-	validate_compare(devices, num);
+	CAIRN_TRY(validate_compare(devices, num));
+	if (!opt->replay)
+		validate_compare_ranges(devices, num);
 	status = validate_print(opt, devices, num, json, junit);
 	if (cairn_close_output(json, "validate", "json", opt->json))
 		status = CAIRN_EXIT_FAILED;
@@ -239,6 +245,7 @@ int cairn_cmd_validate(int argc, char **argv)
 		{ "replay", CAIRN_OPT_TEXT, &o.replay, 0, 0, NULL },
 		{ "json", CAIRN_OPT_TEXT, &o.json, 0, 0, NULL },
 		{ "junit", CAIRN_OPT_TEXT, &o.junit, 0, 0, NULL },
+		{ "ranges", CAIRN_OPT_TEXT, &o.ranges, 0, 0, NULL },
 		{ "strict", CAIRN_OPT_FLAG, &o.strict, 0, 0, NULL },
 		{ "shared", CAIRN_OPT_FLAG, &o.shared, 0, 0, NULL },
 		{ "identify", CAIRN_OPT_FLAG, &o.identify, 0, 0, NULL },

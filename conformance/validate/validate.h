@@ -19,6 +19,7 @@
 
 struct validate_options {
 	const char *impl, *only, *replay, *json, *junit;
+	const char *ranges;		/* folder; NULL: the one that comes with the program */
 	int64_t device;			/* -1: all */
 	int64_t seed;
 	float minutes;			/* 0: quick */
@@ -28,7 +29,8 @@ struct validate_options {
 
 enum {
 	VALIDATE_MAX_PLACES = 256,	/* places that a map covers */
-	VALIDATE_NAME_LEN = 32		/* of a test */
+	VALIDATE_NAME_LEN = 32,		/* of a test */
+	VALIDATE_MAX_DEVICES = 64	/* of a node */
 };
 
 /* The load under which a program of screen runs (screens.c). */
@@ -101,10 +103,11 @@ void validate_set(json_t *row, enum validate_verdict v, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 enum validate_verdict validate_verdict_of(const json_t *row);
 /*
- * Adds a figure by which devices and runs are compared: the medians of v, [n], in windows of time. A name in
- * "gbps" says that more is better, any other name that less is.
+ * Adds a figure by which devices and runs are compared: the medians of v, [n], in windows of time. A name
+ * that ends in "gbps" says that more is better, any other name that less is. With --shared it adds nothing.
  */
-void validate_figure(json_t *row, const char *name, const double *v, int32_t n);
+void validate_figure(const struct validate_device *d, json_t *row, const char *name, const double *v,
+		     int32_t n);
 int validate_report(struct validate_device *d, json_t *row);
 /* Reports a test that did not run. */
 int validate_not_run(struct validate_device *d, const struct validate_test *t, const char *why);
@@ -117,7 +120,11 @@ int validate_pairs(struct validate_device *d, const struct validate_test *t, dou
 /* memory.c */
 int validate_memory(struct validate_device *d, const struct validate_test *t, double seconds);
 int validate_cache(struct validate_device *d, const struct validate_test *t, double seconds);
+/* stack.c */
+int validate_stack(struct validate_device *d, const struct validate_test *t, double seconds);
+/* copies.c */
 int validate_copies(struct validate_device *d, const struct validate_test *t, double seconds);
+int validate_launches(struct validate_device *d, const struct validate_test *t, double seconds);
 
 int cairn_cmd_validate(int argc, char **argv);
 

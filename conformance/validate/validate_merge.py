@@ -20,27 +20,31 @@ class BadRecord(Exception):
     pass
 
 
+def records(path, others=False):
+    """The records of a file, in order. others: skips the rows of other operations, which a recording also has."""
+    try:
+        with open(path, encoding="utf-8") as f:
+            lines = f.read().splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadRecord(f"{path}: {e}") from e
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError as e:
+            raise BadRecord(f"{path}:{number}: is not JSON") from e
+        if others and isinstance(record, dict) and record.get("op") != "validate":
+            continue
+        if not isinstance(record, dict) or record.get("op") != "validate":
+            raise BadRecord(f"{path}:{number}: is no record of cairn validate")
+        missing = [k for k in NEEDED if k not in record]
+        if missing:
+            raise BadRecord(f"{path}:{number}: {missing[0]} is missing")
+        yield record
+
+
 def load(paths):
     """{(id, case): record}; later records replace earlier ones."""
-    found = {}
-    for path in paths:
-        try:
-            with open(path, encoding="utf-8") as f:
-                lines = f.read().splitlines()
-        except (OSError, UnicodeDecodeError) as e:
-            raise BadRecord(f"{path}: {e}") from e
-        for number, line in enumerate(lines, 1):
-            try:
-                record = json.loads(line)
-            except ValueError as e:
-                raise BadRecord(f"{path}:{number}: is not JSON") from e
-            if not isinstance(record, dict) or record.get("op") != "validate":
-                raise BadRecord(f"{path}:{number}: is no record of cairn validate")
-            missing = [k for k in NEEDED if k not in record]
-            if missing:
-                raise BadRecord(f"{path}:{number}: {missing[0]} is missing")
-            found[record["id"], record["case"]] = record
-    return found
+    return {(r["id"], r["case"]): r for path in paths for r in records(path)}
 
 
 def name(record):
