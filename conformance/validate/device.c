@@ -31,7 +31,7 @@ static int validate_health_test(struct validate_device *d, const struct validate
 	{ name, validate_screen, seconds, 1, VALIDATE_##phase, CAIRN_SCREEN_##program }
 /*
  * dsmem.pairs comes first: it tells the groups in which rates are compared. The device is cool first, and hot
- * when memory and copies are tested. The seconds leave 8 of 90 to the start, the comparisons with the
+ * when memory and copies are tested. The seconds leave 13 of 90 to the start, the comparisons with the
  * reference and the least that each test does.
  */
 const struct validate_test validate_tests[] = {
@@ -438,7 +438,7 @@ void validate_device_run(FILE *out, const struct validate_options *opt, int numb
 	if (ret || (why = busy(&d))) {
 		char text[600];
 
-		snprintf(text, sizeof(text), "%s", why ? why : cairn_last_error());
+		snprintf(text, sizeof(text), "%s", why ? why : cairn_impl_error(&d.impl));
 		for (int i = 0; i < validate_num_tests; i++)
 			if (validate_selects(opt->only, &validate_tests[i]))
 				validate_not_run(&d, &validate_tests[i], text);

@@ -114,7 +114,9 @@ void validate_compare_ranges(struct validate_result *devices, int num)
 
 		file_of(d, path, sizeof(path));
 		file = json_load_file(path, 0, &error);
-		if (d->opt->shared)
+		if (!*validate_text(d->who, "gpu"))
+			validate_set(row, VALIDATE_NOT_RUN, "the device has not told its model");
+		else if (d->opt->shared)
 			validate_set(row, VALIDATE_NOT_RUN, "--shared: others use the device");
 		else if (!file && access(path, F_OK))
 			validate_set(row, VALIDATE_NOT_RUN, "no ranges of this model: %s: %s", path,
