@@ -3,7 +3,7 @@
 """Merges records of `cairn validate --json` from many nodes: python3 conformance/validate/validate_merge.py FILE...
 
 Prints each fault and warning, then GPUs whose digests differ from those of most GPUs of the same model and sources (census), and
-GPUs whose memory is slower than that of the others. The last record of a test of a GPU counts. Exit status: 0 nothing failed,
+GPUs of which a rate is worse than that of the others with the same settings. The last record of a test of a GPU counts. Exit status: 0 nothing failed,
 1 a fault, 2 bad input.
 """
 
@@ -68,20 +68,22 @@ def census(records):
 
 
 def slow(records):
-    """GPUs whose memory is slower than that of their peers, by the rule of conformance/validate/rates.h."""
+    """GPUs of which a figure is worse than that of their peers, by the rule of conformance/validate/rates.h."""
     groups = defaultdict(list)
     for r in records:
-        if r.get("gbps"):
-            groups[r["impl"], r["gpu"], r["case"]].append(r)
-    for members in groups.values():
+        for figure, windows in r.get("figures", {}).items():
+            if windows:
+                key = r["impl"], r["gpu"], json.dumps(r.get("config"), sort_keys=True), r["case"], figure
+                groups[key].append((r, statistics.median(windows)))
+    for (*_, figure), members in groups.items():
         if len(members) < PEERS:
             continue
-        middle = statistics.median(r["gbps"] for r in members)
-        spread = 1.4826 * statistics.median(abs(r["gbps"] - middle) for r in members)
-        for r in members:
-            less = middle - r["gbps"]
-            if less > Z * spread and less > WORSE * middle:
-                yield r, f"{r['gbps']:.0f} GB/s, {100 * less / middle:.1f}% less than its peers"
+        middle = statistics.median(v for _, v in members)
+        spread = 1.4826 * statistics.median(abs(v - middle) for _, v in members)
+        for r, v in members:
+            worse = middle - v if figure.endswith("gbps") else v - middle
+            if worse > Z * spread and worse > WORSE * middle:
+                yield r, f"{figure} {v:.6g}, {100 * worse / middle:.1f}% worse than the {len(members)} GPUs of this model"
 
 
 def merge(records):
