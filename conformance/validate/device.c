@@ -54,6 +54,7 @@ const struct validate_test validate_tests[] = {
 	{ "stack", validate_stack, 5, 1, 0, 0 },
 	{ "health", validate_health_test, 0, 1, 0, 0 },
 };
+_Static_assert(sizeof(validate_tests) / sizeof(validate_tests[0]) <= 32, "bits of validate_device.upset");
 const int validate_num_tests = sizeof(validate_tests) / sizeof(validate_tests[0]);
 
 void validate_rate_name(const struct validate_test *t, char name[VALIDATE_NAME_LEN])

@@ -22,7 +22,7 @@
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 
-enum { RECORDS_FD = 3, MAX_NAMED = 8, FIXED_ARGS = 12 };
+enum { RECORDS_FD = 3, MAX_NAMED = 8, FIXED_ARGS = 14 };
 #define HOST_LIMIT_S	60	/* a host may be busy with other work */
 
 extern char **environ;
@@ -40,7 +40,9 @@ static int start_check(struct check *c, const struct validate_device *d, const s
 {
 	char device[16], seed[32];
 	const char *argv[FIXED_ARGS + 1] = { "cairn", "check", "--impl", d->opt->impl, "--device", device,
-		"--seed", seed, "--sanitize=1", "--json", "/proc/self/fd/3", "--" };
+		"--seed", seed, "--sanitize=1", "--json", "/proc/self/fd/3",
+		/* other GPUs run theirs at the same time */
+		"--jobs", "4", "--" };
 	const char **all = calloc((size_t)list->num + FIXED_ARGS + 1, sizeof(*all));
 	posix_spawn_file_actions_t actions;
 	int fds[2], ret;

@@ -53,7 +53,7 @@ struct validate_device {
 	int started;
 	int on_host;			/* a host table: units are threads */
 	int32_t units;
-	double budget_s;		/* of all tests; replays of an event take at most 2% of it */
+	double budget_s;		/* of all tests; replay.c takes at most 2% of it for an event */
 	struct cairn_nvml *nvml;
 	struct validate_health health;
 	double sampled;			/* time of the last sample of the driver's counters */
