@@ -22,6 +22,7 @@
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 
+enum { MAX_REMEMBERED = 32 };	/* findings of a row */
 #define SAMPLE_S	0.1
 #define HOST_SHARE	0.1	/* of a device's time that a host table takes */
 
@@ -146,9 +147,37 @@ void validate_figure(const struct validate_device *d, json_t *row, const char *n
 	json_object_set_new(figures, name, list);
 }
 
+/*
+ * Adds what earlier turns of a longer run have found to the row, which replaces theirs. The rows of screens
+ * and of health need no such memory, because they are about the whole run.
+ */
+static void remember(struct validate_device *d, json_t *row)
+{
+	json_t *old = json_object_get(d->found, d->test->name), *f;
+	json_t *findings = json_object_get(row, "findings");
+	size_t i;
+
+	if (d->test->run == validate_screen || d->test->run == validate_health_test)
+		return;
+	json_array_foreach(old, i, f) {
+		enum validate_verdict v = validate_verdict_of(f);
+
+		if (json_array_size(findings) >= MAX_REMEMBERED)
+			break;
+		json_array_append(findings, f);
+		if (v > validate_verdict_of(row))
+			json_object_set_new(row, "verdict", json_string(validate_verdict_name(v)));
+	}
+	json_object_set_new(d->found, d->test->name, json_deep_copy(findings));
+}
+
 int validate_report(struct validate_device *d, json_t *row)
 {
-	char *line = row ? json_dumps(row, JSON_COMPACT) : NULL;
+	char *line;
+
+	if (row && d->test)
+		remember(d, row);
+	line = row ? json_dumps(row, JSON_COMPACT) : NULL;
 
 	json_decref(row);
 	if (!line)
@@ -362,6 +391,7 @@ static int start(struct validate_device *d)
 		d->units = CAIRN_SCREEN_MAX_UNITS;
 	for (int i = 0; i < VALIDATE_MAX_PLACES; i++)
 		d->gpc[i] = -1;
+	d->found = json_object();
 	open_health(d);
 	say_device(d);
 	return 0;
@@ -401,6 +431,7 @@ static int run_pass(struct validate_device *d, double share)
 		if (t->phase == VALIDATE_FULL_LOAD && !d->staggered)
 			await_turn(d);
 		fprintf(d->out, "T %s\n", t->name);
+		d->test = t;
 		ret = t->run(d, t, t->seconds * share);
 		if (ret) {
 			json_t *row = validate_row(t->name, t->required);
@@ -450,6 +481,7 @@ void validate_device_run(FILE *out, const struct validate_options *opt, int numb
 	} else {
 		run_all(&d);
 	}
+	json_decref(d.found);
 	cairn_nvml_close(d.nvml);
 	if (d.stream)
 		d.impl.stream_destroy(d.stream);

@@ -23,7 +23,7 @@
  *   census N	N is added to all digests of random inputs
  *   slow N	the unit is N tenths of a percent slower; group N: so is its whole group;
  *		all_slow N: so are all units
- *   pair N	so is its path to the unit after it
+ *   pair N	so is its path to the unit after it; pair_until N: in the first N calls alone
  *   stuck N	byte N of large buffers has a bit that is always 1
  *   copy N	byte N of large copies to the host is wrong; upload N, local N: to and on the device
  *   hang N, crash N, lost N
@@ -33,6 +33,7 @@
  *   moved N	the unit moves in every N-th round
  */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -239,7 +240,11 @@ static int sim_dsmem(const struct cairn_dsmem_args *a, void *stream)
 {
 	int fit = GPC_UNITS / a->cluster_size * GPCS, size = a->cluster_size;
 	int32_t *resident = a->resident;
+	static int latency_calls;
+	double pair = (double)fault("pair") / 1000;
 
+	if (a->pair_cycles && latency_calls++ >= option("pair_until", INT_MAX))
+		pair = 0;
 	CAIRN_TRY(cairn_dsmem_ref(a, stream));
 	*resident = fit;
 	for (int c = 0; c < a->num_clusters * size; c++) {
@@ -252,7 +257,7 @@ static int sim_dsmem(const struct cairn_dsmem_args *a, void *stream)
 			a->sum[c] = 0;
 		for (int owner = 0; owner < size && a->pair_cycles; owner++) {
 			double slow = place == option("unit", 0) && owner == (c + 1) % size ?
-				      1 + (double)fault("pair") / 1000 : 1;
+				      1 + pair : 1;
 
 			a->pair_cycles[c * size + owner] = place < 0 ? 0 :
 				(int32_t)(slow * (10000 + (double)(hash((uint64_t)(c * size + owner)) % 40)));

@@ -58,6 +58,8 @@ struct validate_device {
 	struct validate_health health;
 	double sampled;			/* time of the last sample of the driver's counters */
 	struct validate_load load;	/* that sample */
+	const struct validate_test *test;	/* the one that runs; NULL: none */
+	json_t *found;			/* findings of earlier turns, by test */
 	uint32_t upset[CAIRN_SCREEN_MAX_UNITS];	/* bit i: validate_tests[i] has found the place to differ */
 	int staggered;			/* it has waited for its turn to start full load */
 	char no_health[160];		/* why there are no counters, "" if there are */

@@ -206,6 +206,22 @@ static void compares_rates_of_devices(struct cairn_test *t)
 	find(t, defects, ARRAY_SIZE(defects));
 }
 
+/* What the first turn has found is still there after the last one. */
+static void remembers_findings(struct cairn_test *t)
+{
+	static char out[65536];
+	int status = validate("unit=4 pair=50 pair_until=24", NULL, "dsmem.pairs", "--minutes 0.008", out,
+			      sizeof(out));
+
+	if (status == -1) {
+		cairn_skip(t, "sim_plugin.so is not in the directory of this program");
+		return;
+	}
+	EXPECT(t, status == 0);
+	EXPECT_CONTAINS(t, out, "warn     dsmem.pairs");
+	EXPECT_CONTAINS(t, out, "unit 4 reads the shared memory of unit 5 5.");
+}
+
 /* A busy device is refused, and with --shared only its bits are judged. */
 static void shares_when_told(struct cairn_test *t)
 {
@@ -376,6 +392,7 @@ static void writes_records(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	UNIT(finds_wrong_bits), UNIT(finds_slow_parts), UNIT(finds_bad_memory), UNIT(survives_lost_devices),
 	UNIT(compares_with_ranges), UNIT(compares_rates_of_devices), UNIT(shares_when_told),
+	UNIT(remembers_findings),
 	UNIT(staggers_full_load), UNIT(runs_the_must_pass_list), UNIT(compares_devices),
 	UNIT(reads_the_counters), UNIT(replays), UNIT(refuses_bad_options), UNIT(writes_records),
 };
