@@ -303,8 +303,9 @@ static void show_loaded(const struct cairn_session *s, const char *what, double 
 
 	if (s->impl.device_info(&info))
 		info.name[0] = 0;
-	fprintf(stderr, "%s: %d layers, %.4g GB of %s%s on %s%s%s%s, loaded in %.2f s\n", what,
+	fprintf(stderr, "%s: %d layers, %.4g GB of %s%s%s on %s%s%s%s, loaded in %.2f s\n", what,
 		m->config.num_hidden_layers, (double)m->bytes * 1e-9, cairn_dtype_name(m->dtype),
+		m->weights == CAIRN_WEIGHTS_W4 ? " and 4-bit matrices" : "",
 		m->kv == CAIRN_KV_PLAIN ? "" : m->kv_scales ? ", KV in 8 bits with the checkpoint's scales" :
 		", KV in 8 bits with scale 1", s->impl.name, info.name[0] ? " (" : "", info.name,
 		info.name[0] ? ")" : "", seconds);
@@ -330,6 +331,7 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 	else
 		CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress,
 					      &p));
+	s->weights = s->model->weights;		/* w4 for a checkpoint in 4 bits */
 	if (cairn_tokenizer_size(s->tokenizer) > s->model->config.vocab_size)
 		return cairn_error(EINVAL,
 				   "%s/tokenizer.json: has %d tokens, vocab_size of config.json is %d",

@@ -20,6 +20,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/gemm/w4/gemm_w4_pack.h"
 
 #define MOE_FEW_ELEMENTS	32768	/* moe.h: rows times hidden, up to CAIRN_MOE_FEW rows */
 
@@ -171,6 +172,7 @@ static void *weight_at(const struct walk *w, const struct cairn_graph_op *op, in
 	return i < op->num_weights ? weight_of(w, op, w->g->values[op->weights[i]].weight) : NULL;
 }
 
+/* Returns the scales of an 8-bit weight, or NULL. */
 static const float *scale_of(const struct walk *w, const struct cairn_graph_op *op, enum cairn_weight kind)
 {
 	return cairn_op_weight(w->g, op, kind) < 0 ? NULL : cairn_model_scale(w->m, op->layer, kind);
@@ -207,10 +209,33 @@ static int run_gemm_fp8(struct walk *w, const struct cairn_gemm_args *plain, con
 	return ask(w, m->impl->gemm_fp8w_workspace(&args, &bytes), &bytes, "gemm_fp8w_workspace");
 }
 
+static int run_gemm_w4(struct walk *w, const struct cairn_gemm_args *plain, const uint8_t *scale)
+{
+	const struct cairn_model *m = w->m;
+	struct cairn_gemm_w4_args args = {
+		.size = sizeof(args), .out = plain->out, .a = plain->a, .b = plain->b, .b_scale = scale,
+		.bias = plain->bias, .workspace = plain->workspace, .workspace_bytes = plain->workspace_bytes,
+		.m = plain->m, .n = plain->n, .k = plain->k, .dtype = plain->dtype,
+		.out_dtype = plain->out_dtype, .format = CAIRN_W4_INT, .group = m->config.w4.group,
+		.scale = 1,
+	};
+	size_t bytes = 0;
+
+	if (!w->asking)
+		return CAIRN_TABLE(m->impl, gemm_w4, &args, w->stream);
+	if (!m->impl->gemm_w4_workspace)
+		return 0;
+	return ask(w, m->impl->gemm_w4_workspace(&args, &bytes), &bytes, "gemm_w4_workspace");
+}
+
 #define WORKSPACE(room)	.workspace = (room).at, .workspace_bytes = (room).bytes
 
-/* Restricts the product to the columns of q, or to those of k and v. */
-static int take_part(const struct walk *w, struct cairn_gemm_args *a, const float **scale)
+/*
+ * Restricts the product to the columns of q, or to those of k and v. scale, scale_w4: of an 8-bit or a 4-bit
+ * weight, else NULL.
+ */
+static int take_part(const struct walk *w, struct cairn_gemm_args *a, const float **scale,
+		     const uint8_t **scale_w4)
 {
 	const int32_t q = w->m->dims[CAIRN_D_Q];
 	const int64_t element = (int64_t)cairn_dtype_bytes(w->m->dtype);
@@ -219,6 +244,8 @@ static int take_part(const struct walk *w, struct cairn_gemm_args *a, const floa
 		a->n = q;
 		return 0;
 	}
+	if (*scale_w4)
+		*scale_w4 += cairn_w4_scale_bytes(CAIRN_W4_INT, q, a->k, w->m->config.w4.group);
 	if (*scale && cairn_weights_scale_kind(w->m->weights) == CAIRN_FP8_SCALE_BLOCKS) {
 		if (q % 128)
 			return cairn_error(EOPNOTSUPP, "forward: q has %d columns, no multiple of the "
@@ -229,7 +256,8 @@ static int take_part(const struct walk *w, struct cairn_gemm_args *a, const floa
 	}
 	a->n -= q;
 	a->out = (char *)a->out + (int64_t)a->m * q * element;
-	a->b = (const char *)a->b + (int64_t)q * a->k * (*scale ? 1 : element);
+	a->b = (const char *)a->b + (*scale_w4 ? cairn_w4_code_bytes(q, a->k) :
+				     (int64_t)q * a->k * (*scale ? 1 : element));
 	a->bias = a->bias ? (const char *)a->bias + q * element : NULL;
 	return 0;
 }
@@ -237,7 +265,9 @@ static int take_part(const struct walk *w, struct cairn_gemm_args *a, const floa
 static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 {
 	const struct cairn_model *m = w->m;
-	const float *scale = scale_of(w, op, w->g->values[op->weights[0]].weight);
+	const enum cairn_weight weight = w->g->values[op->weights[0]].weight;
+	const float *scale = scale_of(w, op, weight);
+	const uint8_t *scale_w4 = cairn_model_scale_w4(m, op->layer, weight);
 	struct cairn_gemm_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]), .a = at(w, op->in[0]),
 		.b = weight_at(w, op, 0), .bias = weight_at(w, op, 1),
@@ -250,9 +280,11 @@ static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 	if (op->kind == CAIRN_OP_LM_HEAD)
 		args.b = (const char *)args.b + forward_head_at(w);
 	if (w->part != FORWARD_ALL)
-		CAIRN_TRY(take_part(w, &args, &scale));
+		CAIRN_TRY(take_part(w, &args, &scale, &scale_w4));
 	if (scale)
 		return run_gemm_fp8(w, &args, scale);
+	if (scale_w4)
+		return run_gemm_w4(w, &args, scale_w4);
 	if (!w->asking)
 		return CAIRN_TABLE(m->impl, gemm, &args, w->stream);
 	if (!m->impl->gemm_workspace)
@@ -484,7 +516,7 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 		.w_down_scale = scale_of(w, op, CAIRN_W_EXPERTS_DOWN),
 		.w_shared_gate_up_scale = scale_of(w, op, CAIRN_W_SHARED_GATE_UP),
 		.w_shared_down_scale = scale_of(w, op, CAIRN_W_SHARED_DOWN),
-		.fp8w = m->weights != CAIRN_WEIGHTS_PLAIN, .scale_kind = cairn_weights_scale_kind(m->weights),
+		.fp8w = cairn_weights_are_fp8(m->weights), .scale_kind = cairn_weights_scale_kind(m->weights),
 		.route_bias = weight_of(w, op, CAIRN_W_ROUTE_BIAS),
 		.score = x->sigmoid ? CAIRN_MOE_SIGMOID : CAIRN_MOE_SOFTMAX, .num_groups = x->num_groups,
 		.groups_per_token = x->groups_per_token, .no_residual = !op->overwrites[0],

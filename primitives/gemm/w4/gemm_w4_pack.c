@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
-#include "primitives/gemm/w4/gemm_w4_layout.h"
 
 /* How a checkpoint stores what belongs to row j and element l or group nth */
 struct kind {
 	const char *name;
 	int32_t format, group;		/* group: the only one, or 0: any that gemm_w4 has */
+	int32_t by_rows;		/* scales are [n, groups], and zero points may be missing */
 	int (*code)(const struct cairn_w4_checkpoint *c, int64_t j, int64_t l);
 	int (*zero)(const struct cairn_w4_checkpoint *c, int64_t j, int64_t nth);
 };
@@ -46,14 +46,21 @@ static int gptq_zero(const struct cairn_w4_checkpoint *c, int64_t j, int64_t nth
 	return nibble(((const uint32_t *)c->zeros)[nth * (c->n / 8) + j / 8], j % 8) + !c->zeros_as_they_are;
 }
 
-static int fp4_code(const struct cairn_w4_checkpoint *c, int64_t j, int64_t l)
+static int packed_zero(const struct cairn_w4_checkpoint *c, int64_t j, int64_t nth)
+{
+	int64_t groups = cairn_w4_groups(c->k, c->group);
+
+	return c->zeros ? nibble(((const uint32_t *)c->zeros)[j / 8 * groups + nth], j % 8) : 8;
+}
+
+static int row_code(const struct cairn_w4_checkpoint *c, int64_t j, int64_t l)
 {
 	return ((const uint8_t *)c->codes)[j * (c->k / 2) + l / 2] >> l % 2 * 4 & 15;
 }
 
 static int check(const struct cairn_w4_checkpoint *c, const struct kind *kind)
 {
-	if (!c->codes || !c->scales || (kind->zero && !c->zeros))
+	if (!c->codes || !c->scales || (kind->zero && !kind->by_rows && !c->zeros))
 		return cairn_error(EINVAL, "%s: a tensor of the weight is missing", kind->name);
 	if (c->n < 1 || c->k < 1)
 		return cairn_error(EINVAL, "%s: n %d, k %d: must be >= 1", kind->name, c->n, c->k);
@@ -85,7 +92,9 @@ static void pack_scales(const struct cairn_w4_checkpoint *c, const struct kind *
 		uint8_t *cell = b_scale + cairn_w4_cell(kind->format, c->k, c->group, j, nth);
 
 		if (kind->format == CAIRN_W4_INT) {
-			memcpy(cell + 2 * at, (const uint16_t *)c->scales + nth * c->n + j, sizeof(uint16_t));
+			int64_t from = kind->by_rows ? j * groups + nth : nth * c->n + j;
+
+			memcpy(cell + 2 * at, (const uint16_t *)c->scales + from, sizeof(uint16_t));
 			cell[2 * CAIRN_W4_ROWS + at] = (uint8_t)kind->zero(c, j, nth);
 		} else {
 			cell[at] = ((const uint8_t *)c->scales)[j * groups + nth];
@@ -117,30 +126,37 @@ static int pack(const struct cairn_w4_checkpoint *c, const struct kind *kind, ui
 
 int cairn_w4_pack_awq(const struct cairn_w4_checkpoint *c, uint8_t *b, uint8_t *b_scale)
 {
-	static const struct kind kind = { "awq", CAIRN_W4_INT, 0, awq_code, awq_zero };
+	static const struct kind kind = { "awq", CAIRN_W4_INT, 0, 0, awq_code, awq_zero };
 
 	return pack(c, &kind, b, b_scale);
 }
 
 int cairn_w4_pack_gptq(const struct cairn_w4_checkpoint *c, uint8_t *b, uint8_t *b_scale)
 {
-	static const struct kind kind = { "gptq", CAIRN_W4_INT, 0, gptq_code, gptq_zero };
+	static const struct kind kind = { "gptq", CAIRN_W4_INT, 0, 0, gptq_code, gptq_zero };
 
 	CAIRN_TRY(check(c, &kind));
 	CAIRN_TRY(check_order(c));
 	return pack(c, &kind, b, b_scale);
 }
 
+int cairn_w4_pack_rows(const struct cairn_w4_checkpoint *c, uint8_t *b, uint8_t *b_scale)
+{
+	static const struct kind kind = { "packed", CAIRN_W4_INT, 0, 1, row_code, packed_zero };
+
+	return pack(c, &kind, b, b_scale);
+}
+
 int cairn_w4_pack_mxfp4(const struct cairn_w4_checkpoint *c, uint8_t *b, uint8_t *b_scale)
 {
-	static const struct kind kind = { "mxfp4", CAIRN_W4_MX, 32, fp4_code, NULL };
+	static const struct kind kind = { "mxfp4", CAIRN_W4_MX, 32, 0, row_code, NULL };
 
 	return pack(c, &kind, b, b_scale);
 }
 
 int cairn_w4_pack_nvfp4(const struct cairn_w4_checkpoint *c, uint8_t *b, uint8_t *b_scale)
 {
-	static const struct kind kind = { "nvfp4", CAIRN_W4_NV, 16, fp4_code, NULL };
+	static const struct kind kind = { "nvfp4", CAIRN_W4_NV, 16, 0, row_code, NULL };
 
 	return pack(c, &kind, b, b_scale);
 }
