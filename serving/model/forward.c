@@ -21,6 +21,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/gemm/w4/gemm_w4_pack.h"
+#include "serving/model/lora.h"
 
 #define MOE_FEW_ELEMENTS	32768	/* moe.h: rows times hidden, up to CAIRN_MOE_FEW rows */
 
@@ -262,6 +263,55 @@ static int take_part(const struct walk *w, struct cairn_gemm_args *a, const floa
 	return 0;
 }
 
+/* Adds the adapters of the rows to a product. */
+static int run_lora(struct walk *w, const struct cairn_graph_op *op, const struct cairn_gemm_args *product)
+{
+	const int place = cairn_lora_place(w->g->values[op->weights[0]].weight);
+	const struct cairn_lora *lora = w->m->lora;
+	const struct cairn_lora_weight *of;
+	struct cairn_lora_args args;
+	size_t bytes = 0;
+	char *layer;
+
+	if (!lora || !w->b->adapters || place < 0)
+		return 0;
+	of = &lora->of[place];
+	layer = lora->base + (size_t)op->layer * lora->layer_bytes;
+	args = (struct cairn_lora_args){
+		.size = sizeof(args), .y = product->out, .x = product->a, .a = layer + of->a,
+		.b = layer + of->b, .scale = lora->scale, .slot = w->b->adapters + w->first_row,
+		.workspace = product->workspace, .workspace_bytes = product->workspace_bytes,
+		.m = product->m, .n = of->n, .k = of->k, .rank = lora->rank, .num_slots = lora->num,
+		.num_parts = of->num_parts, .part_end = { of->part_end[0], of->part_end[1], of->part_end[2] },
+		.dtype = w->m->dtype,
+	};
+	if (w->part != FORWARD_ALL)
+		return cairn_error(EOPNOTSUPP, "forward: parts of a product cannot have adapters");
+	if (!w->asking)
+		return CAIRN_TABLE(w->m->impl, lora, &args, w->stream);
+	if (!w->m->impl->lora_workspace)
+		return 0;
+	return ask(w, w->m->impl->lora_workspace(&args, &bytes), &bytes, "lora_workspace");
+}
+
+/* Runs or asks the operation that multiplies with a weight in its form. */
+static int run_product(struct walk *w, const struct cairn_gemm_args *args, const float *scale,
+		       const uint8_t *scale_w4)
+{
+	const struct cairn_model *m = w->m;
+	size_t bytes = 0;
+
+	if (scale)
+		return run_gemm_fp8(w, args, scale);
+	if (scale_w4)
+		return run_gemm_w4(w, args, scale_w4);
+	if (!w->asking)
+		return CAIRN_TABLE(m->impl, gemm, args, w->stream);
+	if (!m->impl->gemm_workspace)
+		return 0;
+	return ask(w, m->impl->gemm_workspace(args, &bytes), &bytes, "gemm_workspace");
+}
+
 static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 {
 	const struct cairn_model *m = w->m;
@@ -275,21 +325,13 @@ static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
 		.m = rows_of(w, op->out[0]), .n = width_of(w, op->out[0]), .k = width_of(w, op->in[0]),
 		.dtype = m->dtype, .out_dtype = op->kind == CAIRN_OP_LM_HEAD ? CAIRN_F32 : m->dtype,
 	};
-	size_t bytes = 0;
 
 	if (op->kind == CAIRN_OP_LM_HEAD)
 		args.b = (const char *)args.b + forward_head_at(w);
 	if (w->part != FORWARD_ALL)
 		CAIRN_TRY(take_part(w, &args, &scale, &scale_w4));
-	if (scale)
-		return run_gemm_fp8(w, &args, scale);
-	if (scale_w4)
-		return run_gemm_w4(w, &args, scale_w4);
-	if (!w->asking)
-		return CAIRN_TABLE(m->impl, gemm, &args, w->stream);
-	if (!m->impl->gemm_workspace)
-		return 0;
-	return ask(w, m->impl->gemm_workspace(&args, &bytes), &bytes, "gemm_workspace");
+	CAIRN_TRY(run_product(w, &args, scale, scale_w4));
+	return run_lora(w, op, &args);
 }
 
 /* Members of the kv_append and attn_paged arguments that say what a layer's pages hold. */

@@ -13,6 +13,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "serving/model/forward.h"
+#include "serving/model/lora.h"
 #include "serving/model/model_graph.h"
 #include "serving/model/safetensors.h"
 
@@ -108,6 +109,7 @@ void cairn_model_free(struct cairn_model *m)
 {
 	if (!m)
 		return;
+	cairn_lora_free(m->impl, m->lora);
 	if (m->inv_freq)
 		m->impl->mem_free(m->inv_freq);
 	if (m->kv_scales)

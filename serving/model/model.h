@@ -111,6 +111,7 @@ struct cairn_model {
 	int32_t dims[CAIRN_NUM_DIMS];
 	int32_t whole[CAIRN_NUM_DIMS];	/* dims of the whole model */
 	struct cairn_op_graph *graph;	/* its forward pass (model_graph.h) */
+	struct cairn_lora *lora;	/* adapters (lora.h); NULL: none */
 	float *inv_freq;	/* [cairn_rope_dim() / 2], in the table's memory like the weights */
 	/* [2, num_hidden_layers, num_key_value_heads], of K, then of V, in the table's memory; NULL: all 1 */
 	float *kv_scales;
