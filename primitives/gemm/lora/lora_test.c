@@ -203,7 +203,7 @@ static const char *reject(void *args, int i, int *want)
 	case 10: a->num_slots = 0; return "num_slots_0";
 	case 11: a->num_parts = 0; return "num_parts_0";
 	case 12: a->part_end[0] = 0; return "part_end_0";
-	case 13: a->part_end[a->num_parts - 1]--; return "part_end_short";
+	case 13: a->n++; return "part_end_short";
 	case 14: a->y = (char *)a->y + 8; return "misaligned_y";
 	case 15: a->a = (const char *)a->a + 2; return "misaligned_a";
 	case 16: a->rank = 12; return "rank_12";
