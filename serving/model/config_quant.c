@@ -81,6 +81,7 @@ static int get_gptq(const json_t *quant, struct cairn_json_at in, struct cairn_m
 
 	CAIRN_TRY(check_bits(quant, in, "bits"));
 	CAIRN_TRY(get_group_size(quant, in, c));
+	CAIRN_TRY(cairn_config_choice(quant, in, "format", formats, COUNT(formats), &format));
 	CAIRN_TRY(cairn_config_choice(quant, in, "checkpoint_format", formats, COUNT(formats), &format));
 	CAIRN_TRY(cairn_config_choice(quant, in, "pack_dtype", words, COUNT(words), &word));
 	CAIRN_TRY(cairn_config_refuse(quant, in, "is_marlin_format", true));
