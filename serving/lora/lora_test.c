@@ -24,8 +24,8 @@
 
 static const struct adapter_spec specs[NUM_SPECS] = {
 	{ "sql", 8, 16, 0, ALL, 3, 0.12f },
-	{ "chat", 16, 8, 0, 0x05, 3, 0.3f },		/* q and v, as PEFT's default */
-	{ "odd", 5, 4, 1, 0x58, 2, 0.2f },	/* a rank that is filled up; o, gate, down of layer 1 */
+	{ "chat", 16, 8, 0, 0x05, 3, 0.5f },		/* q and v, as PEFT's default */
+	{ "odd", 5, 4, 1, 0x58, 2, 0.4f },	/* a rank that is filled up; o, gate, down of layer 1 */
 };
 
 struct setup {
@@ -63,41 +63,66 @@ static void close_setup(struct setup *s)
 	close_golden(&s->g);
 }
 
-/* Counts the tokens of an answer that are not the most likely ones within twice the bounds. */
-static int wrong_tokens(struct cairn_test *t, const struct setup *s, const char *dir, const struct answer *a)
-{
-	const int rows = ROWS + a->num_ids - 1, vocab = s->m->config.vocab_size;
-	double *exact = malloc(sizeof(*exact) * (size_t)(2 * rows * vocab)), *bound = exact + rows * vocab;
-	int32_t ids[ROWS + NEW];
-	int wrong = 0;
+/* Expected logits of some tokens, and their bounds. */
+struct expected {
+	double *exact, *bound;		/* [rows, vocab], exact first */
+	int rows;
+};
 
+/* Computes those of the prompt and of the first `more` tokens of an answer. */
+static int expect_logits(struct cairn_test *t, const struct setup *s, const char *dir, const struct answer *a,
+			 int more, struct expected *to)
+{
+	const int rows = ROWS + more, vocab = s->m->config.vocab_size;
+	int32_t ids[ROWS + NEW];
+
+	to->rows = rows;
+	to->exact = malloc(sizeof(double) * (size_t)(2 * rows * vocab));
+	to->bound = to->exact + rows * vocab;
 	for (int i = 0; i < rows; i++)
 		ids[i] = i < ROWS ? s->g.tokens[i] : a->ids[i - ROWS];
-	if (!EXPECT(t, exact && cairn_model_ref_bound(dir, ids, rows, s->m->dtype, exact, bound) == 0)) {
-		free(exact);
-		return -1;
-	}
-	for (int i = 0; i < a->num_ids; i++) {
-		const double *l = exact + (ROWS - 1 + i) * vocab, *b = bound + (l - exact);
-		int id = a->ids[i], better = 0;
+	return EXPECT(t, to->exact && cairn_model_ref_bound(dir, ids, rows, s->m->dtype, to->exact,
+							     to->bound) == 0) ? 0 : -1;
+}
 
-		for (int v = 0; v < vocab; v++)
-			better += !(l[v] - 2 * b[v] <= l[id] + 2 * b[id]);
-		wrong += better > 0;
-		/* and its logarithm of the probability is that of the merged model */
-		if (i == 0) {
-			double sum = 0, most = l[0], off = 0;
+/* Returns whether a token is not the likeliest, or its log-probability is off by over twice the bounds. */
+static int is_wrong(const double *l, const double *b, int vocab, int id, double logprob)
+{
+	double sum = 0, most = l[0], off = 0;
+	int better = 0;
 
-			for (int v = 0; v < vocab; v++) {
-				most = fmax(most, l[v]);
-				off = fmax(off, 2 * b[v]);
-			}
-			for (int v = 0; v < vocab; v++)
-				sum += exp(l[v] - most);
-			wrong += !(fabs((double)a->logprob[0] - (l[id] - most - log(sum))) <= 2 * off);
-		}
+	for (int v = 0; v < vocab; v++) {
+		better += !(l[v] - 2 * b[v] <= l[id] + 2 * b[id]);
+		most = fmax(most, l[v]);
+		off = fmax(off, 2 * b[v]);
 	}
-	free(exact);
+	for (int v = 0; v < vocab; v++)
+		sum += exp(l[v] - most);
+	/* a change of all logits by at most `off` changes a log-probability by at most twice that */
+	return better || !(fabs(logprob - (l[id] - most - log(sum))) <= 2 * off);
+}
+
+/* Counts the wrong tokens of an answer, as far as logits are expected. */
+static int wrong_tokens(const struct setup *s, const struct expected *e, const struct answer *a)
+{
+	const int vocab = s->m->config.vocab_size;
+	int wrong = 0;
+
+	for (int i = ROWS - 1; i < e->rows; i++)
+		wrong += is_wrong(e->exact + i * vocab, e->bound + i * vocab, vocab, a->ids[i - ROWS + 1],
+				  (double)a->logprob[i - ROWS + 1]);
+	return wrong;
+}
+
+/* Judges all tokens of an answer. */
+static int judge(struct cairn_test *t, const struct setup *s, const char *dir, const struct answer *a)
+{
+	struct expected e = { NULL };
+	int wrong = -1;
+
+	if (EXPECT(t, a->num_ids == NEW) && !expect_logits(t, s, dir, a, NEW - 1, &e))
+		wrong = wrong_tokens(s, &e, a);
+	free(e.exact);
 	return wrong;
 }
 
@@ -131,19 +156,23 @@ static int run_mixed(struct cairn_test *t, const struct setup *s, struct answer 
 static void answers(struct cairn_test *t, const char *table)
 {
 	struct answer *a = calloc(1 + NUM_SPECS, sizeof(*a));
+	struct expected without = { NULL };
 	struct setup s;
 	char dir[PATH_MAX];
 
 	if (!EXPECT(t, a != NULL) || open_setup(t, &s, table) || !EXPECT(t, run_mixed(t, &s, a) == 0))
 		goto out;
-	EXPECT(t, wrong_tokens(t, &s, s.g.dir, &a[0]) == 0);
+	EXPECT(t, judge(t, &s, s.g.dir, &a[0]) == 0);
+	if (expect_logits(t, &s, s.g.dir, NULL, 0, &without))
+		goto out;
 	for (int i = 0; i < NUM_SPECS; i++) {
 		write_merged(t, &specs[i], s.g.dir, s.st, dir);
-		EXPECT(t, a[1 + i].num_ids == NEW && wrong_tokens(t, &s, dir, &a[1 + i]) == 0);
-		/* the adapter matters: the model without it gives another answer */
-		EXPECT(t, wrong_tokens(t, &s, s.g.dir, &a[1 + i]) > 0);
+		EXPECT(t, judge(t, &s, dir, &a[1 + i]) == 0);
+		/* the adapter matters: the model without it begins another answer */
+		EXPECT(t, wrong_tokens(&s, &without, &a[1 + i]) > 0);
 	}
 out:
+	free(without.exact);
 	close_setup(&s);
 	free(a);
 }
@@ -377,33 +406,36 @@ static const struct mutant {
 	{ "other_layers", other_layers }, { "scales_swapped", scales_swapped },
 };
 
+/* The first token of each answer is judged. */
 static void noticed(struct cairn_test *t)
 {
 	struct answer *a = calloc(1 + NUM_SPECS, sizeof(*a));
-	char dirs[1 + NUM_SPECS][PATH_MAX] = { "" };
+	struct expected e[1 + NUM_SPECS] = { { NULL } };
+	char dir[PATH_MAX];
 	struct setup s;
 
 	for (size_t i = 0; i < ARRAY_SIZE(mutants) && EXPECT(t, a != NULL); i++) {
 		int wrong = 0;
 
 		if (!open_setup(t, &s, "cpu")) {
-			for (int k = 0; k <= NUM_SPECS && !dirs[k][0]; k++) {
+			for (int k = 0; k <= NUM_SPECS && !i; k++) {
 				if (k)
-					write_merged(t, &specs[k - 1], s.g.dir, s.st, dirs[k]);
-				else
-					snprintf(dirs[0], PATH_MAX, "%s", s.g.dir);
+					write_merged(t, &specs[k - 1], s.g.dir, s.st, dir);
+				expect_logits(t, &s, k ? dir : s.g.dir, NULL, 0, &e[k]);
 			}
 			right = s.impl;
 			if (mutants[i].change)
 				mutants[i].change(&s);
 			wrong = run_mixed(t, &s, a) != 0;
-			for (int k = 0; k <= NUM_SPECS && !wrong; k++)
-				wrong += wrong_tokens(t, &s, dirs[k], &a[k]);
-			cairn_note(t, "%s: %d wrong", mutants[i].name, wrong);
+			for (int k = 0; k <= NUM_SPECS && e[k].exact; k++)
+				wrong += wrong_tokens(&s, &e[k], &a[k]);
+			cairn_note(t, "%s: %d of %d wrong", mutants[i].name, wrong, 1 + NUM_SPECS);
 			EXPECT(t, mutants[i].change ? wrong > 0 : wrong == 0);
 		}
 		close_setup(&s);
 	}
+	for (int k = 0; k <= NUM_SPECS; k++)
+		free(e[k].exact);
 	free(a);
 }
 
@@ -418,4 +450,5 @@ const struct cairn_family cairn_lora_model_family = {
 	.name = "lora_model",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 3,
 };

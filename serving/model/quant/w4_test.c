@@ -424,4 +424,5 @@ const struct cairn_family cairn_w4_family = {
 	.name = "w4",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 2,
 };
