@@ -79,8 +79,8 @@ static void describe(int i, struct cairn_case *c)
 	c->bench = s.bench;
 	c->device_only = s.bench || s.far;
 	c->far = s.far;
-	/* factors once for each adapter in use, x once, y twice */
-	c->bytes = 2 * (adapters * s.rank * ((double)s.parts * s.k + s.n) +
+	/* slots, factors once for each adapter in use, x once, y twice */
+	c->bytes = 4.0 * s.m + 2 * (adapters * s.rank * ((double)s.parts * s.k + s.n) +
 			(s.order == NONE ? 0 : s.m) * ((double)s.k + 2.0 * s.n));
 	c->flops = s.order == NONE ? 1 : 2.0 * s.m * s.rank * ((double)s.parts * s.k + s.n);
 }

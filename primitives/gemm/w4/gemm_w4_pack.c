@@ -63,7 +63,7 @@ INLINE int row_code(const struct cairn_w4_checkpoint *c, int64_t j, int64_t l)
 	return ((const uint8_t *)c->codes)[j * (c->k / 2) + l / 2] >> l % 2 * 4 & 15;
 }
 
-/* Packs the codes of 16 rows. The places of a tile's row are those of its first row, moved by one number. */
+/* Packs the codes of 16 rows. In a tile, the places of a row are those of its first row plus a constant. */
 INLINE void pack_unit(const struct cairn_w4_checkpoint *c, int64_t unit, uint8_t *b, code_fn *code)
 {
 	const int64_t j0 = unit * CAIRN_W4_ROWS;
