@@ -6,11 +6,13 @@ Makes    serving/golden/{llama2_tiny,llama3_tiny}/{config.json, model.safetensor
          logits.safetensors}
          serving/golden/{qwen2_tiny,deepseek_tiny,deepseek_q_tiny,mistral_tiny,qwen3_tiny,
          gemma2_tiny,mixtral_tiny,qwen3_moe_tiny,longrope_tiny,deepseek_v2_group_tiny,
-         deepseek_v3_tiny,deepseek_v3_fp8_tiny,qwen3_fp8_rows_tiny}/{config.json, recipe.txt, logits.safetensors}
+         deepseek_v3_tiny,deepseek_v3_fp8_tiny,qwen3_fp8_rows_tiny,qwen3_awq_tiny,qwen2_gptq_tiny,
+         mistral_w4a16_tiny}/{config.json, recipe.txt, logits.safetensors}
 Command  python3 tools/golden.py --out serving/golden [NAME...]    (a minute, CPU only)
 Needs    Python 3.11, PyTorch 2.5, transformers 4.56, safetensors; the models with a recipe.txt
          Python 3.12, PyTorch 2.11, transformers 5.17 (mistral_tiny to mixtral_tiny: 3.11, 2.15, 5.23;
-         the last six: 3.11, 2.11; qwen3_fp8_rows_tiny 5.17, the others 5.23).
+         longrope_tiny to qwen3_fp8_rows_tiny: 3.11, 2.11; qwen3_fp8_rows_tiny 5.17, the others 5.23;
+         the last three: 3.11, 2.15, 5.23).
 
 llama2_tiny has the shape of Llama 2: as many key heads as query heads, an untied output matrix, a config
 without head_dim and rope_theta (both have to be derived).  llama3_tiny has the shape of Llama 3.2: grouped
@@ -36,14 +38,22 @@ has no groups, and its matrices are stored as e4m3 with factors of 128 x 128 blo
 products, which bf16 represents exactly.  qwen3_fp8_rows_tiny has factors of
 rows instead, as compressed-tensors stores them.
 
+The last three are stored in 4 bits: as AutoAWQ does it in groups of 64, as GPTQ does it in groups of 32 with
+biases of q, k and v, and as compressed-tensors does it in the format pack-quantized, without zero points, in
+groups of 128. transformers gets the products in float32, which represents them exactly.
+
 Latent attention with the published sizes makes checkpoints of 8 MB.  Their weights are therefore not kept
 but computed: recipe.txt says "seed N", and for each tensor "draw NAME ROWS COLS SHIFT" (COLS 0: a vector)
 or "norm NAME ROWS", "score NAME ROWS 0 SHIFT" (f32), "codes NAME ROWS COLS SHIFT" (e4m3, and NAME_scale_inv
-with the factors), "rows NAME ROWS COLS SHIFT" (e4m3, and NAME_scale with a factor for each row).  Element i, in row-major order, is computed from
+with the factors), "rows NAME ROWS COLS SHIFT" (e4m3, and NAME_scale with a factor for each row),
+"awq64 NAME ROWS COLS SHIFT", "gptq32 ...", "pack128 ..." (words of eight codes, factors of groups of so many
+columns, words of zero points; their names are those that the writers of such checkpoints use).  Element i, in
+row-major order, is computed from
 
     h = FNV-1a of "N/NAME", 64 bit;  z = splitmix64's output function of h + (i + 1) * golden ratio
     draw, score: (2 (z >> 57) - 127) / 2^SHIFT,  norm: 0.5 + (z >> 57) / 128
     codes: the byte z >> 56, with NaN's lowest bit cleared;  factors: (8 + (z >> 61)) / 2^SHIFT
+    words: z >> 32
 
 which bf16 represents exactly.  recipe_weights() of serving/model/recipe_test.h does the same.
 
@@ -330,6 +340,31 @@ MODELS["qwen3_fp8_rows_tiny"] = {
                             "type": "float"}}},
             "format": "float-quantized", "ignore": ["lm_head"], "kv_cache_scheme": None,
             "quant_method": "compressed-tensors", "quantization_status": "compressed"}}}
+for name, changes in {
+    "qwen3_awq_tiny": {
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False, "head_dim": 64,
+        "hidden_size": 128, "intermediate_size": 256, "num_key_value_heads": 2, "rms_norm_eps": 1e-06,
+        "sliding_window": None, "use_sliding_window": False,
+        "quantization_config": {"bits": 4, "group_size": 64, "modules_to_not_convert": None,
+                                "quant_method": "awq", "version": "gemm", "zero_point": True}},
+    "qwen2_gptq_tiny": {
+        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 192,
+        "intermediate_size": 128, "max_window_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1,
+        "rms_norm_eps": 1e-06, "sliding_window": None, "use_sliding_window": False,
+        "quantization_config": {"bits": 4, "checkpoint_format": "gptq", "desc_act": False, "group_size": 32,
+                                "lm_head": False, "pack_dtype": "int32", "quant_method": "gptq", "sym": False}},
+    "mistral_w4a16_tiny": {
+        "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None,
+        "quantization_config": {
+            "config_groups": {"group_0": {
+                "input_activations": None, "output_activations": None, "targets": ["Linear"],
+                "weights": {"actorder": None, "dynamic": False, "group_size": 128, "num_bits": 4,
+                            "strategy": "group", "symmetric": True, "type": "int"}}},
+            "format": "pack-quantized", "ignore": ["lm_head"], "kv_cache_scheme": None,
+            "quant_method": "compressed-tensors", "quantization_status": "compressed"}},
+}.items():
+    MODELS[name] = {"prompt_len": 40, "positions": (0, 1, 7, 15, 16, 17, 31, 32, 38, 39), "num_greedy": 8,
+                    "distinct": 6, "config": {**TINY, **changes}}
 
 
 def head_dim(config):
@@ -341,8 +376,12 @@ class Recipe:
 
     def __init__(self, seed, quantization=None):
         """quantization: that of config.json, or None."""
-        self.is_fp8 = quantization is not None
+        quantization = quantization or {}
+        method, form = quantization.get("quant_method"), quantization.get("format")
+        self.packs = {"awq": self.awq, "gptq": self.gptq}.get(method, self.packed if form == "pack-quantized" else None)
+        self.is_fp8 = method is not None and not self.packs
         self.is_rows = self.is_fp8 and "config_groups" in quantization
+        self.group = quantization.get("group_size", 128)
         self.seed, self.lines, self.weights = seed, [f"seed {seed}"], {}
 
     def bits(self, name, count, keep=7):
@@ -352,7 +391,7 @@ class Recipe:
         z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9e3779b97f4a7c15) + np.uint64(h)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xbf58476d1ce4e5b9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94d049bb133111eb)
-        return ((z ^ (z >> np.uint64(31))) >> np.uint64(64 - keep)).astype(np.float32)
+        return ((z ^ (z >> np.uint64(31))) >> np.uint64(64 - keep)).astype(np.uint32 if keep > 24 else np.float32)
 
     def score(self, name, rows, gain):
         shift = round(math.log2(74 / gain))
@@ -377,8 +416,46 @@ class Recipe:
             sys.exit(f"golden: {name}: bf16 does not represent the products")
         self.lines.append(f"{'rows' if self.is_rows else 'codes'} {name} {rows} {cols} {shift}")
 
+    def words(self, name, down, across):
+        """Words of eight codes, [down, across, 8], the lowest bits first."""
+        word = self.bits(name, down * across, 32).reshape(down, across, 1)
+        return (word >> np.arange(0, 32, 4, dtype=np.uint32) & 15).astype(np.int32)
+
+    def factors(self, name, down, across, shift):
+        return ((8 + self.bits(name, down * across, 3)) * np.float32(2.0**-shift)).reshape(down, across)
+
+    def awq(self, at, rows, cols, shift):
+        """As AutoAWQ unpacks: column j of eight is number (0, 4, 1, 5, 2, 6, 3, 7)[j] of the word."""
+        order, groups = [0, 4, 1, 5, 2, 6, 3, 7], cols // self.group
+        code = self.words(at + "qweight", cols, rows // 8)[:, :, order].reshape(cols, rows)
+        zero = self.words(at + "qzeros", groups, rows // 8)[:, :, order].reshape(groups, rows)
+        factor = self.factors(at + "scales", groups, rows, shift)
+        return ((code - zero.repeat(self.group, 0)) * factor.repeat(self.group, 0)).T
+
+    def gptq(self, at, rows, cols, shift):
+        groups = cols // self.group
+        code = self.words(at + "qweight", cols // 8, rows).transpose(0, 2, 1).reshape(cols, rows)
+        zero = self.words(at + "qzeros", groups, rows // 8).reshape(groups, rows) + 1
+        factor = self.factors(at + "scales", groups, rows, shift)
+        return ((code - zero.repeat(self.group, 0)) * factor.repeat(self.group, 0)).T
+
+    def packed(self, at, rows, cols, shift):
+        code = self.words(at + "weight_packed", rows, cols // 8).reshape(rows, cols)
+        return (code - 8) * self.factors(at + "weight_scale", rows, cols // self.group, shift).repeat(self.group, 1)
+
+    def codes4(self, name, rows, cols, gain):
+        """The deviation of codes is 4.6, with random zero points 6.5; that of factors before the shift is 11.7."""
+        kind = {self.awq: "awq", self.gptq: "gptq", self.packed: "pack"}[self.packs]
+        shift = round(math.log2((4.6 if kind == "pack" else 6.5) * 11.7 * math.sqrt(cols) / gain))
+        v = self.packs(name.removesuffix("weight"), rows, cols, shift)
+        self.weights[name] = torch.from_numpy(np.ascontiguousarray(v, dtype=np.float32))
+        self.lines.append(f"{kind}{self.group} {name} {rows} {cols} {shift}")
+
     def draw(self, name, rows, cols, gain):
         """Deviation gain / sqrt(cols), rounded to the next power of two; cols 0: a vector with that gain."""
+        if self.packs and "_proj.weight" in name:
+            self.codes4(name, rows, cols, gain)
+            return
         if self.is_fp8 and "_proj" in name:
             self.codes(name, rows, cols, gain)
             return

@@ -2,6 +2,7 @@
 /* command - parses options, loads models and measures memory bandwidth for the subcommands */
 #include "serving/engine/spec/eagle_head.h"
 #include "serving/cli/command.h"
+#include "serving/model/lora.h"
 #include "serving/plan/plan_engine.h"
 
 #include <math.h>
@@ -60,6 +61,29 @@ static int take_choice(const struct cairn_option *o, const char *text)
 	return cairn_error(EINVAL, "--%s: '%.64s' is none of %s", o->name, text, all);
 }
 
+static int take_adapter(const struct cairn_option *o, const char *text)
+{
+	struct cairn_adapter_options *a = o->to;
+	const char *equals = strchr(text, '=');
+	const size_t len = equals ? (size_t)(equals - text) : 0;
+
+	if (!len || !equals[1])
+		return cairn_error(EINVAL, "--%s: '%.200s' is not NAME=DIR", o->name, text);
+	if (len >= sizeof(a->list[0].name))
+		return cairn_error(EINVAL, "--%s: '%.64s...': the name has over %zu bytes", o->name, text,
+				   sizeof(a->list[0].name) - 1);
+	if (a->num == CAIRN_MAX_LORA)
+		return cairn_error(EINVAL, "--%s: at most %d adapters", o->name, CAIRN_MAX_LORA);
+	for (int32_t i = 0; i < a->num; i++)
+		if (!strncmp(a->list[i].name, text, len) && !a->list[i].name[len])
+			return cairn_error(EINVAL, "--%s: two adapters have the name '%s'", o->name,
+					   a->list[i].name);
+	memcpy(a->list[a->num].name, text, len);
+	a->list[a->num].name[len] = 0;
+	a->list[a->num++].dir = equals + 1;
+	return 0;
+}
+
 static int take(const struct cairn_option *o, const char *text)
 {
 	switch (o->kind) {
@@ -73,6 +97,8 @@ static int take(const struct cairn_option *o, const char *text)
 		return take_int(o, text);
 	case CAIRN_OPT_FLOAT:
 		return take_float(o, text);
+	case CAIRN_OPT_ADAPTER:
+		return take_adapter(o, text);
 	default:
 		return take_choice(o, text);
 	}
@@ -303,8 +329,9 @@ static void show_loaded(const struct cairn_session *s, const char *what, double 
 
 	if (s->impl.device_info(&info))
 		info.name[0] = 0;
-	fprintf(stderr, "%s: %d layers, %.4g GB of %s%s on %s%s%s%s, loaded in %.2f s\n", what,
+	fprintf(stderr, "%s: %d layers, %.4g GB of %s%s%s on %s%s%s%s, loaded in %.2f s\n", what,
 		m->config.num_hidden_layers, (double)m->bytes * 1e-9, cairn_dtype_name(m->dtype),
+		m->weights == CAIRN_WEIGHTS_W4 ? " and 4-bit matrices" : "",
 		m->kv == CAIRN_KV_PLAIN ? "" : m->kv_scales ? ", KV in 8 bits with the checkpoint's scales" :
 		", KV in 8 bits with scale 1", s->impl.name, info.name[0] ? " (" : "", info.name,
 		info.name[0] ? ")" : "", seconds);
@@ -330,12 +357,35 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 	else
 		CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress,
 					      &p));
+	s->weights = s->model->weights;		/* w4 for a checkpoint in 4 bits */
 	if (cairn_tokenizer_size(s->tokenizer) > s->model->config.vocab_size)
 		return cairn_error(EINVAL,
 				   "%s/tokenizer.json: has %d tokens, vocab_size of config.json is %d",
 				   s->dir, cairn_tokenizer_size(s->tokenizer), s->model->config.vocab_size);
 	if (!s->rank)
 		show_loaded(s, s->dir, cairn_now() - start);
+	return 0;
+}
+
+int cairn_session_adapters(struct cairn_session *s, const struct cairn_adapter_options *adapters)
+{
+	struct cairn_adapter list[CAIRN_MAX_LORA];
+	char text[1024];
+	int ret;
+
+	if (!adapters->num)
+		return 0;
+	for (int32_t i = 0; i < adapters->num; i++)
+		list[i] = (struct cairn_adapter){ adapters->list[i].name, adapters->list[i].dir };
+	ret = cairn_model_load_adapters(s->model, list, adapters->num);
+	if (ret) {
+		snprintf(text, sizeof(text), "%s", cairn_last_error());
+		return cairn_error(-ret, "--lora: %s", text);
+	}
+	if (!s->rank)
+		fprintf(stderr, "%d adapter%s of rank %d or less, %.4g GB\n", adapters->num,
+			adapters->num > 1 ? "s" : "", s->model->lora->rank,
+			(double)s->model->lora->bytes * 1e-9);
 	return 0;
 }
 

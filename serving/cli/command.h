@@ -28,6 +28,7 @@ enum cairn_option_kind {
 	CAIRN_OPT_INT,		/* int64_t, a whole number in [lo, hi] */
 	CAIRN_OPT_FLOAT,	/* float, a number in [lo, hi] */
 	CAIRN_OPT_CHOICE,	/* int: index into names */
+	CAIRN_OPT_ADAPTER,	/* struct cairn_adapter_options: adds NAME=DIR; may be repeated */
 };
 
 struct cairn_option {
@@ -39,6 +40,17 @@ struct cairn_option {
 };
 
 #define CAIRN_MAX_OPTIONS	80
+
+#define CAIRN_MAX_LORA		64	/* adapters of --lora */
+
+/* The adapters of --lora NAME=DIR, in the order given. No two names are equal. */
+struct cairn_adapter_options {
+	int32_t num;
+	struct {
+		char name[128];
+		const char *dir;
+	} list[CAIRN_MAX_LORA];
+};
 
 /* Options of speculative decoding, with vLLM's names where it has them. */
 struct cairn_speculative_options {
@@ -134,6 +146,8 @@ int cairn_session_start(struct cairn_session *s, const char *impl, int device);
  * progress_lines as at most ten lines.
  */
 int cairn_session_load(struct cairn_session *s, const char *dir);
+/* Loads adapters beside the loaded model, if there are any; errors name --lora. */
+int cairn_session_adapters(struct cairn_session *s, const struct cairn_adapter_options *adapters);
 /* The config of a published shape; its error names --shape. */
 int cairn_shape_config(const char *shape, struct cairn_model_config *config);
 /* Reads the configuration that --model or --shape names. -EINVAL if not exactly one of them is given. */

@@ -76,10 +76,13 @@ static const char usage[] =
 	"  --page-size N         tokens of a KV page (16)\n"
 	"  --decode PATH         auto: a decoding step is one operation if the table has it; graph,\n"
 	"                        persistent: that form, or an error; unfused: a list of operations (auto)\n"
-	"  --weights FORM        plain: 16 bits; fp8: 8-bit matrices with one scale per row; fp8-blocks:\n"
-	"                        with one scale per 128 x 128 block (plain)\n"
+	"  --weights FORM        plain: 16 bits, or 4 if the checkpoint stores matrices so (AWQ, GPTQ,\n"
+	"                        pack-quantized); fp8: 8-bit matrices with one scale per row; fp8-blocks:\n"
+	"                        with one scale per 128 x 128 block; w4: 4 bits of such a checkpoint, or\n"
+	"                        random ones with --shape (plain)\n"
 	"  --kv FORM             plain: keys and values in 16 bits; fp8: in 8 bits, with the scales of the\n"
 	"                        checkpoint, else 1 (plain)\n"
+	"  --lora NAME=DIR       answer with this adapter of PEFT\n"
 	"  --slices FILE         run the forward pass in the slices of FILE, which cairn convert-slices\n"
 	"                        wrote for this model; for --decode unfused\n"
 	"  --attention-workers N attention by N processes, which this command starts, each with some of the\n"
@@ -137,6 +140,7 @@ static int parse(int argc, char **argv, struct generate_options *o)
 		{ "repeat", CAIRN_OPT_INT, &o->repeat, 1, 1000, NULL },
 		{ "prefill-rows", CAIRN_OPT_INT, &o->prefill_rows, 1, 1 << 20, NULL },
 		{ "page-size", CAIRN_OPT_INT, &o->page_size, 1, 1 << 16, NULL },
+		{ "lora", CAIRN_OPT_ADAPTER, &o->lora, 0, 0, NULL },
 		{ "slices", CAIRN_OPT_TEXT, &o->slices, 0, 0, NULL },
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
 		{ "plan", CAIRN_OPT_TEXT, &o->plan, 0, 0, NULL },
@@ -163,6 +167,11 @@ static int parse(int argc, char **argv, struct generate_options *o)
 		return cairn_error(EINVAL, "--slices: needs --decode unfused");
 	if (o->attention.workers && (o->common.tp > 1 || o->plan))
 		return cairn_error(EINVAL, "--attention-workers: excludes --tp and --plan");
+	if (o->lora.num > 1)
+		return cairn_error(EINVAL, "--lora: one prompt takes one adapter");
+	if (o->lora.num && (o->common.tp > 1 || o->plan || o->slices || o->attention.workers))
+		return cairn_error(EINVAL, "--lora: excludes %s", o->common.tp > 1 ? "--tp" :
+				   o->plan ? "--plan" : o->slices ? "--slices" : "--attention-workers");
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, o->slices));
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
 		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give only one");
@@ -295,7 +304,7 @@ static int submit(struct cairn_engine *e, const struct generate_options *o, cons
 	struct cairn_request req = {
 		.prompt = ids, .num_prompt = (int32_t)num_ids, .max_new_tokens = (int32_t)o->max_new_tokens,
 		.ignore_eos = o->ignore_eos || o->shape, .sampling = o->sampling, .on_token = take_token,
-		.on_finish = take_finish,
+		.on_finish = take_finish, .adapter = o->lora.num,
 	};
 
 	for (int32_t i = 0; i < r->batch; i++) {
@@ -509,6 +518,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 		CAIRN_TRY(cairn_session_shape(s, o->shape, (uint64_t)o->seed));
 	else
 		CAIRN_TRY(cairn_session_load(s, o->common.model));
+	CAIRN_TRY(cairn_session_adapters(s, &o->lora));
 	CAIRN_TRY(take_defaults(s, o));
 	CAIRN_TRY(make_prompt(s, o, ids, num_ids));
 	if (!*num_ids)

@@ -97,6 +97,14 @@ static int check_repeatable(const struct cairn_engine *e)
 	return 0;
 }
 
+static int check_adapters(const struct cairn_engine_options *o)
+{
+	const char *other = o->tap ? "tap" : o->nano ? "nano" : o->slices ? "slices" : o->attention ?
+			    "attention" : NULL;
+
+	return other ? cairn_error(EOPNOTSUPP, "engine: %s: is not supported with adapters", other) : 0;
+}
+
 static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
 {
 	const struct cairn_engine_options *o = &e->opt;
@@ -151,6 +159,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		return cairn_error(ENOMEM, "engine: no memory");
 	e->impl = model->impl;
 	e->config = &model->config;
+	e->lora = model->lora;
 	e->can_score = cairn_forward_supported(model);
 	e->opt = *options;
 	ret = check_options(&e->opt, e->config);
@@ -158,6 +167,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		ret = check_repeatable(e);
 	if (!ret && e->opt.tap)
 		ret = check_tap(&e->opt);
+	if (!ret && e->lora)
+		ret = check_adapters(&e->opt);
 	if (!ret && e->opt.attention)
 		ret = engine_remote_check(&e->opt);
 	if (!ret)
@@ -331,6 +342,9 @@ static int check_request(struct cairn_engine *e, const struct cairn_request *r)
 			return cairn_error(EINVAL, "stop_ids: id %d is %d, the vocabulary has %d", i,
 					   r->stop_ids[i], vocab);
 	}
+	if (r->adapter < 0 || r->adapter > (e->lora ? e->lora->num : 0))
+		return cairn_error(EINVAL, "adapter: is %d, the model has %d", r->adapter,
+				   e->lora ? e->lora->num : 0);
 	if (r->deadline_ns < 0)
 		return cairn_error(EINVAL, "deadline_ns: is %lld, must be >= 0", (long long)r->deadline_ns);
 	if (find_id(e, r->id))
@@ -373,6 +387,18 @@ static void destroy_request(struct cairn_engine *e, struct request *r)
 	free(r);
 }
 
+/*
+ * Returns the salt of a request and its adapter, because adapters must not share keys and values. For equal
+ * salts of requests it differs from adapter to adapter; other salts are digests, which do not collide.
+ */
+static struct cairn_cache_salt salt_of(const struct cairn_request *request)
+{
+	struct cairn_cache_salt salt = request->salt;
+
+	salt.hi ^= (uint64_t)request->adapter * 0x9e3779b97f4a7c15;
+	return salt;
+}
+
 static int enter(struct cairn_engine *e, struct request *r, const struct cairn_request *request)
 {
 	struct request **at = bucket(e, request->id);
@@ -380,7 +406,7 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 		.prompt = request->prompt, .num_prompt = request->num_prompt,
 		.max_new_tokens = request->max_new_tokens,
 		.num_seqs = request->beam_width ? request->beam_width : r->num_answers,
-		.salt = request->salt, .deadline_ns = request->deadline_ns, .keep = request->keep,
+		.salt = salt_of(request), .deadline_ns = request->deadline_ns, .keep = request->keep,
 		.lockstep = request->beam_width > 0,
 	};
 	int ret;

@@ -145,6 +145,8 @@ struct cairn_request {
 	int32_t num_stop_ids;
 	struct cairn_sampling sampling;
 	struct cairn_cache_salt salt;	/* requests with different salts never share cached prefixes */
+	/* 1 + the number of its adapter (lora.h); 0: none. Adapters never share cached prefixes. */
+	int32_t adapter;
 	int64_t deadline_ns;		/* CLOCK_MONOTONIC; 0: none */
 	int keep;			/* keep the KV in host memory for the next turn of a conversation */
 	/*

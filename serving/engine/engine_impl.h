@@ -12,6 +12,7 @@
 #include "serving/engine/engine.h"
 #include "serving/scheduler/tiers.h"
 #include "serving/engine/worker.h"
+#include "serving/model/lora.h"
 
 /* Speculation for one answer (engine_spec.c). */
 struct answer_spec {
@@ -90,6 +91,7 @@ struct engine_spec;
 struct cairn_engine {
 	const struct cairn_impl *impl;
 	const struct cairn_model_config *config;
+	const struct cairn_lora *lora;	/* adapters of the model; NULL: none */
 	struct cairn_engine_options opt;
 	struct cairn_scheduler *scheduler;
 	struct cairn_worker *worker;

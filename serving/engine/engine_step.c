@@ -259,6 +259,7 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int
 
 	if (!r)
 		return cairn_error(EIO, "engine: a plan has rows of a request that has finished");
+	part.adapter = r->req.adapter;
 	of_prompt = r->req.num_prompt < end ? r->req.num_prompt - item->first : part.num_rows;
 	if (of_prompt > 0)
 		e->stats.prompt_tokens += of_prompt;

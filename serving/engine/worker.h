@@ -136,6 +136,7 @@ struct cairn_worker_part {
 	int32_t num_rows, position;	/* rows position .. position + num_rows - 1 of the sequence */
 	const int32_t *pages;		/* [num_pages], with room for position + num_rows keys */
 	int32_t num_pages;
+	int32_t adapter;		/* 1 + the number of the sequence's adapter; 0: none */
 	int decodes;			/* with repeatable: its row decodes, with or without a draw */
 	int chained;			/* its rows attend to rows that earlier parts of this pass append */
 	/*

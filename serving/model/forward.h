@@ -69,6 +69,8 @@ struct cairn_batch {
 	float *logits;			/* [num_logits, vocab], out */
 	const int32_t *ids, *positions;	/* [num_rows] */
 	const int32_t *qo_indptr, *kv_indptr, *kv_indices, *kv_last_page_len;
+	/* [num_rows]: number of the row's adapter (lora.h), -1: none. NULL: no row has one */
+	const int32_t *adapters;
 	const int32_t *logit_rows;	/* [num_logits]: rows whose logits are wanted; NULL: all rows */
 	int32_t num_rows, batch, num_logits;
 	int32_t max_qo_len, max_kv_len;	/* upper bounds */

@@ -14,7 +14,7 @@ static void reference_is_transformers(struct cairn_test *t)
 		"llama2_tiny", "llama3_tiny", "qwen2_tiny", "deepseek_tiny", "deepseek_q_tiny",
 		"mistral_tiny", "qwen3_tiny", "gemma2_tiny", "mixtral_tiny", "qwen3_moe_tiny",
 		"longrope_tiny", "deepseek_v2_group_tiny", "deepseek_v3_tiny", "deepseek_v3_fp8_tiny",
-		"qwen3_fp8_rows_tiny",
+		"qwen3_fp8_rows_tiny", "qwen3_awq_tiny", "qwen2_gptq_tiny", "mistral_w4a16_tiny",
 	};
 
 	for (size_t k = 0; k < ARRAY_SIZE(names); k++) {

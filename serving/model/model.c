@@ -13,14 +13,16 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "serving/model/forward.h"
+#include "serving/model/lora.h"
 #include "serving/model/model_graph.h"
 #include "serving/model/safetensors.h"
 
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 #define CHUNK		((size_t)1 << 20)	/* elements converted at once */
+#define RANDOM_GROUP	128	/* of weights in 4 bits */
 #define RANDOM_BLOCK	8388593			/* elements; a prime */
 
-const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", NULL };
+const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", "w4", NULL };
 
 int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 {
@@ -65,6 +67,9 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 		ret = cairn_model_graph(&m->graph, &m->config);
 	if (ret)
 		goto out_free;
+	ret = cairn_model_check_form(m, dir);
+	if (ret)
+		goto out_free;
 	cairn_model_lay_out(m);
 	ret = impl ? cairn_model_check_table(m, dir) : 0;
 	if (ret)
@@ -104,6 +109,7 @@ void cairn_model_free(struct cairn_model *m)
 {
 	if (!m)
 		return;
+	cairn_lora_free(m->impl, m->lora);
 	if (m->inv_freq)
 		m->impl->mem_free(m->inv_freq);
 	if (m->kv_scales)
@@ -129,6 +135,7 @@ struct loading {
 	cairn_progress progress;
 	void *ctx;
 	int64_t done, total;
+	uint64_t seed;		/* of random weights */
 };
 
 /* Rounds the elements to the dtype `want`, chunk by chunk. */
@@ -191,7 +198,10 @@ static int check_part(struct cairn_model *m, const struct cairn_part *p, const c
 {
 	struct cairn_stored s;
 	struct loading *l = ctx;
+	int32_t n, k;
 
+	if (cairn_weight_w4(m, p->weight, &n, &k))
+		return cairn_model_check_w4(m, p, name, l->st);
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
 	if (l->requantised && !cairn_model_keeps_codes(m, p, &place, &s))
 		l->requantised[place.layer * CAIRN_NUM_WEIGHTS + (int)p->weight] = 1;
@@ -287,35 +297,56 @@ static int load_whole_rows(struct cairn_model *m, struct loading *l, const struc
 	return cairn_model_keep_columns(m, &cut, args.b, cols, codes, args.n, k, l->stream);
 }
 
-static int load_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
-		     struct cairn_place place, void *ctx)
+/* Reports that a part is loaded. */
+static void advance(const struct cairn_model *m, struct loading *l, const struct cairn_part *p)
+{
+	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] *
+		   (int64_t)cairn_dtype_bytes(cairn_weight_dtype(m, p->weight));
+	if (l->progress)
+		l->progress(l->ctx, l->done, l->total);
+}
+
+/* Loads a part that is not kept in 4 bits. */
+static int load_wide_part(struct cairn_model *m, struct loading *l, const struct cairn_part *p,
+			  const char *name, const struct cairn_place *place)
 {
 	const size_t element = cairn_dtype_bytes(cairn_weight_dtype(m, p->weight));
 	struct cairn_stored s;
-	struct loading *l = ctx;
 	int32_t n, k;
 	int is_8_bits = cairn_weight_fp8(m, p->weight, &n, &k) > 0, is_absent;
-	int fp8 = is_8_bits && is_requantised(l, place.layer, (int)p->weight);
+	int fp8 = is_8_bits && is_requantised(l, place->layer, (int)p->weight);
 	int by_rows = fp8 && cairn_model_whole_columns(m, p->weight);
-	char *dst = (fp8 ? l->staging : (char *)cairn_model_weight(m, place.layer, p->weight)) + place.first;
+	char *dst = fp8 ? l->staging : cairn_model_weight(m, place->layer, p->weight);
 
+	dst += place->first;
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
 	is_absent = cairn_model_share(m, p) == CAIRN_SHARE_ON_0 && m->rank;
 	if (is_absent || s.cut.rows < m->dims[p->rows])		/* or the last rows are padding */
 		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_set, dst, 0, (size_t)m->dims[p->rows] *
 				      (size_t)m->dims[p->cols] * element, l->stream));
 	if (by_rows)
-		CAIRN_TRY(load_whole_rows(m, l, p, &place, &s));
+		CAIRN_TRY(load_whole_rows(m, l, p, place, &s));
 	else if (is_8_bits && !fp8)
-		CAIRN_TRY(cairn_model_load_codes(m, p, &place, &s, (float *)l->to, CHUNK, l->stream));
+		CAIRN_TRY(cairn_model_load_codes(m, p, place, &s, (float *)l->to, CHUNK, l->stream));
 	else if (!is_absent)
 		CAIRN_TRY(load_values(m, l, p, &s, m->dims[p->cols], dst));
 	/* the stream orders this before the next use of the staging */
-	if (fp8 && !by_rows && place.last)
-		CAIRN_TRY(quantise(m, l, p->weight, place.layer, l->staging));
-	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)element;
-	if (l->progress)
-		l->progress(l->ctx, l->done, l->total);
+	if (fp8 && !by_rows && place->last)
+		CAIRN_TRY(quantise(m, l, p->weight, place->layer, l->staging));
+	return 0;
+}
+
+static int load_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
+		     struct cairn_place place, void *ctx)
+{
+	struct loading *l = ctx;
+	int32_t n, k;
+
+	if (cairn_weight_w4(m, p->weight, &n, &k))
+		CAIRN_TRY(cairn_model_load_w4(m, p, name, &place, l->st, l->stream));
+	else
+		CAIRN_TRY(load_wide_part(m, l, p, name, &place));
+	advance(m, l, p);
 	return 0;
 }
 
@@ -387,8 +418,24 @@ static int fill(struct cairn_model *m, struct loading *l)
 	return ret;
 }
 
+/* Sets *weights to the form that a checkpoint's weights get if *weights is asked for, or refuses. */
+static int settle_form(const struct cairn_model_config *c, const char *dir, enum cairn_weights *weights)
+{
+	if (*weights == CAIRN_WEIGHTS_W4 && !c->w4.stored)
+		return cairn_error(EINVAL, "%s/config.json: quantization_config: the weights are not stored "
+				   "in 4 bits, so the form w4 cannot keep them", dir);
+	if (c->w4.stored && cairn_weights_are_fp8(*weights))
+		return cairn_error(EINVAL, "%s/config.json: quantization_config: the weights are stored in 4 "
+				   "bits and stay so; the form %s is not supported", dir,
+				   cairn_weights_names[*weights]);
+	if (c->w4.stored)
+		*weights = CAIRN_WEIGHTS_W4;
+	return 0;
+}
+
 int cairn_model_verify(const char *dir)
 {
+	enum cairn_weights weights = CAIRN_WEIGHTS_PLAIN;
 	struct cairn_model_config config;
 	struct cairn_model *m = NULL;
 	struct loading l = { 0 };
@@ -396,9 +443,10 @@ int cairn_model_verify(const char *dir)
 	int ret;
 
 	CAIRN_TRY(cairn_model_config_load(dir, &config));
+	CAIRN_TRY(settle_form(&config, dir, &weights));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
-	ret = describe(&m, NULL, dir, &config, whole, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN);
+	ret = describe(&m, NULL, dir, &config, whole, weights, CAIRN_KV_PLAIN);
 	if (!ret)
 		ret = cairn_model_each_part(m, check_part, &l);
 	if (!ret)
@@ -428,6 +476,7 @@ static int load_share(struct cairn_model **out, const struct cairn_impl *impl, c
 	if (config.draft_vocab_size)
 		return cairn_error(EINVAL, "%s/config.json: architectures: is an EAGLE-3 head, which drafts "
 				   "for a model and is none", dir);
+	CAIRN_TRY(settle_form(&config, dir, &weights));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
 	ret = describe(&m, impl, dir, &config, share, weights, kv);
@@ -545,6 +594,17 @@ static int quantise_random(struct cairn_model *m, const struct cairn_part *p, co
 				     l->staging + shift * cairn_dtype_bytes(m->dtype)) : 0;
 }
 
+static int fill_random_w4(struct cairn_model *m, const struct cairn_part *p, const char *name,
+			  struct cairn_place place, void *ctx)
+{
+	const struct loading *l = ctx;
+	const uint64_t nth = (uint64_t)(place.layer * CAIRN_NUM_WEIGHTS + (int32_t)p->weight);
+
+	(void)name;
+	return place.last ? cairn_model_random_w4(m, place.layer, p->weight, l->seed + (nth << 40),
+						  l->stream) : 0;
+}
+
 static int fill_random(struct cairn_model *m, struct loading *l, size_t block)
 {
 	size_t shifts = (size_t)(m->config.num_hidden_layers * CAIRN_NUM_WEIGHTS) * SHIFT *
@@ -561,6 +621,8 @@ static int fill_random(struct cairn_model *m, struct loading *l, size_t block)
 		CAIRN_TRY(repeat(m->impl, l, l->staging, most * cairn_dtype_bytes(m->dtype) + shifts, block));
 		CAIRN_TRY(cairn_model_each_part(m, quantise_random, l));
 	}
+	if (m->weights == CAIRN_WEIGHTS_W4)
+		CAIRN_TRY(cairn_model_each_part(m, fill_random_w4, l));
 	CAIRN_TRY(cairn_model_each_part(m, fill_constant, l));
 	return CAIRN_TABLE(m->impl, stream_sync, l->stream);
 }
@@ -570,11 +632,13 @@ static int random_share(struct cairn_model **out, const struct cairn_impl *impl,
 			enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
 	size_t block = RANDOM_BLOCK * cairn_dtype_bytes(CAIRN_BF16);
+	struct cairn_model_config c = *config;
 	struct cairn_model *m = NULL;
-	struct loading l = { 0 };
+	struct loading l = { .seed = seed };
 	int ret;
 
-	CAIRN_TRY(describe(&m, impl, "random model", config, share, weights, kv));
+	c.w4.group = weights == CAIRN_WEIGHTS_W4 ? RANDOM_GROUP : 0;
+	CAIRN_TRY(describe(&m, impl, "random model", &c, share, weights, kv));
 	ret = cairn_forward_check(m, "random model");
 	if (ret)
 		goto out_free;

@@ -31,6 +31,13 @@
  * same holds as for block fp8, except that the form fp8 keeps codes and scales, if all matrices packed in the
  * weight are stored this way, and fp8-blocks quantises again. Activations are never quantised.
  *
+ * 4 bits: a checkpoint of quant_method awq or gptq, or of compressed-tensors in the format pack-quantized
+ * (enum cairn_stored_w4), keeps its codes, scales and zero points: the form of its weights is w4, whether w4
+ * or plain was asked for, and an 8-bit form is refused. All of QKV, O, GATE_UP and DOWN must be stored in 4
+ * bits, and gemm_w4 reads them. Loading brings codes into the layout of that operation; scales that are not
+ * f16 are rounded to it. Latent attention and experts are refused, and so are groups in another order than
+ * that of the elements (desc_act). No weight is quantised to 4 bits here.
+ *
  * On request the KV cache, too, holds e4m3, in half the bytes (kv_append.h, attn_paged.h). A layer's scales
  * come from the checkpoint if it has them: the tensor model.layers.N.self_attn.X, where X is k_scale,
  * attn.k_scale or k_proj.k_scale, and the same for v, with one number or one for each KV head. A layer
@@ -63,16 +70,22 @@ enum cairn_weights {
 	CAIRN_WEIGHTS_PLAIN,
 	CAIRN_WEIGHTS_FP8,		/* one scale per row */
 	CAIRN_WEIGHTS_FP8_BLOCKS,	/* one scale per block of 128 x 128 */
+	CAIRN_WEIGHTS_W4,		/* 4 bits, as the checkpoint stores them */
 	CAIRN_NUM_WEIGHT_FORMS
 };
 
-/* Returns the scale_kind that operations take for weights in this form. */
+static inline int cairn_weights_are_fp8(enum cairn_weights weights)
+{
+	return weights == CAIRN_WEIGHTS_FP8 || weights == CAIRN_WEIGHTS_FP8_BLOCKS;
+}
+
+/* Returns the scale_kind that operations take for 8-bit weights in this form. */
 static inline int32_t cairn_weights_scale_kind(enum cairn_weights weights)
 {
 	return weights == CAIRN_WEIGHTS_FP8_BLOCKS ? CAIRN_FP8_SCALE_BLOCKS : CAIRN_FP8_SCALE_ROWS;
 }
 
-/* Names of the forms, in the order above: "plain", "fp8", "fp8-blocks", NULL. */
+/* Names of the forms, in the order above: "plain", "fp8", "fp8-blocks", "w4", NULL. */
 extern const char *const cairn_weights_names[];
 
 /* What the KV cache holds. */
@@ -98,6 +111,7 @@ struct cairn_model {
 	int32_t dims[CAIRN_NUM_DIMS];
 	int32_t whole[CAIRN_NUM_DIMS];	/* dims of the whole model */
 	struct cairn_op_graph *graph;	/* its forward pass (model_graph.h) */
+	struct cairn_lora *lora;	/* adapters (lora.h); NULL: none */
 	float *inv_freq;	/* [cairn_rope_dim() / 2], in the table's memory like the weights */
 	/* [2, num_hidden_layers, num_key_value_heads], of K, then of V, in the table's memory; NULL: all 1 */
 	float *kv_scales;
@@ -130,6 +144,9 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
  * Experts: every rank has the router, chooses the same experts, and has its columns of each of them, routed
  * or shared, padded with zeros to a multiple of 64. Latent attention: a rank has its heads of q and KV_B,
  * while the compressed queries and the cached latents are whole on every rank.
+ *
+ * 4-bit weights: codes, scales and zero points are those of the whole matrix. A share of the columns of o or
+ * down must consist of whole groups.
  *
  * 8-bit weights: with scales of rows, codes and scales are those of the whole matrix, which is quantised
  * first if the rank has only columns of it. Blocks are those of the whole matrix if shares are multiples of
@@ -170,6 +187,9 @@ void *cairn_model_weight(const struct cairn_model *model, int32_t layer, enum ca
 
 /* Returns the scales of an 8-bit weight, those of all experts in order; NULL: the weight is not 8-bit. */
 const float *cairn_model_scale(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
+
+/* Returns the scales and zero points of a 4-bit weight, as gemm_w4 takes them; NULL: it is not 4-bit. */
+const uint8_t *cairn_model_scale_w4(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
 
 /* Returns a layer's scales of K or V, [num_key_value_heads] in the table's memory; NULL: all are 1. */
 const float *cairn_model_kv_scale(const struct cairn_model *model, int32_t layer, int of_v);

@@ -30,6 +30,8 @@ struct cairn_part {
 	enum cairn_present present;
 };
 
+/* Refuses a form of weights that the model cannot have on any table. */
+int cairn_model_check_form(const struct cairn_model *m, const char *dir);
 /* Refuses a model if the table lacks an operation, or a size that no table supports. */
 int cairn_model_check_table(const struct cairn_model *m, const char *dir);
 /*
@@ -53,7 +55,9 @@ int cairn_weight_dtype(const struct cairn_model *m, enum cairn_weight w);
 /* Returns how many matrices [n, k] an 8-bit weight consists of; 0: it is not 8-bit, and *n and *k are
  * not written. */
 int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
-/* Returns the number of scales of one such matrix. */
+/* Returns whether a weight is kept in 4 bits; if so, writes the shape of its matrix. */
+int cairn_weight_w4(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
+/* Returns the number of scales of one 8-bit matrix. */
 int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k);
 
 /*
@@ -129,6 +133,18 @@ int cairn_model_keeps_codes(const struct cairn_model *m, const struct cairn_part
 int cairn_model_load_codes(const struct cairn_model *m, const struct cairn_part *p,
 			   const struct cairn_place *place, const struct cairn_stored *s, float *scratch,
 			   int64_t max_factors, void *stream);
+
+/* ---- weights in 4 bits: model_w4.c ---- */
+
+/* Checks, without reading codes, that a checkpoint has all tensors of a part that is kept in 4 bits. */
+int cairn_model_check_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+			 const struct cairn_safetensors *st);
+/* Brings a rank's share of such a part into the layout of gemm_w4, at its place. Waits for the stream. */
+int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+			const struct cairn_place *place, const struct cairn_safetensors *st, void *stream);
+/* Gives a weight random codes and equal scales, if it is kept in 4 bits. Waits for the stream. */
+int cairn_model_random_w4(const struct cairn_model *m, int32_t layer, enum cairn_weight w, uint64_t seed,
+			  void *stream);
 
 typedef int (*cairn_part_fn)(struct cairn_model *m, const struct cairn_part *p, const char *name,
 			     struct cairn_place place, void *ctx);

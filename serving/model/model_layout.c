@@ -20,6 +20,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/gemm/w4/gemm_w4_pack.h"
 #include "serving/model/model_graph.h"
 
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
@@ -191,7 +192,8 @@ static int64_t aligned(int64_t bytes)
 	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
+/* Returns how many matrices [n, k] a weight of quantised models consists of; 0: it is never quantised. */
+static int32_t matrices_of(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
 {
 	/* Matrices of n * pairs rows (pairs 2: up below gate) and k columns, num of them per layer. */
 	static const struct {
@@ -212,7 +214,7 @@ int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32
 		{ CAIRN_W_SHARED_DOWN, 1, CAIRN_D_HIDDEN, CAIRN_D_SHARED_INTER, CAIRN_D_ONE },
 	};
 
-	for (int i = 0; i < COUNT(matrices) && m->weights != CAIRN_WEIGHTS_PLAIN; i++) {
+	for (int i = 0; i < COUNT(matrices); i++) {
 		if (matrices[i].weight != w || !m->elements[w])
 			continue;
 		*n = m->dims[matrices[i].n] * matrices[i].pairs;
@@ -220,6 +222,16 @@ int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32
 		return m->dims[matrices[i].num];
 	}
 	return 0;
+}
+
+int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
+{
+	return cairn_weights_are_fp8(m->weights) ? matrices_of(m, w, n, k) : 0;
+}
+
+int cairn_weight_w4(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
+{
+	return m->weights == CAIRN_WEIGHTS_W4 && matrices_of(m, w, n, k) == 1;
 }
 
 static int64_t blocks(int32_t n)
@@ -232,11 +244,14 @@ int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k)
 	return m->weights == CAIRN_WEIGHTS_FP8 ? n : blocks(n) * blocks(k);
 }
 
-/* Returns the bytes of a weight; an 8-bit weight is its matrices followed by their scales. */
+/* Returns the bytes of a weight; a quantised weight is its matrices followed by their scales. */
 static int64_t weight_bytes(const struct cairn_model *m, int w)
 {
 	int32_t n, k, num = cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k);
 
+	if (cairn_weight_w4(m, (enum cairn_weight)w, &n, &k))
+		return aligned(cairn_w4_code_bytes(n, k)) +
+		       cairn_w4_scale_bytes(CAIRN_W4_INT, n, k, m->config.w4.group);
 	if (!num)
 		return (int64_t)m->elements[w] * element_bytes(m, (enum cairn_weight)w);
 	return aligned((int64_t)num * n * k) + 4 * num * cairn_weight_scales(m, n, k);
@@ -249,6 +264,15 @@ const float *cairn_model_scale(const struct cairn_model *m, int32_t layer, enum 
 	if (!num)
 		return NULL;
 	return (const float *)((const char *)cairn_model_weight(m, layer, w) + aligned((int64_t)num * n * k));
+}
+
+const uint8_t *cairn_model_scale_w4(const struct cairn_model *m, int32_t layer, enum cairn_weight w)
+{
+	int32_t n, k;
+
+	if (!cairn_weight_w4(m, w, &n, &k))
+		return NULL;
+	return (const uint8_t *)cairn_model_weight(m, layer, w) + aligned(cairn_w4_code_bytes(n, k));
 }
 
 static int64_t padded(const struct cairn_model *m, int w)

@@ -109,6 +109,7 @@ struct serve_job {
 	size_t items_sent;		/* bytes of items.out that are sent */
 	struct cairn_stop_set *stops;
 	struct cairn_cache_salt salt;
+	int32_t adapter;		/* 1 + its number; 0: none */
 	uint64_t seed, call_seed;	/* call_seed: ids of calls are made of it */
 	enum cairn_prompt_end prompt_end;
 	struct serve_part *parts;	/* [num_parts] */
@@ -150,7 +151,7 @@ struct serve {
 	struct cairn_model_config config;
 	struct cairn_api_limits limits;
 	struct cairn_generation defaults;	/* sampling defaults */
-	const char *names[1];
+	const char *names[1 + CAIRN_MAX_LORA];	/* the model's and the adapters' */
 	char name[256], key[1024];
 	int64_t created;
 

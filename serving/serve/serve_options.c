@@ -38,7 +38,7 @@ static const char usage[] =
 	"  --rendezvous HOST:PORT, --rendezvous-key-file FILE, --rendezvous-timeout S, --nodes N,\n"
 	"  --node-rank K          see generate; only node 0 takes requests\n"
 	"  --decode PATH          auto, graph, persistent, unfused (auto)\n"
-	"  --weights FORM         plain, fp8, fp8-blocks: see generate (plain)\n"
+	"  --weights FORM         plain, fp8, fp8-blocks, w4: see generate (plain)\n"
 	"  --kv FORM              plain, fp8: see generate (plain)\n"
 	"  --repeatable           the same request gets the same bits whatever runs beside it, until the\n"
 	"                         worker is restarted; slower: prompts are computed one by one, answers\n"
@@ -61,6 +61,8 @@ static const char usage[] =
 	"  --uds PATH             listen on a Unix socket instead of --host and --port; its file has mode\n"
 	"                         0660\n"
 	"  --name NAME            the model's name in requests (the directory's or the shape's)\n"
+	"  --lora NAME=DIR        an adapter of PEFT; requests choose it by its name as the model. May be\n"
+	"                         repeated, up to 64 times; ranks up to 64\n"
 	"  --key-file FILE        its first line is the key that requests must send; without it, the\n"
 	"                         variable CAIRN_API_KEY, if set. /health, /ready and the page need none\n"
 	"  --generation-config W  auto: requests that set no temperature, top_p, top_k, min_p or\n"
@@ -124,6 +126,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "port", CAIRN_OPT_INT, &o->port, 0, 65535, NULL },
 		{ "uds", CAIRN_OPT_TEXT, &o->uds, 0, 0, NULL },
 		{ "name", CAIRN_OPT_TEXT, &o->name, 0, 0, NULL },
+		{ "lora", CAIRN_OPT_ADAPTER, &o->lora, 0, 0, NULL },
 		{ "key-file", CAIRN_OPT_TEXT, &o->key_file, 0, 0, NULL },
 		{ "generation-config", CAIRN_OPT_CHOICE, &o->no_defaults, 0, 0, cairn_generation_names },
 		{ "allow-origin", CAIRN_OPT_TEXT, &o->allow_origin, 0, 0, NULL },
@@ -169,6 +172,9 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	if (o->attention.workers && (o->plan || o->host_pages || o->common.tp > 1))
 		return cairn_error(EINVAL, "--attention-workers: excludes %s", o->plan ? "--plan" :
 				   o->host_pages ? "--host-pages" : "--tp");
+	if (o->lora.num && (o->common.tp > 1 || o->plan || o->attention.workers))
+		return cairn_error(EINVAL, "--lora: excludes %s", o->common.tp > 1 ? "--tp" :
+				   o->plan ? "--plan" : "--attention-workers");
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, NULL));
 	if (o->disk_pages && !o->host_pages)
 		return cairn_error(EINVAL, "--disk-pages: needs --host-pages, which evicts pages to disk");

@@ -75,7 +75,9 @@ struct cairn_wire_frame {
 	uint64_t request;
 	union {
 		struct {
-			int32_t num_prompt, max_new_tokens, num_seqs, num_stop_ids, num_bias, beam_width;
+			int32_t num_prompt, max_new_tokens;
+			int16_t num_seqs, num_stop_ids;
+			int32_t num_bias, beam_width, adapter;
 			int64_t deadline_ns;
 			uint64_t salt_hi, salt_lo;
 		} submit;

@@ -20,6 +20,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/cli/session_ranks.h"
+#include "serving/model/lora.h"
 #include "serving/serve/serve_worker.h"
 
 #define STATS_NS	100000000	/* interval of STATS */
@@ -215,7 +216,7 @@ static int64_t count_pages(const struct worker *w, const struct cairn_serve_opti
 		room = (int64_t)1 << 30;
 	else
 		room = info.mem_bytes / 10 * 9 - (int64_t)m->bytes - ((int64_t)4 << 30) -
-		       (drafter ? (int64_t)drafter->bytes : 0);
+		       (m->lora ? (int64_t)m->lora->bytes : 0) - (drafter ? (int64_t)drafter->bytes : 0);
 	room = bytes > 0 ? room / bytes : all;
 	return all < room ? all : room > 0 ? room : 1;
 }
@@ -291,6 +292,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 		CAIRN_TRY(cairn_session_shape(&w->session, o->shape, (uint64_t)o->seed));
 	else
 		CAIRN_TRY(cairn_session_load(&w->session, o->common.model));
+	CAIRN_TRY(cairn_session_adapters(&w->session, &o->lora));
 	CAIRN_TRY(cairn_session_speculate(&w->session, &o->speculative, &eo.speculation));
 	host = !!(w->session.impl.flags & CAIRN_IMPL_HOST_MEM);
 	w->max_batch = eo.max_batch = (int32_t)o->common.batch;

@@ -5,8 +5,7 @@
 
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
-#include "serving/base/json.h"
-#include "serving/model/model_test.h"
+#include "serving/model/quant/stored_test.h"
 
 /* Bytes that a step reads: quantised matrices take half, plus their scales. */
 static void bytes(struct cairn_test *t)
@@ -338,48 +337,6 @@ static void rows_are_kept(struct cairn_test *t)
 	}
 }
 
-/* Replaces text in the test's copy of a checkpoint's weights; `to` is as long as `from`. */
-static int patch(struct cairn_test *t, const struct golden *g, const char *from, const char *to)
-{
-	char path[PATH_MAX + 32], *text, *at;
-	size_t n = 0;
-	int ret;
-
-	snprintf(path, sizeof(path), "%s/model.safetensors", g->dir);
-	if (!EXPECT(t, cairn_read_file(path, 1 << 26, &text, &n) == 0))
-		return -1;
-	at = memmem(text, n, from, strlen(from));
-	if (EXPECT(t, at != NULL)) {
-		memcpy(at, to, strlen(to));
-		cairn_tmpfile(t, path, sizeof(path), "model.safetensors", text, n);
-	}
-	ret = at ? 0 : -1;
-	free(text);
-	return ret;
-}
-
-/* Writes bytes over the start of a tensor in the test's copy of a checkpoint. */
-static int overwrite(struct cairn_test *t, const struct golden *g, const char *name, const void *bytes,
-		     size_t count)
-{
-	char path[PATH_MAX + 32], quoted[128], *text, *at, *offset = NULL;
-	size_t n = 0, begin = 0;
-
-	snprintf(path, sizeof(path), "%s/model.safetensors", g->dir);
-	snprintf(quoted, sizeof(quoted), "\"%s\"", name);
-	if (!EXPECT(t, cairn_read_file(path, 1 << 26, &text, &n) == 0))
-		return -1;
-	at = memmem(text, n, quoted, strlen(quoted));
-	if (at)
-		offset = strstr(at, "\"data_offsets\":[");
-	if (EXPECT(t, offset && sscanf(offset, "\"data_offsets\":[%zu", &begin) == 1)) {
-		memcpy(text + 8 + RECIPE_HEADER + begin, bytes, count);
-		cairn_tmpfile(t, path, sizeof(path), "model.safetensors", text, n);
-	}
-	free(text);
-	return offset ? 0 : -1;
-}
-
 /* Codes to be kept are refused if one is NaN or has a value that overflows the model's dtype. */
 static void refused_codes(struct cairn_test *t)
 {
@@ -403,7 +360,7 @@ static void refused_codes(struct cairn_test *t)
 			return;
 		if (overwrite(t, &g, rows[i].name, rows[i].bytes, rows[i].count))
 			continue;
-		for (int w = CAIRN_WEIGHTS_PLAIN; w < CAIRN_NUM_WEIGHT_FORMS; w++) {
+		for (int w = CAIRN_WEIGHTS_PLAIN; w <= CAIRN_WEIGHTS_FP8_BLOCKS; w++) {
 			EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, (enum cairn_weights)w,
 						      CAIRN_KV_PLAIN, NULL, NULL) ==
 				  -EINVAL);
