@@ -442,7 +442,7 @@ void cairn_session_close(struct cairn_session *s)
 	cairn_plan_engine_close(s->plans);
 	cairn_tokenizer_free(s->tokenizer);
 	cairn_model_free(s->drafter);
-	cairn_eagle_head_free(s->head);
+	cairn_draft_head_free(s->head);
 	cairn_model_free(s->model);
 	if (s->started)
 		cairn_impl_stop(&s->impl);

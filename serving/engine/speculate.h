@@ -40,7 +40,7 @@ enum cairn_speculate {
 extern const char *const cairn_speculate_names[];
 
 struct cairn_model;
-struct cairn_eagle_head;
+struct cairn_draft_head;
 
 struct cairn_speculation {
 	enum cairn_speculate method;
@@ -55,7 +55,7 @@ struct cairn_speculation {
 	 * EAGLE3: of the engine's model (spec/eagle_head.h), for one engine, which it must outlive. Passes
 	 * are lists of operations then. Not with nano, slices and tap.
 	 */
-	struct cairn_eagle_head *head;
+	struct cairn_draft_head *head;
 	/*
 	 * Draft even where it does not pay. Otherwise the number of drafts of each answer follows from how
 	 * many of them were right and from the measured time of passes, and is often 0.

@@ -11,13 +11,13 @@
 
 #include "conformance/harness.h"
 #include "primitives/base/dtype.h"
-#include "serving/engine/spec/eagle.h"
+#include "serving/engine/spec/eagle_head.h"
 #include "serving/engine/spec/engine_spec_test.h"
 #include "serving/model/safetensors.h"
 #include "serving/tokenizer/tokenizer.h"
 
 static int open_embedded(struct cairn_test *t, struct cairn_impl *impl, struct cairn_model **m,
-			 struct cairn_eagle_head **head)
+			 struct cairn_draft_head **head)
 {
 	char dir[PATH_MAX];
 
@@ -32,22 +32,22 @@ static int open_embedded(struct cairn_test *t, struct cairn_impl *impl, struct c
 	return -1;
 }
 
-static void close_embedded(struct cairn_model *m, struct cairn_eagle_head *head)
+static void close_embedded(struct cairn_model *m, struct cairn_draft_head *head)
 {
-	cairn_eagle_head_free(head);
+	cairn_draft_head_free(head);
 	cairn_model_free(m);
 }
 
 /* ---- results ---- */
 
 /* Runs the target over the tokens, and copies the features of its rows to states. */
-static int features(struct cairn_test *t, struct cairn_model *m, const struct cairn_eagle_head *head,
+static int features(struct cairn_test *t, struct cairn_model *m, const struct cairn_draft_head *head,
 		    const int32_t *tokens, int32_t num, uint16_t *states)
 {
 	const struct cairn_worker_options opt = {
 		.max_batch = 1, .max_rows = 64, .max_context = 64, .num_pages = 8, .page_size = 8,
 		.no_graphs = 1,
-		.decode = CAIRN_DECODE_UNFUSED, .taps = cairn_eagle_head_taps(head),
+		.decode = CAIRN_DECODE_UNFUSED, .taps = &head->taps,
 	};
 	static const struct cairn_sampling greedy = { .top_p = 1 };
 	const int32_t pages[8] = { 3, 1, 7, 0, 2, 4, 6, 5 }, half = opt.taps->width / 2;
@@ -86,7 +86,7 @@ static void golden_logits(struct cairn_test *t)
 	int32_t positions[ROWS], qo[2] = { 0, ROWS }, kv[2] = { 0, 1 }, last = ROWS, all[ROWS], page = 0;
 	const struct cairn_tensor *tokens, *want;
 	const int64_t num = ROWS + 1, shape[2] = { ROWS, 192 };
-	struct cairn_eagle_head *head;
+	struct cairn_draft_head *head;
 	struct cairn_safetensors *st;
 	struct cairn_model *m;
 	struct cairn_impl impl;
@@ -107,7 +107,7 @@ static void golden_logits(struct cairn_test *t)
 	if (EXPECT(t, cairn_safetensors_get(st, "tokens", 1, &num, &tokens) == 0 &&
 		      cairn_safetensors_get(st, "logits", 2, shape, &want) == 0) &&
 	    !features(t, m, head, tokens->data, ROWS + 1, states)) {
-		struct cairn_eagle_pass pass = {
+		struct cairn_draft_pass pass = {
 			.ids = (const int32_t *)tokens->data + 1, .positions = positions,
 			.states = (char *)states,
 			.qo_indptr = qo, .last_rows = all, .logits = logits, .next = (char *)next,
@@ -119,8 +119,8 @@ static void golden_logits(struct cairn_test *t)
 
 		for (int i = 0; i < ROWS; i++)
 			positions[i] = all[i] = i;
-		EXPECT(t, cairn_eagle_head_reserve(head, ROWS, ROWS) == 0);
-		EXPECT(t, cairn_eagle_head_run(head, &pass, NULL) == 0);
+		EXPECT(t, head->ops->reserve(head, ROWS, ROWS) == 0);
+		EXPECT(t, head->ops->run(head, &pass, NULL) == 0);
 		for (int i = 0; i < ROWS; i++) {
 			const float *a = logits + i * 192, *b = (const float *)want->data + i * 192;
 			int best[2] = { 0 };
@@ -227,7 +227,7 @@ static void drafts(struct cairn_test *t)
 	static int32_t prompts[QUESTIONS][96], lens[QUESTIONS];
 	static struct answer want[QUESTIONS], got[QUESTIONS];
 	struct cairn_speculation s = { CAIRN_SPECULATE_OFF, .num_tokens = 3, .always = 1 };
-	struct cairn_eagle_head *head;
+	struct cairn_draft_head *head;
 	struct cairn_model *m;
 	struct cairn_impl impl;
 	double chain, tree;
@@ -282,13 +282,13 @@ static void refused(struct cairn_test *t)
 		{ "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", "num_hidden_layers: only 1" },
 	};
 	char from[PATH_MAX], to[PATH_MAX], dir[PATH_MAX], text[4096], other[4096];
-	struct cairn_eagle_head *head;
+	struct cairn_draft_head *head;
 	struct cairn_model *m, *none;
 	struct cairn_impl impl;
 
 	if (open_embedded(t, &impl, &m, &head))
 		return;
-	cairn_eagle_head_free(head);
+	cairn_draft_head_free(head);
 	snprintf(dir, sizeof(dir), "%.2000s/serving/golden/eagle3_embedded", cairn_data_dir());
 	EXPECT(t, cairn_model_load(&none, &impl, dir, NULL, NULL) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "is an EAGLE-3 head");

@@ -24,7 +24,7 @@
 
 #include "serving/base/clock.h"
 #include "serving/engine/spec/draft_model.h"
-#include "serving/engine/spec/eagle.h"
+#include "serving/engine/spec/head_drafter.h"
 #include "serving/engine/spec/spec_tree.h"
 
 #define MAX_ROWS	256		/* drafted rows of a pass */
@@ -54,7 +54,7 @@ struct engine_spec {
 	struct cost draft;		/* time to draft one token */
 	double tried, right;		/* as in struct answer_spec, of all answers */
 	struct cairn_draft_model *drafter;	/* with DRAFT_MODEL */
-	struct cairn_eagle *eagle;	/* with EAGLE3 */
+	struct cairn_head_drafter *head;	/* with EAGLE3 */
 	int64_t collected;		/* when the last pass was collected */
 	struct cairn_speculation_stats stats;
 };
@@ -177,7 +177,7 @@ int engine_spec_create(struct cairn_engine *e)
 
 const struct cairn_worker_taps *engine_spec_taps(const struct cairn_engine *e)
 {
-	return e->spec && e->spec->opt.head ? cairn_eagle_head_taps(e->spec->opt.head) : NULL;
+	return e->spec && e->spec->opt.head ? &e->spec->opt.head->taps : NULL;
 }
 
 int engine_spec_create_model(struct cairn_engine *e, const struct cairn_worker_options *engine)
@@ -186,8 +186,8 @@ int engine_spec_create_model(struct cairn_engine *e, const struct cairn_worker_o
 
 	if (e->spec && e->spec->opt.method == CAIRN_SPECULATE_EAGLE3) {
 		o.max_batch = e->opt.max_batch;
-		return cairn_eagle_create(&e->spec->eagle, e->spec->opt.head, e->worker, &o,
-					  e->spec->opt.branches);
+		return cairn_head_drafter_create(&e->spec->head, e->spec->opt.head, e->worker, &o,
+						 e->spec->opt.branches);
 	}
 	if (!e->spec || e->spec->opt.method != CAIRN_SPECULATE_DRAFT_MODEL)
 		return 0;
@@ -206,7 +206,7 @@ void engine_spec_destroy(struct engine_spec *s)
 	if (!s)
 		return;
 	cairn_draft_model_destroy(s->drafter);
-	cairn_eagle_destroy(s->eagle);
+	cairn_head_drafter_destroy(s->head);
 	free(s->costs[0]);
 	free(s->costs[1]);
 	free(s);
@@ -315,9 +315,9 @@ static int propose(struct cairn_engine *e, struct cairn_sched_draft *drafts, int
 	*caught_up = 1;
 	if (e->spec->drafter)
 		return cairn_draft_model_propose(e->spec->drafter, drafts, num, caught_up);
-	if (e->spec->eagle)
-		return cairn_eagle_propose(e->spec->eagle, cairn_scheduler_pool(e->scheduler), drafts, num,
-					   caught_up);
+	if (e->spec->head)
+		return cairn_head_drafter_propose(e->spec->head, cairn_scheduler_pool(e->scheduler), drafts,
+						  num, caught_up);
 	for (int32_t i = 0; i < num; i++) {
 		struct cairn_sched_draft *d = &drafts[i];
 
@@ -443,8 +443,8 @@ void engine_spec_end(struct cairn_engine *e, const struct request *r, int32_t in
 {
 	if (e->spec && e->spec->drafter)
 		cairn_draft_model_end(e->spec->drafter, r->handle, index);
-	if (e->spec && e->spec->eagle)
-		cairn_eagle_end(e->spec->eagle, r->handle, index);
+	if (e->spec && e->spec->head)
+		cairn_head_drafter_end(e->spec->head, r->handle, index);
 }
 
 void engine_spec_options(struct cairn_engine *e, struct cairn_scheduler_options *so)
