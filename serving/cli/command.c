@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* command - parses options, loads models and measures memory bandwidth for the subcommands */
 #include "serving/engine/spec/eagle_head.h"
+#include "serving/engine/spec/mtp_head.h"
 #include "serving/cli/command.h"
 #include "serving/plan/plan_engine.h"
 
@@ -411,20 +412,24 @@ static int load_drafter(struct cairn_session *s, const char *dir)
 	return 0;
 }
 
-static int load_head(struct cairn_session *s, const char *dir)
+static int load_head(struct cairn_session *s, int method, const char *dir)
 {
+	const int is_mtp = method == CAIRN_SPECULATE_MTP;
 	double start = cairn_now();
 
-	CAIRN_TRY(cairn_eagle_head_load(&s->head, s->model, dir));
-	fprintf(stderr, "%s: an EAGLE-3 head, loaded in %.2f s\n", dir, cairn_now() - start);
+	if (is_mtp)
+		dir = s->dir;
+	CAIRN_TRY((is_mtp ? cairn_mtp_head_load : cairn_eagle_head_load)(&s->head, s->model, dir));
+	fprintf(stderr, "%s: %s, loaded in %.2f s\n", dir, is_mtp ? "a layer for multi-token prediction" :
+		"an EAGLE-3 head", cairn_now() - start);
 	return 0;
 }
 
 int cairn_session_speculate(struct cairn_session *s, const struct cairn_speculative_options *o,
 			    struct cairn_speculation *speculation)
 {
-	if (o->model && o->method == CAIRN_SPECULATE_EAGLE3)
-		CAIRN_TRY(load_head(s, o->model));
+	if (o->method == CAIRN_SPECULATE_EAGLE3 || o->method == CAIRN_SPECULATE_MTP)
+		CAIRN_TRY(load_head(s, o->method, o->model));
 	else if (o->model)
 		CAIRN_TRY(load_drafter(s, o->model));
 	*speculation = (struct cairn_speculation){

@@ -120,7 +120,7 @@ struct cairn_session {
 	int32_t rank, ranks;	/* tensor parallelism: this rank's share; ranks 0: all. Set before loading */
 	struct cairn_model *model;
 	struct cairn_model *drafter;		/* of --speculative-model, or NULL */
-	struct cairn_draft_head *head;		/* of --speculative-model with eagle3, or NULL */
+	struct cairn_draft_head *head;		/* with --speculative eagle3 or mtp, or NULL */
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
 	char dir[4096];				/* the model's directory; "" with a shape */
 	struct cairn_plan_engine *plans;	/* NULL: none; closed with the session */

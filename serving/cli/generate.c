@@ -53,8 +53,9 @@ static const char usage[] =
 	"  --regex R             the answer matches R, in Rust's syntax\n"
 	"  --speculative METHOD  off; ngram: compute tokens that followed the last ones earlier in the\n"
 	"                        text together with the next token; draft_model: tokens of the model of\n"
-	"                        --speculative-model; eagle3: of the EAGLE-3 head there. The answer is\n"
-	"                        that of off (off)\n"
+	"                        --speculative-model; eagle3: of the EAGLE-3 head there; mtp: of the\n"
+	"                        layer for multi-token prediction that a DeepSeek-V3 checkpoint stores\n"
+	"                        after its last one. The answer is that of off (off)\n"
 	"  --speculative-model DIR       checkpoint of a smaller model with the same tokenizer, or of an\n"
 	"                                EAGLE-3 head for the model\n"
 	"  --num-speculative-tokens N    maximum drafts of a step, 1 to 16 (5)\n"
@@ -155,6 +156,8 @@ static int parse(int argc, char **argv, struct generate_options *o)
 		return cairn_error(EINVAL, "--json: not with --speculative; cairn bench writes its records");
 	if (o->shape && o->speculative.model)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
+	if (o->shape && o->speculative.method == CAIRN_SPECULATE_MTP)
+		return cairn_error(EINVAL, "--speculative: mtp excludes --shape, which has no such layer");
 	if (o->shape && (o->common.model || o->prompt || o->prompt_file))
 		return cairn_error(EINVAL,
 				   "--shape: has random weights and no tokenizer, and excludes --model "

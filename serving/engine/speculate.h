@@ -33,10 +33,12 @@ enum cairn_speculate {
 	CAIRN_SPECULATE_NGRAM,		/* what followed the last tokens where they occurred before */
 	CAIRN_SPECULATE_DRAFT_MODEL,	/* the most likely tokens of a smaller model */
 	CAIRN_SPECULATE_EAGLE3,		/* the most likely tokens of an EAGLE-3 head */
+	CAIRN_SPECULATE_MTP,		/* those of the model's layer for multi-token prediction */
 	CAIRN_SPECULATE_CALLER,		/* a function of the caller */
 };
 
-/* Names of the methods that have options of a command: "off", "ngram", "draft_model", "eagle3", NULL. */
+/* Names of the methods that have options of a command: "off", "ngram", "draft_model", "eagle3", "mtp",
+ * NULL. */
 extern const char *const cairn_speculate_names[];
 
 struct cairn_model;
@@ -52,8 +54,8 @@ struct cairn_speculation {
 	 */
 	struct cairn_model *model;
 	/*
-	 * EAGLE3: of the engine's model (spec/eagle_head.h), for one engine, which it must outlive. Passes
-	 * are lists of operations then. Not with nano, slices and tap.
+	 * EAGLE3, MTP: of the engine's model (spec/eagle_head.h, spec/mtp_head.h), for one engine, which it
+	 * must outlive. Passes are lists of operations then. Not with nano, slices and tap.
 	 */
 	struct cairn_draft_head *head;
 	/*

@@ -592,6 +592,10 @@ static int run_embedding(struct walk *w, const struct cairn_graph_op *op)
 	const struct cairn_model_config *c = &w->m->config;
 	uint64_t scale = 0;	/* wide enough for any dtype */
 
+	if (w->b->inputs)
+		return CAIRN_TABLE(w->m->impl, mem_copy, at(w, op->out[0]), w->b->inputs,
+				   (size_t)w->b->num_rows * row_bytes(w, &w->g->values[op->out[0]]),
+				   CAIRN_COPY_ON_DEVICE, w->stream);
 	cairn_store(&scale, w->m->dtype, 0, c->embed_scale ? sqrt(c->hidden_size) : 0);
 	return run_rows(w, op, weight_at(w, op, 0), c->vocab_size, w->b->ids,
 			(float)cairn_load(&scale, w->m->dtype, 0));
@@ -739,6 +743,29 @@ static int run_taps(const struct walk *w, int32_t o)
 	return 0;
 }
 
+/*
+ * Copies the residual stream of all rows to the caller's memory, and normalises it as for the output matrix.
+ * o: the first operation of the head, which picks rows of the last half layer's output, if that must still be
+ * added to the stream, and then of the stream.
+ */
+static int keep_states(const struct walk *w, int32_t o)
+{
+	const struct cairn_graph_op *op = &w->g->ops[o];
+	const int adds = op[1].kind == CAIRN_OP_PICK_ROWS;
+	const int32_t stream = op[adds].in[0];
+	struct cairn_rmsnorm_args args = {
+		.size = sizeof(args), .out = w->b->normed, .residual = adds ? w->b->states : NULL,
+		.x = adds ? at(w, op->in[0]) : w->b->states,
+		.weight = cairn_model_weight(w->m, 0, CAIRN_W_FINAL_NORM), .rows = w->b->num_rows,
+		.dim = width_of(w, stream), .dtype = w->m->dtype, .eps = (float)w->m->config.rms_norm_eps,
+		.weight_offset = (float)w->m->config.norm_offset,
+	};
+
+	CAIRN_TRY(CAIRN_TABLE(w->m->impl, mem_copy, w->b->states, at(w, stream), (size_t)w->b->num_rows *
+			      row_bytes(w, &w->g->values[stream]), CAIRN_COPY_ON_DEVICE, w->stream));
+	return CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
+}
+
 int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, const struct cairn_batch *b,
 		  void *stream)
 {
@@ -752,6 +779,8 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 
+		if (b->states && op->block == CAIRN_BLOCK_HEAD && g->ops[o - 1].block != CAIRN_BLOCK_HEAD)
+			CAIRN_TRY(keep_states(&w, o));
 		if (op->block == CAIRN_BLOCK_HEAD && !b->num_logits)
 			break;
 		if (b->on_layer && op->block == CAIRN_BLOCK_MLP && g->ops[o - 1].block == CAIRN_BLOCK_ATTN)

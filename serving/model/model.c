@@ -31,12 +31,13 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 	return cairn_error(-ret, "%s: %s: %s", impl->name, what, copy);
 }
 
-/* Whose share of a model to make. */
+/* What to make of a checkpoint: the share of one of the ranks, or the layer for multi-token prediction. */
 struct share {
 	int32_t rank, ranks;
+	int mtp;
 };
 
-static const struct share whole = { 0, 1 };
+static const struct share whole = { 0, 1, 0 };
 
 /*
  * Creates a model with its graph, dimensions and layout, but without weights. impl may be NULL. c: the config
@@ -428,6 +429,8 @@ static int load_share(struct cairn_model **out, const struct cairn_impl *impl, c
 	if (config.draft_vocab_size)
 		return cairn_error(EINVAL, "%s/config.json: architectures: is an EAGLE-3 head, which drafts "
 				   "for a model and is none", dir);
+	if (share.mtp)
+		CAIRN_TRY(cairn_model_config_mtp(dir, &config));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
 	ret = describe(&m, impl, dir, &config, share, weights, kv);
@@ -436,7 +439,7 @@ static int load_share(struct cairn_model **out, const struct cairn_impl *impl, c
 	l.requantised = calloc((size_t)config.num_hidden_layers, CAIRN_NUM_WEIGHTS);
 	ret = l.requantised ? cairn_model_each_part(m, check_part, &l) :
 	      cairn_error(ENOMEM, "model: no memory");
-	if (!ret)
+	if (!ret && !share.mtp)
 		ret = cairn_model_check_layers(&config, dir, st);
 	if (!ret)	/* last, because a config that contradicts the weights is the better error */
 		ret = cairn_forward_check(m, dir);
@@ -474,11 +477,19 @@ int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *imp
 			  int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
 			  cairn_progress progress, void *ctx)
 {
-	const struct share share = { rank, ranks };
+	const struct share share = { rank, ranks, 0 };
 
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
 	return load_share(out, impl, dir, share, weights, kv, progress, ctx);
+}
+
+int cairn_model_load_mtp(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			 enum cairn_weights weights, cairn_progress progress, void *ctx)
+{
+	const struct share share = { 0, 1, 1 };
+
+	return load_share(out, impl, dir, share, weights, CAIRN_KV_PLAIN, progress, ctx);
 }
 
 static int fill_constant(struct cairn_model *m, const struct cairn_part *p, const char *name,
@@ -619,5 +630,5 @@ int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *i
 			    const struct cairn_model_config *config, int32_t ranks,
 			    enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
-	return random_share(out, impl, config, (struct share){ 0, ranks }, weights, kv, seed);
+	return random_share(out, impl, config, (struct share){ 0, ranks, 0 }, weights, kv, seed);
 }

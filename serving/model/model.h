@@ -143,6 +143,14 @@ int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *imp
 			  int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
 			  cairn_progress progress, void *ctx);
 /*
+ * Loads the layer for multi-token prediction of a DeepSeek-V3 checkpoint, model.layers.N after the last one,
+ * as a model of one layer: its embeddings are embed_tokens of the layer, its last norm and its output matrix
+ * those of shared_head, and EH_PROJ, E_NORM and H_NORM are eh_proj, enorm and hnorm. All these tensors must
+ * be there. serving/engine/spec/mtp_head.h runs it.
+ */
+int cairn_model_load_mtp(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			 enum cairn_weights weights, cairn_progress progress, void *ctx);
+/*
  * Checks without a table that a checkpoint is complete and fits its config.json: each tensor is present with
  * the right shape and a supported type, and no layers beyond those of the config are stored. Does not read
  * values.

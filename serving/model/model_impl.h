@@ -10,7 +10,8 @@
 
 /* The condition under which a model, or a layer, has a part. */
 enum cairn_present {
-	CAIRN_ALWAYS, CAIRN_UNTIED,
+	CAIRN_ALWAYS, CAIRN_BODY, CAIRN_UNTIED,			/* BODY: not a layer alone */
+	CAIRN_MTP,						/* a layer for multi-token prediction */
 	CAIRN_HEADS, CAIRN_QKV_BIAS, CAIRN_O_BIAS,		/* attention that is not latent */
 	CAIRN_HEAD_NORMS,
 	/* Norms per layer; the two conventions share tensor names that mean different norms. */
@@ -34,7 +35,7 @@ struct cairn_part {
 int cairn_model_check_table(const struct cairn_model *m, const char *dir);
 /*
  * Refuses a checkpoint that stores more layers than the config has. Layers for multi-token prediction
- * (num_nextn_predict_layers) follow the others; they are allowed and not used.
+ * (num_nextn_predict_layers) follow the others; they are allowed, and not read (cairn_model_load_mtp()).
  */
 int cairn_model_check_layers(const struct cairn_model_config *config, const char *dir,
 			     const struct cairn_safetensors *st);

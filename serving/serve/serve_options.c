@@ -43,7 +43,7 @@ static const char usage[] =
 	"  --repeatable           the same request gets the same bits whatever runs beside it, until the\n"
 	"                         worker is restarted; slower: prompts are computed one by one, answers\n"
 	"                         are not cached; excludes --prefix-cache token\n"
-	"  --speculative METHOD   off, ngram, draft_model, eagle3: see generate (off)\n"
+	"  --speculative METHOD   off, ngram, draft_model, eagle3, mtp: see generate (off)\n"
 	"  --speculative-model DIR, --num-speculative-tokens N, --prompt-lookup-max N,\n"
 	"  --prompt-lookup-min N, --speculative-branches N, --speculative-tree-rows N\n"
 	"                         see generate (none, 5, 4, 2, 1, depth times branches)\n"
@@ -166,6 +166,8 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		return cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
 	if (o->shape && o->speculative.model)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
+	if (o->shape && o->speculative.method == CAIRN_SPECULATE_MTP)
+		return cairn_error(EINVAL, "--speculative: mtp excludes --shape, which has no such layer");
 	if (o->attention.workers && (o->plan || o->host_pages || o->common.tp > 1))
 		return cairn_error(EINVAL, "--attention-workers: excludes %s", o->plan ? "--plan" :
 				   o->host_pages ? "--host-pages" : "--tp");

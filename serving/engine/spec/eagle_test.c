@@ -11,6 +11,7 @@
 
 #include "conformance/harness.h"
 #include "primitives/base/dtype.h"
+#include "serving/engine/spec/draft_head_test.h"
 #include "serving/engine/spec/eagle_head.h"
 #include "serving/engine/spec/engine_spec_test.h"
 #include "serving/model/safetensors.h"
@@ -40,41 +41,6 @@ static void close_embedded(struct cairn_model *m, struct cairn_draft_head *head)
 
 /* ---- results ---- */
 
-/* Runs the target over the tokens, and copies the features of its rows to states. */
-static int features(struct cairn_test *t, struct cairn_model *m, const struct cairn_draft_head *head,
-		    const int32_t *tokens, int32_t num, uint16_t *states)
-{
-	const struct cairn_worker_options opt = {
-		.max_batch = 1, .max_rows = 64, .max_context = 64, .num_pages = 8, .page_size = 8,
-		.no_graphs = 1,
-		.decode = CAIRN_DECODE_UNFUSED, .taps = &head->taps,
-	};
-	static const struct cairn_sampling greedy = { .top_p = 1 };
-	const int32_t pages[8] = { 3, 1, 7, 0, 2, 4, 6, 5 }, half = opt.taps->width / 2;
-	const struct cairn_kv_store *f;
-	struct cairn_worker_result result;
-	struct cairn_worker_part part = {
-		.ids = tokens, .follows = -1, .num_rows = num, .pages = pages, .num_pages = 8,
-		.draw = &greedy,
-	};
-	struct cairn_worker *w;
-
-	if (!EXPECT(t, cairn_worker_create(&w, m, &opt) == 0))
-		return -1;
-	cairn_worker_begin(w);
-	cairn_worker_add(w, &part);
-	EXPECT(t, cairn_worker_launch(w) == 0 && cairn_worker_collect(w, &result) == 0);
-	f = cairn_worker_features(w);
-	for (int32_t i = 0; i < num; i++) {
-		const char *at = f->base + (size_t)(pages[i / 8] * 8 + i % 8) * (size_t)half * 2;
-
-		memcpy(states + i * 2 * half, at, (size_t)half * 2);
-		memcpy(states + i * 2 * half + half, at + f->v_offset, (size_t)half * 2);
-	}
-	cairn_worker_destroy(w);
-	return 0;
-}
-
 /*
  * The logits of the head, as JAX computes them in f32 from the stored weights; the target and the head run in
  * bf16 here. Some sixty values in a row are rounded, each by at most 2^-9 of itself: for logits of up to 20
@@ -83,7 +49,6 @@ static int features(struct cairn_test *t, struct cairn_model *m, const struct ca
 static void golden_logits(struct cairn_test *t)
 {
 	enum { ROWS = 39 };
-	int32_t positions[ROWS], qo[2] = { 0, ROWS }, kv[2] = { 0, 1 }, last = ROWS, all[ROWS], page = 0;
 	const struct cairn_tensor *tokens, *want;
 	const int64_t num = ROWS + 1, shape[2] = { ROWS, 192 };
 	struct cairn_draft_head *head;
@@ -91,7 +56,6 @@ static void golden_logits(struct cairn_test *t)
 	struct cairn_model *m;
 	struct cairn_impl impl;
 	char path[PATH_MAX];
-	static uint16_t states[(ROWS + 1) * 64], next[ROWS * 64], keys[2][ROWS * 64];
 	static float logits[ROWS * 192];
 	double worst = 0, sum = 0;
 	int agree = 0;
@@ -105,22 +69,8 @@ static void golden_logits(struct cairn_test *t)
 		return;
 	}
 	if (EXPECT(t, cairn_safetensors_get(st, "tokens", 1, &num, &tokens) == 0 &&
-		      cairn_safetensors_get(st, "logits", 2, shape, &want) == 0) &&
-	    !features(t, m, head, tokens->data, ROWS + 1, states)) {
-		struct cairn_draft_pass pass = {
-			.ids = (const int32_t *)tokens->data + 1, .positions = positions,
-			.states = (char *)states,
-			.qo_indptr = qo, .last_rows = all, .logits = logits, .next = (char *)next,
-			.num_rows = ROWS, .max_qo_len = ROWS, .num_last = ROWS,
-			.kv = { .k_pages = keys[0], .v_pages = keys[1], .indptr = kv, .indices = &page,
-				.last_page_len = &last, .num_pages = 1, .page_size = ROWS, .batch = 1,
-				.max_len = ROWS },
-		};
-
-		for (int i = 0; i < ROWS; i++)
-			positions[i] = all[i] = i;
-		EXPECT(t, head->ops->reserve(head, ROWS, ROWS) == 0);
-		EXPECT(t, head->ops->run(head, &pass, NULL) == 0);
+		      cairn_safetensors_get(st, "logits", 2, shape, &want) == 0)) {
+		head_logits(t, m, head, tokens->data, ROWS + 1, logits);
 		for (int i = 0; i < ROWS; i++) {
 			const float *a = logits + i * 192, *b = (const float *)want->data + i * 192;
 			int best[2] = { 0 };
@@ -261,6 +211,7 @@ static void random_requests(struct cairn_test *t)
 		free(c);
 		return;
 	}
+	c->method = CAIRN_SPECULATE_EAGLE3;
 	crowd_rounds(t, c, 1);
 	c->branches = 3;
 	crowd_rounds(t, c, 1);

@@ -38,7 +38,7 @@
 #define TRIALS		3		/* steps with drafts after a pause */
 #define MAX_IDLE	48		/* steps without a proposal before a pause */
 
-const char *const cairn_speculate_names[] = { "off", "ngram", "draft_model", "eagle3", NULL };
+const char *const cairn_speculate_names[] = { "off", "ngram", "draft_model", "eagle3", "mtp", NULL };
 
 /* The time of passes of one number of rows. */
 struct cost {
@@ -54,7 +54,7 @@ struct engine_spec {
 	struct cost draft;		/* time to draft one token */
 	double tried, right;		/* as in struct answer_spec, of all answers */
 	struct cairn_draft_model *drafter;	/* with DRAFT_MODEL */
-	struct cairn_head_drafter *head;	/* with EAGLE3 */
+	struct cairn_head_drafter *head;	/* with EAGLE3 or MTP */
 	int64_t collected;		/* when the last pass was collected */
 	struct cairn_speculation_stats stats;
 };
@@ -97,6 +97,11 @@ static int check_trees(const struct cairn_engine *e, const struct cairn_speculat
 	return 0;
 }
 
+static int has_head(const struct cairn_speculation *o)
+{
+	return o->method == CAIRN_SPECULATE_EAGLE3 || o->method == CAIRN_SPECULATE_MTP;
+}
+
 static int check_options(const struct cairn_engine *e, struct cairn_speculation *o)
 {
 	if (o->method < CAIRN_SPECULATE_OFF || o->method > CAIRN_SPECULATE_CALLER)
@@ -123,11 +128,12 @@ static int check_options(const struct cairn_engine *e, struct cairn_speculation 
 	if (o->method == CAIRN_SPECULATE_DRAFT_MODEL && (!o->model || o->model->impl != e->impl))
 		return cairn_error(EINVAL, "engine: speculative_model: %s", !o->model ? "there is none" :
 				   "is on another table");
-	if (o->method == CAIRN_SPECULATE_EAGLE3 && !o->head)
-		return cairn_error(EINVAL, "engine: speculative_model: there is no EAGLE-3 head");
-	if (o->method == CAIRN_SPECULATE_EAGLE3 && (e->opt.nano || e->opt.slices || e->opt.tap))
-		return cairn_error(EINVAL, "engine: speculative: eagle3 does not go with nano, slices and "
-				   "tap");
+	if (has_head(o) && !o->head)
+		return cairn_error(EINVAL, "engine: speculative: %s has no head",
+				   cairn_speculate_names[o->method]);
+	if (has_head(o) && (e->opt.nano || e->opt.slices || e->opt.tap))
+		return cairn_error(EINVAL, "engine: speculative: %s does not go with nano, slices and tap",
+				   cairn_speculate_names[o->method]);
 	if (!e->can_score)
 		return cairn_error(EOPNOTSUPP, "engine: speculative: %s has no operation list for this model",
 				   e->impl->name);
@@ -184,7 +190,7 @@ int engine_spec_create_model(struct cairn_engine *e, const struct cairn_worker_o
 {
 	struct cairn_worker_options o = *engine;
 
-	if (e->spec && e->spec->opt.method == CAIRN_SPECULATE_EAGLE3) {
+	if (e->spec && has_head(&e->spec->opt)) {
 		o.max_batch = e->opt.max_batch;
 		return cairn_head_drafter_create(&e->spec->head, e->spec->opt.head, e->worker, &o,
 						 e->spec->opt.branches);
