@@ -37,6 +37,9 @@ static const char usage[] =
 	"  --impl NAME|PATH      cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N            CUDA device (0)\n"
 	"  --tp N                tensor parallelism over N processes, on CUDA devices --device and up (1)\n"
+	"  --cp N                context parallelism: N processes with all weights share the rows of a\n"
+	"                        pass, and the heads for attention; for long prompts. N must divide the\n"
+	"                        KV heads; not for latent attention; excludes --tp (1)\n"
 	"  --collective-timeout S        how long a rank may be silent before all of them end (5)\n"
 	"  --model DIR           Hugging Face checkpoint (the embedded model)\n"
 	"  --prompt TEXT         the prompt\n"
@@ -164,8 +167,8 @@ static int parse(int argc, char **argv, struct generate_options *o)
 				   "and prompts of text");
 	if (o->slices && o->common.decode != CAIRN_DECODE_UNFUSED)
 		return cairn_error(EINVAL, "--slices: needs --decode unfused");
-	if (o->attention.workers && (o->common.tp > 1 || o->plan))
-		return cairn_error(EINVAL, "--attention-workers: excludes --tp and --plan");
+	if (o->attention.workers && (cairn_num_ranks(&o->common) > 1 || o->plan))
+		return cairn_error(EINVAL, "--attention-workers: excludes --tp, --cp and --plan");
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, o->slices));
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
 		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give only one");

@@ -664,7 +664,7 @@ static void constrained(struct cairn_test *t)
 	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "a", "--json-schema", "/nowhere") == 2);
 	EXPECT_CONTAINS(t, out, "--json-schema: /nowhere: ");
 	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--regex", "a", "--ignore-eos") == 2);
-	EXPECT_CONTAINS(t, out, "--regex: excludes --shape, --ignore-eos, --tp and --attention-workers");
+	EXPECT_CONTAINS(t, out, "--regex: excludes --shape, --ignore-eos, --tp, --cp and --attention-");
 }
 
 static const struct cairn_unit units[] = {

@@ -70,6 +70,7 @@ int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m
 {
 	struct cairn_pass_sizes sizes = forward_sizes(m, max_rows, max_logits);
 	struct cairn_scratch *s;
+	int64_t bytes;
 	void *p;
 	int ret;
 
@@ -79,19 +80,23 @@ int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return cairn_error(ENOMEM, "scratch: no memory");
+	s->model = m;
+	s->max_rows = max_rows;
+	s->max_logits = max_logits;
 	ret = cairn_buffers_place(&s->buffers, m->graph, &sizes);
+	bytes = s->buffers.bytes;
+	if (!ret && m->context_ranks > 1)
+		ret = forward_context_create(s, &bytes);
 	if (!ret)
-		ret = CAIRN_TABLE(m->impl, mem_alloc, &p, (size_t)s->buffers.bytes);
+		ret = CAIRN_TABLE(m->impl, mem_alloc, &p, (size_t)bytes);
 	if (ret) {
+		forward_context_destroy(s);
 		cairn_buffers_free(&s->buffers);
 		free(s);
 		return ret;
 	}
-	s->model = m;
-	s->max_rows = max_rows;
-	s->max_logits = max_logits;
 	s->base = p;
-	s->bytes = (size_t)s->buffers.bytes;
+	s->bytes = (size_t)bytes;
 	*out = s;
 	return 0;
 }
@@ -117,6 +122,7 @@ void cairn_scratch_destroy(struct cairn_scratch *s)
 		free_room(s, &s->attn[i]);
 	free_room(s, &s->moe);
 	s->model->impl->mem_free(s->base);
+	forward_context_destroy(s);
 	cairn_buffers_free(&s->buffers);
 	free(s);
 }
@@ -697,6 +703,8 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 	};
 
 	CAIRN_TRY(forward_check_batch(s, b));
+	if (s->context)
+		return forward_context_reserve(s, kv, b, stream, moved);
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 
@@ -775,6 +783,8 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 	};
 
 	CAIRN_TRY(forward_check_batch(s, b));
+	if (s->context)
+		return forward_context(s, kv, b, stream);
 	CAIRN_TRY(forward_zero_counters(&w));
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];

@@ -93,6 +93,14 @@ enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cai
 /* Makes *c, the config of the whole model, that of one rank's share; *kv_shares: see struct cairn_model. */
 int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks,
 			     int32_t *kv_shares);
+/* Returns how many ranks of context parallelism have a part of the KV heads. */
+static inline int32_t cairn_model_context_ranks(const struct cairn_model *m)
+{
+	return m->context_ranks > 1 ? m->context_ranks : 1;
+}
+
+/* Refuses a number of ranks of context parallelism. */
+int cairn_model_check_context(const struct cairn_model_config *c, const char *dir, int32_t ranks);
 /*
  * Returns the columns of the whole matrix if a rank has some columns of w, and 8-bit weights have a scale for
  * each row, so that a scale belongs to columns of all ranks; else 0.

@@ -23,6 +23,8 @@ static const char usage[] =
 	"  --device N             CUDA device (0)\n"
 	"  --tp N                 tensor parallelism over N processes, on CUDA devices --device and up;\n"
 	"                         excludes --plan (1)\n"
+	"  --cp N                 context parallelism over N processes: see generate; excludes --tp and\n"
+	"                         --plan (1)\n"
 	"  --collective-timeout S how long a rank may be silent before all of them are restarted (5)\n"
 	"  --batch N              sequences running at once (64)\n"
 	"  --max-context N        tokens of one sequence, prompt and answer (the model's limit)\n"
@@ -168,9 +170,9 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
 	if (o->shape && o->speculative.method == CAIRN_SPECULATE_MTP)
 		return cairn_error(EINVAL, "--speculative: mtp excludes --shape, which has no such layer");
-	if (o->attention.workers && (o->plan || o->host_pages || o->common.tp > 1))
+	if (o->attention.workers && (o->plan || o->host_pages || cairn_num_ranks(&o->common) > 1))
 		return cairn_error(EINVAL, "--attention-workers: excludes %s", o->plan ? "--plan" :
-				   o->host_pages ? "--host-pages" : "--tp");
+				   o->host_pages ? "--host-pages" : cairn_ranks_option(&o->common));
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, NULL));
 	if (o->disk_pages && !o->host_pages)
 		return cairn_error(EINVAL, "--disk-pages: needs --host-pages, which evicts pages to disk");

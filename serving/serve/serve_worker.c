@@ -233,7 +233,7 @@ static int prepare_grammar(struct worker *w, const struct cairn_serve_options *o
 
 	if (w->tp || o->attention.workers) {
 		snprintf(w->no_grammar, sizeof(w->no_grammar), "structured_outputs: not supported with %s",
-			 w->tp ? "--tp" : "--attention-workers");
+			 w->tp ? cairn_ranks_option(&o->common) : "--attention-workers");
 		return 0;
 	}
 	cairn_serve_dir(o, dir, sizeof(dir));

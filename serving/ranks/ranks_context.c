@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * ranks_context - context parallelism: a pass whose rows are shared out among ranks that have all weights
+ *
+ *   rows of a rank, all heads      embedding, norms, products, rotation, MLP or experts
+ *        | all_to_all: q, k and v of the rank's heads, of all rows
+ *   all rows, heads of a rank      kv_append, attention
+ *        | all_to_all back
+ *   rows of a rank, all heads      the output product, and so on
+ *        | all_to_all: the hidden states of all rows, after the last layer
+ *   all rows, on every rank        the last norm and the logits of the rows that want them
+ *
+ * This is the head exchange of DeepSpeed Ulysses (Jacobs et al. 2023, section 3). Rank r has rows r * each ..
+ * of the pass, where each = rows / ranks, rounded up; the last ranks may have fewer rows, or none, and send
+ * what is in their memory in the place of missing rows. A rank's cache holds the keys and values of its heads
+ * of all tokens, so every rank attends to whole texts and has as much work as the others, causal or not. No
+ * sum crosses ranks: on tables whose operations compute rows and heads independently of each other, all bits
+ * are those of one rank.
+ */
+#include "serving/model/forward_impl.h"
+#include "serving/model/model_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+#define MOST_BYTES	65536	/* all_to_all moves rows of at most so many bytes */
+
+/* What a scratch has in addition. */
+struct context_room {
+	struct cairn_model share;	/* the model with the heads of this rank */
+	/* own memory of the activations of all rows: before and after attention, and before the last norm */
+	struct cairn_buffers heads, head;
+	int64_t at;			/* of that memory, in the scratch's */
+};
+
+struct context {
+	const struct cairn_model *m;
+	const struct context_room *room;
+	struct cairn_batch mine;	/* the rows of this rank */
+	struct walk rows, heads, head;
+	int32_t each;			/* rows of a rank; some have fewer */
+};
+
+int cairn_model_check_context(const struct cairn_model_config *c, const char *dir, int32_t ranks)
+{
+	if (c->latent.kv_lora_rank)
+		return cairn_error(EOPNOTSUPP, "%s/config.json: kv_lora_rank: context parallelism exchanges "
+				   "heads of keys, and latent attention has none", dir);
+	if (c->num_key_value_heads % ranks)
+		return cairn_error(EOPNOTSUPP, "%s/config.json: num_key_value_heads: %d is not divisible "
+				   "among %d ranks of context parallelism", dir, c->num_key_value_heads,
+				   ranks);
+	return 0;
+}
+
+static int64_t row_bytes(const struct cairn_model *m, enum cairn_dim width)
+{
+	return (int64_t)m->dims[width] * (int64_t)cairn_dtype_bytes(m->dtype);
+}
+
+/* ---- the scratch ---- */
+
+static int32_t rows_of_each(const struct cairn_model *m, int32_t rows)
+{
+	return (rows + m->context_ranks - 1) / m->context_ranks;
+}
+
+static void make_share(struct cairn_model *share, const struct cairn_model *m)
+{
+	const int32_t ranks = m->context_ranks;
+
+	*share = *m;
+	share->context_ranks = 1;
+	share->config.num_attention_heads /= ranks;
+	share->config.num_key_value_heads /= ranks;
+	share->dims[CAIRN_D_Q] /= ranks;
+	share->dims[CAIRN_D_KV] /= ranks;
+	share->dims[CAIRN_D_QKV] /= ranks;
+	share->dims[CAIRN_D_ATTN] /= ranks;
+}
+
+static const struct cairn_graph_op *first_of_head(const struct cairn_op_graph *g)
+{
+	int32_t o = 0;
+
+	while (g->ops[o].block != CAIRN_BLOCK_HEAD)
+		o++;
+	return &g->ops[o];
+}
+
+/* Returns whether the last half layer's output must still be added to the residual stream. */
+static int head_adds(const struct cairn_graph_op *first)
+{
+	return first[1].kind == CAIRN_OP_PICK_ROWS;
+}
+
+static void place(struct context_room *room, const struct cairn_model *m)
+{
+	const struct cairn_op_graph *g = m->graph;
+	const struct cairn_graph_op *first = first_of_head(g);
+	const int adds = head_adds(first);
+
+	for (int32_t v = 0; v < g->num_values; v++)
+		room->heads.offset[v] = room->head.offset[v] = -1;
+	for (int32_t i = 0; i < g->num_attn; i++) {
+		const struct cairn_graph_op *attn = &g->ops[g->attn[i]];
+
+		room->heads.offset[g->values[attn->in[0]].storage] = 0;
+		room->heads.offset[g->values[attn->out[0]].storage] = row_bytes(&room->share, CAIRN_D_QKV);
+	}
+	room->head.offset[g->values[first[adds].in[0]].storage] = 0;
+	if (adds)
+		room->head.offset[g->values[first->in[0]].storage] = row_bytes(m, CAIRN_D_HIDDEN);
+}
+
+int forward_context_create(struct cairn_scratch *s, int64_t *bytes)
+{
+	const struct cairn_model *m = s->model;
+	const size_t values = (size_t)m->graph->num_values;
+	struct context_room *room = calloc(1, sizeof(*room));
+	int64_t heads, head;
+
+	s->context = room;
+	if (!room)
+		return cairn_error(ENOMEM, "scratch: no memory");
+	room->heads.offset = malloc(values * sizeof(*room->heads.offset));
+	room->head.offset = malloc(values * sizeof(*room->head.offset));
+	if (!room->heads.offset || !room->head.offset)
+		return cairn_error(ENOMEM, "scratch: no memory");
+	make_share(&room->share, m);
+	place(room, m);
+	heads = row_bytes(&room->share, CAIRN_D_QKV) + row_bytes(&room->share, CAIRN_D_ATTN);
+	head = 2 * row_bytes(m, CAIRN_D_HIDDEN);
+	room->at = (*bytes + CAIRN_BUFFER_ALIGNMENT - 1) / CAIRN_BUFFER_ALIGNMENT * CAIRN_BUFFER_ALIGNMENT;
+	*bytes = room->at + m->context_ranks * rows_of_each(m, s->max_rows) * (heads > head ? heads : head);
+	return 0;
+}
+
+void forward_context_destroy(struct cairn_scratch *s)
+{
+	if (!s->context)
+		return;
+	cairn_buffers_free(&s->context->heads);
+	cairn_buffers_free(&s->context->head);
+	free(s->context);
+}
+
+/* ---- exchanges ---- */
+
+/* Gives every rank its heads of `width` of this rank's rows, `at` elements after the begin of each row. */
+static int to_heads(const struct context *c, const struct cairn_graph_op *op, enum cairn_dim width,
+		    int64_t *at)
+{
+	const int64_t share = row_bytes(&c->room->share, width);
+	const int64_t stride = row_bytes(&c->room->share, CAIRN_D_QKV);
+	const struct cairn_all_to_all_args args = {
+		.size = sizeof(args), .out = forward_at(&c->heads, op->in[0]) + *at,
+		.x = forward_at(&c->rows, op->in[0]) + *at * c->m->context_ranks,
+		.out_block = c->each * stride, .out_stride = stride, .x_block = share,
+		.x_stride = row_bytes(c->m, CAIRN_D_QKV), .rows = c->each, .row_bytes = (int32_t)share,
+	};
+
+	*at += share;
+	return CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream);
+}
+
+static int heads_of_all(const struct context *c, const struct cairn_graph_op *op)
+{
+	int64_t at = 0;
+
+	CAIRN_TRY(to_heads(c, op, CAIRN_D_Q, &at));
+	CAIRN_TRY(to_heads(c, op, CAIRN_D_KV, &at));
+	return to_heads(c, op, CAIRN_D_KV, &at);
+}
+
+/* The way back: every rank gets all heads of its rows. */
+static int rows_of_all(const struct context *c, const struct cairn_graph_op *op)
+{
+	const int64_t share = row_bytes(&c->room->share, CAIRN_D_ATTN);
+	const struct cairn_all_to_all_args args = {
+		.size = sizeof(args), .out = forward_at(&c->rows, op->out[0]),
+		.x = forward_at(&c->heads, op->out[0]), .out_block = share,
+		.out_stride = share * c->m->context_ranks, .x_block = c->each * share, .x_stride = share,
+		.rows = c->each, .row_bytes = (int32_t)share,
+	};
+
+	return CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream);
+}
+
+/* Gives every rank the rows of all ranks. */
+static int gather(const struct context *c, int32_t value)
+{
+	const int64_t row = row_bytes(c->m, CAIRN_D_HIDDEN);
+	struct cairn_all_to_all_args args = {
+		.size = sizeof(args), .out_block = c->each * row, .out_stride = row, .x_stride = row,
+		.rows = c->each,
+	};
+
+	for (int64_t first = 0; first < row; first += MOST_BYTES) {
+		args.out = forward_at(&c->head, value) + first;
+		args.x = forward_at(&c->rows, value) + first;
+		args.row_bytes = (int32_t)(row - first < MOST_BYTES ? row - first : MOST_BYTES);
+		CAIRN_TRY(CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream));
+	}
+	return 0;
+}
+
+/* The second piece of memory begins where missing rows of the first one would be: the order matters. */
+static int gather_states(const struct context *c)
+{
+	const struct cairn_graph_op *first = first_of_head(c->m->graph);
+	const int adds = head_adds(first);
+
+	CAIRN_TRY(gather(c, first[adds].in[0]));
+	return adds ? gather(c, first->in[0]) : 0;
+}
+
+/* ---- the pass ---- */
+
+static int run_op(struct context *c, const struct cairn_graph_op *op)
+{
+	const int asking = c->rows.asking;
+
+	switch (op->kind) {
+	case CAIRN_OP_KV_APPEND:
+		if (!asking)
+			CAIRN_TRY(heads_of_all(c, op));
+		return forward_run_op(&c->heads, op);
+	case CAIRN_OP_ATTN:
+		CAIRN_TRY(forward_run_op(&c->heads, op));
+		return asking ? 0 : rows_of_all(c, op);
+	default:
+		break;
+	}
+	if (op->block == CAIRN_BLOCK_HEAD)
+		return forward_run_op(&c->head, op);
+	return c->mine.num_rows ? forward_run_op(&c->rows, op) : 0;
+}
+
+static void begin(struct context *c, struct cairn_scratch *s, const struct cairn_kv_store *kv,
+		  const struct cairn_batch *b, void *stream, int asking)
+{
+	const struct context_room *room = s->context;
+	const struct cairn_model *m = s->model;
+	struct walk w = {
+		.m = m, .g = m->graph, .s = s, .kv = kv, .b = b, .buffers = &s->buffers, .own_at = room->at,
+		.stream = stream, .asking = asking,
+	};
+	int32_t first;
+
+	*c = (struct context){ .m = m, .room = room, .mine = *b, .each = rows_of_each(m, b->num_rows) };
+	first = m->context_rank * c->each < b->num_rows ? m->context_rank * c->each : b->num_rows;
+	c->mine.ids += first;
+	c->mine.positions += first;
+	c->mine.num_rows = b->num_rows - first < c->each ? b->num_rows - first : c->each;
+	c->rows = c->heads = c->head = w;
+	c->rows.b = &c->mine;
+	c->heads.m = &room->share;
+	c->heads.own = &room->heads;
+	c->head.own = &room->head;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+int forward_context_reserve(struct cairn_scratch *s, const struct cairn_kv_store *kv,
+			    const struct cairn_batch *b, void *stream, int *moved)
+{
+	const struct cairn_op_graph *g = s->model->graph;
+	size_t lane, attn, moe;
+	struct context c;
+
+	begin(&c, s, kv, b, stream, 1);
+	for (int32_t o = 0; o < g->num_ops; o++) {
+		if (forward_may_skip_query(s->model, &g->ops[o]) ||
+		    (g->ops[o].block == CAIRN_BLOCK_HEAD && !b->num_logits))
+			continue;
+		CAIRN_TRY(run_op(&c, &g->ops[o]));
+	}
+	lane = larger(c.rows.workspace_bytes, larger(c.heads.workspace_bytes, c.head.workspace_bytes));
+	attn = c.heads.attn_bytes;
+	moe = c.rows.moe_bytes;
+	CAIRN_TRY(forward_reserve(s->model->impl, &s->lane[0], lane, stream, moved));
+	CAIRN_TRY(forward_reserve(s->model->impl, &s->attn[0], attn, stream, moved));
+	return forward_reserve(s->model->impl, &s->moe, moe, stream, moved);
+}
+
+int forward_context(struct cairn_scratch *s, const struct cairn_kv_store *kv, const struct cairn_batch *b,
+		    void *stream)
+{
+	const struct cairn_op_graph *g = s->model->graph;
+	struct context c;
+
+	if (b->trees || b->num_taps || b->states || b->inputs)
+		return cairn_error(EINVAL, "forward: context parallelism has no trees and no taps");
+	begin(&c, s, kv, b, stream, 0);
+	if (c.mine.num_rows)
+		CAIRN_TRY(forward_zero_counters(&c.rows));
+	for (int32_t o = 0; o < g->num_ops; o++) {
+		const struct cairn_graph_op *op = &g->ops[o];
+
+		if (op == first_of_head(g)) {
+			if (!b->num_logits)
+				break;
+			CAIRN_TRY(gather_states(&c));
+		}
+		if (b->on_layer && op->block == CAIRN_BLOCK_MLP && g->ops[o - 1].block == CAIRN_BLOCK_ATTN)
+			CAIRN_TRY(b->on_layer(b->on_layer_ctx, op->layer, stream));
+		CAIRN_TRY(run_op(&c, op));
+	}
+	return 0;
+}
