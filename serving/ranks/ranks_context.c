@@ -3,8 +3,8 @@
  * ranks_context - context parallelism: a pass whose rows are shared out among ranks that have all weights
  *
  *   rows of a rank, all heads      embedding, norms, products, rotation, MLP or experts
- *        | all_to_all: q, k and v of the rank's heads, of all rows
- *   all rows, heads of a rank      kv_append, attention
+ *        | all_to_all: q, k and v of the rank's heads, of all rows; or q of its heads, and all latents
+ *   all rows, heads of a rank      kv_append, attention; or mla_append, latent attention
  *        | all_to_all back
  *   rows of a rank, all heads      the output product, and so on
  *        | all_to_all: the hidden states of all rows, after the last layer
@@ -13,9 +13,9 @@
  * This is the head exchange of DeepSpeed Ulysses (Jacobs et al. 2023, section 3). Rank r has rows r * each ..
  * of the pass, where each = rows / ranks, rounded up; the last ranks may have fewer rows, or none, and send
  * what is in their memory in the place of missing rows. A rank's cache holds the keys and values of its heads
- * of all tokens, so every rank attends to whole texts and has as much work as the others, causal or not. No
- * sum crosses ranks: on tables whose operations compute rows and heads independently of each other, all bits
- * are those of one rank.
+ * of all tokens, or all latents, so every rank attends to whole texts and has as much work as the others,
+ * causal or not. No sum crosses ranks: on tables whose operations compute rows and heads independently of
+ * each other, all bits are those of one rank.
  */
 #include "serving/model/forward_impl.h"
 #include "serving/model/model_impl.h"
@@ -46,13 +46,13 @@ struct context {
 
 int cairn_model_check_context(const struct cairn_model_config *c, const char *dir, int32_t ranks)
 {
-	if (c->latent.kv_lora_rank)
-		return cairn_error(EOPNOTSUPP, "%s/config.json: kv_lora_rank: context parallelism exchanges "
-				   "heads of keys, and latent attention has none", dir);
-	if (c->num_key_value_heads % ranks)
-		return cairn_error(EOPNOTSUPP, "%s/config.json: num_key_value_heads: %d is not divisible "
-				   "among %d ranks of context parallelism", dir, c->num_key_value_heads,
-				   ranks);
+	const int is_latent = c->latent.kv_lora_rank > 0;
+	const int32_t heads = is_latent ? c->num_attention_heads : c->num_key_value_heads;
+
+	if (heads % ranks)
+		return cairn_error(EOPNOTSUPP, "%s/config.json: %s: %d is not divisible among %d ranks of "
+				   "context parallelism", dir, is_latent ? "num_attention_heads" :
+				   "num_key_value_heads", heads, ranks);
 	return 0;
 }
 
@@ -80,6 +80,10 @@ static void make_share(struct cairn_model *share, const struct cairn_model *m)
 	share->dims[CAIRN_D_KV] /= ranks;
 	share->dims[CAIRN_D_QKV] /= ranks;
 	share->dims[CAIRN_D_ATTN] /= ranks;
+	/* the rows of this rank's heads, in every layer */
+	share->dims[CAIRN_D_KV_B] /= ranks;
+	share->offset[CAIRN_W_KV_B] += m->context_rank * (int64_t)share->dims[CAIRN_D_KV_B] *
+				       row_bytes(m, CAIRN_D_KV_LORA);
 }
 
 static const struct cairn_graph_op *first_of_head(const struct cairn_op_graph *g)
@@ -97,6 +101,13 @@ static int head_adds(const struct cairn_graph_op *first)
 	return first[1].kind == CAIRN_OP_PICK_ROWS;
 }
 
+/* Returns the bytes of a row of all that attention and the cache need: q, k and v; or q and a latent. */
+static int64_t appended_bytes(const struct cairn_model *share)
+{
+	return cairn_model_is_latent(share) ? row_bytes(share, CAIRN_D_Q) + row_bytes(share, CAIRN_D_LATENT) :
+	       row_bytes(share, CAIRN_D_QKV);
+}
+
 static void place(struct context_room *room, const struct cairn_model *m)
 {
 	const struct cairn_op_graph *g = m->graph;
@@ -105,11 +116,17 @@ static void place(struct context_room *room, const struct cairn_model *m)
 
 	for (int32_t v = 0; v < g->num_values; v++)
 		room->heads.offset[v] = room->head.offset[v] = -1;
-	for (int32_t i = 0; i < g->num_attn; i++) {
-		const struct cairn_graph_op *attn = &g->ops[g->attn[i]];
+	for (int32_t o = 0; o < g->num_ops; o++) {
+		const struct cairn_graph_op *op = &g->ops[o];
+		const int is_attn = op->kind == CAIRN_OP_ATTN || op->kind == CAIRN_OP_MLA;
 
-		room->heads.offset[g->values[attn->in[0]].storage] = 0;
-		room->heads.offset[g->values[attn->out[0]].storage] = row_bytes(&room->share, CAIRN_D_QKV);
+		if (is_attn)
+			room->heads.offset[g->values[op->in[0]].storage] = 0;
+		if (is_attn)
+			room->heads.offset[g->values[op->out[0]].storage] = appended_bytes(&room->share);
+		if (op->kind == CAIRN_OP_MLA_APPEND)
+			room->heads.offset[g->values[op->in[1]].storage] = row_bytes(&room->share,
+										     CAIRN_D_Q);
 	}
 	room->head.offset[g->values[first[adds].in[0]].storage] = 0;
 	if (adds)
@@ -132,7 +149,7 @@ int forward_context_create(struct cairn_scratch *s, int64_t *bytes)
 		return cairn_error(ENOMEM, "scratch: no memory");
 	make_share(&room->share, m);
 	place(room, m);
-	heads = row_bytes(&room->share, CAIRN_D_QKV) + row_bytes(&room->share, CAIRN_D_ATTN);
+	heads = appended_bytes(&room->share) + row_bytes(&room->share, CAIRN_D_ATTN);
 	head = 2 * row_bytes(m, CAIRN_D_HIDDEN);
 	room->at = (*bytes + CAIRN_BUFFER_ALIGNMENT - 1) / CAIRN_BUFFER_ALIGNMENT * CAIRN_BUFFER_ALIGNMENT;
 	*bytes = room->at + m->context_ranks * rows_of_each(m, s->max_rows) * (heads > head ? heads : head);
@@ -150,7 +167,7 @@ void forward_context_destroy(struct cairn_scratch *s)
 
 /* ---- exchanges ---- */
 
-/* Gives every rank its heads of `width` of this rank's rows, `at` elements after the begin of each row. */
+/* Gives every rank its heads of `width` of this rank's rows, which begin *at bytes after a row of shares. */
 static int to_heads(const struct context *c, const struct cairn_graph_op *op, enum cairn_dim width,
 		    int64_t *at)
 {
@@ -167,11 +184,32 @@ static int to_heads(const struct context *c, const struct cairn_graph_op *op, en
 	return CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream);
 }
 
+/* Gives every rank the rows of all ranks, in the memory of the walk `to`. */
+static int gather(const struct context *c, const struct walk *to, int32_t value, enum cairn_dim width)
+{
+	const int64_t row = row_bytes(c->m, width);
+	struct cairn_all_to_all_args args = {
+		.size = sizeof(args), .out_block = c->each * row, .out_stride = row, .x_stride = row,
+		.rows = c->each,
+	};
+
+	for (int64_t first = 0; first < row; first += MOST_BYTES) {
+		args.out = forward_at(to, value) + first;
+		args.x = forward_at(&c->rows, value) + first;
+		args.row_bytes = (int32_t)(row - first < MOST_BYTES ? row - first : MOST_BYTES);
+		CAIRN_TRY(CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream));
+	}
+	return 0;
+}
+
+/* What an append needs of all rows, in the order of the memory, as missing rows reach into what follows. */
 static int heads_of_all(const struct context *c, const struct cairn_graph_op *op)
 {
 	int64_t at = 0;
 
 	CAIRN_TRY(to_heads(c, op, CAIRN_D_Q, &at));
+	if (op->kind == CAIRN_OP_MLA_APPEND)
+		return gather(c, &c->heads, op->in[1], CAIRN_D_LATENT);
 	CAIRN_TRY(to_heads(c, op, CAIRN_D_KV, &at));
 	return to_heads(c, op, CAIRN_D_KV, &at);
 }
@@ -190,32 +228,14 @@ static int rows_of_all(const struct context *c, const struct cairn_graph_op *op)
 	return CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream);
 }
 
-/* Gives every rank the rows of all ranks. */
-static int gather(const struct context *c, int32_t value)
-{
-	const int64_t row = row_bytes(c->m, CAIRN_D_HIDDEN);
-	struct cairn_all_to_all_args args = {
-		.size = sizeof(args), .out_block = c->each * row, .out_stride = row, .x_stride = row,
-		.rows = c->each,
-	};
-
-	for (int64_t first = 0; first < row; first += MOST_BYTES) {
-		args.out = forward_at(&c->head, value) + first;
-		args.x = forward_at(&c->rows, value) + first;
-		args.row_bytes = (int32_t)(row - first < MOST_BYTES ? row - first : MOST_BYTES);
-		CAIRN_TRY(CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream));
-	}
-	return 0;
-}
-
 /* The second piece of memory begins where missing rows of the first one would be: the order matters. */
 static int gather_states(const struct context *c)
 {
 	const struct cairn_graph_op *first = first_of_head(c->m->graph);
 	const int adds = head_adds(first);
 
-	CAIRN_TRY(gather(c, first[adds].in[0]));
-	return adds ? gather(c, first->in[0]) : 0;
+	CAIRN_TRY(gather(c, &c->head, first[adds].in[0], CAIRN_D_HIDDEN));
+	return adds ? gather(c, &c->head, first->in[0], CAIRN_D_HIDDEN) : 0;
 }
 
 /* ---- the pass ---- */
@@ -226,10 +246,12 @@ static int run_op(struct context *c, const struct cairn_graph_op *op)
 
 	switch (op->kind) {
 	case CAIRN_OP_KV_APPEND:
+	case CAIRN_OP_MLA_APPEND:
 		if (!asking)
 			CAIRN_TRY(heads_of_all(c, op));
 		return forward_run_op(&c->heads, op);
 	case CAIRN_OP_ATTN:
+	case CAIRN_OP_MLA:
 		CAIRN_TRY(forward_run_op(&c->heads, op));
 		return asking ? 0 : rows_of_all(c, op);
 	default:

@@ -30,6 +30,20 @@ static void compare(struct cairn_test *t, const struct shared *s, const char *di
 			   same_tokens(&whole, &shared));
 }
 
+static void latents(struct cairn_test *t)
+{
+	static const struct shared all[] = {
+		{ .name = "deepseek_tiny", .ranks = 2, .context = 1 },
+		{ .name = "deepseek_v3_tiny", .ranks = 4, .context = 1 },
+		{ .name = "deepseek_v3_fp8_tiny", .ranks = 2, .context = 1, .weights = CAIRN_WEIGHTS_FP8 },
+	};
+	char dir[PATH_MAX];
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		if (!write_model(t, &all[i], dir))
+			compare(t, &all[i], dir);
+}
+
 static void heads(struct cairn_test *t)
 {
 	static const struct shared all[] = {
@@ -111,7 +125,7 @@ static void refused(struct cairn_test *t)
 	static const struct { const char *name; int ranks; const char *text; } rows[] = {
 		{ "qwen3_tiny", 2, "num_key_value_heads: 1 is not divisible among 2 ranks" },
 		{ "llama3_tiny", 3, "num_key_value_heads: 2 is not divisible among 3 ranks" },
-		{ "deepseek_tiny", 2, "kv_lora_rank: context parallelism exchanges heads" },
+		{ "deepseek_tiny", 3, "num_attention_heads: 8 is not divisible among 3 ranks" },
 	};
 	struct cairn_model *m = NULL;
 	struct cairn_impl impl;
@@ -211,33 +225,64 @@ static void local_positions(struct cairn_model *m, struct cairn_impl *impl)
 	impl->rope = rope_call;
 }
 
+EXCHANGE(latents_not_gathered, if (is_gather && a.row_bytes == 2 * (512 + 64)) a.rows = 0)
+
+static void kv_b_of_rank_0(struct cairn_model *m, struct cairn_impl *impl)
+{
+	(void)impl;
+	m->offset[CAIRN_W_KV_B] -= m->context_rank * (int64_t)weight_bytes(m, CAIRN_W_KV_B) /
+				   m->context_ranks;
+}
+
+struct mutant {
+	const char *name;
+	alter_fn fn;
+};
+
+static void run_mutants(struct cairn_test *t, const struct shared *s, const struct mutant *all, size_t num)
+{
+	struct scored whole, got;
+	int32_t tokens[NUM];
+	char dir[PATH_MAX];
+
+	write_prompt(tokens);
+	if (write_model(t, s, dir) || !EXPECT(t, score_whole(s, dir, tokens, &whole) == 0))
+		return;
+	for (size_t i = 0; i < num; i++) {
+		int ret = score_shared(t, s, dir, tokens, all[i].fn, &got);
+
+		if (!EXPECT(t, ret || !same(&whole, &got)))
+			cairn_note(t, "%s was not caught", all[i].name);
+	}
+}
+
+static void mutants_of_latents(struct cairn_test *t)
+{
+	static const struct shared s = { .name = "deepseek_tiny", .ranks = 2, .context = 1 };
+	static const struct mutant all[] = {
+		{ "latents_not_gathered", latents_not_gathered }, { "kv_b_of_rank_0", kv_b_of_rank_0 },
+	};
+
+	run_mutants(t, &s, all, ARRAY_SIZE(all));
+}
+
 static void mutants(struct cairn_test *t)
 {
 	static const struct shared s = { .name = "llama3_tiny", .ranks = 2, .context = 1 };
-	static const struct { const char *name; alter_fn fn; } all[] = {
+	static const struct mutant all[] = {
 		{ "exchange_lost", exchange_lost }, { "way_back_lost", way_back_lost },
 		{ "other_heads_sent", other_heads_sent }, { "rows_of_rank_0", rows_of_rank_0 },
 		{ "last_row_lost", last_row_lost }, { "states_not_gathered", states_not_gathered },
 		{ "other_rows", other_rows }, { "keys_as_values", keys_as_values },
 		{ "local_positions", local_positions },
 	};
-	struct scored whole, got;
-	int32_t tokens[NUM];
-	char dir[PATH_MAX];
 
-	write_prompt(tokens);
-	if (write_model(t, &s, dir) || !EXPECT(t, score_whole(&s, dir, tokens, &whole) == 0))
-		return;
-	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
-		int ret = score_shared(t, &s, dir, tokens, all[i].fn, &got);
-
-		if (!EXPECT(t, ret || !same(&whole, &got)))
-			cairn_note(t, "%s", all[i].name);
-	}
+	run_mutants(t, &s, all, ARRAY_SIZE(all));
 }
 
 static const struct cairn_unit units[] = {
-	{ "heads", heads }, { "more_ranks", more_ranks }, { "refused", refused }, { "mutants", mutants },
+	{ "heads", heads }, { "latents", latents }, { "more_ranks", more_ranks }, { "refused", refused },
+	{ "mutants", mutants }, { "mutants_of_latents", mutants_of_latents },
 };
 
 const struct cairn_family cairn_ranks_context_family = {
