@@ -11,6 +11,7 @@
 #ifndef CAIRN_DRAFT_HEAD_H
 #define CAIRN_DRAFT_HEAD_H
 
+#include "primitives/base/dtype.h"
 #include "serving/engine/worker.h"
 
 struct cairn_draft_head;
@@ -45,7 +46,15 @@ struct cairn_draft_head {
 	int32_t hidden, vocab, max_positions;	/* vocab: of its logits */
 	size_t key_bytes;			/* of a row's key, or of its latent */
 	int is_latent;				/* otherwise a row's value takes key_bytes, too */
+	size_t bytes;				/* of its weights */
 };
+
+/* Returns what a token of the cache takes in addition: the target's feature, and what the head stores. */
+static inline size_t cairn_draft_head_token_bytes(const struct cairn_draft_head *head)
+{
+	return (size_t)head->taps.width * cairn_dtype_bytes(head->target->dtype) +
+	       head->key_bytes * (head->is_latent ? 1 : 2);
+}
 
 /* NULL is legal. */
 static inline void cairn_draft_head_free(struct cairn_draft_head *head)

@@ -112,6 +112,7 @@ static int load_weight(struct eagle_head *h, const struct cairn_safetensors *st,
 		ret = TABLE(h, mem_copy, h->weights[w], host, bytes, CAIRN_COPY_TO_DEVICE, NULL);
 	if (!ret)
 		ret = TABLE(h, stream_sync, NULL);
+	h->base.bytes += ret ? 0 : bytes;
 	free(host);
 	return ret;
 }

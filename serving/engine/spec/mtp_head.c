@@ -231,6 +231,7 @@ int cairn_mtp_head_load(struct cairn_draft_head **out, const struct cairn_model 
 	h->base.max_positions = h->m->config.max_position_embeddings;
 	h->base.key_bytes = cairn_model_key_bytes(h->m);
 	h->base.is_latent = 1;
+	h->base.bytes = h->m->bytes;
 	*out = &h->base;
 	return 0;
 }

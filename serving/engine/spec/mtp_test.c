@@ -162,6 +162,9 @@ static void golden(struct cairn_test *t)
 		cairn_note(t, "largest error %.2f of its bound; %d of %d argmaxes agree, %d of %d chains",
 			   worst, agree, TEXT - 1, right, CHAINS);
 		EXPECT(t, worst <= 1 && agree >= TEXT - 4 && right == CHAINS);
+		/* a feature of 128 elements and a latent of 512 + 64 */
+		EXPECT(t, cairn_draft_head_token_bytes(s.head) == 2 * (128 + 576));
+		EXPECT(t, s.head->bytes == cairn_mtp_head_model(s.head)->bytes);
 		cairn_safetensors_close(g.st);
 	}
 	close_setting(&s);
