@@ -39,7 +39,7 @@ static const char usage[] =
 	"  --tp N                tensor parallelism over N processes, on CUDA devices --device and up (1)\n"
 	"  --cp N                context parallelism: N processes with all weights share the rows of a\n"
 	"                        pass, and the heads for attention; for long prompts. N must divide the\n"
-	"                        KV heads, or the heads of latent attention; excludes --tp (1)\n"
+	"                        query heads; excludes --tp (1)\n"
 	"  --collective-timeout S        how long a rank may be silent before all of them end (5)\n"
 	"  --model DIR           Hugging Face checkpoint (the embedded model)\n"
 	"  --prompt TEXT         the prompt\n"

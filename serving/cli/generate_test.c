@@ -372,7 +372,7 @@ static void bad_serve_options(struct cairn_test *t)
 		{ { SERVE, "--cp", "2", "--tp", "2" }, "--cp: excludes --tp" },
 		{ { SERVE, "--cp", "2", "--plan", "x" }, "--cp: excludes --plan" },
 		{ { SERVE, "--cp", "9" }, "--cp: '9' is not a whole number from 1 to 8" },
-		{ { SERVE, "--cp", "3" }, "num_key_value_heads: 2 is not divisible among 3 ranks" },
+		{ { SERVE, "--cp", "3" }, "num_attention_heads: 4 is not divisible among 3 ranks" },
 		{ { SERVE, "--shape", "x" }, "serve: --shape: 'x' is not one of" },
 		{ { SERVE, "--model", "" }, "serve: --model: is empty" },
 		{ { SERVE, "--impl", "nope" }, "--impl: 'nope' is none of" },

@@ -83,17 +83,11 @@ static const struct cairn_tensor *find(const struct cairn_safetensors *st, int32
 	return t;
 }
 
-/* Returns how many KV heads the cache of this rank has. */
-static int32_t cached_heads(const struct cairn_model *m)
-{
-	return m->config.num_key_value_heads / cairn_model_context_ranks(m);
-}
-
 /* Sets the scales of this rank's heads from a tensor that has one number in all or one per head. */
 static int read_scales(const struct cairn_model *m, const struct cairn_tensor *t, float *scales)
 {
-	const int32_t heads = cached_heads(m), all = heads * m->kv_shares * cairn_model_context_ranks(m);
-	const int32_t first = (m->rank * m->kv_shares / m->ranks + m->context_rank) * heads;
+	const int32_t heads = cairn_model_cached_heads(m), all = m->config.num_key_value_heads * m->kv_shares;
+	const int32_t first = m->rank * m->kv_shares / m->ranks * heads + cairn_model_first_head(m);
 	int dtype = cairn_st_to_dtype(t->dtype);
 	size_t bytes;
 
@@ -135,7 +129,7 @@ static int upload(struct cairn_model *m, const float *scales, size_t bytes)
 
 int cairn_model_load_kv_scales(struct cairn_model *m, const struct cairn_safetensors *st)
 {
-	int32_t layers = m->config.num_hidden_layers, heads = cached_heads(m);
+	int32_t layers = m->config.num_hidden_layers, heads = cairn_model_cached_heads(m);
 	size_t num = 2 * (size_t)layers * (size_t)heads;
 	float *scales;
 	int any = 0, ret = 0;
@@ -162,7 +156,7 @@ int cairn_model_load_kv_scales(struct cairn_model *m, const struct cairn_safeten
 
 const float *cairn_model_kv_scale(const struct cairn_model *m, int32_t layer, int of_v)
 {
-	const int64_t heads = cached_heads(m);
+	const int64_t heads = cairn_model_cached_heads(m);
 
 	return m->kv_scales ? m->kv_scales + (of_v * m->config.num_hidden_layers + layer) * heads : NULL;
 }

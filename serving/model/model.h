@@ -148,8 +148,9 @@ int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *imp
  * Loads the whole model for one of `ranks` ranks of context parallelism, which share out the rows of a pass
  * for products, and the heads for attention (serving/ranks/ranks_context.c). The cache has the keys and
  * values of the rank's heads, or all latents. The forward pass calls all_to_all without a communicator: the
- * table must put it in (ranks.h). -EOPNOTSUPP, naming the key of config.json: ranks does not divide the KV
- * heads, or the heads of latent attention.
+ * table must put it in (ranks.h). If there are more ranks than KV heads, several ranks have the same KV head.
+ * -EOPNOTSUPP, naming the key of config.json: ranks does not divide the query heads, or neither divides the
+ * KV heads nor is divisible by their number.
  */
 int cairn_model_load_context(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 			     int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,

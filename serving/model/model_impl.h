@@ -93,10 +93,20 @@ enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cai
 /* Makes *c, the config of the whole model, that of one rank's share; *kv_shares: see struct cairn_model. */
 int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks,
 			     int32_t *kv_shares);
-/* Returns how many ranks of context parallelism have a part of the KV heads. */
-static inline int32_t cairn_model_context_ranks(const struct cairn_model *m)
+/*
+ * Returns how many KV heads the cache of this rank has, and which is the first of those of m->config. With
+ * more ranks of context parallelism than heads, several ranks have the same one.
+ */
+static inline int32_t cairn_model_cached_heads(const struct cairn_model *m)
 {
-	return m->context_ranks > 1 ? m->context_ranks : 1;
+	const int32_t heads = m->config.num_key_value_heads;
+
+	return m->context_ranks <= 1 ? heads : heads < m->context_ranks ? 1 : heads / m->context_ranks;
+}
+
+static inline int32_t cairn_model_first_head(const struct cairn_model *m)
+{
+	return m->context_ranks <= 1 ? 0 : m->context_rank * m->config.num_key_value_heads / m->context_ranks;
 }
 
 /* Refuses a number of ranks of context parallelism. */

@@ -317,7 +317,7 @@ size_t cairn_model_key_bytes(const struct cairn_model *m)
 {
 	if (cairn_model_is_latent(m))
 		return (size_t)m->dims[CAIRN_D_LATENT] * cairn_dtype_bytes(m->dtype);
-	return (size_t)(m->dims[CAIRN_D_KV] / cairn_model_context_ranks(m)) *
+	return (size_t)cairn_model_cached_heads(m) * (size_t)m->config.head_dim *
 	       (m->kv == CAIRN_KV_FP8 ? 1 : cairn_dtype_bytes(m->dtype));
 }
 

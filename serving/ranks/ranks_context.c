@@ -3,7 +3,7 @@
  * ranks_context - context parallelism: a pass whose rows are shared out among ranks that have all weights
  *
  *   rows of a rank, all heads      embedding, norms, products, rotation, MLP or experts
- *        | all_to_all: q, k and v of the rank's heads, of all rows; or q of its heads, and all latents
+ *        | all_to_all: q, k and v of the rank's heads, of all rows
  *   all rows, heads of a rank      kv_append, attention; or mla_append, latent attention
  *        | all_to_all back
  *   rows of a rank, all heads      the output product, and so on
@@ -13,9 +13,12 @@
  * This is the head exchange of DeepSpeed Ulysses (Jacobs et al. 2023, section 3). Rank r has rows r * each ..
  * of the pass, where each = rows / ranks, rounded up; the last ranks may have fewer rows, or none, and send
  * what is in their memory in the place of missing rows. A rank's cache holds the keys and values of its heads
- * of all tokens, or all latents, so every rank attends to whole texts and has as much work as the others,
- * causal or not. No sum crosses ranks: on tables whose operations compute rows and heads independently of
- * each other, all bits are those of one rank.
+ * of all tokens, so every rank attends to whole texts and has as much work as the others, causal or not. With
+ * more ranks than KV heads several ranks have the same KV head, and keys and values of all heads are
+ * gathered; latents are gathered, too, and cached by every rank.
+ *
+ * No sum crosses ranks: on tables whose operations compute rows and heads independently of each other, all
+ * bits are those of one rank.
  */
 #include "serving/model/forward_impl.h"
 #include "serving/model/model_impl.h"
@@ -31,6 +34,7 @@
 /* What a scratch has in addition. */
 struct context_room {
 	struct cairn_model share;	/* the model with the heads of this rank */
+	int repeats;			/* there are more ranks than KV heads */
 	/* own memory of the activations of all rows: before and after attention, and before the last norm */
 	struct cairn_buffers heads, head;
 	int64_t at;			/* of that memory, in the scratch's */
@@ -46,13 +50,16 @@ struct context {
 
 int cairn_model_check_context(const struct cairn_model_config *c, const char *dir, int32_t ranks)
 {
-	const int is_latent = c->latent.kv_lora_rank > 0;
-	const int32_t heads = is_latent ? c->num_attention_heads : c->num_key_value_heads;
+	const int32_t kv_heads = c->num_key_value_heads;
 
-	if (heads % ranks)
-		return cairn_error(EOPNOTSUPP, "%s/config.json: %s: %d is not divisible among %d ranks of "
-				   "context parallelism", dir, is_latent ? "num_attention_heads" :
-				   "num_key_value_heads", heads, ranks);
+	if (c->num_attention_heads % ranks)
+		return cairn_error(EOPNOTSUPP, "%s/config.json: num_attention_heads: %d is not divisible "
+				   "among %d ranks of context parallelism", dir, c->num_attention_heads,
+				   ranks);
+	if (kv_heads % ranks && ranks % kv_heads)
+		return cairn_error(EOPNOTSUPP, "%s/config.json: num_key_value_heads: %d heads are neither "
+				   "divisible nor repeatable among %d ranks of context parallelism", dir,
+				   kv_heads, ranks);
 	return 0;
 }
 
@@ -68,17 +75,21 @@ static int32_t rows_of_each(const struct cairn_model *m, int32_t rows)
 	return (rows + m->context_ranks - 1) / m->context_ranks;
 }
 
-static void make_share(struct cairn_model *share, const struct cairn_model *m)
+static void make_share(struct context_room *room, const struct cairn_model *m)
 {
+	struct cairn_model *share = &room->share;
 	const int32_t ranks = m->context_ranks;
 
+	room->repeats = m->config.num_key_value_heads < ranks;
 	*share = *m;
 	share->context_ranks = 1;
 	share->config.num_attention_heads /= ranks;
-	share->config.num_key_value_heads /= ranks;
+	share->config.num_key_value_heads = cairn_model_cached_heads(m);
 	share->dims[CAIRN_D_Q] /= ranks;
-	share->dims[CAIRN_D_KV] /= ranks;
-	share->dims[CAIRN_D_QKV] /= ranks;
+	share->dims[CAIRN_D_KV] = cairn_model_is_latent(m) ? 0 :
+				  cairn_model_cached_heads(m) * m->config.head_dim;
+	/* gathered keys and values are not beside q */
+	share->dims[CAIRN_D_QKV] = share->dims[CAIRN_D_Q] + (room->repeats ? 0 : 2 * share->dims[CAIRN_D_KV]);
 	share->dims[CAIRN_D_ATTN] /= ranks;
 	/* the rows of this rank's heads, in every layer */
 	share->dims[CAIRN_D_KV_B] /= ranks;
@@ -102,10 +113,12 @@ static int head_adds(const struct cairn_graph_op *first)
 }
 
 /* Returns the bytes of a row of all that attention and the cache need: q, k and v; or q and a latent. */
-static int64_t appended_bytes(const struct cairn_model *share)
+static int64_t appended_bytes(const struct context_room *room, const struct cairn_model *m)
 {
-	return cairn_model_is_latent(share) ? row_bytes(share, CAIRN_D_Q) + row_bytes(share, CAIRN_D_LATENT) :
-	       row_bytes(share, CAIRN_D_QKV);
+	const int64_t beside_q = cairn_model_is_latent(m) ? row_bytes(m, CAIRN_D_LATENT) :
+				 room->repeats ? 2 * row_bytes(m, CAIRN_D_KV) : 0;
+
+	return row_bytes(&room->share, CAIRN_D_QKV) + beside_q;
 }
 
 static void place(struct context_room *room, const struct cairn_model *m)
@@ -123,7 +136,7 @@ static void place(struct context_room *room, const struct cairn_model *m)
 		if (is_attn)
 			room->heads.offset[g->values[op->in[0]].storage] = 0;
 		if (is_attn)
-			room->heads.offset[g->values[op->out[0]].storage] = appended_bytes(&room->share);
+			room->heads.offset[g->values[op->out[0]].storage] = appended_bytes(room, m);
 		if (op->kind == CAIRN_OP_MLA_APPEND)
 			room->heads.offset[g->values[op->in[1]].storage] = row_bytes(&room->share,
 										     CAIRN_D_Q);
@@ -147,9 +160,9 @@ int forward_context_create(struct cairn_scratch *s, int64_t *bytes)
 	room->head.offset = malloc(values * sizeof(*room->head.offset));
 	if (!room->heads.offset || !room->head.offset)
 		return cairn_error(ENOMEM, "scratch: no memory");
-	make_share(&room->share, m);
+	make_share(room, m);
 	place(room, m);
-	heads = appended_bytes(&room->share) + row_bytes(&room->share, CAIRN_D_ATTN);
+	heads = appended_bytes(room, m) + row_bytes(&room->share, CAIRN_D_ATTN);
 	head = 2 * row_bytes(m, CAIRN_D_HIDDEN);
 	room->at = (*bytes + CAIRN_BUFFER_ALIGNMENT - 1) / CAIRN_BUFFER_ALIGNMENT * CAIRN_BUFFER_ALIGNMENT;
 	*bytes = room->at + m->context_ranks * rows_of_each(m, s->max_rows) * (heads > head ? heads : head);
@@ -184,22 +197,36 @@ static int to_heads(const struct context *c, const struct cairn_graph_op *op, en
 	return CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream);
 }
 
-/* Gives every rank the rows of all ranks, in the memory of the walk `to`. */
-static int gather(const struct context *c, const struct walk *to, int32_t value, enum cairn_dim width)
+/* Gives every rank `row` bytes of the rows of all ranks; those of this rank are `stride` bytes apart. */
+static int gather(const struct context *c, char *out, const char *x, int64_t row, int64_t stride)
 {
-	const int64_t row = row_bytes(c->m, width);
 	struct cairn_all_to_all_args args = {
-		.size = sizeof(args), .out_block = c->each * row, .out_stride = row, .x_stride = row,
+		.size = sizeof(args), .out_block = c->each * row, .out_stride = row, .x_stride = stride,
 		.rows = c->each,
 	};
 
 	for (int64_t first = 0; first < row; first += MOST_BYTES) {
-		args.out = forward_at(to, value) + first;
-		args.x = forward_at(&c->rows, value) + first;
+		args.out = out + first;
+		args.x = x + first;
 		args.row_bytes = (int32_t)(row - first < MOST_BYTES ? row - first : MOST_BYTES);
 		CAIRN_TRY(CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream));
 	}
 	return 0;
+}
+
+/* The same for a whole value, to the memory of the walk `to`. */
+static int gather_value(const struct context *c, const struct walk *to, int32_t value, enum cairn_dim width)
+{
+	const int64_t row = row_bytes(c->m, width);
+
+	return gather(c, forward_at(to, value), forward_at(&c->rows, value), row, row);
+}
+
+/* Returns where keys and values of all heads are gathered: behind q. */
+static char *gathered(const struct context *c, const struct cairn_graph_op *op)
+{
+	return forward_at(&c->heads, op->in[0]) +
+	       c->heads.b->num_rows * row_bytes(&c->room->share, CAIRN_D_Q);
 }
 
 /* What an append needs of all rows, in the order of the memory, as missing rows reach into what follows. */
@@ -209,7 +236,11 @@ static int heads_of_all(const struct context *c, const struct cairn_graph_op *op
 
 	CAIRN_TRY(to_heads(c, op, CAIRN_D_Q, &at));
 	if (op->kind == CAIRN_OP_MLA_APPEND)
-		return gather(c, &c->heads, op->in[1], CAIRN_D_LATENT);
+		return gather_value(c, &c->heads, op->in[1], CAIRN_D_LATENT);
+	if (c->room->repeats)
+		return gather(c, gathered(c, op),
+			      forward_at(&c->rows, op->in[0]) + row_bytes(c->m, CAIRN_D_Q),
+			      2 * row_bytes(c->m, CAIRN_D_KV), row_bytes(c->m, CAIRN_D_QKV));
 	CAIRN_TRY(to_heads(c, op, CAIRN_D_KV, &at));
 	return to_heads(c, op, CAIRN_D_KV, &at);
 }
@@ -234,11 +265,31 @@ static int gather_states(const struct context *c)
 	const struct cairn_graph_op *first = first_of_head(c->m->graph);
 	const int adds = head_adds(first);
 
-	CAIRN_TRY(gather(c, &c->head, first[adds].in[0], CAIRN_D_HIDDEN));
-	return adds ? gather(c, &c->head, first->in[0], CAIRN_D_HIDDEN) : 0;
+	CAIRN_TRY(gather_value(c, &c->head, first[adds].in[0], CAIRN_D_HIDDEN));
+	return adds ? gather_value(c, &c->head, first->in[0], CAIRN_D_HIDDEN) : 0;
 }
 
 /* ---- the pass ---- */
+
+/* Appends the one head of this rank from the keys and values of all heads. */
+static int append_gathered(const struct context *c, const struct cairn_graph_op *op)
+{
+	const struct cairn_model *share = &c->room->share;
+	const struct cairn_batch *b = c->heads.b;
+	const int64_t stride = 2 * (int64_t)c->m->dims[CAIRN_D_KV];
+	const char *k = gathered(c, op) + cairn_model_first_head(c->m) * row_bytes(share, CAIRN_D_KV);
+	const struct cairn_kv_append_args args = {
+		.size = sizeof(args), .k = k, .v = k + row_bytes(c->m, CAIRN_D_KV), .qo_indptr = b->qo_indptr,
+		.kv = cairn_batch_kv(b, c->heads.kv, op->layer),
+		.k_stride = stride, .v_stride = stride, .nnz_qo = b->num_rows,
+		.num_kv_heads = share->config.num_key_value_heads, .head_dim = share->config.head_dim,
+		.dtype = share->dtype, .kv_fp8 = share->kv == CAIRN_KV_FP8,
+		.k_scale = cairn_model_kv_scale(share, op->layer, 0),
+		.v_scale = cairn_model_kv_scale(share, op->layer, 1),
+	};
+
+	return CAIRN_TABLE(c->m->impl, kv_append, &args, c->heads.stream);
+}
 
 static int run_op(struct context *c, const struct cairn_graph_op *op)
 {
@@ -249,7 +300,8 @@ static int run_op(struct context *c, const struct cairn_graph_op *op)
 	case CAIRN_OP_MLA_APPEND:
 		if (!asking)
 			CAIRN_TRY(heads_of_all(c, op));
-		return forward_run_op(&c->heads, op);
+		return op->kind == CAIRN_OP_KV_APPEND && c->room->repeats && !asking ?
+		       append_gathered(c, op) : forward_run_op(&c->heads, op);
 	case CAIRN_OP_ATTN:
 	case CAIRN_OP_MLA:
 		CAIRN_TRY(forward_run_op(&c->heads, op));

@@ -50,6 +50,10 @@ static void heads(struct cairn_test *t)
 		{ .name = "llama3_tiny", .ranks = 2, .context = 1 },
 		{ .name = "llama3_tiny", .ranks = 2, .context = 1, .weights = CAIRN_WEIGHTS_FP8 },
 		{ .name = "mixtral_tiny", .ranks = 2, .context = 1 },
+		/* four ranks, but two KV heads, or one */
+		{ .name = "llama3_tiny", .ranks = 4, .context = 1, .kv = CAIRN_KV_FP8 },
+		{ .name = "qwen3_tiny", .ranks = 4, .context = 1 },
+		{ .name = "gemma2_tiny", .ranks = 2, .context = 1 },
 	};
 	char dir[PATH_MAX];
 
@@ -123,13 +127,13 @@ static void more_ranks(struct cairn_test *t)
 static void refused(struct cairn_test *t)
 {
 	static const struct { const char *name; int ranks; const char *text; } rows[] = {
-		{ "qwen3_tiny", 2, "num_key_value_heads: 1 is not divisible among 2 ranks" },
-		{ "llama3_tiny", 3, "num_key_value_heads: 2 is not divisible among 3 ranks" },
+		{ "llama3_tiny", 3, "num_attention_heads: 4 is not divisible among 3 ranks" },
 		{ "deepseek_tiny", 3, "num_attention_heads: 8 is not divisible among 3 ranks" },
 	};
 	struct cairn_model *m = NULL;
 	struct cairn_impl impl;
 	struct golden g;
+	char dir[PATH_MAX];
 
 	if (open_table(t, "cpu", &impl))
 		return;
@@ -140,6 +144,13 @@ static void refused(struct cairn_test *t)
 						   CAIRN_KV_PLAIN, NULL, NULL) == -EOPNOTSUPP);
 		EXPECT_CONTAINS(t, cairn_last_error(), rows[i].text);
 		close_golden(&g);
+	}
+	/* six query heads */
+	if (!write_heads(t, 3, dir) &&
+	    !altered_config(t, dir, "\"num_key_value_heads\": 3", "\"num_key_value_heads\": 2")) {
+		EXPECT(t, cairn_model_load_context(&m, &impl, dir, 0, 3, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN,
+						   NULL, NULL) == -EOPNOTSUPP);
+		EXPECT_CONTAINS(t, cairn_last_error(), "num_key_value_heads: 2 heads are neither divisible");
 	}
 	impl.all_to_all = NULL;
 	if (!open_golden(t, &g, "llama3_tiny")) {
@@ -155,6 +166,7 @@ static void refused(struct cairn_test *t)
 
 static struct cairn_impl right;		/* the table of a rank before it was changed */
 static int calls;			/* of all_to_all */
+static int own_rank;
 
 #define EXCHANGE(name, change) \
 	static int name##_call(const struct cairn_all_to_all_args *args, void *stream) \
@@ -227,6 +239,25 @@ static void local_positions(struct cairn_model *m, struct cairn_impl *impl)
 
 EXCHANGE(latents_not_gathered, if (is_gather && a.row_bytes == 2 * (512 + 64)) a.rows = 0)
 
+EXCHANGE(heads_not_gathered, if (is_gather && a.x_stride != a.row_bytes) a.rows = 0)
+
+static int first_head_call(const struct cairn_kv_append_args *args, void *stream)
+{
+	struct cairn_kv_append_args a = *args;
+
+	a.k = (const char *)a.k - own_rank / 2 * 2 * a.head_dim;
+	a.v = (const char *)a.v - own_rank / 2 * 2 * a.head_dim;
+	return right.kv_append(&a, stream);
+}
+
+/* Two ranks take the first of two KV heads instead of the second. */
+static void first_head_of_all(struct cairn_model *m, struct cairn_impl *impl)
+{
+	own_rank = m->context_rank;
+	right = *impl;
+	impl->kv_append = first_head_call;
+}
+
 static void kv_b_of_rank_0(struct cairn_model *m, struct cairn_impl *impl)
 {
 	(void)impl;
@@ -256,6 +287,16 @@ static void run_mutants(struct cairn_test *t, const struct shared *s, const stru
 	}
 }
 
+static void mutants_of_repeats(struct cairn_test *t)
+{
+	static const struct shared s = { .name = "llama3_tiny", .ranks = 4, .context = 1 };
+	static const struct mutant all[] = {
+		{ "heads_not_gathered", heads_not_gathered }, { "first_head_of_all", first_head_of_all },
+	};
+
+	run_mutants(t, &s, all, ARRAY_SIZE(all));
+}
+
 static void mutants_of_latents(struct cairn_test *t)
 {
 	static const struct shared s = { .name = "deepseek_tiny", .ranks = 2, .context = 1 };
@@ -282,7 +323,8 @@ static void mutants(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "heads", heads }, { "latents", latents }, { "more_ranks", more_ranks }, { "refused", refused },
-	{ "mutants", mutants }, { "mutants_of_latents", mutants_of_latents },
+	{ "mutants", mutants }, { "mutants_of_repeats", mutants_of_repeats },
+	{ "mutants_of_latents", mutants_of_latents },
 };
 
 const struct cairn_family cairn_ranks_context_family = {
