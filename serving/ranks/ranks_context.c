@@ -378,11 +378,10 @@ int forward_context(struct cairn_scratch *s, const struct cairn_kv_store *kv, co
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 
-		if (op == first_of_head(g)) {
-			if (!b->num_logits)
-				break;
+		if (op->block == CAIRN_BLOCK_HEAD && !b->num_logits)
+			break;
+		if (op->block == CAIRN_BLOCK_HEAD && g->ops[o - 1].block != CAIRN_BLOCK_HEAD)
 			CAIRN_TRY(gather_states(&c));
-		}
 		if (b->on_layer && op->block == CAIRN_BLOCK_MLP && g->ops[o - 1].block == CAIRN_BLOCK_ATTN)
 			CAIRN_TRY(b->on_layer(b->on_layer_ctx, op->layer, stream));
 		CAIRN_TRY(run_op(&c, op));
