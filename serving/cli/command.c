@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* command - parses options, loads models and measures memory bandwidth for the subcommands */
 #include "serving/engine/spec/eagle_head.h"
+#include "serving/engine/spec/mtp_head.h"
 #include "serving/cli/command.h"
 #include "serving/model/lora.h"
 #include "serving/plan/plan_engine.h"
@@ -150,6 +151,7 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 		{ "model", CAIRN_OPT_TEXT, &to->model, 0, 0, NULL },
 		{ "batch", CAIRN_OPT_INT, &to->batch, 1, 4096, NULL },
 		{ "tp", CAIRN_OPT_INT, &to->tp, 1, CAIRN_COMM_MAX_RANKS, NULL },
+		{ "cp", CAIRN_OPT_INT, &to->cp, 1, CAIRN_COMM_MAX_RANKS, NULL },
 		{ "collective-timeout", CAIRN_OPT_INT, &to->collective_s, 1, 3600, NULL },
 		{ "rendezvous", CAIRN_OPT_TEXT, &to->rendezvous, 0, 0, NULL },
 		{ "rendezvous-key-file", CAIRN_OPT_TEXT, &to->rendezvous_key, 0, 0, NULL },
@@ -352,8 +354,9 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
 	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
 	if (s->ranks > 1)
-		CAIRN_TRY(cairn_model_load_rank(&s->model, &s->impl, s->dir, s->rank, s->ranks,
-						s->weights, s->kv, s->rank ? NULL : show_progress, &p));
+		CAIRN_TRY((s->is_context ? cairn_model_load_context : cairn_model_load_rank)
+			  (&s->model, &s->impl, s->dir, s->rank, s->ranks, s->weights, s->kv,
+			   s->rank ? NULL : show_progress, &p));
 	else
 		CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress,
 					      &p));
@@ -412,7 +415,10 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 	int ret;
 
 	CAIRN_TRY(cairn_shape_config(shape, &config));
-	ret = s->ranks > 1 ?
+	ret = s->ranks > 1 && s->is_context ?
+	      cairn_model_random_context(&s->model, &s->impl, &config, s->rank, s->ranks, s->weights, s->kv,
+					 seed) :
+	      s->ranks > 1 ?
 	      cairn_model_random_rank(&s->model, &s->impl, &config, s->ranks, s->weights, s->kv, seed) :
 	      cairn_model_random_as(&s->model, &s->impl, &config, s->weights, s->kv, seed);
 	if (ret && !strncmp(cairn_last_error(), none, sizeof(none) - 1)) {
@@ -461,20 +467,24 @@ static int load_drafter(struct cairn_session *s, const char *dir)
 	return 0;
 }
 
-static int load_head(struct cairn_session *s, const char *dir)
+static int load_head(struct cairn_session *s, int method, const char *dir)
 {
+	const int is_mtp = method == CAIRN_SPECULATE_MTP;
 	double start = cairn_now();
 
-	CAIRN_TRY(cairn_eagle_head_load(&s->head, s->model, dir));
-	fprintf(stderr, "%s: an EAGLE-3 head, loaded in %.2f s\n", dir, cairn_now() - start);
+	if (is_mtp)
+		dir = s->dir;
+	CAIRN_TRY((is_mtp ? cairn_mtp_head_load : cairn_eagle_head_load)(&s->head, s->model, dir));
+	fprintf(stderr, "%s: %s, loaded in %.2f s\n", dir, is_mtp ? "a layer for multi-token prediction" :
+		"an EAGLE-3 head", cairn_now() - start);
 	return 0;
 }
 
 int cairn_session_speculate(struct cairn_session *s, const struct cairn_speculative_options *o,
 			    struct cairn_speculation *speculation)
 {
-	if (o->model && o->method == CAIRN_SPECULATE_EAGLE3)
-		CAIRN_TRY(load_head(s, o->model));
+	if (o->method == CAIRN_SPECULATE_EAGLE3 || o->method == CAIRN_SPECULATE_MTP)
+		CAIRN_TRY(load_head(s, o->method, o->model));
 	else if (o->model)
 		CAIRN_TRY(load_drafter(s, o->model));
 	*speculation = (struct cairn_speculation){
@@ -492,7 +502,7 @@ void cairn_session_close(struct cairn_session *s)
 	cairn_plan_engine_close(s->plans);
 	cairn_tokenizer_free(s->tokenizer);
 	cairn_model_free(s->drafter);
-	cairn_eagle_head_free(s->head);
+	cairn_draft_head_free(s->head);
 	cairn_model_free(s->model);
 	if (s->started)
 		cairn_impl_stop(&s->impl);
@@ -609,7 +619,7 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 	char table[128], ranks[16] = "";
 
 	if (s->ranks > 1)
-		snprintf(ranks, sizeof(ranks), ":tp%d", s->ranks);
+		snprintf(ranks, sizeof(ranks), ":%s%d", s->is_context ? "cp" : "tp", s->ranks);
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
 	if (sm_mhz > 0)

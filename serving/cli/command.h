@@ -90,7 +90,11 @@ struct cairn_common_options {
 	int no_json;			/* the command has no --json; set before parsing */
 	const char *impl, *model, *json;
 	int64_t device, batch;		/* batch 0: not given */
-	int64_t tp, collective_s;	/* ranks, and the time-out of their waits; 0: not given */
+	/*
+	 * Ranks of tensor parallelism, or of context parallelism, and the time-out of their waits; 0: not
+	 * given. At most one of tp and cp is above 1.
+	 */
+	int64_t tp, cp, collective_s;
 	const char *rendezvous, *rendezvous_key;
 	int64_t nodes, node, rendezvous_s;	/* nodes, rendezvous_s 0: not given; node -1: not given */
 	int decode;			/* enum cairn_decode_path */
@@ -129,10 +133,11 @@ struct cairn_session {
 	enum cairn_weights weights;		/* form of the weights; set before loading */
 	enum cairn_kv_form kv;			/* form of the KV cache; set before loading */
 	int progress_lines;			/* show progress without a terminal; set before loading */
-	int32_t rank, ranks;	/* tensor parallelism: this rank's share; ranks 0: all. Set before loading */
+	int32_t rank, ranks;	/* this rank's part; ranks 0: all. Set before loading */
+	int is_context;		/* the ranks share rows and heads, not weights */
 	struct cairn_model *model;
 	struct cairn_model *drafter;		/* of --speculative-model, or NULL */
-	struct cairn_eagle_head *head;		/* of --speculative-model with eagle3, or NULL */
+	struct cairn_draft_head *head;		/* with --speculative eagle3 or mtp, or NULL */
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
 	char dir[4096];				/* the model's directory; "" with a shape */
 	struct cairn_plan_engine *plans;	/* NULL: none; closed with the session */

@@ -30,6 +30,7 @@ static const char usage[] =
 	"  --impl NAME|PATH    cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N          CUDA device (0)\n"
 	"  --tp N              tensor parallelism over N processes: see generate (1)\n"
+	"  --cp N              context parallelism over N processes: see generate (1)\n"
 	"  --collective-timeout S, --rendezvous HOST:PORT, --rendezvous-key-file FILE,\n"
 	"  --rendezvous-timeout S, --nodes N, --node-rank K    see generate\n"
 	"  --model DIR         Hugging Face checkpoint (the embedded model)\n"

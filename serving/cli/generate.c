@@ -37,6 +37,9 @@ static const char usage[] =
 	"  --impl NAME|PATH      cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N            CUDA device (0)\n"
 	"  --tp N                tensor parallelism over N processes, on CUDA devices --device and up (1)\n"
+	"  --cp N                context parallelism: N processes with all weights share the rows of a\n"
+	"                        pass, and the heads for attention; for long prompts. N must divide the\n"
+	"                        query heads; excludes --tp (1)\n"
 	"  --collective-timeout S        how long a rank may be silent before all of them end (5)\n"
 	"  --model DIR           Hugging Face checkpoint (the embedded model)\n"
 	"  --prompt TEXT         the prompt\n"
@@ -53,8 +56,9 @@ static const char usage[] =
 	"  --regex R             the answer matches R, in Rust's syntax\n"
 	"  --speculative METHOD  off; ngram: compute tokens that followed the last ones earlier in the\n"
 	"                        text together with the next token; draft_model: tokens of the model of\n"
-	"                        --speculative-model; eagle3: of the EAGLE-3 head there. The answer is\n"
-	"                        that of off (off)\n"
+	"                        --speculative-model; eagle3: of the EAGLE-3 head there; mtp: of the\n"
+	"                        layer for multi-token prediction that a DeepSeek-V3 checkpoint stores\n"
+	"                        after its last one. The answer is that of off (off)\n"
 	"  --speculative-model DIR       checkpoint of a smaller model with the same tokenizer, or of an\n"
 	"                                EAGLE-3 head for the model\n"
 	"  --num-speculative-tokens N    maximum drafts of a step, 1 to 16 (5)\n"
@@ -159,18 +163,21 @@ static int parse(int argc, char **argv, struct generate_options *o)
 		return cairn_error(EINVAL, "--json: not with --speculative; cairn bench writes its records");
 	if (o->shape && o->speculative.model)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
+	if (o->shape && o->speculative.method == CAIRN_SPECULATE_MTP)
+		return cairn_error(EINVAL, "--speculative: mtp excludes --shape, which has no such layer");
 	if (o->shape && (o->common.model || o->prompt || o->prompt_file))
 		return cairn_error(EINVAL,
 				   "--shape: has random weights and no tokenizer, and excludes --model "
 				   "and prompts of text");
 	if (o->slices && o->common.decode != CAIRN_DECODE_UNFUSED)
 		return cairn_error(EINVAL, "--slices: needs --decode unfused");
-	if (o->attention.workers && (o->common.tp > 1 || o->plan))
-		return cairn_error(EINVAL, "--attention-workers: excludes --tp and --plan");
+	if (o->attention.workers && (cairn_num_ranks(&o->common) > 1 || o->plan))
+		return cairn_error(EINVAL, "--attention-workers: excludes --tp, --cp and --plan");
 	if (o->lora.num > 1)
 		return cairn_error(EINVAL, "--lora: one prompt takes one adapter");
-	if (o->lora.num && (o->common.tp > 1 || o->plan || o->slices || o->attention.workers))
-		return cairn_error(EINVAL, "--lora: excludes %s", o->common.tp > 1 ? "--tp" :
+	if (o->lora.num && (cairn_num_ranks(&o->common) > 1 || o->plan || o->slices || o->attention.workers))
+		return cairn_error(EINVAL, "--lora: excludes %s",
+				   cairn_num_ranks(&o->common) > 1 ? cairn_ranks_option(&o->common) :
 				   o->plan ? "--plan" : o->slices ? "--slices" : "--attention-workers");
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, o->slices));
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)

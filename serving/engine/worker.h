@@ -104,7 +104,11 @@ struct cairn_worker_options {
 
 struct cairn_worker_taps {
 	int32_t layers[CAIRN_MAX_TAPS];	/* a feature is made of the hidden states that enter these layers: */
-	const void *mix;		/* [width, 3 * hidden_size] of the model's dtype, times the three */
+	/*
+	 * [width, 3 * hidden_size] of the model's dtype, times the three; NULL: a feature is the hidden state
+	 * after the last layer, normalised as for the output matrix, and width is hidden_size
+	 */
+	const void *mix;
 	int32_t width;			/* a multiple of 16 */
 };
 

@@ -153,7 +153,9 @@ struct cairn_model_config {
 	 * states of its target, those that enter the layers `taps`; num_taps 0: not given.
 	 */
 	int32_t draft_vocab_size, target_hidden_size, num_taps, taps[CAIRN_MAX_TAPS];
-	int32_t num_nextn_layers;	/* num_nextn_predict_layers: stored after the others, not used */
+	int32_t num_nextn_layers;	/* num_nextn_predict_layers: stored after the others */
+	/* Above 0: this is the config of the layer of that number alone (cairn_model_config_mtp()). */
+	int32_t mtp_layer;
 	int32_t num_attention_heads;
 	int32_t num_key_value_heads;
 	int32_t head_dim;		/* with latent attention nope_dim + rope_dim */
@@ -194,6 +196,13 @@ int cairn_model_config_load(const char *dir, struct cairn_model_config *config);
 int cairn_model_config_parse(const char *json, size_t num_bytes, const char *generation,
 			     size_t generation_bytes, const char *dir,
 			     struct cairn_model_config *config);
+
+/*
+ * Makes *c, the config of a model, that of its layer for multi-token prediction, as a model of one layer.
+ * -EINVAL: the checkpoint in `dir` has no such layer; -EOPNOTSUPP: it has several, or another architecture
+ * than DeepSeek-V3's.
+ */
+int cairn_model_config_mtp(const char *dir, struct cairn_model_config *c);
 
 /* Returns whether all norms have the same eps, as decode_step requires. */
 static inline int cairn_config_has_one_eps(const struct cairn_model_config *config)

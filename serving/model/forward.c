@@ -70,6 +70,7 @@ int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m
 {
 	struct cairn_pass_sizes sizes = forward_sizes(m, max_rows, max_logits);
 	struct cairn_scratch *s;
+	int64_t bytes;
 	void *p;
 	int ret;
 
@@ -79,19 +80,23 @@ int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return cairn_error(ENOMEM, "scratch: no memory");
+	s->model = m;
+	s->max_rows = max_rows;
+	s->max_logits = max_logits;
 	ret = cairn_buffers_place(&s->buffers, m->graph, &sizes);
+	bytes = s->buffers.bytes;
+	if (!ret && m->context_ranks > 1)
+		ret = forward_context_create(s, &bytes);
 	if (!ret)
-		ret = CAIRN_TABLE(m->impl, mem_alloc, &p, (size_t)s->buffers.bytes);
+		ret = CAIRN_TABLE(m->impl, mem_alloc, &p, (size_t)bytes);
 	if (ret) {
+		forward_context_destroy(s);
 		cairn_buffers_free(&s->buffers);
 		free(s);
 		return ret;
 	}
-	s->model = m;
-	s->max_rows = max_rows;
-	s->max_logits = max_logits;
 	s->base = p;
-	s->bytes = (size_t)s->buffers.bytes;
+	s->bytes = (size_t)bytes;
 	*out = s;
 	return 0;
 }
@@ -117,6 +122,7 @@ void cairn_scratch_destroy(struct cairn_scratch *s)
 		free_room(s, &s->attn[i]);
 	free_room(s, &s->moe);
 	s->model->impl->mem_free(s->base);
+	forward_context_destroy(s);
 	cairn_buffers_free(&s->buffers);
 	free(s);
 }
@@ -484,6 +490,10 @@ static int run_embedding(struct walk *w, const struct cairn_graph_op *op)
 	const struct cairn_model_config *c = &w->m->config;
 	uint64_t scale = 0;	/* wide enough for any dtype */
 
+	if (w->b->inputs)
+		return CAIRN_TABLE(w->m->impl, mem_copy, at(w, op->out[0]), w->b->inputs,
+				   (size_t)w->b->num_rows * row_bytes(w, &w->g->values[op->out[0]]),
+				   CAIRN_COPY_ON_DEVICE, w->stream);
 	cairn_store(&scale, w->m->dtype, 0, c->embed_scale ? sqrt(c->hidden_size) : 0);
 	return run_rows(w, op, forward_weight_at(w, op, 0), c->vocab_size, w->b->ids,
 			(float)cairn_load(&scale, w->m->dtype, 0));
@@ -585,6 +595,8 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 	};
 
 	CAIRN_TRY(forward_check_batch(s, b));
+	if (s->context)
+		return forward_context_reserve(s, kv, b, stream, moved);
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 
@@ -631,6 +643,29 @@ static int run_taps(const struct walk *w, int32_t o)
 	return 0;
 }
 
+/*
+ * Copies the residual stream of all rows to the caller's memory, and normalises it as for the output matrix.
+ * o: the first operation of the head, which picks rows of the last half layer's output, if that must still be
+ * added to the stream, and then of the stream.
+ */
+static int keep_states(const struct walk *w, int32_t o)
+{
+	const struct cairn_graph_op *op = &w->g->ops[o];
+	const int adds = op[1].kind == CAIRN_OP_PICK_ROWS;
+	const int32_t stream = op[adds].in[0];
+	struct cairn_rmsnorm_args args = {
+		.size = sizeof(args), .out = w->b->normed, .residual = adds ? w->b->states : NULL,
+		.x = adds ? at(w, op->in[0]) : w->b->states,
+		.weight = cairn_model_weight(w->m, 0, CAIRN_W_FINAL_NORM), .rows = w->b->num_rows,
+		.dim = width_of(w, stream), .dtype = w->m->dtype, .eps = (float)w->m->config.rms_norm_eps,
+		.weight_offset = (float)w->m->config.norm_offset,
+	};
+
+	CAIRN_TRY(CAIRN_TABLE(w->m->impl, mem_copy, w->b->states, at(w, stream), (size_t)w->b->num_rows *
+			      row_bytes(w, &w->g->values[stream]), CAIRN_COPY_ON_DEVICE, w->stream));
+	return CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
+}
+
 int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, const struct cairn_batch *b,
 		  void *stream)
 {
@@ -640,10 +675,14 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 	};
 
 	CAIRN_TRY(forward_check_batch(s, b));
+	if (s->context)
+		return forward_context(s, kv, b, stream);
 	CAIRN_TRY(forward_zero_counters(&w));
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 
+		if (b->states && op->block == CAIRN_BLOCK_HEAD && g->ops[o - 1].block != CAIRN_BLOCK_HEAD)
+			CAIRN_TRY(keep_states(&w, o));
 		if (op->block == CAIRN_BLOCK_HEAD && !b->num_logits)
 			break;
 		if (b->on_layer && op->block == CAIRN_BLOCK_MLP && g->ops[o - 1].block == CAIRN_BLOCK_ATTN)

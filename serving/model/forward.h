@@ -88,6 +88,13 @@ struct cairn_batch {
 	char *taps;
 	size_t tap_bytes;
 	int32_t num_taps, tap_layers[CAIRN_MAX_TAPS];	/* layers from 1 on */
+	/*
+	 * inputs: the hidden states that enter layer 0, [num_rows, hidden_size], instead of embeddings; NULL:
+	 * embeddings. states, normed: NULL, or out, of the same shape: the hidden states after the last
+	 * layer, and their last norms. cairn_forward() alone knows them, for whole models.
+	 */
+	const char *inputs;
+	char *states, *normed;
 	/* Called once per layer, after its attention and before its MLP is enqueued; may be NULL. */
 	int (*on_layer)(void *ctx, int32_t layer, void *stream);
 	void *on_layer_ctx;

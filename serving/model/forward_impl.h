@@ -38,6 +38,7 @@ struct cairn_scratch {
 	size_t bytes;				/* at base */
 	/* attn holds the plans that layers share, moe counters from call to call */
 	struct room lane[FORWARD_LANES], attn[FORWARD_SPLITS], moe;
+	struct context_room *context;		/* with context parallelism; else NULL */
 };
 
 struct walk {
@@ -129,6 +130,17 @@ int forward_sum_norm(const struct walk *w, const struct cairn_rmsnorm_args *a);
 /* Returns at which byte of the output matrix this rank's rows begin. */
 size_t forward_head_at(const struct walk *w);
 int forward_gather(const struct walk *w, const struct cairn_graph_op *op);
+
+/* ---- one of several ranks that share the rows of a pass: serving/ranks/ranks_context.c ---- */
+
+/* Adds to *bytes, those of the activations, what exchanges need. Call destroy() also after an error. */
+int forward_context_create(struct cairn_scratch *scratch, int64_t *bytes);
+void forward_context_destroy(struct cairn_scratch *scratch);
+/* What cairn_scratch_reserve() and cairn_forward() do then. */
+int forward_context_reserve(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
+			    const struct cairn_batch *batch, void *stream, int *moved);
+int forward_context(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
+		    const struct cairn_batch *batch, void *stream);
 
 /* Returns whether a workspace query of this operation may be left out, as others of its kind stand for it. */
 int forward_may_skip_query(const struct cairn_model *model, const struct cairn_graph_op *op);

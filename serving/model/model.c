@@ -33,12 +33,13 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 	return cairn_error(-ret, "%s: %s: %s", impl->name, what, copy);
 }
 
-/* Whose share of a model to make. */
+/* What to make of a checkpoint: the part of one of the ranks, or the layer for multi-token prediction. */
 struct share {
 	int32_t rank, ranks;
+	enum { OF_WEIGHTS, OF_CONTEXT, MTP_LAYER } of;	/* what ranks share */
 };
 
-static const struct share whole = { 0, 1 };
+static const struct share whole = { 0, 1, OF_WEIGHTS };
 
 /*
  * Creates a model with its graph, dimensions and layout, but without weights. impl may be NULL. c: the config
@@ -58,11 +59,16 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16;
 	m->weights = weights;
 	m->kv = kv;
-	m->rank = share.rank;
-	m->ranks = share.ranks;
+	m->rank = share.of == OF_WEIGHTS ? share.rank : 0;
+	m->ranks = share.of == OF_WEIGHTS ? share.ranks : 1;
+	m->context_rank = share.of == OF_CONTEXT ? share.rank : 0;
+	m->context_ranks = share.of == OF_CONTEXT ? share.ranks : 1;
 	m->kv_shares = 1;
 	cairn_model_dims(c, m->whole);
-	ret = share.ranks > 1 ? cairn_model_share_config(&m->config, dir, share.ranks, &m->kv_shares) : 0;
+	ret = m->ranks > 1 ? cairn_model_share_config(&m->config, dir, m->ranks, &m->kv_shares) :
+	      m->context_ranks > 1 ? cairn_model_check_context(c, dir, m->context_ranks) : 0;
+	if (!ret && m->context_ranks > 1 && impl && !impl->all_to_all)
+		ret = cairn_error(EOPNOTSUPP, "%s: the table has no operation all_to_all", impl->name);
 	if (!ret)
 		ret = cairn_model_graph(&m->graph, &m->config);
 	if (ret)
@@ -476,6 +482,8 @@ static int load_share(struct cairn_model **out, const struct cairn_impl *impl, c
 	if (config.draft_vocab_size)
 		return cairn_error(EINVAL, "%s/config.json: architectures: is an EAGLE-3 head, which drafts "
 				   "for a model and is none", dir);
+	if (share.of == MTP_LAYER)
+		CAIRN_TRY(cairn_model_config_mtp(dir, &config));
 	CAIRN_TRY(settle_form(&config, dir, &weights));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
@@ -485,7 +493,7 @@ static int load_share(struct cairn_model **out, const struct cairn_impl *impl, c
 	l.requantised = calloc((size_t)config.num_hidden_layers, CAIRN_NUM_WEIGHTS);
 	ret = l.requantised ? cairn_model_each_part(m, check_part, &l) :
 	      cairn_error(ENOMEM, "model: no memory");
-	if (!ret)
+	if (!ret && share.of != MTP_LAYER)
 		ret = cairn_model_check_layers(&config, dir, st);
 	if (!ret)	/* last, because a config that contradicts the weights is the better error */
 		ret = cairn_forward_check(m, dir);
@@ -523,11 +531,30 @@ int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *imp
 			  int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
 			  cairn_progress progress, void *ctx)
 {
-	const struct share share = { rank, ranks };
+	const struct share share = { rank, ranks, OF_WEIGHTS };
 
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
 	return load_share(out, impl, dir, share, weights, kv, progress, ctx);
+}
+
+int cairn_model_load_context(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			     int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
+			     cairn_progress progress, void *ctx)
+{
+	const struct share share = { rank, ranks, OF_CONTEXT };
+
+	if (ranks < 1 || rank < 0 || rank >= ranks)
+		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
+	return load_share(out, impl, dir, share, weights, kv, progress, ctx);
+}
+
+int cairn_model_load_mtp(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			 enum cairn_weights weights, cairn_progress progress, void *ctx)
+{
+	const struct share share = { 0, 1, MTP_LAYER };
+
+	return load_share(out, impl, dir, share, weights, CAIRN_KV_PLAIN, progress, ctx);
 }
 
 static int fill_constant(struct cairn_model *m, const struct cairn_part *p, const char *name,
@@ -683,5 +710,12 @@ int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *i
 			    const struct cairn_model_config *config, int32_t ranks,
 			    enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
-	return random_share(out, impl, config, (struct share){ 0, ranks }, weights, kv, seed);
+	return random_share(out, impl, config, (struct share){ 0, ranks, OF_WEIGHTS }, weights, kv, seed);
+}
+
+int cairn_model_random_context(struct cairn_model **out, const struct cairn_impl *impl,
+			       const struct cairn_model_config *config, int32_t rank, int32_t ranks,
+			       enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
+{
+	return random_share(out, impl, config, (struct share){ rank, ranks, OF_CONTEXT }, weights, kv, seed);
 }

@@ -108,12 +108,14 @@ struct cairn_model {
 	/* config and dims are those of this rank's share; ranks 1: of the whole model */
 	int32_t rank, ranks;
 	int32_t kv_shares;		/* of the KV heads; fewer than ranks: some ranks have the same */
+	/* context parallelism: this rank's number among those that share heads and rows; 0, 1: none */
+	int32_t context_rank, context_ranks;
 	int32_t dims[CAIRN_NUM_DIMS];
 	int32_t whole[CAIRN_NUM_DIMS];	/* dims of the whole model */
 	struct cairn_op_graph *graph;	/* its forward pass (model_graph.h) */
 	struct cairn_lora *lora;	/* adapters (lora.h); NULL: none */
 	float *inv_freq;	/* [cairn_rope_dim() / 2], in the table's memory like the weights */
-	/* [2, num_hidden_layers, num_key_value_heads], of K, then of V, in the table's memory; NULL: all 1 */
+	/* [2, num_hidden_layers, heads in the cache], of K, then of V, in the table's memory; NULL: all 1 */
 	float *kv_scales;
 	/* A weight is at base + offset, plus layer * layer_bytes if it is per layer. elements 0: the model
 	 * does not have the weight; offset < 0: layer 0 does not. */
@@ -160,6 +162,25 @@ int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *imp
 			  int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
 			  cairn_progress progress, void *ctx);
 /*
+ * Loads the whole model for one of `ranks` ranks of context parallelism, which share out the rows of a pass
+ * for products, and the heads for attention (serving/ranks/ranks_context.c). The cache has the keys and
+ * values of the rank's heads, or all latents. The forward pass calls all_to_all without a communicator: the
+ * table must put it in (ranks.h). If there are more ranks than KV heads, several ranks have the same KV head.
+ * -EOPNOTSUPP, naming the key of config.json: ranks does not divide the query heads, or neither divides the
+ * KV heads nor is divisible by their number.
+ */
+int cairn_model_load_context(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			     int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
+			     cairn_progress progress, void *ctx);
+/*
+ * Loads the layer for multi-token prediction of a DeepSeek-V3 checkpoint, model.layers.N after the last one,
+ * as a model of one layer: its embeddings are embed_tokens of the layer, its last norm and its output matrix
+ * those of shared_head, and EH_PROJ, E_NORM and H_NORM are eh_proj, enorm and hnorm. All these tensors must
+ * be there. serving/engine/spec/mtp_head.h runs it.
+ */
+int cairn_model_load_mtp(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			 enum cairn_weights weights, cairn_progress progress, void *ctx);
+/*
  * Checks without a table that a checkpoint is complete and fits its config.json: each tensor is present with
  * the right shape and a supported type, and no layers beyond those of the config are stored. Does not read
  * values.
@@ -179,6 +200,10 @@ int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *imp
 int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *impl,
 			    const struct cairn_model_config *config, int32_t ranks,
 			    enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed);
+/* One of `ranks` ranks of context parallelism, for measurements. */
+int cairn_model_random_context(struct cairn_model **out, const struct cairn_impl *impl,
+			       const struct cairn_model_config *config, int32_t rank, int32_t ranks,
+			       enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed);
 void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
 
 /* Returns a weight, or NULL if the model has no such weight. The caller must know which layers
@@ -191,9 +216,12 @@ const float *cairn_model_scale(const struct cairn_model *model, int32_t layer, e
 /* Returns the scales and zero points of a 4-bit weight, as gemm_w4 takes them; NULL: it is not 4-bit. */
 const uint8_t *cairn_model_scale_w4(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
 
-/* Returns a layer's scales of K or V, [num_key_value_heads] in the table's memory; NULL: all are 1. */
+/* Returns a layer's scales of K or V, of the heads in the cache, in the table's memory; NULL: all are 1. */
 const float *cairn_model_kv_scale(const struct cairn_model *model, int32_t layer, int of_v);
-/* Returns the bytes of one token's keys in one layer's cache (its values take as many), or of its latent. */
+/*
+ * Returns the bytes of one token's keys in one layer's cache of this rank (its values take as many), or of
+ * its latent.
+ */
 size_t cairn_model_key_bytes(const struct cairn_model *model);
 
 /* Returns whether the cache holds latents (latent attention). */

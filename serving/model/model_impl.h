@@ -10,7 +10,8 @@
 
 /* The condition under which a model, or a layer, has a part. */
 enum cairn_present {
-	CAIRN_ALWAYS, CAIRN_UNTIED,
+	CAIRN_ALWAYS, CAIRN_BODY, CAIRN_UNTIED,			/* BODY: not a layer alone */
+	CAIRN_MTP,						/* a layer for multi-token prediction */
 	CAIRN_HEADS, CAIRN_QKV_BIAS, CAIRN_O_BIAS,		/* attention that is not latent */
 	CAIRN_HEAD_NORMS,
 	/* Norms per layer; the two conventions share tensor names that mean different norms. */
@@ -36,7 +37,7 @@ int cairn_model_check_form(const struct cairn_model *m, const char *dir);
 int cairn_model_check_table(const struct cairn_model *m, const char *dir);
 /*
  * Refuses a checkpoint that stores more layers than the config has. Layers for multi-token prediction
- * (num_nextn_predict_layers) follow the others; they are allowed and not used.
+ * (num_nextn_predict_layers) follow the others; they are allowed, and not read (cairn_model_load_mtp()).
  */
 int cairn_model_check_layers(const struct cairn_model_config *config, const char *dir,
 			     const struct cairn_safetensors *st);
@@ -96,6 +97,24 @@ enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cai
 /* Makes *c, the config of the whole model, that of one rank's share; *kv_shares: see struct cairn_model. */
 int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks,
 			     int32_t *kv_shares);
+/*
+ * Returns how many KV heads the cache of this rank has, and which is the first of those of m->config. With
+ * more ranks of context parallelism than heads, several ranks have the same one.
+ */
+static inline int32_t cairn_model_cached_heads(const struct cairn_model *m)
+{
+	const int32_t heads = m->config.num_key_value_heads;
+
+	return m->context_ranks <= 1 ? heads : heads < m->context_ranks ? 1 : heads / m->context_ranks;
+}
+
+static inline int32_t cairn_model_first_head(const struct cairn_model *m)
+{
+	return m->context_ranks <= 1 ? 0 : m->context_rank * m->config.num_key_value_heads / m->context_ranks;
+}
+
+/* Refuses a number of ranks of context parallelism. */
+int cairn_model_check_context(const struct cairn_model_config *c, const char *dir, int32_t ranks);
 /*
  * Returns the columns of the whole matrix if a rank has some columns of w, and 8-bit weights have a scale for
  * each row, so that a scale belongs to columns of all ranks; else 0.

@@ -27,7 +27,11 @@
 #define ALIGNMENT	256
 
 static const struct cairn_part parts[] = {
-	{ "model.embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_ALWAYS },
+	{ "model.embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_BODY },
+	{ "embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_MTP },
+	{ "enorm.weight", CAIRN_W_E_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_MTP },
+	{ "hnorm.weight", CAIRN_W_H_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_MTP },
+	{ "eh_proj.weight", CAIRN_W_EH_PROJ, CAIRN_D_HIDDEN, CAIRN_D_TWO_HIDDEN, CAIRN_MTP },
 	{ "input_layernorm.weight", CAIRN_W_ATTN_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_ALWAYS },
 	{ "self_attn.q_proj.weight", CAIRN_W_QKV, CAIRN_D_Q, CAIRN_D_HIDDEN, CAIRN_HEADS },
 	{ "self_attn.k_proj.weight", CAIRN_W_QKV, CAIRN_D_KV, CAIRN_D_HIDDEN, CAIRN_HEADS },
@@ -81,16 +85,22 @@ static const struct cairn_part parts[] = {
 	  CAIRN_SHARED },
 	{ "mlp.shared_experts.down_proj.weight", CAIRN_W_SHARED_DOWN, CAIRN_D_HIDDEN, CAIRN_D_SHARED_INTER,
 	  CAIRN_SHARED },
-	{ "model.norm.weight", CAIRN_W_FINAL_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_ALWAYS },
+	{ "model.norm.weight", CAIRN_W_FINAL_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_BODY },
 	{ "lm_head.weight", CAIRN_W_LM_HEAD, CAIRN_D_HEAD_VOCAB, CAIRN_D_HIDDEN, CAIRN_UNTIED },
+	{ "shared_head.norm.weight", CAIRN_W_FINAL_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_MTP },
+	{ "shared_head.head.weight", CAIRN_W_LM_HEAD, CAIRN_D_HEAD_VOCAB, CAIRN_D_HIDDEN, CAIRN_MTP },
 };
 
 /* Returns whether the model has the part, in any layer or outside the layers. */
 static int is_present(const struct cairn_model_config *c, enum cairn_present present)
 {
 	switch (present) {
+	case CAIRN_BODY:
+		return !c->mtp_layer;
+	case CAIRN_MTP:
+		return c->mtp_layer > 0;
 	case CAIRN_UNTIED:
-		return !c->tie_word_embeddings;
+		return !c->tie_word_embeddings && !c->mtp_layer;
 	case CAIRN_HEADS:
 		return !c->latent.kv_lora_rank;
 	case CAIRN_QKV_BIAS:
@@ -331,7 +341,8 @@ size_t cairn_model_key_bytes(const struct cairn_model *m)
 {
 	if (cairn_model_is_latent(m))
 		return (size_t)m->dims[CAIRN_D_LATENT] * cairn_dtype_bytes(m->dtype);
-	return (size_t)m->dims[CAIRN_D_KV] * (m->kv == CAIRN_KV_FP8 ? 1 : cairn_dtype_bytes(m->dtype));
+	return (size_t)cairn_model_cached_heads(m) * (size_t)m->config.head_dim *
+	       (m->kv == CAIRN_KV_FP8 ? 1 : cairn_dtype_bytes(m->dtype));
 }
 
 int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_t kv_tokens)
@@ -372,10 +383,11 @@ static int each_copy(struct cairn_model *m, const struct cairn_part *p, struct c
 	for (int32_t k = 0; k < copies(m, p); k++) {
 		place.last = last && k == copies(m, p) - 1;
 		snprintf(name, sizeof(name), p->name, k);
-		if (kind_of(p->weight) == OF_MODEL)
+		if (kind_of(p->weight) == OF_MODEL && !m->config.mtp_layer)
 			snprintf(full, sizeof(full), "%s", name);
 		else
-			snprintf(full, sizeof(full), "model.layers.%d.%s", place.layer, name);
+			snprintf(full, sizeof(full), "model.layers.%d.%s", m->config.mtp_layer + place.layer,
+				 name);
 		CAIRN_TRY(fn(m, p, full, place, ctx));
 		place.first += apart;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recipe_test - makes golden checkpoints whose weights are computed by the same rule as in tools/golden.py
+ * recipe_test - makes golden checkpoints whose weights are computed by the rule of tools/golden/golden.py
  *
  * Include conformance/harness.h first.
  */

@@ -23,6 +23,8 @@ static const char usage[] =
 	"  --device N             CUDA device (0)\n"
 	"  --tp N                 tensor parallelism over N processes, on CUDA devices --device and up;\n"
 	"                         excludes --plan (1)\n"
+	"  --cp N                 context parallelism over N processes: see generate; excludes --tp and\n"
+	"                         --plan (1)\n"
 	"  --collective-timeout S how long a rank may be silent before all of them are restarted (5)\n"
 	"  --batch N              sequences running at once (64)\n"
 	"  --max-context N        tokens of one sequence, prompt and answer (the model's limit)\n"
@@ -43,7 +45,7 @@ static const char usage[] =
 	"  --repeatable           the same request gets the same bits whatever runs beside it, until the\n"
 	"                         worker is restarted; slower: prompts are computed one by one, answers\n"
 	"                         are not cached; excludes --prefix-cache token\n"
-	"  --speculative METHOD   off, ngram, draft_model, eagle3: see generate (off)\n"
+	"  --speculative METHOD   off, ngram, draft_model, eagle3, mtp: see generate (off)\n"
 	"  --speculative-model DIR, --num-speculative-tokens N, --prompt-lookup-max N,\n"
 	"  --prompt-lookup-min N, --speculative-branches N, --speculative-tree-rows N\n"
 	"                         see generate (none, 5, 4, 2, 1, depth times branches)\n"
@@ -169,11 +171,14 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		return cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
 	if (o->shape && o->speculative.model)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
-	if (o->attention.workers && (o->plan || o->host_pages || o->common.tp > 1))
+	if (o->shape && o->speculative.method == CAIRN_SPECULATE_MTP)
+		return cairn_error(EINVAL, "--speculative: mtp excludes --shape, which has no such layer");
+	if (o->attention.workers && (o->plan || o->host_pages || cairn_num_ranks(&o->common) > 1))
 		return cairn_error(EINVAL, "--attention-workers: excludes %s", o->plan ? "--plan" :
-				   o->host_pages ? "--host-pages" : "--tp");
-	if (o->lora.num && (o->common.tp > 1 || o->plan || o->attention.workers))
-		return cairn_error(EINVAL, "--lora: excludes %s", o->common.tp > 1 ? "--tp" :
+				   o->host_pages ? "--host-pages" : cairn_ranks_option(&o->common));
+	if (o->lora.num && (cairn_num_ranks(&o->common) > 1 || o->plan || o->attention.workers))
+		return cairn_error(EINVAL, "--lora: excludes %s",
+				   cairn_num_ranks(&o->common) > 1 ? cairn_ranks_option(&o->common) :
 				   o->plan ? "--plan" : "--attention-workers");
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, NULL));
 	if (o->disk_pages && !o->host_pages)

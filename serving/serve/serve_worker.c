@@ -20,6 +20,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/cli/session_ranks.h"
+#include "serving/engine/spec/draft_head.h"
 #include "serving/model/lora.h"
 #include "serving/serve/serve_worker.h"
 
@@ -206,17 +207,21 @@ static int64_t token_bytes(const struct cairn_model *m)
 static int64_t count_pages(const struct worker *w, const struct cairn_serve_options *o)
 {
 	const struct cairn_model *m = w->session.model, *drafter = w->session.drafter;
+	const struct cairn_draft_head *head = w->session.head;
 	struct cairn_device_info info = { .size = sizeof(info) };
 	int64_t all = (w->max_context + w->page_size - 1) / w->page_size * o->common.batch, bytes, room;
 
 	bytes = token_bytes(m) * w->page_size;
 	if (drafter)
 		bytes += token_bytes(drafter) * w->page_size;
+	if (head)
+		bytes += (int64_t)cairn_draft_head_token_bytes(head) * w->page_size;
 	if (m->impl->flags & CAIRN_IMPL_HOST_MEM || m->impl->device_info(&info) || bytes < 1)
 		room = (int64_t)1 << 30;
 	else
 		room = info.mem_bytes / 10 * 9 - (int64_t)m->bytes - ((int64_t)4 << 30) -
-		       (m->lora ? (int64_t)m->lora->bytes : 0) - (drafter ? (int64_t)drafter->bytes : 0);
+		       (m->lora ? (int64_t)m->lora->bytes : 0) - (drafter ? (int64_t)drafter->bytes : 0) -
+		       (head ? (int64_t)head->bytes : 0);
 	room = bytes > 0 ? room / bytes : all;
 	return all < room ? all : room > 0 ? room : 1;
 }
@@ -234,7 +239,7 @@ static int prepare_grammar(struct worker *w, const struct cairn_serve_options *o
 
 	if (w->tp || o->attention.workers) {
 		snprintf(w->no_grammar, sizeof(w->no_grammar), "structured_outputs: not supported with %s",
-			 w->tp ? "--tp" : "--attention-workers");
+			 w->tp ? cairn_ranks_option(&o->common) : "--attention-workers");
 		return 0;
 	}
 	cairn_serve_dir(o, dir, sizeof(dir));

@@ -8,7 +8,7 @@ Makes    serving/golden/{llama2_tiny,llama3_tiny}/{config.json, model.safetensor
          gemma2_tiny,mixtral_tiny,qwen3_moe_tiny,longrope_tiny,deepseek_v2_group_tiny,
          deepseek_v3_tiny,deepseek_v3_fp8_tiny,qwen3_fp8_rows_tiny,qwen3_awq_tiny,qwen2_gptq_tiny,
          mistral_w4a16_tiny}/{config.json, recipe.txt, logits.safetensors}
-Command  python3 tools/golden.py --out serving/golden [NAME...]    (a minute, CPU only)
+Command  python3 tools/golden/golden.py --out serving/golden [NAME...]    (a minute, CPU only)
 Needs    Python 3.11, PyTorch 2.5, transformers 4.56, safetensors; the models with a recipe.txt
          Python 3.12, PyTorch 2.11, transformers 5.17 (mistral_tiny to mixtral_tiny: 3.11, 2.15, 5.23;
          longrope_tiny to qwen3_fp8_rows_tiny: 3.11, 2.11; qwen3_fp8_rows_tiny 5.17, the others 5.23;
@@ -33,7 +33,7 @@ transformers takes the long list for all of it.
 
 deepseek_v2_group_tiny chooses among two of four groups of experts by their largest score.  deepseek_v3_tiny has
 sigmoid scores with a bias that changes the choice, groups by the sum of their two best, weights that are
-normalised and scaled, and a multi-token prediction layer, which is not used.  deepseek_v3_fp8_tiny
+normalised and scaled, and a multi-token prediction layer (tools/golden/golden_mtp.py).  deepseek_v3_fp8_tiny
 has no groups, and its matrices are stored as e4m3 with factors of 128 x 128 blocks; transformers gets the
 products, which bf16 represents exactly.  qwen3_fp8_rows_tiny has factors of
 rows instead, as compressed-tensors stores them.
@@ -524,6 +524,25 @@ class Recipe:
         for e in range(c["num_local_experts"]):
             self.mlp(f"{at}experts.{e}.", c["hidden_size"], c["intermediate_size"], ("w1", "w3", "w2"))
 
+    def layer(self, i, c, norm):
+        at, hidden, gemma = f"model.layers.{i}.", c["hidden_size"], c["model_type"] == "gemma2"
+        norm(at + "input_layernorm.weight", hidden)
+        (self.latent_attention if "kv_lora_rank" in c else self.attention)(at + "self_attn.", c)
+        if gemma:
+            self.offset_norm(at + "post_attention_layernorm.weight", hidden, 2.3)
+            norm(at + "pre_feedforward_layernorm.weight", hidden)
+            self.offset_norm(at + "post_feedforward_layernorm.weight", hidden, 2.3)
+        else:
+            norm(at + "post_attention_layernorm.weight", hidden)
+        if "num_local_experts" in c:
+            self.mixtral(at + "block_sparse_moe.", c)
+        elif "num_experts" in c and i not in c["mlp_only_layers"]:
+            self.qwen3_moe(at + "mlp.", c)
+        elif i >= c.get("first_k_dense_replace", i + 1):
+            self.experts(at + "mlp.", c)
+        else:
+            self.mlp(at + "mlp.", hidden, c["intermediate_size"])
+
     def model(self, c):
         hidden, tied = c["hidden_size"], c["tie_word_embeddings"]
         gemma = c["model_type"] == "gemma2"
@@ -532,27 +551,16 @@ class Recipe:
         self.draw("model.embed_tokens.weight", c["vocab_size"], hidden,
                   0.9 if gemma else 3.0 if tied else math.sqrt(hidden))
         for i in range(c["num_hidden_layers"]):
-            at = f"model.layers.{i}."
-            norm(at + "input_layernorm.weight", hidden)
-            (self.latent_attention if "kv_lora_rank" in c else self.attention)(at + "self_attn.", c)
-            if gemma:
-                self.offset_norm(at + "post_attention_layernorm.weight", hidden, 2.3)
-                norm(at + "pre_feedforward_layernorm.weight", hidden)
-                self.offset_norm(at + "post_feedforward_layernorm.weight", hidden, 2.3)
-            else:
-                norm(at + "post_attention_layernorm.weight", hidden)
-            if "num_local_experts" in c:
-                self.mixtral(at + "block_sparse_moe.", c)
-            elif "num_experts" in c and i not in c["mlp_only_layers"]:
-                self.qwen3_moe(at + "mlp.", c)
-            elif i >= c.get("first_k_dense_replace", i + 1):
-                self.experts(at + "mlp.", c)
-            else:
-                self.mlp(at + "mlp.", hidden, c["intermediate_size"])
+            self.layer(i, c, norm)
         for i in range(c["num_hidden_layers"], c["num_hidden_layers"] + c.get("num_nextn_predict_layers", 0)):
-            self.draw(f"model.layers.{i}.eh_proj.weight", hidden, 2 * hidden, 1.0)
-            self.norm(f"model.layers.{i}.enorm.weight", hidden)
-            self.norm(f"model.layers.{i}.input_layernorm.weight", hidden)
+            at = f"model.layers.{i}."
+            self.draw(at + "eh_proj.weight", hidden, 2 * hidden, 1.0)
+            self.norm(at + "enorm.weight", hidden)
+            self.norm(at + "hnorm.weight", hidden)
+            self.draw(at + "embed_tokens.weight", c["vocab_size"], hidden, math.sqrt(hidden))
+            self.layer(i, c, norm)
+            self.norm(at + "shared_head.norm.weight", hidden)
+            self.draw(at + "shared_head.head.weight", c["vocab_size"], hidden, 3.0)
         norm("model.norm.weight", hidden, *([2.3] if gemma else []))
         if not tied:
             self.draw("lm_head.weight", c["vocab_size"], hidden, 3.0)
