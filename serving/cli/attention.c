@@ -4,7 +4,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
-#include "serving/remote/share.h"
+#include "serving/remote/attention/share.h"
 
 const char *const cairn_attention_keys[] = { "previous", "all", NULL };
 

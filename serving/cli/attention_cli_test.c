@@ -4,7 +4,7 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/spawn.h"
-#include "serving/remote/sodium.h"
+#include "serving/remote/control/sodium.h"
 
 #define MAX_ARGS	16
 

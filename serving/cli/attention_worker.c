@@ -13,7 +13,7 @@
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 #include "serving/cli/commands.h"
-#include "serving/remote/attn_worker.h"
+#include "serving/remote/attention/attn_worker.h"
 
 static const char usage[] =
 	"usage: cairn attention-worker --join HOST:PORT [OPTION]...\n"

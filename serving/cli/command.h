@@ -16,7 +16,7 @@
 #include "serving/model/decode.h"
 #include "serving/model/model.h"
 #include "serving/nano/nano_plan.h"
-#include "serving/remote/lead.h"
+#include "serving/remote/lead/lead.h"
 #include "serving/tokenizer/tokenizer.h"
 
 /* Exit status of a command, including those of conformance/. */

@@ -12,7 +12,7 @@
 
 #include "conformance/harness.h"
 #include "serving/engine/engine_naive_test.h"
-#include "serving/remote/lead.h"
+#include "serving/remote/lead/lead.h"
 
 #ifdef CAIRN_SANITIZED
 enum { RUNS = 1 };	/* with attention workers */

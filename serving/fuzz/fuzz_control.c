@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "serving/fuzz/fuzz.h"
-#include "serving/remote/address.h"
-#include "serving/remote/control.h"
-#include "serving/remote/pass.h"
+#include "serving/remote/control/address.h"
+#include "serving/remote/control/control.h"
+#include "serving/remote/attention/pass.h"
 
 static void check_message(const uint8_t *data, size_t size)
 {

@@ -2,4 +2,4 @@
 /* remote_mutants_lead - lead.c, compiled again with faults (remote_mutants.h) */
 #include "serving/remote/remote_mutants.h"
 
-#include "serving/remote/lead.c"
+#include "serving/remote/lead/lead.c"

@@ -9,7 +9,7 @@
 #include "serving/remote/remote_mutants.h"
 
 #include "serving/remote/remote_rig_test.h"
-#include "serving/remote/sodium.h"
+#include "serving/remote/control/sodium.h"
 
 int cairn_remote_fault;
 

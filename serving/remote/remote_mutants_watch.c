@@ -2,4 +2,4 @@
 /* remote_mutants_watch - lead_watch.c, compiled again with faults (remote_mutants.h) */
 #include "serving/remote/remote_mutants.h"
 
-#include "serving/remote/lead_watch.c"
+#include "serving/remote/lead/lead_watch.c"

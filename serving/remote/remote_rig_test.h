@@ -21,10 +21,10 @@
 #include "conformance/tables/program.h"
 #include "serving/base/clock.h"
 #include "serving/model/model_test.h"
-#include "serving/remote/address.h"
-#include "serving/remote/attn_epoch.h"
-#include "serving/remote/attn_remote.h"
-#include "serving/remote/attn_worker.h"
+#include "serving/remote/control/address.h"
+#include "serving/remote/attention/attn_epoch.h"
+#include "serving/remote/attention/attn_remote.h"
+#include "serving/remote/attention/attn_worker.h"
 #include "serving/slices/attn_local.h"
 
 enum { RIG_REQUESTS = 4, RIG_PAGES = 80, RIG_PAGE = 4, RIG_ROWS = 24, RIG_CONTEXT = 48, RIG_WORKERS = 4,

@@ -16,7 +16,7 @@
 #define CAIRN_REMOTE_ATTN_EPOCH_H
 
 #include "rdma/transport/transport.h"
-#include "serving/remote/share.h"
+#include "serving/remote/attention/share.h"
 
 #define CAIRN_EPOCH_PLANS	2		/* plans that wait */
 #define CAIRN_EPOCH_LOOK_MS	20		/* between two looks at whether to stop */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* control_test - control messages that are as control.h says are accepted, and no others */
 #include "conformance/harness.h"
-#include "serving/remote/channel_test.h"
+#include "serving/remote/control/channel_test.h"
 
 union message {
 	struct cairn_control_join join;

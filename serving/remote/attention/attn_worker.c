@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attn_worker - the main thread of an attention worker: joins the lead and serves it (attn_worker.h) */
-#include "serving/remote/attn_worker.h"
+#include "serving/remote/attention/attn_worker.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,9 +12,9 @@
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
-#include "serving/remote/address.h"
-#include "serving/remote/attn_epoch.h"
-#include "serving/remote/lead.h"
+#include "serving/remote/control/address.h"
+#include "serving/remote/attention/attn_epoch.h"
+#include "serving/remote/lead/lead.h"
 
 #define SHAKE_MS	CAIRN_LEAD_SHAKE_MS
 #define SEND_MS		1000

@@ -23,8 +23,8 @@
 #ifndef CAIRN_ATTN_REMOTE_H
 #define CAIRN_ATTN_REMOTE_H
 
-#include "serving/remote/lead.h"
-#include "serving/remote/share.h"
+#include "serving/remote/lead/lead.h"
+#include "serving/remote/attention/share.h"
 #include "serving/slices/attn_link.h"
 
 struct cairn_attn_remote;

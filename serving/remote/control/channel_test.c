@@ -6,7 +6,7 @@
 
 #include "conformance/harness.h"
 #include "serving/base/clock.h"
-#include "serving/remote/channel_test.h"
+#include "serving/remote/control/channel_test.h"
 
 static const uint8_t secret[CAIRN_SECRET_BYTES] = "a secret of the test", other[CAIRN_SECRET_BYTES] = "b";
 

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "primitives/base/error.h"
-#include "serving/remote/lead_impl.h"
+#include "serving/remote/lead/lead_impl.h"
 
 #define INHERITED	3
 

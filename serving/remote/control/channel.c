@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* channel - an authenticated and encrypted connection (channel.h) */
-#include "serving/remote/channel.h"
+#include "serving/remote/control/channel.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
 #include "serving/base/json.h"
-#include "serving/remote/sodium.h"
+#include "serving/remote/control/sodium.h"
 
 #define VERSION		1
 #define MAGIC		"cairnctl"

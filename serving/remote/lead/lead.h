@@ -21,7 +21,7 @@
 #ifndef CAIRN_REMOTE_LEAD_H
 #define CAIRN_REMOTE_LEAD_H
 
-#include "serving/remote/control.h"
+#include "serving/remote/control/control.h"
 
 #define CAIRN_LEAD_BEAT_MS	100	/* between two beats of a member */
 #define CAIRN_LEAD_SHAKE_MS	5000

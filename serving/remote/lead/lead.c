@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* lead - creation, and what its user calls (lead.h) */
-#include "serving/remote/lead.h"
+#include "serving/remote/lead/lead.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
-#include "serving/remote/address.h"
-#include "serving/remote/lead_impl.h"
+#include "serving/remote/control/address.h"
+#include "serving/remote/lead/lead_impl.h"
 #include "serving/remote/remote_fault.h"
 
 #define SEND_MS		1000

@@ -12,8 +12,8 @@
 #define CAIRN_REMOTE_SHARE_H
 
 #include "serving/model/model.h"
-#include "serving/remote/control.h"
-#include "serving/remote/pass.h"
+#include "serving/remote/control/control.h"
+#include "serving/remote/attention/pass.h"
 #include "serving/remote/remote_fault.h"
 
 struct cairn_heads {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* share - the heads of an attention worker, and its model (share.h) */
-#include "serving/remote/share.h"
+#include "serving/remote/attention/share.h"
 
 #include <stdlib.h>
 #include <string.h>

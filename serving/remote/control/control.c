@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* control - checks and sends control messages (control.h) */
-#include "serving/remote/control.h"
+#include "serving/remote/control/control.h"
 
 #include <stdlib.h>
 #include <string.h>

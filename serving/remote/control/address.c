@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* address - numeric addresses, listening and dialling (address.h) */
-#include "serving/remote/address.h"
+#include "serving/remote/control/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -18,8 +18,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "serving/remote/control.h"
-#include "serving/remote/sodium.h"
+#include "serving/remote/control/control.h"
+#include "serving/remote/control/sodium.h"
 
 #define PATIENCE	5000		/* ms */
 

@@ -10,7 +10,7 @@
  * K, V(l + 1) may come while K, V(l) waits. The result itself is overwritten only after Q(l + 1) has come,
  * because that shows that the model worker has read it.
  */
-#include "serving/remote/attn_epoch.h"
+#include "serving/remote/attention/attn_epoch.h"
 
 #include <errno.h>
 #include <pthread.h>

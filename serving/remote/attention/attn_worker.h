@@ -16,7 +16,7 @@
 #ifndef CAIRN_REMOTE_ATTN_WORKER_H
 #define CAIRN_REMOTE_ATTN_WORKER_H
 
-#include "serving/remote/share.h"
+#include "serving/remote/attention/share.h"
 
 struct cairn_attn_worker_options {
 	const struct cairn_impl *impl;	/* started; its memory must be host memory */

@@ -12,7 +12,7 @@
 
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
-#include "serving/remote/lead.h"
+#include "serving/remote/lead/lead.h"
 
 #define JOBS	6
 #define ANSWERS	3

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#include "serving/remote/lead.h"
+#include "serving/remote/lead/lead.h"
 
 #define LEAD_TEXT	512
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* sodium - loads libsodium (sodium.h) */
-#include "serving/remote/sodium.h"
+#include "serving/remote/control/sodium.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

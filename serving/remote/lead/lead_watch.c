@@ -24,7 +24,7 @@
 #include "primitives/base/error.h"
 #include "rdma/transport/transport.h"
 #include "serving/base/clock.h"
-#include "serving/remote/lead_impl.h"
+#include "serving/remote/lead/lead_impl.h"
 #include "serving/remote/remote_fault.h"
 
 #define ROUND_MS	50

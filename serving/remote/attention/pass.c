@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* pass - writes and checks the description of a pass (pass.h) */
-#include "serving/remote/pass.h"
+#include "serving/remote/attention/pass.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
  * At the start of an epoch, one byte is put to the end of each of a worker's buffers, so that a worker whose
  * memory is smaller than its share fails then, and not during a pass.
  */
-#include "serving/remote/attn_remote.h"
+#include "serving/remote/attention/attn_remote.h"
 
 #include <errno.h>
 #include <math.h>
@@ -19,7 +19,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
-#include "serving/remote/attn_epoch.h"
+#include "serving/remote/attention/attn_epoch.h"
 #include "serving/remote/remote_fault.h"
 
 #define MAX_ATTEMPTS	4	/* to begin an epoch */

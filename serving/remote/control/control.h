@@ -25,7 +25,7 @@
 #define CAIRN_CONTROL_H
 
 #include "serving/model/config.h"
-#include "serving/remote/channel.h"
+#include "serving/remote/control/channel.h"
 
 #define CAIRN_CONTROL_VERSION	2
 #define CAIRN_CONTROL_TABLE	16		/* bytes of a table's name, with its NUL */
