@@ -26,7 +26,7 @@ int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_opt
 		{ "secret_file", "secret-file" }, { NULL, NULL },
 	};
 	const struct cairn_lead_options lo = {
-		.workers = (int32_t)o->workers, .table = s->impl.name, .impl = impl, .listen = o->listen,
+		.attention = (int32_t)o->workers, .table = s->impl.name, .impl = impl, .listen = o->listen,
 		.secret_file = o->secret_file,
 	};
 
@@ -42,7 +42,7 @@ void cairn_session_say_attention(const struct cairn_session *s, const char *comm
 	if (!s->lead)
 		return;
 	cairn_lead_stats(s->lead, &stats);
-	workers = cairn_lead_workers(s->lead);
+	workers = cairn_lead_attention(s->lead);
 	if (stats.lost > *lost)
 		fprintf(stderr, "cairn %s: %s; running answers are computed again\n", command,
 			*stats.last_loss ? stats.last_loss : "a spare attention worker is lost");

@@ -67,11 +67,11 @@ int cairn_cmd_attention_worker(int argc, char **argv)
 	const char *impl = "cpu", *transport = "tcp", *model = NULL;
 	int64_t parent = 0, kv_mib = 0, join_s = 60;
 	const struct cairn_option options[] = {
-		{ .name = "join", .kind = CAIRN_OPT_TEXT, .to = &o.join },
-		{ .name = "secret-file", .kind = CAIRN_OPT_TEXT, .to = &o.secret_file },
+		{ .name = "join", .kind = CAIRN_OPT_TEXT, .to = &o.member.join },
+		{ .name = "secret-file", .kind = CAIRN_OPT_TEXT, .to = &o.member.secret_file },
 		{ .name = "impl", .kind = CAIRN_OPT_TEXT, .to = &impl },
 		{ .name = "transport", .kind = CAIRN_OPT_TEXT, .to = &transport },
-		{ .name = "address", .kind = CAIRN_OPT_TEXT, .to = &o.address },
+		{ .name = "address", .kind = CAIRN_OPT_TEXT, .to = &o.member.address },
 		{ .name = "model", .kind = CAIRN_OPT_TEXT, .to = &model },
 		{ "kv-mib", CAIRN_OPT_INT, &kv_mib, 1, 1 << 30, NULL },
 		{ "join-timeout", CAIRN_OPT_INT, &join_s, 0, 1e6, NULL },
@@ -87,8 +87,8 @@ int cairn_cmd_attention_worker(int argc, char **argv)
 		signal(SIGTERM, SIG_IGN);
 	}
 	o.max_bytes = kv_mib << 20;
-	o.join_ms = (int32_t)(join_s > 1000000 ? 1000000 : join_s) * 1000;
-	if (!ret && !o.join)
+	o.member.join_ms = (int32_t)(join_s > 1000000 ? 1000000 : join_s) * 1000;
+	if (!ret && !o.member.join)
 		ret = cairn_error(EINVAL, "--join: is missing");
 	if (!ret && strcmp(transport, "tcp"))
 		ret = cairn_error(EINVAL, "--transport: '%s' carries no host memory between processes; "

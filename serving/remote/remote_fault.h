@@ -34,6 +34,7 @@ enum cairn_remote_fault {
 	/* the lead */
 	FAULT_ANY_BUILD,		/* members of another build are accepted */
 	FAULT_ANY_TABLE,
+	FAULT_ANY_WEIGHTS,		/* prefill workers with other weights are accepted */
 	FAULT_SILENCE,			/* a silent member is never lost */
 	FAULT_LOSS_FORGOTTEN,		/* the loss of a member is not reported */
 	FAULT_BLOB_OF_ANY_SIZE,

@@ -232,7 +232,7 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 			     const struct cairn_model *m, const struct cairn_remote_limits *limits,
 			     int previous)
 {
-	const int32_t num = cairn_lead_workers(lead);
+	const int32_t num = cairn_lead_attention(lead);
 	struct cairn_attn_remote *r = calloc(1, sizeof(*r) + (size_t)num * sizeof(r->peers[0]));
 	int ret;
 

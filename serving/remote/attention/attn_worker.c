@@ -6,78 +6,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "conformance/tables/program.h"
 #include "primitives/base/error.h"
-#include "serving/base/clock.h"
-#include "serving/remote/control/address.h"
 #include "serving/remote/attention/attn_epoch.h"
-#include "serving/remote/lead/lead.h"
 
-#define SHAKE_MS	CAIRN_LEAD_SHAKE_MS
-#define SEND_MS		1000
+#define SEND_MS		CAIRN_MEMBER_SEND_MS
 #define LOOK_MS		5		/* while an epoch is being set up */
-#define RETRY_NS	50000000	/* between two attempts to reach the lead */
 
 struct worker {
 	const struct cairn_attn_worker_options *opt;
-	struct cairn_control_channel *c;
-	char host[64];			/* for the transport */
+	struct cairn_member member;
 	struct cairn_attn_epoch *epoch;	/* NULL: spare */
 	struct cairn_control_assign *next;	/* begins when the epoch is over; NULL: none */
 	uint32_t number;		/* of the epoch */
 	int32_t rank;
 	enum cairn_epoch_state said;	/* how far the lead knows the epoch to be */
-	int64_t beat_ns;		/* when the next beat is due */
 };
-
-/* ---- joining ---- */
-
-/* Dials until the lead listens. */
-static int dial(const struct cairn_attn_worker_options *o, int *fd)
-{
-	const struct timespec nap = { 0, RETRY_NS };
-	const int64_t until = cairn_clock_ns() + o->join_ms * 1000000ll;
-	int ret;
-
-	while ((ret = cairn_address_dial(fd, o->join, SHAKE_MS)) && ret != -EINVAL &&
-	       cairn_clock_ns() < until)
-		nanosleep(&nap, NULL);
-	return ret;
-}
-
-static int open_channel(struct worker *w, int fd)
-{
-	uint8_t secret[CAIRN_SECRET_BYTES];
-	int ret = w->opt->secret_file ? cairn_secret_load(secret, w->opt->secret_file) : 0;
-
-	if (!ret && !w->opt->address)
-		ret = cairn_address_own(fd, w->host, sizeof(w->host));
-	if (ret) {
-		close(fd);
-		return ret;
-	}
-	ret = cairn_channel_open(&w->c, fd, CAIRN_CHANNEL_MEMBER, w->opt->secret_file ? secret : NULL,
-				 SHAKE_MS);
-	explicit_bzero(secret, sizeof(secret));
-	return ret;
-}
-
-static int say_join(struct worker *w)
-{
-	struct cairn_control_join j = {
-		.version = CAIRN_CONTROL_VERSION, .role = CAIRN_MEMBER_ATTENTION, .rank = -1,
-		.digest = strtoull(cairn_source_digest(), NULL, 16), .pid = (int32_t)getpid(),
-	};
-
-	for (int i = 0; i < 32 && cairn_transport_get(i); i++)
-		if (!strcmp(cairn_transport_get(i)->name, "tcp"))
-			j.transports |= 1u << i;
-	snprintf(j.table, sizeof(j.table), "%s", w->opt->impl->name);
-	return cairn_control_send(w->c, CAIRN_CONTROL_JOIN, &j, sizeof(j), NULL, 0, SEND_MS);
-}
 
 /* ---- messages ---- */
 
@@ -124,8 +68,7 @@ static int begin_epoch(struct worker *w)
 	w->said = CAIRN_EPOCH_PREPARING;
 	w->number = a->epoch;
 	w->rank = (int32_t)a->rank;
-	ret = cairn_attn_epoch_create(&w->epoch, w->opt->impl, a, a + 1,
-				      w->opt->address ? w->opt->address : w->host);
+	ret = cairn_attn_epoch_create(&w->epoch, w->opt->impl, a, a + 1, w->member.address);
 	free(w->next);
 	w->next = NULL;
 	return ret;
@@ -150,9 +93,7 @@ static int take_blob(struct worker *w, const struct cairn_control_blob *head)
 static int take(struct worker *w, const struct cairn_channel_message *m)
 {
 	CAIRN_TRY(cairn_control_check(m, 0));
-	if (m->kind == CAIRN_CONTROL_REFUSE)
-		return cairn_error(EPERM, "the lead refuses this worker: %.*s", (int)m->num_bytes,
-				   (const char *)m->data);
+	CAIRN_TRY(cairn_member_check_refusal(m));
 	if (m->kind == CAIRN_CONTROL_ASSIGN)
 		return keep_assignment(w, m);
 	if (!w->epoch || w->next)
@@ -163,7 +104,10 @@ static int take(struct worker *w, const struct cairn_channel_message *m)
 	}
 	if (m->kind == CAIRN_CONTROL_BLOB)
 		return take_blob(w, m->data);
-	return cairn_attn_epoch_plan(w->epoch, m->data, (const struct cairn_control_plan *)m->data + 1);
+	return m->kind != CAIRN_CONTROL_PLAN ?
+	       cairn_error(EINVAL, "the lead sends %s to an attention worker",
+			   cairn_control_kind_name(m->kind)) :
+	       cairn_attn_epoch_plan(w->epoch, m->data, (const struct cairn_control_plan *)m->data + 1);
 }
 
 /* Says how far the epoch is, and begins the next one when it is over. */
@@ -185,20 +129,9 @@ static int look_at_epoch(struct worker *w)
 		return 0;
 	w->said = state;
 	return state == CAIRN_EPOCH_PREPARED ?
-	       cairn_control_send(w->c, CAIRN_CONTROL_BLOB, &head, sizeof(head), &blob, sizeof(blob),
+	       cairn_control_send(w->member.c, CAIRN_CONTROL_BLOB, &head, sizeof(head), &blob, sizeof(blob),
 				  SEND_MS) :
-	       cairn_control_send(w->c, CAIRN_CONTROL_READY, &ready, sizeof(ready), NULL, 0, SEND_MS);
-}
-
-static int beat(struct worker *w)
-{
-	struct cairn_control_beat beat = { .now_ns = cairn_clock_ns() };
-
-	if (beat.now_ns < w->beat_ns)
-		return 0;
-	w->beat_ns = beat.now_ns + CAIRN_LEAD_BEAT_MS * 1000000ll;
-	beat.passes = w->epoch ? cairn_attn_epoch_passes(w->epoch) : 0;
-	return cairn_control_send(w->c, CAIRN_CONTROL_BEAT, &beat, sizeof(beat), NULL, 0, SEND_MS);
+	       cairn_control_send(w->member.c, CAIRN_CONTROL_READY, &ready, sizeof(ready), NULL, 0, SEND_MS);
 }
 
 static int serve(struct worker *w)
@@ -209,8 +142,8 @@ static int serve(struct worker *w)
 	for (;;) {
 		begins = w->next || (w->epoch && w->said != CAIRN_EPOCH_CONNECTED);
 		CAIRN_TRY(look_at_epoch(w));
-		CAIRN_TRY(beat(w));
-		ret = cairn_channel_receive(w->c, &m, begins ? LOOK_MS : CAIRN_LEAD_BEAT_MS / 2);
+		CAIRN_TRY(cairn_member_beat(&w->member, w->epoch ? cairn_attn_epoch_passes(w->epoch) : 0));
+		ret = cairn_channel_receive(w->member.c, &m, begins ? LOOK_MS : CAIRN_MEMBER_LOOK_MS);
 		if (!ret)
 			ret = take(w, &m);
 		if (ret && ret != -ETIMEDOUT)
@@ -218,32 +151,19 @@ static int serve(struct worker *w)
 	}
 }
 
-/* Tells the lead why the worker ends; the lead may have gone first. */
-static void say_failed(struct worker *w)
-{
-	char text[CAIRN_CONTROL_TEXT];
-
-	snprintf(text, sizeof(text), "%s", cairn_last_error());
-	cairn_control_send(w->c, CAIRN_CONTROL_FAILED, NULL, 0, text, strlen(text), SEND_MS);
-	cairn_error(EIO, "%s", text);
-}
-
 int cairn_attn_worker_run(const struct cairn_attn_worker_options *options)
 {
+	struct cairn_control_join j = {
+		.role = CAIRN_MEMBER_ATTENTION,
+		.config = options->config ? cairn_share_digest(options->config) : 0,
+	};
 	struct worker w = { .opt = options };
-	int fd, ret;
+	int ret;
 
-	CAIRN_TRY(dial(options, &fd));
-	CAIRN_TRY(open_channel(&w, fd));
-	ret = say_join(&w);
-	if (!ret)
-		ret = serve(&w);
-	if (ret == -ECONNRESET && cairn_channel_was_closed(w.c))
-		ret = 0;
-	else if (ret != -ECONNRESET && ret != -EPERM)
-		say_failed(&w);
+	snprintf(j.table, sizeof(j.table), "%s", options->impl->name);
+	CAIRN_TRY(cairn_member_join(&w.member, &options->member, &j));
+	ret = cairn_member_leave(&w.member, serve(&w));
 	cairn_attn_epoch_destroy(w.epoch);
-	cairn_channel_close(w.c);
 	free(w.next);
 	return ret;
 }

@@ -9,23 +9,20 @@
  * An epoch begins with ASSIGN: the worker drops what it held, takes memory for its share, opens a transport
  * and exchanges addresses. The model worker's end of the transport and the lead are in one process, rank 0.
  *
- * Errors of cairn_attn_worker_run(): -EACCES (the lead has another secret, or requires one), -EPERM (the lead
- * has refused this worker; the text says why), -ETIMEDOUT, -ECONNRESET (the lead has ended without a
- * message), those of the table and of the transport.
+ * Errors of cairn_attn_worker_run(): -EPERM (the lead has refused this worker; the text says why),
+ * -ECONNRESET (the lead has ended without a message), those of member.h, of the table and of the transport.
  */
 #ifndef CAIRN_REMOTE_ATTN_WORKER_H
 #define CAIRN_REMOTE_ATTN_WORKER_H
 
 #include "serving/remote/attention/share.h"
+#include "serving/remote/member/member.h"
 
 struct cairn_attn_worker_options {
+	struct cairn_member_options member;
 	const struct cairn_impl *impl;	/* started; its memory must be host memory */
-	const char *join;		/* the lead's HOST:PORT */
-	const char *secret_file;	/* NULL: none, which only a lead on this machine allows */
-	const char *address;		/* numeric, for the transport; NULL: that which reaches the lead */
 	const struct cairn_model_config *config;	/* refuses a lead with another one; NULL: takes any */
 	int64_t max_bytes;		/* of keys and values; a larger share is refused; 0: no limit */
-	int32_t join_ms;		/* how long to try to reach the lead */
 };
 
 /* Joins the lead and serves it until it ends, which is no error. */

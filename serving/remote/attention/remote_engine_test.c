@@ -138,7 +138,7 @@ static const struct cairn_engine_options options = {
 static int open_lead(struct cairn_test *t, struct cairn_lead **lead, int32_t workers)
 {
 	const struct cairn_lead_options o = {
-		.workers = workers, .table = "cpu", .beat_ms = 20000, .join_ms = 60000,
+		.attention = workers, .table = "cpu", .beat_ms = 20000, .join_ms = 60000,
 	};
 	int ret = cairn_lead_create(lead, &o);
 

@@ -7,16 +7,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
-
-/* FNV-1a */
-static uint64_t add(uint64_t h, const void *bytes, size_t num)
-{
-	const uint8_t *at = bytes;
-
-	while (num--)
-		h = (h ^ *at++) * 0x100000001b3;
-	return h;
-}
+#include "serving/base/digest.h"
 
 uint64_t cairn_share_digest(const struct cairn_model_config *c)
 {
@@ -28,10 +19,10 @@ uint64_t cairn_share_digest(const struct cairn_model_config *c)
 	const double numbers[] = {
 		cairn_softmax_scale(c), c->attn_softcap, c->rms_norm_eps, c->rope.theta, c->rope.factor,
 	};
-	uint64_t h = add(0xcbf29ce484222325, sizes, sizeof(sizes));
+	uint64_t h = cairn_digest(CAIRN_DIGEST_START, sizes, sizeof(sizes));
 
-	h = add(h, numbers, sizeof(numbers));
-	return add(h, c->windowed, sizeof(c->windowed));
+	h = cairn_digest(h, numbers, sizeof(numbers));
+	return cairn_digest(h, c->windowed, sizeof(c->windowed));
 }
 
 /* Copies the scales of some heads from the table's memory. */

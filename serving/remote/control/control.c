@@ -27,6 +27,10 @@ static const struct kind {
 	[CAIRN_CONTROL_STATUS] = { "status", TO_MEMBER, sizeof(struct cairn_control_epoch), 0 },
 	[CAIRN_CONTROL_BLOB] = { "blob", BOTH, sizeof(struct cairn_control_blob),
 				 CAIRN_CONTROL_BLOB_BYTES },
+	[CAIRN_CONTROL_PROMPT] = { "prompt", TO_MEMBER, sizeof(struct cairn_control_prompt),
+				   CAIRN_CHANNEL_MAX - sizeof(struct cairn_control_prompt) },
+	[CAIRN_CONTROL_LEASE] = { "lease", TO_MEMBER, sizeof(struct cairn_control_lease), 0 },
+	[CAIRN_CONTROL_DROP] = { "drop", TO_MEMBER, sizeof(struct cairn_control_drop), 0 },
 };
 
 const char *cairn_control_kind_name(uint32_t kind)
@@ -127,6 +131,28 @@ static int check_blob(const struct cairn_channel_message *m, size_t rest)
 	return in_range(m, "num_bytes", b->num_bytes, (int64_t)rest, (int64_t)rest);
 }
 
+static int check_lease(const struct cairn_channel_message *m, uint64_t job, uint32_t lease_ms,
+		       uint32_t reserved)
+{
+	CAIRN_TRY(in_range(m, "job", (int64_t)job, 1, INT64_MAX));
+	CAIRN_TRY(in_range(m, "lease_ms", lease_ms, 1, CAIRN_CONTROL_LEASE_MS));
+	return in_range(m, "reserved", reserved, 0, 0);
+}
+
+static int check_prompt(const struct cairn_channel_message *m, size_t rest)
+{
+	const struct cairn_control_prompt *p = m->data;
+	const int64_t num = (int64_t)(rest / sizeof(int32_t));
+	const int32_t *ids = (const int32_t *)(p + 1);
+
+	CAIRN_TRY(check_lease(m, p->job, p->lease_ms, p->reserved));
+	CAIRN_TRY(in_range(m, "its size", (int64_t)(rest % sizeof(int32_t)), 0, 0));
+	CAIRN_TRY(in_range(m, "num_tokens", p->num_tokens, num > 1 ? num : 1, num));
+	for (int32_t i = 0; i < p->num_tokens; i++)
+		CAIRN_TRY(in_range(m, "an id", ids[i], 0, INT32_MAX));
+	return in_range(m, "first", p->first, 0, p->num_tokens - 1);
+}
+
 static int check_text(const struct cairn_channel_message *m)
 {
 	const char *text = m->data;
@@ -173,6 +199,16 @@ int cairn_control_check(const struct cairn_channel_message *m, int to_lead)
 				(int64_t)rest, (int64_t)rest);
 	case CAIRN_CONTROL_BLOB:
 		return check_blob(m, rest);
+	case CAIRN_CONTROL_PROMPT:
+		return check_prompt(m, rest);
+	case CAIRN_CONTROL_LEASE: {
+		const struct cairn_control_lease *l = m->data;
+
+		return check_lease(m, l->job, l->lease_ms, l->reserved);
+	}
+	case CAIRN_CONTROL_DROP:
+		return in_range(m, "job", (int64_t)((const struct cairn_control_drop *)m->data)->job, 1,
+				INT64_MAX);
 	case CAIRN_CONTROL_FAILED:
 	case CAIRN_CONTROL_REFUSE:
 		return check_text(m);

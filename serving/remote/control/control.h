@@ -11,6 +11,9 @@
  *     ASSIGN       the member's share: rank, heads, cache; sent again in each epoch
  *     REFUSE TEXT  the reason; the channel is closed after it
  *     PLAN BYTES   what a pass computes; the next one may be sent while a pass is under way
+ *     PROMPT IDS   a prompt whose keys and values a prefill worker is to compute and send
+ *     LEASE        how long a prefill worker holds them for the lead, from now on
+ *     DROP         the lead wants them no more
  *     STATUS       the error word that ends waiting kernels; 0: none
  *   either
  *     BLOB BYTES   a transport's address, which the lead passes on
@@ -27,16 +30,21 @@
 #include "serving/model/config.h"
 #include "serving/remote/control/channel.h"
 
-#define CAIRN_CONTROL_VERSION	2
+#define CAIRN_CONTROL_VERSION	3
 #define CAIRN_CONTROL_TABLE	16		/* bytes of a table's name, with its NUL */
 #define CAIRN_CONTROL_TEXT	480		/* bytes of a text */
 #define CAIRN_CONTROL_BLOB_BYTES	65536		/* bytes of a blob */
 #define CAIRN_CONTROL_RANKS	256		/* members */
+#define CAIRN_CONTROL_LEASE_MS	3600000		/* longest lease */
+/* tokens of the longest prompt that fits a message */
+#define CAIRN_CONTROL_TOKENS \
+	((int32_t)((CAIRN_CHANNEL_MAX - sizeof(struct cairn_control_prompt)) / sizeof(int32_t)))
 
 enum cairn_control_kind {
 	CAIRN_CONTROL_JOIN = 1, CAIRN_CONTROL_READY, CAIRN_CONTROL_BEAT, CAIRN_CONTROL_FAILED,
 	CAIRN_CONTROL_ASSIGN, CAIRN_CONTROL_REFUSE, CAIRN_CONTROL_PLAN, CAIRN_CONTROL_STATUS,
-	CAIRN_CONTROL_BLOB, CAIRN_CONTROL_NUM_KINDS
+	CAIRN_CONTROL_BLOB, CAIRN_CONTROL_PROMPT, CAIRN_CONTROL_LEASE, CAIRN_CONTROL_DROP,
+	CAIRN_CONTROL_NUM_KINDS
 };
 
 enum cairn_member_role {
@@ -46,6 +54,8 @@ enum cairn_member_role {
 struct cairn_control_join {
 	uint32_t version, role;
 	uint64_t digest;		/* of the sources; all must have the same */
+	uint64_t config;		/* digest of the model's configuration; 0: has none, takes any */
+	uint64_t weights;		/* digest of the model's weights; 0: has none */
 	uint32_t transports;		/* bit i: transport i of the table */
 	int32_t rank;			/* asked for; -1: any */
 	int32_t pid;			/* of the member's process, on its machine */
@@ -89,6 +99,21 @@ struct cairn_control_plan {
 struct cairn_control_blob {
 	int32_t from, to;		/* ranks */
 	uint32_t num_bytes, epoch;
+};
+
+struct cairn_control_prompt {		/* followed by int32 ids [num_tokens] */
+	uint64_t job;			/* from 1, ascending in an epoch */
+	int32_t first, num_tokens;	/* keys and values of tokens [first, num_tokens) are wanted */
+	uint32_t lease_ms, reserved;	/* reserved: 0 */
+};
+
+struct cairn_control_lease {
+	uint64_t job;
+	uint32_t lease_ms, reserved;	/* reserved: 0 */
+};
+
+struct cairn_control_drop {
+	uint64_t job;
 };
 
 /* to_lead: the receiver is the lead. A text has no byte below 32, and no other control character. */

@@ -10,12 +10,15 @@ union message {
 	struct cairn_control_beat beat;
 	struct cairn_control_plan plan;
 	struct cairn_control_blob blob;
+	struct cairn_control_prompt prompt;
+	struct cairn_control_lease lease;
+	struct cairn_control_drop drop;
 	char bytes[512];
 };
 
 static const struct cairn_control_join join = {
 	.version = CAIRN_CONTROL_VERSION, .role = CAIRN_MEMBER_ATTENTION, .digest = 7, .transports = 5,
-	.rank = -1, .pid = 12, .table = "cpu",
+	.config = 8, .weights = 9, .rank = -1, .pid = 12, .table = "cpu",
 };
 static const struct cairn_control_assign assign = {
 	.epoch = 1, .rank = 3, .config = 9, .first_head = 6, .num_heads = 2, .num_layers = 32,
@@ -35,6 +38,12 @@ static const struct cairn_control_beat beat = { .passes = 3 };
 static const struct cairn_control_plan plan = { .pass = 1, .lane = 2, .num_bytes = 5 };
 static const struct cairn_control_blob blob = { .from = 1, .to = 255, .num_bytes = 3, .epoch = 1 };
 
+static const struct cairn_control_prompt prompt = {
+	.job = 4, .first = 1, .num_tokens = 2, .lease_ms = 30000,
+};
+static const struct cairn_control_lease lease = { .job = 4, .lease_ms = 1 };
+static const struct cairn_control_drop drop = { .job = 4 };
+
 static const struct good {
 	uint32_t kind;
 	const void *head;
@@ -51,6 +60,9 @@ static const struct good {
 	{ CAIRN_CONTROL_PLAN, &plan, sizeof(plan), 5, 0, 1 },
 	{ CAIRN_CONTROL_STATUS, &epoch, sizeof(epoch), 0, 0, 1 },
 	{ CAIRN_CONTROL_BLOB, &blob, sizeof(blob), 3, 1, 1 },
+	{ CAIRN_CONTROL_PROMPT, &prompt, sizeof(prompt), 8, 0, 1 },
+	{ CAIRN_CONTROL_LEASE, &lease, sizeof(lease), 0, 0, 1 },
+	{ CAIRN_CONTROL_DROP, &drop, sizeof(drop), 0, 0, 1 },
 };
 
 static struct cairn_channel_message make(const struct good *g, union message *room)
@@ -94,7 +106,7 @@ static const struct {
 	uint64_t value;
 	const char *says;
 } bad[] = {
-	BAD(JOIN, join, version, 3, "join: version is 3"), BAD(JOIN, join, role, 3, "join: role is 3"),
+	BAD(JOIN, join, version, 2, "join: version is 2"), BAD(JOIN, join, role, 3, "join: role is 3"),
 	BAD(JOIN, join, transports, 0, "join: transports is 0"), BAD(JOIN, join, rank, -2, "rank is -2"),
 	BAD(JOIN, join, rank, 256, "join: rank is 256"), BAD(READY, epoch, epoch, 0, "ready: epoch is 0"),
 	BAD(READY, epoch, error, 1, "ready: error is 1"), BAD(STATUS, epoch, epoch, 0, "status: epoch is 0"),
@@ -125,6 +137,15 @@ static const struct {
 	BAD(ASSIGN, assign, softcap, -1, "softcap is -nan"),
 	BAD(ASSIGN, assign, reserved, 1, "assign: reserved is 1"),
 	BAD(ASSIGN, assign, num_bytes, 1, "assign: num_bytes is 1"),
+	BAD(PROMPT, prompt, job, 0, "prompt: job is 0"), BAD(PROMPT, prompt, first, -1, "first is -1"),
+	BAD(PROMPT, prompt, first, 2, "prompt: first is 2"),
+	BAD(PROMPT, prompt, num_tokens, 1, "prompt: num_tokens is 1"),
+	BAD(PROMPT, prompt, num_tokens, 3, "prompt: num_tokens is 3"),
+	BAD(PROMPT, prompt, lease_ms, 0, "prompt: lease_ms is 0"),
+	BAD(PROMPT, prompt, reserved, 1, "prompt: reserved is 1"),
+	BAD(LEASE, lease, job, 0, "lease: job is 0"),
+	BAD(LEASE, lease, lease_ms, 3600001, "lease: lease_ms is 3600001"),
+	BAD(LEASE, lease, reserved, 1, "lease: reserved is 1"), BAD(DROP, drop, job, -1, "drop: job is -1"),
 };
 
 static void refused(struct cairn_test *t)

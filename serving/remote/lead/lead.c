@@ -18,18 +18,23 @@
 
 #define SEND_MS		1000
 #define MAX_FAILURES	3	/* started processes that end before they join, in a row */
+#define MAX_BACKOFF	6	/* the longest wait before another one is started is 2^6 s */
 
 /* ---- creation ---- */
 
 static int check_options(struct cairn_lead_options *o)
 {
+	const int32_t most = CAIRN_CONTROL_RANKS - 1 - CAIRN_LEAD_PREFILL;
 	union cairn_address a;
 
-	if (o->workers < 1 || o->workers >= CAIRN_CONTROL_RANKS)
-		return cairn_error(EINVAL, "attention_workers: is %d, must be 1 to %d", o->workers,
-				   CAIRN_CONTROL_RANKS - 1);
+	if (o->attention < !o->prefill || o->attention > most)
+		return cairn_error(EINVAL, "attention_workers: is %d, must be %d to %d", o->attention,
+				   !o->prefill, most);
+	if (o->prefill < 0 || o->prefill > CAIRN_LEAD_PREFILL)
+		return cairn_error(EINVAL, "prefill_workers: is %d, must be 0 to %d", o->prefill,
+				   CAIRN_LEAD_PREFILL);
 	if (strlen(o->table) >= CAIRN_CONTROL_TABLE)
-		return cairn_error(EINVAL, "attention_workers: the table's name, %s, is too long", o->table);
+		return cairn_error(EINVAL, "lead: the table's name, %s, is too long", o->table);
 	o->beat_ms = o->beat_ms ? o->beat_ms : 5 * CAIRN_LEAD_BEAT_MS;
 	o->join_ms = o->join_ms ? o->join_ms : 30000;
 	if (!o->listen)
@@ -76,8 +81,9 @@ int cairn_lead_create(struct cairn_lead **out, const struct cairn_lead_options *
 	else if (!ret && l->opt.secret_file)
 		ret = cairn_secret_load(l->secret, l->opt.secret_file);
 	l->has_secret = !l->opt.listen || l->opt.secret_file ? l->secret : NULL;
-	l->children = calloc((size_t)(ret ? 1 : l->opt.workers), sizeof(*l->children));
-	if (!ret && !l->children)
+	l->children = calloc((size_t)(ret ? 1 : lead_num_children(l)), sizeof(*l->children));
+	l->whys = calloc((size_t)(ret ? 1 : l->opt.prefill + 1), sizeof(*l->whys));
+	if (!ret && (!l->children || !l->whys))
 		ret = cairn_error(ENOMEM, "lead: no memory");
 	if (!ret)
 		ret = open_listener(l);
@@ -95,7 +101,7 @@ void cairn_lead_destroy(struct cairn_lead *l)
 	if (!l)
 		return;
 	lead_watch_stop(l);
-	for (int i = 0; l->children && i < l->opt.workers; i++)
+	for (int i = 0; l->children && i < lead_num_children(l); i++)
 		if (l->children[i].pid)
 			lead_end_process(l->children[i].pid);
 	if (l->listener >= 0)
@@ -108,6 +114,7 @@ void cairn_lead_destroy(struct cairn_lead *l)
 	pthread_cond_destroy(&l->changed);
 	pthread_mutex_destroy(&l->lock);
 	free(l->children);
+	free(l->whys);
 	free(l);
 }
 
@@ -116,9 +123,14 @@ int cairn_lead_port(const struct cairn_lead *l)
 	return l->port;
 }
 
-int32_t cairn_lead_workers(const struct cairn_lead *l)
+int32_t cairn_lead_attention(const struct cairn_lead *l)
 {
-	return l->opt.workers;
+	return l->opt.attention;
+}
+
+int32_t cairn_lead_prefill(const struct cairn_lead *l)
+{
+	return l->opt.prefill;
 }
 
 void lead_wake(struct cairn_lead *l)
@@ -131,20 +143,37 @@ void lead_wake(struct cairn_lead *l)
 
 /* ---- losses ---- */
 
+void lead_refused(struct cairn_lead *l, const char *how, const char *why)
+{
+	snprintf(l->stats.last_refused, sizeof(l->stats.last_refused), "the last %s: %s", how, why);
+}
+
+/* Where the reason is kept why a rank was lost. */
+static char *why_of(struct cairn_lead *l, int32_t rank)
+{
+	return rank > l->opt.attention ? l->whys[rank - l->opt.attention - 1] : l->why;
+}
+
 void lead_lose(struct cairn_lead *l, struct lead_member *m, const char *why)
 {
+	const int attends = m->role == CAIRN_MEMBER_ATTENTION;
+
 	if (m->is_lost)
 		return;
 	m->is_lost = 1;
 	l->stats.lost++;
 	if (m->rank) {
-		if (!atomic_load(&l->is_lost))
-			snprintf(l->why, sizeof(l->why), "attention worker %d: %s", m->rank, why);
-		snprintf(l->stats.last_loss, sizeof(l->stats.last_loss), "%s", l->why);
+		/* of the attention workers, the first loss counts: others may follow from it */
+		if (!attends || !atomic_load(&l->is_lost))
+			snprintf(why_of(l, m->rank), LEAD_TEXT, "%s worker %d: %s",
+				 attends ? "attention" : "prefill",
+				 attends ? m->rank : m->rank - l->opt.attention, why);
+		snprintf(l->stats.last_loss, sizeof(l->stats.last_loss), "%s", why_of(l, m->rank));
 		l->stats.noticed_ns = cairn_clock_ns();
-		atomic_store(&l->is_lost, !FAULT(LOSS_FORGOTTEN));
+		if (attends)
+			atomic_store(&l->is_lost, !FAULT(LOSS_FORGOTTEN));
 	}
-	snprintf(l->refused, sizeof(l->refused), "the last lost: %s", why);
+	lead_refused(l, "lost", why);
 	pthread_cond_broadcast(&l->changed);
 	lead_wake(l);
 }
@@ -162,20 +191,37 @@ int cairn_lead_lost(const struct cairn_lead *l)
 	return atomic_load(&((struct cairn_lead *)l)->is_lost);
 }
 
-/* Call with the lock held. */
-static int why(struct cairn_lead *l)
+int cairn_lead_has(struct cairn_lead *l, int32_t rank)
 {
-	return cairn_error(ECONNRESET, "%s", *l->why ? l->why : "attention: a worker is lost");
+	int has;
+
+	pthread_mutex_lock(&l->lock);
+	has = lead_ranked(l, rank) != NULL;
+	pthread_mutex_unlock(&l->lock);
+	return has;
 }
 
-int cairn_lead_why(struct cairn_lead *l)
+/* Call with the lock held. */
+static int why(struct cairn_lead *l, int32_t rank)
+{
+	const char *text = why_of(l, rank);
+
+	return cairn_error(ECONNRESET, "%s", *text ? text : "a worker is lost");
+}
+
+static int lost_rank(struct cairn_lead *l, int32_t rank)
 {
 	int ret;
 
 	pthread_mutex_lock(&l->lock);
-	ret = why(l);
+	ret = why(l, rank);
 	pthread_mutex_unlock(&l->lock);
 	return ret;
+}
+
+int cairn_lead_why(struct cairn_lead *l)
+{
+	return lost_rank(l, 0);
 }
 
 int cairn_lead_report(struct cairn_lead *l, int32_t rank)
@@ -189,7 +235,7 @@ int cairn_lead_report(struct cairn_lead *l, int32_t rank)
 	m = lead_ranked(l, rank);
 	if (m)
 		lead_lose(l, m, text);
-	ret = why(l);
+	ret = why(l, rank);
 	pthread_mutex_unlock(&l->lock);
 	return ret;
 }
@@ -203,18 +249,34 @@ static struct timespec in_ms(int64_t ms)
 	return (struct timespec){ then / 1000000000, then % 1000000000 };
 }
 
-/* Gives ranks without a worker to spares, oldest first. Returns how many ranks have none. */
+/* Returns the spare of this role that has waited longest; NULL: there is none. */
+static struct lead_member *oldest_spare(struct cairn_lead *l, enum cairn_member_role role)
+{
+	struct lead_member *m = l->members;
+
+	while (m && (m->rank || m->is_lost || m->role != role))
+		m = m->next;
+	return m;
+}
+
+static void begin(struct lead_member *m, int32_t rank, uint32_t epoch)
+{
+	m->rank = rank;
+	m->epoch = epoch;
+	free(m->blob);
+	m->blob = NULL;
+}
+
+/* Gives ranks without an attention worker to spares. Returns how many ranks have none. */
 static int32_t fill_ranks(struct cairn_lead *l)
 {
 	int32_t missing = 0;
 
-	for (int32_t r = 1; r <= l->opt.workers; r++) {
-		struct lead_member *m = l->members;
+	for (int32_t r = 1; r <= l->opt.attention; r++) {
+		struct lead_member *m = lead_ranked(l, r);
 
-		if (lead_ranked(l, r))
-			continue;
-		while (m && (m->rank || m->is_lost))
-			m = m->next;
+		if (!m)
+			m = oldest_spare(l, CAIRN_MEMBER_ATTENTION);
 		if (m)
 			m->rank = r;
 		else
@@ -225,50 +287,97 @@ static int32_t fill_ranks(struct cairn_lead *l)
 
 static int too_few(struct cairn_lead *l, int32_t missing, const char *because)
 {
-	return cairn_error(ETIMEDOUT, "attention_workers: %d of %d %s%s%s%s", l->opt.workers - missing,
-			   l->opt.workers, because, *l->refused ? " (" : "", l->refused,
-			   *l->refused ? ")" : "");
+	const char *refused = l->stats.last_refused;
+
+	return cairn_error(ETIMEDOUT, "attention_workers: %d of %d %s%s%s%s", l->opt.attention - missing,
+			   l->opt.attention, because, *refused ? " (" : "", refused, *refused ? ")" : "");
 }
 
 /* Asks the thread to start what is missing, less what has been started and has not joined yet. */
-static void ask_for(struct cairn_lead *l, int32_t missing)
+static void ask_for(struct cairn_lead *l, enum cairn_member_role role, int32_t missing)
 {
-	for (int32_t i = 0; i < l->opt.workers; i++)
+	int32_t num, first = lead_children(l, role, &num);
+
+	for (int32_t i = first; i < first + num; i++)
 		missing -= l->children[i].pid && !l->children[i].has_joined;
-	l->wanted = missing > 0 ? missing : 0;
-	if (l->wanted)
+	l->start[role].wanted = missing > 0 ? missing : 0;
+	if (l->start[role].wanted)
 		lead_wake(l);
+}
+
+/* Each failure doubles the wait before the next process of the role is started. */
+void lead_start_failed(struct cairn_lead *l, enum cairn_member_role role)
+{
+	struct lead_start *s = &l->start[role];
+	const int exponent = s->failures < MAX_BACKOFF ? s->failures : MAX_BACKOFF;
+
+	s->failures++;
+	s->not_before = cairn_clock_ns() + (1ll << exponent) * 1000000000;
+	pthread_cond_broadcast(&l->changed);
 }
 
 int cairn_lead_gather(struct cairn_lead *l, uint32_t *epoch)
 {
 	const struct timespec until = in_ms(l->opt.join_ms);
+	struct lead_start *start = &l->start[CAIRN_MEMBER_ATTENTION];
 	int32_t missing;
 	int ret = 0;
 
 	pthread_mutex_lock(&l->lock);
 	*epoch = ++l->epoch;
-	l->failures = 0;
+	start->failures = 0;
 	atomic_store(&l->is_lost, 0);
 	l->why[0] = 0;
 	for (struct lead_member *m = l->members; m; m = m->next)
 		if (m->is_lost)
 			m->rank = 0;
 	while ((missing = fill_ranks(l)) && !ret) {
-		if (l->secret_fd >= 0 && l->failures < MAX_FAILURES)
-			ask_for(l, missing);
+		if (l->secret_fd >= 0 && start->failures < MAX_FAILURES)
+			ask_for(l, CAIRN_MEMBER_ATTENTION, missing);
 		else if (l->secret_fd >= 0)
 			ret = too_few(l, missing, "run: the others end before they join");
 		if (!ret && pthread_cond_timedwait(&l->changed, &l->lock, &until))
 			ret = too_few(l, missing, "have joined in time");
 	}
-	l->wanted = 0;
-	for (struct lead_member *m = l->members; m; m = m->next) {
-		free(m->blob);
-		m->blob = NULL;
+	start->wanted = 0;
+	for (int32_t r = 1; r <= l->opt.attention; r++) {
+		struct lead_member *m = lead_ranked(l, r);
+
+		if (m)
+			begin(m, r, *epoch);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return ret;
+}
+
+int cairn_lead_take(struct cairn_lead *l, int32_t rank, int timeout_ms, uint32_t *epoch)
+{
+	const struct timespec until = in_ms(timeout_ms);
+	struct lead_start *start = &l->start[CAIRN_MEMBER_PREFILL];
+	struct lead_member *m;
+	int ret = 0;
+
+	pthread_mutex_lock(&l->lock);
+	for (m = l->members; m; m = m->next)
+		if (m->is_lost && m->rank == rank)
+			m->rank = 0;
+	while (!(m = oldest_spare(l, CAIRN_MEMBER_PREFILL)) && !ret) {
+		int32_t missing = l->opt.prefill;
+
+		for (const struct lead_member *o = l->members; o; o = o->next)
+			missing -= o->role == CAIRN_MEMBER_PREFILL && !o->is_lost;
+		if (l->secret_fd >= 0 && cairn_clock_ns() >= start->not_before)
+			ask_for(l, CAIRN_MEMBER_PREFILL, missing);
+		if (pthread_cond_timedwait(&l->changed, &l->lock, &until))
+			ret = cairn_error(ETIMEDOUT, "prefill_workers: no worker has joined in time");
+	}
+	if (m) {
+		begin(m, rank, ++l->epoch);
+		*epoch = m->epoch;
+		why_of(l, rank)[0] = 0;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return m ? 0 : ret;
 }
 
 int cairn_lead_send(struct cairn_lead *l, int32_t rank, enum cairn_control_kind kind, const void *head,
@@ -283,7 +392,7 @@ int cairn_lead_send(struct cairn_lead *l, int32_t rank, enum cairn_control_kind 
 		m->users++;
 	pthread_mutex_unlock(&l->lock);
 	if (!m)
-		return cairn_lead_why(l);
+		return lost_rank(l, rank);
 	pthread_mutex_lock(&m->busy);
 	ret = cairn_control_send(m->c, kind, head, head_bytes, rest, rest_bytes, SEND_MS);
 	pthread_mutex_unlock(&m->busy);
@@ -291,7 +400,7 @@ int cairn_lead_send(struct cairn_lead *l, int32_t rank, enum cairn_control_kind 
 	m->users--;
 	if (ret) {
 		lead_lose(l, m, cairn_last_error());
-		ret = why(l);
+		ret = why(l, rank);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return ret;
@@ -304,19 +413,19 @@ static int await(struct cairn_lead *l, int32_t rank, int wants_blob, struct lead
 	struct lead_member *m;
 
 	pthread_mutex_lock(&l->lock);
-	while (!atomic_load(&l->is_lost)) {
+	while (rank > l->opt.attention || !atomic_load(&l->is_lost)) {
 		m = lead_ranked(l, rank);
 		if (!m)
 			break;
 		*out = m;
-		if (wants_blob ? m->blob != NULL : m->ready == l->epoch)
+		if (wants_blob ? m->blob != NULL : m->ready == m->epoch)
 			return 0;
 		if (pthread_cond_timedwait(&l->changed, &l->lock, &until))
 			lead_lose(l, m, wants_blob ? "does not prepare its share in time" :
 				  "does not connect in time");
 	}
 	pthread_mutex_unlock(&l->lock);
-	return cairn_lead_why(l);
+	return lost_rank(l, rank);
 }
 
 int cairn_lead_blob(struct cairn_lead *l, int32_t rank, void *bytes, size_t num_bytes)
@@ -329,7 +438,7 @@ int cairn_lead_blob(struct cairn_lead *l, int32_t rank, void *bytes, size_t num_
 		memcpy(bytes, m->blob, num_bytes);
 	} else {
 		lead_lose(l, m, "sent a blob of another size");
-		ret = why(l);
+		ret = why(l, rank);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return ret;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * lead_start - starts attention workers on this machine
+ * lead_start - starts workers on this machine
  *
  * The secret is random bytes in a memory file without a name: workers inherit its descriptor, and read it as
  * the file /proc/self/fd/3. The kernel kills a worker when the thread that started it ends, so that a lead
@@ -22,6 +22,7 @@
 #include "serving/remote/lead/lead_impl.h"
 
 #define INHERITED	3
+#define MAX_ARGS	32
 
 extern char **environ;
 
@@ -65,13 +66,16 @@ static char **worker_environ(int32_t workers, char *threads, size_t len)
 	return env;
 }
 
-int lead_start_process(struct cairn_lead *l, pid_t *pid)
+int lead_start_process(struct cairn_lead *l, enum cairn_member_role role, pid_t *pid)
 {
 	char join[32], parent[32], threads[48];
 	const char *impl = l->opt.impl ? l->opt.impl : l->opt.table;
-	char *argv[] = { "cairn", "attention-worker", "--join", join, "--secret-file", "/proc/self/fd/3",
-			 "--die-with", parent, "--impl", (char *)impl, NULL };
-	char **env = worker_environ(l->opt.workers, threads, sizeof(threads));
+	char *argv[MAX_ARGS + 1] = {
+		"cairn", role == CAIRN_MEMBER_PREFILL ? "prefill-worker" : "attention-worker",
+		"--join", join, "--secret-file", "/proc/self/fd/3", "--die-with", parent, "--impl",
+		(char *)impl,
+	};
+	char **env = worker_environ(lead_num_children(l) + !l->opt.attention, threads, sizeof(threads));
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
 	sigset_t none, all;
@@ -79,6 +83,9 @@ int lead_start_process(struct cairn_lead *l, pid_t *pid)
 
 	if (!env)
 		return cairn_error(ENOMEM, "lead: no memory to start a worker");
+	for (int n = 0, i = 10; role == CAIRN_MEMBER_PREFILL && l->opt.model_options &&
+	     l->opt.model_options[n] && i < MAX_ARGS; n++)
+		argv[i++] = (char *)l->opt.model_options[n];
 	snprintf(join, sizeof(join), "127.0.0.1:%d", l->port);
 	snprintf(parent, sizeof(parent), "%d", (int)getpid());
 	sigemptyset(&none);

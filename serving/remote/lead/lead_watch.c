@@ -37,20 +37,39 @@ struct guest {
 	int fd, seat;
 };
 
+/* Model and weights must be the lead's. An attention worker has no weights, and may not know the model. */
+static int check_model(const struct cairn_lead *l, const struct cairn_control_join *j)
+{
+	const int may_lack = j->role == CAIRN_MEMBER_ATTENTION;
+
+	if (l->opt.config && j->config != l->opt.config && (j->config || !may_lack))
+		return cairn_error(EPERM, "another model: its configuration has the digest %016llx, the "
+				   "lead's %016llx", (unsigned long long)j->config,
+				   (unsigned long long)l->opt.config);
+	if (l->opt.weights && j->weights != l->opt.weights && (j->weights || !may_lack) &&
+	    !FAULT(ANY_WEIGHTS))
+		return cairn_error(EPERM, "other weights: theirs have the digest %016llx, the lead's %016llx",
+				   (unsigned long long)j->weights, (unsigned long long)l->opt.weights);
+	return 0;
+}
+
 /* Returns -EPERM with the reason as the error text if the guest does not suit. */
 static int check_join(const struct cairn_lead *l, const struct cairn_control_join *j)
 {
 	uint32_t tcp = 0;
+	int32_t wanted;
 
 	for (int i = 0; cairn_transport_get(i); i++)
 		tcp |= !strcmp(cairn_transport_get(i)->name, "tcp") ? 1u << i : 0;
 	if (j->digest != l->digest && !FAULT(ANY_BUILD))
 		return cairn_error(EPERM, "another build: its sources have the digest %016llx, the lead's "
 				   "%016llx", (unsigned long long)j->digest, (unsigned long long)l->digest);
-	if (j->role != CAIRN_MEMBER_ATTENTION)
+	lead_children(l, j->role, &wanted);
+	if (!wanted)
 		return cairn_error(EPERM, "role %u is not wanted here", j->role);
 	if (strcmp(j->table, l->opt.table) && !FAULT(ANY_TABLE))
 		return cairn_error(EPERM, "another table: it runs %s, the lead %s", j->table, l->opt.table);
+	CAIRN_TRY(check_model(l, j));
 	if (!(j->transports & tcp))
 		return cairn_error(EPERM, "no transport in common: the lead has tcp");
 	return 0;
@@ -80,6 +99,7 @@ static struct lead_member *make_member(struct cairn_control_channel *c, const st
 		return NULL;
 	pthread_mutex_init(&m->busy, NULL);
 	m->c = c;
+	m->role = j->role;
 	m->pid = j->pid;
 	m->heard_ns = cairn_clock_ns();
 	return m;
@@ -90,7 +110,7 @@ static void admit(struct cairn_lead *l, struct lead_member *m)
 {
 	struct lead_member **at = &l->members;
 
-	for (int i = 0; i < l->opt.workers; i++)
+	for (int i = 0; i < lead_num_children(l); i++)
 		if (l->children[i].pid && l->children[i].pid == m->pid)
 			l->children[i].has_joined = 1;
 	while (*at)
@@ -98,7 +118,7 @@ static void admit(struct cairn_lead *l, struct lead_member *m)
 	*at = m;
 	l->num_members++;
 	l->stats.joined++;
-	l->failures = 0;
+	l->start[m->role].failures = 0;
 }
 
 /*
@@ -145,7 +165,7 @@ static void *serve_guest(void *arg)
 		admit(l, m);
 	} else {
 		l->stats.refused++;
-		snprintf(l->refused, sizeof(l->refused), "the last refused: %s", text);
+		lead_refused(l, "refused", text);
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (ret && c) {
@@ -201,13 +221,12 @@ static void take_guest(struct cairn_lead *l)
 /* ---- members ---- */
 
 /* Blobs of an earlier epoch may still be under way. */
-static int keep_blob(const struct cairn_lead *l, struct lead_member *m,
-		     const struct cairn_channel_message *message)
+static int keep_blob(struct lead_member *m, const struct cairn_channel_message *message)
 {
 	const struct cairn_control_blob *b = message->data;
 	char *copy;
 
-	if (b->epoch != l->epoch)
+	if (b->epoch != m->epoch)
 		return 0;
 	if (b->from != m->rank || b->to)
 		return cairn_error(EINVAL, "sent a blob of rank %d for rank %d", b->from, b->to);
@@ -234,7 +253,7 @@ static int take_message(struct cairn_lead *l, struct lead_member *m,
 		m->ready = ((const struct cairn_control_epoch *)message->data)->epoch;
 		break;
 	case CAIRN_CONTROL_BLOB:
-		CAIRN_TRY(keep_blob(l, m, message));
+		CAIRN_TRY(keep_blob(m, message));
 		break;
 	case CAIRN_CONTROL_FAILED:
 		return cairn_error(ECONNRESET, "%.*s", (int)message->num_bytes, (const char *)message->data);
@@ -315,7 +334,7 @@ static void bury(struct cairn_lead *l)
 
 		pthread_mutex_lock(&l->lock);
 		m = take_lost(l);
-		for (int i = 0; m && i < l->opt.workers; i++) {
+		for (int i = 0; m && i < lead_num_children(l); i++) {
 			if (l->children[i].pid && l->children[i].pid == m->pid) {
 				pid = l->children[i].pid;
 				l->children[i] = (struct lead_child){ 0 };
@@ -332,46 +351,42 @@ static void bury(struct cairn_lead *l)
 
 /* ---- processes ---- */
 
-/* Notes the processes that have ended before they joined. */
-static void reap(struct cairn_lead *l)
+/* Notes the processes of a role that have ended before they joined. Call with the lock held. */
+static void reap(struct cairn_lead *l, enum cairn_member_role role)
 {
-	pthread_mutex_lock(&l->lock);
-	for (int i = 0; i < l->opt.workers; i++) {
+	int32_t num, first = lead_children(l, role, &num);
+
+	for (int32_t i = first; i < first + num; i++) {
 		struct lead_child *child = &l->children[i];
 
-		/* of a member, the end of its channel tells */
+		/* a member's loss is noticed by the end of its channel */
 		if (!child->pid || child->has_joined || waitpid(child->pid, NULL, WNOHANG) != child->pid)
 			continue;
 		*child = (struct lead_child){ 0 };
-		l->failures++;
-		pthread_cond_broadcast(&l->changed);
+		lead_start_failed(l, role);
 	}
-	pthread_mutex_unlock(&l->lock);
 }
 
-static void start_processes(struct cairn_lead *l)
+/* Call with the lock held. */
+static void start_processes(struct cairn_lead *l, enum cairn_member_role role)
 {
-	int32_t wanted;
+	int32_t num, first = lead_children(l, role, &num), wanted = l->start[role].wanted;
 
-	pthread_mutex_lock(&l->lock);
-	wanted = l->wanted;
-	l->wanted = 0;
-	for (int i = 0; i < l->opt.workers && wanted; i++) {
+	l->start[role].wanted = 0;
+	for (int32_t i = first; i < first + num && wanted; i++) {
 		pid_t pid;
 
 		if (l->children[i].pid)
 			continue;
 		wanted--;
-		if (lead_start_process(l, &pid)) {
-			snprintf(l->refused, sizeof(l->refused), "%s", cairn_last_error());
-			l->failures++;
-			pthread_cond_broadcast(&l->changed);
+		if (lead_start_process(l, role, &pid)) {
+			lead_refused(l, "not started", cairn_last_error());
+			lead_start_failed(l, role);
 		} else {
 			l->children[i] = (struct lead_child){ .pid = pid };
 			l->stats.started++;
 		}
 	}
-	pthread_mutex_unlock(&l->lock);
 }
 
 /* ---- the thread ---- */
@@ -420,8 +435,12 @@ static void *watch(void *arg)
 		if (fds[0].revents)
 			take_guest(l);
 		bury(l);
-		reap(l);
-		start_processes(l);
+		pthread_mutex_lock(&l->lock);
+		for (int role = 0; role < CAIRN_NUM_MEMBER_ROLES; role++) {
+			reap(l, role);
+			start_processes(l, role);
+		}
+		pthread_mutex_unlock(&l->lock);
 	}
 	return NULL;
 }
