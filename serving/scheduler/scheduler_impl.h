@@ -43,14 +43,21 @@ struct sched_request {
 	int is_forked;			/* has several answers; each computes the prompt's last row */
 };
 
+/* Where the keys of a waiting request may come from, besides the trees. */
+enum sched_fetching {
+	SCHED_FETCHING = 1,		/* waits for the disk */
+	SCHED_FETCHED,			/* has them, or does without */
+	SCHED_PULLED,			/* waits for an import; neither holds up nor counts as overtaken */
+};
+
 struct sched_seq {
 	struct sched_request *req;
 	struct sched_seq *prev, *next;	/* neighbours in the queue */
 	int32_t index;			/* number of the answer */
 	/*
 	 * is_waiting: in the queue; was_running: preempted at least once; is_cached: the prompt is in the
-	 * device's tree; is_fetching: 1: waits for the disk, 2: fetched or not needed; is_held: by
-	 * cairn_scheduler_hold(); is_bad: the KV must not be kept
+	 * device's tree; is_fetching: enum sched_fetching; is_held: by cairn_scheduler_hold(); is_bad: the KV
+	 * must not be kept
 	 */
 	int is_waiting, was_running, is_cached, is_fetching, is_held, is_bad;
 	int32_t num_known, in_flight, computed, drafted;	/* tokens; see the top of this file */
@@ -131,6 +138,7 @@ void sched_enqueue(struct cairn_scheduler *s, struct sched_seq *q);
 void sched_dequeue(struct cairn_scheduler *s, struct sched_seq *q);
 int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32_t token);
 int sched_fork(struct cairn_scheduler *s, struct sched_seq *q, struct sched_seq **child);
+struct sched_seq *sched_find(struct cairn_scheduler *s, uint64_t request, int32_t index);	/* -1: any */
 int sched_younger(const struct sched_seq *a, const struct sched_seq *b);
 
 /* scheduler_draft.c */

@@ -295,7 +295,7 @@ int sched_fetch(struct cairn_scheduler *s, struct sched_seq *q, int32_t found)
 	here = cairn_prefix_tree_peek(s->host.tree, q->req->salt, q->tokens, limit);
 	if (there < (here > found ? here : found) + s->opt.page_size)
 		return 0;
-	q->is_fetching = 2;
+	q->is_fetching = SCHED_FETCHED;
 	/* hold the disk pages by a sequence: spills that make room may evict them from the disk's tree */
 	CAIRN_TRY(cairn_kv_pool_open(s->disk.pool, &from));
 	cairn_prefix_tree_match(s->disk.tree, q->req->salt, q->tokens, there, &n, places);
@@ -322,7 +322,7 @@ int sched_fetch(struct cairn_scheduler *s, struct sched_seq *q, int32_t found)
 		ret = put_in(&s->host, q, there, to, &q->host_node);
 	if (!ret) {
 		cairn_prefix_tree_pin(s->host.tree, q->host_node);
-		q->is_fetching = 1;
+		q->is_fetching = SCHED_FETCHING;
 	}
 out:
 	if (to >= 0)
