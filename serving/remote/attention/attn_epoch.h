@@ -17,6 +17,7 @@
 
 #include "rdma/transport/transport.h"
 #include "serving/remote/attention/share.h"
+#include "serving/remote/member/member.h"
 
 #define CAIRN_EPOCH_PLANS	2		/* plans that wait */
 #define CAIRN_EPOCH_LOOK_MS	20		/* between two looks at whether to stop */
@@ -34,11 +35,6 @@ struct cairn_attn_blob {
 	struct cairn_blob channel;
 	struct cairn_blob q;		/* of the model worker: the result's buffer */
 	struct cairn_blob kv;		/* of the model worker: all 0 */
-};
-
-enum cairn_epoch_state {
-	CAIRN_EPOCH_PREPARING, CAIRN_EPOCH_PREPARED, CAIRN_EPOCH_CONNECTED, CAIRN_EPOCH_FAILED,
-	CAIRN_EPOCH_OVER
 };
 
 struct cairn_attn_epoch;
