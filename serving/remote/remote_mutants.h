@@ -52,12 +52,15 @@
 #define cairn_share_sizes			mutant_share_sizes
 #define lead_end_process			mutant_lead_end_process
 #define lead_lose				mutant_lead_lose
+#define lead_lost				mutant_lead_lost_of
 #define lead_ranked				mutant_lead_ranked
 #define lead_refused				mutant_lead_refused
 #define lead_start_failed			mutant_lead_start_failed
 #define lead_start_process			mutant_lead_start_process
 #define lead_start_secret			mutant_lead_start_secret
 #define lead_wake				mutant_lead_wake
+#define lead_why				mutant_lead_why_of_rank
+#define lead_why_of				mutant_lead_place_of_why
 #define lead_watch_start			mutant_lead_watch_start
 #define lead_watch_stop				mutant_lead_watch_stop
 

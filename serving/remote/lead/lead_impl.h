@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lead_impl - shared by lead.c (the user's calls), lead_watch.c (the thread) and lead_start.c (processes) */
+/*
+ * lead_impl - shared by lead.c and lead_epoch.c (the user's calls), lead_watch.c (the thread) and lead_start.c
+ * (processes)
+ */
 #ifndef CAIRN_REMOTE_LEAD_IMPL_H
 #define CAIRN_REMOTE_LEAD_IMPL_H
 
@@ -68,11 +71,16 @@ struct cairn_lead {
 /* The following call with the lock held. */
 void lead_lose(struct cairn_lead *l, struct lead_member *m, const char *why);
 struct lead_member *lead_ranked(struct cairn_lead *l, int32_t rank);	/* NULL: lost, or none */
+/* Where the reason is kept why a rank was lost; 0: an attention worker. */
+char *lead_why_of(struct cairn_lead *l, int32_t rank);
+/* Returns -ECONNRESET with this reason. */
+int lead_why(struct cairn_lead *l, int32_t rank);
 void lead_refused(struct cairn_lead *l, const char *how, const char *why);	/* notes it for stats */
 /* Notes that a process of this role has ended before it joined, or could not be started. */
 void lead_start_failed(struct cairn_lead *l, enum cairn_member_role role);
 
 void lead_wake(struct cairn_lead *l);
+int lead_lost(struct cairn_lead *l, int32_t rank);	/* lead_why(), without the lock held */
 
 /* A role's children are `*num` from the one returned on. */
 static inline int32_t lead_children(const struct cairn_lead *l, enum cairn_member_role role, int32_t *num)

@@ -8,8 +8,9 @@
  *
  * This thread beats every 100 ms and never waits for an epoch, whose work has threads of its own.
  *
- * Errors: -EPERM (the lead has refused this worker; the text says why), -EACCES (the lead has another secret, or requires one), -ETIMEDOUT and -ECONNREFUSED (the lead
- * cannot be reached), -EINVAL (an option, which the text names), those of channel.h.
+ * Errors: -EPERM (the lead has refused this worker; the text says why), -EACCES (the lead has another secret,
+ * or requires one), -ETIMEDOUT and -ECONNREFUSED (the lead cannot be reached), -ECONNRESET (it has ended
+ * without a message), -EINVAL (an option, which the text names), those of channel.h and of the epoch.
  */
 #ifndef CAIRN_REMOTE_MEMBER_H
 #define CAIRN_REMOTE_MEMBER_H
