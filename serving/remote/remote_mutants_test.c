@@ -198,7 +198,7 @@ static const struct {
 	MUTANT(LOSS_FORGOTTEN, cut), MUTANT(BLOB_OF_ANY_SIZE, blob),
 };
 
-_Static_assert(ARRAY_SIZE(mutants) == NUM_FAULTS - 1, "every fault has a test");
+_Static_assert(ARRAY_SIZE(mutants) == FIRST_PULL_FAULT - 1, "every fault has a test");
 
 static void noticed(struct cairn_test *t)
 {

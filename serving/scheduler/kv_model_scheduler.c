@@ -148,7 +148,7 @@ static int import(struct model_engine *e, struct model_request *r, uint32_t from
 	ret = cairn_scheduler_import(e->s, r->id, first * ps, (first + len) * ps, e->num_pulled);
 	if (ret == -EINVAL && (!e->opt.grain || e->opt.repeat_chunk))
 		return 0;
-	if (ret && ret != -ENOSPC && ret != -ENOENT)
+	if (ret < 0 && ret != -ENOSPC && ret != -ENOENT)
 		return model_wrong(e, "import", ret, 0);
 	if (ret == -ENOENT && first * ps <= cached && !e->opt.host_pages)
 		return model_wrong(e, "import behind", first * ps, cached);

@@ -225,7 +225,8 @@ struct cairn_scheduler_stats {
 	int64_t plans, rows, decode_rows, draws, dropped_draws;
 	int64_t drafts, draft_tokens, accepted_tokens;	/* items with drafted rows; these; those drawn */
 	int64_t admitted, overtakes, swapped, recomputed;
-	/* tokens of admitted prompts: all; found in the device tree; loaded from the host */
+	/* tokens of admitted prompts: all; found in the device tree, without those imported for the
+	 * request itself; loaded from the host */
 	int64_t prompt_tokens, hit_tokens, loaded_tokens;
 	int64_t imported_tokens;	/* into the device tree */
 	int64_t moves[CAIRN_NUM_MOVES];	/* by enum cairn_move_kind */
@@ -295,9 +296,10 @@ int32_t cairn_scheduler_cached(const struct cairn_scheduler *s, struct cairn_cac
 /*
  * The keys and values of tokens [first, num_tokens) of a waiting request, both in whole pages, are in pulled
  * pages `source` and following. The next plan moves them to the device, into its prefix tree; the pages must
- * stay as they are until its moves have been carried out. Call cairn_scheduler_fetched() afterwards, whatever
- * this returns. Errors: -ENOENT (it does not wait for an import, or the device's tree has lost the first
- * tokens), -ENOSPC (no free pages), -EINVAL (the range; repeat_chunk), -ENOMEM.
+ * stay as they are until its moves have been carried out. Returns how many tokens the tree did not have. Call
+ * cairn_scheduler_fetched() afterwards, whatever this returns. Errors: -ENOENT (the request does not wait for
+ * an import, or the device's tree has lost the first tokens), -ENOSPC (no free pages), -EINVAL (the range;
+ * repeat_chunk), -ENOMEM.
  */
 int cairn_scheduler_import(struct cairn_scheduler *s, uint64_t request, int32_t first, int32_t num_tokens,
 			   int32_t source);

@@ -65,6 +65,7 @@ struct sched_seq {
 	int32_t proposal;		/* its entry of proposals[] while a plan is formed; -1: none */
 	int32_t kv, shadow;		/* handles in the device's and the host's pool; NOWHERE: none */
 	int32_t adopted;		/* number of leading pages found in the tree, which are shared */
+	int32_t imported;		/* tokens that an import has put into the tree for it */
 	int32_t node, host_node;	/* pinned nodes; CAIRN_PREFIX_NONE: none */
 	int32_t passed;			/* how often later requests have overtaken it */
 	int32_t peeked;			/* length of its prefix in the tree, at version peeked_version */

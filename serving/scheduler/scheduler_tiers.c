@@ -247,7 +247,8 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 	CAIRN_TRY(cairn_kv_pool_adopt(s->device.pool, q->kv, s->path_pages, found));
 	q->computed = (int32_t)found;
 	q->adopted = (int32_t)(found / ps);
-	s->stats.hit_tokens += found;
+	s->stats.hit_tokens += found - (q->imported < found ? q->imported : found);
+	q->imported = 0;
 	if (loaded - found < ps)
 		goto out;
 

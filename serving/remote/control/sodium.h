@@ -13,6 +13,7 @@
 #define SODIUM_KEY_BYTES	32	/* of all keys here */
 #define SODIUM_HEADER_BYTES	24	/* of a secretstream */
 #define SODIUM_FRAME_BYTES	17	/* that a secretstream adds to a message */
+#define SODIUM_HASH_KEY_BYTES	16	/* of a shorthash */
 #define SODIUM_TAG_MESSAGE	0
 #define SODIUM_TAG_FINAL	3
 
@@ -31,6 +32,10 @@ struct sodium_stream {
 	F(int, crypto_kx_server_session_keys, (unsigned char *rx, unsigned char *tx,		\
 		const unsigned char *server_pk, const unsigned char *server_sk,			\
 		const unsigned char *client_pk))						\
+	F(void, randombytes_buf, (void *bytes, size_t num))					\
+	/* SipHash-2-4: 8 bytes, under a key of SODIUM_HASH_KEY_BYTES */			\
+	F(int, crypto_shorthash, (unsigned char *out, const unsigned char *in,			\
+		unsigned long long in_bytes, const unsigned char *key))				\
 	F(int, crypto_generichash, (unsigned char *out, size_t out_bytes, const unsigned char *in, \
 		unsigned long long in_bytes, const unsigned char *key, size_t key_bytes))	\
 	F(int, crypto_secretstream_xchacha20poly1305_init_push, (struct sodium_stream *s,	\

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lead_impl - shared by lead.c and lead_epoch.c (the user's calls), lead_watch.c (the thread) and lead_start.c
+ * lead_impl - shared by lead.c and lead_epoch.c (what users call), lead_watch.c (the thread) and lead_start.c
  * (processes)
  */
 #ifndef CAIRN_REMOTE_LEAD_IMPL_H
