@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attention - options of commands whose attention or prompts are computed by other processes (command.h) */
 #include <stdio.h>
+#include <string.h>
 
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
@@ -74,35 +75,45 @@ int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_opt
 	return cairn_name_option(cairn_lead_create(&s->lead, &lo), names);
 }
 
+/* Writes the processes of the prefill workers that have a rank, ", " between two. Returns their number. */
+static int list_prefill(const struct cairn_session *s, char *text, size_t len)
+{
+	const int32_t first = cairn_lead_attention(s->lead) + 1;
+	size_t at = 0;
+	int num = 0;
+
+	text[0] = 0;
+	for (int32_t i = first; i < first + cairn_lead_prefill(s->lead) && at < len; i++) {
+		const int pid = cairn_lead_pid(s->lead, i);
+
+		if (pid)
+			at += (size_t)snprintf(text + at, len - at, "%s%d", num++ ? ", " : "", pid);
+	}
+	return num;
+}
+
 void cairn_session_say_prefill(const struct cairn_session *s, const char *command,
-			       struct cairn_lead_stats *told)
+			       struct cairn_prefill_told *told)
 {
 	struct cairn_lead_stats now;
-	int32_t first, num;
-	const char *before = " ";
+	char pids[sizeof(told->pids)];
+	int num;
 
 	if (!s->lead || !cairn_lead_prefill(s->lead))
 		return;
 	cairn_lead_stats(s->lead, &now);
+	num = list_prefill(s, pids, sizeof(pids));
 	if (now.lost > told->lost)
 		fprintf(stderr, "cairn %s: %s; its prompts are computed here\n", command,
 			*now.last_loss ? now.last_loss : now.last_refused);
 	if (now.refused > told->refused)
 		fprintf(stderr, "cairn %s: prefill workers: %s\n", command, now.last_refused);
-	if (now.joined != told->joined || now.lost != told->lost) {
-		first = cairn_lead_attention(s->lead) + 1;
-		num = cairn_lead_prefill(s->lead);
-		fprintf(stderr, "cairn %s: %d prefill workers, processes", command, now.members);
-		for (int32_t i = first; i < first + num; i++) {
-			const int pid = cairn_lead_pid(s->lead, i);
-
-			if (pid)
-				fprintf(stderr, "%s%d", before, pid);
-			before = pid ? ", " : before;
-		}
-		fputc('\n', stderr);
-	}
-	*told = now;
+	if (strcmp(pids, told->pids))
+		fprintf(stderr, "cairn %s: %d prefill workers, processes %s\n", command, num,
+			num ? pids : "none");
+	told->lost = now.lost;
+	told->refused = now.refused;
+	memcpy(told->pids, pids, sizeof(pids));
 }
 
 void cairn_session_say_attention(const struct cairn_session *s, const char *command, int64_t *lost)

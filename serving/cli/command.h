@@ -172,8 +172,12 @@ int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_opt
 		       const struct cairn_prefill_options *p, const struct cairn_common_options *c,
 		       const char *shape, int64_t seed);
 /* Tells on standard error which prefill workers have joined or were lost since the last call. */
+struct cairn_prefill_told {
+	int64_t lost, refused;
+	char pids[256];
+};
 void cairn_session_say_prefill(const struct cairn_session *s, const char *command,
-			       struct cairn_lead_stats *told);
+			       struct cairn_prefill_told *told);
 /*
  * Tells on standard error which processes attend, if any do, and what was lost since the last call, with the
  * name of the command in front. *lost: losses told so far, from 0 on.

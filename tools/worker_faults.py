@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Kill attention workers under load: python3 tools/attention_faults.py BUILD [--kills N] [--streams N] [--workers N]
+"""Kill workers under load: python3 tools/worker_faults.py BUILD [--role ROLE] [--kills N] [--streams N] [--workers N]
 
-Starts `cairn serve --attention-workers` on table cpu with the embedded model, asks it --streams prompts, once undisturbed
-and then again and again while workers are killed (-9), stopped, or (as root) cut off from the lead, in turn. Every answer must be
-that of the undisturbed server. Prints how long it took until a loss was told, for each kind, and exits with 1 if an answer
-was lost or changed, or if processes, descriptors or memory have not come back.
+Starts `cairn serve` on table cpu with the embedded model and attention or prefill workers, asks it --streams prompts, once
+undisturbed and then again and again while workers are killed (-9), stopped, or (as root) cut off from the lead, in turn. Every
+answer must be that of the undisturbed server, which has no prefill workers. Prints how long it took until a loss was told, for
+each kind, and exits with 1 if an answer was lost or changed, or if processes, descriptors or memory have not come back.
 """
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -18,14 +19,28 @@ import sys
 import threading
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-NAMED = re.compile(r"attention workers, processes ([\d, ]+)")
+# What the server's lines say of its workers, and of the loss of one; its options, up to the number of workers.
+ROLES = {
+    "attention": {
+        "named": r"attention workers, processes ([\d, ]+)",
+        "lost": "computed again",
+        "options": ["--attention-keys", "all", "--attention-workers"],
+    },
+    "prefill": {
+        "named": r"prefill workers, processes ([\d, ]+)",
+        "lost": "computed here",
+        "options": ["--prefill-min", "64", "--prefill-workers"],
+    },
+}
 
 
 def arguments():
     a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     a.add_argument("build")
+    a.add_argument("--role", choices=list(ROLES), default="attention")
     a.add_argument("--kills", type=int, default=20)
     a.add_argument("--streams", type=int, default=32)
     a.add_argument("--workers", type=int, default=2)
@@ -33,14 +48,18 @@ def arguments():
 
 
 class Server:
-    def __init__(self, opt):
-        command = [f"{opt.build}/cairn", "serve", "--impl", "cpu", "--port", "0", "--batch", "16", "--quiet"]
-        command += ["--attention-workers", str(opt.workers), "--attention-keys", "all"]
+    def __init__(self, opt, workers=True):
+        self.role = ROLES[opt.role]
+        command = [f"{opt.build}/cairn", "serve", "--impl", "cpu", "--port", "0", "--batch", "16", "--quiet", "--pages", "512"]
+        # the fused step rounds otherwise than the operations, and which rows it computes depends on what is cached
+        command += ["--decode", "unfused"] if opt.role == "prefill" else []
+        command += [*self.role["options"], str(opt.workers)] if workers else []
         env = {"OMP_NUM_THREADS": "1", **os.environ}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         self.url = self.process.stdout.readline().strip().split()[-1]
-        self.lines, self.told = [], threading.Condition()
+        self.lines, self.told, self.salts = [], threading.Condition(), itertools.count()
         threading.Thread(target=self.read, daemon=True).start()
+        self.await_line("ready:", 0)
 
     def read(self):
         for line in self.process.stderr:
@@ -61,11 +80,13 @@ class Server:
 
     def workers(self):
         with self.told:
-            last = [found for _, line in self.lines if (found := NAMED.search(line))][-1]
+            last = [found for _, line in self.lines if (found := re.search(self.role["named"], line))][-1]
         return [int(pid) for pid in last[1].split(",")]
 
     def ask(self, i):
-        body = {"prompt": f"What is {i} + {i * 3 % 17}?\n", "max_tokens": 60, "seed": i, "temperature": 1, "ignore_eos": True}
+        prompt = f"What is {i} + {i * 3 % 17}?\n" * (12 if self.role is ROLES["prefill"] else 1)
+        salt = str(next(self.salts))  # no prompt is found in the cache
+        body = {"prompt": prompt, "cache_salt": salt, "max_tokens": 60, "seed": i, "temperature": 1, "ignore_eos": True}
         request = urllib.request.Request(
             f"{self.url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
@@ -98,7 +119,9 @@ def lose(server, number):
         kind = "killed"
     if kind != "cut off":
         os.kill(pid, signal.SIGKILL if kind == "killed" else signal.SIGSTOP)
-    when, _ = server.await_line("computed again", after)
+    when, _ = server.await_line(server.role["lost"], after)
+    all_back = server.role["named"].replace(r"([\d, ]+)", r"\d+" + r", \d+" * (len(pids) - 1))
+    server.await_line(all_back + "$|" + all_back + ";", after)
     return kind, (when - begin) * 1e3
 
 
@@ -109,10 +132,14 @@ def footprint(pid):
 
 def main():
     opt = arguments()
+    plain = Server(opt, workers=opt.role == "attention")
+    want = [plain.ask(i) for i in range(opt.streams)]
+    plain.process.send_signal(signal.SIGTERM)
+    bad = sum(text.startswith("failed") for text in want) + bool(plain.process.wait())
     server = Server(opt)
-    server.await_line("ready:", 0)
-    want = [server.ask(i) for i in range(opt.streams)]
-    bad = sum(text.startswith("failed") for text in want)
+    server.await_line(server.role["named"], 0)
+    with ThreadPoolExecutor(opt.streams) as pool:  # afterwards it has all the memory that it needs
+        bad += sum(map(str.__ne__, pool.map(server.ask, range(opt.streams)), want))
     engine = int(Path(f"/proc/{server.workers()[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
     before, stop, answers, times = footprint(engine), threading.Event(), [0, 0], {}
 
