@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "serving/base/digest.h"
+#include "serving/engine/engine_test.h"
+#include "serving/remote/member/model_digest.h"
 #include "serving/remote/remote_rig_test.h"
 
 enum { CONFIG = 11, WEIGHTS = 22 };
@@ -127,6 +130,59 @@ static void apart(struct cairn_test *t)
 	cairn_lead_destroy(rig.lead);
 }
 
+/* Two copies of a model have one digest; a bit of a weight, or another form of the cache, has another. */
+static void digest(struct cairn_test *t)
+{
+	uint64_t want, got;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+	char *weight;
+
+	if (open_model(t, "cpu", "llama3_tiny", &impl, &g, &m))
+		return;
+	EXPECT(t, cairn_model_digest(m, &want) == 0 && want);
+	weight = cairn_model_weight(m, 1, CAIRN_W_DOWN);
+	weight[m->elements[CAIRN_W_DOWN]] ^= 1;
+	EXPECT(t, cairn_model_digest(m, &got) == 0 && got != want);
+	weight[m->elements[CAIRN_W_DOWN]] ^= 1;
+	EXPECT(t, cairn_model_digest(m, &got) == 0 && got == want);
+	m->inv_freq[3] *= 2;
+	EXPECT(t, cairn_model_digest(m, &got) == 0 && got != want);
+	close_model(m, &g);
+	if (!open_model(t, "ref", "llama3_tiny", &impl, &g, &m)) {
+		EXPECT(t, cairn_model_digest(m, &got) == 0 && got == want);
+		close_model(m, &g);
+	}
+	if (!open_model_as(t, "cpu", "llama3_tiny", CAIRN_KV_FP8, &impl, &g, &m)) {
+		EXPECT(t, cairn_model_digest(m, &got) == 0 && got != want);
+		close_model(m, &g);
+	}
+	if (!open_model(t, "cpu", "qwen3_moe_tiny", &impl, &g, &m)) {
+		EXPECT(t, cairn_model_digest(m, &want) == 0 && cairn_model_digest(m, &got) == 0);
+		EXPECT(t, got == want);
+		close_model(m, &g);
+	}
+}
+
+/* Bytes of any number, and each of their bits, count. */
+static void bytes(struct cairn_test *t)
+{
+	uint64_t seen[200];
+	uint8_t zeros[200] = { 0 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(seen); i++) {
+		seen[i] = cairn_digest(CAIRN_DIGEST_START, zeros, i);
+		for (size_t k = 0; k < i; k++)
+			EXPECT(t, seen[k] != seen[i]);
+	}
+	for (size_t bit = 0; bit < 8 * 150; bit++) {
+		zeros[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		EXPECT(t, cairn_digest(CAIRN_DIGEST_START, zeros, 150) != seen[150]);
+		zeros[bit / 8] = 0;
+	}
+}
+
 static void options(struct cairn_test *t)
 {
 	struct cairn_lead_options o = { .table = "cpu" };
@@ -139,7 +195,8 @@ static void options(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "digests", digests }, { "apart", apart }, { "options", options },
+	{ "digests", digests }, { "apart", apart }, { "options", options }, { "digest", digest },
+	{ "bytes", bytes },
 };
 
 const struct cairn_family cairn_lead_roles_family = {

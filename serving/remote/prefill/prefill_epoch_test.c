@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* prefill_epoch_test - a prefill worker whose lead gives no credits, renews no lease, or breaks the protocol */
+/* prefill_epoch_test - a prefill worker whose lead gives no credits, renews no lease, breaks the protocol */
 #include "conformance/harness.h"
 #include "serving/remote/prefill/pull_fake_test.h"
 
