@@ -84,12 +84,13 @@ void engine_pull_destroy(struct cairn_engine *e)
 int engine_pull_offer(struct cairn_engine *e, struct request *r, const struct cairn_request *request)
 {
 	const int32_t ps = e->opt.page_size, len = (request->num_prompt - 1) / ps * ps;
-	int32_t first;
+	int32_t first, cached;
 
 	if (!e->pull || r->scored_prompt || len < e->pull->min_tokens)
 		return 0;
-	first = cairn_scheduler_cached(e->scheduler, request->salt, request->prompt, request->num_prompt);
-	if (len - first < e->pull->min_tokens || len - first < first)
+	cached = cairn_scheduler_cached(e->scheduler, request->salt, request->prompt, request->num_prompt,
+					&first);
+	if (len - cached < e->pull->min_tokens || len - cached < cached)
 		return 0;
 	r->is_pulled = cairn_pull_begin(e->pull->pull, r->handle, request->prompt, len, first);
 	return r->is_pulled;

@@ -137,12 +137,12 @@ static int import(struct model_engine *e, struct model_request *r, uint32_t from
 	const int32_t first = most ? (int32_t)(from % (uint32_t)most) : 0;
 	const int32_t len = most ? 1 + (int32_t)(num % (uint32_t)(most - first)) : 0;
 	struct cairn_cache_salt salt = { 0, r->salt };
-	int32_t cached = cairn_scheduler_cached(e->s, salt, r->prompt, r->num_prompt);
+	int32_t here, cached = cairn_scheduler_cached(e->s, salt, r->prompt, r->num_prompt, &here);
 	int ret;
 
 	if (!r->pulled || !most || e->num_pulled + len > MODEL_PAGES)
 		return 0;
-	if (cached % ps || cached >= r->num_prompt)
+	if (cached % ps || cached >= r->num_prompt || here % ps || here > cached)
 		return model_wrong(e, "cached", cached, r->num_prompt);
 	model_fill(e, r, first * ps, len * ps, e->pulled + e->num_pulled);
 	ret = cairn_scheduler_import(e->s, r->id, first * ps, (first + len) * ps, e->num_pulled);
@@ -150,8 +150,8 @@ static int import(struct model_engine *e, struct model_request *r, uint32_t from
 		return 0;
 	if (ret < 0 && ret != -ENOSPC && ret != -ENOENT)
 		return model_wrong(e, "import", ret, 0);
-	if (ret == -ENOENT && first * ps <= cached && !e->opt.host_pages)
-		return model_wrong(e, "import behind", first * ps, cached);
+	if ((ret == -ENOENT) != (first * ps > here))
+		return model_wrong(e, "import behind", first * ps, here);
 	e->num_pulled += len;
 	ret = cairn_scheduler_fetched(e->s, r->id);
 	r->pulled = 0;

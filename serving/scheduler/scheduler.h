@@ -289,10 +289,10 @@ int cairn_scheduler_reset(struct cairn_scheduler *s, int undo);
 
 /*
  * Returns how many of a prompt's first tokens, in whole pages, the trees of device or host have now, without
- * its last token.
+ * its last token. *on_device: how many that of the device has.
  */
 int32_t cairn_scheduler_cached(const struct cairn_scheduler *s, struct cairn_cache_salt salt,
-			       const int32_t *tokens, int32_t num_tokens);
+			       const int32_t *tokens, int32_t num_tokens, int32_t *on_device);
 /*
  * The keys and values of tokens [first, num_tokens) of a waiting request, both in whole pages, are in pulled
  * pages `source` and following. The next plan moves them to the device, into its prefix tree; the pages must

@@ -14,15 +14,17 @@ static int64_t whole(const struct cairn_scheduler *s, int64_t len)
 }
 
 int32_t cairn_scheduler_cached(const struct cairn_scheduler *s, struct cairn_cache_salt salt,
-			       const int32_t *tokens, int32_t num_tokens)
+			       const int32_t *tokens, int32_t num_tokens, int32_t *on_device)
 {
 	const int64_t len = num_tokens - 1;	/* the last token is always computed */
-	int64_t found = 0, here;
+	int64_t found = 0, host = 0;
 
 	if (s->device.tree && len > 0)
 		found = cairn_prefix_tree_peek(s->device.tree, salt, tokens, len);
-	here = s->host.tree && len > 0 ? cairn_prefix_tree_peek(s->host.tree, salt, tokens, len) : 0;
-	return (int32_t)whole(s, here > found ? here : found);
+	if (s->host.tree && len > 0)
+		host = cairn_prefix_tree_peek(s->host.tree, salt, tokens, len);
+	*on_device = (int32_t)whole(s, found);
+	return (int32_t)whole(s, host > found ? host : found);
 }
 
 /* Opens a sequence of `len` tokens, of which the tree has the first `found`, in the pages of path_pages. */

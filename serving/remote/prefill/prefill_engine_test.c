@@ -195,7 +195,9 @@ static void same_model(struct cairn_test *t, const char *model, enum cairn_kv_fo
 		run_all(t, got, m, &opt, &stats);
 		close_helpers();
 		compare(t, want, got);
-		EXPECT(t, stats.pull.completed > 0 && stats.scheduler.imported_tokens > 0);
+		/* on a busy machine every worker may be lost before it has sent a prompt */
+		EXPECT(t, stats.pull.begun > 0);
+		EXPECT(t, lose || (stats.pull.completed > 0 && stats.scheduler.imported_tokens > 0));
 		EXPECT(t, !stats.pull.jobs && !stats.pull.checksum_errors);
 		EXPECT(t, lose || !stats.pull.failed);
 		EXPECT(t, stats.pull.begun == stats.pull.completed + stats.pull.failed + stats.pull.dropped);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
+#include "serving/model/forward.h"
 #include "serving/remote/attention/share.h"
 #include "serving/remote/prefill/prefill_epoch.h"
 
@@ -91,6 +92,9 @@ int cairn_prefill_worker_run(const struct cairn_prefill_worker_options *o)
 
 	if (!(o->model->impl->flags & CAIRN_IMPL_HOST_MEM))
 		return cairn_error(EOPNOTSUPP, "%s: prefill workers need a table with host memory so far",
+				   o->model->impl->name);
+	if (!cairn_forward_supported(o->model))
+		return cairn_error(EOPNOTSUPP, "%s: has no operation list for this model",
 				   o->model->impl->name);
 	snprintf(j.table, sizeof(j.table), "%s", o->model->impl->name);
 	return cairn_member_run(&o->member, &j, &ops, (void *)o);
