@@ -58,6 +58,7 @@
 #define lead_start_failed			mutant_lead_start_failed
 #define lead_start_process			mutant_lead_start_process
 #define lead_start_secret			mutant_lead_start_secret
+#define lead_take_guest				mutant_lead_take_guest
 #define lead_wake				mutant_lead_wake
 #define lead_why				mutant_lead_why_of_rank
 #define lead_why_of				mutant_lead_place_of_why

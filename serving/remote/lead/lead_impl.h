@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lead_impl - shared by lead.c and lead_epoch.c (what users call), lead_watch.c (the thread) and lead_start.c
- * (processes)
+ * lead_impl - shared by lead.c and lead_epoch.c (what users call), lead_watch.c (the thread), lead_guest.c
+ * (who joins) and lead_start.c (processes)
  */
 #ifndef CAIRN_REMOTE_LEAD_IMPL_H
 #define CAIRN_REMOTE_LEAD_IMPL_H
@@ -94,6 +94,9 @@ static inline int32_t lead_num_children(const struct cairn_lead *l)
 {
 	return l->opt.attention + l->opt.prefill;
 }
+
+/* lead_guest.c; serves a new connection in a thread of its own, or closes it if there are too many */
+void lead_take_guest(struct cairn_lead *l);
 
 /* lead_watch.c */
 int lead_watch_start(struct cairn_lead *l);
