@@ -79,8 +79,10 @@ int cairn_lead_create(struct cairn_lead **out, const struct cairn_lead_options *
 	else if (!ret && l->opt.secret_file)
 		ret = cairn_secret_load(l->secret, l->opt.secret_file);
 	l->has_secret = !l->opt.listen || l->opt.secret_file ? l->secret : NULL;
-	l->children = calloc((size_t)(ret ? 1 : lead_num_children(l)), sizeof(*l->children));
-	l->whys = calloc((size_t)(ret ? 1 : l->opt.prefill + 1), sizeof(*l->whys));
+	if (!ret) {
+		l->children = calloc((size_t)lead_num_children(l), sizeof(*l->children));
+		l->whys = calloc((size_t)l->opt.prefill + 1, sizeof(*l->whys));
+	}
 	if (!ret && (!l->children || !l->whys))
 		ret = cairn_error(ENOMEM, "lead: no memory");
 	if (!ret)
