@@ -16,7 +16,7 @@
 #include "serving/model/decode.h"
 #include "serving/model/model.h"
 #include "serving/nano/nano_plan.h"
-#include "serving/remote/lead.h"
+#include "serving/remote/lead/lead.h"
 #include "serving/tokenizer/tokenizer.h"
 
 /* Exit status of a command, including those of conformance/. */
@@ -85,6 +85,17 @@ extern const char *const cairn_attention_keys[];	/* "previous", "all", NULL */
 	{ "secret-file", CAIRN_OPT_TEXT, &(to)->secret_file, 0, 0, NULL }, \
 	{ "attention-keys", CAIRN_OPT_CHOICE, &(to)->keys, 0, 0, cairn_attention_keys }
 
+/* Options of prompts that are computed by other processes. */
+struct cairn_prefill_options {
+	int64_t workers, min_tokens, pages;	/* 0: not given */
+};
+
+/* Their rows in an array of struct cairn_option. */
+#define CAIRN_PREFILL_OPTIONS(to) \
+	{ "prefill-workers", CAIRN_OPT_INT, &(to)->workers, 1, CAIRN_LEAD_PREFILL, NULL }, \
+	{ "prefill-min", CAIRN_OPT_INT, &(to)->min_tokens, 1, 1 << 30, NULL }, \
+	{ "prefill-pages", CAIRN_OPT_INT, &(to)->pages, 1, 1 << 30, NULL }
+
 /* Options that generate, eval and serve have in common. */
 struct cairn_common_options {
 	int no_json;			/* the command has no --json; set before parsing */
@@ -141,7 +152,9 @@ struct cairn_session {
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
 	char dir[4096];				/* the model's directory; "" with a shape */
 	struct cairn_plan_engine *plans;	/* NULL: none; closed with the session */
-	struct cairn_lead *lead;		/* of attention workers; NULL: none; the session closes it */
+	struct cairn_lead *lead;		/* of workers; NULL: none; the session closes it */
+	const char *model_options[12];		/* of prefill workers that the lead starts */
+	char seed[24];
 };
 
 /* impl: NULL for cuda if there is a device, else cpu. */
@@ -168,10 +181,22 @@ const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, cons
 						   const char *command);
 void cairn_session_close(struct cairn_session *s);
 
-/* Checks that the options go together. */
-int cairn_check_attention(const struct cairn_attention_options *o);
-/* Starts the lead, if there are attention workers; impl: the option. Its errors name the options. */
-int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o, const char *impl);
+/* Checks that the options go together. p NULL: the command has no such options. */
+int cairn_check_attention(const struct cairn_attention_options *o, const struct cairn_prefill_options *p);
+/*
+ * Starts the lead, if there are workers; its errors name the options. The model is loaded. p: as above;
+ * c, shape and seed: the options that name table and model.
+ */
+int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o,
+		       const struct cairn_prefill_options *p, const struct cairn_common_options *c,
+		       const char *shape, int64_t seed);
+/* Tells on standard error which prefill workers have joined or were lost since the last call. */
+struct cairn_prefill_told {
+	int64_t lost, refused;
+	char pids[256];
+};
+void cairn_session_say_prefill(const struct cairn_session *s, const char *command,
+			       struct cairn_prefill_told *told);
 /*
  * Tells on standard error which processes attend, if any do, and what was lost since the last call, with the
  * name of the command in front. *lost: losses told so far, from 0 on.

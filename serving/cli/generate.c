@@ -158,7 +158,7 @@ static int parse(int argc, char **argv, struct generate_options *o)
 		return ret;
 	CAIRN_TRY(cairn_check_speculative(&o->speculative));
 	CAIRN_TRY(generate_constraint_check(o));
-	CAIRN_TRY(cairn_check_attention(&o->attention));
+	CAIRN_TRY(cairn_check_attention(&o->attention, NULL));
 	if (o->speculative.method && o->common.json)
 		return cairn_error(EINVAL, "--json: not with --speculative; cairn bench writes its records");
 	if (o->shape && o->speculative.model)
@@ -547,7 +547,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 	eo.slices = *slices;
 	eo.tap = tp ? cairn_tp_tap(tp) : NULL;
 	CAIRN_TRY(generate_constraint_create(c, o, s, &eo, drafts));
-	CAIRN_TRY(cairn_session_lead(s, &o->attention, o->common.impl));
+	CAIRN_TRY(cairn_session_lead(s, &o->attention, NULL, &o->common, NULL, 0));
 	eo.attention = s->lead;
 	eo.attends_all = o->attention.keys;
 	CAIRN_TRY(cairn_name_option(cairn_engine_create(e, s->model, &eo), names));

@@ -130,6 +130,7 @@ static int create_tiers(struct cairn_engine *e, const struct cairn_model *model,
 {
 	struct cairn_tiers_options to = {
 		.host_pages = e->opt.host_pages, .disk_pages = e->opt.disk_pages, .disk_dir = e->opt.disk_dir,
+		.pulled_pages = engine_pull_pages(&e->opt),
 		.features = engine_spec_taps(e) ? cairn_worker_features(e->worker) : NULL,
 	};
 
@@ -171,6 +172,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		ret = check_adapters(&e->opt);
 	if (!ret && e->opt.attention)
 		ret = engine_remote_check(&e->opt);
+	if (!ret && e->opt.prefill)
+		ret = engine_pull_check(&e->opt);
 	if (!ret)
 		ret = engine_spec_create(e);
 	if (!ret)
@@ -193,6 +196,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		ret = engine_spec_create_model(e, &wo);
 	if (!ret)
 		ret = create_tiers(e, model, &wo);
+	if (!ret)
+		ret = engine_pull_create(e, model);
 	if (ret)
 		goto out_destroy;
 	ret = engine_treat_create(e);
@@ -226,6 +231,7 @@ void cairn_engine_destroy(struct cairn_engine *e)
 		return;
 	if (e->worker)
 		e->impl->stream_sync(cairn_worker_stream(e->worker));
+	engine_pull_destroy(e);		/* writes to memory of the tiers */
 	cairn_tiers_destroy(e->tiers);
 	cairn_worker_destroy(e->worker);
 	cairn_scheduler_destroy(e->scheduler);
@@ -424,9 +430,14 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 		sr.scored = 1;
 		sr.keep = 0;
 	}
-	ret = cairn_scheduler_submit(e->scheduler, &sr);
-	if (ret)
+	ret = engine_pull_offer(e, r, request);
+	sr.pulled = ret > 0;
+	if (ret >= 0)
+		ret = cairn_scheduler_submit(e->scheduler, &sr);
+	if (ret) {
+		engine_pull_end(e, r);
 		leave(e, r);
+	}
 	return ret;
 }
 
@@ -461,6 +472,7 @@ void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enu
 	engine_treat_end_answer(e, &r->answers[index]);
 	engine_spec_end(e, r, index);
 	if (last) {
+		engine_pull_end(e, r);
 		leave(e, r);
 		e->num_requests--;
 	}
@@ -525,6 +537,7 @@ void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats 
 	stats->idle_ns = ws.idle_ns;
 	stats->max_idle_ns = ws.max_idle_ns;
 	engine_spec_stats(e, &stats->speculation);
+	engine_pull_stats(e, stats);
 	cairn_scheduler_stats(e->scheduler, &stats->scheduler);
 }
 

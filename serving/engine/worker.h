@@ -27,7 +27,7 @@
 #include "serving/model/forward.h"
 #include "serving/engine/sampling.h"
 #include "serving/nano/nano_plan.h"
-#include "serving/remote/lead.h"
+#include "serving/remote/lead/lead.h"
 #include "serving/slices/slices.h"
 
 #define CAIRN_WORKER_FLIGHTS	2

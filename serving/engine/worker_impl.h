@@ -11,7 +11,7 @@
 #include "primitives/base/error.h"
 #include "serving/engine/worker.h"
 #include "serving/nano/nano.h"
-#include "serving/remote/attn_remote.h"
+#include "serving/remote/attention/attn_remote.h"
 #include "serving/slices/attn_local.h"
 #include "serving/slices/sliced.h"
 

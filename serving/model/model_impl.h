@@ -49,6 +49,10 @@ int cairn_model_load_kv_scales(struct cairn_model *m, const struct cairn_safeten
 void cairn_model_lay_out(struct cairn_model *m);
 /* Returns the bytes of all weights, without padding. */
 int64_t cairn_model_bytes(const struct cairn_model *m);
+/* Returns the bytes of a weight of one layer; an 8-bit one is its matrices followed by their scales. */
+int64_t cairn_weight_bytes(const struct cairn_model *m, enum cairn_weight w);
+/* Sets *first .. *end - 1 to the layers that have the weight; 0 .. 0 for a weight outside the layers. */
+void cairn_weight_layers(const struct cairn_model *m, enum cairn_weight w, int32_t *first, int32_t *end);
 int cairn_weight_is_bias(enum cairn_weight w);
 /* Returns the dtype in which a weight is kept unless it is 8-bit: the model's, but f32 for ROUTE_BIAS. */
 int cairn_weight_dtype(const struct cairn_model *m, enum cairn_weight w);

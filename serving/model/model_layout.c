@@ -149,8 +149,7 @@ static enum kind kind_of(enum cairn_weight w)
 	return w > CAIRN_W_MLP_NORM ? OF_DENSE_LAYERS : OF_LAYERS;
 }
 
-/* Sets *first .. *end - 1 to the layers that have the weight; 0 .. 0 for a weight outside the layers. */
-static void layers_of(const struct cairn_model *m, enum cairn_weight w, int32_t *first, int32_t *end)
+void cairn_weight_layers(const struct cairn_model *m, enum cairn_weight w, int32_t *first, int32_t *end)
 {
 	enum kind kind = kind_of(w);
 	int32_t all = m->config.num_hidden_layers;
@@ -255,15 +254,15 @@ int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k)
 }
 
 /* Returns the bytes of a weight; a quantised weight is its matrices followed by their scales. */
-static int64_t weight_bytes(const struct cairn_model *m, int w)
+int64_t cairn_weight_bytes(const struct cairn_model *m, enum cairn_weight w)
 {
-	int32_t n, k, num = cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k);
+	int32_t n, k, num = cairn_weight_fp8(m, w, &n, &k);
 
 	if (cairn_weight_w4(m, (enum cairn_weight)w, &n, &k))
 		return aligned(cairn_w4_code_bytes(n, k)) +
 		       cairn_w4_scale_bytes(CAIRN_W4_INT, n, k, m->config.w4.group);
 	if (!num)
-		return (int64_t)m->elements[w] * element_bytes(m, (enum cairn_weight)w);
+		return (int64_t)m->elements[w] * element_bytes(m, w);
 	return aligned((int64_t)num * n * k) + 4 * num * cairn_weight_scales(m, n, k);
 }
 
@@ -287,7 +286,7 @@ const uint8_t *cairn_model_scale_w4(const struct cairn_model *m, int32_t layer, 
 
 static int64_t padded(const struct cairn_model *m, int w)
 {
-	return aligned(weight_bytes(m, w));
+	return aligned(cairn_weight_bytes(m, (enum cairn_weight)w));
 }
 
 void cairn_model_lay_out(struct cairn_model *m)
@@ -331,8 +330,8 @@ int64_t cairn_model_bytes(const struct cairn_model *m)
 	int64_t bytes = 0;
 
 	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++) {
-		layers_of(m, (enum cairn_weight)w, &first, &end);
-		bytes += weight_bytes(m, w) * (end - first);
+		cairn_weight_layers(m, (enum cairn_weight)w, &first, &end);
+		bytes += cairn_weight_bytes(m, (enum cairn_weight)w) * (end - first);
 	}
 	return bytes;
 }
@@ -364,8 +363,8 @@ int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_
 			continue;	/* only looked up; its rows are counted above */
 		if (w == CAIRN_W_EMBED)
 			part = (double)m->dims[CAIRN_D_HEAD_VOCAB] / m->dims[CAIRN_D_VOCAB];
-		layers_of(m, (enum cairn_weight)w, &first, &end);
-		bytes += part * (double)weight_bytes(m, w) * (end - first);
+		cairn_weight_layers(m, (enum cairn_weight)w, &first, &end);
+		bytes += part * (double)cairn_weight_bytes(m, (enum cairn_weight)w) * (end - first);
 	}
 	return llround(bytes / (double)element) * element;
 }
@@ -406,7 +405,7 @@ int cairn_model_each_part(struct cairn_model *m, cairn_part_fn fn, void *ctx)
 			struct cairn_place place = { .layer = layer, .first = filled[p->weight] };
 			int64_t element = element_bytes(m, p->weight);
 
-			layers_of(m, p->weight, &first, &end);
+			cairn_weight_layers(m, p->weight, &first, &end);
 			if (!is_present(&m->config, p->present) || layer < first || layer >= end)
 				continue;
 			filled[p->weight] += part_elements(m, p) * element;

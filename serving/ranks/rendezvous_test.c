@@ -18,7 +18,7 @@
 #include "conformance/suite/spawn.h"
 #include "serving/model/model_test.h"
 #include "serving/ranks/rendezvous.h"
-#include "serving/remote/sodium.h"
+#include "serving/remote/control/sodium.h"
 
 #define OUT	8192
 

@@ -202,7 +202,7 @@ struct serve {
 	struct serve_logprob token;
 	char text[CAIRN_WIRE_MAX_TEXT + 1];
 	size_t num_text;
-	struct cairn_wire_frame stats, drafts, masks, events;	/* this worker's latest of these frames */
+	struct cairn_wire_frame stats, drafts, masks, events, pulls;	/* this worker's latest ones */
 	int64_t accepted[CAIRN_NUM_SPEC_POSITIONS];
 	int64_t energy_mj;		/* of the latest POWER of any worker; 0: none yet */
 	struct cairn_api_out event;	/* buffer for the event being written; shared by all jobs */

@@ -52,6 +52,13 @@ static const char usage[] =
 	"  --attention-workers N, --workers-listen A, --secret-file FILE, --attention-keys W\n"
 	"                         attention by N other processes: see generate; excludes --plan and\n"
 	"                         --host-pages; --speculative needs --attention-keys all (0)\n"
+	"  --prefill-workers N    prompts of which --prefill-min tokens or more, and half or more, are not\n"
+	"                         cached are computed by N other processes, which this command starts, or\n"
+	"                         which join with cairn prefill-worker at --workers-listen; excludes --tp,\n"
+	"                         --attention-workers, --repeatable and --prefix-cache off (0)\n"
+	"  --prefill-min N        (the tokens of a step, --rows)\n"
+	"  --prefill-pages N      KV pages in host memory for what they send (those of two prompts of\n"
+	"                         --max-context)\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH            run passes as nano-batches by a plan file: see generate; excludes\n"
 	"                         --repeatable\n"
@@ -121,6 +128,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "repeatable", CAIRN_OPT_FLAG, &o->repeatable, 0, 0, NULL },
 		CAIRN_SPECULATIVE_OPTIONS(&o->speculative),
 		CAIRN_ATTENTION_OPTIONS(&o->attention),
+		CAIRN_PREFILL_OPTIONS(&o->prefill),
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
 		{ "plan", CAIRN_OPT_TEXT, &o->plan, 0, 0, NULL },
 		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
@@ -164,7 +172,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	CAIRN_TRY(cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
 				      usage));
 	CAIRN_TRY(cairn_check_speculative(&o->speculative));
-	CAIRN_TRY(cairn_check_attention(&o->attention));
+	CAIRN_TRY(cairn_check_attention(&o->attention, &o->prefill));
 	if (o->common.model && !*o->common.model)
 		return cairn_error(EINVAL, "--model: is empty");
 	if (o->shape && o->common.model)
@@ -176,10 +184,16 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	if (o->attention.workers && (o->plan || o->host_pages || cairn_num_ranks(&o->common) > 1))
 		return cairn_error(EINVAL, "--attention-workers: excludes %s", o->plan ? "--plan" :
 				   o->host_pages ? "--host-pages" : cairn_ranks_option(&o->common));
-	if (o->lora.num && (cairn_num_ranks(&o->common) > 1 || o->plan || o->attention.workers))
+	if (o->lora.num && (cairn_num_ranks(&o->common) > 1 || o->plan || o->attention.workers || o->prefill.workers))
 		return cairn_error(EINVAL, "--lora: excludes %s",
 				   cairn_num_ranks(&o->common) > 1 ? cairn_ranks_option(&o->common) :
-				   o->plan ? "--plan" : "--attention-workers");
+				   o->plan ? "--plan" :
+				   o->attention.workers ? "--attention-workers" : "--prefill-workers");
+	if (o->prefill.workers && (cairn_num_ranks(&o->common) > 1 || o->repeatable ||
+				   o->grain == CAIRN_SERVE_CACHE_OFF))
+		return cairn_error(EINVAL, "--prefill-workers: excludes %s",
+				   cairn_num_ranks(&o->common) > 1 ? cairn_ranks_option(&o->common) :
+				   o->repeatable ? "--repeatable" : "--prefix-cache off");
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, NULL));
 	if (o->disk_pages && !o->host_pages)
 		return cairn_error(EINVAL, "--disk-pages: needs --host-pages, which evicts pages to disk");
@@ -212,7 +226,7 @@ int cairn_serve_name_option(int ret)
 		{ "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" },
 		{ "repeatable", "repeatable" }, { "speculative", "speculative" },
 		{ "num_speculative_tokens", "num-speculative-tokens" }, { "decode", "decode" },
-		{ "attention_workers", "attention-workers" },
+		{ "attention_workers", "attention-workers" }, { "prefill_workers", "prefill-workers" },
 		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
 		{ "speculative_branches", "speculative-branches" },
 		{ "speculative_tree_rows", "speculative-tree-rows" },

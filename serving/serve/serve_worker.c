@@ -76,6 +76,18 @@ static void say_events(struct worker *w)
 	cairn_wire_put(&w->out, &f);
 }
 
+static void say_pulls(struct worker *w, const struct cairn_engine_stats *s)
+{
+	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_PULLS, .pulls = {
+		s->pull.workers, s->pull.completed, s->pull.pages, s->pull.bytes, s->pull.checksum_errors,
+		s->pulls_recomputed } };
+
+	if (!w->session.lead || !cairn_lead_prefill(w->session.lead))
+		return;
+	cairn_wire_put(&w->out, &f);
+	cairn_session_say_prefill(&w->session, "serve", &w->told);
+}
+
 static void say_drafts(struct worker *w, const struct cairn_speculation_stats *s)
 {
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_DRAFTS, .drafts = { s->drafts, s->draft_tokens,
@@ -135,6 +147,7 @@ static void say_step(struct worker *w, const struct cairn_engine_stats *stats, i
 		cairn_wire_put(&w->out, &g);
 		say_events(w);
 		say_drafts(w, &s.speculation);
+		say_pulls(w, &s);
 		say_masks(w);
 		w->stats_at = now + STATS_NS;
 		say_power(w);
@@ -314,9 +327,13 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	eo.nano = cairn_session_plans(&w->session, o->plan, "serve");
 	CAIRN_TRY(open_events(w, o, &eo));
 	eo.tap = w->tp ? cairn_tp_tap(w->tp) : NULL;
-	CAIRN_TRY(cairn_session_lead(&w->session, &o->attention, o->common.impl));
-	eo.attention = w->session.lead;
+	CAIRN_TRY(cairn_session_lead(&w->session, &o->attention, &o->prefill, &o->common, o->shape,
+				     o->seed));
+	eo.attention = o->attention.workers ? w->session.lead : NULL;
 	eo.attends_all = o->attention.keys;
+	eo.prefill = o->prefill.workers ? w->session.lead : NULL;
+	eo.prefill_min = (int32_t)o->prefill.min_tokens;
+	eo.pulled_pages = (int32_t)o->prefill.pages;
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
 	cairn_session_say_attention(&w->session, "serve", &w->lost);
 	f.ready.vocab_size = config.vocab_size;
