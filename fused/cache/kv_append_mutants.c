@@ -32,6 +32,7 @@
 	D(v_with_k_stride, "rows of v are read with k_stride") \
 	D(k_with_v_stride, "rows of k are read with v_stride") \
 	D(page_id_16_bits, "page ids are kept in 16 bits") \
+	D(last_slot_of_large_page, "the last row of a call does not reach the last slot of pages of 128") \
 	D(page_512_as_256, "pages of 512 and more are addressed as pages of 256") \
 	D(page_128_as_64, "pages of 128 are addressed as pages of 64") \
 	D(page_32_by_48, "with pages of 48, the page of a key is found by a shift, as if they had 32 slots") \
@@ -200,6 +201,8 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 			key = i - a->qo_indptr[b];
 		if (x == APPEND_slot_plus_one)
 			key++;
+		if (x == APPEND_last_slot_of_large_page && i == rows - 1 && size >= 128 && last == size)
+			continue;
 		key = key < pages * a->kv.page_size ? key : pages * a->kv.page_size - 1;
 		if (key < 0)
 			continue;
