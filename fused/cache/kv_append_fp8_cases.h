@@ -50,6 +50,9 @@ static const struct shape more[] = {
 	{ N("fp8_fills_pages_of_128", 2, 3, 256, 128, 2, 64), .flags = SCALES },
 	{ N("v_is_k", 2, 5, 30, 16, 2, 64), .flags = SAME },
 	{ N("fp8_v_is_k", 2, 5, 30, 16, 2, 64), .flags = SAME | SCALES | F16 },
+	/* quotients that become ties if they are rounded to fewer bits first */
+	{ N("fp8_near_ties", 2, 5, 9, 16, 3, 64), .flags = SCALES | NEAR | EXTREME },
+	{ N("fp8_near_ties_f16", 2, 5, 9, 16, 3, 64), .flags = SCALES | NEAR | EXTREME | F16 },
 	{ N("fp8_subnormal", 2, 5, 9, 16, 3, 64), .flags = SCALES | TINY | EXTREME },
 	{ N("fp8_subnormal_f32", 2, 5, 9, 16, 3, 64), .flags = SCALES | TINY | EXTREME | F32 },
 };
@@ -92,7 +95,8 @@ static void declare_scales(struct cairn_op *op, const struct shape *s)
 		scale = cairn_in(op, field, CAIRN_F32, s->heads);
 		cairn_name(op, field, side ? "v_scale" : "k_scale");
 		for (int g = 0; g < s->heads; g++)
-			scale[g] = (float)cairn_op_range(op, 3, 40) / 16 * (s->flags & TINY ? 0x1p-122f : 1);
+			scale[g] = (float)cairn_op_range(op, 3, 40) / 16 * (s->flags & TINY ? 0x1p-122f : 1) *
+				   (!(s->flags & NEAR) ? 1 : g % 2 ? 1 + 0x1p-14f : 1 - 0x1p-14f);
 	}
 }
 

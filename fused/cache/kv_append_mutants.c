@@ -63,6 +63,7 @@
 	D(fp8_cut_off, "quotients are cut off instead of rounded") \
 	D(fp8_subnormals_lost, "quotients below 2^-6 become 0") \
 	D(fp8_subnormal_input_lost, "subnormal values are divided as zeros") \
+	D(fp8_through_f16, "quotients are rounded to f16 before they are rounded to e4m3") \
 	D(fp8_minus_0_lost, "a negative zero becomes 0") \
 	D(fp8_bytes_doubled, "codes are written two bytes apart")
 
@@ -126,6 +127,8 @@ static uint8_t converted(const struct cairn_kv_append_args *a, const void *rows,
 		  x == APPEND_fp8_heads_of_128 ? c / 128 % a->num_kv_heads : c / a->head_dim];
 	if (x == APPEND_fp8_multiplied)
 		return code_of(v * s, x);
+	if (x == APPEND_fp8_through_f16)
+		return code_of((float)rounded(CAIRN_F16, (double)(v / s)), x);
 	if (x == APPEND_fp8_reciprocal)
 		return code_of(v * (1 / s), x);
 	return code_of(x == APPEND_fp8_quotient_in_dtype ? (float)rounded(CAIRN_BF16, (double)(v / s)) :
