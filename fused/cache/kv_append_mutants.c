@@ -32,6 +32,7 @@
 	D(v_with_k_stride, "rows of v are read with k_stride") \
 	D(k_with_v_stride, "rows of k are read with v_stride") \
 	D(page_id_16_bits, "page ids are kept in 16 bits") \
+	D(last_slot_of_large_page, "the last row of a call does not reach the last slot of pages of 128") \
 	D(page_512_as_256, "pages of 512 and more are addressed as pages of 256") \
 	D(page_128_as_64, "pages of 128 are addressed as pages of 64") \
 	D(page_32_by_48, "with pages of 48, the page of a key is found by a shift, as if they had 32 slots") \
@@ -62,6 +63,7 @@
 	D(fp8_cut_off, "quotients are cut off instead of rounded") \
 	D(fp8_subnormals_lost, "quotients below 2^-6 become 0") \
 	D(fp8_subnormal_input_lost, "subnormal values are divided as zeros") \
+	D(fp8_through_f16, "quotients are rounded to f16 before they are rounded to e4m3") \
 	D(fp8_minus_0_lost, "a negative zero becomes 0") \
 	D(fp8_bytes_doubled, "codes are written two bytes apart")
 
@@ -125,6 +127,8 @@ static uint8_t converted(const struct cairn_kv_append_args *a, const void *rows,
 		  x == APPEND_fp8_heads_of_128 ? c / 128 % a->num_kv_heads : c / a->head_dim];
 	if (x == APPEND_fp8_multiplied)
 		return code_of(v * s, x);
+	if (x == APPEND_fp8_through_f16)
+		return code_of((float)rounded(CAIRN_F16, (double)(v / s)), x);
 	if (x == APPEND_fp8_reciprocal)
 		return code_of(v * (1 / s), x);
 	return code_of(x == APPEND_fp8_quotient_in_dtype ? (float)rounded(CAIRN_BF16, (double)(v / s)) :
@@ -200,6 +204,8 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 			key = i - a->qo_indptr[b];
 		if (x == APPEND_slot_plus_one)
 			key++;
+		if (x == APPEND_last_slot_of_large_page && i == rows - 1 && size >= 128 && last == size)
+			continue;
 		key = key < pages * a->kv.page_size ? key : pages * a->kv.page_size - 1;
 		if (key < 0)
 			continue;

@@ -25,6 +25,7 @@ enum {
 	K_SCALE = F16 << 8, V_SCALE = F16 << 9, SCALES = FP8 | K_SCALE | V_SCALE,
 	TINY = F16 << 10,		/* scales so small that they divide subnormal numbers */
 	SAME = F16 << 11,		/* v is k */
+	NEAR = F16 << 12,		/* quotients lie 2^-14 beside the middle between two codes */
 };
 
 #define FAR_STRIDE	(((int64_t)1 << 31) + 64)

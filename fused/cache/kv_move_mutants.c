@@ -172,6 +172,18 @@ static int kv_move_bytes_20_bits(const struct cairn_kv_move_args *a, void *strea
 	return 0;
 }
 
+/* Of an odd number of layers above 8, the last one of latents is not moved. */
+static int kv_move_odd_layers(const struct cairn_kv_move_args *a, void *stream)
+{
+	struct cairn_kv_move_args b;
+
+	CAIRN_TRY(cairn_kv_move_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	if (!a->v_offset && a->num_layers > 8 && a->num_layers % 2 && !a->num_slots)
+		b.num_layers--;
+	return cairn_kv_move_ref(&b, stream);
+}
+
 /* Refuses a pool of one page without slots. */
 static int kv_move_one_page_refused(const struct cairn_kv_move_args *a, void *stream)
 {
@@ -202,6 +214,7 @@ const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT(kv_move, layers_of_64, "moves at most 64 layers"),
 	MUTANT(kv_move, sides_apart_ignored, "moves K alone if V lies behind all layers of K"),
 	MUTANT(kv_move, bytes_20_bits, "copies at most 2^20 bytes of a page"),
+	MUTANT(kv_move, odd_layers, "of an odd number of layers above 8, the last one is not moved"),
 	MUTANT(kv_move, one_page_refused, "refuses a pool of one page without slots"),
 	MUTANT(kv_move, 33_moves, "makes 32 of 33 moves"),
 	MUTANT(kv_move, slot_to_slot, "does not move from slot to slot"),

@@ -100,6 +100,13 @@ static const struct shape shapes[] = {
 static const struct shape last[] = {
 	{ .name = "pages_past_1_mib", .layers = 1, .pages = 3, .slots = 2, .page_bytes = (1 << 20) + 4112,
 	  .copies = 1, .flags = ONE_SIDE },
+	/* numbers of layers of models that are odd */
+	{ .name = "layers_61_latent", .layers = 61, .pages = 12, .slots = 5, .page_bytes = 48, .copies = 2,
+	  .outs = 1, .ins = 1, .flags = ONE_SIDE | GAPS },
+	{ .name = "layers_9_without_slots", .layers = 9, .pages = 9, .page_bytes = 32, .copies = 3,
+	  .flags = ONE_SIDE },
+	{ .name = "layers_27", .layers = 27, .pages = 12, .slots = 5, .page_bytes = 32, .copies = 2,
+	  .outs = 1, .ins = 1 },
 	{ .name = "one_page_pads_alone", .layers = 3, .pages = 1, .page_bytes = 64, .pads = 2 },
 	{ .name = "one_slot_one_page", .layers = 130, .pages = 1, .slots = 1, .page_bytes = 16, .outs = 1 },
 };

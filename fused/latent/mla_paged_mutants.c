@@ -344,6 +344,21 @@ static int mla_paged_size_ignored(const struct cairn_mla_paged_args *a, void *st
 	return cairn_mla_paged_ref(&all, stream);
 }
 
+/* Heads past the fourth of a row without a key have lse 0. */
+static int mla_paged_lse_of_4_heads(const struct cairn_mla_paged_args *args, void *stream)
+{
+	struct cairn_mla_paged_args a;
+	int64_t end;
+
+	CAIRN_TRY(cairn_mla_paged_ref(args, stream));
+	cairn_copy_args(&a, args, sizeof(a));
+	end = a.kv.batch && a.lse ? (int64_t)a.qo_indptr[a.kv.batch] * a.num_heads : 0;
+	for (int64_t i = 0; i < end; i++)
+		if (i % a.num_heads > 4 && a.lse[i] == -INFINITY)
+			a.lse[i] = 0;
+	return 0;
+}
+
 KV_KEYS(mla_paged)
 KV_CUT(mla_paged, far_page_16_bits, 0)
 KV_CUT(mla_paged, far_elements_32_bits, (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
@@ -355,6 +370,7 @@ const struct cairn_mutant cairn_mla_paged_mutants[] = {
 	KV_CUT_ROW(mla_paged, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(mla_paged, far_elements_32_bits, "elements of pages are numbered by 32 bits")
 	KV_CUT_ROW(mla_paged, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	LIST(mla_paged, lse_of_4_heads, "lse of the fifth head of a row without keys is 0")
 	LIST(mla_paged, size_ignored, "members beyond the caller's struct are read")
 	{ 0 }
 };

@@ -94,6 +94,8 @@
 	D(head_modulo, "the KV head is h % num_kv_heads") \
 	D(q_stride_ignored, "rows of q are assumed to be contiguous") \
 	D(lines_of_words, "lines of bits of more than 1024 keys begin at multiples of 32 bits") \
+	D(bits_of_128_tokens, "tokens past the 128th of a block row have the bits of the first ones") \
+	D(row_larger_than_call, "a block row larger than the call loses its last token in the first part") \
 	D(bits_8192, "bits past the 8192nd of a line are taken from its beginning") \
 	D(positions_16_bits, "positions are kept in 16 bits") \
 	D(positions_from_0, "positions of tokens below 0 count as 0") \
@@ -122,6 +124,8 @@ static int find(const struct cairn_attn_bsr_args *a, const struct cairn_attn_par
 			w->first = p->row_indptr[w->row] + late;
 			w->end = p->row_indptr[w->row + 1] + late;
 		}
+		if (x == BSR_row_larger_than_call && p == &a->part[0] && w->end > a->nnz_qo && p->rows == 1)
+			w->end = a->nnz_qo - 1;
 		w->end = w->end > a->nnz_qo ? a->nnz_qo : w->end;
 		for (w->place = w->first; w->place < w->end; w->place++)
 			if ((index && x != BSR_q_index_ignored ? index[w->place] : w->place) == token)
@@ -223,6 +227,8 @@ static int bit(const struct cairn_attn_part *p, const struct where *w, int64_t l
 		return bits[(token * len + n) / 8] >> (token * len + n) % 8 & 1;
 	if (x == BSR_lines_of_words && len > 1024)
 		line = (line + 3) / 4 * 4;
+	if (x == BSR_bits_of_128_tokens)
+		token %= 128;
 	bits += token * line;
 	if (x == BSR_bits_8192)
 		n %= 8192;

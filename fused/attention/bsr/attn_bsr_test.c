@@ -261,6 +261,12 @@ static const struct shape later[] = {
 		.flags = LSE | Q_POS | KEY_POS, .pos = -50 },
 	{ N("sms_3", 30, 5, 5, 64), PARTS({ 6, 16, 70, 1 }, { 30, 64, 100 }), .flags = LSE, .sms = 3 },
 	{ N("without_lse", 20, 4, 2, 64), PARTS({ 4, 16, 60, 1 }), .flags = WHOLE },
+	/* block rows of more tokens than a tile has, with bits; block rows that are larger than the call */
+	{ N("bits_of_150_tokens", 150, 2, 1, 64), PARTS({ 150, 16, 90, 2 }), .flags = LSE | WHOLE },
+	{ N("rows_larger_than_call", 20, 4, 2, 64), PARTS({ 64, 16, 60, 1 }, { 300, 8, 30 }),
+		.flags = LSE | WHOLE },
+	{ N("group_33_cap_window", 6, 33, 1, 64), PARTS({ 3, 16, 97, 1 }), .flags = LSE, .cap = 3,
+		.window = 40 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

@@ -88,6 +88,7 @@
 	D(window_one_short_group_3, "with 3 query heads for a KV head, the window lacks its oldest key") \
 	D(window_of_tokens_page_48, "with pages of 48, the window is counted from the row's index") \
 	D(cap_before_scale_causal, "with a causal mask, q k is capped before it is scaled") \
+	D(cap_ignored_groups_past_16, "with more than 16 query heads for a KV head, logits are not capped") \
 	D(cap_ignored_group_7, "with 7 query heads for a KV head, logits are not capped") \
 	D(page_128_as_64, "pages of 128 are addressed as two pages of 64") \
 	D(page_32_second_ignored, "with pages of 32, the last request's second page is read as its first") \
@@ -345,6 +346,8 @@ static double logit(const struct cairn_attn_paged_args *a, double dot, double sc
 	double cap = (double)a->softcap, v = dot * scale, t;
 
 	if (!(cap > 0) || x == ATTN_cap_ignored)
+		return v;
+	if (x == ATTN_cap_ignored_groups_past_16 && a->num_qo_heads > 16 * a->num_kv_heads)
 		return v;
 	if (x == ATTN_cap_ignored_group_7 && a->num_qo_heads == 7 * a->num_kv_heads)
 		return v;

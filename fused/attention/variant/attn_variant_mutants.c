@@ -51,6 +51,7 @@
 	D(bits_row_of_request, "the line of bits is counted from the request's first row") \
 	D(bits_ignored, "all keys are seen") \
 	D(bits_or_causal, "a key is seen if either its bit or the causal mask says so") \
+	D(rope_of_8192, "keys past the 8192nd are not rotated") \
 	D(range_of_1024, "a window of more than 1024 keys lacks its oldest one") \
 	D(bits_of_64_words, "lines of bits have at most 64 words") \
 	D(p_of_float_16, "p[0] is rounded to 8 bits")
@@ -169,6 +170,7 @@ static void load_key(const struct cairn_attn_variant_args *a, const struct row *
 	for (int c = 0; c < a->head_dim; c++)
 		k[c] = cairn_load(a->k, a->dtype, row * cairn_attn_dense_k_stride(&dense) +
 				  r->g * cairn_attn_dense_k_head_stride(&dense) + c);
+	tail |= x == VARIANT_rope_of_8192 && j >= 8192;
 	if (a->variant == CAIRN_VARIANT_ROPE && x != VARIANT_rope_query_only && !tail)
 		rotate(a, k, x == VARIANT_rope_key_by_ordinal ? (int)row : j, x);
 }

@@ -122,8 +122,10 @@ static const struct shape named[] = {
 static const struct shape last[] = {
 	{ N("whole_prompts_padded", 3, 1, 1, 16, 3), .flags = PAGED_PADDED | LSE | NO_PAST,
 	  .qo_lens = LENS(9, 20, 1), .kv_lens = LENS(9, 20, 1) },
+	{ N("heads_20_without_keys", 2, 2, 0, 16, 20), .flags = LSE, .kv_lens = LENS(0, 17) },
 	{ N("batch_300", 300, 1, 2, 4, 1), .flags = PAGED_RAGGED | LSE },
 	{ N("batch_300_in_chunks", 300, 1, 2, 4, 1), .chunk = 40, .flags = PAGED_RAGGED },
+	{ N("lse_kv_1100", 1, 3, 1100, 16, 1), .flags = LSE },
 	{ N("page_256", 1, 2, 300, 256, 1), .flags = LSE },
 	{ N("rows_16_kv_512", 1, 16, 512, 16, 1), .flags = LSE },
 	{ N("rows_64_kv_256_f16", 1, 64, 256, 16, 1), .flags = LSE | F16 },
