@@ -98,7 +98,7 @@ static struct shape pair_of(int i)
 
 	return (struct shape){ pair_m[level[3]], pair_n[level[4]], pair_k[level[5]], level[0],
 			       types[level[1]][0], types[level[1]][1], level[2], pair_sms[level[6]],
-			       .scale = forms[level[0]].format == CAIRN_W4_NV ? 0.5f : 1 };
+			       .scale = forms[level[0]].format == CAIRN_W4_NV ? 0.5f : level[2] ? -2 : 1 };
 }
 
 static struct shape shape_of(int i)
