@@ -35,7 +35,7 @@ enum all_reduce_norm_bend {
 	all_reduce_norm_bend_other_error, all_reduce_norm_bend_first_round_again,
 	all_reduce_norm_bend_last_rank_not_awaited, all_reduce_norm_bend_rank_mixed_up,
 	all_reduce_norm_bend_flag_before_end, all_reduce_norm_bend_flag_before_last_row,
-	all_reduce_norm_bend_mean_of_whole_vectors_bf16,
+	all_reduce_norm_bend_mean_of_whole_vectors_bf16, all_reduce_norm_bend_sum_in_16_bits,
 };
 #define IS(defect)	(bend == all_reduce_norm_bend_##defect)
 
@@ -62,6 +62,13 @@ static double bent_term(const struct cairn_all_reduce_norm_args *a, enum all_red
 		sum = i ? sum + (float)x : (float)x;
 		if (IS(sum_in_dtype))
 			sum = (float)rounded(a->dtype, sum);
+		if (IS(sum_in_16_bits) && a->dtype == CAIRN_BF16) {
+			uint32_t bits;
+
+			memcpy(&bits, &sum, sizeof(bits));
+			bits &= 0xffffff00;
+			memcpy(&sum, &bits, sizeof(sum));
+		}
 	}
 	if (!a->residual || (IS(residual_at_rank_0) && a->comm.rank))
 		return sum;
@@ -207,6 +214,7 @@ BENT(all_reduce_norm, own_first)
 BENT(all_reduce_norm, residual_n_times)
 BENT(all_reduce_norm, residual_at_rank_0)
 BENT(all_reduce_norm, sum_in_dtype)
+BENT(all_reduce_norm, sum_in_16_bits)
 BENT(all_reduce_norm, rounded_before_residual)
 BENT(all_reduce_norm, own_shard)
 BENT(all_reduce_norm, last_rank_lost)
@@ -280,6 +288,7 @@ const struct cairn_mutant cairn_all_reduce_norm_mutants[] = {
 	MUTANT(all_reduce_norm, residual_n_times, "adds the residual once for each rank"),
 	MUTANT(all_reduce_norm, residual_at_rank_0, "adds the residual on rank 0 alone"),
 	MUTANT(all_reduce_norm, sum_in_dtype, "rounds the sum to dtype after each rank"),
+	MUTANT(all_reduce_norm, sum_in_16_bits, "cuts the sum of bf16 to 16 bits after each rank"),
 	MUTANT(all_reduce_norm, rounded_before_residual, "rounds the sum to dtype before the residual"),
 	MUTANT(all_reduce_norm, own_shard, "takes the mean over its own share of the columns"),
 	MUTANT(all_reduce_norm, last_rank_lost, "leaves the last rank out"),

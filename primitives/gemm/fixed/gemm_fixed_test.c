@@ -96,13 +96,16 @@ static const struct row wide[] = {
 	{ 40, 24, 512, .dtype = CAIRN_BF16, .out_dtype = CAIRN_F32 },
 	{ 3, 4136, 72, .dtype = CAIRN_BF16, .out_dtype = CAIRN_F32 },
 	{ 1, 32800, 8, .dtype = CAIRN_F16, .out_dtype = CAIRN_F32 },
+	/* one column past whole tiles */
+	{ 6, 33, 136, .dtype = CAIRN_BF16, .out_dtype = CAIRN_F32 },
+	{ 6, 129, 136, .dtype = CAIRN_F16, .out_dtype = CAIRN_F32 },
 };
 
 /* The family needs constants; counts() compares them with the tables above. */
 #define NUM_NAMED	40
 #define NUM_PAIRS	50
 #define FIRST_WIDE	(NUM_NAMED + NUM_PAIRS + 55)
-#define NUM_CASES	(FIRST_WIDE + 3)
+#define NUM_CASES	(FIRST_WIDE + 5)
 
 static struct row row_of(int i)
 {
