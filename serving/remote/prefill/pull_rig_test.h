@@ -27,6 +27,13 @@
 enum { PULL_WORKERS = 3, PULL_PAGE = 4, PULL_ROWS = 8, PULL_CONTEXT = 160, PULL_PAGES = 100,
        PULL_WEIGHTS = 5 };
 
+/* Passes are slow with sanitizers. */
+#ifdef CAIRN_SANITIZED
+#define PULL_IS_SLOW	1
+#else
+#define PULL_IS_SLOW	0
+#endif
+
 struct pull_worker {
 	pthread_t thread;
 	struct cairn_prefill_worker_options o;

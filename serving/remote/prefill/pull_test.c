@@ -28,14 +28,15 @@ static void same_bits(struct cairn_test *t)
 	static const char *const models[] = {
 		"llama3_tiny", "gemma2_tiny", "deepseek_tiny",	/* the last has latents */
 	};
+	const int prompts = PULL_IS_SLOW ? 1 : 6;
 	struct cairn_pull_stats stats;
 
-	for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
+	for (size_t i = 0; i < (PULL_IS_SLOW ? 1 : ARRAY_SIZE(models)); i++) {
 		if (!pull_open(t, &rig, models[i], 2, 2, 0)) {
-			EXPECT(t, pull_many(t, &rig, 6) == 0);
+			EXPECT(t, pull_many(t, &rig, prompts) == 0);
 			expect_all_free(t);
 			cairn_pull_stats(rig.pull, &stats);
-			EXPECT(t, stats.completed == 7 && !stats.failed && stats.bytes ==
+			EXPECT(t, stats.completed == prompts + 1 && !stats.failed && stats.bytes ==
 			       stats.pages * (int64_t)rig.page_bytes);
 			EXPECT(t, stats.runs > 2 * CAIRN_RUN_RING);	/* credits have come back */
 		}
@@ -79,7 +80,7 @@ static void dropped(struct cairn_test *t)
 	int num = 0;
 
 	if (!pull_open(t, &rig, "llama3_tiny", 2, 2, 0)) {
-		for (int i = 0; i < 60; i++) {
+		for (int i = 0; i < (PULL_IS_SLOW ? 15 : 60); i++) {
 			pull_draw(t, &rig, 30);
 			if (pull_begin(&rig) == 1) {
 				nanosleep(&(struct timespec){ 0, (long)(cairn_rand(t) % 4000000) }, NULL);
@@ -91,10 +92,10 @@ static void dropped(struct cairn_test *t)
 			EXPECT(t, !cairn_pull_ended(rig.pull, &d));
 		}
 		expect_all_free(t);
-		EXPECT(t, pull_many(t, &rig, 5) == 0);
+		EXPECT(t, pull_many(t, &rig, PULL_IS_SLOW ? 1 : 5) == 0);
 		cairn_pull_stats(rig.pull, &stats);
 		cairn_note(t, "%d dropped, %lld runs of theirs", num, (long long)stats.stale_runs);
-		EXPECT(t, stats.dropped == num && num > 10 && !stats.failed);
+		EXPECT(t, stats.dropped == num && num > 0 && !stats.failed);
 	}
 	pull_close(&rig);
 }

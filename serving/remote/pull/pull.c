@@ -108,8 +108,8 @@ void cairn_pull_destroy(struct cairn_pull *p)
 {
 	if (!p)
 		return;
-	atomic_store(&p->stop, 1);
 	pthread_mutex_lock(&p->lock);
+	atomic_store(&p->stop, 1);
 	pthread_cond_broadcast(&p->begun);
 	pthread_mutex_unlock(&p->lock);
 	for (int32_t i = 0; i < p->num_links; i++) {

@@ -38,6 +38,7 @@ struct pull_link {
 	uint64_t last_number;
 	/* the thread's, of an epoch: */
 	uint32_t epoch;
+	int failures;			/* workers that did not get ready, in a row */
 	struct cairn_transport *t;
 	struct cairn_channel *c;
 	struct cairn_region *region;

@@ -20,6 +20,7 @@
 #define LOOK_MS		5		/* with a job */
 #define CONNECT_MS	10000
 #define PUT_MS		1000
+#define MAX_BACKOFF	6		/* after workers that did not get ready, the next waits up to 2^6 s */
 
 /* ---- set-up ---- */
 
@@ -362,18 +363,36 @@ static int serve(struct pull_link *k)
 	return ret;
 }
 
+/*
+ * Waits after a worker that did not get ready, each time twice as long: the lead would start the next one at
+ * once, which would load the model and might fail in the same way.
+ */
+static void back_off(struct pull_link *k)
+{
+	const struct timespec until = in_ms(1000 << (k->failures < MAX_BACKOFF ? k->failures : MAX_BACKOFF));
+	int ret = 0;
+
+	k->failures++;
+	pthread_mutex_lock(&k->p->lock);
+	while (!ret && !atomic_load(&k->p->stop))
+		ret = pthread_cond_timedwait(&k->p->begun, &k->p->lock, &until);
+	pthread_mutex_unlock(&k->p->lock);
+}
+
 void *pull_link_run(void *arg)
 {
 	struct pull_link *k = arg;
 	struct cairn_pull *p = k->p;
 
 	while (!atomic_load(&p->stop)) {
-		int ret = cairn_lead_take(p->lead, k->rank, TAKE_MS, &k->epoch);
+		int ret = cairn_lead_take(p->lead, k->rank, TAKE_MS, &k->epoch), is_set_up;
 
 		if (ret)
 			continue;
 		ret = set_up(k);
+		is_set_up = !ret;
 		if (!ret) {
+			k->failures = 0;
 			pthread_mutex_lock(&p->lock);
 			k->is_ready = 1;
 			pthread_mutex_unlock(&p->lock);
@@ -383,6 +402,8 @@ void *pull_link_run(void *arg)
 		if (ret)
 			cairn_lead_report(p->lead, k->rank);
 		tear_down(k, ret ? cairn_last_error() : "the lead ends");
+		if (!is_set_up)
+			back_off(k);
 	}
 	return NULL;
 }
