@@ -5,8 +5,8 @@
  * A long run goes through all tests again and again, in slices as long as those of a quick run, so that each
  * test sees the device cold and hot, and a lost device costs little of what it has already reported.
  *
- * Lines to the parent: "T test" when a test begins, "R row" with a row, "G json" with the device's identity,
- * "E" at the end.
+ * Lines to the parent: "T test" when a test begins, "P" while it goes on (the parent ends a silent process),
+ * "R row" with a row, "G json" with the device's identity, "E" at the end.
  */
 #include <fcntl.h>
 #include <fnmatch.h>

@@ -8,7 +8,6 @@
 #include "conformance/validate/screens.h"
 #include "primitives/base/error.h"
 
-enum { MAX_UNITS_NAMED = 16 };
 #define PARTS		CAIRN_SCREEN_PARTS
 
 /* ---- bits ---- */
@@ -21,6 +20,19 @@ static void say_load(const struct validate_load *l, char *text, size_t len)
 		snprintf(text, len, " at %u MHz, %u W, %u degrees", l->mhz, l->mw / 1000, l->celsius);
 }
 
+int32_t validate_screen_evidence(const struct validate_screen *s, struct validate_evidence *e)
+{
+	int32_t num = validate_bits_evidence(&s->bits, e, VALIDATE_MAX_NAMED);
+
+	for (int32_t u = 0; u < num; u++)
+		for (int32_t i = 0; i < s->bits.num_events; i++)
+			if (s->bits.events[i].place == e[u].place) {
+				e[u].replays += s->calls[i].replays;
+				e[u].repeated += s->calls[i].repeated;
+			}
+	return num;
+}
+
 static void add_unit(struct validate_device *d, struct validate_screen *s, const struct validate_test *t,
 		     struct validate_evidence *e, json_t *row)
 {
@@ -30,11 +42,6 @@ static void add_unit(struct validate_device *d, struct validate_screen *s, const
 	char again[512], load[64];
 	json_t *f;
 
-	for (int32_t i = 0; i < s->bits.num_events; i++)
-		if (s->bits.events[i].place == e->place) {
-			e->replays += s->calls[i].replays;
-			e->repeated += s->calls[i].repeated;
-		}
 	d->upset[e->place] |= 1u << (t - validate_tests);
 	e->elsewhere = __builtin_popcount(d->upset[e->place]) - 1;
 	a.inputs = c->inputs;
@@ -66,8 +73,8 @@ static double operations_of(const struct validate_screen *s, int program)
 static void add_bits(struct validate_device *d, struct validate_screen *s, const struct validate_test *t,
 		     json_t *row)
 {
-	struct validate_evidence e[MAX_UNITS_NAMED];
-	int32_t num = validate_bits_evidence(&s->bits, e, MAX_UNITS_NAMED);
+	struct validate_evidence e[VALIDATE_MAX_NAMED];
+	int32_t num = validate_screen_evidence(s, e);
 	double operations = operations_of(s, t->program);
 
 	for (int32_t u = 0; u < num; u++)
@@ -156,14 +163,14 @@ static void add_units(struct validate_device *d, struct validate_screen *s, int 
 static int32_t judge_rates(struct validate_device *d, struct validate_screen *s, const char *program,
 			   json_t *row)
 {
-	struct validate_slow slow[MAX_UNITS_NAMED];
+	struct validate_slow slow[VALIDATE_MAX_NAMED];
 	int32_t measured, groups, num;
 	double *levels = malloc(sizeof(s->rates));
 
 	if (!levels)
 		return cairn_error(ENOMEM, "no memory for the rates of %s", program);
-	num = validate_slow(&s->rates[0][0], s->num_rates, VALIDATE_MAX_PLACES, d->gpc, slow, MAX_UNITS_NAMED,
-			    &measured);
+	num = validate_slow(&s->rates[0][0], s->num_rates, VALIDATE_MAX_PLACES, d->gpc, slow,
+			    VALIDATE_MAX_NAMED, &measured);
 	for (int32_t i = 0; i < num; i++) {
 		json_t *f = validate_finding(row, verdict_of_share(slow[i].worse), NULL,
 					     "unit %d runs %s %.1f%% slower than the others of its group, in "
@@ -174,7 +181,7 @@ static int32_t judge_rates(struct validate_device *d, struct validate_screen *s,
 	}
 	validate_levels(&s->rates[0][0], s->num_rates, VALIDATE_MAX_PLACES, d->gpc, levels);
 	if (num >= 0)
-		num = validate_slow(levels, s->num_rates, VALIDATE_MAX_PLACES, NULL, slow, MAX_UNITS_NAMED,
+		num = validate_slow(levels, s->num_rates, VALIDATE_MAX_PLACES, NULL, slow, VALIDATE_MAX_NAMED,
 				    &groups);
 	for (int32_t i = 0; i < num; i++)
 		validate_finding(row, verdict_of_share(slow[i].worse), NULL,

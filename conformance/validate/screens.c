@@ -265,10 +265,19 @@ static int take_call(struct validate_device *d, struct validate_screen *s, const
 	return validate_replay_new(d, s, &o->args);
 }
 
+/* Returns whether a unit has differed once, which further rounds may confirm. */
+static int undecided(const struct validate_screen *s)
+{
+	struct validate_evidence e[VALIDATE_MAX_NAMED];
+	int32_t num = s->bits.num_events ? validate_screen_evidence(s, e) : 0;
+
+	return num && validate_bits_verdict(&s->bits, e, num) == VALIDATE_WARN;
+}
+
 static int run_slice(struct validate_device *d, struct validate_screen *s, const struct validate_test *t,
 		     double seconds)
 {
-	double end = cairn_now() + seconds;
+	double end = cairn_now() + seconds, longest = 0;
 	struct validate_outputs o;
 	int ret = validate_outputs_alloc(d, &o, phases[t->phase].rounds, d->units, 0);
 
@@ -276,7 +285,8 @@ static int run_slice(struct validate_device *d, struct validate_screen *s, const
 		return ret;
 	o.args.program = t->program;
 	o.args.seed = (uint64_t)d->opt->seed;
-	for (int n = 0; !ret && (n < MIN_CALLS || cairn_now() < end); n++, s->num_calls++) {
+	for (int n = 0; !ret && (n < MIN_CALLS || cairn_now() < end ||
+				 (cairn_now() < longest && undecided(s))); n++, s->num_calls++) {
 		double took = cairn_now();
 
 		o.args.inputs = s->num_calls % CAIRN_SCREEN_NUM_INPUTS;
@@ -290,10 +300,10 @@ static int run_slice(struct validate_device *d, struct validate_screen *s, const
 		ret = take_call(d, s, &o);
 		if (took < phases[t->phase].launch_s / 2 && s->steps < CAIRN_SCREEN_MAX_STEPS)
 			s->steps *= 2;
-		/* one upset is looked at again, once, for five times as long */
+		/* one upset is looked at again, once, for up to five times as long */
 		if (s->bits.num_events && !s->extended) {
 			s->extended = 1;
-			end += seconds * 5 < 300 ? seconds * 5 : 300;
+			longest = end + fmin(seconds * 5, 300);
 		}
 		if (phases[t->phase].rest > 0 && !d->on_host)
 			usleep((useconds_t)(1e6 * fmin(phases[t->phase].rest * took, MAX_REST_S)));

@@ -9,7 +9,7 @@
 
 #include "conformance/validate/validate.h"
 
-enum { VALIDATE_MAX_CALLS = 128, VALIDATE_NUM_OUTPUTS = 5 };
+enum { VALIDATE_MAX_CALLS = 128, VALIDATE_NUM_OUTPUTS = 5, VALIDATE_MAX_NAMED = 16 };
 
 /* Outputs of a call of screen: on the device in args, and copied to the host. */
 struct validate_outputs {
@@ -58,6 +58,11 @@ int validate_replay_new(struct validate_device *d, struct validate_screen *s,
 void validate_say_replay(const struct validate_device *d, const struct cairn_screen_args *a, int64_t round,
 			 int32_t place, char *line, size_t len);
 
+/*
+ * screen_rows.c: collects the evidence against each unit, at most VALIDATE_MAX_NAMED, with its replays.
+ * Returns the number of units.
+ */
+int32_t validate_screen_evidence(const struct validate_screen *s, struct validate_evidence *e);
 /* screen_rows.c: reports the row of a screen, and the row of its rates. */
 int validate_screen_report(struct validate_device *d, struct validate_screen *s,
 			   const struct validate_test *t);

@@ -23,7 +23,8 @@
 #include "serving/cli/command.h"
 
 enum { RECORDS_FD = 3, MAX_NAMED = 8, FIXED_ARGS = 14 };
-#define HOST_LIMIT_S	60	/* a host may be busy with other work */
+#define HOST_LIMIT_S	600	/* a host may be busy with other work */
+#define ALIVE_S		10	/* the parent hears as often that the list still runs */
 
 extern char **environ;
 
@@ -90,20 +91,21 @@ static void take_record(struct check *c)
 }
 
 /* Reads records until the process has closed its end, or until `end`. */
-static void read_records(struct check *c, double end)
+static void read_records(struct check *c, double end, FILE *out)
 {
 	char some[4096];
 	double left;
 
 	while ((left = end - cairn_now()) > 0) {
 		struct pollfd p = { .fd = c->fd, .events = POLLIN };
-		int ready = poll(&p, 1, (int)ceil(1000 * left));
+		int ready = poll(&p, 1, (int)ceil(1000 * fmin(left, ALIVE_S)));
 		ssize_t n = ready > 0 ? read(c->fd, some, sizeof(some)) : -1;
 
 		if (ready > 0 && n <= 0) {
 			c->ended = 1;
 			return;
 		}
+		fprintf(out, "P\n");
 		for (ssize_t i = 0; i < n; i++) {
 			if (some[i] != '\n') {
 				/* a line that is too long is no record, and is dropped below */
@@ -134,7 +136,7 @@ int validate_stack(struct validate_device *d, const struct validate_test *t, dou
 	}
 	cairn_list_free(&list);
 	c.row = validate_row(t->name, t->required);
-	read_records(&c, cairn_now() + (d->on_host ? HOST_LIMIT_S : fmax(seconds, t->seconds)));
+	read_records(&c, cairn_now() + (d->on_host ? HOST_LIMIT_S : fmax(seconds, t->seconds)), d->out);
 	close(c.fd);
 	if (!c.ended)
 		kill(c.pid, SIGKILL);

@@ -53,7 +53,7 @@ SIM = [
     Class("shared_fault", "all=1", "screen.int", part=False, text="the units agree on a digest that is not the reference's"),
 ]
 FAULTY = [
-    Class("healthy", "", "dsmem.pairs,screen.*,full-load.*,pulses.*", 1),
+    Class("healthy", "", "screen.*,full-load.*,pulses.*", 1),
     Class("one_bit_1e-7", "rate=1e-7 sm={sm} part={part} seed={seed}", "full-load.f16", 0.1),
     Class("bits_1e-7", "rate=1e-7 sm={sm} part={part} mask={mask} seed={seed}", "full-load.f16", 0.1),
     Class("lanes_1e-7", "rate=1e-7 sm={sm} part={part} lanes=1 seed={seed}", "full-load.bf16", 0.1),
@@ -61,7 +61,7 @@ FAULTY = [
     Class("full_load_only", "rate=1e-6 rounds=32 sm={sm} part={part} seed={seed}", "full-load.s8", 0.05),
     Class("late", "rate=1e-6 after=1 sm={sm} part={part} seed={seed}", "full-load.tf32", 0.1),
     Class("ffma_1e-9", "rate=1e-9 sm={sm} part={part} seed={seed}", "screen.f32", 0.05),
-    Class("slow_sm", "slow=400 sm={sm}", "dsmem.pairs,screen.special", 0.05, part=False),
+    Class("slow_sm", "slow=400 sm={sm}", "screen.special", 0.05, part=False),
 ]
 
 
