@@ -657,7 +657,8 @@ static int keep_states(const struct walk *w, int32_t o)
 		.size = sizeof(args), .out = w->b->normed, .residual = adds ? w->b->states : NULL,
 		.x = adds ? at(w, op->in[0]) : w->b->states,
 		.weight = cairn_model_weight(w->m, 0, CAIRN_W_FINAL_NORM), .rows = w->b->num_rows,
-		.dim = forward_width(w, stream), .dtype = w->m->dtype, .eps = (float)w->m->config.rms_norm_eps,
+		.dim = forward_width(w, stream), .dtype = w->m->dtype,
+		.eps = (float)w->m->config.rms_norm_eps,
 		.weight_offset = (float)w->m->config.norm_offset,
 	};
 

@@ -44,8 +44,9 @@ static void check_counts(struct cairn_test *t, const struct setting *s,
 		EXPECT(t, stats->speculation.accepted_tokens > 0);
 		return;
 	}
+	/* ranks pull no keys from prefill workers */
 	for (int k = 0; k < CAIRN_NUM_MOVES && s->moves; k++)
-		if (!EXPECT(t, stats->scheduler.moves[k] > 0))
+		if (k != CAIRN_MOVE_PULL && !EXPECT(t, stats->scheduler.moves[k] > 0))
 			cairn_note(t, "no moves of kind %d", k);
 }
 

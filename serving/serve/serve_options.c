@@ -184,7 +184,8 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	if (o->attention.workers && (o->plan || o->host_pages || cairn_num_ranks(&o->common) > 1))
 		return cairn_error(EINVAL, "--attention-workers: excludes %s", o->plan ? "--plan" :
 				   o->host_pages ? "--host-pages" : cairn_ranks_option(&o->common));
-	if (o->lora.num && (cairn_num_ranks(&o->common) > 1 || o->plan || o->attention.workers || o->prefill.workers))
+	if (o->lora.num &&
+	    (cairn_num_ranks(&o->common) > 1 || o->plan || o->attention.workers || o->prefill.workers))
 		return cairn_error(EINVAL, "--lora: excludes %s",
 				   cairn_num_ranks(&o->common) > 1 ? cairn_ranks_option(&o->common) :
 				   o->plan ? "--plan" :

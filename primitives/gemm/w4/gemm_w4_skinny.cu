@@ -2,38 +2,38 @@
 /*
  * gemm_w4_skinny - gemm_w4 for up to 8 rows of a, limited by the memory that holds b
  *
- * One CTA per SM, persistent over units of 16 rows of b. A team of 16, 8 or 4 warps has a unit. In a round, each
- * of its warps takes a stage of 128 along k: 1024 bytes of codes, and their cells of scales. The stages of a
- * round lie side by side in b, so that one bulk copy fetches them all; a round of all teams has 16 KB, and a ring
- * of 4 to 6 rounds keeps 48 KB and more in flight. A lane reads 16 bytes of codes at a time:
- * they are its elements of operand A of four mma (gemm_w4_layout.h), whose columns are the rows of a. A new sum
- * starts with every group, or every 128 elements if all of k is one group; it is scaled and added to the total in
- * fp32.
+ * One CTA per SM, persistent over units of 16 rows of b. A team of 16, 8 or 4 warps has a unit. In a round,
+ * each of its warps takes a stage of 128 along k: 1024 bytes of codes, and their cells of scales. The
+ * stages of a round lie side by side in b, so that one bulk copy fetches them all; a round of all teams has
+ * 16 KB, and a ring of 4 to 6 rounds keeps 48 KB and more in flight. A lane reads 16 bytes of codes at a
+ * time: they are its elements of operand A of four mma (gemm_w4_layout.h), whose columns are the rows of a.
+ * A new sum starts with every group, or every 128 elements if all of k is one group; it is scaled and added
+ * to the total in fp32.
  *
- * At 4 bits a weight, instructions limit an SM before memory does: an SM has 51 clocks for 128 elements of 16
- * rows, hence 204 instructions at most. So
- *  - a lies in shared memory, in the order in which lanes need it: 4 loads instead of 16. Only if it does not fit,
- *    lanes load it from global memory;
- *  - warps do not wait for each other at the end of a unit. Each puts its totals into one of 4 buffers and goes
- *    on, and another warp adds them up.
+ * At 4 bits a weight, instructions limit an SM before memory does: an SM has 51 clocks for 128 elements of
+ * 16 rows, hence 204 instructions at most. So
+ *  - a lies in shared memory, in the order in which lanes need it: 4 loads instead of 16. Only if it does
+ *    not fit, lanes load it from global memory;
+ *  - warps do not wait for each other at the end of a unit. Each puts its totals into one of 4 buffers
+ *    and goes on, and another warp adds them up.
  *
  * Warps: 16 multiply; the next fetches, one lane for each team; the last adds up.
  *
- * Two CTAs fit an SM if a is small, but a launch has one for each SM: the second place is for a CTA of the next
- * kernel, which fills its ring while this one computes its last units.
+ * Two CTAs fit an SM if a is small, but a launch has one for each SM: the second place is for a CTA of the
+ * next kernel, which fills its ring while this one computes its last units.
  *
  * Floor: reading b and its scales once, at the rate of stream READ.
  *
  * Shared memory (dynamic):
- *	0		mbarriers: [6] full and [6] empty (an arrival by each warp that multiplies), of the ring;
- *			for each of 4 teams, [4] full (an arrival by each of its warps) and [4] empty (one), of
- *			its buffers
+ *	0		mbarriers: [6] full and [6] empty (an arrival by each warp that multiplies), of the
+ *			ring; for each of 4 teams, [4] full (an arrival by each of its warps) and [4] empty
+ *			(one), of its buffers
  *	384		float [4][16 warps][m][16 rows of b], the totals
- *	behind them	[m] rows of a, each of tiles of 64 elements and 16 bytes more, against bank conflicts.
- *			Of a tile, 32 bytes for lanes t, t + 4, ..: for each 16 elements, 2 t, 2 t + 1, 2 t + 8,
- *			2 t + 9
- *	behind them	the ring: of each round and team, 1024 bytes of codes of each of its warps, and then up
- *			to 192 bytes of cells of each
+ *	behind them	[m] rows of a, each of tiles of 64 elements and 16 bytes more, against bank
+ *			conflicts. Of a tile, 32 bytes for lanes t, t + 4, ..: for each 16 elements, 2 t,
+ *			2 t + 1, 2 t + 8, 2 t + 9
+ *	behind them	the ring: of each round and team, 1024 bytes of codes of each of its warps, and then
+ *			up to 192 bytes of cells of each
  * Registers: 56; a few more, for one CTA per SM, if a does not fit, or with groups of 64.
  */
 #include "primitives/gemm/w4/gemm_w4.cuh"
@@ -65,7 +65,7 @@ struct sizes {
 	int team, rounds;		/* warps that share a unit; rounds of a unit */
 	int teams;			/* of a CTA */
 	int cells;			/* bytes of the cells of a unit */
-	int stage_cells, group_cells;	/* from a stage's cells to the next one's, from a group's; 0: one cell */
+	int stage_cells, group_cells;	/* bytes of the cells of a stage, of a group; 0: a unit has one */
 	int last_codes, last_cells;	/* bytes of a unit's last round */
 	int stage_bytes;		/* of codes and cells, in the ring */
 	int ring, ring_at;		/* rounds in the ring; where it lies in shared memory */
@@ -85,7 +85,7 @@ W4 void next_slot(const struct sizes &z, struct slot *s)
 	}
 }
 
-/* The units of a CTA are in sets of one for each team. Returns the unit of a team in the set of unit `first`. */
+/* The units of a CTA are in sets, one for each team. Returns a team's unit in the set of unit `first`. */
 W4 int unit_of(int first, int team)
 {
 	return first + team * gridDim.x;
@@ -113,7 +113,8 @@ W4 void fetch(const struct cairn_gemm_w4_args &g, const struct sizes &z, bool ea
 		for (int round = 0; round < z.rounds; round++, r++, next_slot(z, &slot)) {
 			const bool last = round == z.rounds - 1;
 			const int codes = last ? z.last_codes : z.team * CODE_BYTES;
-			const int cells = last ? z.last_cells : z.stage_cells ? z.team * z.stage_cells : z.cells;
+			const int some = z.stage_cells ? z.team * z.stage_cells : z.cells;
+			const int cells = last ? z.last_cells : some;
 			const uint32_t to = ring + slot.at * WARPS * z.stage_bytes;
 
 			if (early && r == z.ring)
@@ -122,7 +123,8 @@ W4 void fetch(const struct cairn_gemm_w4_args &g, const struct sizes &z, bool ea
 				if (!early)
 					ptx_mbarrier_wait(full + (MAX_RING + slot.at) * 8, slot.parity);
 				if (lane == 0)
-					ptx_mbarrier_arrive_expect_tx(full + slot.at * 8, teams * (codes + cells));
+					ptx_mbarrier_arrive_expect_tx(full + slot.at * 8,
+								      teams * (codes + cells));
 				if (present) {
 					ptx_cp_async_bulk_g2s(to, from, codes, full + slot.at * 8);
 					ptx_cp_async_bulk_g2s(to + z.team * CODE_BYTES, cells_from, cells,
@@ -177,7 +179,8 @@ W4 void load_a(const struct cairn_gemm_w4_args &g, int a_at, int at, uint32_t x[
 		return;
 	}
 	const int lane = threadIdx.x & 31;
-	const uint16_t *from = (const uint16_t *)g.a + (int64_t)min(lane / 4, g.m - 1) * g.k + at + lane % 4 * 2;
+	const int row = min(lane / 4, g.m - 1);
+	const uint16_t *from = (const uint16_t *)g.a + (int64_t)row * g.k + at + lane % 4 * 2;
 
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
@@ -187,12 +190,12 @@ W4 void load_a(const struct cairn_gemm_w4_args &g, int a_at, int at, uint32_t x[
 }
 
 /*
- * Adds the scaled products of the stage at element `at` of k to total. codes, cells: where those of the stage lie
- * in shared memory; whole: k does not end within the stage
+ * Adds the scaled products of the stage at element `at` of k to total. codes, cells: where those of the stage
+ * lie in shared memory; whole: k does not end within the stage
  */
 template <int format, int dtype, int group, bool kept, bool whole>
-W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct sizes &z, int codes, int cells, int a_at,
-		       int at, float total[4])
+W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct sizes &z, int codes, int cells,
+		       int a_at, int at, float total[4])
 {
 	constexpr int share = group / 16;	/* products of 16 along k that share a scale */
 	const int lane = threadIdx.x & 31;
@@ -212,13 +215,14 @@ W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct sizes &z
 			load_a<kept>(g, a_at, at + i * 16, x);
 		}
 		if (i % share == 0) {
-			s = w4_load_scales<format, dtype>(s_mem + cells + i * 16 / group * z.group_cells, lane / 4);
+			s = w4_load_scales<format, dtype>(s_mem + cells + i * 16 / group * z.group_cells,
+							  lane / 4);
 #pragma unroll
 			for (int e = 0; e < 4; e++)
 				part[e] = 0;
 		}
-		w4_decode<format, dtype>(i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w,
-					 s, w);
+		w4_decode<format, dtype>(i % 4 == 0 ? four.x : i % 4 == 1 ? four.y :
+					 i % 4 == 2 ? four.z : four.w, s, w);
 		if (dtype == CAIRN_BF16)
 			ptx_mma_m16n8k16_bf16(part, w, x[i % 4]);
 		else
@@ -263,7 +267,8 @@ W4 void add_units(const struct cairn_gemm_w4_args &g, const struct sizes &z)
 
 		for (int i = 0; i < z.teams && unit_of(set, i) < z.units; i++) {
 			ptx_mbarrier_wait(buffer_full(i, buf), parity);
-			write_unit(g, s_sum + (buf * WARPS + i * z.team) * g.m * ROWS, z.team, unit_of(set, i));
+			write_unit(g, s_sum + (buf * WARPS + i * z.team) * g.m * ROWS, z.team,
+				   unit_of(set, i));
 			elected_arrive(buffer_full(i, buf) + BUFFERS * 8);
 		}
 	}
@@ -305,11 +310,11 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 
 			ptx_mbarrier_wait(ring_full + slot.at * 8, slot.parity);
 			if (present && at + STAGE_K <= g.k)
-				multiply_stage<format, dtype, group, kept, true>(g, z, from + codes, from + cells,
-										 own_a, at, total);
+				multiply_stage<format, dtype, group, kept, true>(
+					g, z, from + codes, from + cells, own_a, at, total);
 			else if (present && at < g.k)
-				multiply_stage<format, dtype, group, kept, false>(g, z, from + codes, from + cells,
-										  own_a, at, total);
+				multiply_stage<format, dtype, group, kept, false>(
+					g, z, from + codes, from + cells, own_a, at, total);
 			elected_arrive(ring_full + (MAX_RING + slot.at) * 8);
 			next_slot(z, &slot);
 		}
@@ -359,8 +364,8 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 }
 
 /*
- * Returns the number of warps that share a unit. A stage takes a warp about 160 instructions, the end of a unit
- * 40. The number of SMs is that of the chip, so that bits depend only on the shape.
+ * Returns the number of warps that share a unit. A stage takes a warp about 160 instructions, the end of a
+ * unit 40. The number of SMs is that of the chip, so that bits depend only on the shape.
  */
 static int team_of(int units, int stages)
 {
@@ -392,7 +397,7 @@ static struct sizes sizes_of(const struct cairn_gemm_w4_args *g)
 	z.rounds = (z.stages + z.team - 1) / z.team;
 	z.cells = cairn_w4_groups(g->k, g->group) * cell;
 	z.group_cells = g->group ? cell : 0;
-	z.stage_cells = g->group ? STAGE_K / g->group * cell : 0;	/* STAGE_K is a multiple of every group */
+	z.stage_cells = g->group ? STAGE_K / g->group * cell : 0;	/* groups divide STAGE_K */
 	z.last_codes = (z.tiles - (z.rounds - 1) * z.team * TILES) * CAIRN_W4_TILE_BYTES;
 	z.last_cells = z.cells - (z.rounds - 1) * z.team * z.stage_cells;
 	z.stage_bytes = CODE_BYTES + (g->group ? z.stage_cells : cell);
@@ -401,8 +406,8 @@ static struct sizes sizes_of(const struct cairn_gemm_w4_args *g)
 }
 
 /*
- * Places a and the ring in shared memory, of which a CTA takes no more than half if the ring then has 4 rounds.
- * Returns the bytes.
+ * Places a and the ring in shared memory, of which a CTA takes no more than half if the ring then has 4
+ * rounds. Returns the bytes.
  */
 static size_t place(const struct cairn_gemm_w4_args *g, struct sizes *z)
 {
