@@ -68,8 +68,8 @@ ROW float sink_of(const struct cairn_attn_merge_args &a, uint32_t head)
 
 /*
  * Lists the states with weight among the first `used` and returns their number to all lanes of the pair in
- * this warp. lse points to the lse of state 0; it is not read if `used` is negative. If one lse or the sink is
- * NaN or +INFINITY, *max becomes NaN and no state is listed.
+ * this warp. lse points to the lse of state 0; it is not read if `used` is negative. If one lse or the sink
+ * is NaN or +INFINITY, *max becomes NaN and no state is listed.
  */
 ROW int list_states(struct term *list, const struct cairn_attn_merge_args &a, const float *lse, float sink,
 		    int used, int width, float *max)

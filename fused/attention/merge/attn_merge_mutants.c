@@ -101,7 +101,8 @@ struct terms {
 };
 
 /* Returns the sink of a row and head, or -INFINITY. used: states of the row. */
-static double sink_of(const struct cairn_attn_merge_args *a, int64_t pair, int used, enum attn_merge_bend bend)
+static double sink_of(const struct cairn_attn_merge_args *a, int64_t pair, int used,
+		      enum attn_merge_bend bend)
 {
 	int64_t at = IS(sink_of_head_0) ? 0 : IS(sink_of_row) ? pair / a->num_heads % a->num_heads :
 		     pair % a->num_heads;

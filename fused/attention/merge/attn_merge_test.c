@@ -650,6 +650,7 @@ const struct cairn_family cairn_attn_merge_family = {
 	.stage = "fused", .name = "attn_merge",
 	.op = offsetof(struct cairn_impl, attn_merge),
 	.args_size = sizeof(struct cairn_attn_merge_args),
+	.first_bytes = CAIRN_ATTN_MERGE_FIRST_BYTES,
 	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + (int)ARRAY_SIZE(last),
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = {
