@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* config_quant - reads quantization_config: how a checkpoint stores matrices as e4m3 */
+/* config_quant - reads quantization_config: how a checkpoint stores matrices as e4m3 or MXFP4 */
 #include "serving/model/config_impl.h"
 
 #include <stddef.h>
@@ -118,7 +118,8 @@ static int get_compressed(const json_t *quant, struct cairn_json_at in, struct c
 
 int cairn_config_quantization(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
-	static const char *const methods[] = { "fp8", "compressed-tensors" };
+	enum { FP8, COMPRESSED, MXFP4, NUM_METHODS };
+	static const char *const methods[NUM_METHODS] = { "fp8", "compressed-tensors", "mxfp4" };
 	const json_t *given = json_object_get(root, "quantization_config");
 	const struct cairn_json_at in = { at.file, "quantization_config." };
 	json_t *quant = NULL;
@@ -131,5 +132,11 @@ int cairn_config_quantization(const json_t *root, struct cairn_json_at at, struc
 	if (method < 0)
 		return cairn_error(EOPNOTSUPP, "%s: quantization_config: quantized weights are not supported "
 				   "without a quant_method", at.file);
-	return method ? get_compressed(quant, in, c) : get_blocks(quant, in, c);
+	if (method != MXFP4)
+		return method == COMPRESSED ? get_compressed(quant, in, c) : get_blocks(quant, in, c);
+	if (c->arch != CAIRN_ARCH_GPT_OSS)
+		return cairn_error(EOPNOTSUPP, "%s: quantization_config.quant_method: \"mxfp4\" is only "
+				   "supported with model_type \"gpt_oss\"", at.file);
+	c->stored_mxfp4 = true;
+	return 0;
 }

@@ -189,9 +189,12 @@ static int is_requantised(const struct loading *l, int32_t layer, int weight)
 static int check_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
 		      struct cairn_place place, void *ctx)
 {
+	struct cairn_stacked stacked;
 	struct cairn_stored s;
 	struct loading *l = ctx;
 
+	if (p->present == CAIRN_STACKED)
+		return place.copy ? 0 : cairn_model_find_stacked(m, p, name, l->st, &stacked);
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
 	if (l->requantised && !cairn_model_keeps_codes(m, p, &place, &s))
 		l->requantised[place.layer * CAIRN_NUM_WEIGHTS + (int)p->weight] = 1;
@@ -287,6 +290,35 @@ static int load_whole_rows(struct cairn_model *m, struct loading *l, const struc
 	return cairn_model_keep_columns(m, &cut, args.b, cols, codes, args.n, k, l->stream);
 }
 
+static void count_done(struct loading *l, const struct cairn_model *m, const struct cairn_part *p)
+{
+	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] *
+		   (int64_t)cairn_dtype_bytes(cairn_weight_dtype(m, p->weight));
+	if (l->progress)
+		l->progress(l->ctx, l->done, l->total);
+}
+
+/* Loads one expert's part of a tensor that holds all experts of the layer, some rows at a time. */
+static int load_stacked(struct cairn_model *m, struct loading *l, const struct cairn_part *p,
+			const char *name, const struct cairn_place *place)
+{
+	const int64_t cols = m->dims[p->cols], most = (int64_t)CHUNK > cols ? (int64_t)CHUNK / cols : 1;
+	const size_t row = (size_t)cols * cairn_dtype_bytes(cairn_weight_dtype(m, p->weight));
+	char *dst = (char *)cairn_model_weight(m, place->layer, p->weight) + place->first;
+	struct cairn_stacked s;
+
+	CAIRN_TRY(cairn_model_find_stacked(m, p, name, l->st, &s));
+	for (int64_t first = 0, n; first < m->dims[p->rows]; first += n) {
+		n = m->dims[p->rows] - first < most ? m->dims[p->rows] - first : most;
+		CAIRN_TRY(cairn_model_unstack(m, p, &s, place->copy, first, n, l->to));
+		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst + (size_t)first * row, l->to, (size_t)n * row,
+				      CAIRN_COPY_TO_DEVICE, l->stream));
+		CAIRN_TRY(CAIRN_TABLE(m->impl, stream_sync, l->stream));	/* l->to is reused */
+	}
+	count_done(l, m, p);
+	return 0;
+}
+
 static int load_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
 		     struct cairn_place place, void *ctx)
 {
@@ -299,6 +331,8 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 	int by_rows = fp8 && cairn_model_whole_columns(m, p->weight);
 	char *dst = (fp8 ? l->staging : (char *)cairn_model_weight(m, place.layer, p->weight)) + place.first;
 
+	if (p->present == CAIRN_STACKED)
+		return load_stacked(m, l, p, name, &place);
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
 	is_absent = cairn_model_share(m, p) == CAIRN_SHARE_ON_0 && m->rank;
 	if (is_absent || s.cut.rows < m->dims[p->rows])		/* or the last rows are padding */
@@ -313,9 +347,7 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 	/* the stream orders this before the next use of the staging */
 	if (fp8 && !by_rows && place.last)
 		CAIRN_TRY(quantise(m, l, p->weight, place.layer, l->staging));
-	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)element;
-	if (l->progress)
-		l->progress(l->ctx, l->done, l->total);
+	count_done(l, m, p);
 	return 0;
 }
 

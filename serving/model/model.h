@@ -31,6 +31,10 @@
  * same holds as for block fp8, except that the form fp8 keeps codes and scales, if all matrices packed in the
  * weight are stored this way, and fp8-blocks quantises again. Activations are never quantised.
  *
+ * gpt-oss: all experts of a layer are one tensor, in which gates and ups alternate; they are separated when
+ * they are loaded. If config.json announces it (quant_method mxfp4), the tensor may be stored as MXFP4, which
+ * is widened to the model's dtype (stacked/model_stacked.c). Experts with biases have no 8-bit weights.
+ *
  * On request the KV cache, too, holds e4m3, in half the bytes (kv_append.h, attn_paged.h). A layer's scales
  * come from the checkpoint if it has them: the tensor model.layers.N.self_attn.X, where X is k_scale,
  * attn.k_scale or k_proj.k_scale, and the same for v, with one number or one for each KV head. A layer

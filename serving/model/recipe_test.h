@@ -46,6 +46,7 @@ struct recipe_line {
 	 */
 	char kind[8], name[96];
 	int rows, cols, shift;		/* cols 0: a vector */
+	int num;			/* many: bf16 [num, rows, cols]; four: MXFP4; otherwise 0 */
 };
 
 /* Reads a line. Returns 0 at the end of the file or at a malformed line. */
@@ -54,6 +55,10 @@ static inline int recipe_next(FILE *f, struct recipe_line *l)
 	memset(l, 0, sizeof(*l));
 	if (fscanf(f, " %7s %95s %d", l->kind, l->name, &l->rows) != 3)
 		return 0;
+	if (*l->kind == 'm' || *l->kind == 'f') {
+		l->num = l->rows;
+		return fscanf(f, " %d %d %d", &l->rows, &l->cols, &l->shift) == 3;
+	}
 	return !strcmp(l->kind, "norm") || fscanf(f, " %d %d", &l->cols, &l->shift) == 2;
 }
 
@@ -63,32 +68,54 @@ static inline int recipe_is_e4m3(const struct recipe_line *l)
 	return strchr("crt", *l->kind) != NULL;
 }
 
-/* A tensor that a line describes. A line of e4m3 has two: the codes, and the factors. */
+/* Returns the number of tensors of a line: e4m3 has codes and factors, MXFP4 blocks and scales. */
+static inline int recipe_tensors(const struct recipe_line *l)
+{
+	return recipe_is_e4m3(l) || *l->kind == 'f' ? 2 : 1;
+}
+
+/* A tensor that a line describes. */
 struct recipe_tensor {
-	char name[112];
+	char name[112], shape[48];
 	const char *dtype;
 	int rows, cols;
 	size_t count, bytes;
 };
+
+static inline struct recipe_tensor recipe_stack(const struct recipe_line *l, int scales)
+{
+	const int is_four = *l->kind == 'f';
+	struct recipe_tensor t = { .dtype = is_four ? "U8" : "BF16" };
+
+	snprintf(t.name, sizeof(t.name), "%s%s", l->name, !is_four ? "" : scales ? "_scales" : "_blocks");
+	snprintf(t.shape, sizeof(t.shape), is_four ? scales ? "%d,%d,%d" : "%d,%d,%d,16" : "%d,%d,%d", l->num,
+		 l->rows, is_four ? l->cols / 32 : l->cols);
+	t.count = (size_t)l->num * (size_t)l->rows * (size_t)l->cols / (is_four ? scales ? 32 : 2 : 1);
+	t.bytes = t.count * (is_four ? 1 : 2);
+	return t;
+}
 
 static inline struct recipe_tensor recipe_tensor(const struct recipe_line *l, int factors)
 {
 	int codes = recipe_is_e4m3(l);
 	struct recipe_tensor t = { .dtype = *l->kind == 's' || factors ? "F32" : codes ? "F8_E4M3" : "BF16" };
 
+	if (l->num)
+		return recipe_stack(l, factors);
 	snprintf(t.name, sizeof(t.name), "%s%s", l->name,
 		 !factors ? "" : *l->kind == 'c' ? "_scale_inv" : "_scale");
 	t.rows = !factors || *l->kind == 'r' ? l->rows : *l->kind == 't' ? 1 : (l->rows + 127) / 128;
 	t.cols = !factors ? l->cols : *l->kind == 'r' ? 1 : *l->kind == 't' ? 0 : (l->cols + 127) / 128;
 	t.count = (size_t)(t.rows * (t.cols ? t.cols : 1));
 	t.bytes = t.count * (strcmp(t.dtype, "F32") ? codes ? 1 : 2 : 4);
+	snprintf(t.shape, sizeof(t.shape), t.cols ? "%d,%d" : "%d", t.rows, t.cols);
 	return t;
 }
 
 /* Returns the bytes of a line's tensors in the file. */
 static inline size_t recipe_bytes(const struct recipe_line *l)
 {
-	return recipe_tensor(l, 0).bytes + (recipe_is_e4m3(l) ? recipe_tensor(l, 1).bytes : 0);
+	return recipe_tensor(l, 0).bytes + (recipe_tensors(l) > 1 ? recipe_tensor(l, 1).bytes : 0);
 }
 
 static inline void recipe_fill(const struct recipe_line *l, const struct recipe_tensor *t, int seed, char *to)
@@ -104,7 +131,10 @@ static inline void recipe_fill(const struct recipe_line *l, const struct recipe_
 		float f32 = recipe_is_e4m3(l) ? factor : (float)v;
 		uint8_t code = (uint8_t)recipe_bits(h, i, 8), most = inexact ? 125 : 126;
 
-		if (!strcmp(t->dtype, "F32"))
+		if (!strcmp(t->dtype, "U8"))
+			to[i] = (char)(strstr(t->name, "_scales") ? 127 - l->shift + recipe_bits(h, i, 2) :
+				       recipe_bits(h, i, 8));
+		else if (!strcmp(t->dtype, "F32"))
 			memcpy(to + 4 * i, &f32, sizeof(f32));
 		else if (recipe_is_e4m3(l))
 			to[i] = (char)((code & 127) > most ? (code & 128) + most : code);
@@ -132,14 +162,12 @@ static inline int recipe_weights(struct cairn_test *t, const char *recipe)
 	rewind(f);
 	EXPECT(t, fscanf(f, "seed %d", &seed) == 1);
 	while (recipe_next(f, &l)) {
-		for (int factors = 0; factors <= recipe_is_e4m3(&l); factors++) {
+		for (int factors = 0; factors < recipe_tensors(&l); factors++) {
 			struct recipe_tensor x = recipe_tensor(&l, factors);
-			char shape[32];
 
-			snprintf(shape, sizeof(shape), x.cols ? "%d,%d" : "%d", x.rows, x.cols);
 			at += snprintf(json + at, RECIPE_HEADER - (size_t)at, "%c\"%s\":{\"dtype\":\"%s\","
 				       "\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", at ? ',' : '{', x.name,
-				       x.dtype, shape, begin, begin + x.bytes);
+				       x.dtype, x.shape, begin, begin + x.bytes);
 			recipe_fill(&l, &x, seed, json + RECIPE_HEADER + begin);
 			begin += x.bytes;
 		}
