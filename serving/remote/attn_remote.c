@@ -197,9 +197,6 @@ static int check(const struct cairn_attn_remote *r, const struct cairn_model *m)
 	if (cairn_model_is_latent(m))
 		return cairn_error(EOPNOTSUPP, "attention_workers: latent attention (kv_lora_rank) has no "
 				   "heads of keys to divide, and pages are not divided yet");
-	if (m->config.sinks)
-		return cairn_error(EOPNOTSUPP, "attention_workers: attention sinks (gpt_oss) are not "
-				   "supported");
 	if (!(m->impl->flags & CAIRN_IMPL_HOST_MEM))
 		return cairn_error(EOPNOTSUPP, "attention_workers: %s: need a table with host memory so far",
 				   m->impl->name);
