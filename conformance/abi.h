@@ -69,6 +69,7 @@
 #include "primitives/gemm/gemm.h"
 #include "primitives/gemm/gemm_fp8w.h"
 #include "primitives/gemm/w4/gemm_w4.h"
+#include "primitives/gemm/lora/lora.h"
 #include "primitives/logits/logprobs.h"
 #include "primitives/logits/mask_logits.h"
 #include "primitives/logits/penalize.h"
@@ -255,6 +256,10 @@ struct cairn_impl {
 	/* 4-bit weights */
 	int (*gemm_w4)(const struct cairn_gemm_w4_args *args, void *stream);
 	int (*gemm_w4_workspace)(const struct cairn_gemm_w4_args *args, size_t *bytes);
+
+	/* low-rank adapters, one for each row */
+	int (*lora)(const struct cairn_lora_args *args, void *stream);
+	int (*lora_workspace)(const struct cairn_lora_args *args, size_t *bytes);
 };
 
 /*

@@ -26,8 +26,9 @@ BELOW = {
     "serving": ["conformance/tables", "rdma/transport", "primitives/base"],
     "rdma": ["primitives"],
 }
-# Further headers that a stage may include: serving calls operations through the operation table.
-TABLE = {"serving": ["conformance/abi.h"]}
+# Further headers that a stage may include: serving calls operations through the operation table, and brings 4-bit weights of
+# checkpoints into the layout that gemm_w4 of every table reads.
+TABLE = {"serving": ["conformance/abi.h", "primitives/gemm/w4/gemm_w4_pack.h"]}
 HARNESS = ["conformance/harness.h", "conformance/suite/"]
 
 

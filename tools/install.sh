@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # install.sh BUILD: what `make install` does after the build. $DESTDIR goes before all paths. Of the program's data only the
-# embedded model is installed: host tests, which read golden files, need the source tree or the archive of `make package`.
+# embedded model and what `cairn validate` reads are installed: host tests, which read golden files, need the source tree or the
+# archive of `make package`.
 set -eu
 
 out=$1
@@ -29,6 +30,8 @@ sed -e "s|@PREFIX@|$PREFIX|" -e "s|@LIBDIR@|$LIBDIR|" "$out/cairn.pc" >"$lib/pkg
 rm -rf "$include"
 tools/headers.sh "$include"
 install -D -m 644 -t "$share/cairn/serving/embedded" serving/embedded/*
+install -D -m 644 -t "$share/cairn/conformance" conformance/mustpass.txt
+install -D -m 644 -t "$share/cairn/conformance/validate/ranges" conformance/validate/ranges/*.json
 install -D -m 644 -t "$share/doc/cairn" README.md LICENSE
 install -D -m 644 -t "$share/doc/cairn/examples" serving/examples/*.c serving/examples/*.py
 install -D -m 644 -t "$share/bash-completion/completions" tools/completion/cairn

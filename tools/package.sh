@@ -9,7 +9,7 @@ where=${2:-$out}
 version=$("$out/cairn" version | sed 's/^cairn \([^,]*\),.*/\1/')
 dir=$where/cairn-$version
 rm -rf "$dir"
-mkdir -p "$dir/serving" "$dir/conformance/plugins" "$dir/rdma/nic" "$dir/lib"
+mkdir -p "$dir/serving" "$dir/conformance/plugins" "$dir/conformance/validate/ranges" "$dir/rdma/nic" "$dir/lib"
 # The program, the libraries and the programs that its tests start: all executable files at the top of BUILD.
 find "$out" -maxdepth 1 -type f -perm -u+x -exec cp {} "$dir/" \;
 cp -r serving/embedded serving/golden "$dir/serving/"
@@ -17,6 +17,7 @@ cp conformance/README.md conformance/mustpass.txt conformance/waivers.txt "$dir/
 # The headers, for plug-ins: what conformance/abi.h includes, from the root.
 find primitives fused conformance -name '*.h' ! -name '*_test.h' -exec cp --parents {} "$dir/" \;
 cp conformance/plugins/example_plugin.c "$dir/conformance/plugins/"
+cp conformance/validate/ranges/*.json "$dir/conformance/validate/ranges/"
 cp rdma/README.md "$dir/rdma/"
 cp rdma/nic/*.txt rdma/nic/rxe_*.sh rdma/nic/rxe_*.py "$dir/rdma/nic/"
 cp LICENSE README.md "$dir/"

@@ -62,6 +62,7 @@ static const struct command {
 	{ "serve", "serves a model over HTTP", cairn_cmd_serve },
 	{ "attention-worker", "holds keys and values for a generate or serve elsewhere",
 	  cairn_cmd_attention_worker },
+	{ "prefill-worker", "computes long prompts for a serve elsewhere", cairn_cmd_prefill_worker },
 	{ "serve-worker", NULL, cairn_cmd_serve_worker },
 	{ "grammar", NULL, cairn_cmd_grammar },
 	{ "convert-gqa", "makes a checkpoint with fewer heads of keys and values", cairn_cmd_convert_gqa },

@@ -19,7 +19,7 @@
 #endif
 #include "serving/events/zeromq.h"
 #include "serving/grammar/llguidance.h"
-#include "serving/remote/sodium.h"
+#include "serving/remote/control/sodium.h"
 
 static int load_sodium(void)
 {

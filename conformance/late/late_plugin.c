@@ -207,6 +207,7 @@ WITH_WORKSPACE(gemm_fixed, cairn_offer.gemm_fixed_check_shape(a), 0, 0, a->m + (
 WITH_WORKSPACE(gemm_fp8, cairn_offer.gemm_fp8_check_shape(a), 0, 0, a->m + (int64_t)a->n * a->k)
 WITH_WORKSPACE(gemm_fp8w, cairn_offer.gemm_fp8w_check_shape(a), 0, 0, a->m + (int64_t)a->n * a->k)
 WITH_WORKSPACE(gemm_w4, cairn_offer.gemm_w4_check_shape(a), 0, 0, a->m + (int64_t)a->n * a->k)
+WITH_WORKSPACE(lora, cairn_offer.lora_check_shape(a), 0, 0, a->m + a->rank)
 WITH_WORKSPACE(sample, cairn_offer.sample_check_shape(a), 0, 0, a->rows)
 WITH_WORKSPACE(attn_bsr, cairn_offer.attn_bsr_check_shape(a), 0, 0, a->nnz_qo + a->num_parts)
 WITH_WORKSPACE(attn_bwd, cairn_offer.attn_bwd_check_shape(a), 0, 0, a->nnz_qo + a->nnz_kv)
@@ -242,7 +243,7 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	base = of && !strcmp(of, "ref") ? cairn_offer.ref : cairn_offer.cpu;
 	impl = late_runtime;
 	ONE(stream); ONE(dsmem); ONE(screen); BOTH(cluster_reduce); BOTH(cluster_gather); BOTH(gemm);
-	BOTH(gemm_fixed); BOTH(gemm_fp8); BOTH(gemm_w4);
+	BOTH(gemm_fixed); BOTH(gemm_fp8); BOTH(gemm_w4); BOTH(lora);
 	ONE(rmsnorm); ONE(rope); ONE(silu_mul); ONE(embedding); ONE(argmax); BOTH(sample);
 	ONE(kv_append); BOTH(attn_paged); BOTH(cluster_attn); BOTH(cluster_mla);
 	BOTH(decode_step); BOTH(moe); ONE(pick_ids); ONE(kv_move); ONE(token_counts);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/suite/guard.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #define HUGE		((size_t)32 << 20)
 #define MAX_GUARDS	128
 #define TILE		((size_t)4 << 20)	/* bytes that all idle elements of a guard share */
+#define STEPS		12	/* in which held data becomes accessible */
 
 static struct cairn_guard *volatile guards[MAX_GUARDS];
 static struct sigaction before;		/* the handler of all other faults */
@@ -42,18 +44,26 @@ static int side_of(const struct cairn_guard *g, uint8_t *at, uint8_t **range, si
 		return at >= end;
 	}
 	*range = at - (uintptr_t)at % PAGE;
+	if (g->wait) {
+		*bytes = g->inner_bytes / STEPS / PAGE * PAGE;
+		*bytes = *bytes > PAGE ? *bytes : PAGE;
+		if (*range < end - PAGE)	/* leaves the last page */
+			end -= PAGE;
+	}
 	if (*bytes > (size_t)(end - *range))
 		*bytes = (size_t)(end - *range);
 	return at < g->data ? 0 : at >= g->data + g->bytes ? 1 : 2;
 }
 
 /*
- * Records a fault in a guard and opens the range, so that the instruction succeeds when it is repeated. Any
- * other fault ends cairn_guard_faults() if that is running. Otherwise the handler that was installed before
- * gets the fault, and if it occurs again, it kills the process.
+ * Records a fault in a guard and opens the range, so that the instruction succeeds when it is repeated. A
+ * fault in held memory is not recorded, and in held data it waits first. Any other fault ends
+ * cairn_guard_faults() if that is running. Otherwise the handler that was installed before gets the fault,
+ * and if it occurs again, it kills the process.
  */
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
+	const int error = errno;
 	uint8_t *at = info->si_addr;
 
 	for (int i = 0; info->si_code > 0 && i < MAX_GUARDS; i++) {
@@ -66,12 +76,17 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 		    at >= g->inner + g->inner_bytes + CAIRN_GUARD_BYTES)
 			continue;
 		side = side_of(g, at, &range, &bytes);
-		if (!g->stray[side].at) {
+		if (g->wait && at >= g->inner && at < g->inner + g->inner_bytes) {
+			if (side == 2)
+				g->wait();
+		} else if (!g->stray[side].at) {
 			g->stray[side].wrote = is_write(context);
 			g->stray[side].at = (uintptr_t)at;
 		}
-		if (!mprotect(range, bytes, PROT_READ | PROT_WRITE))
+		if (!mprotect(range, bytes, PROT_READ | PROT_WRITE)) {
+			errno = error;
 			return;
+		}
 	}
 	if (info->si_code > 0 && way_out)
 		siglongjmp(*way_out, 1);
@@ -210,6 +225,29 @@ void cairn_guard_place(struct cairn_guard *g, int at_begin, int shifted)
 	g->data = g->inner + g->inner_bytes - round_up(g->bytes, g->align);
 	if (at_begin)
 		g->data = g->inner + (shifted ? g->align : 0);
+}
+
+void cairn_guard_place_apart(struct cairn_guard *g)
+{
+	cairn_guard_place(g, 0, 0);
+	if (!g->spans && g->bytes > 16 && g->bytes <= 2 * PAGE && g->bytes % 16 == 0)
+		g->data = g->inner + g->inner_bytes - PAGE + 16 - g->bytes;
+}
+
+void cairn_guard_hold(struct cairn_guard *g, void (*wait)(void))
+{
+	if (g->spans || !g->inner)
+		return;
+	g->wait = wait;
+	mprotect(g->inner, g->inner_bytes, PROT_NONE);
+}
+
+void cairn_guard_release(struct cairn_guard *g)
+{
+	if (!g->wait)
+		return;
+	mprotect(g->inner, g->inner_bytes, PROT_READ | PROT_WRITE);
+	g->wait = NULL;
 }
 
 /*

@@ -10,6 +10,8 @@
  * A far guard holds gigabytes of data, of which an operation may touch only a few ranges. Only the pages of
  * these ranges are accessible. If all other elements are idle, they are accessible too, but share the same
  * few pages.
+ *
+ * The data can also be held: the first access to a page of it waits until a function returns.
  */
 #ifndef CAIRN_GUARD_H
 #define CAIRN_GUARD_H
@@ -36,6 +38,7 @@ struct cairn_guard {
 	struct cairn_span *spans;	/* far: ascending, not overlapping; else NULL */
 	int num_spans;
 	int idle;			/* far: memory outside the spans may be accessed */
+	void (*wait)(void);		/* held: called before a page becomes accessible; else NULL */
 };
 
 /*
@@ -51,6 +54,16 @@ int cairn_guard_open_far(struct cairn_guard *g, size_t bytes, size_t align, cons
  * so that its address is aligned to no more than that. Contents are lost. Far data stays at the end.
  */
 void cairn_guard_place(struct cairn_guard *g, int at_begin, int shifted);
+/* Places data of at most two pages, a multiple of 16 bytes, so that its last 16 bytes begin a page. */
+void cairn_guard_place_apart(struct cairn_guard *g);
+/*
+ * Makes the data inaccessible. An access to a page of it calls wait(), in a signal handler, and then makes
+ * the page accessible. The pages of large data become accessible in a dozen steps; the last page is always
+ * a step of its own. Far data is not held.
+ */
+void cairn_guard_hold(struct cairn_guard *g, void (*wait)(void));
+/* Makes held data accessible again. */
+void cairn_guard_release(struct cairn_guard *g);
 /* Fills all accessible memory except the data and idle memory with `byte`. */
 void cairn_guard_fill(const struct cairn_guard *g, int byte);
 /* Counts the bytes below and above the data that are no longer `byte`. */

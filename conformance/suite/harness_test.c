@@ -138,6 +138,36 @@ static void idle_elements_are_apart(struct cairn_test *t)
 	cairn_guard_close(&g);
 }
 
+static volatile int waits;
+
+static void count_wait(void)
+{
+	waits++;
+}
+
+/* Each page of held data waits once; short data ends in a page of its own. No access is a stray one. */
+static void held_pages_wait(struct cairn_test *t)
+{
+	struct cairn_guard g;
+	size_t below, above;
+
+	if (!EXPECT(t, !cairn_guard_open(&g, 240, 16)))
+		return;
+	cairn_guard_place_apart(&g);
+	cairn_guard_fill(&g, 0x4b);
+	cairn_guard_hold(&g, count_wait);
+	waits = 0;
+	g.data[0] = g.data[223] = 1;
+	EXPECT(t, waits == 1);
+	g.data[224] = g.data[239] = 1;
+	EXPECT(t, waits == 2);
+	cairn_guard_release(&g);
+	cairn_guard_count(&g, 0x4b, &below, &above);
+	EXPECT(t, !below && !above);
+	EXPECT(t, !g.stray[0].at && !g.stray[1].at && !g.stray[2].at);
+	cairn_guard_close(&g);
+}
+
 static void says_more_than_a_line(struct cairn_test *t)
 {
 	cairn_note(t, "one%cP a.b.c 0 1", '\n');
@@ -660,6 +690,7 @@ static const struct cairn_unit units[] = {
 	{ "equal_rounds_once", equal_rounds_once },
 	{ "rows_are_rounded_alike", rows_are_rounded_alike },
 	{ "idle_elements_are_apart", idle_elements_are_apart },
+	{ "held_pages_wait", held_pages_wait },
 	{ "narrowing", narrowing },
 	{ "names_are_unique_and_plain", names_are_unique_and_plain },
 	{ "timeout_is_a_cases", timeout_is_a_cases },

@@ -7,12 +7,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "conformance/suite/large.h"
 #include "conformance/suite/place.h"
 #include "conformance/suite/ranks.h"
 #include "conformance/suite/random.h"
 #include "primitives/base/rows.h"
 
 #define FILL_PART	256
+#define LARGE		((size_t)32 << 20)
 
 uint64_t cairn_op_rand(struct cairn_op *op)
 {
@@ -133,15 +135,7 @@ void cairn_fill_nan(void *p, int dtype, int64_t first, int64_t count)
 
 void *cairn_buffer_alloc(size_t bytes)
 {
-	const size_t huge = 2 << 20;
-	void *p;
-
-	if (bytes < 16 * huge)
-		return aligned_alloc(256, (bytes + 255) / 256 * 256);
-	p = aligned_alloc(huge, (bytes + huge - 1) / huge * huge);
-	if (p)
-		madvise(p, bytes, MADV_HUGEPAGE);	/* a hint: small pages serve as well */
-	return p;
+	return bytes < LARGE ? aligned_alloc(256, (bytes + 255) / 256 * 256) : cairn_large_alloc(bytes);
 }
 
 /* memset() by several threads where that pays. */
@@ -183,7 +177,7 @@ void cairn_image_free(const struct cairn_buf *b, void *image)
 	if (b->far)
 		cairn_far_free(image, b->bytes + 2 * CAIRN_CANARY);
 	else
-		free(image);
+		cairn_large_free(image);
 }
 
 int cairn_buf_range(const struct cairn_buf *b, int k, struct cairn_range *r)

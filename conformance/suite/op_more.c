@@ -469,6 +469,19 @@ static int copy_inputs(struct cairn_op *op, int values)
 	return 0;
 }
 
+/* Fails the case if plan_op, which writes only the workspace, has written an output. */
+static int check_plan_alone(const struct cairn_more *m, struct cairn_side *maker, const struct cairn_op *op)
+{
+	int ret = fetch(m, maker, op);
+
+	for (int k = 0; !ret && k < op->num_bufs; k++)
+		if (op->bufs[k].role != CAIRN_ROLE_IN && m->later[k] &&
+		    memcmp(m->later[k] + CAIRN_CANARY, op->bufs[k].base + CAIRN_CANARY, op->bufs[k].bytes))
+			cairn_say_differ(m->o, &op->bufs[k], m->later[k], op->bufs[k].base,
+					 "the operation that makes only a plan has written this");
+	return ret;
+}
+
 /*
  * Makes the plan of the case in the side's workspace by a call on other memory, with other values and, with
  * `scalars`, other scalars where the contract allows it, as the first layer of a model does for the others.
@@ -502,6 +515,8 @@ static int make_plan(const struct cairn_more *m, const struct cairn_side *side, 
 		ret = cairn_side_call_plan(&maker, m->f);
 	if (!ret)
 		ret = m->side->impl->stream_sync(m->side->stream);
+	if (!ret && cairn_side_has_plan_op(&maker, m->f))
+		ret = check_plan_alone(m, &maker, &op);
 	cairn_side_close(&maker, &op);
 out_free:
 	if (op.bufs)
@@ -516,12 +531,14 @@ out_free:
  */
 static int call_by_plan(const struct cairn_more *m)
 {
+	const unsigned kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	const struct cairn_round kept = { .canary = calm.canary, .workspace = -1 };
 	const int32_t planned = 1;
 	struct cairn_side side;
 	int ret;
 
-	if (!m->f->planned_field || !m->cheap || m->op->kind != CAIRN_KIND_NORMAL || cairn_op_is_far(m->op))
+	if (!m->f->planned_field || !m->cheap || !(CAIRN_KIND_BIT(m->op->kind) & kinds) ||
+	    cairn_op_is_far(m->op))
 		return 0;
 	ret = cairn_side_open_guarded(&side, m->f, m->op, m->side->impl, m->side->stream);
 	if (ret == -E2BIG)

@@ -362,7 +362,9 @@ static int send_one(struct cairn_side *side, const struct cairn_op *op, int i, c
 		return r->canary == 0xff ? 0 :
 			set_canaries(side, (char *)side->base[i] + CAIRN_CANARY, b->bytes, r->canary);
 	}
-	if (!cairn_moves_once(b))
+	if (r->apart)
+		cairn_guard_place_apart(g);
+	else if (!cairn_moves_once(b))
 		cairn_guard_place(g, r->at_begin, r->shifted);
 	set_pointer(side, op, i, g->data);
 	cairn_guard_fill(g, r->canary);
@@ -402,9 +404,14 @@ int cairn_side_call(struct cairn_side *side, const struct cairn_family *f)
 	return call_member(side, f, f->op);
 }
 
+int cairn_side_has_plan_op(const struct cairn_side *side, const struct cairn_family *f)
+{
+	return f->plan_op && table_member(side->impl, f->plan_op) != NULL;
+}
+
 int cairn_side_call_plan(struct cairn_side *side, const struct cairn_family *f)
 {
-	return call_member(side, f, f->plan_op && table_member(side->impl, f->plan_op) ? f->plan_op : f->op);
+	return call_member(side, f, cairn_side_has_plan_op(side, f) ? f->plan_op : f->op);
 }
 
 /* Returns whether the struct may end before the family's later members, because these are all 0. */
@@ -455,6 +462,18 @@ int cairn_side_call_unknown(struct cairn_side *side, const struct cairn_family *
 	memcpy(side->passed, &size, sizeof(size));
 	((char *)side->passed)[f->args_size + at] = 1;
 	return fn(side->passed, side->stream);
+}
+
+void cairn_side_hold(struct cairn_side *side, const struct cairn_op *op, void (*wait)(void))
+{
+	for (int i = 0; i < op->num_bufs; i++)
+		cairn_guard_hold(&side->guards[i], wait);
+}
+
+void cairn_side_release(struct cairn_side *side, const struct cairn_op *op)
+{
+	for (int i = 0; i < op->num_bufs; i++)
+		cairn_guard_release(&side->guards[i]);
 }
 
 int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t **images)

@@ -32,6 +32,8 @@ struct cairn_round {
 	int shorter;		/* the argument struct ends before later members, if these are all 0 */
 	int behind;		/* device: the stream is busy with earlier work */
 	int pause_us;		/* the host waits before the call */
+	/* short buffers end in a page of their own, so that their last 16 bytes can be held */
+	int apart;
 	int repeats;		/* number of identical calls that follow, if may_repeat() */
 };
 
@@ -59,6 +61,8 @@ int cairn_side_send(struct cairn_side *side, const struct cairn_family *f, const
 /* Calls the operation with a copy of the arguments, which is overwritten as soon as the call returns. */
 int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f,
 			  const struct cairn_round *r);
+/* Returns whether the table has the operation plan_op of the family. */
+int cairn_side_has_plan_op(const struct cairn_side *side, const struct cairn_family *f);
 /* Calls the operation plan_op of the family, or the operation itself if the table lacks it. */
 int cairn_side_call_plan(struct cairn_side *side, const struct cairn_family *f);
 /* Calls with a struct that is longer than the operation knows, with a 1 at byte `at` of the unknown part. */
@@ -69,6 +73,12 @@ int cairn_side_call_unknown(struct cairn_side *side, const struct cairn_family *
  */
 int cairn_side_query(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		     size_t *bytes);
+/*
+ * Makes every access to a page of the buffers wait (cairn_guard_hold()), until cairn_side_release(). Only for
+ * guarded sides.
+ */
+void cairn_side_hold(struct cairn_side *side, const struct cairn_op *op, void (*wait)(void));
+void cairn_side_release(struct cairn_side *side, const struct cairn_op *op);
 /* Copies data and canaries to images; those that are NULL are left out. Waits for the stream. */
 int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t **images);
 

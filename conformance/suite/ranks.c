@@ -27,6 +27,8 @@
 #define MAX		CAIRN_COMM_MAX_RANKS
 #define CASE_S		200	/* a case that takes longer has hung */
 #define EXCHANGE_S	30
+#define HELD_CPU_S	250e-6	/* a waiting rank that has computed that long has looked for its message */
+#define HELD_S		0.04	/* ranks that wait without computing are given so long */
 
 struct shared {
 	struct cairn_ranks_work work;
@@ -34,6 +36,8 @@ struct shared {
 	struct {
 		_Alignas(64) _Atomic uint32_t turn;
 		uint8_t bytes[2][CAIRN_COMM_EXCHANGE];
+		_Atomic uint32_t calls;		/* that have returned */
+		_Atomic int32_t pid;
 	} box[MAX];
 	struct cairn_outcome outcome[MAX];
 };
@@ -83,11 +87,70 @@ int cairn_ranks_exchange(void *arg, const void *mine, void *all, size_t bytes)
 	return 0;
 }
 
+void cairn_ranks_count_from_0(void)
+{
+	atomic_store(&shared->box[inside_rank].calls, 0);
+}
+
+void cairn_ranks_count_call(void)
+{
+	atomic_fetch_add(&shared->box[inside_rank].calls, 1);
+}
+
+/* Returns the processor time of another rank, or 0 if it cannot be known. */
+static double cpu_s(int32_t r)
+{
+	struct timespec ts;
+	clockid_t clock;
+
+	if (clock_getcpuclockid(atomic_load(&shared->box[r].pid), &clock) || clock_gettime(clock, &ts))
+		return 0;
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+/* Returns the number of calls that the other ranks have made, and stores the processor time of each. */
+static uint32_t look_at_others(double *cpu)
+{
+	uint32_t calls = 0;
+
+	for (int32_t r = 0; r < shared->work.ranks; r++) {
+		cpu[r] = cpu_s(r);
+		if (r != inside_rank)
+			calls += atomic_load(&shared->box[r].calls);
+	}
+	return calls;
+}
+
+void cairn_ranks_hold(uint32_t calls)
+{
+	double then[MAX], now[MAX], until = now_s() + HELD_S;
+	uint32_t before = look_at_others(then);
+
+	while (now_s() < until) {
+		uint32_t made;
+		int busy = 0;
+
+		usleep(100);
+		made = look_at_others(now);
+		if (made != before) {
+			before = look_at_others(then);
+			until = now_s() + HELD_S;
+			continue;
+		}
+		for (int32_t r = 0; r < shared->work.ranks; r++)
+			busy |= r != inside_rank && atomic_load(&shared->box[r].calls) < calls &&
+				now[r] - then[r] < HELD_CPU_S;
+		if (!busy)
+			return;
+	}
+}
+
 static void serve(int32_t rank, int fd)
 {
 	char byte;
 
 	inside_rank = rank;
+	atomic_store(&shared->box[rank].pid, getpid());
 	cairn_set_threads(1);
 	cairn_turn_share(NULL, 0, NULL);	/* the judging process takes the turn for all ranks */
 	while (read(fd, &byte, 1) == 1) {

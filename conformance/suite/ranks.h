@@ -6,7 +6,9 @@
  * other. Each rank opens a communicator and judges its own outputs as any other operation's (ranks_case.c):
  * because the seed makes the inputs of all ranks, it knows those of the others. All ranks make the same
  * further calls. Then outputs that the contract promises to be equal are compared between the ranks, and
- * calls with different inputs are made back to back, while one rank is slow.
+ * calls with different inputs are made back to back, while one rank is slow. On host memory the memory of one
+ * rank is also held (guard.h): at its first access to each page the rank waits until the others, which go on
+ * calling, get no further without it. If it signals before a copy is done, the others see the old contents.
  *
  * On a table with devices, rank r takes device r. Two ranks may share a device, so that a machine with one
  * runs the cases of one and two ranks; cases with more are skipped there.
@@ -43,6 +45,14 @@ void cairn_ranks_reject(const struct cairn_family *f, int i, const struct cairn_
 int cairn_ranks_inside(void);
 /* Gathers bytes of all ranks of the case, as the callback of comm_open() does. Returns 0 or -ETIMEDOUT. */
 int cairn_ranks_exchange(void *arg, const void *mine, void *all, size_t bytes);
+/* In a rank: starts to count calls from 0, and counts one. */
+void cairn_ranks_count_from_0(void);
+void cairn_ranks_count_call(void);
+/*
+ * In a rank, also in a signal handler: waits until every other rank has made `calls` calls, or has computed
+ * for a while without ending one, as ranks do that wait for this one.
+ */
+void cairn_ranks_hold(uint32_t calls);
 /* Called in each rank's process. */
 void cairn_ranks_run(const struct cairn_ranks_work *w, int32_t rank, struct cairn_outcome *o);
 

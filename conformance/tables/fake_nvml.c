@@ -19,6 +19,7 @@
  *   celsius N	temperature (60)
  *   width N	PCIe lanes, of 16 (16)
  *   links N	NVLinks that are up, of 18 (18); drop N: one less from the N-th read on
+ *   limit N	watts of its power limit (700); eccmode, mig N: 1 if that is on (1, 0), 2: unknown
  *   processes N
  *		processes on the card (0)
  *   lost N	every query of health says so from the N-th read of the temperature on
@@ -64,6 +65,9 @@ int nvmlDeviceGetPcieReplayCounter(void *device, unsigned int *count);
 int nvmlDeviceGetNvLinkState(void *device, unsigned int link, int *active);
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, void *infos);
 int nvmlDeviceGetUUID(void *device, char *uuid, unsigned int len);
+int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned int *mw);
+int nvmlDeviceGetEccMode(void *device, unsigned int *current, unsigned int *pending);
+int nvmlDeviceGetMigMode(void *device, unsigned int *current, unsigned int *pending);
 int fake_nvml_users(void);
 
 static int users, card;
@@ -247,6 +251,31 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, v
 	(void)infos;
 	*count = (unsigned int)option("processes", 0);
 	return *count ? 7 : health(device);
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned int *mw)
+{
+	*mw = (unsigned int)option("limit", 700) * 1000;
+	return health(device);
+}
+
+static int mode(void *device, const char *name, long long otherwise, unsigned int *current,
+		unsigned int *pending)
+{
+	long long is = option(name, otherwise);
+
+	*current = *pending = (unsigned int)is;
+	return is > 1 ? 3 : health(device);
+}
+
+int nvmlDeviceGetEccMode(void *device, unsigned int *current, unsigned int *pending)
+{
+	return mode(device, "eccmode", 1, current, pending);
+}
+
+int nvmlDeviceGetMigMode(void *device, unsigned int *current, unsigned int *pending)
+{
+	return mode(device, "mig", 0, current, pending);
 }
 
 int nvmlDeviceGetUUID(void *device, char *uuid, unsigned int len)

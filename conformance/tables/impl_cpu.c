@@ -62,4 +62,5 @@ const struct cairn_impl cairn_impl_cpu = {
 	.gemm_fixed = cairn_gemm_fixed_cpu,
 	.gemm_fp8 = cairn_gemm_fp8_cpu,
 	.gemm_w4 = cairn_gemm_w4_cpu,
+	.lora = cairn_lora_cpu,
 };

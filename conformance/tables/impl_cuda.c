@@ -78,4 +78,6 @@ const struct cairn_impl cairn_impl_cuda = {
 	.gemm_fp8 = cairn_gemm_fp8,
 	.gemm_w4 = cairn_gemm_w4,
 	.gemm_w4_workspace = cairn_gemm_w4_workspace,
+	.lora = cairn_lora,
+	.lora_workspace = cairn_lora_workspace,
 };

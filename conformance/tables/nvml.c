@@ -67,6 +67,9 @@ struct cairn_nvml {
 	int (*link)(void *device, unsigned int link, int *active);
 	int (*processes)(void *device, unsigned int *count, void *infos);
 	int (*uuid)(void *device, char *uuid, unsigned int len);
+	int (*limit)(void *device, unsigned int *mw);
+	int (*ecc_mode)(void *device, unsigned int *current, unsigned int *pending);
+	int (*mig_mode)(void *device, unsigned int *current, unsigned int *pending);
 };
 
 static const struct {
@@ -94,6 +97,9 @@ static const struct {
 	{ offsetof(struct cairn_nvml, link), "nvmlDeviceGetNvLinkState", 0 },
 	{ offsetof(struct cairn_nvml, processes), "nvmlDeviceGetComputeRunningProcesses_v3", 0 },
 	{ offsetof(struct cairn_nvml, uuid), "nvmlDeviceGetUUID", 0 },
+	{ offsetof(struct cairn_nvml, limit), "nvmlDeviceGetEnforcedPowerLimit", 0 },
+	{ offsetof(struct cairn_nvml, ecc_mode), "nvmlDeviceGetEccMode", 0 },
+	{ offsetof(struct cairn_nvml, mig_mode), "nvmlDeviceGetMigMode", 0 },
 };
 
 /* Turns what an NVML function has returned into 0 or -errno; the text names the function. */
@@ -337,6 +343,22 @@ int cairn_nvml_processes(struct cairn_nvml *n)
 	if (ret != INSUFFICIENT_SIZE)
 		CAIRN_TRY(check(n, ret, "nvmlDeviceGetComputeRunningProcesses_v3"));
 	return (int)count;
+}
+
+static int32_t mode_of(struct cairn_nvml *n, int (*mode)(void *, unsigned int *, unsigned int *))
+{
+	unsigned int current = 0, pending = 0;
+
+	return mode && mode(n->device, &current, &pending) == SUCCESS ? current == 1 : -1;
+}
+
+void cairn_nvml_settings(struct cairn_nvml *n, struct cairn_nvml_settings *out)
+{
+	uint64_t mw = 0;
+
+	out->limit_mw = get_uint(n, n->limit, &mw) == SUCCESS ? (int64_t)mw : -1;
+	out->ecc = mode_of(n, n->ecc_mode);
+	out->mig = mode_of(n, n->mig_mode);
 }
 
 int cairn_nvml_uuid(struct cairn_nvml *n, char *uuid, unsigned int len)

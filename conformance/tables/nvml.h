@@ -45,6 +45,14 @@ struct cairn_nvml_health {
 	uint64_t value[CAIRN_NVML_NUM_ITEMS];
 };
 
+/* How a card is set up; -1: unknown. */
+struct cairn_nvml_settings {
+	int64_t limit_mw;		/* power limit */
+	int32_t ecc, mig;		/* 1: on */
+};
+
+void cairn_nvml_settings(struct cairn_nvml *n, struct cairn_nvml_settings *out);
+
 /* Reads the items whose bits are set in `items`; ~0u: all. -ENODEV: the card is gone. */
 int cairn_nvml_health(struct cairn_nvml *n, uint32_t items, struct cairn_nvml_health *h);
 /* Returns the number of processes that compute on the card, or -errno. */

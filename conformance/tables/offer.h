@@ -28,7 +28,8 @@
 	F(embedding_check) F(gemm_check) F(gemm_check_shape) \
 	F(gemm_fixed_check) F(gemm_fixed_check_shape) F(gemm_fp8_check) F(gemm_fp8_check_shape) \
 	F(gemm_fp8w_check) F(gemm_fp8w_check_shape) F(gemm_w4_check) F(gemm_w4_check_shape) \
-	F(kv_append_check) F(kv_move_check) F(logprobs_check) F(mask_logits_check) F(mla_append_check) \
+	F(kv_append_check) F(kv_move_check) F(logprobs_check) F(lora_check) F(lora_check_shape) \
+	F(mask_logits_check) F(mla_append_check) \
 	F(mla_decode_check) \
 	F(mla_decode_check_shape) F(mla_paged_check) F(mla_paged_check_shape) \
 	F(mla_prefill_check) F(mla_prefill_check_shape) F(moe_check) \

@@ -5,50 +5,75 @@
  * A long run goes through all tests again and again, in slices as long as those of a quick run, so that each
  * test sees the device cold and hot, and a lost device costs little of what it has already reported.
  *
- * Lines to the parent: "T test" when a test begins, "R row" with a row, "G json" with the device's identity,
- * "E" at the end.
+ * Lines to the parent: "T test" when a test begins, "P" while it goes on (the parent ends a silent process),
+ * "R row" with a row, "G json" with the device's identity, "E" at the end.
  */
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "conformance/tables/tables.h"
+#include "conformance/validate/rates.h"
 #include "conformance/validate/validate.h"
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 
-#define QUICK_S		50	/* of all tests of a quick run */
+enum { MAX_REMEMBERED = 32 };	/* findings of a row */
 #define SAMPLE_S	0.1
+#define HOST_SHARE	0.1	/* of a device's time that a host table takes */
 
 static int validate_health_test(struct validate_device *d, const struct validate_test *t, double seconds);
 
-#define SCREEN(name, weight, program)	{ "screen." name, validate_screen, weight, CAIRN_SCREEN_##program, 1 }
-/* dsmem.pairs comes first: it tells the groups in which rates are compared. */
+#define SCREEN(name, seconds, phase, program) \
+	{ name, validate_screen, seconds, 1, VALIDATE_##phase, CAIRN_SCREEN_##program }
+/*
+ * dsmem.pairs comes first: it tells the groups in which rates are compared. The device is cool first, and hot
+ * when memory and copies are tested. The seconds leave 13 of 90 to the start, the comparisons with the
+ * reference and the least that each test does.
+ */
 const struct validate_test validate_tests[] = {
-	{ "dsmem.pairs", validate_pairs, 1, 0, 0 },
-	SCREEN("f16", 6, F16), SCREEN("bf16", 3, BF16), SCREEN("tf32", 3, TF32), SCREEN("e4m3", 3, E4M3),
-	SCREEN("e5m2", 2, E5M2), SCREEN("s8", 2, S8), SCREEN("f32", 3, F32), SCREEN("f64", 2, F64),
-	SCREEN("int", 3, INT), SCREEN("special", 3, SPECIAL), SCREEN("memory", 4, MEMORY),
-	SCREEN("mix", 6, MIX),
-	{ "l2", validate_cache, 2, 0, 0 },
-	{ "hbm", validate_memory, 5, 0, 1 },
-	{ "copy", validate_copies, 2, 0, 1 },
-	{ "health", validate_health_test, 0, 0, 1 },
+	{ "dsmem.pairs", validate_pairs, 2, 0, 0, 0 },
+	SCREEN("screen.f16", 0.6, COOL, F16), SCREEN("screen.bf16", 0.6, COOL, BF16),
+	SCREEN("screen.tf32", 0.6, COOL, TF32), SCREEN("screen.e4m3", 0.6, COOL, E4M3),
+	SCREEN("screen.e5m2", 0.6, COOL, E5M2), SCREEN("screen.s8", 0.6, COOL, S8),
+	SCREEN("screen.f32", 0.6, COOL, F32), SCREEN("screen.f64", 0.6, COOL, F64),
+	SCREEN("screen.int", 0.6, COOL, INT), SCREEN("screen.special", 0.6, COOL, SPECIAL),
+	SCREEN("screen.memory", 0.5, COOL, MEMORY), SCREEN("screen.mix", 0.5, COOL, MIX),
+	SCREEN("full-load.f16", 11, FULL_LOAD, F16), SCREEN("full-load.bf16", 4, FULL_LOAD, BF16),
+	SCREEN("full-load.tf32", 4, FULL_LOAD, TF32), SCREEN("full-load.e4m3", 4, FULL_LOAD, E4M3),
+	SCREEN("full-load.e5m2", 4, FULL_LOAD, E5M2), SCREEN("full-load.s8", 4, FULL_LOAD, S8),
+	SCREEN("full-load.mix", 4, FULL_LOAD, MIX),
+	SCREEN("pulses.f16", 3, PULSES, F16), SCREEN("pulses.mix", 2, PULSES, MIX),
+	{ "l2", validate_cache, 4, 0, 0, 0 },
+	{ "hbm", validate_memory, 12, 1, 0, 0 },
+	{ "copy", validate_copies, 6, 1, 0, 0 },
+	{ "launch", validate_launches, 1, 0, 0, 0 },
+	{ "stack", validate_stack, 5, 1, 0, 0 },
+	{ "health", validate_health_test, 0, 1, 0, 0 },
 };
+_Static_assert(sizeof(validate_tests) / sizeof(validate_tests[0]) <= 32, "bits of validate_device.upset");
 const int validate_num_tests = sizeof(validate_tests) / sizeof(validate_tests[0]);
 
-int validate_selects(const char *only, const char *test)
+void validate_rate_name(const struct validate_test *t, char name[VALIDATE_NAME_LEN])
 {
-	char globs[512], *save, *glob;
+	snprintf(name, VALIDATE_NAME_LEN, "rate.%s", strncmp(t->name, "screen.", 7) ? t->name : t->name + 7);
+}
+
+int validate_selects(const char *only, const struct validate_test *t)
+{
+	char globs[512], rate[VALIDATE_NAME_LEN] = "", *save, *glob;
 
 	if (!only)
 		return 1;
+	if (t->run == validate_screen)
+		validate_rate_name(t, rate);
 	snprintf(globs, sizeof(globs), "%s", only);
 	for (glob = strtok_r(globs, ",", &save); glob; glob = strtok_r(NULL, ",", &save))
-		if (!fnmatch(glob, test, 0))
+		if (!fnmatch(glob, t->name, 0) || !fnmatch(glob, rate, 0))
 			return 1;
 	return 0;
 }
@@ -102,9 +127,57 @@ json_t *validate_finding(json_t *row, enum validate_verdict v, const char *again
 	return f;
 }
 
+void validate_figure(const struct validate_device *d, json_t *row, const char *name, const double *v,
+		     int32_t n)
+{
+	json_t *figures = json_object_get(row, "figures"), *list = json_array();
+	double windows[VALIDATE_WINDOWS];
+	int32_t num = validate_windows(v, n, windows);
+
+	if (d->opt->shared) {
+		json_decref(list);
+		return;
+	}
+	if (!figures) {
+		figures = json_object();
+		json_object_set_new(row, "figures", figures);
+	}
+	for (int32_t i = 0; i < num; i++)
+		json_array_append_new(list, json_real(windows[i]));
+	json_object_set_new(figures, name, list);
+}
+
+/*
+ * Adds what earlier turns of a longer run have found to the row, which replaces theirs. The rows of screens
+ * and of health need no such memory, because they are about the whole run.
+ */
+static void remember(struct validate_device *d, json_t *row)
+{
+	json_t *old = json_object_get(d->found, d->test->name), *f;
+	json_t *findings = json_object_get(row, "findings");
+	size_t i;
+
+	if (d->test->run == validate_screen || d->test->run == validate_health_test)
+		return;
+	json_array_foreach(old, i, f) {
+		enum validate_verdict v = validate_verdict_of(f);
+
+		if (json_array_size(findings) >= MAX_REMEMBERED)
+			break;
+		json_array_append(findings, f);
+		if (v > validate_verdict_of(row))
+			json_object_set_new(row, "verdict", json_string(validate_verdict_name(v)));
+	}
+	json_object_set_new(d->found, d->test->name, json_deep_copy(findings));
+}
+
 int validate_report(struct validate_device *d, json_t *row)
 {
-	char *line = row ? json_dumps(row, JSON_COMPACT) : NULL;
+	char *line;
+
+	if (row && d->test)
+		remember(d, row);
+	line = row ? json_dumps(row, JSON_COMPACT) : NULL;
 
 	json_decref(row);
 	if (!line)
@@ -124,32 +197,36 @@ int validate_not_run(struct validate_device *d, const struct validate_test *t, c
 
 /* ---- health ---- */
 
-static void sample(struct validate_device *d)
+void validate_sample(struct validate_device *d)
 {
+	struct validate_load now = { 0, 0, 0 };
 	struct cairn_nvml_health h;
-	uint32_t mw = 0, mhz = 0;
 
 	d->sampled = cairn_now();
-	if (cairn_nvml_health(d->nvml, 1u << CAIRN_NVML_REASONS | 1u << CAIRN_NVML_CELSIUS, &h))
+	if (!d->nvml || cairn_nvml_health(d->nvml, 1u << CAIRN_NVML_REASONS | 1u << CAIRN_NVML_CELSIUS, &h))
 		return;
+	now.celsius = (uint32_t)h.value[CAIRN_NVML_CELSIUS];
+	if (cairn_nvml_power(d->nvml, &now.mw))
+		now.mw = 0;
+	if (cairn_nvml_sm_clock(d->nvml, &now.mhz))
+		now.mhz = 0;
+	d->load = now;
 	d->health.reasons |= h.value[CAIRN_NVML_REASONS];
-	if (h.value[CAIRN_NVML_CELSIUS] > d->health.max_celsius)
-		d->health.max_celsius = (uint32_t)h.value[CAIRN_NVML_CELSIUS];
-	if (!cairn_nvml_power(d->nvml, &mw) && mw > d->health.max_mw)
-		d->health.max_mw = mw;
-	if (cairn_nvml_sm_clock(d->nvml, &mhz))
-		return;
-	if (mhz > d->health.max_mhz)
-		d->health.max_mhz = mhz;
-	if (!d->health.min_mhz || mhz < d->health.min_mhz)
-		d->health.min_mhz = mhz;
+	if (now.celsius > d->health.max_celsius)
+		d->health.max_celsius = now.celsius;
+	if (now.mw > d->health.max_mw)
+		d->health.max_mw = now.mw;
+	if (now.mhz > d->health.max_mhz)
+		d->health.max_mhz = now.mhz;
+	if (now.mhz && (!d->health.min_mhz || now.mhz < d->health.min_mhz))
+		d->health.min_mhz = now.mhz;
 }
 
 int validate_sync(struct validate_device *d)
 {
 	CAIRN_TRY(d->impl.stream_sync(d->stream));
-	if (d->nvml && cairn_now() - d->sampled >= SAMPLE_S)
-		sample(d);
+	if (cairn_now() - d->sampled >= SAMPLE_S)
+		validate_sample(d);
 	return 0;
 }
 
@@ -200,7 +277,7 @@ static int validate_health_test(struct validate_device *d, const struct validate
 		validate_set(row, VALIDATE_NOT_RUN, "%s", d->no_health);
 		return validate_report(d, row);
 	}
-	sample(d);
+	validate_sample(d);
 	CAIRN_TRY(cairn_nvml_health(d->nvml, ~0u, &d->health.after));
 	if (kernel_log >= 0)
 		read_log(d, kernel_log);
@@ -238,18 +315,33 @@ static void open_health(struct validate_device *d)
 
 /* ---- the run ---- */
 
-/* Returns why the device may not be tested, or NULL. Called before this process has a context on it. */
+/* Returns why the device may not be tested, or NULL. */
 static const char *busy(struct validate_device *d)
 {
 	static char why[96];
 	int others = d->nvml && !d->opt->shared ? cairn_nvml_processes(d->nvml) : 0;
 
-	/* the context of this process may be listed as well */
+	/* one of them is this process, which has a context by now */
 	if (others <= 1)
 		return NULL;
 	snprintf(why, sizeof(why), "the device is busy: %d processes compute on it (--shared allows it)",
 		 others);
 	return why;
+}
+
+/* What rates depend on besides the model: null where the driver does not tell. */
+static json_t *config_of(struct validate_device *d)
+{
+	struct cairn_nvml_settings s = { -1, -1, -1 };
+	int64_t gib = (d->info.mem_bytes + (1 << 29)) >> 30;
+
+	if (d->nvml)
+		cairn_nvml_settings(d->nvml, &s);
+	return json_pack("{s:I, s:o, s:o, s:o, s:o}", "mem_gib", (json_int_t)gib,
+			 "limit_w", s.limit_mw < 0 ? json_null() : json_integer(s.limit_mw / 1000),
+			 "ecc", s.ecc < 0 ? json_null() : json_boolean(s.ecc),
+			 "mig", s.mig < 0 ? json_null() : json_boolean(s.mig),
+			 "branch", json_stringn(d->info.driver, strcspn(d->info.driver, ".")));
 }
 
 static void say_device(struct validate_device *d)
@@ -259,8 +351,8 @@ static void say_device(struct validate_device *d)
 
 	if (!d->nvml || cairn_nvml_uuid(d->nvml, uuid, sizeof(uuid)))
 		uuid[0] = 0;
-	g = json_pack("{s:s, s:s, s:i, s:s, s:s}", "gpu", d->info.name, "driver", d->info.driver, "units",
-		      d->info.num_sms, "pci", d->pci, "uuid", uuid);
+	g = json_pack("{s:s, s:s, s:i, s:s, s:s, s:o}", "gpu", d->info.name, "driver", d->info.driver,
+		      "units", d->info.num_sms, "pci", d->pci, "uuid", uuid, "config", config_of(d));
 	if (g) {
 		char *line = json_dumps(g, JSON_COMPACT);
 
@@ -268,6 +360,17 @@ static void say_device(struct validate_device *d)
 		free(line);
 	}
 	json_decref(g);
+}
+
+/* Returns the seconds of the selected tests in a quick run. */
+static double quick_seconds(const struct validate_device *d)
+{
+	double sum = 0;
+
+	for (int i = 0; i < validate_num_tests; i++)
+		if (validate_selects(d->opt->only, &validate_tests[i]))
+			sum += validate_tests[i].seconds;
+	return d->on_host ? sum * HOST_SHARE : sum;
 }
 
 static int start(struct validate_device *d)
@@ -281,22 +384,36 @@ static int start(struct validate_device *d)
 	CAIRN_TRY(d->impl.device_info(&d->info));
 	CAIRN_TRY(d->impl.stream_create(&d->stream));
 	d->on_host = !!(d->impl.flags & CAIRN_IMPL_HOST_MEM);
-	d->budget_s = d->on_host ? QUICK_S / 10 : QUICK_S;
-	if (d->opt->minutes > 0)
-		d->budget_s = d->opt->minutes * 60;
+	d->budget_s = d->opt->minutes > 0 ? d->opt->minutes * 60 : quick_seconds(d);
 	/* a host of one or two processors still has a majority */
 	d->units = d->on_host && d->info.num_sms < 4 ? 4 : d->info.num_sms;
 	if (d->units > CAIRN_SCREEN_MAX_UNITS)
 		d->units = CAIRN_SCREEN_MAX_UNITS;
 	for (int i = 0; i < VALIDATE_MAX_PLACES; i++)
 		d->gpc[i] = -1;
+	d->found = json_object();
 	open_health(d);
 	say_device(d);
 	return 0;
 }
 
-/* Runs one pass over the tests. If the device fails, that test fails, and those after it did not run. */
-static int run_pass(struct validate_device *d, double seconds, double sum)
+/* Waits, so that devices do not all start full load at the same time. */
+static void await_turn(struct validate_device *d)
+{
+	double end = cairn_now() + (double)d->opt->stagger * d->number;
+
+	d->staggered = 1;
+	for (double left = end - cairn_now(); left > 0; left = end - cairn_now()) {
+		fprintf(d->out, "T full load begins in %.0f s\n", ceil(left));
+		usleep((useconds_t)(1e6 * (left < 1 ? left : 1)));
+	}
+}
+
+/*
+ * Runs one pass over the tests, each for `share` of its seconds. If the device fails, that test fails, and
+ * those after it did not run.
+ */
+static int run_pass(struct validate_device *d, double share)
 {
 	const char *lost = NULL;
 	char why[600];
@@ -305,14 +422,17 @@ static int run_pass(struct validate_device *d, double seconds, double sum)
 		const struct validate_test *t = &validate_tests[i];
 		int ret;
 
-		if (!validate_selects(d->opt->only, t->name))
+		if (!validate_selects(d->opt->only, t))
 			continue;
 		if (lost) {
 			validate_not_run(d, t, lost);
 			continue;
 		}
+		if (t->phase == VALIDATE_FULL_LOAD && !d->staggered)
+			await_turn(d);
 		fprintf(d->out, "T %s\n", t->name);
-		ret = t->run(d, t, sum > 0 ? seconds * t->weight / sum : 0);
+		d->test = t;
+		ret = t->run(d, t, t->seconds * share);
 		if (ret) {
 			json_t *row = validate_row(t->name, t->required);
 
@@ -328,16 +448,13 @@ static int run_pass(struct validate_device *d, double seconds, double sum)
 
 static void run_all(struct validate_device *d)
 {
-	double quick = d->on_host ? QUICK_S / 10 : QUICK_S;
-	double begun = cairn_now(), all = d->budget_s, sum = 0;
+	double begun = cairn_now(), quick = quick_seconds(d), pass = fmin(d->budget_s, quick);
+	double share = quick > 0 ? pass / quick * (d->on_host ? HOST_SHARE : 1) : 0;
 
-	for (int i = 0; i < validate_num_tests; i++)
-		if (validate_selects(d->opt->only, validate_tests[i].name))
-			sum += validate_tests[i].weight;
 	do {
-		if (run_pass(d, all < quick ? all : quick, sum))
+		if (run_pass(d, share))
 			return;
-	} while (sum > 0 && all > quick && cairn_now() - begun < all);
+	} while (d->budget_s > quick && quick > 0 && cairn_now() - begun < d->budget_s);
 }
 
 void validate_device_run(FILE *out, const struct validate_options *opt, int number)
@@ -353,9 +470,9 @@ void validate_device_run(FILE *out, const struct validate_options *opt, int numb
 	if (ret || (why = busy(&d))) {
 		char text[600];
 
-		snprintf(text, sizeof(text), "%s", why ? why : cairn_last_error());
+		snprintf(text, sizeof(text), "%s", why ? why : cairn_impl_error(&d.impl));
 		for (int i = 0; i < validate_num_tests; i++)
-			if (validate_selects(opt->only, validate_tests[i].name))
+			if (validate_selects(opt->only, &validate_tests[i]))
 				validate_not_run(&d, &validate_tests[i], text);
 	} else if (opt->replay) {
 		if (validate_replay(&d, opt->replay))
@@ -364,6 +481,7 @@ void validate_device_run(FILE *out, const struct validate_options *opt, int numb
 	} else {
 		run_all(&d);
 	}
+	json_decref(d.found);
 	cairn_nvml_close(d.nvml);
 	if (d.stream)
 		d.impl.stream_destroy(d.stream);

@@ -150,6 +150,8 @@ enum validate_verdict validate_unit_verdict(const struct validate_evidence *e)
 		return VALIDATE_FAIL;
 	if (e->rounds > 1 || FAULT(SINGLE_FAILS))
 		return VALIDATE_FAIL;
+	if (e->rounds && e->elsewhere && !FAULT(PROGRAMS_APART))
+		return VALIDATE_FAIL;
 	return e->rounds == 1 ? VALIDATE_WARN : VALIDATE_PASS;
 }
 

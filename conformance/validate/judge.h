@@ -4,8 +4,8 @@
  *
  * All units run the same work, so in each round the digest that most of them have is right, and a unit that
  * has another one is a mismatch. A mismatch that a replay repeats fails the unit, and so do mismatches in two
- * rounds. A single one only warns, because cosmic rays exist. A majority cannot see what all units share;
- * that is left to the CPU reference and to other GPUs. Nothing here calls a device.
+ * rounds, of one program or of two. A single one only warns, because cosmic rays exist. A majority cannot see
+ * what all units share; that is left to the CPU reference and to other GPUs. Nothing here calls a device.
  */
 #ifndef CAIRN_VALIDATE_JUDGE_H
 #define CAIRN_VALIDATE_JUDGE_H
@@ -67,6 +67,7 @@ struct validate_evidence {
 	int32_t rounds;			/* rounds in which it differed */
 	int32_t first_event;		/* index of its first event */
 	int64_t replays, repeated;	/* set by the caller: replays of its events, and how many differed */
+	int32_t elsewhere;		/* set by the caller: other tests in which it differed */
 };
 
 /* Collects the evidence of each unit that has events; replays are 0. Returns the number of units. */

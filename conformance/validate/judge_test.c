@@ -17,6 +17,8 @@ UNIT(counts_what_ran)
 UNIT(passes_the_sound)
 UNIT(exit_follows_verdicts)
 UNIT(finds_the_slow)
+UNIT(levels_the_groups)
+UNIT(compares_with_ranges)
 UNIT(spares_the_equal)
 UNIT(tells_the_unmeasured)
 UNIT(judges_growth)
@@ -27,6 +29,8 @@ static const struct cairn_unit units[] = {
 	{ "passes_the_sound", passes_the_sound_unit },
 	{ "exit_follows_verdicts", exit_follows_verdicts_unit },
 	{ "finds_the_slow", finds_the_slow_unit }, { "spares_the_equal", spares_the_equal_unit },
+	{ "levels_the_groups", levels_the_groups_unit },
+	{ "compares_with_ranges", compares_with_ranges_unit },
 	{ "tells_the_unmeasured", tells_the_unmeasured_unit }, { "judges_growth", judges_growth_unit },
 };
 

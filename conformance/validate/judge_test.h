@@ -94,6 +94,10 @@ static const char *weighs_evidence(void)
 	REQUIRE(validate_bits_verdict(&s->bits, s->e, 1) == VALIDATE_WARN);
 	s->e[0].repeated = 1;
 	REQUIRE(validate_bits_verdict(&s->bits, s->e, 1) == VALIDATE_FAIL);
+	/* an upset of the same unit in another program is a second one */
+	s->e[0].repeated = 0;
+	s->e[0].elsewhere = 1;
+	REQUIRE(validate_bits_verdict(&s->bits, s->e, 1) == VALIDATE_FAIL);
 	/* single upsets of two units are no two upsets of one */
 	s = sound_screen(3);
 	s->digest[3][7][0][0]++;
@@ -215,6 +219,76 @@ static const char *finds_the_slow(void)
 	x->v[1][6] *= 1.5;
 	x->v[4][6] *= 1.5;
 	REQUIRE(slow_in(x) == 0);
+	/* nor are three at once, while three apart in time are one */
+	x = equal_rates(3, 0.002);
+	for (int r = 0; r < 3; r++) {
+		x->v[r][6] *= 1.05;
+		x->v[2 * r][7] *= 1.05;
+	}
+	REQUIRE(slow_in(x) == 1 && x->slow[0].index == 7 && x->slow[0].rounds == 3);
+	return NULL;
+}
+
+/* A group that is slow as a whole shows among the levels of the groups, and a small group has none. */
+static const char *levels_the_groups(void)
+{
+	struct rates_of *x = equal_rates(6, 0.002);
+	double levels[ROUNDS][UNITS];
+	int32_t num;
+
+	for (int u = 0; u < UNITS; u++) {
+		x->group[u] = u / 5 * 5;
+		for (int r = 0; r < ROUNDS; r++)
+			x->v[r][u] = (u / 5 == 2 ? 1030 : 1000) + (u + r) % 3;
+	}
+	REQUIRE(slow_in(x) == 0);
+	x->group[20] = 15;	/* the last group keeps three parts */
+	validate_levels(&x->v[0][0], ROUNDS, UNITS, x->group, &levels[0][0]);
+	REQUIRE(isnan(levels[0][1]) && isnan(levels[0][20]) && isnan(levels[5][21]));
+	REQUIRE(levels[3][15] >= 1000 && levels[3][15] <= 1002);
+	num = validate_slow(&levels[0][0], ROUNDS, UNITS, NULL, x->slow, UNITS, &x->measured);
+	REQUIRE(num == 1 && x->slow[0].index == 10 && x->measured == 4);
+	return NULL;
+}
+
+static int32_t thins_out(struct validate_series *s)
+{
+	memset(s, 0, sizeof(*s));
+	for (int i = 0; i < 200; i++)
+		validate_series_add(s, i);
+	return s->calls;
+}
+
+/* Figures are compared with a range in rounds apart in time; a provisional range warns at most. */
+static const char *compares_with_ranges(void)
+{
+	struct validate_range many = { .median = 1000, .mad = 1, .gpus = 20, .nodes = 3 }, few = many;
+	struct validate_series series;
+	double slow[8] = { 1000, 1060, 1060, 1000, 1060, 1060, 1060, 1000 }, fast[8], windows[8], v[20];
+
+	for (int i = 0; i < 8; i++)
+		fast[i] = 940;
+	few.gpus = 19;
+	REQUIRE(fabs(validate_beyond(slow, 8, &many, 0) - 0.06) < 1e-9);
+	REQUIRE(validate_beyond(slow, 8, &many, 1) == 0 && validate_beyond(fast, 8, &many, 0) == 0);
+	REQUIRE(fabs(validate_beyond(fast, 8, &many, 1) - 0.06) < 1e-9);
+	REQUIRE(validate_beyond(slow, 3, &many, 0) == 0);
+	many.mad = 10;		/* six robust deviations are 89 */
+	REQUIRE(validate_beyond(slow, 8, &many, 0) == 0);
+	REQUIRE(validate_range_verdict(0, &many) == VALIDATE_PASS);
+	REQUIRE(validate_range_verdict(0.06, &many) == VALIDATE_FAIL);
+	REQUIRE(validate_range_verdict(0.03, &many) == VALIDATE_WARN);
+	REQUIRE(validate_range_verdict(0.06, &few) == VALIDATE_WARN);
+	few = many;
+	few.nodes = 2;
+	REQUIRE(validate_range_verdict(0.06, &few) == VALIDATE_WARN);
+	for (int i = 0; i < 20; i++)
+		v[i] = i < 10 ? NAN : i;
+	REQUIRE(thins_out(&series) == 200 && series.num <= 128 && series.v[0] == 0);
+	for (int i = 1; i < series.num; i++)
+		REQUIRE(series.v[i] == i * series.every);
+	REQUIRE(validate_windows(v, 20, windows) == 4 && windows[0] == 10.5 && windows[3] == 18);
+	REQUIRE(validate_windows(v + 10, 3, windows) == 3 && windows[2] == 12);
 	return NULL;
 }
 

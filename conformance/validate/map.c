@@ -9,13 +9,15 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "conformance/tables/tables.h"
 #include "conformance/validate/rates.h"
 #include "conformance/validate/validate.h"
 #include "primitives/base/error.h"
 
-enum { REPEATS = 3, BYTES = 4096, LINKS = 32, MAX_PAIRS = VALIDATE_MAX_PLACES * 16, MAX_NAMED = 8 };
+enum { NUM_SIZES = 4 };		/* of clusters: 16 >> i */
+enum { REPEATS = 6, BYTES = 4096, LINKS = 32, MAX_PAIRS = VALIDATE_MAX_PLACES * 16, MAX_NAMED = 8 };
 
 struct call {
 	struct cairn_dsmem_args args, host;	/* host: where the results are read */
@@ -125,7 +127,7 @@ static void merge(struct validate_device *d, int32_t a, int32_t b)
 
 /* Cycles of pairs, of one cluster size: rows are repeats, columns pairs of places. */
 struct pairs {
-	double cycles[REPEATS][MAX_PAIRS];
+	double cycles[REPEATS][MAX_PAIRS], scratch[MAX_PAIRS];
 	int32_t reader[MAX_PAIRS], owner[MAX_PAIRS], group[MAX_PAIRS], num;
 };
 
@@ -159,10 +161,12 @@ static void add_pairs(struct validate_device *d, const struct call *c, struct pa
 		}
 }
 
-static int judge_pairs(const struct validate_device *d, struct pairs *p, json_t *row, json_t *latency)
+static int judge_pairs(const struct validate_device *d, struct pairs *p, int size, json_t *row,
+		       json_t *latency)
 {
+	char figure[32];
 	struct validate_slow slow[MAX_NAMED];
-	double column[REPEATS];
+	double column[REPEATS], level[REPEATS];
 	double *table = malloc((size_t)REPEATS * (size_t)(p->num + 1) * sizeof(*table));
 	int32_t measured, num;
 
@@ -180,13 +184,24 @@ static int judge_pairs(const struct validate_device *d, struct pairs *p, json_t 
 		json_array_append_new(latency, json_pack("[i,i,f]", p->reader[i], p->owner[i],
 							 validate_median(column, n)));
 	}
+	for (int k = 0; k < REPEATS; k++) {
+		int32_t n = 0;
+
+		for (int i = 0; i < p->num; i++)
+			if (!isnan(p->cycles[k][i]))
+				p->scratch[n++] = p->cycles[k][i];
+		level[k] = validate_median(p->scratch, n);
+	}
+	snprintf(figure, sizeof(figure), "size%d_cycles", size);
+	validate_figure(d, row, figure, level, p->num ? REPEATS : 0);
 	num = validate_slow(table, REPEATS, p->num, p->group, slow, MAX_NAMED, &measured);
 	/* distance makes some pairs slower by design, so that none fails for it */
 	for (int32_t i = 0; i < num; i++) {
 		json_t *f = validate_finding(row, VALIDATE_WARN, NULL,
 					     "unit %d reads the shared memory of unit %d "
-					     "%.1f%% slower than its group does", p->reader[slow[i].index],
-					     p->owner[slow[i].index], 100 * slow[i].worse);
+					     "%.1f%% slower than its group does, in clusters of %d",
+					     p->reader[slow[i].index], p->owner[slow[i].index],
+					     100 * slow[i].worse, size);
 
 		json_object_set_new(f, "place", json_integer(p->reader[slow[i].index]));
 	}
@@ -194,60 +209,90 @@ static int judge_pairs(const struct validate_device *d, struct pairs *p, json_t 
 	return num < 0 ? num : 0;
 }
 
-static int run_size(struct validate_device *d, int size, json_t *row, json_t *latency, int *ran)
+/* Follows the chains of one cluster size once. */
+static int time_pairs(struct validate_device *d, int size, int repeat, struct pairs *p, json_t *row)
+{
+	struct call c;
+	int ret = open_call(d, &c, CAIRN_DSMEM_LATENCY, size, d->units / size);
+
+	if (ret)
+		return ret;
+	ret = run(d, &c);
+	if (!ret)
+		ret = check_sums(&c, row);
+	if (!ret)
+		add_pairs(d, &c, p, repeat);
+	close_call(d, &c);
+	return ret;
+}
+
+/* Checks what every way to move bytes delivers at one cluster size. */
+static int check_moves(struct validate_device *d, int size, json_t *row)
 {
 	static const int moves[] = { CAIRN_DSMEM_LOAD, CAIRN_DSMEM_ST_ASYNC, CAIRN_DSMEM_BULK };
-	struct pairs *p = calloc(1, sizeof(*p));
-	struct call c;
-	int ret = p ? open_call(d, &c, CAIRN_DSMEM_LATENCY, size, d->units / size) : -ENOMEM;
+	int ret = 0;
 
-	if (ret) {
-		free(p);
-		return ret;
-	}
-	for (int k = 0; k < REPEATS && !ret; k++) {
-		ret = run(d, &c);
-		if (!ret)
-			ret = check_sums(&c, row);
-		if (!ret)
-			add_pairs(d, &c, p, k);
-	}
-	close_call(d, &c);
-	if (!ret)
-		ret = judge_pairs(d, p, row, latency);
-	free(p);
 	for (size_t i = 0; i < sizeof(moves) / sizeof(moves[0]) && !ret; i++) {
-		ret = open_call(d, &c, moves[i], size, d->units / size);
-		if (ret)
-			break;
+		struct call c;
+
+		CAIRN_TRY(open_call(d, &c, moves[i], size, d->units / size));
 		ret = run(d, &c);
 		if (!ret)
 			ret = check_sums(&c, row);
 		close_call(d, &c);
 	}
-	*ran += !ret;
 	return ret == -EOPNOTSUPP ? 0 : ret;
+}
+
+/* Repeats are spread over the test's time, so that a finding has recurred. */
+static int run_sizes(struct validate_device *d, struct pairs *pairs, double seconds, int *has, json_t *row,
+		     json_t *latency)
+{
+	for (int k = 0; k < REPEATS; k++) {
+		for (int i = 0; i < NUM_SIZES; i++) {
+			int ret = has[i] ? time_pairs(d, 16 >> i, k, &pairs[i], row) : 0;
+
+			if (ret == -EOPNOTSUPP)
+				has[i] = 0;
+			else if (ret)
+				return ret;
+		}
+		if (!d->on_host && k + 1 < REPEATS)
+			usleep((useconds_t)(1e6 * seconds / REPEATS));
+	}
+	for (int i = 0; i < NUM_SIZES; i++) {
+		if (!has[i])
+			continue;
+		CAIRN_TRY(judge_pairs(d, &pairs[i], 16 >> i, row, latency));
+		CAIRN_TRY(check_moves(d, 16 >> i, row));
+	}
+	return 0;
 }
 
 int validate_pairs(struct validate_device *d, const struct validate_test *t, double seconds)
 {
+	struct pairs *pairs = calloc(NUM_SIZES, sizeof(*pairs));
+	int has[NUM_SIZES], ran = 0, groups = 0, ret;
 	json_t *row, *latency, *map;
-	int ran = 0, groups = 0;
 
-	(void)seconds;
-	if (!d->impl.dsmem)
-		return validate_not_run(d, t, "the table has no operation dsmem");
+	if (!d->impl.dsmem || !pairs) {
+		free(pairs);
+		return validate_not_run(d, t, d->impl.dsmem ? "no memory for the pairs" :
+					"the table has no operation dsmem");
+	}
 	row = validate_row(t->name, t->required);
 	latency = json_array();
-	for (int size = 16; size >= 2; size /= 2) {
-		int ret = size <= d->units ? run_size(d, size, row, latency, &ran) : 0;
-
-		if (ret) {
-			json_decref(row);
-			json_decref(latency);
-			return ret;
-		}
+	for (int i = 0; i < NUM_SIZES; i++)
+		has[i] = 16 >> i <= d->units;
+	ret = run_sizes(d, pairs, seconds, has, row, latency);
+	free(pairs);
+	if (ret) {
+		json_decref(row);
+		json_decref(latency);
+		return ret;
 	}
+	for (int i = 0; i < NUM_SIZES; i++)
+		ran += has[i];
 	map = json_array();
 	for (int i = 0; i < VALIDATE_MAX_PLACES; i++) {
 		groups += d->gpc[i] == i;

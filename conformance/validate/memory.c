@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * memory - writes patterns to device memory and to the L2, reads them back, and copies
+ * memory - writes patterns to device memory and to the L2, and reads them back
  *
  * stream sums blocks of 4 KiB. The sum of a block of a known pattern has a closed form, so the host compares
  * sums and names the bad block; the block itself then tells the words and bits.
@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "conformance/tables/tables.h"
+#include "conformance/validate/rates.h"
 #include "conformance/validate/validate.h"
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
@@ -25,8 +26,7 @@ struct memory {
 	int num_chunks, named;
 	int64_t chunk_bytes;
 	uint64_t *device_sum, *sum;	/* of the blocks of a chunk */
-	double read_s;			/* seconds and bytes of all reads */
-	int64_t read_bytes;
+	struct validate_series gbps;	/* of the reads */
 };
 
 static void close_memory(struct memory *m)
@@ -139,8 +139,7 @@ static int read_chunk(struct memory *m, int pattern, int chunk)
 	begun = cairn_now();
 	CAIRN_TRY(m->d->impl.stream(&a, m->d->stream));
 	CAIRN_TRY(validate_sync(m->d));
-	m->read_s += cairn_now() - begun;
-	m->read_bytes += m->chunk_bytes;
+	validate_series_add(&m->gbps, (double)m->chunk_bytes * 1e-9 / (cairn_now() - begun));
 	CAIRN_TRY(m->d->impl.mem_copy(m->sum, m->device_sum, (size_t)blocks * 8, CAIRN_COPY_TO_HOST,
 				      m->d->stream));
 	CAIRN_TRY(validate_sync(m->d));
@@ -180,8 +179,8 @@ static int run_memory(struct validate_device *d, const struct validate_test *t, 
 		validate_finding(row, VALIDATE_FAIL, NULL, "%d further blocks are wrong",
 				 m.named - MAX_NAMED);
 	json_object_set_new(row, "bytes", json_integer(m.num_chunks * chunk));
-	json_object_set_new(row, "gbps", json_real(m.read_s > 0 ? (double)m.read_bytes * 1e-9 / m.read_s :
-						   0));
+	validate_figure(d, row, "gbps", m.gbps.v, m.gbps.num);
+	json_object_set_new(row, "gbps", json_real(m.gbps.num ? validate_median(m.gbps.v, m.gbps.num) : 0));
 	validate_set(row, validate_verdict_of(row), "%lld MiB, %d patterns, %.0f GB/s",
 		     (long long)(m.num_chunks * chunk >> 20), passes,
 		     json_real_value(json_object_get(row, "gbps")));
@@ -212,65 +211,4 @@ int validate_cache(struct validate_device *d, const struct validate_test *t, dou
 		return validate_not_run(d, t, "the device does not tell the size of its L2");
 	return run_memory(d, t, seconds, bytes < HOST_BYTES || !d->on_host ? bytes : HOST_BYTES / 4,
 			  bytes < HOST_BYTES || !d->on_host ? bytes : HOST_BYTES / 4);
-}
-
-/* Copies random words to the device, there, and back, and compares them. */
-static int copy_once(struct validate_device *d, json_t *row, uint64_t *host, char *a, char *b, int64_t bytes,
-		     uint64_t seed)
-{
-	int64_t words = bytes / 8;
-
-	for (int64_t i = 0; i < words; i++)
-		host[i] = (seed + (uint64_t)i) * CAIRN_STREAM_MULT;
-	CAIRN_TRY(d->impl.mem_copy(a, host, (size_t)bytes, CAIRN_COPY_TO_DEVICE, d->stream));
-	CAIRN_TRY(d->impl.mem_copy(b, a, (size_t)bytes, CAIRN_COPY_ON_DEVICE, d->stream));
-	CAIRN_TRY(validate_sync(d));
-	memset(host, 0, (size_t)bytes);
-	CAIRN_TRY(d->impl.mem_copy(host, b, (size_t)bytes, CAIRN_COPY_TO_HOST, d->stream));
-	CAIRN_TRY(validate_sync(d));
-	for (int64_t i = 0; i < words; i++) {
-		uint64_t wrong = host[i] ^ (seed + (uint64_t)i) * CAIRN_STREAM_MULT;
-
-		if (!wrong)
-			continue;
-		validate_finding(row, VALIDATE_FAIL, NULL,
-				 "a copy to the device, there, and back: bits %016llx of "
-				 "the word at byte %lld are wrong",
-				 (unsigned long long)wrong, (long long)(8 * i));
-		break;
-	}
-	return 0;
-}
-
-int validate_copies(struct validate_device *d, const struct validate_test *t, double seconds)
-{
-	int64_t bytes = d->on_host ? HOST_BYTES : HOST_BYTES << 4;
-	json_t *row = validate_row(t->name, t->required);
-	void *host = NULL, *a = NULL, *b = NULL;
-	double begun = cairn_now(), end = begun + seconds;
-	int n = 0, ret = 0;
-
-	if (d->impl.host_alloc(&host, (size_t)bytes) || d->impl.mem_alloc(&a, (size_t)bytes) ||
-	    d->impl.mem_alloc(&b, (size_t)bytes)) {
-		ret = validate_not_run(d, t, "the device gives no buffers for copies");
-		json_decref(row);
-		row = NULL;
-	}
-	for (; row && !ret && (n < 2 || cairn_now() < end) && validate_verdict_of(row) == VALIDATE_PASS; n++)
-		ret = copy_once(d, row, host, a, b, bytes, (uint64_t)d->opt->seed + ((uint64_t)n << 32));
-	if (b)
-		d->impl.mem_free(b);
-	if (a)
-		d->impl.mem_free(a);
-	if (host)
-		d->impl.host_free(host);
-	if (!row)
-		return ret;
-	if (ret) {
-		json_decref(row);
-		return ret;
-	}
-	validate_set(row, validate_verdict_of(row), "%d times %lld MiB each way", n,
-		     (long long)(bytes >> 20));
-	return validate_report(d, row);
 }

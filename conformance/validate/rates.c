@@ -104,6 +104,26 @@ static int by_worse(const void *a, const void *b)
 	return x->worse > y->worse ? -1 : x->worse < y->worse ? 1 : x->index - y->index;
 }
 
+/* The rounds that flag a part, in the order of time. */
+struct flagged {
+	double *share;
+	int32_t num, thirds;		/* bit i: a round of the i-th third of all */
+};
+
+static void flag(struct flagged *f, double share, int32_t round, int32_t rounds)
+{
+	f->share[f->num++] = share;
+	f->thirds |= 1 << (3 * (int64_t)round / rounds);
+}
+
+/* Returns whether what `flagged` rounds say recurs, of `have` rounds in which the part was measured. */
+static int recurs(const struct flagged *f, int32_t have)
+{
+	if (FAULT(ONE_ROUND))
+		return f->num > 0;
+	return f->num >= VALIDATE_MIN_ROUNDS && 4 * f->num >= have && (f->thirds == 7 || FAULT(TOGETHER));
+}
+
 static int32_t collect(const struct level_work *w, const double *values, int32_t rounds, double *shares,
 		       struct validate_slow *out, int32_t most, int32_t *measured)
 {
@@ -111,18 +131,17 @@ static int32_t collect(const struct level_work *w, const double *values, int32_t
 
 	*measured = 0;
 	for (int32_t i = 0; i < w->n; i++) {
-		int32_t have = 0, flagged = 0;
+		struct flagged f = { .share = shares };
+		int32_t have = 0;
 
 		for (int32_t r = 0; r < rounds; r++) {
 			have += !isnan(values[(size_t)r * w->n + i]) || FAULT(NAN_COMPARES);
 			if (!isnan(w->worse[(size_t)r * w->n + i]))
-				shares[flagged++] = w->worse[(size_t)r * w->n + i];
+				flag(&f, w->worse[(size_t)r * w->n + i], r, rounds);
 		}
 		*measured += have >= VALIDATE_MIN_ROUNDS;
-		if ((flagged >= VALIDATE_MIN_ROUNDS && 4 * flagged >= have) || (FAULT(ONE_ROUND) && flagged))
-			if (num < most)
-				out[num++] = (struct validate_slow){ i, validate_median(shares, flagged),
-								     flagged };
+		if (recurs(&f, have) && num < most)
+			out[num++] = (struct validate_slow){ i, validate_median(shares, f.num), f.num };
 	}
 	qsort(out, (size_t)num, sizeof(*out), by_worse);
 	return num;
@@ -153,4 +172,82 @@ int32_t validate_slow(const double *values, int32_t rounds, int32_t n, const int
 	free(memory);
 	free(w.level);
 	return num;
+}
+
+void validate_levels(const double *values, int32_t rounds, int32_t n, const int32_t *group, double *levels)
+{
+	double member[CAIRN_SCREEN_MAX_UNITS];
+
+	for (int64_t i = 0; i < (int64_t)rounds * n; i++) {
+		const double *v = values + i / n * n;
+		int32_t g = (int32_t)(i % n), num = 0;
+
+		for (int32_t k = 0; k < n && group[g] == g && num < CAIRN_SCREEN_MAX_UNITS; k++)
+			if (group[k] == g && !isnan(v[k]))
+				member[num++] = v[k];
+		levels[i] = num < VALIDATE_MIN_PEERS ? NAN : validate_median(member, num);
+	}
+}
+
+int32_t validate_windows(const double *v, int32_t n, double *out)
+{
+	double *some = malloc((size_t)n * sizeof(*some) + 1);
+	int32_t windows = n < VALIDATE_WINDOWS ? n : VALIDATE_WINDOWS, num = 0;
+
+	for (int32_t w = 0; w < windows && some; w++) {
+		int32_t k = 0;
+
+		for (int64_t i = (int64_t)w * n / windows; i < (int64_t)(w + 1) * n / windows; i++)
+			if (!isnan(v[i]))
+				some[k++] = v[i];
+		if (k)
+			out[num++] = validate_median(some, k);
+	}
+	free(some);
+	return num;
+}
+
+void validate_series_add(struct validate_series *s, double v)
+{
+	const int32_t most = sizeof(s->v) / sizeof(s->v[0]);
+
+	s->every = s->every ? s->every : 1;
+	if (s->calls++ % s->every)
+		return;
+	if (s->num == most) {
+		for (int32_t i = 0; i < most / 2; i++)
+			s->v[i] = s->v[2 * i];
+		s->num = most / 2;
+		s->every *= 2;
+	}
+	s->v[s->num++] = v;
+}
+
+double validate_beyond(const double *values, int32_t n, const struct validate_range *range, int larger)
+{
+	double limit = VALIDATE_Z * 1.4826 * range->mad, share[VALIDATE_WINDOWS];
+	struct flagged f = { .share = share };
+
+	if (FAULT(RANGE_BOTH_WAYS))
+		larger = 0;
+	if (FAULT(RANGE_SPREAD))
+		limit = 0;
+	for (int32_t i = 0; i < n && i < VALIDATE_WINDOWS; i++) {
+		double more = larger ? range->median - values[i] : values[i] - range->median;
+
+		if (more > limit && more > VALIDATE_WORSE * range->median)
+			flag(&f, more / range->median, i, n);
+	}
+	return recurs(&f, n) ? validate_median(share, f.num) : 0;
+}
+
+enum validate_verdict validate_range_verdict(double worse, const struct validate_range *range)
+{
+	int provisional = range->gpus < VALIDATE_MIN_GPUS || range->nodes < VALIDATE_MIN_NODES;
+
+	if (worse <= 0)
+		return VALIDATE_PASS;
+	if (provisional && !FAULT(RANGE_PROVISIONAL))
+		return VALIDATE_WARN;
+	return worse >= VALIDATE_MUCH_WORSE ? VALIDATE_FAIL : VALIDATE_WARN;
 }

@@ -3,30 +3,37 @@
  * sim_plugin - a device that exists in software alone, with scripted faults, for the tests of validate
  *
  * It has GPCS groups of GPC_UNITS units, a clock of its own, and noise that follows from seed and round, so
- * that two runs are equal. Digests of the first rounds, which validate compares with the reference, are the
- * reference's; the others are hashes of the inputs, because equal bits are enough there. $CAIRN_SIM sets its
- * behaviour, as NAME=NUMBER separated by blanks:
+ * that two runs are equal. The noise has the distribution of the rates that were recorded on an H200. Digests
+ * of the first rounds, which validate compares with the reference, are the reference's; the others are hashes
+ * of the inputs, because equal bits are enough there. $CAIRN_SIM sets its behaviour, as NAME=NUMBER separated
+ * by blanks:
  *
  *   devices N	devices (1); bad N: the device that has the faults (0)
  *   unit N	the faulty unit: the faults below are its own
  *   part N	its faulty part (0)
  *   flips N	in every N-th round the unit's digest is wrong, also when the round is repeated
  *   once N	in the N-th call of screen a digest is wrong, and not when it is repeated
+ *   chance N	a digest is wrong in one of N rounds, whatever the inputs
+ *   load N	so is it in every N-th round of calls with many rounds, as under full load
+ *   mask N	bits that are wrong (131072); sum N: in that sum of the digest (1)
  *   after N	faults begin with the N-th call of screen
  *   program N	only this program is wrong
  *   all 1	all units compute wrongly alike
  *   half 1	half of the units compute wrongly
  *   census N	N is added to all digests of random inputs
- *   slow N	the unit is N tenths of a percent slower
- *   pair N	so is its path to the unit after it
+ *   slow N	the unit is N tenths of a percent slower; group N: so is its whole group;
+ *		all_slow N: so are all units
+ *   pair N	so is its path to the unit after it; pair_until N: in the first N calls alone
  *   stuck N	byte N of large buffers has a bit that is always 1
- *   copy N	byte N of large copies to the host is wrong
+ *   copy N	byte N of large copies to the host is wrong; upload N, local N: to and on the device
  *   hang N, crash N, lost N
  *		the N-th call of screen never returns, crashes, or fails, and so do all that follow
+ *   honest 1	all digests are the reference's, which takes long
  *   nomem 1	there is no memory for large buffers
  *   moved N	the unit moves in every N-th round
  */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,9 +41,11 @@
 #include <unistd.h>
 
 #include "conformance/abi.h"
+#include "primitives/base/args.h"
 #include "primitives/base/error.h"
 
-enum { GPCS = 2, GPC_UNITS = 16, UNITS = GPCS * GPC_UNITS, PARTS = CAIRN_SCREEN_PARTS, LARGE = 1 << 20 };
+enum { GPCS = 4, GPC_UNITS = 8, UNITS = GPCS * GPC_UNITS, PARTS = CAIRN_SCREEN_PARTS };
+enum { LARGE = 1 << 20, MANY_ROUNDS = 8 };
 
 static int device, num_calls, lost;
 
@@ -105,9 +114,45 @@ static int is_wrong(const struct cairn_screen_args *a, int64_t round, int32_t un
 		return unit % 2;
 	if (unit != option("unit", 0))
 		return 0;
+	if (fault("chance") && hash(hash((uint64_t)num_calls) + (uint64_t)round + a->seed) %
+			       (uint64_t)fault("chance") == 0)
+		return 1;
+	if (fault("load") && a->rounds > MANY_ROUNDS && round % fault("load") == 0)
+		return 1;
 	if (fault("once") && a->only < 0 && num_calls == fault("once") && round == a->first_round)
 		return 1;
 	return flips && hash((uint64_t)round + a->seed) % (uint64_t)flips == 0;
+}
+
+/*
+ * Tenths of a per mille by which SMs of an H200 differ from the median of their GPC in program mix, whose
+ * rates scatter most (row rate.mix of reports/h200.jsonl): quantiles 0, 1/16, ... 1.
+ */
+static const double residuals[] = { -85.9, -31.4, -23.2, -17.3, -13.8, -9.4, -5.8, -2.9, 0.2, 4.4, 8.6, 13.6,
+	16.7, 21.1, 28.9, 43.4, 65.8 };
+
+/* Draws from the residuals, as a share. */
+static double noise(uint64_t from)
+{
+	uint64_t x = hash(from);
+	double at = (double)(x >> 11) * 0x1p-53 * 16;
+	int i = (int)at;
+
+	return 1e-5 * (residuals[i] + (at - i) * (residuals[i + 1] - residuals[i]));
+}
+
+/* Cycles of a step: the group's level, what the unit always has and what the round adds. */
+static double cycles_of(const struct cairn_screen_args *a, int64_t round, int32_t place)
+{
+	uint64_t chip = hash(a->seed * CAIRN_SCREEN_NUM_PROGRAMS + (uint64_t)a->program);
+	double slow = place == option("unit", 0) ? (double)fault("slow") / 1000 : 0;
+
+	slow += (double)fault("all_slow") / 1000;
+	if (place / GPC_UNITS == option("unit", 0) / GPC_UNITS)
+		slow += (double)fault("group") / 1000;
+	return 3000 * (1 + slow) * (1 + noise(chip + (uint64_t)(place / GPC_UNITS)) / 2) *
+	       (1 + noise(chip + 1000 + (uint64_t)place)) *
+	       (1 + noise(hash((uint64_t)round) + (uint64_t)place));
 }
 
 /* Digests of a round, and raw results of its last step, by the reference. */
@@ -135,32 +180,31 @@ static int run_round(const struct cairn_screen_args *a, int r)
 	uint64_t digest[PARTS][2];
 	int want_raw = a->raw && r + 1 == a->rounds;
 
-	if (round < CAIRN_SCREEN_NUM_INPUTS)
+	int by_ref = round < CAIRN_SCREEN_NUM_INPUTS || option("honest", 0);
+
+	if (by_ref)
 		CAIRN_TRY(by_reference(a, round, digest, raw));
-	for (int k = 0; k < 2 * PARTS && round >= CAIRN_SCREEN_NUM_INPUTS; k++)
+	for (int k = 0; k < 2 * PARTS && !by_ref; k++)
 		digest[k / 2][k % 2] = hash(hash(hash(a->seed + (uint64_t)(a->program * 3 + a->inputs)) +
 						 (uint64_t)round) + (uint64_t)(a->steps * 8 + k));
 	for (int u = 0; u < a->units; u++) {
 		size_t at = (size_t)r * (size_t)a->units + (size_t)u;
 		int32_t place = a->only >= 0 ? a->only : u;
-		double slow = place == option("unit", 0) ? 1 + (double)fault("slow") / 1000 : 1;
+		double cycles = cycles_of(a, round, place);
 
 		a->place[at] = place < UNITS ? place : -1;
 		if (fault("moved") && place == option("unit", 0) && round % fault("moved") == 0)
 			a->place[at] = -1;
 		a->start_ns[at] = round * 1000000;
 		for (int part = 0; part < PARTS; part++) {
-			uint64_t noise = hash((uint64_t)round * UNITS + (uint64_t)place) % 1000;
 			uint64_t *d = &a->digest[(at * PARTS + (size_t)part) * 2];
 
-			/* groups differ by 1%, and every value by up to 0.1% */
-			a->cycles[at * PARTS + (size_t)part] = (int64_t)(a->steps * slow * (100000 +
-				1000 * (place / GPC_UNITS) + (double)noise / 10));
+			a->cycles[at * PARTS + (size_t)part] = (int64_t)(a->steps * cycles);
 			memcpy(d, digest[part], sizeof(digest[part]));
 			if (a->inputs == CAIRN_SCREEN_RANDOM)
 				d[0] += (uint64_t)fault("census");
 			if (is_wrong(a, round, place, part))
-				d[1] ^= 1ull << 17;
+				d[option("sum", 1)] ^= (uint64_t)option("mask", 1 << 17);
 		}
 		if (want_raw)
 			memcpy(a->raw + (size_t)u * sizeof(raw) / sizeof(*raw), raw, sizeof(raw));
@@ -168,10 +212,13 @@ static int run_round(const struct cairn_screen_args *a, int r)
 	return 0;
 }
 
-static int sim_screen(const struct cairn_screen_args *a, void *stream)
+static int sim_screen(const struct cairn_screen_args *args, void *stream)
 {
+	struct cairn_screen_args a;
+
 	(void)stream;
-	CAIRN_TRY(cairn_screen_check(a));
+	CAIRN_TRY(cairn_screen_check(args));
+	cairn_copy_args(&a, args, sizeof(a));
 	num_calls++;
 	if (fault("hang") && num_calls >= fault("hang"))
 		for (;;)
@@ -182,8 +229,8 @@ static int sim_screen(const struct cairn_screen_args *a, void *stream)
 		lost = 1;
 	if (lost)
 		return cairn_error(EIO, "sim: the device has fallen off the bus");
-	for (int r = 0; r < a->rounds; r++)
-		CAIRN_TRY(run_round(a, r));
+	for (int r = 0; r < a.rounds; r++)
+		CAIRN_TRY(run_round(&a, r));
 	return 0;
 }
 
@@ -193,7 +240,11 @@ static int sim_dsmem(const struct cairn_dsmem_args *a, void *stream)
 {
 	int fit = GPC_UNITS / a->cluster_size * GPCS, size = a->cluster_size;
 	int32_t *resident = a->resident;
+	static int latency_calls;
+	double pair = (double)fault("pair") / 1000;
 
+	if (a->pair_cycles && latency_calls++ >= option("pair_until", INT_MAX))
+		pair = 0;
 	CAIRN_TRY(cairn_dsmem_ref(a, stream));
 	*resident = fit;
 	for (int c = 0; c < a->num_clusters * size; c++) {
@@ -206,7 +257,7 @@ static int sim_dsmem(const struct cairn_dsmem_args *a, void *stream)
 			a->sum[c] = 0;
 		for (int owner = 0; owner < size && a->pair_cycles; owner++) {
 			double slow = place == option("unit", 0) && owner == (c + 1) % size ?
-				      1 + (double)fault("pair") / 1000 : 1;
+				      1 + pair : 1;
 
 			a->pair_cycles[c * size + owner] = place < 0 ? 0 :
 				(int32_t)(slow * (10000 + (double)(hash((uint64_t)(c * size + owner)) % 40)));
@@ -233,10 +284,15 @@ static void stick(void *p, size_t bytes)
 
 static int sim_copy(void *dst, const void *src, size_t bytes, int kind, void *stream)
 {
+	static const char *const faults[] = {
+		[CAIRN_COPY_TO_DEVICE] = "upload", [CAIRN_COPY_TO_HOST] = "copy",
+		[CAIRN_COPY_ON_DEVICE] = "local",
+	};
+
 	(void)stream;
 	memmove(dst, src, bytes);
-	if (fault("copy") && bytes >= LARGE && kind == CAIRN_COPY_TO_HOST)
-		((unsigned char *)dst)[fault("copy")] ^= 0x10;
+	if (bytes >= LARGE && fault(faults[kind]))
+		((unsigned char *)dst)[fault(faults[kind])] ^= 0x10;
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "conformance/validate/validate.h"
+#include "conformance/validate/result.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -7,11 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <sha2.h>
-
-#include "conformance/suite/child.h"
 #include "conformance/suite/runner.h"
-#include "conformance/tables/program.h"
 #include "conformance/tables/tables.h"
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
@@ -26,42 +22,37 @@ static const char usage[] =
 	"  --impl NAME|PATH  table to test: cuda, cpu, or a plug-in (a path with a '/') (cuda; cpu where\n"
 	"                    there is no GPU)\n"
 	"  --device N        only this device (all)\n"
-	"  --minutes N       rotate through the tests for N minutes (a quick run, about one minute)\n"
-	"  --only GLOBS      only these tests, separated by commas: screen.*, rate.*, dsmem.pairs, l2, hbm,\n"
-	"                    copy, health\n"
+	"  --minutes N       rotate through the tests for N minutes (one turn, about 90 seconds)\n"
+	"  --only GLOBS      only these tests, separated by commas: dsmem.pairs, screen.*, full-load.*,\n"
+	"                    pulses.*, rate.* (with the programs that it times), l2, hbm, copy, launch,\n"
+	"                    stack, health\n"
 	"  --seed N          of all inputs (1)\n"
 	"  --replay WHAT     repeat one round on one unit, as a finding prints it\n"
 	"  --json FILE       append one JSON object for each test of each device\n"
 	"  --junit FILE      write the verdicts as JUnit XML\n"
+	"  --ranges DIR      compare rates with the ranges of this folder (those of the program)\n"
+	"  --stagger S       start full load on device N only after N times S seconds, so that the load of\n"
+	"                    the power supply rises in steps (0)\n"
 	"  --strict          a warning also makes the exit status 1\n"
 	"  --shared          test a GPU that others use; rates are not judged\n"
 	"  --identify        write UUID, PCI address and host name to --json, instead of a keyed hash\n"
 	"\n"
 	"Exit status: 0 nothing failed, 1 a fault, 2 bad usage or input, 3 something required did not run.\n";
 
-enum { MAX_DEVICES = 64, TIMEOUT_S = 120 };
-
-struct device {
-	const struct validate_options *opt;
-	int number, ended;
-	char testing[64];
-	json_t *who;			/* as device.c says it */
-	json_t *rows;			/* by test */
-	struct cairn_child child;
-};
+enum { TIMEOUT_S = 120 };
 
 /* ---- devices ---- */
 
 static void in_child(FILE *out, void *arg)
 {
-	const struct device *d = arg;
+	const struct validate_result *d = arg;
 
 	validate_device_run(out, d->opt, d->number);
 }
 
 static void take_line(char *text, void *arg)
 {
-	struct device *d = arg;
+	struct validate_result *d = arg;
 
 	if (text[0] == 'T') {
 		snprintf(d->testing, sizeof(d->testing), "%s", text + 2);
@@ -104,14 +95,14 @@ static int probe(const struct validate_options *opt, int number)
 }
 
 /* The tests that a dead process leaves: the one that it was at failed, and the others did not run. */
-static void account_for_death(struct device *d)
+static void account_for_death(struct validate_result *d)
 {
 	for (int i = 0; i < validate_num_tests; i++) {
 		const struct validate_test *t = &validate_tests[i];
 		int at = !strcmp(t->name, d->testing);
 		json_t *row;
 
-		if (!validate_selects(d->opt->only, t->name) || (json_object_get(d->rows, t->name) && !at))
+		if (!validate_selects(d->opt->only, t) || (json_object_get(d->rows, t->name) && !at))
 			continue;
 		row = validate_row(t->name, t->required);
 		if (at) {
@@ -125,10 +116,10 @@ static void account_for_death(struct device *d)
 	}
 }
 
-static int run_devices(struct device *devices, int num)
+static int run_devices(struct validate_result *devices, int num)
 {
-	struct cairn_child *children[MAX_DEVICES];
-	struct device *of[MAX_DEVICES];
+	struct cairn_child *children[VALIDATE_MAX_DEVICES];
+	struct validate_result *of[VALIDATE_MAX_DEVICES];
 	const char *seconds = getenv("CAIRN_TIMEOUT");
 	int running = 0;
 
@@ -155,185 +146,6 @@ static int run_devices(struct device *devices, int num)
 	return 0;
 }
 
-/* ---- devices against each other ---- */
-
-static const char *text_of(const json_t *object, const char *key)
-{
-	const char *s = json_string_value(json_object_get(object, key));
-
-	return s ? s : "";
-}
-
-/*
- * Devices of one model give equal bits, also where no reference defines them, and have equally many links. A
- * device that differs from most of the others fails; of two that differ, both do.
- */
-static void compare_devices(struct device *devices, int num, const char *test, const char *key)
-{
-	for (int i = 0; i < num; i++) {
-		json_t *row = json_object_get(devices[i].rows, test), *mine = json_object_get(row, key);
-		int peers = 0, equal = 0;
-
-		for (int k = 0; k < num && mine; k++) {
-			json_t *other = json_object_get(json_object_get(devices[k].rows, test), key);
-
-			if (!other || strcmp(text_of(devices[k].who, "gpu"), text_of(devices[i].who, "gpu")))
-				continue;
-			peers++;
-			equal += json_equal(other, mine);
-		}
-		if (2 * equal <= peers && peers)
-			validate_finding(row, VALIDATE_FAIL, NULL,
-					 "%s: differs from %d of %d devices of this model",
-					 strcmp(key, "links") ? "digests" : "number of active NVLinks",
-					 peers - equal, peers - 1);
-	}
-}
-
-static void compare_all(struct device *devices, int num)
-{
-	for (int i = 0; i < validate_num_tests; i++)
-		compare_devices(devices, num, validate_tests[i].name, "census");
-	compare_devices(devices, num, "health", "links");
-}
-
-/* ---- reports ---- */
-
-/* The device's name in records. With another key, the machine's own id, the hash says nothing about it. */
-static void identify(const struct device *d, char id[17])
-{
-	char machine[64] = "", text[512], hex[SHA256_DIGEST_STRING_LENGTH];
-	FILE *f = fopen("/etc/machine-id", "r");
-	SHA2_CTX s;
-
-	if (f && !fgets(machine, sizeof(machine), f))
-		machine[0] = 0;
-	if (f)
-		fclose(f);
-	snprintf(text, sizeof(text), "cairn validate\n%s\n%s\n%s\n%d", machine, text_of(d->who, "uuid"),
-		 text_of(d->who, "pci"), d->number);
-	SHA256Init(&s);
-	SHA256Update(&s, (const uint8_t *)text, strlen(text));
-	SHA256End(&s, hex);
-	memcpy(id, hex, 16);
-	id[16] = 0;
-}
-
-static int write_record(FILE *f, const struct device *d, const json_t *row)
-{
-	char id[17], host[256] = "";
-	json_t *r = json_pack("{s:i, s:s, s:s, s:s, s:i, s:s, s:s, s:I}", "v", 1, "op", "validate", "case",
-			      text_of(row, "test"), "impl", d->opt->impl, "device", d->number, "gpu",
-			      text_of(d->who, "gpu"), "source", cairn_source_digest(), "seed",
-			      (json_int_t)d->opt->seed);
-	int ret;
-
-	identify(d, id);
-	json_object_set_new(r, "id", json_string(id));
-	json_object_set_new(r, "driver", json_string(text_of(d->who, "driver")));
-	if (d->opt->identify) {
-		gethostname(host, sizeof(host) - 1);
-		json_object_set(r, "uuid", json_object_get(d->who, "uuid"));
-		json_object_set(r, "pci", json_object_get(d->who, "pci"));
-		json_object_set_new(r, "host", json_string(host));
-	}
-	json_object_update(r, (json_t *)row);
-	ret = !r || json_dumpf(r, f, JSON_COMPACT) || fputc('\n', f) < 0;
-	json_decref(r);
-	return ret ? cairn_error(EIO, "--json: a record cannot be written") : 0;
-}
-
-/* Writes text with the characters that XML reserves as entities. */
-static void write_xml(FILE *f, const char *text)
-{
-	for (; *text; text++) {
-		const char *entity = *text == '<' ? "&lt;" : *text == '&' ? "&amp;" : *text == '"' ?
-				     "&quot;" : NULL;
-
-		if (entity)
-			fputs(entity, f);
-		else
-			fputc((unsigned char)*text < 0x20 ? ' ' : *text, f);
-	}
-}
-
-static void write_case(FILE *f, const struct device *d, const json_t *row)
-{
-	enum validate_verdict v = validate_verdict_of(row);
-	const json_t *finding;
-	size_t i;
-
-	fprintf(f, "<testcase classname=\"validate.device%d\" name=\"", d->number);
-	write_xml(f, text_of(row, "test"));
-	fprintf(f, "\">");
-	if (v == VALIDATE_FAIL) {
-		fprintf(f, "<failure message=\"");
-		write_xml(f, text_of(row, "text"));
-		fprintf(f, "\">");
-		json_array_foreach(json_object_get(row, "findings"), i, finding) {
-			write_xml(f, text_of(finding, "text"));
-			fputc('\n', f);
-		}
-		fprintf(f, "</failure>");
-	} else if (v == VALIDATE_NOT_RUN) {
-		fprintf(f, "<skipped message=\"");
-		write_xml(f, text_of(row, "text"));
-		fprintf(f, "\"/>");
-	}
-	fprintf(f, "</testcase>\n");
-}
-
-static void print_device(const struct device *d)
-{
-	const char *test;
-	json_t *row, *finding;
-	size_t i;
-
-	printf("device %d: %s\n", d->number, d->who ? text_of(d->who, "gpu") : "unknown");
-	json_object_foreach(d->rows, test, row)
-		printf("  %-8s %-15s %s\n", text_of(row, "verdict"), test, text_of(row, "text"));
-	json_object_foreach(d->rows, test, row)
-		json_array_foreach(json_object_get(row, "findings"), i, finding) {
-			printf("  %s: %s: %s\n", text_of(finding, "verdict"), test, text_of(finding, "text"));
-			if (*text_of(finding, "again"))
-				printf("    again: %s\n", text_of(finding, "again"));
-		}
-}
-
-static int report(const struct validate_options *opt, struct device *devices, int num, FILE *json,
-		  FILE *junit)
-{
-	struct validate_tally tally = { { 0 }, 0 };
-	int ret = 0;
-
-	if (junit)
-		fprintf(junit,
-			"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"cairn validate\">\n");
-	for (int i = 0; i < num; i++) {
-		const char *test;
-		json_t *row;
-
-		print_device(&devices[i]);
-		json_object_foreach(devices[i].rows, test, row) {
-			validate_tally_add(&tally, validate_verdict_of(row),
-					   json_is_true(json_object_get(row, "required")));
-			if (json && !ret)
-				ret = write_record(json, &devices[i], row);
-			if (junit)
-				write_case(junit, &devices[i], row);
-		}
-	}
-	if (junit)
-		fprintf(junit, "</testsuite>\n");
-	printf("%d passed, %d warned, %d failed, %d did not run\n", tally.num[VALIDATE_PASS],
-	       tally.num[VALIDATE_WARN], tally.num[VALIDATE_FAIL], tally.num[VALIDATE_NOT_RUN]);
-	if (ret) {
-		fprintf(stderr, "cairn validate: %s\n", cairn_last_error());
-		return CAIRN_EXIT_FAILED;
-	}
-	return validate_exit(&tally, opt->strict);
-}
-
 /* ---- the command ---- */
 
 /* --only must name a test, and --replay a round of screen. */
@@ -344,9 +156,11 @@ static int check_options(const struct validate_options *o)
 	int steps, place, end = 0, known = 0, any = 0;
 
 	for (int i = 0; i < validate_num_tests; i++)
-		any |= validate_selects(o->only, validate_tests[i].name);
+		any |= validate_selects(o->only, &validate_tests[i]);
 	if (!any || (o->only && strlen(o->only) > 500))
 		return cairn_error(EINVAL, "--only: '%.64s' names no test", o->only);
+	if (o->ranges && access(o->ranges, R_OK | X_OK))
+		return cairn_error(EINVAL, "--ranges: %.200s: %s", o->ranges, strerror(errno));
 	if (!o->replay)
 		return 0;
 	if (sscanf(o->replay, "%15[^:]:%15[^:]:%lld:%lld:%d:%d%n", program, inputs, &seed, &round, &steps,
@@ -376,7 +190,7 @@ static int open_output(FILE **f, const char *path, const char *mode, const char 
 
 static int run(struct validate_options *opt)
 {
-	static struct device devices[MAX_DEVICES];
+	static struct validate_result devices[VALIDATE_MAX_DEVICES];
 	FILE *json = NULL, *junit = NULL;
 	struct cairn_impl impl;
 	int num = 0, status;
@@ -388,7 +202,7 @@ static int run(struct validate_options *opt)
 	/* a plug-in that does not load, or a name that is no table, is the caller's fault */
 	if (strcmp(opt->impl, "cuda"))
 		CAIRN_TRY(cairn_impl_open(opt->impl, &impl));
-	for (int i = 0; i < MAX_DEVICES; i++) {
+	for (int i = 0; i < VALIDATE_MAX_DEVICES; i++) {
 		if (opt->device >= 0 && i)
 			break;
 		devices[num].number = opt->device >= 0 ? (int)opt->device : i;
@@ -403,8 +217,10 @@ static int run(struct validate_options *opt)
 	CAIRN_TRY(open_output(&json, opt->json, "a", "json"));
 	CAIRN_TRY(open_output(&junit, opt->junit, "w", "junit"));
 	CAIRN_TRY(run_devices(devices, num));
-	compare_all(devices, num);
-	status = report(opt, devices, num, json, junit);
+	CAIRN_TRY(validate_compare(devices, num));
+	if (!opt->replay)
+		validate_compare_ranges(devices, num);
+	status = validate_print(opt, devices, num, json, junit);
 	if (cairn_close_output(json, "validate", "json", opt->json))
 		status = CAIRN_EXIT_FAILED;
 	if (cairn_close_output(junit, "validate", "junit", opt->junit))
@@ -423,11 +239,13 @@ int cairn_cmd_validate(int argc, char **argv)
 		{ "impl", CAIRN_OPT_TEXT, &o.impl, 0, 0, NULL },
 		{ "device", CAIRN_OPT_INT, &o.device, 0, 1023, NULL },
 		{ "minutes", CAIRN_OPT_FLOAT, &o.minutes, 0.001, 100000, NULL },
+		{ "stagger", CAIRN_OPT_FLOAT, &o.stagger, 0, 3600, NULL },
 		{ "only", CAIRN_OPT_TEXT, &o.only, 0, 0, NULL },
 		{ "seed", CAIRN_OPT_INT, &o.seed, 0, 9e15, NULL },
 		{ "replay", CAIRN_OPT_TEXT, &o.replay, 0, 0, NULL },
 		{ "json", CAIRN_OPT_TEXT, &o.json, 0, 0, NULL },
 		{ "junit", CAIRN_OPT_TEXT, &o.junit, 0, 0, NULL },
+		{ "ranges", CAIRN_OPT_TEXT, &o.ranges, 0, 0, NULL },
 		{ "strict", CAIRN_OPT_FLAG, &o.strict, 0, 0, NULL },
 		{ "shared", CAIRN_OPT_FLAG, &o.shared, 0, 0, NULL },
 		{ "identify", CAIRN_OPT_FLAG, &o.identify, 0, 0, NULL },

@@ -19,13 +19,27 @@
 
 struct validate_options {
 	const char *impl, *only, *replay, *json, *junit;
+	const char *ranges;		/* folder; NULL: the one that comes with the program */
 	int64_t device;			/* -1: all */
 	int64_t seed;
 	float minutes;			/* 0: quick */
+	float stagger;			/* seconds between two devices' starts of full load */
 	int strict, shared, identify;
 };
 
-enum { VALIDATE_MAX_PLACES = 256 };	/* places that a map covers */
+enum {
+	VALIDATE_MAX_PLACES = 256,	/* places that a map covers */
+	VALIDATE_NAME_LEN = 32,		/* of a test */
+	VALIDATE_MAX_DEVICES = 64	/* of a node */
+};
+
+/* The load under which a program of screen runs (screens.c). */
+enum validate_phase { VALIDATE_COOL, VALIDATE_FULL_LOAD, VALIDATE_PULSES, VALIDATE_NUM_PHASES };
+
+/* What the driver's counters say of a moment; 0: unknown. */
+struct validate_load {
+	uint32_t mhz, mw, celsius;
+};
 
 /* One device, in its own process. */
 struct validate_device {
@@ -39,10 +53,15 @@ struct validate_device {
 	int started;
 	int on_host;			/* a host table: units are threads */
 	int32_t units;
-	double budget_s;		/* of all tests; replays of an event take at most 2% of it */
+	double budget_s;		/* of all tests; replay.c takes at most 2% of it for an event */
 	struct cairn_nvml *nvml;
 	struct validate_health health;
 	double sampled;			/* time of the last sample of the driver's counters */
+	struct validate_load load;	/* that sample */
+	const struct validate_test *test;	/* the one that runs; NULL: none */
+	json_t *found;			/* findings of earlier turns, by test */
+	uint32_t upset[CAIRN_SCREEN_MAX_UNITS];	/* bit i: validate_tests[i] has found the place to differ */
+	int staggered;			/* it has waited for its turn to start full load */
 	char no_health[160];		/* why there are no counters, "" if there are */
 	int32_t gpc[VALIDATE_MAX_PLACES];	/* group of each place; -1: unknown */
 };
@@ -51,9 +70,10 @@ struct validate_device {
 struct validate_test {
 	const char *name;
 	int (*run)(struct validate_device *d, const struct validate_test *t, double seconds);
-	double weight;			/* share of the budget */
-	int program;			/* screens: enum cairn_screen_program */
+	double seconds;			/* in a quick run, and in each turn of a longer one */
 	int required;			/* a device that cannot run it is not validated */
+	enum validate_phase phase;
+	int program;			/* screens: enum cairn_screen_program */
 };
 
 extern const struct validate_test validate_tests[];
@@ -62,11 +82,15 @@ extern const int validate_num_tests;
 /* In the device's process: runs all tests that the options select, and writes lines to out. */
 void validate_device_run(FILE *out, const struct validate_options *opt, int number);
 
-/* Returns whether --only selects a test: it lists globs, separated by commas. */
-int validate_selects(const char *only, const char *test);
+/* Returns whether --only selects a test, by its name or by that of its rates: globs, separated by commas. */
+int validate_selects(const char *only, const struct validate_test *t);
+/* Writes the name of the row of a screen's rates. */
+void validate_rate_name(const struct validate_test *t, char name[VALIDATE_NAME_LEN]);
 
 /* Waits for the stream, and samples the driver's counters if 100 ms have passed. */
 int validate_sync(struct validate_device *d);
+/* Samples the driver's counters now, if there are any. */
+void validate_sample(struct validate_device *d);
 
 /*
  * A row under construction: {"test", "verdict", "required", "text", "findings": [...], ...}. The caller adds
@@ -80,6 +104,12 @@ json_t *validate_finding(json_t *row, enum validate_verdict v, const char *again
 void validate_set(json_t *row, enum validate_verdict v, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 enum validate_verdict validate_verdict_of(const json_t *row);
+/*
+ * Adds a figure by which devices and runs are compared: the medians of v, [n], in windows of time. A name
+ * that ends in "gbps" says that more is better, any other name that less is. With --shared it adds nothing.
+ */
+void validate_figure(const struct validate_device *d, json_t *row, const char *name, const double *v,
+		     int32_t n);
 int validate_report(struct validate_device *d, json_t *row);
 /* Reports a test that did not run. */
 int validate_not_run(struct validate_device *d, const struct validate_test *t, const char *why);
@@ -92,7 +122,11 @@ int validate_pairs(struct validate_device *d, const struct validate_test *t, dou
 /* memory.c */
 int validate_memory(struct validate_device *d, const struct validate_test *t, double seconds);
 int validate_cache(struct validate_device *d, const struct validate_test *t, double seconds);
+/* stack.c */
+int validate_stack(struct validate_device *d, const struct validate_test *t, double seconds);
+/* copies.c */
 int validate_copies(struct validate_device *d, const struct validate_test *t, double seconds);
+int validate_launches(struct validate_device *d, const struct validate_test *t, double seconds);
 
 int cairn_cmd_validate(int argc, char **argv);
 

@@ -19,6 +19,7 @@ enum validate_fault {
 	FAULT_DROPPED_COUNT,		/* the exposure counts rounds that were dropped */
 	FAULT_REPLAY_IGNORED,		/* what a replay repeats is no evidence */
 	FAULT_SINGLE_FAILS,		/* one upset that does not recur fails */
+	FAULT_PROGRAMS_APART,		/* mismatches of a unit in two programs are each a single one */
 	FAULT_PARTS_INDEPENDENT,	/* two parts of one round are two independent mismatches */
 	FAULT_WEAK_PASSES,		/* a majority under 90% is enough */
 	FAULT_EXPOSURE_TOTAL,		/* the exposure is that of all units together */
@@ -34,6 +35,10 @@ enum validate_fault {
 	FAULT_ANY_Z,			/* 2% is enough, however much the others scatter */
 	FAULT_ANY_SIZE,			/* z is enough, however small the difference */
 	FAULT_BOTH_SIDES,		/* a fast unit is slow */
+	FAULT_TOGETHER,			/* three rounds at once are as good as three apart in time */
+	FAULT_RANGE_BOTH_WAYS,		/* a figure of which more is better is compared like one of cycles */
+	FAULT_RANGE_SPREAD,		/* the scatter between GPUs of a model is ignored */
+	FAULT_RANGE_PROVISIONAL,	/* a range of few GPUs makes a fault */
 	/* health */
 	FAULT_TOTALS,			/* totals for deltas */
 	FAULT_CAP_IS_FAULT,		/* a power cap is a fault */

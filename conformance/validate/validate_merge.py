@@ -3,7 +3,7 @@
 """Merges records of `cairn validate --json` from many nodes: python3 conformance/validate/validate_merge.py FILE...
 
 Prints each fault and warning, then GPUs whose digests differ from those of most GPUs of the same model and sources (census), and
-GPUs whose memory is slower than that of the others. The last record of a test of a GPU counts. Exit status: 0 nothing failed,
+GPUs of which a rate is worse than that of the others with the same settings. The last record of a test of a GPU counts. Exit status: 0 nothing failed,
 1 a fault, 2 bad input.
 """
 
@@ -20,27 +20,31 @@ class BadRecord(Exception):
     pass
 
 
+def records(path, others=False):
+    """The records of a file, in order. others: skips the rows of other operations, which a recording also has."""
+    try:
+        with open(path, encoding="utf-8") as f:
+            lines = f.read().splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadRecord(f"{path}: {e}") from e
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError as e:
+            raise BadRecord(f"{path}:{number}: is not JSON") from e
+        if others and isinstance(record, dict) and record.get("op") != "validate":
+            continue
+        if not isinstance(record, dict) or record.get("op") != "validate":
+            raise BadRecord(f"{path}:{number}: is no record of cairn validate")
+        missing = [k for k in NEEDED if k not in record]
+        if missing:
+            raise BadRecord(f"{path}:{number}: {missing[0]} is missing")
+        yield record
+
+
 def load(paths):
     """{(id, case): record}; later records replace earlier ones."""
-    found = {}
-    for path in paths:
-        try:
-            with open(path, encoding="utf-8") as f:
-                lines = f.read().splitlines()
-        except (OSError, UnicodeDecodeError) as e:
-            raise BadRecord(f"{path}: {e}") from e
-        for number, line in enumerate(lines, 1):
-            try:
-                record = json.loads(line)
-            except ValueError as e:
-                raise BadRecord(f"{path}:{number}: is not JSON") from e
-            if not isinstance(record, dict) or record.get("op") != "validate":
-                raise BadRecord(f"{path}:{number}: is no record of cairn validate")
-            missing = [k for k in NEEDED if k not in record]
-            if missing:
-                raise BadRecord(f"{path}:{number}: {missing[0]} is missing")
-            found[record["id"], record["case"]] = record
-    return found
+    return {(r["id"], r["case"]): r for path in paths for r in records(path)}
 
 
 def name(record):
@@ -64,20 +68,22 @@ def census(records):
 
 
 def slow(records):
-    """GPUs whose memory is slower than that of their peers, by the rule of conformance/validate/rates.h."""
+    """GPUs of which a figure is worse than that of their peers, by the rule of conformance/validate/rates.h."""
     groups = defaultdict(list)
     for r in records:
-        if r.get("gbps"):
-            groups[r["impl"], r["gpu"], r["case"]].append(r)
-    for members in groups.values():
+        for figure, windows in r.get("figures", {}).items():
+            if windows:
+                key = r["impl"], r["gpu"], json.dumps(r.get("config"), sort_keys=True), r["case"], figure
+                groups[key].append((r, statistics.median(windows)))
+    for (*_, figure), members in groups.items():
         if len(members) < PEERS:
             continue
-        middle = statistics.median(r["gbps"] for r in members)
-        spread = 1.4826 * statistics.median(abs(r["gbps"] - middle) for r in members)
-        for r in members:
-            less = middle - r["gbps"]
-            if less > Z * spread and less > WORSE * middle:
-                yield r, f"{r['gbps']:.0f} GB/s, {100 * less / middle:.1f}% less than its peers"
+        middle = statistics.median(v for _, v in members)
+        spread = 1.4826 * statistics.median(abs(v - middle) for _, v in members)
+        for r, v in members:
+            worse = middle - v if figure.endswith("gbps") else v - middle
+            if worse > Z * spread and worse > WORSE * middle:
+                yield r, f"{figure} {v:.6g}, {100 * worse / middle:.1f}% worse than the {len(members)} GPUs of this model"
 
 
 def merge(records):

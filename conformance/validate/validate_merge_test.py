@@ -40,7 +40,7 @@ class Merge(unittest.TestCase):
         return status, out.getvalue() + err.getvalue()
 
     def test_sound_fleet(self):
-        status, text = self.run_on(*(record(i, census="aa", gbps=3000 + i) for i in range(8)))
+        status, text = self.run_on(*(record(i, census="aa", figures={"gbps": [3000 + i] * 3, "us": []}) for i in range(8)))
         self.assertEqual(status, 0)
         self.assertEqual(text, "8 GPUs, 8 tests, 0 faults\n")
 
@@ -53,13 +53,19 @@ class Merge(unittest.TestCase):
         self.assertEqual(self.run_on(record(0, census="a"), record(1, census="b"))[1].count("fail: "), 2)
         self.assertEqual(self.run_on(record(0, census="a"), record(1, census="b", gpu="NVIDIA H200"))[0], 0)
 
-    def test_slow_memory(self):
-        rows = [record(i, "hbm", gbps=3000 + i * (i < 7)) for i in range(8)]
-        rows[7]["gbps"] = 2800
+    def test_slow_gpus(self):
+        """More GB/s are better, and fewer of everything else; GPUs with other settings are no peers."""
+        rows = [record(i, "hbm", figures={"gbps": [3000 + i, 3000 + i, 1]}) for i in range(8)]
+        rows[7]["figures"] = {"gbps": [2800, 3000, 2800]}
+        rows += [record(i, "launch", figures={"us": [5 + i / 100]}) for i in range(8)]
+        rows[11]["figures"] = {"us": [6]}
+        rows[12]["figures"] = {"us": [4]}
+        rows.append(record(20, "launch", figures={"us": [9]}, config={"limit_w": 300}))
         status, text = self.run_on(*rows)
         self.assertEqual(status, 0)
-        self.assertIn("warn: GPU 0000000000000007: hbm: 2800 GB/s, 6.7% less", text)
-        self.assertNotIn("0000000000000006", text)
+        self.assertIn("warn: GPU 0000000000000007: hbm: gbps 2800, 6.7% worse than the 8 GPUs of this model", text)
+        self.assertIn("warn: GPU 0000000000000003: launch: us 6, ", text)
+        self.assertEqual(text.count("warn: "), 2)
 
     def test_findings(self):
         """A later record replaces an earlier one of the same test."""

@@ -24,6 +24,11 @@
 #define validate_exit		mutant_exit
 #define validate_median		mutant_median
 #define validate_slow		mutant_slow
+#define validate_levels		mutant_levels
+#define validate_windows	mutant_windows
+#define validate_series_add	mutant_series_add
+#define validate_beyond		mutant_beyond
+#define validate_range_verdict	mutant_range_verdict
 #define validate_health_judge	mutant_health_judge
 #define validate_xid		mutant_xid
 #define validate_xid_is_own	mutant_xid_is_own

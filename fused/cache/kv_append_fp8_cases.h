@@ -38,6 +38,26 @@ static const struct shape fp8_named[] = {
 	  .flags = BENCH | PACKED | DEVICE | SCALES },
 };
 
+/* The last cases of all. */
+static const struct shape more[] = {
+	/* pages larger than those of any engine */
+	{ N("pages_of_256", 2, 40, 530, 256, 2, 64) },
+	{ N("pages_of_1024_f32", 2, 3, 1030, 1024, 1, 8), .flags = F32 },
+	{ N("fp8_pages_of_512", 2, 3, 1030, 512, 1, 8), .flags = SCALES },
+	{ N("fills_pages_of_128", 2, 3, 256, 128, 2, 64) },
+	{ N("fills_pages_of_256_f16", 3, 1, 1, 256, 1, 8), .flags = F16,
+	  .qo_lens = LENS(1, 256, 1), .kv_lens = LENS(257, 512, 256) },
+	{ N("fp8_fills_pages_of_128", 2, 3, 256, 128, 2, 64), .flags = SCALES },
+	{ N("v_is_k", 2, 5, 30, 16, 2, 64), .flags = SAME },
+	{ N("fp8_v_is_k", 2, 5, 30, 16, 2, 64), .flags = SAME | SCALES | F16 },
+	/* quotients that become ties if they are rounded to fewer bits first */
+	{ N("fp8_near_ties", 2, 5, 9, 16, 3, 64), .flags = SCALES | NEAR | EXTREME },
+	{ N("fp8_near_ties_f16", 2, 5, 9, 16, 3, 64), .flags = SCALES | NEAR | EXTREME | F16 },
+	{ N("fp8_subnormal", 2, 5, 9, 16, 3, 64), .flags = SCALES | TINY | EXTREME },
+	{ N("fp8_subnormal_f32", 2, 5, 9, 16, 3, 64), .flags = SCALES | TINY | EXTREME | F32 },
+};
+
+#define NUM_MORE	((int)ARRAY_SIZE(more))
 #define NUM_FP8		((int)ARRAY_SIZE(fp8_named))
 #define NUM_FP8_PAIRS	33
 
@@ -53,6 +73,10 @@ static void fp8_shape_at(int i, struct shape *s)
 		return;
 	}
 	i -= NUM_FP8;
+	if (i >= NUM_FP8_PAIRS) {
+		*s = more[i - NUM_FP8_PAIRS];
+		return;
+	}
 	pair_shape(cairn_pairs_row(&fp8_pair_table, i), s);
 	s->pair = i + 1;
 	s->flags |= scales[cairn_pairs_row(&fp8_pair_table, i)[8]];
@@ -71,7 +95,8 @@ static void declare_scales(struct cairn_op *op, const struct shape *s)
 		scale = cairn_in(op, field, CAIRN_F32, s->heads);
 		cairn_name(op, field, side ? "v_scale" : "k_scale");
 		for (int g = 0; g < s->heads; g++)
-			scale[g] = (float)cairn_op_range(op, 3, 40) / 16;
+			scale[g] = (float)cairn_op_range(op, 3, 40) / 16 * (s->flags & TINY ? 0x1p-122f : 1) *
+				   (!(s->flags & NEAR) ? 1 : g % 2 ? 1 + 0x1p-14f : 1 - 0x1p-14f);
 	}
 }
 

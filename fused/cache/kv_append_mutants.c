@@ -3,6 +3,7 @@
  * kv_append_mutants - wrong implementations that the cases must catch: one plain append with a switch for
  * each defect
  */
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -31,6 +32,8 @@
 	D(v_with_k_stride, "rows of v are read with k_stride") \
 	D(k_with_v_stride, "rows of k are read with v_stride") \
 	D(page_id_16_bits, "page ids are kept in 16 bits") \
+	D(last_slot_of_large_page, "the last row of a call does not reach the last slot of pages of 128") \
+	D(page_512_as_256, "pages of 512 and more are addressed as pages of 256") \
 	D(page_128_as_64, "pages of 128 are addressed as pages of 64") \
 	D(page_32_by_48, "with pages of 48, the page of a key is found by a shift, as if they had 32 slots") \
 	D(heads_5_as_4, "of five KV heads only four are written") \
@@ -59,6 +62,8 @@
 	D(fp8_ties_away, "a quotient in the middle of two codes becomes the larger one") \
 	D(fp8_cut_off, "quotients are cut off instead of rounded") \
 	D(fp8_subnormals_lost, "quotients below 2^-6 become 0") \
+	D(fp8_subnormal_input_lost, "subnormal values are divided as zeros") \
+	D(fp8_through_f16, "quotients are rounded to f16 before they are rounded to e4m3") \
 	D(fp8_minus_0_lost, "a negative zero becomes 0") \
 	D(fp8_bytes_doubled, "codes are written two bytes apart")
 
@@ -114,12 +119,16 @@ static uint8_t converted(const struct cairn_kv_append_args *a, const void *rows,
 	if (x == (side ? APPEND_fp8_v_scale_missing : APPEND_fp8_k_scale_missing) ||
 	    (x == APPEND_fp8_k_scale_needs_v_scale && !side && !a->v_scale))
 		scale = NULL;
+	if (x == APPEND_fp8_subnormal_input_lost && fabsf(v) < 0x1p-126f)
+		v = copysignf(0, v);
 	if (!scale)
 		return code_of(v, x);
 	s = scale[x == APPEND_fp8_scale_of_head_0 ? 0 :
 		  x == APPEND_fp8_heads_of_128 ? c / 128 % a->num_kv_heads : c / a->head_dim];
 	if (x == APPEND_fp8_multiplied)
 		return code_of(v * s, x);
+	if (x == APPEND_fp8_through_f16)
+		return code_of((float)rounded(CAIRN_F16, (double)(v / s)), x);
 	if (x == APPEND_fp8_reciprocal)
 		return code_of(v * (1 / s), x);
 	return code_of(x == APPEND_fp8_quotient_in_dtype ? (float)rounded(CAIRN_BF16, (double)(v / s)) :
@@ -195,11 +204,15 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 			key = i - a->qo_indptr[b];
 		if (x == APPEND_slot_plus_one)
 			key++;
+		if (x == APPEND_last_slot_of_large_page && i == rows - 1 && size >= 128 && last == size)
+			continue;
 		key = key < pages * a->kv.page_size ? key : pages * a->kv.page_size - 1;
 		if (key < 0)
 			continue;
 		if (x == APPEND_page_128_as_64 && size == 128)
 			size = 64;
+		if (x == APPEND_page_512_as_256 && size >= 512)
+			size = 256;
 		nth = key / (x == APPEND_page_32_by_48 && size == 48 ? 32 : size);
 		if (x == APPEND_page_by_float)
 			nth = (int)((float)key * (1 / (float)size));
@@ -287,8 +300,15 @@ static int kv_append_lists_from_0(const struct cairn_kv_append_args *a, void *st
 	return cairn_kv_append_ref(&other, stream);
 }
 
+static int kv_append_same_refused(const struct cairn_kv_append_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_kv_append_check(a));
+	return a->k == a->v ? -EINVAL : cairn_kv_append_ref(a, stream);
+}
+
 const struct cairn_mutant cairn_kv_append_mutants[] = {
 	DEFECTS(LIST)
+	KV_CUT_ROW(kv_append, same_refused, "a call in which v is k is refused")
 	KV_CUT_ROW(kv_append, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(kv_append, far_elements_32_bits, "elements of pages are numbered by 32 bits")
 	KV_CUT_ROW(kv_append, far_bytes_32_bits, "the offset of a page is cut to 32 bits")

@@ -23,6 +23,9 @@ enum {
 	FAR_ROWS = F16 << 6,		/* rows of k and v begin past 2^31 and 2^32 elements */
 	FP8 = F16 << 7,			/* e4m3 pages, with the scales that follow */
 	K_SCALE = F16 << 8, V_SCALE = F16 << 9, SCALES = FP8 | K_SCALE | V_SCALE,
+	TINY = F16 << 10,		/* scales so small that they divide subnormal numbers */
+	SAME = F16 << 11,		/* v is k */
+	NEAR = F16 << 12,		/* quotients lie 2^-14 beside the middle between two codes */
 };
 
 #define FAR_STRIDE	(((int64_t)1 << 31) + 64)
@@ -291,6 +294,10 @@ static void setup(struct cairn_op *op)
 
 		stride = strides[side];
 		count = a->nnz_qo ? (a->nnz_qo - 1) * stride + row : 0;	/* ends with the last row */
+		if (side && s.flags & SAME) {
+			cairn_alias(op, field, offsetof(struct cairn_kv_append_args, k));
+			continue;
+		}
 		x = s.flags & FAR_ROWS ? cairn_in_far(op, field, a->dtype, count) :
 		    cairn_in(op, field, a->dtype, count);
 		cairn_name(op, field, side ? "v" : "k");
@@ -469,7 +476,7 @@ const struct cairn_family cairn_kv_append_family = {
 	.op = offsetof(struct cairn_impl, kv_append),
 	.args_size = sizeof(struct cairn_kv_append_args),
 	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST + NUM_FP8 +
-		     NUM_FP8_PAIRS,
+		     NUM_FP8_PAIRS + NUM_MORE,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.exact_is_equal = 1,
 	.describe = describe,

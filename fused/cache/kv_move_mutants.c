@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* kv_move_mutants - wrong versions of kv_move, one defect each */
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
@@ -154,6 +156,41 @@ static int kv_move_33_moves(const struct cairn_kv_move_args *a, void *stream)
 	return cairn_kv_move_ref(&b, stream);
 }
 
+/* Copies at most 2^20 bytes of a page. */
+static int kv_move_bytes_20_bits(const struct cairn_kv_move_args *a, void *stream)
+{
+	struct cairn_kv_move_args b;
+	int32_t first = -1;
+
+	CAIRN_TRY(cairn_kv_move_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	for (int32_t i = 0; i < a->num_moves; i++)
+		first = first < 0 && a->from[i] != a->to[i] && a->to[i] >= 0 ? i : first;
+	CAIRN_TRY(cairn_kv_move_ref(&b, stream));
+	if (a->page_bytes > 1 << 20 && first >= 0 && !a->v_offset)	/* the last bytes stay as they were */
+		memset((char *)a->base + (a->to[first] + 1) * a->page_bytes - 16, 0x5a, 16);
+	return 0;
+}
+
+/* Of an odd number of layers above 8, the last one of latents is not moved. */
+static int kv_move_odd_layers(const struct cairn_kv_move_args *a, void *stream)
+{
+	struct cairn_kv_move_args b;
+
+	CAIRN_TRY(cairn_kv_move_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	if (!a->v_offset && a->num_layers > 8 && a->num_layers % 2 && !a->num_slots)
+		b.num_layers--;
+	return cairn_kv_move_ref(&b, stream);
+}
+
+/* Refuses a pool of one page without slots. */
+static int kv_move_one_page_refused(const struct cairn_kv_move_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_kv_move_check(a));
+	return a->num_pages == 1 && !a->num_slots ? -EINVAL : cairn_kv_move_ref(a, stream);
+}
+
 const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT_BARE(kv_move, k_alone, "does not move V"),
 	MUTANT_BARE(kv_move, layer_0_alone, "moves layer 0 only"),
@@ -176,6 +213,9 @@ const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT(kv_move, far_sides_32_bits, "cuts the offset of V to 32 bits"),
 	MUTANT(kv_move, layers_of_64, "moves at most 64 layers"),
 	MUTANT(kv_move, sides_apart_ignored, "moves K alone if V lies behind all layers of K"),
+	MUTANT(kv_move, bytes_20_bits, "copies at most 2^20 bytes of a page"),
+	MUTANT(kv_move, odd_layers, "of an odd number of layers above 8, the last one is not moved"),
+	MUTANT(kv_move, one_page_refused, "refuses a pool of one page without slots"),
 	MUTANT(kv_move, 33_moves, "makes 32 of 33 moves"),
 	MUTANT(kv_move, slot_to_slot, "does not move from slot to slot"),
 	MUTANT(kv_move, far_units_32_bits, "cuts the offset of a slot to 32 bits of 16-byte units"),

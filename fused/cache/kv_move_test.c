@@ -96,9 +96,25 @@ static const struct shape shapes[] = {
 	  .outs = 1, .flags = ONE_SIDE },
 };
 
+/* the last cases, after those of every number of moves */
+static const struct shape last[] = {
+	{ .name = "pages_past_1_mib", .layers = 1, .pages = 3, .slots = 2, .page_bytes = (1 << 20) + 4112,
+	  .copies = 1, .flags = ONE_SIDE },
+	/* numbers of layers of models that are odd */
+	{ .name = "layers_61_latent", .layers = 61, .pages = 12, .slots = 5, .page_bytes = 48, .copies = 2,
+	  .outs = 1, .ins = 1, .flags = ONE_SIDE | GAPS },
+	{ .name = "layers_9_without_slots", .layers = 9, .pages = 9, .page_bytes = 32, .copies = 3,
+	  .flags = ONE_SIDE },
+	{ .name = "layers_27", .layers = 27, .pages = 12, .slots = 5, .page_bytes = 32, .copies = 2,
+	  .outs = 1, .ins = 1 },
+	{ .name = "one_page_pads_alone", .layers = 3, .pages = 1, .page_bytes = 64, .pads = 2 },
+	{ .name = "one_slot_one_page", .layers = 130, .pages = 1, .slots = 1, .page_bytes = 16, .outs = 1 },
+};
+
 #define NUM_NAMED	((int)ARRAY_SIZE(shapes))
 #define NUM_PAIRS	22
-#define NUM_COUNTS	64	/* the last cases: every number of moves from 2 to 65 */
+#define NUM_COUNTS	64	/* every number of moves from 2 to 65 */
+#define NUM_LAST	((int)ARRAY_SIZE(last))
 
 /* Any two features occur together in some case. */
 enum { PAIR_BYTES, PAIR_MOVES, PAIR_LAYERS, PAIR_CTAS, PAIR_PADS, PAIR_SIDES, PAIR_GAPS, PAIR_FORK };
@@ -113,6 +129,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (index < NUM_NAMED) {
 		*s = shapes[index];
+		return;
+	}
+	if (index >= NUM_NAMED + NUM_PAIRS + NUM_COUNTS) {
+		*s = last[index - NUM_NAMED - NUM_PAIRS - NUM_COUNTS];
 		return;
 	}
 	if (index >= NUM_NAMED + NUM_PAIRS) {
@@ -368,7 +388,7 @@ const struct cairn_family cairn_kv_move_family = {
 	.stage = "fused", .name = "kv_move",
 	.op = offsetof(struct cairn_impl, kv_move),
 	.args_size = sizeof(struct cairn_kv_move_args),
-	.num_cases = NUM_NAMED + NUM_PAIRS + NUM_COUNTS,
+	.num_cases = NUM_NAMED + NUM_PAIRS + NUM_COUNTS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,

@@ -225,6 +225,14 @@ static inline int paged_relist(const struct cairn_kv_view *kv, const int32_t *qo
 	return changed;
 }
 
+/* For cairn_family.relist: changes each position by one. Returns whether there was any. */
+static inline int paged_move_rows(const int32_t *positions, int32_t rows)
+{
+	for (int32_t i = 0; i < rows; i++)
+		((int32_t *)(uintptr_t)positions)[i] ^= 1;
+	return rows > 0;
+}
+
 /*
  * With PAGED_FAR: declares the pool (written: as an in/out buffer, else as an input) and fills the listed
  * pages. An operation may also read page 0 in place of a key past the end.
@@ -254,6 +262,7 @@ static inline void paged_fill_codes(struct cairn_op *op, const struct paged *p, 
 	int64_t slots = p->num_pages * (int64_t)p->page_size;
 	uint8_t *listed = calloc((size_t)slots + 1, 1);
 	float *draw = malloc((size_t)(row + 1) * sizeof(*draw));
+	const int64_t block = (1 << 20) / row + 7;	/* a large pool repeats slots, as in cairn_fill() */
 
 	if (!listed || !draw)
 		abort();
@@ -264,11 +273,17 @@ static inline void paged_fill_codes(struct cairn_op *op, const struct paged *p, 
 		memset(listed, 1, (size_t)slots);
 	memset(pages, 0x7f, (size_t)(slots * row));
 	for (int64_t i = 0; i < slots; i++) {
+		uint8_t *code = (uint8_t *)pages + i * row;
+
 		if (!listed[i])
 			continue;
+		if (i >= block && listed[i % block]) {
+			memcpy(code, code - i / block * block * row, (size_t)row);
+			continue;
+		}
 		cairn_fill(op, draw, CAIRN_F32, row, 1);
 		for (int64_t c = 0; c < row; c++)
-			((uint8_t *)pages)[i * row + c] = cairn_float_to_e4m3(draw[c]);
+			code[c] = cairn_narrow_e4m3(draw[c]);
 	}
 	free(listed);
 	free(draw);

@@ -317,6 +317,10 @@ static const struct shape last[] = {
 	/* x has the size of the root of the smallest eps; that of the first request is 0 */
 	{ N("eps_smallest", 3, 20, 16, 4, 2, 64, 64), .eps = CAIRN_EPS_MIN, .size = 0x1p-63 },
 	{ N("eps_smallest_hidden_1024", 2, 20, 16, 4, 2, 64, 1024), .eps = CAIRN_EPS_MIN, .size = 0x1p-64 },
+	{ N("in_place_hidden_16384", 2, 3, 16, 1, 1, 64, 16384), .flags = ALIAS },
+	{ N("in_place_hidden_8256_batch_9_f16", 9, 3, 16, 1, 1, 64, 8256), .flags = ALIAS | F16 },
+	{ N("page_256", 2, 300, 256, 2, 1, 64, 64), .flags = BIAS },
+	{ N("page_512_f16", 1, 600, 512, 2, 1, 64, 64), .flags = F16 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

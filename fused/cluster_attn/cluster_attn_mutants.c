@@ -21,6 +21,7 @@
 /* Name, and the defect in words */
 #define DEFECTS(D) \
 	D(reduction_for_four, "cluster sums are right for size 4 only: 2 adds nothing, 8 counts 8 times") \
+	D(residual_n_in_place, "in place, with more than 8192 columns, n is added instead of x") \
 	D(residual_twice, "in place, x is read again after out has overwritten it") \
 	D(residual_race, "in place, only the last cluster's read-modify-write survives") \
 	D(late_cluster_erases, "with several requests a late cluster zeroes the sums of earlier heads") \
@@ -456,6 +457,8 @@ static void output(struct work *w)
 				(w->bad != BAD_bias_o_with_b_qkv || a->b_qkv);
 		double bias = with_bias ? cairn_load(a->b_o, a->dtype, i) : 0;
 
+		if (w->bad == BAD_residual_n_in_place && in_place && a->hidden > 8192)
+			sum = w->n[i];
 		if (w->bad == BAD_residual_missing)
 			sum = 0;
 		sum += w->bad == BAD_bias_o_per_head ? bias * clusters : bias;

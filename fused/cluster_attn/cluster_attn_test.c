@@ -344,7 +344,7 @@ static int relist(void *args)
 {
 	const struct cairn_cluster_attn_args *a = args;
 
-	return paged_relist(&a->kv, NULL);
+	return paged_relist(&a->kv, NULL) | paged_move_rows(a->positions, a->kv.batch);
 }
 
 static const char *reject(void *args, int i, int *want)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "primitives/base/kept.h"
 #include "fused/cluster_attn/block_attn_ref.h"
 #include "fused/latent/cluster_mla_ref.h"
 #include "fused/moe/moe_ref.h"
@@ -521,8 +522,21 @@ static int step_scaled_by_the_batch(const struct cairn_decode_step_args *a, void
 	return 0;
 }
 
+/* Reads the ids of a single request once for each address. */
+static int step_ids_kept(const struct cairn_decode_step_args *args, void *stream)
+{
+	struct cairn_decode_step_args a;
+
+	CAIRN_TRY(cairn_decode_step_check(args));
+	cairn_copy_args(&a, args, sizeof(a));
+	if (a.kv.batch == 1)
+		a.ids = kept(a.ids, 1);
+	return cairn_decode_step_ref(&a, stream);
+}
+
 const struct cairn_mutant cairn_decode_step_mutants[] = {
 	DEFECTS(LIST)
+	LIST(ids_kept, "the id of a single request is read once for each address")
 	LIST(form_differs, "the persistent form adds in another order")
 	LIST(scaled_by_the_batch, "activations are scaled by what the whole batch holds")
 	{ 0 }

@@ -329,8 +329,60 @@ static int bent_fp8(const struct cairn_mla_append_args *args, enum fp8_bend bend
 	  (void *)mla_append_fp8_##defect, words },
 FP8_DEFECTS(FP8_DEFINE)
 
+/* Changes the 16-bit elements first .. end - 1 of each new key, whose width is in elements. */
+static void bend_keys(const struct cairn_mla_append_args *a, int first, int end, int width,
+		      uint16_t (*bend)(uint16_t))
+{
+	for (int b = 0; b < a->kv.batch; b++)
+		for (int i = a->qo_indptr[b]; i < a->qo_indptr[b + 1]; i++) {
+			int64_t key = cairn_kv_len(&a->kv, b) - a->qo_indptr[b + 1] + i;
+			uint16_t *x = (uint16_t *)a->kv.k_pages + cairn_kv_slot(&a->kv, b, key) * width;
+
+			for (int c = first; c < end; c++)
+				x[c] = bend(x[c]);
+		}
+}
+
+static uint16_t nothing_of(uint16_t x)
+{
+	(void)x;
+	return 0;
+}
+
+static uint16_t without_subnormals(uint16_t x)
+{
+	return x & 0x7c00 ? x : x & 0x8000;
+}
+
+/* Leaves out the last 64 elements of c if the rank is no multiple of 128. */
+static int mla_append_rank_by_128(const struct cairn_mla_append_args *args, void *stream)
+{
+	struct cairn_mla_append_args a;
+
+	CAIRN_TRY(cairn_mla_append_ref(args, stream));
+	cairn_copy_args(&a, args, sizeof(a));
+	if (a.kv_lora_rank > 576 && a.kv_lora_rank % 128)
+		bend_keys(&a, a.kv_lora_rank - 64, a.kv_lora_rank, a.kv_lora_rank + a.rope_dim, nothing_of);
+	return 0;
+}
+
+/* Sets subnormal numbers of f16 in the rotated part of a key to 0. */
+static int mla_append_subnormals_lost(const struct cairn_mla_append_args *args, void *stream)
+{
+	const int width = CAIRN_MLA_FP8_BYTES / 2;
+	struct cairn_mla_append_args a;
+
+	CAIRN_TRY(cairn_mla_append_ref(args, stream));
+	cairn_copy_args(&a, args, sizeof(a));
+	if (a.dtype == CAIRN_F16 && a.kv_fp8)
+		bend_keys(&a, width - a.rope_dim, width, width, without_subnormals);
+	return 0;
+}
+
 const struct cairn_mutant cairn_mla_append_mutants[] = {
 	DEFECTS(LIST)
+	KV_CUT_ROW(mla_append, rank_by_128, "ranks that 128 does not divide lose their last 64 elements")
+	KV_CUT_ROW(mla_append, subnormals_lost, "in 8-bit keys, subnormal numbers of f16 become 0")
 	FP8_DEFECTS(FP8_LIST)
 	KV_CUT_ROW(mla_append, q_32_bits, "numbers of elements of q are cut to 32 bits")
 	KV_CUT_ROW(mla_append, q_31_bits, "numbers of elements of q are cut to 31 bits")

@@ -111,7 +111,21 @@ static const struct shape fp8_named[] = {
 	{ OF("prefill_b1_s4096_h16_fp8_bf16", 1, 4096, 4096, 64, 16, LITE), .flags = FP8 | BENCH | DEVICE },
 };
 
+/* The last cases. */
+static const struct shape more[] = {
+	/* ranks that are odd multiples of 64, and other sizes that are no powers of two */
+	{ N("rank_960", 2, 3, 9, 16, 3, 960, 80, 112) },
+	{ N("rank_704_f16", 2, 3, 9, 16, 3, 704, 1008, 240), .flags = F16 },
+	{ N("rank_320", 2, 3, 9, 16, 3, 320, 16, 32) },
+	/* results that are subnormal in f16 */
+	{ OF("subnormal_f16", 2, 5, 9, 16, 3, LITE), .flags = F16, .size = 0x1p-16 },
+	{ OF("fp8_subnormal_f16", 2, 5, 9, 16, 3, LITE), .flags = F16 | FP8, .size = 0x1p-16 },
+	{ OF("pages_of_256", 2, 40, 530, 256, 1, LITE) },
+	{ OF("fp8_pages_of_512", 2, 3, 1030, 512, 1, LITE), .flags = FP8 },
+};
+
 #define NUM_GRID	24
+#define NUM_MORE	((int)ARRAY_SIZE(more))
 #define NUM_LAST	((int)ARRAY_SIZE(last))
 #define NUM_FP8		((int)ARRAY_SIZE(fp8_named))
 #define NUM_PAIRS	34
@@ -164,6 +178,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID + NUM_PAIRS + NUM_LAST + NUM_FP8) {
+		*s = more[i - NUM_GRID - NUM_PAIRS - NUM_LAST - NUM_FP8];
 		return;
 	}
 	if (i >= NUM_GRID + NUM_PAIRS + NUM_LAST) {
@@ -344,7 +362,7 @@ static void setup(struct cairn_op *op)
 static int relist(void *args)
 {
 	const struct cairn_mla_append_args *a = args;
-	int changed = paged_relist(&a->kv, a->qo_indptr);
+	int changed = paged_relist(&a->kv, a->qo_indptr) | paged_move_rows(a->positions, a->nnz_qo);
 
 	return paged_drop_row(a->qo_indptr, a->kv.batch) || changed;
 }
@@ -414,7 +432,7 @@ const struct cairn_family cairn_mla_append_family = {
 	.stage = "fused", .name = "mla_append",
 	.op = offsetof(struct cairn_impl, mla_append),
 	.args_size = sizeof(struct cairn_mla_append_args),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + NUM_LAST + NUM_FP8,
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + NUM_LAST + NUM_FP8 + NUM_MORE,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = { .rows = FIELD(nnz_qo), .in = { FIELD(q), FIELD(latent) }, .out = { FIELD(q) } },
 	.describe = describe, .setup = setup, .relist = relist, .exact = exact, .judge = judge,

@@ -25,7 +25,8 @@ enum mla_paged_bend {
 	mla_paged_bend_nope_missing, mla_paged_bend_next_head, mla_paged_bend_values_by_keys,
 	mla_paged_bend_rest_not_zeroed, mla_paged_bend_last_page_first, mla_paged_bend_heads_of_token_0,
 	mla_paged_bend_not_causal, mla_paged_bend_nan_of_head_spreads, mla_paged_bend_nan_of_request_spreads,
-	mla_paged_bend_page_48_as_32, mla_paged_bend_page_128_as_64, mla_paged_bend_nothing_without_rows,
+	mla_paged_bend_page_48_as_32, mla_paged_bend_page_128_as_64, mla_paged_bend_page_512_as_256,
+	mla_paged_bend_nothing_without_rows,
 	mla_paged_bend_no_keys_nan_past_16_heads, mla_paged_bend_lse_base_2, mla_paged_bend_lse_of_rest,
 	mla_paged_bend_lse_without_keys, mla_paged_bend_lse_not_written,
 	/* the plain chain has these and the following */
@@ -33,7 +34,7 @@ enum mla_paged_bend {
 	mla_paged_bend_pv_sums_f16, mla_paged_bend_out_sums_10_bits, mla_paged_bend_ql_cut_off,
 	mla_paged_bend_p_cut_off, mla_paged_bend_o_cut_off, mla_paged_bend_logits_in_dtype,
 	mla_paged_bend_p_through_f16, mla_paged_bend_small_weights_dropped, mla_paged_bend_tiles_dropped,
-	mla_paged_bend_last_of_64_lost,
+	mla_paged_bend_last_of_64_lost, mla_paged_bend_last_of_256_lost,
 };
 
 /* Returns a dot product. Its sum is exact (way 0), has 10 bits (way 2), or is f16 (otherwise). */
@@ -104,6 +105,8 @@ static void plain_head(const struct cairn_mla_paged_args *a, int b, int i, int h
 		    (bend == mla_paged_bend_tiles_dropped && best_of_tile(c->s, j, n) < top - 20))
 			p = 0;
 		if (bend == mla_paged_bend_last_of_64_lost && n > 4096 && n % 64 == 1 && j == n - 1)
+			continue;
+		if (bend == mla_paged_bend_last_of_256_lost && n > 256 && n % 256 == 0 && j == n - 1)
 			continue;
 		l += p;
 		p = bend == mla_paged_bend_p_cut_off ? cut_off(a->dtype, p) : rounded(a->dtype, p);
@@ -260,6 +263,8 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 		a.kv.page_size = 32;
 	if (bend == mla_paged_bend_page_128_as_64 && a.kv.page_size == 128)
 		a.kv.page_size = 64;
+	if (bend == mla_paged_bend_page_512_as_256 && a.kv.page_size == 512)
+		a.kv.page_size = 256;
 	if (bend == mla_paged_bend_scale_of_nope)
 		a.sm_scale *= 1.2247449f;	/* 1 / sqrt(128) instead of 1 / sqrt(192) */
 	if (bend == mla_paged_bend_rest_not_zeroed && a.kv.batch)
@@ -283,6 +288,8 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 }
 
 #define DEFECTS(D) \
+	D(mla_paged, last_of_256_lost, "the last key of a whole number of 256 past the first is left out") \
+	D(mla_paged, page_512_as_256, "pages of 512 are addressed as pages of 256") \
 	D(mla_paged, last_of_64_lost, "the last key past 4096 is left out if it begins 64 new ones") \
 	D(mla_paged, last_key_missing, "no row sees the last key") \
 	D(mla_paged, scale_of_nope, "sm_scale is 1 / sqrt(nope_dim): it ignores the rotated elements") \
@@ -337,6 +344,21 @@ static int mla_paged_size_ignored(const struct cairn_mla_paged_args *a, void *st
 	return cairn_mla_paged_ref(&all, stream);
 }
 
+/* Heads past the fourth of a row without a key have lse 0. */
+static int mla_paged_lse_of_4_heads(const struct cairn_mla_paged_args *args, void *stream)
+{
+	struct cairn_mla_paged_args a;
+	int64_t end;
+
+	CAIRN_TRY(cairn_mla_paged_ref(args, stream));
+	cairn_copy_args(&a, args, sizeof(a));
+	end = a.kv.batch && a.lse ? (int64_t)a.qo_indptr[a.kv.batch] * a.num_heads : 0;
+	for (int64_t i = 0; i < end; i++)
+		if (i % a.num_heads > 4 && a.lse[i] == -INFINITY)
+			a.lse[i] = 0;
+	return 0;
+}
+
 KV_KEYS(mla_paged)
 KV_CUT(mla_paged, far_page_16_bits, 0)
 KV_CUT(mla_paged, far_elements_32_bits, (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
@@ -348,6 +370,7 @@ const struct cairn_mutant cairn_mla_paged_mutants[] = {
 	KV_CUT_ROW(mla_paged, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(mla_paged, far_elements_32_bits, "elements of pages are numbered by 32 bits")
 	KV_CUT_ROW(mla_paged, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	LIST(mla_paged, lse_of_4_heads, "lse of the fifth head of a row without keys is 0")
 	LIST(mla_paged, size_ignored, "members beyond the caller's struct are read")
 	{ 0 }
 };

@@ -101,6 +101,13 @@ static const struct shape last[] = {
 	{ N("decode_h16_b64_kv4096_bf16", 64, 1, 4096, 16, 16), .flags = BENCH | DEVICE },
 	{ N("decode_h128_b1_kv4096_bf16", 1, 1, 4096, 16, 128), .flags = BENCH | DEVICE },
 	{ N("decode_h128_b16_kv4096_bf16", 16, 1, 4096, 16, 128), .flags = BENCH | DEVICE },
+	{ N("pages_of_256", 1, 2, 600, 256, 2), .flags = LSE },
+	{ N("pages_of_512_f16", 1, 2, 1030, 512, 1), .flags = F16 },
+	{ N("lse_heads_20_without_keys", 2, 2, 0, 16, 20), .flags = LSE, .kv_lens = LENS(0, 17) },
+	/* whole tiles of rows and of keys, whatever their size */
+	{ N("rows_16_kv_512", 1, 16, 512, 16, 1), .flags = LSE },
+	{ N("rows_32_kv_256", 1, 32, 256, 16, 1), .flags = LSE | F16 },
+	{ N("sms_3", 1, 3, 70, 16, 7), .flags = LSE, .sms = 3 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

@@ -8,8 +8,11 @@
 #ifndef CAIRN_ROWS_H
 #define CAIRN_ROWS_H
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "primitives/base/dtype.h"
 
 /* dst[i] = element first + i of an array of a float dtype */
 void cairn_widen(double *dst, const void *p, int dtype, int64_t first, int64_t n);
@@ -46,6 +49,22 @@ static inline int cairn_low_bit(double v)
 
 	memcpy(&bits, &v, sizeof(bits));
 	return (int)(bits >> 52 & 0x7ff) - 1023 - 52 + __builtin_ctzll(bits | 1ull << 52);
+}
+
+/*
+ * Returns the largest error of rounding a number of at most this magnitude to dtype: half the distance
+ * between neighbours there. It is as little as half of roundoff times the magnitude, so that a small error
+ * before the rounding does not hide.
+ */
+static inline double cairn_rounding(int dtype, double most)
+{
+	uint64_t bits;
+	double power;
+
+	memcpy(&bits, &most, sizeof(bits));
+	bits &= 0x7ffull << 52;		/* the largest power of 2 that is not above it */
+	memcpy(&power, &bits, sizeof(power));
+	return fmax(cairn_dtype_roundoff(dtype) * power, cairn_dtype_tiny(dtype));
 }
 
 #endif

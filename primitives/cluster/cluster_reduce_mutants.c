@@ -297,6 +297,16 @@ static int call_of_two_before(const struct cairn_cluster_reduce_args *a, void *s
 	return 0;
 }
 
+static int third_call_of_3(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	const size_t bytes = 3 * (size_t)a->len * cairn_dtype_bytes(a->dtype);
+
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->num_clusters && a->num_calls > 2 && a->cluster_size == 3 && a->len > 1)
+		memcpy((char *)a->out + 2 * bytes, (char *)a->out + bytes, bytes);
+	return 0;
+}
+
 static int lone_last_of_16(const struct cairn_cluster_reduce_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
@@ -349,6 +359,7 @@ const struct cairn_mutant cairn_cluster_reduce_mutants[] = {
 	REDUCE(merge_divided, "o is divided by l although the state is unnormalised"),
 	REDUCE(merge_reads_empty, "a rank without keys is multiplied by 0 instead of being left out"),
 	REDUCE(call_of_two_before, "with many values the last call gives the results of two calls before"),
+	REDUCE(third_call_of_3, "three ranks get the result of the second call again in the third"),
 	REDUCE(lone_last_of_16, "TWOSHOT over 16 ranks leaves a last value that is alone in its granule"),
 	REDUCE(elements_31_bits, "elements of out are numbered by 31 bits"),
 	REDUCE(ranks_differ, "each rank adds in an order of its own"),

@@ -202,6 +202,19 @@ static void more_row(int i, struct row *r)
 	r->clusters = i == 15 ? 1100 : 1;
 }
 
+/* Every cluster size with so many calls that buffers and phases are reused. */
+#define NUM_MANY	(16 * 4)
+
+static void many_row(int i, struct row *r)
+{
+	r->size = 1 + i / 4;
+	r->algo = algos[i % 4];
+	r->op = (i + i / 4) % 3;
+	r->dtype = i / 4 % 3;
+	r->len = 9 + 3 * r->size;
+	r->calls = 5;
+}
+
 /* Rows past 2^32 bytes and 2^31 elements; clusters of one rank, so that rows do not depend on each other. */
 static void far_row(int i, struct row *r)
 {
@@ -218,10 +231,10 @@ static const struct { int num; void (*row)(int i, struct row *r); const char *pr
 	{ NUM_EVERY, every_row, "" }, { NUM_ODD, odd_row, "odd_" }, { NUM_WAVES, waves_row, "waves_" },
 	{ NUM_ATTENTION, attention_row, "" }, { NUM_LATENCY + NUM_LOADED + NUM_OTHERS, bench_row, "" },
 	{ NUM_PAIRS, pair_row, "pair_" }, { 1, none_row, "none_" }, { NUM_MORE, more_row, "more_" },
-	{ 1, far_row, "far_" },
+	{ 1, far_row, "far_" }, { NUM_MANY, many_row, "many_" },
 };
 #define NUM_CASES (NUM_EVERY + NUM_ODD + NUM_WAVES + NUM_ATTENTION + NUM_LATENCY + NUM_LOADED + NUM_OTHERS + \
-		   NUM_PAIRS + 1 + NUM_MORE + 1)
+		   NUM_PAIRS + 1 + NUM_MORE + 1 + NUM_MANY)
 
 static const char *row_of(int i, struct row *r)
 {

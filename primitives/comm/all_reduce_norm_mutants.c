@@ -34,6 +34,8 @@ enum all_reduce_norm_bend {
 	all_reduce_norm_bend_impatient, all_reduce_norm_bend_timeout_is_success,
 	all_reduce_norm_bend_other_error, all_reduce_norm_bend_first_round_again,
 	all_reduce_norm_bend_last_rank_not_awaited, all_reduce_norm_bend_rank_mixed_up,
+	all_reduce_norm_bend_flag_before_end, all_reduce_norm_bend_flag_before_last_row,
+	all_reduce_norm_bend_mean_of_whole_vectors_bf16, all_reduce_norm_bend_sum_in_16_bits,
 };
 #define IS(defect)	(bend == all_reduce_norm_bend_##defect)
 
@@ -60,6 +62,13 @@ static double bent_term(const struct cairn_all_reduce_norm_args *a, enum all_red
 		sum = i ? sum + (float)x : (float)x;
 		if (IS(sum_in_dtype))
 			sum = (float)rounded(a->dtype, sum);
+		if (IS(sum_in_16_bits) && a->dtype == CAIRN_BF16) {
+			uint32_t bits;
+
+			memcpy(&bits, &sum, sizeof(bits));
+			bits &= 0xffffff00;
+			memcpy(&sum, &bits, sizeof(sum));
+		}
 	}
 	if (!a->residual || (IS(residual_at_rank_0) && a->comm.rank))
 		return sum;
@@ -88,6 +97,8 @@ static void bent_row(const struct cairn_all_reduce_norm_args *a, enum all_reduce
 			squares += t[j] * t[j];
 	}
 	squares /= IS(own_shard) ? shard : a->dim;
+	if (IS(mean_of_whole_vectors_bf16) && a->dim > 8192 && a->dtype == CAIRN_BF16)
+		squares *= a->dim / ((a->dim + 15) / 16 * 16.0);
 	if (IS(mean_over_ranks))
 		squares /= a->comm.ranks;
 	s = IS(eps_outside_root) ? 1 / (sqrt(squares) + (double)a->eps) : 1 / sqrt(squares + (double)a->eps);
@@ -108,6 +119,8 @@ static void bent_send(const struct cairn_all_reduce_norm_args *a, enum all_reduc
 {
 	const size_t row = (size_t)a->dim * cairn_dtype_bytes(a->dtype);
 	struct comm_host *h = a->comm.handle;
+	const char *x;
+	size_t late;
 
 	if (IS(one_mailbox))
 		mine = comm_host_mail(h, h->rank, 0);
@@ -115,9 +128,12 @@ static void bent_send(const struct cairn_all_reduce_norm_args *a, enum all_reduc
 		comm_host_post(&a->comm);
 		usleep(300);
 	}
-	memcpy(mine, (const char *)a->x + (IS(first_round_again) ? 0 : (size_t)first * row), bytes);
+	late = IS(flag_before_end) ? 16 : IS(flag_before_last_row) ? row : 0;
+	x = (const char *)a->x + (IS(first_round_again) ? 0 : (size_t)first * row);
+	memcpy(mine, x, bytes - late);
 	if (!IS(flag_before_payload))
 		comm_host_post(&a->comm);
+	memcpy((char *)mine + bytes - late, x + bytes - late, late);
 	if (IS(one_mailbox) && h->rank == 0)
 		usleep(300);
 }
@@ -198,6 +214,7 @@ BENT(all_reduce_norm, own_first)
 BENT(all_reduce_norm, residual_n_times)
 BENT(all_reduce_norm, residual_at_rank_0)
 BENT(all_reduce_norm, sum_in_dtype)
+BENT(all_reduce_norm, sum_in_16_bits)
 BENT(all_reduce_norm, rounded_before_residual)
 BENT(all_reduce_norm, own_shard)
 BENT(all_reduce_norm, last_rank_lost)
@@ -223,6 +240,9 @@ BENT(all_reduce_norm, other_error)
 BENT(all_reduce_norm, first_round_again)
 BENT(all_reduce_norm, last_rank_not_awaited)
 BENT(all_reduce_norm, rank_mixed_up)
+BENT(all_reduce_norm, flag_before_end)
+BENT(all_reduce_norm, mean_of_whole_vectors_bf16)
+BENT(all_reduce_norm, flag_before_last_row)
 
 /* If there are few rows, sums in another order, which changes the last bit. */
 static int all_reduce_norm_few_rows(const struct cairn_all_reduce_norm_args *a, void *stream)
@@ -268,6 +288,7 @@ const struct cairn_mutant cairn_all_reduce_norm_mutants[] = {
 	MUTANT(all_reduce_norm, residual_n_times, "adds the residual once for each rank"),
 	MUTANT(all_reduce_norm, residual_at_rank_0, "adds the residual on rank 0 alone"),
 	MUTANT(all_reduce_norm, sum_in_dtype, "rounds the sum to dtype after each rank"),
+	MUTANT(all_reduce_norm, sum_in_16_bits, "cuts the sum of bf16 to 16 bits after each rank"),
 	MUTANT(all_reduce_norm, rounded_before_residual, "rounds the sum to dtype before the residual"),
 	MUTANT(all_reduce_norm, own_shard, "takes the mean over its own share of the columns"),
 	MUTANT(all_reduce_norm, last_rank_lost, "leaves the last rank out"),
@@ -280,6 +301,8 @@ const struct cairn_mutant cairn_all_reduce_norm_mutants[] = {
 	MUTANT(all_reduce_norm, offset_ignored, "omits weight_offset"),
 	MUTANT(all_reduce_norm, eps_outside_root, "adds eps to the root instead of under it"),
 	MUTANT(all_reduce_norm, mean_over_ranks, "divides the mean by the number of ranks"),
+	MUTANT(all_reduce_norm, mean_of_whole_vectors_bf16,
+	       "takes the mean of the longest rows of bf16 over a multiple of 16"),
 	MUTANT(all_reduce_norm, nan_is_0, "treats a NaN of a rank as 0"),
 	MUTANT(all_reduce_norm, cut_off, "cuts the result off instead of rounding it"),
 	MUTANT(all_reduce_norm, past_the_end, "writes one element past the last row"),
@@ -289,6 +312,8 @@ const struct cairn_mutant cairn_all_reduce_norm_mutants[] = {
 	MUTANT(all_reduce_norm, any_rank, "ignores that the communicator is another rank's"),
 	MUTANT(all_reduce_norm, old_mailbox, "reads the mailbox of the call before"),
 	MUTANT(all_reduce_norm, flag_before_payload, "posts a message before it is written"),
+	MUTANT(all_reduce_norm, flag_before_end, "posts a message before its last 16 bytes are written"),
+	MUTANT(all_reduce_norm, flag_before_last_row, "posts a message before its last row is written"),
 	MUTANT(all_reduce_norm, number_wraps, "compares numbers of calls as if they did not wrap around"),
 	MUTANT(all_reduce_norm, no_wait, "does not wait for messages"),
 	MUTANT(all_reduce_norm, last_rank_not_awaited, "does not wait for the last rank"),

@@ -6,7 +6,7 @@
  * with an error of at most u32 times the magnitudes so far: (m - 1) u32 sum |terms| in all. This error is 0
  * if all terms are multiples of 2^g and their magnitudes add up to at most 2^(24+g). With one addition, and
  * in the exact case, t is the correctly rounded sum (rmsnorm_ref.c says why) and has no error at all.
- * Otherwise rounding to dtype adds u |t|, or half a subnormal.
+ * Otherwise rounding to dtype adds half the distance between its numbers there.
  *
  * out = t * s * w' with s = 1 / sqrt(mean + eps). An error b[j] of each t[j] moves the mean by at most
  * d = (2 sum |t| b + sum b^2) / dim, and so s to a value between those at mean - d and mean + d. The products
@@ -56,13 +56,14 @@ static double rounded_sum(const struct sum *s, int dtype, double *bound)
 	if (exact || !isfinite(s->value))
 		return round_to(dtype, s->value);
 	*bound = (s->terms - 1) * 0x1p-24 * s->magnitude;
-	*bound += cairn_dtype_roundoff(dtype) * (fabs(s->value) + *bound) + cairn_dtype_tiny(dtype);
+	*bound += cairn_rounding(dtype, fabs(s->value) + *bound);
 	return s->value;
 }
 
 struct row {
 	double *t, *bound;	/* [dim] */
 	double s, ds;		/* 1 / sqrt(mean + eps), and its error */
+	int32_t squares;	/* that are not 0, whose sum is rounded */
 };
 
 static double inverse_root(double mean, double eps)
@@ -77,6 +78,7 @@ static void sum_row(const struct cairn_all_reduce_norm_args *const *all, int32_t
 	double squares = 0, moved = 0, lower, upper;
 	int tame = 1;
 
+	row->squares = 0;
 	for (int32_t j = 0; j < a->dim; j++) {
 		int64_t k = (int64_t)i * a->dim + j;
 		struct sum s = { .grid = 1000 };
@@ -88,6 +90,7 @@ static void sum_row(const struct cairn_all_reduce_norm_args *const *all, int32_t
 		row->t[j] = rounded_sum(&s, a->dtype, &row->bound[j]);
 		tame &= isfinite(row->t[j]);
 		squares += row->t[j] * row->t[j];
+		row->squares += row->t[j] != 0 || row->bound[j] != 0;
 		moved += (2 * fabs(row->t[j]) + row->bound[j]) * row->bound[j];
 	}
 	squares /= a->dim;
@@ -101,18 +104,16 @@ static void sum_row(const struct cairn_all_reduce_norm_args *const *all, int32_t
 static void exact_row(const struct cairn_all_reduce_norm_args *a, int32_t i, const struct row *row,
 		      struct cairn_exact *exact)
 {
-	const double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
-
 	for (int32_t j = 0; j < a->dim; j++) {
 		int64_t k = (int64_t)i * a->dim + j;
 		double w = (double)a->weight_offset + cairn_load(a->weight, a->dtype, j);
-		double t = row->t[j], b = row->bound[j], val = t * row->s * w, moved, most;
+		double t = row->t[j], b = row->bound[j], val = t * row->s * w, error;
 
-		moved = (fabs(t) * row->ds + b * (row->s + row->ds)) * fabs(w);
-		most = fabs(val) + moved;
+		error = (fabs(t) * row->ds + b * (row->s + row->ds)) * fabs(w);
+		error += (16 + 0.5 * row->squares) * 0x1p-24 * (fabs(val) + error) + 0x1p-149 * fabs(w);
 		exact[0].val[k] = val;
-		exact[0].bound[k] = isfinite(val) ? moved + ((16 + 0.5 * a->dim) * 0x1p-24 + u) * most +
-					    tiny + 0x1p-149 * fabs(w) : 0;
+		exact[0].bound[k] = isfinite(val) ?
+			error + cairn_rounding(a->dtype, fabs(val) + error) : 0;
 		if (a->residual) {
 			exact[1].val[k] = t;
 			exact[1].bound[k] = b;

@@ -2,9 +2,10 @@
 /*
  * all_reduce_norm_test - cases of all_reduce_norm.h
  *
- * Every number of ranks occurs with every type. EXACT has integers whose sums are exact, so that the residual
- * must be equal in every bit. In POISON, a third of the rows have a NaN or an infinity in the x of one rank.
- * Cases that exceed a mailbox take several rounds. The cases of trouble have no other inputs.
+ * Every number of ranks occurs with every type. EXACT has integers whose sums are exact, and
+ * some cancel, so that the residual must be equal in every bit. In POISON, a third of the rows have a NaN
+ * or an infinity in the x of one rank. Cases that exceed a mailbox take several rounds. The cases of trouble
+ * have no other inputs.
  */
 #include "conformance/harness.h"
 #include "primitives/comm/all_reduce_norm.h"
@@ -18,6 +19,7 @@ struct shape {
 	int32_t ranks, rows, dim, dtype, residual;
 	float offset, eps;
 	const char *tag;	/* end of the case's name; NULL: none */
+	int sparse;		/* all elements but every sparse-th are 0, so that the bound is narrow */
 	enum cairn_trouble trouble;
 	int device_only;
 };
@@ -52,6 +54,10 @@ static const struct shape singles[] = {
 	  .device_only = 1 },
 	{ .ranks = 2, .rows = 128, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f,
 	  .device_only = 1 },
+	{ .ranks = 2, .rows = 3, .dim = 16376, .dtype = CAIRN_BF16, .eps = 1e-5f, .tag = "sparse",
+	  .sparse = 97 },
+	/* a row is a page, at which a rank can be held (ranks.h) */
+	{ .ranks = 3, .rows = 3, .dim = 2048, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
 };
 #define FIRST_TROUBLE	(NUM_GRID + (int)ARRAY_SIZE(singles))
 
@@ -147,6 +153,21 @@ static void fill(struct cairn_op *op, void *p, const struct shape *s, double sca
 	else
 		cairn_fill_exact(op, p, s->dtype, (int64_t)s->rows * s->dim, scale,
 				 most < held ? most : held);
+	for (int64_t k = 0; s->sparse && k < (int64_t)s->rows * s->dim; k++)
+		if ((k % s->dim + k / s->dim) % s->sparse)
+			cairn_store(p, s->dtype, k, 0);
+}
+
+/*
+ * Makes every third element of the residual large. The x of rank 0 cancels it, so that the sum shows whether
+ * the sum of the ranks has kept the lowest bits of the others.
+ */
+static void fill_large(struct cairn_op *op, void *r, const struct shape *s)
+{
+	const double size = s->dtype == CAIRN_F16 ? 0x1p12 : 0x1p18;
+
+	for (int64_t k = 0; k < (int64_t)s->rows * s->dim; k += 3)
+		cairn_store(r, s->dtype, k, size * (double)cairn_op_range(op, -15, 15));
 }
 
 static void setup(struct cairn_op *op)
@@ -175,8 +196,12 @@ static void setup(struct cairn_op *op)
 		cairn_store(w, s.dtype, j, ((double)cairn_op_range(op, 50, 150) / 100) * (j % 5 ? 1 : -1));
 	if (r)
 		fill(op, r, &s, 2);
+	if (r && op->kind == CAIRN_KIND_EXACT)
+		fill_large(op, r, &s);
 	cairn_apart(op);
 	fill(op, x, &s, 1);
+	for (int64_t k = 0; r && op->kind == CAIRN_KIND_EXACT && op->rank == 0 && k < count; k += 3)
+		cairn_store(x, s.dtype, k, -cairn_load(r, s.dtype, k));
 	for (int32_t i = 0; op->kind == CAIRN_KIND_POISON && i < s.rows; i += 3) {
 		const double bad[] = { NAN, -INFINITY, INFINITY };
 

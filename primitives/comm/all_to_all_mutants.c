@@ -14,7 +14,8 @@ enum all_to_all_bend {
 	all_to_all_bend_last_16_bytes_lost, all_to_all_bend_old_mailbox, all_to_all_bend_no_wait,
 	all_to_all_bend_flag_before_payload, all_to_all_bend_first_round_again, all_to_all_bend_seven_ranks,
 	all_to_all_bend_gaps_filled, all_to_all_bend_timeout_is_success, all_to_all_bend_many_rows_packed,
-	all_to_all_bend_row_16_bits,
+	all_to_all_bend_row_16_bits, all_to_all_bend_flag_before_last_row,
+	all_to_all_bend_flag_before_last_block, all_to_all_bend_released_before_copy,
 };
 #define IS(defect)	(bend == all_to_all_bend_##defect)
 
@@ -30,16 +31,39 @@ static int64_t x_at(const struct cairn_all_to_all_args *a, enum all_to_all_bend 
 static void bent_send(const struct cairn_all_to_all_args *a, enum all_to_all_bend bend, int32_t first,
 		      int32_t rows, char *mine)
 {
+	const int early = IS(flag_before_last_row) || IS(flag_before_last_block);
+
 	if (IS(flag_before_payload)) {
 		comm_host_post(&a->comm);
 		usleep(300);
 	}
-	for (int32_t r = 0; r < a->comm.ranks; r++)
-		for (int32_t i = 0; i < rows; i++, mine += a->row_bytes)
-			memcpy(mine, (const char *)a->x +
+	for (int32_t k = 0; k < a->comm.ranks; k++) {
+		/* its own block first, the block of the rank below it last */
+		int32_t r = IS(flag_before_last_block) ? (a->comm.rank + k) % a->comm.ranks : k;
+
+		for (int32_t i = 0; i < rows; i++) {
+			if (k == a->comm.ranks - 1 && i == (IS(flag_before_last_row) ? rows - 1 : 0) && early)
+				comm_host_post(&a->comm);
+			memcpy(mine + ((int64_t)r * rows + i) * a->row_bytes, (const char *)a->x +
 			       x_at(a, bend, r, IS(first_round_again) ? i : first + i), (size_t)a->row_bytes);
-	if (!IS(flag_before_payload))
+		}
+	}
+	if (!IS(flag_before_payload) && !early)
 		comm_host_post(&a->comm);
+}
+
+/* Takes mailbox 0 again when all ranks have posted that they have read it, and posts that before it reads. */
+static int release_early(const struct cairn_all_to_all_args *a)
+{
+	const void *mail;
+	void *mine;
+
+	CAIRN_TRY(comm_host_begin(&a->comm, "all_to_all", &mine));
+	comm_host_post(&a->comm);
+	for (int32_t r = 0; r < a->comm.ranks; r++)
+		if (r != a->comm.rank)
+			CAIRN_TRY(comm_host_await(&a->comm, r, "all_to_all", &mail));
+	return 0;
 }
 
 static int bent_await(const struct cairn_all_to_all_args *a, enum all_to_all_bend bend, int32_t r,
@@ -66,15 +90,21 @@ static int bent_round(const struct cairn_all_to_all_args *a, enum all_to_all_ben
 	const int64_t out_stride = IS(out_stride_ignored) || (IS(many_rows_packed) && a->rows > 100) ?
 				   a->row_bytes : a->out_stride;
 	size_t bytes = (size_t)a->row_bytes - (IS(last_16_bytes_lost) && a->row_bytes > 64 ? 16 : 0);
+	const void *mails[CAIRN_COMM_MAX_RANKS];
 	char *mine;
 
 	CAIRN_TRY(comm_host_begin(&a->comm, "all_to_all", (void **)&mine));
+	if (IS(released_before_copy))
+		mine = (char *)comm_host_mail(a->comm.handle, a->comm.rank, 0);
 	bent_send(a, bend, first, rows, mine);
+	for (int32_t r = 0; r < a->comm.ranks; r++)
+		CAIRN_TRY(bent_await(a, bend, r, &mails[r]));
+	if (IS(released_before_copy))
+		CAIRN_TRY(release_early(a));
 	for (int32_t r = 0; r < a->comm.ranks; r++) {
 		char *out = (char *)a->out + (IS(transposed) ? (a->comm.ranks - 1 - r) : r) * a->out_block;
-		const void *mail;
+		const void *mail = IS(released_before_copy) ? comm_host_mail(a->comm.handle, r, 0) : mails[r];
 
-		CAIRN_TRY(bent_await(a, bend, r, &mail));
 		if ((IS(own_skipped) && r == a->comm.rank) || (IS(seven_ranks) && r == 7))
 			continue;
 		for (int32_t i = 0; i < rows; i++) {
@@ -114,6 +144,9 @@ BENT(all_to_all, seven_ranks)
 BENT(all_to_all, gaps_filled)
 BENT(all_to_all, many_rows_packed)
 BENT(all_to_all, row_16_bits)
+BENT(all_to_all, flag_before_last_row)
+BENT(all_to_all, flag_before_last_block)
+BENT(all_to_all, released_before_copy)
 BENT(all_to_all, timeout_is_success)
 
 const struct cairn_mutant cairn_all_to_all_mutants[] = {
@@ -127,6 +160,10 @@ const struct cairn_mutant cairn_all_to_all_mutants[] = {
 	MUTANT(all_to_all, old_mailbox, "reads the mailbox of the call before"),
 	MUTANT(all_to_all, no_wait, "does not wait for messages"),
 	MUTANT(all_to_all, flag_before_payload, "posts a message before it is written"),
+	MUTANT(all_to_all, flag_before_last_row, "posts a message before its last row is written"),
+	MUTANT(all_to_all, flag_before_last_block,
+	       "posts a message before the block of the rank below is written"),
+	MUTANT(all_to_all, released_before_copy, "lets mailboxes be overwritten before it has read them"),
 	MUTANT(all_to_all, first_round_again, "sends the first rows again in later rounds"),
 	MUTANT(all_to_all, seven_ranks, "gathers from at most seven ranks"),
 	MUTANT(all_to_all, gaps_filled, "writes into the gaps between the rows of out"),

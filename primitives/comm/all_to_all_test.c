@@ -38,6 +38,8 @@ static const struct shape singles[] = {
 	/* many rows, with gaps */
 	{ .ranks = 3, .rows = 260, .row_bytes = 32, .layout = SPREAD },
 	{ .ranks = 2, .rows = 65541, .row_bytes = 16, .layout = SPREAD },
+	/* a row is a page, at which a rank can be held (ranks.h) */
+	{ .ranks = 3, .rows = 2, .row_bytes = 4096, .layout = TO_ROWS },
 };
 
 static void shape_of(int i, struct shape *s)

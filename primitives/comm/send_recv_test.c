@@ -35,6 +35,10 @@ static const struct shape singles[] = {
 	/* rank 2 sends nothing to the others */
 	{ .ranks = 3, .bytes = 48, .pattern = PAIR, .trouble = CAIRN_TROUBLE_ABSENT },
 	{ .ranks = 2, .bytes = 48, .pattern = RING, .trouble = CAIRN_TROUBLE_ABORT },
+	/* rank 2 neither sends nor receives, and waits nevertheless */
+	{ .ranks = 4, .bytes = 48, .pattern = PAIR, .trouble = CAIRN_TROUBLE_ABSENT },
+	/* whole pages, at which a rank can be held (ranks.h) */
+	{ .ranks = 3, .bytes = 20480, .pattern = RING },
 };
 
 static void shape_of(int i, struct shape *s)

@@ -177,7 +177,24 @@ static int argmax_near_in_tail(const struct cairn_argmax_args *a, void *stream)
 	return 0;
 }
 
+/* Skips a last block of fewer than 8 tokens that ends with a NaN. */
+static int argmax_block_of_nan(const struct cairn_argmax_args *a, void *stream)
+{
+	const int32_t tail = a->vocab % 1024;
+
+	CAIRN_TRY(cairn_argmax_ref(a, stream));
+	for (int64_t i = 0; tail && tail < 8 && a->vocab > 1024 && i < a->rows; i++) {
+		const void *last = (const char *)a->logits + (size_t)((i + 1) * a->vocab - 1) *
+				   cairn_dtype_bytes(a->dtype);
+
+		if (a->out[i] >= a->vocab - tail && isnan(cairn_load(last, a->dtype, 0)))
+			a->out[i] = 0;
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_argmax_mutants[] = {
+	MUTANT(argmax, block_of_nan, "skips a last block of fewer than 8 tokens that ends with a NaN"),
 	MUTANT(argmax, near_in_tail, "prefers a token 64 places before the end to one that is little larger"),
 	MUTANT(argmax, last_of_ties, "picks the last of equal logits"),
 	MUTANT(argmax, nan_wins, "treats NaN as the largest"),

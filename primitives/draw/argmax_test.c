@@ -41,7 +41,7 @@ static const struct shape singles[] = {
 #define NUM_PAIRS	54
 
 enum { TIE_BEHIND, TIE_IN_VECTOR, TIE_AT_END, ONE_BIT, ALL_EQUAL, NAN_FIRST, NAN_ELSE, PLUS_INFINITY,
-       ONLY_MINUS_INFINITY, NUM_ROWS };
+       ONLY_MINUS_INFINITY, NUM_ROWS, NAN_LAST = NUM_ROWS };
 static const char *const row_names[] = { "tie", "tie_near", "tie_at_end", "one_bit", "equal", "nan_first",
 					 "nan", "infinity", "minus_infinity" };
 enum { FIRST, SECOND, MIDDLE, LAST, NUM_PLACES };
@@ -50,19 +50,20 @@ static const int32_t pair_rows[] = { 1, 2, 5 }, pair_vocabs[] = { 2, 9, 127, 100
 static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 3, 3, 6, NUM_ROWS, NUM_PLACES } };
 
 /*
- * The last cases: vocabularies that end a few tokens past a multiple of 64, or before it. They have a row for
- * all combinations of the last two factors of the pairs.
+ * The last cases: vocabularies that end a few tokens past a multiple of 64 or 1024, or before it. They have a
+ * row for all combinations of the last two factors of the pairs, and rows that end with a NaN.
  */
 #define FIRST_TAIL	(FIRST_PAIR + NUM_PAIRS)
-#define NUM_TAILS	24
-static const int32_t tail_vocabs[] = { 59, 66, 71, 77, 97, 135, 1035, 2110 };
+#define NUM_TAILS	30
+static const int32_t tail_vocabs[] = { 59, 66, 71, 77, 97, 135, 1035, 2110, 1029, 4100 };
 
 static struct shape shape_of(int i)
 {
 	struct shape s = { 0 };
 
 	if (i >= FIRST_TAIL)
-		return (struct shape){ .dtype = dtypes[(i - FIRST_TAIL) % 3], .rows = NUM_ROWS * NUM_PLACES,
+		return (struct shape){ .dtype = dtypes[(i - FIRST_TAIL) % 3], 
+				       .rows = (NUM_ROWS + 1) * NUM_PLACES,
 				       .vocab = tail_vocabs[(i - FIRST_TAIL) / 3] };
 	if (i >= FIRST_PAIR) {
 		const int8_t *level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
@@ -136,6 +137,8 @@ static void fill_row(struct cairn_op *op, const struct shape *s, void *x, int64_
 			v = j > at && j % 3 == 0 ? (double)INFINITY : j < at ? 6e4 : v;
 		if (j == at && what != ONLY_MINUS_INFINITY)
 			v = what == PLUS_INFINITY ? (double)INFINITY : best;
+		if (what == NAN_LAST && j == s->vocab - 1)
+			v = NAN;
 		cairn_store(x, s->dtype, first + j, v);
 	}
 }
@@ -152,6 +155,8 @@ static void fill_pair(struct cairn_op *op, const struct shape *s, void *x)
 		int32_t middle = (int32_t)cairn_op_range(op, 0, s->vocab - 1);
 		int32_t places[] = { 0, 1, middle, s->vocab - 1 };
 
+		if (what == NAN_LAST)
+			places[3]--;
 		fill_row(op, s, x, i, what, places[place % NUM_PLACES]);
 	}
 }

@@ -67,6 +67,29 @@ static int pick_ids_drawn_required(const struct cairn_pick_ids_args *a, void *st
 	return a->rows && !a->drawn ? -EINVAL : cairn_pick_ids_ref(a, stream);
 }
 
+/* Keeps the ids for an address of `drawn` if the first one is the same. */
+static int pick_ids_keeps_ids(const struct cairn_pick_ids_args *a, void *stream)
+{
+	static struct {
+		const void *drawn;
+		int32_t rows, ids[64];
+	} kept;
+	int same;
+
+	CAIRN_TRY(cairn_pick_ids_ref(a, stream));
+	if (!a->rows || a->rows > 64)
+		return 0;
+	same = kept.drawn == a->drawn && kept.rows == a->rows && kept.ids[0] == a->ids[0];
+	kept.drawn = a->drawn;
+	kept.rows = a->rows;
+	for (int32_t i = 0; i < a->rows; i++)
+		if (same)
+			a->ids[i] = kept.ids[i];
+		else
+			kept.ids[i] = a->ids[i];
+	return 0;
+}
+
 const struct cairn_mutant cairn_pick_ids_mutants[] = {
 	MUTANT_BARE(pick_ids, zero_is_host, "treats `from` 0 as none"),
 	MUTANT_BARE(pick_ids, row_for_from, "gives row i draw i"),
@@ -82,6 +105,7 @@ const struct cairn_mutant cairn_pick_ids_mutants[] = {
 	       "gives 0 instead of -1 for a row beyond num_drawn without host ids"),
 	MUTANT(pick_ids, int_min_is_0, "drops the sign of the smallest `from`, which becomes 0"),
 	MUTANT(pick_ids, none_drawn_is_host, "ignores `from` if num_drawn is 0"),
+	MUTANT(pick_ids, keeps_ids, "keeps the ids for an address if the first one is the same"),
 	MUTANT(pick_ids, drawn_required, "refuses NULL for `drawn` without drawn tokens"),
 	{ 0 }
 };

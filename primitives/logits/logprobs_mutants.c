@@ -310,6 +310,19 @@ static int logprobs_wanted_below_0(const struct cairn_logprobs_args *a, void *st
 	return ret;
 }
 
+/* Reads the logit of the drawn token before it compares the token with vocab. */
+static int logprobs_reads_past_vocab(const struct cairn_logprobs_args *a, void *stream)
+{
+	volatile float read = 0;
+
+	CAIRN_TRY(cairn_logprobs_ref(a, stream));
+	for (int32_t i = 0; i < a->rows; i++)
+		if (a->tokens[i] >= 0 && a->tokens[i] <= a->vocab && (!a->wanted || a->wanted[i]))
+			read = a->logits[(int64_t)i * a->vocab + a->tokens[i]];
+	(void)read;
+	return 0;
+}
+
 /* Compares a token only with -1 and vocab, and treats any other negative one as 0. */
 static int logprobs_minus_1_alone(const struct cairn_logprobs_args *a, void *stream)
 {
@@ -376,6 +389,7 @@ const struct cairn_mutant cairn_logprobs_mutants[] = {
 	       "drops the first of equal logits where a larger one follows"),
 	MUTANT(logprobs, wanted_below_0, "takes a negative wanted for 0"),
 	MUTANT(logprobs, minus_1_alone, "takes a token below -1 for token 0"),
+	MUTANT(logprobs, reads_past_vocab, "reads the logit of a token that is vocab itself"),
 	MUTANT(logprobs, keeps_wanted, "reads wanted once for each address"),
 	{ 0 }
 };

@@ -262,6 +262,8 @@ static void setup(struct cairn_op *op)
 			    (int32_t)cairn_op_range(op, 0, s.vocab - 1);
 		if (i % 7 == 1)
 			tokens[i] = s.vocab - 1;
+		if (s.dist == NEAR && i == s.rows - 1)	/* its logit would lie past the end */
+			tokens[i] = s.vocab;
 		if (!wanted)
 			continue;
 		wanted[i] = i % 4 == 1 ? 0 : i % 4 == 2 ? -i : (i + 1) << 16;

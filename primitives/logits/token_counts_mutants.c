@@ -115,6 +115,24 @@ BENT(token_counts, negative_token_is_0)
 BENT(token_counts, copies_of_1024)
 BENT(token_counts, large_copy_alone)
 
+/* Of more than two copies, leaves out the one from another slot to the last one. */
+static int token_counts_last_of_copies(const struct cairn_token_counts_args *a, void *stream)
+{
+	struct cairn_token_counts_args other;
+	int32_t from[64];
+
+	CAIRN_TRY(cairn_token_counts_check(a));
+	if (a->num_copies < 3 || a->num_copies > 64)
+		return cairn_token_counts_ref(a, stream);
+	other = *a;
+	other.size = sizeof(other);
+	other.copy_from = from;
+	for (int32_t c = 0; c < a->num_copies; c++)
+		from[c] = a->copy_to[c] == a->num_slots - 1 && a->copy_from[c] >= 0 ? a->num_slots :
+			  a->copy_from[c];
+	return cairn_token_counts_ref(&other, stream);
+}
+
 /* Copies correctly, but adds to slots whose number has 16 bits or (by_counter) whose offset has 32 bits. */
 static int add_to_cut_slots(const struct cairn_token_counts_args *a, void *stream, int by_counter)
 {
@@ -183,6 +201,7 @@ const struct cairn_mutant cairn_token_counts_mutants[] = {
 	MUTANT(token_counts, far_counters_32_bits, "cuts the number of a slot's first counter to 32 bits"),
 	MUTANT(token_counts, prompt_needs_indptr, "takes a prompt without indptr for an answer"),
 	MUTANT(token_counts, last_slot_not_copied, "does not copy to slot 0 if there are several copies"),
+	MUTANT(token_counts, last_of_copies, "of several copies, leaves out that to the last slot"),
 	MUTANT(token_counts, odd_tail_not_copied,
 	       "copies pairs of counters: leaves the last one of an odd vocab"),
 	MUTANT(token_counts, segments_of_256, "ignores the segments from 256 on"),

@@ -208,11 +208,15 @@ static void setup(struct cairn_op *op)
 		counts[i] = (uint16_t)(r >> 32 & CAIRN_TOKEN_IN_PROMPT);
 		counts[i] |= op->kind == CAIRN_KIND_EXTREME ? CAIRN_TOKEN_COUNT - r % 4 : r % 3 ? 0 : r % 99;
 	}
-	/* targets are slots copies - 1 .. 0; sources are the slots after these */
+	/* targets are slots copies - 1 .. 0, sources those after them; every second case is mirrored */
 	for (int32_t c = 0; c < s->copies; c++) {
 		to[c] = s->copies - 1 - c;
 		from[c] = s->copies < s->slots && cairn_op_rand(op) % 2 ?
 			  (int32_t)cairn_op_range(op, s->copies, s->slots - 1) : -1 - c;
+		if (op->case_index % 2) {
+			to[c] = s->slots - 1 - to[c];
+			from[c] = from[c] < 0 ? from[c] : s->slots - 1 - from[c];
+		}
 		if (s->flags & OUTSIDE && c % 4 == 3) {
 			*(c % 8 == 3 ? &to[c] : &from[c]) = s->slots + (c & 8 ? c : 0);
 			if (c % 8 == 3 && from[c] >= s->slots)

@@ -204,6 +204,16 @@ static int embedding_rounded_once(const struct cairn_embedding_args *a, void *st
 	return 0;
 }
 
+static int embedding_tail_of_long_rows(const struct cairn_embedding_args *a, void *stream)
+{
+	const size_t bytes = (size_t)a->dim * cairn_dtype_bytes(a->dtype);
+
+	CAIRN_TRY(cairn_embedding_ref(a, stream));
+	if (a->rows && a->scale == 0 && bytes > 4096 && bytes % 64)
+		memset((char *)a->out + bytes / 64 * 64, 0, bytes % 64);
+	return 0;
+}
+
 static int embedding_rows_of_8(const struct cairn_embedding_args *a, void *stream)
 {
 	struct cairn_embedding_args other = *a;
@@ -276,6 +286,8 @@ const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, unknown_ignored, "takes a struct with unknown members"),
 	MUTANT(embedding, unknown_first_alone, "looks at the first unknown byte alone"),
 	MUTANT(embedding, rounded_once, "rounds a product from double to dtype"),
+	MUTANT(embedding, tail_of_long_rows,
+	       "does not copy the end of a row of more than 4096 bytes past a multiple of 64"),
 	MUTANT(embedding, rows_of_8, "does not write the last of 8 n + 7 rows"),
 	MUTANT(embedding, subnormal_scale_is_0, "copies a row without scaling it if the scale is subnormal"),
 	MUTANT(embedding, nan_quieted, "quiets a NaN that it copies"),

@@ -73,6 +73,10 @@ static const struct shape shapes[] = {
 	{ .rows = 5, .dim = 8200, .vocab = 270000, .dtype = CAIRN_F32, .far = 1, .scale = 0.5f },
 	{ .rows = (1 << 17) + 4, .dim = 16384, .vocab = 30, .dtype = CAIRN_BF16, .far_out = 1,
 	  .scale = 2 },
+	/* long rows that end within a vector of 64 bytes, and within one of 32 */
+	{ .rows = 5, .dim = 4104, .vocab = 30, .dtype = CAIRN_BF16 },
+	{ .rows = 3, .dim = 8216, .vocab = 9, .dtype = CAIRN_F16 },
+	{ .rows = 3, .dim = 2056, .vocab = 9, .dtype = CAIRN_F32 },
 };
 
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))

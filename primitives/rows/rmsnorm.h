@@ -19,10 +19,10 @@
  *              weight_offset: 0 for Llama, 1 for Gemma. The sum of squares must fit fp32. For a row with an
  *              infinity or a NaN, out is the formula's value in IEEE arithmetic.
  * Tolerance:   residual: none; it is the exact sum rounded to nearest even (an fp32 addition and one
- *              narrowing give exactly this). out: (n/2 + 16) 2^-24 |ref| + u |ref| (rmsnorm_ref.c), n the
- *              number of squares of the row that are not 0, u the unit roundoff of dtype. The term n/2 comes
- *              from the sum of squares; it is dropped if dim is a power of two and fp32 holds the squares and
- *              their sum exactly in any order.
+ *              narrowing give exactly this). out: (n/2 + 16) 2^-24 |ref|, and half the distance between
+ *              numbers of dtype there (rmsnorm_ref.c), n the number of squares of the row that are not 0. The
+ *              term n/2 comes from the sum of squares; it is dropped if dim is a power of two and fp32 holds
+ *              the squares and their sum exactly in any order.
  * Determinism: bitwise repeatable; a row does not depend on the others.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      Zhang and Sennrich 2019, equation 4.

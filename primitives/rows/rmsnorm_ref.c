@@ -13,7 +13,7 @@
  *     square by dim is exact;
  *   - the squares, the division by dim, eps, the root, the inverse (2 ulp allowed), w' and two products: a
  *     few u32 each, 16 together;
- *   - the rounding to dtype: u |ref|, or half a subnormal;
+ *   - the rounding to dtype: half the distance between its numbers there;
  *   - r * s may be subnormal before w' enlarges it: 2^-149 |w'|.
  */
 #include "primitives/rows/rmsnorm.h"
@@ -74,8 +74,6 @@ static double inverse_rms(const struct cairn_rmsnorm_args *a, int32_t row)
 
 int cairn_rmsnorm_exact(const struct cairn_rmsnorm_args *a, struct cairn_exact *exact)
 {
-	const double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
-
 	CAIRN_TRY(cairn_rmsnorm_check(a));
 	#pragma omp parallel for
 	for (int32_t i = 0; i < a->rows; i++) {
@@ -89,10 +87,11 @@ int cairn_rmsnorm_exact(const struct cairn_rmsnorm_args *a, struct cairn_exact *
 			int64_t k = (int64_t)i * a->dim + j;
 			double w = (double)a->weight_offset + cairn_load(a->weight, a->dtype, j);
 			double r = term(a, k), val = r * s * w;
+			double error = steps * 0x1p-24 * fabs(val) + 0x1p-149 * fabs(w);
 
 			exact[0].val[k] = val;
-			exact[0].bound[k] = isfinite(val) ? (steps * 0x1p-24 + u) * fabs(val) + tiny +
-						    0x1p-149 * fabs(w) : 0;
+			exact[0].bound[k] = isfinite(val) ?
+				error + cairn_rounding(a->dtype, fabs(val) + error) : 0;
 			if (a->residual) {
 				exact[1].val[k] = r;
 				exact[1].bound[k] = 0;

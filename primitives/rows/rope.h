@@ -31,8 +31,9 @@
  *              sum must fit fp32. A head with an infinity or a NaN gets the formula's values in IEEE
  *              arithmetic. Hugging Face rounds to dtype after the norm, the weight and each product and sum;
  *              this operation rounds once.
- * Tolerance:   8 * 2^-24 (|x[a]| + |x[b]|) |scale| + u |ref|, u the unit roundoff of dtype. With a norm,
- *              x[a] and x[b] are its results and the factor is head_dim / 2 + 24 instead of 8 (rope_ref.c).
+ * Tolerance:   8 * 2^-24 (|x[a]| + |x[b]|) |scale|, and half the distance between numbers of dtype there.
+ *              With a norm, x[a] and x[b] are its results and the factor is head_dim / 2 + 24 instead of 8
+ *              (rope_ref.c).
  * NaN:         without a norm, a NaN makes its pair NaN and changes nothing else, and a pair with an infinity
  *              gets the formula's values in IEEE arithmetic; with a norm, see Numerics.
  * Determinism: bitwise repeatable; a row does not depend on the others.

@@ -16,6 +16,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/rows.h"
 
 #define MAX_DIM	512
 
@@ -102,8 +103,7 @@ static void to_exact(void *ctx, int64_t i, double v, double room)
 	const struct sink *s = ctx;
 
 	s->exact->val[i] = v;
-	s->exact->bound[i] = isfinite(v) ? room + cairn_dtype_roundoff(s->dtype) * fabs(v) +
-					   cairn_dtype_tiny(s->dtype) : 0;
+	s->exact->bound[i] = isfinite(v) ? room + cairn_rounding(s->dtype, fabs(v) + room) : 0;
 }
 
 static void to_memory(void *ctx, int64_t i, double v, double room)

@@ -15,9 +15,9 @@
  * Numerics:    fp32 throughout, one rounding at the end; no intermediate value may overflow or underflow
  *              unless the result does: g = -100 and up = 1e30 give -3.7e-12. silu(-inf) and gelu(-inf) are
  *              0, not NaN. An infinite up with a gate below -80 (gelu: -9) has no defined result.
- * Tolerance:   16 * 2^-24 (1 + |z|) |ref| + u |ref| + a few of the smallest subnormals; z is g for silu and
- *              2 y for gelu, but z counts as at most 1 (the error of exp(-z) grows with |z| and matters only
- *              below 1, see silu_mul_ref.c).
+ * Tolerance:   16 * 2^-24 (1 + |z|) |ref|, half the distance between numbers of dtype there, and a few of
+ *              the smallest subnormals; z is g for silu and 2 y for gelu, but z counts as at most 1 (the
+ *              error of exp(-z) grows with |z| and matters only below 1, see silu_mul_ref.c).
  * NaN:         a NaN in the gate or in up gives NaN, even if the gate is -INFINITY or up is 0. A gate of
  *              INFINITY with an up of 0 gives NaN.
  * Determinism: bitwise repeatable; an element does not depend on the others.

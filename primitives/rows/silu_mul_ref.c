@@ -6,8 +6,9 @@
  * its rounded argument (for g > 20 the exponential no longer matters) and a few ulp of its own; the sum, the
  * quotient and the products add one rounding each. 16 u32 (1 + |g|) |ref| covers all of these. For g > 0, the
  * error of exp(-g) counts only in proportion to the share of exp(-g) in 1 + exp(-g), so g exp(-g) < 1 takes
- * the place of |g|. The rounding to dtype adds u |ref|. A subnormal intermediate value (error 2^-150) may
- * still be multiplied by a g of up to 17, beyond which the sigmoid is 1 in fp32.
+ * the place of |g|. The rounding to dtype adds half the distance between its numbers there. A subnormal
+ * intermediate value (error 2^-150) may still be multiplied by a g of up to 17, beyond which the sigmoid is 1
+ * in fp32.
  *
  * gelu is g sigmoid(z) with z = 2 y. The relative error of z is at most 5 u32 (g^2, the sum of two terms of
  * one sign, two products), which the exponential turns into a relative error of 5 u32 |z|: 16 (1 + |z|)
@@ -19,6 +20,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/rows.h"
 
 /* The argument z of the sigmoid. */
 static double inner(const struct cairn_silu_mul_args *a, double g)
@@ -41,8 +43,7 @@ static double steepness(const struct cairn_silu_mul_args *a, double g)
 
 int cairn_silu_mul_exact(const struct cairn_silu_mul_args *a, struct cairn_exact *exact)
 {
-	const double u = cairn_dtype_roundoff(a->dtype);
-	const double tiny = cairn_dtype_tiny(a->dtype) + 20 * 0x1p-150;
+	const double tiny = 20 * 0x1p-150;
 
 	CAIRN_TRY(cairn_silu_mul_check(a));
 	#pragma omp parallel for
@@ -51,12 +52,13 @@ int cairn_silu_mul_exact(const struct cairn_silu_mul_args *a, struct cairn_exact
 			double g = cairn_load(a->x, a->dtype, 2 * i * a->dim + j);
 			double up = cairn_load(a->x, a->dtype, (2 * i + 1) * a->dim + j);
 			double val = act(a, g) * up;
+			double error = 16 * 0x1p-24 * (1 + steepness(a, g)) * fabs(val) + tiny;
 			int lost = isinf(up) && g < (a->activation ? -9 : -80);
 
 			/* NaN with an infinite bound: any result passes */
 			exact->val[i * a->dim + j] = lost ? NAN : val;
 			exact->bound[i * a->dim + j] = lost ? INFINITY : !isfinite(val) ? 0 :
-				(16 * 0x1p-24 * (1 + steepness(a, g)) + u) * fabs(val) + tiny;
+				error + cairn_rounding(a->dtype, fabs(val) + error);
 		}
 	return 0;
 }

@@ -1,36 +1,119 @@
 // SPDX-License-Identifier: Apache-2.0
-/* attention - options of commands whose attention runs in other processes (command.h) */
+/* attention - options of commands whose attention or prompts are computed by other processes (command.h) */
 #include <stdio.h>
+#include <string.h>
 
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
-#include "serving/remote/share.h"
+#include "serving/remote/attention/share.h"
+#include "serving/remote/member/model_digest.h"
 
 const char *const cairn_attention_keys[] = { "previous", "all", NULL };
 
-int cairn_check_attention(const struct cairn_attention_options *o)
+int cairn_check_attention(const struct cairn_attention_options *o, const struct cairn_prefill_options *p)
 {
-	const char *needs = o->listen ? "workers-listen" : o->secret_file ? "secret-file" :
-			    o->keys ? "attention-keys" : NULL;
+	const char *needs = o->listen ? "workers-listen" : o->secret_file ? "secret-file" : NULL;
+	const int64_t prefill = p ? p->workers : 0;
 
-	if (needs && !o->workers)
-		return cairn_error(EINVAL, "--%s: needs --attention-workers", needs);
+	if (o->keys && !o->workers)
+		return cairn_error(EINVAL, "--attention-keys: needs --attention-workers");
+	if (p && !prefill && (p->min_tokens || p->pages))
+		return cairn_error(EINVAL, "--prefill-%s: needs --prefill-workers",
+				   p->min_tokens ? "min" : "pages");
+	if (o->workers && prefill)
+		return cairn_error(EINVAL, "--prefill-workers: excludes --attention-workers, which hold the "
+				   "cache");
+	if (needs && !o->workers && !prefill)
+		return cairn_error(EINVAL, "--%s: needs --attention-workers%s", needs,
+				   p ? " or --prefill-workers" : "");
 	return o->secret_file && !o->listen ? cairn_error(EINVAL, "--secret-file: needs --workers-listen; "
 							  "workers of this machine inherit a secret") : 0;
 }
 
-int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o, const char *impl)
+/* Lists the options by which a prefill worker has the same model. */
+static void list_model(struct cairn_session *s, const struct cairn_common_options *c, const char *shape,
+		       int64_t seed)
+{
+	const char **at = s->model_options;
+
+	if (shape) {
+		snprintf(s->seed, sizeof(s->seed), "%lld", (long long)seed);
+		*at++ = "--shape";
+		*at++ = shape;
+		*at++ = "--seed";
+		*at++ = s->seed;
+	} else if (c->model) {
+		*at++ = "--model";
+		*at++ = c->model;
+	}
+	*at++ = "--weights";
+	*at++ = cairn_weights_names[c->weights];
+	*at++ = "--kv";
+	*at++ = cairn_kv_names[c->kv];
+	*at = NULL;
+}
+
+int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o,
+		       const struct cairn_prefill_options *p, const struct cairn_common_options *c,
+		       const char *shape, int64_t seed)
 {
 	static const char *const names[][2] = {
-		{ "attention_workers", "attention-workers" }, { "workers_listen", "workers-listen" },
-		{ "secret_file", "secret-file" }, { NULL, NULL },
+		{ "attention_workers", "attention-workers" }, { "prefill_workers", "prefill-workers" },
+		{ "workers_listen", "workers-listen" }, { "secret_file", "secret-file" }, { NULL, NULL },
 	};
-	const struct cairn_lead_options lo = {
-		.workers = (int32_t)o->workers, .table = s->impl.name, .impl = impl, .listen = o->listen,
-		.secret_file = o->secret_file,
+	struct cairn_lead_options lo = {
+		.attention = (int32_t)o->workers, .prefill = p ? (int32_t)p->workers : 0,
+		.table = s->impl.name, .impl = c->impl, .listen = o->listen, .secret_file = o->secret_file,
+		.config = cairn_share_digest(&s->model->config), .model_options = s->model_options,
 	};
 
-	return o->workers ? cairn_name_option(cairn_lead_create(&s->lead, &lo), names) : 0;
+	if (!lo.attention && !lo.prefill)
+		return 0;
+	list_model(s, c, shape, seed);
+	if (lo.prefill)
+		CAIRN_TRY(cairn_model_digest(s->model, &lo.weights));
+	return cairn_name_option(cairn_lead_create(&s->lead, &lo), names);
+}
+
+/* Writes the processes of the prefill workers that have a rank, ", " between two. Returns their number. */
+static int list_prefill(const struct cairn_session *s, char *text, size_t len)
+{
+	const int32_t first = cairn_lead_attention(s->lead) + 1;
+	size_t at = 0;
+	int num = 0;
+
+	text[0] = 0;
+	for (int32_t i = first; i < first + cairn_lead_prefill(s->lead) && at < len; i++) {
+		const int pid = cairn_lead_pid(s->lead, i);
+
+		if (pid)
+			at += (size_t)snprintf(text + at, len - at, "%s%d", num++ ? ", " : "", pid);
+	}
+	return num;
+}
+
+void cairn_session_say_prefill(const struct cairn_session *s, const char *command,
+			       struct cairn_prefill_told *told)
+{
+	struct cairn_lead_stats now;
+	char pids[sizeof(told->pids)];
+	int num;
+
+	if (!s->lead || !cairn_lead_prefill(s->lead))
+		return;
+	cairn_lead_stats(s->lead, &now);
+	num = list_prefill(s, pids, sizeof(pids));
+	if (now.lost > told->lost)
+		fprintf(stderr, "cairn %s: %s; its prompts are computed here\n", command,
+			*now.last_loss ? now.last_loss : now.last_refused);
+	if (now.refused > told->refused)
+		fprintf(stderr, "cairn %s: prefill workers: %s\n", command, now.last_refused);
+	if (strcmp(pids, told->pids))
+		fprintf(stderr, "cairn %s: %d prefill workers, processes %s\n", command, num,
+			num ? pids : "none");
+	told->lost = now.lost;
+	told->refused = now.refused;
+	memcpy(told->pids, pids, sizeof(pids));
 }
 
 void cairn_session_say_attention(const struct cairn_session *s, const char *command, int64_t *lost)
@@ -39,10 +122,10 @@ void cairn_session_say_attention(const struct cairn_session *s, const char *comm
 	struct cairn_lead_stats stats;
 	int32_t workers;
 
-	if (!s->lead)
+	if (!s->lead || !cairn_lead_attention(s->lead))
 		return;
 	cairn_lead_stats(s->lead, &stats);
-	workers = cairn_lead_workers(s->lead);
+	workers = cairn_lead_attention(s->lead);
 	if (stats.lost > *lost)
 		fprintf(stderr, "cairn %s: %s; running answers are computed again\n", command,
 			*stats.last_loss ? stats.last_loss : "a spare attention worker is lost");

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* command - parses options, loads models and measures memory bandwidth for the subcommands */
 #include "serving/engine/spec/eagle_head.h"
+#include "serving/engine/spec/mtp_head.h"
 #include "serving/cli/command.h"
+#include "serving/model/lora.h"
 #include "serving/plan/plan_engine.h"
 
 #include <math.h>
@@ -60,6 +62,29 @@ static int take_choice(const struct cairn_option *o, const char *text)
 	return cairn_error(EINVAL, "--%s: '%.64s' is none of %s", o->name, text, all);
 }
 
+static int take_adapter(const struct cairn_option *o, const char *text)
+{
+	struct cairn_adapter_options *a = o->to;
+	const char *equals = strchr(text, '=');
+	const size_t len = equals ? (size_t)(equals - text) : 0;
+
+	if (!len || !equals[1])
+		return cairn_error(EINVAL, "--%s: '%.200s' is not NAME=DIR", o->name, text);
+	if (len >= sizeof(a->list[0].name))
+		return cairn_error(EINVAL, "--%s: '%.64s...': the name has over %zu bytes", o->name, text,
+				   sizeof(a->list[0].name) - 1);
+	if (a->num == CAIRN_MAX_LORA)
+		return cairn_error(EINVAL, "--%s: at most %d adapters", o->name, CAIRN_MAX_LORA);
+	for (int32_t i = 0; i < a->num; i++)
+		if (!strncmp(a->list[i].name, text, len) && !a->list[i].name[len])
+			return cairn_error(EINVAL, "--%s: two adapters have the name '%s'", o->name,
+					   a->list[i].name);
+	memcpy(a->list[a->num].name, text, len);
+	a->list[a->num].name[len] = 0;
+	a->list[a->num++].dir = equals + 1;
+	return 0;
+}
+
 static int take(const struct cairn_option *o, const char *text)
 {
 	switch (o->kind) {
@@ -73,6 +98,8 @@ static int take(const struct cairn_option *o, const char *text)
 		return take_int(o, text);
 	case CAIRN_OPT_FLOAT:
 		return take_float(o, text);
+	case CAIRN_OPT_ADAPTER:
+		return take_adapter(o, text);
 	default:
 		return take_choice(o, text);
 	}
@@ -124,6 +151,7 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 		{ "model", CAIRN_OPT_TEXT, &to->model, 0, 0, NULL },
 		{ "batch", CAIRN_OPT_INT, &to->batch, 1, 4096, NULL },
 		{ "tp", CAIRN_OPT_INT, &to->tp, 1, CAIRN_COMM_MAX_RANKS, NULL },
+		{ "cp", CAIRN_OPT_INT, &to->cp, 1, CAIRN_COMM_MAX_RANKS, NULL },
 		{ "collective-timeout", CAIRN_OPT_INT, &to->collective_s, 1, 3600, NULL },
 		{ "rendezvous", CAIRN_OPT_TEXT, &to->rendezvous, 0, 0, NULL },
 		{ "rendezvous-key-file", CAIRN_OPT_TEXT, &to->rendezvous_key, 0, 0, NULL },
@@ -303,8 +331,9 @@ static void show_loaded(const struct cairn_session *s, const char *what, double 
 
 	if (s->impl.device_info(&info))
 		info.name[0] = 0;
-	fprintf(stderr, "%s: %d layers, %.4g GB of %s%s on %s%s%s%s, loaded in %.2f s\n", what,
+	fprintf(stderr, "%s: %d layers, %.4g GB of %s%s%s on %s%s%s%s, loaded in %.2f s\n", what,
 		m->config.num_hidden_layers, (double)m->bytes * 1e-9, cairn_dtype_name(m->dtype),
+		m->weights == CAIRN_WEIGHTS_W4 ? " and 4-bit matrices" : "",
 		m->kv == CAIRN_KV_PLAIN ? "" : m->kv_scales ? ", KV in 8 bits with the checkpoint's scales" :
 		", KV in 8 bits with scale 1", s->impl.name, info.name[0] ? " (" : "", info.name,
 		info.name[0] ? ")" : "", seconds);
@@ -325,17 +354,41 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
 	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
 	if (s->ranks > 1)
-		CAIRN_TRY(cairn_model_load_rank(&s->model, &s->impl, s->dir, s->rank, s->ranks,
-						s->weights, s->kv, s->rank ? NULL : show_progress, &p));
+		CAIRN_TRY((s->is_context ? cairn_model_load_context : cairn_model_load_rank)
+			  (&s->model, &s->impl, s->dir, s->rank, s->ranks, s->weights, s->kv,
+			   s->rank ? NULL : show_progress, &p));
 	else
 		CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress,
 					      &p));
+	s->weights = s->model->weights;		/* w4 for a checkpoint in 4 bits */
 	if (cairn_tokenizer_size(s->tokenizer) > s->model->config.vocab_size)
 		return cairn_error(EINVAL,
 				   "%s/tokenizer.json: has %d tokens, vocab_size of config.json is %d",
 				   s->dir, cairn_tokenizer_size(s->tokenizer), s->model->config.vocab_size);
 	if (!s->rank)
 		show_loaded(s, s->dir, cairn_now() - start);
+	return 0;
+}
+
+int cairn_session_adapters(struct cairn_session *s, const struct cairn_adapter_options *adapters)
+{
+	struct cairn_adapter list[CAIRN_MAX_LORA];
+	char text[1024];
+	int ret;
+
+	if (!adapters->num)
+		return 0;
+	for (int32_t i = 0; i < adapters->num; i++)
+		list[i] = (struct cairn_adapter){ adapters->list[i].name, adapters->list[i].dir };
+	ret = cairn_model_load_adapters(s->model, list, adapters->num);
+	if (ret) {
+		snprintf(text, sizeof(text), "%s", cairn_last_error());
+		return cairn_error(-ret, "--lora: %s", text);
+	}
+	if (!s->rank)
+		fprintf(stderr, "%d adapter%s of rank %d or less, %.4g GB\n", adapters->num,
+			adapters->num > 1 ? "s" : "", s->model->lora->rank,
+			(double)s->model->lora->bytes * 1e-9);
 	return 0;
 }
 
@@ -362,7 +415,10 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 	int ret;
 
 	CAIRN_TRY(cairn_shape_config(shape, &config));
-	ret = s->ranks > 1 ?
+	ret = s->ranks > 1 && s->is_context ?
+	      cairn_model_random_context(&s->model, &s->impl, &config, s->rank, s->ranks, s->weights, s->kv,
+					 seed) :
+	      s->ranks > 1 ?
 	      cairn_model_random_rank(&s->model, &s->impl, &config, s->ranks, s->weights, s->kv, seed) :
 	      cairn_model_random_as(&s->model, &s->impl, &config, s->weights, s->kv, seed);
 	if (ret && !strncmp(cairn_last_error(), none, sizeof(none) - 1)) {
@@ -411,20 +467,24 @@ static int load_drafter(struct cairn_session *s, const char *dir)
 	return 0;
 }
 
-static int load_head(struct cairn_session *s, const char *dir)
+static int load_head(struct cairn_session *s, int method, const char *dir)
 {
+	const int is_mtp = method == CAIRN_SPECULATE_MTP;
 	double start = cairn_now();
 
-	CAIRN_TRY(cairn_eagle_head_load(&s->head, s->model, dir));
-	fprintf(stderr, "%s: an EAGLE-3 head, loaded in %.2f s\n", dir, cairn_now() - start);
+	if (is_mtp)
+		dir = s->dir;
+	CAIRN_TRY((is_mtp ? cairn_mtp_head_load : cairn_eagle_head_load)(&s->head, s->model, dir));
+	fprintf(stderr, "%s: %s, loaded in %.2f s\n", dir, is_mtp ? "a layer for multi-token prediction" :
+		"an EAGLE-3 head", cairn_now() - start);
 	return 0;
 }
 
 int cairn_session_speculate(struct cairn_session *s, const struct cairn_speculative_options *o,
 			    struct cairn_speculation *speculation)
 {
-	if (o->model && o->method == CAIRN_SPECULATE_EAGLE3)
-		CAIRN_TRY(load_head(s, o->model));
+	if (o->method == CAIRN_SPECULATE_EAGLE3 || o->method == CAIRN_SPECULATE_MTP)
+		CAIRN_TRY(load_head(s, o->method, o->model));
 	else if (o->model)
 		CAIRN_TRY(load_drafter(s, o->model));
 	*speculation = (struct cairn_speculation){
@@ -442,7 +502,7 @@ void cairn_session_close(struct cairn_session *s)
 	cairn_plan_engine_close(s->plans);
 	cairn_tokenizer_free(s->tokenizer);
 	cairn_model_free(s->drafter);
-	cairn_eagle_head_free(s->head);
+	cairn_draft_head_free(s->head);
 	cairn_model_free(s->model);
 	if (s->started)
 		cairn_impl_stop(&s->impl);
@@ -559,7 +619,7 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 	char table[128], ranks[16] = "";
 
 	if (s->ranks > 1)
-		snprintf(ranks, sizeof(ranks), ":tp%d", s->ranks);
+		snprintf(ranks, sizeof(ranks), ":%s%d", s->is_context ? "cp" : "tp", s->ranks);
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
 	if (sm_mhz > 0)

@@ -16,7 +16,7 @@
 #include "serving/model/decode.h"
 #include "serving/model/model.h"
 #include "serving/nano/nano_plan.h"
-#include "serving/remote/lead.h"
+#include "serving/remote/lead/lead.h"
 #include "serving/tokenizer/tokenizer.h"
 
 /* Exit status of a command, including those of conformance/. */
@@ -28,6 +28,7 @@ enum cairn_option_kind {
 	CAIRN_OPT_INT,		/* int64_t, a whole number in [lo, hi] */
 	CAIRN_OPT_FLOAT,	/* float, a number in [lo, hi] */
 	CAIRN_OPT_CHOICE,	/* int: index into names */
+	CAIRN_OPT_ADAPTER,	/* struct cairn_adapter_options: adds NAME=DIR; may be repeated */
 };
 
 struct cairn_option {
@@ -39,6 +40,17 @@ struct cairn_option {
 };
 
 #define CAIRN_MAX_OPTIONS	80
+
+#define CAIRN_MAX_LORA		64	/* adapters of --lora */
+
+/* The adapters of --lora NAME=DIR, in the order given. No two names are equal. */
+struct cairn_adapter_options {
+	int32_t num;
+	struct {
+		char name[128];
+		const char *dir;
+	} list[CAIRN_MAX_LORA];
+};
 
 /* Options of speculative decoding, with vLLM's names where it has them. */
 struct cairn_speculative_options {
@@ -73,12 +85,27 @@ extern const char *const cairn_attention_keys[];	/* "previous", "all", NULL */
 	{ "secret-file", CAIRN_OPT_TEXT, &(to)->secret_file, 0, 0, NULL }, \
 	{ "attention-keys", CAIRN_OPT_CHOICE, &(to)->keys, 0, 0, cairn_attention_keys }
 
+/* Options of prompts that are computed by other processes. */
+struct cairn_prefill_options {
+	int64_t workers, min_tokens, pages;	/* 0: not given */
+};
+
+/* Their rows in an array of struct cairn_option. */
+#define CAIRN_PREFILL_OPTIONS(to) \
+	{ "prefill-workers", CAIRN_OPT_INT, &(to)->workers, 1, CAIRN_LEAD_PREFILL, NULL }, \
+	{ "prefill-min", CAIRN_OPT_INT, &(to)->min_tokens, 1, 1 << 30, NULL }, \
+	{ "prefill-pages", CAIRN_OPT_INT, &(to)->pages, 1, 1 << 30, NULL }
+
 /* Options that generate, eval and serve have in common. */
 struct cairn_common_options {
 	int no_json;			/* the command has no --json; set before parsing */
 	const char *impl, *model, *json;
 	int64_t device, batch;		/* batch 0: not given */
-	int64_t tp, collective_s;	/* ranks, and the time-out of their waits; 0: not given */
+	/*
+	 * Ranks of tensor parallelism, or of context parallelism, and the time-out of their waits; 0: not
+	 * given. At most one of tp and cp is above 1.
+	 */
+	int64_t tp, cp, collective_s;
 	const char *rendezvous, *rendezvous_key;
 	int64_t nodes, node, rendezvous_s;	/* nodes, rendezvous_s 0: not given; node -1: not given */
 	int decode;			/* enum cairn_decode_path */
@@ -117,14 +144,17 @@ struct cairn_session {
 	enum cairn_weights weights;		/* form of the weights; set before loading */
 	enum cairn_kv_form kv;			/* form of the KV cache; set before loading */
 	int progress_lines;			/* show progress without a terminal; set before loading */
-	int32_t rank, ranks;	/* tensor parallelism: this rank's share; ranks 0: all. Set before loading */
+	int32_t rank, ranks;	/* this rank's part; ranks 0: all. Set before loading */
+	int is_context;		/* the ranks share rows and heads, not weights */
 	struct cairn_model *model;
 	struct cairn_model *drafter;		/* of --speculative-model, or NULL */
-	struct cairn_eagle_head *head;		/* of --speculative-model with eagle3, or NULL */
+	struct cairn_draft_head *head;		/* with --speculative eagle3 or mtp, or NULL */
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
 	char dir[4096];				/* the model's directory; "" with a shape */
 	struct cairn_plan_engine *plans;	/* NULL: none; closed with the session */
-	struct cairn_lead *lead;		/* of attention workers; NULL: none; the session closes it */
+	struct cairn_lead *lead;		/* of workers; NULL: none; the session closes it */
+	const char *model_options[12];		/* of prefill workers that the lead starts */
+	char seed[24];
 };
 
 /* impl: NULL for cuda if there is a device, else cpu. */
@@ -134,6 +164,8 @@ int cairn_session_start(struct cairn_session *s, const char *impl, int device);
  * progress_lines as at most ten lines.
  */
 int cairn_session_load(struct cairn_session *s, const char *dir);
+/* Loads adapters beside the loaded model, if there are any; errors name --lora. */
+int cairn_session_adapters(struct cairn_session *s, const struct cairn_adapter_options *adapters);
 /* The config of a published shape; its error names --shape. */
 int cairn_shape_config(const char *shape, struct cairn_model_config *config);
 /* Reads the configuration that --model or --shape names. -EINVAL if not exactly one of them is given. */
@@ -149,10 +181,22 @@ const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, cons
 						   const char *command);
 void cairn_session_close(struct cairn_session *s);
 
-/* Checks that the options go together. */
-int cairn_check_attention(const struct cairn_attention_options *o);
-/* Starts the lead, if there are attention workers; impl: the option. Its errors name the options. */
-int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o, const char *impl);
+/* Checks that the options go together. p NULL: the command has no such options. */
+int cairn_check_attention(const struct cairn_attention_options *o, const struct cairn_prefill_options *p);
+/*
+ * Starts the lead, if there are workers; its errors name the options. The model is loaded. p: as above;
+ * c, shape and seed: the options that name table and model.
+ */
+int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o,
+		       const struct cairn_prefill_options *p, const struct cairn_common_options *c,
+		       const char *shape, int64_t seed);
+/* Tells on standard error which prefill workers have joined or were lost since the last call. */
+struct cairn_prefill_told {
+	int64_t lost, refused;
+	char pids[256];
+};
+void cairn_session_say_prefill(const struct cairn_session *s, const char *command,
+			       struct cairn_prefill_told *told);
 /*
  * Tells on standard error which processes attend, if any do, and what was lost since the last call, with the
  * name of the command in front. *lost: losses told so far, from 0 on.

@@ -284,6 +284,9 @@ static int check(const struct conversion *c)
 	if (m->latent.kv_lora_rank)
 		return cairn_error(EOPNOTSUPP, "%s: latent attention has no KV heads",
 				   c->dir);
+	if (m->w4.stored)
+		return cairn_error(EOPNOTSUPP, "%s: heads of a matrix that is stored in 4 bits cannot be "
+				   "averaged", c->dir);
 	if (c->num_kv_heads < 1 || m->num_key_value_heads % c->num_kv_heads)
 		return cairn_error(EINVAL, "%s: num_key_value_heads: %d cannot be grouped into %d", c->dir,
 				   m->num_key_value_heads, c->num_kv_heads);

@@ -37,6 +37,9 @@ static const char usage[] =
 	"  --impl NAME|PATH      cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N            CUDA device (0)\n"
 	"  --tp N                tensor parallelism over N processes, on CUDA devices --device and up (1)\n"
+	"  --cp N                context parallelism: N processes with all weights share the rows of a\n"
+	"                        pass, and the heads for attention; for long prompts. N must divide the\n"
+	"                        query heads; excludes --tp (1)\n"
 	"  --collective-timeout S        how long a rank may be silent before all of them end (5)\n"
 	"  --model DIR           Hugging Face checkpoint (the embedded model)\n"
 	"  --prompt TEXT         the prompt\n"
@@ -53,8 +56,9 @@ static const char usage[] =
 	"  --regex R             the answer matches R, in Rust's syntax\n"
 	"  --speculative METHOD  off; ngram: compute tokens that followed the last ones earlier in the\n"
 	"                        text together with the next token; draft_model: tokens of the model of\n"
-	"                        --speculative-model; eagle3: of the EAGLE-3 head there. The answer is\n"
-	"                        that of off (off)\n"
+	"                        --speculative-model; eagle3: of the EAGLE-3 head there; mtp: of the\n"
+	"                        layer for multi-token prediction that a DeepSeek-V3 checkpoint stores\n"
+	"                        after its last one. The answer is that of off (off)\n"
 	"  --speculative-model DIR       checkpoint of a smaller model with the same tokenizer, or of an\n"
 	"                                EAGLE-3 head for the model\n"
 	"  --num-speculative-tokens N    maximum drafts of a step, 1 to 16 (5)\n"
@@ -76,10 +80,13 @@ static const char usage[] =
 	"  --page-size N         tokens of a KV page (16)\n"
 	"  --decode PATH         auto: a decoding step is one operation if the table has it; graph,\n"
 	"                        persistent: that form, or an error; unfused: a list of operations (auto)\n"
-	"  --weights FORM        plain: 16 bits; fp8: 8-bit matrices with one scale per row; fp8-blocks:\n"
-	"                        with one scale per 128 x 128 block (plain)\n"
+	"  --weights FORM        plain: 16 bits, or 4 if the checkpoint stores matrices so (AWQ, GPTQ,\n"
+	"                        pack-quantized); fp8: 8-bit matrices with one scale per row; fp8-blocks:\n"
+	"                        with one scale per 128 x 128 block; w4: 4 bits of such a checkpoint, or\n"
+	"                        random ones with --shape (plain)\n"
 	"  --kv FORM             plain: keys and values in 16 bits; fp8: in 8 bits, with the scales of the\n"
 	"                        checkpoint, else 1 (plain)\n"
+	"  --lora NAME=DIR       answer with this adapter of PEFT\n"
 	"  --slices FILE         run the forward pass in the slices of FILE, which cairn convert-slices\n"
 	"                        wrote for this model; for --decode unfused\n"
 	"  --attention-workers N attention by N processes, which this command starts, each with some of the\n"
@@ -137,6 +144,7 @@ static int parse(int argc, char **argv, struct generate_options *o)
 		{ "repeat", CAIRN_OPT_INT, &o->repeat, 1, 1000, NULL },
 		{ "prefill-rows", CAIRN_OPT_INT, &o->prefill_rows, 1, 1 << 20, NULL },
 		{ "page-size", CAIRN_OPT_INT, &o->page_size, 1, 1 << 16, NULL },
+		{ "lora", CAIRN_OPT_ADAPTER, &o->lora, 0, 0, NULL },
 		{ "slices", CAIRN_OPT_TEXT, &o->slices, 0, 0, NULL },
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
 		{ "plan", CAIRN_OPT_TEXT, &o->plan, 0, 0, NULL },
@@ -150,19 +158,27 @@ static int parse(int argc, char **argv, struct generate_options *o)
 		return ret;
 	CAIRN_TRY(cairn_check_speculative(&o->speculative));
 	CAIRN_TRY(generate_constraint_check(o));
-	CAIRN_TRY(cairn_check_attention(&o->attention));
+	CAIRN_TRY(cairn_check_attention(&o->attention, NULL));
 	if (o->speculative.method && o->common.json)
 		return cairn_error(EINVAL, "--json: not with --speculative; cairn bench writes its records");
 	if (o->shape && o->speculative.model)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
+	if (o->shape && o->speculative.method == CAIRN_SPECULATE_MTP)
+		return cairn_error(EINVAL, "--speculative: mtp excludes --shape, which has no such layer");
 	if (o->shape && (o->common.model || o->prompt || o->prompt_file))
 		return cairn_error(EINVAL,
 				   "--shape: has random weights and no tokenizer, and excludes --model "
 				   "and prompts of text");
 	if (o->slices && o->common.decode != CAIRN_DECODE_UNFUSED)
 		return cairn_error(EINVAL, "--slices: needs --decode unfused");
-	if (o->attention.workers && (o->common.tp > 1 || o->plan))
-		return cairn_error(EINVAL, "--attention-workers: excludes --tp and --plan");
+	if (o->attention.workers && (cairn_num_ranks(&o->common) > 1 || o->plan))
+		return cairn_error(EINVAL, "--attention-workers: excludes --tp, --cp and --plan");
+	if (o->lora.num > 1)
+		return cairn_error(EINVAL, "--lora: one prompt takes one adapter");
+	if (o->lora.num && (cairn_num_ranks(&o->common) > 1 || o->plan || o->slices || o->attention.workers))
+		return cairn_error(EINVAL, "--lora: excludes %s",
+				   cairn_num_ranks(&o->common) > 1 ? cairn_ranks_option(&o->common) :
+				   o->plan ? "--plan" : o->slices ? "--slices" : "--attention-workers");
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, o->slices));
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
 		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give only one");
@@ -295,7 +311,7 @@ static int submit(struct cairn_engine *e, const struct generate_options *o, cons
 	struct cairn_request req = {
 		.prompt = ids, .num_prompt = (int32_t)num_ids, .max_new_tokens = (int32_t)o->max_new_tokens,
 		.ignore_eos = o->ignore_eos || o->shape, .sampling = o->sampling, .on_token = take_token,
-		.on_finish = take_finish,
+		.on_finish = take_finish, .adapter = o->lora.num,
 	};
 
 	for (int32_t i = 0; i < r->batch; i++) {
@@ -509,6 +525,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 		CAIRN_TRY(cairn_session_shape(s, o->shape, (uint64_t)o->seed));
 	else
 		CAIRN_TRY(cairn_session_load(s, o->common.model));
+	CAIRN_TRY(cairn_session_adapters(s, &o->lora));
 	CAIRN_TRY(take_defaults(s, o));
 	CAIRN_TRY(make_prompt(s, o, ids, num_ids));
 	if (!*num_ids)
@@ -530,7 +547,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 	eo.slices = *slices;
 	eo.tap = tp ? cairn_tp_tap(tp) : NULL;
 	CAIRN_TRY(generate_constraint_create(c, o, s, &eo, drafts));
-	CAIRN_TRY(cairn_session_lead(s, &o->attention, o->common.impl));
+	CAIRN_TRY(cairn_session_lead(s, &o->attention, NULL, &o->common, NULL, 0));
 	eo.attention = s->lead;
 	eo.attends_all = o->attention.keys;
 	CAIRN_TRY(cairn_name_option(cairn_engine_create(e, s->model, &eo), names));

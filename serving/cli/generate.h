@@ -14,6 +14,7 @@ struct generate_options {
 	struct cairn_common_options common;
 	struct cairn_speculative_options speculative;
 	struct cairn_attention_options attention;
+	struct cairn_adapter_options lora;
 	const char *shape, *prompt, *prompt_file, *plan, *slices;
 	const char *json_schema, *regex;	/* file; text. NULL: not given */
 	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;

@@ -8,6 +8,7 @@
 #include "serving/base/clock.h"
 #include "serving/base/json.h"
 #include "serving/cli/generate.h"
+#include "serving/cli/session_ranks.h"
 
 #define WAIT_NS	120000000000ll		/* to start the process and to compile */
 
@@ -19,8 +20,9 @@ int generate_constraint_check(const struct generate_options *o)
 		return 0;
 	if (o->json_schema && o->regex)
 		return cairn_error(EINVAL, "--json-schema, --regex: give only one");
-	if (o->shape || o->ignore_eos || o->common.tp > 1 || o->attention.workers)
-		return cairn_error(EINVAL, "%s: excludes --shape, --ignore-eos, --tp and --attention-workers",
+	if (o->shape || o->ignore_eos || cairn_num_ranks(&o->common) > 1 || o->attention.workers)
+		return cairn_error(EINVAL, "%s: excludes --shape, --ignore-eos, --tp, --cp and "
+				   "--attention-workers",
 				   name);
 	return 0;
 }

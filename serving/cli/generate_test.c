@@ -369,6 +369,10 @@ static void bad_serve_options(struct cairn_test *t)
 		{ { SERVE, "--speculative", "ngram", "--decode", "graph" },
 		  "--decode: graph does not go with speculative" },
 		{ { SERVE, "--speculative", "ngram", "--batch", "8", "--rows", "8" }, "--rows: is 8, must" },
+		{ { SERVE, "--cp", "2", "--tp", "2" }, "--cp: excludes --tp" },
+		{ { SERVE, "--cp", "2", "--plan", "x" }, "--cp: excludes --plan" },
+		{ { SERVE, "--cp", "9" }, "--cp: '9' is not a whole number from 1 to 8" },
+		{ { SERVE, "--cp", "3" }, "num_attention_heads: 4 is not divisible among 3 ranks" },
 		{ { SERVE, "--shape", "x" }, "serve: --shape: 'x' is not one of" },
 		{ { SERVE, "--model", "" }, "serve: --model: is empty" },
 		{ { SERVE, "--impl", "nope" }, "--impl: 'nope' is none of" },
@@ -664,7 +668,7 @@ static void constrained(struct cairn_test *t)
 	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "a", "--json-schema", "/nowhere") == 2);
 	EXPECT_CONTAINS(t, out, "--json-schema: /nowhere: ");
 	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--regex", "a", "--ignore-eos") == 2);
-	EXPECT_CONTAINS(t, out, "--regex: excludes --shape, --ignore-eos, --tp and --attention-workers");
+	EXPECT_CONTAINS(t, out, "--regex: excludes --shape, --ignore-eos, --tp, --cp and --attention-");
 }
 
 static const struct cairn_unit units[] = {

@@ -11,19 +11,33 @@
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
 
+int32_t cairn_num_ranks(const struct cairn_common_options *o)
+{
+	const int64_t most = o->tp > o->cp ? o->tp : o->cp;
+
+	return most > 1 ? (int32_t)most : 1;
+}
+
+const char *cairn_ranks_option(const struct cairn_common_options *o)
+{
+	return o->cp > 1 ? "--cp" : "--tp";
+}
+
 int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const char *slices)
 {
 	const char *excluded = plan ? "plan" : slices ? "slices" : NULL;
 	struct cairn_rendezvous r = { .nodes = (int32_t)o->nodes, .node = (int32_t)o->node };
 
-	if (o->tp > 1 && excluded)
-		return cairn_error(EINVAL, "--tp: excludes --%s", excluded);
+	if (o->tp > 1 && o->cp > 1)
+		return cairn_error(EINVAL, "--cp: excludes --tp");
+	if (cairn_num_ranks(o) > 1 && excluded)
+		return cairn_error(EINVAL, "%s: excludes --%s", cairn_ranks_option(o), excluded);
 	if (!o->rendezvous)
 		return o->nodes || o->node >= 0 || o->rendezvous_key || o->rendezvous_s ?
 		       cairn_error(EINVAL, "--nodes, --node-rank, --rendezvous-key-file and "
 				   "--rendezvous-timeout: need --rendezvous") : 0;
-	if (o->tp < 2)
-		return cairn_error(EINVAL, "--rendezvous: needs --tp");
+	if (cairn_num_ranks(o) < 2)
+		return cairn_error(EINVAL, "--rendezvous: needs --tp or --cp");
 	if (!o->nodes != (o->node < 0))
 		return cairn_error(EINVAL, "--nodes, --node-rank: give both or neither");
 	CAIRN_TRY(cairn_rendezvous_from_env(&r, getenv));
@@ -45,8 +59,8 @@ int cairn_ranks_fork(struct cairn_tp **tp, const struct cairn_common_options *o)
 	};
 
 	*tp = NULL;
-	return o->tp > 1 ? cairn_tp_fork(tp, (int32_t)o->tp, o->rendezvous ? &r : NULL,
-					 (int32_t)collective_ms) : 0;
+	return cairn_num_ranks(o) > 1 ? cairn_tp_fork(tp, cairn_num_ranks(o), o->rendezvous ? &r : NULL,
+						      (int32_t)collective_ms) : 0;
 }
 
 /* ---- the model's identity ---- */
@@ -94,11 +108,11 @@ static uint64_t sum_sizes(const char *dir)
 	return sum;
 }
 
-/* Writes the digest and the forms of weights and cache, for a text that says what is different. */
+/* Writes the digest, what ranks share, and the forms of weights and cache, which an error then tells. */
 static void write_digest(const struct cairn_common_options *o, uint64_t h, char *to, size_t len)
 {
-	snprintf(to, len, "%012llx/%s/%s", (unsigned long long)(h & 0xffffffffffffu),
-		 cairn_weights_names[o->weights], cairn_kv_names[o->kv]);
+	snprintf(to, len, "%010llx/%s/%s%s", (unsigned long long)(h & 0xffffffffffu),
+		 cairn_weights_names[o->weights], cairn_kv_names[o->kv], o->cp > 1 ? "/cp" : "");
 }
 
 /* Writes a digest of config.json and the names and sizes of the weights' files, or of shape and seed. */
@@ -138,6 +152,7 @@ int cairn_session_start_rank(struct cairn_session *s, const struct cairn_common_
 		return 0;
 	s->rank = cairn_tp_rank(tp);
 	s->ranks = cairn_tp_ranks(tp);
+	s->is_context = o->cp > 1;
 	model_digest(o, shape, seed, model, sizeof(model));
 	return cairn_tp_table(tp, &s->impl, model);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session_ranks - sessions of several ranks (ranks.h), for generate, eval and serve: --tp */
+/* session_ranks - sessions of several ranks (ranks.h), for generate, eval and serve: --tp and --cp */
 #ifndef CAIRN_SESSION_RANKS_H
 #define CAIRN_SESSION_RANKS_H
 
@@ -7,7 +7,7 @@
 #include "serving/ranks/ranks.h"
 
 #define CAIRN_NODES_USAGE \
-	"Ranks of several started programs (nodes), each with --tp / --nodes of them:\n" \
+	"Ranks of several started programs (nodes), each with a part of --tp or --cp:\n" \
 	"  --rendezvous HOST:PORT        address on which rank 0 listens until all ranks have come; with\n" \
 	"                                LeaderWorkerSet, :PORT is enough\n" \
 	"  --nodes N  --node-rank K      number of nodes, and this one's (from the variables of Open MPI,\n" \
@@ -21,7 +21,10 @@
  * plan: --plan; slices: --slices; NULL: not given, or no such option.
  */
 int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const char *slices);
-/* Forks the ranks; *tp is NULL without --tp. Returns in all of them: see cairn_tp_fork(). */
+/* Returns the number of ranks, and the option that has set it. */
+int32_t cairn_num_ranks(const struct cairn_common_options *o);
+const char *cairn_ranks_option(const struct cairn_common_options *o);
+/* Forks the ranks; *tp is NULL without --tp and --cp. Returns in all of them: see cairn_tp_fork(). */
 int cairn_ranks_fork(struct cairn_tp **tp, const struct cairn_common_options *o);
 /*
  * Starts the table of this rank on its device, and joins the others. tp NULL: the only rank. shape: NULL for

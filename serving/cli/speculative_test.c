@@ -8,6 +8,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/spawn.h"
 #include "conformance/tables/program.h"
+#include "serving/model/model_test.h"
 
 enum { MAX_ARGS = 28 };
 
@@ -73,6 +74,55 @@ static void same_answers(struct cairn_test *t)
 	}
 }
 
+/* Writes deepseek_v3_tiny with the vocabulary of the embedded model, and that model's tokenizer beside it. */
+static int make_mtp_model(struct cairn_test *t)
+{
+	char path[PATH_MAX], target[PATH_MAX], line[256], *rows;
+	FILE *from, *to;
+
+	snprintf(path, sizeof(path), "%.2000s/serving/golden/deepseek_v3_tiny", cairn_data_dir());
+	if (altered_config(t, path, "\"vocab_size\": 192", "\"vocab_size\": 512"))
+		return -1;
+	strcat(path, "/recipe.txt");
+	from = fopen(path, "r");
+	cairn_tmpfile(t, path, sizeof(path), "recipe.txt", "", 0);
+	to = fopen(path, "w");
+	if (!EXPECT(t, from && to))
+		return -1;
+	while (fgets(line, sizeof(line), from)) {
+		rows = strstr(line, " 192 128 ");
+		if (rows && (strstr(line, "embed") || strstr(line, "head")))
+			memcpy(rows, " 512", 4);
+		fputs(line, to);
+	}
+	fclose(from);
+	fclose(to);
+	snprintf(target, sizeof(target), "%.2000s/serving/embedded/tokenizer.json", cairn_data_dir());
+	snprintf(line, sizeof(line), "%.200s/tokenizer.json", cairn_tmpdir(t));
+	return recipe_weights(t, path) || !EXPECT(t, symlink(target, line) == 0) ? -1 : 0;
+}
+
+static void mtp_answers(struct cairn_test *t)
+{
+	static char plain[16384], out[16384];
+	const char *dir = cairn_tmpdir(t);
+
+	if (make_mtp_model(t))
+		return;
+	for (int i = 0; i < 2; i++) {
+		const char *temperature = i ? "1" : "0";
+
+		EXPECT(t, CAIRN(plain, ASK(temperature, "--model", dir)) == 0);
+		EXPECT(t, CAIRN(out, ASK(temperature, "--model", dir, "--speculative", "mtp",
+					 "--num-speculative-tokens", "3")) == 0);
+		EXPECT_CONTAINS(t, out, "a layer for multi-token prediction");
+		EXPECT_CONTAINS(t, out, " drafts right");
+		EXPECT(t, strlen(answer_of(plain)) > 20 && !strcmp(answer_of(out), answer_of(plain)));
+	}
+	REFUSED(t, "--speculative: mtp does not go with nano, slices and tap", "generate", "--impl", "cpu",
+		"--prompt", "x", "--model", dir, "--speculative", "mtp", "--tp", "2");
+}
+
 static void bad_options(struct cairn_test *t)
 {
 	char target[PATH_MAX], path[PATH_MAX];
@@ -80,9 +130,15 @@ static void bad_options(struct cairn_test *t)
 	snprintf(target, sizeof(target), "%.2000s/serving/golden/bytelevel.json", cairn_data_dir());
 	snprintf(path, sizeof(path), "%.2000s/tokenizer.json", cairn_tmpdir(t));
 	EXPECT(t, symlink(target, path) == 0);
-	REFUSED(t, "none of off, ngram, draft_model, eagle3", "generate", "--speculative", "eagle");
+	REFUSED(t, "none of off, ngram, draft_model, eagle3, mtp", "generate", "--speculative", "eagle");
 	REFUSED(t, "--speculative: eagle3 needs --speculative-model", "generate", "--speculative", "eagle3");
 	snprintf(path, sizeof(path), "%.2000s/serving/embedded", cairn_data_dir());
+	REFUSED(t, "--speculative: mtp excludes --speculative-model", "generate", "--speculative", "mtp",
+		"--speculative-model", path);
+	REFUSED(t, "--speculative: mtp excludes --shape", "generate", "--speculative", "mtp", "--shape",
+		"dsv3");
+	REFUSED(t, "multi-token prediction is supported for DeepseekV3ForCausalLM only", "generate", "--impl",
+		"cpu", "--prompt", "x", "--speculative", "mtp");
 	REFUSED(t, "is no EAGLE-3 head", "generate", "--impl", "cpu", "--prompt", "x", "--speculative",
 		"eagle3", "--speculative-model", path);
 	REFUSED(t, "--prompt-lookup-min: needs --speculative", "generate", "--prompt-lookup-min", "2");
@@ -107,6 +163,7 @@ static void bad_options(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "same_answers", same_answers },
+	{ "mtp_answers", mtp_answers },
 	{ "bad_options", bad_options },
 };
 

@@ -97,6 +97,14 @@ static int check_repeatable(const struct cairn_engine *e)
 	return 0;
 }
 
+static int check_adapters(const struct cairn_engine_options *o)
+{
+	const char *other = o->tap ? "tap" : o->nano ? "nano" : o->slices ? "slices" : o->attention ?
+			    "attention" : NULL;
+
+	return other ? cairn_error(EOPNOTSUPP, "engine: %s: is not supported with adapters", other) : 0;
+}
+
 static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
 {
 	const struct cairn_engine_options *o = &e->opt;
@@ -122,6 +130,7 @@ static int create_tiers(struct cairn_engine *e, const struct cairn_model *model,
 {
 	struct cairn_tiers_options to = {
 		.host_pages = e->opt.host_pages, .disk_pages = e->opt.disk_pages, .disk_dir = e->opt.disk_dir,
+		.pulled_pages = engine_pull_pages(&e->opt),
 		.features = engine_spec_taps(e) ? cairn_worker_features(e->worker) : NULL,
 	};
 
@@ -151,6 +160,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		return cairn_error(ENOMEM, "engine: no memory");
 	e->impl = model->impl;
 	e->config = &model->config;
+	e->lora = model->lora;
 	e->can_score = cairn_forward_supported(model);
 	e->opt = *options;
 	ret = check_options(&e->opt, e->config);
@@ -158,8 +168,12 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		ret = check_repeatable(e);
 	if (!ret && e->opt.tap)
 		ret = check_tap(&e->opt);
+	if (!ret && e->lora)
+		ret = check_adapters(&e->opt);
 	if (!ret && e->opt.attention)
 		ret = engine_remote_check(&e->opt);
+	if (!ret && e->opt.prefill)
+		ret = engine_pull_check(&e->opt);
 	if (!ret)
 		ret = engine_spec_create(e);
 	if (!ret)
@@ -182,6 +196,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		ret = engine_spec_create_model(e, &wo);
 	if (!ret)
 		ret = create_tiers(e, model, &wo);
+	if (!ret)
+		ret = engine_pull_create(e, model);
 	if (ret)
 		goto out_destroy;
 	ret = engine_treat_create(e);
@@ -215,6 +231,7 @@ void cairn_engine_destroy(struct cairn_engine *e)
 		return;
 	if (e->worker)
 		e->impl->stream_sync(cairn_worker_stream(e->worker));
+	engine_pull_destroy(e);		/* writes to memory of the tiers */
 	cairn_tiers_destroy(e->tiers);
 	cairn_worker_destroy(e->worker);
 	cairn_scheduler_destroy(e->scheduler);
@@ -331,6 +348,9 @@ static int check_request(struct cairn_engine *e, const struct cairn_request *r)
 			return cairn_error(EINVAL, "stop_ids: id %d is %d, the vocabulary has %d", i,
 					   r->stop_ids[i], vocab);
 	}
+	if (r->adapter < 0 || r->adapter > (e->lora ? e->lora->num : 0))
+		return cairn_error(EINVAL, "adapter: is %d, the model has %d", r->adapter,
+				   e->lora ? e->lora->num : 0);
 	if (r->deadline_ns < 0)
 		return cairn_error(EINVAL, "deadline_ns: is %lld, must be >= 0", (long long)r->deadline_ns);
 	if (find_id(e, r->id))
@@ -373,6 +393,18 @@ static void destroy_request(struct cairn_engine *e, struct request *r)
 	free(r);
 }
 
+/*
+ * Returns the salt of a request and its adapter, because adapters must not share keys and values. For equal
+ * salts of requests it differs from adapter to adapter; other salts are digests, which do not collide.
+ */
+static struct cairn_cache_salt salt_of(const struct cairn_request *request)
+{
+	struct cairn_cache_salt salt = request->salt;
+
+	salt.hi ^= (uint64_t)request->adapter * 0x9e3779b97f4a7c15;
+	return salt;
+}
+
 static int enter(struct cairn_engine *e, struct request *r, const struct cairn_request *request)
 {
 	struct request **at = bucket(e, request->id);
@@ -380,7 +412,7 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 		.prompt = request->prompt, .num_prompt = request->num_prompt,
 		.max_new_tokens = request->max_new_tokens,
 		.num_seqs = request->beam_width ? request->beam_width : r->num_answers,
-		.salt = request->salt, .deadline_ns = request->deadline_ns, .keep = request->keep,
+		.salt = salt_of(request), .deadline_ns = request->deadline_ns, .keep = request->keep,
 		.lockstep = request->beam_width > 0,
 	};
 	int ret;
@@ -398,9 +430,14 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 		sr.scored = 1;
 		sr.keep = 0;
 	}
-	ret = cairn_scheduler_submit(e->scheduler, &sr);
-	if (ret)
+	ret = engine_pull_offer(e, r, request);
+	sr.pulled = ret > 0;
+	if (ret >= 0)
+		ret = cairn_scheduler_submit(e->scheduler, &sr);
+	if (ret) {
+		engine_pull_end(e, r);
 		leave(e, r);
+	}
 	return ret;
 }
 
@@ -435,6 +472,7 @@ void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enu
 	engine_treat_end_answer(e, &r->answers[index]);
 	engine_spec_end(e, r, index);
 	if (last) {
+		engine_pull_end(e, r);
 		leave(e, r);
 		e->num_requests--;
 	}
@@ -499,6 +537,7 @@ void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats 
 	stats->idle_ns = ws.idle_ns;
 	stats->max_idle_ns = ws.max_idle_ns;
 	engine_spec_stats(e, &stats->speculation);
+	engine_pull_stats(e, stats);
 	cairn_scheduler_stats(e->scheduler, &stats->scheduler);
 }
 

@@ -33,6 +33,7 @@
 #include "serving/engine/sampling.h"
 #include "serving/engine/speculate.h"
 #include "serving/nano/nano_plan.h"
+#include "serving/remote/pull/pull.h"
 #include "serving/slices/slices.h"
 #include "serving/engine/worker.h"
 #include "serving/scheduler/scheduler.h"
@@ -111,6 +112,17 @@ struct cairn_engine_options {
 	 */
 	struct cairn_lead *attention;
 	int attends_all;
+	/*
+	 * Long prompts are computed by the prefill workers of this lead, which must outlive the engine, and
+	 * pulled (engine_pull.c): those of which at least prefill_min tokens, and at least half, are not
+	 * cached. If that fails, they are computed here. As with a hit in the prefix cache, no bit of an
+	 * answer depends on it on tables whose gemm computes each row independently, except with latent
+	 * attention, where the shape of a pass decides how a prompt attends. Needs a prefix tree; not
+	 * together with attention, tap, repeatable and EAGLE3.
+	 */
+	struct cairn_lead *prefill;
+	int32_t prefill_min;		/* 0: max_rows */
+	int32_t pulled_pages;		/* in host memory; 0: two prompts of max_context, at most num_pages */
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */
@@ -145,6 +157,8 @@ struct cairn_request {
 	int32_t num_stop_ids;
 	struct cairn_sampling sampling;
 	struct cairn_cache_salt salt;	/* requests with different salts never share cached prefixes */
+	/* 1 + the number of its adapter (lora.h); 0: none. Adapters never share cached prefixes. */
+	int32_t adapter;
 	int64_t deadline_ns;		/* CLOCK_MONOTONIC; 0: none */
 	int keep;			/* keep the KV in host memory for the next turn of a conversation */
 	/*
@@ -191,6 +205,8 @@ struct cairn_engine_stats {
 	int64_t plan_ns, launch_ns, report_ns;	/* parts of host_ns; callbacks count in report_ns */
 	int64_t busy_ns, idle_ns, max_idle_ns;	/* with timeline: device times since the first pass */
 	int64_t layer_offloads;		/* pages offloaded to host memory layer by layer */
+	struct cairn_pull_stats pull;	/* with prefill */
+	int64_t pulls_recomputed;	/* prompts computed here after all */
 	struct cairn_speculation_stats speculation;
 	struct cairn_scheduler_stats scheduler;
 };

@@ -12,7 +12,7 @@
 
 #include "conformance/harness.h"
 #include "serving/engine/engine_naive_test.h"
-#include "serving/remote/lead.h"
+#include "serving/remote/lead/lead.h"
 
 #ifdef CAIRN_SANITIZED
 enum { RUNS = 1 };	/* with attention workers */
@@ -102,7 +102,7 @@ static void disturb(struct cairn_test *t, struct cairn_engine *e, struct client 
 /* Sometimes kills an attention worker, or stops it. */
 static void disturb_worker(struct cairn_test *t, struct cairn_lead *lead)
 {
-	const int pid = below(t, 12) ? 0 : cairn_lead_pid(lead, 1 + below(t, cairn_lead_workers(lead)));
+	const int pid = below(t, 12) ? 0 : cairn_lead_pid(lead, 1 + below(t, cairn_lead_attention(lead)));
 
 	if (pid)
 		kill(pid, below(t, 3) ? SIGKILL : SIGSTOP);
@@ -199,7 +199,7 @@ static void chaos(struct cairn_test *t)
 /* The same with attention in other processes, some of which are killed or stopped on the way. */
 static void lost_workers(struct cairn_test *t)
 {
-	const struct cairn_lead_options o = { .workers = 2, .table = "ref", .join_ms = 60000 };
+	const struct cairn_lead_options o = { .attention = 2, .table = "ref", .join_ms = 60000 };
 	struct cairn_lead *lead;
 	struct cairn_model *m;
 	struct cairn_impl impl;

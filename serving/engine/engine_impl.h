@@ -12,6 +12,7 @@
 #include "serving/engine/engine.h"
 #include "serving/scheduler/tiers.h"
 #include "serving/engine/worker.h"
+#include "serving/model/lora.h"
 
 /* Speculation for one answer (engine_spec.c). */
 struct answer_spec {
@@ -48,6 +49,8 @@ struct request {
 	uint64_t handle;
 	int32_t num_answers, num_live;	/* all answers; those that are live */
 	int started, cancelled, bad;	/* bad: the logits of a beam are NaN */
+	int is_pulled;			/* waits for its keys and values (engine_pull.c) */
+	int32_t imported;		/* tokens of the prompt that came that way */
 	/* treatment of its logits: */
 	int counts;			/* token counters are needed */
 	int32_t *scored_prompt;		/* prompt tokens, with prompt_logprobs; otherwise NULL */
@@ -90,6 +93,7 @@ struct engine_spec;
 struct cairn_engine {
 	const struct cairn_impl *impl;
 	const struct cairn_model_config *config;
+	const struct cairn_lora *lora;	/* adapters of the model; NULL: none */
 	struct cairn_engine_options opt;
 	struct cairn_scheduler *scheduler;
 	struct cairn_worker *worker;
@@ -111,6 +115,7 @@ struct cairn_engine {
 	struct cairn_mask_item *mask_items;	/* [max_draws] */
 	int32_t max_draws;		/* max_batch and the drafted rows of a pass */
 	struct engine_spec *spec;	/* NULL: no speculation */
+	struct engine_pull *pull;	/* NULL: no prefill workers */
 	int32_t chain_rows;		/* rows of a part with drafts */
 	int failed;
 	struct cairn_engine_stats stats;
@@ -128,6 +133,20 @@ int engine_remote_check(const struct cairn_engine_options *o);
 int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p);
 /* After the loss of an attention worker. undone: the plan that could not be launched; NULL: none */
 int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone);
+
+/* engine_pull.c; without prefill workers these do nothing */
+int engine_pull_check(const struct cairn_engine_options *o);
+int32_t engine_pull_pages(const struct cairn_engine_options *o);	/* pulled pages; 0: none */
+int engine_pull_create(struct cairn_engine *e, const struct cairn_model *model);
+void engine_pull_destroy(struct cairn_engine *e);
+/* Returns whether a worker computes the prompt; the request then waits. -ENOMEM. */
+int engine_pull_offer(struct cairn_engine *e, struct request *r, const struct cairn_request *request);
+void engine_pull_end(struct cairn_engine *e, struct request *r);	/* it ends, or is refused */
+int engine_pull_take(struct cairn_engine *e);		/* imports what has come */
+void engine_pull_carried(struct cairn_engine *e, int has_rows);		/* a plan is carried out */
+void engine_pull_collected(struct cairn_engine *e);	/* its pass is collected */
+void engine_pull_wait(struct cairn_engine *e);		/* until something has come, at most 1 ms */
+void engine_pull_stats(const struct cairn_engine *e, struct cairn_engine_stats *stats);
 
 /* engine_treat.c */
 int engine_check_sampling(const struct cairn_engine *e, const struct cairn_request *r);

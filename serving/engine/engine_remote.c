@@ -15,7 +15,7 @@ int engine_remote_check(const struct cairn_engine_options *o)
 	const int fused = o->decode == CAIRN_DECODE_GRAPH || o->decode == CAIRN_DECODE_PERSISTENT;
 	const char *other = o->host_pages ? "host_pages" : o->nano ? "nano" : o->tap ? "tap" :
 			    o->masks ? "masks" : fused ? "decode" :
-			    o->speculation.method == CAIRN_SPECULATE_EAGLE3 ? "eagle3" : NULL;
+			    o->speculation.head ? cairn_speculate_names[o->speculation.method] : NULL;
 
 	if (other)
 		return cairn_error(EINVAL, "engine: %s: does not go with attention_workers", other);

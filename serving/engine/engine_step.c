@@ -179,6 +179,7 @@ static int collect(struct cairn_engine *e)
 
 	CAIRN_TRY(cairn_worker_collect(e->worker, &w));
 	CAIRN_TRY(cairn_tiers_collected(e->tiers));
+	engine_pull_collected(e);
 	engine_spec_collected(e, f);
 	start = cairn_clock_ns();
 	e->first_flight = (e->first_flight + 1) % CAIRN_WORKER_FLIGHTS;
@@ -259,6 +260,7 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int
 
 	if (!r)
 		return cairn_error(EIO, "engine: a plan has rows of a request that has finished");
+	part.adapter = r->req.adapter;
 	of_prompt = r->req.num_prompt < end ? r->req.num_prompt - item->first : part.num_rows;
 	if (of_prompt > 0)
 		e->stats.prompt_tokens += of_prompt;
@@ -272,6 +274,12 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int
 		engine_add_draw(e, r, item, end - r->req.num_prompt, NULL, 0, f, &part);
 	cairn_worker_add(e->worker, &part);
 	return 0;
+}
+
+/* Returns how many tokens of a prompt were cached, if its rows begin at `first`: what was pulled was not. */
+static int32_t cached(const struct request *r, int32_t first)
+{
+	return first > r->imported ? first - r->imported : 0;
 }
 
 static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
@@ -296,7 +304,7 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 			continue;
 		r->started = 1;
 		if (r->req.on_started && !r->cancelled)
-			r->req.on_started(r->req.ctx, p->items[i].first);
+			r->req.on_started(r->req.ctx, cached(r, p->items[i].first));
 	}
 	return 0;
 }
@@ -346,7 +354,11 @@ static int carry_out(struct cairn_engine *e, const struct cairn_step_plan *p, in
 		return engine_remote_recover(e, &e->flights[(e->first_flight + in_flight) %
 							    CAIRN_WORKER_FLIGHTS]);
 	*launched = !ret && p->num_items;
-	return ret || e->opt.attention ? ret : cairn_tiers_after(e->tiers, p);
+	if (!ret && !e->opt.attention)
+		ret = cairn_tiers_after(e->tiers, p);
+	if (!ret)
+		engine_pull_carried(e, *launched);
+	return ret;
 }
 
 static int step(struct cairn_engine *e, int *busy)
@@ -358,6 +370,7 @@ static int step(struct cairn_engine *e, int *busy)
 	if (cairn_worker_lost(e->worker))
 		CAIRN_TRY(engine_remote_recover(e, NULL));
 	CAIRN_TRY(take_fetched(e));
+	CAIRN_TRY(engine_pull_take(e));
 	CAIRN_TRY(report_ends(e));
 	CAIRN_TRY(cairn_scheduler_plan(e->scheduler, start, &p));
 	planned = cairn_clock_ns();
@@ -368,8 +381,10 @@ static int step(struct cairn_engine *e, int *busy)
 	/* Leave one pass in flight, which the next plan follows. If this plan is empty, nothing follows:
 	 * collect the pass. */
 	left = launched && !e->opt.in_turn && !p->in_turn;
-	if (cairn_worker_in_flight(e->worker) <= left && !p->num_items && e->num_requests)
-		CAIRN_TRY(cairn_tiers_wait(e->tiers));	/* all requests wait for the disk */
+	if (cairn_worker_in_flight(e->worker) <= left && !p->num_items && e->num_requests) {
+		CAIRN_TRY(cairn_tiers_wait(e->tiers));	/* all requests wait for the disk, or to be pulled */
+		engine_pull_wait(e);
+	}
 	if (cairn_worker_masks(e->worker))
 		CAIRN_TRY(draw_masked(e));
 	while (cairn_worker_in_flight(e->worker) > left)

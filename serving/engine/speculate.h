@@ -33,14 +33,16 @@ enum cairn_speculate {
 	CAIRN_SPECULATE_NGRAM,		/* what followed the last tokens where they occurred before */
 	CAIRN_SPECULATE_DRAFT_MODEL,	/* the most likely tokens of a smaller model */
 	CAIRN_SPECULATE_EAGLE3,		/* the most likely tokens of an EAGLE-3 head */
+	CAIRN_SPECULATE_MTP,		/* those of the model's layer for multi-token prediction */
 	CAIRN_SPECULATE_CALLER,		/* a function of the caller */
 };
 
-/* Names of the methods that have options of a command: "off", "ngram", "draft_model", "eagle3", NULL. */
+/* Names of the methods that have options of a command: "off", "ngram", "draft_model", "eagle3", "mtp",
+ * NULL. */
 extern const char *const cairn_speculate_names[];
 
 struct cairn_model;
-struct cairn_eagle_head;
+struct cairn_draft_head;
 
 struct cairn_speculation {
 	enum cairn_speculate method;
@@ -52,10 +54,10 @@ struct cairn_speculation {
 	 */
 	struct cairn_model *model;
 	/*
-	 * EAGLE3: of the engine's model (spec/eagle_head.h), for one engine, which it must outlive. Passes
-	 * are lists of operations then. Not with nano, slices and tap.
+	 * EAGLE3, MTP: of the engine's model (spec/eagle_head.h, spec/mtp_head.h), for one engine, which it
+	 * must outlive. Passes are lists of operations then. Not with nano, slices and tap.
 	 */
-	struct cairn_eagle_head *head;
+	struct cairn_draft_head *head;
 	/*
 	 * Draft even where it does not pay. Otherwise the number of drafts of each answer follows from how
 	 * many of them were right and from the measured time of passes, and is often 0.

@@ -71,6 +71,7 @@ static size_t lay_out(const struct cairn_worker *w, struct arrays *a, char *base
 	a->positions = worker_carve(&at, rows * sizeof(*a->positions));
 	a->ids = worker_carve(&at, rows * sizeof(*a->ids));
 	a->from = worker_carve(&at, rows * sizeof(*a->from));
+	a->adapters = worker_carve(&at, rows * sizeof(*a->adapters));
 	for (size_t i = 0; i < nanos; i++) {
 		a->nano[i].qo_indptr = worker_carve(&at, (batch + 1) * sizeof(*a->nano[i].qo_indptr));
 		a->nano[i].kv_indptr = worker_carve(&at, (batch + 1) * sizeof(*a->nano[i].kv_indptr));
@@ -367,6 +368,7 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 		a->ids[b->num_rows + i] = part->follows < 0 ? part->ids[i] : 0;
 		a->from[b->num_rows + i] = part->follows < 0 ? -1 : w->last->rows[part->follows];
 		a->positions[b->num_rows + i] = part->position + i;
+		a->adapters[b->num_rows + i] = part->adapter - 1;
 	}
 	if (part->parents)
 		worker_tree_add(w, part);

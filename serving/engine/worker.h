@@ -27,7 +27,7 @@
 #include "serving/model/forward.h"
 #include "serving/engine/sampling.h"
 #include "serving/nano/nano_plan.h"
-#include "serving/remote/lead.h"
+#include "serving/remote/lead/lead.h"
 #include "serving/slices/slices.h"
 
 #define CAIRN_WORKER_FLIGHTS	2
@@ -104,7 +104,11 @@ struct cairn_worker_options {
 
 struct cairn_worker_taps {
 	int32_t layers[CAIRN_MAX_TAPS];	/* a feature is made of the hidden states that enter these layers: */
-	const void *mix;		/* [width, 3 * hidden_size] of the model's dtype, times the three */
+	/*
+	 * [width, 3 * hidden_size] of the model's dtype, times the three; NULL: a feature is the hidden state
+	 * after the last layer, normalised as for the output matrix, and width is hidden_size
+	 */
+	const void *mix;
 	int32_t width;			/* a multiple of 16 */
 };
 
@@ -136,6 +140,7 @@ struct cairn_worker_part {
 	int32_t num_rows, position;	/* rows position .. position + num_rows - 1 of the sequence */
 	const int32_t *pages;		/* [num_pages], with room for position + num_rows keys */
 	int32_t num_pages;
+	int32_t adapter;		/* 1 + the number of the sequence's adapter; 0: none */
 	int decodes;			/* with repeatable: its row decodes, with or without a draw */
 	int chained;			/* its rows attend to rows that earlier parts of this pass append */
 	/*

@@ -11,7 +11,7 @@
 #include "primitives/base/error.h"
 #include "serving/engine/worker.h"
 #include "serving/nano/nano.h"
-#include "serving/remote/attn_remote.h"
+#include "serving/remote/attention/attn_remote.h"
 #include "serving/slices/attn_local.h"
 #include "serving/slices/sliced.h"
 
@@ -29,6 +29,7 @@ struct arrays {
 	float *repetition, *frequency, *presence;
 	int32_t *qo_indptr, *kv_indptr;			/* [max_batch + 1] */
 	int32_t *positions, *ids, *from;		/* [max_rows] */
+	int32_t *adapters;				/* [max_rows]: of the row; -1: none */
 	struct cairn_nano_index nano[CAIRN_NANO_BATCHES];	/* of the plan's nano-batches */
 	int32_t *kv_indices;				/* last array: only its used part is copied */
 };

@@ -292,6 +292,7 @@ static void pad(struct cairn_worker *w)
 		a->positions[b->num_rows] = 0;
 		a->ids[b->num_rows] = 0;
 		a->from[b->num_rows] = -1;
+		a->adapters[b->num_rows] = -1;
 		draw_nothing(a, b->num_rows);
 	}
 	b->num_logits = b->num_rows;
@@ -370,6 +371,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 	b->logits = w->logits;
 	b->ids = w->ids;
 	b->positions = w->dev.positions;
+	b->adapters = w->model->lora ? w->dev.adapters : NULL;
 	b->qo_indptr = w->dev.qo_indptr;
 	b->kv_indptr = w->dev.kv_indptr;
 	b->kv_indices = w->dev.kv_indices;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * worker_taps - features of keys: three hidden states of a row, mixed by a matrix, stored beside its key
+ * worker_taps - features of keys: three hidden states of a row, mixed by a matrix, or its last hidden state,
+ * stored beside its key
  *
  * The pass copies the hidden states of all its rows, layer by layer. The embedding operation puts the three
- * of each row next to each other, one product mixes them, and kv_append stores the halves of the result where
+ * of each row next to each other, and one product mixes them. kv_append stores the halves of the result where
  * the row's key and value would be in a cache of one layer. So sequences that share pages of keys share
  * features, and what copies pages or moves rows on the device does so for both.
  */
@@ -34,7 +35,7 @@ static int check(const struct cairn_worker *w)
 		return cairn_error(EINVAL, "worker: taps: not with nano or slices");
 	if (w->by_steps)
 		return cairn_error(EOPNOTSUPP, "worker: taps: %s has no list of operations", w->impl->name);
-	for (int32_t k = 0; k < CAIRN_MAX_TAPS; k++) {
+	for (int32_t k = 0; k < CAIRN_MAX_TAPS && t->mix; k++) {
 		if (t->layers[k] < 1 || t->layers[k] >= w->model->config.num_hidden_layers)
 			return cairn_error(EINVAL, "worker: taps: the model has no layer %d with one before "
 					   "it", t->layers[k]);
@@ -42,23 +43,16 @@ static int check(const struct cairn_worker *w)
 	return 0;
 }
 
-int worker_taps_create(struct cairn_worker *w)
+/* Makes the memory in which three states of each row are put next to each other. */
+static int create_mix(struct cairn_worker *w)
 {
-	size_t hidden = (size_t)w->model->config.hidden_size * element(w);
-	size_t slots = (size_t)w->opt.num_pages * (size_t)w->opt.page_size;
-	size_t half = slots * (size_t)w->opt.taps->width / 2 * element(w), rows = (size_t)w->opt.max_rows;
-	struct cairn_kv_store *f = &w->features;
+	size_t rows = (size_t)w->opt.max_rows;
 	char *order;
 	void *host;
 	int ret;
 
-	CAIRN_TRY(check(w));
-	*f = (struct cairn_kv_store){ .layer_bytes = 2 * half, .v_offset = half,
-				      .num_pages = w->opt.num_pages, .page_size = w->opt.page_size };
-	CAIRN_TRY(alloc(w, 2 * half, &f->base));
-	CAIRN_TRY(alloc(w, CAIRN_MAX_TAPS * rows * hidden, &w->tap_rows));
-	CAIRN_TRY(alloc(w, CAIRN_MAX_TAPS * rows * hidden, &w->tap_joined));
-	CAIRN_TRY(alloc(w, rows * (size_t)w->opt.taps->width * element(w), &w->tap_mixed));
+	CAIRN_TRY(alloc(w, CAIRN_MAX_TAPS * rows * (size_t)w->model->config.hidden_size * element(w),
+			&w->tap_joined));
 	CAIRN_TRY(alloc(w, CAIRN_MAX_TAPS * rows * sizeof(*w->tap_order), &order));
 	w->tap_order = (int32_t *)order;
 	CAIRN_TRY(worker_host_alloc(w, CAIRN_MAX_TAPS * rows * sizeof(*w->tap_order), &host));
@@ -70,6 +64,23 @@ int worker_taps_create(struct cairn_worker *w)
 		ret = TABLE(w, stream_sync, w->stream);
 	worker_host_free(w, host);
 	return ret;
+}
+
+int worker_taps_create(struct cairn_worker *w)
+{
+	const struct cairn_worker_taps *t = w->opt.taps;
+	size_t hidden = (size_t)w->model->config.hidden_size * element(w);
+	size_t slots = (size_t)w->opt.num_pages * (size_t)w->opt.page_size;
+	size_t half = slots * (size_t)t->width / 2 * element(w), rows = (size_t)w->opt.max_rows;
+	struct cairn_kv_store *f = &w->features;
+
+	CAIRN_TRY(check(w));
+	*f = (struct cairn_kv_store){ .layer_bytes = 2 * half, .v_offset = half,
+				      .num_pages = w->opt.num_pages, .page_size = w->opt.page_size };
+	CAIRN_TRY(alloc(w, 2 * half, &f->base));
+	CAIRN_TRY(alloc(w, (t->mix ? CAIRN_MAX_TAPS : 1) * rows * hidden, &w->tap_rows));
+	CAIRN_TRY(alloc(w, rows * (size_t)t->width * element(w), &w->tap_mixed));
+	return t->mix ? create_mix(w) : 0;
 }
 
 void worker_taps_destroy(struct cairn_worker *w)
@@ -95,6 +106,11 @@ void worker_taps_prepare(struct cairn_worker *w)
 
 	if (!w->opt.taps)
 		return;
+	if (!w->opt.taps->mix) {
+		b->states = w->tap_rows;
+		b->normed = w->tap_mixed;
+		return;
+	}
 	b->num_taps = CAIRN_MAX_TAPS;
 	memcpy(b->tap_layers, w->opt.taps->layers, sizeof(b->tap_layers));
 	b->taps = w->tap_rows;
@@ -119,7 +135,7 @@ int worker_taps_reserve(struct cairn_worker *w, int *moved)
 	size_t bytes = 0;
 	void *p;
 
-	if (!w->opt.taps || !w->impl->gemm_workspace)
+	if (!w->opt.taps || !w->opt.taps->mix || !w->impl->gemm_workspace)
 		return 0;
 	gemm = product(w);
 	CAIRN_TRY(TABLE(w, gemm_workspace, &gemm, &bytes));
@@ -135,7 +151,8 @@ int worker_taps_reserve(struct cairn_worker *w, int *moved)
 	return 0;
 }
 
-int worker_taps_after(struct cairn_worker *w)
+/* Mixes the three states of each row. */
+static int mix(struct cairn_worker *w)
 {
 	const struct cairn_batch *b = &w->batch;
 	struct cairn_embedding_args join = {
@@ -143,20 +160,27 @@ int worker_taps_after(struct cairn_worker *w)
 		.rows = CAIRN_MAX_TAPS * b->num_rows, .dim = w->model->config.hidden_size,
 		.vocab = CAIRN_MAX_TAPS * w->opt.max_rows, .dtype = w->model->dtype,
 	};
+	const struct cairn_gemm_args gemm = product(w);
+
+	CAIRN_TRY(TABLE(w, embedding, &join, w->stream));
+	return TABLE(w, gemm, &gemm, w->stream);
+}
+
+int worker_taps_after(struct cairn_worker *w)
+{
+	const struct cairn_batch *b = &w->batch;
 	struct cairn_kv_append_args append = {
 		.size = sizeof(append), .k = w->tap_mixed, .qo_indptr = b->qo_indptr,
 		.kv = cairn_batch_kv(b, &w->features, 0), .nnz_qo = b->num_rows, .num_kv_heads = 1,
 		.dtype = w->model->dtype,
 	};
-	struct cairn_gemm_args gemm;
 
 	if (!w->opt.taps)
 		return 0;
-	gemm = product(w);
 	append.head_dim = w->opt.taps->width / 2;
 	append.v = w->tap_mixed + (size_t)append.head_dim * element(w);
 	append.k_stride = append.v_stride = w->opt.taps->width;
-	CAIRN_TRY(TABLE(w, embedding, &join, w->stream));
-	CAIRN_TRY(TABLE(w, gemm, &gemm, w->stream));
+	if (w->opt.taps->mix)
+		CAIRN_TRY(mix(w));
 	return TABLE(w, kv_append, &append, w->stream);
 }

@@ -120,5 +120,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	lay_out(&c, CAIRN_F32, CAIRN_WEIGHTS_PLAIN);
 	lay_out(&c, CAIRN_BF16, CAIRN_WEIGHTS_FP8);
 	lay_out(&c, CAIRN_BF16, CAIRN_WEIGHTS_FP8_BLOCKS);
+	FUZZ_HOLDS(!c.w4.group || c.w4.group == 32 || c.w4.group == 64 || c.w4.group == 128);
+	if (!c.latent.kv_lora_rank && !c.experts.num_experts)
+		lay_out(&c, CAIRN_F16, CAIRN_WEIGHTS_W4);
+	if (!cairn_model_config_mtp("fuzz", &c)) {
+		FUZZ_HOLDS(c.num_hidden_layers == 1 && c.mtp_layer > 0 && !c.experts.dense_layers);
+		lay_out(&c, CAIRN_BF16, CAIRN_WEIGHTS_FP8);
+	}
 	return 0;
 }

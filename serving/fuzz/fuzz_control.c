@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "serving/fuzz/fuzz.h"
-#include "serving/remote/address.h"
-#include "serving/remote/control.h"
-#include "serving/remote/pass.h"
+#include "serving/remote/control/address.h"
+#include "serving/remote/control/control.h"
+#include "serving/remote/attention/pass.h"
 
 static void check_message(const uint8_t *data, size_t size)
 {
@@ -33,6 +33,15 @@ static void check_message(const uint8_t *data, size_t size)
 			FUZZ_HOLDS(a->query_scalar > 0 && a->attention_factor > 0 && a->softcap >= 0);
 			FUZZ_HOLDS(sizeof(*a) + a->num_bytes == m.num_bytes);
 			FUZZ_HOLDS((int64_t)a->num_kv_heads * a->group <= CAIRN_MAX_HEADS);
+		}
+		if (m.kind == CAIRN_CONTROL_PROMPT) {
+			const struct cairn_control_prompt *p = m.data;
+			const int32_t *ids = (const int32_t *)(p + 1);
+
+			FUZZ_HOLDS(p->first >= 0 && p->first < p->num_tokens && p->lease_ms > 0);
+			FUZZ_HOLDS(sizeof(*p) + (size_t)p->num_tokens * sizeof(*ids) == m.num_bytes);
+			for (int32_t i = 0; i < p->num_tokens; i++)
+				FUZZ_HOLDS(ids[i] >= 0);
 		}
 		if (m.kind == CAIRN_CONTROL_FAILED || m.kind == CAIRN_CONTROL_REFUSE)
 			FUZZ_HOLDS(fuzz_is_utf8(m.data, m.num_bytes) && m.num_bytes <= CAIRN_CONTROL_TEXT);

@@ -26,7 +26,7 @@ const char *cairn_dim_name(enum cairn_dim dim)
 	static const char *const names[CAIRN_NUM_DIMS] = {
 		"one", "hidden", "head", "q", "kv", "qkv", "attn", "inter", "gate_up", "q_lora", "latent",
 		"kv_lora", "kv_b", "experts", "expert_inter", "shared_inter", "vocab", "heads", "cache",
-		"expert_gate_up", "shared_gate_up", "per_token", "head_vocab",
+		"expert_gate_up", "shared_gate_up", "per_token", "head_vocab", "two_hidden",
 	};
 
 	return names[dim];

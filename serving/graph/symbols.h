@@ -21,6 +21,7 @@ enum cairn_dim {
 	CAIRN_D_EXPERT_GATE_UP, CAIRN_D_SHARED_GATE_UP,	/* twice CAIRN_D_EXPERT_INTER, CAIRN_D_SHARED_INTER */
 	CAIRN_D_PER_TOKEN,		/* experts chosen per token */
 	CAIRN_D_HEAD_VOCAB,		/* rows of the output matrix: the vocabulary, or a rank's share */
+	CAIRN_D_TWO_HIDDEN,
 	CAIRN_NUM_DIMS
 };
 
@@ -38,6 +39,7 @@ enum cairn_weight {
 	CAIRN_W_SHARED_GATE_UP, CAIRN_W_SHARED_DOWN,
 	/* per model */
 	CAIRN_W_EMBED, CAIRN_W_FINAL_NORM, CAIRN_W_LM_HEAD,
+	CAIRN_W_EH_PROJ, CAIRN_W_E_NORM, CAIRN_W_H_NORM,	/* of a layer for multi-token prediction */
 	CAIRN_NUM_WEIGHTS
 };
 

@@ -64,6 +64,11 @@ enum cairn_kv_fault {
 	FAULT_RESET_TREE_KEPT,		/* prefixes that the device has lost are still found */
 	FAULT_RESET_DRAW_KEPT,		/* a draw of the plan undone still counts as in flight */
 	FAULT_RESET_NUMBER_KEPT,	/* the number of the plan undone is not used again */
+	/* import */
+	FAULT_IMPORT_GAP,		/* a prefix enters the tree although tokens before it are missing */
+	FAULT_IMPORT_SHIFTED,		/* the first page pulled goes to the first page that is missing */
+	FAULT_IMPORT_UNAWAITED,		/* a request is admitted before its import */
+	FAULT_IMPORT_OVERTAKEN,		/* a request that waits for an import counts as overtaken */
 	NUM_FAULTS
 };
 

@@ -57,6 +57,8 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define cairn_scheduler_events			mutant_scheduler_events
 #define cairn_scheduler_fetched			mutant_scheduler_fetched
 #define cairn_scheduler_fork			mutant_scheduler_fork
+#define cairn_scheduler_cached			mutant_scheduler_cached
+#define cairn_scheduler_import			mutant_scheduler_import
 #define cairn_scheduler_hold			mutant_scheduler_hold
 #define cairn_scheduler_plan			mutant_scheduler_plan
 #define cairn_scheduler_pool			mutant_scheduler_pool
@@ -70,6 +72,7 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define cairn_scheduler_verify			mutant_scheduler_verify
 #define model_draft				mutant_model_draft
 #define model_events				mutant_model_events
+#define model_fill				mutant_model_fill
 #define model_find				mutant_model_find
 #define model_plan				mutant_model_plan
 #define model_report				mutant_model_report
@@ -81,6 +84,7 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define sched_enqueue				mutant_sched_enqueue
 #define sched_expect				mutant_sched_expect
 #define sched_fetch				mutant_sched_fetch
+#define sched_find				mutant_sched_find
 #define sched_finish				mutant_sched_finish
 #define sched_fits				mutant_sched_fits
 #define sched_forecast				mutant_sched_forecast

@@ -104,6 +104,10 @@ MUTANT(scheduler_tree_orphan, TREE_ORPHAN, scheduler)
 MUTANT(scheduler_reset_tree_kept, RESET_TREE_KEPT, scheduler)
 MUTANT(scheduler_reset_draw_kept, RESET_DRAW_KEPT, scheduler)
 MUTANT(scheduler_reset_number_kept, RESET_NUMBER_KEPT, scheduler)
+MUTANT(scheduler_import_gap, IMPORT_GAP, scheduler)
+MUTANT(scheduler_import_shifted, IMPORT_SHIFTED, scheduler)
+MUTANT(scheduler_import_unawaited, IMPORT_UNAWAITED, scheduler)
+MUTANT(scheduler_import_overtaken, IMPORT_OVERTAKEN, scheduler)
 /* faults in pool and tree that the scheduler's model detects */
 MUTANT(scheduler_copy_missed, COPY_MISSED, scheduler)
 MUTANT(scheduler_salt_ignored, SALT_IGNORED, scheduler)
@@ -130,6 +134,8 @@ static const struct cairn_unit units[] = {
 	UNIT(scheduler_draft_end_kept), UNIT(scheduler_draft_first_dropped),
 	UNIT(scheduler_tree_chain), UNIT(scheduler_tree_orphan),
 	UNIT(scheduler_reset_tree_kept), UNIT(scheduler_reset_draw_kept), UNIT(scheduler_reset_number_kept),
+	UNIT(scheduler_import_gap), UNIT(scheduler_import_shifted), UNIT(scheduler_import_unawaited),
+	UNIT(scheduler_import_overtaken),
 };
 
 const struct cairn_family cairn_kv_mutants_family = {

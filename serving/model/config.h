@@ -6,9 +6,9 @@
  * architecture; rope parameters are accepted as rope_theta + rope_scaling or as rope_parameters (rope_scaling
  * wins if both are given); the kind of scaling as "rope_type" or "type"; the dtype as "dtype" or
  * "torch_dtype". A key that would change the result but is not implemented is refused with -EOPNOTSUPP, never
- * ignored: another architecture, quantized weights other than fp8, other kinds of rope scaling, partial
- * rotation, non-causal attention, other activations, other ways to choose experts. Keys that only concern
- * training or the Python library are ignored.
+ * ignored: another architecture, weights quantized other than to fp8 or 4 bits, other kinds of rope scaling,
+ * partial rotation, non-causal attention, other activations, other ways to choose experts. Keys that only
+ * concern training or the Python library are ignored.
  *
  * After success these hold, and later arithmetic relies on them:
  *   - every size is within the limits below; num_attention_heads is a multiple of num_key_value_heads;
@@ -124,12 +124,32 @@ enum cairn_stored_fp8 {
 	CAIRN_STORED_TENSOR		/* all; X.weight_scale [1] */
 };
 
+/*
+ * How matrices X.weight [n, k] are stored in 4 bits. A code minus a zero point, times a scale, is an element;
+ * `group` elements along k share zero point and scale. Words of 8 codes are int32.
+ */
+enum cairn_stored_w4 {
+	CAIRN_STORED_NO_W4,
+	CAIRN_STORED_AWQ,	/* X.qweight [k, n / 8], X.qzeros [groups, n / 8], X.scales [groups, n] */
+	CAIRN_STORED_GPTQ,	/* X.qweight [k / 8, n], X.qzeros less 1, X.scales, optional X.g_idx [k] */
+	CAIRN_STORED_GPTQ_V2,	/* the same with X.qzeros as they are */
+	CAIRN_STORED_PACKED	/* X.weight_packed [n, k / 8], X.weight_scale [n, groups] */
+};
+
+struct cairn_w4_config {
+	enum cairn_stored_w4 stored;
+	int32_t group;		/* 32, 64, 128, or 0: all of k */
+	bool has_zeros;		/* PACKED: with X.weight_zero_point [n / 8, groups]; else all are 8 */
+	bool has_order;		/* GPTQ: desc_act: X.g_idx is required, and shows the order of groups */
+};
+
 struct cairn_model_config {
 	enum cairn_arch arch;
 	enum cairn_activation hidden_act;
 	int dtype;			/* enum cairn_dtype that the config gives; -1: none */
 	enum cairn_stored_fp8 stored_fp8;
 	bool stored_mxfp4;		/* experts X may be stored as X_blocks and X_scales */
+	struct cairn_w4_config w4;	/* group also applies to random weights in 4 bits */
 
 	int32_t hidden_size;
 	int32_t intermediate_size;
@@ -139,7 +159,9 @@ struct cairn_model_config {
 	 * states of its target, those that enter the layers `taps`; num_taps 0: not given.
 	 */
 	int32_t draft_vocab_size, target_hidden_size, num_taps, taps[CAIRN_MAX_TAPS];
-	int32_t num_nextn_layers;	/* num_nextn_predict_layers: stored after the others, not used */
+	int32_t num_nextn_layers;	/* num_nextn_predict_layers: stored after the others */
+	/* Above 0: this is the config of the layer of that number alone (cairn_model_config_mtp()). */
+	int32_t mtp_layer;
 	int32_t num_attention_heads;
 	int32_t num_key_value_heads;
 	int32_t head_dim;		/* with latent attention nope_dim + rope_dim */
@@ -181,6 +203,13 @@ int cairn_model_config_load(const char *dir, struct cairn_model_config *config);
 int cairn_model_config_parse(const char *json, size_t num_bytes, const char *generation,
 			     size_t generation_bytes, const char *dir,
 			     struct cairn_model_config *config);
+
+/*
+ * Makes *c, the config of a model, that of its layer for multi-token prediction, as a model of one layer.
+ * -EINVAL: the checkpoint in `dir` has no such layer; -EOPNOTSUPP: it has several, or another architecture
+ * than DeepSeek-V3's.
+ */
+int cairn_model_config_mtp(const char *dir, struct cairn_model_config *c);
 
 /* Returns whether all norms have the same eps, as decode_step requires. */
 static inline int cairn_config_has_one_eps(const struct cairn_model_config *config)

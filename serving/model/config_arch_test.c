@@ -359,8 +359,8 @@ static void gpt_oss_20b(struct cairn_test *t)
 }
 
 static const struct change gpt_oss_changes[] = {
-	{ "'quant_method':'mxfp4'", "'quant_method':'awq'", EOPNOTSUPP,
-	  "quant_method: \"awq\" is not supported" },
+	{ "'quant_method':'mxfp4'", "'quant_method':'bitsandbytes'", EOPNOTSUPP,
+	  "quant_method: \"bitsandbytes\" is not supported" },
 	{ "'num_local_experts':32,", "", EINVAL, "num_local_experts: is missing" },
 	{ "'num_experts_per_tok':4", "'num_experts_per_tok':33", EINVAL,
 	  "num_experts_per_tok: must be 1 to 32" },

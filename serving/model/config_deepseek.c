@@ -138,6 +138,23 @@ static int get_experts(const json_t *root, struct cairn_json_at at, struct cairn
 	return v3 ? get_sigmoid_routing(root, at, x) : get_routing(root, at, x);
 }
 
+int cairn_model_config_mtp(const char *dir, struct cairn_model_config *c)
+{
+	if (c->arch != CAIRN_ARCH_DEEPSEEK_V3)
+		return cairn_error(EOPNOTSUPP, "%s/config.json: architectures: multi-token prediction is "
+				   "supported for DeepseekV3ForCausalLM only", dir);
+	if (c->num_nextn_layers != 1)
+		return cairn_error(c->num_nextn_layers ? EOPNOTSUPP : EINVAL, "%s/config.json: "
+				   "num_nextn_predict_layers: is %d, must be 1 for multi-token "
+				   "prediction", dir, c->num_nextn_layers);
+	c->mtp_layer = c->num_hidden_layers;
+	c->num_hidden_layers = 1;
+	c->num_nextn_layers = 0;
+	c->experts.dense_layers = 0;
+	c->tie_word_embeddings = false;
+	return 0;
+}
+
 int cairn_config_deepseek(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
 	CAIRN_TRY(get_latent(root, at, c));

@@ -55,6 +55,9 @@ static void llama3_and_2(struct cairn_test *t)
 	"'quantization_config':{'quant_method':'compressed-tensors','format':'" format "','config_groups':{" \
 	"'a':{'targets':['Linear'],'weights':{'num_bits':" bits ",'type':'" type "','strategy':'" strategy \
 	"'}" more "}}}"
+#define AWQ(members) "'quantization_config':{'quant_method':'awq'," members "}"
+#define GPTQ(bits, more) \
+	"'quantization_config':{'quant_method':'gptq','bits':" bits ",'group_size':128" more "}"
 #define SCALING "'rope_scaling':{'factor':8.0,'low_freq_factor':1.0,'high_freq_factor':4.0," \
 		"'original_max_position_embeddings':8192,'rope_type':'llama3'}"
 
@@ -134,8 +137,9 @@ static const struct change changes[] = {
 	{ "'pretraining_tp':1", "'quantization_config':{}", EOPNOTSUPP, "quantization_config" },
 	{ "'pretraining_tp':1", "'quantization_config':[]", EINVAL,
 	  "quantization_config: must be an object" },
-	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'awq'}", EOPNOTSUPP,
-	  "quantization_config.quant_method: \"awq\" is not supported (fp8, compressed-tensors, mxfp4 are)" },
+	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'bitsandbytes'}", EOPNOTSUPP,
+	  "quantization_config.quant_method: \"bitsandbytes\" is not supported (fp8, compressed-tensors, "
+	  "awq, gptq, mxfp4 are)" },
 	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'mxfp4'}", EOPNOTSUPP,
 	  "quantization_config.quant_method: \"mxfp4\" is only supported with model_type \"gpt_oss\"" },
 	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'fp8','fmt':'e5m2'}", EOPNOTSUPP,
@@ -147,7 +151,8 @@ static const struct change changes[] = {
 	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'fp8','weight_block_size':[128,64]}",
 	  EOPNOTSUPP, "quantization_config.weight_block_size: only [128, 128] is supported" },
 	{ "'pretraining_tp':1", COMPRESSED("int-quantized", "8", "float", "channel", ""), EOPNOTSUPP,
-	  "quantization_config.format: \"int-quantized\" is not supported (float-quantized is)" },
+	  "quantization_config.format: \"int-quantized\" is not supported (float-quantized, pack-quantized "
+	  "are)" },
 	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "4", "float", "channel", ""), EOPNOTSUPP,
 	  "quantization_config.config_groups.*.weights.num_bits: 4 is not supported (8 is)" },
 	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "8", "int", "channel", ""), EOPNOTSUPP,
@@ -165,6 +170,34 @@ static const struct change changes[] = {
 	  "quantization_config.sparsity_config.format: \"sparse-24\" is not supported (dense is)" },
 	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "8", "float", "channel",
 	  "}},'transform_config':{'x':{"), EOPNOTSUPP, "quantization_config.transform_config: is not" },
+	{ "'pretraining_tp':1", COMPRESSED("pack-quantized", "8", "int", "channel", ""), EOPNOTSUPP,
+	  "quantization_config.config_groups.*.weights.num_bits: 8 is not supported (4 is)" },
+	{ "'pretraining_tp':1", COMPRESSED("pack-quantized", "4", "float", "channel", ""), EOPNOTSUPP,
+	  "*.weights.type: \"float\" is not supported (int is)" },
+	{ "'pretraining_tp':1", COMPRESSED("pack-quantized", "4", "int", "tensor", ""), EOPNOTSUPP,
+	  "*.weights.strategy: \"tensor\" is not supported (channel, group are)" },
+	{ "'pretraining_tp':1", COMPRESSED("pack-quantized", "4", "int", "group", ""), EINVAL,
+	  "*.weights.group_size: is missing" },
+	{ "'pretraining_tp':1", COMPRESSED("pack-quantized", "4", "int", "channel",
+	  ",'input_activations':{'num_bits':8}"), EOPNOTSUPP, "*.input_activations: is not supported with" },
+	{ "'pretraining_tp':1", AWQ("'bits':3,'group_size':128"), EOPNOTSUPP,
+	  "quantization_config.bits: 3 is not supported (4 is)" },
+	{ "'pretraining_tp':1", AWQ("'group_size':128"), EINVAL, "quantization_config.bits: is missing" },
+	{ "'pretraining_tp':1", AWQ("'bits':4"), EINVAL, "quantization_config.group_size: is missing" },
+	{ "'pretraining_tp':1", AWQ("'bits':4,'group_size':100"), EOPNOTSUPP,
+	  "quantization_config.group_size: 100 is not supported (32, 64, 128 and -1 are)" },
+	{ "'pretraining_tp':1", AWQ("'bits':4,'group_size':0"), EOPNOTSUPP, "group_size: 0 is not" },
+	{ "'pretraining_tp':1", AWQ("'bits':4,'group_size':128,'version':'gemv'"), EOPNOTSUPP,
+	  "quantization_config.version: \"gemv\" is not supported" },
+	{ "'pretraining_tp':1", AWQ("'bits':4,'group_size':128,'zero_point':false"), EOPNOTSUPP,
+	  "quantization_config.zero_point: false is not supported" },
+	{ "'pretraining_tp':1", GPTQ("8", ""), EOPNOTSUPP, "quantization_config.bits: 8 is not" },
+	{ "'pretraining_tp':1", GPTQ("4", ",'checkpoint_format':'marlin'"), EOPNOTSUPP,
+	  "quantization_config.checkpoint_format: \"marlin\" is not supported (gptq, gptq_v2 are)" },
+	{ "'pretraining_tp':1", GPTQ("4", ",'lm_head':true"), EOPNOTSUPP, "lm_head: true is not supported" },
+	{ "'pretraining_tp':1", GPTQ("4", ",'desc_act':1"), EINVAL, "desc_act: must be true or false" },
+	{ "'pretraining_tp':1", GPTQ("4", ",'dynamic':{'-:mlp':{}}"), EOPNOTSUPP,
+	  "quantization_config.dynamic: other settings for some matrices are not supported" },
 	{ "'silu'", "'gelu'", EOPNOTSUPP, "hidden_act: \"gelu\" is not supported" },
 	{ "bfloat16", "float8", EOPNOTSUPP, "torch_dtype: \"float8\" is not supported" },
 	{ "'mlp_bias':false", "'mlp_bias':0", EINVAL, "mlp_bias: must be true or false" },

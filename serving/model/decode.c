@@ -84,7 +84,7 @@ static int expressible(const struct cairn_model *m)
 {
 	const struct cairn_model_config *c = &m->config;
 
-	return m->ranks <= 1 &&
+	return m->ranks <= 1 && m->context_ranks <= 1 && !m->lora &&
 	       !m->elements[CAIRN_W_GATE_UP_BIAS] && !m->elements[CAIRN_W_DOWN_BIAS] && !c->head_norms &&
 	       !c->block_norms && !c->embed_scale && !(c->norm_offset > 0) && !(c->attn_softcap > 0) &&
 	       !(c->logit_softcap > 0) && !c->sinks && !c->experts.biases && !c->experts.sigmoid &&
@@ -106,8 +106,8 @@ int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m
 		if (!expressible(m))
 			return cairn_error(EOPNOTSUPP,
 					   "%s: decode %s: decode_step does not support this model's "
-					   "biases, sinks, norms, rms_norm_eps, caps, router, 8-bit weights, "
-					   "8-bit KV cache or ranks",
+					   "biases, sinks, norms, rms_norm_eps, caps, router, 8-bit or 4-bit "
+					   "weights, 8-bit KV cache, adapters or ranks",
 					   m->impl->name, cairn_decode_path_names[path]);
 	}
 	if (path == CAIRN_DECODE_UNFUSED && !cairn_forward_supported(m))

@@ -73,6 +73,7 @@ int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m
 {
 	struct cairn_pass_sizes sizes = forward_sizes(m, max_rows, max_logits);
 	struct cairn_scratch *s;
+	int64_t bytes;
 	void *p;
 	int ret;
 
@@ -82,19 +83,23 @@ int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return cairn_error(ENOMEM, "scratch: no memory");
+	s->model = m;
+	s->max_rows = max_rows;
+	s->max_logits = max_logits;
 	ret = cairn_buffers_place(&s->buffers, m->graph, &sizes);
+	bytes = s->buffers.bytes;
+	if (!ret && m->context_ranks > 1)
+		ret = forward_context_create(s, &bytes);
 	if (!ret)
-		ret = CAIRN_TABLE(m->impl, mem_alloc, &p, (size_t)s->buffers.bytes);
+		ret = CAIRN_TABLE(m->impl, mem_alloc, &p, (size_t)bytes);
 	if (ret) {
+		forward_context_destroy(s);
 		cairn_buffers_free(&s->buffers);
 		free(s);
 		return ret;
 	}
-	s->model = m;
-	s->max_rows = max_rows;
-	s->max_logits = max_logits;
 	s->base = p;
-	s->bytes = (size_t)s->buffers.bytes;
+	s->bytes = (size_t)bytes;
 	*out = s;
 	return 0;
 }
@@ -120,6 +125,7 @@ void cairn_scratch_destroy(struct cairn_scratch *s)
 		free_room(s, &s->attn[i]);
 	free_room(s, &s->moe);
 	s->model->impl->mem_free(s->base);
+	forward_context_destroy(s);
 	cairn_buffers_free(&s->buffers);
 	free(s);
 }
@@ -153,117 +159,6 @@ char *forward_at(const struct walk *w, int32_t value)
 	return at(w, value);
 }
 
-static int32_t rows_of(const struct walk *w, int32_t value)
-{
-	return w->g->values[value].shape.rows == CAIRN_ROWS_LOGITS ? w->b->num_logits : w->b->num_rows;
-}
-
-static int32_t width_of(const struct walk *w, int32_t value)
-{
-	return w->m->dims[w->g->values[value].shape.width];
-}
-
-/* Returns the weight of this kind that the operation reads, or NULL if it reads none. */
-static void *weight_of(const struct walk *w, const struct cairn_graph_op *op, enum cairn_weight kind)
-{
-	return cairn_op_weight(w->g, op, kind) < 0 ? NULL : cairn_model_weight(w->m, op->layer, kind);
-}
-
-/* Returns the i-th weight of an operation, or NULL if it has fewer. */
-static void *weight_at(const struct walk *w, const struct cairn_graph_op *op, int32_t i)
-{
-	return i < op->num_weights ? weight_of(w, op, w->g->values[op->weights[i]].weight) : NULL;
-}
-
-static const float *scale_of(const struct walk *w, const struct cairn_graph_op *op, enum cairn_weight kind)
-{
-	return cairn_op_weight(w->g, op, kind) < 0 ? NULL : cairn_model_scale(w->m, op->layer, kind);
-}
-
-/* bytes is a pointer because the query in the argument ret must run before it is read. */
-static int ask_into(const struct walk *w, size_t *most, int ret, const size_t *bytes, const char *what)
-{
-	if (!ret && *bytes > *most)
-		*most = *bytes;
-	return cairn_table_ret(w->m->impl, ret, what);
-}
-
-static int ask(struct walk *w, int ret, const size_t *bytes, const char *what)
-{
-	return ask_into(w, &w->workspace_bytes, ret, bytes, what);
-}
-
-static int run_gemm_fp8(struct walk *w, const struct cairn_gemm_args *plain, const float *scale)
-{
-	const struct cairn_model *m = w->m;
-	struct cairn_gemm_fp8w_args args = {
-		.size = sizeof(args), .out = plain->out, .a = plain->a, .b = plain->b, .b_scale = scale,
-		.bias = plain->bias, .workspace = plain->workspace, .workspace_bytes = plain->workspace_bytes,
-		.m = plain->m, .n = plain->n, .k = plain->k, .dtype = plain->dtype,
-		.out_dtype = plain->out_dtype, .scale_kind = cairn_weights_scale_kind(m->weights),
-	};
-	size_t bytes = 0;
-
-	if (!w->asking)
-		return CAIRN_TABLE(m->impl, gemm_fp8w, &args, w->stream);
-	if (!m->impl->gemm_fp8w_workspace)
-		return 0;
-	return ask(w, m->impl->gemm_fp8w_workspace(&args, &bytes), &bytes, "gemm_fp8w_workspace");
-}
-
-#define WORKSPACE(room)	.workspace = (room).at, .workspace_bytes = (room).bytes
-
-/* Restricts the product to the columns of q, or to those of k and v. */
-static int take_part(const struct walk *w, struct cairn_gemm_args *a, const float **scale)
-{
-	const int32_t q = w->m->dims[CAIRN_D_Q];
-	const int64_t element = (int64_t)cairn_dtype_bytes(w->m->dtype);
-
-	if (w->part == FORWARD_Q) {
-		a->n = q;
-		return 0;
-	}
-	if (*scale && cairn_weights_scale_kind(w->m->weights) == CAIRN_FP8_SCALE_BLOCKS) {
-		if (q % 128)
-			return cairn_error(EOPNOTSUPP, "forward: q has %d columns, no multiple of the "
-					   "128 that share a scale", q);
-		*scale += (int64_t)(q / 128) * ((a->k + 127) / 128);
-	} else if (*scale) {
-		*scale += q;
-	}
-	a->n -= q;
-	a->out = (char *)a->out + (int64_t)a->m * q * element;
-	a->b = (const char *)a->b + (int64_t)q * a->k * (*scale ? 1 : element);
-	a->bias = a->bias ? (const char *)a->bias + q * element : NULL;
-	return 0;
-}
-
-static int run_gemm(struct walk *w, const struct cairn_graph_op *op)
-{
-	const struct cairn_model *m = w->m;
-	const float *scale = scale_of(w, op, w->g->values[op->weights[0]].weight);
-	struct cairn_gemm_args args = {
-		.size = sizeof(args), .out = at(w, op->out[0]), .a = at(w, op->in[0]),
-		.b = weight_at(w, op, 0), .bias = weight_at(w, op, 1),
-		WORKSPACE(w->s->lane[w->lane]),
-		.m = rows_of(w, op->out[0]), .n = width_of(w, op->out[0]), .k = width_of(w, op->in[0]),
-		.dtype = m->dtype, .out_dtype = op->kind == CAIRN_OP_LM_HEAD ? CAIRN_F32 : m->dtype,
-	};
-	size_t bytes = 0;
-
-	if (op->kind == CAIRN_OP_LM_HEAD)
-		args.b = (const char *)args.b + forward_head_at(w);
-	if (w->part != FORWARD_ALL)
-		CAIRN_TRY(take_part(w, &args, &scale));
-	if (scale)
-		return run_gemm_fp8(w, &args, scale);
-	if (!w->asking)
-		return CAIRN_TABLE(m->impl, gemm, &args, w->stream);
-	if (!m->impl->gemm_workspace)
-		return 0;
-	return ask(w, m->impl->gemm_workspace(&args, &bytes), &bytes, "gemm_workspace");
-}
-
 /* Members of the kv_append and attn_paged arguments that say what a layer's pages hold. */
 #define STORED_AS(m, layer) \
 	.kv_fp8 = (m)->kv == CAIRN_KV_FP8, .k_scale = cairn_model_kv_scale(m, layer, 0), \
@@ -287,7 +182,7 @@ static int run_sinks(const struct walk *w, const struct cairn_graph_op *op)
 		.size = sizeof(args), .out = at(w, op->out[0]), .o = at(w, op->out[0]), .lse = lse_at(w, op),
 		.num_states = 1, .rows = w->b->num_rows, .num_heads = w->m->config.num_attention_heads,
 		.head_dim = w->m->config.head_dim, .dtype = w->m->dtype, .out_dtype = w->m->dtype,
-		.sink = weight_of(w, op, CAIRN_W_SINKS),
+		.sink = forward_weight(w, op, CAIRN_W_SINKS),
 	};
 
 	return args.sink ? CAIRN_TABLE(w->m->impl, attn_merge, &args, w->stream) : 0;
@@ -310,9 +205,9 @@ static int run_tree_attn(struct walk *w, const struct cairn_graph_op *op)
 	};
 	struct cairn_attn_bsr_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]), .lse = lse_at(w, op), .q = at(w, op->in[0]),
-		.q_pos = w->b->positions, WORKSPACE(w->s->attn[w->split]), .part = { both, both },
+		.q_pos = w->b->positions, FORWARD_WORKSPACE(w->s->attn[w->split]), .part = { both, both },
 		.planned = w->m->impl->attn_plan && w->has_plan && w->plan_window == op->window,
-		.q_stride = width_of(w, op->in[0]), .num_parts = 2, .nnz_qo = w->b->num_rows,
+		.q_stride = forward_width(w, op->in[0]), .num_parts = 2, .nnz_qo = w->b->num_rows,
 		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
 		.head_dim = c->head_dim, .dtype = w->m->dtype, .kv_fp8 = w->m->kv == CAIRN_KV_FP8,
 		.sm_scale = (float)cairn_softmax_scale(c),
@@ -345,7 +240,7 @@ static int run_tree_attn(struct walk *w, const struct cairn_graph_op *op)
 	}
 	if (!w->m->impl->attn_bsr_workspace)
 		return 0;
-	return ask_into(w, &w->attn_bytes, w->m->impl->attn_bsr_workspace(&args, &bytes), &bytes,
+	return forward_ask_into(w, &w->attn_bytes, w->m->impl->attn_bsr_workspace(&args, &bytes), &bytes,
 			"attn_bsr_workspace");
 }
 
@@ -359,9 +254,9 @@ static int run_attn(struct walk *w, const struct cairn_graph_op *op)
 	struct cairn_attn_paged_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]), .lse = lse_at(w, op), .q = at(w, op->in[0]),
 		PAGING(w, op),
-		WORKSPACE(w->s->attn[w->split]),
+		FORWARD_WORKSPACE(w->s->attn[w->split]),
 		.planned = w->m->impl->attn_plan && w->has_plan && w->plan_window == op->window,
-		.q_stride = width_of(w, op->in[0]),
+		.q_stride = forward_width(w, op->in[0]),
 		.max_qo_len = w->b->max_qo_len,
 		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
 		.head_dim = c->head_dim, .dtype = w->m->dtype, .causal = 1,
@@ -380,7 +275,7 @@ static int run_attn(struct walk *w, const struct cairn_graph_op *op)
 	}
 	if (!w->m->impl->attn_paged_workspace)
 		return 0;
-	return ask_into(w, &w->attn_bytes, w->m->impl->attn_paged_workspace(&args, &bytes), &bytes,
+	return forward_ask_into(w, &w->attn_bytes, w->m->impl->attn_paged_workspace(&args, &bytes), &bytes,
 			"attn_paged_workspace");
 }
 
@@ -390,8 +285,8 @@ static int run_mla_paged(struct walk *w, const struct cairn_graph_op *op, int32_
 	const struct cairn_latent_config *l = &w->m->config.latent;
 	struct cairn_mla_paged_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]), .q = at(w, op->in[0]),
-		.w_kv_b = weight_at(w, op, 0), PAGING(w, op),
-		WORKSPACE(w->s->lane[w->lane]),
+		.w_kv_b = forward_weight_at(w, op, 0), PAGING(w, op),
+		FORWARD_WORKSPACE(w->s->lane[w->lane]),
 		.max_qo_len = w->b->max_qo_len,
 		.num_heads = w->m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
 		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = w->m->dtype,
@@ -405,7 +300,7 @@ static int run_mla_paged(struct walk *w, const struct cairn_graph_op *op, int32_
 		return CAIRN_TABLE(w->m->impl, mla_paged, &args, w->stream);
 	if (!w->m->impl->mla_paged_workspace)
 		return 0;
-	return ask(w, w->m->impl->mla_paged_workspace(&args, &bytes), &bytes, "mla_paged_workspace");
+	return forward_ask(w, w->m->impl->mla_paged_workspace(&args, &bytes), &bytes, "mla_paged_workspace");
 }
 
 /* Runs mla_prefill for the requests from number `first` on, whose rows begin at `row`. */
@@ -415,10 +310,10 @@ static int run_mla_prefill(struct walk *w, const struct cairn_graph_op *op, int3
 	const size_t element = cairn_dtype_bytes(w->m->dtype);
 	struct cairn_mla_prefill_args args = {
 		.size = sizeof(args),
-		.out = at(w, op->out[0]) + (size_t)row * (size_t)width_of(w, op->out[0]) * element,
-		.q = at(w, op->in[0]) + (size_t)row * (size_t)width_of(w, op->in[0]) * element,
-		.w_kv_b = weight_at(w, op, 0), PAGING(w, op),
-		WORKSPACE(w->s->lane[w->lane]),
+		.out = at(w, op->out[0]) + (size_t)row * (size_t)forward_width(w, op->out[0]) * element,
+		.q = at(w, op->in[0]) + (size_t)row * (size_t)forward_width(w, op->in[0]) * element,
+		.w_kv_b = forward_weight_at(w, op, 0), PAGING(w, op),
+		FORWARD_WORKSPACE(w->s->lane[w->lane]),
 		.max_qo_len = w->b->max_qo_len, .nnz_past = w->b->prompt_past,
 		.num_heads = w->m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
 		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = w->m->dtype,
@@ -435,7 +330,8 @@ static int run_mla_prefill(struct walk *w, const struct cairn_graph_op *op, int3
 		return CAIRN_TABLE(w->m->impl, mla_prefill, &args, w->stream);
 	if (!w->m->impl->mla_prefill_workspace)
 		return 0;
-	return ask(w, w->m->impl->mla_prefill_workspace(&args, &bytes), &bytes, "mla_prefill_workspace");
+	return forward_ask(w, w->m->impl->mla_prefill_workspace(&args, &bytes), &bytes,
+			   "mla_prefill_workspace");
 }
 
 static int run_mla(struct walk *w, const struct cairn_graph_op *op)
@@ -455,7 +351,7 @@ static int run_mla_append(struct walk *w, const struct cairn_graph_op *op)
 	const struct cairn_latent_config *l = &m->config.latent;
 	struct cairn_mla_append_args args = {
 		.size = sizeof(args), .q = at(w, op->out[0]), .latent = at(w, op->in[1]),
-		.norm_weight = weight_at(w, op, 0), .inv_freq = m->inv_freq,
+		.norm_weight = forward_weight_at(w, op, 0), .inv_freq = m->inv_freq,
 		.positions = w->b->positions, PAGING(w, op), .num_heads = m->config.num_attention_heads,
 		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .kv_lora_rank = l->kv_lora_rank,
 		.dtype = m->dtype, .eps = (float)CAIRN_LATENT_NORM_EPS,
@@ -492,28 +388,28 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 {
 	const struct cairn_model *m = w->m;
 	const struct cairn_experts_config *x = &m->config.experts;
-	const float *route_bias = weight_of(w, op, CAIRN_W_ROUTE_BIAS);
+	const float *route_bias = forward_weight(w, op, CAIRN_W_ROUTE_BIAS);
 	struct cairn_moe_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]), .x = at(w, op->in[0]),
-		.norm_weight = weight_at(w, op, 0),
-		.w_router = weight_of(w, op, CAIRN_W_ROUTER),
-		.w_gate_up = weight_of(w, op, CAIRN_W_EXPERTS_GATE_UP),
-		.w_down = weight_of(w, op, CAIRN_W_EXPERTS_DOWN),
-		.w_shared_gate_up = weight_of(w, op, CAIRN_W_SHARED_GATE_UP),
-		.w_shared_down = weight_of(w, op, CAIRN_W_SHARED_DOWN),
-		WORKSPACE(w->s->moe),
-		.batch = w->b->num_rows, .hidden = width_of(w, op->in[0]), .num_experts = x->num_experts,
+		.norm_weight = forward_weight_at(w, op, 0),
+		.w_router = forward_weight(w, op, CAIRN_W_ROUTER),
+		.w_gate_up = forward_weight(w, op, CAIRN_W_EXPERTS_GATE_UP),
+		.w_down = forward_weight(w, op, CAIRN_W_EXPERTS_DOWN),
+		.w_shared_gate_up = forward_weight(w, op, CAIRN_W_SHARED_GATE_UP),
+		.w_shared_down = forward_weight(w, op, CAIRN_W_SHARED_DOWN),
+		FORWARD_WORKSPACE(w->s->moe),
+		.batch = w->b->num_rows, .hidden = forward_width(w, op->in[0]), .num_experts = x->num_experts,
 		.experts_per_token = x->per_token, .intermediate = x->intermediate_size,
 		.shared_intermediate = x->shared_intermediate_size, .dtype = m->dtype,
 		.normalize = x->normalize, .eps = (float)m->config.rms_norm_eps, .scaling = (float)x->scaling,
-		.w_gate_up_scale = scale_of(w, op, CAIRN_W_EXPERTS_GATE_UP),
-		.w_down_scale = scale_of(w, op, CAIRN_W_EXPERTS_DOWN),
-		.w_shared_gate_up_scale = scale_of(w, op, CAIRN_W_SHARED_GATE_UP),
-		.w_shared_down_scale = scale_of(w, op, CAIRN_W_SHARED_DOWN),
-		.fp8w = m->weights != CAIRN_WEIGHTS_PLAIN, .scale_kind = cairn_weights_scale_kind(m->weights),
+		.w_gate_up_scale = forward_scale(w, op, CAIRN_W_EXPERTS_GATE_UP),
+		.w_down_scale = forward_scale(w, op, CAIRN_W_EXPERTS_DOWN),
+		.w_shared_gate_up_scale = forward_scale(w, op, CAIRN_W_SHARED_GATE_UP),
+		.w_shared_down_scale = forward_scale(w, op, CAIRN_W_SHARED_DOWN),
+		.fp8w = cairn_weights_are_fp8(m->weights), .scale_kind = cairn_weights_scale_kind(m->weights),
 		.route_bias = x->sigmoid ? route_bias : NULL, .logit_bias = x->sigmoid ? NULL : route_bias,
-		.gate_up_bias = weight_of(w, op, CAIRN_W_EXPERTS_GATE_UP_BIAS),
-		.down_bias = weight_of(w, op, CAIRN_W_EXPERTS_DOWN_BIAS),
+		.gate_up_bias = forward_weight(w, op, CAIRN_W_EXPERTS_GATE_UP_BIAS),
+		.down_bias = forward_weight(w, op, CAIRN_W_EXPERTS_DOWN_BIAS),
 		.activation = x->clamp_limit > 0 ? CAIRN_MOE_CLAMPED : CAIRN_MOE_SILU,
 		.alpha = (float)x->clamp_alpha, .limit = (float)x->clamp_limit,
 		.score = x->sigmoid ? CAIRN_MOE_SIGMOID : CAIRN_MOE_SOFTMAX, .num_groups = x->num_groups,
@@ -527,7 +423,8 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 	if (!m->impl->moe_workspace)
 		return 0;
 	args.batch = moe_rows_at_once(&args);
-	return ask_into(w, &w->moe_bytes, m->impl->moe_workspace(&args, &bytes), &bytes, "moe_workspace");
+	return forward_ask_into(w, &w->moe_bytes, m->impl->moe_workspace(&args, &bytes), &bytes,
+				"moe_workspace");
 }
 
 static int run_norm(struct walk *w, const struct cairn_graph_op *op)
@@ -535,9 +432,10 @@ static int run_norm(struct walk *w, const struct cairn_graph_op *op)
 	struct cairn_rmsnorm_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]),
 		.residual = op->kind == CAIRN_OP_ADD_NORM ? at(w, op->out[1]) : NULL, .x = at(w, op->in[0]),
-		.weight = weight_at(w, op, 0), .rows = rows_of(w, op->in[0]), .dim = width_of(w, op->in[0]),
+		.weight = forward_weight_at(w, op, 0), .rows = forward_rows(w, op->in[0]),
+		.dim = forward_width(w, op->in[0]),
 		.dtype = w->m->dtype,
-		.eps = (float)(weight_of(w, op, CAIRN_W_Q_NORM) ? CAIRN_LATENT_NORM_EPS :
+		.eps = (float)(forward_weight(w, op, CAIRN_W_Q_NORM) ? CAIRN_LATENT_NORM_EPS :
 			       w->m->config.rms_norm_eps),
 		.weight_offset = (float)w->m->config.norm_offset,
 	};
@@ -555,12 +453,12 @@ static int run_rope(struct walk *w, const struct cairn_graph_op *op)
 		.size = sizeof(args), .q = q,
 		.k = q + (size_t)m->dims[CAIRN_D_Q] * cairn_dtype_bytes(m->dtype),
 		.inv_freq = m->inv_freq, .positions = w->b->positions,
-		.q_stride = width_of(w, op->out[0]), .k_stride = width_of(w, op->out[0]),
+		.q_stride = forward_width(w, op->out[0]), .k_stride = forward_width(w, op->out[0]),
 		.nnz = w->b->num_rows,
 		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
 		.head_dim = c->head_dim, .rotary_dim = c->head_dim, .dtype = m->dtype, .scale = 1,
-		.q_norm = weight_of(w, op, CAIRN_W_Q_HEAD_NORM),
-		.k_norm = weight_of(w, op, CAIRN_W_K_HEAD_NORM),
+		.q_norm = forward_weight(w, op, CAIRN_W_Q_HEAD_NORM),
+		.k_norm = forward_weight(w, op, CAIRN_W_K_HEAD_NORM),
 		.norm_eps = (float)c->rms_norm_eps,
 	};
 
@@ -585,7 +483,7 @@ static int run_kv_append(struct walk *w, const struct cairn_graph_op *op)
 	struct cairn_kv_append_args args = {
 		.size = sizeof(args),
 		.k = k, .v = k + (size_t)m->dims[CAIRN_D_KV] * element, PAGING(w, op),
-		.k_stride = width_of(w, op->in[0]), .v_stride = width_of(w, op->in[0]),
+		.k_stride = forward_width(w, op->in[0]), .v_stride = forward_width(w, op->in[0]),
 		.num_kv_heads = m->config.num_key_value_heads, .head_dim = m->config.head_dim,
 		.dtype = m->dtype, STORED_AS(m, op->layer),
 	};
@@ -597,7 +495,7 @@ static int run_activation(struct walk *w, const struct cairn_graph_op *op)
 {
 	struct cairn_silu_mul_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]), .x = at(w, op->in[0]), .rows = w->b->num_rows,
-		.dim = width_of(w, op->out[0]), .dtype = w->m->dtype,
+		.dim = forward_width(w, op->out[0]), .dtype = w->m->dtype,
 		.activation = op->kind == CAIRN_OP_GELU_MUL,
 	};
 
@@ -610,7 +508,7 @@ static int run_rows(struct walk *w, const struct cairn_graph_op *op, const void 
 {
 	struct cairn_embedding_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]), .table = table, .ids = ids,
-		.rows = rows_of(w, op->out[0]), .dim = width_of(w, op->out[0]), .vocab = table_rows,
+		.rows = forward_rows(w, op->out[0]), .dim = forward_width(w, op->out[0]), .vocab = table_rows,
 		.dtype = w->m->dtype, .scale = scale,
 	};
 
@@ -622,16 +520,20 @@ static int run_embedding(struct walk *w, const struct cairn_graph_op *op)
 	const struct cairn_model_config *c = &w->m->config;
 	uint64_t scale = 0;	/* wide enough for any dtype */
 
+	if (w->b->inputs)
+		return CAIRN_TABLE(w->m->impl, mem_copy, at(w, op->out[0]), w->b->inputs,
+				   (size_t)w->b->num_rows * row_bytes(w, &w->g->values[op->out[0]]),
+				   CAIRN_COPY_ON_DEVICE, w->stream);
 	cairn_store(&scale, w->m->dtype, 0, c->embed_scale ? sqrt(c->hidden_size) : 0);
-	return run_rows(w, op, weight_at(w, op, 0), c->vocab_size, w->b->ids,
+	return run_rows(w, op, forward_weight_at(w, op, 0), c->vocab_size, w->b->ids,
 			(float)cairn_load(&scale, w->m->dtype, 0));
 }
 
 static int run_softcap(struct walk *w, const struct cairn_graph_op *op)
 {
 	struct cairn_penalize_args args = {
-		.size = sizeof(args), .logits = w->b->logits, .rows = rows_of(w, op->out[0]),
-		.vocab = width_of(w, op->out[0]), .softcap = (float)w->m->config.logit_softcap,
+		.size = sizeof(args), .logits = w->b->logits, .rows = forward_rows(w, op->out[0]),
+		.vocab = forward_width(w, op->out[0]), .softcap = (float)w->m->config.logit_softcap,
 	};
 
 	return CAIRN_TABLE(w->m->impl, penalize, &args, w->stream);
@@ -642,7 +544,7 @@ int forward_run_op(struct walk *w, const struct cairn_graph_op *op)
 	switch (op->kind) {
 	case CAIRN_OP_GEMM:
 	case CAIRN_OP_LM_HEAD:
-		return run_gemm(w, op);
+		return forward_gemm(w, op);
 	case CAIRN_OP_ATTN:
 		return run_attn(w, op);
 	case CAIRN_OP_MLA:
@@ -723,6 +625,8 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 	};
 
 	CAIRN_TRY(forward_check_batch(s, b));
+	if (s->context)
+		return forward_context_reserve(s, kv, b, stream, moved);
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 
@@ -769,6 +673,30 @@ static int run_taps(const struct walk *w, int32_t o)
 	return 0;
 }
 
+/*
+ * Copies the residual stream of all rows to the caller's memory, and normalises it as for the output matrix.
+ * o: the first operation of the head, which picks rows of the last half layer's output, if that must still be
+ * added to the stream, and then of the stream.
+ */
+static int keep_states(const struct walk *w, int32_t o)
+{
+	const struct cairn_graph_op *op = &w->g->ops[o];
+	const int adds = op[1].kind == CAIRN_OP_PICK_ROWS;
+	const int32_t stream = op[adds].in[0];
+	struct cairn_rmsnorm_args args = {
+		.size = sizeof(args), .out = w->b->normed, .residual = adds ? w->b->states : NULL,
+		.x = adds ? at(w, op->in[0]) : w->b->states,
+		.weight = cairn_model_weight(w->m, 0, CAIRN_W_FINAL_NORM), .rows = w->b->num_rows,
+		.dim = forward_width(w, stream), .dtype = w->m->dtype,
+		.eps = (float)w->m->config.rms_norm_eps,
+		.weight_offset = (float)w->m->config.norm_offset,
+	};
+
+	CAIRN_TRY(CAIRN_TABLE(w->m->impl, mem_copy, w->b->states, at(w, stream), (size_t)w->b->num_rows *
+			      row_bytes(w, &w->g->values[stream]), CAIRN_COPY_ON_DEVICE, w->stream));
+	return CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
+}
+
 int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, const struct cairn_batch *b,
 		  void *stream)
 {
@@ -778,10 +706,14 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 	};
 
 	CAIRN_TRY(forward_check_batch(s, b));
+	if (s->context)
+		return forward_context(s, kv, b, stream);
 	CAIRN_TRY(forward_zero_counters(&w));
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 
+		if (b->states && op->block == CAIRN_BLOCK_HEAD && g->ops[o - 1].block != CAIRN_BLOCK_HEAD)
+			CAIRN_TRY(keep_states(&w, o));
 		if (op->block == CAIRN_BLOCK_HEAD && !b->num_logits)
 			break;
 		if (b->on_layer && op->block == CAIRN_BLOCK_MLP && g->ops[o - 1].block == CAIRN_BLOCK_ATTN)

@@ -69,6 +69,8 @@ struct cairn_batch {
 	float *logits;			/* [num_logits, vocab], out */
 	const int32_t *ids, *positions;	/* [num_rows] */
 	const int32_t *qo_indptr, *kv_indptr, *kv_indices, *kv_last_page_len;
+	/* [num_rows]: number of the row's adapter (lora.h), -1: none. NULL: no row has one */
+	const int32_t *adapters;
 	const int32_t *logit_rows;	/* [num_logits]: rows whose logits are wanted; NULL: all rows */
 	int32_t num_rows, batch, num_logits;
 	int32_t max_qo_len, max_kv_len;	/* upper bounds */
@@ -86,6 +88,13 @@ struct cairn_batch {
 	char *taps;
 	size_t tap_bytes;
 	int32_t num_taps, tap_layers[CAIRN_MAX_TAPS];	/* layers from 1 on */
+	/*
+	 * inputs: the hidden states that enter layer 0, [num_rows, hidden_size], instead of embeddings; NULL:
+	 * embeddings. states, normed: NULL, or out, of the same shape: the hidden states after the last
+	 * layer, and their last norms. cairn_forward() alone knows them, for whole models.
+	 */
+	const char *inputs;
+	char *states, *normed;
 	/* Called once per layer, after its attention and before its MLP is enqueued; may be NULL. */
 	int (*on_layer)(void *ctx, int32_t layer, void *stream);
 	void *on_layer_ctx;

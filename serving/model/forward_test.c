@@ -14,7 +14,8 @@ static void reference_is_transformers(struct cairn_test *t)
 		"llama2_tiny", "llama3_tiny", "qwen2_tiny", "deepseek_tiny", "deepseek_q_tiny",
 		"mistral_tiny", "qwen3_tiny", "gemma2_tiny", "mixtral_tiny", "qwen3_moe_tiny",
 		"longrope_tiny", "deepseek_v2_group_tiny", "deepseek_v3_tiny", "deepseek_v3_fp8_tiny",
-		"qwen3_fp8_rows_tiny", "gpt_oss_tiny", "gpt_oss_mxfp4_tiny",
+		"qwen3_fp8_rows_tiny", "qwen3_awq_tiny", "qwen2_gptq_tiny", "mistral_w4a16_tiny",
+		"gpt_oss_tiny", "gpt_oss_mxfp4_tiny",
 	};
 
 	for (size_t k = 0; k < ARRAY_SIZE(names); k++) {
@@ -367,6 +368,70 @@ static void wide_rows_in_parts(struct cairn_test *t)
 	close_fixture(&f);
 }
 
+static int forward(struct fixture *f, const struct cairn_batch *b)
+{
+	int moved;
+
+	CAIRN_TRY(cairn_scratch_reserve(f->s, &f->kv, b, f->stream, &moved));
+	CAIRN_TRY(cairn_forward(f->s, &f->kv, b, f->stream));
+	return f->impl.stream_sync(f->stream);
+}
+
+/*
+ * The states that a pass keeps are those from which it computes its logits, also if no logits are wanted; a
+ * pass that is given the embeddings as inputs has the same logits.
+ */
+static void keeps_states(struct cairn_test *t, const char *name)
+{
+	enum { ROWS = 20, MOST = 192 };
+	static uint16_t states[2][ROWS * MOST], normed[2][ROWS * MOST], inputs[ROWS * MOST];
+	static float logits[ROWS * MOST], again[ROWS * MOST];
+	struct cairn_gemm_args gemm = {
+		.size = sizeof(gemm), .out = logits, .a = normed[0], .m = ROWS, .dtype = CAIRN_BF16,
+		.out_dtype = CAIRN_F32,
+	};
+	const char *embed;
+	struct cairn_batch b;
+	struct fixture f;
+
+	if (!open_checkpoint(t, &f, "cpu", name, 0) &&
+	    !load_fixture(t, &f, f.g.dir, 0, CAIRN_WEIGHTS_PLAIN) &&
+	    EXPECT(t, f.vocab <= MOST && f.m->config.hidden_size <= MOST) &&
+	    EXPECT(t, prepare_pass(&f, 0, ROWS, &b) == 0)) {
+		const size_t row = (size_t)f.m->config.hidden_size * 2;
+
+		b.states = (char *)states[0];
+		b.normed = (char *)normed[0];
+		EXPECT(t, forward(&f, &b) == 0);
+		gemm.b = cairn_model_weight(f.m, 0, CAIRN_W_LM_HEAD);
+		gemm.n = f.vocab;
+		gemm.k = f.m->config.hidden_size;
+		EXPECT(t, f.impl.gemm(&gemm, f.stream) == 0 && f.impl.stream_sync(f.stream) == 0);
+		EXPECT(t, !memcmp(logits, f.dev_logits, sizeof(float) * (size_t)(ROWS * f.vocab)));
+		embed = cairn_model_weight(f.m, 0, CAIRN_W_EMBED);
+		for (int i = 0; i < ROWS; i++)
+			memcpy((char *)inputs + (size_t)i * row, embed + (size_t)f.g.tokens[i] * row, row);
+		b.inputs = (char *)inputs;
+		b.logits = again;
+		b.states = (char *)states[1];
+		b.normed = (char *)normed[1];
+		EXPECT(t, forward(&f, &b) == 0);
+		EXPECT(t, !memcmp(logits, again, sizeof(float) * (size_t)(ROWS * f.vocab)));
+		memset(states[1], 0xff, sizeof(states[1]));
+		b.num_logits = 0;
+		EXPECT(t, forward(&f, &b) == 0 && !memcmp(states[0], states[1], ROWS * row) &&
+			  !memcmp(normed[0], normed[1], ROWS * row));
+	}
+	close_fixture(&f);
+}
+
+/* Models whose last half layer is added by the last norm, and by the experts. */
+static void states_kept(struct cairn_test *t)
+{
+	keeps_states(t, "llama3_tiny");
+	keeps_states(t, "deepseek_v3_tiny");
+}
+
 static const struct cairn_unit units[] = {
 	{ "reference_is_transformers", reference_is_transformers },
 	EACH(LIST_HOST)
@@ -378,6 +443,7 @@ static const struct cairn_unit units[] = {
 	{ "graph_is_eager_late", graph_is_eager_late },
 	{ "late_is_cpu", late_is_cpu },
 	{ "wide_rows_in_parts", wide_rows_in_parts },
+	{ "states_kept", states_kept },
 };
 
 const struct cairn_family cairn_forward_family = {

@@ -86,8 +86,8 @@ static const struct cairn_tensor *find(const struct cairn_safetensors *st, int32
 /* Sets the scales of this rank's heads from a tensor that has one number in all or one per head. */
 static int read_scales(const struct cairn_model *m, const struct cairn_tensor *t, float *scales)
 {
-	const int32_t heads = m->config.num_key_value_heads, all = heads * m->kv_shares;
-	const int32_t first = m->rank * m->kv_shares / m->ranks * heads;
+	const int32_t heads = cairn_model_cached_heads(m), all = m->config.num_key_value_heads * m->kv_shares;
+	const int32_t first = m->rank * m->kv_shares / m->ranks * heads + cairn_model_first_head(m);
 	int dtype = cairn_st_to_dtype(t->dtype);
 	size_t bytes;
 
@@ -129,7 +129,7 @@ static int upload(struct cairn_model *m, const float *scales, size_t bytes)
 
 int cairn_model_load_kv_scales(struct cairn_model *m, const struct cairn_safetensors *st)
 {
-	int32_t layers = m->config.num_hidden_layers, heads = m->config.num_key_value_heads;
+	int32_t layers = m->config.num_hidden_layers, heads = cairn_model_cached_heads(m);
 	size_t num = 2 * (size_t)layers * (size_t)heads;
 	float *scales;
 	int any = 0, ret = 0;
@@ -156,8 +156,7 @@ int cairn_model_load_kv_scales(struct cairn_model *m, const struct cairn_safeten
 
 const float *cairn_model_kv_scale(const struct cairn_model *m, int32_t layer, int of_v)
 {
-	int64_t side = (int64_t)m->config.num_hidden_layers * m->config.num_key_value_heads;
+	const int64_t heads = cairn_model_cached_heads(m);
 
-	return m->kv_scales ? m->kv_scales + of_v * side + (int64_t)layer * m->config.num_key_value_heads :
-			      NULL;
+	return m->kv_scales ? m->kv_scales + (of_v * m->config.num_hidden_layers + layer) * heads : NULL;
 }

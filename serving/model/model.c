@@ -13,14 +13,16 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "serving/model/forward.h"
+#include "serving/model/lora.h"
 #include "serving/model/model_graph.h"
 #include "serving/model/safetensors.h"
 
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 #define CHUNK		((size_t)1 << 20)	/* elements converted at once */
+#define RANDOM_GROUP	128	/* of weights in 4 bits */
 #define RANDOM_BLOCK	8388593			/* elements; a prime */
 
-const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", NULL };
+const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", "w4", NULL };
 
 int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 {
@@ -31,12 +33,13 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 	return cairn_error(-ret, "%s: %s: %s", impl->name, what, copy);
 }
 
-/* Whose share of a model to make. */
+/* What to make of a checkpoint: the part of one of the ranks, or the layer for multi-token prediction. */
 struct share {
 	int32_t rank, ranks;
+	enum { OF_WEIGHTS, OF_CONTEXT, MTP_LAYER } of;	/* what ranks share */
 };
 
-static const struct share whole = { 0, 1 };
+static const struct share whole = { 0, 1, OF_WEIGHTS };
 
 /*
  * Creates a model with its graph, dimensions and layout, but without weights. impl may be NULL. c: the config
@@ -56,13 +59,21 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16;
 	m->weights = weights;
 	m->kv = kv;
-	m->rank = share.rank;
-	m->ranks = share.ranks;
+	m->rank = share.of == OF_WEIGHTS ? share.rank : 0;
+	m->ranks = share.of == OF_WEIGHTS ? share.ranks : 1;
+	m->context_rank = share.of == OF_CONTEXT ? share.rank : 0;
+	m->context_ranks = share.of == OF_CONTEXT ? share.ranks : 1;
 	m->kv_shares = 1;
 	cairn_model_dims(c, m->whole);
-	ret = share.ranks > 1 ? cairn_model_share_config(&m->config, dir, share.ranks, &m->kv_shares) : 0;
+	ret = m->ranks > 1 ? cairn_model_share_config(&m->config, dir, m->ranks, &m->kv_shares) :
+	      m->context_ranks > 1 ? cairn_model_check_context(c, dir, m->context_ranks) : 0;
+	if (!ret && m->context_ranks > 1 && impl && !impl->all_to_all)
+		ret = cairn_error(EOPNOTSUPP, "%s: the table has no operation all_to_all", impl->name);
 	if (!ret)
 		ret = cairn_model_graph(&m->graph, &m->config);
+	if (ret)
+		goto out_free;
+	ret = cairn_model_check_form(m, dir);
 	if (ret)
 		goto out_free;
 	cairn_model_lay_out(m);
@@ -104,6 +115,7 @@ void cairn_model_free(struct cairn_model *m)
 {
 	if (!m)
 		return;
+	cairn_lora_free(m->impl, m->lora);
 	if (m->inv_freq)
 		m->impl->mem_free(m->inv_freq);
 	if (m->kv_scales)
@@ -129,6 +141,7 @@ struct loading {
 	cairn_progress progress;
 	void *ctx;
 	int64_t done, total;
+	uint64_t seed;		/* of random weights */
 };
 
 /* Rounds the elements to the dtype `want`, chunk by chunk. */
@@ -192,9 +205,12 @@ static int check_part(struct cairn_model *m, const struct cairn_part *p, const c
 	struct cairn_stacked stacked;
 	struct cairn_stored s;
 	struct loading *l = ctx;
+	int32_t n, k;
 
 	if (p->present == CAIRN_STACKED)
 		return place.copy ? 0 : cairn_model_find_stacked(m, p, name, l->st, &stacked);
+	if (cairn_weight_w4(m, p->weight, &n, &k))
+		return cairn_model_check_w4(m, p, name, l->st);
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
 	if (l->requantised && !cairn_model_keeps_codes(m, p, &place, &s))
 		l->requantised[place.layer * CAIRN_NUM_WEIGHTS + (int)p->weight] = 1;
@@ -290,7 +306,8 @@ static int load_whole_rows(struct cairn_model *m, struct loading *l, const struc
 	return cairn_model_keep_columns(m, &cut, args.b, cols, codes, args.n, k, l->stream);
 }
 
-static void count_done(struct loading *l, const struct cairn_model *m, const struct cairn_part *p)
+/* Reports that a part is loaded. */
+static void advance(const struct cairn_model *m, struct loading *l, const struct cairn_part *p)
 {
 	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] *
 		   (int64_t)cairn_dtype_bytes(cairn_weight_dtype(m, p->weight));
@@ -315,39 +332,52 @@ static int load_stacked(struct cairn_model *m, struct loading *l, const struct c
 				      CAIRN_COPY_TO_DEVICE, l->stream));
 		CAIRN_TRY(CAIRN_TABLE(m->impl, stream_sync, l->stream));	/* l->to is reused */
 	}
-	count_done(l, m, p);
 	return 0;
 }
 
-static int load_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
-		     struct cairn_place place, void *ctx)
+/* Loads a part that has a tensor of its own and is not kept in 4 bits. */
+static int load_wide_part(struct cairn_model *m, struct loading *l, const struct cairn_part *p,
+			  const char *name, const struct cairn_place *place)
 {
 	const size_t element = cairn_dtype_bytes(cairn_weight_dtype(m, p->weight));
 	struct cairn_stored s;
-	struct loading *l = ctx;
 	int32_t n, k;
 	int is_8_bits = cairn_weight_fp8(m, p->weight, &n, &k) > 0, is_absent;
-	int fp8 = is_8_bits && is_requantised(l, place.layer, (int)p->weight);
+	int fp8 = is_8_bits && is_requantised(l, place->layer, (int)p->weight);
 	int by_rows = fp8 && cairn_model_whole_columns(m, p->weight);
-	char *dst = (fp8 ? l->staging : (char *)cairn_model_weight(m, place.layer, p->weight)) + place.first;
+	char *dst = fp8 ? l->staging : cairn_model_weight(m, place->layer, p->weight);
 
-	if (p->present == CAIRN_STACKED)
-		return load_stacked(m, l, p, name, &place);
+	dst += place->first;
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
 	is_absent = cairn_model_share(m, p) == CAIRN_SHARE_ON_0 && m->rank;
 	if (is_absent || s.cut.rows < m->dims[p->rows])		/* or the last rows are padding */
 		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_set, dst, 0, (size_t)m->dims[p->rows] *
 				      (size_t)m->dims[p->cols] * element, l->stream));
 	if (by_rows)
-		CAIRN_TRY(load_whole_rows(m, l, p, &place, &s));
+		CAIRN_TRY(load_whole_rows(m, l, p, place, &s));
 	else if (is_8_bits && !fp8)
-		CAIRN_TRY(cairn_model_load_codes(m, p, &place, &s, (float *)l->to, CHUNK, l->stream));
+		CAIRN_TRY(cairn_model_load_codes(m, p, place, &s, (float *)l->to, CHUNK, l->stream));
 	else if (!is_absent)
 		CAIRN_TRY(load_values(m, l, p, &s, m->dims[p->cols], dst));
 	/* the stream orders this before the next use of the staging */
-	if (fp8 && !by_rows && place.last)
-		CAIRN_TRY(quantise(m, l, p->weight, place.layer, l->staging));
-	count_done(l, m, p);
+	if (fp8 && !by_rows && place->last)
+		CAIRN_TRY(quantise(m, l, p->weight, place->layer, l->staging));
+	return 0;
+}
+
+static int load_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
+		     struct cairn_place place, void *ctx)
+{
+	struct loading *l = ctx;
+	int32_t n, k;
+
+	if (p->present == CAIRN_STACKED)
+		CAIRN_TRY(load_stacked(m, l, p, name, &place));
+	else if (cairn_weight_w4(m, p->weight, &n, &k))
+		CAIRN_TRY(cairn_model_load_w4(m, p, name, &place, l->st, l->stream));
+	else
+		CAIRN_TRY(load_wide_part(m, l, p, name, &place));
+	advance(m, l, p);
 	return 0;
 }
 
@@ -419,8 +449,24 @@ static int fill(struct cairn_model *m, struct loading *l)
 	return ret;
 }
 
+/* Sets *weights to the form that a checkpoint's weights get if *weights is asked for, or refuses. */
+static int settle_form(const struct cairn_model_config *c, const char *dir, enum cairn_weights *weights)
+{
+	if (*weights == CAIRN_WEIGHTS_W4 && !c->w4.stored)
+		return cairn_error(EINVAL, "%s/config.json: quantization_config: the weights are not stored "
+				   "in 4 bits, so the form w4 cannot keep them", dir);
+	if (c->w4.stored && cairn_weights_are_fp8(*weights))
+		return cairn_error(EINVAL, "%s/config.json: quantization_config: the weights are stored in 4 "
+				   "bits and stay so; the form %s is not supported", dir,
+				   cairn_weights_names[*weights]);
+	if (c->w4.stored)
+		*weights = CAIRN_WEIGHTS_W4;
+	return 0;
+}
+
 int cairn_model_verify(const char *dir)
 {
+	enum cairn_weights weights = CAIRN_WEIGHTS_PLAIN;
 	struct cairn_model_config config;
 	struct cairn_model *m = NULL;
 	struct loading l = { 0 };
@@ -428,9 +474,10 @@ int cairn_model_verify(const char *dir)
 	int ret;
 
 	CAIRN_TRY(cairn_model_config_load(dir, &config));
+	CAIRN_TRY(settle_form(&config, dir, &weights));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
-	ret = describe(&m, NULL, dir, &config, whole, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN);
+	ret = describe(&m, NULL, dir, &config, whole, weights, CAIRN_KV_PLAIN);
 	if (!ret)
 		ret = cairn_model_each_part(m, check_part, &l);
 	if (!ret)
@@ -460,6 +507,9 @@ static int load_share(struct cairn_model **out, const struct cairn_impl *impl, c
 	if (config.draft_vocab_size)
 		return cairn_error(EINVAL, "%s/config.json: architectures: is an EAGLE-3 head, which drafts "
 				   "for a model and is none", dir);
+	if (share.of == MTP_LAYER)
+		CAIRN_TRY(cairn_model_config_mtp(dir, &config));
+	CAIRN_TRY(settle_form(&config, dir, &weights));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
 	ret = describe(&m, impl, dir, &config, share, weights, kv);
@@ -468,7 +518,7 @@ static int load_share(struct cairn_model **out, const struct cairn_impl *impl, c
 	l.requantised = calloc((size_t)config.num_hidden_layers, CAIRN_NUM_WEIGHTS);
 	ret = l.requantised ? cairn_model_each_part(m, check_part, &l) :
 	      cairn_error(ENOMEM, "model: no memory");
-	if (!ret)
+	if (!ret && share.of != MTP_LAYER)
 		ret = cairn_model_check_layers(&config, dir, st);
 	if (!ret)	/* last, because a config that contradicts the weights is the better error */
 		ret = cairn_forward_check(m, dir);
@@ -506,11 +556,30 @@ int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *imp
 			  int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
 			  cairn_progress progress, void *ctx)
 {
-	const struct share share = { rank, ranks };
+	const struct share share = { rank, ranks, OF_WEIGHTS };
 
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
 	return load_share(out, impl, dir, share, weights, kv, progress, ctx);
+}
+
+int cairn_model_load_context(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			     int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
+			     cairn_progress progress, void *ctx)
+{
+	const struct share share = { rank, ranks, OF_CONTEXT };
+
+	if (ranks < 1 || rank < 0 || rank >= ranks)
+		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
+	return load_share(out, impl, dir, share, weights, kv, progress, ctx);
+}
+
+int cairn_model_load_mtp(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			 enum cairn_weights weights, cairn_progress progress, void *ctx)
+{
+	const struct share share = { 0, 1, MTP_LAYER };
+
+	return load_share(out, impl, dir, share, weights, CAIRN_KV_PLAIN, progress, ctx);
 }
 
 static int fill_constant(struct cairn_model *m, const struct cairn_part *p, const char *name,
@@ -577,6 +646,17 @@ static int quantise_random(struct cairn_model *m, const struct cairn_part *p, co
 				     l->staging + shift * cairn_dtype_bytes(m->dtype)) : 0;
 }
 
+static int fill_random_w4(struct cairn_model *m, const struct cairn_part *p, const char *name,
+			  struct cairn_place place, void *ctx)
+{
+	const struct loading *l = ctx;
+	const uint64_t nth = (uint64_t)(place.layer * CAIRN_NUM_WEIGHTS + (int32_t)p->weight);
+
+	(void)name;
+	return place.last ? cairn_model_random_w4(m, place.layer, p->weight, l->seed + (nth << 40),
+						  l->stream) : 0;
+}
+
 static int fill_random(struct cairn_model *m, struct loading *l, size_t block)
 {
 	size_t shifts = (size_t)(m->config.num_hidden_layers * CAIRN_NUM_WEIGHTS) * SHIFT *
@@ -593,6 +673,8 @@ static int fill_random(struct cairn_model *m, struct loading *l, size_t block)
 		CAIRN_TRY(repeat(m->impl, l, l->staging, most * cairn_dtype_bytes(m->dtype) + shifts, block));
 		CAIRN_TRY(cairn_model_each_part(m, quantise_random, l));
 	}
+	if (m->weights == CAIRN_WEIGHTS_W4)
+		CAIRN_TRY(cairn_model_each_part(m, fill_random_w4, l));
 	CAIRN_TRY(cairn_model_each_part(m, fill_constant, l));
 	return CAIRN_TABLE(m->impl, stream_sync, l->stream);
 }
@@ -602,11 +684,13 @@ static int random_share(struct cairn_model **out, const struct cairn_impl *impl,
 			enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
 	size_t block = RANDOM_BLOCK * cairn_dtype_bytes(CAIRN_BF16);
+	struct cairn_model_config c = *config;
 	struct cairn_model *m = NULL;
-	struct loading l = { 0 };
+	struct loading l = { .seed = seed };
 	int ret;
 
-	CAIRN_TRY(describe(&m, impl, "random model", config, share, weights, kv));
+	c.w4.group = weights == CAIRN_WEIGHTS_W4 ? RANDOM_GROUP : 0;
+	CAIRN_TRY(describe(&m, impl, "random model", &c, share, weights, kv));
 	ret = cairn_forward_check(m, "random model");
 	if (ret)
 		goto out_free;
@@ -651,5 +735,12 @@ int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *i
 			    const struct cairn_model_config *config, int32_t ranks,
 			    enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
-	return random_share(out, impl, config, (struct share){ 0, ranks }, weights, kv, seed);
+	return random_share(out, impl, config, (struct share){ 0, ranks, OF_WEIGHTS }, weights, kv, seed);
+}
+
+int cairn_model_random_context(struct cairn_model **out, const struct cairn_impl *impl,
+			       const struct cairn_model_config *config, int32_t rank, int32_t ranks,
+			       enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
+{
+	return random_share(out, impl, config, (struct share){ rank, ranks, OF_CONTEXT }, weights, kv, seed);
 }

@@ -35,6 +35,13 @@
  * they are loaded. If config.json announces it (quant_method mxfp4), the tensor may be stored as MXFP4, which
  * is widened to the model's dtype (stacked/model_stacked.c). Experts with biases have no 8-bit weights.
  *
+ * 4 bits: a checkpoint of quant_method awq or gptq, or of compressed-tensors in the format pack-quantized
+ * (enum cairn_stored_w4), keeps its codes, scales and zero points: the form of its weights is w4, whether w4
+ * or plain was asked for, and an 8-bit form is refused. All of QKV, O, GATE_UP and DOWN must be stored in 4
+ * bits, and gemm_w4 reads them. Loading brings codes into the layout of that operation; scales that are not
+ * f16 are rounded to it. Latent attention and experts are refused, and so are groups in another order than
+ * that of the elements (desc_act). No weight is quantised to 4 bits here.
+ *
  * On request the KV cache, too, holds e4m3, in half the bytes (kv_append.h, attn_paged.h). A layer's scales
  * come from the checkpoint if it has them: the tensor model.layers.N.self_attn.X, where X is k_scale,
  * attn.k_scale or k_proj.k_scale, and the same for v, with one number or one for each KV head. A layer
@@ -67,16 +74,22 @@ enum cairn_weights {
 	CAIRN_WEIGHTS_PLAIN,
 	CAIRN_WEIGHTS_FP8,		/* one scale per row */
 	CAIRN_WEIGHTS_FP8_BLOCKS,	/* one scale per block of 128 x 128 */
+	CAIRN_WEIGHTS_W4,		/* 4 bits, as the checkpoint stores them */
 	CAIRN_NUM_WEIGHT_FORMS
 };
 
-/* Returns the scale_kind that operations take for weights in this form. */
+static inline int cairn_weights_are_fp8(enum cairn_weights weights)
+{
+	return weights == CAIRN_WEIGHTS_FP8 || weights == CAIRN_WEIGHTS_FP8_BLOCKS;
+}
+
+/* Returns the scale_kind that operations take for 8-bit weights in this form. */
 static inline int32_t cairn_weights_scale_kind(enum cairn_weights weights)
 {
 	return weights == CAIRN_WEIGHTS_FP8_BLOCKS ? CAIRN_FP8_SCALE_BLOCKS : CAIRN_FP8_SCALE_ROWS;
 }
 
-/* Names of the forms, in the order above: "plain", "fp8", "fp8-blocks", NULL. */
+/* Names of the forms, in the order above: "plain", "fp8", "fp8-blocks", "w4", NULL. */
 extern const char *const cairn_weights_names[];
 
 /* What the KV cache holds. */
@@ -99,11 +112,14 @@ struct cairn_model {
 	/* config and dims are those of this rank's share; ranks 1: of the whole model */
 	int32_t rank, ranks;
 	int32_t kv_shares;		/* of the KV heads; fewer than ranks: some ranks have the same */
+	/* context parallelism: this rank's number among those that share heads and rows; 0, 1: none */
+	int32_t context_rank, context_ranks;
 	int32_t dims[CAIRN_NUM_DIMS];
 	int32_t whole[CAIRN_NUM_DIMS];	/* dims of the whole model */
 	struct cairn_op_graph *graph;	/* its forward pass (model_graph.h) */
+	struct cairn_lora *lora;	/* adapters (lora.h); NULL: none */
 	float *inv_freq;	/* [cairn_rope_dim() / 2], in the table's memory like the weights */
-	/* [2, num_hidden_layers, num_key_value_heads], of K, then of V, in the table's memory; NULL: all 1 */
+	/* [2, num_hidden_layers, heads in the cache], of K, then of V, in the table's memory; NULL: all 1 */
 	float *kv_scales;
 	/* A weight is at base + offset, plus layer * layer_bytes if it is per layer. elements 0: the model
 	 * does not have the weight; offset < 0: layer 0 does not. */
@@ -135,6 +151,9 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
  * or shared, padded with zeros to a multiple of 64. Latent attention: a rank has its heads of q and KV_B,
  * while the compressed queries and the cached latents are whole on every rank.
  *
+ * 4-bit weights: codes, scales and zero points are those of the whole matrix. A share of the columns of o or
+ * down must consist of whole groups.
+ *
  * 8-bit weights: with scales of rows, codes and scales are those of the whole matrix, which is quantised
  * first if the rank has only columns of it. Blocks are those of the whole matrix if shares are multiples of
  * 128; otherwise a rank has blocks of its own, and quantises a checkpoint in block fp8 again.
@@ -146,6 +165,25 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
 int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 			  int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
 			  cairn_progress progress, void *ctx);
+/*
+ * Loads the whole model for one of `ranks` ranks of context parallelism, which share out the rows of a pass
+ * for products, and the heads for attention (serving/ranks/ranks_context.c). The cache has the keys and
+ * values of the rank's heads, or all latents. The forward pass calls all_to_all without a communicator: the
+ * table must put it in (ranks.h). If there are more ranks than KV heads, several ranks have the same KV head.
+ * -EOPNOTSUPP, naming the key of config.json: ranks does not divide the query heads, or neither divides the
+ * KV heads nor is divisible by their number.
+ */
+int cairn_model_load_context(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			     int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
+			     cairn_progress progress, void *ctx);
+/*
+ * Loads the layer for multi-token prediction of a DeepSeek-V3 checkpoint, model.layers.N after the last one,
+ * as a model of one layer: its embeddings are embed_tokens of the layer, its last norm and its output matrix
+ * those of shared_head, and EH_PROJ, E_NORM and H_NORM are eh_proj, enorm and hnorm. All these tensors must
+ * be there. serving/engine/spec/mtp_head.h runs it.
+ */
+int cairn_model_load_mtp(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			 enum cairn_weights weights, cairn_progress progress, void *ctx);
 /*
  * Checks without a table that a checkpoint is complete and fits its config.json: each tensor is present with
  * the right shape and a supported type, and no layers beyond those of the config are stored. Does not read
@@ -166,6 +204,10 @@ int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *imp
 int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *impl,
 			    const struct cairn_model_config *config, int32_t ranks,
 			    enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed);
+/* One of `ranks` ranks of context parallelism, for measurements. */
+int cairn_model_random_context(struct cairn_model **out, const struct cairn_impl *impl,
+			       const struct cairn_model_config *config, int32_t rank, int32_t ranks,
+			       enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed);
 void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
 
 /* Returns a weight, or NULL if the model has no such weight. The caller must know which layers
@@ -175,9 +217,15 @@ void *cairn_model_weight(const struct cairn_model *model, int32_t layer, enum ca
 /* Returns the scales of an 8-bit weight, those of all experts in order; NULL: the weight is not 8-bit. */
 const float *cairn_model_scale(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
 
-/* Returns a layer's scales of K or V, [num_key_value_heads] in the table's memory; NULL: all are 1. */
+/* Returns the scales and zero points of a 4-bit weight, as gemm_w4 takes them; NULL: it is not 4-bit. */
+const uint8_t *cairn_model_scale_w4(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
+
+/* Returns a layer's scales of K or V, of the heads in the cache, in the table's memory; NULL: all are 1. */
 const float *cairn_model_kv_scale(const struct cairn_model *model, int32_t layer, int of_v);
-/* Returns the bytes of one token's keys in one layer's cache (its values take as many), or of its latent. */
+/*
+ * Returns the bytes of one token's keys in one layer's cache of this rank (its values take as many), or of
+ * its latent.
+ */
 size_t cairn_model_key_bytes(const struct cairn_model *model);
 
 /* Returns whether the cache holds latents (latent attention). */

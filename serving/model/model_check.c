@@ -92,16 +92,26 @@ static int check_sizes(const char *dir, const struct cairn_model_config *c)
 	return 0;
 }
 
+int cairn_model_check_form(const struct cairn_model *m, const char *dir)
+{
+	if (m->weights == CAIRN_WEIGHTS_W4 && (cairn_model_is_latent(m) || m->config.experts.num_experts))
+		return cairn_error(EOPNOTSUPP, "%s/config.json: weights in 4 bits are not supported with %s",
+				   dir, cairn_model_is_latent(m) ? "latent attention" : "experts");
+	return 0;
+}
+
 int cairn_model_check_table(const struct cairn_model *m, const char *dir)
 {
 	CAIRN_TRY(check_table(m->impl, &m->config, m->graph, m->weights));
-	if (m->weights != CAIRN_WEIGHTS_PLAIN && m->config.experts.biases)
+	if (cairn_weights_are_fp8(m->weights) && m->config.experts.biases)
 		return cairn_error(EOPNOTSUPP, "%s/config.json: model_type: experts with biases have no "
 				   "8-bit weights", dir);
 	if (m->kv != CAIRN_KV_PLAIN && cairn_model_is_latent(m))
 		return cairn_error(EOPNOTSUPP, "%s/config.json: kv_lora_rank: latent attention has no 8-bit "
 				   "KV cache", dir);
-	if (m->weights != CAIRN_WEIGHTS_PLAIN)
+	if (m->weights == CAIRN_WEIGHTS_W4 && !m->impl->gemm_w4)
+		return cairn_error(EOPNOTSUPP, "%s: the table has no operation gemm_w4", m->impl->name);
+	if (cairn_weights_are_fp8(m->weights))
 		CAIRN_TRY(check_fp8(m->impl, dir, &m->config, m->weights));
 	return check_sizes(dir, &m->config);
 }

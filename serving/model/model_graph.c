@@ -39,10 +39,11 @@ void cairn_model_dims(const struct cairn_model_config *c, int32_t *dims)
 	dims[CAIRN_D_EXPERT_GATE_UP] = 2 * c->experts.intermediate_size;
 	dims[CAIRN_D_SHARED_GATE_UP] = 2 * c->experts.shared_intermediate_size;
 	dims[CAIRN_D_PER_TOKEN] = c->experts.per_token;
+	dims[CAIRN_D_TWO_HIDDEN] = 2 * c->hidden_size;
 	dims[CAIRN_D_HEAD_VOCAB] = c->vocab_size / cairn_model_head_shares(c);
 }
 
-/* Name and shape of each weight. Only weights with the role MATRIX are quantised. */
+/* Name and shape of each weight of a graph. Only weights with the role MATRIX are quantised. */
 static const struct {
 	const char *name;
 	enum cairn_dim num, height, width;

@@ -10,7 +10,8 @@
 
 /* The condition under which a model, or a layer, has a part. */
 enum cairn_present {
-	CAIRN_ALWAYS, CAIRN_UNTIED,
+	CAIRN_ALWAYS, CAIRN_BODY, CAIRN_UNTIED,			/* BODY: not a layer alone */
+	CAIRN_MTP,						/* a layer for multi-token prediction */
 	CAIRN_HEADS, CAIRN_QKV_BIAS, CAIRN_O_BIAS,		/* attention that is not latent */
 	CAIRN_HEAD_NORMS,
 	/* Norms per layer; the two conventions share tensor names that mean different norms. */
@@ -32,11 +33,13 @@ struct cairn_part {
 	enum cairn_present present;
 };
 
+/* Refuses a form of weights that the model cannot have on any table. */
+int cairn_model_check_form(const struct cairn_model *m, const char *dir);
 /* Refuses a model if the table lacks an operation, or a size that no table supports. */
 int cairn_model_check_table(const struct cairn_model *m, const char *dir);
 /*
  * Refuses a checkpoint that stores more layers than the config has. Layers for multi-token prediction
- * (num_nextn_predict_layers) follow the others; they are allowed and not used.
+ * (num_nextn_predict_layers) follow the others; they are allowed, and not read (cairn_model_load_mtp()).
  */
 int cairn_model_check_layers(const struct cairn_model_config *config, const char *dir,
 			     const struct cairn_safetensors *st);
@@ -48,6 +51,10 @@ int cairn_model_load_kv_scales(struct cairn_model *m, const struct cairn_safeten
 void cairn_model_lay_out(struct cairn_model *m);
 /* Returns the bytes of all weights, without padding. */
 int64_t cairn_model_bytes(const struct cairn_model *m);
+/* Returns the bytes of a weight of one layer; an 8-bit one is its matrices followed by their scales. */
+int64_t cairn_weight_bytes(const struct cairn_model *m, enum cairn_weight w);
+/* Sets *first .. *end - 1 to the layers that have the weight; 0 .. 0 for a weight outside the layers. */
+void cairn_weight_layers(const struct cairn_model *m, enum cairn_weight w, int32_t *first, int32_t *end);
 int cairn_weight_is_bias(enum cairn_weight w);
 /* Returns the dtype in which a weight is kept unless it is 8-bit: the model's, or f32: ROUTE_BIAS, SINKS. */
 int cairn_weight_dtype(const struct cairn_model *m, enum cairn_weight w);
@@ -55,7 +62,9 @@ int cairn_weight_dtype(const struct cairn_model *m, enum cairn_weight w);
 /* Returns how many matrices [n, k] an 8-bit weight consists of; 0: it is not 8-bit, and *n and *k are
  * not written. */
 int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
-/* Returns the number of scales of one such matrix. */
+/* Returns whether a weight is kept in 4 bits; if so, writes the shape of its matrix. */
+int cairn_weight_w4(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
+/* Returns the number of scales of one 8-bit matrix. */
 int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k);
 
 /*
@@ -95,6 +104,24 @@ enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cai
 /* Makes *c, the config of the whole model, that of one rank's share; *kv_shares: see struct cairn_model. */
 int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks,
 			     int32_t *kv_shares);
+/*
+ * Returns how many KV heads the cache of this rank has, and which is the first of those of m->config. With
+ * more ranks of context parallelism than heads, several ranks have the same one.
+ */
+static inline int32_t cairn_model_cached_heads(const struct cairn_model *m)
+{
+	const int32_t heads = m->config.num_key_value_heads;
+
+	return m->context_ranks <= 1 ? heads : heads < m->context_ranks ? 1 : heads / m->context_ranks;
+}
+
+static inline int32_t cairn_model_first_head(const struct cairn_model *m)
+{
+	return m->context_ranks <= 1 ? 0 : m->context_rank * m->config.num_key_value_heads / m->context_ranks;
+}
+
+/* Refuses a number of ranks of context parallelism. */
+int cairn_model_check_context(const struct cairn_model_config *c, const char *dir, int32_t ranks);
 /*
  * Returns the columns of the whole matrix if a rank has some columns of w, and 8-bit weights have a scale for
  * each row, so that a scale belongs to columns of all ranks; else 0.
@@ -147,6 +174,18 @@ int cairn_model_find_stacked(const struct cairn_model *m, const struct cairn_par
  */
 int cairn_model_unstack(const struct cairn_model *m, const struct cairn_part *p,
 			const struct cairn_stacked *s, int32_t expert, int64_t first, int64_t rows, char *to);
+
+/* ---- weights in 4 bits: model_w4.c ---- */
+
+/* Checks, without reading codes, that a checkpoint has all tensors of a part that is kept in 4 bits. */
+int cairn_model_check_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+			 const struct cairn_safetensors *st);
+/* Brings a rank's share of such a part into the layout of gemm_w4, at its place. Waits for the stream. */
+int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+			const struct cairn_place *place, const struct cairn_safetensors *st, void *stream);
+/* Gives a weight random codes and equal scales, if it is kept in 4 bits. Waits for the stream. */
+int cairn_model_random_w4(const struct cairn_model *m, int32_t layer, enum cairn_weight w, uint64_t seed,
+			  void *stream);
 
 typedef int (*cairn_part_fn)(struct cairn_model *m, const struct cairn_part *p, const char *name,
 			     struct cairn_place place, void *ctx);

@@ -20,13 +20,18 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/gemm/w4/gemm_w4_pack.h"
 #include "serving/model/model_graph.h"
 
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 #define ALIGNMENT	256
 
 static const struct cairn_part parts[] = {
-	{ "model.embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_ALWAYS },
+	{ "model.embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_BODY },
+	{ "embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_MTP },
+	{ "enorm.weight", CAIRN_W_E_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_MTP },
+	{ "hnorm.weight", CAIRN_W_H_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_MTP },
+	{ "eh_proj.weight", CAIRN_W_EH_PROJ, CAIRN_D_HIDDEN, CAIRN_D_TWO_HIDDEN, CAIRN_MTP },
 	{ "input_layernorm.weight", CAIRN_W_ATTN_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_ALWAYS },
 	{ "self_attn.q_proj.weight", CAIRN_W_QKV, CAIRN_D_Q, CAIRN_D_HIDDEN, CAIRN_HEADS },
 	{ "self_attn.k_proj.weight", CAIRN_W_QKV, CAIRN_D_KV, CAIRN_D_HIDDEN, CAIRN_HEADS },
@@ -91,16 +96,22 @@ static const struct cairn_part parts[] = {
 	  CAIRN_SHARED },
 	{ "mlp.shared_experts.down_proj.weight", CAIRN_W_SHARED_DOWN, CAIRN_D_HIDDEN, CAIRN_D_SHARED_INTER,
 	  CAIRN_SHARED },
-	{ "model.norm.weight", CAIRN_W_FINAL_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_ALWAYS },
+	{ "model.norm.weight", CAIRN_W_FINAL_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_BODY },
 	{ "lm_head.weight", CAIRN_W_LM_HEAD, CAIRN_D_HEAD_VOCAB, CAIRN_D_HIDDEN, CAIRN_UNTIED },
+	{ "shared_head.norm.weight", CAIRN_W_FINAL_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_MTP },
+	{ "shared_head.head.weight", CAIRN_W_LM_HEAD, CAIRN_D_HEAD_VOCAB, CAIRN_D_HIDDEN, CAIRN_MTP },
 };
 
 /* Returns whether the model has the part, in any layer or outside the layers. */
 static int is_present(const struct cairn_model_config *c, enum cairn_present present)
 {
 	switch (present) {
+	case CAIRN_BODY:
+		return !c->mtp_layer;
+	case CAIRN_MTP:
+		return c->mtp_layer > 0;
 	case CAIRN_UNTIED:
-		return !c->tie_word_embeddings;
+		return !c->tie_word_embeddings && !c->mtp_layer;
 	case CAIRN_HEADS:
 		return !c->latent.kv_lora_rank;
 	case CAIRN_QKV_BIAS:
@@ -155,8 +166,7 @@ static enum kind kind_of(enum cairn_weight w)
 	return w > CAIRN_W_MLP_NORM ? OF_DENSE_LAYERS : OF_LAYERS;
 }
 
-/* Sets *first .. *end - 1 to the layers that have the weight; 0 .. 0 for a weight outside the layers. */
-static void layers_of(const struct cairn_model *m, enum cairn_weight w, int32_t *first, int32_t *end)
+void cairn_weight_layers(const struct cairn_model *m, enum cairn_weight w, int32_t *first, int32_t *end)
 {
 	enum kind kind = kind_of(w);
 	int32_t all = m->config.num_hidden_layers;
@@ -210,7 +220,8 @@ static int64_t aligned(int64_t bytes)
 	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
+/* Returns how many matrices [n, k] a weight of quantised models consists of; 0: it is never quantised. */
+static int32_t matrices_of(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
 {
 	/* Matrices of n * pairs rows (pairs 2: up below gate) and k columns, num of them per layer. */
 	static const struct {
@@ -231,7 +242,7 @@ int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32
 		{ CAIRN_W_SHARED_DOWN, 1, CAIRN_D_HIDDEN, CAIRN_D_SHARED_INTER, CAIRN_D_ONE },
 	};
 
-	for (int i = 0; i < COUNT(matrices) && m->weights != CAIRN_WEIGHTS_PLAIN; i++) {
+	for (int i = 0; i < COUNT(matrices); i++) {
 		if (matrices[i].weight != w || !m->elements[w])
 			continue;
 		*n = m->dims[matrices[i].n] * matrices[i].pairs;
@@ -239,6 +250,16 @@ int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32
 		return m->dims[matrices[i].num];
 	}
 	return 0;
+}
+
+int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
+{
+	return cairn_weights_are_fp8(m->weights) ? matrices_of(m, w, n, k) : 0;
+}
+
+int cairn_weight_w4(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
+{
+	return m->weights == CAIRN_WEIGHTS_W4 && matrices_of(m, w, n, k) == 1;
 }
 
 static int64_t blocks(int32_t n)
@@ -251,13 +272,16 @@ int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k)
 	return m->weights == CAIRN_WEIGHTS_FP8 ? n : blocks(n) * blocks(k);
 }
 
-/* Returns the bytes of a weight; an 8-bit weight is its matrices followed by their scales. */
-static int64_t weight_bytes(const struct cairn_model *m, int w)
+/* Returns the bytes of a weight; a quantised weight is its matrices followed by their scales. */
+int64_t cairn_weight_bytes(const struct cairn_model *m, enum cairn_weight w)
 {
-	int32_t n, k, num = cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k);
+	int32_t n, k, num = cairn_weight_fp8(m, w, &n, &k);
 
+	if (cairn_weight_w4(m, (enum cairn_weight)w, &n, &k))
+		return aligned(cairn_w4_code_bytes(n, k)) +
+		       cairn_w4_scale_bytes(CAIRN_W4_INT, n, k, m->config.w4.group);
 	if (!num)
-		return (int64_t)m->elements[w] * element_bytes(m, (enum cairn_weight)w);
+		return (int64_t)m->elements[w] * element_bytes(m, w);
 	return aligned((int64_t)num * n * k) + 4 * num * cairn_weight_scales(m, n, k);
 }
 
@@ -270,9 +294,18 @@ const float *cairn_model_scale(const struct cairn_model *m, int32_t layer, enum 
 	return (const float *)((const char *)cairn_model_weight(m, layer, w) + aligned((int64_t)num * n * k));
 }
 
+const uint8_t *cairn_model_scale_w4(const struct cairn_model *m, int32_t layer, enum cairn_weight w)
+{
+	int32_t n, k;
+
+	if (!cairn_weight_w4(m, w, &n, &k))
+		return NULL;
+	return (const uint8_t *)cairn_model_weight(m, layer, w) + aligned(cairn_w4_code_bytes(n, k));
+}
+
 static int64_t padded(const struct cairn_model *m, int w)
 {
-	return aligned(weight_bytes(m, w));
+	return aligned(cairn_weight_bytes(m, (enum cairn_weight)w));
 }
 
 void cairn_model_lay_out(struct cairn_model *m)
@@ -316,8 +349,8 @@ int64_t cairn_model_bytes(const struct cairn_model *m)
 	int64_t bytes = 0;
 
 	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++) {
-		layers_of(m, (enum cairn_weight)w, &first, &end);
-		bytes += weight_bytes(m, w) * (end - first);
+		cairn_weight_layers(m, (enum cairn_weight)w, &first, &end);
+		bytes += cairn_weight_bytes(m, (enum cairn_weight)w) * (end - first);
 	}
 	return bytes;
 }
@@ -326,7 +359,8 @@ size_t cairn_model_key_bytes(const struct cairn_model *m)
 {
 	if (cairn_model_is_latent(m))
 		return (size_t)m->dims[CAIRN_D_LATENT] * cairn_dtype_bytes(m->dtype);
-	return (size_t)m->dims[CAIRN_D_KV] * (m->kv == CAIRN_KV_FP8 ? 1 : cairn_dtype_bytes(m->dtype));
+	return (size_t)cairn_model_cached_heads(m) * (size_t)m->config.head_dim *
+	       (m->kv == CAIRN_KV_FP8 ? 1 : cairn_dtype_bytes(m->dtype));
 }
 
 int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_t kv_tokens)
@@ -348,8 +382,8 @@ int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_
 			continue;	/* only looked up; its rows are counted above */
 		if (w == CAIRN_W_EMBED)
 			part = (double)m->dims[CAIRN_D_HEAD_VOCAB] / m->dims[CAIRN_D_VOCAB];
-		layers_of(m, (enum cairn_weight)w, &first, &end);
-		bytes += part * (double)weight_bytes(m, w) * (end - first);
+		cairn_weight_layers(m, (enum cairn_weight)w, &first, &end);
+		bytes += part * (double)cairn_weight_bytes(m, (enum cairn_weight)w) * (end - first);
 	}
 	return llround(bytes / (double)element) * element;
 }
@@ -368,10 +402,11 @@ static int each_copy(struct cairn_model *m, const struct cairn_part *p, struct c
 		place.last = last && k == copies(m, p) - 1;
 		place.copy = k;
 		snprintf(name, sizeof(name), p->name, k);
-		if (kind_of(p->weight) == OF_MODEL)
+		if (kind_of(p->weight) == OF_MODEL && !m->config.mtp_layer)
 			snprintf(full, sizeof(full), "%s", name);
 		else
-			snprintf(full, sizeof(full), "model.layers.%d.%s", place.layer, name);
+			snprintf(full, sizeof(full), "model.layers.%d.%s", m->config.mtp_layer + place.layer,
+				 name);
 		CAIRN_TRY(fn(m, p, full, place, ctx));
 		place.first += apart;
 	}
@@ -390,7 +425,7 @@ int cairn_model_each_part(struct cairn_model *m, cairn_part_fn fn, void *ctx)
 			struct cairn_place place = { .layer = layer, .first = filled[p->weight] };
 			int64_t element = element_bytes(m, p->weight);
 
-			layers_of(m, p->weight, &first, &end);
+			cairn_weight_layers(m, p->weight, &first, &end);
 			if (!is_present(&m->config, p->present) || layer < first || layer >= end)
 				continue;
 			filled[p->weight] += part_elements(m, p) * element;

@@ -98,6 +98,65 @@ static void widen_codes(struct ref *r, double *m, const struct cairn_tensor *t, 
 					     i / CAIRN_FP8_BLOCK * across + j / CAIRN_FP8_BLOCK);
 }
 
+/* The tensors of a matrix that is stored in 4 bits; zeros NULL: all are 8. */
+struct stored_w4 {
+	const struct cairn_tensor *codes, *scales, *zeros;
+	int64_t n, k, group;
+};
+
+static uint32_t nibble(const struct cairn_tensor *t, int64_t word, int64_t at)
+{
+	uint32_t v;
+
+	memcpy(&v, (const char *)t->data + 4 * word, sizeof(v));
+	return v >> 4 * at & 15;
+}
+
+/* Returns element [j, l] of a matrix that is stored in 4 bits. */
+static double value_w4(const struct stored_w4 *s, enum cairn_stored_w4 stored, int64_t j, int64_t l)
+{
+	static const int orders[][8] = { { 0, 1, 2, 3, 4, 5, 6, 7 }, { 0, 4, 1, 5, 2, 6, 3, 7 } };
+	const int is_awq = stored == CAIRN_STORED_AWQ, place = orders[is_awq][j % 8];
+	const int64_t nth = l / s->group, groups = s->k / s->group, across = s->n / 8;
+	double code, zero = 8, scale;
+
+	if (stored == CAIRN_STORED_PACKED) {
+		code = nibble(s->codes, j * (s->k / 8) + l / 8, l % 8);
+		zero = s->zeros ? nibble(s->zeros, j / 8 * groups + nth, j % 8) : 8;
+		scale = at(s->scales, j * groups + nth);
+	} else {
+		scale = at(s->scales, nth * s->n + j);
+		code = is_awq ? nibble(s->codes, l * across + j / 8, place) :
+		       nibble(s->codes, l / 8 * s->n + j, l % 8);
+		zero = nibble(s->zeros, nth * across + j / 8, place);
+		zero += stored == CAIRN_STORED_GPTQ;
+	}
+	return (code - zero) * scale;
+}
+
+/* Returns a matrix that is stored in 4 bits. name: without ".weight". */
+static double *matrix_w4(struct ref *r, int layer, const char *name, int n, int k)
+{
+	const enum cairn_stored_w4 stored = r->c.w4.stored;
+	const int packed = stored == CAIRN_STORED_PACKED;
+	struct stored_w4 s = { .n = n, .k = k, .group = r->c.w4.group ? r->c.w4.group : k };
+	double *m = malloc(sizeof(*m) * (size_t)n * (size_t)k);
+	char full[112];
+
+	snprintf(full, sizeof(full), "%s.%s", name, packed ? "weight_packed" : "qweight");
+	s.codes = tensor(r, layer, full);
+	snprintf(full, sizeof(full), "%s.%s", name, packed ? "weight_scale" : "scales");
+	s.scales = tensor(r, layer, full);
+	snprintf(full, sizeof(full), "%s.%s", name, packed ? "weight_zero_point" : "qzeros");
+	if (!packed || r->c.w4.has_zeros)
+		s.zeros = tensor(r, layer, full);
+	if (!m)
+		r->failed = cairn_error(ENOMEM, "model_ref: no memory");
+	for (int64_t i = 0; m && !r->failed && i < (int64_t)n * k; i++)
+		m[i] = value_w4(&s, stored, i / k, i % k);
+	return m;
+}
+
 /* Returns a tensor as doubles; the caller frees it. NULL: r->failed is set. */
 static double *matrix(struct ref *r, int layer, const char *name)
 {
@@ -265,12 +324,19 @@ static double *quantised(struct ref *r, int n, int k, int layer, const char *nam
 static void project(struct ref *r, double *out, const double *in, int rows, int n, int k, int layer,
 		    const char *name, int has_bias, int exact)
 {
-	int is_fp8 = r->weights != CAIRN_WEIGHTS_PLAIN && is_quantised(name);
+	int is_fp8 = cairn_weights_are_fp8(r->weights) && is_quantised(name);
+	int is_w4 = r->c.w4.stored && is_quantised(name);
 	double *w, *b = NULL;
 	char full[96];
 
 	snprintf(full, sizeof(full), "%s.weight", name);
-	w = is_fp8 ? quantised(r, n, k, layer, name, full) : matrix(r, layer, full);
+	if (is_w4)
+		w = matrix_w4(r, layer, name, n, k);
+	else
+		w = is_fp8 ? quantised(r, n, k, layer, name, full) : matrix(r, layer, full);
+	/* an operation may round the scale and the element to the dtype (gemm_w4.h) */
+	for (int64_t i = 0; w && is_w4 && r->noise > 0 && i < (int64_t)n * k; i++)
+		w[i] = rounded(r, rounded(r, w[i]));
 	snprintf(full, sizeof(full), "%s.bias", name);
 	if (has_bias)
 		b = matrix(r, layer, full);

@@ -20,7 +20,7 @@
 #include "serving/model/recipe_test.h"
 #include "serving/model/safetensors.h"
 
-/* Made by tools/golden.py: a prompt, the exact logits at some positions, and the greedy continuation. */
+/* Made by tools/golden/golden.py: a prompt, exact logits at some positions, the greedy continuation. */
 struct golden {
 	char dir[PATH_MAX];
 	struct cairn_safetensors *st;

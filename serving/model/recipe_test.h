@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recipe_test - makes golden checkpoints whose weights are computed by the same rule as in tools/golden.py
+ * recipe_test - makes golden checkpoints whose weights are computed by the rule of tools/golden/golden.py
  *
  * Include conformance/harness.h first.
  */
@@ -43,8 +43,10 @@ struct recipe_line {
 	 * codes, rows, tensor: e4m3, with factors of blocks, of rows, or one in all
 	 * codes3, rows3, tensor3: the same, but bf16 does not represent the values, and the largest code does
 	 * not occur, so that quantising the values gives other factors and codes
+	 * awq64, gptq32, pack128, packz128: words of eight codes, with factors of groups of so many columns
+	 * (0: of rows), and words of zero points, which pack128 lacks
 	 */
-	char kind[8], name[96];
+	char kind[12], name[96];
 	int rows, cols, shift;		/* cols 0: a vector */
 	int num;			/* many: bf16 [num, rows, cols]; four: MXFP4; otherwise 0 */
 };
@@ -53,7 +55,7 @@ struct recipe_line {
 static inline int recipe_next(FILE *f, struct recipe_line *l)
 {
 	memset(l, 0, sizeof(*l));
-	if (fscanf(f, " %7s %95s %d", l->kind, l->name, &l->rows) != 3)
+	if (fscanf(f, " %11s %95s %d", l->kind, l->name, &l->rows) != 3)
 		return 0;
 	if (*l->kind == 'm' || *l->kind == 'f') {
 		l->num = l->rows;
@@ -68,10 +70,17 @@ static inline int recipe_is_e4m3(const struct recipe_line *l)
 	return strchr("crt", *l->kind) != NULL;
 }
 
-/* Returns the number of tensors of a line: e4m3 has codes and factors, MXFP4 blocks and scales. */
-static inline int recipe_tensors(const struct recipe_line *l)
+/* Returns whether a line describes words of 4-bit codes. */
+static inline int recipe_is_w4(const struct recipe_line *l)
 {
-	return recipe_is_e4m3(l) || *l->kind == 'f' ? 2 : 1;
+	return strchr("agp", *l->kind) != NULL;
+}
+
+static inline int recipe_group(const struct recipe_line *l)
+{
+	int group = atoi(l->kind + strcspn(l->kind, "0123456789"));
+
+	return group ? group : l->cols;
 }
 
 /* A tensor that a line describes. */
@@ -95,10 +104,46 @@ static inline struct recipe_tensor recipe_stack(const struct recipe_line *l, int
 	return t;
 }
 
+/* Returns how many tensors a line has: codes, factors, 4-bit zero points, and GPTQ's groups of columns. */
+static inline int recipe_tensors(const struct recipe_line *l)
+{
+	if (recipe_is_w4(l))
+		return *l->kind == 'g' ? 4 : l->kind[4] == 'z' || *l->kind == 'a' ? 3 : 2;
+	return recipe_is_e4m3(l) || *l->kind == 'f' ? 2 : 1;	/* f: blocks and scales */
+}
+
+static inline struct recipe_tensor recipe_tensor_w4(const struct recipe_line *l, int nth)
+{
+	static const char *const names[][4] = {
+		{ "qweight", "scales", "qzeros", "g_idx" },
+		{ "weight_packed", "weight_scale", "weight_zero_point", NULL },
+	};
+	const int pack = *l->kind == 'p', groups = l->cols / recipe_group(l);
+	const int code_rows = *l->kind == 'a' ? 8 : 1;		/* rows of codes in a word */
+	int n = nth == 0 ? l->rows / code_rows : nth == 1 ? l->rows : l->rows / 8;
+	int k = nth == 0 ? l->cols / (8 / code_rows) : groups;
+	struct recipe_tensor t = { .dtype = nth == 1 ? pack ? "BF16" : "F16" : "I32" };
+
+	snprintf(t.name, sizeof(t.name), "%.*s%s", (int)(strlen(l->name) - strlen("weight")), l->name,
+		 names[pack][nth]);
+	t.rows = nth == 3 ? l->cols : pack ? n : k;
+	t.cols = nth == 3 ? 0 : pack ? k : n;
+	t.count = (size_t)(t.rows * (t.cols ? t.cols : 1));
+	t.bytes = t.count * (nth == 1 ? 2 : 4);
+	snprintf(t.shape, sizeof(t.shape), t.cols ? "%d,%d" : "%d", t.rows, t.cols);
+	return t;
+}
+
 static inline struct recipe_tensor recipe_tensor(const struct recipe_line *l, int factors)
 {
 	int codes = recipe_is_e4m3(l);
-	struct recipe_tensor t = { .dtype = *l->kind == 's' || factors ? "F32" : codes ? "F8_E4M3" : "BF16" };
+	struct recipe_tensor t;
+
+	if (recipe_is_w4(l))
+		return recipe_tensor_w4(l, factors);
+	t = (struct recipe_tensor){ .dtype = codes ? "F8_E4M3" : "BF16" };
+	if (*l->kind == 's' || factors)
+		t.dtype = "F32";
 
 	if (l->num)
 		return recipe_stack(l, factors);
@@ -115,7 +160,28 @@ static inline struct recipe_tensor recipe_tensor(const struct recipe_line *l, in
 /* Returns the bytes of a line's tensors in the file. */
 static inline size_t recipe_bytes(const struct recipe_line *l)
 {
-	return recipe_tensor(l, 0).bytes + (recipe_tensors(l) > 1 ? recipe_tensor(l, 1).bytes : 0);
+	size_t bytes = 0;
+
+	for (int nth = 0; nth < recipe_tensors(l); nth++)
+		bytes += recipe_tensor(l, nth).bytes;
+	return bytes;
+}
+
+static inline void recipe_fill_w4(const struct recipe_line *l, const struct recipe_tensor *t, int nth,
+				  int seed, char *to)
+{
+	uint64_t h = recipe_hash(seed, t->name);
+
+	for (size_t i = 0; i < t->count; i++) {
+		uint32_t word = nth == 3 ? (uint32_t)i / (uint32_t)recipe_group(l) :
+				(uint32_t)recipe_bits(h, i, 32);
+
+		if (nth == 1)
+			cairn_store(to, *l->kind == 'p' ? CAIRN_BF16 : CAIRN_F16, (int64_t)i,
+				    (8 + recipe_bits(h, i, 3)) / (double)(1 << l->shift));
+		else
+			memcpy(to + 4 * i, &word, sizeof(word));
+	}
 }
 
 static inline void recipe_fill(const struct recipe_line *l, const struct recipe_tensor *t, int seed, char *to)
@@ -143,7 +209,7 @@ static inline void recipe_fill(const struct recipe_line *l, const struct recipe_
 	}
 }
 
-/* Writes model.safetensors, in bf16, f32 and e4m3, to the test's directory. */
+/* Writes model.safetensors, in bf16, f32, e4m3 and 4 bits, to the test's directory. */
 static inline int recipe_weights(struct cairn_test *t, const char *recipe)
 {
 	size_t begin = 0, room = RECIPE_HEADER;
@@ -162,13 +228,16 @@ static inline int recipe_weights(struct cairn_test *t, const char *recipe)
 	rewind(f);
 	EXPECT(t, fscanf(f, "seed %d", &seed) == 1);
 	while (recipe_next(f, &l)) {
-		for (int factors = 0; factors < recipe_tensors(&l); factors++) {
-			struct recipe_tensor x = recipe_tensor(&l, factors);
+		for (int nth = 0; nth < recipe_tensors(&l); nth++) {
+			struct recipe_tensor x = recipe_tensor(&l, nth);
 
 			at += snprintf(json + at, RECIPE_HEADER - (size_t)at, "%c\"%s\":{\"dtype\":\"%s\","
 				       "\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", at ? ',' : '{', x.name,
 				       x.dtype, x.shape, begin, begin + x.bytes);
-			recipe_fill(&l, &x, seed, json + RECIPE_HEADER + begin);
+			if (recipe_is_w4(&l))
+				recipe_fill_w4(&l, &x, nth, seed, json + RECIPE_HEADER + begin);
+			else
+				recipe_fill(&l, &x, seed, json + RECIPE_HEADER + begin);
 			begin += x.bytes;
 		}
 	}

@@ -216,7 +216,7 @@ out:
 	what(gpt_oss, "gpt_oss_tiny") \
 	what(deepseek, "deepseek_tiny") what(deepseek_q, "deepseek_q_tiny") \
 	what(deepseek_v2_group, "deepseek_v2_group_tiny") what(deepseek_v3, "deepseek_v3_tiny") \
-	what(deepseek_v3_fp8, "deepseek_v3_fp8_tiny")
+	what(deepseek_v3_fp8, "deepseek_v3_fp8_tiny") what(qwen2_gptq, "qwen2_gptq_tiny")
 #define DEFINE(unit, name) \
 	static void unit##_cpu(struct cairn_test *t) { on_cpu(t, name); } \
 	static void unit##_late(struct cairn_test *t) { on_late(t, name); } \

@@ -243,6 +243,7 @@ static void false_plans(struct cairn_test *t)
 	REFUSED("plan: move", m.moves[1].to = 20);
 	REFUSED("plan: move", m.moves[2].to = 5);
 	REFUSED("plan: kind of a move", m.moves[2].kind = CAIRN_NUM_MOVES);
+	REFUSED("plan: move", m.moves[2].kind = CAIRN_MOVE_PULL);	/* ranks pull nothing */
 	REFUSED("plan: kind of a move", m.num_before = 1; m.moves[1].kind = CAIRN_MOVE_SPILL);
 	REFUSED("plan: num_moves", m.num_before = 4);
 #undef TREAT

@@ -88,7 +88,7 @@ static int check_nodes(int32_t ranks, const struct cairn_rendezvous *v)
 	if (ranks < 1 || ranks > MAX)
 		return cairn_error(EINVAL, "ranks: %d, must be 1 to %d", ranks, MAX);
 	if (v && (v->nodes < 1 || ranks % v->nodes))
-		return cairn_error(EINVAL, "--nodes: --tp %d is not divisible among %d nodes", ranks,
+		return cairn_error(EINVAL, "--nodes: %d ranks are not divisible among %d nodes", ranks,
 				   v->nodes);
 	if (v && (v->node < 0 || v->node >= v->nodes))
 		return cairn_error(EINVAL, "--node-rank: is %d, must be 0 to %d", v->node, v->nodes - 1);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks - tensor parallelism: one process a rank
+ * ranks - tensor and context parallelism: one process a rank
  *
  *   rank 0: engine, scheduler, worker, tiers --- plans ---> ranks 1 .. n-1: a worker and tiers each
  *
  * Rank 0 makes all decisions; the others make the same calls with their shares of the weights
- * (cairn_model_load_rank). Each step is a plan (plan.h) on an inherited socketpair; no port is opened. Page
- * ids, host slots and places of lists are therefore the same on all ranks. A rank's outputs of o and down are
- * partial sums, so the forward pass calls all_reduce_norm for the norm that follows; cairn_tp_table() makes a
- * table in which this operation has the communicator. The worker and the engine are the same as without
- * ranks.
+ * (cairn_model_load_rank), or with all weights and their share of the rows (cairn_model_load_context). Each
+ * step is a plan (plan.h) on an inherited socketpair; no port is opened. Page ids, host slots and places of
+ * lists are therefore the same on all ranks. With tensor parallelism a rank's outputs of o and down are
+ * partial sums, so the forward pass calls all_reduce_norm for the norm that follows; with context parallelism
+ * it exchanges heads by all_to_all (ranks_context.c). cairn_tp_table() makes a table in which these
+ * operations have the communicator. The worker and the engine are the same as without ranks.
  *
- * Every rank computes its share of the logits, gathers those of the others by all_to_all, and draws the same
- * tokens. Rank 0 compares those of all ranks after each pass; a difference ends the group: "rank 1 drew 5,
- * rank 0 drew 7".
+ * Every rank has the logits of all tokens, if need be by all_to_all from those of the others, and draws the
+ * same tokens. Rank 0 compares those of all ranks after each pass; a difference ends the group: "rank 1 drew
+ * 5, rank 0 drew 7".
  *
  * Failure. A rank that ends, that has been stopped (SIGSTOP) for a second, or that is silent for timeout_ms
  * in a collective, at the end of a pass or at a beat, ends the group. A thread of each rank watches its
@@ -25,7 +26,7 @@
  * communicators of our tables do not go beyond one host, so ranks on another host are refused by name: nodes
  * are programs that a launcher has started on one host.
  *
- * Models that cannot be shared are refused by cairn_model_load_rank(). decode_step is not used.
+ * Models that cannot be shared are refused when they are loaded. decode_step is not used.
  *
  * Errors: -EINVAL, -EOPNOTSUPP, -ENOMEM, -EIO, -ECONNRESET (a rank has ended), -ETIMEDOUT.
  */

@@ -115,7 +115,18 @@ static void eight_bits(struct cairn_test *t)
 	run_all(t, all, ARRAY_SIZE(all));
 }
 
+static void four_bits(struct cairn_test *t)
+{
+	static const struct shared all[] = {
+		{ .name = "qwen3_awq_tiny", .ranks = 2, .close = 0.05f, .weights = CAIRN_WEIGHTS_W4 },
+		{ .name = "qwen3_awq_tiny", .ranks = 4, .close = 0.05f },
+	};
+
+	run_all(t, all, ARRAY_SIZE(all));
+}
+
 static const struct cairn_unit units[] = {
+	{ "four_bits", four_bits },
 	{ "dense", dense }, { "experts", experts }, { "latent", latent }, { "eight_bits", eight_bits },
 };
 

@@ -22,6 +22,7 @@
 struct shared {
 	const char *name;		/* a golden checkpoint; NULL: the crafted one, with all biases */
 	int ranks;
+	int context;			/* ranks share rows and heads, not weights */
 	float close;			/* most that log-probabilities may differ by */
 	enum cairn_kv_form kv;
 	enum cairn_weights weights;
@@ -86,6 +87,7 @@ static inline int take_drawn(void *ctx, int32_t index, const struct cairn_token 
 static inline int score(struct cairn_model *m, struct cairn_tp *tp, const int32_t *tokens, struct scored *to)
 {
 	const struct cairn_engine_options eo = { .max_batch = NUM, .max_rows = 64, .max_context = 64,
+						 .decode = CAIRN_DECODE_UNFUSED,
 						 .tap = tp ? cairn_tp_tap(tp) : NULL };
 	const struct cairn_request req = {
 		.prompt = tokens, .num_prompt = NUM, .max_new_tokens = NEW, .prompt_logprobs = 1,
@@ -122,8 +124,8 @@ static inline int load(struct cairn_impl *impl, struct cairn_model **m, struct c
 	if (!tp)
 		return cairn_model_load_as(m, impl, dir, s->weights, s->kv, NULL, NULL);
 	CAIRN_TRY(cairn_tp_table(tp, impl, ""));
-	CAIRN_TRY(cairn_model_load_rank(m, impl, dir, cairn_tp_rank(tp), cairn_tp_ranks(tp), s->weights,
-					s->kv, NULL, NULL));
+	CAIRN_TRY((s->context ? cairn_model_load_context : cairn_model_load_rank)
+		  (m, impl, dir, cairn_tp_rank(tp), cairn_tp_ranks(tp), s->weights, s->kv, NULL, NULL));
 	if (alter)
 		alter(*m, impl);
 	return 0;
@@ -209,18 +211,18 @@ static inline int same_drawn(const struct scored *a, const struct scored *b)
 static inline int write_model(struct cairn_test *t, const struct shared *s, char *dir)
 {
 	struct golden g;
-	int ret;
+	int ret = 0;
 
-	if (!s->name) {
-		crafted_checkpoint(t, "float16", "F32", 0, dir);
-		return 0;
-	}
-	if (open_golden(t, &g, s->name))
+	if (s->name && open_golden(t, &g, s->name))
 		return -1;
-	ret = altered_checkpoint(t, g.dir, "\"bfloat16\"", "\"float16\"", dir);
+	if (s->name)
+		ret = altered_checkpoint(t, g.dir, "\"bfloat16\"", "\"float16\"", dir);
+	else
+		crafted_checkpoint(t, "float16", "F32", 0, dir);
 	for (int i = 0; i < 2 && s->edits[i][0] && !ret; i++)
 		ret = altered_config(t, dir, s->edits[i][0], s->edits[i][1]);
-	close_golden(&g);
+	if (s->name)
+		close_golden(&g);
 	return ret;
 }
 

@@ -3,9 +3,10 @@
  * rendezvous - how the ranks of processes that a launcher has started find rank 0
  *
  * A node is one started program. It has ranks / nodes ranks, which it forks; node 0 has rank 0. Every rank of
- * another node connects to the address on which rank 0 listens, over a channel (serving/remote/channel.h)
- * that is authenticated by a shared secret, and sends a message of fixed size, struct cairn_join. If rank 0
- * refuses the rank, its answer says why; a rank that knows the secret but does not match ends the rendezvous.
+ * another node connects to the address on which rank 0 listens, over a channel that is authenticated by a
+ * shared secret (serving/remote/control/channel.h), and sends a message of fixed size, struct cairn_join. If
+ * rank 0 refuses the rank, its answer says why; a rank that knows the secret but does not match ends the
+ * rendezvous.
  * Rank 0 closes the port when all ranks have joined. From then on the channels carry the same messages as the
  * sockets within a node.
  *
@@ -21,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "serving/remote/channel.h"
+#include "serving/remote/control/channel.h"
 
 #define CAIRN_JOIN_VERSION	1u
 

@@ -18,7 +18,7 @@
 #include "conformance/suite/spawn.h"
 #include "serving/model/model_test.h"
 #include "serving/ranks/rendezvous.h"
-#include "serving/remote/sodium.h"
+#include "serving/remote/control/sodium.h"
 
 #define OUT	8192
 
@@ -296,7 +296,7 @@ static void bad_input(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "need --rendezvous");
 	EXPECT(t, cairn_spawn((char *[]){ "cairn", "generate", "--tp", "3", "--rendezvous", "127.0.0.1:9",
 					  "--nodes", "2", "--node-rank", "1", NULL }, out, OUT) == 2);
-	EXPECT_CONTAINS(t, out, "--nodes: --tp 3 is not divisible among 2 nodes");
+	EXPECT_CONTAINS(t, out, "--nodes: 3 ranks are not divisible among 2 nodes");
 }
 
 /* A stranger that connects first, silent or not, does not keep any rank from joining. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote_fault - fault injection for remote attention
+ * remote_fault - fault injection for remote attention and for pulls
  *
  * In the normal build FAULT() is 0 and costs nothing. remote_mutants_*.c compile the modules a second time,
- * under other names, with fault injection; the tests must detect each fault (remote_mutants_test.c).
+ * under other names, with fault injection; the tests must detect each fault (remote_mutants_test.c,
+ * pull_mutants_test.c).
  */
 #ifndef CAIRN_REMOTE_FAULT_H
 #define CAIRN_REMOTE_FAULT_H
@@ -34,9 +35,26 @@ enum cairn_remote_fault {
 	/* the lead */
 	FAULT_ANY_BUILD,		/* members of another build are accepted */
 	FAULT_ANY_TABLE,
+	FAULT_ANY_WEIGHTS,		/* prefill workers with other weights are accepted */
 	FAULT_SILENCE,			/* a silent member is never lost */
 	FAULT_LOSS_FORGOTTEN,		/* the loss of a member is not reported */
 	FAULT_BLOB_OF_ANY_SIZE,
+	FIRST_PULL_FAULT,
+	/* pulls */
+	FAULT_CHECKSUM_IGNORED = FIRST_PULL_FAULT,	/* a run with a wrong checksum is taken */
+	FAULT_LEASE_IGNORED,		/* runs are taken after the lease has ended */
+	FAULT_CREDIT_LEAK,		/* runs that are not wanted give no credit back */
+	FAULT_DROPPED_KEPT,		/* runs of a dropped job are stored */
+	FAULT_PAGES_FREED_EARLY,	/* a dropped job's pages are free before its worker has ended it */
+	FAULT_END_TOO_EARLY,		/* a job may end before all its runs have come */
+	/* prefill workers */
+	FAULT_LEASE_ENDLESS,		/* pages are held after the lease has ended */
+	FAULT_LAYER_NOT_AWAITED,	/* a layer is sent before it is computed */
+	FAULT_CREDITS_IGNORED,		/* runs are sent without credits */
+	FAULT_LAYERS_SWAPPED,		/* layers are sent in the place of their neighbours */
+	FAULT_SIDES_SWAPPED,		/* keys are sent in the place of values */
+	FAULT_PAYLOAD_DAMAGED,		/* a byte is changed after the checksum was taken */
+	FAULT_RUNS_LOST,		/* a job ends after its first run */
 	NUM_FAULTS
 };
 

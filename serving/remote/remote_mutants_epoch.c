@@ -2,4 +2,4 @@
 /* remote_mutants_epoch - attn_epoch.c, compiled again with faults (remote_mutants.h) */
 #include "serving/remote/remote_mutants.h"
 
-#include "serving/remote/attn_epoch.c"
+#include "serving/remote/attention/attn_epoch.c"

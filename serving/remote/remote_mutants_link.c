@@ -2,4 +2,4 @@
 /* remote_mutants_link - attn_remote.c, compiled again with faults (remote_mutants.h) */
 #include "serving/remote/remote_mutants.h"
 
-#include "serving/remote/attn_remote.c"
+#include "serving/remote/attention/attn_remote.c"

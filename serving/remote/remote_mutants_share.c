@@ -2,5 +2,5 @@
 /* remote_mutants_share - share.c and pass.c, compiled again with faults (remote_mutants.h) */
 #include "serving/remote/remote_mutants.h"
 
-#include "serving/remote/share.c"
-#include "serving/remote/pass.c"
+#include "serving/remote/attention/share.c"
+#include "serving/remote/attention/pass.c"

@@ -2,4 +2,4 @@
 /* remote_mutants_start - lead_start.c, compiled again with faults (remote_mutants.h) */
 #include "serving/remote/remote_mutants.h"
 
-#include "serving/remote/lead_start.c"
+#include "serving/remote/lead/lead_start.c"

@@ -9,7 +9,7 @@
 #include "serving/remote/remote_mutants.h"
 
 #include "serving/remote/remote_rig_test.h"
-#include "serving/remote/sodium.h"
+#include "serving/remote/control/sodium.h"
 
 int cairn_remote_fault;
 
@@ -55,17 +55,19 @@ static int loss(struct cairn_test *t)
 	return differs(t, &shape, 1);
 }
 
-/* Returns whether a guest with a wrong JOIN becomes a member. */
-static int joins(struct cairn_test *t, int other_table)
+/* Returns whether a guest with a wrong JOIN becomes a member: another build (0), table (1) or weights (2). */
+static int joins(struct cairn_test *t, int what)
 {
-	const struct rig_shape shape = { .workers = 1 };
+	const struct rig_shape shape = { .workers = 1, .weights = 5 };
 	struct cairn_control_join j = rig_join();
 	struct cairn_channel_message m;
 	struct rig_guest g = { 0 };
 	int ret = rig_open_lead(t, &rig, &shape);
 
-	if (other_table)
+	if (what == 1)
 		j.table[0] = 'x';
+	else if (what == 2)
+		j.weights = 6;
 	else
 		j.digest++;
 	if (!ret && EXPECT(t, rig_knock(&rig, &g) == 0))
@@ -86,6 +88,11 @@ static int other_table(struct cairn_test *t)
 	return joins(t, 1);
 }
 
+static int other_weights(struct cairn_test *t)
+{
+	return joins(t, 2);
+}
+
 /*
  * Gathers a member that is silent, or whose channel ends, or that sends a blob of another size. Returns
  * whether the lead takes it for good.
@@ -93,7 +100,7 @@ static int other_table(struct cairn_test *t)
 static int trusts(struct cairn_test *t, int what)
 {
 	const struct cairn_lead_options o = {
-		.workers = 1, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = what ? 20000 : 200,
+		.attention = 1, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = what ? 20000 : 200,
 	};
 	const struct cairn_control_join j = rig_join();
 	struct {
@@ -186,11 +193,12 @@ static const struct {
 	MUTANT(HEADS_SHIFTED, passes), MUTANT(LSE_OF_OTHERS, passes), MUTANT(RESULT_UNAWAITED, passes),
 	MUTANT(SIGNAL_FIRST, passes), MUTANT(PADDING_KEPT, passes), MUTANT(EPOCH_KEPT, loss),
 	MUTANT(SPARE_UNASSIGNED, loss), MUTANT(PLAN_UNCHECKED, bad_plan), MUTANT(PLAN_REPEATED, plan_twice),
-	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table), MUTANT(SILENCE, silence),
+	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table),
+	MUTANT(ANY_WEIGHTS, other_weights), MUTANT(SILENCE, silence),
 	MUTANT(LOSS_FORGOTTEN, cut), MUTANT(BLOB_OF_ANY_SIZE, blob),
 };
 
-_Static_assert(ARRAY_SIZE(mutants) == NUM_FAULTS - 1, "every fault has a test");
+_Static_assert(ARRAY_SIZE(mutants) == FIRST_PULL_FAULT - 1, "every fault has a test");
 
 static void noticed(struct cairn_test *t)
 {

@@ -2,4 +2,4 @@
 /* remote_mutants_worker - attn_worker.c, compiled again with faults (remote_mutants.h) */
 #include "serving/remote/remote_mutants.h"
 
-#include "serving/remote/attn_worker.c"
+#include "serving/remote/attention/attn_worker.c"

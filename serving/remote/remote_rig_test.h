@@ -21,10 +21,10 @@
 #include "conformance/tables/program.h"
 #include "serving/base/clock.h"
 #include "serving/model/model_test.h"
-#include "serving/remote/address.h"
-#include "serving/remote/attn_epoch.h"
-#include "serving/remote/attn_remote.h"
-#include "serving/remote/attn_worker.h"
+#include "serving/remote/control/address.h"
+#include "serving/remote/attention/attn_epoch.h"
+#include "serving/remote/attention/attn_remote.h"
+#include "serving/remote/attention/attn_worker.h"
 #include "serving/slices/attn_local.h"
 
 enum { RIG_REQUESTS = 4, RIG_PAGES = 80, RIG_PAGE = 4, RIG_ROWS = 24, RIG_CONTEXT = 48, RIG_WORKERS = 4,
@@ -35,6 +35,7 @@ struct rig_shape {
 	double softcap;
 	int all;			/* without `previous` */
 	int spares, join_ms;
+	uint64_t weights;		/* the lead's digest of them */
 };
 
 struct rig_request {
@@ -87,15 +88,17 @@ static inline void rig_add_worker(struct rig *r)
 {
 	struct rig_worker *w = &r->workers[r->num_workers++];
 
-	w->o = (struct cairn_attn_worker_options){ .impl = &r->impl, .join = r->join, .join_ms = 5000 };
+	w->o = (struct cairn_attn_worker_options){
+		.impl = &r->impl, .member = { .join = r->join, .join_ms = 5000 },
+	};
 	pthread_create(&w->thread, NULL, rig_work, w);
 }
 
 static inline int rig_open_lead(struct cairn_test *t, struct rig *r, const struct rig_shape *shape)
 {
 	const struct cairn_lead_options o = {
-		.workers = shape->workers, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = 20000,
-		.join_ms = shape->join_ms ? shape->join_ms : 60000,
+		.attention = shape->workers, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = 20000,
+		.join_ms = shape->join_ms ? shape->join_ms : 60000, .weights = shape->weights,
 	};
 	int ret;
 

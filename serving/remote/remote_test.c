@@ -158,10 +158,10 @@ static void addresses(struct cairn_test *t)
 		"", ":", "localhost:7100", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:7x",
 		"::1:7", "[::1]", "[::1:7", "[]:7", "127.0.0.1:-1", "1.2.3:7", "[127.0.0.1]:7",
 	};
-	const struct cairn_lead_options open = { .workers = 1, .table = "cpu", .listen = "0.0.0.0:0" };
+	const struct cairn_lead_options open = { .attention = 1, .table = "cpu", .listen = "0.0.0.0:0" };
 	union cairn_address a;
 	struct cairn_lead *l, *again;
-	struct cairn_lead_options taken = { .workers = 1, .table = "cpu", .listen = "127.0.0.1:0" };
+	struct cairn_lead_options taken = { .attention = 1, .table = "cpu", .listen = "127.0.0.1:0" };
 	char text[32];
 
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
@@ -196,7 +196,7 @@ static void strange_workers(struct cairn_test *t)
 	EXPECT(t, !chmod(right, 0600) && !chmod(wrong, 0600));
 	for (int i = 0; i < 3; i++) {
 		const struct cairn_lead_options o = {
-			.workers = 1, .table = "cpu", .listen = "127.0.0.1:0", .secret_file = right,
+			.attention = 1, .table = "cpu", .listen = "127.0.0.1:0", .secret_file = right,
 			.join_ms = 2000,
 		};
 		struct rig_worker *w = &r.workers[0];
@@ -208,9 +208,9 @@ static void strange_workers(struct cairn_test *t)
 		rig_make_model(&r);
 		snprintf(r.join, sizeof(r.join), "127.0.0.1:%d", cairn_lead_port(r.lead));
 		w->o = (struct cairn_attn_worker_options){
-			.impl = &r.impl, .join = r.join, .join_ms = 5000,
-			.secret_file = i == 0 ? wrong : i == 1 ? NULL : right,
-			.config = i == 2 ? &other : NULL,
+			.impl = &r.impl, .config = i == 2 ? &other : NULL,
+			.member = { .join = r.join, .join_ms = 5000,
+				    .secret_file = i == 0 ? wrong : i == 1 ? NULL : right },
 		};
 		r.num_workers = 1;
 		pthread_create(&w->thread, NULL, rig_work, w);
@@ -337,7 +337,7 @@ static void lost(struct cairn_test *t)
 
 	for (int i = 0; i < 5; i++) {
 		const struct cairn_lead_options o = {
-			.workers = 1, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = i ? 20000 : 300,
+			.attention = 1, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = i ? 20000 : 300,
 		};
 		struct rig_guest g;
 		uint32_t epoch;
@@ -383,7 +383,7 @@ static int notice(struct cairn_lead *l, int sig)
 /* A killed process is noticed by the end of its channel, a stopped one by five missing beats. */
 static void noticed(struct cairn_test *t)
 {
-	const struct cairn_lead_options o = { .workers = 1, .table = "cpu", .join_ms = 60000 };
+	const struct cairn_lead_options o = { .attention = 1, .table = "cpu", .join_ms = 60000 };
 	struct cairn_lead_stats stats;
 	struct cairn_lead *l;
 	int killed, stopped, ret = cairn_lead_create(&l, &o), pid;

@@ -123,12 +123,20 @@ static uint64_t keys_at(const struct model_engine *e, const struct model_request
 	return keys_of(e, r, a, place, first, end < first + chunk ? end : first + chunk);
 }
 
+void model_fill(const struct model_engine *e, const struct model_request *r, int32_t place, int32_t num,
+		uint64_t (*pages)[MODEL_PAGE])
+{
+	for (int32_t i = 0; i < num; i++)
+		pages[i / e->opt.page_size][i % e->opt.page_size] = keys_at(e, r, &r->answers[0], place + i);
+}
+
 static int carry_out_move(struct model_engine *e, const struct cairn_move *m)
 {
 	size_t bytes = sizeof(e->device[0]);
 	int on_disk = m->kind == CAIRN_MOVE_SPILL || m->kind == CAIRN_MOVE_FETCH;
 	int32_t pages = on_disk ? e->opt.host_pages : e->opt.num_pages;
-	int32_t slots = on_disk ? e->opt.disk_pages : m->kind == CAIRN_MOVE_COPY ? pages : e->opt.host_pages;
+	int32_t slots = on_disk ? e->opt.disk_pages : m->kind == CAIRN_MOVE_COPY ? pages :
+			m->kind == CAIRN_MOVE_PULL ? e->num_pulled : e->opt.host_pages;
 
 	if (m->page < 0 || m->page >= pages || m->to < 0 || m->to >= slots)
 		return model_wrong(e, "a move is out of range", m->page, m->to);
@@ -138,6 +146,9 @@ static int carry_out_move(struct model_engine *e, const struct cairn_move *m)
 		return 0;
 	case CAIRN_MOVE_IN:
 		memcpy(e->device[m->page], e->host[m->to], bytes);
+		return 0;
+	case CAIRN_MOVE_PULL:
+		memcpy(e->device[m->page], e->pulled[m->to], bytes);
 		return 0;
 	case CAIRN_MOVE_SPILL:
 		memcpy(e->disk[m->to], e->host[m->page], bytes);
@@ -158,7 +169,8 @@ static int first_row(struct model_engine *e, struct model_request *r)
 	for (int i = 0; i < MODEL_REQUESTS; i++) {
 		struct model_request *o = &e->requests[i];
 
-		if (o->there && !o->rowed && o->order < r->order && ++o->overtaken > e->opt.max_passes)
+		if (o->there && !o->rowed && !o->pulled && o->order < r->order &&
+		    ++o->overtaken > e->opt.max_passes)
 			return model_wrong(e, "overtaken", o->overtaken, e->opt.max_passes);
 	}
 	return 0;
@@ -256,6 +268,8 @@ static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *
 
 	if (!r || !a->live || a->held || ((r->lockstep || a->drafts) && a->in_flight))
 		return model_wrong(e, "rows of a request that has ended", (int64_t)item->request, -1);
+	if (r->pulled)
+		return model_wrong(e, "rows of a request that waits for an import", item->first, 0);
 	if (!r->rowed && first_row(e, r))
 		return -1;
 	if (check_ids(e, p, item, r, a))
@@ -338,6 +352,7 @@ int model_plan(struct model_engine *e, int32_t *rows)
 		if (carry_out_move(e, &p->moves[i]))
 			return -1;
 	}
+	e->num_pulled = 0;
 	for (int32_t i = 0; i < p->num_items; i++) {
 		if (carry_out_item(e, p, &p->items[i], &f))
 			return -1;

@@ -42,7 +42,8 @@ struct model_request {
 	int32_t num_prompt, max_new, num_answers, overtaken;
 	int32_t prompt[MODEL_LEN];
 	int64_t deadline_ns;
-	int lockstep, keep, fetching, is_forked, speculates;
+	int lockstep, keep, is_forked, speculates;
+	int pulled;			/* waits for an import */
 	struct model_answer answers[3 * MODEL_SEQS];
 };
 
@@ -63,7 +64,8 @@ struct model_engine {
 	struct cairn_scheduler *s;
 	struct cairn_scheduler_options opt;
 	uint64_t device[MODEL_PAGES][MODEL_PAGE], host[MODEL_PAGES][MODEL_PAGE],
-		disk[MODEL_PAGES][MODEL_PAGE];
+		disk[MODEL_PAGES][MODEL_PAGE], pulled[MODEL_PAGES][MODEL_PAGE];
+	int32_t num_pulled;		/* pages of pulled that the next plan may move */
 	struct model_request requests[MODEL_REQUESTS];
 	struct model_flight flights[2];
 	int num_flights;
@@ -81,6 +83,9 @@ struct model_engine {
 int model_wrong(struct model_engine *e, const char *what, int64_t got, int64_t want);
 struct model_request *model_find(struct model_engine *e, uint64_t id);
 int model_stops(const struct model_request *r, int32_t index, int32_t place);
+/* Fills a page from `from` on with the digests that the positions from `place` on must have. */
+void model_fill(const struct model_engine *e, const struct model_request *r, int32_t place, int32_t num,
+		uint64_t (*pages)[MODEL_PAGE]);
 /* The scheduler's function `draft`; ctx: the engine. Fails if it is not given the answer's tokens. */
 int model_draft(void *ctx, struct cairn_sched_draft *drafts, int32_t num);
 /*

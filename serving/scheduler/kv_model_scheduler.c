@@ -30,6 +30,7 @@ enum {
 	TIME,
 	SPECULATE,
 	RESET,
+	IMPORT,
 	NUM_SCHED_OPS
 };
 
@@ -49,6 +50,7 @@ static const char *const sched_ops[NUM_SCHED_OPS] = {
 	"time passes",
 	"let an answer speculate or not",
 	"the device loses its memory",
+	"import",
 };
 
 static int submit(struct model_engine *e, const struct kv_op *op, int more)
@@ -85,12 +87,14 @@ static int submit(struct model_engine *e, const struct kv_op *op, int more)
 		r->num_answers = 1 + (int32_t)(op->a >> 16) % MODEL_SEQS;
 	r->is_forked = r->num_answers > 1;
 	r->speculates = !r->lockstep && (op->a >> 28) % 4 > 0;
+	r->pulled = (op->b >> 16) % 4 == 0;
 	if ((op->a >> 20) % 4 == 0)
 		r->deadline_ns = e->now + 1 + (op->a >> 24) % 16;
 	req = (struct cairn_scheduler_request){
 		.id = r->id, .prompt = r->prompt, .num_prompt = r->num_prompt, .max_new_tokens = r->max_new,
 		.num_seqs = r->num_answers, .salt = { 0, r->salt }, .deadline_ns = r->deadline_ns,
 		.keep = r->keep, .lockstep = r->lockstep, .speculates = r->speculates,
+		.pulled = r->pulled,
 	};
 	cairn_scheduler_stats(e->s, &st);
 	full = st.num_queued >= e->opt.max_queued ||
@@ -119,10 +123,39 @@ static int fetched(struct model_engine *e)
 	for (int i = 0; i < MODEL_REQUESTS; i++) {
 		int ret = e->requests[i].there ? cairn_scheduler_fetched(e->s, e->requests[i].id) : 0;
 
-		if (ret && ret != -ENOENT)
+		if (ret && (ret != -ENOENT || e->requests[i].pulled))
 			return model_wrong(e, "fetched", ret, 0);
+		e->requests[i].pulled = 0;
 	}
 	return 0;
+}
+
+/* Imports whole pages of a waiting prompt, from what was cached at some time on. */
+static int import(struct model_engine *e, struct model_request *r, uint32_t from, uint32_t num)
+{
+	const int32_t ps = e->opt.page_size, most = (r->num_prompt - 1) / ps;
+	const int32_t first = most ? (int32_t)(from % (uint32_t)most) : 0;
+	const int32_t len = most ? 1 + (int32_t)(num % (uint32_t)(most - first)) : 0;
+	struct cairn_cache_salt salt = { 0, r->salt };
+	int32_t here, cached = cairn_scheduler_cached(e->s, salt, r->prompt, r->num_prompt, &here);
+	int ret;
+
+	if (!r->pulled || !most || e->num_pulled + len > MODEL_PAGES)
+		return 0;
+	if (cached % ps || cached >= r->num_prompt || here % ps || here > cached)
+		return model_wrong(e, "cached", cached, r->num_prompt);
+	model_fill(e, r, first * ps, len * ps, e->pulled + e->num_pulled);
+	ret = cairn_scheduler_import(e->s, r->id, first * ps, (first + len) * ps, e->num_pulled);
+	if (ret == -EINVAL && (!e->opt.grain || e->opt.repeat_chunk))
+		return 0;
+	if (ret < 0 && ret != -ENOSPC && ret != -ENOENT)
+		return model_wrong(e, "import", ret, 0);
+	if ((ret == -ENOENT) != (first * ps > here))
+		return model_wrong(e, "import behind", first * ps, here);
+	e->num_pulled += len;
+	ret = cairn_scheduler_fetched(e->s, r->id);
+	r->pulled = 0;
+	return ret ? model_wrong(e, "fetched", ret, 0) : 0;
 }
 
 /* Beam search: forks another answer from one and replaces its last token. */
@@ -264,6 +297,8 @@ static int sched_op(struct model_engine *e, const struct kv_op *op)
 		return r->there ? hold(e, r, index, op->c % 2) : 0;
 	case FETCHED:
 		return fetched(e);
+	case IMPORT:
+		return r->there ? import(e, r, op->b, op->c) : 0;
 	case RESET:
 		return reset(e, op->c % 2);
 	case SPECULATE:

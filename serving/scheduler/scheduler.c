@@ -303,7 +303,7 @@ int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32
 	return ret;
 }
 
-static struct sched_seq *find_seq(struct cairn_scheduler *s, uint64_t request, int32_t index)
+struct sched_seq *sched_find(struct cairn_scheduler *s, uint64_t request, int32_t index)
 {
 	for (int32_t i = 0; i < s->num_running; i++) {
 		if (s->running[i]->req->id == request && (index < 0 || s->running[i]->index == index))
@@ -331,7 +331,7 @@ static int check_request(struct cairn_scheduler *s, const struct cairn_scheduler
 	if ((int64_t)r->num_prompt + r->max_new_tokens > room)
 		return cairn_error(EINVAL, "prompt: %d tokens and max_new_tokens %d together exceed the "
 				   "context of %lld", r->num_prompt, r->max_new_tokens, (long long)room);
-	if (find_seq(s, r->id, -1))
+	if (sched_find(s, r->id, -1))
 		return cairn_error(EINVAL, "request %llu already exists", (unsigned long long)r->id);
 	if (s->num_queued >= s->opt.max_queued)
 		return cairn_error(EAGAIN, "the queue is full: %d requests", s->num_queued);
@@ -383,6 +383,7 @@ int cairn_scheduler_submit(struct cairn_scheduler *s, const struct cairn_schedul
 	}
 	memcpy(q->tokens, request->prompt, (size_t)request->num_prompt * sizeof(q->tokens[0]));
 	q->num_known = request->num_prompt;
+	q->is_fetching = request->pulled ? SCHED_PULLED : 0;
 	if (r->deadline_ns && r->deadline_ns < s->next_deadline)
 		s->next_deadline = r->deadline_ns;
 	sched_enqueue(s, q);
@@ -391,19 +392,19 @@ int cairn_scheduler_submit(struct cairn_scheduler *s, const struct cairn_schedul
 
 int cairn_scheduler_cancel(struct cairn_scheduler *s, uint64_t request)
 {
-	struct sched_seq *q = find_seq(s, request, -1);
+	struct sched_seq *q = sched_find(s, request, -1);
 	int ret = 0;
 
 	if (!q)
 		return cairn_error(ENOENT, "there is no request %llu", (unsigned long long)request);
-	for (; q && !ret; q = find_seq(s, request, -1))
+	for (; q && !ret; q = sched_find(s, request, -1))
 		ret = sched_finish(s, q, CAIRN_SCHED_CANCELLED, -1);
 	return ret;
 }
 
 int cairn_scheduler_stop(struct cairn_scheduler *s, uint64_t request, int32_t index)
 {
-	struct sched_seq *q = find_seq(s, request, index);
+	struct sched_seq *q = sched_find(s, request, index);
 
 	if (!q)
 		return cairn_error(ENOENT, "there is no request %llu with answer %d",
@@ -457,7 +458,7 @@ static int fork_waiting(struct cairn_scheduler *s, struct sched_seq *q, struct s
 
 int cairn_scheduler_hold(struct cairn_scheduler *s, uint64_t request, int32_t index, int hold)
 {
-	struct sched_seq *q = find_seq(s, request, index);
+	struct sched_seq *q = sched_find(s, request, index);
 
 	if (!q)
 		return cairn_error(ENOENT, "there is no request %llu with answer %d",
@@ -468,7 +469,7 @@ int cairn_scheduler_hold(struct cairn_scheduler *s, uint64_t request, int32_t in
 
 int cairn_scheduler_fork(struct cairn_scheduler *s, uint64_t request, int32_t index, int32_t *new_index)
 {
-	struct sched_seq *q = find_seq(s, request, index), *c;
+	struct sched_seq *q = sched_find(s, request, index), *c;
 
 	if (!q)
 		return cairn_error(ENOENT, "there is no request %llu with answer %d",
@@ -490,7 +491,7 @@ int cairn_scheduler_fork(struct cairn_scheduler *s, uint64_t request, int32_t in
 
 int cairn_scheduler_set_last(struct cairn_scheduler *s, uint64_t request, int32_t index, int32_t token)
 {
-	struct sched_seq *q = find_seq(s, request, index);
+	struct sched_seq *q = sched_find(s, request, index);
 
 	if (!q)
 		return cairn_error(ENOENT, "there is no request %llu with answer %d",
@@ -504,7 +505,7 @@ int cairn_scheduler_set_last(struct cairn_scheduler *s, uint64_t request, int32_
 
 int cairn_scheduler_speculate(struct cairn_scheduler *s, uint64_t request, int32_t index, int on)
 {
-	struct sched_seq *q = find_seq(s, request, index);
+	struct sched_seq *q = sched_find(s, request, index);
 
 	if (!q)
 		return cairn_error(ENOENT, "there is no request %llu with answer %d",
@@ -515,12 +516,12 @@ int cairn_scheduler_speculate(struct cairn_scheduler *s, uint64_t request, int32
 
 int cairn_scheduler_fetched(struct cairn_scheduler *s, uint64_t request)
 {
-	struct sched_seq *q = find_seq(s, request, -1);
+	struct sched_seq *q = sched_find(s, request, -1);
 
-	if (!q || q->is_fetching != 1)
-		return cairn_error(ENOENT, "request %llu does not wait for the disk",
+	if (!q || (q->is_fetching != SCHED_FETCHING && q->is_fetching != SCHED_PULLED))
+		return cairn_error(ENOENT, "request %llu does not wait for the disk or an import",
 				   (unsigned long long)request);
-	q->is_fetching = 2;
+	q->is_fetching = SCHED_FETCHED;
 	return 0;
 }
 

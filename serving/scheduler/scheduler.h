@@ -129,6 +129,7 @@ struct cairn_scheduler_request {
 	int scored;			/* every row of its prompt needs logits */
 	int lockstep;			/* for beam search: plan a row only once its token is known */
 	int speculates;			/* its answers may have drafted rows; not with lockstep */
+	int pulled;			/* waits for cairn_scheduler_fetched(); later requests go ahead */
 };
 
 enum cairn_move_kind {
@@ -138,6 +139,7 @@ enum cairn_move_kind {
 	CAIRN_MOVE_SPILL,   /* host slot `page` -> disk slot `to` */
 	CAIRN_MOVE_FETCH,   /* disk slot `to` -> host slot `page` */
 	CAIRN_MOVE_OFFLOAD, /* as OUT, but after the rows, and layer by layer if possible */
+	CAIRN_MOVE_PULL,    /* pulled page `to` (cairn_scheduler_import) -> device page */
 	CAIRN_NUM_MOVES
 };
 
@@ -223,8 +225,10 @@ struct cairn_scheduler_stats {
 	int64_t plans, rows, decode_rows, draws, dropped_draws;
 	int64_t drafts, draft_tokens, accepted_tokens;	/* items with drafted rows; these; those drawn */
 	int64_t admitted, overtakes, swapped, recomputed;
-	/* tokens of admitted prompts: all; found in the device tree; loaded from the host */
+	/* tokens of admitted prompts: all; found in the device tree, without those imported for the
+	 * request itself; loaded from the host */
 	int64_t prompt_tokens, hit_tokens, loaded_tokens;
+	int64_t imported_tokens;	/* into the device tree */
 	int64_t moves[CAIRN_NUM_MOVES];	/* by enum cairn_move_kind */
 	int64_t evicted_pages;		/* from the device tree */
 	double expected_new;		/* current mean of an answer's tokens */
@@ -284,8 +288,25 @@ int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, con
 int cairn_scheduler_reset(struct cairn_scheduler *s, int undo);
 
 /*
- * Reports that all FETCH moves for this request are done. The request is not admitted before that. -ENOENT:
- * no such request, or it is not waiting.
+ * Returns how many of a prompt's first tokens, in whole pages, the trees of device or host have now, without
+ * its last token. *on_device: how many that of the device has.
+ */
+int32_t cairn_scheduler_cached(const struct cairn_scheduler *s, struct cairn_cache_salt salt,
+			       const int32_t *tokens, int32_t num_tokens, int32_t *on_device);
+/*
+ * The keys and values of tokens [first, num_tokens) of a waiting request, both in whole pages, are in pulled
+ * pages `source` and following. The next plan moves them to the device, into its prefix tree; the pages must
+ * stay as they are until its moves have been carried out. Returns how many tokens the tree did not have. Call
+ * cairn_scheduler_fetched() afterwards, whatever this returns. Errors: -ENOENT (the request does not wait for
+ * an import, or the device's tree has lost the first tokens), -ENOSPC (no free pages), -EINVAL (the range;
+ * repeat_chunk), -ENOMEM.
+ */
+int cairn_scheduler_import(struct cairn_scheduler *s, uint64_t request, int32_t first, int32_t num_tokens,
+			   int32_t source);
+
+/*
+ * Reports that all FETCH moves for this request are done, or that nothing more is imported for it. The
+ * request is not admitted before that. -ENOENT: no such request, or it is not waiting.
  */
 int cairn_scheduler_fetched(struct cairn_scheduler *s, uint64_t request);
 

@@ -43,14 +43,21 @@ struct sched_request {
 	int is_forked;			/* has several answers; each computes the prompt's last row */
 };
 
+/* Where the keys of a waiting request may come from, besides the trees. */
+enum sched_fetching {
+	SCHED_FETCHING = 1,		/* waits for the disk */
+	SCHED_FETCHED,			/* has them, or does without */
+	SCHED_PULLED,			/* waits for an import; neither holds up nor counts as overtaken */
+};
+
 struct sched_seq {
 	struct sched_request *req;
 	struct sched_seq *prev, *next;	/* neighbours in the queue */
 	int32_t index;			/* number of the answer */
 	/*
 	 * is_waiting: in the queue; was_running: preempted at least once; is_cached: the prompt is in the
-	 * device's tree; is_fetching: 1: waits for the disk, 2: fetched or not needed; is_held: by
-	 * cairn_scheduler_hold(); is_bad: the KV must not be kept
+	 * device's tree; is_fetching: enum sched_fetching; is_held: by cairn_scheduler_hold(); is_bad: the KV
+	 * must not be kept
 	 */
 	int is_waiting, was_running, is_cached, is_fetching, is_held, is_bad;
 	int32_t num_known, in_flight, computed, drafted;	/* tokens; see the top of this file */
@@ -58,6 +65,7 @@ struct sched_seq {
 	int32_t proposal;		/* its entry of proposals[] while a plan is formed; -1: none */
 	int32_t kv, shadow;		/* handles in the device's and the host's pool; NOWHERE: none */
 	int32_t adopted;		/* number of leading pages found in the tree, which are shared */
+	int32_t imported;		/* tokens that an import has put into the tree for it */
 	int32_t node, host_node;	/* pinned nodes; CAIRN_PREFIX_NONE: none */
 	int32_t passed;			/* how often later requests have overtaken it */
 	int32_t peeked;			/* length of its prefix in the tree, at version peeked_version */
@@ -131,6 +139,7 @@ void sched_enqueue(struct cairn_scheduler *s, struct sched_seq *q);
 void sched_dequeue(struct cairn_scheduler *s, struct sched_seq *q);
 int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32_t token);
 int sched_fork(struct cairn_scheduler *s, struct sched_seq *q, struct sched_seq **child);
+struct sched_seq *sched_find(struct cairn_scheduler *s, uint64_t request, int32_t index);	/* -1: any */
 int sched_younger(const struct sched_seq *a, const struct sched_seq *b);
 
 /* scheduler_draft.c */

@@ -230,6 +230,16 @@ static int32_t peek(struct cairn_scheduler *s, struct sched_seq *q)
 	return q->peeked;
 }
 
+/* Returns the oldest request that does not wait for an import; NULL: there is none. */
+static struct sched_seq *head(const struct cairn_scheduler *s)
+{
+	struct sched_seq *q = s->queue;
+
+	while (q && q->is_fetching == SCHED_PULLED)
+		q = q->next;
+	return q;
+}
+
 /* Returns the request to admit next, or NULL; *found: how many of its tokens the tree has. */
 static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 {
@@ -244,12 +254,15 @@ static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 		*found = peek(s, q);
 		return q->in_flight ? NULL : q;
 	}
-	for (; q && seen < s->opt.window; q = q->next, seen++) {
-		if (q->is_fetching != 1 && q->put_off != s->plan_number + 1 &&
+	for (; q && seen < s->opt.window; q = q->next) {
+		if (q->is_fetching == SCHED_PULLED && !FAULT(IMPORT_UNAWAITED))
+			continue;
+		seen++;
+		if (q->is_fetching != SCHED_FETCHING && q->put_off != s->plan_number + 1 &&
 		    (!best || peek(s, q) > peek(s, best)))
 			best = q;
-		/* the head of the queue was overtaken max_passes times: nothing may overtake it again */
-		if (q == s->queue && q->passed >= s->opt.max_passes && !FAULT(STARVATION))
+		/* it was overtaken max_passes times: nothing may overtake it again */
+		if (q->passed >= s->opt.max_passes && !FAULT(STARVATION))
 			break;
 	}
 	if (best)
@@ -285,7 +298,8 @@ static int awaits_another(const struct cairn_scheduler *s, const struct sched_se
 static int admit(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	for (struct sched_seq *p = s->queue; p != q; p = p->next) {
-		if (!q->was_running && !p->was_running) {
+		if (!q->was_running && !p->was_running &&
+		    (p->is_fetching != SCHED_PULLED || FAULT(IMPORT_OVERTAKEN))) {
 			p->passed++;
 			s->stats.overtakes++;
 		}
@@ -325,11 +339,12 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int64_t 
 		if (s->num_running + s->promised_seqs + b->num_extra + 1 + q->req->unforked > s->opt.max_seqs)
 			return 0;
 		if (s->num_running && !sched_fits(s, q, found)) {
-			if (q == s->queue || q->was_running)
+			if (q == head(s) || q->was_running)
 				return 0;
-			q = s->queue;	/* the head of the queue may need less memory */
+			q = head(s);	/* it may need less memory */
 			found = peek(s, q);
-			if (q->is_fetching == 1 || q->put_off == b->plan.number || !sched_fits(s, q, found))
+			if (q->is_fetching == SCHED_FETCHING || q->put_off == b->plan.number ||
+			    !sched_fits(s, q, found))
 				return 0;
 			if (s->num_running + s->promised_seqs + b->num_extra + 1 + q->req->unforked >
 			    s->opt.max_seqs)

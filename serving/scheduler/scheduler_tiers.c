@@ -247,7 +247,8 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 	CAIRN_TRY(cairn_kv_pool_adopt(s->device.pool, q->kv, s->path_pages, found));
 	q->computed = (int32_t)found;
 	q->adopted = (int32_t)(found / ps);
-	s->stats.hit_tokens += found;
+	s->stats.hit_tokens += found - (q->imported < found ? q->imported : found);
+	q->imported = 0;
 	if (loaded - found < ps)
 		goto out;
 
@@ -295,7 +296,7 @@ int sched_fetch(struct cairn_scheduler *s, struct sched_seq *q, int32_t found)
 	here = cairn_prefix_tree_peek(s->host.tree, q->req->salt, q->tokens, limit);
 	if (there < (here > found ? here : found) + s->opt.page_size)
 		return 0;
-	q->is_fetching = 2;
+	q->is_fetching = SCHED_FETCHED;
 	/* hold the disk pages by a sequence: spills that make room may evict them from the disk's tree */
 	CAIRN_TRY(cairn_kv_pool_open(s->disk.pool, &from));
 	cairn_prefix_tree_match(s->disk.tree, q->req->salt, q->tokens, there, &n, places);
@@ -322,7 +323,7 @@ int sched_fetch(struct cairn_scheduler *s, struct sched_seq *q, int32_t found)
 		ret = put_in(&s->host, q, there, to, &q->host_node);
 	if (!ret) {
 		cairn_prefix_tree_pin(s->host.tree, q->host_node);
-		q->is_fetching = 1;
+		q->is_fetching = SCHED_FETCHING;
 	}
 out:
 	if (to >= 0)

@@ -56,6 +56,8 @@ static const struct {
 				  .help = "Prompt tokens of waiting requests." },
 	[CAIRN_GPU_POWER] = { .name = "cairn:gpu_power_watts", .optional = 1,
 			      .help = "Power of the worker's GPU, mean of about a second." },
+	[CAIRN_PREFILL_WORKERS] = { .name = "cairn:prefill_workers", .optional = 1,
+				    .help = "Prefill workers that take prompts." },
 	[CAIRN_PREFIX_CACHE_QUERIES] = { COUNTER, "vllm:prefix_cache_queries",
 					 "Tokens looked up in the prefix cache.", NULL, NULL, NULL },
 	[CAIRN_PREFIX_CACHE_HITS] = { COUNTER, "vllm:prefix_cache_hits",
@@ -107,6 +109,19 @@ static const struct {
 	[CAIRN_KV_EVENTS_LOST] = { COUNTER, "cairn:kv_events_lost",
 				   "Events of the KV cache dropped because the publisher was behind.",
 				   .optional = 1, .with = CAIRN_KV_EVENTS_PUBLISHED },
+	[CAIRN_PULLED_PROMPTS] = { COUNTER, "cairn:pulled_prompts",
+				   "Prompts whose keys and values a prefill worker has sent whole.",
+				   .optional = 1 },
+	[CAIRN_PULLED_PAGES] = { COUNTER, "cairn:pulled_pages", "KV pages pulled from prefill workers.",
+				 .optional = 1, .with = CAIRN_PULLED_PROMPTS },
+	[CAIRN_PULLED_BYTES] = { COUNTER, "cairn:pulled_bytes", "Bytes pulled from prefill workers.",
+				 .optional = 1, .with = CAIRN_PULLED_PROMPTS },
+	[CAIRN_PULL_CHECKSUM_ERRORS] = { COUNTER, "cairn:pull_checksum_errors",
+					 "Runs of pages with a wrong checksum; their prompts were computed "
+					 "here.", .optional = 1, .with = CAIRN_PULLED_PROMPTS },
+	[CAIRN_PULLS_RECOMPUTED] = { COUNTER, "cairn:pulls_recomputed",
+				     "Prompts that were to be pulled and were computed here.",
+				     .optional = 1 },
 #define SECONDS(n, h, b)                                                                                     \
 	{                                                                                                    \
 		HISTOGRAM, "vllm:" n "_seconds", "Histogram of " h " in seconds.", NULL, NULL, b             \

@@ -28,6 +28,7 @@ enum cairn_metric {
 	CAIRN_KV_CACHE_USAGE, /* fraction, 0 to 1 */
 	CAIRN_TOKENS_QUEUED,
 	CAIRN_GPU_POWER, /* W */
+	CAIRN_PREFILL_WORKERS,
 	/* counters */
 	CAIRN_PREFIX_CACHE_QUERIES, /* tokens */
 	CAIRN_PREFIX_CACHE_HITS,    /* tokens */
@@ -48,6 +49,11 @@ enum cairn_metric {
 	CAIRN_MASK_TIME, /* ms, shown in s */
 	CAIRN_KV_EVENTS_PUBLISHED,
 	CAIRN_KV_EVENTS_LOST,
+	CAIRN_PULLED_PROMPTS,
+	CAIRN_PULLED_PAGES, /* of all layers */
+	CAIRN_PULLED_BYTES,
+	CAIRN_PULL_CHECKSUM_ERRORS,
+	CAIRN_PULLS_RECOMPUTED,
 	/* counters with a label: place of a draft, enum cairn_finished, enum cairn_refused */
 	CAIRN_SPEC_ACCEPTED_PER_POS,
 	CAIRN_REQUEST_SUCCESS,

@@ -125,6 +125,11 @@ static int name_model(struct serve *s, const char *dir)
 	else
 		snprintf(s->name, sizeof(s->name), "%.*s", (int)(end - begin), begin);
 	s->names[0] = s->name;
+	for (int32_t i = 0; i < s->opt.lora.num; i++) {
+		s->names[1 + i] = s->opt.lora.list[i].name;
+		if (!strcmp(s->names[1 + i], s->name))
+			return cairn_error(EINVAL, "--lora: '%s' is the name of the model", s->name);
+	}
 	return s->name[0] ? 0 : cairn_error(EINVAL, "--name: is empty");
 }
 
@@ -162,7 +167,8 @@ static int load(struct serve *s)
 	free(ids);
 	s->limits = (struct cairn_api_limits){
 		.max_body = (size_t)s->opt.max_body, .vocab_size = s->config.vocab_size,
-		.max_context = max_context, .models = s->names, .num_models = 1,
+		.max_context = max_context, .models = s->names,
+		.num_models = 1 + s->opt.lora.num,
 		.adds_bos = num_ids > 0, .has_template = s->template != NULL,
 		.has_tools = s->tool_format != NULL, .has_grammar = !cairn_grammar_library(),
 		.takes_effort = s->template && strstr(cairn_chat_template_source(s->template),

@@ -21,6 +21,8 @@ struct cairn_serve_options {
 	struct cairn_common_options common;
 	struct cairn_speculative_options speculative;
 	struct cairn_attention_options attention;
+	struct cairn_adapter_options lora;
+	struct cairn_prefill_options prefill;
 	/* the model */
 	const char *shape;
 	int64_t max_context, max_rows, page_size, num_pages, host_pages, disk_pages, seed;

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 #include "conformance/harness.h"
-#include "serving/remote/sodium.h"
+#include "serving/remote/control/sodium.h"
 #include "serving/serve/serve_test.h"
 
 #define STREAMS	8

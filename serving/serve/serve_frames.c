@@ -358,6 +358,28 @@ static int masks(struct serve *s, const struct cairn_wire_frame *f)
 	return 0;
 }
 
+static int pulls(struct serve *s, const struct cairn_wire_frame *f)
+{
+	static const enum cairn_metric metrics[] = {
+		CAIRN_PULLED_PROMPTS, CAIRN_PULLED_PAGES, CAIRN_PULLED_BYTES, CAIRN_PULL_CHECKSUM_ERRORS,
+		CAIRN_PULLS_RECOMPUTED,
+	};
+	const struct cairn_wire_frame *l = &s->pulls;
+	const int64_t now[] = { f->pulls.prompts, f->pulls.pages, f->pulls.bytes, f->pulls.checksum_errors,
+				f->pulls.recomputed };
+	const int64_t last[] = { l->pulls.prompts, l->pulls.pages, l->pulls.bytes, l->pulls.checksum_errors,
+				 l->pulls.recomputed };
+
+	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++)
+		if (now[i] < last[i] || f->pulls.workers < 0)
+			return -EINVAL;
+	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++)
+		cairn_metric_add(s->metrics, metrics[i], 0, (uint64_t)(now[i] - last[i]));
+	cairn_metric_set(s->metrics, CAIRN_PREFILL_WORKERS, (double)f->pulls.workers);
+	s->pulls = *f;
+	return 0;
+}
+
 static int events(struct serve *s, const struct cairn_wire_frame *f)
 {
 	const struct cairn_wire_frame *last = &s->events;
@@ -430,6 +452,8 @@ int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f)
 		return masks(s, f);
 	case CAIRN_WIRE_EVENTS:
 		return events(s, f);
+	case CAIRN_WIRE_PULLS:
+		return pulls(s, f);
 	case CAIRN_WIRE_POWER:
 		return power(s, f);
 	default:

@@ -109,6 +109,7 @@ struct serve_job {
 	size_t items_sent;		/* bytes of items.out that are sent */
 	struct cairn_stop_set *stops;
 	struct cairn_cache_salt salt;
+	int32_t adapter;		/* 1 + its number; 0: none */
 	uint64_t seed, call_seed;	/* call_seed: ids of calls are made of it */
 	enum cairn_prompt_end prompt_end;
 	struct serve_part *parts;	/* [num_parts] */
@@ -150,7 +151,7 @@ struct serve {
 	struct cairn_model_config config;
 	struct cairn_api_limits limits;
 	struct cairn_generation defaults;	/* sampling defaults */
-	const char *names[1];
+	const char *names[1 + CAIRN_MAX_LORA];	/* the model's and the adapters' */
 	char name[256], key[1024];
 	int64_t created;
 
@@ -201,7 +202,7 @@ struct serve {
 	struct serve_logprob token;
 	char text[CAIRN_WIRE_MAX_TEXT + 1];
 	size_t num_text;
-	struct cairn_wire_frame stats, drafts, masks, events;	/* this worker's latest of these frames */
+	struct cairn_wire_frame stats, drafts, masks, events, pulls;	/* this worker's latest ones */
 	int64_t accepted[CAIRN_NUM_SPEC_POSITIONS];
 	int64_t energy_mj;		/* of the latest POWER of any worker; 0: none yet */
 	struct cairn_api_out event;	/* buffer for the event being written; shared by all jobs */

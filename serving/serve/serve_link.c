@@ -183,8 +183,8 @@ static void put_request(struct serve *s, const struct serve_job *job, const stru
 	int64_t top = echoed && r->logprobs > r->prompt_logprobs ? r->logprobs : r->prompt_logprobs;
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_SUBMIT, .request = p->request,
 		.count = (int32_t)top + 1, .submit = {
-		.num_prompt = (int32_t)p->num_ids, .max_new_tokens = p->max_tokens, .num_seqs = (int32_t)r->n,
-		.num_stop_ids = r->num_stop_ids, .num_bias = r->num_bias,
+		.num_prompt = (int32_t)p->num_ids, .max_new_tokens = p->max_tokens, .num_seqs = (int16_t)r->n,
+		.num_stop_ids = (int16_t)r->num_stop_ids, .adapter = job->adapter, .num_bias = r->num_bias,
 		.beam_width = r->use_beam_search ? (int32_t)r->n : 0,
 		.salt_hi = job->salt.hi, .salt_lo = job->salt.lo,
 		.deadline_ns = s->opt.request_s ? job->begin_ns + s->opt.request_s * 1000000000 : 0 } };

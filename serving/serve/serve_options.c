@@ -23,6 +23,8 @@ static const char usage[] =
 	"  --device N             CUDA device (0)\n"
 	"  --tp N                 tensor parallelism over N processes, on CUDA devices --device and up;\n"
 	"                         excludes --plan (1)\n"
+	"  --cp N                 context parallelism over N processes: see generate; excludes --tp and\n"
+	"                         --plan (1)\n"
 	"  --collective-timeout S how long a rank may be silent before all of them are restarted (5)\n"
 	"  --batch N              sequences running at once (64)\n"
 	"  --max-context N        tokens of one sequence, prompt and answer (the model's limit)\n"
@@ -38,18 +40,25 @@ static const char usage[] =
 	"  --rendezvous HOST:PORT, --rendezvous-key-file FILE, --rendezvous-timeout S, --nodes N,\n"
 	"  --node-rank K          see generate; only node 0 takes requests\n"
 	"  --decode PATH          auto, graph, persistent, unfused (auto)\n"
-	"  --weights FORM         plain, fp8, fp8-blocks: see generate (plain)\n"
+	"  --weights FORM         plain, fp8, fp8-blocks, w4: see generate (plain)\n"
 	"  --kv FORM              plain, fp8: see generate (plain)\n"
 	"  --repeatable           the same request gets the same bits whatever runs beside it, until the\n"
 	"                         worker is restarted; slower: prompts are computed one by one, answers\n"
 	"                         are not cached; excludes --prefix-cache token\n"
-	"  --speculative METHOD   off, ngram, draft_model, eagle3: see generate (off)\n"
+	"  --speculative METHOD   off, ngram, draft_model, eagle3, mtp: see generate (off)\n"
 	"  --speculative-model DIR, --num-speculative-tokens N, --prompt-lookup-max N,\n"
 	"  --prompt-lookup-min N, --speculative-branches N, --speculative-tree-rows N\n"
 	"                         see generate (none, 5, 4, 2, 1, depth times branches)\n"
 	"  --attention-workers N, --workers-listen A, --secret-file FILE, --attention-keys W\n"
 	"                         attention by N other processes: see generate; excludes --plan and\n"
 	"                         --host-pages; --speculative needs --attention-keys all (0)\n"
+	"  --prefill-workers N    prompts of which --prefill-min tokens or more, and half or more, are not\n"
+	"                         cached are computed by N other processes, which this command starts, or\n"
+	"                         which join with cairn prefill-worker at --workers-listen; excludes --tp,\n"
+	"                         --attention-workers, --repeatable and --prefix-cache off (0)\n"
+	"  --prefill-min N        (the tokens of a step, --rows)\n"
+	"  --prefill-pages N      KV pages in host memory for what they send (those of two prompts of\n"
+	"                         --max-context)\n"
 	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH            run passes as nano-batches by a plan file: see generate; excludes\n"
 	"                         --repeatable\n"
@@ -61,6 +70,8 @@ static const char usage[] =
 	"  --uds PATH             listen on a Unix socket instead of --host and --port; its file has mode\n"
 	"                         0660\n"
 	"  --name NAME            the model's name in requests (the directory's or the shape's)\n"
+	"  --lora NAME=DIR        an adapter of PEFT; requests choose it by its name as the model. May be\n"
+	"                         repeated, up to 64 times; ranks up to 64\n"
 	"  --key-file FILE        its first line is the key that requests must send; without it, the\n"
 	"                         variable CAIRN_API_KEY, if set. /health, /ready and the page need none\n"
 	"  --generation-config W  auto: requests that set no temperature, top_p, top_k, min_p or\n"
@@ -117,6 +128,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "repeatable", CAIRN_OPT_FLAG, &o->repeatable, 0, 0, NULL },
 		CAIRN_SPECULATIVE_OPTIONS(&o->speculative),
 		CAIRN_ATTENTION_OPTIONS(&o->attention),
+		CAIRN_PREFILL_OPTIONS(&o->prefill),
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
 		{ "plan", CAIRN_OPT_TEXT, &o->plan, 0, 0, NULL },
 		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
@@ -124,6 +136,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "port", CAIRN_OPT_INT, &o->port, 0, 65535, NULL },
 		{ "uds", CAIRN_OPT_TEXT, &o->uds, 0, 0, NULL },
 		{ "name", CAIRN_OPT_TEXT, &o->name, 0, 0, NULL },
+		{ "lora", CAIRN_OPT_ADAPTER, &o->lora, 0, 0, NULL },
 		{ "key-file", CAIRN_OPT_TEXT, &o->key_file, 0, 0, NULL },
 		{ "generation-config", CAIRN_OPT_CHOICE, &o->no_defaults, 0, 0, cairn_generation_names },
 		{ "allow-origin", CAIRN_OPT_TEXT, &o->allow_origin, 0, 0, NULL },
@@ -159,16 +172,28 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	CAIRN_TRY(cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
 				      usage));
 	CAIRN_TRY(cairn_check_speculative(&o->speculative));
-	CAIRN_TRY(cairn_check_attention(&o->attention));
+	CAIRN_TRY(cairn_check_attention(&o->attention, &o->prefill));
 	if (o->common.model && !*o->common.model)
 		return cairn_error(EINVAL, "--model: is empty");
 	if (o->shape && o->common.model)
 		return cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
 	if (o->shape && o->speculative.model)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
-	if (o->attention.workers && (o->plan || o->host_pages || o->common.tp > 1))
+	if (o->shape && o->speculative.method == CAIRN_SPECULATE_MTP)
+		return cairn_error(EINVAL, "--speculative: mtp excludes --shape, which has no such layer");
+	if (o->attention.workers && (o->plan || o->host_pages || cairn_num_ranks(&o->common) > 1))
 		return cairn_error(EINVAL, "--attention-workers: excludes %s", o->plan ? "--plan" :
-				   o->host_pages ? "--host-pages" : "--tp");
+				   o->host_pages ? "--host-pages" : cairn_ranks_option(&o->common));
+	if (o->lora.num && (cairn_num_ranks(&o->common) > 1 || o->plan || o->attention.workers || o->prefill.workers))
+		return cairn_error(EINVAL, "--lora: excludes %s",
+				   cairn_num_ranks(&o->common) > 1 ? cairn_ranks_option(&o->common) :
+				   o->plan ? "--plan" :
+				   o->attention.workers ? "--attention-workers" : "--prefill-workers");
+	if (o->prefill.workers && (cairn_num_ranks(&o->common) > 1 || o->repeatable ||
+				   o->grain == CAIRN_SERVE_CACHE_OFF))
+		return cairn_error(EINVAL, "--prefill-workers: excludes %s",
+				   cairn_num_ranks(&o->common) > 1 ? cairn_ranks_option(&o->common) :
+				   o->repeatable ? "--repeatable" : "--prefix-cache off");
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, NULL));
 	if (o->disk_pages && !o->host_pages)
 		return cairn_error(EINVAL, "--disk-pages: needs --host-pages, which evicts pages to disk");
@@ -201,7 +226,7 @@ int cairn_serve_name_option(int ret)
 		{ "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" },
 		{ "repeatable", "repeatable" }, { "speculative", "speculative" },
 		{ "num_speculative_tokens", "num-speculative-tokens" }, { "decode", "decode" },
-		{ "attention_workers", "attention-workers" },
+		{ "attention_workers", "attention-workers" }, { "prefill_workers", "prefill-workers" },
 		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
 		{ "speculative_branches", "speculative-branches" },
 		{ "speculative_tree_rows", "speculative-tree-rows" },

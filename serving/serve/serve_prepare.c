@@ -268,6 +268,9 @@ static int make_choices(struct serve_job *job)
 	job->seed = r->has_seed ? (uint64_t)r->seed : random[0] ^ random[1];
 	job->call_seed = random[1];
 	job->salt = digest(r->cache_salt);
+	for (int i = 1; r->model && i < job->s->limits.num_models; i++)	/* name 0 is the model's */
+		if (!strcmp(r->model, job->s->names[i]))
+			job->adapter = i;
 	if (r->given) {
 		cairn_api_items_begin(&job->items, r, id, (int64_t)time(NULL));
 		return cairn_api_items_failed(&job->items) ?

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_ranks_test - a server with ranks (--tp): its answers, and any rank killed or stopped under load */
+/* serve_ranks_test - a server with ranks (--tp, --cp): its answers; any rank killed or stopped under load */
 #include "conformance/harness.h"
 #include "serving/serve/serve_kill_test.h"
 
 #define PATH	"/v1/completions"
 #define RANKS	4	/* the embedded model has two KV heads: each is on two ranks */
 
-static bool start_ranks(struct cairn_test *t, struct server *s, const char *ranks)
+static bool start_ranks(struct cairn_test *t, struct server *s, const char *option, const char *ranks)
 {
-	const char *const args[] = { "--impl", "cpu", "--tp", ranks, "--batch", "4", "--quiet",
+	const char *const args[] = { "--impl", "cpu", option, ranks, "--batch", "4", "--quiet",
 				     "--collective-timeout", "4", NULL };
 
 	return start_server(t, s, args) && EXPECT(t, wait_ready(s));
@@ -27,7 +27,7 @@ static void answers(struct cairn_test *t)
 	struct server s;
 	char body[512];
 
-	if (start_ranks(t, &s, "2")) {
+	if (start_ranks(t, &s, "--tp", "2")) {
 		for (size_t i = 0; i < ARRAY_SIZE(more); i++) {
 			snprintf(body, sizeof(body), "{\"prompt\":\"What is 55 - 8?\\n\","
 				 "\"max_tokens\":8%s}", more[i]);
@@ -94,7 +94,7 @@ static void ranks_are_lost(struct cairn_test *t)
 	pthread_t threads[LOAD_CLIENTS];
 	char log[1 << 15];
 
-	if (!start_ranks(t, &s, "4"))
+	if (!start_ranks(t, &s, "--tp", "4"))
 		return;
 	for (int i = 0; i < LOAD_CLIENTS; i++)
 		pthread_create(&threads[i], NULL, ask_without_end, &l);
@@ -114,25 +114,38 @@ static void ranks_are_lost(struct cairn_test *t)
 }
 
 /* A rank that is lost while nothing is asked is noticed, too. */
-static void lost_while_idle(struct cairn_test *t)
+static void lose_idle(struct cairn_test *t, const char *option)
 {
+	static const char question[] = "{\"prompt\":\"What is 55 - 8?\\n\",\"max_tokens\":8}";
 	static struct reply r;
 	struct server s;
 
-	if (start_ranks(t, &s, "2")) {
+	if (start_ranks(t, &s, option, "2")) {
+		EXPECT(t, post(&s, PATH, question, &r) == 200 && says(&r, "choices.0.text", "47"));
 		EXPECT(t, WAIT_FOR(find_rank(&s, 1) > 1, 5000));
 		EXPECT(t, !kill(find_rank(&s, 1), SIGKILL));
 		EXPECT(t, WAIT_FOR(metric_of(&s, "cairn:worker_restarts_total", "") >= 1, 30000));
 		EXPECT(t, wait_ready(&s));
-		EXPECT(t, post(&s, PATH, "{\"prompt\":\"a\",\"max_tokens\":2}", &r) == 200);
+		EXPECT(t, post(&s, PATH, question, &r) == 200 && says(&r, "choices.0.text", "47"));
 	}
 	stop_server(&s);
+}
+
+static void lost_while_idle(struct cairn_test *t)
+{
+	lose_idle(t, "--tp");
+}
+
+static void lost_with_context(struct cairn_test *t)
+{
+	lose_idle(t, "--cp");
 }
 
 static const struct cairn_unit units[] = {
 	{ "answers", answers },
 	{ "ranks_are_lost", ranks_are_lost },
 	{ "lost_while_idle", lost_while_idle },
+	{ "lost_with_context", lost_with_context },
 };
 
 const struct cairn_family cairn_serve_ranks_family = {

@@ -206,14 +206,19 @@ static void model(void *ctx, struct cairn_http_exchange *x, const struct cairn_h
 	struct cairn_api_limits limits = serve_limits(s);
 	struct cairn_api_out out = { 0 };
 	struct cairn_api_error e;
+	int i = 0;
 
-	if (strcmp(name, s->name)) {
+	while (i < limits.num_models && strcmp(name, limits.models[i]))
+		i++;
+	if (i == limits.num_models) {
 		cairn_api_refuse(&e, 404, "model_not_found", "model", "the model '%.100s' does not exist",
 				 name);
 		serve_refuse(x, &e);
 		return;
 	}
-	/* the list's only element, without the list around it */
+	/* the only element of a list of this model, without the list around it */
+	limits.models += i;
+	limits.num_models = 1;
 	cairn_api_models_body(&out, &limits, s->created);
 	answer(x, 200, "application/json",
 	       out.failed ? NULL : out.s + strlen("{\"object\":\"list\",\"data\":["),

@@ -98,7 +98,7 @@ static void start(struct serve *s)
 {
 	s->spawn_ns = serve_now_ns();
 	s->has_served = false;
-	s->stats = s->drafts = s->masks = s->events = (struct cairn_wire_frame){ 0 };
+	s->stats = s->drafts = s->masks = s->events = s->pulls = (struct cairn_wire_frame){ 0 };
 	memset(s->accepted, 0, sizeof(s->accepted));
 	s->in->begin = s->in->end = 0;
 	free(s->out.data);

@@ -21,6 +21,7 @@
  *     STATS		periodically: counters since the worker's start
  *     EVENTS		after STATS, with --kv-events: counters since the worker's start
  *     DRAFTS ACCEPTED...	after STATS, with speculation: counters since the worker's start
+ *     PULLS		after STATS, with prefill workers: counters since the worker's start
  *     MASKS		after STATS, with constraints: counters since the worker's start
  *     POWER		about once a second, if the device has an energy counter
  *     FAILED TEXT...	error message before the worker exits
@@ -50,7 +51,7 @@ enum cairn_wire_kind {
 	CAIRN_WIRE_READY, CAIRN_WIRE_STARTED, CAIRN_WIRE_TOKEN, CAIRN_WIRE_TOP, CAIRN_WIRE_FINISH,
 	CAIRN_WIRE_REFUSED, CAIRN_WIRE_STEP, CAIRN_WIRE_STATS, CAIRN_WIRE_FAILED, CAIRN_WIRE_TEXT,
 	CAIRN_WIRE_PROMPT, CAIRN_WIRE_POWER, CAIRN_WIRE_DRAFTS, CAIRN_WIRE_ACCEPTED,
-	CAIRN_WIRE_CONSTRAINT, CAIRN_WIRE_MASKS, CAIRN_WIRE_EVENTS,
+	CAIRN_WIRE_CONSTRAINT, CAIRN_WIRE_MASKS, CAIRN_WIRE_EVENTS, CAIRN_WIRE_PULLS,
 	CAIRN_WIRE_NUM_KINDS
 };
 
@@ -75,7 +76,9 @@ struct cairn_wire_frame {
 	uint64_t request;
 	union {
 		struct {
-			int32_t num_prompt, max_new_tokens, num_seqs, num_stop_ids, num_bias, beam_width;
+			int32_t num_prompt, max_new_tokens;
+			int16_t num_seqs, num_stop_ids;
+			int32_t num_bias, beam_width, adapter;
 			int64_t deadline_ns;
 			uint64_t salt_hi, salt_lo;
 		} submit;
@@ -120,6 +123,10 @@ struct cairn_wire_frame {
 		struct {
 			int64_t published, lost;
 		} events;
+		struct {
+			int64_t workers;	/* now */
+			int64_t prompts, pages, bytes, checksum_errors, recomputed;
+		} pulls;
 		int64_t accepted[6];	/* ACCEPTED: at the places of drafts from `count` on */
 		struct {
 			int64_t energy_mj;	/* since the driver was loaded */

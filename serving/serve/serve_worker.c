@@ -20,6 +20,8 @@
 
 #include "primitives/base/error.h"
 #include "serving/cli/session_ranks.h"
+#include "serving/engine/spec/draft_head.h"
+#include "serving/model/lora.h"
 #include "serving/serve/serve_worker.h"
 
 #define STATS_NS	100000000	/* interval of STATS */
@@ -72,6 +74,18 @@ static void say_events(struct worker *w)
 	f.events.published = s.published;
 	f.events.lost = s.lost;
 	cairn_wire_put(&w->out, &f);
+}
+
+static void say_pulls(struct worker *w, const struct cairn_engine_stats *s)
+{
+	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_PULLS, .pulls = {
+		s->pull.workers, s->pull.completed, s->pull.pages, s->pull.bytes, s->pull.checksum_errors,
+		s->pulls_recomputed } };
+
+	if (!w->session.lead || !cairn_lead_prefill(w->session.lead))
+		return;
+	cairn_wire_put(&w->out, &f);
+	cairn_session_say_prefill(&w->session, "serve", &w->told);
 }
 
 static void say_drafts(struct worker *w, const struct cairn_speculation_stats *s)
@@ -133,6 +147,7 @@ static void say_step(struct worker *w, const struct cairn_engine_stats *stats, i
 		cairn_wire_put(&w->out, &g);
 		say_events(w);
 		say_drafts(w, &s.speculation);
+		say_pulls(w, &s);
 		say_masks(w);
 		w->stats_at = now + STATS_NS;
 		say_power(w);
@@ -205,17 +220,21 @@ static int64_t token_bytes(const struct cairn_model *m)
 static int64_t count_pages(const struct worker *w, const struct cairn_serve_options *o)
 {
 	const struct cairn_model *m = w->session.model, *drafter = w->session.drafter;
+	const struct cairn_draft_head *head = w->session.head;
 	struct cairn_device_info info = { .size = sizeof(info) };
 	int64_t all = (w->max_context + w->page_size - 1) / w->page_size * o->common.batch, bytes, room;
 
 	bytes = token_bytes(m) * w->page_size;
 	if (drafter)
 		bytes += token_bytes(drafter) * w->page_size;
+	if (head)
+		bytes += (int64_t)cairn_draft_head_token_bytes(head) * w->page_size;
 	if (m->impl->flags & CAIRN_IMPL_HOST_MEM || m->impl->device_info(&info) || bytes < 1)
 		room = (int64_t)1 << 30;
 	else
 		room = info.mem_bytes / 10 * 9 - (int64_t)m->bytes - ((int64_t)4 << 30) -
-		       (drafter ? (int64_t)drafter->bytes : 0);
+		       (m->lora ? (int64_t)m->lora->bytes : 0) - (drafter ? (int64_t)drafter->bytes : 0) -
+		       (head ? (int64_t)head->bytes : 0);
 	room = bytes > 0 ? room / bytes : all;
 	return all < room ? all : room > 0 ? room : 1;
 }
@@ -233,7 +252,7 @@ static int prepare_grammar(struct worker *w, const struct cairn_serve_options *o
 
 	if (w->tp || o->attention.workers) {
 		snprintf(w->no_grammar, sizeof(w->no_grammar), "structured_outputs: not supported with %s",
-			 w->tp ? "--tp" : "--attention-workers");
+			 w->tp ? cairn_ranks_option(&o->common) : "--attention-workers");
 		return 0;
 	}
 	cairn_serve_dir(o, dir, sizeof(dir));
@@ -291,6 +310,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 		CAIRN_TRY(cairn_session_shape(&w->session, o->shape, (uint64_t)o->seed));
 	else
 		CAIRN_TRY(cairn_session_load(&w->session, o->common.model));
+	CAIRN_TRY(cairn_session_adapters(&w->session, &o->lora));
 	CAIRN_TRY(cairn_session_speculate(&w->session, &o->speculative, &eo.speculation));
 	host = !!(w->session.impl.flags & CAIRN_IMPL_HOST_MEM);
 	w->max_batch = eo.max_batch = (int32_t)o->common.batch;
@@ -307,9 +327,13 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	eo.nano = cairn_session_plans(&w->session, o->plan, "serve");
 	CAIRN_TRY(open_events(w, o, &eo));
 	eo.tap = w->tp ? cairn_tp_tap(w->tp) : NULL;
-	CAIRN_TRY(cairn_session_lead(&w->session, &o->attention, o->common.impl));
-	eo.attention = w->session.lead;
+	CAIRN_TRY(cairn_session_lead(&w->session, &o->attention, &o->prefill, &o->common, o->shape,
+				     o->seed));
+	eo.attention = o->attention.workers ? w->session.lead : NULL;
 	eo.attends_all = o->attention.keys;
+	eo.prefill = o->prefill.workers ? w->session.lead : NULL;
+	eo.prefill_min = (int32_t)o->prefill.min_tokens;
+	eo.pulled_pages = (int32_t)o->prefill.pages;
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
 	cairn_session_say_attention(&w->session, "serve", &w->lost);
 	f.ready.vocab_size = config.vocab_size;

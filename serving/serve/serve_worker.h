@@ -59,6 +59,7 @@ struct worker {
 	int keep;			/* cairn_request.keep of all requests: store KV in host memory */
 	int64_t stats_at;
 	int64_t lost;			/* attention workers whose loss has been told */
+	struct cairn_prefill_told told;
 	struct cairn_engine_stats stats;
 	struct cairn_serve_power *power;	/* NULL: no card whose power is known */
 	struct cairn_kv_events *events;		/* NULL without --kv-events */

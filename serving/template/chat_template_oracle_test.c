@@ -57,14 +57,14 @@ static void random_templates(struct cairn_test *t)
 	size_t cap = 0;
 	FILE *f;
 
-	snprintf(command, sizeof(command), "%s/tools/golden_chat.py", cairn_srcdir());
+	snprintf(command, sizeof(command), "%s/tools/golden/golden_chat.py", cairn_srcdir());
 	if (access(command, R_OK)) {
-		cairn_skip(t, "tools/golden_chat.py is not there: a package has no tools");
+		cairn_skip(t, "tools/golden/golden_chat.py is not there: a package has no tools");
 		json_decref(none);
 		return;
 	}
 	snprintf(command, sizeof(command),
-		 "exec '%.100s' '%.4000s/tools/golden_chat.py' --random %d %u 2>/dev/null",
+		 "exec '%.100s' '%.4000s/tools/golden/golden_chat.py' --random %d %u 2>/dev/null",
 		 python ? python : "python3", cairn_srcdir(), NUM_TEMPLATES,
 		 (unsigned)(cairn_rand(t) % 1000000));
 	setenv("TZ", "UTC0", 1);

@@ -2,7 +2,7 @@
 /*
  * tokenizer_golden - tokenizers shared by the tests
  *
- * serving/golden/tokenizer.json (written by tools/golden_tokenizer.py) lists variants of two trained
+ * serving/golden/tokenizer.json (written by tools/golden/golden_tokenizer.py) lists variants of two trained
  * tokenizers. A variant consists of the members to replace in the tokenizer.json of one of the two.
  */
 #ifndef CAIRN_TOKENIZER_GOLDEN_TEST_H

@@ -114,7 +114,7 @@ static int start_oracle(const char *dir)
 
 	if (!python || !*python)
 		python = "python3";
-	snprintf(script, sizeof(script), "%s/tools/golden_tokenizer.py", cairn_srcdir());
+	snprintf(script, sizeof(script), "%s/tools/golden/golden_tokenizer.py", cairn_srcdir());
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0) {
@@ -189,9 +189,9 @@ static void random_strings(struct cairn_test *t)
 	FILE *f;
 	int ret;
 
-	snprintf(path, sizeof(path), "%s/tools/golden_tokenizer.py", cairn_srcdir());
+	snprintf(path, sizeof(path), "%s/tools/golden/golden_tokenizer.py", cairn_srcdir());
 	if (access(path, R_OK)) {
-		cairn_skip(t, "tools/golden_tokenizer.py is not there: a package has no tools");
+		cairn_skip(t, "tools/golden/golden_tokenizer.py is not there: a package has no tools");
 		return;
 	}
 	if (!EXPECT(t, !cairn_golden_open(&g)))
@@ -259,8 +259,8 @@ out:
 static void without_tools(struct cairn_test *t)
 {
 	static const struct { const char *unit, *file; } rows[] = {
-		{ "serving.tokenizer_oracle.random_strings", "tools/golden_tokenizer.py" },
-		{ "serving.chat_template_oracle.random_templates", "tools/golden_chat.py" },
+		{ "serving.tokenizer_oracle.random_strings", "tools/golden/golden_tokenizer.py" },
+		{ "serving.chat_template_oracle.random_templates", "tools/golden/golden_chat.py" },
 	};
 	char path[4096], target[4096], out[16384];
 

@@ -119,6 +119,11 @@ static const struct shape last[] = {
 	{ N("group_12", 1, 3, 20, 24, 2, 64, 64), .flags = CAUSAL },
 	{ N("heads_130", 1, 2, 9, 130, 130, 64, 64), .flags = CAUSAL },
 	{ N("heads_260_of_2", 1, 2, 9, 260, 2, 64, 64), .flags = CAUSAL | F16 },
+	{ N("k_and_v_in_one_buffer", 2, 9, 40, 6, 2, 80, 64), .flags = CAUSAL, .layout = JOINED },
+	{ N("v_is_k", 2, 9, 40, 6, 2, 64, 64), .flags = F16, .layout = SAME },
+	{ N("group_33_cap_window", 2, 3, 97, 33, 1, 64, 64), .flags = CAUSAL, .window = 40, .cap = 3 },
+	{ N("sms_3", 1, 17, 40, 10, 5, 64, 64), .flags = CAUSAL, .sms = 3 },
+	{ N("sms_5_of_7", 2, 20, 50, 7, 7, 64, 64), .sms = 5 },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))

@@ -57,7 +57,10 @@ static void attend(const struct attn_batch *a, int b, int i, int h, struct attn_
 		       r->keys + (n ? first : 0), n ? n - first : 0, r);
 }
 
-/* Returns 0 to compute all rows, or n to compute one row in n and the first and last of each request. */
+/*
+ * Returns 0 to compute all rows of all heads, or n to compute one of them in n, and the first and the last
+ * row of each request for one head.
+ */
 static uint32_t sample_step(const struct attn_batch *a)
 {
 	double products = 0;
@@ -71,11 +74,13 @@ static uint32_t sample_step(const struct attn_batch *a)
 	return attn_exact_step(products);
 }
 
-static int left_out(const struct attn_batch *a, int b, int i, uint32_t step)
+static int left_out(const struct attn_batch *a, int b, int i, int h, uint32_t step)
 {
-	if (!step || i == 0 || i == a->qo_indptr[b + 1] - a->qo_indptr[b] - 1)
+	int last = a->qo_indptr[b + 1] - a->qo_indptr[b] - 1;
+
+	if (!step || ((i == 0 || i == last) && h == (b + i) % a->num_qo_heads))
 		return 0;
-	return ((uint32_t)(a->qo_indptr[b] + i) * 2654435761u >> 8) % step != 0;
+	return ((uint32_t)((a->qo_indptr[b] + i) * a->num_qo_heads + h) * 2654435761u >> 8) % step != 0;
 }
 
 int attn_batch_has_head(const struct attn_batch *a, int kv_head)
@@ -159,7 +164,7 @@ int attn_batch_exact(const struct attn_batch *a, struct cairn_exact *exact)
 				int h = g * group + k % len % group;
 				int64_t at = ((int64_t)a->qo_indptr[b] + i) * a->num_qo_heads + h;
 				int skip = exact && keys_seen(a, b, i) &&
-					   (left_out(a, b, i, step) || !attn_batch_has_head(a, g));
+					   (left_out(a, b, i, h, step) || !attn_batch_has_head(a, g));
 
 				if (!r || (exact && !cairn_is_wanted(exact, at * a->v_dim, a->v_dim)))
 					continue;

@@ -57,6 +57,7 @@ struct shape {
 	int pair;			/* attn_bsr_pairs.h: number of the case, or 0 */
 	int q_gap, explicit_stride;	/* elements between rows of q; q_stride is not 0 */
 	int equal;			/* EXACT has equal logits */
+	int pos;			/* added to q_pos, kv_pos0 and key_pos */
 };
 
 struct part_inputs {
@@ -107,7 +108,7 @@ static void declare_q_pos(struct cairn_op *op, const struct shape *s, int64_t ro
 	int32_t *pos = cairn_in(op, offsetof(struct cairn_attn_bsr_args, q_pos), CAIRN_I32, rows);
 
 	for (int64_t i = 0; i < rows; i++)
-		pos[i] = (int32_t)cairn_op_range(op, 0, 2 * s->part[0].keys / 3 + 20);
+		pos[i] = s->pos + (int32_t)cairn_op_range(op, 0, 2 * s->part[0].keys / 3 + 20);
 }
 
 /* Sets rows and begin[0 .. rows], the places at which block rows begin, and q_index. */
@@ -403,13 +404,13 @@ static void declare_part(struct cairn_op *op, const struct shape *s, int i, stru
 		int32_t *pos = ARRAY(op, i, kv_pos0, CAIRN_I32, p->rows);
 
 		for (int r = 0; r < p->rows; r++)
-			pos[r] = (int32_t)cairn_op_range(op, 0, 30);
+			pos[r] = s->pos + (int32_t)cairn_op_range(op, 0, 30);
 	}
 	if (s->flags & KEY_POS) {
 		int32_t *pos = ARRAY(op, i, key_pos, CAIRN_I32, (int64_t)in->num_blocks * in->n);
 
 		for (int k = 0; k < in->num_blocks * in->n; k++)
-			pos[k] = (int32_t)cairn_op_range(op, 0, s->part[i].keys + 30);
+			pos[k] = s->pos + (int32_t)cairn_op_range(op, 0, s->part[i].keys + 30);
 	}
 	for (int which = 0; which < 2; which++) {
 		float *scale;

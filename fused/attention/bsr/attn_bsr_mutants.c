@@ -93,6 +93,12 @@
 	D(keys_16_bits, "numbers of keys are cut to 16 bits") \
 	D(head_modulo, "the KV head is h % num_kv_heads") \
 	D(q_stride_ignored, "rows of q are assumed to be contiguous") \
+	D(lines_of_words, "lines of bits of more than 1024 keys begin at multiples of 32 bits") \
+	D(bits_of_128_tokens, "tokens past the 128th of a block row have the bits of the first ones") \
+	D(row_larger_than_call, "a block row larger than the call loses its last token in the first part") \
+	D(bits_8192, "bits past the 8192nd of a line are taken from its beginning") \
+	D(positions_16_bits, "positions are kept in 16 bits") \
+	D(positions_from_0, "positions of tokens below 0 count as 0") \
 	D(nan_spreads, "a NaN in a key spreads to another block row") \
 	D(nothing, "returns success without doing anything")
 
@@ -118,6 +124,8 @@ static int find(const struct cairn_attn_bsr_args *a, const struct cairn_attn_par
 			w->first = p->row_indptr[w->row] + late;
 			w->end = p->row_indptr[w->row + 1] + late;
 		}
+		if (x == BSR_row_larger_than_call && p == &a->part[0] && w->end > a->nnz_qo && p->rows == 1)
+			w->end = a->nnz_qo - 1;
 		w->end = w->end > a->nnz_qo ? a->nnz_qo : w->end;
 		for (w->place = w->first; w->place < w->end; w->place++)
 			if ((index && x != BSR_q_index_ignored ? index[w->place] : w->place) == token)
@@ -217,7 +225,13 @@ static int bit(const struct cairn_attn_part *p, const struct where *w, int64_t l
 
 	if (x == BSR_lines_unaligned)
 		return bits[(token * len + n) / 8] >> (token * len + n) % 8 & 1;
+	if (x == BSR_lines_of_words && len > 1024)
+		line = (line + 3) / 4 * 4;
+	if (x == BSR_bits_of_128_tokens)
+		token %= 128;
 	bits += token * line;
+	if (x == BSR_bits_8192)
+		n %= 8192;
 	if (x == BSR_msb_first)
 		return bits[n / 8] >> (7 - n % 8) & 1;
 	if (x == BSR_ancestors_all)
@@ -243,6 +257,8 @@ static int64_t token_position(const struct cairn_attn_bsr_args *a, const struct 
 	int64_t place = x == BSR_position_of_first_token ? w->first : w->place;
 	int64_t first = p->kv_pos0 && x != BSR_kv_pos0_ignored ? p->kv_pos0[w->row] : 0;
 
+	if (a->q_pos && x == BSR_positions_from_0)
+		return a->q_pos[token] < 0 ? 0 : a->q_pos[token];
 	if (a->q_pos && x != BSR_q_pos_ignored)
 		return a->q_pos[x == BSR_q_pos_by_place ? w->place : token];
 	return first + len - 1 - (w->end - 1 - place);
@@ -261,6 +277,8 @@ static int sees(const struct cairn_attn_bsr_args *a, int part, const struct wher
 		position += p->kv_pos0[x == BSR_kv_pos0_of_row_0 ? 0 : w->row];
 	if (p->key_pos && x != BSR_key_pos_ignored)
 		position = p->key_pos[x == BSR_key_pos_by_ordinal ? n % slots : slot];
+	if (x == BSR_positions_16_bits)
+		position = (uint16_t)position;
 	causal = position <= at + (x == BSR_causal_edge_one_far) - (x == BSR_causal_edge_one_short);
 	if (a->window && x == BSR_window_overflows &&
 	    (int32_t)((uint32_t)position + (uint32_t)a->window) <= at)

@@ -245,6 +245,28 @@ static const struct shape later[] = {
 		.flags = LSE | WHOLE | F16, .window = 59 },
 	{ N("window_1_of_1100_fp8", 120, 1, 1, 128), PARTS({ 120, 8, 1100 }), .flags = LSE | WHOLE | FP8,
 		.window = 1 },
+	/* lines of bits longer than a tile of keys, or than 16 bits count */
+	{ N("bits_of_1100_keys", 12, 4, 2, 64), PARTS({ 6, 16, 1100, 2 }), .flags = LSE },
+	{ N("bits_of_66000_keys", 2, 1, 1, 64), PARTS({ 2, 64, 66000, 3 }), .flags = LSE | WHOLE | REPEATED },
+	/* positions that do not fit 16 bits, or that are below 0 */
+	{ N("positions_past_2e16", 30, 4, 2, 64), PARTS({ 6, 16, 70, 1 }, { 3, 8, 30, 1 }),
+		.flags = LSE | Q_POS | POS0, .pos = 70000, .window = 25 },
+	{ N("positions_past_2e16_of_keys", 30, 4, 2, 64), PARTS({ 6, 16, 70, 1 }),
+		.flags = LSE | Q_POS | KEY_POS, .pos = 65500 },
+	{ N("positions_past_2e30", 30, 4, 2, 64), PARTS({ 6, 16, 70, 1 }, { 3, 8, 30 }),
+		.flags = LSE | Q_POS | KEY_POS, .pos = 0x7fffff00, .window = 40 },
+	{ N("positions_below_0", 30, 4, 2, 64), PARTS({ 6, 16, 70, 1 }, { 3, 8, 30 }),
+		.flags = LSE | Q_POS | POS0, .pos = -30, .window = 40 },
+	{ N("positions_below_0_of_keys", 30, 4, 2, 64), PARTS({ 6, 16, 70, 1 }),
+		.flags = LSE | Q_POS | KEY_POS, .pos = -50 },
+	{ N("sms_3", 30, 5, 5, 64), PARTS({ 6, 16, 70, 1 }, { 30, 64, 100 }), .flags = LSE, .sms = 3 },
+	{ N("without_lse", 20, 4, 2, 64), PARTS({ 4, 16, 60, 1 }), .flags = WHOLE },
+	/* block rows of more tokens than a tile has, with bits; block rows that are larger than the call */
+	{ N("bits_of_150_tokens", 150, 2, 1, 64), PARTS({ 150, 16, 90, 2 }), .flags = LSE | WHOLE },
+	{ N("rows_larger_than_call", 20, 4, 2, 64), PARTS({ 64, 16, 60, 1 }, { 300, 8, 30 }),
+		.flags = LSE | WHOLE },
+	{ N("group_33_cap_window", 6, 33, 1, 64), PARTS({ 3, 16, 97, 1 }), .flags = LSE, .cap = 3,
+		.window = 40 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -581,7 +603,7 @@ static const char *const planned[] = {
 	"no_rows", "fewer_tokens_than_nnz", "prefix_and_suffix", "four_levels", "tree_8_of_3_requests",
 	"boxes_and_threads_sms_1", "boxes_of_each_head", "page16_h32_8_b64_kv4096_bf16",
 	"own_page16_h32_8_b16_zipf_bf16", "prefix32768_suffix128_h32_8_b64_bf16",
-	"page16_h32_8_b4_s4096_causal_bf16",
+	"page16_h32_8_b4_s4096_causal_bf16", "without_lse",
 };
 
 /* Returns the number of a planned case among those of attn_bsr. */

@@ -27,7 +27,9 @@ enum {
 	HEADS_FIRST,		/* all rows of a head follow each other */
 	NUM_LAYOUTS,
 	/* only one stride is not 0; never chosen by the case index */
-	LONE_K = NUM_LAYOUTS, LONE_V, LONE_K_HEAD, LONE_V_HEAD
+	LONE_K = NUM_LAYOUTS, LONE_V, LONE_K_HEAD, LONE_V_HEAD,
+	/* K and V share a buffer: each row has its heads of K, then those of V; or V is K */
+	JOINED, SAME,
 };
 
 static const char *const layout_names[] = { "contiguous", "row_gaps", "head_gaps", "heads_first" };
@@ -88,6 +90,8 @@ static struct place lay_out(const struct shape *s, int is_v, int dim, int other,
 		p.head_stride = dim + other;
 		p.stride = s->hkv * p.head_stride;
 	}
+	if (s->layout == JOINED)
+		p.stride += (int64_t)s->hkv * other;
 	if (s->layout == LONE_K + is_v)
 		p.stride += 24;
 	if (s->layout == LONE_K_HEAD + is_v) {
@@ -110,6 +114,8 @@ static void declare_kv(struct cairn_op *op, const struct shape *s, size_t field,
 	int64_t count = rows ? (rows - 1) * p->stride + (s->hkv - 1) * p->head_stride + dim : 0;
 	size_t esize = cairn_dtype_bytes(dtype);
 
+	if (s->layout == JOINED)
+		count = rows * p->stride;
 	p->count = count;
 	p->x = far ? cairn_in_far(op, field, dtype, count) : cairn_in(op, field, dtype, count);
 	cairn_name(op, field, name);
@@ -122,6 +128,19 @@ static void declare_kv(struct cairn_op *op, const struct shape *s, size_t field,
 
 		cairn_fill(op, (char *)p->x + at * (int64_t)esize, dtype, dim, 1);
 	}
+}
+
+/* With JOINED and SAME: places V in the buffer of K, and with JOINED fills it. */
+static void share_kv(struct cairn_op *op, const struct shape *s, int dtype, struct places *at, int64_t used)
+{
+	const int64_t esize = (int64_t)cairn_dtype_bytes(dtype);
+	const int64_t from = s->layout == JOINED ? (int64_t)s->hkv * s->qk : 0;
+
+	cairn_within(op, FIELD(v), FIELD(k), (size_t)(from * esize));
+	at->v.x = (char *)at->k.x + from * esize;
+	at->v.count = at->k.count - from;
+	for (int64_t i = 0; i < used && s->layout == JOINED; i++)
+		cairn_fill(op, (char *)at->v.x + i * at->v.stride * esize, dtype, (int64_t)s->hkv * s->v, 1);
 }
 
 /* Sets the keys that no row's window reaches to NaN. */
@@ -178,9 +197,9 @@ static void set_scalars(ARGS *a, const struct shape *s, const struct paged *p,
 	if (s->pair)
 		a->sm_scale = s->scale > 0 ? s->scale : (float)(1 / sqrt(s->qk));
 	if (s->layout >= NUM_LAYOUTS) {
-		a->k_stride = s->layout == LONE_K ? at->k.stride : 0;
-		a->v_stride = s->layout == LONE_V ? at->v.stride : 0;
-		a->k_head_stride = s->layout == LONE_K_HEAD ? at->k.head_stride : 0;
+		a->k_stride = s->layout == LONE_K || s->layout == JOINED ? at->k.stride : 0;
+		a->v_stride = s->layout == LONE_V || s->layout == JOINED ? at->v.stride : 0;
+		a->k_head_stride = s->layout == LONE_K_HEAD || s->layout == JOINED ? at->k.head_stride : 0;
 		a->v_head_stride = s->layout == LONE_V_HEAD ? at->v.head_stride : 0;
 		return;
 	}
@@ -232,7 +251,10 @@ static void declare_inputs(struct cairn_op *op, const struct shape *s)
 		op->kind = CAIRN_KIND_NORMAL;	/* for elements that the pattern does not overwrite */
 	q = declare_q(op, s, dtype, a->nnz_qo, pad, stride);
 	declare_kv(op, s, FIELD(k), "k", dtype, s->qk, &at.k, a->nnz_kv, used, s->flags & FAR_K);
-	declare_kv(op, s, FIELD(v), "v", dtype, s->v, &at.v, a->nnz_kv, used, s->flags & FAR_V);
+	if (s->layout == JOINED || s->layout == SAME)
+		share_kv(op, s, dtype, &at, used);
+	else
+		declare_kv(op, s, FIELD(v), "v", dtype, s->v, &at.v, a->nnz_kv, used, s->flags & FAR_V);
 	if (kind == CAIRN_KIND_POISON && s->window)
 		poison_outside(s, &p, &at, dtype);
 	in = (struct attn_inputs){

@@ -7,6 +7,7 @@
  * requests, tiles. attn_paged_mutants.c has the mutants of the numerics that both share, except those that
  * depend on the size of a tile.
  */
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -362,7 +363,38 @@ DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "attn_dense_" #name, offsetof(struct cairn_impl, attn_dense), (void *)attn_dense_##name, what },
 
+static int attn_dense_same_buffer_refused(const struct cairn_attn_dense_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_attn_dense_check(a));
+	return a->k == a->v ? -EINVAL : cairn_attn_dense_ref(a, stream);
+}
+
+/* Takes rows of V that begin within the first row of K for packed ones. */
+static int attn_dense_joined_rows_packed(const struct cairn_attn_dense_args *a, void *stream)
+{
+	struct cairn_attn_dense_args b;
+
+	CAIRN_TRY(cairn_attn_dense_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	if (a->v > a->k && (const char *)a->v < (const char *)a->k + 2 * cairn_attn_dense_k_stride(a) &&
+	    a->k_stride == a->v_stride)
+		b.v_stride = 0;
+	return cairn_attn_dense_ref(&b, stream);
+}
+
+/* With an odd number of SMs above 1, the first head of the first row is left out. */
+static int attn_dense_odd_sms(const struct cairn_attn_dense_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_attn_dense_ref(a, stream));
+	if (a->sms > 1 && a->sms % 2 && a->batch && a->qo_indptr[a->batch])
+		memset(a->out, 0, (size_t)a->v_dim * 2);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_dense_mutants[] = {
 	DEFECTS(LIST)
+	LIST(same_buffer_refused, "a call in which V is K is refused")
+	LIST(joined_rows_packed, "rows of V that lie between those of K are taken for packed")
+	LIST(odd_sms, "with an odd number of SMs above 1, a head is left out")
 	{ 0 }
 };

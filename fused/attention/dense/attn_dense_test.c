@@ -175,6 +175,13 @@ static const struct shape last[] = {
 	{ N("heads_260_of_2", 1, 2, 9, 260, 2, 64, 64), .flags = BOTH | F16 },
 	/* keys past 2^16 that decide the result */
 	{ N("last_key_decides_66100", 1, 1, 66100, 1, 1, 64, 64), .flags = LSE, .logits = EDGES },
+	{ N("k_and_v_in_one_buffer", 2, 9, 40, 6, 2, 80, 64), .flags = BOTH, .layout = JOINED },
+	{ N("v_is_k", 2, 9, 40, 6, 2, 64, 64), .flags = LSE | F16, .layout = SAME },
+	{ N("group_33_cap_window", 2, 3, 97, 33, 1, 64, 64), .flags = BOTH, .window = 40, .cap = 3 },
+	/* numbers of SMs that are odd, or no divisor of the work */
+	{ N("sms_3", 1, 17, 40, 10, 5, 64, 64), .flags = BOTH, .sms = 3 },
+	{ N("sms_5_of_7", 2, 20, 50, 7, 7, 64, 64), .flags = LSE, .sms = 5 },
+	{ N("sms_7_one_row", 1, 1, 700, 2, 1, 64, 64), .flags = BOTH, .sms = 7 },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))

@@ -126,6 +126,8 @@ static const struct shape last[] = {
 	{ N("group_12", 1, 3, 20, 24, 2, 64), .flags = BOTH },
 	{ N("heads_130", 1, 2, 9, 130, 130, 64), .flags = BOTH },
 	{ N("heads_260_of_2", 1, 2, 9, 260, 2, 64), .flags = BOTH | F16 },
+	{ N("batch_300", 300, 2, 3, 2, 1, 64), .flags = BOTH | RAGGED },
+	{ N("sms_3", 1, 17, 40, 10, 5, 64), .flags = BOTH, .sms = 3 },
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))

@@ -50,6 +50,7 @@
 	D(q_stride_ignored, "rows of q are assumed to be contiguous") \
 	D(k_stride_ignored, "rows of K are assumed to be contiguous") \
 	D(v_stride_of_k, "rows of V are k_stride apart") \
+	D(offset_of_heads_32_bits, "the first element of a head is numbered by 32 bits") \
 	D(k_head_stride_ignored, "heads of K are assumed to be contiguous") \
 	D(v_head_stride_of_k, "heads of V are k_head_stride apart") \
 	D(kv_heads_of_q, "K has as many heads as q: the first ones twice") \
@@ -77,7 +78,8 @@ struct tensor {
 static float element(const struct cairn_attn_quant_args *a, const struct tensor *t, int64_t row, int head,
 		     int c, enum quant_defect x)
 {
-	int64_t at = row * t->stride + head * t->head_stride + c;
+	int64_t at = row * t->stride + c + (x == QUANT_offset_of_heads_32_bits ?
+		     (int64_t)(uint32_t)(head * t->head_stride) : head * t->head_stride);
 
 	if ((x == QUANT_offset_q_32_bits && t->which == 0) ||
 	    (x == QUANT_offset_k_32_bits && t->which == 1) ||

@@ -26,6 +26,7 @@ enum {
 	FAR_Q = 64, FAR_K = 128, FAR_V = 256,	/* the third row begins past 2^31 elements */
 	/* layouts: gaps between rows, heads of K and V alternating, all rows of a head together */
 	Q_GAPS = 512, ROW_GAPS = 1024, HEAD_GAPS = 2048, HEADS_FIRST = 4096, EXPLICIT = 8192,
+	NORMAL_ALONE = 16384,		/* only kind NORMAL */
 };
 
 struct shape {
@@ -76,6 +77,13 @@ static const struct shape named[] = {
 	{ N("h32_d64_b4_s4096_bf16", 4, 4096, 4096, 32, 32, 64), .flags = SIGNS | DEVICE | BENCH },
 };
 
+/* The last cases: heads of K and of V that begin past 2^31 and 2^32 elements; many requests. */
+static const struct shape last[] = {
+	{ N("far_k_heads", 1, 3, 3, 5, 5, 64), .flags = SIGNS | FAR_K | HEADS_FIRST },
+	{ N("far_v_heads", 1, 3, 3, 5, 5, 64), .flags = FAR_V | HEADS_FIRST | F16 },
+	{ N("batch_140", 140, 2, 3, 1, 1, 64), .flags = SIGNS | RAGGED | NORMAL_ALONE },
+};
+
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_PAIRS	40
 
@@ -121,6 +129,8 @@ static struct shape shape_at(int i)
 
 	if (i < NUM_NAMED)
 		return named[i];
+	if (i >= NUM_NAMED + NUM_PAIRS)
+		return last[i - NUM_NAMED - NUM_PAIRS];
 	pair_at(i - NUM_NAMED, &s);
 	return s;
 }
@@ -137,7 +147,8 @@ static void describe(int i, struct cairn_case *c)
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & (FAR_Q | FAR_K | FAR_V));
-	c->kinds = c->device_only || c->far ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) : CAIRN_ALL_KINDS;
+	c->kinds = c->device_only || c->far || s.flags & NORMAL_ALONE ?
+		   CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) : CAIRN_ALL_KINDS;
 	c->bytes = 3.0 * s.batch * s.dim * ((double)s.qo * s.hq + 2.0 * s.kv * s.hkv);
 }
 
@@ -267,9 +278,9 @@ static void set_strides(struct cairn_attn_quant_args *a, const struct shape *s, 
 	v->stride = s->flags & HEADS_FIRST ? s->dim : s->hkv * v->head_stride +
 		(s->flags & ROW_GAPS ? 24 : 0);
 	if (s->flags & FAR_K)
-		k->stride = FAR_STRIDE;
+		*(s->flags & HEADS_FIRST ? &k->head_stride : &k->stride) = FAR_STRIDE;
 	if (s->flags & FAR_V)
-		v->stride = FAR_STRIDE;
+		*(s->flags & HEADS_FIRST ? &v->head_stride : &v->stride) = FAR_STRIDE;
 	a->k_head_stride = k->head_stride != s->dim || s->flags & EXPLICIT ? k->head_stride : 0;
 	a->v_head_stride = v->head_stride != s->dim || s->flags & EXPLICIT ? v->head_stride : 0;
 	/* even without a key, the stride between heads must be at least head_dim */
@@ -375,7 +386,7 @@ const struct cairn_family cairn_attn_quant_family = {
 	.stage = "fused", .name = "attn_quant",
 	.op = offsetof(struct cairn_impl, attn_quant),
 	.args_size = sizeof(struct cairn_attn_quant_args),
-	.num_cases = NUM_NAMED + NUM_PAIRS,
+	.num_cases = NUM_NAMED + NUM_PAIRS + (int)ARRAY_SIZE(last),
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,

@@ -75,6 +75,7 @@
 	D(heads_3_as_4, "with three heads, lse is read as that of four") \
 	D(zero_sign_lost, "a state that alone has weight is added to +0, which loses the sign of -0") \
 	D(one_state_copied, "copies a state that is used alone, whatever its lse is") \
+	D(infinity_of_low_weight, "an infinity in a state of a weight below 2^-20 is skipped") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	attn_merge_bend_##name,
@@ -243,6 +244,8 @@ static void merge(const struct cairn_attn_merge_args *a, int64_t pair, int call,
 			double x = cairn_load(a->o, a->dtype, t.state[i] * state_stride + row * row_stride +
 					      head * head_stride + c);
 
+			if (IS(infinity_of_low_weight) && isinf(x) && t.weight[i] < 0x1p-20)
+				continue;
 			x = (IS(products_10_bits) ? ten_bits(x) : x) * t.weight[i];
 			if (IS(terms_cut_off))
 				x = cut_off(a->out_dtype, x);
@@ -374,6 +377,15 @@ static int attn_merge_states_without_gaps(const struct cairn_attn_merge_args *ar
 	return cairn_attn_merge_ref(&a, stream);
 }
 
+/* In place, a second CTA begins again after the first 128 rows and heads have been written. */
+static int attn_merge_in_place_128(const struct cairn_attn_merge_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_attn_merge_ref(a, stream));
+	if (a->lse_out != a->lse || a->num_states < 2 || (int64_t)a->rows * a->num_heads <= 128)
+		return 0;
+	return cairn_attn_merge_ref(a, stream);
+}
+
 const struct cairn_mutant cairn_attn_merge_mutants[] = {
 	DEFECTS(LIST)
 	MUTANT(attn_merge, far_stride_32_bits, "the offset of a state is cut to 32 bits"),
@@ -382,6 +394,7 @@ const struct cairn_mutant cairn_attn_merge_mutants[] = {
 	MUTANT(attn_merge, few_rows, "gives other bits if there are fewer than 3 rows"),
 	MUTANT(attn_merge, rows_without_gaps, "takes row_stride 0 for num_heads * head_dim"),
 	MUTANT(attn_merge, states_without_gaps, "takes state_stride 0 for rows * num_heads * head_dim"),
+	MUTANT(attn_merge, in_place_128, "in place, more than 128 rows and heads are merged twice"),
 	MUTANT(attn_merge, rows_16_bits, "cuts the number of rows to 16 bits"),
 	{ 0 }
 };

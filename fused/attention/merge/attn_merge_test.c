@@ -30,8 +30,9 @@ enum {
 	BENCH = 2048, DEVICE = 4096,
 	FAR = 8192,		/* the last states begin past 2^31 and 2^32 elements */
 	ONE = 16384,		/* counts are 1, and BAD spoils state 0 */
-	SINK = 32768,		/* every head has a sink */
-	BAD_SINK = 65536,	/* sinks of some heads are NaN or infinities */
+	LOW = 32768,		/* every second lse is 60 to 79 below the others */
+	SINK = 65536,		/* every head has a sink */
+	BAD_SINK = 131072,	/* sinks of some heads are NaN or infinities */
 };
 
 struct shape {
@@ -113,6 +114,12 @@ static const struct shape last[] = {
 	{ S("bad_one_state", 1, 7, 5, 128, BF16, BF16), .flags = LSE | BAD | COUNTS },
 	{ S("bad_one_used", 3, 7, 5, 64, F32, F32), .flags = LSE | BAD | COUNTS | ONE },
 	{ S("bad_one_used", 40, 7, 3, 256, F16, F16), .flags = LSE | BAD | COUNTS | ONE | IN_PLACE },
+	/* infinities and NaN in states whose weights are close to the smallest or to the largest */
+	{ S("bad_low", 2, 19, 3, 64, F32, F32), .flags = LSE | BAD | LOW },
+	{ S("bad_low", 5, 19, 3, 64, BF16, BF16), .flags = LSE | BAD | LOW },
+	/* in place, with more rows and heads than one CTA takes */
+	{ S("in_place", 3, 70, 5, 64, BF16, BF16), .flags = LSE | IN_PLACE | EMPTY },
+	{ S("in_place", 9, 300, 1, 8, F32, F32), .flags = LSE | IN_PLACE | COUNTS },
 	{ S("sink_in_place", 1, 9, 8, 64, BF16, BF16), .flags = LSE | SINK | IN_PLACE },
 	{ S("sink_in_place", 1, 9, 3, 64, F16, F16), .flags = SINK | IN_PLACE },
 	{ S("sink_empty", 1, 7, 3, 128, F32, BF16), .flags = LSE | SINK | NONE },
@@ -261,6 +268,8 @@ static void draw_lse(struct cairn_op *op, float *lse, int64_t stride, int n, uns
 			x = (float)cairn_op_range(op, -10000, 10000);
 		if (flags & EQUAL)
 			x = 0;
+		if (flags & LOW)
+			x = s % 2 ? (float)cairn_op_range(op, -79, -60) : 0;
 		/* adding the base must not round away the difference that a mode tests */
 		*to = op->kind == CAIRN_KIND_EXTREME && mode && mode != 3 ? x : x + base;
 		if (all_empty || (flags & NONE) || (flags & EMPTY && cairn_op_range(op, 0, 2) == 0))

@@ -88,6 +88,7 @@
 	D(window_one_short_group_3, "with 3 query heads for a KV head, the window lacks its oldest key") \
 	D(window_of_tokens_page_48, "with pages of 48, the window is counted from the row's index") \
 	D(cap_before_scale_causal, "with a causal mask, q k is capped before it is scaled") \
+	D(cap_ignored_groups_past_16, "with more than 16 query heads for a KV head, logits are not capped") \
 	D(cap_ignored_group_7, "with 7 query heads for a KV head, logits are not capped") \
 	D(page_128_as_64, "pages of 128 are addressed as two pages of 64") \
 	D(page_32_second_ignored, "with pages of 32, the last request's second page is read as its first") \
@@ -345,6 +346,8 @@ static double logit(const struct cairn_attn_paged_args *a, double dot, double sc
 	double cap = (double)a->softcap, v = dot * scale, t;
 
 	if (!(cap > 0) || x == ATTN_cap_ignored)
+		return v;
+	if (x == ATTN_cap_ignored_groups_past_16 && a->num_qo_heads > 16 * a->num_kv_heads)
 		return v;
 	if (x == ATTN_cap_ignored_group_7 && a->num_qo_heads == 7 * a->num_kv_heads)
 		return v;
@@ -698,8 +701,41 @@ static int attn_plan_keeps_pages(const struct cairn_attn_paged_args *a, void *st
 	return 0;
 }
 
+/* The second half of each page of 512 slots and more is read as its first half. */
+static int attn_large_pages_halved(const struct cairn_attn_paged_args *a, void *stream)
+{
+	struct cairn_attn_paged_args b;
+	int32_t *ids;
+	int ret;
+
+	CAIRN_TRY(cairn_attn_paged_check(a));
+	if (a->kv.page_size < 512 || a->kv.page_size % 2 || a->kv.batch != 2 || a->kv.last_page_len[1] % 2)
+		return cairn_attn_paged_ref(a, stream);
+	cairn_copy_args(&b, a, sizeof(b));
+	ids = kv_cut(&a->kv, UINT64_MAX);
+	if (!ids)
+		return -ENOMEM;
+	for (int32_t i = a->kv.indptr[0]; i < a->kv.indptr[2]; i++)
+		ids[i] = a->kv.indices[a->kv.indptr[0]];
+	b.kv.indices = ids;
+	ret = cairn_attn_paged_ref(&b, stream);
+	free(ids);
+	return ret;
+}
+
+/* With an odd number of SMs above 1, the first head of the first row is left out. */
+static int attn_odd_sms(const struct cairn_attn_paged_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_attn_paged_ref(a, stream));
+	if (a->sms > 1 && a->sms % 2 && a->kv.batch && a->qo_indptr[a->kv.batch])
+		memset(a->out, 0, (size_t)a->head_dim * 2);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	DEFECTS(LIST)
+	LIST(large_pages_halved, "with pages of 512 slots and more, all pages are the first one")
+	LIST(odd_sms, "with an odd number of SMs above 1, a head is left out")
 	LIST(plan_serves_once, "the counter of work is not set back, so a second call by a plan does nothing")
 	LIST(planned_refused, "a call by a plan is refused")
 	LIST(lists_from_0, "the list of pages is read as if indptr began at 0")

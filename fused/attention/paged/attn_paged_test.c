@@ -355,6 +355,15 @@ static const struct shape windows[] = {
 	/* keys past 2^16 that decide the result */
 	{ N("last_key_decides_66100", 1, 1, 66100, 64, 1, 1, 64), .flags = LSE, .logits = EDGES },
 	{ N("fp8_window_600_of_66100", 1, 1, 66100, 64, 1, 1, 64), .flags = LSE | SCALES, .window = 600 },
+	/* pages larger than a tile of keys, or than a box of TMA */
+	{ N("page_256", 2, 3, 600, 256, 4, 2, 64), .flags = BOTH },
+	{ N("page_512", 2, 40, 1100, 512, 2, 1, 64), .flags = LSE | F16 },
+	{ N("page_2048_fp8", 2, 1, 2100, 2048, 2, 1, 64), .flags = BOTH | SCALES },
+	/* groups of more heads than a tile has rows, with other features */
+	{ N("group_33_cap_window", 2, 3, 97, 16, 33, 1, 64), .flags = BOTH, .window = 40, .cap = 3 },
+	{ N("fp8_group_20_cap", 2, 1, 97, 16, 40, 2, 64), .flags = LSE | F16 | SCALES, .cap = 3 },
+	{ N("sms_3", 5, 1, 300, 16, 10, 5, 64), .flags = BOTH, .sms = 3 },
+	{ N("sms_7_fp8", 1, 17, 300, 16, 6, 3, 64), .flags = LSE | SCALES, .sms = 7 },
 };
 
 #define NUM_WINDOWS	((int)ARRAY_SIZE(windows))

@@ -21,7 +21,11 @@ enum {
 	SINK_NONE = CAUSAL << 7,	/* half of the sinks are -infinity, the others 40 */
 	TEXT = CAUSAL << 8,		/* a caller's text: 4 arrays of TEXT_ARRAY numbers, and all of p */
 	SINK_HUGE = CAUSAL << 9,	/* with SINK: sinks beyond the range of exp() in fp32 */
+	/* rows of q, and rows (HEADS_FIRST: heads) of K and V, begin past 2^31 and 2^32 elements */
+	FAR = CAUSAL << 10,
 };
+
+#define FAR_STRIDE	(((int64_t)1 << 31) + 64)
 
 #define TEXT_ARRAY	4096
 
@@ -42,13 +46,16 @@ struct shape {
 
 /* Fills rows of an operand; gaps, and the rows after the first `used` ones, are NaN. */
 static void *declare_rows(struct cairn_op *op, size_t field, const char *name, int dtype, int heads, int dim,
-			  int64_t rows, int64_t used, int64_t stride, int64_t head_stride)
+			  int64_t rows, int64_t used, int64_t stride, int64_t head_stride, int far)
 {
 	int64_t count = rows ? (rows - 1) * stride + (heads - 1) * head_stride + dim : 0;
-	char *x = cairn_in(op, field, dtype, count);
+	char *x = far ? cairn_in_far(op, field, dtype, count) : cairn_in(op, field, dtype, count);
 
 	cairn_name(op, field, name);
-	cairn_fill_nan(x, dtype, 0, count);
+	for (int64_t i = 0; far && i < rows * heads; i++)
+		cairn_touch(op, x, i / heads * stride + i % heads * head_stride, dim);
+	if (!far)
+		cairn_fill_nan(x, dtype, 0, count);
 	for (int64_t i = 0; i < used * heads; i++)
 		cairn_fill(op, x + (i / heads * stride + i % heads * head_stride) * 2, dtype, dim, 1);
 	return x;
@@ -121,7 +128,7 @@ static void declare_array(struct cairn_op *op, const struct shape *s, int max_kv
 static void declare_case(struct cairn_op *op, const struct shape *s)
 {
 	struct cairn_attn_variant_args *a = op->args;
-	int pad = s->flags & PAGED_PADDED ? 5 : 0, used = 0;
+	int pad = s->flags & PAGED_PADDED ? 5 : 0, far = !!(s->flags & FAR), used = 0;
 	int64_t stride = (int64_t)s->hkv * s->dim, head_stride = s->dim, q_stride;
 	struct paged p = { .batch = s->batch, .flags = s->flags };
 	int32_t *qo_indptr, *kv_indptr;
@@ -153,13 +160,19 @@ static void declare_case(struct cairn_op *op, const struct shape *s)
 		a->k_stride = a->v_stride = stride += 24;
 	if (s->layout == HEADS_FIRST) {
 		a->k_stride = a->v_stride = stride = s->dim;
-		a->k_head_stride = a->v_head_stride = head_stride = (int64_t)a->nnz_kv * s->dim + 8;
+		a->k_head_stride = a->v_head_stride = head_stride =
+			far ? FAR_STRIDE : (int64_t)a->nnz_kv * s->dim + 8;
+	} else if (far) {
+		a->k_stride = a->v_stride = stride = FAR_STRIDE;
 	}
-	q_stride = (int64_t)s->hq * s->dim + s->q_gap;
-	a->q_stride = s->q_gap ? q_stride : 0;
-	declare_rows(op, FIELD(q), "q", a->dtype, s->hq, s->dim, a->nnz_qo, p.nnz, q_stride, s->dim);
-	k = declare_rows(op, FIELD(k), "k", a->dtype, s->hkv, s->dim, a->nnz_kv, used, stride, head_stride);
-	v = declare_rows(op, FIELD(v), "v", a->dtype, s->hkv, s->dim, a->nnz_kv, used, stride, head_stride);
+	q_stride = far ? FAR_STRIDE : (int64_t)s->hq * s->dim + s->q_gap;
+	a->q_stride = far || s->q_gap ? q_stride : 0;
+	declare_rows(op, FIELD(q), "q", a->dtype, s->hq, s->dim, a->nnz_qo, p.nnz, q_stride, s->dim,
+		     far);
+	k = declare_rows(op, FIELD(k), "k", a->dtype, s->hkv, s->dim, a->nnz_kv, used, stride, head_stride,
+			 far);
+	v = declare_rows(op, FIELD(v), "v", a->dtype, s->hkv, s->dim, a->nnz_kv, used, stride, head_stride,
+			 far);
 	if (s->flags & TEXT)
 		declare_text_arrays(op, s);
 	else
@@ -182,7 +195,8 @@ static void describe_shape(const struct shape *s, struct cairn_case *c)
 	c->bench = !!(s->flags & BENCH);
 	c->device_only = !!(s->flags & DEVICE);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!(s->flags & (BENCH | DEVICE)))
+	c->far = !!(s->flags & FAR);
+	if (!(s->flags & (BENCH | DEVICE | FAR)))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s->flags & CAUSAL)
 		pairs = s->qo > s->kv ? 0.5 * s->kv * (s->kv + 1.0) : pairs - 0.5 * s->qo * (s->qo - 1.0);

@@ -51,6 +51,9 @@
 	D(bits_row_of_request, "the line of bits is counted from the request's first row") \
 	D(bits_ignored, "all keys are seen") \
 	D(bits_or_causal, "a key is seen if either its bit or the causal mask says so") \
+	D(rope_of_8192, "keys past the 8192nd are not rotated") \
+	D(range_of_1024, "a window of more than 1024 keys lacks its oldest one") \
+	D(bits_of_64_words, "lines of bits have at most 64 words") \
 	D(p_of_float_16, "p[0] is rounded to 8 bits")
 
 #define NAME(name, what)	VARIANT_##name,
@@ -97,9 +100,11 @@ static void rotate(const struct cairn_attn_variant_args *a, double *v, int posit
 static int sees(const struct cairn_attn_variant_args *a, const struct row *r, int j, enum variant_defect x)
 {
 	int line = x == VARIANT_bits_row_of_request ? r->i : (int)r->token, words = (int)a->p[0];
+	const int most = x == VARIANT_bits_of_64_words ? 64 : INT32_MAX;
 	int causal = !a->causal || j <= r->position, bit = j % 32;
 	uint32_t word;
 
+	words = words < most ? words : most;
 	if (a->variant != CAIRN_VARIANT_BITS || x == VARIANT_bits_ignored)
 		return causal && j >= r->first;
 	memcpy(&word, a->t[0] + (int64_t)line * words + j / 32, sizeof(word));
@@ -148,6 +153,8 @@ static struct row row_of(const struct cairn_attn_variant_args *a, int b, int i, 
 	if (a->variant == CAIRN_VARIANT_PLAIN && window > 0)
 		r.first = position - window + 1 + (x == VARIANT_range_short) - (x == VARIANT_range_far);
 	r.first = r.first < 0 ? 0 : r.first;
+	if (x == VARIANT_range_of_1024 && r.first > 0 && window > 1024)
+		r.first++;
 	if (x == VARIANT_range_from_tile)
 		r.first -= r.first % 16;
 	return r;
@@ -163,6 +170,7 @@ static void load_key(const struct cairn_attn_variant_args *a, const struct row *
 	for (int c = 0; c < a->head_dim; c++)
 		k[c] = cairn_load(a->k, a->dtype, row * cairn_attn_dense_k_stride(&dense) +
 				  r->g * cairn_attn_dense_k_head_stride(&dense) + c);
+	tail |= x == VARIANT_rope_of_8192 && j >= 8192;
 	if (a->variant == CAIRN_VARIANT_ROPE && x != VARIANT_rope_query_only && !tail)
 		rotate(a, k, x == VARIANT_rope_key_by_ordinal ? (int)row : j, x);
 }
@@ -279,7 +287,26 @@ DEFECTS(DEFINE)
 	{ "attn_variant_" #name, offsetof(struct cairn_impl, attn_variant), (void *)attn_variant_##name, \
 	  what },
 
+/* Reads the slopes of alibi once for each address. */
+static int attn_variant_alibi_slopes_kept(const struct cairn_attn_variant_args *a, void *stream)
+{
+	static float slopes[64];
+	static const float *at;
+	struct cairn_attn_variant_args b;
+
+	CAIRN_TRY(cairn_attn_variant_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	if (a->variant != CAIRN_VARIANT_ALIBI || a->num_qo_heads > 64)
+		return cairn_attn_variant_ref(a, stream);
+	if (at != a->t[0])
+		memcpy(slopes, a->t[0], (size_t)a->num_qo_heads * sizeof(slopes[0]));
+	at = a->t[0];
+	b.t[0] = slopes;
+	return cairn_attn_variant_ref(&b, stream);
+}
+
 const struct cairn_mutant cairn_attn_variant_mutants[] = {
 	DEFECTS(LIST)
+	LIST(alibi_slopes_kept, "the slopes are read once for each address")
 	{ 0 }
 };

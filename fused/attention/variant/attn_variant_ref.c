@@ -314,7 +314,10 @@ static void store(const struct work *w, int64_t at, int skip, struct cairn_exact
 	}
 }
 
-/* Returns 0 to compute all rows, or n to compute a row in n, and the first and last of each request. */
+/*
+ * Returns 0 to compute all rows of all heads, or n to compute one of them in n, and the first and the last
+ * row of each request for one head.
+ */
 static uint32_t sample_step(const struct cairn_attn_variant_args *a)
 {
 	double products = 0;
@@ -325,11 +328,13 @@ static uint32_t sample_step(const struct cairn_attn_variant_args *a)
 	return attn_exact_step(products);
 }
 
-static int left_out(const struct cairn_attn_variant_args *a, int b, int i, uint32_t step)
+static int left_out(const struct cairn_attn_variant_args *a, int b, int i, int h, uint32_t step)
 {
-	if (!step || i == 0 || i == a->qo_indptr[b + 1] - a->qo_indptr[b] - 1)
+	int last = a->qo_indptr[b + 1] - a->qo_indptr[b] - 1;
+
+	if (!step || ((i == 0 || i == last) && h == (b + i) % a->num_qo_heads))
 		return 0;
-	return ((uint32_t)(a->qo_indptr[b] + i) * 2654435761u >> 8) % step != 0;
+	return ((uint32_t)((a->qo_indptr[b] + i) * a->num_qo_heads + h) * 2654435761u >> 8) % step != 0;
 }
 
 /* Computes all rows of the query heads of KV head g of request b. Returns whether an allocation failed. */
@@ -350,7 +355,8 @@ static int attend_all(const struct work *shared, int b, int g, uint32_t step, st
 		no_memory |= !w.s || !w.d || !w.key;
 		#pragma omp for schedule(dynamic)
 		for (int k = 0; k < rows; k++) {
-			int i = k / group, h = g * group + k % group, skip = exact && left_out(a, b, i, step);
+			int i = k / group, h = g * group + k % group;
+			int skip = exact && left_out(a, b, i, h, step);
 
 			if (w.s && w.d && w.key && !skip)
 				attend(&w, b, i, h);

@@ -104,6 +104,16 @@ static const struct shape last[] = {
 	/* positions that bf16 would round, of keys with large weights */
 	{ N("alibi_future_700", ALIBI, 1, 700, 700, 1, 1, 64), .flags = LSE },
 	{ N("alibi_keys_past_2e16", ALIBI, 1, 1, 66100, 1, 1, 64), .flags = BOTH },
+	{ N("window_1100_of_1300", PLAIN, 1, 3, 1300, 2, 1, 64), .flags = BOTH, .p0 = 1100 },
+	{ N("window_largest", PLAIN, 2, 9, 40, 4, 2, 64), .flags = BOTH, .p0 = 0x1p24f },
+	{ N("bits_of_2200_keys", BITS, 1, 3, 2200, 2, 1, 64), .flags = LSE },
+	{ N("bits_of_66100_keys", BITS, 1, 1, 66100, 1, 1, 64), .flags = LSE },
+	/* positions beyond any table of sines */
+	{ N("rope_keys_9000", ROPE, 1, 2, 9000, 2, 1, 64), .flags = BOTH | F16 },
+	{ N("rope_interleaved_keys_66100", ROPE, 1, 1, 66100, 1, 1, 64), .flags = BOTH | F16 | INTERLEAVED },
+	{ N("far_rows", PLAIN, 1, 3, 3, 4, 2, 64), .flags = BOTH | FAR },
+	{ N("far_heads_rope", ROPE, 1, 3, 3, 3, 3, 64), .flags = BOTH | FAR | F16, .layout = HEADS_FIRST },
+	{ N("sms_3", PLAIN, 1, 17, 40, 10, 5, 64), .flags = BOTH, .sms = 3 },
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))

@@ -21,6 +21,8 @@ enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2,
        UNDER = F16 << 10,	/* all logits are about -120 */
        LATENT_GAP = F16 << 11,	/* q_latent and q_rope have a stride */
        ROPE_GAP = F16 << 12,
+       FAR_ROWS = F16 << 13,	/* rows of q_latent and q_rope begin past 2^31 and 2^32 elements */
+       NO_LISTS = F16 << 14,	/* with slots: the lists of pages are NULL, and kv.max_len is 0 */
 };
 
 struct shape {
@@ -60,8 +62,8 @@ static inline void shape_kinds(const struct shape *s, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(s->flags & RANDOM ? CAIRN_KIND_POISON : CAIRN_KIND_EXACT);
 	c->bench = !!(s->flags & BENCH);
 	c->device_only = !!(s->flags & DEVICE);
-	c->far = !!(s->flags & PAGED_FAR);
-	if (c->far || s->nan || s->flags & (LATE | UNDER))
+	c->far = !!(s->flags & (PAGED_FAR | FAR_ROWS));
+	if (c->far || s->nan || s->flags & (LATE | UNDER | NO_LISTS))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 }
 

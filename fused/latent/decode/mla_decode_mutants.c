@@ -2,11 +2,13 @@
 /*
  * mla_decode - wrong implementations that the cases must catch: a plain chain, in double, with one mistake
  */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "primitives/base/kept.h"
 #include "fused/latent/decode/mla_decode.h"
 #include "primitives/base/bend.h"
 #include "primitives/base/args.h"
@@ -436,8 +438,44 @@ KV_CUT(mla_decode, far_page_16_bits, 0)
 KV_CUT(mla_decode, far_elements_32_bits, (int64_t)a->kv.page_size * DIM)
 KV_CUT(mla_decode, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * DIM)
 
+static int mla_decode_lists_needed(const struct cairn_mla_decode_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_mla_decode_check(a));
+	return a->kv.indptr ? cairn_mla_decode_ref(a, stream) : -EINVAL;
+}
+
+/* Takes rows of q_rope that are more than 4096 elements apart for packed. */
+static int mla_decode_rope_stride_12_bits(const struct cairn_mla_decode_args *args, void *stream)
+{
+	struct cairn_mla_decode_args a;
+
+	CAIRN_TRY(cairn_mla_decode_check(args));
+	cairn_copy_args(&a, args, sizeof(a));
+	if (a.q_rope_stride > 4096)
+		a.q_rope_stride = a.rope_dim;
+	return cairn_mla_decode_ref(&a, stream);
+}
+
+KV_CUT(mla_decode, fp8_far_32_bits, a->kv_fp8 ? (int64_t)a->kv.page_size * CAIRN_MLA_FP8_BYTES : -1)
+
+/* Keeps a list of slots as long as its address is the same, if there is one row. */
+static int mla_decode_slots_kept(const struct cairn_mla_decode_args *args, void *stream)
+{
+	struct cairn_mla_decode_args a;
+
+	CAIRN_TRY(cairn_mla_decode_check(args));
+	cairn_copy_args(&a, args, sizeof(a));
+	if (a.num_slots && a.nnz_qo == 1)
+		a.slots = kept(a.slots, a.num_slots);
+	return cairn_mla_decode_ref(&a, stream);
+}
+
 const struct cairn_mutant cairn_mla_decode_mutants[] = {
 	DEFECTS(LIST)
+	LIST(lists_needed, "a call with slots and without lists of pages is refused")
+	LIST(rope_stride_12_bits, "a stride of q_rope above 4096 is ignored")
+	LIST(fp8_far_32_bits, "the offset of a page of 8-bit keys is cut to 32 bits")
+	LIST(slots_kept, "a single row's list of slots is read once for each address")
 	KV_CUT_ROW(mla_decode, keys_16_bits, "numbers of keys are cut to 16 bits")
 	KV_CUT_ROW(mla_decode, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(mla_decode, far_elements_32_bits, "elements of pages are numbered by 32 bits")

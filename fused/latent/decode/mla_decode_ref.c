@@ -62,6 +62,7 @@ static int64_t slot_of(const struct cairn_mla_decode_args *a, int b, int i, int 
 static void load_key(const struct cairn_mla_decode_args *a, int64_t slot, double *key)
 {
 	const uint8_t *row = (const uint8_t *)a->kv.k_pages + slot * CAIRN_MLA_FP8_BYTES;
+	uint16_t rounded[RANK];
 	float scale;
 
 	if (!a->kv_fp8) {
@@ -70,9 +71,11 @@ static void load_key(const struct cairn_mla_decode_args *a, int64_t slot, double
 	}
 	for (int g = 0; g < RANK / CAIRN_MLA_FP8_GROUP; g++) {
 		memcpy(&scale, row + RANK + 4 * g, sizeof(scale));
-		for (int l = g * CAIRN_MLA_FP8_GROUP; l < (g + 1) * CAIRN_MLA_FP8_GROUP; l++)
-			key[l] = block_rounded((double)cairn_e4m3_to_float(row[l]) * (double)scale, a->dtype);
+		cairn_widen_e4m3(key + g * CAIRN_MLA_FP8_GROUP, row + g * CAIRN_MLA_FP8_GROUP, (double)scale,
+				 CAIRN_MLA_FP8_GROUP);
 	}
+	cairn_narrow(rounded, a->dtype, 0, key, RANK);
+	cairn_widen(key, rounded, a->dtype, 0, RANK);
 	cairn_widen(key + RANK, row + RANK + 16, a->dtype, 0, ROPE);
 }
 

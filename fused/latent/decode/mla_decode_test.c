@@ -21,6 +21,7 @@
 #include "fused/latent/base/mla_shapes.h"
 
 #define FIELD(f)	offsetof(struct cairn_mla_decode_args, f)
+#define DRAWN		1601	/* keys of 656 bytes that differ */
 #define RANK		MLA_RANK
 #define DIM		MLA_DIM
 
@@ -149,8 +150,15 @@ static const struct shape last[] = {
 	{ N("rope_stride_alone", 2, 2, 70, 16, 5), .flags = ROPE_GAP | LSE },
 	{ N("unequal_strides_f16", 2, 1, 70, 64, 16), .flags = LATENT_GAP | ROPE_GAP | F16 },
 	{ N("unequal_strides_fp8_heads_128", 1, 2, 70, 64, 128), .flags = LATENT_GAP | ROPE_GAP | FP8 },
+	{ N("slots_one_row", 1, 1, 90, 64, 3), .slots = 40, .flags = LSE },
+	{ N("slots_without_lists", 2, 1, 90, 64, 3), .slots = 20, .flags = LSE | NO_LISTS },
+	{ N("slots_far_pages", 2, 1, 40, 16, 2), .slots = 20, .flags = PAGED_FAR },
+	{ N("fp8_far_pages", 2, 2, 40, 16, 2), .flags = PAGED_FAR | FP8 | LSE },
+	{ N("far_rows", 1, 1, 40, 16, 3), .flags = FAR_ROWS | LSE },
+	{ N("page_512", 1, 2, 600, 512, 2), .flags = LSE },
 };
 
+#define FAR_STRIDE	(((int64_t)1 << 31) + 64)
 #define NUM_GRID	36
 #define NUM_PAIRS	36
 
@@ -300,21 +308,53 @@ static void fill_8bit_key(struct cairn_op *op, uint8_t *key, int dtype)
 		scale = (float)cairn_op_range(op, 100, 1000) * (g == 1 ? -0.0001f : 0.0001f);
 		memcpy(key + RANK + 4 * g, &scale, sizeof(scale));
 		for (int l = g * CAIRN_MLA_FP8_GROUP; l < (g + 1) * CAIRN_MLA_FP8_GROUP; l++)
-			key[l] = cairn_float_to_e4m3(x[l] / scale);
+			key[l] = cairn_narrow_e4m3(x[l] / scale);
 	}
 	cairn_fill(op, key + RANK + 16, dtype, 64, 1);
 }
 
+/* Fills the key with this number. As in cairn_fill(), there are DRAWN different ones, which repeat. */
+static void fill_8bit_nth(struct cairn_op *op, uint8_t *drawn, int64_t n, uint8_t *key, int dtype)
+{
+	uint8_t *from = drawn + n % DRAWN * CAIRN_MLA_FP8_BYTES;
+
+	if (n < DRAWN)
+		fill_8bit_key(op, from, dtype);
+	memcpy(key, from, CAIRN_MLA_FP8_BYTES);
+}
+
 static void fill_8bit(struct cairn_op *op, const struct paged *p, uint8_t *pages, int dtype)
 {
-	int64_t slots = (int64_t)p->num_pages * p->page_size;
+	int64_t slots = (int64_t)p->num_pages * p->page_size, n = 0;
+	uint8_t *drawn = malloc((size_t)DRAWN * CAIRN_MLA_FP8_BYTES);
 
+	if (!drawn)
+		abort();
 	memset(pages, 0xff, (size_t)slots * CAIRN_MLA_FP8_BYTES);	/* NaN in each part of a key */
 	for (int64_t i = 0; i < slots && op->kind != CAIRN_KIND_POISON && slots < 100000; i++)
-		fill_8bit_key(op, pages + i * CAIRN_MLA_FP8_BYTES, dtype);
+		fill_8bit_nth(op, drawn, n++, pages + i * CAIRN_MLA_FP8_BYTES, dtype);
 	for (int b = 0; b < p->batch; b++)
 		for (int j = 0; j < p->kv_len[b]; j++)
-			fill_8bit_key(op, pages + paged_slot(p, b, j) * CAIRN_MLA_FP8_BYTES, dtype);
+			fill_8bit_nth(op, drawn, n++, pages + paged_slot(p, b, j) * CAIRN_MLA_FP8_BYTES,
+				      dtype);
+	free(drawn);
+}
+
+/* Declares the pages of PAGED_FAR, with keys of 656 bytes in the listed ones. */
+static void far_8bit(struct cairn_op *op, const struct paged *p)
+{
+	struct cairn_mla_decode_args *a = op->args;
+	const int64_t page = (int64_t)p->page_size * CAIRN_MLA_FP8_BYTES;
+	uint8_t *x = cairn_in_far(op, FIELD(kv.k_pages), CAIRN_U8, p->num_pages * page);
+
+	cairn_touch(op, x, 0, page);
+	for (int i = p->kv_indptr[0]; i < p->kv_indptr[p->batch]; i++) {
+		int64_t at = p->kv_indices[i] * page;
+
+		cairn_touch(op, x, at, page);
+		for (int j = 0; j < p->page_size; j++)
+			fill_8bit_key(op, x + at + (int64_t)j * CAIRN_MLA_FP8_BYTES, a->dtype);
+	}
 }
 
 /*
@@ -335,11 +375,24 @@ static void fill_slots(struct cairn_op *op, const struct shape *s, const struct 
 			for (int j = 0; j < s->slots && p->kv_len[b]; j++) {
 				int key = (int)cairn_op_range(op, 0, p->kv_len[b] - 1);
 
-				if (cairn_op_range(op, 0, 7) || s->slots == 1)
+				if (s->flags & NO_LISTS)
+					slots[row * s->slots + j] = key;
+				else if (cairn_op_range(op, 0, 7) || s->slots == 1)
 					slots[row * s->slots + j] = (int32_t)paged_slot(p, b, key);
 				else if (j % 2)
 					slots[row * s->slots + j] = -1 - (int32_t)cairn_op_range(op, 0, 9);
 			}
+}
+
+/* Declares and fills one of the two parts of the queries with a stride beyond 2^31. */
+static void far_queries(struct cairn_op *op, size_t field, const char *name, int dtype, int64_t rows, int dim)
+{
+	char *x = cairn_far_buffer(op, field, name, CAIRN_ROLE_IN, dtype, (rows - 1) * FAR_STRIDE + dim);
+
+	for (int64_t i = 0; i < rows; i++) {
+		cairn_touch(op, x, i * FAR_STRIDE, dim);
+		cairn_fill(op, x + i * FAR_STRIDE * 2, dtype, dim, 1);
+	}
 }
 
 static void set_up_queries(struct cairn_op *op, const struct shape *s, const struct paged *p)
@@ -348,8 +401,15 @@ static void set_up_queries(struct cairn_op *op, const struct shape *s, const str
 	int64_t heads = (int64_t)a->nnz_qo * s->heads, own = (int64_t)p->nnz * s->heads;
 	int width = s->flags & JOINED ? DIM : RANK + (s->flags & LATENT_GAP ? 16 : 0);
 	int rope = 64 + (s->flags & ROPE_GAP ? 24 : 0);
-	void *x = cairn_in(op, FIELD(q_latent), a->dtype, heads * width);
+	void *x;
 
+	if (s->flags & FAR_ROWS) {
+		far_queries(op, FIELD(q_latent), "q_latent", a->dtype, heads, RANK);
+		far_queries(op, FIELD(q_rope), "q_rope", a->dtype, heads, 64);
+		a->q_latent_stride = a->q_rope_stride = FAR_STRIDE;
+		return;
+	}
+	x = cairn_in(op, FIELD(q_latent), a->dtype, heads * width);
 	cairn_fill_nan(x, a->dtype, 0, heads * width);		/* padding rows stay NaN */
 	cairn_fill(op, x, a->dtype, own * width, 1);
 	if (s->flags & JOINED) {
@@ -374,7 +434,9 @@ static void set_up_keys(struct cairn_op *op, const struct shape *s, const struct
 	int64_t slots = (int64_t)p->num_pages * s->page;
 	void *x;
 
-	if (s->flags & PAGED_FAR) {
+	if (s->flags & PAGED_FAR && s->flags & FP8) {
+		far_8bit(op, p);
+	} else if (s->flags & PAGED_FAR) {
 		paged_far(op, p, FIELD(kv.k_pages), a->dtype, DIM, 0);
 	} else if (s->flags & FP8) {
 		x = cairn_in(op, FIELD(kv.k_pages), CAIRN_U8, slots * CAIRN_MLA_FP8_BYTES);
@@ -441,6 +503,19 @@ static void set_up_scalars(struct cairn_mla_decode_args *a, const struct shape *
 	a->dtype = s->flags & F16 ? CAIRN_F16 : CAIRN_BF16;
 	a->kv_fp8 = !!(s->flags & FP8);
 	a->sm_scale = shape_scale(s);
+	if (s->flags & NO_LISTS)
+		a->kv.max_len = 0;
+}
+
+/* Declares qo_indptr and a pool without lists of pages. */
+static void rows_alone(struct cairn_op *op, struct paged *p)
+{
+	int32_t *qo_indptr = cairn_in(op, FIELD(qo_indptr), CAIRN_I32, p->batch + 1);
+
+	qo_indptr[0] = 0;
+	for (int b = 0; b < p->batch; b++)
+		qo_indptr[b + 1] = qo_indptr[b] + p->qo_len[b];
+	p->num_pages = (p->max_kv + p->page_size - 1) / p->page_size;
 }
 
 static void setup(struct cairn_op *op)
@@ -451,7 +526,10 @@ static void setup(struct cairn_op *op)
 
 	shape_at(op->case_index, &s);
 	shape_lengths(op, &s, &p);
-	paged_tables(op, &p, FIELD(qo_indptr), FIELD(kv));
+	if (s.flags & NO_LISTS)
+		rows_alone(op, &p);
+	else
+		paged_tables(op, &p, FIELD(qo_indptr), FIELD(kv));
 	set_up_scalars(a, &s, &p);
 	set_up_queries(op, &s, &p);
 	set_up_keys(op, &s, &p);

@@ -3,6 +3,7 @@
  * mla_prefill - wrong implementations that the cases must catch: the reference with its arguments or results
  * altered; and a plain chain, chunk by chunk, that rounds, sums, masks or merges wrongly
  */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -411,8 +412,38 @@ KV_KEYS(mla_prefill)
 KV_CUT(mla_prefill, far_page_16_bits, 0)
 KV_CUT(mla_prefill, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
 
+/* Without past keys, max_len is taken for max_qo_len: larger bounds are refused. */
+static int mla_prefill_no_past_bounds(const struct cairn_mla_prefill_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_mla_prefill_check(a));
+	return !a->nnz_past && a->kv.max_len > a->max_qo_len + 6 ? -EINVAL : cairn_mla_prefill_ref(a, stream);
+}
+
+/* With more than 1024 keys, lse has the precision of f16, as if it came from weights of f16. */
+static int mla_prefill_lse_of_1024_keys(const struct cairn_mla_prefill_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_mla_prefill_ref(a, stream));
+	for (int64_t i = 0; a->lse && a->kv.max_len > 1024 && i < (int64_t)a->nnz_qo * a->num_heads; i++)
+		a->lse[i] = (float)rounded(CAIRN_F16, (double)a->lse[i]);
+	return 0;
+}
+
+/* Leaves out the rows of requests from number 256 on. */
+static int mla_prefill_requests_of_256(const struct cairn_mla_prefill_args *args, void *stream)
+{
+	struct cairn_mla_prefill_args a;
+
+	CAIRN_TRY(cairn_mla_prefill_check(args));
+	cairn_copy_args(&a, args, sizeof(a));
+	a.kv.batch = a.kv.batch > 256 ? 256 : a.kv.batch;
+	return cairn_mla_prefill_ref(&a, stream);
+}
+
 const struct cairn_mutant cairn_mla_prefill_mutants[] = {
 	DEFECTS(LIST)
+	KV_CUT_ROW(mla_prefill, no_past_bounds, "without past keys, a max_len above max_qo_len is refused")
+	KV_CUT_ROW(mla_prefill, lse_of_1024_keys, "with more than 1024 keys, lse is rounded to f16")
+	KV_CUT_ROW(mla_prefill, requests_of_256, "rows of requests from number 256 on are 0")
 	KV_CUT_ROW(mla_prefill, keys_16_bits, "numbers of keys are cut to 16 bits")
 	KV_CUT_ROW(mla_prefill, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(mla_prefill, far_bytes_32_bits, "the offset of a page is cut to 32 bits")

@@ -22,6 +22,7 @@ enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3,
        LSE = F16 << 7,
        LAST = F16 << 8,		/* the last requests of a batch: qo_indptr does not begin at 0 */
        ROTATED = F16 << 9,	/* the rotated part alone gives one key of each row all the weight */
+       NO_PAST = F16 << 10,	/* nnz_past is 0, also where the other bounds are larger than needed */
 };
 
 struct shape {
@@ -117,6 +118,20 @@ static const struct shape named[] = {
 	  .flags = BENCH | DEVICE },
 };
 
+/* The last cases. */
+static const struct shape last[] = {
+	{ N("whole_prompts_padded", 3, 1, 1, 16, 3), .flags = PAGED_PADDED | LSE | NO_PAST,
+	  .qo_lens = LENS(9, 20, 1), .kv_lens = LENS(9, 20, 1) },
+	{ N("heads_20_without_keys", 2, 2, 0, 16, 20), .flags = LSE, .kv_lens = LENS(0, 17) },
+	{ N("batch_300", 300, 1, 2, 4, 1), .flags = PAGED_RAGGED | LSE },
+	{ N("batch_300_in_chunks", 300, 1, 2, 4, 1), .chunk = 40, .flags = PAGED_RAGGED },
+	{ N("lse_kv_1100", 1, 3, 1100, 16, 1), .flags = LSE },
+	{ N("page_256", 1, 2, 300, 256, 1), .flags = LSE },
+	{ N("rows_16_kv_512", 1, 16, 512, 16, 1), .flags = LSE },
+	{ N("rows_64_kv_256_f16", 1, 64, 256, 16, 1), .flags = LSE | F16 },
+	{ N("sms_3", 1, 3, 70, 16, 5), .flags = LSE, .sms = 3 },
+};
+
 #define NUM_GRID	24
 #define NUM_PAIRS	35
 
@@ -165,6 +180,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID + NUM_PAIRS) {
+		*s = last[i - NUM_GRID - NUM_PAIRS];
 		return;
 	}
 	if (i >= NUM_GRID) {
@@ -335,7 +354,7 @@ static void setup(struct cairn_op *op)
 	a->kv.batch = s.batch;
 	a->nnz_qo = p.nnz + pad;
 	a->max_qo_len = p.max_qo + pad;
-	a->nnz_past = past_keys(&p) + 11 * pad;
+	a->nnz_past = s.flags & NO_PAST ? 0 : past_keys(&p) + 11 * pad;
 	a->chunk_keys = s.chunk;
 	a->kv.max_len = p.max_kv + 5 * pad;
 	a->kv.num_pages = p.num_pages;
@@ -438,7 +457,7 @@ const struct cairn_family cairn_mla_prefill_family = {
 	.args_size = sizeof(struct cairn_mla_prefill_args),
 	.sms_field = offsetof(struct cairn_mla_prefill_args, sms),
 	.workspace_field = FIELD(workspace), .refuses_small_workspace = 1,
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS,
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + ARRAY_SIZE(last),
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

@@ -169,6 +169,17 @@ static int split_by_m(const struct cairn_gemm_fixed_args *g, void *stream)
 	return regrouped(g, stream, g->m <= 16);
 }
 
+static int split_by_stride(const struct cairn_gemm_fixed_args *g, void *stream)
+{
+	return regrouped(g, stream, g->a_stride > g->k);
+}
+
+/* A single column past whole tiles is left to another loop. */
+static int split_by_tail(const struct cairn_gemm_fixed_args *g, void *stream)
+{
+	return regrouped(g, stream, g->n % 32 == 1);
+}
+
 /* Few columns leave SMs idle, so the call splits its sums. */
 static int split_by_n(const struct cairn_gemm_fixed_args *g, void *stream)
 {
@@ -273,6 +284,8 @@ const struct cairn_mutant cairn_gemm_fixed_mutants[] = {
 	FIXED("stale_output", stale, "every second call writes nothing"),
 	FIXED("split_by_sms", split_by_sms, "with more than 90 SMs, sums are split"),
 	FIXED("split_by_m", split_by_m, "up to 16 rows, sums are split"),
+	FIXED("split_by_stride", split_by_stride, "with gaps between the rows of a, sums are split"),
+	FIXED("split_by_tail", split_by_tail, "with one column past a multiple of 32, sums are split"),
 	FIXED("split_by_n", split_by_n, "up to 40 columns, sums are split"),
 	FIXED("split_above_4096", split_above_4096, "above 4096 columns, sums are split"),
 	FIXED("split_above_32768", split_above_32768, "above 32768 columns, sums are split"),

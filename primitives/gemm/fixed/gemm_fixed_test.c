@@ -96,13 +96,16 @@ static const struct row wide[] = {
 	{ 40, 24, 512, .dtype = CAIRN_BF16, .out_dtype = CAIRN_F32 },
 	{ 3, 4136, 72, .dtype = CAIRN_BF16, .out_dtype = CAIRN_F32 },
 	{ 1, 32800, 8, .dtype = CAIRN_F16, .out_dtype = CAIRN_F32 },
+	/* one column past whole tiles */
+	{ 6, 33, 136, .dtype = CAIRN_BF16, .out_dtype = CAIRN_F32 },
+	{ 6, 129, 136, .dtype = CAIRN_F16, .out_dtype = CAIRN_F32 },
 };
 
 /* The family needs constants; counts() compares them with the tables above. */
 #define NUM_NAMED	40
 #define NUM_PAIRS	50
 #define FIRST_WIDE	(NUM_NAMED + NUM_PAIRS + 55)
-#define NUM_CASES	(FIRST_WIDE + 3)
+#define NUM_CASES	(FIRST_WIDE + 5)
 
 static struct row row_of(int i)
 {
@@ -274,9 +277,8 @@ static const char *reject(void *args, int i, int *want)
 }
 
 /* Cuts the rows and, with PLAIN, also the columns in two: bits depend on neither number. */
-static int part(void *args, int i)
+static int cut(struct cairn_gemm_fixed_args *g, int i)
 {
-	struct cairn_gemm_fixed_args *g = args;
 	int64_t bytes = (int64_t)cairn_dtype_bytes(g->out_dtype);
 	int64_t out = cairn_gemm_fixed_out_stride(g) * bytes;
 	int64_t a = cairn_gemm_fixed_a_stride(g) * 2;
@@ -301,6 +303,17 @@ static int part(void *args, int i)
 		g->bias = g->bias ? (const char *)g->bias + left * 2 : NULL;
 	}
 	g->n = i % 2 ? g->n - left : left;
+	return 1;
+}
+
+static int part(void *args, int i)
+{
+	struct cairn_gemm_fixed_args *g = args;
+
+	if (!cut(g, i))
+		return 0;
+	if (g->m == 1)		/* so that the bits are those without gaps */
+		g->a_stride = g->out_stride = 0;
 	return 1;
 }
 

@@ -50,6 +50,15 @@ template <int dtype> W4 uint32_t mul2(uint32_t x, uint32_t y)
 	return r;
 }
 
+/* (x & mask) | y. Of the expression with two constants, the compiler makes two instructions. */
+template <uint32_t mask> W4 uint32_t and_or(uint32_t x, uint32_t y)
+{
+	uint32_t r;
+
+	asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(x), "n"(mask), "r"(y));
+	return r;
+}
+
 /* Decodes a lane's word to operand A of a product of 16 along k; x[i] has nibbles i and i + 4. */
 template <int format, int dtype> W4 void w4_decode(uint32_t w, const struct w4_scales &s, uint32_t x[4])
 {
@@ -58,15 +67,15 @@ template <int format, int dtype> W4 void w4_decode(uint32_t w, const struct w4_s
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		if (format == CAIRN_W4_INT) {
-			const uint32_t v = (w >> 4 * i & 0x000f000fu) | (f16 ? 0x64006400u : 0x43004300u);
+			const uint32_t v = and_or<0x000f000f>(w >> 4 * i, f16 ? 0x64006400 : 0x43004300);
 
 			x[i] = sub2<dtype>(v, s.zero[i & 1]);
 		} else {
-			const uint32_t mask = f16 ? 0x0e000e00u : 0x01c001c0u;
+			const uint32_t mask = f16 ? 0x0e000e00 : 0x01c001c0;
 			const uint32_t size = shift_left(w, (f16 ? 9 : 6) - 4 * i) & mask;
-			const uint32_t sign = shift_left(w, 12 - 4 * i) & 0x80008000u;
+			const uint32_t v = and_or<0x80008000>(shift_left(w, 12 - 4 * i), size);
 
-			x[i] = mul2<dtype>(size | sign, f16 ? 0x74007400u : 0x7e807e80u);
+			x[i] = mul2<dtype>(v, f16 ? 0x74007400 : 0x7e807e80);
 		}
 	}
 }
@@ -110,7 +119,18 @@ W4 float w4_finish(const struct cairn_gemm_w4_args &g, int col, float sum)
 	return g.bias ? v + row_load(g.bias, g.dtype, col) : v;
 }
 
-/* For m >= 9; it needs no workspace. */
+/* A group has 2^shift elements; 0: all of k are one group. */
+static inline int cairn_w4_shift(int group)
+{
+	int shift = 0;
+
+	while (shift < 30 && 1 << shift != group)
+		shift++;
+	return shift;
+}
+
+/* For m <= 8, and for m >= 9; neither needs a workspace. */
+extern "C" int cairn_gemm_w4_skinny(const struct cairn_gemm_w4_args *g, void *stream);
 extern "C" int cairn_gemm_w4_tile(const struct cairn_gemm_w4_args *g, void *stream);
 
 #endif

@@ -15,7 +15,8 @@ enum gemm_w4_bend {
 	gemm_w4_bend_twos_complement, gemm_w4_bend_half_is_0, gemm_w4_bend_top_is_8, gemm_w4_bend_e1m2,
 	gemm_w4_bend_e8m0_255_is_2_128, gemm_w4_bend_e8m0_0_is_0, gemm_w4_bend_e8m0_bias_128,
 	gemm_w4_bend_scale_sign_lost, gemm_w4_bend_e4m3_nan_is_480, gemm_w4_bend_scale_subnormals_flushed,
-	gemm_w4_bend_scale_ignored, gemm_w4_bend_bias_scaled, gemm_w4_bend_bias_lost, gemm_w4_bend_k_tail,
+	gemm_w4_bend_scale_ignored, gemm_w4_bend_scale_0_is_1, gemm_w4_bend_scale_of_row_8,
+	gemm_w4_bend_bias_scaled, gemm_w4_bend_bias_lost, gemm_w4_bend_k_tail,
 	gemm_w4_bend_n_tail, gemm_w4_bend_weight_in_dtype, gemm_w4_bend_sum_in_dtype,
 	gemm_w4_bend_twice_rounded,
 	gemm_w4_bend_nan_scale_is_0, gemm_w4_bend_nan_is_0, gemm_w4_bend_scaled_codes,
@@ -148,7 +149,8 @@ static double bent_element(const struct cairn_gemm_w4_args *g, int64_t i, int64_
 		       (double)cairn_w4_scale(g, j, bent_group(g, k - 1, bend));
 	if (bend == gemm_w4_bend_bias_scaled && g->bias)
 		sum += cairn_load(g->bias, g->dtype, j);
-	if (bend != gemm_w4_bend_scale_ignored)
+	if (bend != gemm_w4_bend_scale_ignored && !(bend == gemm_w4_bend_scale_0_is_1 && g->scale == 0) &&
+	    !(bend == gemm_w4_bend_scale_of_row_8 && g->format == CAIRN_W4_MX && g->bias && i == 8))
 		sum *= (double)g->scale;
 	if (bend == gemm_w4_bend_twice_rounded)
 		sum = rounded(g->dtype, sum);
@@ -190,6 +192,8 @@ BENT(gemm_w4, scale_sign_lost)
 BENT(gemm_w4, e4m3_nan_is_480)
 BENT(gemm_w4, scale_subnormals_flushed)
 BENT(gemm_w4, scale_ignored)
+BENT(gemm_w4, scale_0_is_1)
+BENT(gemm_w4, scale_of_row_8)
 BENT(gemm_w4, bias_scaled)
 BENT(gemm_w4, bias_lost)
 BENT(gemm_w4, k_tail)
@@ -228,6 +232,8 @@ const struct cairn_mutant cairn_gemm_w4_mutants[] = {
 	MUTANT(gemm_w4, e4m3_nan_is_480, "takes the NaN of e4m3 for 480"),
 	MUTANT(gemm_w4, scale_subnormals_flushed, "reads subnormal scales of e4m3 as 0"),
 	MUTANT(gemm_w4, scale_ignored, "does not multiply with the scale of the tensor"),
+	MUTANT(gemm_w4, scale_0_is_1, "takes a scale of 0 of the tensor for none"),
+	MUTANT(gemm_w4, scale_of_row_8, "with MX and a bias, omits the scale of the tensor in row 8"),
 	MUTANT(gemm_w4, bias_scaled, "multiplies the bias with the scale of the tensor"),
 	MUTANT(gemm_w4, bias_lost, "adds no bias"),
 	MUTANT(gemm_w4, k_tail, "leaves out the last k modulo 64 elements"),

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "primitives/gemm/w4/gemm_w4_layout.h"
 
 /* A weight, an element or scale per array element, and what is packed of it. The arrays follow each other. */
 struct weight {
@@ -191,6 +190,19 @@ static void store_fp4(struct weight *w)
 		w->stored_scales[i] = (uint8_t)w->scales[i];
 }
 
+/* Codes in rows as a pack of 8 along k; zero points as a pack of 8 rows. */
+static void store_packed(struct weight *w)
+{
+	for (int j = 0; j < w->n; j++) {
+		for (int l = 0; l < w->k; l++)
+			put(w->stored_codes, (size_t)(j * (w->k / 8) + l / 8), l % 8, w->codes[j * w->k + l]);
+		for (int nth = 0; nth < w->groups; nth++)
+			put(w->stored_zeros, (size_t)(j / 8 * w->groups + nth), j % 8,
+			    w->zeros[j * w->groups + nth]);
+	}
+	memcpy(w->stored_scales, w->scales, 2 * (size_t)(w->n * w->groups));
+}
+
 static const int shapes[][3] = {	/* n, k, group */
 	{ 8, 32, 32 }, { 24, 160, 32 }, { 40, 192, 64 }, { 16, 224, 128 }, { 56, 96, 0 }, { 64, 256, 128 },
 };
@@ -226,6 +238,25 @@ static void gptq(struct cairn_test *t)
 			w.g_idx[l] = w.group ? l / w.group : 0;
 		c.g_idx = w.g_idx;
 		EXPECT(t, cairn_w4_pack_gptq(&c, w.b, w.b_scale) == 0);
+		compare(t, &w, 0);
+		close_weight(&w);
+	}
+}
+
+static void packed(struct cairn_test *t)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
+		struct cairn_w4_checkpoint c;
+		struct weight w;
+
+		open_weight(t, &w, shapes[i][0], shapes[i][1], shapes[i][2], 2);
+		store_packed(&w);
+		c = checkpoint_of(&w);
+		EXPECT(t, cairn_w4_pack_rows(&c, w.b, w.b_scale) == 0);
+		compare(t, &w, 0);
+		memset(w.zeros, 8, (size_t)(w.n * w.groups));
+		c.zeros = NULL;
+		EXPECT(t, cairn_w4_pack_rows(&c, w.b, w.b_scale) == 0);
 		compare(t, &w, 0);
 		close_weight(&w);
 	}
@@ -304,7 +335,7 @@ static void bad_checkpoints(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "awq", awq }, { "gptq", gptq }, { "mxfp4", mxfp4 }, { "nvfp4", nvfp4 },
+	{ "awq", awq }, { "gptq", gptq }, { "packed", packed }, { "mxfp4", mxfp4 }, { "nvfp4", nvfp4 },
 	{ "bad_checkpoints", bad_checkpoints },
 };
 

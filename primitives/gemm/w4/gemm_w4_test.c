@@ -65,7 +65,8 @@ static const int32_t bench[][3] = {
 #define NUM_PAIRS	36
 #define FAR_CASE	(FIRST_PAIR + NUM_PAIRS)
 #define FIRST_RANGE	(FAR_CASE + 1)
-#define NUM_CASES	(FIRST_RANGE + 4)
+#define FIRST_ZERO	(FIRST_RANGE + 4)
+#define NUM_CASES	(FIRST_ZERO + 2)
 
 static const int32_t pair_m[] = { 1, 2, 7, 8, 9, 33 }, pair_n[] = { 1, 15, 40, 129 };
 static const int32_t pair_k[] = { 32, 64, 160, 288 }, pair_sms[] = { 0, 2 };
@@ -97,11 +98,14 @@ static struct shape pair_of(int i)
 
 	return (struct shape){ pair_m[level[3]], pair_n[level[4]], pair_k[level[5]], level[0],
 			       types[level[1]][0], types[level[1]][1], level[2], pair_sms[level[6]],
-			       .scale = forms[level[0]].format == CAIRN_W4_NV ? 0.5f : 1 };
+			       .scale = forms[level[0]].format == CAIRN_W4_NV ? 0.5f : level[2] ? -2 : 1 };
 }
 
 static struct shape shape_of(int i)
 {
+	if (i >= FIRST_ZERO)		/* a scale of 0 for the tensor */
+		return (struct shape){ i == FIRST_ZERO ? 3 : 33, 35, 96, (i - FIRST_ZERO) * 2, CAIRN_BF16,
+				       CAIRN_BF16, .bias = 1 };
 	if (i >= FIRST_RANGE)
 		return (struct shape){ 3, 35, 96, 1, i % 2 ? CAIRN_BF16 : CAIRN_F16, CAIRN_F32, .scale = 1 };
 	if (i == FAR_CASE)
@@ -115,6 +119,11 @@ static struct shape shape_of(int i)
 	if (i >= FIRST_DEVICE)
 		return listed(on_device[(i - FIRST_DEVICE) / NUM_FORMS], (i - FIRST_DEVICE) % NUM_FORMS, i);
 	return listed(small[i / NUM_FORMS], i % NUM_FORMS, i);
+}
+
+static int is_range(int i)
+{
+	return i >= FIRST_RANGE && i < FIRST_ZERO;
 }
 
 static int is_huge(int i)
@@ -133,7 +142,9 @@ static void describe(int i, struct cairn_case *c)
 		 s.bias ? "_bias" : "");
 	if (s.sms)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", s.sms);
-	if (i >= FIRST_RANGE)
+	if (i >= FIRST_ZERO)
+		snprintf(c->name, sizeof(c->name), "scale0_%s_bf16_bias", f->name);
+	else if (i >= FIRST_RANGE)
 		snprintf(c->name, sizeof(c->name), "range_mx_%s_%s", is_huge(i) ? "huge" : "tiny",
 			 cairn_dtype_name(s.dtype));
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
@@ -191,7 +202,7 @@ static void fill_cells(struct cairn_op *op, const struct cairn_gemm_w4_args *g, 
 			uint8_t *cell = cells + cairn_w4_cell(g->format, g->k, g->group, j, nth);
 
 			fill_place(op, f, cell, cairn_w4_place(j), j >= g->n || poisoned);
-			if (op->case_index >= FIRST_RANGE && j < g->n && j % 3)
+			if (is_range(op->case_index) && j < g->n && j % 3)
 				cell[cairn_w4_place(j)] =
 					(uint8_t)(is_huge(op->case_index) ? 255 - j % 3 : j % 3 - 1);
 		}
@@ -253,7 +264,7 @@ static void setup(struct cairn_op *op)
 	g->group = f->group;
 	g->sms = s.sms;
 	g->scale = s.scale;
-	if (f->format == CAIRN_W4_NV && op->kind != CAIRN_KIND_EXACT)
+	if (f->format == CAIRN_W4_NV && op->kind != CAIRN_KIND_EXACT && s.scale != 0)
 		g->scale = op->case_index % 2 ? 3.3e-6f : -2.7e-5f;
 	if (op->case_index == FAR_CASE) {
 		setup_far(op, g, f);
@@ -266,7 +277,7 @@ static void setup(struct cairn_op *op)
 	cairn_shape(op, FIELD(out), { "row", s.m }, { "column", s.n });
 	a = cairn_in(op, FIELD(a), s.dtype, (int64_t)s.m * s.k);
 	cairn_fill_exact(op, a, s.dtype, (int64_t)s.m * s.k, 1, most);
-	if (op->case_index >= FIRST_RANGE)
+	if (is_range(op->case_index))
 		fill_range(op, g, a);
 	b = cairn_in(op, FIELD(b), CAIRN_U8, codes);
 	for (int64_t i = 0; i < codes && i < block; i++)

@@ -415,8 +415,7 @@ static void measure(const struct cairn_gemm_w4_args *g, struct plan *p)
 	p->tiles = cairn_w4_tiles(g->k);
 	p->cells = cairn_w4_groups(g->k, g->group) * cell;
 	p->stage_cells = group < STAGE_K ? STAGE_K / group * cell : cell;
-	for (p->shift = 0; 1 << p->shift < group; p->shift++)
-		;
+	p->shift = cairn_w4_shift(g->group);
 }
 
 #define KERNELS(format, cols)	{ (const void *)gemm_w4_tile_kernel<format, CAIRN_BF16, cols>, \

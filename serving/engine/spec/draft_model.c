@@ -16,35 +16,25 @@
 #include <stdlib.h>
 
 #include "primitives/base/error.h"
-#include "serving/engine/spec/spec_tree.h"
-#include "serving/engine/speculate.h"
-#include "serving/kv/kv_pool.h"
+#include "serving/engine/spec/draft_seqs.h"
 
-#define FEW_ROWS	(CAIRN_MAX_DRAFTS + 2)
-
-/* A sequence of which keys and values are stored. */
-struct state {
-	uint64_t request;
-	int32_t index, kv;		/* kv: handle in the pool; -1: the entry is free */
-	int32_t computed;		/* rows whose tokens are known to be right */
-	int32_t num_guesses;		/* further rows, whose tokens were drafts */
-	int32_t guesses[CAIRN_MAX_DRAFTS];
-	int64_t used;			/* number of the last call with this sequence */
+/* Rows of a sequence behind the computed ones, whose tokens were drafts. */
+struct guesses {
+	int32_t num, ids[CAIRN_MAX_DRAFTS];
 };
 
 struct entry {
-	struct state *state;		/* NULL: no drafts in this call */
+	struct cairn_draft_seq *seq;	/* NULL: no drafts in this call */
 	int32_t draw;			/* its draw in the last pass; -1: none */
 };
 
 struct cairn_draft_model {
 	struct cairn_worker *worker;
-	struct cairn_kv_pool *pool;
+	struct cairn_draft_seqs seqs;
 	struct cairn_worker_options opt;
 	int32_t vocab, positions;
-	struct state *states;		/* [max_batch] */
+	struct guesses *guesses;	/* [max_batch], as seqs.all */
 	struct entry *entries;		/* [max_batch] */
-	int64_t calls;
 	struct cairn_sampling greedy;
 	struct cairn_worker_treat likely;	/* asks for the most likely tokens of a draw */
 	int32_t branches;
@@ -66,15 +56,13 @@ int cairn_draft_model_create(struct cairn_draft_model **out, struct cairn_model 
 	if (d->opt.max_context > d->positions)
 		d->opt.max_context = d->positions;
 	d->greedy.top_p = 1;
-	d->states = calloc(batch, sizeof(*d->states));
+	d->guesses = calloc(batch, sizeof(*d->guesses));
 	d->entries = calloc(batch, sizeof(*d->entries));
 	d->top = calloc(batch, sizeof(*d->top));
 	d->branches = branches;
 	d->likely = (struct cairn_worker_treat){ .slot = -1, .num_logprobs = 1 + branches };
-	if (!d->states || !d->entries || !d->top)
+	if (!d->guesses || !d->entries || !d->top)
 		ret = cairn_error(ENOMEM, "draft model: no memory for %d sequences", options->max_batch);
-	for (size_t i = 0; !ret && i < batch; i++)
-		d->states[i].kv = -1;
 	if (!ret && branches > 1 && !model->impl->logprobs)
 		ret = cairn_error(EOPNOTSUPP, "draft model: branches: %s has no operation logprobs",
 				  model->impl->name);
@@ -82,7 +70,7 @@ int cairn_draft_model_create(struct cairn_draft_model **out, struct cairn_model 
 		ret = cairn_error(EOPNOTSUPP, "draft model: %s has no operation list for it",
 				  model->impl->name);
 	if (!ret)
-		ret = cairn_kv_pool_create(&d->pool, d->opt.num_pages, d->opt.page_size, d->opt.max_batch);
+		ret = cairn_draft_seqs_create(&d->seqs, d->opt.max_batch, d->opt.num_pages, d->opt.page_size);
 	if (!ret)
 		ret = cairn_worker_create(&d->worker, model, &d->opt);
 	if (ret) {
@@ -98,93 +86,36 @@ void cairn_draft_model_destroy(struct cairn_draft_model *d)
 	if (!d)
 		return;
 	cairn_worker_destroy(d->worker);
-	cairn_kv_pool_destroy(d->pool);
-	free(d->states);
+	cairn_draft_seqs_destroy(&d->seqs);
+	free(d->guesses);
 	free(d->entries);
 	free(d->top);
 	free(d);
 }
 
-static void release(struct cairn_draft_model *d, struct state *s)
-{
-	cairn_kv_pool_close(d->pool, s->kv);
-	s->kv = -1;
-}
-
-static struct state *find(struct cairn_draft_model *d, uint64_t request, int32_t index)
-{
-	for (int32_t i = 0; i < d->opt.max_batch; i++) {
-		if (d->states[i].kv >= 0 && d->states[i].request == request && d->states[i].index == index)
-			return &d->states[i];
-	}
-	return NULL;
-}
-
 void cairn_draft_model_end(struct cairn_draft_model *d, uint64_t request, int32_t index)
 {
-	struct state *s = find(d, request, index);
-
-	if (s)
-		release(d, s);
+	cairn_draft_seqs_end(&d->seqs, request, index);
 }
 
-/* Returns the sequence that was not used for the longest time and is not in this call, or NULL. */
-static struct state *oldest(struct cairn_draft_model *d)
+static struct guesses *guesses_of(const struct cairn_draft_model *d, const struct cairn_draft_seq *s)
 {
-	struct state *s = NULL;
-
-	for (int32_t i = 0; i < d->opt.max_batch; i++) {
-		struct state *other = &d->states[i];
-
-		if (other->kv >= 0 && other->used < d->calls && (!s || other->used < s->used))
-			s = other;
-	}
-	return s;
-}
-
-static int open(struct cairn_draft_model *d, const struct cairn_sched_draft *p, struct state **out)
-{
-	struct state *s = NULL;
-
-	for (int32_t i = 0; i < d->opt.max_batch && !s; i++)
-		s = d->states[i].kv < 0 ? &d->states[i] : NULL;
-	if (!s) {
-		s = oldest(d);
-		if (!s)
-			return 0;
-		release(d, s);
-	}
-	*s = (struct state){ .request = p->request, .index = p->index, .kv = -1 };
-	CAIRN_TRY(cairn_kv_pool_open(d->pool, &s->kv));
-	*out = s;
-	return 0;
+	return &d->guesses[s - d->seqs.all];
 }
 
 /* Keeps the guesses that were right, and makes room for `len` rows. *fits: 0 if there are no pages. */
-static int settle(struct cairn_draft_model *d, struct state *s, const struct cairn_sched_draft *p,
+static int settle(struct cairn_draft_model *d, struct cairn_draft_seq *s, const struct cairn_sched_draft *p,
 		  int32_t len, int *fits)
 {
-	int32_t right = 0;
-	int ret;
+	struct guesses *g = guesses_of(d, s);
 
-	while (right < s->num_guesses && s->computed < p->num_tokens - 1 &&
-	       p->tokens[s->computed] == s->guesses[right]) {
+	for (int32_t k = 0; s->computed && k < g->num && s->computed < p->num_tokens - 1 &&
+	     p->tokens[s->computed] == g->ids[k]; k++)
 		s->computed++;
-		right++;
-	}
-	s->num_guesses = 0;
+	g->num = 0;
 	if (s->computed >= p->num_tokens)	/* the same tokens again: their last row is due */
 		s->computed = p->num_tokens - 1;
-	CAIRN_TRY(cairn_kv_pool_resize(d->pool, s->kv, s->computed, NULL));
-	while ((ret = cairn_kv_pool_resize(d->pool, s->kv, len, NULL)) == -ENOSPC) {
-		struct state *old = oldest(d);
-
-		if (!old)
-			break;
-		release(d, old);
-	}
-	*fits = !ret;
-	return ret == -ENOSPC ? 0 : ret;
+	return cairn_draft_seqs_resize(&d->seqs, s, len, fits);
 }
 
 /* Whether the model has all ids that it would be given. The ids before `from` have been checked. */
@@ -197,29 +128,27 @@ static int has_tokens(const struct cairn_draft_model *d, const struct cairn_sche
 	return 1;
 }
 
-/* Finds or makes the state of an entry. Without one the entry gets no drafts. */
-static int prepare(struct cairn_draft_model *d, const struct cairn_sched_draft *p, struct state **out)
+/* Finds or opens the sequence of an entry. Without one the entry gets no drafts. */
+static int prepare(struct cairn_draft_model *d, const struct cairn_sched_draft *p,
+		   struct cairn_draft_seq **out)
 {
-	struct state *s = p->room > 0 ? find(d, p->request, p->index) : NULL;
+	struct cairn_draft_seq *s = cairn_draft_seqs_find(&d->seqs, p->request, p->index);
 	int32_t len = p->num_tokens + p->depth - 1;
 	int fits = 0;
 
 	*out = NULL;
 	if (p->room < 1 || len > d->opt.max_context || !has_tokens(d, p, s ? s->computed : 0))
 		return 0;
-	if (!s)
-		CAIRN_TRY(open(d, p, &s));
-	if (!s)
-		return 0;
-	s->used = d->calls;
-	CAIRN_TRY(settle(d, s, p, len, &fits));
+	CAIRN_TRY(cairn_draft_seqs_use(&d->seqs, p->request, p->index, &s));
+	if (s)
+		CAIRN_TRY(settle(d, s, p, len, &fits));
 	*out = fits ? s : NULL;
 	return 0;
 }
 
-static void add_part(struct cairn_draft_model *d, struct state *s, struct cairn_worker_part *part)
+static void add_part(struct cairn_draft_model *d, struct cairn_draft_seq *s, struct cairn_worker_part *part)
 {
-	part->pages = cairn_kv_pool_pages(d->pool, s->kv, &part->num_pages);
+	part->pages = cairn_kv_pool_pages(d->seqs.pool, s->kv, &part->num_pages);
 	part->decodes = 1;
 	cairn_worker_add(d->worker, part);
 }
@@ -240,22 +169,22 @@ static int catch_up(struct cairn_draft_model *d, const struct cairn_sched_draft 
 	cairn_worker_begin(d->worker);
 	for (int32_t i = 0; i < num; i++) {
 		struct entry *e = &d->entries[i];
-		int32_t rest = e->state ? p[i].num_tokens - e->state->computed : 0;
+		int32_t rest = e->seq ? p[i].num_tokens - e->seq->computed : 0;
 		int32_t rows = rest < room ? rest : room;
 		struct cairn_worker_part part = { .follows = -1, .num_rows = rows };
 
 		e->draw = -1;
 		if (rows < 1)
 			continue;
-		*caught_up &= rest <= FEW_ROWS;
-		part.ids = p[i].tokens + e->state->computed;
-		part.position = e->state->computed;
+		*caught_up &= rest <= CAIRN_DRAFT_FEW_ROWS;
+		part.ids = p[i].tokens + e->seq->computed;
+		part.position = e->seq->computed;
 		if (rows == rest) {
 			ask_draw(d, &part);
 			e->draw = (*num_draws)++;
 		}
-		add_part(d, e->state, &part);
-		e->state->computed += rows;
+		add_part(d, e->seq, &part);
+		e->seq->computed += rows;
 		room -= rows;
 	}
 	return room < d->opt.max_rows ? cairn_worker_launch(d->worker) : 0;
@@ -279,7 +208,7 @@ static int go_on(struct cairn_draft_model *d, const struct cairn_sched_draft *p,
 		if (p[i].depth <= j)
 			continue;
 		ask_draw(d, &part);
-		add_part(d, e->state, &part);
+		add_part(d, e->seq, &part);
 		e->draw = (*num_draws)++;
 	}
 	return *num_draws ? cairn_worker_launch(d->worker) : 0;
@@ -293,15 +222,15 @@ static int collect(struct cairn_draft_model *d, struct cairn_sched_draft *p, int
 
 	CAIRN_TRY(cairn_worker_collect(d->worker, &w));
 	for (int32_t i = 0; i < num; i++) {
-		struct state *s = d->entries[i].state;
+		struct cairn_draft_seq *s = d->entries[i].seq;
 
 		if (!s || s->computed < p[i].num_tokens || p[i].depth <= j)
 			continue;
 		if (at >= w.num_tokens)
 			return cairn_error(EIO, "draft model: a draw is missing");
 		if (j && p[i].num == j) {	/* the draft before was an input of this pass */
-			s->guesses[j - 1] = p[i].drafts[j - 1];
-			s->num_guesses = j;
+			guesses_of(d, s)->ids[j - 1] = p[i].drafts[j - 1];
+			guesses_of(d, s)->num = j;
 		}
 		if (p[i].num == j && w.tokens[at] >= 0 && w.tokens[at] < d->vocab)
 			p[i].drafts[p[i].num++] = w.tokens[at];
@@ -312,37 +241,18 @@ static int collect(struct cairn_draft_model *d, struct cairn_sched_draft *p, int
 	return 0;
 }
 
-/* Adds the other likely tokens beside each draft of the chain. */
-static void add_branches(const struct cairn_draft_model *d, int32_t i, struct cairn_sched_draft *p)
-{
-	struct cairn_spec_tree t = {
-		.ids = p->drafts, .parents = p->parents, .num = p->num, .room = p->room,
-		.branches = d->branches,
-	};
-
-	for (int32_t j = 0; j < p->num; j++) {
-		for (int32_t k = 0; k < d->branches; k++) {
-			int32_t id = d->top[i][j][k];
-
-			if (id >= 0 && id < d->vocab)
-				cairn_spec_tree_add(&t, j, id);
-		}
-	}
-	p->num = t.num;
-}
-
 int cairn_draft_model_propose(struct cairn_draft_model *d, struct cairn_sched_draft *p, int32_t num,
 			      int *caught_up)
 {
 	int32_t launched = 0, collected = 0, draws = 0;
 	int rows = 0;
 
-	d->calls++;
+	d->seqs.calls++;
 	*caught_up = 1;
 	for (int32_t i = 0; i < num; i++) {
 		p[i].num = 0;
-		CAIRN_TRY(prepare(d, &p[i], &d->entries[i].state));
-		rows |= d->entries[i].state != NULL;
+		CAIRN_TRY(prepare(d, &p[i], &d->entries[i].seq));
+		rows |= d->entries[i].seq != NULL;
 	}
 	if (!rows)
 		return 0;
@@ -357,6 +267,6 @@ int cairn_draft_model_propose(struct cairn_draft_model *d, struct cairn_sched_dr
 	while (collected < launched)
 		CAIRN_TRY(collect(d, p, num, collected++));
 	for (int32_t i = 0; d->branches > 1 && i < num; i++)
-		add_branches(d, i, &p[i]);
+		cairn_draft_branches(&p[i], d->top[i], d->branches, d->vocab);
 	return 0;
 }

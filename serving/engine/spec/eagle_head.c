@@ -16,11 +16,10 @@ enum weight {
 	W_LM_HEAD, NUM_WEIGHTS
 };
 
-struct cairn_eagle_head {
-	const struct cairn_model *target;
+struct eagle_head {
+	struct cairn_draft_head base;	/* first, so that a head's address is this one's */
 	const struct cairn_impl *impl;
 	struct cairn_model_config config;
-	struct cairn_worker_taps taps;
 	int dtype;
 	char *weights[NUM_WEIGHTS];
 	const void *embed;		/* weights[W_EMBED], or the target's */
@@ -37,54 +36,29 @@ struct cairn_eagle_head {
 
 #define TABLE(h, fn, ...) CAIRN_TABLE((h)->impl, fn, __VA_ARGS__)
 
-static int64_t q_width(const struct cairn_eagle_head *h)
+static int64_t q_width(const struct eagle_head *h)
 {
 	return (int64_t)h->config.num_attention_heads * h->config.head_dim;
 }
 
-static int64_t kv_width(const struct cairn_eagle_head *h)
+static int64_t kv_width(const struct eagle_head *h)
 {
 	return (int64_t)h->config.num_key_value_heads * h->config.head_dim;
 }
 
-static size_t element(const struct cairn_eagle_head *h)
+static size_t element(const struct eagle_head *h)
 {
 	return cairn_dtype_bytes(h->dtype);
 }
 
-const struct cairn_model_config *cairn_eagle_head_config(const struct cairn_eagle_head *h)
+static struct eagle_head *of(struct cairn_draft_head *head)
 {
-	return &h->config;
-}
-
-const struct cairn_worker_taps *cairn_eagle_head_taps(const struct cairn_eagle_head *h)
-{
-	return &h->taps;
-}
-
-const struct cairn_impl *cairn_eagle_head_impl(const struct cairn_eagle_head *h)
-{
-	return h->impl;
-}
-
-int cairn_eagle_head_dtype(const struct cairn_eagle_head *h)
-{
-	return h->dtype;
-}
-
-int32_t cairn_eagle_head_token(const struct cairn_eagle_head *h, int32_t id)
-{
-	return id >= 0 && id < h->config.draft_vocab_size ? h->tokens[id] : -1;
-}
-
-size_t cairn_eagle_head_key_bytes(const struct cairn_eagle_head *h)
-{
-	return (size_t)kv_width(h) * element(h);
+	return (struct eagle_head *)head;
 }
 
 /* ---- loading ---- */
 
-static int device_alloc(const struct cairn_eagle_head *h, size_t bytes, char **out)
+static int device_alloc(const struct eagle_head *h, size_t bytes, char **out)
 {
 	void *p;
 
@@ -94,7 +68,7 @@ static int device_alloc(const struct cairn_eagle_head *h, size_t bytes, char **o
 }
 
 /* Writes a tensor of this shape, cols 0: a vector, to host memory in the head's dtype. */
-static int read_tensor(const struct cairn_eagle_head *h, const struct cairn_safetensors *st, const char *name,
+static int read_tensor(const struct eagle_head *h, const struct cairn_safetensors *st, const char *name,
 		       int64_t rows, int64_t cols, char *to)
 {
 	const int64_t shape[2] = { rows, cols };
@@ -116,7 +90,7 @@ static int read_tensor(const struct cairn_eagle_head *h, const struct cairn_safe
 }
 
 /* Loads up to three tensors with the same number of columns as one matrix. */
-static int load_weight(struct cairn_eagle_head *h, const struct cairn_safetensors *st, enum weight w,
+static int load_weight(struct eagle_head *h, const struct cairn_safetensors *st, enum weight w,
 		       const char *const *names, const int64_t *rows, int num, int64_t cols)
 {
 	size_t row = (size_t)(cols ? cols : 1) * element(h), at = 0, bytes = 0;
@@ -138,13 +112,14 @@ static int load_weight(struct cairn_eagle_head *h, const struct cairn_safetensor
 		ret = TABLE(h, mem_copy, h->weights[w], host, bytes, CAIRN_COPY_TO_DEVICE, NULL);
 	if (!ret)
 		ret = TABLE(h, stream_sync, NULL);
+	h->base.bytes += ret ? 0 : bytes;
 	free(host);
 	return ret;
 }
 
 #define LAYER	"midlayer."
 
-static int load_weights(struct cairn_eagle_head *h, const struct cairn_safetensors *st)
+static int load_weights(struct eagle_head *h, const struct cairn_safetensors *st)
 {
 	const struct cairn_model_config *c = &h->config;
 	const int64_t d = c->hidden_size, q = q_width(h), kv = kv_width(h), inter = c->intermediate_size;
@@ -171,17 +146,17 @@ static int load_weights(struct cairn_eagle_head *h, const struct cairn_safetenso
 	};
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		if (all[i].w == W_EMBED && d == h->target->config.hidden_size &&
+		if (all[i].w == W_EMBED && d == h->base.target->config.hidden_size &&
 		    !cairn_safetensors_find(st, all[i].names[0]))
 			continue;
 		CAIRN_TRY(load_weight(h, st, all[i].w, all[i].names, all[i].rows, all[i].num, all[i].cols));
 	}
 	h->embed = h->weights[W_EMBED] ? h->weights[W_EMBED] :
-		   cairn_model_weight(h->target, 0, CAIRN_W_EMBED);
+		   cairn_model_weight(h->base.target, 0, CAIRN_W_EMBED);
 	return 0;
 }
 
-static int load_tokens(struct cairn_eagle_head *h, const struct cairn_safetensors *st)
+static int load_tokens(struct eagle_head *h, const struct cairn_safetensors *st)
 {
 	const int64_t num = h->config.draft_vocab_size;
 	const struct cairn_tensor *t = cairn_safetensors_find(st, "d2t");
@@ -207,9 +182,9 @@ static int load_tokens(struct cairn_eagle_head *h, const struct cairn_safetensor
 	return 0;
 }
 
-static int check_config(struct cairn_eagle_head *h, const char *dir)
+static int check_config(struct eagle_head *h, const char *dir)
 {
-	const struct cairn_model_config *c = &h->config, *t = &h->target->config;
+	const struct cairn_model_config *c = &h->config, *t = &h->base.target->config;
 	const int32_t n = t->num_hidden_layers, usual[CAIRN_MAX_TAPS] = { 2, n / 2, n - 3 };
 
 	if (!c->draft_vocab_size)
@@ -225,17 +200,17 @@ static int check_config(struct cairn_eagle_head *h, const char *dir)
 		return cairn_error(EOPNOTSUPP, "%s/config.json: %s", dir, c->num_hidden_layers != 1 ?
 				   "num_hidden_layers: only 1 is supported" :
 				   "an EAGLE-3 head for a model with latent attention");
-	memcpy(h->taps.layers, c->num_taps ? c->taps : usual, sizeof(usual));
+	memcpy(h->base.taps.layers, c->num_taps ? c->taps : usual, sizeof(usual));
 	for (int k = 0; k < CAIRN_MAX_TAPS; k++) {
-		if (h->taps.layers[k] < 1 || h->taps.layers[k] >= n)
+		if (h->base.taps.layers[k] < 1 || h->base.taps.layers[k] >= n)
 			return cairn_error(EINVAL, "%s/config.json: eagle_aux_hidden_state_layer_ids: the "
 					   "model has no layer %d with one before it", dir,
-					   h->taps.layers[k]);
+					   h->base.taps.layers[k]);
 	}
 	return 0;
 }
 
-static int load(struct cairn_eagle_head *h, const char *dir)
+static int load(struct eagle_head *h, const char *dir)
 {
 	struct cairn_safetensors *st;
 	size_t bytes;
@@ -252,8 +227,8 @@ static int load(struct cairn_eagle_head *h, const char *dir)
 	cairn_safetensors_close(st);
 	if (ret)
 		return ret;
-	h->taps.mix = h->weights[W_FC];
-	h->taps.width = h->config.hidden_size;
+	h->base.taps.mix = h->weights[W_FC];
+	h->base.taps.width = h->config.hidden_size;
 	bytes = (size_t)h->config.head_dim / 2 * sizeof(*freq);
 	freq = malloc(bytes);
 	if (!freq)
@@ -269,29 +244,10 @@ static int load(struct cairn_eagle_head *h, const char *dir)
 	return ret;
 }
 
-int cairn_eagle_head_load(struct cairn_eagle_head **out, const struct cairn_model *target, const char *dir)
+static void free_head(struct cairn_draft_head *head)
 {
-	struct cairn_eagle_head *h = calloc(1, sizeof(*h));
-	int ret;
+	struct eagle_head *h = of(head);
 
-	if (!h)
-		return cairn_error(ENOMEM, "eagle: no memory");
-	h->target = target;
-	h->impl = target->impl;
-	h->dtype = target->dtype;
-	ret = load(h, dir);
-	if (ret) {
-		cairn_eagle_head_free(h);
-		return ret;
-	}
-	*out = h;
-	return 0;
-}
-
-void cairn_eagle_head_free(struct cairn_eagle_head *h)
-{
-	if (!h)
-		return;
 	for (int i = 0; i < NUM_WEIGHTS; i++) {
 		if (h->weights[i])
 			h->impl->mem_free(h->weights[i]);
@@ -306,9 +262,16 @@ void cairn_eagle_head_free(struct cairn_eagle_head *h)
 	free(h);
 }
 
+static int32_t token(const struct cairn_draft_head *head, int32_t id)
+{
+	const struct eagle_head *h = (const struct eagle_head *)head;
+
+	return id >= 0 && id < head->vocab ? h->tokens[id] : -1;
+}
+
 /* ---- passes ---- */
 
-static size_t lay_out(struct cairn_eagle_head *h, char *base, int32_t rows, int32_t last)
+static size_t lay_out(struct eagle_head *h, char *base, int32_t rows, int32_t last)
 {
 	const struct { char **at; int64_t num, width; } parts[] = {
 		{ &h->embedded, rows, h->config.hidden_size }, { &h->pair, 2 * rows, h->config.hidden_size },
@@ -328,8 +291,9 @@ static size_t lay_out(struct cairn_eagle_head *h, char *base, int32_t rows, int3
 	return used + 2 * (size_t)rows * sizeof(*h->order);
 }
 
-int cairn_eagle_head_reserve(struct cairn_eagle_head *h, int32_t max_rows, int32_t max_last)
+static int reserve(struct cairn_draft_head *head, int32_t max_rows, int32_t max_last)
 {
+	struct eagle_head *h = of(head);
 	size_t bytes = lay_out(h, NULL, max_rows, max_last);
 	int32_t *order = malloc(2 * (size_t)max_rows * sizeof(*order));
 	int ret;
@@ -358,7 +322,7 @@ int cairn_eagle_head_reserve(struct cairn_eagle_head *h, int32_t max_rows, int32
 }
 
 /* Grows the workspace, which operations on one stream share. */
-static int need(struct cairn_eagle_head *h, size_t bytes, void *stream)
+static int need(struct eagle_head *h, size_t bytes, void *stream)
 {
 	char *p;
 
@@ -373,7 +337,7 @@ static int need(struct cairn_eagle_head *h, size_t bytes, void *stream)
 	return 0;
 }
 
-static int gemm(struct cairn_eagle_head *h, void *out, const void *a, enum weight w, int32_t m, int64_t n,
+static int gemm(struct eagle_head *h, void *out, const void *a, enum weight w, int32_t m, int64_t n,
 		int64_t k, int32_t out_dtype, void *stream)
 {
 	struct cairn_gemm_args args = {
@@ -390,7 +354,7 @@ static int gemm(struct cairn_eagle_head *h, void *out, const void *a, enum weigh
 	return TABLE(h, gemm, &args, stream);
 }
 
-static int norm(const struct cairn_eagle_head *h, void *out, void *residual, const void *x, enum weight w,
+static int norm(const struct eagle_head *h, void *out, void *residual, const void *x, enum weight w,
 		int32_t rows, void *stream)
 {
 	struct cairn_rmsnorm_args args = {
@@ -402,7 +366,7 @@ static int norm(const struct cairn_eagle_head *h, void *out, void *residual, con
 	return TABLE(h, rmsnorm, &args, stream);
 }
 
-static int pick(const struct cairn_eagle_head *h, void *out, const void *table, const int32_t *ids,
+static int pick(const struct eagle_head *h, void *out, const void *table, const int32_t *ids,
 		int32_t rows, int32_t table_rows, void *stream)
 {
 	struct cairn_embedding_args args = {
@@ -413,7 +377,7 @@ static int pick(const struct cairn_eagle_head *h, void *out, const void *table, 
 	return TABLE(h, embedding, &args, stream);
 }
 
-static int attend(struct cairn_eagle_head *h, const struct cairn_eagle_pass *p, void *stream)
+static int attend(struct eagle_head *h, const struct cairn_draft_pass *p, void *stream)
 {
 	const struct cairn_model_config *c = &h->config;
 	const int64_t stride = q_width(h) + 2 * kv_width(h);
@@ -448,8 +412,9 @@ static int attend(struct cairn_eagle_head *h, const struct cairn_eagle_pass *p, 
 	return TABLE(h, attn_paged, &attn, stream);
 }
 
-int cairn_eagle_head_run(struct cairn_eagle_head *h, const struct cairn_eagle_pass *p, void *stream)
+static int run(struct cairn_draft_head *head, const struct cairn_draft_pass *p, void *stream)
 {
+	struct eagle_head *h = of(head);
 	const struct cairn_model_config *c = &h->config;
 	const int64_t d = c->hidden_size, inter = c->intermediate_size;
 	const int64_t q = q_width(h), qkv = q + 2 * kv_width(h);
@@ -480,4 +445,36 @@ int cairn_eagle_head_run(struct cairn_eagle_head *h, const struct cairn_eagle_pa
 	CAIRN_TRY(pick(h, h->last, h->embedded, p->last_rows, p->num_last, rows, stream));
 	CAIRN_TRY(pick(h, p->next, p->states, p->last_rows, p->num_last, rows, stream));
 	return gemm(h, p->logits, h->last, W_LM_HEAD, p->num_last, c->draft_vocab_size, d, CAIRN_F32, stream);
+}
+
+/* ---- making it ---- */
+
+int cairn_eagle_head_load(struct cairn_draft_head **out, const struct cairn_model *target, const char *dir)
+{
+	static const struct cairn_draft_head_ops ops = {
+		.name = "eagle", .free = free_head, .reserve = reserve, .run = run, .token = token,
+	};
+	struct eagle_head *h;
+	int ret;
+
+	if (!target->impl->kv_append || !target->impl->attn_paged)
+		return cairn_error(EOPNOTSUPP, "eagle: %s lacks kv_append or attn_paged", target->impl->name);
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return cairn_error(ENOMEM, "eagle: no memory");
+	h->base.ops = &ops;
+	h->base.target = target;
+	h->impl = target->impl;
+	h->dtype = target->dtype;
+	ret = load(h, dir);
+	if (ret) {
+		free_head(&h->base);
+		return ret;
+	}
+	h->base.hidden = h->config.hidden_size;
+	h->base.vocab = h->config.draft_vocab_size;
+	h->base.max_positions = h->config.max_position_embeddings;
+	h->base.key_bytes = (size_t)kv_width(h) * element(h);
+	*out = &h->base;
+	return 0;
 }

@@ -11,13 +11,14 @@
 
 #include "conformance/harness.h"
 #include "primitives/base/dtype.h"
-#include "serving/engine/spec/eagle.h"
+#include "serving/engine/spec/draft_head_test.h"
+#include "serving/engine/spec/eagle_head.h"
 #include "serving/engine/spec/engine_spec_test.h"
 #include "serving/model/safetensors.h"
 #include "serving/tokenizer/tokenizer.h"
 
 static int open_embedded(struct cairn_test *t, struct cairn_impl *impl, struct cairn_model **m,
-			 struct cairn_eagle_head **head)
+			 struct cairn_draft_head **head)
 {
 	char dir[PATH_MAX];
 
@@ -32,48 +33,13 @@ static int open_embedded(struct cairn_test *t, struct cairn_impl *impl, struct c
 	return -1;
 }
 
-static void close_embedded(struct cairn_model *m, struct cairn_eagle_head *head)
+static void close_embedded(struct cairn_model *m, struct cairn_draft_head *head)
 {
-	cairn_eagle_head_free(head);
+	cairn_draft_head_free(head);
 	cairn_model_free(m);
 }
 
 /* ---- results ---- */
-
-/* Runs the target over the tokens, and copies the features of its rows to states. */
-static int features(struct cairn_test *t, struct cairn_model *m, const struct cairn_eagle_head *head,
-		    const int32_t *tokens, int32_t num, uint16_t *states)
-{
-	const struct cairn_worker_options opt = {
-		.max_batch = 1, .max_rows = 64, .max_context = 64, .num_pages = 8, .page_size = 8,
-		.no_graphs = 1,
-		.decode = CAIRN_DECODE_UNFUSED, .taps = cairn_eagle_head_taps(head),
-	};
-	static const struct cairn_sampling greedy = { .top_p = 1 };
-	const int32_t pages[8] = { 3, 1, 7, 0, 2, 4, 6, 5 }, half = opt.taps->width / 2;
-	const struct cairn_kv_store *f;
-	struct cairn_worker_result result;
-	struct cairn_worker_part part = {
-		.ids = tokens, .follows = -1, .num_rows = num, .pages = pages, .num_pages = 8,
-		.draw = &greedy,
-	};
-	struct cairn_worker *w;
-
-	if (!EXPECT(t, cairn_worker_create(&w, m, &opt) == 0))
-		return -1;
-	cairn_worker_begin(w);
-	cairn_worker_add(w, &part);
-	EXPECT(t, cairn_worker_launch(w) == 0 && cairn_worker_collect(w, &result) == 0);
-	f = cairn_worker_features(w);
-	for (int32_t i = 0; i < num; i++) {
-		const char *at = f->base + (size_t)(pages[i / 8] * 8 + i % 8) * (size_t)half * 2;
-
-		memcpy(states + i * 2 * half, at, (size_t)half * 2);
-		memcpy(states + i * 2 * half + half, at + f->v_offset, (size_t)half * 2);
-	}
-	cairn_worker_destroy(w);
-	return 0;
-}
 
 /*
  * The logits of the head, as JAX computes them in f32 from the stored weights; the target and the head run in
@@ -83,15 +49,13 @@ static int features(struct cairn_test *t, struct cairn_model *m, const struct ca
 static void golden_logits(struct cairn_test *t)
 {
 	enum { ROWS = 39 };
-	int32_t positions[ROWS], qo[2] = { 0, ROWS }, kv[2] = { 0, 1 }, last = ROWS, all[ROWS], page = 0;
 	const struct cairn_tensor *tokens, *want;
 	const int64_t num = ROWS + 1, shape[2] = { ROWS, 192 };
-	struct cairn_eagle_head *head;
+	struct cairn_draft_head *head;
 	struct cairn_safetensors *st;
 	struct cairn_model *m;
 	struct cairn_impl impl;
 	char path[PATH_MAX];
-	static uint16_t states[(ROWS + 1) * 64], next[ROWS * 64], keys[2][ROWS * 64];
 	static float logits[ROWS * 192];
 	double worst = 0, sum = 0;
 	int agree = 0;
@@ -105,22 +69,8 @@ static void golden_logits(struct cairn_test *t)
 		return;
 	}
 	if (EXPECT(t, cairn_safetensors_get(st, "tokens", 1, &num, &tokens) == 0 &&
-		      cairn_safetensors_get(st, "logits", 2, shape, &want) == 0) &&
-	    !features(t, m, head, tokens->data, ROWS + 1, states)) {
-		struct cairn_eagle_pass pass = {
-			.ids = (const int32_t *)tokens->data + 1, .positions = positions,
-			.states = (char *)states,
-			.qo_indptr = qo, .last_rows = all, .logits = logits, .next = (char *)next,
-			.num_rows = ROWS, .max_qo_len = ROWS, .num_last = ROWS,
-			.kv = { .k_pages = keys[0], .v_pages = keys[1], .indptr = kv, .indices = &page,
-				.last_page_len = &last, .num_pages = 1, .page_size = ROWS, .batch = 1,
-				.max_len = ROWS },
-		};
-
-		for (int i = 0; i < ROWS; i++)
-			positions[i] = all[i] = i;
-		EXPECT(t, cairn_eagle_head_reserve(head, ROWS, ROWS) == 0);
-		EXPECT(t, cairn_eagle_head_run(head, &pass, NULL) == 0);
+		      cairn_safetensors_get(st, "logits", 2, shape, &want) == 0)) {
+		head_logits(t, m, head, tokens->data, ROWS + 1, logits);
 		for (int i = 0; i < ROWS; i++) {
 			const float *a = logits + i * 192, *b = (const float *)want->data + i * 192;
 			int best[2] = { 0 };
@@ -227,7 +177,7 @@ static void drafts(struct cairn_test *t)
 	static int32_t prompts[QUESTIONS][96], lens[QUESTIONS];
 	static struct answer want[QUESTIONS], got[QUESTIONS];
 	struct cairn_speculation s = { CAIRN_SPECULATE_OFF, .num_tokens = 3, .always = 1 };
-	struct cairn_eagle_head *head;
+	struct cairn_draft_head *head;
 	struct cairn_model *m;
 	struct cairn_impl impl;
 	double chain, tree;
@@ -261,6 +211,7 @@ static void random_requests(struct cairn_test *t)
 		free(c);
 		return;
 	}
+	c->method = CAIRN_SPECULATE_EAGLE3;
 	crowd_rounds(t, c, 1);
 	c->branches = 3;
 	crowd_rounds(t, c, 1);
@@ -282,13 +233,13 @@ static void refused(struct cairn_test *t)
 		{ "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", "num_hidden_layers: only 1" },
 	};
 	char from[PATH_MAX], to[PATH_MAX], dir[PATH_MAX], text[4096], other[4096];
-	struct cairn_eagle_head *head;
+	struct cairn_draft_head *head;
 	struct cairn_model *m, *none;
 	struct cairn_impl impl;
 
 	if (open_embedded(t, &impl, &m, &head))
 		return;
-	cairn_eagle_head_free(head);
+	cairn_draft_head_free(head);
 	snprintf(dir, sizeof(dir), "%.2000s/serving/golden/eagle3_embedded", cairn_data_dir());
 	EXPECT(t, cairn_model_load(&none, &impl, dir, NULL, NULL) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "is an EAGLE-3 head");

@@ -24,7 +24,7 @@
 
 #include "serving/base/clock.h"
 #include "serving/engine/spec/draft_model.h"
-#include "serving/engine/spec/eagle.h"
+#include "serving/engine/spec/head_drafter.h"
 #include "serving/engine/spec/spec_tree.h"
 
 #define MAX_ROWS	256		/* drafted rows of a pass */
@@ -38,7 +38,7 @@
 #define TRIALS		3		/* steps with drafts after a pause */
 #define MAX_IDLE	48		/* steps without a proposal before a pause */
 
-const char *const cairn_speculate_names[] = { "off", "ngram", "draft_model", "eagle3", NULL };
+const char *const cairn_speculate_names[] = { "off", "ngram", "draft_model", "eagle3", "mtp", NULL };
 
 /* The time of passes of one number of rows. */
 struct cost {
@@ -54,7 +54,7 @@ struct engine_spec {
 	struct cost draft;		/* time to draft one token */
 	double tried, right;		/* as in struct answer_spec, of all answers */
 	struct cairn_draft_model *drafter;	/* with DRAFT_MODEL */
-	struct cairn_eagle *eagle;	/* with EAGLE3 */
+	struct cairn_head_drafter *head;	/* with EAGLE3 or MTP */
 	int64_t collected;		/* when the last pass was collected */
 	struct cairn_speculation_stats stats;
 };
@@ -97,6 +97,11 @@ static int check_trees(const struct cairn_engine *e, const struct cairn_speculat
 	return 0;
 }
 
+static int has_head(const struct cairn_speculation *o)
+{
+	return o->method == CAIRN_SPECULATE_EAGLE3 || o->method == CAIRN_SPECULATE_MTP;
+}
+
 static int check_options(const struct cairn_engine *e, struct cairn_speculation *o)
 {
 	if (o->method < CAIRN_SPECULATE_OFF || o->method > CAIRN_SPECULATE_CALLER)
@@ -123,11 +128,12 @@ static int check_options(const struct cairn_engine *e, struct cairn_speculation 
 	if (o->method == CAIRN_SPECULATE_DRAFT_MODEL && (!o->model || o->model->impl != e->impl))
 		return cairn_error(EINVAL, "engine: speculative_model: %s", !o->model ? "there is none" :
 				   "is on another table");
-	if (o->method == CAIRN_SPECULATE_EAGLE3 && !o->head)
-		return cairn_error(EINVAL, "engine: speculative_model: there is no EAGLE-3 head");
-	if (o->method == CAIRN_SPECULATE_EAGLE3 && (e->opt.nano || e->opt.slices || e->opt.tap))
-		return cairn_error(EINVAL, "engine: speculative: eagle3 does not go with nano, slices and "
-				   "tap");
+	if (has_head(o) && !o->head)
+		return cairn_error(EINVAL, "engine: speculative: %s has no head",
+				   cairn_speculate_names[o->method]);
+	if (has_head(o) && (e->opt.nano || e->opt.slices || e->opt.tap))
+		return cairn_error(EINVAL, "engine: speculative: %s does not go with nano, slices and tap",
+				   cairn_speculate_names[o->method]);
 	if (!e->can_score)
 		return cairn_error(EOPNOTSUPP, "engine: speculative: %s has no operation list for this model",
 				   e->impl->name);
@@ -177,17 +183,17 @@ int engine_spec_create(struct cairn_engine *e)
 
 const struct cairn_worker_taps *engine_spec_taps(const struct cairn_engine *e)
 {
-	return e->spec && e->spec->opt.head ? cairn_eagle_head_taps(e->spec->opt.head) : NULL;
+	return e->spec && e->spec->opt.head ? &e->spec->opt.head->taps : NULL;
 }
 
 int engine_spec_create_model(struct cairn_engine *e, const struct cairn_worker_options *engine)
 {
 	struct cairn_worker_options o = *engine;
 
-	if (e->spec && e->spec->opt.method == CAIRN_SPECULATE_EAGLE3) {
+	if (e->spec && has_head(&e->spec->opt)) {
 		o.max_batch = e->opt.max_batch;
-		return cairn_eagle_create(&e->spec->eagle, e->spec->opt.head, e->worker, &o,
-					  e->spec->opt.branches);
+		return cairn_head_drafter_create(&e->spec->head, e->spec->opt.head, e->worker, &o,
+						 e->spec->opt.branches);
 	}
 	if (!e->spec || e->spec->opt.method != CAIRN_SPECULATE_DRAFT_MODEL)
 		return 0;
@@ -206,7 +212,7 @@ void engine_spec_destroy(struct engine_spec *s)
 	if (!s)
 		return;
 	cairn_draft_model_destroy(s->drafter);
-	cairn_eagle_destroy(s->eagle);
+	cairn_head_drafter_destroy(s->head);
 	free(s->costs[0]);
 	free(s->costs[1]);
 	free(s);
@@ -315,9 +321,9 @@ static int propose(struct cairn_engine *e, struct cairn_sched_draft *drafts, int
 	*caught_up = 1;
 	if (e->spec->drafter)
 		return cairn_draft_model_propose(e->spec->drafter, drafts, num, caught_up);
-	if (e->spec->eagle)
-		return cairn_eagle_propose(e->spec->eagle, cairn_scheduler_pool(e->scheduler), drafts, num,
-					   caught_up);
+	if (e->spec->head)
+		return cairn_head_drafter_propose(e->spec->head, cairn_scheduler_pool(e->scheduler), drafts,
+						  num, caught_up);
 	for (int32_t i = 0; i < num; i++) {
 		struct cairn_sched_draft *d = &drafts[i];
 
@@ -443,8 +449,8 @@ void engine_spec_end(struct cairn_engine *e, const struct request *r, int32_t in
 {
 	if (e->spec && e->spec->drafter)
 		cairn_draft_model_end(e->spec->drafter, r->handle, index);
-	if (e->spec && e->spec->eagle)
-		cairn_eagle_end(e->spec->eagle, r->handle, index);
+	if (e->spec && e->spec->head)
+		cairn_head_drafter_end(e->spec->head, r->handle, index);
 }
 
 void engine_spec_options(struct cairn_engine *e, struct cairn_scheduler_options *so)

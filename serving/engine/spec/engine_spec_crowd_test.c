@@ -144,7 +144,7 @@ void crowd_run(struct cairn_test *t, struct crowd *c, int again)
 		opt.speculation.model = c->drafter;
 	}
 	if (again && c->head) {
-		opt.speculation.method = CAIRN_SPECULATE_EAGLE3;
+		opt.speculation.method = c->method;
 		opt.speculation.head = c->head;
 		opt.nano = NULL;
 	}

@@ -22,7 +22,8 @@ struct job {
 
 struct crowd {
 	struct cairn_model *m, *drafter;	/* drafter: NULL: the drafts are made from the answers */
-	struct cairn_eagle_head *head;	/* not NULL: it drafts */
+	struct cairn_draft_head *head;	/* not NULL: it drafts */
+	enum cairn_speculate method;	/* with head: EAGLE3 or MTP */
 	struct cairn_engine_options opt;
 	struct job jobs[JOBS];
 	double right;			/* share of the drafts that are right */

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * member_command - what `cairn attention-worker` and `cairn prefill-worker` have in common
+ *
+ * A worker that a lead has started on its machine (--die-with) dies with that process, and is quiet about it.
+ */
+#ifndef CAIRN_MEMBER_COMMAND_H
+#define CAIRN_MEMBER_COMMAND_H
+
+#include "serving/cli/command.h"
+#include "serving/remote/member/member.h"
+
+struct cairn_member_command {
+	struct cairn_member_options o;
+	const char *impl, *transport, *model;	/* model NULL: not given */
+	int64_t parent, kv_mib, join_s;		/* parent, kv_mib 0: not given */
+};
+
+#define CAIRN_MEMBER_DEFAULTS	{ .impl = "cpu", .transport = "tcp", .join_s = 60 }
+
+/* Their rows in an array of struct cairn_option. */
+#define CAIRN_MEMBER_OPTIONS(to) \
+	{ "join", CAIRN_OPT_TEXT, &(to)->o.join, 0, 0, NULL }, \
+	{ "secret-file", CAIRN_OPT_TEXT, &(to)->o.secret_file, 0, 0, NULL }, \
+	{ "impl", CAIRN_OPT_TEXT, &(to)->impl, 0, 0, NULL }, \
+	{ "transport", CAIRN_OPT_TEXT, &(to)->transport, 0, 0, NULL }, \
+	{ "address", CAIRN_OPT_TEXT, &(to)->o.address, 0, 0, NULL }, \
+	{ "model", CAIRN_OPT_TEXT, &(to)->model, 0, 0, NULL }, \
+	{ "kv-mib", CAIRN_OPT_INT, &(to)->kv_mib, 1, 1 << 30, NULL }, \
+	{ "join-timeout", CAIRN_OPT_INT, &(to)->join_s, 0, 1e6, NULL }, \
+	{ "die-with", CAIRN_OPT_INT, &(to)->parent, 1, 1 << 30, NULL }
+
+#define CAIRN_MEMBER_USAGE \
+	"  --join HOST:PORT      numeric address of the lead; [HOST]:PORT for IPv6\n" \
+	"  --secret-file FILE    at least 16 bytes that only its owner may read, the same as the lead's;\n" \
+	"                        needed unless the lead is on this machine\n" \
+	"  --impl NAME|PATH      cpu, ref, or a plug-in with host memory; the lead's table (cpu)\n" \
+	"  --transport NAME      tcp; other transports carry no host memory between processes (tcp)\n" \
+	"  --address ADDRESS     numeric address of this machine at which the lead can reach it (that by\n" \
+	"                        which it reaches the lead)\n"
+#define CAIRN_MEMBER_USAGE_END \
+	"  --join-timeout S      how long to try to reach the lead (60)\n" \
+	"  --die-with PID        end when that process does; for leads that start workers themselves\n" \
+	"\n" \
+	"Exit status: 0 the lead has ended, 1 failed or lost the lead, 2 bad usage, or refused.\n"
+
+/* Checks the options, and sets how this process takes signals. */
+int cairn_member_begin(struct cairn_member_command *c);
+/* Prints the error, if any, after the command's name. Returns the exit status. */
+int cairn_member_status(const char *command, int ret);
+
+#endif

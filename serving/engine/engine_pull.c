@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * engine_pull - long prompts are computed by prefill workers, and their keys and values imported
+ *
+ *   submit --> a worker is free, and enough of the prompt is not cached: the request waits in the queue
+ *              the worker computes whole pages of it, which come to pulled pages in host memory (pull.h)
+ *   step   --> all have come: import, the next plan moves them into the device's prefix tree
+ *              the job has failed: nothing is imported
+ *          --> the request is admitted like any other, and computes what the tree does not have
+ *
+ * So the last tokens of the prompt, and the first of the answer, are always computed here; a request whose
+ * pull fails differs from one that was never pulled in its waiting time alone.
+ *
+ * Pulled pages are released when the pass whose plan has moved them is collected.
+ */
+#include <stdlib.h>
+
+#include "serving/engine/engine_impl.h"
+#include "serving/remote/pull/run.h"
+
+#define MOST_USES	(CAIRN_LEAD_PREFILL * CAIRN_PULL_JOBS)
+#define NOT_MOVED	(-1)
+
+struct engine_pull {
+	struct cairn_pull *pull;
+	int32_t min_tokens;		/* not cached; fewer are computed here */
+	/* Pages that a plan moves: of job `id`, by pass number `pass`, or by the next plan. */
+	struct { uint64_t id; int64_t pass; } uses[MOST_USES];
+	int32_t num_uses;
+	int64_t launched, collected;	/* passes */
+	int64_t refused;		/* imports for which there was no room */
+};
+
+int engine_pull_check(const struct cairn_engine_options *o)
+{
+	const char *other = o->attention ? "attention_workers" : o->tap ? "tap" :
+			    o->repeatable ? "repeatable" :
+			    o->speculation.method == CAIRN_SPECULATE_EAGLE3 ? "eagle3" : NULL;
+
+	if (other)
+		return cairn_error(EINVAL, "engine: %s: does not go with prefill_workers", other);
+	return !o->cache_grain ? cairn_error(EINVAL, "engine: cache_grain: prefill_workers need a prefix "
+					     "tree, by which their keys and values enter") : 0;
+}
+
+int32_t engine_pull_pages(const struct cairn_engine_options *o)
+{
+	const int32_t prompts = 2 * ((o->max_context + o->page_size - 1) / o->page_size);
+
+	if (!o->prefill)
+		return 0;
+	return o->pulled_pages ? o->pulled_pages : prompts < o->num_pages ? prompts : o->num_pages;
+}
+
+int engine_pull_create(struct cairn_engine *e, const struct cairn_model *model)
+{
+	struct cairn_pull_options po = {
+		.page_size = e->opt.page_size, .max_rows = e->opt.max_rows,
+		.max_context = e->opt.max_context, .num_pages = engine_pull_pages(&e->opt),
+	};
+
+	if (!e->opt.prefill)
+		return 0;
+	e->pull = calloc(1, sizeof(*e->pull));
+	if (!e->pull)
+		return cairn_error(ENOMEM, "engine: no memory");
+	e->pull->min_tokens = e->opt.prefill_min ? e->opt.prefill_min : e->opt.max_rows;
+	po.pages = cairn_tiers_pulled(e->tiers, &po.page_bytes);
+	return cairn_pull_create(&e->pull->pull, e->opt.prefill, model, &po);
+}
+
+void engine_pull_destroy(struct cairn_engine *e)
+{
+	if (e->pull)
+		cairn_pull_destroy(e->pull->pull);
+	free(e->pull);
+	e->pull = NULL;
+}
+
+/*
+ * A worker computes a prompt from its beginning. What is cached is computed twice then, which must not be
+ * more than what is not.
+ */
+int engine_pull_offer(struct cairn_engine *e, struct request *r, const struct cairn_request *request)
+{
+	const int32_t ps = e->opt.page_size, len = (request->num_prompt - 1) / ps * ps;
+	int32_t first, cached;
+
+	if (!e->pull || r->scored_prompt || len < e->pull->min_tokens)
+		return 0;
+	cached = cairn_scheduler_cached(e->scheduler, request->salt, request->prompt, request->num_prompt,
+					&first);
+	if (len - cached < e->pull->min_tokens || len - cached < cached)
+		return 0;
+	r->is_pulled = cairn_pull_begin(e->pull->pull, r->handle, request->prompt, len, first);
+	return r->is_pulled;
+}
+
+void engine_pull_end(struct cairn_engine *e, struct request *r)
+{
+	if (r->is_pulled)
+		cairn_pull_drop(e->pull->pull, r->handle);
+	r->is_pulled = 0;
+}
+
+static int import(struct cairn_engine *e, struct request *r, const struct cairn_pulled *d)
+{
+	struct engine_pull *p = e->pull;
+	int ret;
+
+	if (d->failed)
+		return 0;
+	ret = cairn_scheduler_import(e->scheduler, d->id, d->first, d->num_tokens, d->page);
+	if (ret < 0) {
+		cairn_pull_release(p->pull, d->id);
+		p->refused += ret == -ENOSPC || ret == -ENOENT;
+		return ret == -ENOSPC || ret == -ENOENT ? 0 : ret;
+	}
+	if (r)
+		r->imported = ret;
+	p->uses[p->num_uses].id = d->id;
+	p->uses[p->num_uses++].pass = NOT_MOVED;
+	return 0;
+}
+
+int engine_pull_take(struct cairn_engine *e)
+{
+	struct cairn_pulled d;
+
+	while (e->pull && cairn_pull_ended(e->pull->pull, &d)) {
+		struct request *r = engine_find(e, d.id);
+		int ret;
+
+		if (r)
+			r->is_pulled = 0;
+		CAIRN_TRY(import(e, r, &d));
+		ret = cairn_scheduler_fetched(e->scheduler, d.id);
+		if (ret && ret != -ENOENT)	/* -ENOENT: cancelled meanwhile */
+			return ret;
+	}
+	return 0;
+}
+
+/* Releases the pages that passes up to this one have moved. */
+static void release(struct engine_pull *p, int64_t pass)
+{
+	int32_t kept = 0;
+
+	for (int32_t i = 0; i < p->num_uses; i++) {
+		if (p->uses[i].pass != NOT_MOVED && p->uses[i].pass <= pass)
+			cairn_pull_release(p->pull, p->uses[i].id);
+		else
+			p->uses[kept++] = p->uses[i];
+	}
+	p->num_uses = kept;
+}
+
+/* The moves of a plan without rows are done when it has been carried out. */
+void engine_pull_carried(struct cairn_engine *e, int has_rows)
+{
+	struct engine_pull *p = e->pull;
+
+	if (!p)
+		return;
+	p->launched += has_rows;
+	for (int32_t i = 0; i < p->num_uses; i++)
+		if (p->uses[i].pass == NOT_MOVED)
+			p->uses[i].pass = has_rows ? p->launched : p->collected;
+	release(p, p->collected);
+}
+
+void engine_pull_collected(struct cairn_engine *e)
+{
+	if (e->pull)
+		release(e->pull, ++e->pull->collected);
+}
+
+void engine_pull_wait(struct cairn_engine *e)
+{
+	if (e->pull)
+		cairn_pull_wait(e->pull->pull, 1);
+}
+
+void engine_pull_stats(const struct cairn_engine *e, struct cairn_engine_stats *stats)
+{
+	if (!e->pull)
+		return;
+	cairn_pull_stats(e->pull->pull, &stats->pull);
+	stats->pulls_recomputed = stats->pull.failed + e->pull->refused;
+}

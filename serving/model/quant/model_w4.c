@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * model_w4 - brings matrices that a checkpoint stores in 4 bits into the layout of gemm_w4
+ *
+ * A rank's share of a matrix is first cut out of the checkpoint's tensors. This also aligns the words, which
+ * the file does not.
+ */
+#include "serving/model/model_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "primitives/gemm/w4/gemm_w4_pack.h"
+
+#define CODES_PER_WORD	8
+
+/*
+ * The tensors of a matrix [n, k]. by_rows: n comes first in their shapes. A word has codes of `rows` rows and
+ * `cols` columns.
+ */
+static const struct form {
+	const char *codes, *zeros, *scales, *order;
+	int by_rows, rows, cols;
+	int (*pack)(const struct cairn_w4_checkpoint *c, uint8_t *b, uint8_t *b_scale);
+} forms[] = {
+	[CAIRN_STORED_AWQ] = { "qweight", "qzeros", "scales", NULL, 0, 8, 1, cairn_w4_pack_awq },
+	[CAIRN_STORED_GPTQ] = { "qweight", "qzeros", "scales", "g_idx", 0, 1, 8, cairn_w4_pack_gptq },
+	[CAIRN_STORED_GPTQ_V2] = { "qweight", "qzeros", "scales", "g_idx", 0, 1, 8, cairn_w4_pack_gptq },
+	[CAIRN_STORED_PACKED] = { "weight_packed", "weight_zero_point", "weight_scale", "weight_g_idx", 1, 1,
+				  8, cairn_w4_pack_rows },
+};
+
+struct tensors {
+	const struct cairn_tensor *codes, *zeros, *scales;	/* zeros NULL: all are 8 */
+};
+
+static const struct form *form_of(const struct cairn_model *m)
+{
+	return &forms[m->config.w4.stored];
+}
+
+/* Writes the name of a tensor of the matrix "X.weight": "X." and the suffix. */
+static void name_tensor(char *full, size_t len, const char *name, const char *suffix)
+{
+	snprintf(full, len, "%.*s.%s", (int)(strrchr(name, '.') - name), name, suffix);
+}
+
+/* Finds a tensor with `n` elements along the rows of the matrix and `k` along its columns. */
+static int find(const struct form *form, const char *name, const char *suffix, int64_t n, int64_t k,
+		const struct cairn_safetensors *st, const struct cairn_tensor **t)
+{
+	const int64_t shape[] = { form->by_rows ? n : k, form->by_rows ? k : n };
+	char full[128];
+
+	name_tensor(full, sizeof(full), name, suffix);
+	return cairn_safetensors_get(st, full, 2, shape, t);
+}
+
+static int refuse_type(const struct cairn_tensor *t, const char *supported)
+{
+	return cairn_error(EOPNOTSUPP, "%s: %s: dtype %s is not supported (%s)", t->file, t->name,
+			   cairn_st_dtype_name(t->dtype), supported);
+}
+
+static int find_all(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+		    const struct cairn_safetensors *st, struct tensors *t)
+{
+	const int64_t n = m->whole[p->rows], k = m->whole[p->cols], group = m->config.w4.group;
+	const int64_t groups = group ? k / group : 1;
+	const struct form *form = form_of(m);
+	int dtype;
+
+	t->zeros = NULL;
+	CAIRN_TRY(find(form, name, form->codes, n / form->rows, k / form->cols, st, &t->codes));
+	CAIRN_TRY(find(form, name, form->scales, n, groups, st, &t->scales));
+	if (m->config.w4.stored != CAIRN_STORED_PACKED || m->config.w4.has_zeros)
+		CAIRN_TRY(find(form, name, form->zeros, n / CODES_PER_WORD, groups, st, &t->zeros));
+	if (t->codes->dtype != CAIRN_ST_I32)
+		return refuse_type(t->codes, "I32 is");
+	if (t->zeros && t->zeros->dtype != CAIRN_ST_I32)
+		return refuse_type(t->zeros, "I32 is");
+	dtype = cairn_st_to_dtype(t->scales->dtype);
+	return dtype >= 0 && cairn_dtype_is_float(dtype) ? 0 : refuse_type(t->scales, "F32, F16, BF16 are");
+}
+
+/* Refuses a matrix whose groups are not those of elements in order. */
+static int check_order(const struct cairn_model *m, const char *name, int64_t k,
+		       const struct cairn_safetensors *st)
+{
+	const struct form *form = form_of(m);
+	const struct cairn_tensor *t;
+	int32_t of;
+	char full[128];
+
+	if (!form->order)
+		return 0;
+	name_tensor(full, sizeof(full), name, form->order);
+	if (!m->config.w4.has_order && !cairn_safetensors_find(st, full))
+		return 0;
+	CAIRN_TRY(cairn_safetensors_get(st, full, 1, &k, &t));
+	if (t->dtype != CAIRN_ST_I32)
+		return refuse_type(t, "I32 is");
+	for (int64_t l = 0; l < k; l++) {
+		memcpy(&of, (const char *)t->data + l * (int64_t)sizeof(of), sizeof(of));
+		if (of != (m->config.w4.group ? l / m->config.w4.group : 0))
+			return cairn_error(EOPNOTSUPP, "%s: %s: element %lld is in group %d: groups in "
+					   "another order than that of the elements (desc_act) are not "
+					   "supported", t->file, full, (long long)l, of);
+	}
+	return 0;
+}
+
+int cairn_model_check_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+			 const struct cairn_safetensors *st)
+{
+	const int32_t k = m->whole[p->cols], group = m->config.w4.group;
+	const struct cairn_cut cut = cairn_model_cut(m, p);
+	const struct cairn_tensor *plain = cairn_safetensors_find(st, name);
+	struct tensors t;
+
+	if (plain)
+		return cairn_error(EOPNOTSUPP, "%s: %s: is stored in %s: a checkpoint that stores only some "
+				   "matrices in 4 bits is not supported", plain->file, name,
+				   cairn_st_dtype_name(plain->dtype));
+	if (cut.rows % 16 || cut.cols % 32 || k % (group ? group : 1))
+		return cairn_error(EOPNOTSUPP, "%s: a matrix of %d rows and %d columns in groups of %d is "
+				   "not supported in 4 bits: rows must be a multiple of 16, columns of 32 "
+				   "and of the group", name, cut.rows, cut.cols, group ? group : cut.cols);
+	if (cut.cols < k && group && cut.cols % group)
+		return cairn_error(EOPNOTSUPP, "%s: %d of its %d columns for each of %d ranks are not whole "
+				   "groups of %d", name, cut.cols, k, m->ranks, group);
+	CAIRN_TRY(find_all(m, p, name, st, &t));
+	return check_order(m, name, k, st);
+}
+
+/* ---- loading ---- */
+
+/* A rank's part of a tensor, in its elements: n of them along rows of the matrix, k along its columns. */
+struct region {
+	int64_t first_n, n, first_k, k;
+};
+
+/* Copies a region of a tensor of `bytes` per element; the copy has the order of the tensor. */
+static void copy_region(const struct form *form, const struct cairn_tensor *t, struct region r, size_t bytes,
+			void *to)
+{
+	const int64_t rows = form->by_rows ? r.n : r.k, cols = form->by_rows ? r.k : r.n;
+	const int64_t row = form->by_rows ? r.first_n : r.first_k;
+	const int64_t col = form->by_rows ? r.first_k : r.first_n;
+
+	for (int64_t i = 0; i < rows; i++)
+		memcpy((char *)to + (size_t)(i * cols) * bytes,
+		       (const char *)t->data + (size_t)((row + i) * t->shape[1] + col) * bytes,
+		       (size_t)cols * bytes);
+}
+
+/* Copies a region of the scales as f16. from: room for the region as it is stored. */
+static int copy_scales(const struct form *form, const struct cairn_tensor *t, struct region r, void *from,
+		       uint16_t *to)
+{
+	const int dtype = cairn_st_to_dtype(t->dtype);
+
+	copy_region(form, t, r, cairn_dtype_bytes(dtype), from);
+	for (int64_t i = 0; i < r.n * r.k; i++) {
+		double v = cairn_load(from, dtype, i);
+
+		cairn_store(to, CAIRN_F16, i, v);
+		if (!isfinite(cairn_load(to, CAIRN_F16, i)))
+			return cairn_error(EINVAL, "%s: %s: a scale is %g, not a number that f16 represents",
+					   t->file, t->name, v);
+	}
+	return 0;
+}
+
+/* What a share is cut out to, and where it is packed; one allocation. */
+struct room {
+	uint32_t *codes, *zeros;
+	uint16_t *scales;
+	uint8_t *b, *b_scale;
+	void *from;			/* scales as they are stored */
+	size_t b_bytes, b_scale_bytes;
+};
+
+static size_t padded(size_t bytes)
+{
+	return (bytes + 63) / 64 * 64;
+}
+
+static int get_room(struct room *room, void **memory, int32_t n, int32_t k, int32_t group)
+{
+	const size_t scales = (size_t)n * (size_t)cairn_w4_groups(k, group), nk = (size_t)n * (size_t)k;
+	const size_t at_zeros = padded(nk / 2), at_scales = at_zeros + padded(scales / 2);
+	const size_t at_from = at_scales + padded(2 * scales), at_b = at_from + padded(4 * scales);
+	char *p;
+
+	room->b_bytes = (size_t)cairn_w4_code_bytes(n, k);
+	room->b_scale_bytes = (size_t)cairn_w4_scale_bytes(CAIRN_W4_INT, n, k, group);
+	p = malloc(at_b + padded(room->b_bytes) + room->b_scale_bytes);
+	*memory = p;
+	if (!p)
+		return cairn_error(ENOMEM, "model: no memory for a matrix in 4 bits");
+	room->codes = (uint32_t *)p;
+	room->zeros = (uint32_t *)(p + at_zeros);
+	room->scales = (uint16_t *)(p + at_scales);
+	room->from = p + at_from;
+	room->b = (uint8_t *)p + at_b;
+	room->b_scale = room->b + padded(room->b_bytes);
+	return 0;
+}
+
+/* Cuts the share out of the tensors and packs it. */
+static int pack(const struct cairn_model *m, const struct tensors *t, const struct cairn_cut *cut,
+		const struct room *room)
+{
+	const struct form *form = form_of(m);
+	const int32_t group = m->config.w4.group, groups = cairn_w4_groups(cut->cols, group);
+	const int64_t first_group = group ? cut->first_col / group : 0;
+	const struct region codes = { cut->first_row / form->rows, cut->rows / form->rows,
+				      cut->first_col / form->cols, cut->cols / form->cols };
+	const struct region scales = { cut->first_row, cut->rows, first_group, groups };
+	const struct region zeros = { cut->first_row / CODES_PER_WORD, cut->rows / CODES_PER_WORD,
+				      first_group, groups };
+	const struct cairn_w4_checkpoint c = {
+		.codes = room->codes, .zeros = t->zeros ? room->zeros : NULL, .scales = room->scales,
+		.n = cut->rows, .k = cut->cols, .group = group,
+		.zeros_as_they_are = m->config.w4.stored == CAIRN_STORED_GPTQ_V2,
+	};
+
+	copy_region(form, t->codes, codes, sizeof(uint32_t), room->codes);
+	if (t->zeros)
+		copy_region(form, t->zeros, zeros, sizeof(uint32_t), room->zeros);
+	CAIRN_TRY(copy_scales(form, t->scales, scales, room->from, room->scales));
+	return form->pack(&c, room->b, room->b_scale);
+}
+
+static int upload(const struct cairn_model *m, const struct room *room, uint8_t *b, uint8_t *b_scale,
+		  void *stream)
+{
+	int ret = CAIRN_TABLE(m->impl, mem_copy, b, room->b, room->b_bytes, CAIRN_COPY_TO_DEVICE, stream);
+
+	if (!ret)
+		ret = CAIRN_TABLE(m->impl, mem_copy, b_scale, room->b_scale, room->b_scale_bytes,
+				  CAIRN_COPY_TO_DEVICE, stream);
+	if (!ret)
+		return CAIRN_TABLE(m->impl, stream_sync, stream);
+	m->impl->stream_sync(stream);	/* the first copy reads the room */
+	return ret;
+}
+
+int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+			const struct cairn_place *place, const struct cairn_safetensors *st, void *stream)
+{
+	const struct cairn_cut cut = cairn_model_cut(m, p);
+	const int32_t group = m->config.w4.group;
+	const int32_t row = (int32_t)(place->first / (int64_t)cairn_dtype_bytes(m->dtype) / cut.cols);
+	uint8_t *b = cairn_model_weight(m, place->layer, p->weight);
+	uint8_t *b_scale = (uint8_t *)(uintptr_t)cairn_model_scale_w4(m, place->layer, p->weight);
+	struct tensors t;
+	struct room room;
+	void *memory;
+	int ret;
+
+	CAIRN_TRY(find_all(m, p, name, st, &t));
+	ret = get_room(&room, &memory, cut.rows, cut.cols, group);
+	if (!ret)
+		ret = pack(m, &t, &cut, &room);
+	if (!ret)
+		ret = upload(m, &room, b + cairn_w4_code_bytes(row, cut.cols),
+			     b_scale + cairn_w4_scale_bytes(CAIRN_W4_INT, row, cut.cols, group), stream);
+	free(memory);
+	return ret;
+}
+
+#define RANDOM_SCALE	0.00434		/* 0.02 divided by the deviation of codes from 0 to 15 */
+
+int cairn_model_random_w4(const struct cairn_model *m, int32_t layer, enum cairn_weight w, uint64_t seed,
+			  void *stream)
+{
+	uint8_t *b = cairn_model_weight(m, layer, w);
+	uint8_t *b_scale = (uint8_t *)(uintptr_t)cairn_model_scale_w4(m, layer, w);
+	struct room room;
+	void *memory;
+	int32_t n, k;
+	int ret;
+
+	if (!cairn_weight_w4(m, w, &n, &k))
+		return 0;
+	ret = get_room(&room, &memory, n, k, m->config.w4.group);
+	for (size_t i = 0; !ret && i < room.b_bytes; i += sizeof(uint64_t)) {
+		uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15;	/* splitmix64 */
+
+		z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+		z = (z ^ z >> 27) * 0x94d049bb133111eb;
+		z ^= z >> 31;
+		memcpy(room.b + i, &z, sizeof(z));
+	}
+	for (size_t at = 0; !ret && at < room.b_scale_bytes; at += 3 * CAIRN_W4_ROWS) {
+		for (int r = 0; r < CAIRN_W4_ROWS; r++)
+			cairn_store(room.b_scale + at, CAIRN_F16, r, RANDOM_SCALE);
+		memset(room.b_scale + at + 2 * CAIRN_W4_ROWS, 8, CAIRN_W4_ROWS);
+	}
+	if (!ret)
+		ret = upload(m, &room, b, b_scale, stream);
+	free(memory);
+	return ret;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_remote - the link of a sliced pass (attn_link.h) to attention workers in other processes
+ *
+ * Each worker holds some heads of every page (share.h), under the same page numbers. begin() tells all
+ * workers the requests and pages of a pass. Then, for each layer, the pass sends Q, sends K and V, and
+ * receives O and the log-sum-exps. These data move by rdma/transport, directly between buffers of the two
+ * ends; only plans go through the lead's channels.
+ *
+ *   model worker   Q(l) -->      K, V(l) -->   own keys ...      <-- O, lse(l)       merge, next layer
+ *   worker j             --> attention to previous keys ...      -->          append K, V(l)
+ *
+ * With `previous`, K and V are off the critical path. Without it, the worker appends first and attends to all
+ * keys: the result then has the bits of a pass without workers.
+ *
+ * When a worker is lost, every call returns -ECONNRESET and cairn_attn_remote_lost() returns 1, until
+ * restart() has begun a new epoch with a complete set of workers. Their caches are empty, so the caller must
+ * compute again all keys that it still needs.
+ *
+ * The table must have host memory (CAIRN_IMPL_HOST_MEM); calls of the link wait.
+ * Errors: -EINVAL, -EOPNOTSUPP, naming the option or the key of the config; -ECONNRESET; those of lead.h.
+ */
+#ifndef CAIRN_ATTN_REMOTE_H
+#define CAIRN_ATTN_REMOTE_H
+
+#include "serving/remote/lead/lead.h"
+#include "serving/remote/attention/share.h"
+#include "serving/slices/attn_link.h"
+
+struct cairn_attn_remote;
+
+struct cairn_attn_remote_stats {
+	int64_t passes, layers, bytes;	/* bytes: sent and received */
+	int64_t wait_ns;		/* for results */
+	int64_t restarts;		/* epochs after the first */
+};
+
+/* The lead and the model must outlive it. Waits until the workers are ready. */
+int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *lead,
+			     const struct cairn_model *model, const struct cairn_remote_limits *limits,
+			     int previous);
+void cairn_attn_remote_destroy(struct cairn_attn_remote *r);	/* NULL is legal */
+/*
+ * Begins a pass. Its arrays must stay as they are until its last layer. Rows of the link beyond p->num_rows
+ * are padding: they are not sent, and their results are 0, with a log-sum-exp of -INFINITY.
+ */
+int cairn_attn_remote_begin(struct cairn_attn_remote *r, const struct cairn_remote_pass *p);
+const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r);
+int cairn_attn_remote_lost(const struct cairn_attn_remote *r);
+/* Begins a new epoch; tries again while workers are lost, but a few times at most. */
+int cairn_attn_remote_restart(struct cairn_attn_remote *r);
+void cairn_attn_remote_stats(const struct cairn_attn_remote *r, struct cairn_attn_remote_stats *stats);
+
+#endif

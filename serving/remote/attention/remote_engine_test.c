@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * remote_engine_test - an engine with attention workers gives the answers of one without
+ *
+ * The requests are of all kinds: prompts in chunks, shared prefixes, several answers, beams. With
+ * attends_all, tokens and log-probabilities are compared bitwise. If workers attend to previous keys only,
+ * greedy tokens are compared where the logits differ by more than rounding.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "conformance/harness.h"
+#include "serving/engine/engine_test.h"
+#include "serving/remote/lead/lead.h"
+
+#define JOBS	6
+#define ANSWERS	3
+#define PROMPT	48
+#define NEW	8
+#define SLACK		0.06
+/* with an 8-bit cache, a pass attends to its own keys before they are rounded to it */
+#define SLACK_FP8	1.0
+
+struct crowd {
+	int32_t prompts[JOBS][PROMPT];
+	struct answer answers[JOBS][ANSWERS];
+	struct cairn_lead *victim;	/* a worker of it is killed twice; NULL: none is */
+};
+
+static struct cairn_request job(struct crowd *c, int i)
+{
+	const struct golden none = { 0 };
+	struct cairn_request r = request(&none, PROMPT - 5 * i, NEW, c->answers[i]);
+
+	r.prompt = c->prompts[i];
+	r.ignore_eos = 1;
+	r.sampling.num_logprobs = i == 4 ? 0 : 5;
+	if (i == 1)
+		r.num_seqs = ANSWERS;
+	if (i == 4) {
+		r.beam_width = ANSWERS;
+		r.num_seqs = 2;
+	}
+	for (int k = 0; k < ANSWERS; k++)
+		memset(&c->answers[i][k], 0, sizeof(c->answers[i][k]));
+	return r;
+}
+
+static int run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m,
+		   const struct cairn_engine_options *opt, struct cairn_engine_stats *stats)
+{
+	struct cairn_engine *e;
+	int busy = 1, next = 0, ret = cairn_engine_create(&e, m, opt);
+
+	if (!EXPECT(t, ret == 0)) {
+		cairn_note(t, "%s", cairn_last_error());
+		return ret;
+	}
+	for (int step = 0; !ret && (busy || next < JOBS); step++) {
+		for (; next < JOBS && 2 * next <= step + 3; next++) {
+			struct cairn_request r = job(c, next);
+
+			EXPECT(t, cairn_engine_submit(e, &r) == 0);
+		}
+		ret = cairn_engine_step(e, &busy);
+		if (c->victim && (step == 7 || step == 19))
+			kill(cairn_lead_pid(c->victim, 1 + step % 2), SIGKILL);
+	}
+	if (!EXPECT(t, ret == 0 && cairn_engine_verify(e) == 0))
+		cairn_note(t, "%s", cairn_last_error());
+	cairn_engine_stats(e, stats);
+	cairn_engine_destroy(e);
+	return ret;
+}
+
+static void compare_bits(struct cairn_test *t, const struct crowd *want, const struct crowd *got)
+{
+	for (int i = 0; i < JOBS; i++) {
+		for (int k = 0; k < ANSWERS; k++) {
+			const struct answer *a = &want->answers[i][k], *b = &got->answers[i][k];
+
+			if (!EXPECT(t, a->num_ids == b->num_ids && !memcmp(a->ids, b->ids, sizeof(a->ids)) &&
+				    !memcmp(a->logprob, b->logprob, sizeof(a->logprob))))
+				cairn_note(t, "job %d, answer %d", i, k);
+		}
+	}
+}
+
+/* Returns by how much the log-probability of a token was below that of the most likely one. */
+static double below_best(const struct answer *a, int at, int32_t id)
+{
+	for (int i = 0; i < a->num_top[at]; i++)
+		if (a->top[at][i] == id)
+			return (double)a->top_logprob[at][0] - (double)a->top_logprob[at][i];
+	return INFINITY;
+}
+
+/*
+ * Greedy answers must be equal up to a token for which the logits do not decide by more than the slack,
+ * the rounding of two partial results; behind it the answers are those to different texts.
+ */
+static void compare_tokens(struct cairn_test *t, const struct crowd *want, const struct crowd *got,
+			   double slack)
+{
+	int num = 0;
+
+	for (int i = 0; i < JOBS; i++) {
+		for (int k = 0; k < (i == 4 ? 0 : ANSWERS); k++) {	/* beams choose by sums */
+			const struct answer *a = &want->answers[i][k], *b = &got->answers[i][k];
+			int at = 0;
+
+			while (at < a->num_ids && a->ids[at] == b->ids[at])
+				at++;
+			num += at;
+			if (!EXPECT(t, a->num_ids == b->num_ids && (at == a->num_ids ||
+				    below_best(a, at, b->ids[at]) <= slack)))
+				cairn_note(t, "job %d, answer %d, token %d", i, k, at);
+		}
+	}
+	cairn_note(t, "%d of %d tokens are equal", num, (JOBS - 2 + ANSWERS) * NEW);
+	EXPECT(t, num > (JOBS - 2 + ANSWERS) * NEW / 2);
+}
+
+static void make_prompts(struct cairn_test *t, struct crowd *c)
+{
+	for (int i = 0; i < JOBS; i++)
+		for (int k = 0; k < PROMPT; k++)	/* some share a prefix */
+			c->prompts[i][k] = k < i % 3 * 16 ? 3 + k : 3 + (int32_t)(cairn_rand(t) % 180);
+}
+
+static const struct cairn_engine_options options = {
+	.max_context = 128, .decode = CAIRN_DECODE_UNFUSED, .max_batch = 8, .page_size = 4, .max_rows = 24,
+	.num_pages = 22, .expected_new = 1,
+};
+
+/* Starts a lead; returns 0 if there is none. */
+static int open_lead(struct cairn_test *t, struct cairn_lead **lead, int32_t workers)
+{
+	const struct cairn_lead_options o = {
+		.attention = workers, .table = "cpu", .beat_ms = 20000, .join_ms = 60000,
+	};
+	int ret = cairn_lead_create(lead, &o);
+
+	if (ret == -EOPNOTSUPP)
+		cairn_skip(t, "%s", cairn_last_error());
+	else if (!EXPECT(t, ret == 0))
+		cairn_note(t, "%s", cairn_last_error());
+	return !ret;
+}
+
+static void same_model(struct cairn_test *t, const char *model, enum cairn_kv_form kv, int32_t workers)
+{
+	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
+	struct cairn_engine_options opt = options;
+	struct cairn_engine_stats stats;
+	struct cairn_lead *lead;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (!EXPECT(t, want != NULL) || open_model_as(t, "cpu", model, kv, &impl, &g, &m))
+		goto out;
+	make_prompts(t, want);
+	memcpy(got->prompts, want->prompts, sizeof(got->prompts));
+	if (!run_all(t, want, m, &opt, &stats) && open_lead(t, &lead, workers)) {
+		opt.attention = lead;
+		for (opt.attends_all = 0; opt.attends_all < 2; opt.attends_all++) {
+			if (run_all(t, got, m, &opt, &stats))
+				break;
+			EXPECT(t, stats.sliced_steps == stats.steps && stats.recoveries == 0);
+			EXPECT(t, stats.scheduler.hit_tokens > 0);
+			if (opt.attends_all)
+				compare_bits(t, want, got);
+			else
+				compare_tokens(t, want, got,
+					       kv == CAIRN_KV_FP8 ? SLACK_FP8 : SLACK);
+		}
+		cairn_note(t, "%s, %d workers: %lld steps, %lld tokens of prefixes", model, workers,
+			   (long long)stats.steps, (long long)stats.scheduler.hit_tokens);
+		cairn_lead_destroy(lead);
+	}
+	close_model(m, &g);
+out:
+	free(want);
+}
+
+static void same_answers(struct cairn_test *t)
+{
+#ifdef CAIRN_SANITIZED
+	const int is_slow = 1;
+#else
+	const int is_slow = 0;
+#endif
+
+	same_model(t, "llama3_tiny", CAIRN_KV_PLAIN, 2);
+	if (is_slow)
+		return;
+	same_model(t, "llama3_tiny", CAIRN_KV_FP8, 2);
+	same_model(t, "mistral_tiny", CAIRN_KV_PLAIN, 2);	/* windows */
+	same_model(t, "gemma2_tiny", CAIRN_KV_PLAIN, 1);	/* windows, softcap, 3 layers */
+	same_model(t, "longrope_tiny", CAIRN_KV_PLAIN, 1);	/* a softmax scale of its own */
+}
+
+/* With repeatable, a loss changes no bit, although workers attend to previous keys alone. */
+static void repeatable(struct cairn_test *t)
+{
+	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
+	struct cairn_engine_options opt = options;
+	struct cairn_engine_stats stats;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (!EXPECT(t, want != NULL) || open_model(t, "cpu", "mistral_tiny", &impl, &g, &m))
+		goto out;
+	make_prompts(t, want);
+	memcpy(got->prompts, want->prompts, sizeof(got->prompts));
+	opt.repeatable = 1;
+	opt.num_pages = 60;
+	if (open_lead(t, &opt.attention, 2)) {
+		run_all(t, want, m, &opt, &stats);
+		EXPECT(t, stats.recoveries == 0);
+		got->victim = opt.attention;
+		run_all(t, got, m, &opt, &stats);
+		EXPECT(t, stats.recoveries == 2);
+		compare_bits(t, want, got);
+		cairn_lead_destroy(opt.attention);
+	}
+	close_model(m, &g);
+out:
+	free(want);
+}
+
+static const struct cairn_unit units[] = {
+	{ "same_answers", same_answers }, { "repeatable", repeatable },
+};
+
+const struct cairn_family cairn_remote_engine_family = {
+	.stage = "serving", .name = "remote_engine", .units = units, .num_units = ARRAY_SIZE(units),
+	.waits = 1,
+};

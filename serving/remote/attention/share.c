@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+/* share - the heads of an attention worker, and its model (share.h) */
+#include "serving/remote/attention/share.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "serving/base/digest.h"
+
+uint64_t cairn_share_digest(const struct cairn_model_config *c)
+{
+	const int32_t sizes[] = {
+		c->hidden_size, c->intermediate_size, c->num_hidden_layers, c->num_attention_heads,
+		c->num_key_value_heads, c->head_dim, c->vocab_size, c->window, c->latent.kv_lora_rank,
+		c->experts.num_experts, (int32_t)c->arch,
+	};
+	const double numbers[] = {
+		cairn_softmax_scale(c), c->attn_softcap, c->rms_norm_eps, c->rope.theta, c->rope.factor,
+	};
+	uint64_t h = cairn_digest(CAIRN_DIGEST_START, sizes, sizeof(sizes));
+
+	h = cairn_digest(h, numbers, sizeof(numbers));
+	return cairn_digest(h, c->windowed, sizeof(c->windowed));
+}
+
+/* Copies the scales of some heads from the table's memory. */
+static int copy_scales(float *to, const struct cairn_model *m, struct cairn_heads heads)
+{
+	const int32_t layers = m->config.num_hidden_layers;
+	void *stream;
+	int ret;
+
+	CAIRN_TRY(CAIRN_TABLE(m->impl, stream_create, &stream));
+	ret = 0;
+	for (int32_t i = 0; i < 2 * layers && !ret; i++)
+		ret = CAIRN_TABLE(m->impl, mem_copy, to + (size_t)i * (size_t)heads.num,
+				  cairn_model_kv_scale(m, i % layers, i / layers) + heads.first,
+				  (size_t)heads.num * sizeof(*to), CAIRN_COPY_TO_HOST, stream);
+	if (!ret)
+		ret = CAIRN_TABLE(m->impl, stream_sync, stream);
+	m->impl->stream_destroy(stream);
+	return ret;
+}
+
+int cairn_share_assign(struct cairn_control_assign *a, float **scales, const struct cairn_model *m,
+		       const struct cairn_remote_limits *l, int previous, int32_t workers, int32_t i)
+{
+	const struct cairn_model_config *c = &m->config;
+	const struct cairn_heads heads = cairn_heads_of(c->num_key_value_heads, workers, i);
+	const int yarn = c->rope.scaling == CAIRN_ROPE_YARN || c->rope.scaling == CAIRN_ROPE_LONGROPE;
+
+	*a = (struct cairn_control_assign){
+		.config = cairn_share_digest(c), .first_head = heads.first, .num_heads = heads.num,
+		.num_layers = c->num_hidden_layers, .num_kv_heads = c->num_key_value_heads,
+		.head_dim = c->head_dim, .num_pages = l->num_pages, .page_size = l->page_size,
+		.dtype = m->dtype, .kv_fp8 = m->kv == CAIRN_KV_FP8,
+		.group = c->num_attention_heads / c->num_key_value_heads, .max_rows = l->max_rows,
+		.max_batch = l->max_batch, .max_context = l->max_context, .previous = previous,
+		.window = c->window, .query_scalar = c->query_scalar > 0 ? c->query_scalar : c->head_dim,
+		.attention_factor = yarn ? c->rope.attention_factor : 1, .softcap = c->attn_softcap,
+	};
+	memcpy(a->windowed, c->windowed, sizeof(a->windowed));
+	*scales = NULL;
+	if (!a->kv_fp8 || !cairn_model_kv_scale(m, 0, 0))
+		return 0;
+	a->num_bytes = (uint32_t)(2 * sizeof(float)) * (uint32_t)a->num_layers * (uint32_t)a->num_heads;
+	*scales = malloc(a->num_bytes);
+	return *scales ? copy_scales(*scales, m, heads) : cairn_error(ENOMEM, "share: no memory");
+}
+
+/* A factor other than 1 is one of yarn, which cairn_softmax_scale() squares. */
+int cairn_share_model(struct cairn_model *m, const struct cairn_impl *impl,
+		      const struct cairn_control_assign *a, const void *scales)
+{
+	void *stream, *p;
+	int ret;
+
+	memset(m, 0, sizeof(*m));
+	m->impl = impl;
+	m->dtype = a->dtype;
+	m->kv = a->kv_fp8 ? CAIRN_KV_FP8 : CAIRN_KV_PLAIN;
+	m->ranks = 1;
+	m->config.num_hidden_layers = a->num_layers;
+	m->config.num_attention_heads = a->num_heads * a->group;
+	m->config.num_key_value_heads = a->num_heads;
+	m->config.head_dim = a->head_dim;
+	m->config.window = a->window;
+	memcpy(m->config.windowed, a->windowed, sizeof(m->config.windowed));
+	m->config.query_scalar = a->query_scalar;
+	m->config.rope.scaling = CAIRN_ROPE_YARN;
+	m->config.rope.attention_factor = a->attention_factor;
+	m->config.attn_softcap = a->softcap;
+	m->dims[CAIRN_D_HEAD] = a->head_dim;
+	m->dims[CAIRN_D_HEADS] = m->config.num_attention_heads;
+	m->dims[CAIRN_D_Q] = m->dims[CAIRN_D_ATTN] = m->config.num_attention_heads * a->head_dim;
+	m->dims[CAIRN_D_KV] = a->num_heads * a->head_dim;
+	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
+		return cairn_error(EINVAL, "share: dtype is %d", a->dtype);
+	if (!a->num_bytes)
+		return 0;
+	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, a->num_bytes));
+	m->kv_scales = p;
+	CAIRN_TRY(CAIRN_TABLE(impl, stream_create, &stream));
+	ret = CAIRN_TABLE(impl, mem_copy, p, scales, a->num_bytes, CAIRN_COPY_TO_DEVICE, stream);
+	if (!ret)
+		ret = CAIRN_TABLE(impl, stream_sync, stream);
+	impl->stream_destroy(stream);
+	return ret;
+}
+
+void cairn_share_model_free(struct cairn_model *m)
+{
+	if (m->kv_scales)
+		m->impl->mem_free(m->kv_scales);
+	memset(m, 0, sizeof(*m));
+}
+
+struct cairn_share_sizes cairn_share_sizes(const struct cairn_control_assign *a)
+{
+	const size_t element = cairn_dtype_bytes(a->dtype), rows = (size_t)a->max_rows;
+	const size_t heads = (size_t)a->num_heads * (size_t)a->group, dim = (size_t)a->head_dim;
+	struct cairn_share_sizes s = {
+		.q = heads * dim * element, .k = (size_t)a->num_heads * dim * element,
+		.o = heads * dim * element, .lse = a->previous ? heads * sizeof(float) : 0,
+	};
+
+	s.q_bytes = rows * s.q;
+	s.kv_bytes = 2 * rows * s.k;
+	s.result_bytes = rows * (s.o + s.lse);
+	return s;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * share - which heads an attention worker holds, and what it must know about the model
+ *
+ * KV heads are divided into contiguous groups, each with the query heads that read it. The groups differ by
+ * at most one head: 8 heads on 3 workers are 3, 3 and 2. A layer waits for its slowest worker, so the others
+ * are idle for a share of the time, which cairn_heads_waste() returns.
+ *
+ * An attention worker has no weights. Its model is only the struct, with the sizes that attention needs.
+ */
+#ifndef CAIRN_REMOTE_SHARE_H
+#define CAIRN_REMOTE_SHARE_H
+
+#include "serving/model/model.h"
+#include "serving/remote/control/control.h"
+#include "serving/remote/attention/pass.h"
+#include "serving/remote/remote_fault.h"
+
+struct cairn_heads {
+	int32_t first, num;
+};
+
+/* The KV heads of worker `i` of `workers`, which are at most num_kv_heads. */
+static inline struct cairn_heads cairn_heads_of(int32_t num_kv_heads, int32_t workers, int32_t i)
+{
+	const int32_t each = num_kv_heads / workers, more = num_kv_heads % workers;
+
+	return (struct cairn_heads){ i * each + (i < more ? i : more), each + (i < more) };
+}
+
+/* Returns which part of the workers' time is lost because the heads cannot be divided equally. */
+static inline double cairn_heads_waste(int32_t num_kv_heads, int32_t workers)
+{
+	const int32_t most = (num_kv_heads + workers - 1) / workers;
+
+	return 1 - (double)num_kv_heads / ((double)most * workers);
+}
+
+/* Returns a digest of the numbers of a model's configuration. */
+uint64_t cairn_share_digest(const struct cairn_model_config *config);
+
+/*
+ * Fills in the share of worker i: all but epoch, rank and transport. *scales is set to what follows the
+ * struct in the message, num_bytes of it, for the caller to free; NULL: nothing.
+ */
+int cairn_share_assign(struct cairn_control_assign *a, float **scales, const struct cairn_model *model,
+		       const struct cairn_remote_limits *limits, int previous, int32_t workers, int32_t i);
+
+/* Makes the model of a share. a and scales: a checked message. The table must outlive it. */
+int cairn_share_model(struct cairn_model *out, const struct cairn_impl *impl,
+		      const struct cairn_control_assign *a, const void *scales);
+void cairn_share_model_free(struct cairn_model *m);	/* does nothing if *m is zeroed */
+
+static inline struct cairn_remote_limits cairn_share_limits(const struct cairn_control_assign *a)
+{
+	return (struct cairn_remote_limits){ a->max_rows, a->max_batch, a->max_context, a->num_pages,
+					     a->page_size };
+}
+
+/*
+ * Buffers of a share, in bytes: the queries of a pass, its keys or its values, and the result, O followed by
+ * the log-sum-exps. A worker has two buffers of keys and values, used in turn.
+ */
+struct cairn_share_sizes {
+	size_t q, k, o, lse;		/* of one row */
+	size_t q_bytes, kv_bytes, result_bytes;		/* of max_rows; kv_bytes: K and V */
+};
+
+struct cairn_share_sizes cairn_share_sizes(const struct cairn_control_assign *a);
+
+/*
+ * Signals carry the number of their layer: epoch, pass and layer ascend with every layer. Bit 63 stays 0,
+ * because waits compare with the 0 that a slot holds at first.
+ */
+static inline uint64_t cairn_share_number(uint32_t epoch, uint64_t pass, int32_t layer)
+{
+	return (uint64_t)(epoch & 0x7fff) << 48 | (pass & 0xffffffff) << 16 | (uint64_t)(layer + 1);
+}
+
+/*
+ * Which of the two buffers of keys and values a layer takes: they are used in turn by all layers of all
+ * passes. `layers` counts the layers before it in this epoch. The parity of the layer would not do: with an
+ * odd number of layers, the last one of a pass and the first one of the next would share a buffer.
+ */
+static inline size_t cairn_share_buffer(uint64_t layers, int32_t layer)
+{
+	if (FAULT(ONE_KV_BUFFER))
+		return 0;
+	return FAULT(PARITY_OF_LAYER) ? (size_t)layer % 2 : layers % 2;
+}
+
+#endif

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * lead_watch - the lead's thread: reads members' messages, notices members that are lost, starts processes
+ *
+ * A channel is used by one thread at a time (lead_member.busy); the watching thread does not wait for it, but
+ * looks again in the next round.
+ *
+ * A member that has been silent for beat_ms is lost. The thread decides this only after it has read
+ * everything that has arrived, and does not count time during which it did not run itself.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "primitives/base/error.h"
+#include "serving/base/clock.h"
+#include "serving/remote/lead/lead_impl.h"
+#include "serving/remote/remote_fault.h"
+
+#define ROUND_MS	50
+
+/* ---- members ---- */
+
+/* Blobs of an earlier epoch may still be under way. */
+static int keep_blob(struct lead_member *m, const struct cairn_channel_message *message)
+{
+	const struct cairn_control_blob *b = message->data;
+	char *copy;
+
+	if (b->epoch != m->epoch)
+		return 0;
+	if (b->from != m->rank || b->to)
+		return cairn_error(EINVAL, "sent a blob of rank %d for rank %d", b->from, b->to);
+	copy = malloc(b->num_bytes + 1);
+	if (!copy)
+		return cairn_error(ENOMEM, "lead: no memory for a blob");
+	memcpy(copy, b + 1, b->num_bytes);
+	free(m->blob);
+	m->blob = copy;
+	m->blob_bytes = b->num_bytes;
+	return 0;
+}
+
+/* Takes one message of a member. Call with the lock held. */
+static int take_message(struct cairn_lead *l, struct lead_member *m,
+			const struct cairn_channel_message *message)
+{
+	CAIRN_TRY(cairn_control_check(message, 1));
+	m->heard_ns = cairn_clock_ns();
+	switch (message->kind) {
+	case CAIRN_CONTROL_BEAT:
+		return 0;
+	case CAIRN_CONTROL_READY:
+		m->ready = ((const struct cairn_control_epoch *)message->data)->epoch;
+		break;
+	case CAIRN_CONTROL_BLOB:
+		CAIRN_TRY(keep_blob(m, message));
+		break;
+	case CAIRN_CONTROL_FAILED:
+		return cairn_error(ECONNRESET, "%.*s", (int)message->num_bytes, (const char *)message->data);
+	default:
+		return cairn_error(EINVAL, "sent %s after it had joined",
+				   cairn_control_kind_name(message->kind));
+	}
+	pthread_cond_broadcast(&l->changed);
+	return 0;
+}
+
+/* Reads what a member has sent; returns with it lost if it breaks the protocol, or is gone. */
+static void read_member(struct cairn_lead *l, struct lead_member *m)
+{
+	struct cairn_channel_message message;
+	int ret = 0;
+
+	if (pthread_mutex_trylock(&m->busy))
+		return;
+	while (!ret) {
+		ret = cairn_channel_receive(m->c, &message, 0);
+		pthread_mutex_lock(&l->lock);
+		if (!ret)
+			ret = take_message(l, m, &message);
+		if (ret && ret != -ETIMEDOUT)
+			lead_lose(l, m, cairn_last_error());
+		pthread_mutex_unlock(&l->lock);
+	}
+	pthread_mutex_unlock(&m->busy);
+}
+
+/* Call with the lock held. */
+static void judge_silence(struct cairn_lead *l, int64_t slept_ns)
+{
+	const int64_t now = cairn_clock_ns(), most = (int64_t)l->opt.beat_ms * 1000000;
+	char text[128];
+
+	for (struct lead_member *m = l->members; m; m = m->next) {
+		if (slept_ns > 2 * ROUND_MS * 1000000ll)
+			m->heard_ns += slept_ns;
+		if (m->is_lost || now - m->heard_ns <= most || FAULT(SILENCE))
+			continue;
+		snprintf(text, sizeof(text), "has been silent for %lld ms",
+			 (long long)((now - m->heard_ns) / 1000000));
+		lead_lose(l, m, text);
+	}
+}
+
+static void free_member(struct lead_member *m)
+{
+	cairn_channel_close(m->c);
+	pthread_mutex_destroy(&m->busy);
+	free(m->blob);
+	free(m);
+}
+
+/* Removes a lost member that is not in use from the list. Call with the lock held. NULL: there is none. */
+static struct lead_member *take_lost(struct cairn_lead *l)
+{
+	for (struct lead_member **at = &l->members; *at; at = &(*at)->next) {
+		struct lead_member *m = *at;
+
+		if (!m->is_lost || m->users)
+			continue;
+		*at = m->next;
+		l->num_members--;
+		return m;
+	}
+	return NULL;
+}
+
+/* Frees lost members, and kills their processes: one that was stopped would otherwise stay for ever. */
+static void bury(struct cairn_lead *l)
+{
+	for (;;) {
+		struct lead_member *m;
+		pid_t pid = 0;
+
+		pthread_mutex_lock(&l->lock);
+		m = take_lost(l);
+		for (int i = 0; m && i < lead_num_children(l); i++) {
+			if (l->children[i].pid && l->children[i].pid == m->pid) {
+				pid = l->children[i].pid;
+				l->children[i] = (struct lead_child){ 0 };
+			}
+		}
+		pthread_mutex_unlock(&l->lock);
+		if (!m)
+			return;
+		if (pid)
+			lead_end_process(pid);
+		free_member(m);
+	}
+}
+
+/* ---- processes ---- */
+
+/* Notes the processes of a role that have ended before they joined. Call with the lock held. */
+static void reap(struct cairn_lead *l, enum cairn_member_role role)
+{
+	int32_t num, first = lead_children(l, role, &num);
+
+	for (int32_t i = first; i < first + num; i++) {
+		struct lead_child *child = &l->children[i];
+
+		/* a member's loss is noticed by the end of its channel */
+		if (!child->pid || child->has_joined || waitpid(child->pid, NULL, WNOHANG) != child->pid)
+			continue;
+		*child = (struct lead_child){ 0 };
+		lead_start_failed(l, role);
+	}
+}
+
+/* Call with the lock held. */
+static void start_processes(struct cairn_lead *l, enum cairn_member_role role)
+{
+	int32_t num, first = lead_children(l, role, &num), wanted = l->start[role].wanted;
+
+	l->start[role].wanted = 0;
+	for (int32_t i = first; i < first + num && wanted; i++) {
+		pid_t pid;
+
+		if (l->children[i].pid)
+			continue;
+		wanted--;
+		if (lead_start_process(l, role, &pid)) {
+			lead_refused(l, "not started", cairn_last_error());
+			lead_start_failed(l, role);
+		} else {
+			l->children[i] = (struct lead_child){ .pid = pid };
+			l->stats.started++;
+		}
+	}
+}
+
+/* ---- the thread ---- */
+
+/* Lists what to poll. Only this thread takes members out of the list, so that the pointers stay valid. */
+static int list(struct cairn_lead *l, struct pollfd *fds, struct lead_member **members)
+{
+	int n = 2;
+
+	fds[0] = (struct pollfd){ .fd = l->listener, .events = POLLIN };
+	fds[1] = (struct pollfd){ .fd = l->wake, .events = POLLIN };
+	pthread_mutex_lock(&l->lock);
+	for (struct lead_member *m = l->members; m; m = m->next) {
+		if (m->is_lost)
+			continue;
+		members[n] = m;
+		fds[n++] = (struct pollfd){ .fd = cairn_channel_fd(m->c), .events = POLLIN };
+	}
+	pthread_mutex_unlock(&l->lock);
+	return n;
+}
+
+static void *watch(void *arg)
+{
+	struct pollfd fds[2 + CAIRN_CONTROL_RANKS];
+	struct lead_member *members[2 + CAIRN_CONTROL_RANKS];
+	struct cairn_lead *l = arg;
+	int64_t before = cairn_clock_ns();
+
+	while (!atomic_load(&l->stop)) {
+		const int num = list(l, fds, members);
+		int64_t now;
+		uint64_t count;
+
+		poll(fds, (nfds_t)num, ROUND_MS);
+		now = cairn_clock_ns();
+		for (int i = 2; i < num; i++)
+			if (fds[i].revents)
+				read_member(l, members[i]);
+		pthread_mutex_lock(&l->lock);
+		judge_silence(l, now - before);
+		pthread_mutex_unlock(&l->lock);
+		before = now;
+		if (fds[1].revents && read(l->wake, &count, sizeof(count)) < 0 && errno != EAGAIN)
+			break;
+		if (fds[0].revents)
+			lead_take_guest(l);
+		bury(l);
+		pthread_mutex_lock(&l->lock);
+		for (int role = 0; role < CAIRN_NUM_MEMBER_ROLES; role++) {
+			reap(l, role);
+			start_processes(l, role);
+		}
+		pthread_mutex_unlock(&l->lock);
+	}
+	return NULL;
+}
+
+int lead_watch_start(struct cairn_lead *l)
+{
+	int ret = pthread_create(&l->thread, NULL, watch, l);
+
+	l->has_thread = !ret;
+	return ret ? cairn_error(EIO, "lead: no thread: %s", strerror(ret)) : 0;
+}
+
+/* Ends the thread, the guests and the members. */
+void lead_watch_stop(struct cairn_lead *l)
+{
+	atomic_store(&l->stop, 1);
+	if (l->has_thread) {
+		lead_wake(l);
+		pthread_join(l->thread, NULL);
+	}
+	pthread_mutex_lock(&l->lock);
+	for (int i = 0; i < CAIRN_LEAD_MAX_GUESTS; i++)
+		if (l->guests[i].fd >= 0)
+			shutdown(l->guests[i].fd, SHUT_RDWR);
+	while (l->num_guests)
+		pthread_cond_wait(&l->changed, &l->lock);
+	while (l->members) {
+		struct lead_member *m = l->members;
+
+		l->members = m->next;
+		free_member(m);
+	}
+	pthread_mutex_unlock(&l->lock);
+}

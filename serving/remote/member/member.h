@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * member - how a worker of any role joins a lead and serves it
+ *
+ *   dial, handshake, JOIN    then, again and again, an epoch:
+ *   ASSIGN --> the epoch prepares --> BLOB to the lead, BLOB of the lead --> it connects --> READY
+ *          --> other messages go to the epoch, until the next ASSIGN
+ *
+ * This thread beats every 100 ms and never waits for an epoch, whose work has threads of its own.
+ *
+ * Errors: -EPERM (the lead has refused this worker; the text says why), -EACCES (the lead has another secret,
+ * or requires one), -ETIMEDOUT and -ECONNREFUSED (the lead cannot be reached), -ECONNRESET (it has ended
+ * without a message), -EINVAL (an option, which the text names), those of channel.h and of the epoch.
+ */
+#ifndef CAIRN_REMOTE_MEMBER_H
+#define CAIRN_REMOTE_MEMBER_H
+
+#include "serving/remote/control/control.h"
+
+struct cairn_member_options {
+	const char *join;		/* the lead's HOST:PORT */
+	const char *secret_file;	/* NULL: none, which only a lead on this machine allows */
+	const char *address;		/* numeric, for the transport; NULL: that which reaches the lead */
+	int32_t join_ms;		/* how long to try to reach the lead */
+};
+
+enum cairn_epoch_state {
+	CAIRN_EPOCH_PREPARING, CAIRN_EPOCH_PREPARED, CAIRN_EPOCH_CONNECTED, CAIRN_EPOCH_FAILED,
+	CAIRN_EPOCH_OVER
+};
+
+/* What a role does in an epoch. All calls but destroy return at once. */
+struct cairn_epoch_ops {
+	size_t blob_bytes;		/* of each end's blob */
+	/* Returns an error for a share that this worker cannot or must not take. */
+	int (*check)(void *ctx, const struct cairn_control_assign *a);
+	/* rest: what follows *a in its message; address: numeric, for the transport */
+	int (*create)(void *ctx, void **epoch, const struct cairn_control_assign *a, const void *rest,
+		      const char *address);
+	/* PREPARED: copies this end's blob. FAILED: copies the reason. */
+	enum cairn_epoch_state (*state)(void *epoch, void *blob, char *text, size_t len);
+	int (*connect)(void *epoch, const void *blob);	/* the lead's */
+	int (*message)(void *epoch, const struct cairn_channel_message *m);	/* checked by control.h */
+	uint64_t (*passes)(void *epoch);	/* completed */
+	void (*stop)(void *epoch);	/* its threads end when they next look: OVER */
+	void (*destroy)(void *epoch);	/* waits for them; NULL is legal */
+};
+
+/* Joins the lead as said, in role, config, weights and table, and serves it until it ends: 0. */
+int cairn_member_run(const struct cairn_member_options *o, const struct cairn_control_join *as,
+		     const struct cairn_epoch_ops *ops, void *ctx);
+
+#endif

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * prefill_engine_test - an engine with prefill workers gives the answers of one without, bit by bit
+ *
+ * The requests are of all kinds: prompts shorter and longer than the bound, shared prefixes, several answers,
+ * beams, cancelled ones. The workers are threads of this process; one of them is lost again and again.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "conformance/harness.h"
+#include "serving/engine/engine_test.h"
+#include "serving/remote/lead/lead.h"
+#include "serving/remote/prefill/prefill_worker.h"
+
+#define JOBS	16
+#define ANSWERS	3
+#define PROMPT	120
+#define NEW	8
+#define MOST	24		/* workers that a test may start */
+
+struct crowd {
+	int32_t prompts[JOBS][PROMPT];
+	struct answer answers[JOBS][ANSWERS];
+	int lose;			/* workers are lost */
+};
+
+struct helper {
+	pthread_t thread;
+	struct cairn_prefill_worker_options o;
+};
+
+static struct helpers {
+	struct cairn_lead *lead;
+	char join[32];
+	struct helper list[MOST];
+	int num;
+} helpers;
+
+static void *help(void *arg)
+{
+	cairn_prefill_worker_run(&((struct helper *)arg)->o);
+	return NULL;
+}
+
+static void add_helper(struct cairn_model *m)
+{
+	struct helper *h = &helpers.list[helpers.num];
+
+	if (helpers.num == MOST)
+		return;
+	h->o = (struct cairn_prefill_worker_options){
+		.member = { .join = helpers.join, .join_ms = 5000 }, .model = m,
+	};
+	helpers.num += !pthread_create(&h->thread, NULL, help, h);
+}
+
+/* Opens a lead with two workers. Returns 0 if there is none. */
+static int open_helpers(struct cairn_test *t, struct cairn_model *m)
+{
+	const struct cairn_lead_options o = {
+		.prefill = 2, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = 20000,
+	};
+	int ret = cairn_lead_create(&helpers.lead, &o);
+
+	helpers.num = 0;
+	if (ret == -EOPNOTSUPP)
+		cairn_skip(t, "%s", cairn_last_error());
+	else
+		EXPECT(t, ret == 0);
+	if (ret)
+		return 0;
+	snprintf(helpers.join, sizeof(helpers.join), "127.0.0.1:%d", cairn_lead_port(helpers.lead));
+	add_helper(m);
+	add_helper(m);
+	return 1;
+}
+
+static void close_helpers(void)
+{
+	cairn_lead_destroy(helpers.lead);
+	for (int i = 0; i < helpers.num; i++)
+		pthread_join(helpers.list[i].thread, NULL);
+}
+
+static struct cairn_request job(struct crowd *c, int i)
+{
+	const struct golden none = { 0 };
+	struct cairn_request r = request(&none, PROMPT - 11 * (i % 8), NEW, c->answers[i]);
+
+	r.id = 100 + (uint64_t)i;
+	r.prompt = c->prompts[i];
+	r.ignore_eos = 1;
+	r.sampling.num_logprobs = i % 8 == 4 ? 0 : 5;
+	r.sampling.seed = (uint64_t)i;
+	r.sampling.temperature = i % 3 ? 1 : 0;
+	if (i % 8 == 1)
+		r.num_seqs = ANSWERS;
+	if (i % 8 == 4) {
+		r.beam_width = ANSWERS;
+		r.num_seqs = 2;
+		r.sampling.temperature = 0;
+	}
+	if (i % 8 == 5)
+		r.salt.lo = (uint64_t)i;
+	for (int k = 0; k < ANSWERS; k++)
+		memset(&c->answers[i][k], 0, sizeof(c->answers[i][k]));
+	return r;
+}
+
+static void lose_one(struct cairn_model *m, int number)
+{
+	add_helper(m);
+	cairn_error(EIO, "by the test");
+	cairn_lead_report(helpers.lead, 1 + number % 2);
+}
+
+static int run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m,
+		   const struct cairn_engine_options *opt, struct cairn_engine_stats *stats)
+{
+	struct cairn_engine *e;
+	int busy = 1, next = 0, losses = 0, ret = cairn_engine_create(&e, m, opt);
+
+	if (!EXPECT(t, ret == 0)) {
+		cairn_note(t, "%s", cairn_last_error());
+		return ret;
+	}
+	for (int i = 0; i < 20000 && opt->prefill; i++) {	/* until the workers are there */
+		cairn_engine_stats(e, stats);
+		if (stats->pull.workers == 2)
+			break;
+		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+	}
+	EXPECT(t, !opt->prefill || stats->pull.workers == 2);
+	for (int step = 0; !ret && (busy || next < JOBS); step++) {
+		for (; next < JOBS && 2 * next <= step + 3; next++) {
+			struct cairn_request r = job(c, next);
+
+			EXPECT(t, cairn_engine_submit(e, &r) == 0);
+			if (next % 8 == 6)
+				EXPECT(t, cairn_engine_cancel(e, r.id) == 0);
+			if (c->lose && next % 5 == 4)
+				lose_one(m, losses++);
+		}
+		ret = cairn_engine_step(e, &busy);
+	}
+	if (!EXPECT(t, ret == 0 && cairn_engine_verify(e) == 0))
+		cairn_note(t, "%s", cairn_last_error());
+	cairn_engine_stats(e, stats);
+	cairn_engine_destroy(e);
+	return ret;
+}
+
+static void compare(struct cairn_test *t, const struct crowd *want, const struct crowd *got)
+{
+	for (int i = 0; i < JOBS; i++) {
+		for (int k = 0; k < ANSWERS && i % 8 != 6; k++) {
+			const struct answer *a = &want->answers[i][k], *b = &got->answers[i][k];
+
+			if (!EXPECT(t, a->num_ids == b->num_ids && !memcmp(a->ids, b->ids, sizeof(a->ids)) &&
+				    !memcmp(a->logprob, b->logprob, sizeof(a->logprob))))
+				cairn_note(t, "job %d, answer %d", i, k);
+		}
+	}
+}
+
+static void make_prompts(struct cairn_test *t, struct crowd *c)
+{
+	for (int i = 0; i < JOBS; i++)
+		for (int k = 0; k < PROMPT; k++)	/* some share a prefix */
+			c->prompts[i][k] = k < i % 3 * 24 ? 3 + k : 3 + (int32_t)(cairn_rand(t) % 180);
+}
+
+static void same_model(struct cairn_test *t, const char *model, enum cairn_kv_form kv, int pages, int lose)
+{
+	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
+	struct cairn_engine_options opt = {
+		.max_context = 160, .decode = CAIRN_DECODE_UNFUSED, .max_batch = 6, .page_size = 4,
+		.max_rows = 24, .num_pages = 100, .expected_new = 4, .max_passes = 4,
+	};
+	struct cairn_engine_stats stats = { 0 };
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (!EXPECT(t, want != NULL) || open_model_as(t, "cpu", model, kv, &impl, &g, &m))
+		goto out;
+	make_prompts(t, want);
+	memcpy(got->prompts, want->prompts, sizeof(got->prompts));
+	got->lose = lose;
+	opt.num_pages = pages;
+	if (!run_all(t, want, m, &opt, &stats) && open_helpers(t, m)) {
+		opt.prefill = helpers.lead;
+		run_all(t, got, m, &opt, &stats);
+		close_helpers();
+		compare(t, want, got);
+		/* on a busy machine every worker may be lost before it has sent a prompt */
+		EXPECT(t, stats.pull.begun > 0);
+		EXPECT(t, lose || (stats.pull.completed > 0 && stats.scheduler.imported_tokens > 0));
+		EXPECT(t, !stats.pull.jobs && !stats.pull.checksum_errors);
+		EXPECT(t, lose || !stats.pull.failed);
+		EXPECT(t, stats.pull.begun == stats.pull.completed + stats.pull.failed + stats.pull.dropped);
+		cairn_note(t, "%s: %lld prompts pulled, %lld tokens imported, %lld computed here after all",
+			   model, (long long)stats.pull.completed, (long long)stats.scheduler.imported_tokens,
+			   (long long)stats.pulls_recomputed);
+	}
+	close_model(m, &g);
+out:
+	free(want);
+}
+
+#ifdef CAIRN_SANITIZED
+static const int is_slow = 1;
+#else
+static const int is_slow;
+#endif
+
+static void same_answers(struct cairn_test *t)
+{
+	same_model(t, "llama3_tiny", CAIRN_KV_PLAIN, 200, 0);
+	if (is_slow)
+		return;
+	same_model(t, "llama3_tiny", CAIRN_KV_FP8, 200, 0);
+	same_model(t, "mistral_tiny", CAIRN_KV_PLAIN, 100, 0);		/* windows; pages are short */
+	same_model(t, "gemma2_tiny", CAIRN_KV_PLAIN, 200, 0);		/* 3 layers */
+}
+
+static void with_losses(struct cairn_test *t)
+{
+	same_model(t, "llama3_tiny", CAIRN_KV_PLAIN, 60, 1);
+	if (!is_slow)
+		same_model(t, "llama3_tiny", CAIRN_KV_PLAIN, 200, 1);
+}
+
+static void refused(struct cairn_test *t)
+{
+	struct cairn_engine_options opt = { .max_context = 64, .max_batch = 2, .page_size = 4 };
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_model(t, "cpu", "llama3_tiny", &impl, &g, &m))
+		return;
+	opt.prefill = (struct cairn_lead *)&opt;	/* is not touched */
+	opt.repeatable = 1;
+	EXPECT(t, cairn_engine_create(&e, m, &opt) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "engine: repeatable: does not go with prefill_workers");
+	opt.repeatable = 0;
+	opt.cache_grain = -1;
+	EXPECT(t, cairn_engine_create(&e, m, &opt) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "engine: cache_grain: prefill_workers need a prefix tree");
+	close_model(m, &g);
+}
+
+static const struct cairn_unit units[] = {
+	{ "same_answers", same_answers }, { "with_losses", with_losses }, { "refused", refused },
+};
+
+const struct cairn_family cairn_prefill_engine_family = {
+	.stage = "serving", .name = "prefill_engine", .units = units, .num_units = ARRAY_SIZE(units),
+	.waits = 1,
+};

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+/* prefill_epoch - jobs of a prefill worker, and the thread that computes them (prefill_epoch.h) */
+#include "serving/remote/prefill/prefill_epoch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "serving/base/clock.h"
+#include "serving/remote/prefill/prefill_impl.h"
+#include "serving/remote/remote_fault.h"
+
+/* ---- creation ---- */
+
+static int open_transport(struct cairn_prefill_epoch *e, struct cairn_pull_blob *blob)
+{
+	const struct cairn_transport_options o = { .size = sizeof(o), .device = e->address, .gpu = -1 };
+	const size_t bytes = (size_t)e->a.num_layers * e->kv->layer_bytes;
+
+	e->table = cairn_transport_get((int)e->a.transport);
+	if (!e->table || strcmp(e->table->name, "tcp"))
+		return cairn_error(EOPNOTSUPP, "transport %u: only tcp carries host memory between processes",
+				   e->a.transport);
+	CAIRN_TRY(e->table->open(&o, &e->t));
+	CAIRN_TRY(e->table->region_register(e->t, e->kv->base, bytes, CAIRN_MEMORY_HOST, &e->kv_region));
+	e->heads = calloc(CAIRN_RUN_RING, CAIRN_RUN_HEAD_BYTES);
+	if (!e->heads)
+		return cairn_error(ENOMEM, "no memory for the heads of runs");
+	CAIRN_TRY(e->table->region_register(e->t, e->heads, CAIRN_RUN_RING * CAIRN_RUN_HEAD_BYTES,
+					    CAIRN_MEMORY_HOST, &e->head_region));
+	CAIRN_TRY(e->table->channel_create(e->t, &e->c));
+	return e->table->channel_address(e->c, &blob->channel);
+}
+
+static int make_worker(struct cairn_prefill_epoch *e)
+{
+	const struct cairn_worker_options o = {
+		.max_batch = 1, .max_rows = e->a.max_rows, .max_context = e->a.max_context,
+		.num_pages = e->a.num_pages, .page_size = e->a.page_size, .no_graphs = 1,
+		.decode = CAIRN_DECODE_UNFUSED,
+	};
+
+	e->job_pages = e->a.num_pages / CAIRN_PULL_JOBS;
+	e->page_list = calloc((size_t)e->job_pages + 1, sizeof(*e->page_list));
+	if (!e->page_list)
+		return cairn_error(ENOMEM, "no memory for the list of %d pages", e->job_pages);
+	CAIRN_TRY(sodium_load(&e->sodium));
+	CAIRN_TRY(cairn_worker_create(&e->worker, e->model, &o));
+	e->kv = cairn_worker_kv(e->worker);
+	return 0;
+}
+
+/* ---- computing ---- */
+
+struct prefill_job *prefill_oldest(struct cairn_prefill_epoch *e, int over)
+{
+	struct prefill_job *best = NULL;
+
+	for (int i = 0; i < CAIRN_PULL_JOBS; i++) {
+		struct prefill_job *job = &e->jobs[i];
+
+		if (job->number && (over || !job->is_over) && (!best || job->number < best->number))
+			best = job;
+	}
+	return best;
+}
+
+int prefill_given_up(const struct prefill_job *job)
+{
+	if (job->error)
+		return job->error;
+	if (job->is_dropped)
+		return ECANCELED;
+	return cairn_clock_ns() > job->lease_ns && !FAULT(LEASE_ENDLESS) ? ETIMEDOUT : 0;
+}
+
+static void note_layers(struct cairn_prefill_epoch *e, struct prefill_job *job, int64_t layers)
+{
+	pthread_mutex_lock(&e->lock);
+	job->layers = layers;
+	pthread_cond_broadcast(&e->changed);
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* Called before the MLP of a layer: its keys and values are on the stream. */
+static int on_layer(void *ctx, int32_t layer, void *stream)
+{
+	struct cairn_prefill_epoch *e = ctx;
+	const int64_t chunk = e->computing->layers / e->a.num_layers;
+
+	CAIRN_TRY(CAIRN_TABLE(e->model->impl, stream_sync, stream));
+	note_layers(e, e->computing, chunk * e->a.num_layers + layer + 1);
+	return 0;
+}
+
+static int compute_chunk(struct cairn_prefill_epoch *e, struct prefill_job *job, int32_t chunk)
+{
+	const int32_t first = chunk * e->a.max_rows, rows = job->num_tokens - first;
+	const struct cairn_worker_part part = {
+		.ids = job->ids + first, .follows = -1, .position = first,
+		.num_rows = rows < e->a.max_rows ? rows : e->a.max_rows, .pages = e->page_list,
+		.num_pages = job->end,
+	};
+	struct cairn_worker_result result;
+
+	cairn_worker_begin(e->worker);
+	cairn_worker_add(e->worker, &part);
+	cairn_worker_on_layer(e->worker, on_layer, e);
+	CAIRN_TRY(cairn_worker_launch(e->worker));
+	CAIRN_TRY(cairn_worker_collect(e->worker, &result));
+	pthread_mutex_lock(&e->lock);
+	e->passes++;
+	pthread_mutex_unlock(&e->lock);
+	note_layers(e, job, ((int64_t)chunk + 1) * e->a.num_layers);
+	return 0;
+}
+
+/* Computes a job until it is given up. An error is one of the table, which is not trusted any more. */
+static int compute(struct cairn_prefill_epoch *e, struct prefill_job *job)
+{
+	int ret = 0, given_up = 0;
+
+	e->computing = job;
+	for (int32_t i = 0; i < job->end; i++)
+		e->page_list[i] = prefill_page(e, job, i);
+	for (int32_t chunk = 0; !ret && !given_up && chunk * e->a.max_rows < job->num_tokens; chunk++) {
+		ret = compute_chunk(e, job, chunk);
+		pthread_mutex_lock(&e->lock);
+		given_up = prefill_given_up(job) || atomic_load(&e->stop);
+		pthread_mutex_unlock(&e->lock);
+	}
+	pthread_mutex_lock(&e->lock);
+	job->is_over = 1;
+	job->error = ret ? -ret : job->error;
+	pthread_cond_broadcast(&e->changed);
+	pthread_mutex_unlock(&e->lock);
+	return ret;
+}
+
+/* ---- the thread ---- */
+
+void prefill_fail(struct cairn_prefill_epoch *e, int ret)
+{
+	pthread_mutex_lock(&e->lock);
+	/* -ECONNRESET: the lead's end has closed the transport, and the lead decides what follows */
+	if (e->state != CAIRN_EPOCH_FAILED) {
+		e->state = ret && ret != -ECANCELED && ret != -ECONNRESET ? CAIRN_EPOCH_FAILED :
+			   CAIRN_EPOCH_OVER;
+		snprintf(e->why, sizeof(e->why), "%s", cairn_last_error());
+	}
+	pthread_cond_broadcast(&e->changed);
+	pthread_mutex_unlock(&e->lock);
+	atomic_store(&e->stop, 1);
+}
+
+static int prepare(struct cairn_prefill_epoch *e)
+{
+	struct cairn_pull_blob mine = { 0 };
+	int ret;
+
+	CAIRN_TRY(make_worker(e));
+	CAIRN_TRY(open_transport(e, &mine));
+	pthread_mutex_lock(&e->lock);
+	e->mine = mine;
+	e->state = CAIRN_EPOCH_PREPARED;
+	while (!e->has_theirs && !atomic_load(&e->stop))
+		pthread_cond_wait(&e->changed, &e->lock);
+	pthread_mutex_unlock(&e->lock);
+	if (atomic_load(&e->stop))
+		return -ECANCELED;
+	CAIRN_TRY(e->table->remote_import(e->t, &e->theirs.ring, &e->ring));
+	CAIRN_TRY(e->table->channel_connect(e->c, &e->theirs.channel, CAIRN_PREFILL_CONNECT_MS));
+	pthread_mutex_lock(&e->lock);
+	e->state = CAIRN_EPOCH_CONNECTED;
+	pthread_mutex_unlock(&e->lock);
+	ret = pthread_create(&e->sender, NULL, prefill_send_run, e);
+	e->has_sender = !ret;
+	return ret ? cairn_error(EIO, "no thread: %s", strerror(ret)) : 0;
+}
+
+static struct prefill_job *next_job(struct cairn_prefill_epoch *e)
+{
+	struct prefill_job *job = NULL;
+
+	pthread_mutex_lock(&e->lock);
+	while (!atomic_load(&e->stop) && !(job = prefill_oldest(e, 0)))
+		pthread_cond_wait(&e->changed, &e->lock);
+	pthread_mutex_unlock(&e->lock);
+	return atomic_load(&e->stop) ? NULL : job;
+}
+
+static void *run(void *arg)
+{
+	struct cairn_prefill_epoch *e = arg;
+	struct prefill_job *job;
+	int ret = prepare(e);
+
+	while (!ret && (job = next_job(e)))
+		ret = compute(e, job);
+	prefill_fail(e, ret);
+	if (e->has_sender)
+		pthread_join(e->sender, NULL);
+	return NULL;
+}
+
+/* ---- the main thread ---- */
+
+int cairn_prefill_epoch_create(struct cairn_prefill_epoch **out, struct cairn_model *model,
+			       const struct cairn_control_assign *assign, const char *address)
+{
+	struct cairn_prefill_epoch *e = calloc(1, sizeof(*e));
+	int ret;
+
+	if (!e)
+		return cairn_error(ENOMEM, "no memory for an epoch");
+	e->model = model;
+	e->a = *assign;
+	e->shape = cairn_run_shape(model, assign->page_size, assign->max_rows);
+	snprintf(e->address, sizeof(e->address), "%s", address);
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_cond_init(&e->changed, NULL);
+	ret = pthread_create(&e->thread, NULL, run, e);
+	e->has_thread = !ret;
+	if (ret) {
+		cairn_prefill_epoch_destroy(e);
+		return cairn_error(EIO, "no thread: %s", strerror(ret));
+	}
+	*out = e;
+	return 0;
+}
+
+void cairn_prefill_epoch_stop(struct cairn_prefill_epoch *e)
+{
+	pthread_mutex_lock(&e->lock);
+	atomic_store(&e->stop, 1);
+	pthread_cond_broadcast(&e->changed);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void cairn_prefill_epoch_destroy(struct cairn_prefill_epoch *e)
+{
+	if (!e)
+		return;
+	cairn_prefill_epoch_stop(e);
+	if (e->has_thread)
+		pthread_join(e->thread, NULL);
+	if (e->t)
+		e->table->close(e->t);
+	cairn_worker_destroy(e->worker);
+	for (int i = 0; i < CAIRN_PULL_JOBS; i++)
+		free(e->jobs[i].ids);
+	explicit_bzero(e->theirs.key, sizeof(e->theirs.key));
+	free(e->heads);
+	free(e->page_list);
+	pthread_cond_destroy(&e->changed);
+	pthread_mutex_destroy(&e->lock);
+	free(e);
+}
+
+enum cairn_epoch_state cairn_prefill_epoch_state(struct cairn_prefill_epoch *e,
+						 struct cairn_pull_blob *blob, char *text, size_t len)
+{
+	enum cairn_epoch_state state;
+
+	pthread_mutex_lock(&e->lock);
+	state = e->state;
+	if (state == CAIRN_EPOCH_PREPARED)
+		*blob = e->mine;
+	snprintf(text, len, "%s", e->why);
+	pthread_mutex_unlock(&e->lock);
+	return state;
+}
+
+int cairn_prefill_epoch_connect(struct cairn_prefill_epoch *e, const struct cairn_pull_blob *theirs)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&e->lock);
+	if (e->state != CAIRN_EPOCH_PREPARED || e->has_theirs)
+		ret = cairn_error(EINVAL, "the lead's blob comes %s", e->has_theirs ? "twice" : "too early");
+	e->theirs = *theirs;
+	e->has_theirs = 1;
+	pthread_cond_broadcast(&e->changed);
+	pthread_mutex_unlock(&e->lock);
+	return ret;
+}
+
+static int check_prompt(const struct cairn_prefill_epoch *e, const struct cairn_control_prompt *p)
+{
+	const int32_t *ids = (const int32_t *)(p + 1);
+
+	if (p->first % e->a.page_size || p->num_tokens % e->a.page_size ||
+	    p->num_tokens > e->job_pages * e->a.page_size)
+		return cairn_error(EINVAL, "the lead wants tokens %d to %d of a prompt, in pages of %d and "
+				   "at most %d", p->first, p->num_tokens, e->a.page_size, e->job_pages);
+	for (int32_t i = 0; i < p->num_tokens; i++)
+		if (ids[i] >= e->model->config.vocab_size)
+			return cairn_error(EINVAL, "the lead sends token %d; the vocabulary has %d", ids[i],
+					   e->model->config.vocab_size);
+	return 0;
+}
+
+/* Call with the lock held. */
+static int queue_job(struct cairn_prefill_epoch *e, const struct cairn_control_prompt *p)
+{
+	const size_t bytes = (size_t)p->num_tokens * sizeof(int32_t);
+	struct prefill_job *job = NULL;
+
+	for (int i = 0; i < CAIRN_PULL_JOBS && !job; i++)
+		job = e->jobs[i].number ? NULL : &e->jobs[i];
+	if (e->state == CAIRN_EPOCH_PREPARING || e->state == CAIRN_EPOCH_PREPARED)
+		return cairn_error(EINVAL, "the lead sends a prompt before this worker is ready");
+	if (!job || p->job <= e->last_number)
+		return cairn_error(EINVAL, "the lead sends prompt %llu after %llu, %s",
+				   (unsigned long long)p->job, (unsigned long long)e->last_number,
+				   job ? "out of order" : "one too many");
+	*job = (struct prefill_job){
+		.number = p->job, .ids = malloc(bytes), .num_tokens = p->num_tokens,
+		.first = p->first / e->a.page_size, .end = p->num_tokens / e->a.page_size,
+		.lease_ns = cairn_clock_ns() + p->lease_ms * 1000000ll,
+	};
+	if (!job->ids) {
+		job->number = 0;
+		return cairn_error(ENOMEM, "no memory for a prompt of %d tokens", p->num_tokens);
+	}
+	memcpy(job->ids, p + 1, bytes);
+	e->last_number = p->job;
+	pthread_cond_broadcast(&e->changed);
+	return 0;
+}
+
+/* The lead may speak of a job that has just ended here. */
+static void amend_job(struct cairn_prefill_epoch *e, uint64_t number, uint32_t lease_ms)
+{
+	for (int i = 0; i < CAIRN_PULL_JOBS; i++) {
+		struct prefill_job *job = &e->jobs[i];
+
+		if (job->number != number)
+			continue;
+		job->is_dropped |= !lease_ms;
+		if (lease_ms)
+			job->lease_ns = cairn_clock_ns() + lease_ms * 1000000ll;
+	}
+	pthread_cond_broadcast(&e->changed);
+}
+
+int cairn_prefill_epoch_message(struct cairn_prefill_epoch *e, const struct cairn_channel_message *m)
+{
+	const struct cairn_control_lease *lease = m->data;
+	const struct cairn_control_drop *drop = m->data;
+	int ret = 0;
+
+	if (m->kind == CAIRN_CONTROL_PROMPT)
+		CAIRN_TRY(check_prompt(e, m->data));
+	pthread_mutex_lock(&e->lock);
+	if (m->kind == CAIRN_CONTROL_PROMPT)
+		ret = queue_job(e, m->data);
+	else if (m->kind == CAIRN_CONTROL_LEASE)
+		amend_job(e, lease->job, lease->lease_ms);
+	else if (m->kind == CAIRN_CONTROL_DROP)
+		amend_job(e, drop->job, 0);
+	else
+		ret = cairn_error(EINVAL, "the lead sends %s to a prefill worker",
+				  cairn_control_kind_name(m->kind));
+	pthread_mutex_unlock(&e->lock);
+	return ret;
+}
+
+uint64_t cairn_prefill_epoch_passes(struct cairn_prefill_epoch *e)
+{
+	uint64_t passes;
+
+	pthread_mutex_lock(&e->lock);
+	passes = e->passes;
+	pthread_mutex_unlock(&e->lock);
+	return passes;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prefill_epoch - what a prefill worker does between two assignments; private to the worker and its tests
+ *
+ *   create     starts the computing thread, which takes memory and opens the transport: PREPARED
+ *   connect    gives it the lead's blob, with which it connects: CONNECTED; a second thread sends
+ *   message    PROMPT queues a job, LEASE prolongs it, DROP ends it
+ *   stop       the threads end when they next look: OVER
+ *   destroy    stops them if need be, waits for their end and frees everything
+ *
+ *   computing   chunk 0: layer 0, 1, ..  | chunk 1: layer 0, 1, ..   | next job
+ *   sending              run, run, ..      (as the lead gives credits) .. end of the job
+ *
+ * A job has its own part of the cache from its PROMPT until its runs have arrived, so that nothing that a put
+ * reads is overwritten. Each job ends by one run without pages, also if it was dropped, its lease has ended
+ * or it could not be computed.
+ */
+#ifndef CAIRN_PREFILL_EPOCH_H
+#define CAIRN_PREFILL_EPOCH_H
+
+#include "serving/model/model.h"
+#include "serving/remote/member/member.h"
+#include "serving/remote/pull/run.h"
+
+#define CAIRN_PREFILL_LOOK_MS		20	/* between two looks at whether to stop */
+#define CAIRN_PREFILL_CONNECT_MS	10000
+
+struct cairn_prefill_epoch;
+
+/* The model must outlive it. assign: a checked message that suits the model */
+int cairn_prefill_epoch_create(struct cairn_prefill_epoch **out, struct cairn_model *model,
+			       const struct cairn_control_assign *assign, const char *address);
+enum cairn_epoch_state cairn_prefill_epoch_state(struct cairn_prefill_epoch *e,
+						 struct cairn_pull_blob *blob, char *text, size_t len);
+int cairn_prefill_epoch_connect(struct cairn_prefill_epoch *e, const struct cairn_pull_blob *theirs);
+int cairn_prefill_epoch_message(struct cairn_prefill_epoch *e, const struct cairn_channel_message *m);
+uint64_t cairn_prefill_epoch_passes(struct cairn_prefill_epoch *e);	/* completed */
+void cairn_prefill_epoch_stop(struct cairn_prefill_epoch *e);
+void cairn_prefill_epoch_destroy(struct cairn_prefill_epoch *e);	/* NULL is legal */
+
+#endif

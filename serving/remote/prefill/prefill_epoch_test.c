@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/* prefill_epoch_test - a prefill worker whose lead gives no credits, renews no lease, breaks the protocol */
+#include "conformance/harness.h"
+#include "serving/remote/prefill/pull_fake_test.h"
+
+static struct pull_rig rig;
+static struct pull_fake lead;
+
+/* Returns an epoch that is connected with `lead`, and draws the longest prompt; NULL: there is none. */
+static struct cairn_prefill_epoch *begin(struct cairn_test *t)
+{
+	struct cairn_prefill_epoch *e = NULL;
+	const struct sodium *s;
+
+	memset(&rig, 0, sizeof(rig));
+	if (sodium_load(&s)) {
+		cairn_skip(t, "%s", cairn_last_error());
+		return NULL;
+	}
+	if (open_model(t, "cpu", "llama3_tiny", &rig.impl, &rig.g, &rig.m))
+		return NULL;
+	if (!EXPECT(t, fake_begin(&lead, &rig, &e) == 0))
+		cairn_note(t, "%s", cairn_last_error());
+	pull_draw(t, &rig, PULL_CONTEXT / PULL_PAGE);
+	rig.first = 0;
+	return e;
+}
+
+static void end(struct cairn_prefill_epoch *e)
+{
+	cairn_prefill_epoch_destroy(e);
+	fake_close(&lead);
+	if (rig.m)
+		close_model(rig.m, &rig.g);
+}
+
+static int amend(struct cairn_prefill_epoch *e, uint64_t job, uint32_t lease_ms)
+{
+	const struct cairn_control_lease lease = { .job = job, .lease_ms = lease_ms };
+	const struct cairn_channel_message m = {
+		.kind = lease_ms ? CAIRN_CONTROL_LEASE : CAIRN_CONTROL_DROP, .data = &lease,
+	};
+
+	return cairn_prefill_epoch_message(e, &m);
+}
+
+/* Without credits the ring is filled and no more; with them the job is completed. */
+static void credits(struct cairn_test *t)
+{
+	struct cairn_prefill_epoch *e = begin(t);
+	struct cairn_run run;
+
+	if (e && EXPECT(t, fake_prompt(e, &rig, 1, 60000) == 0)) {
+		for (int i = 0; i < CAIRN_RUN_RING; i++)
+			EXPECT(t, fake_take(&lead, &run, NULL, 10000) == 0 && run.job == 1 && run.num_pages);
+		EXPECT(t, fake_take(&lead, &run, NULL, 100) == -ETIMEDOUT);
+		EXPECT(t, fake_credit(&lead) == 0 && fake_take_job(&lead, 1) == 0);
+	}
+	end(e);
+}
+
+/*
+ * A lease that is not renewed ends the job, although the lead gives no credits: the places are free then. One
+ * that is renewed lasts longer than it did at first.
+ */
+static void leases(struct cairn_test *t)
+{
+	struct cairn_prefill_epoch *e = begin(t);
+
+	if (e && EXPECT(t, fake_prompt(e, &rig, 1, 50) == 0 && fake_prompt(e, &rig, 2, 50) == 0)) {
+		nanosleep(&(struct timespec){ 0, 200000000 }, NULL);
+		EXPECT(t, fake_take_job(&lead, 1) == ETIMEDOUT);
+		EXPECT(t, fake_take_job(&lead, 2) == ETIMEDOUT);
+		EXPECT(t, fake_prompt(e, &rig, 3, 100) == 0 && amend(e, 3, 60000) == 0);
+		nanosleep(&(struct timespec){ 0, 200000000 }, NULL);
+		EXPECT(t, fake_take_job(&lead, 3) == 0);
+	}
+	end(e);
+}
+
+/* A dropped job ends soon, a job behind it is completed, and a drop of what has ended does nothing. */
+static void drops(struct cairn_test *t)
+{
+	struct cairn_prefill_epoch *e = begin(t);
+
+	if (e && EXPECT(t, fake_prompt(e, &rig, 1, 60000) == 0 && fake_prompt(e, &rig, 2, 60000) == 0)) {
+		EXPECT(t, amend(e, 1, 0) == 0);
+		EXPECT(t, fake_take_job(&lead, 1) == ECANCELED);
+		EXPECT(t, fake_take_job(&lead, 2) == 0);
+		EXPECT(t, amend(e, 2, 0) == 0 && amend(e, 7, 0) == 0);
+		EXPECT(t, fake_prompt(e, &rig, 3, 60000) == 0 && fake_take_job(&lead, 3) == 0);
+	}
+	end(e);
+}
+
+/* Sends the rig's prompt with other sizes. Returns the error. */
+static int odd(struct cairn_prefill_epoch *e, int32_t first, int32_t num_tokens)
+{
+	struct pull_rig other = rig;
+
+	other.first = first;
+	other.num_tokens = num_tokens;
+	return fake_prompt(e, &other, 1, 60000);
+}
+
+static void refused(struct cairn_test *t)
+{
+	struct cairn_prefill_epoch *e = begin(t);
+	const struct cairn_channel_message plan = { .kind = CAIRN_CONTROL_PLAN, .data = "" };
+
+	if (e) {
+		EXPECT(t, odd(e, 2, PULL_CONTEXT) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(),
+				"the lead wants tokens 2 to 160 of a prompt, in pages of 4");
+		EXPECT(t, odd(e, 0, PULL_CONTEXT - 1) == -EINVAL);
+		EXPECT(t, odd(e, 0, PULL_CONTEXT + PULL_PAGE) == -EINVAL);
+		rig.ids[5] = 192;
+		EXPECT(t, fake_prompt(e, &rig, 1, 60000) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), "the lead sends token 192; the vocabulary has 192");
+		rig.ids[5] = 191;
+		EXPECT(t, cairn_prefill_epoch_message(e, &plan) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), "the lead sends plan to a prefill worker");
+		EXPECT(t, fake_prompt(e, &rig, 5, 60000) == 0);
+		EXPECT(t, fake_prompt(e, &rig, 5, 60000) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), "the lead sends prompt 5 after 5, out of order");
+		EXPECT(t, fake_prompt(e, &rig, 6, 60000) == 0);
+		EXPECT(t, fake_prompt(e, &rig, 7, 60000) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), "the lead sends prompt 7 after 6, one too many");
+		EXPECT(t, cairn_prefill_epoch_connect(e, &lead.mine) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), "the lead's blob comes twice");
+	}
+	end(e);		/* with two jobs under way */
+}
+
+static const struct cairn_unit units[] = {
+	{ "credits", credits }, { "leases", leases }, { "drops", drops }, { "refused", refused },
+};
+
+const struct cairn_family cairn_prefill_epoch_family = {
+	.stage = "serving", .name = "prefill_epoch", .units = units, .num_units = ARRAY_SIZE(units),
+	.waits = 1,
+};

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prefill_impl - shared by prefill_epoch.c (jobs, computing) and prefill_send.c (sending) */
+#ifndef CAIRN_PREFILL_IMPL_H
+#define CAIRN_PREFILL_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "serving/engine/worker.h"
+#include "serving/remote/prefill/prefill_epoch.h"
+
+struct prefill_job {
+	uint64_t number;		/* 0: a free place */
+	int32_t *ids, num_tokens;
+	int32_t first, end;		/* pages of the prompt that are wanted */
+	int64_t lease_ns;		/* when it ends */
+	int is_dropped, error;		/* error: an errno; it could not be computed */
+	/* layers that are computed, over all chunks: those of chunk c end with (c + 1) * num_layers */
+	int64_t layers;
+	int is_over;			/* computing has ended, completed or not */
+};
+
+struct cairn_prefill_epoch {
+	struct cairn_model *model;
+	struct cairn_control_assign a;
+	struct cairn_run_shape shape;
+	int32_t job_pages;		/* of the cache, of each job */
+	const struct sodium *sodium;
+	struct cairn_worker *worker;
+	const struct cairn_kv_store *kv;
+	int32_t *page_list;		/* of a pass: [job_pages] */
+	struct prefill_job *computing;	/* for the worker's callback */
+
+	const struct cairn_transport_table *table;
+	struct cairn_transport *t;
+	struct cairn_channel *c;
+	struct cairn_region *kv_region, *head_region;
+	struct cairn_remote *ring;	/* the lead's */
+	char *heads;			/* of runs under way: [CAIRN_RUN_RING] */
+	uint64_t sent;			/* runs; the sending thread's */
+	char address[64];
+
+	pthread_t thread, sender;
+	int has_thread, has_sender;
+	atomic_int stop;
+	pthread_mutex_t lock;		/* protects what follows */
+	pthread_cond_t changed;
+	struct prefill_job jobs[CAIRN_PULL_JOBS];
+	uint64_t last_number;
+	enum cairn_epoch_state state;
+	struct cairn_pull_blob mine, theirs;
+	int has_theirs;
+	char why[CAIRN_CONTROL_TEXT];
+	uint64_t passes;
+};
+
+/* Returns the unfinished job with the lowest number; over: computed, too. NULL: none. With the lock held. */
+struct prefill_job *prefill_oldest(struct cairn_prefill_epoch *e, int over);
+/* Returns an errno if the job is not to go on. With the lock held. */
+int prefill_given_up(const struct prefill_job *job);
+/* Where a page of a job is in the cache. */
+static inline int32_t prefill_page(const struct cairn_prefill_epoch *e, const struct prefill_job *job,
+				   int32_t page)
+{
+	return (int32_t)(job - e->jobs) * e->job_pages + page;
+}
+
+void prefill_fail(struct cairn_prefill_epoch *e, int ret);	/* FAILED, or OVER without a failure */
+void *prefill_send_run(void *epoch);	/* the sending thread */
+
+#endif

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+/* prefill_worker - a prefill worker: joins the lead and serves it (prefill_worker.h) */
+#include "serving/remote/prefill/prefill_worker.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "serving/model/forward.h"
+#include "serving/remote/attention/share.h"
+#include "serving/remote/prefill/prefill_epoch.h"
+
+/* The lead has compared configuration and weights; the sizes that follow from them must agree, too. */
+static int check(void *ctx, const struct cairn_control_assign *a)
+{
+	const struct cairn_prefill_worker_options *o = ctx;
+	const struct cairn_model *m = o->model;
+	const struct cairn_model_config *c = &m->config;
+	const double bytes = (double)cairn_model_key_bytes(m) * (cairn_model_is_latent(m) ? 1 : 2) *
+			     c->num_hidden_layers * a->page_size * a->num_pages;
+
+	if (a->config != cairn_share_digest(c) || a->num_layers != c->num_hidden_layers ||
+	    a->num_kv_heads != c->num_key_value_heads || a->num_heads != a->num_kv_heads ||
+	    a->head_dim != c->head_dim || a->dtype != m->dtype || a->kv_fp8 != (m->kv == CAIRN_KV_FP8))
+		return cairn_error(EINVAL, "the lead has another model, or another form of its cache");
+	if (a->max_rows % a->page_size || a->max_context > c->max_position_embeddings ||
+	    (int64_t)a->num_pages * a->page_size < (int64_t)CAIRN_PULL_JOBS * a->max_context)
+		return cairn_error(EINVAL, "the lead wants passes of %d rows and %d pages of %d for prompts "
+				   "of %d tokens", a->max_rows, a->num_pages, a->page_size, a->max_context);
+	if (o->max_bytes && bytes > (double)o->max_bytes)
+		return cairn_error(ENOMEM, "keys and values of %d prompts of %d tokens take %.0f MiB, this "
+				   "worker has %lld", CAIRN_PULL_JOBS, a->max_context, bytes / (1 << 20),
+				   (long long)(o->max_bytes >> 20));
+	return 0;
+}
+
+static int create(void *ctx, void **epoch, const struct cairn_control_assign *a, const void *rest,
+		  const char *address)
+{
+	const struct cairn_prefill_worker_options *o = ctx;
+	struct cairn_prefill_epoch *e;
+
+	(void)rest;	/* scales of an 8-bit cache, which are those of the model */
+	CAIRN_TRY(cairn_prefill_epoch_create(&e, o->model, a, address));
+	*epoch = e;
+	return 0;
+}
+
+static enum cairn_epoch_state state(void *epoch, void *blob, char *text, size_t len)
+{
+	return cairn_prefill_epoch_state(epoch, blob, text, len);
+}
+
+static int connect(void *epoch, const void *blob)
+{
+	struct cairn_pull_blob theirs;
+
+	memcpy(&theirs, blob, sizeof(theirs));
+	return cairn_prefill_epoch_connect(epoch, &theirs);
+}
+
+static int message(void *epoch, const struct cairn_channel_message *m)
+{
+	return cairn_prefill_epoch_message(epoch, m);
+}
+
+static uint64_t passes(void *epoch)
+{
+	return cairn_prefill_epoch_passes(epoch);
+}
+
+static void stop(void *epoch)
+{
+	cairn_prefill_epoch_stop(epoch);
+}
+
+static void destroy(void *epoch)
+{
+	cairn_prefill_epoch_destroy(epoch);
+}
+
+int cairn_prefill_worker_run(const struct cairn_prefill_worker_options *o)
+{
+	static const struct cairn_epoch_ops ops = {
+		sizeof(struct cairn_pull_blob), check, create, state, connect, message, passes, stop, destroy,
+	};
+	struct cairn_control_join j = {
+		.role = CAIRN_MEMBER_PREFILL, .config = cairn_share_digest(&o->model->config),
+		.weights = o->weights,
+	};
+
+	if (!(o->model->impl->flags & CAIRN_IMPL_HOST_MEM))
+		return cairn_error(EOPNOTSUPP, "%s: prefill workers need a table with host memory so far",
+				   o->model->impl->name);
+	if (!cairn_forward_supported(o->model))
+		return cairn_error(EOPNOTSUPP, "%s: has no operation list for this model",
+				   o->model->impl->name);
+	snprintf(j.table, sizeof(j.table), "%s", o->model->impl->name);
+	return cairn_member_run(&o->member, &j, &ops, (void *)o);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prefill_worker - a prefill worker: computes the keys and values of prompts, and sends them to the lead
+ *
+ * It has the whole model, and for CAIRN_PULL_JOBS prompts at a time a cache of its own. It keeps nothing of a
+ * prompt that has been sent. The prompt's last tokens, up to a page, are the lead's to compute, and with them
+ * the first token of the answer: so sampling, masks and penalties stay in one place.
+ *
+ *   main thread      the channel to the lead: beats every 100 ms, prompts into a queue, leases, a new epoch
+ *   epoch's threads  one computes, one sends (prefill_epoch.h)
+ *
+ * Errors of cairn_prefill_worker_run(): those of member.h, of the table and of the transport.
+ */
+#ifndef CAIRN_PREFILL_WORKER_H
+#define CAIRN_PREFILL_WORKER_H
+
+#include "serving/model/model.h"
+#include "serving/remote/member/member.h"
+
+struct cairn_prefill_worker_options {
+	struct cairn_member_options member;
+	struct cairn_model *model;	/* its table must have host memory */
+	uint64_t weights;		/* their digest */
+	int64_t max_bytes;		/* of keys and values; refuses a lead that wants more; 0: no limit */
+};
+
+/* Joins the lead and serves it until it ends, which is no error. */
+int cairn_prefill_worker_run(const struct cairn_prefill_worker_options *options);
+
+#endif

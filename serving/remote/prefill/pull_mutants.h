@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pull_mutants - compiles pulls and prefill workers a second time, under other names and with faults
+ * (remote_fault.h)
+ *
+ * Must be the first header of each pull_mutants_*.c, which then includes the modules themselves.
+ */
+#ifndef CAIRN_PULL_MUTANTS_H
+#define CAIRN_PULL_MUTANTS_H
+
+#define CAIRN_REMOTE_MUTANTS
+
+#define cairn_prefill_epoch_connect		mutant_prefill_epoch_connect
+#define cairn_prefill_epoch_create		mutant_prefill_epoch_create
+#define cairn_prefill_epoch_destroy		mutant_prefill_epoch_destroy
+#define cairn_prefill_epoch_message		mutant_prefill_epoch_message
+#define cairn_prefill_epoch_passes		mutant_prefill_epoch_passes
+#define cairn_prefill_epoch_state		mutant_prefill_epoch_state
+#define cairn_prefill_epoch_stop		mutant_prefill_epoch_stop
+#define cairn_prefill_worker_run		mutant_prefill_worker_run
+#define cairn_pull_begin			mutant_pull_begin
+#define cairn_pull_create			mutant_pull_create
+#define cairn_pull_destroy			mutant_pull_destroy
+#define cairn_pull_drop				mutant_pull_drop
+#define cairn_pull_ended			mutant_pull_ended
+#define cairn_pull_release			mutant_pull_release
+#define cairn_pull_stats			mutant_pull_stats
+#define cairn_pull_wait				mutant_pull_wait
+#define prefill_fail				mutant_prefill_fail
+#define prefill_given_up			mutant_prefill_given_up
+#define prefill_oldest				mutant_prefill_oldest
+#define prefill_send_run			mutant_prefill_send_run
+#define pull_end				mutant_pull_end
+#define pull_free				mutant_pull_free
+#define pull_link_run				mutant_pull_link_run
+
+#endif

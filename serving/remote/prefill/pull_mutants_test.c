@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+/* pull_mutants_test - checks that the tests of pulls detect each of their faults (remote_fault.h) */
+#include "conformance/harness.h"
+#include "serving/remote/prefill/pull_mutants.h"
+
+#include "serving/remote/prefill/pull_fake_test.h"
+#include "serving/remote/remote_fault.h"
+
+static struct pull_rig rig;
+static struct pull_fake fake;
+
+/* Returns whether pages that are pulled from a worker differ from those computed here, or do not come. */
+static int differs(struct cairn_test *t)
+{
+	int64_t bad = pull_open(t, &rig, "llama3_tiny", 1, 1, 0);
+
+	if (!bad)
+		bad = pull_many(t, &rig, PULL_IS_SLOW ? 1 : 3);
+	pull_close(&rig);
+	return bad != 0;
+}
+
+/* Returns whether a job of a worker that does something bad is completed. */
+static int completes(struct cairn_test *t, enum fake_bad what)
+{
+	struct cairn_pulled d = { .failed = 1 };
+
+	if (!pull_open(t, &rig, "llama3_tiny", 1, 0, what == LATE ? 1 : 60000) &&
+	    EXPECT(t, fake_join(&fake, &rig) == 0)) {
+		rig.first = 0;
+		rig.num_tokens = 6 * PULL_PAGE;
+		EXPECT(t, pull_begin(&rig) == 1);
+		EXPECT(t, fake_send_job(&fake, &rig, what) == 0);
+		EXPECT(t, pull_end_of(&rig, &d));
+	}
+	pull_close(&rig);
+	fake_close(&fake);
+	return !d.failed;
+}
+
+static int damaged(struct cairn_test *t)
+{
+	return completes(t, PAYLOAD);
+}
+
+static int late(struct cairn_test *t)
+{
+	return completes(t, LATE);
+}
+
+static int early(struct cairn_test *t)
+{
+	return completes(t, EARLY);
+}
+
+/* Returns whether a dropped job leaves something behind: pages that are written, credits that are missing. */
+static int drop_left(struct cairn_test *t)
+{
+	int ret = pull_open(t, &rig, "llama3_tiny", 1, 0, 60000);
+
+	if (!ret)
+		ret = fake_join(&fake, &rig);
+	fake.patience_ms = cairn_remote_fault ? 300 : 10000;
+	if (!ret)
+		ret = fake_drop_job(&fake, &rig);
+	pull_close(&rig);
+	fake_close(&fake);
+	return ret != 0;
+}
+
+/* Returns whether a worker sends more runs than it has credits, or holds a job whose lease has ended. */
+static int overdoes(struct cairn_test *t, uint32_t lease_ms)
+{
+	struct cairn_prefill_epoch *e;
+	struct cairn_run run = { 0 };
+	int ret = 0;
+
+	memset(&rig, 0, sizeof(rig));
+	if (open_model(t, "cpu", "llama3_tiny", &rig.impl, &rig.g, &rig.m))
+		return 0;
+	if (EXPECT(t, fake_begin(&fake, &rig, &e) == 0)) {
+		pull_draw(t, &rig, PULL_CONTEXT / PULL_PAGE);
+		rig.first = 0;
+		EXPECT(t, fake_prompt(e, &rig, 1, lease_ms) == 0);
+		for (int i = 0; i < CAIRN_RUN_RING && !ret; i++)
+			ret = fake_take(&fake, &run, NULL, 10000);
+		if (lease_ms < 1000) {
+			nanosleep(&(struct timespec){ 0, 2 * (long)lease_ms * 1000000 }, NULL);
+			EXPECT(t, fake_credit(&fake) == 0);
+			ret = fake_take_job(&fake, 1) == 0;
+		} else {
+			ret = !ret && fake_take(&fake, &run, NULL, 100) == 0;
+		}
+	}
+	cairn_prefill_epoch_destroy(e);
+	fake_close(&fake);
+	close_model(rig.m, &rig.g);
+	return ret;
+}
+
+static int overruns(struct cairn_test *t)
+{
+	return overdoes(t, 60000);
+}
+
+static int holds(struct cairn_test *t)
+{
+	return overdoes(t, 200);
+}
+
+static const struct {
+	const char *name;
+	int fault;
+	int (*notices)(struct cairn_test *t);
+} mutants[] = {
+#define MUTANT(fault, by)	{ #fault, FAULT_##fault, by }
+	MUTANT(CHECKSUM_IGNORED, damaged), MUTANT(LEASE_IGNORED, late), MUTANT(END_TOO_EARLY, early),
+	MUTANT(CREDIT_LEAK, drop_left), MUTANT(DROPPED_KEPT, drop_left),
+	MUTANT(PAGES_FREED_EARLY, drop_left), MUTANT(LEASE_ENDLESS, holds),
+	MUTANT(CREDITS_IGNORED, overruns), MUTANT(LAYER_NOT_AWAITED, differs),
+	MUTANT(LAYERS_SWAPPED, differs), MUTANT(SIDES_SWAPPED, differs), MUTANT(PAYLOAD_DAMAGED, differs),
+	MUTANT(RUNS_LOST, differs),
+};
+
+_Static_assert(ARRAY_SIZE(mutants) == NUM_FAULTS - FIRST_PULL_FAULT, "every fault has a test");
+
+static void noticed(struct cairn_test *t)
+{
+	const struct sodium *s;
+
+	if (sodium_load(&s))
+		return cairn_skip(t, "%s", cairn_last_error());
+	for (size_t i = 0; i < ARRAY_SIZE(mutants); i++) {
+		if (!i || mutants[i].notices != mutants[i - 1].notices)	/* without the fault, nothing is */
+			EXPECT(t, !mutants[i].notices(t));
+		cairn_remote_fault = mutants[i].fault;
+		if (!EXPECT(t, mutants[i].notices(t)))
+			cairn_note(t, "%s", mutants[i].name);
+		cairn_remote_fault = FAULT_NONE;
+	}
+}
+
+static const struct cairn_unit units[] = {
+	{ "noticed", noticed },
+};
+
+const struct cairn_family cairn_pull_mutants_family = {
+	.stage = "serving", .name = "pull_mutants", .units = units, .num_units = ARRAY_SIZE(units),
+	.waits = 1,
+};

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/* pull_test - what is pulled has the bits of what is computed here; jobs that are dropped or lost */
+#include "conformance/harness.h"
+#include "serving/remote/prefill/pull_rig_test.h"
+
+static struct pull_rig rig;
+
+/* Every job that the rig has begun has ended, and all pages are free again. */
+static void expect_all_free(struct cairn_test *t)
+{
+	struct cairn_pull_stats stats = { .jobs = 1 };
+	struct cairn_pulled d;
+
+	for (int i = 0; i < 30000 && stats.jobs; i++) {
+		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+		cairn_pull_stats(rig.pull, &stats);
+	}
+	EXPECT(t, !stats.jobs);
+	pull_draw(t, &rig, PULL_CONTEXT / PULL_PAGE);
+	rig.first = 0;
+	EXPECT(t, pull_begin(&rig) == 1 && pull_end_of(&rig, &d) && !d.failed && d.page == 0);
+	EXPECT(t, pull_compare(&rig, &d) == 0);
+	cairn_pull_release(rig.pull, d.id);
+}
+
+static void same_bits(struct cairn_test *t)
+{
+	static const char *const models[] = {
+		"llama3_tiny", "gemma2_tiny", "deepseek_tiny",	/* the last has latents */
+	};
+	const int prompts = PULL_IS_SLOW ? 1 : 6;
+	struct cairn_pull_stats stats;
+
+	for (size_t i = 0; i < (PULL_IS_SLOW ? 1 : ARRAY_SIZE(models)); i++) {
+		if (!pull_open(t, &rig, models[i], 2, 2, 0)) {
+			EXPECT(t, pull_many(t, &rig, prompts) == 0);
+			expect_all_free(t);
+			cairn_pull_stats(rig.pull, &stats);
+			EXPECT(t, stats.completed == prompts + 1 && !stats.failed && stats.bytes ==
+			       stats.pages * (int64_t)rig.page_bytes);
+			EXPECT(t, stats.runs > 2 * CAIRN_RUN_RING);	/* credits have come back */
+		}
+		pull_close(&rig);
+	}
+}
+
+/* Jobs are refused beyond two of a worker, and beyond the pages; no page is given twice. */
+static void bounds(struct cairn_test *t)
+{
+	struct cairn_pulled d[CAIRN_PULL_JOBS];
+	int32_t pages[2];
+
+	if (!pull_open(t, &rig, "llama3_tiny", 1, 1, 0)) {
+		pull_draw(t, &rig, PULL_CONTEXT / PULL_PAGE);
+		rig.first = 0;
+		EXPECT(t, pull_begin(&rig) == 1 && pull_begin(&rig) == 1 && pull_begin(&rig) == 0);
+		for (int i = 0; i < 2 && EXPECT(t, pull_end_of(&rig, &d[i])); i++) {
+			EXPECT(t, !d[i].failed && pull_compare(&rig, &d[i]) == 0);
+			pages[i] = d[i].page;
+		}
+		EXPECT(t, abs(pages[0] - pages[1]) == PULL_CONTEXT / PULL_PAGE);
+		EXPECT(t, pull_begin(&rig) == 0);	/* they still have their places */
+		cairn_pull_release(rig.pull, d[0].id);
+		EXPECT(t, pull_begin(&rig) == 1);
+		EXPECT(t, pull_end_of(&rig, &d[0]) && !d[0].failed && d[0].page == pages[0]);
+		cairn_pull_release(rig.pull, d[0].id);
+		EXPECT(t, cairn_pull_begin(rig.pull, 99, rig.ids, PULL_CONTEXT + PULL_PAGE, 0) == 0);
+	}
+	pull_close(&rig);
+	if (!pull_open(t, &rig, "llama3_tiny", 1, 0, 0))
+		EXPECT(t, pull_begin(&rig) == 0);	/* no worker */
+	pull_close(&rig);
+}
+
+/* Dropped jobs are not reported, and take nothing with them: neither places, nor pages, nor credits. */
+static void dropped(struct cairn_test *t)
+{
+	struct cairn_pull_stats stats;
+	struct cairn_pulled d;
+	int num = 0;
+
+	if (!pull_open(t, &rig, "llama3_tiny", 2, 2, 0)) {
+		for (int i = 0; i < (PULL_IS_SLOW ? 15 : 60); i++) {
+			pull_draw(t, &rig, 30);
+			if (pull_begin(&rig) == 1) {
+				nanosleep(&(struct timespec){ 0, (long)(cairn_rand(t) % 4000000) }, NULL);
+				cairn_pull_drop(rig.pull, rig.last_id);
+				num++;
+			} else {
+				nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+			}
+			EXPECT(t, !cairn_pull_ended(rig.pull, &d));
+		}
+		expect_all_free(t);
+		EXPECT(t, pull_many(t, &rig, PULL_IS_SLOW ? 1 : 5) == 0);
+		cairn_pull_stats(rig.pull, &stats);
+		cairn_note(t, "%d dropped, %lld runs of theirs", num, (long long)stats.stale_runs);
+		EXPECT(t, stats.dropped == num && num > 0 && !stats.failed);
+	}
+	pull_close(&rig);
+}
+
+/* A job of a worker that is lost fails; a spare takes the rank. */
+static void lost(struct cairn_test *t)
+{
+	struct cairn_pull_stats stats;
+	struct cairn_pulled d;
+
+	if (!pull_open(t, &rig, "llama3_tiny", 1, 2, 0)) {
+		EXPECT(t, pull_many(t, &rig, 2) == 0);
+		pull_draw(t, &rig, PULL_CONTEXT / PULL_PAGE);
+		EXPECT(t, pull_begin(&rig) == 1);
+		cairn_error(EIO, "by the test");
+		cairn_lead_report(rig.lead, 1);
+		EXPECT(t, pull_end_of(&rig, &d) && d.failed && d.id == rig.last_id);
+		cairn_pull_stats(rig.pull, &stats);
+		EXPECT(t, stats.failed == 1);
+		EXPECT_CONTAINS(t, stats.last_failure, "prefill worker 1: by the test");
+		EXPECT(t, pull_await(&rig, 1));
+		EXPECT(t, pull_many(t, &rig, 3) == 0);
+		expect_all_free(t);
+	}
+	pull_close(&rig);
+}
+
+/* A worker of other weights is refused, and says so; one whose memory does not suffice fails. */
+static void refused(struct cairn_test *t)
+{
+	struct pull_worker *w = &rig.workers[0];
+
+	if (!pull_open(t, &rig, "llama3_tiny", 1, 0, 0)) {
+		w->o = (struct cairn_prefill_worker_options){
+			.member = { .join = rig.join, .join_ms = 5000 }, .model = rig.m,
+			.weights = PULL_WEIGHTS + 1,
+		};
+		pull_work(w);
+		EXPECT(t, w->ret == -EPERM);
+		EXPECT_CONTAINS(t, w->text, "other weights");
+		w->o.weights = PULL_WEIGHTS;
+		w->o.max_bytes = 1 << 10;
+		pull_work(w);
+		EXPECT(t, w->ret == -ENOMEM);
+		EXPECT_CONTAINS(t, w->text, "keys and values of 2 prompts of 160 tokens take");
+	}
+	pull_close(&rig);
+}
+
+static const struct cairn_unit units[] = {
+	{ "same_bits", same_bits }, { "bounds", bounds }, { "dropped", dropped }, { "lost", lost },
+	{ "refused", refused },
+};
+
+const struct cairn_family cairn_pull_family = {
+	.stage = "serving", .name = "pull", .units = units, .num_units = ARRAY_SIZE(units), .waits = 1,
+};

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+/* pull - jobs and pages of prompts that prefill workers compute (pull.h) */
+#include "serving/remote/pull/pull.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "primitives/base/error.h"
+#include "serving/base/clock.h"
+#include "serving/remote/pull/pull_impl.h"
+#include "serving/remote/remote_fault.h"
+
+/* ---- creation ---- */
+
+static int check(const struct cairn_pull *p, const struct cairn_model *m)
+{
+	const struct cairn_pull_options *o = &p->opt;
+
+	if (!(m->impl->flags & CAIRN_IMPL_HOST_MEM))
+		return cairn_error(EOPNOTSUPP, "prefill_workers: %s: need a table with host memory so far",
+				   m->impl->name);
+	if (o->page_bytes != p->shape.page_bytes * (size_t)(p->shape.num_layers * p->shape.sides))
+		return cairn_error(EINVAL, "pull: page_bytes is %zu, of %d layers of %zu", o->page_bytes,
+				   p->shape.num_layers, p->shape.page_bytes);
+	return p->table ? 0 : cairn_error(EOPNOTSUPP, "prefill_workers: no transport tcp");
+}
+
+/* What a worker is told: all heads, and pages for its jobs. */
+static int make_assignment(struct cairn_pull *p, const struct cairn_model *m)
+{
+	const struct cairn_pull_options *o = &p->opt;
+	const int32_t pages = (o->max_context + o->page_size - 1) / o->page_size;
+	const struct cairn_remote_limits limits = {
+		.max_rows = p->shape.chunk_pages * o->page_size, .max_batch = 1,
+		.max_context = o->max_context, .num_pages = CAIRN_PULL_JOBS * pages,
+		.page_size = o->page_size,
+	};
+
+	return cairn_share_assign(&p->assign, &p->scales, m, &limits, 0, 1, 0);
+}
+
+static int create_link(struct cairn_pull *p, int32_t i)
+{
+	struct pull_link *k = &p->links[i];
+	int ret;
+
+	k->p = p;
+	k->rank = cairn_lead_attention(p->lead) + 1 + i;
+	k->ring = calloc(CAIRN_RUN_RING, cairn_run_slot_bytes(&p->shape));
+	k->copy = malloc(cairn_run_slot_bytes(&p->shape));
+	if (!k->ring || !k->copy)
+		return cairn_error(ENOMEM, "pull: no memory for a ring of %d runs", CAIRN_RUN_RING);
+	ret = pthread_create(&k->thread, NULL, pull_link_run, k);
+	k->has_thread = !ret;
+	return ret ? cairn_error(EIO, "pull: no thread: %s", strerror(ret)) : 0;
+}
+
+int cairn_pull_create(struct cairn_pull **out, struct cairn_lead *lead, const struct cairn_model *m,
+		      const struct cairn_pull_options *options)
+{
+	const int32_t num = cairn_lead_prefill(lead);
+	struct cairn_pull *p = calloc(1, sizeof(*p) + (size_t)num * sizeof(p->links[0]));
+	const int32_t ps = options->page_size;
+	pthread_condattr_t attr;
+	int ret;
+
+	if (!p)
+		return cairn_error(ENOMEM, "pull: no memory");
+	p->lead = lead;
+	p->opt = *options;
+	p->opt.lease_ms = p->opt.lease_ms ? p->opt.lease_ms : CAIRN_PULL_LEASE_MS;
+	p->shape = cairn_run_shape(m, ps, options->max_rows < ps ? ps : options->max_rows / ps * ps);
+	p->num_links = num;
+	for (int i = 0; cairn_transport_get(i); i++) {
+		if (!strcmp(cairn_transport_get(i)->name, "tcp")) {
+			p->table = cairn_transport_get(i);
+			p->assign.transport = (uint32_t)i;
+		}
+	}
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->ended, &attr);
+	pthread_cond_init(&p->begun, &attr);
+	pthread_condattr_destroy(&attr);
+	p->is_used = calloc((size_t)options->num_pages + 1, 1);
+	ret = p->is_used ? sodium_load(&p->sodium) : cairn_error(ENOMEM, "pull: no memory");
+	if (!ret)
+		ret = check(p, m);
+	if (!ret) {
+		const uint32_t transport = p->assign.transport;
+
+		ret = make_assignment(p, m);
+		p->assign.transport = transport;
+	}
+	for (int32_t i = 0; i < num && !ret; i++)
+		ret = create_link(p, i);
+	if (ret)
+		cairn_pull_destroy(p);
+	else
+		*out = p;
+	return ret;
+}
+
+void cairn_pull_destroy(struct cairn_pull *p)
+{
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->lock);
+	atomic_store(&p->stop, 1);
+	pthread_cond_broadcast(&p->begun);
+	pthread_mutex_unlock(&p->lock);
+	for (int32_t i = 0; i < p->num_links; i++) {
+		struct pull_link *k = &p->links[i];
+
+		if (k->has_thread && cairn_lead_has(p->lead, k->rank)) {
+			cairn_error(ECONNRESET, "the lead ends");
+			cairn_lead_report(p->lead, k->rank);	/* ends a wait for its blob */
+		}
+		if (k->has_thread)
+			pthread_join(k->thread, NULL);
+		for (int j = 0; j < CAIRN_PULL_JOBS; j++)
+			free(k->jobs[j].ids);
+		free(k->ring);
+		free(k->copy);
+	}
+	pthread_cond_destroy(&p->ended);
+	pthread_cond_destroy(&p->begun);
+	pthread_mutex_destroy(&p->lock);
+	free(p->scales);
+	free(p->is_used);
+	free(p);
+}
+
+/* ---- jobs ---- */
+
+void pull_free(struct cairn_pull *p, struct pull_job *job)
+{
+	memset(p->is_used + job->page, 0, (size_t)(job->end - job->first));
+	free(job->ids);
+	*job = (struct pull_job){ 0 };
+}
+
+void pull_end(struct cairn_pull *p, struct pull_job *job, const char *why)
+{
+	if (job->is_dropped) {
+		pull_free(p, job);
+		return;
+	}
+	job->failed = why != NULL;
+	p->stats.failed += job->failed;
+	p->stats.completed += !job->failed;
+	if (why)
+		snprintf(p->stats.last_failure, sizeof(p->stats.last_failure), "%s", why);
+	job->state = PULL_ENDED;
+	pthread_cond_broadcast(&p->ended);
+}
+
+/* Finds `num` consecutive pages that are free. Returns the first one; -1: there are none. */
+static int32_t find_pages(const struct cairn_pull *p, int32_t num)
+{
+	int32_t run = 0;
+
+	for (int32_t i = 0; i < p->opt.num_pages; i++) {
+		run = p->is_used[i] ? 0 : run + 1;
+		if (run == num)
+			return i + 1 - num;
+	}
+	return -1;
+}
+
+static struct pull_job *find_job(struct cairn_pull *p, uint64_t id)
+{
+	for (int32_t i = 0; i < p->num_links; i++) {
+		for (int j = 0; j < CAIRN_PULL_JOBS; j++) {
+			struct pull_job *job = &p->links[i].jobs[j];
+
+			if (job->state != PULL_FREE && job->id == id && !job->is_dropped)
+				return job;
+		}
+	}
+	return NULL;
+}
+
+/* Returns a free place for a job at the worker that has the fewest tokens to compute; NULL: there is none. */
+static struct pull_job *find_place(struct cairn_pull *p, struct pull_link **link)
+{
+	struct pull_job *best = NULL;
+	int64_t least = INT64_MAX;
+
+	for (int32_t i = 0; i < p->num_links; i++) {
+		struct pull_job *place = NULL;
+		int64_t tokens = 0;
+
+		for (int j = 0; j < CAIRN_PULL_JOBS; j++) {
+			struct pull_job *job = &p->links[i].jobs[j];
+
+			if (job->state == PULL_FREE)
+				place = job;
+			else if (job->state != PULL_ENDED && job->state != PULL_TAKEN)
+				tokens += job->num_tokens;
+		}
+		if (p->links[i].is_ready && place && tokens < least) {
+			least = tokens;
+			best = place;
+			*link = &p->links[i];
+		}
+	}
+	return best;
+}
+
+int cairn_pull_begin(struct cairn_pull *p, uint64_t id, const int32_t *ids, int32_t num_tokens,
+		     int32_t first)
+{
+	const size_t bytes = (size_t)num_tokens * sizeof(*ids);
+	const int32_t ps = p->opt.page_size, num = (num_tokens - first) / ps;
+	struct pull_link *k = NULL;
+	struct pull_job *job = NULL;
+	int32_t page = -1, *copy;
+
+	if (num_tokens > p->opt.max_context || num_tokens > CAIRN_CONTROL_TOKENS)
+		return 0;
+	copy = malloc(bytes);
+	if (!copy)
+		return cairn_error(ENOMEM, "pull: no memory for a prompt of %d tokens", num_tokens);
+	memcpy(copy, ids, bytes);
+	pthread_mutex_lock(&p->lock);
+	job = find_place(p, &k);
+	if (job)
+		page = find_pages(p, num);
+	if (page >= 0) {
+		*job = (struct pull_job){
+			.state = PULL_QUEUED, .id = id, .number = ++k->last_number, .ids = copy,
+			.num_tokens = num_tokens, .first = first / ps, .end = num_tokens / ps, .page = page,
+		};
+		memset(p->is_used + page, 1, (size_t)num);
+		p->stats.begun++;
+		pthread_cond_broadcast(&p->begun);
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (page < 0)
+		free(copy);
+	return page >= 0;
+}
+
+void cairn_pull_drop(struct cairn_pull *p, uint64_t id)
+{
+	struct pull_job *job;
+
+	pthread_mutex_lock(&p->lock);
+	job = find_job(p, id);
+	if (job && job->state != PULL_TAKEN) {
+		p->stats.dropped++;
+		/* a worker may still send it */
+		if (job->state == PULL_SENT && !FAULT(PAGES_FREED_EARLY))
+			job->is_dropped = 1;
+		else
+			pull_free(p, job);
+	}
+	pthread_mutex_unlock(&p->lock);
+}
+
+int cairn_pull_ended(struct cairn_pull *p, struct cairn_pulled *out)
+{
+	struct pull_job *job = NULL;
+
+	pthread_mutex_lock(&p->lock);
+	for (int32_t i = 0; i < p->num_links && !job; i++)
+		for (int j = 0; j < CAIRN_PULL_JOBS && !job; j++)
+			if (p->links[i].jobs[j].state == PULL_ENDED)
+				job = &p->links[i].jobs[j];
+	if (job) {
+		*out = (struct cairn_pulled){
+			.id = job->id, .failed = job->failed, .first = job->first * p->opt.page_size,
+			.num_tokens = job->num_tokens, .page = job->page,
+		};
+		job->state = PULL_TAKEN;
+		if (job->failed)
+			pull_free(p, job);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return job != NULL;
+}
+
+void cairn_pull_release(struct cairn_pull *p, uint64_t id)
+{
+	struct pull_job *job;
+
+	pthread_mutex_lock(&p->lock);
+	job = find_job(p, id);
+	if (job && job->state == PULL_TAKEN)
+		pull_free(p, job);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static int any_ended(const struct cairn_pull *p)
+{
+	for (int32_t i = 0; i < p->num_links; i++)
+		for (int j = 0; j < CAIRN_PULL_JOBS; j++)
+			if (p->links[i].jobs[j].state == PULL_ENDED)
+				return 1;
+	return 0;
+}
+
+void cairn_pull_wait(struct cairn_pull *p, int timeout_ms)
+{
+	const int64_t then = cairn_clock_ns() + timeout_ms * 1000000ll;
+	const struct timespec until = { then / 1000000000, then % 1000000000 };
+
+	pthread_mutex_lock(&p->lock);
+	while (!any_ended(p) && !pthread_cond_timedwait(&p->ended, &p->lock, &until))
+		;
+	pthread_mutex_unlock(&p->lock);
+}
+
+void cairn_pull_stats(struct cairn_pull *p, struct cairn_pull_stats *stats)
+{
+	pthread_mutex_lock(&p->lock);
+	*stats = p->stats;
+	stats->workers = stats->jobs = 0;
+	for (int32_t i = 0; i < p->num_links; i++) {
+		stats->workers += p->links[i].is_ready;
+		for (int j = 0; j < CAIRN_PULL_JOBS; j++)
+			stats->jobs += p->links[i].jobs[j].state != PULL_FREE;
+	}
+	pthread_mutex_unlock(&p->lock);
+}

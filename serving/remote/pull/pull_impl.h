@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pull_impl - shared by pull.c (jobs and pages) and pull_link.c (the thread of a rank) */
+#ifndef CAIRN_PULL_IMPL_H
+#define CAIRN_PULL_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "serving/remote/attention/share.h"
+#include "serving/remote/pull/pull.h"
+#include "serving/remote/pull/run.h"
+
+enum pull_state {
+	PULL_FREE, PULL_QUEUED,
+	PULL_SENT,			/* the worker has it; only the link's thread writes its pages */
+	PULL_ENDED, PULL_TAKEN		/* TAKEN: ended() has reported it */
+};
+
+struct pull_job {
+	enum pull_state state;
+	uint64_t id, number;		/* number: the worker knows it by; ascends in a link */
+	int32_t *ids, num_tokens;
+	int32_t first, end;		/* pages of the prompt */
+	int32_t page;			/* where they go */
+	int is_dropped, drop_is_told, failed;
+	int64_t lease_ns, heard_ns;	/* when the lease ends; when its last run came */
+	struct cairn_run at;		/* the last run taken */
+};
+
+struct pull_link {
+	struct cairn_pull *p;
+	int32_t rank;
+	pthread_t thread;
+	int has_thread;
+	/* protected by the lock of p: */
+	int is_ready;			/* has a worker that takes jobs */
+	struct pull_job jobs[CAIRN_PULL_JOBS];
+	uint64_t last_number;
+	/* the thread's, of an epoch: */
+	uint32_t epoch;
+	int failures;			/* workers that did not get ready, in a row */
+	struct cairn_transport *t;
+	struct cairn_channel *c;
+	struct cairn_region *region;
+	uint64_t taken;			/* runs */
+	uint8_t key[SODIUM_HASH_KEY_BYTES];
+	char *ring;			/* of all epochs, as is the next one */
+	char *copy;			/* of a run's payload: checked here, where no peer can write */
+};
+
+struct cairn_pull {
+	struct cairn_lead *lead;
+	struct cairn_pull_options opt;
+	const struct sodium *sodium;
+	struct cairn_run_shape shape;
+	struct cairn_control_assign assign;
+	float *scales;			/* that follow assign */
+	const struct cairn_transport_table *table;
+	atomic_int stop;
+
+	pthread_mutex_t lock;		/* protects what follows, and parts of the links */
+	pthread_cond_t ended, begun;
+	uint8_t *is_used;		/* [num_pages] */
+	struct cairn_pull_stats stats;
+
+	int32_t num_links;
+	struct pull_link links[];
+};
+
+/* pull.c; call these with the lock held */
+void pull_end(struct cairn_pull *p, struct pull_job *job, const char *why);	/* why NULL: completed */
+void pull_free(struct cairn_pull *p, struct pull_job *job);
+
+/* pull_link.c */
+void *pull_link_run(void *link);
+
+#endif

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * pull_link - the thread of one rank: takes a worker, sends it prompts, and takes its runs (pull.h)
+ *
+ * Jobs of a link are sent and end in the order of their numbers, so the runs that arrive are those of the
+ * oldest job that was sent.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "primitives/base/error.h"
+#include "serving/base/clock.h"
+#include "serving/remote/pull/pull_impl.h"
+#include "serving/remote/remote_fault.h"
+
+#define TAKE_MS		100		/* for a worker, before the thread looks whether to stop */
+#define IDLE_MS		50		/* without a job, between two looks at the worker */
+#define LOOK_MS		5		/* with a job */
+#define CONNECT_MS	10000
+#define PUT_MS		1000
+#define MAX_BACKOFF	6		/* after workers that did not get ready, the next waits up to 2^6 s */
+
+/* ---- set-up ---- */
+
+static int open_transport(struct pull_link *k, struct cairn_pull_blob *blob)
+{
+	const struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
+	const struct cairn_transport_table *t = k->p->table;
+	const size_t bytes = CAIRN_RUN_RING * cairn_run_slot_bytes(&k->p->shape);
+
+	CAIRN_TRY(t->open(&o, &k->t));
+	CAIRN_TRY(t->region_register(k->t, k->ring, bytes, CAIRN_MEMORY_HOST, &k->region));
+	CAIRN_TRY(t->channel_create(k->t, &k->c));
+	CAIRN_TRY(t->channel_address(k->c, &blob->channel));
+	return t->region_key(k->region, &blob->ring);
+}
+
+static int set_up(struct pull_link *k)
+{
+	struct cairn_pull *p = k->p;
+	struct cairn_pull_blob mine = { 0 }, theirs;
+	struct cairn_control_assign a = p->assign;
+	const struct cairn_control_blob head = {
+		.to = k->rank, .num_bytes = sizeof(mine), .epoch = k->epoch,
+	};
+	int ret;
+
+	a.epoch = k->epoch;
+	a.rank = (uint32_t)k->rank;
+	k->taken = 0;
+	CAIRN_TRY(open_transport(k, &mine));
+	p->sodium->randombytes_buf(k->key, sizeof(k->key));
+	memcpy(mine.key, k->key, sizeof(k->key));
+	CAIRN_TRY(cairn_lead_send(p->lead, k->rank, CAIRN_CONTROL_ASSIGN, &a, sizeof(a), p->scales,
+				  a.num_bytes));
+	CAIRN_TRY(cairn_lead_blob(p->lead, k->rank, &theirs, sizeof(theirs)));
+	ret = cairn_lead_send(p->lead, k->rank, CAIRN_CONTROL_BLOB, &head, sizeof(head), &mine, sizeof(mine));
+	p->sodium->sodium_memzero(&mine, sizeof(mine));
+	if (!ret)
+		ret = p->table->channel_connect(k->c, &theirs.channel, CONNECT_MS);
+	return ret ? ret : cairn_lead_ready(p->lead, k->rank);
+}
+
+/* Ends the epoch. No put can arrive after the transport is closed. */
+static void tear_down(struct pull_link *k, const char *why)
+{
+	if (k->t)
+		k->p->table->close(k->t);
+	k->t = NULL;
+	pthread_mutex_lock(&k->p->lock);
+	k->is_ready = 0;
+	for (int j = 0; j < CAIRN_PULL_JOBS; j++)
+		if (k->jobs[j].state == PULL_QUEUED || k->jobs[j].state == PULL_SENT)
+			pull_end(k->p, &k->jobs[j], why);
+	pthread_mutex_unlock(&k->p->lock);
+}
+
+/* ---- jobs ---- */
+
+/* Returns the oldest job in this state; NULL: there is none. Call with the lock held. */
+static struct pull_job *oldest(struct pull_link *k, enum pull_state state)
+{
+	struct pull_job *best = NULL;
+
+	for (int j = 0; j < CAIRN_PULL_JOBS; j++)
+		if (k->jobs[j].state == state && (!best || k->jobs[j].number < best->number))
+			best = &k->jobs[j];
+	return best;
+}
+
+/* Takes the next queued job. Its ids are then the thread's. Returns 0 if there is none. */
+static int next_job(struct pull_link *k, struct cairn_control_prompt *prompt, int32_t **ids)
+{
+	struct pull_job *job;
+
+	pthread_mutex_lock(&k->p->lock);
+	job = oldest(k, PULL_QUEUED);
+	if (job) {
+		*prompt = (struct cairn_control_prompt){
+			.job = job->number, .first = job->first * k->p->opt.page_size,
+			.num_tokens = job->num_tokens, .lease_ms = (uint32_t)k->p->opt.lease_ms,
+		};
+		*ids = job->ids;
+		job->ids = NULL;
+		job->state = PULL_SENT;
+		job->heard_ns = cairn_clock_ns();
+		job->lease_ns = job->heard_ns + k->p->opt.lease_ms * 1000000ll;
+	}
+	pthread_mutex_unlock(&k->p->lock);
+	return job != NULL;
+}
+
+static int send_jobs(struct pull_link *k)
+{
+	struct cairn_control_prompt prompt;
+	int32_t *ids;
+	int ret = 0;
+
+	while (!ret && next_job(k, &prompt, &ids)) {
+		ret = cairn_lead_send(k->p->lead, k->rank, CAIRN_CONTROL_PROMPT, &prompt, sizeof(prompt), ids,
+				      (size_t)prompt.num_tokens * sizeof(*ids));
+		free(ids);
+	}
+	return ret;
+}
+
+/* What the worker must be told about a job that it has. */
+struct notice {
+	uint64_t number;
+	int drop, renew;
+};
+
+/* Call with the lock held. */
+static struct notice notice_of(struct pull_link *k, struct pull_job *job, int64_t now)
+{
+	const int64_t lease = k->p->opt.lease_ms * 1000000ll;
+	struct notice n = { .number = job->number };
+
+	if (job->state != PULL_SENT)
+		return n;
+	n.drop = job->is_dropped && !job->drop_is_told;
+	job->drop_is_told |= n.drop;
+	n.renew = !job->is_dropped && now < job->lease_ns && job->lease_ns - now < lease * 2 / 3;
+	if (n.renew)
+		job->lease_ns = now + lease;
+	return n;
+}
+
+/* Renews leases, and tells the worker which jobs are not wanted any more. */
+static int send_notices(struct pull_link *k)
+{
+	const int64_t now = cairn_clock_ns();
+	struct notice notices[CAIRN_PULL_JOBS];
+
+	pthread_mutex_lock(&k->p->lock);
+	for (int j = 0; j < CAIRN_PULL_JOBS; j++)
+		notices[j] = notice_of(k, &k->jobs[j], now);
+	pthread_mutex_unlock(&k->p->lock);
+	for (int j = 0; j < CAIRN_PULL_JOBS; j++) {
+		const struct cairn_control_drop drop = { notices[j].number };
+		const struct cairn_control_lease lease = {
+			notices[j].number, (uint32_t)k->p->opt.lease_ms, 0,
+		};
+
+		if (notices[j].drop)
+			CAIRN_TRY(cairn_lead_send(k->p->lead, k->rank, CAIRN_CONTROL_DROP, &drop,
+						  sizeof(drop), NULL, 0));
+		if (notices[j].renew)
+			CAIRN_TRY(cairn_lead_send(k->p->lead, k->rank, CAIRN_CONTROL_LEASE, &lease,
+						  sizeof(lease), NULL, 0));
+	}
+	return 0;
+}
+
+/* ---- runs ---- */
+
+/* Copies the pages of a run from `from` to their places. */
+static void scatter(struct cairn_pull *p, const struct pull_job *job, const struct cairn_run *run,
+		    const char *from)
+{
+	const size_t bytes = p->shape.page_bytes;
+	char *to = p->opt.pages + (size_t)(job->page + run->page - job->first) * p->opt.page_bytes +
+		   (size_t)(run->layer * p->shape.sides + run->side) * bytes;
+
+	for (int32_t i = 0; i < run->num_pages; i++)
+		memcpy(to + (size_t)i * p->opt.page_bytes, from + (size_t)i * bytes, bytes);
+}
+
+/*
+ * Checks that a head is good and the next one of its job. Returns an error if not: the ring then cannot be
+ * trusted any more. *job: whose it is; *next: the run that it must be.
+ */
+static int check_head(struct pull_link *k, const struct cairn_run *run, struct pull_job **job,
+		      struct cairn_run *next)
+{
+	struct cairn_pull *p = k->p;
+	int more;
+
+	if (run->sum != cairn_run_sum(p->sodium, k->key, run) || run->epoch != k->epoch) {
+		pthread_mutex_lock(&p->lock);
+		p->stats.checksum_errors++;
+		pthread_mutex_unlock(&p->lock);
+		return cairn_error(EIO, "sends run %llu with a head that is not its own",
+				   (unsigned long long)k->taken);
+	}
+	pthread_mutex_lock(&p->lock);
+	*job = oldest(k, PULL_SENT);
+	pthread_mutex_unlock(&p->lock);
+	if (!*job || run->job != (*job)->number)
+		return cairn_error(EINVAL, "sends a run of job %llu out of turn",
+				   (unsigned long long)run->job);
+	*next = (*job)->at;
+	more = cairn_run_next(&p->shape, (*job)->first, (*job)->end, next);
+	if (!run->num_pages)		/* the end of the job */
+		return more && !run->error && !FAULT(END_TOO_EARLY) ?
+		       cairn_error(EINVAL, "ends job %llu before layer %d, page %d",
+				   (unsigned long long)run->job, next->layer, next->page) : 0;
+	return more && run->layer == next->layer && run->side == next->side && run->page == next->page &&
+	       run->num_pages == next->num_pages ? 0 :
+	       cairn_error(EINVAL, "sends layer %d, page %d of job %llu out of order", run->layer, run->page,
+			   (unsigned long long)run->job);
+}
+
+/* Ends a job because of its last run, or because it cannot be completed any more. */
+static void end_job(struct pull_link *k, struct pull_job *job, const struct cairn_run *run)
+{
+	struct cairn_pull *p = k->p;
+	char why[sizeof(p->stats.last_failure)] = "";
+
+	pthread_mutex_lock(&p->lock);
+	if (job->failed)
+		snprintf(why, sizeof(why), "%s", p->stats.last_failure);
+	else if (run->error)
+		snprintf(why, sizeof(why), "the worker has given it up: %s", strerror((int)run->error));
+	pull_end(p, job, *why ? why : NULL);
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* The job's pages do not count any more; its worker has still to end it. Call with the lock held. */
+static void spoil(struct cairn_pull *p, struct pull_job *job, const char *why)
+{
+	job->failed = 1;
+	snprintf(p->stats.last_failure, sizeof(p->stats.last_failure), "%s", why);
+}
+
+/* Takes the payload of a run, unless the job is not wanted. Returns whether it is. */
+static int take_payload(struct pull_link *k, struct pull_job *job, const struct cairn_run *run,
+			 const char *slot)
+{
+	struct cairn_pull *p = k->p;
+	const size_t bytes = (size_t)run->num_pages * p->shape.page_bytes;
+	const int64_t now = cairn_clock_ns();
+	int wanted, good = 1;
+
+	pthread_mutex_lock(&p->lock);
+	if (now > job->lease_ns && !job->is_dropped && !job->failed && !FAULT(LEASE_IGNORED)) {
+		p->stats.leases_ended++;
+		spoil(p, job, "its lease has ended");
+	}
+	wanted = (!job->is_dropped && !job->failed) || FAULT(DROPPED_KEPT);
+	pthread_mutex_unlock(&p->lock);
+	if (wanted) {
+		memcpy(k->copy, slot + CAIRN_RUN_HEAD_BYTES, bytes);
+		good = cairn_run_hash(p->sodium, k->key, k->copy, bytes) == run->payload ||
+		       FAULT(CHECKSUM_IGNORED);
+	}
+	if (wanted && good)
+		scatter(p, job, run, k->copy);
+	pthread_mutex_lock(&p->lock);
+	job->at = *run;
+	job->heard_ns = now;
+	p->stats.stale_runs += !wanted;
+	p->stats.checksum_errors += !good;
+	p->stats.runs += wanted && good;
+	p->stats.bytes += wanted && good ? (int64_t)bytes : 0;
+	if (wanted && good && run->layer == p->shape.num_layers - 1 && run->side == p->shape.sides - 1)
+		p->stats.pages += run->num_pages;
+	if (!good)
+		spoil(p, job, "a run of its pages has a wrong checksum");
+	pthread_mutex_unlock(&p->lock);
+	return wanted;
+}
+
+static int take_run(struct pull_link *k)
+{
+	const char *slot = k->ring + k->taken % CAIRN_RUN_RING * cairn_run_slot_bytes(&k->p->shape);
+	const struct cairn_put credit = { .value = k->taken + 1, .slot = CAIRN_SLOT_CREDITS };
+	struct cairn_run run, next;
+	struct pull_job *job = NULL;
+	int wanted = 1;
+
+	memcpy(&run, slot, sizeof(run));
+	CAIRN_TRY(check_head(k, &run, &job, &next));
+	if (run.num_pages)
+		wanted = take_payload(k, job, &run, slot);
+	else
+		end_job(k, job, &run);
+	k->taken++;
+	if (FAULT(CREDIT_LEAK) && !wanted)
+		return 0;
+	return k->p->table->put(k->c, &credit, PUT_MS);
+}
+
+/* Returns an error if the worker has not sent anything of its oldest job for too long. */
+static int check_quiet(struct pull_link *k)
+{
+	const int64_t now = cairn_clock_ns();
+	struct pull_job *job;
+	int64_t quiet;
+
+	pthread_mutex_lock(&k->p->lock);
+	job = oldest(k, PULL_SENT);
+	quiet = job ? now - job->heard_ns : 0;
+	pthread_mutex_unlock(&k->p->lock);
+	return quiet > CAIRN_PULL_QUIET_MS * 1000000ll ?
+	       cairn_error(ETIMEDOUT, "has sent nothing of a prompt for %d s",
+			   CAIRN_PULL_QUIET_MS / 1000) : 0;
+}
+
+/* ---- the thread ---- */
+
+static struct timespec in_ms(int ms)
+{
+	const int64_t then = cairn_clock_ns() + ms * 1000000ll;
+
+	return (struct timespec){ then / 1000000000, then % 1000000000 };
+}
+
+/* Returns whether the worker has a job, after waiting for one a little. */
+static int has_job(struct pull_link *k)
+{
+	const struct timespec until = in_ms(IDLE_MS);
+	int has;
+
+	pthread_mutex_lock(&k->p->lock);
+	has = oldest(k, PULL_SENT) || oldest(k, PULL_QUEUED);
+	if (!has && !atomic_load(&k->p->stop))
+		pthread_cond_timedwait(&k->p->begun, &k->p->lock, &until);
+	has = oldest(k, PULL_SENT) || oldest(k, PULL_QUEUED);
+	pthread_mutex_unlock(&k->p->lock);
+	return has;
+}
+
+static int serve(struct pull_link *k)
+{
+	int ret = 0;
+
+	while (!ret && !atomic_load(&k->p->stop)) {
+		if (!cairn_lead_has(k->p->lead, k->rank))
+			return -ECONNRESET;
+		if (!has_job(k))
+			continue;
+		CAIRN_TRY(send_jobs(k));
+		CAIRN_TRY(send_notices(k));
+		ret = k->p->table->wait(k->c, CAIRN_SLOT_RUNS, k->taken + 1, LOOK_MS, NULL);
+		if (!ret)
+			ret = take_run(k);
+		else if (ret == -ETIMEDOUT)
+			ret = check_quiet(k);
+	}
+	return ret;
+}
+
+/*
+ * Waits after a worker that did not get ready, each time twice as long: the lead would start the next one at
+ * once, which would load the model and might fail in the same way.
+ */
+static void back_off(struct pull_link *k)
+{
+	const struct timespec until = in_ms(1000 << (k->failures < MAX_BACKOFF ? k->failures : MAX_BACKOFF));
+	int ret = 0;
+
+	k->failures++;
+	pthread_mutex_lock(&k->p->lock);
+	while (!ret && !atomic_load(&k->p->stop))
+		ret = pthread_cond_timedwait(&k->p->begun, &k->p->lock, &until);
+	pthread_mutex_unlock(&k->p->lock);
+}
+
+void *pull_link_run(void *arg)
+{
+	struct pull_link *k = arg;
+	struct cairn_pull *p = k->p;
+
+	while (!atomic_load(&p->stop)) {
+		int ret = cairn_lead_take(p->lead, k->rank, TAKE_MS, &k->epoch), is_set_up;
+
+		if (ret)
+			continue;
+		ret = set_up(k);
+		is_set_up = !ret;
+		if (!ret) {
+			k->failures = 0;
+			pthread_mutex_lock(&p->lock);
+			k->is_ready = 1;
+			pthread_mutex_unlock(&p->lock);
+			ret = serve(k);
+		}
+		/* the error text becomes the reason why the worker is lost, unless it is lost already */
+		if (ret)
+			cairn_lead_report(p->lead, k->rank);
+		tear_down(k, ret ? cairn_last_error() : "the lead ends");
+		if (!is_set_up)
+			back_off(k);
+	}
+	return NULL;
+}

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Kill workers under load: python3 tools/worker_faults.py BUILD [--role ROLE] [--kills N] [--streams N] [--workers N]
+
+Starts `cairn serve` on table cpu with the embedded model and attention or prefill workers, asks it --streams prompts, once
+undisturbed and then again and again while workers are killed (-9), stopped, or (as root) cut off from the lead, in turn. Every
+answer must be that of the undisturbed server, which has no prefill workers. Prints how long it took until a loss was told, for
+each kind, and exits with 1 if an answer was lost or changed, or if processes, descriptors or memory have not come back.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+# What the server's lines say of its workers, and of the loss of one; its options, up to the number of workers.
+ROLES = {
+    "attention": {
+        "named": r"attention workers, processes ([\d, ]+)",
+        "lost": "computed again",
+        "options": ["--attention-keys", "all", "--attention-workers"],
+    },
+    "prefill": {
+        "named": r"prefill workers, processes ([\d, ]+)",
+        "lost": "computed here",
+        "options": ["--prefill-min", "64", "--prefill-workers"],
+    },
+}
+
+
+def arguments():
+    a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    a.add_argument("build")
+    a.add_argument("--role", choices=list(ROLES), default="attention")
+    a.add_argument("--kills", type=int, default=20)
+    a.add_argument("--streams", type=int, default=32)
+    a.add_argument("--workers", type=int, default=2)
+    return a.parse_args()
+
+
+class Server:
+    def __init__(self, opt, workers=True):
+        self.role = ROLES[opt.role]
+        command = [f"{opt.build}/cairn", "serve", "--impl", "cpu", "--port", "0", "--batch", "16", "--quiet", "--pages", "512"]
+        # the fused step rounds otherwise than the operations, and which rows it computes depends on what is cached
+        command += ["--decode", "unfused"] if opt.role == "prefill" else []
+        command += [*self.role["options"], str(opt.workers)] if workers else []
+        env = {"OMP_NUM_THREADS": "1", **os.environ}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        self.url = self.process.stdout.readline().strip().split()[-1]
+        self.lines, self.told, self.salts = [], threading.Condition(), itertools.count()
+        threading.Thread(target=self.read, daemon=True).start()
+        self.await_line("ready:", 0)
+
+    def read(self):
+        for line in self.process.stderr:
+            with self.told:
+                self.lines.append((time.monotonic(), line.rstrip()))
+                self.told.notify_all()
+
+    def await_line(self, pattern, after, timeout=60):
+        """Returns (time, match) of the first line from number `after` on that matches."""
+        end = time.monotonic() + timeout
+        with self.told:
+            while True:
+                for when, line in self.lines[after:]:
+                    if found := re.search(pattern, line):
+                        return when, found
+                if not self.told.wait(end - time.monotonic()):
+                    raise TimeoutError(f"no line says {pattern}")
+
+    def workers(self):
+        with self.told:
+            last = [found for _, line in self.lines if (found := re.search(self.role["named"], line))][-1]
+        return [int(pid) for pid in last[1].split(",")]
+
+    def ask(self, i):
+        prompt = f"What is {i} + {i * 3 % 17}?\n" * (12 if self.role is ROLES["prefill"] else 1)
+        salt = str(next(self.salts))  # no prompt is found in the cache
+        body = {"prompt": prompt, "cache_salt": salt, "max_tokens": 60, "seed": i, "temperature": 1, "ignore_eos": True}
+        request = urllib.request.Request(
+            f"{self.url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=120) as answer:
+                return json.load(answer)["choices"][0]["text"]
+        except OSError as e:
+            return f"failed: {e}"
+
+
+def cut_off(pid):
+    """Closes the worker's connection to the lead from outside, as a broken network would end it. Returns whether it could."""
+    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    port = re.search(r"127\.0\.0\.1:(\d+)", command)[1]
+    try:  # needs root
+        done = subprocess.run(["ss", "-K", f"( dport = :{port} )"], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return port in done.stdout
+
+
+def lose(server, number):
+    """Loses one worker; returns how and after how many ms the server told."""
+    pids = server.workers()
+    pid, kind = pids[number % len(pids)], ("killed", "stopped", "cut off")[number % 3]
+    with server.told:
+        after = len(server.lines)
+    begin = time.monotonic()
+    if kind == "cut off" and not cut_off(pid):
+        kind = "killed"
+    if kind != "cut off":
+        os.kill(pid, signal.SIGKILL if kind == "killed" else signal.SIGSTOP)
+    when, _ = server.await_line(server.role["lost"], after)
+    all_back = server.role["named"].replace(r"([\d, ]+)", r"\d+" + r", \d+" * (len(pids) - 1))
+    server.await_line(all_back + "$|" + all_back + ";", after)
+    return kind, (when - begin) * 1e3
+
+
+def footprint(pid):
+    status = Path(f"/proc/{pid}/status").read_text()
+    return len(os.listdir(f"/proc/{pid}/fd")), int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+
+
+def main():
+    opt = arguments()
+    plain = Server(opt, workers=opt.role == "attention")
+    want = [plain.ask(i) for i in range(opt.streams)]
+    plain.process.send_signal(signal.SIGTERM)
+    bad = sum(text.startswith("failed") for text in want) + bool(plain.process.wait())
+    server = Server(opt)
+    server.await_line(server.role["named"], 0)
+    with ThreadPoolExecutor(opt.streams) as pool:  # afterwards it has all the memory that it needs
+        bad += sum(map(str.__ne__, pool.map(server.ask, range(opt.streams)), want))
+    engine = int(Path(f"/proc/{server.workers()[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    before, stop, answers, times = footprint(engine), threading.Event(), [0, 0], {}
+
+    def stream(i):
+        while not stop.is_set():
+            same = server.ask(i) == want[i]
+            answers[0] += 1
+            answers[1] += not same
+
+    threads = [threading.Thread(target=stream, args=(i,)) for i in range(opt.streams)]
+    for thread in threads:
+        thread.start()
+    for number in range(opt.kills):
+        time.sleep(0.1)
+        kind, ms = lose(server, number)
+        times.setdefault(kind, []).append(ms)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    after, last = footprint(engine), server.workers()
+    server.process.send_signal(signal.SIGTERM)
+    status = server.process.wait()
+    time.sleep(0.2)
+    left = [pid for pid in last if os.path.exists(f"/proc/{pid}")]
+    bad += answers[1] + bool(status) + len(left) + (after[0] > before[0]) + (after[1] > before[1] + 16)
+    print(f"{opt.kills} losses, {answers[0]} answers, {answers[1]} of them lost or changed")
+    for kind, ms in sorted(times.items()):
+        print(f"  {kind}: told and taken over after {min(ms):.0f} to {max(ms):.0f} ms, median {sorted(ms)[len(ms) // 2]:.0f}")
+    print(f"  descriptors {before[0]} -> {after[0]}, memory {before[1]:.0f} -> {after[1]:.0f} MiB, exit {status}, left {left}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
