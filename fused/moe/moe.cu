@@ -54,9 +54,11 @@
 #define MOE_ROUTER_REGS	64
 #define MOE_FP8_WORKER_REGS	104	/* 512 threads, 128 */
 
-template <int dtype>
+/* plain: there are no biases of experts, and the activation is silu(gate) * up */
+template <int dtype, bool plain>
 static __global__ __launch_bounds__(MOE_THREADS, 1)
-void moe_kernel(const __grid_constant__ struct moe_args g, const __grid_constant__ struct moe_choose c)
+void moe_kernel(const __grid_constant__ struct moe_args g, const __grid_constant__ struct moe_choose c,
+		const __grid_constant__ struct cairn_moe_between between)
 {
 	const struct body_link alone = {};
 	struct moe_ahead ahead = {};
@@ -75,7 +77,7 @@ void moe_kernel(const __grid_constant__ struct moe_args g, const __grid_constant
 		moe_loader(g);
 	} else {
 		ptx_setmaxnreg_inc<MOE_WORKER_REGS>();
-		moe_worker<dtype, 0>(g, ahead, alone);
+		moe_worker<dtype, 0, plain>(g, ahead, alone, between);
 	}
 }
 
@@ -156,7 +158,8 @@ int moe_launch(const struct cairn_moe_args *args, void *stream)
 	/* the kernel for 16-bit weights takes only the first part of g */
 	struct moe_fp8_args g = { {}, moe_scales_of(args) };
 	struct moe_choose c = moe_choose_of(args);
-	void *params[] = { &g, &c };
+	struct cairn_moe_between between = cairn_moe_between_of(args);
+	void *params[] = { &g, &c, &between };	/* the kernel for 8-bit weights takes two */
 	int ctas = cairn_sms_of(args->sms), bytes;
 	const void *kernel;
 
@@ -174,9 +177,12 @@ int moe_launch(const struct cairn_moe_args *args, void *stream)
 	if (args->fp8w)
 		kernel = args->dtype == CAIRN_F16 ? (const void *)moe_fp8_kernel<CAIRN_F16> :
 			 (const void *)moe_fp8_kernel<CAIRN_BF16>;
+	else if (cairn_moe_is_plain(&between))
+		kernel = args->dtype == CAIRN_F16 ? (const void *)moe_kernel<CAIRN_F16, true> :
+			 (const void *)moe_kernel<CAIRN_BF16, true>;
 	else
-		kernel = args->dtype == CAIRN_F16 ? (const void *)moe_kernel<CAIRN_F16> :
-			 (const void *)moe_kernel<CAIRN_BF16>;
+		kernel = args->dtype == CAIRN_F16 ? (const void *)moe_kernel<CAIRN_F16, false> :
+			 (const void *)moe_kernel<CAIRN_BF16, false>;
 	CAIRN_TRY(cairn_check_resident(kernel, &l, "moe"));
 	return cairn_launch(kernel, &l, params);
 }

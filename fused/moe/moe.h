@@ -4,13 +4,17 @@
  * decode step or the many of a prompt
  *
  *   n       = x / sqrt(mean(x^2) + eps) * norm_weight                  (rmsnorm.h)
- *   p[b,:]  = softmax(n w_router^T) over all num_experts, or with score 1 sigmoid(n w_router^T); fp32
+ *   l[b,:]  = n w_router^T, plus logit_bias if it is given             fp32
+ *   p[b,:]  = softmax(l[b,:]) over all num_experts, or with score 1 sigmoid(l[b,:]); fp32
  *   c[b,:]  = p[b,:], plus route_bias if it is given                   fp32
  *   e[b,i]  = the experts_per_token largest of c[b,:], descending; among equals the lower number first
  *   w[b,i]  = p[b,e[b,i]] * scaling, with `normalize`, p first divided by its sum over i (score 1: + 1e-20)
- *   h[b,i]  = silu(n w_gate[e]^T) * (n w_up[e]^T) * w[b,i]
+ *   h[b,i]  = act(n w_gate[e]^T + gate_bias[e], n w_up[e]^T + up_bias[e]) * w[b,i]
+ *   act     = silu(gate) * up; or with activation 1, gate being limited to at most `limit`, and up to
+ *             -limit .. limit: (up + 1) * gate * sigmoid(alpha * gate)
  *   s[b]    = silu(n w_shared_gate^T) * (n w_shared_up^T)              with shared_intermediate > 0
- *   out     = x + sum_i h[b,i] w_down[e]^T + s[b] w_shared_down^T      with no_residual without x
+ *   out     = x + sum_i (h[b,i] w_down[e]^T + w[b,i] down_bias[e]) + s[b] w_shared_down^T
+ *             with no_residual without x
  *
  *   argument          dtype  shape                                   notes
  *   out               dtype  [batch, hidden]                         out, may alias x exactly
@@ -28,6 +32,10 @@
  *                                                                    with more than CAIRN_MOE_FEW rows
  *                                                                    contents undefined
  *   route_bias        f32    [num_experts]                           in, finite; with score 1, may be NULL
+ *   logit_bias        f32    [num_experts]                           in, finite, may be NULL
+ *   gate_up_bias      dtype  [num_experts, 2 intermediate]           in, finite, may be NULL (0); per
+ *                                                                    expert all gates, then all ups
+ *   down_bias         dtype  [num_experts, hidden]                   in, finite, may be NULL (0)
  *
  * All arrays are row-major without gaps, all pointers of dtype 16-byte aligned. A call with up to
  * CAIRN_MOE_FEW rows (batch) is one launch that spreads over `sms` SMs (0: all). cluster_attn.h says what
@@ -46,8 +54,9 @@
  * and the sum over ranks adds x once (all_reduce_norm.h).
  *
  * The members from route_bias on were added later: a caller whose `size` ends before them gets score 0
- * without groups. no_residual was added after those, and counts as 0 if `size` ends before it. Any other
- * `size` that ends within the later members is -EINVAL.
+ * without groups. no_residual was added after those, and counts as 0 if `size` ends before it. The members
+ * from logit_bias on came last; they count as NULL and 0 if `size` ends before them. Any other `size` that
+ * ends within the later members is -EINVAL.
  *
  * 8-bit weights: with fp8w 1, the elements of the experts' four matrices are e4m3 codes of one byte, none of
  * them NaN (0x7f, 0xff); the matrices are 16-byte aligned. The value of an element is its code times its
@@ -61,14 +70,16 @@
  *              CAIRN_MOE_FEW; score 0, 1; route_bias only with score 1; num_groups 0..32, a divisor of
  *              num_experts; with num_groups > 1, groups_per_token 1..num_groups, at least experts_per_token
  *              experts in that many groups and, with score 1, at least two experts in a group; without
- *              groups, groups_per_token 0 or 1. Anything else -EOPNOTSUPP. batch 0 does nothing. A row of x
- *              that is not finite has undefined out and e, and does not affect other rows. With score 1 and
- *              `normalize`, out is undefined in a row whose chosen p have a sum below 2^-60 (the 1e-20, which
- *              only matters there, may be left out).
+ *              groups, groups_per_token 0 or 1; activation 0, 1; gate_up_bias, down_bias and activation 1
+ *              only without shared experts and with fp8w 0. Anything else -EOPNOTSUPP. batch 0 does nothing.
+ *              A row of x that is not finite has undefined out and e, and does not affect other rows. With
+ *              score 1 and `normalize`, out is undefined in a row whose chosen p have a sum below 2^-60 (the
+ *              1e-20, which only matters there, may be left out).
  * Numerics:    n, h and s are rounded to dtype (h and s may keep more bits); products exact, sums, p, c and
  *              weights in fp32, also where a model keeps its router in fp32. Relative errors: p up to
  *              2^-19 (1 + d), d being the logit's magnitude (score 1) or its distance from the largest one;
- *              silu(g), for g above -80, up to 2^-19 (1 + |g|). out is rounded once. Scales are
+ *              silu(g), for g above -80, up to 2^-19 (1 + |g|), and sigmoid(alpha * g) likewise, with
+ *              |alpha * g|. Biases are added in fp32, and out is rounded once. Scales are
  *              applied in fp32, to weights or to sums. w[b,i] may instead multiply, in fp32, the product of
  *              an unweighted h with w_down[e]; where h overflows dtype, with or without its weight, out is
  *              undefined.
@@ -78,9 +89,11 @@
  *              is above CAIRN_MOE_FEW. If it is, the grouping of the router's sums may also depend on sms.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; experts_per_token above num_experts is
  *              -EOPNOTSUPP; a negative score, num_groups or groups_per_token, or a num_groups that does not
- *              divide num_experts, is -EINVAL.
+ *              divide num_experts, is -EINVAL. alpha and limit must be finite and > 0 with activation 1, and
+ *              0 without; anything else is -EINVAL.
  * Source:      DeepSeek-V2 2024, section 2.2; Jiang et al. 2024 (Mixtral: normalize, no shared experts);
- *              DeepSeek-V3 2024, section 2.1.2, and transformers' DeepseekV3TopkRouter (score 1).
+ *              DeepSeek-V3 2024, section 2.1.2, and transformers' DeepseekV3TopkRouter (score 1);
+ *              transformers' GptOssExperts (activation 1).
  */
 #ifndef CAIRN_MOE_H
 #define CAIRN_MOE_H
@@ -112,28 +125,36 @@ struct cairn_moe_args {
 	int32_t num_groups, groups_per_token;
 	int32_t unused;			/* padding of callers from before no_residual; not read */
 	int32_t no_residual;		/* 1: x is not added to out */
+	int32_t unused_either;		/* padding of callers from before logit_bias; not read */
+	const float *logit_bias;
+	const void *gate_up_bias, *down_bias;
+	int32_t activation;		/* enum cairn_moe_activation */
+	float alpha, limit;
+	int32_t reserved;		/* 0 */
 };
 
 /*
- * the `size` that callers from before the later members pass, and from before no_residual; there may be
- * padding after `sms`
+ * the `size` that callers from before the later members pass, from before no_residual, and from before
+ * logit_bias; there may be padding after `sms`
  */
 #define CAIRN_MOE_FIRST_BYTES	offsetof(struct cairn_moe_args, route_bias)
 #define CAIRN_MOE_SECOND_BYTES	offsetof(struct cairn_moe_args, no_residual)
+#define CAIRN_MOE_THIRD_BYTES	offsetof(struct cairn_moe_args, logit_bias)
 #define CAIRN_MOE_MAX_GROUPS	32
 
 enum cairn_moe_score { CAIRN_MOE_SOFTMAX, CAIRN_MOE_SIGMOID };
+enum cairn_moe_activation { CAIRN_MOE_SILU, CAIRN_MOE_CLAMPED };
 
 /* How a row's experts are chosen: the later members of the arguments. groups 1: no groups. */
 struct cairn_moe_choice {
-	const float *bias;
+	const float *bias, *logit_bias;
 	int32_t score, groups, groups_per_token;
 };
 
 /* Returns the later members, or their defaults if `size` excludes them. `size` must have been checked. */
 static inline struct cairn_moe_choice cairn_moe_choice_of(const struct cairn_moe_args *args)
 {
-	struct cairn_moe_choice c = { NULL, CAIRN_MOE_SOFTMAX, 1, 1 };
+	struct cairn_moe_choice c = { NULL, NULL, CAIRN_MOE_SOFTMAX, 1, 1 };
 
 	if (args->size < CAIRN_MOE_SECOND_BYTES)
 		return c;
@@ -143,13 +164,43 @@ static inline struct cairn_moe_choice cairn_moe_choice_of(const struct cairn_moe
 		c.groups = args->num_groups;
 		c.groups_per_token = args->groups_per_token;
 	}
+	if (args->size >= sizeof(*args))
+		c.logit_bias = args->logit_bias;
 	return c;
+}
+
+/* The biases of the experts' products and the activation between them. */
+struct cairn_moe_between {
+	const void *gate_up_bias, *down_bias;
+	int32_t activation;
+	float alpha, limit;
+};
+
+/* Returns these members, or their defaults if `size` excludes them. `size` must have been checked. */
+static inline struct cairn_moe_between cairn_moe_between_of(const struct cairn_moe_args *args)
+{
+	struct cairn_moe_between b = { NULL, NULL, CAIRN_MOE_SILU, 0, 0 };
+
+	if (args->size < sizeof(*args))
+		return b;
+	b.gate_up_bias = args->gate_up_bias;
+	b.down_bias = args->down_bias;
+	b.activation = args->activation;
+	b.alpha = args->alpha;
+	b.limit = args->limit;
+	return b;
+}
+
+/* Returns whether there are no biases and the activation is silu(gate) * up. */
+static inline int cairn_moe_is_plain(const struct cairn_moe_between *b)
+{
+	return !b->gate_up_bias && !b->down_bias && b->activation == CAIRN_MOE_SILU;
 }
 
 /* Returns whether x is added to out. `size` must have been checked. */
 static inline int cairn_moe_adds_x(const struct cairn_moe_args *args)
 {
-	return args->size < sizeof(*args) || !args->no_residual;
+	return args->size < CAIRN_MOE_THIRD_BYTES || !args->no_residual;
 }
 
 /* Returns the number of scales of a matrix [n, k]. */

@@ -252,10 +252,20 @@ MOE void multiply_n(const struct moe_args &g, struct ring &r, float (&total)[4])
 		total[j] = sum[0][0][j] + sum[0][1][j] + (sum[1][0][j] + sum[1][1][j]);
 }
 
-/* Computes up to 8 pairs of a gate and an up, from `row` on. pick: NULL for the shared experts. */
+/* Returns element `at` of an expert's biases, of which there are n for each expert; 0 without biases. */
 template <int dtype>
+MOE float bias_of(const void *bias, int expert, int n, int at)
+{
+	return bias ? row_element<dtype>((const uint16_t *)bias + (int64_t)expert * n + at, 0) : 0;
+}
+
+/*
+ * Computes up to 8 pairs of a gate and an up, from `row` on. pick: NULL for the shared experts. between: NULL
+ * for silu(gate) * up without biases.
+ */
+template <int dtype, bool plain>
 MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, int row, int count,
-		 const struct moe_pick *pick, uint32_t number)
+		 const struct moe_pick *pick, const struct cairn_moe_between &between, uint32_t number)
 {
 	const int element = s.turn * 32 + (int)threadIdx.x % 32, b = element / MOE_STAGE_ROWS;
 	const int at = element % MOE_STAGE_ROWS;
@@ -265,8 +275,13 @@ MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, i
 	total = sum_up(g, s, sum, element);
 	if (s.turn < sum_writers(g)) {
 		const uint32_t slot = pick ? pick->slots >> 4 * b & 15 : 0;
-		float up = __shfl_down_sync(~0u, total, 8), v = total / (1 + expf(-total)) * up, next;
+		float up, v, next;
 
+		if (!plain && pick && at % 8 < count)	/* at: a gate, or from 8 on its up */
+			total += bias_of<dtype>(between.gate_up_bias, pick->expert, 2 * g.a.intermediate,
+						row + at % 8 + at / 8 * g.a.intermediate);
+		up = __shfl_down_sync(~0u, total, 8);
+		v = plain ? total / (1 + expf(-total)) * up : moe_activated(between, total, up);
 		if (pick && b < g.a.batch)
 			v *= moe_small()->weight[b][slot];
 		next = __shfl_down_sync(~0u, v, 1);
@@ -304,8 +319,9 @@ MOE void moe_init(int thread, int warps)
 	}
 }
 
-template <int dtype, int linked>
-MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, const struct body_link &link)
+template <int dtype, int linked, bool plain = true>
+MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, const struct body_link &link,
+		    const struct cairn_moe_between &between = {})
 {
 	struct ring r = ring_of(g, threadIdx.x / 32);
 	struct moe_sums s = { 0, (int)threadIdx.x / 32 };
@@ -338,9 +354,9 @@ MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, con
 			for (int2 p = unit_pairs(units, i); p.x < p.y;) {
 				struct moe_unit u = unit_at(p.x, p.y, intermediate);
 
-				gate_up<dtype>(g, r, s, u.row, u.count,
-					       routed ? &moe_small()->pick[u.pick] : NULL,
-					       body_number<linked>(link, number));
+				gate_up<dtype, plain>(g, r, s, u.row, u.count,
+						      routed ? &moe_small()->pick[u.pick] : NULL, between,
+						      body_number<linked>(link, number));
 				p.x += u.count;
 			}
 		}
@@ -351,8 +367,8 @@ MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, con
 		cta_rows = share_of(g.a.hidden);
 #pragma unroll 1
 	for (int row = cta_rows.x; row < cta_rows.y; row += MOE_STAGE_ROWS)
-		down<dtype>(g, r, s, slices, rows, row, cta_rows.y - row,
-			    body_number<linked>(link, number));
+		down<dtype, plain>(g, r, s, slices, rows, row, cta_rows.y - row, between.down_bias,
+				   body_number<linked>(link, number));
 }
 
 MOE void start_loader(const struct moe_args &g, struct loader &l, int most)

@@ -22,6 +22,19 @@ struct moe_call {
 static_assert(sizeof(struct moe_call) == offsetof(struct cairn_moe_args, w_gate_up_scale) &&
 	      offsetof(struct moe_call, scaling) == offsetof(struct cairn_moe_args, scaling), "its front");
 
+/* Returns silu(gate) * up, or what activation 1 computes from them. */
+static __device__ __forceinline__ float moe_activated(const struct cairn_moe_between &b, float gate, float up)
+{
+	float slope = 1;
+
+	if (b.activation == CAIRN_MOE_CLAMPED) {
+		gate = fminf(gate, b.limit);
+		up = fmaxf(fminf(up, b.limit), -b.limit) + 1;
+		slope = b.alpha;
+	}
+	return gate / (1 + expf(-slope * gate)) * up;
+}
+
 /* Scales of 8-bit weights: one for each row or each block, expert after expert */
 struct moe_scales {
 	const float *gate_up, *down, *shared_gate_up, *shared_down;

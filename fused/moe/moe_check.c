@@ -42,9 +42,31 @@ static int check_choice(const struct cairn_moe_args *a)
 	return 0;
 }
 
+/* Checks the scalars of what is between the products. */
+static int check_between(const struct cairn_moe_args *a)
+{
+	const struct cairn_moe_between b = cairn_moe_between_of(a);
+	const int clamped = b.activation == CAIRN_MOE_CLAMPED;
+
+	if (a->size >= sizeof(*a) && a->reserved)
+		return cairn_error(EOPNOTSUPP, "moe: reserved: must be 0");
+	if (b.activation < 0)
+		return cairn_error(EINVAL, "moe: activation: must be >= 0");
+	if (b.activation > CAIRN_MOE_CLAMPED)
+		return cairn_error(EOPNOTSUPP, "moe: activation: %d is not 0 or 1", b.activation);
+	if (clamped && (!(b.alpha > 0 && b.limit > 0) || isinf(b.alpha) || isinf(b.limit)))
+		return cairn_error(EINVAL, "moe: alpha, limit: must be finite and > 0 with activation 1");
+	if (!clamped && (b.alpha != 0 || b.limit != 0))
+		return cairn_error(EINVAL, "moe: alpha, limit: must be 0 without activation 1");
+	if (clamped && (a->shared_intermediate || a->fp8w))
+		return cairn_error(EOPNOTSUPP, "moe: activation: 1 with shared_intermediate or fp8w");
+	return 0;
+}
+
 int cairn_moe_check_shape(const struct cairn_moe_args *a)
 {
-	if (!a || (a->size != CAIRN_MOE_FIRST_BYTES && a->size != CAIRN_MOE_SECOND_BYTES))
+	if (!a || (a->size != CAIRN_MOE_FIRST_BYTES && a->size != CAIRN_MOE_SECOND_BYTES &&
+		   a->size != CAIRN_MOE_THIRD_BYTES))
 		CAIRN_TRY(cairn_check_args(a, sizeof(*a), "moe"));
 	if (a->batch < 0 || a->shared_intermediate < 0)
 		return cairn_error(EINVAL, "moe: batch, shared_intermediate: must be >= 0");
@@ -63,7 +85,7 @@ int cairn_moe_check_shape(const struct cairn_moe_args *a)
 		return cairn_error(EINVAL, "moe: fp8w: %d is not 0 or 1", a->fp8w);
 	if (a->scale_kind != CAIRN_FP8_SCALE_ROWS && (a->scale_kind != CAIRN_FP8_SCALE_BLOCKS || !a->fp8w))
 		return cairn_error(EINVAL, "moe: scale_kind: %d is not 0, or 1 with fp8w", a->scale_kind);
-	if (a->size >= sizeof(*a) && a->no_residual != 0 && a->no_residual != 1)
+	if (a->size >= CAIRN_MOE_THIRD_BYTES && a->no_residual != 0 && a->no_residual != 1)
 		return cairn_error(EINVAL, "moe: no_residual: %d is not 0 or 1", a->no_residual);
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
 		return cairn_error(EOPNOTSUPP, "moe: dtype: %s", cairn_dtype_name(a->dtype));
@@ -86,17 +108,24 @@ int cairn_moe_check_shape(const struct cairn_moe_args *a)
 		return cairn_error(EOPNOTSUPP, "moe: batch: %d is above 65536", a->batch);
 	if (a->batch <= CAIRN_MOE_FEW && a->batch * a->hidden > 32768)
 		return cairn_error(EOPNOTSUPP, "moe: batch: %d times hidden is above 32768", a->batch);
+	CAIRN_TRY(check_between(a));
 	return check_choice(a);
 }
 
-static int check_bias(const struct cairn_moe_args *a)
+static int check_biases(const struct cairn_moe_args *a)
 {
 	const struct cairn_moe_choice c = cairn_moe_choice_of(a);
+	const struct cairn_moe_between b = cairn_moe_between_of(a);
 
 	if (c.bias && c.score != CAIRN_MOE_SIGMOID)
 		return cairn_error(EOPNOTSUPP, "moe: route_bias: needs score 1");
-	if ((uintptr_t)c.bias & 3)
-		return cairn_error(EINVAL, "moe: route_bias: must be 4-byte aligned");
+	if (((uintptr_t)c.bias | (uintptr_t)c.logit_bias) & 3)
+		return cairn_error(EINVAL, "moe: route_bias, logit_bias: must be 4-byte aligned");
+	if (((uintptr_t)b.gate_up_bias | (uintptr_t)b.down_bias) & 15)
+		return cairn_error(EINVAL, "moe: gate_up_bias, down_bias: must be 16-byte aligned");
+	if ((b.gate_up_bias || b.down_bias) && (a->shared_intermediate || a->fp8w))
+		return cairn_error(EOPNOTSUPP, "moe: gate_up_bias, down_bias: with shared_intermediate or "
+				   "fp8w");
 	return 0;
 }
 
@@ -125,5 +154,5 @@ int cairn_moe_check(const struct cairn_moe_args *a)
 		return cairn_error(EINVAL, "moe: experts and scales must be 4-byte aligned");
 	if ((uintptr_t)a->workspace & 255)
 		return cairn_error(EINVAL, "moe: workspace: must be 256-byte aligned");
-	return check_bias(a);
+	return check_biases(a);
 }

@@ -15,9 +15,9 @@
 #include "primitives/rows/row.cuh"
 #include "fused/moe/moe.h"
 
-/* plain: a softmax without groups, which has no bias */
+/* plain: a softmax without groups, which has no route_bias */
 struct moe_choose {
-	const float *bias;
+	const float *bias, *logit_bias;
 	int32_t plain, sigmoids, groups, groups_per_token;
 };
 
@@ -25,8 +25,22 @@ static inline struct moe_choose moe_choose_of(const struct cairn_moe_args *a)
 {
 	const struct cairn_moe_choice c = cairn_moe_choice_of(a);
 
-	return { c.bias, c.score == CAIRN_MOE_SOFTMAX && c.groups == 1, c.score == CAIRN_MOE_SIGMOID,
-		 c.groups, c.groups_per_token };
+	return { c.bias, c.logit_bias, c.score == CAIRN_MOE_SOFTMAX && c.groups == 1,
+		 c.score == CAIRN_MOE_SIGMOID, c.groups, c.groups_per_token };
+}
+
+/* Adds logit_bias to the logits that a lane has of a row. */
+template <int most>
+ATTN_DEV void choose_add_bias(float (&logit)[most], const struct moe_choose &c, int num)
+{
+	const int lane = threadIdx.x % 32;
+
+	if (!c.logit_bias)
+		return;
+#pragma unroll
+	for (int i = 0; i < most; i++)
+		if (lane + 32 * i < num)
+			logit[i] += __ldg(c.logit_bias + lane + 32 * i);
 }
 
 /* Maps floats to integers with the same order, none of them 0. */

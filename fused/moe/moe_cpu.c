@@ -33,15 +33,16 @@ struct matrix {
 	int k;
 };
 
-/* An expert in use: its weights, and its users' h in rows of `width` */
+/* An expert in use: its number (-1: the shared experts), its weights, and its users' h in rows of `width` */
 struct expert {
 	struct matrix gate_up, down;
-	int n, num_users, user[MAX_BATCH], slot[MAX_BATCH];
+	int number, n, num_users, user[MAX_BATCH], slot[MAX_BATCH];
 };
 
 struct state {
 	const struct cairn_moe_args *a;
 	struct cairn_moe_choice how;
+	struct cairn_moe_between between;
 	float *n, *h;		/* [batch, hidden], [batch, slots, width] */
 	float wide[256];	/* values of the e4m3 codes */
 	int slots, width, num_used;
@@ -72,7 +73,8 @@ static CAIRN_WIDE void router(const struct state *s, float (*logits)[MAX_BATCH])
 
 		cairn_load_row(row, a->w_router, a->dtype, (int64_t)e * a->hidden, a->hidden);
 		for (int b = 0; b < a->batch; b++)
-			logits[e][b] = block_dot(s->n + (int64_t)b * a->hidden, row, a->hidden);
+			logits[e][b] = block_dot(s->n + (int64_t)b * a->hidden, row, a->hidden) +
+				       (s->how.logit_bias ? s->how.logit_bias[e] : 0);
 	}
 }
 
@@ -216,7 +218,7 @@ static void turn_round(struct state *s)
 							     2 * a->intermediate, a->hidden),
 					.down = matrix_of(s, a->w_down, a->w_down_scale, e, a->hidden,
 							  a->intermediate),
-					.n = a->intermediate,
+					.number = e, .n = a->intermediate,
 				};
 			}
 			add_user(&s->used[at[e]], b, i);
@@ -228,7 +230,7 @@ static void turn_round(struct state *s)
 				     2 * a->shared_intermediate, a->hidden),
 		.down = matrix_of(s, a->w_shared_down, a->w_shared_down_scale, 0, a->hidden,
 				  a->shared_intermediate),
-		.n = a->shared_intermediate,
+		.number = -1, .n = a->shared_intermediate,
 	};
 	for (int b = 0; b < a->batch; b++)
 		add_user(&s->used[s->num_used], b, a->experts_per_token);
@@ -240,20 +242,42 @@ static float *h_of(const struct state *s, const struct expert *e, int user)
 	return s->h + ((int64_t)e->user[user] * s->slots + e->slot[user]) * s->width;
 }
 
+/* Returns h before its weight. */
+static float activated(const struct state *s, float gate, float up)
+{
+	const struct cairn_moe_between *b = &s->between;
+
+	if (b->activation != CAIRN_MOE_CLAMPED)
+		return gate / (1 + expf(-gate)) * up;
+	gate = fminf(gate, b->limit);
+	up = fmaxf(fminf(up, b->limit), -b->limit);
+	return (up + 1) * (gate / (1 + expf(-b->alpha * gate)));
+}
+
+/* Returns element i of a bias of an expert, [num_experts, n]. */
+static float bias_at(const struct state *s, const void *bias, int expert, int n, int i)
+{
+	return bias ? (float)cairn_load(bias, s->a->dtype, (int64_t)expert * n + i) : 0;
+}
+
 /* Computes element i of h for all users of an expert. */
 static CAIRN_WIDE void gate_and_up(const struct state *s, const struct expert *e, int i)
 {
 	const struct cairn_moe_args *a = s->a;
 	float gate[MAX_K / 2], up[MAX_K / 2];
 
+	const float gate_bias = bias_at(s, s->between.gate_up_bias, e->number, 2 * e->n, i);
+	const float up_bias = bias_at(s, s->between.gate_up_bias, e->number, 2 * e->n, e->n + i);
+
 	load_row(s, &e->gate_up, i, gate);
 	load_row(s, &e->gate_up, e->n + i, up);
 	for (int k = 0; k < e->num_users; k++) {
 		const float *n = s->n + (int64_t)e->user[k] * a->hidden;
-		float g = block_dot(n, gate, a->hidden), u = block_dot(n, up, a->hidden);
+		float g = block_dot(n, gate, a->hidden) + gate_bias;
+		float u = block_dot(n, up, a->hidden) + up_bias;
 
-		h_of(s, e, k)[i] =
-			block_narrowed(g / (1 + expf(-g)) * u * s->weight[e->user[k]][e->slot[k]], a->dtype);
+		h_of(s, e, k)[i] = block_narrowed(activated(s, g, u) * s->weight[e->user[k]][e->slot[k]],
+						  a->dtype);
 	}
 }
 
@@ -266,9 +290,12 @@ static CAIRN_WIDE void down(const struct state *s, int i)
 	for (int j = 0; j < s->num_used; j++) {
 		const struct expert *e = &s->used[j];
 
+		const float bias = bias_at(s, s->between.down_bias, e->number, a->hidden, i);
+
 		load_row(s, &e->down, i, row);
 		for (int k = 0; k < e->num_users; k++)
-			part[e->user[k]][e->slot[k]] = block_dot(h_of(s, e, k), row, e->n);
+			part[e->user[k]][e->slot[k]] = block_dot(h_of(s, e, k), row, e->n) +
+						       bias * s->weight[e->user[k]][e->slot[k]];
 	}
 	for (int b = 0; b < a->batch; b++) {
 		int64_t at = (int64_t)b * a->hidden + i;
@@ -321,6 +348,7 @@ static int run_part(const struct cairn_moe_args *a)
 		return cairn_error(ENOMEM, "moe: no memory");
 	s->a = a;
 	s->how = cairn_moe_choice_of(a);
+	s->between = cairn_moe_between_of(a);
 	s->slots = a->experts_per_token + (a->shared_intermediate > 0);
 	s->width = a->intermediate > a->shared_intermediate ? a->intermediate : a->shared_intermediate;
 	s->n = malloc(sizeof(float) * (size_t)a->batch *

@@ -241,13 +241,32 @@ MOE void receive_rows(const struct moe_args &g, struct moe_rows_ahead &r, uint32
 	__syncwarp();
 }
 
+/* Returns the sum of the down_bias of a request's experts, each times its weight, in ascending order. */
+template <int dtype>
+MOE float down_bias_of(const struct moe_args &g, const void *bias, int request, int row)
+{
+	const struct moe_small *small = moe_small();
+	float sum = 0;
+
+#pragma unroll 1
+	for (int i = 0; bias && i < small->num_picks; i++) {
+		const struct moe_pick &p = small->pick[i];
+		const uint16_t *from = (const uint16_t *)bias + (int64_t)p.expert * g.a.hidden + row;
+
+		if (p.mask >> request & 1)
+			sum += small->weight[request][p.slots >> 4 * request & 15] *
+			       row_element<dtype>(from, 0);
+	}
+	return sum;
+}
+
 /*
  * Computes 16 rows of the result. rows: the activations of the first stages, already requested; on return
- * those of the next 16 rows.
+ * those of the next 16 rows. plain: bias is not read.
  */
-template <int dtype>
+template <int dtype, bool plain>
 MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, const struct moe_slices &slices,
-	      struct moe_rows_ahead &rows, int row, int left, uint32_t number)
+	      struct moe_rows_ahead &rows, int row, int left, const void *bias, uint32_t number)
 {
 	const int lane = threadIdx.x % 32, quad = lane / 4, t = lane % 4;
 	const int element = s.turn * 32 + lane, b = element / MOE_STAGE_ROWS, at = element % MOE_STAGE_ROWS;
@@ -299,6 +318,8 @@ MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, cons
 		__syncwarp();	/* all lanes have read the rows */
 	}
 	total = sum_up(g, s, sum, element);
+	if (!plain && mine)
+		total += down_bias_of<dtype>(g, bias, b, row + at);
 	if (mine)
 		((uint16_t *)g.a.out)[to] = (uint16_t)row_pack2<dtype>(total + row_element<dtype>(&x, 0), 0);
 	next_turn(g, s);

@@ -176,6 +176,32 @@ static void fill_bias(struct cairn_op *op, const struct moe_shape *s, float *bia
 	}
 }
 
+/*
+ * Fills the biases of logits and products, and sets the activation. Its limit is so low that it cuts one gate
+ * and one up in three.
+ */
+static void fill_between(struct cairn_op *op, const struct moe_shape *s)
+{
+	struct cairn_moe_args *a = op->args;
+	const int64_t num = s->experts;
+	float *bias;
+
+	if (s->flags & LOGIT_BIAS) {
+		bias = cairn_in(op, MOE_FIELD(logit_bias), CAIRN_F32, num);
+		cairn_fill(op, bias, CAIRN_F32, num, 0.7);
+	}
+	if (s->flags & PRODUCT_BIAS) {
+		fill(op, cairn_in(op, MOE_FIELD(gate_up_bias), a->dtype, num * 2 * s->inter),
+		     num * 2 * s->inter, 0.7);
+		fill(op, cairn_in(op, MOE_FIELD(down_bias), a->dtype, num * s->hidden), num * s->hidden, 2);
+	}
+	if (s->flags & CLAMPED) {
+		a->activation = CAIRN_MOE_CLAMPED;
+		a->alpha = 1.702f;
+		a->limit = 1.5f;
+	}
+}
+
 /* Copies the experts of each even group to the next one: rows of the router, and biases. */
 static void repeat_groups(const struct moe_shape *s, const struct operands *p)
 {
@@ -551,6 +577,7 @@ void moe_setup(struct cairn_op *op)
 	}
 	if (s.flags & BIAS)
 		p.bias = cairn_in(op, MOE_FIELD(route_bias), CAIRN_F32, s.experts);
+	fill_between(op, &s);
 	if (kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;	/* for everything that is not distorted */
 	if (s.flags & (LAST | SUMS | OPPOSITE)) {

@@ -135,8 +135,50 @@ static double sum_of(const struct moe_mutant *s, const double *x, int64_t n, int
 	return sum;
 }
 
+/* Returns a bias of gate i (or i + n: its up) of an expert. */
+static double gate_up_bias(const struct moe_mutant *s, int64_t expert, int n, int i)
+{
+	if (!s->between.gate_up_bias || s->d == MOE_gate_up_bias_ignored || expert < 0 ||
+	    (s->d == MOE_gate_up_bias_lost_of_many && s->a->batch > CAIRN_MOE_FEW))
+		return 0;
+	if (s->d == MOE_gate_up_bias_of_expert_0)
+		expert = 0;
+	if (s->d == MOE_gate_up_bias_interleaved)
+		i = i < n ? 2 * i : 2 * (i - n) + 1;
+	return element(s, s->between.gate_up_bias, expert * 2 * n + i);
+}
+
+/* Returns what activation 1 computes; more: biases that are added behind the limits. */
+static double clamped(const struct moe_mutant *s, double gate, double up, const double *more)
+{
+	const double limit = s->d == MOE_limit_ignored ? INFINITY : (double)s->between.limit;
+	const double alpha = s->d == MOE_alpha_is_1 ? 1 : (double)s->between.alpha;
+
+	gate = fmin(gate, limit);
+	if (s->d == MOE_limit_below_gate)
+		gate = fmax(gate, -limit);
+	up = fmin(up, limit);
+	if (s->d != MOE_limit_above_up_only)
+		up = fmax(up, -limit);
+	gate += more[0];
+	up += more[1] + (s->d != MOE_up_without_1);
+	return gate / (1 + exp(-alpha * gate)) * up;
+}
+
+static double down_bias(const struct moe_mutant *s, int64_t expert, int i, double w)
+{
+	if (!s->between.down_bias || s->d == MOE_down_bias_ignored || expert < 0 ||
+	    (s->d == MOE_down_bias_lost_of_many && s->a->batch > CAIRN_MOE_FEW))
+		return 0;
+	if (s->d == MOE_down_bias_of_expert_0)
+		expert = 0;
+	return element(s, s->between.down_bias, expert * s->a->hidden + i) *
+	       (s->d == MOE_down_bias_unweighted ? 1 : w);
+}
+
+/* expert: its number; -1: the shared experts */
 static void feed_forward(struct moe_mutant *s, int n, const struct matrix *gate_up, const struct matrix *down,
-			 double w)
+			 int64_t expert, double w)
 {
 	const struct cairn_moe_args *a = s->a;
 	double inside = s->d == MOE_weight_before_silu ? 1 : w;
@@ -146,8 +188,15 @@ static void feed_forward(struct moe_mutant *s, int n, const struct matrix *gate_
 		s->g[i] = sum_of(s, s->n, a->hidden, s->d == MOE_sums_10_bits_of_gate_up);
 	}
 	for (int i = 0; i < n; i++) {
-		double gate = s->g[i], up = s->g[n + i], v;
+		double gate = s->g[i], up = s->g[n + i], v, more[2];
 
+		more[0] = gate_up_bias(s, expert, n, i);
+		more[1] = gate_up_bias(s, expert, n, n + i);
+		if (s->d != MOE_gate_up_bias_after_limit || s->between.activation != CAIRN_MOE_CLAMPED) {
+			gate += more[0];
+			up += more[1];
+			more[0] = more[1] = 0;
+		}
 		if (s->d == MOE_gate_and_up_swapped) {
 			gate = s->g[n + i];
 			up = s->g[i];
@@ -162,7 +211,10 @@ static void feed_forward(struct moe_mutant *s, int n, const struct matrix *gate_
 			v = block_rounded(v, a->dtype);
 		if (s->d == MOE_silu_0_below_20 && gate < -20)
 			v = 0;
-		v *= up * inside;
+		v *= up;
+		if (s->between.activation == CAIRN_MOE_CLAMPED && s->d != MOE_activation_silu)
+			v = clamped(s, gate, up, more);
+		v *= inside;
 		s->y[i] = s->d == MOE_down_in_tiles_of_128 && i >= n / 128 * 128 ? 0 :
 			  block_rounded(v, s->d == MOE_h_in_bf16 ? CAIRN_BF16 : a->dtype);
 		if (s->d == MOE_h_in_place && i < a->hidden)
@@ -179,7 +231,7 @@ static void feed_forward(struct moe_mutant *s, int n, const struct matrix *gate_
 		}
 		if (s->d == MOE_down_rounded)
 			add = block_rounded(add, a->dtype);
-		s->sum[i] += add * (s->d == MOE_weight_twice ? w : 1);
+		s->sum[i] += add * (s->d == MOE_weight_twice ? w : 1) + down_bias(s, expert, i, w);
 		if (s->d == MOE_rounded_each)
 			s->sum[i] = block_rounded(s->sum[i], a->dtype);
 	}
@@ -223,7 +275,7 @@ static void experts(struct moe_mutant *s, int b)
 			e = of = s->experts[from][0];
 		down = matrix_of(s, a->w_down, a->w_down_scale, e, of, hidden, inter);
 		down.is_down = 1;
-		feed_forward(s, a->intermediate, &gate_up, &down, w);
+		feed_forward(s, a->intermediate, &gate_up, &down, e, w);
 	}
 	if (a->shared_intermediate && s->d != MOE_shared_missing &&
 	    !(s->d == MOE_shared_lost_in_place && a->out == a->x)) {
@@ -239,7 +291,7 @@ static void experts(struct moe_mutant *s, int b)
 		down = matrix_of(s, a->w_shared_down, wrong ? a->w_down_scale : a->w_shared_down_scale, 0, 0,
 				 hidden, inter);
 		gate_up.is_shared = down.is_shared = down.is_down = 1;
-		feed_forward(s, (int)inter, &gate_up, &down, w);
+		feed_forward(s, (int)inter, &gate_up, &down, -1, w);
 	}
 }
 
@@ -312,6 +364,7 @@ static int moe(const struct cairn_moe_args *a, enum moe_defect d)
 	if (!s.x)
 		return cairn_error(ENOMEM, "moe_mutants: no memory");
 	s.how = cairn_moe_choice_of(a);
+	s.between = cairn_moe_between_of(a);
 	s.n = s.x + a->hidden;
 	s.sum = s.n + a->hidden;
 	s.g = s.sum + a->hidden;

@@ -130,7 +130,25 @@
 	D(residual_always_of_many, "above 8 rows x is added also with no_residual") \
 	D(residual_always_with_fp8, "weights of 8 bits: x is added also with no_residual") \
 	D(residual_always_in_place, "x is added also with no_residual where out is x") \
-	D(fp8_scale_0_is_1, "a scale of 0 is taken for 1")
+	D(fp8_scale_0_is_1, "a scale of 0 is taken for 1") \
+	D(logit_bias_ignored, "logit_bias is not added") \
+	D(logit_bias_lost_of_many, "logit_bias is not added above 8 rows") \
+	D(logit_bias_in_choice_only, "the weights do not contain logit_bias") \
+	D(gate_up_bias_ignored, "gate_up_bias is not added") \
+	D(gate_up_bias_lost_of_many, "gate_up_bias is not added above 8 rows") \
+	D(gate_up_bias_of_expert_0, "all experts have the gate_up_bias of the first") \
+	D(gate_up_bias_interleaved, "gate_up_bias is read as alternating gates and ups") \
+	D(gate_up_bias_after_limit, "gate_up_bias is added behind the limits") \
+	D(down_bias_ignored, "down_bias is not added") \
+	D(down_bias_lost_of_many, "down_bias is not added above 8 rows") \
+	D(down_bias_unweighted, "down_bias is added without the expert's weight") \
+	D(down_bias_of_expert_0, "all experts have the down_bias of the first") \
+	D(limit_ignored, "activation 1 without limits") \
+	D(limit_below_gate, "gates are limited below as well") \
+	D(limit_above_up_only, "ups are limited above only") \
+	D(up_without_1, "activation 1 multiplies by up, not by up + 1") \
+	D(alpha_is_1, "activation 1 has the alpha 1") \
+	D(activation_silu, "activation 1 is taken for 0")
 
 #define NAME(name, what)	MOE_##name,
 enum moe_defect { MOE_DEFECTS(NAME) };
@@ -139,6 +157,7 @@ enum moe_defect { MOE_DEFECTS(NAME) };
 struct moe_mutant {
 	const struct cairn_moe_args *a;
 	struct cairn_moe_choice how;
+	struct cairn_moe_between between;
 	enum moe_defect d;
 	double *x, *n, *g, *y, *sum, *row;
 	int experts[MAX_BATCH][MAX_TOP];

@@ -167,7 +167,7 @@ static double weight_of(const struct moe_mutant *s, int b, int from, const doubl
 void moe_mutant_route(struct moe_mutant *s, int b)
 {
 	const struct cairn_moe_args *a = s->a;
-	double logits[MAX_EXPERTS] = { 0 }, p[MAX_EXPERTS], c[MAX_EXPERTS];
+	double logits[MAX_EXPERTS] = { 0 }, plain[MAX_EXPERTS], p[MAX_EXPERTS], c[MAX_EXPERTS];
 	uint8_t left[MAX_EXPERTS] = { 0 };
 	int k = a->experts_per_token;
 
@@ -180,6 +180,10 @@ void moe_mutant_route(struct moe_mutant *s, int b)
 			logits[e] = tf32(logits[e]);
 		if (s->d == MOE_logits_in_dtype)
 			logits[e] = block_rounded(logits[e], a->dtype);
+		plain[e] = logits[e];
+		if (s->how.logit_bias && s->d != MOE_logit_bias_ignored &&
+		    !(s->d == MOE_logit_bias_lost_of_many && a->batch > CAIRN_MOE_FEW))
+			logits[e] += (double)s->how.logit_bias[e];
 	}
 	scores(s, logits, p, c);
 	if (s->how.groups > 1 && s->d != MOE_route_groups_ignored &&
@@ -188,6 +192,8 @@ void moe_mutant_route(struct moe_mutant *s, int b)
 	pick(s, b, c, logits, left);
 	if (s->d == MOE_route_softmax_of_groups && s->how.score == CAIRN_MOE_SOFTMAX)
 		softmax(s, logits, left, p);
+	if (s->d == MOE_logit_bias_in_choice_only && s->how.logit_bias)
+		scores(s, plain, p, c);
 	for (int i = 0; i < k; i++) {
 		double w = weight_of(s, b, s->d == MOE_weights_reversed ? k - 1 - i : i, p, c);
 

@@ -30,7 +30,8 @@ int moe_chain_open(struct moe_chain *c, const struct cairn_moe_args *a, int runs
 				  runs * a->num_experts, hidden, a->num_experts, hidden, hidden };
 	int64_t total = 0;
 
-	*c = (struct moe_chain){ .a = a, .how = cairn_moe_choice_of(a), .runs = runs };
+	*c = (struct moe_chain){ .a = a, .how = cairn_moe_choice_of(a), .between = cairn_moe_between_of(a),
+				 .runs = runs };
 	for (int i = 0; i < 10; i++)
 		total += sizes[i];
 	c->memory = calloc((size_t)total, sizeof(double));
@@ -151,6 +152,17 @@ static void choose(struct moe_chain *c)
 	rank(c->experts, score, num);
 }
 
+/* Adds the biases to the logits of all runs; the addition rounds once more. */
+static void add_logit_bias(struct moe_chain *c)
+{
+	const int num = c->a->num_experts;
+
+	for (int i = 0; c->how.logit_bias && i < c->runs * num; i++)
+		c->logits[i] += (double)c->how.logit_bias[i % num];
+	for (int e = 0; c->how.logit_bias && e < num; e++)
+		c->error[e] += 0x1p-23 * (fabs(c->logits[e]) + c->error[e]);
+}
+
 void moe_chain_route(struct moe_chain *c)
 {
 	const struct cairn_moe_args *a = c->a;
@@ -173,6 +185,7 @@ void moe_chain_route(struct moe_chain *c)
 	project(c, c->logits, c->n, a->hidden,
 		(struct matrix){ .w = a->w_router, .n = a->num_experts, .k = a->hidden }, NULL);
 	cairn_block_project(logits, n, a->w_router, NULL, a->num_experts, a->hidden, a->dtype);
+	add_logit_bias(c);
 	choose(c);
 }
 
@@ -213,6 +226,37 @@ static double rounded_h(const struct moe_chain *c, int run, double v, uint64_t k
 	       block_rounded_either(v, c->a->dtype, key);
 }
 
+/* Returns what is between the products, before the weight, and adds the biases of element i of n. */
+static double activated(const struct moe_chain *c, const double *g, int i, int n, int expert)
+{
+	const struct cairn_moe_between *b = &c->between;
+	const int64_t at = (int64_t)expert * 2 * n + i;
+	double gate = g[i], up = g[n + i];
+
+	if (b->gate_up_bias) {
+		gate += cairn_load(b->gate_up_bias, c->a->dtype, at);
+		up += cairn_load(b->gate_up_bias, c->a->dtype, at + n);
+	}
+	if (b->activation != CAIRN_MOE_CLAMPED)
+		return gate / (1 + exp(-gate)) * up;
+	gate = fmin(gate, (double)b->limit);
+	up = fmax(fmin(up, (double)b->limit), -(double)b->limit);
+	return (up + 1) * gate * sigmoid((double)b->alpha * gate);
+}
+
+/* Adds a chosen expert's down_bias, which has the expert's weight. */
+static void add_down_bias(struct moe_chain *c, int expert, const double *weight)
+{
+	for (int i = 0; c->between.down_bias && i < c->a->hidden; i++) {
+		double bias = cairn_load(c->between.down_bias, c->a->dtype,
+					 (int64_t)expert * c->a->hidden + i);
+
+		for (int r = 0; r < c->runs; r++)
+			c->out[(int64_t)r * c->a->hidden + i] += weight[r] * bias;
+		c->parts[i] += fabs(weight[0] * bias);
+	}
+}
+
 /* Adds the contribution of expert number nth; nth == experts_per_token: the shared experts */
 static void feed_forward(struct moe_chain *c, int nth)
 {
@@ -237,7 +281,7 @@ static void feed_forward(struct moe_chain *c, int nth)
 
 		weight[r] = shared ? 1 : weight_of(c, r, nth);
 		for (int i = 0; i < n; i++) {
-			double v = g[i] / (1 + exp(-g[i])) * g[n + i] * (is_late(r) ? 1 : weight[r]);
+			double v = activated(c, g, i, n, (int)gate_up.nth) * (is_late(r) ? 1 : weight[r]);
 
 			g[i] = rounded_h(c, r, v, (uint64_t)r << 48 | (uint64_t)(nth + 1) << 32 |
 					 (uint64_t)i);
@@ -251,6 +295,8 @@ static void feed_forward(struct moe_chain *c, int nth)
 	}
 	for (int i = 0; i < a->hidden; i++)
 		c->parts[i] += fabs(c->y[i]);
+	if (!shared)
+		add_down_bias(c, c->experts[nth], weight);
 }
 
 void moe_chain_run(struct moe_chain *c)

@@ -24,6 +24,7 @@ enum { MOE_RUN_LATE = 1, MOE_RUN_UNROUNDED, MOE_RUN_AT_RANDOM };
 struct moe_chain {
 	const struct cairn_moe_args *a;
 	struct cairn_moe_choice how;
+	struct cairn_moe_between between;
 	int runs, experts[256];		/* best first, and those that may not be chosen last */
 	int groups[CAIRN_MOE_MAX_GROUPS];	/* best first */
 	double *memory, *x, *n, *gate_up, *y, *out, *logits, *n_error, *error, *squares, *parts;

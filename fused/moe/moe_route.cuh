@@ -59,6 +59,7 @@ MOE void route_request(const struct moe_args &g, const struct moe_choose &c, int
 	float logit[most], weight;
 
 	load_logits<most>(g, request, number, logit);
+	choose_add_bias<most>(logit, c, a.num_experts);
 	if (c.plain)
 		choose_softmax<most>(logit, a.num_experts, k, a.normalize, a.scaling, &expert, &weight);
 	else
@@ -105,7 +106,7 @@ MOE void list_picks(const struct moe_args &g)
  */
 template <int linked, int teams = 1>
 MOE void moe_routing(const struct moe_args &g, const struct body_link &link,
-		     const struct moe_choose &c = { NULL, 1, 0, 1, 1 })
+		     const struct moe_choose &c = { NULL, NULL, 1, 0, 1, 1 })
 {
 	const int warp = ((int)threadIdx.x - 2 * MOE_WORKERS) / 32;
 	struct moe_small *s = moe_small();

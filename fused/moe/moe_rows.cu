@@ -7,9 +7,10 @@
  *   choose       the k largest experts of a row (moe_choose.cuh); one warp per row
  *   sort         one CTA: each expert's number of pairs and first place, and the list of tiles
  *   gather       assigns a place to each pair and copies n there, in panels; again for the shared experts
- *   gate_up      h = silu(n w_gate^T) * (n w_up^T) * weight, to panels
+ *   gate_up      h = silu(n w_gate^T) * (n w_up^T) * weight, to panels; or with biases and activation 1
  *   down         y = h w_down^T, fp32               (both in moe_rows_product.cuh)
- *   combine      out = x (unless no_residual) + the y of a row's pairs, in their order, then the shared one
+ *   combine      out = x (unless no_residual) + the y of a row's pairs, in their order, each with its weight
+ *                times down_bias, then the shared one
  *
  * The shared experts are one more expert that all rows choose. Only the device knows the number of tiles, so
  * the CTAs of the products run until no tile is left.
@@ -71,6 +72,7 @@ void choose_kernel(const __grid_constant__ struct rows g, const __grid_constant_
 #pragma unroll
 	for (int i = 0; i < most; i++)
 		logit[i] = lane + 32 * i < num ? g.logits[(int64_t)row * num + lane + 32 * i] : 0;
+	choose_add_bias<most>(logit, c, num);
 	if (plain)
 		choose_softmax<most>(logit, num, k, g.a.normalize, g.a.scaling, &expert, &weight);
 	else
@@ -183,6 +185,20 @@ void gather_kernel(const __grid_constant__ struct rows g)
 	}
 }
 
+/* Adds a pair's weight times eight elements of its expert's down_bias. */
+template <int dtype>
+ATTN_DEV void add_down_bias(float (&f)[8], const struct rows &g, int64_t pair, int64_t vec)
+{
+	const uint4 *bias = (const uint4 *)g.between.down_bias + g.choice[pair] * (int64_t)(g.a.hidden / 8);
+	const float weight = g.choice_weight[pair];
+	float b[8];
+
+	row_unpack<dtype>(bias[vec], b);
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		f[i] += weight * b[i];
+}
+
 /* A thread adds eight elements of a row. */
 template <int dtype>
 static __global__ __launch_bounds__(THREADS) void combine_kernel(const __grid_constant__ struct rows g)
@@ -211,6 +227,8 @@ static __global__ __launch_bounds__(THREADS) void combine_kernel(const __grid_co
 		f[5] += hi.y;
 		f[6] += hi.z;
 		f[7] += hi.w;
+		if (g.between.down_bias && n < k)
+			add_down_bias<dtype>(f, g, pair, i - row * vecs);
 	}
 	((uint4 *)g.a.out)[i] = row_pack<dtype>(f);
 }
@@ -315,6 +333,7 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	g.most = moe_rows_most(args);
 	g.weight_bytes = args->fp8w ? 1 : 2;
 	g.adds_x = cairn_moe_adds_x(args);
+	g.between = cairn_moe_between_of(args);
 	r = router_args(&g, args->sms);
 	CAIRN_TRY(cairn_gemm_workspace(&r, &g.gemm_bytes));
 	need = plan(&g, (char *)args->workspace);

@@ -43,6 +43,7 @@ struct rows {
 	int32_t num_pairs, num_places, shared_rows, num_tiles;	/* num_places, num_tiles: upper bounds */
 	int32_t most, weight_bytes;	/* places of a tile; bytes of a weight */
 	int32_t adds_x;
+	struct cairn_moe_between between;
 };
 
 /* Returns the places of each tile when `count` places are divided evenly, a multiple of 16. */

@@ -99,9 +99,11 @@ static int launch(const struct rows *g, const struct cairn_moe_args *args, int d
 	p.most = g->most;
 	p.shared_tiles = g->shared_rows ?
 		attn_div_up(args->batch, tile_size(args->batch, g->most)) : 0;
+	p.between = g->between;
 	if (!args->fp8w) {
 		kind = BITS_16;
-		kernel = kernel_16(f16, down);
+		kernel = down || cairn_moe_is_plain(&g->between) ? kernel_16(f16, down) :
+			 moe_rows_between_kernel(f16);
 	} else if (scales.blocks) {
 		kind = BITS_8_BLOCKS;
 		kernel = moe_rows_fp8_blocks_kernel(f16, down);

@@ -3,7 +3,8 @@
  * moe_rows_product - the two products of moe_rows.cu: 256 rows of weights times up to 160 places
  *
  *   out^T = w x^T: weights are the wgmma operand with 64 rows, because few places would not fill one
- *   gate_up   64 gates and their 64 ups per warpgroup: h = silu(gate) * up * weight, to panels
+ *   gate_up   64 gates and their 64 ups per warpgroup: h = silu(gate) * up * weight, to panels; kind
+ *             BITS_16_BETWEEN adds biases first, and has activation 1
  *   down      128 rows per warpgroup: y, fp32
  *
  * One CTA per SM takes items (a tile of places and 256 rows of weights) from a counter. Items of the shared
@@ -36,6 +37,7 @@
 #define CAIRN_MOE_ROWS_PRODUCT_CUH
 
 #include "primitives/ptx/fp8.cuh"
+#include "primitives/rows/row.cuh"
 #include "fused/moe/moe_rows.cuh"
 #include "fused/moe/moe_rows_wgmma.cuh"
 
@@ -49,12 +51,15 @@
 #define MOST		80		/* maximum sums of 64 rows that a thread holds */
 #define FEW		64		/* up to this number of places, registers are free */
 
-enum { BITS_16, BITS_8, BITS_8_BLOCKS };
+enum { BITS_16, BITS_8, BITS_8_BLOCKS, BITS_16_BETWEEN };
+
+/* Returns whether weights have 16 bits. */
+ATTN_CONST is_16(int kind) { return kind == BITS_16 || kind == BITS_16_BETWEEN; }
 
 /* Panels of x (64 of k each) in a stage; stages; maximum places of a tile */
-ATTN_CONST stage_panels(int kind) { return kind == BITS_16 ? 1 : 2; }
-ATTN_CONST num_stages(int kind) { return kind == BITS_16 ? 4 : 3; }
-ATTN_CONST most_places(int kind) { return kind == BITS_16 ? 160 : kind == BITS_8 ? 144 : 112; }
+ATTN_CONST stage_panels(int kind) { return is_16(kind) ? 1 : 2; }
+ATTN_CONST num_stages(int kind) { return is_16(kind) ? 4 : 3; }
+ATTN_CONST most_places(int kind) { return is_16(kind) ? 160 : kind == BITS_8 ? 144 : 112; }
 ATTN_CONST stage_bytes(int kind)
 {
 	return 2 * HALF_BYTES + stage_panels(kind) * most_places(kind) * PANEL_ROW;
@@ -85,6 +90,7 @@ struct product {
 	const struct tile *tiles;
 	int32_t *next;
 	int32_t hidden, batch, shared_tiles, most;
+	struct cairn_moe_between between;	/* BITS_16_BETWEEN */
 };
 
 /* An item of work; n 0: no more items */
@@ -404,6 +410,38 @@ ATTN_DEV float silu(float x)
 	return __fdividef(x, 1 + __expf(-x));
 }
 
+/* The biases of the gates and ups of a thread's two rows (row and row + 8) of a tile's expert. */
+struct biases {
+	float gate[2], up[2];
+};
+
+template <int kind, int dtype>
+ATTN_DEV struct biases load_biases(const struct product &p, const struct side &side, const struct work &w,
+				   int row)
+{
+	struct biases b = {};
+
+	if constexpr (kind == BITS_16_BETWEEN) {
+#pragma unroll
+		for (int half = 0; half < 2 && p.between.gate_up_bias; half++) {
+			const uint16_t *from = (const uint16_t *)p.between.gate_up_bias +
+					       (int64_t)w.expert * 2 * side.height + row + half * 8;
+
+			b.gate[half] = row_element<dtype>(from, 0);
+			b.up[half] = row_element<dtype>(from + side.height, 0);
+		}
+	}
+	return b;
+}
+
+/* Returns h before its weight. half: which of the thread's two rows */
+template <int kind>
+ATTN_DEV float activated(const struct product &p, const struct biases &b, int half, float gate, float up)
+{
+	return kind == BITS_16_BETWEEN ?
+	       moe_activated(p.between, gate + b.gate[half], up + b.up[half]) : silu(gate) * up;
+}
+
 /* Writes this warp's 16 columns of h for a tile's places; `column`: the first of its warpgroup's 64 */
 template <int kind, int dtype, int places>
 ATTN_DEV void write_h(const struct product &p, const struct side &side, const struct work &w,
@@ -411,9 +449,11 @@ ATTN_DEV void write_h(const struct product &p, const struct side &side, const st
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
 	float weight[(places + 31) / 32];
+	struct biases b;
 
 	if (column >= side.height)
 		return;
+	b = load_biases<kind, dtype>(p, side, w, column + warp * 16 + lane / 4);
 #pragma unroll
 	for (int i = 0; i < (places + 31) / 32; i++)
 		weight[i] = w.shared ? 1 : i * 32 + lane < w.count ? p.weight[w.first + i * 32 + lane] : 0;
@@ -437,14 +477,15 @@ ATTN_DEV void write_h(const struct product &p, const struct side &side, const st
 				const float *up = sum[1] + (j + i) * 4 + half * 2;
 
 				x[i * 2 + half] = ptx_movmatrix_trans(attn_pack<dtype>(
-					silu(gate[0]) * up[0] * w0, silu(gate[1]) * up[1] * w1));
+					activated<kind>(p, b, half, gate[0], up[0]) * w0,
+					activated<kind>(p, b, half, gate[1], up[1]) * w1));
 			}
 		}
 		/*
 		 * lanes 0 and 1: 16 columns of a place of the first eight; lanes 2 and 3: of the second eight
 		 */
 		eight = attn_gather_quad(x);
-		if (kind != BITS_16)
+		if (!is_16(kind))
 			eight = even_odd(eight);
 		place = (j + lane % 4 / 2) * 8 + lane / 4;
 		if (place < w.count)
@@ -495,7 +536,7 @@ ATTN_DEV void multiply(float (*sum)[MOST], const struct shared &s, struct turn *
 {
 	if constexpr (n <= least || n > places)
 		return;
-	else if constexpr (kind == BITS_16)
+	else if constexpr (is_16(kind))
 		multiply_16<dtype, n>(sum, s, turn, k);
 	else if constexpr (kind == BITS_8)
 		multiply_8<dtype, n>(sum, s, turn, k);
@@ -515,7 +556,7 @@ ATTN_DEV void do_work(const struct product &p, const struct shared &s, const str
 	float sum[2][MOST] = {}, scale[4];
 
 #pragma unroll
-	for (int m = 0; m < 2 && kind != BITS_16; m++) {
+	for (int m = 0; m < 2 && !is_16(kind); m++) {
 		int row = down ? min(first + m * 64, side.height - 64) :
 			  min(first, side.height - 64) + m * side.height;
 
@@ -608,5 +649,7 @@ void product_kernel(const __grid_constant__ struct product p)
 /* Kernels for 8-bit weights, with scales of rows and of blocks */
 const void *moe_rows_fp8_kernel(int f16, int down);
 const void *moe_rows_fp8_blocks_kernel(int f16, int down);
+/* The kernel of gate_up for 16-bit weights, with biases and activations */
+const void *moe_rows_between_kernel(int f16);
 
 #endif

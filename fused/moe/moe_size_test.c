@@ -70,12 +70,14 @@ static void compare(struct cairn_test *t, struct call *c)
 		goto out;
 	EXPECT(t, !memcmp(now, old, c->bytes));
 	EXPECT(t, run(c, CAIRN_MOE_SECOND_BYTES, old) == 0 && !memcmp(now, old, c->bytes));
+	EXPECT(t, run(c, CAIRN_MOE_THIRD_BYTES, old) == 0 && !memcmp(now, old, c->bytes));
 	for (size_t i = 0; i < c->bytes; i++)
 		if (now[i] != 0x5a)
 			goto written;
 	EXPECT(t, !"out was not written");
 written:
 	EXPECT(t, run(c, within, old) == -EINVAL);
+	EXPECT(t, run(c, CAIRN_MOE_THIRD_BYTES + sizeof(void *), old) == -EINVAL);
 	EXPECT(t, run(c, CAIRN_MOE_FIRST_BYTES - 1, old) == -EINVAL);
 out:
 	free(now);

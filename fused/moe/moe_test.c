@@ -21,6 +21,8 @@
 	.inter = expert_dim, .shared = shared_dim, .batch = rows
 /* hidden_dim, num_experts, per_token, expert_dim, shared_dim */
 #define DSV2LITE	2048, 64, 6, 1408, 2816
+#define GPT_OSS_20B	2880, 32, 4, 2880, 0
+#define GPT_OSS		(NORMALIZE | LOGIT_BIAS | PRODUCT_BIAS | CLAMPED | NORMAL_ALONE)
 
 static const struct moe_shape named[] = {
 	{ N("smallest", 64, 2, 1, 64, 64, 1) },		/* the reject_* cases change this one */
@@ -234,6 +236,25 @@ static const struct moe_shape last[] = {
 	  .flags = NO_RESIDUAL | NORMAL_ALONE | FP8 | BLOCKS },
 	{ N("no_residual_fp8_rows_12_f16", 64, 8, 2, 64, 64, 12),
 	  .flags = NO_RESIDUAL | NORMAL_ALONE | FP8 | F16 },
+	{ N("between", 64, 32, 4, 128, 0, 4), .flags = GPT_OSS },
+	{ N("between_b8_f16", 192, 32, 4, 64, 0, 8), .flags = GPT_OSS | F16 | IN_PLACE },
+	{ N("between_no_residual", 128, 8, 2, 320, 0, 3), .flags = GPT_OSS | NO_RESIDUAL, .scaling = 2.5f },
+	{ N("between_rows_20", 64, 32, 4, 192, 0, 20), .flags = GPT_OSS },
+	{ N("between_rows_180_f16", 128, 3, 2, 64, 0, 180), .flags = GPT_OSS | F16, .scaling = 0.25f },
+	{ N("between_rows_9_no_residual", 320, 8, 3, 128, 0, 9), .flags = GPT_OSS | NO_RESIDUAL | IN_PLACE },
+	{ N("between_not_clamped", 128, 8, 2, 128, 0, 4), .flags = PRODUCT_BIAS | NORMAL_ALONE },
+	{ N("between_not_clamped_rows_12", 128, 8, 2, 128, 0, 12), .flags = PRODUCT_BIAS | NORMAL_ALONE },
+	{ N("between_no_bias", 128, 8, 2, 128, 0, 4), .flags = CLAMPED | NORMAL_ALONE | F16 },
+	{ N("between_no_bias_rows_12", 128, 8, 2, 128, 0, 12), .flags = CLAMPED | NORMAL_ALONE },
+	{ N("logit_bias", 128, 72, 3, 64, 64, 5), .flags = LOGIT_BIAS | NORMAL_ALONE },
+	{ N("logit_bias_v3_fp8", 128, 16, 4, 64, 64, 4), GROUPS(4, 2),
+	  .flags = LOGIT_BIAS | V3 | FP8 | NORMAL_ALONE },
+	{ N("logit_bias_v3_rows_12", 64, 16, 4, 64, 64, 12), GROUPS(4, 2),
+	  .flags = LOGIT_BIAS | V3 | NORMAL_ALONE },
+	{ N("gpt_oss_20b_b1", GPT_OSS_20B, 1), .flags = BENCH | DEVICE | GPT_OSS },
+	{ N("gpt_oss_20b_b8", GPT_OSS_20B, 8), .flags = BENCH | DEVICE | GPT_OSS },
+	{ N("gpt_oss_20b_rows_64", GPT_OSS_20B, 64), .flags = BENCH | DEVICE | GPT_OSS },
+	{ N("gpt_oss_20b_rows_1024", GPT_OSS_20B, 1024), .flags = BENCH | DEVICE | GPT_OSS },
 };
 
 #define FIRST_LAST	(FIRST_SUM + (int)ARRAY_SIZE(sums))
@@ -385,7 +406,7 @@ static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_moe_args *a = args;
 
-	*want = i < 32 || (i > 43 && i < 57) || i > 64 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 32 || (i > 43 && i < 57) || (i > 64 && i < 88) ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
@@ -470,6 +491,22 @@ static const char *reject(void *args, int i, int *want)
 	case 75: a->no_residual = 2; return "no_residual_2";
 	case 76: a->no_residual = -1; return "no_residual_negative";
 	case 77: a->size = CAIRN_MOE_SECOND_BYTES + 4; return "size_within_no_residual";
+	case 78: a->size = CAIRN_MOE_THIRD_BYTES + sizeof(void *); return "size_within_the_last_members";
+	case 79: a->logit_bias = (const float *)((const char *)a->w_router + 2);
+		return "logit_bias_misaligned";
+	case 80: a->gate_up_bias = (const char *)a->w_router + 8; return "gate_up_bias_misaligned";
+	case 81: a->down_bias = (const char *)a->w_router + 2; return "down_bias_misaligned";
+	case 82: a->activation = -1; return "activation_negative";
+	case 83: a->activation = 1; return "activation_1_without_limit";
+	case 84: a->activation = 1; a->alpha = INFINITY; a->limit = 7; return "alpha_inf";
+	case 85: a->activation = 1; a->alpha = 1; a->limit = NAN; return "limit_nan";
+	case 86: a->limit = 7; return "limit_without_activation_1";
+	case 87: a->alpha = -1; return "alpha_without_activation_1";
+	case 88: a->activation = 2; return "activation_2";
+	case 89: a->activation = 1; a->alpha = a->limit = 1; return "activation_1_with_shared_experts";
+	case 90: a->down_bias = a->w_router; return "down_bias_with_shared_experts";
+	case 91: a->gate_up_bias = a->w_router; return "gate_up_bias_with_shared_experts";
+	case 92: a->reserved = 1; return "reserved_1";
 	}
 	return NULL;
 }

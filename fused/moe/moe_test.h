@@ -30,6 +30,7 @@ enum {
 	SHUT = 4194304,		/* all gates are -24, and ups 2^30 */
 	NORMAL_ALONE = 8388608,	/* a named case of one kind, NORMAL */
 	NO_RESIDUAL = 16777216,
+	LOGIT_BIAS = 33554432, PRODUCT_BIAS = 67108864, CLAMPED = 134217728,
 };
 
 struct moe_shape {

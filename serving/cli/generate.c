@@ -72,7 +72,7 @@ static const char usage[] =
 	"Measurements:\n"
 	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama32-1b, qwen2-7b, mistral-7b,\n"
 	"                        qwen3-8b, gemma2-9b, mixtral-8x7b, qwen3-30b-a3b, dsv2lite,\n"
-	"                        dsv3\n"
+	"                        dsv3, gpt-oss-20b\n"
 	"  --prompt-tokens N     a prompt of N random tokens (512 with --shape)\n"
 	"  --batch N             requests at once, all with this prompt (1)\n"
 	"  --repeat N            runs; their tokens must be the same (1)\n"

@@ -73,9 +73,12 @@ EACH(DEFINE, ref)
 EACH(DEFINE, cpu)
 EACH(DEFINE, cuda)
 EACH(DEFINE, late)
+DEFINE(gpt_oss, cpu)
+DEFINE(gpt_oss, cuda)
 
 static const struct cairn_unit units[] = {
 	EACH(LIST, ref) EACH(LIST, cpu) EACH(LIST, cuda) EACH(LIST, late)
+	LIST(gpt_oss, cpu) LIST(gpt_oss, cuda)
 };
 
 const struct cairn_family cairn_engine_arch_family = {

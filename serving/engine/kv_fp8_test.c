@@ -346,7 +346,8 @@ static void refused(struct cairn_test *t)
 	what(mistral, "mistral_tiny", table) \
 	what(qwen3, "qwen3_tiny", table) \
 	what(gemma2, "gemma2_tiny", table) \
-	what(mixtral, "mixtral_tiny", table)
+	what(mixtral, "mixtral_tiny", table) \
+	what(gpt_oss, "gpt_oss_tiny", table)
 #define DEFINE(unit, name, table) \
 	static void logits_##unit##_##table(struct cairn_test *t) { logits(t, #table, name); }
 #define LIST(unit, name, table) { "logits_" #unit "_" #table, logits_##unit##_##table },

@@ -64,6 +64,8 @@ static void check_numbers(const struct cairn_model_config *c)
 	FUZZ_HOLDS(is_positive(cairn_softmax_scale(c)) && is_positive(c->rope.attention_factor));
 	FUZZ_HOLDS(isfinite(c->norm_offset) && isfinite(c->attn_softcap) && isfinite(c->logit_softcap));
 	FUZZ_HOLDS(c->attn_softcap >= 0 && c->logit_softcap >= 0 && c->query_scalar >= 0);
+	FUZZ_HOLDS(!c->experts.biases || (is_positive(c->experts.clamp_alpha) &&
+					  is_positive(c->experts.clamp_limit)));
 	FUZZ_HOLDS(in(c->num_nextn_layers, 0, CAIRN_MAX_LAYERS));
 	FUZZ_HOLDS(in(c->draft_vocab_size, 0, CAIRN_MAX_VOCAB) && in(c->num_taps, 0, CAIRN_MAX_TAPS));
 	for (int32_t i = 0; i < c->num_taps; i++)

@@ -108,7 +108,7 @@ static int64_t weight_bytes(const struct cairn_graph_value *w, const struct cair
 		return s->num_tokens * s->dims[w->shape.width] * s->element[w->role];
 	if (w->weight == CAIRN_W_EXPERTS_GATE_UP || w->weight == CAIRN_W_EXPERTS_DOWN)
 		return llround(chosen_share(s) * (double)cairn_value_bytes(w, s));
-	if (w->weight == CAIRN_W_ROUTE_BIAS)
+	if (w->weight == CAIRN_W_ROUTE_BIAS || w->weight == CAIRN_W_SINKS)
 		return s->dims[w->shape.width] * (int64_t)sizeof(float);
 	return cairn_value_bytes(w, s);
 }

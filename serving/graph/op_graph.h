@@ -19,7 +19,7 @@
  * GEMM, LM_HEAD       x                                        y
  * ROPE                qkv, positions                           qkv with q and k rotated, in place
  * KV_APPEND           qkv, cache, paging                       cache, in place
- * ATTN                qkv, cache, paging                       y
+ * ATTN                qkv, cache, paging                       y; with sinks also lse, for itself
  * SILU_MUL, GELU_MUL  gate_up                                  y
  * MOE                 x                                        x + experts, in place; experts alone, if not
  * MLA_APPEND          q, latents, cache, positions, paging     q rotated, and cache, both in place
@@ -29,8 +29,9 @@
  * GATHER              logits of a rank's share                 logits of the whole vocabulary, on all ranks
  *
  * Weights: NORM and ADD_NORM read a norm; GEMM and LM_HEAD a matrix and optionally a bias; EMBEDDING,
- * MLA_APPEND and MLA one weight each; ROPE optionally the head norms of q and k; MOE a norm, a router with an
- * optional bias, two matrices of the experts, and two of the shared experts if there are any.
+ * MLA_APPEND and MLA one weight each; ROPE optionally the head norms of q and k; ATTN optionally sinks; MOE a
+ * norm, a router with an optional bias, two matrices of the experts, each with an optional bias, and two of
+ * the shared experts if there are any.
  *
  * Errors: -EINVAL; the text names the value or the operation. -ENOMEM.
  */
@@ -61,7 +62,7 @@ enum cairn_value_kind {
 /* The role decides the size of an element: a pass gives the bytes of each role (op_cost.h). */
 enum cairn_value_role {
 	CAIRN_ROLE_ACTIVATION,	/* the model's dtype */
-	CAIRN_ROLE_WEIGHT,	/* the model's dtype; CAIRN_W_ROUTE_BIAS is f32 */
+	CAIRN_ROLE_WEIGHT,	/* the model's dtype; CAIRN_W_ROUTE_BIAS and _SINKS are f32 */
 	CAIRN_ROLE_MATRIX,	/* the model's dtype, or 8 bits if the model is quantised */
 	CAIRN_ROLE_CACHE,
 	CAIRN_ROLE_LOGITS,	/* f32 */

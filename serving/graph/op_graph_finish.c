@@ -16,7 +16,7 @@
 
 /* Number of values and weights that each kind takes; their order is that of op_graph.h. */
 static const struct {
-	int8_t num_in, num_out, least_weights, most_weights;
+	int8_t num_in, num_out, least_weights, most_weights, more_out;
 } arity[CAIRN_NUM_OP_KINDS] = {
 	[CAIRN_OP_EMBEDDING] = { 1, 1, 1, 1 },
 	[CAIRN_OP_NORM] = { 1, 1, 1, 1 },
@@ -25,7 +25,7 @@ static const struct {
 	[CAIRN_OP_LM_HEAD] = { 1, 1, 1, 2 },
 	[CAIRN_OP_ROPE] = { 2, 1, 0, 2 },
 	[CAIRN_OP_KV_APPEND] = { 3, 1, 0, 0 },
-	[CAIRN_OP_ATTN] = { 3, 1, 0, 0 },
+	[CAIRN_OP_ATTN] = { 3, 1, 0, 1, 1 },
 	[CAIRN_OP_SILU_MUL] = { 1, 1, 0, 0 },
 	[CAIRN_OP_GELU_MUL] = { 1, 1, 0, 0 },
 	[CAIRN_OP_MOE] = { 1, 1, 4, 7 },
@@ -70,7 +70,8 @@ static int check_op(const struct cairn_op_graph *g, const struct cairn_graph_op 
 {
 	if (op->kind < 0 || op->kind >= CAIRN_NUM_OP_KINDS)
 		return REFUSE("'%s' has the unknown kind %d", op->name, (int)op->kind);
-	if (op->num_in != arity[op->kind].num_in || op->num_out != arity[op->kind].num_out ||
+	if (op->num_in != arity[op->kind].num_in || op->num_out < arity[op->kind].num_out ||
+	    op->num_out > arity[op->kind].num_out + arity[op->kind].more_out ||
 	    op->num_weights < arity[op->kind].least_weights ||
 	    op->num_weights > arity[op->kind].most_weights)
 		return REFUSE("'%s': %s does not take %d values and %d weights to make %d",

@@ -12,7 +12,7 @@
 #include "serving/model/model_graph.h"
 #include "serving/model/model_test.h"
 
-#define NUM_MODELS	27
+#define NUM_MODELS	29
 
 struct subject {
 	const char *name;
@@ -24,7 +24,7 @@ struct subject {
 static const char *const golden_names[] = {
 	"llama2_tiny", "llama3_tiny", "qwen2_tiny", "deepseek_tiny", "deepseek_q_tiny", "mistral_tiny",
 	"qwen3_tiny", "gemma2_tiny", "mixtral_tiny", "qwen3_moe_tiny", "longrope_tiny",
-	"deepseek_v2_group_tiny", "deepseek_v3_tiny", "deepseek_v3_fp8_tiny",
+	"deepseek_v2_group_tiny", "deepseek_v3_tiny", "deepseek_v3_fp8_tiny", "gpt_oss_tiny",
 };
 
 /* Opens the published shapes, the golden checkpoints, and a Llama with every bias and norm. */
@@ -32,7 +32,7 @@ static inline int open_subjects(struct cairn_test *t, struct subject *s)
 {
 	static const char *const shapes[] = {
 		"llama2-7b", "llama3-8b", "llama32-1b", "qwen2-7b", "mistral-7b", "qwen3-8b", "gemma2-9b",
-		"mixtral-8x7b", "qwen3-30b-a3b", "dsv2lite", "dsv3",
+		"mixtral-8x7b", "qwen3-30b-a3b", "dsv2lite", "dsv3", "gpt-oss-20b",
 	};
 	char dir[PATH_MAX];
 	int num = 0;

@@ -77,6 +77,7 @@ static const struct defaults {
 	[CAIRN_ARCH_MIXTRAL] = { 131072, 0, 1e-5, 1000000, false },
 	[CAIRN_ARCH_QWEN3_MOE] = { 32768, 0, 1e-6, 10000, false },
 	[CAIRN_ARCH_DEEPSEEK_V3] = { 4096, 0, 1e-6, 10000, false },
+	[CAIRN_ARCH_GPT_OSS] = { 131072, 64, 1e-5, 150000, false },
 };
 
 static int get_architecture(const json_t *root, struct cairn_json_at at,
@@ -84,12 +85,12 @@ static int get_architecture(const json_t *root, struct cairn_json_at at,
 {
 	static const char *const model_types[CAIRN_NUM_ARCHS] = {
 		"llama", "qwen2", "deepseek_v2", "mistral", "qwen3", "gemma2", "mixtral", "qwen3_moe",
-		"deepseek_v3",
+		"deepseek_v3", "gpt_oss",
 	};
 	static const char *const classes[CAIRN_NUM_ARCHS] = {
 		"LlamaForCausalLM", "Qwen2ForCausalLM", "DeepseekV2ForCausalLM", "MistralForCausalLM",
 		"Qwen3ForCausalLM", "Gemma2ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM",
-		"DeepseekV3ForCausalLM",
+		"DeepseekV3ForCausalLM", "GptOssForCausalLM",
 	};
 	int arch = -1, class = -1;
 	json_t *list = NULL;

@@ -57,6 +57,7 @@ enum cairn_arch {
 	CAIRN_ARCH_MIXTRAL,
 	CAIRN_ARCH_QWEN3_MOE,
 	CAIRN_ARCH_DEEPSEEK_V3,	/* DeepSeek-V3 and R1 */
+	CAIRN_ARCH_GPT_OSS,
 	CAIRN_NUM_ARCHS
 };
 
@@ -82,6 +83,7 @@ struct cairn_rope_config {
 	int32_t original_max_position_embeddings;	/* LLAMA3, YARN and LONGROPE */
 	/* CAIRN_ROPE_YARN only; beta_slow < beta_fast */
 	double beta_fast, beta_slow;
+	bool untruncated;	/* YARN: the ends of the ramp are not rounded to whole elements */
 	/* YARN and LONGROPE: factor of cos and sin; 1 for all other kinds and with latent attention. */
 	double attention_factor;
 	double mscale_all_dim;		/* changes the softmax scale; 0: does not */
@@ -109,6 +111,9 @@ struct cairn_experts_config {
 	double scaling;			/* factor of the routed experts' sum; not of the shared ones */
 	bool sigmoid;			/* scores are sigmoids and have a bias (DeepSeek-V3), not a softmax */
 	int32_t num_groups, groups_per_token;	/* moe.h; num_groups 0: no groups */
+	/* gpt-oss: router, gate, up and down have biases, and all experts of a layer are one tensor */
+	bool biases;
+	double clamp_alpha, clamp_limit;	/* of moe.h's activation 1; 0: silu(gate) * up */
 };
 
 /* Whether matrices may be stored as e4m3, and how many elements share a scale. */
@@ -143,6 +148,7 @@ struct cairn_model_config {
 	enum cairn_activation hidden_act;
 	int dtype;			/* enum cairn_dtype that the config gives; -1: none */
 	enum cairn_stored_fp8 stored_fp8;
+	bool stored_mxfp4;		/* experts X may be stored as X_blocks and X_scales */
 	struct cairn_w4_config w4;	/* group also applies to random weights in 4 bits */
 
 	int32_t hidden_size;
@@ -173,6 +179,7 @@ struct cairn_model_config {
 
 	int32_t window;			/* keys a token attends to, itself included; 0: no window */
 	uint8_t windowed[CAIRN_MAX_LAYERS / 8];	/* one bit per layer: set if it has the window */
+	bool sinks;			/* every head has a learned attention sink (attn_merge.h) */
 	bool head_norms;		/* each head of q and k is normalised before rotation */
 	bool block_norms;		/* outputs of attention and MLP are normalised */
 	/* embeddings are multiplied by sqrt(hidden_size), rounded to the dtype */

@@ -4,8 +4,8 @@
  *
  * Defaults are those of transformers, but keys whose default fits only one published model (KV heads,
  * experts) are required. All layers that have a window have the same one. Mistral and Mixtral have it in all
- * layers, Qwen from layer max_window_layers on (with experts in all), Gemma 2 in every other layer;
- * layer_types, if present, decides for each layer.
+ * layers, Qwen from layer max_window_layers on (with experts in all), Gemma 2 and gpt-oss in every other
+ * layer; layer_types, if present, decides for each layer.
  */
 #include "serving/model/config_impl.h"
 
@@ -114,12 +114,25 @@ static int get_biases(const json_t *root, struct cairn_json_at at, struct cairn_
 	return 0;
 }
 
+/* Gemma 2 and gpt-oss: a window in every other layer, the first one included. */
+static int get_window_of_every_other(const json_t *root, struct cairn_json_at at,
+				     struct cairn_model_config *c, int32_t otherwise)
+{
+	bool given;
+
+	CAIRN_TRY(get_window(root, at, c, otherwise));
+	CAIRN_TRY(get_layer_types(root, at, c, &given));
+	for (int32_t i = 0; c->window && !given && i < c->num_hidden_layers; i += 2)
+		set_window(c, i);
+	drop_window(c);
+	return 0;
+}
+
 static int get_gemma2(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
 	static const char *const acts[] = { "gelu_pytorch_tanh" };
 	const json_t *attn = json_object_get(root, "attn_logit_softcapping");
 	const json_t *final = json_object_get(root, "final_logit_softcapping");
-	bool given;
 	int only;
 
 	CAIRN_TRY(get_biases(root, at, c));
@@ -135,12 +148,7 @@ static int get_gemma2(const json_t *root, struct cairn_json_at at, struct cairn_
 	c->logit_softcap = final && json_is_null(final) ? 0 : 30;
 	CAIRN_TRY(cairn_json_number(root, at, "attn_logit_softcapping", false, 0, 1e6, &c->attn_softcap));
 	CAIRN_TRY(cairn_json_number(root, at, "final_logit_softcapping", false, 0, 1e6, &c->logit_softcap));
-	CAIRN_TRY(get_window(root, at, c, 4096));
-	CAIRN_TRY(get_layer_types(root, at, c, &given));
-	for (int32_t i = 0; c->window && !given && i < c->num_hidden_layers; i += 2)
-		set_window(c, i);
-	drop_window(c);
-	return 0;
+	return get_window_of_every_other(root, at, c, 4096);
 }
 
 static int get_mixtral(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
@@ -201,6 +209,28 @@ static int get_qwen3_moe(const json_t *root, struct cairn_json_at at, struct cai
 	return used ? get_window_of_all(root, at, c, 4096) : 0;
 }
 
+static int get_gpt_oss(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	struct cairn_experts_config *x = &c->experts;
+
+	if (!json_object_size(json_object_get(root, "rope_scaling")) &&
+	    !json_object_size(json_object_get(root, "rope_parameters")))
+		return cairn_error(EINVAL, "%s: rope_scaling: is missing, and so is rope_parameters",
+				   at.file);
+	c->qkv_bias = c->sinks = x->biases = x->normalize = true;
+	CAIRN_TRY(get_biases(root, at, c));
+	x->num_experts = x->per_token = -1;
+	CAIRN_TRY(cairn_config_size(root, at, "num_local_experts", CAIRN_MAX_EXPERTS, &x->num_experts));
+	CAIRN_TRY(cairn_config_size(root, at, "num_experts_per_tok", x->num_experts, &x->per_token));
+	x->intermediate_size = c->intermediate_size;
+	x->scaling = 1;
+	x->clamp_alpha = 1.702;
+	x->clamp_limit = 7;
+	CAIRN_TRY(cairn_json_number(root, at, "swiglu_alpha", false, 0, 1e6, &x->clamp_alpha));
+	CAIRN_TRY(cairn_json_number(root, at, "swiglu_limit", false, 0, 1e6, &x->clamp_limit));
+	return get_window_of_every_other(root, at, c, 128);
+}
+
 int cairn_config_arch(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
 	switch (c->arch) {
@@ -219,6 +249,8 @@ int cairn_config_arch(const json_t *root, struct cairn_json_at at, struct cairn_
 		return get_gemma2(root, at, c);
 	case CAIRN_ARCH_QWEN3_MOE:
 		return get_qwen3_moe(root, at, c);
+	case CAIRN_ARCH_GPT_OSS:
+		return get_gpt_oss(root, at, c);
 	default:
 		CAIRN_TRY(get_biases(root, at, c));
 		return cairn_json_bool(root, at, "mlp_bias", false, &c->mlp_bias);

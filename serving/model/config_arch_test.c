@@ -43,6 +43,20 @@ static const char deepseek_v3[] =
 	"'tie_word_embeddings':false,'topk_group':4,'topk_method':'noaux_tc','torch_dtype':'bfloat16',"
 	"'v_head_dim':128,'vocab_size':129280}";
 
+/* 20B, except for the number of layers */
+static const char gpt_oss[] =
+	"{'architectures':['GptOssForCausalLM'],'attention_bias':true,'eos_token_id':200002,"
+	"'experts_per_token':4,'head_dim':64,'hidden_act':'silu','hidden_size':2880,"
+	"'initial_context_length':4096,'intermediate_size':2880,'layer_types':['sliding_attention',"
+	"'full_attention'],'max_position_embeddings':131072,'model_type':'gpt_oss',"
+	"'num_attention_heads':64,'num_experts_per_tok':4,'num_hidden_layers':2,'num_key_value_heads':8,"
+	"'num_local_experts':32,'output_router_logits':false,'pad_token_id':199999,"
+	"'quantization_config':{'modules_to_not_convert':['model.layers.*.self_attn'],"
+	"'quant_method':'mxfp4'},'rms_norm_eps':1e-05,'rope_scaling':{'beta_fast':32.0,'beta_slow':1.0,"
+	"'factor':32.0,'original_max_position_embeddings':4096,'rope_type':'yarn','truncate':false},"
+	"'rope_theta':150000,'sliding_window':128,'swiglu_limit':7.0,'tie_word_embeddings':false,"
+	"'vocab_size':201088}";
+
 /* v0.1, with its window */
 static const char mistral[] =
 	"{'architectures':['MistralForCausalLM'],'bos_token_id':1,'eos_token_id':2,'hidden_act':'silu',"
@@ -311,6 +325,53 @@ static void deepseek_groups(struct cairn_test *t)
 	free(text);
 }
 
+static void gpt_oss_20b(struct cairn_test *t)
+{
+	struct cairn_model_config c = { 0 }, shape;
+	float f[32], of_shape[32];
+	char *text;
+
+	if (!EXPECT(t, !parse(gpt_oss, NULL, &c)) || !EXPECT(t, !cairn_model_shape("gpt-oss-20b", &shape)))
+		return;
+	EXPECT(t, c.arch == CAIRN_ARCH_GPT_OSS && c.stored_mxfp4 && !c.stored_fp8 && c.sinks);
+	EXPECT(t, c.qkv_bias && c.o_bias && !c.mlp_bias && c.head_dim == 64 && c.experts.biases);
+	EXPECT(t, c.experts.num_experts == 32 && c.experts.per_token == 4 && c.experts.normalize);
+	EXPECT(t, c.experts.intermediate_size == 2880 && c.experts.scaling == 1 && !c.experts.sigmoid);
+	EXPECT(t, c.experts.clamp_alpha == 1.702 && c.experts.clamp_limit == 7);
+	EXPECT(t, cairn_layer_window(&c, 0) == 128 && cairn_layer_window(&c, 1) == 0);
+	/* the square of 0.1 ln(32) + 1 */
+	EXPECT(t, fabs(cairn_softmax_scale(&c) * 8 - 1.8132603) < 1e-6);
+	/* within 4096 positions element 8.09 turns 32 times, and element 17.4 once */
+	cairn_rope_frequencies(&c, f);
+	cairn_rope_frequencies(&shape, of_shape);
+	for (int i = 0; i < 32; i++) {
+		double low = 32 * log(4096 / (64 * M_PI)) / log(150000);
+		double high = 32 * log(4096 / (2 * M_PI)) / log(150000);
+		double want = pow(150000, -i / 32.0), slow = fmin(fmax((i - low) / (high - low), 0), 1);
+
+		EXPECT(t, fabs((double)f[i] / (want * (1 - slow) + want / 32 * slow) - 1) < 2e-6);
+		EXPECT(t, f[i] == of_shape[i]);
+	}
+	EXPECT(t, fabs(cairn_softmax_scale(&shape) - cairn_softmax_scale(&c)) < 1e-9);
+	text = cairn_json_text(gpt_oss, "'layer_types':['sliding_attention','full_attention'],", "");
+	EXPECT(t, !parse(text, NULL, &c) && cairn_layer_window(&c, 0) == 128 && !cairn_layer_window(&c, 1));
+	free(text);
+}
+
+static const struct change gpt_oss_changes[] = {
+	{ "'quant_method':'mxfp4'", "'quant_method':'bitsandbytes'", EOPNOTSUPP,
+	  "quant_method: \"bitsandbytes\" is not supported" },
+	{ "'num_local_experts':32,", "", EINVAL, "num_local_experts: is missing" },
+	{ "'num_experts_per_tok':4", "'num_experts_per_tok':33", EINVAL,
+	  "num_experts_per_tok: must be 1 to 32" },
+	{ "'swiglu_limit':7.0", "'swiglu_limit':0", EINVAL, "swiglu_limit: must be" },
+	{ "'swiglu_limit':7.0", "'swiglu_limit':'7'", EINVAL, "swiglu_limit: must be" },
+	{ "'rope_scaling':{'beta_fast':32.0,'beta_slow':1.0,'factor':32.0,"
+	  "'original_max_position_embeddings':4096,'rope_type':'yarn','truncate':false},", "", EINVAL,
+	  "rope_scaling: is missing" },
+	{ "'full_attention']", "'full_attention','full_attention']", EINVAL, "layer_types: has 3 entries" },
+};
+
 static const struct change qwen2_changes[] = {
 	{ "'use_sliding_window':false", "'use_sliding_window':0", EINVAL,
 	  "use_sliding_window: must be true or" },
@@ -318,8 +379,8 @@ static const struct change qwen2_changes[] = {
 	  "layer_types: has 2 entries for 28 layers" },
 	{ "'max_window_layers':28", "'max_window_layers':-1", EINVAL, "max_window_layers: must be 0 to" },
 	{ "'num_key_value_heads':4,", "", EINVAL, "num_key_value_heads: is missing" },
-	{ "'sliding_window':131072", "'rope_scaling':{'type':'yarn','factor':4,'truncate':false}", EOPNOTSUPP,
-	  "rope_scaling.truncate: false is not supported" },
+	{ "'sliding_window':131072", "'rope_scaling':{'type':'yarn','factor':4,'truncate':0}", EINVAL,
+	  "rope_scaling.truncate: must be" },
 	{ "'sliding_window':131072", "'rope_scaling':{'type':'yarn','factor':4,'mscale':1}", EOPNOTSUPP,
 	  "rope_scaling.mscale: is not supported without mscale_all_dim" },
 	{ "'sliding_window':131072", "'rope_scaling':{'type':'yarn','factor':4,'beta_slow':32}", EINVAL,
@@ -465,6 +526,7 @@ static void refused(struct cairn_test *t)
 	refused_of(t, gemma2, gemma2_changes, ARRAY_SIZE(gemma2_changes));
 	refused_of(t, mixtral, mixtral_changes, ARRAY_SIZE(mixtral_changes));
 	refused_of(t, qwen3_moe, qwen3_moe_changes, ARRAY_SIZE(qwen3_moe_changes));
+	refused_of(t, gpt_oss, gpt_oss_changes, ARRAY_SIZE(gpt_oss_changes));
 	/* Two keys at once; cairn_json_text() has turned ' into ". */
 	text = cairn_json_text(deepseek, "'norm_topk_prob':false", "'norm_topk_prob':true");
 	both = cairn_json_text(text, "\"routed_scaling_factor\":1.0", "'routed_scaling_factor':2.5");
@@ -479,7 +541,7 @@ static const struct cairn_unit units[] = {
 	{ "qwen2_dense", qwen2_dense }, { "deepseek_v2_lite", deepseek_v2_lite },
 	{ "deepseek_groups", deepseek_groups }, { "newer_dense", newer_dense },
 	{ "gemma2_defaults", gemma2_defaults }, { "mixtral_experts", mixtral_experts },
-	{ "qwen3_moe_experts", qwen3_moe_experts },
+	{ "qwen3_moe_experts", qwen3_moe_experts }, { "gpt_oss_20b", gpt_oss_20b },
 	{ "sliding_windows", sliding_windows }, { "refused", refused },
 };
 

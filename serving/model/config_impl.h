@@ -28,7 +28,10 @@ int cairn_config_rope(const json_t *root, struct cairn_json_at at, struct cairn_
 int cairn_config_arch(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c);
 /* Reads heads, latent attention and experts of DeepSeek-V2 and V3. */
 int cairn_config_deepseek(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c);
-/* Reads quantization_config into c->stored_fp8 or c->w4. */
+/*
+ * Reads quantization_config into c->stored_fp8, c->w4 or c->stored_mxfp4; the architecture must have been
+ * read.
+ */
 int cairn_config_quantization(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c);
 
 #endif

@@ -210,6 +210,17 @@ static int get_compressed(const json_t *quant, struct cairn_json_at in, struct c
 	return get_group(group, in.file, format, c);
 }
 
+/* Reads what quant_method "mxfp4" has: nothing, because gpt-oss stores only experts so. */
+static int get_mxfp4(const json_t *quant, struct cairn_json_at in, struct cairn_model_config *c)
+{
+	(void)quant;
+	if (c->arch != CAIRN_ARCH_GPT_OSS)
+		return cairn_error(EOPNOTSUPP, "%s: %squant_method: \"mxfp4\" is only supported with "
+				   "model_type \"gpt_oss\"", in.file, in.where);
+	c->stored_mxfp4 = true;
+	return 0;
+}
+
 int cairn_config_quantization(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
 	static const struct {
@@ -217,7 +228,7 @@ int cairn_config_quantization(const json_t *root, struct cairn_json_at at, struc
 		int (*get)(const json_t *quant, struct cairn_json_at in, struct cairn_model_config *c);
 	} methods[] = {
 		{ "fp8", get_blocks }, { "compressed-tensors", get_compressed }, { "awq", get_awq },
-		{ "gptq", get_gptq },
+		{ "gptq", get_gptq }, { "mxfp4", get_mxfp4 },
 	};
 	const char *names[COUNT(methods)];
 	const json_t *given = json_object_get(root, "quantization_config");

@@ -43,6 +43,7 @@ static double yarn_mscale(double factor, double mscale)
 static int get_yarn(const json_t *obj, struct cairn_json_at at, struct cairn_model_config *c)
 {
 	struct cairn_rope_config *rope = &c->rope;
+	bool truncates = true;
 	double mscale = 0;
 
 	rope->beta_fast = 32;
@@ -52,7 +53,8 @@ static int get_yarn(const json_t *obj, struct cairn_json_at at, struct cairn_mod
 	if (!(rope->beta_slow < rope->beta_fast))
 		return cairn_error(EINVAL, "%s: %sbeta_slow: %g must be below beta_fast %g", at.file,
 				   at.where, rope->beta_slow, rope->beta_fast);
-	CAIRN_TRY(cairn_config_refuse(obj, at, "truncate", false));
+	CAIRN_TRY(cairn_json_bool(obj, at, "truncate", false, &truncates));
+	rope->untruncated = !truncates;
 	CAIRN_TRY(cairn_json_number(obj, at, "mscale", false, 0, 1e3, &mscale));
 	CAIRN_TRY(cairn_json_number(obj, at, "mscale_all_dim", false, 0, 1e3, &rope->mscale_all_dim));
 	if ((mscale > 0) != (rope->mscale_all_dim > 0))		/* implementations disagree on this case */
@@ -260,8 +262,10 @@ void cairn_rope_frequencies(const struct cairn_model_config *c, float *inv_freq)
 	double low = 0, high = 0;
 
 	if (rope->scaling == CAIRN_ROPE_YARN) {
-		low = fmax(floor(yarn_element(rope, dim, rope->beta_fast)), 0);
-		high = fmin(ceil(yarn_element(rope, dim, rope->beta_slow)), dim - 1);
+		low = yarn_element(rope, dim, rope->beta_fast);
+		high = yarn_element(rope, dim, rope->beta_slow);
+		low = fmax(rope->untruncated ? low : floor(low), 0);
+		high = fmin(rope->untruncated ? high : ceil(high), dim - 1);
 		high += high == low ? 0.001 : 0;
 	}
 	for (int32_t i = 0; i < dim / 2; i++) {

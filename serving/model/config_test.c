@@ -64,7 +64,7 @@ static void llama3_and_2(struct cairn_test *t)
 static const struct change changes[] = {
 	{ "'llama'", "'falcon'", EOPNOTSUPP,
 	  "model_type: \"falcon\" is not supported (llama, qwen2, deepseek_v2, mistral, qwen3, gemma2, "
-	  "mixtral, qwen3_moe, deepseek_v3 are)" },
+	  "mixtral, qwen3_moe, deepseek_v3, gpt_oss are)" },
 	{ "'llama'", "'qwen2'", EINVAL,
 	  "architectures: LlamaForCausalLM does not match model_type \"qwen2\"" },
 	{ "LlamaForCausalLM", "LlamaForSequenceClassification", EOPNOTSUPP,
@@ -139,7 +139,9 @@ static const struct change changes[] = {
 	  "quantization_config: must be an object" },
 	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'bitsandbytes'}", EOPNOTSUPP,
 	  "quantization_config.quant_method: \"bitsandbytes\" is not supported (fp8, compressed-tensors, "
-	  "awq, gptq are)" },
+	  "awq, gptq, mxfp4 are)" },
+	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'mxfp4'}", EOPNOTSUPP,
+	  "quantization_config.quant_method: \"mxfp4\" is only supported with model_type \"gpt_oss\"" },
 	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'fp8','fmt':'e5m2'}", EOPNOTSUPP,
 	  "quantization_config.fmt: \"e5m2\" is not supported (e4m3 is)" },
 	{ "'pretraining_tp':1", "'quantization_config':{'quant_method':'fp8'}", EINVAL,

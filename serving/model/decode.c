@@ -87,7 +87,8 @@ static int expressible(const struct cairn_model *m)
 	return m->ranks <= 1 && m->context_ranks <= 1 && !m->lora &&
 	       !m->elements[CAIRN_W_GATE_UP_BIAS] && !m->elements[CAIRN_W_DOWN_BIAS] && !c->head_norms &&
 	       !c->block_norms && !c->embed_scale && !(c->norm_offset > 0) && !(c->attn_softcap > 0) &&
-	       !(c->logit_softcap > 0) && !c->experts.sigmoid && !c->experts.num_groups &&
+	       !(c->logit_softcap > 0) && !c->sinks && !c->experts.biases && !c->experts.sigmoid &&
+	       !c->experts.num_groups &&
 	       c->hidden_act == CAIRN_ACT_SILU && cairn_config_has_one_eps(c) &&
 	       m->weights == CAIRN_WEIGHTS_PLAIN && m->kv == CAIRN_KV_PLAIN;
 }
@@ -105,7 +106,7 @@ int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m
 		if (!expressible(m))
 			return cairn_error(EOPNOTSUPP,
 					   "%s: decode %s: decode_step does not support this model's "
-					   "biases, norms, rms_norm_eps, caps, router, 8-bit or 4-bit "
+					   "biases, sinks, norms, rms_norm_eps, caps, router, 8-bit or 4-bit "
 					   "weights, 8-bit KV cache, adapters or ranks",
 					   m->impl->name, cairn_decode_path_names[path]);
 	}

@@ -44,9 +44,12 @@ const char *cairn_forward_missing(const struct cairn_impl *impl, const struct ca
 		[CAIRN_OP_GATHER] = { "all_to_all", impl->all_to_all != NULL },
 	};
 
-	for (int32_t o = 0; o < g->num_ops; o++)
+	for (int32_t o = 0; o < g->num_ops; o++) {
 		if (!needs[g->ops[o].kind].have)
 			return needs[g->ops[o].kind].name;
+		if (g->ops[o].kind == CAIRN_OP_ATTN && g->ops[o].num_weights && !impl->attn_merge)
+			return "attn_merge, which adds sinks";
+	}
 	return NULL;
 }
 
@@ -130,7 +133,8 @@ void cairn_scratch_destroy(struct cairn_scratch *s)
 /* Returns the bytes of a row of an activation. */
 static size_t row_bytes(const struct walk *w, const struct cairn_graph_value *v)
 {
-	return (size_t)w->m->dims[v->shape.width] * cairn_dtype_bytes(w->m->dtype);
+	return (size_t)w->m->dims[v->shape.width] *
+	       (v->role == CAIRN_ROLE_LOGITS ? sizeof(float) : cairn_dtype_bytes(w->m->dtype));
 }
 
 /* Returns the address of the walk's rows of an activation or of the logits. */
@@ -165,6 +169,25 @@ char *forward_at(const struct walk *w, int32_t value)
 	.qo_indptr = (w)->b->qo_indptr, .nnz_qo = (w)->b->num_rows, \
 	.kv = cairn_batch_kv((w)->b, (w)->kv, (op)->layer)
 
+/* Returns where attention writes lse, which only sinks need. */
+static float *lse_at(const struct walk *w, const struct cairn_graph_op *op)
+{
+	return op->num_out > 1 ? (float *)at(w, op->out[1]) : NULL;
+}
+
+/* Adds the sinks of a layer that has them to finished attention. */
+static int run_sinks(const struct walk *w, const struct cairn_graph_op *op)
+{
+	struct cairn_attn_merge_args args = {
+		.size = sizeof(args), .out = at(w, op->out[0]), .o = at(w, op->out[0]), .lse = lse_at(w, op),
+		.num_states = 1, .rows = w->b->num_rows, .num_heads = w->m->config.num_attention_heads,
+		.head_dim = w->m->config.head_dim, .dtype = w->m->dtype, .out_dtype = w->m->dtype,
+		.sink = forward_weight(w, op, CAIRN_W_SINKS),
+	};
+
+	return args.sink ? CAIRN_TABLE(w->m->impl, attn_merge, &args, w->stream) : 0;
+}
+
 /*
  * Attention of a pass with token trees: part 0 has the keys before the rows of a tree, or all keys of another
  * request; part 1 has the rows of trees as keys. The positions of the latter are not those of their places,
@@ -181,7 +204,7 @@ static int run_tree_attn(struct walk *w, const struct cairn_graph_op *op)
 		.rows = kv.batch, .block_m = CAIRN_TREE_ROWS, .index_heads = 1,
 	};
 	struct cairn_attn_bsr_args args = {
-		.size = sizeof(args), .out = at(w, op->out[0]), .q = at(w, op->in[0]),
+		.size = sizeof(args), .out = at(w, op->out[0]), .lse = lse_at(w, op), .q = at(w, op->in[0]),
 		.q_pos = w->b->positions, FORWARD_WORKSPACE(w->s->attn[w->split]), .part = { both, both },
 		.planned = w->m->impl->attn_plan && w->has_plan && w->plan_window == op->window,
 		.q_stride = forward_width(w, op->in[0]), .num_parts = 2, .nnz_qo = w->b->num_rows,
@@ -212,7 +235,8 @@ static int run_tree_attn(struct walk *w, const struct cairn_graph_op *op)
 	if (!w->asking) {
 		w->has_plan = 1;
 		w->plan_window = op->window;
-		return CAIRN_TABLE(w->m->impl, attn_bsr, &args, w->stream);
+		CAIRN_TRY(CAIRN_TABLE(w->m->impl, attn_bsr, &args, w->stream));
+		return run_sinks(w, op);
 	}
 	if (!w->m->impl->attn_bsr_workspace)
 		return 0;
@@ -228,7 +252,7 @@ static int run_attn(struct walk *w, const struct cairn_graph_op *op)
 {
 	const struct cairn_model_config *c = &w->m->config;
 	struct cairn_attn_paged_args args = {
-		.size = sizeof(args), .out = at(w, op->out[0]), .q = at(w, op->in[0]),
+		.size = sizeof(args), .out = at(w, op->out[0]), .lse = lse_at(w, op), .q = at(w, op->in[0]),
 		PAGING(w, op),
 		FORWARD_WORKSPACE(w->s->attn[w->split]),
 		.planned = w->m->impl->attn_plan && w->has_plan && w->plan_window == op->window,
@@ -246,7 +270,8 @@ static int run_attn(struct walk *w, const struct cairn_graph_op *op)
 	if (!w->asking) {
 		w->has_plan = 1;
 		w->plan_window = op->window;
-		return CAIRN_TABLE(w->m->impl, attn_paged, &args, w->stream);
+		CAIRN_TRY(CAIRN_TABLE(w->m->impl, attn_paged, &args, w->stream));
+		return run_sinks(w, op);
 	}
 	if (!w->m->impl->attn_paged_workspace)
 		return 0;
@@ -363,6 +388,7 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 {
 	const struct cairn_model *m = w->m;
 	const struct cairn_experts_config *x = &m->config.experts;
+	const float *route_bias = forward_weight(w, op, CAIRN_W_ROUTE_BIAS);
 	struct cairn_moe_args args = {
 		.size = sizeof(args), .out = at(w, op->out[0]), .x = at(w, op->in[0]),
 		.norm_weight = forward_weight_at(w, op, 0),
@@ -381,7 +407,11 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 		.w_shared_gate_up_scale = forward_scale(w, op, CAIRN_W_SHARED_GATE_UP),
 		.w_shared_down_scale = forward_scale(w, op, CAIRN_W_SHARED_DOWN),
 		.fp8w = cairn_weights_are_fp8(m->weights), .scale_kind = cairn_weights_scale_kind(m->weights),
-		.route_bias = forward_weight(w, op, CAIRN_W_ROUTE_BIAS),
+		.route_bias = x->sigmoid ? route_bias : NULL, .logit_bias = x->sigmoid ? NULL : route_bias,
+		.gate_up_bias = forward_weight(w, op, CAIRN_W_EXPERTS_GATE_UP_BIAS),
+		.down_bias = forward_weight(w, op, CAIRN_W_EXPERTS_DOWN_BIAS),
+		.activation = x->clamp_limit > 0 ? CAIRN_MOE_CLAMPED : CAIRN_MOE_SILU,
+		.alpha = (float)x->clamp_alpha, .limit = (float)x->clamp_limit,
 		.score = x->sigmoid ? CAIRN_MOE_SIGMOID : CAIRN_MOE_SOFTMAX, .num_groups = x->num_groups,
 		.groups_per_token = x->groups_per_token, .no_residual = !op->overwrites[0],
 	};

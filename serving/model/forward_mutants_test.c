@@ -107,6 +107,12 @@ static void route_bias_forgotten(struct cairn_op_graph *g)
 		g->ops[o].num_weights -= g->ops[o].kind == CAIRN_OP_MOE;
 }
 
+static void sinks_forgotten(struct cairn_op_graph *g)
+{
+	for (int32_t o = 0; o < g->num_ops; o++)
+		g->ops[o].num_weights *= g->ops[o].kind != CAIRN_OP_ATTN;
+}
+
 /* The following mutants have wrong lifetimes; the activations are then placed again. */
 static void storage_ends_when_written(struct cairn_op_graph *g)
 {
@@ -152,6 +158,9 @@ static const struct mutant {
 	MUTANT("deepseek_q_tiny", query_norm_dropped),
 	MUTANT("deepseek_q_tiny", latents_not_appended),
 	MUTANT("deepseek_v3_tiny", route_bias_forgotten),
+	{ "gpt_oss_tiny", "none", NULL },
+	MUTANT("gpt_oss_tiny", sinks_forgotten),
+	MUTANT("gpt_oss_tiny", route_bias_forgotten),	/* the bias of down */
 };
 
 /* Returns how many logits are outside the bound. A failed pass counts all of its logits. */

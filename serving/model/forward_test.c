@@ -15,6 +15,7 @@ static void reference_is_transformers(struct cairn_test *t)
 		"mistral_tiny", "qwen3_tiny", "gemma2_tiny", "mixtral_tiny", "qwen3_moe_tiny",
 		"longrope_tiny", "deepseek_v2_group_tiny", "deepseek_v3_tiny", "deepseek_v3_fp8_tiny",
 		"qwen3_fp8_rows_tiny", "qwen3_awq_tiny", "qwen2_gptq_tiny", "mistral_w4a16_tiny",
+		"gpt_oss_tiny", "gpt_oss_mxfp4_tiny",
 	};
 
 	for (size_t k = 0; k < ARRAY_SIZE(names); k++) {
@@ -143,6 +144,8 @@ enum { NOT_LATE, LATE };	/* whether the model runs on table late, too */
 	what(deepseek_v3_f16, "deepseek_v3_tiny", 1, NOT_LATE) \
 	what(deepseek_v3_fp8_bf16, "deepseek_v3_fp8_tiny", 0, NOT_LATE) \
 	what(qwen3_fp8_rows_bf16, "qwen3_fp8_rows_tiny", 0, NOT_LATE) \
+	what(gpt_oss_bf16, "gpt_oss_tiny", 0, LATE) \
+	what(gpt_oss_mxfp4_f16, "gpt_oss_mxfp4_tiny", 1, NOT_LATE) \
 	what(biases_f16, NULL, 1, LATE)
 #define DEFINE(unit, name, f16, late) \
 	static void unit##_host(struct cairn_test *t) { on_host(t, name, f16, late); } \

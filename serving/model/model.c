@@ -202,10 +202,13 @@ static int is_requantised(const struct loading *l, int32_t layer, int weight)
 static int check_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
 		      struct cairn_place place, void *ctx)
 {
+	struct cairn_stacked stacked;
 	struct cairn_stored s;
 	struct loading *l = ctx;
 	int32_t n, k;
 
+	if (p->present == CAIRN_STACKED)
+		return place.copy ? 0 : cairn_model_find_stacked(m, p, name, l->st, &stacked);
 	if (cairn_weight_w4(m, p->weight, &n, &k))
 		return cairn_model_check_w4(m, p, name, l->st);
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
@@ -312,7 +315,27 @@ static void advance(const struct cairn_model *m, struct loading *l, const struct
 		l->progress(l->ctx, l->done, l->total);
 }
 
-/* Loads a part that is not kept in 4 bits. */
+/* Loads one expert's part of a tensor that holds all experts of the layer, some rows at a time. */
+static int load_stacked(struct cairn_model *m, struct loading *l, const struct cairn_part *p,
+			const char *name, const struct cairn_place *place)
+{
+	const int64_t cols = m->dims[p->cols], most = (int64_t)CHUNK > cols ? (int64_t)CHUNK / cols : 1;
+	const size_t row = (size_t)cols * cairn_dtype_bytes(cairn_weight_dtype(m, p->weight));
+	char *dst = (char *)cairn_model_weight(m, place->layer, p->weight) + place->first;
+	struct cairn_stacked s;
+
+	CAIRN_TRY(cairn_model_find_stacked(m, p, name, l->st, &s));
+	for (int64_t first = 0, n; first < m->dims[p->rows]; first += n) {
+		n = m->dims[p->rows] - first < most ? m->dims[p->rows] - first : most;
+		CAIRN_TRY(cairn_model_unstack(m, p, &s, place->copy, first, n, l->to));
+		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst + (size_t)first * row, l->to, (size_t)n * row,
+				      CAIRN_COPY_TO_DEVICE, l->stream));
+		CAIRN_TRY(CAIRN_TABLE(m->impl, stream_sync, l->stream));	/* l->to is reused */
+	}
+	return 0;
+}
+
+/* Loads a part that has a tensor of its own and is not kept in 4 bits. */
 static int load_wide_part(struct cairn_model *m, struct loading *l, const struct cairn_part *p,
 			  const char *name, const struct cairn_place *place)
 {
@@ -348,7 +371,9 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 	struct loading *l = ctx;
 	int32_t n, k;
 
-	if (cairn_weight_w4(m, p->weight, &n, &k))
+	if (p->present == CAIRN_STACKED)
+		CAIRN_TRY(load_stacked(m, l, p, name, &place));
+	else if (cairn_weight_w4(m, p->weight, &n, &k))
 		CAIRN_TRY(cairn_model_load_w4(m, p, name, &place, l->st, l->stream));
 	else
 		CAIRN_TRY(load_wide_part(m, l, p, name, &place));

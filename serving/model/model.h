@@ -31,6 +31,10 @@
  * same holds as for block fp8, except that the form fp8 keeps codes and scales, if all matrices packed in the
  * weight are stored this way, and fp8-blocks quantises again. Activations are never quantised.
  *
+ * gpt-oss: all experts of a layer are one tensor, in which gates and ups alternate; they are separated when
+ * they are loaded. If config.json announces it (quant_method mxfp4), the tensor may be stored as MXFP4, which
+ * is widened to the model's dtype (stacked/model_stacked.c). Experts with biases have no 8-bit weights.
+ *
  * 4 bits: a checkpoint of quant_method awq or gptq, or of compressed-tensors in the format pack-quantized
  * (enum cairn_stored_w4), keeps its codes, scales and zero points: the form of its weights is w4, whether w4
  * or plain was asked for, and an 8-bit form is refused. All of QKV, O, GATE_UP and DOWN must be stored in 4

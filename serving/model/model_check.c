@@ -103,6 +103,9 @@ int cairn_model_check_form(const struct cairn_model *m, const char *dir)
 int cairn_model_check_table(const struct cairn_model *m, const char *dir)
 {
 	CAIRN_TRY(check_table(m->impl, &m->config, m->graph, m->weights));
+	if (cairn_weights_are_fp8(m->weights) && m->config.experts.biases)
+		return cairn_error(EOPNOTSUPP, "%s/config.json: model_type: experts with biases have no "
+				   "8-bit weights", dir);
 	if (m->kv != CAIRN_KV_PLAIN && cairn_model_is_latent(m))
 		return cairn_error(EOPNOTSUPP, "%s/config.json: kv_lora_rank: latent attention has no 8-bit "
 				   "KV cache", dir);

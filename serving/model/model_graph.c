@@ -66,6 +66,7 @@ static const struct {
 	[CAIRN_W_KV_B] = { "kv_b", PLAIN(CAIRN_D_KV_B, CAIRN_D_KV_LORA) },
 	[CAIRN_W_Q_HEAD_NORM] = { "q_head_norm", VECTOR(CAIRN_D_HEAD) },
 	[CAIRN_W_K_HEAD_NORM] = { "k_head_norm", VECTOR(CAIRN_D_HEAD) },
+	[CAIRN_W_SINKS] = { "sinks", VECTOR(CAIRN_D_HEADS) },
 	[CAIRN_W_ATTN_OUT_NORM] = { "attn_out_norm", VECTOR(CAIRN_D_HIDDEN) },
 	[CAIRN_W_MLP_OUT_NORM] = { "mlp_out_norm", VECTOR(CAIRN_D_HIDDEN) },
 	[CAIRN_W_MLP_NORM] = { "mlp_norm", VECTOR(CAIRN_D_HIDDEN) },
@@ -79,6 +80,9 @@ static const struct {
 				      MATRICES(CAIRN_D_EXPERTS, CAIRN_D_EXPERT_GATE_UP, CAIRN_D_HIDDEN) },
 	[CAIRN_W_EXPERTS_DOWN] = { "experts_down",
 				   MATRICES(CAIRN_D_EXPERTS, CAIRN_D_HIDDEN, CAIRN_D_EXPERT_INTER) },
+	[CAIRN_W_EXPERTS_GATE_UP_BIAS] = { "experts_gate_up_bias",
+					   PLAIN(CAIRN_D_EXPERTS, CAIRN_D_EXPERT_GATE_UP) },
+	[CAIRN_W_EXPERTS_DOWN_BIAS] = { "experts_down_bias", PLAIN(CAIRN_D_EXPERTS, CAIRN_D_HIDDEN) },
 	[CAIRN_W_SHARED_GATE_UP] = { "shared_gate_up", MATRIX(CAIRN_D_SHARED_GATE_UP, CAIRN_D_HIDDEN) },
 	[CAIRN_W_SHARED_DOWN] = { "shared_down", MATRIX(CAIRN_D_HIDDEN, CAIRN_D_SHARED_INTER) },
 	[CAIRN_W_EMBED] = { "embed", PLAIN(CAIRN_D_VOCAB, CAIRN_D_HIDDEN) },
@@ -203,13 +207,17 @@ static int32_t cache(struct builder *b, const char *name)
 static int32_t attend(struct builder *b, enum cairn_op_kind kind, int32_t q, int32_t kv)
 {
 	int32_t out = activation(b, "attn", CAIRN_D_ATTN);
-
-	add(b, "attn", (struct cairn_graph_op){
+	struct cairn_graph_op op = {
 		.kind = kind, .window = cairn_layer_window(b->c, b->layer),
 		.num_in = 3, .in = { q, kv, b->paging }, .num_out = 1, .out = { out },
-		.num_weights = kind == CAIRN_OP_MLA,
-		.weights = { kind == CAIRN_OP_MLA ? weight(b, CAIRN_W_KV_B) : 0 },
-	});
+	};
+
+	if (kind == CAIRN_OP_MLA || b->c->sinks)
+		op.weights[op.num_weights++] = weight(b, b->c->sinks ? CAIRN_W_SINKS : CAIRN_W_KV_B);
+	if (b->c->sinks)
+		op.out[op.num_out++] = value(b, "lse", CAIRN_VALUE_SCRATCH, CAIRN_ROLE_LOGITS,
+					     CAIRN_ROWS_TOKENS, CAIRN_D_HEADS);
+	add(b, "attn", op);
 	return out;
 }
 
@@ -296,11 +304,14 @@ static void dense_mlp(struct builder *b)
 
 static void experts_mlp(struct builder *b)
 {
-	static const enum cairn_weight all[] = {
-		CAIRN_W_ROUTER, CAIRN_W_EXPERTS_GATE_UP, CAIRN_W_EXPERTS_DOWN,
-		CAIRN_W_SHARED_GATE_UP, CAIRN_W_SHARED_DOWN, CAIRN_W_ROUTE_BIAS,
-	};
 	const struct cairn_experts_config *x = &b->c->experts;
+	const bool has_shared = x->shared_intermediate_size > 0;
+	const struct { enum cairn_weight weight; bool there; } all[] = {
+		{ CAIRN_W_ROUTER, true }, { CAIRN_W_EXPERTS_GATE_UP, true }, { CAIRN_W_EXPERTS_DOWN, true },
+		{ CAIRN_W_SHARED_GATE_UP, has_shared }, { CAIRN_W_SHARED_DOWN, has_shared },
+		{ CAIRN_W_ROUTE_BIAS, x->sigmoid || x->biases }, { CAIRN_W_EXPERTS_GATE_UP_BIAS, x->biases },
+		{ CAIRN_W_EXPERTS_DOWN_BIAS, x->biases },
+	};
 	const int is_share = b->c->shares > 1;
 	int32_t vector = weight(b, CAIRN_W_MLP_NORM), out;
 	struct cairn_graph_op moe = {
@@ -308,9 +319,9 @@ static void experts_mlp(struct builder *b)
 		.num_weights = 1, .weights = { vector },
 	};
 
-	for (int i = 0; i < 6; i++)
-		if (i < 3 || (i == 5 ? x->sigmoid : x->shared_intermediate_size > 0))
-			moe.weights[moe.num_weights++] = weight(b, all[i]);
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (all[i].there)
+			moe.weights[moe.num_weights++] = weight(b, all[i].weight);
 	stream_norm(b, "mlp_norm", "mlp_normed", "residual_mlp", vector, CAIRN_VALUE_SCRATCH, 0);
 	out = activation(b, "experts", CAIRN_D_HIDDEN);
 	moe.in[0] = b->residual;

@@ -20,7 +20,9 @@ enum cairn_present {
 	CAIRN_DENSE, CAIRN_MLP_BIAS,				/* layers without experts */
 	CAIRN_EXPERTS, CAIRN_ROUTE_BIAS, CAIRN_SHARED,		/* layers with experts */
 	CAIRN_EACH_EXPERT,					/* once per expert; %d in the name */
-	CAIRN_MIXTRAL, CAIRN_EACH_OF_MIXTRAL			/* the same with Mixtral's names */
+	CAIRN_MIXTRAL, CAIRN_EACH_OF_MIXTRAL,			/* the same with Mixtral's names */
+	CAIRN_SINKS, CAIRN_GPT_OSS,
+	CAIRN_STACKED						/* once per expert, of one tensor */
 };
 
 /* Describes a tensor of a checkpoint and its place in a weight. The parts of a weight are stored in order. */
@@ -54,7 +56,7 @@ int64_t cairn_weight_bytes(const struct cairn_model *m, enum cairn_weight w);
 /* Sets *first .. *end - 1 to the layers that have the weight; 0 .. 0 for a weight outside the layers. */
 void cairn_weight_layers(const struct cairn_model *m, enum cairn_weight w, int32_t *first, int32_t *end);
 int cairn_weight_is_bias(enum cairn_weight w);
-/* Returns the dtype in which a weight is kept unless it is 8-bit: the model's, but f32 for ROUTE_BIAS. */
+/* Returns the dtype in which a weight is kept unless it is 8-bit: the model's, or f32: ROUTE_BIAS, SINKS. */
 int cairn_weight_dtype(const struct cairn_model *m, enum cairn_weight w);
 
 /* Returns how many matrices [n, k] an 8-bit weight consists of; 0: it is not 8-bit, and *n and *k are
@@ -71,6 +73,7 @@ int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k);
  */
 struct cairn_place {
 	int32_t layer;
+	int32_t copy;			/* number of the expert, if the part is per expert */
 	int64_t first;
 	int last;
 };
@@ -156,6 +159,21 @@ int cairn_model_keeps_codes(const struct cairn_model *m, const struct cairn_part
 int cairn_model_load_codes(const struct cairn_model *m, const struct cairn_part *p,
 			   const struct cairn_place *place, const struct cairn_stored *s, float *scratch,
 			   int64_t max_factors, void *stream);
+
+/* A part whose tensor holds all experts of a layer. scales: those of MXFP4; NULL: tensor holds values. */
+struct cairn_stacked {
+	const struct cairn_tensor *tensor, *scales;
+};
+
+/* Finds the tensors of a part that is CAIRN_STACKED, and checks their shapes and types. */
+int cairn_model_find_stacked(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+			     const struct cairn_safetensors *st, struct cairn_stacked *s);
+/*
+ * Writes rows first .. first + rows - 1 of what this rank has of an expert's part to `to`, in the part's
+ * dtype. -EINVAL: a value is not finite in that dtype.
+ */
+int cairn_model_unstack(const struct cairn_model *m, const struct cairn_part *p,
+			const struct cairn_stacked *s, int32_t expert, int64_t first, int64_t rows, char *to);
 
 /* ---- weights in 4 bits: model_w4.c ---- */
 

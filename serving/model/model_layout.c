@@ -50,6 +50,7 @@ static const struct cairn_part parts[] = {
 	{ "self_attn.o_proj.bias", CAIRN_W_O_BIAS, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_O_BIAS },
 	{ "self_attn.q_norm.weight", CAIRN_W_Q_HEAD_NORM, CAIRN_D_HEAD, CAIRN_D_ONE, CAIRN_HEAD_NORMS },
 	{ "self_attn.k_norm.weight", CAIRN_W_K_HEAD_NORM, CAIRN_D_HEAD, CAIRN_D_ONE, CAIRN_HEAD_NORMS },
+	{ "self_attn.sinks", CAIRN_W_SINKS, CAIRN_D_HEADS, CAIRN_D_ONE, CAIRN_SINKS },
 	{ "post_attention_layernorm.weight", CAIRN_W_MLP_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_TWO_NORMS },
 	{ "post_attention_layernorm.weight", CAIRN_W_ATTN_OUT_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE,
 	  CAIRN_FOUR_NORMS },
@@ -79,6 +80,16 @@ static const struct cairn_part parts[] = {
 	  CAIRN_D_HIDDEN, CAIRN_EACH_OF_MIXTRAL },
 	{ "block_sparse_moe.experts.%d.w2.weight", CAIRN_W_EXPERTS_DOWN, CAIRN_D_HIDDEN, CAIRN_D_EXPERT_INTER,
 	  CAIRN_EACH_OF_MIXTRAL },
+	{ "mlp.router.weight", CAIRN_W_ROUTER, CAIRN_D_EXPERTS, CAIRN_D_HIDDEN, CAIRN_GPT_OSS },
+	{ "mlp.router.bias", CAIRN_W_ROUTE_BIAS, CAIRN_D_EXPERTS, CAIRN_D_ONE, CAIRN_GPT_OSS },
+	{ "mlp.experts.gate_up_proj", CAIRN_W_EXPERTS_GATE_UP, CAIRN_D_EXPERT_GATE_UP, CAIRN_D_HIDDEN,
+	  CAIRN_STACKED },
+	{ "mlp.experts.gate_up_proj_bias", CAIRN_W_EXPERTS_GATE_UP_BIAS, CAIRN_D_EXPERT_GATE_UP, CAIRN_D_ONE,
+	  CAIRN_STACKED },
+	{ "mlp.experts.down_proj", CAIRN_W_EXPERTS_DOWN, CAIRN_D_HIDDEN, CAIRN_D_EXPERT_INTER,
+	  CAIRN_STACKED },
+	{ "mlp.experts.down_proj_bias", CAIRN_W_EXPERTS_DOWN_BIAS, CAIRN_D_HIDDEN, CAIRN_D_ONE,
+	  CAIRN_STACKED },
 	{ "mlp.shared_experts.gate_proj.weight", CAIRN_W_SHARED_GATE_UP, CAIRN_D_SHARED_INTER, CAIRN_D_HIDDEN,
 	  CAIRN_SHARED },
 	{ "mlp.shared_experts.up_proj.weight", CAIRN_W_SHARED_GATE_UP, CAIRN_D_SHARED_INTER, CAIRN_D_HIDDEN,
@@ -129,7 +140,13 @@ static int is_present(const struct cairn_model_config *c, enum cairn_present pre
 		return c->experts.sigmoid;
 	case CAIRN_EXPERTS:
 	case CAIRN_EACH_EXPERT:
-		return c->experts.num_experts > 0 && c->arch != CAIRN_ARCH_MIXTRAL;
+		return c->experts.num_experts > 0 && c->arch != CAIRN_ARCH_MIXTRAL &&
+		       c->arch != CAIRN_ARCH_GPT_OSS;
+	case CAIRN_SINKS:
+		return c->sinks;
+	case CAIRN_GPT_OSS:
+	case CAIRN_STACKED:
+		return c->arch == CAIRN_ARCH_GPT_OSS;
 	case CAIRN_MIXTRAL:
 	case CAIRN_EACH_OF_MIXTRAL:
 		return c->experts.num_experts > 0 && c->arch == CAIRN_ARCH_MIXTRAL;
@@ -162,12 +179,13 @@ void cairn_weight_layers(const struct cairn_model *m, enum cairn_weight w, int32
 int cairn_weight_is_bias(enum cairn_weight w)
 {
 	return w == CAIRN_W_QKV_BIAS || w == CAIRN_W_O_BIAS || w == CAIRN_W_GATE_UP_BIAS ||
-	       w == CAIRN_W_DOWN_BIAS || w == CAIRN_W_ROUTE_BIAS;
+	       w == CAIRN_W_DOWN_BIAS || w == CAIRN_W_ROUTE_BIAS || w == CAIRN_W_SINKS ||
+	       w == CAIRN_W_EXPERTS_GATE_UP_BIAS || w == CAIRN_W_EXPERTS_DOWN_BIAS;
 }
 
 int cairn_weight_dtype(const struct cairn_model *m, enum cairn_weight w)
 {
-	return w == CAIRN_W_ROUTE_BIAS ? CAIRN_F32 : m->dtype;
+	return w == CAIRN_W_ROUTE_BIAS || w == CAIRN_W_SINKS ? CAIRN_F32 : m->dtype;
 }
 
 static int64_t element_bytes(const struct cairn_model *m, enum cairn_weight w)
@@ -191,7 +209,8 @@ static int64_t part_elements(const struct cairn_model *m, const struct cairn_par
 
 static int32_t copies(const struct cairn_model *m, const struct cairn_part *p)
 {
-	int each = p->present == CAIRN_EACH_EXPERT || p->present == CAIRN_EACH_OF_MIXTRAL;
+	int each = p->present == CAIRN_EACH_EXPERT || p->present == CAIRN_EACH_OF_MIXTRAL ||
+		   p->present == CAIRN_STACKED;
 
 	return each ? m->config.experts.num_experts : 1;
 }
@@ -381,6 +400,7 @@ static int each_copy(struct cairn_model *m, const struct cairn_part *p, struct c
 
 	for (int32_t k = 0; k < copies(m, p); k++) {
 		place.last = last && k == copies(m, p) - 1;
+		place.copy = k;
 		snprintf(name, sizeof(name), p->name, k);
 		if (kind_of(p->weight) == OF_MODEL && !m->config.mtp_layer)
 			snprintf(full, sizeof(full), "%s", name);

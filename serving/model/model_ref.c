@@ -397,9 +397,9 @@ static double capped(double x, double cap)
 	return cap > 0 ? cap * tanh(x / cap) : x;
 }
 
-/* Computes causal attention. window 0: none. */
+/* Computes causal attention. window 0: none; sinks: one for each head, or NULL. */
 static void attend(struct ref *r, double *out, const double *q, const double *k, const double *v, int rows,
-		   int window, double *p)
+		   int window, const struct cairn_tensor *sinks, double *p)
 {
 	int hq = r->c.num_attention_heads, hk = r->c.num_key_value_heads, d = r->c.head_dim;
 	double scale = 1 / sqrt(r->c.query_scalar > 0 ? r->c.query_scalar : d);
@@ -407,7 +407,7 @@ static void attend(struct ref *r, double *out, const double *q, const double *k,
 	for (int i = 0; i < rows * hq; i++) {
 		int row = i / hq, g = i % hq / (hq / hk), first = window && row >= window ?
 			row - window + 1 : 0;
-		double max = -INFINITY, sum = 0;
+		double max = -INFINITY, sum = 0, kept_share = 1;
 
 		for (int j = first; j <= row; j++) {
 			p[j] = cairn_dot(q + i * d, k + (j * hk + g) * d, d) * scale;
@@ -419,12 +419,16 @@ static void attend(struct ref *r, double *out, const double *q, const double *k,
 			sum += p[j];
 			p[j] = rounded(r, p[j]);
 		}
+		if (sinks)	/* a key whose value is 0, added to finished attention */
+			kept_share = 1 / (1 + exp(at(sinks, i % hq) - max) / sum);
 		for (int e = 0; e < d; e++) {
 			double o = 0;
 
 			for (int j = first; j <= row; j++)
 				o += p[j] * v[(j * hk + g) * d + e];
 			out[i * d + e] = rounded(r, o / sum);
+			if (sinks)
+				out[i * d + e] = rounded(r, out[i * d + e] * kept_share);
 		}
 	}
 }
@@ -455,7 +459,8 @@ static void attention(struct ref *r, double *h, double *buf, int rows, int layer
 	}
 	rotate(r, q, rows, hq, d, d, freq);
 	rotate(r, k, rows, hk, d, d, freq);
-	attend(r, o, q, k, v, rows, cairn_layer_window(c, layer), p);
+	attend(r, o, q, k, v, rows, cairn_layer_window(c, layer),
+	       c->sinks ? tensor(r, layer, "self_attn.sinks") : NULL, p);
 	project(r, h, o, rows, n, hq * d, layer, "self_attn.o_proj", c->o_bias, 0);
 }
 
@@ -556,6 +561,61 @@ static void mlp(struct ref *r, double *out, const double *in, double *buf, int r
 		out[i] += down[i];
 }
 
+/* Returns element `at` of the experts of a layer that are one tensor, stored as MXFP4. */
+static double four(const struct cairn_tensor *blocks, const struct cairn_tensor *scales, int64_t at)
+{
+	int byte = ((const uint8_t *)blocks->data)[at / 2], code = at % 2 ? byte >> 4 : byte & 15;
+	int scale = ((const uint8_t *)scales->data)[at / 32], exponent = code >> 1 & 3;
+	double v = exponent ? ldexp(2 + (code & 1), exponent - 2) : (code & 1) / 2.0;
+
+	return ldexp(code >> 3 ? -v : v, scale - 127);
+}
+
+/* Computes out = in W^T + b for one expert of gpt-oss: W is expert number e, [n, k]. */
+static void stacked(struct ref *r, double *out, const double *in, int e, int n, int k, int layer,
+		    const char *name)
+{
+	const struct cairn_tensor *plain, *blocks = NULL, *scales = NULL, *bias;
+	char full[96], in_layer[128];
+
+	snprintf(full, sizeof(full), "%s_bias", name);
+	bias = tensor(r, layer, full);
+	snprintf(in_layer, sizeof(in_layer), "model.layers.%d.%s", layer, name);
+	plain = cairn_safetensors_find(r->st, in_layer);
+	if (!plain) {
+		snprintf(full, sizeof(full), "%s_blocks", name);
+		blocks = tensor(r, layer, full);
+		snprintf(full, sizeof(full), "%s_scales", name);
+		scales = tensor(r, layer, full);
+	}
+	for (int64_t i = 0; i < n && bias && (plain || (blocks && scales)); i++) {
+		out[i] = at(bias, (int64_t)e * n + i);
+		for (int64_t j = 0; j < k; j++)
+			out[i] += in[j] * (plain ? at(plain, ((int64_t)e * k + j) * n + i) :
+					   four(blocks, scales, ((int64_t)e * n + i) * k + j));
+	}
+}
+
+/* Adds an expert of gpt-oss, whose gates and ups alternate. */
+static void gpt_oss_expert(struct ref *r, double *out, const double *in, double *buf, int e, double share,
+			   int layer)
+{
+	const struct cairn_experts_config *x = &r->c.experts;
+	int n = r->c.hidden_size, inner = x->intermediate_size;
+	double *h = buf + 2 * inner, *y = h + inner;
+
+	stacked(r, buf, in, e, 2 * inner, n, layer, "mlp.experts.gate_up_proj");
+	for (int i = 0; i < inner; i++) {
+		double gate = fmin(buf[2 * i], x->clamp_limit), up = buf[2 * i + 1];
+
+		up = fmax(fmin(up, x->clamp_limit), -x->clamp_limit);
+		h[i] = rounded(r, (up + 1) * gate / (1 + exp(-x->clamp_alpha * gate)));
+	}
+	stacked(r, y, h, e, n, inner, layer, "mlp.experts.down_proj");
+	for (int i = 0; i < n; i++)
+		out[i] += share * y[i];
+}
+
 static const char *const proj[] = { "gate_proj", "up_proj", "down_proj" };
 
 /* Sets c to -INFINITY for experts outside the groups with the largest scores. */
@@ -622,9 +682,13 @@ static void experts(struct ref *r, double *out, const double *in, double *buf, i
 	char name[48];
 
 	project(r, buf, in, 1, x->num_experts, r->c.hidden_size, layer,
-		mixtral ? "block_sparse_moe.gate" : "mlp.gate", 0, 1);
+		mixtral ? "block_sparse_moe.gate" : x->biases ? "mlp.router" : "mlp.gate", x->biases, 1);
 	route(r, buf, layer, chosen, share);
 	for (int i = 0; i < x->per_token; i++) {
+		if (x->biases) {
+			gpt_oss_expert(r, out, in, buf, chosen[i], share[i], layer);
+			continue;
+		}
 		snprintf(name, sizeof(name), "%s.experts.%d.", mixtral ? "block_sparse_moe" : "mlp",
 			 chosen[i]);
 		mlp(r, out, in, buf, 1, x->intermediate_size, layer, mixtral ? w : proj, name, share[i], 1);
@@ -682,6 +746,8 @@ static int64_t buffer_size(const struct cairn_model_config *c, int64_t rows)
 		inner = c->experts.intermediate_size;
 	if (2 * inner + c->hidden_size > attn)
 		attn = 2 * inner + c->hidden_size;
+	if (c->experts.biases)
+		attn += inner;
 	return rows * (2 * c->hidden_size + attn + 1) + 2 * keys + c->experts.num_experts;
 }
 

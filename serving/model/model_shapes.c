@@ -2,6 +2,7 @@
 /* model_shapes - shapes of published models, for benchmarks with random weights */
 #include "serving/model/config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -91,6 +92,17 @@ static const struct { const char *name; struct cairn_model_config config; } shap
 		.experts = { .num_experts = 64, .per_token = 6, .intermediate_size = 1408,
 			     .shared_intermediate_size = 2816, .dense_layers = 1, .scaling = 1 },
 	} },
+	{ "gpt-oss-20b", {
+		.arch = CAIRN_ARCH_GPT_OSS, .hidden_size = 2880, .intermediate_size = 2880,
+		.num_hidden_layers = 24, .num_attention_heads = 64, .num_key_value_heads = 8, .head_dim = 64,
+		.vocab_size = 201088, .max_position_embeddings = 131072, .rms_norm_eps = 1e-5,
+		.rope = { .theta = 150000, .scaling = CAIRN_ROPE_YARN, .factor = 32, .beta_fast = 32,
+			  .beta_slow = 1, .untruncated = true, .original_max_position_embeddings = 4096 },
+		.window = 128, .windowed = { 0x55, 0x55, 0x55 },	/* layers 0, 2 .. 22 */
+		.sinks = true, .qkv_bias = true, .o_bias = true,
+		.experts = { .num_experts = 32, .per_token = 4, .intermediate_size = 2880, .normalize = true,
+			     .scaling = 1, .biases = true, .clamp_alpha = 1.702, .clamp_limit = 7 },
+	} },
 	{ "dsv3", {
 		.arch = CAIRN_ARCH_DEEPSEEK_V3, .hidden_size = 7168, .intermediate_size = 18432,
 		.num_hidden_layers = 61, .num_attention_heads = 128, .num_key_value_heads = 128,
@@ -117,6 +129,8 @@ int cairn_model_shape(const char *name, struct cairn_model_config *config)
 			if (!(config->rms_norm_eps > 0))
 				config->rms_norm_eps = config->arch == CAIRN_ARCH_LLAMA ? 1e-5 : 1e-6;
 			config->rope.attention_factor = 1;
+			if (config->arch == CAIRN_ARCH_GPT_OSS)
+				config->rope.attention_factor = 0.1 * log(config->rope.factor) + 1;
 			config->bos_token_id = -1;
 			return 0;
 		}

@@ -48,6 +48,7 @@ struct recipe_line {
 	 */
 	char kind[12], name[96];
 	int rows, cols, shift;		/* cols 0: a vector */
+	int num;			/* many: bf16 [num, rows, cols]; four: MXFP4; otherwise 0 */
 };
 
 /* Reads a line. Returns 0 at the end of the file or at a malformed line. */
@@ -56,6 +57,10 @@ static inline int recipe_next(FILE *f, struct recipe_line *l)
 	memset(l, 0, sizeof(*l));
 	if (fscanf(f, " %11s %95s %d", l->kind, l->name, &l->rows) != 3)
 		return 0;
+	if (*l->kind == 'm' || *l->kind == 'f') {
+		l->num = l->rows;
+		return fscanf(f, " %d %d %d", &l->rows, &l->cols, &l->shift) == 3;
+	}
 	return !strcmp(l->kind, "norm") || fscanf(f, " %d %d", &l->cols, &l->shift) == 2;
 }
 
@@ -80,18 +85,31 @@ static inline int recipe_group(const struct recipe_line *l)
 
 /* A tensor that a line describes. */
 struct recipe_tensor {
-	char name[112];
+	char name[112], shape[48];
 	const char *dtype;
 	int rows, cols;
 	size_t count, bytes;
 };
+
+static inline struct recipe_tensor recipe_stack(const struct recipe_line *l, int scales)
+{
+	const int is_four = *l->kind == 'f';
+	struct recipe_tensor t = { .dtype = is_four ? "U8" : "BF16" };
+
+	snprintf(t.name, sizeof(t.name), "%s%s", l->name, !is_four ? "" : scales ? "_scales" : "_blocks");
+	snprintf(t.shape, sizeof(t.shape), is_four ? scales ? "%d,%d,%d" : "%d,%d,%d,16" : "%d,%d,%d", l->num,
+		 l->rows, is_four ? l->cols / 32 : l->cols);
+	t.count = (size_t)l->num * (size_t)l->rows * (size_t)l->cols / (is_four ? scales ? 32 : 2 : 1);
+	t.bytes = t.count * (is_four ? 1 : 2);
+	return t;
+}
 
 /* Returns how many tensors a line has: codes, factors, 4-bit zero points, and GPTQ's groups of columns. */
 static inline int recipe_tensors(const struct recipe_line *l)
 {
 	if (recipe_is_w4(l))
 		return *l->kind == 'g' ? 4 : l->kind[4] == 'z' || *l->kind == 'a' ? 3 : 2;
-	return recipe_is_e4m3(l) ? 2 : 1;
+	return recipe_is_e4m3(l) || *l->kind == 'f' ? 2 : 1;	/* f: blocks and scales */
 }
 
 static inline struct recipe_tensor recipe_tensor_w4(const struct recipe_line *l, int nth)
@@ -112,6 +130,7 @@ static inline struct recipe_tensor recipe_tensor_w4(const struct recipe_line *l,
 	t.cols = nth == 3 ? 0 : pack ? k : n;
 	t.count = (size_t)(t.rows * (t.cols ? t.cols : 1));
 	t.bytes = t.count * (nth == 1 ? 2 : 4);
+	snprintf(t.shape, sizeof(t.shape), t.cols ? "%d,%d" : "%d", t.rows, t.cols);
 	return t;
 }
 
@@ -126,12 +145,15 @@ static inline struct recipe_tensor recipe_tensor(const struct recipe_line *l, in
 	if (*l->kind == 's' || factors)
 		t.dtype = "F32";
 
+	if (l->num)
+		return recipe_stack(l, factors);
 	snprintf(t.name, sizeof(t.name), "%s%s", l->name,
 		 !factors ? "" : *l->kind == 'c' ? "_scale_inv" : "_scale");
 	t.rows = !factors || *l->kind == 'r' ? l->rows : *l->kind == 't' ? 1 : (l->rows + 127) / 128;
 	t.cols = !factors ? l->cols : *l->kind == 'r' ? 1 : *l->kind == 't' ? 0 : (l->cols + 127) / 128;
 	t.count = (size_t)(t.rows * (t.cols ? t.cols : 1));
 	t.bytes = t.count * (strcmp(t.dtype, "F32") ? codes ? 1 : 2 : 4);
+	snprintf(t.shape, sizeof(t.shape), t.cols ? "%d,%d" : "%d", t.rows, t.cols);
 	return t;
 }
 
@@ -175,7 +197,10 @@ static inline void recipe_fill(const struct recipe_line *l, const struct recipe_
 		float f32 = recipe_is_e4m3(l) ? factor : (float)v;
 		uint8_t code = (uint8_t)recipe_bits(h, i, 8), most = inexact ? 125 : 126;
 
-		if (!strcmp(t->dtype, "F32"))
+		if (!strcmp(t->dtype, "U8"))
+			to[i] = (char)(strstr(t->name, "_scales") ? 127 - l->shift + recipe_bits(h, i, 2) :
+				       recipe_bits(h, i, 8));
+		else if (!strcmp(t->dtype, "F32"))
 			memcpy(to + 4 * i, &f32, sizeof(f32));
 		else if (recipe_is_e4m3(l))
 			to[i] = (char)((code & 127) > most ? (code & 128) + most : code);
@@ -205,12 +230,10 @@ static inline int recipe_weights(struct cairn_test *t, const char *recipe)
 	while (recipe_next(f, &l)) {
 		for (int nth = 0; nth < recipe_tensors(&l); nth++) {
 			struct recipe_tensor x = recipe_tensor(&l, nth);
-			char shape[32];
 
-			snprintf(shape, sizeof(shape), x.cols ? "%d,%d" : "%d", x.rows, x.cols);
 			at += snprintf(json + at, RECIPE_HEADER - (size_t)at, "%c\"%s\":{\"dtype\":\"%s\","
 				       "\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", at ? ',' : '{', x.name,
-				       x.dtype, shape, begin, begin + x.bytes);
+				       x.dtype, x.shape, begin, begin + x.bytes);
 			if (recipe_is_w4(&l))
 				recipe_fill_w4(&l, &x, nth, seed, json + RECIPE_HEADER + begin);
 			else

@@ -213,6 +213,7 @@ out:
 	what(llama2, "llama2_tiny") what(llama3, "llama3_tiny") what(qwen2, "qwen2_tiny") \
 	what(qwen3, "qwen3_tiny") what(mistral, "mistral_tiny") what(gemma2, "gemma2_tiny") \
 	what(longrope, "longrope_tiny") what(mixtral, "mixtral_tiny") what(qwen3_moe, "qwen3_moe_tiny") \
+	what(gpt_oss, "gpt_oss_tiny") \
 	what(deepseek, "deepseek_tiny") what(deepseek_q, "deepseek_q_tiny") \
 	what(deepseek_v2_group, "deepseek_v2_group_tiny") what(deepseek_v3, "deepseek_v3_tiny") \
 	what(deepseek_v3_fp8, "deepseek_v3_fp8_tiny") what(qwen2_gptq, "qwen2_gptq_tiny")

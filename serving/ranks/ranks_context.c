@@ -60,6 +60,9 @@ int cairn_model_check_context(const struct cairn_model_config *c, const char *di
 		return cairn_error(EOPNOTSUPP, "%s/config.json: num_key_value_heads: %d heads are neither "
 				   "divisible nor repeatable among %d ranks of context parallelism", dir,
 				   kv_heads, ranks);
+	if (c->sinks)
+		return cairn_error(EOPNOTSUPP, "%s/config.json: model_type: attention sinks are not "
+				   "supported with context parallelism", dir);
 	return 0;
 }
 

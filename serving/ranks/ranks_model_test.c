@@ -72,6 +72,8 @@ static void experts(struct cairn_test *t)
 		/* shares of 32 and 16 columns, padded to 64 */
 		{ .name = "qwen3_moe_tiny", .ranks = 2, .close = 0.05f, .edits = { ALL_EXPERTS(3, 8) } },
 		{ .name = "qwen3_moe_tiny", .ranks = 4, .close = 0.05f, .edits = { ALL_EXPERTS(3, 8) } },
+		{ .name = "gpt_oss_tiny", .ranks = 2, .close = 0.05f, .edits = { ALL_EXPERTS(4, 8) } },
+		{ .name = "gpt_oss_mxfp4_tiny", .ranks = 4, .close = 0.05f, .edits = { ALL_EXPERTS(2, 8) } },
 	};
 
 	run_all(t, all, ARRAY_SIZE(all));

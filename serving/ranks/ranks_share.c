@@ -16,7 +16,8 @@
 static int share_experts(struct cairn_model_config *c, const char *dir, int32_t ranks)
 {
 	const struct { const char *key; int32_t *value; } divided[] = {
-		{ c->arch == CAIRN_ARCH_MIXTRAL ? "intermediate_size" : "moe_intermediate_size",
+		{ c->arch == CAIRN_ARCH_MIXTRAL || c->arch == CAIRN_ARCH_GPT_OSS ? "intermediate_size" :
+		  "moe_intermediate_size",
 		  &c->experts.intermediate_size },
 		{ "n_shared_experts", &c->experts.shared_intermediate_size },
 	};
@@ -64,13 +65,16 @@ enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cai
 	case CAIRN_W_KV_B:
 	case CAIRN_W_GATE_UP:
 	case CAIRN_W_GATE_UP_BIAS:
+	case CAIRN_W_SINKS:
 	case CAIRN_W_EXPERTS_GATE_UP:
+	case CAIRN_W_EXPERTS_GATE_UP_BIAS:
 	case CAIRN_W_SHARED_GATE_UP:
 		return CAIRN_SHARE_ROWS;
 	case CAIRN_W_LM_HEAD:
 		return cairn_model_head_shares(&m->config) > 1 ? CAIRN_SHARE_ROWS : CAIRN_SHARE_WHOLE;
 	case CAIRN_W_O_BIAS:
 	case CAIRN_W_DOWN_BIAS:
+	case CAIRN_W_EXPERTS_DOWN_BIAS:
 		return CAIRN_SHARE_ON_0;
 	case CAIRN_W_O:
 	case CAIRN_W_DOWN:

@@ -103,6 +103,9 @@ int cairn_sliced_create(struct cairn_sliced **out, struct cairn_scratch *scratch
 	if (slices->num_slices != scratch->model->graph->num_attn + 1)
 		return cairn_error(EINVAL, "sliced: num_slices is %d, of a model with %d attention operators",
 				   slices->num_slices, scratch->model->graph->num_attn);
+	if (scratch->model->config.sinks)
+		return cairn_error(EOPNOTSUPP, "sliced: attention sinks are not supported in slices, which "
+				   "attention workers need");
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return cairn_error(ENOMEM, "sliced: no memory");

@@ -294,6 +294,13 @@ static void refusals(struct cairn_test *t)
 	if (!open_scene(t, &s, "cpu", "deepseek_tiny"))
 		refused(t, &s, "latent attention appends its keys before it attends");
 	close_scene(&s);
+	if (!open_scene(t, &s, "cpu", "gpt_oss_tiny")) {
+		struct cairn_slices slices = { .num_slices = s.m->graph->num_attn + 1 };
+
+		EXPECT(t, cairn_sliced_create(&x.sliced, s.s, &slices, CAIRN_SLICED_PARTS) == -EOPNOTSUPP);
+		EXPECT_CONTAINS(t, cairn_last_error(), "attention sinks are not supported in slices");
+	}
+	close_scene(&s);
 	if (open_scene(t, &s, "cpu", "llama3_tiny") || run_scene(t, &s, mixed, ARRAY_SIZE(mixed)) ||
 	    open_slicer(t, &x, s.m, s.s, &s.kv, CAIRN_SLICED_PARTS, 1))
 		goto out;

@@ -7,12 +7,12 @@ Makes    serving/golden/{llama2_tiny,llama3_tiny}/{config.json, model.safetensor
          serving/golden/{qwen2_tiny,deepseek_tiny,deepseek_q_tiny,mistral_tiny,qwen3_tiny,
          gemma2_tiny,mixtral_tiny,qwen3_moe_tiny,longrope_tiny,deepseek_v2_group_tiny,
          deepseek_v3_tiny,deepseek_v3_fp8_tiny,qwen3_fp8_rows_tiny,qwen3_awq_tiny,qwen2_gptq_tiny,
-         mistral_w4a16_tiny}/{config.json, recipe.txt, logits.safetensors}
+         mistral_w4a16_tiny,gpt_oss_tiny,gpt_oss_mxfp4_tiny}/{config.json, recipe.txt, logits.safetensors}
 Command  python3 tools/golden/golden.py --out serving/golden [NAME...]    (a minute, CPU only)
 Needs    Python 3.11, PyTorch 2.5, transformers 4.56, safetensors; the models with a recipe.txt
          Python 3.12, PyTorch 2.11, transformers 5.17 (mistral_tiny to mixtral_tiny: 3.11, 2.15, 5.23;
          longrope_tiny to qwen3_fp8_rows_tiny: 3.11, 2.11; qwen3_fp8_rows_tiny 5.17, the others 5.23;
-         the last three: 3.11, 2.15, 5.23).
+         the last five: 3.11, 2.15, 5.23).
 
 llama2_tiny has the shape of Llama 2: as many key heads as query heads, an untied output matrix, a config
 without head_dim and rope_theta (both have to be derived).  llama3_tiny has the shape of Llama 3.2: grouped
@@ -36,9 +36,11 @@ sigmoid scores with a bias that changes the choice, groups by the sum of their t
 normalised and scaled, and a multi-token prediction layer (tools/golden/golden_mtp.py).  deepseek_v3_fp8_tiny
 has no groups, and its matrices are stored as e4m3 with factors of 128 x 128 blocks; transformers gets the
 products, which bf16 represents exactly.  qwen3_fp8_rows_tiny has factors of
-rows instead, as compressed-tensors stores them.
+rows instead, as compressed-tensors stores them.  gpt_oss_tiny has attention sinks, a window in every other
+layer, biases everywhere, experts with a limit that is often reached, and YaRN whose ramp ends within elements;
+gpt_oss_mxfp4_tiny is smaller, and its experts are stored as MXFP4, of which transformers gets the values.
 
-The last three are stored in 4 bits: as AutoAWQ does it in groups of 64, as GPTQ does it in groups of 32 with
+The other three are stored in 4 bits: as AutoAWQ does it in groups of 64, as GPTQ does it in groups of 32 with
 biases of q, k and v, and as compressed-tensors does it in the format pack-quantized, without zero points, in
 groups of 128. transformers gets the products in float32, which represents them exactly.
 
@@ -46,12 +48,14 @@ Latent attention with the published sizes makes checkpoints of 8 MB.  Their weig
 but computed: recipe.txt says "seed N", and for each tensor "draw NAME ROWS COLS SHIFT" (COLS 0: a vector)
 or "norm NAME ROWS", "score NAME ROWS 0 SHIFT" (f32), "codes NAME ROWS COLS SHIFT" (e4m3, and NAME_scale_inv
 with the factors), "rows NAME ROWS COLS SHIFT" (e4m3, and NAME_scale with a factor for each row),
-"awq64 NAME ROWS COLS SHIFT", "gptq32 ...", "pack128 ..." (words of eight codes, factors of groups of so many
-columns, words of zero points; their names are those that the writers of such checkpoints use).  Element i, in
-row-major order, is computed from
+"many NAME NUM ROWS COLS SHIFT" (draw, of three dimensions), "four NAME NUM ROWS COLS SHIFT" (MXFP4: NAME_blocks
+and NAME_scales), "awq64 NAME ROWS COLS SHIFT", "gptq32 ...", "pack128 ..." (words of eight codes, factors of
+groups of so many columns, words of zero points; their names are those that the writers of such checkpoints
+use).  Element i, in row-major order, is computed from
 
     h = FNV-1a of "N/NAME", 64 bit;  z = splitmix64's output function of h + (i + 1) * golden ratio
-    draw, score: (2 (z >> 57) - 127) / 2^SHIFT,  norm: 0.5 + (z >> 57) / 128
+    draw, score, many: (2 (z >> 57) - 127) / 2^SHIFT,  norm: 0.5 + (z >> 57) / 128
+    four: the byte z >> 56 of NAME_blocks, two elements;  the byte 127 - SHIFT + (z >> 62) of NAME_scales
     codes: the byte z >> 56, with NaN's lowest bit cleared;  factors: (8 + (z >> 61)) / 2^SHIFT
     words: z >> 32
 
@@ -367,6 +371,28 @@ for name, changes in {
                     "distinct": 6, "config": {**TINY, **changes}}
 
 
+GPT_OSS = {
+    **TINY, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "attention_bias": True, "head_dim": 64,
+    "hidden_size": 128, "intermediate_size": 64, "num_experts_per_tok": 4, "num_hidden_layers": 3,
+    "num_local_experts": 8, "output_router_logits": False, "router_aux_loss_coef": 0.9, "rope_theta": 150000,
+    "rope_scaling": {"beta_fast": 4.0, "beta_slow": 1.0, "factor": 8.0, "original_max_position_embeddings": 64,
+                     "rope_type": "yarn", "truncate": False},
+    "sliding_window": 20, "swiglu_limit": 2.0,
+}
+MODELS["gpt_oss_tiny"] = {
+    "prompt_len": 56, "positions": (0, 1, 7, 15, 16, 17, 19, 20, 21, 31, 32, 47, 54, 55), "num_greedy": 8, "distinct": 5,
+    "config": GPT_OSS}
+MODELS["gpt_oss_mxfp4_tiny"] = {
+    "prompt_len": 40, "positions": (0, 1, 7, 15, 16, 17, 19, 20, 21, 31, 32, 38, 39), "num_greedy": 6, "distinct": 4,
+    "margin": 0.25,
+    "config": {
+        **GPT_OSS, "num_experts_per_tok": 2, "num_hidden_layers": 2,
+        "quantization_config": {
+            "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
+                                       "lm_head"],
+            "quant_method": "mxfp4"}}}
+
+
 def head_dim(config):
     return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
 
@@ -379,7 +405,8 @@ class Recipe:
         quantization = quantization or {}
         method, form = quantization.get("quant_method"), quantization.get("format")
         self.packs = {"awq": self.awq, "gptq": self.gptq}.get(method, self.packed if form == "pack-quantized" else None)
-        self.is_fp8 = method is not None and not self.packs
+        self.is_mxfp4 = method == "mxfp4"
+        self.is_fp8 = method is not None and not self.packs and not self.is_mxfp4
         self.is_rows = self.is_fp8 and "config_groups" in quantization
         self.group = quantization.get("group_size", 128)
         self.seed, self.lines, self.weights = seed, [f"seed {seed}"], {}
@@ -465,6 +492,30 @@ class Recipe:
         self.weights[name] = v.bfloat16()
         self.lines.append(f"draw {name} {rows} {cols} {shift}")
 
+    def stack(self, name, num, rows, cols, gain):
+        """The matrices of all experts, as gpt-oss has them: transposed, or as MXFP4 not transposed."""
+        if self.is_mxfp4:
+            self.four(name, num, rows, cols, gain)
+            return
+        shift = round(math.log2(74 * math.sqrt(cols) / gain))
+        v = (2 * self.bits(name, num * rows * cols) - 127) * np.float32(2.0**-shift)
+        self.weights[name] = torch.from_numpy(v.reshape(num, cols, rows)).bfloat16()
+        self.lines.append(f"many {name} {num} {cols} {rows} {shift}")
+
+    def four(self, name, num, rows, cols, gain):
+        """The root mean square of random codes is 2.93, and that of scales before the shift 4.6."""
+        shift = round(math.log2(2.93 * 4.6 * math.sqrt(cols) / gain))
+        codes = self.bits(name + "_blocks", num * rows * cols // 2, 8).astype(np.uint8)
+        scales = 127 - shift + self.bits(name + "_scales", num * rows * cols // 32, 2)
+        values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
+        codes = np.stack((codes & 15, codes >> 4), -1).reshape(-1, 32)
+        v = values[codes & 7] * np.where(codes & 8, -1, 1) * 2.0 ** (scales[:, None] - 127)
+        v = torch.from_numpy(v.astype(np.float32).reshape(num, rows, cols))
+        self.weights[name] = v.bfloat16().transpose(1, 2).contiguous()
+        if not torch.equal(self.weights[name].transpose(1, 2).float(), v):
+            sys.exit(f"golden: {name}: bf16 does not represent MXFP4")
+        self.lines.append(f"four {name} {num} {rows} {cols} {shift}")
+
     def norm(self, name, rows):
         v = 0.5 + self.bits(name, rows) / np.float32(128)
         self.weights[name] = torch.from_numpy(v).bfloat16()
@@ -484,9 +535,12 @@ class Recipe:
         for part, heads in (("q", c["num_attention_heads"]), ("k", c["num_key_value_heads"]),
                             ("v", c["num_key_value_heads"])):
             self.draw(f"{at}{part}_proj.weight", heads * hd, hidden, 1.25)
-            if c["model_type"] == "qwen2":
+            if c["model_type"] in ("qwen2", "gpt_oss"):
                 self.draw(f"{at}{part}_proj.bias", heads * hd, 0, 0.5)
         self.draw(at + "o_proj.weight", hidden, c["num_attention_heads"] * hd, 1.5)
+        if c["model_type"] == "gpt_oss":
+            self.draw(at + "o_proj.bias", hidden, 0, 0.5)
+            self.draw(at + "sinks", c["num_attention_heads"], 0, 2.0)
         if c["model_type"] in ("qwen3", "qwen3_moe"):
             self.norm(at + "q_norm.weight", hd)
             self.norm(at + "k_norm.weight", hd)
@@ -519,6 +573,15 @@ class Recipe:
         for e in range(c["num_experts"]):
             self.mlp(f"{at}experts.{e}.", c["hidden_size"], c["moe_intermediate_size"])
 
+    def gpt_oss(self, at, c):
+        num, hidden, inner = c["num_local_experts"], c["hidden_size"], c["intermediate_size"]
+        self.draw(at + "router.weight", num, hidden, 1.5)
+        self.draw(at + "router.bias", num, 0, 0.5)
+        self.stack(at + "experts.gate_up_proj", num, 2 * inner, hidden, 2.0)
+        self.draw(at + "experts.gate_up_proj_bias", num, 2 * inner, 0.5 * math.sqrt(2 * inner))
+        self.stack(at + "experts.down_proj", num, hidden, inner, 1.5)
+        self.draw(at + "experts.down_proj_bias", num, hidden, 0.5 * math.sqrt(hidden))
+
     def mixtral(self, at, c):
         self.draw(at + "gate.weight", c["num_local_experts"], c["hidden_size"], 1.5)
         for e in range(c["num_local_experts"]):
@@ -534,7 +597,9 @@ class Recipe:
             self.offset_norm(at + "post_feedforward_layernorm.weight", hidden, 2.3)
         else:
             norm(at + "post_attention_layernorm.weight", hidden)
-        if "num_local_experts" in c:
+        if c["model_type"] == "gpt_oss":
+            self.gpt_oss(at + "mlp.", c)
+        elif "num_local_experts" in c:
             self.mixtral(at + "block_sparse_moe.", c)
         elif "num_experts" in c and i not in c["mlp_only_layers"]:
             self.qwen3_moe(at + "mlp.", c)
@@ -624,8 +689,10 @@ def inv_freq(config):
             length = s["original_max_position_embeddings"]
             return hd * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
-        low = max(math.floor(dim_of(s.get("beta_fast", 32))), 0)
-        high = min(math.ceil(dim_of(s.get("beta_slow", 1))), hd - 1)
+        low, high = dim_of(s.get("beta_fast", 32)), dim_of(s.get("beta_slow", 1))
+        if s.get("truncate", True):
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, hd - 1)
         keep = 1 - ((torch.arange(hd // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)
         scale = yarn_mscale(s["factor"], s.get("mscale", 1.0))
         if "mscale_all_dim" in s:
@@ -661,7 +728,7 @@ def load(path, dtype, attention="sdpa"):
     latent = "kv_lora_rank" in config
     experts = latent or "num_local_experts" in config or "num_experts" in config
     more = {"experts_implementation": "eager"} if experts else {}
-    if config["model_type"] == "gemma2":        # sdpa does not support a cap
+    if config["model_type"] in ("gemma2", "gpt_oss"):   # sdpa supports neither caps nor sinks
         attention = "eager"
     model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention,
                                                  **more).eval()
@@ -741,6 +808,14 @@ def mixtral_router_double(self, x):
     return scores, w / w.sum(-1, keepdim=True), chosen
 
 
+def gpt_oss_router_double(self, x):
+    """GptOssTopKRouter's, likewise."""
+    scores = torch.nn.functional.linear(x, self.weight, self.bias)
+    order = scores.sort(-1, descending=True)
+    self.gap = (order.values[:, self.top_k - 1] - order.values[:, self.top_k]) / scores.std()
+    return scores, order.values[:, :self.top_k].softmax(-1), order.indices[:, :self.top_k]
+
+
 def load_double(path, config):
     model = load(path, torch.float64)
     freq, scale = inv_freq(config)
@@ -756,13 +831,16 @@ def load_double(path, config):
         angle = position_ids[..., None].double() * freq
         if config["model_type"] == "deepseek_v2":
             return torch.polar(torch.full_like(angle, scale), angle)
-        angle = torch.cat((angle, angle), -1)
+        if config["model_type"] != "gpt_oss":
+            angle = torch.cat((angle, angle), -1)
         return angle.cos() * scale, angle.sin() * scale
 
     rotary.forward = rotary_double.__get__(rotary, type(rotary))
     for m in model.modules():
         if type(m).__name__ == "Gemma2RMSNorm":
             m.forward = offset_norm_double.__get__(m, type(m))
+        elif type(m).__name__ == "GptOssTopKRouter":
+            m.forward = gpt_oss_router_double.__get__(m, type(m))
         elif type(m).__name__ in ("MixtralTopKRouter", "Qwen3MoeTopKRouter"):
             m.forward = mixtral_router_double.__get__(m, type(m))
         elif type(m).__name__.endswith("RMSNorm"):

@@ -14,6 +14,8 @@
  *      added in the order of the list. States without weight are not in the list and are not read.
  *   4  out is multiplied by 1 / sum of weights and rounded once; one lane writes lse_out.
  *
+ * A sink counts in max, and its weight is added to the sum of weights last.
+ *
  * All sums run over the states in increasing order, so the bits depend neither on the lanes nor on `ahead`.
  *
  * Loading ahead overlaps the latency of lse with that of o. In a small grid, which is bound by latency,
@@ -58,19 +60,25 @@ template <int dtype> ROW void add_state(float *sum, uint4 v, float weight)
 		sum[j] = fmaf(weight, x[j], sum[j]);
 }
 
+/* Returns the sink of a head, or -INFINITY. */
+ROW float sink_of(const struct cairn_attn_merge_args &a, uint32_t head)
+{
+	return a.sink ? __ldg(a.sink + head) : -CUDART_INF_F;
+}
+
 /*
  * Lists the states with weight among the first `used` and returns their number to all lanes of the pair in
- * this warp. lse points to the lse of state 0; it is not read if `used` is negative. If one lse is NaN or
- * +INFINITY, *max becomes NaN and no state is listed.
+ * this warp. lse points to the lse of state 0; it is not read if `used` is negative. If one lse or the sink
+ * is NaN or +INFINITY, *max becomes NaN and no state is listed.
  */
-ROW int list_states(struct term *list, const struct cairn_attn_merge_args &a, const float *lse, int used,
-		    int width, float *max)
+ROW int list_states(struct term *list, const struct cairn_attn_merge_args &a, const float *lse, float sink,
+		    int used, int width, float *max)
 {
 	const int sub = threadIdx.x & (width - 1), first = threadIdx.x % 32 - sub;
 	const uint32_t part = (0xffffffffu >> (32 - width)) << first;
 	const uint32_t below = part & ((1u << (first + sub)) - 1);
-	float top = -CUDART_INF_F;
-	int bad = 0, listed = 0;
+	float top = sink;
+	int bad = !(sink < CUDART_INF_F), listed = 0;
 
 	for (int s0 = sub; s0 - sub < a.num_states; s0 += 4 * width) {
 		float e[4];
@@ -160,7 +168,7 @@ attn_merge_kernel(const __grid_constant__ struct cairn_attn_merge_args a, int sh
 	}
 	if (live && a.counts)
 		used = max(0, min(a.counts[row], used));
-	listed = list_states(list, a, a.lse + pair, used, width, &top);
+	listed = list_states(list, a, a.lse + pair, sink_of(a, head), used, width, &top);
 	/* x + -0 is x for every x, so a state that alone has weight keeps all its bits */
 #pragma unroll
 	for (int j = 0; j < vec; j++)
@@ -191,7 +199,9 @@ attn_merge_kernel(const __grid_constant__ struct cairn_attn_merge_args a, int sh
 			}
 		}
 	}
-	scale = listed ? 1 / total : 1;
+	if (sink_of(a, head) - top >= CAIRN_ATTN_MERGE_CUTOFF)	/* false for NaN */
+		total += ptx_ex2_approx_ftz((sink_of(a, head) - top) * LOG2E);
+	scale = total > 0 ? 1 / total : 1;
 #pragma unroll
 	for (int j = 0; j < vec; j++)
 		sum[j] *= scale;
@@ -200,7 +210,7 @@ attn_merge_kernel(const __grid_constant__ struct cairn_attn_merge_args a, int sh
 	if (lanes > 32 && a.lse_out == a.lse)
 		__syncthreads();	/* the other warps of the pair have read lse */
 	if (live && lane == 0 && a.lse_out)
-		a.lse_out[pair] = listed ? top + logf(total) : isnan(top) ? top : -CUDART_INF_F;
+		a.lse_out[pair] = total > 0 ? top + logf(total) : isnan(top) ? top : -CUDART_INF_F;
 }
 
 template <int depth> static const void *kernel_of(int dtype)

@@ -14,6 +14,7 @@
  *   o         dtype      [num_states, rows, num_heads, head_dim]  in, strides below, 16-byte aligned
  *   lse       f32        [num_states, rows, num_heads]            in, state s at s * lse_stride
  *   counts    int32      [rows]                                   in, optional (NULL): states of a row
+ *   sink      f32        [num_heads]                              in, optional (NULL): attention sinks
  *
  * o[s,i,h,0] lies at element s * state_stride + i * row_stride + h * head_stride, so states need no copy.
  * A stride of 0 means packed: head_dim, num_heads * head_stride, rows * row_stride; lse_stride 0 means
@@ -25,6 +26,12 @@
  *              fp32, is below CAIRN_ATTN_MERGE_CUTOFF has no weight either. o of a state without weight and
  *              lse of states past counts may hold NaN, but the memory of all num_states states must be
  *              readable.
+ * Sinks:       sink[h] is the logit of a key whose value is 0 and which every row of head h sees. It acts as
+ *              one more state behind the others, with lse sink[h] and o 0, whatever counts says: max covers
+ *              it, and its weight enters both sums of weights, so lse_out contains it. With num_states 1 the
+ *              operation adds sinks to finished attention. Where states are merged several times, only one of
+ *              the merges may have sinks. `sink` was added later: a caller whose `size` ends before it has
+ *              none.
  * Supported:   dtype and out_dtype f32, f16, bf16, in any combination; head_dim a multiple of 8, 8..512;
  *              num_states 1..64; rows * num_heads below 2^31. Anything else -EOPNOTSUPP. rows 0 is legal and
  *              does nothing.
@@ -32,17 +39,18 @@
  *              least rows * num_heads * head_dim (or num_states is 1); lse_out may be lse. No other overlap.
  * Numerics:    fp32, states added in increasing order of s, one rounding at the end. exp(0) is 1: if only one
  *              state has weight, out is that state rounded to out_dtype and lse_out its lse, exactly. If no
- *              state has weight, out is 0 and lse_out -INFINITY. If lse of a used state is NaN or
+ *              state has weight, out is 0 and lse_out -INFINITY. If lse of a used state, or a sink, is NaN or
  *              +INFINITY, out and lse_out of that row and head are NaN. An infinity or a NaN in o of a state
  *              with weight gives what the formula gives in IEEE arithmetic. num_states * max |o| must fit
- *              fp32. A zero of out keeps its sign if only one state has weight; other zeros, and lse_out 0,
- *              may have either sign.
+ *              fp32. A zero of out keeps its sign if only one state, not a sink, has weight; other zeros, and
+ *              lse_out 0, may have either sign.
  * Tolerance:   derived in attn_merge_ref.c: |error of out| is about (4 |lse - max| + n + 9) 2^-24 of
  *              sum_s p[s] |o[s]|, p = w / sum w, plus one rounding to out_dtype.
  * Determinism: bitwise repeatable. The bits of a row and head depend on its own states only.
  * Stream:      asynchronous, no workspace. A captured graph reads counts again at each launch.
  * Errors:      -EINVAL (null pointer, misaligned, bad size, stride or overlap), -EOPNOTSUPP, -EIO.
- * Source:      Dao et al. 2022 (FlashAttention), section 3.1; Ye et al. 2025 (FlashInfer), section 2.2.
+ * Source:      Dao et al. 2022 (FlashAttention), section 3.1; Ye et al. 2025 (FlashInfer), section 2.2;
+ *              transformers' GptOssAttention (learned sinks).
  */
 #ifndef CAIRN_ATTN_MERGE_H
 #define CAIRN_ATTN_MERGE_H
@@ -66,7 +74,11 @@ struct cairn_attn_merge_args {
 	int64_t state_stride, row_stride, head_stride, lse_stride;
 	int32_t num_states, rows, num_heads, head_dim;
 	int32_t dtype, out_dtype;
+	const float *sink;		/* a later member: NULL if `size` ends before it */
 };
+
+/* the `size` that callers from before `sink` pass */
+#define CAIRN_ATTN_MERGE_FIRST_BYTES	offsetof(struct cairn_attn_merge_args, sink)
 
 #ifdef __cplusplus
 extern "C" {
@@ -79,7 +91,7 @@ int cairn_attn_merge_ref(const struct cairn_attn_merge_args *args, void *stream)
 int cairn_attn_merge_exact(const struct cairn_attn_merge_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_attn_merge_check(const struct cairn_attn_merge_args *args);
-/* Returns the arguments with every stride of 0 replaced by its packed value. */
+/* Returns checked arguments with every stride of 0 replaced by its packed value, and all members present. */
 struct cairn_attn_merge_args cairn_attn_merge_strides(const struct cairn_attn_merge_args *args);
 
 #ifdef __cplusplus

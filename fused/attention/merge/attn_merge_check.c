@@ -8,9 +8,9 @@
 
 struct cairn_attn_merge_args cairn_attn_merge_strides(const struct cairn_attn_merge_args *args)
 {
-	struct cairn_attn_merge_args a = *args;
+	struct cairn_attn_merge_args a;
 
-	a.size = sizeof(a);
+	cairn_copy_args(&a, args, sizeof(a));
 	if (!a.head_stride)
 		a.head_stride = a.head_dim;
 	if (!a.row_stride)
@@ -50,13 +50,16 @@ static int check_in_place(const struct cairn_attn_merge_args *args)
 
 int cairn_attn_merge_check(const struct cairn_attn_merge_args *a)
 {
-	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "attn_merge"));
+	if (!a || a->size != CAIRN_ATTN_MERGE_FIRST_BYTES)
+		CAIRN_TRY(cairn_check_args(a, sizeof(*a), "attn_merge"));
 	if (!a->out || !a->o || !a->lse)
 		return cairn_error(EINVAL, "attn_merge: null pointer");
 	if (misaligned(a->out) || misaligned(a->o))
 		return cairn_error(EINVAL, "attn_merge: out and o must be 16-byte aligned");
 	if (((uintptr_t)a->lse | (uintptr_t)a->lse_out | (uintptr_t)a->counts) & 3)
 		return cairn_error(EINVAL, "attn_merge: lse, lse_out and counts must be 4-byte aligned");
+	if (a->size >= sizeof(*a) && (uintptr_t)a->sink & 3)
+		return cairn_error(EINVAL, "attn_merge: sink: must be 4-byte aligned");
 	if (a->rows < 0 || a->num_heads < 1 || a->head_dim < 1 || a->num_states < 1)
 		return cairn_error(EINVAL, "attn_merge: rows: must be >= 0; num_heads, head_dim, num_states: "
 				   ">= 1");

@@ -21,13 +21,15 @@ struct terms {
 	float weight[CAIRN_ATTN_MERGE_STATES], max, sum;
 };
 
-/* Computes the weights of a row and head; lse points to the lse of state 0. */
-static void weigh(const struct cairn_attn_merge_args *a, int32_t row, const float *lse, struct terms *t)
+/* Computes the weights of a row and head; lse points to the lse of state 0. sink: -INFINITY without one. */
+static void weigh(const struct cairn_attn_merge_args *a, int32_t row, const float *lse, float sink,
+		  struct terms *t)
 {
 	int used = a->num_states;
 
-	t->n = t->bad = 0;
-	t->max = -INFINITY;
+	t->n = 0;
+	t->bad = !(sink < INFINITY);
+	t->max = sink > -INFINITY ? sink : -INFINITY;
 	t->sum = 0;
 	if (a->counts)
 		used = a->counts[row] < 0 ? 0 : a->counts[row] < used ? a->counts[row] : used;
@@ -44,6 +46,8 @@ static void weigh(const struct cairn_attn_merge_args *a, int32_t row, const floa
 		t->weight[t->n] = expf(d);
 		t->sum += t->weight[t->n++];
 	}
+	if (!t->bad && sink - t->max >= CAIRN_ATTN_MERGE_CUTOFF)
+		t->sum += expf(sink - t->max);
 }
 
 static CAIRN_WIDE void add(float *sum, const float *x, float weight, int dim)
@@ -58,7 +62,7 @@ static CAIRN_WIDE void merge(const struct cairn_attn_merge_args *a, int64_t pair
 	float x[MAX_DIM], sum[MAX_DIM], inverse, lse = -INFINITY;
 	struct terms t;
 
-	weigh(a, (int32_t)row, a->lse + pair, &t);
+	weigh(a, (int32_t)row, a->lse + pair, a->sink ? a->sink[head] : -INFINITY, &t);
 	for (int c = 0; c < a->head_dim; c++)
 		sum[c] = t.bad ? NAN : t.n ? -0.0f : 0;
 	for (int k = 0; k < t.n; k++) {
@@ -66,10 +70,10 @@ static CAIRN_WIDE void merge(const struct cairn_attn_merge_args *a, int64_t pair
 			       head * a->head_stride, a->head_dim);
 		add(sum, x, t.weight[k], a->head_dim);
 	}
-	inverse = t.n ? 1 / t.sum : 1;
+	inverse = t.sum > 0 ? 1 / t.sum : 1;
 	for (int c = 0; c < a->head_dim; c++)
 		cairn_store(a->out, a->out_dtype, pair * a->head_dim + c, sum[c] * inverse);
-	if (t.n)
+	if (t.sum > 0)
 		lse = t.max + logf(t.sum);
 	if (a->lse_out)
 		a->lse_out[pair] = t.bad ? NAN : lse;

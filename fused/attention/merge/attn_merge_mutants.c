@@ -60,6 +60,15 @@
 	D(counts_of_8_bits, "counts are kept in 8 bits") \
 	D(infinity_replaces, "an infinity in o replaces what was added before it") \
 	D(counts_ignored_with_gaps, "with gaps between heads, all states of every row are used") \
+	D(sink_ignored, "does not add the sink") \
+	D(sink_of_head_0, "adds the sink of head 0 to all heads") \
+	D(sink_of_row, "indexes sinks by the row") \
+	D(sink_not_in_max, "leaves the sink out of the maximum, so that its weight overflows") \
+	D(sink_not_in_lse, "writes lse_out without the sink") \
+	D(sink_has_lse, "adds the sink as a weight, not as a logarithm") \
+	D(sink_needs_counts, "adds the sink only to rows that use all states") \
+	D(sink_needs_state, "does not add the sink to an empty row") \
+	D(sink_not_a_number_ignored, "skips a sink that is NaN or +INFINITY") \
 	D(lse_stride_ignored_f16, "with f16 states, lse is taken for packed") \
 	D(states_17_as_16, "of 17 states the last is not added") \
 	D(in_place_state_0_lost, "in place, state 0 is not added") \
@@ -89,7 +98,32 @@ struct terms {
 	int n;
 	int state[CAIRN_ATTN_MERGE_STATES];
 	double weight[CAIRN_ATTN_MERGE_STATES], sum, max;
+	double sink;		/* its weight, which is in sum */
 };
+
+/* Returns the sink of a row and head, or -INFINITY. used: states of the row. */
+static double sink_of(const struct cairn_attn_merge_args *a, int64_t pair, int used,
+		      enum attn_merge_bend bend)
+{
+	int64_t at = IS(sink_of_head_0) ? 0 : IS(sink_of_row) ? pair / a->num_heads % a->num_heads :
+		     pair % a->num_heads;
+
+	if (!a->sink || IS(sink_ignored) || (IS(sink_needs_counts) && used < a->num_states) ||
+	    (IS(sink_not_a_number_ignored) && !(a->sink[at] < INFINITY)))
+		return -INFINITY;
+	return (double)a->sink[at];
+}
+
+static void add_sink(struct terms *t, double sink, enum attn_merge_bend bend)
+{
+	double d = (float)(sink - t->max);
+
+	if (isnan(t->max) || sink == -INFINITY || d < (double)CAIRN_ATTN_MERGE_CUTOFF ||
+	    (IS(sink_needs_state) && !t->n))
+		return;
+	t->sink = IS(sink_has_lse) ? fmax(sink, 0) : (float)exp(d);
+	t->sum = (float)(t->sum + t->sink);
+}
 
 static int used_states(const struct cairn_attn_merge_args *a, int64_t pair, enum attn_merge_bend bend)
 {
@@ -122,11 +156,14 @@ static void weigh(const struct cairn_attn_merge_args *a, int64_t pair, enum attn
 	int packed = IS(lse_stride_ignored) || (IS(lse_stride_ignored_f16) && a->dtype == CAIRN_F16);
 	int64_t stride = packed ? (int64_t)a->rows * a->num_heads : a->lse_stride;
 	int used = used_states(a, pair, bend);
+	double sink = sink_of(a, pair, used, bend);
 
 	if (IS(heads_3_as_4) && a->num_heads == 3)
 		at = (pair / 3 * 4 + pair % 3) % ((int64_t)a->rows * 3);
 	memset(t, 0, sizeof(*t));
 	t->max = IS(sentinel) ? -5e4 : -INFINITY;
+	if (!(sink <= t->max) && !IS(sink_not_in_max))
+		t->max = sink;
 	for (int s = 0; s < used; s++) {
 		double lse = a->lse[s * stride + at];
 
@@ -164,13 +201,16 @@ static void weigh(const struct cairn_attn_merge_args *a, int64_t pair, enum attn
 		t->weight[t->n++] = w;
 		t->sum = (float)(t->sum + w);
 	}
+	add_sink(t, sink, bend);
 }
 
 static void write_lse(const struct cairn_attn_merge_args *a, int64_t pair, const struct terms *t,
 		      enum attn_merge_bend bend)
 {
-	double lse = t->n ? (IS(lse_without_max) ? 0 : t->max) + (IS(lse_without_ln) ? 0 : log(t->sum)) :
-			    -INFINITY;
+	double sum = IS(sink_not_in_lse) ? t->sum - t->sink : t->sum;
+	double lse = t->sum > 0 || isnan(t->sum) ?
+			     (IS(lse_without_max) ? 0 : t->max) + (IS(lse_without_ln) ? 0 : log(sum)) :
+			     -INFINITY;
 
 	if (!a->lse_out || IS(lse_out_missing))
 		return;

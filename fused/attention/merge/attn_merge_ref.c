@@ -15,6 +15,8 @@
  *   lse   the logarithm turns the relative error of the sum into an absolute one; ln itself is off by 2 ulp,
  *         4u ln(sum w), and the addition of max rounds once, u |lse|; doubled, for second-order terms.
  *
+ * A sink is a state with o 0: it adds to n, to the sum of w and to lse, and a term of 0 to out.
+ *
  * A state that alone has weight passes unchanged: the exact result is then its value rounded to out_dtype,
  * and the bounds are 0.
  */
@@ -25,15 +27,25 @@
 
 #define U	0x1p-24
 
+#define TERMS	(CAIRN_ATTN_MERGE_STATES + 1)	/* with the sink */
+
 /* The states with weight of one row and head. */
 struct terms {
 	int n, bad;		/* bad: a used lse is NaN or +INFINITY */
-	int64_t at[CAIRN_ATTN_MERGE_STATES];		/* element at which o of the state begins */
-	double p[CAIRN_ATTN_MERGE_STATES];		/* w / sum w */
-	double e[CAIRN_ATTN_MERGE_STATES];		/* relative error of w */
+	int64_t at[TERMS];	/* element at which o of the state begins; -1: o is 0 */
+	double p[TERMS];	/* w / sum w */
+	double e[TERMS];	/* relative error of w */
 	double sum_error;				/* of sum w, relative */
 	double lse, lse_bound;
 };
+
+/* Returns the lse of state s, or with s == num_states the sink. */
+static float lse_of(const struct cairn_attn_merge_args *a, int s, int64_t row, int64_t head)
+{
+	if (s == a->num_states)
+		return a->sink ? a->sink[head] : -INFINITY;
+	return a->lse[s * a->lse_stride + row * a->num_heads + head];
+}
 
 /* Computes the weights of a row and head; a has its strides filled in. */
 static void weigh(const struct cairn_attn_merge_args *a, int64_t row, int64_t head, struct terms *t)
@@ -45,8 +57,8 @@ static void weigh(const struct cairn_attn_merge_args *a, int64_t row, int64_t he
 	memset(t, 0, sizeof(*t));
 	if (a->counts)
 		used = a->counts[row] < 0 ? 0 : a->counts[row] < used ? a->counts[row] : used;
-	for (int s = 0; s < used; s++) {
-		float lse = a->lse[s * a->lse_stride + row * a->num_heads + head];
+	for (int s = 0; s <= a->num_states; s++) {
+		float lse = s < used || s == a->num_states ? lse_of(a, s, row, head) : -INFINITY;
 
 		t->bad |= !(lse < INFINITY);
 		max = lse > max ? lse : max;
@@ -54,12 +66,14 @@ static void weigh(const struct cairn_attn_merge_args *a, int64_t row, int64_t he
 	t->lse = t->bad ? (double)NAN : -INFINITY;
 	if (t->bad || max == -INFINITY)
 		return;
-	for (int s = 0; s < used; s++) {
-		float lse = a->lse[s * a->lse_stride + row * a->num_heads + head], d = lse - max;
+	for (int s = 0; s <= a->num_states; s++) {
+		float lse = s < used || s == a->num_states ? lse_of(a, s, row, head) : -INFINITY;
+		float d = lse - max;
 
 		if (!(d >= CAIRN_ATTN_MERGE_CUTOFF))
 			continue;
-		t->at[t->n] = s * a->state_stride + row * a->row_stride + head * a->head_stride;
+		t->at[t->n] = s == a->num_states ? -1 :
+			      s * a->state_stride + row * a->row_stride + head * a->head_stride;
 		t->p[t->n] = exp((double)lse - (double)max);
 		t->e[t->n] = d == 0 ? 0 : (4 * fabs((double)d) + 8) * U;
 		sum += t->p[t->n++];
@@ -82,7 +96,7 @@ static double merged(const struct cairn_attn_merge_args *a, const struct terms *
 	if (t->bad)
 		return (double)NAN;
 	for (int k = 0; k < t->n; k++) {
-		double x = cairn_load(a->o, a->dtype, t->at[k] + c);
+		double x = t->at[k] < 0 ? 0 : cairn_load(a->o, a->dtype, t->at[k] + c);
 
 		out = k ? out + t->p[k] * x : t->p[k] * x;
 		magnitude += t->p[k] * fabs(x);

@@ -31,6 +31,8 @@ enum {
 	FAR = 8192,		/* the last states begin past 2^31 and 2^32 elements */
 	ONE = 16384,		/* counts are 1, and BAD spoils state 0 */
 	LOW = 32768,		/* every second lse is 60 to 79 below the others */
+	SINK = 65536,		/* every head has a sink */
+	BAD_SINK = 131072,	/* sinks of some heads are NaN or infinities */
 };
 
 struct shape {
@@ -118,6 +120,14 @@ static const struct shape last[] = {
 	/* in place, with more rows and heads than one CTA takes */
 	{ S("in_place", 3, 70, 5, 64, BF16, BF16), .flags = LSE | IN_PLACE | EMPTY },
 	{ S("in_place", 9, 300, 1, 8, F32, F32), .flags = LSE | IN_PLACE | COUNTS },
+	{ S("sink_in_place", 1, 9, 8, 64, BF16, BF16), .flags = LSE | SINK | IN_PLACE },
+	{ S("sink_in_place", 1, 9, 3, 64, F16, F16), .flags = SINK | IN_PLACE },
+	{ S("sink_empty", 1, 7, 3, 128, F32, BF16), .flags = LSE | SINK | NONE },
+	{ S("sink", 3, 7, 5, 64, F32, BF16), .flags = LSE | SINK | EMPTY | COUNTS },
+	{ S("sink", 64, 5, 3, 256, BF16, F32), .flags = LSE | SINK | GAPS },
+	{ S("sink_bad", 2, 7, 7, 64, F32, F32), .flags = LSE | SINK | BAD_SINK | EMPTY },
+	{ S("sink_gpt_oss", 1, 4096, 64, 64, BF16, BF16), .flags = SINK | IN_PLACE | BENCH | DEVICE },
+	{ S("sink_gpt_oss", 1, 8, 64, 64, BF16, BF16), .flags = SINK | IN_PLACE | BENCH },
 };
 
 static const int grid_n[] = { 1, 2, 3, 7, 64 }, grid_dim[] = { 8, 64, 128, 256, 512 };
@@ -264,6 +274,22 @@ static void draw_lse(struct cairn_op *op, float *lse, int64_t stride, int n, uns
 		*to = op->kind == CAIRN_KIND_EXTREME && mode && mode != 3 ? x : x + base;
 		if (all_empty || (flags & NONE) || (flags & EMPTY && cairn_op_range(op, 0, 2) == 0))
 			*to = -INFINITY;
+	}
+}
+
+/* Sets the sinks; about one in four is an outlier, and with BAD_SINK others are no finite numbers. */
+static void draw_sinks(struct cairn_op *op, float *sink, int heads, unsigned flags)
+{
+	static const float bad[] = { NAN, INFINITY, -INFINITY };
+
+	for (int h = 0; h < heads; h++) {
+		int64_t k = cairn_op_range(op, -20, 20);
+
+		sink[h] = (float)k + 0.5f;
+		if (k % 4 == 0)
+			sink[h] = op->kind == CAIRN_KIND_EXTREME ? (k > 0 ? 3e38f : -3e38f) : (float)k * 20;
+		if (flags & BAD_SINK && h % 2)
+			sink[h] = bad[h / 2 % 3];
 	}
 }
 
@@ -441,6 +467,11 @@ static void setup(struct cairn_op *op)
 		o = cairn_in(op, offsetof(struct cairn_attn_merge_args, o), s.dtype, count);
 		lse = cairn_in(op, offsetof(struct cairn_attn_merge_args, lse), CAIRN_F32, lse_count);
 	}
+	if (s.flags & SINK) {
+		float *sink = cairn_in(op, offsetof(struct cairn_attn_merge_args, sink), CAIRN_F32, s.heads);
+
+		draw_sinks(op, sink, s.heads, s.flags);
+	}
 	if (s.flags & COUNTS) {
 		counts = cairn_in(op, offsetof(struct cairn_attn_merge_args, counts), CAIRN_I32, s.rows);
 		for (int i = 0; i < s.rows; i++)
@@ -504,6 +535,8 @@ static int64_t only_state(const struct cairn_attn_merge_args *a, int64_t pair)
 	int used = a->counts ? a->counts[pair / a->num_heads] : a->num_states;
 	float max = -INFINITY;
 
+	if (a->sink)
+		return -1;
 	used = used < a->num_states ? used : a->num_states;
 	for (int s = 0; s < used; s++) {
 		if (!(a->lse[s * a->lse_stride + pair] < INFINITY))
@@ -545,7 +578,7 @@ static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_attn_merge_args *a = args;
 
-	*want = i < 25 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 25 || i > 30 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
@@ -582,6 +615,8 @@ static const char *reject(void *args, int i, int *want)
 	case 28: a->head_dim = 520; return "head_dim_520";
 	case 29: a->num_states = 65; return "num_states_65";
 	case 30: a->rows = 1 << 20; a->num_heads = 1 << 11; return "pairs_2e31";
+	case 31: a->sink = (const float *)((const char *)a->lse + 2); return "sink_misaligned";
+	case 32: a->size = CAIRN_ATTN_MERGE_FIRST_BYTES + 4; return "size_within_sink";
 	}
 	return NULL;
 }
@@ -624,6 +659,7 @@ const struct cairn_family cairn_attn_merge_family = {
 	.stage = "fused", .name = "attn_merge",
 	.op = offsetof(struct cairn_impl, attn_merge),
 	.args_size = sizeof(struct cairn_attn_merge_args),
+	.first_bytes = CAIRN_ATTN_MERGE_FIRST_BYTES,
 	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + (int)ARRAY_SIZE(last),
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = {

@@ -7,20 +7,9 @@
 #include <string.h>
 
 #include "primitives/base/dtype.h"
+#include "primitives/base/fp4.h"
 #include "primitives/base/fp8.h"
 #include "primitives/gemm/w4/gemm_w4_layout.h"
-
-static inline float cairn_e2m1_to_float(int code)
-{
-	static const float values[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
-
-	return code & 8 ? -values[code & 7] : values[code & 7];
-}
-
-static inline float cairn_e8m0_to_float(uint8_t v)
-{
-	return v == 255 ? NAN : ldexpf(1, v - 127);
-}
 
 /* Returns the scale of row j and a group. */
 static inline float cairn_w4_scale(const struct cairn_gemm_w4_args *g, int64_t j, int64_t nth)

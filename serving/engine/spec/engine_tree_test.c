@@ -26,6 +26,11 @@ static void random_window(struct cairn_test *t)
 	crowd_of_model(t, "cpu", "gemma2_tiny", CAIRN_KV_PLAIN, 3, 1);
 }
 
+static void random_sinks(struct cairn_test *t)
+{
+	crowd_of_model(t, "cpu", "gpt_oss_tiny", CAIRN_KV_PLAIN, 3, 1);
+}
+
 /* The likely tokens of another model, or what followed in other places: mostly wrong, and as trees. */
 static void drafters(struct cairn_test *t)
 {
@@ -107,7 +112,7 @@ static const struct cairn_unit units[] = {
 	{ "random_cpu", random_cpu },
 	{ "random_late", random_late },
 	{ "random_kv_fp8", random_kv_fp8 },
-	{ "random_window", random_window },
+	{ "random_window", random_window }, { "random_sinks", random_sinks },
 	{ "drafters", drafters }, { "leaves_help", leaves_help },
 };
 
