@@ -453,7 +453,9 @@ static int copy_inputs(struct cairn_op *op, int values)
 			      b->dtype != CAIRN_I64 && b->dtype != CAIRN_F32;	/* f32: scales */
 		uint8_t *base, *data;
 
-		if (b->role != CAIRN_ROLE_IN || b->far || !(values ? is_value : is_list))
+		/* lists may also be written, as ids by tokens that take their place */
+		if (b->role == CAIRN_ROLE_OUT || (values && b->role != CAIRN_ROLE_IN) || b->far ||
+		    !(values ? is_value : is_list))
 			continue;
 		base = cairn_image_alloc(b);
 		if (!base)

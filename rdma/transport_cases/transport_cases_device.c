@@ -115,7 +115,7 @@ static void device_bulk(struct end *e)
 
 static void device_words(struct end *e)
 {
-	both(e, DEVICE_WORDS, 4096, rounds_of(e, 20000, 100), 1);
+	both(e, DEVICE_WORDS, 4096, rounds_of(e, 3000, 100), 1);
 }
 
 static void device_grid(struct end *e)

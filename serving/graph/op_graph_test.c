@@ -49,7 +49,7 @@ static void judge_values(struct cairn_test *t, const struct subject *s)
 }
 
 /* The weights of the graph are those of the model, each with its number of elements. */
-static void judge_weights(struct cairn_test *t, const struct cairn_model *m)
+static void judge_weights(struct cairn_test *t, const struct cairn_model *m, int has_scales)
 {
 	int seen[CAIRN_NUM_WEIGHTS] = { 0 };
 
@@ -61,7 +61,8 @@ static void judge_weights(struct cairn_test *t, const struct cairn_model *m)
 		seen[w->weight]++;
 		EXPECT(t, (size_t)m->dims[w->shape.num] * (size_t)m->dims[w->shape.height] *
 			  (size_t)m->dims[w->shape.width] == m->elements[w->weight]);
-		EXPECT(t, (w->role == CAIRN_ROLE_MATRIX) == !!cairn_model_scale(m, w->layer, w->weight));
+		EXPECT(t, (has_scales && w->role == CAIRN_ROLE_MATRIX) ==
+			  !!cairn_model_scale(m, w->layer, w->weight));
 	}
 	for (int w = 1; w < CAIRN_NUM_WEIGHTS; w++)
 		EXPECT(t, !seen[w] == !m->elements[w]);
@@ -74,14 +75,17 @@ static void weights_are_the_models(struct cairn_test *t)
 	if (open_table(t, "cpu", &impl))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(golden_names); i++) {
+		/* experts with biases have no 8-bit weights */
+		const int has_scales = strncmp(golden_names[i], "gpt_oss", 7) != 0;
 		struct cairn_model *m;
 		struct golden golden;
 
 		if (open_golden(t, &golden, golden_names[i]))
 			return;
-		if (EXPECT(t, cairn_model_load_as(&m, &impl, golden.dir, CAIRN_WEIGHTS_FP8,
+		if (EXPECT(t, cairn_model_load_as(&m, &impl, golden.dir,
+						  has_scales ? CAIRN_WEIGHTS_FP8 : CAIRN_WEIGHTS_PLAIN,
 						  CAIRN_KV_PLAIN, NULL, NULL) == 0)) {
-			judge_weights(t, m);
+			judge_weights(t, m, has_scales);
 			cairn_model_free(m);
 		}
 		close_golden(&golden);

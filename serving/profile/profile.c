@@ -412,6 +412,7 @@ int profile_run(const struct cairn_impl *impl, const struct cairn_model_config *
 	p->begun_ns = cairn_clock_ns();
 	ret = CAIRN_TABLE(impl, device_info, &info);
 	p->num_sms = info.num_sms;
+	sizes.mem_bytes = info.mem_bytes;
 	if (!ret)
 		ret = bed_open(&p->bed, impl, config, &sizes);
 	if (!ret)

@@ -21,11 +21,28 @@ static int fill(const struct bed *b, char *at, size_t bytes)
 	return 0;
 }
 
+/*
+ * Refuses a cache that is larger than all memory. Some systems allocate it nevertheless, and end the process
+ * only when it has filled the memory that is there.
+ */
+static int check_memory(const struct bed *b, const struct bed_sizes *s, int64_t tokens)
+{
+	double bytes = 2.0 * (double)cairn_model_key_bytes(b->model) * (double)tokens *
+		       b->config.num_hidden_layers;
+
+	if (s->mem_bytes > 0 && bytes > (double)s->mem_bytes)
+		return cairn_error(ENOMEM, "profile: %lld tokens in the cache take %.0f GB, more than the "
+				   "memory of %.0f GB", (long long)tokens, bytes * 1e-9,
+				   (double)s->mem_bytes * 1e-9);
+	return 0;
+}
+
 static int open_memory(struct bed *b, const struct bed_sizes *s)
 {
 	int64_t pages = (s->tokens + s->max_rows) / s->page_size + s->max_batch + 2;
 
 	CAIRN_TRY(cairn_model_random(&b->model, b->impl, &b->config, 1));
+	CAIRN_TRY(check_memory(b, s, pages * s->page_size));
 	CAIRN_TRY(cairn_kv_store_create(&b->kv, b->model, (int32_t)pages, s->page_size));
 	CAIRN_TRY(CAIRN_TABLE(b->impl, stream_create, &b->stream));
 	CAIRN_TRY(fill(b, b->kv.base, b->kv.layer_bytes * (size_t)b->config.num_hidden_layers));

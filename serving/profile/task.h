@@ -35,6 +35,7 @@ struct bed_sizes {
 	int32_t layers, max_rows, page_size;
 	int32_t max_batch;			/* requests of a task of attention */
 	int64_t tokens;				/* keys that such a task reads */
+	int64_t mem_bytes;			/* of the device or the host; 0: unknown */
 };
 
 int bed_open(struct bed *bed, const struct cairn_impl *impl, const struct cairn_model_config *config,

@@ -439,14 +439,14 @@ extern "C" int cairn_gemm_w4_skinny(const struct cairn_gemm_w4_args *g, void *st
 	const int which = g->format == CAIRN_W4_INT && (g->group == 64 || g->group == 32) ? small : g->format;
 	const int num_sms = cairn_sms_of(g->sms);
 	struct sizes z = sizes_of(g);
-	const int ctas = (z.units + z.teams - 1) / z.teams;
 	struct cairn_launch launch = { 0 };
 	void *params[] = { (void *)g, &z };
 
 	if (num_sms < 0)
 		return num_sms;
 	launch.smem = place(g, &z);
-	launch.grid[0] = (unsigned int)(ctas < num_sms ? ctas : num_sms);
+	/* on an SM without a CTA, two of the next launch would start, and be half as fast as the others */
+	launch.grid[0] = (unsigned int)(z.units < num_sms ? z.units : num_sms);
 	launch.block[0] = THREADS;
 	launch.pdl = !g->sms;	/* a dependent launch would take SMs that are not this call's */
 	launch.stream = stream;
