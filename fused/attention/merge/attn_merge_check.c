@@ -6,6 +6,14 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
+/* Returns the product, or INT64_MAX if it is larger: a caller may give strides that no memory has. */
+static int64_t times(int32_t count, int64_t stride)
+{
+	int64_t product;
+
+	return __builtin_mul_overflow(count, stride, &product) ? INT64_MAX : product;
+}
+
 struct cairn_attn_merge_args cairn_attn_merge_strides(const struct cairn_attn_merge_args *args)
 {
 	struct cairn_attn_merge_args a;
@@ -14,9 +22,9 @@ struct cairn_attn_merge_args cairn_attn_merge_strides(const struct cairn_attn_me
 	if (!a.head_stride)
 		a.head_stride = a.head_dim;
 	if (!a.row_stride)
-		a.row_stride = a.num_heads * a.head_stride;
+		a.row_stride = times(a.num_heads, a.head_stride);
 	if (!a.state_stride)
-		a.state_stride = a.rows * a.row_stride;
+		a.state_stride = times(a.rows, a.row_stride);
 	if (!a.lse_stride)
 		a.lse_stride = (int64_t)a.rows * a.num_heads;
 	return a;
