@@ -194,7 +194,7 @@ static void compares_with_ranges(struct cairn_test *t)
 	rmdir(dir);
 }
 
-/* Of four devices or more, one that is slower than the others is named; of three, none is. */
+/* A device that is slower than the others is named if there are four or more, and not if there are three. */
 static void compares_rates_of_devices(struct cairn_test *t)
 {
 	static const struct defect defects[] = {

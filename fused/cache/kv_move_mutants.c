@@ -172,7 +172,7 @@ static int kv_move_bytes_20_bits(const struct cairn_kv_move_args *a, void *strea
 	return 0;
 }
 
-/* Of an odd number of layers above 8, the last one of latents is not moved. */
+/* The last layer of latents is not moved if the number of layers is odd and above 8. */
 static int kv_move_odd_layers(const struct cairn_kv_move_args *a, void *stream)
 {
 	struct cairn_kv_move_args b;

@@ -115,7 +115,7 @@ BENT(token_counts, negative_token_is_0)
 BENT(token_counts, copies_of_1024)
 BENT(token_counts, large_copy_alone)
 
-/* Of more than two copies, leaves out the one from another slot to the last one. */
+/* Leaves out the copy from another slot to the last one if there are more than two copies. */
 static int token_counts_last_of_copies(const struct cairn_token_counts_args *a, void *stream)
 {
 	struct cairn_token_counts_args other;

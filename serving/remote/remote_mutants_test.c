@@ -8,6 +8,7 @@
 #include "conformance/harness.h"
 #include "serving/remote/remote_mutants.h"
 
+#include "serving/remote/remote_noticed_test.h"
 #include "serving/remote/remote_rig_test.h"
 #include "serving/remote/control/sodium.h"
 
@@ -181,12 +182,7 @@ static int plan_twice(struct cairn_test *t)
 	return ret == 0;
 }
 
-static const struct {
-	const char *name;
-	int fault;
-	int (*notices)(struct cairn_test *t);
-} mutants[] = {
-#define MUTANT(fault, by)	{ #fault, FAULT_##fault, by }
+static const struct remote_mutant mutants[] = {
 	MUTANT(OWN_KEYS_REMOTE, passes), MUTANT(NEVER_APPENDS, passes), MUTANT(ONE_KV_BUFFER, passes),
 	MUTANT(PARITY_OF_LAYER, passes), MUTANT(WINDOW_IGNORED, passes), MUTANT(NO_MOVES, passes),
 	MUTANT(MOVES_LATE, passes), MUTANT(NO_ACQUIRE, passes), MUTANT(NUMBER_OF_PASS_BEFORE, passes),
@@ -202,18 +198,7 @@ _Static_assert(ARRAY_SIZE(mutants) == FIRST_PULL_FAULT - 1, "every fault has a t
 
 static void noticed(struct cairn_test *t)
 {
-	const struct sodium *s;
-
-	if (sodium_load(&s))
-		return cairn_skip(t, "%s", cairn_last_error());
-	for (size_t i = 0; i < ARRAY_SIZE(mutants); i++) {
-		if (!i || mutants[i].notices != mutants[i - 1].notices)	/* without the fault, nothing is */
-			EXPECT(t, !mutants[i].notices(t));
-		cairn_remote_fault = mutants[i].fault;
-		if (!EXPECT(t, mutants[i].notices(t)))
-			cairn_note(t, "%s", mutants[i].name);
-		cairn_remote_fault = FAULT_NONE;
-	}
+	all_noticed(t, mutants, ARRAY_SIZE(mutants));
 }
 
 static const struct cairn_unit units[] = {

@@ -4,7 +4,7 @@
 #include "serving/remote/prefill/pull_mutants.h"
 
 #include "serving/remote/prefill/pull_fake_test.h"
-#include "serving/remote/remote_fault.h"
+#include "serving/remote/remote_noticed_test.h"
 
 static struct pull_rig rig;
 static struct pull_fake fake;
@@ -108,12 +108,7 @@ static int holds(struct cairn_test *t)
 	return overdoes(t, 200);
 }
 
-static const struct {
-	const char *name;
-	int fault;
-	int (*notices)(struct cairn_test *t);
-} mutants[] = {
-#define MUTANT(fault, by)	{ #fault, FAULT_##fault, by }
+static const struct remote_mutant mutants[] = {
 	MUTANT(CHECKSUM_IGNORED, damaged), MUTANT(LEASE_IGNORED, late), MUTANT(END_TOO_EARLY, early),
 	MUTANT(CREDIT_LEAK, drop_left), MUTANT(DROPPED_KEPT, drop_left),
 	MUTANT(PAGES_FREED_EARLY, drop_left), MUTANT(LEASE_ENDLESS, holds),
@@ -126,18 +121,7 @@ _Static_assert(ARRAY_SIZE(mutants) == NUM_FAULTS - FIRST_PULL_FAULT, "every faul
 
 static void noticed(struct cairn_test *t)
 {
-	const struct sodium *s;
-
-	if (sodium_load(&s))
-		return cairn_skip(t, "%s", cairn_last_error());
-	for (size_t i = 0; i < ARRAY_SIZE(mutants); i++) {
-		if (!i || mutants[i].notices != mutants[i - 1].notices)	/* without the fault, nothing is */
-			EXPECT(t, !mutants[i].notices(t));
-		cairn_remote_fault = mutants[i].fault;
-		if (!EXPECT(t, mutants[i].notices(t)))
-			cairn_note(t, "%s", mutants[i].name);
-		cairn_remote_fault = FAULT_NONE;
-	}
+	all_noticed(t, mutants, ARRAY_SIZE(mutants));
 }
 
 static const struct cairn_unit units[] = {
