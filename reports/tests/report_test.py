@@ -331,7 +331,6 @@ class Plots(TestCase):
         self.has(text, "<b>&amp;$x", False)
 
     def test_series_of_one_point_or_one_value(self):
-        plots = report_plots
         for drawing in (
             plots.lines([("a", [(1, 1)])], "x", "y", references=[(2, "b")]),
             plots.panels([("a", [("b", [(8, 3)])])], "x", "y"),
