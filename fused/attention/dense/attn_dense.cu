@@ -12,13 +12,13 @@
  *
  * Order: if there are more row tiles than CTAs, CTAs draw them from a counter in the workspace, the longest
  * first within a section of heads whose keys the L2 can hold. Results do not depend on which CTA computes a
- * tile.
+ * tile. Clusters take theirs in a fixed order.
  *
  * Forms: qk_dim x v_dim as computed, rows x keys of a tile, stages of K and V, buffers of Q, shared memory
  *    64 x  64   192 x  96   4   2   144 KiB     three consumers: exponentials take longer than products
  *    96 x  96   128 x 128   2   2   192 KiB
  *   128 x 128   128 x 128   2   2   192 KiB     causal
- *   128 x 128   128 x 160   2   2   224 KiB     not causal: fewer, larger products
+ *   128 x 128   128 x 160   2   2   224 KiB     not causal: fewer, larger products; also in clusters of two
  *   192 x 128   128 x 128   2   1   208 KiB
  *   256 x 128   128 x  64   2   1   160 KiB
  *   128 x 256   128 x  64   2   1   128 KiB
@@ -54,14 +54,37 @@ struct attn_dense_kernel attn_dense_128_full(void)
 	return attn_dense_instance<attn_form<128, 128, 160, 2, 2, 2, 232, 40>>();
 }
 
-static struct attn_dense_kernel choose(int32_t qk, int32_t v, int32_t causal)
+struct attn_dense_kernel attn_dense_128_pair(void)
 {
+	return attn_dense_instance<attn_form_pair<attn_form<128, 128, 160, 2, 2, 2, 232, 40>>>();
+}
+
+/*
+ * Returns whether clusters of two pay. Their CTAs proceed in step and take row tiles in a fixed order, so all
+ * row tiles should have equally many keys: no mask, and requests that all are as long as the longest.
+ */
+static bool in_pairs(const struct cairn_attn_dense_args *a, int num_sms)
+{
+	const int group = a->num_qo_heads / a->num_kv_heads;
+
+	return !a->causal && !a->window && num_sms >= 2 &&
+	       a->nnz_qo == (int64_t)a->batch * a->max_qo_len &&
+	       a->nnz_kv == (int64_t)a->batch * a->max_kv_len &&
+	       (int64_t)a->max_qo_len << attn_dense_shift(group) > 128;
+}
+
+static struct attn_dense_kernel choose(const struct cairn_attn_dense_args *a, int num_sms)
+{
+	const int32_t qk = a->qk_dim, v = a->v_dim;
+
 	if (qk <= 64 && v <= 64)
 		return attn_dense_64();
 	if (qk <= 96 && v <= 96)
 		return attn_dense_96();
+	if (qk <= 128 && v <= 128 && in_pairs(a, num_sms))
+		return attn_dense_128_pair();
 	if (qk <= 128 && v <= 128)
-		return causal ? attn_dense_128() : attn_dense_128_full();
+		return a->causal ? attn_dense_128() : attn_dense_128_full();
 	if (qk <= 192 && v <= 128)
 		return attn_dense_192_128();
 	if (v <= 128)
@@ -116,7 +139,7 @@ int attn_dense_with_shared(const struct cairn_attn_dense_args *args, const void 
 	num_sms = cairn_sms_of(args->sms);
 	if (num_sms < 0)
 		return num_sms;
-	f = shared ? attn_dense_192_128_shared() : choose(args->qk_dim, args->v_dim, args->causal);
+	f = shared ? attn_dense_192_128_shared() : choose(args, num_sms);
 	call.out = args->out;
 	call.lse = args->lse;
 	call.num_qo_heads = args->num_qo_heads;
@@ -129,17 +152,19 @@ int attn_dense_with_shared(const struct cairn_attn_dense_args *args, const void 
 	plan.qo_indptr = args->qo_indptr;
 	plan.kv_indptr = args->kv_indptr;
 	sizes = { "attn_dense", args->batch, args->max_qo_len, args->max_kv_len, args->num_qo_heads,
-		  args->num_kv_heads, f.rows, num_sms, (args->qk_dim + args->v_dim) * 2 };
+		  args->num_kv_heads, f.ctas * f.rows, num_sms, (args->qk_dim + args->v_dim) * 2,
+		  args->causal };
 	items = attn_dense_lay_out_tiles(&sizes, &plan);
 	if (items < 0)
 		return items;
 	CAIRN_TRY(attn_dense_map_q(&maps.q, args, f.rows, call.shift));
-	CAIRN_TRY(map_k(&maps, args, shared, f.keys));
+	CAIRN_TRY(map_k(&maps, args, shared, f.keys / f.ctas));
 	CAIRN_TRY(attn_dense_map_kv(&maps.v, args, args->v, args->v_dim, cairn_attn_dense_v_stride(args),
-				    cairn_attn_dense_v_head_stride(args), f.keys));
+				    cairn_attn_dense_v_head_stride(args), f.keys / f.ctas));
 	l.block[0] = (unsigned int)f.threads;
 	l.smem = f.smem;
 	l.stream = stream;
+	l.cluster = f.ctas > 1 ? f.ctas : 0;
 	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, items, num_sms, args->workspace, args->sms,
 					 shared != NULL));
 	return cairn_launch(f.kernel[args->dtype == CAIRN_BF16], &l, params);

@@ -34,9 +34,10 @@ struct attn_dense_plan {
 };
 
 /* Returns the number of this CTA's nth row tile, which may be past the last row tile. */
-ATTN_DEV int attn_dense_take(const struct attn_dense_plan &plan, int nth)
+template <int ctas> ATTN_DEV int attn_dense_take(const struct attn_dense_plan &plan, int nth)
 {
-	int i = nth * gridDim.x + (nth & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+	const int cta = blockIdx.x / ctas, all = gridDim.x / ctas;
+	int i = nth * all + (nth & 1 ? all - 1 - cta : cta);
 
 	if (plan.counter && nth > 0) {
 		if (threadIdx.x % 32 == 0)
@@ -96,7 +97,7 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 		first = i / (plan.section * plan.row_tiles) * plan.section;
 		in_section = min(plan.section, pairs - first);
 		i -= first * plan.row_tiles;
-		t.row0 = (plan.row_tiles - 1 - i / in_section) * F::rows;
+		t.row0 = (plan.row_tiles - 1 - i / in_section) * F::ctas * F::rows;
 		first += i % in_section;
 		w.request = t.request = b = first / plan.units;
 		t.head = w.head = first % plan.units << a.shift;
@@ -111,6 +112,8 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 		V::template keys_of<F>(a, &t, &end);
 		if (end <= t.begin)
 			return w;
+		if (F::ctas > 1)
+			t.row0 += ptx_cluster_ctarank() * F::rows;
 		t.num_tiles = w.num_tiles = attn_div_up(end - t.begin, F::keys);
 		w.q_row = t.qo_first + (t.row0 >> a.shift);
 		w.row += t.begin;
@@ -120,6 +123,24 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 		*tile = t;
 	__syncwarp();
 	return w;
+}
+
+/*
+ * Starts the copy of 64 columns, from column x on, of a tile of K or V. A CTA of a cluster copies its share of
+ * the keys to all CTAs.
+ */
+template <class F>
+ATTN_DEV void attn_dense_copy_panel(uint32_t s_panel, const CUtensorMap *map, int x, int row, int head,
+				    uint32_t mbar)
+{
+	constexpr int share = F::keys / F::ctas;
+	const int first = F::ctas > 1 ? ptx_cluster_ctarank() * share : 0;
+
+	if (F::ctas == 1)
+		ptx_cp_async_bulk_tensor_3d_g2s(s_panel, map, x, row, head, mbar);
+	else
+		ptx_cp_async_bulk_tensor_3d_g2s_multicast(s_panel + first * ATTN_PANEL, map, x, row + first,
+							  head, mbar, (1 << F::ctas) - 1);
 }
 
 /* Starts the copy of a K tile, whose mbarrier counts its bytes. */
@@ -132,8 +153,7 @@ ATTN_DEV void attn_dense_copy_k(const struct attn_dense_maps &maps, uint32_t s_t
 	ptx_mbarrier_arrive_expect_tx(mbar, F::k_bytes);
 #pragma unroll
 	for (int i = 0; i < own; i++)
-		ptx_cp_async_bulk_tensor_3d_g2s(s_tile + i * F::keys * ATTN_PANEL, &maps.k, i * 64, row, head,
-						mbar);
+		attn_dense_copy_panel<F>(s_tile + i * F::keys * ATTN_PANEL, &maps.k, i * 64, row, head, mbar);
 	if (F::shared)
 		ptx_cp_async_bulk_tensor_3d_g2s(s_tile + own * F::keys * ATTN_PANEL, &maps.k_shared, 0, row,
 						0, mbar);
@@ -146,8 +166,7 @@ ATTN_DEV void attn_dense_issue_v(const CUtensorMap *map, uint32_t s_tile, int ro
 	ptx_mbarrier_arrive_expect_tx(mbar, F::v_bytes);
 #pragma unroll
 	for (int i = 0; i < F::v_panels; i++)
-		ptx_cp_async_bulk_tensor_3d_g2s(s_tile + i * F::keys * ATTN_PANEL, map, i * 64, row, head,
-						mbar);
+		attn_dense_copy_panel<F>(s_tile + i * F::keys * ATTN_PANEL, map, i * 64, row, head, mbar);
 }
 
 /* Starts the copy of Q, if there is a row tile, and hands the tile's description to the consumers. */
@@ -174,14 +193,15 @@ template <class F>
 ATTN_DEV void attn_dense_copy_v(const CUtensorMap *map, const struct attn_smem<struct attn_row_tile> &s,
 				int stage, int row, int head, int left, uint32_t *phase)
 {
-	uint32_t s_tile = s.v + stage * F::v_bytes, full = s.full_v + 8 * stage;
+	const int own = F::ctas > 1 ? stage : 0;	/* a CTA may be a stage ahead of the other */
+	uint32_t s_tile = s.v + stage * F::v_bytes, full = s.full_v + 8 * stage, landed = s.landed + 8 * own;
 
 	if (threadIdx.x % 32 == 0)
-		attn_dense_issue_v<F>(map, s_tile, row, head, left < F::keys ? s.landed : full);
+		attn_dense_issue_v<F>(map, s_tile, row, head, left < F::keys ? landed : full);
 	if (left >= F::keys)
 		return;
-	ptx_mbarrier_wait(s.landed, *phase);
-	*phase ^= 1;
+	ptx_mbarrier_wait(landed, *phase >> own & 1);
+	*phase ^= 1 << own;
 	for (int i = left * 8 + threadIdx.x % 32; i < F::keys * 8; i += 32) {
 #pragma unroll
 		for (int panel = 0; panel < F::v_panels; panel++)
@@ -259,9 +279,9 @@ struct attn_dense_order {
 	int32_t drawn, found;		/* row tiles drawn; those of them that have keys */
 };
 
-ATTN_DEV void attn_dense_draw(const struct attn_dense_plan &plan, struct attn_dense_order *o)
+template <class F> ATTN_DEV void attn_dense_draw(const struct attn_dense_plan &plan, struct attn_dense_order *o)
 {
-	o->next = attn_dense_take(plan, o->drawn++);
+	o->next = attn_dense_take<F::ctas>(plan, o->drawn++);
 }
 
 /*
@@ -280,7 +300,7 @@ ATTN_DEV struct attn_dense_walk attn_dense_seek(const struct attn_dense_plan &pl
 			o->found++;
 			return w;
 		}
-		attn_dense_draw(plan, o);
+		attn_dense_draw<F>(plan, o);
 	}
 }
 
@@ -303,13 +323,13 @@ ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const typen
 	int tiles = 0;			/* key tiles of all earlier row tiles */
 
 	static_assert(early || !V::makes_keys, "the arrival of Q tells who makes the keys of a row tile");
-	attn_dense_draw(plan, &order);
+	attn_dense_draw<F>(plan, &order);
 	w = attn_dense_seek<F, V>(plan, a, s, &order);
 	if (early)
 		attn_dense_fetch_q<F>(maps, s, w, 0);
 	while (w.num_tiles > 0) {
 		/* draw the next row tile early: the latency overlaps the fetch of this one */
-		attn_dense_draw(plan, &order);
+		attn_dense_draw<F>(plan, &order);
 		for (int i = 0; i <= w.num_tiles; i++) {
 			if (i < w.num_tiles) {
 				V::template await_keys<F>(a, w, i, &made);

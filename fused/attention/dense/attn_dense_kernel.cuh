@@ -9,8 +9,16 @@
 struct attn_dense_kernel {
 	const void *kernel[2];
 	int32_t qk, v, rows, keys, threads;
+	int32_t ctas;			/* of a cluster, which share the tiles of K and V; 1: no clusters */
 	size_t smem;
 };
+
+/* Waits for all threads of the cluster. */
+ATTN_DEV void attn_dense_meet(void)
+{
+	ptx_barrier_cluster_arrive_release();
+	ptx_barrier_cluster_wait_acquire();
+}
 
 template <int dtype, class F>
 static __global__ __launch_bounds__(F::threads, 1) void
@@ -24,6 +32,8 @@ attn_dense_kernel(const __grid_constant__ struct attn_call a,
 	if (threadIdx.x == 0)
 		attn_init_barriers<F>(s, 1);
 	__syncthreads();
+	if (F::ctas > 1)
+		attn_dense_meet();
 	ptx_griddepcontrol_wait();
 	if (threadIdx.x >= F::groups * 128) {
 		ptx_setmaxnreg_dec<F::producer_regs>();
@@ -37,13 +47,16 @@ attn_dense_kernel(const __grid_constant__ struct attn_call a,
 		ptx_setmaxnreg_inc<F::regs>();
 		attn_consume<dtype, F, struct attn_range>(a, s);
 	}
+	/* the other CTA may still copy to this one's shared memory, or arrive there */
+	if (F::ctas > 1)
+		attn_dense_meet();
 }
 
 template <class F> static struct attn_dense_kernel attn_dense_instance(void)
 {
 	return { { (const void *)attn_dense_kernel<CAIRN_F16, F>,
 		   (const void *)attn_dense_kernel<CAIRN_BF16, F> },
-		 F::qk, F::v, F::rows, F::keys, F::threads, F::smem_bytes };
+		 F::qk, F::v, F::rows, F::keys, F::threads, F::ctas, F::smem_bytes };
 }
 
 /* The instances; a name gives the dimensions with which the instance computes. */
@@ -51,6 +64,7 @@ struct attn_dense_kernel attn_dense_64(void);
 struct attn_dense_kernel attn_dense_96(void);
 struct attn_dense_kernel attn_dense_128(void);
 struct attn_dense_kernel attn_dense_128_full(void);
+struct attn_dense_kernel attn_dense_128_pair(void);		/* attn_dense_128_full() in clusters of two */
 struct attn_dense_kernel attn_dense_192_128(void);
 struct attn_dense_kernel attn_dense_192_128_shared(void);	/* attn_dense_shared.h */
 struct attn_dense_kernel attn_dense_256_128(void);

@@ -9,15 +9,21 @@
 #include "fused/attention/dense/attn_dense_fetch.cuh"
 
 #define ATTN_DENSE_COUNTER_BYTES 256
-#define ATTN_DENSE_SECTION_BYTES (32 << 20)	/* keys and values that fit the L2 beside Q and O */
+/*
+ * Keys and values of a section. Each half of the L2 holds what its SMs read, so that 12 MB for all stay in it
+ * beside Q and O. Causal calls gain more from larger sections, which have more long row tiles to begin with.
+ */
+#define ATTN_DENSE_SECTION_BYTES (12 << 20)
+#define ATTN_DENSE_CAUSAL_BYTES	(32 << 20)
 
 /* The scalars of a call on which its row tiles depend. */
 struct attn_dense_sizes {
 	const char *name;		/* of the operation, for error texts */
 	int32_t batch, max_qo_len, max_kv_len, num_qo_heads, num_kv_heads;
-	int32_t rows;			/* rows of a row tile */
+	int32_t rows;			/* rows of a row tile, or of those of a cluster */
 	int32_t num_sms;
 	int32_t key_bytes;		/* bytes of a key and its value in one head */
+	int32_t causal;
 };
 
 /* Returns log2 of the query heads that share a row tile, if a KV head has `group` query heads. */
@@ -36,6 +42,7 @@ static inline int attn_dense_lay_out_tiles(const struct attn_dense_sizes *s, str
 	int32_t group = s->num_qo_heads / s->num_kv_heads, shift = attn_dense_shift(group);
 	int64_t rows = (int64_t)s->max_qo_len << shift, items;
 	int64_t key_bytes = (int64_t)s->max_kv_len * s->key_bytes;
+	int64_t section = s->causal ? ATTN_DENSE_CAUSAL_BYTES : ATTN_DENSE_SECTION_BYTES;
 
 	plan->batch = s->batch;
 	plan->units = s->num_qo_heads >> shift;
@@ -45,8 +52,8 @@ static inline int attn_dense_lay_out_tiles(const struct attn_dense_sizes *s, str
 	/* packed rows and row tiles are counted in 32 bits */
 	if (rows > 0x7fffffff - s->rows || items > 0x7fffffff - 2 * s->num_sms)
 		return cairn_error(EOPNOTSUPP, "%s: max_qo_len, num_qo_heads, batch: too large", s->name);
-	plan->section = ATTN_DENSE_SECTION_BYTES / (key_bytes > 1 ? key_bytes : 1) < 1 ? 1 :
-			(int32_t)(ATTN_DENSE_SECTION_BYTES / (key_bytes > 1 ? key_bytes : 1));
+	section /= key_bytes > 1 ? key_bytes : 1;
+	plan->section = section < 1 ? 1 : (int32_t)section;
 	/* units of one KV head read the same keys, so a section can have more units */
 	plan->section *= group >> shift;
 	if ((int64_t)plan->section * plan->row_tiles > 0x7fffffff)
@@ -56,18 +63,21 @@ static inline int attn_dense_lay_out_tiles(const struct attn_dense_sizes *s, str
 
 /*
  * Completes the launch. If there are more row tiles than SMs, zeroes the counter in the workspace unless the
- * caller has already done so.
+ * caller has already done so. With clusters, an item is one row tile for each CTA of a cluster; there is no
+ * counter.
  */
 static inline int attn_dense_start_tiles(struct attn_dense_plan *plan, struct cairn_launch *l, int items,
 					 int num_sms, void *workspace, int32_t sms, int zeroed)
 {
-	if (items > num_sms) {
+	const int ctas = l->cluster ? l->cluster : 1, most = num_sms / ctas;
+
+	if (ctas == 1 && items > num_sms) {
 		plan->counter = (int32_t *)workspace;
 		if (!zeroed)
 			CAIRN_CUDA(cudaMemsetAsync(plan->counter, 0, sizeof(*plan->counter),
 						   (cudaStream_t)l->stream));
 	}
-	l->grid[0] = (unsigned int)(items < num_sms ? items : num_sms);
+	l->grid[0] = (unsigned int)((items < most ? items : most) * ctas);
 	l->pdl = !sms && (!plan->counter || zeroed);
 	return 0;
 }

@@ -76,6 +76,15 @@ struct attn_form {
 	static constexpr int data_bytes = q_stages * q_bytes + stages * (k_bytes + v_bytes);
 	static constexpr int smem_bytes = data_bytes + ATTN_EXTRA_BYTES;
 	static constexpr bool shared = false;	/* whether the last panel of K is the same for all heads */
+	static constexpr int ctas = 1;		/* that share the tiles of K and V, as a cluster */
+};
+
+/*
+ * Two CTAs form a cluster. They process consecutive row tiles of a head at the same time, and each fetches
+ * half of every tile of K and V for both, which halves what the L2 has to deliver.
+ */
+template <class F> struct attn_form_pair : F {
+	static constexpr int ctas = 2;
 };
 
 template <class F> struct attn_form_shared : F {
@@ -86,7 +95,7 @@ template <class F> struct attn_form_shared : F {
 template <class T> struct attn_smem {
 	uint32_t q, k, v;		/* [q_stages], [stages], [stages] tiles */
 	uint32_t full_q, empty_q, full_k, empty_k, full_v, empty_v;	/* mbarriers, one for each stage */
-	uint32_t landed;		/* mbarrier that only the producer uses */
+	uint32_t landed;		/* mbarriers for the producer alone, one for each of two stages */
 	T *tiles;			/* [ATTN_NUM_TILES] */
 	uint8_t *extra;			/* the front's own data, after the first F::smem_bytes */
 };
@@ -119,15 +128,35 @@ template <class F, class T> ATTN_DEV void attn_init_barriers(const struct attn_s
 	for (int i = 0; i < F::stages; i++) {
 		ptx_mbarrier_init(s.full_k + 8 * i, arrivals);
 		ptx_mbarrier_init(s.full_v + 8 * i, arrivals);
-		ptx_mbarrier_init(s.empty_k + 8 * i, F::groups * 4 * ELECTED_LANES);
-		ptx_mbarrier_init(s.empty_v + 8 * i, F::groups * 4 * ELECTED_LANES);
+		ptx_mbarrier_init(s.empty_k + 8 * i, F::ctas * F::groups * 4 * ELECTED_LANES);
+		ptx_mbarrier_init(s.empty_v + 8 * i, F::ctas * F::groups * 4 * ELECTED_LANES);
 	}
 	for (int i = 0; i < F::q_stages; i++) {
 		ptx_mbarrier_init(s.full_q + 8 * i, arrivals);
 		ptx_mbarrier_init(s.empty_q + 8 * i, F::groups * 4 * ELECTED_LANES);
 	}
 	ptx_mbarrier_init(s.landed, 1);
+	ptx_mbarrier_init(s.landed + 8, 1);
 	ptx_fence_mbarrier_init_release_cluster();
+}
+
+/*
+ * Releases a stage of K or V for a warp, to all CTAs that fetch it. The arrivals at other CTAs need no order,
+ * because only products read a stage, and these are over; an arrival with release would be a fence of the
+ * whole GPU for each warp and stage.
+ */
+template <class F> ATTN_DEV void attn_release(uint32_t mbar)
+{
+	if (F::ctas == 1) {
+		elected_arrive(mbar);
+		return;
+	}
+	__syncwarp();
+	if (threadIdx.x % 32 < ELECTED_LANES) {
+#pragma unroll
+		for (int cta = 0; cta < F::ctas; cta++)
+			ptx_mbarrier_arrive_relaxed_cluster(ptx_mapa(mbar, cta));
+	}
 }
 
 /* A position in a ring. In the first round, a consumer waits for phase 0 and a producer for phase 1. */
@@ -247,7 +276,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 	attn_issue_qk<dtype, F>(sc[0], s_q, s.k);
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<F::keys / 2>(sc[0]);
-	elected_arrive(s.empty_k);
+	attn_release<F>(s.empty_k);
 	V::template bend<F>(sc, w, begin, s, k, scale.cap);
 	attn_advance<F::stages>(&k);
 	V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w.own);
@@ -281,7 +310,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 			ptx_bar_arrive(ATTN_BAR_TURN + (group + 1) % F::groups, 256);
 		ptx_wgmma_wait_group<1>();
 		wgmma_keep<F::keys / 2>(sc[0]);
-		elected_arrive(s.empty_k + 8 * k.stage);
+		attn_release<F>(s.empty_k + 8 * k.stage);
 		V::template bend<F>(sc, w, begin + i * F::keys, s, k, scale.cap);
 		attn_advance<F::stages>(&k);
 		if (fresh) {
@@ -296,7 +325,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 		V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w.own);
 		ptx_wgmma_wait_group<0>();
 		wgmma_keep<F::v / 2>(o[0]);
-		elected_arrive(s.empty_v + 8 * v.stage);
+		attn_release<F>(s.empty_v + 8 * v.stage);
 		attn_advance<F::stages>(&v);
 		if (fresh)
 			V::template finish<dtype, F>(a, s, nth - 1, o, old_m, old_l, group);

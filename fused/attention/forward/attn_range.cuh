@@ -129,14 +129,14 @@ struct attn_range {
 	struct made { };
 
 	/*
-	 * Sets t->begin and *end to the smallest range with all keys that the rows of a row tile see. The
-	 * tile has queries.
+	 * Sets t->begin and *end to the smallest range with all keys that the rows of a row tile see. In a
+	 * cluster, t is its first row tile, and the range is that of all its row tiles. t has queries.
 	 */
 	template <class F> ATTN_METHOD void keys_of(const call &a, tile *t, int *end)
 	{
 		t->begin = attn_first_key(t->row0 >> a.shift, t->qo_len, t->kv_len, a.window);
-		*end = attn_visible(min(t->qo_len - 1, (t->row0 + F::rows - 1) >> a.shift), t->qo_len,
-				    t->kv_len, a.causal);
+		*end = attn_visible(min(t->qo_len - 1, (t->row0 + F::ctas * F::rows - 1) >> a.shift),
+				    t->qo_len, t->kv_len, a.causal);
 	}
 
 	template <class F, class W>

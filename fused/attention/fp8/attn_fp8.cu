@@ -138,7 +138,7 @@ extern "C" int cairn_attn_fp8(const struct cairn_attn_fp8_args *args, void *stre
 	    (int64_t)z.kv_blocks * ATTN_FP8_BLOCK * args->num_kv_heads > INT32_MAX)
 		return cairn_error(EOPNOTSUPP, "attn_fp8: nnz_qo, nnz_kv, num_kv_heads: too large");
 	sizes = { "attn_fp8", args->batch, args->max_qo_len, args->max_kv_len, args->num_qo_heads,
-		  args->num_kv_heads, f.rows, num_sms, args->head_dim * 2 };
+		  args->num_kv_heads, f.rows, num_sms, args->head_dim * 2, args->causal };
 	items = attn_dense_lay_out_tiles(&sizes, &plan);
 	if (items < 0)
 		return items;

@@ -35,6 +35,7 @@ template <int dim_, int stages_, int q_stages_, int regs_, int producer_regs_> s
 	static constexpr int dim = dim_, v = dim_, keys = ATTN_FP8_BLOCK, groups = 2;
 	static constexpr int stages = stages_, q_stages = q_stages_;
 	static constexpr int regs = regs_, producer_regs = producer_regs_;
+	static constexpr int ctas = 1;	/* see attn_forward.cuh */
 	static constexpr int rows = groups * 64, threads = (groups + 1) * 128;
 	static constexpr int q_bytes = rows * dim, k_bytes = keys * dim, v_bytes = keys * dim;
 	static constexpr int data_bytes = q_stages * q_bytes + stages * (k_bytes + v_bytes);
@@ -76,7 +77,7 @@ ATTN_DEV void attn_fp8_produce(const struct attn_dense_plan &plan, const struct 
 {
 	struct attn_place k = { 0, 1 }, v = { 0, 1 }, q = { 0, 1 };
 	const bool leader = threadIdx.x % 32 == 0;
-	int next = attn_dense_take(plan, 0), nth = 0;
+	int next = attn_dense_take<1>(plan, 0), nth = 0;
 
 	for (int taken = 1;; taken++) {
 		int slot = nth % ATTN_NUM_TILES;
@@ -86,7 +87,7 @@ ATTN_DEV void attn_fp8_produce(const struct attn_dense_plan &plan, const struct 
 
 		/* draw the next row tile early: the latency overlaps the fetch of this one */
 		if (w.num_tiles != -1)
-			next = attn_dense_take(plan, taken);
+			next = attn_dense_take<1>(plan, taken);
 		if (w.num_tiles == 0)
 			continue;
 		o.q_block = attn_fp8_first_block(plan.qo_indptr[w.request], w.request);

@@ -161,7 +161,7 @@ int cairn_attn_variant(const struct cairn_attn_variant_args *args, void *stream)
 	plan.qo_indptr = args->qo_indptr;
 	plan.kv_indptr = args->kv_indptr;
 	sizes = { "attn_variant", args->batch, args->max_qo_len, args->max_kv_len, args->num_qo_heads,
-		  args->num_kv_heads, f.rows, num_sms, args->head_dim * 4 };
+		  args->num_kv_heads, f.rows, num_sms, args->head_dim * 4, args->causal };
 	items = attn_dense_lay_out_tiles(&sizes, &plan);
 	if (items < 0)
 		return items;

@@ -85,31 +85,41 @@ W4 float w4_e8m0(uint32_t v)
 	return __uint_as_float(v == 0 ? 0x00400000u : v == 255 ? 0x7fc00000u : v << 23);
 }
 
-/* Reads the scales of rows g and g + 8 from a cell in shared or global memory. */
-template <int format, int dtype> W4 struct w4_scales w4_load_scales(const unsigned char *cell, int g)
+/*
+ * Decodes the scales of rows g and g + 8. scales: those of a cell, 2 x 8 or, with INT, 2 x 16 bits; zeros:
+ * INT's zero points, 2 x 8 bits
+ */
+template <int format, int dtype> W4 struct w4_scales w4_decode_scales(uint32_t scales, uint32_t zeros)
 {
-	const uint32_t two = format == CAIRN_W4_INT ? 0 : *(const uint16_t *)(cell + 2 * g);
 	struct w4_scales r = { { 0, 0 }, { 0, 0 } };
 
 	if (format == CAIRN_W4_INT) {
-		const uint32_t zeros = *(const uint16_t *)(cell + 2 * CAIRN_W4_ROWS + 2 * g);
 		const uint32_t base = dtype == CAIRN_F16 ? 0x64006400u : 0x43004300u;
 
-		row_unpack2<CAIRN_F16>(*(const uint32_t *)(cell + 4 * g), r.s);
+		row_unpack2<CAIRN_F16>(scales, r.s);
 		r.zero[0] = (zeros & 255) * 0x10001u + base;
 		r.zero[1] = (zeros >> 8) * 0x10001u + base;
 	} else if (format == CAIRN_W4_MX) {
-		r.s[0] = w4_e8m0(two & 255);
-		r.s[1] = w4_e8m0(two >> 8);
+		r.s[0] = w4_e8m0(scales & 255);
+		r.s[1] = w4_e8m0(scales >> 8);
 	} else {
 		uint32_t pair;
 
 		asm("{.reg .b16 l;\n\t"
 		    "cvt.u16.u32 l, %1;\n\t"
-		    "cvt.rn.f16x2.e4m3x2 %0, l;}" : "=r"(pair) : "r"(two));
+		    "cvt.rn.f16x2.e4m3x2 %0, l;}" : "=r"(pair) : "r"(scales));
 		row_unpack2<CAIRN_F16>(pair, r.s);
 	}
 	return r;
+}
+
+/* Reads the scales of rows g and g + 8 from a cell in shared or global memory. */
+template <int format, int dtype> W4 struct w4_scales w4_load_scales(const unsigned char *cell, int g)
+{
+	if (format == CAIRN_W4_INT)
+		return w4_decode_scales<format, dtype>(*(const uint32_t *)(cell + 4 * g),
+						       *(const uint16_t *)(cell + 2 * CAIRN_W4_ROWS + 2 * g));
+	return w4_decode_scales<format, dtype>(*(const uint16_t *)(cell + 2 * g), 0);
 }
 
 W4 float w4_finish(const struct cairn_gemm_w4_args &g, int col, float sum)

@@ -65,7 +65,7 @@ struct sizes {
 	int team, rounds;		/* warps that share a unit; rounds of a unit */
 	int teams;			/* of a CTA */
 	int cells;			/* bytes of the cells of a unit */
-	int stage_cells, group_cells;	/* bytes of the cells of a stage, of a group; 0: a unit has one */
+	int stage_cells;		/* bytes of the cells of a stage; 0: a unit has one */
 	int last_codes, last_cells;	/* bytes of a unit's last round */
 	int stage_bytes;		/* of codes and cells, in the ring */
 	int ring, ring_at;		/* rounds in the ring; where it lies in shared memory */
@@ -158,15 +158,25 @@ W4 void keep_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, unsign
 }
 
 /*
- * Loads operand B of the products of the tile at element `at` of k, with zeros past k. kept: a lies in shared
- * memory; a_at: there, the lane's 32 bytes of the first tile of its row
+ * Where a lane finds a stage: shared addresses of its codes, its scales, with INT its zero points, and, if a
+ * is kept in shared memory, its elements of a; the element of k at which the stage begins
+ */
+struct stage {
+	uint32_t codes, scales, zeros, a;
+	int at;
+};
+
+/*
+ * Loads operand B of the products of tile `nth` of a stage, with zeros past k. kept: a lies in shared memory
  */
 template <bool kept>
-W4 void load_a(const struct cairn_gemm_w4_args &g, int a_at, int at, uint32_t x[4][2])
+W4 void load_a(const struct cairn_gemm_w4_args &g, const struct stage &st, int nth, uint32_t x[4][2])
 {
+	const int at = st.at + nth * CAIRN_W4_TILE_K;
+
 	if (kept) {
-		const uint4 u = *(const uint4 *)(s_mem + a_at + at * 2);
-		const uint4 v = *(const uint4 *)(s_mem + a_at + at * 2 + 16);
+		const uint4 u = ptx_ld_shared_v4(st.a + nth * 128);
+		const uint4 v = ptx_ld_shared_v4(st.a + nth * 128 + 16);
 
 		x[0][0] = u.x;
 		x[0][1] = u.y;
@@ -189,16 +199,21 @@ W4 void load_a(const struct cairn_gemm_w4_args &g, int a_at, int at, uint32_t x[
 	}
 }
 
-/*
- * Adds the scaled products of the stage at element `at` of k to total. codes, cells: where those of the stage
- * lie in shared memory; whole: k does not end within the stage
- */
+template <int format, int dtype> W4 struct w4_scales load_scales(const struct stage &st, int nth)
+{
+	constexpr int cell = format == CAIRN_W4_INT ? 3 * ROWS : ROWS;
+
+	if (format == CAIRN_W4_INT)
+		return w4_decode_scales<format, dtype>(ptx_ld_shared_b32(st.scales + nth * cell),
+						       ptx_ld_shared_b16(st.zeros + nth * cell));
+	return w4_decode_scales<format, dtype>(ptx_ld_shared_b16(st.scales + nth * cell), 0);
+}
+
+/* Adds the scaled products of a stage to total. whole: k does not end within the stage */
 template <int format, int dtype, int group, bool kept, bool whole>
-W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct sizes &z, int codes, int cells,
-		       int a_at, int at, float total[4])
+W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct stage &st, float total[4])
 {
 	constexpr int share = group / 16;	/* products of 16 along k that share a scale */
-	const int lane = threadIdx.x & 31;
 	struct w4_scales s;
 	uint32_t x[4][2];
 	float part[4];
@@ -208,15 +223,14 @@ W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct sizes &z
 	for (int i = 0; i < STEPS; i++) {
 		uint32_t w[4];
 
-		if (!whole && at + i * 16 >= g.k)
+		if (!whole && st.at + i * 16 >= g.k)
 			break;
 		if (i % 4 == 0) {
-			four = *(const uint4 *)(s_mem + codes + i / 4 * CAIRN_W4_TILE_BYTES + lane * 16);
-			load_a<kept>(g, a_at, at + i * 16, x);
+			four = ptx_ld_shared_v4(st.codes + i / 4 * CAIRN_W4_TILE_BYTES);
+			load_a<kept>(g, st, i / 4, x);
 		}
 		if (i % share == 0) {
-			s = w4_load_scales<format, dtype>(s_mem + cells + i * 16 / group * z.group_cells,
-							  lane / 4);
+			s = load_scales<format, dtype>(st, i / share);
 #pragma unroll
 			for (int e = 0; e < 4; e++)
 				part[e] = 0;
@@ -227,7 +241,7 @@ W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct sizes &z
 			ptx_mma_m16n8k16_bf16(part, w, x[i % 4]);
 		else
 			ptx_mma_m16n8k16_f16(part, w, x[i % 4]);
-		if (i % share == share - 1 || (!whole && at + (i + 1) * 16 >= g.k)) {
+		if (i % share == share - 1 || (!whole && st.at + (i + 1) * 16 >= g.k)) {
 #pragma unroll
 			for (int e = 0; e < 4; e++)
 				total[e] += s.s[e / 2] * part[e];
@@ -287,36 +301,48 @@ W4 void put_totals(const struct cairn_gemm_w4_args &g, float *to, float total[4]
 	}
 }
 
+/* Keeps x in a register: the compiler would compute it anew in each stage. */
+W4 uint32_t pinned(uint32_t x)
+{
+	asm volatile("" : "+r"(x));
+	return x;
+}
+
 /* Runs in the warps that multiply. a_at: where a lies in shared memory */
 template <int format, int dtype, int group, bool kept>
 W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int warp, int a_at)
 {
 	const int team = warp / z.team, first = warp % z.team, lane = threadIdx.x & 31;
+	const uint32_t smem = ptx_smem(s_mem), team_at = smem + z.ring_at + team * z.team * z.stage_bytes;
+	const uint32_t cells = team_at + z.team * CODE_BYTES + first * z.stage_cells;
+	const uint32_t codes = pinned(team_at + first * CODE_BYTES + lane * 16);
+	const uint32_t scales = pinned(cells + lane / 4 * (format == CAIRN_W4_INT ? 4 : 2));
+	const uint32_t zeros = pinned(cells + 2 * ROWS + lane / 4 * 2);
 	/* columns of the products past the last row repeat it; they are not written */
-	const int own_a = a_at + min(lane / 4, g.m - 1) * z.pitch + lane % 4 * 32;
-	const int team_at = z.ring_at + team * z.team * z.stage_bytes, codes = team_at + first * CODE_BYTES;
-	const int cells = team_at + z.team * CODE_BYTES + first * z.stage_cells;
-	const uint32_t ring_full = ptx_smem(s_mem);
+	const uint32_t own_a = pinned(smem + a_at + min(lane / 4, g.m - 1) * z.pitch + lane % 4 * 32);
+	const uint32_t round_bytes = WARPS * z.stage_bytes;
 	float *sums = (float *)(s_mem + SUMS_AT) + warp * g.m * ROWS, total[4] = { 0, 0, 0, 0 };
 	struct slot slot = { 0, 0 };
+	uint32_t from = 0;		/* the slot's first byte in the ring */
 	unsigned int nth = 0;		/* the CTA's sets so far */
 
 	for (int set = blockIdx.x; set < z.units; set += z.teams * gridDim.x, nth++) {
 		const unsigned int buf = nth % BUFFERS;
 		const bool present = unit_of(set, team) < z.units;
+		int at = first * STAGE_K;
 
-		for (int at = first * STAGE_K; at < z.rounds * z.team * STAGE_K; at += z.team * STAGE_K) {
-			const int from = slot.at * WARPS * z.stage_bytes;
+		for (int round = 0; round < z.rounds; round++, at += z.team * STAGE_K) {
+			const struct stage st = { codes + from, scales + from, zeros + from,
+						  own_a + at * 2, at };
 
-			ptx_mbarrier_wait(ring_full + slot.at * 8, slot.parity);
+			ptx_mbarrier_wait(smem + slot.at * 8, slot.parity);
 			if (present && at + STAGE_K <= g.k)
-				multiply_stage<format, dtype, group, kept, true>(
-					g, z, from + codes, from + cells, own_a, at, total);
+				multiply_stage<format, dtype, group, kept, true>(g, st, total);
 			else if (present && at < g.k)
-				multiply_stage<format, dtype, group, kept, false>(
-					g, z, from + codes, from + cells, own_a, at, total);
-			elected_arrive(ring_full + (MAX_RING + slot.at) * 8);
+				multiply_stage<format, dtype, group, kept, false>(g, st, total);
+			elected_arrive(smem + (MAX_RING + slot.at) * 8);
 			next_slot(z, &slot);
+			from = slot.at ? from + round_bytes : 0;
 		}
 		if (!present)
 			break;
@@ -396,7 +422,6 @@ static struct sizes sizes_of(const struct cairn_gemm_w4_args *g)
 	z.teams = WARPS / z.team;
 	z.rounds = (z.stages + z.team - 1) / z.team;
 	z.cells = cairn_w4_groups(g->k, g->group) * cell;
-	z.group_cells = g->group ? cell : 0;
 	z.stage_cells = g->group ? STAGE_K / g->group * cell : 0;	/* groups divide STAGE_K */
 	z.last_codes = (z.tiles - (z.rounds - 1) * z.team * TILES) * CAIRN_W4_TILE_BYTES;
 	z.last_cells = z.cells - (z.rounds - 1) * z.team * z.stage_cells;
