@@ -11,7 +11,7 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-cache=${CAIRN_RXE_CACHE:-$here/../build/rxe}
+cache=${CAIRN_RXE_CACHE:-$here/../../build/rxe}
 
 absent() {
 	echo "rxe_guest: $1"
