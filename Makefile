@@ -127,16 +127,21 @@ $(O)/%.cu.o: %.cu $(made)
 	$(Q)$(NVCC) $(NVFLAGS) -MF $(@:.o=.d) -c -o $@ $<
 
 ## setup              installs what is missing, naming it; nothing when all is there
-setup:
-	$(Q)$(if $(NOSETUP),:,tools/setup.sh)
+setup: packages
+	$(Q)$(MAKE) --no-print-directory downloads
+packages:
+	$(Q)$(if $(NOSETUP),:,tools/setup.sh packages)
+# What only tests need is downloaded while the compilers run.
+downloads:
+	$(Q)$(if $(NOSETUP),:,tools/setup.sh downloads)
 
 ## peers              what the tables of other libraries call, from PyPI into build/peers (cuDNN 500 MB; FlashInfer: minutes)
 peers:
 	$(Q)PEERS=$(O)/peers tools/peers.sh
 
 ## check              set-up, build, every test on whatever hardware is here
-check: setup
-	$(Q)$(MAKE) --no-print-directory all
+check: packages
+	$(Q)$(MAKE) --no-print-directory downloads all
 	$(Q)tools/lint.sh
 	$(Q)tools/check.sh $(O) $(M)
 
@@ -177,6 +182,6 @@ clean:
 help:
 	@sed -n 's/^## //p; s/^#   \([A-Z]\)/\1/p' Makefile $(kbuilds)
 
-.PHONY: FORCE all setup peers check bench report check-sanitize check-threads soak package clean help
+.PHONY: FORCE all setup packages downloads peers check bench report check-sanitize check-threads soak package clean help
 .DELETE_ON_ERROR:
 -include $(objs:.o=.d)

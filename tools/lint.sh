@@ -21,6 +21,9 @@ done
 # The suite reads the driver's counters and changes nothing: no function of NVML that sets, resets or clears is loaded.
 git grep -nE '"nvml[A-Za-z_0-9]*(Set|Reset|Clear|Freeze|Modify|Create|Destroy|Register|Remove|Discover|Activate)' -- '*.c' '*.h' &&
 	complain "a function of NVML that changes something"
+# A comment that opens with its object ("Of a zeroed store: ...") or with "Whoever" is a riddle: the subject comes first.
+git grep -nE '(/\*|//|^[[:space:]]*\*|^[[:space:]]*#)[[:space:]]*(Of|Who|Whoever|By whoever|Whose)[[:space:]]' -- \
+	'*.c' '*.h' '*.cu' '*.cuh' '*.js' '*.py' '*.sh' '*Kbuild' Makefile && complain "comments that do not open with their subject"
 # Lines have at most 110 columns, with tabs at every 8; the generated Unicode table is exempt. One awk reads all files: a
 # process for each of a thousand files takes longer than everything else here.
 existing() { git ls-files -z "$@" 2>/dev/null | xargs -0 -r ls -d 2>/dev/null; }

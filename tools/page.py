@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Updates the hashes in the Content-Security-Policy of serving/page/page.html: tools/page.py [--check]
 
-The build puts the style and the scripts in place of the lines "@include FILE" (serving/serve/Kbuild), as whole() does.
+The build puts the style and the scripts in place of the lines "@include FILE" (serving/page/Kbuild), as whole() does.
 With --check nothing is written; exit status 1 if the hashes are out of date.
 """
 

@@ -1,8 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh [plots | clients BUILD | grammar [BUILD]]: installs missing packages with the system's package manager, and
-# names them.
+# setup.sh [packages | downloads | plots | clients BUILD | grammar [BUILD]]: installs missing packages with the system's
+# package manager, and names them. `packages` leaves out what is downloaded for tests alone, and `downloads` adds it: it is
+# not needed for compiling, so `make check` does both at the same time.
 set -eu
+
+what=${1:-all}
+case $what in
+all | packages | downloads | grammar) grammar=y ;;
+*) grammar="" ;;
+esac
 
 need=""
 want() { # want PACKAGE TEST...: the package is missing if the test fails
@@ -102,7 +109,7 @@ if command -v apt-get >/dev/null 2>&1; then
 	fi
 	wheel_tools=""
 	schemas=""
-	if [ "${1:-grammar}" = grammar ]; then
+	if [ -n "$grammar" ]; then
 		grep -qs "llguidance@1\.9\.1" "${2:-build}/lib/libllguidance.so" || python3 -m pip --version >/dev/null 2>&1 ||
 			wheel_tools=" python3-pip"
 		[ -d /usr/share/json-schema-test-suite ] || schemas=" json-schema-test-suite python3-jsonschema"
@@ -118,7 +125,7 @@ if command -v apt-get >/dev/null 2>&1; then
 		[ -z "$wheel_tools" ] || try_install "structured outputs" --no-install-recommends "$wheel_tools"
 		[ -z "$schemas" ] || try_install "tests of structured outputs" --no-install-recommends "$schemas"
 	fi
-	if [ "$(uname -m)" = x86_64 ] && grep -q '^ID=debian' /etc/os-release 2>/dev/null; then
+	if [ $what != packages ] && [ "$(uname -m)" = x86_64 ] && grep -q '^ID=debian' /etc/os-release 2>/dev/null; then
 		rdma/nic/rxe_guest.sh fetch || echo "setup: the test rdma.rxe will be skipped"
 	fi
 fi
@@ -126,7 +133,7 @@ fi
 # Optional: llguidance, which compiles the constraints of structured outputs, for BUILD/lib. It is a wheel of PyPI, by
 # version and hash; what it needs is the C interface of the module in it. The second library has the names of Python to
 # which the module refers, so that it loads without Python (serving/grammar/llguidance.h).
-if [ "${1:-grammar}" = grammar ]; then
+if [ -n "$grammar" ] && [ $what != packages ]; then
 	lib=${2:-build}/lib
 	wheel="llguidance==1.9.1 --hash=sha256:dfac6021d9c4c5ef16b3a1d336c05ca5e8208ff30dec29d1c63ebcafbee3a346"
 	fetch_grammar() {
@@ -150,7 +157,7 @@ fi
 
 # Optional: a browser for the test of the built-in page, and third-party clients (and NumPy, with which the library
 # exchanges tensors), in a folder of their own (setup.sh clients BUILD).
-if [ "${1:-}" = clients ]; then
+if [ $what = clients ]; then
 	if command -v apt-get >/dev/null 2>&1 && ! exists chromium >/dev/null 2>&1; then
 		try_install "test of the built-in page" --no-install-recommends " chromium"
 	fi
@@ -161,7 +168,7 @@ fi
 
 # Optional: without matplotlib the report has tables instead of plots; without nvcc the CUDA part is not built.
 has_plots() { python3 -c 'import matplotlib' 2>/dev/null || /usr/bin/python3 -c 'import matplotlib' 2>/dev/null; }
-if [ "${1:-}" = plots ] && ! has_plots && command -v apt-get >/dev/null 2>&1; then
+if [ $what = plots ] && ! has_plots && command -v apt-get >/dev/null 2>&1; then
 	echo "setup: installing python3-matplotlib (for plots; optional)"
 	as_root=""
 	[ "$(id -u)" = 0 ] || as_root=sudo

@@ -19,7 +19,6 @@
 #include "conformance/suite/threads.h"
 #include "conformance/tables/tables.h"
 
-#define MAX_MUTANTS	2048
 #define PART		12		/* mutants hunted together */
 
 struct hunted {
@@ -301,15 +300,20 @@ static void collect(struct hunted *x, const struct cairn_mutant *m, const struct
 
 int cairn_cmd_mutants(const struct cairn_options *opt)
 {
-	struct hunted *hunted = calloc(MAX_MUTANTS, sizeof(*hunted));
-	struct hunt *hunts = calloc(MAX_MUTANTS, sizeof(*hunts));
 	const struct cairn_mutant *m;
+	struct hunted *hunted;
+	struct hunt *hunts;
 	struct cairn_impl ref;
 	int jobs = opt->jobs ? opt->jobs : cairn_num_processors(), caught = 0, total = 0, num_hunts;
+	int all = 0;
 
+	while (cairn_mutant_at(all))
+		all++;
+	hunted = calloc((size_t)all + 1, sizeof(*hunted));
+	hunts = calloc((size_t)all + 1, sizeof(*hunts));
 	if (!hunted || !hunts || cairn_impl_open("ref", &ref))
 		return 2;
-	for (int i = 0; (m = cairn_mutant_at(i)) && total < MAX_MUTANTS; i++) {
+	for (int i = 0; (m = cairn_mutant_at(i)); i++) {
 		const struct cairn_family *f = family_of(m);
 		char name[256];
 

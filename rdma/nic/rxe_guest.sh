@@ -11,7 +11,7 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-cache=${CAIRN_RXE_CACHE:-$here/../build/rxe}
+cache=${CAIRN_RXE_CACHE:-$here/../../build/rxe}
 
 absent() {
 	echo "rxe_guest: $1"
@@ -55,7 +55,7 @@ run() {
 	# shellcheck disable=SC2086
 	python3 "$here/rxe_image.py" initramfs "$cache" "$work/initramfs" "$here/rxe_init.sh" $programs
 	status=0
-	timeout -k 5 "${CAIRN_RXE_TIMEOUT:-150}" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -M q35 -m 512 -smp 2 \
+	timeout -k 5 "${CAIRN_RXE_TIMEOUT:-150}" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -M q35 -m 512 -smp 1 \
 		-nodefaults -no-reboot -display none -kernel "$cache/vmlinux" -initrd "$work/initramfs" \
 		-serial "file:$work/console" -serial "file:$work/report" -append "console=ttyS0 quiet loglevel=4 panic=-1 \
 		mitigations=off nokaslr random.trust_cpu=on i8042.nopnp=1 cryptomgr.notests apparmor=0 audit=0" \

@@ -45,7 +45,7 @@ void transport_pause(uint32_t round)
 
 	if (round < 200)
 		spin_once();
-	else if (round < 20000)
+	else if (round < 2000)
 		sched_yield();
 	else
 		nanosleep(&ts, NULL);

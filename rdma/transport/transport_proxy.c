@@ -190,7 +190,6 @@ static void *proxy(void *arg)
 				busy = 1;
 			if (atomic_load(&c->probe) == 1 && !atomic_load(&c->base.error))
 				post_probe(c);
-			busy |= c->requests > 0 && idle < 2000;
 		}
 		pthread_mutex_unlock(&v->work.lock);
 		idle = busy ? 0 : idle + 1;

@@ -73,7 +73,7 @@
 #include <stdint.h>
 
 #include "serving/grammar/grammar.h"
-#include "serving/model/generation.h"
+#include "serving/model/checkpoint/generation.h"
 #include "serving/tokenizer/stop_match.h"
 
 #define CAIRN_API_MAX_PROMPTS 256

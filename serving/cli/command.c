@@ -3,7 +3,7 @@
 #include "serving/engine/spec/eagle_head.h"
 #include "serving/engine/spec/mtp_head.h"
 #include "serving/cli/command.h"
-#include "serving/model/lora.h"
+#include "serving/lora/lora.h"
 #include "serving/plan/plan_engine.h"
 
 #include <math.h>

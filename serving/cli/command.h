@@ -13,7 +13,7 @@
 
 #include "conformance/abi.h"
 #include "serving/engine/speculate.h"
-#include "serving/model/decode.h"
+#include "serving/model/forward/decode.h"
 #include "serving/model/model.h"
 #include "serving/nano/nano_plan.h"
 #include "serving/remote/lead/lead.h"

@@ -20,10 +20,10 @@
 
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
-#include "serving/model/config.h"
+#include "serving/model/checkpoint/config.h"
 #include "serving/model/model.h"
 #include "serving/base/json.h"
-#include "serving/model/safetensors.h"
+#include "serving/model/checkpoint/safetensors.h"
 #include "serving/tokenizer/tokenizer.h"
 
 #define MAX_PATH	4096

@@ -8,7 +8,7 @@
 #include "conformance/harness.h"
 #include "serving/cli/convert_gqa.h"
 #include "serving/base/json.h"
-#include "serving/model/model_ref.h"
+#include "serving/model/ref/model_ref.h"
 #include "serving/model/model_test.h"
 
 /* Returns the directory of a golden model in bf16 with two KV heads of 64. */

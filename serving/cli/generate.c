@@ -22,7 +22,7 @@
 #include "serving/cli/commands.h"
 #include "serving/cli/generate.h"
 #include "serving/engine/engine.h"
-#include "serving/model/generation.h"
+#include "serving/model/checkpoint/generation.h"
 #include "serving/cli/session_ranks.h"
 #include "serving/slices/sliced.h"
 

@@ -8,7 +8,7 @@
 #include "serving/engine/engine.h"
 #include "serving/engine/speculate.h"
 #include "serving/grammar/grammar.h"
-#include "serving/engine/sampling.h"
+#include "serving/engine/worker/sampling.h"
 
 struct generate_options {
 	struct cairn_common_options common;

@@ -18,7 +18,7 @@
 #include "serving/disagg/hardware.h"
 #include "serving/disagg/lanes.h"
 #include "serving/graph/op_graph.h"
-#include "serving/model/config.h"
+#include "serving/model/checkpoint/config.h"
 
 struct cairn_disagg_model {
 	struct cairn_model_config config;

@@ -28,14 +28,14 @@
 
 #include "conformance/abi.h"
 #include "serving/grammar/masks.h"
-#include "serving/model/decode.h"
+#include "serving/model/forward/decode.h"
 #include "serving/model/model.h"
-#include "serving/engine/sampling.h"
+#include "serving/engine/worker/sampling.h"
 #include "serving/engine/speculate.h"
 #include "serving/nano/nano_plan.h"
 #include "serving/remote/pull/pull.h"
 #include "serving/slices/slices.h"
-#include "serving/engine/worker.h"
+#include "serving/engine/worker/worker.h"
 #include "serving/scheduler/scheduler.h"
 #include "serving/scheduler/tiers.h"
 

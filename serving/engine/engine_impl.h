@@ -11,8 +11,8 @@
 #include "primitives/base/error.h"
 #include "serving/engine/engine.h"
 #include "serving/scheduler/tiers.h"
-#include "serving/engine/worker.h"
-#include "serving/model/lora.h"
+#include "serving/engine/worker/worker.h"
+#include "serving/lora/lora.h"
 
 /* Speculation for one answer (engine_spec.c). */
 struct answer_spec {

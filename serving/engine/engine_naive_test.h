@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "serving/engine/engine_test.h"
-#include "serving/model/forward.h"
+#include "serving/model/forward/forward.h"
 
 enum { NAIVE_LEN = 160, NAIVE_VOCAB = 512 };
 

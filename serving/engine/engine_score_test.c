@@ -5,7 +5,7 @@
 
 #include "conformance/harness.h"
 #include "serving/engine/engine_naive_test.h"
-#include "serving/model/model_ref.h"
+#include "serving/model/ref/model_ref.h"
 
 enum { LEN = 40, VOCAB = 512, NUM = 6 };
 

@@ -9,7 +9,7 @@
 
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
-#include "serving/model/forward_impl.h"
+#include "serving/model/forward/forward_impl.h"
 
 #define JOBS	5
 #define PROMPT	48

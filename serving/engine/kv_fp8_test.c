@@ -16,7 +16,7 @@
 
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
-#include "serving/model/forward_test.h"
+#include "serving/model/forward/forward_test.h"
 
 /* Like open_fixture(), but with this form of cache and without a reference. */
 static int open_kv(struct cairn_test *t, struct fixture *f, const char *table, const char *dir,

@@ -9,9 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "serving/model/config.h"
+#include "serving/model/checkpoint/config.h"
 #include "serving/fuzz/fuzz.h"
-#include "serving/model/model_impl.h"
+#include "serving/model/load/model_impl.h"
 
 static int in(int64_t v, int64_t lo, int64_t hi)
 {

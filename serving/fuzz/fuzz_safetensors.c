@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "serving/fuzz/fuzz.h"
-#include "serving/model/safetensors.h"
+#include "serving/model/checkpoint/safetensors.h"
 
 #define MAX_SHARDS 4
 

@@ -13,7 +13,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/base/json.h"
-#include "serving/model/lora.h"
+#include "serving/lora/lora.h"
 
 #define MAX_BYTES	((size_t)1 << 20)
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora_config - reads adapter_config.json of an adapter (serving/model/lora.h) */
+/* lora_config - reads adapter_config.json of an adapter (serving/lora/lora.h) */
 #ifndef CAIRN_LORA_CONFIG_H
 #define CAIRN_LORA_CONFIG_H
 

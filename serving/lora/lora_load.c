@@ -4,7 +4,7 @@
  *
  * All memory is zeroed first, so that ranks below the largest, and matrices that an adapter lacks, add zero.
  */
-#include "serving/model/lora.h"
+#include "serving/lora/lora.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "primitives/base/error.h"
 #include "serving/lora/lora_config.h"
 #include "serving/base/json.h"
-#include "serving/model/safetensors.h"
+#include "serving/model/checkpoint/safetensors.h"
 
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 #define ALIGNMENT	256

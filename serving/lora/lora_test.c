@@ -12,8 +12,8 @@
 #include "serving/base/json.h"
 #include "serving/engine/engine_test.h"
 #include "serving/lora/lora_test.h"
-#include "serving/model/lora.h"
-#include "serving/model/model_ref.h"
+#include "serving/lora/lora.h"
+#include "serving/model/ref/model_ref.h"
 
 #define BASE		"llama3_tiny"
 #define LAYERS		2

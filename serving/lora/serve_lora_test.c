@@ -4,7 +4,7 @@
 #include "conformance/suite/spawn.h"
 #include "conformance/tables/program.h"
 #include "serving/lora/lora_test.h"
-#include "serving/serve/serve_test.h"
+#include "serving/serve/tests/serve_test.h"
 
 #define PATH	"/v1/completions"
 #define ASK(model)	"{\"prompt\":\"What is 55 - 8?\\n\",\"temperature\":0,\"max_tokens\":8," \

@@ -64,7 +64,7 @@
 
 #include "conformance/abi.h"
 #include "serving/graph/op_graph.h"
-#include "serving/model/config.h"
+#include "serving/model/checkpoint/config.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -102,7 +102,7 @@ enum cairn_kv_form {
 /* Names of the forms, in the order above: "plain", "fp8", NULL. */
 extern const char *const cairn_kv_names[];
 
-/* Read-only except for model.c, model_layout.c and kv_store.c. */
+/* Only the files of serving/model/load write to it. */
 struct cairn_model {
 	const struct cairn_impl *impl;
 	struct cairn_model_config config;

@@ -22,7 +22,7 @@
 #define CAIRN_MODEL_GRAPH_H
 
 #include "serving/graph/op_graph.h"
-#include "serving/model/config.h"
+#include "serving/model/checkpoint/config.h"
 
 /* The config must be one that cairn_model_config_load() or cairn_model_shape() accepts. -ENOMEM. */
 int cairn_model_graph(struct cairn_op_graph **out, const struct cairn_model_config *config);

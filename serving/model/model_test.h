@@ -18,7 +18,7 @@
 #include "conformance/suite/spawn.h"
 #include "serving/model/model.h"
 #include "serving/model/recipe_test.h"
-#include "serving/model/safetensors.h"
+#include "serving/model/checkpoint/safetensors.h"
 
 /* Made by tools/golden/golden.py: a prompt, exact logits at some positions, the greedy continuation. */
 struct golden {

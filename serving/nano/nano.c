@@ -7,7 +7,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
-#include "serving/model/forward_impl.h"
+#include "serving/model/forward/forward_impl.h"
 
 #define ROW_ALIGNMENT	16		/* that operations ask of pointers to activations */
 

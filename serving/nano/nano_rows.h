@@ -17,7 +17,7 @@
 #ifndef CAIRN_NANO_ROWS_H
 #define CAIRN_NANO_ROWS_H
 
-#include "serving/model/forward.h"
+#include "serving/model/forward/forward.h"
 #include "serving/nano/nano_plan.h"
 
 #define CAIRN_NANO_SEEK		64	/* a cut moves by at most so many rows to the edge of a request */

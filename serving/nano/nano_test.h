@@ -11,7 +11,7 @@
 #ifndef CAIRN_NANO_TEST_H
 #define CAIRN_NANO_TEST_H
 
-#include "serving/model/forward_impl.h"
+#include "serving/model/forward/forward_impl.h"
 #include "serving/model/model_test.h"
 #include "serving/nano/nano_impl.h"
 

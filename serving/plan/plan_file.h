@@ -88,15 +88,16 @@ bool cairn_plan_file_has_gain(const struct cairn_plan_file_entry *entry);
 
 /*
  * Returns the entry to use for a pass, or NULL to run it sequentially. decode: its decoding rows; context:
- * their mean number of keys. An entry fits a pass
+ * their mean number of keys. An entry fits a pass if all of these hold:
  *
- *   of at least as many rows, and of at most CAIRN_PLAN_FILE_MOST_ROWS times as many: cuts grow with the
- *   pass, and what was measured soon no longer says how long it takes
- *   whose decoding rows are decode_eighths of its rows, rounded
- *   whose context is the entry's by powers of two, rounded; any, if no row decodes
+ *   - The pass has at least as many rows as the entry, and at most CAIRN_PLAN_FILE_MOST_ROWS times as many.
+ *     Cuts grow with the pass, so the entry's measured times say little about a much larger one.
+ *   - The share of decoding rows, rounded to eighths, is the entry's decode_eighths.
+ *   - The context, rounded to a power of two, is the entry's, or no row decodes.
+ *   - The entry's measured gain is at least CAIRN_SEARCH_LEAST_GAIN.
  *
- * and if its measured gain is at least CAIRN_SEARCH_LEAST_GAIN. Of the entries that fit, it is one with the
- * most rows, then with the nearest share of decoding rows, then with the nearest context.
+ * If several entries fit, those with the most rows are preferred, then the one with the nearest share of
+ * decoding rows, then the one with the nearest context.
  */
 const struct cairn_plan_file_entry *cairn_plan_file_pick(const struct cairn_plan_file *plan, int32_t rows,
 							  int32_t decode, int32_t context);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
-#include "serving/model/forward_impl.h"
+#include "serving/model/forward/forward_impl.h"
 #include "serving/nano/nano.h"
 
 enum { MOST_TURNS = 15, MOST_PASSES = 4096, PROMPT_ROWS = 128 };

@@ -25,7 +25,7 @@
 #define CAIRN_PROFILE_H
 
 #include "conformance/abi.h"
-#include "serving/model/config.h"
+#include "serving/model/checkpoint/config.h"
 #include "serving/search/search_profile.h"
 
 #define PROFILE_LIST	32

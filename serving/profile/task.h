@@ -13,7 +13,7 @@
 #ifndef CAIRN_PROFILE_TASK_H
 #define CAIRN_PROFILE_TASK_H
 
-#include "serving/model/forward_impl.h"
+#include "serving/model/forward/forward_impl.h"
 #include "serving/search/search_pipeline.h"
 
 #define PROFILE_SIDES	2

@@ -3,14 +3,14 @@
  * pt2 - reads the graph of a program that torch.export.save() wrote (.pt2)
  *
  * The archive is a zip (zip.h) with the graph as JSON and each weight as raw bytes. Pickled files inside it
- * are never opened. Of schema version 8, two layouts are read: models/NAME.json with weights in data/weights
- * (PyTorch 2.8 and later), and serialized_exported_program.json (before), whose weights are pickled: the
- * graph of such a file can be read, its weights cannot.
+ * are never opened. Two layouts of schema version 8 are supported: models/NAME.json with weights in
+ * data/weights (PyTorch 2.8 and later), and serialized_exported_program.json (before). The weights of the
+ * older layout are pickled, so only the graph of such a file can be read.
  *
- * Read are programs for inference whose operations are in pt2_ops.h. Refused by name: operations that are
- * not; programs that write to their inputs or buffers (in-place caches); control flow and custom objects;
- * tensors of more than 8 dimensions. Sizes may be symbolic (pt2_expr.h). An operation whose results are only
- * symbolic sizes, or that only asserts something, is dropped: sizes are known by their expressions.
+ * Programs for inference are supported if all their operations are in pt2_ops.h. Refused by name: other
+ * operations; programs that write to their inputs or buffers (in-place caches); control flow and custom
+ * objects; tensors of more than 8 dimensions. Sizes may be symbolic (pt2_expr.h). An operation whose results
+ * are only symbolic sizes, or that only asserts something, is dropped: sizes are known by their expressions.
  *
  * Errors: -EINVAL (the text names file and member), -EIO, -ENOMEM.
  * Source: torch/_export/serde/schema.py, 8.20. Any minor version of 8 is accepted; 8.2 and 8.20 were tried.

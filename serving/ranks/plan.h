@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "serving/engine/worker.h"
+#include "serving/engine/worker/worker.h"
 #include "serving/scheduler/scheduler.h"
 
 #define CAIRN_PLAN_MAX	((size_t)64 << 20)	/* bytes of a plan */

@@ -20,8 +20,8 @@
  * No sum crosses ranks: on tables whose operations compute rows and heads independently of each other, all
  * bits are those of one rank.
  */
-#include "serving/model/forward_impl.h"
-#include "serving/model/model_impl.h"
+#include "serving/model/forward/forward_impl.h"
+#include "serving/model/load/model_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * Partial sums of o and down go through all_reduce_norm, and shares of the logits through all_to_all. The
  * calls here name no communicator: the table adds it (serving/ranks/ranks.h).
  */
-#include "serving/model/forward_impl.h"
+#include "serving/model/forward/forward_impl.h"
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"

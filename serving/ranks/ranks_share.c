@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* ranks_share - the share of one rank of tensor parallelism: its config, and its part of each tensor */
-#include "serving/model/model_impl.h"
+#include "serving/model/load/model_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * bits, and logits that are gathered in pieces
  */
 #include "conformance/harness.h"
-#include "serving/model/forward.h"
+#include "serving/model/forward/forward.h"
 #include "serving/ranks/ranks_model_test.h"
 
 /* ---- shares ---- */

@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #include "serving/model/model.h"
-#include "serving/model/forward.h"
+#include "serving/model/forward/forward.h"
 #include "serving/scheduler/scheduler.h"
 
 struct cairn_tiers;

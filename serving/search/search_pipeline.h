@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "serving/model/config.h"
+#include "serving/model/checkpoint/config.h"
 #include "serving/search/search_profile.h"
 
 #define CAIRN_SEARCH_MOST_OPS	12

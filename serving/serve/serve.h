@@ -12,8 +12,8 @@
 #define CAIRN_SERVE_H
 
 #include "serving/cli/command.h"
-#include "serving/model/config.h"
-#include "serving/model/generation.h"
+#include "serving/model/checkpoint/config.h"
+#include "serving/model/checkpoint/generation.h"
 
 #define CAIRN_SERVE_FD	3	/* the worker's end of the socket */
 

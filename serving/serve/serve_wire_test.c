@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "conformance/harness.h"
-#include "serving/serve/serve_front.h"
+#include "serving/serve/front/serve_front.h"
 
 /* Frames arrive unchanged however the socket splits them; a slow reader costs memory but does not block. */
 static void frames(struct cairn_test *t)

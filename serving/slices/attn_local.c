@@ -6,7 +6,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
-#include "serving/model/forward_impl.h"
+#include "serving/model/forward/forward_impl.h"
 
 struct cairn_attn_local {
 	struct cairn_attn_link link;

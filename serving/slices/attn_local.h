@@ -12,7 +12,7 @@
 #ifndef CAIRN_ATTN_LOCAL_H
 #define CAIRN_ATTN_LOCAL_H
 
-#include "serving/model/forward.h"
+#include "serving/model/forward/forward.h"
 #include "serving/slices/attn_link.h"
 
 /*

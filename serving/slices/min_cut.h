@@ -26,8 +26,8 @@ int cairn_min_cut_arc(struct cairn_min_cut *c, int32_t from, int32_t to, int64_t
 /* Finds a minimum cut; called once, after all arcs. *capacity may be NULL. */
 int cairn_min_cut_solve(struct cairn_min_cut *c, int32_t source, int32_t sink, int64_t *capacity);
 /*
- * Sets on_source_side[node], [num_nodes], to 1 or 0. Of all minimum cuts, this is the one whose source side
- * has all nodes that any of them has there.
+ * Sets on_source_side[node], [num_nodes], to 1 or 0. There may be several minimum cuts; the result is the one
+ * with the largest source side, which contains the source sides of all others.
  */
 void cairn_min_cut_side(const struct cairn_min_cut *c, uint8_t *on_source_side);
 /*

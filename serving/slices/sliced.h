@@ -15,7 +15,7 @@
 #ifndef CAIRN_SLICED_H
 #define CAIRN_SLICED_H
 
-#include "serving/model/forward.h"
+#include "serving/model/forward/forward.h"
 #include "serving/slices/attn_link.h"
 #include "serving/slices/slices.h"
 

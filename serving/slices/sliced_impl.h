@@ -3,7 +3,7 @@
 #ifndef CAIRN_SLICED_IMPL_H
 #define CAIRN_SLICED_IMPL_H
 
-#include "serving/model/forward_impl.h"
+#include "serving/model/forward/forward_impl.h"
 #include "serving/slices/sliced.h"
 
 struct cairn_sliced {

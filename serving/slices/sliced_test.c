@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "conformance/harness.h"
-#include "serving/model/forward_test.h"
+#include "serving/model/forward/forward_test.h"
 #include "serving/slices/sliced_test.h"
 
 /* Requests whose keys end before, at and after the edge of a page; the last ones are chunks of prompts. */

@@ -31,6 +31,7 @@
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
 #include "primitives/base/rows.h"
+#include "primitives/base/wide.h"
 #include "fused/attention/base/attn_exact.h"
 #include "fused/block/block_ref.h"
 
@@ -86,11 +87,12 @@ struct row {
 };
 
 /* Returns whether the sum of x y is exact in fp32 whatever its order. */
-static int is_exact(const double *x, const double *y, int n)
+static CAIRN_WIDE int is_exact(const double *x, const double *y, int n)
 {
 	double magnitude = 0;
 	int integers = 1;
 
+	#pragma omp simd reduction(+:magnitude) reduction(&:integers)
 	for (int i = 0; i < n; i++) {
 		integers &= x[i] == rint(x[i]) && y[i] == rint(y[i]);
 		magnitude += fabs(x[i] * y[i]);
@@ -142,6 +144,19 @@ static double weigh(int n, double top, struct row *r)
 	return sum;
 }
 
+/* Adds a key of weight w, whose logit errs by e, to the terms of the bound. */
+static CAIRN_WIDE void bound_key(struct row *r, double w, double e, double subnormal)
+{
+	for (int l = 0; l < RANK; l++) {
+		double c = fabs(r->key[l]);
+
+		r->squares[l] += w * w * c * c;
+		r->magnitude[l] += w * c;
+		r->moved[l] += w * e * fabs(r->key[l] - r->out[l]);
+		r->small[l] += subnormal * c;
+	}
+}
+
 /* Adds up the terms of the bound, which need the exact result. */
 static void bound_row(const struct cairn_mla_decode_args *a, int b, int i, int n, double sum, struct row *r)
 {
@@ -153,19 +168,10 @@ static void bound_row(const struct cairn_mla_decode_args *a, int b, int i, int n
 	memset(r->small, 0, sizeof(r->small));
 	for (int j = 0; j < n; j++) {
 		int64_t slot = slot_of(a, b, i, j);
-		double w = r->s[j] / sum, subnormal = r->s[j] * u < tiny;
-
 		if (slot < 0)
 			continue;
 		load_key(a, slot, r->key);
-		for (int l = 0; l < RANK; l++) {
-			double c = fabs(r->key[l]);
-
-			r->squares[l] += w * w * c * c;
-			r->magnitude[l] += w * c;
-			r->moved[l] += w * r->e[j] * fabs(r->key[l] - r->out[l]);
-			r->small[l] += subnormal * c;
-		}
+		bound_key(r, r->s[j] / sum, r->e[j], r->s[j] * u < tiny);
 	}
 	for (int l = 0; l < RANK; l++)
 		r->bound[l] = r->moved[l] + 6 * u / sqrt(3) * sqrt(r->squares[l]) + tiny * r->small[l] / sum +

@@ -76,6 +76,7 @@ static inline double cut_off(const float *x, const float *y)
 	for (int l = 0; l < CHUNK; l += STEP) {
 		double top = fabs(sum), step = 0, size[STEP], least = 0x1p-6;
 
+		#pragma omp simd reduction(+:step) reduction(max:top)
 		for (int c = 0; c < STEP; c++) {
 			double product = (double)x[l + c] * y[l + c];
 
@@ -85,6 +86,7 @@ static inline double cut_off(const float *x, const float *y)
 					  larger(fabs((double)y[l + c]), least));
 		}
 		lost += smaller(A * top, fabs(sum));
+		#pragma omp simd reduction(+:lost)
 		for (int c = 0; c < STEP; c++)
 			lost += smaller(A * top, size[c]);
 		sum += step;

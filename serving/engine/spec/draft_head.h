@@ -12,7 +12,7 @@
 #define CAIRN_DRAFT_HEAD_H
 
 #include "primitives/base/dtype.h"
-#include "serving/engine/worker.h"
+#include "serving/engine/worker/worker.h"
 
 struct cairn_draft_head;
 

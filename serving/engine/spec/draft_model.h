@@ -12,7 +12,7 @@
 #ifndef CAIRN_DRAFT_MODEL_H
 #define CAIRN_DRAFT_MODEL_H
 
-#include "serving/engine/worker.h"
+#include "serving/engine/worker/worker.h"
 #include "serving/scheduler/scheduler.h"
 
 struct cairn_draft_model;

@@ -9,7 +9,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
-#include "serving/model/safetensors.h"
+#include "serving/model/checkpoint/safetensors.h"
 
 enum weight {
 	W_EMBED, W_FC, W_HIDDEN_NORM, W_INPUT_NORM, W_QKV, W_O, W_MLP_NORM, W_GATE_UP, W_DOWN, W_NORM,

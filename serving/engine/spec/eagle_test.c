@@ -14,7 +14,7 @@
 #include "serving/engine/spec/draft_head_test.h"
 #include "serving/engine/spec/eagle_head.h"
 #include "serving/engine/spec/engine_spec_test.h"
-#include "serving/model/safetensors.h"
+#include "serving/model/checkpoint/safetensors.h"
 #include "serving/tokenizer/tokenizer.h"
 
 static int open_embedded(struct cairn_test *t, struct cairn_impl *impl, struct cairn_model **m,

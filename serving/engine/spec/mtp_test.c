@@ -15,7 +15,7 @@
 #include "serving/engine/spec/engine_spec_test.h"
 #include "serving/engine/spec/head_drafter.h"
 #include "serving/engine/spec/mtp_head.h"
-#include "serving/model/safetensors.h"
+#include "serving/model/checkpoint/safetensors.h"
 
 enum { TEXT = 32, VOCAB = 192, CHAINS = 4, DEPTH = 4 };
 

@@ -19,7 +19,7 @@
 
 #include <stdint.h>
 
-#include "serving/engine/sampling.h"
+#include "serving/engine/worker/sampling.h"
 
 /*
  * Sets p to the distribution from which `sample` draws, after temperature, top_k, top_p and min_p. Errors:

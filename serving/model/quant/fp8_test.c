@@ -8,7 +8,7 @@
  */
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
-#include "serving/model/forward_test.h"
+#include "serving/model/forward/forward_test.h"
 
 static void logits(struct cairn_test *t, const char *table, const char *name, enum cairn_weights weights,
 		   int f16)

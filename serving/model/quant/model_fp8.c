@@ -3,7 +3,7 @@
  * model_fp8 - finds the tensor of a part in a checkpoint, and widens or copies the stored fp8 that model.h
  * describes
  */
-#include "serving/model/model_impl.h"
+#include "serving/model/load/model_impl.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * A rank's share of a matrix is first cut out of the checkpoint's tensors. This also aligns the words, which
  * the file does not.
  */
-#include "serving/model/model_impl.h"
+#include "serving/model/load/model_impl.h"
 
 #include <math.h>
 #include <stdio.h>

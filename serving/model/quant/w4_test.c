@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "conformance/harness.h"
-#include "serving/model/forward_test.h"
+#include "serving/model/forward/forward_test.h"
 #include "serving/model/quant/stored_test.h"
 
 /* A variant of a golden checkpoint. kind: replaces the kind of its matrices in the recipe, unless NULL. */

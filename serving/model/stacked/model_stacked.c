@@ -10,7 +10,7 @@
  * Rows of gate_up_proj alternate: the gate of an element, then its up. The packed weight has all gates, then
  * all ups. MXFP4 is widened: bf16 represents all of its values exactly, if they are finite.
  */
-#include "serving/model/model_impl.h"
+#include "serving/model/load/model_impl.h"
 
 #include <math.h>
 #include <stdio.h>

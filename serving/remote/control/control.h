@@ -27,7 +27,7 @@
 #ifndef CAIRN_CONTROL_H
 #define CAIRN_CONTROL_H
 
-#include "serving/model/config.h"
+#include "serving/model/checkpoint/config.h"
 #include "serving/remote/control/channel.h"
 
 #define CAIRN_CONTROL_VERSION	3

@@ -11,7 +11,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/base/digest.h"
-#include "serving/model/model_impl.h"
+#include "serving/model/load/model_impl.h"
 
 #define PIECE	((size_t)16 << 20)	/* bytes that are copied from the table's memory at a time */
 

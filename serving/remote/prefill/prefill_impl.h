@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "serving/engine/worker.h"
+#include "serving/engine/worker/worker.h"
 #include "serving/remote/prefill/prefill_epoch.h"
 
 struct prefill_job {

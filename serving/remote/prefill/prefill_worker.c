@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
-#include "serving/model/forward.h"
+#include "serving/model/forward/forward.h"
 #include "serving/remote/attention/share.h"
 #include "serving/remote/prefill/prefill_epoch.h"
 

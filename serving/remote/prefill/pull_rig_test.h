@@ -16,7 +16,7 @@
 
 #include "conformance/tables/program.h"
 #include "serving/base/clock.h"
-#include "serving/engine/worker.h"
+#include "serving/engine/worker/worker.h"
 #include "serving/engine/engine_test.h"
 #include "serving/remote/attention/share.h"
 #include "serving/remote/control/address.h"

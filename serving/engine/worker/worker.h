@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * worker - passes of the model on a device, two in flight
+ *
+ * The engine decides which sequences take part in a pass. The worker builds the index arrays, launches the
+ * pass, through a graph if possible, draws the tokens and copies them to the host. The worker knows a
+ * sequence only by the rows it contributes.
+ *
+ *   begin, add, add, ..., launch    one pass; at most CAIRN_WORKER_FLIGHTS may be launched but not collected
+ *   collect                         waits for the oldest pass and returns its tokens
+ *
+ * A pass with masked draws computes its logits at launch and draws later, because its masks depend on the
+ * tokens of the pass before it: launch, collect of the pass before, the masks, draw.
+ *
+ * The token of a row may be a draw of the previous pass (follows). It is then read from device memory, so the
+ * host need not wait for it.
+ *
+ * Not thread-safe. After an error the worker can only be destroyed.
+ */
+#ifndef CAIRN_WORKER_H
+#define CAIRN_WORKER_H
+
+#include <stdint.h>
+
+#include "conformance/abi.h"
+#include "serving/model/forward/decode.h"
+#include "serving/model/forward/forward.h"
+#include "serving/engine/worker/sampling.h"
+#include "serving/nano/nano_plan.h"
+#include "serving/remote/lead/lead.h"
+#include "serving/slices/slices.h"
+
+#define CAIRN_WORKER_FLIGHTS	2
+/*
+ * The best number of rows of a chained part: so many times the query heads of a KV head are 16, as attention
+ * on a GPU takes rows in tiles of 16 and reads the keys once for a tile.
+ */
+#define CAIRN_WORKER_TILE	16
+
+struct cairn_worker;
+
+struct cairn_worker_taps;
+struct cairn_worker_part;
+struct cairn_worker_result;
+
+/*
+ * Is told of all calls that change what a device holds, so that workers of other processes can make the same
+ * ones in the same order (ranks.h). lists comes after cairn_worker_add_lists() has succeeded, unlist with
+ * cairn_worker_remove_lists(), launch before the pass is launched here, and collect after its tokens have
+ * arrived.
+ */
+struct cairn_worker_tap {
+	void *ctx;
+	int (*lists)(void *ctx, const struct cairn_logit_bias *bias, int32_t num_bias,
+		     const int32_t *forbidden, int32_t num_forbidden, int32_t bias_at, int32_t forbidden_at);
+	void (*unlist)(void *ctx, int32_t bias_at, int32_t num_bias, int32_t forbidden_at,
+		       int32_t num_forbidden);
+	void (*add)(void *ctx, const struct cairn_worker_part *part);
+	void (*add_draw)(void *ctx, int32_t row, const struct cairn_worker_part *part);
+	int (*launch)(void *ctx);
+	int (*collect)(void *ctx, const struct cairn_worker_result *result);
+};
+
+struct cairn_worker_options {
+	int32_t max_batch, max_rows;	/* maxima of one pass; max_batch <= max_rows */
+	int32_t max_context;		/* maximum keys of one sequence */
+	int32_t num_pages, page_size;
+	int no_graphs;
+	enum cairn_decode_path decode;
+	int timeline;			/* measure the busy and idle times of the device */
+	/*
+	 * A pass has either only parts with `decodes` set or a single part without it. Passes of the first
+	 * kind are padded to max_batch rows, have a bound of max_context keys and never run as decode_step,
+	 * so that all of them call the same kernels with the same shapes.
+	 */
+	int repeatable;
+	/*
+	 * How passes that are not a decode_step run as nano-batches; NULL: sequentially. The plans are
+	 * copied; ctx must outlive the worker.
+	 */
+	const struct cairn_nano_plans *nano;
+	/* Passes that are not a decode_step run in these slices of the model (sliced.h); NULL: whole. Not
+	 * together with nano. The slices must outlive the worker. */
+	const struct cairn_slices *slices;
+	const struct cairn_worker_tap *tap;	/* NULL: none; must outlive the worker */
+	/*
+	 * Parts may be token trees, and cairn_worker_move_rows() may be called. Needs attn_bsr and kv_move.
+	 * Not with repeatable, nano, slices or tap, nor for a model with latent attention.
+	 */
+	int trees;
+	/*
+	 * Hidden states of the model become features, one for each key of the cache (worker_taps.c). All
+	 * passes are lists of operations then. Not with nano and slices. NULL: none; must outlive the worker.
+	 */
+	const struct cairn_worker_taps *taps;
+	/*
+	 * The members of this lead hold the cache and attend (attn_remote.h); NULL: the worker does. Then
+	 * passes are sliced, by the slices of the model if `slices` is NULL, and are not captured. Not
+	 * together with nano and tap. attends_all: without `previous` of attn_link.h, as chained parts need.
+	 */
+	struct cairn_lead *attention;
+	int attends_all;
+};
+
+struct cairn_worker_taps {
+	int32_t layers[CAIRN_MAX_TAPS];	/* a feature is made of the hidden states that enter these layers: */
+	/*
+	 * [width, 3 * hidden_size] of the model's dtype, times the three; NULL: a feature is the hidden state
+	 * after the last layer, normalised as for the output matrix, and width is hidden_size
+	 */
+	const void *mix;
+	int32_t width;			/* a multiple of 16 */
+};
+
+/* Treatment of a draw's logits beyond its sampling parameters. Zero turns a member off; for slot, -1 does. */
+struct cairn_worker_treat {
+	int32_t slot;			/* its token counters, 0 .. CAIRN_WORKER_SLOTS(max_batch) - 1 */
+	int begins;			/* clear the counters and count the prompt first */
+	const int32_t *prompt;		/* [num_prompt]; NULL: not counted */
+	int32_t num_prompt;
+	/* For a drafted row: first copy the counters of slot `from`, then count the drafts before the row. */
+	int forks;
+	int32_t from, num_drafts;
+	const int32_t *drafts;		/* [num_drafts], valid until launch */
+	float repetition, frequency, presence;		/* used if slot >= 0 */
+	int32_t bias_at, num_bias;	/* places from cairn_worker_add_lists() */
+	int32_t forbidden_at, num_forbidden;
+	int32_t num_logprobs;		/* 0: none; 1 + k: of the drawn token and the k most likely */
+	int late;			/* log-probabilities of the treated logits, not the model's */
+	int masked;			/* the draw has a mask: cairn_worker_mask() */
+};
+
+#define CAIRN_WORKER_SLOTS(max_batch)	(2 * (max_batch))
+#define CAIRN_WORKER_LISTS	(1 << 18)	/* biases of all requests; forbidden ids of all requests */
+
+/* One sequence's part of a pass. */
+struct cairn_worker_part {
+	const int32_t *ids;		/* [num_rows] */
+	int32_t follows;		/* previous pass's draw that is the token of its only row; -1: ids */
+	int32_t num_rows, position;	/* rows position .. position + num_rows - 1 of the sequence */
+	const int32_t *pages;		/* [num_pages], with room for position + num_rows keys */
+	int32_t num_pages;
+	int32_t adapter;		/* 1 + the number of the sequence's adapter; 0: none */
+	int decodes;			/* with repeatable: its row decodes, with or without a draw */
+	int chained;			/* its rows attend to rows that earlier parts of this pass append */
+	/*
+	 * NULL, or the rows form a tree of at most CAIRN_TREE_ROWS rows: row i > 0 follows row parents[i] < i
+	 * instead of row i - 1. It attends to the keys before the part, to row 0, and to the rows on its path
+	 * from there, and has the position that follows that of its parent. Its key is stored as number
+	 * position + i of the sequence. The array, [num_rows], must be valid until launch.
+	 */
+	const int32_t *parents;
+	const struct cairn_sampling *draw;	/* how to draw a token after the last row; NULL: none */
+	uint64_t seed, offset;		/* which draw of which seed; the seed in *draw is not used */
+	const struct cairn_worker_treat *treat;		/* NULL: none */
+	/*
+	 * The log-probabilities of targets[i] and of the score_k most likely tokens after row score_from + i.
+	 * Draws and scored rows of a pass together are at most max_batch.
+	 */
+	const int32_t *targets;				/* [num_scored] */
+	int32_t score_from, num_scored, score_k;
+};
+
+/* Tokens of a pass, in the order in which draws were added; valid until the next begin. */
+struct cairn_worker_result {
+	const int32_t *tokens;		/* [num_tokens] */
+	int32_t num_tokens, num_scored, k;	/* scored rows follow the draws in the arrays below */
+	/*
+	 * For draws with num_logprobs: the log-probability of the token, and ids and log-probabilities of the
+	 * k most likely tokens. Missing ones have id -1.
+	 */
+	const float *logprob;		/* [num_tokens + num_scored] */
+	const int32_t *top;		/* [num_tokens + num_scored, k] */
+	const float *top_logprob;
+};
+
+struct cairn_worker_stats {
+	int64_t passes, graph_passes, captures;
+	int64_t fused_passes;		/* run as decode_step */
+	int64_t sliced_passes;
+	int64_t nano_passes;		/* run as nano-batches */
+	int64_t wait_ns;		/* host time spent waiting for passes */
+	/* With timeline: device times over the collected passes. */
+	int64_t busy_ns, idle_ns, max_idle_ns;
+};
+
+int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
+			const struct cairn_worker_options *options);
+void cairn_worker_destroy(struct cairn_worker *worker);		/* NULL is legal */
+
+/*
+ * The caller must respect the options: parts <= max_batch, rows <= max_rows, pages <= num_pages. For a model
+ * without an operation list (forward.h) each part must have exactly one row.
+ */
+void cairn_worker_begin(struct cairn_worker *worker);
+void cairn_worker_add(struct cairn_worker *worker, const struct cairn_worker_part *part);
+/*
+ * Draws a token after row number `row` of the part added last, which itself has no draw, as draw, seed,
+ * offset and treat of `part` say. Rows must ascend. Not with repeatable.
+ */
+void cairn_worker_add_draw(struct cairn_worker *worker, int32_t row, const struct cairn_worker_part *part);
+int cairn_worker_launch(struct cairn_worker *worker);
+/*
+ * Returns the number of masked draws of the launched pass, which cairn_worker_draw() must end before the next
+ * begin; 0: none, and the pass draws by itself. -EOPNOTSUPP of a launch: the table has no mask_logits.
+ */
+int32_t cairn_worker_masks(const struct cairn_worker *worker);
+/*
+ * The mask of the i-th of them, in the order in which they were added, as mask_logits.h has it: the caller
+ * writes it, and may read it until the pass is collected. It is zero at first, which allows nothing.
+ */
+uint32_t *cairn_worker_mask(const struct cairn_worker *worker, int32_t i);
+int cairn_worker_draw(struct cairn_worker *worker);
+/*
+ * Moves the keys and values of all layers from slots from[i] to slots to[i], where slot s of page p is number
+ * p * page_size + s. At most max_rows moves. A slot may be in both lists: all are read before any is written.
+ * Ordered after the passes launched so far. A pass that is launched later must be collected before the next
+ * call.
+ */
+int cairn_worker_move_rows(struct cairn_worker *worker, const int32_t *from, const int32_t *to, int32_t num);
+/*
+ * With `attention`: before the next pass, page `from` is copied to page `to`, in the order of the calls.
+ * Without, the caller moves pages in the memory of cairn_worker_kv().
+ */
+int cairn_worker_copy_page(struct cairn_worker *worker, int32_t from, int32_t to);
+/*
+ * Returns whether a member that holds a part of the cache is lost. A launch that has returned -ECONNRESET
+ * meanwhile has launched nothing; passes before it are as they were. restart() takes another member, and
+ * forgets the copies above: the cache is empty then.
+ */
+int cairn_worker_lost(const struct cairn_worker *worker);
+int cairn_worker_restart(struct cairn_worker *worker);
+/*
+ * Makes the pass call fn as described at struct cairn_batch; it then does not run as a graph. Call it before
+ * launch. It has no effect if decode_step runs the pass, because that has no point between two layers.
+ */
+void cairn_worker_on_layer(struct cairn_worker *worker, int (*fn)(void *ctx, int32_t layer, void *stream),
+			   void *ctx);
+
+/*
+ * Uploads the lists of a request; its draws name the lists by the places returned. -EAGAIN: no room now;
+ * -EOPNOTSUPP: the table cannot treat logits.
+ */
+int cairn_worker_add_lists(struct cairn_worker *worker, const struct cairn_logit_bias *bias, int32_t num_bias,
+			   const int32_t *forbidden, int32_t num_forbidden, int32_t *bias_at,
+			   int32_t *forbidden_at);
+void cairn_worker_remove_lists(struct cairn_worker *worker, int32_t bias_at, int32_t num_bias,
+			       int32_t forbidden_at, int32_t num_forbidden);
+
+int cairn_worker_collect(struct cairn_worker *worker, struct cairn_worker_result *result);
+int cairn_worker_in_flight(const struct cairn_worker *worker);
+
+/*
+ * The features of keys, as the keys and values of one layer: the first half of a feature is in the place of
+ * the key, the second half v_offset behind it. They are valid for the keys that passes of this worker have
+ * computed and that were moved within the device, not for those from host memory. base NULL: no taps.
+ */
+const struct cairn_kv_store *cairn_worker_features(const struct cairn_worker *worker);
+
+/* The memory of keys and values, and the stream that orders the passes; needed to move pages. */
+const struct cairn_kv_store *cairn_worker_kv(const struct cairn_worker *worker);
+void *cairn_worker_stream(const struct cairn_worker *worker);
+
+void cairn_worker_stats(const struct cairn_worker *worker, struct cairn_worker_stats *stats);
+
+/* Returns the number of rows to which a decoding pass of `batch` sequences is padded. */
+int32_t cairn_worker_padded(int32_t batch);
+
+#endif

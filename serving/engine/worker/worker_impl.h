@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * worker_impl - the state of a worker, shared by worker.c, worker_pass.c, worker_nano.c, worker_sliced.c,
+ * worker_treat.c, worker_mask.c, worker_tree.c and worker_taps.c
+ */
+#ifndef CAIRN_WORKER_IMPL_H
+#define CAIRN_WORKER_IMPL_H
+
+#include <stddef.h>
+
+#include "primitives/base/error.h"
+#include "serving/engine/worker/worker.h"
+#include "serving/nano/nano.h"
+#include "serving/remote/attention/attn_remote.h"
+#include "serving/slices/attn_local.h"
+#include "serving/slices/sliced.h"
+
+#define MAX_GRAPHS	256
+#define MIN_KV_BOUND	256
+#define NUM_TIMES	(CAIRN_WORKER_FLIGHTS + 2)
+
+struct arrays {
+	uint64_t *seed, *offset;			/* [max_batch], like the following arrays */
+	float *temperature, *top_p, *min_p;
+	int32_t *top_k, *logit_rows, *last_page_len;
+	int32_t *slots, *bias_at, *num_bias, *forbidden_at, *num_forbidden, *wanted, *wanted_late;
+	int32_t *mask;					/* number of the row's mask; -1: none */
+	int32_t *targets;				/* of the scored rows */
+	float *repetition, *frequency, *presence;
+	int32_t *qo_indptr, *kv_indptr;			/* [max_batch + 1] */
+	int32_t *positions, *ids, *from;		/* [max_rows] */
+	int32_t *adapters;				/* [max_rows]: of the row; -1: none */
+	struct cairn_nano_index nano[CAIRN_NANO_BATCHES];	/* of the plan's nano-batches */
+	int32_t *kv_indices;				/* last array: only its used part is copied */
+};
+
+/* Arrays of a pass with token trees, one block; members as in struct cairn_batch_trees. */
+struct tree_arrays {
+	int64_t *mask_indptr;				/* [max_batch] */
+	int32_t *past_indptr, *slot_indptr;		/* [max_batch + 1] */
+	int32_t *past_last, *slot_pos0;			/* [max_batch] */
+	int32_t *slots;					/* [max_batch] */
+	uint8_t *mask;					/* [max_batch, CAIRN_TREE_ROWS / 8] */
+	int32_t *past_indices;				/* last array: only its used part is copied */
+};
+
+/* Properties of all draws of a pass; together with its shape, the key of a captured graph. */
+struct kind {
+	int greedy;			/* all temperatures are 0 */
+	int penalized, counted;		/* penalize or token_counts is needed */
+	int logprobs, late;		/* of the model's logits; of the treated ones */
+	int masked;			/* mask_logits is needed: logits and draw are two graphs */
+	int32_t k;
+};
+
+/*
+ * Counter slots that a pass clears, to count a prompt, or copies, to count drafts: one block of indices and
+ * tokens, uploaded if there are any.
+ */
+struct begins {
+	int32_t *host, *dev;		/* slots [num], from [num], indptr [num + 1], tokens */
+	size_t room;			/* capacity in int32s */
+	int32_t num, num_tokens;
+	const struct cairn_worker_treat **treats;	/* [max_batch], [num] until launch */
+};
+
+struct flight {
+	struct arrays host;
+	char *block;
+	int32_t *tokens;
+	char *logprobs;			/* layout as worker->logprobs */
+	int32_t k;
+	int wants_logprobs;
+	struct begins begins, forks;
+	int32_t *rows;			/* [num_tokens]: index of each draw in drawn; ascending */
+	int draws_all;			/* each part draws a token; the unwanted ones are dropped */
+	int32_t num_tokens;
+	struct { int32_t row, target; } *scored;	/* [num_scored]; the rows are those of the pass */
+	int32_t num_scored;
+	void *event;
+	struct tree_arrays trees;	/* in tree_block; with options.trees */
+	char *tree_block;
+	int64_t number;			/* number of its pass */
+	uint32_t *masks;		/* [max_batch, words], allocated when first needed */
+	int32_t num_masks;
+};
+
+struct graph {
+	int32_t rows, batch, qo_bound, kv_bound;	/* the shape, together with kind */
+	int as_nano;			/* 1 + index of the plan; 0: sequential */
+	int fused;			/* decode_step runs it */
+	int trees;
+	struct kind kind;
+	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
+	void *exec;			/* NULL until the second pass of this shape */
+	void *draw;			/* the same for the draw of a masked pass */
+};
+
+/* Allocated spans of an array, in ascending order. */
+struct spans {
+	struct { int32_t at, len; } *taken;
+	int32_t num, room;
+};
+
+struct cairn_worker {
+	struct cairn_model *model;
+	const struct cairn_impl *impl;
+	struct cairn_worker_options opt;
+	int32_t vocab;
+	int by_steps;			/* every pass is decode_step: no operation list */
+	struct cairn_kv_store kv;
+	struct cairn_scratch *scratch;	/* NULL if by_steps */
+	struct cairn_decoder *decoder;
+	struct cairn_nano **nanos;	/* [plans.num]; NULL: all passes are sequential */
+	struct cairn_nano_plans plans;	/* without the plans themselves, of which nanos have copies */
+	struct cairn_sliced *sliced;	/* NULL: passes are not sliced */
+	struct cairn_attn_local *attn;	/* the attention of sliced passes; NULL: it is remote */
+	struct cairn_attn_remote *remote;
+	struct cairn_slices *own_slices;	/* of remote attention, if the caller gave none */
+	int32_t (*copies)[2];		/* [num_copies] pages to copy before the next pass */
+	int32_t num_copies, room_copies;
+	int32_t *nano_old;		/* arrays of a pass before its rows change places */
+	void *stream;
+
+	struct arrays dev;
+	char *dev_block;
+	int32_t *ids;			/* [max_rows]: ids of the pass, on the device */
+	int32_t *drawn;			/* [max_batch]: tokens of the last pass, on the device */
+	float *logits;			/* [max_batch, vocab] */
+	void *sample_workspace;
+	size_t sample_workspace_bytes;
+	char *logprobs;			/* [max_batch] of the tokens, [max_batch, k] ids, their values */
+	/* allocated when first needed: */
+	uint16_t *counts;		/* [CAIRN_WORKER_SLOTS, vocab] */
+	float *raw_logits;		/* untreated copy of logits */
+	int32_t *bias_ids, *forbidden_ids;
+	float *bias;
+	int32_t *list_mirror;		/* host copy of bias_ids, forbidden_ids, bias */
+	uint32_t *mask_bits;		/* [max_batch, words]: the masks of the last pass */
+	struct spans bias_spans, forbidden_spans;
+
+	struct flight flights[CAIRN_WORKER_FLIGHTS];
+	int first_flight, num_flights;	/* ring buffer of launched passes */
+	struct { void *begin, *end; } times[NUM_TIMES];		/* times of pass n: [n % NUM_TIMES] */
+	struct graph graphs[MAX_GRAPHS];
+	int have_graphs;
+	struct cairn_worker_stats stats;
+
+	/* the pass being built: */
+	struct flight *flight, *last;	/* last: the previously launched one; NULL: none */
+	struct cairn_batch batch;
+	struct kind kind;
+	int fused;			/* decode_step runs it */
+	int as_nano;			/* 1 + index of its plan, as nano_pass says; 0: sequential */
+	struct cairn_nano_pass nano_pass;
+	int32_t follows;		/* number of rows that follow a draw */
+	int chained;			/* it has parts with `chained` */
+	/* a launched pass whose draw is missing: */
+	int undrawn;
+	struct graph *graph;		/* NULL: it runs without graphs */
+	size_t drawn_bytes;		/* of its tokens */
+	struct { int32_t request; const int32_t *parents; } *trees;	/* [num_trees], of [max_batch] */
+	int32_t num_trees;
+	/* on the device: */
+	struct tree_arrays tree_dev;
+	char *tree_dev_block;
+	struct cairn_batch_trees batch_trees;	/* points to them */
+	struct cairn_kv_store features;	/* one layer, with options.taps */
+	char *tap_rows, *tap_joined;	/* [3, max_rows, hidden]; [max_rows, 3 * hidden] */
+	char *tap_mixed;		/* [max_rows, width]: features */
+	int32_t *tap_order;		/* [3 * max_rows]: rows of tap_rows in the order of tap_joined */
+	void *tap_workspace;
+	size_t tap_workspace_bytes;
+	char *staging;			/* rows that move, of all layers: [max_batch] */
+	int32_t *moves_host, *moves;	/* [4 * max_batch] */
+};
+
+/* Returns whether logits change before the draw, so that a draw by decode_step is not used. */
+static inline int worker_redraws(const struct cairn_worker *w)
+{
+	return w->kind.penalized || w->kind.masked;
+}
+
+#define TABLE(w, fn, ...) CAIRN_TABLE((w)->impl, fn, __VA_ARGS__)
+
+/* k is at most CAIRN_LOGPROBS_MAX, which beam search may need; a client may ask for CAIRN_MAX_LOGPROBS. */
+static inline size_t worker_logprobs_bytes(const struct cairn_worker *w, int32_t k)
+{
+	return (size_t)w->opt.max_batch * (4 + 8 * (size_t)k);
+}
+
+/* worker.c */
+void *worker_carve(char **cursor, size_t bytes);	/* takes bytes at *cursor, 16-byte aligned */
+/* allocates pinned memory if the table can */
+int worker_host_alloc(struct cairn_worker *w, size_t bytes, void **out);
+void worker_host_free(struct cairn_worker *w, void *p);
+
+/* worker_treat.c */
+void worker_treat_part(struct cairn_worker *w, int32_t n, const struct cairn_worker_treat *treat);
+void worker_treat_nothing(struct arrays *a, int32_t n);
+int worker_treat_prepare(struct cairn_worker *w);	/* allocates what the pass needs; clears new slots */
+int worker_treat_before(struct cairn_worker *w, int32_t rows);	/* before the draw; both can be captured */
+int worker_treat_after(struct cairn_worker *w, int32_t rows);
+void worker_treat_destroy(struct cairn_worker *w);
+
+/* worker_mask.c */
+int worker_mask_prepare(struct cairn_worker *w);	/* allocates what the pass needs; clears its masks */
+int worker_mask_upload(struct cairn_worker *w);
+int worker_mask_apply(struct cairn_worker *w, int32_t rows);	/* can be captured */
+void worker_mask_destroy(struct cairn_worker *w);
+
+/* worker_sliced.c */
+int worker_sliced_create(struct cairn_worker *w);
+void worker_sliced_destroy(struct cairn_worker *w);
+int worker_sliced_reserve(struct cairn_worker *w, int *moved);
+int worker_sliced_forward(struct cairn_worker *w);
+
+/* worker_tree.c; without options.trees these do nothing */
+int worker_tree_create(struct cairn_worker *w);
+void worker_tree_destroy(struct cairn_worker *w);
+void worker_tree_add(struct cairn_worker *w, const struct cairn_worker_part *part);
+int worker_tree_prepare(struct cairn_worker *w);	/* uploads the arrays of a pass with trees */
+
+/* worker_taps.c; without options.taps these do nothing */
+int worker_taps_create(struct cairn_worker *w);
+void worker_taps_destroy(struct cairn_worker *w);
+int worker_taps_reserve(struct cairn_worker *w, int *moved);
+void worker_taps_prepare(struct cairn_worker *w);	/* has the pass copy its hidden states */
+int worker_taps_after(struct cairn_worker *w);		/* makes features of them; can be captured */
+
+/* worker_nano.c */
+int worker_nano_create(struct cairn_worker *w, const struct cairn_nano_plans *plans);
+void worker_nano_destroy(struct cairn_worker *w);
+int32_t worker_nano_batches(const struct cairn_worker *w);	/* most of any plan; 0 without plans */
+/* Cuts the pass into nano-batches if a plan wants it, and puts its rows into their places. */
+int worker_nano_split(struct cairn_worker *w, int decode);
+
+/* worker_pass.c */
+struct cairn_sample_args worker_sample_args(const struct cairn_worker *w, int32_t rows);
+void worker_drop_graphs(struct cairn_worker *w);
+
+#endif

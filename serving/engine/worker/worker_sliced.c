@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * worker_sliced - runs passes slice by slice, with attention by a local worker that holds the cache, or by
+ * workers of other processes
+ *
+ * With local attention, the products for q, k and v are not split, so that a pass has the bits of
+ * cairn_forward() on every table. With remote attention, q is computed first and is under way while k and v
+ * are computed.
+ */
+#include "serving/engine/worker/worker_impl.h"
+
+#include <stdlib.h>
+
+#include "serving/model/forward/forward_impl.h"
+
+static int create_remote(struct cairn_worker *w)
+{
+	const struct cairn_remote_limits limits = {
+		.max_rows = w->opt.max_rows, .max_batch = w->opt.max_batch,
+		.max_context = w->opt.max_context, .num_pages = w->opt.num_pages,
+		.page_size = w->opt.page_size,
+	};
+	const struct cairn_pass_sizes sizes = forward_sizes(w->model, 1, 1);
+	const struct cairn_slices *slices = w->opt.slices;
+
+	if (!slices) {
+		CAIRN_TRY(cairn_slices_create(&w->own_slices, w->model->graph, &sizes));
+		slices = w->own_slices;
+	}
+	CAIRN_TRY(cairn_sliced_create(&w->sliced, w->scratch, slices, CAIRN_SLICED_PARTS));
+	return cairn_attn_remote_create(&w->remote, w->opt.attention, w->model, &limits, !w->opt.attends_all);
+}
+
+int worker_sliced_create(struct cairn_worker *w)
+{
+	if (w->opt.attention)
+		return create_remote(w);
+	CAIRN_TRY(cairn_sliced_create(&w->sliced, w->scratch, w->opt.slices, CAIRN_SLICED_ROWS));
+	return cairn_attn_local_create(&w->attn, w->model, &w->kv, w->opt.max_rows, 0);
+}
+
+void worker_sliced_destroy(struct cairn_worker *w)
+{
+	cairn_attn_remote_destroy(w->remote);
+	cairn_attn_local_destroy(w->attn);
+	cairn_sliced_destroy(w->sliced);
+	cairn_slices_destroy(w->own_slices);
+	free(w->copies);
+}
+
+static const struct cairn_attn_link *link_of(struct cairn_worker *w)
+{
+	return w->remote ? cairn_attn_remote_link(w->remote) : cairn_attn_local_link(w->attn);
+}
+
+int worker_sliced_reserve(struct cairn_worker *w, int *moved)
+{
+	if (w->attn)
+		CAIRN_TRY(cairn_attn_local_begin(w->attn, &w->batch, NULL, w->stream, moved));
+	return cairn_sliced_reserve(w->sliced, &w->batch, link_of(w), w->stream, moved);
+}
+
+/* Padding is not sent: requests without rows, and rows without a request. */
+static int begin_remote(struct cairn_worker *w)
+{
+	const struct arrays *a = &w->flight->host;
+	struct cairn_remote_pass p = {
+		.num_moves = w->num_copies, .qo_indptr = a->qo_indptr, .kv_indptr = a->kv_indptr,
+		.last_page_len = a->last_page_len, .kv_indices = a->kv_indices,
+		.moves = (const int32_t (*)[2])w->copies,
+	};
+
+	while (p.batch < w->batch.batch && a->qo_indptr[p.batch + 1] > a->qo_indptr[p.batch])
+		p.batch++;
+	p.num_rows = a->qo_indptr[p.batch];
+	p.num_pages = a->kv_indptr[p.batch];
+	CAIRN_TRY(cairn_attn_remote_begin(w->remote, &p));
+	w->num_copies = 0;
+	return 0;
+}
+
+/* The attention worker gets this pass's batch; room for it has been made. */
+int worker_sliced_forward(struct cairn_worker *w)
+{
+	int moved = 0;
+
+	CAIRN_TRY(w->remote ? begin_remote(w) :
+		  cairn_attn_local_begin(w->attn, &w->batch, NULL, w->stream, &moved));
+	return cairn_sliced_forward(w->sliced, &w->batch, link_of(w), w->stream);
+}
+
+/* ---- remote attention ---- */
+
+int cairn_worker_copy_page(struct cairn_worker *w, int32_t from, int32_t to)
+{
+	if (w->num_copies == w->room_copies) {
+		const int32_t room = w->room_copies ? 2 * w->room_copies : 64;
+		void *copies = realloc(w->copies, (size_t)room * sizeof(*w->copies));
+
+		if (!copies)
+			return cairn_error(ENOMEM, "worker: no memory for %d copies", room);
+		w->copies = copies;
+		w->room_copies = room;
+	}
+	w->copies[w->num_copies][0] = from;
+	w->copies[w->num_copies++][1] = to;
+	return 0;
+}
+
+int cairn_worker_lost(const struct cairn_worker *w)
+{
+	return w->remote && cairn_attn_remote_lost(w->remote);
+}
+
+int cairn_worker_restart(struct cairn_worker *w)
+{
+	w->num_copies = 0;
+	return cairn_attn_remote_restart(w->remote);
+}

@@ -1,0 +1,726 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * forward - runs the graph of a model's forward pass (model_graph.h), operation by operation
+ *
+ * The walk has two modes: it runs the operations, or it asks each for its workspace.
+ *
+ * The residual stream stays at one address. Each of its norms (ADD_NORM) first adds the output of the
+ * previous half layer, so that a layer needs no launches for its two additions. Before moe only the addition
+ * is needed, and the norm's result is scratch.
+ *
+ * Only rows whose logits are wanted go through the last norm and the output matrix. The embedding operation
+ * gathers them, as rows of a table; if all rows are wanted, nothing is copied.
+ *
+ * Activations share memory where their lifetimes allow it (buffers.h).
+ */
+#include "serving/model/forward/forward_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+#define MOE_FEW_ELEMENTS	32768	/* moe.h: rows times hidden, up to CAIRN_MOE_FEW rows */
+
+const char *cairn_forward_missing(const struct cairn_impl *impl, const struct cairn_op_graph *g)
+{
+	const struct { const char *name; int have; } needs[CAIRN_NUM_OP_KINDS] = {
+		[CAIRN_OP_EMBEDDING] = { "embedding", impl->embedding != NULL },
+		[CAIRN_OP_NORM] = { "rmsnorm", impl->rmsnorm != NULL },
+		[CAIRN_OP_ADD_NORM] = { "rmsnorm", impl->rmsnorm != NULL },
+		[CAIRN_OP_GEMM] = { "gemm", impl->gemm != NULL },
+		[CAIRN_OP_LM_HEAD] = { "gemm", impl->gemm != NULL },
+		[CAIRN_OP_ROPE] = { "rope", impl->rope != NULL },
+		[CAIRN_OP_KV_APPEND] = { "kv_append", impl->kv_append != NULL },
+		[CAIRN_OP_ATTN] = { "attn_paged", impl->attn_paged != NULL },
+		[CAIRN_OP_SILU_MUL] = { "silu_mul", impl->silu_mul != NULL },
+		[CAIRN_OP_GELU_MUL] = { "silu_mul", impl->silu_mul != NULL },
+		[CAIRN_OP_MOE] = { "moe", impl->moe != NULL },
+		[CAIRN_OP_MLA_APPEND] = { "mla_append", impl->mla_append != NULL },
+		[CAIRN_OP_MLA] = { "mla_paged", impl->mla_paged != NULL },
+		[CAIRN_OP_PICK_ROWS] = { "embedding", impl->embedding != NULL },
+		[CAIRN_OP_SOFTCAP] = { "penalize, which caps logits", impl->penalize != NULL },
+		[CAIRN_OP_GATHER] = { "all_to_all", impl->all_to_all != NULL },
+	};
+
+	for (int32_t o = 0; o < g->num_ops; o++) {
+		if (!needs[g->ops[o].kind].have)
+			return needs[g->ops[o].kind].name;
+		if (g->ops[o].kind == CAIRN_OP_ATTN && g->ops[o].num_weights && !impl->attn_merge)
+			return "attn_merge, which adds sinks";
+	}
+	return NULL;
+}
+
+int cairn_forward_supported(const struct cairn_model *m)
+{
+	return !cairn_forward_missing(m->impl, m->graph);
+}
+
+struct cairn_pass_sizes forward_sizes(const struct cairn_model *m, int32_t max_rows, int32_t max_logits)
+{
+	uint8_t element = (uint8_t)cairn_dtype_bytes(m->dtype);
+
+	return (struct cairn_pass_sizes){
+		.dims = m->dims, .num_tokens = max_rows, .num_logits = max_logits,
+		.element = { [CAIRN_ROLE_ACTIVATION] = element, [CAIRN_ROLE_LOGITS] = sizeof(float) },
+	};
+}
+
+int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m, int32_t max_rows,
+			 int32_t max_logits)
+{
+	struct cairn_pass_sizes sizes = forward_sizes(m, max_rows, max_logits);
+	struct cairn_scratch *s;
+	int64_t bytes;
+	void *p;
+	int ret;
+
+	if (!cairn_forward_supported(m))
+		return cairn_error(EOPNOTSUPP, "%s: forward: the table has no operation %s", m->impl->name,
+				   cairn_forward_missing(m->impl, m->graph));
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return cairn_error(ENOMEM, "scratch: no memory");
+	s->model = m;
+	s->max_rows = max_rows;
+	s->max_logits = max_logits;
+	ret = cairn_buffers_place(&s->buffers, m->graph, &sizes);
+	bytes = s->buffers.bytes;
+	if (!ret && m->context_ranks > 1)
+		ret = forward_context_create(s, &bytes);
+	if (!ret)
+		ret = CAIRN_TABLE(m->impl, mem_alloc, &p, (size_t)bytes);
+	if (ret) {
+		forward_context_destroy(s);
+		cairn_buffers_free(&s->buffers);
+		free(s);
+		return ret;
+	}
+	s->base = p;
+	s->bytes = (size_t)bytes;
+	*out = s;
+	return 0;
+}
+
+size_t cairn_scratch_bytes(const struct cairn_scratch *s)
+{
+	return s->bytes;
+}
+
+static void free_room(const struct cairn_scratch *s, const struct room *room)
+{
+	if (room->at)
+		s->model->impl->mem_free(room->at);
+}
+
+void cairn_scratch_destroy(struct cairn_scratch *s)
+{
+	if (!s)
+		return;
+	for (int i = 0; i < FORWARD_LANES; i++)
+		free_room(s, &s->lane[i]);
+	for (int i = 0; i < FORWARD_SPLITS; i++)
+		free_room(s, &s->attn[i]);
+	free_room(s, &s->moe);
+	s->model->impl->mem_free(s->base);
+	forward_context_destroy(s);
+	cairn_buffers_free(&s->buffers);
+	free(s);
+}
+
+/* Returns the bytes of a row of an activation. */
+static size_t row_bytes(const struct walk *w, const struct cairn_graph_value *v)
+{
+	return (size_t)w->m->dims[v->shape.width] *
+	       (v->role == CAIRN_ROLE_LOGITS ? sizeof(float) : cairn_dtype_bytes(w->m->dtype));
+}
+
+/* Returns the address of the walk's rows of an activation or of the logits. */
+static char *at(const struct walk *w, int32_t value)
+{
+	const struct cairn_graph_value *v = &w->g->values[w->g->values[value].storage];
+	size_t skipped;
+
+	/* If all rows are wanted, PICK_ROWS copies nothing: its result is its input. */
+	while (v->producer >= 0 && w->g->ops[v->producer].forwards && !w->b->logit_rows)
+		v = &w->g->values[w->g->values[w->g->ops[v->producer].in[0]].storage];
+	if (w->own && w->own->offset[v - w->g->values] >= 0)
+		return w->s->base + w->own_at + w->own->offset[v - w->g->values] * w->b->num_rows;
+	if (w->buffers->offset[v - w->g->values] < 0)
+		return (char *)w->b->logits;
+	skipped = v->shape.rows == CAIRN_ROWS_TOKENS ? (size_t)w->first_row * row_bytes(w, v) : 0;
+	return w->s->base + w->buffers->offset[v - w->g->values] + skipped;
+}
+
+char *forward_at(const struct walk *w, int32_t value)
+{
+	return at(w, value);
+}
+
+/* Members of the kv_append and attn_paged arguments that say what a layer's pages hold. */
+#define STORED_AS(m, layer) \
+	.kv_fp8 = (m)->kv == CAIRN_KV_FP8, .k_scale = cairn_model_kv_scale(m, layer, 0), \
+	.v_scale = cairn_model_kv_scale(m, layer, 1)
+
+/* Members that describe the KV cache of the operation's layer and the rows of the batch. */
+#define PAGING(w, op) \
+	.qo_indptr = (w)->b->qo_indptr, .nnz_qo = (w)->b->num_rows, \
+	.kv = cairn_batch_kv((w)->b, (w)->kv, (op)->layer)
+
+/* Returns where attention writes lse, which only sinks need. */
+static float *lse_at(const struct walk *w, const struct cairn_graph_op *op)
+{
+	return op->num_out > 1 ? (float *)at(w, op->out[1]) : NULL;
+}
+
+/* Adds the sinks of a layer that has them to finished attention. */
+static int run_sinks(const struct walk *w, const struct cairn_graph_op *op)
+{
+	struct cairn_attn_merge_args args = {
+		.size = sizeof(args), .out = at(w, op->out[0]), .o = at(w, op->out[0]), .lse = lse_at(w, op),
+		.num_states = 1, .rows = w->b->num_rows, .num_heads = w->m->config.num_attention_heads,
+		.head_dim = w->m->config.head_dim, .dtype = w->m->dtype, .out_dtype = w->m->dtype,
+		.sink = forward_weight(w, op, CAIRN_W_SINKS),
+	};
+
+	return args.sink ? CAIRN_TABLE(w->m->impl, attn_merge, &args, w->stream) : 0;
+}
+
+/*
+ * Attention of a pass with token trees: part 0 has the keys before the rows of a tree, or all keys of another
+ * request; part 1 has the rows of trees as keys. The positions of the latter are not those of their places,
+ * so they are given as ones that the window admits.
+ */
+static int run_tree_attn(struct walk *w, const struct cairn_graph_op *op)
+{
+	const struct cairn_model_config *c = &w->m->config;
+	const struct cairn_batch_trees *t = w->b->trees;
+	const struct cairn_kv_view kv = cairn_batch_kv(w->b, w->kv, op->layer);
+	const struct cairn_attn_part both = {
+		.k = kv.k_pages, .v = kv.v_pages, .k_scale = cairn_model_kv_scale(w->m, op->layer, 0),
+		.v_scale = cairn_model_kv_scale(w->m, op->layer, 1), .row_indptr = w->b->qo_indptr,
+		.rows = kv.batch, .block_m = CAIRN_TREE_ROWS, .index_heads = 1,
+	};
+	struct cairn_attn_bsr_args args = {
+		.size = sizeof(args), .out = at(w, op->out[0]), .lse = lse_at(w, op), .q = at(w, op->in[0]),
+		.q_pos = w->b->positions, FORWARD_WORKSPACE(w->s->attn[w->split]), .part = { both, both },
+		.planned = w->m->impl->attn_plan && w->has_plan && w->plan_window == op->window,
+		.q_stride = forward_width(w, op->in[0]), .num_parts = 2, .nnz_qo = w->b->num_rows,
+		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
+		.head_dim = c->head_dim, .dtype = w->m->dtype, .kv_fp8 = w->m->kv == CAIRN_KV_FP8,
+		.sm_scale = (float)cairn_softmax_scale(c),
+		.window = op->window, .softcap = (float)c->attn_softcap,
+	};
+	struct cairn_attn_part *past = &args.part[0], *own = &args.part[1];
+	size_t bytes = 0;
+
+	past->blk_indptr = t->past_indptr;
+	past->blk_indices = t->past_indices;
+	past->last_len = t->past_last_page_len;
+	past->block_n = kv.page_size;
+	past->num_blocks = kv.num_pages;
+	past->max_keys = kv.max_len;
+	past->mask_mode = CAIRN_ATTN_CAUSAL;
+	own->blk_indptr = t->slot_indptr;
+	own->blk_indices = t->slots;
+	own->kv_pos0 = t->slot_pos0;
+	own->mask = t->mask;
+	own->mask_indptr = t->mask_indptr;
+	own->block_n = 1;
+	own->num_blocks = kv.num_pages * kv.page_size;
+	own->max_keys = CAIRN_TREE_ROWS;
+	own->mask_mode = CAIRN_ATTN_BITS;
+	if (!w->asking) {
+		w->has_plan = 1;
+		w->plan_window = op->window;
+		CAIRN_TRY(CAIRN_TABLE(w->m->impl, attn_bsr, &args, w->stream));
+		return run_sinks(w, op);
+	}
+	if (!w->m->impl->attn_bsr_workspace)
+		return 0;
+	return forward_ask_into(w, &w->attn_bytes, w->m->impl->attn_bsr_workspace(&args, &bytes), &bytes,
+			"attn_bsr_workspace");
+}
+
+/*
+ * Layers with the same window share the plan of the first of them, as long as no other window intervenes. A
+ * table that has attn_plan knows what `planned` means.
+ */
+static int run_attn(struct walk *w, const struct cairn_graph_op *op)
+{
+	const struct cairn_model_config *c = &w->m->config;
+	struct cairn_attn_paged_args args = {
+		.size = sizeof(args), .out = at(w, op->out[0]), .lse = lse_at(w, op), .q = at(w, op->in[0]),
+		PAGING(w, op),
+		FORWARD_WORKSPACE(w->s->attn[w->split]),
+		.planned = w->m->impl->attn_plan && w->has_plan && w->plan_window == op->window,
+		.q_stride = forward_width(w, op->in[0]),
+		.max_qo_len = w->b->max_qo_len,
+		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
+		.head_dim = c->head_dim, .dtype = w->m->dtype, .causal = 1,
+		.sm_scale = (float)cairn_softmax_scale(c),
+		.window = op->window, .softcap = (float)c->attn_softcap, STORED_AS(w->m, op->layer),
+	};
+	size_t bytes = 0;
+
+	if (w->b->trees)
+		return run_tree_attn(w, op);
+	if (!w->asking) {
+		w->has_plan = 1;
+		w->plan_window = op->window;
+		CAIRN_TRY(CAIRN_TABLE(w->m->impl, attn_paged, &args, w->stream));
+		return run_sinks(w, op);
+	}
+	if (!w->m->impl->attn_paged_workspace)
+		return 0;
+	return forward_ask_into(w, &w->attn_bytes, w->m->impl->attn_paged_workspace(&args, &bytes), &bytes,
+			"attn_paged_workspace");
+}
+
+/* Runs mla_paged for the first `requests` requests of the batch, which have `rows` rows. */
+static int run_mla_paged(struct walk *w, const struct cairn_graph_op *op, int32_t requests, int32_t rows)
+{
+	const struct cairn_latent_config *l = &w->m->config.latent;
+	struct cairn_mla_paged_args args = {
+		.size = sizeof(args), .out = at(w, op->out[0]), .q = at(w, op->in[0]),
+		.w_kv_b = forward_weight_at(w, op, 0), PAGING(w, op),
+		FORWARD_WORKSPACE(w->s->lane[w->lane]),
+		.max_qo_len = w->b->max_qo_len,
+		.num_heads = w->m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
+		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = w->m->dtype,
+		.sm_scale = (float)cairn_softmax_scale(&w->m->config),
+	};
+	size_t bytes = 0;
+
+	args.kv.batch = requests;
+	args.nnz_qo = rows;
+	if (!w->asking)
+		return CAIRN_TABLE(w->m->impl, mla_paged, &args, w->stream);
+	if (!w->m->impl->mla_paged_workspace)
+		return 0;
+	return forward_ask(w, w->m->impl->mla_paged_workspace(&args, &bytes), &bytes, "mla_paged_workspace");
+}
+
+/* Runs mla_prefill for the requests from number `first` on, whose rows begin at `row`. */
+static int run_mla_prefill(struct walk *w, const struct cairn_graph_op *op, int32_t first, int32_t row)
+{
+	const struct cairn_latent_config *l = &w->m->config.latent;
+	const size_t element = cairn_dtype_bytes(w->m->dtype);
+	struct cairn_mla_prefill_args args = {
+		.size = sizeof(args),
+		.out = at(w, op->out[0]) + (size_t)row * (size_t)forward_width(w, op->out[0]) * element,
+		.q = at(w, op->in[0]) + (size_t)row * (size_t)forward_width(w, op->in[0]) * element,
+		.w_kv_b = forward_weight_at(w, op, 0), PAGING(w, op),
+		FORWARD_WORKSPACE(w->s->lane[w->lane]),
+		.max_qo_len = w->b->max_qo_len, .nnz_past = w->b->prompt_past,
+		.num_heads = w->m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
+		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = w->m->dtype,
+		.sm_scale = (float)cairn_softmax_scale(&w->m->config),
+	};
+	size_t bytes = 0;
+
+	args.qo_indptr += first;
+	args.kv.indptr += first;
+	args.kv.last_page_len += first;
+	args.kv.batch -= first;
+	args.nnz_qo -= row;
+	if (!w->asking)
+		return CAIRN_TABLE(w->m->impl, mla_prefill, &args, w->stream);
+	if (!w->m->impl->mla_prefill_workspace)
+		return 0;
+	return forward_ask(w, w->m->impl->mla_prefill_workspace(&args, &bytes), &bytes,
+			   "mla_prefill_workspace");
+}
+
+static int run_mla(struct walk *w, const struct cairn_graph_op *op)
+{
+	int expands = w->m->impl->mla_prefill && w->b->num_prompts;
+	int32_t first = w->b->batch - (expands ? w->b->num_prompts : 0);
+	int32_t row = w->b->num_rows - (expands ? w->b->prompt_rows : 0);
+
+	if (first || !expands)
+		CAIRN_TRY(run_mla_paged(w, op, first, row));
+	return expands ? run_mla_prefill(w, op, first, row) : 0;
+}
+
+static int run_mla_append(struct walk *w, const struct cairn_graph_op *op)
+{
+	const struct cairn_model *m = w->m;
+	const struct cairn_latent_config *l = &m->config.latent;
+	struct cairn_mla_append_args args = {
+		.size = sizeof(args), .q = at(w, op->out[0]), .latent = at(w, op->in[1]),
+		.norm_weight = forward_weight_at(w, op, 0), .inv_freq = m->inv_freq,
+		.positions = w->b->positions, PAGING(w, op), .num_heads = m->config.num_attention_heads,
+		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .kv_lora_rank = l->kv_lora_rank,
+		.dtype = m->dtype, .eps = (float)CAIRN_LATENT_NORM_EPS,
+	};
+
+	return CAIRN_TABLE(m->impl, mla_append, &args, w->stream);
+}
+
+/* Returns how many rows one call may have: moe.h limits rows times hidden of calls with few rows. */
+static int32_t moe_rows_at_once(const struct cairn_moe_args *args)
+{
+	const int32_t most = MOE_FEW_ELEMENTS / args->hidden;
+
+	return args->batch > CAIRN_MOE_FEW || args->batch < most ? args->batch : most;
+}
+
+static int run_moe_parts(struct walk *w, struct cairn_moe_args args)
+{
+	const int64_t row = (int64_t)args.hidden * (int64_t)cairn_dtype_bytes(args.dtype);
+	const int32_t rows = args.batch, most = moe_rows_at_once(&args);
+
+	if (most == rows || most == 0)
+		return CAIRN_TABLE(w->m->impl, moe, &args, w->stream);
+	for (int32_t first = 0; first < rows; first += most) {
+		args.batch = rows - first < most ? rows - first : most;
+		CAIRN_TRY(CAIRN_TABLE(w->m->impl, moe, &args, w->stream));
+		args.x = (const char *)args.x + most * row;
+		args.out = (char *)args.out + most * row;
+	}
+	return 0;
+}
+
+static int run_moe(struct walk *w, const struct cairn_graph_op *op)
+{
+	const struct cairn_model *m = w->m;
+	const struct cairn_experts_config *x = &m->config.experts;
+	const float *route_bias = forward_weight(w, op, CAIRN_W_ROUTE_BIAS);
+	struct cairn_moe_args args = {
+		.size = sizeof(args), .out = at(w, op->out[0]), .x = at(w, op->in[0]),
+		.norm_weight = forward_weight_at(w, op, 0),
+		.w_router = forward_weight(w, op, CAIRN_W_ROUTER),
+		.w_gate_up = forward_weight(w, op, CAIRN_W_EXPERTS_GATE_UP),
+		.w_down = forward_weight(w, op, CAIRN_W_EXPERTS_DOWN),
+		.w_shared_gate_up = forward_weight(w, op, CAIRN_W_SHARED_GATE_UP),
+		.w_shared_down = forward_weight(w, op, CAIRN_W_SHARED_DOWN),
+		FORWARD_WORKSPACE(w->s->moe),
+		.batch = w->b->num_rows, .hidden = forward_width(w, op->in[0]), .num_experts = x->num_experts,
+		.experts_per_token = x->per_token, .intermediate = x->intermediate_size,
+		.shared_intermediate = x->shared_intermediate_size, .dtype = m->dtype,
+		.normalize = x->normalize, .eps = (float)m->config.rms_norm_eps, .scaling = (float)x->scaling,
+		.w_gate_up_scale = forward_scale(w, op, CAIRN_W_EXPERTS_GATE_UP),
+		.w_down_scale = forward_scale(w, op, CAIRN_W_EXPERTS_DOWN),
+		.w_shared_gate_up_scale = forward_scale(w, op, CAIRN_W_SHARED_GATE_UP),
+		.w_shared_down_scale = forward_scale(w, op, CAIRN_W_SHARED_DOWN),
+		.fp8w = cairn_weights_are_fp8(m->weights), .scale_kind = cairn_weights_scale_kind(m->weights),
+		.route_bias = x->sigmoid ? route_bias : NULL, .logit_bias = x->sigmoid ? NULL : route_bias,
+		.gate_up_bias = forward_weight(w, op, CAIRN_W_EXPERTS_GATE_UP_BIAS),
+		.down_bias = forward_weight(w, op, CAIRN_W_EXPERTS_DOWN_BIAS),
+		.activation = x->clamp_limit > 0 ? CAIRN_MOE_CLAMPED : CAIRN_MOE_SILU,
+		.alpha = (float)x->clamp_alpha, .limit = (float)x->clamp_limit,
+		.score = x->sigmoid ? CAIRN_MOE_SIGMOID : CAIRN_MOE_SOFTMAX, .num_groups = x->num_groups,
+		.groups_per_token = x->groups_per_token, .no_residual = !op->overwrites[0],
+	};
+	size_t bytes = 0;
+
+	/* no_residual: the output is a partial sum of this rank, to which the next norm adds x */
+	if (!w->asking)
+		return run_moe_parts(w, args);
+	if (!m->impl->moe_workspace)
+		return 0;
+	args.batch = moe_rows_at_once(&args);
+	return forward_ask_into(w, &w->moe_bytes, m->impl->moe_workspace(&args, &bytes), &bytes,
+				"moe_workspace");
+}
+
+static int run_norm(struct walk *w, const struct cairn_graph_op *op)
+{
+	struct cairn_rmsnorm_args args = {
+		.size = sizeof(args), .out = at(w, op->out[0]),
+		.residual = op->kind == CAIRN_OP_ADD_NORM ? at(w, op->out[1]) : NULL, .x = at(w, op->in[0]),
+		.weight = forward_weight_at(w, op, 0), .rows = forward_rows(w, op->in[0]),
+		.dim = forward_width(w, op->in[0]),
+		.dtype = w->m->dtype,
+		.eps = (float)(forward_weight(w, op, CAIRN_W_Q_NORM) ? CAIRN_LATENT_NORM_EPS :
+			       w->m->config.rms_norm_eps),
+		.weight_offset = (float)w->m->config.norm_offset,
+	};
+
+	return forward_is_partial(w, op) ? forward_sum_norm(w, &args) :
+	       CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
+}
+
+static int run_rope(struct walk *w, const struct cairn_graph_op *op)
+{
+	const struct cairn_model *m = w->m;
+	const struct cairn_model_config *c = &m->config;
+	char *q = at(w, op->out[0]);
+	struct cairn_rope_args args = {
+		.size = sizeof(args), .q = q,
+		.k = q + (size_t)m->dims[CAIRN_D_Q] * cairn_dtype_bytes(m->dtype),
+		.inv_freq = m->inv_freq, .positions = w->b->positions,
+		.q_stride = forward_width(w, op->out[0]), .k_stride = forward_width(w, op->out[0]),
+		.nnz = w->b->num_rows,
+		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
+		.head_dim = c->head_dim, .rotary_dim = c->head_dim, .dtype = m->dtype, .scale = 1,
+		.q_norm = forward_weight(w, op, CAIRN_W_Q_HEAD_NORM),
+		.k_norm = forward_weight(w, op, CAIRN_W_K_HEAD_NORM),
+		.norm_eps = (float)c->rms_norm_eps,
+	};
+
+	if (w->part != FORWARD_ALL) {
+		args.k = NULL;
+		args.q_stride = m->dims[CAIRN_D_Q];
+	}
+	if (w->part == FORWARD_KV) {
+		args.q = q + (int64_t)args.nnz * m->dims[CAIRN_D_Q] * (int64_t)cairn_dtype_bytes(m->dtype);
+		args.q_stride = 2 * (int64_t)m->dims[CAIRN_D_KV];
+		args.num_qo_heads = c->num_key_value_heads;
+		args.q_norm = args.k_norm;
+	}
+	return CAIRN_TABLE(m->impl, rope, &args, w->stream);
+}
+
+static int run_kv_append(struct walk *w, const struct cairn_graph_op *op)
+{
+	const struct cairn_model *m = w->m;
+	size_t element = cairn_dtype_bytes(m->dtype);
+	char *k = at(w, op->in[0]) + (size_t)m->dims[CAIRN_D_Q] * element;
+	struct cairn_kv_append_args args = {
+		.size = sizeof(args),
+		.k = k, .v = k + (size_t)m->dims[CAIRN_D_KV] * element, PAGING(w, op),
+		.k_stride = forward_width(w, op->in[0]), .v_stride = forward_width(w, op->in[0]),
+		.num_kv_heads = m->config.num_key_value_heads, .head_dim = m->config.head_dim,
+		.dtype = m->dtype, STORED_AS(m, op->layer),
+	};
+
+	return CAIRN_TABLE(m->impl, kv_append, &args, w->stream);
+}
+
+static int run_activation(struct walk *w, const struct cairn_graph_op *op)
+{
+	struct cairn_silu_mul_args args = {
+		.size = sizeof(args), .out = at(w, op->out[0]), .x = at(w, op->in[0]), .rows = w->b->num_rows,
+		.dim = forward_width(w, op->out[0]), .dtype = w->m->dtype,
+		.activation = op->kind == CAIRN_OP_GELU_MUL,
+	};
+
+	return CAIRN_TABLE(w->m->impl, silu_mul, &args, w->stream);
+}
+
+/* Computes out[i] = table[ids[i]] * scale, with rows as wide as those of out; scale 0: no scaling. */
+static int run_rows(struct walk *w, const struct cairn_graph_op *op, const void *table, int32_t table_rows,
+		    const int32_t *ids, float scale)
+{
+	struct cairn_embedding_args args = {
+		.size = sizeof(args), .out = at(w, op->out[0]), .table = table, .ids = ids,
+		.rows = forward_rows(w, op->out[0]), .dim = forward_width(w, op->out[0]), .vocab = table_rows,
+		.dtype = w->m->dtype, .scale = scale,
+	};
+
+	return CAIRN_TABLE(w->m->impl, embedding, &args, w->stream);
+}
+
+static int run_embedding(struct walk *w, const struct cairn_graph_op *op)
+{
+	const struct cairn_model_config *c = &w->m->config;
+	uint64_t scale = 0;	/* wide enough for any dtype */
+
+	if (w->b->inputs)
+		return CAIRN_TABLE(w->m->impl, mem_copy, at(w, op->out[0]), w->b->inputs,
+				   (size_t)w->b->num_rows * row_bytes(w, &w->g->values[op->out[0]]),
+				   CAIRN_COPY_ON_DEVICE, w->stream);
+	cairn_store(&scale, w->m->dtype, 0, c->embed_scale ? sqrt(c->hidden_size) : 0);
+	return run_rows(w, op, forward_weight_at(w, op, 0), c->vocab_size, w->b->ids,
+			(float)cairn_load(&scale, w->m->dtype, 0));
+}
+
+static int run_softcap(struct walk *w, const struct cairn_graph_op *op)
+{
+	struct cairn_penalize_args args = {
+		.size = sizeof(args), .logits = w->b->logits, .rows = forward_rows(w, op->out[0]),
+		.vocab = forward_width(w, op->out[0]), .softcap = (float)w->m->config.logit_softcap,
+	};
+
+	return CAIRN_TABLE(w->m->impl, penalize, &args, w->stream);
+}
+
+int forward_run_op(struct walk *w, const struct cairn_graph_op *op)
+{
+	switch (op->kind) {
+	case CAIRN_OP_GEMM:
+	case CAIRN_OP_LM_HEAD:
+		return forward_gemm(w, op);
+	case CAIRN_OP_ATTN:
+		return run_attn(w, op);
+	case CAIRN_OP_MLA:
+		return run_mla(w, op);
+	case CAIRN_OP_MOE:
+		return run_moe(w, op);
+	default:
+		break;
+	}
+	if (w->asking)		/* the operations below have no workspace */
+		return 0;
+	switch (op->kind) {
+	case CAIRN_OP_EMBEDDING:
+		return run_embedding(w, op);
+	case CAIRN_OP_NORM:
+	case CAIRN_OP_ADD_NORM:
+		return run_norm(w, op);
+	case CAIRN_OP_ROPE:
+		return run_rope(w, op);
+	case CAIRN_OP_KV_APPEND:
+		return run_kv_append(w, op);
+	case CAIRN_OP_MLA_APPEND:
+		return run_mla_append(w, op);
+	case CAIRN_OP_SILU_MUL:
+	case CAIRN_OP_GELU_MUL:
+		return run_activation(w, op);
+	case CAIRN_OP_PICK_ROWS:
+		return w->b->logit_rows ? run_rows(w, op, at(w, op->in[0]), w->b->num_rows,
+						   w->b->logit_rows, 0) : 0;
+	case CAIRN_OP_SOFTCAP:
+		return run_softcap(w, op);
+	case CAIRN_OP_GATHER:
+		return forward_gather(w, op);
+	default:
+		return cairn_error(EINVAL, "forward: '%s' has the unknown kind %d", op->name, (int)op->kind);
+	}
+}
+
+int forward_check_batch(const struct cairn_scratch *s, const struct cairn_batch *b)
+{
+	if (b->num_rows < 1 || b->num_rows > s->max_rows || b->batch < 1)
+		return cairn_error(EINVAL, "forward: %d rows of %d requests, at most %d rows", b->num_rows,
+				   b->batch, s->max_rows);
+	if (b->num_logits < 0 || b->num_logits > s->max_logits ||
+	    (!b->logit_rows && b->num_logits && b->num_logits != b->num_rows))
+		return cairn_error(EINVAL, "forward: %d rows of logits from %d rows, at most %d",
+				   b->num_logits, b->num_rows, s->max_logits);
+	return 0;
+}
+
+int forward_reserve(const struct cairn_impl *impl, struct room *room, size_t bytes, void *stream, int *moved)
+{
+	void *more;
+
+	if (bytes <= room->bytes)
+		return 0;
+	CAIRN_TRY(CAIRN_TABLE(impl, stream_sync, stream));
+	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &more, bytes));
+	if (room->at)
+		impl->mem_free(room->at);
+	*room = (struct room){ .at = more, .bytes = bytes };
+	*moved = 1;
+	return 0;
+}
+
+/* Layers differ only in experts, for which three stand for all, and in windows. */
+int forward_may_skip_query(const struct cairn_model *m, const struct cairn_graph_op *op)
+{
+	return op->layer > 1 && op->layer < m->config.num_hidden_layers - 1 && op->kind != CAIRN_OP_ATTN;
+}
+
+int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *kv,
+			  const struct cairn_batch *b, void *stream, int *moved)
+{
+	const struct cairn_op_graph *g = s->model->graph;
+	struct walk w = {
+		.m = s->model, .g = g, .s = s, .buffers = &s->buffers, .kv = kv, .b = b, .asking = 1,
+	};
+
+	CAIRN_TRY(forward_check_batch(s, b));
+	if (s->context)
+		return forward_context_reserve(s, kv, b, stream, moved);
+	for (int32_t o = 0; o < g->num_ops; o++) {
+		const struct cairn_graph_op *op = &g->ops[o];
+
+		if (forward_may_skip_query(s->model, op))
+			continue;
+		if (op->block != CAIRN_BLOCK_HEAD || b->num_logits)
+			CAIRN_TRY(forward_run_op(&w, op));
+	}
+	CAIRN_TRY(forward_reserve(s->model->impl, &s->lane[0], w.workspace_bytes, stream, moved));
+	CAIRN_TRY(forward_reserve(s->model->impl, &s->attn[0], w.attn_bytes, stream, moved));
+	return forward_reserve(s->model->impl, &s->moe, w.moe_bytes, stream, moved);
+}
+
+int forward_zero_counters(const struct walk *w)
+{
+	struct walk asking = *w;
+	int32_t o = 0;
+
+	while (o < w->g->num_ops && w->g->ops[o].kind != CAIRN_OP_MOE)
+		o++;
+	if (o == w->g->num_ops || w->b->num_rows > CAIRN_MOE_FEW)
+		return 0;
+	asking.asking = 1;
+	CAIRN_TRY(forward_run_op(&asking, &w->g->ops[o]));
+	if (!asking.moe_bytes)
+		return 0;
+	return CAIRN_TABLE(w->m->impl, mem_set, w->s->moe.at, 0, asking.moe_bytes, w->stream);
+}
+
+/* Copies the residual stream to the taps of a layer, after the layer's first norm has completed it. */
+static int run_taps(const struct walk *w, int32_t o)
+{
+	const struct cairn_graph_op *op = &w->g->ops[o];
+
+	if (op->kind != CAIRN_OP_ADD_NORM || op->layer < 1 || w->g->ops[o - 1].layer == op->layer)
+		return 0;
+	for (int32_t k = 0; k < w->b->num_taps; k++) {
+		if (w->b->tap_layers[k] == op->layer)
+			CAIRN_TRY(CAIRN_TABLE(w->m->impl, mem_copy, w->b->taps + (size_t)k * w->b->tap_bytes,
+					      at(w, op->out[1]), (size_t)w->b->num_rows *
+					      row_bytes(w, &w->g->values[op->out[1]]), CAIRN_COPY_ON_DEVICE,
+					      w->stream));
+	}
+	return 0;
+}
+
+/*
+ * Copies the residual stream of all rows to the caller's memory, and normalises it as for the output matrix.
+ * o: the first operation of the head, which picks rows of the last half layer's output, if that must still be
+ * added to the stream, and then of the stream.
+ */
+static int keep_states(const struct walk *w, int32_t o)
+{
+	const struct cairn_graph_op *op = &w->g->ops[o];
+	const int adds = op[1].kind == CAIRN_OP_PICK_ROWS;
+	const int32_t stream = op[adds].in[0];
+	struct cairn_rmsnorm_args args = {
+		.size = sizeof(args), .out = w->b->normed, .residual = adds ? w->b->states : NULL,
+		.x = adds ? at(w, op->in[0]) : w->b->states,
+		.weight = cairn_model_weight(w->m, 0, CAIRN_W_FINAL_NORM), .rows = w->b->num_rows,
+		.dim = forward_width(w, stream), .dtype = w->m->dtype,
+		.eps = (float)w->m->config.rms_norm_eps,
+		.weight_offset = (float)w->m->config.norm_offset,
+	};
+
+	CAIRN_TRY(CAIRN_TABLE(w->m->impl, mem_copy, w->b->states, at(w, stream), (size_t)w->b->num_rows *
+			      row_bytes(w, &w->g->values[stream]), CAIRN_COPY_ON_DEVICE, w->stream));
+	return CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
+}
+
+int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, const struct cairn_batch *b,
+		  void *stream)
+{
+	const struct cairn_op_graph *g = s->model->graph;
+	struct walk w = {
+		.m = s->model, .g = g, .s = s, .buffers = &s->buffers, .kv = kv, .b = b, .stream = stream,
+	};
+
+	CAIRN_TRY(forward_check_batch(s, b));
+	if (s->context)
+		return forward_context(s, kv, b, stream);
+	CAIRN_TRY(forward_zero_counters(&w));
+	for (int32_t o = 0; o < g->num_ops; o++) {
+		const struct cairn_graph_op *op = &g->ops[o];
+
+		if (b->states && op->block == CAIRN_BLOCK_HEAD && g->ops[o - 1].block != CAIRN_BLOCK_HEAD)
+			CAIRN_TRY(keep_states(&w, o));
+		if (op->block == CAIRN_BLOCK_HEAD && !b->num_logits)
+			break;
+		if (b->on_layer && op->block == CAIRN_BLOCK_MLP && g->ops[o - 1].block == CAIRN_BLOCK_ATTN)
+			CAIRN_TRY(b->on_layer(b->on_layer_ctx, op->layer, stream));
+		CAIRN_TRY(forward_run_op(&w, op));
+		if (b->num_taps)
+			CAIRN_TRY(run_taps(&w, o));
+	}
+	return 0;
+}

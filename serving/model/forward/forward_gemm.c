@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * forward_gemm - products of a pass: with weights of 16, 8 or 4 bits, whole or by parts, and with adapters
+ */
+#include "serving/model/forward/forward_impl.h"
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "primitives/gemm/w4/gemm_w4_pack.h"
+#include "serving/lora/lora.h"
+
+static int run_gemm_fp8(struct walk *w, const struct cairn_gemm_args *plain, const float *scale)
+{
+	const struct cairn_model *m = w->m;
+	struct cairn_gemm_fp8w_args args = {
+		.size = sizeof(args), .out = plain->out, .a = plain->a, .b = plain->b, .b_scale = scale,
+		.bias = plain->bias, .workspace = plain->workspace, .workspace_bytes = plain->workspace_bytes,
+		.m = plain->m, .n = plain->n, .k = plain->k, .dtype = plain->dtype,
+		.out_dtype = plain->out_dtype, .scale_kind = cairn_weights_scale_kind(m->weights),
+	};
+	size_t bytes = 0;
+
+	if (!w->asking)
+		return CAIRN_TABLE(m->impl, gemm_fp8w, &args, w->stream);
+	if (!m->impl->gemm_fp8w_workspace)
+		return 0;
+	return forward_ask(w, m->impl->gemm_fp8w_workspace(&args, &bytes), &bytes, "gemm_fp8w_workspace");
+}
+
+static int run_gemm_w4(struct walk *w, const struct cairn_gemm_args *plain, const uint8_t *scale)
+{
+	const struct cairn_model *m = w->m;
+	struct cairn_gemm_w4_args args = {
+		.size = sizeof(args), .out = plain->out, .a = plain->a, .b = plain->b, .b_scale = scale,
+		.bias = plain->bias, .workspace = plain->workspace, .workspace_bytes = plain->workspace_bytes,
+		.m = plain->m, .n = plain->n, .k = plain->k, .dtype = plain->dtype,
+		.out_dtype = plain->out_dtype, .format = CAIRN_W4_INT, .group = m->config.w4.group,
+		.scale = 1,
+	};
+	size_t bytes = 0;
+
+	if (!w->asking)
+		return CAIRN_TABLE(m->impl, gemm_w4, &args, w->stream);
+	if (!m->impl->gemm_w4_workspace)
+		return 0;
+	return forward_ask(w, m->impl->gemm_w4_workspace(&args, &bytes), &bytes, "gemm_w4_workspace");
+}
+
+/*
+ * Restricts the product to the columns of q, or to those of k and v. scale, scale_w4: of an 8-bit or a 4-bit
+ * weight, else NULL.
+ */
+static int take_part(const struct walk *w, struct cairn_gemm_args *a, const float **scale,
+		     const uint8_t **scale_w4)
+{
+	const int32_t q = w->m->dims[CAIRN_D_Q];
+	const int64_t element = (int64_t)cairn_dtype_bytes(w->m->dtype);
+
+	if (w->part == FORWARD_Q) {
+		a->n = q;
+		return 0;
+	}
+	if (*scale_w4)
+		*scale_w4 += cairn_w4_scale_bytes(CAIRN_W4_INT, q, a->k, w->m->config.w4.group);
+	if (*scale && cairn_weights_scale_kind(w->m->weights) == CAIRN_FP8_SCALE_BLOCKS) {
+		if (q % 128)
+			return cairn_error(EOPNOTSUPP, "forward: q has %d columns, no multiple of the "
+					   "128 that share a scale", q);
+		*scale += (int64_t)(q / 128) * ((a->k + 127) / 128);
+	} else if (*scale) {
+		*scale += q;
+	}
+	a->n -= q;
+	a->out = (char *)a->out + (int64_t)a->m * q * element;
+	a->b = (const char *)a->b + (*scale_w4 ? cairn_w4_code_bytes(q, a->k) :
+				     (int64_t)q * a->k * (*scale ? 1 : element));
+	a->bias = a->bias ? (const char *)a->bias + q * element : NULL;
+	return 0;
+}
+
+/* Adds the adapters of the rows to a product. */
+static int run_lora(struct walk *w, const struct cairn_graph_op *op, const struct cairn_gemm_args *product)
+{
+	const int place = cairn_lora_place(w->g->values[op->weights[0]].weight);
+	const struct cairn_lora *lora = w->m->lora;
+	const struct cairn_lora_weight *of;
+	struct cairn_lora_args args;
+	size_t bytes = 0;
+	char *layer;
+
+	if (!lora || !w->b->adapters || place < 0)
+		return 0;
+	of = &lora->of[place];
+	layer = lora->base + (size_t)op->layer * lora->layer_bytes;
+	args = (struct cairn_lora_args){
+		.size = sizeof(args), .y = product->out, .x = product->a, .a = layer + of->a,
+		.b = layer + of->b, .scale = lora->scale, .slot = w->b->adapters + w->first_row,
+		.workspace = product->workspace, .workspace_bytes = product->workspace_bytes,
+		.m = product->m, .n = of->n, .k = of->k, .rank = lora->rank, .num_slots = lora->num,
+		.num_parts = of->num_parts, .part_end = { of->part_end[0], of->part_end[1], of->part_end[2] },
+		.dtype = w->m->dtype,
+	};
+	if (w->part != FORWARD_ALL)
+		return cairn_error(EOPNOTSUPP, "forward: parts of a product cannot have adapters");
+	if (!w->asking)
+		return CAIRN_TABLE(w->m->impl, lora, &args, w->stream);
+	if (!w->m->impl->lora_workspace)
+		return 0;
+	return forward_ask(w, w->m->impl->lora_workspace(&args, &bytes), &bytes, "lora_workspace");
+}
+
+/* Runs or asks the operation that multiplies with a weight in its form. */
+static int run_product(struct walk *w, const struct cairn_gemm_args *args, const float *scale,
+		       const uint8_t *scale_w4)
+{
+	const struct cairn_model *m = w->m;
+	size_t bytes = 0;
+
+	if (scale)
+		return run_gemm_fp8(w, args, scale);
+	if (scale_w4)
+		return run_gemm_w4(w, args, scale_w4);
+	if (!w->asking)
+		return CAIRN_TABLE(m->impl, gemm, args, w->stream);
+	if (!m->impl->gemm_workspace)
+		return 0;
+	return forward_ask(w, m->impl->gemm_workspace(args, &bytes), &bytes, "gemm_workspace");
+}
+
+int forward_gemm(struct walk *w, const struct cairn_graph_op *op)
+{
+	const struct cairn_model *m = w->m;
+	const enum cairn_weight weight = w->g->values[op->weights[0]].weight;
+	const float *scale = forward_scale(w, op, weight);
+	const uint8_t *scale_w4 = cairn_model_scale_w4(m, op->layer, weight);
+	struct cairn_gemm_args args = {
+		.size = sizeof(args), .out = forward_at(w, op->out[0]), .a = forward_at(w, op->in[0]),
+		.b = forward_weight_at(w, op, 0), .bias = forward_weight_at(w, op, 1),
+		FORWARD_WORKSPACE(w->s->lane[w->lane]),
+		.m = forward_rows(w, op->out[0]), .n = forward_width(w, op->out[0]),
+		.k = forward_width(w, op->in[0]),
+		.dtype = m->dtype, .out_dtype = op->kind == CAIRN_OP_LM_HEAD ? CAIRN_F32 : m->dtype,
+	};
+
+	if (op->kind == CAIRN_OP_LM_HEAD)
+		args.b = (const char *)args.b + forward_head_at(w);
+	if (w->part != FORWARD_ALL)
+		CAIRN_TRY(take_part(w, &args, &scale, &scale_w4));
+	CAIRN_TRY(run_product(w, &args, scale, scale_w4));
+	return run_lora(w, op, &args);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * forward_impl - the walk over the operations of a pass; for forward.c, forward_gemm.c, forward_check.c,
+ * serving/nano and serving/slices
+ *
+ * A walk runs operations on all rows of a pass, or on num_rows consecutive ones from first_row on: its batch
+ * then describes only these rows and their requests. It may have memory of its own for its rows of some
+ * activations: `own` has their offsets for one row, so the rows of v begin at num_rows * own->offset[v], and
+ * the num_rows rows of all of them take num_rows * own->bytes.
+ *
+ * A product and a rotation of rows of q, k and v may run for the columns of q, and for those of k and v. The
+ * value then consists of the rows of q, without gaps, followed by the rows of k and v.
+ *
+ * Operations of one lane run one after the other and share a workspace. A plan of attention belongs to the
+ * requests that it was made for, so it has a workspace of its own for each split of the pass.
+ */
+#ifndef CAIRN_FORWARD_IMPL_H
+#define CAIRN_FORWARD_IMPL_H
+
+#include "serving/graph/buffers.h"
+#include "serving/model/forward/forward.h"
+
+#define FORWARD_LANES	8		/* lane 0: the caller's stream */
+#define FORWARD_SPLITS	9		/* split 0: all rows */
+
+enum forward_part { FORWARD_ALL, FORWARD_Q, FORWARD_KV };
+
+struct room {
+	void *at;
+	size_t bytes;
+};
+
+struct cairn_scratch {
+	const struct cairn_model *model;
+	int32_t max_rows, max_logits;
+	struct cairn_buffers buffers;		/* offsets of the activations from base */
+	char *base;
+	size_t bytes;				/* at base */
+	/* attn holds the plans that layers share, moe counters from call to call */
+	struct room lane[FORWARD_LANES], attn[FORWARD_SPLITS], moe;
+	struct context_room *context;		/* with context parallelism; else NULL */
+};
+
+struct walk {
+	const struct cairn_model *m;
+	const struct cairn_op_graph *g;
+	struct cairn_scratch *s;
+	const struct cairn_kv_store *kv;
+	const struct cairn_batch *b;
+	const struct cairn_buffers *buffers;
+	const struct cairn_buffers *own;	/* NULL: none */
+	int64_t own_at;		/* where its own memory begins in the scratch's */
+	int32_t first_row;	/* of the pass; for values with a row for each token */
+	int32_t lane, split;
+	enum forward_part part;		/* what a product or a rotation of q, k and v computes */
+	void *stream;
+	int asking;		/* query workspaces; launch nothing */
+	size_t workspace_bytes, attn_bytes, moe_bytes;	/* the largest answers so far */
+	int has_plan;		/* the split's attn holds the plan of attention with this window */
+	int32_t plan_window;
+};
+
+/* Returns the sizes of a pass, for placing its activations. */
+struct cairn_pass_sizes forward_sizes(const struct cairn_model *model, int32_t max_rows, int32_t max_logits);
+/* Returns the address of the walk's rows of an activation or of the logits. */
+char *forward_at(const struct walk *w, int32_t value);
+/* Runs one operation, or with w->asking queries its workspace. */
+int forward_run_op(struct walk *w, const struct cairn_graph_op *op);
+int forward_check_batch(const struct cairn_scratch *scratch, const struct cairn_batch *batch);
+/* Grows *room to at least `bytes` bytes; if it must, waits for the stream and sets *moved. */
+int forward_reserve(const struct cairn_impl *impl, struct room *room, size_t bytes, void *stream, int *moved);
+
+/* ---- what operations read: forward.c, forward_gemm.c ---- */
+
+#define FORWARD_WORKSPACE(room)	.workspace = (room).at, .workspace_bytes = (room).bytes
+
+static inline int32_t forward_rows(const struct walk *w, int32_t value)
+{
+	return w->g->values[value].shape.rows == CAIRN_ROWS_LOGITS ? w->b->num_logits : w->b->num_rows;
+}
+
+static inline int32_t forward_width(const struct walk *w, int32_t value)
+{
+	return w->m->dims[w->g->values[value].shape.width];
+}
+
+/* Returns the weight of this kind that the operation reads, or NULL if it reads none. */
+static inline void *forward_weight(const struct walk *w, const struct cairn_graph_op *op,
+				   enum cairn_weight kind)
+{
+	return cairn_op_weight(w->g, op, kind) < 0 ? NULL : cairn_model_weight(w->m, op->layer, kind);
+}
+
+/* Returns the i-th weight of an operation, or NULL if it has fewer. */
+static inline void *forward_weight_at(const struct walk *w, const struct cairn_graph_op *op, int32_t i)
+{
+	return i < op->num_weights ? forward_weight(w, op, w->g->values[op->weights[i]].weight) : NULL;
+}
+
+/* Returns the scales of an 8-bit weight, or NULL. */
+static inline const float *forward_scale(const struct walk *w, const struct cairn_graph_op *op,
+					 enum cairn_weight kind)
+{
+	return cairn_op_weight(w->g, op, kind) < 0 ? NULL : cairn_model_scale(w->m, op->layer, kind);
+}
+
+/* bytes is a pointer because the query in the argument ret must run before it is read. */
+static inline int forward_ask_into(const struct walk *w, size_t *most, int ret, const size_t *bytes,
+				   const char *what)
+{
+	if (!ret && *bytes > *most)
+		*most = *bytes;
+	return cairn_table_ret(w->m->impl, ret, what);
+}
+
+static inline int forward_ask(struct walk *w, int ret, const size_t *bytes, const char *what)
+{
+	return forward_ask_into(w, &w->workspace_bytes, ret, bytes, what);
+}
+
+/* Runs a product, or with w->asking queries its workspace: forward_gemm.c. */
+int forward_gemm(struct walk *w, const struct cairn_graph_op *op);
+
+/* ---- one of several ranks: serving/ranks/ranks_forward.c ---- */
+
+/* Returns whether a norm's input is a partial sum of this rank. */
+int forward_is_partial(const struct walk *w, const struct cairn_graph_op *op);
+/* The same norm of the partial sums of all ranks. */
+int forward_sum_norm(const struct walk *w, const struct cairn_rmsnorm_args *a);
+/* Returns at which byte of the output matrix this rank's rows begin. */
+size_t forward_head_at(const struct walk *w);
+int forward_gather(const struct walk *w, const struct cairn_graph_op *op);
+
+/* ---- one of several ranks that share the rows of a pass: serving/ranks/ranks_context.c ---- */
+
+/* Adds to *bytes, those of the activations, what exchanges need. Call destroy() also after an error. */
+int forward_context_create(struct cairn_scratch *scratch, int64_t *bytes);
+void forward_context_destroy(struct cairn_scratch *scratch);
+/* What cairn_scratch_reserve() and cairn_forward() do then. */
+int forward_context_reserve(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
+			    const struct cairn_batch *batch, void *stream, int *moved);
+int forward_context(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
+		    const struct cairn_batch *batch, void *stream);
+
+/* Returns whether a workspace query of this operation may be left out, as others of its kind stand for it. */
+int forward_may_skip_query(const struct cairn_model *model, const struct cairn_graph_op *op);
+/* Zeroes moe's counters for this number of rows: moe leaves them ready for the next layer only. */
+int forward_zero_counters(const struct walk *w);
+
+#endif

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * model_impl - shared by the files that load a model: the tensors of a checkpoint as parts of weights
+ */
+#ifndef CAIRN_MODEL_IMPL_H
+#define CAIRN_MODEL_IMPL_H
+
+#include "serving/model/model.h"
+#include "serving/model/checkpoint/safetensors.h"
+
+/* The condition under which a model, or a layer, has a part. */
+enum cairn_present {
+	CAIRN_ALWAYS, CAIRN_BODY, CAIRN_UNTIED,			/* BODY: not a layer alone */
+	CAIRN_MTP,						/* a layer for multi-token prediction */
+	CAIRN_HEADS, CAIRN_QKV_BIAS, CAIRN_O_BIAS,		/* attention that is not latent */
+	CAIRN_HEAD_NORMS,
+	/* Norms per layer; the two conventions share tensor names that mean different norms. */
+	CAIRN_TWO_NORMS, CAIRN_FOUR_NORMS,
+	CAIRN_LATENT, CAIRN_Q_WHOLE, CAIRN_Q_COMPRESSED,	/* latent attention */
+	CAIRN_DENSE, CAIRN_MLP_BIAS,				/* layers without experts */
+	CAIRN_EXPERTS, CAIRN_ROUTE_BIAS, CAIRN_SHARED,		/* layers with experts */
+	CAIRN_EACH_EXPERT,					/* once per expert; %d in the name */
+	CAIRN_MIXTRAL, CAIRN_EACH_OF_MIXTRAL,			/* the same with Mixtral's names */
+	CAIRN_SINKS, CAIRN_GPT_OSS,
+	CAIRN_STACKED						/* once per expert, of one tensor */
+};
+
+/* Describes a tensor of a checkpoint and its place in a weight. The parts of a weight are stored in order. */
+struct cairn_part {
+	const char *name;	/* in a layer: what follows "model.layers.N." */
+	enum cairn_weight weight;
+	enum cairn_dim rows, cols;
+	enum cairn_present present;
+};
+
+/* Refuses a form of weights that the model cannot have on any table. */
+int cairn_model_check_form(const struct cairn_model *m, const char *dir);
+/* Refuses a model if the table lacks an operation, or a size that no table supports. */
+int cairn_model_check_table(const struct cairn_model *m, const char *dir);
+/*
+ * Refuses a checkpoint that stores more layers than the config has. Layers for multi-token prediction
+ * (num_nextn_predict_layers) follow the others; they are allowed, and not read (cairn_model_load_mtp()).
+ */
+int cairn_model_check_layers(const struct cairn_model_config *config, const char *dir,
+			     const struct cairn_safetensors *st);
+
+/* With an 8-bit cache: sets m->kv_scales if the checkpoint has scales. */
+int cairn_model_load_kv_scales(struct cairn_model *m, const struct cairn_safetensors *st);
+
+/* Computes dimensions, sizes and offsets from m->config, m->dtype and m->weights; allocates nothing. */
+void cairn_model_lay_out(struct cairn_model *m);
+/* Returns the bytes of all weights, without padding. */
+int64_t cairn_model_bytes(const struct cairn_model *m);
+/* Returns the bytes of a weight of one layer; an 8-bit one is its matrices followed by their scales. */
+int64_t cairn_weight_bytes(const struct cairn_model *m, enum cairn_weight w);
+/* Sets *first .. *end - 1 to the layers that have the weight; 0 .. 0 for a weight outside the layers. */
+void cairn_weight_layers(const struct cairn_model *m, enum cairn_weight w, int32_t *first, int32_t *end);
+int cairn_weight_is_bias(enum cairn_weight w);
+/* Returns the dtype in which a weight is kept unless it is 8-bit: the model's, or f32: ROUTE_BIAS, SINKS. */
+int cairn_weight_dtype(const struct cairn_model *m, enum cairn_weight w);
+
+/* Returns how many matrices [n, k] an 8-bit weight consists of; 0: it is not 8-bit, and *n and *k are
+ * not written. */
+int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
+/* Returns whether a weight is kept in 4 bits; if so, writes the shape of its matrix. */
+int cairn_weight_w4(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
+/* Returns the number of scales of one 8-bit matrix. */
+int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k);
+
+/*
+ * Where a part goes: `first` bytes after the start of its weight, counted in cairn_weight_dtype().
+ * last: it completes the weight.
+ */
+struct cairn_place {
+	int32_t layer;
+	int32_t copy;			/* number of the expert, if the part is per expert */
+	int64_t first;
+	int last;
+};
+
+/* The rows and columns of a stored tensor that a rank has; all of them if it has the whole part. */
+struct cairn_cut {
+	int32_t first_row, first_col, rows, cols;
+};
+
+/*
+ * A part as stored. factors: scales of an e4m3 matrix, whose tensor is the whole one; NULL: the tensor has a
+ * wider float type. Blocks of block_rows x block_cols elements share a scale; the scales of the first row of
+ * blocks are stored first. share: a rank's part of a tensor of a wider type, which tensor then points to.
+ */
+struct cairn_stored {
+	const struct cairn_tensor *tensor, *factors;
+	struct cairn_tensor share;
+	struct cairn_cut cut;
+	int64_t block_rows, block_cols;
+};
+
+/*
+ * How a part is divided among the ranks of tensor parallelism. ON_0: it is added to partial sums, so only
+ * rank 0 has it, and zeros stand in its place on the others.
+ */
+enum cairn_share { CAIRN_SHARE_WHOLE, CAIRN_SHARE_ROWS, CAIRN_SHARE_COLS, CAIRN_SHARE_ON_0 };
+enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cairn_part *p);
+/* Makes *c, the config of the whole model, that of one rank's share; *kv_shares: see struct cairn_model. */
+int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks,
+			     int32_t *kv_shares);
+/*
+ * Returns how many KV heads the cache of this rank has, and which is the first of those of m->config. With
+ * more ranks of context parallelism than heads, several ranks have the same one.
+ */
+static inline int32_t cairn_model_cached_heads(const struct cairn_model *m)
+{
+	const int32_t heads = m->config.num_key_value_heads;
+
+	return m->context_ranks <= 1 ? heads : heads < m->context_ranks ? 1 : heads / m->context_ranks;
+}
+
+static inline int32_t cairn_model_first_head(const struct cairn_model *m)
+{
+	return m->context_ranks <= 1 ? 0 : m->context_rank * m->config.num_key_value_heads / m->context_ranks;
+}
+
+/* Refuses a number of ranks of context parallelism. */
+int cairn_model_check_context(const struct cairn_model_config *c, const char *dir, int32_t ranks);
+/*
+ * Returns the columns of the whole matrix if a rank has some columns of w, and 8-bit weights have a scale for
+ * each row, so that a scale belongs to columns of all ranks; else 0.
+ */
+int32_t cairn_model_whole_columns(const struct cairn_model *m, enum cairn_weight w);
+struct cairn_cut cairn_model_cut(const struct cairn_model *m, const struct cairn_part *p);
+/* Makes s, which is not e4m3, a tensor of this rank's rows. */
+void cairn_model_take_rows(struct cairn_stored *s);
+/*
+ * Copies this rank's columns of a matrix that is not e4m3, filled up with zeros to `padded`, to memory that
+ * the caller frees, and makes s a tensor of these.
+ */
+int cairn_model_take_columns(struct cairn_stored *s, int32_t padded, void **memory);
+
+/* Makes to[n, k] the rank's columns of codes[n, cols], filled up with zeros. Waits for the stream. */
+int cairn_model_keep_columns(const struct cairn_model *m, const struct cairn_cut *cut, const uint8_t *codes,
+			     int32_t cols, uint8_t *to, int32_t n, int32_t k, void *stream);
+
+/* Finds the tensor of a part, and checks its shape and type. */
+int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+			  const struct cairn_safetensors *st, struct cairn_stored *s);
+/*
+ * Writes rows from .. from + rows - 1 of this rank's part of an e4m3 matrix in dtype, `pitch` elements apart.
+ * -EINVAL: a value is not finite in dtype.
+ */
+int cairn_model_widen(const struct cairn_stored *s, int dtype, int64_t from, int64_t rows, int64_t pitch,
+		      char *to);
+/* Returns whether the packed 8-bit weight can keep the part's codes and factors as they are stored. */
+int cairn_model_keeps_codes(const struct cairn_model *m, const struct cairn_part *p,
+			    const struct cairn_place *place, const struct cairn_stored *s);
+/*
+ * Copies the codes and factors of such a part to its place. scratch: room for max_factors floats, free again
+ * when the call returns. -EINVAL: a code is NaN, or a value overflows the model's dtype.
+ */
+int cairn_model_load_codes(const struct cairn_model *m, const struct cairn_part *p,
+			   const struct cairn_place *place, const struct cairn_stored *s, float *scratch,
+			   int64_t max_factors, void *stream);
+
+/* A part whose tensor holds all experts of a layer. scales: those of MXFP4; NULL: tensor holds values. */
+struct cairn_stacked {
+	const struct cairn_tensor *tensor, *scales;
+};
+
+/* Finds the tensors of a part that is CAIRN_STACKED, and checks their shapes and types. */
+int cairn_model_find_stacked(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+			     const struct cairn_safetensors *st, struct cairn_stacked *s);
+/*
+ * Writes rows first .. first + rows - 1 of what this rank has of an expert's part to `to`, in the part's
+ * dtype. -EINVAL: a value is not finite in that dtype.
+ */
+int cairn_model_unstack(const struct cairn_model *m, const struct cairn_part *p,
+			const struct cairn_stacked *s, int32_t expert, int64_t first, int64_t rows, char *to);
+
+/* ---- weights in 4 bits: model_w4.c ---- */
+
+/* Checks, without reading codes, that a checkpoint has all tensors of a part that is kept in 4 bits. */
+int cairn_model_check_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+			 const struct cairn_safetensors *st);
+/* Brings a rank's share of such a part into the layout of gemm_w4, at its place. Waits for the stream. */
+int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+			const struct cairn_place *place, const struct cairn_safetensors *st, void *stream);
+/* Gives a weight random codes and equal scales, if it is kept in 4 bits. Waits for the stream. */
+int cairn_model_random_w4(const struct cairn_model *m, int32_t layer, enum cairn_weight w, uint64_t seed,
+			  void *stream);
+
+typedef int (*cairn_part_fn)(struct cairn_model *m, const struct cairn_part *p, const char *name,
+			     struct cairn_place place, void *ctx);
+/* Calls fn for every part of every layer, until a call fails. */
+int cairn_model_each_part(struct cairn_model *m, cairn_part_fn fn, void *ctx);
+
+#endif

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+/* serve_answer - turns tokens into text and text into events or a body; runs in the link's thread */
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "serving/serve/front/serve_front.h"
+
+#define MAX_CHUNK_TEXT		8192	/* bytes per event; even escaped they fit every --stream-buffer */
+#define MAX_CHUNK_LOGPROBS	4
+
+int64_t serve_count_chars(const char *s, size_t n)
+{
+	int64_t chars = 0;
+
+	for (size_t i = 0; i < n; i++)
+		chars += (s[i] & 0xc0) != 0x80;
+	return chars;
+}
+
+static void add_text(struct serve_choice *c, const struct cairn_stop_text *t, const char *text)
+{
+	serve_add_text(c, t->held ? t->held : "", t->num_held);
+	serve_add_text(c, text, t->num_text);
+	if (t->stop >= 0) {
+		c->finish = CAIRN_API_STOP;
+		c->stop = t->stop;
+	}
+}
+
+/* Appends a token's log-probabilities to those that are not sent yet. Returns 0 or -ENOMEM. */
+static int keep_logprob(struct serve_choice *c, const struct serve_logprob *token)
+{
+	if (c->num_logprobs == c->room_logprobs) {
+		size_t room = c->room_logprobs ? 2 * c->room_logprobs : 8;
+		struct serve_logprob *grown = realloc(c->logprobs, room * sizeof(*grown));
+
+		if (!grown)
+			return cairn_error(ENOMEM, "serve: no memory for log-probabilities");
+		c->logprobs = grown;
+		c->room_logprobs = room;
+	}
+	c->logprobs[c->num_logprobs] = *token;
+	c->logprobs[c->num_logprobs++].text_offset = c->num_chars;
+	return 0;
+}
+
+void serve_usage_of(const struct serve_job *job, struct cairn_api_usage *u)
+{
+	*u = (struct cairn_api_usage){ .prompt_tokens = job->num_prompt_tokens };
+	for (int32_t i = 0; i < job->num_choices; i++)
+		u->completion_tokens += job->choices[i].num_tokens;
+	for (int32_t i = 0; i < job->num_parts; i++)
+		u->cached_tokens += job->parts[i].cached;
+}
+
+/* Log-probabilities in the API's form; the bytes of all tokens are concatenated in arena. */
+struct spelled {
+	struct cairn_api_logprob *v;
+	struct cairn_api_token *top;
+	struct cairn_api_out arena;
+};
+
+static void free_spelled(struct spelled *sp)
+{
+	free(sp->v);
+	free(sp->top);
+	cairn_api_out_free(&sp->arena);
+}
+
+static int spell_token(struct serve *s, struct spelled *sp, int32_t id, float logprob,
+		       struct cairn_api_token *to)
+{
+	const char *bytes;
+
+	CAIRN_TRY(cairn_token_stream_bytes(s->speller, id, &bytes, &to->num_bytes));
+	cairn_api_put(&sp->arena, bytes, to->num_bytes);
+	to->logprob = logprob;
+	return 0;
+}
+
+/* Converts the first num log-probabilities of c. Returns 0 or -ENOMEM. */
+static int spell(struct serve *s, const struct serve_choice *c, size_t num, struct spelled *sp)
+{
+	size_t at = 0;
+
+	*sp = (struct spelled){ .v = calloc(num + 1, sizeof(*sp->v)),
+				.top = calloc(num * CAIRN_API_MAX_LOGPROBS + 1, sizeof(*sp->top)) };
+	for (size_t i = 0; sp->v && sp->top && i < num; i++) {
+		const struct serve_logprob *l = &c->logprobs[i];
+		struct cairn_api_token *top = sp->top + i * CAIRN_API_MAX_LOGPROBS;
+
+		sp->v[i] = (struct cairn_api_logprob){ .top = top, .num_top = l->num_top,
+						       .text_offset = l->text_offset };
+		CAIRN_TRY(spell_token(s, sp, l->id, l->logprob, &sp->v[i].token));
+		for (int32_t k = 0; k < l->num_top; k++)
+			CAIRN_TRY(spell_token(s, sp, l->top[k].id, l->top[k].value, &top[k]));
+	}
+	if (!sp->v || !sp->top || sp->arena.failed)
+		return cairn_error(ENOMEM, "serve: no memory for log-probabilities");
+	for (size_t i = 0; i < num; i++) {
+		struct cairn_api_token *top = sp->top + i * CAIRN_API_MAX_LOGPROBS;
+
+		sp->v[i].token.bytes = sp->arena.s ? sp->arena.s + at : "";
+		at += sp->v[i].token.num_bytes;
+		for (int32_t k = 0; k < sp->v[i].num_top; k++) {
+			top[k].bytes = sp->arena.s ? sp->arena.s + at : "";
+			at += top[k].num_bytes;
+		}
+	}
+	return 0;
+}
+
+/* Fills *out, but for its message, with the first num_logprobs log-probabilities not yet sent. */
+static int fill_choice(struct serve_job *job, struct serve_choice *c, size_t num_logprobs, struct spelled *sp,
+		       struct cairn_api_choice *out)
+{
+	bool wanted = job->req.logprobs >= 0;
+
+	*sp = (struct spelled){ 0 };
+	*out = (struct cairn_api_choice){
+		.index = (int32_t)(c - job->choices), .stop_id = c->stop_id,
+		.stop = c->stop >= 0 ? &job->req.stop[c->stop] : NULL,
+	};
+	if (!wanted)
+		return 0;
+	CAIRN_TRY(spell(job->s, c, num_logprobs, sp));
+	out->logprobs = sp->v;
+	out->num_logprobs = num_logprobs;
+	return 0;
+}
+
+static void fail_memory(struct serve_job *job)
+{
+	struct cairn_api_error e;
+
+	cairn_api_refuse(&e, 500, NULL, NULL, "no memory for this answer");
+	serve_fail(job, &e);
+}
+
+static bool send_body(struct serve_job *job)
+{
+	size_t num = (size_t)job->num_choices;
+	struct cairn_api_choice *choices = calloc(num, sizeof(*choices));
+	struct spelled *spelled = calloc(num, sizeof(*spelled));
+	struct serve_message *messages = calloc(num, sizeof(*messages));
+	struct cairn_api_out out = { 0 };
+	struct cairn_api_usage usage;
+	int ret = choices && spelled && messages ? 0 : -ENOMEM;
+
+	for (int32_t i = 0; i < job->num_parts && job->req.prompt_logprobs >= 0; i++) {
+		struct cairn_api_out *list = &job->parts[i].prompt_logprobs;
+
+		cairn_api_put(list, "]", 1);
+		ret = list->failed ? -ENOMEM : ret;
+	}
+	for (size_t i = 0; i < num && !ret; i++) {
+		struct serve_choice *c = &job->choices[i];
+
+		ret = fill_choice(job, c, c->num_logprobs, &spelled[i], &choices[i]);
+		if (!ret)
+			ret = serve_whole_message(job, c, &messages[i], &choices[i]);
+		choices[i].finish = c->finish;
+		if (job->req.prompt_logprobs >= 0)
+			choices[i].prompt_logprobs = &job->parts[(int64_t)i / job->req.n].prompt_logprobs;
+	}
+	if (!ret) {
+		serve_usage_of(job, &usage);
+		cairn_api_body(&out, &job->answer, choices, num, &usage);
+		serve_send_json(job->x, &out);
+	}
+	for (size_t i = 0; spelled && i < num; i++)
+		free_spelled(&spelled[i]);
+	for (size_t i = 0; messages && i < num; i++)
+		serve_free_message(&messages[i]);
+	/* the client may take long to read, so only the body is kept */
+	for (int32_t i = 0; i < job->num_parts; i++)
+		cairn_api_out_free(&job->parts[i].prompt_logprobs);
+	for (size_t i = 0; i < num; i++) {
+		free(job->choices[i].logprobs);
+		job->choices[i].logprobs = NULL;
+	}
+	free(messages);
+	free(spelled);
+	free(choices);
+	cairn_api_out_free(&out);
+	if (ret)
+		fail_memory(job);
+	return true;
+}
+
+/* Sends one event of a choice. Returns 0, -EAGAIN if the client must read first, -EPIPE or -ENOMEM. */
+static int push_chunk(struct serve_job *job, struct serve_choice *c)
+{
+	size_t logprobs = c->num_logprobs < MAX_CHUNK_LOGPROBS ? c->num_logprobs : MAX_CHUNK_LOGPROBS;
+	struct cairn_api_out *out = &job->s->event;
+	struct cairn_api_choice choice;
+	struct cairn_api_usage usage;
+	struct serve_chunk chunk;
+	struct spelled sp;
+	int ret = fill_choice(job, c, logprobs, &sp, &choice);
+	size_t bytes = serve_next_chunk(job, c, MAX_CHUNK_TEXT, &chunk, &choice);
+	bool last = c->finish && bytes == c->out.text.len && logprobs == c->num_logprobs;
+
+	if (!ret) {
+		choice.finish = last ? c->finish : CAIRN_API_GOES_ON;
+		serve_usage_of(job, &usage);
+		out->len = 0;
+		out->failed = false;
+		cairn_api_chunk(out, &job->answer, &choice, !c->began, &usage);
+		ret = out->failed || c->out.text.failed ? -ENOMEM : cairn_http_push(job->x, out->s, out->len);
+	}
+	free_spelled(&sp);
+	if (ret)
+		return ret;
+	c->began = true;
+	c->new_tokens = 0;
+	serve_drop_chunk(c, bytes);
+	c->num_logprobs -= logprobs;
+	if (c->num_logprobs)
+		memmove(c->logprobs, c->logprobs + logprobs, c->num_logprobs * sizeof(*c->logprobs));
+	c->ended = last;
+	return 0;
+}
+
+static int begin_stream(struct serve_job *job)
+{
+	static const struct cairn_http_field fields[] = {
+		{ "Cache-Control", "no-cache" }, { "X-Accel-Buffering", "no" },
+	};
+
+	if (job->streaming)
+		return 0;
+	CAIRN_TRY(cairn_http_stream(job->x, 200, "text/event-stream", fields, 2));
+	job->streaming = true;
+	return 0;
+}
+
+bool serve_keep_alive(struct serve_job *job)
+{
+	struct cairn_api_out out = { 0 };
+	bool ok;
+
+	cairn_api_keep_alive(&out);
+	ok = !out.failed && !begin_stream(job) && !cairn_http_push(job->x, out.s, out.len);
+	cairn_api_out_free(&out);
+	return ok;
+}
+
+/* Sends the usage and [DONE] after all choices have ended. */
+static int push_end(struct serve_job *job)
+{
+	struct cairn_api_out out = { 0 };
+	struct cairn_api_usage usage;
+	int ret;
+
+	if (job->answer.include_usage) {
+		serve_usage_of(job, &usage);
+		cairn_api_usage_chunk(&out, &job->answer, &usage);
+	}
+	cairn_api_done(&out);
+	ret = out.failed ? -ENOMEM : cairn_http_push(job->x, out.s, out.len);
+	cairn_api_out_free(&out);
+	return ret;
+}
+
+static int push_all(struct serve_job *job)
+{
+	int32_t ended = 0;
+
+	if (job->req.given) {
+		CAIRN_TRY(begin_stream(job));
+		return serve_push_items(job);
+	}
+	for (int32_t i = 0; i < job->num_choices; i++) {
+		const struct serve_part *p = &job->parts[i / job->req.n];
+		struct serve_choice *c = &job->choices[i];
+
+		if (serve_is_scored(p) && p->num_scored + 1 < p->num_ids)
+			continue;	/* the prompt comes first and is not complete yet */
+		while (!c->ended && (c->new_tokens || c->out.text.len || c->num_logprobs || c->finish)) {
+			CAIRN_TRY(begin_stream(job));
+			CAIRN_TRY(push_chunk(job, c));
+			job->said_ns = job->last_ns;
+		}
+		ended += c->ended;
+	}
+	return ended == job->num_choices ? push_end(job) : 1;
+}
+
+bool serve_flush(struct serve_job *job)
+{
+	int ret = push_all(job);
+
+	job->blocked = ret == -EAGAIN;
+	if (ret == -ENOMEM || ret == -EINVAL || ret == -EMSGSIZE) {
+		fail_memory(job);
+		return true;
+	}
+	if (ret)
+		return false;	/* more tokens will come, or the client is slow or gone, which HTTP handles */
+	cairn_http_end(job->x);
+	return true;
+}
+
+/* Sends the whole answer of /v1/responses. */
+static bool send_items(struct serve_job *job)
+{
+	if (serve_send_items(job))
+		fail_memory(job);
+	return true;
+}
+
+static bool update(struct serve_job *job)
+{
+	if (job->req.stream)
+		return serve_flush(job);
+	for (int32_t i = 0; i < job->num_choices; i++) {
+		if (!job->choices[i].finish)
+			return false;
+	}
+	return job->req.given ? send_items(job) : send_body(job);
+}
+
+bool serve_is_scored(const struct serve_part *p)
+{
+	const struct cairn_api_request *r = &p->job->req;
+
+	return (r->echo && r->logprobs >= 0) || r->prompt_logprobs >= 0;
+}
+
+static void put_ranked(struct serve *s, struct cairn_api_out *out, int32_t id, int32_t rank, float logprob)
+{
+	struct cairn_api_token token = { .logprob = logprob };
+
+	if (cairn_token_stream_bytes(s->speller, id, &token.bytes, &token.num_bytes))
+		out->failed = true;
+	else
+		cairn_api_put_ranked(out, id, rank, &token);
+}
+
+/* Appends the next token of a prompt to the JSON of its log-probabilities. */
+static void put_prompt(struct serve_part *p, const struct serve_logprob *token)
+{
+	struct cairn_api_out *out = &p->prompt_logprobs;
+	struct serve *s = p->job->s;
+
+	cairn_api_put(out, ",{", 2);
+	put_ranked(s, out, token->id, token->rank, token->logprob);
+	for (int32_t k = 0; k < token->num_top && k < p->job->req.prompt_logprobs; k++) {
+		if (token->top[k].id == token->id)
+			continue;
+		cairn_api_put(out, ",", 1);
+		put_ranked(s, out, token->top[k].id, k + 1, token->top[k].value);
+	}
+	cairn_api_put(out, "}", 1);
+}
+
+void serve_take_prompt(struct serve_part *p, const struct serve_logprob *token)
+{
+	const struct cairn_api_request *r = &p->job->req;
+	struct serve_choice *choices = &p->job->choices[(p - p->job->parts) * r->n];
+	size_t at = ++p->num_scored;
+
+	if (r->prompt_logprobs >= 0)
+		put_prompt(p, token);
+	for (int64_t i = 0; i < r->n && r->echo && r->logprobs >= 0; i++) {
+		struct serve_logprob *to = &choices[i].logprobs[at];
+		int64_t offset = to->text_offset;
+
+		*to = *token;
+		to->text_offset = offset;
+		if (to->num_top > r->logprobs)
+			to->num_top = (int32_t)r->logprobs;
+	}
+}
+
+bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token, bool *stopped)
+{
+	struct serve_choice *c = &job->choices[choice];
+	struct cairn_stop_text t;
+	const char *text = "";
+	size_t n = 0;
+
+	*stopped = false;
+	if (c->finish || job->req.no_answer)
+		return false;	/* the token was in flight when a stop string ended the text */
+	c->num_tokens++;
+	c->new_tokens++;
+	if ((job->req.logprobs >= 0 && keep_logprob(c, token)) ||
+	    (!serve_is_hidden(job, c, token->id) &&
+	     cairn_token_stream_push(c->stream, token->id, &text, &n))) {
+		fail_memory(job);
+		return true;
+	}
+	c->num_chars += serve_count_chars(text, n);
+	if (c->num_tokens > job->req.min_tokens)
+		t = cairn_stop_match_push(&c->match, text, n);
+	else	/* before min_tokens nothing may end the answer, so skip the stop strings */
+		t = (struct cairn_stop_text){ .num_text = n, .stop = -1 };
+	add_text(c, &t, text);
+	*stopped = c->finish != CAIRN_API_GOES_ON;
+	if (*stopped)
+		serve_end_text(job, c);
+	return update(job);
+}
+
+bool serve_take_finish(struct serve_job *job, int32_t choice, enum cairn_api_finish why, int32_t token)
+{
+	struct serve_choice *c = &job->choices[choice];
+	struct cairn_stop_text t;
+	const char *text;
+	size_t n;
+
+	if (c->finish)
+		return false;
+	if (cairn_token_stream_finish(c->stream, &text, &n)) {
+		fail_memory(job);
+		return true;
+	}
+	c->num_tokens += token >= 0 && !job->req.no_answer;
+	t = cairn_stop_match_push(&c->match, text, n);
+	add_text(c, &t, text);
+	if (!c->finish) {
+		t = cairn_stop_match_finish(&c->match);
+		add_text(c, &t, "");
+		c->finish = job->req.no_answer && why == CAIRN_API_STOP ? CAIRN_API_LENGTH : why;
+		for (int32_t i = 0; i < job->req.num_stop_ids; i++) {
+			if (job->req.stop_ids[i] == token)
+				c->stop_id = token;
+		}
+	}
+	serve_end_text(job, c);
+	return update(job);
+}
+
+void serve_fail(struct serve_job *job, const struct cairn_api_error *e)
+{
+	struct cairn_api_out out = { 0 };
+
+	if (!job->streaming) {
+		serve_refuse(job->x, e);
+		return;
+	}
+	cairn_api_error_event(&out, e);
+	/* the stream ends without [DONE], which marks the answer as incomplete */
+	if (out.failed || cairn_http_push(job->x, out.s, out.len))
+		cairn_http_abort(job->x);
+	else
+		cairn_http_end(job->x);
+	cairn_api_out_free(&out);
+}

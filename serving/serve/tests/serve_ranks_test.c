@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/* serve_ranks_test - a server with ranks (--tp, --cp): its answers; any rank killed or stopped under load */
+#include "conformance/harness.h"
+#include "serving/serve/tests/serve_kill_test.h"
+
+#define PATH	"/v1/completions"
+#define RANKS	4	/* the embedded model has two KV heads: each is on two ranks */
+
+static bool start_ranks(struct cairn_test *t, struct server *s, const char *option, const char *ranks)
+{
+	const char *const args[] = { "--impl", "cpu", option, ranks, "--batch", "4", "--quiet",
+				     "--collective-timeout", "4", NULL };
+
+	return start_server(t, s, args) && EXPECT(t, wait_ready(s));
+}
+
+/* Requests of each kind have the answers that the embedded model has learnt. */
+static void answers(struct cairn_test *t)
+{
+	static const char *const more[] = {
+		",\"temperature\":0", ",\"logprobs\":3", ",\"presence_penalty\":0.1",
+		",\"repetition_penalty\":1.01",
+		",\"logit_bias\":{\"5\":-3}", ",\"min_tokens\":2", ",\"n\":3,\"temperature\":0.1",
+		",\"use_beam_search\":true,\"n\":2", ",\"prompt_logprobs\":1",
+	};
+	static struct reply r;
+	struct server s;
+	char body[512];
+
+	if (start_ranks(t, &s, "--tp", "2")) {
+		for (size_t i = 0; i < ARRAY_SIZE(more); i++) {
+			snprintf(body, sizeof(body), "{\"prompt\":\"What is 55 - 8?\\n\","
+				 "\"max_tokens\":8%s}", more[i]);
+			if (!EXPECT(t, post(&s, PATH, body, &r) == 200 && says(&r, "choices.0.text", "47")))
+				cairn_note(t, "%s: %.600s", body, r.text);
+		}
+		EXPECT(t, post(&s, PATH, "{\"prompt\":\"a\",\"structured_outputs\":{\"regex\":\"a\"}}",
+			       &r) == 400);
+		EXPECT_CONTAINS(t, r.body, "structured_outputs: not supported with --tp");
+	}
+	stop_server(&s);
+}
+
+/* Returns the process that the log names last as this rank, or -1. */
+static int find_rank(const struct server *s, int rank)
+{
+	char log[1 << 15], what[64], *p, *last = NULL;
+
+	if (!rank)
+		return find_worker(s);
+	snprintf(what, sizeof(what), "rank %d is process ", rank);
+	for (p = log_of(s, log, sizeof(log)); (p = strstr(p, what)); p += strlen(what))
+		last = p + strlen(what);
+	return last ? atoi(last) : -1;
+}
+
+static bool exists(int pid)
+{
+	return !kill(pid, 0) || errno != ESRCH;
+}
+
+/* Ends or stops a rank, and waits until all clients are answered and the server is whole again. */
+static void lose(struct cairn_test *t, struct load *l, int rank, int sig)
+{
+	const struct server *s = l->s;
+	int old[RANKS], served = atomic_load(&l->served);
+	double restarts = metric_of(s, "cairn:worker_restarts_total", "");
+
+	EXPECT(t, WAIT_FOR(atomic_load(&l->served) > served, 60000));
+	for (int r = 0; r < RANKS; r++)
+		old[r] = find_rank(s, r);
+	if (!EXPECT(t, old[rank] > 1 && !kill(old[rank], sig)))
+		return;
+	EXPECT(t, WAIT_FOR(metric_of(s, "cairn:worker_restarts_total", "") > restarts, 60000));
+	EXPECT(t, all_answered(l, 30000));
+	served = atomic_load(&l->served);
+	EXPECT(t, WAIT_FOR(atomic_load(&l->served) > served, 60000));
+	for (int r = 0; r < RANKS; r++) {
+		EXPECT(t, !exists(old[r]));
+		EXPECT(t, WAIT_FOR(find_rank(s, r) != old[r], 30000));
+	}
+}
+
+static void ranks_are_lost(struct cairn_test *t)
+{
+	static const struct { int rank, sig; const char *says; } kills[] = {
+		{ 0, SIGKILL, "the worker was ended by signal 9 (Killed)" },
+		{ 1, SIGSTOP, "rank 1 has been stopped" },
+		{ 3, SIGKILL, "rank 3 has ended: signal 9 (Killed)" },
+		{ 0, SIGSTOP, "rank 0 has been stopped" },	/* another rank kills it */
+	};
+	struct server s;
+	struct load l = { .s = &s };
+	pthread_t threads[LOAD_CLIENTS];
+	char log[1 << 15];
+
+	if (!start_ranks(t, &s, "--tp", "4"))
+		return;
+	for (int i = 0; i < LOAD_CLIENTS; i++)
+		pthread_create(&threads[i], NULL, ask_without_end, &l);
+	for (size_t i = 0; i < ARRAY_SIZE(kills); i++) {
+		lose(t, &l, kills[i].rank, kills[i].sig);
+		if (!EXPECT(t, WAIT_FOR(strstr(log_of(&s, log, sizeof(log)), kills[i].says), 5000)))
+			cairn_note(t, "%s: %.3000s", kills[i].says, log);
+	}
+	atomic_store(&l.stop, true);
+	for (int i = 0; i < LOAD_CLIENTS; i++)
+		pthread_join(threads[i], NULL);
+	EXPECT(t, !atomic_load(&l.wrong));
+	EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
+	cairn_note(t, "%d served, %d failed, %d refused", atomic_load(&l.served), atomic_load(&l.failed),
+		   atomic_load(&l.refused));
+	stop_server(&s);
+}
+
+/* A rank that is lost while nothing is asked is noticed, too. */
+static void lose_idle(struct cairn_test *t, const char *option)
+{
+	static const char question[] = "{\"prompt\":\"What is 55 - 8?\\n\",\"max_tokens\":8}";
+	static struct reply r;
+	struct server s;
+
+	if (start_ranks(t, &s, option, "2")) {
+		EXPECT(t, post(&s, PATH, question, &r) == 200 && says(&r, "choices.0.text", "47"));
+		EXPECT(t, WAIT_FOR(find_rank(&s, 1) > 1, 5000));
+		EXPECT(t, !kill(find_rank(&s, 1), SIGKILL));
+		EXPECT(t, WAIT_FOR(metric_of(&s, "cairn:worker_restarts_total", "") >= 1, 30000));
+		EXPECT(t, wait_ready(&s));
+		EXPECT(t, post(&s, PATH, question, &r) == 200 && says(&r, "choices.0.text", "47"));
+	}
+	stop_server(&s);
+}
+
+static void lost_while_idle(struct cairn_test *t)
+{
+	lose_idle(t, "--tp");
+}
+
+static void lost_with_context(struct cairn_test *t)
+{
+	lose_idle(t, "--cp");
+}
+
+static const struct cairn_unit units[] = {
+	{ "answers", answers },
+	{ "ranks_are_lost", ranks_are_lost },
+	{ "lost_while_idle", lost_while_idle },
+	{ "lost_with_context", lost_with_context },
+};
+
+const struct cairn_family cairn_serve_ranks_family = {
+	.stage = "serving", .name = "serve_ranks", .units = units, .num_units = ARRAY_SIZE(units),
+	.timeout_s = 240,
+	.waits = 1,
+};
