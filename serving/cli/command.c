@@ -330,11 +330,14 @@ static void show_loaded(const struct cairn_session *s, const char *what, double 
 {
 	const struct cairn_model *m = s->model;
 	struct cairn_device_info info = { .size = sizeof(info) };
+	char stage[48] = "";
 
 	if (s->impl.device_info(&info))
 		info.name[0] = 0;
-	fprintf(stderr, "%s: %d layers, %.4g GB of %s%s%s on %s%s%s%s, loaded in %.2f s\n", what,
-		m->config.num_hidden_layers, (double)m->bytes * 1e-9, cairn_dtype_name(m->dtype),
+	if (m->config.stages > 1)
+		snprintf(stage, sizeof(stage), "the first of %d stages: ", m->config.stages);
+	fprintf(stderr, "%s: %s%d layers, %.4g GB of %s%s%s on %s%s%s%s, loaded in %.2f s\n", what,
+		stage, m->config.num_hidden_layers, (double)m->bytes * 1e-9, cairn_dtype_name(m->dtype),
 		m->weights == CAIRN_WEIGHTS_W4 ? " and 4-bit matrices" : "",
 		m->kv == CAIRN_KV_PLAIN ? "" : m->kv_scales ? ", KV in 8 bits with the checkpoint's scales" :
 		", KV in 8 bits with scale 1", s->impl.name, info.name[0] ? " (" : "", info.name,

@@ -3,9 +3,9 @@
  * worker_pipeline - passes of a stage of the model (serving/pipeline/pipeline.h)
  *
  * A pass with prompts that has more rows than a chunk may have is cut. The index arrays of its chunks are a
- * block of their own, one in each flight and one on the device. Any other pass is one chunk with the arrays of
- * the pass, so that decoding passes can be captured. The workers of all stages cut equal passes in the same
- * way.
+ * block of their own, one in each flight and one on the device. Any other pass is one chunk with the arrays
+ * of the pass, so that decoding passes can be captured. The workers of all stages cut equal passes in the
+ * same way.
  */
 #include "serving/engine/worker_impl.h"
 

@@ -68,7 +68,7 @@ static int64_t time_of(const struct pass *p, int32_t first, int32_t end, int64_t
 	return time;
 }
 
-/* Every chunk has about the same time. Of chunks of equal rows, the last one would take three times as long. */
+/* Chunks have about the same time. Of chunks of equal rows, the last one would take three times as long. */
 static void equal_times(struct cairn_test *t)
 {
 	static struct pass p;

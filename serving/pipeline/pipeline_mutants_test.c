@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * pipeline_mutants_test - one stage does something wrong, and the comparison with the whole model must show it
+ * pipeline_mutants_test - a stage does something wrong, and comparing it with the whole model must show it
  *
  * The model has three layers, so each of three stages has one. A pass of two prompts of 24 rows has chunks of
- * 16 and 8 rows. A mutant is caught if the run ends with an error, or with other numbers than the whole model.
+ * 16 and 8 rows. A mutant is caught if the run ends with an error, or with other numbers than the whole
+ * model.
  */
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_model_test.h"
