@@ -162,6 +162,9 @@ static int parse(int argc, char **argv, struct generate_options *o)
 	CAIRN_TRY(cairn_check_attention(&o->attention, NULL));
 	if (o->speculative.method && o->common.json)
 		return cairn_error(EINVAL, "--json: not with --speculative; cairn bench writes its records");
+	if (o->common.pp > 1 && o->common.json)
+		return cairn_error(EINVAL, "--json: not with --pp; cairn bench serving.pp_prefill writes its "
+				   "records");
 	if (o->shape && o->speculative.model)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
 	if (o->shape && o->speculative.method == CAIRN_SPECULATE_MTP)

@@ -63,7 +63,6 @@ struct cairn_engine_options {
 	int32_t max_rows;		/* rows of a pass, kept full under load; >= max_batch; 0: 1024 */
 	int32_t page_size;		/* tokens; 0: 16 */
 	int32_t num_pages;		/* 0: enough for max_batch sequences of max_context */
-	int32_t chunk_rows;		/* most rows of a chunk of a pipeline (pipeline.h); 0: 1024 */
 	int no_graphs;			/* call operations one by one even if the table has graphs */
 	enum cairn_decode_path decode;	/* how decoding passes run: decode.h */
 	int in_turn;			/* form a plan only after the previous pass's tokens are known */
@@ -124,6 +123,7 @@ struct cairn_engine_options {
 	struct cairn_lead *prefill;
 	int32_t prefill_min;		/* 0: max_rows */
 	int32_t pulled_pages;		/* in host memory; 0: two prompts of max_context, at most num_pages */
+	int32_t chunk_rows;		/* most rows of a chunk of a pipeline (pipeline.h); 0: 1024 */
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */
