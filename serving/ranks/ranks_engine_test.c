@@ -132,8 +132,10 @@ static void context(struct cairn_test *t)
 static void pipeline(struct cairn_test *t)
 {
 	const struct cairn_common_options ranks = { .pp = 4 };
+	const struct setting s = { { SMALL, .repeatable = 1, .chunk_rows = 16 }, greedy, 8, 0 };
 
 	run_exact(t, &ranks);
+	run_setting(t, &s, &ranks);
 }
 
 static const struct cairn_unit units[] = {
