@@ -61,7 +61,7 @@ PASSED(layers_skipped, if (is_out && arrived) { memcpy(kept, arrived, (size_t)a.
 PASSED(sent_too_early, if (is_out) { memcpy(other, a.x, (size_t)a.bytes); a.x = kept; }
        CALL();
        if (is_out) memcpy(kept, other, (size_t)a.bytes);)
-PASSED(row_by_row_shifted, CALL(); if (is_in) memmove((char *)a.out + 512, a.out, (size_t)a.bytes - 512);)
+PASSED(rows_shifted, CALL(); if (is_in && a.bytes > 512) memmove((char *)a.out + 512, a.out, (size_t)a.bytes - 512);)
 
 /* ---- drawn tokens ---- */
 
@@ -177,7 +177,7 @@ static void run(struct cairn_test *t)
 	static const struct { const char *name; alter_fn fn; } all[] = {
 		{ "rows_of_old_chunk", rows_of_old_chunk }, { "chunk_late", chunk_late },
 		{ "last_rows_lost", last_rows_lost }, { "layers_skipped", layers_skipped },
-		{ "sent_too_early", sent_too_early }, { "row_by_row_shifted", row_by_row_shifted },
+		{ "sent_too_early", sent_too_early }, { "rows_shifted", rows_shifted },
 		{ "tokens_of_first_stage", tokens_of_first_stage },
 		{ "tokens_lost_on_rank_1", tokens_lost_on_rank_1 },
 		{ "tokens_of_last_pass", tokens_of_last_pass },
