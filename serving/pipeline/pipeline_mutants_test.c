@@ -61,7 +61,8 @@ PASSED(layers_skipped, if (is_out && arrived) { memcpy(kept, arrived, (size_t)a.
 PASSED(sent_too_early, if (is_out) { memcpy(other, a.x, (size_t)a.bytes); a.x = kept; }
        CALL();
        if (is_out) memcpy(kept, other, (size_t)a.bytes);)
-PASSED(rows_shifted, CALL(); if (is_in && a.bytes > 512) memmove((char *)a.out + 512, a.out, (size_t)a.bytes - 512);)
+PASSED(rows_shifted, CALL();
+       if (is_in && a.bytes > 512) memmove((char *)a.out + 512, a.out, (size_t)a.bytes - 512);)
 
 /* ---- drawn tokens ---- */
 
