@@ -41,7 +41,8 @@ static const char usage[] =
 	"                        pass, and the heads for attention; for long prompts. N must divide the\n"
 	"                        query heads; excludes --tp (1)\n"
 	CAIRN_PIPELINE_USAGE
-	"  --collective-timeout S        how long a rank may be silent before all of them end (5)\n"
+	"  --collective-timeout S        how long a rank may be silent before all of them end (5, with --pp\n"
+	"                        30)\n"
 	"  --model DIR           Hugging Face checkpoint (the embedded model)\n"
 	"  --prompt TEXT         the prompt\n"
 	"  --prompt-file FILE    file with the prompt\n"

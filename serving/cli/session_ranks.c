@@ -12,6 +12,7 @@
 #include "primitives/base/error.h"
 #include "serving/pipeline/pipeline.h"
 
+#define PIPELINE_MS	30000	/* time-out of a wait, which takes as long as another rank's chunk */
 #define HOST_CHUNK	64
 #define CHUNKS		8	/* of a step, unless it is given: a pipeline of n stages waits n - 1 more */
 
@@ -76,7 +77,8 @@ void cairn_set_rows(struct cairn_engine_options *eo, const struct cairn_common_o
 
 int cairn_ranks_fork(struct cairn_tp **tp, const struct cairn_common_options *o)
 {
-	const int64_t collective_ms = o->collective_s ? o->collective_s * 1000 : CAIRN_COMM_TIMEOUT_MS;
+	const int64_t usual_ms = o->pp > 1 ? PIPELINE_MS : CAIRN_COMM_TIMEOUT_MS;
+	const int64_t collective_ms = o->collective_s ? o->collective_s * 1000 : usual_ms;
 	const struct cairn_rendezvous r = {
 		.address = o->rendezvous, .key_file = o->rendezvous_key, .nodes = (int32_t)o->nodes,
 		.node = (int32_t)o->node,
