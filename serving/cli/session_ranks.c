@@ -14,7 +14,8 @@
 
 #define PIPELINE_MS	30000	/* time-out of a wait, which takes as long as another rank's chunk */
 #define HOST_CHUNK	64
-#define CHUNKS		8	/* of a step, unless it is given: a pipeline of n stages waits n - 1 more */
+#define MOST_ROWS	(1 << 20)
+#define CHUNKS		8	/* of a step, times n - 1 on n stages, whose pipeline runs empty for n - 1 */
 
 int32_t cairn_num_ranks(const struct cairn_common_options *o)
 {
@@ -68,11 +69,12 @@ void cairn_set_rows(struct cairn_engine_options *eo, const struct cairn_common_o
 {
 	const int32_t usual_chunk = is_host ? HOST_CHUNK : CAIRN_PIPELINE_ROWS;
 	const int32_t chunk = o->pp_chunk ? (int32_t)o->pp_chunk : usual_chunk;
-	const int32_t usual = is_host ? 256 : 2048;
+	const int64_t usual = is_host ? 256 : 2048, rows = CHUNKS * (o->pp - 1) * chunk;
 
 	eo->chunk_rows = o->pp > 1 ? chunk : 0;
-	eo->max_rows = (int32_t)(max_rows ? max_rows : o->pp > 1 && chunk > usual / CHUNKS ?
-				 CHUNKS * chunk : usual);
+	eo->max_rows = (int32_t)(max_rows ? max_rows : o->pp > 1 && rows > usual ? rows : usual);
+	if (eo->max_rows > MOST_ROWS)
+		eo->max_rows = MOST_ROWS;
 }
 
 int cairn_ranks_fork(struct cairn_tp **tp, const struct cairn_common_options *o)

@@ -33,7 +33,7 @@ static const char usage[] =
 	"  --batch N              sequences running at once (64)\n"
 	"  --max-context N        tokens of one sequence, prompt and answer (the model's limit)\n"
 	"  --rows N               tokens of one step, prompts included (2048, on the host 256; with --pp\n"
-	"                         eight chunks)\n"
+	"                         eight chunks for each stage but one)\n"
 	"  --page-size N          tokens of a KV page (64, on the host 16)\n"
 	"  --pages N              KV pages (nine tenths of the device's memory, at most what --batch\n"
 	"                         sequences of --max-context need)\n"
