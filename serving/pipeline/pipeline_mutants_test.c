@@ -13,7 +13,7 @@ static struct cairn_impl right;		/* the table of a rank before it was changed */
 static int stage;			/* of this process */
 static char dir[PATH_MAX];
 static int calls;			/* of the operation that is falsified */
-static _Alignas(256) char other[1 << 16], kept[1 << 16];	/* room for the rows of a chunk */
+static _Alignas(256) char other[1 << 16], kept[1 << 16], late[1 << 16];	/* rows of a chunk */
 
 #define BEGIN(m, impl) \
 	do { \
@@ -24,70 +24,140 @@ static _Alignas(256) char other[1 << 16], kept[1 << 16];	/* room for the rows of
 
 /* ---- what passes from stage to stage ---- */
 
-#define PASSED(name, change) \
-	static int name##_call(const struct cairn_send_recv_args *args, void *stream) \
-	{ \
-		struct cairn_send_recv_args a = *args; \
-		const int is_in = a.from >= 0 && stage == 1, is_out = a.to >= 0 && stage == 1; \
-		(void)is_in; \
-		(void)is_out; \
-		calls += is_in; \
-		change \
-		return 0; \
-	} \
+/* What is done before and after a call of send_recv in the middle stage; NULL: nothing. */
+static void (*before)(struct cairn_send_recv_args *a), (*after)(struct cairn_send_recv_args *a);
+static const char *arrived;		/* where the last chunk is */
+
+static int pass_on(const struct cairn_send_recv_args *args, void *stream)
+{
+	struct cairn_send_recv_args a = *args;
+
+	calls += a.from >= 0;
+	if (before && stage == 1)
+		before(&a);
+	CAIRN_TRY(right.send_recv(&a, stream));
+	if (after && stage == 1)
+		after(&a);
+	return 0;
+}
+
+#define PASSED(name, before_call, after_call) \
 	static void name(struct cairn_model *m, struct cairn_impl *impl) \
 	{ \
 		BEGIN(m, impl); \
-		impl->send_recv = name##_call; \
+		before = before_call; \
+		after = after_call; \
+		impl->send_recv = pass_on; \
 	}
-#define CALL()	CAIRN_TRY(right.send_recv(&a, stream))
 
-/* Every second chunk is received, and not put where the stage reads it. */
-PASSED(rows_of_old_chunk, if (is_in && calls % 2 == 0) a.out = other; CALL();)
-/* Each chunk gets the rows of the one before. */
-PASSED(chunk_late, CALL(); if (is_in) {
-	memcpy(other, a.out, (size_t)a.bytes);
-	memcpy(a.out, kept, (size_t)a.bytes);
-	memcpy(kept, other, (size_t)a.bytes);
-})
-PASSED(last_rows_lost, if (is_in) memcpy(other, a.out, (size_t)a.bytes);
-       CALL();
-       if (is_in) memcpy((char *)a.out + a.bytes / 2, other + a.bytes / 2, (size_t)a.bytes / 2);)
+/* Every second chunk is received, but not to where the stage reads it. */
+static void receive_elsewhere(struct cairn_send_recv_args *a)
+{
+	if (a->from >= 0 && calls % 2 == 0)
+		a->out = other;
+}
+
+/* Exchanges bytes with those kept at the call before. */
+static void exchange_kept(char *bytes, size_t num)
+{
+	memcpy(other, bytes, num);
+	memcpy(bytes, kept, num);
+	memcpy(kept, other, num);
+}
+
+static void take_one_before(struct cairn_send_recv_args *a)
+{
+	if (a->from >= 0)
+		exchange_kept(a->out, (size_t)a->bytes);
+}
+
+static void keep_old_rows(struct cairn_send_recv_args *a)
+{
+	if (a->from >= 0)
+		memcpy(other, a->out, (size_t)a->bytes);
+}
+
+static void restore_second_half(struct cairn_send_recv_args *a)
+{
+	const size_t half = (size_t)a->bytes / 2;
+
+	if (a->from >= 0)
+		memcpy((char *)a->out + half, other + half, half);
+}
+
 /* What has arrived leaves, as if the stage had no layers. */
-static const void *arrived;
-PASSED(layers_skipped, if (is_out && arrived) { memcpy(kept, arrived, (size_t)a.bytes); a.x = kept; }
-       CALL();
-       if (is_in) arrived = a.out;)
-PASSED(sent_too_early, if (is_out) { memcpy(other, a.x, (size_t)a.bytes); a.x = kept; }
-       CALL();
-       if (is_out) memcpy(kept, other, (size_t)a.bytes);)
-PASSED(rows_shifted, CALL();
-       if (is_in && a.bytes > 512) memmove((char *)a.out + 512, a.out, (size_t)a.bytes - 512);)
+static void send_what_came(struct cairn_send_recv_args *a)
+{
+	if (a->to >= 0 && arrived)
+		a->x = memcpy(kept, arrived, (size_t)a->bytes);
+}
+
+static void note_arrived(struct cairn_send_recv_args *a)
+{
+	arrived = a->from >= 0 ? a->out : arrived;
+}
+
+static void send_one_before(struct cairn_send_recv_args *a)
+{
+	if (a->to < 0)
+		return;
+	memcpy(late, a->x, (size_t)a->bytes);
+	exchange_kept(late, (size_t)a->bytes);
+	a->x = late;
+}
+
+static void shift_rows(struct cairn_send_recv_args *a)
+{
+	if (a->from >= 0 && a->bytes > 512)
+		memmove((char *)a->out + 512, a->out, (size_t)a->bytes - 512);
+}
+
+PASSED(rows_of_old_chunk, receive_elsewhere, NULL)
+PASSED(chunk_late, NULL, take_one_before)
+PASSED(last_rows_lost, keep_old_rows, restore_second_half)
+PASSED(layers_skipped, send_what_came, note_arrived)
+PASSED(sent_too_late, send_one_before, NULL)
+PASSED(rows_shifted, NULL, shift_rows)
 
 /* ---- drawn tokens ---- */
 
-#define SHARED(name, change) \
-	static int name##_call(const struct cairn_all_to_all_args *args, void *stream) \
-	{ \
-		const struct cairn_all_to_all_args a = *args; \
-		char *last = (char *)a.out + 2 * a.out_block; \
-		CAIRN_TRY(right.all_to_all(&a, stream)); \
-		change \
-		return 0; \
-	} \
+/* Changes the tokens of the last stage, which a stage has just received. */
+static void (*change)(char *last, const struct cairn_all_to_all_args *a);
+
+static int gather(const struct cairn_all_to_all_args *a, void *stream)
+{
+	CAIRN_TRY(right.all_to_all(a, stream));
+	change((char *)a->out + 2 * a->out_block, a);
+	return 0;
+}
+
+#define SHARED(name, change_tokens) \
 	static void name(struct cairn_model *m, struct cairn_impl *impl) \
 	{ \
 		BEGIN(m, impl); \
-		impl->all_to_all = name##_call; \
+		change = change_tokens; \
+		impl->all_to_all = gather; \
 	}
 
-SHARED(tokens_of_first_stage, memcpy(last, a.out, (size_t)a.out_block);)
-SHARED(tokens_lost_on_rank_1, if (stage == 1) memset(last, 0, (size_t)a.out_block);)
-SHARED(tokens_of_last_pass, if (a.out_block <= (int64_t)sizeof(kept)) {
-	memcpy(other, last, (size_t)a.out_block);
-	memcpy(last, kept, (size_t)a.out_block);
-	memcpy(kept, other, (size_t)a.out_block);
-})
+static void take_first_stage(char *last, const struct cairn_all_to_all_args *a)
+{
+	memcpy(last, a->out, (size_t)a->out_block);
+}
+
+static void lose_on_rank_1(char *last, const struct cairn_all_to_all_args *a)
+{
+	if (stage == 1)
+		memset(last, 0, (size_t)a->out_block);
+}
+
+static void take_last_pass(char *last, const struct cairn_all_to_all_args *a)
+{
+	exchange_kept(last, (size_t)a->out_block);
+}
+
+SHARED(tokens_of_first_stage, take_first_stage)
+SHARED(tokens_lost_on_rank_1, lose_on_rank_1)
+SHARED(tokens_of_last_pass, take_last_pass)
 
 /* ---- layers and keys ---- */
 
@@ -178,7 +248,7 @@ static void run(struct cairn_test *t)
 	static const struct { const char *name; alter_fn fn; } all[] = {
 		{ "rows_of_old_chunk", rows_of_old_chunk }, { "chunk_late", chunk_late },
 		{ "last_rows_lost", last_rows_lost }, { "layers_skipped", layers_skipped },
-		{ "sent_too_early", sent_too_early }, { "rows_shifted", rows_shifted },
+		{ "sent_too_late", sent_too_late }, { "rows_shifted", rows_shifted },
 		{ "tokens_of_first_stage", tokens_of_first_stage },
 		{ "tokens_lost_on_rank_1", tokens_lost_on_rank_1 },
 		{ "tokens_of_last_pass", tokens_of_last_pass },
