@@ -5,6 +5,9 @@
  * A prompt is scored and continued, and another one is continued at random, so that log-probabilities and
  * tokens from all parts of the last stage come back to rank 0. Passes are cut into chunks of 16 rows.
  */
+#include <stdatomic.h>
+#include <sys/mman.h>
+
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_model_test.h"
 
@@ -65,6 +68,50 @@ static void experts(struct cairn_test *t)
 	};
 
 	compare_all(t, all, ARRAY_SIZE(all));
+}
+
+/* ---- two stages at the same time ---- */
+
+/* Shared by the processes of two stages: chunks begun by stage 0, by stage 1, and what stage 1 saw of 0. */
+static _Atomic int *begun;		/* [3] */
+static struct cairn_impl right;
+static int stage;
+
+/* In its first chunk, stage 1 waits until stage 0 has begun the second one. */
+static int meet(const struct cairn_rope_args *args, void *stream)
+{
+	const int nth = atomic_fetch_add(&begun[stage], 1) + 1;
+
+	/* after ten seconds the test fails */
+	for (int i = 0; i < 10000 && stage == 1 && nth == 1 && atomic_load(&begun[0]) < 2; i++)
+		usleep(1000);
+	if (stage == 1 && nth == 1)
+		atomic_store(&begun[2], atomic_load(&begun[0]));
+	return right.rope(args, stream);
+}
+
+static void let_meet(struct cairn_model *m, struct cairn_impl *impl)
+{
+	stage = m->config.stage;
+	right = *impl;
+	impl->rope = meet;
+}
+
+/* While the second of two stages computes the first chunk, the first stage begins the second chunk. */
+static void overlap(struct cairn_test *t)
+{
+	static const struct shared s = { .name = "llama3_tiny", .ranks = 2, .stages = 1 };
+	struct scored got;
+	int32_t tokens[NUM];
+	char dir[PATH_MAX];
+
+	begun = mmap(NULL, 3 * sizeof(*begun), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (!EXPECT(t, begun != MAP_FAILED) || write_model(t, &s, dir))
+		return;
+	write_prompt(tokens);
+	EXPECT(t, score_shared(t, &s, dir, tokens, let_meet, &got) == 0);
+	EXPECT(t, atomic_load(&begun[2]) == 2);
+	munmap((void *)begun, 3 * sizeof(*begun));
 }
 
 /* A stage has the weights of its layers only, and each weight of the model is in one stage. */
@@ -128,7 +175,8 @@ static void bad_options(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "dense", dense }, { "experts", experts }, { "weights", weights }, { "bad_options", bad_options },
+	{ "dense", dense }, { "experts", experts }, { "overlap", overlap },
+	{ "weights", weights }, { "bad_options", bad_options },
 };
 
 const struct cairn_family cairn_pipeline_family = {
