@@ -12,7 +12,7 @@ those of bench_serve.h, in ns. On an H200 all parts take less than nine minutes.
   connections  1000 idle connections, 256 streams, 20 stalled readers, for --seconds: no token lost, constant memory
   kill         the worker is killed (-9) 20 times under load: every request is answered or failed cleanly, the server
                recovers within the time of the first load (plus a second), descriptors and memory do not grow
-  ranks        only if named: of a server with --tp N, random ranks are killed or stopped in turn --kills times under
+  ranks        only if named: of a server with --tp N or --pp N, random ranks are killed or stopped in turn --kills times under
                load: every client is answered within a second of the server's notice (503 of /health)
 """
 
@@ -49,6 +49,7 @@ def arguments():
     a.add_argument("--online-seconds", type=float, default=75)
     a.add_argument("--kills", type=int, default=20)
     a.add_argument("--tp", type=int, default=2, help="ranks of the part ranks")
+    a.add_argument("--pp", type=int, default=0, help="stages of the part ranks, instead of --tp")
     got = a.parse_args()
     got.parts = got.parts or list(PARTS)
     for part in got.parts:
@@ -416,7 +417,8 @@ def ranks(options):
     """The server with ranks; a rank is chosen by a fixed seed, killed in even turns and stopped in odd ones."""
     chance = random.Random(23)
     notices, noticed = [], []  # times of /health's 503; seconds from the signal to it
-    with Server("--quiet", "--tp", str(ARGS.tp), *options, impl=ARGS.impl, wait=300) as server:
+    shared = ("--pp", str(ARGS.pp)) if ARGS.pp else ("--tp", str(ARGS.tp))
+    with Server("--quiet", *shared, *options, impl=ARGS.impl, wait=300) as server:
         clients = [Client(server, 64, 400) for _ in range(8)]
         for client in clients:
             client.start()
@@ -445,8 +447,9 @@ def ranks(options):
     after = [end - at for at in notices for begin, end, _ in asked if begin < at < end]
     statuses = {str(code): sum(status == code for _, _, status in asked) for code in (0, 200, 500, 503)}
     ok = len(notices) == ARGS.kills == restarts and sum(statuses.values()) == len(asked) and not statuses["0"]
+    name = f"stages{ARGS.pp}" if ARGS.pp else f"ranks{ARGS.tp}"
     row(
-        f"ranks{ARGS.tp}", ARGS.kill_shape, ok and not waiting and not left, ok and max(after, default=0) < 1,
+        name, ARGS.kill_shape, ok and not waiting and not left, ok and max(after, default=0) < 1,
         kills=ARGS.kills, restarts=int(restarts), answered_after_ns=int(max(after, default=0) * 1e9),
         noticed_killed_ns=int(max(noticed[::2], default=0) * 1e9), noticed_stopped_ns=int(max(noticed[1::2], default=0) * 1e9),
         **{f"status_{code}": n for code, n in statuses.items()},

@@ -152,6 +152,8 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 		{ "batch", CAIRN_OPT_INT, &to->batch, 1, 4096, NULL },
 		{ "tp", CAIRN_OPT_INT, &to->tp, 1, CAIRN_COMM_MAX_RANKS, NULL },
 		{ "cp", CAIRN_OPT_INT, &to->cp, 1, CAIRN_COMM_MAX_RANKS, NULL },
+		{ "pp", CAIRN_OPT_INT, &to->pp, 1, CAIRN_COMM_MAX_RANKS, NULL },
+		{ "pp-chunk", CAIRN_OPT_INT, &to->pp_chunk, 1, 1 << 20, NULL },
 		{ "collective-timeout", CAIRN_OPT_INT, &to->collective_s, 1, 3600, NULL },
 		{ "rendezvous", CAIRN_OPT_TEXT, &to->rendezvous, 0, 0, NULL },
 		{ "rendezvous-key-file", CAIRN_OPT_TEXT, &to->rendezvous_key, 0, 0, NULL },
@@ -328,11 +330,14 @@ static void show_loaded(const struct cairn_session *s, const char *what, double 
 {
 	const struct cairn_model *m = s->model;
 	struct cairn_device_info info = { .size = sizeof(info) };
+	char stage[48] = "";
 
 	if (s->impl.device_info(&info))
 		info.name[0] = 0;
-	fprintf(stderr, "%s: %d layers, %.4g GB of %s%s%s on %s%s%s%s, loaded in %.2f s\n", what,
-		m->config.num_hidden_layers, (double)m->bytes * 1e-9, cairn_dtype_name(m->dtype),
+	if (m->config.stages > 1)
+		snprintf(stage, sizeof(stage), "the first of %d stages: ", m->config.stages);
+	fprintf(stderr, "%s: %s%d layers, %.4g GB of %s%s%s on %s%s%s%s, loaded in %.2f s\n", what,
+		stage, m->config.num_hidden_layers, (double)m->bytes * 1e-9, cairn_dtype_name(m->dtype),
 		m->weights == CAIRN_WEIGHTS_W4 ? " and 4-bit matrices" : "",
 		m->kv == CAIRN_KV_PLAIN ? "" : m->kv_scales ? ", KV in 8 bits with the checkpoint's scales" :
 		", KV in 8 bits with scale 1", s->impl.name, info.name[0] ? " (" : "", info.name,
@@ -354,7 +359,8 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
 	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
 	if (s->ranks > 1)
-		CAIRN_TRY((s->is_context ? cairn_model_load_context : cairn_model_load_rank)
+		CAIRN_TRY((s->is_pipeline ? cairn_model_load_stage :
+			   s->is_context ? cairn_model_load_context : cairn_model_load_rank)
 			  (&s->model, &s->impl, s->dir, s->rank, s->ranks, s->weights, s->kv,
 			   s->rank ? NULL : show_progress, &p));
 	else
@@ -415,7 +421,10 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 	int ret;
 
 	CAIRN_TRY(cairn_shape_config(shape, &config));
-	ret = s->ranks > 1 && s->is_context ?
+	ret = s->ranks > 1 && s->is_pipeline ?
+	      cairn_model_random_stage(&s->model, &s->impl, &config, s->rank, s->ranks, s->weights, s->kv,
+				       seed) :
+	      s->ranks > 1 && s->is_context ?
 	      cairn_model_random_context(&s->model, &s->impl, &config, s->rank, s->ranks, s->weights, s->kv,
 					 seed) :
 	      s->ranks > 1 ?
@@ -619,7 +628,8 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 	char table[128], ranks[16] = "";
 
 	if (s->ranks > 1)
-		snprintf(ranks, sizeof(ranks), ":%s%d", s->is_context ? "cp" : "tp", s->ranks);
+		snprintf(ranks, sizeof(ranks), ":%s%d", s->is_pipeline ? "pp" : s->is_context ? "cp" : "tp",
+			 s->ranks);
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
 	if (sm_mhz > 0)

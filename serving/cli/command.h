@@ -102,10 +102,11 @@ struct cairn_common_options {
 	const char *impl, *model, *json;
 	int64_t device, batch;		/* batch 0: not given */
 	/*
-	 * Ranks of tensor parallelism, or of context parallelism, and the time-out of their waits; 0: not
-	 * given. At most one of tp and cp is above 1.
+	 * Ranks of tensor, context or pipeline parallelism, and the time-out of their waits; 0: not given. At
+	 * most one of tp, cp and pp is above 1.
 	 */
-	int64_t tp, cp, collective_s;
+	int64_t tp, cp, pp, collective_s;
+	int64_t pp_chunk;			/* rows of a prompt's first chunk; 0: not given */
 	const char *rendezvous, *rendezvous_key;
 	int64_t nodes, node, rendezvous_s;	/* nodes, rendezvous_s 0: not given; node -1: not given */
 	int decode;			/* enum cairn_decode_path */
@@ -146,6 +147,7 @@ struct cairn_session {
 	int progress_lines;			/* show progress without a terminal; set before loading */
 	int32_t rank, ranks;	/* this rank's part; ranks 0: all. Set before loading */
 	int is_context;		/* the ranks share rows and heads, not weights */
+	int is_pipeline;	/* the ranks have layers of their own */
 	struct cairn_model *model;
 	struct cairn_model *drafter;		/* of --speculative-model, or NULL */
 	struct cairn_draft_head *head;		/* with --speculative eagle3 or mtp, or NULL */
@@ -215,8 +217,8 @@ double cairn_session_read_gbps(const struct cairn_session *s);
 /*
  * Writes the members of a bench record that identify table, device and program, without braces:
  * "\"impl\":\"cuda\",\"gpu\":...". The table's name includes a decode path other than auto ("cuda:graph"),
- * 8-bit weights ("cuda:fp8"), an 8-bit KV cache ("cuda:kv-fp8") and the number of ranks ("cuda:tp2").
- * sm_mhz: the measured clock; 0: the one that the table states.
+ * 8-bit weights ("cuda:fp8"), an 8-bit KV cache ("cuda:kv-fp8") and what ranks share and their number
+ * ("cuda:tp2"). sm_mhz: the measured clock; 0: the one that the table states.
  */
 void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, double sm_mhz,
 			  char *json, size_t len);

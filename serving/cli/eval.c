@@ -31,6 +31,8 @@ static const char usage[] =
 	"  --device N          CUDA device (0)\n"
 	"  --tp N              tensor parallelism over N processes: see generate (1)\n"
 	"  --cp N              context parallelism over N processes: see generate (1)\n"
+	"  --pp N              pipeline parallelism over N processes: see generate (1)\n"
+	"  --pp-chunk N        tokens of the first chunk of a prompt: see generate (1024, on the host 64)\n"
 	"  --collective-timeout S, --rendezvous HOST:PORT, --rendezvous-key-file FILE,\n"
 	"  --rendezvous-timeout S, --nodes N, --node-rank K    see generate\n"
 	"  --model DIR         Hugging Face checkpoint (the embedded model)\n"
@@ -252,13 +254,14 @@ static int ask_all(struct eval *ev, struct cairn_tp *tp)
 	int host = !!(ev->s.impl.flags & CAIRN_IMPL_HOST_MEM);
 	struct cairn_engine_options eo = {
 		.max_batch = (int32_t)(ev->opt.common.batch ? ev->opt.common.batch : host ? 8 : 64),
-		.max_rows = host ? 256 : 2048, .max_queued = INT32_MAX,
+		.max_queued = INT32_MAX,
 		.decode = (enum cairn_decode_path)ev->opt.common.decode,
 		.tap = tp ? cairn_tp_tap(tp) : NULL,
 	};
 	struct cairn_engine *e;
 	int ret = 0;
 
+	cairn_set_rows(&eo, &ev->opt.common, 0, host);
 	for (size_t i = 0; i < ev->num_questions; i++) {
 		const struct question *q = &ev->questions[i];
 

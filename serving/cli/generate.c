@@ -40,7 +40,9 @@ static const char usage[] =
 	"  --cp N                context parallelism: N processes with all weights share the rows of a\n"
 	"                        pass, and the heads for attention; for long prompts. N must divide the\n"
 	"                        query heads; excludes --tp (1)\n"
-	"  --collective-timeout S        how long a rank may be silent before all of them end (5)\n"
+	CAIRN_PIPELINE_USAGE
+	"  --collective-timeout S        how long a rank may be silent before all of them end (5, with --pp\n"
+	"                        30)\n"
 	"  --model DIR           Hugging Face checkpoint (the embedded model)\n"
 	"  --prompt TEXT         the prompt\n"
 	"  --prompt-file FILE    file with the prompt\n"
@@ -76,7 +78,8 @@ static const char usage[] =
 	"  --prompt-tokens N     a prompt of N random tokens (512 with --shape)\n"
 	"  --batch N             requests at once, all with this prompt (1)\n"
 	"  --repeat N            runs; their tokens must be the same (1)\n"
-	"  --prefill-rows N      prompt tokens of one pass (2048, on the host 256)\n"
+	"  --prefill-rows N      prompt tokens of one pass (2048, on the host 256; with --pp eight chunks\n"
+	"                        for each stage but one)\n"
 	"  --page-size N         tokens of a KV page (16)\n"
 	"  --decode PATH         auto: a decoding step is one operation if the table has it; graph,\n"
 	"                        persistent: that form, or an error; unfused: a list of operations (auto)\n"
@@ -161,6 +164,9 @@ static int parse(int argc, char **argv, struct generate_options *o)
 	CAIRN_TRY(cairn_check_attention(&o->attention, NULL));
 	if (o->speculative.method && o->common.json)
 		return cairn_error(EINVAL, "--json: not with --speculative; cairn bench writes its records");
+	if (o->common.pp > 1 && o->common.json)
+		return cairn_error(EINVAL, "--json: not with --pp; cairn bench serving.pp_prefill writes its "
+				   "records");
 	if (o->shape && o->speculative.model)
 		return cairn_error(EINVAL, "--speculative-model: excludes --shape, which has no tokenizer");
 	if (o->shape && o->speculative.method == CAIRN_SPECULATE_MTP)
@@ -172,7 +178,7 @@ static int parse(int argc, char **argv, struct generate_options *o)
 	if (o->slices && o->common.decode != CAIRN_DECODE_UNFUSED)
 		return cairn_error(EINVAL, "--slices: needs --decode unfused");
 	if (o->attention.workers && (cairn_num_ranks(&o->common) > 1 || o->plan))
-		return cairn_error(EINVAL, "--attention-workers: excludes --tp, --cp and --plan");
+		return cairn_error(EINVAL, "--attention-workers: excludes --tp, --cp, --pp and --plan");
 	if (o->lora.num > 1)
 		return cairn_error(EINVAL, "--lora: one prompt takes one adapter");
 	if (o->lora.num && (cairn_num_ranks(&o->common) > 1 || o->plan || o->slices || o->attention.workers))
@@ -180,6 +186,7 @@ static int parse(int argc, char **argv, struct generate_options *o)
 				   cairn_num_ranks(&o->common) > 1 ? cairn_ranks_option(&o->common) :
 				   o->plan ? "--plan" : o->slices ? "--slices" : "--attention-workers");
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, o->slices));
+	CAIRN_TRY(cairn_check_rank_drafts(&o->common, o->speculative.method));
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
 		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give only one");
 	if (o->shape && !o->prompt_tokens)
@@ -533,7 +540,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 	CAIRN_TRY(check_context(o, (int64_t)*num_ids, s->model->config.max_position_embeddings));
 	eo.max_batch = eo.max_queued = (int32_t)o->common.batch;
 	eo.max_context = (int32_t)((int64_t)*num_ids + o->max_new_tokens);
-	eo.max_rows = (int32_t)(o->prefill_rows ? o->prefill_rows : host ? 256 : 2048);
+	cairn_set_rows(&eo, &o->common, o->prefill_rows, host);
 	if (eo.max_rows > (int64_t)*num_ids * o->common.batch)
 		eo.max_rows = (int32_t)((int64_t)*num_ids * o->common.batch);
 	eo.nano = cairn_session_plans(s, o->plan, "generate");

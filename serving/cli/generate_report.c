@@ -104,7 +104,8 @@ int generate_report(const struct cairn_session *s, const struct generate_options
 	if (s->plans)
 		fprintf(to, "%lld of %lld steps as nano-batches\n", (long long)f->nano_steps,
 			(long long)f->steps);
-	if ((o->shape && !o->speculative.method) || o->common.json) {
+	/* of a pipeline, the model here is only the first stage */
+	if ((o->shape && !o->speculative.method && s->model->config.stages <= 1) || o->common.json) {
 		f->roof = cairn_session_read_gbps(s);
 		fprintf(to, "a step reads %.3f GB, %.1f GB/s", f->bytes * 1e-9, f->bytes / median);
 		fprintf(to, f->roof > 0 ? ": %.1f%% of the read stream, %.1f GB/s\n" : "\n",

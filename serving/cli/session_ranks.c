@@ -10,17 +10,21 @@
 
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
+#include "serving/pipeline/pipeline.h"
+
+#define PIPELINE_MS	30000	/* time-out of a wait, which takes as long as another rank's chunk */
+#define HOST_CHUNK	64
+#define MOST_ROWS	(1 << 20)
+#define CHUNKS		8	/* of a step, times n - 1 on n stages, whose pipeline runs empty for n - 1 */
 
 int32_t cairn_num_ranks(const struct cairn_common_options *o)
 {
-	const int64_t most = o->tp > o->cp ? o->tp : o->cp;
-
-	return most > 1 ? (int32_t)most : 1;
+	return (int32_t)(o->tp > 1 ? o->tp : o->cp > 1 ? o->cp : o->pp > 1 ? o->pp : 1);
 }
 
 const char *cairn_ranks_option(const struct cairn_common_options *o)
 {
-	return o->cp > 1 ? "--cp" : "--tp";
+	return o->pp > 1 ? "--pp" : o->cp > 1 ? "--cp" : "--tp";
 }
 
 int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const char *slices)
@@ -30,6 +34,10 @@ int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const ch
 
 	if (o->tp > 1 && o->cp > 1)
 		return cairn_error(EINVAL, "--cp: excludes --tp");
+	if (o->pp > 1 && (o->tp > 1 || o->cp > 1))
+		return cairn_error(EINVAL, "--pp: excludes %s", o->tp > 1 ? "--tp" : "--cp");
+	if (o->pp_chunk && o->pp < 2)
+		return cairn_error(EINVAL, "--pp-chunk: needs --pp");
 	if (cairn_num_ranks(o) > 1 && excluded)
 		return cairn_error(EINVAL, "%s: excludes --%s", cairn_ranks_option(o), excluded);
 	if (!o->rendezvous)
@@ -37,7 +45,7 @@ int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const ch
 		       cairn_error(EINVAL, "--nodes, --node-rank, --rendezvous-key-file and "
 				   "--rendezvous-timeout: need --rendezvous") : 0;
 	if (cairn_num_ranks(o) < 2)
-		return cairn_error(EINVAL, "--rendezvous: needs --tp or --cp");
+		return cairn_error(EINVAL, "--rendezvous: needs --tp, --cp or --pp");
 	if (!o->nodes != (o->node < 0))
 		return cairn_error(EINVAL, "--nodes, --node-rank: give both or neither");
 	CAIRN_TRY(cairn_rendezvous_from_env(&r, getenv));
@@ -49,9 +57,30 @@ int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const ch
 	return 0;
 }
 
+int cairn_check_rank_drafts(const struct cairn_common_options *o, int method)
+{
+	return o->pp > 1 && (method == CAIRN_SPECULATE_EAGLE3 || method == CAIRN_SPECULATE_MTP) ?
+	       cairn_error(EINVAL, "--speculative: eagle3 and mtp exclude --pp, whose first rank lacks the "
+			   "hidden states that they need") : 0;
+}
+
+void cairn_set_rows(struct cairn_engine_options *eo, const struct cairn_common_options *o, int64_t max_rows,
+		    int is_host)
+{
+	const int32_t usual_chunk = is_host ? HOST_CHUNK : CAIRN_PIPELINE_ROWS;
+	const int32_t chunk = o->pp_chunk ? (int32_t)o->pp_chunk : usual_chunk;
+	const int64_t usual = is_host ? 256 : 2048, rows = CHUNKS * (o->pp - 1) * chunk;
+
+	eo->chunk_rows = o->pp > 1 ? chunk : 0;
+	eo->max_rows = (int32_t)(max_rows ? max_rows : o->pp > 1 && rows > usual ? rows : usual);
+	if (eo->max_rows > MOST_ROWS)
+		eo->max_rows = MOST_ROWS;
+}
+
 int cairn_ranks_fork(struct cairn_tp **tp, const struct cairn_common_options *o)
 {
-	const int64_t collective_ms = o->collective_s ? o->collective_s * 1000 : CAIRN_COMM_TIMEOUT_MS;
+	const int64_t usual_ms = o->pp > 1 ? PIPELINE_MS : CAIRN_COMM_TIMEOUT_MS;
+	const int64_t collective_ms = o->collective_s ? o->collective_s * 1000 : usual_ms;
 	const struct cairn_rendezvous r = {
 		.address = o->rendezvous, .key_file = o->rendezvous_key, .nodes = (int32_t)o->nodes,
 		.node = (int32_t)o->node,
@@ -112,7 +141,8 @@ static uint64_t sum_sizes(const char *dir)
 static void write_digest(const struct cairn_common_options *o, uint64_t h, char *to, size_t len)
 {
 	snprintf(to, len, "%010llx/%s/%s%s", (unsigned long long)(h & 0xffffffffffu),
-		 cairn_weights_names[o->weights], cairn_kv_names[o->kv], o->cp > 1 ? "/cp" : "");
+		 cairn_weights_names[o->weights], cairn_kv_names[o->kv],
+		 o->pp > 1 ? "/pp" : o->cp > 1 ? "/cp" : "");
 }
 
 /* Writes a digest of config.json and the names and sizes of the weights' files, or of shape and seed. */
@@ -153,6 +183,7 @@ int cairn_session_start_rank(struct cairn_session *s, const struct cairn_common_
 	s->rank = cairn_tp_rank(tp);
 	s->ranks = cairn_tp_ranks(tp);
 	s->is_context = o->cp > 1;
+	s->is_pipeline = o->pp > 1;
 	model_digest(o, shape, seed, model, sizeof(model));
 	return cairn_tp_table(tp, &s->impl, model);
 }

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session_ranks - sessions of several ranks (ranks.h), for generate, eval and serve: --tp and --cp */
+/* session_ranks - sessions of several ranks (ranks.h), for generate, eval and serve: --tp, --cp and --pp */
 #ifndef CAIRN_SESSION_RANKS_H
 #define CAIRN_SESSION_RANKS_H
 
 #include "serving/cli/command.h"
 #include "serving/ranks/ranks.h"
 
+#define CAIRN_PIPELINE_USAGE \
+	"  --pp N                pipeline parallelism: each of N processes has some of the layers, and\n" \
+	"                        chunks of prompts pass through them one behind the other; for long\n" \
+	"                        prompts, and for models that do not fit; excludes --tp and --cp (1)\n" \
+	"  --pp-chunk N          tokens of the first chunk of a prompt; later ones, whose attention takes\n" \
+	"                        longer, have fewer (1024, on the host 64)\n"
 #define CAIRN_NODES_USAGE \
-	"Ranks of several started programs (nodes), each with a part of --tp or --cp:\n" \
+	"Ranks of several started programs (nodes), each with a part of --tp, --cp or --pp:\n" \
 	"  --rendezvous HOST:PORT        address on which rank 0 listens until all ranks have come; with\n" \
 	"                                LeaderWorkerSet, :PORT is enough\n" \
 	"  --nodes N  --node-rank K      number of nodes, and this one's (from the variables of Open MPI,\n" \
@@ -21,10 +27,18 @@
  * plan: --plan; slices: --slices; NULL: not given, or no such option.
  */
 int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const char *slices);
+/* Refuses a method of drafts that needs the hidden states of layers that are not on rank 0. */
+int cairn_check_rank_drafts(const struct cairn_common_options *o, int method);
+/*
+ * Sets the rows of a step, where max_rows is what the command was asked for, 0: nothing, and those of a chunk
+ * of a pipeline. is_host: the table's memory is that of the host.
+ */
+void cairn_set_rows(struct cairn_engine_options *eo, const struct cairn_common_options *o, int64_t max_rows,
+		    int is_host);
 /* Returns the number of ranks, and the option that has set it. */
 int32_t cairn_num_ranks(const struct cairn_common_options *o);
 const char *cairn_ranks_option(const struct cairn_common_options *o);
-/* Forks the ranks; *tp is NULL without --tp and --cp. Returns in all of them: see cairn_tp_fork(). */
+/* Forks the ranks; *tp is NULL without --tp, --cp and --pp. Returns in all of them: see cairn_tp_fork(). */
 int cairn_ranks_fork(struct cairn_tp **tp, const struct cairn_common_options *o);
 /*
  * Starts the table of this rank on its device, and joins the others. tp NULL: the only rank. shape: NULL for

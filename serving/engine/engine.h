@@ -123,6 +123,7 @@ struct cairn_engine_options {
 	struct cairn_lead *prefill;
 	int32_t prefill_min;		/* 0: max_rows */
 	int32_t pulled_pages;		/* in host memory; 0: two prompts of max_context, at most num_pages */
+	int32_t chunk_rows;		/* most rows of a chunk of a pipeline (pipeline.h); 0: 1024 */
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */

@@ -177,6 +177,16 @@ int cairn_model_load_context(struct cairn_model **out, const struct cairn_impl *
 			     int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
 			     cairn_progress progress, void *ctx);
 /*
+ * Loads one of `stages` stages of a pipeline (serving/pipeline/pipeline.h): consecutive layers, in the first
+ * stage also the embeddings, in the last one the last norm and the output matrix, which is the embeddings if
+ * these are tied. The config of the model is that of the stage: it has the stage's number of layers, and
+ * dense_layers, windows and scales are theirs. -EOPNOTSUPP, naming num_hidden_layers: there are more stages
+ * than layers.
+ */
+int cairn_model_load_stage(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			   int32_t stage, int32_t stages, enum cairn_weights weights, enum cairn_kv_form kv,
+			   cairn_progress progress, void *ctx);
+/*
  * Loads the layer for multi-token prediction of a DeepSeek-V3 checkpoint, model.layers.N after the last one,
  * as a model of one layer: its embeddings are embed_tokens of the layer, its last norm and its output matrix
  * those of shared_head, and EH_PROJ, E_NORM and H_NORM are eh_proj, enorm and hnorm. All these tensors must
@@ -208,6 +218,10 @@ int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *i
 int cairn_model_random_context(struct cairn_model **out, const struct cairn_impl *impl,
 			       const struct cairn_model_config *config, int32_t rank, int32_t ranks,
 			       enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed);
+/* One of `stages` stages, for measurements; its weights are not those of the whole random model. */
+int cairn_model_random_stage(struct cairn_model **out, const struct cairn_impl *impl,
+			     const struct cairn_model_config *config, int32_t stage, int32_t stages,
+			     enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed);
 void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
 
 /* Returns a weight, or NULL if the model has no such weight. The caller must know which layers

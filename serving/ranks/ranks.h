@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks - tensor and context parallelism: one process a rank
+ * ranks - tensor, context and pipeline parallelism: one process a rank
  *
  *   rank 0: engine, scheduler, worker, tiers --- plans ---> ranks 1 .. n-1: a worker and tiers each
  *
  * Rank 0 makes all decisions; the others make the same calls with their shares of the weights
- * (cairn_model_load_rank), or with all weights and their share of the rows (cairn_model_load_context). Each
- * step is a plan (plan.h) on an inherited socketpair; no port is opened. Page ids, host slots and places of
- * lists are therefore the same on all ranks. With tensor parallelism a rank's outputs of o and down are
- * partial sums, so the forward pass calls all_reduce_norm for the norm that follows; with context parallelism
- * it exchanges heads by all_to_all (ranks_context.c). cairn_tp_table() makes a table in which these
- * operations have the communicator. The worker and the engine are the same as without ranks.
+ * (cairn_model_load_rank), with their layers (cairn_model_load_stage), or with all weights and their share of
+ * the rows (cairn_model_load_context). Each step is a plan (plan.h) on an inherited socketpair; no port is
+ * opened. Page ids, host slots and places of lists are therefore the same on all ranks. With tensor
+ * parallelism a rank's outputs of o and down are partial sums, so the forward pass calls all_reduce_norm for
+ * the norm that follows; with context parallelism it exchanges heads by all_to_all (ranks_context.c); the
+ * stages of a pipeline pass rows on by send_recv (serving/pipeline/pipeline.h). cairn_tp_table() makes a
+ * table in which these operations have the communicator. The worker and the engine are the same as without
+ * ranks.
  *
  * Every rank has the logits of all tokens, if need be by all_to_all from those of the others, and draws the
- * same tokens. Rank 0 compares those of all ranks after each pass; a difference ends the group: "rank 1 drew
- * 5, rank 0 drew 7".
+ * same tokens; in a pipeline the last stage draws, and all ranks get its tokens. Rank 0 compares those of all
+ * ranks after each pass; a difference ends the group: "rank 1 drew 5, rank 0 drew 7".
  *
  * Failure. A rank that ends, that has been stopped (SIGSTOP) for a second, or that is silent for timeout_ms
  * in a collective, at the end of a pass or at a beat, ends the group. A thread of each rank watches its
@@ -60,8 +62,8 @@ int32_t cairn_tp_local_rank(const struct cairn_tp *tp);		/* counts the ranks of 
 
 /*
  * Checks that all ranks have the same table, device and model (a digest of at most 31 characters), opens the
- * communicator, and replaces all_reduce_norm and all_to_all of *impl, which has been started. Called by all
- * ranks. There is one such table in a process.
+ * communicator, and replaces all_reduce_norm, all_to_all and send_recv of *impl, which has been started.
+ * Called by all ranks. There is one such table in a process.
  */
 int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl, const char *model);
 

@@ -5,8 +5,8 @@
  * The tests use all that an engine can ask of a device: pages that are copied, swapped, offloaded and fetched
  * from the disk; penalties, biases, forbidden tokens and log-probabilities; several answers, beams, drafts.
  * Prompts are questions that the embedded model answers with certainty, so that the last bits of logits,
- * which ranks of tensor parallelism round at other places, do not decide. Those of context parallelism give
- * the same bits.
+ * which ranks of tensor parallelism round at other places, do not decide. Those of context and pipeline
+ * parallelism give the same bits.
  */
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_engine_test.h"
@@ -50,10 +50,10 @@ static void check_counts(struct cairn_test *t, const struct setting *s,
 			cairn_note(t, "no moves of kind %d", k);
 }
 
-static void run_setting(struct cairn_test *t, const struct setting *setting, int is_context)
+static void run_setting(struct cairn_test *t, const struct setting *setting,
+			const struct cairn_common_options *ranks)
 {
-	const struct cairn_common_options o = { .impl = "cpu", .tp = is_context ? 1 : 2,
-						.cp = is_context ? 2 : 1, .collective_s = 60 };
+	struct cairn_common_options o = *ranks;
 	const struct cairn_common_options one = { .impl = "cpu" };
 	struct asked *whole = calloc(NUM, sizeof(*whole)), *shared = calloc(NUM, sizeof(*shared));
 	struct cairn_session s = { 0 }, w = { 0 };
@@ -61,6 +61,8 @@ static void run_setting(struct cairn_test *t, const struct setting *setting, int
 	struct cairn_tp *tp = NULL;
 	int is_draft = setting->eo.speculation.method == CAIRN_SPECULATE_DRAFT_MODEL;
 
+	o.impl = "cpu";
+	o.collective_s = 60;
 	if (!EXPECT(t, cairn_ranks_fork(&tp, &o) == 0))
 		return;
 	if (cairn_tp_rank(tp))
@@ -74,23 +76,25 @@ static void run_setting(struct cairn_test *t, const struct setting *setting, int
 	if (EXPECT(t, !cairn_session_start_rank(&w, &one, NULL, NULL, 0) && !cairn_session_load(&w, NULL)) &&
 	    EXPECT(t, !is_draft || !cairn_model_load(&w.drafter, &w.impl, w.dir, NULL, NULL)) &&
 	    EXPECT(t, answer_all(t, &w, NULL, setting, whole, &unused) == 0))
-		compare(t, setting->num, is_context ? 0 : CLOSE, whole, shared);
+		compare(t, setting->num, o.tp > 1 ? CLOSE : 0, whole, shared);
 	free_asked(whole);
 	free_asked(shared);
 	cairn_session_close(&w);
 	cairn_session_close(&s);
 }
 
+static const struct cairn_common_options tensor = { .tp = 2 };
+
 static void moves(struct cairn_test *t)
 {
-	run_setting(t, &moving, 0);
+	run_setting(t, &moving, &tensor);
 }
 
 static void treats(struct cairn_test *t)
 {
 	const struct setting s = { { SMALL }, treated, 8, 0 };
 
-	run_setting(t, &s, 0);
+	run_setting(t, &s, &tensor);
 }
 
 static void drafts(struct cairn_test *t)
@@ -98,26 +102,45 @@ static void drafts(struct cairn_test *t)
 	struct setting s = { { SMALL, .speculation = { .method = CAIRN_SPECULATE_NGRAM, .always = 1 } },
 			     treated, 8, 0 };
 
-	run_setting(t, &s, 0);
+	run_setting(t, &s, &tensor);
 	s.eo.speculation.method = CAIRN_SPECULATE_DRAFT_MODEL;
 	s.ask = greedy;
-	run_setting(t, &s, 0);
+	run_setting(t, &s, &tensor);
 }
 
-/* decode_step, which only the engine without ranks has, would round elsewhere. */
-static void context(struct cairn_test *t)
+/* Their bits are those of one process. decode_step, which only that one has, would round elsewhere. */
+static void run_exact(struct cairn_test *t, const struct cairn_common_options *ranks)
 {
-	struct setting m = moving, s = { { SMALL, .decode = CAIRN_DECODE_UNFUSED,
+	struct setting m = moving, s = { { SMALL, .chunk_rows = 16, .decode = CAIRN_DECODE_UNFUSED,
 					   .speculation = { .method = CAIRN_SPECULATE_NGRAM, .always = 1 } },
 					 treated, 8, 0 };
 
 	m.eo.decode = CAIRN_DECODE_UNFUSED;
-	run_setting(t, &m, 1);
-	run_setting(t, &s, 1);
+	m.eo.chunk_rows = 16;
+	run_setting(t, &m, ranks);
+	run_setting(t, &s, ranks);
+}
+
+static void context(struct cairn_test *t)
+{
+	const struct cairn_common_options ranks = { .cp = 2 };
+
+	run_exact(t, &ranks);
+}
+
+/* The embedded model has five layers: stages have one or two, and the embeddings are tied. */
+static void pipeline(struct cairn_test *t)
+{
+	const struct cairn_common_options ranks = { .pp = 4 };
+	const struct setting s = { { SMALL, .repeatable = 1, .chunk_rows = 16 }, greedy, 8, 0 };
+
+	run_exact(t, &ranks);
+	run_setting(t, &s, &ranks);
 }
 
 static const struct cairn_unit units[] = {
 	{ "moves", moves }, { "treats", treats }, { "drafts", drafts }, { "context", context },
+	{ "pipeline", pipeline },
 };
 
 const struct cairn_family cairn_ranks_engine_family = {

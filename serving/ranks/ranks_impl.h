@@ -32,7 +32,7 @@ struct frame {
 /* The options of worker and tiers that rank 0 sends. */
 struct options {
 	int32_t max_batch, max_rows, max_context, num_pages, page_size, repeatable, no_graphs;
-	int32_t host_pages, disk_pages;
+	int32_t host_pages, disk_pages, chunk_rows;
 	char disk_dir[1024];		/* "": the default */
 };
 

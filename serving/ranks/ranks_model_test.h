@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ranks_model_test - scores a prompt and continues it, by ranks and by one process; for the files
- * ranks_model_test.c, ranks_share_test.c and ranks_share_mutants_test.c
+ * ranks_model_test.c, ranks_share_test.c, ranks_share_mutants_test.c and serving/pipeline
  *
  * Include conformance/harness.h first.
  */
@@ -23,6 +23,7 @@ struct shared {
 	const char *name;		/* a golden checkpoint; NULL: the crafted one, with all biases */
 	int ranks;
 	int context;			/* ranks share rows and heads, not weights */
+	int stages;			/* ranks have layers of their own (serving/pipeline) */
 	float close;			/* most that log-probabilities may differ by */
 	enum cairn_kv_form kv;
 	enum cairn_weights weights;
@@ -87,7 +88,7 @@ static inline int take_drawn(void *ctx, int32_t index, const struct cairn_token 
 static inline int score(struct cairn_model *m, struct cairn_tp *tp, const int32_t *tokens, struct scored *to)
 {
 	const struct cairn_engine_options eo = { .max_batch = NUM, .max_rows = 64, .max_context = 64,
-						 .decode = CAIRN_DECODE_UNFUSED,
+						 .chunk_rows = 16, .decode = CAIRN_DECODE_UNFUSED,
 						 .tap = tp ? cairn_tp_tap(tp) : NULL };
 	const struct cairn_request req = {
 		.prompt = tokens, .num_prompt = NUM, .max_new_tokens = NEW, .prompt_logprobs = 1,
@@ -124,7 +125,8 @@ static inline int load(struct cairn_impl *impl, struct cairn_model **m, struct c
 	if (!tp)
 		return cairn_model_load_as(m, impl, dir, s->weights, s->kv, NULL, NULL);
 	CAIRN_TRY(cairn_tp_table(tp, impl, ""));
-	CAIRN_TRY((s->context ? cairn_model_load_context : cairn_model_load_rank)
+	CAIRN_TRY((s->stages ? cairn_model_load_stage :
+		   s->context ? cairn_model_load_context : cairn_model_load_rank)
 		  (m, impl, dir, cairn_tp_rank(tp), cairn_tp_ranks(tp), s->weights, s->kv, NULL, NULL));
 	if (alter)
 		alter(*m, impl);

@@ -25,10 +25,15 @@ static const char usage[] =
 	"                         excludes --plan (1)\n"
 	"  --cp N                 context parallelism over N processes: see generate; excludes --tp and\n"
 	"                         --plan (1)\n"
-	"  --collective-timeout S how long a rank may be silent before all of them are restarted (5)\n"
+	"  --pp N                 pipeline parallelism over N processes: see generate; excludes --tp, --cp\n"
+	"                         and --plan (1)\n"
+	"  --pp-chunk N           tokens of a prompt's first chunk: see generate (1024, on the host 64)\n"
+	"  --collective-timeout S how long a rank may be silent before all of them are restarted (5, with\n"
+	"                         --pp 30)\n"
 	"  --batch N              sequences running at once (64)\n"
 	"  --max-context N        tokens of one sequence, prompt and answer (the model's limit)\n"
-	"  --rows N               tokens of one step, prompts included (2048, on the host 256)\n"
+	"  --rows N               tokens of one step, prompts included (2048, on the host 256; with --pp\n"
+	"                         eight chunks for each stage but one)\n"
 	"  --page-size N          tokens of a KV page (64, on the host 16)\n"
 	"  --pages N              KV pages (nine tenths of the device's memory, at most what --batch\n"
 	"                         sequences of --max-context need)\n"
@@ -196,6 +201,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 				   cairn_num_ranks(&o->common) > 1 ? cairn_ranks_option(&o->common) :
 				   o->repeatable ? "--repeatable" : "--prefix-cache off");
 	CAIRN_TRY(cairn_check_ranks(&o->common, o->plan, NULL));
+	CAIRN_TRY(cairn_check_rank_drafts(&o->common, o->speculative.method));
 	if (o->disk_pages && !o->host_pages)
 		return cairn_error(EINVAL, "--disk-pages: needs --host-pages, which evicts pages to disk");
 	if (o->repeatable && (o->common.decode == CAIRN_DECODE_GRAPH ||

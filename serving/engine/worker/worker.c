@@ -222,7 +222,7 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	if (ret)
 		goto out_destroy;
 	if (!w->by_steps)
-		ret = cairn_scratch_create(&w->scratch, model, w->opt.max_rows, w->opt.max_batch);
+		ret = cairn_scratch_create(&w->scratch, model, worker_pipeline_rows(w), w->opt.max_batch);
 	if (ret)
 		goto out_destroy;
 	if (w->opt.attention)
@@ -239,6 +239,8 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	if (ret)
 		goto out_destroy;
 	ret = create_device(w);
+	if (!ret)
+		ret = worker_pipeline_create(w, options);
 	if (!ret && w->opt.trees)
 		ret = worker_tree_create(w);
 	if (!ret && w->opt.taps)
@@ -271,6 +273,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 	worker_mask_destroy(w);
 	worker_tree_destroy(w);
 	worker_taps_destroy(w);
+	worker_pipeline_destroy(w);
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
 		struct flight *f = &w->flights[i];
 

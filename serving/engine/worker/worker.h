@@ -65,6 +65,7 @@ struct cairn_worker_options {
 	int32_t max_batch, max_rows;	/* maxima of one pass; max_batch <= max_rows */
 	int32_t max_context;		/* maximum keys of one sequence */
 	int32_t num_pages, page_size;
+	int32_t chunk_rows;		/* most rows of a chunk if the model is a stage; 0: pipeline.h */
 	int no_graphs;
 	enum cairn_decode_path decode;
 	int timeline;			/* measure the busy and idle times of the device */

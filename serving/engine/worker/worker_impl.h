@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * worker_impl - the state of a worker, shared by worker.c, worker_pass.c, worker_nano.c, worker_sliced.c,
- * worker_treat.c, worker_mask.c, worker_tree.c and worker_taps.c
+ * worker_treat.c, worker_mask.c, worker_tree.c, worker_taps.c and worker_pipeline.c
  */
 #ifndef CAIRN_WORKER_IMPL_H
 #define CAIRN_WORKER_IMPL_H
@@ -11,6 +11,7 @@
 #include "primitives/base/error.h"
 #include "serving/engine/worker/worker.h"
 #include "serving/nano/nano.h"
+#include "serving/pipeline/pipeline.h"
 #include "serving/remote/attention/attn_remote.h"
 #include "serving/slices/attn_local.h"
 #include "serving/slices/sliced.h"
@@ -81,6 +82,7 @@ struct flight {
 	struct tree_arrays trees;	/* in tree_block; with options.trees */
 	char *tree_block;
 	int64_t number;			/* number of its pass */
+	int32_t *chunk_index;		/* index arrays of the chunks of a pass; NULL without a pipeline */
 	uint32_t *masks;		/* [max_batch, words], allocated when first needed */
 	int32_t num_masks;
 };
@@ -120,6 +122,11 @@ struct cairn_worker {
 	int32_t (*copies)[2];		/* [num_copies] pages to copy before the next pass */
 	int32_t num_copies, room_copies;
 	int32_t *nano_old;		/* arrays of a pass before its rows change places */
+	/* if the model is a stage, else NULL: */
+	struct cairn_pipeline *pipeline;
+	int32_t *chunk_index, *chunk_ends;	/* on the device; [max_rows] */
+	struct cairn_batch *chunks;	/* [room_chunks] */
+	int32_t room_chunks;
 	void *stream;
 
 	struct arrays dev;
@@ -153,6 +160,7 @@ struct cairn_worker {
 	int fused;			/* decode_step runs it */
 	int as_nano;			/* 1 + index of its plan, as nano_pass says; 0: sequential */
 	struct cairn_nano_pass nano_pass;
+	struct cairn_pipeline_pass pipeline_pass;
 	int32_t follows;		/* number of rows that follow a draw */
 	int chained;			/* it has parts with `chained` */
 	/* a launched pass whose draw is missing: */
@@ -234,6 +242,15 @@ void worker_nano_destroy(struct cairn_worker *w);
 int32_t worker_nano_batches(const struct cairn_worker *w);	/* most of any plan; 0 without plans */
 /* Cuts the pass into nano-batches if a plan wants it, and puts its rows into their places. */
 int worker_nano_split(struct cairn_worker *w, int decode);
+
+/* worker_pipeline.c; if the model is not a stage, split(), share() and destroy() do nothing */
+int32_t worker_pipeline_rows(const struct cairn_worker *w);	/* most rows of a call of cairn_forward() */
+int worker_pipeline_create(struct cairn_worker *w, const struct cairn_worker_options *options);
+void worker_pipeline_destroy(struct cairn_worker *w);
+/* Cuts the pass into chunks unless it decodes, and uploads their index arrays. */
+int worker_pipeline_split(struct cairn_worker *w, int decode);
+int worker_pipeline_draws(const struct cairn_worker *w);	/* whether this worker has the logits */
+int worker_pipeline_share(struct cairn_worker *w);	/* gives all stages the draws; can be captured */
 
 /* worker_pass.c */
 struct cairn_sample_args worker_sample_args(const struct cairn_worker *w, int32_t rows);

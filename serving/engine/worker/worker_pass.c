@@ -119,6 +119,8 @@ static int set_targets(struct cairn_worker *w)
 static int reserve(struct cairn_worker *w, int *moved)
 {
 	CAIRN_TRY(worker_taps_reserve(w, moved));
+	if (w->pipeline)
+		return cairn_pipeline_reserve(w->pipeline, &w->kv, &w->pipeline_pass, w->stream, moved);
 	if (w->as_nano)
 		return cairn_nano_reserve(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream, moved);
 	return w->sliced ? worker_sliced_reserve(w, moved) :
@@ -127,21 +129,26 @@ static int reserve(struct cairn_worker *w, int *moved)
 
 static int forward(struct cairn_worker *w)
 {
+	if (w->pipeline)
+		return cairn_pipeline_forward(w->pipeline, &w->kv, &w->pipeline_pass, w->stream);
 	if (w->as_nano)
 		return cairn_nano_forward(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream);
 	return w->sliced ? worker_sliced_forward(w) :
 	       cairn_forward(w->scratch, &w->kv, &w->batch, w->stream);
 }
 
-/* Enqueues a draw, and what changes logits before it. */
+/* Enqueues a draw, and what changes logits before it. Of several stages, the last one draws for all. */
 static int enqueue_draw(struct cairn_worker *w)
 {
 	if (!w->batch.num_logits)
 		return 0;
-	CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
-	CAIRN_TRY(draw_tokens(w, w->batch.num_logits));
-	CAIRN_TRY(set_targets(w));
-	return worker_treat_after(w, w->batch.num_logits);
+	if (worker_pipeline_draws(w)) {
+		CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
+		CAIRN_TRY(draw_tokens(w, w->batch.num_logits));
+		CAIRN_TRY(set_targets(w));
+		CAIRN_TRY(worker_treat_after(w, w->batch.num_logits));
+	}
+	return worker_pipeline_share(w);
 }
 
 /* Enqueues everything that a graph contains; of a masked pass, its logits. */
@@ -389,6 +396,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 		worker_drop_graphs(w);
 	if (*decode && !w->fused)
 		pad(w);
+	CAIRN_TRY(worker_pipeline_split(w, *decode));
 	return worker_nano_split(w, *decode);
 }
 

@@ -191,6 +191,11 @@ struct cairn_model_config {
 
 	/* above 1: the sizes are those of the share of one of so many ranks (cairn_model_load_rank()) */
 	int32_t shares;
+	/*
+	 * stages above 1: the config is that of stage number `stage` of so many (cairn_model_load_stage()),
+	 * whose layer 0 is layer first_layer of the whole model.
+	 */
+	int32_t stage, stages, first_layer;
 
 	int32_t bos_token_id;		/* -1: none */
 	int32_t num_eos;

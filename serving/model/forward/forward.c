@@ -673,6 +673,14 @@ static int run_taps(const struct walk *w, int32_t o)
 	return 0;
 }
 
+/* A stage that is not the last one has no last norm. Nobody reads its norms, so any other weight will do. */
+static const void *last_norm(const struct cairn_model *m)
+{
+	const void *weight = cairn_model_weight(m, 0, CAIRN_W_FINAL_NORM);
+
+	return weight ? weight : cairn_model_weight(m, 0, CAIRN_W_ATTN_NORM);
+}
+
 /*
  * Copies the residual stream of all rows to the caller's memory, and normalises it as for the output matrix.
  * o: the first operation of the head, which picks rows of the last half layer's output, if that must still be
@@ -686,7 +694,7 @@ static int keep_states(const struct walk *w, int32_t o)
 	struct cairn_rmsnorm_args args = {
 		.size = sizeof(args), .out = w->b->normed, .residual = adds ? w->b->states : NULL,
 		.x = adds ? at(w, op->in[0]) : w->b->states,
-		.weight = cairn_model_weight(w->m, 0, CAIRN_W_FINAL_NORM), .rows = w->b->num_rows,
+		.weight = last_norm(w->m), .rows = w->b->num_rows,
 		.dim = forward_width(w, stream), .dtype = w->m->dtype,
 		.eps = (float)w->m->config.rms_norm_eps,
 		.weight_offset = (float)w->m->config.norm_offset,

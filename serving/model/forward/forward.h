@@ -91,7 +91,7 @@ struct cairn_batch {
 	/*
 	 * inputs: the hidden states that enter layer 0, [num_rows, hidden_size], instead of embeddings; NULL:
 	 * embeddings. states, normed: NULL, or out, of the same shape: the hidden states after the last
-	 * layer, and their last norms. cairn_forward() alone knows them, for whole models.
+	 * layer, and their last norms (in stages without these, undefined). cairn_forward() alone knows them.
 	 */
 	const char *inputs;
 	char *states, *normed;

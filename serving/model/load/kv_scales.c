@@ -93,7 +93,7 @@ int cairn_model_load_kv_scales(struct cairn_model *m, const struct cairn_safeten
 	for (size_t i = 0; i < num; i++)
 		scales[i] = 1;
 	for (int32_t i = 0; !ret && i < 2 * layers; i++) {
-		const struct cairn_tensor *t = find(st, i % layers, i / layers);
+		const struct cairn_tensor *t = find(st, m->config.first_layer + i % layers, i / layers);
 
 		any |= t != NULL;
 		if (t)

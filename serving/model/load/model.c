@@ -36,7 +36,7 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 /* What to make of a checkpoint: the part of one of the ranks, or the layer for multi-token prediction. */
 struct share {
 	int32_t rank, ranks;
-	enum { OF_WEIGHTS, OF_CONTEXT, MTP_LAYER } of;	/* what ranks share */
+	enum { OF_WEIGHTS, OF_CONTEXT, OF_LAYERS, MTP_LAYER } of;	/* what ranks share */
 };
 
 static const struct share whole = { 0, 1, OF_WEIGHTS };
@@ -66,7 +66,8 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->kv_shares = 1;
 	cairn_model_dims(c, m->whole);
 	ret = m->ranks > 1 ? cairn_model_share_config(&m->config, dir, m->ranks, &m->kv_shares) :
-	      m->context_ranks > 1 ? cairn_model_check_context(c, dir, m->context_ranks) : 0;
+	      m->context_ranks > 1 ? cairn_model_check_context(c, dir, m->context_ranks) :
+	      share.of == OF_LAYERS ? cairn_model_stage_config(&m->config, dir, share.rank, share.ranks) : 0;
 	if (!ret && m->context_ranks > 1 && impl && !impl->all_to_all)
 		ret = cairn_error(EOPNOTSUPP, "%s: the table has no operation all_to_all", impl->name);
 	if (!ret)
@@ -574,6 +575,17 @@ int cairn_model_load_context(struct cairn_model **out, const struct cairn_impl *
 	return load_share(out, impl, dir, share, weights, kv, progress, ctx);
 }
 
+int cairn_model_load_stage(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			   int32_t stage, int32_t stages, enum cairn_weights weights, enum cairn_kv_form kv,
+			   cairn_progress progress, void *ctx)
+{
+	const struct share share = { stage, stages, OF_LAYERS };
+
+	if (stages < 1 || stage < 0 || stage >= stages)
+		return cairn_error(EINVAL, "model: stage %d of %d", stage, stages);
+	return load_share(out, impl, dir, share, weights, kv, progress, ctx);
+}
+
 int cairn_model_load_mtp(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 			 enum cairn_weights weights, cairn_progress progress, void *ctx)
 {
@@ -743,4 +755,11 @@ int cairn_model_random_context(struct cairn_model **out, const struct cairn_impl
 			       enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
 	return random_share(out, impl, config, (struct share){ rank, ranks, OF_CONTEXT }, weights, kv, seed);
+}
+
+int cairn_model_random_stage(struct cairn_model **out, const struct cairn_impl *impl,
+			     const struct cairn_model_config *config, int32_t stage, int32_t stages,
+			     enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
+{
+	return random_share(out, impl, config, (struct share){ stage, stages, OF_LAYERS }, weights, kv, seed);
 }

@@ -19,13 +19,17 @@ static int check_table(const struct cairn_impl *impl, const struct cairn_model_c
 
 	/*
 	 * decode_step can run every pass, token by token if need be. It supports neither 8-bit weights, nor
-	 * routers other than a softmax without groups, nor norms with different eps, nor ranks.
+	 * routers other than a softmax without groups, nor norms with different eps, nor ranks or stages.
 	 */
-	if (c->latent.kv_lora_rank && c->shares <= 1 && cairn_config_has_one_eps(c) && !c->experts.sigmoid &&
-	    !c->experts.num_groups && impl->decode_step && impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)
+	if (c->latent.kv_lora_rank && c->shares <= 1 && c->stages <= 1 && cairn_config_has_one_eps(c) &&
+	    !c->experts.sigmoid && !c->experts.num_groups && impl->decode_step && impl->mem_alloc &&
+	    weights == CAIRN_WEIGHTS_PLAIN)
 		return 0;
 	if (missing)
 		return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name, missing);
+	if (c->stages > 1 && !(impl->send_recv && impl->all_to_all))
+		return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name,
+				   impl->send_recv ? "all_to_all" : "send_recv");
 	return 0;
 }
 

@@ -10,7 +10,9 @@
 
 /* The condition under which a model, or a layer, has a part. */
 enum cairn_present {
-	CAIRN_ALWAYS, CAIRN_BODY, CAIRN_UNTIED,			/* BODY: not a layer alone */
+	CAIRN_ALWAYS,
+	/* not in a layer alone: the embeddings, the last norm, and an output matrix of its own */
+	CAIRN_EMBEDS, CAIRN_ENDS, CAIRN_UNTIED,
 	CAIRN_MTP,						/* a layer for multi-token prediction */
 	CAIRN_HEADS, CAIRN_QKV_BIAS, CAIRN_O_BIAS,		/* attention that is not latent */
 	CAIRN_HEAD_NORMS,
@@ -120,6 +122,8 @@ static inline int32_t cairn_model_first_head(const struct cairn_model *m)
 	return m->context_ranks <= 1 ? 0 : m->context_rank * m->config.num_key_value_heads / m->context_ranks;
 }
 
+/* Makes *c, the config of the whole model, that of one of `stages` stages (serving/pipeline). */
+int cairn_model_stage_config(struct cairn_model_config *c, const char *dir, int32_t stage, int32_t stages);
 /* Refuses a number of ranks of context parallelism. */
 int cairn_model_check_context(const struct cairn_model_config *c, const char *dir, int32_t ranks);
 /*

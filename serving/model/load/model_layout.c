@@ -27,7 +27,7 @@
 #define ALIGNMENT	256
 
 static const struct cairn_part parts[] = {
-	{ "model.embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_BODY },
+	{ "model.embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_EMBEDS },
 	{ "embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_MTP },
 	{ "enorm.weight", CAIRN_W_E_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_MTP },
 	{ "hnorm.weight", CAIRN_W_H_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_MTP },
@@ -96,7 +96,7 @@ static const struct cairn_part parts[] = {
 	  CAIRN_SHARED },
 	{ "mlp.shared_experts.down_proj.weight", CAIRN_W_SHARED_DOWN, CAIRN_D_HIDDEN, CAIRN_D_SHARED_INTER,
 	  CAIRN_SHARED },
-	{ "model.norm.weight", CAIRN_W_FINAL_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_BODY },
+	{ "model.norm.weight", CAIRN_W_FINAL_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_ENDS },
 	{ "lm_head.weight", CAIRN_W_LM_HEAD, CAIRN_D_HEAD_VOCAB, CAIRN_D_HIDDEN, CAIRN_UNTIED },
 	{ "shared_head.norm.weight", CAIRN_W_FINAL_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_MTP },
 	{ "shared_head.head.weight", CAIRN_W_LM_HEAD, CAIRN_D_HEAD_VOCAB, CAIRN_D_HIDDEN, CAIRN_MTP },
@@ -105,13 +105,17 @@ static const struct cairn_part parts[] = {
 /* Returns whether the model has the part, in any layer or outside the layers. */
 static int is_present(const struct cairn_model_config *c, enum cairn_present present)
 {
+	const int is_last = c->stages <= 1 || c->stage == c->stages - 1;
+
 	switch (present) {
-	case CAIRN_BODY:
-		return !c->mtp_layer;
+	case CAIRN_EMBEDS:
+		return !c->mtp_layer && (!c->stage || (is_last && c->tie_word_embeddings));
+	case CAIRN_ENDS:
+		return !c->mtp_layer && is_last;
 	case CAIRN_MTP:
 		return c->mtp_layer > 0;
 	case CAIRN_UNTIED:
-		return !c->tie_word_embeddings && !c->mtp_layer;
+		return !c->tie_word_embeddings && !c->mtp_layer && is_last;
 	case CAIRN_HEADS:
 		return !c->latent.kv_lora_rank;
 	case CAIRN_QKV_BIAS:
@@ -405,8 +409,8 @@ static int each_copy(struct cairn_model *m, const struct cairn_part *p, struct c
 		if (kind_of(p->weight) == OF_MODEL && !m->config.mtp_layer)
 			snprintf(full, sizeof(full), "%s", name);
 		else
-			snprintf(full, sizeof(full), "model.layers.%d.%s", m->config.mtp_layer + place.layer,
-				 name);
+			snprintf(full, sizeof(full), "model.layers.%d.%s", m->config.mtp_layer +
+				 m->config.first_layer + place.layer, name);
 		CAIRN_TRY(fn(m, p, full, place, ctx));
 		place.first += apart;
 	}

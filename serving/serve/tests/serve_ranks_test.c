@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_ranks_test - a server with ranks (--tp, --cp): its answers; any rank killed or stopped under load */
+/* serve_ranks_test - a server with ranks (--tp, --cp, --pp): answers; ranks killed or stopped under load */
 #include "conformance/harness.h"
 #include "serving/serve/tests/serve_kill_test.h"
 
 #define PATH	"/v1/completions"
-#define RANKS	4	/* the embedded model has two KV heads: each is on two ranks */
+#define RANKS	4	/* the most */
 
 static bool start_ranks(struct cairn_test *t, struct server *s, const char *option, const char *ranks)
 {
@@ -15,7 +15,7 @@ static bool start_ranks(struct cairn_test *t, struct server *s, const char *opti
 }
 
 /* Requests of each kind have the answers that the embedded model has learnt. */
-static void answers(struct cairn_test *t)
+static void ask_kinds(struct cairn_test *t, const char *option, const char *ranks)
 {
 	static const char *const more[] = {
 		",\"temperature\":0", ",\"logprobs\":3", ",\"presence_penalty\":0.1",
@@ -27,7 +27,7 @@ static void answers(struct cairn_test *t)
 	struct server s;
 	char body[512];
 
-	if (start_ranks(t, &s, "--tp", "2")) {
+	if (start_ranks(t, &s, option, ranks)) {
 		for (size_t i = 0; i < ARRAY_SIZE(more); i++) {
 			snprintf(body, sizeof(body), "{\"prompt\":\"What is 55 - 8?\\n\","
 				 "\"max_tokens\":8%s}", more[i]);
@@ -36,9 +36,20 @@ static void answers(struct cairn_test *t)
 		}
 		EXPECT(t, post(&s, PATH, "{\"prompt\":\"a\",\"structured_outputs\":{\"regex\":\"a\"}}",
 			       &r) == 400);
-		EXPECT_CONTAINS(t, r.body, "structured_outputs: not supported with --tp");
+		EXPECT_CONTAINS(t, r.body, "structured_outputs: not supported with --");
+		EXPECT_CONTAINS(t, r.body, option);
 	}
 	stop_server(&s);
+}
+
+static void answers(struct cairn_test *t)
+{
+	ask_kinds(t, "--tp", "2");
+}
+
+static void answers_of_pipeline(struct cairn_test *t)
+{
+	ask_kinds(t, "--pp", "3");
 }
 
 /* Returns the process that the log names last as this rank, or -1. */
@@ -60,14 +71,14 @@ static bool exists(int pid)
 }
 
 /* Ends or stops a rank, and waits until all clients are answered and the server is whole again. */
-static void lose(struct cairn_test *t, struct load *l, int rank, int sig)
+static void lose(struct cairn_test *t, struct load *l, int ranks, int rank, int sig)
 {
 	const struct server *s = l->s;
 	int old[RANKS], served = atomic_load(&l->served);
 	double restarts = metric_of(s, "cairn:worker_restarts_total", "");
 
 	EXPECT(t, WAIT_FOR(atomic_load(&l->served) > served, 60000));
-	for (int r = 0; r < RANKS; r++)
+	for (int r = 0; r < ranks; r++)
 		old[r] = find_rank(s, r);
 	if (!EXPECT(t, old[rank] > 1 && !kill(old[rank], sig)))
 		return;
@@ -75,33 +86,33 @@ static void lose(struct cairn_test *t, struct load *l, int rank, int sig)
 	EXPECT(t, all_answered(l, 30000));
 	served = atomic_load(&l->served);
 	EXPECT(t, WAIT_FOR(atomic_load(&l->served) > served, 60000));
-	for (int r = 0; r < RANKS; r++) {
+	for (int r = 0; r < ranks; r++) {
 		EXPECT(t, !exists(old[r]));
 		EXPECT(t, WAIT_FOR(find_rank(s, r) != old[r], 30000));
 	}
 }
 
-static void ranks_are_lost(struct cairn_test *t)
+struct loss {
+	int rank, sig;
+	const char *says;
+};
+
+static void lose_each(struct cairn_test *t, const char *option, int ranks, const struct loss *losses, int num)
 {
-	static const struct { int rank, sig; const char *says; } kills[] = {
-		{ 0, SIGKILL, "the worker was ended by signal 9 (Killed)" },
-		{ 1, SIGSTOP, "rank 1 has been stopped" },
-		{ 3, SIGKILL, "rank 3 has ended: signal 9 (Killed)" },
-		{ 0, SIGSTOP, "rank 0 has been stopped" },	/* another rank kills it */
-	};
 	struct server s;
 	struct load l = { .s = &s };
 	pthread_t threads[LOAD_CLIENTS];
-	char log[1 << 15];
+	char log[1 << 15], count[16];
 
-	if (!start_ranks(t, &s, "--tp", "4"))
+	snprintf(count, sizeof(count), "%d", ranks);
+	if (!start_ranks(t, &s, option, count))
 		return;
 	for (int i = 0; i < LOAD_CLIENTS; i++)
 		pthread_create(&threads[i], NULL, ask_without_end, &l);
-	for (size_t i = 0; i < ARRAY_SIZE(kills); i++) {
-		lose(t, &l, kills[i].rank, kills[i].sig);
-		if (!EXPECT(t, WAIT_FOR(strstr(log_of(&s, log, sizeof(log)), kills[i].says), 5000)))
-			cairn_note(t, "%s: %.3000s", kills[i].says, log);
+	for (int i = 0; i < num; i++) {
+		lose(t, &l, ranks, losses[i].rank, losses[i].sig);
+		if (!EXPECT(t, WAIT_FOR(strstr(log_of(&s, log, sizeof(log)), losses[i].says), 5000)))
+			cairn_note(t, "%s: %.3000s", losses[i].says, log);
 	}
 	atomic_store(&l.stop, true);
 	for (int i = 0; i < LOAD_CLIENTS; i++)
@@ -111,6 +122,29 @@ static void ranks_are_lost(struct cairn_test *t)
 	cairn_note(t, "%d served, %d failed, %d refused", atomic_load(&l.served), atomic_load(&l.failed),
 		   atomic_load(&l.refused));
 	stop_server(&s);
+}
+
+/* The embedded model has two KV heads, so each is on two ranks. */
+static void ranks_are_lost(struct cairn_test *t)
+{
+	static const struct loss losses[] = {
+		{ 0, SIGKILL, "the worker was ended by signal 9 (Killed)" },
+		{ 1, SIGSTOP, "rank 1 has been stopped" },
+		{ 3, SIGKILL, "rank 3 has ended: signal 9 (Killed)" },
+		{ 0, SIGSTOP, "rank 0 has been stopped" },	/* another rank kills it */
+	};
+
+	lose_each(t, "--tp", 4, losses, ARRAY_SIZE(losses));
+}
+
+static void stages_are_lost(struct cairn_test *t)
+{
+	static const struct loss losses[] = {
+		{ 1, SIGKILL, "rank 1 has ended: signal 9 (Killed)" },
+		{ 2, SIGSTOP, "rank 2 has been stopped" },
+	};
+
+	lose_each(t, "--pp", 3, losses, ARRAY_SIZE(losses));
 }
 
 /* A rank that is lost while nothing is asked is noticed, too. */
@@ -143,7 +177,9 @@ static void lost_with_context(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "answers", answers },
+	{ "answers_of_pipeline", answers_of_pipeline },
 	{ "ranks_are_lost", ranks_are_lost },
+	{ "stages_are_lost", stages_are_lost },
 	{ "lost_while_idle", lost_while_idle },
 	{ "lost_with_context", lost_with_context },
 };

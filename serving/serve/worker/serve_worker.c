@@ -315,7 +315,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	host = !!(w->session.impl.flags & CAIRN_IMPL_HOST_MEM);
 	w->max_batch = eo.max_batch = (int32_t)o->common.batch;
 	eo.max_context = w->max_context;
-	eo.max_rows = (int32_t)(o->max_rows ? o->max_rows : host ? 256 : 2048);
+	cairn_set_rows(&eo, &o->common, o->max_rows, host);
 	if (eo.max_rows < eo.max_batch)
 		eo.max_rows = eo.max_batch;
 	/* an attention tile on the device has 64 keys; with this page size they are contiguous */
