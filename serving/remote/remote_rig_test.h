@@ -305,13 +305,16 @@ static inline int64_t rig_compare(const struct rig *r, int32_t rows, int32_t pad
 /* Runs a pass over both links. Returns how many numbers differ, or -errno of the remote one. */
 static inline int64_t rig_pass(struct cairn_test *t, struct rig *r)
 {
-	const struct cairn_attn_past past = { r->past_indptr, r->past_indices, r->past_last };
+	struct cairn_attn_past past = {
+		r->qo_indptr, r->past_indptr, r->past_indices, r->past_last, NULL, 0,
+	};
 	const int32_t padding = (int32_t)(cairn_rand(t) % (RIG_PADDING + 1));
 	struct cairn_batch b = { 0 };
 	int64_t bad = 0;
 	int moved;
 
 	rig_plan(t, r);
+	past.num_lists = r->p.batch;
 	for (int32_t i = 0; i < r->p.num_moves; i++)
 		rig_copy(r, r->moves[i][0], r->moves[i][1]);
 	b = (struct cairn_batch){

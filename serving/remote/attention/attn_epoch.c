@@ -173,7 +173,7 @@ static struct cairn_batch make_batch(struct cairn_attn_epoch *e, const struct ca
 		b.max_qo_len = rows > b.max_qo_len ? rows : b.max_qo_len;
 		b.max_kv_len = len > b.max_kv_len ? len : b.max_kv_len;
 	}
-	*past = (struct cairn_attn_past){ indptr, indices, last };
+	*past = (struct cairn_attn_past){ p->qo_indptr, indptr, indices, last, NULL, p->batch };
 	return b;
 }
 
