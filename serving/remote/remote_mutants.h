@@ -11,13 +11,10 @@
 #define CAIRN_REMOTE_MUTANTS
 #define CAIRN_EPOCH_LAYER_MS	(cairn_remote_fault ? 1500 : 60000)
 
-#define cairn_attn_epoch_connect		mutant_attn_epoch_connect
 #define cairn_attn_epoch_create			mutant_attn_epoch_create
 #define cairn_attn_epoch_destroy		mutant_attn_epoch_destroy
-#define cairn_attn_epoch_passes			mutant_attn_epoch_passes
+#define cairn_attn_epoch_life			mutant_attn_epoch_life
 #define cairn_attn_epoch_plan			mutant_attn_epoch_plan
-#define cairn_attn_epoch_state			mutant_attn_epoch_state
-#define cairn_attn_epoch_stop			mutant_attn_epoch_stop
 #define cairn_attn_remote_begin			mutant_attn_remote_begin
 #define cairn_attn_remote_create		mutant_attn_remote_create
 #define cairn_attn_remote_destroy		mutant_attn_remote_destroy

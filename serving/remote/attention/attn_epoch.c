@@ -13,8 +13,6 @@
 #include "serving/remote/attention/attn_epoch.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +29,7 @@ struct plan {
 };
 
 struct cairn_attn_epoch {
+	struct cairn_epoch_life life;	/* its lock protects plans and last_pass */
 	struct cairn_control_assign a;
 	struct cairn_share_sizes sizes;
 	struct cairn_model model;
@@ -49,18 +48,9 @@ struct cairn_attn_epoch {
 	char address[64];
 	void *scales;
 
-	pthread_t thread;
-	int has_thread;
-	atomic_int stop;
-	pthread_mutex_t lock;		/* protects what follows */
-	pthread_cond_t changed;
 	struct plan plans[CAIRN_EPOCH_PLANS];
 	int num_plans;
-	enum cairn_epoch_state state;
-	struct cairn_attn_blob mine, theirs;
-	int has_theirs;
-	char why[CAIRN_CONTROL_TEXT];
-	uint64_t passes, last_pass;	/* completed; last one queued */
+	uint64_t last_pass;		/* queued */
 	uint64_t layers;		/* completed, of all passes; the thread's */
 };
 
@@ -127,8 +117,8 @@ static int await(struct cairn_attn_epoch *e, uint32_t slot, uint64_t number)
 		ret = e->table->wait(e->c, slot, number, CAIRN_EPOCH_LOOK_MS, NULL);
 		if (ret != -ETIMEDOUT)
 			return ret;
-	} while (!atomic_load(&e->stop) && cairn_clock_ns() < until);
-	return atomic_load(&e->stop) ? -ECANCELED : ret;
+	} while (!atomic_load(&e->life.stop) && cairn_clock_ns() < until);
+	return atomic_load(&e->life.stop) ? -ECANCELED : ret;
 }
 
 static int copy_page(struct cairn_attn_epoch *e, int32_t from, int32_t to)
@@ -261,45 +251,31 @@ static int next_plan(struct cairn_attn_epoch *e, struct plan *plan)
 {
 	int any;
 
-	pthread_mutex_lock(&e->lock);
-	while (!e->num_plans && !atomic_load(&e->stop))
-		pthread_cond_wait(&e->changed, &e->lock);
-	any = e->num_plans && !atomic_load(&e->stop);
+	pthread_mutex_lock(&e->life.lock);
+	while (!e->num_plans && !atomic_load(&e->life.stop))
+		pthread_cond_wait(&e->life.changed, &e->life.lock);
+	any = e->num_plans && !atomic_load(&e->life.stop);
 	if (any) {
 		*plan = e->plans[0];
 		e->num_plans--;
 		memmove(e->plans, e->plans + 1, (size_t)e->num_plans * sizeof(*plan));
 	}
-	pthread_mutex_unlock(&e->lock);
+	pthread_mutex_unlock(&e->life.lock);
 	return any;
-}
-
-static void set_state(struct cairn_attn_epoch *e, enum cairn_epoch_state state)
-{
-	pthread_mutex_lock(&e->lock);
-	e->state = state;
-	if (state == CAIRN_EPOCH_FAILED)
-		snprintf(e->why, sizeof(e->why), "%s", cairn_last_error());
-	pthread_mutex_unlock(&e->lock);
 }
 
 static int prepare(struct cairn_attn_epoch *e)
 {
 	struct cairn_attn_blob mine = { 0 };
+	const struct cairn_attn_blob *theirs;
 
 	CAIRN_TRY(make_share(e));
 	CAIRN_TRY(open_transport(e, &mine));
-	pthread_mutex_lock(&e->lock);
-	e->mine = mine;
-	e->state = CAIRN_EPOCH_PREPARED;
-	while (!e->has_theirs && !atomic_load(&e->stop))
-		pthread_cond_wait(&e->changed, &e->lock);
-	pthread_mutex_unlock(&e->lock);
-	if (atomic_load(&e->stop))
-		return -ECANCELED;
-	CAIRN_TRY(e->table->remote_import(e->t, &e->theirs.q, &e->to));
-	CAIRN_TRY(e->table->channel_connect(e->c, &e->theirs.channel, CAIRN_EPOCH_CONNECT_MS));
-	set_state(e, CAIRN_EPOCH_CONNECTED);
+	CAIRN_TRY(cairn_epoch_introduce(&e->life, &mine));
+	theirs = (const struct cairn_attn_blob *)(const void *)e->life.theirs;
+	CAIRN_TRY(e->table->remote_import(e->t, &theirs->q, &e->to));
+	CAIRN_TRY(e->table->channel_connect(e->c, &theirs->channel, CAIRN_EPOCH_CONNECT_MS));
+	cairn_epoch_connected(&e->life);
 	return 0;
 }
 
@@ -312,12 +288,10 @@ static void *run(void *arg)
 	while (!ret && next_plan(e, &plan)) {
 		ret = run_pass(e, &plan);
 		free(plan.bytes);
-		pthread_mutex_lock(&e->lock);
-		e->passes += !ret;
-		pthread_mutex_unlock(&e->lock);
+		if (!ret)
+			cairn_epoch_passed(&e->life);
 	}
-	/* -ECONNRESET: the model worker has closed its end, and the lead decides what follows */
-	set_state(e, ret && ret != -ECANCELED && ret != -ECONNRESET ? CAIRN_EPOCH_FAILED : CAIRN_EPOCH_OVER);
+	cairn_epoch_ended(&e->life, ret);
 	return NULL;
 }
 
@@ -336,36 +310,28 @@ int cairn_attn_epoch_create(struct cairn_attn_epoch **out, const struct cairn_im
 	e->sizes = cairn_share_sizes(assign);
 	e->model.impl = impl;
 	snprintf(e->address, sizeof(e->address), "%s", address);
-	pthread_mutex_init(&e->lock, NULL);
-	pthread_cond_init(&e->changed, NULL);
 	e->scales = malloc(assign->num_bytes + 1);
 	if (e->scales)
 		memcpy(e->scales, scales, assign->num_bytes);
-	ret = e->scales ? pthread_create(&e->thread, NULL, run, e) : ENOMEM;
-	e->has_thread = !ret;
-	if (ret) {
+	ret = e->scales ? cairn_epoch_begin(&e->life, sizeof(struct cairn_attn_blob), run, e) :
+	      cairn_error(ENOMEM, "no memory for scales");
+	if (ret)
 		cairn_attn_epoch_destroy(e);
-		return cairn_error(ret, "no thread: %s", strerror(ret));
-	}
-	*out = e;
-	return 0;
+	else
+		*out = e;
+	return ret;
 }
 
-void cairn_attn_epoch_stop(struct cairn_attn_epoch *e)
+struct cairn_epoch_life *cairn_attn_epoch_life(struct cairn_attn_epoch *e)
 {
-	pthread_mutex_lock(&e->lock);
-	atomic_store(&e->stop, 1);
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
+	return &e->life;
 }
 
 void cairn_attn_epoch_destroy(struct cairn_attn_epoch *e)
 {
 	if (!e)
 		return;
-	cairn_attn_epoch_stop(e);
-	if (e->has_thread)
-		pthread_join(e->thread, NULL);
+	cairn_epoch_destroy(&e->life);
 	if (e->t)
 		e->table->close(e->t);
 	for (int i = 0; i < e->num_plans; i++)
@@ -381,23 +347,7 @@ void cairn_attn_epoch_destroy(struct cairn_attn_epoch *e)
 	free(e->q);
 	free(e->pages);
 	free(e->result);
-	pthread_cond_destroy(&e->changed);
-	pthread_mutex_destroy(&e->lock);
 	free(e);
-}
-
-int cairn_attn_epoch_connect(struct cairn_attn_epoch *e, const struct cairn_attn_blob *theirs)
-{
-	int ret = 0;
-
-	pthread_mutex_lock(&e->lock);
-	if (e->state != CAIRN_EPOCH_PREPARED || e->has_theirs)
-		ret = cairn_error(EINVAL, "the lead's blob comes %s", e->has_theirs ? "twice" : "too early");
-	e->theirs = *theirs;
-	e->has_theirs = 1;
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
-	return ret;
 }
 
 int cairn_attn_epoch_plan(struct cairn_attn_epoch *e, const struct cairn_control_plan *head,
@@ -409,7 +359,7 @@ int cairn_attn_epoch_plan(struct cairn_attn_epoch *e, const struct cairn_control
 	if (!plan.bytes)
 		return cairn_error(ENOMEM, "no memory for a plan");
 	memcpy(plan.bytes, bytes, head->num_bytes);
-	pthread_mutex_lock(&e->lock);
+	pthread_mutex_lock(&e->life.lock);
 	if (e->num_plans == CAIRN_EPOCH_PLANS)
 		ret = cairn_error(EINVAL, "the lead sends plan %llu before its predecessors were carried out",
 				  (unsigned long long)head->pass);
@@ -419,34 +369,9 @@ int cairn_attn_epoch_plan(struct cairn_attn_epoch *e, const struct cairn_control
 	else
 		e->plans[e->num_plans++] = plan;
 	e->last_pass = ret ? e->last_pass : head->pass;
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
+	pthread_cond_broadcast(&e->life.changed);
+	pthread_mutex_unlock(&e->life.lock);
 	if (ret)
 		free(plan.bytes);
 	return ret;
-}
-
-enum cairn_epoch_state cairn_attn_epoch_state(struct cairn_attn_epoch *e, struct cairn_attn_blob *blob,
-					      char *text, size_t len)
-{
-	enum cairn_epoch_state state;
-
-	pthread_mutex_lock(&e->lock);
-	state = e->state;
-	if (blob && state == CAIRN_EPOCH_PREPARED)
-		*blob = e->mine;
-	if (text)
-		snprintf(text, len, "%s", e->why);
-	pthread_mutex_unlock(&e->lock);
-	return state;
-}
-
-uint64_t cairn_attn_epoch_passes(struct cairn_attn_epoch *e)
-{
-	uint64_t passes;
-
-	pthread_mutex_lock(&e->lock);
-	passes = e->passes;
-	pthread_mutex_unlock(&e->lock);
-	return passes;
 }

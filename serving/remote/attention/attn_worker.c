@@ -33,24 +33,16 @@ static int create(void *ctx, void **epoch, const struct cairn_control_assign *a,
 		  const char *address)
 {
 	const struct cairn_attn_worker_options *o = ctx;
-	struct cairn_attn_epoch *e;
+	struct cairn_attn_epoch *e = NULL;
 
 	CAIRN_TRY(cairn_attn_epoch_create(&e, o->impl, a, rest, address));
 	*epoch = e;
 	return 0;
 }
 
-static enum cairn_epoch_state state(void *epoch, void *blob, char *text, size_t len)
+static struct cairn_epoch_life *life(void *epoch)
 {
-	return cairn_attn_epoch_state(epoch, blob, text, len);
-}
-
-static int connect(void *epoch, const void *blob)
-{
-	struct cairn_attn_blob theirs;
-
-	memcpy(&theirs, blob, sizeof(theirs));
-	return cairn_attn_epoch_connect(epoch, &theirs);
+	return cairn_attn_epoch_life(epoch);
 }
 
 static int message(void *epoch, const struct cairn_channel_message *m)
@@ -61,16 +53,6 @@ static int message(void *epoch, const struct cairn_channel_message *m)
 	       cairn_attn_epoch_plan(epoch, m->data, (const struct cairn_control_plan *)m->data + 1);
 }
 
-static uint64_t passes(void *epoch)
-{
-	return cairn_attn_epoch_passes(epoch);
-}
-
-static void stop(void *epoch)
-{
-	cairn_attn_epoch_stop(epoch);
-}
-
 static void destroy(void *epoch)
 {
 	cairn_attn_epoch_destroy(epoch);
@@ -79,7 +61,7 @@ static void destroy(void *epoch)
 int cairn_attn_worker_run(const struct cairn_attn_worker_options *options)
 {
 	static const struct cairn_epoch_ops ops = {
-		sizeof(struct cairn_attn_blob), check, create, state, connect, message, passes, stop, destroy,
+		sizeof(struct cairn_attn_blob), check, create, life, message, destroy,
 	};
 	struct cairn_control_join j = {
 		.role = CAIRN_MEMBER_ATTENTION,

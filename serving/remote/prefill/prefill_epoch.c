@@ -78,10 +78,10 @@ int prefill_given_up(const struct prefill_job *job)
 
 static void note_layers(struct cairn_prefill_epoch *e, struct prefill_job *job, int64_t layers)
 {
-	pthread_mutex_lock(&e->lock);
+	pthread_mutex_lock(&e->life.lock);
 	job->layers = layers;
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
+	pthread_cond_broadcast(&e->life.changed);
+	pthread_mutex_unlock(&e->life.lock);
 }
 
 /* Called before the MLP of a layer: its keys and values are on the stream. */
@@ -110,9 +110,7 @@ static int compute_chunk(struct cairn_prefill_epoch *e, struct prefill_job *job,
 	cairn_worker_on_layer(e->worker, on_layer, e);
 	CAIRN_TRY(cairn_worker_launch(e->worker));
 	CAIRN_TRY(cairn_worker_collect(e->worker, &result));
-	pthread_mutex_lock(&e->lock);
-	e->passes++;
-	pthread_mutex_unlock(&e->lock);
+	cairn_epoch_passed(&e->life);
 	note_layers(e, job, ((int64_t)chunk + 1) * e->a.num_layers);
 	return 0;
 }
@@ -127,33 +125,19 @@ static int compute(struct cairn_prefill_epoch *e, struct prefill_job *job)
 		e->page_list[i] = prefill_page(e, job, i);
 	for (int32_t chunk = 0; !ret && !given_up && chunk * e->a.max_rows < job->num_tokens; chunk++) {
 		ret = compute_chunk(e, job, chunk);
-		pthread_mutex_lock(&e->lock);
-		given_up = prefill_given_up(job) || atomic_load(&e->stop);
-		pthread_mutex_unlock(&e->lock);
+		pthread_mutex_lock(&e->life.lock);
+		given_up = prefill_given_up(job) || atomic_load(&e->life.stop);
+		pthread_mutex_unlock(&e->life.lock);
 	}
-	pthread_mutex_lock(&e->lock);
+	pthread_mutex_lock(&e->life.lock);
 	job->is_over = 1;
 	job->error = ret ? -ret : job->error;
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
+	pthread_cond_broadcast(&e->life.changed);
+	pthread_mutex_unlock(&e->life.lock);
 	return ret;
 }
 
 /* ---- the thread ---- */
-
-void prefill_fail(struct cairn_prefill_epoch *e, int ret)
-{
-	pthread_mutex_lock(&e->lock);
-	/* -ECONNRESET: the lead's end has closed the transport, and the lead decides what follows */
-	if (e->state != CAIRN_EPOCH_FAILED) {
-		e->state = ret && ret != -ECANCELED && ret != -ECONNRESET ? CAIRN_EPOCH_FAILED :
-			   CAIRN_EPOCH_OVER;
-		snprintf(e->why, sizeof(e->why), "%s", cairn_last_error());
-	}
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
-	atomic_store(&e->stop, 1);
-}
 
 static int prepare(struct cairn_prefill_epoch *e)
 {
@@ -162,19 +146,10 @@ static int prepare(struct cairn_prefill_epoch *e)
 
 	CAIRN_TRY(make_worker(e));
 	CAIRN_TRY(open_transport(e, &mine));
-	pthread_mutex_lock(&e->lock);
-	e->mine = mine;
-	e->state = CAIRN_EPOCH_PREPARED;
-	while (!e->has_theirs && !atomic_load(&e->stop))
-		pthread_cond_wait(&e->changed, &e->lock);
-	pthread_mutex_unlock(&e->lock);
-	if (atomic_load(&e->stop))
-		return -ECANCELED;
-	CAIRN_TRY(e->table->remote_import(e->t, &e->theirs.ring, &e->ring));
-	CAIRN_TRY(e->table->channel_connect(e->c, &e->theirs.channel, CAIRN_PREFILL_CONNECT_MS));
-	pthread_mutex_lock(&e->lock);
-	e->state = CAIRN_EPOCH_CONNECTED;
-	pthread_mutex_unlock(&e->lock);
+	CAIRN_TRY(cairn_epoch_introduce(&e->life, &mine));
+	CAIRN_TRY(e->table->remote_import(e->t, &prefill_theirs(e)->ring, &e->ring));
+	CAIRN_TRY(e->table->channel_connect(e->c, &prefill_theirs(e)->channel, CAIRN_PREFILL_CONNECT_MS));
+	cairn_epoch_connected(&e->life);
 	ret = pthread_create(&e->sender, NULL, prefill_send_run, e);
 	e->has_sender = !ret;
 	return ret ? cairn_error(EIO, "no thread: %s", strerror(ret)) : 0;
@@ -184,11 +159,11 @@ static struct prefill_job *next_job(struct cairn_prefill_epoch *e)
 {
 	struct prefill_job *job = NULL;
 
-	pthread_mutex_lock(&e->lock);
-	while (!atomic_load(&e->stop) && !(job = prefill_oldest(e, 0)))
-		pthread_cond_wait(&e->changed, &e->lock);
-	pthread_mutex_unlock(&e->lock);
-	return atomic_load(&e->stop) ? NULL : job;
+	pthread_mutex_lock(&e->life.lock);
+	while (!atomic_load(&e->life.stop) && !(job = prefill_oldest(e, 0)))
+		pthread_cond_wait(&e->life.changed, &e->life.lock);
+	pthread_mutex_unlock(&e->life.lock);
+	return atomic_load(&e->life.stop) ? NULL : job;
 }
 
 static void *run(void *arg)
@@ -199,7 +174,7 @@ static void *run(void *arg)
 
 	while (!ret && (job = next_job(e)))
 		ret = compute(e, job);
-	prefill_fail(e, ret);
+	cairn_epoch_ended(&e->life, ret);
 	if (e->has_sender)
 		pthread_join(e->sender, NULL);
 	return NULL;
@@ -219,72 +194,32 @@ int cairn_prefill_epoch_create(struct cairn_prefill_epoch **out, struct cairn_mo
 	e->a = *assign;
 	e->shape = cairn_run_shape(model, assign->page_size, assign->max_rows);
 	snprintf(e->address, sizeof(e->address), "%s", address);
-	pthread_mutex_init(&e->lock, NULL);
-	pthread_cond_init(&e->changed, NULL);
-	ret = pthread_create(&e->thread, NULL, run, e);
-	e->has_thread = !ret;
-	if (ret) {
+	ret = cairn_epoch_begin(&e->life, sizeof(struct cairn_pull_blob), run, e);
+	if (ret)
 		cairn_prefill_epoch_destroy(e);
-		return cairn_error(EIO, "no thread: %s", strerror(ret));
-	}
-	*out = e;
-	return 0;
+	else
+		*out = e;
+	return ret;
 }
 
-void cairn_prefill_epoch_stop(struct cairn_prefill_epoch *e)
+struct cairn_epoch_life *cairn_prefill_epoch_life(struct cairn_prefill_epoch *e)
 {
-	pthread_mutex_lock(&e->lock);
-	atomic_store(&e->stop, 1);
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
+	return &e->life;
 }
 
 void cairn_prefill_epoch_destroy(struct cairn_prefill_epoch *e)
 {
 	if (!e)
 		return;
-	cairn_prefill_epoch_stop(e);
-	if (e->has_thread)
-		pthread_join(e->thread, NULL);
+	cairn_epoch_destroy(&e->life);
 	if (e->t)
 		e->table->close(e->t);
 	cairn_worker_destroy(e->worker);
 	for (int i = 0; i < CAIRN_PULL_JOBS; i++)
 		free(e->jobs[i].ids);
-	explicit_bzero(e->theirs.key, sizeof(e->theirs.key));
 	free(e->heads);
 	free(e->page_list);
-	pthread_cond_destroy(&e->changed);
-	pthread_mutex_destroy(&e->lock);
 	free(e);
-}
-
-enum cairn_epoch_state cairn_prefill_epoch_state(struct cairn_prefill_epoch *e,
-						 struct cairn_pull_blob *blob, char *text, size_t len)
-{
-	enum cairn_epoch_state state;
-
-	pthread_mutex_lock(&e->lock);
-	state = e->state;
-	if (state == CAIRN_EPOCH_PREPARED)
-		*blob = e->mine;
-	snprintf(text, len, "%s", e->why);
-	pthread_mutex_unlock(&e->lock);
-	return state;
-}
-
-int cairn_prefill_epoch_connect(struct cairn_prefill_epoch *e, const struct cairn_pull_blob *theirs)
-{
-	int ret = 0;
-
-	pthread_mutex_lock(&e->lock);
-	if (e->state != CAIRN_EPOCH_PREPARED || e->has_theirs)
-		ret = cairn_error(EINVAL, "the lead's blob comes %s", e->has_theirs ? "twice" : "too early");
-	e->theirs = *theirs;
-	e->has_theirs = 1;
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
-	return ret;
 }
 
 static int check_prompt(const struct cairn_prefill_epoch *e, const struct cairn_control_prompt *p)
@@ -310,7 +245,7 @@ static int queue_job(struct cairn_prefill_epoch *e, const struct cairn_control_p
 
 	for (int i = 0; i < CAIRN_PULL_JOBS && !job; i++)
 		job = e->jobs[i].number ? NULL : &e->jobs[i];
-	if (e->state == CAIRN_EPOCH_PREPARING || e->state == CAIRN_EPOCH_PREPARED)
+	if (e->life.state == CAIRN_EPOCH_PREPARING || e->life.state == CAIRN_EPOCH_PREPARED)
 		return cairn_error(EINVAL, "the lead sends a prompt before this worker is ready");
 	if (!job || p->job <= e->last_number)
 		return cairn_error(EINVAL, "the lead sends prompt %llu after %llu, %s",
@@ -327,7 +262,7 @@ static int queue_job(struct cairn_prefill_epoch *e, const struct cairn_control_p
 	}
 	memcpy(job->ids, p + 1, bytes);
 	e->last_number = p->job;
-	pthread_cond_broadcast(&e->changed);
+	pthread_cond_broadcast(&e->life.changed);
 	return 0;
 }
 
@@ -343,7 +278,7 @@ static void amend_job(struct cairn_prefill_epoch *e, uint64_t number, uint32_t l
 		if (lease_ms)
 			job->lease_ns = cairn_clock_ns() + lease_ms * 1000000ll;
 	}
-	pthread_cond_broadcast(&e->changed);
+	pthread_cond_broadcast(&e->life.changed);
 }
 
 int cairn_prefill_epoch_message(struct cairn_prefill_epoch *e, const struct cairn_channel_message *m)
@@ -354,7 +289,7 @@ int cairn_prefill_epoch_message(struct cairn_prefill_epoch *e, const struct cair
 
 	if (m->kind == CAIRN_CONTROL_PROMPT)
 		CAIRN_TRY(check_prompt(e, m->data));
-	pthread_mutex_lock(&e->lock);
+	pthread_mutex_lock(&e->life.lock);
 	if (m->kind == CAIRN_CONTROL_PROMPT)
 		ret = queue_job(e, m->data);
 	else if (m->kind == CAIRN_CONTROL_LEASE)
@@ -364,16 +299,6 @@ int cairn_prefill_epoch_message(struct cairn_prefill_epoch *e, const struct cair
 	else
 		ret = cairn_error(EINVAL, "the lead sends %s to a prefill worker",
 				  cairn_control_kind_name(m->kind));
-	pthread_mutex_unlock(&e->lock);
+	pthread_mutex_unlock(&e->life.lock);
 	return ret;
-}
-
-uint64_t cairn_prefill_epoch_passes(struct cairn_prefill_epoch *e)
-{
-	uint64_t passes;
-
-	pthread_mutex_lock(&e->lock);
-	passes = e->passes;
-	pthread_mutex_unlock(&e->lock);
-	return passes;
 }

@@ -39,7 +39,7 @@ static int create(void *ctx, void **epoch, const struct cairn_control_assign *a,
 		  const char *address)
 {
 	const struct cairn_prefill_worker_options *o = ctx;
-	struct cairn_prefill_epoch *e;
+	struct cairn_prefill_epoch *e = NULL;
 
 	(void)rest;	/* scales of an 8-bit cache, which are those of the model */
 	CAIRN_TRY(cairn_prefill_epoch_create(&e, o->model, a, address));
@@ -47,32 +47,14 @@ static int create(void *ctx, void **epoch, const struct cairn_control_assign *a,
 	return 0;
 }
 
-static enum cairn_epoch_state state(void *epoch, void *blob, char *text, size_t len)
+static struct cairn_epoch_life *life(void *epoch)
 {
-	return cairn_prefill_epoch_state(epoch, blob, text, len);
-}
-
-static int connect(void *epoch, const void *blob)
-{
-	struct cairn_pull_blob theirs;
-
-	memcpy(&theirs, blob, sizeof(theirs));
-	return cairn_prefill_epoch_connect(epoch, &theirs);
+	return cairn_prefill_epoch_life(epoch);
 }
 
 static int message(void *epoch, const struct cairn_channel_message *m)
 {
 	return cairn_prefill_epoch_message(epoch, m);
-}
-
-static uint64_t passes(void *epoch)
-{
-	return cairn_prefill_epoch_passes(epoch);
-}
-
-static void stop(void *epoch)
-{
-	cairn_prefill_epoch_stop(epoch);
 }
 
 static void destroy(void *epoch)
@@ -83,7 +65,7 @@ static void destroy(void *epoch)
 int cairn_prefill_worker_run(const struct cairn_prefill_worker_options *o)
 {
 	static const struct cairn_epoch_ops ops = {
-		sizeof(struct cairn_pull_blob), check, create, state, connect, message, passes, stop, destroy,
+		sizeof(struct cairn_pull_blob), check, create, life, message, destroy,
 	};
 	struct cairn_control_join j = {
 		.role = CAIRN_MEMBER_PREFILL, .config = cairn_share_digest(&o->model->config),
