@@ -74,8 +74,9 @@ static void refused(struct cairn_test *t)
 		"127.0.0.1:1", "--transport", "nvlink");
 	if (sodium_load(&s))
 		return;
-	REFUSED(t, "3 are more than the model's 2 num_key_value_heads", "generate", "--impl", "cpu",
-		"--prompt", "a", "--attention-workers", "3");
+	REFUSED(t, "--attention-keys: all: needs at most as many attention workers as the model's 2 ",
+		"generate", "--impl", "cpu", "--prompt", "a", "--attention-workers", "3", "--attention-keys",
+		"all");
 	REFUSED(t, "--speculative: needs attention workers that attend to all keys", "generate", "--impl",
 		"cpu", "--prompt", "a", "--attention-workers", "1", "--speculative", "ngram");
 	REFUSED(t, "--workers-listen: 0.0.0.0:0 can be reached from other machines", "generate", "--impl",

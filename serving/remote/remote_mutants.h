@@ -39,6 +39,13 @@
 #define cairn_lead_stats			mutant_lead_stats
 #define cairn_lead_take				mutant_lead_take
 #define cairn_lead_why				mutant_lead_why
+#define cairn_lists_create			mutant_lists_create
+#define cairn_lists_free			mutant_lists_free
+#define cairn_lists_make			mutant_lists_make
+#define cairn_lists_row_pages			mutant_lists_row_pages
+#define cairn_relay_give			mutant_relay_give
+#define cairn_relay_take			mutant_relay_take
+#define cairn_relay_taken			mutant_relay_taken
 #define cairn_remote_pass_most			mutant_remote_pass_most
 #define cairn_remote_pass_read			mutant_remote_pass_read
 #define cairn_remote_pass_write			mutant_remote_pass_write

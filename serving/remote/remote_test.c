@@ -20,6 +20,11 @@ static const struct rig_shape shapes[] = {
 	{ .workers = 2, .kv_heads = 2, .group = 2, .layers = 3, .window = 6 },
 	{ .workers = 3, .kv_heads = 8, .group = 1, .layers = 1, .softcap = 5 },	/* 3, 3 and 2 heads */
 	{ .workers = 2, .kv_heads = 3, .group = 2, .layers = 3, .window = 1, .all = 1 },
+	/* in stripes; the first head has two of them, the second one has one */
+	{ .workers = 2, .kv_heads = 1, .group = 2, .layers = 3, .window = 6 },
+	{ .workers = 3, .kv_heads = 2, .group = 1, .layers = 2 },
+	{ .workers = 3, .kv_heads = 1, .group = 2, .layers = 2, .latent = 1 },
+	{ .workers = 1, .kv_heads = 1, .group = 1, .layers = 1, .latent = 1 },
 };
 
 static void same_bits(struct cairn_test *t)
@@ -80,6 +85,8 @@ static void heads(struct cairn_test *t)
 		}
 	}
 	EXPECT(t, fabs(cairn_heads_waste(8, 3) - 1. / 9) < 1e-12 && cairn_heads_waste(8, 4) == 0);
+	EXPECT(t, fabs(cairn_heads_waste(2, 5) - 1. / 5) < 1e-12 && cairn_heads_waste(2, 4) == 0);
+	EXPECT(t, cairn_heads_waste(1, 7) == 0);
 }
 
 /* ---- who may join ---- */

@@ -2,7 +2,8 @@
 /*
  * attn_epoch - a worker's memory, transport and thread of one epoch (attn_epoch.h)
  *
- * attn_local does the arithmetic. The same host memory serves the table and the transport.
+ * attn_local does the arithmetic. The same host memory serves the table and the transport. The weights of
+ * latent attention are put into the model's memory before the first signal, which therefore implies them.
  *
  * Buffers: K and V have two, used in turn over all layers of all passes. The layer's parity cannot choose the
  * buffer: with an odd number of layers, the last one of a pass and the first one of the next would share a
@@ -19,8 +20,9 @@
 
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
+#include "serving/remote/attention/lists.h"
+#include "serving/remote/attention/relay.h"
 #include "serving/remote/remote_fault.h"
-#include "serving/slices/attn_local.h"
 
 struct plan {
 	uint64_t pass;
@@ -38,12 +40,13 @@ struct cairn_attn_epoch {
 	void *stream;
 	/* buffers: Q; K and V, twice; the result */
 	char *q, *pages, *result;
-	int32_t *lists;			/* of a pass: past indptr, indices, last_page_len; positions */
+	struct cairn_lists lists;
+	struct cairn_relay relay;	/* of pages, with stripes */
 
 	const struct cairn_transport_table *table;
 	struct cairn_transport *t;
 	struct cairn_channel *c;
-	struct cairn_region *q_region, *kv_region, *result_region;
+	struct cairn_region *q_region, *kv_region, *result_region, *weights_region;
 	struct cairn_remote *to;	/* the model worker's buffer for results */
 	char address[64];
 	void *scales;
@@ -64,6 +67,8 @@ static int make_buffer(struct cairn_attn_epoch *e, char **buffer, size_t bytes, 
 	return e->table->region_register(e->t, *buffer, bytes, CAIRN_MEMORY_HOST, r);
 }
 
+static int await_page(void *ctx, uint32_t slot, uint64_t number);
+
 static int open_transport(struct cairn_attn_epoch *e, struct cairn_attn_blob *blob)
 {
 	const struct cairn_transport_options o = { .size = sizeof(o), .device = e->address, .gpu = -1 };
@@ -79,28 +84,38 @@ static int open_transport(struct cairn_attn_epoch *e, struct cairn_attn_blob *bl
 	CAIRN_TRY(e->table->channel_create(e->t, &e->c));
 	CAIRN_TRY(e->table->channel_address(e->c, &blob->channel));
 	CAIRN_TRY(e->table->region_key(e->q_region, &blob->q));
-	return e->table->region_key(e->kv_region, &blob->kv);
+	CAIRN_TRY(e->table->region_key(e->kv_region, &blob->kv));
+	if (e->model.bytes) {
+		CAIRN_TRY(e->table->region_register(e->t, e->model.base, e->model.bytes, CAIRN_MEMORY_HOST,
+						    &e->weights_region));
+		CAIRN_TRY(e->table->region_key(e->weights_region, &blob->weights));
+	}
+	if (e->a.stripes == 1)
+		return 0;
+	e->relay = (struct cairn_relay){
+		.table = e->table, .c = e->c, .bytes = e->sizes.page_bytes, .await = await_page, .ctx = e,
+	};
+	CAIRN_TRY(make_buffer(e, &e->relay.page, e->relay.bytes, &e->relay.region));
+	return e->table->region_key(e->relay.region, &blob->page);
 }
 
 static int make_share(struct cairn_attn_epoch *e)
 {
 	const struct cairn_impl *impl = e->model.impl;
 	const struct cairn_control_assign *a = &e->a;
-	const size_t batch = (size_t)a->max_batch, rows = (size_t)a->max_rows;
-	const size_t pages = ((size_t)a->max_context + (size_t)a->page_size - 1) / (size_t)a->page_size;
+	const int32_t pages = cairn_stripe_pages(a->num_pages, a->stripe, a->stripes);
 
 	if (!(impl->flags & CAIRN_IMPL_HOST_MEM))
 		return cairn_error(EOPNOTSUPP, "%s: attention workers need a table with host memory so far",
 				   impl->name);
 	CAIRN_TRY(cairn_share_model(&e->model, impl, a, e->scales));
-	CAIRN_TRY(cairn_kv_store_create(&e->kv, &e->model, a->num_pages, a->page_size));
+	CAIRN_TRY(cairn_kv_store_create(&e->kv, &e->model, pages, a->page_size));
 	/* what no pass has written must be numbers, as rows of padding may read it */
 	CAIRN_TRY(CAIRN_TABLE(impl, stream_create, &e->stream));
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_set, e->kv.base, 0, (size_t)a->num_layers * e->kv.layer_bytes,
 			      e->stream));
 	CAIRN_TRY(cairn_attn_local_create(&e->local, &e->model, &e->kv, a->max_rows, a->previous));
-	e->lists = calloc(2 * batch + 1 + batch * pages + rows, sizeof(*e->lists));
-	return e->lists ? 0 : cairn_error(ENOMEM, "no memory for the lists of %d requests", a->max_batch);
+	return cairn_lists_create(&e->lists, a);
 }
 
 /* ---- a pass ---- */
@@ -121,50 +136,63 @@ static int await(struct cairn_attn_epoch *e, uint32_t slot, uint64_t number)
 	return atomic_load(&e->life.stop) ? -ECANCELED : ret;
 }
 
-static int copy_page(struct cairn_attn_epoch *e, int32_t from, int32_t to)
+static int await_page(void *ctx, uint32_t slot, uint64_t number)
 {
-	const size_t bytes = cairn_model_key_bytes(&e->model) * (size_t)e->a.page_size;
-
-	for (int32_t layer = 0; layer < e->a.num_layers; layer++) {
-		char *k = e->kv.base + (size_t)layer * e->kv.layer_bytes, *v = k + e->kv.v_offset;
-
-		CAIRN_TRY(CAIRN_TABLE(e->model.impl, mem_copy, k + (size_t)to * bytes,
-				      k + (size_t)from * bytes, bytes, CAIRN_COPY_ON_DEVICE, e->stream));
-		CAIRN_TRY(CAIRN_TABLE(e->model.impl, mem_copy, v + (size_t)to * bytes,
-				      v + (size_t)from * bytes, bytes, CAIRN_COPY_ON_DEVICE, e->stream));
-	}
-	return 0;
+	return await(ctx, slot, number);
 }
 
-/* Lists the keys before this pass, and the rows' positions, and makes the batch. */
-static struct cairn_batch make_batch(struct cairn_attn_epoch *e, const struct cairn_remote_pass *p,
-				     struct cairn_attn_past *past)
+/* One side of a page of one layer. */
+static char *page_at(const struct cairn_attn_epoch *e, int32_t layer, int side, int32_t page)
 {
-	const int32_t ps = e->a.page_size;
-	int32_t *indptr = e->lists, *last = indptr + p->batch + 1, *indices = last + p->batch;
-	int32_t *positions = indices + p->num_pages;
-	struct cairn_batch b = {
-		.positions = positions, .qo_indptr = p->qo_indptr, .kv_indptr = p->kv_indptr,
-		.kv_indices = p->kv_indices, .kv_last_page_len = p->last_page_len, .num_rows = p->num_rows,
-		.batch = p->batch,
-	};
+	return e->kv.base + (size_t)layer * e->kv.layer_bytes + (size_t)side * e->kv.v_offset +
+	       (size_t)(page / e->a.stripes) * (e->sizes.page_bytes / (size_t)e->sizes.sides);
+}
 
-	indptr[0] = 0;
-	for (int32_t i = 0; i < p->batch; i++) {
-		const int32_t rows = p->qo_indptr[i + 1] - p->qo_indptr[i], first = p->kv_indptr[i];
-		const int32_t len = (p->kv_indptr[i + 1] - first - 1) * ps + p->last_page_len[i];
-		const int32_t before = len - rows + FAULT(OWN_KEYS_REMOTE), pages = (before + ps - 1) / ps;
+/* Copies a page of one layer; NULL: the buffer for other stripes, instead of a page. */
+static int copy_page(struct cairn_attn_epoch *e, int32_t layer, const int32_t *from, const int32_t *to)
+{
+	const struct cairn_impl *impl = e->model.impl;
+	const size_t bytes = e->sizes.page_bytes / (size_t)e->sizes.sides;
 
-		memcpy(indices + indptr[i], p->kv_indices + first, (size_t)pages * sizeof(*indices));
-		indptr[i + 1] = indptr[i] + pages;
-		last[i] = before ? (before - 1) % ps + 1 : 0;
-		for (int32_t k = 0; k < rows; k++)
-			positions[p->qo_indptr[i] + k] = len - rows + k;
-		b.max_qo_len = rows > b.max_qo_len ? rows : b.max_qo_len;
-		b.max_kv_len = len > b.max_kv_len ? len : b.max_kv_len;
+	for (int side = 0; side < e->sizes.sides; side++) {
+		char *buffer = e->relay.page + (size_t)side * bytes;
+
+		CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to ? page_at(e, layer, side, *to) : buffer,
+				      from ? page_at(e, layer, side, *from) : buffer, bytes,
+				      from && to ? CAIRN_COPY_ON_DEVICE : from ? CAIRN_COPY_TO_HOST :
+				      CAIRN_COPY_TO_DEVICE, e->stream));
 	}
-	*past = (struct cairn_attn_past){ p->qo_indptr, indptr, indices, last, NULL, p->batch };
-	return b;
+	return from && to ? 0 : CAIRN_TABLE(impl, stream_sync, e->stream);
+}
+
+/* Carries out the part that this worker has in a move of a page. */
+static int move_page(struct cairn_attn_epoch *e, int32_t layer, const int32_t *move)
+{
+	const int gives = move[0] % e->a.stripes == e->a.stripe;
+	const int takes = move[1] % e->a.stripes == e->a.stripe;
+
+	if (gives && takes)
+		return copy_page(e, layer, &move[0], &move[1]);
+	if (gives) {
+		CAIRN_TRY(copy_page(e, layer, &move[0], NULL));
+		return cairn_relay_give(&e->relay);
+	}
+	if (!takes)
+		return 0;
+	if (FAULT(PAGE_OF_BEFORE))
+		CAIRN_TRY(copy_page(e, layer, NULL, &move[1]));
+	CAIRN_TRY(cairn_relay_take(&e->relay));
+	if (!FAULT(PAGE_OF_BEFORE))
+		CAIRN_TRY(copy_page(e, layer, NULL, &move[1]));
+	return cairn_relay_taken(&e->relay);
+}
+
+/* Moves the pages of one layer. */
+static int move_pages(struct cairn_attn_epoch *e, const struct cairn_remote_pass *p, int32_t layer)
+{
+	for (int32_t i = 0; i < p->num_moves && !FAULT(NO_MOVES); i++)
+		CAIRN_TRY(move_page(e, layer, p->moves[i]));
+	return 0;
 }
 
 /* Attends, and sends the result. */
@@ -194,32 +222,37 @@ static int take_kv(struct cairn_attn_epoch *e, const struct cairn_attn_link *lin
 	if (FAULT(ONE_KV_BUFFER) || FAULT(PARITY_OF_LAYER))	/* is overtaken by the next layer */
 		e->table->wait(e->c, CAIRN_SLOT_KV, number + 1, 200, NULL);
 	rows->k = k;
-	rows->v = k + (size_t)rows->num_rows * e->sizes.k;
+	rows->v = e->sizes.sides > 1 ? k + (size_t)e->lists.num_new * e->sizes.k : NULL;
 	if (FAULT(NEVER_APPENDS))
 		return 0;
 	CAIRN_TRY(link->send_kv(link->ctx, rows, e->stream));
 	return CAIRN_TABLE(e->model.impl, stream_sync, e->stream);
 }
 
-static int run_layer(struct cairn_attn_epoch *e, int32_t layer, int32_t num_rows, uint64_t pass)
+static int run_layer(struct cairn_attn_epoch *e, const struct cairn_remote_pass *p, int32_t layer,
+		     uint64_t pass)
 {
 	const struct cairn_attn_link *link = cairn_attn_local_link(e->local);
 	const uint64_t number = cairn_share_number(e->a.epoch, pass, layer);
 	const uint64_t answered = FAULT(NUMBER_OF_PASS_BEFORE) ?
 				  cairn_share_number(e->a.epoch, pass - 1, layer) : number;
 	struct cairn_attn_rows rows = {
-		.layer = layer, .num_rows = num_rows,
+		.layer = layer, .num_rows = p->num_rows,
 		.window = FAULT(WINDOW_IGNORED) ? 0 : cairn_layer_window(&e->model.config, layer),
 		.q = e->q, .q_stride = e->model.dims[CAIRN_D_Q], .kv_stride = e->model.dims[CAIRN_D_KV],
 	};
 
 	CAIRN_TRY(await(e, CAIRN_SLOT_Q, number));
+	if (!FAULT(MOVES_LATE))
+		CAIRN_TRY(move_pages(e, p, layer));
 	CAIRN_TRY(link->send_q(link->ctx, &rows, e->stream));
 	if (!e->a.previous)
 		CAIRN_TRY(take_kv(e, link, &rows, number));
-	CAIRN_TRY(answer(e, link, layer, num_rows, answered));
+	CAIRN_TRY(answer(e, link, layer, p->num_rows, answered));
 	if (e->a.previous)
 		CAIRN_TRY(take_kv(e, link, &rows, number));
+	if (FAULT(MOVES_LATE))
+		CAIRN_TRY(move_pages(e, p, layer));
 	e->layers++;
 	return 0;
 }
@@ -233,14 +266,10 @@ static int run_pass(struct cairn_attn_epoch *e, const struct plan *plan)
 	int moved;
 
 	CAIRN_TRY(cairn_remote_pass_read(&p, plan->bytes, plan->num_bytes, &limits));
-	for (int32_t i = 0; i < p.num_moves && !FAULT(NO_MOVES) && !FAULT(MOVES_LATE); i++)
-		CAIRN_TRY(copy_page(e, p.moves[i][0], p.moves[i][1]));
-	b = make_batch(e, &p, &past);
+	cairn_lists_make(&e->lists, &p, &b, &past);
 	CAIRN_TRY(cairn_attn_local_begin(e->local, &b, e->a.previous ? &past : NULL, e->stream, &moved));
 	for (int32_t layer = 0; layer < e->a.num_layers; layer++)
-		CAIRN_TRY(run_layer(e, layer, p.num_rows, plan->pass));
-	for (int32_t i = 0; i < p.num_moves && FAULT(MOVES_LATE); i++)
-		CAIRN_TRY(copy_page(e, p.moves[i][0], p.moves[i][1]));
+		CAIRN_TRY(run_layer(e, &p, layer, plan->pass));
 	return 0;
 }
 
@@ -274,6 +303,8 @@ static int prepare(struct cairn_attn_epoch *e)
 	CAIRN_TRY(cairn_epoch_introduce(&e->life, &mine));
 	theirs = (const struct cairn_attn_blob *)(const void *)e->life.theirs;
 	CAIRN_TRY(e->table->remote_import(e->t, &theirs->q, &e->to));
+	if (e->relay.bytes)
+		CAIRN_TRY(e->table->remote_import(e->t, &theirs->page, &e->relay.to));
 	CAIRN_TRY(e->table->channel_connect(e->c, &theirs->channel, CAIRN_EPOCH_CONNECT_MS));
 	cairn_epoch_connected(&e->life);
 	return 0;
@@ -343,7 +374,8 @@ void cairn_attn_epoch_destroy(struct cairn_attn_epoch *e)
 		cairn_kv_store_destroy(&e->kv, &e->model);
 	cairn_share_model_free(&e->model);
 	free(e->scales);
-	free(e->lists);
+	cairn_lists_free(&e->lists);
+	free(e->relay.page);
 	free(e->q);
 	free(e->pages);
 	free(e->result);

@@ -34,6 +34,8 @@ struct cairn_attn_blob {
 	struct cairn_blob channel;
 	struct cairn_blob q;		/* of the model worker: the result's buffer */
 	struct cairn_blob kv;		/* of the model worker: all 0 */
+	struct cairn_blob page;		/* of both, with stripes: for pages from another stripe */
+	struct cairn_blob weights;	/* of the worker, with latent attention */
 };
 
 struct cairn_attn_epoch;

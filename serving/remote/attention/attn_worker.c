@@ -8,24 +8,27 @@
 
 #include "primitives/base/error.h"
 #include "serving/remote/attention/attn_epoch.h"
+#include "serving/remote/attention/lists.h"
 
 static int check(void *ctx, const struct cairn_control_assign *a)
 {
 	const struct cairn_attn_worker_options *o = ctx;
-	const double bytes = 2.0 * a->num_layers * a->num_pages * a->page_size * a->num_heads * a->head_dim *
-			     (a->kv_fp8 ? 1 : 2);
+	const struct cairn_share_sizes sizes = cairn_share_sizes(a);
+	const int32_t pages = cairn_stripe_pages(a->num_pages, a->stripe, a->stripes);
+	const double bytes = (double)a->num_layers * ((double)pages * (double)sizes.page_bytes +
+						      (double)sizes.weight_bytes);
 
 	if (o->config && cairn_share_digest(o->config) != a->config)
 		return cairn_error(EINVAL, "the lead has another model: its configuration has the digest "
 				   "%016llx, this worker's %016llx", (unsigned long long)a->config,
 				   (unsigned long long)cairn_share_digest(o->config));
 	if (o->config && (o->config->num_hidden_layers != a->num_layers ||
-			  o->config->num_key_value_heads != a->num_kv_heads ||
+			  cairn_share_heads(o->config) != a->num_kv_heads ||
 			  o->config->head_dim != a->head_dim))
 		return cairn_error(EINVAL, "the lead's geometry is not that of this worker's model");
 	if (o->max_bytes && bytes > (double)o->max_bytes)
 		return cairn_error(ENOMEM, "keys and values of %d pages take %.0f MiB, this worker has %lld",
-				   a->num_pages, bytes / (1 << 20), (long long)(o->max_bytes >> 20));
+				   pages, bytes / (1 << 20), (long long)(o->max_bytes >> 20));
 	return 0;
 }
 

@@ -21,7 +21,7 @@ static int check(void *ctx, const struct cairn_control_assign *a)
 			     c->num_hidden_layers * a->page_size * a->num_pages;
 
 	if (a->config != cairn_share_digest(c) || a->num_layers != c->num_hidden_layers ||
-	    a->num_kv_heads != c->num_key_value_heads || a->num_heads != a->num_kv_heads ||
+	    a->num_kv_heads != cairn_share_heads(c) || a->num_heads != a->num_kv_heads ||
 	    a->head_dim != c->head_dim || a->dtype != m->dtype || a->kv_fp8 != (m->kv == CAIRN_KV_FP8))
 		return cairn_error(EINVAL, "the lead has another model, or another form of its cache");
 	if (a->max_rows % a->page_size || a->max_context > c->max_position_embeddings ||
