@@ -68,6 +68,10 @@ static void refused(struct cairn_test *t)
 	REFUSED(t, "--join: is missing", "prefill-worker");
 	REFUSED(t, "--shape: excludes --model", "prefill-worker", "--join", "127.0.0.1:1", "--shape", "x",
 		"--model", "y");
+	REFUSED(t, "--transport: 'nvlink' carries no host memory", "prefill-worker", "--join",
+		"127.0.0.1:1", "--transport", "nvlink");
+	REFUSED(t, "--transport: attention workers have tcp alone so far, not 'fhbn'", "attention-worker",
+		"--join", "127.0.0.1:1", "--transport", "fhbn");
 	REFUSED(t, "--join: is missing", "attention-worker");
 	REFUSED(t, "'host:1' is no address", "attention-worker", "--join", "host:1");
 	REFUSED(t, "--transport: 'nvlink' carries no host memory", "attention-worker", "--join",

@@ -42,7 +42,7 @@ int cairn_cmd_attention_worker(int argc, char **argv)
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
 	if (!ret)
-		ret = cairn_member_begin(&c);
+		ret = cairn_member_begin(&c, 1);
 	if (!ret)
 		ret = work(&c);
 	return cairn_member_status("attention-worker", ret);

@@ -62,6 +62,8 @@ enum cairn_remote_fault {
 	FAULT_SIDES_SWAPPED,		/* keys are sent in the place of values */
 	FAULT_PAYLOAD_DAMAGED,		/* a byte is changed after the checksum was taken */
 	FAULT_RUNS_LOST,		/* a job ends after its first run */
+	FAULT_PAGE_NOT_MIRRORED,	/* the last page of a chunk stays in the device's memory */
+	FAULT_VALUES_NOT_MIRRORED,	/* values stay there */
 	NUM_FAULTS
 };
 

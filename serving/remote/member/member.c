@@ -68,7 +68,7 @@ static int open_channel(struct member *m, const struct cairn_member_options *o, 
 	return ret;
 }
 
-static int say_join(struct member *m, const struct cairn_control_join *as)
+static int say_join(struct member *m, const struct cairn_control_join *as, const char *transport)
 {
 	struct cairn_control_join j = *as;
 
@@ -77,7 +77,7 @@ static int say_join(struct member *m, const struct cairn_control_join *as)
 	j.digest = strtoull(cairn_source_digest(), NULL, 16);
 	j.pid = (int32_t)getpid();
 	for (int i = 0; i < 32 && cairn_transport_get(i); i++)
-		if (!strcmp(cairn_transport_get(i)->name, "tcp"))
+		if (!strcmp(cairn_transport_get(i)->name, transport ? transport : "tcp"))
 			j.transports |= 1u << i;
 	return cairn_control_send(m->c, CAIRN_CONTROL_JOIN, &j, sizeof(j), NULL, 0, SEND_MS);
 }
@@ -220,7 +220,7 @@ int cairn_member_run(const struct cairn_member_options *o, const struct cairn_co
 	CAIRN_TRY(dial(o, &fd));
 	CAIRN_TRY(open_channel(&m, o, fd));
 	blob = calloc(1, ops->blob_bytes);
-	ret = blob ? say_join(&m, as) : cairn_error(ENOMEM, "member: no memory");
+	ret = blob ? say_join(&m, as, o->transport) : cairn_error(ENOMEM, "member: no memory");
 	if (!ret)
 		ret = serve(&m, blob);
 	if (ret == -ECONNRESET && cairn_channel_was_closed(m.c))

@@ -21,7 +21,8 @@
 struct cairn_member_options {
 	const char *join;		/* the lead's HOST:PORT */
 	const char *secret_file;	/* NULL: none, which only a lead on this machine allows */
-	const char *address;		/* numeric, for the transport; NULL: that which reaches the lead */
+	const char *transport;		/* name of a back end of transport.h; NULL: tcp */
+	const char *address;		/* numeric, for tcp; NULL: that which reaches the lead */
 	int32_t join_ms;		/* how long to try to reach the lead */
 };
 

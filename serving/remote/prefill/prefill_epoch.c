@@ -16,15 +16,17 @@
 
 static int open_transport(struct cairn_prefill_epoch *e, struct cairn_pull_blob *blob)
 {
-	const struct cairn_transport_options o = { .size = sizeof(o), .device = e->address, .gpu = -1 };
+	struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
 	const size_t bytes = (size_t)e->a.num_layers * e->kv->layer_bytes;
 
-	e->table = cairn_transport_get((int)e->a.transport);
-	if (!e->table || strcmp(e->table->name, "tcp"))
-		return cairn_error(EOPNOTSUPP, "transport %u: only tcp carries host memory between processes",
-				   e->a.transport);
+	e->table = cairn_run_transport(e->transport);
+	if (!e->table)
+		return cairn_error(EOPNOTSUPP, "transport %s: carries no host memory between processes",
+				   e->transport);
+	if (!strcmp(e->transport, "tcp"))
+		o.device = e->address;
 	CAIRN_TRY(e->table->open(&o, &e->t));
-	CAIRN_TRY(e->table->region_register(e->t, e->kv->base, bytes, CAIRN_MEMORY_HOST, &e->kv_region));
+	CAIRN_TRY(e->table->region_register(e->t, e->base, bytes, CAIRN_MEMORY_HOST, &e->kv_region));
 	e->heads = calloc(CAIRN_RUN_RING, CAIRN_RUN_HEAD_BYTES);
 	if (!e->heads)
 		return cairn_error(ENOMEM, "no memory for the heads of runs");
@@ -32,6 +34,21 @@ static int open_transport(struct cairn_prefill_epoch *e, struct cairn_pull_blob 
 					    CAIRN_MEMORY_HOST, &e->head_region));
 	CAIRN_TRY(e->table->channel_create(e->t, &e->c));
 	return e->table->channel_address(e->c, &blob->channel);
+}
+
+static int make_mirror(struct cairn_prefill_epoch *e)
+{
+	const struct cairn_impl *impl = e->model->impl;
+	void *p;
+
+	e->base = e->kv->base;
+	if (impl->flags & CAIRN_IMPL_HOST_MEM)
+		return 0;
+	if (!impl->host_alloc || !impl->host_free)
+		return cairn_error(EOPNOTSUPP, "%s: prefill workers need host_alloc", impl->name);
+	CAIRN_TRY(CAIRN_TABLE(impl, host_alloc, &p, (size_t)e->a.num_layers * e->kv->layer_bytes));
+	e->base = e->mirror = p;
+	return 0;
 }
 
 static int make_worker(struct cairn_prefill_epoch *e)
@@ -49,7 +66,7 @@ static int make_worker(struct cairn_prefill_epoch *e)
 	CAIRN_TRY(sodium_load(&e->sodium));
 	CAIRN_TRY(cairn_worker_create(&e->worker, e->model, &o));
 	e->kv = cairn_worker_kv(e->worker);
-	return 0;
+	return make_mirror(e);
 }
 
 /* ---- computing ---- */
@@ -84,12 +101,33 @@ static void note_layers(struct cairn_prefill_epoch *e, struct prefill_job *job, 
 	pthread_mutex_unlock(&e->life.lock);
 }
 
+/* Copies the pages of a chunk, one layer of them, to host memory. They lie one behind the other. */
+static int mirror_layer(struct cairn_prefill_epoch *e, int64_t chunk, int32_t layer, void *stream)
+{
+	const int32_t first = (int32_t)chunk * e->shape.chunk_pages, left = e->computing->end - first;
+	const int32_t num = left < e->shape.chunk_pages ? left : e->shape.chunk_pages;
+	const size_t bytes = (size_t)(num - FAULT(PAGE_NOT_MIRRORED)) * e->shape.page_bytes;
+
+	for (int32_t side = 0; side < e->shape.sides - FAULT(VALUES_NOT_MIRRORED) && num > 0; side++) {
+		const size_t at = (size_t)layer * e->kv->layer_bytes + (size_t)side * e->kv->v_offset +
+				  (size_t)prefill_page(e, e->computing, first) * e->shape.page_bytes;
+
+		CAIRN_TRY(CAIRN_TABLE(e->model->impl, mem_copy, e->mirror + at, e->kv->base + at, bytes,
+				      CAIRN_COPY_TO_HOST, stream));
+	}
+	return 0;
+}
+
 /* Called before the MLP of a layer: its keys and values are on the stream. */
 static int on_layer(void *ctx, int32_t layer, void *stream)
 {
 	struct cairn_prefill_epoch *e = ctx;
 	const int64_t chunk = e->computing->layers / e->a.num_layers;
 
+	if (e->computing->layers != chunk * e->a.num_layers + layer)
+		return cairn_error(EIO, "layer %d comes out of order", layer);
+	if (e->mirror)
+		CAIRN_TRY(mirror_layer(e, chunk, layer, stream));
 	CAIRN_TRY(CAIRN_TABLE(e->model->impl, stream_sync, stream));
 	note_layers(e, e->computing, chunk * e->a.num_layers + layer + 1);
 	return 0;
@@ -111,8 +149,9 @@ static int compute_chunk(struct cairn_prefill_epoch *e, struct prefill_job *job,
 	CAIRN_TRY(cairn_worker_launch(e->worker));
 	CAIRN_TRY(cairn_worker_collect(e->worker, &result));
 	cairn_epoch_passed(&e->life);
-	note_layers(e, job, ((int64_t)chunk + 1) * e->a.num_layers);
-	return 0;
+	return job->layers == ((int64_t)chunk + 1) * e->a.num_layers ? 0 :
+	       cairn_error(EIO, "a pass has told of %lld layers, not %d", (long long)job->layers,
+			   (chunk + 1) * e->a.num_layers);
 }
 
 /* Computes a job until it is given up. An error is one of the table, which is not trusted any more. */
@@ -183,7 +222,8 @@ static void *run(void *arg)
 /* ---- the main thread ---- */
 
 int cairn_prefill_epoch_create(struct cairn_prefill_epoch **out, struct cairn_model *model,
-			       const struct cairn_control_assign *assign, const char *address)
+			       const struct cairn_control_assign *assign, const char *transport,
+			       const char *address)
 {
 	struct cairn_prefill_epoch *e = calloc(1, sizeof(*e));
 	int ret;
@@ -191,6 +231,7 @@ int cairn_prefill_epoch_create(struct cairn_prefill_epoch **out, struct cairn_mo
 	if (!e)
 		return cairn_error(ENOMEM, "no memory for an epoch");
 	e->model = model;
+	e->transport = transport;
 	e->a = *assign;
 	e->shape = cairn_run_shape(model, assign->page_size, assign->max_rows);
 	snprintf(e->address, sizeof(e->address), "%s", address);
@@ -214,6 +255,8 @@ void cairn_prefill_epoch_destroy(struct cairn_prefill_epoch *e)
 	cairn_epoch_destroy(&e->life);
 	if (e->t)
 		e->table->close(e->t);
+	if (e->mirror)
+		e->model->impl->host_free(e->mirror);
 	cairn_worker_destroy(e->worker);
 	for (int i = 0; i < CAIRN_PULL_JOBS; i++)
 		free(e->jobs[i].ids);

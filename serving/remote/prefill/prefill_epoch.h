@@ -10,6 +10,10 @@
  *   computing   chunk 0: layer 0, 1, ..  | chunk 1: layer 0, 1, ..   | next job
  *   sending              run, run, ..      (as the lead gives credits) .. end of the job
  *
+ * Runs are sent from host memory. If the table's memory is a device's, the computing thread copies each
+ * layer to host memory, in the order of the stream, before it tells the sending thread of it; that thread
+ * makes no call of the table.
+ *
  * A job has its own part of the cache from its PROMPT until its runs have arrived, so that nothing that a put
  * reads is overwritten. Each job ends by one run without pages, also if it was dropped, its lease has ended
  * or it could not be computed.
@@ -26,9 +30,10 @@
 
 struct cairn_prefill_epoch;
 
-/* The model must outlive it. assign: a checked message that suits the model */
+/* Model and name of the transport must outlive it. assign: a checked message that suits the model */
 int cairn_prefill_epoch_create(struct cairn_prefill_epoch **out, struct cairn_model *model,
-			       const struct cairn_control_assign *assign, const char *address);
+			       const struct cairn_control_assign *assign, const char *transport,
+			       const char *address);
 struct cairn_epoch_life *cairn_prefill_epoch_life(struct cairn_prefill_epoch *e);
 int cairn_prefill_epoch_message(struct cairn_prefill_epoch *e, const struct cairn_channel_message *m);
 void cairn_prefill_epoch_destroy(struct cairn_prefill_epoch *e);	/* NULL is legal */

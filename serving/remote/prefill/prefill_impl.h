@@ -26,6 +26,12 @@ struct cairn_prefill_epoch {
 	const struct sodium *sodium;
 	struct cairn_worker *worker;
 	const struct cairn_kv_store *kv;
+	/*
+	 * Where runs are sent from, laid out like the cache: the cache itself, or a copy of it in host memory
+	 * if the table's memory is a device's.
+	 */
+	char *base, *mirror;		/* mirror: of the table's host_alloc; NULL: none */
+	const char *transport;
 	int32_t *page_list;		/* of a pass: [job_pages] */
 	struct prefill_job *computing;	/* for the worker's callback */
 

@@ -69,9 +69,9 @@ static int put_payload(struct cairn_prefill_epoch *e, const struct prefill_job *
 		.bytes = bytes,
 	};
 
-	run->payload = cairn_run_hash(e->sodium, prefill_theirs(e)->key, e->kv->base + at, bytes);
+	run->payload = cairn_run_hash(e->sodium, prefill_theirs(e)->key, e->base + at, bytes);
 	if (FAULT(PAYLOAD_DAMAGED) && run->layer == 1)
-		e->kv->base[at] ^= 1;
+		e->base[at] ^= 1;
 	return e->table->put(e->c, &put, PUT_MS);
 }
 

@@ -42,7 +42,8 @@ static int create(void *ctx, void **epoch, const struct cairn_control_assign *a,
 	struct cairn_prefill_epoch *e = NULL;
 
 	(void)rest;	/* scales of an 8-bit cache, which are those of the model */
-	CAIRN_TRY(cairn_prefill_epoch_create(&e, o->model, a, address));
+	CAIRN_TRY(cairn_prefill_epoch_create(&e, o->model, a,
+					     o->member.transport ? o->member.transport : "tcp", address));
 	*epoch = e;
 	return 0;
 }
@@ -72,9 +73,6 @@ int cairn_prefill_worker_run(const struct cairn_prefill_worker_options *o)
 		.weights = o->weights,
 	};
 
-	if (!(o->model->impl->flags & CAIRN_IMPL_HOST_MEM))
-		return cairn_error(EOPNOTSUPP, "%s: prefill workers need a table with host memory so far",
-				   o->model->impl->name);
 	if (!cairn_forward_supported(o->model))
 		return cairn_error(EOPNOTSUPP, "%s: has no operation list for this model",
 				   o->model->impl->name);
