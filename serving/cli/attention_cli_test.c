@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attention_cli_test - commands with workers: the same answer; options that do not go together */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "conformance/harness.h"
 #include "conformance/suite/spawn.h"
@@ -115,8 +121,111 @@ static void other_model(struct cairn_test *t)
 	cairn_lead_destroy(lead);
 }
 
+/* ---- processes that mpirun or srun starts with one command line ---- */
+
+/* Returns a port that is free now. */
+static int free_port(void)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	const int fd = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t len = sizeof(a);
+	int bad = fd < 0 || bind(fd, (struct sockaddr *)&a, len) ||
+		  getsockname(fd, (struct sockaddr *)&a, &len);
+
+	if (fd >= 0)
+		close(fd);
+	return bad ? 0 : ntohs(a.sin_port);
+}
+
+/* Starts `cairn` as one of 4 ranks; its output goes to a file. */
+static pid_t start_rank(const char *launcher, int rank, const char *output, char *const argv[])
+{
+	char number[8], size[32], variable[32];
+	pid_t pid;
+
+	snprintf(number, sizeof(number), "%d", rank);
+	snprintf(size, sizeof(size), "%s", *launcher == 'S' ? "SLURM_NTASKS" : "OMPI_COMM_WORLD_SIZE");
+	snprintf(variable, sizeof(variable), "%s", *launcher == 'S' ? "SLURM_PROCID" :
+		 "OMPI_COMM_WORLD_RANK");
+	pid = fork();
+	if (pid)
+		return pid;
+	if (!freopen(output, "w", stdout) || dup2(1, 2) < 0)
+		_exit(126);
+	setenv(size, "4", 1);
+	setenv(variable, number, 1);
+	alarm(100);
+	execv("/proc/self/exe", argv);
+	_exit(127);
+}
+
+static void read_output(const char *path, char *text, size_t len)
+{
+	FILE *f = fopen(path, "r");
+	const size_t n = f ? fread(text, 1, len - 1, f) : 0;
+
+	text[n] = 0;
+	if (f)
+		fclose(f);
+}
+
+/* Rank 0 waits for ranks 1 and 2; rank 3 is a spare. All end with rank 0, and successfully. */
+static void launched(struct cairn_test *t, const char *launcher, const char *option)
+{
+	char listen[32], path[512], out[16384];
+	char *argv[] = { "cairn", "generate", "--impl", "cpu", "--prompt", "What is 55 - 8?", (char *)option,
+			 "2", "--workers-listen", listen, NULL };
+	pid_t pids[4];
+	int status;
+
+	snprintf(listen, sizeof(listen), "127.0.0.1:%d", free_port());
+	for (int i = 3; i >= 0; i--) {
+		snprintf(path, sizeof(path), "%.400s/rank%d", cairn_tmpdir(t), i);
+		pids[i] = start_rank(launcher, i, path, argv);
+	}
+	for (int i = 0; i < 4; i++) {
+		snprintf(path, sizeof(path), "%.400s/rank%d", cairn_tmpdir(t), i);
+		if (!EXPECT(t, waitpid(pids[i], &status, 0) == pids[i] && status == 0))
+			read_output(path, out, sizeof(out)), cairn_note(t, "rank %d: %s", i, out);
+	}
+	snprintf(path, sizeof(path), "%.400s/rank0", cairn_tmpdir(t));
+	read_output(path, out, sizeof(out));
+	EXPECT_CONTAINS(t, out, " 47\n");
+	EXPECT_CONTAINS(t, out, "2 KV heads on 2 attention workers");
+	for (int i = 1, named = 0; i < 4; i++) {	/* two of the ranks are the lead's workers */
+		snprintf(path, sizeof(path), " %d", (int)pids[i]);
+		named += strstr(out, path) != NULL;
+		EXPECT(t, i < 3 || named == 2);
+	}
+}
+
+static void started_together(struct cairn_test *t)
+{
+	const struct sodium *s;
+
+	if (sodium_load(&s))
+		return cairn_skip(t, "%s", cairn_last_error());
+	launched(t, "Open MPI", "--attention-workers");
+	launched(t, "Slurm", "--attention-workers");
+	setenv("SLURM_NTASKS", "2", 1);
+	setenv("SLURM_PROCID", "1", 1);
+	REFUSED(t, "--attention-workers: with mpirun or srun, needs --workers-listen", "serve",
+		"--attention-workers", "1");
+	REFUSED(t, "--prefill-workers: with mpirun or srun, needs --workers-listen", "serve",
+		"--prefill-workers", "1");
+	REFUSED(t, "--workers-listen: the other ranks cannot join 127.0.0.1:0", "serve",
+		"--prefill-workers", "1", "--workers-listen", "127.0.0.1:0");
+	REFUSED(t, "--workers-listen: the other ranks cannot join 0.0.0.0:7", "generate",
+		"--attention-workers", "1", "--workers-listen", "0.0.0.0:7");
+	setenv("SLURM_PROCID", "2", 1);
+	REFUSED(t, "SLURM_PROCID: is 2, SLURM_NTASKS is 2", "serve", "--prefill-workers", "1");
+	unsetenv("SLURM_NTASKS");
+	unsetenv("SLURM_PROCID");
+}
+
 static const struct cairn_unit units[] = {
 	{ "same_answer", same_answer }, { "refused", refused }, { "other_model", other_model },
+	{ "started_together", started_together },
 };
 
 const struct cairn_family cairn_attention_cli_family = {

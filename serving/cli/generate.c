@@ -23,6 +23,7 @@
 #include "serving/cli/generate.h"
 #include "serving/engine/engine.h"
 #include "serving/model/generation.h"
+#include "serving/cli/member_rank.h"
 #include "serving/cli/session_ranks.h"
 #include "serving/slices/sliced.h"
 
@@ -93,6 +94,8 @@ static const char usage[] =
 	"                        KV heads or, if there are fewer heads, with some of a head's pages; latent\n"
 	"                        attention counts as one head (0: by this process)\n"
 	"  --workers-listen A    wait for them at this HOST:PORT, where cairn attention-worker joins\n"
+	"                        or, if mpirun or srun has started this command several times, the\n"
+	"                        other ranks do\n"
 	"  --secret-file FILE    the secret that they must have; needed unless A is a loopback address\n"
 	"  --attention-keys W    previous: workers attend to the keys before a pass, and this process to\n"
 	"                        the pass's own; all: workers attend to all keys, which gives the bits of a\n"
@@ -578,6 +581,8 @@ int cairn_cmd_generate(int argc, char **argv)
 	ret = parse(argc, argv, &o);
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
+	if (!ret)
+		ret = cairn_exec_member(&o.attention, NULL, &o.common, NULL, 0);
 	if (!ret)
 		ret = cairn_ranks_fork(&tp, &o.common);
 	if (tp && cairn_tp_rank(tp))

@@ -36,6 +36,8 @@ int cairn_member_begin(struct cairn_member_command *c, int only_tcp)
 		return cairn_error(EINVAL, "--transport: attention workers have tcp alone so far, not '%s'",
 				   c->transport);
 	c->o.transport = c->transport;
+	if (!strcmp(c->impl, "auto"))
+		c->impl = NULL;		/* as for a command without --impl */
 	return die_with(c->parent);
 }
 

@@ -34,7 +34,8 @@ struct cairn_member_command {
 	"  --join HOST:PORT      numeric address of the lead; [HOST]:PORT for IPv6\n" \
 	"  --secret-file FILE    at least 16 bytes that only its owner may read, the same as the lead's;\n" \
 	"                        needed unless the lead is on this machine\n" \
-	"  --impl NAME|PATH      the lead's table; for attention workers one with host memory (cpu)\n" \
+	"  --impl NAME|PATH      the lead's table; for attention workers one with host memory; auto: as\n" \
+	"                        cairn serve chooses (cpu)\n" \
 	"  --transport NAME      what carries keys and values: tcp; also verbs, fhbn for prefill workers.\n" \
 	"                        The lead takes the same (tcp)\n" \
 	"  --address ADDRESS     with tcp: numeric address of this machine at which the lead can reach it\n" \
