@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attention_cli_test - commands with workers: the same answer; options that do not go together */
 #include <arpa/inet.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +34,15 @@ static int cairn(char *out, const char *const *args)
 	char out_[16384];							\
 	EXPECT(t, CAIRN(out_, __VA_ARGS__) == 2);				\
 	EXPECT_CONTAINS(t, out_, says);						\
+} while (0)
+
+/* The command fails with a line that says this. */
+#define FAILED(t, says, ...) do {						\
+	char out_[16384];							\
+	int status_ = CAIRN(out_, __VA_ARGS__);					\
+	EXPECT(t, status_ == 1 || status_ == 2);				\
+	EXPECT_CONTAINS(t, out_, says);						\
+	EXPECT_CONTAINS(t, out_, "Address already in use");			\
 } while (0)
 
 /* Greedy answers of the embedded model, whose logits decide by far, are those of a run without workers. */
@@ -100,7 +111,7 @@ static void other_model(struct cairn_test *t)
 		.prefill = 1, .table = "cpu", .listen = "127.0.0.1:0", .config = 1, .weights = 1,
 	};
 	struct cairn_lead *lead;
-	char join[32];
+	char join[32], secret[PATH_MAX];
 	int ret = cairn_lead_create(&lead, &o);
 
 	if (ret == -EOPNOTSUPP)
@@ -112,6 +123,15 @@ static void other_model(struct cairn_test *t)
 		"the digest ", "prefill-worker", "--join", join);
 	REFUSED(t, "another table: it runs ref, the lead cpu", "prefill-worker", "--join", join, "--impl",
 		"ref");
+	cairn_tmpfile(t, secret, sizeof(secret), "secret", "a secret of 24 bytes....", 24);
+	EXPECT(t, chmod(secret, 0600) == 0);
+	REFUSED(t, "not from the peer: another secret, or", "prefill-worker", "--join", join, "--secret-file",
+		secret);
+	/* both commands that listen find the port in use */
+	FAILED(t, "--workers-listen: 127.0.0.1:", "generate", "--impl", "cpu", "--prompt", "a",
+	       "--attention-workers", "1", "--workers-listen", join);
+	FAILED(t, "--workers-listen: 127.0.0.1:", "serve", "--impl", "cpu", "--port", "0",
+	       "--prefill-workers", "1", "--workers-listen", join);
 	cairn_lead_destroy(lead);
 	o.config = 0;
 	if (!EXPECT(t, cairn_lead_create(&lead, &o) == 0))
