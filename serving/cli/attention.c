@@ -15,6 +15,11 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 	const char *needs = o->listen ? "workers-listen" : o->secret_file ? "secret-file" : NULL;
 	const int64_t prefill = p ? p->workers : 0;
 
+	if (o->model_workers > 1)
+		return cairn_error(EOPNOTSUPP, "--model-workers: %lld: the model, the engine and the lead "
+				   "are one process so far", (long long)o->model_workers);
+	if (o->model_workers && !o->workers)
+		return cairn_error(EINVAL, "--model-workers: needs --attention-workers");
 	if (o->keys && !o->workers)
 		return cairn_error(EINVAL, "--attention-keys: needs --attention-workers");
 	if (p && !prefill && (p->min_tokens || p->pages))

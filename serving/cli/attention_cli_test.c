@@ -82,6 +82,9 @@ static void refused(struct cairn_test *t)
 		"--prefix-cache", "off");
 	REFUSED(t, "--secret-file: needs --workers-listen", "serve", "--prefill-workers", "1",
 		"--secret-file", "x");
+	REFUSED(t, "--model-workers: 2: the model, the engine and the lead are one process", "serve",
+		"--attention-workers", "2", "--model-workers", "2");
+	REFUSED(t, "--model-workers: needs --attention-workers", "generate", "--model-workers", "1");
 	REFUSED(t, "--join: is missing", "prefill-worker");
 	REFUSED(t, "--shape: excludes --model", "prefill-worker", "--join", "127.0.0.1:1", "--shape", "x",
 		"--model", "y");

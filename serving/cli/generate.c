@@ -93,6 +93,7 @@ static const char usage[] =
 	"  --attention-workers N attention by N processes, which this command starts, each with some of the\n"
 	"                        KV heads or, if there are fewer heads, with some of a head's pages; latent\n"
 	"                        attention counts as one head (0: by this process)\n"
+	"  --model-workers M     processes that run the rest of a pass: only 1 so far, this one (1)\n"
 	"  --workers-listen A    wait for them at this HOST:PORT, where cairn attention-worker joins\n"
 	"                        or, if mpirun or srun has started this command several times, the\n"
 	"                        other ranks do\n"
