@@ -15,6 +15,11 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 	const char *needs = o->listen ? "workers-listen" : o->secret_file ? "secret-file" : NULL;
 	const int64_t prefill = p ? p->workers : 0;
 
+	if (o->model_workers > 1)
+		return cairn_error(EOPNOTSUPP, "--model-workers: %lld: the model, the engine and the lead "
+				   "are one process so far", (long long)o->model_workers);
+	if (o->model_workers && !o->workers)
+		return cairn_error(EINVAL, "--model-workers: needs --attention-workers");
 	if (o->keys && !o->workers)
 		return cairn_error(EINVAL, "--attention-keys: needs --attention-workers");
 	if (p && !prefill && (p->min_tokens || p->pages))
@@ -118,7 +123,7 @@ void cairn_session_say_prefill(const struct cairn_session *s, const char *comman
 
 void cairn_session_say_attention(const struct cairn_session *s, const char *command, int64_t *lost)
 {
-	const int32_t heads = s->model->config.num_key_value_heads;
+	const int32_t heads = cairn_share_heads(&s->model->config);
 	struct cairn_lead_stats stats;
 	int32_t workers;
 
@@ -130,11 +135,18 @@ void cairn_session_say_attention(const struct cairn_session *s, const char *comm
 		fprintf(stderr, "cairn %s: %s; running answers are computed again\n", command,
 			*stats.last_loss ? stats.last_loss : "a spare attention worker is lost");
 	*lost = stats.lost;
-	fprintf(stderr, "cairn %s: %d KV heads on %d attention workers, processes", command, heads, workers);
+	fprintf(stderr, "cairn %s: ", command);
+	if (cairn_model_is_latent(s->model))
+		fprintf(stderr, "latents");
+	else
+		fprintf(stderr, "%d KV heads", heads);
+	if (workers > heads)
+		fprintf(stderr, " in %d stripes", cairn_most_stripes(heads, workers));
+	fprintf(stderr, " on %d attention workers, processes", workers);
 	for (int32_t i = 1; i <= workers; i++)
 		fprintf(stderr, "%s%d", i > 1 ? ", " : " ", cairn_lead_pid(s->lead, i));
-	if (heads % workers)
-		fprintf(stderr, "; unequal groups leave %.1f%% of their time idle",
+	if (cairn_heads_waste(heads, workers) > 0)
+		fprintf(stderr, "; unequal parts leave %.1f%% of their time idle",
 			100 * cairn_heads_waste(heads, workers));
 	fputc('\n', stderr);
 }

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attention_cli_test - commands with workers: the same answer; options that do not go together */
+#include <arpa/inet.h>
+#include <limits.h>
+#include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "conformance/harness.h"
 #include "conformance/suite/spawn.h"
@@ -26,6 +34,15 @@ static int cairn(char *out, const char *const *args)
 	char out_[16384];							\
 	EXPECT(t, CAIRN(out_, __VA_ARGS__) == 2);				\
 	EXPECT_CONTAINS(t, out_, says);						\
+} while (0)
+
+/* The command fails with a line that says this. */
+#define FAILED(t, says, ...) do {						\
+	char out_[16384];							\
+	int status_ = CAIRN(out_, __VA_ARGS__);					\
+	EXPECT(t, status_ == 1 || status_ == 2);				\
+	EXPECT_CONTAINS(t, out_, says);						\
+	EXPECT_CONTAINS(t, out_, "Address already in use");			\
 } while (0)
 
 /* Greedy answers of the embedded model, whose logits decide by far, are those of a run without workers. */
@@ -65,17 +82,25 @@ static void refused(struct cairn_test *t)
 		"--prefix-cache", "off");
 	REFUSED(t, "--secret-file: needs --workers-listen", "serve", "--prefill-workers", "1",
 		"--secret-file", "x");
+	REFUSED(t, "--model-workers: 2: the model, the engine and the lead are one process", "serve",
+		"--attention-workers", "2", "--model-workers", "2");
+	REFUSED(t, "--model-workers: needs --attention-workers", "generate", "--model-workers", "1");
 	REFUSED(t, "--join: is missing", "prefill-worker");
 	REFUSED(t, "--shape: excludes --model", "prefill-worker", "--join", "127.0.0.1:1", "--shape", "x",
 		"--model", "y");
+	REFUSED(t, "--transport: 'nvlink' carries no host memory", "prefill-worker", "--join",
+		"127.0.0.1:1", "--transport", "nvlink");
+	REFUSED(t, "--transport: attention workers have tcp alone so far, not 'fhbn'", "attention-worker",
+		"--join", "127.0.0.1:1", "--transport", "fhbn");
 	REFUSED(t, "--join: is missing", "attention-worker");
 	REFUSED(t, "'host:1' is no address", "attention-worker", "--join", "host:1");
 	REFUSED(t, "--transport: 'nvlink' carries no host memory", "attention-worker", "--join",
 		"127.0.0.1:1", "--transport", "nvlink");
 	if (sodium_load(&s))
 		return;
-	REFUSED(t, "3 are more than the model's 2 num_key_value_heads", "generate", "--impl", "cpu",
-		"--prompt", "a", "--attention-workers", "3");
+	REFUSED(t, "--attention-keys: all: needs at most as many attention workers as the model's 2 ",
+		"generate", "--impl", "cpu", "--prompt", "a", "--attention-workers", "3", "--attention-keys",
+		"all");
 	REFUSED(t, "--speculative: needs attention workers that attend to all keys", "generate", "--impl",
 		"cpu", "--prompt", "a", "--attention-workers", "1", "--speculative", "ngram");
 	REFUSED(t, "--workers-listen: 0.0.0.0:0 can be reached from other machines", "generate", "--impl",
@@ -89,7 +114,7 @@ static void other_model(struct cairn_test *t)
 		.prefill = 1, .table = "cpu", .listen = "127.0.0.1:0", .config = 1, .weights = 1,
 	};
 	struct cairn_lead *lead;
-	char join[32];
+	char join[32], secret[PATH_MAX];
 	int ret = cairn_lead_create(&lead, &o);
 
 	if (ret == -EOPNOTSUPP)
@@ -101,6 +126,15 @@ static void other_model(struct cairn_test *t)
 		"the digest ", "prefill-worker", "--join", join);
 	REFUSED(t, "another table: it runs ref, the lead cpu", "prefill-worker", "--join", join, "--impl",
 		"ref");
+	cairn_tmpfile(t, secret, sizeof(secret), "secret", "a secret of 24 bytes....", 24);
+	EXPECT(t, chmod(secret, 0600) == 0);
+	REFUSED(t, "not from the peer: another secret, or", "prefill-worker", "--join", join, "--secret-file",
+		secret);
+	/* both commands that listen find the port in use */
+	FAILED(t, "--workers-listen: 127.0.0.1:", "generate", "--impl", "cpu", "--prompt", "a",
+	       "--attention-workers", "1", "--workers-listen", join);
+	FAILED(t, "--workers-listen: 127.0.0.1:", "serve", "--impl", "cpu", "--port", "0",
+	       "--prefill-workers", "1", "--workers-listen", join);
 	cairn_lead_destroy(lead);
 	o.config = 0;
 	if (!EXPECT(t, cairn_lead_create(&lead, &o) == 0))
@@ -110,8 +144,111 @@ static void other_model(struct cairn_test *t)
 	cairn_lead_destroy(lead);
 }
 
+/* ---- processes that mpirun or srun starts with one command line ---- */
+
+/* Returns a port that is free now. */
+static int free_port(void)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	const int fd = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t len = sizeof(a);
+	int bad = fd < 0 || bind(fd, (struct sockaddr *)&a, len) ||
+		  getsockname(fd, (struct sockaddr *)&a, &len);
+
+	if (fd >= 0)
+		close(fd);
+	return bad ? 0 : ntohs(a.sin_port);
+}
+
+/* Starts `cairn` as one of 4 ranks; its output goes to a file. */
+static pid_t start_rank(const char *launcher, int rank, const char *output, char *const argv[])
+{
+	char number[8], size[32], variable[32];
+	pid_t pid;
+
+	snprintf(number, sizeof(number), "%d", rank);
+	snprintf(size, sizeof(size), "%s", *launcher == 'S' ? "SLURM_NTASKS" : "OMPI_COMM_WORLD_SIZE");
+	snprintf(variable, sizeof(variable), "%s", *launcher == 'S' ? "SLURM_PROCID" :
+		 "OMPI_COMM_WORLD_RANK");
+	pid = fork();
+	if (pid)
+		return pid;
+	if (!freopen(output, "w", stdout) || dup2(1, 2) < 0)
+		_exit(126);
+	setenv(size, "4", 1);
+	setenv(variable, number, 1);
+	alarm(100);
+	execv("/proc/self/exe", argv);
+	_exit(127);
+}
+
+static void read_output(const char *path, char *text, size_t len)
+{
+	FILE *f = fopen(path, "r");
+	const size_t n = f ? fread(text, 1, len - 1, f) : 0;
+
+	text[n] = 0;
+	if (f)
+		fclose(f);
+}
+
+/* Rank 0 waits for ranks 1 and 2; rank 3 is a spare. All end with rank 0, and successfully. */
+static void launched(struct cairn_test *t, const char *launcher, const char *option)
+{
+	char listen[32], path[512], out[16384];
+	char *argv[] = { "cairn", "generate", "--impl", "cpu", "--prompt", "What is 55 - 8?", (char *)option,
+			 "2", "--workers-listen", listen, NULL };
+	pid_t pids[4];
+	int status;
+
+	snprintf(listen, sizeof(listen), "127.0.0.1:%d", free_port());
+	for (int i = 3; i >= 0; i--) {
+		snprintf(path, sizeof(path), "%.400s/rank%d", cairn_tmpdir(t), i);
+		pids[i] = start_rank(launcher, i, path, argv);
+	}
+	for (int i = 0; i < 4; i++) {
+		snprintf(path, sizeof(path), "%.400s/rank%d", cairn_tmpdir(t), i);
+		if (!EXPECT(t, waitpid(pids[i], &status, 0) == pids[i] && status == 0))
+			read_output(path, out, sizeof(out)), cairn_note(t, "rank %d: %s", i, out);
+	}
+	snprintf(path, sizeof(path), "%.400s/rank0", cairn_tmpdir(t));
+	read_output(path, out, sizeof(out));
+	EXPECT_CONTAINS(t, out, " 47\n");
+	EXPECT_CONTAINS(t, out, "2 KV heads on 2 attention workers");
+	for (int i = 1, named = 0; i < 4; i++) {	/* two of the ranks are the lead's workers */
+		snprintf(path, sizeof(path), " %d", (int)pids[i]);
+		named += strstr(out, path) != NULL;
+		EXPECT(t, i < 3 || named == 2);
+	}
+}
+
+static void started_together(struct cairn_test *t)
+{
+	const struct sodium *s;
+
+	if (sodium_load(&s))
+		return cairn_skip(t, "%s", cairn_last_error());
+	launched(t, "Open MPI", "--attention-workers");
+	launched(t, "Slurm", "--attention-workers");
+	setenv("SLURM_NTASKS", "2", 1);
+	setenv("SLURM_PROCID", "1", 1);
+	REFUSED(t, "--attention-workers: with mpirun or srun, needs --workers-listen", "serve",
+		"--attention-workers", "1");
+	REFUSED(t, "--prefill-workers: with mpirun or srun, needs --workers-listen", "serve",
+		"--prefill-workers", "1");
+	REFUSED(t, "--workers-listen: the other ranks cannot join 127.0.0.1:0", "serve",
+		"--prefill-workers", "1", "--workers-listen", "127.0.0.1:0");
+	REFUSED(t, "--workers-listen: the other ranks cannot join 0.0.0.0:7", "generate",
+		"--attention-workers", "1", "--workers-listen", "0.0.0.0:7");
+	setenv("SLURM_PROCID", "2", 1);
+	REFUSED(t, "SLURM_PROCID: is 2, SLURM_NTASKS is 2", "serve", "--prefill-workers", "1");
+	unsetenv("SLURM_NTASKS");
+	unsetenv("SLURM_PROCID");
+}
+
 static const struct cairn_unit units[] = {
 	{ "same_answer", same_answer }, { "refused", refused }, { "other_model", other_model },
+	{ "started_together", started_together },
 };
 
 const struct cairn_family cairn_attention_cli_family = {

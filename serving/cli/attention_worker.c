@@ -8,8 +8,8 @@ static const char usage[] =
 	"usage: cairn attention-worker --join HOST:PORT [OPTION]...\n"
 	"\n"
 	"Joins a cairn generate or cairn serve that has --attention-workers and --workers-listen, holds the\n"
-	"keys and values of some heads of its model, and attends for it. A worker that comes when all ranks\n"
-	"are taken is a spare, and takes the place of one that is lost.\n"
+	"keys and values of some heads of its model, or of some pages of a head, and attends for it. A\n"
+	"worker that comes when all ranks are taken is a spare, and takes the place of one that is lost.\n"
 	"\n"
 	CAIRN_MEMBER_USAGE
 	"  --model DIR           refuse a lead that has another model than this checkpoint's\n"
@@ -42,7 +42,7 @@ int cairn_cmd_attention_worker(int argc, char **argv)
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
 	if (!ret)
-		ret = cairn_member_begin(&c);
+		ret = cairn_member_begin(&c, 1);
 	if (!ret)
 		ret = work(&c);
 	return cairn_member_status("attention-worker", ret);

@@ -71,7 +71,7 @@ struct cairn_speculative_options {
 
 /* Options of attention by other processes. */
 struct cairn_attention_options {
-	int64_t workers;		/* 0: not given */
+	int64_t workers, model_workers;		/* 0: not given */
 	const char *listen, *secret_file;	/* NULL: not given */
 	int keys;				/* index into cairn_attention_keys */
 };
@@ -81,6 +81,7 @@ extern const char *const cairn_attention_keys[];	/* "previous", "all", NULL */
 /* Their rows in an array of struct cairn_option. */
 #define CAIRN_ATTENTION_OPTIONS(to) \
 	{ "attention-workers", CAIRN_OPT_INT, &(to)->workers, 1, 255, NULL }, \
+	{ "model-workers", CAIRN_OPT_INT, &(to)->model_workers, 1, 255, NULL }, \
 	{ "workers-listen", CAIRN_OPT_TEXT, &(to)->listen, 0, 0, NULL }, \
 	{ "secret-file", CAIRN_OPT_TEXT, &(to)->secret_file, 0, 0, NULL }, \
 	{ "attention-keys", CAIRN_OPT_CHOICE, &(to)->keys, 0, 0, cairn_attention_keys }

@@ -23,6 +23,7 @@
 #include "serving/cli/generate.h"
 #include "serving/engine/engine.h"
 #include "serving/model/checkpoint/generation.h"
+#include "serving/cli/member_rank.h"
 #include "serving/cli/session_ranks.h"
 #include "serving/slices/sliced.h"
 
@@ -93,12 +94,16 @@ static const char usage[] =
 	"  --slices FILE         run the forward pass in the slices of FILE, which cairn convert-slices\n"
 	"                        wrote for this model; for --decode unfused\n"
 	"  --attention-workers N attention by N processes, which this command starts, each with some of the\n"
-	"                        KV heads (0: by this process)\n"
+	"                        KV heads or, if there are fewer heads, with some of a head's pages; latent\n"
+	"                        attention counts as one head (0: by this process)\n"
+	"  --model-workers M     processes that run the rest of a pass: only 1 so far, this one (1)\n"
 	"  --workers-listen A    wait for them at this HOST:PORT, where cairn attention-worker joins\n"
+	"                        or, if mpirun or srun has started this command several times, the\n"
+	"                        other ranks do\n"
 	"  --secret-file FILE    the secret that they must have; needed unless A is a loopback address\n"
 	"  --attention-keys W    previous: workers attend to the keys before a pass, and this process to\n"
 	"                        the pass's own; all: workers attend to all keys, which gives the bits of a\n"
-	"                        run without workers (previous)\n"
+	"                        run without workers, for at most as many workers as heads (previous)\n"
 	"  --no-graphs           launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH           run passes as nano-batches by this plan file of `cairn search`, or by the\n"
 	"                        one for this GPU and model in this folder, where it was measured to gain\n"
@@ -514,7 +519,8 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
 		{ "speculative_branches", "speculative-branches" },
 		{ "speculative_tree_rows", "speculative-tree-rows" },
-		{ "decode", "decode" }, { "attention_workers", "attention-workers" }, { NULL, NULL },
+		{ "decode", "decode" }, { "attention_workers", "attention-workers" },
+		{ "attention_keys", "attention-keys" }, { NULL, NULL },
 	};
 	int host, drafts = 0;
 	int64_t lost = 0;
@@ -583,6 +589,8 @@ int cairn_cmd_generate(int argc, char **argv)
 	ret = parse(argc, argv, &o);
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
+	if (!ret)
+		ret = cairn_exec_member(&o.attention, NULL, &o.common, NULL, 0);
 	if (!ret)
 		ret = cairn_ranks_fork(&tp, &o.common);
 	if (tp && cairn_tp_rank(tp))

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "primitives/base/error.h"
+#include "serving/remote/pull/run.h"
 
 /* Ends with the process that started this one, even if that has ended already. */
 static int die_with(int64_t parent)
@@ -18,7 +19,7 @@ static int die_with(int64_t parent)
 	return 0;
 }
 
-int cairn_member_begin(struct cairn_member_command *c)
+int cairn_member_begin(struct cairn_member_command *c, int only_tcp)
 {
 	signal(SIGPIPE, SIG_IGN);
 	if (c->parent) {		/* the lead alone handles ^C and SIGTERM */
@@ -28,9 +29,15 @@ int cairn_member_begin(struct cairn_member_command *c)
 	c->o.join_ms = (int32_t)(c->join_s > 1000000 ? 1000000 : c->join_s) * 1000;
 	if (!c->o.join)
 		return cairn_error(EINVAL, "--join: is missing");
-	if (strcmp(c->transport, "tcp"))
+	if (!cairn_run_transport(c->transport))
 		return cairn_error(EINVAL, "--transport: '%s' carries no host memory between processes; "
 				   "tcp does", c->transport);
+	if (only_tcp && strcmp(c->transport, "tcp"))
+		return cairn_error(EINVAL, "--transport: attention workers have tcp alone so far, not '%s'",
+				   c->transport);
+	c->o.transport = c->transport;
+	if (!strcmp(c->impl, "auto"))
+		c->impl = NULL;		/* as for a command without --impl */
 	return die_with(c->parent);
 }
 

@@ -34,18 +34,20 @@ struct cairn_member_command {
 	"  --join HOST:PORT      numeric address of the lead; [HOST]:PORT for IPv6\n" \
 	"  --secret-file FILE    at least 16 bytes that only its owner may read, the same as the lead's;\n" \
 	"                        needed unless the lead is on this machine\n" \
-	"  --impl NAME|PATH      cpu, ref, or a plug-in with host memory; the lead's table (cpu)\n" \
-	"  --transport NAME      tcp; other transports carry no host memory between processes (tcp)\n" \
-	"  --address ADDRESS     numeric address of this machine at which the lead can reach it (that by\n" \
-	"                        which it reaches the lead)\n"
+	"  --impl NAME|PATH      the lead's table; for attention workers one with host memory; auto: as\n" \
+	"                        cairn serve chooses (cpu)\n" \
+	"  --transport NAME      what carries keys and values: tcp; also verbs, fhbn for prefill workers.\n" \
+	"                        The lead takes the same (tcp)\n" \
+	"  --address ADDRESS     with tcp: numeric address of this machine at which the lead can reach it\n" \
+	"                        (that by which it reaches the lead)\n"
 #define CAIRN_MEMBER_USAGE_END \
 	"  --join-timeout S      how long to try to reach the lead (60)\n" \
 	"  --die-with PID        end when that process does; for leads that start workers themselves\n" \
 	"\n" \
 	"Exit status: 0 the lead has ended, 1 failed or lost the lead, 2 bad usage, or refused.\n"
 
-/* Checks the options, and sets how this process takes signals. */
-int cairn_member_begin(struct cairn_member_command *c);
+/* Checks the options, and sets how this process takes signals. only_tcp: refuses other transports. */
+int cairn_member_begin(struct cairn_member_command *c, int only_tcp);
 /* Prints the error, if any, after the command's name. Returns the exit status. */
 int cairn_member_status(const char *command, int ret);
 

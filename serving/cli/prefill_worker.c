@@ -63,7 +63,7 @@ int cairn_cmd_prefill_worker(int argc, char **argv)
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
 	if (!ret)
-		ret = cairn_member_begin(&c);
+		ret = cairn_member_begin(&c, 0);
 	if (!ret && m.shape && c.model)
 		ret = cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
 	if (!ret)

@@ -171,7 +171,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	if (!ret && e->lora)
 		ret = check_adapters(&e->opt);
 	if (!ret && e->opt.attention)
-		ret = engine_remote_check(&e->opt);
+		ret = engine_remote_check(&e->opt, model);
 	if (!ret && e->opt.prefill)
 		ret = engine_pull_check(&e->opt);
 	if (!ret)

@@ -128,7 +128,7 @@ void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enu
 		   int32_t token);
 
 /* engine_remote.c */
-int engine_remote_check(const struct cairn_engine_options *o);
+int engine_remote_check(const struct cairn_engine_options *o, const struct cairn_model *m);
 /* Does the moves of a plan, in place of the tiers. */
 int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p);
 /* After the loss of an attention worker. undone: the plan that could not be launched; NULL: none */

@@ -10,8 +10,11 @@
  */
 #include "serving/engine/engine_impl.h"
 
-int engine_remote_check(const struct cairn_engine_options *o)
+#include "serving/remote/attention/share.h"
+
+int engine_remote_check(const struct cairn_engine_options *o, const struct cairn_model *m)
 {
+	const int32_t heads = cairn_share_heads(&m->config);
 	const int fused = o->decode == CAIRN_DECODE_GRAPH || o->decode == CAIRN_DECODE_PERSISTENT;
 	const char *other = o->host_pages ? "host_pages" : o->nano ? "nano" : o->tap ? "tap" :
 			    o->masks ? "masks" : fused ? "decode" :
@@ -19,6 +22,10 @@ int engine_remote_check(const struct cairn_engine_options *o)
 
 	if (other)
 		return cairn_error(EINVAL, "engine: %s: does not go with attention_workers", other);
+	if (o->repeatable && cairn_lead_attention(o->attention) > heads)
+		return cairn_error(EOPNOTSUPP, "engine: repeatable: %d attention workers divide the pages of "
+				   "%d heads of keys by their numbers, which another run gives otherwise",
+				   cairn_lead_attention(o->attention), heads);
 	/* a chain's parts attend to keys that other parts of the pass append */
 	return o->speculation.method && !o->attends_all ?
 	       cairn_error(EINVAL, "engine: speculative: needs attention workers that attend to all keys") :

@@ -29,6 +29,13 @@ enum cairn_remote_fault {
 	FAULT_PADDING_KEPT,		/* rows of padding keep what they held */
 	FAULT_EPOCH_KEPT,		/* a new epoch has the number of the one before */
 	FAULT_SPARE_UNASSIGNED,		/* a new worker does not get its share */
+	/* stripes and latent attention */
+	FAULT_STRIPE_OF_ROW,		/* keys go to the stripe that the row's number chooses */
+	FAULT_LAST_PAGE_FULL,		/* the last page of a list counts as full */
+	FAULT_POSITIONS_OF_LIST,	/* keys have their positions in the list, not in the request */
+	FAULT_PAGE_OF_BEFORE,		/* a page from another stripe is stored before it has come */
+	FAULT_STRIPES_IN_ONE_PLACE,	/* the results of all stripes are written to the first one's place */
+	FAULT_WEIGHTS_OF_LAYER_0,	/* all layers have the weights of layer 0 */
 	/* plans */
 	FAULT_PLAN_UNCHECKED,		/* pages beyond the cache are accepted */
 	FAULT_PLAN_REPEATED,		/* a plan is accepted twice */
@@ -55,6 +62,8 @@ enum cairn_remote_fault {
 	FAULT_SIDES_SWAPPED,		/* keys are sent in the place of values */
 	FAULT_PAYLOAD_DAMAGED,		/* a byte is changed after the checksum was taken */
 	FAULT_RUNS_LOST,		/* a job ends after its first run */
+	FAULT_PAGE_NOT_MIRRORED,	/* the last page of a chunk stays in the device's memory */
+	FAULT_VALUES_NOT_MIRRORED,	/* values stay there */
 	NUM_FAULTS
 };
 

@@ -11,13 +11,10 @@
 #define CAIRN_REMOTE_MUTANTS
 #define CAIRN_EPOCH_LAYER_MS	(cairn_remote_fault ? 1500 : 60000)
 
-#define cairn_attn_epoch_connect		mutant_attn_epoch_connect
 #define cairn_attn_epoch_create			mutant_attn_epoch_create
 #define cairn_attn_epoch_destroy		mutant_attn_epoch_destroy
-#define cairn_attn_epoch_passes			mutant_attn_epoch_passes
+#define cairn_attn_epoch_life			mutant_attn_epoch_life
 #define cairn_attn_epoch_plan			mutant_attn_epoch_plan
-#define cairn_attn_epoch_state			mutant_attn_epoch_state
-#define cairn_attn_epoch_stop			mutant_attn_epoch_stop
 #define cairn_attn_remote_begin			mutant_attn_remote_begin
 #define cairn_attn_remote_create		mutant_attn_remote_create
 #define cairn_attn_remote_destroy		mutant_attn_remote_destroy
@@ -42,6 +39,13 @@
 #define cairn_lead_stats			mutant_lead_stats
 #define cairn_lead_take				mutant_lead_take
 #define cairn_lead_why				mutant_lead_why
+#define cairn_lists_create			mutant_lists_create
+#define cairn_lists_free			mutant_lists_free
+#define cairn_lists_make			mutant_lists_make
+#define cairn_lists_row_pages			mutant_lists_row_pages
+#define cairn_relay_give			mutant_relay_give
+#define cairn_relay_take			mutant_relay_take
+#define cairn_relay_taken			mutant_relay_taken
 #define cairn_remote_pass_most			mutant_remote_pass_most
 #define cairn_remote_pass_read			mutant_remote_pass_read
 #define cairn_remote_pass_write			mutant_remote_pass_write

@@ -46,6 +46,21 @@ static int passes(struct cairn_test *t)
 	return differs(t, &shape, 0);
 }
 
+/* two stripes of one head, windows, moves between the stripes */
+static int stripes(struct cairn_test *t)
+{
+	const struct rig_shape shape = { .workers = 2, .kv_heads = 1, .group = 1, .layers = 3, .window = 9 };
+
+	return differs(t, &shape, 0);
+}
+
+static int latents(struct cairn_test *t)
+{
+	const struct rig_shape shape = { .workers = 2, .kv_heads = 1, .group = 1, .layers = 2, .latent = 1 };
+
+	return differs(t, &shape, 0);
+}
+
 static int loss(struct cairn_test *t)
 {
 	const struct rig_shape shape = {
@@ -166,7 +181,7 @@ static int plan_twice(struct cairn_test *t)
 	const struct cairn_control_assign a = {
 		.epoch = 1, .rank = 1, .num_heads = 1, .num_layers = 1, .num_kv_heads = 1, .head_dim = 64,
 		.num_pages = 4, .page_size = 4, .dtype = CAIRN_BF16, .group = 1, .max_rows = 4,
-		.max_batch = 4, .max_context = 16, .query_scalar = 64, .attention_factor = 1,
+		.max_batch = 4, .max_context = 16, .query_scalar = 64, .attention_factor = 1, .stripes = 1,
 	};
 	const struct cairn_control_plan plan = { .pass = 1 };
 	struct cairn_attn_epoch *e;
@@ -188,7 +203,10 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(MOVES_LATE, passes), MUTANT(NO_ACQUIRE, passes), MUTANT(NUMBER_OF_PASS_BEFORE, passes),
 	MUTANT(HEADS_SHIFTED, passes), MUTANT(LSE_OF_OTHERS, passes), MUTANT(RESULT_UNAWAITED, passes),
 	MUTANT(SIGNAL_FIRST, passes), MUTANT(PADDING_KEPT, passes), MUTANT(EPOCH_KEPT, loss),
-	MUTANT(SPARE_UNASSIGNED, loss), MUTANT(PLAN_UNCHECKED, bad_plan), MUTANT(PLAN_REPEATED, plan_twice),
+	MUTANT(SPARE_UNASSIGNED, loss), MUTANT(STRIPE_OF_ROW, latents), MUTANT(LAST_PAGE_FULL, stripes),
+	MUTANT(POSITIONS_OF_LIST, stripes), MUTANT(PAGE_OF_BEFORE, stripes),
+	MUTANT(STRIPES_IN_ONE_PLACE, stripes), MUTANT(WEIGHTS_OF_LAYER_0, latents),
+	MUTANT(PLAN_UNCHECKED, bad_plan), MUTANT(PLAN_REPEATED, plan_twice),
 	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table),
 	MUTANT(ANY_WEIGHTS, other_weights), MUTANT(SILENCE, silence),
 	MUTANT(LOSS_FORGOTTEN, cut), MUTANT(BLOB_OF_ANY_SIZE, blob),

@@ -34,12 +34,19 @@ struct rig_shape {
 	int32_t workers, kv_heads, group, layers, window;	/* every other layer has the window */
 	double softcap;
 	int all;			/* without `previous` */
+	int latent;			/* then kv_heads is 1 */
 	int spares, join_ms;
 	uint64_t weights;		/* the lead's digest of them */
 };
 
 struct rig_request {
 	int32_t len, pages[RIG_CONTEXT / RIG_PAGE];
+};
+
+/* The lists of a stripe (attn_local.h). */
+struct rig_past {
+	int32_t qo_indptr[RIG_ROWS + 1], indptr[RIG_ROWS + 1], last[RIG_ROWS];
+	int32_t indices[RIG_ROWS * RIG_CONTEXT / RIG_PAGE], num;
 };
 
 struct rig_worker {
@@ -54,7 +61,10 @@ struct rig {
 	struct cairn_impl impl;
 	struct cairn_model m;
 	struct cairn_kv_store kv;
-	struct cairn_attn_local *local;
+	/* with as many stripes as the first head and as the last one, which may have fewer */
+	struct cairn_attn_local *locals[2];
+	int32_t stripes[2];
+	uint16_t *weights;
 	void *stream;
 	struct cairn_lead *lead;
 	struct cairn_attn_remote *remote;
@@ -66,13 +76,15 @@ struct rig {
 	/* a pass */
 	int32_t qo_indptr[RIG_REQUESTS + 1], kv_indptr[RIG_REQUESTS + 1], last_page_len[RIG_REQUESTS];
 	int32_t kv_indices[RIG_REQUESTS * RIG_CONTEXT], moves[RIG_REQUESTS][2];
-	int32_t past_indptr[RIG_REQUESTS + 1], past_last[RIG_REQUESTS];
-	int32_t past_indices[RIG_REQUESTS * RIG_CONTEXT];
-	int32_t positions[RIG_ROWS];
+	int32_t before[RIG_REQUESTS], positions[RIG_ROWS];
+	const struct rig_request *of[RIG_REQUESTS];	/* request b of the pass */
+	struct rig_past past[RIG_WORKERS];
+	int32_t key_pos[RIG_PAGES * RIG_PAGE];
 	struct cairn_remote_pass p;
 	uint16_t *qkv;			/* [RIG_ROWS + RIG_PADDING, q + 2 kv] */
-	uint16_t *want, *got;		/* [RIG_ROWS + RIG_PADDING, q] */
-	float *want_lse, *got_lse;
+	/* [stripes, rows, attn]; those of a head with fewer stripes, and what comes from the link */
+	uint16_t *want, *fewer, *got;
+	float *want_lse, *fewer_lse, *got_lse;
 };
 
 static inline void *rig_work(void *arg)
@@ -115,6 +127,37 @@ static inline int rig_open_lead(struct cairn_test *t, struct rig *r, const struc
 	return ret;
 }
 
+static inline void rig_draw(uint16_t *to, size_t num, uint16_t exponent, uint64_t *state)
+{
+	for (size_t i = 0; i < num; i++) {
+		*state = *state * 6364136223846793005u + 1442695040888963407u;
+		to[i] = (uint16_t)((*state >> 40 & 0x807f) | exponent);
+	}
+}
+
+/* The sizes that mla_paged has, and weights of about 0.05. */
+static inline void rig_make_latent(struct rig *r)
+{
+	struct cairn_model_config *c = &r->m.config;
+	const size_t each = (size_t)c->num_attention_heads * 256 * 512;
+	uint64_t state = 5;
+
+	c->latent = (struct cairn_latent_config){
+		.kv_lora_rank = 512, .nope_dim = 128, .rope_dim = 64, .v_dim = 128,
+	};
+	c->head_dim = 192;
+	r->m.dims[CAIRN_D_Q] = c->num_attention_heads * 192;
+	r->m.dims[CAIRN_D_ATTN] = c->num_attention_heads * 128;
+	r->m.dims[CAIRN_D_LATENT] = 576;
+	r->m.dims[CAIRN_D_QKV] = r->m.dims[CAIRN_D_Q] + 576;
+	r->weights = malloc((size_t)c->num_hidden_layers * each * sizeof(*r->weights));
+	if (r->weights)
+		rig_draw(r->weights, (size_t)c->num_hidden_layers * each, 0x3d00, &state);
+	r->m.base = (char *)r->weights;
+	r->m.layer_bytes = each * sizeof(*r->weights);
+	r->m.elements[CAIRN_W_KV_B] = each;
+}
+
 static inline void rig_make_model(struct rig *r)
 {
 	struct cairn_model_config *c = &r->m.config;
@@ -132,6 +175,8 @@ static inline void rig_make_model(struct rig *r)
 	r->m.dims[CAIRN_D_Q] = r->m.dims[CAIRN_D_ATTN] = c->num_attention_heads * c->head_dim;
 	r->m.dims[CAIRN_D_KV] = c->num_key_value_heads * c->head_dim;
 	r->m.dims[CAIRN_D_QKV] = r->m.dims[CAIRN_D_Q] + 2 * r->m.dims[CAIRN_D_KV];
+	if (r->shape.latent)
+		rig_make_latent(r);
 }
 
 static inline struct cairn_remote_limits rig_limits(void)
@@ -143,22 +188,31 @@ static inline struct cairn_remote_limits rig_limits(void)
 static inline int rig_open(struct cairn_test *t, struct rig *r, const struct rig_shape *shape)
 {
 	const struct cairn_remote_limits limits = rig_limits();
-	size_t rows = RIG_ROWS + RIG_PADDING, q;
+	size_t rows = RIG_ROWS + RIG_PADDING, each, each_lse;
 	int ret = rig_open_lead(t, r, shape);
 
 	if (ret)
 		return ret;
 	rig_make_model(r);
-	q = (size_t)r->m.dims[CAIRN_D_Q];
+	each = RIG_WORKERS * rows * (size_t)r->m.dims[CAIRN_D_ATTN];
+	each_lse = RIG_WORKERS * rows * (size_t)r->m.config.num_attention_heads;
 	r->qkv = calloc(rows, sizeof(*r->qkv) * (size_t)r->m.dims[CAIRN_D_QKV]);
-	r->want = calloc(2 * rows, sizeof(*r->want) * q);
-	r->got = r->want + rows * q;
-	r->want_lse = calloc(2 * rows, sizeof(float) * (size_t)r->m.config.num_attention_heads);
-	r->got_lse = r->want_lse + rows * (size_t)r->m.config.num_attention_heads;
+	r->want = calloc(3 * each, sizeof(*r->want));
+	r->fewer = r->want + each;
+	r->got = r->fewer + each;
+	r->want_lse = calloc(3 * each_lse, sizeof(float));
+	r->fewer_lse = r->want_lse + each_lse;
+	r->got_lse = r->fewer_lse + each_lse;
 	if (!EXPECT(t, r->impl.stream_create(&r->stream) == 0) ||
-	    !EXPECT(t, cairn_kv_store_create(&r->kv, &r->m, RIG_PAGES, RIG_PAGE) == 0) ||
-	    !EXPECT(t, cairn_attn_local_create(&r->local, &r->m, &r->kv, RIG_ROWS, !shape->all) == 0))
+	    !EXPECT(t, cairn_kv_store_create(&r->kv, &r->m, RIG_PAGES, RIG_PAGE) == 0))
 		return -1;
+	for (int i = 0; i < 2; i++) {
+		r->stripes[i] = shape->all ? 0 : shape->workers < shape->kv_heads ? 1 :
+				(shape->workers + (i ? 0 : shape->kv_heads - 1)) / shape->kv_heads;
+		if (!EXPECT(t, cairn_attn_local_create(&r->locals[i], &r->m, &r->kv, RIG_ROWS,
+						       r->stripes[i]) == 0))
+			return -1;
+	}
 	for (int i = 0; i < shape->workers + shape->spares; i++)
 		rig_add_worker(r);
 	return cairn_attn_remote_create(&r->remote, r->lead, &r->m, &limits, !shape->all);
@@ -170,7 +224,9 @@ static inline void rig_close(struct rig *r)
 	cairn_lead_destroy(r->lead);
 	for (int i = 0; i < r->num_workers; i++)
 		pthread_join(r->workers[i].thread, NULL);
-	cairn_attn_local_destroy(r->local);
+	cairn_attn_local_destroy(r->locals[0]);
+	cairn_attn_local_destroy(r->locals[1]);
+	free(r->weights);
 	if (r->kv.base)
 		cairn_kv_store_destroy(&r->kv, &r->m);
 	if (r->stream)
@@ -215,9 +271,8 @@ static inline void rig_add(struct cairn_test *t, struct rig *r, struct rig_reque
 		r->taken[q->pages[num - 1]] = 0;
 		q->pages[num - 1] = copy;
 	}
-	memcpy(r->past_indices + r->past_indptr[b], q->pages, (size_t)num * sizeof(*q->pages));
-	r->past_indptr[b + 1] = r->past_indptr[b] + num;
-	r->past_last[b] = num ? before - (num - 1) * RIG_PAGE : 0;
+	r->of[b] = q;
+	r->before[b] = before;
 	for (q->len += rows; num * RIG_PAGE < q->len; num++)
 		q->pages[num] = rig_page(t, r);
 	memcpy(r->kv_indices + r->kv_indptr[b], q->pages, (size_t)num * sizeof(*q->pages));
@@ -250,13 +305,52 @@ static inline void rig_plan(struct cairn_test *t, struct rig *r)
 	}
 }
 
+/* Lists the pages of the previous keys that are the stripe's, for some rows of request b. */
+static inline void rig_list(struct rig *r, int32_t b, int32_t rows, int32_t stripe, int32_t stripes)
+{
+	const int32_t num = (r->before[b] + RIG_PAGE - 1) / RIG_PAGE;
+	struct rig_past *p = &r->past[stripe];
+	const int32_t i = p->num++;
+
+	p->qo_indptr[i + 1] = p->qo_indptr[i] + rows;
+	p->indptr[i + 1] = p->indptr[i];
+	for (int32_t k = 0; k < num; k++) {
+		if (r->of[b]->pages[k] % stripes != stripe)
+			continue;
+		p->indices[p->indptr[i + 1]++] = r->of[b]->pages[k];
+		p->last[i] = k + 1 < num ? RIG_PAGE : r->before[b] - k * RIG_PAGE;
+	}
+}
+
+/* Lists the previous keys of a pass, in stripes. */
+static inline void rig_past(struct rig *r, struct cairn_attn_past *past, int32_t stripes)
+{
+	for (int32_t s = 0; s < stripes; s++) {
+		struct rig_past *p = &r->past[s];
+
+		p->num = 0;
+		for (int32_t b = 0; b < r->p.batch; b++) {
+			const int32_t rows = r->qo_indptr[b + 1] - r->qo_indptr[b];
+
+			for (int32_t k = 0; k < (r->shape.latent ? rows : 1); k++)
+				rig_list(r, b, r->shape.latent ? 1 : rows, s, stripes);
+		}
+		past[s] = (struct cairn_attn_past){ p->qo_indptr, p->indptr, p->indices, p->last,
+						    r->key_pos, p->num };
+	}
+	for (int32_t b = 0; b < r->p.batch; b++)
+		for (int32_t i = 0; i < r->before[b]; i++)
+			r->key_pos[r->of[b]->pages[i / RIG_PAGE] * RIG_PAGE + i % RIG_PAGE] = i;
+}
+
 static inline void rig_copy(struct rig *r, int32_t from, int32_t to)
 {
 	const size_t bytes = cairn_model_key_bytes(&r->m) * RIG_PAGE;
+	const int32_t sides = r->shape.latent ? 1 : 2;
 
-	for (int32_t i = 0; i < 2 * r->shape.layers; i++) {
-		char *pages = r->kv.base + (size_t)(i / 2) * r->kv.layer_bytes +
-			      (size_t)(i % 2) * r->kv.v_offset;
+	for (int32_t i = 0; i < sides * r->shape.layers; i++) {
+		char *pages = r->kv.base + (size_t)(i / sides) * r->kv.layer_bytes +
+			      (size_t)(i % sides) * r->kv.v_offset;
 
 		memcpy(pages + (size_t)to * bytes, pages + (size_t)from * bytes, bytes);
 	}
@@ -267,9 +361,15 @@ static inline void rig_copy(struct rig *r, int32_t from, int32_t to)
 static inline struct cairn_attn_rows rig_rows(struct cairn_test *t, struct rig *r, int32_t layer, int32_t num)
 {
 	const int32_t *dims = r->m.dims;
+	uint64_t state = cairn_rand(t);
 
-	for (size_t i = 0; i < (size_t)num * (size_t)dims[CAIRN_D_QKV]; i++)	/* of +-0.5 to 1 */
-		r->qkv[i] = (uint16_t)((cairn_rand(t) & 0x807f) | 0x3f00);
+	rig_draw(r->qkv, (size_t)num * (size_t)dims[CAIRN_D_QKV], 0x3f00, &state);	/* of +-0.5 to 1 */
+	if (r->shape.latent)
+		return (struct cairn_attn_rows){
+			.layer = layer, .num_rows = num, .q = r->qkv,
+			.k = r->qkv + (size_t)num * (size_t)dims[CAIRN_D_Q], .q_stride = dims[CAIRN_D_Q],
+			.kv_stride = dims[CAIRN_D_LATENT],
+		};
 	return (struct cairn_attn_rows){
 		.layer = layer, .num_rows = num, .window = cairn_layer_window(&r->m.config, layer),
 		.q = r->qkv, .k = r->qkv + dims[CAIRN_D_Q],
@@ -286,26 +386,45 @@ static inline int rig_layer(const struct cairn_attn_link *link, const struct cai
 	return link->receive(link->ctx, rows->layer, o, link->previous ? lse : NULL, stream);
 }
 
-/* Rows of padding must have no result. Returns how many numbers differ. */
-static inline int64_t rig_compare(const struct rig *r, int32_t rows, int32_t padded)
+/*
+ * Compares the results of one row, head and stripe. Rows of padding must have no result, nor must the stripes
+ * that a head does not have. Returns how many numbers differ.
+ */
+static inline int64_t rig_compare_one(const struct rig *r, int32_t rows, int32_t padded, int32_t stripe,
+				      int32_t row, int32_t h)
 {
-	const int32_t q = r->m.dims[CAIRN_D_Q], heads = r->m.config.num_attention_heads;
+	const int32_t heads = r->m.config.num_attention_heads, dim = r->m.dims[CAIRN_D_ATTN] / heads;
+	const int32_t workers = r->shape.workers, head = h / r->shape.group;
+	const int32_t has = workers < r->shape.kv_heads ? 1 :
+			    (workers - head + r->shape.kv_heads - 1) / r->shape.kv_heads;
+	const int none = row >= rows || (!r->shape.all && stripe >= has);
+	const int64_t at = ((int64_t)stripe * padded + row) * heads + h;
+	const int64_t from = ((int64_t)stripe * rows + row) * heads + h;
+	const uint16_t *want = has == r->stripes[0] || r->shape.all ? r->want : r->fewer;
+	const float *lse = want == r->want ? r->want_lse : r->fewer_lse;
+	const float want_lse = none ? -INFINITY : lse[from];
 	int64_t bad = 0;
 
-	for (int64_t i = 0; i < (int64_t)padded * q; i++)
-		bad += r->got[i] != (i < (int64_t)rows * q ? r->want[i] : 0);
-	for (int64_t i = 0; i < (int64_t)padded * heads && !r->shape.all; i++) {
-		const float want = i < (int64_t)rows * heads ? r->want_lse[i] : -INFINITY;
+	for (int32_t i = 0; i < dim; i++)
+		bad += r->got[at * dim + i] != (none ? 0 : want[from * dim + i]);
+	return r->shape.all ? bad : bad + (memcmp(&r->got_lse[at], &want_lse, sizeof(want_lse)) != 0);
+}
 
-		bad += memcmp(&r->got_lse[i], &want, sizeof(want)) != 0;
-	}
+static inline int64_t rig_compare(const struct rig *r, int32_t rows, int32_t padded)
+{
+	int64_t bad = 0;
+
+	for (int32_t s = 0; s < (r->shape.all ? 1 : r->stripes[0]); s++)
+		for (int32_t i = 0; i < padded; i++)
+			for (int32_t h = 0; h < r->m.config.num_attention_heads; h++)
+				bad += rig_compare_one(r, rows, padded, s, i, h);
 	return bad;
 }
 
 /* Runs a pass over both links. Returns how many numbers differ, or -errno of the remote one. */
 static inline int64_t rig_pass(struct cairn_test *t, struct rig *r)
 {
-	const struct cairn_attn_past past = { r->past_indptr, r->past_indices, r->past_last };
+	struct cairn_attn_past past[RIG_WORKERS];
 	const int32_t padding = (int32_t)(cairn_rand(t) % (RIG_PADDING + 1));
 	struct cairn_batch b = { 0 };
 	int64_t bad = 0;
@@ -319,16 +438,20 @@ static inline int64_t rig_pass(struct cairn_test *t, struct rig *r)
 		.kv_indices = r->kv_indices, .kv_last_page_len = r->last_page_len, .num_rows = r->p.num_rows,
 		.batch = r->p.batch, .max_qo_len = RIG_ROWS, .max_kv_len = RIG_CONTEXT,
 	};
-	EXPECT(t, cairn_attn_local_begin(r->local, &b, &past, r->stream, &moved) == 0);
 	CAIRN_TRY(cairn_attn_remote_begin(r->remote, &r->p));
 	for (int32_t layer = 0; layer < r->shape.layers; layer++) {
 		struct cairn_attn_rows rows = rig_rows(t, r, layer, r->p.num_rows + padding);
 
-		memset(r->got, 0x7f, (size_t)rows.num_rows * (size_t)r->m.dims[CAIRN_D_Q] * sizeof(*r->got));
+		memset(r->got, 0x7f, (size_t)(r->shape.all ? 1 : r->stripes[0]) * (size_t)rows.num_rows *
+		       (size_t)r->m.dims[CAIRN_D_ATTN] * sizeof(*r->got));
 		CAIRN_TRY(rig_layer(cairn_attn_remote_link(r->remote), &rows, r->got, r->got_lse, r->stream));
 		rows.num_rows = r->p.num_rows;
-		EXPECT(t, rig_layer(cairn_attn_local_link(r->local), &rows, r->want, r->want_lse,
-				    r->stream) == 0);
+		for (int i = 0; i < 1 + (r->stripes[1] != r->stripes[0]); i++) {
+			rig_past(r, past, r->stripes[i]);
+			EXPECT(t, cairn_attn_local_begin(r->locals[i], &b, past, r->stream, &moved) == 0);
+			EXPECT(t, rig_layer(cairn_attn_local_link(r->locals[i]), &rows, i ? r->fewer :
+					    r->want, i ? r->fewer_lse : r->want_lse, r->stream) == 0);
+		}
 		bad += rig_compare(r, r->p.num_rows, r->p.num_rows + padding);
 	}
 	return bad;

@@ -20,6 +20,11 @@ static const struct rig_shape shapes[] = {
 	{ .workers = 2, .kv_heads = 2, .group = 2, .layers = 3, .window = 6 },
 	{ .workers = 3, .kv_heads = 8, .group = 1, .layers = 1, .softcap = 5 },	/* 3, 3 and 2 heads */
 	{ .workers = 2, .kv_heads = 3, .group = 2, .layers = 3, .window = 1, .all = 1 },
+	/* in stripes; the first head has two of them, the second one has one */
+	{ .workers = 2, .kv_heads = 1, .group = 2, .layers = 3, .window = 6 },
+	{ .workers = 3, .kv_heads = 2, .group = 1, .layers = 2 },
+	{ .workers = 3, .kv_heads = 1, .group = 2, .layers = 2, .latent = 1 },
+	{ .workers = 1, .kv_heads = 1, .group = 1, .layers = 1, .latent = 1 },
 };
 
 static void same_bits(struct cairn_test *t)
@@ -80,6 +85,8 @@ static void heads(struct cairn_test *t)
 		}
 	}
 	EXPECT(t, fabs(cairn_heads_waste(8, 3) - 1. / 9) < 1e-12 && cairn_heads_waste(8, 4) == 0);
+	EXPECT(t, fabs(cairn_heads_waste(2, 5) - 1. / 5) < 1e-12 && cairn_heads_waste(2, 4) == 0);
+	EXPECT(t, cairn_heads_waste(1, 7) == 0);
 }
 
 /* ---- who may join ---- */
@@ -185,6 +192,7 @@ static void strange_workers(struct cairn_test *t)
 {
 	static const char *const says[] = {
 		"another secret", "another secret", "the lead has another model",
+		"keys and values of 80 pages take",
 	};
 	const struct cairn_remote_limits limits = rig_limits();
 	const struct cairn_model_config other = { .num_hidden_layers = 1 };
@@ -194,10 +202,10 @@ static void strange_workers(struct cairn_test *t)
 	cairn_tmpfile(t, right, sizeof(right), "right", "a secret of 24 bytes....", 24);
 	cairn_tmpfile(t, wrong, sizeof(wrong), "wrong", "a secret of 24 other ...", 24);
 	EXPECT(t, !chmod(right, 0600) && !chmod(wrong, 0600));
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 4; i++) {
 		const struct cairn_lead_options o = {
 			.attention = 1, .table = "cpu", .listen = "127.0.0.1:0", .secret_file = right,
-			.join_ms = 2000,
+			.join_ms = 1500,
 		};
 		struct rig_worker *w = &r.workers[0];
 
@@ -208,7 +216,7 @@ static void strange_workers(struct cairn_test *t)
 		rig_make_model(&r);
 		snprintf(r.join, sizeof(r.join), "127.0.0.1:%d", cairn_lead_port(r.lead));
 		w->o = (struct cairn_attn_worker_options){
-			.impl = &r.impl, .config = i == 2 ? &other : NULL,
+			.impl = &r.impl, .config = i == 2 ? &other : NULL, .max_bytes = i == 3 ? 1000 : 0,
 			.member = { .join = r.join, .join_ms = 5000,
 				    .secret_file = i == 0 ? wrong : i == 1 ? NULL : right },
 		};
@@ -218,7 +226,7 @@ static void strange_workers(struct cairn_test *t)
 		EXPECT_CONTAINS(t, cairn_last_error(), says[i]);
 		r.remote = NULL;
 		rig_close(&r);
-		EXPECT(t, w->ret == (i == 2 ? -EINVAL : -EACCES));
+		EXPECT(t, w->ret == (i == 3 ? -ENOMEM : i == 2 ? -EINVAL : -EACCES));
 		EXPECT_CONTAINS(t, w->text, says[i]);
 	}
 }
@@ -237,44 +245,54 @@ static int take_share(struct rig_guest *g, const struct rig *r, struct cairn_con
 	return 0;
 }
 
+enum lie { BLOB, QUERIES, KEYS, PAGE, WEIGHTS, NUM_LIES };
+
 struct liar {
 	pthread_t thread;
 	const struct rig *r;
-	size_t q_bytes;			/* of its buffer; 0: sends a blob of another size */
+	enum lie about;			/* whose size; BLOB: that of the message with the addresses */
 };
 
-/* A worker whose buffer for queries is smaller than its share. */
+/* Names a buffer of the worker, which is too small if the worker lies about it. */
+static int name_buffer(const struct cairn_transport_table *tcp, struct cairn_transport *t, int is_lie,
+		       struct cairn_blob *key)
+{
+	static char room[4 << 20];
+	struct cairn_region *r;
+
+	CAIRN_TRY(tcp->region_register(t, room, is_lie ? 16 : sizeof(room), CAIRN_MEMORY_HOST, &r));
+	return tcp->region_key(r, key);
+}
+
+/* A worker one of whose buffers is smaller than its share. */
 static int lie(const struct liar *x, struct rig_guest *g)
 {
 	const struct cairn_transport_table *tcp = cairn_transport_find("tcp");
 	const struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
 	struct { struct cairn_control_blob head; struct cairn_attn_blob b; } said = { 0 };
+	struct cairn_blob *const keys[NUM_LIES] = { NULL, &said.b.q, &said.b.kv, &said.b.page,
+						    &said.b.weights };
 	struct cairn_control_epoch ready;
 	struct cairn_channel_message m;
 	struct cairn_control_assign a;
 	struct cairn_transport *t;
-	struct cairn_region *q, *kv;
 	struct cairn_channel *c;
-	static char room[1 << 16];
 	int ret;
 
 	CAIRN_TRY(take_share(g, x->r, &a));
 	said.head = (struct cairn_control_blob){ .from = (int32_t)a.rank, .num_bytes = 3, .epoch = a.epoch };
-	if (!x->q_bytes) {
+	if (x->about == BLOB) {
 		CAIRN_TRY(cairn_channel_send(g->c, CAIRN_CONTROL_BLOB, &said, sizeof(said.head) + 3, 5000));
 		return rig_say(g, CAIRN_CONTROL_BEAT, &(struct cairn_control_beat){ 0 },
 			       sizeof(struct cairn_control_beat), CAIRN_CONTROL_BLOB, &m, 10000);
 	}
 	said.head.num_bytes = sizeof(said.b);
 	CAIRN_TRY(tcp->open(&o, &t));
-	ret = tcp->region_register(t, room, x->q_bytes, CAIRN_MEMORY_HOST, &q);
+	ret = tcp->channel_create(t, &c);
 	if (!ret)
-		ret = tcp->region_register(t, room, sizeof(room), CAIRN_MEMORY_HOST, &kv);
-	if (!ret)
-		ret = tcp->channel_create(t, &c);
-	if (!ret && !(ret = tcp->channel_address(c, &said.b.channel)) &&
-	    !(ret = tcp->region_key(q, &said.b.q)))
-		ret = tcp->region_key(kv, &said.b.kv);
+		ret = tcp->channel_address(c, &said.b.channel);
+	for (int i = QUERIES; i < NUM_LIES && !ret; i++)
+		ret = name_buffer(tcp, t, i == (int)x->about, keys[i]);
 	if (!ret)
 		ret = rig_say(g, CAIRN_CONTROL_BLOB, &said, sizeof(said), CAIRN_CONTROL_BLOB, &m, 10000);
 	if (!ret) {
@@ -299,24 +317,32 @@ static void *lie_in_thread(void *arg)
 
 static void liars(struct cairn_test *t)
 {
-	const struct rig_shape shape = {
-		.workers = 1, .kv_heads = 1, .group = 2, .layers = 1, .join_ms = 3000,
+	static const char *const says[NUM_LIES] = {
+		"sent a blob of another size", "its memory for queries has not the",
+		"its memory for keys and values has not the", "its memory for a page has not the",
+		"its memory for weights has not the 262144 bytes of 1 layers",
 	};
-	static const char *const says[] = { "sent a blob of another size", "its memory for queries" };
 	const struct cairn_remote_limits limits = rig_limits();
 	static struct rig r;
 
-	for (int i = 0; i < 2; i++) {
-		struct liar x = { .r = &r, .q_bytes = i ? 16 : 0 };
+	for (int i = 0; i < NUM_LIES; i++) {
+		/* a page is given by one stripe to another: beside the liar there is an honest worker */
+		const struct rig_shape shape = {
+			.workers = 1 + (i == PAGE), .kv_heads = 1, .group = 1, .layers = 1, .join_ms = 1500,
+			.latent = i == WEIGHTS,
+		};
+		struct liar x = { .r = &r, .about = (enum lie)i };
 
 		if (rig_open_lead(t, &r, &shape)) {
 			rig_close(&r);
 			return;
 		}
 		rig_make_model(&r);
+		if (i == PAGE)
+			rig_add_worker(&r);
 		pthread_create(&x.thread, NULL, lie_in_thread, &x);
 		EXPECT(t, cairn_attn_remote_create(&r.remote, r.lead, &r.m, &limits, 1) == -ETIMEDOUT);
-		EXPECT_CONTAINS(t, cairn_last_error(), "attention_workers: 0 of 1 have joined in time");
+		EXPECT_CONTAINS(t, cairn_last_error(), "have joined in time");
 		EXPECT_CONTAINS(t, cairn_last_error(), says[i]);
 		r.remote = NULL;
 		pthread_join(x.thread, NULL);

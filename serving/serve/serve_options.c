@@ -54,7 +54,8 @@ static const char usage[] =
 	"  --speculative-model DIR, --num-speculative-tokens N, --prompt-lookup-max N,\n"
 	"  --prompt-lookup-min N, --speculative-branches N, --speculative-tree-rows N\n"
 	"                         see generate (none, 5, 4, 2, 1, depth times branches)\n"
-	"  --attention-workers N, --workers-listen A, --secret-file FILE, --attention-keys W\n"
+	"  --attention-workers N, --model-workers M, --workers-listen A, --secret-file FILE,\n"
+	"  --attention-keys W\n"
 	"                         attention by N other processes: see generate; excludes --plan and\n"
 	"                         --host-pages; --speculative needs --attention-keys all (0)\n"
 	"  --prefill-workers N    prompts of which --prefill-min tokens or more, and half or more, are not\n"
@@ -233,7 +234,8 @@ int cairn_serve_name_option(int ret)
 		{ "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" },
 		{ "repeatable", "repeatable" }, { "speculative", "speculative" },
 		{ "num_speculative_tokens", "num-speculative-tokens" }, { "decode", "decode" },
-		{ "attention_workers", "attention-workers" }, { "prefill_workers", "prefill-workers" },
+		{ "attention_workers", "attention-workers" },
+		{ "attention_keys", "attention-keys" }, { "prefill_workers", "prefill-workers" },
 		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
 		{ "speculative_branches", "speculative-branches" },
 		{ "speculative_tree_rows", "speculative-tree-rows" },

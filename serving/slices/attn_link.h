@@ -8,8 +8,10 @@
  *
  * With `previous`, the attention worker attends to the keys before this pass only. The pass then attends to
  * its own keys itself, so that keys and values are off the critical path: the next pass of the request needs
- * them first. Its result and the worker's are merged (attn_merge.h), which needs the worker's lse. Without
- * `previous`, the worker appends the keys and attends to all of them, and its result is the final one.
+ * them first. Its result and the worker's are merged (attn_merge.h), which needs the worker's lse. The pages
+ * of the previous keys may be divided into stripes; then there is one result for each stripe, and all are
+ * merged. Without `previous`, the worker appends the keys and attends to all of them, and its result is the
+ * final one.
  *
  * With a window of w keys, row i of a request sees at most w - 1 - i previous keys. If it sees none, the
  * worker's result for the row is 0 and its lse -INFINITY.
@@ -21,9 +23,13 @@
 
 /*
  * The rows of one attention operator, in the order of the pass, in the memory of its table. A row has
- * num_attention_heads heads of q, and num_key_value_heads of k and of v. With latent attention k is the
- * latents, v is NULL, q is not rotated, and the worker may change q in place. Strides are in elements. q
- * stays as it is until the work that send_kv enqueues has ended; k and v are only given to send_kv.
+ * num_attention_heads heads of q, and num_key_value_heads of k and of v. Strides are in elements. q stays as
+ * it is until the work that send_kv enqueues has ended; k and v are only given to send_kv.
+ *
+ * With latent attention v is NULL. With `previous`, q is rotated and k is the keys as the cache holds them
+ * (mla_append.h): that operation rotates q and makes the keys at once, so q is sent when the latents are
+ * there, and the worker needs neither norms nor positions. Without it, k is the latents, q is not rotated,
+ * and the worker may change q in place.
  */
 struct cairn_attn_rows {
 	int32_t layer, num_rows;
@@ -34,13 +40,14 @@ struct cairn_attn_rows {
 };
 
 struct cairn_attn_link {
-	int previous;			/* 1: attends to the keys before this pass, and gives their lse */
+	/* results for the keys before this pass, one for each stripe; 0: one result, for all keys */
+	int previous;
 	int (*send_q)(void *ctx, const struct cairn_attn_rows *rows, void *stream);
 	int (*send_kv)(void *ctx, const struct cairn_attn_rows *rows, void *stream);
 	/*
-	 * Writes the result: o, [num_rows, num_attention_heads, value's head dimension] of the model's dtype
-	 * without gaps, and with `previous` lse, [num_rows, num_attention_heads] (attn_paged.h); else lse is
-	 * NULL.
+	 * Writes the results: o, [previous, num_rows, num_attention_heads, value's head dimension] of the
+	 * model's dtype without gaps, and lse, [previous, num_rows, num_attention_heads] (attn_paged.h).
+	 * Without `previous`, there is one o, and lse is NULL.
 	 */
 	int (*receive)(void *ctx, int32_t layer, void *o, float *lse, void *stream);
 	void *ctx;

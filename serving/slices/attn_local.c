@@ -13,12 +13,13 @@ struct cairn_attn_local {
 	const struct cairn_model *m;
 	const struct cairn_kv_store *kv;
 	struct cairn_batch b;
-	struct cairn_attn_past past;
+	struct cairn_attn_past past[CAIRN_ATTN_STRIPES];
 	int32_t max_rows;
 	void *stream;
 	struct cairn_attn_rows q;	/* of the layer between send_q and send_kv */
-	char *o;			/* [max_rows, attn] */
-	float *lse;			/* [max_rows, num_attention_heads] with `previous`, or NULL */
+	/* of the batch's rows, one after the other: */
+	char *o;			/* [stripes, rows, attn] */
+	float *lse;			/* [stripes, rows, num_attention_heads] with `previous`, or NULL */
 	struct room room;		/* the operators' workspace; holds the plan that layers share */
 	int has_plan;
 	int32_t plan_window;
@@ -34,10 +35,13 @@ static int ask(struct cairn_attn_local *w, int ret, const size_t *bytes, const c
 	return cairn_table_ret(w->m->impl, ret, what);
 }
 
-/* Returns whether the workspace holds the plan of this window, and notes that it does from now on. */
+/*
+ * Returns whether the workspace holds the plan of this window, and notes that it does from now on. Stripes
+ * have different lists, and thus different plans.
+ */
 static int take_plan(struct cairn_attn_local *w, int32_t window)
 {
-	int has = w->m->impl->attn_plan && w->has_plan && w->plan_window == window;
+	int has = w->m->impl->attn_plan && w->has_plan && w->plan_window == window && w->link.previous < 2;
 
 	if (!w->asking) {
 		w->has_plan = 1;
@@ -90,22 +94,37 @@ static int attend_all(struct cairn_attn_local *w, const struct cairn_attn_rows *
 	       ask(w, m->impl->attn_paged_workspace(&args, &bytes), &bytes, "attn_paged_workspace") : 0;
 }
 
+/* The results of a stripe. */
+static char *o_of(const struct cairn_attn_local *w, int stripe)
+{
+	return w->o + (size_t)stripe * (size_t)w->b.num_rows * (size_t)w->m->dims[CAIRN_D_ATTN] *
+	       cairn_dtype_bytes(w->m->dtype);
+}
+
+static float *lse_of(const struct cairn_attn_local *w, int stripe)
+{
+	return w->lse + (size_t)stripe * (size_t)w->b.num_rows * (size_t)w->m->config.num_attention_heads;
+}
+
 /* Each request is a block row whose list is the pages of its previous keys. */
-static int attend_past(struct cairn_attn_local *w, const struct cairn_attn_rows *rows)
+static int attend_past(struct cairn_attn_local *w, const struct cairn_attn_rows *rows, int stripe)
 {
 	const struct cairn_model *m = w->m;
+	const struct cairn_attn_past *past = &w->past[stripe];
 	const struct cairn_kv_view kv = cairn_batch_kv(&w->b, w->kv, rows->layer);
 	struct cairn_attn_bsr_args args = {
-		.size = sizeof(args), .out = w->o, .lse = w->lse, .q = rows->q, .q_pos = w->b.positions,
+		.size = sizeof(args), .out = o_of(w, stripe), .lse = lse_of(w, stripe), .q = rows->q,
+		.q_pos = w->b.positions,
 		WORKSPACE(w), .q_stride = rows->q_stride, .num_parts = 1, .nnz_qo = rows->num_rows,
 		HEADS(&m->config), .dtype = m->dtype, .kv_fp8 = m->kv == CAIRN_KV_FP8,
 		SCORES(&m->config, rows), .planned = take_plan(w, rows->window),
 		.part[0] = {
-			.k = kv.k_pages, .v = kv.v_pages, .row_indptr = w->b.qo_indptr,
+			.k = kv.k_pages, .v = kv.v_pages, .row_indptr = past->qo_indptr,
 			.k_scale = cairn_model_kv_scale(m, rows->layer, 0),
 			.v_scale = cairn_model_kv_scale(m, rows->layer, 1),
-			.blk_indptr = w->past.indptr, .blk_indices = w->past.indices,
-			.last_len = w->past.last_page_len, .rows = kv.batch, .block_m = 1,
+			.blk_indptr = past->indptr, .blk_indices = past->indices,
+			.last_len = past->last_page_len, .key_pos = past->key_pos,
+			.rows = past->num_lists, .block_m = 1,
 			.block_n = kv.page_size, .index_heads = 1, .num_blocks = kv.num_pages,
 			.max_keys = kv.max_len, .mask_mode = CAIRN_ATTN_ALL,
 		},
@@ -119,6 +138,20 @@ static int attend_past(struct cairn_attn_local *w, const struct cairn_attn_rows 
 }
 
 /* ---- latent attention ---- */
+
+/* Copies finished keys to the cache: to kv_append, they are one head of keys and, again, of values. */
+static int append_keys(const struct cairn_attn_local *w, const struct cairn_attn_rows *rows)
+{
+	struct cairn_kv_append_args args = {
+		.size = sizeof(args), .k = rows->k, .v = rows->k, .qo_indptr = w->b.qo_indptr,
+		.kv = cairn_batch_kv(&w->b, w->kv, rows->layer), .k_stride = rows->kv_stride,
+		.v_stride = rows->kv_stride, .nnz_qo = rows->num_rows, .num_kv_heads = 1,
+		.head_dim = w->m->dims[CAIRN_D_LATENT], .dtype = w->m->dtype,
+	};
+
+	args.kv.v_pages = args.kv.k_pages;
+	return w->asking ? 0 : CAIRN_TABLE(w->m->impl, kv_append, &args, w->stream);
+}
 
 static int append_latents(const struct cairn_attn_local *w, const struct cairn_attn_rows *rows)
 {
@@ -155,6 +188,29 @@ static int attend_latents(struct cairn_attn_local *w, int32_t layer, int32_t req
 	size_t bytes = 0;
 
 	args.kv.batch = requests;
+	if (!w->asking)
+		return CAIRN_TABLE(m->impl, mla_paged, &args, w->stream);
+	return m->impl->mla_paged_workspace ?
+	       ask(w, m->impl->mla_paged_workspace(&args, &bytes), &bytes, "mla_paged_workspace") : 0;
+}
+
+/* Each row is a request of its own, which sees all keys of its list. */
+static int attend_past_latents(struct cairn_attn_local *w, const struct cairn_attn_rows *rows, int stripe)
+{
+	const struct cairn_model *m = w->m;
+	const struct cairn_attn_past *past = &w->past[stripe];
+	struct cairn_mla_paged_args args = {
+		.size = sizeof(args), .out = o_of(w, stripe), .lse = lse_of(w, stripe), .q = rows->q,
+		.w_kv_b = cairn_model_weight(m, rows->layer, CAIRN_W_KV_B), .qo_indptr = past->qo_indptr,
+		.kv = cairn_batch_kv(&w->b, w->kv, rows->layer), WORKSPACE(w), .nnz_qo = rows->num_rows,
+		.max_qo_len = 1, LATENT_HEADS(m),
+	};
+	size_t bytes = 0;
+
+	args.kv.indptr = past->indptr;
+	args.kv.indices = past->indices;
+	args.kv.last_page_len = past->last_page_len;
+	args.kv.batch = past->num_lists;
 	if (!w->asking)
 		return CAIRN_TABLE(m->impl, mla_paged, &args, w->stream);
 	return m->impl->mla_paged_workspace ?
@@ -199,6 +255,15 @@ static int attend_latent(struct cairn_attn_local *w, int32_t layer)
 
 /* ---- the link ---- */
 
+/* Attends to the previous keys of all stripes. */
+static int attend_stripes(struct cairn_attn_local *w, const struct cairn_attn_rows *rows)
+{
+	for (int i = 0; i < w->link.previous; i++)
+		CAIRN_TRY(cairn_model_is_latent(w->m) ? attend_past_latents(w, rows, i) :
+			  attend_past(w, rows, i));
+	return 0;
+}
+
 static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 {
 	struct cairn_attn_local *w = ctx;
@@ -210,7 +275,7 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	w->stream = stream;
 	if (rows->layer == 0)
 		w->has_plan = 0;	/* another pass: its lists may differ */
-	return w->link.previous ? attend_past(w, rows) : 0;
+	return attend_stripes(w, rows);
 }
 
 static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
@@ -221,6 +286,8 @@ static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 		return cairn_error(EINVAL, "attn_local: k and v of layer %d after q of layer %d", rows->layer,
 				   w->q.layer);
 	w->stream = stream;
+	if (cairn_model_is_latent(w->m) && w->link.previous)
+		return append_keys(w, rows);
 	if (cairn_model_is_latent(w->m)) {
 		CAIRN_TRY(append_latents(w, rows));
 		return attend_latent(w, rows->layer);
@@ -233,7 +300,8 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 {
 	struct cairn_attn_local *w = ctx;
 	const struct cairn_impl *impl = w->m->impl;
-	const size_t rows = (size_t)w->b.num_rows, heads = (size_t)w->m->config.num_attention_heads;
+	const size_t heads = (size_t)w->m->config.num_attention_heads;
+	const size_t rows = (size_t)w->b.num_rows * (size_t)(w->link.previous ? w->link.previous : 1);
 
 	if (layer != w->q.layer || !lse != !w->link.previous)
 		return cairn_error(EINVAL, "attn_local: layer %d%s received, layer %d%s sent", layer,
@@ -257,10 +325,8 @@ static int check_table(const struct cairn_model *m, int previous)
 	const char *missing = NULL;
 
 	if (cairn_model_is_latent(m)) {
-		if (previous)
-			return cairn_error(EOPNOTSUPP, "attn_local: latent attention appends its keys before "
-					   "it attends");
-		missing = !impl->mla_append ? "mla_append" : !impl->mla_paged ? "mla_paged" : NULL;
+		missing = !impl->mla_paged ? "mla_paged" : previous && !impl->kv_append ? "kv_append" :
+			  !previous && !impl->mla_append ? "mla_append" : NULL;
 	} else {
 		missing = !impl->kv_append ? "kv_append" : previous && !impl->attn_bsr ? "attn_bsr" :
 			  !previous && !impl->attn_paged ? "attn_paged" : NULL;
@@ -272,13 +338,16 @@ static int check_table(const struct cairn_model *m, int previous)
 int cairn_attn_local_create(struct cairn_attn_local **out, const struct cairn_model *m,
 			    const struct cairn_kv_store *kv, int32_t max_rows, int previous)
 {
-	const size_t element = cairn_dtype_bytes(m->dtype), rows = (size_t)max_rows;
+	const size_t element = cairn_dtype_bytes(m->dtype);
+	const size_t rows = (size_t)max_rows * (size_t)(previous ? previous : 1);
 	struct cairn_attn_local *w;
 	void *p;
 	int ret;
 
 	if (max_rows < 1)
 		return cairn_error(EINVAL, "attn_local: max_rows is %d", max_rows);
+	if (previous < 0 || previous > CAIRN_ATTN_STRIPES)
+		return cairn_error(EINVAL, "attn_local: previous is %d", previous);
 	CAIRN_TRY(check_table(m, previous));
 	w = calloc(1, sizeof(*w));
 	if (!w)
@@ -327,10 +396,11 @@ static int query(struct cairn_attn_local *w)
 
 		if (i && rows.window == cairn_layer_window(c, i - 1))
 			continue;
-		if (cairn_model_is_latent(w->m))
-			CAIRN_TRY(attend_latent(w, rows.layer));
+		if (w->link.previous)
+			CAIRN_TRY(attend_stripes(w, &rows));
 		else
-			CAIRN_TRY(w->link.previous ? attend_past(w, &rows) : attend_all(w, &rows));
+			CAIRN_TRY(cairn_model_is_latent(w->m) ? attend_latent(w, rows.layer) :
+				  attend_all(w, &rows));
 	}
 	return 0;
 }
@@ -340,13 +410,14 @@ int cairn_attn_local_begin(struct cairn_attn_local *w, const struct cairn_batch 
 {
 	int ret;
 
-	if (b->num_rows < 1 || b->num_rows > w->max_rows || b->batch < 1)
+	if (b->num_rows < 1 || b->num_rows > w->max_rows || b->batch < !w->link.previous)
 		return cairn_error(EINVAL, "attn_local: %d rows of %d requests, at most %d rows", b->num_rows,
 				   b->batch, w->max_rows);
 	if (w->link.previous && !past)
 		return cairn_error(EINVAL, "attn_local: past: null pointer");
 	w->b = *b;
-	w->past = past ? *past : (struct cairn_attn_past){ 0 };
+	for (int i = 0; i < w->link.previous; i++)
+		w->past[i] = past[i];
 	w->asking = 1;
 	w->asked = 0;
 	ret = query(w);

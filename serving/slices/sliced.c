@@ -132,6 +132,8 @@ void cairn_sliced_destroy(struct cairn_sliced *s)
 		return;
 	free_room(s, &s->o);
 	free_room(s, &s->lse);
+	free_room(s, &s->keys);
+	free_room(s, &s->lists);
 	free_room(s, &s->own);
 	cairn_buffers_free(&s->buffers);
 	free(s);
@@ -177,16 +179,27 @@ static int64_t state_bytes(const struct cairn_model *m, int32_t num_rows)
 	return (int64_t)num_rows * m->dims[CAIRN_D_ATTN] * (int64_t)cairn_dtype_bytes(m->dtype);
 }
 
+/* The result for the pass's own keys lies behind those of the stripes. */
+static char *own_o(const struct pass *p)
+{
+	return (char *)p->s->o.at + p->link->previous * state_bytes(p->w.m, p->w.b->num_rows);
+}
+
+static float *own_lse(const struct pass *p)
+{
+	return (float *)p->s->lse.at + (int64_t)p->link->previous * p->w.b->num_rows *
+	       p->w.m->config.num_attention_heads;
+}
+
 /* Attends to the keys of this pass, which lie beside their queries; with w.asking queries the workspace. */
-static int attend_own(struct pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
+static int attend_own_heads(struct pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
 {
 	const struct cairn_model *m = p->w.m;
 	const struct cairn_model_config *c = &m->config;
 	const struct cairn_batch *b = p->w.b;
 	struct cairn_sliced *s = p->s;
 	struct cairn_attn_dense_args args = {
-		.size = sizeof(args), .out = (char *)s->o.at + state_bytes(m, rows->num_rows),
-		.lse = (float *)s->lse.at + (int64_t)rows->num_rows * c->num_attention_heads,
+		.size = sizeof(args), .out = own_o(p), .lse = own_lse(p),
 		.q = rows->q, .k = rows->k, .v = rows->v, .qo_indptr = b->qo_indptr,
 		.kv_indptr = b->qo_indptr, .workspace = s->own.at, .workspace_bytes = s->own.bytes,
 		.q_stride = rows->q_stride, .k_stride = rows->kv_stride, .v_stride = rows->kv_stride,
@@ -205,15 +218,75 @@ static int attend_own(struct pass *p, const struct cairn_attn_rows *rows, size_t
 	return cairn_table_ret(m->impl, m->impl->attn_dense_workspace(&args, bytes), "attn_dense_workspace");
 }
 
+/*
+ * The pass's own keys as a cache: row i is page i, of one token. So a request's first page is its first row,
+ * and qo_indptr lists the pages of requests, too.
+ */
+static struct cairn_kv_view own_latents(const struct pass *p)
+{
+	const struct cairn_batch *b = p->w.b;
+	const int32_t *lists = p->s->lists.at, rows = p->s->scratch->max_rows;
+
+	return (struct cairn_kv_view){
+		.k_pages = p->s->keys.at, .indptr = b->qo_indptr, .indices = lists,
+		.last_page_len = lists + rows, .num_pages = rows, .page_size = 1, .batch = b->batch,
+		.max_len = b->max_qo_len,
+	};
+}
+
+static int attend_own_latents(struct pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
+{
+	const struct cairn_model *m = p->w.m;
+	const struct cairn_latent_config *l = &m->config.latent;
+	struct cairn_mla_paged_args args = {
+		.size = sizeof(args), .out = own_o(p), .lse = own_lse(p), .q = rows->q,
+		.w_kv_b = cairn_model_weight(m, rows->layer, CAIRN_W_KV_B), .qo_indptr = p->w.b->qo_indptr,
+		.kv = own_latents(p), .workspace = p->s->own.at, .workspace_bytes = p->s->own.bytes,
+		.nnz_qo = rows->num_rows, .max_qo_len = p->w.b->max_qo_len,
+		.num_heads = m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
+		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = m->dtype,
+		.sm_scale = (float)cairn_softmax_scale(&m->config),
+	};
+
+	if (!p->w.asking)
+		return CAIRN_TABLE(m->impl, mla_paged, &args, p->w.stream);
+	if (!m->impl->mla_paged_workspace)
+		return 0;
+	return cairn_table_ret(m->impl, m->impl->mla_paged_workspace(&args, bytes), "mla_paged_workspace");
+}
+
+static int attend_own(struct pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
+{
+	return cairn_model_is_latent(p->w.m) ? attend_own_latents(p, rows, bytes) :
+	       attend_own_heads(p, rows, bytes);
+}
+
+/* Rotates the queries, and makes the pass's own keys. */
+static int make_own_latents(struct pass *p, const struct cairn_attn_rows *rows)
+{
+	const struct cairn_model *m = p->w.m;
+	const struct cairn_latent_config *l = &m->config.latent;
+	struct cairn_mla_append_args args = {
+		.size = sizeof(args), .q = rows->q, .latent = rows->k,
+		.norm_weight = cairn_model_weight(m, rows->layer, CAIRN_W_KV_NORM), .inv_freq = m->inv_freq,
+		.positions = p->w.b->positions, .qo_indptr = p->w.b->qo_indptr, .kv = own_latents(p),
+		.nnz_qo = rows->num_rows, .num_heads = m->config.num_attention_heads,
+		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .kv_lora_rank = l->kv_lora_rank,
+		.dtype = m->dtype, .eps = (float)CAIRN_LATENT_NORM_EPS,
+	};
+
+	return CAIRN_TABLE(m->impl, mla_append, &args, p->w.stream);
+}
+
 static int merge(struct pass *p, const struct cairn_graph_op *attn)
 {
 	const struct cairn_model *m = p->w.m;
 	const int32_t rows = p->w.b->num_rows, heads = m->config.num_attention_heads;
 	void *out = forward_at(&p->w, attn->out[0]);
 	struct cairn_attn_merge_args args = {
-		.size = sizeof(args), .out = out, .o = p->s->o.at, .lse = p->s->lse.at, .num_states = 2,
-		.rows = rows, .num_heads = heads, .head_dim = m->config.head_dim, .dtype = m->dtype,
-		.out_dtype = m->dtype,
+		.size = sizeof(args), .out = out, .o = p->s->o.at, .lse = p->s->lse.at,
+		.num_states = p->link->previous + 1, .rows = rows, .num_heads = heads,
+		.head_dim = m->dims[CAIRN_D_ATTN] / heads, .dtype = m->dtype, .out_dtype = m->dtype,
 	};
 
 	if (!p->link->previous)
@@ -222,10 +295,28 @@ static int merge(struct pass *p, const struct cairn_graph_op *attn)
 	return CAIRN_TABLE(m->impl, attn_merge, &args, p->w.stream);
 }
 
-static int send_kv(struct pass *p, const struct cairn_seam *seam)
+/* Queries of latent attention for previous keys are rotated first, which needs the latents. */
+static int waits_for_latents(const struct pass *p)
+{
+	return p->link->previous && cairn_model_is_latent(p->w.m);
+}
+
+static int send_q(struct pass *p, const struct cairn_seam *seam)
 {
 	const struct cairn_attn_rows rows = rows_of(p, seam);
 
+	return waits_for_latents(p) ? 0 : p->link->send_q(p->link->ctx, &rows, p->w.stream);
+}
+
+static int send_kv(struct pass *p, const struct cairn_seam *seam)
+{
+	struct cairn_attn_rows rows = rows_of(p, seam);
+
+	if (waits_for_latents(p)) {
+		CAIRN_TRY(make_own_latents(p, &rows));
+		rows.k = p->s->keys.at;
+		CAIRN_TRY(p->link->send_q(p->link->ctx, &rows, p->w.stream));
+	}
 	CAIRN_TRY(p->link->send_kv(p->link->ctx, &rows, p->w.stream));
 	return p->link->previous ? attend_own(p, &rows, NULL) : 0;
 }
@@ -268,7 +359,6 @@ static int run_slice(struct pass *p, int32_t index, int *in_attention)
 	for (int32_t i = 0; i < slice->num_steps; i++) {
 		const struct cairn_slice_step *step = &all->steps[slice->first_step + i];
 		const struct cairn_seam *seam = &all->seams[index];
-		struct cairn_attn_rows rows;
 
 		CAIRN_TRY(tell_layer(p, step, in_attention));
 		switch (step->kind) {
@@ -276,8 +366,7 @@ static int run_slice(struct pass *p, int32_t index, int *in_attention)
 			CAIRN_TRY(run_op(p, step));
 			break;
 		case CAIRN_STEP_SEND_Q:
-			rows = rows_of(p, seam);
-			CAIRN_TRY(p->link->send_q(p->link->ctx, &rows, p->w.stream));
+			CAIRN_TRY(send_q(p, seam));
 			break;
 		case CAIRN_STEP_SEND_KV:
 			CAIRN_TRY(send_kv(p, seam));
@@ -303,15 +392,45 @@ static struct pass begin_pass(struct cairn_sliced *s, const struct cairn_batch *
 static int check_link(const struct pass *p)
 {
 	const struct cairn_impl *impl = p->w.m->impl;
+	const char *missing;
 
 	if (!p->link->previous)
 		return 0;
 	if (cairn_model_is_latent(p->w.m))
-		return cairn_error(EOPNOTSUPP, "sliced: previous: latent attention has no keys of its own");
-	if (!impl->attn_dense || !impl->attn_merge)
-		return cairn_error(EOPNOTSUPP, "%s: sliced: the table has no operation %s", impl->name,
-				   impl->attn_dense ? "attn_merge" : "attn_dense");
-	return 0;
+		missing = !impl->mla_append ? "mla_append" : !impl->mla_paged ? "mla_paged" : NULL;
+	else
+		missing = impl->attn_dense ? NULL : "attn_dense";
+	if (!missing && !impl->attn_merge)
+		missing = "attn_merge";
+	return missing ? cairn_error(EOPNOTSUPP, "%s: sliced: the table has no operation %s", impl->name,
+				     missing) : 0;
+}
+
+/* Makes room for own keys, and lists their pages: all numbers in order, then a 1 for each request. */
+static int reserve_latents(struct pass *p, int *moved)
+{
+	const struct cairn_impl *impl = p->w.m->impl;
+	struct cairn_sliced *s = p->s;
+	const size_t rows = (size_t)s->scratch->max_rows, bytes = 2 * rows * sizeof(int32_t);
+	int32_t *lists;
+	int ret;
+
+	CAIRN_TRY(forward_reserve(impl, &s->keys, rows * cairn_model_key_bytes(p->w.m), p->w.stream, moved));
+	if (s->lists.at)
+		return 0;
+	CAIRN_TRY(forward_reserve(impl, &s->lists, bytes, p->w.stream, moved));
+	lists = malloc(bytes);
+	if (!lists)
+		return cairn_error(ENOMEM, "sliced: no memory");
+	for (size_t i = 0; i < rows; i++) {
+		lists[i] = (int32_t)i;
+		lists[rows + i] = 1;
+	}
+	ret = CAIRN_TABLE(impl, mem_copy, s->lists.at, lists, bytes, CAIRN_COPY_TO_DEVICE, p->w.stream);
+	if (!ret)
+		ret = CAIRN_TABLE(impl, stream_sync, p->w.stream);
+	free(lists);
+	return ret;
 }
 
 /* Makes room for both states and for the attention to own keys. */
@@ -319,12 +438,14 @@ static int reserve_states(struct pass *p, int *moved)
 {
 	const struct cairn_model *m = p->w.m;
 	struct cairn_sliced *s = p->s;
-	const int32_t rows = s->scratch->max_rows;
+	const size_t rows = (size_t)s->scratch->max_rows * (size_t)(p->link->previous + 1);
 	size_t most = 0;
 
-	CAIRN_TRY(forward_reserve(m->impl, &s->o, 2 * (size_t)state_bytes(m, rows), p->w.stream, moved));
-	CAIRN_TRY(forward_reserve(m->impl, &s->lse, 2 * (size_t)rows *
-				  (size_t)m->config.num_attention_heads * sizeof(float), p->w.stream, moved));
+	CAIRN_TRY(forward_reserve(m->impl, &s->o, rows * (size_t)state_bytes(m, 1), p->w.stream, moved));
+	CAIRN_TRY(forward_reserve(m->impl, &s->lse, rows * (size_t)m->config.num_attention_heads *
+				  sizeof(float), p->w.stream, moved));
+	if (cairn_model_is_latent(m))
+		CAIRN_TRY(reserve_latents(p, moved));
 	for (int32_t i = 0; i + 1 < s->slices->num_slices; i++) {
 		const struct cairn_attn_rows own = rows_of(p, &s->slices->seams[i]);
 		size_t bytes = 0;

@@ -12,10 +12,13 @@ struct cairn_sliced {
 	enum cairn_sliced_form form;
 	struct cairn_buffers buffers;		/* offsets from the scratch's base */
 	/*
-	 * Results of the attention operator that is under way, for links to previous keys: state 0 is the
-	 * worker's and state 1 that of the pass's own keys. o: [2, rows, attn]; lse: [2, rows, heads].
+	 * Results of the attention operator that is under way, for links to previous keys: those of the
+	 * stripes, and behind them that of the pass's own keys. o: [previous + 1, rows, attn];
+	 * lse: [previous + 1, rows, heads].
 	 */
 	struct room o, lse;
+	/* for latent attention: own keys, in pages of one token, and the lists of these pages */
+	struct room keys, lists;
 	struct room own;			/* workspace of the attention to own keys */
 };
 

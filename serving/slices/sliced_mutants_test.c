@@ -190,30 +190,40 @@ static void queries_end_when_sent(struct slicer *x)
 
 /* ---- previous keys ---- */
 
-static void a_key_twice(struct past_arrays *p)
+static void a_key_twice(struct all_past *p)
 {
-	p->last_page_len[1]++;
+	p->of[0].last_page_len[1]++;
 }
 
-static void a_key_less(struct past_arrays *p)
+static void a_key_less(struct all_past *p)
 {
-	p->last_page_len[1]--;
+	p->of[0].last_page_len[1]--;
 }
 
-static void no_previous_keys(struct past_arrays *p)
+static void no_previous_keys(struct all_past *p)
 {
-	memset(p->indptr, 0, sizeof(p->indptr));
+	memset(p->of[0].indptr, 0, sizeof(p->of[0].indptr));
 }
 
-static void pages_of_another_request(struct past_arrays *p)
+static void pages_of_another_request(struct all_past *p)
 {
-	int32_t page = p->indices[0];
+	int32_t *indices = p->of[0].indices, *other = indices + p->of[0].indptr[1], page = *indices;
 
-	p->indices[0] = p->indices[p->indptr[1]];
-	p->indices[p->indptr[1]] = page;
+	*indices = *other;
+	*other = page;
 }
 
-#define ROUNDING	0.25
+static void stripe_twice(struct all_past *p)
+{
+	p->of[1] = p->of[0];
+}
+
+static void position_0_for_all(struct all_past *p)
+{
+	memset(p->key_pos, 0, sizeof(p->key_pos));
+}
+
+#define ROUNDING	0.4
 
 struct mutant {
 	const char *model, *name;
@@ -221,7 +231,7 @@ struct mutant {
 	void (*rows)(struct slicer *x, struct cairn_attn_rows *rows, int of_kv);
 	int (*result)(struct slicer *x, void *o, float *lse, void *stream);
 	void (*slices)(struct slicer *x);
-	void (*past)(struct past_arrays *past);
+	void (*past)(struct all_past *past);
 };
 
 #define MUTANT(at, hook, fn)	{ .model = "llama3_tiny", .name = #fn, .previous = at, .hook = fn }
@@ -246,6 +256,15 @@ static const struct mutant mutants[] = {
 	{ .model = "gemma2_tiny", .name = "none", .previous = 1 },
 	{ .model = "gemma2_tiny", .name = "window_forgotten", .rows = window_forgotten },
 	{ .model = "gemma2_tiny", .name = "window_forgotten", .previous = 1, .rows = window_forgotten },
+	{ .model = "gemma2_tiny", .name = "none", .previous = 3 },
+	{ .model = "gemma2_tiny", .name = "position_0_for_all", .previous = 3, .past = position_0_for_all },
+	{ .model = "deepseek_tiny", .name = "none", .previous = 2 },
+	{ .model = "deepseek_tiny", .name = "stripe_twice", .previous = 2, .past = stripe_twice },
+	{ .model = "deepseek_tiny", .name = "previous_keys_dropped", .previous = 2,
+	  .result = previous_keys_dropped },
+	{ .model = "deepseek_tiny", .name = "own_keys_dropped", .previous = 1, .result = own_keys_dropped },
+	{ .model = "deepseek_tiny", .name = "lse_in_base_2", .previous = 1, .result = lse_in_base_2 },
+	{ .model = "deepseek_tiny", .name = "a_key_less", .previous = 1, .past = a_key_less },
 };
 
 /* Runs the scene's pass with a mutant. Returns the largest difference of a logit; INFINITY: it failed. */

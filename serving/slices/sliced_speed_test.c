@@ -83,7 +83,9 @@ static int prepare(struct bench *x)
 		.kv_last_page_len = d->last_page_len, .num_rows = BATCH, .batch = BATCH,
 		.num_logits = BATCH, .max_qo_len = 1, .max_kv_len = KEYS,
 	};
-	x->past = (struct cairn_attn_past){ d->kv_indptr, d->kv_indices, d->past_last_len };
+	x->past = (struct cairn_attn_past){
+		d->qo_indptr, d->kv_indptr, d->kv_indices, d->past_last_len, NULL, BATCH,
+	};
 	return written_slices(&x->slices, x->m);
 }
 

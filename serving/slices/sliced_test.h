@@ -16,8 +16,16 @@
 #include "serving/slices/attn_local.h"
 #include "serving/slices/sliced_impl.h"
 
+#define MOST_STRIPES	3
+
 struct past_arrays {
-	int32_t indptr[SCENE_REQUESTS + 1], last_page_len[SCENE_REQUESTS], indices[3 * SCENE_PAGES];
+	int32_t qo_indptr[SCENE_ROWS + 1], indptr[SCENE_ROWS + 1], last_page_len[SCENE_ROWS];
+	int32_t indices[16 * SCENE_ROWS], num_lists;
+};
+
+struct all_past {
+	struct past_arrays of[MOST_STRIPES];
+	int32_t key_pos[SCENE_PAGES * SCENE_PAGE];
 };
 
 struct slicer {
@@ -27,12 +35,12 @@ struct slicer {
 	struct cairn_sliced *sliced;
 	struct cairn_attn_local *local;
 	struct cairn_attn_link link;		/* the worker's, with poison before each result */
-	struct past_arrays host, *dev;
+	struct all_past host, *dev;
 	void *room;				/* at dev */
 	/* for mutants: bend what passes the link; may be NULL */
 	void (*bend_rows)(struct slicer *x, struct cairn_attn_rows *rows, int of_kv);
 	int (*bend_result)(struct slicer *x, void *o, float *lse, void *stream);
-	void (*bend_past)(struct past_arrays *past);
+	void (*bend_past)(struct all_past *past);
 	int32_t num_rows;			/* of the last pass */
 };
 
@@ -157,29 +165,61 @@ static inline void close_slicer(struct slicer *x)
 	cairn_slices_destroy(x->slices);
 }
 
-/* Lists the pages of `past` keys of the next request; pages: those of the request. */
-static inline void add_past(struct past_arrays *p, int32_t b, int32_t past, const int32_t *pages,
+/* Adds a list of `past` keys for some rows, without the pages of other stripes. */
+static inline void add_list(struct past_arrays *p, int32_t rows, int32_t past, const int32_t *pages,
+			    int32_t page_size, int32_t stripe, int32_t stripes)
+{
+	const int32_t i = p->num_lists++;
+
+	p->qo_indptr[i + 1] = p->qo_indptr[i] + rows;
+	p->indptr[i + 1] = p->indptr[i];
+	p->last_page_len[i] = 0;
+	for (int32_t k = 0; k * page_size < past; k++) {
+		if (pages[k] % stripes != stripe)
+			continue;
+		p->indices[p->indptr[i + 1]++] = pages[k];
+		p->last_page_len[i] = past - k * page_size < page_size ? past - k * page_size : page_size;
+	}
+}
+
+/* Lists the `past` keys of the next request; pages: those of the request. */
+static inline void add_past(struct slicer *x, int32_t b, int32_t rows, int32_t past, const int32_t *pages,
 			    int32_t page_size)
 {
-	int32_t num = (past + page_size - 1) / page_size;
+	const int32_t stripes = x->link.previous;
 
-	if (b == 0)
-		p->indptr[0] = 0;
-	p->indptr[b + 1] = p->indptr[b] + num;
-	p->last_page_len[b] = num ? past - (num - 1) * page_size : 0;
-	memcpy(p->indices + p->indptr[b], pages, (size_t)num * sizeof(*pages));
+	for (int32_t s = 0; s < stripes; s++) {
+		struct past_arrays *p = &x->host.of[s];
+
+		if (b == 0)
+			p->num_lists = 0;
+		for (int32_t i = 0; cairn_model_is_latent(x->m) && i < rows; i++)
+			add_list(p, 1, past, pages, page_size, s, stripes);
+		if (!cairn_model_is_latent(x->m))
+			add_list(p, rows, past, pages, page_size, s, stripes);
+	}
+	for (int32_t i = 0; i < past; i++)
+		x->host.key_pos[pages[i / page_size] * page_size + i % page_size] = i;
 }
 
 /* Uploads the lists and makes room for the pass. */
 static inline int ready_slicer(struct slicer *x, const struct cairn_batch *b, void *stream)
 {
-	const struct cairn_attn_past past = { x->dev->indptr, x->dev->indices, x->dev->last_page_len };
+	struct cairn_attn_past past[MOST_STRIPES];
 	int moved;
 
+	for (int s = 0; s < x->link.previous; s++) {
+		struct past_arrays *p = &x->dev->of[s];
+
+		past[s] = (struct cairn_attn_past){
+			p->qo_indptr, p->indptr, p->indices, p->last_page_len,
+			x->link.previous > 1 ? x->dev->key_pos : NULL, x->host.of[s].num_lists,
+		};
+	}
 	x->num_rows = b->num_rows;
 	CAIRN_TRY(x->m->impl->mem_copy(x->dev, &x->host, sizeof(x->host), CAIRN_COPY_TO_DEVICE, stream));
 	CAIRN_TRY(x->m->impl->stream_sync(stream));
-	CAIRN_TRY(cairn_attn_local_begin(x->local, b, &past, stream, &moved));
+	CAIRN_TRY(cairn_attn_local_begin(x->local, b, past, stream, &moved));
 	return cairn_sliced_reserve(x->sliced, b, &x->link, stream, &moved);
 }
 
@@ -188,8 +228,8 @@ static inline void list_scene_past(struct slicer *x, const struct scene *s)
 	const struct scene_arrays *a = &s->host;
 
 	for (int32_t i = 0; i < s->batch.batch; i++)
-		add_past(&x->host, i, a->positions[a->qo_indptr[i]], a->kv_indices + a->kv_indptr[i],
-			 SCENE_PAGE);
+		add_past(x, i, a->qo_indptr[i + 1] - a->qo_indptr[i], a->positions[a->qo_indptr[i]],
+			 a->kv_indices + a->kv_indptr[i], SCENE_PAGE);
 }
 
 /* Runs the scene's pass in slices. Returns how many bytes and rows differ from the sequential pass. */

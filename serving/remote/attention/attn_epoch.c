@@ -2,7 +2,8 @@
 /*
  * attn_epoch - a worker's memory, transport and thread of one epoch (attn_epoch.h)
  *
- * attn_local does the arithmetic. The same host memory serves the table and the transport.
+ * attn_local does the arithmetic. The same host memory serves the table and the transport. The weights of
+ * latent attention are put into the model's memory before the first signal, which therefore implies them.
  *
  * Buffers: K and V have two, used in turn over all layers of all passes. The layer's parity cannot choose the
  * buffer: with an odd number of layers, the last one of a pass and the first one of the next would share a
@@ -13,16 +14,15 @@
 #include "serving/remote/attention/attn_epoch.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
+#include "serving/remote/attention/lists.h"
+#include "serving/remote/attention/relay.h"
 #include "serving/remote/remote_fault.h"
-#include "serving/slices/attn_local.h"
 
 struct plan {
 	uint64_t pass;
@@ -31,6 +31,7 @@ struct plan {
 };
 
 struct cairn_attn_epoch {
+	struct cairn_epoch_life life;	/* its lock protects plans and last_pass */
 	struct cairn_control_assign a;
 	struct cairn_share_sizes sizes;
 	struct cairn_model model;
@@ -39,28 +40,20 @@ struct cairn_attn_epoch {
 	void *stream;
 	/* buffers: Q; K and V, twice; the result */
 	char *q, *pages, *result;
-	int32_t *lists;			/* of a pass: past indptr, indices, last_page_len; positions */
+	struct cairn_lists lists;
+	struct cairn_relay relay;	/* of pages, with stripes */
 
 	const struct cairn_transport_table *table;
 	struct cairn_transport *t;
 	struct cairn_channel *c;
-	struct cairn_region *q_region, *kv_region, *result_region;
+	struct cairn_region *q_region, *kv_region, *result_region, *weights_region;
 	struct cairn_remote *to;	/* the model worker's buffer for results */
 	char address[64];
 	void *scales;
 
-	pthread_t thread;
-	int has_thread;
-	atomic_int stop;
-	pthread_mutex_t lock;		/* protects what follows */
-	pthread_cond_t changed;
 	struct plan plans[CAIRN_EPOCH_PLANS];
 	int num_plans;
-	enum cairn_epoch_state state;
-	struct cairn_attn_blob mine, theirs;
-	int has_theirs;
-	char why[CAIRN_CONTROL_TEXT];
-	uint64_t passes, last_pass;	/* completed; last one queued */
+	uint64_t last_pass;		/* queued */
 	uint64_t layers;		/* completed, of all passes; the thread's */
 };
 
@@ -73,6 +66,8 @@ static int make_buffer(struct cairn_attn_epoch *e, char **buffer, size_t bytes, 
 		return cairn_error(ENOMEM, "no memory for a buffer of %zu bytes", bytes);
 	return e->table->region_register(e->t, *buffer, bytes, CAIRN_MEMORY_HOST, r);
 }
+
+static int await_page(void *ctx, uint32_t slot, uint64_t number);
 
 static int open_transport(struct cairn_attn_epoch *e, struct cairn_attn_blob *blob)
 {
@@ -89,28 +84,38 @@ static int open_transport(struct cairn_attn_epoch *e, struct cairn_attn_blob *bl
 	CAIRN_TRY(e->table->channel_create(e->t, &e->c));
 	CAIRN_TRY(e->table->channel_address(e->c, &blob->channel));
 	CAIRN_TRY(e->table->region_key(e->q_region, &blob->q));
-	return e->table->region_key(e->kv_region, &blob->kv);
+	CAIRN_TRY(e->table->region_key(e->kv_region, &blob->kv));
+	if (e->model.bytes) {
+		CAIRN_TRY(e->table->region_register(e->t, e->model.base, e->model.bytes, CAIRN_MEMORY_HOST,
+						    &e->weights_region));
+		CAIRN_TRY(e->table->region_key(e->weights_region, &blob->weights));
+	}
+	if (e->a.stripes == 1)
+		return 0;
+	e->relay = (struct cairn_relay){
+		.table = e->table, .c = e->c, .bytes = e->sizes.page_bytes, .await = await_page, .ctx = e,
+	};
+	CAIRN_TRY(make_buffer(e, &e->relay.page, e->relay.bytes, &e->relay.region));
+	return e->table->region_key(e->relay.region, &blob->page);
 }
 
 static int make_share(struct cairn_attn_epoch *e)
 {
 	const struct cairn_impl *impl = e->model.impl;
 	const struct cairn_control_assign *a = &e->a;
-	const size_t batch = (size_t)a->max_batch, rows = (size_t)a->max_rows;
-	const size_t pages = ((size_t)a->max_context + (size_t)a->page_size - 1) / (size_t)a->page_size;
+	const int32_t pages = cairn_stripe_pages(a->num_pages, a->stripe, a->stripes);
 
 	if (!(impl->flags & CAIRN_IMPL_HOST_MEM))
 		return cairn_error(EOPNOTSUPP, "%s: attention workers need a table with host memory so far",
 				   impl->name);
 	CAIRN_TRY(cairn_share_model(&e->model, impl, a, e->scales));
-	CAIRN_TRY(cairn_kv_store_create(&e->kv, &e->model, a->num_pages, a->page_size));
+	CAIRN_TRY(cairn_kv_store_create(&e->kv, &e->model, pages, a->page_size));
 	/* what no pass has written must be numbers, as rows of padding may read it */
 	CAIRN_TRY(CAIRN_TABLE(impl, stream_create, &e->stream));
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_set, e->kv.base, 0, (size_t)a->num_layers * e->kv.layer_bytes,
 			      e->stream));
 	CAIRN_TRY(cairn_attn_local_create(&e->local, &e->model, &e->kv, a->max_rows, a->previous));
-	e->lists = calloc(2 * batch + 1 + batch * pages + rows, sizeof(*e->lists));
-	return e->lists ? 0 : cairn_error(ENOMEM, "no memory for the lists of %d requests", a->max_batch);
+	return cairn_lists_create(&e->lists, a);
 }
 
 /* ---- a pass ---- */
@@ -127,54 +132,67 @@ static int await(struct cairn_attn_epoch *e, uint32_t slot, uint64_t number)
 		ret = e->table->wait(e->c, slot, number, CAIRN_EPOCH_LOOK_MS, NULL);
 		if (ret != -ETIMEDOUT)
 			return ret;
-	} while (!atomic_load(&e->stop) && cairn_clock_ns() < until);
-	return atomic_load(&e->stop) ? -ECANCELED : ret;
+	} while (!atomic_load(&e->life.stop) && cairn_clock_ns() < until);
+	return atomic_load(&e->life.stop) ? -ECANCELED : ret;
 }
 
-static int copy_page(struct cairn_attn_epoch *e, int32_t from, int32_t to)
+static int await_page(void *ctx, uint32_t slot, uint64_t number)
 {
-	const size_t bytes = cairn_model_key_bytes(&e->model) * (size_t)e->a.page_size;
+	return await(ctx, slot, number);
+}
 
-	for (int32_t layer = 0; layer < e->a.num_layers; layer++) {
-		char *k = e->kv.base + (size_t)layer * e->kv.layer_bytes, *v = k + e->kv.v_offset;
+/* One side of a page of one layer. */
+static char *page_at(const struct cairn_attn_epoch *e, int32_t layer, int side, int32_t page)
+{
+	return e->kv.base + (size_t)layer * e->kv.layer_bytes + (size_t)side * e->kv.v_offset +
+	       (size_t)(page / e->a.stripes) * (e->sizes.page_bytes / (size_t)e->sizes.sides);
+}
 
-		CAIRN_TRY(CAIRN_TABLE(e->model.impl, mem_copy, k + (size_t)to * bytes,
-				      k + (size_t)from * bytes, bytes, CAIRN_COPY_ON_DEVICE, e->stream));
-		CAIRN_TRY(CAIRN_TABLE(e->model.impl, mem_copy, v + (size_t)to * bytes,
-				      v + (size_t)from * bytes, bytes, CAIRN_COPY_ON_DEVICE, e->stream));
+/* Copies a page of one layer; NULL: the buffer for other stripes, instead of a page. */
+static int copy_page(struct cairn_attn_epoch *e, int32_t layer, const int32_t *from, const int32_t *to)
+{
+	const struct cairn_impl *impl = e->model.impl;
+	const size_t bytes = e->sizes.page_bytes / (size_t)e->sizes.sides;
+
+	for (int side = 0; side < e->sizes.sides; side++) {
+		char *buffer = e->relay.page + (size_t)side * bytes;
+
+		CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to ? page_at(e, layer, side, *to) : buffer,
+				      from ? page_at(e, layer, side, *from) : buffer, bytes,
+				      from && to ? CAIRN_COPY_ON_DEVICE : from ? CAIRN_COPY_TO_HOST :
+				      CAIRN_COPY_TO_DEVICE, e->stream));
 	}
+	return from && to ? 0 : CAIRN_TABLE(impl, stream_sync, e->stream);
+}
+
+/* Carries out the part that this worker has in a move of a page. */
+static int move_page(struct cairn_attn_epoch *e, int32_t layer, const int32_t *move)
+{
+	const int gives = move[0] % e->a.stripes == e->a.stripe;
+	const int takes = move[1] % e->a.stripes == e->a.stripe;
+
+	if (gives && takes)
+		return copy_page(e, layer, &move[0], &move[1]);
+	if (gives) {
+		CAIRN_TRY(copy_page(e, layer, &move[0], NULL));
+		return cairn_relay_give(&e->relay);
+	}
+	if (!takes)
+		return 0;
+	if (FAULT(PAGE_OF_BEFORE))
+		CAIRN_TRY(copy_page(e, layer, NULL, &move[1]));
+	CAIRN_TRY(cairn_relay_take(&e->relay));
+	if (!FAULT(PAGE_OF_BEFORE))
+		CAIRN_TRY(copy_page(e, layer, NULL, &move[1]));
+	return cairn_relay_taken(&e->relay);
+}
+
+/* Moves the pages of one layer. */
+static int move_pages(struct cairn_attn_epoch *e, const struct cairn_remote_pass *p, int32_t layer)
+{
+	for (int32_t i = 0; i < p->num_moves && !FAULT(NO_MOVES); i++)
+		CAIRN_TRY(move_page(e, layer, p->moves[i]));
 	return 0;
-}
-
-/* Lists the keys before this pass, and the rows' positions, and makes the batch. */
-static struct cairn_batch make_batch(struct cairn_attn_epoch *e, const struct cairn_remote_pass *p,
-				     struct cairn_attn_past *past)
-{
-	const int32_t ps = e->a.page_size;
-	int32_t *indptr = e->lists, *last = indptr + p->batch + 1, *indices = last + p->batch;
-	int32_t *positions = indices + p->num_pages;
-	struct cairn_batch b = {
-		.positions = positions, .qo_indptr = p->qo_indptr, .kv_indptr = p->kv_indptr,
-		.kv_indices = p->kv_indices, .kv_last_page_len = p->last_page_len, .num_rows = p->num_rows,
-		.batch = p->batch,
-	};
-
-	indptr[0] = 0;
-	for (int32_t i = 0; i < p->batch; i++) {
-		const int32_t rows = p->qo_indptr[i + 1] - p->qo_indptr[i], first = p->kv_indptr[i];
-		const int32_t len = (p->kv_indptr[i + 1] - first - 1) * ps + p->last_page_len[i];
-		const int32_t before = len - rows + FAULT(OWN_KEYS_REMOTE), pages = (before + ps - 1) / ps;
-
-		memcpy(indices + indptr[i], p->kv_indices + first, (size_t)pages * sizeof(*indices));
-		indptr[i + 1] = indptr[i] + pages;
-		last[i] = before ? (before - 1) % ps + 1 : 0;
-		for (int32_t k = 0; k < rows; k++)
-			positions[p->qo_indptr[i] + k] = len - rows + k;
-		b.max_qo_len = rows > b.max_qo_len ? rows : b.max_qo_len;
-		b.max_kv_len = len > b.max_kv_len ? len : b.max_kv_len;
-	}
-	*past = (struct cairn_attn_past){ indptr, indices, last };
-	return b;
 }
 
 /* Attends, and sends the result. */
@@ -204,32 +222,37 @@ static int take_kv(struct cairn_attn_epoch *e, const struct cairn_attn_link *lin
 	if (FAULT(ONE_KV_BUFFER) || FAULT(PARITY_OF_LAYER))	/* is overtaken by the next layer */
 		e->table->wait(e->c, CAIRN_SLOT_KV, number + 1, 200, NULL);
 	rows->k = k;
-	rows->v = k + (size_t)rows->num_rows * e->sizes.k;
+	rows->v = e->sizes.sides > 1 ? k + (size_t)e->lists.num_new * e->sizes.k : NULL;
 	if (FAULT(NEVER_APPENDS))
 		return 0;
 	CAIRN_TRY(link->send_kv(link->ctx, rows, e->stream));
 	return CAIRN_TABLE(e->model.impl, stream_sync, e->stream);
 }
 
-static int run_layer(struct cairn_attn_epoch *e, int32_t layer, int32_t num_rows, uint64_t pass)
+static int run_layer(struct cairn_attn_epoch *e, const struct cairn_remote_pass *p, int32_t layer,
+		     uint64_t pass)
 {
 	const struct cairn_attn_link *link = cairn_attn_local_link(e->local);
 	const uint64_t number = cairn_share_number(e->a.epoch, pass, layer);
 	const uint64_t answered = FAULT(NUMBER_OF_PASS_BEFORE) ?
 				  cairn_share_number(e->a.epoch, pass - 1, layer) : number;
 	struct cairn_attn_rows rows = {
-		.layer = layer, .num_rows = num_rows,
+		.layer = layer, .num_rows = p->num_rows,
 		.window = FAULT(WINDOW_IGNORED) ? 0 : cairn_layer_window(&e->model.config, layer),
 		.q = e->q, .q_stride = e->model.dims[CAIRN_D_Q], .kv_stride = e->model.dims[CAIRN_D_KV],
 	};
 
 	CAIRN_TRY(await(e, CAIRN_SLOT_Q, number));
+	if (!FAULT(MOVES_LATE))
+		CAIRN_TRY(move_pages(e, p, layer));
 	CAIRN_TRY(link->send_q(link->ctx, &rows, e->stream));
 	if (!e->a.previous)
 		CAIRN_TRY(take_kv(e, link, &rows, number));
-	CAIRN_TRY(answer(e, link, layer, num_rows, answered));
+	CAIRN_TRY(answer(e, link, layer, p->num_rows, answered));
 	if (e->a.previous)
 		CAIRN_TRY(take_kv(e, link, &rows, number));
+	if (FAULT(MOVES_LATE))
+		CAIRN_TRY(move_pages(e, p, layer));
 	e->layers++;
 	return 0;
 }
@@ -243,14 +266,10 @@ static int run_pass(struct cairn_attn_epoch *e, const struct plan *plan)
 	int moved;
 
 	CAIRN_TRY(cairn_remote_pass_read(&p, plan->bytes, plan->num_bytes, &limits));
-	for (int32_t i = 0; i < p.num_moves && !FAULT(NO_MOVES) && !FAULT(MOVES_LATE); i++)
-		CAIRN_TRY(copy_page(e, p.moves[i][0], p.moves[i][1]));
-	b = make_batch(e, &p, &past);
+	cairn_lists_make(&e->lists, &p, &b, &past);
 	CAIRN_TRY(cairn_attn_local_begin(e->local, &b, e->a.previous ? &past : NULL, e->stream, &moved));
 	for (int32_t layer = 0; layer < e->a.num_layers; layer++)
-		CAIRN_TRY(run_layer(e, layer, p.num_rows, plan->pass));
-	for (int32_t i = 0; i < p.num_moves && FAULT(MOVES_LATE); i++)
-		CAIRN_TRY(copy_page(e, p.moves[i][0], p.moves[i][1]));
+		CAIRN_TRY(run_layer(e, &p, layer, plan->pass));
 	return 0;
 }
 
@@ -261,45 +280,33 @@ static int next_plan(struct cairn_attn_epoch *e, struct plan *plan)
 {
 	int any;
 
-	pthread_mutex_lock(&e->lock);
-	while (!e->num_plans && !atomic_load(&e->stop))
-		pthread_cond_wait(&e->changed, &e->lock);
-	any = e->num_plans && !atomic_load(&e->stop);
+	pthread_mutex_lock(&e->life.lock);
+	while (!e->num_plans && !atomic_load(&e->life.stop))
+		pthread_cond_wait(&e->life.changed, &e->life.lock);
+	any = e->num_plans && !atomic_load(&e->life.stop);
 	if (any) {
 		*plan = e->plans[0];
 		e->num_plans--;
 		memmove(e->plans, e->plans + 1, (size_t)e->num_plans * sizeof(*plan));
 	}
-	pthread_mutex_unlock(&e->lock);
+	pthread_mutex_unlock(&e->life.lock);
 	return any;
-}
-
-static void set_state(struct cairn_attn_epoch *e, enum cairn_epoch_state state)
-{
-	pthread_mutex_lock(&e->lock);
-	e->state = state;
-	if (state == CAIRN_EPOCH_FAILED)
-		snprintf(e->why, sizeof(e->why), "%s", cairn_last_error());
-	pthread_mutex_unlock(&e->lock);
 }
 
 static int prepare(struct cairn_attn_epoch *e)
 {
 	struct cairn_attn_blob mine = { 0 };
+	const struct cairn_attn_blob *theirs;
 
 	CAIRN_TRY(make_share(e));
 	CAIRN_TRY(open_transport(e, &mine));
-	pthread_mutex_lock(&e->lock);
-	e->mine = mine;
-	e->state = CAIRN_EPOCH_PREPARED;
-	while (!e->has_theirs && !atomic_load(&e->stop))
-		pthread_cond_wait(&e->changed, &e->lock);
-	pthread_mutex_unlock(&e->lock);
-	if (atomic_load(&e->stop))
-		return -ECANCELED;
-	CAIRN_TRY(e->table->remote_import(e->t, &e->theirs.q, &e->to));
-	CAIRN_TRY(e->table->channel_connect(e->c, &e->theirs.channel, CAIRN_EPOCH_CONNECT_MS));
-	set_state(e, CAIRN_EPOCH_CONNECTED);
+	CAIRN_TRY(cairn_epoch_introduce(&e->life, &mine));
+	theirs = (const struct cairn_attn_blob *)(const void *)e->life.theirs;
+	CAIRN_TRY(e->table->remote_import(e->t, &theirs->q, &e->to));
+	if (e->relay.bytes)
+		CAIRN_TRY(e->table->remote_import(e->t, &theirs->page, &e->relay.to));
+	CAIRN_TRY(e->table->channel_connect(e->c, &theirs->channel, CAIRN_EPOCH_CONNECT_MS));
+	cairn_epoch_connected(&e->life);
 	return 0;
 }
 
@@ -312,12 +319,10 @@ static void *run(void *arg)
 	while (!ret && next_plan(e, &plan)) {
 		ret = run_pass(e, &plan);
 		free(plan.bytes);
-		pthread_mutex_lock(&e->lock);
-		e->passes += !ret;
-		pthread_mutex_unlock(&e->lock);
+		if (!ret)
+			cairn_epoch_passed(&e->life);
 	}
-	/* -ECONNRESET: the model worker has closed its end, and the lead decides what follows */
-	set_state(e, ret && ret != -ECANCELED && ret != -ECONNRESET ? CAIRN_EPOCH_FAILED : CAIRN_EPOCH_OVER);
+	cairn_epoch_ended(&e->life, ret);
 	return NULL;
 }
 
@@ -336,36 +341,28 @@ int cairn_attn_epoch_create(struct cairn_attn_epoch **out, const struct cairn_im
 	e->sizes = cairn_share_sizes(assign);
 	e->model.impl = impl;
 	snprintf(e->address, sizeof(e->address), "%s", address);
-	pthread_mutex_init(&e->lock, NULL);
-	pthread_cond_init(&e->changed, NULL);
 	e->scales = malloc(assign->num_bytes + 1);
 	if (e->scales)
 		memcpy(e->scales, scales, assign->num_bytes);
-	ret = e->scales ? pthread_create(&e->thread, NULL, run, e) : ENOMEM;
-	e->has_thread = !ret;
-	if (ret) {
+	ret = e->scales ? cairn_epoch_begin(&e->life, sizeof(struct cairn_attn_blob), run, e) :
+	      cairn_error(ENOMEM, "no memory for scales");
+	if (ret)
 		cairn_attn_epoch_destroy(e);
-		return cairn_error(ret, "no thread: %s", strerror(ret));
-	}
-	*out = e;
-	return 0;
+	else
+		*out = e;
+	return ret;
 }
 
-void cairn_attn_epoch_stop(struct cairn_attn_epoch *e)
+struct cairn_epoch_life *cairn_attn_epoch_life(struct cairn_attn_epoch *e)
 {
-	pthread_mutex_lock(&e->lock);
-	atomic_store(&e->stop, 1);
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
+	return &e->life;
 }
 
 void cairn_attn_epoch_destroy(struct cairn_attn_epoch *e)
 {
 	if (!e)
 		return;
-	cairn_attn_epoch_stop(e);
-	if (e->has_thread)
-		pthread_join(e->thread, NULL);
+	cairn_epoch_destroy(&e->life);
 	if (e->t)
 		e->table->close(e->t);
 	for (int i = 0; i < e->num_plans; i++)
@@ -377,27 +374,12 @@ void cairn_attn_epoch_destroy(struct cairn_attn_epoch *e)
 		cairn_kv_store_destroy(&e->kv, &e->model);
 	cairn_share_model_free(&e->model);
 	free(e->scales);
-	free(e->lists);
+	cairn_lists_free(&e->lists);
+	free(e->relay.page);
 	free(e->q);
 	free(e->pages);
 	free(e->result);
-	pthread_cond_destroy(&e->changed);
-	pthread_mutex_destroy(&e->lock);
 	free(e);
-}
-
-int cairn_attn_epoch_connect(struct cairn_attn_epoch *e, const struct cairn_attn_blob *theirs)
-{
-	int ret = 0;
-
-	pthread_mutex_lock(&e->lock);
-	if (e->state != CAIRN_EPOCH_PREPARED || e->has_theirs)
-		ret = cairn_error(EINVAL, "the lead's blob comes %s", e->has_theirs ? "twice" : "too early");
-	e->theirs = *theirs;
-	e->has_theirs = 1;
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
-	return ret;
 }
 
 int cairn_attn_epoch_plan(struct cairn_attn_epoch *e, const struct cairn_control_plan *head,
@@ -409,7 +391,7 @@ int cairn_attn_epoch_plan(struct cairn_attn_epoch *e, const struct cairn_control
 	if (!plan.bytes)
 		return cairn_error(ENOMEM, "no memory for a plan");
 	memcpy(plan.bytes, bytes, head->num_bytes);
-	pthread_mutex_lock(&e->lock);
+	pthread_mutex_lock(&e->life.lock);
 	if (e->num_plans == CAIRN_EPOCH_PLANS)
 		ret = cairn_error(EINVAL, "the lead sends plan %llu before its predecessors were carried out",
 				  (unsigned long long)head->pass);
@@ -419,34 +401,9 @@ int cairn_attn_epoch_plan(struct cairn_attn_epoch *e, const struct cairn_control
 	else
 		e->plans[e->num_plans++] = plan;
 	e->last_pass = ret ? e->last_pass : head->pass;
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
+	pthread_cond_broadcast(&e->life.changed);
+	pthread_mutex_unlock(&e->life.lock);
 	if (ret)
 		free(plan.bytes);
 	return ret;
-}
-
-enum cairn_epoch_state cairn_attn_epoch_state(struct cairn_attn_epoch *e, struct cairn_attn_blob *blob,
-					      char *text, size_t len)
-{
-	enum cairn_epoch_state state;
-
-	pthread_mutex_lock(&e->lock);
-	state = e->state;
-	if (blob && state == CAIRN_EPOCH_PREPARED)
-		*blob = e->mine;
-	if (text)
-		snprintf(text, len, "%s", e->why);
-	pthread_mutex_unlock(&e->lock);
-	return state;
-}
-
-uint64_t cairn_attn_epoch_passes(struct cairn_attn_epoch *e)
-{
-	uint64_t passes;
-
-	pthread_mutex_lock(&e->lock);
-	passes = e->passes;
-	pthread_mutex_unlock(&e->lock);
-	return passes;
 }

@@ -2,11 +2,10 @@
 /*
  * attn_epoch - what an attention worker does between two assignments; private to the worker and its tests
  *
- *   create    starts the epoch's thread, which takes memory and opens the transport: PREPARING, PREPARED
- *   connect   gives it the model worker's blob, with which it connects: CONNECTED; then it carries out plans
+ *   create    starts the epoch's thread (epoch_life.h), which takes memory and opens the transport: PREPARED;
+ *             with the model worker's blob it connects: CONNECTED; then it carries out plans
  *   plan      queues a plan; the model worker sends the next one when it has all results of the last
- *   stop      the thread ends when it next looks at the clock: OVER
- *   destroy   stops it if need be, waits for its end and frees everything
+ *   destroy   stops the thread if need be, waits for its end and frees everything
  *
  * All calls but destroy return at once, so the main thread keeps sending heartbeats whatever the epoch's
  * thread does. That thread also ends when the model worker closes its end of the transport. This is not a
@@ -35,6 +34,8 @@ struct cairn_attn_blob {
 	struct cairn_blob channel;
 	struct cairn_blob q;		/* of the model worker: the result's buffer */
 	struct cairn_blob kv;		/* of the model worker: all 0 */
+	struct cairn_blob page;		/* of both, with stripes: for pages from another stripe */
+	struct cairn_blob weights;	/* of the worker, with latent attention */
 };
 
 struct cairn_attn_epoch;
@@ -43,14 +44,9 @@ struct cairn_attn_epoch;
 int cairn_attn_epoch_create(struct cairn_attn_epoch **out, const struct cairn_impl *impl,
 			    const struct cairn_control_assign *assign, const void *scales,
 			    const char *address);
-/* PREPARED: copies this end's blob. FAILED: copies the reason. Each may be NULL. */
-enum cairn_epoch_state cairn_attn_epoch_state(struct cairn_attn_epoch *e, struct cairn_attn_blob *blob,
-					      char *text, size_t len);
-int cairn_attn_epoch_connect(struct cairn_attn_epoch *e, const struct cairn_attn_blob *theirs);
+struct cairn_epoch_life *cairn_attn_epoch_life(struct cairn_attn_epoch *e);
 int cairn_attn_epoch_plan(struct cairn_attn_epoch *e, const struct cairn_control_plan *head,
 			  const void *bytes);
-uint64_t cairn_attn_epoch_passes(struct cairn_attn_epoch *e);	/* completed */
-void cairn_attn_epoch_stop(struct cairn_attn_epoch *e);
 void cairn_attn_epoch_destroy(struct cairn_attn_epoch *e);	/* NULL is legal */
 
 #endif

@@ -20,10 +20,13 @@
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
 #include "serving/remote/attention/attn_epoch.h"
+#include "serving/remote/attention/lists.h"
+#include "serving/remote/attention/relay.h"
 #include "serving/remote/remote_fault.h"
 
 #define MAX_ATTEMPTS	4	/* to begin an epoch */
 #define PUT_MS		5000
+#define WEIGHTS_MS	60000	/* for the weights of a layer to arrive */
 #define LOOK_MS		20	/* between two looks at whether a worker is lost */
 
 struct peer {
@@ -33,8 +36,10 @@ struct peer {
 	char *q, *kv, *result;		/* kv: both buffers */
 	/* of the epoch: */
 	struct cairn_region *q_region, *kv_region, *result_region;
-	struct cairn_remote *to_q, *to_kv;
+	struct cairn_remote *to_q, *to_kv, *to_weights;
 	struct cairn_channel *c;
+	struct cairn_relay relay;	/* of pages, with stripes; its buffer is of all epochs */
+	struct cairn_attn_remote *r;
 };
 
 struct cairn_attn_remote {
@@ -52,6 +57,7 @@ struct cairn_attn_remote {
 	void *plan;			/* scratch */
 	size_t plan_bytes;
 	int32_t layer, num_rows;	/* of the last send_q; rows of padding included */
+	int32_t *row_pages;		/* scratch: [max_rows] */
 	struct cairn_attn_remote_stats stats;
 	int32_t num_peers;
 	struct peer peers[];
@@ -66,6 +72,8 @@ static void close_transport(struct cairn_attn_remote *r)
 	r->t = NULL;
 }
 
+static int await_page(void *ctx, uint32_t slot, uint64_t number);
+
 static int open_peer(struct cairn_attn_remote *r, struct peer *p, struct cairn_attn_blob *blob)
 {
 	const struct cairn_transport_table *t = r->table;
@@ -77,7 +85,16 @@ static int open_peer(struct cairn_attn_remote *r, struct peer *p, struct cairn_a
 				     &p->result_region));
 	CAIRN_TRY(t->channel_create(r->t, &p->c));
 	CAIRN_TRY(t->channel_address(p->c, &blob->channel));
-	return t->region_key(p->result_region, &blob->q);
+	CAIRN_TRY(t->region_key(p->result_region, &blob->q));
+	if (p->a.stripes == 1)
+		return 0;
+	p->relay = (struct cairn_relay){
+		.table = t, .c = p->c, .page = p->relay.page, .bytes = p->sizes.page_bytes,
+		.await = await_page, .ctx = p,
+	};
+	CAIRN_TRY(t->region_register(r->t, p->relay.page, p->relay.bytes, CAIRN_MEMORY_HOST,
+				     &p->relay.region));
+	return t->region_key(p->relay.region, &blob->page);
 }
 
 /* Puts the last byte of a buffer; the worker's end refuses it if its memory is smaller. */
@@ -100,6 +117,10 @@ static int connect_peer(struct cairn_attn_remote *r, struct peer *p, const struc
 {
 	CAIRN_TRY(r->table->remote_import(r->t, &theirs->q, &p->to_q));
 	CAIRN_TRY(r->table->remote_import(r->t, &theirs->kv, &p->to_kv));
+	if (p->sizes.weight_bytes)
+		CAIRN_TRY(r->table->remote_import(r->t, &theirs->weights, &p->to_weights));
+	if (p->relay.bytes)
+		CAIRN_TRY(r->table->remote_import(r->t, &theirs->page, &p->relay.to));
 	return r->table->channel_connect(p->c, &theirs->channel, CAIRN_EPOCH_CONNECT_MS);
 }
 
@@ -138,7 +159,59 @@ static int probe_peer(struct cairn_attn_remote *r, int32_t i)
 	struct peer *p = &r->peers[i];
 
 	CAIRN_TRY(blame(r, i, probe(r, p, p->q_region, p->to_q, p->sizes.q_bytes, "queries")));
-	return blame(r, i, probe(r, p, p->kv_region, p->to_kv, 2 * p->sizes.kv_bytes, "keys and values"));
+	CAIRN_TRY(blame(r, i, probe(r, p, p->kv_region, p->to_kv, 2 * p->sizes.kv_bytes, "keys and values")));
+	return p->relay.bytes ? blame(r, i, probe(r, p, p->relay.region, p->relay.to, p->relay.bytes,
+						  "a page")) : 0;
+}
+
+/* Puts the weights of one layer into a worker's memory. They lie in `from`. */
+static int put_weights(struct cairn_attn_remote *r, struct peer *p, struct cairn_region *from, int32_t layer)
+{
+	const size_t bytes = p->sizes.weight_bytes;
+	const struct cairn_put put = {
+		.local = from, .remote = p->to_weights, .remote_offset = (size_t)layer * bytes,
+		.bytes = bytes, .slot = CAIRN_NO_SIGNAL,
+	};
+	int ret = r->table->put(p->c, &put, PUT_MS);
+
+	if (!ret)
+		ret = r->table->flush(p->c, WEIGHTS_MS);
+	return ret == -EINVAL || ret == -EACCES ?
+	       cairn_error(EINVAL, "its memory for weights has not the %zu bytes of %d layers",
+			   (size_t)p->a.num_layers * bytes, p->a.num_layers) : ret;
+}
+
+/* Sends the weights of latent attention to all workers, layer by layer. */
+static int send_weights(struct cairn_attn_remote *r)
+{
+	const struct cairn_impl *impl = r->m->impl;
+	const size_t bytes = r->peers[0].sizes.weight_bytes;
+	struct cairn_region *region = NULL;
+	void *stream = NULL;
+	char *room = bytes ? malloc(bytes) : NULL;
+	int ret = 0;
+
+	if (bytes && !room)
+		ret = cairn_error(ENOMEM, "attn_remote: no memory for the weights of a layer");
+	if (bytes && !ret)
+		ret = CAIRN_TABLE(impl, stream_create, &stream);
+	if (bytes && !ret)
+		ret = r->table->region_register(r->t, room, bytes, CAIRN_MEMORY_HOST, &region);
+	for (int32_t layer = 0; bytes && layer < r->peers[0].a.num_layers && !ret; layer++) {
+		ret = CAIRN_TABLE(impl, mem_copy, room, cairn_model_weight(r->m, FAULT(WEIGHTS_OF_LAYER_0) ?
+									   0 : layer, CAIRN_W_KV_B),
+				  bytes, CAIRN_COPY_TO_HOST, stream);
+		if (!ret)
+			ret = CAIRN_TABLE(impl, stream_sync, stream);
+		for (int32_t i = 0; i < r->num_peers && !ret; i++)
+			ret = blame(r, i, put_weights(r, &r->peers[i], region, layer));
+	}
+	if (region)
+		r->table->region_release(region);
+	if (stream)
+		impl->stream_destroy(stream);
+	free(room);
+	return ret;
 }
 
 static int begin_epoch(struct cairn_attn_remote *r)
@@ -165,6 +238,8 @@ static int begin_epoch(struct cairn_attn_remote *r)
 		ret = cairn_lead_ready(r->lead, i + 1);
 	for (int32_t i = 0; i < r->num_peers && !ret; i++)
 		ret = probe_peer(r, i);
+	if (!ret)
+		ret = send_weights(r);
 	free(mine);
 	if (ret)
 		close_transport(r);
@@ -192,17 +267,21 @@ int cairn_attn_remote_restart(struct cairn_attn_remote *r)
 
 static int check(const struct cairn_attn_remote *r, const struct cairn_model *m)
 {
-	const int32_t heads = m->config.num_key_value_heads;
+	const int32_t heads = cairn_share_heads(&m->config);
+	const int32_t stripes = cairn_most_stripes(heads, r->num_peers);
 
-	if (cairn_model_is_latent(m))
-		return cairn_error(EOPNOTSUPP, "attention_workers: latent attention (kv_lora_rank) has no "
-				   "heads of keys to divide, and pages are not divided yet");
 	if (!(m->impl->flags & CAIRN_IMPL_HOST_MEM))
 		return cairn_error(EOPNOTSUPP, "attention_workers: %s: need a table with host memory so far",
 				   m->impl->name);
-	if (r->num_peers > heads)
-		return cairn_error(EINVAL, "attention_workers: %d are more than the model's %d "
-				   "num_key_value_heads", r->num_peers, heads);
+	if (stripes > CAIRN_ATTN_STRIPES || stripes > r->limits.num_pages)
+		return cairn_error(EINVAL, "attention_workers: %d are too many to divide %d pages and %d "
+				   "heads of keys", r->num_peers, r->limits.num_pages, heads);
+	if (!r->link.previous && cairn_model_is_latent(m))
+		return cairn_error(EOPNOTSUPP, "attention_keys: all: latent attention (kv_lora_rank) knows "
+				   "only previous");
+	if (!r->link.previous && stripes > 1)
+		return cairn_error(EOPNOTSUPP, "attention_keys: all: needs at most as many attention workers "
+				   "as the model's %d num_key_value_heads, not %d", heads, r->num_peers);
 	if (cairn_remote_pass_most(&r->limits, r->limits.num_pages) + sizeof(struct cairn_control_plan) >
 	    CAIRN_CHANNEL_MAX)
 		return cairn_error(EINVAL, "attention_workers: max_batch %d and max_context %d: a pass may "
@@ -215,13 +294,17 @@ static int make_peer(struct cairn_attn_remote *r, int32_t i)
 {
 	struct peer *p = &r->peers[i];
 
-	CAIRN_TRY(cairn_share_assign(&p->a, &p->scales, r->m, &r->limits, r->link.previous, r->num_peers, i));
+	CAIRN_TRY(cairn_share_assign(&p->a, &p->scales, r->m, &r->limits, r->link.previous > 0, r->num_peers,
+				     i));
 	p->sizes = cairn_share_sizes(&p->a);
+	p->r = r;
+	if (p->a.stripes > 1)
+		p->relay.page = calloc(1, p->sizes.page_bytes);
 	p->q = calloc(1, p->sizes.q_bytes);
 	p->kv = calloc(2, p->sizes.kv_bytes);
 	p->result = calloc(1, p->sizes.result_bytes);
-	return p->q && p->kv && p->result ? 0 : cairn_error(ENOMEM, "attn_remote: no memory for %d rows",
-							    r->limits.max_rows);
+	return p->q && p->kv && p->result && (p->relay.page || p->a.stripes == 1) ? 0 :
+	       cairn_error(ENOMEM, "attn_remote: no memory for %d rows", r->limits.max_rows);
 }
 
 static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream);
@@ -238,7 +321,10 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 
 	if (!r)
 		return cairn_error(ENOMEM, "attn_remote: no memory");
-	r->link = (struct cairn_attn_link){ previous, send_q, send_kv, receive, r };
+	r->link = (struct cairn_attn_link){
+		previous ? cairn_most_stripes(cairn_share_heads(&m->config), num) : 0, send_q, send_kv,
+		receive, r,
+	};
 	r->lead = lead;
 	r->m = m;
 	r->limits = *limits;
@@ -251,6 +337,10 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 		}
 	}
 	ret = check(r, m);
+	if (!ret)
+		r->row_pages = malloc((size_t)limits->max_rows * sizeof(*r->row_pages));
+	if (!ret && !r->row_pages)
+		ret = cairn_error(ENOMEM, "attn_remote: no memory for %d rows", limits->max_rows);
 	for (int32_t i = 0; i < num && !ret; i++)
 		ret = make_peer(r, i);
 	if (!ret)
@@ -272,7 +362,9 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r)
 		free(r->peers[i].q);
 		free(r->peers[i].kv);
 		free(r->peers[i].result);
+		free(r->peers[i].relay.page);
 	}
+	free(r->row_pages);
 	free(r->plan);
 	free(r);
 }
@@ -335,6 +427,19 @@ static char *gather(char *to, const char *from, size_t at, size_t stride, size_t
 	return to;
 }
 
+/* As gather(), for the rows of the pass whose pages a worker holds. */
+static char *gather_own(const struct cairn_attn_remote *r, const struct peer *p, char *to, const char *from,
+			size_t at, size_t stride)
+{
+	for (int32_t i = 0; i < r->p.num_rows; i++) {
+		const int32_t page = FAULT(STRIPE_OF_ROW) ? i : r->row_pages[i];
+
+		if (page % p->a.stripes == p->a.stripe)
+			to = gather(to, from + (size_t)i * stride, at, stride, p->sizes.k, 1);
+	}
+	return to;
+}
+
 static int put(struct cairn_attn_remote *r, int32_t i, const struct cairn_put *put)
 {
 	struct cairn_put first = *put, second = *put;
@@ -350,6 +455,39 @@ static int put(struct cairn_attn_remote *r, int32_t i, const struct cairn_put *p
 	/* the worker answers before the payload has come */
 	r->table->wait(r->peers[i].c, CAIRN_SLOT_RESULT, put->value, 200, NULL);
 	return blame(r, i, r->table->put(r->peers[i].c, &second, PUT_MS));
+}
+
+/* Returns the worker with the same head that holds this page. */
+static struct peer *owner_of(struct cairn_attn_remote *r, const struct peer *p, int32_t page)
+{
+	struct peer *q = r->peers;
+
+	while (q->a.first_head != p->a.first_head || q->a.stripe != page % q->a.stripes)
+		q++;
+	return q;
+}
+
+/* Passes on what a move copies from a page of one stripe to one of another, for one head. */
+static int relay_page(struct peer *from, struct peer *to)
+{
+	CAIRN_TRY(cairn_relay_take(&from->relay));
+	memcpy(to->relay.page, from->relay.page, from->relay.bytes);
+	CAIRN_TRY(cairn_relay_give(&to->relay));
+	return cairn_relay_taken(&from->relay);
+}
+
+/* Passes on the pages of a layer. The workers of each head go through the moves in this order. */
+static int relay_pages(struct cairn_attn_remote *r)
+{
+	for (int32_t k = 0; k < r->p.num_moves; k++) {
+		for (int32_t i = 0; i < r->num_peers; i++) {
+			struct peer *from = &r->peers[i], *to = owner_of(r, from, r->p.moves[k][1]);
+
+			if (from == owner_of(r, from, r->p.moves[k][0]) && from != to)
+				CAIRN_TRY(relay_page(from, to));
+		}
+	}
+	return 0;
 }
 
 static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
@@ -377,7 +515,7 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 			.value = number_of(r, rows->layer), .slot = CAIRN_SLOT_Q,
 		}));
 	}
-	return 0;
+	return r->link.previous > 1 ? relay_pages(r) : 0;
 }
 
 static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
@@ -388,25 +526,29 @@ static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	const size_t buffer = cairn_share_buffer(r->layers, rows->layer);
 
 	(void)stream;
+	cairn_lists_row_pages(&r->p, r->limits.page_size, r->row_pages);
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		struct peer *p = &r->peers[i];
 		const int32_t first = p->a.first_head + (FAULT(HEADS_SHIFTED) && r->num_peers > 1 ?
 							 i ? -1 : 1 : 0);
 		const size_t offset = buffer * p->sizes.kv_bytes, at = (size_t)first * head;
-		char *v = gather(p->kv + offset, rows->k, at, stride, p->sizes.k, r->p.num_rows);
+		char *end = gather_own(r, p, p->kv + offset, rows->k, at, stride);
+		size_t bytes;
 
-		gather(v, rows->v, at, stride, p->sizes.k, r->p.num_rows);
+		if (rows->v)
+			end = gather_own(r, p, end, rows->v, at, stride);
+		bytes = (size_t)(end - (p->kv + offset));
 		CAIRN_TRY(put(r, i, &(struct cairn_put){
-			.local = p->kv_region, .local_offset = offset, .remote = p->to_kv,
-			.remote_offset = offset, .bytes = 2 * (size_t)r->p.num_rows * p->sizes.k,
+			.local = bytes ? p->kv_region : NULL, .local_offset = offset,
+			.remote = bytes ? p->to_kv : NULL, .remote_offset = offset, .bytes = bytes,
 			.value = number_of(r, rows->layer), .slot = CAIRN_SLOT_KV,
 		}));
 	}
 	return 0;
 }
 
-/* Waits for the result of worker i, looking at times whether any worker is lost. */
-static int await(struct cairn_attn_remote *r, int32_t i, uint64_t number)
+/* Waits for a signal of worker i, looking at times whether any worker is lost. */
+static int await(struct cairn_attn_remote *r, int32_t i, uint32_t slot, uint64_t number)
 {
 	const int64_t begin = cairn_clock_ns(), until = begin + CAIRN_EPOCH_LAYER_MS * 1000000ll;
 	int ret = 0;
@@ -414,7 +556,7 @@ static int await(struct cairn_attn_remote *r, int32_t i, uint64_t number)
 	if (FAULT(RESULT_UNAWAITED))
 		return 0;
 	do {
-		ret = r->table->wait(r->peers[i].c, CAIRN_SLOT_RESULT, number, LOOK_MS, NULL);
+		ret = r->table->wait(r->peers[i].c, slot, number, LOOK_MS, NULL);
 		if (ret != -ETIMEDOUT)
 			break;
 		CAIRN_TRY(lost(r));
@@ -423,12 +565,42 @@ static int await(struct cairn_attn_remote *r, int32_t i, uint64_t number)
 	return blame(r, i, ret);
 }
 
+static int await_page(void *ctx, uint32_t slot, uint64_t number)
+{
+	struct peer *p = ctx;
+
+	return await(p->r, (int32_t)(p - p->r->peers), slot, number);
+}
+
+/* Sets the results of some heads and rows, of one stripe, to those of rows that see no key. */
+static void set_empty(const struct cairn_attn_remote *r, char *o, float *lse, int32_t row, int32_t first,
+		      int32_t num)
+{
+	const size_t heads = (size_t)r->m->config.num_attention_heads;
+	const size_t bytes = (size_t)r->m->dims[CAIRN_D_ATTN] * r->element, head = bytes / heads;
+
+	memset(o + (size_t)row * bytes + (size_t)first * head, 0, (size_t)num * head);
+	for (int32_t h = first; lse && h < first + num; h++)
+		lse[(size_t)row * heads + (size_t)h] = -INFINITY;
+}
+
+/* A head that has fewer stripes than another one has no results in the last places. */
+static void set_missing(const struct cairn_attn_remote *r, const struct peer *p, char *o, float *lse)
+{
+	const size_t rows = (size_t)r->num_rows;
+
+	for (int32_t s = p->a.stripes; s < r->link.previous && p->a.stripe == p->a.stripes - 1; s++)
+		for (int32_t k = 0; k < r->p.num_rows; k++)
+			set_empty(r, o + (size_t)s * rows * (size_t)r->m->dims[CAIRN_D_ATTN] * r->element,
+				  lse + (size_t)s * rows * (size_t)r->m->config.num_attention_heads, k,
+				  p->a.first_head * p->a.group, p->a.group);
+}
+
 static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 {
 	struct cairn_attn_remote *r = ctx;
-	const struct cairn_model_config *c = &r->m->config;
-	const int32_t heads = c->num_attention_heads, rows = r->p.num_rows;
-	const size_t head = (size_t)c->head_dim * r->element, row = (size_t)heads * head;
+	const int32_t heads = r->m->config.num_attention_heads, rows = r->p.num_rows;
+	const size_t row = (size_t)r->m->dims[CAIRN_D_ATTN] * r->element, head = row / (size_t)heads;
 
 	(void)stream;
 	if (layer != r->layer || !lse != !r->link.previous)
@@ -437,25 +609,26 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 		const struct peer *p = &r->peers[i], *q = FAULT(LSE_OF_OTHERS) ?
 						     &r->peers[(i + 1) % r->num_peers] : p;
 		const int32_t first = p->a.first_head * p->a.group, num = p->a.num_heads * p->a.group;
+		const size_t stripe = FAULT(STRIPES_IN_ONE_PLACE) ? 0 : (size_t)p->a.stripe;
+		char *to = (char *)o + stripe * (size_t)r->num_rows * row + (size_t)first * head;
+		float *lse_to = lse ? lse + stripe * (size_t)r->num_rows * (size_t)heads + first : NULL;
 		const float *from = (const float *)(const void *)(p->result + (size_t)rows * p->sizes.o);
 
-		CAIRN_TRY(await(r, i, number_of(r, layer)));
+		CAIRN_TRY(await(r, i, CAIRN_SLOT_RESULT, number_of(r, layer)));
 		if (FAULT(LSE_OF_OTHERS) && q->a.num_heads == p->a.num_heads)
 			from = (const float *)(const void *)(q->result + (size_t)rows * q->sizes.o);
 		for (int32_t k = 0; k < rows; k++) {
-			memcpy((char *)o + (size_t)k * row + (size_t)first * head,
-			       p->result + (size_t)k * p->sizes.o, p->sizes.o);
+			memcpy(to + (size_t)k * row, p->result + (size_t)k * p->sizes.o, p->sizes.o);
 			if (lse)
-				memcpy(lse + (size_t)k * (size_t)heads + first,
-				       from + (size_t)k * (size_t)num, (size_t)num * sizeof(*lse));
+				memcpy(lse_to + (size_t)k * (size_t)heads, from + (size_t)k * (size_t)num,
+				       (size_t)num * sizeof(*lse));
 		}
+		set_missing(r, p, o, lse);
 		r->stats.bytes += (int64_t)((size_t)rows * (p->sizes.o + p->sizes.lse));
 	}
-	for (int32_t k = rows; k < r->num_rows && !FAULT(PADDING_KEPT); k++) {
-		memset((char *)o + (size_t)k * row, 0, row);
-		for (int32_t h = 0; lse && h < heads; h++)
-			lse[(size_t)k * (size_t)heads + (size_t)h] = -INFINITY;
-	}
+	for (int32_t s = 0; s < (r->link.previous ? r->link.previous : 1) && !FAULT(PADDING_KEPT); s++)
+		for (int32_t k = rows; k < r->num_rows; k++)
+			set_empty(r, o, lse, s * r->num_rows + k, 0, heads);
 	r->layers++;
 	r->stats.layers++;
 	return 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * remote_models_test - passes of nine architectures over remote attention give the logits of a local split
+ * remote_models_test - passes of twelve architectures over remote attention give the logits of a local split
  *
- * Both sides split attention in the same way: a worker takes the previous keys, the model worker takes the
- * pass's own keys, and the results are merged. Only the place of the worker differs, so the logits must have
- * the same bits.
+ * Both sides split attention in the same way: a worker takes the previous keys, or a stripe of them, the
+ * model worker takes the pass's own keys, and the results are merged. Only the place of the worker differs,
+ * so the logits must have the same bits.
  */
 #include "conformance/harness.h"
 #include "serving/remote/remote_rig_test.h"
@@ -56,21 +56,22 @@ static int compare(struct cairn_test *t, struct rig *r, struct scene *s, struct 
 	return 0;
 }
 
-static void one_model(struct cairn_test *t, const char *model)
+static void one_model(struct cairn_test *t, const char *model, int32_t workers)
 {
 	static struct rig r;
-	struct rig_shape shape = { 0 };
+	const struct rig_shape shape = { .workers = workers };
 	struct slicer x = { 0 };
 	struct scene s;
 
-	if (!open_scene(t, &s, "cpu", model) && !open_slicer(t, &x, s.m, s.s, &s.kv, CAIRN_SLICED_PARTS, 1)) {
-		shape.workers = s.m->config.num_key_value_heads;
+	if (!open_scene(t, &s, "cpu", model) &&
+	    !open_slicer(t, &x, s.m, s.s, &s.kv, CAIRN_SLICED_PARTS,
+			 cairn_most_stripes(cairn_share_heads(&s.m->config), workers))) {
 		if (!rig_open_lead(t, &r, &shape)) {
 			for (int i = 0; i < shape.workers; i++)
 				rig_add_worker(&r);
 			if (!EXPECT(t, compare(t, &r, &s, &x) == 0))
 				cairn_note(t, "%s", cairn_last_error());
-			cairn_note(t, "%s, %d workers", model, shape.workers);
+			cairn_note(t, "%s, %d workers, %d stripes", model, workers, x.link.previous);
 		}
 		rig_close(&r);
 	}
@@ -80,13 +81,18 @@ static void one_model(struct cairn_test *t, const char *model)
 
 static void same_split(struct cairn_test *t)
 {
-	static const char *const models[] = {
-		"llama3_tiny", "llama2_tiny", "qwen2_tiny", "mistral_tiny", "qwen3_tiny", "gemma2_tiny",
-		"mixtral_tiny", "qwen3_moe_tiny", "longrope_tiny",
+	static const struct {
+		const char *model;
+		int32_t workers;
+	} runs[] = {
+		{ "llama3_tiny", 2 }, { "llama2_tiny", 2 }, { "qwen2_tiny", 1 }, { "mistral_tiny", 4 },
+		{ "qwen3_tiny", 1 }, { "gemma2_tiny", 3 }, { "mixtral_tiny", 2 }, { "qwen3_moe_tiny", 2 },
+		{ "longrope_tiny", 2 }, { "deepseek_tiny", 1 }, { "deepseek_v2_group_tiny", 2 },
+		{ "deepseek_v3_tiny", 3 },
 	};
 
-	for (size_t i = 0; i < ARRAY_SIZE(models); i++)
-		one_model(t, models[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(runs); i++)
+		one_model(t, runs[i].model, runs[i].workers);
 }
 
 static const struct cairn_unit units[] = {

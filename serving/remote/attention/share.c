@@ -2,6 +2,7 @@
 /* share - the heads of an attention worker, and its model (share.h) */
 #include "serving/remote/attention/share.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,18 +49,25 @@ int cairn_share_assign(struct cairn_control_assign *a, float **scales, const str
 		       const struct cairn_remote_limits *l, int previous, int32_t workers, int32_t i)
 {
 	const struct cairn_model_config *c = &m->config;
-	const struct cairn_heads heads = cairn_heads_of(c->num_key_value_heads, workers, i);
+	const int32_t all = cairn_share_heads(c);
+	const struct cairn_part_of_cache part = cairn_part_of(all, workers, i);
+	const struct cairn_heads heads = part.heads;
+	const double scalar = c->query_scalar > 0 ? c->query_scalar : c->head_dim;
 	const int yarn = c->rope.scaling == CAIRN_ROPE_YARN || c->rope.scaling == CAIRN_ROPE_LONGROPE;
 
 	*a = (struct cairn_control_assign){
 		.config = cairn_share_digest(c), .first_head = heads.first, .num_heads = heads.num,
-		.num_layers = c->num_hidden_layers, .num_kv_heads = c->num_key_value_heads,
+		.num_layers = c->num_hidden_layers, .num_kv_heads = all,
 		.head_dim = c->head_dim, .num_pages = l->num_pages, .page_size = l->page_size,
 		.dtype = m->dtype, .kv_fp8 = m->kv == CAIRN_KV_FP8,
-		.group = c->num_attention_heads / c->num_key_value_heads, .max_rows = l->max_rows,
+		.group = c->num_attention_heads / all, .max_rows = l->max_rows,
 		.max_batch = l->max_batch, .max_context = l->max_context, .previous = previous,
-		.window = c->window, .query_scalar = c->query_scalar > 0 ? c->query_scalar : c->head_dim,
-		.attention_factor = yarn ? c->rope.attention_factor : 1, .softcap = c->attn_softcap,
+		.stripe = part.stripe, .stripes = part.stripes, .kv_lora_rank = c->latent.kv_lora_rank,
+		.nope_dim = c->latent.nope_dim, .rope_dim = c->latent.rope_dim, .v_dim = c->latent.v_dim,
+		.window = c->window, .query_scalar = scalar,
+		.attention_factor = c->latent.kv_lora_rank ? sqrt(cairn_softmax_scale(c) * sqrt(scalar)) :
+				    yarn ? c->rope.attention_factor : 1,
+		.softcap = c->attn_softcap,
 	};
 	memcpy(a->windowed, c->windowed, sizeof(a->windowed));
 	*scales = NULL;
@@ -70,10 +78,11 @@ int cairn_share_assign(struct cairn_control_assign *a, float **scales, const str
 	return *scales ? copy_scales(*scales, m, heads) : cairn_error(ENOMEM, "share: no memory");
 }
 
-/* A factor other than 1 is one of yarn, which cairn_softmax_scale() squares. */
+/* A factor is one of longrope, which cairn_softmax_scale() squares with latent attention, too. */
 int cairn_share_model(struct cairn_model *m, const struct cairn_impl *impl,
 		      const struct cairn_control_assign *a, const void *scales)
 {
+	const struct cairn_share_sizes sizes = cairn_share_sizes(a);
 	void *stream, *p;
 	int ret;
 
@@ -89,15 +98,31 @@ int cairn_share_model(struct cairn_model *m, const struct cairn_impl *impl,
 	m->config.window = a->window;
 	memcpy(m->config.windowed, a->windowed, sizeof(m->config.windowed));
 	m->config.query_scalar = a->query_scalar;
-	m->config.rope.scaling = CAIRN_ROPE_YARN;
+	m->config.rope.scaling = CAIRN_ROPE_LONGROPE;
 	m->config.rope.attention_factor = a->attention_factor;
 	m->config.attn_softcap = a->softcap;
 	m->dims[CAIRN_D_HEAD] = a->head_dim;
 	m->dims[CAIRN_D_HEADS] = m->config.num_attention_heads;
 	m->dims[CAIRN_D_Q] = m->dims[CAIRN_D_ATTN] = m->config.num_attention_heads * a->head_dim;
 	m->dims[CAIRN_D_KV] = a->num_heads * a->head_dim;
+	if (a->kv_lora_rank) {
+		m->config.latent = (struct cairn_latent_config){
+			.kv_lora_rank = a->kv_lora_rank, .nope_dim = a->nope_dim, .rope_dim = a->rope_dim,
+			.v_dim = a->v_dim,
+		};
+		m->dims[CAIRN_D_ATTN] = m->config.num_attention_heads * a->v_dim;
+		m->dims[CAIRN_D_LATENT] = a->kv_lora_rank + a->rope_dim;
+		m->dims[CAIRN_D_KV] = m->dims[CAIRN_D_LATENT];	/* elements between two rows */
+	}
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
 		return cairn_error(EINVAL, "share: dtype is %d", a->dtype);
+	if (sizes.weight_bytes) {
+		CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, (size_t)a->num_layers * sizes.weight_bytes));
+		m->base = p;
+		m->bytes = (size_t)a->num_layers * sizes.weight_bytes;
+		m->layer_bytes = sizes.weight_bytes;
+		m->elements[CAIRN_W_KV_B] = sizes.weight_bytes / cairn_dtype_bytes(a->dtype);
+	}
 	if (!a->num_bytes)
 		return 0;
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, a->num_bytes));
@@ -114,6 +139,8 @@ void cairn_share_model_free(struct cairn_model *m)
 {
 	if (m->kv_scales)
 		m->impl->mem_free(m->kv_scales);
+	if (m->base)
+		m->impl->mem_free(m->base);
 	memset(m, 0, sizeof(*m));
 }
 
@@ -122,12 +149,19 @@ struct cairn_share_sizes cairn_share_sizes(const struct cairn_control_assign *a)
 	const size_t element = cairn_dtype_bytes(a->dtype), rows = (size_t)a->max_rows;
 	const size_t heads = (size_t)a->num_heads * (size_t)a->group, dim = (size_t)a->head_dim;
 	struct cairn_share_sizes s = {
-		.q = heads * dim * element, .k = (size_t)a->num_heads * dim * element,
+		.q = heads * dim * element, .k = (size_t)a->num_heads * dim * element, .sides = 2,
 		.o = heads * dim * element, .lse = a->previous ? heads * sizeof(float) : 0,
 	};
 
+	if (a->kv_lora_rank) {
+		s.k = (size_t)(a->kv_lora_rank + a->rope_dim) * element;
+		s.sides = 1;
+		s.o = heads * (size_t)a->v_dim * element;
+		s.weight_bytes = heads * (size_t)(a->nope_dim + a->v_dim) * (size_t)a->kv_lora_rank * element;
+	}
 	s.q_bytes = rows * s.q;
-	s.kv_bytes = 2 * rows * s.k;
+	s.kv_bytes = (size_t)s.sides * rows * s.k;
+	s.page_bytes = (size_t)(s.sides * a->page_size) * (a->kv_fp8 ? s.k / element : s.k);
 	s.result_bytes = rows * (s.o + s.lse);
 	return s;
 }

@@ -3,10 +3,14 @@
  * share - which heads an attention worker holds, and what it must know about the model
  *
  * KV heads are divided into contiguous groups, each with the query heads that read it. The groups differ by
- * at most one head: 8 heads on 3 workers are 3, 3 and 2. A layer waits for its slowest worker, so the others
- * are idle for a share of the time, which cairn_heads_waste() returns.
+ * at most one head: 8 heads on 3 workers are 3, 3 and 2. If there are more workers than heads, each worker
+ * has one head, and the workers of a head divide its pages into stripes (lists.h). Latent attention counts as
+ * one head. A layer waits for its slowest worker, so the others are idle for a share of the time, which
+ * cairn_heads_waste() returns.
  *
- * An attention worker has no weights. Its model is only the struct, with the sizes that attention needs.
+ * An attention worker has no weights, except those of latent attention that stand between queries and latents
+ * (CAIRN_W_KV_B), which the model worker sends. Its model is only the struct, with the sizes that attention
+ * needs.
  */
 #ifndef CAIRN_REMOTE_SHARE_H
 #define CAIRN_REMOTE_SHARE_H
@@ -28,12 +32,42 @@ static inline struct cairn_heads cairn_heads_of(int32_t num_kv_heads, int32_t wo
 	return (struct cairn_heads){ i * each + (i < more ? i : more), each + (i < more) };
 }
 
-/* Returns which part of the workers' time is lost because the heads cannot be divided equally. */
+/* What worker `i` of `workers` holds. */
+struct cairn_part_of_cache {
+	struct cairn_heads heads;
+	int32_t stripe, stripes;
+};
+
+static inline struct cairn_part_of_cache cairn_part_of(int32_t num_kv_heads, int32_t workers, int32_t i)
+{
+	const int32_t head = i % num_kv_heads;
+
+	if (workers <= num_kv_heads)
+		return (struct cairn_part_of_cache){ cairn_heads_of(num_kv_heads, workers, i), 0, 1 };
+	return (struct cairn_part_of_cache){
+		{ head, 1 }, i / num_kv_heads, (workers - head + num_kv_heads - 1) / num_kv_heads,
+	};
+}
+
+/* The largest number of stripes that a head has. */
+static inline int32_t cairn_most_stripes(int32_t num_kv_heads, int32_t workers)
+{
+	return workers <= num_kv_heads ? 1 : cairn_part_of(num_kv_heads, workers, 0).stripes;
+}
+
+/* Returns which part of the workers' time is lost because they cannot be given equal parts. */
 static inline double cairn_heads_waste(int32_t num_kv_heads, int32_t workers)
 {
-	const int32_t most = (num_kv_heads + workers - 1) / workers;
+	const double most = workers <= num_kv_heads ? (num_kv_heads + workers - 1) / workers :
+			    1. / (workers / num_kv_heads);
 
-	return 1 - (double)num_kv_heads / ((double)most * workers);
+	return 1 - num_kv_heads / (most * workers);
+}
+
+/* Returns the heads of keys that workers can divide. */
+static inline int32_t cairn_share_heads(const struct cairn_model_config *config)
+{
+	return config->latent.kv_lora_rank ? 1 : config->num_key_value_heads;
 }
 
 /* Returns a digest of the numbers of a model's configuration. */
@@ -59,11 +93,14 @@ static inline struct cairn_remote_limits cairn_share_limits(const struct cairn_c
 
 /*
  * Buffers of a share, in bytes: the queries of a pass, its keys or its values, and the result, O followed by
- * the log-sum-exps. A worker has two buffers of keys and values, used in turn.
+ * the log-sum-exps. A worker has two buffers of keys and values, used in turn. Latents have no values.
  */
 struct cairn_share_sizes {
 	size_t q, k, o, lse;		/* of one row */
-	size_t q_bytes, kv_bytes, result_bytes;		/* of max_rows; kv_bytes: K and V */
+	int sides;			/* keys and values, or latents alone */
+	size_t q_bytes, kv_bytes, result_bytes;		/* of max_rows; kv_bytes: of all sides */
+	size_t page_bytes;		/* of a page of one layer in the cache, of all sides */
+	size_t weight_bytes;		/* of one layer; 0: has none */
 };
 
 struct cairn_share_sizes cairn_share_sizes(const struct cairn_control_assign *a);

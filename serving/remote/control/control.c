@@ -81,6 +81,26 @@ static int is_real(const struct cairn_channel_message *m, const char *member, do
 	       cairn_error(EINVAL, "control: %s: %s is %g", cairn_control_kind_name(m->kind), member, value);
 }
 
+/* Stripes are of one head and of previous keys; latents have one shape alone. */
+static int check_parts(const struct cairn_channel_message *m, const struct cairn_control_assign *a)
+{
+	const int is_latent = a->kv_lora_rank > 0, is_striped = a->stripes > 1;
+
+	CAIRN_TRY(in_range(m, "stripes", a->stripes, 1, CAIRN_CONTROL_STRIPES));
+	CAIRN_TRY(in_range(m, "stripe", a->stripe, 0, a->stripes - 1));
+	CAIRN_TRY(in_range(m, "previous", a->previous, is_striped, 1));
+	if (is_striped || is_latent)
+		CAIRN_TRY(in_range(m, "num_heads", a->num_heads, 1, 1));
+	CAIRN_TRY(in_range(m, "kv_lora_rank", a->kv_lora_rank, 0, CAIRN_MAX_HIDDEN));
+	CAIRN_TRY(in_range(m, "nope_dim", a->nope_dim, 0, is_latent * CAIRN_MAX_HEAD_DIM));
+	CAIRN_TRY(in_range(m, "rope_dim", a->rope_dim, is_latent, is_latent * CAIRN_MAX_HEAD_DIM));
+	CAIRN_TRY(in_range(m, "v_dim", a->v_dim, is_latent, is_latent * CAIRN_MAX_HEAD_DIM));
+	if (!is_latent)
+		return 0;
+	CAIRN_TRY(in_range(m, "kv_fp8", a->kv_fp8, 0, 0));
+	return in_range(m, "head_dim", a->head_dim, a->nope_dim + a->rope_dim, a->nope_dim + a->rope_dim);
+}
+
 static int check_assign(const struct cairn_channel_message *m, size_t rest)
 {
 	const struct cairn_control_assign *a = m->data;
@@ -102,7 +122,7 @@ static int check_assign(const struct cairn_channel_message *m, size_t rest)
 	CAIRN_TRY(in_range(m, "max_rows", a->max_rows, 1, 1 << 20));
 	CAIRN_TRY(in_range(m, "max_batch", a->max_batch, 1, a->max_rows));
 	CAIRN_TRY(in_range(m, "max_context", a->max_context, 1, INT32_MAX));
-	CAIRN_TRY(in_range(m, "previous", a->previous, 0, 1));
+	CAIRN_TRY(check_parts(m, a));
 	CAIRN_TRY(in_range(m, "window", a->window, 0, INT32_MAX));
 	CAIRN_TRY(is_real(m, "query_scalar", a->query_scalar, 1e-6, 1e9));
 	CAIRN_TRY(is_real(m, "attention_factor", a->attention_factor, 1e-6, 1e6));

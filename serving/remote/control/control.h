@@ -30,11 +30,12 @@
 #include "serving/model/checkpoint/config.h"
 #include "serving/remote/control/channel.h"
 
-#define CAIRN_CONTROL_VERSION	3
+#define CAIRN_CONTROL_VERSION	4
 #define CAIRN_CONTROL_TABLE	16		/* bytes of a table's name, with its NUL */
 #define CAIRN_CONTROL_TEXT	480		/* bytes of a text */
 #define CAIRN_CONTROL_BLOB_BYTES	65536		/* bytes of a blob */
 #define CAIRN_CONTROL_RANKS	256		/* members */
+#define CAIRN_CONTROL_STRIPES	63	/* results that a pass merges, besides its own */
 #define CAIRN_CONTROL_LEASE_MS	3600000		/* longest lease */
 /* tokens of the longest prompt that fits a message */
 #define CAIRN_CONTROL_TOKENS \
@@ -66,14 +67,17 @@ struct cairn_control_join {
 struct cairn_control_assign {
 	uint32_t epoch, rank;		/* epoch: counts the lead's restarts, from 1 */
 	uint64_t config;		/* digest of the model's configuration */
-	int32_t first_head, num_heads;	/* of keys and values; with latent attention 0, 1 */
+	/* of keys and values; latent attention counts as one head, which all query heads read */
+	int32_t first_head, num_heads;
 	int32_t num_layers, num_kv_heads, head_dim;
 	int32_t num_pages, page_size;
 	int32_t dtype, kv_fp8;
 	uint32_t transport;
 	int32_t group;			/* query heads of a KV head */
 	int32_t max_rows, max_batch, max_context;	/* maxima of one pass; keys of one request */
-	int32_t previous;		/* attn_link.h */
+	int32_t previous;		/* 1: attends to the keys before a pass (attn_link.h) */
+	int32_t stripe, stripes;	/* which pages it holds (lists.h); several: of one head */
+	int32_t kv_lora_rank, nope_dim, rope_dim, v_dim;	/* of latent attention, or 0 */
 	int32_t window;			/* of the layers marked below; 0: none has one */
 	/* the softmax scale is attention_factor^2 / sqrt(query_scalar) */
 	double query_scalar, attention_factor, softcap;

@@ -24,14 +24,21 @@ static const struct cairn_control_assign assign = {
 	.epoch = 1, .rank = 3, .config = 9, .first_head = 6, .num_heads = 2, .num_layers = 32,
 	.num_kv_heads = 8, .head_dim = 128, .num_pages = 1000, .page_size = 16, .dtype = 2, .transport = 1,
 	.group = 4, .max_rows = 64, .max_batch = 8, .max_context = 512, .window = 100, .query_scalar = 128,
-	.attention_factor = 1,
+	.attention_factor = 1, .stripes = 1,
 };
 /* one with scales of an 8-bit cache */
 static const struct cairn_control_assign scaled = {
 	.epoch = 1, .num_heads = 1, .num_layers = 2, .num_kv_heads = 1, .head_dim = 64, .num_pages = 10,
 	.page_size = 16, .dtype = 2, .kv_fp8 = 1, .group = 1, .max_rows = 8, .max_batch = 8,
 	.max_context = 64, .previous = 1, .query_scalar = 64, .attention_factor = 1.25, .softcap = 50,
-	.num_bytes = 16,
+	.num_bytes = 16, .stripes = 1,
+};
+/* one of latent attention, in stripes */
+static const struct cairn_control_assign latent = {
+	.epoch = 1, .num_heads = 1, .num_layers = 2, .num_kv_heads = 1, .head_dim = 192, .num_pages = 10,
+	.page_size = 16, .dtype = 2, .group = 128, .max_rows = 8, .max_batch = 8, .max_context = 64,
+	.previous = 1, .query_scalar = 192, .attention_factor = 1, .stripe = 62, .stripes = 63,
+	.kv_lora_rank = 512, .nope_dim = 128, .rope_dim = 64, .v_dim = 128,
 };
 static const struct cairn_control_epoch epoch = { .epoch = 2 };
 static const struct cairn_control_beat beat = { .passes = 3 };
@@ -56,6 +63,7 @@ static const struct good {
 	{ CAIRN_CONTROL_FAILED, "", 0, 9, 1, 0 }, { CAIRN_CONTROL_FAILED, "", 0, 0, 1, 0 },
 	{ CAIRN_CONTROL_ASSIGN, &assign, sizeof(assign), 0, 0, 1 },
 	{ CAIRN_CONTROL_ASSIGN, &scaled, sizeof(scaled), 16, 0, 1 },
+	{ CAIRN_CONTROL_ASSIGN, &latent, sizeof(latent), 0, 0, 1 },
 	{ CAIRN_CONTROL_REFUSE, "", 0, 200, 0, 1 },
 	{ CAIRN_CONTROL_PLAN, &plan, sizeof(plan), 5, 0, 1 },
 	{ CAIRN_CONTROL_STATUS, &epoch, sizeof(epoch), 0, 0, 1 },
@@ -131,6 +139,10 @@ static const struct {
 	BAD(ASSIGN, assign, group, 1025, "group is 1025"), BAD(ASSIGN, assign, max_rows, 0, "max_rows is 0"),
 	BAD(ASSIGN, assign, max_batch, 65, "max_batch is 65"),
 	BAD(ASSIGN, assign, max_context, 0, "max_context is 0"),
+	BAD(ASSIGN, assign, stripes, 0, "stripes is 0"), BAD(ASSIGN, assign, stripes, 64, "stripes is 64"),
+	BAD(ASSIGN, assign, stripe, 1, "stripe is 1"), BAD(ASSIGN, assign, stripes, 2, "previous is 0"),
+	BAD(ASSIGN, assign, kv_lora_rank, 512, "num_heads is 2"),
+	BAD(ASSIGN, assign, v_dim, 128, "v_dim is 128"), BAD(ASSIGN, assign, rope_dim, 1, "rope_dim is 1"),
 	BAD(ASSIGN, assign, previous, 2, "previous is 2"), BAD(ASSIGN, assign, window, -1, "window is -1"),
 	BAD(ASSIGN, assign, query_scalar, 0, "query_scalar is 0"),
 	BAD(ASSIGN, assign, attention_factor, INT64_MAX, "attention_factor is nan"),

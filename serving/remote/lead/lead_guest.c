@@ -45,11 +45,17 @@ static int check_model(const struct cairn_lead *l, const struct cairn_control_jo
 /* Returns -EPERM with the reason as the error text if the guest does not suit. */
 static int check_join(const struct cairn_lead *l, const struct cairn_control_join *j)
 {
-	uint32_t tcp = 0;
+	const uint32_t needs = CAIRN_TRANSPORT_HOST_MEMORY | CAIRN_TRANSPORT_PROCESSES;
+	uint32_t has = 0;
 	int32_t wanted;
 
-	for (int i = 0; cairn_transport_get(i); i++)
-		tcp |= !strcmp(cairn_transport_get(i)->name, "tcp") ? 1u << i : 0;
+	for (int i = 0; cairn_transport_get(i); i++) {
+		const struct cairn_transport_table *t = cairn_transport_get(i);
+		int serves = j->role == CAIRN_MEMBER_PREFILL ? (t->features & needs) == needs :
+			     !strcmp(t->name, "tcp");
+
+		has |= serves ? 1u << i : 0;
+	}
 	if (j->digest != l->digest && !FAULT(ANY_BUILD))
 		return cairn_error(EPERM, "another build: its sources have the digest %016llx, the lead's "
 				   "%016llx", (unsigned long long)j->digest, (unsigned long long)l->digest);
@@ -59,7 +65,7 @@ static int check_join(const struct cairn_lead *l, const struct cairn_control_joi
 	if (strcmp(j->table, l->opt.table) && !FAULT(ANY_TABLE))
 		return cairn_error(EPERM, "another table: it runs %s, the lead %s", j->table, l->opt.table);
 	CAIRN_TRY(check_model(l, j));
-	if (!(j->transports & tcp))
+	if (!(j->transports & has))
 		return cairn_error(EPERM, "no transport in common: the lead has tcp");
 	return 0;
 }

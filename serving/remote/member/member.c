@@ -68,7 +68,7 @@ static int open_channel(struct member *m, const struct cairn_member_options *o, 
 	return ret;
 }
 
-static int say_join(struct member *m, const struct cairn_control_join *as)
+static int say_join(struct member *m, const struct cairn_control_join *as, const char *transport)
 {
 	struct cairn_control_join j = *as;
 
@@ -77,7 +77,7 @@ static int say_join(struct member *m, const struct cairn_control_join *as)
 	j.digest = strtoull(cairn_source_digest(), NULL, 16);
 	j.pid = (int32_t)getpid();
 	for (int i = 0; i < 32 && cairn_transport_get(i); i++)
-		if (!strcmp(cairn_transport_get(i)->name, "tcp"))
+		if (!strcmp(cairn_transport_get(i)->name, transport ? transport : "tcp"))
 			j.transports |= 1u << i;
 	return cairn_control_send(m->c, CAIRN_CONTROL_JOIN, &j, sizeof(j), NULL, 0, SEND_MS);
 }
@@ -94,7 +94,7 @@ static int keep_assignment(struct member *m, const struct cairn_channel_message 
 		return cairn_error(ENOMEM, "no memory for an assignment");
 	memcpy(m->next, message->data, message->num_bytes);
 	if (m->epoch)
-		m->ops->stop(m->epoch);
+		cairn_epoch_stop(m->ops->life(m->epoch));
 	return 0;
 }
 
@@ -119,7 +119,7 @@ static int take_blob(struct member *m, const struct cairn_control_blob *head)
 	if (head->to != m->rank || head->epoch != m->number || head->num_bytes != m->ops->blob_bytes)
 		return cairn_error(EINVAL, "the lead sends a blob of %u bytes for rank %d", head->num_bytes,
 				   head->to);
-	return m->ops->connect(m->epoch, head + 1);
+	return cairn_epoch_connect(m->ops->life(m->epoch), head + 1);
 }
 
 static int take(struct member *m, const struct cairn_channel_message *message)
@@ -134,7 +134,7 @@ static int take(struct member *m, const struct cairn_channel_message *message)
 		return cairn_error(EINVAL, "the lead sends %s without an epoch",
 				   cairn_control_kind_name(message->kind));
 	if (message->kind == CAIRN_CONTROL_STATUS) {	/* the epoch is over: wait for the next */
-		m->ops->stop(m->epoch);
+		cairn_epoch_stop(m->ops->life(m->epoch));
 		return 0;
 	}
 	if (message->kind == CAIRN_CONTROL_BLOB)
@@ -159,8 +159,8 @@ static int say_state(struct member *m, const void *blob)
 static int look_at_epoch(struct member *m, void *blob)
 {
 	char why[CAIRN_CONTROL_TEXT];
-	enum cairn_epoch_state state = m->epoch ? m->ops->state(m->epoch, blob, why, sizeof(why)) :
-				       CAIRN_EPOCH_OVER;
+	enum cairn_epoch_state state = m->epoch ? cairn_epoch_state(m->ops->life(m->epoch), blob, why,
+								    sizeof(why)) : CAIRN_EPOCH_OVER;
 
 	if (m->next)
 		return state == CAIRN_EPOCH_OVER || state == CAIRN_EPOCH_FAILED ? begin_epoch(m) : 0;
@@ -179,7 +179,7 @@ static int beat(struct member *m)
 	if (beat.now_ns < m->beat_ns)
 		return 0;
 	m->beat_ns = beat.now_ns + CAIRN_LEAD_BEAT_MS * 1000000ll;
-	beat.passes = m->epoch ? m->ops->passes(m->epoch) : 0;
+	beat.passes = m->epoch ? cairn_epoch_passes(m->ops->life(m->epoch)) : 0;
 	return cairn_control_send(m->c, CAIRN_CONTROL_BEAT, &beat, sizeof(beat), NULL, 0, SEND_MS);
 }
 
@@ -220,7 +220,7 @@ int cairn_member_run(const struct cairn_member_options *o, const struct cairn_co
 	CAIRN_TRY(dial(o, &fd));
 	CAIRN_TRY(open_channel(&m, o, fd));
 	blob = calloc(1, ops->blob_bytes);
-	ret = blob ? say_join(&m, as) : cairn_error(ENOMEM, "member: no memory");
+	ret = blob ? say_join(&m, as, o->transport) : cairn_error(ENOMEM, "member: no memory");
 	if (!ret)
 		ret = serve(&m, blob);
 	if (ret == -ECONNRESET && cairn_channel_was_closed(m.c))

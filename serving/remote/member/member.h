@@ -16,17 +16,14 @@
 #define CAIRN_REMOTE_MEMBER_H
 
 #include "serving/remote/control/control.h"
+#include "serving/remote/member/epoch_life.h"
 
 struct cairn_member_options {
 	const char *join;		/* the lead's HOST:PORT */
 	const char *secret_file;	/* NULL: none, which only a lead on this machine allows */
-	const char *address;		/* numeric, for the transport; NULL: that which reaches the lead */
+	const char *transport;		/* name of a back end of transport.h; NULL: tcp */
+	const char *address;		/* numeric, for tcp; NULL: that which reaches the lead */
 	int32_t join_ms;		/* how long to try to reach the lead */
-};
-
-enum cairn_epoch_state {
-	CAIRN_EPOCH_PREPARING, CAIRN_EPOCH_PREPARED, CAIRN_EPOCH_CONNECTED, CAIRN_EPOCH_FAILED,
-	CAIRN_EPOCH_OVER
 };
 
 /* What a role does in an epoch. All calls but destroy return at once. */
@@ -37,13 +34,9 @@ struct cairn_epoch_ops {
 	/* rest: what follows *a in its message; address: numeric, for the transport */
 	int (*create)(void *ctx, void **epoch, const struct cairn_control_assign *a, const void *rest,
 		      const char *address);
-	/* PREPARED: copies this end's blob. FAILED: copies the reason. */
-	enum cairn_epoch_state (*state)(void *epoch, void *blob, char *text, size_t len);
-	int (*connect)(void *epoch, const void *blob);	/* the lead's */
+	struct cairn_epoch_life *(*life)(void *epoch);
 	int (*message)(void *epoch, const struct cairn_channel_message *m);	/* checked by control.h */
-	uint64_t (*passes)(void *epoch);	/* completed */
-	void (*stop)(void *epoch);	/* its threads end when they next look: OVER */
-	void (*destroy)(void *epoch);	/* waits for them; NULL is legal */
+	void (*destroy)(void *epoch);	/* waits for its threads; NULL is legal */
 };
 
 /* Joins the lead as said, in role, config, weights and table, and serves it until it ends: 0. */

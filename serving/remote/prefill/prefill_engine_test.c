@@ -3,13 +3,15 @@
  * prefill_engine_test - an engine with prefill workers gives the answers of one without, bit by bit
  *
  * The requests are of all kinds: prompts shorter and longer than the bound, shared prefixes, several answers,
- * beams, cancelled ones. The workers are threads of this process; one of them is lost again and again.
+ * beams, cancelled ones. The workers are threads of this process; one of them is lost again and again. With
+ * table late, whose memory is a device's, they are processes, because the table has no threads.
  */
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "conformance/harness.h"
+#include "conformance/tables/program.h"
 #include "serving/engine/engine_test.h"
 #include "serving/remote/lead/lead.h"
 #include "serving/remote/prefill/prefill_worker.h"
@@ -56,13 +58,26 @@ static void add_helper(struct cairn_model *m)
 	helpers.num += !pthread_create(&h->thread, NULL, help, h);
 }
 
-/* Opens a lead with two workers. Returns 0 if there is none. */
-static int open_helpers(struct cairn_test *t, struct cairn_model *m)
+/*
+ * Opens a lead with two workers, or on a device one, in a process of its own. dir: the model's. Returns 0 if
+ * there is none.
+ */
+static int open_helpers(struct cairn_test *t, struct cairn_model *m, const char *dir)
 {
+	const char *const options[] = { "--model", dir, NULL };
+	const int is_device = on_device(m->impl);
+	char path[PATH_MAX];
 	const struct cairn_lead_options o = {
-		.prefill = 2, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = 20000,
+		.prefill = is_device ? 1 : 2, .table = m->impl->name, .beat_ms = 20000,
+		.listen = is_device ? NULL : "127.0.0.1:0", .impl = is_device ? path : NULL,
+		.model_options = options,
 	};
-	int ret = cairn_lead_create(&helpers.lead, &o);
+	int ret;
+
+	snprintf(path, sizeof(path), "%s", m->impl->name);
+	if (!strcmp(m->impl->name, "late") && !EXPECT(t, cairn_beside("late_plugin.so", path, sizeof(path))))
+		return 0;
+	ret = cairn_lead_create(&helpers.lead, &o);
 
 	helpers.num = 0;
 	if (ret == -EOPNOTSUPP)
@@ -71,6 +86,8 @@ static int open_helpers(struct cairn_test *t, struct cairn_model *m)
 		EXPECT(t, ret == 0);
 	if (ret)
 		return 0;
+	if (is_device)
+		return 1;
 	snprintf(helpers.join, sizeof(helpers.join), "127.0.0.1:%d", cairn_lead_port(helpers.lead));
 	add_helper(m);
 	add_helper(m);
@@ -128,11 +145,11 @@ static int run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m,
 	}
 	for (int i = 0; i < 20000 && opt->prefill; i++) {	/* until the workers are there */
 		cairn_engine_stats(e, stats);
-		if (stats->pull.workers == 2)
+		if (stats->pull.workers == cairn_lead_prefill(opt->prefill))
 			break;
 		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
 	}
-	EXPECT(t, !opt->prefill || stats->pull.workers == 2);
+	EXPECT(t, !opt->prefill || stats->pull.workers == cairn_lead_prefill(opt->prefill));
 	for (int step = 0; !ret && (busy || next < JOBS); step++) {
 		for (; next < JOBS && 2 * next <= step + 3; next++) {
 			struct cairn_request r = job(c, next);
@@ -172,7 +189,21 @@ static void make_prompts(struct cairn_test *t, struct crowd *c)
 			c->prompts[i][k] = k < i % 3 * 24 ? 3 + k : 3 + (int32_t)(cairn_rand(t) % 180);
 }
 
-static void same_model(struct cairn_test *t, const char *model, enum cairn_kv_form kv, int pages, int lose)
+/* "embedded" is a whole checkpoint, with a tokenizer, as processes need it. */
+static int open_any(struct cairn_test *t, const char *table, const char *model, enum cairn_kv_form kv,
+		    struct cairn_impl *impl, struct golden *g, struct cairn_model **m)
+{
+	if (strcmp(model, "embedded"))
+		return open_model_as(t, table, model, kv, impl, g, m);
+	*g = (struct golden){ 0 };
+	snprintf(g->dir, sizeof(g->dir), "%.2000s/serving/embedded", cairn_data_dir());
+	if (open_table(t, table, impl))
+		return -1;
+	return EXPECT(t, !cairn_model_load_as(m, impl, g->dir, CAIRN_WEIGHTS_PLAIN, kv, NULL, NULL)) ? 0 : -1;
+}
+
+static void same_model(struct cairn_test *t, const char *table, const char *model, enum cairn_kv_form kv,
+		       int pages, int lose)
 {
 	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
 	struct cairn_engine_options opt = {
@@ -184,13 +215,13 @@ static void same_model(struct cairn_test *t, const char *model, enum cairn_kv_fo
 	struct cairn_impl impl;
 	struct golden g;
 
-	if (!EXPECT(t, want != NULL) || open_model_as(t, "cpu", model, kv, &impl, &g, &m))
+	if (!EXPECT(t, want != NULL) || open_any(t, table, model, kv, &impl, &g, &m))
 		goto out;
 	make_prompts(t, want);
 	memcpy(got->prompts, want->prompts, sizeof(got->prompts));
 	got->lose = lose;
 	opt.num_pages = pages;
-	if (!run_all(t, want, m, &opt, &stats) && open_helpers(t, m)) {
+	if (!run_all(t, want, m, &opt, &stats) && open_helpers(t, m, g.dir)) {
 		opt.prefill = helpers.lead;
 		run_all(t, got, m, &opt, &stats);
 		close_helpers();
@@ -201,11 +232,13 @@ static void same_model(struct cairn_test *t, const char *model, enum cairn_kv_fo
 		EXPECT(t, !stats.pull.jobs && !stats.pull.checksum_errors);
 		EXPECT(t, lose || !stats.pull.failed);
 		EXPECT(t, stats.pull.begun == stats.pull.completed + stats.pull.failed + stats.pull.dropped);
-		cairn_note(t, "%s: %lld prompts pulled, %lld tokens imported, %lld computed here after all",
-			   model, (long long)stats.pull.completed, (long long)stats.scheduler.imported_tokens,
-			   (long long)stats.pulls_recomputed);
+		cairn_note(t, "%s, %s: %lld prompts pulled, %lld tokens imported, %lld computed here after "
+			   "all", table, model, (long long)stats.pull.completed,
+			   (long long)stats.scheduler.imported_tokens, (long long)stats.pulls_recomputed);
 	}
-	close_model(m, &g);
+	if (strcmp(model, "embedded"))
+		close_golden(&g);
+	cairn_model_free(m);
 out:
 	free(want);
 }
@@ -218,19 +251,30 @@ static const int is_slow;
 
 static void same_answers(struct cairn_test *t)
 {
-	same_model(t, "llama3_tiny", CAIRN_KV_PLAIN, 200, 0);
+	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 200, 0);
 	if (is_slow)
 		return;
-	same_model(t, "llama3_tiny", CAIRN_KV_FP8, 200, 0);
-	same_model(t, "mistral_tiny", CAIRN_KV_PLAIN, 100, 0);		/* windows; pages are short */
-	same_model(t, "gemma2_tiny", CAIRN_KV_PLAIN, 200, 0);		/* 3 layers */
+	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_FP8, 200, 0);
+	same_model(t, "cpu", "mistral_tiny", CAIRN_KV_PLAIN, 100, 0);		/* windows; pages are short */
+	same_model(t, "cpu", "gemma2_tiny", CAIRN_KV_PLAIN, 200, 0);		/* 3 layers */
+}
+
+/* The worker copies layers from its device's memory; the pages that come go to the device's memory here. */
+static void same_on_device(struct cairn_test *t)
+{
+	same_model(t, "late", "embedded", CAIRN_KV_PLAIN, 100, 0);
+}
+
+static void same_on_cuda(struct cairn_test *t)
+{
+	same_model(t, "cuda", "embedded", CAIRN_KV_PLAIN, 200, 0);
 }
 
 static void with_losses(struct cairn_test *t)
 {
-	same_model(t, "llama3_tiny", CAIRN_KV_PLAIN, 60, 1);
+	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 60, 1);
 	if (!is_slow)
-		same_model(t, "llama3_tiny", CAIRN_KV_PLAIN, 200, 1);
+		same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 200, 1);
 }
 
 static void refused(struct cairn_test *t)
@@ -255,7 +299,8 @@ static void refused(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "same_answers", same_answers }, { "with_losses", with_losses }, { "refused", refused },
+	{ "same_answers", same_answers }, { "same_on_device", same_on_device },
+	{ "same_on_cuda", same_on_cuda }, { "with_losses", with_losses }, { "refused", refused },
 };
 
 const struct cairn_family cairn_prefill_engine_family = {

@@ -16,15 +16,17 @@
 
 static int open_transport(struct cairn_prefill_epoch *e, struct cairn_pull_blob *blob)
 {
-	const struct cairn_transport_options o = { .size = sizeof(o), .device = e->address, .gpu = -1 };
+	struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
 	const size_t bytes = (size_t)e->a.num_layers * e->kv->layer_bytes;
 
-	e->table = cairn_transport_get((int)e->a.transport);
-	if (!e->table || strcmp(e->table->name, "tcp"))
-		return cairn_error(EOPNOTSUPP, "transport %u: only tcp carries host memory between processes",
-				   e->a.transport);
+	e->table = cairn_run_transport(e->transport);
+	if (!e->table)
+		return cairn_error(EOPNOTSUPP, "transport %s: carries no host memory between processes",
+				   e->transport);
+	if (!strcmp(e->transport, "tcp"))
+		o.device = e->address;
 	CAIRN_TRY(e->table->open(&o, &e->t));
-	CAIRN_TRY(e->table->region_register(e->t, e->kv->base, bytes, CAIRN_MEMORY_HOST, &e->kv_region));
+	CAIRN_TRY(e->table->region_register(e->t, e->base, bytes, CAIRN_MEMORY_HOST, &e->kv_region));
 	e->heads = calloc(CAIRN_RUN_RING, CAIRN_RUN_HEAD_BYTES);
 	if (!e->heads)
 		return cairn_error(ENOMEM, "no memory for the heads of runs");
@@ -32,6 +34,21 @@ static int open_transport(struct cairn_prefill_epoch *e, struct cairn_pull_blob 
 					    CAIRN_MEMORY_HOST, &e->head_region));
 	CAIRN_TRY(e->table->channel_create(e->t, &e->c));
 	return e->table->channel_address(e->c, &blob->channel);
+}
+
+static int make_mirror(struct cairn_prefill_epoch *e)
+{
+	const struct cairn_impl *impl = e->model->impl;
+	void *p;
+
+	e->base = e->kv->base;
+	if (impl->flags & CAIRN_IMPL_HOST_MEM)
+		return 0;
+	if (!impl->host_alloc || !impl->host_free)
+		return cairn_error(EOPNOTSUPP, "%s: prefill workers need host_alloc", impl->name);
+	CAIRN_TRY(CAIRN_TABLE(impl, host_alloc, &p, (size_t)e->a.num_layers * e->kv->layer_bytes));
+	e->base = e->mirror = p;
+	return 0;
 }
 
 static int make_worker(struct cairn_prefill_epoch *e)
@@ -49,7 +66,7 @@ static int make_worker(struct cairn_prefill_epoch *e)
 	CAIRN_TRY(sodium_load(&e->sodium));
 	CAIRN_TRY(cairn_worker_create(&e->worker, e->model, &o));
 	e->kv = cairn_worker_kv(e->worker);
-	return 0;
+	return make_mirror(e);
 }
 
 /* ---- computing ---- */
@@ -78,10 +95,27 @@ int prefill_given_up(const struct prefill_job *job)
 
 static void note_layers(struct cairn_prefill_epoch *e, struct prefill_job *job, int64_t layers)
 {
-	pthread_mutex_lock(&e->lock);
+	pthread_mutex_lock(&e->life.lock);
 	job->layers = layers;
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
+	pthread_cond_broadcast(&e->life.changed);
+	pthread_mutex_unlock(&e->life.lock);
+}
+
+/* Copies the pages of a chunk, one layer of them, to host memory. They lie one behind the other. */
+static int mirror_layer(struct cairn_prefill_epoch *e, int64_t chunk, int32_t layer, void *stream)
+{
+	const int32_t first = (int32_t)chunk * e->shape.chunk_pages, left = e->computing->end - first;
+	const int32_t num = left < e->shape.chunk_pages ? left : e->shape.chunk_pages;
+	const size_t bytes = (size_t)(num - FAULT(PAGE_NOT_MIRRORED)) * e->shape.page_bytes;
+
+	for (int32_t side = 0; side < e->shape.sides - FAULT(VALUES_NOT_MIRRORED) && num > 0; side++) {
+		const size_t at = (size_t)layer * e->kv->layer_bytes + (size_t)side * e->kv->v_offset +
+				  (size_t)prefill_page(e, e->computing, first) * e->shape.page_bytes;
+
+		CAIRN_TRY(CAIRN_TABLE(e->model->impl, mem_copy, e->mirror + at, e->kv->base + at, bytes,
+				      CAIRN_COPY_TO_HOST, stream));
+	}
+	return 0;
 }
 
 /* Called before the MLP of a layer: its keys and values are on the stream. */
@@ -90,6 +124,10 @@ static int on_layer(void *ctx, int32_t layer, void *stream)
 	struct cairn_prefill_epoch *e = ctx;
 	const int64_t chunk = e->computing->layers / e->a.num_layers;
 
+	if (e->computing->layers != chunk * e->a.num_layers + layer)
+		return cairn_error(EIO, "layer %d comes out of order", layer);
+	if (e->mirror)
+		CAIRN_TRY(mirror_layer(e, chunk, layer, stream));
 	CAIRN_TRY(CAIRN_TABLE(e->model->impl, stream_sync, stream));
 	note_layers(e, e->computing, chunk * e->a.num_layers + layer + 1);
 	return 0;
@@ -110,11 +148,10 @@ static int compute_chunk(struct cairn_prefill_epoch *e, struct prefill_job *job,
 	cairn_worker_on_layer(e->worker, on_layer, e);
 	CAIRN_TRY(cairn_worker_launch(e->worker));
 	CAIRN_TRY(cairn_worker_collect(e->worker, &result));
-	pthread_mutex_lock(&e->lock);
-	e->passes++;
-	pthread_mutex_unlock(&e->lock);
-	note_layers(e, job, ((int64_t)chunk + 1) * e->a.num_layers);
-	return 0;
+	cairn_epoch_passed(&e->life);
+	return job->layers == ((int64_t)chunk + 1) * e->a.num_layers ? 0 :
+	       cairn_error(EIO, "a pass has told of %lld layers, not %d", (long long)job->layers,
+			   (chunk + 1) * e->a.num_layers);
 }
 
 /* Computes a job until it is given up. An error is one of the table, which is not trusted any more. */
@@ -127,33 +164,19 @@ static int compute(struct cairn_prefill_epoch *e, struct prefill_job *job)
 		e->page_list[i] = prefill_page(e, job, i);
 	for (int32_t chunk = 0; !ret && !given_up && chunk * e->a.max_rows < job->num_tokens; chunk++) {
 		ret = compute_chunk(e, job, chunk);
-		pthread_mutex_lock(&e->lock);
-		given_up = prefill_given_up(job) || atomic_load(&e->stop);
-		pthread_mutex_unlock(&e->lock);
+		pthread_mutex_lock(&e->life.lock);
+		given_up = prefill_given_up(job) || atomic_load(&e->life.stop);
+		pthread_mutex_unlock(&e->life.lock);
 	}
-	pthread_mutex_lock(&e->lock);
+	pthread_mutex_lock(&e->life.lock);
 	job->is_over = 1;
 	job->error = ret ? -ret : job->error;
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
+	pthread_cond_broadcast(&e->life.changed);
+	pthread_mutex_unlock(&e->life.lock);
 	return ret;
 }
 
 /* ---- the thread ---- */
-
-void prefill_fail(struct cairn_prefill_epoch *e, int ret)
-{
-	pthread_mutex_lock(&e->lock);
-	/* -ECONNRESET: the lead's end has closed the transport, and the lead decides what follows */
-	if (e->state != CAIRN_EPOCH_FAILED) {
-		e->state = ret && ret != -ECANCELED && ret != -ECONNRESET ? CAIRN_EPOCH_FAILED :
-			   CAIRN_EPOCH_OVER;
-		snprintf(e->why, sizeof(e->why), "%s", cairn_last_error());
-	}
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
-	atomic_store(&e->stop, 1);
-}
 
 static int prepare(struct cairn_prefill_epoch *e)
 {
@@ -162,19 +185,10 @@ static int prepare(struct cairn_prefill_epoch *e)
 
 	CAIRN_TRY(make_worker(e));
 	CAIRN_TRY(open_transport(e, &mine));
-	pthread_mutex_lock(&e->lock);
-	e->mine = mine;
-	e->state = CAIRN_EPOCH_PREPARED;
-	while (!e->has_theirs && !atomic_load(&e->stop))
-		pthread_cond_wait(&e->changed, &e->lock);
-	pthread_mutex_unlock(&e->lock);
-	if (atomic_load(&e->stop))
-		return -ECANCELED;
-	CAIRN_TRY(e->table->remote_import(e->t, &e->theirs.ring, &e->ring));
-	CAIRN_TRY(e->table->channel_connect(e->c, &e->theirs.channel, CAIRN_PREFILL_CONNECT_MS));
-	pthread_mutex_lock(&e->lock);
-	e->state = CAIRN_EPOCH_CONNECTED;
-	pthread_mutex_unlock(&e->lock);
+	CAIRN_TRY(cairn_epoch_introduce(&e->life, &mine));
+	CAIRN_TRY(e->table->remote_import(e->t, &prefill_theirs(e)->ring, &e->ring));
+	CAIRN_TRY(e->table->channel_connect(e->c, &prefill_theirs(e)->channel, CAIRN_PREFILL_CONNECT_MS));
+	cairn_epoch_connected(&e->life);
 	ret = pthread_create(&e->sender, NULL, prefill_send_run, e);
 	e->has_sender = !ret;
 	return ret ? cairn_error(EIO, "no thread: %s", strerror(ret)) : 0;
@@ -184,11 +198,11 @@ static struct prefill_job *next_job(struct cairn_prefill_epoch *e)
 {
 	struct prefill_job *job = NULL;
 
-	pthread_mutex_lock(&e->lock);
-	while (!atomic_load(&e->stop) && !(job = prefill_oldest(e, 0)))
-		pthread_cond_wait(&e->changed, &e->lock);
-	pthread_mutex_unlock(&e->lock);
-	return atomic_load(&e->stop) ? NULL : job;
+	pthread_mutex_lock(&e->life.lock);
+	while (!atomic_load(&e->life.stop) && !(job = prefill_oldest(e, 0)))
+		pthread_cond_wait(&e->life.changed, &e->life.lock);
+	pthread_mutex_unlock(&e->life.lock);
+	return atomic_load(&e->life.stop) ? NULL : job;
 }
 
 static void *run(void *arg)
@@ -199,7 +213,7 @@ static void *run(void *arg)
 
 	while (!ret && (job = next_job(e)))
 		ret = compute(e, job);
-	prefill_fail(e, ret);
+	cairn_epoch_ended(&e->life, ret);
 	if (e->has_sender)
 		pthread_join(e->sender, NULL);
 	return NULL;
@@ -208,7 +222,8 @@ static void *run(void *arg)
 /* ---- the main thread ---- */
 
 int cairn_prefill_epoch_create(struct cairn_prefill_epoch **out, struct cairn_model *model,
-			       const struct cairn_control_assign *assign, const char *address)
+			       const struct cairn_control_assign *assign, const char *transport,
+			       const char *address)
 {
 	struct cairn_prefill_epoch *e = calloc(1, sizeof(*e));
 	int ret;
@@ -216,75 +231,38 @@ int cairn_prefill_epoch_create(struct cairn_prefill_epoch **out, struct cairn_mo
 	if (!e)
 		return cairn_error(ENOMEM, "no memory for an epoch");
 	e->model = model;
+	e->transport = transport;
 	e->a = *assign;
 	e->shape = cairn_run_shape(model, assign->page_size, assign->max_rows);
 	snprintf(e->address, sizeof(e->address), "%s", address);
-	pthread_mutex_init(&e->lock, NULL);
-	pthread_cond_init(&e->changed, NULL);
-	ret = pthread_create(&e->thread, NULL, run, e);
-	e->has_thread = !ret;
-	if (ret) {
+	ret = cairn_epoch_begin(&e->life, sizeof(struct cairn_pull_blob), run, e);
+	if (ret)
 		cairn_prefill_epoch_destroy(e);
-		return cairn_error(EIO, "no thread: %s", strerror(ret));
-	}
-	*out = e;
-	return 0;
+	else
+		*out = e;
+	return ret;
 }
 
-void cairn_prefill_epoch_stop(struct cairn_prefill_epoch *e)
+struct cairn_epoch_life *cairn_prefill_epoch_life(struct cairn_prefill_epoch *e)
 {
-	pthread_mutex_lock(&e->lock);
-	atomic_store(&e->stop, 1);
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
+	return &e->life;
 }
 
 void cairn_prefill_epoch_destroy(struct cairn_prefill_epoch *e)
 {
 	if (!e)
 		return;
-	cairn_prefill_epoch_stop(e);
-	if (e->has_thread)
-		pthread_join(e->thread, NULL);
+	cairn_epoch_destroy(&e->life);
 	if (e->t)
 		e->table->close(e->t);
+	if (e->mirror)
+		e->model->impl->host_free(e->mirror);
 	cairn_worker_destroy(e->worker);
 	for (int i = 0; i < CAIRN_PULL_JOBS; i++)
 		free(e->jobs[i].ids);
-	explicit_bzero(e->theirs.key, sizeof(e->theirs.key));
 	free(e->heads);
 	free(e->page_list);
-	pthread_cond_destroy(&e->changed);
-	pthread_mutex_destroy(&e->lock);
 	free(e);
-}
-
-enum cairn_epoch_state cairn_prefill_epoch_state(struct cairn_prefill_epoch *e,
-						 struct cairn_pull_blob *blob, char *text, size_t len)
-{
-	enum cairn_epoch_state state;
-
-	pthread_mutex_lock(&e->lock);
-	state = e->state;
-	if (state == CAIRN_EPOCH_PREPARED)
-		*blob = e->mine;
-	snprintf(text, len, "%s", e->why);
-	pthread_mutex_unlock(&e->lock);
-	return state;
-}
-
-int cairn_prefill_epoch_connect(struct cairn_prefill_epoch *e, const struct cairn_pull_blob *theirs)
-{
-	int ret = 0;
-
-	pthread_mutex_lock(&e->lock);
-	if (e->state != CAIRN_EPOCH_PREPARED || e->has_theirs)
-		ret = cairn_error(EINVAL, "the lead's blob comes %s", e->has_theirs ? "twice" : "too early");
-	e->theirs = *theirs;
-	e->has_theirs = 1;
-	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
-	return ret;
 }
 
 static int check_prompt(const struct cairn_prefill_epoch *e, const struct cairn_control_prompt *p)
@@ -310,7 +288,7 @@ static int queue_job(struct cairn_prefill_epoch *e, const struct cairn_control_p
 
 	for (int i = 0; i < CAIRN_PULL_JOBS && !job; i++)
 		job = e->jobs[i].number ? NULL : &e->jobs[i];
-	if (e->state == CAIRN_EPOCH_PREPARING || e->state == CAIRN_EPOCH_PREPARED)
+	if (e->life.state == CAIRN_EPOCH_PREPARING || e->life.state == CAIRN_EPOCH_PREPARED)
 		return cairn_error(EINVAL, "the lead sends a prompt before this worker is ready");
 	if (!job || p->job <= e->last_number)
 		return cairn_error(EINVAL, "the lead sends prompt %llu after %llu, %s",
@@ -327,7 +305,7 @@ static int queue_job(struct cairn_prefill_epoch *e, const struct cairn_control_p
 	}
 	memcpy(job->ids, p + 1, bytes);
 	e->last_number = p->job;
-	pthread_cond_broadcast(&e->changed);
+	pthread_cond_broadcast(&e->life.changed);
 	return 0;
 }
 
@@ -343,7 +321,7 @@ static void amend_job(struct cairn_prefill_epoch *e, uint64_t number, uint32_t l
 		if (lease_ms)
 			job->lease_ns = cairn_clock_ns() + lease_ms * 1000000ll;
 	}
-	pthread_cond_broadcast(&e->changed);
+	pthread_cond_broadcast(&e->life.changed);
 }
 
 int cairn_prefill_epoch_message(struct cairn_prefill_epoch *e, const struct cairn_channel_message *m)
@@ -354,7 +332,7 @@ int cairn_prefill_epoch_message(struct cairn_prefill_epoch *e, const struct cair
 
 	if (m->kind == CAIRN_CONTROL_PROMPT)
 		CAIRN_TRY(check_prompt(e, m->data));
-	pthread_mutex_lock(&e->lock);
+	pthread_mutex_lock(&e->life.lock);
 	if (m->kind == CAIRN_CONTROL_PROMPT)
 		ret = queue_job(e, m->data);
 	else if (m->kind == CAIRN_CONTROL_LEASE)
@@ -364,16 +342,6 @@ int cairn_prefill_epoch_message(struct cairn_prefill_epoch *e, const struct cair
 	else
 		ret = cairn_error(EINVAL, "the lead sends %s to a prefill worker",
 				  cairn_control_kind_name(m->kind));
-	pthread_mutex_unlock(&e->lock);
+	pthread_mutex_unlock(&e->life.lock);
 	return ret;
-}
-
-uint64_t cairn_prefill_epoch_passes(struct cairn_prefill_epoch *e)
-{
-	uint64_t passes;
-
-	pthread_mutex_lock(&e->lock);
-	passes = e->passes;
-	pthread_mutex_unlock(&e->lock);
-	return passes;
 }

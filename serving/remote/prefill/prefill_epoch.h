@@ -2,14 +2,17 @@
 /*
  * prefill_epoch - what a prefill worker does between two assignments; private to the worker and its tests
  *
- *   create     starts the computing thread, which takes memory and opens the transport: PREPARED
- *   connect    gives it the lead's blob, with which it connects: CONNECTED; a second thread sends
+ *   create     starts the computing thread (epoch_life.h), which takes memory and opens the transport:
+ *              PREPARED; with the lead's blob it connects: CONNECTED; a second thread sends
  *   message    PROMPT queues a job, LEASE prolongs it, DROP ends it
- *   stop       the threads end when they next look: OVER
- *   destroy    stops them if need be, waits for their end and frees everything
+ *   destroy    stops the threads if need be, waits for their end and frees everything
  *
  *   computing   chunk 0: layer 0, 1, ..  | chunk 1: layer 0, 1, ..   | next job
  *   sending              run, run, ..      (as the lead gives credits) .. end of the job
+ *
+ * Runs are sent from host memory. If the table's memory is a device's, the computing thread copies each
+ * layer to host memory, in the order of the stream, before it tells the sending thread of it; that thread
+ * makes no call of the table.
  *
  * A job has its own part of the cache from its PROMPT until its runs have arrived, so that nothing that a put
  * reads is overwritten. Each job ends by one run without pages, also if it was dropped, its lease has ended
@@ -27,15 +30,12 @@
 
 struct cairn_prefill_epoch;
 
-/* The model must outlive it. assign: a checked message that suits the model */
+/* Model and name of the transport must outlive it. assign: a checked message that suits the model */
 int cairn_prefill_epoch_create(struct cairn_prefill_epoch **out, struct cairn_model *model,
-			       const struct cairn_control_assign *assign, const char *address);
-enum cairn_epoch_state cairn_prefill_epoch_state(struct cairn_prefill_epoch *e,
-						 struct cairn_pull_blob *blob, char *text, size_t len);
-int cairn_prefill_epoch_connect(struct cairn_prefill_epoch *e, const struct cairn_pull_blob *theirs);
+			       const struct cairn_control_assign *assign, const char *transport,
+			       const char *address);
+struct cairn_epoch_life *cairn_prefill_epoch_life(struct cairn_prefill_epoch *e);
 int cairn_prefill_epoch_message(struct cairn_prefill_epoch *e, const struct cairn_channel_message *m);
-uint64_t cairn_prefill_epoch_passes(struct cairn_prefill_epoch *e);	/* completed */
-void cairn_prefill_epoch_stop(struct cairn_prefill_epoch *e);
 void cairn_prefill_epoch_destroy(struct cairn_prefill_epoch *e);	/* NULL is legal */
 
 #endif

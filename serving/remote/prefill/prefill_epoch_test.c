@@ -126,7 +126,7 @@ static void refused(struct cairn_test *t)
 		EXPECT(t, fake_prompt(e, &rig, 6, 60000) == 0);
 		EXPECT(t, fake_prompt(e, &rig, 7, 60000) == -EINVAL);
 		EXPECT_CONTAINS(t, cairn_last_error(), "the lead sends prompt 7 after 6, one too many");
-		EXPECT(t, cairn_prefill_epoch_connect(e, &lead.mine) == -EINVAL);
+		EXPECT(t, cairn_epoch_connect(cairn_prefill_epoch_life(e), &lead.mine) == -EINVAL);
 		EXPECT_CONTAINS(t, cairn_last_error(), "the lead's blob comes twice");
 	}
 	end(e);		/* with two jobs under way */

@@ -3,9 +3,6 @@
 #ifndef CAIRN_PREFILL_IMPL_H
 #define CAIRN_PREFILL_IMPL_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include "serving/engine/worker/worker.h"
 #include "serving/remote/prefill/prefill_epoch.h"
 
@@ -21,6 +18,7 @@ struct prefill_job {
 };
 
 struct cairn_prefill_epoch {
+	struct cairn_epoch_life life;	/* its lock protects jobs and last_number */
 	struct cairn_model *model;
 	struct cairn_control_assign a;
 	struct cairn_run_shape shape;
@@ -28,6 +26,12 @@ struct cairn_prefill_epoch {
 	const struct sodium *sodium;
 	struct cairn_worker *worker;
 	const struct cairn_kv_store *kv;
+	/*
+	 * Where runs are sent from, laid out like the cache: the cache itself, or a copy of it in host memory
+	 * if the table's memory is a device's.
+	 */
+	char *base, *mirror;		/* mirror: of the table's host_alloc; NULL: none */
+	const char *transport;
 	int32_t *page_list;		/* of a pass: [job_pages] */
 	struct prefill_job *computing;	/* for the worker's callback */
 
@@ -40,19 +44,17 @@ struct cairn_prefill_epoch {
 	uint64_t sent;			/* runs; the sending thread's */
 	char address[64];
 
-	pthread_t thread, sender;
-	int has_thread, has_sender;
-	atomic_int stop;
-	pthread_mutex_t lock;		/* protects what follows */
-	pthread_cond_t changed;
+	pthread_t sender;
+	int has_sender;
 	struct prefill_job jobs[CAIRN_PULL_JOBS];
 	uint64_t last_number;
-	enum cairn_epoch_state state;
-	struct cairn_pull_blob mine, theirs;
-	int has_theirs;
-	char why[CAIRN_CONTROL_TEXT];
-	uint64_t passes;
 };
+
+/* The lead's blob, once it has come. */
+static inline const struct cairn_pull_blob *prefill_theirs(const struct cairn_prefill_epoch *e)
+{
+	return (const struct cairn_pull_blob *)(const void *)e->life.theirs;
+}
 
 /* Returns the unfinished job with the lowest number; over: computed, too. NULL: none. With the lock held. */
 struct prefill_job *prefill_oldest(struct cairn_prefill_epoch *e, int over);
@@ -65,7 +67,6 @@ static inline int32_t prefill_page(const struct cairn_prefill_epoch *e, const st
 	return (int32_t)(job - e->jobs) * e->job_pages + page;
 }
 
-void prefill_fail(struct cairn_prefill_epoch *e, int ret);	/* FAILED, or OVER without a failure */
 void *prefill_send_run(void *epoch);	/* the sending thread */
 
 #endif

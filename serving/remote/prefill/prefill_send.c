@@ -24,16 +24,16 @@ static int await_layer(struct cairn_prefill_epoch *e, struct prefill_job *job, c
 	const int64_t wanted = chunk * e->shape.num_layers + run->layer + !FAULT(LAYER_NOT_AWAITED);
 	int ret;
 
-	pthread_mutex_lock(&e->lock);
+	pthread_mutex_lock(&e->life.lock);
 	while (!(ret = prefill_given_up(job)) && job->layers < wanted && !job->is_over &&
-	       !atomic_load(&e->stop)) {
+	       !atomic_load(&e->life.stop)) {
 		const int64_t then = cairn_clock_ns() + CAIRN_PREFILL_LOOK_MS * 1000000ll;
 		const struct timespec until = { then / 1000000000, then % 1000000000 };
 
-		pthread_cond_clockwait(&e->changed, &e->lock, CLOCK_MONOTONIC, &until);
+		pthread_cond_clockwait(&e->life.changed, &e->life.lock, CLOCK_MONOTONIC, &until);
 	}
-	pthread_mutex_unlock(&e->lock);
-	return atomic_load(&e->stop) ? ECANCELED : ret;
+	pthread_mutex_unlock(&e->life.lock);
+	return atomic_load(&e->life.stop) ? ECANCELED : ret;
 }
 
 /* Waits until the ring has a free slot. *given_up: set to an errno if the job is, unless `job` is NULL. */
@@ -48,10 +48,10 @@ static int await_credit(struct cairn_prefill_epoch *e, const struct prefill_job 
 		ret = e->table->wait(e->c, CAIRN_SLOT_CREDITS, wanted, CAIRN_PREFILL_LOOK_MS, NULL);
 		if (ret != -ETIMEDOUT)
 			return ret;
-		pthread_mutex_lock(&e->lock);
+		pthread_mutex_lock(&e->life.lock);
 		*given_up = job ? prefill_given_up(job) : 0;
-		pthread_mutex_unlock(&e->lock);
-	} while (!*given_up && !atomic_load(&e->stop));
+		pthread_mutex_unlock(&e->life.lock);
+	} while (!*given_up && !atomic_load(&e->life.stop));
 	return *given_up ? 0 : -ECANCELED;
 }
 
@@ -69,9 +69,9 @@ static int put_payload(struct cairn_prefill_epoch *e, const struct prefill_job *
 		.bytes = bytes,
 	};
 
-	run->payload = cairn_run_hash(e->sodium, e->theirs.key, e->kv->base + at, bytes);
+	run->payload = cairn_run_hash(e->sodium, prefill_theirs(e)->key, e->base + at, bytes);
 	if (FAULT(PAYLOAD_DAMAGED) && run->layer == 1)
-		e->kv->base[at] ^= 1;
+		e->base[at] ^= 1;
 	return e->table->put(e->c, &put, PUT_MS);
 }
 
@@ -86,7 +86,7 @@ static int put_head(struct cairn_prefill_epoch *e, struct cairn_run *run)
 		.slot = CAIRN_SLOT_RUNS,
 	};
 
-	run->sum = cairn_run_sum(e->sodium, e->theirs.key, run);
+	run->sum = cairn_run_sum(e->sodium, prefill_theirs(e)->key, run);
 	memcpy(e->heads + slot * CAIRN_RUN_HEAD_BYTES, run, sizeof(*run));
 	e->sent++;
 	return e->table->put(e->c, &put, PUT_MS);
@@ -119,7 +119,7 @@ static int flush(struct cairn_prefill_epoch *e)
 
 	do
 		ret = e->table->flush(e->c, CAIRN_PREFILL_LOOK_MS);
-	while (ret == -ETIMEDOUT && !atomic_load(&e->stop));
+	while (ret == -ETIMEDOUT && !atomic_load(&e->life.stop));
 	return ret;
 }
 
@@ -128,15 +128,15 @@ static int free_job(struct cairn_prefill_epoch *e, struct prefill_job *job)
 {
 	int is_over;
 
-	pthread_mutex_lock(&e->lock);
-	while (!job->is_over && !atomic_load(&e->stop))
-		pthread_cond_wait(&e->changed, &e->lock);
+	pthread_mutex_lock(&e->life.lock);
+	while (!job->is_over && !atomic_load(&e->life.stop))
+		pthread_cond_wait(&e->life.changed, &e->life.lock);
 	is_over = job->is_over;
 	if (is_over) {
 		free(job->ids);
 		*job = (struct prefill_job){ 0 };
 	}
-	pthread_mutex_unlock(&e->lock);
+	pthread_mutex_unlock(&e->life.lock);
 	return is_over ? 0 : -ECANCELED;
 }
 
@@ -147,7 +147,7 @@ static int send_job(struct cairn_prefill_epoch *e, struct prefill_job *job)
 	int given_up = 0, none = 0;
 
 	CAIRN_TRY(send_runs(e, job, &given_up));
-	if (atomic_load(&e->stop))
+	if (atomic_load(&e->life.stop))
 		return -ECANCELED;
 	CAIRN_TRY(await_credit(e, NULL, &none));
 	CAIRN_TRY(flush(e));
@@ -164,14 +164,14 @@ void *prefill_send_run(void *arg)
 	while (!ret) {
 		struct prefill_job *job = NULL;
 
-		pthread_mutex_lock(&e->lock);
-		while (!atomic_load(&e->stop) && !(job = prefill_oldest(e, 1)))
-			pthread_cond_wait(&e->changed, &e->lock);
-		pthread_mutex_unlock(&e->lock);
-		if (atomic_load(&e->stop))
+		pthread_mutex_lock(&e->life.lock);
+		while (!atomic_load(&e->life.stop) && !(job = prefill_oldest(e, 1)))
+			pthread_cond_wait(&e->life.changed, &e->life.lock);
+		pthread_mutex_unlock(&e->life.lock);
+		if (atomic_load(&e->life.stop))
 			break;
 		ret = send_job(e, job);
 	}
-	prefill_fail(e, ret);
+	cairn_epoch_ended(&e->life, ret);
 	return NULL;
 }

@@ -21,7 +21,7 @@ static int check(void *ctx, const struct cairn_control_assign *a)
 			     c->num_hidden_layers * a->page_size * a->num_pages;
 
 	if (a->config != cairn_share_digest(c) || a->num_layers != c->num_hidden_layers ||
-	    a->num_kv_heads != c->num_key_value_heads || a->num_heads != a->num_kv_heads ||
+	    a->num_kv_heads != cairn_share_heads(c) || a->num_heads != a->num_kv_heads ||
 	    a->head_dim != c->head_dim || a->dtype != m->dtype || a->kv_fp8 != (m->kv == CAIRN_KV_FP8))
 		return cairn_error(EINVAL, "the lead has another model, or another form of its cache");
 	if (a->max_rows % a->page_size || a->max_context > c->max_position_embeddings ||
@@ -39,40 +39,23 @@ static int create(void *ctx, void **epoch, const struct cairn_control_assign *a,
 		  const char *address)
 {
 	const struct cairn_prefill_worker_options *o = ctx;
-	struct cairn_prefill_epoch *e;
+	struct cairn_prefill_epoch *e = NULL;
 
 	(void)rest;	/* scales of an 8-bit cache, which are those of the model */
-	CAIRN_TRY(cairn_prefill_epoch_create(&e, o->model, a, address));
+	CAIRN_TRY(cairn_prefill_epoch_create(&e, o->model, a,
+					     o->member.transport ? o->member.transport : "tcp", address));
 	*epoch = e;
 	return 0;
 }
 
-static enum cairn_epoch_state state(void *epoch, void *blob, char *text, size_t len)
+static struct cairn_epoch_life *life(void *epoch)
 {
-	return cairn_prefill_epoch_state(epoch, blob, text, len);
-}
-
-static int connect(void *epoch, const void *blob)
-{
-	struct cairn_pull_blob theirs;
-
-	memcpy(&theirs, blob, sizeof(theirs));
-	return cairn_prefill_epoch_connect(epoch, &theirs);
+	return cairn_prefill_epoch_life(epoch);
 }
 
 static int message(void *epoch, const struct cairn_channel_message *m)
 {
 	return cairn_prefill_epoch_message(epoch, m);
-}
-
-static uint64_t passes(void *epoch)
-{
-	return cairn_prefill_epoch_passes(epoch);
-}
-
-static void stop(void *epoch)
-{
-	cairn_prefill_epoch_stop(epoch);
 }
 
 static void destroy(void *epoch)
@@ -83,16 +66,13 @@ static void destroy(void *epoch)
 int cairn_prefill_worker_run(const struct cairn_prefill_worker_options *o)
 {
 	static const struct cairn_epoch_ops ops = {
-		sizeof(struct cairn_pull_blob), check, create, state, connect, message, passes, stop, destroy,
+		sizeof(struct cairn_pull_blob), check, create, life, message, destroy,
 	};
 	struct cairn_control_join j = {
 		.role = CAIRN_MEMBER_PREFILL, .config = cairn_share_digest(&o->model->config),
 		.weights = o->weights,
 	};
 
-	if (!(o->model->impl->flags & CAIRN_IMPL_HOST_MEM))
-		return cairn_error(EOPNOTSUPP, "%s: prefill workers need a table with host memory so far",
-				   o->model->impl->name);
 	if (!cairn_forward_supported(o->model))
 		return cairn_error(EOPNOTSUPP, "%s: has no operation list for this model",
 				   o->model->impl->name);

@@ -303,7 +303,7 @@ static inline int fake_await(struct cairn_prefill_epoch *e, enum cairn_epoch_sta
 	char text[CAIRN_CONTROL_TEXT];
 
 	for (int i = 0; i < 10000; i++) {
-		if (cairn_prefill_epoch_state(e, blob, text, sizeof(text)) == state)
+		if (cairn_epoch_state(cairn_prefill_epoch_life(e), blob, text, sizeof(text)) == state)
 			return 0;
 		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
 	}
@@ -322,13 +322,11 @@ static inline int fake_begin(struct pull_fake *f, const struct pull_rig *r, stru
 	*e = NULL;
 	CAIRN_TRY(cairn_share_assign(&f->a, &scales, r->m, &limits, 0, 1, 0));
 	f->a.epoch = f->a.rank = 1;
-	while (strcmp(cairn_transport_get((int)f->a.transport)->name, "tcp"))
-		f->a.transport++;
 	f->shape = cairn_run_shape(r->m, PULL_PAGE, PULL_ROWS);
 	CAIRN_TRY(fake_open(f, 1));
-	CAIRN_TRY(cairn_prefill_epoch_create(e, r->m, &f->a, "127.0.0.1"));
+	CAIRN_TRY(cairn_prefill_epoch_create(e, r->m, &f->a, "tcp", "127.0.0.1"));
 	CAIRN_TRY(fake_await(*e, CAIRN_EPOCH_PREPARED, &f->theirs));
-	CAIRN_TRY(cairn_prefill_epoch_connect(*e, &f->mine));
+	CAIRN_TRY(cairn_epoch_connect(cairn_prefill_epoch_life(*e), &f->mine));
 	CAIRN_TRY(f->tcp->channel_connect(f->c, &f->theirs.channel, 5000));
 	return fake_await(*e, CAIRN_EPOCH_CONNECTED, &f->theirs);
 }

@@ -10,13 +10,10 @@
 
 #define CAIRN_REMOTE_MUTANTS
 
-#define cairn_prefill_epoch_connect		mutant_prefill_epoch_connect
 #define cairn_prefill_epoch_create		mutant_prefill_epoch_create
 #define cairn_prefill_epoch_destroy		mutant_prefill_epoch_destroy
+#define cairn_prefill_epoch_life		mutant_prefill_epoch_life
 #define cairn_prefill_epoch_message		mutant_prefill_epoch_message
-#define cairn_prefill_epoch_passes		mutant_prefill_epoch_passes
-#define cairn_prefill_epoch_state		mutant_prefill_epoch_state
-#define cairn_prefill_epoch_stop		mutant_prefill_epoch_stop
 #define cairn_prefill_worker_run		mutant_prefill_worker_run
 #define cairn_pull_begin			mutant_pull_begin
 #define cairn_pull_create			mutant_pull_create
@@ -26,7 +23,6 @@
 #define cairn_pull_release			mutant_pull_release
 #define cairn_pull_stats			mutant_pull_stats
 #define cairn_pull_wait				mutant_pull_wait
-#define prefill_fail				mutant_prefill_fail
 #define prefill_given_up			mutant_prefill_given_up
 #define prefill_oldest				mutant_prefill_oldest
 #define prefill_send_run			mutant_prefill_send_run

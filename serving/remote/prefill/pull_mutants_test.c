@@ -20,6 +20,17 @@ static int differs(struct cairn_test *t)
 	return bad != 0;
 }
 
+/* The same with a table whose memory is a device's, as far as workers and lead know. */
+static int device_differs(struct cairn_test *t)
+{
+	int ret;
+
+	pull_as_device = 1;
+	ret = differs(t);
+	pull_as_device = 0;
+	return ret;
+}
+
 /* Returns whether a job of a worker that does something bad is completed. */
 static int completes(struct cairn_test *t, enum fake_bad what)
 {
@@ -114,7 +125,8 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(PAGES_FREED_EARLY, drop_left), MUTANT(LEASE_ENDLESS, holds),
 	MUTANT(CREDITS_IGNORED, overruns), MUTANT(LAYER_NOT_AWAITED, differs),
 	MUTANT(LAYERS_SWAPPED, differs), MUTANT(SIDES_SWAPPED, differs), MUTANT(PAYLOAD_DAMAGED, differs),
-	MUTANT(RUNS_LOST, differs),
+	MUTANT(RUNS_LOST, differs), MUTANT(PAGE_NOT_MIRRORED, device_differs),
+	MUTANT(VALUES_NOT_MIRRORED, device_differs),
 };
 
 _Static_assert(ARRAY_SIZE(mutants) == NUM_FAULTS - FIRST_PULL_FAULT, "every fault has a test");

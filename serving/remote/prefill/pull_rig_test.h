@@ -34,6 +34,10 @@ enum { PULL_WORKERS = 3, PULL_PAGE = 4, PULL_ROWS = 8, PULL_CONTEXT = 160, PULL_
 #define PULL_IS_SLOW	0
 #endif
 
+/* What rigs are opened with: a table that seems to have a device's memory; the workers' transport. */
+static int pull_as_device;
+static const char *pull_transport;
+
 struct pull_worker {
 	pthread_t thread;
 	struct cairn_prefill_worker_options o;
@@ -72,7 +76,8 @@ static inline void pull_add_worker(struct pull_rig *r)
 	struct pull_worker *w = &r->workers[r->num_workers++];
 
 	w->o = (struct cairn_prefill_worker_options){
-		.member = { .join = r->join, .join_ms = 5000 }, .model = r->m, .weights = PULL_WEIGHTS,
+		.member = { .join = r->join, .join_ms = 5000, .transport = pull_transport },
+		.model = r->m, .weights = PULL_WEIGHTS,
 	};
 	pthread_create(&w->thread, NULL, pull_work, w);
 }
@@ -112,6 +117,8 @@ static inline int pull_open(struct cairn_test *t, struct pull_rig *r, const char
 	memset(r, 0, sizeof(*r));
 	if (open_model(t, "cpu", model, &r->impl, &r->g, &r->m))
 		return -1;
+	if (pull_as_device)
+		r->impl.flags &= ~CAIRN_IMPL_HOST_MEM;
 	ret = cairn_lead_create(&r->lead, &o);
 	if (ret == -EOPNOTSUPP)
 		cairn_skip(t, "%s", cairn_last_error());

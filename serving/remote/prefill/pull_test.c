@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* pull_test - what is pulled has the bits of what is computed here; jobs that are dropped or lost */
 #include "conformance/harness.h"
+#include "conformance/suite/spawn.h"
 #include "serving/remote/prefill/pull_rig_test.h"
+
+#define TRANSPORT	"CAIRN_PULL_TRANSPORT"	/* of same_bits; not set: tcp */
 
 static struct pull_rig rig;
 
@@ -23,6 +26,20 @@ static void expect_all_free(struct cairn_test *t)
 	cairn_pull_release(rig.pull, d.id);
 }
 
+/* The last layers of workers whose memory seems to be a device's come by way of host memory. */
+static void from_device(struct cairn_test *t)
+{
+	static const char *const models[] = { "llama3_tiny", "deepseek_tiny" };
+
+	pull_as_device = 1;
+	for (size_t i = 0; i < (PULL_IS_SLOW ? 1 : ARRAY_SIZE(models)); i++) {
+		if (!pull_open(t, &rig, models[i], 1, 1, 0))
+			EXPECT(t, pull_many(t, &rig, PULL_IS_SLOW ? 1 : 3) == 0);
+		pull_close(&rig);
+	}
+	pull_as_device = 0;
+}
+
 static void same_bits(struct cairn_test *t)
 {
 	static const char *const models[] = {
@@ -31,7 +48,8 @@ static void same_bits(struct cairn_test *t)
 	const int prompts = PULL_IS_SLOW ? 1 : 6;
 	struct cairn_pull_stats stats;
 
-	for (size_t i = 0; i < (PULL_IS_SLOW ? 1 : ARRAY_SIZE(models)); i++) {
+	pull_transport = getenv(TRANSPORT);
+	for (size_t i = 0; i < (PULL_IS_SLOW || pull_transport ? 1 : ARRAY_SIZE(models)); i++) {
 		if (!pull_open(t, &rig, models[i], 2, 2, 0)) {
 			EXPECT(t, pull_many(t, &rig, prompts) == 0);
 			expect_all_free(t);
@@ -39,6 +57,7 @@ static void same_bits(struct cairn_test *t)
 			EXPECT(t, stats.completed == prompts + 1 && !stats.failed && stats.bytes ==
 			       stats.pages * (int64_t)rig.page_bytes);
 			EXPECT(t, stats.runs > 2 * CAIRN_RUN_RING);	/* credits have come back */
+			cairn_note(t, "%s over %s", models[i], pull_transport ? pull_transport : "tcp");
 		}
 		pull_close(&rig);
 	}
@@ -145,9 +164,41 @@ static void refused(struct cairn_test *t)
 	pull_close(&rig);
 }
 
+/* Runs same_bits over this transport in a process that has the NIC model as its RDMA device. */
+static void carried_by(struct cairn_test *t, const char *transport)
+{
+	char *argv[] = { "cairn", "check", "-v", "serving.pull.same_bits", NULL };
+	char out[8192];
+	int ret;
+
+	if (PULL_IS_SLOW)
+		return cairn_skip(t, "the NIC model does not go with sanitizers");
+	if (!cairn_run_transport(transport))
+		return cairn_skip(t, "this build has no transport %s", transport);
+	setenv(TRANSPORT, transport, 1);
+	ret = cairn_spawn_beside("cairn", "cairn_nic.so", argv, out, sizeof(out));
+	unsetenv(TRANSPORT);
+	if (ret == -1001)
+		return cairn_skip(t, "this build has no NIC model");
+	if (!EXPECT(t, ret == 0))
+		cairn_note(t, "%s", out);
+	EXPECT_CONTAINS(t, out, "1 passed, 0 failed, 0 skipped");
+	EXPECT_CONTAINS(t, out, transport);
+}
+
+static void verbs(struct cairn_test *t)
+{
+	carried_by(t, "verbs");
+}
+
+static void fhbn(struct cairn_test *t)
+{
+	carried_by(t, "fhbn");
+}
+
 static const struct cairn_unit units[] = {
-	{ "same_bits", same_bits }, { "bounds", bounds }, { "dropped", dropped }, { "lost", lost },
-	{ "refused", refused },
+	{ "same_bits", same_bits }, { "from_device", from_device }, { "verbs", verbs }, { "fhbn", fhbn },
+	{ "bounds", bounds }, { "dropped", dropped }, { "lost", lost }, { "refused", refused },
 };
 
 const struct cairn_family cairn_pull_family = {

@@ -14,17 +14,14 @@
 
 /* ---- creation ---- */
 
-static int check(const struct cairn_pull *p, const struct cairn_model *m)
+static int check(const struct cairn_pull *p)
 {
 	const struct cairn_pull_options *o = &p->opt;
 
-	if (!(m->impl->flags & CAIRN_IMPL_HOST_MEM))
-		return cairn_error(EOPNOTSUPP, "prefill_workers: %s: need a table with host memory so far",
-				   m->impl->name);
 	if (o->page_bytes != p->shape.page_bytes * (size_t)(p->shape.num_layers * p->shape.sides))
 		return cairn_error(EINVAL, "pull: page_bytes is %zu, of %d layers of %zu", o->page_bytes,
 				   p->shape.num_layers, p->shape.page_bytes);
-	return p->table ? 0 : cairn_error(EOPNOTSUPP, "prefill_workers: no transport tcp");
+	return 0;
 }
 
 /* What a worker is told: all heads, and pages for its jobs. */
@@ -73,12 +70,6 @@ int cairn_pull_create(struct cairn_pull **out, struct cairn_lead *lead, const st
 	p->opt.lease_ms = p->opt.lease_ms ? p->opt.lease_ms : CAIRN_PULL_LEASE_MS;
 	p->shape = cairn_run_shape(m, ps, options->max_rows < ps ? ps : options->max_rows / ps * ps);
 	p->num_links = num;
-	for (int i = 0; cairn_transport_get(i); i++) {
-		if (!strcmp(cairn_transport_get(i)->name, "tcp")) {
-			p->table = cairn_transport_get(i);
-			p->assign.transport = (uint32_t)i;
-		}
-	}
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -88,13 +79,9 @@ int cairn_pull_create(struct cairn_pull **out, struct cairn_lead *lead, const st
 	p->is_used = calloc((size_t)options->num_pages + 1, 1);
 	ret = p->is_used ? sodium_load(&p->sodium) : cairn_error(ENOMEM, "pull: no memory");
 	if (!ret)
-		ret = check(p, m);
-	if (!ret) {
-		const uint32_t transport = p->assign.transport;
-
+		ret = check(p);
+	if (!ret)
 		ret = make_assignment(p, m);
-		p->assign.transport = transport;
-	}
 	for (int32_t i = 0; i < num && !ret; i++)
 		ret = create_link(p, i);
 	if (ret)

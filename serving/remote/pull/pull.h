@@ -25,8 +25,7 @@
  *
  * No call waits for a worker, except destroy, for a second or so.
  * Threads: one caller.
- * Errors: -EINVAL, -EOPNOTSUPP (the table has no host memory; no libsodium), -ENOMEM; the text names the
- * option.
+ * Errors: -EINVAL, -EOPNOTSUPP (no libsodium), -ENOMEM; the text names the option.
  */
 #ifndef CAIRN_PULL_H
 #define CAIRN_PULL_H

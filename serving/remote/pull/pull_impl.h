@@ -39,6 +39,7 @@ struct pull_link {
 	/* the thread's, of an epoch: */
 	uint32_t epoch;
 	int failures;			/* workers that did not get ready, in a row */
+	const struct cairn_transport_table *table;	/* the one that the worker offers */
 	struct cairn_transport *t;
 	struct cairn_channel *c;
 	struct cairn_region *region;
@@ -55,7 +56,6 @@ struct cairn_pull {
 	struct cairn_run_shape shape;
 	struct cairn_control_assign assign;
 	float *scales;			/* that follow assign */
-	const struct cairn_transport_table *table;
 	atomic_int stop;
 
 	pthread_mutex_t lock;		/* protects what follows, and parts of the links */

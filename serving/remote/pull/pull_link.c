@@ -24,12 +24,17 @@
 
 /* ---- set-up ---- */
 
-static int open_transport(struct pull_link *k, struct cairn_pull_blob *blob)
+/* Opens the transport of which the worker has sent an address. */
+static int open_transport(struct pull_link *k, const struct cairn_blob *theirs, struct cairn_pull_blob *blob)
 {
 	const struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
-	const struct cairn_transport_table *t = k->p->table;
+	const struct cairn_transport_table *t = cairn_run_transport(theirs->kind);
 	const size_t bytes = CAIRN_RUN_RING * cairn_run_slot_bytes(&k->p->shape);
 
+	if (!t)
+		return cairn_error(EINVAL, "offers a transport that carries no host memory between "
+				   "processes");
+	k->table = t;
 	CAIRN_TRY(t->open(&o, &k->t));
 	CAIRN_TRY(t->region_register(k->t, k->ring, bytes, CAIRN_MEMORY_HOST, &k->region));
 	CAIRN_TRY(t->channel_create(k->t, &k->c));
@@ -50,16 +55,16 @@ static int set_up(struct pull_link *k)
 	a.epoch = k->epoch;
 	a.rank = (uint32_t)k->rank;
 	k->taken = 0;
-	CAIRN_TRY(open_transport(k, &mine));
-	p->sodium->randombytes_buf(k->key, sizeof(k->key));
-	memcpy(mine.key, k->key, sizeof(k->key));
 	CAIRN_TRY(cairn_lead_send(p->lead, k->rank, CAIRN_CONTROL_ASSIGN, &a, sizeof(a), p->scales,
 				  a.num_bytes));
 	CAIRN_TRY(cairn_lead_blob(p->lead, k->rank, &theirs, sizeof(theirs)));
+	CAIRN_TRY(open_transport(k, &theirs.channel, &mine));
+	p->sodium->randombytes_buf(k->key, sizeof(k->key));
+	memcpy(mine.key, k->key, sizeof(k->key));
 	ret = cairn_lead_send(p->lead, k->rank, CAIRN_CONTROL_BLOB, &head, sizeof(head), &mine, sizeof(mine));
 	p->sodium->sodium_memzero(&mine, sizeof(mine));
 	if (!ret)
-		ret = p->table->channel_connect(k->c, &theirs.channel, CONNECT_MS);
+		ret = k->table->channel_connect(k->c, &theirs.channel, CONNECT_MS);
 	return ret ? ret : cairn_lead_ready(p->lead, k->rank);
 }
 
@@ -67,7 +72,7 @@ static int set_up(struct pull_link *k)
 static void tear_down(struct pull_link *k, const char *why)
 {
 	if (k->t)
-		k->p->table->close(k->t);
+		k->table->close(k->t);
 	k->t = NULL;
 	pthread_mutex_lock(&k->p->lock);
 	k->is_ready = 0;
@@ -300,7 +305,7 @@ static int take_run(struct pull_link *k)
 	k->taken++;
 	if (FAULT(CREDIT_LEAK) && !wanted)
 		return 0;
-	return k->p->table->put(k->c, &credit, PUT_MS);
+	return k->table->put(k->c, &credit, PUT_MS);
 }
 
 /* Returns an error if the worker has not sent anything of its oldest job for too long. */
@@ -354,7 +359,7 @@ static int serve(struct pull_link *k)
 			continue;
 		CAIRN_TRY(send_jobs(k));
 		CAIRN_TRY(send_notices(k));
-		ret = k->p->table->wait(k->c, CAIRN_SLOT_RUNS, k->taken + 1, LOOK_MS, NULL);
+		ret = k->table->wait(k->c, CAIRN_SLOT_RUNS, k->taken + 1, LOOK_MS, NULL);
 		if (!ret)
 			ret = take_run(k);
 		else if (ret == -ETIMEDOUT)

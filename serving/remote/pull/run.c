@@ -4,6 +4,14 @@
 
 #include <string.h>
 
+const struct cairn_transport_table *cairn_run_transport(const char *name)
+{
+	const uint32_t needs = CAIRN_TRANSPORT_HOST_MEMORY | CAIRN_TRANSPORT_PROCESSES;
+	const struct cairn_transport_table *t = memchr(name, 0, 16) ? cairn_transport_find(name) : NULL;
+
+	return t && (t->features & needs) == needs ? t : NULL;
+}
+
 struct cairn_run_shape cairn_run_shape(const struct cairn_model *m, int32_t page_size, int32_t max_rows)
 {
 	struct cairn_run_shape s = {

@@ -11,6 +11,10 @@
  *
  *   slot of the ring:   struct cairn_run | zeros up to HEAD_BYTES | pages, one after the other
  *
+ * The worker chooses the transport: its blob has a channel's address, whose kind the lead opens, too. Runs go
+ * from host memory to host memory; with a table whose memory is a device's, the worker copies each layer to
+ * host memory first (prefill_epoch.h), and the lead's device gets the pages from there (engine_pull.c).
+ *
  * A run without pages ends its job: `error` says whether all has been sent. Each job has one such run.
  *
  * Checksums: SipHash-2-4 under a key that the lead has drawn for the epoch and sent over the encrypted
@@ -52,6 +56,9 @@ struct cairn_run {
 	int32_t layer, side, page, num_pages;	/* page: of the prompt */
 	uint64_t payload, sum;		/* checksums of the payload; of the members before this one */
 };
+
+/* The transport of this name, of at most 16 bytes; NULL: none that carries host memory between processes. */
+const struct cairn_transport_table *cairn_run_transport(const char *name);
 
 /* max_rows: of a pass, a multiple of page_size */
 struct cairn_run_shape cairn_run_shape(const struct cairn_model *m, int32_t page_size, int32_t max_rows);

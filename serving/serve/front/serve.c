@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "primitives/base/error.h"
+#include "serving/cli/member_rank.h"
 #include "serving/serve/front/serve_front.h"
 
 #define LOOK_MS		20	/* polling interval of the main thread */
@@ -337,6 +338,9 @@ int cairn_cmd_serve(int argc, char **argv)
 		free_all(s);
 		return CAIRN_EXIT_OK;
 	}
+	if (!ret)
+		ret = cairn_exec_member(&s->opt.attention, &s->opt.prefill, &s->opt.common, s->opt.shape,
+					s->opt.seed);
 	if (!ret && s->opt.common.node > 0) {
 		free_all(s);
 		return be_node(argc, argv);

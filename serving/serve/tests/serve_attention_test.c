@@ -4,70 +4,19 @@
  *
  * Every answer must be that of the undisturbed server, and descriptors and processes must come back.
  */
-#include <stdatomic.h>
-
 #include "conformance/harness.h"
 #include "serving/remote/control/sodium.h"
-#include "serving/serve/tests/serve_test.h"
+#include "serving/serve/tests/serve_kill_test.h"
 
-#define STREAMS	8
 #define KILLS	6
-#define NAMED	"attention workers, processes "
 
-static const struct server *server;
-static char want[STREAMS][512];
-static atomic_int served, wrong, stop;
-
-static int ask_one(int i, char *text, size_t len)
+static void body(char *to, size_t len, int i)
 {
-	struct reply *r = calloc(1, sizeof(*r));
-	char body[256];
-	json_t *root;
-	int ok;
-
-	snprintf(body, sizeof(body), "{\"prompt\":\"What is %d + %d?\",\"max_tokens\":48,\"seed\":%d,"
+	snprintf(to, len, "{\"prompt\":\"What is %d + %d?\",\"max_tokens\":48,\"seed\":%d,"
 		 "\"temperature\":1,\"ignore_eos\":true}", i, 7 * i % 10, i);
-	ok = r && post(server, "/v1/completions", body, r) == 200;
-	root = ok ? json_of(r) : NULL;
-	snprintf(text, len, "%s", root ? json_string_value(at_path(root, "choices.0.text")) : "");
-	json_decref(root);
-	free(r);
-	return ok;
 }
 
-static void *ask_again(void *arg)
-{
-	const int i = (int)((char (*)[512])arg - want);
-	char text[512];
-
-	while (!atomic_load(&stop)) {
-		int ok = ask_one(i, text, sizeof(text)) && !strcmp(text, want[i]);
-
-		atomic_fetch_add(ok ? &served : &wrong, 1);
-	}
-	return NULL;
-}
-
-/* Reads the workers' processes from the last line of the log that names them. Returns their number. */
-static int workers_of(const struct server *s, int pids[2])
-{
-	static char text[1 << 16];
-	char *at = log_of(s, text, sizeof(text)), *last = NULL;
-
-	for (; (at = strstr(at, NAMED)); at++)
-		last = at;
-	return last ? sscanf(last, NAMED "%d, %d", &pids[0], &pids[1]) : 0;
-}
-
-static int lines_of(const struct server *s)
-{
-	static char text[1 << 16];
-	int n = 0;
-
-	for (char *at = log_of(s, text, sizeof(text)); (at = strstr(at, NAMED)); at++)
-		n++;
-	return n;
-}
+static struct streams streams = { .num = 8, .body = body, .named = "attention workers, processes " };
 
 static int descriptors(int pid)
 {
@@ -98,18 +47,6 @@ static int parent_of(int pid)
 	return parent;
 }
 
-static void kill_one(struct cairn_test *t, const struct server *s, int i)
-{
-	int before = atomic_load(&served), lines = lines_of(s), pids[2];
-
-	/* it has work, and its loss is noticed and told before the next one is killed */
-	EXPECT(t, WAIT_FOR(atomic_load(&served) > before, 60000));
-	if (!EXPECT(t, workers_of(s, pids) == 2))
-		return;
-	kill(pids[i % 2], i % 3 == 2 ? SIGSTOP : SIGKILL);
-	EXPECT(t, WAIT_FOR(lines_of(s) > lines, 60000));
-}
-
 static void killed_under_load(struct cairn_test *t)
 {
 	static const char *const args[] = {
@@ -117,32 +54,28 @@ static void killed_under_load(struct cairn_test *t)
 		"all", NULL
 	};
 	const struct sodium *sodium;
-	pthread_t threads[STREAMS];
 	struct server s;
-	int pids[2], worker, fds;
+	int pids[2] = { 0 }, worker, fds;
 
 	if (sodium_load(&sodium))
 		return cairn_skip(t, "%s", cairn_last_error());
 	if (!start_server(t, &s, args) || !EXPECT(t, wait_ready(&s)))
 		return;
-	server = &s;
-	for (int i = 0; i < STREAMS; i++)
-		EXPECT(t, ask_one(i, want[i], sizeof(want[i])));
-	EXPECT(t, WAIT_FOR(workers_of(&s, pids) == 2, 30000));
+	streams_learn(t, &streams, &s);
+	EXPECT(t, WAIT_FOR(streams_workers(&streams, &s, pids) > 0, 30000));
 	worker = parent_of(pids[0]);
 	fds = descriptors(worker);
-	for (int i = 0; i < STREAMS; i++)
-		pthread_create(&threads[i], NULL, ask_again, want[i]);
+	streams_start(&streams, &s);
 	for (int i = 0; i < KILLS; i++)
-		kill_one(t, &s, i);
-	atomic_store(&stop, 1);
-	for (int i = 0; i < STREAMS; i++)
-		pthread_join(threads[i], NULL);
-	cairn_note(t, "%d answers, %d wrong or lost", atomic_load(&served), atomic_load(&wrong));
-	EXPECT(t, !atomic_load(&wrong));
+		streams_kill(t, &streams, i);
+	streams_end(&streams);
+	cairn_note(t, "%d answers, %d wrong or lost", atomic_load(&streams.served),
+		   atomic_load(&streams.wrong));
+	EXPECT(t, !atomic_load(&streams.wrong));
 	EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
 	EXPECT(t, metric_of(&s, "cairn:worker_restarts_total", "") == 0);
-	EXPECT(t, workers_of(&s, pids) == 2 && parent_of(pids[0]) == worker && parent_of(pids[1]) == worker);
+	EXPECT(t, streams_workers(&streams, &s, pids) > KILLS);
+	EXPECT(t, parent_of(pids[0]) == worker && parent_of(pids[1]) == worker);
 	EXPECT(t, WAIT_FOR(descriptors(worker) <= fds, 30000));
 	stop_server(&s);
 	EXPECT(t, WAIT_FOR(kill(pids[0], 0) && kill(pids[1], 0), 30000));

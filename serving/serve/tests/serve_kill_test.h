@@ -88,4 +88,109 @@ static inline bool all_answered(struct load *l, int ms)
 	return true;
 }
 
+/* ---- streams of questions whose answers are known ---- */
+
+enum { MOST_STREAMS = 8 };
+
+struct streams {
+	int num;
+	void (*body)(char *to, size_t len, int i);	/* writes the request of stream i */
+	const char *named;		/* the log's words before the processes of two workers */
+	const struct server *server;
+	char want[MOST_STREAMS][512];	/* the answers */
+	pthread_t threads[MOST_STREAMS];
+	atomic_int served, wrong, stop;
+};
+
+static inline int stream_ask(const struct streams *x, int i, char *text, size_t len)
+{
+	struct reply *r = calloc(1, sizeof(*r));
+	char body[1024];
+	json_t *root;
+	int ok;
+
+	x->body(body, sizeof(body), i);
+	ok = r && post(x->server, "/v1/completions", body, r) == 200;
+	root = ok ? json_of(r) : NULL;
+	snprintf(text, len, "%s", root ? json_string_value(at_path(root, "choices.0.text")) : "");
+	json_decref(root);
+	free(r);
+	return ok;
+}
+
+/* Asks each question once: the answers of this server are the right ones. */
+static inline void streams_learn(struct cairn_test *t, struct streams *x, const struct server *s)
+{
+	x->server = s;
+	for (int i = 0; i < x->num; i++)
+		EXPECT(t, stream_ask(x, i, x->want[i], sizeof(x->want[i])));
+}
+
+struct stream {
+	struct streams *x;
+	int i;
+};
+
+static inline void *stream_run(void *arg)
+{
+	struct stream *m = arg;
+	char text[512];
+
+	while (!atomic_load(&m->x->stop)) {
+		int ok = stream_ask(m->x, m->i, text, sizeof(text)) && !strcmp(text, m->x->want[m->i]);
+
+		atomic_fetch_add(ok ? &m->x->served : &m->x->wrong, 1);
+	}
+	free(m);
+	return NULL;
+}
+
+static inline void streams_start(struct streams *x, const struct server *s)
+{
+	x->server = s;
+	for (int i = 0; i < x->num; i++) {
+		struct stream *m = malloc(sizeof(*m));
+
+		*m = (struct stream){ x, i };
+		pthread_create(&x->threads[i], NULL, stream_run, m);
+	}
+}
+
+static inline void streams_end(struct streams *x)
+{
+	atomic_store(&x->stop, 1);
+	for (int i = 0; i < x->num; i++)
+		pthread_join(x->threads[i], NULL);
+}
+
+/* Reads the workers' processes from the last line of the log that names two. Returns the number of lines. */
+static inline int streams_workers(const struct streams *x, const struct server *s, int pids[2])
+{
+	static char text[1 << 16];
+	int n = 0, first, second;
+
+	for (char *at = log_of(s, text, sizeof(text)); (at = strstr(at, x->named)); at++) {
+		if (sscanf(at + strlen(x->named), "%d, %d", &first, &second) != 2)
+			continue;
+		pids[0] = first;
+		pids[1] = second;
+		n++;
+	}
+	return n;
+}
+
+/* Kills or stops a worker that has work, and waits until the log names the next two. */
+static inline void streams_kill(struct cairn_test *t, const struct streams *x, int i)
+{
+	const int before = atomic_load(&x->served);
+	int pids[2], lines;
+
+	EXPECT(t, WAIT_FOR(atomic_load(&x->served) > before, 60000));
+	lines = streams_workers(x, x->server, pids);
+	if (!EXPECT(t, lines > 0))
+		return;
+	kill(pids[i % 2], i % 3 == 2 ? SIGSTOP : SIGKILL);
+	EXPECT(t, WAIT_FOR(streams_workers(x, x->server, pids) > lines, 60000));
+}
+
 #endif
