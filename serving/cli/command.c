@@ -152,6 +152,8 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 		{ "batch", CAIRN_OPT_INT, &to->batch, 1, 4096, NULL },
 		{ "tp", CAIRN_OPT_INT, &to->tp, 1, CAIRN_COMM_MAX_RANKS, NULL },
 		{ "cp", CAIRN_OPT_INT, &to->cp, 1, CAIRN_COMM_MAX_RANKS, NULL },
+		{ "cp-exchange", CAIRN_OPT_CHOICE, &to->exchange, 0, 0, cairn_exchange_names },
+		{ "cp-rows", CAIRN_OPT_INT, &to->context_rows, 1, 1 << 20, NULL },
 		{ "collective-timeout", CAIRN_OPT_INT, &to->collective_s, 1, 3600, NULL },
 		{ "rendezvous", CAIRN_OPT_TEXT, &to->rendezvous, 0, 0, NULL },
 		{ "rendezvous-key-file", CAIRN_OPT_TEXT, &to->rendezvous_key, 0, 0, NULL },
@@ -339,6 +341,17 @@ static void show_loaded(const struct cairn_session *s, const char *what, double 
 		info.name[0] ? ")" : "", seconds);
 }
 
+static int load_rank(struct cairn_session *s, struct progress *p)
+{
+	cairn_progress show = s->rank ? NULL : show_progress;
+
+	return s->is_context ?
+	       cairn_model_load_context(&s->model, &s->impl, s->dir, s->rank, s->ranks, s->exchange,
+					s->weights, s->kv, show, p) :
+	       cairn_model_load_rank(&s->model, &s->impl, s->dir, s->rank, s->ranks, s->weights, s->kv, show,
+				     p);
+}
+
 int cairn_session_load(struct cairn_session *s, const char *dir)
 {
 	double start = cairn_now();
@@ -354,9 +367,7 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
 	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
 	if (s->ranks > 1)
-		CAIRN_TRY((s->is_context ? cairn_model_load_context : cairn_model_load_rank)
-			  (&s->model, &s->impl, s->dir, s->rank, s->ranks, s->weights, s->kv,
-			   s->rank ? NULL : show_progress, &p));
+		CAIRN_TRY(load_rank(s, &p));
 	else
 		CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress,
 					      &p));
@@ -416,8 +427,8 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 
 	CAIRN_TRY(cairn_shape_config(shape, &config));
 	ret = s->ranks > 1 && s->is_context ?
-	      cairn_model_random_context(&s->model, &s->impl, &config, s->rank, s->ranks, s->weights, s->kv,
-					 seed) :
+	      cairn_model_random_context(&s->model, &s->impl, &config, s->rank, s->ranks, s->exchange,
+					 s->weights, s->kv, seed) :
 	      s->ranks > 1 ?
 	      cairn_model_random_rank(&s->model, &s->impl, &config, s->ranks, s->weights, s->kv, seed) :
 	      cairn_model_random_as(&s->model, &s->impl, &config, s->weights, s->kv, seed);

@@ -111,6 +111,8 @@ struct cairn_common_options {
 	int decode;			/* enum cairn_decode_path */
 	int weights;			/* enum cairn_weights */
 	int kv;				/* enum cairn_kv_form */
+	int exchange;			/* enum cairn_exchange, of cp */
+	int64_t context_rows;		/* of passes that a ring shares out; 0: not given */
 };
 
 /*
@@ -146,6 +148,7 @@ struct cairn_session {
 	int progress_lines;			/* show progress without a terminal; set before loading */
 	int32_t rank, ranks;	/* this rank's part; ranks 0: all. Set before loading */
 	int is_context;		/* the ranks share rows and heads, not weights */
+	enum cairn_exchange exchange;
 	struct cairn_model *model;
 	struct cairn_model *drafter;		/* of --speculative-model, or NULL */
 	struct cairn_draft_head *head;		/* with --speculative eagle3 or mtp, or NULL */

@@ -30,7 +30,7 @@ static const char usage[] =
 	"  --impl NAME|PATH    cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N          CUDA device (0)\n"
 	"  --tp N              tensor parallelism over N processes: see generate (1)\n"
-	"  --cp N              context parallelism over N processes: see generate (1)\n"
+	"  --cp N, --cp-exchange WHAT, --cp-rows N    context parallelism: see generate\n"
 	"  --collective-timeout S, --rendezvous HOST:PORT, --rendezvous-key-file FILE,\n"
 	"  --rendezvous-timeout S, --nodes N, --node-rank K    see generate\n"
 	"  --model DIR         Hugging Face checkpoint (the embedded model)\n"
@@ -255,6 +255,7 @@ static int ask_all(struct eval *ev, struct cairn_tp *tp)
 		.max_rows = host ? 256 : 2048, .max_queued = INT32_MAX,
 		.decode = (enum cairn_decode_path)ev->opt.common.decode,
 		.tap = tp ? cairn_tp_tap(tp) : NULL,
+		.context_rows = (int32_t)ev->opt.common.context_rows,
 	};
 	struct cairn_engine *e;
 	int ret = 0;

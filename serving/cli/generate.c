@@ -38,8 +38,11 @@ static const char usage[] =
 	"  --device N            CUDA device (0)\n"
 	"  --tp N                tensor parallelism over N processes, on CUDA devices --device and up (1)\n"
 	"  --cp N                context parallelism: N processes with all weights share the rows of a\n"
-	"                        pass, and the heads for attention; for long prompts. N must divide the\n"
-	"                        query heads; excludes --tp (1)\n"
+	"                        pass; for long prompts. Excludes --tp (1)\n"
+	"  --cp-exchange WHAT    heads: ranks share the heads for attention, and N must divide them;\n"
+	"                        ring: keys travel from rank to rank, and each has the whole cache;\n"
+	"                        auto: heads if each rank then has KV heads of its own, else ring (auto)\n"
+	"  --cp-rows N           a ring shares passes with so many rows (half of a full pass)\n"
 	"  --collective-timeout S        how long a rank may be silent before all of them end (5)\n"
 	"  --model DIR           Hugging Face checkpoint (the embedded model)\n"
 	"  --prompt TEXT         the prompt\n"
@@ -546,6 +549,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 		CAIRN_TRY(cairn_sliced_load(slices, s->model, o->slices));
 	eo.slices = *slices;
 	eo.tap = tp ? cairn_tp_tap(tp) : NULL;
+	eo.context_rows = (int32_t)o->common.context_rows;
 	CAIRN_TRY(generate_constraint_create(c, o, s, &eo, drafts));
 	CAIRN_TRY(cairn_session_lead(s, &o->attention, NULL, &o->common, NULL, 0));
 	eo.attention = s->lead;

@@ -32,6 +32,8 @@ int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const ch
 		return cairn_error(EINVAL, "--cp: excludes --tp");
 	if (cairn_num_ranks(o) > 1 && excluded)
 		return cairn_error(EINVAL, "%s: excludes --%s", cairn_ranks_option(o), excluded);
+	if (o->cp < 2 && (o->exchange || o->context_rows))
+		return cairn_error(EINVAL, "--cp-exchange, --cp-rows: need --cp");
 	if (!o->rendezvous)
 		return o->nodes || o->node >= 0 || o->rendezvous_key || o->rendezvous_s ?
 		       cairn_error(EINVAL, "--nodes, --node-rank, --rendezvous-key-file and "
@@ -111,8 +113,9 @@ static uint64_t sum_sizes(const char *dir)
 /* Writes the digest, what ranks share, and the forms of weights and cache, which an error then tells. */
 static void write_digest(const struct cairn_common_options *o, uint64_t h, char *to, size_t len)
 {
-	snprintf(to, len, "%010llx/%s/%s%s", (unsigned long long)(h & 0xffffffffffu),
-		 cairn_weights_names[o->weights], cairn_kv_names[o->kv], o->cp > 1 ? "/cp" : "");
+	snprintf(to, len, "%010llx/%s/%s%s%s", (unsigned long long)(h & 0xffffffffffu),
+		 cairn_weights_names[o->weights], cairn_kv_names[o->kv], o->cp > 1 ? "/cp/" : "",
+		 o->cp > 1 ? cairn_exchange_names[o->exchange] : "");
 }
 
 /* Writes a digest of config.json and the names and sizes of the weights' files, or of shape and seed. */
@@ -141,7 +144,7 @@ int cairn_session_start_rank(struct cairn_session *s, const struct cairn_common_
 			     struct cairn_tp *tp, const char *shape, uint64_t seed)
 {
 	int ret = cairn_session_start(s, o->impl, (int)o->device + (tp ? cairn_tp_local_rank(tp) : 0));
-	char model[32];
+	char model[64];
 
 	if (ret && (s->impl.flags & CAIRN_IMPL_HOST_MEM))	/* all ranks of a host table have device 0 */
 		ret = cairn_session_start(s, o->impl, (int)o->device);
@@ -153,6 +156,7 @@ int cairn_session_start_rank(struct cairn_session *s, const struct cairn_common_
 	s->rank = cairn_tp_rank(tp);
 	s->ranks = cairn_tp_ranks(tp);
 	s->is_context = o->cp > 1;
+	s->exchange = (enum cairn_exchange)o->exchange;
 	model_digest(o, shape, seed, model, sizeof(model));
 	return cairn_tp_table(tp, &s->impl, model);
 }

@@ -184,7 +184,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.max_batch = e->max_draws, .max_rows = e->opt.max_rows,
 		.max_context = e->opt.max_context, .num_pages = e->opt.num_pages,
 		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
-		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable, .nano = e->opt.nano,
+		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable,
+		.context_rows = e->opt.context_rows, .nano = e->opt.nano,
 		.slices = e->opt.slices, .tap = e->opt.tap ? &e->opt.tap->worker : NULL,
 		.trees = engine_spec_trees(e),
 		.taps = engine_spec_taps(e),
@@ -529,6 +530,7 @@ void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats 
 	stats->captures = ws.captures;
 	stats->fused_steps = ws.fused_passes;
 	stats->nano_steps = ws.nano_passes;
+	stats->context_steps = ws.context_passes;
 	stats->sliced_steps = ws.sliced_passes;
 	stats->layer_offloads = cairn_tiers_num_by_layer(e->tiers);
 	stats->wait_ns = ws.wait_ns;

@@ -123,6 +123,7 @@ struct cairn_engine_options {
 	struct cairn_lead *prefill;
 	int32_t prefill_min;		/* 0: max_rows */
 	int32_t pulled_pages;		/* in host memory; 0: two prompts of max_context, at most num_pages */
+	int32_t context_rows;		/* of passes that ranks share out (worker.h); 0: half of max_rows */
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */
@@ -209,6 +210,7 @@ struct cairn_engine_stats {
 	int64_t pulls_recomputed;	/* prompts computed here after all */
 	struct cairn_speculation_stats speculation;
 	struct cairn_scheduler_stats scheduler;
+	int64_t context_steps;		/* of which ranks shared out the rows, as context_rows says */
 };
 
 /* The model must outlive the engine. Errors: -EINVAL or -EOPNOTSUPP,

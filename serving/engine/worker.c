@@ -207,6 +207,8 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	w->opt.nano = NULL;
 	w->vocab = model->config.vocab_size;
 	w->by_steps = !cairn_forward_supported(model);
+	if (!w->opt.context_rows)
+		w->opt.context_rows = (w->opt.max_rows + 1) / 2;
 	w->have_graphs = !w->opt.no_graphs && w->impl->graph_begin && !w->opt.attention;
 	if (!w->by_steps)
 		w->opt.max_batch = cairn_worker_padded(w->opt.max_batch);
@@ -280,6 +282,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 		free(f->scored);
 		free(f->begins.treats);
 		free(f->forks.treats);
+		worker_ring_free(w, &f->ring);
 		worker_host_free(w, f->logprobs);
 		worker_host_free(w, f->tokens);
 		worker_host_free(w, f->block);

@@ -100,6 +100,11 @@ struct cairn_worker_options {
 	 */
 	struct cairn_lead *attention;
 	int attends_all;
+	/*
+	 * Ranks of a ring share out the rows of passes with at least so many rows, decoding passes excluded;
+	 * 0: half of max_rows.
+	 */
+	int32_t context_rows;
 };
 
 struct cairn_worker_taps {
@@ -179,6 +184,7 @@ struct cairn_worker_stats {
 	int64_t fused_passes;		/* run as decode_step */
 	int64_t sliced_passes;
 	int64_t nano_passes;		/* run as nano-batches */
+	int64_t context_passes;		/* of which ranks shared out the rows, as context_rows says */
 	int64_t wait_ns;		/* host time spent waiting for passes */
 	/* With timeline: device times over the collected passes. */
 	int64_t busy_ns, idle_ns, max_idle_ns;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * worker_impl - the state of a worker, shared by worker.c, worker_pass.c, worker_nano.c, worker_sliced.c,
- * worker_treat.c, worker_mask.c, worker_tree.c and worker_taps.c
+ * worker_treat.c, worker_mask.c, worker_tree.c, worker_ring.c and worker_taps.c
  */
 #ifndef CAIRN_WORKER_IMPL_H
 #define CAIRN_WORKER_IMPL_H
@@ -64,6 +64,12 @@ struct begins {
 	const struct cairn_worker_treat **treats;	/* [max_batch], [num] until launch */
 };
 
+/* Lists of a pass that ranks of a ring share out: one block, allocated when first needed. */
+struct ring_lists {
+	int32_t *host, *dev;
+	size_t room;			/* capacity in int32s */
+};
+
 struct flight {
 	struct arrays host;
 	char *block;
@@ -72,6 +78,7 @@ struct flight {
 	int32_t k;
 	int wants_logprobs;
 	struct begins begins, forks;
+	struct ring_lists ring;
 	int32_t *rows;			/* [num_tokens]: index of each draw in drawn; ascending */
 	int draws_all;			/* each part draws a token; the unwanted ones are dropped */
 	int32_t num_tokens;
@@ -165,6 +172,7 @@ struct cairn_worker {
 	struct tree_arrays tree_dev;
 	char *tree_dev_block;
 	struct cairn_batch_trees batch_trees;	/* points to them */
+	struct cairn_batch_ring batch_ring;	/* of the pass being built; points to its flight's lists */
 	struct cairn_kv_store features;	/* one layer, with options.taps */
 	char *tap_rows, *tap_joined;	/* [3, max_rows, hidden]; [max_rows, 3 * hidden] */
 	char *tap_mixed;		/* [max_rows, width]: features */
@@ -221,6 +229,10 @@ void worker_tree_destroy(struct cairn_worker *w);
 void worker_tree_add(struct cairn_worker *w, const struct cairn_worker_part *part);
 int worker_tree_prepare(struct cairn_worker *w);	/* uploads the arrays of a pass with trees */
 
+/* worker_ring.c: has the ranks share out the rows of a pass that is not a decoding one, if it has enough */
+int worker_ring_prepare(struct cairn_worker *w);
+void worker_ring_free(struct cairn_worker *w, struct ring_lists *lists);
+
 /* worker_taps.c; without options.taps these do nothing */
 int worker_taps_create(struct cairn_worker *w);
 void worker_taps_destroy(struct cairn_worker *w);
@@ -236,6 +248,8 @@ int32_t worker_nano_batches(const struct cairn_worker *w);	/* most of any plan; 
 int worker_nano_split(struct cairn_worker *w, int decode);
 
 /* worker_pass.c */
+/* Finds the requests of a batch that expand their keys. qo_indptr, positions: host copies of its arrays. */
+void worker_find_prompts(struct cairn_batch *b, const int32_t *qo_indptr, const int32_t *positions);
 struct cairn_sample_args worker_sample_args(const struct cairn_worker *w, int32_t rows);
 void worker_drop_graphs(struct cairn_worker *w);
 

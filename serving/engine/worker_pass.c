@@ -337,18 +337,17 @@ static int expands(int32_t rows, int32_t past)
  * Finds the requests that expand their keys. An operation takes consecutive requests, so all requests from
  * the first one that is faster this way expand theirs. The scheduler puts all decoding requests before them.
  */
-static void find_prompts(struct cairn_worker *w)
+void worker_find_prompts(struct cairn_batch *b, const int32_t *rows, const int32_t *positions)
 {
-	const int32_t *rows = w->flight->host.qo_indptr, *positions = w->flight->host.positions;
-	struct cairn_batch *b = &w->batch;
 	int32_t first = 0;
 
-	while (first < b->batch && !expands(rows[first + 1] - rows[first], positions[rows[first]]))
+	while (first < b->batch && (rows[first + 1] == rows[first] ||
+				    !expands(rows[first + 1] - rows[first], positions[rows[first]])))
 		first++;
 	b->num_prompts = b->batch - first;
 	b->prompt_rows = b->num_rows - rows[first];
 	for (int32_t i = first; i < b->batch; i++)
-		b->prompt_past += positions[rows[i]];
+		b->prompt_past += rows[i + 1] > rows[i] ? positions[rows[i]] : 0;
 }
 
 /* Decides whether decode_step runs the pass, pads it and sets its bounds. */
@@ -381,7 +380,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 	b->max_kv_len = kv_bound(w, w->opt.repeatable && *decode ? w->opt.max_context : b->max_kv_len);
 	w->fused = 0;
 	worker_taps_prepare(w);
-	find_prompts(w);
+	worker_find_prompts(b, f->host.qo_indptr, f->host.positions);
 	if (*decode && !w->opt.repeatable && !w->chained && !w->num_trees && !w->opt.taps &&
 	    b->num_rows == b->batch)
 		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, b, &draw, w->stream, &w->fused, &moved));
@@ -389,6 +388,8 @@ static int prepare(struct cairn_worker *w, int *decode)
 		worker_drop_graphs(w);
 	if (*decode && !w->fused)
 		pad(w);
+	if (!*decode)
+		CAIRN_TRY(worker_ring_prepare(w));
 	return worker_nano_split(w, *decode);
 }
 

@@ -89,11 +89,13 @@ int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m
 	ret = cairn_buffers_place(&s->buffers, m->graph, &sizes);
 	bytes = s->buffers.bytes;
 	if (!ret && m->context_ranks > 1)
-		ret = forward_context_create(s, &bytes);
+		ret = (m->exchange == CAIRN_EXCHANGE_HEADS ? forward_context_create : forward_ring_create)
+		      (s, &bytes);
 	if (!ret)
 		ret = CAIRN_TABLE(m->impl, mem_alloc, &p, (size_t)bytes);
 	if (ret) {
 		forward_context_destroy(s);
+		forward_ring_destroy(s);
 		cairn_buffers_free(&s->buffers);
 		free(s);
 		return ret;
@@ -126,6 +128,7 @@ void cairn_scratch_destroy(struct cairn_scratch *s)
 	free_room(s, &s->moe);
 	s->model->impl->mem_free(s->base);
 	forward_context_destroy(s);
+	forward_ring_destroy(s);
 	cairn_buffers_free(&s->buffers);
 	free(s);
 }
@@ -627,6 +630,8 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 	CAIRN_TRY(forward_check_batch(s, b));
 	if (s->context)
 		return forward_context_reserve(s, kv, b, stream, moved);
+	if (b->ring)
+		return forward_ring_reserve(s, kv, b, stream, moved);
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 
@@ -708,6 +713,8 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 	CAIRN_TRY(forward_check_batch(s, b));
 	if (s->context)
 		return forward_context(s, kv, b, stream);
+	if (b->ring)
+		return forward_ring(s, kv, b, stream);
 	CAIRN_TRY(forward_zero_counters(&w));
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];

@@ -38,7 +38,9 @@ struct cairn_scratch {
 	size_t bytes;				/* at base */
 	/* attn holds the plans that layers share, moe counters from call to call */
 	struct room lane[FORWARD_LANES], attn[FORWARD_SPLITS], moe;
-	struct context_room *context;		/* with context parallelism; else NULL */
+	/* with context parallelism, one of the two */
+	struct context_room *context;
+	struct ring_room *ring;
 };
 
 struct walk {
@@ -141,6 +143,22 @@ int forward_context_reserve(struct cairn_scratch *scratch, const struct cairn_kv
 			    const struct cairn_batch *batch, void *stream, int *moved);
 int forward_context(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
 		    const struct cairn_batch *batch, void *stream);
+
+/* ---- the same with a ring: serving/ranks/ranks_ring.c ---- */
+
+int forward_ring_create(struct cairn_scratch *scratch, int64_t *bytes);
+void forward_ring_destroy(struct cairn_scratch *scratch);
+/* For passes with batch->ring; others are computed whole by every rank. */
+int forward_ring_reserve(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
+			 const struct cairn_batch *batch, void *stream, int *moved);
+int forward_ring(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
+		 const struct cairn_batch *batch, void *stream);
+/*
+ * Gives every rank `row` bytes of `rows` rows of all ranks, which lie `stride` bytes apart in x; the rows of
+ * rank r begin at row r * rows of out: ranks_context.c.
+ */
+int forward_gather_rows(const struct walk *w, char *out, const char *x, int32_t rows, int64_t row,
+			int64_t stride);
 
 /* Returns whether a workspace query of this operation may be left out, as others of its kind stand for it. */
 int forward_may_skip_query(const struct cairn_model *model, const struct cairn_graph_op *op);

@@ -59,9 +59,9 @@ int32_t cairn_tp_ranks(const struct cairn_tp *tp);
 int32_t cairn_tp_local_rank(const struct cairn_tp *tp);		/* counts the ranks of this node */
 
 /*
- * Checks that all ranks have the same table, device and model (a digest of at most 31 characters), opens the
- * communicator, and replaces all_reduce_norm and all_to_all of *impl, which has been started. Called by all
- * ranks. There is one such table in a process.
+ * Checks that all ranks have the same table, device and model (a digest of at most 63 characters), opens the
+ * communicator, and replaces all_reduce_norm, all_to_all and send_recv of *impl, which has been started.
+ * Called by all ranks. There is one such table in a process.
  */
 int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl, const char *model);
 

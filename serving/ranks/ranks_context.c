@@ -48,7 +48,14 @@ struct context {
 	int32_t each;			/* rows of a rank; some have fewer */
 };
 
-int cairn_model_check_context(const struct cairn_model_config *c, const char *dir, int32_t ranks)
+static int heads_fit(const struct cairn_model *m)
+{
+	return !(m->config.num_key_value_heads % m->context_ranks) && !m->config.sinks &&
+	       !cairn_model_is_latent(m);
+}
+
+/* Refuses what the exchange of heads does not support. */
+static int check_heads(const struct cairn_model_config *c, const char *dir, int32_t ranks)
 {
 	const int32_t kv_heads = c->num_key_value_heads;
 
@@ -62,8 +69,36 @@ int cairn_model_check_context(const struct cairn_model_config *c, const char *di
 				   kv_heads, ranks);
 	if (c->sinks)
 		return cairn_error(EOPNOTSUPP, "%s/config.json: model_type: attention sinks are not "
-				   "supported with context parallelism", dir);
+				   "supported with context parallelism by heads", dir);
 	return 0;
+}
+
+static int check_operations(const struct cairn_model *m)
+{
+	const struct cairn_impl *impl = m->impl;
+	const int rings = m->exchange != CAIRN_EXCHANGE_HEADS, merges = rings && !cairn_model_is_latent(m);
+	const struct { const char *name; int have; } needs[] = {
+		{ "all_to_all", impl->all_to_all != NULL },
+		{ "send_recv", impl->send_recv || !rings },
+		{ "kv_move", impl->kv_move || !rings },
+		{ "attn_bsr", impl->attn_bsr || !merges },
+		{ "attn_merge", impl->attn_merge || !merges },
+	};
+
+	for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++)
+		if (!needs[i].have)
+			return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s, which context "
+					   "parallelism needs", impl->name, needs[i].name);
+	return 0;
+}
+
+int cairn_model_check_context(struct cairn_model *m, const char *dir)
+{
+	if (m->exchange == CAIRN_EXCHANGE_AUTO)
+		m->exchange = heads_fit(m) ? CAIRN_EXCHANGE_HEADS : CAIRN_EXCHANGE_RING;
+	if (m->exchange == CAIRN_EXCHANGE_HEADS)
+		CAIRN_TRY(check_heads(&m->config, dir, m->context_ranks));
+	return m->impl ? check_operations(m) : 0;
 }
 
 static int64_t row_bytes(const struct cairn_model *m, enum cairn_dim width)
@@ -200,21 +235,27 @@ static int to_heads(const struct context *c, const struct cairn_graph_op *op, en
 	return CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream);
 }
 
-/* Gives every rank `row` bytes of the rows of all ranks; those of this rank are `stride` bytes apart. */
-static int gather(const struct context *c, char *out, const char *x, int64_t row, int64_t stride)
+int forward_gather_rows(const struct walk *w, char *out, const char *x, int32_t rows, int64_t row,
+			int64_t stride)
 {
 	struct cairn_all_to_all_args args = {
-		.size = sizeof(args), .out_block = c->each * row, .out_stride = row, .x_stride = stride,
-		.rows = c->each,
+		.size = sizeof(args), .out_block = rows * row, .out_stride = row, .x_stride = stride,
+		.rows = rows,
 	};
 
 	for (int64_t first = 0; first < row; first += MOST_BYTES) {
 		args.out = out + first;
 		args.x = x + first;
 		args.row_bytes = (int32_t)(row - first < MOST_BYTES ? row - first : MOST_BYTES);
-		CAIRN_TRY(CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream));
+		CAIRN_TRY(CAIRN_TABLE(w->m->impl, all_to_all, &args, w->stream));
 	}
 	return 0;
+}
+
+/* Gathers the rows of a pass. */
+static int gather(const struct context *c, char *out, const char *x, int64_t row, int64_t stride)
+{
+	return forward_gather_rows(&c->rows, out, x, c->each, row, stride);
 }
 
 /* The same for a whole value, to the memory of the walk `to`. */

@@ -5,8 +5,8 @@
  * The tests use all that an engine can ask of a device: pages that are copied, swapped, offloaded and fetched
  * from the disk; penalties, biases, forbidden tokens and log-probabilities; several answers, beams, drafts.
  * Prompts are questions that the embedded model answers with certainty, so that the last bits of logits,
- * which ranks of tensor parallelism round at other places, do not decide. Those of context parallelism give
- * the same bits.
+ * which ranks of tensor parallelism and of a ring round at other places, do not decide. Ranks that exchange
+ * heads give the same bits.
  */
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_engine_test.h"
@@ -50,10 +50,14 @@ static void check_counts(struct cairn_test *t, const struct setting *s,
 			cairn_note(t, "no moves of kind %d", k);
 }
 
-static void run_setting(struct cairn_test *t, const struct setting *setting, int is_context)
+/* Two ranks of tensor parallelism; or of context parallelism; or a ring of three. */
+enum sharing { TENSORS, HEADS, RING };
+
+static void run_setting(struct cairn_test *t, const struct setting *setting, enum sharing sharing)
 {
-	const struct cairn_common_options o = { .impl = "cpu", .tp = is_context ? 1 : 2,
-						.cp = is_context ? 2 : 1, .collective_s = 60 };
+	const struct cairn_common_options o = { .impl = "cpu", .tp = sharing == TENSORS ? 2 : 1,
+						.cp = sharing == RING ? 3 : sharing == HEADS ? 2 : 1,
+						.collective_s = 60 };
 	const struct cairn_common_options one = { .impl = "cpu" };
 	struct asked *whole = calloc(NUM, sizeof(*whole)), *shared = calloc(NUM, sizeof(*shared));
 	struct cairn_session s = { 0 }, w = { 0 };
@@ -70,11 +74,12 @@ static void run_setting(struct cairn_test *t, const struct setting *setting, int
 	    EXPECT(t, !is_draft || !cairn_model_load(&s.drafter, &s.impl, s.dir, NULL, NULL)) &&
 	    EXPECT(t, answer_all(t, &s, cairn_tp_tap(tp), setting, shared, &stats) == 0))
 		check_counts(t, setting, &stats);
+	EXPECT(t, (stats.context_steps > 0) == (sharing == RING));
 	cairn_tp_close(tp);
 	if (EXPECT(t, !cairn_session_start_rank(&w, &one, NULL, NULL, 0) && !cairn_session_load(&w, NULL)) &&
 	    EXPECT(t, !is_draft || !cairn_model_load(&w.drafter, &w.impl, w.dir, NULL, NULL)) &&
 	    EXPECT(t, answer_all(t, &w, NULL, setting, whole, &unused) == 0))
-		compare(t, setting->num, is_context ? 0 : CLOSE, whole, shared);
+		compare(t, setting->num, sharing == HEADS ? 0 : CLOSE, whole, shared);
 	free_asked(whole);
 	free_asked(shared);
 	cairn_session_close(&w);
@@ -83,14 +88,14 @@ static void run_setting(struct cairn_test *t, const struct setting *setting, int
 
 static void moves(struct cairn_test *t)
 {
-	run_setting(t, &moving, 0);
+	run_setting(t, &moving, TENSORS);
 }
 
 static void treats(struct cairn_test *t)
 {
 	const struct setting s = { { SMALL }, treated, 8, 0 };
 
-	run_setting(t, &s, 0);
+	run_setting(t, &s, TENSORS);
 }
 
 static void drafts(struct cairn_test *t)
@@ -98,10 +103,10 @@ static void drafts(struct cairn_test *t)
 	struct setting s = { { SMALL, .speculation = { .method = CAIRN_SPECULATE_NGRAM, .always = 1 } },
 			     treated, 8, 0 };
 
-	run_setting(t, &s, 0);
+	run_setting(t, &s, TENSORS);
 	s.eo.speculation.method = CAIRN_SPECULATE_DRAFT_MODEL;
 	s.ask = greedy;
-	run_setting(t, &s, 0);
+	run_setting(t, &s, TENSORS);
 }
 
 /* decode_step, which only the engine without ranks has, would round elsewhere. */
@@ -112,8 +117,12 @@ static void context(struct cairn_test *t)
 					 treated, 8, 0 };
 
 	m.eo.decode = CAIRN_DECODE_UNFUSED;
-	run_setting(t, &m, 1);
-	run_setting(t, &s, 1);
+	run_setting(t, &m, HEADS);
+	run_setting(t, &s, HEADS);
+	m.eo.context_rows = s.eo.context_rows = 8;
+	s.ask = greedy;		/* rounding decides which beam is the second one */
+	run_setting(t, &m, RING);
+	run_setting(t, &s, RING);
 }
 
 static const struct cairn_unit units[] = {

@@ -22,10 +22,11 @@
 struct shared {
 	const char *name;		/* a golden checkpoint; NULL: the crafted one, with all biases */
 	int ranks;
-	int context;			/* ranks share rows and heads, not weights */
+	enum cairn_exchange context;	/* ranks share rows, not weights; AUTO: they share weights */
 	float close;			/* most that log-probabilities may differ by */
 	enum cairn_kv_form kv;
 	enum cairn_weights weights;
+	int32_t page_size, max_rows, context_rows;	/* of the engine; 0: 16, 64, the default */
 	const char *edits[2][2];	/* what is replaced in config.json, and by what; NULL: nothing */
 };
 
@@ -84,11 +85,14 @@ static inline int take_drawn(void *ctx, int32_t index, const struct cairn_token 
 	return 0;
 }
 
-static inline int score(struct cairn_model *m, struct cairn_tp *tp, const int32_t *tokens, struct scored *to)
+static inline int score(struct cairn_model *m, struct cairn_tp *tp, const struct shared *s,
+			const int32_t *tokens, struct scored *to)
 {
-	const struct cairn_engine_options eo = { .max_batch = NUM, .max_rows = 64, .max_context = 64,
-						 .decode = CAIRN_DECODE_UNFUSED,
-						 .tap = tp ? cairn_tp_tap(tp) : NULL };
+	const struct cairn_engine_options eo = {
+		.max_batch = NUM, .max_rows = s->max_rows ? s->max_rows : 64, .max_context = 64,
+		.page_size = s->page_size, .context_rows = s->context_rows, .decode = CAIRN_DECODE_UNFUSED,
+		.tap = tp ? cairn_tp_tap(tp) : NULL,
+	};
 	const struct cairn_request req = {
 		.prompt = tokens, .num_prompt = NUM, .max_new_tokens = NEW, .prompt_logprobs = 1,
 		.sampling = { .top_p = 1, .num_logprobs = 1 + 2 }, .ignore_eos = 1, .on_prompt = take_prompt,
@@ -124,8 +128,9 @@ static inline int load(struct cairn_impl *impl, struct cairn_model **m, struct c
 	if (!tp)
 		return cairn_model_load_as(m, impl, dir, s->weights, s->kv, NULL, NULL);
 	CAIRN_TRY(cairn_tp_table(tp, impl, ""));
-	CAIRN_TRY((s->context ? cairn_model_load_context : cairn_model_load_rank)
-		  (m, impl, dir, cairn_tp_rank(tp), cairn_tp_ranks(tp), s->weights, s->kv, NULL, NULL));
+	CAIRN_TRY(!s->context ? LOAD(m, impl, dir, s, cairn_tp_rank(tp)) :
+		  cairn_model_load_context(m, impl, dir, cairn_tp_rank(tp), s->ranks, s->context, s->weights,
+					   s->kv, NULL, NULL));
 	if (alter)
 		alter(*m, impl);
 	return 0;
@@ -149,7 +154,7 @@ static inline int score_shared(struct cairn_test *t, const struct shared *s, con
 	}
 	ret = load(&impl, &m, tp, dir, s, alter);
 	if (!ret)
-		ret = score(m, tp, tokens, to);
+		ret = score(m, tp, s, tokens, to);
 	cairn_tp_close(tp);
 	cairn_model_free(m);
 	return ret;
@@ -163,7 +168,7 @@ static inline int score_whole(const struct shared *s, const char *dir, const int
 	int ret = load(&impl, &m, NULL, dir, s, NULL);
 
 	if (!ret)
-		ret = score(m, NULL, tokens, to);
+		ret = score(m, NULL, s, tokens, to);
 	cairn_model_free(m);
 	return ret;
 }

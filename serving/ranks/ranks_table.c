@@ -42,6 +42,14 @@ static int gather(const struct cairn_all_to_all_args *args, void *stream)
 			  "all_to_all");
 }
 
+static int pass_on(const struct cairn_send_recv_args *args, void *stream)
+{
+	struct cairn_send_recv_args a = *args;
+
+	a.comm = tp_table.comm;
+	return tp_explain(tp_table.tp, tp_table.base.send_recv(&a, stream), tp_table.tp->passes, "send_recv");
+}
+
 static void tell_identity(struct identity *id, const struct cairn_impl *impl, const char *model)
 {
 	struct cairn_device_info info = { .size = sizeof(info) };
@@ -119,6 +127,7 @@ int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl, const char *mod
 	tp_table.tp = tp;
 	impl->all_reduce_norm = sum_norm;
 	impl->all_to_all = impl->all_to_all ? gather : NULL;
+	impl->send_recv = impl->send_recv ? pass_on : NULL;
 	return tp_start_watcher(tp);
 }
 

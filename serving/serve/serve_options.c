@@ -25,6 +25,7 @@ static const char usage[] =
 	"                         excludes --plan (1)\n"
 	"  --cp N                 context parallelism over N processes: see generate; excludes --tp and\n"
 	"                         --plan (1)\n"
+	"  --cp-exchange WHAT, --cp-rows N    heads, ring or auto, and rows of a shared pass: see generate\n"
 	"  --collective-timeout S how long a rank may be silent before all of them are restarted (5)\n"
 	"  --batch N              sequences running at once (64)\n"
 	"  --max-context N        tokens of one sequence, prompt and answer (the model's limit)\n"
