@@ -3,6 +3,7 @@
 #include "serving/engine/spec/eagle_head.h"
 #include "serving/engine/spec/mtp_head.h"
 #include "serving/cli/command.h"
+#include "serving/cli/session_ranks.h"
 #include "serving/model/lora.h"
 #include "serving/plan/plan_engine.h"
 
@@ -341,17 +342,6 @@ static void show_loaded(const struct cairn_session *s, const char *what, double 
 		info.name[0] ? ")" : "", seconds);
 }
 
-static int load_rank(struct cairn_session *s, struct progress *p)
-{
-	cairn_progress show = s->rank ? NULL : show_progress;
-
-	return s->is_context ?
-	       cairn_model_load_context(&s->model, &s->impl, s->dir, s->rank, s->ranks, s->exchange,
-					s->weights, s->kv, show, p) :
-	       cairn_model_load_rank(&s->model, &s->impl, s->dir, s->rank, s->ranks, s->weights, s->kv, show,
-				     p);
-}
-
 int cairn_session_load(struct cairn_session *s, const char *dir)
 {
 	double start = cairn_now();
@@ -367,7 +357,7 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
 	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
 	if (s->ranks > 1)
-		CAIRN_TRY(load_rank(s, &p));
+		CAIRN_TRY(cairn_session_load_rank(s, s->rank ? NULL : show_progress, &p));
 	else
 		CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress,
 					      &p));
@@ -426,11 +416,7 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 	int ret;
 
 	CAIRN_TRY(cairn_shape_config(shape, &config));
-	ret = s->ranks > 1 && s->is_context ?
-	      cairn_model_random_context(&s->model, &s->impl, &config, s->rank, s->ranks, s->exchange,
-					 s->weights, s->kv, seed) :
-	      s->ranks > 1 ?
-	      cairn_model_random_rank(&s->model, &s->impl, &config, s->ranks, s->weights, s->kv, seed) :
+	ret = s->ranks > 1 ? cairn_session_random_rank(s, &config, seed) :
 	      cairn_model_random_as(&s->model, &s->impl, &config, s->weights, s->kv, seed);
 	if (ret && !strncmp(cairn_last_error(), none, sizeof(none) - 1)) {
 		snprintf(why, sizeof(why), "%s", cairn_last_error() + sizeof(none) - 1);
@@ -514,6 +500,7 @@ void cairn_session_close(struct cairn_session *s)
 	cairn_tokenizer_free(s->tokenizer);
 	cairn_model_free(s->drafter);
 	cairn_draft_head_free(s->head);
+	cairn_model_free(s->context);
 	cairn_model_free(s->model);
 	if (s->started)
 		cairn_impl_stop(&s->impl);
@@ -627,10 +614,11 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 			  char *json, size_t len)
 {
 	struct cairn_device_info info = { .size = sizeof(info) };
-	char table[128], ranks[16] = "";
+	char table[128], ranks[24] = "";
 
 	if (s->ranks > 1)
-		snprintf(ranks, sizeof(ranks), ":%s%d", s->is_context ? "cp" : "tp", s->ranks);
+		snprintf(ranks, sizeof(ranks), ":%s%d", s->has_context ? "tp+cp" : s->is_context ? "cp" :
+			 "tp", s->ranks);
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
 	if (sm_mhz > 0)

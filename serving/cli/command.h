@@ -102,8 +102,8 @@ struct cairn_common_options {
 	const char *impl, *model, *json;
 	int64_t device, batch;		/* batch 0: not given */
 	/*
-	 * Ranks of tensor parallelism, or of context parallelism, and the time-out of their waits; 0: not
-	 * given. At most one of tp and cp is above 1.
+	 * Ranks of tensor parallelism and of context parallelism, and the time-out of their waits; 0: not
+	 * given. If both are above 1, they are equal.
 	 */
 	int64_t tp, cp, collective_s;
 	const char *rendezvous, *rendezvous_key;
@@ -147,9 +147,11 @@ struct cairn_session {
 	enum cairn_kv_form kv;			/* form of the KV cache; set before loading */
 	int progress_lines;			/* show progress without a terminal; set before loading */
 	int32_t rank, ranks;	/* this rank's part; ranks 0: all. Set before loading */
-	int is_context;		/* the ranks share rows and heads, not weights */
+	int is_context;		/* the ranks share rows, not weights */
+	int has_context;	/* the ranks share weights, and the rows of long passes */
 	enum cairn_exchange exchange;
 	struct cairn_model *model;
+	struct cairn_model *context;		/* with has_context: the model of long passes; or NULL */
 	struct cairn_model *drafter;		/* of --speculative-model, or NULL */
 	struct cairn_draft_head *head;		/* with --speculative eagle3 or mtp, or NULL */
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */

@@ -254,8 +254,6 @@ static int ask_all(struct eval *ev, struct cairn_tp *tp)
 		.max_batch = (int32_t)(ev->opt.common.batch ? ev->opt.common.batch : host ? 8 : 64),
 		.max_rows = host ? 256 : 2048, .max_queued = INT32_MAX,
 		.decode = (enum cairn_decode_path)ev->opt.common.decode,
-		.tap = tp ? cairn_tp_tap(tp) : NULL,
-		.context_rows = (int32_t)ev->opt.common.context_rows,
 	};
 	struct cairn_engine *e;
 	int ret = 0;
@@ -268,6 +266,7 @@ static int ask_all(struct eval *ev, struct cairn_tp *tp)
 	}
 	if (eo.max_rows < eo.max_batch)
 		eo.max_rows = eo.max_batch;
+	cairn_session_lead_ranks(&ev->s, &ev->opt.common, tp, &eo);
 	CAIRN_TRY(cairn_engine_create(&e, ev->s.model, &eo));
 	for (size_t i = 0; i < ev->num_questions && !ret; i++) {
 		struct question *q = &ev->questions[i];

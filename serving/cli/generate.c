@@ -38,11 +38,13 @@ static const char usage[] =
 	"  --device N            CUDA device (0)\n"
 	"  --tp N                tensor parallelism over N processes, on CUDA devices --device and up (1)\n"
 	"  --cp N                context parallelism: N processes with all weights share the rows of a\n"
-	"                        pass; for long prompts. Excludes --tp (1)\n"
+	"                        pass; for long prompts. With --tp N, too, ranks share the rows of\n"
+	"                        passes of --cp-rows or more, and the weights of others (1)\n"
 	"  --cp-exchange WHAT    heads: ranks share the heads for attention, and N must divide them;\n"
 	"                        ring: keys travel from rank to rank, and each has the whole cache;\n"
 	"                        auto: heads if each rank then has KV heads of its own, else ring (auto)\n"
-	"  --cp-rows N           a ring shares passes with so many rows (half of a full pass)\n"
+	"  --cp-rows N           rows of a pass that a ring, or --tp with --cp, shares out\n"
+	"                        (half of a full pass)\n"
 	"  --collective-timeout S        how long a rank may be silent before all of them end (5)\n"
 	"  --model DIR           Hugging Face checkpoint (the embedded model)\n"
 	"  --prompt TEXT         the prompt\n"
@@ -548,8 +550,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 	if (o->slices)
 		CAIRN_TRY(cairn_sliced_load(slices, s->model, o->slices));
 	eo.slices = *slices;
-	eo.tap = tp ? cairn_tp_tap(tp) : NULL;
-	eo.context_rows = (int32_t)o->common.context_rows;
+	cairn_session_lead_ranks(s, &o->common, tp, &eo);
 	CAIRN_TRY(generate_constraint_create(c, o, s, &eo, drafts));
 	CAIRN_TRY(cairn_session_lead(s, &o->attention, NULL, &o->common, NULL, 0));
 	eo.attention = s->lead;

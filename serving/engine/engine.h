@@ -124,6 +124,7 @@ struct cairn_engine_options {
 	int32_t prefill_min;		/* 0: max_rows */
 	int32_t pulled_pages;		/* in host memory; 0: two prompts of max_context, at most num_pages */
 	int32_t context_rows;		/* of passes that ranks share out (worker.h); 0: half of max_rows */
+	struct cairn_model *context;	/* computes them beside tensor parallelism (worker.h); NULL: none */
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */

@@ -207,8 +207,6 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	w->opt.nano = NULL;
 	w->vocab = model->config.vocab_size;
 	w->by_steps = !cairn_forward_supported(model);
-	if (!w->opt.context_rows)
-		w->opt.context_rows = (w->opt.max_rows + 1) / 2;
 	w->have_graphs = !w->opt.no_graphs && w->impl->graph_begin && !w->opt.attention;
 	if (!w->by_steps)
 		w->opt.max_batch = cairn_worker_padded(w->opt.max_batch);
@@ -225,6 +223,8 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 		goto out_destroy;
 	if (!w->by_steps)
 		ret = cairn_scratch_create(&w->scratch, model, w->opt.max_rows, w->opt.max_batch);
+	if (!ret)
+		ret = worker_context_create(w);
 	if (ret)
 		goto out_destroy;
 	if (w->opt.attention)
@@ -303,6 +303,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 	worker_sliced_destroy(w);
 	worker_nano_destroy(w);
 	cairn_scratch_destroy(w->scratch);
+	cairn_scratch_destroy(w->context_scratch);
 	cairn_kv_store_destroy(&w->kv, w->model);
 	free(w);
 }

@@ -105,6 +105,11 @@ struct cairn_worker_options {
 	 * 0: half of max_rows.
 	 */
 	int32_t context_rows;
+	/*
+	 * The whole model for context parallelism among the ranks of tensor parallelism, which then computes
+	 * these passes; NULL: none. Its keys of this rank must be those of the rank's share.
+	 */
+	struct cairn_model *context;
 };
 
 struct cairn_worker_taps {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * worker_impl - the state of a worker, shared by worker.c, worker_pass.c, worker_nano.c, worker_sliced.c,
- * worker_treat.c, worker_mask.c, worker_tree.c, worker_ring.c and worker_taps.c
+ * worker_treat.c, worker_mask.c, worker_tree.c, worker_context.c, worker_taps.c and
+ * serving/ranks/ranks_pieces.c
  */
 #ifndef CAIRN_WORKER_IMPL_H
 #define CAIRN_WORKER_IMPL_H
@@ -117,6 +118,7 @@ struct cairn_worker {
 	int by_steps;			/* every pass is decode_step: no operation list */
 	struct cairn_kv_store kv;
 	struct cairn_scratch *scratch;	/* NULL if by_steps */
+	struct cairn_scratch *context_scratch;	/* with options.context */
 	struct cairn_decoder *decoder;
 	struct cairn_nano **nanos;	/* [plans.num]; NULL: all passes are sequential */
 	struct cairn_nano_plans plans;	/* without the plans themselves, of which nanos have copies */
@@ -158,6 +160,7 @@ struct cairn_worker {
 	struct cairn_batch batch;
 	struct kind kind;
 	int fused;			/* decode_step runs it */
+	int shares;			/* options.context computes it */
 	int as_nano;			/* 1 + index of its plan, as nano_pass says; 0: sequential */
 	struct cairn_nano_pass nano_pass;
 	int32_t follows;		/* number of rows that follow a draw */
@@ -229,8 +232,16 @@ void worker_tree_destroy(struct cairn_worker *w);
 void worker_tree_add(struct cairn_worker *w, const struct cairn_worker_part *part);
 int worker_tree_prepare(struct cairn_worker *w);	/* uploads the arrays of a pass with trees */
 
-/* worker_ring.c: has the ranks share out the rows of a pass that is not a decoding one, if it has enough */
-int worker_ring_prepare(struct cairn_worker *w);
+/* worker_context.c */
+int worker_context_create(struct cairn_worker *w);
+/* Has the ranks share out the rows of a pass that is not a decoding one, if it has enough. */
+int worker_context_prepare(struct cairn_worker *w);
+/* Returns the model that computes the pass being built, and its scratch. */
+struct cairn_model *worker_pass_model(const struct cairn_worker *w);
+struct cairn_scratch *worker_pass_scratch(const struct cairn_worker *w);
+
+/* serving/ranks/ranks_pieces.c */
+int worker_ring_prepare(struct cairn_worker *w);	/* lists the rows and keys of each rank */
 void worker_ring_free(struct cairn_worker *w, struct ring_lists *lists);
 
 /* worker_taps.c; without options.taps these do nothing */

@@ -122,7 +122,7 @@ static int reserve(struct cairn_worker *w, int *moved)
 	if (w->as_nano)
 		return cairn_nano_reserve(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream, moved);
 	return w->sliced ? worker_sliced_reserve(w, moved) :
-	       cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, moved);
+	       cairn_scratch_reserve(worker_pass_scratch(w), &w->kv, &w->batch, w->stream, moved);
 }
 
 static int forward(struct cairn_worker *w)
@@ -130,7 +130,7 @@ static int forward(struct cairn_worker *w)
 	if (w->as_nano)
 		return cairn_nano_forward(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream);
 	return w->sliced ? worker_sliced_forward(w) :
-	       cairn_forward(w->scratch, &w->kv, &w->batch, w->stream);
+	       cairn_forward(worker_pass_scratch(w), &w->kv, &w->batch, w->stream);
 }
 
 /* Enqueues a draw, and what changes logits before it. */
@@ -388,8 +388,9 @@ static int prepare(struct cairn_worker *w, int *decode)
 		worker_drop_graphs(w);
 	if (*decode && !w->fused)
 		pad(w);
+	w->shares = 0;
 	if (!*decode)
-		CAIRN_TRY(worker_ring_prepare(w));
+		CAIRN_TRY(worker_context_prepare(w));
 	return worker_nano_split(w, *decode);
 }
 

@@ -71,10 +71,11 @@ const struct cairn_engine_tap *cairn_tp_tap(struct cairn_tp *tp);
 int cairn_tp_beat(struct cairn_tp *tp);
 
 /*
- * In the other ranks: creates a worker and carries out plans until rank 0 closes. Returns 0 then;
+ * In the other ranks: creates a worker, with `context` if it is not NULL (worker.h: so it must be in rank 0's
+ * engine), and carries out plans until rank 0 closes. Returns 0 then;
  * -ECONNRESET if rank 0 has ended without that. After another error call cairn_tp_fail().
  */
-int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model);
+int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context);
 /*
  * In the other ranks: tells rank 0 of the last error, and waits a few seconds until it has noticed. A rank 0
  * that has been stopped (SIGSTOP) is killed: it would hold the group's devices for ever.

@@ -50,14 +50,15 @@ static void check_counts(struct cairn_test *t, const struct setting *s,
 			cairn_note(t, "no moves of kind %d", k);
 }
 
-/* Two ranks of tensor parallelism; or of context parallelism; or a ring of three. */
-enum sharing { TENSORS, HEADS, RING };
+/* Two ranks of tensor parallelism; or of context parallelism; or of both; or a ring of three. */
+enum sharing { TENSORS, HEADS, BOTH, RING };
 
 static void run_setting(struct cairn_test *t, const struct setting *setting, enum sharing sharing)
 {
-	const struct cairn_common_options o = { .impl = "cpu", .tp = sharing == TENSORS ? 2 : 1,
-						.cp = sharing == RING ? 3 : sharing == HEADS ? 2 : 1,
-						.collective_s = 60 };
+	const struct cairn_common_options o = {
+		.impl = "cpu", .collective_s = 60, .tp = sharing == TENSORS || sharing == BOTH ? 2 : 1,
+		.cp = sharing == RING ? 3 : sharing == TENSORS ? 1 : 2,
+	};
 	const struct cairn_common_options one = { .impl = "cpu" };
 	struct asked *whole = calloc(NUM, sizeof(*whole)), *shared = calloc(NUM, sizeof(*shared));
 	struct cairn_session s = { 0 }, w = { 0 };
@@ -74,7 +75,7 @@ static void run_setting(struct cairn_test *t, const struct setting *setting, enu
 	    EXPECT(t, !is_draft || !cairn_model_load(&s.drafter, &s.impl, s.dir, NULL, NULL)) &&
 	    EXPECT(t, answer_all(t, &s, cairn_tp_tap(tp), setting, shared, &stats) == 0))
 		check_counts(t, setting, &stats);
-	EXPECT(t, (stats.context_steps > 0) == (sharing == RING));
+	EXPECT(t, (stats.context_steps > 0) == (sharing >= BOTH));
 	cairn_tp_close(tp);
 	if (EXPECT(t, !cairn_session_start_rank(&w, &one, NULL, NULL, 0) && !cairn_session_load(&w, NULL)) &&
 	    EXPECT(t, !is_draft || !cairn_model_load(&w.drafter, &w.impl, w.dir, NULL, NULL)) &&
@@ -121,6 +122,7 @@ static void context(struct cairn_test *t)
 	run_setting(t, &s, HEADS);
 	m.eo.context_rows = s.eo.context_rows = 8;
 	s.ask = greedy;		/* rounding decides which beam is the second one */
+	run_setting(t, &m, BOTH);
 	run_setting(t, &m, RING);
 	run_setting(t, &s, RING);
 }

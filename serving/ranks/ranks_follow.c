@@ -168,7 +168,7 @@ static int follow(struct follower *f)
 	}
 }
 
-static int create(struct follower *f, struct cairn_model *model)
+static int create(struct follower *f, struct cairn_model *model, struct cairn_model *context)
 {
 	struct cairn_worker_options wo = { 0 };
 	struct cairn_tiers_options to = { 0 };
@@ -187,6 +187,7 @@ static int create(struct follower *f, struct cairn_model *model)
 	wo.repeatable = o.repeatable != 0;
 	wo.no_graphs = o.no_graphs != 0;
 	wo.context_rows = o.context_rows;
+	wo.context = context;
 	CAIRN_TRY(cairn_worker_create(&f->worker, model, &wo));
 	to.host_pages = o.host_pages;
 	to.disk_pages = o.disk_pages;
@@ -221,10 +222,10 @@ void cairn_tp_fail(struct cairn_tp *tp)
 		kill(lead, SIGKILL);
 }
 
-int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model)
+int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context)
 {
 	struct follower f = { .tp = tp };
-	int ret = create(&f, model);
+	int ret = create(&f, model, context);
 
 	if (!ret)
 		ret = follow(&f);

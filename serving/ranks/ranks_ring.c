@@ -3,7 +3,7 @@
  * ranks_ring - a pass whose rows several ranks share out, with ring attention
  *
  * The new keys of each request are cut into 2n pieces of whole pages. A rank computes the rows of piece r
- * and of piece 2n - 1 - r (zig-zag, worker_ring.c), so that causal attention is as much work for each rank.
+ * and of piece 2n - 1 - r (zig-zag, ranks_pieces.c), so that causal attention is as much work for each rank.
  * In each layer
  *
  *   main    append own keys | own pages to slot 0 | attend 0 | slot 1 to pages | attend 1 | ...  | merge

@@ -6,6 +6,8 @@
  * in one go, so log-probabilities are close, and tokens the same where these decide. Latent attention is not
  * divided into steps, and all bits are those of one process.
  */
+#include <signal.h>
+
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_model_test.h"
 
@@ -90,6 +92,22 @@ static void latents(struct cairn_test *t)
 	static const struct shared all[] = {
 		{ .name = "deepseek_tiny", RING(2) },
 		{ .name = "deepseek_v3_tiny", RING(3), .max_rows = 25 },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		compare(t, &all[i]);
+}
+
+/* Tensor parallelism, whose long passes are shared by rows and fill the same cache. */
+static void with_tensors(struct cairn_test *t)
+{
+	static const struct shared all[] = {
+		{ .ranks = 2, .too = CAIRN_EXCHANGE_HEADS, .context_rows = 8, .close = 0.001f },
+		/* of both kinds of passes over prompts; several ranks have the same KV head */
+		{ .name = "llama3_tiny", .ranks = 4, .too = CAIRN_EXCHANGE_HEADS, .context_rows = 24,
+		  .max_rows = 25, .kv = CAIRN_KV_FP8, .close = 0.05f },
+		{ .name = "deepseek_tiny", .ranks = 2, .too = CAIRN_EXCHANGE_RING, .context_rows = 8,
+		  .page_size = 2, .close = 0.05f, .edits = { ALL_EXPERTS(2, 8) } },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
@@ -212,10 +230,29 @@ static void piece_beside(struct cairn_model *m, struct cairn_impl *impl)
 		m->exchange = CAIRN_EXCHANGE_BLOCKS;
 }
 
-static void other_rank(struct cairn_model *m, struct cairn_impl *impl)
+static int own_rank;
+
+MUTANT(die, send_recv, if (own_rank == 1) raise(SIGKILL), )
+
+static void die_on_1(struct cairn_model *m, struct cairn_impl *impl)
 {
-	(void)impl;
-	m->context_rank = 0;
+	own_rank = m->context_rank;
+	die(m, impl);
+}
+
+/* A rank that ends while keys travel is named. */
+static void lost(struct cairn_test *t)
+{
+	static const struct shared s = { RING(3), .close = 0.001f };
+	int32_t tokens[NUM];
+	struct scored got;
+	char dir[PATH_MAX];
+
+	write_prompt(tokens);
+	if (write_model(t, &s, dir))
+		return;
+	EXPECT(t, score_shared(t, &s, dir, tokens, die_on_1, &got) == -ECONNRESET);
+	EXPECT_CONTAINS(t, cairn_last_error(), "pass 1: send_recv: rank 1 has ended: signal 9 (Killed)");
 }
 
 struct mutant {
@@ -250,7 +287,7 @@ static void mutants(struct cairn_test *t)
 		M(keys_from_0), M(lse_in_base_2), M(empty_step_counts), M(merge_without_weights),
 		M(last_step_lost), M(first_step_alone), M(old_buffer), M(wrong_way), M(half_sent),
 		M(arrival_not_stored), M(values_left_behind), M(first_page_left_behind), M(rows_in_order),
-		M(piece_beside), M(other_rank),
+		M(piece_beside),
 	};
 
 	run_mutants(t, &s, all, ARRAY_SIZE(all));
@@ -266,6 +303,28 @@ static void mutants_of_sinks(struct cairn_test *t)
 	run_mutants(t, &s, all, ARRAY_SIZE(all));
 }
 
+MUTANT(keys_of_other_heads, kv_append, if (a.nnz_qo > 8) a.k = a.v, )
+MUTANT(keys_not_appended, kv_append, if (a.nnz_qo > 8) return 0, )
+
+/* The heads of the whole model's pass are those of another rank than in the share. */
+static void heads_of_other_rank(struct cairn_model *m, struct cairn_impl *impl)
+{
+	(void)impl;
+	m->context_rank = 1 - m->context_rank;
+}
+
+static void mutants_of_both(struct cairn_test *t)
+{
+	static const struct shared s = {
+		.ranks = 2, .too = CAIRN_EXCHANGE_HEADS, .context_rows = 8, .close = 0.001f,
+	};
+	static const struct mutant all[] = {
+		M(keys_of_other_heads), M(keys_not_appended), M(heads_of_other_rank),
+	};
+
+	run_mutants(t, &s, all, ARRAY_SIZE(all));
+}
+
 static void mutants_of_latents(struct cairn_test *t)
 {
 	static const struct shared s = { .name = "deepseek_tiny", RING(3) };
@@ -275,9 +334,10 @@ static void mutants_of_latents(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "rings", rings }, { "latents", latents }, { "chosen", chosen }, { "refused", refused },
+	{ "rings", rings }, { "latents", latents }, { "with_tensors", with_tensors }, { "chosen", chosen },
+	{ "refused", refused }, { "lost", lost },
 	{ "mutants", mutants }, { "mutants_of_sinks", mutants_of_sinks },
-	{ "mutants_of_latents", mutants_of_latents },
+	{ "mutants_of_both", mutants_of_both }, { "mutants_of_latents", mutants_of_latents },
 };
 
 const struct cairn_family cairn_ranks_ring_family = {

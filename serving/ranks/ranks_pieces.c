@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * worker_ring - which rows of a pass each rank of a ring computes, and the lists of their keys
+ * ranks_pieces - which rows of a pass each rank of a ring computes, and the lists of their keys
  *
  * The pages that a request's new rows fill are cut into 2n pieces, as equal as whole pages can be:
  *
@@ -26,6 +26,7 @@ struct piece {
 /* What is being built. */
 struct lists {
 	struct cairn_worker *w;
+	const struct cairn_model *model;
 	struct ring_lists *to;
 	struct cairn_batch_ring *ring;
 	int32_t rank, ranks, batch;
@@ -56,7 +57,7 @@ static int32_t number_of(const struct lists *l, int32_t r, int32_t b, int half)
 {
 	const int32_t o = (r + l->ranks - b % l->ranks) % l->ranks;
 
-	if (l->w->model->exchange == CAIRN_EXCHANGE_BLOCKS)
+	if (l->model->exchange == CAIRN_EXCHANGE_BLOCKS)
 		return 2 * o + half;
 	return half ? 2 * l->ranks - 1 - o : o;
 }
@@ -114,7 +115,7 @@ static void add_rows(struct lists *l, int32_t *rows, int32_t *positions)
 /* Describes the requests of this rank's rows: see struct cairn_batch_ring. */
 static void put_mine(struct lists *l)
 {
-	const int latent = l->w->model->config.latent.kv_lora_rank > 0;
+	const int latent = l->model->config.latent.kv_lora_rank > 0;
 	struct cairn_batch *mine = &l->ring->mine;
 	int32_t *qo = put(l, 2 * l->batch + 1), *kv = put(l, 2 * l->batch + 1), *last = put(l, 2 * l->batch);
 	int32_t *indices = l->to->host + l->used;
@@ -294,13 +295,11 @@ void worker_ring_free(struct cairn_worker *w, struct ring_lists *l)
 
 int worker_ring_prepare(struct cairn_worker *w)
 {
-	struct lists l = { w, &w->flight->ring, &w->batch_ring, w->model->context_rank,
-			   w->model->context_ranks, w->batch.batch, 0 };
+	const struct cairn_model *m = worker_pass_model(w);
+	struct lists l = { w, m, &w->flight->ring, &w->batch_ring, m->context_rank, m->context_ranks,
+			   w->batch.batch, 0 };
 	int32_t *slots;
 
-	if (w->model->context_ranks < 2 || w->model->exchange == CAIRN_EXCHANGE_HEADS || w->chained ||
-	    w->batch.num_rows < w->opt.context_rows)
-		return 0;
 	memset(l.ring, 0, sizeof(*l.ring));
 	CAIRN_TRY(reserve(&l, bound(&l)));
 	put_mine(&l);
@@ -317,7 +316,6 @@ int worker_ring_prepare(struct cairn_worker *w)
 	if (w->batch.num_logits)
 		put_logits(&l);
 	w->batch.ring = l.ring;
-	w->stats.context_passes++;
 	return TABLE(w, mem_copy, l.to->dev, l.to->host, l.used * sizeof(*l.to->host), CAIRN_COPY_TO_DEVICE,
 		     w->stream);
 }
