@@ -42,6 +42,7 @@ static const char usage[] =
 	"                        passes of --cp-rows or more, and the weights of others (1)\n"
 	"  --cp-exchange WHAT    heads: ranks share the heads for attention, and N must divide them;\n"
 	"                        ring: keys travel from rank to rank, and each has the whole cache;\n"
+	"                        blocks: a ring of consecutive rows, which is slower, to compare;\n"
 	"                        auto: heads if each rank then has KV heads of its own, else ring (auto)\n"
 	"  --cp-rows N           rows of a pass that a ring, or --tp with --cp, shares out\n"
 	"                        (half of a full pass)\n"
@@ -75,8 +76,8 @@ static const char usage[] =
 	CAIRN_NODES_USAGE
 	"\n"
 	"Measurements:\n"
-	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama32-1b, qwen2-7b, mistral-7b,\n"
-	"                        qwen3-8b, gemma2-9b, mixtral-8x7b, qwen3-30b-a3b, dsv2lite,\n"
+	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama31-8b, llama32-1b, qwen2-7b,\n"
+	"                        mistral-7b, qwen3-8b, gemma2-9b, mixtral-8x7b, qwen3-30b-a3b, dsv2lite,\n"
 	"                        dsv3, gpt-oss-20b\n"
 	"  --prompt-tokens N     a prompt of N random tokens (512 with --shape)\n"
 	"  --batch N             requests at once, all with this prompt (1)\n"

@@ -168,10 +168,11 @@ static int choose_exchange(struct cairn_session *s)
 {
 	const int latent = s->model->config.latent.kv_lora_rank > 0;
 
-	if (s->exchange == CAIRN_EXCHANGE_RING && !latent)
-		return cairn_error(EINVAL, "--cp-exchange: ring does not go with --tp, whose ranks have some "
-				   "KV heads each");
-	s->exchange = latent ? CAIRN_EXCHANGE_RING : CAIRN_EXCHANGE_HEADS;
+	if (s->exchange > CAIRN_EXCHANGE_HEADS && !latent)
+		return cairn_error(EINVAL, "--cp-exchange: %s does not go with --tp, whose ranks have some "
+				   "KV heads each", cairn_exchange_names[s->exchange]);
+	if (s->exchange == CAIRN_EXCHANGE_AUTO)
+		s->exchange = latent ? CAIRN_EXCHANGE_RING : CAIRN_EXCHANGE_HEADS;
 	return 0;
 }
 

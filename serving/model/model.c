@@ -23,7 +23,7 @@
 #define RANDOM_BLOCK	8388593			/* elements; a prime */
 
 const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", "w4", NULL };
-const char *const cairn_exchange_names[] = { "auto", "heads", "ring", NULL };
+const char *const cairn_exchange_names[] = { "auto", "heads", "ring", "blocks", NULL };
 
 int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 {

@@ -107,11 +107,10 @@ enum cairn_exchange {
 	CAIRN_EXCHANGE_AUTO,		/* heads if each rank then has its own KV heads, else ring */
 	CAIRN_EXCHANGE_HEADS,
 	CAIRN_EXCHANGE_RING,
-	CAIRN_EXCHANGE_BLOCKS,		/* a ring whose ranks have consecutive rows: for measurements */
-	CAIRN_NUM_EXCHANGES
+	CAIRN_EXCHANGE_BLOCKS		/* a ring whose ranks have consecutive rows: for measurements */
 };
 
-/* Names of those that a user may choose: "auto", "heads", "ring", NULL. */
+/* Names, in the order above: "auto", "heads", "ring", "blocks", NULL. */
 extern const char *const cairn_exchange_names[];
 
 /* Read-only except for model.c, model_layout.c and kv_store.c. */
