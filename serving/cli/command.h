@@ -112,7 +112,7 @@ struct cairn_common_options {
 	int weights;			/* enum cairn_weights */
 	int kv;				/* enum cairn_kv_form */
 	int exchange;			/* enum cairn_exchange, of cp */
-	int64_t context_rows;		/* of passes that a ring shares out; 0: not given */
+	int64_t context_rows, context_keys;	/* of passes that ranks share out; 0: not given */
 };
 
 /*

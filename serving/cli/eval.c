@@ -30,7 +30,7 @@ static const char usage[] =
 	"  --impl NAME|PATH    cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N          CUDA device (0)\n"
 	"  --tp N              tensor parallelism over N processes: see generate (1)\n"
-	"  --cp N, --cp-exchange WHAT, --cp-rows N    context parallelism: see generate\n"
+	"  --cp N, --cp-exchange WHAT, --cp-rows N, --cp-keys N    context parallelism: see generate\n"
 	"  --collective-timeout S, --rendezvous HOST:PORT, --rendezvous-key-file FILE,\n"
 	"  --rendezvous-timeout S, --nodes N, --node-rank K    see generate\n"
 	"  --model DIR         Hugging Face checkpoint (the embedded model)\n"

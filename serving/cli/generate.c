@@ -46,6 +46,8 @@ static const char usage[] =
 	"                        auto: heads if each rank then has KV heads of its own, else ring (auto)\n"
 	"  --cp-rows N           rows of a pass that a ring, or --tp with --cp, shares out\n"
 	"                        (half of a full pass)\n"
+	"  --cp-keys N           keys of a decoding pass whose pages ranks share for attention, where\n"
+	"                        each rank has all keys (32768)\n"
 	"  --collective-timeout S        how long a rank may be silent before all of them end (5)\n"
 	"  --model DIR           Hugging Face checkpoint (the embedded model)\n"
 	"  --prompt TEXT         the prompt\n"

@@ -378,7 +378,7 @@ static void bad_serve_options(struct cairn_test *t)
 		  "num_attention_heads: 4 is not divisible among 3 ranks" },
 		{ { SERVE, "--cp", "2", "--cp-exchange", "rows" },
 		  "--cp-exchange: 'rows' is none of auto, heads, ring, blocks" },
-		{ { SERVE, "--cp-rows", "64" }, "--cp-exchange, --cp-rows: need --cp" },
+		{ { SERVE, "--cp-rows", "64" }, "--cp-exchange, --cp-rows, --cp-keys: need --cp" },
 		{ { SERVE, "--shape", "x" }, "serve: --shape: 'x' is not one of" },
 		{ { SERVE, "--model", "" }, "serve: --model: is empty" },
 		{ { SERVE, "--impl", "nope" }, "--impl: 'nope' is none of" },

@@ -33,8 +33,8 @@ int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const ch
 				   (long long)o->tp);
 	if (cairn_num_ranks(o) > 1 && excluded)
 		return cairn_error(EINVAL, "%s: excludes --%s", cairn_ranks_option(o), excluded);
-	if (o->cp < 2 && (o->exchange || o->context_rows))
-		return cairn_error(EINVAL, "--cp-exchange, --cp-rows: need --cp");
+	if (o->cp < 2 && (o->exchange || o->context_rows || o->context_keys))
+		return cairn_error(EINVAL, "--cp-exchange, --cp-rows, --cp-keys: need --cp");
 	if (!o->rendezvous)
 		return o->nodes || o->node >= 0 || o->rendezvous_key || o->rendezvous_s ?
 		       cairn_error(EINVAL, "--nodes, --node-rank, --rendezvous-key-file and "
@@ -209,6 +209,7 @@ void cairn_session_lead_ranks(const struct cairn_session *s, const struct cairn_
 	eo->tap = tp ? cairn_tp_tap(tp) : NULL;
 	eo->context = s->context;
 	eo->context_rows = (int32_t)o->context_rows;
+	eo->context_keys = o->context_keys;
 }
 
 int cairn_session_follow(const struct cairn_common_options *o, struct cairn_tp *tp, const char *shape,

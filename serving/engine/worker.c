@@ -272,6 +272,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 	worker_treat_destroy(w);
 	worker_mask_destroy(w);
 	worker_tree_destroy(w);
+	worker_context_destroy(w);
 	worker_taps_destroy(w);
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
 		struct flight *f = &w->flights[i];
@@ -282,7 +283,6 @@ void cairn_worker_destroy(struct cairn_worker *w)
 		free(f->scored);
 		free(f->begins.treats);
 		free(f->forks.treats);
-		worker_ring_free(w, &f->ring);
 		worker_host_free(w, f->logprobs);
 		worker_host_free(w, f->tokens);
 		worker_host_free(w, f->block);
@@ -303,7 +303,6 @@ void cairn_worker_destroy(struct cairn_worker *w)
 	worker_sliced_destroy(w);
 	worker_nano_destroy(w);
 	cairn_scratch_destroy(w->scratch);
-	cairn_scratch_destroy(w->context_scratch);
 	cairn_kv_store_destroy(&w->kv, w->model);
 	free(w);
 }

@@ -45,6 +45,12 @@ struct tree_arrays {
 	int32_t *past_indices;				/* last array: only its used part is copied */
 };
 
+/* This rank's pages of a decoding pass whose ranks share out pages, one block. */
+struct page_arrays {
+	int32_t *indptr, *last;				/* [max_batch + 1], [max_batch] */
+	int32_t *indices;				/* last array: only its used part is copied */
+};
+
 /* Properties of all draws of a pass; together with its shape, the key of a captured graph. */
 struct kind {
 	int greedy;			/* all temperatures are 0 */
@@ -88,6 +94,8 @@ struct flight {
 	void *event;
 	struct tree_arrays trees;	/* in tree_block; with options.trees */
 	char *tree_block;
+	struct page_arrays pages;	/* in pages_block, if ranks share out pages */
+	char *pages_block;
 	int64_t number;			/* number of its pass */
 	uint32_t *masks;		/* [max_batch, words], allocated when first needed */
 	int32_t num_masks;
@@ -98,6 +106,7 @@ struct graph {
 	int as_nano;			/* 1 + index of the plan; 0: sequential */
 	int fused;			/* decode_step runs it */
 	int trees;
+	int pages;			/* ranks share out the pages of its requests */
 	struct kind kind;
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
 	void *exec;			/* NULL until the second pass of this shape */
@@ -175,6 +184,9 @@ struct cairn_worker {
 	struct tree_arrays tree_dev;
 	char *tree_dev_block;
 	struct cairn_batch_trees batch_trees;	/* points to them */
+	struct page_arrays pages_dev;
+	char *pages_dev_block;		/* NULL: ranks never share out pages */
+	struct cairn_batch_pages batch_pages;	/* points to it */
 	struct cairn_batch_ring batch_ring;	/* of the pass being built; points to its flight's lists */
 	struct cairn_kv_store features;	/* one layer, with options.taps */
 	char *tap_rows, *tap_joined;	/* [3, max_rows, hidden]; [max_rows, 3 * hidden] */
@@ -234,6 +246,9 @@ int worker_tree_prepare(struct cairn_worker *w);	/* uploads the arrays of a pass
 
 /* worker_context.c */
 int worker_context_create(struct cairn_worker *w);
+void worker_context_destroy(struct cairn_worker *w);
+/* Has the ranks share out the pages of a decoding pass, if its rows see enough keys. */
+int worker_pages_prepare(struct cairn_worker *w);
 /* Has the ranks share out the rows of a pass that is not a decoding one, if it has enough. */
 int worker_context_prepare(struct cairn_worker *w);
 /* Returns the model that computes the pass being built, and its scratch. */

@@ -178,6 +178,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 		if (g->used && g->rows == w->batch.num_rows && g->kv_bound == w->batch.max_kv_len &&
 		    g->batch == w->batch.batch && g->qo_bound == w->batch.max_qo_len &&
 		    g->as_nano == w->as_nano && g->fused == w->fused && g->trees == (w->num_trees > 0) &&
+		    g->pages == (w->batch.pages != NULL) &&
 		    !memcmp(&g->kind, &w->kind, sizeof(g->kind)))
 			return g;
 		if (g->used < oldest->used)
@@ -189,6 +190,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 		.rows = w->batch.num_rows, .batch = w->batch.batch, .qo_bound = w->batch.max_qo_len,
 		.kv_bound = w->batch.max_kv_len, .kind = w->kind,
 		.as_nano = w->as_nano, .fused = w->fused, .trees = w->num_trees > 0,
+		.pages = w->batch.pages != NULL,
 	};
 	return g;
 }
@@ -389,8 +391,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 	if (*decode && !w->fused)
 		pad(w);
 	w->shares = 0;
-	if (!*decode)
-		CAIRN_TRY(worker_context_prepare(w));
+	CAIRN_TRY(!*decode ? worker_context_prepare(w) : !w->fused ? worker_pages_prepare(w) : 0);
 	return worker_nano_split(w, *decode);
 }
 

@@ -126,6 +126,7 @@ void cairn_scratch_destroy(struct cairn_scratch *s)
 	for (int i = 0; i < FORWARD_SPLITS; i++)
 		free_room(s, &s->attn[i]);
 	free_room(s, &s->moe);
+	free_room(s, &s->pages);
 	s->model->impl->mem_free(s->base);
 	forward_context_destroy(s);
 	forward_ring_destroy(s);
@@ -544,6 +545,8 @@ static int run_softcap(struct walk *w, const struct cairn_graph_op *op)
 
 int forward_run_op(struct walk *w, const struct cairn_graph_op *op)
 {
+	if (w->b->pages && (op->kind == CAIRN_OP_ATTN || op->kind == CAIRN_OP_MLA))
+		return forward_pages(w, op);
 	switch (op->kind) {
 	case CAIRN_OP_GEMM:
 	case CAIRN_OP_LM_HEAD:
@@ -640,6 +643,8 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 		if (op->block != CAIRN_BLOCK_HEAD || b->num_logits)
 			CAIRN_TRY(forward_run_op(&w, op));
 	}
+	if (b->pages)
+		CAIRN_TRY(forward_pages_reserve(s, b, stream, moved));
 	CAIRN_TRY(forward_reserve(s->model->impl, &s->lane[0], w.workspace_bytes, stream, moved));
 	CAIRN_TRY(forward_reserve(s->model->impl, &s->attn[0], w.attn_bytes, stream, moved));
 	return forward_reserve(s->model->impl, &s->moe, w.moe_bytes, stream, moved);

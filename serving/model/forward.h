@@ -65,6 +65,15 @@ struct cairn_batch_trees {
 	const uint8_t *mask;
 };
 
+/*
+ * A pass with a row for each request whose ranks share out the pages of each request for attention
+ * (serving/ranks/ranks_pages.c): those of this rank, as kv_indptr and so on have all pages.
+ */
+struct cairn_batch_pages {
+	const int32_t *indptr, *indices, *last_page_len;
+	const struct cairn_model *whole;	/* the model with all heads, for one of the ranks */
+};
+
 struct cairn_batch_ring;
 
 struct cairn_batch {
@@ -84,6 +93,7 @@ struct cairn_batch {
 	int32_t num_prompts, prompt_rows, prompt_past;
 	const struct cairn_batch_trees *trees;	/* NULL: attention is causal in all requests */
 	const struct cairn_batch_ring *ring;	/* NULL: this rank computes all rows */
+	const struct cairn_batch_pages *pages;	/* NULL: this rank attends to all keys */
 	/*
 	 * The hidden states that enter tap_layers[k], for k < num_taps, are copied to taps + k * tap_bytes, a
 	 * row for each row of the pass, in the model's dtype.
@@ -151,6 +161,9 @@ size_t cairn_scratch_bytes(const struct cairn_scratch *scratch);
  */
 int cairn_scratch_reserve(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
 			  const struct cairn_batch *batch, void *stream, int *moved);
+
+/* Returns whether passes of m may have batch->pages, with this whole model. */
+int forward_pages_supported(const struct cairn_model *m, const struct cairn_model *whole);
 
 /* Runs the pass: asynchronous on stream; allocates nothing. */
 int cairn_forward(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,

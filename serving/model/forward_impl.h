@@ -41,6 +41,7 @@ struct cairn_scratch {
 	/* with context parallelism, one of the two */
 	struct context_room *context;
 	struct ring_room *ring;
+	struct room pages;		/* of passes with batch->pages */
 };
 
 struct walk {
@@ -153,6 +154,16 @@ int forward_ring_reserve(struct cairn_scratch *scratch, const struct cairn_kv_st
 			 const struct cairn_batch *batch, void *stream, int *moved);
 int forward_ring(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
 		 const struct cairn_batch *batch, void *stream);
+
+/* ---- a decoding pass whose ranks share out pages: serving/ranks/ranks_pages.c ---- */
+
+/* Attention of a pass with batch->pages. */
+int forward_pages(struct walk *w, const struct cairn_graph_op *op);
+int forward_pages_reserve(struct cairn_scratch *scratch, const struct cairn_batch *batch, void *stream,
+			  int *moved);
+
+/* ---- exchanges that several of them make ---- */
+
 /*
  * Gives every rank `row` bytes of `rows` rows of all ranks, which lie `stride` bytes apart in x; the rows of
  * rank r begin at row r * rows of out: ranks_context.c.

@@ -76,6 +76,7 @@ static void run_setting(struct cairn_test *t, const struct setting *setting, enu
 	    EXPECT(t, answer_all(t, &s, cairn_tp_tap(tp), setting, shared, &stats) == 0))
 		check_counts(t, setting, &stats);
 	EXPECT(t, (stats.context_steps > 0) == (sharing >= BOTH));
+	EXPECT(t, (stats.pages_steps > 0) == (sharing == RING));
 	cairn_tp_close(tp);
 	if (EXPECT(t, !cairn_session_start_rank(&w, &one, NULL, NULL, 0) && !cairn_session_load(&w, NULL)) &&
 	    EXPECT(t, !is_draft || !cairn_model_load(&w.drafter, &w.impl, w.dir, NULL, NULL)) &&
@@ -121,6 +122,7 @@ static void context(struct cairn_test *t)
 	run_setting(t, &m, HEADS);
 	run_setting(t, &s, HEADS);
 	m.eo.context_rows = s.eo.context_rows = 8;
+	m.eo.context_keys = s.eo.context_keys = 1;
 	s.ask = greedy;		/* rounding decides which beam is the second one */
 	run_setting(t, &m, BOTH);
 	run_setting(t, &m, RING);

@@ -33,6 +33,7 @@ struct frame {
 struct options {
 	int32_t max_batch, max_rows, max_context, num_pages, page_size, repeatable, no_graphs;
 	int32_t context_rows;
+	int64_t context_keys;
 	int32_t host_pages, disk_pages;
 	char disk_dir[1024];		/* "": the default */
 };

@@ -16,7 +16,8 @@
 static int tap_create(void *ctx, const struct cairn_worker_options *w, const struct cairn_tiers_options *t)
 {
 	struct options o = { w->max_batch, w->max_rows, w->max_context, w->num_pages, w->page_size,
-			     w->repeatable, w->no_graphs, w->context_rows, t->host_pages, t->disk_pages, "" };
+			     w->repeatable, w->no_graphs, w->context_rows,
+			     w->context_keys, t->host_pages, t->disk_pages, "" };
 	const char *dir = t->disk_dir ? t->disk_dir : "";
 	struct cairn_tp *tp = ctx;
 	int ret;

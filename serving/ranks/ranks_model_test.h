@@ -27,7 +27,7 @@ struct shared {
 	float close;			/* most that log-probabilities may differ by */
 	enum cairn_kv_form kv;
 	enum cairn_weights weights;
-	int32_t page_size, max_rows, context_rows;	/* of the engine; 0: 16, 64, the default */
+	int32_t page_size, max_rows, context_rows, context_keys;	/* of the engine; 0: the default */
 	const char *edits[2][2];	/* what is replaced in config.json, and by what; NULL: nothing */
 };
 
@@ -92,6 +92,7 @@ static inline int score(struct cairn_model *m, struct cairn_model *context, stru
 	const struct cairn_engine_options eo = {
 		.max_batch = NUM, .max_rows = s->max_rows ? s->max_rows : 64, .max_context = 64,
 		.page_size = s->page_size, .context_rows = s->context_rows, .context = context,
+		.context_keys = s->context_keys,
 		.decode = CAIRN_DECODE_UNFUSED,
 		.tap = tp ? cairn_tp_tap(tp) : NULL,
 	};

@@ -11,6 +11,7 @@
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_model_test.h"
 
+#define PAGES(n)	RING(n), .context_keys = 1
 #define RING(n)	.ranks = n, .context = CAIRN_EXCHANGE_RING, .page_size = 2, .context_rows = 1
 
 static int same(const struct scored *a, const struct scored *b)
@@ -114,6 +115,21 @@ static void with_tensors(struct cairn_test *t)
 		compare(t, &all[i]);
 }
 
+/* Ranks that each have all keys share out the pages of decoding passes. */
+static void pages(struct cairn_test *t)
+{
+	static const struct shared all[] = {
+		{ .name = "qwen3_tiny", PAGES(2), .close = 0.05f },
+		{ .name = "llama3_tiny", PAGES(4), .close = 0.05f, .max_rows = 25, .kv = CAIRN_KV_FP8 },
+		{ .name = "deepseek_tiny", PAGES(3), .close = 0.05f, .edits = { ALL_EXPERTS(2, 8) } },
+		{ .name = "deepseek_tiny", .ranks = 2, .too = CAIRN_EXCHANGE_RING, .context_rows = 8,
+		  .page_size = 2, .context_keys = 1, .close = 0.05f, .edits = { ALL_EXPERTS(2, 8) } },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		compare(t, &all[i]);
+}
+
 static void chosen(struct cairn_test *t)
 {
 	static const struct { const char *name; int ranks; enum cairn_exchange exchange; } rows[] = {
@@ -201,6 +217,9 @@ static const int32_t from_0[64] = {
 	}
 
 static char nowhere[1 << 16];
+static const int32_t sixteen[24] = {
+	16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16,
+};
 
 MUTANT(mask_by_local_position, attn_bsr, a.q_pos = from_0, )
 MUTANT(mask_lost, attn_bsr, a.part[0].mask_mode = CAIRN_ATTN_ALL, )
@@ -325,6 +344,42 @@ static void mutants_of_both(struct cairn_test *t)
 	run_mutants(t, &s, all, ARRAY_SIZE(all));
 }
 
+MUTANT(lse_of_pages_in_base_2, attn_paged, , if (a.lse) EACH_LSE(a, *lse *= 1.4426950f))
+MUTANT(lse_nan_without_page, attn_paged, , if (a.lse) EACH_LSE(a, *lse = *lse == -INFINITY ? NAN : *lse))
+MUTANT(last_pages_whole, attn_paged, if (a.lse) a.kv.last_page_len = sixteen, )
+MUTANT(results_not_exchanged, all_to_all, if (a.row_bytes >= 128) return 0, )
+MUTANT(lse_not_exchanged, all_to_all, if (a.row_bytes < 128) return 0, )
+/* of four heads */
+MUTANT(queries_not_gathered, all_to_all, if (a.row_bytes == 4 * 192 * 2 && !a.x_block) a.rows = 0, )
+
+static void pages_of_rank_0(struct cairn_model *m, struct cairn_impl *impl)
+{
+	(void)impl;
+	m->context_rank = 0;
+}
+
+static void mutants_of_pages(struct cairn_test *t)
+{
+	/* the third rank has no page at first */
+	static const struct shared s = {
+		.name = "llama3_tiny", .ranks = 3, .context = CAIRN_EXCHANGE_RING, .context_rows = 64,
+		.context_keys = 1, .close = 0.05f,
+	};
+	static const struct mutant all[] = {
+		M(lse_of_pages_in_base_2), M(lse_nan_without_page), M(last_pages_whole),
+		M(results_not_exchanged), M(lse_not_exchanged), M(pages_of_rank_0), M(merge_without_weights),
+		M(first_step_alone),
+	};
+	static const struct shared both = {
+		.name = "deepseek_tiny", .ranks = 2, .too = CAIRN_EXCHANGE_RING, .page_size = 2,
+		.context_keys = 1, .close = 0.05f, .edits = { ALL_EXPERTS(2, 8) },
+	};
+	static const struct mutant of_both[] = { M(queries_not_gathered) };
+
+	run_mutants(t, &s, all, ARRAY_SIZE(all));
+	run_mutants(t, &both, of_both, ARRAY_SIZE(of_both));
+}
+
 static void mutants_of_latents(struct cairn_test *t)
 {
 	static const struct shared s = { .name = "deepseek_tiny", RING(3) };
@@ -334,10 +389,10 @@ static void mutants_of_latents(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "rings", rings }, { "latents", latents }, { "with_tensors", with_tensors }, { "chosen", chosen },
-	{ "refused", refused }, { "lost", lost },
-	{ "mutants", mutants }, { "mutants_of_sinks", mutants_of_sinks },
-	{ "mutants_of_both", mutants_of_both }, { "mutants_of_latents", mutants_of_latents },
+	{ "rings", rings }, { "latents", latents }, { "with_tensors", with_tensors }, { "pages", pages },
+	{ "chosen", chosen }, { "refused", refused }, { "lost", lost }, { "mutants", mutants },
+	{ "mutants_of_sinks", mutants_of_sinks }, { "mutants_of_both", mutants_of_both },
+	{ "mutants_of_pages", mutants_of_pages }, { "mutants_of_latents", mutants_of_latents },
 };
 
 const struct cairn_family cairn_ranks_ring_family = {

@@ -25,7 +25,7 @@ static const char usage[] =
 	"                         excludes --plan (1)\n"
 	"  --cp N                 context parallelism over N processes, also with --tp N: see generate;\n"
 	"                         excludes --plan (1)\n"
-	"  --cp-exchange WHAT, --cp-rows N    heads, ring or auto, and rows of a shared pass: see generate\n"
+	"  --cp-exchange WHAT, --cp-rows N, --cp-keys N    how, and which passes: see generate\n"
 	"  --collective-timeout S how long a rank may be silent before all of them are restarted (5)\n"
 	"  --batch N              sequences running at once (64)\n"
 	"  --max-context N        tokens of one sequence, prompt and answer (the model's limit)\n"
