@@ -27,8 +27,8 @@ int cairn_sim_fit(struct cairn_sim_costs *c, int64_t a, double a_ns, int64_t b, 
 	c->pair_ns = 2 * slope / layers;
 	c->row_ns = (a_ns / rows - slope * rows) / layers;
 	if (!(a < b) || !(c->pair_ns > 0) || !(c->row_ns > 0))
-		return cairn_error(EINVAL, "ranks_sim: %.4g ns for %lld tokens and %.4g ns for %lld tokens do not "
-				   "fit", a_ns, (long long)a, b_ns, (long long)b);
+		return cairn_error(EINVAL, "ranks_sim: %.4g ns for %lld tokens and %.4g ns for %lld tokens "
+				   "do not fit", a_ns, (long long)a, b_ns, (long long)b);
 	return 0;
 }
 

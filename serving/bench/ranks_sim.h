@@ -3,14 +3,14 @@
  * ranks_sim - simulates how long several ranks of context parallelism take for a prompt
  *
  * Each rank has a stream that computes and a link over which it sends. Work on one of them runs in the order
- * in which it was submitted, and starts when what it waits for has ended. A layer is what ranks_context.c
- * (heads) or ranks_ring.c (pieces) enqueues:
+ * in which it was submitted, and starts when what it waits for has ended. A layer is what ranks_context.c or
+ * ranks_ring.c enqueues:
  *
  *   heads    products of the rank's rows | exchange of q, k and v | attention of the rank's heads | exchange
  *   ring     products | step 0 ... step n - 1, while keys go to the next rank
  *
- * Products take row_ns for each row. Attention takes pair_ns for each pair of a row and a key that it sees, of
- * all heads. A message takes alpha_ns and the time of its bytes; the messages of a rank share its link.
+ * Products take row_ns for each row. Attention takes pair_ns for each pair of a row and a key that it sees,
+ * with all heads. A message takes alpha_ns and the time of its bytes; the messages of a rank share its link.
  * Exchanges wait for all ranks. Left out: contention in switches, and that collectives slow down computation.
  */
 #ifndef CAIRN_RANKS_SIM_H
@@ -27,10 +27,13 @@ struct cairn_sim_costs {
 	int32_t q_bytes, kv_bytes, out_bytes;	/* of a row in a layer: queries; keys and values; results */
 };
 
-/* Fits row_ns and pair_ns to two measured times of one rank, for prompts of a < b tokens. -EINVAL: they do not
- * fit any positive costs. */
+/*
+ * Fits row_ns and pair_ns to two measured times of one rank, for prompts of a < b tokens. -EINVAL: no
+ * positive costs fit them.
+ */
 int cairn_sim_fit(struct cairn_sim_costs *costs, int64_t a, double a_ns, int64_t b, double b_ns);
 /* Returns the time in ns that n ranks (1 .. CAIRN_COMM_MAX_RANKS) take for a prompt computed in one pass. */
-double cairn_sim_prefill(const struct cairn_sim_costs *costs, enum cairn_sim_way way, int32_t n, int64_t tokens);
+double cairn_sim_prefill(const struct cairn_sim_costs *costs, enum cairn_sim_way way, int32_t n,
+			 int64_t tokens);
 
 #endif

@@ -4,9 +4,9 @@
  * `cairn bench`
  *
  *   n2
- *	llama32-1b on two GPUs, one pass of 32K tokens, by heads and in a ring: measured, and simulated from the
- *	times of one GPU for 8K and 128K tokens in the same run. error_pct: of the simulated time. Only if it is
- *	at most 5, there are rows for 4 and 8 ranks, which are simulated and say so.
+ *	llama32-1b on two GPUs, one pass of 32K tokens, by heads and in a ring: measured, and simulated from
+ *	the times of one GPU for 8K and 128K tokens in the same run. error_pct: of the simulated time. Only if
+ *	it is at most 5, there are rows for 4 and 8 ranks, which are simulated and say so.
  */
 #include "conformance/harness.h"
 #include "serving/bench/ranks_first_test.h"

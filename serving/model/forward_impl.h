@@ -17,6 +17,7 @@
 #ifndef CAIRN_FORWARD_IMPL_H
 #define CAIRN_FORWARD_IMPL_H
 
+#include "primitives/base/dtype.h"
 #include "serving/graph/buffers.h"
 #include "serving/model/forward.h"
 
@@ -123,6 +124,27 @@ static inline int forward_ask(struct walk *w, int ret, const size_t *bytes, cons
 
 /* Runs a product, or with w->asking queries its workspace: forward_gemm.c. */
 int forward_gemm(struct walk *w, const struct cairn_graph_op *op);
+
+/* Returns the bytes of a row of this width, in the model's dtype. */
+static inline int64_t forward_row_bytes(const struct cairn_model *m, enum cairn_dim width)
+{
+	return (int64_t)m->dims[width] * (int64_t)cairn_dtype_bytes(m->dtype);
+}
+
+static inline const struct cairn_graph_op *forward_first_of_head(const struct cairn_op_graph *g)
+{
+	int32_t o = 0;
+
+	while (g->ops[o].block != CAIRN_BLOCK_HEAD)
+		o++;
+	return &g->ops[o];
+}
+
+/* Returns whether the last half layer's output must still be added to the residual stream. */
+static inline int forward_head_adds(const struct cairn_graph_op *first)
+{
+	return first[1].kind == CAIRN_OP_PICK_ROWS;
+}
 
 /* ---- one of several ranks: serving/ranks/ranks_forward.c ---- */
 

@@ -8,9 +8,10 @@
  * (cairn_model_load_rank), or with all weights and their share of the rows (cairn_model_load_context). Each
  * step is a plan (plan.h) on an inherited socketpair; no port is opened. Page ids, host slots and places of
  * lists are therefore the same on all ranks. With tensor parallelism a rank's outputs of o and down are
- * partial sums, so the forward pass calls all_reduce_norm for the norm that follows; with context parallelism
- * it exchanges heads by all_to_all (ranks_context.c). cairn_tp_table() makes a table in which these
- * operations have the communicator. The worker and the engine are the same as without ranks.
+ * partial sums, so the forward pass calls all_reduce_norm for the norm that follows. With context parallelism
+ * it exchanges heads by all_to_all (ranks_context.c), or keys travel by send_recv (ranks_ring.c). Ranks may
+ * also have both (serving/engine/worker_context.c). cairn_tp_table() makes a table in which these operations
+ * have the communicator. The worker and the engine are the same as without ranks.
  *
  * Every rank has the logits of all tokens, if need be by all_to_all from those of the others, and draws the
  * same tokens. Rank 0 compares those of all ranks after each pass; a difference ends the group: "rank 1 drew

@@ -49,40 +49,20 @@ struct ring {
 	struct walk rows, all, head;
 };
 
-static int64_t row_bytes(const struct cairn_model *m, enum cairn_dim width)
-{
-	return (int64_t)m->dims[width] * (int64_t)cairn_dtype_bytes(m->dtype);
-}
-
 /* ---- the scratch ---- */
-
-static const struct cairn_graph_op *first_of_head(const struct cairn_op_graph *g)
-{
-	int32_t o = 0;
-
-	while (g->ops[o].block != CAIRN_BLOCK_HEAD)
-		o++;
-	return &g->ops[o];
-}
-
-/* Returns whether the last half layer's output must still be added to the residual stream. */
-static int head_adds(const struct cairn_graph_op *first)
-{
-	return first[1].kind == CAIRN_OP_PICK_ROWS;
-}
 
 static void place(struct ring_room *room, const struct cairn_model *m)
 {
 	const struct cairn_op_graph *g = m->graph;
-	const struct cairn_graph_op *first = first_of_head(g);
-	const int adds = head_adds(first);
+	const struct cairn_graph_op *first = forward_first_of_head(g);
+	const int adds = forward_head_adds(first);
 
 	for (int32_t v = 0; v < g->num_values; v++)
 		room->all.offset[v] = room->head.offset[v] = -1;
 	room->all.offset[g->values[g->ops[0].out[0]].storage] = 0;
 	room->head.offset[g->values[first[adds].in[0]].storage] = 0;
 	if (adds)
-		room->head.offset[g->values[first->in[0]].storage] = row_bytes(m, CAIRN_D_HIDDEN);
+		room->head.offset[g->values[first->in[0]].storage] = forward_row_bytes(m, CAIRN_D_HIDDEN);
 }
 
 static int create_side(struct ring_room *room, const struct cairn_impl *impl)
@@ -98,7 +78,7 @@ int forward_ring_create(struct cairn_scratch *s, int64_t *bytes)
 {
 	const struct cairn_model *m = s->model;
 	const size_t values = (size_t)m->graph->num_values;
-	const int64_t hidden = row_bytes(m, CAIRN_D_HIDDEN), all = s->max_rows * hidden;
+	const int64_t hidden = forward_row_bytes(m, CAIRN_D_HIDDEN), all = s->max_rows * hidden;
 	const int64_t head = (int64_t)m->context_ranks * s->max_logits * 2 * hidden;
 	struct ring_room *room = calloc(1, sizeof(*room));
 
@@ -223,7 +203,7 @@ static struct cairn_attn_bsr_args step_attn(const struct ring *r, const struct c
 	const int64_t rows = r->b->mine.num_rows;
 	struct cairn_attn_bsr_args args = {
 		.size = sizeof(args),
-		.out = (char *)r->room->states.at + state * rows * row_bytes(r->m, CAIRN_D_ATTN),
+		.out = (char *)r->room->states.at + state * rows * forward_row_bytes(r->m, CAIRN_D_ATTN),
 		.lse = (float *)r->room->lse.at + state * rows * c->num_attention_heads,
 		.q = forward_at(&r->rows, op->in[0]), .q_pos = r->b->mine.positions,
 		FORWARD_WORKSPACE(r->rows.s->attn[0]), .q_stride = forward_width(&r->rows, op->in[0]),
@@ -310,7 +290,7 @@ static int run_embedding(struct ring *r, const struct cairn_graph_op *op)
 
 static int gather_value(const struct ring *r, int32_t value)
 {
-	const int64_t row = row_bytes(r->m, CAIRN_D_HIDDEN);
+	const int64_t row = forward_row_bytes(r->m, CAIRN_D_HIDDEN);
 	char *picked = r->rows.s->base + r->room->picked_at;
 
 	CAIRN_TRY(pick_rows(r, picked, forward_at(&r->rows, value), r->b->mine.num_rows, r->b->wanted,
@@ -322,8 +302,8 @@ static int gather_value(const struct ring *r, int32_t value)
 /* Gives every rank the hidden states of the rows whose logits are wanted. */
 static int gather_states(const struct ring *r)
 {
-	const struct cairn_graph_op *first = first_of_head(r->m->graph);
-	const int adds = head_adds(first);
+	const struct cairn_graph_op *first = forward_first_of_head(r->m->graph);
+	const int adds = forward_head_adds(first);
 
 	CAIRN_TRY(gather_value(r, first[adds].in[0]));
 	return adds ? gather_value(r, first->in[0]) : 0;
@@ -404,8 +384,8 @@ int forward_ring_reserve(struct cairn_scratch *s, const struct cairn_kv_store *k
 				  (size_t)page_bytes(&r), stream, moved));
 	if (cairn_model_is_latent(s->model))
 		return 0;
-	CAIRN_TRY(forward_reserve(impl, &s->ring->states, rows * (size_t)row_bytes(s->model, CAIRN_D_ATTN),
-				  stream, moved));
+	CAIRN_TRY(forward_reserve(impl, &s->ring->states, rows *
+				  (size_t)forward_row_bytes(s->model, CAIRN_D_ATTN), stream, moved));
 	return forward_reserve(impl, &s->ring->lse, rows * (size_t)s->model->config.num_attention_heads *
 			       sizeof(float), stream, moved);
 }
