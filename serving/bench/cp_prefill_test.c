@@ -6,11 +6,9 @@
  *	llama31-8b with random weights on so many GPUs, prompts of 8K, 32K and 128K tokens in passes of at
  *	most 8192 rows: heads and ring are the ways of --cp-exchange, tensors is --tp, and both is --tp with
  *	--cp. one_ms is the time of one GPU in the same run. ideal_pct: one_ms / n in percent of first_ms.
- *
- * The check runs the same code on the cpu table, with the embedded model.
  */
 #include "conformance/harness.h"
-#include "serving/bench/ranks_first_test.h"
+#include "serving/bench/ranks_times_test.h"
 
 #define ROWS	8192
 
@@ -68,27 +66,12 @@ static void n8(struct cairn_test *t)
 	run_ways(t, 8);
 }
 
-static void smoke(struct cairn_test *t)
-{
-	char model[4096];
-	struct ranks_run run = { .impl = "cpu", .model = model, .tokens = 64, .rows = 64, .cp = 2,
-				 .exchange = "ring" };
-
-	snprintf(model, sizeof(model), "%.4000s/serving/embedded", cairn_data_dir());
-	EXPECT(t, ranks_first_ms(t, &run) > 0);
-}
-
-static const struct cairn_unit units[] = {
-	{ "smoke", smoke },
-};
-
 static const struct cairn_unit measures[] = {
 	{ "n2", n2 }, { "n4", n4 }, { "n8", n8 },
 };
 
 const struct cairn_family cairn_cp_prefill_family = {
 	.stage = "serving", .name = "cp_prefill",
-	.units = units, .num_units = ARRAY_SIZE(units),
 	.measures = measures, .num_measures = ARRAY_SIZE(measures),
 	.timeout_s = 1800,
 };

@@ -9,7 +9,7 @@
  *	zigzag_ms, at most 1.5 for attention alone and two ranks.
  */
 #include "conformance/harness.h"
-#include "serving/bench/ranks_first_test.h"
+#include "serving/bench/ranks_times_test.h"
 
 static void run_rings(struct cairn_test *t, int n)
 {

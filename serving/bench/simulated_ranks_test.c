@@ -9,7 +9,7 @@
  *	it is at most 5, there are rows for 4 and 8 ranks, which are simulated and say so.
  */
 #include "conformance/harness.h"
-#include "serving/bench/ranks_first_test.h"
+#include "serving/bench/ranks_times_test.h"
 #include "serving/bench/ranks_sim.h"
 
 #define NEAR(a, b)	(fabs((a) / (b) - 1) < 1e-9)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks_first_test - the time to the first token of `cairn generate` with several ranks; for the rows of
- * cp_prefill_test.c and ring_attention_test.c
+ * ranks_times_test - times of `cairn generate` with several ranks; for the rows of cp_prefill_test.c,
+ * cp_decode_test.c, ring_attention_test.c and simulated_ranks_test.c
  *
  * Each run is a program of its own, because ranks are forked before a table is started. Its second run of the
  * prompt counts: the first one loads kernels.
  *
  * Include conformance/harness.h first.
  */
-#ifndef CAIRN_RANKS_FIRST_TEST_H
-#define CAIRN_RANKS_FIRST_TEST_H
+#ifndef CAIRN_RANKS_TIMES_TEST_H
+#define CAIRN_RANKS_TIMES_TEST_H
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,16 +24,18 @@ struct ranks_run {
 	int tokens, rows;			/* of the prompt; of a pass */
 	int tp, cp;				/* ranks; 0: none */
 	const char *exchange;			/* --cp-exchange; NULL: not given */
+	const char *keys;			/* --cp-keys; NULL: not given */
+	const char *batch, *new_tokens;		/* NULL: 1 and 3 */
 };
 
-/* Returns the time in ms, or 0 after a failed expectation. */
-static inline double ranks_first_ms(struct cairn_test *t, const struct ranks_run *r)
+/* Returns the time in ms that this member of the record has, or 0 after a failed expectation. */
+static inline double ranks_ms(struct cairn_test *t, const struct ranks_run *r, const char *member)
 {
 	char tokens[16], rows[16], shared[16], tp[16], cp[16], path[4096], text[4096] = "", out[4096];
-	const char *argv[32] = { "cairn", "generate", "--impl", r->impl, r->shape ? "--shape" : "--model",
+	const char *argv[40] = { "cairn", "generate", "--impl", r->impl, r->shape ? "--shape" : "--model",
 				 r->shape ? r->shape : r->model, "--prompt-tokens", tokens, "--prefill-rows",
-				 rows, "--max-new-tokens", "3", "--repeat", "2", "--ignore-eos", "--json",
-				 path };
+				 rows, "--repeat", "2", "--ignore-eos", "--json", path, "--max-new-tokens",
+				 r->new_tokens ? r->new_tokens : "3" };
 	const char *found;
 	int n = 17;
 	FILE *f;
@@ -50,6 +52,10 @@ static inline double ranks_first_ms(struct cairn_test *t, const struct ranks_run
 		argv[n++] = "--cp", argv[n++] = cp, argv[n++] = "--cp-rows", argv[n++] = shared;
 	if (r->exchange)
 		argv[n++] = "--cp-exchange", argv[n++] = r->exchange;
+	if (r->keys)
+		argv[n++] = "--cp-keys", argv[n++] = r->keys;
+	if (r->batch)
+		argv[n++] = "--batch", argv[n++] = r->batch;
 	if (!EXPECT(t, !cairn_spawn((char *const *)argv, out, sizeof(out)))) {
 		cairn_note(t, "%.2000s", out);
 		return 0;
@@ -59,9 +65,14 @@ static inline double ranks_first_ms(struct cairn_test *t, const struct ranks_run
 		text[0] = 0;
 	if (f)
 		fclose(f);
-	found = strstr(text, "\"first_token_ns\":");
+	found = strstr(text, member);
 	EXPECT(t, found && strstr(text, "\"ok\":true"));
-	return found ? atof(found + strlen("\"first_token_ns\":")) * 1e-6 : 0;
+	return found ? atof(found + strlen(member) + strlen("\":")) * 1e-6 : 0;
+}
+
+static inline double ranks_first_ms(struct cairn_test *t, const struct ranks_run *r)
+{
+	return ranks_ms(t, r, "first_token_ns");
 }
 
 /* Skips the measure, and returns 1, unless there are n GPUs. */
