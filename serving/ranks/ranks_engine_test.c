@@ -76,7 +76,8 @@ static void run_setting(struct cairn_test *t, const struct setting *setting, enu
 	    EXPECT(t, answer_all(t, &s, cairn_tp_tap(tp), setting, shared, &stats) == 0))
 		check_counts(t, setting, &stats);
 	EXPECT(t, (stats.context_steps > 0) == (sharing >= BOTH));
-	EXPECT(t, (stats.pages_steps > 0) == (sharing == RING));
+	EXPECT(t, (stats.pages_steps > 0) == (setting->eo.context_keys > 0));
+	EXPECT(t, setting->eo.decode == CAIRN_DECODE_UNFUSED || sharing < RING || stats.fused_steps > 0);
 	cairn_tp_close(tp);
 	if (EXPECT(t, !cairn_session_start_rank(&w, &one, NULL, NULL, 0) && !cairn_session_load(&w, NULL)) &&
 	    EXPECT(t, !is_draft || !cairn_model_load(&w.drafter, &w.impl, w.dir, NULL, NULL)) &&
@@ -122,10 +123,12 @@ static void context(struct cairn_test *t)
 	run_setting(t, &m, HEADS);
 	run_setting(t, &s, HEADS);
 	m.eo.context_rows = s.eo.context_rows = 8;
-	m.eo.context_keys = s.eo.context_keys = 1;
 	s.ask = greedy;		/* rounding decides which beam is the second one */
 	run_setting(t, &m, BOTH);
+	m.eo.context_keys = 1;
 	run_setting(t, &m, RING);
+	s.eo.decode = CAIRN_DECODE_AUTO;
+	s.eo.speculation.method = CAIRN_SPECULATE_OFF;
 	run_setting(t, &s, RING);
 }
 
