@@ -29,7 +29,8 @@
  * communicators of our tables do not go beyond one host, so ranks on another host are refused by name: nodes
  * are programs that a launcher has started on one host.
  *
- * Models that cannot be shared are refused when they are loaded. decode_step is not used.
+ * Models that cannot be shared are refused when they are loaded. decode_step is used in a ring only, whose
+ * ranks each compute decoding passes whole.
  *
  * Errors: -EINVAL, -EOPNOTSUPP, -ENOMEM, -EIO, -ECONNRESET (a rank has ended), -ETIMEDOUT.
  */

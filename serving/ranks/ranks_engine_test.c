@@ -76,7 +76,8 @@ static void run_setting(struct cairn_test *t, const struct setting *setting,
 	    EXPECT(t, answer_all(t, &s, cairn_tp_tap(tp), setting, shared, &stats) == 0))
 		check_counts(t, setting, &stats);
 	EXPECT(t, (stats.context_steps > 0) == (is_both || is_ring));
-	EXPECT(t, (stats.pages_steps > 0) == is_ring);
+	EXPECT(t, (stats.pages_steps > 0) == (setting->eo.context_keys > 0));
+	EXPECT(t, setting->eo.decode == CAIRN_DECODE_UNFUSED || !is_ring || stats.fused_steps > 0);
 	cairn_tp_close(tp);
 	if (EXPECT(t, !cairn_session_start_rank(&w, &one, NULL, NULL, 0) && !cairn_session_load(&w, NULL)) &&
 	    EXPECT(t, !is_draft || !cairn_model_load(&w.drafter, &w.impl, w.dir, NULL, NULL)) &&
@@ -133,20 +134,19 @@ static void heads(struct cairn_test *t)
 	run_exact(t, &ranks);
 }
 
-/* The ranks share out nearly all passes: by rows, and in a ring by pages as well. */
+/* The ranks share out the rows of prompts; a ring shares out pages as well, or decodes by decode_step. */
 static void context(struct cairn_test *t)
 {
 	const struct cairn_common_options ring = { .cp = 3, .exchange = CAIRN_EXCHANGE_RING };
 	const struct cairn_common_options both = { .tp = 2, .cp = 2 };
 	/* greedy: rounding would decide which beam is the second one */
-	struct setting m = moving, s = { { SMALL, .decode = CAIRN_DECODE_UNFUSED,
-					   .speculation = { .method = CAIRN_SPECULATE_NGRAM, .always = 1 } },
-					 greedy, 8, 0 };
+	const struct setting s = { { SMALL, .context_rows = 8 }, greedy, 8, 0 };
+	struct setting m = moving;
 
 	m.eo.decode = CAIRN_DECODE_UNFUSED;
-	m.eo.context_rows = s.eo.context_rows = 8;
-	m.eo.context_keys = s.eo.context_keys = 1;
+	m.eo.context_rows = 8;
 	run_setting(t, &m, &both);
+	m.eo.context_keys = 1;
 	run_setting(t, &m, &ring);
 	run_setting(t, &s, &ring);
 }

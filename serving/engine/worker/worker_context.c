@@ -136,13 +136,20 @@ static int64_t count_keys(const struct cairn_worker *w)
 	return keys;
 }
 
+int worker_shares_pages(const struct cairn_worker *w)
+{
+	const int fused = w->opt.decode == CAIRN_DECODE_GRAPH || w->opt.decode == CAIRN_DECODE_PERSISTENT;
+
+	return w->pages_dev_block && !w->opt.repeatable && !fused && count_keys(w) >= w->opt.context_keys;
+}
+
 int worker_pages_prepare(struct cairn_worker *w)
 {
 	const struct arrays *a = &w->flight->host;
 	const struct page_arrays *to = &w->flight->pages;
 	int32_t used = 0;
 
-	if (!w->pages_dev_block || w->opt.repeatable || count_keys(w) < w->opt.context_keys)
+	if (!worker_shares_pages(w))
 		return 0;
 	to->indptr[0] = 0;
 	for (int32_t b = 0; b < w->batch.batch; b++) {

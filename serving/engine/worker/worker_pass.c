@@ -391,7 +391,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 	worker_taps_prepare(w);
 	worker_find_prompts(b, f->host.qo_indptr, f->host.positions);
 	if (*decode && !w->opt.repeatable && !w->chained && !w->num_trees && !w->opt.taps &&
-	    b->num_rows == b->batch)
+	    b->num_rows == b->batch && !worker_shares_pages(w))
 		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, b, &draw, w->stream, &w->fused, &moved));
 	if (moved)
 		worker_drop_graphs(w);
