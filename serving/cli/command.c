@@ -3,6 +3,7 @@
 #include "serving/engine/spec/eagle_head.h"
 #include "serving/engine/spec/mtp_head.h"
 #include "serving/cli/command.h"
+#include "serving/cli/session_ranks.h"
 #include "serving/lora/lora.h"
 #include "serving/plan/plan_engine.h"
 
@@ -154,6 +155,9 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 		{ "cp", CAIRN_OPT_INT, &to->cp, 1, CAIRN_COMM_MAX_RANKS, NULL },
 		{ "pp", CAIRN_OPT_INT, &to->pp, 1, CAIRN_COMM_MAX_RANKS, NULL },
 		{ "pp-chunk", CAIRN_OPT_INT, &to->pp_chunk, 1, 1 << 20, NULL },
+		{ "cp-exchange", CAIRN_OPT_CHOICE, &to->exchange, 0, 0, cairn_exchange_names },
+		{ "cp-rows", CAIRN_OPT_INT, &to->context_rows, 1, 1 << 20, NULL },
+		{ "cp-keys", CAIRN_OPT_INT, &to->context_keys, 1, (int64_t)1 << 40, NULL },
 		{ "collective-timeout", CAIRN_OPT_INT, &to->collective_s, 1, 3600, NULL },
 		{ "rendezvous", CAIRN_OPT_TEXT, &to->rendezvous, 0, 0, NULL },
 		{ "rendezvous-key-file", CAIRN_OPT_TEXT, &to->rendezvous_key, 0, 0, NULL },
@@ -359,10 +363,7 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
 	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
 	if (s->ranks > 1)
-		CAIRN_TRY((s->is_pipeline ? cairn_model_load_stage :
-			   s->is_context ? cairn_model_load_context : cairn_model_load_rank)
-			  (&s->model, &s->impl, s->dir, s->rank, s->ranks, s->weights, s->kv,
-			   s->rank ? NULL : show_progress, &p));
+		CAIRN_TRY(cairn_session_load_rank(s, s->rank ? NULL : show_progress, &p));
 	else
 		CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress,
 					      &p));
@@ -421,14 +422,7 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 	int ret;
 
 	CAIRN_TRY(cairn_shape_config(shape, &config));
-	ret = s->ranks > 1 && s->is_pipeline ?
-	      cairn_model_random_stage(&s->model, &s->impl, &config, s->rank, s->ranks, s->weights, s->kv,
-				       seed) :
-	      s->ranks > 1 && s->is_context ?
-	      cairn_model_random_context(&s->model, &s->impl, &config, s->rank, s->ranks, s->weights, s->kv,
-					 seed) :
-	      s->ranks > 1 ?
-	      cairn_model_random_rank(&s->model, &s->impl, &config, s->ranks, s->weights, s->kv, seed) :
+	ret = s->ranks > 1 ? cairn_session_random_rank(s, &config, seed) :
 	      cairn_model_random_as(&s->model, &s->impl, &config, s->weights, s->kv, seed);
 	if (ret && !strncmp(cairn_last_error(), none, sizeof(none) - 1)) {
 		snprintf(why, sizeof(why), "%s", cairn_last_error() + sizeof(none) - 1);
@@ -512,6 +506,7 @@ void cairn_session_close(struct cairn_session *s)
 	cairn_tokenizer_free(s->tokenizer);
 	cairn_model_free(s->drafter);
 	cairn_draft_head_free(s->head);
+	cairn_model_free(s->context);
 	cairn_model_free(s->model);
 	if (s->started)
 		cairn_impl_stop(&s->impl);
@@ -625,11 +620,11 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 			  char *json, size_t len)
 {
 	struct cairn_device_info info = { .size = sizeof(info) };
-	char table[128], ranks[16] = "";
+	char table[128], ranks[24] = "";
 
 	if (s->ranks > 1)
-		snprintf(ranks, sizeof(ranks), ":%s%d", s->is_pipeline ? "pp" : s->is_context ? "cp" : "tp",
-			 s->ranks);
+		snprintf(ranks, sizeof(ranks), ":%s%d", s->is_pipeline ? "pp" : s->has_context ? "tp+cp" :
+			 s->is_context ? "cp" : "tp", s->ranks);
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
 	if (sm_mhz > 0)

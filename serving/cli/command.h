@@ -103,8 +103,8 @@ struct cairn_common_options {
 	const char *impl, *model, *json;
 	int64_t device, batch;		/* batch 0: not given */
 	/*
-	 * Ranks of tensor, context or pipeline parallelism, and the time-out of their waits; 0: not given. At
-	 * most one of tp, cp and pp is above 1.
+	 * Ranks of tensor, context and pipeline parallelism, and the time-out of their waits; 0: not given.
+	 * If both tp and cp are above 1, they are equal; pp above 1 excludes both.
 	 */
 	int64_t tp, cp, pp, collective_s;
 	int64_t pp_chunk;			/* rows of a prompt's first chunk; 0: not given */
@@ -113,6 +113,8 @@ struct cairn_common_options {
 	int decode;			/* enum cairn_decode_path */
 	int weights;			/* enum cairn_weights */
 	int kv;				/* enum cairn_kv_form */
+	int exchange;			/* enum cairn_exchange, of cp */
+	int64_t context_rows, context_keys;	/* of passes that ranks share out; 0: not given */
 };
 
 /*
@@ -147,9 +149,12 @@ struct cairn_session {
 	enum cairn_kv_form kv;			/* form of the KV cache; set before loading */
 	int progress_lines;			/* show progress without a terminal; set before loading */
 	int32_t rank, ranks;	/* this rank's part; ranks 0: all. Set before loading */
-	int is_context;		/* the ranks share rows and heads, not weights */
+	int is_context;		/* the ranks share rows, not weights */
+	int has_context;	/* the ranks share weights, and the rows of long passes */
 	int is_pipeline;	/* the ranks have layers of their own */
+	enum cairn_exchange exchange;
 	struct cairn_model *model;
+	struct cairn_model *context;		/* with has_context: the model of long passes; or NULL */
 	struct cairn_model *drafter;		/* of --speculative-model, or NULL */
 	struct cairn_draft_head *head;		/* with --speculative eagle3 or mtp, or NULL */
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */

@@ -30,7 +30,7 @@ static const char usage[] =
 	"  --impl NAME|PATH    cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
 	"  --device N          CUDA device (0)\n"
 	"  --tp N              tensor parallelism over N processes: see generate (1)\n"
-	"  --cp N              context parallelism over N processes: see generate (1)\n"
+	"  --cp N, --cp-exchange WHAT, --cp-rows N, --cp-keys N    context parallelism: see generate\n"
 	"  --pp N              pipeline parallelism over N processes: see generate (1)\n"
 	"  --pp-chunk N        tokens of the first chunk of a prompt: see generate (1024, on the host 64)\n"
 	"  --collective-timeout S, --rendezvous HOST:PORT, --rendezvous-key-file FILE,\n"
@@ -256,7 +256,6 @@ static int ask_all(struct eval *ev, struct cairn_tp *tp)
 		.max_batch = (int32_t)(ev->opt.common.batch ? ev->opt.common.batch : host ? 8 : 64),
 		.max_queued = INT32_MAX,
 		.decode = (enum cairn_decode_path)ev->opt.common.decode,
-		.tap = tp ? cairn_tp_tap(tp) : NULL,
 	};
 	struct cairn_engine *e;
 	int ret = 0;
@@ -270,6 +269,7 @@ static int ask_all(struct eval *ev, struct cairn_tp *tp)
 	}
 	if (eo.max_rows < eo.max_batch)
 		eo.max_rows = eo.max_batch;
+	cairn_session_lead_ranks(&ev->s, &ev->opt.common, tp, &eo);
 	CAIRN_TRY(cairn_engine_create(&e, ev->s.model, &eo));
 	for (size_t i = 0; i < ev->num_questions && !ret; i++) {
 		struct question *q = &ev->questions[i];

@@ -39,8 +39,16 @@ static const char usage[] =
 	"  --device N            CUDA device (0)\n"
 	"  --tp N                tensor parallelism over N processes, on CUDA devices --device and up (1)\n"
 	"  --cp N                context parallelism: N processes with all weights share the rows of a\n"
-	"                        pass, and the heads for attention; for long prompts. N must divide the\n"
-	"                        query heads; excludes --tp (1)\n"
+	"                        pass; for long prompts. With --tp N, too, ranks share the rows of\n"
+	"                        passes of --cp-rows or more, and the weights of others (1)\n"
+	"  --cp-exchange WHAT    heads: ranks share the heads for attention, and N must divide them;\n"
+	"                        ring: keys travel from rank to rank, and each has the whole cache;\n"
+	"                        blocks: a ring of consecutive rows, which is slower, to compare;\n"
+	"                        auto: heads if each rank then has KV heads of its own, else ring (auto)\n"
+	"  --cp-rows N           rows of a pass that a ring, or --tp with --cp, shares out\n"
+	"                        (half of a full pass)\n"
+	"  --cp-keys N           keys of a decoding pass whose pages ranks share for attention, where\n"
+	"                        each rank has all keys (32768)\n"
 	CAIRN_PIPELINE_USAGE
 	"  --collective-timeout S        how long a rank may be silent before all of them end (5, with --pp\n"
 	"                        30)\n"
@@ -73,8 +81,8 @@ static const char usage[] =
 	CAIRN_NODES_USAGE
 	"\n"
 	"Measurements:\n"
-	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama32-1b, qwen2-7b, mistral-7b,\n"
-	"                        qwen3-8b, gemma2-9b, mixtral-8x7b, qwen3-30b-a3b, dsv2lite,\n"
+	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama31-8b, llama32-1b, qwen2-7b,\n"
+	"                        mistral-7b, qwen3-8b, gemma2-9b, mixtral-8x7b, qwen3-30b-a3b, dsv2lite,\n"
 	"                        dsv3, gpt-oss-20b\n"
 	"  --prompt-tokens N     a prompt of N random tokens (512 with --shape)\n"
 	"  --batch N             requests at once, all with this prompt (1)\n"
@@ -558,7 +566,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 	if (o->slices)
 		CAIRN_TRY(cairn_sliced_load(slices, s->model, o->slices));
 	eo.slices = *slices;
-	eo.tap = tp ? cairn_tp_tap(tp) : NULL;
+	cairn_session_lead_ranks(s, &o->common, tp, &eo);
 	CAIRN_TRY(generate_constraint_create(c, o, s, &eo, drafts));
 	CAIRN_TRY(cairn_session_lead(s, &o->attention, NULL, &o->common, NULL, 0));
 	eo.attention = s->lead;

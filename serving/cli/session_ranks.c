@@ -32,14 +32,17 @@ int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const ch
 	const char *excluded = plan ? "plan" : slices ? "slices" : NULL;
 	struct cairn_rendezvous r = { .nodes = (int32_t)o->nodes, .node = (int32_t)o->node };
 
-	if (o->tp > 1 && o->cp > 1)
-		return cairn_error(EINVAL, "--cp: excludes --tp");
 	if (o->pp > 1 && (o->tp > 1 || o->cp > 1))
 		return cairn_error(EINVAL, "--pp: excludes %s", o->tp > 1 ? "--tp" : "--cp");
+	if (o->tp > 1 && o->cp > 1 && o->tp != o->cp)
+		return cairn_error(EINVAL, "--cp: is %lld, but --tp is %lld", (long long)o->cp,
+				   (long long)o->tp);
 	if (o->pp_chunk && o->pp < 2)
 		return cairn_error(EINVAL, "--pp-chunk: needs --pp");
 	if (cairn_num_ranks(o) > 1 && excluded)
 		return cairn_error(EINVAL, "%s: excludes --%s", cairn_ranks_option(o), excluded);
+	if (o->cp < 2 && (o->exchange || o->context_rows || o->context_keys))
+		return cairn_error(EINVAL, "--cp-exchange, --cp-rows, --cp-keys: need --cp");
 	if (!o->rendezvous)
 		return o->nodes || o->node >= 0 || o->rendezvous_key || o->rendezvous_s ?
 		       cairn_error(EINVAL, "--nodes, --node-rank, --rendezvous-key-file and "
@@ -140,9 +143,10 @@ static uint64_t sum_sizes(const char *dir)
 /* Writes the digest, what ranks share, and the forms of weights and cache, which an error then tells. */
 static void write_digest(const struct cairn_common_options *o, uint64_t h, char *to, size_t len)
 {
-	snprintf(to, len, "%010llx/%s/%s%s", (unsigned long long)(h & 0xffffffffffu),
+	snprintf(to, len, "%010llx/%s/%s%s%s%s", (unsigned long long)(h & 0xffffffffffu),
 		 cairn_weights_names[o->weights], cairn_kv_names[o->kv],
-		 o->pp > 1 ? "/pp" : o->cp > 1 ? "/cp" : "");
+		 o->pp > 1 ? "/pp" : o->tp > 1 ? "/tp" : "", o->cp > 1 ? "/cp/" : "",
+		 o->cp > 1 ? cairn_exchange_names[o->exchange] : "");
 }
 
 /* Writes a digest of config.json and the names and sizes of the weights' files, or of shape and seed. */
@@ -171,7 +175,7 @@ int cairn_session_start_rank(struct cairn_session *s, const struct cairn_common_
 			     struct cairn_tp *tp, const char *shape, uint64_t seed)
 {
 	int ret = cairn_session_start(s, o->impl, (int)o->device + (tp ? cairn_tp_local_rank(tp) : 0));
-	char model[32];
+	char model[64];
 
 	if (ret && (s->impl.flags & CAIRN_IMPL_HOST_MEM))	/* all ranks of a host table have device 0 */
 		ret = cairn_session_start(s, o->impl, (int)o->device);
@@ -182,10 +186,67 @@ int cairn_session_start_rank(struct cairn_session *s, const struct cairn_common_
 		return 0;
 	s->rank = cairn_tp_rank(tp);
 	s->ranks = cairn_tp_ranks(tp);
-	s->is_context = o->cp > 1;
+	s->is_context = o->cp > 1 && o->tp < 2;
+	s->has_context = o->cp > 1 && o->tp > 1;
 	s->is_pipeline = o->pp > 1;
+	s->exchange = (enum cairn_exchange)o->exchange;
 	model_digest(o, shape, seed, model, sizeof(model));
 	return cairn_tp_table(tp, &s->impl, model);
+}
+
+/* Sets the exchange that fits the keys of the model, which are those of a rank of tensor parallelism. */
+static int choose_exchange(struct cairn_session *s)
+{
+	const int latent = s->model->config.latent.kv_lora_rank > 0;
+
+	if (s->exchange > CAIRN_EXCHANGE_HEADS && !latent)
+		return cairn_error(EINVAL, "--cp-exchange: %s does not go with --tp, whose ranks have some "
+				   "KV heads each", cairn_exchange_names[s->exchange]);
+	if (s->exchange == CAIRN_EXCHANGE_AUTO)
+		s->exchange = latent ? CAIRN_EXCHANGE_RING : CAIRN_EXCHANGE_HEADS;
+	return 0;
+}
+
+int cairn_session_load_rank(struct cairn_session *s, cairn_progress progress, void *ctx)
+{
+	if (s->is_pipeline)
+		return cairn_model_load_stage(&s->model, &s->impl, s->dir, s->rank, s->ranks, s->weights,
+					      s->kv, progress, ctx);
+	if (s->is_context)
+		return cairn_model_load_context(&s->model, &s->impl, s->dir, s->rank, s->ranks, s->exchange,
+						s->weights, s->kv, progress, ctx);
+	CAIRN_TRY(cairn_model_load_rank(&s->model, &s->impl, s->dir, s->rank, s->ranks, s->weights, s->kv,
+					progress, ctx));
+	if (!s->has_context)
+		return 0;
+	CAIRN_TRY(choose_exchange(s));
+	return cairn_model_load_context(&s->context, &s->impl, s->dir, s->rank, s->ranks, s->exchange,
+					s->weights, s->kv, NULL, NULL);
+}
+
+int cairn_session_random_rank(struct cairn_session *s, const struct cairn_model_config *config, uint64_t seed)
+{
+	if (s->is_pipeline)
+		return cairn_model_random_stage(&s->model, &s->impl, config, s->rank, s->ranks, s->weights,
+						s->kv, seed);
+	if (s->is_context)
+		return cairn_model_random_context(&s->model, &s->impl, config, s->rank, s->ranks, s->exchange,
+						  s->weights, s->kv, seed);
+	CAIRN_TRY(cairn_model_random_rank(&s->model, &s->impl, config, s->ranks, s->weights, s->kv, seed));
+	if (!s->has_context)
+		return 0;
+	CAIRN_TRY(choose_exchange(s));
+	return cairn_model_random_context(&s->context, &s->impl, config, s->rank, s->ranks, s->exchange,
+					  s->weights, s->kv, seed);
+}
+
+void cairn_session_lead_ranks(const struct cairn_session *s, const struct cairn_common_options *o,
+			      struct cairn_tp *tp, struct cairn_engine_options *eo)
+{
+	eo->tap = tp ? cairn_tp_tap(tp) : NULL;
+	eo->context = s->context;
+	eo->context_rows = (int32_t)o->context_rows;
+	eo->context_keys = o->context_keys;
 }
 
 int cairn_session_follow(const struct cairn_common_options *o, struct cairn_tp *tp, const char *shape,
@@ -197,7 +258,7 @@ int cairn_session_follow(const struct cairn_common_options *o, struct cairn_tp *
 	if (!ret)
 		ret = shape ? cairn_session_shape(&s, shape, seed) : cairn_session_load(&s, o->model);
 	if (!ret)
-		ret = cairn_tp_follow(tp, s.model);
+		ret = cairn_tp_follow(tp, s.model, s.context);
 	if (ret && (ret != -ECONNRESET || o->node > 0))		/* else rank 0 tells why it has ended */
 		fprintf(stderr, "cairn %s: rank %d: %s\n", command, cairn_tp_rank(tp), cairn_last_error());
 	if (ret && ret != -ECONNRESET)

@@ -47,6 +47,16 @@ int cairn_ranks_fork(struct cairn_tp **tp, const struct cairn_common_options *o)
 int cairn_session_start_rank(struct cairn_session *s, const struct cairn_common_options *o,
 			     struct cairn_tp *tp, const char *shape, uint64_t seed);
 /*
+ * Loads what a rank has of the model in s->dir, or makes it of random weights: its share, with --cp all of
+ * it, with --tp and --cp both, with --pp its layers.
+ */
+int cairn_session_load_rank(struct cairn_session *s, cairn_progress progress, void *ctx);
+int cairn_session_random_rank(struct cairn_session *s, const struct cairn_model_config *config,
+			      uint64_t seed);
+/* Sets the engine's options for the ranks of the session; tp NULL: there is one. */
+void cairn_session_lead_ranks(const struct cairn_session *s, const struct cairn_common_options *o,
+			      struct cairn_tp *tp, struct cairn_engine_options *eo);
+/*
  * All that a rank other than 0 does. Errors go to standard error, after the name of the command, and to rank
  * 0. Returns the exit status.
  */

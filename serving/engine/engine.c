@@ -185,7 +185,9 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.max_context = e->opt.max_context, .num_pages = e->opt.num_pages,
 		.page_size = e->opt.page_size, .chunk_rows = e->opt.chunk_rows,
 		.no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
-		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable, .nano = e->opt.nano,
+		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable,
+		.context_rows = e->opt.context_rows, .context = e->opt.context,
+		.context_keys = e->opt.context_keys, .nano = e->opt.nano,
 		.slices = e->opt.slices, .tap = e->opt.tap ? &e->opt.tap->worker : NULL,
 		.trees = engine_spec_trees(e),
 		.taps = engine_spec_taps(e),
@@ -530,6 +532,8 @@ void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats 
 	stats->captures = ws.captures;
 	stats->fused_steps = ws.fused_passes;
 	stats->nano_steps = ws.nano_passes;
+	stats->context_steps = ws.context_passes;
+	stats->pages_steps = ws.pages_passes;
 	stats->sliced_steps = ws.sliced_passes;
 	stats->layer_offloads = cairn_tiers_num_by_layer(e->tiers);
 	stats->wait_ns = ws.wait_ns;

@@ -124,6 +124,9 @@ struct cairn_engine_options {
 	int32_t prefill_min;		/* 0: max_rows */
 	int32_t pulled_pages;		/* in host memory; 0: two prompts of max_context, at most num_pages */
 	int32_t chunk_rows;		/* most rows of a chunk of a pipeline (pipeline.h); 0: 1024 */
+	int32_t context_rows;		/* of passes that ranks share out (worker.h); 0: half of max_rows */
+	struct cairn_model *context;	/* computes them beside tensor parallelism (worker.h); NULL: none */
+	int64_t context_keys;		/* of decoding passes whose pages ranks share out (worker.h) */
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */
@@ -210,6 +213,8 @@ struct cairn_engine_stats {
 	int64_t pulls_recomputed;	/* prompts computed here after all */
 	struct cairn_speculation_stats speculation;
 	struct cairn_scheduler_stats scheduler;
+	int64_t context_steps;		/* of which ranks shared out the rows, as context_rows says */
+	int64_t pages_steps;		/* of which ranks shared out the pages, as context_keys says */
 };
 
 /* The model must outlive the engine. Errors: -EINVAL or -EOPNOTSUPP,

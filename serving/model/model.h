@@ -102,6 +102,17 @@ enum cairn_kv_form {
 /* Names of the forms, in the order above: "plain", "fp8", NULL. */
 extern const char *const cairn_kv_names[];
 
+/* How ranks of context parallelism attend (serving/ranks/ranks_context.c, ranks_ring.c). */
+enum cairn_exchange {
+	CAIRN_EXCHANGE_AUTO,		/* heads if each rank then has its own KV heads, else ring */
+	CAIRN_EXCHANGE_HEADS,
+	CAIRN_EXCHANGE_RING,
+	CAIRN_EXCHANGE_BLOCKS		/* a ring whose ranks have consecutive rows: for measurements */
+};
+
+/* Names, in the order above: "auto", "heads", "ring", "blocks", NULL. */
+extern const char *const cairn_exchange_names[];
+
 /* Only the files of serving/model/load write to it. */
 struct cairn_model {
 	const struct cairn_impl *impl;
@@ -127,6 +138,7 @@ struct cairn_model {
 	size_t bytes, layer_bytes;
 	int64_t offset[CAIRN_NUM_WEIGHTS];
 	size_t elements[CAIRN_NUM_WEIGHTS];
+	enum cairn_exchange exchange;	/* of ranks of context parallelism; never AUTO */
 };
 
 /* Called repeatedly while weights load; done == total exactly once, at the end. */
@@ -166,16 +178,18 @@ int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *imp
 			  int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
 			  cairn_progress progress, void *ctx);
 /*
- * Loads the whole model for one of `ranks` ranks of context parallelism, which share out the rows of a pass
- * for products, and the heads for attention (serving/ranks/ranks_context.c). The cache has the keys and
- * values of the rank's heads, or all latents. The forward pass calls all_to_all without a communicator: the
- * table must put it in (ranks.h). If there are more ranks than KV heads, several ranks have the same KV head.
- * -EOPNOTSUPP, naming the key of config.json: ranks does not divide the query heads, or neither divides the
- * KV heads nor is divisible by their number.
+ * Loads the whole model for one of `ranks` ranks of context parallelism, which share out the rows of a pass.
+ * With the exchange of heads (serving/ranks/ranks_context.c), a rank attends with its share of the heads, and
+ * the cache has the keys and values of these heads, or all latents; if there are more ranks than KV heads,
+ * several ranks have the same one. In a ring (ranks_ring.c), a rank attends with all heads, and the cache has
+ * all heads. The forward pass calls all_to_all and send_recv without a communicator: the table must put it in
+ * (ranks.h). -EOPNOTSUPP, naming the key of config.json: heads are exchanged, and ranks does not divide the
+ * query heads, or neither divides the KV heads nor is divisible by their number.
  */
 int cairn_model_load_context(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-			     int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
-			     cairn_progress progress, void *ctx);
+			     int32_t rank, int32_t ranks, enum cairn_exchange exchange,
+			     enum cairn_weights weights, enum cairn_kv_form kv, cairn_progress progress,
+			     void *ctx);
 /*
  * Loads one of `stages` stages of a pipeline (serving/pipeline/pipeline.h): consecutive layers, in the first
  * stage also the embeddings, in the last one the last norm and the output matrix, which is the embeddings if
@@ -217,7 +231,8 @@ int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *i
 /* One of `ranks` ranks of context parallelism, for measurements. */
 int cairn_model_random_context(struct cairn_model **out, const struct cairn_impl *impl,
 			       const struct cairn_model_config *config, int32_t rank, int32_t ranks,
-			       enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed);
+			       enum cairn_exchange exchange, enum cairn_weights weights,
+			       enum cairn_kv_form kv, uint64_t seed);
 /* One of `stages` stages, for measurements; its weights are not those of the whole random model. */
 int cairn_model_random_stage(struct cairn_model **out, const struct cairn_impl *impl,
 			     const struct cairn_model_config *config, int32_t stage, int32_t stages,

@@ -9,7 +9,8 @@
  * the rows (cairn_model_load_context). Each step is a plan (plan.h) on an inherited socketpair; no port is
  * opened. Page ids, host slots and places of lists are therefore the same on all ranks. With tensor
  * parallelism a rank's outputs of o and down are partial sums, so the forward pass calls all_reduce_norm for
- * the norm that follows; with context parallelism it exchanges heads by all_to_all (ranks_context.c); the
+ * the norm that follows. With context parallelism it exchanges heads by all_to_all (ranks_context.c), or keys
+ * travel by send_recv (ranks_ring.c); ranks may also have both (serving/engine/worker/worker_context.c). The
  * stages of a pipeline pass rows on by send_recv (serving/pipeline/pipeline.h). cairn_tp_table() makes a
  * table in which these operations have the communicator. The worker and the engine are the same as without
  * ranks.
@@ -28,7 +29,8 @@
  * communicators of our tables do not go beyond one host, so ranks on another host are refused by name: nodes
  * are programs that a launcher has started on one host.
  *
- * Models that cannot be shared are refused when they are loaded. decode_step is not used.
+ * Models that cannot be shared are refused when they are loaded. decode_step is used in a ring only, whose
+ * ranks each compute decoding passes whole.
  *
  * Errors: -EINVAL, -EOPNOTSUPP, -ENOMEM, -EIO, -ECONNRESET (a rank has ended), -ETIMEDOUT.
  */
@@ -61,7 +63,7 @@ int32_t cairn_tp_ranks(const struct cairn_tp *tp);
 int32_t cairn_tp_local_rank(const struct cairn_tp *tp);		/* counts the ranks of this node */
 
 /*
- * Checks that all ranks have the same table, device and model (a digest of at most 31 characters), opens the
+ * Checks that all ranks have the same table, device and model (a digest of at most 63 characters), opens the
  * communicator, and replaces all_reduce_norm, all_to_all and send_recv of *impl, which has been started.
  * Called by all ranks. There is one such table in a process.
  */
@@ -73,10 +75,11 @@ const struct cairn_engine_tap *cairn_tp_tap(struct cairn_tp *tp);
 int cairn_tp_beat(struct cairn_tp *tp);
 
 /*
- * In the other ranks: creates a worker and carries out plans until rank 0 closes. Returns 0 then;
+ * In the other ranks: creates a worker, with `context` if it is not NULL (worker.h: so it must be in rank 0's
+ * engine), and carries out plans until rank 0 closes. Returns 0 then;
  * -ECONNRESET if rank 0 has ended without that. After another error call cairn_tp_fail().
  */
-int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model);
+int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context);
 /*
  * In the other ranks: tells rank 0 of the last error, and waits a few seconds until it has noticed. A rank 0
  * that has been stopped (SIGSTOP) is killed: it would hold the group's devices for ever.

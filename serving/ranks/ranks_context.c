@@ -48,7 +48,14 @@ struct context {
 	int32_t each;			/* rows of a rank; some have fewer */
 };
 
-int cairn_model_check_context(const struct cairn_model_config *c, const char *dir, int32_t ranks)
+static int heads_fit(const struct cairn_model *m)
+{
+	return !(m->config.num_key_value_heads % m->context_ranks) && !m->config.sinks &&
+	       !cairn_model_is_latent(m);
+}
+
+/* Refuses what the exchange of heads does not support. */
+static int check_heads(const struct cairn_model_config *c, const char *dir, int32_t ranks)
 {
 	const int32_t kv_heads = c->num_key_value_heads;
 
@@ -62,13 +69,36 @@ int cairn_model_check_context(const struct cairn_model_config *c, const char *di
 				   kv_heads, ranks);
 	if (c->sinks)
 		return cairn_error(EOPNOTSUPP, "%s/config.json: model_type: attention sinks are not "
-				   "supported with context parallelism", dir);
+				   "supported with context parallelism by heads", dir);
 	return 0;
 }
 
-static int64_t row_bytes(const struct cairn_model *m, enum cairn_dim width)
+static int check_operations(const struct cairn_model *m)
 {
-	return (int64_t)m->dims[width] * (int64_t)cairn_dtype_bytes(m->dtype);
+	const struct cairn_impl *impl = m->impl;
+	const int rings = m->exchange != CAIRN_EXCHANGE_HEADS, merges = rings && !cairn_model_is_latent(m);
+	const struct { const char *name; int have; } needs[] = {
+		{ "all_to_all", impl->all_to_all != NULL },
+		{ "send_recv", impl->send_recv || !rings },
+		{ "kv_move", impl->kv_move || !rings },
+		{ "attn_bsr", impl->attn_bsr || !merges },
+		{ "attn_merge", impl->attn_merge || !merges },
+	};
+
+	for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++)
+		if (!needs[i].have)
+			return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s, which context "
+					   "parallelism needs", impl->name, needs[i].name);
+	return 0;
+}
+
+int cairn_model_check_context(struct cairn_model *m, const char *dir)
+{
+	if (m->exchange == CAIRN_EXCHANGE_AUTO)
+		m->exchange = heads_fit(m) ? CAIRN_EXCHANGE_HEADS : CAIRN_EXCHANGE_RING;
+	if (m->exchange == CAIRN_EXCHANGE_HEADS)
+		CAIRN_TRY(check_heads(&m->config, dir, m->context_ranks));
+	return m->impl ? check_operations(m) : 0;
 }
 
 /* ---- the scratch ---- */
@@ -97,38 +127,23 @@ static void make_share(struct context_room *room, const struct cairn_model *m)
 	/* the rows of this rank's heads, in every layer */
 	share->dims[CAIRN_D_KV_B] /= ranks;
 	share->offset[CAIRN_W_KV_B] += m->context_rank * (int64_t)share->dims[CAIRN_D_KV_B] *
-				       row_bytes(m, CAIRN_D_KV_LORA);
-}
-
-static const struct cairn_graph_op *first_of_head(const struct cairn_op_graph *g)
-{
-	int32_t o = 0;
-
-	while (g->ops[o].block != CAIRN_BLOCK_HEAD)
-		o++;
-	return &g->ops[o];
-}
-
-/* Returns whether the last half layer's output must still be added to the residual stream. */
-static int head_adds(const struct cairn_graph_op *first)
-{
-	return first[1].kind == CAIRN_OP_PICK_ROWS;
+				       forward_row_bytes(m, CAIRN_D_KV_LORA);
 }
 
 /* Returns the bytes of a row of all that attention and the cache need: q, k and v; or q and a latent. */
 static int64_t appended_bytes(const struct context_room *room, const struct cairn_model *m)
 {
-	const int64_t beside_q = cairn_model_is_latent(m) ? row_bytes(m, CAIRN_D_LATENT) :
-				 room->repeats ? 2 * row_bytes(m, CAIRN_D_KV) : 0;
+	const int64_t beside_q = cairn_model_is_latent(m) ? forward_row_bytes(m, CAIRN_D_LATENT) :
+				 room->repeats ? 2 * forward_row_bytes(m, CAIRN_D_KV) : 0;
 
-	return row_bytes(&room->share, CAIRN_D_QKV) + beside_q;
+	return forward_row_bytes(&room->share, CAIRN_D_QKV) + beside_q;
 }
 
 static void place(struct context_room *room, const struct cairn_model *m)
 {
 	const struct cairn_op_graph *g = m->graph;
-	const struct cairn_graph_op *first = first_of_head(g);
-	const int adds = head_adds(first);
+	const struct cairn_graph_op *first = forward_first_of_head(g);
+	const int adds = forward_head_adds(first);
 
 	for (int32_t v = 0; v < g->num_values; v++)
 		room->heads.offset[v] = room->head.offset[v] = -1;
@@ -141,12 +156,12 @@ static void place(struct context_room *room, const struct cairn_model *m)
 		if (is_attn)
 			room->heads.offset[g->values[op->out[0]].storage] = appended_bytes(room, m);
 		if (op->kind == CAIRN_OP_MLA_APPEND)
-			room->heads.offset[g->values[op->in[1]].storage] = row_bytes(&room->share,
+			room->heads.offset[g->values[op->in[1]].storage] = forward_row_bytes(&room->share,
 										     CAIRN_D_Q);
 	}
 	room->head.offset[g->values[first[adds].in[0]].storage] = 0;
 	if (adds)
-		room->head.offset[g->values[first->in[0]].storage] = row_bytes(m, CAIRN_D_HIDDEN);
+		room->head.offset[g->values[first->in[0]].storage] = forward_row_bytes(m, CAIRN_D_HIDDEN);
 }
 
 int forward_context_create(struct cairn_scratch *s, int64_t *bytes)
@@ -165,8 +180,8 @@ int forward_context_create(struct cairn_scratch *s, int64_t *bytes)
 		return cairn_error(ENOMEM, "scratch: no memory");
 	make_share(room, m);
 	place(room, m);
-	heads = appended_bytes(room, m) + row_bytes(&room->share, CAIRN_D_ATTN);
-	head = 2 * row_bytes(m, CAIRN_D_HIDDEN);
+	heads = appended_bytes(room, m) + forward_row_bytes(&room->share, CAIRN_D_ATTN);
+	head = 2 * forward_row_bytes(m, CAIRN_D_HIDDEN);
 	room->at = (*bytes + CAIRN_BUFFER_ALIGNMENT - 1) / CAIRN_BUFFER_ALIGNMENT * CAIRN_BUFFER_ALIGNMENT;
 	*bytes = room->at + m->context_ranks * rows_of_each(m, s->max_rows) * (heads > head ? heads : head);
 	return 0;
@@ -187,40 +202,47 @@ void forward_context_destroy(struct cairn_scratch *s)
 static int to_heads(const struct context *c, const struct cairn_graph_op *op, enum cairn_dim width,
 		    int64_t *at)
 {
-	const int64_t share = row_bytes(&c->room->share, width);
-	const int64_t stride = row_bytes(&c->room->share, CAIRN_D_QKV);
+	const int64_t share = forward_row_bytes(&c->room->share, width);
+	const int64_t stride = forward_row_bytes(&c->room->share, CAIRN_D_QKV);
 	const struct cairn_all_to_all_args args = {
 		.size = sizeof(args), .out = forward_at(&c->heads, op->in[0]) + *at,
 		.x = forward_at(&c->rows, op->in[0]) + *at * c->m->context_ranks,
 		.out_block = c->each * stride, .out_stride = stride, .x_block = share,
-		.x_stride = row_bytes(c->m, CAIRN_D_QKV), .rows = c->each, .row_bytes = (int32_t)share,
+		.x_stride = forward_row_bytes(c->m, CAIRN_D_QKV), .rows = c->each,
+		.row_bytes = (int32_t)share,
 	};
 
 	*at += share;
 	return CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream);
 }
 
-/* Gives every rank `row` bytes of the rows of all ranks; those of this rank are `stride` bytes apart. */
-static int gather(const struct context *c, char *out, const char *x, int64_t row, int64_t stride)
+int forward_gather_rows(const struct walk *w, char *out, const char *x, int32_t rows, int64_t row,
+			int64_t stride)
 {
 	struct cairn_all_to_all_args args = {
-		.size = sizeof(args), .out_block = c->each * row, .out_stride = row, .x_stride = stride,
-		.rows = c->each,
+		.size = sizeof(args), .out_block = rows * row, .out_stride = row, .x_stride = stride,
+		.rows = rows,
 	};
 
 	for (int64_t first = 0; first < row; first += MOST_BYTES) {
 		args.out = out + first;
 		args.x = x + first;
 		args.row_bytes = (int32_t)(row - first < MOST_BYTES ? row - first : MOST_BYTES);
-		CAIRN_TRY(CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream));
+		CAIRN_TRY(CAIRN_TABLE(w->m->impl, all_to_all, &args, w->stream));
 	}
 	return 0;
+}
+
+/* Gathers the rows of a pass. */
+static int gather(const struct context *c, char *out, const char *x, int64_t row, int64_t stride)
+{
+	return forward_gather_rows(&c->rows, out, x, c->each, row, stride);
 }
 
 /* The same for a whole value, to the memory of the walk `to`. */
 static int gather_value(const struct context *c, const struct walk *to, int32_t value, enum cairn_dim width)
 {
-	const int64_t row = row_bytes(c->m, width);
+	const int64_t row = forward_row_bytes(c->m, width);
 
 	return gather(c, forward_at(to, value), forward_at(&c->rows, value), row, row);
 }
@@ -229,7 +251,7 @@ static int gather_value(const struct context *c, const struct walk *to, int32_t 
 static char *gathered(const struct context *c, const struct cairn_graph_op *op)
 {
 	return forward_at(&c->heads, op->in[0]) +
-	       c->heads.b->num_rows * row_bytes(&c->room->share, CAIRN_D_Q);
+	       c->heads.b->num_rows * forward_row_bytes(&c->room->share, CAIRN_D_Q);
 }
 
 /* What an append needs of all rows, in the order of the memory, as missing rows reach into what follows. */
@@ -242,8 +264,8 @@ static int heads_of_all(const struct context *c, const struct cairn_graph_op *op
 		return gather_value(c, &c->heads, op->in[1], CAIRN_D_LATENT);
 	if (c->room->repeats)
 		return gather(c, gathered(c, op),
-			      forward_at(&c->rows, op->in[0]) + row_bytes(c->m, CAIRN_D_Q),
-			      2 * row_bytes(c->m, CAIRN_D_KV), row_bytes(c->m, CAIRN_D_QKV));
+			      forward_at(&c->rows, op->in[0]) + forward_row_bytes(c->m, CAIRN_D_Q),
+			      2 * forward_row_bytes(c->m, CAIRN_D_KV), forward_row_bytes(c->m, CAIRN_D_QKV));
 	CAIRN_TRY(to_heads(c, op, CAIRN_D_KV, &at));
 	return to_heads(c, op, CAIRN_D_KV, &at);
 }
@@ -251,7 +273,7 @@ static int heads_of_all(const struct context *c, const struct cairn_graph_op *op
 /* The way back: every rank gets all heads of its rows. */
 static int rows_of_all(const struct context *c, const struct cairn_graph_op *op)
 {
-	const int64_t share = row_bytes(&c->room->share, CAIRN_D_ATTN);
+	const int64_t share = forward_row_bytes(&c->room->share, CAIRN_D_ATTN);
 	const struct cairn_all_to_all_args args = {
 		.size = sizeof(args), .out = forward_at(&c->rows, op->out[0]),
 		.x = forward_at(&c->heads, op->out[0]), .out_block = share,
@@ -265,8 +287,8 @@ static int rows_of_all(const struct context *c, const struct cairn_graph_op *op)
 /* The second piece of memory begins where missing rows of the first one would be: the order matters. */
 static int gather_states(const struct context *c)
 {
-	const struct cairn_graph_op *first = first_of_head(c->m->graph);
-	const int adds = head_adds(first);
+	const struct cairn_graph_op *first = forward_first_of_head(c->m->graph);
+	const int adds = forward_head_adds(first);
 
 	CAIRN_TRY(gather_value(c, &c->head, first[adds].in[0], CAIRN_D_HIDDEN));
 	return adds ? gather_value(c, &c->head, first->in[0], CAIRN_D_HIDDEN) : 0;
@@ -280,9 +302,10 @@ static int append_gathered(const struct context *c, const struct cairn_graph_op 
 	const struct cairn_model *share = &c->room->share;
 	const struct cairn_batch *b = c->heads.b;
 	const int64_t stride = 2 * (int64_t)c->m->dims[CAIRN_D_KV];
-	const char *k = gathered(c, op) + cairn_model_first_head(c->m) * row_bytes(share, CAIRN_D_KV);
+	const char *k = gathered(c, op) + cairn_model_first_head(c->m) * forward_row_bytes(share, CAIRN_D_KV);
 	const struct cairn_kv_append_args args = {
-		.size = sizeof(args), .k = k, .v = k + row_bytes(c->m, CAIRN_D_KV), .qo_indptr = b->qo_indptr,
+		.size = sizeof(args), .k = k, .v = k + forward_row_bytes(c->m, CAIRN_D_KV),
+		.qo_indptr = b->qo_indptr,
 		.kv = cairn_batch_kv(b, c->heads.kv, op->layer),
 		.k_stride = stride, .v_stride = stride, .nnz_qo = b->num_rows,
 		.num_kv_heads = share->config.num_key_value_heads, .head_dim = share->config.head_dim,

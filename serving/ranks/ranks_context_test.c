@@ -8,6 +8,8 @@
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_model_test.h"
 
+#define HEADS	.context = CAIRN_EXCHANGE_HEADS
+
 static int same(const struct scored *a, const struct scored *b)
 {
 	return a->num == NEW && a->num_drawn == NEW && !memcmp(a, b, sizeof(*a));
@@ -33,9 +35,9 @@ static void compare(struct cairn_test *t, const struct shared *s, const char *di
 static void latents(struct cairn_test *t)
 {
 	static const struct shared all[] = {
-		{ .name = "deepseek_tiny", .ranks = 2, .context = 1 },
-		{ .name = "deepseek_v3_tiny", .ranks = 4, .context = 1 },
-		{ .name = "deepseek_v3_fp8_tiny", .ranks = 2, .context = 1, .weights = CAIRN_WEIGHTS_FP8 },
+		{ .name = "deepseek_tiny", .ranks = 2, HEADS },
+		{ .name = "deepseek_v3_tiny", .ranks = 4, HEADS },
+		{ .name = "deepseek_v3_fp8_tiny", .ranks = 2, HEADS, .weights = CAIRN_WEIGHTS_FP8 },
 	};
 	char dir[PATH_MAX];
 
@@ -47,13 +49,13 @@ static void latents(struct cairn_test *t)
 static void heads(struct cairn_test *t)
 {
 	static const struct shared all[] = {
-		{ .name = "llama3_tiny", .ranks = 2, .context = 1 },
-		{ .name = "llama3_tiny", .ranks = 2, .context = 1, .weights = CAIRN_WEIGHTS_FP8 },
-		{ .name = "mixtral_tiny", .ranks = 2, .context = 1 },
+		{ .name = "llama3_tiny", .ranks = 2, HEADS },
+		{ .name = "llama3_tiny", .ranks = 2, HEADS, .weights = CAIRN_WEIGHTS_FP8 },
+		{ .name = "mixtral_tiny", .ranks = 2, HEADS },
 		/* four ranks, but two KV heads, or one */
-		{ .name = "llama3_tiny", .ranks = 4, .context = 1, .kv = CAIRN_KV_FP8 },
-		{ .name = "qwen3_tiny", .ranks = 4, .context = 1 },
-		{ .name = "gemma2_tiny", .ranks = 2, .context = 1 },
+		{ .name = "llama3_tiny", .ranks = 4, HEADS, .kv = CAIRN_KV_FP8 },
+		{ .name = "qwen3_tiny", .ranks = 4, HEADS },
+		{ .name = "gemma2_tiny", .ranks = 2, HEADS },
 	};
 	char dir[PATH_MAX];
 
@@ -111,10 +113,10 @@ static int write_heads(struct cairn_test *t, int heads, char *dir)
 static void more_ranks(struct cairn_test *t)
 {
 	static const struct shared all[] = {
-		{ .name = "three heads", .ranks = 3, .context = 1 },
-		{ .name = "three heads, 8-bit cache", .ranks = 3, .context = 1, .kv = CAIRN_KV_FP8 },
-		{ .name = "four heads", .ranks = 4, .context = 1 },
-		{ .name = "eight heads, 8-bit cache", .ranks = 4, .context = 1, .kv = CAIRN_KV_FP8 },
+		{ .name = "three heads", .ranks = 3, HEADS },
+		{ .name = "three heads, 8-bit cache", .ranks = 3, HEADS, .kv = CAIRN_KV_FP8 },
+		{ .name = "four heads", .ranks = 4, HEADS },
+		{ .name = "eight heads, 8-bit cache", .ranks = 4, HEADS, .kv = CAIRN_KV_FP8 },
 	};
 	static const int heads[] = { 3, 3, 4, 8 };
 	char dir[PATH_MAX];
@@ -123,6 +125,10 @@ static void more_ranks(struct cairn_test *t)
 		if (!write_heads(t, heads[i], dir))
 			compare(t, &all[i], dir);
 }
+
+#define REFUSE(dir, ranks) \
+	cairn_model_load_context(&m, &impl, dir, 0, ranks, CAIRN_EXCHANGE_HEADS, CAIRN_WEIGHTS_PLAIN, \
+				 CAIRN_KV_PLAIN, NULL, NULL)
 
 static void refused(struct cairn_test *t)
 {
@@ -141,22 +147,19 @@ static void refused(struct cairn_test *t)
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		if (open_golden(t, &g, rows[i].name))
 			continue;
-		EXPECT(t, cairn_model_load_context(&m, &impl, g.dir, 0, rows[i].ranks, CAIRN_WEIGHTS_PLAIN,
-						   CAIRN_KV_PLAIN, NULL, NULL) == -EOPNOTSUPP);
+		EXPECT(t, REFUSE(g.dir, rows[i].ranks) == -EOPNOTSUPP);
 		EXPECT_CONTAINS(t, cairn_last_error(), rows[i].text);
 		close_golden(&g);
 	}
 	/* six query heads */
 	if (!write_heads(t, 3, dir) &&
 	    !altered_config(t, dir, "\"num_key_value_heads\": 3", "\"num_key_value_heads\": 2")) {
-		EXPECT(t, cairn_model_load_context(&m, &impl, dir, 0, 3, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN,
-						   NULL, NULL) == -EOPNOTSUPP);
+		EXPECT(t, REFUSE(dir, 3) == -EOPNOTSUPP);
 		EXPECT_CONTAINS(t, cairn_last_error(), "num_key_value_heads: 2 heads are neither divisible");
 	}
 	impl.all_to_all = NULL;
 	if (!open_golden(t, &g, "llama3_tiny")) {
-		EXPECT(t, cairn_model_load_context(&m, &impl, g.dir, 0, 2, CAIRN_WEIGHTS_PLAIN,
-						   CAIRN_KV_PLAIN, NULL, NULL) == -EOPNOTSUPP);
+		EXPECT(t, REFUSE(g.dir, 2) == -EOPNOTSUPP);
 		EXPECT_CONTAINS(t, cairn_last_error(), "the table has no operation all_to_all");
 		close_golden(&g);
 	}
@@ -290,7 +293,7 @@ static void run_mutants(struct cairn_test *t, const struct shared *s, const stru
 
 static void mutants_of_repeats(struct cairn_test *t)
 {
-	static const struct shared s = { .name = "llama3_tiny", .ranks = 4, .context = 1 };
+	static const struct shared s = { .name = "llama3_tiny", .ranks = 4, HEADS };
 	static const struct mutant all[] = {
 		{ "heads_not_gathered", heads_not_gathered }, { "first_head_of_all", first_head_of_all },
 	};
@@ -300,7 +303,7 @@ static void mutants_of_repeats(struct cairn_test *t)
 
 static void mutants_of_latents(struct cairn_test *t)
 {
-	static const struct shared s = { .name = "deepseek_tiny", .ranks = 2, .context = 1 };
+	static const struct shared s = { .name = "deepseek_tiny", .ranks = 2, HEADS };
 	static const struct mutant all[] = {
 		{ "latents_not_gathered", latents_not_gathered }, { "kv_b_of_rank_0", kv_b_of_rank_0 },
 	};
@@ -310,7 +313,7 @@ static void mutants_of_latents(struct cairn_test *t)
 
 static void mutants(struct cairn_test *t)
 {
-	static const struct shared s = { .name = "llama3_tiny", .ranks = 2, .context = 1 };
+	static const struct shared s = { .name = "llama3_tiny", .ranks = 2, HEADS };
 	static const struct mutant all[] = {
 		{ "exchange_lost", exchange_lost }, { "way_back_lost", way_back_lost },
 		{ "other_heads_sent", other_heads_sent }, { "rows_of_rank_0", rows_of_rank_0 },

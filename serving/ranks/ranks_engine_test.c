@@ -5,8 +5,8 @@
  * The tests use all that an engine can ask of a device: pages that are copied, swapped, offloaded and fetched
  * from the disk; penalties, biases, forbidden tokens and log-probabilities; several answers, beams, drafts.
  * Prompts are questions that the embedded model answers with certainty, so that the last bits of logits,
- * which ranks of tensor parallelism round at other places, do not decide. Those of context and pipeline
- * parallelism give the same bits.
+ * which ranks of tensor parallelism and of a ring round at other places, do not decide. Ranks that exchange
+ * heads, and stages of a pipeline, give the same bits.
  */
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_engine_test.h"
@@ -53,6 +53,9 @@ static void check_counts(struct cairn_test *t, const struct setting *s,
 static void run_setting(struct cairn_test *t, const struct setting *setting,
 			const struct cairn_common_options *ranks)
 {
+	const int is_ring = ranks->exchange == CAIRN_EXCHANGE_RING;
+	const int is_both = ranks->tp > 1 && ranks->cp > 1;
+	const int is_exact = ranks->tp < 2 && !is_ring;
 	struct cairn_common_options o = *ranks;
 	const struct cairn_common_options one = { .impl = "cpu" };
 	struct asked *whole = calloc(NUM, sizeof(*whole)), *shared = calloc(NUM, sizeof(*shared));
@@ -72,11 +75,14 @@ static void run_setting(struct cairn_test *t, const struct setting *setting,
 	    EXPECT(t, !is_draft || !cairn_model_load(&s.drafter, &s.impl, s.dir, NULL, NULL)) &&
 	    EXPECT(t, answer_all(t, &s, cairn_tp_tap(tp), setting, shared, &stats) == 0))
 		check_counts(t, setting, &stats);
+	EXPECT(t, (stats.context_steps > 0) == (is_both || is_ring));
+	EXPECT(t, (stats.pages_steps > 0) == (setting->eo.context_keys > 0));
+	EXPECT(t, setting->eo.decode == CAIRN_DECODE_UNFUSED || !is_ring || stats.fused_steps > 0);
 	cairn_tp_close(tp);
 	if (EXPECT(t, !cairn_session_start_rank(&w, &one, NULL, NULL, 0) && !cairn_session_load(&w, NULL)) &&
 	    EXPECT(t, !is_draft || !cairn_model_load(&w.drafter, &w.impl, w.dir, NULL, NULL)) &&
 	    EXPECT(t, answer_all(t, &w, NULL, setting, whole, &unused) == 0))
-		compare(t, setting->num, o.tp > 1 ? CLOSE : 0, whole, shared);
+		compare(t, setting->num, is_exact ? 0 : CLOSE, whole, shared);
 	free_asked(whole);
 	free_asked(shared);
 	cairn_session_close(&w);
@@ -121,11 +127,28 @@ static void run_exact(struct cairn_test *t, const struct cairn_common_options *r
 	run_setting(t, &s, ranks);
 }
 
-static void context(struct cairn_test *t)
+static void heads(struct cairn_test *t)
 {
 	const struct cairn_common_options ranks = { .cp = 2 };
 
 	run_exact(t, &ranks);
+}
+
+/* The ranks share out the rows of prompts; a ring shares out pages as well, or decodes by decode_step. */
+static void context(struct cairn_test *t)
+{
+	const struct cairn_common_options ring = { .cp = 3, .exchange = CAIRN_EXCHANGE_RING };
+	const struct cairn_common_options both = { .tp = 2, .cp = 2 };
+	/* greedy: rounding would decide which beam is the second one */
+	const struct setting s = { { SMALL, .context_rows = 8 }, greedy, 8, 0 };
+	struct setting m = moving;
+
+	m.eo.decode = CAIRN_DECODE_UNFUSED;
+	m.eo.context_rows = 8;
+	run_setting(t, &m, &both);
+	m.eo.context_keys = 1;
+	run_setting(t, &m, &ring);
+	run_setting(t, &s, &ring);
 }
 
 /* The embedded model has five layers: stages have one or two, and the embeddings are tied. */
@@ -139,8 +162,8 @@ static void pipeline(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "moves", moves }, { "treats", treats }, { "drafts", drafts }, { "context", context },
-	{ "pipeline", pipeline },
+	{ "moves", moves }, { "treats", treats }, { "drafts", drafts }, { "heads", heads },
+	{ "context", context }, { "pipeline", pipeline },
 };
 
 const struct cairn_family cairn_ranks_engine_family = {

@@ -143,6 +143,7 @@ static inline int answer_all(struct cairn_test *t, struct cairn_session *s,
 	int ret;
 
 	eo.tap = tap;
+	eo.context = s->context;
 	if (eo.speculation.method == CAIRN_SPECULATE_DRAFT_MODEL)
 		eo.speculation.model = s->drafter;
 	ret = cairn_engine_create(&e, s->model, &eo);

@@ -168,7 +168,7 @@ static int follow(struct follower *f)
 	}
 }
 
-static int create(struct follower *f, struct cairn_model *model)
+static int create(struct follower *f, struct cairn_model *model, struct cairn_model *context)
 {
 	struct cairn_worker_options wo = { 0 };
 	struct cairn_tiers_options to = { 0 };
@@ -176,8 +176,8 @@ static int create(struct follower *f, struct cairn_model *model)
 
 	CAIRN_TRY(tp_receive(f->tp, 0, OPTIONS, &o, sizeof(o), CAIRN_TP_START_S * 1000));
 	if (o.max_batch < 1 || o.max_rows < o.max_batch || o.max_context < 1 || o.num_pages < 1 ||
-	    o.page_size < 1 || o.host_pages < 0 || o.disk_pages < 0 || o.chunk_rows < 0 ||
-	    o.disk_dir[sizeof(o.disk_dir) - 1])
+	    o.page_size < 1 || o.chunk_rows < 0 || o.context_rows < 0 || o.context_keys < 0 ||
+	    o.host_pages < 0 || o.disk_pages < 0 || o.disk_dir[sizeof(o.disk_dir) - 1])
 		return cairn_error(EINVAL, "rank 0: sent options that no worker has");
 	wo.max_batch = o.max_batch;
 	wo.max_rows = o.max_rows;
@@ -187,6 +187,9 @@ static int create(struct follower *f, struct cairn_model *model)
 	wo.chunk_rows = o.chunk_rows;
 	wo.repeatable = o.repeatable != 0;
 	wo.no_graphs = o.no_graphs != 0;
+	wo.context_rows = o.context_rows;
+	wo.context = context;
+	wo.context_keys = o.context_keys;
 	CAIRN_TRY(cairn_worker_create(&f->worker, model, &wo));
 	to.host_pages = o.host_pages;
 	to.disk_pages = o.disk_pages;
@@ -221,10 +224,10 @@ void cairn_tp_fail(struct cairn_tp *tp)
 		kill(lead, SIGKILL);
 }
 
-int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model)
+int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context)
 {
 	struct follower f = { .tp = tp };
-	int ret = create(&f, model);
+	int ret = create(&f, model, context);
 
 	if (!ret)
 		ret = follow(&f);

@@ -31,14 +31,15 @@ struct frame {
 
 /* The options of worker and tiers that rank 0 sends. */
 struct options {
+	int64_t context_keys;
 	int32_t max_batch, max_rows, max_context, num_pages, page_size, repeatable, no_graphs;
-	int32_t host_pages, disk_pages, chunk_rows;
-	char disk_dir[1024];		/* "": the default */
+	int32_t chunk_rows, context_rows, host_pages, disk_pages;
+	char disk_dir[1020];		/* "": the default; no padding follows */
 };
 
 /* Values that must be equal on all ranks. */
 struct identity {
-	char table[32], device[256], model[32], host[48];
+	char table[32], device[256], model[64], host[48];
 };
 
 /* Bytes of a channel's message that have not been read yet. */

@@ -15,9 +15,12 @@
 
 static int tap_create(void *ctx, const struct cairn_worker_options *w, const struct cairn_tiers_options *t)
 {
-	struct options o = { w->max_batch, w->max_rows, w->max_context, w->num_pages, w->page_size,
-			     w->repeatable, w->no_graphs, t->host_pages, t->disk_pages, w->chunk_rows,
-			     "" };
+	struct options o = {
+		.context_keys = w->context_keys, .max_batch = w->max_batch, .max_rows = w->max_rows,
+		.max_context = w->max_context, .num_pages = w->num_pages, .page_size = w->page_size,
+		.repeatable = w->repeatable, .no_graphs = w->no_graphs, .chunk_rows = w->chunk_rows,
+		.context_rows = w->context_rows, .host_pages = t->host_pages, .disk_pages = t->disk_pages,
+	};
 	const char *dir = t->disk_dir ? t->disk_dir : "";
 	struct cairn_tp *tp = ctx;
 	int ret;

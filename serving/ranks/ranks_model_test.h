@@ -22,11 +22,13 @@
 struct shared {
 	const char *name;		/* a golden checkpoint; NULL: the crafted one, with all biases */
 	int ranks;
-	int context;			/* ranks share rows and heads, not weights */
+	enum cairn_exchange context;	/* ranks share rows, not weights; AUTO: they share weights */
+	enum cairn_exchange too;	/* they share weights, and the rows of long passes */
 	int stages;			/* ranks have layers of their own (serving/pipeline) */
 	float close;			/* most that log-probabilities may differ by */
 	enum cairn_kv_form kv;
 	enum cairn_weights weights;
+	int32_t page_size, max_rows, context_rows, context_keys;	/* of the engine; 0: the default */
 	const char *edits[2][2];	/* what is replaced in config.json, and by what; NULL: nothing */
 };
 
@@ -85,11 +87,15 @@ static inline int take_drawn(void *ctx, int32_t index, const struct cairn_token 
 	return 0;
 }
 
-static inline int score(struct cairn_model *m, struct cairn_tp *tp, const int32_t *tokens, struct scored *to)
+static inline int score(struct cairn_model *m, struct cairn_model *context, struct cairn_tp *tp,
+			const struct shared *s, const int32_t *tokens, struct scored *to)
 {
-	const struct cairn_engine_options eo = { .max_batch = NUM, .max_rows = 64, .max_context = 64,
-						 .chunk_rows = 16, .decode = CAIRN_DECODE_UNFUSED,
-						 .tap = tp ? cairn_tp_tap(tp) : NULL };
+	const struct cairn_engine_options eo = {
+		.max_batch = NUM, .max_rows = s->max_rows ? s->max_rows : 64, .max_context = 64,
+		.page_size = s->page_size, .context_rows = s->context_rows, .context = context,
+		.context_keys = s->context_keys, .chunk_rows = 16, .decode = CAIRN_DECODE_UNFUSED,
+		.tap = tp ? cairn_tp_tap(tp) : NULL,
+	};
 	const struct cairn_request req = {
 		.prompt = tokens, .num_prompt = NUM, .max_new_tokens = NEW, .prompt_logprobs = 1,
 		.sampling = { .top_p = 1, .num_logprobs = 1 + 2 }, .ignore_eos = 1, .on_prompt = take_prompt,
@@ -115,21 +121,28 @@ static inline int score(struct cairn_model *m, struct cairn_tp *tp, const int32_
 	return ret;
 }
 
-/* Loads the share of this rank. */
-static inline int load(struct cairn_impl *impl, struct cairn_model **m, struct cairn_tp *tp, const char *dir,
-		       const struct shared *s, alter_fn alter)
+/* Loads the share of this rank, and in *context what it has for long passes; `alter` changes the latter. */
+static inline int load(struct cairn_impl *impl, struct cairn_model **m, struct cairn_model **context,
+		       struct cairn_tp *tp, const char *dir, const struct shared *s, alter_fn alter)
 {
+	const enum cairn_exchange exchange = s->context ? s->context : s->too;
+
 	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */
 	CAIRN_TRY(cairn_impl_open("cpu", impl));
 	CAIRN_TRY(cairn_impl_start(impl, 0));
 	if (!tp)
 		return cairn_model_load_as(m, impl, dir, s->weights, s->kv, NULL, NULL);
 	CAIRN_TRY(cairn_tp_table(tp, impl, ""));
-	CAIRN_TRY((s->stages ? cairn_model_load_stage :
-		   s->context ? cairn_model_load_context : cairn_model_load_rank)
-		  (m, impl, dir, cairn_tp_rank(tp), cairn_tp_ranks(tp), s->weights, s->kv, NULL, NULL));
+	if (s->stages)
+		CAIRN_TRY(cairn_model_load_stage(m, impl, dir, cairn_tp_rank(tp), s->ranks, s->weights, s->kv,
+						 NULL, NULL));
+	else if (!s->context)
+		CAIRN_TRY(LOAD(m, impl, dir, s, cairn_tp_rank(tp)));
+	if (exchange)
+		CAIRN_TRY(cairn_model_load_context(s->context ? m : context, impl, dir, cairn_tp_rank(tp),
+						   s->ranks, exchange, s->weights, s->kv, NULL, NULL));
 	if (alter)
-		alter(*m, impl);
+		alter(s->too ? *context : *m, impl);
 	return 0;
 }
 
@@ -137,7 +150,7 @@ static inline int load(struct cairn_impl *impl, struct cairn_model **m, struct c
 static inline int score_shared(struct cairn_test *t, const struct shared *s, const char *dir,
 			       const int32_t *tokens, alter_fn alter, struct scored *to)
 {
-	struct cairn_model *m = NULL;
+	struct cairn_model *m = NULL, *context = NULL;
 	struct cairn_impl impl;
 	struct cairn_tp *tp;
 	int ret;
@@ -145,14 +158,15 @@ static inline int score_shared(struct cairn_test *t, const struct shared *s, con
 	if (!EXPECT(t, cairn_tp_fork(&tp, s->ranks, NULL, 60000) == 0))
 		return 0;
 	if (cairn_tp_rank(tp)) {
-		if (load(&impl, &m, tp, dir, s, alter) || cairn_tp_follow(tp, m))
+		if (load(&impl, &m, &context, tp, dir, s, alter) || cairn_tp_follow(tp, m, context))
 			cairn_tp_fail(tp);
 		_exit(0);
 	}
-	ret = load(&impl, &m, tp, dir, s, alter);
+	ret = load(&impl, &m, &context, tp, dir, s, alter);
 	if (!ret)
-		ret = score(m, tp, tokens, to);
+		ret = score(m, context, tp, s, tokens, to);
 	cairn_tp_close(tp);
+	cairn_model_free(context);
 	cairn_model_free(m);
 	return ret;
 }
@@ -162,10 +176,10 @@ static inline int score_whole(const struct shared *s, const char *dir, const int
 {
 	struct cairn_model *m = NULL;
 	struct cairn_impl impl;
-	int ret = load(&impl, &m, NULL, dir, s, NULL);
+	int ret = load(&impl, &m, NULL, NULL, dir, s, NULL);
 
 	if (!ret)
-		ret = score(m, NULL, tokens, to);
+		ret = score(m, NULL, NULL, s, tokens, to);
 	cairn_model_free(m);
 	return ret;
 }

@@ -233,7 +233,7 @@ static void refused(struct cairn_test *t)
 	} cases[] = {
 		{ { NULL, NULL }, four, { "has --tp 4 and 2 nodes, rank 0 has 2", "rendezvous: rank 0 at" } },
 		{ { NULL, NULL }, model, { "rank 1 has another model than", "rank 1 has another model" } },
-		{ { NULL, NULL }, fp8, { "/fp8/plain', not '", "rank 1 has another model" } },
+		{ { NULL, NULL }, fp8, { "/fp8/plain/tp', not '", "rank 1 has another model" } },
 		{ { key, other }, two, { "rank 1 has not come to", "rendezvous: rank 0 at 127.0.0.1" } },
 		{ { key, NULL }, two, { "a peer was refused: chann", "rendezvous: rank 0 at 127.0.0.1" } },
 	};

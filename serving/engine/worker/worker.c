@@ -223,6 +223,8 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 		goto out_destroy;
 	if (!w->by_steps)
 		ret = cairn_scratch_create(&w->scratch, model, worker_pipeline_rows(w), w->opt.max_batch);
+	if (!ret)
+		ret = worker_context_create(w);
 	if (ret)
 		goto out_destroy;
 	if (w->opt.attention)
@@ -272,6 +274,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 	worker_treat_destroy(w);
 	worker_mask_destroy(w);
 	worker_tree_destroy(w);
+	worker_context_destroy(w);
 	worker_taps_destroy(w);
 	worker_pipeline_destroy(w);
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {

@@ -101,7 +101,24 @@ struct cairn_worker_options {
 	 */
 	struct cairn_lead *attention;
 	int attends_all;
+	/*
+	 * Ranks of a ring share out the rows of passes with at least so many rows, decoding passes excluded;
+	 * 0: half of max_rows.
+	 */
+	int32_t context_rows;
+	/*
+	 * The whole model for context parallelism among the ranks of tensor parallelism, which then computes
+	 * these passes; NULL: none. Its keys of this rank must be those of the rank's share.
+	 */
+	struct cairn_model *context;
+	/*
+	 * Ranks that each have all keys of the model, as in a ring or with latent attention, share out the
+	 * pages of decoding passes that see at least so many keys; 0: CAIRN_CONTEXT_KEYS.
+	 */
+	int64_t context_keys;
 };
+
+#define CAIRN_CONTEXT_KEYS	32768
 
 struct cairn_worker_taps {
 	int32_t layers[CAIRN_MAX_TAPS];	/* a feature is made of the hidden states that enter these layers: */
@@ -180,6 +197,8 @@ struct cairn_worker_stats {
 	int64_t fused_passes;		/* run as decode_step */
 	int64_t sliced_passes;
 	int64_t nano_passes;		/* run as nano-batches */
+	int64_t context_passes;		/* of which ranks shared out the rows, as context_rows says */
+	int64_t pages_passes;		/* of which ranks shared out the pages, as context_keys says */
 	int64_t wait_ns;		/* host time spent waiting for passes */
 	/* With timeline: device times over the collected passes. */
 	int64_t busy_ns, idle_ns, max_idle_ns;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * worker_impl - the state of a worker, shared by worker.c, worker_pass.c, worker_nano.c, worker_sliced.c,
- * worker_treat.c, worker_mask.c, worker_tree.c, worker_taps.c and worker_pipeline.c
+ * worker_treat.c, worker_mask.c, worker_tree.c, worker_taps.c, worker_context.c, worker_pipeline.c and
+ * serving/ranks/ranks_pieces.c
  */
 #ifndef CAIRN_WORKER_IMPL_H
 #define CAIRN_WORKER_IMPL_H
@@ -45,6 +46,12 @@ struct tree_arrays {
 	int32_t *past_indices;				/* last array: only its used part is copied */
 };
 
+/* This rank's pages of a decoding pass whose ranks share out pages, one block. */
+struct page_arrays {
+	int32_t *indptr, *last;				/* [max_batch + 1], [max_batch] */
+	int32_t *indices;				/* last array: only its used part is copied */
+};
+
 /* Properties of all draws of a pass; together with its shape, the key of a captured graph. */
 struct kind {
 	int greedy;			/* all temperatures are 0 */
@@ -65,6 +72,12 @@ struct begins {
 	const struct cairn_worker_treat **treats;	/* [max_batch], [num] until launch */
 };
 
+/* Lists of a pass that ranks of a ring share out: one block, allocated when first needed. */
+struct ring_lists {
+	int32_t *host, *dev;
+	size_t room;			/* capacity in int32s */
+};
+
 struct flight {
 	struct arrays host;
 	char *block;
@@ -73,6 +86,7 @@ struct flight {
 	int32_t k;
 	int wants_logprobs;
 	struct begins begins, forks;
+	struct ring_lists ring;
 	int32_t *rows;			/* [num_tokens]: index of each draw in drawn; ascending */
 	int draws_all;			/* each part draws a token; the unwanted ones are dropped */
 	int32_t num_tokens;
@@ -81,6 +95,8 @@ struct flight {
 	void *event;
 	struct tree_arrays trees;	/* in tree_block; with options.trees */
 	char *tree_block;
+	struct page_arrays pages;	/* in pages_block, if ranks share out pages */
+	char *pages_block;
 	int64_t number;			/* number of its pass */
 	int32_t *chunk_index;		/* index arrays of the chunks of a pass; NULL without a pipeline */
 	uint32_t *masks;		/* [max_batch, words], allocated when first needed */
@@ -92,6 +108,7 @@ struct graph {
 	int as_nano;			/* 1 + index of the plan; 0: sequential */
 	int fused;			/* decode_step runs it */
 	int trees;
+	int pages;			/* ranks share out the pages of its requests */
 	struct kind kind;
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
 	void *exec;			/* NULL until the second pass of this shape */
@@ -112,6 +129,7 @@ struct cairn_worker {
 	int by_steps;			/* every pass is decode_step: no operation list */
 	struct cairn_kv_store kv;
 	struct cairn_scratch *scratch;	/* NULL if by_steps */
+	struct cairn_scratch *context_scratch;	/* with options.context */
 	struct cairn_decoder *decoder;
 	struct cairn_nano **nanos;	/* [plans.num]; NULL: all passes are sequential */
 	struct cairn_nano_plans plans;	/* without the plans themselves, of which nanos have copies */
@@ -158,6 +176,7 @@ struct cairn_worker {
 	struct cairn_batch batch;
 	struct kind kind;
 	int fused;			/* decode_step runs it */
+	int shares;			/* options.context computes it */
 	int as_nano;			/* 1 + index of its plan, as nano_pass says; 0: sequential */
 	struct cairn_nano_pass nano_pass;
 	struct cairn_pipeline_pass pipeline_pass;
@@ -173,6 +192,10 @@ struct cairn_worker {
 	struct tree_arrays tree_dev;
 	char *tree_dev_block;
 	struct cairn_batch_trees batch_trees;	/* points to them */
+	struct page_arrays pages_dev;
+	char *pages_dev_block;		/* NULL: ranks never share out pages */
+	struct cairn_batch_pages batch_pages;	/* points to it */
+	struct cairn_batch_ring batch_ring;	/* of the pass being built; points to its flight's lists */
 	struct cairn_kv_store features;	/* one layer, with options.taps */
 	char *tap_rows, *tap_joined;	/* [3, max_rows, hidden]; [max_rows, 3 * hidden] */
 	char *tap_mixed;		/* [max_rows, width]: features */
@@ -229,6 +252,22 @@ void worker_tree_destroy(struct cairn_worker *w);
 void worker_tree_add(struct cairn_worker *w, const struct cairn_worker_part *part);
 int worker_tree_prepare(struct cairn_worker *w);	/* uploads the arrays of a pass with trees */
 
+/* worker_context.c */
+int worker_context_create(struct cairn_worker *w);
+void worker_context_destroy(struct cairn_worker *w);
+/* Returns whether the ranks would share out the pages of a decoding pass, as its rows see enough keys. */
+int worker_shares_pages(const struct cairn_worker *w);
+int worker_pages_prepare(struct cairn_worker *w);	/* has them do so, if that is so */
+/* Has the ranks share out the rows of a pass that is not a decoding one, if it has enough. */
+int worker_context_prepare(struct cairn_worker *w);
+/* Returns the model that computes the pass being built, and its scratch. */
+struct cairn_model *worker_pass_model(const struct cairn_worker *w);
+struct cairn_scratch *worker_pass_scratch(const struct cairn_worker *w);
+
+/* serving/ranks/ranks_pieces.c */
+int worker_ring_prepare(struct cairn_worker *w);	/* lists the rows and keys of each rank */
+void worker_ring_free(struct cairn_worker *w, struct ring_lists *lists);
+
 /* worker_taps.c; without options.taps these do nothing */
 int worker_taps_create(struct cairn_worker *w);
 void worker_taps_destroy(struct cairn_worker *w);
@@ -253,6 +292,8 @@ int worker_pipeline_draws(const struct cairn_worker *w);	/* whether this worker 
 int worker_pipeline_share(struct cairn_worker *w);	/* gives all stages the draws; can be captured */
 
 /* worker_pass.c */
+/* Finds the requests of a batch that expand their keys. qo_indptr, positions: host copies of its arrays. */
+void worker_find_prompts(struct cairn_batch *b, const int32_t *qo_indptr, const int32_t *positions);
 struct cairn_sample_args worker_sample_args(const struct cairn_worker *w, int32_t rows);
 void worker_drop_graphs(struct cairn_worker *w);
 

@@ -124,7 +124,7 @@ static int reserve(struct cairn_worker *w, int *moved)
 	if (w->as_nano)
 		return cairn_nano_reserve(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream, moved);
 	return w->sliced ? worker_sliced_reserve(w, moved) :
-	       cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, moved);
+	       cairn_scratch_reserve(worker_pass_scratch(w), &w->kv, &w->batch, w->stream, moved);
 }
 
 static int forward(struct cairn_worker *w)
@@ -134,7 +134,7 @@ static int forward(struct cairn_worker *w)
 	if (w->as_nano)
 		return cairn_nano_forward(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream);
 	return w->sliced ? worker_sliced_forward(w) :
-	       cairn_forward(w->scratch, &w->kv, &w->batch, w->stream);
+	       cairn_forward(worker_pass_scratch(w), &w->kv, &w->batch, w->stream);
 }
 
 /* Enqueues a draw, and what changes logits before it. Of several stages, the last one draws for all. */
@@ -185,6 +185,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 		if (g->used && g->rows == w->batch.num_rows && g->kv_bound == w->batch.max_kv_len &&
 		    g->batch == w->batch.batch && g->qo_bound == w->batch.max_qo_len &&
 		    g->as_nano == w->as_nano && g->fused == w->fused && g->trees == (w->num_trees > 0) &&
+		    g->pages == (w->batch.pages != NULL) &&
 		    !memcmp(&g->kind, &w->kind, sizeof(g->kind)))
 			return g;
 		if (g->used < oldest->used)
@@ -196,6 +197,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 		.rows = w->batch.num_rows, .batch = w->batch.batch, .qo_bound = w->batch.max_qo_len,
 		.kv_bound = w->batch.max_kv_len, .kind = w->kind,
 		.as_nano = w->as_nano, .fused = w->fused, .trees = w->num_trees > 0,
+		.pages = w->batch.pages != NULL,
 	};
 	return g;
 }
@@ -344,18 +346,17 @@ static int expands(int32_t rows, int32_t past)
  * Finds the requests that expand their keys. An operation takes consecutive requests, so all requests from
  * the first one that is faster this way expand theirs. The scheduler puts all decoding requests before them.
  */
-static void find_prompts(struct cairn_worker *w)
+void worker_find_prompts(struct cairn_batch *b, const int32_t *rows, const int32_t *positions)
 {
-	const int32_t *rows = w->flight->host.qo_indptr, *positions = w->flight->host.positions;
-	struct cairn_batch *b = &w->batch;
 	int32_t first = 0;
 
-	while (first < b->batch && !expands(rows[first + 1] - rows[first], positions[rows[first]]))
+	while (first < b->batch && (rows[first + 1] == rows[first] ||
+				    !expands(rows[first + 1] - rows[first], positions[rows[first]])))
 		first++;
 	b->num_prompts = b->batch - first;
 	b->prompt_rows = b->num_rows - rows[first];
 	for (int32_t i = first; i < b->batch; i++)
-		b->prompt_past += positions[rows[i]];
+		b->prompt_past += rows[i + 1] > rows[i] ? positions[rows[i]] : 0;
 }
 
 /* Decides whether decode_step runs the pass, pads it and sets its bounds. */
@@ -388,14 +389,16 @@ static int prepare(struct cairn_worker *w, int *decode)
 	b->max_kv_len = kv_bound(w, w->opt.repeatable && *decode ? w->opt.max_context : b->max_kv_len);
 	w->fused = 0;
 	worker_taps_prepare(w);
-	find_prompts(w);
+	worker_find_prompts(b, f->host.qo_indptr, f->host.positions);
 	if (*decode && !w->opt.repeatable && !w->chained && !w->num_trees && !w->opt.taps &&
-	    b->num_rows == b->batch)
+	    b->num_rows == b->batch && !worker_shares_pages(w))
 		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, b, &draw, w->stream, &w->fused, &moved));
 	if (moved)
 		worker_drop_graphs(w);
 	if (*decode && !w->fused)
 		pad(w);
+	w->shares = 0;
+	CAIRN_TRY(!*decode ? worker_context_prepare(w) : !w->fused ? worker_pages_prepare(w) : 0);
 	CAIRN_TRY(worker_pipeline_split(w, *decode));
 	return worker_nano_split(w, *decode);
 }

@@ -22,6 +22,13 @@ static const struct { const char *name; struct cairn_model_config config; } shap
 		.num_attention_heads = 32, .num_key_value_heads = 8, .head_dim = 128, .vocab_size = 128256,
 		.max_position_embeddings = 8192, .rope = { .theta = 500000, .factor = 1 },
 	} },
+	{ "llama31-8b", {
+		.hidden_size = 4096, .intermediate_size = 14336, .num_hidden_layers = 32,
+		.num_attention_heads = 32, .num_key_value_heads = 8, .head_dim = 128, .vocab_size = 128256,
+		.max_position_embeddings = 131072,
+		.rope = { .theta = 500000, .scaling = CAIRN_ROPE_LLAMA3, .factor = 8, .low_freq_factor = 1,
+			  .high_freq_factor = 4, .original_max_position_embeddings = 8192 },
+	} },
 	{ "llama-65b", {
 		.hidden_size = 8192, .intermediate_size = 22016, .num_hidden_layers = 80,
 		.num_attention_heads = 64, .num_key_value_heads = 64, .head_dim = 128, .vocab_size = 32000,

@@ -79,12 +79,16 @@ static struct cairn_decode_step_args make_args(const struct cairn_decoder *d, co
 	};
 }
 
-/* Returns whether decode_step supports the model; windows are checked for each pass. */
+/*
+ * Returns whether decode_step supports the model; windows are checked for each pass. A rank of a ring has all
+ * weights and keys.
+ */
 static int expressible(const struct cairn_model *m)
 {
 	const struct cairn_model_config *c = &m->config;
 
-	return m->ranks <= 1 && m->context_ranks <= 1 && c->stages <= 1 && !m->lora &&
+	return m->ranks <= 1 && (m->context_ranks <= 1 || m->exchange != CAIRN_EXCHANGE_HEADS) &&
+	       c->stages <= 1 && !m->lora &&
 	       !m->elements[CAIRN_W_GATE_UP_BIAS] && !m->elements[CAIRN_W_DOWN_BIAS] && !c->head_norms &&
 	       !c->block_norms && !c->embed_scale && !(c->norm_offset > 0) && !(c->attn_softcap > 0) &&
 	       !(c->logit_softcap > 0) && !c->sinks && !c->experts.biases && !c->experts.sigmoid &&

@@ -89,11 +89,13 @@ int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m
 	ret = cairn_buffers_place(&s->buffers, m->graph, &sizes);
 	bytes = s->buffers.bytes;
 	if (!ret && m->context_ranks > 1)
-		ret = forward_context_create(s, &bytes);
+		ret = (m->exchange == CAIRN_EXCHANGE_HEADS ? forward_context_create : forward_ring_create)
+		      (s, &bytes);
 	if (!ret)
 		ret = CAIRN_TABLE(m->impl, mem_alloc, &p, (size_t)bytes);
 	if (ret) {
 		forward_context_destroy(s);
+		forward_ring_destroy(s);
 		cairn_buffers_free(&s->buffers);
 		free(s);
 		return ret;
@@ -124,8 +126,10 @@ void cairn_scratch_destroy(struct cairn_scratch *s)
 	for (int i = 0; i < FORWARD_SPLITS; i++)
 		free_room(s, &s->attn[i]);
 	free_room(s, &s->moe);
+	free_room(s, &s->pages);
 	s->model->impl->mem_free(s->base);
 	forward_context_destroy(s);
+	forward_ring_destroy(s);
 	cairn_buffers_free(&s->buffers);
 	free(s);
 }
@@ -541,6 +545,8 @@ static int run_softcap(struct walk *w, const struct cairn_graph_op *op)
 
 int forward_run_op(struct walk *w, const struct cairn_graph_op *op)
 {
+	if (w->b->pages && (op->kind == CAIRN_OP_ATTN || op->kind == CAIRN_OP_MLA))
+		return forward_pages(w, op);
 	switch (op->kind) {
 	case CAIRN_OP_GEMM:
 	case CAIRN_OP_LM_HEAD:
@@ -627,6 +633,8 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 	CAIRN_TRY(forward_check_batch(s, b));
 	if (s->context)
 		return forward_context_reserve(s, kv, b, stream, moved);
+	if (b->ring)
+		return forward_ring_reserve(s, kv, b, stream, moved);
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];
 
@@ -635,6 +643,8 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 		if (op->block != CAIRN_BLOCK_HEAD || b->num_logits)
 			CAIRN_TRY(forward_run_op(&w, op));
 	}
+	if (b->pages)
+		CAIRN_TRY(forward_pages_reserve(s, b, stream, moved));
 	CAIRN_TRY(forward_reserve(s->model->impl, &s->lane[0], w.workspace_bytes, stream, moved));
 	CAIRN_TRY(forward_reserve(s->model->impl, &s->attn[0], w.attn_bytes, stream, moved));
 	return forward_reserve(s->model->impl, &s->moe, w.moe_bytes, stream, moved);
@@ -716,6 +726,8 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 	CAIRN_TRY(forward_check_batch(s, b));
 	if (s->context)
 		return forward_context(s, kv, b, stream);
+	if (b->ring)
+		return forward_ring(s, kv, b, stream);
 	CAIRN_TRY(forward_zero_counters(&w));
 	for (int32_t o = 0; o < g->num_ops; o++) {
 		const struct cairn_graph_op *op = &g->ops[o];

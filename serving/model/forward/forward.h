@@ -65,6 +65,17 @@ struct cairn_batch_trees {
 	const uint8_t *mask;
 };
 
+/*
+ * A pass with a row for each request whose ranks share out the pages of each request for attention
+ * (serving/ranks/ranks_pages.c): those of this rank, as kv_indptr and so on have all pages.
+ */
+struct cairn_batch_pages {
+	const int32_t *indptr, *indices, *last_page_len;
+	const struct cairn_model *whole;	/* the model with all heads, for one of the ranks */
+};
+
+struct cairn_batch_ring;
+
 struct cairn_batch {
 	float *logits;			/* [num_logits, vocab], out */
 	const int32_t *ids, *positions;	/* [num_rows] */
@@ -81,6 +92,8 @@ struct cairn_batch {
 	 */
 	int32_t num_prompts, prompt_rows, prompt_past;
 	const struct cairn_batch_trees *trees;	/* NULL: attention is causal in all requests */
+	const struct cairn_batch_ring *ring;	/* NULL: this rank computes all rows */
+	const struct cairn_batch_pages *pages;	/* NULL: this rank attends to all keys */
 	/*
 	 * The hidden states that enter tap_layers[k], for k < num_taps, are copied to taps + k * tap_bytes, a
 	 * row for each row of the pass, in the model's dtype.
@@ -100,6 +113,37 @@ struct cairn_batch {
 	void *on_layer_ctx;
 };
 
+/* Keys in whole or last pages for each request of a batch, as a part of attn_bsr.h has them. */
+struct cairn_ring_keys {
+	const int32_t *indptr, *pages, *last_len, *pos0;
+	int32_t max_keys;		/* 0: no row sees any */
+};
+
+/*
+ * A pass whose rows the ranks of a ring share out (serving/ranks/ranks_ring.c). The new keys of a request are
+ * cut into 2 * ranks pieces of whole pages, and a rank computes the rows of two of them. The arrays are in
+ * the table's memory.
+ */
+struct cairn_batch_ring {
+	/*
+	 * The rows of this rank. Each request of the pass is two requests here, one for each piece. Their
+	 * pages are those of the piece or, with latent attention, all up to its end.
+	 */
+	struct cairn_batch mine;
+	const int32_t *rows;		/* [mine.num_rows]: rows of the pass */
+	struct cairn_ring_keys past;	/* whole pages that the pass found, for the requests of `mine` */
+	struct cairn_ring_segment {	/* what rank r computes */
+		struct cairn_ring_keys keys[2];	/* its pieces, for the requests of `mine` that see them */
+		const int32_t *pages;	/* [num_pages] of all its pieces */
+		int32_t num_pages;
+	} segment[CAIRN_COMM_MAX_RANKS];
+	const int32_t *slots;		/* [most_pages]: ~0, ~1, ... */
+	int32_t most_pages;		/* of a segment */
+	/* Rows of `mine` whose logits are wanted, [most_wanted], and where they are once gathered. */
+	const int32_t *wanted, *logit_rows;
+	int32_t most_wanted;
+};
+
 /* Returns the pages and page lists of one layer, as operations take them. */
 struct cairn_kv_view cairn_batch_kv(const struct cairn_batch *batch, const struct cairn_kv_store *kv,
 				    int32_t layer);
@@ -117,6 +161,9 @@ size_t cairn_scratch_bytes(const struct cairn_scratch *scratch);
  */
 int cairn_scratch_reserve(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
 			  const struct cairn_batch *batch, void *stream, int *moved);
+
+/* Returns whether passes of m may have batch->pages, with this whole model. */
+int forward_pages_supported(const struct cairn_model *m, const struct cairn_model *whole);
 
 /* Runs the pass: asynchronous on stream; allocates nothing. */
 int cairn_forward(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,

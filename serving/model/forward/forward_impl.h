@@ -17,6 +17,7 @@
 #ifndef CAIRN_FORWARD_IMPL_H
 #define CAIRN_FORWARD_IMPL_H
 
+#include "primitives/base/dtype.h"
 #include "serving/graph/buffers.h"
 #include "serving/model/forward/forward.h"
 
@@ -38,7 +39,10 @@ struct cairn_scratch {
 	size_t bytes;				/* at base */
 	/* attn holds the plans that layers share, moe counters from call to call */
 	struct room lane[FORWARD_LANES], attn[FORWARD_SPLITS], moe;
-	struct context_room *context;		/* with context parallelism; else NULL */
+	/* with context parallelism, one of the two */
+	struct context_room *context;
+	struct ring_room *ring;
+	struct room pages;		/* of passes with batch->pages */
 };
 
 struct walk {
@@ -121,6 +125,27 @@ static inline int forward_ask(struct walk *w, int ret, const size_t *bytes, cons
 /* Runs a product, or with w->asking queries its workspace: forward_gemm.c. */
 int forward_gemm(struct walk *w, const struct cairn_graph_op *op);
 
+/* Returns the bytes of a row of this width, in the model's dtype. */
+static inline int64_t forward_row_bytes(const struct cairn_model *m, enum cairn_dim width)
+{
+	return (int64_t)m->dims[width] * (int64_t)cairn_dtype_bytes(m->dtype);
+}
+
+static inline const struct cairn_graph_op *forward_first_of_head(const struct cairn_op_graph *g)
+{
+	int32_t o = 0;
+
+	while (g->ops[o].block != CAIRN_BLOCK_HEAD)
+		o++;
+	return &g->ops[o];
+}
+
+/* Returns whether the last half layer's output must still be added to the residual stream. */
+static inline int forward_head_adds(const struct cairn_graph_op *first)
+{
+	return first[1].kind == CAIRN_OP_PICK_ROWS;
+}
+
 /* ---- one of several ranks: serving/ranks/ranks_forward.c ---- */
 
 /* Returns whether a norm's input is a partial sum of this rank. */
@@ -141,6 +166,32 @@ int forward_context_reserve(struct cairn_scratch *scratch, const struct cairn_kv
 			    const struct cairn_batch *batch, void *stream, int *moved);
 int forward_context(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
 		    const struct cairn_batch *batch, void *stream);
+
+/* ---- the same with a ring: serving/ranks/ranks_ring.c ---- */
+
+int forward_ring_create(struct cairn_scratch *scratch, int64_t *bytes);
+void forward_ring_destroy(struct cairn_scratch *scratch);
+/* For passes with batch->ring; others are computed whole by every rank. */
+int forward_ring_reserve(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
+			 const struct cairn_batch *batch, void *stream, int *moved);
+int forward_ring(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
+		 const struct cairn_batch *batch, void *stream);
+
+/* ---- a decoding pass whose ranks share out pages: serving/ranks/ranks_pages.c ---- */
+
+/* Attention of a pass with batch->pages. */
+int forward_pages(struct walk *w, const struct cairn_graph_op *op);
+int forward_pages_reserve(struct cairn_scratch *scratch, const struct cairn_batch *batch, void *stream,
+			  int *moved);
+
+/* ---- exchanges that several of them make ---- */
+
+/*
+ * Gives every rank `row` bytes of `rows` rows of all ranks, which lie `stride` bytes apart in x; the rows of
+ * rank r begin at row r * rows of out: ranks_context.c.
+ */
+int forward_gather_rows(const struct walk *w, char *out, const char *x, int32_t rows, int64_t row,
+			int64_t stride);
 
 /* Returns whether a workspace query of this operation may be left out, as others of its kind stand for it. */
 int forward_may_skip_query(const struct cairn_model *model, const struct cairn_graph_op *op);

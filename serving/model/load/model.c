@@ -23,6 +23,7 @@
 #define RANDOM_BLOCK	8388593			/* elements; a prime */
 
 const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", "w4", NULL };
+const char *const cairn_exchange_names[] = { "auto", "heads", "ring", "blocks", NULL };
 
 int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 {
@@ -37,9 +38,10 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 struct share {
 	int32_t rank, ranks;
 	enum { OF_WEIGHTS, OF_CONTEXT, OF_LAYERS, MTP_LAYER } of;	/* what ranks share */
+	enum cairn_exchange exchange;			/* OF_CONTEXT */
 };
 
-static const struct share whole = { 0, 1, OF_WEIGHTS };
+static const struct share whole = { 0, 1, OF_WEIGHTS, CAIRN_EXCHANGE_AUTO };
 
 /*
  * Creates a model with its graph, dimensions and layout, but without weights. impl may be NULL. c: the config
@@ -63,13 +65,12 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->ranks = share.of == OF_WEIGHTS ? share.ranks : 1;
 	m->context_rank = share.of == OF_CONTEXT ? share.rank : 0;
 	m->context_ranks = share.of == OF_CONTEXT ? share.ranks : 1;
+	m->exchange = share.exchange;
 	m->kv_shares = 1;
 	cairn_model_dims(c, m->whole);
 	ret = m->ranks > 1 ? cairn_model_share_config(&m->config, dir, m->ranks, &m->kv_shares) :
-	      m->context_ranks > 1 ? cairn_model_check_context(c, dir, m->context_ranks) :
+	      m->context_ranks > 1 ? cairn_model_check_context(m, dir) :
 	      share.of == OF_LAYERS ? cairn_model_stage_config(&m->config, dir, share.rank, share.ranks) : 0;
-	if (!ret && m->context_ranks > 1 && impl && !impl->all_to_all)
-		ret = cairn_error(EOPNOTSUPP, "%s: the table has no operation all_to_all", impl->name);
 	if (!ret)
 		ret = cairn_model_graph(&m->graph, &m->config);
 	if (ret)
@@ -557,7 +558,7 @@ int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *imp
 			  int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
 			  cairn_progress progress, void *ctx)
 {
-	const struct share share = { rank, ranks, OF_WEIGHTS };
+	const struct share share = { rank, ranks, OF_WEIGHTS, CAIRN_EXCHANGE_AUTO };
 
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
@@ -565,10 +566,11 @@ int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *imp
 }
 
 int cairn_model_load_context(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-			     int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
-			     cairn_progress progress, void *ctx)
+			     int32_t rank, int32_t ranks, enum cairn_exchange exchange,
+			     enum cairn_weights weights, enum cairn_kv_form kv, cairn_progress progress,
+			     void *ctx)
 {
-	const struct share share = { rank, ranks, OF_CONTEXT };
+	const struct share share = { rank, ranks, OF_CONTEXT, exchange };
 
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
@@ -579,7 +581,7 @@ int cairn_model_load_stage(struct cairn_model **out, const struct cairn_impl *im
 			   int32_t stage, int32_t stages, enum cairn_weights weights, enum cairn_kv_form kv,
 			   cairn_progress progress, void *ctx)
 {
-	const struct share share = { stage, stages, OF_LAYERS };
+	const struct share share = { stage, stages, OF_LAYERS, CAIRN_EXCHANGE_AUTO };
 
 	if (stages < 1 || stage < 0 || stage >= stages)
 		return cairn_error(EINVAL, "model: stage %d of %d", stage, stages);
@@ -589,7 +591,7 @@ int cairn_model_load_stage(struct cairn_model **out, const struct cairn_impl *im
 int cairn_model_load_mtp(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 			 enum cairn_weights weights, cairn_progress progress, void *ctx)
 {
-	const struct share share = { 0, 1, MTP_LAYER };
+	const struct share share = { 0, 1, MTP_LAYER, CAIRN_EXCHANGE_AUTO };
 
 	return load_share(out, impl, dir, share, weights, CAIRN_KV_PLAIN, progress, ctx);
 }
@@ -747,19 +749,26 @@ int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *i
 			    const struct cairn_model_config *config, int32_t ranks,
 			    enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
-	return random_share(out, impl, config, (struct share){ 0, ranks, OF_WEIGHTS }, weights, kv, seed);
+	const struct share share = { 0, ranks, OF_WEIGHTS, CAIRN_EXCHANGE_AUTO };
+
+	return random_share(out, impl, config, share, weights, kv, seed);
 }
 
 int cairn_model_random_context(struct cairn_model **out, const struct cairn_impl *impl,
 			       const struct cairn_model_config *config, int32_t rank, int32_t ranks,
-			       enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
+			       enum cairn_exchange exchange, enum cairn_weights weights,
+			       enum cairn_kv_form kv, uint64_t seed)
 {
-	return random_share(out, impl, config, (struct share){ rank, ranks, OF_CONTEXT }, weights, kv, seed);
+	const struct share share = { rank, ranks, OF_CONTEXT, exchange };
+
+	return random_share(out, impl, config, share, weights, kv, seed);
 }
 
 int cairn_model_random_stage(struct cairn_model **out, const struct cairn_impl *impl,
 			     const struct cairn_model_config *config, int32_t stage, int32_t stages,
 			     enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
-	return random_share(out, impl, config, (struct share){ stage, stages, OF_LAYERS }, weights, kv, seed);
+	const struct share share = { stage, stages, OF_LAYERS, CAIRN_EXCHANGE_AUTO };
+
+	return random_share(out, impl, config, share, weights, kv, seed);
 }

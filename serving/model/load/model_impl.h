@@ -107,25 +107,27 @@ enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cai
 int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks,
 			     int32_t *kv_shares);
 /*
- * Returns how many KV heads the cache of this rank has, and which is the first of those of m->config. With
- * more ranks of context parallelism than heads, several ranks have the same one.
+ * Returns how many KV heads the cache of this rank has, and which is the first of those of m->config. If
+ * heads are exchanged among more ranks than there are KV heads, several ranks have the same one.
  */
 static inline int32_t cairn_model_cached_heads(const struct cairn_model *m)
 {
 	const int32_t heads = m->config.num_key_value_heads;
 
-	return m->context_ranks <= 1 ? heads : heads < m->context_ranks ? 1 : heads / m->context_ranks;
+	return m->context_ranks <= 1 || m->exchange != CAIRN_EXCHANGE_HEADS ? heads :
+	       heads < m->context_ranks ? 1 : heads / m->context_ranks;
 }
 
 static inline int32_t cairn_model_first_head(const struct cairn_model *m)
 {
-	return m->context_ranks <= 1 ? 0 : m->context_rank * m->config.num_key_value_heads / m->context_ranks;
+	return m->context_ranks <= 1 || m->exchange != CAIRN_EXCHANGE_HEADS ? 0 :
+	       m->context_rank * m->config.num_key_value_heads / m->context_ranks;
 }
 
 /* Makes *c, the config of the whole model, that of one of `stages` stages (serving/pipeline). */
 int cairn_model_stage_config(struct cairn_model_config *c, const char *dir, int32_t stage, int32_t stages);
-/* Refuses a number of ranks of context parallelism. */
-int cairn_model_check_context(const struct cairn_model_config *c, const char *dir, int32_t ranks);
+/* Chooses the exchange, if it is AUTO, and refuses what it does not support: ranks_context.c. */
+int cairn_model_check_context(struct cairn_model *m, const char *dir);
 /*
  * Returns the columns of the whole matrix if a rank has some columns of w, and 8-bit weights have a scale for
  * each row, so that a scale belongs to columns of all ranks; else 0.

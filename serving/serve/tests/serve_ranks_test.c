@@ -148,13 +148,13 @@ static void stages_are_lost(struct cairn_test *t)
 }
 
 /* A rank that is lost while nothing is asked is noticed, too. */
-static void lose_idle(struct cairn_test *t, const char *option)
+static void lose_idle(struct cairn_test *t, const char *option, const char *ranks)
 {
 	static const char question[] = "{\"prompt\":\"What is 55 - 8?\\n\",\"max_tokens\":8}";
 	static struct reply r;
 	struct server s;
 
-	if (start_ranks(t, &s, option, "2")) {
+	if (start_ranks(t, &s, option, ranks)) {
 		EXPECT(t, post(&s, PATH, question, &r) == 200 && says(&r, "choices.0.text", "47"));
 		EXPECT(t, WAIT_FOR(find_rank(&s, 1) > 1, 5000));
 		EXPECT(t, !kill(find_rank(&s, 1), SIGKILL));
@@ -167,12 +167,13 @@ static void lose_idle(struct cairn_test *t, const char *option)
 
 static void lost_while_idle(struct cairn_test *t)
 {
-	lose_idle(t, "--tp");
+	lose_idle(t, "--tp", "2");
 }
 
+/* Three ranks are a ring, as there are two KV heads. */
 static void lost_with_context(struct cairn_test *t)
 {
-	lose_idle(t, "--cp");
+	lose_idle(t, "--cp", "3");
 }
 
 static const struct cairn_unit units[] = {

@@ -326,7 +326,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	CAIRN_TRY(prepare_grammar(w, o, &config, &eo));
 	eo.nano = cairn_session_plans(&w->session, o->plan, "serve");
 	CAIRN_TRY(open_events(w, o, &eo));
-	eo.tap = w->tp ? cairn_tp_tap(w->tp) : NULL;
+	cairn_session_lead_ranks(&w->session, &o->common, w->tp, &eo);
 	CAIRN_TRY(cairn_session_lead(&w->session, &o->attention, &o->prefill, &o->common, o->shape,
 				     o->seed));
 	eo.attention = o->attention.workers ? w->session.lead : NULL;

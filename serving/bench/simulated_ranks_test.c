@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * simulated_ranks_test - the simulation of context parallelism against times that are known; and rows of
+ * `cairn bench`
+ *
+ *   n2
+ *	llama32-1b on two GPUs, one pass of 32K tokens, by heads and in a ring: measured, and simulated from
+ *	the times of one GPU for 8K and 128K tokens in the same run. error_pct: of the simulated time. Only if
+ *	it is at most 5, there are rows for 4 and 8 ranks, which are simulated and say so.
+ */
+#include "conformance/harness.h"
+#include "serving/bench/ranks_times_test.h"
+#include "serving/bench/ranks_sim.h"
+
+#define NEAR(a, b)	(fabs((a) / (b) - 1) < 1e-9)
+
+/* A link that takes no time. */
+static const struct cairn_sim_costs free_link = {
+	.layers = 4, .row_ns = 100, .pair_ns = 0.5, .gb_per_s = 1e30, .q_bytes = 8192, .kv_bytes = 4096,
+	.out_bytes = 8192,
+};
+
+static void ideal(struct cairn_test *t)
+{
+	const double one = 4 * (100 * 4096.0 + 0.5 * 4096.0 * 4096 / 2);
+
+	for (int n = 1; n <= 8; n++)
+		for (int way = CAIRN_SIM_HEADS; way <= CAIRN_SIM_ZIGZAG; way++)
+			EXPECT(t, NEAR(cairn_sim_prefill(&free_link, way, n, 4096), one / n));
+}
+
+/* The last of n ranks with contiguous rows sees n - 1/2 of its n key segments, twice the average less 1/n. */
+static void contiguous(struct cairn_test *t)
+{
+	struct cairn_sim_costs c = free_link;
+
+	c.row_ns = 0;
+	for (int n = 2; n <= 8; n++)
+		EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_CONTIGUOUS, n, 4096) /
+			       cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, n, 4096), 2 - 1.0 / n));
+}
+
+/* A slow link is all that counts: n - 1 messages a layer in a ring, two exchanges by heads. */
+static void slow_link(struct cairn_test *t)
+{
+	struct cairn_sim_costs c = free_link;
+	double ring, heads;
+
+	c.row_ns = c.pair_ns = 1e-12;
+	c.gb_per_s = 1;
+	c.alpha_ns = 1000;
+	for (int n = 2; n <= 8; n++) {
+		ring = 4 * (n - 1) * (1000 + 4096.0 / n * 4096);
+		heads = 4 * (2000 + (n - 1) * 4096.0 / n * (8192 + 4096 + 8192) / n);
+		EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, n, 4096), ring));
+		EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_HEADS, n, 4096), heads));
+	}
+}
+
+/* Sending is hidden behind a step that takes longer, and adds to it what it takes longer. */
+static void overlap(struct cairn_test *t)
+{
+	struct cairn_sim_costs c = free_link;
+	const double step = 0.5 * 2 * 1024 * 1024;	/* of each of two steps */
+
+	c.layers = 1;
+	c.row_ns = 0;
+	c.gb_per_s = 1e30;
+	c.alpha_ns = step;
+	EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, 2, 4096), 2 * step));
+	c.alpha_ns = 1.5 * step;
+	EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, 2, 4096), 2.5 * step));
+}
+
+static void fit(struct cairn_test *t)
+{
+	struct cairn_sim_costs c = free_link, got = free_link;
+
+	got.row_ns = got.pair_ns = 0;
+	EXPECT(t, cairn_sim_fit(&got, 1024, cairn_sim_prefill(&c, CAIRN_SIM_HEADS, 1, 1024), 8192,
+				cairn_sim_prefill(&c, CAIRN_SIM_HEADS, 1, 8192)) == 0);
+	EXPECT(t, NEAR(got.row_ns, c.row_ns) && NEAR(got.pair_ns, c.pair_ns));
+	EXPECT(t, cairn_sim_fit(&got, 1024, 5e6, 8192, 5e6) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "ranks_sim: 5e+06 ns for 1024 tokens");
+}
+
+/* ---- rows ---- */
+
+static const struct { const char *name, *exchange; enum cairn_sim_way way; } ways[] = {
+	{ "heads", "heads", CAIRN_SIM_HEADS }, { "ring", "ring", CAIRN_SIM_ZIGZAG },
+};
+
+static void write_rows(struct cairn_test *t, const struct cairn_sim_costs *c, size_t i, int tokens, double ms)
+{
+	const double two = cairn_sim_prefill(c, ways[i].way, 2, tokens) * 1e-6, error = 100 * (two / ms - 1);
+	char name[64];
+
+	snprintf(name, sizeof(name), "llama32_1b_32k_n2_%s", ways[i].name);
+	cairn_row(t, name, "cuda", "\"prompt_tokens\":%d,\"ranks\":2,\"first_ms\":%.2f,\"simulated_ms\":%.2f,"
+		  "\"error_pct\":%.2f", tokens, ms, two, error);
+	for (int n = 4; n <= 8 && fabs(error) <= 5; n *= 2) {
+		const double one = cairn_sim_prefill(c, ways[i].way, 1, tokens);
+		const double all = cairn_sim_prefill(c, ways[i].way, n, tokens);
+
+		snprintf(name, sizeof(name), "llama32_1b_32k_n%d_%s", n, ways[i].name);
+		cairn_row(t, name, "cuda", "\"simulated\":true,\"prompt_tokens\":%d,\"ranks\":%d,"
+			  "\"simulated_ms\":%.2f,\"ideal_pct\":%.1f", tokens, n, all * 1e-6,
+			  100 * one / all / n);
+	}
+}
+
+static void n2(struct cairn_test *t)
+{
+	enum { SHORT = 8192, TOKENS = 32768, LONG = 130048 };
+	/* an exchange, and the rate of our puts, between two H200: transport rows of the recording */
+	struct cairn_sim_costs c = { .layers = 16, .alpha_ns = 5000, .gb_per_s = 367, .q_bytes = 2 * 2048,
+				     .kv_bytes = 2 * 2 * 8 * 64, .out_bytes = 2 * 2048 };
+	struct ranks_run run = { .impl = "cuda", .shape = "llama32-1b" };
+	double few, many;
+
+	if (ranks_lack_gpus(t, 2))
+		return;
+	run.tokens = run.rows = SHORT;
+	few = ranks_first_ms(t, &run);
+	run.tokens = run.rows = LONG;
+	many = ranks_first_ms(t, &run);
+	if (!EXPECT(t, cairn_sim_fit(&c, SHORT, few * 1e6, LONG, many * 1e6) == 0))
+		return;
+	run.tokens = run.rows = TOKENS;
+	run.cp = 2;
+	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+		double ms;
+
+		run.exchange = ways[i].exchange;
+		ms = ranks_first_ms(t, &run);
+		if (EXPECT(t, ms > 0))
+			write_rows(t, &c, i, TOKENS, ms);
+	}
+}
+
+static const struct cairn_unit units[] = {
+	{ "ideal", ideal }, { "contiguous", contiguous }, { "slow_link", slow_link }, { "overlap", overlap },
+	{ "fit", fit },
+};
+
+static const struct cairn_unit measures[] = {
+	{ "n2", n2 },
+};
+
+const struct cairn_family cairn_simulated_ranks_family = {
+	.stage = "serving", .name = "simulated_ranks",
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.measures = measures, .num_measures = ARRAY_SIZE(measures),
+	.timeout_s = 1800,
+};
