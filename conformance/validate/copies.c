@@ -17,7 +17,6 @@
 
 #define BYTES		((int64_t)64 << 20)
 #define HOST_BYTES	((int64_t)4 << 20)
-#define WORDS		(CAIRN_STREAM_BLOCK / 8)
 
 enum leg { TO_DEVICE, ON_DEVICE, TO_HOST, NUM_LEGS };
 
@@ -73,13 +72,6 @@ static uint64_t word_of(uint64_t seed, int64_t i)
 	return (seed + (uint64_t)i) * CAIRN_STREAM_MULT;
 }
 
-static uint64_t sum_of_block(uint64_t seed, int64_t block)
-{
-	uint64_t first = seed + (uint64_t)block * WORDS;
-
-	return (first * WORDS + (uint64_t)WORDS * (WORDS - 1) / 2) * CAIRN_STREAM_MULT;
-}
-
 static int copy(struct copies *c, enum leg leg)
 {
 	void *const from[] = { c->host, c->a, c->b }, *const to[] = { c->a, c->b, c->host };
@@ -106,7 +98,7 @@ static int check_blocks(struct copies *c, const void *buffer, uint64_t seed, enu
 				      c->d->stream));
 	CAIRN_TRY(validate_sync(c->d));
 	for (int64_t b = 0; b < blocks; b++)
-		if (c->sum[b] != sum_of_block(seed, b)) {
+		if (c->sum[b] != validate_block_sum(seed, b)) {
 			validate_finding(c->row, VALIDATE_FAIL, NULL,
 					 "a copy %s: the block at byte %lld is wrong there", leg_names[leg],
 					 (long long)(b * CAIRN_STREAM_BLOCK));

@@ -24,7 +24,7 @@ struct validate_options {
 	int64_t seed;
 	float minutes;			/* 0: quick */
 	float stagger;			/* seconds between two devices' starts of full load */
-	int strict, shared, identify;
+	int strict, shared, identify, nccl;
 };
 
 enum {
@@ -64,6 +64,14 @@ struct validate_device {
 	int staggered;			/* it has waited for its turn to start full load */
 	char no_health[160];		/* why there are no counters, "" if there are */
 	int32_t gpc[VALIDATE_MAX_PLACES];	/* group of each place; -1: unknown */
+	int32_t sibling[VALIDATE_MAX_PLACES];	/* the other place of its TPC; -1: unknown */
+	int turn;			/* turns over all tests so far */
+};
+
+enum validate_kind {
+	VALIDATE_ONE_TURN,		/* a row is about one turn of a longer run */
+	VALIDATE_ALL_TURNS,		/* it is about all turns so far */
+	VALIDATE_OF_NODE		/* a test of all devices together, after those of each (links.c) */
 };
 
 /* A test. run() reports its row; it is called again for each slice of a long run. */
@@ -74,13 +82,29 @@ struct validate_test {
 	int required;			/* a device that cannot run it is not validated */
 	enum validate_phase phase;
 	int program;			/* screens: enum cairn_screen_program */
+	int kind;			/* enum validate_kind */
 };
 
 extern const struct validate_test validate_tests[];
 extern const int validate_num_tests;
 
-/* In the device's process: runs all tests that the options select, and writes lines to out. */
-void validate_device_run(FILE *out, const struct validate_options *opt, int number);
+/* Returns the sum, by the operation stream, of a block of the words that its WRITE makes from a seed. */
+static inline uint64_t validate_block_sum(uint64_t seed, int64_t block)
+{
+	const uint64_t words = CAIRN_STREAM_BLOCK / 8;
+
+	return ((seed + (uint64_t)block * words) * words + words * (words - 1) / 2) * CAIRN_STREAM_MULT;
+}
+
+/*
+ * In the device's process: runs all tests that the options select, and writes lines to out. end: when the run
+ * is over (cairn_now()); 0: after the time of a quick run.
+ */
+void validate_device_run(FILE *out, const struct validate_options *opt, int number, double end);
+/* Opens a device in a process of its own. Returns NULL, or why it may not be tested. */
+const char *validate_device_open(struct validate_device *d, FILE *out, const struct validate_options *opt,
+				 int number);
+void validate_device_close(struct validate_device *d);
 
 /* Returns whether --only selects a test, by its name or by that of its rates: globs, separated by commas. */
 int validate_selects(const char *only, const struct validate_test *t);

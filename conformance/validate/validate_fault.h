@@ -39,6 +39,13 @@ enum validate_fault {
 	FAULT_RANGE_BOTH_WAYS,		/* a figure of which more is better is compared like one of cycles */
 	FAULT_RANGE_SPREAD,		/* the scatter between GPUs of a model is ignored */
 	FAULT_RANGE_PROVISIONAL,	/* a range of few GPUs makes a fault */
+	/* links */
+	FAULT_ONE_KIND,			/* links of all kinds are compared with each other */
+	FAULT_LACKING_IGNORED,		/* a link of a slower kind than its siblings is fine */
+	FAULT_LINK_NAMES_SWAPPED,	/* the way back is named */
+	FAULT_TWO_SCATTER,		/* of two links the slower one is slow, however much both scatter */
+	FAULT_TWO_TOGETHER,		/* of two links three rounds at once are enough */
+	FAULT_ANY_LINK_FAILS,		/* a link that is no NVLink fails, too */
 	/* health */
 	FAULT_TOTALS,			/* totals for deltas */
 	FAULT_CAP_IS_FAULT,		/* a power cap is a fault */

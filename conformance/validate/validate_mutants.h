@@ -29,6 +29,8 @@
 #define validate_series_add	mutant_series_add
 #define validate_beyond		mutant_beyond
 #define validate_range_verdict	mutant_range_verdict
+#define validate_slow_links	mutant_slow_links
+#define validate_link_verdict	mutant_link_verdict
 #define validate_health_judge	mutant_health_judge
 #define validate_xid		mutant_xid
 #define validate_xid_is_own	mutant_xid_is_own

@@ -2,8 +2,8 @@
 /*
  * stream_add - adds a pattern to device memory by atomic additions, which the L2 carries out
  *
- * A one-shot grid of 256 threads, two words of 64 bits for each thread, as stream.cu writes them. Nothing uses
- * the old values, so that the compiler makes each addition a reduction, which needs no answer.
+ * A one-shot grid of 256 threads, two words of 64 bits for each thread, as stream.cu writes them. Nothing
+ * uses the old values, so that the compiler makes each addition a reduction, which needs no answer.
  *
  * Floor: every 32-byte sector is read and written once.
  */
