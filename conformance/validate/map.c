@@ -144,6 +144,9 @@ static void add_pairs(struct validate_device *d, const struct call *c, struct pa
 			if (reader < 0 || owner < 0 || reader >= VALIDATE_MAX_PLACES)
 				continue;
 			merge(d, reader, owner);
+			/* the hardware places a cluster of two on a TPC */
+			if (size == 2 && reader != owner && d->sibling[reader] < 0)
+				d->sibling[reader] = owner;
 			if (reader == owner || cycles <= 0)
 				continue;
 			while (i < p->num && (p->reader[i] != reader || p->owner[i] != owner))
@@ -269,6 +272,20 @@ static int run_sizes(struct validate_device *d, struct pairs *pairs, double seco
 	return 0;
 }
 
+void validate_learn_map(struct validate_device *d)
+{
+	struct pairs *p = d->impl.dsmem && !d->has_map ? calloc(1, sizeof(*p)) : NULL;
+	json_t *row = validate_row("", 0);
+
+	/* a size that the device does not have tells nothing; errors show when the test itself runs */
+	for (int i = 0; i < NUM_SIZES && p; i++)
+		if (16 >> i <= d->units)
+			time_pairs(d, 16 >> i, 0, p, row);
+	d->has_map = 1;
+	json_decref(row);
+	free(p);
+}
+
 int validate_pairs(struct validate_device *d, const struct validate_test *t, double seconds)
 {
 	struct pairs *pairs = calloc(NUM_SIZES, sizeof(*pairs));
@@ -285,6 +302,7 @@ int validate_pairs(struct validate_device *d, const struct validate_test *t, dou
 	for (int i = 0; i < NUM_SIZES; i++)
 		has[i] = 16 >> i <= d->units;
 	ret = run_sizes(d, pairs, seconds, has, row, latency);
+	d->has_map = 1;
 	free(pairs);
 	if (ret) {
 		json_decref(row);

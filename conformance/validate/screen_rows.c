@@ -27,10 +27,29 @@ int32_t validate_screen_evidence(const struct validate_screen *s, struct validat
 	for (int32_t u = 0; u < num; u++)
 		for (int32_t i = 0; i < s->bits.num_events; i++)
 			if (s->bits.events[i].place == e[u].place) {
-				e[u].replays += s->calls[i].replays;
-				e[u].repeated += s->calls[i].repeated;
+				e[u].replays += s->calls[i].where[VALIDATE_ON_UNIT].replays;
+				e[u].repeated += s->calls[i].where[VALIDATE_ON_UNIT].repeated;
 			}
 	return num;
+}
+
+/* Writes what the first event's replays on other units have shown, and the wrong bits, if the last step has some. */
+static void say_replays(const struct validate_event_call *c, char *text, size_t len)
+{
+	static const char *const where[VALIDATE_NUM_WHERE] = {
+		[VALIDATE_ON_SIBLING] = "in its TPC", [VALIDATE_IN_OTHER_GPC] = "in another GPC"
+	};
+	size_t at = 0;
+
+	text[0] = 0;
+	for (int i = VALIDATE_ON_SIBLING; i < VALIDATE_NUM_WHERE; i++)
+		if (c->where[i].place >= 0)
+			at += (size_t)snprintf(text + at, len - at, ", %lld of %lld on unit %d %s",
+					       (long long)c->where[i].repeated,
+					       (long long)c->where[i].replays, c->where[i].place, where[i]);
+	if (c->word >= 0)
+		snprintf(text + at, len - at, "; word %d has wrong bits %08x%s", c->word, c->bits,
+			 c->by_reference ? " against the reference" : "");
 }
 
 static void add_unit(struct validate_device *d, struct validate_screen *s, const struct validate_test *t,
@@ -39,7 +58,7 @@ static void add_unit(struct validate_device *d, struct validate_screen *s, const
 	struct cairn_screen_args a = { .program = t->program, .seed = (uint64_t)d->opt->seed };
 	const struct validate_event *first = &s->bits.events[e->first_event];
 	const struct validate_event_call *c = &s->calls[e->first_event];
-	char again[512], load[64];
+	char again[512], load[64], more[200];
 	json_t *f;
 
 	d->upset[e->place] |= 1u << (t - validate_tests);
@@ -48,12 +67,13 @@ static void add_unit(struct validate_device *d, struct validate_screen *s, const
 	a.steps = c->steps;
 	validate_say_replay(d, &a, first->round, e->place, again, sizeof(again));
 	say_load(&c->load, load, sizeof(load));
+	say_replays(c, more, sizeof(more));
 	f = validate_finding(row, validate_unit_verdict(e), again,
 			     "unit %d, part %d computes %s wrongly: rounds that differ: %d, the first with "
-			     "%s inputs%s; %lld of %lld replays differ; other tests in which the unit "
+			     "%s inputs%s; %lld of %lld replays differ%s; other tests in which the unit "
 			     "differed: %d", e->place, e->part, cairn_screen_program_name(t->program),
 			     e->rounds, cairn_screen_inputs_name(a.inputs), load, (long long)e->repeated,
-			     (long long)e->replays, e->elsewhere);
+			     (long long)e->replays, more, e->elsewhere);
 	json_object_set_new(f, "place", json_integer(e->place));
 	json_object_set_new(f, "part", json_integer(e->part));
 	json_object_set_new(f, "rounds", json_integer(e->rounds));

@@ -65,6 +65,7 @@ struct validate_device {
 	char no_health[160];		/* why there are no counters, "" if there are */
 	int32_t gpc[VALIDATE_MAX_PLACES];	/* group of each place; -1: unknown */
 	int32_t sibling[VALIDATE_MAX_PLACES];	/* the other place of its TPC; -1: unknown */
+	int has_map;			/* gpc and sibling are known, as far as they can be */
 	int turn;			/* turns over all tests so far */
 };
 
@@ -143,6 +144,8 @@ int validate_screen(struct validate_device *d, const struct validate_test *t, do
 int validate_replay(struct validate_device *d, const char *what);
 /* map.c */
 int validate_pairs(struct validate_device *d, const struct validate_test *t, double seconds);
+/* map.c: fills gpc and sibling, if dsmem.pairs has not done so. */
+void validate_learn_map(struct validate_device *d);
 /* memory.c */
 int validate_memory(struct validate_device *d, const struct validate_test *t, double seconds);
 int validate_cache(struct validate_device *d, const struct validate_test *t, double seconds);

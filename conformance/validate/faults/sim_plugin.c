@@ -182,6 +182,24 @@ static int by_reference(const struct cairn_screen_args *a, int64_t round, uint64
 	return cairn_screen_ref(&one, NULL);
 }
 
+/* Raw results of the last step by the reference; replays want those of one round a thousand times. */
+static int last_step(const struct cairn_screen_args *a, int64_t round, uint32_t *raw)
+{
+	static struct cairn_screen_args known;
+	static int64_t known_round = -1;
+	int ret = 0;
+
+	if (known_round == round && known.program == a->program && known.inputs == a->inputs &&
+	    known.steps == a->steps && known.seed == a->seed)
+		return 0;
+	for (int part = 0; part < PARTS && ret >= 0; part++)
+		ret = cairn_screen_exact(a, round, part, a->steps - 1, NULL, NULL,
+					 raw + part * CAIRN_SCREEN_WORDS);
+	known = *a;
+	known_round = ret < 0 ? -1 : round;
+	return ret < 0 ? ret : 0;
+}
+
 static int run_round(const struct cairn_screen_args *a, int r)
 {
 	static uint32_t raw[PARTS * CAIRN_SCREEN_WORDS];
@@ -193,6 +211,8 @@ static int run_round(const struct cairn_screen_args *a, int r)
 
 	if (by_ref)
 		CAIRN_TRY(by_reference(a, round, digest, raw));
+	else if (want_raw)
+		CAIRN_TRY(last_step(a, round, raw));
 	for (int k = 0; k < 2 * PARTS && !by_ref; k++)
 		digest[k / 2][k % 2] = sim_hash(sim_hash(call + (uint64_t)round) +
 						(uint64_t)(a->steps * 8 + k));
@@ -215,8 +235,15 @@ static int run_round(const struct cairn_screen_args *a, int r)
 			if (is_wrong(a, round, place, part))
 				d[sim_option("sum", 1)] ^= (uint64_t)sim_option("mask", 1 << 17);
 		}
-		if (want_raw)
-			memcpy(a->raw + (size_t)u * sizeof(raw) / sizeof(*raw), raw, sizeof(raw));
+		if (want_raw) {
+			uint32_t *to = a->raw + (size_t)u * sizeof(raw) / sizeof(*raw);
+
+			memcpy(to, raw, sizeof(raw));
+			for (int part = 0; part < PARTS; part++)
+				if (is_wrong(a, round, place, part))
+					to[part * CAIRN_SCREEN_WORDS + 5] ^=
+						(uint32_t)sim_option("mask", 1 << 17);
+		}
 	}
 	return 0;
 }
