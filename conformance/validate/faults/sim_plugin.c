@@ -25,6 +25,8 @@
  *		all_slow N: so are all units
  *   pair N	so is its path to the unit after it; pair_until N: in the first N calls alone
  *   stuck N	byte N of large buffers has a bit that is always 1
+ *   fade N	byte N of large buffers has lost a bit FADE_S after it was written
+ *   atomic N	byte N of large buffers is wrong after atomic additions
  *   copy N	byte N of large copies to the host is wrong; upload N, local N: to and on the device
  *   hang N, crash N, lost N
  *		the N-th call of screen never returns, crashes, or fails, and so do all that follow
@@ -45,6 +47,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "conformance/abi.h"
@@ -54,6 +57,7 @@
 
 enum { GPCS = 4, GPC_UNITS = 8, UNITS = GPCS * GPC_UNITS, PARTS = CAIRN_SCREEN_PARTS };
 enum { LARGE = 1 << 20, MANY_ROUNDS = 8 };
+#define FADE_S	0.02
 
 int sim_device;
 static int num_calls, lost;
@@ -313,8 +317,25 @@ static int sim_alloc(void **p, size_t bytes)
 	return *p ? 0 : cairn_error(ENOMEM, "sim: no memory");
 }
 
+static double now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static double written_s;	/* when a large buffer was written last */
+
+static void fade(void *p, size_t bytes)
+{
+	if (fault("fade") && bytes >= LARGE && now_s() - written_s > FADE_S)
+		((unsigned char *)p)[fault("fade")] &= 0xfe;
+}
+
 static void stick(void *p, size_t bytes)
 {
+	written_s = bytes >= LARGE ? now_s() : written_s;
 	if (fault("stuck") && bytes >= LARGE)
 		((unsigned char *)p)[fault("stuck")] |= 4;
 }
@@ -345,9 +366,13 @@ static int sim_set(void *dst, int byte, size_t bytes, void *stream)
 
 static int sim_stream(const struct cairn_stream_args *a, void *stream)
 {
+	if (a->op == CAIRN_STREAM_READ)
+		fade((void *)a->src, (size_t)a->bytes);
 	CAIRN_TRY(cairn_stream_ref(a, stream));
-	if (a->op == CAIRN_STREAM_WRITE)
+	if (a->op == CAIRN_STREAM_WRITE || a->op == CAIRN_STREAM_ADD)
 		stick(a->dst, (size_t)a->bytes);
+	if (a->op == CAIRN_STREAM_ADD && fault("atomic") && a->bytes >= LARGE)
+		((unsigned char *)a->dst)[fault("atomic")] ^= 8;
 	return 0;
 }
 
