@@ -175,6 +175,14 @@ double validate_excludes(double operations)
 	return operations > 3 ? 3 / operations : 1;
 }
 
+double validate_finds(double operations)
+{
+	/* 1 - (1 + x) exp(-x) is 0.99 */
+	const double x = FAULT(FINDS_ONE) ? 4.605 : 6.638;
+
+	return operations > x ? x / operations : 1;
+}
+
 const char *validate_verdict_name(enum validate_verdict v)
 {
 	static const char *const names[] = { "pass", "not run", "warn", "fail" };

@@ -82,6 +82,11 @@ enum validate_verdict validate_bits_verdict(const struct validate_bits *b, const
  * it has seen no operation.
  */
 double validate_excludes(double operations);
+/*
+ * Returns the error rate for an operation that a run finds with 99% probability: two errors, which make a
+ * fault, are then that likely. 1 if it has seen too few operations.
+ */
+double validate_finds(double operations);
 
 /* ---- verdicts ---- */
 

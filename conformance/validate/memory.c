@@ -3,8 +3,9 @@
  * memory - writes patterns to device memory and to the L2, and reads them back
  *
  * Patterns are halves and walking bits, words that tell their address, and such words after atomic additions.
- * One pattern is read back only after some seconds. stream sums blocks of 4 KiB. The sum of a block of a known pattern has a closed form, so the host compares
- * sums and names the bad block; the block itself then tells the words and bits.
+ * One pattern is read back only after some seconds. stream sums blocks of 4 KiB. The sum of a block of a
+ * known pattern has a closed form, so the host compares sums and names the bad block; the block itself then
+ * tells the words and bits.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -65,8 +66,8 @@ static int open_memory(struct memory *m, struct validate_device *d, json_t *row,
 }
 
 /*
- * Bytes: halves, none and all; then a one that walks through the bits, and a zero. The other patterns differ in
- * each word: those of stream's WRITE with a seed, with its complement, and after an ADD.
+ * Bytes: halves, none and all; then a one that walks through the bits, and a zero. The other patterns differ
+ * in each word: those of stream's WRITE with a seed, with its complement, and after an ADD.
  */
 static const uint8_t byte_patterns[] = {
 	0x55, 0xaa, 0x00, 0xff, 0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80,
@@ -116,8 +117,8 @@ static int write_chunk(struct memory *m, int pattern, int chunk)
 		.seed = seed_of(m, pattern, chunk), .op = CAIRN_STREAM_WRITE };
 
 	if (pattern >= BYTES)
-		return m->d->impl.mem_set(m->chunks[chunk], byte_patterns[pattern - BYTES], (size_t)m->chunk_bytes,
-					  m->d->stream);
+		return m->d->impl.mem_set(m->chunks[chunk], byte_patterns[pattern - BYTES],
+					  (size_t)m->chunk_bytes, m->d->stream);
 	CAIRN_TRY(m->d->impl.stream(&a, m->d->stream));
 	if (pattern != ADDED)
 		return 0;
@@ -201,8 +202,8 @@ static int hold(struct memory *m, double seconds)
 }
 
 /*
- * The first pattern of all, or in every second turn its inverse, is read only after hold_s, because cells that
- * lose their charge need time for it.
+ * The first pattern of all, or in every second turn its inverse, is read only after hold_s, because cells
+ * that lose their charge need time for it.
  */
 static int run_patterns(struct memory *m, double seconds, double hold_s, int *passes)
 {
@@ -226,8 +227,8 @@ static int run_patterns(struct memory *m, double seconds, double hold_s, int *pa
 	return 0;
 }
 
-static int run_memory(struct validate_device *d, const struct validate_test *t, double seconds, double hold_s,
-		      int64_t chunk, int64_t most)
+static int run_memory(struct validate_device *d, const struct validate_test *t, double seconds,
+		      double hold_s, int64_t chunk, int64_t most)
 {
 	json_t *row = validate_row(t->name, t->required);
 	char held[48] = "";

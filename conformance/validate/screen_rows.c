@@ -33,7 +33,7 @@ int32_t validate_screen_evidence(const struct validate_screen *s, struct validat
 	return num;
 }
 
-/* Writes what the first event's replays on other units have shown, and the wrong bits, if the last step has some. */
+/* Writes what an event's replays on other units have shown, and the wrong bits, if the last step has some. */
 static void say_replays(const struct validate_event_call *c, char *text, size_t len)
 {
 	static const char *const where[VALIDATE_NUM_WHERE] = {
@@ -90,6 +90,34 @@ static double operations_of(const struct validate_screen *s, int program)
 	return steps * (double)cairn_screen_operations(program) / (program < CAIRN_SCREEN_NUM_TENSOR ? 4 : 1);
 }
 
+/* Returns what operations_of() counts, for one unit; NULL: steps of MIX. */
+static const char *counted(int program)
+{
+	static const char *const lanes[] = {
+		[CAIRN_SCREEN_F32] = "fp32 operation of a lane",
+		[CAIRN_SCREEN_F64] = "fp64 operation of a lane",
+		[CAIRN_SCREEN_INT] = "integer operation of a lane",
+		[CAIRN_SCREEN_SPECIAL] = "special function of a lane",
+		[CAIRN_SCREEN_MEMORY] = "access to a word of shared memory", [CAIRN_SCREEN_MIX] = NULL,
+	};
+
+	return program < CAIRN_SCREEN_NUM_TENSOR ? "wgmma instruction" : lanes[program];
+}
+
+/* Writes which units have run no round. Returns their number. */
+static int32_t never_ran(const struct validate_device *d, const struct validate_screen *s, char *text,
+			 size_t len)
+{
+	int32_t missing = d->units - validate_bits_places(&s->bits);
+	size_t at = 0;
+
+	text[0] = 0;
+	for (int32_t u = 0; u < d->units && missing > 0 && at < len - 1; u++)
+		if (!s->bits.seen[u])
+			at += (size_t)snprintf(text + at, len - at, "%s%d", at ? ", " : "", u);
+	return missing;
+}
+
 static void add_bits(struct validate_device *d, struct validate_screen *s, const struct validate_test *t,
 		     json_t *row)
 {
@@ -111,6 +139,8 @@ static void add_bits(struct validate_device *d, struct validate_screen *s, const
 	json_object_set_new(row, "dropped", json_integer(s->bits.dropped));
 	json_object_set_new(row, "places", json_integer(validate_bits_places(&s->bits)));
 	json_object_set_new(row, "operations", json_real(operations));
+	if (counted(t->program))
+		json_object_set_new(row, "counts", json_string(counted(t->program)));
 	json_object_set_new(row, "excludes", json_real(validate_excludes(operations)));
 	if (s->has_census)
 		json_object_set_new(row, "census", json_sprintf("%016llx", (unsigned long long)s->census));
@@ -124,6 +154,7 @@ static int report_bits(struct validate_device *d, struct validate_screen *s, con
 {
 	json_t *row = validate_row(t->name, t->required);
 	enum validate_verdict v;
+	char missing[100];
 
 	add_bits(d, s, t, row);
 	v = validate_verdict_of(row);
@@ -134,6 +165,9 @@ static int report_bits(struct validate_device *d, struct validate_screen *s, con
 	else if (v != VALIDATE_PASS)
 		validate_set(row, v, "%d units, %lld rounds", validate_bits_places(&s->bits),
 			     (long long)s->bits.rounds);
+	else if (never_ran(d, s, missing, sizeof(missing)) > 0)
+		validate_set(row, VALIDATE_NOT_RUN, "%d of %d units ran, but never unit %s",
+			     validate_bits_places(&s->bits), d->units, missing);
 	else
 		validate_set(row, v, "%d units, %lld rounds; excludes an error rate of %.1e",
 			     validate_bits_places(&s->bits), (long long)s->bits.rounds,

@@ -39,7 +39,7 @@ struct validate_event_call {
 	struct validate_load load;
 	int32_t inputs, steps;
 	struct validate_replays where[VALIDATE_NUM_WHERE];
-	int32_t word;			/* the first wrong one of the last step in a replay; -1: none was wrong */
+	int32_t word;			/* the first wrong one of a replay's last step; -1: none was wrong */
 	uint32_t bits;			/* of that word: wrong in some replay */
 	int by_reference;		/* the reference defines that word; else the other GPC has told it */
 };

@@ -23,6 +23,7 @@ enum validate_fault {
 	FAULT_PARTS_INDEPENDENT,	/* two parts of one round are two independent mismatches */
 	FAULT_WEAK_PASSES,		/* a majority under 90% is enough */
 	FAULT_EXPOSURE_TOTAL,		/* the exposure is that of all units together */
+	FAULT_FINDS_ONE,		/* one error is taken to be enough for a fault */
 	/* verdicts */
 	FAULT_NOT_RUN_PASSES,		/* a test that did not run counts as passed */
 	FAULT_WARN_FAILS,		/* a warning sets the exit status even without --strict */

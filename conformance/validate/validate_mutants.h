@@ -19,6 +19,7 @@
 #define validate_unit_verdict	mutant_unit_verdict
 #define validate_bits_verdict	mutant_bits_verdict
 #define validate_excludes	mutant_excludes
+#define validate_finds		mutant_finds
 #define validate_verdict_name	mutant_verdict_name
 #define validate_tally_add	mutant_tally_add
 #define validate_exit		mutant_exit
