@@ -77,6 +77,8 @@ static void add_unit(struct validate_device *d, struct validate_screen *s, const
 	json_object_set_new(f, "place", json_integer(e->place));
 	json_object_set_new(f, "part", json_integer(e->part));
 	json_object_set_new(f, "rounds", json_integer(e->rounds));
+	json_object_set_new(f, "replays", json_integer(e->replays));
+	json_object_set_new(f, "repeated", json_integer(e->repeated));
 }
 
 /* Returns the operations of the unit that has computed the least; those of MIX are steps. */

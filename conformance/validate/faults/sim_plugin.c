@@ -57,7 +57,7 @@
 
 enum { GPCS = 4, GPC_UNITS = 8, UNITS = GPCS * GPC_UNITS, PARTS = CAIRN_SCREEN_PARTS };
 enum { LARGE = 1 << 20, MANY_ROUNDS = 8 };
-#define FADE_S	0.02
+#define FADE_S	0.01
 
 int sim_device;
 static int num_calls, lost;
