@@ -370,6 +370,11 @@ static double await_turn(struct validate_device *d)
 	return wait;
 }
 
+double validate_slice(double seconds, double planned, double left)
+{
+	return planned > 0 ? seconds * fmax(0, fmin(1, left / planned)) : 0;
+}
+
 /*
  * Runs one turn over the tests, until `end`: each test gets its share of what is left, but no more than its
  * seconds. If the device fails, that test fails, and those after it did not run.
@@ -381,7 +386,6 @@ static int run_turn(struct validate_device *d, double end)
 
 	for (int i = 0; i < validate_num_tests; i++) {
 		const struct validate_test *t = &validate_tests[i];
-		double planned = seconds_left(d, i), share;
 		int ret;
 
 		if (!is_selected(d, t))
@@ -394,8 +398,8 @@ static int run_turn(struct validate_device *d, double end)
 			end += await_turn(d);
 		fprintf(d->out, "T %s\n", t->name);
 		d->test = t;
-		share = planned > 0 ? fmax(0, fmin(1, (end - cairn_now()) / planned)) : 0;
-		ret = t->run(d, t, seconds_of(d, t) * share);
+		ret = t->run(d, t, validate_slice(seconds_of(d, t), seconds_left(d, i),
+						  end + d->extended_s - cairn_now()));
 		if (ret) {
 			json_t *row = validate_row(t->name, t->required);
 
@@ -417,11 +421,11 @@ static void run_all(struct validate_device *d, double begun, double end)
 	end = end > 0 ? end : begun + quick;
 	d->budget_s = end - begun;
 	do {
-		if (run_turn(d, fmin(end, (d->turn ? cairn_now() : begun) + quick)))
+		if (run_turn(d, fmin(end, (d->turn ? cairn_now() - d->extended_s : begun) + quick)))
 			return;
 		d->turn++;
 		quick = seconds_left(d, 0);
-	} while (quick > 0 && cairn_now() + quick / 4 < end);
+	} while (quick > 0 && cairn_now() + quick / 4 < end + d->extended_s);
 }
 
 void validate_device_run(FILE *out, const struct validate_options *opt, int number, double end)

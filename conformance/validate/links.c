@@ -19,9 +19,9 @@
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 
-enum { COPIES = 8, MIN_ROUNDS = VALIDATE_WINDOWS };
+enum { COPIES = 16, MIN_ROUNDS = VALIDATE_WINDOWS };
 #define BYTES		((int64_t)64 << 20)
-#define HOST_BYTES	((int64_t)1 << 20)
+#define HOST_BYTES	((int64_t)1 << 17)
 #define COMM_TIMEOUT_MS	20000
 #define LEAVE_US	500000
 

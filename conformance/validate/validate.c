@@ -242,7 +242,7 @@ static int check_options(const struct validate_options *o)
 	int steps, place, end = 0, known = 0, any = 0;
 
 	for (int i = 0; i < validate_num_tests; i++)
-		any |= validate_selects(o->only, &validate_tests[i]);
+		any |= is_selected(o, &validate_tests[i]);
 	if (o->nccl)
 		CAIRN_TRY(validate_nccl_check());
 	if (!any || (o->only && strlen(o->only) > 500))

@@ -66,6 +66,7 @@ struct validate_device {
 	int32_t gpc[VALIDATE_MAX_PLACES];	/* group of each place; -1: unknown */
 	int32_t sibling[VALIDATE_MAX_PLACES];	/* the other place of its TPC; -1: unknown */
 	int has_map;			/* gpc and sibling are known, as far as they can be */
+	double extended_s;		/* by which upsets have extended the run */
 	int turn;			/* turns over all tests so far */
 };
 
@@ -102,6 +103,12 @@ static inline uint64_t validate_block_sum(uint64_t seed, int64_t block)
  * is over (cairn_now()); 0: after the time of a quick run.
  */
 void validate_device_run(FILE *out, const struct validate_options *opt, int number, double end);
+/*
+ * Returns how long a test may take that is planned for some seconds, when it and the tests after it are
+ * planned for `planned` and `left` seconds are left: never longer than planned, so that short plans end
+ * early.
+ */
+double validate_slice(double seconds, double planned, double left);
 /* Opens a device in a process of its own. Returns NULL, or why it may not be tested. */
 const char *validate_device_open(struct validate_device *d, FILE *out, const struct validate_options *opt,
 				 int number);

@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <sys/stat.h>
 
+#include "conformance/validate/validate.h"
 #include "conformance/validate/validate_test.h"
 
 static void finds_wrong_bits(struct cairn_test *t)
@@ -148,6 +149,38 @@ static void compares_rates_of_devices(struct cairn_test *t)
 	find(t, defects, ARRAY_SIZE(defects));
 }
 
+/* The plan of a quick run fits into 90 seconds, also if some tests take longer than they should. */
+static void plan_adapts(struct cairn_test *t)
+{
+	const double start_s = 3, quick_s = 90;
+
+	for (double slow = 1; slow <= 3; slow += 0.5) {
+		double planned = 0, of_node = 0, now = start_s, end;
+
+		for (int i = 0; i < validate_num_tests; i++) {
+			const struct validate_test *v = &validate_tests[i];
+
+			if (v->kind != VALIDATE_OF_NODE)
+				planned += v->seconds;
+			else if (strcmp(v->name, "nccl"))
+				of_node += v->seconds;
+		}
+		end = now + planned;
+		EXPECT(t, end + of_node <= quick_s);
+		for (int i = 0; i < validate_num_tests; i++) {
+			const struct validate_test *v = &validate_tests[i];
+			double slice = validate_slice(v->seconds, planned, end - now);
+
+			if (v->kind == VALIDATE_OF_NODE)
+				continue;
+			EXPECT(t, slice >= 0 && slice <= v->seconds);
+			now += slice * slow;
+			planned -= v->seconds;
+		}
+		EXPECT(t, now + of_node <= quick_s);
+	}
+}
+
 /* What the first turn has found is still there after the last one. */
 static void remembers_findings(struct cairn_test *t)
 {
@@ -288,6 +321,7 @@ static void refuses_bad_options(struct cairn_test *t)
 		const char *more, *says;
 	} bad[] = {
 		{ "--only screen.f23", "--only: 'screen.f23' names no test" },
+		{ "--only nccl", "--only: 'nccl' names no test" },
 		{ "--replay int:exact:1", "--replay: 'int:exact:1' is not PROGRAM:INPUTS" },
 		{ "--replay int:exat:1:1:1:1", "--replay: " },
 		{ "--minutes 0", "--minutes" }, { "--stagger -1", "--stagger" },
@@ -354,7 +388,7 @@ static const struct cairn_unit units[] = {
 	UNIT(finds_wrong_bits), UNIT(finds_slow_parts), UNIT(finds_bad_memory),
  UNIT(survives_lost_devices),
 	UNIT(compares_with_ranges), UNIT(compares_rates_of_devices), UNIT(shares_when_told),
-	UNIT(remembers_findings),
+	UNIT(remembers_findings), UNIT(plan_adapts),
 	UNIT(staggers_full_load), UNIT(runs_the_must_pass_list), UNIT(compares_devices),
 	UNIT(reads_the_counters), UNIT(replays), UNIT(refuses_bad_options), UNIT(writes_records),
 };

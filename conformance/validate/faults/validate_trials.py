@@ -93,7 +93,7 @@ FAULTY = [
 
 def draw(number, sms, devices=1):
     rng = random.Random(number)
-    byte = 8 * rng.randrange(1 << 17) + 1
+    byte = 8 * rng.randrange(1 << 14 if devices > 1 else 1 << 17) + 1
     mask = 0
     while mask.bit_count() < 2:
         mask = rng.randrange(1, 1 << 32) & rng.randrange(1 << 32)
