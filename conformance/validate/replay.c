@@ -10,7 +10,8 @@
 
 enum { REPLAYS = 1000, ENOUGH = 100 };	/* ENOUGH: that differ; more say no more */
 #define PARTS		CAIRN_SCREEN_PARTS
-#define MAX_S		5	/* of the replays of an event: the parent waits two minutes for a row */
+#define MAX_S		5	/* of an event on one unit: the parent waits two minutes for a row */
+#define SHARE		0.1	/* of the whole run, after which an event has three replays */
 
 void validate_say_replay(const struct validate_device *d, const struct cairn_screen_args *a, int64_t round,
 			 int32_t place, char *line, size_t len)
@@ -50,7 +51,8 @@ static int replay(struct validate_device *d, const struct cairn_screen_args *lik
 		  const struct validate_event *e, struct validate_replays *w, struct raw *raw)
 {
 	struct validate_outputs o;
-	double end = cairn_now() + fmin(d->budget_s / 50, MAX_S);
+	double begun = cairn_now(), left = fmax(0, d->budget_s * SHARE - d->replayed_s);
+	double end = begun + fmin(fmin(d->budget_s / 50, MAX_S), left);
 	int ret = validate_outputs_alloc(d, &o, 1, 1, 1);
 
 	w->replays = w->repeated = 0;
@@ -76,6 +78,7 @@ static int replay(struct validate_device *d, const struct cairn_screen_args *lik
 		memcpy(raw->want, (const uint32_t *)o.raw + e->part * CAIRN_SCREEN_WORDS, sizeof(raw->want));
 		raw->words = CAIRN_SCREEN_WORDS;
 	}
+	d->replayed_s += cairn_now() - begun;
 	validate_outputs_free(d, &o);
 	return ret;
 }

@@ -53,7 +53,7 @@ struct validate_device {
 	int started;
 	int on_host;			/* a host table: units are threads */
 	int32_t units;
-	double budget_s;		/* of all tests; replay.c takes at most 2% of it for an event */
+	double budget_s;		/* of all tests; replay.c takes shares of it */
 	struct cairn_nvml *nvml;
 	struct validate_health health;
 	double sampled;			/* time of the last sample of the driver's counters */
@@ -66,6 +66,7 @@ struct validate_device {
 	int32_t gpc[VALIDATE_MAX_PLACES];	/* group of each place; -1: unknown */
 	int32_t sibling[VALIDATE_MAX_PLACES];	/* the other place of its TPC; -1: unknown */
 	int has_map;			/* gpc and sibling are known, as far as they can be */
+	double replayed_s;		/* spent on replays */
 	double extended_s;		/* by which upsets have extended the run */
 	int turn;			/* turns over all tests so far */
 };
