@@ -116,6 +116,7 @@ static int sim_pci(char *id, size_t len)
 static int is_wrong(const struct cairn_screen_args *a, int64_t round, int32_t unit, int part)
 {
 	long long flips = fault("flips"), program = sim_option("program", -1);
+	uint64_t drawn;
 
 	if (num_calls < sim_option("after", 0) || (program >= 0 && program != a->program))
 		return 0;
@@ -127,8 +128,10 @@ static int is_wrong(const struct cairn_screen_args *a, int64_t round, int32_t un
 		return unit % 2;
 	if (unit != sim_option("unit", 0))
 		return 0;
-	if (fault("chance") && sim_hash(sim_hash((uint64_t)num_calls) + (uint64_t)round + a->seed) %
-			       (uint64_t)fault("chance") == 0)
+	/* multiples of three odd constants, so that calls, seeds and rounds give unrelated numbers */
+	drawn = (uint64_t)num_calls * 0x9e3779b97f4a7c15ull + a->seed * 0xd1b54a32d192ed03ull +
+		(uint64_t)round * 0xaef17502108ef2d9ull;
+	if (fault("chance") && sim_hash(drawn) % (uint64_t)fault("chance") == 0)
 		return 1;
 	if (fault("load") && a->rounds > MANY_ROUNDS && round % fault("load") == 0)
 		return 1;
