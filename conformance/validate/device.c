@@ -289,11 +289,10 @@ static void stay_close(const struct validate_device *d)
 	for (char *c = path; *c; c++)
 		*c = (char)tolower((unsigned char)*c);
 	f = *d->pci ? fopen(path, "r") : NULL;
-	if (!f)
-		return;
-	if (!fgets(list, sizeof(list), f))
+	if (f && !fgets(list, sizeof(list), f))
 		list[0] = 0;
-	fclose(f);
+	if (f)
+		fclose(f);
 	for (range = strtok_r(list, ",\n", &save); range; range = strtok_r(NULL, ",\n", &save)) {
 		int first, last, fields = sscanf(range, "%d-%d", &first, &last);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* judge_test - the judges of bits, rates and health on synthetic results */
 #include "conformance/harness.h"
-#include "conformance/validate/judge_test.h"
+#include "conformance/validate/links_judge_test.h"
 
 #define UNIT(name) \
 	static void name##_unit(struct cairn_test *t) \

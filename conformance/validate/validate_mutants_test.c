@@ -3,7 +3,7 @@
 #include "conformance/validate/validate_mutants.h"
 
 #include "conformance/harness.h"
-#include "conformance/validate/judge_test.h"
+#include "conformance/validate/links_judge_test.h"
 #include "conformance/validate/validate_fault.h"
 
 static const char *all(void)
