@@ -10,7 +10,6 @@
  * A pair of devices has a communicator of its own, so that a link that is down costs that pair alone.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -86,7 +85,8 @@ static void close_links(struct links *l)
 		impl->mem_free(l->device_sum);
 	if (l->source)
 		impl->mem_free(l->source);
-	free(l->sum);
+	if (l->sum)
+		impl->host_free(l->sum);
 }
 
 static int open_links(struct links *l)
@@ -94,9 +94,7 @@ static int open_links(struct links *l)
 	struct cairn_impl *impl = &l->d->impl;
 	size_t sums = (size_t)cairn_stream_num_blocks(l->bytes) * 8;
 
-	l->sum = malloc(sums);
-	if (!l->sum)
-		return cairn_error(ENOMEM, "no memory for the sums of a link");
+	CAIRN_TRY(impl->host_alloc((void **)&l->sum, sums));
 	CAIRN_TRY(impl->mem_alloc(&l->source, (size_t)l->bytes));
 	CAIRN_TRY(impl->mem_alloc((void **)&l->device_sum, sums));
 	CAIRN_TRY(impl->event_create(&l->begun));
