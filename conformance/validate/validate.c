@@ -196,6 +196,20 @@ static double planned(const struct validate_options *opt, int of_node)
 	return sum;
 }
 
+static void has_no_peers(struct validate_result *d)
+{
+	for (int i = 0; i < validate_num_tests; i++) {
+		const struct validate_test *t = &validate_tests[i];
+		json_t *row;
+
+		if (!is_of_node(t) || !is_selected(d->opt, t))
+			continue;
+		row = validate_row(t->name, t->required);
+		validate_set(row, VALIDATE_NOT_RUN, "one device has no peers");
+		json_object_set_new(d->rows, t->name, row);
+	}
+}
+
 /* The tests of the node get their share of a longer run. */
 static int run_all(struct validate_result *devices, int num)
 {
@@ -210,18 +224,10 @@ static int run_all(struct validate_result *devices, int num)
 	CAIRN_TRY(run_processes(devices, num, 0));
 	if (opt->replay || planned(opt, 1) <= 0)
 		return 0;
-	for (int i = 0; i < validate_num_tests && num < 2; i++) {
-		const struct validate_test *t = &validate_tests[i];
-		json_t *row;
-
-		if (!is_of_node(t) || !is_selected(opt, t))
-			continue;
-		row = validate_row(t->name, t->required);
-		validate_set(row, VALIDATE_NOT_RUN, "one device has no peers");
-		json_object_set_new(devices[0].rows, t->name, row);
-	}
-	if (num < 2)
+	if (num < 2) {
+		has_no_peers(&devices[0]);
 		return 0;
+	}
 	plan.node = validate_node_open(num);
 	if (!plan.node)
 		return cairn_error(ENOMEM, "no memory for the meetings of %d devices", num);
