@@ -335,8 +335,7 @@ static void add_row(struct links *l, int rounds)
 	else
 		validate_set(l->row, validate_verdict_of(l->row), "%d of %d peers, %d rounds; alone %.1f, "
 			     "both ways %.1f%s GB/s each way", reached(l), l->all.num - 1, rounds,
-			     median[VALIDATE_LINK_ALONE],
-		     median[VALIDATE_LINK_BOTH], together);
+			     median[VALIDATE_LINK_ALONE], median[VALIDATE_LINK_BOTH], together);
 }
 
 /* Returns 0, or the error of the device or of a meeting; what has been measured is in the row. */
@@ -372,7 +371,7 @@ static int report(struct validate_device *d, json_t *row, int ret)
 	if ((ret == -ECANCELED || ret == -ETIMEDOUT) && validate_verdict_of(row) != VALIDATE_FAIL)
 		validate_set(row, VALIDATE_NOT_RUN, "ended early: %s", cairn_last_error());
 	else if (ret && ret != -ECANCELED && ret != -ETIMEDOUT)
-		validate_finding(row, VALIDATE_FAIL, NULL, "the test of the links failed: %s (%d)", why, ret);
+		validate_finding(row, VALIDATE_FAIL, NULL, "the test failed: %s (%d)", why, ret);
 	return validate_report(d, row);
 }
 
