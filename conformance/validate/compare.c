@@ -32,7 +32,7 @@ static void compare_devices(struct validate_result *devices, int num, const char
 			peers++;
 			equal += json_equal(other, mine);
 		}
-		if (2 * equal <= peers && peers)
+		if (peers && validate_outvoted(equal, peers))
 			validate_finding(row, VALIDATE_FAIL, NULL,
 					 "%s: differs from %d of %d devices of this model",
 					 strcmp(key, "links") ? "digests" : "number of active NVLinks",
@@ -192,7 +192,8 @@ static void judge_reach(struct validate_result *devices, int num)
 
 			while (peer < num - 1 && devices[peer].number != to)
 				peer++;
-			if (reached || (has_nvlink(&devices[i]) && has_nvlink(&devices[peer])))
+			if (validate_down_verdict(reached, has_nvlink(&devices[i]) &&
+						  has_nvlink(&devices[peer])) == VALIDATE_FAIL)
 				validate_finding(links_row(&devices[i]), VALIDATE_FAIL, NULL,
 						 "device %d to device %d: down: %s", devices[i].number, to,
 						 validate_text(down, "why"));

@@ -101,5 +101,10 @@ int32_t validate_slow_links(const double *gbps, int32_t rounds, int32_t n, struc
  * because routes through PCIe switches and between sockets differ by design.
  */
 enum validate_verdict validate_link_verdict(const struct validate_slow_link *l, int nvlink);
+/*
+ * Returns the verdict on a peer that cannot be reached. others: some devices of the node reach each other.
+ * Without that and without NVLinks, the machine may not be made for it.
+ */
+enum validate_verdict validate_down_verdict(int others, int nvlink);
 
 #endif

@@ -194,3 +194,8 @@ enum validate_verdict validate_link_verdict(const struct validate_slow_link *l, 
 	/* a defect of 5% is measured with some error */
 	return l->fast && l->worse >= VALIDATE_MUCH_WORSE - 0.005 ? VALIDATE_FAIL : VALIDATE_WARN;
 }
+
+enum validate_verdict validate_down_verdict(int others, int nvlink)
+{
+	return others || (nvlink && !FAULT(DOWN_ALONE_PASSES)) ? VALIDATE_FAIL : VALIDATE_NOT_RUN;
+}

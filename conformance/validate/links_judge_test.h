@@ -87,6 +87,8 @@ static const char *finds_slow_ways(void)
 			REQUIRE(slow[0].from == 1 && slow[0].to == 0 && slow[0].peers == 1 &&
 				slow[0].worse > 0.045 && slow[0].worse < 0.06);
 	}
+	REQUIRE(validate_down_verdict(0, 1) == VALIDATE_FAIL && validate_down_verdict(1, 0) == VALIDATE_FAIL);
+	REQUIRE(validate_down_verdict(0, 0) == VALIDATE_NOT_RUN);
 	/* one way is down to another kind */
 	for (int r = 0; r < ROUNDS; r++)
 		way[r][0][1] = 30;

@@ -182,7 +182,7 @@ static int compare(struct nccl *n, json_t *row)
 		equal += !memcmp(all[i], mine, sizeof(mine));
 	}
 	/* the majority is right; without one, all are named */
-	if (2 * equal <= peers && !n->found) {
+	if (!n->found && validate_outvoted(equal, peers)) {
 		n->found = 1;
 		validate_finding(row, VALIDATE_FAIL, NULL, "a sum of fractions has other bits than on %d of "
 				 "the %d other devices", peers - equal, peers - 1);

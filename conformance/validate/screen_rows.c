@@ -110,7 +110,7 @@ static const char *counted(int program)
 static int32_t never_ran(const struct validate_device *d, const struct validate_screen *s, char *text,
 			 size_t len)
 {
-	int32_t missing = d->units - validate_bits_places(&s->bits);
+	int32_t missing = validate_bits_unseen(&s->bits, d->units);
 	size_t at = 0;
 
 	text[0] = 0;
