@@ -173,29 +173,42 @@ static int has_failed(const struct validate_result *d)
 	return 0;
 }
 
+/* Of devices that passed, the one that has computed the least counts. */
 static void print_exclusions(const struct validate_result *devices, int num)
 {
-	int any = 0;
+	const char *counts[MAX_COUNTED];
+	double operations[MAX_COUNTED];
+	int32_t n = 0;
 
 	for (int i = 0; i < num; i++) {
-		const char *counts[MAX_COUNTED];
-		double operations[MAX_COUNTED];
-		int32_t n = has_failed(&devices[i]) ? 0 : add_up(&devices[i], counts, operations);
+		const char *other[MAX_COUNTED];
+		double more[MAX_COUNTED];
+		int32_t have = has_failed(&devices[i]) ? 0 : add_up(&devices[i], other, more);
 
-		if (n && !any++)
-			printf("A pass excludes, with 95%% confidence and for every unit, error rates "
-			       "above\n");
-		for (int32_t k = 0; k < n; k++) {
-			printf("  device %d: %.1e for one %s", devices[i].number,
-			       validate_excludes(operations[k]), counts[k]);
-			/* one wrong byte is a fault, one wrong result is none */
-			if (strcmp(counts[k], "byte read back"))
-				printf(" (from %.1e on, 99 of 100 runs find the unit)",
-				       validate_finds(operations[k]));
-			printf("\n");
+		for (int32_t k = 0; k < have; k++) {
+			int32_t at = 0;
+
+			while (at < n && strcmp(counts[at], other[k]))
+				at++;
+			if (at == MAX_COUNTED)
+				continue;
+			if (at == n || more[k] < operations[at])
+				operations[at] = more[k];
+			counts[at] = other[k];
+			n += at == n;
 		}
 	}
-	if (any)
+	if (n)
+		printf("A pass excludes, with 95%% confidence and for every unit, error rates above\n");
+	for (int32_t k = 0; k < n; k++) {
+		printf("  %.1e for one %s", validate_excludes(operations[k]), counts[k]);
+		/* one wrong byte is a fault, one wrong result is none */
+		if (strcmp(counts[k], "byte read back"))
+			printf(" (from %.1e on, 99 of 100 runs find the unit)",
+			       validate_finds(operations[k]));
+		printf("\n");
+	}
+	if (n)
 		printf("but no fault that is rarer, that shows only after hours, in more heat or with other\n"
 		       "inputs, or that lies in circuits that no test uses.\n");
 }

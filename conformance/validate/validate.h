@@ -3,8 +3,9 @@
  * validate - `cairn validate`: is each device of this node sound?
  *
  * One process a device (device.c) runs the tests and reports each as a row, a JSON object on one line; a
- * later row of the same test replaces the earlier one. validate.c starts these processes, judges devices
- * against each other, and prints. Nothing is set, reset or locked on any device.
+ * later row of the same test replaces the earlier one. After that, another process a device tests the links
+ * between them (links.h). validate.c starts these processes, judges devices against each other, and prints.
+ * Nothing is set, reset or locked on any device.
  */
 #ifndef CAIRN_VALIDATE_H
 #define CAIRN_VALIDATE_H
