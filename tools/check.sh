@@ -19,7 +19,7 @@ export OMP_WAIT_POLICY=passive
 
 scripts() {
 	bad=0
-	for test in tools/*_test.py conformance/validate/*_test.py reports/tests/*_test.py; do
+	for test in tools/*_test.py conformance/validate/*_test.py conformance/validate/faults/*_test.py reports/tests/*_test.py; do
 		echo "$test"
 		CAIRN_BUILD=$out python3 "$test" -q || bad=1
 	done

@@ -5,6 +5,7 @@
  * Words go to the device, from one buffer there to another, and back. After each of the first two copies the
  * device sums its blocks of 4 KiB (stream), and the host knows these sums, so that a wrong byte is the fault
  * of one copy. The host itself compares what comes back. Without the operation stream only that is compared.
+ * Then words go both ways at the same time.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,17 +18,17 @@
 
 #define BYTES		((int64_t)64 << 20)
 #define HOST_BYTES	((int64_t)4 << 20)
-#define WORDS		(CAIRN_STREAM_BLOCK / 8)
 
-enum leg { TO_DEVICE, ON_DEVICE, TO_HOST, NUM_LEGS };
+enum leg { TO_DEVICE, ON_DEVICE, TO_HOST, BOTH_WAYS, NUM_LEGS };
 
-static const char *const leg_names[NUM_LEGS] = { "to the device", "on the device", "to the host" };
+static const char *const leg_names[] = { "to the device", "on the device", "to the host" };
 
 struct copies {
 	struct validate_device *d;
 	json_t *row;
 	int64_t bytes;
-	void *host, *a, *b;		/* a and b on the device */
+	void *host, *back, *a, *b;	/* a and b on the device */
+	void *stream;			/* of the way back, while d->stream has the way there */
 	uint64_t *device_sum, *sum;	/* of blocks; NULL: the table does not sum */
 	struct validate_series gbps[NUM_LEGS];
 };
@@ -42,6 +43,10 @@ static void close_copies(struct copies *c)
 		impl->mem_free(c->b);
 	if (c->a)
 		impl->mem_free(c->a);
+	if (c->stream)
+		impl->stream_destroy(c->stream);
+	if (c->back)
+		impl->host_free(c->back);
 	if (c->host)
 		impl->host_free(c->host);
 	free(c->sum);
@@ -56,7 +61,8 @@ static int open_copies(struct copies *c, struct validate_device *d)
 	c->bytes = d->on_host ? HOST_BYTES : BYTES;
 	bytes = (size_t)c->bytes;
 	sums = (size_t)cairn_stream_num_blocks(c->bytes) * 8;
-	if (!d->impl.host_alloc(&c->host, bytes) && !d->impl.mem_alloc(&c->a, bytes) &&
+	if (!d->impl.host_alloc(&c->host, bytes) && !d->impl.host_alloc(&c->back, bytes) &&
+	    !d->impl.stream_create(&c->stream) && !d->impl.mem_alloc(&c->a, bytes) &&
 	    !d->impl.mem_alloc(&c->b, bytes)) {
 		if (!d->impl.stream)
 			return 0;
@@ -71,13 +77,6 @@ static int open_copies(struct copies *c, struct validate_device *d)
 static uint64_t word_of(uint64_t seed, int64_t i)
 {
 	return (seed + (uint64_t)i) * CAIRN_STREAM_MULT;
-}
-
-static uint64_t sum_of_block(uint64_t seed, int64_t block)
-{
-	uint64_t first = seed + (uint64_t)block * WORDS;
-
-	return (first * WORDS + (uint64_t)WORDS * (WORDS - 1) / 2) * CAIRN_STREAM_MULT;
 }
 
 static int copy(struct copies *c, enum leg leg)
@@ -106,7 +105,7 @@ static int check_blocks(struct copies *c, const void *buffer, uint64_t seed, enu
 				      c->d->stream));
 	CAIRN_TRY(validate_sync(c->d));
 	for (int64_t b = 0; b < blocks; b++)
-		if (c->sum[b] != sum_of_block(seed, b)) {
+		if (c->sum[b] != validate_block_sum(seed, b)) {
 			validate_finding(c->row, VALIDATE_FAIL, NULL,
 					 "a copy %s: the block at byte %lld is wrong there", leg_names[leg],
 					 (long long)(b * CAIRN_STREAM_BLOCK));
@@ -115,9 +114,8 @@ static int check_blocks(struct copies *c, const void *buffer, uint64_t seed, enu
 	return 0;
 }
 
-static void check_words(struct copies *c, uint64_t seed)
+static void check_words(struct copies *c, const uint64_t *host, uint64_t seed)
 {
-	const uint64_t *host = c->host;
 
 	for (int64_t i = 0; i < c->bytes / 8; i++)
 		if (host[i] != word_of(seed, i)) {
@@ -146,13 +144,36 @@ static int round_trip(struct copies *c, uint64_t seed)
 		return 0;
 	memset(host, 0, (size_t)c->bytes);
 	CAIRN_TRY(copy(c, TO_HOST));
-	check_words(c, seed);
+	check_words(c, c->host, seed);
+	return 0;
+}
+
+/* Words go to the device while those of the round trip come back from it. */
+static int both_ways(struct copies *c, uint64_t seed)
+{
+	struct cairn_impl *impl = &c->d->impl;
+	size_t bytes = (size_t)c->bytes;
+	uint64_t *host = c->host;
+	double begun;
+
+	for (int64_t i = 0; i < c->bytes / 8; i++)
+		host[i] = word_of(~seed, i);
+	memset(c->back, 0, bytes);
+	begun = cairn_now();
+	CAIRN_TRY(impl->mem_copy(c->a, c->host, bytes, CAIRN_COPY_TO_DEVICE, c->d->stream));
+	CAIRN_TRY(impl->mem_copy(c->back, c->b, bytes, CAIRN_COPY_TO_HOST, c->stream));
+	CAIRN_TRY(impl->stream_sync(c->stream));
+	CAIRN_TRY(impl->stream_sync(c->d->stream));
+	validate_series_add(&c->gbps[BOTH_WAYS], 2e-9 * (double)c->bytes / (cairn_now() - begun));
+	CAIRN_TRY(check_blocks(c, c->a, ~seed, TO_DEVICE));
+	check_words(c, c->back, seed);
 	return 0;
 }
 
 int validate_copies(struct validate_device *d, const struct validate_test *t, double seconds)
 {
-	static const char *const figures[NUM_LEGS] = { "to_device_gbps", "on_device_gbps", "to_host_gbps" };
+	static const char *const figures[NUM_LEGS] = { "to_device_gbps", "on_device_gbps", "to_host_gbps",
+		"both_ways_gbps" };
 	double end = cairn_now() + seconds, median[NUM_LEGS] = { 0 };
 	struct copies c;
 	int n = 0, ret = 0;
@@ -160,8 +181,13 @@ int validate_copies(struct validate_device *d, const struct validate_test *t, do
 	if (open_copies(&c, d))
 		return validate_not_run(d, t, "the device gives no buffers for copies");
 	c.row = validate_row(t->name, t->required);
-	for (; !ret && (n < 2 || cairn_now() < end) && validate_verdict_of(c.row) == VALIDATE_PASS; n++)
-		ret = round_trip(&c, (uint64_t)d->opt->seed + ((uint64_t)n << 32));
+	for (; !ret && (n < 2 || cairn_now() < end) && validate_verdict_of(c.row) == VALIDATE_PASS; n++) {
+		uint64_t seed = (uint64_t)d->opt->seed + ((uint64_t)n << 32);
+
+		ret = round_trip(&c, seed);
+		if (!ret && validate_verdict_of(c.row) == VALIDATE_PASS)
+			ret = both_ways(&c, seed);
+	}
 	for (int leg = 0; leg < NUM_LEGS; leg++) {
 		validate_figure(d, c.row, figures[leg], c.gbps[leg].v, c.gbps[leg].num);
 		if (c.gbps[leg].num)
@@ -173,8 +199,8 @@ int validate_copies(struct validate_device *d, const struct validate_test *t, do
 		return ret;
 	}
 	validate_set(c.row, validate_verdict_of(c.row), "%d times %lld MiB; to the device %.1f, on it %.0f, "
-		     "back %.1f GB/s", n, (long long)(c.bytes >> 20), median[TO_DEVICE], median[ON_DEVICE],
-		     median[TO_HOST]);
+		     "back %.1f, both ways %.1f GB/s", n, (long long)(c.bytes >> 20), median[TO_DEVICE],
+		     median[ON_DEVICE], median[TO_HOST], median[BOTH_WAYS]);
 	return validate_report(d, c.row);
 }
 

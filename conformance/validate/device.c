@@ -8,10 +8,11 @@
  * Lines to the parent: "T test" when a test begins, "P" while it goes on (the parent ends a silent process),
  * "R row" with a row, "G json" with the device's identity, "E" at the end.
  */
+#include <ctype.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <math.h>
-#include <stdarg.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,38 +23,42 @@
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 
-enum { MAX_REMEMBERED = 32 };	/* findings of a row */
 #define SAMPLE_S	0.1
 #define HOST_SHARE	0.1	/* of a device's time that a host table takes */
+#define START_S		3	/* until a device has started */
+#define REPLAY_S	80	/* --replay takes a few seconds of it (replay.c) */
 
 static int validate_health_test(struct validate_device *d, const struct validate_test *t, double seconds);
 
 #define SCREEN(name, seconds, phase, program) \
-	{ name, validate_screen, seconds, 1, VALIDATE_##phase, CAIRN_SCREEN_##program }
+	{ name, validate_screen, seconds, 1, VALIDATE_##phase, CAIRN_SCREEN_##program, VALIDATE_ALL_TURNS }
+#define TEST(name, run, seconds, required)	{ name, run, seconds, required, 0, 0, VALIDATE_ONE_TURN }
 /*
  * dsmem.pairs comes first: it tells the groups in which rates are compared. The device is cool first, and hot
- * when memory and copies are tested. The seconds leave 13 of 90 to the start, the comparisons with the
- * reference and the least that each test does.
+ * when memory and copies are tested. With START_S these seconds and those of the links make 87 of the 90 of a
+ * quick run; a device that is slow in one test has less time for those after it (seconds_left()).
  */
 const struct validate_test validate_tests[] = {
-	{ "dsmem.pairs", validate_pairs, 2, 0, 0, 0 },
+	TEST("dsmem.pairs", validate_pairs, 2, 0),
 	SCREEN("screen.f16", 0.6, COOL, F16), SCREEN("screen.bf16", 0.6, COOL, BF16),
 	SCREEN("screen.tf32", 0.6, COOL, TF32), SCREEN("screen.e4m3", 0.6, COOL, E4M3),
 	SCREEN("screen.e5m2", 0.6, COOL, E5M2), SCREEN("screen.s8", 0.6, COOL, S8),
 	SCREEN("screen.f32", 0.6, COOL, F32), SCREEN("screen.f64", 0.6, COOL, F64),
 	SCREEN("screen.int", 0.6, COOL, INT), SCREEN("screen.special", 0.6, COOL, SPECIAL),
 	SCREEN("screen.memory", 0.5, COOL, MEMORY), SCREEN("screen.mix", 0.5, COOL, MIX),
-	SCREEN("full-load.f16", 11, FULL_LOAD, F16), SCREEN("full-load.bf16", 4, FULL_LOAD, BF16),
+	SCREEN("full-load.f16", 9, FULL_LOAD, F16), SCREEN("full-load.bf16", 4, FULL_LOAD, BF16),
 	SCREEN("full-load.tf32", 4, FULL_LOAD, TF32), SCREEN("full-load.e4m3", 4, FULL_LOAD, E4M3),
 	SCREEN("full-load.e5m2", 4, FULL_LOAD, E5M2), SCREEN("full-load.s8", 4, FULL_LOAD, S8),
 	SCREEN("full-load.mix", 4, FULL_LOAD, MIX),
 	SCREEN("pulses.f16", 3, PULSES, F16), SCREEN("pulses.mix", 2, PULSES, MIX),
-	{ "l2", validate_cache, 4, 0, 0, 0 },
-	{ "hbm", validate_memory, 12, 1, 0, 0 },
-	{ "copy", validate_copies, 6, 1, 0, 0 },
-	{ "launch", validate_launches, 1, 0, 0, 0 },
-	{ "stack", validate_stack, 5, 1, 0, 0 },
-	{ "health", validate_health_test, 0, 1, 0, 0 },
+	TEST("l2", validate_cache, 2, 0),
+	TEST("hbm", validate_memory, 15, 1),
+	TEST("copy", validate_copies, 4, 1),
+	TEST("launch", validate_launches, 1, 0),
+	TEST("stack", validate_stack, 5, 1),
+	{ "health", validate_health_test, 0, 1, 0, 0, VALIDATE_ALL_TURNS },
+	{ "links", NULL, 10, 0, 0, 0, VALIDATE_OF_NODE },
+	{ "nccl", NULL, 3, 1, 0, 0, VALIDATE_OF_NODE },
 };
 _Static_assert(sizeof(validate_tests) / sizeof(validate_tests[0]) <= 32, "bits of validate_device.upset");
 const int validate_num_tests = sizeof(validate_tests) / sizeof(validate_tests[0]);
@@ -76,123 +81,6 @@ int validate_selects(const char *only, const struct validate_test *t)
 		if (!fnmatch(glob, t->name, 0) || !fnmatch(glob, rate, 0))
 			return 1;
 	return 0;
-}
-
-/* ---- rows ---- */
-
-json_t *validate_row(const char *test, int required)
-{
-	return json_pack("{s:s, s:s, s:b, s:s, s:[]}", "test", test, "verdict", "pass", "required", required,
-			 "text", "", "findings");
-}
-
-enum validate_verdict validate_verdict_of(const json_t *row)
-{
-	const char *name = json_string_value(json_object_get(row, "verdict"));
-	int v = VALIDATE_PASS;
-
-	/* a row without memory for its verdict has shown nothing */
-	if (!name)
-		return VALIDATE_NOT_RUN;
-	while (v < VALIDATE_FAIL && strcmp(validate_verdict_name(v), name))
-		v++;
-	return v;
-}
-
-void validate_set(json_t *row, enum validate_verdict v, const char *fmt, ...)
-{
-	char text[512];
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	json_object_set_new(row, "verdict", json_string(validate_verdict_name(v)));
-	json_object_set_new(row, "text", json_string(text));
-}
-
-json_t *validate_finding(json_t *row, enum validate_verdict v, const char *again, const char *fmt, ...)
-{
-	char text[512];
-	va_list args;
-	json_t *f;
-
-	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	f = json_pack("{s:s, s:s, s:s?}", "verdict", validate_verdict_name(v), "text", text, "again", again);
-	json_array_append_new(json_object_get(row, "findings"), f);
-	if (v > validate_verdict_of(row))
-		json_object_set_new(row, "verdict", json_string(validate_verdict_name(v)));
-	return f;
-}
-
-void validate_figure(const struct validate_device *d, json_t *row, const char *name, const double *v,
-		     int32_t n)
-{
-	json_t *figures = json_object_get(row, "figures"), *list = json_array();
-	double windows[VALIDATE_WINDOWS];
-	int32_t num = validate_windows(v, n, windows);
-
-	if (d->opt->shared) {
-		json_decref(list);
-		return;
-	}
-	if (!figures) {
-		figures = json_object();
-		json_object_set_new(row, "figures", figures);
-	}
-	for (int32_t i = 0; i < num; i++)
-		json_array_append_new(list, json_real(windows[i]));
-	json_object_set_new(figures, name, list);
-}
-
-/*
- * Adds what earlier turns of a longer run have found to the row, which replaces theirs. The rows of screens
- * and of health need no such memory, because they are about the whole run.
- */
-static void remember(struct validate_device *d, json_t *row)
-{
-	json_t *old = json_object_get(d->found, d->test->name), *f;
-	json_t *findings = json_object_get(row, "findings");
-	size_t i;
-
-	if (d->test->run == validate_screen || d->test->run == validate_health_test)
-		return;
-	json_array_foreach(old, i, f) {
-		enum validate_verdict v = validate_verdict_of(f);
-
-		if (json_array_size(findings) >= MAX_REMEMBERED)
-			break;
-		json_array_append(findings, f);
-		if (v > validate_verdict_of(row))
-			json_object_set_new(row, "verdict", json_string(validate_verdict_name(v)));
-	}
-	json_object_set_new(d->found, d->test->name, json_deep_copy(findings));
-}
-
-int validate_report(struct validate_device *d, json_t *row)
-{
-	char *line;
-
-	if (row && d->test)
-		remember(d, row);
-	line = row ? json_dumps(row, JSON_COMPACT) : NULL;
-
-	json_decref(row);
-	if (!line)
-		return cairn_error(ENOMEM, "no memory for a row");
-	fprintf(d->out, "R %s\n", line);
-	free(line);
-	return 0;
-}
-
-int validate_not_run(struct validate_device *d, const struct validate_test *t, const char *why)
-{
-	json_t *row = validate_row(t->name, t->required);
-
-	validate_set(row, VALIDATE_NOT_RUN, "%s", why);
-	return validate_report(d, row);
 }
 
 /* ---- health ---- */
@@ -362,15 +250,59 @@ static void say_device(struct validate_device *d)
 	json_decref(g);
 }
 
-/* Returns the seconds of the selected tests in a quick run. */
-static double quick_seconds(const struct validate_device *d)
+/*
+ * Returns the seconds of a test in this turn. From the second turn on, full load takes twice as long: then
+ * tensor programs run for more than half of the time, which rare errors need.
+ */
+static double seconds_of(const struct validate_device *d, const struct validate_test *t)
+{
+	double seconds = t->seconds * (d->turn && t->phase == VALIDATE_FULL_LOAD ? 2 : 1);
+
+	return d->on_host ? seconds * HOST_SHARE : seconds;
+}
+
+static int is_selected(const struct validate_device *d, const struct validate_test *t)
+{
+	return t->kind != VALIDATE_OF_NODE && validate_selects(d->opt->only, t);
+}
+
+/* Returns the seconds of the selected tests from number `first` on. */
+static double seconds_left(const struct validate_device *d, int first)
 {
 	double sum = 0;
 
-	for (int i = 0; i < validate_num_tests; i++)
-		if (validate_selects(d->opt->only, &validate_tests[i]))
-			sum += validate_tests[i].seconds;
-	return d->on_host ? sum * HOST_SHARE : sum;
+	for (int i = first; i < validate_num_tests; i++)
+		if (is_selected(d, &validate_tests[i]))
+			sum += seconds_of(d, &validate_tests[i]);
+	return sum;
+}
+
+/* Runs on the processors next to the device, if sysfs tells, so that host buffers lie in their memory. */
+static void stay_close(const struct validate_device *d)
+{
+	char path[128], list[1024] = "", *save, *range;
+	cpu_set_t set;
+	FILE *f;
+
+	CPU_ZERO(&set);
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/local_cpulist", d->pci);
+	for (char *c = path; *c; c++)
+		*c = (char)tolower((unsigned char)*c);
+	f = *d->pci ? fopen(path, "r") : NULL;
+	if (f && !fgets(list, sizeof(list), f))
+		list[0] = 0;
+	if (f)
+		fclose(f);
+	for (range = strtok_r(list, ",\n", &save); range; range = strtok_r(NULL, ",\n", &save)) {
+		int first, last, fields = sscanf(range, "%d-%d", &first, &last);
+
+		for (int cpu = first; fields >= 1 && cpu <= (fields == 2 ? last : first); cpu++)
+			if (cpu >= 0 && cpu < CPU_SETSIZE)
+				CPU_SET((size_t)cpu, &set);
+	}
+	/* fails harmlessly if a container has none of them */
+	if (CPU_COUNT(&set))
+		sched_setaffinity(0, sizeof(set), &set);
 }
 
 static int start(struct validate_device *d)
@@ -384,36 +316,69 @@ static int start(struct validate_device *d)
 	CAIRN_TRY(d->impl.device_info(&d->info));
 	CAIRN_TRY(d->impl.stream_create(&d->stream));
 	d->on_host = !!(d->impl.flags & CAIRN_IMPL_HOST_MEM);
-	d->budget_s = d->opt->minutes > 0 ? d->opt->minutes * 60 : quick_seconds(d);
 	/* a host of one or two processors still has a majority */
 	d->units = d->on_host && d->info.num_sms < 4 ? 4 : d->info.num_sms;
 	if (d->units > CAIRN_SCREEN_MAX_UNITS)
 		d->units = CAIRN_SCREEN_MAX_UNITS;
 	for (int i = 0; i < VALIDATE_MAX_PLACES; i++)
-		d->gpc[i] = -1;
+		d->gpc[i] = d->sibling[i] = -1;
 	d->found = json_object();
 	open_health(d);
+	if (!d->on_host)
+		stay_close(d);
 	say_device(d);
 	return 0;
 }
 
-/* Waits, so that devices do not all start full load at the same time. */
-static void await_turn(struct validate_device *d)
+const char *validate_device_open(struct validate_device *d, FILE *out, const struct validate_options *opt,
+				 int number)
 {
-	double end = cairn_now() + (double)d->opt->stagger * d->number;
+	static char why[600];
+	const char *text;
+
+	d->opt = opt;
+	d->out = out;
+	d->number = number;
+	text = start(d) ? cairn_impl_error(&d->impl) : busy(d);
+	if (!text)
+		return NULL;
+	snprintf(why, sizeof(why), "%s", text);
+	return why;
+}
+
+void validate_device_close(struct validate_device *d)
+{
+	json_decref(d->found);
+	cairn_nvml_close(d->nvml);
+	if (d->stream)
+		d->impl.stream_destroy(d->stream);
+	if (d->started)
+		cairn_impl_stop(&d->impl);
+}
+
+/* Waits, so that devices do not all start full load at the same time. Returns the seconds. */
+static double await_turn(struct validate_device *d)
+{
+	double wait = (double)d->opt->stagger * d->number, end = cairn_now() + wait;
 
 	d->staggered = 1;
 	for (double left = end - cairn_now(); left > 0; left = end - cairn_now()) {
 		fprintf(d->out, "T full load begins in %.0f s\n", ceil(left));
 		usleep((useconds_t)(1e6 * (left < 1 ? left : 1)));
 	}
+	return wait;
+}
+
+double validate_slice(double seconds, double planned, double left)
+{
+	return planned > 0 ? seconds * fmax(0, fmin(1, left / planned)) : 0;
 }
 
 /*
- * Runs one pass over the tests, each for `share` of its seconds. If the device fails, that test fails, and
- * those after it did not run.
+ * Runs one turn over the tests, until `end`: each test gets its share of what is left, but no more than its
+ * seconds. If the device fails, that test fails, and those after it did not run.
  */
-static int run_pass(struct validate_device *d, double share)
+static int run_turn(struct validate_device *d, double end)
 {
 	const char *lost = NULL;
 	char why[600];
@@ -422,17 +387,18 @@ static int run_pass(struct validate_device *d, double share)
 		const struct validate_test *t = &validate_tests[i];
 		int ret;
 
-		if (!validate_selects(d->opt->only, t))
+		if (!is_selected(d, t))
 			continue;
 		if (lost) {
 			validate_not_run(d, t, lost);
 			continue;
 		}
 		if (t->phase == VALIDATE_FULL_LOAD && !d->staggered)
-			await_turn(d);
+			end += await_turn(d);
 		fprintf(d->out, "T %s\n", t->name);
 		d->test = t;
-		ret = t->run(d, t, t->seconds * share);
+		ret = t->run(d, t, validate_slice(seconds_of(d, t), seconds_left(d, i),
+						  end + d->extended_s - cairn_now()));
 		if (ret) {
 			json_t *row = validate_row(t->name, t->required);
 
@@ -446,46 +412,39 @@ static int run_pass(struct validate_device *d, double share)
 	return lost ? -EIO : 0;
 }
 
-static void run_all(struct validate_device *d)
+/* A last turn is worth its while if it has a quarter of its time. */
+static void run_all(struct validate_device *d, double begun, double end)
 {
-	double begun = cairn_now(), quick = quick_seconds(d), pass = fmin(d->budget_s, quick);
-	double share = quick > 0 ? pass / quick * (d->on_host ? HOST_SHARE : 1) : 0;
+	double quick = seconds_left(d, 0) + (d->on_host ? 0 : START_S);
 
+	end = end > 0 ? end : begun + quick;
+	d->budget_s = end - begun;
 	do {
-		if (run_pass(d, share))
+		if (run_turn(d, fmin(end, (d->turn ? cairn_now() - d->extended_s : begun) + quick)))
 			return;
-	} while (d->budget_s > quick && quick > 0 && cairn_now() - begun < d->budget_s);
+		d->turn++;
+		quick = seconds_left(d, 0);
+	} while (quick > 0 && cairn_now() + quick / 4 < end + d->extended_s);
 }
 
-void validate_device_run(FILE *out, const struct validate_options *opt, int number)
+void validate_device_run(FILE *out, const struct validate_options *opt, int number, double end)
 {
 	static struct validate_device d;
-	const char *why = NULL;
-	int ret;
+	double begun = cairn_now();
+	const char *why = validate_device_open(&d, out, opt, number);
 
-	d.opt = opt;
-	d.out = out;
-	d.number = number;
-	ret = start(&d);
-	if (ret || (why = busy(&d))) {
-		char text[600];
-
-		snprintf(text, sizeof(text), "%s", why ? why : cairn_impl_error(&d.impl));
+	if (why) {
 		for (int i = 0; i < validate_num_tests; i++)
-			if (validate_selects(opt->only, &validate_tests[i]))
-				validate_not_run(&d, &validate_tests[i], text);
+			if (is_selected(&d, &validate_tests[i]))
+				validate_not_run(&d, &validate_tests[i], why);
 	} else if (opt->replay) {
+		d.budget_s = end > 0 ? end - begun : REPLAY_S;
 		if (validate_replay(&d, opt->replay))
 			validate_not_run(&d, &(struct validate_test){ .name = "replay", .required = 1 },
 					 cairn_impl_error(&d.impl));
 	} else {
-		run_all(&d);
+		run_all(&d, begun, end);
 	}
-	json_decref(d.found);
-	cairn_nvml_close(d.nvml);
-	if (d.stream)
-		d.impl.stream_destroy(d.stream);
-	if (d.started)
-		cairn_impl_stop(&d.impl);
+	validate_device_close(&d);
 	fprintf(out, "E\n");
 }

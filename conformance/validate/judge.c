@@ -121,6 +121,18 @@ int64_t validate_bits_least(const struct validate_bits *b)
 	return FAULT(EXPOSURE_TOTAL) ? sum : least;
 }
 
+int32_t validate_bits_unseen(const struct validate_bits *b, int32_t units)
+{
+	int32_t places = validate_bits_places(b);
+
+	return places < units && !FAULT(UNSEEN_PASSES) ? units - places : 0;
+}
+
+int validate_outvoted(int32_t equal, int32_t peers)
+{
+	return FAULT(TIE_OF_TWO_PASSES) ? 2 * equal < peers : 2 * equal <= peers;
+}
+
 int32_t validate_bits_evidence(const struct validate_bits *b, struct validate_evidence *out, int32_t most)
 {
 	int32_t num = 0;
@@ -173,6 +185,14 @@ enum validate_verdict validate_bits_verdict(const struct validate_bits *b, const
 double validate_excludes(double operations)
 {
 	return operations > 3 ? 3 / operations : 1;
+}
+
+double validate_finds(double operations)
+{
+	/* 1 - (1 + x) exp(-x) is 0.99 */
+	const double x = FAULT(FINDS_ONE) ? 4.605 : 6.638;
+
+	return operations > x ? x / operations : 1;
 }
 
 const char *validate_verdict_name(enum validate_verdict v)

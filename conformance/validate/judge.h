@@ -61,6 +61,18 @@ int32_t validate_bits_places(const struct validate_bits *b);
 /* Returns the rounds of the place that has computed the fewest, but at least one. */
 int64_t validate_bits_least(const struct validate_bits *b);
 
+/*
+ * Returns how many of a device's units have computed no round. They have not been tested, so that a program
+ * without any fault has not run on the whole device. Numbers of places need not be contiguous.
+ */
+int32_t validate_bits_unseen(const struct validate_bits *b, int32_t units);
+
+/*
+ * Returns whether a device is outvoted: of `peers` devices, itself among them, no more than half have what it
+ * has. Of two devices that differ, both are.
+ */
+int validate_outvoted(int32_t equal, int32_t peers);
+
 /* The evidence against one unit. */
 struct validate_evidence {
 	int32_t place, part;		/* part of the first event */
@@ -82,6 +94,11 @@ enum validate_verdict validate_bits_verdict(const struct validate_bits *b, const
  * it has seen no operation.
  */
 double validate_excludes(double operations);
+/*
+ * Returns the error rate for an operation that a run finds with 99% probability: two errors, which make a
+ * fault, are then that likely. 1 if it has seen too few operations.
+ */
+double validate_finds(double operations);
 
 /* ---- verdicts ---- */
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* judge_test - the judges of bits, rates and health on synthetic results */
 #include "conformance/harness.h"
-#include "conformance/validate/judge_test.h"
+#include "conformance/validate/links_judge_test.h"
 
 #define UNIT(name) \
 	static void name##_unit(struct cairn_test *t) \
@@ -19,6 +19,8 @@ UNIT(exit_follows_verdicts)
 UNIT(finds_the_slow)
 UNIT(levels_the_groups)
 UNIT(compares_with_ranges)
+UNIT(finds_slow_links)
+UNIT(finds_slow_ways)
 UNIT(spares_the_equal)
 UNIT(tells_the_unmeasured)
 UNIT(judges_growth)
@@ -30,6 +32,7 @@ static const struct cairn_unit units[] = {
 	{ "exit_follows_verdicts", exit_follows_verdicts_unit },
 	{ "finds_the_slow", finds_the_slow_unit }, { "spares_the_equal", spares_the_equal_unit },
 	{ "levels_the_groups", levels_the_groups_unit },
+	{ "finds_slow_links", finds_slow_links_unit }, { "finds_slow_ways", finds_slow_ways_unit },
 	{ "compares_with_ranges", compares_with_ranges_unit },
 	{ "tells_the_unmeasured", tells_the_unmeasured_unit }, { "judges_growth", judges_growth_unit },
 };

@@ -139,7 +139,16 @@ static const char *counts_what_ran(void)
 	REQUIRE(judged(s) == VALIDATE_PASS && !s->num && s->bits.dropped == 4);
 	REQUIRE(s->bits.seen[109] == 2 && s->bits.seen[110] == ROUNDS);
 	REQUIRE(validate_bits_places(&s->bits) == UNITS && validate_bits_least(&s->bits) == 2);
+	REQUIRE(validate_bits_unseen(&s->bits, UNITS + 2) == 2 && !validate_bits_unseen(&s->bits, UNITS));
+	REQUIRE(validate_outvoted(1, 2) && validate_outvoted(1, 3) && !validate_outvoted(2, 3));
+	REQUIRE(!validate_outvoted(1, 1));
 	REQUIRE(validate_excludes(3e8) == 1e-8 && validate_excludes(0) == 1);
+	for (double n = 1e9; n < 1e11; n *= 10) {
+		double events = n * validate_finds(n);
+
+		REQUIRE(fabs((1 + events) * exp(-events) - 0.01) < 1e-4);
+	}
+	REQUIRE(validate_finds(6) == 1);
 	s = sound_screen(6);
 	s->place[0][0] = CAIRN_SCREEN_MAX_UNITS;
 	REQUIRE(validate_bits_add(&s->bits, &s->rounds) < 0);

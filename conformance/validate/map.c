@@ -17,12 +17,14 @@
 #include "primitives/base/error.h"
 
 enum { NUM_SIZES = 4 };		/* of clusters: 16 >> i */
-enum { REPEATS = 6, BYTES = 4096, LINKS = 32, MAX_PAIRS = VALIDATE_MAX_PLACES * 16, MAX_NAMED = 8 };
+enum { REPEATS = 6, BYTES = 4096, SRC_BYTES = 16 * BYTES, LINKS = 32, MAX_NAMED = 8 };
+enum { MAX_PAIRS = VALIDATE_MAX_PLACES * 16 };
 
 struct call {
 	struct cairn_dsmem_args args, host;	/* host: where the results are read */
 	uint64_t *want;
 	void *device, *memory;
+	void *src, *host_src;		/* of MULTICAST */
 	size_t bytes;
 };
 
@@ -30,8 +32,28 @@ static void close_call(struct validate_device *d, struct call *c)
 {
 	if (c->device)
 		d->impl.mem_free(c->device);
+	if (c->src)
+		d->impl.mem_free(c->src);
+	free(c->host_src);
 	free(c->memory);
 	free(c->want);
+}
+
+/* Fills what a multicast reads, on the device and for the reference. */
+static int open_source(struct validate_device *d, struct call *c)
+{
+	uint64_t *words = malloc(SRC_BYTES);
+
+	c->host_src = words;
+	if (!words || d->impl.mem_alloc(&c->src, SRC_BYTES))
+		return cairn_error(ENOMEM, "no memory for the words of a multicast");
+	for (uint32_t i = 0; i < SRC_BYTES / 8; i++)
+		words[i] = cairn_dsmem_word((uint64_t)d->opt->seed, 0, i);
+	c->args.src = c->src;
+	c->host.src = words;
+	c->args.src_bytes = c->host.src_bytes = SRC_BYTES;
+	CAIRN_TRY(d->impl.mem_copy(c->src, words, SRC_BYTES, CAIRN_COPY_TO_DEVICE, d->stream));
+	return validate_sync(d);
 }
 
 /* Lays out the outputs of a call in one buffer, on the device and on the host. */
@@ -131,6 +153,25 @@ struct pairs {
 	int32_t reader[MAX_PAIRS], owner[MAX_PAIRS], group[MAX_PAIRS], num;
 };
 
+/* Pairs that have shared a cluster of any size. */
+static uint8_t met[VALIDATE_MAX_PLACES][VALIDATE_MAX_PLACES];
+
+/* Lists the units that have shared no cluster, and the pairs of a GPC that have not. */
+static void list_unmet(const struct validate_device *d, json_t *row)
+{
+	json_t *alone = json_array(), *unmet = json_array();
+
+	for (int a = 0; a < VALIDATE_MAX_PLACES && a < d->units; a++) {
+		if (d->gpc[a] < 0)
+			json_array_append_new(alone, json_integer(a));
+		for (int b = 0; b < VALIDATE_MAX_PLACES && d->gpc[a] >= 0; b++)
+			if (a != b && d->gpc[b] == d->gpc[a] && !met[a][b])
+				json_array_append_new(unmet, json_pack("[i,i]", a, b));
+	}
+	json_object_set_new(row, "alone", alone);
+	json_object_set_new(row, "unmet", unmet);
+}
+
 static void add_pairs(struct validate_device *d, const struct call *c, struct pairs *p, int repeat)
 {
 	int size = c->host.cluster_size;
@@ -144,6 +185,10 @@ static void add_pairs(struct validate_device *d, const struct call *c, struct pa
 			if (reader < 0 || owner < 0 || reader >= VALIDATE_MAX_PLACES)
 				continue;
 			merge(d, reader, owner);
+			met[reader][owner] = 1;
+			/* the hardware places a cluster of two on a TPC */
+			if (size == 2 && reader != owner && d->sibling[reader] < 0)
+				d->sibling[reader] = owner;
 			if (reader == owner || cycles <= 0)
 				continue;
 			while (i < p->num && (p->reader[i] != reader || p->owner[i] != owner))
@@ -229,14 +274,17 @@ static int time_pairs(struct validate_device *d, int size, int repeat, struct pa
 /* Checks what every way to move bytes delivers at one cluster size. */
 static int check_moves(struct validate_device *d, int size, json_t *row)
 {
-	static const int moves[] = { CAIRN_DSMEM_LOAD, CAIRN_DSMEM_ST_ASYNC, CAIRN_DSMEM_BULK };
+	static const int moves[] = { CAIRN_DSMEM_LOAD, CAIRN_DSMEM_ST_ASYNC, CAIRN_DSMEM_BULK,
+				     CAIRN_DSMEM_MULTICAST };
 	int ret = 0;
 
 	for (size_t i = 0; i < sizeof(moves) / sizeof(moves[0]) && !ret; i++) {
 		struct call c;
 
 		CAIRN_TRY(open_call(d, &c, moves[i], size, d->units / size));
-		ret = run(d, &c);
+		ret = moves[i] == CAIRN_DSMEM_MULTICAST ? open_source(d, &c) : 0;
+		if (!ret)
+			ret = run(d, &c);
 		if (!ret)
 			ret = check_sums(&c, row);
 		close_call(d, &c);
@@ -269,6 +317,20 @@ static int run_sizes(struct validate_device *d, struct pairs *pairs, double seco
 	return 0;
 }
 
+void validate_learn_map(struct validate_device *d)
+{
+	struct pairs *p = d->impl.dsmem && !d->has_map ? calloc(1, sizeof(*p)) : NULL;
+	json_t *row = validate_row("", 0);
+
+	/* a size that the device does not have tells nothing; errors show when the test itself runs */
+	for (int i = 0; i < NUM_SIZES && p; i++)
+		if (16 >> i <= d->units)
+			time_pairs(d, 16 >> i, 0, p, row);
+	d->has_map = 1;
+	json_decref(row);
+	free(p);
+}
+
 int validate_pairs(struct validate_device *d, const struct validate_test *t, double seconds)
 {
 	struct pairs *pairs = calloc(NUM_SIZES, sizeof(*pairs));
@@ -285,6 +347,7 @@ int validate_pairs(struct validate_device *d, const struct validate_test *t, dou
 	for (int i = 0; i < NUM_SIZES; i++)
 		has[i] = 16 >> i <= d->units;
 	ret = run_sizes(d, pairs, seconds, has, row, latency);
+	d->has_map = 1;
 	free(pairs);
 	if (ret) {
 		json_decref(row);
@@ -301,7 +364,10 @@ int validate_pairs(struct validate_device *d, const struct validate_test *t, dou
 	}
 	json_object_set_new(row, "map", map);
 	json_object_set_new(row, "latency", latency);
-	validate_set(row, ran ? validate_verdict_of(row) : VALIDATE_NOT_RUN, "%zu pairs in %d groups",
-		     json_array_size(latency), groups);
+	list_unmet(d, row);
+	validate_set(row, ran ? validate_verdict_of(row) : VALIDATE_NOT_RUN, "%zu pairs in %d groups; %zu "
+		     "units in none, %zu pairs of a group never met", json_array_size(latency), groups,
+		     json_array_size(json_object_get(row, "alone")),
+		     json_array_size(json_object_get(row, "unmet")));
 	return validate_report(d, row);
 }

@@ -5,7 +5,8 @@
  * Each model has a file, which validate_ranges.py makes from records:
  *
  *   {"gpu": NAME, "configurations": [{"config": {"mem_gib", "limit_w", "ecc", "mig", "branch"},
- *     "gpus": N, "nodes": N, "figures": {TEST: {FIGURE: {"median", "mad", "low", "high"}}}}]}
+ *     "gpus": N, "nodes": N, "provisional": BOOL,
+ *     "figures": {TEST: {FIGURE: {"median", "mad", "low", "high"}}}}]}
  *
  * A device is compared with the first configuration that agrees with its own. A member that is null there was
  * not recorded, and agrees with everything.

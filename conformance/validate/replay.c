@@ -8,11 +8,10 @@
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 
-enum { ENOUGH = 100 };	/* replays that differ; more say no more */
+enum { REPLAYS = 1000, ENOUGH = 100 };	/* ENOUGH: that differ; more say no more */
 #define PARTS		CAIRN_SCREEN_PARTS
-#define MAX_S		5	/* of the replays of an event: the parent waits two minutes for a row */
-
-static const int replays_of_event = 1000;
+#define MAX_S		5	/* of an event on one unit: the parent waits two minutes for a row */
+#define SHARE		0.1	/* of the whole run, after which an event has three replays */
 
 void validate_say_replay(const struct validate_device *d, const struct cairn_screen_args *a, int64_t round,
 			 int32_t place, char *line, size_t len)
@@ -26,15 +25,37 @@ void validate_say_replay(const struct validate_device *d, const struct cairn_scr
 
 /* ---- replays ---- */
 
-/* Repeats a round on one unit. Sets *ran and *differed to how many of `times` did. */
+/* What the last step of a part should give, and what replays have given instead. */
+struct raw {
+	uint32_t want[CAIRN_SCREEN_WORDS], bits;
+	int32_t words, word;		/* words: 0: unknown */
+};
+
+static void compare_raw(const struct validate_outputs *o, int32_t part, struct raw *raw)
+{
+	const uint32_t *got = (const uint32_t *)o->raw + part * CAIRN_SCREEN_WORDS;
+
+	for (int32_t i = 0; i < raw->words; i++)
+		if (got[i] != raw->want[i] && (raw->word < 0 || raw->word == i)) {
+			raw->word = i;
+			raw->bits |= got[i] ^ raw->want[i];
+			return;
+		}
+}
+
+/*
+ * Repeats a round on w->place, and counts how often it ran and differed. If raw->words is 0 and no replay
+ * differs, the words of the last one become what other units are compared with.
+ */
 static int replay(struct validate_device *d, const struct cairn_screen_args *like,
-		  const struct validate_event *e, int32_t place, int times, int64_t *ran, int64_t *differed)
+		  const struct validate_event *e, struct validate_replays *w, struct raw *raw)
 {
 	struct validate_outputs o;
-	double end = cairn_now() + fmin(d->budget_s / 50, MAX_S);
-	int ret = validate_outputs_alloc(d, &o, 1, 1, 0);
+	double begun = cairn_now(), left = fmax(0, d->budget_s * SHARE - d->replayed_s);
+	double end = begun + fmin(fmin(d->budget_s / 50, MAX_S), left);
+	int ret = validate_outputs_alloc(d, &o, 1, 1, 1);
 
-	*ran = *differed = 0;
+	w->replays = w->repeated = 0;
 	if (ret)
 		return ret;
 	o.args.program = like->program;
@@ -42,17 +63,69 @@ static int replay(struct validate_device *d, const struct cairn_screen_args *lik
 	o.args.steps = like->steps;
 	o.args.seed = like->seed;
 	o.args.first_round = e->round;
-	o.args.only = place;
-	for (int i = 0; i < times && !ret && *differed < ENOUGH && (i < 3 || cairn_now() < end); i++) {
+	o.args.only = w->place;
+	for (int i = 0; i < REPLAYS && !ret && w->repeated < ENOUGH && (i < 3 || cairn_now() < end); i++) {
 		const uint64_t *got = o.digest;
 
 		ret = validate_outputs_call(d, &o);
 		if (ret || *(int32_t *)o.place < 0)
 			continue;
-		++*ran;
-		*differed += memcmp(got + 2 * e->part, e->want, sizeof(e->want)) != 0;
+		w->replays++;
+		w->repeated += memcmp(got + 2 * e->part, e->want, sizeof(e->want)) != 0;
+		compare_raw(&o, e->part, raw);
 	}
+	if (!ret && !raw->words && w->replays && !w->repeated) {
+		memcpy(raw->want, (const uint32_t *)o.raw + e->part * CAIRN_SCREEN_WORDS, sizeof(raw->want));
+		raw->words = CAIRN_SCREEN_WORDS;
+	}
+	d->replayed_s += cairn_now() - begun;
 	validate_outputs_free(d, &o);
+	return ret;
+}
+
+/* Returns a unit of another GPC, or -1 if none is known. */
+static int32_t other_gpc(const struct validate_device *d, int32_t place)
+{
+	for (int32_t p = 0; p < VALIDATE_MAX_PLACES && place < VALIDATE_MAX_PLACES; p++)
+		if (d->gpc[p] >= 0 && d->gpc[place] >= 0 && d->gpc[p] != d->gpc[place])
+			return p;
+	return -1;
+}
+
+/* Replays an event on its unit, on the sibling in its TPC and in another GPC, the last one first. */
+static int replay_event(struct validate_device *d, const struct cairn_screen_args *a,
+			const struct validate_event *e, struct validate_event_call *c, int everywhere)
+{
+	struct cairn_screen_args call = *a;
+	struct raw raw = { .word = -1 };
+	int ret = 0;
+
+	/* the reference computes the last step alone */
+	c->by_reference = cairn_screen_is_defined(a->program, a->inputs);
+	if (c->by_reference) {
+		ret = cairn_screen_exact(&call, e->round, e->part, a->steps - 1, NULL, NULL, raw.want);
+		raw.words = ret;
+	}
+	if (ret < 0)
+		return ret;
+	c->where[VALIDATE_ON_UNIT].place = e->place;
+	if (everywhere) {
+		validate_learn_map(d);
+		c->where[VALIDATE_IN_OTHER_GPC].place = other_gpc(d, e->place);
+		c->where[VALIDATE_ON_SIBLING].place =
+			e->place < VALIDATE_MAX_PLACES ? d->sibling[e->place] : -1;
+	}
+	ret = 0;
+	for (int i = VALIDATE_NUM_WHERE - 1; i >= 0 && !ret; i--) {
+		if (c->where[i].place < 0)
+			continue;
+		raw.word = -1;
+		raw.bits = 0;
+		ret = replay(d, a, e, &c->where[i], &raw);
+	}
+	/* the unit's own replays came last */
+	c->word = raw.word;
+	c->bits = raw.bits;
 	return ret;
 }
 
@@ -61,15 +134,15 @@ int validate_replay_new(struct validate_device *d, struct validate_screen *s,
 {
 	for (; s->num_replayed < s->bits.num_events; s->num_replayed++) {
 		struct validate_event_call *c = &s->calls[s->num_replayed];
-		const struct validate_event *e = &s->bits.events[s->num_replayed];
-		/* a unit with many events has shown enough */
-		int times = s->num_replayed < 8 ? replays_of_event : 0;
 
-		c->load = d->load;
-		c->inputs = a->inputs;
-		c->steps = a->steps;
-		if (times)
-			CAIRN_TRY(replay(d, a, e, e->place, times, &c->replays, &c->repeated));
+		*c = (struct validate_event_call){ .load = d->load, .inputs = a->inputs, .steps = a->steps,
+			.word = -1 };
+		for (int i = 0; i < VALIDATE_NUM_WHERE; i++)
+			c->where[i].place = -1;
+		/* a unit with many events has shown enough */
+		if (s->num_replayed < 8)
+			CAIRN_TRY(replay_event(d, a, &s->bits.events[s->num_replayed], c,
+					       s->num_replayed < 2));
 	}
 	return 0;
 }
@@ -109,7 +182,8 @@ int validate_replay(struct validate_device *d, const char *what)
 	ret = validate_outputs_call(d, &o);
 	r = validate_outputs_rounds(&o);
 	for (e.part = 0; e.part < PARTS && !ret; e.part++) {
-		int64_t n, bad;
+		struct validate_replays w = { .place = e.place };
+		struct raw raw = { .word = -1 };
 
 		if (!validate_majority(&r, 0, e.part, &best)) {
 			validate_finding(row, VALIDATE_FAIL, NULL, "part %d: the units have no majority",
@@ -117,13 +191,14 @@ int validate_replay(struct validate_device *d, const char *what)
 			continue;
 		}
 		memcpy(e.want, best, sizeof(e.want));
-		ret = replay(d, &a, &e, e.place, replays_of_event, &n, &bad);
-		ran += n;
-		differed += bad;
-		if (bad)
+		ret = replay(d, &a, &e, &w, &raw);
+		ran += w.replays;
+		differed += w.repeated;
+		if (w.repeated)
 			validate_finding(row, VALIDATE_FAIL, NULL,
 					 "unit %d, part %d: %lld of %lld differ from the "
-					 "majority", e.place, e.part, (long long)bad, (long long)n);
+					 "majority", e.place, e.part, (long long)w.repeated,
+					 (long long)w.replays);
 	}
 	validate_outputs_free(d, &o);
 	if (ret) {

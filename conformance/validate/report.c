@@ -134,6 +134,85 @@ static void print_device(const struct validate_result *d)
 		}
 }
 
+/* ---- what a pass excludes ---- */
+
+enum { MAX_COUNTED = 16 };
+
+/* Adds up the operations of all rows by what they count. Returns how many kinds there are. */
+static int32_t add_up(const struct validate_result *d, const char *counts[], double operations[])
+{
+	int32_t num = 0;
+	const char *test;
+	json_t *row;
+
+	json_object_foreach(d->rows, test, row) {
+		const char *what = validate_text(row, "counts");
+		int32_t i = 0;
+
+		while (i < num && strcmp(counts[i], what))
+			i++;
+		if (!*what || i == MAX_COUNTED || validate_verdict_of(row) == VALIDATE_NOT_RUN)
+			continue;
+		if (i == num) {
+			counts[num] = what;
+			operations[num++] = 0;
+		}
+		operations[i] += json_number_value(json_object_get(row, "operations"));
+	}
+	return num;
+}
+
+static int has_failed(const struct validate_result *d)
+{
+	const char *test;
+	json_t *row;
+
+	json_object_foreach(d->rows, test, row)
+		if (validate_verdict_of(row) == VALIDATE_FAIL)
+			return 1;
+	return 0;
+}
+
+/* Of devices that passed, the one that has computed the least counts. */
+static void print_exclusions(const struct validate_result *devices, int num)
+{
+	const char *counts[MAX_COUNTED];
+	double operations[MAX_COUNTED];
+	int32_t n = 0;
+
+	for (int i = 0; i < num; i++) {
+		const char *other[MAX_COUNTED];
+		double more[MAX_COUNTED];
+		int32_t have = has_failed(&devices[i]) ? 0 : add_up(&devices[i], other, more);
+
+		for (int32_t k = 0; k < have; k++) {
+			int32_t at = 0;
+
+			while (at < n && strcmp(counts[at], other[k]))
+				at++;
+			if (at == MAX_COUNTED)
+				continue;
+			if (at == n || more[k] < operations[at])
+				operations[at] = more[k];
+			counts[at] = other[k];
+			n += at == n;
+		}
+	}
+	if (n)
+		printf("A pass excludes, with 95%% confidence and for every unit, error rates above\n");
+	for (int32_t k = 0; k < n; k++) {
+		printf("  %.1e for one %s", validate_excludes(operations[k]), counts[k]);
+		/* one wrong byte is a fault, one wrong result is none */
+		if (strcmp(counts[k], "byte read back"))
+			printf(" (from %.1e on, 99 of 100 runs find the unit)",
+			       validate_finds(operations[k]));
+		printf("\n");
+	}
+	if (n)
+		printf("but no fault that is rarer, that shows only after hours, in more heat or with other\n"
+		       "inputs, or that lies in circuits that no test uses.\n");
+}
+
 int validate_print(const struct validate_options *opt, struct validate_result *devices, int num, FILE *json,
 		  FILE *junit)
 {
@@ -159,6 +238,7 @@ int validate_print(const struct validate_options *opt, struct validate_result *d
 	}
 	if (junit)
 		fprintf(junit, "</testsuite>\n");
+	print_exclusions(devices, num);
 	printf("%d passed, %d warned, %d failed, %d did not run\n", tally.num[VALIDATE_PASS],
 	       tally.num[VALIDATE_WARN], tally.num[VALIDATE_FAIL], tally.num[VALIDATE_NOT_RUN]);
 	if (ret) {

@@ -10,7 +10,7 @@
 
 struct validate_result {
 	const struct validate_options *opt;
-	int number, ended;
+	int number, index, ended;	/* index: among the devices that are tested */
 	char testing[64];
 	json_t *who;			/* as device.c says it; NULL if it never did */
 	json_t *rows;			/* by test */

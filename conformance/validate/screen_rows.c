@@ -27,10 +27,29 @@ int32_t validate_screen_evidence(const struct validate_screen *s, struct validat
 	for (int32_t u = 0; u < num; u++)
 		for (int32_t i = 0; i < s->bits.num_events; i++)
 			if (s->bits.events[i].place == e[u].place) {
-				e[u].replays += s->calls[i].replays;
-				e[u].repeated += s->calls[i].repeated;
+				e[u].replays += s->calls[i].where[VALIDATE_ON_UNIT].replays;
+				e[u].repeated += s->calls[i].where[VALIDATE_ON_UNIT].repeated;
 			}
 	return num;
+}
+
+/* Writes what an event's replays on other units have shown, and the wrong bits, if the last step has some. */
+static void say_replays(const struct validate_event_call *c, char *text, size_t len)
+{
+	static const char *const where[VALIDATE_NUM_WHERE] = {
+		[VALIDATE_ON_SIBLING] = "in its TPC", [VALIDATE_IN_OTHER_GPC] = "in another GPC"
+	};
+	size_t at = 0;
+
+	text[0] = 0;
+	for (int i = VALIDATE_ON_SIBLING; i < VALIDATE_NUM_WHERE; i++)
+		if (c->where[i].place >= 0)
+			at += (size_t)snprintf(text + at, len - at, ", %lld of %lld on unit %d %s",
+					       (long long)c->where[i].repeated,
+					       (long long)c->where[i].replays, c->where[i].place, where[i]);
+	if (c->word >= 0)
+		snprintf(text + at, len - at, "; word %d has wrong bits %08x%s", c->word, c->bits,
+			 c->by_reference ? " against the reference" : "");
 }
 
 static void add_unit(struct validate_device *d, struct validate_screen *s, const struct validate_test *t,
@@ -39,7 +58,7 @@ static void add_unit(struct validate_device *d, struct validate_screen *s, const
 	struct cairn_screen_args a = { .program = t->program, .seed = (uint64_t)d->opt->seed };
 	const struct validate_event *first = &s->bits.events[e->first_event];
 	const struct validate_event_call *c = &s->calls[e->first_event];
-	char again[512], load[64];
+	char again[512], load[64], more[200];
 	json_t *f;
 
 	d->upset[e->place] |= 1u << (t - validate_tests);
@@ -48,15 +67,18 @@ static void add_unit(struct validate_device *d, struct validate_screen *s, const
 	a.steps = c->steps;
 	validate_say_replay(d, &a, first->round, e->place, again, sizeof(again));
 	say_load(&c->load, load, sizeof(load));
+	say_replays(c, more, sizeof(more));
 	f = validate_finding(row, validate_unit_verdict(e), again,
 			     "unit %d, part %d computes %s wrongly: rounds that differ: %d, the first with "
-			     "%s inputs%s; %lld of %lld replays differ; other tests in which the unit "
+			     "%s inputs%s; %lld of %lld replays differ%s; other tests in which the unit "
 			     "differed: %d", e->place, e->part, cairn_screen_program_name(t->program),
 			     e->rounds, cairn_screen_inputs_name(a.inputs), load, (long long)e->repeated,
-			     (long long)e->replays, e->elsewhere);
+			     (long long)e->replays, more, e->elsewhere);
 	json_object_set_new(f, "place", json_integer(e->place));
 	json_object_set_new(f, "part", json_integer(e->part));
 	json_object_set_new(f, "rounds", json_integer(e->rounds));
+	json_object_set_new(f, "replays", json_integer(e->replays));
+	json_object_set_new(f, "repeated", json_integer(e->repeated));
 }
 
 /* Returns the operations of the unit that has computed the least; those of MIX are steps. */
@@ -68,6 +90,34 @@ static double operations_of(const struct validate_screen *s, int program)
 	if (program == CAIRN_SCREEN_MIX)
 		return steps;
 	return steps * (double)cairn_screen_operations(program) / (program < CAIRN_SCREEN_NUM_TENSOR ? 4 : 1);
+}
+
+/* Returns what operations_of() counts, for one unit; NULL: steps of MIX. */
+static const char *counted(int program)
+{
+	static const char *const lanes[] = {
+		[CAIRN_SCREEN_F32] = "fp32 operation of a lane",
+		[CAIRN_SCREEN_F64] = "fp64 operation of a lane",
+		[CAIRN_SCREEN_INT] = "integer operation of a lane",
+		[CAIRN_SCREEN_SPECIAL] = "special function of a lane",
+		[CAIRN_SCREEN_MEMORY] = "access to a word of shared memory", [CAIRN_SCREEN_MIX] = NULL,
+	};
+
+	return program < CAIRN_SCREEN_NUM_TENSOR ? "wgmma instruction" : lanes[program];
+}
+
+/* Writes which units have run no round. Returns their number. */
+static int32_t never_ran(const struct validate_device *d, const struct validate_screen *s, char *text,
+			 size_t len)
+{
+	int32_t missing = validate_bits_unseen(&s->bits, d->units);
+	size_t at = 0;
+
+	text[0] = 0;
+	for (int32_t u = 0; u < d->units && missing > 0 && at < len - 1; u++)
+		if (!s->bits.seen[u])
+			at += (size_t)snprintf(text + at, len - at, "%s%d", at ? ", " : "", u);
+	return missing;
 }
 
 static void add_bits(struct validate_device *d, struct validate_screen *s, const struct validate_test *t,
@@ -91,6 +141,8 @@ static void add_bits(struct validate_device *d, struct validate_screen *s, const
 	json_object_set_new(row, "dropped", json_integer(s->bits.dropped));
 	json_object_set_new(row, "places", json_integer(validate_bits_places(&s->bits)));
 	json_object_set_new(row, "operations", json_real(operations));
+	if (counted(t->program))
+		json_object_set_new(row, "counts", json_string(counted(t->program)));
 	json_object_set_new(row, "excludes", json_real(validate_excludes(operations)));
 	if (s->has_census)
 		json_object_set_new(row, "census", json_sprintf("%016llx", (unsigned long long)s->census));
@@ -104,6 +156,7 @@ static int report_bits(struct validate_device *d, struct validate_screen *s, con
 {
 	json_t *row = validate_row(t->name, t->required);
 	enum validate_verdict v;
+	char missing[100];
 
 	add_bits(d, s, t, row);
 	v = validate_verdict_of(row);
@@ -114,6 +167,9 @@ static int report_bits(struct validate_device *d, struct validate_screen *s, con
 	else if (v != VALIDATE_PASS)
 		validate_set(row, v, "%d units, %lld rounds", validate_bits_places(&s->bits),
 			     (long long)s->bits.rounds);
+	else if (never_ran(d, s, missing, sizeof(missing)) > 0)
+		validate_set(row, VALIDATE_NOT_RUN, "%d of %d units ran, but never unit %s",
+			     validate_bits_places(&s->bits), d->units, missing);
 	else
 		validate_set(row, v, "%d units, %lld rounds; excludes an error rate of %.1e",
 			     validate_bits_places(&s->bits), (long long)s->bits.rounds,

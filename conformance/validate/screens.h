@@ -26,11 +26,22 @@ void validate_outputs_free(struct validate_device *d, struct validate_outputs *o
 int validate_outputs_call(struct validate_device *d, struct validate_outputs *o);
 struct validate_rounds validate_outputs_rounds(const struct validate_outputs *o);
 
+/* Replays of an event on one unit. */
+struct validate_replays {
+	int32_t place;			/* -1: there is no such unit, or none is known */
+	int64_t replays, repeated;
+};
+
+enum validate_where { VALIDATE_ON_UNIT, VALIDATE_ON_SIBLING, VALIDATE_IN_OTHER_GPC, VALIDATE_NUM_WHERE };
+
 /* How an event came about, and what its replays have shown. */
 struct validate_event_call {
 	struct validate_load load;
 	int32_t inputs, steps;
-	int64_t replays, repeated;
+	struct validate_replays where[VALIDATE_NUM_WHERE];
+	int32_t word;			/* the first wrong one of a replay's last step; -1: none was wrong */
+	uint32_t bits;			/* of that word: wrong in some replay */
+	int by_reference;		/* the reference defines that word; else the other GPC has told it */
 };
 
 /* What is known of a program in one phase. */

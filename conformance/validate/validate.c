@@ -9,6 +9,7 @@
 
 #include "conformance/suite/runner.h"
 #include "conformance/tables/tables.h"
+#include "conformance/validate/links.h"
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 
@@ -22,10 +23,11 @@ static const char usage[] =
 	"  --impl NAME|PATH  table to test: cuda, cpu, or a plug-in (a path with a '/') (cuda; cpu where\n"
 	"                    there is no GPU)\n"
 	"  --device N        only this device (all)\n"
-	"  --minutes N       rotate through the tests for N minutes (one turn, about 90 seconds)\n"
+	"  --minutes N       rotate through the tests for N minutes (one turn, at most 90 seconds)\n"
 	"  --only GLOBS      only these tests, separated by commas: dsmem.pairs, screen.*, full-load.*,\n"
 	"                    pulses.*, rate.* (with the programs that it times), l2, hbm, copy, launch,\n"
-	"                    stack, health\n"
+	"                    stack, health, links\n"
+	"  --nccl            also sum through NCCL: all GPUs must get equal bits\n"
 	"  --seed N          of all inputs (1)\n"
 	"  --replay WHAT     repeat one round on one unit, as a finding prints it\n"
 	"  --json FILE       append one JSON object for each test of each device\n"
@@ -43,11 +45,24 @@ enum { TIMEOUT_S = 120 };
 
 /* ---- devices ---- */
 
-static void in_child(FILE *out, void *arg)
+/* When the tests of devices and those of the node are over (cairn_now()). */
+static struct {
+	struct validate_node *node;
+	double devices, node_end;	/* devices: 0: after the time of a quick run */
+} plan;
+
+static void run_device(FILE *out, void *arg)
 {
 	const struct validate_result *d = arg;
 
-	validate_device_run(out, d->opt, d->number);
+	validate_device_run(out, d->opt, d->number, plan.devices);
+}
+
+static void run_node(FILE *out, void *arg)
+{
+	const struct validate_result *d = arg;
+
+	validate_links_run(out, d->opt, d->number, plan.node, d->index, plan.node_end);
 }
 
 static void take_line(char *text, void *arg)
@@ -94,15 +109,27 @@ static int probe(const struct validate_options *opt, int number)
 	return WIFEXITED(status) && WEXITSTATUS(status) ? -1 : 0;
 }
 
+static int is_of_node(const struct validate_test *t)
+{
+	return t->kind == VALIDATE_OF_NODE;
+}
+
+/* --nccl selects its test, whatever --only says. */
+static int is_selected(const struct validate_options *opt, const struct validate_test *t)
+{
+	return strcmp(t->name, "nccl") ? validate_selects(opt->only, t) : opt->nccl;
+}
+
 /* The tests that a dead process leaves: the one that it was at failed, and the others did not run. */
-static void account_for_death(struct validate_result *d)
+static void account_for_death(struct validate_result *d, int of_node)
 {
 	for (int i = 0; i < validate_num_tests; i++) {
 		const struct validate_test *t = &validate_tests[i];
 		int at = !strcmp(t->name, d->testing);
 		json_t *row;
 
-		if (!validate_selects(d->opt->only, t) || (json_object_get(d->rows, t->name) && !at))
+		if (is_of_node(t) != of_node || !is_selected(d->opt, t) ||
+		    (json_object_get(d->rows, t->name) && !at))
 			continue;
 		row = validate_row(t->name, t->required);
 		if (at) {
@@ -110,24 +137,34 @@ static void account_for_death(struct validate_result *d)
 					 d->child.death);
 			validate_set(row, VALIDATE_FAIL, "%s", d->child.death);
 		} else {
-			validate_set(row, VALIDATE_NOT_RUN, "the device's process ended at %s", d->testing);
+			validate_set(row, VALIDATE_NOT_RUN, "the device's process ended at %s",
+				     *d->testing ? d->testing : "its start");
 		}
 		json_object_set_new(d->rows, t->name, row);
 	}
 }
 
-static int run_devices(struct validate_result *devices, int num)
+/* Returns how long a device's process may be silent. */
+static int timeout_s(const struct validate_options *opt)
+{
+	const char *seconds = getenv("CAIRN_TIMEOUT");
+
+	return (seconds ? atoi(seconds) : TIMEOUT_S) + (int)(opt->minutes * 6);
+}
+
+/* Runs a process for each device, and waits for all of them. */
+static int run_processes(struct validate_result *devices, int num, int of_node)
 {
 	struct cairn_child *children[VALIDATE_MAX_DEVICES];
 	struct validate_result *of[VALIDATE_MAX_DEVICES];
-	const char *seconds = getenv("CAIRN_TIMEOUT");
 	int running = 0;
 
 	for (int i = 0; i < num; i++) {
-		devices[i].child = (struct cairn_child){ .run = in_child, .line = take_line,
-			.arg = &devices[i],
-			.timeout_s = (seconds ? atoi(seconds) : TIMEOUT_S) +
-				     (int)(devices[i].opt->minutes * 6) };
+		devices[i].ended = 0;
+		devices[i].testing[0] = 0;
+		devices[i].child = (struct cairn_child){ .run = of_node ? run_node : run_device,
+			.line = take_line, .arg = &devices[i],
+			.timeout_s = timeout_s(devices[i].opt) };
 		CAIRN_TRY(cairn_child_start(&devices[i].child));
 		children[running] = &devices[i].child;
 		of[running++] = &devices[i];
@@ -135,15 +172,71 @@ static int run_devices(struct validate_result *devices, int num)
 	while (running) {
 		int i = cairn_children_wait(children, running);
 
+		/* its peers need not wait for it */
+		if (of_node)
+			atomic_store(&plan.node->gone[of[i]->index], 1);
 		if (!of[i]->ended) {
 			if (!of[i]->child.death[0])
 				snprintf(of[i]->child.death, sizeof(of[i]->child.death), "EXIT in a test");
-			account_for_death(of[i]);
+			account_for_death(of[i], of_node);
 		}
 		children[i] = children[--running];
 		of[i] = of[running];
 	}
 	return 0;
+}
+
+/* Returns the seconds of the selected tests in a quick run: of devices, or of the node. */
+static double planned(const struct validate_options *opt, int of_node)
+{
+	double sum = 0;
+
+	for (int i = 0; i < validate_num_tests; i++)
+		if (is_of_node(&validate_tests[i]) == of_node && is_selected(opt, &validate_tests[i]))
+			sum += validate_tests[i].seconds;
+	return sum;
+}
+
+static void has_no_peers(struct validate_result *d)
+{
+	for (int i = 0; i < validate_num_tests; i++) {
+		const struct validate_test *t = &validate_tests[i];
+		json_t *row;
+
+		if (!is_of_node(t) || !is_selected(d->opt, t))
+			continue;
+		row = validate_row(t->name, t->required);
+		validate_set(row, VALIDATE_NOT_RUN, "one device has no peers");
+		json_object_set_new(d->rows, t->name, row);
+	}
+}
+
+/* The tests of the node get their share of a longer run. */
+static int run_all(struct validate_result *devices, int num)
+{
+	const struct validate_options *opt = devices[0].opt;
+	double seconds = planned(opt, 1), own = planned(opt, 0), begun = cairn_now();
+	int ret;
+
+	if (opt->minutes > 0) {
+		seconds *= num > 1 && seconds > 0 ? opt->minutes * 60 / (seconds + own) : 0;
+		plan.devices = begun + opt->minutes * 60 - seconds;
+	}
+	CAIRN_TRY(run_processes(devices, num, 0));
+	if (opt->replay || planned(opt, 1) <= 0)
+		return 0;
+	if (num < 2) {
+		has_no_peers(&devices[0]);
+		return 0;
+	}
+	plan.node = validate_node_open(num);
+	if (!plan.node)
+		return cairn_error(ENOMEM, "no memory for the meetings of %d devices", num);
+	plan.node->timeout_s = timeout_s(opt) / 2;
+	plan.node_end = cairn_now() + seconds;
+	ret = run_processes(devices, num, 1);
+	validate_node_close(plan.node);
+	return ret;
 }
 
 /* ---- the command ---- */
@@ -156,7 +249,9 @@ static int check_options(const struct validate_options *o)
 	int steps, place, end = 0, known = 0, any = 0;
 
 	for (int i = 0; i < validate_num_tests; i++)
-		any |= validate_selects(o->only, &validate_tests[i]);
+		any |= is_selected(o, &validate_tests[i]);
+	if (o->nccl)
+		CAIRN_TRY(validate_nccl_check());
 	if (!any || (o->only && strlen(o->only) > 500))
 		return cairn_error(EINVAL, "--only: '%.64s' names no test", o->only);
 	if (o->ranges && access(o->ranges, R_OK | X_OK))
@@ -209,6 +304,7 @@ static int run(struct validate_options *opt)
 		if (probe(opt, devices[num].number))
 			break;
 		devices[num].opt = opt;
+		devices[num].index = num;
 		devices[num++].rows = json_object();
 	}
 	if (!num)
@@ -216,7 +312,7 @@ static int run(struct validate_options *opt)
 				   opt->device >= 0 ? (int)opt->device : 0);
 	CAIRN_TRY(open_output(&json, opt->json, "a", "json"));
 	CAIRN_TRY(open_output(&junit, opt->junit, "w", "junit"));
-	CAIRN_TRY(run_devices(devices, num));
+	CAIRN_TRY(run_all(devices, num));
 	CAIRN_TRY(validate_compare(devices, num));
 	if (!opt->replay)
 		validate_compare_ranges(devices, num);
@@ -248,6 +344,7 @@ int cairn_cmd_validate(int argc, char **argv)
 		{ "ranges", CAIRN_OPT_TEXT, &o.ranges, 0, 0, NULL },
 		{ "strict", CAIRN_OPT_FLAG, &o.strict, 0, 0, NULL },
 		{ "shared", CAIRN_OPT_FLAG, &o.shared, 0, 0, NULL },
+		{ "nccl", CAIRN_OPT_FLAG, &o.nccl, 0, 0, NULL },
 		{ "identify", CAIRN_OPT_FLAG, &o.identify, 0, 0, NULL },
 	};
 	int ret = cairn_parse_options(argc, argv, NULL, options, sizeof(options) / sizeof(options[0]), usage);

@@ -3,8 +3,9 @@
  * validate - `cairn validate`: is each device of this node sound?
  *
  * One process a device (device.c) runs the tests and reports each as a row, a JSON object on one line; a
- * later row of the same test replaces the earlier one. validate.c starts these processes, judges devices
- * against each other, and prints. Nothing is set, reset or locked on any device.
+ * later row of the same test replaces the earlier one. After that, another process a device tests the links
+ * between them (links.h). validate.c starts these processes, judges devices against each other, and prints.
+ * Nothing is set, reset or locked on any device.
  */
 #ifndef CAIRN_VALIDATE_H
 #define CAIRN_VALIDATE_H
@@ -24,7 +25,7 @@ struct validate_options {
 	int64_t seed;
 	float minutes;			/* 0: quick */
 	float stagger;			/* seconds between two devices' starts of full load */
-	int strict, shared, identify;
+	int strict, shared, identify, nccl;
 };
 
 enum {
@@ -53,7 +54,7 @@ struct validate_device {
 	int started;
 	int on_host;			/* a host table: units are threads */
 	int32_t units;
-	double budget_s;		/* of all tests; replay.c takes at most 2% of it for an event */
+	double budget_s;		/* of all tests; replay.c takes shares of it */
 	struct cairn_nvml *nvml;
 	struct validate_health health;
 	double sampled;			/* time of the last sample of the driver's counters */
@@ -64,6 +65,17 @@ struct validate_device {
 	int staggered;			/* it has waited for its turn to start full load */
 	char no_health[160];		/* why there are no counters, "" if there are */
 	int32_t gpc[VALIDATE_MAX_PLACES];	/* group of each place; -1: unknown */
+	int32_t sibling[VALIDATE_MAX_PLACES];	/* the other place of its TPC; -1: unknown */
+	int has_map;			/* gpc and sibling are known, as far as they can be */
+	double replayed_s;		/* spent on replays */
+	double extended_s;		/* by which upsets have extended the run */
+	int turn;			/* turns over all tests so far */
+};
+
+enum validate_kind {
+	VALIDATE_ONE_TURN,		/* a row is about one turn of a longer run */
+	VALIDATE_ALL_TURNS,		/* it is about all turns so far */
+	VALIDATE_OF_NODE		/* a test of all devices together, after those of each (links.c) */
 };
 
 /* A test. run() reports its row; it is called again for each slice of a long run. */
@@ -74,13 +86,35 @@ struct validate_test {
 	int required;			/* a device that cannot run it is not validated */
 	enum validate_phase phase;
 	int program;			/* screens: enum cairn_screen_program */
+	int kind;			/* enum validate_kind */
 };
 
 extern const struct validate_test validate_tests[];
 extern const int validate_num_tests;
 
-/* In the device's process: runs all tests that the options select, and writes lines to out. */
-void validate_device_run(FILE *out, const struct validate_options *opt, int number);
+/* Returns the sum, by the operation stream, of a block of the words that its WRITE makes from a seed. */
+static inline uint64_t validate_block_sum(uint64_t seed, int64_t block)
+{
+	const uint64_t words = CAIRN_STREAM_BLOCK / 8;
+
+	return ((seed + (uint64_t)block * words) * words + words * (words - 1) / 2) * CAIRN_STREAM_MULT;
+}
+
+/*
+ * In the device's process: runs all tests that the options select, and writes lines to out. end: when the run
+ * is over (cairn_now()); 0: after the time of a quick run.
+ */
+void validate_device_run(FILE *out, const struct validate_options *opt, int number, double end);
+/*
+ * Returns how long a test may take that is planned for some seconds, when it and the tests after it are
+ * planned for `planned` and `left` seconds are left: never longer than planned, so that short plans end
+ * early.
+ */
+double validate_slice(double seconds, double planned, double left);
+/* Opens a device in a process of its own. Returns NULL, or why it may not be tested. */
+const char *validate_device_open(struct validate_device *d, FILE *out, const struct validate_options *opt,
+				 int number);
+void validate_device_close(struct validate_device *d);
 
 /* Returns whether --only selects a test, by its name or by that of its rates: globs, separated by commas. */
 int validate_selects(const char *only, const struct validate_test *t);
@@ -119,6 +153,8 @@ int validate_screen(struct validate_device *d, const struct validate_test *t, do
 int validate_replay(struct validate_device *d, const char *what);
 /* map.c */
 int validate_pairs(struct validate_device *d, const struct validate_test *t, double seconds);
+/* map.c: fills gpc and sibling, if dsmem.pairs has not done so. */
+void validate_learn_map(struct validate_device *d);
 /* memory.c */
 int validate_memory(struct validate_device *d, const struct validate_test *t, double seconds);
 int validate_cache(struct validate_device *d, const struct validate_test *t, double seconds);

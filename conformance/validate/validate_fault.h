@@ -23,6 +23,9 @@ enum validate_fault {
 	FAULT_PARTS_INDEPENDENT,	/* two parts of one round are two independent mismatches */
 	FAULT_WEAK_PASSES,		/* a majority under 90% is enough */
 	FAULT_EXPOSURE_TOTAL,		/* the exposure is that of all units together */
+	FAULT_UNSEEN_PASSES,		/* a unit that never ran is none */
+	FAULT_TIE_OF_TWO_PASSES,	/* two devices that differ are both right */
+	FAULT_FINDS_ONE,		/* one error is taken to be enough for a fault */
 	/* verdicts */
 	FAULT_NOT_RUN_PASSES,		/* a test that did not run counts as passed */
 	FAULT_WARN_FAILS,		/* a warning sets the exit status even without --strict */
@@ -39,6 +42,14 @@ enum validate_fault {
 	FAULT_RANGE_BOTH_WAYS,		/* a figure of which more is better is compared like one of cycles */
 	FAULT_RANGE_SPREAD,		/* the scatter between GPUs of a model is ignored */
 	FAULT_RANGE_PROVISIONAL,	/* a range of few GPUs makes a fault */
+	/* links */
+	FAULT_ONE_KIND,			/* links of all kinds are compared with each other */
+	FAULT_LACKING_IGNORED,		/* a link of a slower kind than its siblings is fine */
+	FAULT_LINK_NAMES_SWAPPED,	/* the way back is named */
+	FAULT_TWO_SCATTER,		/* of two links the slower one is slow, however much both scatter */
+	FAULT_TWO_TOGETHER,		/* of two links three rounds at once are enough */
+	FAULT_DOWN_ALONE_PASSES,	/* two devices that do not reach each other are no fault */
+	FAULT_ANY_LINK_FAILS,		/* a link that is no NVLink fails, too */
 	/* health */
 	FAULT_TOTALS,			/* totals for deltas */
 	FAULT_CAP_IS_FAULT,		/* a power cap is a fault */

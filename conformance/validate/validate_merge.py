@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Merges records of `cairn validate --json` from many nodes: python3 conformance/validate/validate_merge.py FILE...
 
-Prints each fault and warning, then GPUs whose digests differ from those of most GPUs of the same model and sources (census), and
-GPUs of which a rate is worse than that of the others with the same settings. The last record of a test of a GPU counts. Exit status: 0 nothing failed,
-1 a fault, 2 bad input.
+Prints each fault and warning, then GPUs whose digests differ from those of most GPUs of the same model and sources (census), GPUs of
+which a rate is worse than that of the others with the same settings, and GPUs that have changed: whose digests differ from their own
+earlier ones, or of which a rate is worse than in four or more earlier records. The last record of a test of a GPU counts; those before
+it are its history. Exit status: 0 nothing failed, 1 a fault, 2 bad input.
 """
 
 import json
@@ -43,8 +44,12 @@ def records(path, others=False):
 
 
 def load(paths):
-    """{(id, case): record}; later records replace earlier ones."""
-    return {(r["id"], r["case"]): r for path in paths for r in records(path)}
+    """{(id, case): [record, ...]} in the order of the files, which is that of time."""
+    found = defaultdict(list)
+    for path in paths:
+        for r in records(path):
+            found[r["id"], r["case"]].append(r)
+    return found
 
 
 def name(record):
@@ -86,9 +91,32 @@ def slow(records):
                 yield r, f"{figure} {v:.6g}, {100 * worse / middle:.1f}% worse than the {len(members)} GPUs of this model"
 
 
-def merge(records):
+def same_run(a, b, *keys):
+    return all(a.get(k) == b.get(k) for k in ("impl", "gpu", *keys))
+
+
+def changed(history):
+    """(verdict, record, text) for a GPU that differs from its own earlier records of a test; the last record is judged."""
+    *before, now = history
+    known = {r["census"] for r in before if "census" in r and same_run(r, now, "source", "seed")}
+    if "census" in now and known and now["census"] not in known:
+        yield "fail", now, f"its digests differ from those of {len(before)} earlier records of this GPU"
+    for figure, windows in now.get("figures", {}).items():
+        earlier = [r["figures"][figure] for r in before if same_run(r, now, "config") and r.get("figures", {}).get(figure)]
+        if len(earlier) < PEERS or not windows:
+            continue
+        values = [statistics.median(w) for w in earlier]
+        middle, value = statistics.median(values), statistics.median(windows)
+        spread = 1.4826 * statistics.median(abs(v - middle) for v in values)
+        worse = middle - value if figure.endswith("gbps") else value - middle
+        if worse > Z * spread and worse > WORSE * middle:
+            yield "warn", now, f"{figure} {value:.6g}, {100 * worse / middle:.1f}% worse than in {len(values)} earlier records"
+
+
+def merge(histories):
     """[(verdict, text)], the faults first."""
-    lines = []
+    records = [h[-1] for h in histories]
+    lines = [(verdict, f"{name(r)}: {r['case']}: {text}") for h in histories for verdict, r, text in changed(h)]
     for r in records:
         if r["verdict"] in ("warn", "fail"):
             texts = [f["text"] for f in r["findings"]] or [r.get("text", "")]
@@ -105,14 +133,14 @@ def main(paths):
         print(__doc__.strip())
         return 0 if paths and paths[0] == "--help" else 2
     try:
-        records = list(load(paths).values())
+        histories = list(load(paths).values())
     except BadRecord as e:
         print(f"validate_merge: {e}", file=sys.stderr)
         return 2
-    lines = merge(records)
+    lines = merge(histories)
     for verdict, text in lines:
         print(f"{verdict}: {text}")
-    print(f"{len({r['id'] for r in records})} GPUs, {len(records)} tests, {sum(v == 'fail' for v, _ in lines)} faults")
+    print(f"{len({h[-1]['id'] for h in histories})} GPUs, {len(histories)} tests, {sum(v == 'fail' for v, _ in lines)} faults")
     return 1 if any(v == "fail" for v, _ in lines) else 0
 
 

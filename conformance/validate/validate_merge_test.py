@@ -67,6 +67,21 @@ class Merge(unittest.TestCase):
         self.assertIn("warn: GPU 0000000000000003: launch: us 6, ", text)
         self.assertEqual(text.count("warn: "), 2)
 
+    def test_history(self):
+        """A GPU that has become slower, or whose digests have changed, is named; so few records that chance explains them say nothing."""
+        times = [5, 5.01, 4.99, 5.02]
+        rows = [record(1, "launch", figures={"us": [v]}) for v in times]
+        self.assertEqual(self.run_on(*rows, record(1, "launch", figures={"us": [5.05]}))[1].count("warn: "), 0)
+        status, text = self.run_on(*rows, record(1, "launch", figures={"us": [5.5]}))
+        self.assertEqual(status, 0)
+        self.assertIn("warn: GPU 0000000000000001: launch: us 5.5, 9.9% worse than in 4 earlier records\n1 GPUs, 1 tests", text)
+        self.assertNotIn("warn: ", self.run_on(*rows[:3], record(1, "launch", figures={"us": [5.5]}))[1])
+        self.assertNotIn("warn: ", self.run_on(*rows, record(1, "launch", figures={"us": [4.5]}))[1])
+        status, text = self.run_on(record(1, census="aa"), record(1, census="aa"), record(1, census="ab"))
+        self.assertEqual(status, 1)
+        self.assertIn("its digests differ from those of 2 earlier records of this GPU", text)
+        self.assertEqual(self.run_on(record(1, census="aa", source="x"), record(1, census="ab", source="y"))[0], 0)
+
     def test_findings(self):
         """A later record replaces an earlier one of the same test."""
         bad = record(1, verdict="fail", findings=[{"verdict": "fail", "text": "unit 7"}], host="n1", pci="0000:1b:00.0")

@@ -10,4 +10,5 @@ int validate_fault;
 #include "conformance/validate/judge.c"
 #undef judge_round
 #include "conformance/validate/rates.c"
+#include "conformance/validate/links_judge.c"
 #include "conformance/validate/health.c"

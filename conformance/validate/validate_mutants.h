@@ -19,6 +19,9 @@
 #define validate_unit_verdict	mutant_unit_verdict
 #define validate_bits_verdict	mutant_bits_verdict
 #define validate_excludes	mutant_excludes
+#define validate_bits_unseen	mutant_bits_unseen
+#define validate_outvoted	mutant_outvoted
+#define validate_finds		mutant_finds
 #define validate_verdict_name	mutant_verdict_name
 #define validate_tally_add	mutant_tally_add
 #define validate_exit		mutant_exit
@@ -29,6 +32,9 @@
 #define validate_series_add	mutant_series_add
 #define validate_beyond		mutant_beyond
 #define validate_range_verdict	mutant_range_verdict
+#define validate_slow_links	mutant_slow_links
+#define validate_link_verdict	mutant_link_verdict
+#define validate_down_verdict	mutant_down_verdict
 #define validate_health_judge	mutant_health_judge
 #define validate_xid		mutant_xid
 #define validate_xid_is_own	mutant_xid_is_own

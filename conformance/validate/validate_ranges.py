@@ -19,6 +19,7 @@ from collections import defaultdict
 
 from validate_merge import BadRecord, records
 
+MIN_GPUS, MIN_NODES = 20, 3  # a range of fewer is provisional, and makes warnings only (rates.h)
 CONFIG = ("mem_gib", "limit_w", "ecc", "mig", "branch")
 
 
@@ -57,7 +58,9 @@ def configuration(key, rows):
     }
     # records of old versions do not name their node, and may all be of one
     nodes = {r.get("node") for r in rows}
-    return {"config": dict(zip(CONFIG, key)), "gpus": len({r["id"] for r in rows}), "nodes": len(nodes), "figures": figures}
+    gpus = len({r["id"] for r in rows})
+    few = gpus < MIN_GPUS or len(nodes) < MIN_NODES
+    return {"config": dict(zip(CONFIG, key)), "gpus": gpus, "nodes": len(nodes), "provisional": few, "figures": figures}
 
 
 def ranges(rows):

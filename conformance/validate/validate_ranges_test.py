@@ -56,7 +56,7 @@ class Ranges(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertEqual(list(found), ["nvidia_h100_pcie.json"])
         (c,) = found["nvidia_h100_pcie.json"]["configurations"]
-        self.assertEqual((c["gpus"], c["nodes"]), (4, 2))
+        self.assertEqual((c["gpus"], c["nodes"], c["provisional"]), (4, 2, True))
         self.assertEqual(c["config"], {"mem_gib": 80, "limit_w": 700, "ecc": True, "mig": False, "branch": "580"})
         want = {"median": 51.5, "mad": 1.0, "low": 50.0, "high": 53.0}
         self.assertEqual(c["figures"], {"copy": {"to_host_gbps": want}})

@@ -37,8 +37,9 @@ const struct cairn_optional_library cairn_optional[CAIRN_NUM_OPTIONAL] = {
 		.install = "pip install --user nvidia-cudnn-cu13, or tools/peers.sh cudnn in the source tree",
 	},
 	[CAIRN_OPTIONAL_NCCL] = {
-		.title = "NCCL", .files = { "libnccl.so.2" }, .needs = "ncclCommInitRankConfig",
-		.lack = "the transport nccl is skipped",
+		.title = "NCCL", .variable = "CAIRN_NCCL", .files = { "libnccl.so.2" },
+		.needs = "ncclCommInitRankConfig",
+		.lack = "the transport nccl is skipped, and cairn validate --nccl is refused",
 		.install = "apt-get install libnccl2 (from NVIDIA's repository)",
 	},
 	[CAIRN_OPTIONAL_VERBS] = {

@@ -47,7 +47,7 @@
 
 #define WAIT_NS		20000	/* longer than it takes to start a CTA on every SM */
 
-/* A build for tests changes the results of a step here: conformance/validate/faulty_plugin.cu. */
+/* A build for tests changes the results of a step here: conformance/validate/faults/faulty_plugin.cu. */
 #ifndef CAIRN_SCREEN_HOOK
 #define CAIRN_SCREEN_HOOK(n, w, step, word)	((void)0)
 #endif

@@ -91,6 +91,8 @@ extern "C" int cairn_stream(const struct cairn_stream_args *args, void *stream)
 	const void *kernel;
 
 	CAIRN_TRY(cairn_stream_check(args));
+	if (args->op == CAIRN_STREAM_ADD)
+		return cairn_stream_add(args, stream);
 	num_blocks = cairn_stream_num_blocks(args->bytes);
 	kernel = args->op == CAIRN_STREAM_READ ? (const void *)stream_read_kernel :
 		 args->op == CAIRN_STREAM_WRITE ? (const void *)stream_write_kernel :

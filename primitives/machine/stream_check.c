@@ -11,7 +11,7 @@ int cairn_stream_check(const struct cairn_stream_args *a)
 
 	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "stream"));
 	reads = a->op == CAIRN_STREAM_READ || a->op == CAIRN_STREAM_COPY;
-	if (a->op < CAIRN_STREAM_READ || a->op > CAIRN_STREAM_COPY)
+	if (a->op < CAIRN_STREAM_READ || a->op > CAIRN_STREAM_ADD)
 		return cairn_error(EINVAL, "stream: op: %d is unknown", a->op);
 	if (a->bytes < 16 || a->bytes % 16)
 		return cairn_error(EINVAL, "stream: bytes: %lld is not a positive multiple of 16",

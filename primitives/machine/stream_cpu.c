@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * stream_cpu - reads, writes or copies host memory on all cores, a block of 4 KiB at a time
+ * stream_cpu - reads, writes, copies or adds to host memory on all cores, a block of 4 KiB at a time
  *
  * The compiler vectorises the plain loops. Copies use memcpy, which bypasses the cache for large sizes where
  * that is faster.
@@ -28,6 +28,12 @@ static void block_write(uint64_t *p, int64_t n, uint64_t first)
 		p[i] = first + (uint64_t)i * CAIRN_STREAM_MULT;
 }
 
+static void block_add(uint64_t *p, int64_t n, uint64_t first)
+{
+	for (int64_t i = 0; i < n; i++)
+		__atomic_fetch_add(&p[i], first + (uint64_t)i * CAIRN_STREAM_MULT, __ATOMIC_RELAXED);
+}
+
 int cairn_stream_cpu(const struct cairn_stream_args *a, void *stream)
 {
 	int64_t num_words, num_blocks;
@@ -45,6 +51,9 @@ int cairn_stream_cpu(const struct cairn_stream_args *a, void *stream)
 		else if (a->op == CAIRN_STREAM_WRITE)
 			block_write((uint64_t *)a->dst + first, n,
 				    (a->seed + (uint64_t)first) * CAIRN_STREAM_MULT);
+		else if (a->op == CAIRN_STREAM_ADD)
+			block_add((uint64_t *)a->dst + first, n,
+				  (a->seed + (uint64_t)first) * CAIRN_STREAM_MULT);
 		else
 			memcpy((uint64_t *)a->dst + first, (const uint64_t *)a->src + first, n * 8);
 	}

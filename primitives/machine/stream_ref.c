@@ -19,6 +19,8 @@ int cairn_stream_ref(const struct cairn_stream_args *a, void *stream)
 			a->sum[i * 8 / CAIRN_STREAM_BLOCK] += src[i];
 		else if (a->op == CAIRN_STREAM_WRITE)
 			dst[i] = (a->seed + (uint64_t)i) * CAIRN_STREAM_MULT;
+		else if (a->op == CAIRN_STREAM_ADD)
+			dst[i] += (a->seed + (uint64_t)i) * CAIRN_STREAM_MULT;
 		else
 			dst[i] = src[i];
 	}

@@ -43,6 +43,8 @@ static const struct {
 	{ "copy_16b", CAIRN_STREAM_COPY, 16, 0, 0 },
 	{ "copy_block_and_16", CAIRN_STREAM_COPY, 4096 + 16, 0, 0 },
 	{ "copy_odd", CAIRN_STREAM_COPY, 777 * 4096 + 528, 0, 0 },
+	{ "add_16b", CAIRN_STREAM_ADD, 16, 0, 0 },
+	{ "add_odd", CAIRN_STREAM_ADD, 777 * 4096 + 528, 0, 0 },
 	{ "read_past_4g", CAIRN_STREAM_READ, FAR_BYTES, 0, 0 },
 	{ "write_past_4g", CAIRN_STREAM_WRITE, FAR_BYTES, 0, 0 },
 	{ "copy_past_4g", CAIRN_STREAM_COPY, FAR_BYTES, 0, 0 },
@@ -83,6 +85,12 @@ static void setup_far(struct cairn_op *op, int what, uint64_t x)
 			src[(int64_t)block * WORDS + k] = x = next_word(x);
 }
 
+/* Returns word i of dst before an ADD. */
+static uint64_t before_add(const struct cairn_stream_args *a, int64_t i)
+{
+	return next_word(a->seed + 3 * (uint64_t)i);
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_stream_args *a = op->args;
@@ -100,6 +108,13 @@ static void setup(struct cairn_op *op)
 
 		cairn_out(op, FIELD(sum), CAIRN_I64, blocks);
 		cairn_shape(op, FIELD(sum), { "block", blocks });
+	} else if (a->op == CAIRN_STREAM_ADD) {
+		uint64_t *dst = cairn_inout(op, FIELD(dst), CAIRN_I64, a->bytes / 8);
+
+		for (int64_t i = 0; i < a->bytes / 8; i++)
+			dst[i] = before_add(a, i);
+		cairn_shape(op, FIELD(dst), { "word", a->bytes / 8 });
+		return;
 	} else {
 		cairn_out(op, FIELD(dst), CAIRN_I64, a->bytes / 8);
 		cairn_shape(op, FIELD(dst), { "word", a->bytes / 8 });
@@ -133,6 +148,8 @@ static int is_bad(const void *arg, int64_t i, char *why, size_t why_len)
 	} else {
 		expect = want->op == CAIRN_STREAM_COPY ? src[i] :
 			 (want->seed + (uint64_t)i) * CAIRN_STREAM_MULT;
+		if (want->op == CAIRN_STREAM_ADD)
+			expect += before_add(want, i);
 		value = ((const uint64_t *)m->got->dst)[i];
 	}
 	if (why)
@@ -159,8 +176,8 @@ static const char *reject(void *args, int i, int *want)
 	*want = -EINVAL;
 	switch (i) {
 	case 0:
-		a->op = 3;
-		return "op_3";
+		a->op = 4;
+		return "op_4";
 	case 1:
 		a->bytes = 0;
 		return "bytes_0";

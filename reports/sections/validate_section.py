@@ -37,6 +37,13 @@ def latencies(record):
     return {reader: statistics.median(cycles) for reader, cycles in readers.items()}
 
 
+def links(record):
+    """[(GPU, GB/s alone, both ways, together)] of a record of `links`; the last is None between two GPUs."""
+    modes = [record.get("links", {}).get(m, {}) for m in ("alone", "both_ways", "together")]
+    peers = sorted(modes[0], key=int)
+    return [(to, *(statistics.median(m[to]) if m.get(to) else None for m in modes)) for to in peers]
+
+
 def section(page, ctx):
     found = {r.case: r for r in ctx.rows.find("validate")}
     rate = next((r for case, r in found.items() if case.startswith("rate.") and r.get("units")), None)
@@ -67,3 +74,10 @@ def section(page, ctx):
             for p, g in sorted(units.items())
         ],
     )
+    ends = links(found["links"]) if "links" in found else []
+    if ends:
+        page.table(
+            f"The links of GPU {found['links'].get('device')} to the others of its node, GB/s.",
+            [">to GPU", ">alone", ">both ways", ">all together"],
+            [[to, *(num(v) for v in rates_of)] for to, *rates_of in ends],
+        )

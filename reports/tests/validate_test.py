@@ -33,7 +33,10 @@ class Map(unittest.TestCase):
             row("rate.f16", units=UNITS, findings=[FINDING]),
             row("dsmem.pairs", latency=[[0, 1, 200.0], [0, 2, 210.0], [1, 0, 190.0]]),
         ]
+        rows.append(row("links", device=0, links={"alone": {"1": [372.0, 374.0]}, "both_ways": {"1": [361.0]}, "together": {}}))
         text = report.build(Rows(rows))
+        self.assertEqual(validate_section.links(rows[-1]), [("1", 373.0, 361.0, None)])
+        self.assertIn("The links of GPU 0", text)
         self.assertIn('id="validate"', text.replace("id=validate", 'id="validate"'))
         self.assertIn("8 SMs of the GPU validated last", text)
         self.assertNotIn("validated last", report.build(Rows([row("screen.f16")])))

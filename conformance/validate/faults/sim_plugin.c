@@ -25,12 +25,21 @@
  *		all_slow N: so are all units
  *   pair N	so is its path to the unit after it; pair_until N: in the first N calls alone
  *   stuck N	byte N of large buffers has a bit that is always 1
+ *   fade N	byte N of large buffers has lost a bit FADE_S after it was written
+ *   atomic N	byte N of large buffers is wrong after atomic additions
  *   copy N	byte N of large copies to the host is wrong; upload N, local N: to and on the device
  *   hang N, crash N, lost N
  *		the N-th call of screen never returns, crashes, or fails, and so do all that follow
  *   honest 1	all digests are the reference's, which takes long
  *   nomem 1	there is no memory for large buffers
  *   moved N	the unit moves in every N-th round
+ *   link_from N, link_to N
+ *		the faulty link (0, 1): the faults below are those of copies from that device to the other one
+ *   link_slow N	it is N tenths of a percent slower
+ *   link_byte N	byte N of each copy is wrong
+ *   link_down 1	the two devices cannot map each other's memory
+ *   link_lost N, link_hang N
+ *		from the N-th copy of the device on, those over it fail, or never end
  */
 #include <errno.h>
 #include <limits.h>
@@ -38,18 +47,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "conformance/abi.h"
+#include "conformance/validate/faults/sim.h"
 #include "primitives/base/args.h"
 #include "primitives/base/error.h"
 
 enum { GPCS = 4, GPC_UNITS = 8, UNITS = GPCS * GPC_UNITS, PARTS = CAIRN_SCREEN_PARTS };
 enum { LARGE = 1 << 20, MANY_ROUNDS = 8 };
+#define FADE_S	0.01
 
-static int device, num_calls, lost;
+int sim_device;
+static int num_calls, lost;
 
-static long long option(const char *name, long long otherwise)
+long long sim_option(const char *name, long long otherwise)
 {
 	const char *at = getenv("CAIRN_SIM");
 	size_t n = strlen(name);
@@ -63,10 +76,10 @@ static long long option(const char *name, long long otherwise)
 /* Returns the option on the faulty device, 0 on the others. */
 static long long fault(const char *name)
 {
-	return device == option("bad", 0) ? option(name, 0) : 0;
+	return sim_device == sim_option("bad", 0) ? sim_option(name, 0) : 0;
 }
 
-static uint64_t hash(uint64_t x)
+uint64_t sim_hash(uint64_t x)
 {
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
 	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
@@ -75,9 +88,9 @@ static uint64_t hash(uint64_t x)
 
 static int sim_init(int number)
 {
-	if (number >= option("devices", 1))
+	if (number >= sim_option("devices", 1))
 		return cairn_error(ENODEV, "sim: there is no device %d", number);
-	device = number;
+	sim_device = number;
 	return 0;
 }
 
@@ -102,26 +115,29 @@ static int sim_pci(char *id, size_t len)
 
 static int is_wrong(const struct cairn_screen_args *a, int64_t round, int32_t unit, int part)
 {
-	long long flips = fault("flips"), program = option("program", -1);
+	long long flips = fault("flips"), program = sim_option("program", -1);
+	uint64_t drawn;
 
-	if (num_calls < option("after", 0) || (program >= 0 && program != a->program))
+	if (num_calls < sim_option("after", 0) || (program >= 0 && program != a->program))
 		return 0;
-	if (part != option("part", 0))
+	if (part != sim_option("part", 0))
 		return 0;
 	if (fault("all"))
 		return 1;
 	if (fault("half"))
 		return unit % 2;
-	if (unit != option("unit", 0))
+	if (unit != sim_option("unit", 0))
 		return 0;
-	if (fault("chance") && hash(hash((uint64_t)num_calls) + (uint64_t)round + a->seed) %
-			       (uint64_t)fault("chance") == 0)
+	/* multiples of three odd constants, so that calls, seeds and rounds give unrelated numbers */
+	drawn = (uint64_t)num_calls * 0x9e3779b97f4a7c15ull + a->seed * 0xd1b54a32d192ed03ull +
+		(uint64_t)round * 0xaef17502108ef2d9ull;
+	if (fault("chance") && sim_hash(drawn) % (uint64_t)fault("chance") == 0)
 		return 1;
 	if (fault("load") && a->rounds > MANY_ROUNDS && round % fault("load") == 0)
 		return 1;
 	if (fault("once") && a->only < 0 && num_calls == fault("once") && round == a->first_round)
 		return 1;
-	return flips && hash((uint64_t)round + a->seed) % (uint64_t)flips == 0;
+	return flips && sim_hash((uint64_t)round + a->seed) % (uint64_t)flips == 0;
 }
 
 /*
@@ -134,7 +150,7 @@ static const double residuals[] = { -85.9, -31.4, -23.2, -17.3, -13.8, -9.4, -5.
 /* Draws from the residuals, as a share. */
 static double noise(uint64_t from)
 {
-	uint64_t x = hash(from);
+	uint64_t x = sim_hash(from);
 	double at = (double)(x >> 11) * 0x1p-53 * 16;
 	int i = (int)at;
 
@@ -144,15 +160,15 @@ static double noise(uint64_t from)
 /* Cycles of a step: the group's level, what the unit always has and what the round adds. */
 static double cycles_of(const struct cairn_screen_args *a, int64_t round, int32_t place)
 {
-	uint64_t chip = hash(a->seed * CAIRN_SCREEN_NUM_PROGRAMS + (uint64_t)a->program);
-	double slow = place == option("unit", 0) ? (double)fault("slow") / 1000 : 0;
+	uint64_t chip = sim_hash(a->seed * CAIRN_SCREEN_NUM_PROGRAMS + (uint64_t)a->program);
+	double slow = place == sim_option("unit", 0) ? (double)fault("slow") / 1000 : 0;
 
 	slow += (double)fault("all_slow") / 1000;
-	if (place / GPC_UNITS == option("unit", 0) / GPC_UNITS)
+	if (place / GPC_UNITS == sim_option("unit", 0) / GPC_UNITS)
 		slow += (double)fault("group") / 1000;
 	return 3000 * (1 + slow) * (1 + noise(chip + (uint64_t)(place / GPC_UNITS)) / 2) *
 	       (1 + noise(chip + 1000 + (uint64_t)place)) *
-	       (1 + noise(hash((uint64_t)round) + (uint64_t)place));
+	       (1 + noise(sim_hash((uint64_t)round) + (uint64_t)place));
 }
 
 /* Digests of a round, and raw results of its last step, by the reference. */
@@ -173,27 +189,47 @@ static int by_reference(const struct cairn_screen_args *a, int64_t round, uint64
 	return cairn_screen_ref(&one, NULL);
 }
 
+/* Raw results of the last step by the reference; replays want those of one round a thousand times. */
+static int last_step(const struct cairn_screen_args *a, int64_t round, uint32_t *raw)
+{
+	static struct cairn_screen_args known;
+	static int64_t known_round = -1;
+	int ret = 0;
+
+	if (known_round == round && known.program == a->program && known.inputs == a->inputs &&
+	    known.steps == a->steps && known.seed == a->seed)
+		return 0;
+	for (int part = 0; part < PARTS && ret >= 0; part++)
+		ret = cairn_screen_exact(a, round, part, a->steps - 1, NULL, NULL,
+					 raw + part * CAIRN_SCREEN_WORDS);
+	known = *a;
+	known_round = ret < 0 ? -1 : round;
+	return ret < 0 ? ret : 0;
+}
+
 static int run_round(const struct cairn_screen_args *a, int r)
 {
 	static uint32_t raw[PARTS * CAIRN_SCREEN_WORDS];
 	int64_t round = a->first_round + r;
-	uint64_t digest[PARTS][2];
+	uint64_t digest[PARTS][2], call = sim_hash(a->seed + (uint64_t)(a->program * 3 + a->inputs));
 	int want_raw = a->raw && r + 1 == a->rounds;
 
-	int by_ref = round < CAIRN_SCREEN_NUM_INPUTS || option("honest", 0);
+	int by_ref = round < CAIRN_SCREEN_NUM_INPUTS || sim_option("honest", 0);
 
 	if (by_ref)
 		CAIRN_TRY(by_reference(a, round, digest, raw));
+	else if (want_raw)
+		CAIRN_TRY(last_step(a, round, raw));
 	for (int k = 0; k < 2 * PARTS && !by_ref; k++)
-		digest[k / 2][k % 2] = hash(hash(hash(a->seed + (uint64_t)(a->program * 3 + a->inputs)) +
-						 (uint64_t)round) + (uint64_t)(a->steps * 8 + k));
+		digest[k / 2][k % 2] = sim_hash(sim_hash(call + (uint64_t)round) +
+						(uint64_t)(a->steps * 8 + k));
 	for (int u = 0; u < a->units; u++) {
 		size_t at = (size_t)r * (size_t)a->units + (size_t)u;
 		int32_t place = a->only >= 0 ? a->only : u;
 		double cycles = cycles_of(a, round, place);
 
 		a->place[at] = place < UNITS ? place : -1;
-		if (fault("moved") && place == option("unit", 0) && round % fault("moved") == 0)
+		if (fault("moved") && place == sim_option("unit", 0) && round % fault("moved") == 0)
 			a->place[at] = -1;
 		a->start_ns[at] = round * 1000000;
 		for (int part = 0; part < PARTS; part++) {
@@ -204,10 +240,17 @@ static int run_round(const struct cairn_screen_args *a, int r)
 			if (a->inputs == CAIRN_SCREEN_RANDOM)
 				d[0] += (uint64_t)fault("census");
 			if (is_wrong(a, round, place, part))
-				d[option("sum", 1)] ^= (uint64_t)option("mask", 1 << 17);
+				d[sim_option("sum", 1)] ^= (uint64_t)sim_option("mask", 1 << 17);
 		}
-		if (want_raw)
-			memcpy(a->raw + (size_t)u * sizeof(raw) / sizeof(*raw), raw, sizeof(raw));
+		if (want_raw) {
+			uint32_t *to = a->raw + (size_t)u * sizeof(raw) / sizeof(*raw);
+
+			memcpy(to, raw, sizeof(raw));
+			for (int part = 0; part < PARTS; part++)
+				if (is_wrong(a, round, place, part))
+					to[part * CAIRN_SCREEN_WORDS + 5] ^=
+						(uint32_t)sim_option("mask", 1 << 17);
+		}
 	}
 	return 0;
 }
@@ -243,7 +286,7 @@ static int sim_dsmem(const struct cairn_dsmem_args *a, void *stream)
 	static int latency_calls;
 	double pair = (double)fault("pair") / 1000;
 
-	if (a->pair_cycles && latency_calls++ >= option("pair_until", INT_MAX))
+	if (a->pair_cycles && latency_calls++ >= sim_option("pair_until", INT_MAX))
 		pair = 0;
 	CAIRN_TRY(cairn_dsmem_ref(a, stream));
 	*resident = fit;
@@ -256,11 +299,12 @@ static int sim_dsmem(const struct cairn_dsmem_args *a, void *stream)
 		if (place < 0)
 			a->sum[c] = 0;
 		for (int owner = 0; owner < size && a->pair_cycles; owner++) {
-			double slow = place == option("unit", 0) && owner == (c + 1) % size ?
+			double slow = place == sim_option("unit", 0) && owner == (c + 1) % size ?
 				      1 + pair : 1;
 
 			a->pair_cycles[c * size + owner] = place < 0 ? 0 :
-				(int32_t)(slow * (10000 + (double)(hash((uint64_t)(c * size + owner)) % 40)));
+				(int32_t)(slow * (10000 + (double)(sim_hash((uint64_t)(c * size + owner)) %
+								   40)));
 		}
 	}
 	return 0;
@@ -276,8 +320,25 @@ static int sim_alloc(void **p, size_t bytes)
 	return *p ? 0 : cairn_error(ENOMEM, "sim: no memory");
 }
 
+static double now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static double written_s;	/* when a large buffer was written last */
+
+static void fade(void *p, size_t bytes)
+{
+	if (fault("fade") && bytes >= LARGE && now_s() - written_s > FADE_S)
+		((unsigned char *)p)[fault("fade")] &= 0xfe;
+}
+
 static void stick(void *p, size_t bytes)
 {
+	written_s = bytes >= LARGE ? now_s() : written_s;
 	if (fault("stuck") && bytes >= LARGE)
 		((unsigned char *)p)[fault("stuck")] |= 4;
 }
@@ -290,7 +351,9 @@ static int sim_copy(void *dst, const void *src, size_t bytes, int kind, void *st
 	};
 
 	(void)stream;
+	CAIRN_TRY(sim_link_begin(dst, bytes));
 	memmove(dst, src, bytes);
+	sim_link_end(dst, bytes);
 	if (bytes >= LARGE && fault(faults[kind]))
 		((unsigned char *)dst)[fault(faults[kind])] ^= 0x10;
 	return 0;
@@ -306,9 +369,13 @@ static int sim_set(void *dst, int byte, size_t bytes, void *stream)
 
 static int sim_stream(const struct cairn_stream_args *a, void *stream)
 {
+	if (a->op == CAIRN_STREAM_READ)
+		fade((void *)a->src, (size_t)a->bytes);
 	CAIRN_TRY(cairn_stream_ref(a, stream));
-	if (a->op == CAIRN_STREAM_WRITE)
+	if (a->op == CAIRN_STREAM_WRITE || a->op == CAIRN_STREAM_ADD)
 		stick(a->dst, (size_t)a->bytes);
+	if (a->op == CAIRN_STREAM_ADD && fault("atomic") && a->bytes >= LARGE)
+		((unsigned char *)a->dst)[fault("atomic")] ^= 8;
 	return 0;
 }
 
@@ -338,6 +405,10 @@ static const struct cairn_impl impl = {
 	.mem_copy = sim_copy, .mem_set = sim_set, .stream_create = sim_stream_create,
 	.stream_destroy = sim_stream_destroy, .stream_sync = sim_sync, .stream = sim_stream,
 	.dsmem = sim_dsmem, .screen = sim_screen, .pci_bus_id = sim_pci,
+	.event_create = sim_event_create, .event_destroy = sim_event_destroy,
+	.event_record = sim_event_record, .event_sync = sim_event_sync, .event_elapsed = sim_event_elapsed,
+	.comm_open = sim_comm_open, .comm_heap = cairn_comm_heap_cpu, .comm_error = cairn_comm_error_cpu,
+	.comm_abort = cairn_comm_abort_cpu, .comm_close = sim_comm_close,
 };
 
 const struct cairn_impl *cairn_impl_get(uint32_t abi_version)

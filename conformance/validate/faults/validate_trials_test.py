@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A short form of the trials: python3 conformance/validate/validate_trials_test.py"""
+"""A short form of the trials: python3 conformance/validate/faults/validate_trials_test.py"""
 
 import contextlib
 import io
