@@ -20,6 +20,7 @@
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 #define CHUNK		((size_t)1 << 20)	/* elements converted at once */
 #define RANDOM_GROUP	128	/* of weights in 4 bits */
+#define FIRST_BLOCKS	"model.layers.0.mlp.experts.gate_up_proj_blocks"
 #define RANDOM_BLOCK	8388593			/* elements; a prime */
 
 const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", "w4", NULL };
@@ -37,9 +38,10 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 struct share {
 	int32_t rank, ranks;
 	enum { OF_WEIGHTS, OF_CONTEXT, MTP_LAYER } of;	/* what ranks share */
+	int keeps_mxfp4;
 };
 
-static const struct share whole = { 0, 1, OF_WEIGHTS };
+static const struct share whole = { 0, 1, OF_WEIGHTS, 0 };
 
 /*
  * Creates a model with its graph, dimensions and layout, but without weights. impl may be NULL. c: the config
@@ -59,6 +61,7 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16;
 	m->weights = weights;
 	m->kv = kv;
+	m->keeps_mxfp4 = share.keeps_mxfp4;
 	m->rank = share.of == OF_WEIGHTS ? share.rank : 0;
 	m->ranks = share.of == OF_WEIGHTS ? share.ranks : 1;
 	m->context_rank = share.of == OF_CONTEXT ? share.rank : 0;
@@ -205,11 +208,10 @@ static int check_part(struct cairn_model *m, const struct cairn_part *p, const c
 	struct cairn_stacked stacked;
 	struct cairn_stored s;
 	struct loading *l = ctx;
-	int32_t n, k;
 
 	if (p->present == CAIRN_STACKED)
 		return place.copy ? 0 : cairn_model_find_stacked(m, p, name, l->st, &stacked);
-	if (cairn_weight_w4(m, p->weight, &n, &k))
+	if (cairn_weight_w4(m, p->weight).num)
 		return cairn_model_check_w4(m, p, name, l->st);
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
 	if (l->requantised && !cairn_model_keeps_codes(m, p, &place, &s))
@@ -325,6 +327,8 @@ static int load_stacked(struct cairn_model *m, struct loading *l, const struct c
 	struct cairn_stacked s;
 
 	CAIRN_TRY(cairn_model_find_stacked(m, p, name, l->st, &s));
+	if (cairn_weight_w4(m, p->weight).num)
+		return cairn_model_load_w4_stacked(m, p, &s, place, l->stream);
 	for (int64_t first = 0, n; first < m->dims[p->rows]; first += n) {
 		n = m->dims[p->rows] - first < most ? m->dims[p->rows] - first : most;
 		CAIRN_TRY(cairn_model_unstack(m, p, &s, place->copy, first, n, l->to));
@@ -369,11 +373,10 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 		     struct cairn_place place, void *ctx)
 {
 	struct loading *l = ctx;
-	int32_t n, k;
 
 	if (p->present == CAIRN_STACKED)
 		CAIRN_TRY(load_stacked(m, l, p, name, &place));
-	else if (cairn_weight_w4(m, p->weight, &n, &k))
+	else if (cairn_weight_w4(m, p->weight).num)
 		CAIRN_TRY(cairn_model_load_w4(m, p, name, &place, l->st, l->stream));
 	else
 		CAIRN_TRY(load_wide_part(m, l, p, name, &place));
@@ -464,6 +467,16 @@ static int settle_form(const struct cairn_model_config *c, const char *dir, enum
 	return 0;
 }
 
+/* Returns whether the experts stay in MXFP4. st NULL: those of a random model, which are stored nowhere. */
+static int keeps_mxfp4(const struct cairn_impl *impl, const struct cairn_model_config *c,
+		       const struct cairn_safetensors *st, const struct share *share,
+		       enum cairn_weights weights)
+{
+	return c->stored_mxfp4 && weights == CAIRN_WEIGHTS_PLAIN && share->ranks == 1 &&
+	       share->of == OF_WEIGHTS && (!st || cairn_safetensors_find(st, FIRST_BLOCKS)) &&
+	       cairn_model_moe_has_mxfp4(impl, c);
+}
+
 int cairn_model_verify(const char *dir)
 {
 	enum cairn_weights weights = CAIRN_WEIGHTS_PLAIN;
@@ -512,6 +525,7 @@ static int load_share(struct cairn_model **out, const struct cairn_impl *impl, c
 	CAIRN_TRY(settle_form(&config, dir, &weights));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
+	share.keeps_mxfp4 = keeps_mxfp4(impl, &config, st, &share, weights);
 	ret = describe(&m, impl, dir, &config, share, weights, kv);
 	if (ret)
 		goto out_close;
@@ -556,7 +570,7 @@ int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *imp
 			  int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
 			  cairn_progress progress, void *ctx)
 {
-	const struct share share = { rank, ranks, OF_WEIGHTS };
+	const struct share share = { rank, ranks, OF_WEIGHTS, 0 };
 
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
@@ -567,7 +581,7 @@ int cairn_model_load_context(struct cairn_model **out, const struct cairn_impl *
 			     int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
 			     cairn_progress progress, void *ctx)
 {
-	const struct share share = { rank, ranks, OF_CONTEXT };
+	const struct share share = { rank, ranks, OF_CONTEXT, 0 };
 
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
@@ -577,7 +591,7 @@ int cairn_model_load_context(struct cairn_model **out, const struct cairn_impl *
 int cairn_model_load_mtp(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 			 enum cairn_weights weights, cairn_progress progress, void *ctx)
 {
-	const struct share share = { 0, 1, MTP_LAYER };
+	const struct share share = { 0, 1, MTP_LAYER, 0 };
 
 	return load_share(out, impl, dir, share, weights, CAIRN_KV_PLAIN, progress, ctx);
 }
@@ -673,8 +687,7 @@ static int fill_random(struct cairn_model *m, struct loading *l, size_t block)
 		CAIRN_TRY(repeat(m->impl, l, l->staging, most * cairn_dtype_bytes(m->dtype) + shifts, block));
 		CAIRN_TRY(cairn_model_each_part(m, quantise_random, l));
 	}
-	if (m->weights == CAIRN_WEIGHTS_W4)
-		CAIRN_TRY(cairn_model_each_part(m, fill_random_w4, l));
+	CAIRN_TRY(cairn_model_each_part(m, fill_random_w4, l));
 	CAIRN_TRY(cairn_model_each_part(m, fill_constant, l));
 	return CAIRN_TABLE(m->impl, stream_sync, l->stream);
 }
@@ -690,6 +703,7 @@ static int random_share(struct cairn_model **out, const struct cairn_impl *impl,
 	int ret;
 
 	c.w4.group = weights == CAIRN_WEIGHTS_W4 ? RANDOM_GROUP : 0;
+	share.keeps_mxfp4 = keeps_mxfp4(impl, &c, NULL, &share, weights);
 	CAIRN_TRY(describe(&m, impl, "random model", &c, share, weights, kv));
 	ret = cairn_forward_check(m, "random model");
 	if (ret)
@@ -735,12 +749,14 @@ int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *i
 			    const struct cairn_model_config *config, int32_t ranks,
 			    enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
-	return random_share(out, impl, config, (struct share){ 0, ranks, OF_WEIGHTS }, weights, kv, seed);
+	return random_share(out, impl, config, (struct share){ 0, ranks, OF_WEIGHTS, 0 }, weights, kv, seed);
 }
 
 int cairn_model_random_context(struct cairn_model **out, const struct cairn_impl *impl,
 			       const struct cairn_model_config *config, int32_t rank, int32_t ranks,
 			       enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
-	return random_share(out, impl, config, (struct share){ rank, ranks, OF_CONTEXT }, weights, kv, seed);
+	const struct share share = { rank, ranks, OF_CONTEXT, 0 };
+
+	return random_share(out, impl, config, share, weights, kv, seed);
 }

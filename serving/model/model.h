@@ -32,15 +32,18 @@
  * weight are stored this way, and fp8-blocks quantises again. Activations are never quantised.
  *
  * gpt-oss: all experts of a layer are one tensor, in which gates and ups alternate; they are separated when
- * they are loaded. If config.json announces it (quant_method mxfp4), the tensor may be stored as MXFP4, which
- * is widened to the model's dtype (stacked/model_stacked.c). Experts with biases have no 8-bit weights.
+ * they are loaded. If config.json announces it (quant_method mxfp4), the tensor may be stored as MXFP4
+ * (stacked/model_stacked.c). If that of layer 0 is, all must be, and they stay in 4 bits; but one of several
+ * ranks, or a table whose moe does not take them, widens them to the model's dtype. Experts with biases have
+ * no 8-bit weights.
  *
  * 4 bits: a checkpoint of quant_method awq or gptq, or of compressed-tensors in the format pack-quantized
  * (enum cairn_stored_w4), keeps its codes, scales and zero points: the form of its weights is w4, whether w4
- * or plain was asked for, and an 8-bit form is refused. All of QKV, O, GATE_UP and DOWN must be stored in 4
- * bits, and gemm_w4 reads them. Loading brings codes into the layout of that operation; scales that are not
- * f16 are rounded to it. Latent attention and experts are refused, and so are groups in another order than
- * that of the elements (desc_act). No weight is quantised to 4 bits here.
+ * or plain was asked for, and an 8-bit form is refused. All of QKV, O, GATE_UP and DOWN, and those of all
+ * experts, must be stored in 4 bits; gemm_w4 and moe read them. Loading brings codes into the layout of
+ * gemm_w4; scales that are not f16 are rounded to it. Latent attention, shared experts, and experts on
+ * several ranks are refused, and so are groups in another order than that of the elements (desc_act). No
+ * weight is quantised to 4 bits here.
  *
  * On request the KV cache, too, holds e4m3, in half the bytes (kv_append.h, attn_paged.h). A layer's scales
  * come from the checkpoint if it has them: the tensor model.layers.N.self_attn.X, where X is k_scale,
@@ -109,6 +112,7 @@ struct cairn_model {
 	int dtype;
 	enum cairn_weights weights;
 	enum cairn_kv_form kv;
+	int keeps_mxfp4;	/* the experts are MXFP4, as they are stored */
 	/* config and dims are those of this rank's share; ranks 1: of the whole model */
 	int32_t rank, ranks;
 	int32_t kv_shares;		/* of the KV heads; fewer than ranks: some ranks have the same */
@@ -217,8 +221,13 @@ void *cairn_model_weight(const struct cairn_model *model, int32_t layer, enum ca
 /* Returns the scales of an 8-bit weight, those of all experts in order; NULL: the weight is not 8-bit. */
 const float *cairn_model_scale(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
 
-/* Returns the scales and zero points of a 4-bit weight, as gemm_w4 takes them; NULL: it is not 4-bit. */
+/*
+ * Returns the scales and zero points of a 4-bit weight, as gemm_w4 or moe takes them, those of all experts in
+ * order; NULL: it is not 4-bit.
+ */
 const uint8_t *cairn_model_scale_w4(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
+/* Returns how the experts are kept in 4 bits, as moe takes it (enum cairn_moe_w4). */
+int32_t cairn_model_experts_w4(const struct cairn_model *model);
 
 /* Returns a layer's scales of K or V, of the heads in the cache, in the table's memory; NULL: all are 1. */
 const float *cairn_model_kv_scale(const struct cairn_model *model, int32_t layer, int of_v);

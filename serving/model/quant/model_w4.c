@@ -179,7 +179,7 @@ static int copy_scales(const struct form *form, const struct cairn_tensor *t, st
 /* What a share is cut out to, and where it is packed; one allocation. */
 struct room {
 	uint32_t *codes, *zeros;
-	uint16_t *scales;
+	uint16_t *scales;		/* MXFP4: bytes */
 	uint8_t *b, *b_scale;
 	void *from;			/* scales as they are stored */
 	size_t b_bytes, b_scale_bytes;
@@ -190,7 +190,7 @@ static size_t padded(size_t bytes)
 	return (bytes + 63) / 64 * 64;
 }
 
-static int get_room(struct room *room, void **memory, int32_t n, int32_t k, int32_t group)
+static int get_room(struct room *room, void **memory, int32_t n, int32_t k, int32_t format, int32_t group)
 {
 	const size_t scales = (size_t)n * (size_t)cairn_w4_groups(k, group), nk = (size_t)n * (size_t)k;
 	const size_t at_zeros = padded(nk / 2), at_scales = at_zeros + padded(scales / 2);
@@ -198,7 +198,7 @@ static int get_room(struct room *room, void **memory, int32_t n, int32_t k, int3
 	char *p;
 
 	room->b_bytes = (size_t)cairn_w4_code_bytes(n, k);
-	room->b_scale_bytes = (size_t)cairn_w4_scale_bytes(CAIRN_W4_INT, n, k, group);
+	room->b_scale_bytes = (size_t)cairn_w4_scale_bytes(format, n, k, group);
 	p = malloc(at_b + padded(room->b_bytes) + room->b_scale_bytes);
 	*memory = p;
 	if (!p)
@@ -265,7 +265,7 @@ int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p,
 	int ret;
 
 	CAIRN_TRY(find_all(m, p, name, st, &t));
-	ret = get_room(&room, &memory, cut.rows, cut.cols, group);
+	ret = get_room(&room, &memory, cut.rows, cut.cols, CAIRN_W4_INT, group);
 	if (!ret)
 		ret = pack(m, &t, &cut, &room);
 	if (!ret)
@@ -275,21 +275,50 @@ int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p,
 	return ret;
 }
 
+int cairn_model_load_w4_stacked(const struct cairn_model *m, const struct cairn_part *p,
+				const struct cairn_stacked *s, const struct cairn_place *place, void *stream)
+{
+	const struct cairn_weight_w4 four = cairn_weight_w4(m, p->weight);
+	uint8_t *b = cairn_model_weight(m, place->layer, p->weight);
+	uint8_t *b_scale = (uint8_t *)(uintptr_t)cairn_model_scale_w4(m, place->layer, p->weight);
+	struct cairn_w4_checkpoint c = { .n = four.n, .k = four.k, .group = four.group };
+	struct room room;
+	void *memory;
+	int ret = get_room(&room, &memory, four.n, four.k, four.format, four.group);
+
+	c.codes = room.codes;
+	c.scales = room.scales;
+	if (!ret)
+		ret = cairn_model_unstack_codes(m, p, s, place->copy, (uint8_t *)room.codes,
+						(uint8_t *)room.scales);
+	if (!ret)
+		ret = cairn_w4_pack_mxfp4(&c, room.b, room.b_scale);
+	if (!ret)
+		ret = upload(m, &room, b + place->copy * cairn_w4_code_bytes(four.n, four.k),
+			     b_scale + place->copy * cairn_w4_scale_bytes(four.format, four.n, four.k,
+									  four.group), stream);
+	free(memory);
+	return ret;
+}
+
 #define RANDOM_SCALE	0.00434		/* 0.02 divided by the deviation of codes from 0 to 15 */
+#define RANDOM_E8M0	120		/* 2^-7, about 0.02 divided by the deviation of e2m1 */
 
 int cairn_model_random_w4(const struct cairn_model *m, int32_t layer, enum cairn_weight w, uint64_t seed,
 			  void *stream)
 {
 	uint8_t *b = cairn_model_weight(m, layer, w);
 	uint8_t *b_scale = (uint8_t *)(uintptr_t)cairn_model_scale_w4(m, layer, w);
+	const struct cairn_weight_w4 four = cairn_weight_w4(m, w);
+	const int32_t rows = four.num * four.n;		/* of all experts: units of 16 follow each other */
+	const size_t cell = (size_t)cairn_w4_cell_bytes(four.format);
 	struct room room;
 	void *memory;
-	int32_t n, k;
 	int ret;
 
-	if (!cairn_weight_w4(m, w, &n, &k))
+	if (!four.num)
 		return 0;
-	ret = get_room(&room, &memory, n, k, m->config.w4.group);
+	ret = get_room(&room, &memory, rows, four.k, four.format, four.group);
 	for (size_t i = 0; !ret && i < room.b_bytes; i += sizeof(uint64_t)) {
 		uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15;	/* splitmix64 */
 
@@ -298,10 +327,10 @@ int cairn_model_random_w4(const struct cairn_model *m, int32_t layer, enum cairn
 		z ^= z >> 31;
 		memcpy(room.b + i, &z, sizeof(z));
 	}
-	for (size_t at = 0; !ret && at < room.b_scale_bytes; at += 3 * CAIRN_W4_ROWS) {
-		for (int r = 0; r < CAIRN_W4_ROWS; r++)
+	for (size_t at = 0; !ret && at < room.b_scale_bytes; at += cell) {
+		memset(room.b_scale + at, four.format == CAIRN_W4_MX ? RANDOM_E8M0 : 8, cell);
+		for (int r = 0; r < CAIRN_W4_ROWS && four.format == CAIRN_W4_INT; r++)
 			cairn_store(room.b_scale + at, CAIRN_F16, r, RANDOM_SCALE);
-		memset(room.b_scale + at + 2 * CAIRN_W4_ROWS, 8, CAIRN_W4_ROWS);
 	}
 	if (!ret)
 		ret = upload(m, &room, b, b_scale, stream);

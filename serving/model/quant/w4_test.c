@@ -17,6 +17,10 @@ struct variant {
 	const char *title, *name, *kind, *from, *to;
 };
 
+/* from and to: makes a config announce that the matrices of a checkpoint with experts are stored in 4 bits */
+#define EXPERTS(method)	"\"model_type\": \"qwen3_moe\"", \
+			"\"model_type\": \"qwen3_moe\", \"quantization_config\": {\"bits\": 4, " method "}"
+
 static const struct variant variants[] = {
 	{ "awq", "qwen3_awq_tiny", NULL, "", "" },
 	{ "awq with a scale for a row", "qwen3_awq_tiny", "awq0", "\"group_size\": 64",
@@ -30,6 +34,12 @@ static const struct variant variants[] = {
 	  "\"symmetric\": false" },
 	{ "packed with a scale for a row", "mistral_w4a16_tiny", "pack0", "\"strategy\": \"group\"",
 	  "\"strategy\": \"channel\"" },
+	{ "awq, with experts", "qwen3_moe_tiny", "awq64",
+	  EXPERTS("\"quant_method\": \"awq\", \"group_size\": 64") },
+	{ "gptq, with experts", "qwen3_moe_tiny", "gptq32",
+	  EXPERTS("\"quant_method\": \"gptq\", \"group_size\": 32") },
+	{ "awq, with experts and a scale for a row", "qwen3_moe_tiny", "awq0",
+	  EXPERTS("\"quant_method\": \"awq\", \"group_size\": -1") },
 };
 
 /* Replaces the kind of all matrices in the recipe of a checkpoint that open_golden() has just opened. */
@@ -45,9 +55,9 @@ static int change_kind(struct cairn_test *t, const char *name, const char *kind)
 	if (!EXPECT(t, from && to))
 		return -1;
 	while (fgets(line, sizeof(line), from)) {
-		int is_w4 = strchr("agp", *line) != NULL;
+		int is_matrix = strstr(line, "_proj.weight ") != NULL;
 
-		fprintf(to, "%s%s", is_w4 ? kind : "", is_w4 ? strchr(line, ' ') : line);
+		fprintf(to, "%s%s", is_matrix ? kind : "", is_matrix ? strchr(line, ' ') : line);
 	}
 	fclose(from);
 	fclose(to);
@@ -330,8 +340,16 @@ static void refused_forms(struct cairn_test *t)
 	EXPECT_CONTAINS(t, cairn_last_error(), "the form w4 cannot keep them");
 	close_golden(&g);
 	EXPECT(t, !cairn_model_shape("qwen3-30b-a3b", &c));
+	EXPECT(t, cairn_model_random_rank(&m, &impl, &c, 2, CAIRN_WEIGHTS_W4, CAIRN_KV_PLAIN, 1) ==
+		  -EOPNOTSUPP);
+	EXPECT_CONTAINS(t, cairn_last_error(), "weights in 4 bits are not supported with experts on several "
+			"ranks");
+	c.experts.shared_intermediate_size = 768;
 	EXPECT(t, cairn_model_random_as(&m, &impl, &c, CAIRN_WEIGHTS_W4, CAIRN_KV_PLAIN, 1) == -EOPNOTSUPP);
-	EXPECT_CONTAINS(t, cairn_last_error(), "weights in 4 bits are not supported with experts");
+	EXPECT_CONTAINS(t, cairn_last_error(), "weights in 4 bits are not supported with shared experts");
+	EXPECT(t, !cairn_model_shape("dsv2lite", &c));
+	EXPECT(t, cairn_model_random_as(&m, &impl, &c, CAIRN_WEIGHTS_W4, CAIRN_KV_PLAIN, 1) == -EOPNOTSUPP);
+	EXPECT_CONTAINS(t, cairn_last_error(), "weights in 4 bits are not supported with latent attention");
 	EXPECT(t, m == NULL);
 }
 
