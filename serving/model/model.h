@@ -112,7 +112,6 @@ struct cairn_model {
 	int dtype;
 	enum cairn_weights weights;
 	enum cairn_kv_form kv;
-	int keeps_mxfp4;	/* the experts are MXFP4, as they are stored */
 	/* config and dims are those of this rank's share; ranks 1: of the whole model */
 	int32_t rank, ranks;
 	int32_t kv_shares;		/* of the KV heads; fewer than ranks: some ranks have the same */
@@ -131,6 +130,7 @@ struct cairn_model {
 	size_t bytes, layer_bytes;
 	int64_t offset[CAIRN_NUM_WEIGHTS];
 	size_t elements[CAIRN_NUM_WEIGHTS];
+	int keeps_mxfp4;	/* the experts are MXFP4, as they are stored */
 };
 
 /* Called repeatedly while weights load; done == total exactly once, at the end. */
