@@ -187,7 +187,7 @@ class Client(Shared):
         bad = openai.BadRequestError
         self.refused(bad, "temperature", temperature=3)
         self.refused(bad, "max_tokens", max_tokens=0)
-        self.refused(bad, "stop", stop=["a"] * 5)
+        self.refused(bad, "stop", stop=["a"] * 33)
         self.refused(bad, "suffix", suffix="x")
         self.refused(bad, "best_of", best_of=5)
         self.refused(bad, "no_such", extra_body={"no_such": 1})
