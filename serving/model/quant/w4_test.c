@@ -18,8 +18,9 @@ struct variant {
 };
 
 /* from and to: makes a config announce that the matrices of a checkpoint with experts are stored in 4 bits */
-#define EXPERTS(method)	"\"model_type\": \"qwen3_moe\"", \
-			"\"model_type\": \"qwen3_moe\", \"quantization_config\": {\"bits\": 4, " method "}"
+#define EXPERTS(type, method) \
+	"\"model_type\": \"" type "\"", \
+	"\"model_type\": \"" type "\", \"quantization_config\": {\"bits\": 4, " method "}"
 
 static const struct variant variants[] = {
 	{ "awq", "qwen3_awq_tiny", NULL, "", "" },
@@ -35,11 +36,11 @@ static const struct variant variants[] = {
 	{ "packed with a scale for a row", "mistral_w4a16_tiny", "pack0", "\"strategy\": \"group\"",
 	  "\"strategy\": \"channel\"" },
 	{ "awq, with experts", "qwen3_moe_tiny", "awq64",
-	  EXPERTS("\"quant_method\": \"awq\", \"group_size\": 64") },
+	  EXPERTS("qwen3_moe", "\"quant_method\": \"awq\", \"group_size\": 64") },
 	{ "gptq, with experts", "qwen3_moe_tiny", "gptq32",
-	  EXPERTS("\"quant_method\": \"gptq\", \"group_size\": 32") },
-	{ "awq, with experts and a scale for a row", "qwen3_moe_tiny", "awq0",
-	  EXPERTS("\"quant_method\": \"awq\", \"group_size\": -1") },
+	  EXPERTS("qwen3_moe", "\"quant_method\": \"gptq\", \"group_size\": 32") },
+	{ "awq, with Mixtral's experts and a scale for a row", "mixtral_tiny", "awq0",
+	  EXPERTS("mixtral", "\"quant_method\": \"awq\", \"group_size\": -1") },
 };
 
 /* Replaces the kind of all matrices in the recipe of a checkpoint that open_golden() has just opened. */
@@ -55,7 +56,8 @@ static int change_kind(struct cairn_test *t, const char *name, const char *kind)
 	if (!EXPECT(t, from && to))
 		return -1;
 	while (fgets(line, sizeof(line), from)) {
-		int is_matrix = strstr(line, "_proj.weight ") != NULL;
+		const char *end = strstr(line, ".weight ");
+		int is_matrix = end && (strstr(line, "_proj.weight ") || end[-2] == 'w');
 
 		fprintf(to, "%s%s", is_matrix ? kind : "", is_matrix ? strchr(line, ' ') : line);
 	}
