@@ -25,6 +25,7 @@
 #define CHANNELS	SCHEME("8", "float", "channel", "null", "false")
 #define TOKENS		SCHEME("8", "float", "token", "null", "true")
 #define TENSOR		SCHEME("8", "float", "tensor", "null", "false")
+#define NVFP4(dynamic)	SCHEME("4", "float", "tensor_group", "16", dynamic)
 #define GROUPS		SCHEME("4", "int", "group", "128", "false")
 
 static const struct {
@@ -68,6 +69,12 @@ static const struct {
 	{ "llm-compressor: Meta-Llama-3.1-8B-Instruct-quantized.w4a16",
 	  LLAMA(COMPRESSED("pack-quantized", "compressed", GROUPS, "null")), .w4 = CAIRN_STORED_PACKED,
 	  .group = 128 },
+	{ "llm-compressor: Llama-3.1-8B-Instruct-NVFP4",
+	  LLAMA(COMPRESSED("nvfp4-pack-quantized", "compressed", NVFP4("false"), NVFP4("'local'"))),
+	  .w4 = CAIRN_STORED_NVFP4, .group = 16 },
+	{ "llm-compressor: Llama-3.1-8B-Instruct-NVFP4A16",
+	  LLAMA(COMPRESSED("nvfp4-pack-quantized", "compressed", NVFP4("false"), "null")),
+	  .w4 = CAIRN_STORED_NVFP4, .group = 16 },
 	{ "llm-compressor: Meta-Llama-3.1-8B-Instruct-quantized.w8a8",
 	  LLAMA(COMPRESSED("int-quantized", "compressed", SCHEME("8", "int", "channel", "null", "false"),
 			   SCHEME("8", "int", "token", "null", "true"))),

@@ -8,6 +8,7 @@
 #include "primitives/base/error.h"
 
 #define FP8_BLOCK	128		/* rows and columns of a block with a scale */
+#define NVFP4_GROUP	16
 #define GROUP		"quantization_config.config_groups.*."	/* in messages: the only group */
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 
@@ -133,29 +134,51 @@ static int get_packed(const json_t *weights, struct cairn_json_at at, struct cai
 	return 0;
 }
 
-/* Refuses numbers other than symmetric 8-bit floats. */
-static int check_numbers(const json_t *scheme, struct cairn_json_at at)
+/* Refuses numbers other than symmetric floats of so many bits. */
+static int check_numbers(const json_t *scheme, struct cairn_json_at at, int want)
 {
 	static const char *const types[] = { "float" };
-	int64_t bits = 8;
+	int64_t bits = want;
 	int type = 0;
 
 	CAIRN_TRY(cairn_config_choice(scheme, at, "type", types, COUNT(types), &type));
 	CAIRN_TRY(cairn_json_int(scheme, at, "num_bits", true, 1, 64, &bits));
-	if (bits != 8)
-		return cairn_error(EOPNOTSUPP, "%s: %snum_bits: %d is not supported (8 is)", at.file,
-				   at.where, (int)bits);
+	if (bits != want)
+		return cairn_error(EOPNOTSUPP, "%s: %snum_bits: %d is not supported (%d is)", at.file,
+				   at.where, (int)bits, want);
 	if (json_is_false(json_object_get(scheme, "symmetric")))
 		return cairn_error(EOPNOTSUPP, "%s: %ssymmetric: false is not supported", at.file, at.where);
 	return 0;
 }
 
+/* Reads the weights of a group in the format nvfp4-pack-quantized. */
+static int get_nvfp4(const json_t *weights, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	static const char *const strategies[] = { "tensor_group" };
+	int64_t group = NVFP4_GROUP;
+	int strategy = 0;
+
+	CAIRN_TRY(check_numbers(weights, at, 4));
+	CAIRN_TRY(cairn_config_choice(weights, at, "strategy", strategies, COUNT(strategies), &strategy));
+	CAIRN_TRY(cairn_json_int(weights, at, "group_size", false, 1, INT32_MAX, &group));
+	if (group != NVFP4_GROUP)
+		return cairn_error(EOPNOTSUPP, "%s: %sgroup_size: %d is not supported (%d is)", at.file,
+				   at.where, (int)group, NVFP4_GROUP);
+	c->w4.group = NVFP4_GROUP;
+	c->w4.stored = CAIRN_STORED_NVFP4;
+	return 0;
+}
+
+enum compressed { FLOATS, PACKED, NAIVE, NVFP4 };	/* formats of compressed-tensors */
+
 /*
  * Reads the one group of a compressed-tensors checkpoint. Only the number format of activations is checked,
  * because activations are not quantised here, which is closer to the original model.
  */
-static int get_group(const json_t *group, const char *file, int is_packed, struct cairn_model_config *c)
+static int get_group(const json_t *group, const char *file, enum compressed format,
+		     struct cairn_model_config *c)
 {
+	const int is_packed = format == PACKED;
 	static const char *const strategies[] = { "channel", "tensor" };
 	static const enum cairn_stored_fp8 stored[] = { CAIRN_STORED_ROWS, CAIRN_STORED_TENSOR };
 	const struct cairn_json_at at = { file, GROUP }, of_weights = { file, GROUP "weights." };
@@ -173,8 +196,10 @@ static int get_group(const json_t *group, const char *file, int is_packed, struc
 	CAIRN_TRY(cairn_json_child(group, at, "input_activations", false, JSON_OBJECT, &inputs));
 	if (is_packed) {
 		CAIRN_TRY(get_packed(weights, of_weights, c));
+	} else if (format == NVFP4) {
+		CAIRN_TRY(get_nvfp4(weights, of_weights, c));
 	} else {
-		CAIRN_TRY(check_numbers(weights, of_weights));
+		CAIRN_TRY(check_numbers(weights, of_weights, 8));
 		CAIRN_TRY(cairn_config_choice(weights, of_weights, "strategy", strategies, COUNT(strategies),
 					      &strategy));
 		if (strategy < 0)
@@ -185,7 +210,7 @@ static int get_group(const json_t *group, const char *file, int is_packed, struc
 		return cairn_error(EOPNOTSUPP, "%s: %sinput_activations: is not supported with 4-bit weights",
 				   at.file, at.where);
 	if (inputs)
-		CAIRN_TRY(check_numbers(inputs, of_inputs));
+		CAIRN_TRY(check_numbers(inputs, of_inputs, format == NVFP4 ? 4 : 8));
 	CAIRN_TRY(cairn_json_child(group, at, "output_activations", false, JSON_OBJECT, &outputs));
 	if (outputs)
 		return cairn_error(EOPNOTSUPP, "%s: %soutput_activations: is not supported", at.file,
@@ -200,13 +225,14 @@ static int get_group(const json_t *group, const char *file, int is_packed, struc
 static int get_compressed(const json_t *quant, struct cairn_json_at in, struct cairn_model_config *c)
 {
 	/* older versions wrote float-quantized as naive-quantized, and compressed weights as frozen */
-	static const char *const formats[] = { "float-quantized", "pack-quantized", "naive-quantized" };
+	static const char *const formats[] = { [FLOATS] = "float-quantized", [PACKED] = "pack-quantized",
+					       [NAIVE] = "naive-quantized",
+					       [NVFP4] = "nvfp4-pack-quantized" };
 	static const char *const states[] = { "compressed", "frozen" }, *const dense[] = { "dense" };
 	const struct cairn_json_at in_groups = { in.file, "quantization_config.config_groups." };
 	const struct cairn_json_at in_sparsity = { in.file, "quantization_config.sparsity_config." };
 	json_t *groups = NULL, *group = NULL, *sparsity = NULL, *transform = NULL;
 	const char *name;
-	enum { PACKED = 1 };		/* in formats */
 	int format = -1, state = 0, sparse = 0;
 
 	CAIRN_TRY(cairn_config_choice(quant, in, "format", formats, COUNT(formats), &format));
@@ -227,7 +253,7 @@ static int get_compressed(const json_t *quant, struct cairn_json_at in, struct c
 				   "only 1 is supported", in.file, json_object_size(groups));
 	name = json_object_iter_key(json_object_iter(groups));
 	CAIRN_TRY(cairn_json_child(groups, in_groups, name, true, JSON_OBJECT, &group));
-	return get_group(group, in.file, format == PACKED, c);
+	return get_group(group, in.file, (enum compressed)format, c);
 }
 
 /* Reads what quant_method "mxfp4" has: nothing, because gpt-oss stores only experts so. */

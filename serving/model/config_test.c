@@ -150,7 +150,7 @@ static const struct change changes[] = {
 	  EOPNOTSUPP, "quantization_config.weight_block_size: only [128, 128] is supported" },
 	{ "'pretraining_tp':1", COMPRESSED("int-quantized", "8", "float", "channel", ""), EOPNOTSUPP,
 	  "quantization_config.format: \"int-quantized\" is not supported (float-quantized, "
-	  "pack-quantized, naive-quantized are)" },
+	  "pack-quantized, naive-quantized, nvfp4-pack-quantized are)" },
 	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "4", "float", "channel", ""), EOPNOTSUPP,
 	  "quantization_config.config_groups.*.weights.num_bits: 4 is not supported (8 is)" },
 	{ "'pretraining_tp':1", COMPRESSED("float-quantized", "8", "int", "channel", ""), EOPNOTSUPP,

@@ -77,6 +77,10 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	if (ret)
 		goto out_free;
 	ret = cairn_model_check_form(m, dir);
+	if (!ret && c->w4.stored == CAIRN_STORED_NVFP4) {
+		m->factors_w4 = calloc((size_t)c->num_hidden_layers, CAIRN_NUM_WEIGHTS * sizeof(float));
+		ret = m->factors_w4 ? 0 : cairn_error(ENOMEM, "model: no memory");
+	}
 	if (ret)
 		goto out_free;
 	cairn_model_lay_out(m);
@@ -126,6 +130,7 @@ void cairn_model_free(struct cairn_model *m)
 	if (m->base)
 		m->impl->mem_free(m->base);
 	cairn_op_graph_destroy(m->graph);
+	free(m->factors_w4);
 	free(m);
 }
 

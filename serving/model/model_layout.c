@@ -263,6 +263,9 @@ struct cairn_weight_w4 cairn_weight_w4(const struct cairn_model *m, enum cairn_w
 	const int is_expert = w == CAIRN_W_EXPERTS_GATE_UP || w == CAIRN_W_EXPERTS_DOWN;
 	struct cairn_weight_w4 four = { .format = CAIRN_W4_INT, .group = m->config.w4.group };
 
+	if (m->config.w4.stored == CAIRN_STORED_NVFP4)
+		four.format = CAIRN_W4_NV;
+
 	if (m->keeps_mxfp4 && is_expert) {
 		four.format = CAIRN_W4_MX;
 		four.group = MX_GROUP;
@@ -271,6 +274,11 @@ struct cairn_weight_w4 cairn_weight_w4(const struct cairn_model *m, enum cairn_w
 	}
 	four.num = matrices_of(m, w, &four.n, &four.k);
 	return four;
+}
+
+float cairn_model_factor_w4(const struct cairn_model *m, int32_t layer, enum cairn_weight w)
+{
+	return m->factors_w4 ? m->factors_w4[layer * CAIRN_NUM_WEIGHTS + (int32_t)w] : 1;
 }
 
 int32_t cairn_model_experts_w4(const struct cairn_model *m)

@@ -19,23 +19,28 @@
 #define CODES_PER_WORD	8
 
 /*
- * The tensors of a matrix [n, k]. by_rows: n comes first in their shapes. A word has codes of `rows` rows and
- * `cols` columns.
+ * The tensors of a matrix [n, k]. by_rows: n comes first in their shapes. A word of `bytes` bytes has codes
+ * of `rows` rows and `cols` columns. factor: one over the factor of all elements.
  */
 static const struct form {
-	const char *codes, *zeros, *scales, *order;
-	int by_rows, rows, cols;
+	const char *codes, *zeros, *scales, *order, *factor;
+	int by_rows, rows, cols, bytes;
 	int (*pack)(const struct cairn_w4_checkpoint *c, uint8_t *b, uint8_t *b_scale);
 } forms[] = {
-	[CAIRN_STORED_AWQ] = { "qweight", "qzeros", "scales", NULL, 0, 8, 1, cairn_w4_pack_awq },
-	[CAIRN_STORED_GPTQ] = { "qweight", "qzeros", "scales", "g_idx", 0, 1, 8, cairn_w4_pack_gptq },
-	[CAIRN_STORED_GPTQ_V2] = { "qweight", "qzeros", "scales", "g_idx", 0, 1, 8, cairn_w4_pack_gptq },
-	[CAIRN_STORED_PACKED] = { "weight_packed", "weight_zero_point", "weight_scale", "weight_g_idx", 1, 1,
-				  8, cairn_w4_pack_rows },
+	[CAIRN_STORED_AWQ] = { "qweight", "qzeros", "scales", NULL, NULL, 0, 8, 1, 4, cairn_w4_pack_awq },
+	[CAIRN_STORED_GPTQ] = { "qweight", "qzeros", "scales", "g_idx", NULL, 0, 1, 8, 4,
+				cairn_w4_pack_gptq },
+	[CAIRN_STORED_GPTQ_V2] = { "qweight", "qzeros", "scales", "g_idx", NULL, 0, 1, 8, 4,
+				   cairn_w4_pack_gptq },
+	[CAIRN_STORED_PACKED] = { "weight_packed", "weight_zero_point", "weight_scale", "weight_g_idx", NULL,
+				  1, 1, 8, 4, cairn_w4_pack_rows },
+	[CAIRN_STORED_NVFP4] = { "weight_packed", NULL, "weight_scale", NULL, "weight_global_scale", 1, 1, 2,
+				 1, cairn_w4_pack_nvfp4 },
 };
 
 struct tensors {
 	const struct cairn_tensor *codes, *zeros, *scales;	/* zeros NULL: all are 8 */
+	float factor;		/* of all elements */
 };
 
 static const struct form *form_of(const struct cairn_model *m)
@@ -66,6 +71,26 @@ static int refuse_type(const struct cairn_tensor *t, const char *supported)
 			   cairn_st_dtype_name(t->dtype), supported);
 }
 
+/* Finds the factor of all elements of a matrix, which is stored as one over it. */
+static int find_factor(const struct form *form, const char *name, const struct cairn_safetensors *st,
+		       float *factor)
+{
+	const struct cairn_tensor *t;
+	const int64_t one = 1;
+	float stored;
+	char full[128];
+
+	name_tensor(full, sizeof(full), name, form->factor);
+	t = cairn_safetensors_find(st, full);
+	CAIRN_TRY(cairn_safetensors_get(st, full, t && !t->rank ? 0 : 1, &one, &t));
+	if (t->dtype != CAIRN_ST_F32)
+		return refuse_type(t, "F32 is");
+	memcpy(&stored, t->data, sizeof(stored));
+	*factor = 1 / stored;
+	return stored > 0 && isfinite(*factor) && *factor > 0 ? 0 :
+	       cairn_error(EINVAL, "%s: %s: %g is not a scale", t->file, full, (double)stored);
+}
+
 static int find_all(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 		    const struct cairn_safetensors *st, struct tensors *t)
 {
@@ -75,12 +100,17 @@ static int find_all(const struct cairn_model *m, const struct cairn_part *p, con
 	int dtype;
 
 	t->zeros = NULL;
+	t->factor = 1;
 	CAIRN_TRY(find(form, name, form->codes, n / form->rows, k / form->cols, st, &t->codes));
 	CAIRN_TRY(find(form, name, form->scales, n, groups, st, &t->scales));
-	if (m->config.w4.stored != CAIRN_STORED_PACKED || m->config.w4.has_zeros)
+	if (form->factor)
+		CAIRN_TRY(find_factor(form, name, st, &t->factor));
+	else if (m->config.w4.stored != CAIRN_STORED_PACKED || m->config.w4.has_zeros)
 		CAIRN_TRY(find(form, name, form->zeros, n / CODES_PER_WORD, groups, st, &t->zeros));
-	if (t->codes->dtype != CAIRN_ST_I32)
-		return refuse_type(t->codes, "I32 is");
+	if (t->codes->dtype != (form->factor ? CAIRN_ST_U8 : CAIRN_ST_I32))
+		return refuse_type(t->codes, form->factor ? "U8 is" : "I32 is");
+	if (form->factor)
+		return t->scales->dtype == CAIRN_ST_F8_E4M3 ? 0 : refuse_type(t->scales, "F8_E4M3 is");
 	if (t->zeros && t->zeros->dtype != CAIRN_ST_I32)
 		return refuse_type(t->zeros, "I32 is");
 	dtype = cairn_st_to_dtype(t->scales->dtype);
@@ -158,6 +188,16 @@ static void copy_region(const struct form *form, const struct cairn_tensor *t, s
 		       (size_t)cols * bytes);
 }
 
+/* Copies a region of scales in e4m3. */
+static int copy_e4m3(const struct form *form, const struct cairn_tensor *t, struct region r, uint8_t *to)
+{
+	copy_region(form, t, r, 1, to);
+	for (int64_t i = 0; i < r.n * r.k; i++)
+		if ((to[i] & 0x7f) == 0x7f)
+			return cairn_error(EINVAL, "%s: %s: a scale is not a number", t->file, t->name);
+	return 0;
+}
+
 /* Copies a region of the scales as f16. from: room for the region as it is stored. */
 static int copy_scales(const struct form *form, const struct cairn_tensor *t, struct region r, void *from,
 		       uint16_t *to)
@@ -230,10 +270,11 @@ static int pack(const struct cairn_model *m, const struct tensors *t, const stru
 		.zeros_as_they_are = m->config.w4.stored == CAIRN_STORED_GPTQ_V2,
 	};
 
-	copy_region(form, t->codes, codes, sizeof(uint32_t), room->codes);
+	copy_region(form, t->codes, codes, (size_t)form->bytes, room->codes);
 	if (t->zeros)
 		copy_region(form, t->zeros, zeros, sizeof(uint32_t), room->zeros);
-	CAIRN_TRY(copy_scales(form, t->scales, scales, room->from, room->scales));
+	CAIRN_TRY(form->factor ? copy_e4m3(form, t->scales, scales, (uint8_t *)room->scales) :
+		  copy_scales(form, t->scales, scales, room->from, room->scales));
 	return form->pack(&c, room->b, room->b_scale);
 }
 
@@ -251,9 +292,25 @@ static int upload(const struct cairn_model *m, const struct room *room, uint8_t 
 	return ret;
 }
 
+/* Sets the factor of a weight, which is the same for all matrices packed in it. */
+static int set_factor(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+		      const struct cairn_place *place, float factor)
+{
+	float *of = m->factors_w4 ? &m->factors_w4[place->layer * CAIRN_NUM_WEIGHTS + (int32_t)p->weight] :
+		    NULL;
+
+	if (of && place->first && *of != factor)
+		return cairn_error(EOPNOTSUPP, "%s: its weight_global_scale differs from that of the matrix "
+				   "with which it is packed", name);
+	if (of)
+		*of = factor;
+	return 0;
+}
+
 int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 			const struct cairn_place *place, const struct cairn_safetensors *st, void *stream)
 {
+	const struct cairn_weight_w4 four = cairn_weight_w4(m, p->weight);
 	const struct cairn_cut cut = cairn_model_cut(m, p);
 	const int32_t group = m->config.w4.group;
 	const int32_t row = (int32_t)(place->first / (int64_t)cairn_dtype_bytes(m->dtype) / cut.cols);
@@ -265,12 +322,13 @@ int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p,
 	int ret;
 
 	CAIRN_TRY(find_all(m, p, name, st, &t));
-	ret = get_room(&room, &memory, cut.rows, cut.cols, CAIRN_W4_INT, group);
+	CAIRN_TRY(set_factor(m, p, name, place, t.factor));
+	ret = get_room(&room, &memory, cut.rows, cut.cols, four.format, group);
 	if (!ret)
 		ret = pack(m, &t, &cut, &room);
 	if (!ret)
 		ret = upload(m, &room, b + cairn_w4_code_bytes(row, cut.cols),
-			     b_scale + cairn_w4_scale_bytes(CAIRN_W4_INT, row, cut.cols, group), stream);
+			     b_scale + cairn_w4_scale_bytes(four.format, row, cut.cols, group), stream);
 	free(memory);
 	return ret;
 }

@@ -17,8 +17,12 @@ struct variant {
 	const char *title, *name, *kind, *from, *to;
 };
 
-/* from and to: makes a config announce that the matrices of a checkpoint with experts are stored in 4 bits */
-#define EXPERTS(type, method) \
+#define NVFP4 \
+	"\"quant_method\": \"compressed-tensors\", \"format\": \"nvfp4-pack-quantized\", " \
+	"\"config_groups\": {\"a\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, " \
+	"\"type\": \"float\", \"strategy\": \"tensor_group\", \"group_size\": 16}}}"
+/* from and to: makes the config of a checkpoint in bf16 announce that its matrices are stored in 4 bits */
+#define STORED(type, method) \
 	"\"model_type\": \"" type "\"", \
 	"\"model_type\": \"" type "\", \"quantization_config\": {\"bits\": 4, " method "}"
 
@@ -36,11 +40,12 @@ static const struct variant variants[] = {
 	{ "packed with a scale for a row", "mistral_w4a16_tiny", "pack0", "\"strategy\": \"group\"",
 	  "\"strategy\": \"channel\"" },
 	{ "awq, with experts", "qwen3_moe_tiny", "awq64",
-	  EXPERTS("qwen3_moe", "\"quant_method\": \"awq\", \"group_size\": 64") },
+	  STORED("qwen3_moe", "\"quant_method\": \"awq\", \"group_size\": 64") },
 	{ "gptq, with experts", "qwen3_moe_tiny", "gptq32",
-	  EXPERTS("qwen3_moe", "\"quant_method\": \"gptq\", \"group_size\": 32") },
+	  STORED("qwen3_moe", "\"quant_method\": \"gptq\", \"group_size\": 32") },
+	{ "nvfp4", "qwen3_tiny", "v16", STORED("qwen3", NVFP4) },
 	{ "awq, with Mixtral's experts and a scale for a row", "mixtral_tiny", "awq0",
-	  EXPERTS("mixtral", "\"quant_method\": \"awq\", \"group_size\": -1") },
+	  STORED("mixtral", "\"quant_method\": \"awq\", \"group_size\": -1") },
 };
 
 /* Replaces the kind of all matrices in the recipe of a checkpoint that open_golden() has just opened. */
@@ -316,6 +321,31 @@ static void refused_values(struct cairn_test *t)
 	}
 }
 
+/* Factors of NVFP4 that no packed weight can have, or that are none. */
+static void refused_factors(struct cairn_test *t)
+{
+	static const struct { float factor; int want; const char *text; } rows[] = {
+		{ 3, -EOPNOTSUPP, "k_proj.weight: its weight_global_scale differs from that of the matrix" },
+		{ 0, -EINVAL, "k_proj.weight_global_scale: 0 is not a scale" },
+		{ NAN, -EINVAL, "k_proj.weight_global_scale: nan is not a scale" },
+	};
+	static const struct variant nvfp4 = { "nvfp4", "qwen3_tiny", "v16", STORED("qwen3", NVFP4) };
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_table(t, "cpu", &impl))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		if (open_variant(t, &nvfp4, &g))
+			return;
+		snprintf(g.dir, sizeof(g.dir), "%s", cairn_tmpdir(t));
+		if (!overwrite(t, &g, "model.layers.1.self_attn.k_proj.weight_global_scale", &rows[i].factor,
+			       sizeof(rows[i].factor)))
+			refuses(t, &impl, g.dir, rows[i].want, rows[i].text);
+		close_golden(&g);
+	}
+}
+
 /* Forms that a checkpoint cannot have, and models and tables that do not support 4 bits. */
 static void refused_forms(struct cairn_test *t)
 {
@@ -435,7 +465,8 @@ static const struct cairn_unit units[] = {
 	{ "logits_cpu", logits_cpu }, { "logits_ref", logits_ref }, { "logits_cuda", logits_cuda },
 	{ "bytes", bytes }, { "shares", shares },
 	{ "refused_tensors", refused_tensors }, { "refused_configs", refused_configs },
-	{ "refused_values", refused_values }, { "refused_forms", refused_forms },
+	{ "refused_values", refused_values }, { "refused_factors", refused_factors },
+	{ "refused_forms", refused_forms },
 	{ "noticed", noticed },
 };
 
