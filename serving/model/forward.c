@@ -656,8 +656,8 @@ int forward_zero_counters(const struct walk *w)
 
 	while (o < w->g->num_ops && w->g->ops[o].kind != CAIRN_OP_MOE)
 		o++;
-	if (o == w->g->num_ops || w->b->num_rows > CAIRN_MOE_FEW)
-		return 0;
+	if (o == w->g->num_ops || w->b->num_rows > CAIRN_MOE_FEW || cairn_model_experts_w4(w->m))
+		return 0;		/* calls without counters (moe.h) */
 	asking.asking = 1;
 	CAIRN_TRY(forward_run_op(&asking, &w->g->ops[o]));
 	if (!asking.moe_bytes)
