@@ -43,6 +43,10 @@ mkdir -p "$tmp/libcairn-dev/usr/share/doc/libcairn-dev"
 mv "$tmp/libcairn-dev/usr/share/doc/cairn/examples" "$tmp/libcairn-dev/usr/share/doc/libcairn-dev/examples"
 rmdir "$tmp/libcairn-dev/usr/share/doc/cairn"
 take "libcairn$soversion" "lib/$multiarch/libcairn.so.$soversion"
+[ ! -d "$all/usr/lib/cairn" ] || {
+	strip --strip-unneeded --remove-section=.comment "$all"/usr/lib/cairn/*.so
+	take cairn lib/cairn
+}
 take cairn bin share
 rm -f "$tmp/cairn/usr/share/doc/cairn/LICENSE"
 
@@ -74,6 +78,11 @@ package() { # package NAME SECTION DEPENDS SUGGESTS SUMMARY, the long descriptio
 		echo "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/"
 		printf '\nFiles: *\nCopyright: 2026, the authors of Cairn\nLicense: Apache-2.0\n'
 		printf ' On Debian systems, the text of this license is in /usr/share/common-licenses/Apache-2.0.\n'
+		[ ! -f "$doc/llguidance.LICENSE" ] || {
+			printf '\nFiles: usr/lib/cairn/*\nCopyright: Microsoft Corporation\nLicense: Expat\n'
+			sed -e 's/^$/./' -e 's/^/ /' "$doc/llguidance.LICENSE"
+			rm "$doc/llguidance.LICENSE"
+		}
 	} >"$doc/copyright"
 	{
 		printf 'cairn (%s) unstable; urgency=medium\n\n  * Made by tools/deb.sh from revision %s.\n\n' "$version" \
@@ -88,6 +97,10 @@ package() { # package NAME SECTION DEPENDS SUGGESTS SUMMARY, the long descriptio
 # The program looks for libraries in lib/ beside itself, for the archive of `make package`.
 mkdir -p "$tmp/cairn/usr/share/lintian/overrides"
 echo 'cairn: custom-library-search-path RUNPATH $ORIGIN/lib [usr/bin/cairn]' >"$tmp/cairn/usr/share/lintian/overrides/cairn"
+# This library only has names, which need nothing.
+[ ! -d "$tmp/cairn/usr/lib/cairn" ] ||
+	echo 'cairn: shared-library-lacks-prerequisites [usr/lib/cairn/libllguidance_python.so]' \
+		>>"$tmp/cairn/usr/share/lintian/overrides/cairn"
 mkdir -p "$tmp/libcairn$soversion/DEBIAN"
 echo "activate-noawait ldconfig" >"$tmp/libcairn$soversion/DEBIAN/triggers"
 echo "libcairn $soversion libcairn$soversion" >"$tmp/libcairn$soversion/DEBIAN/shlibs"

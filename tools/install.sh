@@ -23,6 +23,11 @@ if ! command -v help2man >/dev/null 2>&1; then
 fi
 install -D -m 755 -t "$bin" "$out/cairn"
 install -D -m 644 -t "$lib" "$out/$so" "$out/libcairn.a"
+# llguidance, for structured outputs, if tools/setup.sh has fetched it (serving/grammar/llguidance.c looks for it there)
+if [ -f "$out/lib/libllguidance.LICENSE" ]; then
+	install -D -m 644 -t "${DESTDIR:-}$PREFIX/lib/cairn" "$out/lib/libllguidance.so" "$out/lib/libllguidance_python.so"
+	install -D -m 644 "$out/lib/libllguidance.LICENSE" "$share/doc/cairn/llguidance.LICENSE"
+fi
 ln -sf "$so" "$lib/libcairn.so"
 mkdir -p "$lib/pkgconfig"
 sed -e "s|@PREFIX@|$PREFIX|" -e "s|@LIBDIR@|$LIBDIR|" "$out/cairn.pc" >"$lib/pkgconfig/cairn.pc"

@@ -187,11 +187,12 @@ class Client(Shared):
         bad = openai.BadRequestError
         self.refused(bad, "temperature", temperature=3)
         self.refused(bad, "max_tokens", max_tokens=0)
-        self.refused(bad, "stop", stop=["a"] * 5)
+        self.refused(bad, "stop", stop=["a"] * 33)
         self.refused(bad, "suffix", suffix="x")
         self.refused(bad, "best_of", best_of=5)
         self.refused(bad, "no_such", extra_body={"no_such": 1})
-        self.refused(bad, "tools", self.chat, tools=[{"type": "function", "function": {"name": "f"}}])
+        tools = [{"type": "function", "function": {"name": "a b"}}]
+        self.refused(bad, "tools[0].function.name", self.chat, tools=tools)
         self.refused(bad, "response_format.type", self.chat, response_format={"type": "xml"})
         self.assertEqual(self.refused(bad, "prompt", prompt=[1] * 5000).code, "context_length_exceeded")
         # a streamed request is also refused before the stream begins

@@ -21,7 +21,7 @@ cp conformance/validate/ranges/*.json "$dir/conformance/validate/ranges/"
 cp rdma/README.md "$dir/rdma/"
 cp rdma/nic/*.txt rdma/nic/rxe_*.sh rdma/nic/rxe_*.py "$dir/rdma/nic/"
 cp LICENSE README.md "$dir/"
-[ ! -f "$out/lib/libllguidance.so" ] || cp "$out"/lib/libllguidance*.so "$dir/lib/"
+[ ! -f "$out/lib/libllguidance.so" ] || cp "$out"/lib/libllguidance* "$dir/lib/"
 # cuBLASLt is large and optional: without it gemm falls back to our own kernel. PACKAGE_CUBLASLT=1 includes it.
 if [ -n "${PACKAGE_CUBLASLT:-}" ]; then
 	lib=$(ls /usr/local/cuda*/lib*/libcublasLt.so.1[0-9] 2>/dev/null | head -1)

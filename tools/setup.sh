@@ -144,6 +144,7 @@ if [ -n "$grammar" ] && [ $what != packages ]; then
 			nm -D --undefined-only "$dir/llguidance/_lib.abi3.so" |
 			sed -n 's/.* \(_*Py[A-Za-z0-9_]*\).*/char \1[64];/p' >"$dir/names.c" &&
 			"${CC:-gcc}" -shared -fPIC -o "$lib/libllguidance_python.so" "$dir/names.c" &&
+			cp "$dir"/llguidance-*.dist-info/licenses/LICENSE "$lib/libllguidance.LICENSE" &&
 			cp "$dir/llguidance/_lib.abi3.so" "$lib/libllguidance.so"
 		ok=$?
 		rm -rf "$dir"

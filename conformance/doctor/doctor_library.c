@@ -190,7 +190,8 @@ void doctor_look_libraries(struct doctor_findings *all)
 			doctor_probe(all, l->title, l->lack, l->install, try_library, &i);
 	}
 	doctor_probe(all, "llguidance", "structured outputs and forced calls of tools are refused",
-		     "tools/setup.sh grammar in the source tree", try_llguidance, NULL);
+		     "tools/setup.sh grammar in the source tree; if the program is installed, make install "
+		     "again", try_llguidance, NULL);
 	look_program(all, "CBC", "CAIRN_CBC", "cbc", "cairn search cannot run", "apt-get install coinor-cbc");
 	look_program(all, "C compiler", NULL, "cc", "cairn attn-variant has no reference to judge by",
 		     "apt-get install gcc");

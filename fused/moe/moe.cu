@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe - one persistent kernel, with one CTA per SM, for the mixture-of-experts block of up to 8 rows (more:
- * moe_rows.cu)
+ * moe - one persistent kernel, with one CTA per SM, for the mixture-of-experts block of up to 8 rows (more,
+ * and 4-bit weights: moe_rows.cu)
  *
  * 8 warps compute, 8 load weights for them (moe.cuh) and 4 route (moe_route.cuh). Each CTA has a share of the
  * rows of every product. With 8-bit weights, 16 warps compute and load for themselves (moe_fp8.cuh).
@@ -202,7 +202,7 @@ extern "C" int cairn_moe(const struct cairn_moe_args *args, void *stream)
 	CAIRN_TRY(cairn_moe_check(args));
 	if (!args->batch)
 		return 0;
-	if (args->batch > CAIRN_MOE_FEW)
+	if (args->batch > CAIRN_MOE_FEW || cairn_moe_w4_of(args))
 		return moe_rows(args, stream);
 	need = moe_workspace(args);
 	if (!args->workspace || (uintptr_t)args->workspace % 256 || args->workspace_bytes < need)
@@ -215,7 +215,8 @@ extern "C" int cairn_moe_workspace(const struct cairn_moe_args *args, size_t *by
 	CAIRN_TRY(cairn_moe_check_shape(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "moe_workspace: bytes: null pointer");
-	if (args->batch > CAIRN_MOE_FEW)
+	*bytes = 0;
+	if (args->batch > CAIRN_MOE_FEW || (args->batch && cairn_moe_w4_of(args)))
 		return moe_rows_workspace(args, bytes);
 	*bytes = moe_workspace(args);
 	return 0;

@@ -27,9 +27,10 @@
  *   w_shared_gate_up  dtype  [2 shared_intermediate, hidden]         in; NULL with shared_intermediate 0
  *   w_shared_down     dtype  [hidden, shared_intermediate]           in; NULL with shared_intermediate 0
  *   *_scale           f32    see below                               in, one array for each matrix; NULL with
- *                                                                    fp8w 0, or where the matrix is NULL
- *   workspace                [workspace_bytes]                       256-byte aligned; zeroed once, or
- *                                                                    with more than CAIRN_MOE_FEW rows
+ *                                                                    fp8w 0 and w4 0, or where the matrix is
+ *                                                                    NULL
+ *   workspace                [workspace_bytes]                       256-byte aligned; zeroed once, or with
+ *                                                                    more than CAIRN_MOE_FEW rows, or w4,
  *                                                                    contents undefined
  *   route_bias        f32    [num_experts]                           in, finite; with score 1, may be NULL
  *   logit_bias        f32    [num_experts]                           in, finite, may be NULL
@@ -39,9 +40,9 @@
  *
  * All arrays are row-major without gaps, all pointers of dtype 16-byte aligned. A call with up to
  * CAIRN_MOE_FEW rows (batch) is one launch that spreads over `sms` SMs (0: all). cluster_attn.h says what
- * "zeroed once" means and which of these calls may run on a device at the same time. A call with more rows is
- * a chain of launches, has no such conditions, and limits its products to sms SMs (gemm.h). eps is as in
- * rmsnorm.h, scaling finite and > 0, normalize 0 or 1.
+ * "zeroed once" means and which of these calls may run on a device at the same time. A call with more rows,
+ * or with w4, is a chain of launches, has no such conditions, and limits its products to sms SMs (gemm.h).
+ * eps is as in rmsnorm.h, scaling finite and > 0, normalize 0 or 1.
  *
  * Groups: with num_groups > 1, the experts form num_groups groups of consecutive experts, all of the same
  * size. A row's experts are chosen only from the groups_per_token groups with the largest scores; among
@@ -56,7 +57,7 @@
  * The members from route_bias on were added later: a caller whose `size` ends before them gets score 0
  * without groups. no_residual was added after those, and counts as 0 if `size` ends before it. The members
  * from logit_bias on came last; they count as NULL and 0 if `size` ends before them. Any other `size` that
- * ends within the later members is -EINVAL.
+ * ends within the later members is -EINVAL. w4 was a reserved member that had to be 0.
  *
  * 8-bit weights: with fp8w 1, the elements of the experts' four matrices are e4m3 codes of one byte, none of
  * them NaN (0x7f, 0xff); the matrices are 16-byte aligned. The value of an element is its code times its
@@ -64,14 +65,20 @@
  * scale_kind 0 it has [n], one for each row; with 1 it has [ceil(n / 128), ceil(k / 128)], one for each
  * block. w_gate_up and w_down have num_experts times as many. With fp8w 0, scale_kind is 0.
  *
+ * 4-bit weights: with w4 (enum cairn_moe_w4), w_gate_up and w_down are num_experts matrices in the formats
+ * and groups of gemm_w4.h. They are 16-byte aligned, and each expert has cairn_w4_code_bytes(n, k) bytes
+ * (gemm_w4_layout.h). Their scales are not f32 but the bytes of b_scale, cairn_w4_scale_bytes() for each
+ * expert, 16-byte aligned; their values are finite. All biases and activations are supported.
+ *
  * Supported:   dtype f16, bf16; hidden a multiple of 64, 64..8192; intermediate a multiple of 64, 64..16384;
  *              shared_intermediate a multiple of 64, 0..16384; num_experts 1..256; experts_per_token
  *              1..min(16, num_experts); batch 0..65536, and batch * hidden up to 32768 if batch is at most
  *              CAIRN_MOE_FEW; score 0, 1; route_bias only with score 1; num_groups 0..32, a divisor of
  *              num_experts; with num_groups > 1, groups_per_token 1..num_groups, at least experts_per_token
  *              experts in that many groups and, with score 1, at least two experts in a group; without
- *              groups, groups_per_token 0 or 1; activation 0, 1; gate_up_bias, down_bias and activation 1
- *              only without shared experts and with fp8w 0. Anything else -EOPNOTSUPP. batch 0 does nothing.
+ *              groups, groups_per_token 0 or 1; activation 0, 1; w4 0 to 5; w4, gate_up_bias, down_bias and
+ *              activation 1 only without shared experts and with fp8w 0. Anything else -EOPNOTSUPP. batch 0
+ *              does nothing.
  *              A row of x that is not finite has undefined out and e, and does not affect other rows. With
  *              score 1 and `normalize`, out is undefined in a row whose chosen p have a sum below 2^-60 (the
  *              1e-20, which only matters there, may be left out).
@@ -86,7 +93,8 @@
  * Tolerance:   derived in moe_bounds.c; where the bounds of the logits do not decide the choice of experts, a
  *              request is only checked to be finite.
  * Determinism: bitwise repeatable; row b does not depend on the other rows, but may depend on whether batch
- *              is above CAIRN_MOE_FEW. If it is, the grouping of the router's sums may also depend on sms.
+ *              is above CAIRN_MOE_FEW, and with w4 on batch. If it is, or with w4, the grouping of the
+ *              router's sums may also depend on sms.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; experts_per_token above num_experts is
  *              -EOPNOTSUPP; a negative score, num_groups or groups_per_token, or a num_groups that does not
  *              divide num_experts, is -EINVAL. alpha and limit must be finite and > 0 with activation 1, and
@@ -115,7 +123,7 @@ struct cairn_moe_args {
 	int32_t batch, hidden, num_experts, experts_per_token, intermediate, shared_intermediate;
 	int32_t dtype, normalize;
 	float eps, scaling;
-	/* scales of 8-bit weights; otherwise 0 and NULL */
+	/* scales of 8-bit weights, or, as bytes, of 4-bit weights; otherwise 0 and NULL */
 	const float *w_gate_up_scale, *w_down_scale, *w_shared_gate_up_scale, *w_shared_down_scale;
 	int32_t fp8w, scale_kind;
 	int32_t sms;			/* SMs that the call may use at a time; 0: all */
@@ -130,7 +138,7 @@ struct cairn_moe_args {
 	const void *gate_up_bias, *down_bias;
 	int32_t activation;		/* enum cairn_moe_activation */
 	float alpha, limit;
-	int32_t reserved;		/* 0 */
+	int32_t w4;			/* enum cairn_moe_w4 */
 };
 
 /*
@@ -144,6 +152,12 @@ struct cairn_moe_args {
 
 enum cairn_moe_score { CAIRN_MOE_SOFTMAX, CAIRN_MOE_SIGMOID };
 enum cairn_moe_activation { CAIRN_MOE_SILU, CAIRN_MOE_CLAMPED };
+
+/* Formats of 4-bit weights (enum cairn_w4_format) with their groups; ROW: a row is one group. */
+enum cairn_moe_w4 {
+	CAIRN_MOE_W4_NONE, CAIRN_MOE_W4_MX, CAIRN_MOE_W4_INT_ROW, CAIRN_MOE_W4_INT_32, CAIRN_MOE_W4_INT_64,
+	CAIRN_MOE_W4_INT_128,
+};
 
 /* How a row's experts are chosen: the later members of the arguments. groups 1: no groups. */
 struct cairn_moe_choice {
@@ -203,7 +217,13 @@ static inline int cairn_moe_adds_x(const struct cairn_moe_args *args)
 	return args->size < CAIRN_MOE_THIRD_BYTES || !args->no_residual;
 }
 
-/* Returns the number of scales of a matrix [n, k]. */
+/* Returns how the experts' weights are stored in 4 bits. `size` must have been checked. */
+static inline int32_t cairn_moe_w4_of(const struct cairn_moe_args *args)
+{
+	return args->size < sizeof(*args) ? CAIRN_MOE_W4_NONE : args->w4;
+}
+
+/* Returns the number of scales of a matrix [n, k] of 8 bits. */
 static inline int64_t cairn_moe_scales(int32_t scale_kind, int64_t n, int64_t k)
 {
 	const int64_t block = CAIRN_FP8_BLOCK;

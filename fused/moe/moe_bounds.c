@@ -47,7 +47,7 @@
  *
  * A scale rounds each term once more, or the sum of each block of terms and its product, as in
  * gemm_fp8w_ref.c; K + 8 in place of K + 4 leaves room. Gates and ups are rounded in fp32 as without scales,
- * far below the precision of dtype, to which h and s are rounded.
+ * far below the precision of dtype, to which h and s are rounded. Groups of 4-bit weights are such blocks.
  *
  * logit_bias rounds a logit once more, so no two logits tie then. down_bias is one more term for each expert.
  */
@@ -254,7 +254,8 @@ static void judge_request(struct moe_chain *c, int b, struct cairn_exact *exact)
 	const struct cairn_moe_args *a = c->a;
 	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype), mean = 0, weights;
 	double terms = (double)a->experts_per_token * a->intermediate + a->shared_intermediate +
-		       (a->fp8w ? 8 : 4) + (c->between.down_bias ? a->experts_per_token : 0);
+		       (a->fp8w || cairn_moe_w4_of(a) ? 8 : 4) +
+		       (c->between.down_bias ? a->experts_per_token : 0);
 	double *val = exact[0].val + (int64_t)b * a->hidden, *bound = exact[0].bound + (int64_t)b * a->hidden;
 	struct choice sure = decide(c);
 	int k = a->experts_per_token, none, undefined;

@@ -48,8 +48,6 @@ static int check_between(const struct cairn_moe_args *a)
 	const struct cairn_moe_between b = cairn_moe_between_of(a);
 	const int clamped = b.activation == CAIRN_MOE_CLAMPED;
 
-	if (a->size >= sizeof(*a) && a->reserved)
-		return cairn_error(EOPNOTSUPP, "moe: reserved: must be 0");
 	if (b.activation < 0)
 		return cairn_error(EINVAL, "moe: activation: must be >= 0");
 	if (b.activation > CAIRN_MOE_CLAMPED)
@@ -60,6 +58,19 @@ static int check_between(const struct cairn_moe_args *a)
 		return cairn_error(EINVAL, "moe: alpha, limit: must be 0 without activation 1");
 	if (clamped && (a->shared_intermediate || a->fp8w))
 		return cairn_error(EOPNOTSUPP, "moe: activation: 1 with shared_intermediate or fp8w");
+	return 0;
+}
+
+static int check_w4(const struct cairn_moe_args *a)
+{
+	const int32_t w4 = cairn_moe_w4_of(a);
+
+	if (w4 < 0)
+		return cairn_error(EINVAL, "moe: w4: must be >= 0");
+	if (w4 > CAIRN_MOE_W4_INT_128)
+		return cairn_error(EOPNOTSUPP, "moe: w4: %d is not 0 to 5", w4);
+	if (w4 && (a->shared_intermediate || a->fp8w))
+		return cairn_error(EOPNOTSUPP, "moe: w4: with shared_intermediate or fp8w");
 	return 0;
 }
 
@@ -109,6 +120,7 @@ int cairn_moe_check_shape(const struct cairn_moe_args *a)
 	if (a->batch <= CAIRN_MOE_FEW && a->batch * a->hidden > 32768)
 		return cairn_error(EOPNOTSUPP, "moe: batch: %d times hidden is above 32768", a->batch);
 	CAIRN_TRY(check_between(a));
+	CAIRN_TRY(check_w4(a));
 	return check_choice(a);
 }
 
@@ -131,16 +143,20 @@ static int check_biases(const struct cairn_moe_args *a)
 
 int cairn_moe_check(const struct cairn_moe_args *a)
 {
+	int32_t w4, has_scales;
+
 	CAIRN_TRY(cairn_moe_check_shape(a));
+	w4 = cairn_moe_w4_of(a);
+	has_scales = w4 || a->fp8w;
 	if (!a->out || !a->x || !a->norm_weight || !a->w_router || !a->w_gate_up || !a->w_down)
 		return cairn_error(EINVAL,
 				   "moe: out, x, norm_weight, w_router, w_gate_up, w_down: null pointer");
 	if (!a->w_shared_gate_up != !a->shared_intermediate || !a->w_shared_down != !a->shared_intermediate)
 		return cairn_error(EINVAL, "moe: w_shared_gate_up, w_shared_down: needed with "
 				   "shared_intermediate > 0, NULL with 0");
-	if (!a->w_gate_up_scale != !a->fp8w || !a->w_down_scale != !a->fp8w)
-		return cairn_error(EINVAL,
-				   "moe: w_gate_up_scale, w_down_scale: needed with fp8w, NULL without");
+	if (!a->w_gate_up_scale != !has_scales || !a->w_down_scale != !has_scales)
+		return cairn_error(EINVAL, "moe: w_gate_up_scale, w_down_scale: needed with fp8w or w4, NULL "
+				   "without");
 	if (!a->w_shared_gate_up_scale != !(a->fp8w && a->shared_intermediate) ||
 	    !a->w_shared_down_scale != !(a->fp8w && a->shared_intermediate))
 		return cairn_error(EINVAL, "moe: w_shared_gate_up_scale, w_shared_down_scale: needed with "
@@ -152,6 +168,9 @@ int cairn_moe_check(const struct cairn_moe_args *a)
 	if (((uintptr_t)a->experts | (uintptr_t)a->w_gate_up_scale | (uintptr_t)a->w_down_scale |
 	     (uintptr_t)a->w_shared_gate_up_scale | (uintptr_t)a->w_shared_down_scale) & 3)
 		return cairn_error(EINVAL, "moe: experts and scales must be 4-byte aligned");
+	if (w4 && ((uintptr_t)a->w_gate_up_scale | (uintptr_t)a->w_down_scale) & 15)
+		return cairn_error(EINVAL, "moe: w_gate_up_scale, w_down_scale: must be 16-byte aligned with "
+				   "w4");
 	if ((uintptr_t)a->workspace & 255)
 		return cairn_error(EINVAL, "moe: workspace: must be 256-byte aligned");
 	return check_biases(a);

@@ -18,7 +18,9 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
+#include "primitives/gemm/w4/gemm_w4_value.h"
 #include "fused/block/block_cpu.h"
+#include "fused/moe/moe_w4.h"
 
 #define MAX_BATCH	32		/* more rows are split into parts of this size */
 #define MAX_TOP		16
@@ -31,6 +33,7 @@ struct matrix {
 	const float *scale;
 	int64_t at;
 	int k;
+	struct cairn_gemm_w4_args four;		/* the matrix, if it has 4 bits; else b is NULL */
 };
 
 /* An expert in use: its number (-1: the shared experts), its weights, and its users' h in rows of `width` */
@@ -176,10 +179,13 @@ static void add_user(struct expert *e, int b, int slot)
 static struct matrix matrix_of(const struct state *s, const void *w, const float *scale, int64_t nth, int n,
 			       int k)
 {
-	return (struct matrix){
-		.w = w, .at = nth * n * k, .k = k,
-		.scale = scale ? scale + nth * cairn_moe_scales(s->a->scale_kind, n, k) : NULL,
-	};
+	struct matrix m = { .w = w, .at = nth * n * k, .k = k };
+
+	if (cairn_moe_w4_of(s->a))
+		m.four = cairn_moe_w4_matrix(s->a->w4, w, scale, nth, n, k);
+	else if (scale)
+		m.scale = scale + nth * cairn_moe_scales(s->a->scale_kind, n, k);
+	return m;
 }
 
 /* Loads row i, each element times its scale. */
@@ -188,6 +194,10 @@ static CAIRN_WIDE void load_row(const struct state *s, const struct matrix *m, i
 	const int block = CAIRN_FP8_BLOCK, blocks = (m->k + block - 1) / block;
 	const uint8_t *codes = (const uint8_t *)m->w + m->at + (int64_t)i * m->k;
 
+	if (m->four.b) {
+		cairn_w4_row(&m->four, i, row);
+		return;
+	}
 	if (!m->scale) {
 		cairn_load_row(row, m->w, s->a->dtype, m->at + (int64_t)i * m->k, m->k);
 		return;

@@ -10,7 +10,8 @@
  *
  * 8-bit weights are normal and contain all codes; their scales differ by up to a factor of three, some
  * are negative, and a few 0. EXACT has powers of two. EXTREME distorts the scales. The *subnormal* cases have
- * only codes of exponent 0, which contribute too little to be seen in the other cases.
+ * only codes of exponent 0, which contribute too little to be seen in the other cases. 4-bit weights:
+ * moe_w4_inputs.h.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -22,14 +23,16 @@
 #include "fused/block/block_ref.h"
 #include "fused/moe/moe_ref.h"
 #include "fused/moe/moe_test.h"
+#include "fused/moe/moe_w4_inputs.h"
 
 /* The part that EXTREME distorts */
 enum { ROWS_ALONE, FAR_APART, STEEP, LARGE, SHIFTED, TINY, NUM_BENDS };
 
-/* `num` matrices [n, k]; scale NULL: of dtype */
+/* `num` matrices [n, k]: of dtype, of 8 bits with `scale`, or of 4 bits with `cells` */
 struct matrix {
 	void *w;
 	float *scale;
+	uint8_t *cells;
 	int64_t num, n, k;
 };
 
@@ -122,6 +125,11 @@ static void fill_codes(struct cairn_op *op, const struct matrix *m)
 /* size: deviation of the weights. With exact, `some` elements of a row are not 0. */
 static void fill_matrix(struct cairn_op *op, const struct matrix *m, double size, int exact, int some)
 {
+	if (m->cells) {
+		moe_fill_w4(op, m->w, m->cells, (int32_t)m->num, (int32_t)m->n, (int32_t)m->k, size,
+			    exact ? some : 0);
+		return;
+	}
 	if (exact)
 		fill_sparse(op, m->w, m->scale != NULL, m->num * m->n, m->k, some);
 	else if (!m->scale)
@@ -224,7 +232,9 @@ static void times(void *p, int dtype, int64_t count, double factor)
 
 static void matrix_times(const struct cairn_moe_args *a, const struct matrix *m, double factor)
 {
-	if (m->scale)
+	if (m->cells)
+		moe_times_w4(a, m->cells, (int32_t)m->num, (int32_t)m->n, (int32_t)m->k, factor);
+	else if (m->scale)
 		times(m->scale, CAIRN_F32, scales_of(a, m), factor);
 	else
 		times(m->w, a->dtype, m->num * m->n * m->k, factor);
@@ -288,6 +298,10 @@ static void poison(const struct cairn_moe_args *a, const struct matrix *m, int e
 {
 	const int64_t scales = cairn_moe_scales(a->scale_kind, m->n, m->k);
 
+	if (m->cells) {		/* 4 bits: of a scale, all bits set are NaN */
+		moe_poison_w4(a, m->cells, e, (int32_t)m->n, (int32_t)m->k);
+		return;
+	}
 	cairn_fill_nan(m->w, m->scale ? CAIRN_U8 : a->dtype, e * m->n * m->k, m->n * m->k);
 	if (m->scale)
 		cairn_fill_nan(m->scale, CAIRN_F32, e * scales, scales);
@@ -334,12 +348,19 @@ static struct matrix matrix(struct cairn_op *op, const char *name, size_t field,
 	struct matrix m = { .num = num, .n = n, .k = k };
 	char scale_name[40];
 
-	m.w = far ? cairn_in_far(op, field, a->dtype, num * n * k) :
-	      cairn_in(op, field, a->fp8w ? CAIRN_U8 : a->dtype, num * n * k);
+	if (a->w4)
+		m.w = cairn_in(op, field, CAIRN_U8, num * cairn_w4_code_bytes((int32_t)n, (int32_t)k));
+	else
+		m.w = far ? cairn_in_far(op, field, a->dtype, num * n * k) :
+		      cairn_in(op, field, a->fp8w ? CAIRN_U8 : a->dtype, num * n * k);
 	cairn_name(op, field, name);
-	if (!a->fp8w)
+	if (a->w4)
+		m.cells = cairn_in(op, scale_field, CAIRN_U8,
+				   num * moe_w4_cells(a, (int32_t)n, (int32_t)k));
+	else if (a->fp8w)
+		m.scale = cairn_in(op, scale_field, CAIRN_F32, scales_of(a, &m));
+	else
 		return m;
-	m.scale = cairn_in(op, scale_field, CAIRN_F32, scales_of(a, &m));
 	snprintf(scale_name, sizeof(scale_name), "%s_scale", name);
 	cairn_name(op, scale_field, scale_name);
 	return m;
@@ -553,6 +574,7 @@ void moe_setup(struct cairn_op *op)
 	a->num_groups = s.groups;
 	a->groups_per_token = s.groups_per_token;
 	a->no_residual = !!(s.flags & NO_RESIDUAL);
+	a->w4 = s.w4;
 	hidden = s.hidden;
 	count = s.batch * hidden;
 	if (s.flags & IN_PLACE) {

@@ -16,8 +16,10 @@
 #include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
 #include "fused/block/block_ref.h"
+#include "primitives/gemm/w4/gemm_w4_value.h"
 #include "fused/moe/moe_ref.h"
 #include "fused/moe/moe_mutants.h"
+#include "fused/moe/moe_w4.h"
 
 static double element(const struct moe_mutant *s, const void *w, int64_t at)
 {
@@ -51,6 +53,7 @@ struct matrix {
 	const float *scale;
 	int64_t at, n, k;
 	int is_shared, is_down;
+	struct cairn_gemm_w4_args four;		/* the matrix, if it has 4 bits; else b is NULL */
 };
 
 static double scale_at(const struct moe_mutant *s, const struct matrix *m, int64_t row, int64_t col)
@@ -81,12 +84,44 @@ static double scale_at(const struct moe_mutant *s, const struct matrix *m, int64
 	return (double)m->scale[s->d == MOE_fp8_scales_transposed ? lb * blocks_n + jb : jb * blocks_k + lb];
 }
 
+/* Computes s->row of a matrix in 4 bits. */
+static void load_row_w4(const struct moe_mutant *s, const struct matrix *m, int64_t row)
+{
+	const struct cairn_gemm_w4_args *g = &m->four;
+
+	for (int64_t l = 0; l < m->k; l++) {
+		int64_t nth = g->group ? l / g->group : 0, from = row;
+		double value, scale;
+		int64_t scale_row = row;
+		float values[16];
+
+		if (s->d == MOE_w4_rows_swapped)
+			from = row % 16 < 8 ? row + 8 : row - 8;
+		if (s->d == MOE_w4_first_group)
+			nth = 0;
+		if (s->d == MOE_w4_up_has_scale_of_gate && !m->is_down)
+			scale_row = row % (m->n / 2);
+		cairn_w4_values(g, scale_row, nth, values);
+		value = (double)values[cairn_w4_code(g->b, g->k, from, l)];
+		if (s->d == MOE_w4_zero_8 && g->format == CAIRN_W4_INT)
+			value = cairn_w4_code(g->b, g->k, from, l) - 8;
+		scale = (double)cairn_w4_scale(g, scale_row, nth);
+		if (s->d == MOE_w4_scale_magnitude)
+			scale = fabs(scale);
+		s->row[l] = value * scale;
+	}
+}
+
 /* Computes s->row, row `row` of the matrix. No scale changes within 32 columns. */
 static void load_row(const struct moe_mutant *s, const struct matrix *m, int64_t row)
 {
 	int64_t at = m->at + row * m->k;
 	const uint8_t *codes = (const uint8_t *)m->w + at;
 
+	if (m->four.b) {
+		load_row_w4(s, m, row);
+		return;
+	}
 	if (!m->scale) {
 		cairn_widen(s->row, m->w, s->a->dtype, at, m->k);
 		return;
@@ -242,7 +277,15 @@ static struct matrix matrix_of(const struct moe_mutant *s, const void *w, const 
 			       int64_t of, int64_t n, int64_t k)
 {
 	int64_t scales = cairn_moe_scales(s->a->scale_kind, n, k);
+	struct matrix m = { .w = w, .n = n, .k = k };
 
+	if (cairn_moe_w4_of(s->a)) {
+		if (s->d == MOE_w4_scale_of_expert_0)
+			of = 0;
+		m.four = cairn_moe_w4_matrix(s->a->w4, w, scale, of, (int32_t)n, (int32_t)k);
+		m.four.b = (const uint8_t *)w + e * cairn_w4_code_bytes((int32_t)n, (int32_t)k);
+		return m;
+	}
 	return (struct matrix){ .w = w, .scale = scale ? scale + of * scales : NULL, .at = e * n * k, .n = n,
 				.k = k };
 }

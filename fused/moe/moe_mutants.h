@@ -148,7 +148,13 @@
 	D(limit_above_up_only, "ups are limited above only") \
 	D(up_without_1, "activation 1 multiplies by up, not by up + 1") \
 	D(alpha_is_1, "activation 1 has the alpha 1") \
-	D(activation_silu, "activation 1 is taken for 0")
+	D(activation_silu, "activation 1 is taken for 0") \
+	D(w4_rows_swapped, "4 bits: the codes of rows g and g + 8 are exchanged") \
+	D(w4_first_group, "4 bits: a row's first scale and zero point are used for the whole row") \
+	D(w4_up_has_scale_of_gate, "4 bits: an up uses its gate's scale") \
+	D(w4_zero_8, "4 bits: all zero points are 8") \
+	D(w4_scale_magnitude, "4 bits: the sign of a scale is ignored") \
+	D(w4_scale_of_expert_0, "4 bits: all experts use the first expert's scales")
 
 #define NAME(name, what)	MOE_##name,
 enum moe_defect { MOE_DEFECTS(NAME) };

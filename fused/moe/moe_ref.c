@@ -13,6 +13,8 @@
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
 #include "primitives/base/rows.h"
+#include "primitives/gemm/w4/gemm_w4_value.h"
+#include "fused/moe/moe_w4.h"
 
 #define MAX_K	16384
 
@@ -49,13 +51,24 @@ void moe_chain_load(struct moe_chain *c, int b)
 		c->x[i] = cairn_load(c->a->x, c->a->dtype, (int64_t)b * c->a->hidden + i);
 }
 
-/* Matrix number nth of several [n, k]: of dtype (scale NULL), or e4m3 with scales */
+/* Matrix number nth of several [n, k]: of dtype (scale NULL), or e4m3 or 4 bits with scales */
 struct matrix {
 	const void *w;
 	const float *scale;
 	int64_t nth;
 	int n, k;
 };
+
+static void load_row_w4(const struct moe_chain *c, const struct matrix *m, int i, double *row)
+{
+	const struct cairn_gemm_w4_args g = cairn_moe_w4_matrix(cairn_moe_w4_of(c->a), m->w, m->scale, m->nth,
+								m->n, m->k);
+	float values[MAX_K];
+
+	cairn_w4_row(&g, i, values);
+	for (int l = 0; l < m->k; l++)
+		row[l] = (double)values[l];
+}
 
 static void load_row(const struct moe_chain *c, const struct matrix *m, int i, double *row)
 {
@@ -66,6 +79,10 @@ static void load_row(const struct moe_chain *c, const struct matrix *m, int i, d
 
 	if (!m->scale) {
 		cairn_widen(row, m->w, c->a->dtype, at, m->k);
+		return;
+	}
+	if (cairn_moe_w4_of(c->a)) {
+		load_row_w4(c, m, i, row);
 		return;
 	}
 	for (int from = 0; from < m->k; from += CAIRN_FP8_BLOCK) {

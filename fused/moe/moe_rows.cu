@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_rows - a mixture of experts on many rows: sorts rows by expert, then runs two products on tiles of rows
+ * moe_rows - a mixture of experts on many rows, or with 4-bit weights: sorts rows by expert, then runs two
+ * products on tiles of rows
  *
  *   rmsnorm      n
  *   gemm         logits, fp32                       (both are operations of the table)
@@ -8,7 +9,7 @@
  *   sort         one CTA: each expert's number of pairs and first place, and the list of tiles
  *   gather       assigns a place to each pair and copies n there, in panels; again for the shared experts
  *   gate_up      h = silu(n w_gate^T) * (n w_up^T) * weight, to panels; or with biases and activation 1
- *   down         y = h w_down^T, fp32               (both in moe_rows_product.cuh)
+ *   down         y = h w_down^T, fp32               (both in moe_rows_product.cuh, 4 bits: moe_rows_w4.cu)
  *   combine      out = x (unless no_residual) + the y of a row's pairs, in their order, each with its weight
  *                times down_bias, then the shared one
  *
@@ -152,7 +153,18 @@ static __global__ __launch_bounds__(SORT_THREADS) void sort_kernel(const __grid_
 		g.next[thread] = s_first[thread];
 }
 
-/* A warp copies a row into panels. */
+/* Writes eight columns of a place in the order of fragment_at(). */
+ATTN_DEV void put_fragments(const struct rows &g, int place, int piece, uint4 v)
+{
+	char *to = (char *)g.x + fragment_at(g.a.hidden / 64, place, piece, 0);
+
+	*(uint32_t *)to = v.x;
+	*(uint32_t *)(to + 16) = v.y;
+	*(uint32_t *)(to + 32) = v.z;
+	*(uint32_t *)(to + 48) = v.w;
+}
+
+/* A warp copies a row into panels, or into the order of fragment_at(). */
 static __global__ __launch_bounds__(THREADS)
 void gather_kernel(const __grid_constant__ struct rows g)
 {
@@ -180,7 +192,9 @@ void gather_kernel(const __grid_constant__ struct rows g)
 
 		if (g.weight_bytes == 1)
 			v = even_odd(v);
-		if (there)
+		if (there && g.w4)
+			put_fragments(g, place, piece, v);
+		else if (there)
 			*(uint4 *)((char *)g.x + panel_at(rows, place, piece)) = v;
 	}
 }
@@ -332,6 +346,7 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	cairn_copy_args(&g.a, args, sizeof(g.a));
 	g.most = moe_rows_most(args);
 	g.weight_bytes = args->fp8w ? 1 : 2;
+	g.w4 = cairn_moe_w4_of(args);
 	g.adds_x = cairn_moe_adds_x(args);
 	g.between = cairn_moe_between_of(args);
 	r = router_args(&g, args->sms);
@@ -356,7 +371,7 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	CAIRN_TRY(launch((const void *)gather_kernel, &g,
 			 attn_div_up(g.num_pairs + (g.shared_rows ? args->batch : 0), THREADS / 32), THREADS,
 			 stream));
-	CAIRN_TRY(moe_rows_products(&g, args, stream));
+	CAIRN_TRY(g.w4 ? moe_rows_products_w4(&g, args, stream) : moe_rows_products(&g, args, stream));
 	return launch(OF_DTYPE(combine_kernel), &g,
 		      ((int64_t)args->batch * (args->hidden / 8) + THREADS - 1) / THREADS, THREADS, stream);
 }

@@ -27,6 +27,8 @@ struct tile {
 	int32_t size, base, num, pad[2];	/* base: the expert's first tile; num: its number of tiles */
 };
 
+#define MOE_W4_PLACES	32		/* maximum places of a tile with 4-bit weights */
+
 enum { NUM_TILES, NEXT_GATE_UP, NEXT_DOWN, NUM_COUNTERS };
 
 struct rows {
@@ -41,8 +43,8 @@ struct rows {
 	void *gemm_workspace;
 	size_t gemm_bytes;
 	int32_t num_pairs, num_places, shared_rows, num_tiles;	/* num_places, num_tiles: upper bounds */
-	int32_t most, weight_bytes;	/* places of a tile; bytes of a weight */
-	int32_t adds_x;
+	int32_t most, weight_bytes;	/* places of a tile; bytes of a weight, except with w4 */
+	int32_t adds_x, w4;
 	struct cairn_moe_between between;
 };
 
@@ -75,9 +77,24 @@ ATTN_DEV int64_t panel_at(int64_t rows, int row, int piece)
 	return (piece / 8 * rows + row) * PANEL_ROW + ((piece ^ row) & 7) * 16;
 }
 
+/*
+ * For 4-bit weights, x and h lie in the order in which lanes load operand B of mma.m16n8k16: 8 places and 64
+ * columns have 1024 bytes, in each half of which a lane has 16 bytes for two products. Returns the offset of
+ * columns 2 t and 2 t + 1 of a piece of eight columns; tiles: the number of 64 columns in a row.
+ */
+ATTN_DEV int64_t fragment_at(int tiles, int place, int piece, int t)
+{
+	const int step = piece / 2 % 4;
+
+	return ((int64_t)(place / 8) * tiles + piece / 8) * 1024 + step / 2 * 512 + (place % 8 * 4 + t) * 16 +
+	       step % 2 * 8 + piece % 2 * 4;
+}
+
 /* Returns the maximum number of places of a tile. */
 int moe_rows_most(const struct cairn_moe_args *args);
 /* Launches both products. */
 int moe_rows_products(const struct rows *g, const struct cairn_moe_args *args, void *stream);
+/* The same for 4-bit weights: moe_rows_w4.cu */
+int moe_rows_products_w4(const struct rows *g, const struct cairn_moe_args *args, void *stream);
 
 #endif

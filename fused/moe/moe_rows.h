@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_rows - the mixture of experts on more rows than moe.cu takes; called by cairn_moe(), which has checked
- * the arguments
+ * moe_rows - the mixture of experts on more rows than moe.cu takes, and with 4-bit weights on any number;
+ * called by cairn_moe(), which has checked the arguments
  */
 #ifndef CAIRN_MOE_ROWS_H
 #define CAIRN_MOE_ROWS_H

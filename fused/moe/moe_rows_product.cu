@@ -122,6 +122,8 @@ static int launch(const struct rows *g, const struct cairn_moe_args *args, int d
 
 int moe_rows_most(const struct cairn_moe_args *args)
 {
+	if (cairn_moe_w4_of(args))
+		return MOE_W4_PLACES;
 	return most_places(!args->fp8w ? BITS_16 :
 			   args->scale_kind == CAIRN_FP8_SCALE_BLOCKS ? BITS_8_BLOCKS : BITS_8);
 }

@@ -22,6 +22,8 @@
 /* hidden_dim, num_experts, per_token, expert_dim, shared_dim */
 #define DSV2LITE	2048, 64, 6, 1408, 2816
 #define GPT_OSS_20B	2880, 32, 4, 2880, 0
+#define QWEN3_30B	2048, 128, 8, 768, 0
+#define W4(form)	.w4 = CAIRN_MOE_W4_##form
 #define GPT_OSS		(NORMALIZE | LOGIT_BIAS | PRODUCT_BIAS | CLAMPED | NORMAL_ALONE)
 
 static const struct moe_shape named[] = {
@@ -255,6 +257,28 @@ static const struct moe_shape last[] = {
 	{ N("gpt_oss_20b_b8", GPT_OSS_20B, 8), .flags = BENCH | DEVICE | GPT_OSS },
 	{ N("gpt_oss_20b_rows_64", GPT_OSS_20B, 64), .flags = BENCH | DEVICE | GPT_OSS },
 	{ N("gpt_oss_20b_rows_1024", GPT_OSS_20B, 1024), .flags = BENCH | DEVICE | GPT_OSS },
+	{ N("w4_mx", 64, 8, 2, 64, 0, 3), W4(MX) },
+	{ N("w4_mx_b8_f16", 320, 8, 3, 192, 0, 8), W4(MX), .flags = F16 | IN_PLACE | NORMALIZE },
+	{ N("w4_mx_gpt_oss", 192, 32, 4, 128, 0, 4), W4(MX), .flags = GPT_OSS },
+	{ N("w4_mx_hidden_2880", 2880, 4, 1, 64, 0, 2), W4(MX), .flags = GPT_OSS | IN_PLACE },
+	{ N("w4_int_row_f16", 128, 4, 2, 192, 0, 5), W4(INT_ROW), .flags = F16 | NO_EXPERTS },
+	{ N("w4_int_32", 128, 16, 4, 128, 0, 1), W4(INT_32), .flags = NORMALIZE },
+	{ N("w4_int_64_v3", 128, 16, 4, 64, 0, 4), GROUPS(4, 2), W4(INT_64), .flags = V3 },
+	{ N("w4_int_128", 320, 8, 2, 192, 0, 2), W4(INT_128), .scaling = 2.5f },
+	{ N("w4_sms_3", 128, 8, 3, 64, 0, 4), W4(INT_128), .sms = 3, .flags = NO_RESIDUAL | NORMAL_ALONE },
+	{ N("w4_mx_rows_9_f16", 64, 4, 2, 128, 0, 9), W4(MX), .flags = F16 | NORMALIZE },
+	{ N("w4_mx_rows_70_gpt_oss", 128, 8, 4, 192, 0, 70), W4(MX), .flags = GPT_OSS },
+	{ N("w4_int_row_rows_20", 192, 3, 2, 64, 0, 20), W4(INT_ROW), .flags = IN_PLACE },
+	{ N("w4_int_32_rows_33_f16", 128, 8, 3, 64, 0, 33), W4(INT_32), .flags = F16 },
+	{ N("w4_int_64_rows_65_one_expert", 64, 1, 1, 320, 0, 65), W4(INT_64), .flags = NO_EXPERTS },
+	{ N("w4_int_128_rows_40_sms_24", 320, 4, 2, 192, 0, 40), W4(INT_128), .sms = 24 },
+	{ N("w4_batch_0", 64, 4, 2, 64, 0, 0), W4(MX), .flags = NORMAL_ALONE },
+	{ N("w4_gpt_oss_20b_b1", GPT_OSS_20B, 1), W4(MX), .flags = BENCH | DEVICE | GPT_OSS },
+	{ N("w4_gpt_oss_20b_b8", GPT_OSS_20B, 8), W4(MX), .flags = BENCH | DEVICE | GPT_OSS },
+	{ N("w4_gpt_oss_20b_rows_64", GPT_OSS_20B, 64), W4(MX), .flags = BENCH | DEVICE | GPT_OSS },
+	{ N("w4_gpt_oss_20b_rows_1024", GPT_OSS_20B, 1024), W4(MX), .flags = BENCH | DEVICE | GPT_OSS },
+	{ N("w4_qwen3_30b_b1", QWEN3_30B, 1), W4(INT_128), .flags = BENCH | DEVICE | NORMALIZE },
+	{ N("w4_qwen3_30b_rows_64", QWEN3_30B, 64), W4(INT_128), .flags = BENCH | DEVICE | NORMALIZE },
 };
 
 #define FIRST_LAST	(FIRST_SUM + (int)ARRAY_SIZE(sums))
@@ -386,10 +410,12 @@ static void describe(int index, struct cairn_case *c)
 	used = s.experts * (1 - pow(1 - (double)s.top / s.experts, s.batch));
 	weights = 3.0 * s.hidden * s.inter * used + 3.0 * s.hidden * s.shared;
 	/*
-	 * bytes of a weight with its share of the scales: of rows (of hidden and intermediate elements), or
-	 * of blocks
+	 * bytes of a weight with its share of the scales: of groups, of rows (of hidden and intermediate
+	 * elements), or of blocks
 	 */
-	per_weight = !(s.flags & FP8) ? 2 : s.flags & BLOCKS ? 1 + 4.0 / (CAIRN_FP8_BLOCK * CAIRN_FP8_BLOCK) :
+	per_weight = s.w4 == CAIRN_MOE_W4_MX ? 0.5 + 1.0 / 32 : s.w4 ? 0.5 + 3.0 / 128 :
+		     !(s.flags & FP8) ? 2 :
+		     s.flags & BLOCKS ? 1 + 4.0 / (CAIRN_FP8_BLOCK * CAIRN_FP8_BLOCK) :
 		     1 + 4 * (2.0 / s.hidden + 1.0 / s.inter) / 3;
 	c->bytes = per_weight * weights + 2 * ((double)s.experts * s.hidden + s.hidden +
 					       2.0 * s.batch * s.hidden);
@@ -402,11 +428,17 @@ static void scales_at(struct cairn_moe_args *a, const void *p)
 	a->w_gate_up_scale = a->w_down_scale = a->w_shared_gate_up_scale = a->w_shared_down_scale = p;
 }
 
+static void without_shared(struct cairn_moe_args *a)
+{
+	a->shared_intermediate = 0;
+	a->w_shared_gate_up = a->w_shared_down = NULL;
+}
+
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_moe_args *a = args;
 
-	*want = i < 32 || (i > 43 && i < 57) || (i > 64 && i < 88) ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 32 || (i > 43 && i < 57) || (i > 64 && i < 88) || i > 94 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
@@ -506,7 +538,14 @@ static const char *reject(void *args, int i, int *want)
 	case 89: a->activation = 1; a->alpha = a->limit = 1; return "activation_1_with_shared_experts";
 	case 90: a->down_bias = a->w_router; return "down_bias_with_shared_experts";
 	case 91: a->gate_up_bias = a->w_router; return "gate_up_bias_with_shared_experts";
-	case 92: a->reserved = 1; return "reserved_1";
+	case 92: a->w4 = 1; return "w4_with_shared_experts";
+	case 93: a->w4 = 1; a->fp8w = 1; return "w4_with_fp8w";
+	case 94: a->w4 = 6; return "w4_6";
+	case 95: a->w4 = -1; return "w4_negative";
+	case 96: without_shared(a); a->w4 = 1; return "w4_without_scales";
+	case 97: without_shared(a); a->w4 = 1;
+		a->w_gate_up_scale = a->w_down_scale = (const float *)a->w_router + 1;
+		return "w4_scales_misaligned";
 	}
 	return NULL;
 }
@@ -528,14 +567,17 @@ static int exact(const void *args, struct cairn_exact *e)
 	return 0;
 }
 
-/* A row does not depend on the batch, as long as the batch stays on the same side of CAIRN_MOE_FEW. */
+/*
+ * A row does not depend on the batch, as long as the batch stays on the same side of CAIRN_MOE_FEW; with
+ * 4-bit weights it may.
+ */
 static int part(void *args, int i)
 {
 	struct cairn_moe_args *a = args;
 	int64_t row = a->hidden * (int64_t)cairn_dtype_bytes(a->dtype);
 	int32_t first;
 
-	if (!cairn_part(a->batch, row, a->batch > CAIRN_MOE_FEW ? CAIRN_MOE_FEW + 1 : 1, i, &first,
+	if (a->w4 || !cairn_part(a->batch, row, a->batch > CAIRN_MOE_FEW ? CAIRN_MOE_FEW + 1 : 1, i, &first,
 			&a->batch))
 		return 0;
 	a->out = (char *)a->out + first * row;
@@ -550,7 +592,7 @@ static int form(void *args, int i)
 	struct cairn_moe_args *a = args;
 
 	a->sms = a->sms ? 0 : 40;
-	return i == 0 && a->batch <= CAIRN_MOE_FEW;
+	return i == 0 && a->batch <= CAIRN_MOE_FEW && !a->w4;
 }
 
 static void pairs_are_covered(struct cairn_test *t)
@@ -567,10 +609,12 @@ static const struct cairn_unit units[] = {
 	{ "pairs_are_covered", pairs_are_covered }, { "route_pairs_are_covered", route_pairs_are_covered },
 };
 
-/* Calls with more rows must accept a workspace of undefined contents. */
+/* Calls with more rows, and with 4-bit weights, must accept a workspace of undefined contents. */
 static int is_few(const void *args)
 {
-	return ((const struct cairn_moe_args *)args)->batch <= CAIRN_MOE_FEW;
+	const struct cairn_moe_args *a = args;
+
+	return a->batch <= CAIRN_MOE_FEW && !cairn_moe_w4_of(a);
 }
 
 const struct cairn_family cairn_moe_family = {

@@ -342,7 +342,8 @@ static void show_loaded(const struct cairn_session *s, const char *what, double 
 		snprintf(stage, sizeof(stage), "the first of %d stages: ", m->config.stages);
 	fprintf(stderr, "%s: %s%d layers, %.4g GB of %s%s%s on %s%s%s%s, loaded in %.2f s\n", what,
 		stage, m->config.num_hidden_layers, (double)m->bytes * 1e-9, cairn_dtype_name(m->dtype),
-		m->weights == CAIRN_WEIGHTS_W4 ? " and 4-bit matrices" : "",
+		m->weights == CAIRN_WEIGHTS_W4 ? " and 4-bit matrices" :
+		m->keeps_mxfp4 ? " and MXFP4 experts" : "",
 		m->kv == CAIRN_KV_PLAIN ? "" : m->kv_scales ? ", KV in 8 bits with the checkpoint's scales" :
 		", KV in 8 bits with scale 1", s->impl.name, info.name[0] ? " (" : "", info.name,
 		info.name[0] ? ")" : "", seconds);

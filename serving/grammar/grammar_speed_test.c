@@ -7,11 +7,15 @@
  * timed at each token of random answers, whose tokens are drawn from the masks.
  *
  * Keys: num, the number of samples; mean_us, p50_us, p99_us, of the time from the request for a constraint to
- * its end (compile_*), or of a step with one answer, or with 64 (*_rows64).
+ * its end (compile_*), or of a step with one answer, or with 64 (*_rows64). llama3_8b_b1 and _b64, on a GPU:
+ * time from one token to the next of free and of constrained answers, or their tokens per second.
  */
+#include <math.h>
 #include <stdlib.h>
 
+#include "serving/engine/engine.h"
 #include "serving/grammar/grammar_test.h"
+#include "serving/model/model_test.h"
 
 #define WIDE		128000
 #define MOST		20000		/* samples of a row */
@@ -237,9 +241,163 @@ static void masks(struct cairn_test *t)
 	free(s);
 }
 
-static const struct cairn_unit measures[] = { { "masks", masks } };
+/* ---- tokens of an engine ---- */
+
+enum { WARM_TOKENS = 20, TIMED_TOKENS = 200, MOST_TOKENS = 300 };
+
+struct answers {
+	int64_t tokens;
+	int wrong;		/* answers that ended otherwise than at MOST_TOKENS */
+};
+
+static int count_token(void *ctx, int32_t index, const struct cairn_token *token)
+{
+	(void)index;
+	(void)token;
+	((struct answers *)ctx)->tokens++;
+	return 0;
+}
+
+static void count_end(void *ctx, int32_t index, enum cairn_finish why, int32_t token)
+{
+	(void)index;
+	(void)token;
+	((struct answers *)ctx)->wrong += why != CAIRN_FINISH_LENGTH;
+}
+
+/* Submits `rows` requests, each under a constraint of its own if they are constrained. */
+static int submit(struct cairn_test *t, struct bench *b, struct cairn_engine *e, struct answers *a, int rows,
+		  int constrained, uint64_t *ids)
+{
+	char text[2048];
+
+	for (int i = 0; i < rows; i++) {
+		int32_t prompt[16];
+		struct cairn_request req = {
+			.id = (uint64_t)i + 1, .prompt = prompt, .num_prompt = ARRAY_SIZE(prompt),
+			.max_new_tokens = MOST_TOKENS, .ignore_eos = !constrained,
+			.sampling = { .temperature = 1, .top_p = 1, .seed = (uint64_t)i },
+			.on_token = count_token, .on_finish = count_end, .ctx = a,
+		};
+
+		snprintf(text, sizeof(text), "{\"title\":\"row %d\",\"type\":\"array\",\"minItems\":%d,"
+			 "\"items\":%s}", i, MOST_TOKENS, schema);
+		ids[i] = constrained ? open_constraint(t, b, CAIRN_CONSTRAINT_JSON, text, NULL, 1) : 0;
+		req.constraint = ids[i];
+		for (size_t k = 0; k < ARRAY_SIZE(prompt); k++)
+			prompt[k] = (int32_t)(cairn_rand(t) % (uint64_t)(b->masks->vocab_size - 2));
+		if (!EXPECT(t, !constrained || ids[i]) || !EXPECT(t, !cairn_engine_submit(e, &req)))
+			return -1;
+	}
+	return 0;
+}
+
+/* Returns the milliseconds from one token of each answer to the next, when `rows` answers run; 0: failed. */
+static double token_ms(struct cairn_test *t, struct bench *b, struct cairn_engine *e, int rows,
+		       int constrained)
+{
+	struct answers a = { 0 };
+	int64_t from = 0, to = 0;
+	uint64_t ids[64] = { 0 };
+	int busy = 1;
+
+	if (submit(t, b, e, &a, rows, constrained, ids))
+		return 0;
+	while (busy && EXPECT(t, !cairn_engine_step(e, &busy))) {
+		from = !from && a.tokens >= (int64_t)rows * WARM_TOKENS ? cairn_clock_ns() : from;
+		to = !to && a.tokens >= (int64_t)rows * (WARM_TOKENS + TIMED_TOKENS) ? cairn_clock_ns() : to;
+	}
+	for (int i = 0; i < rows && constrained; i++)
+		cairn_grammar_close(b->g, ids[i]);
+	return EXPECT(t, from && to && !a.wrong) ? (double)(to - from) * 1e-6 / TIMED_TOKENS : 0;
+}
+
+/* Times answers with and without a constraint in one engine, in turn; each result is the lower of two. */
+static int token_times(struct cairn_test *t, struct bench *b, struct cairn_model *m, int rows, double ms[2])
+{
+	const struct cairn_engine_options o = { .max_batch = rows, .max_context = 512, .masks = b->masks };
+	struct cairn_engine *e = NULL;
+
+	ms[0] = ms[1] = INFINITY;
+	if (!EXPECT(t, !cairn_engine_create(&e, m, &o)))
+		return -1;
+	for (int i = 0; i < 4; i++) {
+		double took = token_ms(t, b, e, rows, i % 2);
+
+		ms[i % 2] = took < ms[i % 2] ? took : ms[i % 2];
+	}
+	cairn_engine_destroy(e);
+	return ms[0] > 0 && ms[1] > 0 ? 0 : -1;
+}
+
+/* llama3-8b with random weights and a vocabulary of 128000: one constrained answer, and 64, and free ones */
+static void tokens(struct cairn_test *t)
+{
+	static const int32_t eos[] = { WIDE - 1 };
+	struct cairn_grammar_options o = { .vocab_size = WIDE, .eos = eos, .num_eos = 1, .max_masks = 64,
+					   .step_ms = WAIT_S * 1000 };
+	struct cairn_model_config c;
+	struct cairn_model *m = NULL;
+	struct cairn_impl impl;
+	struct bench b = { 0 };
+	char dir[4096];
+	double ms[2];
+
+	if (open_table(t, "cuda", &impl) || !EXPECT(t, !cairn_model_shape("llama3-8b", &c)))
+		return;
+	if (cairn_grammar_library()) {
+		cairn_skip(t, "%s", cairn_last_error());
+		return;
+	}
+	c.vocab_size = WIDE;
+	o.model_dir = dir;
+	if (!write_tokenizer(t, dir, sizeof(dir)) || !EXPECT(t, !cairn_model_random(&m, &impl, &c, 1)))
+		return;
+	if (EXPECT(t, !cairn_grammar_create(&b.g, &o))) {
+		b.masks = cairn_grammar_masks(b.g);
+		if (!token_times(t, &b, m, 1, ms)) {
+			EXPECT(t, ms[1] <= 1.05 * ms[0]);
+			cairn_row(t, "llama3_8b_b1", "cuda", "\"free_ms\":%.4f,\"constrained_ms\":%.4f,"
+				  "\"slower_pct\":%.2f", ms[0], ms[1], 100 * (ms[1] / ms[0] - 1));
+		}
+		if (!token_times(t, &b, m, 64, ms)) {
+			EXPECT(t, ms[0] >= 0.9 * ms[1]);
+			cairn_row(t, "llama3_8b_b64", "cuda", "\"free_per_s\":%.0f,"
+				  "\"constrained_per_s\":%.0f,\"share_pct\":%.1f", 64e3 / ms[0],
+				  64e3 / ms[1], 100 * ms[0] / ms[1]);
+		}
+		cairn_grammar_destroy(b.g);
+	}
+	cairn_model_free(m);
+}
+
+/* The same on the host with a small model, so that the measure itself is tested. */
+static void tokens_small(struct cairn_test *t)
+{
+	struct cairn_model_config c;
+	struct cairn_model *m = NULL;
+	struct cairn_impl impl;
+	struct bench b;
+	double ms[2];
+
+	if (open_table(t, "cpu", &impl) || !EXPECT(t, !cairn_model_shape("llama3-8b", &c)) ||
+	    !start_bench(t, &b, (struct cairn_grammar_options){ 0 }))
+		return;
+	c.hidden_size = 64;
+	c.intermediate_size = 64;
+	c.num_hidden_layers = c.num_attention_heads = c.num_key_value_heads = 1;
+	c.head_dim = 64;
+	c.vocab_size = VOCAB;
+	if (EXPECT(t, !cairn_model_random(&m, &impl, &c, 1)))
+		EXPECT(t, !token_times(t, &b, m, 3, ms));
+	cairn_model_free(m);
+	stop_bench(&b);
+}
+
+static const struct cairn_unit measures[] = { { "masks", masks }, { "tokens", tokens } };
+static const struct cairn_unit units[] = { { "tokens_small", tokens_small } };
 
 const struct cairn_family cairn_structured_family = {
 	.stage = "serving", .name = "structured", .measures = measures, .num_measures = ARRAY_SIZE(measures),
-	.timeout_s = 600,
+	.units = units, .num_units = ARRAY_SIZE(units), .timeout_s = 600,
 };

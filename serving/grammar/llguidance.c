@@ -13,11 +13,12 @@
 #define LIBRARY	"libllguidance.so"
 #define NAMES	"libllguidance_python.so"	/* the names of Python */
 #define VERSION	"llguidance@" LLGUIDANCE_VERSION
-#define TYPE	"type `tools/setup.sh grammar` in the source folder"
+#define TYPE	"type `tools/setup.sh grammar` in the source folder, and `make install` if it is installed"
 
 int llguidance_find(char *path, size_t len)
 {
-	static const char *const places[] = { "lib", "../lib" };
+	/* of a build or an archive; of an installed program */
+	static const char *const places[] = { "lib", "../lib", "../lib/cairn" };
 	const char *named = getenv("CAIRN_LLGUIDANCE");
 	char program[4096];
 	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);

@@ -45,6 +45,7 @@ struct recipe_line {
 	 * not occur, so that quantising the values gives other factors and codes
 	 * awq64, gptq32, pack128, packz128: words of eight codes, with factors of groups of so many columns
 	 * (0: of rows), and words of zero points, which pack128 lacks
+	 * v16: NVFP4, bytes of two codes, e4m3 factors of 16 columns, and a factor of all
 	 */
 	char kind[12], name[96];
 	int rows, cols, shift;		/* cols 0: a vector */
@@ -73,7 +74,7 @@ static inline int recipe_is_e4m3(const struct recipe_line *l)
 /* Returns whether a line describes words of 4-bit codes. */
 static inline int recipe_is_w4(const struct recipe_line *l)
 {
-	return strchr("agp", *l->kind) != NULL;
+	return strchr("agpv", *l->kind) != NULL;
 }
 
 static inline int recipe_group(const struct recipe_line *l)
@@ -108,8 +109,23 @@ static inline struct recipe_tensor recipe_stack(const struct recipe_line *l, int
 static inline int recipe_tensors(const struct recipe_line *l)
 {
 	if (recipe_is_w4(l))
-		return *l->kind == 'g' ? 4 : l->kind[4] == 'z' || *l->kind == 'a' ? 3 : 2;
+		return *l->kind == 'g' ? 4 : l->kind[4] == 'z' || strchr("av", *l->kind) ? 3 : 2;
 	return recipe_is_e4m3(l) || *l->kind == 'f' ? 2 : 1;	/* f: blocks and scales */
+}
+
+static inline struct recipe_tensor recipe_tensor_nvfp4(const struct recipe_line *l, int nth)
+{
+	static const char *const names[] = { "weight_packed", "weight_scale", "weight_global_scale" };
+	static const char *const dtypes[] = { "U8", "F8_E4M3", "F32" };
+	struct recipe_tensor t = { .dtype = dtypes[nth], .rows = nth < 2 ? l->rows : 1,
+				   .cols = nth == 2 ? 0 : l->cols / (nth ? 16 : 2) };
+
+	snprintf(t.name, sizeof(t.name), "%.*s%s", (int)(strlen(l->name) - strlen("weight")), l->name,
+		 names[nth]);
+	t.count = (size_t)(t.rows * (t.cols ? t.cols : 1));
+	t.bytes = t.count * (nth < 2 ? 1 : 4);
+	snprintf(t.shape, sizeof(t.shape), t.cols ? "%d,%d" : "%d", t.rows, t.cols);
+	return t;
 }
 
 static inline struct recipe_tensor recipe_tensor_w4(const struct recipe_line *l, int nth)
@@ -139,6 +155,8 @@ static inline struct recipe_tensor recipe_tensor(const struct recipe_line *l, in
 	int codes = recipe_is_e4m3(l);
 	struct recipe_tensor t;
 
+	if (*l->kind == 'v')
+		return recipe_tensor_nvfp4(l, factors);
 	if (recipe_is_w4(l))
 		return recipe_tensor_w4(l, factors);
 	t = (struct recipe_tensor){ .dtype = codes ? "F8_E4M3" : "BF16" };
@@ -171,8 +189,14 @@ static inline void recipe_fill_w4(const struct recipe_line *l, const struct reci
 				  int seed, char *to)
 {
 	uint64_t h = recipe_hash(seed, t->name);
+	const float whole = (float)(1 << l->shift);
 
-	for (size_t i = 0; i < t->count; i++) {
+	for (size_t i = 0; i < t->count && *l->kind == 'v'; i++)
+		if (nth == 2)
+			memcpy(to, &whole, sizeof(whole));
+		else	/* codes; or factors from 1 to 8 with all mantissas */
+			to[i] = (char)(nth ? 0x38 + recipe_bits(h, i, 4) : recipe_bits(h, i, 8));
+	for (size_t i = 0; i < t->count && *l->kind != 'v'; i++) {
 		uint32_t word = nth == 3 ? (uint32_t)i / (uint32_t)recipe_group(l) :
 				(uint32_t)recipe_bits(h, i, 32);
 

@@ -34,4 +34,31 @@ static inline void cairn_w4_values(const struct cairn_gemm_w4_args *g, int64_t j
 			       cairn_e2m1_to_float(code);
 }
 
+/*
+ * Writes row j, each value times its scale, but without g->scale. The products are exact in fp32. The byte of
+ * an element is that of cairn_w4_nibble(); 16 elements along k lie in one word of each of four lanes.
+ */
+static inline void cairn_w4_row(const struct cairn_gemm_w4_args *g, int64_t j, float *row)
+{
+	const uint8_t *unit = g->b + j / CAIRN_W4_ROWS * cairn_w4_tiles(g->k) * CAIRN_W4_TILE_BYTES;
+	const int shift = j % CAIRN_W4_ROWS / 8 * 4;
+	const int32_t group = g->group ? g->group : g->k;
+	float values[16] = { 0 };
+
+	for (int32_t l = 0; l < g->k; l += 16) {
+		const uint8_t *words = unit + (int64_t)(l / CAIRN_W4_TILE_K) * CAIRN_W4_TILE_BYTES +
+				       j % 8 * 64 + l % CAIRN_W4_TILE_K / 16 * 4;
+
+		if (l % group == 0) {
+			const float scale = cairn_w4_scale(g, j, l / group);
+
+			cairn_w4_values(g, j, l / group, values);
+			for (int i = 0; i < 16; i++)
+				values[i] *= scale;
+		}
+		for (int e = 0; e < 16; e++)
+			row[l + e] = values[words[e % 8 / 2 * 16 + e % 2 * 2 + e / 8] >> shift & 15];
+	}
+}
+
 #endif

@@ -133,12 +133,14 @@ enum cairn_stored_w4 {
 	CAIRN_STORED_AWQ,	/* X.qweight [k, n / 8], X.qzeros [groups, n / 8], X.scales [groups, n] */
 	CAIRN_STORED_GPTQ,	/* X.qweight [k / 8, n], X.qzeros less 1, X.scales, optional X.g_idx [k] */
 	CAIRN_STORED_GPTQ_V2,	/* the same with X.qzeros as they are */
-	CAIRN_STORED_PACKED	/* X.weight_packed [n, k / 8], X.weight_scale [n, groups] */
+	CAIRN_STORED_PACKED,	/* X.weight_packed [n, k / 8], X.weight_scale [n, groups] */
+	/* e2m1: bytes X.weight_packed [n, k / 2], X.weight_scale [n, k / 16] over X.weight_global_scale */
+	CAIRN_STORED_NVFP4
 };
 
 struct cairn_w4_config {
 	enum cairn_stored_w4 stored;
-	int32_t group;		/* 32, 64, 128, or 0: all of k */
+	int32_t group;		/* 32, 64, 128, or 0: all of k; NVFP4: 16 */
 	bool has_zeros;		/* PACKED: with X.weight_zero_point [n / 8, groups]; else all are 8 */
 	bool has_order;		/* GPTQ: desc_act: X.g_idx is required, and shows the order of groups */
 };

@@ -100,8 +100,9 @@ static const struct { const char *name; struct cairn_model_config config; } shap
 			     .shared_intermediate_size = 2816, .dense_layers = 1, .scaling = 1 },
 	} },
 	{ "gpt-oss-20b", {
-		.arch = CAIRN_ARCH_GPT_OSS, .hidden_size = 2880, .intermediate_size = 2880,
-		.num_hidden_layers = 24, .num_attention_heads = 64, .num_key_value_heads = 8, .head_dim = 64,
+		.arch = CAIRN_ARCH_GPT_OSS, .stored_mxfp4 = true, .hidden_size = 2880,
+		.intermediate_size = 2880, .num_hidden_layers = 24, .num_attention_heads = 64,
+		.num_key_value_heads = 8, .head_dim = 64,
 		.vocab_size = 201088, .max_position_embeddings = 131072, .rms_norm_eps = 1e-5,
 		.rope = { .theta = 150000, .scaling = CAIRN_ROPE_YARN, .factor = 32, .beta_fast = 32,
 			  .beta_slow = 1, .untruncated = true, .original_max_position_embeddings = 4096 },

@@ -388,6 +388,15 @@ static int run_moe_parts(struct walk *w, struct cairn_moe_args args)
 	return 0;
 }
 
+/* Returns the scales of experts in 8 bits, or those in bytes of experts in 4 bits, or NULL. */
+static const float *expert_scale(const struct walk *w, const struct cairn_graph_op *op,
+				 enum cairn_weight weight)
+{
+	const void *scale_w4 = cairn_model_scale_w4(w->m, op->layer, weight);
+
+	return scale_w4 ? scale_w4 : forward_scale(w, op, weight);
+}
+
 static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 {
 	const struct cairn_model *m = w->m;
@@ -406,8 +415,8 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 		.experts_per_token = x->per_token, .intermediate = x->intermediate_size,
 		.shared_intermediate = x->shared_intermediate_size, .dtype = m->dtype,
 		.normalize = x->normalize, .eps = (float)m->config.rms_norm_eps, .scaling = (float)x->scaling,
-		.w_gate_up_scale = forward_scale(w, op, CAIRN_W_EXPERTS_GATE_UP),
-		.w_down_scale = forward_scale(w, op, CAIRN_W_EXPERTS_DOWN),
+		.w_gate_up_scale = expert_scale(w, op, CAIRN_W_EXPERTS_GATE_UP),
+		.w_down_scale = expert_scale(w, op, CAIRN_W_EXPERTS_DOWN), .w4 = cairn_model_experts_w4(m),
 		.w_shared_gate_up_scale = forward_scale(w, op, CAIRN_W_SHARED_GATE_UP),
 		.w_shared_down_scale = forward_scale(w, op, CAIRN_W_SHARED_DOWN),
 		.fp8w = cairn_weights_are_fp8(m->weights), .scale_kind = cairn_weights_scale_kind(m->weights),
@@ -657,8 +666,8 @@ int forward_zero_counters(const struct walk *w)
 
 	while (o < w->g->num_ops && w->g->ops[o].kind != CAIRN_OP_MOE)
 		o++;
-	if (o == w->g->num_ops || w->b->num_rows > CAIRN_MOE_FEW)
-		return 0;
+	if (o == w->g->num_ops || w->b->num_rows > CAIRN_MOE_FEW || cairn_model_experts_w4(w->m))
+		return 0;		/* calls without counters (moe.h) */
 	asking.asking = 1;
 	CAIRN_TRY(forward_run_op(&asking, &w->g->ops[o]));
 	if (!asking.moe_bytes)

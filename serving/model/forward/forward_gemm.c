@@ -3,6 +3,7 @@
  * forward_gemm - products of a pass: with weights of 16, 8 or 4 bits, whole or by parts, and with adapters
  */
 #include "serving/model/forward/forward_impl.h"
+#include "serving/model/load/model_impl.h"
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
@@ -27,15 +28,18 @@ static int run_gemm_fp8(struct walk *w, const struct cairn_gemm_args *plain, con
 	return forward_ask(w, m->impl->gemm_fp8w_workspace(&args, &bytes), &bytes, "gemm_fp8w_workspace");
 }
 
-static int run_gemm_w4(struct walk *w, const struct cairn_gemm_args *plain, const uint8_t *scale)
+static int run_gemm_w4(struct walk *w, const struct cairn_graph_op *op, const struct cairn_gemm_args *plain,
+		       const uint8_t *scale)
 {
 	const struct cairn_model *m = w->m;
+	const enum cairn_weight weight = w->g->values[op->weights[0]].weight;
+	const struct cairn_weight_w4 four = cairn_weight_w4(m, weight);
 	struct cairn_gemm_w4_args args = {
 		.size = sizeof(args), .out = plain->out, .a = plain->a, .b = plain->b, .b_scale = scale,
 		.bias = plain->bias, .workspace = plain->workspace, .workspace_bytes = plain->workspace_bytes,
 		.m = plain->m, .n = plain->n, .k = plain->k, .dtype = plain->dtype,
-		.out_dtype = plain->out_dtype, .format = CAIRN_W4_INT, .group = m->config.w4.group,
-		.scale = 1,
+		.out_dtype = plain->out_dtype, .format = four.format, .group = four.group,
+		.scale = cairn_model_factor_w4(m, op->layer, weight),
 	};
 	size_t bytes = 0;
 
@@ -50,9 +54,10 @@ static int run_gemm_w4(struct walk *w, const struct cairn_gemm_args *plain, cons
  * Restricts the product to the columns of q, or to those of k and v. scale, scale_w4: of an 8-bit or a 4-bit
  * weight, else NULL.
  */
-static int take_part(const struct walk *w, struct cairn_gemm_args *a, const float **scale,
-		     const uint8_t **scale_w4)
+static int take_part(const struct walk *w, const struct cairn_graph_op *op, struct cairn_gemm_args *a,
+		     const float **scale, const uint8_t **scale_w4)
 {
+	const struct cairn_weight_w4 four = cairn_weight_w4(w->m, w->g->values[op->weights[0]].weight);
 	const int32_t q = w->m->dims[CAIRN_D_Q];
 	const int64_t element = (int64_t)cairn_dtype_bytes(w->m->dtype);
 
@@ -61,7 +66,7 @@ static int take_part(const struct walk *w, struct cairn_gemm_args *a, const floa
 		return 0;
 	}
 	if (*scale_w4)
-		*scale_w4 += cairn_w4_scale_bytes(CAIRN_W4_INT, q, a->k, w->m->config.w4.group);
+		*scale_w4 += cairn_w4_scale_bytes(four.format, q, a->k, four.group);
 	if (*scale && cairn_weights_scale_kind(w->m->weights) == CAIRN_FP8_SCALE_BLOCKS) {
 		if (q % 128)
 			return cairn_error(EOPNOTSUPP, "forward: q has %d columns, no multiple of the "
@@ -110,8 +115,8 @@ static int run_lora(struct walk *w, const struct cairn_graph_op *op, const struc
 }
 
 /* Runs or asks the operation that multiplies with a weight in its form. */
-static int run_product(struct walk *w, const struct cairn_gemm_args *args, const float *scale,
-		       const uint8_t *scale_w4)
+static int run_product(struct walk *w, const struct cairn_graph_op *op, const struct cairn_gemm_args *args,
+		       const float *scale, const uint8_t *scale_w4)
 {
 	const struct cairn_model *m = w->m;
 	size_t bytes = 0;
@@ -119,7 +124,7 @@ static int run_product(struct walk *w, const struct cairn_gemm_args *args, const
 	if (scale)
 		return run_gemm_fp8(w, args, scale);
 	if (scale_w4)
-		return run_gemm_w4(w, args, scale_w4);
+		return run_gemm_w4(w, op, args, scale_w4);
 	if (!w->asking)
 		return CAIRN_TABLE(m->impl, gemm, args, w->stream);
 	if (!m->impl->gemm_workspace)
@@ -145,7 +150,7 @@ int forward_gemm(struct walk *w, const struct cairn_graph_op *op)
 	if (op->kind == CAIRN_OP_LM_HEAD)
 		args.b = (const char *)args.b + forward_head_at(w);
 	if (w->part != FORWARD_ALL)
-		CAIRN_TRY(take_part(w, &args, &scale, &scale_w4));
-	CAIRN_TRY(run_product(w, &args, scale, scale_w4));
+		CAIRN_TRY(take_part(w, op, &args, &scale, &scale_w4));
+	CAIRN_TRY(run_product(w, op, &args, scale, scale_w4));
 	return run_lora(w, op, &args);
 }

@@ -20,6 +20,7 @@
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 #define CHUNK		((size_t)1 << 20)	/* elements converted at once */
 #define RANDOM_GROUP	128	/* of weights in 4 bits */
+#define FIRST_BLOCKS	"model.layers.0.mlp.experts.gate_up_proj_blocks"
 #define RANDOM_BLOCK	8388593			/* elements; a prime */
 
 const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", "w4", NULL };
@@ -39,6 +40,7 @@ struct share {
 	int32_t rank, ranks;
 	enum { OF_WEIGHTS, OF_CONTEXT, OF_LAYERS, MTP_LAYER } of;	/* what ranks share */
 	enum cairn_exchange exchange;			/* OF_CONTEXT */
+	int keeps_mxfp4;
 };
 
 static const struct share whole = { 0, 1, OF_WEIGHTS, CAIRN_EXCHANGE_AUTO };
@@ -61,6 +63,7 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16;
 	m->weights = weights;
 	m->kv = kv;
+	m->keeps_mxfp4 = share.keeps_mxfp4;
 	m->rank = share.of == OF_WEIGHTS ? share.rank : 0;
 	m->ranks = share.of == OF_WEIGHTS ? share.ranks : 1;
 	m->context_rank = share.of == OF_CONTEXT ? share.rank : 0;
@@ -76,6 +79,10 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	if (ret)
 		goto out_free;
 	ret = cairn_model_check_form(m, dir);
+	if (!ret && c->w4.stored == CAIRN_STORED_NVFP4) {
+		m->factors_w4 = calloc((size_t)c->num_hidden_layers, CAIRN_NUM_WEIGHTS * sizeof(float));
+		ret = m->factors_w4 ? 0 : cairn_error(ENOMEM, "model: no memory");
+	}
 	if (ret)
 		goto out_free;
 	cairn_model_lay_out(m);
@@ -125,6 +132,7 @@ void cairn_model_free(struct cairn_model *m)
 	if (m->base)
 		m->impl->mem_free(m->base);
 	cairn_op_graph_destroy(m->graph);
+	free(m->factors_w4);
 	free(m);
 }
 
@@ -207,11 +215,10 @@ static int check_part(struct cairn_model *m, const struct cairn_part *p, const c
 	struct cairn_stacked stacked;
 	struct cairn_stored s;
 	struct loading *l = ctx;
-	int32_t n, k;
 
 	if (p->present == CAIRN_STACKED)
 		return place.copy ? 0 : cairn_model_find_stacked(m, p, name, l->st, &stacked);
-	if (cairn_weight_w4(m, p->weight, &n, &k))
+	if (cairn_weight_w4(m, p->weight).num)
 		return cairn_model_check_w4(m, p, name, l->st);
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
 	if (l->requantised && !cairn_model_keeps_codes(m, p, &place, &s))
@@ -327,6 +334,8 @@ static int load_stacked(struct cairn_model *m, struct loading *l, const struct c
 	struct cairn_stacked s;
 
 	CAIRN_TRY(cairn_model_find_stacked(m, p, name, l->st, &s));
+	if (cairn_weight_w4(m, p->weight).num)
+		return cairn_model_load_w4_stacked(m, p, &s, place, l->stream);
 	for (int64_t first = 0, n; first < m->dims[p->rows]; first += n) {
 		n = m->dims[p->rows] - first < most ? m->dims[p->rows] - first : most;
 		CAIRN_TRY(cairn_model_unstack(m, p, &s, place->copy, first, n, l->to));
@@ -371,11 +380,10 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 		     struct cairn_place place, void *ctx)
 {
 	struct loading *l = ctx;
-	int32_t n, k;
 
 	if (p->present == CAIRN_STACKED)
 		CAIRN_TRY(load_stacked(m, l, p, name, &place));
-	else if (cairn_weight_w4(m, p->weight, &n, &k))
+	else if (cairn_weight_w4(m, p->weight).num)
 		CAIRN_TRY(cairn_model_load_w4(m, p, name, &place, l->st, l->stream));
 	else
 		CAIRN_TRY(load_wide_part(m, l, p, name, &place));
@@ -466,6 +474,16 @@ static int settle_form(const struct cairn_model_config *c, const char *dir, enum
 	return 0;
 }
 
+/* Returns whether the experts stay in MXFP4. st NULL: those of a random model, which are stored nowhere. */
+static int keeps_mxfp4(const struct cairn_impl *impl, const struct cairn_model_config *c,
+		       const struct cairn_safetensors *st, const struct share *share,
+		       enum cairn_weights weights)
+{
+	return c->stored_mxfp4 && weights == CAIRN_WEIGHTS_PLAIN && share->ranks == 1 &&
+	       share->of == OF_WEIGHTS && (!st || cairn_safetensors_find(st, FIRST_BLOCKS)) &&
+	       cairn_model_moe_has_mxfp4(impl, c);
+}
+
 int cairn_model_verify(const char *dir)
 {
 	enum cairn_weights weights = CAIRN_WEIGHTS_PLAIN;
@@ -514,6 +532,7 @@ static int load_share(struct cairn_model **out, const struct cairn_impl *impl, c
 	CAIRN_TRY(settle_form(&config, dir, &weights));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
+	share.keeps_mxfp4 = keeps_mxfp4(impl, &config, st, &share, weights);
 	ret = describe(&m, impl, dir, &config, share, weights, kv);
 	if (ret)
 		goto out_close;
@@ -687,8 +706,7 @@ static int fill_random(struct cairn_model *m, struct loading *l, size_t block)
 		CAIRN_TRY(repeat(m->impl, l, l->staging, most * cairn_dtype_bytes(m->dtype) + shifts, block));
 		CAIRN_TRY(cairn_model_each_part(m, quantise_random, l));
 	}
-	if (m->weights == CAIRN_WEIGHTS_W4)
-		CAIRN_TRY(cairn_model_each_part(m, fill_random_w4, l));
+	CAIRN_TRY(cairn_model_each_part(m, fill_random_w4, l));
 	CAIRN_TRY(cairn_model_each_part(m, fill_constant, l));
 	return CAIRN_TABLE(m->impl, stream_sync, l->stream);
 }
@@ -704,6 +722,7 @@ static int random_share(struct cairn_model **out, const struct cairn_impl *impl,
 	int ret;
 
 	c.w4.group = weights == CAIRN_WEIGHTS_W4 ? RANDOM_GROUP : 0;
+	share.keeps_mxfp4 = keeps_mxfp4(impl, &c, NULL, &share, weights);
 	CAIRN_TRY(describe(&m, impl, "random model", &c, share, weights, kv));
 	ret = cairn_forward_check(m, "random model");
 	if (ret)

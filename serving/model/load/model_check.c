@@ -54,6 +54,24 @@ static int check_fp8_experts(const struct cairn_impl *impl, const struct cairn_m
 	return cairn_table_ret(impl, impl->moe_workspace(&args, &bytes), "moe_workspace");
 }
 
+int cairn_model_moe_has_mxfp4(const struct cairn_impl *impl, const struct cairn_model_config *c)
+{
+	const struct cairn_experts_config *x = &c->experts;
+	void *nowhere = (void *)(uintptr_t)256;		/* aligned, and never accessed */
+	const struct cairn_moe_args args = {
+		.size = sizeof(args), .out = nowhere, .x = nowhere, .norm_weight = nowhere,
+		.w_router = nowhere, .w_gate_up = nowhere, .w_down = nowhere, .w_gate_up_scale = nowhere,
+		.w_down_scale = nowhere, .hidden = c->hidden_size, .num_experts = x->num_experts,
+		.experts_per_token = x->per_token, .intermediate = x->intermediate_size,
+		.normalize = x->normalize, .dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16,
+		.eps = (float)c->rms_norm_eps, .scaling = (float)x->scaling, .w4 = CAIRN_MOE_W4_MX,
+	};
+	int has = impl->moe && !impl->moe(&args, NULL);
+
+	cairn_clear_error();
+	return has;
+}
+
 static int check_fp8(const struct cairn_impl *impl, const char *dir, const struct cairn_model_config *c,
 		     enum cairn_weights weights)
 {
@@ -98,9 +116,15 @@ static int check_sizes(const char *dir, const struct cairn_model_config *c)
 
 int cairn_model_check_form(const struct cairn_model *m, const char *dir)
 {
-	if (m->weights == CAIRN_WEIGHTS_W4 && (cairn_model_is_latent(m) || m->config.experts.num_experts))
+	const struct cairn_experts_config *x = &m->config.experts;
+	const char *with = cairn_model_is_latent(m) ? "latent attention" :
+			   x->shared_intermediate_size ? "shared experts" :
+			   x->num_experts && m->config.w4.stored == CAIRN_STORED_NVFP4 ? "experts in NVFP4" :
+			   x->num_experts && m->ranks > 1 ? "experts on several ranks" : NULL;
+
+	if (m->weights == CAIRN_WEIGHTS_W4 && with)
 		return cairn_error(EOPNOTSUPP, "%s/config.json: weights in 4 bits are not supported with %s",
-				   dir, cairn_model_is_latent(m) ? "latent attention" : "experts");
+				   dir, with);
 	return 0;
 }
 

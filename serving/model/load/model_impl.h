@@ -37,6 +37,10 @@ struct cairn_part {
 
 /* Refuses a form of weights that the model cannot have on any table. */
 int cairn_model_check_form(const struct cairn_model *m, const char *dir);
+/*
+ * Returns whether the table's moe takes experts of this model in MXFP4: it is asked with a call without rows.
+ */
+int cairn_model_moe_has_mxfp4(const struct cairn_impl *impl, const struct cairn_model_config *c);
 /* Refuses a model if the table lacks an operation, or a size that no table supports. */
 int cairn_model_check_table(const struct cairn_model *m, const char *dir);
 /*
@@ -64,8 +68,12 @@ int cairn_weight_dtype(const struct cairn_model *m, enum cairn_weight w);
 /* Returns how many matrices [n, k] an 8-bit weight consists of; 0: it is not 8-bit, and *n and *k are
  * not written. */
 int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
-/* Returns whether a weight is kept in 4 bits; if so, writes the shape of its matrix. */
-int cairn_weight_w4(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
+/* How a weight is kept in 4 bits: num matrices [n, k] of gemm_w4.h, one after the other; num 0: it is not. */
+struct cairn_weight_w4 {
+	int32_t num, n, k;
+	int32_t format, group;
+};
+struct cairn_weight_w4 cairn_weight_w4(const struct cairn_model *m, enum cairn_weight w);
 /* Returns the number of scales of one 8-bit matrix. */
 int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k);
 
@@ -180,6 +188,12 @@ int cairn_model_find_stacked(const struct cairn_model *m, const struct cairn_par
  */
 int cairn_model_unstack(const struct cairn_model *m, const struct cairn_part *p,
 			const struct cairn_stacked *s, int32_t expert, int64_t first, int64_t rows, char *to);
+/*
+ * Writes an expert's part of a model that keeps MXFP4 (keeps_mxfp4): codes [rows, cols / 2] and scales
+ * [rows, cols / 32]. -EINVAL: a value is not finite.
+ */
+int cairn_model_unstack_codes(const struct cairn_model *m, const struct cairn_part *p,
+			      const struct cairn_stacked *s, int32_t expert, uint8_t *codes, uint8_t *scales);
 
 /* ---- weights in 4 bits: model_w4.c ---- */
 
@@ -189,6 +203,9 @@ int cairn_model_check_w4(const struct cairn_model *m, const struct cairn_part *p
 /* Brings a rank's share of such a part into the layout of gemm_w4, at its place. Waits for the stream. */
 int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 			const struct cairn_place *place, const struct cairn_safetensors *st, void *stream);
+/* The same for one expert's part of s, which is MXFP4. */
+int cairn_model_load_w4_stacked(const struct cairn_model *m, const struct cairn_part *p,
+				const struct cairn_stacked *s, const struct cairn_place *place, void *stream);
 /* Gives a weight random codes and equal scales, if it is kept in 4 bits. Waits for the stream. */
 int cairn_model_random_w4(const struct cairn_model *m, int32_t layer, enum cairn_weight w, uint64_t seed,
 			  void *stream);

@@ -25,6 +25,7 @@
 
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 #define ALIGNMENT	256
+#define MX_GROUP	32
 
 static const struct cairn_part parts[] = {
 	{ "model.embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_EMBEDS },
@@ -261,9 +262,39 @@ int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32
 	return cairn_weights_are_fp8(m->weights) ? matrices_of(m, w, n, k) : 0;
 }
 
-int cairn_weight_w4(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
+struct cairn_weight_w4 cairn_weight_w4(const struct cairn_model *m, enum cairn_weight w)
 {
-	return m->weights == CAIRN_WEIGHTS_W4 && matrices_of(m, w, n, k) == 1;
+	const int is_expert = w == CAIRN_W_EXPERTS_GATE_UP || w == CAIRN_W_EXPERTS_DOWN;
+	struct cairn_weight_w4 four = { .format = CAIRN_W4_INT, .group = m->config.w4.group };
+
+	if (m->config.w4.stored == CAIRN_STORED_NVFP4)
+		four.format = CAIRN_W4_NV;
+
+	if (m->keeps_mxfp4 && is_expert) {
+		four.format = CAIRN_W4_MX;
+		four.group = MX_GROUP;
+	} else if (m->weights != CAIRN_WEIGHTS_W4) {
+		return four;
+	}
+	four.num = matrices_of(m, w, &four.n, &four.k);
+	return four;
+}
+
+float cairn_model_factor_w4(const struct cairn_model *m, int32_t layer, enum cairn_weight w)
+{
+	return m->factors_w4 ? m->factors_w4[layer * CAIRN_NUM_WEIGHTS + (int32_t)w] : 1;
+}
+
+int32_t cairn_model_experts_w4(const struct cairn_model *m)
+{
+	const struct cairn_weight_w4 four = cairn_weight_w4(m, CAIRN_W_EXPERTS_GATE_UP);
+
+	if (!four.num)
+		return CAIRN_MOE_W4_NONE;
+	if (four.format == CAIRN_W4_MX)
+		return CAIRN_MOE_W4_MX;
+	return four.group == 32 ? CAIRN_MOE_W4_INT_32 : four.group == 64 ? CAIRN_MOE_W4_INT_64 :
+	       four.group == 128 ? CAIRN_MOE_W4_INT_128 : CAIRN_MOE_W4_INT_ROW;
 }
 
 static int64_t blocks(int32_t n)
@@ -279,11 +310,12 @@ int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k)
 /* Returns the bytes of a weight; a quantised weight is its matrices followed by their scales. */
 int64_t cairn_weight_bytes(const struct cairn_model *m, enum cairn_weight w)
 {
+	const struct cairn_weight_w4 four = cairn_weight_w4(m, w);
 	int32_t n, k, num = cairn_weight_fp8(m, w, &n, &k);
 
-	if (cairn_weight_w4(m, (enum cairn_weight)w, &n, &k))
-		return aligned(cairn_w4_code_bytes(n, k)) +
-		       cairn_w4_scale_bytes(CAIRN_W4_INT, n, k, m->config.w4.group);
+	if (four.num)
+		return aligned(four.num * cairn_w4_code_bytes(four.n, four.k)) +
+		       four.num * cairn_w4_scale_bytes(four.format, four.n, four.k, four.group);
 	if (!num)
 		return (int64_t)m->elements[w] * element_bytes(m, w);
 	return aligned((int64_t)num * n * k) + 4 * num * cairn_weight_scales(m, n, k);
@@ -300,11 +332,12 @@ const float *cairn_model_scale(const struct cairn_model *m, int32_t layer, enum 
 
 const uint8_t *cairn_model_scale_w4(const struct cairn_model *m, int32_t layer, enum cairn_weight w)
 {
-	int32_t n, k;
+	const struct cairn_weight_w4 four = cairn_weight_w4(m, w);
 
-	if (!cairn_weight_w4(m, w, &n, &k))
+	if (!four.num)
 		return NULL;
-	return (const uint8_t *)cairn_model_weight(m, layer, w) + aligned(cairn_w4_code_bytes(n, k));
+	return (const uint8_t *)cairn_model_weight(m, layer, w) +
+	       aligned(four.num * cairn_w4_code_bytes(four.n, four.k));
 }
 
 static int64_t padded(const struct cairn_model *m, int w)

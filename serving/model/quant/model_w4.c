@@ -19,23 +19,28 @@
 #define CODES_PER_WORD	8
 
 /*
- * The tensors of a matrix [n, k]. by_rows: n comes first in their shapes. A word has codes of `rows` rows and
- * `cols` columns.
+ * The tensors of a matrix [n, k]. by_rows: n comes first in their shapes. A word of `bytes` bytes has codes
+ * of `rows` rows and `cols` columns. factor: one over the factor of all elements.
  */
 static const struct form {
-	const char *codes, *zeros, *scales, *order;
-	int by_rows, rows, cols;
+	const char *codes, *zeros, *scales, *order, *factor;
+	int by_rows, rows, cols, bytes;
 	int (*pack)(const struct cairn_w4_checkpoint *c, uint8_t *b, uint8_t *b_scale);
 } forms[] = {
-	[CAIRN_STORED_AWQ] = { "qweight", "qzeros", "scales", NULL, 0, 8, 1, cairn_w4_pack_awq },
-	[CAIRN_STORED_GPTQ] = { "qweight", "qzeros", "scales", "g_idx", 0, 1, 8, cairn_w4_pack_gptq },
-	[CAIRN_STORED_GPTQ_V2] = { "qweight", "qzeros", "scales", "g_idx", 0, 1, 8, cairn_w4_pack_gptq },
-	[CAIRN_STORED_PACKED] = { "weight_packed", "weight_zero_point", "weight_scale", "weight_g_idx", 1, 1,
-				  8, cairn_w4_pack_rows },
+	[CAIRN_STORED_AWQ] = { "qweight", "qzeros", "scales", NULL, NULL, 0, 8, 1, 4, cairn_w4_pack_awq },
+	[CAIRN_STORED_GPTQ] = { "qweight", "qzeros", "scales", "g_idx", NULL, 0, 1, 8, 4,
+				cairn_w4_pack_gptq },
+	[CAIRN_STORED_GPTQ_V2] = { "qweight", "qzeros", "scales", "g_idx", NULL, 0, 1, 8, 4,
+				   cairn_w4_pack_gptq },
+	[CAIRN_STORED_PACKED] = { "weight_packed", "weight_zero_point", "weight_scale", "weight_g_idx", NULL,
+				  1, 1, 8, 4, cairn_w4_pack_rows },
+	[CAIRN_STORED_NVFP4] = { "weight_packed", NULL, "weight_scale", NULL, "weight_global_scale", 1, 1, 2,
+				 1, cairn_w4_pack_nvfp4 },
 };
 
 struct tensors {
 	const struct cairn_tensor *codes, *zeros, *scales;	/* zeros NULL: all are 8 */
+	float factor;		/* of all elements */
 };
 
 static const struct form *form_of(const struct cairn_model *m)
@@ -66,6 +71,26 @@ static int refuse_type(const struct cairn_tensor *t, const char *supported)
 			   cairn_st_dtype_name(t->dtype), supported);
 }
 
+/* Finds the factor of all elements of a matrix, which is stored as one over it. */
+static int find_factor(const struct form *form, const char *name, const struct cairn_safetensors *st,
+		       float *factor)
+{
+	const struct cairn_tensor *t;
+	const int64_t one = 1;
+	float stored;
+	char full[128];
+
+	name_tensor(full, sizeof(full), name, form->factor);
+	t = cairn_safetensors_find(st, full);
+	CAIRN_TRY(cairn_safetensors_get(st, full, t && !t->rank ? 0 : 1, &one, &t));
+	if (t->dtype != CAIRN_ST_F32)
+		return refuse_type(t, "F32 is");
+	memcpy(&stored, t->data, sizeof(stored));
+	*factor = 1 / stored;
+	return stored > 0 && isfinite(*factor) && *factor > 0 ? 0 :
+	       cairn_error(EINVAL, "%s: %s: %g is not a scale", t->file, full, (double)stored);
+}
+
 static int find_all(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 		    const struct cairn_safetensors *st, struct tensors *t)
 {
@@ -75,12 +100,17 @@ static int find_all(const struct cairn_model *m, const struct cairn_part *p, con
 	int dtype;
 
 	t->zeros = NULL;
+	t->factor = 1;
 	CAIRN_TRY(find(form, name, form->codes, n / form->rows, k / form->cols, st, &t->codes));
 	CAIRN_TRY(find(form, name, form->scales, n, groups, st, &t->scales));
-	if (m->config.w4.stored != CAIRN_STORED_PACKED || m->config.w4.has_zeros)
+	if (form->factor)
+		CAIRN_TRY(find_factor(form, name, st, &t->factor));
+	else if (m->config.w4.stored != CAIRN_STORED_PACKED || m->config.w4.has_zeros)
 		CAIRN_TRY(find(form, name, form->zeros, n / CODES_PER_WORD, groups, st, &t->zeros));
-	if (t->codes->dtype != CAIRN_ST_I32)
-		return refuse_type(t->codes, "I32 is");
+	if (t->codes->dtype != (form->factor ? CAIRN_ST_U8 : CAIRN_ST_I32))
+		return refuse_type(t->codes, form->factor ? "U8 is" : "I32 is");
+	if (form->factor)
+		return t->scales->dtype == CAIRN_ST_F8_E4M3 ? 0 : refuse_type(t->scales, "F8_E4M3 is");
 	if (t->zeros && t->zeros->dtype != CAIRN_ST_I32)
 		return refuse_type(t->zeros, "I32 is");
 	dtype = cairn_st_to_dtype(t->scales->dtype);
@@ -158,6 +188,16 @@ static void copy_region(const struct form *form, const struct cairn_tensor *t, s
 		       (size_t)cols * bytes);
 }
 
+/* Copies a region of scales in e4m3. */
+static int copy_e4m3(const struct form *form, const struct cairn_tensor *t, struct region r, uint8_t *to)
+{
+	copy_region(form, t, r, 1, to);
+	for (int64_t i = 0; i < r.n * r.k; i++)
+		if ((to[i] & 0x7f) == 0x7f)
+			return cairn_error(EINVAL, "%s: %s: a scale is not a number", t->file, t->name);
+	return 0;
+}
+
 /* Copies a region of the scales as f16. from: room for the region as it is stored. */
 static int copy_scales(const struct form *form, const struct cairn_tensor *t, struct region r, void *from,
 		       uint16_t *to)
@@ -179,7 +219,7 @@ static int copy_scales(const struct form *form, const struct cairn_tensor *t, st
 /* What a share is cut out to, and where it is packed; one allocation. */
 struct room {
 	uint32_t *codes, *zeros;
-	uint16_t *scales;
+	uint16_t *scales;		/* MXFP4: bytes */
 	uint8_t *b, *b_scale;
 	void *from;			/* scales as they are stored */
 	size_t b_bytes, b_scale_bytes;
@@ -190,7 +230,7 @@ static size_t padded(size_t bytes)
 	return (bytes + 63) / 64 * 64;
 }
 
-static int get_room(struct room *room, void **memory, int32_t n, int32_t k, int32_t group)
+static int get_room(struct room *room, void **memory, int32_t n, int32_t k, int32_t format, int32_t group)
 {
 	const size_t scales = (size_t)n * (size_t)cairn_w4_groups(k, group), nk = (size_t)n * (size_t)k;
 	const size_t at_zeros = padded(nk / 2), at_scales = at_zeros + padded(scales / 2);
@@ -198,7 +238,7 @@ static int get_room(struct room *room, void **memory, int32_t n, int32_t k, int3
 	char *p;
 
 	room->b_bytes = (size_t)cairn_w4_code_bytes(n, k);
-	room->b_scale_bytes = (size_t)cairn_w4_scale_bytes(CAIRN_W4_INT, n, k, group);
+	room->b_scale_bytes = (size_t)cairn_w4_scale_bytes(format, n, k, group);
 	p = malloc(at_b + padded(room->b_bytes) + room->b_scale_bytes);
 	*memory = p;
 	if (!p)
@@ -230,10 +270,11 @@ static int pack(const struct cairn_model *m, const struct tensors *t, const stru
 		.zeros_as_they_are = m->config.w4.stored == CAIRN_STORED_GPTQ_V2,
 	};
 
-	copy_region(form, t->codes, codes, sizeof(uint32_t), room->codes);
+	copy_region(form, t->codes, codes, (size_t)form->bytes, room->codes);
 	if (t->zeros)
 		copy_region(form, t->zeros, zeros, sizeof(uint32_t), room->zeros);
-	CAIRN_TRY(copy_scales(form, t->scales, scales, room->from, room->scales));
+	CAIRN_TRY(form->factor ? copy_e4m3(form, t->scales, scales, (uint8_t *)room->scales) :
+		  copy_scales(form, t->scales, scales, room->from, room->scales));
 	return form->pack(&c, room->b, room->b_scale);
 }
 
@@ -251,9 +292,25 @@ static int upload(const struct cairn_model *m, const struct room *room, uint8_t 
 	return ret;
 }
 
+/* Sets the factor of a weight, which is the same for all matrices packed in it. */
+static int set_factor(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+		      const struct cairn_place *place, float factor)
+{
+	float *of = m->factors_w4 ? &m->factors_w4[place->layer * CAIRN_NUM_WEIGHTS + (int32_t)p->weight] :
+		    NULL;
+
+	if (of && place->first && *of != factor)
+		return cairn_error(EOPNOTSUPP, "%s: its weight_global_scale differs from that of the matrix "
+				   "with which it is packed", name);
+	if (of)
+		*of = factor;
+	return 0;
+}
+
 int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 			const struct cairn_place *place, const struct cairn_safetensors *st, void *stream)
 {
+	const struct cairn_weight_w4 four = cairn_weight_w4(m, p->weight);
 	const struct cairn_cut cut = cairn_model_cut(m, p);
 	const int32_t group = m->config.w4.group;
 	const int32_t row = (int32_t)(place->first / (int64_t)cairn_dtype_bytes(m->dtype) / cut.cols);
@@ -265,31 +322,61 @@ int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p,
 	int ret;
 
 	CAIRN_TRY(find_all(m, p, name, st, &t));
-	ret = get_room(&room, &memory, cut.rows, cut.cols, group);
+	CAIRN_TRY(set_factor(m, p, name, place, t.factor));
+	ret = get_room(&room, &memory, cut.rows, cut.cols, four.format, group);
 	if (!ret)
 		ret = pack(m, &t, &cut, &room);
 	if (!ret)
 		ret = upload(m, &room, b + cairn_w4_code_bytes(row, cut.cols),
-			     b_scale + cairn_w4_scale_bytes(CAIRN_W4_INT, row, cut.cols, group), stream);
+			     b_scale + cairn_w4_scale_bytes(four.format, row, cut.cols, group), stream);
+	free(memory);
+	return ret;
+}
+
+int cairn_model_load_w4_stacked(const struct cairn_model *m, const struct cairn_part *p,
+				const struct cairn_stacked *s, const struct cairn_place *place, void *stream)
+{
+	const struct cairn_weight_w4 four = cairn_weight_w4(m, p->weight);
+	uint8_t *b = cairn_model_weight(m, place->layer, p->weight);
+	uint8_t *b_scale = (uint8_t *)(uintptr_t)cairn_model_scale_w4(m, place->layer, p->weight);
+	struct cairn_w4_checkpoint c = { .n = four.n, .k = four.k, .group = four.group };
+	struct room room;
+	void *memory;
+	int ret = get_room(&room, &memory, four.n, four.k, four.format, four.group);
+
+	c.codes = room.codes;
+	c.scales = room.scales;
+	if (!ret)
+		ret = cairn_model_unstack_codes(m, p, s, place->copy, (uint8_t *)room.codes,
+						(uint8_t *)room.scales);
+	if (!ret)
+		ret = cairn_w4_pack_mxfp4(&c, room.b, room.b_scale);
+	if (!ret)
+		ret = upload(m, &room, b + place->copy * cairn_w4_code_bytes(four.n, four.k),
+			     b_scale + place->copy * cairn_w4_scale_bytes(four.format, four.n, four.k,
+									  four.group), stream);
 	free(memory);
 	return ret;
 }
 
 #define RANDOM_SCALE	0.00434		/* 0.02 divided by the deviation of codes from 0 to 15 */
+#define RANDOM_E8M0	120		/* 2^-7, about 0.02 divided by the deviation of e2m1 */
 
 int cairn_model_random_w4(const struct cairn_model *m, int32_t layer, enum cairn_weight w, uint64_t seed,
 			  void *stream)
 {
 	uint8_t *b = cairn_model_weight(m, layer, w);
 	uint8_t *b_scale = (uint8_t *)(uintptr_t)cairn_model_scale_w4(m, layer, w);
+	const struct cairn_weight_w4 four = cairn_weight_w4(m, w);
+	const int32_t rows = four.num * four.n;		/* of all experts: units of 16 follow each other */
+	const size_t cell = (size_t)cairn_w4_cell_bytes(four.format);
 	struct room room;
 	void *memory;
-	int32_t n, k;
 	int ret;
 
-	if (!cairn_weight_w4(m, w, &n, &k))
+	if (!four.num)
 		return 0;
-	ret = get_room(&room, &memory, n, k, m->config.w4.group);
+	ret = get_room(&room, &memory, rows, four.k, four.format, four.group);
 	for (size_t i = 0; !ret && i < room.b_bytes; i += sizeof(uint64_t)) {
 		uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15;	/* splitmix64 */
 
@@ -298,10 +385,10 @@ int cairn_model_random_w4(const struct cairn_model *m, int32_t layer, enum cairn
 		z ^= z >> 31;
 		memcpy(room.b + i, &z, sizeof(z));
 	}
-	for (size_t at = 0; !ret && at < room.b_scale_bytes; at += 3 * CAIRN_W4_ROWS) {
-		for (int r = 0; r < CAIRN_W4_ROWS; r++)
+	for (size_t at = 0; !ret && at < room.b_scale_bytes; at += cell) {
+		memset(room.b_scale + at, four.format == CAIRN_W4_MX ? RANDOM_E8M0 : 8, cell);
+		for (int r = 0; r < CAIRN_W4_ROWS && four.format == CAIRN_W4_INT; r++)
 			cairn_store(room.b_scale + at, CAIRN_F16, r, RANDOM_SCALE);
-		memset(room.b_scale + at + 2 * CAIRN_W4_ROWS, 8, CAIRN_W4_ROWS);
 	}
 	if (!ret)
 		ret = upload(m, &room, b, b_scale, stream);

@@ -17,6 +17,15 @@ struct variant {
 	const char *title, *name, *kind, *from, *to;
 };
 
+#define NVFP4 \
+	"\"quant_method\": \"compressed-tensors\", \"format\": \"nvfp4-pack-quantized\", " \
+	"\"config_groups\": {\"a\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, " \
+	"\"type\": \"float\", \"strategy\": \"tensor_group\", \"group_size\": 16}}}"
+/* from and to: makes the config of a checkpoint in bf16 announce that its matrices are stored in 4 bits */
+#define STORED(type, method) \
+	"\"model_type\": \"" type "\"", \
+	"\"model_type\": \"" type "\", \"quantization_config\": {\"bits\": 4, " method "}"
+
 static const struct variant variants[] = {
 	{ "awq", "qwen3_awq_tiny", NULL, "", "" },
 	{ "awq with a scale for a row", "qwen3_awq_tiny", "awq0", "\"group_size\": 64",
@@ -30,6 +39,13 @@ static const struct variant variants[] = {
 	  "\"symmetric\": false" },
 	{ "packed with a scale for a row", "mistral_w4a16_tiny", "pack0", "\"strategy\": \"group\"",
 	  "\"strategy\": \"channel\"" },
+	{ "awq, with experts", "qwen3_moe_tiny", "awq64",
+	  STORED("qwen3_moe", "\"quant_method\": \"awq\", \"group_size\": 64") },
+	{ "gptq, with experts", "qwen3_moe_tiny", "gptq32",
+	  STORED("qwen3_moe", "\"quant_method\": \"gptq\", \"group_size\": 32") },
+	{ "nvfp4", "qwen3_tiny", "v16", STORED("qwen3", NVFP4) },
+	{ "awq, with Mixtral's experts and a scale for a row", "mixtral_tiny", "awq0",
+	  STORED("mixtral", "\"quant_method\": \"awq\", \"group_size\": -1") },
 };
 
 /* Replaces the kind of all matrices in the recipe of a checkpoint that open_golden() has just opened. */
@@ -45,9 +61,10 @@ static int change_kind(struct cairn_test *t, const char *name, const char *kind)
 	if (!EXPECT(t, from && to))
 		return -1;
 	while (fgets(line, sizeof(line), from)) {
-		int is_w4 = strchr("agp", *line) != NULL;
+		const char *end = strstr(line, ".weight ");
+		int is_matrix = end && (strstr(line, "_proj.weight ") || end[-2] == 'w');
 
-		fprintf(to, "%s%s", is_w4 ? kind : "", is_w4 ? strchr(line, ' ') : line);
+		fprintf(to, "%s%s", is_matrix ? kind : "", is_matrix ? strchr(line, ' ') : line);
 	}
 	fclose(from);
 	fclose(to);
@@ -304,6 +321,31 @@ static void refused_values(struct cairn_test *t)
 	}
 }
 
+/* Factors of NVFP4 that no packed weight can have, or that are none. */
+static void refused_factors(struct cairn_test *t)
+{
+	static const struct { float factor; int want; const char *text; } rows[] = {
+		{ 3, -EOPNOTSUPP, "k_proj.weight: its weight_global_scale differs from that of the matrix" },
+		{ 0, -EINVAL, "k_proj.weight_global_scale: 0 is not a scale" },
+		{ NAN, -EINVAL, "k_proj.weight_global_scale: nan is not a scale" },
+	};
+	static const struct variant nvfp4 = { "nvfp4", "qwen3_tiny", "v16", STORED("qwen3", NVFP4) };
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_table(t, "cpu", &impl))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		if (open_variant(t, &nvfp4, &g))
+			return;
+		snprintf(g.dir, sizeof(g.dir), "%s", cairn_tmpdir(t));
+		if (!overwrite(t, &g, "model.layers.1.self_attn.k_proj.weight_global_scale", &rows[i].factor,
+			       sizeof(rows[i].factor)))
+			refuses(t, &impl, g.dir, rows[i].want, rows[i].text);
+		close_golden(&g);
+	}
+}
+
 /* Forms that a checkpoint cannot have, and models and tables that do not support 4 bits. */
 static void refused_forms(struct cairn_test *t)
 {
@@ -330,8 +372,16 @@ static void refused_forms(struct cairn_test *t)
 	EXPECT_CONTAINS(t, cairn_last_error(), "the form w4 cannot keep them");
 	close_golden(&g);
 	EXPECT(t, !cairn_model_shape("qwen3-30b-a3b", &c));
+	EXPECT(t, cairn_model_random_rank(&m, &impl, &c, 2, CAIRN_WEIGHTS_W4, CAIRN_KV_PLAIN, 1) ==
+		  -EOPNOTSUPP);
+	EXPECT_CONTAINS(t, cairn_last_error(), "weights in 4 bits are not supported with experts on several "
+			"ranks");
+	c.experts.shared_intermediate_size = 768;
 	EXPECT(t, cairn_model_random_as(&m, &impl, &c, CAIRN_WEIGHTS_W4, CAIRN_KV_PLAIN, 1) == -EOPNOTSUPP);
-	EXPECT_CONTAINS(t, cairn_last_error(), "weights in 4 bits are not supported with experts");
+	EXPECT_CONTAINS(t, cairn_last_error(), "weights in 4 bits are not supported with shared experts");
+	EXPECT(t, !cairn_model_shape("dsv2lite", &c));
+	EXPECT(t, cairn_model_random_as(&m, &impl, &c, CAIRN_WEIGHTS_W4, CAIRN_KV_PLAIN, 1) == -EOPNOTSUPP);
+	EXPECT_CONTAINS(t, cairn_last_error(), "weights in 4 bits are not supported with latent attention");
 	EXPECT(t, m == NULL);
 }
 
@@ -415,7 +465,8 @@ static const struct cairn_unit units[] = {
 	{ "logits_cpu", logits_cpu }, { "logits_ref", logits_ref }, { "logits_cuda", logits_cuda },
 	{ "bytes", bytes }, { "shares", shares },
 	{ "refused_tensors", refused_tensors }, { "refused_configs", refused_configs },
-	{ "refused_values", refused_values }, { "refused_forms", refused_forms },
+	{ "refused_values", refused_values }, { "refused_factors", refused_factors },
+	{ "refused_forms", refused_forms },
 	{ "noticed", noticed },
 };
 

@@ -134,6 +134,27 @@ static double value_w4(const struct stored_w4 *s, enum cairn_stored_w4 stored, i
 	return (code - zero) * scale;
 }
 
+/* Fills a matrix that is stored as NVFP4. name: without ".weight". */
+static void fill_nvfp4(struct ref *r, double *m, int layer, const char *name, int n, int k)
+{
+	static const double sizes[] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6 };
+	const struct cairn_tensor *codes, *scales, *factor;
+	char full[112];
+
+	snprintf(full, sizeof(full), "%s.weight_packed", name);
+	codes = tensor(r, layer, full);
+	snprintf(full, sizeof(full), "%s.weight_scale", name);
+	scales = tensor(r, layer, full);
+	snprintf(full, sizeof(full), "%s.weight_global_scale", name);
+	factor = tensor(r, layer, full);
+	for (int64_t i = 0; m && !r->failed && i < (int64_t)n * k; i++) {
+		int code = ((const uint8_t *)codes->data)[i / 2] >> i % 2 * 4 & 15;
+
+		m[i] = (code & 8 ? -sizes[code & 7] : sizes[code]) *
+		       fp8_value(((const uint8_t *)scales->data)[i / 16]) / at(factor, 0);
+	}
+}
+
 /* Returns a matrix that is stored in 4 bits. name: without ".weight". */
 static double *matrix_w4(struct ref *r, int layer, const char *name, int n, int k)
 {
@@ -143,6 +164,10 @@ static double *matrix_w4(struct ref *r, int layer, const char *name, int n, int 
 	double *m = malloc(sizeof(*m) * (size_t)n * (size_t)k);
 	char full[112];
 
+	if (m && stored == CAIRN_STORED_NVFP4) {
+		fill_nvfp4(r, m, layer, name, n, k);
+		return m;
+	}
 	snprintf(full, sizeof(full), "%s.%s", name, packed ? "weight_packed" : "qweight");
 	s.codes = tensor(r, layer, full);
 	snprintf(full, sizeof(full), "%s.%s", name, packed ? "weight_scale" : "scales");

@@ -8,7 +8,8 @@
  *   X_bias       [num_experts, rows]
  *
  * Rows of gate_up_proj alternate: the gate of an element, then its up. The packed weight has all gates, then
- * all ups. MXFP4 is widened: bf16 represents all of its values exactly, if they are finite.
+ * all ups. MXFP4 that is not kept in 4 bits is widened: bf16 represents all of its values exactly, if they
+ * are finite.
  */
 #include "serving/model/load/model_impl.h"
 
@@ -21,6 +22,7 @@
 #include "primitives/base/fp4.h"
 
 #define BLOCK	32		/* elements that share a scale */
+#define LARGE	252		/* the smallest scale, 2^125, that may overflow f32 */
 
 static int is_gate_up(const struct cairn_part *p)
 {
@@ -64,7 +66,7 @@ int cairn_model_find_stacked(const struct cairn_model *m, const struct cairn_par
 	const int64_t vectors[] = { num, rows }, matrices[] = { num, cols, rows };
 
 	s->scales = NULL;
-	if (!is_bias && m->config.stored_mxfp4 && !cairn_safetensors_find(st, name))
+	if (!is_bias && (m->keeps_mxfp4 || (m->config.stored_mxfp4 && !cairn_safetensors_find(st, name))))
 		return find_blocks(m, name, rows, cols, st, s);
 	CAIRN_TRY(cairn_safetensors_get(st, name, is_bias ? 2 : 3, is_bias ? vectors : matrices, &s->tensor));
 	return check_dtype(s->tensor, 0);
@@ -155,5 +157,25 @@ int cairn_model_unstack(const struct cairn_model *m, const struct cairn_part *p,
 	if (bad >= 0)
 		return cairn_error(EINVAL, "%s: %s: element %lld is not a number that %s represents",
 				   s->tensor->file, s->tensor->name, (long long)bad, cairn_dtype_name(dtype));
+	return 0;
+}
+
+int cairn_model_unstack_codes(const struct cairn_model *m, const struct cairn_part *p,
+			      const struct cairn_stacked *s, int32_t expert, uint8_t *codes, uint8_t *scales)
+{
+	const int64_t rows = m->dims[p->rows], cols = m->dims[p->cols];
+	const struct stacked_cut c = cut_of(m, p);
+
+	for (int64_t r = 0; r < rows; r++) {
+		const int64_t at = (expert * rows + whole_row(p, &c, r)) * cols;
+
+		memcpy(codes + r * cols / 2, (const uint8_t *)s->tensor->data + at / 2, (size_t)cols / 2);
+		memcpy(scales + r * cols / BLOCK, (const uint8_t *)s->scales->data + at / BLOCK,
+		       (size_t)cols / BLOCK);
+		for (int64_t l = 0; l < cols; l++)
+			if (scales[(r * cols + l) / BLOCK] >= LARGE && !isfinite((float)four_at(s, at + l)))
+				return cairn_error(EINVAL, "%s: %s: element %lld is not finite",
+						   s->tensor->file, s->tensor->name, (long long)(at + l));
+	}
 	return 0;
 }

@@ -119,6 +119,41 @@ static void scales_out_of_range(struct cairn_test *t)
 	}
 }
 
+static struct cairn_impl right;
+
+/* moe of a table that has no 4-bit weights */
+static int moe_without_w4(const struct cairn_moe_args *args, void *stream)
+{
+	return cairn_moe_w4_of(args) ? -EOPNOTSUPP : right.moe(args, stream);
+}
+
+/* Experts stay in MXFP4 where one process has all of the model, and the table's moe takes them. */
+static void kept(struct cairn_test *t)
+{
+	struct cairn_model *m = NULL;
+	struct cairn_impl impl;
+	size_t bytes[3] = { 0 };
+	struct golden g;
+
+	if (open_table(t, "cpu", &impl) || open_golden(t, &g, "gpt_oss_mxfp4_tiny"))
+		return;
+	right = impl;
+	for (int i = 0; i < 3; i++) {
+		impl.moe = i == 1 ? moe_without_w4 : right.moe;
+		if (!EXPECT(t, !cairn_model_load_rank(&m, &impl, g.dir, 0, i == 2 ? 2 : 1,
+						      CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, NULL, NULL)))
+			break;
+		EXPECT(t, cairn_model_experts_w4(m) == (i == 0 ? CAIRN_MOE_W4_MX : CAIRN_MOE_W4_NONE));
+		EXPECT(t, !cairn_model_scale_w4(m, 0, CAIRN_W_EXPERTS_DOWN) == (i != 0));
+		bytes[i] = m->bytes;
+		cairn_model_free(m);
+		m = NULL;
+	}
+	/* 2 layers of 8 experts with 3 matrices of 128 x 64: 17 bytes for 32 elements, not 64 */
+	EXPECT(t, bytes[1] - bytes[0] == (size_t)2 * 8 * 3 * 128 * 64 / 32 * (64 - 17));
+	close_golden(&g);
+}
+
 /* What has no support yet is refused by name before anything is loaded. */
 static void not_supported(struct cairn_test *t)
 {
@@ -138,7 +173,7 @@ static void not_supported(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "edited", edited }, { "scales_out_of_range", scales_out_of_range },
-	{ "not_supported", not_supported },
+	{ "kept", kept }, { "not_supported", not_supported },
 };
 
 const struct cairn_family cairn_model_stacked_family = {
