@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # package.sh BUILD [WHERE]: makes in WHERE (default: BUILD) a folder that runs on a machine with only a driver, and
-# the folder's archive.
+# the folder's archive. PACKAGE_LEVEL: gzip's level (6); 1 is several times as fast.
 set -eu
 
 out=$1
@@ -33,5 +33,5 @@ if [ -n "$missing" ]; then
 	echo "$missing" >&2
 	exit 1
 fi
-tar -C "$where" -czf "$where/cairn-$version.tar.gz" "cairn-$version"
+tar -C "$where" -I "gzip -${PACKAGE_LEVEL:-6}" -cf "$where/cairn-$version.tar.gz" "cairn-$version"
 echo "$where/cairn-$version.tar.gz"

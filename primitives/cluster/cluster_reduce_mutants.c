@@ -317,21 +317,25 @@ static int lone_last_of_16(const struct cairn_cluster_reduce_args *a, void *stre
 	return 0;
 }
 
-/* Keeps 31 bits of element numbers, for clusters of one rank. Assumes that len is a power of two. */
+/*
+ * Keeps 31 bits of element numbers, for clusters of one rank and a len that is a power of two. Computes only
+ * the clusters that a far case judges.
+ */
 static int elements_31_bits(const struct cairn_cluster_reduce_args *a, void *stream)
 {
 	struct cairn_cluster_reduce_args some = *a;
-	int64_t rows = (int64_t)a->num_clusters * a->num_calls, most = a->len > 0 ? (1ll << 31) / a->len : 0;
+	int64_t most = a->len > 0 ? (1ll << 31) / a->len : 0, i;
 	size_t row;
 
-	if (cairn_cluster_reduce_check(a) || a->cluster_size > 1 || rows <= most)
+	if (cairn_cluster_reduce_check(a) || a->cluster_size > 1 ||
+	    a->num_calls > 1 || a->num_clusters <= most)
 		return cairn_cluster_reduce_ref(a, stream);
 	row = (size_t)a->len * cairn_dtype_bytes(a->dtype);
 	some.size = sizeof(some);
-	some.num_calls = 1;
-	for (int64_t i = 0; i < rows; i += most) {
-		some.num_clusters = (int32_t)(rows - i < most ? rows - i : most);
+	some.num_clusters = 1;
+	for (int k = 0; (i = cairn_far_row(a->num_clusters, k)) >= 0; k++) {
 		some.in = (const char *)a->in + (size_t)i * row;
+		some.out = (char *)a->out + (size_t)(i % most) * row;
 		CAIRN_TRY(cairn_cluster_reduce_cpu(&some, stream));
 	}
 	return 0;

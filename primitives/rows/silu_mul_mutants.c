@@ -211,17 +211,17 @@ static int silu_mul_second_chunk(const struct cairn_silu_mul_args *a, void *stre
 	return 0;
 }
 
-/* Keeps only 32 bits of the byte offset of a row of out. The size of a row must divide 2^32. */
+/* Keeps only 32 bits of the byte offset of a row of out. Computes only the rows that a far case judges. */
 static int silu_mul_offset_32_bits(const struct cairn_silu_mul_args *a, void *stream)
 {
-	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype), most = (1ll << 32) / row;
+	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype), i;
 	struct cairn_silu_mul_args one = *a;
 
 	one.size = sizeof(one);
 	if (cairn_silu_mul_check(a) || (a->rows - 1) * row <= UINT32_MAX)
 		return cairn_silu_mul_ref(a, stream);
-	for (int64_t i = 0; i < a->rows; i += most) {
-		one.rows = (int32_t)(a->rows - i < most ? a->rows - i : most);
+	one.rows = 1;
+	for (int k = 0; (i = cairn_far_row(a->rows, k)) >= 0; k++) {
 		one.out = (char *)a->out + (uint32_t)(i * row);
 		one.x = (const char *)a->x + 2 * i * row;
 		CAIRN_TRY(cairn_silu_mul_cpu(&one, stream));
