@@ -17,6 +17,7 @@
 #define cairn_attn_epoch_passes			mutant_attn_epoch_passes
 #define cairn_attn_epoch_plan			mutant_attn_epoch_plan
 #define cairn_attn_epoch_state			mutant_attn_epoch_state
+#define attn_epoch_turn				mutant_epoch_turn
 #define cairn_attn_epoch_stop			mutant_attn_epoch_stop
 #define cairn_attn_remote_begin			mutant_attn_remote_begin
 #define cairn_attn_remote_create		mutant_attn_remote_create

@@ -35,6 +35,7 @@ struct rig_shape {
 	double softcap;
 	int all;			/* without `previous` */
 	int spares, join_ms;
+	int32_t lanes;			/* 0: 1 */
 	uint64_t weights;		/* the lead's digest of them */
 };
 
@@ -136,18 +137,19 @@ static inline void rig_make_model(struct rig *r)
 
 static inline struct cairn_remote_limits rig_limits(void)
 {
-	return (struct cairn_remote_limits){ RIG_ROWS, RIG_REQUESTS, RIG_CONTEXT, RIG_PAGES, RIG_PAGE };
+	return (struct cairn_remote_limits){ RIG_ROWS, RIG_REQUESTS, RIG_CONTEXT, RIG_PAGES, RIG_PAGE, 1 };
 }
 
 /* Returns 0, or the error of attn_remote, whose text is the last error. */
 static inline int rig_open(struct cairn_test *t, struct rig *r, const struct rig_shape *shape)
 {
-	const struct cairn_remote_limits limits = rig_limits();
+	struct cairn_remote_limits limits = rig_limits();
 	size_t rows = RIG_ROWS + RIG_PADDING, q;
 	int ret = rig_open_lead(t, r, shape);
 
 	if (ret)
 		return ret;
+	limits.lanes = shape->lanes;
 	rig_make_model(r);
 	q = (size_t)r->m.dims[CAIRN_D_Q];
 	r->qkv = calloc(rows, sizeof(*r->qkv) * (size_t)r->m.dims[CAIRN_D_QKV]);
@@ -320,12 +322,13 @@ static inline int64_t rig_pass(struct cairn_test *t, struct rig *r)
 		.batch = r->p.batch, .max_qo_len = RIG_ROWS, .max_kv_len = RIG_CONTEXT,
 	};
 	EXPECT(t, cairn_attn_local_begin(r->local, &b, &past, r->stream, &moved) == 0);
-	CAIRN_TRY(cairn_attn_remote_begin(r->remote, &r->p));
+	CAIRN_TRY(cairn_attn_remote_begin(r->remote, 0, &r->p));
 	for (int32_t layer = 0; layer < r->shape.layers; layer++) {
 		struct cairn_attn_rows rows = rig_rows(t, r, layer, r->p.num_rows + padding);
 
 		memset(r->got, 0x7f, (size_t)rows.num_rows * (size_t)r->m.dims[CAIRN_D_Q] * sizeof(*r->got));
-		CAIRN_TRY(rig_layer(cairn_attn_remote_link(r->remote), &rows, r->got, r->got_lse, r->stream));
+		CAIRN_TRY(rig_layer(cairn_attn_remote_link(r->remote, 0), &rows, r->got, r->got_lse,
+				    r->stream));
 		rows.num_rows = r->p.num_rows;
 		EXPECT(t, rig_layer(cairn_attn_local_link(r->local), &rows, r->want, r->want_lse,
 				    r->stream) == 0);

@@ -113,7 +113,7 @@ static int submit(struct model_engine *e, const struct kv_op *op, int more)
 
 static int step(struct model_engine *e, int32_t *rows)
 {
-	if (e->num_flights > e->opt.ahead && model_report(e))
+	if (model_is_busy(e) && model_report(e))
 		return -1;
 	return model_plan(e, rows) == -1 ? -1 : 0;
 }
@@ -248,10 +248,10 @@ static void undo_last(struct model_engine *e)
 	}
 }
 
-/* The device loses all keys and values, with or without the last plan. */
+/* The device loses all keys and values, with or without the last plans. */
 static int reset(struct model_engine *e, int undo)
 {
-	const int may = !e->opt.host_pages && (!undo || e->num_flights);
+	const int may = !e->opt.host_pages && undo <= e->num_flights;
 	int ret = cairn_scheduler_reset(e->s, undo);
 
 	if (ret != (may ? 0 : -EINVAL))
@@ -259,7 +259,7 @@ static int reset(struct model_engine *e, int undo)
 	if (!may)
 		return 0;
 	memset(e->device, 0, sizeof(e->device));
-	if (undo)
+	while (undo--)
 		undo_last(e);
 	return 0;
 }
@@ -300,7 +300,7 @@ static int sched_op(struct model_engine *e, const struct kv_op *op)
 	case IMPORT:
 		return r->there ? import(e, r, op->b, op->c) : 0;
 	case RESET:
-		return reset(e, op->c % 2);
+		return reset(e, (int)(op->c % (e->opt.lanes > 1 ? 4 : 2)));
 	case SPECULATE:
 		return r->there && r->answers[index].live ? speculate(e, r, index, op->c % 2) : 0;
 	default:
@@ -323,7 +323,7 @@ static int run_dry(struct model_engine *e)
 				return -1;
 		}
 	}
-	for (int k = 0; k < 3000; k++) {
+	for (int k = 0; k < 9000; k++) {
 		if (step(e, &rows) || fetched(e))
 			return -1;
 		if (!rows && e->num_flights && model_report(e))
@@ -332,8 +332,9 @@ static int run_dry(struct model_engine *e)
 		if (!st.num_running && !st.num_waiting && !e->num_flights)
 			break;
 	}
-	if (step(e, &rows))		/* executes moves left by the last sequence to end */
-		return -1;
+	for (int i = 0; i <= e->opt.lanes; i++)	/* executes moves left by the last sequence to end */
+		if (step(e, &rows))
+			return -1;
 	cairn_scheduler_stats(e->s, &st);
 	if (st.num_running || st.num_waiting)
 		return model_wrong(e, "stuck: running or waiting", st.num_running, st.num_waiting);
@@ -369,7 +370,9 @@ static int sched_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 			(1 + (int32_t)(a >> 23) % (e->opt.dense_rows / e->opt.page_size));
 	if (e->opt.repeat_chunk)
 		e->opt.max_chunk = 0;
-	if (b % 4) {
+	if (n && !e->opt.host_pages && ops[0].c % 4 == 0)
+		e->opt.lanes = 2 + (int32_t)(ops[0].c >> 2) % 2;
+	if (b % 4 && e->opt.lanes < 2) {
 		e->opt.max_drafts = 1 + (int32_t)(b >> 2) % MODEL_DRAFTS;
 		e->opt.draft_rows = e->opt.dense_rows - e->opt.max_seqs - (int32_t)(b >> 12) % 2;
 		e->right = (int)(b >> 5) % 9;

@@ -13,6 +13,9 @@
  * With repeat_chunk, plans alternate between the rows of step 2 and those of steps 3 and 4, which then give
  * one chunk to one prompt. An answer that is recomputed counts as decoding.
  *
+ * With lanes, all of this looks at the sequences of one lane only, except that any sequence may expire or be
+ * preempted.
+ *
  * A prompt with several answers is computed except for its last token and then forked. Each answer computes
  * that last row itself and draws its first token from it.
  */
@@ -73,7 +76,7 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 {
 	struct cairn_step_plan *p = &b->plan;
 	struct cairn_step_item *item = &b->items[p->num_items++];
-	int parity = (int)(p->number & 1);
+	int place = sched_buffer(p->number);
 
 	*item = (struct cairn_step_item){
 		.request = q->req->id, .index = q->index, .kv = q->kv, .first = q->computed,
@@ -83,7 +86,7 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 		int32_t at = q->computed + k;
 
 		if (at >= q->num_known) {	/* the previous plan draws it but is not reported yet */
-			item->follows = q->draw[!parity];
+			item->follows = q->draw[sched_buffer(p->number - 1)];
 			if (item->follows < 0)
 				return cairn_error(EIO, "scheduler: no plan draws token %d of a sequence",
 						   at);
@@ -94,7 +97,7 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 	q->planned = p->number;
 	if (q->computed == q->num_known + q->in_flight) {
 		item->draw = p->num_draws++;
-		q->draw[parity] = item->draw;
+		q->draw[place] = item->draw;
 		p->in_turn |= q->speculates;
 		q->in_flight++;
 		b->draws[item->draw].seq = q;
@@ -121,7 +124,8 @@ static int decodes(struct cairn_scheduler *s, struct plan_buffer *b)
 		struct sched_seq *q = s->running[i];
 		int ret;
 
-		if (!is_decoding(s, q) || rest(q) < 1)
+		if (!is_decoding(s, q) || rest(q) < 1 ||
+		    (!sched_is_of_lane(s, q) && !FAULT(LANE_IGNORED)))
 			continue;
 		ret = sched_grow(s, q, q->computed + 1, 1);
 		if (ret == -ENOSPC) {
@@ -209,7 +213,7 @@ static int prompts(struct cairn_scheduler *s, struct plan_buffer *b)
 	for (int32_t i = 0; i < s->num_running && room(s, b) > 0; i++) {
 		struct sched_seq *q = s->running[i];
 
-		if (q->planned != b->plan.number)
+		if (q->planned != b->plan.number && (sched_is_of_lane(s, q) || FAULT(LANE_PROMPT_IGNORED)))
 			CAIRN_TRY(advance(s, b, q, 1));
 		i = place_of(s, q, i);
 	}
@@ -230,12 +234,38 @@ static int32_t peek(struct cairn_scheduler *s, struct sched_seq *q)
 	return q->peeked;
 }
 
-/* Returns the oldest request that does not wait for an import; NULL: there is none. */
+/* Counts the tokens of each lane's requests, to which enter_lane() adds. */
+static void weigh_lanes(struct cairn_scheduler *s)
+{
+	memset(s->lane_tokens, 0, sizeof(s->lane_tokens));
+	for (int32_t i = 0; i < s->num_running; i++)
+		s->lane_tokens[s->running[i]->req->lane] += s->running[i]->num_known;
+	for (const struct sched_seq *q = s->queue; q && s->opt.lanes > 1; q = q->next)
+		if (q->req->lane >= 0)
+			s->lane_tokens[q->req->lane] += q->num_known;
+}
+
+/* Gives a request its lane when it is first considered. Returns whether this plan is of its lane. */
+static int enter_lane(struct cairn_scheduler *s, struct sched_seq *q)
+{
+	int32_t best = 0;
+
+	for (int32_t i = 1; i < s->used_lanes; i++)
+		if (s->lane_tokens[i] < s->lane_tokens[best])
+			best = i;
+	if (q->req->lane < 0) {
+		q->req->lane = best;
+		s->lane_tokens[best] += q->num_known;
+	}
+	return sched_is_of_lane(s, q);
+}
+
+/* Returns the lane's oldest request that does not wait for an import; NULL: there is none. */
 static struct sched_seq *head(const struct cairn_scheduler *s)
 {
 	struct sched_seq *q = s->queue;
 
-	while (q && q->is_fetching == SCHED_PULLED)
+	while (q && (q->is_fetching == SCHED_PULLED || !sched_is_of_lane(s, q)))
 		q = q->next;
 	return q;
 }
@@ -249,13 +279,17 @@ static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 	if (s->num_preempted) {
 		while (q && (!q->was_running || q->is_held))
 			q = q->next;
-		if (!q)
+		if (!q || (!sched_is_of_lane(s, q) && !FAULT(LANE_RESUMED_ANYWHERE)))
 			return NULL;
+		if (FAULT(LANE_RESUMED_ANYWHERE))
+			q->req->lane = s->lane;
 		*found = peek(s, q);
 		return q->in_flight ? NULL : q;
 	}
 	for (; q && seen < s->opt.window; q = q->next) {
 		if (q->is_fetching == SCHED_PULLED && !FAULT(IMPORT_UNAWAITED))
+			continue;
+		if (!enter_lane(s, q))
 			continue;
 		seen++;
 		if (q->is_fetching != SCHED_FETCHING && q->put_off != s->plan_number + 1 &&
@@ -298,7 +332,7 @@ static int awaits_another(const struct cairn_scheduler *s, const struct sched_se
 static int admit(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	for (struct sched_seq *p = s->queue; p != q; p = p->next) {
-		if (!q->was_running && !p->was_running &&
+		if (!q->was_running && !p->was_running && (sched_is_of_lane(s, p) || p->req->lane < 0) &&
 		    (p->is_fetching != SCHED_PULLED || FAULT(IMPORT_OVERTAKEN))) {
 			p->passed++;
 			s->stats.overtakes++;
@@ -324,6 +358,7 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int64_t 
 	    preempted != s->stats.swapped + s->stats.recomputed)
 		return 0;
 	sched_forecast(s);
+	weigh_lanes(s);
 	while (room(s, b) > 0 && (q = s->queue ? pick(s, &found) : NULL)) {
 		ret = sched_fetch(s, q, found);
 		if (ret < 0)
@@ -373,7 +408,7 @@ static int preempt_held(struct cairn_scheduler *s)
 	int waits = 0;
 
 	for (struct sched_seq *q = s->queue; q && !waits; q = q->next)
-		waits = q->was_running && !q->is_held;
+		waits = q->was_running && !q->is_held && sched_is_of_lane(s, q);
 	for (int32_t i = s->num_running - 1; waits && i >= 0; i--) {
 		if (s->running[i]->is_held)
 			return sched_preempt(s, s->running[i]);
@@ -405,7 +440,8 @@ static int gather_moves(struct cairn_scheduler *s, struct plan_buffer *b)
 
 static int form(struct cairn_scheduler *s, struct plan_buffer *b, int64_t now)
 {
-	int prompt_first = s->opt.repeat_chunk && !s->was_prompt;
+	int *was_prompt = &s->was_prompt[s->lane];
+	int prompt_first = s->opt.repeat_chunk && !*was_prompt;
 	int64_t preempted = s->stats.swapped + s->stats.recomputed;
 
 	CAIRN_TRY(expire(s, now));
@@ -413,7 +449,7 @@ static int form(struct cairn_scheduler *s, struct plan_buffer *b, int64_t now)
 		CAIRN_TRY(decodes(s, b));
 	CAIRN_TRY(prompts(s, b));
 	CAIRN_TRY(admissions(s, b, preempted));
-	s->was_prompt = b->plan.num_items > b->plan.num_decodes;
+	*was_prompt = b->plan.num_items > b->plan.num_decodes;
 	if (!b->plan.num_items && prompt_first)
 		CAIRN_TRY(decodes(s, b));
 	if (!b->plan.num_items && !s->unreported)
@@ -430,17 +466,44 @@ static int form(struct cairn_scheduler *s, struct plan_buffer *b, int64_t now)
 	return gather_moves(s, b);
 }
 
+/* Returns a plan that must be reported before the next one of this lane is formed; 0: none. */
+static uint64_t blocks(const struct cairn_scheduler *s, int32_t lane)
+{
+	const uint64_t first = s->plan_number - (uint64_t)s->unreported + 1;
+
+	if (s->opt.lanes == 1)
+		return s->unreported > s->opt.ahead ? first : 0;
+	for (uint64_t n = first; n <= s->plan_number && !FAULT(LANE_BUSY); n++)
+		if (s->plans[sched_buffer(n)].plan.lane == lane)
+			return n;
+	return 0;
+}
+
+void cairn_scheduler_use_lanes(struct cairn_scheduler *s, int32_t lanes)
+{
+	s->used_lanes = lanes < 1 ? 1 : lanes > s->opt.lanes ? s->opt.lanes : lanes;
+}
+
 int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct cairn_step_plan **out)
 {
-	struct plan_buffer *b = &s->plans[(s->plan_number + 1) & 1];
+	return cairn_scheduler_plan_lane(s, 0, now_ns, out);
+}
+
+int cairn_scheduler_plan_lane(struct cairn_scheduler *s, int32_t lane, int64_t now_ns,
+			      const struct cairn_step_plan **out)
+{
+	struct plan_buffer *b = &s->plans[sched_buffer(s->plan_number + 1)];
 	struct cairn_step_plan *p = &b->plan;
 
 	if (s->failed)
 		return cairn_error(EINVAL, "scheduler: an earlier call has failed");
-	if (s->unreported > s->opt.ahead)
+	if (lane < 0 || lane >= s->opt.lanes)
+		return cairn_error(EINVAL, "scheduler: lane %d of %d", lane, s->opt.lanes);
+	if (blocks(s, lane))
 		return cairn_error(EBUSY, "scheduler: plan %llu must be reported first",
-				   (unsigned long long)(s->plan_number - (uint64_t)s->unreported + 1));
-	*p = (struct cairn_step_plan){ .number = s->plan_number + 1 };
+				   (unsigned long long)blocks(s, lane));
+	*p = (struct cairn_step_plan){ .number = s->plan_number + 1, .lane = lane };
+	s->lane = lane;
 	b->num_extra = b->num_drafts = 0;
 	s->failed = 1;
 	CAIRN_TRY(form(s, b, now_ns));

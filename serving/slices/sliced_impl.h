@@ -6,6 +6,15 @@
 #include "serving/model/forward_impl.h"
 #include "serving/slices/sliced.h"
 
+/* A pass under way. */
+struct sliced_pass {
+	struct cairn_sliced *s;
+	const struct cairn_attn_link *link;
+	struct walk w;
+	int32_t next;			/* slice */
+	int in_attention;
+};
+
 struct cairn_sliced {
 	struct cairn_scratch *scratch;
 	const struct cairn_slices *slices;
@@ -17,6 +26,7 @@ struct cairn_sliced {
 	 */
 	struct room o, lse;
 	struct room own;			/* workspace of the attention to own keys */
+	struct sliced_pass pass;
 };
 
 /*

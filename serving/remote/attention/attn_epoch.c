@@ -3,66 +3,16 @@
  * attn_epoch - a worker's memory, transport and thread of one epoch (attn_epoch.h)
  *
  * attn_local does the arithmetic. The same host memory serves the table and the transport.
- *
- * Buffers: K and V have two, used in turn over all layers of all passes. The layer's parity cannot choose the
- * buffer: with an odd number of layers, the last one of a pass and the first one of the next would share a
- * buffer. The result of layer l tells the model worker that Q(l) has been read and K, V(l - 1) appended, so
- * K, V(l + 1) may come while K, V(l) waits. The result itself is overwritten only after Q(l + 1) has come,
- * because that shows that the model worker has read it.
  */
-#include "serving/remote/attention/attn_epoch.h"
+#include "serving/remote/attention/attn_epoch_impl.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "primitives/base/error.h"
-#include "serving/base/clock.h"
 #include "serving/remote/remote_fault.h"
-#include "serving/slices/attn_local.h"
-
-struct plan {
-	uint64_t pass;
-	uint32_t num_bytes;
-	int32_t *bytes;
-};
-
-struct cairn_attn_epoch {
-	struct cairn_control_assign a;
-	struct cairn_share_sizes sizes;
-	struct cairn_model model;
-	struct cairn_kv_store kv;
-	struct cairn_attn_local *local;
-	void *stream;
-	/* buffers: Q; K and V, twice; the result */
-	char *q, *pages, *result;
-	int32_t *lists;			/* of a pass: past indptr, indices, last_page_len; positions */
-
-	const struct cairn_transport_table *table;
-	struct cairn_transport *t;
-	struct cairn_channel *c;
-	struct cairn_region *q_region, *kv_region, *result_region;
-	struct cairn_remote *to;	/* the model worker's buffer for results */
-	char address[64];
-	void *scales;
-
-	pthread_t thread;
-	int has_thread;
-	atomic_int stop;
-	pthread_mutex_t lock;		/* protects what follows */
-	pthread_cond_t changed;
-	struct plan plans[CAIRN_EPOCH_PLANS];
-	int num_plans;
-	enum cairn_epoch_state state;
-	struct cairn_attn_blob mine, theirs;
-	int has_theirs;
-	char why[CAIRN_CONTROL_TEXT];
-	uint64_t passes, last_pass;	/* completed; last one queued */
-	uint64_t layers;		/* completed, of all passes; the thread's */
-};
 
 /* ---- creation ---- */
 
@@ -77,27 +27,39 @@ static int make_buffer(struct cairn_attn_epoch *e, char **buffer, size_t bytes, 
 static int open_transport(struct cairn_attn_epoch *e, struct cairn_attn_blob *blob)
 {
 	const struct cairn_transport_options o = { .size = sizeof(o), .device = e->address, .gpu = -1 };
+	const size_t lanes = (size_t)e->num_lanes;
 
 	e->table = cairn_transport_get((int)e->a.transport);
 	if (!e->table || strcmp(e->table->name, "tcp"))
 		return cairn_error(EOPNOTSUPP, "transport %u: only tcp carries host memory between processes",
 				   e->a.transport);
 	CAIRN_TRY(e->table->open(&o, &e->t));
-	CAIRN_TRY(make_buffer(e, &e->q, e->sizes.q_bytes, &e->q_region));
-	CAIRN_TRY(make_buffer(e, &e->pages, 2 * e->sizes.kv_bytes, &e->kv_region));
-	CAIRN_TRY(make_buffer(e, &e->result, e->sizes.result_bytes, &e->result_region));
+	CAIRN_TRY(make_buffer(e, &e->q, lanes * e->sizes.q_bytes, &e->q_region));
+	CAIRN_TRY(make_buffer(e, &e->pages, 2 * lanes * e->sizes.kv_bytes, &e->kv_region));
+	CAIRN_TRY(make_buffer(e, &e->result, lanes * e->sizes.result_bytes, &e->result_region));
 	CAIRN_TRY(e->table->channel_create(e->t, &e->c));
 	CAIRN_TRY(e->table->channel_address(e->c, &blob->channel));
 	CAIRN_TRY(e->table->region_key(e->q_region, &blob->q));
 	return e->table->region_key(e->kv_region, &blob->kv);
 }
 
+static int make_lane(struct cairn_attn_epoch *e, int32_t index)
+{
+	const struct cairn_control_assign *a = &e->a;
+	const size_t batch = (size_t)a->max_batch, rows = (size_t)a->max_rows;
+	const size_t pages = ((size_t)a->max_context + (size_t)a->page_size - 1) / (size_t)a->page_size;
+	struct attn_lane *l = &e->lanes[index];
+
+	l->index = index;
+	CAIRN_TRY(cairn_attn_local_create(&l->local, &e->model, &e->kv, a->max_rows, a->previous));
+	l->lists = calloc(2 * batch + 1 + batch * pages + rows, sizeof(*l->lists));
+	return l->lists ? 0 : cairn_error(ENOMEM, "no memory for the lists of %d requests", a->max_batch);
+}
+
 static int make_share(struct cairn_attn_epoch *e)
 {
 	const struct cairn_impl *impl = e->model.impl;
 	const struct cairn_control_assign *a = &e->a;
-	const size_t batch = (size_t)a->max_batch, rows = (size_t)a->max_rows;
-	const size_t pages = ((size_t)a->max_context + (size_t)a->page_size - 1) / (size_t)a->page_size;
 
 	if (!(impl->flags & CAIRN_IMPL_HOST_MEM))
 		return cairn_error(EOPNOTSUPP, "%s: attention workers need a table with host memory so far",
@@ -108,170 +70,25 @@ static int make_share(struct cairn_attn_epoch *e)
 	CAIRN_TRY(CAIRN_TABLE(impl, stream_create, &e->stream));
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_set, e->kv.base, 0, (size_t)a->num_layers * e->kv.layer_bytes,
 			      e->stream));
-	CAIRN_TRY(cairn_attn_local_create(&e->local, &e->model, &e->kv, a->max_rows, a->previous));
-	e->lists = calloc(2 * batch + 1 + batch * pages + rows, sizeof(*e->lists));
-	return e->lists ? 0 : cairn_error(ENOMEM, "no memory for the lists of %d requests", a->max_batch);
-}
-
-/* ---- a pass ---- */
-
-/* Waits for a signal of a pass under way, looking at times whether to stop. */
-static int await(struct cairn_attn_epoch *e, uint32_t slot, uint64_t number)
-{
-	const int64_t until = cairn_clock_ns() + CAIRN_EPOCH_LAYER_MS * 1000000ll;
-	int ret;
-
-	if (FAULT(NO_ACQUIRE) && slot == CAIRN_SLOT_Q)
-		return 0;
-	do {
-		ret = e->table->wait(e->c, slot, number, CAIRN_EPOCH_LOOK_MS, NULL);
-		if (ret != -ETIMEDOUT)
-			return ret;
-	} while (!atomic_load(&e->stop) && cairn_clock_ns() < until);
-	return atomic_load(&e->stop) ? -ECANCELED : ret;
-}
-
-static int copy_page(struct cairn_attn_epoch *e, int32_t from, int32_t to)
-{
-	const size_t bytes = cairn_model_key_bytes(&e->model) * (size_t)e->a.page_size;
-
-	for (int32_t layer = 0; layer < e->a.num_layers; layer++) {
-		char *k = e->kv.base + (size_t)layer * e->kv.layer_bytes, *v = k + e->kv.v_offset;
-
-		CAIRN_TRY(CAIRN_TABLE(e->model.impl, mem_copy, k + (size_t)to * bytes,
-				      k + (size_t)from * bytes, bytes, CAIRN_COPY_ON_DEVICE, e->stream));
-		CAIRN_TRY(CAIRN_TABLE(e->model.impl, mem_copy, v + (size_t)to * bytes,
-				      v + (size_t)from * bytes, bytes, CAIRN_COPY_ON_DEVICE, e->stream));
-	}
-	return 0;
-}
-
-/* Lists the keys before this pass, and the rows' positions, and makes the batch. */
-static struct cairn_batch make_batch(struct cairn_attn_epoch *e, const struct cairn_remote_pass *p,
-				     struct cairn_attn_past *past)
-{
-	const int32_t ps = e->a.page_size;
-	int32_t *indptr = e->lists, *last = indptr + p->batch + 1, *indices = last + p->batch;
-	int32_t *positions = indices + p->num_pages;
-	struct cairn_batch b = {
-		.positions = positions, .qo_indptr = p->qo_indptr, .kv_indptr = p->kv_indptr,
-		.kv_indices = p->kv_indices, .kv_last_page_len = p->last_page_len, .num_rows = p->num_rows,
-		.batch = p->batch,
-	};
-
-	indptr[0] = 0;
-	for (int32_t i = 0; i < p->batch; i++) {
-		const int32_t rows = p->qo_indptr[i + 1] - p->qo_indptr[i], first = p->kv_indptr[i];
-		const int32_t len = (p->kv_indptr[i + 1] - first - 1) * ps + p->last_page_len[i];
-		const int32_t before = len - rows + FAULT(OWN_KEYS_REMOTE), pages = (before + ps - 1) / ps;
-
-		memcpy(indices + indptr[i], p->kv_indices + first, (size_t)pages * sizeof(*indices));
-		indptr[i + 1] = indptr[i] + pages;
-		last[i] = before ? (before - 1) % ps + 1 : 0;
-		for (int32_t k = 0; k < rows; k++)
-			positions[p->qo_indptr[i] + k] = len - rows + k;
-		b.max_qo_len = rows > b.max_qo_len ? rows : b.max_qo_len;
-		b.max_kv_len = len > b.max_kv_len ? len : b.max_kv_len;
-	}
-	*past = (struct cairn_attn_past){ indptr, indices, last };
-	return b;
-}
-
-/* Attends, and sends the result. */
-static int answer(struct cairn_attn_epoch *e, const struct cairn_attn_link *link, int32_t layer, int32_t rows,
-		  uint64_t number)
-{
-	const size_t o = (size_t)rows * e->sizes.o, lse = (size_t)rows * e->sizes.lse;
-	const struct cairn_put put = {
-		.local = e->result_region, .remote = e->to, .bytes = o + lse, .value = number,
-		.slot = CAIRN_SLOT_RESULT,
-	};
-	float *lse_at = e->a.previous ? (float *)(void *)(e->result + o) : NULL;
-
-	FAULT_NAP(2);
-	CAIRN_TRY(link->receive(link->ctx, layer, e->result, lse_at, e->stream));
-	CAIRN_TRY(CAIRN_TABLE(e->model.impl, stream_sync, e->stream));
-	return e->table->put(e->c, &put, CAIRN_EPOCH_CONNECT_MS);
-}
-
-static int take_kv(struct cairn_attn_epoch *e, const struct cairn_attn_link *link,
-		   struct cairn_attn_rows *rows, uint64_t number)
-{
-	char *k = e->pages + cairn_share_buffer(e->layers, rows->layer) * e->sizes.kv_bytes;
-
-	CAIRN_TRY(await(e, CAIRN_SLOT_KV, number));
-	FAULT_NAP(1);
-	if (FAULT(ONE_KV_BUFFER) || FAULT(PARITY_OF_LAYER))	/* is overtaken by the next layer */
-		e->table->wait(e->c, CAIRN_SLOT_KV, number + 1, 200, NULL);
-	rows->k = k;
-	rows->v = k + (size_t)rows->num_rows * e->sizes.k;
-	if (FAULT(NEVER_APPENDS))
-		return 0;
-	CAIRN_TRY(link->send_kv(link->ctx, rows, e->stream));
-	return CAIRN_TABLE(e->model.impl, stream_sync, e->stream);
-}
-
-static int run_layer(struct cairn_attn_epoch *e, int32_t layer, int32_t num_rows, uint64_t pass)
-{
-	const struct cairn_attn_link *link = cairn_attn_local_link(e->local);
-	const uint64_t number = cairn_share_number(e->a.epoch, pass, layer);
-	const uint64_t answered = FAULT(NUMBER_OF_PASS_BEFORE) ?
-				  cairn_share_number(e->a.epoch, pass - 1, layer) : number;
-	struct cairn_attn_rows rows = {
-		.layer = layer, .num_rows = num_rows,
-		.window = FAULT(WINDOW_IGNORED) ? 0 : cairn_layer_window(&e->model.config, layer),
-		.q = e->q, .q_stride = e->model.dims[CAIRN_D_Q], .kv_stride = e->model.dims[CAIRN_D_KV],
-	};
-
-	CAIRN_TRY(await(e, CAIRN_SLOT_Q, number));
-	CAIRN_TRY(link->send_q(link->ctx, &rows, e->stream));
-	if (!e->a.previous)
-		CAIRN_TRY(take_kv(e, link, &rows, number));
-	CAIRN_TRY(answer(e, link, layer, num_rows, answered));
-	if (e->a.previous)
-		CAIRN_TRY(take_kv(e, link, &rows, number));
-	e->layers++;
-	return 0;
-}
-
-static int run_pass(struct cairn_attn_epoch *e, const struct plan *plan)
-{
-	const struct cairn_remote_limits limits = cairn_share_limits(&e->a);
-	struct cairn_attn_past past;
-	struct cairn_remote_pass p;
-	struct cairn_batch b;
-	int moved;
-
-	CAIRN_TRY(cairn_remote_pass_read(&p, plan->bytes, plan->num_bytes, &limits));
-	for (int32_t i = 0; i < p.num_moves && !FAULT(NO_MOVES) && !FAULT(MOVES_LATE); i++)
-		CAIRN_TRY(copy_page(e, p.moves[i][0], p.moves[i][1]));
-	b = make_batch(e, &p, &past);
-	CAIRN_TRY(cairn_attn_local_begin(e->local, &b, e->a.previous ? &past : NULL, e->stream, &moved));
-	for (int32_t layer = 0; layer < e->a.num_layers; layer++)
-		CAIRN_TRY(run_layer(e, layer, p.num_rows, plan->pass));
-	for (int32_t i = 0; i < p.num_moves && FAULT(MOVES_LATE); i++)
-		CAIRN_TRY(copy_page(e, p.moves[i][0], p.moves[i][1]));
+	for (int32_t i = 0; i < e->num_lanes; i++)
+		CAIRN_TRY(make_lane(e, i));
 	return 0;
 }
 
 /* ---- the thread ---- */
 
-/* Takes the next plan. Returns 0 if the epoch ends. */
-static int next_plan(struct cairn_attn_epoch *e, struct plan *plan)
+/* Waits until a plan is under way or waits. Returns 0 if the epoch ends. */
+static int has_work(struct cairn_attn_epoch *e)
 {
-	int any;
+	int any = 0;
 
+	for (int32_t i = 0; i < e->num_lanes; i++)
+		any |= e->lanes[i].plan.bytes != NULL;
 	pthread_mutex_lock(&e->lock);
-	while (!e->num_plans && !atomic_load(&e->stop))
+	while (!any && !e->num_plans && !atomic_load(&e->stop))
 		pthread_cond_wait(&e->changed, &e->lock);
-	any = e->num_plans && !atomic_load(&e->stop);
-	if (any) {
-		*plan = e->plans[0];
-		e->num_plans--;
-		memmove(e->plans, e->plans + 1, (size_t)e->num_plans * sizeof(*plan));
-	}
 	pthread_mutex_unlock(&e->lock);
-	return any;
+	return !atomic_load(&e->stop);
 }
 
 static void set_state(struct cairn_attn_epoch *e, enum cairn_epoch_state state)
@@ -306,16 +123,10 @@ static int prepare(struct cairn_attn_epoch *e)
 static void *run(void *arg)
 {
 	struct cairn_attn_epoch *e = arg;
-	struct plan plan;
 	int ret = prepare(e);
 
-	while (!ret && next_plan(e, &plan)) {
-		ret = run_pass(e, &plan);
-		free(plan.bytes);
-		pthread_mutex_lock(&e->lock);
-		e->passes += !ret;
-		pthread_mutex_unlock(&e->lock);
-	}
+	while (!ret && has_work(e))
+		ret = attn_epoch_turn(e);
 	/* -ECONNRESET: the model worker has closed its end, and the lead decides what follows */
 	set_state(e, ret && ret != -ECANCELED && ret != -ECONNRESET ? CAIRN_EPOCH_FAILED : CAIRN_EPOCH_OVER);
 	return NULL;
@@ -334,6 +145,7 @@ int cairn_attn_epoch_create(struct cairn_attn_epoch **out, const struct cairn_im
 		return cairn_error(ENOMEM, "no memory");
 	e->a = *assign;
 	e->sizes = cairn_share_sizes(assign);
+	e->num_lanes = assign->lanes ? (int32_t)assign->lanes : 1;
 	e->model.impl = impl;
 	snprintf(e->address, sizeof(e->address), "%s", address);
 	pthread_mutex_init(&e->lock, NULL);
@@ -370,14 +182,17 @@ void cairn_attn_epoch_destroy(struct cairn_attn_epoch *e)
 		e->table->close(e->t);
 	for (int i = 0; i < e->num_plans; i++)
 		free(e->plans[i].bytes);
-	cairn_attn_local_destroy(e->local);
+	for (int i = 0; i < CAIRN_MAX_LANES; i++) {
+		free(e->lanes[i].plan.bytes);
+		free(e->lanes[i].lists);
+		cairn_attn_local_destroy(e->lanes[i].local);
+	}
 	if (e->stream)
 		e->model.impl->stream_destroy(e->stream);
 	if (e->kv.base)
 		cairn_kv_store_destroy(&e->kv, &e->model);
 	cairn_share_model_free(&e->model);
 	free(e->scales);
-	free(e->lists);
 	free(e->q);
 	free(e->pages);
 	free(e->result);
@@ -403,7 +218,7 @@ int cairn_attn_epoch_connect(struct cairn_attn_epoch *e, const struct cairn_attn
 int cairn_attn_epoch_plan(struct cairn_attn_epoch *e, const struct cairn_control_plan *head,
 			  const void *bytes)
 {
-	struct plan plan = { head->pass, head->num_bytes, malloc(head->num_bytes + 1) };
+	struct attn_plan plan = { head->pass, head->lane, head->num_bytes, malloc(head->num_bytes + 1) };
 	int ret = 0;
 
 	if (!plan.bytes)

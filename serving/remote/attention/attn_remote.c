@@ -2,6 +2,10 @@
 /*
  * attn_remote - the model worker's end of remote attention (attn_remote.h)
  *
+ * Each lane has buffers of its own, here as at the workers' ends, and one pass at a time. All lanes send on
+ * the same channels. The workers carry out turns in the order in which they are sent (share.h), so a lane's K
+ * and V must follow its Q before another lane sends.
+ *
  * Sources of puts: Q is overwritten only after the result of the layer has come, because that shows that the
  * worker has read Q. K and V have two buffers here as at the worker's end, used in turn (attn_epoch.c).
  *
@@ -30,15 +34,25 @@ struct peer {
 	struct cairn_control_assign a;
 	float *scales;
 	struct cairn_share_sizes sizes;
-	char *q, *kv, *result;		/* kv: both buffers */
+	char *q, *kv, *result;		/* of all lanes; kv: both buffers of each */
 	/* of the epoch: */
 	struct cairn_region *q_region, *kv_region, *result_region;
 	struct cairn_remote *to_q, *to_kv;
 	struct cairn_channel *c;
 };
 
-struct cairn_attn_remote {
+struct lane {
 	struct cairn_attn_link link;
+	struct cairn_attn_remote *r;
+	struct cairn_remote_pass p;
+	uint64_t turn;			/* its last one */
+	uint64_t layers;		/* of this epoch, completed */
+	int32_t index, layer, num_rows;	/* of the last send_q; rows of padding included */
+	int64_t sent_ns;		/* time of it */
+};
+
+struct cairn_attn_remote {
+	struct lane lanes[CAIRN_MAX_LANES];
 	struct cairn_lead *lead;
 	const struct cairn_model *m;
 	struct cairn_remote_limits limits;
@@ -47,11 +61,9 @@ struct cairn_attn_remote {
 	uint32_t transport;
 	struct cairn_transport *t;	/* NULL: between two epochs */
 	uint32_t epoch;
-	uint64_t pass, layers;		/* of this epoch */
-	struct cairn_remote_pass p;
+	uint64_t pass, turn;		/* of this epoch, over all lanes */
 	void *plan;			/* scratch */
 	size_t plan_bytes;
-	int32_t layer, num_rows;	/* of the last send_q; rows of padding included */
 	struct cairn_attn_remote_stats stats;
 	int32_t num_peers;
 	struct peer peers[];
@@ -69,11 +81,13 @@ static void close_transport(struct cairn_attn_remote *r)
 static int open_peer(struct cairn_attn_remote *r, struct peer *p, struct cairn_attn_blob *blob)
 {
 	const struct cairn_transport_table *t = r->table;
+	const size_t lanes = (size_t)r->limits.lanes;
 
 	*blob = (struct cairn_attn_blob){ 0 };
-	CAIRN_TRY(t->region_register(r->t, p->q, p->sizes.q_bytes, CAIRN_MEMORY_HOST, &p->q_region));
-	CAIRN_TRY(t->region_register(r->t, p->kv, 2 * p->sizes.kv_bytes, CAIRN_MEMORY_HOST, &p->kv_region));
-	CAIRN_TRY(t->region_register(r->t, p->result, p->sizes.result_bytes, CAIRN_MEMORY_HOST,
+	CAIRN_TRY(t->region_register(r->t, p->q, lanes * p->sizes.q_bytes, CAIRN_MEMORY_HOST, &p->q_region));
+	CAIRN_TRY(t->region_register(r->t, p->kv, 2 * lanes * p->sizes.kv_bytes, CAIRN_MEMORY_HOST,
+				     &p->kv_region));
+	CAIRN_TRY(t->region_register(r->t, p->result, lanes * p->sizes.result_bytes, CAIRN_MEMORY_HOST,
 				     &p->result_region));
 	CAIRN_TRY(t->channel_create(r->t, &p->c));
 	CAIRN_TRY(t->channel_address(p->c, &blob->channel));
@@ -135,10 +149,12 @@ static int introduce(struct cairn_attn_remote *r, int32_t i, const struct cairn_
 
 static int probe_peer(struct cairn_attn_remote *r, int32_t i)
 {
+	const size_t lanes = (size_t)r->limits.lanes;
 	struct peer *p = &r->peers[i];
 
-	CAIRN_TRY(blame(r, i, probe(r, p, p->q_region, p->to_q, p->sizes.q_bytes, "queries")));
-	return blame(r, i, probe(r, p, p->kv_region, p->to_kv, 2 * p->sizes.kv_bytes, "keys and values"));
+	CAIRN_TRY(blame(r, i, probe(r, p, p->q_region, p->to_q, lanes * p->sizes.q_bytes, "queries")));
+	return blame(r, i, probe(r, p, p->kv_region, p->to_kv, 2 * lanes * p->sizes.kv_bytes,
+				 "keys and values"));
 }
 
 static int begin_epoch(struct cairn_attn_remote *r)
@@ -152,7 +168,9 @@ static int begin_epoch(struct cairn_attn_remote *r)
 	if (!ret)
 		ret = cairn_lead_gather(r->lead, &epoch);
 	r->epoch = FAULT(EPOCH_KEPT) ? 1 : epoch;
-	r->pass = r->layers = 0;
+	r->pass = r->turn = 0;
+	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
+		r->lanes[i].layers = 0;
 	if (!ret)
 		ret = r->table->open(&o, &r->t);
 	for (int32_t i = 0; i < r->num_peers && !ret; i++)
@@ -213,13 +231,15 @@ static int check(const struct cairn_attn_remote *r, const struct cairn_model *m)
 
 static int make_peer(struct cairn_attn_remote *r, int32_t i)
 {
+	const size_t lanes = (size_t)r->limits.lanes;
 	struct peer *p = &r->peers[i];
 
-	CAIRN_TRY(cairn_share_assign(&p->a, &p->scales, r->m, &r->limits, r->link.previous, r->num_peers, i));
+	CAIRN_TRY(cairn_share_assign(&p->a, &p->scales, r->m, &r->limits, r->lanes[0].link.previous,
+				     r->num_peers, i));
 	p->sizes = cairn_share_sizes(&p->a);
-	p->q = calloc(1, p->sizes.q_bytes);
-	p->kv = calloc(2, p->sizes.kv_bytes);
-	p->result = calloc(1, p->sizes.result_bytes);
+	p->q = calloc(lanes, p->sizes.q_bytes);
+	p->kv = calloc(2 * lanes, p->sizes.kv_bytes);
+	p->result = calloc(lanes, p->sizes.result_bytes);
 	return p->q && p->kv && p->result ? 0 : cairn_error(ENOMEM, "attn_remote: no memory for %d rows",
 							    r->limits.max_rows);
 }
@@ -238,10 +258,13 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 
 	if (!r)
 		return cairn_error(ENOMEM, "attn_remote: no memory");
-	r->link = (struct cairn_attn_link){ previous, send_q, send_kv, receive, r };
+	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
+		r->lanes[i] = (struct lane){ .r = r, .index = i,
+					     .link = { previous, send_q, send_kv, receive, &r->lanes[i] } };
 	r->lead = lead;
 	r->m = m;
 	r->limits = *limits;
+	r->limits.lanes = limits->lanes ? limits->lanes : 1;
 	r->element = cairn_dtype_bytes(m->dtype);
 	r->num_peers = num;
 	for (int i = 0; cairn_transport_get(i); i++) {
@@ -279,9 +302,9 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r)
 
 /* ---- a pass ---- */
 
-static uint64_t number_of(const struct cairn_attn_remote *r, int32_t layer)
+static uint64_t number_of(const struct cairn_attn_remote *r, const struct lane *l)
 {
-	return cairn_share_number(r->epoch, r->pass, layer);
+	return cairn_share_number(r->epoch, l->turn);
 }
 
 static int lost(const struct cairn_attn_remote *r)
@@ -294,9 +317,9 @@ int cairn_attn_remote_lost(const struct cairn_attn_remote *r)
 	return !r->t || cairn_lead_lost(r->lead);
 }
 
-const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r)
+const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r, int32_t lane)
 {
-	return &r->link;
+	return &r->lanes[lane].link;
 }
 
 void cairn_attn_remote_stats(const struct cairn_attn_remote *r, struct cairn_attn_remote_stats *stats)
@@ -304,10 +327,10 @@ void cairn_attn_remote_stats(const struct cairn_attn_remote *r, struct cairn_att
 	*stats = r->stats;
 }
 
-int cairn_attn_remote_begin(struct cairn_attn_remote *r, const struct cairn_remote_pass *p)
+int cairn_attn_remote_begin(struct cairn_attn_remote *r, int32_t lane, const struct cairn_remote_pass *p)
 {
-	struct cairn_control_plan head = { .pass = r->pass + 1, .num_bytes =
-					   (uint32_t)cairn_remote_pass_bytes(p) };
+	struct cairn_control_plan head = { .pass = r->pass + 1, .lane = (uint32_t)lane,
+					   .num_bytes = (uint32_t)cairn_remote_pass_bytes(p) };
 
 	CAIRN_TRY(lost(r));
 	if (head.num_bytes > r->plan_bytes) {
@@ -317,7 +340,7 @@ int cairn_attn_remote_begin(struct cairn_attn_remote *r, const struct cairn_remo
 		if (!r->plan)
 			return cairn_error(ENOMEM, "attn_remote: no memory for a plan");
 	}
-	r->p = *p;
+	r->lanes[lane].p = *p;
 	r->pass++;
 	cairn_remote_pass_write(r->plan, p);
 	for (int32_t i = 0; i < r->num_peers; i++)
@@ -340,7 +363,7 @@ static int put(struct cairn_attn_remote *r, int32_t i, const struct cairn_put *p
 	struct cairn_put first = *put, second = *put;
 
 	r->stats.bytes += (int64_t)put->bytes;
-	if (!FAULT(SIGNAL_FIRST) || put->slot != CAIRN_SLOT_Q)
+	if (!FAULT(SIGNAL_FIRST) || put->slot < CAIRN_SLOT_Q)
 		return blame(r, i, r->table->put(r->peers[i].c, put, PUT_MS));
 	first.bytes = 0;
 	first.local = NULL;
@@ -354,27 +377,36 @@ static int put(struct cairn_attn_remote *r, int32_t i, const struct cairn_put *p
 
 static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 {
-	struct cairn_attn_remote *r = ctx;
+	struct lane *l = ctx;
+	struct cairn_attn_remote *r = l->r;
 	const size_t head = (size_t)r->m->config.head_dim * r->element;
+	const size_t lane = (size_t)l->index;
 
 	(void)stream;
 	CAIRN_TRY(lost(r));
-	if (rows->num_rows < r->p.num_rows)
+	if (rows->num_rows < l->p.num_rows)
 		return cairn_error(EINVAL, "attn_remote: num_rows is %d, of a pass of %d", rows->num_rows,
-				   r->p.num_rows);
+				   l->p.num_rows);
+	r->turn++;
+	l->turn = FAULT(TURN_OF_LANE) ? l->turn + 1 : r->turn;
 	FAULT_NAP(1);
 	if (FAULT(NO_ACQUIRE))		/* is overtaken by a worker that does not wait */
-		r->table->wait(r->peers[0].c, CAIRN_SLOT_RESULT, number_of(r, rows->layer), 200, NULL);
-	r->layer = rows->layer;
-	r->num_rows = rows->num_rows;
+		r->table->wait(r->peers[0].c, CAIRN_SLOT_RESULT, number_of(r, l), 200, NULL);
+	l->layer = rows->layer;
+	l->num_rows = rows->num_rows;
+	l->sent_ns = cairn_clock_ns();
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		struct peer *p = &r->peers[i];
 
-		gather(p->q, rows->q, (size_t)(p->a.first_head * p->a.group) * head,
-		       (size_t)rows->q_stride * r->element, p->sizes.q, r->p.num_rows);
+		gather(p->q + lane * p->sizes.q_bytes, rows->q,
+		       (size_t)(p->a.first_head * p->a.group) * head, (size_t)rows->q_stride * r->element,
+		       p->sizes.q, l->p.num_rows);
 		CAIRN_TRY(put(r, i, &(struct cairn_put){
-			.local = p->q_region, .remote = p->to_q, .bytes = (size_t)r->p.num_rows * p->sizes.q,
-			.value = number_of(r, rows->layer), .slot = CAIRN_SLOT_Q,
+			.local = p->q_region, .local_offset = lane * p->sizes.q_bytes, .remote = p->to_q,
+			.remote_offset = lane * p->sizes.q_bytes,
+			.bytes = (size_t)l->p.num_rows * p->sizes.q, .value = number_of(r, l),
+			.slot = CAIRN_SLOT_Q + (uint32_t)(l->turn % CAIRN_TURN_SLOTS),
+			.word = (uint64_t)l->index,
 		}));
 	}
 	return 0;
@@ -382,10 +414,11 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 
 static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 {
-	struct cairn_attn_remote *r = ctx;
+	struct lane *l = ctx;
+	struct cairn_attn_remote *r = l->r;
 	const size_t head = (size_t)r->m->config.head_dim * r->element;
 	const size_t stride = (size_t)rows->kv_stride * r->element;
-	const size_t buffer = cairn_share_buffer(r->layers, rows->layer);
+	const size_t buffer = 2 * (size_t)l->index + cairn_share_buffer(l->layers, rows->layer);
 
 	(void)stream;
 	for (int32_t i = 0; i < r->num_peers; i++) {
@@ -393,20 +426,20 @@ static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 		const int32_t first = p->a.first_head + (FAULT(HEADS_SHIFTED) && r->num_peers > 1 ?
 							 i ? -1 : 1 : 0);
 		const size_t offset = buffer * p->sizes.kv_bytes, at = (size_t)first * head;
-		char *v = gather(p->kv + offset, rows->k, at, stride, p->sizes.k, r->p.num_rows);
+		char *v = gather(p->kv + offset, rows->k, at, stride, p->sizes.k, l->p.num_rows);
 
-		gather(v, rows->v, at, stride, p->sizes.k, r->p.num_rows);
+		gather(v, rows->v, at, stride, p->sizes.k, l->p.num_rows);
 		CAIRN_TRY(put(r, i, &(struct cairn_put){
 			.local = p->kv_region, .local_offset = offset, .remote = p->to_kv,
-			.remote_offset = offset, .bytes = 2 * (size_t)r->p.num_rows * p->sizes.k,
-			.value = number_of(r, rows->layer), .slot = CAIRN_SLOT_KV,
+			.remote_offset = offset, .bytes = 2 * (size_t)l->p.num_rows * p->sizes.k,
+			.value = number_of(r, l), .slot = CAIRN_SLOT_KV,
 		}));
 	}
 	return 0;
 }
 
 /* Waits for the result of worker i, looking at times whether any worker is lost. */
-static int await(struct cairn_attn_remote *r, int32_t i, uint64_t number)
+static int await(struct cairn_attn_remote *r, int32_t i, uint64_t number, struct cairn_signal *found)
 {
 	const int64_t begin = cairn_clock_ns(), until = begin + CAIRN_EPOCH_LAYER_MS * 1000000ll;
 	int ret = 0;
@@ -414,7 +447,7 @@ static int await(struct cairn_attn_remote *r, int32_t i, uint64_t number)
 	if (FAULT(RESULT_UNAWAITED))
 		return 0;
 	do {
-		ret = r->table->wait(r->peers[i].c, CAIRN_SLOT_RESULT, number, LOOK_MS, NULL);
+		ret = r->table->wait(r->peers[i].c, CAIRN_SLOT_RESULT, number, LOOK_MS, found);
 		if (ret != -ETIMEDOUT)
 			break;
 		CAIRN_TRY(lost(r));
@@ -425,38 +458,46 @@ static int await(struct cairn_attn_remote *r, int32_t i, uint64_t number)
 
 static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 {
-	struct cairn_attn_remote *r = ctx;
+	struct lane *l = ctx;
+	struct cairn_attn_remote *r = l->r;
 	const struct cairn_model_config *c = &r->m->config;
-	const int32_t heads = c->num_attention_heads, rows = r->p.num_rows;
+	const int32_t heads = c->num_attention_heads, rows = l->p.num_rows;
 	const size_t head = (size_t)c->head_dim * r->element, row = (size_t)heads * head;
+	struct cairn_signal found = { 0 };
+	uint64_t slowest = 0, trip;
 
 	(void)stream;
-	if (layer != r->layer || !lse != !r->link.previous)
-		return cairn_error(EINVAL, "attn_remote: layer %d received, layer %d sent", layer, r->layer);
+	if (layer != l->layer || !lse != !l->link.previous)
+		return cairn_error(EINVAL, "attn_remote: layer %d received, layer %d sent", layer, l->layer);
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		const struct peer *p = &r->peers[i], *q = FAULT(LSE_OF_OTHERS) ?
 						     &r->peers[(i + 1) % r->num_peers] : p;
 		const int32_t first = p->a.first_head * p->a.group, num = p->a.num_heads * p->a.group;
-		const float *from = (const float *)(const void *)(p->result + (size_t)rows * p->sizes.o);
+		const size_t at = FAULT(RESULTS_SHARED) ? 0 : (size_t)l->index * p->sizes.result_bytes;
+		const char *result = p->result + at;
+		const float *from = (const float *)(const void *)(result + (size_t)rows * p->sizes.o);
 
-		CAIRN_TRY(await(r, i, number_of(r, layer)));
+		CAIRN_TRY(await(r, i, number_of(r, l), &found));
+		slowest = found.word > slowest ? found.word : slowest;
 		if (FAULT(LSE_OF_OTHERS) && q->a.num_heads == p->a.num_heads)
-			from = (const float *)(const void *)(q->result + (size_t)rows * q->sizes.o);
+			from = (const float *)(const void *)(q->result + at + (size_t)rows * q->sizes.o);
 		for (int32_t k = 0; k < rows; k++) {
 			memcpy((char *)o + (size_t)k * row + (size_t)first * head,
-			       p->result + (size_t)k * p->sizes.o, p->sizes.o);
+			       result + (size_t)k * p->sizes.o, p->sizes.o);
 			if (lse)
 				memcpy(lse + (size_t)k * (size_t)heads + first,
 				       from + (size_t)k * (size_t)num, (size_t)num * sizeof(*lse));
 		}
 		r->stats.bytes += (int64_t)((size_t)rows * (p->sizes.o + p->sizes.lse));
 	}
-	for (int32_t k = rows; k < r->num_rows && !FAULT(PADDING_KEPT); k++) {
+	for (int32_t k = rows; k < l->num_rows && !FAULT(PADDING_KEPT); k++) {
 		memset((char *)o + (size_t)k * row, 0, row);
 		for (int32_t h = 0; lse && h < heads; h++)
 			lse[(size_t)k * (size_t)heads + (size_t)h] = -INFINITY;
 	}
-	r->layers++;
+	trip = (uint64_t)(cairn_clock_ns() - l->sent_ns);
+	r->stats.attn_ns += (int64_t)(slowest < trip ? slowest : trip);	/* the word is a worker's claim */
+	l->layers++;
 	r->stats.layers++;
 	return 0;
 }

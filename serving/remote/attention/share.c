@@ -58,6 +58,7 @@ int cairn_share_assign(struct cairn_control_assign *a, float **scales, const str
 		.dtype = m->dtype, .kv_fp8 = m->kv == CAIRN_KV_FP8,
 		.group = c->num_attention_heads / c->num_key_value_heads, .max_rows = l->max_rows,
 		.max_batch = l->max_batch, .max_context = l->max_context, .previous = previous,
+		.lanes = (uint32_t)(l->lanes ? l->lanes : 1),
 		.window = c->window, .query_scalar = c->query_scalar > 0 ? c->query_scalar : c->head_dim,
 		.attention_factor = yarn ? c->rope.attention_factor : 1, .softcap = c->attn_softcap,
 	};
