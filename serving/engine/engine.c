@@ -422,6 +422,7 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 	int ret;
 
 	CAIRN_TRY(engine_treat_begin(e, r, request));
+	sr.movable = !r->counts;	/* its token counters are in the memory of one lane */
 	if (request->beam_width)
 		CAIRN_TRY(engine_beams_create(e, r));
 	sr.speculates = engine_spec_begin(e, r);

@@ -117,8 +117,8 @@ struct cairn_engine_options {
 	/*
 	 * With attention: batches whose passes are under way together, 1 .. CAIRN_MAX_LANES. While the
 	 * workers attend for one, this process computes another. 0: 1; CAIRN_LANES_AUTO: as many as measured
-	 * times ask for. Each request belongs to one lane, and tokens are those of one lane. Each lane has
-	 * buffers for max_rows rows and max_batch draws. More than one excludes speculation.
+	 * times ask for. A request with penalties stays in one lane. Tokens are those of one lane. Each lane
+	 * has buffers for max_rows rows and max_batch draws. More than one excludes speculation.
 	 */
 	int32_t lanes;
 	/*

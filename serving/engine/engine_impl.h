@@ -104,6 +104,7 @@ struct cairn_engine {
 	int32_t used_lanes;		/* that new requests may enter */
 	struct cairn_lane_costs lane_costs;
 	struct cairn_worker_stats lane_stats;	/* at the last measurement */
+	int64_t next_choice;		/* step */
 	struct cairn_tiers *tiers;
 	struct engine_flight flights[ENGINE_FLIGHTS];	/* with lanes: by lane */
 	int first_flight;

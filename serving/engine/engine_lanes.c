@@ -14,7 +14,7 @@
  */
 #include "serving/engine/engine_impl.h"
 
-#define MEASURED_TURNS	256	/* between two choices */
+#define MEASURED_STEPS	16	/* between two choices */
 
 _Static_assert(CAIRN_MAX_LANES == CAIRN_SCHED_LANES, "the scheduler has as many lanes as the workers");
 
@@ -80,10 +80,13 @@ void engine_lanes_choose(struct cairn_engine *e)
 
 	if (e->opt.lanes != CAIRN_LANES_AUTO)
 		return;
+	if (e->stats.steps < e->next_choice)
+		return;
 	cairn_worker_stats(e->lanes[0], &now);
 	turns = now.turns - last->turns;
-	if (turns < MEASURED_TURNS)
+	if (!turns)
 		return;
+	e->next_choice = e->stats.steps + MEASURED_STEPS * e->used_lanes;
 	cairn_lane_costs_add(&e->lane_costs, e->used_lanes, &(struct cairn_lane_turn){
 		.rows = (double)(now.turn_rows - last->turn_rows) / (double)turns,
 		.model_ns = (double)(now.turn_ns - last->turn_ns) / (double)turns,

@@ -69,6 +69,7 @@ enum cairn_kv_fault {
 	FAULT_LANE_IGNORED,		/* a plan has decoding rows of all lanes */
 	FAULT_LANE_PROMPT_IGNORED,	/* a plan has rows of prompts of all lanes */
 	FAULT_LANE_RESUMED_ANYWHERE,	/* a preempted sequence resumes in another lane */
+	FAULT_LANE_LEFT_UNASKED,	/* requests change their lanes that are not movable */
 	FAULT_LANE_BUSY,		/* a lane's next plan is formed before the last one is reported */
 	/* import */
 	FAULT_IMPORT_GAP,		/* a prefix enters the tree although tokens before it are missing */

@@ -91,6 +91,10 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define sched_finish				mutant_sched_finish
 #define sched_fits				mutant_sched_fits
 #define sched_forecast				mutant_sched_forecast
+#define sched_weigh_lanes			mutant_sched_weigh_lanes
+#define sched_leave_lane			mutant_sched_leave_lane
+#define sched_enter_lane			mutant_sched_enter_lane
+#define sched_blocks				mutant_sched_blocks
 #define sched_fork				mutant_sched_fork
 #define sched_grow				mutant_sched_grow
 #define sched_insert_running			mutant_sched_insert_running

@@ -276,6 +276,8 @@ static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *
 		if (first_row(e, r))
 			return -1;
 	}
+	if (r->movable)
+		r->lane = p->lane;
 	if (p->lane != r->lane)
 		return model_wrong(e, "rows of another lane", p->lane, r->lane);
 	if (check_ids(e, p, item, r, a))

@@ -44,7 +44,8 @@ struct model_request {
 	int64_t deadline_ns;
 	int lockstep, keep, is_forked, speculates;
 	int pulled;			/* waits for an import */
-	int32_t lane;			/* of its first row */
+	int32_t lane;			/* of its last rows */
+	int movable;
 	struct model_answer answers[3 * MODEL_SEQS];
 };
 

@@ -88,13 +88,14 @@ static int submit(struct model_engine *e, const struct kv_op *op, int more)
 	r->is_forked = r->num_answers > 1;
 	r->speculates = !r->lockstep && (op->a >> 28) % 4 > 0;
 	r->pulled = (op->b >> 16) % 4 == 0;
+	r->movable = (op->b >> 20) % 2;
 	if ((op->a >> 20) % 4 == 0)
 		r->deadline_ns = e->now + 1 + (op->a >> 24) % 16;
 	req = (struct cairn_scheduler_request){
 		.id = r->id, .prompt = r->prompt, .num_prompt = r->num_prompt, .max_new_tokens = r->max_new,
 		.num_seqs = r->num_answers, .salt = { 0, r->salt }, .deadline_ns = r->deadline_ns,
 		.keep = r->keep, .lockstep = r->lockstep, .speculates = r->speculates,
-		.pulled = r->pulled,
+		.pulled = r->pulled, .movable = r->movable,
 	};
 	cairn_scheduler_stats(e->s, &st);
 	full = st.num_queued >= e->opt.max_queued ||

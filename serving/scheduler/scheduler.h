@@ -59,12 +59,13 @@
  * chain they are there. The report cuts all other rows off. Such a sequence has rows in a plan only when all
  * its tokens are known, and the next plan should be formed after the report (in_turn in the plan).
  *
- * Lanes: with `lanes` > 1 as many plans are in flight, each of its own sequences. A request belongs to one
- * lane from its first consideration on: the one whose sequences have the fewest tokens then. A lane's next
- * plan is formed after its last one has been reported, so no row follows a draw. Lanes are queues of their
- * own: requests of other lanes neither hold one up nor overtake it. The meaning of plans is the same as
- * above, whatever their lanes: a plan may write pages that an earlier one in flight still reads, or share
- * pages that it fills. The engine must therefore carry plans out in order within each layer of the model.
+ * Lanes: with `lanes` > 1 as many plans are in flight, each of its own sequences. When a request is first
+ * considered, it enters the lane whose sequences have the fewest tokens; if it is movable, it later leaves
+ * its lane for one that has fewer tokens even with it. A lane's next plan is formed after its last one has
+ * been reported, so no row follows a draw. Lanes are queues of their own: requests of other lanes neither
+ * hold one up nor overtake it. The meaning of plans is the same as above, whatever their lanes: a plan may
+ * write pages that an earlier one in flight still reads, or share pages that it fills. The engine must
+ * therefore carry plans out in order within each layer of the model.
  *
  * Cost: O(running sequences) per plan. A plan that may admit requests also sorts that many numbers and, if
  * the tree has changed, looks up the prefixes of up to `window` waiting requests. Not thread-safe. After
@@ -140,6 +141,7 @@ struct cairn_scheduler_request {
 	int lockstep;			/* for beam search: plan a row only once its token is known */
 	int speculates;			/* its answers may have drafted rows; not with lockstep */
 	int pulled;			/* waits for cairn_scheduler_fetched(); later requests go ahead */
+	int movable;			/* may change its lane between two plans, while it has one answer */
 };
 
 enum cairn_move_kind {
@@ -285,7 +287,7 @@ int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct
 /* The same for one lane. -EBUSY: the lane's last plan must be reported first. */
 int cairn_scheduler_plan_lane(struct cairn_scheduler *s, int32_t lane, int64_t now_ns,
 			      const struct cairn_step_plan **plan);
-/* From now on, requests enter the first `lanes` lanes only; those of the others end there. */
+/* From now on, requests enter the first `lanes` lanes only, and movable ones leave the others. */
 void cairn_scheduler_use_lanes(struct cairn_scheduler *s, int32_t lanes);
 
 /*

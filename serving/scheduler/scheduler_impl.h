@@ -41,7 +41,7 @@ struct sched_request {
 	int32_t num_prompt, max_new;
 	int32_t unforked;		/* answers not forked yet: they share the prompt's sequence */
 	int32_t num_live, next_index;	/* live sequences; index of the next one */
-	int keep, lockstep, scored, speculates;
+	int keep, lockstep, scored, speculates, movable;
 	int32_t lane;			/* NOWHERE: none yet */
 	int is_forked;			/* has several answers; each computes the prompt's last row */
 };
@@ -173,6 +173,16 @@ int sched_preempt(struct cairn_scheduler *s, struct sched_seq *q);
 void sched_forecast(struct cairn_scheduler *s);
 int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found);
 void sched_expect(struct cairn_scheduler *s, const struct sched_seq *q);
+
+/* scheduler_lanes.c */
+/* Counts the tokens of each lane's requests, to which sched_enter_lane() adds. */
+void sched_weigh_lanes(struct cairn_scheduler *s);
+/* Lets movable requests leave this plan's lane, of which nothing is in flight. */
+void sched_leave_lane(struct cairn_scheduler *s);
+/* Gives a request its lane when it is first considered. Returns whether this plan is of its lane. */
+int sched_enter_lane(struct cairn_scheduler *s, struct sched_seq *q);
+/* Returns the plan that must be reported before the next one of this lane is formed; 0: none. */
+uint64_t sched_blocks(const struct cairn_scheduler *s, int32_t lane);
 
 /* scheduler_tiers.c */
 int sched_place(struct cairn_scheduler *s, struct sched_seq *q);

@@ -234,32 +234,6 @@ static int32_t peek(struct cairn_scheduler *s, struct sched_seq *q)
 	return q->peeked;
 }
 
-/* Counts the tokens of each lane's requests, to which enter_lane() adds. */
-static void weigh_lanes(struct cairn_scheduler *s)
-{
-	memset(s->lane_tokens, 0, sizeof(s->lane_tokens));
-	for (int32_t i = 0; i < s->num_running; i++)
-		s->lane_tokens[s->running[i]->req->lane] += s->running[i]->num_known;
-	for (const struct sched_seq *q = s->queue; q && s->opt.lanes > 1; q = q->next)
-		if (q->req->lane >= 0)
-			s->lane_tokens[q->req->lane] += q->num_known;
-}
-
-/* Gives a request its lane when it is first considered. Returns whether this plan is of its lane. */
-static int enter_lane(struct cairn_scheduler *s, struct sched_seq *q)
-{
-	int32_t best = 0;
-
-	for (int32_t i = 1; i < s->used_lanes; i++)
-		if (s->lane_tokens[i] < s->lane_tokens[best])
-			best = i;
-	if (q->req->lane < 0) {
-		q->req->lane = best;
-		s->lane_tokens[best] += q->num_known;
-	}
-	return sched_is_of_lane(s, q);
-}
-
 /* Returns the lane's oldest request that does not wait for an import; NULL: there is none. */
 static struct sched_seq *head(const struct cairn_scheduler *s)
 {
@@ -289,7 +263,7 @@ static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 	for (; q && seen < s->opt.window; q = q->next) {
 		if (q->is_fetching == SCHED_PULLED && !FAULT(IMPORT_UNAWAITED))
 			continue;
-		if (!enter_lane(s, q))
+		if (!sched_enter_lane(s, q))
 			continue;
 		seen++;
 		if (q->is_fetching != SCHED_FETCHING && q->put_off != s->plan_number + 1 &&
@@ -358,7 +332,7 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int64_t 
 	    preempted != s->stats.swapped + s->stats.recomputed)
 		return 0;
 	sched_forecast(s);
-	weigh_lanes(s);
+	sched_weigh_lanes(s);
 	while (room(s, b) > 0 && (q = s->queue ? pick(s, &found) : NULL)) {
 		ret = sched_fetch(s, q, found);
 		if (ret < 0)
@@ -445,6 +419,7 @@ static int form(struct cairn_scheduler *s, struct plan_buffer *b, int64_t now)
 	int64_t preempted = s->stats.swapped + s->stats.recomputed;
 
 	CAIRN_TRY(expire(s, now));
+	sched_leave_lane(s);
 	if (!prompt_first)
 		CAIRN_TRY(decodes(s, b));
 	CAIRN_TRY(prompts(s, b));
@@ -466,24 +441,6 @@ static int form(struct cairn_scheduler *s, struct plan_buffer *b, int64_t now)
 	return gather_moves(s, b);
 }
 
-/* Returns a plan that must be reported before the next one of this lane is formed; 0: none. */
-static uint64_t blocks(const struct cairn_scheduler *s, int32_t lane)
-{
-	const uint64_t first = s->plan_number - (uint64_t)s->unreported + 1;
-
-	if (s->opt.lanes == 1)
-		return s->unreported > s->opt.ahead ? first : 0;
-	for (uint64_t n = first; n <= s->plan_number && !FAULT(LANE_BUSY); n++)
-		if (s->plans[sched_buffer(n)].plan.lane == lane)
-			return n;
-	return 0;
-}
-
-void cairn_scheduler_use_lanes(struct cairn_scheduler *s, int32_t lanes)
-{
-	s->used_lanes = lanes < 1 ? 1 : lanes > s->opt.lanes ? s->opt.lanes : lanes;
-}
-
 int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct cairn_step_plan **out)
 {
 	return cairn_scheduler_plan_lane(s, 0, now_ns, out);
@@ -499,9 +456,9 @@ int cairn_scheduler_plan_lane(struct cairn_scheduler *s, int32_t lane, int64_t n
 		return cairn_error(EINVAL, "scheduler: an earlier call has failed");
 	if (lane < 0 || lane >= s->opt.lanes)
 		return cairn_error(EINVAL, "scheduler: lane %d of %d", lane, s->opt.lanes);
-	if (blocks(s, lane))
+	if (sched_blocks(s, lane))
 		return cairn_error(EBUSY, "scheduler: plan %llu must be reported first",
-				   (unsigned long long)blocks(s, lane));
+				   (unsigned long long)sched_blocks(s, lane));
 	*p = (struct cairn_step_plan){ .number = s->plan_number + 1, .lane = lane };
 	s->lane = lane;
 	b->num_extra = b->num_drafts = 0;
