@@ -114,7 +114,7 @@ static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
 		.max_context = o->max_context, .page_size = o->page_size, .num_pages = o->num_pages,
 		.host_pages = o->host_pages, .disk_pages = o->disk_pages, .grain = o->cache_grain,
 		.listener = o->listener,
-		.ahead = !o->in_turn, .max_queued = o->max_queued,
+		.ahead = !o->in_turn, .lanes = e->num_lanes, .max_queued = o->max_queued,
 		.max_queued_tokens = o->max_queued_tokens, .max_passes = o->max_passes,
 		.expected_new = o->expected_new, .recompute_ns = o->recompute_ns, .swap_ns = o->swap_ns,
 	};
@@ -172,6 +172,10 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		ret = check_adapters(&e->opt);
 	if (!ret && e->opt.attention)
 		ret = engine_remote_check(&e->opt, model);
+	if (!ret)
+		ret = engine_lanes_check(&e->opt);
+	e->num_lanes = e->opt.lanes == CAIRN_LANES_AUTO ? CAIRN_MAX_LANES : e->opt.lanes ? e->opt.lanes : 1;
+	e->used_lanes = e->opt.lanes == CAIRN_LANES_AUTO ? 1 : e->num_lanes;
 	if (!ret && e->opt.prefill)
 		ret = engine_pull_check(&e->opt);
 	if (!ret)
@@ -191,7 +195,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.attention = e->opt.attention, .attends_all = e->opt.attends_all,
 	};
 	e->opt.nano = NULL;		/* the worker has a copy */
-	ret = cairn_worker_create(&e->worker, model, &wo);
+	ret = engine_lanes_create(e, model, &wo);
 	if (!ret)
 		ret = engine_spec_create_model(e, &wo);
 	if (!ret)
@@ -209,7 +213,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	e->stops = calloc((size_t)e->max_draws, sizeof(*e->stops));
 	if (!e->stops)
 		goto out_nomem;
-	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
+	for (int i = 0; i < ENGINE_FLIGHTS; i++) {
 		e->flights[i].draws = calloc((size_t)e->max_draws, sizeof(struct draw));
 		e->flights[i].scored = calloc((size_t)e->opt.max_batch, sizeof(struct draw));
 		if (!e->flights[i].draws || !e->flights[i].scored)
@@ -229,13 +233,13 @@ void cairn_engine_destroy(struct cairn_engine *e)
 {
 	if (!e)
 		return;
-	if (e->worker)
-		e->impl->stream_sync(cairn_worker_stream(e->worker));
+	if (e->lanes[0])
+		e->impl->stream_sync(cairn_worker_stream(e->lanes[0]));
 	engine_pull_destroy(e);		/* writes to memory of the tiers */
 	cairn_tiers_destroy(e->tiers);
-	cairn_worker_destroy(e->worker);
+	engine_lanes_destroy(e);
 	cairn_scheduler_destroy(e->scheduler);
-	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
+	for (int i = 0; i < ENGINE_FLIGHTS; i++) {
 		free(e->flights[i].draws);
 		free(e->flights[i].scored);
 	}
@@ -418,6 +422,7 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 	int ret;
 
 	CAIRN_TRY(engine_treat_begin(e, r, request));
+	sr.movable = !r->counts;	/* its token counters are in the memory of one lane */
 	if (request->beam_width)
 		CAIRN_TRY(engine_beams_create(e, r));
 	sr.speculates = engine_spec_begin(e, r);
@@ -521,10 +526,15 @@ int cairn_engine_run(struct cairn_engine *e)
 
 void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats *stats)
 {
-	struct cairn_worker_stats ws;
+	struct cairn_worker_stats ws, lane;
 
-	cairn_worker_stats(e->worker, &ws);
+	cairn_worker_stats(e->lanes[0], &ws);
+	for (int32_t i = 1; i < e->num_lanes; i++) {
+		cairn_worker_stats(e->lanes[i], &lane);
+		ws.sliced_passes += lane.sliced_passes;
+	}
 	*stats = e->stats;
+	stats->lanes = e->used_lanes;
 	stats->graph_steps = ws.graph_passes;
 	stats->captures = ws.captures;
 	stats->fused_steps = ws.fused_passes;

@@ -45,6 +45,8 @@ extern "C" {
 
 struct cairn_engine;
 
+#define CAIRN_LANES_AUTO	(-1)
+
 /*
  * Is told of all that happens on the device, so that other processes can do the same (ranks.h). create comes
  * once, when worker and tiers exist. moves comes before the moves of a plan are executed; if the plan has no
@@ -112,6 +114,13 @@ struct cairn_engine_options {
 	 */
 	struct cairn_lead *attention;
 	int attends_all;
+	/*
+	 * With attention: batches whose passes are under way together, 1 .. CAIRN_MAX_LANES. While the
+	 * workers attend for one, this process computes another. 0: 1; CAIRN_LANES_AUTO: as many as measured
+	 * times ask for. A request with penalties stays in one lane. Tokens are those of one lane. Each lane
+	 * has buffers for max_rows rows and max_batch draws. More than one excludes speculation.
+	 */
+	int32_t lanes;
 	/*
 	 * Long prompts are computed by the prefill workers of this lead, which must outlive the engine, and
 	 * pulled (engine_pull.c): those of which at least prefill_min tokens, and at least half, are not
@@ -198,6 +207,8 @@ struct cairn_engine_stats {
 	int64_t nano_steps;		/* run as nano-batches */
 	int64_t sliced_steps;
 	int64_t recoveries;		/* losses of attention workers */
+	int64_t lane_changes;		/* with CAIRN_LANES_AUTO */
+	int32_t lanes;			/* that new requests may enter now; 1 without attention */
 	int64_t prompt_tokens;		/* prompt tokens computed; cached tokens are not counted */
 	int64_t new_tokens;
 	int64_t last_step_ns;		/* CLOCK_MONOTONIC at the end of the last step; 0: none yet */

@@ -10,6 +10,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/engine/engine.h"
+#include "serving/engine/lanes/lane_costs.h"
 #include "serving/scheduler/tiers.h"
 #include "serving/engine/worker.h"
 #include "serving/model/lora.h"
@@ -88,6 +89,7 @@ struct engine_flight {
 
 struct engine_spec;
 
+#define ENGINE_FLIGHTS	(CAIRN_WORKER_FLIGHTS > CAIRN_MAX_LANES ? CAIRN_WORKER_FLIGHTS : CAIRN_MAX_LANES)
 #define NUM_BUCKETS	4096		/* a power of two */
 
 struct cairn_engine {
@@ -96,9 +98,15 @@ struct cairn_engine {
 	const struct cairn_lora *lora;	/* adapters of the model; NULL: none */
 	struct cairn_engine_options opt;
 	struct cairn_scheduler *scheduler;
-	struct cairn_worker *worker;
+	struct cairn_worker *worker;	/* that of the lane in turn */
+	struct cairn_worker *lanes[CAIRN_MAX_LANES];	/* [num_lanes]; without lanes there is one */
+	int32_t num_lanes, lane;
+	int32_t used_lanes;		/* that new requests may enter */
+	struct cairn_lane_costs lane_costs;
+	struct cairn_worker_stats lane_stats;	/* at the last measurement */
+	int64_t next_choice;		/* step */
 	struct cairn_tiers *tiers;
-	struct engine_flight flights[CAIRN_WORKER_FLIGHTS];
+	struct engine_flight flights[ENGINE_FLIGHTS];	/* with lanes: by lane */
 	int first_flight;
 	struct { struct request *r; uint32_t generation; } *slots;	/* [num_slots] */
 	int32_t *free_slots, num_slots, num_free;	/* free_slots: stack of num_free */
@@ -133,6 +141,17 @@ int engine_remote_check(const struct cairn_engine_options *o, const struct cairn
 int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p);
 /* After the loss of an attention worker. undone: the plan that could not be launched; NULL: none */
 int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone);
+
+/* engine_lanes.c */
+int engine_lanes_check(struct cairn_engine_options *o);
+int engine_lanes_create(struct cairn_engine *e, struct cairn_model *model,
+			const struct cairn_worker_options *first);
+void engine_lanes_destroy(struct cairn_engine *e);
+int engine_lanes_in_flight(const struct cairn_engine *e);	/* passes of all lanes */
+/* Gives all lanes turns until the pass of the lane in turn has ended. */
+int engine_lanes_finish(struct cairn_engine *e);
+/* Chooses, at times, how many lanes new requests may enter. */
+void engine_lanes_choose(struct cairn_engine *e);
 
 /* engine_pull.c; without prefill workers these do nothing */
 int engine_pull_check(const struct cairn_engine_options *o);

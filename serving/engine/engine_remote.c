@@ -5,8 +5,8 @@
  * A worker that is lost takes its heads of all keys and values with it. The pass under way ends with an error
  * before it draws; earlier passes have drawn. So the engine takes the plan of that pass back, sets all
  * sequences back (cairn_scheduler_reset()), and goes on as after a preemption: prompts and answers so far are
- * computed again. What was drawn stays drawn: no callback is made twice, and no token is drawn with another
- * key.
+ * computed again. With lanes, all passes under way end so, as each draws last. What was drawn stays drawn: no
+ * callback is made twice, and no token is drawn with another key.
  */
 #include "serving/engine/engine_impl.h"
 
@@ -49,18 +49,33 @@ static void drop_drafts(struct cairn_engine *e, struct engine_flight *f)
 		engine_treat_drawn(e, NULL, &f->draws[i], f->draws[i].num_drafts, 0);
 }
 
-int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone)
+/* Takes back a pass that has drawn nothing. */
+static void undo(struct cairn_engine *e, struct engine_flight *f)
 {
-	for (int32_t i = 0; undone && i < undone->num_scored; i++) {
-		struct request *r = engine_find(e, undone->scored[i].handle);
+	for (int32_t i = 0; i < f->num_scored; i++) {
+		struct request *r = engine_find(e, f->scored[i].handle);
 
 		/* the rows before position `index` are to be scored again */
-		if (r && r->num_scored >= undone->scored[i].index)
-			r->num_scored = undone->scored[i].index - 1;
+		if (r && r->num_scored >= f->scored[i].index)
+			r->num_scored = f->scored[i].index - 1;
 	}
+	drop_drafts(e, f);
+}
+
+int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone)
+{
+	int num = undone != NULL;
+
 	if (undone)
-		drop_drafts(e, undone);
-	CAIRN_TRY(cairn_worker_restart(e->worker));
+		undo(e, undone);
+	for (int32_t i = 0; i < e->num_lanes && e->num_lanes > 1; i++) {
+		if (!cairn_worker_in_flight(e->lanes[i]))
+			continue;
+		undo(e, &e->flights[i]);
+		cairn_worker_drop(e->lanes[i]);
+		num++;
+	}
+	CAIRN_TRY(cairn_worker_restart(e->lanes[0]));
 	e->stats.recoveries++;
-	return cairn_scheduler_reset(e->scheduler, undone != NULL);
+	return cairn_scheduler_reset(e->scheduler, num);
 }

@@ -11,6 +11,11 @@
  * A beam runs only in every other pass, because the host must choose its last token first. A pass with masked
  * draws is launched in the same place, but draws only once pass n-1 is collected (engine_mask.c).
  *
+ * With lanes (engine_lanes.c), each step is one of a single lane, in turn:
+ *
+ *   step n     passes of all lanes take turns until that of lane j has ended; its tokens: callbacks, report |
+ *              plan and launch the next one of lane j
+ *
  * Host and device follow the order of the plans. What a plan assumes about pages is true when its pass
  * starts, because one stream orders all passes and moves. Page tables are copied when a pass is built.
  */
@@ -170,10 +175,16 @@ static int take_draws(struct cairn_engine *e, struct draw *d, const struct cairn
 	return e->spec && a && a->live && !r->cancelled ? engine_spec_resume(e, r, d->index, a) : 0;
 }
 
+/* Returns the flight of the pass with so many passes in flight before it; with lanes, of the lane in turn. */
+static struct engine_flight *flight_behind(struct cairn_engine *e, int num)
+{
+	return &e->flights[e->num_lanes > 1 ? e->lane : (e->first_flight + num) % CAIRN_WORKER_FLIGHTS];
+}
+
 /* Waits for the oldest pass and processes its tokens. */
 static int collect(struct cairn_engine *e)
 {
-	struct engine_flight *f = &e->flights[e->first_flight];
+	struct engine_flight *f = flight_behind(e, 0);
 	struct cairn_worker_result w;
 	int64_t start;
 
@@ -284,8 +295,7 @@ static int32_t cached(const struct request *r, int32_t first)
 
 static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 {
-	int in_flight = cairn_worker_in_flight(e->worker);
-	struct engine_flight *f = &e->flights[(e->first_flight + in_flight) % CAIRN_WORKER_FLIGHTS];
+	struct engine_flight *f = flight_behind(e, cairn_worker_in_flight(e->worker));
 
 	f->num_draws = f->num_scored = 0;
 	cairn_worker_begin(e->worker);
@@ -351,14 +361,44 @@ static int carry_out(struct cairn_engine *e, const struct cairn_step_plan *p, in
 	if (p->num_items)
 		ret = launch(e, p);
 	if (ret && cairn_worker_lost(e->worker))
-		return engine_remote_recover(e, &e->flights[(e->first_flight + in_flight) %
-							    CAIRN_WORKER_FLIGHTS]);
+		return engine_remote_recover(e, flight_behind(e, in_flight));
 	*launched = !ret && p->num_items;
 	if (!ret && !e->opt.attention)
 		ret = cairn_tiers_after(e->tiers, p);
 	if (!ret)
 		engine_pull_carried(e, *launched);
 	return ret;
+}
+
+/*
+ * A step of one lane: ends and collects its pass, while the other lanes take their turns, then forms and
+ * launches its next one.
+ */
+static int step_lane(struct cairn_engine *e, int *busy)
+{
+	const struct cairn_step_plan *p;
+	int64_t start = cairn_clock_ns(), planned;
+	int launched = 0, ret = 0;
+
+	e->worker = e->lanes[e->lane];
+	if (!cairn_worker_lost(e->worker) && cairn_worker_in_flight(e->worker))
+		ret = engine_lanes_finish(e);
+	if (ret && !cairn_worker_lost(e->worker))
+		return ret;
+	if (cairn_worker_lost(e->worker))
+		CAIRN_TRY(engine_remote_recover(e, NULL));
+	if (cairn_worker_in_flight(e->worker))
+		CAIRN_TRY(collect(e));
+	CAIRN_TRY(report_ends(e));
+	engine_lanes_choose(e);
+	planned = cairn_clock_ns();
+	CAIRN_TRY(cairn_scheduler_plan_lane(e->scheduler, e->lane, start, &p));
+	e->stats.plan_ns += cairn_clock_ns() - planned;
+	CAIRN_TRY(carry_out(e, p, &launched));
+	CAIRN_TRY(report_ends(e));
+	e->lane = (e->lane + 1) % e->num_lanes;
+	*busy = e->num_requests > 0 || engine_lanes_in_flight(e) > 0;
+	return 0;
 }
 
 static int step(struct cairn_engine *e, int *busy)
@@ -400,7 +440,7 @@ int cairn_engine_step(struct cairn_engine *e, int *busy)
 
 	if (e->failed)
 		return cairn_error(EINVAL, "engine: an earlier step has failed");
-	ret = step(e, busy);
+	ret = e->num_lanes > 1 ? step_lane(e, busy) : step(e, busy);
 	e->failed = ret != 0;
 	e->stats.last_step_ns = cairn_clock_ns();
 	e->stats.host_ns += e->stats.last_step_ns - start;

@@ -122,7 +122,7 @@ static int add_lists(struct cairn_engine *e, struct request *r, const struct cai
 {
 	int32_t num = 0, eos = from->ignore_eos ? 0 : e->config->num_eos;
 	int32_t *forbidden;
-	int ret;
+	int ret = 0;
 
 	if (!from->sampling.num_bias && !from->sampling.min_new_tokens)
 		return 0;
@@ -135,8 +135,10 @@ static int add_lists(struct cairn_engine *e, struct request *r, const struct cai
 		for (int32_t i = 0; i < from->num_stop_ids; i++)
 			forbidden[num++] = from->stop_ids[i];
 	}
-	ret = cairn_worker_add_lists(e->worker, from->sampling.bias, from->sampling.num_bias, forbidden, num,
-				     &r->bias_at, &r->forbidden_at);
+	/* the lists have the same places at all lanes, because these get the same calls */
+	for (int32_t i = 0; i < e->num_lanes && !ret; i++)
+		ret = cairn_worker_add_lists(e->lanes[i], from->sampling.bias, from->sampling.num_bias,
+					     forbidden, num, &r->bias_at, &r->forbidden_at);
 	free(forbidden);
 	if (ret) {
 		r->req.sampling.num_bias = 0;	/* no lists to remove */
@@ -170,8 +172,9 @@ int engine_treat_begin(struct cairn_engine *e, struct request *r, const struct c
 
 void engine_treat_end(struct cairn_engine *e, struct request *r)
 {
-	cairn_worker_remove_lists(e->worker, r->bias_at, r->req.sampling.num_bias, r->forbidden_at,
-				  r->num_forbidden);
+	for (int32_t i = 0; i < e->num_lanes; i++)
+		cairn_worker_remove_lists(e->lanes[i], r->bias_at, r->req.sampling.num_bias,
+					  r->forbidden_at, r->num_forbidden);
 }
 
 void engine_treat_end_answer(struct cairn_engine *e, struct answer *a)

@@ -100,6 +100,14 @@ struct cairn_worker_options {
 	 */
 	struct cairn_lead *attention;
 	int attends_all;
+	/*
+	 * With `attention`: passes of several workers, the lanes, are under way together. The first one has
+	 * `lanes` > 1, the others name it as `first`, which must outlive them, and their number as `lane`.
+	 * They have the same options otherwise. A launch then begins a pass, and cairn_worker_turn() takes it
+	 * further. Not with masked draws.
+	 */
+	int32_t lanes, lane;
+	struct cairn_worker *first;	/* NULL: this one */
 };
 
 struct cairn_worker_taps {
@@ -180,6 +188,9 @@ struct cairn_worker_stats {
 	int64_t sliced_passes;
 	int64_t nano_passes;		/* run as nano-batches */
 	int64_t wait_ns;		/* host time spent waiting for passes */
+	/* with lanes, of the first one, sums over the turns of all: rows, and times in which this process
+	 * computes, waits for results, and a worker attends (the slowest one) */
+	int64_t turns, turn_rows, turn_ns, turn_wait_ns, attn_ns;
 	/* With timeline: device times over the collected passes. */
 	int64_t busy_ns, idle_ns, max_idle_ns;
 };
@@ -219,8 +230,14 @@ int cairn_worker_draw(struct cairn_worker *worker);
  */
 int cairn_worker_move_rows(struct cairn_worker *worker, const int32_t *from, const int32_t *to, int32_t num);
 /*
- * With `attention`: before the next pass, page `from` is copied to page `to`, in the order of the calls.
- * Without, the caller moves pages in the memory of cairn_worker_kv().
+ * With lanes: takes the attention's result and runs the pass until it waits for the next one. *under_way: 0
+ * if it has ended, or there is none. In each layer, passes must take turns in the order of their launches.
+ * collect comes after the end.
+ */
+int cairn_worker_turn(struct cairn_worker *worker, int *under_way);
+/*
+ * With `attention`: before the next pass of any lane, page `from` is copied to page `to`, in the order of the
+ * calls. Without, the caller moves pages in the memory of cairn_worker_kv().
  */
 int cairn_worker_copy_page(struct cairn_worker *worker, int32_t from, int32_t to);
 /*
@@ -230,6 +247,8 @@ int cairn_worker_copy_page(struct cairn_worker *worker, int32_t from, int32_t to
  */
 int cairn_worker_lost(const struct cairn_worker *worker);
 int cairn_worker_restart(struct cairn_worker *worker);
+/* With lanes, before the restart: forgets the pass that was launched and cannot end. Nothing was drawn. */
+void cairn_worker_drop(struct cairn_worker *worker);
 /*
  * Makes the pass call fn as described at struct cairn_batch; it then does not run as a graph. Call it before
  * launch. It has no effect if decode_step runs the pass, because that has no point between two layers.

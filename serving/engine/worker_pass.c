@@ -164,6 +164,8 @@ static int enqueue(struct cairn_worker *w)
 			worker_drop_graphs(w);
 	}
 	CAIRN_TRY(forward(w));
+	if (w->slices_left)		/* cairn_worker_turn() runs the others, and draws */
+		return 0;
 	CAIRN_TRY(worker_taps_after(w));
 	return w->kind.masked ? 0 : enqueue_draw(w);
 }
@@ -418,6 +420,12 @@ static int end_pass(struct cairn_worker *w)
 	return 0;
 }
 
+int worker_end_pass(struct cairn_worker *w)
+{
+	CAIRN_TRY(enqueue_draw(w));
+	return end_pass(w);
+}
+
 int cairn_worker_draw(struct cairn_worker *w)
 {
 	struct graph *g = w->graph;
@@ -462,7 +470,7 @@ int cairn_worker_launch(struct cairn_worker *w)
 	CAIRN_TRY(gather_ids(w));
 	CAIRN_TRY(run(w, decode));
 	w->undrawn = w->kind.masked;
-	if (!w->undrawn)
+	if (!w->undrawn && !w->slices_left)
 		CAIRN_TRY(end_pass(w));
 	w->last = f;
 	w->num_flights++;

@@ -15,6 +15,8 @@
 #define cairn_attn_epoch_destroy		mutant_attn_epoch_destroy
 #define cairn_attn_epoch_life			mutant_attn_epoch_life
 #define cairn_attn_epoch_plan			mutant_attn_epoch_plan
+#define attn_epoch_await_page			mutant_epoch_await_page
+#define attn_epoch_turn				mutant_epoch_turn
 #define cairn_attn_remote_begin			mutant_attn_remote_begin
 #define cairn_attn_remote_create		mutant_attn_remote_create
 #define cairn_attn_remote_destroy		mutant_attn_remote_destroy

@@ -10,6 +10,7 @@
 
 #include "conformance/harness.h"
 #include "serving/remote/remote_rig_test.h"
+#include "serving/remote/remote_lanes_test.h"
 
 #define PASSES	25
 
@@ -43,6 +44,29 @@ static void same_bits(struct cairn_test *t)
 		for (int k = 0; k < r.num_workers; k++)
 			if (!EXPECT(t, r.workers[k].ret == 0))
 				cairn_note(t, "worker %d: %s", k, r.workers[k].text);
+	}
+}
+
+static void lanes(struct cairn_test *t)
+{
+	static const struct rig_shape shapes_of_lanes[] = {
+		{ .workers = 2, .kv_heads = 2, .group = 2, .layers = 3, .window = 6, .lanes = 2 },
+		{ .workers = 1, .kv_heads = 2, .group = 1, .layers = 4, .lanes = 3 },
+		{ .workers = 2, .kv_heads = 3, .group = 1, .layers = 3, .lanes = 3, .all = 1 },
+		{ .workers = 3, .kv_heads = 1, .group = 2, .layers = 3, .window = 6, .lanes = 3 },
+		{ .workers = 2, .kv_heads = 1, .group = 1, .layers = 2, .latent = 1, .lanes = 2 },
+	};
+	static struct rig r;
+
+	for (size_t i = 0; i < ARRAY_SIZE(shapes_of_lanes); i++) {
+		int64_t bad = rig_open(t, &r, &shapes_of_lanes[i]);
+
+		if (!bad)
+			bad = rig_turns(t, &r, 80);
+		if (r.lead && !EXPECT(t, bad == 0))
+			cairn_note(t, "shape %zu: %lld, %s", i, (long long)bad,
+				   bad < 0 ? cairn_last_error() : "");
+		rig_close(&r);
 	}
 }
 
@@ -437,7 +461,8 @@ static void noticed(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "same_bits", same_bits }, { "taken_over", taken_over }, { "heads", heads }, { "refused", refused },
+	{ "same_bits", same_bits }, { "lanes", lanes }, { "taken_over", taken_over }, { "heads", heads },
+	{ "refused", refused },
 	{ "strangers", strangers }, { "addresses", addresses }, { "strange_workers", strange_workers },
 	{ "liars", liars }, { "lost", lost },
 	{ "noticed", noticed },

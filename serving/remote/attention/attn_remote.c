@@ -2,6 +2,10 @@
 /*
  * attn_remote - the model worker's end of remote attention (attn_remote.h)
  *
+ * Each lane has buffers of its own, here as at the workers' ends, and one pass at a time. All lanes send on
+ * the same channels. The workers carry out turns in the order in which they are sent (share.h), so a lane's K
+ * and V must follow its Q before another lane sends.
+ *
  * Sources of puts: Q is overwritten only after the result of the layer has come, because that shows that the
  * worker has read Q. K and V have two buffers here as at the worker's end, used in turn (attn_epoch.c).
  *
@@ -33,7 +37,7 @@ struct peer {
 	struct cairn_control_assign a;
 	float *scales;
 	struct cairn_share_sizes sizes;
-	char *q, *kv, *result;		/* kv: both buffers */
+	char *q, *kv, *result;		/* of all lanes; kv: both buffers of each */
 	/* of the epoch: */
 	struct cairn_region *q_region, *kv_region, *result_region;
 	struct cairn_remote *to_q, *to_kv, *to_weights;
@@ -42,8 +46,20 @@ struct peer {
 	struct cairn_attn_remote *r;
 };
 
-struct cairn_attn_remote {
+struct lane {
 	struct cairn_attn_link link;
+	struct cairn_attn_remote *r;
+	struct cairn_remote_pass p;	/* its arrays are the caller's, and not used after begin() */
+	int32_t *row_pages;		/* [max_rows]: the page of each row */
+	int32_t (*moves)[2], max_moves;	/* of p, with stripes */
+	uint64_t turn;			/* its last one */
+	uint64_t layers;		/* of this epoch, completed */
+	int32_t index, layer, num_rows;	/* of the last send_q; rows of padding included */
+	int64_t sent_ns;		/* time of it */
+};
+
+struct cairn_attn_remote {
+	struct lane lanes[CAIRN_MAX_LANES];
 	struct cairn_lead *lead;
 	const struct cairn_model *m;
 	struct cairn_remote_limits limits;
@@ -52,12 +68,9 @@ struct cairn_attn_remote {
 	uint32_t transport;
 	struct cairn_transport *t;	/* NULL: between two epochs */
 	uint32_t epoch;
-	uint64_t pass, layers;		/* of this epoch */
-	struct cairn_remote_pass p;
+	uint64_t pass, turn;		/* of this epoch, over all lanes */
 	void *plan;			/* scratch */
 	size_t plan_bytes;
-	int32_t layer, num_rows;	/* of the last send_q; rows of padding included */
-	int32_t *row_pages;		/* scratch: [max_rows] */
 	struct cairn_attn_remote_stats stats;
 	int32_t num_peers;
 	struct peer peers[];
@@ -77,11 +90,13 @@ static int await_page(void *ctx, uint32_t slot, uint64_t number);
 static int open_peer(struct cairn_attn_remote *r, struct peer *p, struct cairn_attn_blob *blob)
 {
 	const struct cairn_transport_table *t = r->table;
+	const size_t lanes = (size_t)r->limits.lanes;
 
 	*blob = (struct cairn_attn_blob){ 0 };
-	CAIRN_TRY(t->region_register(r->t, p->q, p->sizes.q_bytes, CAIRN_MEMORY_HOST, &p->q_region));
-	CAIRN_TRY(t->region_register(r->t, p->kv, 2 * p->sizes.kv_bytes, CAIRN_MEMORY_HOST, &p->kv_region));
-	CAIRN_TRY(t->region_register(r->t, p->result, p->sizes.result_bytes, CAIRN_MEMORY_HOST,
+	CAIRN_TRY(t->region_register(r->t, p->q, lanes * p->sizes.q_bytes, CAIRN_MEMORY_HOST, &p->q_region));
+	CAIRN_TRY(t->region_register(r->t, p->kv, 2 * lanes * p->sizes.kv_bytes, CAIRN_MEMORY_HOST,
+				     &p->kv_region));
+	CAIRN_TRY(t->region_register(r->t, p->result, lanes * p->sizes.result_bytes, CAIRN_MEMORY_HOST,
 				     &p->result_region));
 	CAIRN_TRY(t->channel_create(r->t, &p->c));
 	CAIRN_TRY(t->channel_address(p->c, &blob->channel));
@@ -96,6 +111,7 @@ static int open_peer(struct cairn_attn_remote *r, struct peer *p, struct cairn_a
 				     &p->relay.region));
 	return t->region_key(p->relay.region, &blob->page);
 }
+
 
 /* Puts the last byte of a buffer; the worker's end refuses it if its memory is smaller. */
 static int probe(struct cairn_attn_remote *r, struct peer *p, struct cairn_region *from,
@@ -156,10 +172,12 @@ static int introduce(struct cairn_attn_remote *r, int32_t i, const struct cairn_
 
 static int probe_peer(struct cairn_attn_remote *r, int32_t i)
 {
+	const size_t lanes = (size_t)r->limits.lanes;
 	struct peer *p = &r->peers[i];
 
-	CAIRN_TRY(blame(r, i, probe(r, p, p->q_region, p->to_q, p->sizes.q_bytes, "queries")));
-	CAIRN_TRY(blame(r, i, probe(r, p, p->kv_region, p->to_kv, 2 * p->sizes.kv_bytes, "keys and values")));
+	CAIRN_TRY(blame(r, i, probe(r, p, p->q_region, p->to_q, lanes * p->sizes.q_bytes, "queries")));
+	CAIRN_TRY(blame(r, i, probe(r, p, p->kv_region, p->to_kv, 2 * lanes * p->sizes.kv_bytes,
+				    "keys and values")));
 	return p->relay.bytes ? blame(r, i, probe(r, p, p->relay.region, p->relay.to, p->relay.bytes,
 						  "a page")) : 0;
 }
@@ -225,7 +243,9 @@ static int begin_epoch(struct cairn_attn_remote *r)
 	if (!ret)
 		ret = cairn_lead_gather(r->lead, &epoch);
 	r->epoch = FAULT(EPOCH_KEPT) ? 1 : epoch;
-	r->pass = r->layers = 0;
+	r->pass = r->turn = 0;
+	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
+		r->lanes[i].layers = 0;
 	if (!ret)
 		ret = r->table->open(&o, &r->t);
 	for (int32_t i = 0; i < r->num_peers && !ret; i++)
@@ -276,10 +296,10 @@ static int check(const struct cairn_attn_remote *r, const struct cairn_model *m)
 	if (stripes > CAIRN_ATTN_STRIPES || stripes > r->limits.num_pages)
 		return cairn_error(EINVAL, "attention_workers: %d are too many to divide %d pages and %d "
 				   "heads of keys", r->num_peers, r->limits.num_pages, heads);
-	if (!r->link.previous && cairn_model_is_latent(m))
+	if (!r->lanes[0].link.previous && cairn_model_is_latent(m))
 		return cairn_error(EOPNOTSUPP, "attention_keys: all: latent attention (kv_lora_rank) knows "
 				   "only previous");
-	if (!r->link.previous && stripes > 1)
+	if (!r->lanes[0].link.previous && stripes > 1)
 		return cairn_error(EOPNOTSUPP, "attention_keys: all: needs at most as many attention workers "
 				   "as the model's %d num_key_value_heads, not %d", heads, r->num_peers);
 	if (cairn_remote_pass_most(&r->limits, r->limits.num_pages) + sizeof(struct cairn_control_plan) >
@@ -292,17 +312,18 @@ static int check(const struct cairn_attn_remote *r, const struct cairn_model *m)
 
 static int make_peer(struct cairn_attn_remote *r, int32_t i)
 {
+	const size_t lanes = (size_t)r->limits.lanes;
 	struct peer *p = &r->peers[i];
 
-	CAIRN_TRY(cairn_share_assign(&p->a, &p->scales, r->m, &r->limits, r->link.previous > 0, r->num_peers,
-				     i));
+	CAIRN_TRY(cairn_share_assign(&p->a, &p->scales, r->m, &r->limits, r->lanes[0].link.previous > 0,
+				     r->num_peers, i));
 	p->sizes = cairn_share_sizes(&p->a);
 	p->r = r;
 	if (p->a.stripes > 1)
 		p->relay.page = calloc(1, p->sizes.page_bytes);
-	p->q = calloc(1, p->sizes.q_bytes);
-	p->kv = calloc(2, p->sizes.kv_bytes);
-	p->result = calloc(1, p->sizes.result_bytes);
+	p->q = calloc(lanes, p->sizes.q_bytes);
+	p->kv = calloc(2 * lanes, p->sizes.kv_bytes);
+	p->result = calloc(lanes, p->sizes.result_bytes);
 	return p->q && p->kv && p->result && (p->relay.page || p->a.stripes == 1) ? 0 :
 	       cairn_error(ENOMEM, "attn_remote: no memory for %d rows", r->limits.max_rows);
 }
@@ -316,18 +337,20 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 			     int previous)
 {
 	const int32_t num = cairn_lead_attention(lead);
+	const int32_t stripes = cairn_most_stripes(cairn_share_heads(&m->config), num);
 	struct cairn_attn_remote *r = calloc(1, sizeof(*r) + (size_t)num * sizeof(r->peers[0]));
 	int ret;
 
 	if (!r)
 		return cairn_error(ENOMEM, "attn_remote: no memory");
-	r->link = (struct cairn_attn_link){
-		previous ? cairn_most_stripes(cairn_share_heads(&m->config), num) : 0, send_q, send_kv,
-		receive, r,
-	};
+	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
+		r->lanes[i] = (struct lane){ .r = r, .index = i,
+					     .link = { previous ? stripes : 0, send_q, send_kv, receive,
+						       &r->lanes[i] } };
 	r->lead = lead;
 	r->m = m;
 	r->limits = *limits;
+	r->limits.lanes = limits->lanes ? limits->lanes : 1;
 	r->element = cairn_dtype_bytes(m->dtype);
 	r->num_peers = num;
 	for (int i = 0; cairn_transport_get(i); i++) {
@@ -337,10 +360,11 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 		}
 	}
 	ret = check(r, m);
-	if (!ret)
-		r->row_pages = malloc((size_t)limits->max_rows * sizeof(*r->row_pages));
-	if (!ret && !r->row_pages)
-		ret = cairn_error(ENOMEM, "attn_remote: no memory for %d rows", limits->max_rows);
+	for (int32_t i = 0; i < r->limits.lanes && !ret; i++) {
+		r->lanes[i].row_pages = malloc((size_t)limits->max_rows * sizeof(*r->lanes[i].row_pages));
+		if (!r->lanes[i].row_pages)
+			ret = cairn_error(ENOMEM, "attn_remote: no memory for %d rows", limits->max_rows);
+	}
 	for (int32_t i = 0; i < num && !ret; i++)
 		ret = make_peer(r, i);
 	if (!ret)
@@ -364,16 +388,19 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r)
 		free(r->peers[i].result);
 		free(r->peers[i].relay.page);
 	}
-	free(r->row_pages);
+	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++) {
+		free(r->lanes[i].row_pages);
+		free(r->lanes[i].moves);
+	}
 	free(r->plan);
 	free(r);
 }
 
 /* ---- a pass ---- */
 
-static uint64_t number_of(const struct cairn_attn_remote *r, int32_t layer)
+static uint64_t number_of(const struct cairn_attn_remote *r, const struct lane *l)
 {
-	return cairn_share_number(r->epoch, r->pass, layer);
+	return cairn_share_number(r->epoch, l->turn);
 }
 
 static int lost(const struct cairn_attn_remote *r)
@@ -386,9 +413,9 @@ int cairn_attn_remote_lost(const struct cairn_attn_remote *r)
 	return !r->t || cairn_lead_lost(r->lead);
 }
 
-const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r)
+const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r, int32_t lane)
 {
-	return &r->link;
+	return &r->lanes[lane].link;
 }
 
 void cairn_attn_remote_stats(const struct cairn_attn_remote *r, struct cairn_attn_remote_stats *stats)
@@ -396,10 +423,30 @@ void cairn_attn_remote_stats(const struct cairn_attn_remote *r, struct cairn_att
 	*stats = r->stats;
 }
 
-int cairn_attn_remote_begin(struct cairn_attn_remote *r, const struct cairn_remote_pass *p)
+/* Keeps what layers need to know of a pass. */
+static int keep_pass(struct lane *l, const struct cairn_remote_pass *p)
 {
-	struct cairn_control_plan head = { .pass = r->pass + 1, .num_bytes =
-					   (uint32_t)cairn_remote_pass_bytes(p) };
+	l->p = *p;
+	cairn_lists_row_pages(p, l->r->limits.page_size, l->row_pages);
+	if (l->link.previous < 2 || !p->num_moves)
+		return 0;
+	if (p->num_moves > l->max_moves) {
+		free(l->moves);
+		l->max_moves = 2 * p->num_moves;
+		l->moves = malloc((size_t)l->max_moves * sizeof(*l->moves));
+		if (!l->moves) {
+			l->max_moves = 0;
+			return cairn_error(ENOMEM, "attn_remote: no memory for %d moves", p->num_moves);
+		}
+	}
+	memcpy(l->moves, p->moves, (size_t)p->num_moves * sizeof(*l->moves));
+	return 0;
+}
+
+int cairn_attn_remote_begin(struct cairn_attn_remote *r, int32_t lane, const struct cairn_remote_pass *p)
+{
+	struct cairn_control_plan head = { .pass = r->pass + 1, .lane = (uint32_t)lane,
+					   .num_bytes = (uint32_t)cairn_remote_pass_bytes(p) };
 
 	CAIRN_TRY(lost(r));
 	if (head.num_bytes > r->plan_bytes) {
@@ -409,7 +456,7 @@ int cairn_attn_remote_begin(struct cairn_attn_remote *r, const struct cairn_remo
 		if (!r->plan)
 			return cairn_error(ENOMEM, "attn_remote: no memory for a plan");
 	}
-	r->p = *p;
+	CAIRN_TRY(keep_pass(&r->lanes[lane], p));
 	r->pass++;
 	cairn_remote_pass_write(r->plan, p);
 	for (int32_t i = 0; i < r->num_peers; i++)
@@ -428,11 +475,11 @@ static char *gather(char *to, const char *from, size_t at, size_t stride, size_t
 }
 
 /* As gather(), for the rows of the pass whose pages a worker holds. */
-static char *gather_own(const struct cairn_attn_remote *r, const struct peer *p, char *to, const char *from,
-			size_t at, size_t stride)
+static char *gather_own(const struct lane *l, const struct peer *p, char *to, const char *from, size_t at,
+			size_t stride)
 {
-	for (int32_t i = 0; i < r->p.num_rows; i++) {
-		const int32_t page = FAULT(STRIPE_OF_ROW) ? i : r->row_pages[i];
+	for (int32_t i = 0; i < l->p.num_rows; i++) {
+		const int32_t page = FAULT(STRIPE_OF_ROW) ? i : l->row_pages[i];
 
 		if (page % p->a.stripes == p->a.stripe)
 			to = gather(to, from + (size_t)i * stride, at, stride, p->sizes.k, 1);
@@ -445,7 +492,7 @@ static int put(struct cairn_attn_remote *r, int32_t i, const struct cairn_put *p
 	struct cairn_put first = *put, second = *put;
 
 	r->stats.bytes += (int64_t)put->bytes;
-	if (!FAULT(SIGNAL_FIRST) || put->slot != CAIRN_SLOT_Q)
+	if (!FAULT(SIGNAL_FIRST) || put->slot < CAIRN_SLOT_Q)
 		return blame(r, i, r->table->put(r->peers[i].c, put, PUT_MS));
 	first.bytes = 0;
 	first.local = NULL;
@@ -477,13 +524,15 @@ static int relay_page(struct peer *from, struct peer *to)
 }
 
 /* Passes on the pages of a layer. The workers of each head go through the moves in this order. */
-static int relay_pages(struct cairn_attn_remote *r)
+static int relay_pages(const struct lane *l)
 {
-	for (int32_t k = 0; k < r->p.num_moves; k++) {
-		for (int32_t i = 0; i < r->num_peers; i++) {
-			struct peer *from = &r->peers[i], *to = owner_of(r, from, r->p.moves[k][1]);
+	struct cairn_attn_remote *r = l->r;
 
-			if (from == owner_of(r, from, r->p.moves[k][0]) && from != to)
+	for (int32_t k = 0; k < l->p.num_moves; k++) {
+		for (int32_t i = 0; i < r->num_peers; i++) {
+			struct peer *from = &r->peers[i], *to = owner_of(r, from, l->moves[k][1]);
+
+			if (from == owner_of(r, from, l->moves[k][0]) && from != to)
 				CAIRN_TRY(relay_page(from, to));
 		}
 	}
@@ -492,63 +541,73 @@ static int relay_pages(struct cairn_attn_remote *r)
 
 static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 {
-	struct cairn_attn_remote *r = ctx;
+	struct lane *l = ctx;
+	struct cairn_attn_remote *r = l->r;
 	const size_t head = (size_t)r->m->config.head_dim * r->element;
+	const size_t lane = (size_t)l->index;
 
 	(void)stream;
 	CAIRN_TRY(lost(r));
-	if (rows->num_rows < r->p.num_rows)
+	if (rows->num_rows < l->p.num_rows)
 		return cairn_error(EINVAL, "attn_remote: num_rows is %d, of a pass of %d", rows->num_rows,
-				   r->p.num_rows);
+				   l->p.num_rows);
+	r->turn++;
+	l->turn = FAULT(TURN_OF_LANE) ? l->turn + 1 : r->turn;
 	FAULT_NAP(1);
 	if (FAULT(NO_ACQUIRE))		/* is overtaken by a worker that does not wait */
-		r->table->wait(r->peers[0].c, CAIRN_SLOT_RESULT, number_of(r, rows->layer), 200, NULL);
-	r->layer = rows->layer;
-	r->num_rows = rows->num_rows;
+		r->table->wait(r->peers[0].c, CAIRN_SLOT_RESULT, number_of(r, l), 200, NULL);
+	l->layer = rows->layer;
+	l->num_rows = rows->num_rows;
+	l->sent_ns = cairn_clock_ns();
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		struct peer *p = &r->peers[i];
 
-		gather(p->q, rows->q, (size_t)(p->a.first_head * p->a.group) * head,
-		       (size_t)rows->q_stride * r->element, p->sizes.q, r->p.num_rows);
+		gather(p->q + lane * p->sizes.q_bytes, rows->q,
+		       (size_t)(p->a.first_head * p->a.group) * head, (size_t)rows->q_stride * r->element,
+		       p->sizes.q, l->p.num_rows);
 		CAIRN_TRY(put(r, i, &(struct cairn_put){
-			.local = p->q_region, .remote = p->to_q, .bytes = (size_t)r->p.num_rows * p->sizes.q,
-			.value = number_of(r, rows->layer), .slot = CAIRN_SLOT_Q,
+			.local = p->q_region, .local_offset = lane * p->sizes.q_bytes, .remote = p->to_q,
+			.remote_offset = lane * p->sizes.q_bytes,
+			.bytes = (size_t)l->p.num_rows * p->sizes.q, .value = number_of(r, l),
+			.slot = CAIRN_SLOT_Q + (uint32_t)(l->turn % CAIRN_TURN_SLOTS),
+			.word = (uint64_t)l->index,
 		}));
 	}
-	return r->link.previous > 1 ? relay_pages(r) : 0;
+	return l->link.previous > 1 ? relay_pages(l) : 0;
 }
 
 static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 {
-	struct cairn_attn_remote *r = ctx;
+	struct lane *l = ctx;
+	struct cairn_attn_remote *r = l->r;
 	const size_t head = (size_t)r->m->config.head_dim * r->element;
 	const size_t stride = (size_t)rows->kv_stride * r->element;
-	const size_t buffer = cairn_share_buffer(r->layers, rows->layer);
+	const size_t buffer = 2 * (size_t)l->index + cairn_share_buffer(l->layers, rows->layer);
 
 	(void)stream;
-	cairn_lists_row_pages(&r->p, r->limits.page_size, r->row_pages);
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		struct peer *p = &r->peers[i];
 		const int32_t first = p->a.first_head + (FAULT(HEADS_SHIFTED) && r->num_peers > 1 ?
 							 i ? -1 : 1 : 0);
 		const size_t offset = buffer * p->sizes.kv_bytes, at = (size_t)first * head;
-		char *end = gather_own(r, p, p->kv + offset, rows->k, at, stride);
+		char *end = gather_own(l, p, p->kv + offset, rows->k, at, stride);
 		size_t bytes;
 
 		if (rows->v)
-			end = gather_own(r, p, end, rows->v, at, stride);
+			end = gather_own(l, p, end, rows->v, at, stride);
 		bytes = (size_t)(end - (p->kv + offset));
 		CAIRN_TRY(put(r, i, &(struct cairn_put){
 			.local = bytes ? p->kv_region : NULL, .local_offset = offset,
 			.remote = bytes ? p->to_kv : NULL, .remote_offset = offset, .bytes = bytes,
-			.value = number_of(r, rows->layer), .slot = CAIRN_SLOT_KV,
+			.value = number_of(r, l), .slot = CAIRN_SLOT_KV,
 		}));
 	}
 	return 0;
 }
 
 /* Waits for a signal of worker i, looking at times whether any worker is lost. */
-static int await(struct cairn_attn_remote *r, int32_t i, uint32_t slot, uint64_t number)
+static int await(struct cairn_attn_remote *r, int32_t i, uint32_t slot, uint64_t number,
+		 struct cairn_signal *found)
 {
 	const int64_t begin = cairn_clock_ns(), until = begin + CAIRN_EPOCH_LAYER_MS * 1000000ll;
 	int ret = 0;
@@ -556,7 +615,7 @@ static int await(struct cairn_attn_remote *r, int32_t i, uint32_t slot, uint64_t
 	if (FAULT(RESULT_UNAWAITED))
 		return 0;
 	do {
-		ret = r->table->wait(r->peers[i].c, slot, number, LOOK_MS, NULL);
+		ret = r->table->wait(r->peers[i].c, slot, number, LOOK_MS, found);
 		if (ret != -ETIMEDOUT)
 			break;
 		CAIRN_TRY(lost(r));
@@ -569,7 +628,7 @@ static int await_page(void *ctx, uint32_t slot, uint64_t number)
 {
 	struct peer *p = ctx;
 
-	return await(p->r, (int32_t)(p - p->r->peers), slot, number);
+	return await(p->r, (int32_t)(p - p->r->peers), slot, number, NULL);
 }
 
 /* Sets the results of some heads and rows, of one stripe, to those of rows that see no key. */
@@ -585,12 +644,13 @@ static void set_empty(const struct cairn_attn_remote *r, char *o, float *lse, in
 }
 
 /* A head that has fewer stripes than another one has no results in the last places. */
-static void set_missing(const struct cairn_attn_remote *r, const struct peer *p, char *o, float *lse)
+static void set_missing(const struct lane *l, const struct peer *p, char *o, float *lse)
 {
-	const size_t rows = (size_t)r->num_rows;
+	const struct cairn_attn_remote *r = l->r;
+	const size_t rows = (size_t)l->num_rows;
 
-	for (int32_t s = p->a.stripes; s < r->link.previous && p->a.stripe == p->a.stripes - 1; s++)
-		for (int32_t k = 0; k < r->p.num_rows; k++)
+	for (int32_t s = p->a.stripes; s < l->link.previous && p->a.stripe == p->a.stripes - 1; s++)
+		for (int32_t k = 0; k < l->p.num_rows; k++)
 			set_empty(r, o + (size_t)s * rows * (size_t)r->m->dims[CAIRN_D_ATTN] * r->element,
 				  lse + (size_t)s * rows * (size_t)r->m->config.num_attention_heads, k,
 				  p->a.first_head * p->a.group, p->a.group);
@@ -598,38 +658,47 @@ static void set_missing(const struct cairn_attn_remote *r, const struct peer *p,
 
 static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 {
-	struct cairn_attn_remote *r = ctx;
-	const int32_t heads = r->m->config.num_attention_heads, rows = r->p.num_rows;
+	struct lane *l = ctx;
+	struct cairn_attn_remote *r = l->r;
+	const int32_t heads = r->m->config.num_attention_heads, rows = l->p.num_rows;
+	const int32_t results = l->link.previous ? l->link.previous : 1;
 	const size_t row = (size_t)r->m->dims[CAIRN_D_ATTN] * r->element, head = row / (size_t)heads;
+	struct cairn_signal found = { 0 };
+	uint64_t slowest = 0, trip;
 
 	(void)stream;
-	if (layer != r->layer || !lse != !r->link.previous)
-		return cairn_error(EINVAL, "attn_remote: layer %d received, layer %d sent", layer, r->layer);
+	if (layer != l->layer || !lse != !l->link.previous)
+		return cairn_error(EINVAL, "attn_remote: layer %d received, layer %d sent", layer, l->layer);
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		const struct peer *p = &r->peers[i], *q = FAULT(LSE_OF_OTHERS) ?
 						     &r->peers[(i + 1) % r->num_peers] : p;
 		const int32_t first = p->a.first_head * p->a.group, num = p->a.num_heads * p->a.group;
+		const size_t at = FAULT(RESULTS_SHARED) ? 0 : (size_t)l->index * p->sizes.result_bytes;
+		const char *result = p->result + at;
 		const size_t stripe = FAULT(STRIPES_IN_ONE_PLACE) ? 0 : (size_t)p->a.stripe;
-		char *to = (char *)o + stripe * (size_t)r->num_rows * row + (size_t)first * head;
-		float *lse_to = lse ? lse + stripe * (size_t)r->num_rows * (size_t)heads + first : NULL;
-		const float *from = (const float *)(const void *)(p->result + (size_t)rows * p->sizes.o);
+		char *to = (char *)o + stripe * (size_t)l->num_rows * row + (size_t)first * head;
+		float *lse_to = lse ? lse + stripe * (size_t)l->num_rows * (size_t)heads + first : NULL;
+		const float *from = (const float *)(const void *)(result + (size_t)rows * p->sizes.o);
 
-		CAIRN_TRY(await(r, i, CAIRN_SLOT_RESULT, number_of(r, layer)));
+		CAIRN_TRY(await(r, i, CAIRN_SLOT_RESULT, number_of(r, l), &found));
+		slowest = found.word > slowest ? found.word : slowest;
 		if (FAULT(LSE_OF_OTHERS) && q->a.num_heads == p->a.num_heads)
-			from = (const float *)(const void *)(q->result + (size_t)rows * q->sizes.o);
+			from = (const float *)(const void *)(q->result + at + (size_t)rows * q->sizes.o);
 		for (int32_t k = 0; k < rows; k++) {
-			memcpy(to + (size_t)k * row, p->result + (size_t)k * p->sizes.o, p->sizes.o);
+			memcpy(to + (size_t)k * row, result + (size_t)k * p->sizes.o, p->sizes.o);
 			if (lse)
 				memcpy(lse_to + (size_t)k * (size_t)heads, from + (size_t)k * (size_t)num,
 				       (size_t)num * sizeof(*lse));
 		}
-		set_missing(r, p, o, lse);
+		set_missing(l, p, o, lse);
 		r->stats.bytes += (int64_t)((size_t)rows * (p->sizes.o + p->sizes.lse));
 	}
-	for (int32_t s = 0; s < (r->link.previous ? r->link.previous : 1) && !FAULT(PADDING_KEPT); s++)
-		for (int32_t k = rows; k < r->num_rows; k++)
-			set_empty(r, o, lse, s * r->num_rows + k, 0, heads);
-	r->layers++;
+	for (int32_t i = 0; i < results && !FAULT(PADDING_KEPT); i++)
+		for (int32_t k = rows; k < l->num_rows; k++)
+			set_empty(r, o, lse, i * l->num_rows + k, 0, heads);
+	trip = (uint64_t)(cairn_clock_ns() - l->sent_ns);
+	r->stats.attn_ns += (int64_t)(slowest < trip ? slowest : trip);	/* the word is a worker's claim */
+	l->layers++;
 	r->stats.layers++;
 	return 0;
 }
