@@ -22,6 +22,7 @@ struct cairn_member_options {
 	const char *secret_file;	/* NULL: none, which only a lead on this machine allows */
 	const char *address;		/* numeric, for the transport; NULL: that which reaches the lead */
 	int32_t join_ms;		/* how long to try to reach the lead */
+	int32_t rejoin_ms;		/* how long to try to reach the next one; 0: ends with the lead */
 };
 
 enum cairn_epoch_state {
@@ -46,7 +47,10 @@ struct cairn_epoch_ops {
 	void (*destroy)(void *epoch);	/* waits for them; NULL is legal */
 };
 
-/* Joins the lead as said, in role, config, weights and table, and serves it until it ends: 0. */
+/*
+ * Joins the lead as said, in role, config, weights and table, and serves it until it ends; then it joins the
+ * next one at this address, if one listens in time. Returns 0 when there is none.
+ */
 int cairn_member_run(const struct cairn_member_options *o, const struct cairn_control_join *as,
 		     const struct cairn_epoch_ops *ops, void *ctx);
 
