@@ -359,6 +359,12 @@ static int check_request(struct cairn_engine *e, const struct cairn_request *r)
 		return cairn_error(EINVAL, "deadline_ns: is %lld, must be >= 0", (long long)r->deadline_ns);
 	if (find_id(e, r->id))
 		return cairn_error(EINVAL, "id: request %llu already exists", (unsigned long long)r->id);
+	if (r->num_given < 0 || r->num_given >= r->num_prompt)
+		return cairn_error(EINVAL, "num_given: is %d, must be in 0..%d", r->num_given,
+				   r->num_prompt - 1);
+	if (r->num_given && (num_seqs > 1 || r->beam_width || r->prompt_logprobs))
+		return cairn_error(EINVAL, "num_given: does not go with %s", num_seqs > 1 ? "num_seqs" :
+				   r->beam_width ? "beam_width" : "prompt_logprobs");
 	CAIRN_TRY(engine_check_sampling(e, r));
 	if (r->constraint)
 		CAIRN_TRY(engine_mask_check(e, r));
@@ -383,7 +389,8 @@ static struct request *make_request(const struct cairn_request *from)
 	r->req.stop_ids = list;
 	r->req.prompt = NULL;		/* the scheduler has its own copy */
 	for (int32_t i = 0; i < num_answers; i++)
-		r->answers[i] = (struct answer){ .live = 1, .end_token = -1, .slot = -1 };
+		r->answers[i] = (struct answer){ .live = 1, .end_token = -1, .slot = -1,
+						 .num_given = from->num_given };
 	return r;
 }
 
@@ -394,6 +401,7 @@ static void destroy_request(struct cairn_engine *e, struct request *r)
 	engine_beams_destroy(r->beams);
 	free(r->scored_prompt);
 	free(r->prompt);
+	free(r->given);
 	free(r);
 }
 
@@ -434,6 +442,13 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 		sr.salt = (struct cairn_cache_salt){ 0x636169726e2d7363, r->handle };
 		sr.scored = 1;
 		sr.keep = 0;
+	}
+	if (request->num_given && request->constraint) {
+		ret = engine_mask_resume(e, r, request->prompt + request->num_prompt - request->num_given);
+		if (ret) {
+			leave(e, r);
+			return ret;
+		}
 	}
 	ret = engine_pull_offer(e, r, request);
 	sr.pulled = ret > 0;

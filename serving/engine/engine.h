@@ -161,6 +161,14 @@ struct cairn_request {
 	const int32_t *prompt;		/* [num_prompt], copied */
 	int32_t num_prompt, max_new_tokens;
 	int32_t num_seqs;		/* number of answers; 0: 1 */
+	/*
+	 * To go on with an answer that another engine has begun: the last num_given tokens of the prompt are
+	 * the answer's. Draws are numbered on from there, penalties and min_new_tokens count these tokens as
+	 * drawn, and a constraint is told them. max_new_tokens is the number still to come. The answer must
+	 * be the only one; the seed of answer i of several is cairn_answer_seed(seed, i). Not with beams and
+	 * prompt_logprobs.
+	 */
+	int32_t num_given;
 	int ignore_eos;			/* treat end-of-sequence tokens as ordinary tokens; not stop_ids */
 	const int32_t *stop_ids;	/* [num_stop_ids], copied; they also end an answer */
 	int32_t num_stop_ids;

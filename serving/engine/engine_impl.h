@@ -57,6 +57,7 @@ struct request {
 	int32_t *scored_prompt;		/* prompt tokens, with prompt_logprobs; otherwise NULL */
 	int32_t num_scored;		/* last prompt position whose log-probabilities a pass computes */
 	int32_t *prompt;		/* prompt tokens that the penalties count; NULL: none */
+	int32_t *given;			/* [req.num_given] that they count as drawn; NULL: none */
 	int32_t bias_at, forbidden_at, num_forbidden;	/* places of its lists on the device */
 	struct beams *beams;		/* NULL: no beam search */
 	struct answer answers[];	/* [num_answers] */
@@ -68,7 +69,9 @@ struct draw {
 	/* The draws of drafted rows come after that of row 0 of their tree; the plan keeps their drafts. */
 	int32_t num_drafts;
 	const int32_t *drafts, *parents;	/* [num_drafts] */
-	int32_t slot;			/* of a drafted row: its token counters; -1: none */
+	/* of a drafted row: its token counters; of the first row of an answer with given tokens: those of the
+	 * prompt alone, which are copied; -1: none */
+	int32_t slot;
 	int32_t number;			/* of the draw, in its answer */
 	int masked;
 	const uint32_t *mask;		/* of a masked draw that has been made */
@@ -188,6 +191,7 @@ const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, stru
  * d[1 .. num] are the draws of an answer's drafted rows. `last` is the row of the last draw that counts: its
  * counters become the answer's. Frees the other slots. a: NULL if the answer has ended.
  */
+void engine_treat_copied(struct cairn_engine *e, struct draw *d);	/* frees the counters of row 0 */
 void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num, int32_t last);
 
 /* engine_spec_rows.c: the rows of a plan's item with drafts, and their draws */
@@ -205,6 +209,8 @@ int engine_spec_move(struct cairn_engine *e);	/* launches the moves listed */
 /* engine_mask.c */
 int engine_mask_create(struct cairn_engine *e);
 int engine_mask_check(const struct cairn_engine *e, const struct cairn_request *r);
+/* Tells the constraint of a request the tokens that its answer already has. */
+int engine_mask_resume(struct cairn_engine *e, struct request *r, const int32_t *given);
 /* Drops the drafts that the constraints of their answers exclude. */
 int engine_mask_cut(struct cairn_engine *e, struct cairn_sched_draft *drafts, int32_t num);
 /* Makes the masked draws of the pass that was launched last, once those before it are collected. */

@@ -165,6 +165,7 @@ static int take_draws(struct cairn_engine *e, struct draw *d, const struct cairn
 	struct answer *a;
 
 	memset(e->stops + i, 0, (size_t)d->num_drafts + 1);
+	engine_treat_copied(e, d);
 	for (int32_t k = 0; k <= accepted; k++) {
 		e->stops[i + path[k]] = (uint8_t)take_token(e, d + path[k], w, i + path[k]);
 		if (e->stops[i + path[k]])
@@ -210,18 +211,6 @@ static int collect(struct cairn_engine *e)
 	return 0;
 }
 
-/* Each answer draws with its own key; the first answer's key is the request's seed. */
-static uint64_t key_of(uint64_t seed, int32_t index)
-{
-	uint64_t z = seed + (uint64_t)index * 0x9e3779b97f4a7c15u;
-
-	if (!index)
-		return seed;
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
-
 /* Row p of a prompt gives the log-probabilities of token p + 1. A recomputed row is not scored again. */
 static void score(struct request *r, int32_t first, int32_t end, struct engine_flight *f,
 		  struct cairn_worker_part *part)
@@ -247,12 +236,13 @@ void engine_add_draw(struct cairn_engine *e, struct request *r, const struct cai
 	struct cairn_worker_treat *t = &e->treats[f->num_draws];
 
 	part->draw = &r->req.sampling;
-	part->seed = key_of(r->req.sampling.seed, item->index);
+	part->seed = cairn_answer_seed(r->req.sampling.seed, item->index);
 	part->offset = (uint64_t)offset;
 	part->treat = num ? engine_treat_draft(e, r, item->index, offset, drafts, num, t) :
 		      engine_treat(e, r, item->index, offset, t);
 	f->draws[f->num_draws++] = (struct draw){
-		.handle = item->request, .index = item->index, .slot = num ? t->slot : -1, .place = -1,
+		.handle = item->request, .index = item->index, .place = -1,
+		.slot = num ? t->slot : t->forks ? t->from : -1,
 		.number = offset, .masked = t->masked,
 	};
 }
@@ -282,7 +272,7 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int
 		return 0;
 	}
 	if (item->draw >= 0)
-		engine_add_draw(e, r, item, end - r->req.num_prompt, NULL, 0, f, &part);
+		engine_add_draw(e, r, item, end - r->req.num_prompt + r->req.num_given, NULL, 0, f, &part);
 	cairn_worker_add(e->worker, &part);
 	return 0;
 }

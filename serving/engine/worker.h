@@ -126,7 +126,11 @@ struct cairn_worker_treat {
 	int begins;			/* clear the counters and count the prompt first */
 	const int32_t *prompt;		/* [num_prompt]; NULL: not counted */
 	int32_t num_prompt;
-	/* For a drafted row: first copy the counters of slot `from`, then count the drafts before the row. */
+	/*
+	 * For a drafted row: first copy the counters of slot `from`, then count the drafts before it.
+	 * With `begins`, too: slot `from` is cleared and counts the prompt, and the drafts are tokens that
+	 * the answer already has.
+	 */
 	int forks;
 	int32_t from, num_drafts;
 	const int32_t *drafts;		/* [num_drafts], valid until launch */

@@ -97,12 +97,12 @@ static inline void *rig_work(void *arg)
 	return NULL;
 }
 
-static inline void rig_add_worker(struct rig *r)
+static inline void rig_add_worker(struct rig *r, int32_t rejoin_ms)
 {
 	struct rig_worker *w = &r->workers[r->num_workers++];
 
 	w->o = (struct cairn_attn_worker_options){
-		.impl = &r->impl, .member = { .join = r->join, .join_ms = 5000 },
+		.impl = &r->impl, .member = { .join = r->join, .join_ms = 5000, .rejoin_ms = rejoin_ms },
 	};
 	pthread_create(&w->thread, NULL, rig_work, w);
 }
@@ -185,8 +185,9 @@ static inline struct cairn_remote_limits rig_limits(void)
 	return (struct cairn_remote_limits){ RIG_ROWS, RIG_REQUESTS, RIG_CONTEXT, RIG_PAGES, RIG_PAGE, 1 };
 }
 
-/* Returns 0, or the error of attn_remote, whose text is the last error. */
-static inline int rig_open(struct cairn_test *t, struct rig *r, const struct rig_shape *shape)
+/* Returns 0, or the error of attn_remote, whose text is the last error. rejoin_ms: of the workers */
+static inline int rig_open_with(struct cairn_test *t, struct rig *r, const struct rig_shape *shape,
+				int32_t rejoin_ms)
 {
 	struct cairn_remote_limits limits = rig_limits();
 	size_t rows = RIG_ROWS + RIG_PADDING, each, each_lse;
@@ -216,8 +217,13 @@ static inline int rig_open(struct cairn_test *t, struct rig *r, const struct rig
 			return -1;
 	}
 	for (int i = 0; i < shape->workers + shape->spares; i++)
-		rig_add_worker(r);
+		rig_add_worker(r, rejoin_ms);
 	return cairn_attn_remote_create(&r->remote, r->lead, &r->m, &limits, !shape->all);
+}
+
+static inline int rig_open(struct cairn_test *t, struct rig *r, const struct rig_shape *shape)
+{
+	return rig_open_with(t, r, shape, 0);
 }
 
 static inline void rig_close(struct rig *r)

@@ -113,6 +113,41 @@ static void heads(struct cairn_test *t)
 	EXPECT(t, cairn_heads_waste(1, 7) == 0);
 }
 
+/* A worker whose lead has ended serves the next one at the same address, and ends if there is none. */
+static void rejoined(struct cairn_test *t)
+{
+	const struct rig_shape shape = { .workers = 1, .kv_heads = 2, .group = 1, .layers = 2 };
+	struct cairn_lead_options o = { .attention = 1, .table = "cpu", .beat_ms = 20000, .join_ms = 60000 };
+	const struct cairn_remote_limits limits = rig_limits();
+	static struct rig r;
+	struct cairn_lead *l;
+	int64_t bad = rig_open_with(t, &r, &shape, 2000);
+
+	if (!bad)
+		bad = rig_passes(t, &r, 5);
+	if (!r.lead)		/* skipped */
+		return rig_close(&r);
+	EXPECT(t, bad == 0);
+	cairn_attn_remote_destroy(r.remote);
+	r.remote = NULL;
+	cairn_lead_destroy(r.lead);
+	o.listen = r.join;
+	r.lead = NULL;
+	if (EXPECT(t, cairn_lead_create(&l, &o) == 0)) {
+		r.lead = l;
+		bad = cairn_attn_remote_create(&r.remote, l, &r.m, &limits, 1);
+		for (int i = 0; i < RIG_REQUESTS; i++)
+			rig_forget(&r, &r.requests[i]);
+		if (!bad)
+			bad = rig_passes(t, &r, 5);
+		if (!EXPECT(t, bad == 0))
+			cairn_note(t, "%s", cairn_last_error());
+	}
+	rig_close(&r);
+	if (!EXPECT(t, r.workers[0].ret == 0))
+		cairn_note(t, "%d: %s", r.workers[0].ret, r.workers[0].text);
+}
+
 /* ---- who may join ---- */
 
 #define WRONG(member, to, says) { offsetof(struct cairn_control_join, member), \
@@ -363,7 +398,7 @@ static void liars(struct cairn_test *t)
 		}
 		rig_make_model(&r);
 		if (i == PAGE)
-			rig_add_worker(&r);
+			rig_add_worker(&r, 0);
 		pthread_create(&x.thread, NULL, lie_in_thread, &x);
 		EXPECT(t, cairn_attn_remote_create(&r.remote, r.lead, &r.m, &limits, 1) == -ETIMEDOUT);
 		EXPECT_CONTAINS(t, cairn_last_error(), "have joined in time");
@@ -461,11 +496,10 @@ static void noticed(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "same_bits", same_bits }, { "lanes", lanes }, { "taken_over", taken_over }, { "heads", heads },
-	{ "refused", refused },
-	{ "strangers", strangers }, { "addresses", addresses }, { "strange_workers", strange_workers },
-	{ "liars", liars }, { "lost", lost },
-	{ "noticed", noticed },
+	{ "same_bits", same_bits }, { "lanes", lanes }, { "taken_over", taken_over },
+	{ "rejoined", rejoined }, { "heads", heads }, { "refused", refused }, { "strangers", strangers },
+	{ "addresses", addresses }, { "strange_workers", strange_workers }, { "liars", liars },
+	{ "lost", lost }, { "noticed", noticed },
 };
 
 const struct cairn_family cairn_remote_family = {

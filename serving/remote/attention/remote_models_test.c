@@ -68,7 +68,7 @@ static void one_model(struct cairn_test *t, const char *model, int32_t workers)
 			 cairn_most_stripes(cairn_share_heads(&s.m->config), workers))) {
 		if (!rig_open_lead(t, &r, &shape)) {
 			for (int i = 0; i < shape.workers; i++)
-				rig_add_worker(&r);
+				rig_add_worker(&r, 0);
 			if (!EXPECT(t, compare(t, &r, &s, &x) == 0))
 				cairn_note(t, "%s", cairn_last_error());
 			cairn_note(t, "%s, %d workers, %d stripes", model, workers, x.link.previous);
