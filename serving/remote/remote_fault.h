@@ -34,6 +34,14 @@ enum cairn_remote_fault {
 	FAULT_PADDING_KEPT,		/* rows of padding keep what they held */
 	FAULT_EPOCH_KEPT,		/* a new epoch has the number of the one before */
 	FAULT_SPARE_UNASSIGNED,		/* a new worker does not get its share */
+	/* the journal */
+	FAULT_JOURNAL_NO_MOVES,		/* pages are not copied in the journal */
+	FAULT_JOURNAL_NO_V,		/* it holds K in the place of V */
+	FAULT_JOURNAL_SHIFTED,		/* rows are in the slot behind theirs */
+	FAULT_JOURNAL_UNDRAINED,	/* pages are sent while passes still wait for the thread */
+	FAULT_JOURNAL_COMMIT_LOST,	/* the last layer's rows are forgotten */
+	FAULT_RESTORE_FIRST_LAYER,	/* all layers get the rows of the first one */
+	FAULT_RESTORE_SHORT,		/* the last row of each page is left out */
 	/* plans */
 	FAULT_PLAN_UNCHECKED,		/* pages beyond the cache are accepted */
 	FAULT_PLAN_REPEATED,		/* a plan is accepted twice */

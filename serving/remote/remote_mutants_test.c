@@ -59,6 +59,17 @@ static int lanes(struct cairn_test *t)
 	return bad != 0;
 }
 
+/* A loss with a journal, after passes that copy pages. */
+static int journal(struct cairn_test *t)
+{
+	const struct rig_shape shape = {
+		.workers = 1, .kv_heads = 1, .group = 1, .layers = 2, .spares = 1, .journal = 1,
+		.join_ms = cairn_remote_fault ? 1000 : 0,
+	};
+
+	return differs(t, &shape, 1);
+}
+
 static int loss(struct cairn_test *t)
 {
 	const struct rig_shape shape = {
@@ -204,6 +215,9 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(HEADS_SHIFTED, passes), MUTANT(LSE_OF_OTHERS, passes), MUTANT(RESULT_UNAWAITED, passes),
 	MUTANT(SIGNAL_FIRST, passes), MUTANT(PADDING_KEPT, passes), MUTANT(EPOCH_KEPT, loss),
 	MUTANT(SPARE_UNASSIGNED, loss), MUTANT(PLAN_UNCHECKED, bad_plan), MUTANT(PLAN_REPEATED, plan_twice),
+	MUTANT(JOURNAL_NO_MOVES, journal), MUTANT(JOURNAL_NO_V, journal), MUTANT(JOURNAL_SHIFTED, journal),
+	MUTANT(JOURNAL_UNDRAINED, journal), MUTANT(JOURNAL_COMMIT_LOST, journal),
+	MUTANT(RESTORE_FIRST_LAYER, journal), MUTANT(RESTORE_SHORT, journal),
 	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table),
 	MUTANT(ANY_WEIGHTS, other_weights), MUTANT(SILENCE, silence),
 	MUTANT(LOSS_FORGOTTEN, cut), MUTANT(BLOB_OF_ANY_SIZE, blob),
