@@ -23,6 +23,8 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 		return cairn_error(EINVAL, "--model-workers: needs --attention-workers");
 	if (o->keys && !o->workers)
 		return cairn_error(EINVAL, "--attention-keys: needs --attention-workers");
+	if (o->journal && !o->workers)
+		return cairn_error(EINVAL, "--kv-journal: needs --attention-workers");
 	if (o->lanes && !o->workers)
 		return cairn_error(EINVAL, "--lanes: needs --attention-workers");
 	if (p && !prefill && (p->min_tokens || p->pages))
@@ -66,6 +68,7 @@ void cairn_set_attention(struct cairn_engine_options *e, const struct cairn_atte
 {
 	e->attention = o->workers ? lead : NULL;
 	e->attends_all = o->keys;
+	e->kv_journal = o->journal << 30;
 	e->lanes = cairn_lanes_names[o->lanes + 1] ? o->lanes + 1 : CAIRN_LANES_AUTO;
 }
 

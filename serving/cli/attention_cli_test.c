@@ -71,6 +71,7 @@ static void refused(struct cairn_test *t)
 	REFUSED(t, "--workers-listen: needs --attention-workers", "serve", "--workers-listen", "[::1]:0");
 	REFUSED(t, "--secret-file: needs --workers-listen", "generate", "--attention-workers", "1",
 		"--secret-file", "x");
+	REFUSED(t, "--kv-journal: needs --attention-workers", "serve", "--kv-journal", "1");
 	REFUSED(t, "--lanes: needs --attention-workers", "generate", "--lanes", "2");
 	REFUSED(t, "--attention-workers: excludes --tp", "generate", "--attention-workers", "1", "--tp", "2");
 	REFUSED(t, "--attention-workers: excludes --host-pages", "serve", "--attention-workers", "1",

@@ -76,6 +76,7 @@ struct cairn_attention_options {
 	const char *listen, *secret_file;	/* NULL: not given */
 	int keys;				/* index into cairn_attention_keys */
 	int lanes;				/* index into cairn_lanes_names */
+	int64_t journal;			/* GiB; 0: none */
 };
 
 extern const char *const cairn_attention_keys[];	/* "previous", "all", NULL */
@@ -88,7 +89,8 @@ extern const char *const cairn_lanes_names[];		/* "1", "2", "3", "auto", NULL */
 	{ "workers-listen", CAIRN_OPT_TEXT, &(to)->listen, 0, 0, NULL }, \
 	{ "secret-file", CAIRN_OPT_TEXT, &(to)->secret_file, 0, 0, NULL }, \
 	{ "attention-keys", CAIRN_OPT_CHOICE, &(to)->keys, 0, 0, cairn_attention_keys }, \
-	{ "lanes", CAIRN_OPT_CHOICE, &(to)->lanes, 0, 0, cairn_lanes_names }
+	{ "lanes", CAIRN_OPT_CHOICE, &(to)->lanes, 0, 0, cairn_lanes_names }, \
+	{ "kv-journal", CAIRN_OPT_INT, &(to)->journal, 1, 1 << 20, NULL }
 
 /* Options of prompts that are computed by other processes. */
 struct cairn_prefill_options {

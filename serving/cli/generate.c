@@ -101,6 +101,8 @@ static const char usage[] =
 	"  --attention-keys W    previous: workers attend to the keys before a pass, and this process to\n"
 	"                        the pass's own; all: workers attend to all keys, which gives the bits of a\n"
 	"                        run without workers, for at most as many workers as heads (previous)\n"
+	"  --kv-journal GIB      a copy of all keys and values in memory of this process, at most GIB, from\n"
+	"                        which those of a lost worker are restored instead of computed again (none)\n"
 	"  --lanes N             1, 2, 3: batches whose passes are under way together, so that this process\n"
 	"                        computes one while workers attend for another, which takes memory for as\n"
 	"                        many passes; auto: as many as measured times ask for (1)\n"

@@ -193,6 +193,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.trees = engine_spec_trees(e),
 		.taps = engine_spec_taps(e),
 		.attention = e->opt.attention, .attends_all = e->opt.attends_all,
+		.kv_journal = e->opt.kv_journal,
 	};
 	e->opt.nano = NULL;		/* the worker has a copy */
 	ret = engine_lanes_create(e, model, &wo);
@@ -550,6 +551,10 @@ void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats 
 	}
 	*stats = e->stats;
 	stats->lanes = e->used_lanes;
+	stats->journal_bytes = ws.journal_bytes;
+	stats->journal_ns = ws.journal_ns;
+	stats->restored_bytes = ws.restored_bytes;
+	stats->restore_ns = ws.restore_ns;
 	stats->graph_steps = ws.graph_passes;
 	stats->captures = ws.captures;
 	stats->fused_steps = ws.fused_passes;

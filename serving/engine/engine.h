@@ -122,6 +122,12 @@ struct cairn_engine_options {
 	 */
 	int32_t lanes;
 	/*
+	 * With attention: most bytes of a journal of all keys and values in host memory (journal.h). After a
+	 * loss, the workers' caches are restored from it, bit by bit, instead of computing all sequences
+	 * again. 0: none.
+	 */
+	int64_t kv_journal;
+	/*
 	 * Long prompts are computed by the prefill workers of this lead, which must outlive the engine, and
 	 * pulled (engine_pull.c): those of which at least prefill_min tokens, and at least half, are not
 	 * cached. If that fails, they are computed here. As with a hit in the prefix cache, no bit of an
@@ -216,6 +222,8 @@ struct cairn_engine_stats {
 	int64_t sliced_steps;
 	int64_t recoveries;		/* losses of attention workers */
 	int64_t lane_changes;		/* with CAIRN_LANES_AUTO */
+	/* with kv_journal: keys and values recorded, and restored after losses, and the times of it */
+	int64_t journal_bytes, journal_ns, restored_bytes, restore_ns;
 	int32_t lanes;			/* that new requests may enter now; 1 without attention */
 	int64_t prompt_tokens;		/* prompt tokens computed; cached tokens are not counted */
 	int64_t new_tokens;

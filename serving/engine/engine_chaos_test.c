@@ -129,6 +129,7 @@ static void one_run(struct cairn_test *t, struct cairn_model *m, struct naive *n
 	opt.disk_pages = opt.host_pages && below(t, 2) ? 400 / opt.page_size : 0;
 	opt.cache_grain = below(t, 3) - 1;	/* none, pages, tokens */
 	opt.lanes = num_lanes;
+	opt.kv_journal = lead && below(t, 2) ? 1 << 28 : 0;
 	if (num_lanes < 2 && below(t, 4))	/* mostly wrong drafts */
 		opt.speculation = (struct cairn_speculation){
 			.method = CAIRN_SPECULATE_NGRAM, .num_tokens = 1 + below(t, 6), .lookup_min = 1,

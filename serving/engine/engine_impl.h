@@ -144,6 +144,11 @@ int engine_remote_check(const struct cairn_engine_options *o, const struct cairn
 int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p);
 /* After the loss of an attention worker. undone: the plan that could not be launched; NULL: none */
 int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone);
+/*
+ * The same with a journal: takes other workers and begins the passes under way again. is_launching: that of
+ * the lane in turn is the last one, and its launch has failed.
+ */
+int engine_remote_restore(struct cairn_engine *e, int is_launching);
 
 /* engine_lanes.c */
 int engine_lanes_check(struct cairn_engine_options *o);

@@ -22,6 +22,9 @@ int engine_lanes_check(struct cairn_engine_options *o)
 {
 	if (o->lanes < CAIRN_LANES_AUTO || o->lanes > CAIRN_MAX_LANES)
 		return cairn_error(EINVAL, "engine: lanes: is %d, must be 1..%d", o->lanes, CAIRN_MAX_LANES);
+	if (o->kv_journal < 0 || (o->kv_journal && !o->attention))
+		return cairn_error(EINVAL, "engine: kv_journal: %s", o->attention ? "is negative" :
+				   "needs attention_workers");
 	if (o->lanes && o->lanes != 1 && !o->attention)
 		return cairn_error(EINVAL, "engine: lanes: need attention_workers");
 	if (o->lanes && o->lanes != 1 && o->speculation.method)
@@ -62,12 +65,20 @@ int engine_lanes_in_flight(const struct cairn_engine *e)
 
 int engine_lanes_finish(struct cairn_engine *e)
 {
-	int under_way, mine = 1;
+	int under_way, mine = 1, ret = 0;
 
 	for (int32_t i = e->lane; mine; i = (i + 1) % e->num_lanes) {
-		CAIRN_TRY(cairn_worker_turn(e->lanes[i], &under_way));
-		if (i == e->lane)
+		ret = cairn_worker_turn(e->lanes[i], &under_way);
+		if (ret && !cairn_worker_lost(e->worker))
+			return ret;
+		if (!ret && i == e->lane)
 			mine = under_way;
+		if (!ret)
+			continue;
+		CAIRN_TRY(engine_remote_recover(e, NULL));
+		if (!cairn_worker_in_flight(e->worker))		/* its plan is taken back */
+			return 0;
+		i = (e->lane + e->num_lanes - 1) % e->num_lanes;	/* all begin again, in their order */
 	}
 	return 0;
 }

@@ -7,10 +7,15 @@
  * sequences back (cairn_scheduler_reset()), and goes on as after a preemption: prompts and answers so far are
  * computed again. With lanes, all passes under way end so, as each draws last. What was drawn stays drawn: no
  * callback is made twice, and no token is drawn with another key.
+ *
+ * With a journal, the caches are restored as they were after the passes that have ended. The others begin
+ * again with the arrays that they have on the device, so the scheduler does not notice.
  */
 #include "serving/engine/engine_impl.h"
 
 #include "serving/remote/attention/share.h"
+
+#define MOST_ATTEMPTS	4	/* to go on after losses while passes begin again */
 
 int engine_remote_check(const struct cairn_engine_options *o, const struct cairn_model *m)
 {
@@ -64,10 +69,42 @@ static void undo(struct cairn_engine *e, struct engine_flight *f)
 	drop_drafts(e, f);
 }
 
+/* Launches the passes again that had not ended, in their order. */
+static int relaunch(struct cairn_engine *e, int is_launching)
+{
+	for (int32_t i = 0; i < e->num_lanes; i++) {
+		const int32_t lane = (e->lane + i + is_launching) % e->num_lanes;
+		const int fails = is_launching && lane == e->lane;
+
+		if (!fails && (e->num_lanes == 1 || !cairn_worker_in_flight(e->lanes[lane])))
+			continue;	/* without lanes, passes in flight have ended */
+		if (e->num_lanes > 1)
+			cairn_worker_drop(e->lanes[lane]);
+		CAIRN_TRY(cairn_worker_relaunch(e->lanes[lane]));
+	}
+	return 0;
+}
+
+int engine_remote_restore(struct cairn_engine *e, int is_launching)
+{
+	int ret;
+
+	for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+		CAIRN_TRY(cairn_worker_restart(e->lanes[0]));
+		e->stats.recoveries++;
+		ret = relaunch(e, is_launching);
+		if (!ret || !cairn_worker_lost(e->lanes[0]))
+			return ret;
+	}
+	return ret;
+}
+
 int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone)
 {
 	int num = undone != NULL;
 
+	if (cairn_worker_restores(e->lanes[0]))
+		return engine_remote_restore(e, 0);
 	if (undone)
 		undo(e, undone);
 	for (int32_t i = 0; i < e->num_lanes && e->num_lanes > 1; i++) {

@@ -286,6 +286,7 @@ static int32_t cached(const struct request *r, int32_t first)
 static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 {
 	struct engine_flight *f = flight_behind(e, cairn_worker_in_flight(e->worker));
+	int ret;
 
 	f->num_draws = f->num_scored = 0;
 	cairn_worker_begin(e->worker);
@@ -295,7 +296,10 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	if (cairn_tiers_by_layer(e->tiers))
 		cairn_worker_on_layer(e->worker, cairn_tiers_layer, e->tiers);
 	engine_spec_launched(e, f, p);
-	CAIRN_TRY(cairn_worker_launch(e->worker));
+	ret = cairn_worker_launch(e->worker);
+	if (ret && cairn_worker_restores(e->worker) && cairn_worker_lost(e->worker))
+		ret = engine_remote_restore(e, 1);
+	CAIRN_TRY(ret);
 	/* Called only after the rows are built, because a callback may cancel the request. */
 	for (int32_t i = 0; i < p->num_items; i++) {
 		struct request *r = engine_find(e, p->items[i].request);
@@ -350,7 +354,7 @@ static int carry_out(struct cairn_engine *e, const struct cairn_step_plan *p, in
 	CAIRN_TRY(e->opt.attention ? engine_remote_copies(e, p) : cairn_tiers_before(e->tiers, p));
 	if (p->num_items)
 		ret = launch(e, p);
-	if (ret && cairn_worker_lost(e->worker))
+	if (ret && cairn_worker_lost(e->worker) && !cairn_worker_restores(e->worker))
 		return engine_remote_recover(e, flight_behind(e, in_flight));
 	*launched = !ret && p->num_items;
 	if (!ret && !e->opt.attention)
@@ -368,17 +372,16 @@ static int step_lane(struct cairn_engine *e, int *busy)
 {
 	const struct cairn_step_plan *p;
 	int64_t start = cairn_clock_ns(), planned;
-	int launched = 0, ret = 0;
+	int launched = 0;
 
 	e->worker = e->lanes[e->lane];
-	if (!cairn_worker_lost(e->worker) && cairn_worker_in_flight(e->worker))
-		ret = engine_lanes_finish(e);
-	if (ret && !cairn_worker_lost(e->worker))
-		return ret;
-	if (cairn_worker_lost(e->worker))
-		CAIRN_TRY(engine_remote_recover(e, NULL));
+	/* A pass that has ended has drawn: it is collected before a loss is looked at. */
+	if (cairn_worker_in_flight(e->worker))
+		CAIRN_TRY(engine_lanes_finish(e));
 	if (cairn_worker_in_flight(e->worker))
 		CAIRN_TRY(collect(e));
+	if (cairn_worker_lost(e->worker))
+		CAIRN_TRY(engine_remote_recover(e, NULL));
 	CAIRN_TRY(report_ends(e));
 	engine_lanes_choose(e);
 	planned = cairn_clock_ns();

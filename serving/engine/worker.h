@@ -108,6 +108,7 @@ struct cairn_worker_options {
 	 */
 	int32_t lanes, lane;
 	struct cairn_worker *first;	/* NULL: this one */
+	int64_t kv_journal;		/* bytes of the journal of the members' cache (journal.h); 0: none */
 };
 
 struct cairn_worker_taps {
@@ -195,6 +196,8 @@ struct cairn_worker_stats {
 	/* with lanes, of the first one, sums over the turns of all: rows, and times in which this process
 	 * computes, waits for results, and a worker attends (the slowest one) */
 	int64_t turns, turn_rows, turn_ns, turn_wait_ns, attn_ns;
+	/* of the first one, with kv_journal: keys and values recorded and restored, and the times of it */
+	int64_t journal_bytes, journal_ns, restored_bytes, restore_ns;
 	/* With timeline: device times over the collected passes. */
 	int64_t busy_ns, idle_ns, max_idle_ns;
 };
@@ -253,6 +256,13 @@ int cairn_worker_lost(const struct cairn_worker *worker);
 int cairn_worker_restart(struct cairn_worker *worker);
 /* With lanes, before the restart: forgets the pass that was launched and cannot end. Nothing was drawn. */
 void cairn_worker_drop(struct cairn_worker *worker);
+/*
+ * With kv_journal, restart() restores the cache as it was after the passes that have ended, and forgets
+ * nothing. Then passes that have not ended, because their launch or a turn has failed, are launched again in
+ * their order.
+ */
+int cairn_worker_restores(const struct cairn_worker *worker);	/* returns whether there is a journal */
+int cairn_worker_relaunch(struct cairn_worker *worker);
 /*
  * Makes the pass call fn as described at struct cairn_batch; it then does not run as a graph. Call it before
  * launch. It has no effect if decode_step runs the pass, because that has no point between two layers.

@@ -118,6 +118,9 @@ struct cairn_worker {
 	struct cairn_attn_remote *remote;
 	struct cairn_slices *own_slices;	/* of remote attention, if the caller gave none */
 	int32_t slices_left;		/* of the pass under way, with lanes; 0: none is */
+	int32_t (*pass_copies)[2];	/* [num_pass_copies], those of the pass launched last */
+	int32_t num_pass_copies, room_pass_copies;
+	int decode;			/* of the pass launched last: as worker_pass.c decides */
 	int32_t (*copies)[2];		/* [num_copies] pages to copy before the next pass */
 	int32_t num_copies, room_copies;
 	int32_t *nano_old;		/* arrays of a pass before its rows change places */
@@ -218,7 +221,9 @@ void worker_mask_destroy(struct cairn_worker *w);
 /* worker_sliced.c */
 int worker_sliced_create(struct cairn_worker *w);
 void worker_sliced_destroy(struct cairn_worker *w);
+void worker_sliced_stats(const struct cairn_worker *w, struct cairn_worker_stats *stats);
 int worker_sliced_reserve(struct cairn_worker *w, int *moved);
+void worker_sliced_take_copies(struct cairn_worker *w);	/* makes those so far the pass's */
 int worker_sliced_forward(struct cairn_worker *w);	/* with lanes, only its first slice */
 
 /* worker_tree.c; without options.trees these do nothing */

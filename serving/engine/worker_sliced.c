@@ -33,7 +33,8 @@ static int create_remote(struct cairn_worker *w)
 		w->remote = w->opt.first->remote;
 		return 0;
 	}
-	return cairn_attn_remote_create(&w->remote, w->opt.attention, w->model, &limits, !w->opt.attends_all);
+	return cairn_attn_remote_create(&w->remote, w->opt.attention, w->model, &limits, !w->opt.attends_all,
+					w->opt.kv_journal);
 }
 
 int worker_sliced_create(struct cairn_worker *w)
@@ -52,6 +53,7 @@ void worker_sliced_destroy(struct cairn_worker *w)
 	cairn_sliced_destroy(w->sliced);
 	cairn_slices_destroy(w->own_slices);
 	free(w->copies);
+	free(w->pass_copies);
 }
 
 static const struct cairn_attn_link *link_of(struct cairn_worker *w)
@@ -69,21 +71,32 @@ int worker_sliced_reserve(struct cairn_worker *w, int *moved)
 /* Padding is not sent: requests without rows, and rows without a request. */
 static int begin_remote(struct cairn_worker *w)
 {
-	struct cairn_worker *first = w->opt.first ? w->opt.first : w;
 	const struct arrays *a = &w->flight->host;
 	struct cairn_remote_pass p = {
-		.num_moves = first->num_copies, .qo_indptr = a->qo_indptr, .kv_indptr = a->kv_indptr,
+		.num_moves = w->num_pass_copies, .qo_indptr = a->qo_indptr, .kv_indptr = a->kv_indptr,
 		.last_page_len = a->last_page_len, .kv_indices = a->kv_indices,
-		.moves = (const int32_t (*)[2])first->copies,
+		.moves = (const int32_t (*)[2])w->pass_copies,
 	};
 
 	while (p.batch < w->batch.batch && a->qo_indptr[p.batch + 1] > a->qo_indptr[p.batch])
 		p.batch++;
 	p.num_rows = a->qo_indptr[p.batch];
 	p.num_pages = a->kv_indptr[p.batch];
-	CAIRN_TRY(cairn_attn_remote_begin(w->remote, w->opt.lane, &p));
+	return cairn_attn_remote_begin(w->remote, w->opt.lane, &p);
+}
+
+void worker_sliced_take_copies(struct cairn_worker *w)
+{
+	struct cairn_worker *first = w->opt.first ? w->opt.first : w;
+	int32_t (*copies)[2] = w->pass_copies;
+	const int32_t room = w->room_pass_copies;
+
+	w->pass_copies = first->copies;
+	w->num_pass_copies = first->num_copies;
+	w->room_pass_copies = first->room_copies;
+	first->copies = copies;
+	first->room_copies = room;
 	first->num_copies = 0;
-	return 0;
 }
 
 /* The attention worker gets this pass's batch; room for it has been made. */
@@ -121,6 +134,19 @@ int cairn_worker_turn(struct cairn_worker *w, int *under_way)
 	return 0;
 }
 
+void worker_sliced_stats(const struct cairn_worker *w, struct cairn_worker_stats *stats)
+{
+	struct cairn_attn_remote_stats s;
+
+	if (!w->remote)
+		return;
+	cairn_attn_remote_stats(w->remote, &s);
+	stats->journal_bytes = s.journal.bytes;
+	stats->journal_ns = s.journal.record_ns;
+	stats->restored_bytes = s.restored_bytes;
+	stats->restore_ns = s.restore_ns;
+}
+
 /* ---- remote attention ---- */
 
 int cairn_worker_copy_page(struct cairn_worker *w, int32_t from, int32_t to)
@@ -151,8 +177,14 @@ void cairn_worker_drop(struct cairn_worker *w)
 	w->slices_left = 0;
 }
 
+int cairn_worker_restores(const struct cairn_worker *w)
+{
+	return w->remote && cairn_attn_remote_has_journal(w->remote);
+}
+
 int cairn_worker_restart(struct cairn_worker *w)
 {
-	w->num_copies = 0;
+	if (!cairn_worker_restores(w))
+		w->num_copies = 0;
 	return cairn_attn_remote_restart(w->remote);
 }

@@ -41,6 +41,14 @@ enum cairn_remote_fault {
 	FAULT_PAGE_OF_BEFORE,		/* a page from another stripe is stored before it has come */
 	FAULT_STRIPES_IN_ONE_PLACE,	/* the results of all stripes are written to the first one's place */
 	FAULT_WEIGHTS_OF_LAYER_0,	/* all layers have the weights of layer 0 */
+	/* the journal */
+	FAULT_JOURNAL_NO_MOVES,		/* pages are not copied in the journal */
+	FAULT_JOURNAL_NO_V,		/* it holds K in the place of V */
+	FAULT_JOURNAL_SHIFTED,		/* rows are in the slot behind theirs */
+	FAULT_JOURNAL_UNDRAINED,	/* pages are sent while passes still wait for the thread */
+	FAULT_JOURNAL_COMMIT_LOST,	/* the last layer's rows are forgotten */
+	FAULT_RESTORE_FIRST_LAYER,	/* all layers get the rows of the first one */
+	FAULT_RESTORE_SHORT,		/* the last row of each page is left out */
 	/* plans */
 	FAULT_PLAN_UNCHECKED,		/* pages beyond the cache are accepted */
 	FAULT_PLAN_REPEATED,		/* a plan is accepted twice */

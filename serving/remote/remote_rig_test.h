@@ -37,6 +37,7 @@ struct rig_shape {
 	int latent;			/* then kv_heads is 1 */
 	int spares, join_ms;
 	int32_t lanes;			/* 0: 1 */
+	int journal;
 	uint64_t weights;		/* the lead's digest of them */
 };
 
@@ -218,7 +219,8 @@ static inline int rig_open_with(struct cairn_test *t, struct rig *r, const struc
 	}
 	for (int i = 0; i < shape->workers + shape->spares; i++)
 		rig_add_worker(r, rejoin_ms);
-	return cairn_attn_remote_create(&r->remote, r->lead, &r->m, &limits, !shape->all);
+	return cairn_attn_remote_create(&r->remote, r->lead, &r->m, &limits, !shape->all,
+					shape->journal ? 1 << 30 : 0);
 }
 
 static inline int rig_open(struct cairn_test *t, struct rig *r, const struct rig_shape *shape)
@@ -483,13 +485,16 @@ static inline int64_t rig_passes(struct cairn_test *t, struct rig *r, int num)
 	return bad;
 }
 
-/* Loses a worker; a spare takes its place, and all requests start again. Returns 0, or -errno. */
+/*
+ * Loses a worker; a spare takes its place, and all requests start again unless there is a journal. Returns 0,
+ * or -errno.
+ */
 static inline int rig_lose(struct rig *r, int32_t rank)
 {
 	cairn_error(EIO, "by the test");
 	cairn_lead_report(r->lead, rank);
 	CAIRN_TRY(cairn_attn_remote_restart(r->remote));
-	for (int i = 0; i < RIG_REQUESTS; i++)
+	for (int i = 0; i < RIG_REQUESTS && !r->shape.journal; i++)
 		rig_forget(r, &r->requests[i]);
 	return 0;
 }

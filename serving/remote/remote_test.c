@@ -113,6 +113,35 @@ static void heads(struct cairn_test *t)
 	EXPECT(t, cairn_heads_waste(1, 7) == 0);
 }
 
+/* With a journal, requests go on with the caches of the workers before, at all workers. */
+static void journal(struct cairn_test *t)
+{
+	static const struct rig_shape shapes_of_journals[] = {
+		{ .workers = 2, .kv_heads = 3, .group = 2, .layers = 3, .window = 6, .spares = 2,
+		  .journal = 1 },
+		{ .workers = 1, .kv_heads = 2, .group = 1, .layers = 2, .spares = 2, .journal = 1, .all = 1 },
+		{ .workers = 2, .kv_heads = 1, .group = 2, .layers = 2, .spares = 2, .journal = 1 },
+	};
+	struct cairn_attn_remote_stats stats = { 0 };
+	static struct rig r;
+
+	for (size_t i = 0; i < ARRAY_SIZE(shapes_of_journals); i++) {
+		int64_t bad = rig_open(t, &r, &shapes_of_journals[i]);
+
+		for (int k = 0; k < 3 && !bad && r.lead; k++) {
+			bad = rig_passes(t, &r, 9);
+			if (!bad && k < 2)
+				bad = rig_lose(&r, 1);
+		}
+		if (r.lead && !EXPECT(t, bad == 0))
+			cairn_note(t, "shape %zu: %lld, %s", i, (long long)bad, cairn_last_error());
+		if (r.remote)
+			cairn_attn_remote_stats(r.remote, &stats);
+		EXPECT(t, !r.lead || (stats.journal.passes == 27 && stats.restored_bytes > 0));
+		rig_close(&r);
+	}
+}
+
 /* A worker whose lead has ended serves the next one at the same address, and ends if there is none. */
 static void rejoined(struct cairn_test *t)
 {
@@ -135,7 +164,7 @@ static void rejoined(struct cairn_test *t)
 	r.lead = NULL;
 	if (EXPECT(t, cairn_lead_create(&l, &o) == 0)) {
 		r.lead = l;
-		bad = cairn_attn_remote_create(&r.remote, l, &r.m, &limits, 1);
+		bad = cairn_attn_remote_create(&r.remote, l, &r.m, &limits, 1, 0);
 		for (int i = 0; i < RIG_REQUESTS; i++)
 			rig_forget(&r, &r.requests[i]);
 		if (!bad)
@@ -281,7 +310,7 @@ static void strange_workers(struct cairn_test *t)
 		};
 		r.num_workers = 1;
 		pthread_create(&w->thread, NULL, rig_work, w);
-		EXPECT(t, cairn_attn_remote_create(&r.remote, r.lead, &r.m, &limits, 1) == -ETIMEDOUT);
+		EXPECT(t, cairn_attn_remote_create(&r.remote, r.lead, &r.m, &limits, 1, 0) == -ETIMEDOUT);
 		EXPECT_CONTAINS(t, cairn_last_error(), says[i]);
 		r.remote = NULL;
 		rig_close(&r);
@@ -400,7 +429,7 @@ static void liars(struct cairn_test *t)
 		if (i == PAGE)
 			rig_add_worker(&r, 0);
 		pthread_create(&x.thread, NULL, lie_in_thread, &x);
-		EXPECT(t, cairn_attn_remote_create(&r.remote, r.lead, &r.m, &limits, 1) == -ETIMEDOUT);
+		EXPECT(t, cairn_attn_remote_create(&r.remote, r.lead, &r.m, &limits, 1, 0) == -ETIMEDOUT);
 		EXPECT_CONTAINS(t, cairn_last_error(), "have joined in time");
 		EXPECT_CONTAINS(t, cairn_last_error(), says[i]);
 		r.remote = NULL;
@@ -497,7 +526,8 @@ static void noticed(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "same_bits", same_bits }, { "lanes", lanes }, { "taken_over", taken_over },
-	{ "rejoined", rejoined }, { "heads", heads }, { "refused", refused }, { "strangers", strangers },
+	{ "journal", journal }, { "rejoined", rejoined }, { "heads", heads }, { "refused", refused },
+	{ "strangers", strangers },
 	{ "addresses", addresses }, { "strange_workers", strange_workers }, { "liars", liars },
 	{ "lost", lost }, { "noticed", noticed },
 };

@@ -50,7 +50,7 @@ static const char usage[] =
 	"  --prompt-lookup-min N, --speculative-branches N, --speculative-tree-rows N\n"
 	"                         see generate (none, 5, 4, 2, 1, depth times branches)\n"
 	"  --attention-workers N, --model-workers M, --workers-listen A, --secret-file FILE,\n"
-	"  --attention-keys W, --lanes N\n"
+	"  --attention-keys W, --lanes N, --kv-journal GIB\n"
 	"                         attention by N other processes: see generate; excludes --plan and\n"
 	"                         --host-pages; --speculative needs --attention-keys all and one lane (0)\n"
 	"  --prefill-workers N    prompts of which --prefill-min tokens or more, and half or more, are not\n"

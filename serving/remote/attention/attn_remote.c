@@ -24,6 +24,7 @@
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
 #include "serving/remote/attention/attn_epoch.h"
+#include "serving/remote/attention/attn_restore.h"
 #include "serving/remote/attention/lists.h"
 #include "serving/remote/attention/relay.h"
 #include "serving/remote/remote_fault.h"
@@ -69,6 +70,8 @@ struct cairn_attn_remote {
 	struct cairn_transport *t;	/* NULL: between two epochs */
 	uint32_t epoch;
 	uint64_t pass, turn;		/* of this epoch, over all lanes */
+	struct cairn_journal *journal;	/* NULL: none */
+	int is_restoring;		/* passes are those of attn_restore.c */
 	void *plan;			/* scratch */
 	size_t plan_bytes;
 	struct cairn_attn_remote_stats stats;
@@ -266,14 +269,36 @@ static int begin_epoch(struct cairn_attn_remote *r)
 	return ret;
 }
 
+/* Gives the workers of a new epoch the keys and values of the journal. */
+static int restore(struct cairn_attn_remote *r)
+{
+	const int64_t begin = cairn_clock_ns();
+	int64_t bytes = 0;
+	int ret;
+
+	if (!r->journal)
+		return 0;
+	for (int32_t i = 0; i < r->limits.lanes; i++)	/* these passes will begin again */
+		cairn_journal_drop(r->journal, i);
+	cairn_journal_drain(r->journal);
+	r->is_restoring = 1;
+	ret = attn_restore(r, r->journal, r->m, &r->limits, &bytes);
+	r->is_restoring = 0;
+	r->stats.restored_bytes += bytes;
+	r->stats.restore_ns += cairn_clock_ns() - begin;
+	return ret;
+}
+
 /* Workers may be lost while they prepare, or refuse their share; others then take their place. */
 static int try_epochs(struct cairn_attn_remote *r)
 {
 	int ret, attempt = 0;
 
-	do
+	do {
 		ret = begin_epoch(r);
-	while (ret == -ECONNRESET && ++attempt < MAX_ATTEMPTS);
+		if (!ret)
+			ret = restore(r);
+	} while (ret == -ECONNRESET && ++attempt < MAX_ATTEMPTS);
 	return ret;
 }
 
@@ -334,7 +359,7 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream);
 
 int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *lead,
 			     const struct cairn_model *m, const struct cairn_remote_limits *limits,
-			     int previous)
+			     int previous, int64_t journal_bytes)
 {
 	const int32_t num = cairn_lead_attention(lead);
 	const int32_t stripes = cairn_most_stripes(cairn_share_heads(&m->config), num);
@@ -367,6 +392,10 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 	}
 	for (int32_t i = 0; i < num && !ret; i++)
 		ret = make_peer(r, i);
+	if (!ret && journal_bytes && cairn_model_is_latent(m))
+		ret = cairn_error(EOPNOTSUPP, "kv_journal: latent attention (kv_lora_rank) has none so far");
+	if (!ret && journal_bytes)
+		ret = cairn_journal_create(&r->journal, m, &r->limits, journal_bytes);
 	if (!ret)
 		ret = try_epochs(r);
 	if (ret)
@@ -392,6 +421,7 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r)
 		free(r->lanes[i].row_pages);
 		free(r->lanes[i].moves);
 	}
+	cairn_journal_destroy(r->journal);
 	free(r->plan);
 	free(r);
 }
@@ -421,6 +451,13 @@ const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r
 void cairn_attn_remote_stats(const struct cairn_attn_remote *r, struct cairn_attn_remote_stats *stats)
 {
 	*stats = r->stats;
+	if (r->journal)
+		cairn_journal_stats(r->journal, &stats->journal);
+}
+
+int cairn_attn_remote_has_journal(const struct cairn_attn_remote *r)
+{
+	return r->journal != NULL;
 }
 
 /* Keeps what layers need to know of a pass. */
@@ -449,6 +486,8 @@ int cairn_attn_remote_begin(struct cairn_attn_remote *r, int32_t lane, const str
 					   .num_bytes = (uint32_t)cairn_remote_pass_bytes(p) };
 
 	CAIRN_TRY(lost(r));
+	if (r->journal && !r->is_restoring)
+		CAIRN_TRY(cairn_journal_begin(r->journal, lane, p));
 	if (head.num_bytes > r->plan_bytes) {
 		free(r->plan);
 		r->plan = malloc(2 * (size_t)head.num_bytes);
@@ -585,6 +624,9 @@ static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	const size_t buffer = 2 * (size_t)l->index + cairn_share_buffer(l->layers, rows->layer);
 
 	(void)stream;
+	if (r->journal && !r->is_restoring &&
+	    !(FAULT(JOURNAL_COMMIT_LOST) && rows->layer + 1 == r->m->config.num_hidden_layers))
+		cairn_journal_rows(r->journal, l->index, rows);
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		struct peer *p = &r->peers[i];
 		const int32_t first = p->a.first_head + (FAULT(HEADS_SHIFTED) && r->num_peers > 1 ?
@@ -698,6 +740,8 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 			set_empty(r, o, lse, i * l->num_rows + k, 0, heads);
 	trip = (uint64_t)(cairn_clock_ns() - l->sent_ns);
 	r->stats.attn_ns += (int64_t)(slowest < trip ? slowest : trip);	/* the word is a worker's claim */
+	if (r->journal && !r->is_restoring && layer + 1 == r->m->config.num_hidden_layers)
+		cairn_journal_commit(r->journal, l->index);
 	l->layers++;
 	r->stats.layers++;
 	return 0;

@@ -20,7 +20,8 @@
  *
  * When a worker is lost, every call returns -ECONNRESET and cairn_attn_remote_lost() returns 1, until
  * restart() has begun a new epoch with a complete set of workers. Their caches are empty, so the caller must
- * compute again all keys that it still needs.
+ * compute again all keys that it still needs. With a journal, they hold the keys of all passes that have
+ * ended, and the caller must only begin the others again, in their order and with their copies of pages.
  *
  * The table must have host memory (CAIRN_IMPL_HOST_MEM); calls of the link wait.
  * Errors: -EINVAL, -EOPNOTSUPP, naming the option or the key of the config; -ECONNRESET; those of lead.h.
@@ -29,6 +30,7 @@
 #define CAIRN_ATTN_REMOTE_H
 
 #include "serving/remote/lead/lead.h"
+#include "serving/remote/attention/journal.h"
 #include "serving/remote/attention/share.h"
 #include "serving/slices/attn_link.h"
 
@@ -39,12 +41,18 @@ struct cairn_attn_remote_stats {
 	int64_t wait_ns;		/* for results */
 	int64_t attn_ns;		/* the slowest worker's attention, summed over the layers */
 	int64_t restarts;		/* epochs after the first */
+	int64_t restored_bytes, restore_ns;	/* from the journal */
+	struct cairn_journal_stats journal;
 };
 
-/* The lead and the model must outlive it. Waits until the workers are ready. */
+/*
+ * The lead and the model must outlive it. Waits until the workers are ready. journal_bytes: most memory of a
+ * journal of all keys and values (journal.h), from which restart() restores them; 0: none.
+ */
 int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *lead,
 			     const struct cairn_model *model, const struct cairn_remote_limits *limits,
-			     int previous);
+			     int previous, int64_t journal_bytes);
+int cairn_attn_remote_has_journal(const struct cairn_attn_remote *r);
 void cairn_attn_remote_destroy(struct cairn_attn_remote *r);	/* NULL is legal */
 /*
  * Begins a pass of a lane, 0 .. limits.lanes - 1. Its arrays are copied. Rows of the link beyond

@@ -218,15 +218,18 @@ static void same_answers(struct cairn_test *t)
 }
 
 /*
- * Passes of several lanes are under way together: the same bits, also if workers are lost meanwhile, and with
- * repeatable if workers attend to previous keys alone.
+ * Passes of several lanes are under way together: the same bits, also if workers are lost meanwhile, with and
+ * without a journal, and with repeatable if workers attend to previous keys alone.
  */
 static void lanes(struct cairn_test *t)
 {
 	static const struct {
 		int32_t lanes, workers;
-		int repeatable, loses;
-	} cases[] = { { 2, 2, 0, 0 }, { 3, 1, 0, 1 }, { 2, 1, 1, 1 }, { CAIRN_LANES_AUTO, 1, 0, 0 } };
+		int repeatable, loses, journal;
+	} cases[] = {
+		{ 2, 2, 0, 0, 0 }, { 3, 1, 0, 1, 0 }, { 2, 1, 1, 1, 0 }, { CAIRN_LANES_AUTO, 1, 0, 0, 0 },
+		{ 1, 2, 0, 1, 1 }, { 3, 1, 0, 1, 1 }, { 2, 1, 1, 1, 1 },
+	};
 	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
 	struct cairn_engine_stats stats;
 	struct cairn_model *m;
@@ -247,10 +250,12 @@ static void lanes(struct cairn_test *t)
 		opt.attends_all = !cases[i].repeatable;
 		run_all(t, want, m, &opt, &stats);
 		opt.lanes = cases[i].lanes;
+		opt.kv_journal = cases[i].journal ? 1 << 28 : 0;
 		memcpy(got->prompts, want->prompts, sizeof(got->prompts));
 		got->victim = cases[i].loses ? opt.attention : NULL;
 		run_all(t, got, m, &opt, &stats);
 		EXPECT(t, stats.recoveries == 2 * cases[i].loses && stats.sliced_steps >= stats.steps);
+		EXPECT(t, !cases[i].journal || (stats.restored_bytes > 0 && stats.journal_bytes > 0));
 		EXPECT(t, stats.scheduler.hit_tokens > 0 || opt.repeatable);
 		compare_bits(t, want, got);
 		cairn_lead_destroy(opt.attention);

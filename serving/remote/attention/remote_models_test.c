@@ -50,7 +50,7 @@ static int compare(struct cairn_test *t, struct rig *r, struct scene *s, struct 
 	const size_t bytes = sizeof(float) * NUM * (size_t)s->m->config.vocab_size;
 
 	CAIRN_TRY(run_passes(s, x, NULL, s->want));
-	CAIRN_TRY(cairn_attn_remote_create(&r->remote, r->lead, s->m, &limits, 1));
+	CAIRN_TRY(cairn_attn_remote_create(&r->remote, r->lead, s->m, &limits, 1, 0));
 	CAIRN_TRY(run_passes(s, x, r->remote, s->got));
 	EXPECT(t, !memcmp(s->got, s->want, bytes));
 	return 0;
