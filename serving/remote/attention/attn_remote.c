@@ -8,11 +8,8 @@
  *
  * Sources of puts: Q is overwritten only after the result of the layer has come, because that shows that the
  * worker has read Q. K and V have two buffers here as at the worker's end, used in turn (attn_epoch.c).
- *
- * At the start of an epoch, one byte is put to the end of each of a worker's buffers, so that a worker whose
- * memory is smaller than its share fails then, and not during a pass.
  */
-#include "serving/remote/attention/attn_remote.h"
+#include "serving/remote/attention/attn_remote_impl.h"
 
 #include <errno.h>
 #include <math.h>
@@ -23,212 +20,14 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
-#include "serving/remote/attention/attn_epoch.h"
-#include "serving/remote/attention/attn_restore.h"
 #include "serving/remote/remote_fault.h"
 
-#define MAX_ATTEMPTS	4	/* to begin an epoch */
-#define PUT_MS		5000
 #define LOOK_MS		20	/* between two looks at whether a worker is lost */
-
-struct peer {
-	struct cairn_control_assign a;
-	float *scales;
-	struct cairn_share_sizes sizes;
-	char *q, *kv, *result;		/* of all lanes; kv: both buffers of each */
-	/* of the epoch: */
-	struct cairn_region *q_region, *kv_region, *result_region;
-	struct cairn_remote *to_q, *to_kv;
-	struct cairn_channel *c;
-};
-
-struct lane {
-	struct cairn_attn_link link;
-	struct cairn_attn_remote *r;
-	struct cairn_remote_pass p;
-	uint64_t turn;			/* its last one */
-	uint64_t layers;		/* of this epoch, completed */
-	int32_t index, layer, num_rows;	/* of the last send_q; rows of padding included */
-	int64_t sent_ns;		/* time of it */
-};
-
-struct cairn_attn_remote {
-	struct lane lanes[CAIRN_MAX_LANES];
-	struct cairn_lead *lead;
-	const struct cairn_model *m;
-	struct cairn_remote_limits limits;
-	size_t element;
-	const struct cairn_transport_table *table;
-	uint32_t transport;
-	struct cairn_transport *t;	/* NULL: between two epochs */
-	uint32_t epoch;
-	uint64_t pass, turn;		/* of this epoch, over all lanes */
-	struct cairn_journal *journal;	/* NULL: none */
-	int is_restoring;		/* passes are those of attn_restore.c */
-	void *plan;			/* scratch */
-	size_t plan_bytes;
-	struct cairn_attn_remote_stats stats;
-	int32_t num_peers;
-	struct peer peers[];
-};
-
-/* ---- an epoch ---- */
-
-static void close_transport(struct cairn_attn_remote *r)
-{
-	if (r->t)
-		r->table->close(r->t);
-	r->t = NULL;
-}
-
-static int open_peer(struct cairn_attn_remote *r, struct peer *p, struct cairn_attn_blob *blob)
-{
-	const struct cairn_transport_table *t = r->table;
-	const size_t lanes = (size_t)r->limits.lanes;
-
-	*blob = (struct cairn_attn_blob){ 0 };
-	CAIRN_TRY(t->region_register(r->t, p->q, lanes * p->sizes.q_bytes, CAIRN_MEMORY_HOST, &p->q_region));
-	CAIRN_TRY(t->region_register(r->t, p->kv, 2 * lanes * p->sizes.kv_bytes, CAIRN_MEMORY_HOST,
-				     &p->kv_region));
-	CAIRN_TRY(t->region_register(r->t, p->result, lanes * p->sizes.result_bytes, CAIRN_MEMORY_HOST,
-				     &p->result_region));
-	CAIRN_TRY(t->channel_create(r->t, &p->c));
-	CAIRN_TRY(t->channel_address(p->c, &blob->channel));
-	return t->region_key(p->result_region, &blob->q);
-}
-
-/* Puts the last byte of a buffer; the worker's end refuses it if its memory is smaller. */
-static int probe(struct cairn_attn_remote *r, struct peer *p, struct cairn_region *from,
-		 struct cairn_remote *to, size_t bytes, const char *what)
-{
-	const struct cairn_put put = {
-		.local = from, .local_offset = bytes - 1, .remote = to, .remote_offset = bytes - 1,
-		.bytes = 1, .slot = CAIRN_NO_SIGNAL,
-	};
-	int ret = r->table->put(p->c, &put, PUT_MS);
-
-	if (!ret)
-		ret = r->table->flush(p->c, PUT_MS);
-	return ret == -EINVAL || ret == -EACCES ?
-	       cairn_error(EINVAL, "its memory for %s has not the %zu bytes of its share", what, bytes) : ret;
-}
-
-static int connect_peer(struct cairn_attn_remote *r, struct peer *p, const struct cairn_attn_blob *theirs)
-{
-	CAIRN_TRY(r->table->remote_import(r->t, &theirs->q, &p->to_q));
-	CAIRN_TRY(r->table->remote_import(r->t, &theirs->kv, &p->to_kv));
-	return r->table->channel_connect(p->c, &theirs->channel, CAIRN_EPOCH_CONNECT_MS);
-}
-
-/* Tells the lead that a worker is lost, unless the call has succeeded. */
-static int blame(struct cairn_attn_remote *r, int32_t i, int ret)
-{
-	return ret ? cairn_lead_report(r->lead, i + 1) : 0;
-}
-
-static int assign(struct cairn_attn_remote *r, int32_t i)
-{
-	struct peer *p = &r->peers[i];
-
-	if (FAULT(SPARE_UNASSIGNED) && r->stats.restarts)
-		return 0;
-	p->a.epoch = r->epoch;
-	p->a.rank = (uint32_t)i + 1;
-	p->a.transport = r->transport;
-	return cairn_lead_send(r->lead, i + 1, CAIRN_CONTROL_ASSIGN, &p->a, sizeof(p->a), p->scales,
-			       p->a.num_bytes);
-}
-
-static int introduce(struct cairn_attn_remote *r, int32_t i, const struct cairn_attn_blob *mine)
-{
-	const struct cairn_control_blob head = { .to = i + 1, .num_bytes = sizeof(*mine), .epoch = r->epoch };
-	struct cairn_attn_blob theirs;
-
-	CAIRN_TRY(cairn_lead_blob(r->lead, i + 1, &theirs, sizeof(theirs)));
-	CAIRN_TRY(cairn_lead_send(r->lead, i + 1, CAIRN_CONTROL_BLOB, &head, sizeof(head), mine,
-				  sizeof(*mine)));
-	return blame(r, i, connect_peer(r, &r->peers[i], &theirs));
-}
-
-static int probe_peer(struct cairn_attn_remote *r, int32_t i)
-{
-	const size_t lanes = (size_t)r->limits.lanes;
-	struct peer *p = &r->peers[i];
-
-	CAIRN_TRY(blame(r, i, probe(r, p, p->q_region, p->to_q, lanes * p->sizes.q_bytes, "queries")));
-	return blame(r, i, probe(r, p, p->kv_region, p->to_kv, 2 * lanes * p->sizes.kv_bytes,
-				 "keys and values"));
-}
-
-static int begin_epoch(struct cairn_attn_remote *r)
-{
-	const struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
-	struct cairn_attn_blob *mine = calloc((size_t)r->num_peers, sizeof(*mine));
-	uint32_t epoch = 0;
-	int ret = mine ? 0 : cairn_error(ENOMEM, "attn_remote: no memory");
-
-	close_transport(r);
-	if (!ret)
-		ret = cairn_lead_gather(r->lead, &epoch);
-	r->epoch = FAULT(EPOCH_KEPT) ? 1 : epoch;
-	r->pass = r->turn = 0;
-	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
-		r->lanes[i].layers = 0;
-	if (!ret)
-		ret = r->table->open(&o, &r->t);
-	for (int32_t i = 0; i < r->num_peers && !ret; i++)
-		ret = open_peer(r, &r->peers[i], &mine[i]);
-	for (int32_t i = 0; i < r->num_peers && !ret; i++)
-		ret = assign(r, i);
-	for (int32_t i = 0; i < r->num_peers && !ret; i++)
-		ret = introduce(r, i, &mine[i]);
-	for (int32_t i = 0; i < r->num_peers && !ret; i++)
-		ret = cairn_lead_ready(r->lead, i + 1);
-	for (int32_t i = 0; i < r->num_peers && !ret; i++)
-		ret = probe_peer(r, i);
-	free(mine);
-	if (ret)
-		close_transport(r);
-	return ret;
-}
-
-/* Gives the workers of a new epoch the keys and values of the journal. */
-static int restore(struct cairn_attn_remote *r)
-{
-	const int64_t begin = cairn_clock_ns();
-	int64_t bytes = 0;
-	int ret;
-
-	if (!r->journal)
-		return 0;
-	for (int32_t i = 0; i < r->limits.lanes; i++)	/* these passes will begin again */
-		cairn_journal_drop(r->journal, i);
-	cairn_journal_drain(r->journal);
-	r->is_restoring = 1;
-	ret = attn_restore(r, r->journal, r->m, &r->limits, &bytes);
-	r->is_restoring = 0;
-	r->stats.restored_bytes += bytes;
-	r->stats.restore_ns += cairn_clock_ns() - begin;
-	return ret;
-}
-
-/* Workers may be lost while they prepare, or refuse their share; others then take their place. */
-static int try_epochs(struct cairn_attn_remote *r)
-{
-	int ret, attempt = 0;
-
-	do {
-		ret = begin_epoch(r);
-		if (!ret)
-			ret = restore(r);
-	} while (ret == -ECONNRESET && ++attempt < MAX_ATTEMPTS);
-	return ret;
-}
 
 int cairn_attn_remote_restart(struct cairn_attn_remote *r)
 {
 	r->stats.restarts++;
-	return try_epochs(r);
+	return attn_remote_epoch(r);
 }
 
 /* ---- creation ---- */
@@ -257,7 +56,7 @@ static int check(const struct cairn_attn_remote *r, const struct cairn_model *m)
 static int make_peer(struct cairn_attn_remote *r, int32_t i)
 {
 	const size_t lanes = (size_t)r->limits.lanes;
-	struct peer *p = &r->peers[i];
+	struct remote_peer *p = &r->peers[i];
 
 	CAIRN_TRY(cairn_share_assign(&p->a, &p->scales, r->m, &r->limits, r->lanes[0].link.previous,
 				     r->num_peers, i));
@@ -284,7 +83,7 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 	if (!r)
 		return cairn_error(ENOMEM, "attn_remote: no memory");
 	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
-		r->lanes[i] = (struct lane){ .r = r, .index = i,
+		r->lanes[i] = (struct remote_lane){ .r = r, .index = i,
 					     .link = { previous, send_q, send_kv, receive, &r->lanes[i] } };
 	r->lead = lead;
 	r->m = m;
@@ -304,7 +103,7 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 	if (!ret && journal_bytes)
 		ret = cairn_journal_create(&r->journal, m, &r->limits, journal_bytes);
 	if (!ret)
-		ret = try_epochs(r);
+		ret = attn_remote_epoch(r);
 	if (ret)
 		cairn_attn_remote_destroy(r);
 	else
@@ -316,7 +115,7 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r)
 {
 	if (!r)
 		return;
-	close_transport(r);
+	attn_remote_close(r);
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		free(r->peers[i].scales);
 		free(r->peers[i].q);
@@ -330,7 +129,7 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r)
 
 /* ---- a pass ---- */
 
-static uint64_t number_of(const struct cairn_attn_remote *r, const struct lane *l)
+static uint64_t number_of(const struct cairn_attn_remote *r, const struct remote_lane *l)
 {
 	return cairn_share_number(r->epoch, l->turn);
 }
@@ -401,20 +200,20 @@ static int put(struct cairn_attn_remote *r, int32_t i, const struct cairn_put *p
 
 	r->stats.bytes += (int64_t)put->bytes;
 	if (!FAULT(SIGNAL_FIRST) || put->slot < CAIRN_SLOT_Q)
-		return blame(r, i, r->table->put(r->peers[i].c, put, PUT_MS));
+		return attn_remote_blame(r, i, r->table->put(r->peers[i].c, put, PUT_MS));
 	first.bytes = 0;
 	first.local = NULL;
 	first.remote = NULL;
 	second.slot = CAIRN_NO_SIGNAL;
-	CAIRN_TRY(blame(r, i, r->table->put(r->peers[i].c, &first, PUT_MS)));
+	CAIRN_TRY(attn_remote_blame(r, i, r->table->put(r->peers[i].c, &first, PUT_MS)));
 	/* the worker answers before the payload has come */
 	r->table->wait(r->peers[i].c, CAIRN_SLOT_RESULT, put->value, 200, NULL);
-	return blame(r, i, r->table->put(r->peers[i].c, &second, PUT_MS));
+	return attn_remote_blame(r, i, r->table->put(r->peers[i].c, &second, PUT_MS));
 }
 
 static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 {
-	struct lane *l = ctx;
+	struct remote_lane *l = ctx;
 	struct cairn_attn_remote *r = l->r;
 	const size_t head = (size_t)r->m->config.head_dim * r->element;
 	const size_t lane = (size_t)l->index;
@@ -433,7 +232,7 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	l->num_rows = rows->num_rows;
 	l->sent_ns = cairn_clock_ns();
 	for (int32_t i = 0; i < r->num_peers; i++) {
-		struct peer *p = &r->peers[i];
+		struct remote_peer *p = &r->peers[i];
 
 		gather(p->q + lane * p->sizes.q_bytes, rows->q,
 		       (size_t)(p->a.first_head * p->a.group) * head, (size_t)rows->q_stride * r->element,
@@ -451,7 +250,7 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 
 static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 {
-	struct lane *l = ctx;
+	struct remote_lane *l = ctx;
 	struct cairn_attn_remote *r = l->r;
 	const size_t head = (size_t)r->m->config.head_dim * r->element;
 	const size_t stride = (size_t)rows->kv_stride * r->element;
@@ -462,7 +261,7 @@ static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	    !(FAULT(JOURNAL_COMMIT_LOST) && rows->layer + 1 == r->m->config.num_hidden_layers))
 		cairn_journal_rows(r->journal, l->index, rows);
 	for (int32_t i = 0; i < r->num_peers; i++) {
-		struct peer *p = &r->peers[i];
+		struct remote_peer *p = &r->peers[i];
 		const int32_t first = p->a.first_head + (FAULT(HEADS_SHIFTED) && r->num_peers > 1 ?
 							 i ? -1 : 1 : 0);
 		const size_t offset = buffer * p->sizes.kv_bytes, at = (size_t)first * head;
@@ -493,12 +292,12 @@ static int await(struct cairn_attn_remote *r, int32_t i, uint64_t number, struct
 		CAIRN_TRY(lost(r));
 	} while (cairn_clock_ns() < until);
 	r->stats.wait_ns += cairn_clock_ns() - begin;
-	return blame(r, i, ret);
+	return attn_remote_blame(r, i, ret);
 }
 
 static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 {
-	struct lane *l = ctx;
+	struct remote_lane *l = ctx;
 	struct cairn_attn_remote *r = l->r;
 	const struct cairn_model_config *c = &r->m->config;
 	const int32_t heads = c->num_attention_heads, rows = l->p.num_rows;
@@ -510,7 +309,7 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 	if (layer != l->layer || !lse != !l->link.previous)
 		return cairn_error(EINVAL, "attn_remote: layer %d received, layer %d sent", layer, l->layer);
 	for (int32_t i = 0; i < r->num_peers; i++) {
-		const struct peer *p = &r->peers[i], *q = FAULT(LSE_OF_OTHERS) ?
+		const struct remote_peer *p = &r->peers[i], *q = FAULT(LSE_OF_OTHERS) ?
 						     &r->peers[(i + 1) % r->num_peers] : p;
 		const int32_t first = p->a.first_head * p->a.group, num = p->a.num_heads * p->a.group;
 		const size_t at = FAULT(RESULTS_SHARED) ? 0 : (size_t)l->index * p->sizes.result_bytes;
