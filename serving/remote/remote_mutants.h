@@ -20,6 +20,9 @@
 #define cairn_attn_remote_begin			mutant_attn_remote_begin
 #define cairn_attn_remote_create		mutant_attn_remote_create
 #define cairn_attn_remote_destroy		mutant_attn_remote_destroy
+#define attn_remote_await_page			mutant_remote_await_page
+#define attn_remote_close			mutant_remote_close
+#define attn_remote_epoch			mutant_remote_epoch
 #define attn_restore				mutant_attn_restore
 #define cairn_attn_remote_has_journal		mutant_attn_remote_has_journal
 #define cairn_journal_begin			mutant_journal_begin

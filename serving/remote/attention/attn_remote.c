@@ -8,11 +8,8 @@
  *
  * Sources of puts: Q is overwritten only after the result of the layer has come, because that shows that the
  * worker has read Q. K and V have two buffers here as at the worker's end, used in turn (attn_epoch.c).
- *
- * At the start of an epoch, one byte is put to the end of each of a worker's buffers, so that a worker whose
- * memory is smaller than its share fails then, and not during a pass.
  */
-#include "serving/remote/attention/attn_remote.h"
+#include "serving/remote/attention/attn_remote_impl.h"
 
 #include <errno.h>
 #include <math.h>
@@ -23,289 +20,14 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
-#include "serving/remote/attention/attn_epoch.h"
-#include "serving/remote/attention/attn_restore.h"
-#include "serving/remote/attention/lists.h"
-#include "serving/remote/attention/relay.h"
 #include "serving/remote/remote_fault.h"
 
-#define MAX_ATTEMPTS	4	/* to begin an epoch */
-#define PUT_MS		5000
-#define WEIGHTS_MS	60000	/* for the weights of a layer to arrive */
 #define LOOK_MS		20	/* between two looks at whether a worker is lost */
-
-struct peer {
-	struct cairn_control_assign a;
-	float *scales;
-	struct cairn_share_sizes sizes;
-	char *q, *kv, *result;		/* of all lanes; kv: both buffers of each */
-	/* of the epoch: */
-	struct cairn_region *q_region, *kv_region, *result_region;
-	struct cairn_remote *to_q, *to_kv, *to_weights;
-	struct cairn_channel *c;
-	struct cairn_relay relay;	/* of pages, with stripes; its buffer is of all epochs */
-	struct cairn_attn_remote *r;
-};
-
-struct lane {
-	struct cairn_attn_link link;
-	struct cairn_attn_remote *r;
-	struct cairn_remote_pass p;	/* its arrays are the caller's, and not used after begin() */
-	int32_t *row_pages;		/* [max_rows]: the page of each row */
-	int32_t (*moves)[2], max_moves;	/* of p, with stripes */
-	uint64_t turn;			/* its last one */
-	uint64_t layers;		/* of this epoch, completed */
-	int32_t index, layer, num_rows;	/* of the last send_q; rows of padding included */
-	int64_t sent_ns;		/* time of it */
-};
-
-struct cairn_attn_remote {
-	struct lane lanes[CAIRN_MAX_LANES];
-	struct cairn_lead *lead;
-	const struct cairn_model *m;
-	struct cairn_remote_limits limits;
-	size_t element;
-	const struct cairn_transport_table *table;
-	uint32_t transport;
-	struct cairn_transport *t;	/* NULL: between two epochs */
-	uint32_t epoch;
-	uint64_t pass, turn;		/* of this epoch, over all lanes */
-	struct cairn_journal *journal;	/* NULL: none */
-	int is_restoring;		/* passes are those of attn_restore.c */
-	void *plan;			/* scratch */
-	size_t plan_bytes;
-	struct cairn_attn_remote_stats stats;
-	int32_t num_peers;
-	struct peer peers[];
-};
-
-/* ---- an epoch ---- */
-
-static void close_transport(struct cairn_attn_remote *r)
-{
-	if (r->t)
-		r->table->close(r->t);
-	r->t = NULL;
-}
-
-static int await_page(void *ctx, uint32_t slot, uint64_t number);
-
-static int open_peer(struct cairn_attn_remote *r, struct peer *p, struct cairn_attn_blob *blob)
-{
-	const struct cairn_transport_table *t = r->table;
-	const size_t lanes = (size_t)r->limits.lanes;
-
-	*blob = (struct cairn_attn_blob){ 0 };
-	CAIRN_TRY(t->region_register(r->t, p->q, lanes * p->sizes.q_bytes, CAIRN_MEMORY_HOST, &p->q_region));
-	CAIRN_TRY(t->region_register(r->t, p->kv, 2 * lanes * p->sizes.kv_bytes, CAIRN_MEMORY_HOST,
-				     &p->kv_region));
-	CAIRN_TRY(t->region_register(r->t, p->result, lanes * p->sizes.result_bytes, CAIRN_MEMORY_HOST,
-				     &p->result_region));
-	CAIRN_TRY(t->channel_create(r->t, &p->c));
-	CAIRN_TRY(t->channel_address(p->c, &blob->channel));
-	CAIRN_TRY(t->region_key(p->result_region, &blob->q));
-	if (p->a.stripes == 1)
-		return 0;
-	p->relay = (struct cairn_relay){
-		.table = t, .c = p->c, .page = p->relay.page, .bytes = p->sizes.page_bytes,
-		.await = await_page, .ctx = p,
-	};
-	CAIRN_TRY(t->region_register(r->t, p->relay.page, p->relay.bytes, CAIRN_MEMORY_HOST,
-				     &p->relay.region));
-	return t->region_key(p->relay.region, &blob->page);
-}
-
-
-/* Puts the last byte of a buffer; the worker's end refuses it if its memory is smaller. */
-static int probe(struct cairn_attn_remote *r, struct peer *p, struct cairn_region *from,
-		 struct cairn_remote *to, size_t bytes, const char *what)
-{
-	const struct cairn_put put = {
-		.local = from, .local_offset = bytes - 1, .remote = to, .remote_offset = bytes - 1,
-		.bytes = 1, .slot = CAIRN_NO_SIGNAL,
-	};
-	int ret = r->table->put(p->c, &put, PUT_MS);
-
-	if (!ret)
-		ret = r->table->flush(p->c, PUT_MS);
-	return ret == -EINVAL || ret == -EACCES ?
-	       cairn_error(EINVAL, "its memory for %s has not the %zu bytes of its share", what, bytes) : ret;
-}
-
-static int connect_peer(struct cairn_attn_remote *r, struct peer *p, const struct cairn_attn_blob *theirs)
-{
-	CAIRN_TRY(r->table->remote_import(r->t, &theirs->q, &p->to_q));
-	CAIRN_TRY(r->table->remote_import(r->t, &theirs->kv, &p->to_kv));
-	if (p->sizes.weight_bytes)
-		CAIRN_TRY(r->table->remote_import(r->t, &theirs->weights, &p->to_weights));
-	if (p->relay.bytes)
-		CAIRN_TRY(r->table->remote_import(r->t, &theirs->page, &p->relay.to));
-	return r->table->channel_connect(p->c, &theirs->channel, CAIRN_EPOCH_CONNECT_MS);
-}
-
-/* Tells the lead that a worker is lost, unless the call has succeeded. */
-static int blame(struct cairn_attn_remote *r, int32_t i, int ret)
-{
-	return ret ? cairn_lead_report(r->lead, i + 1) : 0;
-}
-
-static int assign(struct cairn_attn_remote *r, int32_t i)
-{
-	struct peer *p = &r->peers[i];
-
-	if (FAULT(SPARE_UNASSIGNED) && r->stats.restarts)
-		return 0;
-	p->a.epoch = r->epoch;
-	p->a.rank = (uint32_t)i + 1;
-	p->a.transport = r->transport;
-	return cairn_lead_send(r->lead, i + 1, CAIRN_CONTROL_ASSIGN, &p->a, sizeof(p->a), p->scales,
-			       p->a.num_bytes);
-}
-
-static int introduce(struct cairn_attn_remote *r, int32_t i, const struct cairn_attn_blob *mine)
-{
-	const struct cairn_control_blob head = { .to = i + 1, .num_bytes = sizeof(*mine), .epoch = r->epoch };
-	struct cairn_attn_blob theirs;
-
-	CAIRN_TRY(cairn_lead_blob(r->lead, i + 1, &theirs, sizeof(theirs)));
-	CAIRN_TRY(cairn_lead_send(r->lead, i + 1, CAIRN_CONTROL_BLOB, &head, sizeof(head), mine,
-				  sizeof(*mine)));
-	return blame(r, i, connect_peer(r, &r->peers[i], &theirs));
-}
-
-static int probe_peer(struct cairn_attn_remote *r, int32_t i)
-{
-	const size_t lanes = (size_t)r->limits.lanes;
-	struct peer *p = &r->peers[i];
-
-	CAIRN_TRY(blame(r, i, probe(r, p, p->q_region, p->to_q, lanes * p->sizes.q_bytes, "queries")));
-	CAIRN_TRY(blame(r, i, probe(r, p, p->kv_region, p->to_kv, 2 * lanes * p->sizes.kv_bytes,
-				    "keys and values")));
-	return p->relay.bytes ? blame(r, i, probe(r, p, p->relay.region, p->relay.to, p->relay.bytes,
-						  "a page")) : 0;
-}
-
-/* Puts the weights of one layer into a worker's memory. They lie in `from`. */
-static int put_weights(struct cairn_attn_remote *r, struct peer *p, struct cairn_region *from, int32_t layer)
-{
-	const size_t bytes = p->sizes.weight_bytes;
-	const struct cairn_put put = {
-		.local = from, .remote = p->to_weights, .remote_offset = (size_t)layer * bytes,
-		.bytes = bytes, .slot = CAIRN_NO_SIGNAL,
-	};
-	int ret = r->table->put(p->c, &put, PUT_MS);
-
-	if (!ret)
-		ret = r->table->flush(p->c, WEIGHTS_MS);
-	return ret == -EINVAL || ret == -EACCES ?
-	       cairn_error(EINVAL, "its memory for weights has not the %zu bytes of %d layers",
-			   (size_t)p->a.num_layers * bytes, p->a.num_layers) : ret;
-}
-
-/* Sends the weights of latent attention to all workers, layer by layer. */
-static int send_weights(struct cairn_attn_remote *r)
-{
-	const struct cairn_impl *impl = r->m->impl;
-	const size_t bytes = r->peers[0].sizes.weight_bytes;
-	struct cairn_region *region = NULL;
-	void *stream = NULL;
-	char *room = bytes ? malloc(bytes) : NULL;
-	int ret = 0;
-
-	if (bytes && !room)
-		ret = cairn_error(ENOMEM, "attn_remote: no memory for the weights of a layer");
-	if (bytes && !ret)
-		ret = CAIRN_TABLE(impl, stream_create, &stream);
-	if (bytes && !ret)
-		ret = r->table->region_register(r->t, room, bytes, CAIRN_MEMORY_HOST, &region);
-	for (int32_t layer = 0; bytes && layer < r->peers[0].a.num_layers && !ret; layer++) {
-		ret = CAIRN_TABLE(impl, mem_copy, room, cairn_model_weight(r->m, FAULT(WEIGHTS_OF_LAYER_0) ?
-									   0 : layer, CAIRN_W_KV_B),
-				  bytes, CAIRN_COPY_TO_HOST, stream);
-		if (!ret)
-			ret = CAIRN_TABLE(impl, stream_sync, stream);
-		for (int32_t i = 0; i < r->num_peers && !ret; i++)
-			ret = blame(r, i, put_weights(r, &r->peers[i], region, layer));
-	}
-	if (region)
-		r->table->region_release(region);
-	if (stream)
-		impl->stream_destroy(stream);
-	free(room);
-	return ret;
-}
-
-static int begin_epoch(struct cairn_attn_remote *r)
-{
-	const struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
-	struct cairn_attn_blob *mine = calloc((size_t)r->num_peers, sizeof(*mine));
-	uint32_t epoch = 0;
-	int ret = mine ? 0 : cairn_error(ENOMEM, "attn_remote: no memory");
-
-	close_transport(r);
-	if (!ret)
-		ret = cairn_lead_gather(r->lead, &epoch);
-	r->epoch = FAULT(EPOCH_KEPT) ? 1 : epoch;
-	r->pass = r->turn = 0;
-	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
-		r->lanes[i].layers = 0;
-	if (!ret)
-		ret = r->table->open(&o, &r->t);
-	for (int32_t i = 0; i < r->num_peers && !ret; i++)
-		ret = open_peer(r, &r->peers[i], &mine[i]);
-	for (int32_t i = 0; i < r->num_peers && !ret; i++)
-		ret = assign(r, i);
-	for (int32_t i = 0; i < r->num_peers && !ret; i++)
-		ret = introduce(r, i, &mine[i]);
-	for (int32_t i = 0; i < r->num_peers && !ret; i++)
-		ret = cairn_lead_ready(r->lead, i + 1);
-	for (int32_t i = 0; i < r->num_peers && !ret; i++)
-		ret = probe_peer(r, i);
-	if (!ret)
-		ret = send_weights(r);
-	free(mine);
-	if (ret)
-		close_transport(r);
-	return ret;
-}
-
-/* Gives the workers of a new epoch the keys and values of the journal. */
-static int restore(struct cairn_attn_remote *r)
-{
-	const int64_t begin = cairn_clock_ns();
-	int64_t bytes = 0;
-	int ret;
-
-	if (!r->journal)
-		return 0;
-	for (int32_t i = 0; i < r->limits.lanes; i++)	/* these passes will begin again */
-		cairn_journal_drop(r->journal, i);
-	cairn_journal_drain(r->journal);
-	r->is_restoring = 1;
-	ret = attn_restore(r, r->journal, r->m, &r->limits, &bytes);
-	r->is_restoring = 0;
-	r->stats.restored_bytes += bytes;
-	r->stats.restore_ns += cairn_clock_ns() - begin;
-	return ret;
-}
-
-/* Workers may be lost while they prepare, or refuse their share; others then take their place. */
-static int try_epochs(struct cairn_attn_remote *r)
-{
-	int ret, attempt = 0;
-
-	do {
-		ret = begin_epoch(r);
-		if (!ret)
-			ret = restore(r);
-	} while (ret == -ECONNRESET && ++attempt < MAX_ATTEMPTS);
-	return ret;
-}
 
 int cairn_attn_remote_restart(struct cairn_attn_remote *r)
 {
 	r->stats.restarts++;
-	return try_epochs(r);
+	return attn_remote_epoch(r);
 }
 
 /* ---- creation ---- */
@@ -338,7 +60,7 @@ static int check(const struct cairn_attn_remote *r, const struct cairn_model *m)
 static int make_peer(struct cairn_attn_remote *r, int32_t i)
 {
 	const size_t lanes = (size_t)r->limits.lanes;
-	struct peer *p = &r->peers[i];
+	struct remote_peer *p = &r->peers[i];
 
 	CAIRN_TRY(cairn_share_assign(&p->a, &p->scales, r->m, &r->limits, r->lanes[0].link.previous > 0,
 				     r->num_peers, i));
@@ -369,7 +91,7 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 	if (!r)
 		return cairn_error(ENOMEM, "attn_remote: no memory");
 	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
-		r->lanes[i] = (struct lane){ .r = r, .index = i,
+		r->lanes[i] = (struct remote_lane){ .r = r, .index = i,
 					     .link = { previous ? stripes : 0, send_q, send_kv, receive,
 						       &r->lanes[i] } };
 	r->lead = lead;
@@ -397,7 +119,7 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 	if (!ret && journal_bytes)
 		ret = cairn_journal_create(&r->journal, m, &r->limits, journal_bytes);
 	if (!ret)
-		ret = try_epochs(r);
+		ret = attn_remote_epoch(r);
 	if (ret)
 		cairn_attn_remote_destroy(r);
 	else
@@ -409,7 +131,7 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r)
 {
 	if (!r)
 		return;
-	close_transport(r);
+	attn_remote_close(r);
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		free(r->peers[i].scales);
 		free(r->peers[i].q);
@@ -428,7 +150,7 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r)
 
 /* ---- a pass ---- */
 
-static uint64_t number_of(const struct cairn_attn_remote *r, const struct lane *l)
+static uint64_t number_of(const struct cairn_attn_remote *r, const struct remote_lane *l)
 {
 	return cairn_share_number(r->epoch, l->turn);
 }
@@ -461,7 +183,7 @@ int cairn_attn_remote_has_journal(const struct cairn_attn_remote *r)
 }
 
 /* Keeps what layers need to know of a pass. */
-static int keep_pass(struct lane *l, const struct cairn_remote_pass *p)
+static int keep_pass(struct remote_lane *l, const struct cairn_remote_pass *p)
 {
 	l->p = *p;
 	cairn_lists_row_pages(p, l->r->limits.page_size, l->row_pages);
@@ -514,8 +236,8 @@ static char *gather(char *to, const char *from, size_t at, size_t stride, size_t
 }
 
 /* As gather(), for the rows of the pass whose pages a worker holds. */
-static char *gather_own(const struct lane *l, const struct peer *p, char *to, const char *from, size_t at,
-			size_t stride)
+static char *gather_own(const struct remote_lane *l, const struct remote_peer *p, char *to,
+			const char *from, size_t at, size_t stride)
 {
 	for (int32_t i = 0; i < l->p.num_rows; i++) {
 		const int32_t page = FAULT(STRIPE_OF_ROW) ? i : l->row_pages[i];
@@ -532,21 +254,21 @@ static int put(struct cairn_attn_remote *r, int32_t i, const struct cairn_put *p
 
 	r->stats.bytes += (int64_t)put->bytes;
 	if (!FAULT(SIGNAL_FIRST) || put->slot < CAIRN_SLOT_Q)
-		return blame(r, i, r->table->put(r->peers[i].c, put, PUT_MS));
+		return attn_remote_blame(r, i, r->table->put(r->peers[i].c, put, PUT_MS));
 	first.bytes = 0;
 	first.local = NULL;
 	first.remote = NULL;
 	second.slot = CAIRN_NO_SIGNAL;
-	CAIRN_TRY(blame(r, i, r->table->put(r->peers[i].c, &first, PUT_MS)));
+	CAIRN_TRY(attn_remote_blame(r, i, r->table->put(r->peers[i].c, &first, PUT_MS)));
 	/* the worker answers before the payload has come */
 	r->table->wait(r->peers[i].c, CAIRN_SLOT_RESULT, put->value, 200, NULL);
-	return blame(r, i, r->table->put(r->peers[i].c, &second, PUT_MS));
+	return attn_remote_blame(r, i, r->table->put(r->peers[i].c, &second, PUT_MS));
 }
 
 /* Returns the worker with the same head that holds this page. */
-static struct peer *owner_of(struct cairn_attn_remote *r, const struct peer *p, int32_t page)
+static struct remote_peer *owner_of(struct cairn_attn_remote *r, const struct remote_peer *p, int32_t page)
 {
-	struct peer *q = r->peers;
+	struct remote_peer *q = r->peers;
 
 	while (q->a.first_head != p->a.first_head || q->a.stripe != page % q->a.stripes)
 		q++;
@@ -554,7 +276,7 @@ static struct peer *owner_of(struct cairn_attn_remote *r, const struct peer *p, 
 }
 
 /* Passes on what a move copies from a page of one stripe to one of another, for one head. */
-static int relay_page(struct peer *from, struct peer *to)
+static int relay_page(struct remote_peer *from, struct remote_peer *to)
 {
 	CAIRN_TRY(cairn_relay_take(&from->relay));
 	memcpy(to->relay.page, from->relay.page, from->relay.bytes);
@@ -563,13 +285,13 @@ static int relay_page(struct peer *from, struct peer *to)
 }
 
 /* Passes on the pages of a layer. The workers of each head go through the moves in this order. */
-static int relay_pages(const struct lane *l)
+static int relay_pages(const struct remote_lane *l)
 {
 	struct cairn_attn_remote *r = l->r;
 
 	for (int32_t k = 0; k < l->p.num_moves; k++) {
 		for (int32_t i = 0; i < r->num_peers; i++) {
-			struct peer *from = &r->peers[i], *to = owner_of(r, from, l->moves[k][1]);
+			struct remote_peer *from = &r->peers[i], *to = owner_of(r, from, l->moves[k][1]);
 
 			if (from == owner_of(r, from, l->moves[k][0]) && from != to)
 				CAIRN_TRY(relay_page(from, to));
@@ -580,7 +302,7 @@ static int relay_pages(const struct lane *l)
 
 static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 {
-	struct lane *l = ctx;
+	struct remote_lane *l = ctx;
 	struct cairn_attn_remote *r = l->r;
 	const size_t head = (size_t)r->m->config.head_dim * r->element;
 	const size_t lane = (size_t)l->index;
@@ -599,7 +321,7 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	l->num_rows = rows->num_rows;
 	l->sent_ns = cairn_clock_ns();
 	for (int32_t i = 0; i < r->num_peers; i++) {
-		struct peer *p = &r->peers[i];
+		struct remote_peer *p = &r->peers[i];
 
 		gather(p->q + lane * p->sizes.q_bytes, rows->q,
 		       (size_t)(p->a.first_head * p->a.group) * head, (size_t)rows->q_stride * r->element,
@@ -617,7 +339,7 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 
 static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 {
-	struct lane *l = ctx;
+	struct remote_lane *l = ctx;
 	struct cairn_attn_remote *r = l->r;
 	const size_t head = (size_t)r->m->config.head_dim * r->element;
 	const size_t stride = (size_t)rows->kv_stride * r->element;
@@ -628,7 +350,7 @@ static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	    !(FAULT(JOURNAL_COMMIT_LOST) && rows->layer + 1 == r->m->config.num_hidden_layers))
 		cairn_journal_rows(r->journal, l->index, rows);
 	for (int32_t i = 0; i < r->num_peers; i++) {
-		struct peer *p = &r->peers[i];
+		struct remote_peer *p = &r->peers[i];
 		const int32_t first = p->a.first_head + (FAULT(HEADS_SHIFTED) && r->num_peers > 1 ?
 							 i ? -1 : 1 : 0);
 		const size_t offset = buffer * p->sizes.kv_bytes, at = (size_t)first * head;
@@ -663,12 +385,12 @@ static int await(struct cairn_attn_remote *r, int32_t i, uint32_t slot, uint64_t
 		CAIRN_TRY(lost(r));
 	} while (cairn_clock_ns() < until);
 	r->stats.wait_ns += cairn_clock_ns() - begin;
-	return blame(r, i, ret);
+	return attn_remote_blame(r, i, ret);
 }
 
-static int await_page(void *ctx, uint32_t slot, uint64_t number)
+int attn_remote_await_page(void *ctx, uint32_t slot, uint64_t number)
 {
-	struct peer *p = ctx;
+	struct remote_peer *p = ctx;
 
 	return await(p->r, (int32_t)(p - p->r->peers), slot, number, NULL);
 }
@@ -686,7 +408,7 @@ static void set_empty(const struct cairn_attn_remote *r, char *o, float *lse, in
 }
 
 /* A head that has fewer stripes than another one has no results in the last places. */
-static void set_missing(const struct lane *l, const struct peer *p, char *o, float *lse)
+static void set_missing(const struct remote_lane *l, const struct remote_peer *p, char *o, float *lse)
 {
 	const struct cairn_attn_remote *r = l->r;
 	const size_t rows = (size_t)l->num_rows;
@@ -700,7 +422,7 @@ static void set_missing(const struct lane *l, const struct peer *p, char *o, flo
 
 static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 {
-	struct lane *l = ctx;
+	struct remote_lane *l = ctx;
 	struct cairn_attn_remote *r = l->r;
 	const int32_t heads = r->m->config.num_attention_heads, rows = l->p.num_rows;
 	const int32_t results = l->link.previous ? l->link.previous : 1;
@@ -712,7 +434,7 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 	if (layer != l->layer || !lse != !l->link.previous)
 		return cairn_error(EINVAL, "attn_remote: layer %d received, layer %d sent", layer, l->layer);
 	for (int32_t i = 0; i < r->num_peers; i++) {
-		const struct peer *p = &r->peers[i], *q = FAULT(LSE_OF_OTHERS) ?
+		const struct remote_peer *p = &r->peers[i], *q = FAULT(LSE_OF_OTHERS) ?
 						     &r->peers[(i + 1) % r->num_peers] : p;
 		const int32_t first = p->a.first_head * p->a.group, num = p->a.num_heads * p->a.group;
 		const size_t at = FAULT(RESULTS_SHARED) ? 0 : (size_t)l->index * p->sizes.result_bytes;
