@@ -96,6 +96,14 @@ struct tcp_put {
 	const uint8_t *from;
 };
 
+/* A signal that has come, but that a slower link would deliver later (transport_tcp_pace.c). */
+struct tcp_paced {
+	uint64_t due, value, word;
+	uint32_t slot;
+};
+
+#define TCP_PACED	256	/* most that are kept */
+
 struct tcp_channel {
 	struct cairn_channel base;
 	struct tcp_channel *next_of_all;
@@ -109,6 +117,11 @@ struct tcp_channel {
 	uint64_t sent_bytes;		/* of frame and payload of put `sent` */
 	uint64_t done;			/* atomic: puts that the peer acknowledged */
 	uint32_t sleepers;		/* atomic: threads in tcp_sleep() */
+	/* with a pace: */
+	pthread_mutex_t paced_lock;	/* protects what follows, and writes to slots */
+	struct tcp_paced *paced;	/* [TCP_PACED], a ring */
+	uint64_t paced_begin, paced_end;
+	uint64_t link_free;		/* time at which the link has carried all puts that have come */
 };
 
 struct tcp_region {
@@ -129,6 +142,8 @@ struct tcp {
 	struct tcp_region *regions;
 	struct tcp_conn *conns;
 	uint64_t last_id;
+	uint64_t pace_ns;		/* latency of a paced link; 0: not paced */
+	double pace_ns_per_byte;
 };
 
 /* transport_tcp_net.c */
@@ -148,6 +163,12 @@ ssize_t tcp_take(struct tcp *n, struct tcp_conn *k, void *to, size_t bytes);
 void tcp_set(struct tcp_channel *c, uint64_t *word, uint64_t value);
 /* Sleeps while *word is `have`, at most until the deadline and at most 2 ms, so that errors are seen. */
 void tcp_sleep(struct tcp_channel *c, const uint64_t *word, uint64_t have, uint64_t deadline);
+
+/* transport_tcp_pace.c */
+int tcp_pace_read(struct tcp *n);	/* from the environment */
+void tcp_pace_keep(struct tcp_channel *c, const struct tcp_frame *f);	/* keeps the signal until it is due */
+/* Shows the signals that are due. Returns when the next one is; UINT64_MAX: there is none. */
+uint64_t tcp_pace_show(struct tcp_channel *c);
 
 /* transport_tcp_move.c */
 /* Receive on a TCP_IN and a TCP_OUT: 1 if there were bytes, 0 if there were none, -1 if it is gone. */

@@ -149,7 +149,9 @@ static void signalled(struct tcp_channel *c, const struct tcp_frame *p)
 static void complete(struct tcp_conn *k)
 {
 	k->c->arrived++;
-	if (!TCP_DEFECT(signal_first))
+	if (((const struct tcp *)k->c->base.t)->pace_ns)
+		tcp_pace_keep(k->c, &k->put);
+	else if (!TCP_DEFECT(signal_first))
 		signalled(k->c, &k->put);
 	k->ack_due |= k->put.flags & TCP_ASK;
 }

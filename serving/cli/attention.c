@@ -9,6 +9,7 @@
 #include "serving/remote/member/model_digest.h"
 
 const char *const cairn_attention_keys[] = { "previous", "all", NULL };
+const char *const cairn_lanes_names[] = { "1", "2", "3", "auto", NULL };
 
 int cairn_check_attention(const struct cairn_attention_options *o, const struct cairn_prefill_options *p)
 {
@@ -22,6 +23,10 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 		return cairn_error(EINVAL, "--model-workers: needs --attention-workers");
 	if (o->keys && !o->workers)
 		return cairn_error(EINVAL, "--attention-keys: needs --attention-workers");
+	if (o->journal && !o->workers)
+		return cairn_error(EINVAL, "--kv-journal: needs --attention-workers");
+	if (o->lanes && !o->workers)
+		return cairn_error(EINVAL, "--lanes: needs --attention-workers");
 	if (p && !prefill && (p->min_tokens || p->pages))
 		return cairn_error(EINVAL, "--prefill-%s: needs --prefill-workers",
 				   p->min_tokens ? "min" : "pages");
@@ -56,6 +61,15 @@ static void list_model(struct cairn_session *s, const struct cairn_common_option
 	*at++ = "--kv";
 	*at++ = cairn_kv_names[c->kv];
 	*at = NULL;
+}
+
+void cairn_set_attention(struct cairn_engine_options *e, const struct cairn_attention_options *o,
+			 struct cairn_lead *lead)
+{
+	e->attention = o->workers ? lead : NULL;
+	e->attends_all = o->keys;
+	e->kv_journal = o->journal << 30;
+	e->lanes = cairn_lanes_names[o->lanes + 1] ? o->lanes + 1 : CAIRN_LANES_AUTO;
 }
 
 int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o,

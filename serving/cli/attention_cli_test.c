@@ -56,7 +56,8 @@ static void same_answer(struct cairn_test *t)
 		return cairn_skip(t, "%s", cairn_last_error());
 	for (int i = 0; i < 2; i++) {
 		if (!EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "What is 55 - 8?",
-				     "--attention-workers", "2", "--attention-keys", keys[i]) == 0))
+				     "--attention-workers", "2", "--attention-keys", keys[i], "--lanes",
+				     i ? "2" : "auto") == 0))
 			cairn_note(t, "%s", out);
 		EXPECT_CONTAINS(t, out, " 47\n");
 		EXPECT_CONTAINS(t, out, "2 KV heads on 2 attention workers");
@@ -70,6 +71,8 @@ static void refused(struct cairn_test *t)
 	REFUSED(t, "--workers-listen: needs --attention-workers", "serve", "--workers-listen", "[::1]:0");
 	REFUSED(t, "--secret-file: needs --workers-listen", "generate", "--attention-workers", "1",
 		"--secret-file", "x");
+	REFUSED(t, "--kv-journal: needs --attention-workers", "serve", "--kv-journal", "1");
+	REFUSED(t, "--lanes: needs --attention-workers", "generate", "--lanes", "2");
 	REFUSED(t, "--attention-workers: excludes --tp", "generate", "--attention-workers", "1", "--tp", "2");
 	REFUSED(t, "--attention-workers: excludes --host-pages", "serve", "--attention-workers", "1",
 		"--host-pages", "9");

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "conformance/abi.h"
+#include "serving/engine/engine.h"
 #include "serving/engine/speculate.h"
 #include "serving/model/forward/decode.h"
 #include "serving/model/model.h"
@@ -74,9 +75,12 @@ struct cairn_attention_options {
 	int64_t workers, model_workers;		/* 0: not given */
 	const char *listen, *secret_file;	/* NULL: not given */
 	int keys;				/* index into cairn_attention_keys */
+	int lanes;				/* index into cairn_lanes_names */
+	int64_t journal;			/* GiB; 0: none */
 };
 
 extern const char *const cairn_attention_keys[];	/* "previous", "all", NULL */
+extern const char *const cairn_lanes_names[];		/* "1", "2", "3", "auto", NULL */
 
 /* Their rows in an array of struct cairn_option. */
 #define CAIRN_ATTENTION_OPTIONS(to) \
@@ -84,7 +88,9 @@ extern const char *const cairn_attention_keys[];	/* "previous", "all", NULL */
 	{ "model-workers", CAIRN_OPT_INT, &(to)->model_workers, 1, 255, NULL }, \
 	{ "workers-listen", CAIRN_OPT_TEXT, &(to)->listen, 0, 0, NULL }, \
 	{ "secret-file", CAIRN_OPT_TEXT, &(to)->secret_file, 0, 0, NULL }, \
-	{ "attention-keys", CAIRN_OPT_CHOICE, &(to)->keys, 0, 0, cairn_attention_keys }
+	{ "attention-keys", CAIRN_OPT_CHOICE, &(to)->keys, 0, 0, cairn_attention_keys }, \
+	{ "lanes", CAIRN_OPT_CHOICE, &(to)->lanes, 0, 0, cairn_lanes_names }, \
+	{ "kv-journal", CAIRN_OPT_INT, &(to)->journal, 1, 1 << 20, NULL }
 
 /* Options of prompts that are computed by other processes. */
 struct cairn_prefill_options {
@@ -190,6 +196,9 @@ const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, cons
 void cairn_session_close(struct cairn_session *s);
 
 /* Checks that the options go together. p NULL: the command has no such options. */
+/* Sets the options of an engine whose attention is by the workers of this lead. */
+void cairn_set_attention(struct cairn_engine_options *e, const struct cairn_attention_options *o,
+			 struct cairn_lead *lead);
 int cairn_check_attention(const struct cairn_attention_options *o, const struct cairn_prefill_options *p);
 /*
  * Starts the lead, if there are workers; its errors name the options. The model is loaded. p: as above;

@@ -112,6 +112,11 @@ static const char usage[] =
 	"  --attention-keys W    previous: workers attend to the keys before a pass, and this process to\n"
 	"                        the pass's own; all: workers attend to all keys, which gives the bits of a\n"
 	"                        run without workers, for at most as many workers as heads (previous)\n"
+	"  --kv-journal GIB      a copy of all keys and values in memory of this process, at most GIB, from\n"
+	"                        which those of a lost worker are restored instead of computed again (none)\n"
+	"  --lanes N             1, 2, 3: batches whose passes are under way together, so that this process\n"
+	"                        computes one while workers attend for another, which takes memory for as\n"
+	"                        many passes; auto: as many as measured times ask for (1)\n"
 	"  --no-graphs           launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH           run passes as nano-batches by this plan file of `cairn search`, or by the\n"
 	"                        one for this GPU and model in this folder, where it was measured to gain\n"
@@ -569,8 +574,7 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 	cairn_session_lead_ranks(s, &o->common, tp, &eo);
 	CAIRN_TRY(generate_constraint_create(c, o, s, &eo, drafts));
 	CAIRN_TRY(cairn_session_lead(s, &o->attention, NULL, &o->common, NULL, 0));
-	eo.attention = s->lead;
-	eo.attends_all = o->attention.keys;
+	cairn_set_attention(&eo, &o->attention, s->lead);
 	CAIRN_TRY(cairn_name_option(cairn_engine_create(e, s->model, &eo), names));
 	cairn_session_say_attention(s, "generate", &lost);
 	return 0;

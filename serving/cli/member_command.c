@@ -27,6 +27,7 @@ int cairn_member_begin(struct cairn_member_command *c, int only_tcp)
 		signal(SIGTERM, SIG_IGN);
 	}
 	c->o.join_ms = (int32_t)(c->join_s > 1000000 ? 1000000 : c->join_s) * 1000;
+	c->o.rejoin_ms = c->parent ? 0 : (int32_t)(c->rejoin_s > 1000000 ? 1000000 : c->rejoin_s) * 1000;
 	if (!c->o.join)
 		return cairn_error(EINVAL, "--join: is missing");
 	if (!cairn_run_transport(c->transport))

@@ -13,10 +13,10 @@
 struct cairn_member_command {
 	struct cairn_member_options o;
 	const char *impl, *transport, *model;	/* model NULL: not given */
-	int64_t parent, kv_mib, join_s;		/* parent, kv_mib 0: not given */
+	int64_t parent, kv_mib, join_s, rejoin_s;	/* parent, kv_mib 0: not given */
 };
 
-#define CAIRN_MEMBER_DEFAULTS	{ .impl = "cpu", .transport = "tcp", .join_s = 60 }
+#define CAIRN_MEMBER_DEFAULTS	{ .impl = "cpu", .transport = "tcp", .join_s = 60, .rejoin_s = 60 }
 
 /* Their rows in an array of struct cairn_option. */
 #define CAIRN_MEMBER_OPTIONS(to) \
@@ -28,6 +28,7 @@ struct cairn_member_command {
 	{ "model", CAIRN_OPT_TEXT, &(to)->model, 0, 0, NULL }, \
 	{ "kv-mib", CAIRN_OPT_INT, &(to)->kv_mib, 1, 1 << 30, NULL }, \
 	{ "join-timeout", CAIRN_OPT_INT, &(to)->join_s, 0, 1e6, NULL }, \
+	{ "rejoin-timeout", CAIRN_OPT_INT, &(to)->rejoin_s, 0, 1e6, NULL }, \
 	{ "die-with", CAIRN_OPT_INT, &(to)->parent, 1, 1 << 30, NULL }
 
 #define CAIRN_MEMBER_USAGE \
@@ -42,6 +43,7 @@ struct cairn_member_command {
 	"                        (that by which it reaches the lead)\n"
 #define CAIRN_MEMBER_USAGE_END \
 	"  --join-timeout S      how long to try to reach the lead (60)\n" \
+	"  --rejoin-timeout S    when the lead has ended, how long to wait for the next one (60)\n" \
 	"  --die-with PID        end when that process does; for leads that start workers themselves\n" \
 	"\n" \
 	"Exit status: 0 the lead has ended, 1 failed or lost the lead, 2 bad usage, or refused.\n"

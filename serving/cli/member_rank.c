@@ -55,6 +55,8 @@ int cairn_exec_member(const struct cairn_attention_options *a, const struct cair
 		const char *option, *value;
 	} more[] = {
 		{ "--secret-file", a->secret_file }, { "--model", c->model },
+		/* a server may start its engine again, and with it the lead */
+		{ "--rejoin-timeout", p ? NULL : "0" },
 		{ "--shape", attends ? NULL : shape },
 		{ "--weights", attends ? NULL : cairn_weights_names[c->weights] },
 		{ "--kv", attends ? NULL : cairn_kv_names[c->kv] },

@@ -114,7 +114,7 @@ static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
 		.max_context = o->max_context, .page_size = o->page_size, .num_pages = o->num_pages,
 		.host_pages = o->host_pages, .disk_pages = o->disk_pages, .grain = o->cache_grain,
 		.listener = o->listener,
-		.ahead = !o->in_turn, .max_queued = o->max_queued,
+		.ahead = !o->in_turn, .lanes = e->num_lanes, .max_queued = o->max_queued,
 		.max_queued_tokens = o->max_queued_tokens, .max_passes = o->max_passes,
 		.expected_new = o->expected_new, .recompute_ns = o->recompute_ns, .swap_ns = o->swap_ns,
 	};
@@ -172,6 +172,10 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		ret = check_adapters(&e->opt);
 	if (!ret && e->opt.attention)
 		ret = engine_remote_check(&e->opt, model);
+	if (!ret)
+		ret = engine_lanes_check(&e->opt);
+	e->num_lanes = e->opt.lanes == CAIRN_LANES_AUTO ? CAIRN_MAX_LANES : e->opt.lanes ? e->opt.lanes : 1;
+	e->used_lanes = e->opt.lanes == CAIRN_LANES_AUTO ? 1 : e->num_lanes;
 	if (!ret && e->opt.prefill)
 		ret = engine_pull_check(&e->opt);
 	if (!ret)
@@ -192,9 +196,10 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.trees = engine_spec_trees(e),
 		.taps = engine_spec_taps(e),
 		.attention = e->opt.attention, .attends_all = e->opt.attends_all,
+		.kv_journal = e->opt.kv_journal,
 	};
 	e->opt.nano = NULL;		/* the worker has a copy */
-	ret = cairn_worker_create(&e->worker, model, &wo);
+	ret = engine_lanes_create(e, model, &wo);
 	if (!ret)
 		ret = engine_spec_create_model(e, &wo);
 	if (!ret)
@@ -212,7 +217,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	e->stops = calloc((size_t)e->max_draws, sizeof(*e->stops));
 	if (!e->stops)
 		goto out_nomem;
-	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
+	for (int i = 0; i < ENGINE_FLIGHTS; i++) {
 		e->flights[i].draws = calloc((size_t)e->max_draws, sizeof(struct draw));
 		e->flights[i].scored = calloc((size_t)e->opt.max_batch, sizeof(struct draw));
 		if (!e->flights[i].draws || !e->flights[i].scored)
@@ -232,13 +237,13 @@ void cairn_engine_destroy(struct cairn_engine *e)
 {
 	if (!e)
 		return;
-	if (e->worker)
-		e->impl->stream_sync(cairn_worker_stream(e->worker));
+	if (e->lanes[0])
+		e->impl->stream_sync(cairn_worker_stream(e->lanes[0]));
 	engine_pull_destroy(e);		/* writes to memory of the tiers */
 	cairn_tiers_destroy(e->tiers);
-	cairn_worker_destroy(e->worker);
+	engine_lanes_destroy(e);
 	cairn_scheduler_destroy(e->scheduler);
-	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
+	for (int i = 0; i < ENGINE_FLIGHTS; i++) {
 		free(e->flights[i].draws);
 		free(e->flights[i].scored);
 	}
@@ -358,6 +363,12 @@ static int check_request(struct cairn_engine *e, const struct cairn_request *r)
 		return cairn_error(EINVAL, "deadline_ns: is %lld, must be >= 0", (long long)r->deadline_ns);
 	if (find_id(e, r->id))
 		return cairn_error(EINVAL, "id: request %llu already exists", (unsigned long long)r->id);
+	if (r->num_given < 0 || r->num_given >= r->num_prompt)
+		return cairn_error(EINVAL, "num_given: is %d, must be in 0..%d", r->num_given,
+				   r->num_prompt - 1);
+	if (r->num_given && (num_seqs > 1 || r->beam_width || r->prompt_logprobs))
+		return cairn_error(EINVAL, "num_given: does not go with %s", num_seqs > 1 ? "num_seqs" :
+				   r->beam_width ? "beam_width" : "prompt_logprobs");
 	CAIRN_TRY(engine_check_sampling(e, r));
 	if (r->constraint)
 		CAIRN_TRY(engine_mask_check(e, r));
@@ -382,7 +393,8 @@ static struct request *make_request(const struct cairn_request *from)
 	r->req.stop_ids = list;
 	r->req.prompt = NULL;		/* the scheduler has its own copy */
 	for (int32_t i = 0; i < num_answers; i++)
-		r->answers[i] = (struct answer){ .live = 1, .end_token = -1, .slot = -1 };
+		r->answers[i] = (struct answer){ .live = 1, .end_token = -1, .slot = -1,
+						 .num_given = from->num_given };
 	return r;
 }
 
@@ -393,6 +405,7 @@ static void destroy_request(struct cairn_engine *e, struct request *r)
 	engine_beams_destroy(r->beams);
 	free(r->scored_prompt);
 	free(r->prompt);
+	free(r->given);
 	free(r);
 }
 
@@ -421,6 +434,7 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 	int ret;
 
 	CAIRN_TRY(engine_treat_begin(e, r, request));
+	sr.movable = !r->counts;	/* its token counters are in the memory of one lane */
 	if (request->beam_width)
 		CAIRN_TRY(engine_beams_create(e, r));
 	sr.speculates = engine_spec_begin(e, r);
@@ -432,6 +446,13 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 		sr.salt = (struct cairn_cache_salt){ 0x636169726e2d7363, r->handle };
 		sr.scored = 1;
 		sr.keep = 0;
+	}
+	if (request->num_given && request->constraint) {
+		ret = engine_mask_resume(e, r, request->prompt + request->num_prompt - request->num_given);
+		if (ret) {
+			leave(e, r);
+			return ret;
+		}
 	}
 	ret = engine_pull_offer(e, r, request);
 	sr.pulled = ret > 0;
@@ -524,10 +545,19 @@ int cairn_engine_run(struct cairn_engine *e)
 
 void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats *stats)
 {
-	struct cairn_worker_stats ws;
+	struct cairn_worker_stats ws, lane;
 
-	cairn_worker_stats(e->worker, &ws);
+	cairn_worker_stats(e->lanes[0], &ws);
+	for (int32_t i = 1; i < e->num_lanes; i++) {
+		cairn_worker_stats(e->lanes[i], &lane);
+		ws.sliced_passes += lane.sliced_passes;
+	}
 	*stats = e->stats;
+	stats->lanes = e->used_lanes;
+	stats->journal_bytes = ws.journal_bytes;
+	stats->journal_ns = ws.journal_ns;
+	stats->restored_bytes = ws.restored_bytes;
+	stats->restore_ns = ws.restore_ns;
 	stats->graph_steps = ws.graph_passes;
 	stats->captures = ws.captures;
 	stats->fused_steps = ws.fused_passes;

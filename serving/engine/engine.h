@@ -45,6 +45,8 @@ extern "C" {
 
 struct cairn_engine;
 
+#define CAIRN_LANES_AUTO	(-1)
+
 /*
  * Is told of all that happens on the device, so that other processes can do the same (ranks.h). create comes
  * once, when worker and tiers exist. moves comes before the moves of a plan are executed; if the plan has no
@@ -113,6 +115,19 @@ struct cairn_engine_options {
 	struct cairn_lead *attention;
 	int attends_all;
 	/*
+	 * With attention: batches whose passes are under way together, 1 .. CAIRN_MAX_LANES. While the
+	 * workers attend for one, this process computes another. 0: 1; CAIRN_LANES_AUTO: as many as measured
+	 * times ask for. A request with penalties stays in one lane. Tokens are those of one lane. Each lane
+	 * has buffers for max_rows rows and max_batch draws. More than one excludes speculation.
+	 */
+	int32_t lanes;
+	/*
+	 * With attention: most bytes of a journal of all keys and values in host memory (journal.h). After a
+	 * loss, the workers' caches are restored from it, bit by bit, instead of computing all sequences
+	 * again. 0: none.
+	 */
+	int64_t kv_journal;
+	/*
 	 * Long prompts are computed by the prefill workers of this lead, which must outlive the engine, and
 	 * pulled (engine_pull.c): those of which at least prefill_min tokens, and at least half, are not
 	 * cached. If that fails, they are computed here. As with a hit in the prefix cache, no bit of an
@@ -156,6 +171,14 @@ struct cairn_request {
 	const int32_t *prompt;		/* [num_prompt], copied */
 	int32_t num_prompt, max_new_tokens;
 	int32_t num_seqs;		/* number of answers; 0: 1 */
+	/*
+	 * To go on with an answer that another engine has begun: the last num_given tokens of the prompt are
+	 * the answer's. Draws are numbered on from there, penalties and min_new_tokens count these tokens as
+	 * drawn, and a constraint is told them. max_new_tokens is the number still to come. The answer must
+	 * be the only one; the seed of answer i of several is cairn_answer_seed(seed, i). Not with beams and
+	 * prompt_logprobs.
+	 */
+	int32_t num_given;
 	int ignore_eos;			/* treat end-of-sequence tokens as ordinary tokens; not stop_ids */
 	const int32_t *stop_ids;	/* [num_stop_ids], copied; they also end an answer */
 	int32_t num_stop_ids;
@@ -202,6 +225,10 @@ struct cairn_engine_stats {
 	int64_t nano_steps;		/* run as nano-batches */
 	int64_t sliced_steps;
 	int64_t recoveries;		/* losses of attention workers */
+	int64_t lane_changes;		/* with CAIRN_LANES_AUTO */
+	/* with kv_journal: keys and values recorded, and restored after losses, and the times of it */
+	int64_t journal_bytes, journal_ns, restored_bytes, restore_ns;
+	int32_t lanes;			/* that new requests may enter now; 1 without attention */
 	int64_t prompt_tokens;		/* prompt tokens computed; cached tokens are not counted */
 	int64_t new_tokens;
 	int64_t last_step_ns;		/* CLOCK_MONOTONIC at the end of the last step; 0: none yet */

@@ -10,6 +10,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/engine/engine.h"
+#include "serving/engine/lanes/lane_costs.h"
 #include "serving/scheduler/tiers.h"
 #include "serving/engine/worker/worker.h"
 #include "serving/lora/lora.h"
@@ -56,6 +57,7 @@ struct request {
 	int32_t *scored_prompt;		/* prompt tokens, with prompt_logprobs; otherwise NULL */
 	int32_t num_scored;		/* last prompt position whose log-probabilities a pass computes */
 	int32_t *prompt;		/* prompt tokens that the penalties count; NULL: none */
+	int32_t *given;			/* [req.num_given] that they count as drawn; NULL: none */
 	int32_t bias_at, forbidden_at, num_forbidden;	/* places of its lists on the device */
 	struct beams *beams;		/* NULL: no beam search */
 	struct answer answers[];	/* [num_answers] */
@@ -67,7 +69,9 @@ struct draw {
 	/* The draws of drafted rows come after that of row 0 of their tree; the plan keeps their drafts. */
 	int32_t num_drafts;
 	const int32_t *drafts, *parents;	/* [num_drafts] */
-	int32_t slot;			/* of a drafted row: its token counters; -1: none */
+	/* of a drafted row: its token counters; of the first row of an answer with given tokens: those of the
+	 * prompt alone, which are copied; -1: none */
+	int32_t slot;
 	int32_t number;			/* of the draw, in its answer */
 	int masked;
 	const uint32_t *mask;		/* of a masked draw that has been made */
@@ -88,6 +92,7 @@ struct engine_flight {
 
 struct engine_spec;
 
+#define ENGINE_FLIGHTS	(CAIRN_WORKER_FLIGHTS > CAIRN_MAX_LANES ? CAIRN_WORKER_FLIGHTS : CAIRN_MAX_LANES)
 #define NUM_BUCKETS	4096		/* a power of two */
 
 struct cairn_engine {
@@ -96,9 +101,15 @@ struct cairn_engine {
 	const struct cairn_lora *lora;	/* adapters of the model; NULL: none */
 	struct cairn_engine_options opt;
 	struct cairn_scheduler *scheduler;
-	struct cairn_worker *worker;
+	struct cairn_worker *worker;	/* that of the lane in turn */
+	struct cairn_worker *lanes[CAIRN_MAX_LANES];	/* [num_lanes]; without lanes there is one */
+	int32_t num_lanes, lane;
+	int32_t used_lanes;		/* that new requests may enter */
+	struct cairn_lane_costs lane_costs;
+	struct cairn_worker_stats lane_stats;	/* at the last measurement */
+	int64_t next_choice;		/* step */
 	struct cairn_tiers *tiers;
-	struct engine_flight flights[CAIRN_WORKER_FLIGHTS];
+	struct engine_flight flights[ENGINE_FLIGHTS];	/* with lanes: by lane */
 	int first_flight;
 	struct { struct request *r; uint32_t generation; } *slots;	/* [num_slots] */
 	int32_t *free_slots, num_slots, num_free;	/* free_slots: stack of num_free */
@@ -133,6 +144,22 @@ int engine_remote_check(const struct cairn_engine_options *o, const struct cairn
 int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p);
 /* After the loss of an attention worker. undone: the plan that could not be launched; NULL: none */
 int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone);
+/*
+ * The same with a journal: takes other workers and begins the passes under way again. is_launching: that of
+ * the lane in turn is the last one, and its launch has failed.
+ */
+int engine_remote_restore(struct cairn_engine *e, int is_launching);
+
+/* engine_lanes.c */
+int engine_lanes_check(struct cairn_engine_options *o);
+int engine_lanes_create(struct cairn_engine *e, struct cairn_model *model,
+			const struct cairn_worker_options *first);
+void engine_lanes_destroy(struct cairn_engine *e);
+int engine_lanes_in_flight(const struct cairn_engine *e);	/* passes of all lanes */
+/* Gives all lanes turns until the pass of the lane in turn has ended. */
+int engine_lanes_finish(struct cairn_engine *e);
+/* Chooses, at times, how many lanes new requests may enter. */
+void engine_lanes_choose(struct cairn_engine *e);
 
 /* engine_pull.c; without prefill workers these do nothing */
 int engine_pull_check(const struct cairn_engine_options *o);
@@ -169,6 +196,7 @@ const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, stru
  * d[1 .. num] are the draws of an answer's drafted rows. `last` is the row of the last draw that counts: its
  * counters become the answer's. Frees the other slots. a: NULL if the answer has ended.
  */
+void engine_treat_copied(struct cairn_engine *e, struct draw *d);	/* frees the counters of row 0 */
 void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num, int32_t last);
 
 /* engine_spec_rows.c: the rows of a plan's item with drafts, and their draws */
@@ -186,6 +214,8 @@ int engine_spec_move(struct cairn_engine *e);	/* launches the moves listed */
 /* engine_mask.c */
 int engine_mask_create(struct cairn_engine *e);
 int engine_mask_check(const struct cairn_engine *e, const struct cairn_request *r);
+/* Tells the constraint of a request the tokens that its answer already has. */
+int engine_mask_resume(struct cairn_engine *e, struct request *r, const int32_t *given);
 /* Drops the drafts that the constraints of their answers exclude. */
 int engine_mask_cut(struct cairn_engine *e, struct cairn_sched_draft *drafts, int32_t num);
 /* Makes the masked draws of the pass that was launched last, once those before it are collected. */

@@ -71,6 +71,24 @@ static int step(struct cairn_engine *e, int32_t num)
 	return num ? e->opt.masks->step(e->opt.masks->ctx, e->mask_items, num) : 0;
 }
 
+int engine_mask_resume(struct cairn_engine *e, struct request *r, const int32_t *given)
+{
+	struct answer *a = &r->answers[0];
+	int32_t n;
+
+	for (int32_t at = 0; at < r->req.num_given && !a->mask.lost; at += n) {
+		n = r->req.num_given - at < CAIRN_MAX_DRAFTS + 1 ? r->req.num_given - at :
+								   CAIRN_MAX_DRAFTS + 1;
+		e->mask_items[0] = (struct cairn_mask_item){
+			.constraint = r->req.constraint, .draw = at + n, .tokens = given + at,
+			.num_tokens = n,
+		};
+		CAIRN_TRY(step(e, 1));
+		a->mask.lost = e->mask_items[0].num_valid < 0;
+	}
+	return 0;
+}
+
 int engine_mask_cut(struct cairn_engine *e, struct cairn_sched_draft *drafts, int32_t num)
 {
 	struct request *r;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* engine_queue_test - limits of the queue, submission from callbacks, and destruction with work in flight */
+/*
+ * engine_queue_test - limits of the queue, submission from callbacks, destruction with work in flight, and
+ * answers that another engine has begun
+ */
 #include "conformance/harness.h"
 #include "serving/engine/engine_end_test.h"
 
@@ -102,7 +105,101 @@ static void destroyed_at_any_time(struct cairn_test *t)
 	}
 }
 
+enum { SEEDS = 3, BEGUN = 24 };
+
+/* An answer that another engine has begun: the prompt, and its first `given` tokens. */
+struct begun {
+	int32_t ids[64];
+	struct cairn_request r;
+	struct answer a;
+};
+
+static void sample_all(struct cairn_request *r)
+{
+	static const struct cairn_logit_bias bias = { 7, 1.5f };
+
+	r->ignore_eos = 1;
+	r->sampling = (struct cairn_sampling){
+		.temperature = 1, .top_p = 1, .seed = 77, .repetition_penalty = 1.3f,
+		.presence_penalty = 0.6f, .frequency_penalty = 0.4f, .min_new_tokens = 9, .bias = &bias,
+		.num_bias = 1, .num_logprobs = 1,
+	};
+}
+
+static void go_on(struct begun *b, const struct fixture *f, const struct answer *whole, int32_t index,
+		  int32_t given)
+{
+	b->r = request(&f->g, 17, BEGUN - given, &b->a);
+	sample_all(&b->r);
+	memcpy(b->ids, f->g.tokens, 17 * sizeof(*b->ids));
+	memcpy(b->ids + 17, whole[index].ids, (size_t)given * sizeof(*b->ids));
+	b->r.prompt = b->ids;
+	b->r.num_prompt = 17 + given;
+	b->r.num_given = given;
+	b->r.sampling.seed = cairn_answer_seed(77, index);
+}
+
+/* Returns whether the answer has the tokens that were still to come. */
+static int is_rest(struct cairn_test *t, struct fixture *f, struct begun *b, const struct answer *whole,
+		   int32_t given)
+{
+	EXPECT(t, cairn_engine_submit(f->e, &b->r) == 0 && cairn_engine_run(f->e) == 0);
+	return b->a.num_ids == BEGUN - given && !memcmp(b->a.ids, whole->ids + given,
+							(size_t)b->a.num_ids * sizeof(*b->a.ids));
+}
+
+/*
+ * Answers go on as if nothing had happened, with penalties, biases and a least length, and whichever of
+ * several answers they are. If something is not said, or said wrong, they do not.
+ */
+static void goes_on(struct cairn_test *t)
+{
+	struct cairn_engine_options opt = small;
+	struct answer whole[SEEDS];
+	struct cairn_request r;
+	struct fixture f;
+	struct begun b;
+
+	opt.decode = CAIRN_DECODE_UNFUSED;	/* the same bits for rows of prompts and of answers */
+	if (open_engine(t, &f, &opt))
+		return;
+	r = request(&f.g, 17, BEGUN, whole);
+	memset(whole, 0, sizeof(whole));
+	sample_all(&r);
+	r.num_seqs = SEEDS;
+	EXPECT(t, cairn_engine_submit(f.e, &r) == 0 && cairn_engine_run(f.e) == 0);
+	for (int i = 0; i < SEEDS; i++) {
+		for (int32_t given = 1 + 2 * i; given < BEGUN; given += 6) {
+			go_on(&b, &f, whole, i, given);
+			if (!EXPECT(t, is_rest(t, &f, &b, &whole[i], given)))
+				cairn_note(t, "answer %d, %d tokens given: %d", i, given, b.a.num_ids);
+		}
+	}
+	for (int wrong = 0; wrong < 4; wrong++) {
+		go_on(&b, &f, whole, 1, 10);
+		if (wrong == 0)
+			b.r.num_given = 0;		/* draws are numbered from 0 */
+		if (wrong == 1)
+			b.r.num_given = 9;		/* one of the tokens counts as prompt */
+		if (wrong == 2)
+			b.r.sampling.seed = 77;		/* that of another answer */
+		if (wrong == 3)
+			b.r.max_new_tokens = BEGUN;
+		EXPECT(t, !is_rest(t, &f, &b, &whole[1], 10));
+	}
+	go_on(&b, &f, whole, 0, 3);
+	b.r.num_given = b.r.num_prompt;
+	EXPECT(t, cairn_engine_submit(f.e, &b.r) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "num_given: is 20");
+	b.r.num_given = 3;
+	b.r.num_seqs = 2;
+	EXPECT(t, cairn_engine_submit(f.e, &b.r) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "num_given: does not go with num_seqs");
+	close_engine(t, &f);
+}
+
 static const struct cairn_unit units[] = {
+	{ "goes_on", goes_on },
 	{ "queue_is_bounded", queue_is_bounded },
 	{ "submitted_by_callbacks", submitted_by_callbacks },
 	{ "destroyed_at_any_time", destroyed_at_any_time },

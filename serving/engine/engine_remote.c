@@ -5,12 +5,17 @@
  * A worker that is lost takes its heads of all keys and values with it. The pass under way ends with an error
  * before it draws; earlier passes have drawn. So the engine takes the plan of that pass back, sets all
  * sequences back (cairn_scheduler_reset()), and goes on as after a preemption: prompts and answers so far are
- * computed again. What was drawn stays drawn: no callback is made twice, and no token is drawn with another
- * key.
+ * computed again. With lanes, all passes under way end so, as each draws last. What was drawn stays drawn: no
+ * callback is made twice, and no token is drawn with another key.
+ *
+ * With a journal, the caches are restored as they were after the passes that have ended. The others begin
+ * again with the arrays that they have on the device, so the scheduler does not notice.
  */
 #include "serving/engine/engine_impl.h"
 
 #include "serving/remote/attention/share.h"
+
+#define MOST_ATTEMPTS	4	/* to go on after losses while passes begin again */
 
 int engine_remote_check(const struct cairn_engine_options *o, const struct cairn_model *m)
 {
@@ -45,22 +50,71 @@ int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p
 /* Frees the counters of drafted rows whose pass was not launched. */
 static void drop_drafts(struct cairn_engine *e, struct engine_flight *f)
 {
-	for (int32_t i = 0; i < f->num_draws; i += 1 + f->draws[i].num_drafts)
+	for (int32_t i = 0; i < f->num_draws; i += 1 + f->draws[i].num_drafts) {
+		engine_treat_copied(e, &f->draws[i]);
 		engine_treat_drawn(e, NULL, &f->draws[i], f->draws[i].num_drafts, 0);
+	}
+}
+
+/* Takes back a pass that has drawn nothing. */
+static void undo(struct cairn_engine *e, struct engine_flight *f)
+{
+	for (int32_t i = 0; i < f->num_scored; i++) {
+		struct request *r = engine_find(e, f->scored[i].handle);
+
+		/* the rows before position `index` are to be scored again */
+		if (r && r->num_scored >= f->scored[i].index)
+			r->num_scored = f->scored[i].index - 1;
+	}
+	drop_drafts(e, f);
+}
+
+/* Launches the passes again that had not ended, in their order. */
+static int relaunch(struct cairn_engine *e, int is_launching)
+{
+	for (int32_t i = 0; i < e->num_lanes; i++) {
+		const int32_t lane = (e->lane + i + is_launching) % e->num_lanes;
+		const int fails = is_launching && lane == e->lane;
+
+		if (!fails && (e->num_lanes == 1 || !cairn_worker_in_flight(e->lanes[lane])))
+			continue;	/* without lanes, passes in flight have ended */
+		if (e->num_lanes > 1)
+			cairn_worker_drop(e->lanes[lane]);
+		CAIRN_TRY(cairn_worker_relaunch(e->lanes[lane]));
+	}
+	return 0;
+}
+
+int engine_remote_restore(struct cairn_engine *e, int is_launching)
+{
+	int ret;
+
+	for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+		CAIRN_TRY(cairn_worker_restart(e->lanes[0]));
+		e->stats.recoveries++;
+		ret = relaunch(e, is_launching);
+		if (!ret || !cairn_worker_lost(e->lanes[0]))
+			return ret;
+	}
+	return ret;
 }
 
 int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone)
 {
-	for (int32_t i = 0; undone && i < undone->num_scored; i++) {
-		struct request *r = engine_find(e, undone->scored[i].handle);
+	int num = undone != NULL;
 
-		/* the rows before position `index` are to be scored again */
-		if (r && r->num_scored >= undone->scored[i].index)
-			r->num_scored = undone->scored[i].index - 1;
-	}
+	if (cairn_worker_restores(e->lanes[0]))
+		return engine_remote_restore(e, 0);
 	if (undone)
-		drop_drafts(e, undone);
-	CAIRN_TRY(cairn_worker_restart(e->worker));
+		undo(e, undone);
+	for (int32_t i = 0; i < e->num_lanes && e->num_lanes > 1; i++) {
+		if (!cairn_worker_in_flight(e->lanes[i]))
+			continue;
+		undo(e, &e->flights[i]);
+		cairn_worker_drop(e->lanes[i]);
+		num++;
+	}
+	CAIRN_TRY(cairn_worker_restart(e->lanes[0]));
 	e->stats.recoveries++;
-	return cairn_scheduler_reset(e->scheduler, undone != NULL);
+	return cairn_scheduler_reset(e->scheduler, num);
 }

@@ -11,6 +11,11 @@
  * A beam runs only in every other pass, because the host must choose its last token first. A pass with masked
  * draws is launched in the same place, but draws only once pass n-1 is collected (engine_mask.c).
  *
+ * With lanes (engine_lanes.c), each step is one of a single lane, in turn:
+ *
+ *   step n     passes of all lanes take turns until that of lane j has ended; its tokens: callbacks, report |
+ *              plan and launch the next one of lane j
+ *
  * Host and device follow the order of the plans. What a plan assumes about pages is true when its pass
  * starts, because one stream orders all passes and moves. Page tables are copied when a pass is built.
  */
@@ -160,6 +165,7 @@ static int take_draws(struct cairn_engine *e, struct draw *d, const struct cairn
 	struct answer *a;
 
 	memset(e->stops + i, 0, (size_t)d->num_drafts + 1);
+	engine_treat_copied(e, d);
 	for (int32_t k = 0; k <= accepted; k++) {
 		e->stops[i + path[k]] = (uint8_t)take_token(e, d + path[k], w, i + path[k]);
 		if (e->stops[i + path[k]])
@@ -170,10 +176,16 @@ static int take_draws(struct cairn_engine *e, struct draw *d, const struct cairn
 	return e->spec && a && a->live && !r->cancelled ? engine_spec_resume(e, r, d->index, a) : 0;
 }
 
+/* Returns the flight of the pass with so many passes in flight before it; with lanes, of the lane in turn. */
+static struct engine_flight *flight_behind(struct cairn_engine *e, int num)
+{
+	return &e->flights[e->num_lanes > 1 ? e->lane : (e->first_flight + num) % CAIRN_WORKER_FLIGHTS];
+}
+
 /* Waits for the oldest pass and processes its tokens. */
 static int collect(struct cairn_engine *e)
 {
-	struct engine_flight *f = &e->flights[e->first_flight];
+	struct engine_flight *f = flight_behind(e, 0);
 	struct cairn_worker_result w;
 	int64_t start;
 
@@ -197,18 +209,6 @@ static int collect(struct cairn_engine *e)
 	}
 	e->stats.report_ns += cairn_clock_ns() - start;
 	return 0;
-}
-
-/* Each answer draws with its own key; the first answer's key is the request's seed. */
-static uint64_t key_of(uint64_t seed, int32_t index)
-{
-	uint64_t z = seed + (uint64_t)index * 0x9e3779b97f4a7c15u;
-
-	if (!index)
-		return seed;
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
 }
 
 /* Row p of a prompt gives the log-probabilities of token p + 1. A recomputed row is not scored again. */
@@ -236,12 +236,13 @@ void engine_add_draw(struct cairn_engine *e, struct request *r, const struct cai
 	struct cairn_worker_treat *t = &e->treats[f->num_draws];
 
 	part->draw = &r->req.sampling;
-	part->seed = key_of(r->req.sampling.seed, item->index);
+	part->seed = cairn_answer_seed(r->req.sampling.seed, item->index);
 	part->offset = (uint64_t)offset;
 	part->treat = num ? engine_treat_draft(e, r, item->index, offset, drafts, num, t) :
 		      engine_treat(e, r, item->index, offset, t);
 	f->draws[f->num_draws++] = (struct draw){
-		.handle = item->request, .index = item->index, .slot = num ? t->slot : -1, .place = -1,
+		.handle = item->request, .index = item->index, .place = -1,
+		.slot = num ? t->slot : t->forks ? t->from : -1,
 		.number = offset, .masked = t->masked,
 	};
 }
@@ -271,7 +272,7 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int
 		return 0;
 	}
 	if (item->draw >= 0)
-		engine_add_draw(e, r, item, end - r->req.num_prompt, NULL, 0, f, &part);
+		engine_add_draw(e, r, item, end - r->req.num_prompt + r->req.num_given, NULL, 0, f, &part);
 	cairn_worker_add(e->worker, &part);
 	return 0;
 }
@@ -284,8 +285,8 @@ static int32_t cached(const struct request *r, int32_t first)
 
 static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 {
-	int in_flight = cairn_worker_in_flight(e->worker);
-	struct engine_flight *f = &e->flights[(e->first_flight + in_flight) % CAIRN_WORKER_FLIGHTS];
+	struct engine_flight *f = flight_behind(e, cairn_worker_in_flight(e->worker));
+	int ret;
 
 	f->num_draws = f->num_scored = 0;
 	cairn_worker_begin(e->worker);
@@ -295,7 +296,10 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	if (cairn_tiers_by_layer(e->tiers))
 		cairn_worker_on_layer(e->worker, cairn_tiers_layer, e->tiers);
 	engine_spec_launched(e, f, p);
-	CAIRN_TRY(cairn_worker_launch(e->worker));
+	ret = cairn_worker_launch(e->worker);
+	if (ret && cairn_worker_restores(e->worker) && cairn_worker_lost(e->worker))
+		ret = engine_remote_restore(e, 1);
+	CAIRN_TRY(ret);
 	/* Called only after the rows are built, because a callback may cancel the request. */
 	for (int32_t i = 0; i < p->num_items; i++) {
 		struct request *r = engine_find(e, p->items[i].request);
@@ -350,15 +354,44 @@ static int carry_out(struct cairn_engine *e, const struct cairn_step_plan *p, in
 	CAIRN_TRY(e->opt.attention ? engine_remote_copies(e, p) : cairn_tiers_before(e->tiers, p));
 	if (p->num_items)
 		ret = launch(e, p);
-	if (ret && cairn_worker_lost(e->worker))
-		return engine_remote_recover(e, &e->flights[(e->first_flight + in_flight) %
-							    CAIRN_WORKER_FLIGHTS]);
+	if (ret && cairn_worker_lost(e->worker) && !cairn_worker_restores(e->worker))
+		return engine_remote_recover(e, flight_behind(e, in_flight));
 	*launched = !ret && p->num_items;
 	if (!ret && !e->opt.attention)
 		ret = cairn_tiers_after(e->tiers, p);
 	if (!ret)
 		engine_pull_carried(e, *launched);
 	return ret;
+}
+
+/*
+ * A step of one lane: ends and collects its pass, while the other lanes take their turns, then forms and
+ * launches its next one.
+ */
+static int step_lane(struct cairn_engine *e, int *busy)
+{
+	const struct cairn_step_plan *p;
+	int64_t start = cairn_clock_ns(), planned;
+	int launched = 0;
+
+	e->worker = e->lanes[e->lane];
+	/* A pass that has ended has drawn: it is collected before a loss is looked at. */
+	if (cairn_worker_in_flight(e->worker))
+		CAIRN_TRY(engine_lanes_finish(e));
+	if (cairn_worker_in_flight(e->worker))
+		CAIRN_TRY(collect(e));
+	if (cairn_worker_lost(e->worker))
+		CAIRN_TRY(engine_remote_recover(e, NULL));
+	CAIRN_TRY(report_ends(e));
+	engine_lanes_choose(e);
+	planned = cairn_clock_ns();
+	CAIRN_TRY(cairn_scheduler_plan_lane(e->scheduler, e->lane, start, &p));
+	e->stats.plan_ns += cairn_clock_ns() - planned;
+	CAIRN_TRY(carry_out(e, p, &launched));
+	CAIRN_TRY(report_ends(e));
+	e->lane = (e->lane + 1) % e->num_lanes;
+	*busy = e->num_requests > 0 || engine_lanes_in_flight(e) > 0;
+	return 0;
 }
 
 static int step(struct cairn_engine *e, int *busy)
@@ -400,7 +433,7 @@ int cairn_engine_step(struct cairn_engine *e, int *busy)
 
 	if (e->failed)
 		return cairn_error(EINVAL, "engine: an earlier step has failed");
-	ret = step(e, busy);
+	ret = e->num_lanes > 1 ? step_lane(e, busy) : step(e, busy);
 	e->failed = ret != 0;
 	e->stats.last_step_ns = cairn_clock_ns();
 	e->stats.host_ns += e->stats.last_step_ns - start;

@@ -84,9 +84,9 @@ int engine_check_sampling(const struct cairn_engine *e, const struct cairn_reque
 	if (!(s->repetition_penalty >= 0) || isinf(s->repetition_penalty))
 		return cairn_error(EINVAL, "repetition_penalty: is %g, must be > 0 (or 0: off)",
 				   (double)s->repetition_penalty);
-	if (s->min_new_tokens < 0 || s->min_new_tokens > r->max_new_tokens)
+	if (s->min_new_tokens < 0 || s->min_new_tokens > r->max_new_tokens + r->num_given)
 		return cairn_error(EINVAL, "min_new_tokens: is %d, must be in 0..%d (max_new_tokens)",
-				   s->min_new_tokens, r->max_new_tokens);
+				   s->min_new_tokens, r->max_new_tokens + r->num_given);
 	if (s->num_logprobs < 0 || s->num_logprobs > 1 + CAIRN_MAX_LOGPROBS)
 		return cairn_error(EINVAL, "num_logprobs: is %d, must be in 0..%d", s->num_logprobs,
 				   1 + CAIRN_MAX_LOGPROBS);
@@ -122,7 +122,7 @@ static int add_lists(struct cairn_engine *e, struct request *r, const struct cai
 {
 	int32_t num = 0, eos = from->ignore_eos ? 0 : e->config->num_eos;
 	int32_t *forbidden;
-	int ret;
+	int ret = 0;
 
 	if (!from->sampling.num_bias && !from->sampling.min_new_tokens)
 		return 0;
@@ -135,8 +135,10 @@ static int add_lists(struct cairn_engine *e, struct request *r, const struct cai
 		for (int32_t i = 0; i < from->num_stop_ids; i++)
 			forbidden[num++] = from->stop_ids[i];
 	}
-	ret = cairn_worker_add_lists(e->worker, from->sampling.bias, from->sampling.num_bias, forbidden, num,
-				     &r->bias_at, &r->forbidden_at);
+	/* the lists have the same places at all lanes, because these get the same calls */
+	for (int32_t i = 0; i < e->num_lanes && !ret; i++)
+		ret = cairn_worker_add_lists(e->lanes[i], from->sampling.bias, from->sampling.num_bias,
+					     forbidden, num, &r->bias_at, &r->forbidden_at);
 	free(forbidden);
 	if (ret) {
 		r->req.sampling.num_bias = 0;	/* no lists to remove */
@@ -159,6 +161,14 @@ int engine_treat_begin(struct cairn_engine *e, struct request *r, const struct c
 	}
 	CAIRN_TRY(add_lists(e, r, from));
 	r->counts = has_counts(&from->sampling);
+	if (r->counts && from->num_given) {
+		bytes -= (size_t)from->num_given * sizeof(*r->given);
+		r->given = malloc((size_t)from->num_given * sizeof(*r->given));
+		if (!r->given)
+			return cairn_error(ENOMEM, "engine: no memory for a request");
+		memcpy(r->given, from->prompt + from->num_prompt - from->num_given,
+		       (size_t)from->num_given * sizeof(*r->given));
+	}
 	if (!has_repetition(&from->sampling))
 		return 0;
 	r->prompt = malloc(bytes);
@@ -170,8 +180,9 @@ int engine_treat_begin(struct cairn_engine *e, struct request *r, const struct c
 
 void engine_treat_end(struct cairn_engine *e, struct request *r)
 {
-	cairn_worker_remove_lists(e->worker, r->bias_at, r->req.sampling.num_bias, r->forbidden_at,
-				  r->num_forbidden);
+	for (int32_t i = 0; i < e->num_lanes; i++)
+		cairn_worker_remove_lists(e->lanes[i], r->bias_at, r->req.sampling.num_bias,
+					  r->forbidden_at, r->num_forbidden);
 }
 
 void engine_treat_end_answer(struct cairn_engine *e, struct answer *a)
@@ -187,14 +198,18 @@ const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct req
 	const struct cairn_sampling *s = &r->req.sampling;
 	struct answer *a = r->beams ? NULL : &r->answers[index];
 	int begins = 0;
+	int32_t from = -1;
 
 	if (r->counts && a && a->slot < 0) {
+		if (r->given)	/* the prompt is counted in a slot of its own, which is copied */
+			from = e->count_slots[--e->num_count_slots];
 		a->slot = e->count_slots[--e->num_count_slots];
 		begins = 1;
 	}
 	*t = (struct cairn_worker_treat){
 		.slot = a ? a->slot : -1, .begins = begins, .prompt = r->prompt,
-		.num_prompt = r->prompt ? r->req.num_prompt : 0,
+		.num_prompt = r->prompt ? r->req.num_prompt - r->req.num_given : 0, .forks = from >= 0,
+		.from = from, .drafts = r->given, .num_drafts = from >= 0 ? r->req.num_given : 0,
 		.repetition = has_repetition(s) ? s->repetition_penalty : 1,
 		.frequency = s->frequency_penalty, .presence = s->presence_penalty,
 		.bias_at = r->bias_at, .num_bias = s->num_bias, .forbidden_at = r->forbidden_at,
@@ -220,6 +235,13 @@ const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, stru
 	t->drafts = drafts;
 	t->num_drafts = num;
 	return t;
+}
+
+void engine_treat_copied(struct cairn_engine *e, struct draw *d)
+{
+	if (d->slot >= 0)
+		e->count_slots[e->num_count_slots++] = d->slot;
+	d->slot = -1;
 }
 
 void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num, int32_t last)

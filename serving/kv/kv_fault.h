@@ -64,6 +64,13 @@ enum cairn_kv_fault {
 	FAULT_RESET_TREE_KEPT,		/* prefixes that the device has lost are still found */
 	FAULT_RESET_DRAW_KEPT,		/* a draw of the plan undone still counts as in flight */
 	FAULT_RESET_NUMBER_KEPT,	/* the number of the plan undone is not used again */
+	FAULT_RESET_ONE_PLAN,		/* of several plans, only the last one is undone */
+	/* lanes */
+	FAULT_LANE_IGNORED,		/* a plan has decoding rows of all lanes */
+	FAULT_LANE_PROMPT_IGNORED,	/* a plan has rows of prompts of all lanes */
+	FAULT_LANE_RESUMED_ANYWHERE,	/* a preempted sequence resumes in another lane */
+	FAULT_LANE_LEFT_UNASKED,	/* requests change their lanes that are not movable */
+	FAULT_LANE_BUSY,		/* a lane's next plan is formed before the last one is reported */
 	/* import */
 	FAULT_IMPORT_GAP,		/* a prefix enters the tree although tokens before it are missing */
 	FAULT_IMPORT_SHIFTED,		/* the first page pulled goes to the first page that is missing */

@@ -61,6 +61,7 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define cairn_scheduler_import			mutant_scheduler_import
 #define cairn_scheduler_hold			mutant_scheduler_hold
 #define cairn_scheduler_plan			mutant_scheduler_plan
+#define cairn_scheduler_plan_lane		mutant_scheduler_plan_lane
 #define cairn_scheduler_pool			mutant_scheduler_pool
 #define cairn_scheduler_report			mutant_scheduler_report
 #define cairn_scheduler_reset			mutant_scheduler_reset
@@ -69,12 +70,14 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define cairn_scheduler_stats			mutant_scheduler_stats
 #define cairn_scheduler_stop			mutant_scheduler_stop
 #define cairn_scheduler_submit			mutant_scheduler_submit
+#define cairn_scheduler_use_lanes		mutant_scheduler_use_lanes
 #define cairn_scheduler_verify			mutant_scheduler_verify
 #define model_draft				mutant_model_draft
 #define model_events				mutant_model_events
 #define model_fill				mutant_model_fill
 #define model_find				mutant_model_find
 #define model_plan				mutant_model_plan
+#define model_is_busy				mutant_model_is_busy
 #define model_report				mutant_model_report
 #define model_stops				mutant_model_stops
 #define model_wrong				mutant_model_wrong
@@ -88,6 +91,10 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define sched_finish				mutant_sched_finish
 #define sched_fits				mutant_sched_fits
 #define sched_forecast				mutant_sched_forecast
+#define sched_weigh_lanes			mutant_sched_weigh_lanes
+#define sched_leave_lane			mutant_sched_leave_lane
+#define sched_enter_lane			mutant_sched_enter_lane
+#define sched_blocks				mutant_sched_blocks
 #define sched_fork				mutant_sched_fork
 #define sched_grow				mutant_sched_grow
 #define sched_insert_running			mutant_sched_insert_running

@@ -104,6 +104,12 @@ MUTANT(scheduler_tree_orphan, TREE_ORPHAN, scheduler)
 MUTANT(scheduler_reset_tree_kept, RESET_TREE_KEPT, scheduler)
 MUTANT(scheduler_reset_draw_kept, RESET_DRAW_KEPT, scheduler)
 MUTANT(scheduler_reset_number_kept, RESET_NUMBER_KEPT, scheduler)
+MUTANT(scheduler_reset_one_plan, RESET_ONE_PLAN, scheduler)
+MUTANT(scheduler_lane_ignored, LANE_IGNORED, scheduler)
+MUTANT(scheduler_lane_prompt_ignored, LANE_PROMPT_IGNORED, scheduler)
+MUTANT(scheduler_lane_resumed_anywhere, LANE_RESUMED_ANYWHERE, scheduler)
+MUTANT(scheduler_lane_left_unasked, LANE_LEFT_UNASKED, scheduler)
+MUTANT(scheduler_lane_busy, LANE_BUSY, scheduler)
 MUTANT(scheduler_import_gap, IMPORT_GAP, scheduler)
 MUTANT(scheduler_import_shifted, IMPORT_SHIFTED, scheduler)
 MUTANT(scheduler_import_unawaited, IMPORT_UNAWAITED, scheduler)
@@ -134,6 +140,9 @@ static const struct cairn_unit units[] = {
 	UNIT(scheduler_draft_end_kept), UNIT(scheduler_draft_first_dropped),
 	UNIT(scheduler_tree_chain), UNIT(scheduler_tree_orphan),
 	UNIT(scheduler_reset_tree_kept), UNIT(scheduler_reset_draw_kept), UNIT(scheduler_reset_number_kept),
+	UNIT(scheduler_reset_one_plan), UNIT(scheduler_lane_ignored), UNIT(scheduler_lane_prompt_ignored),
+	UNIT(scheduler_lane_resumed_anywhere), UNIT(scheduler_lane_left_unasked),
+	UNIT(scheduler_lane_busy),
 	UNIT(scheduler_import_gap), UNIT(scheduler_import_shifted), UNIT(scheduler_import_unawaited),
 	UNIT(scheduler_import_overtaken),
 };

@@ -172,7 +172,8 @@ static int check_treat(const struct reader *r, const struct plan_part *c)
 		return bad("begins, forks or late", c->begins);
 	if (out_of(c->num_prompt, 0, c->begins ? r->limits->max_context : 0))
 		return bad("num_prompt", c->num_prompt);
-	if (out_of(c->num_drafts, 0, c->forks ? r->limits->max_rows : 0))
+	if (out_of(c->num_drafts, 0, !c->forks ? 0 : c->begins ? r->limits->max_context :
+		   r->limits->max_rows))
 		return bad("num_drafts", c->num_drafts);
 	if (!(c->repetition > 0) || !isfinite(c->repetition) || !isfinite(c->frequency) ||
 	    !isfinite(c->presence))

@@ -20,12 +20,17 @@ enum cairn_remote_fault {
 	FAULT_NO_MOVES,			/* pages are not copied */
 	FAULT_MOVES_LATE,		/* they are copied after the pass */
 	FAULT_NO_ACQUIRE,		/* Q is read without waiting for its signal */
-	FAULT_NUMBER_OF_PASS_BEFORE,	/* the result has the number of the pass before */
+	FAULT_NUMBER_OF_TURN_BEFORE,	/* the result has the number of the turn before */
+	FAULT_MOVES_AT_ONCE,		/* pages of all layers are copied before the plan's first layer */
+	FAULT_BUFFER_BY_TURN,		/* the buffers of K and V are used in turn by all lanes */
+	FAULT_WORKER_LANES_SHARE,	/* all lanes read the buffers of the first one */
 	/* the model worker's end */
 	FAULT_HEADS_SHIFTED,		/* K and V are those of the next head */
 	FAULT_LSE_OF_OTHERS,		/* the log-sum-exps of workers are exchanged */
 	FAULT_RESULT_UNAWAITED,		/* the result is read without waiting for its signal */
 	FAULT_SIGNAL_FIRST,		/* the signal of Q is sent before the payload */
+	FAULT_RESULTS_SHARED,		/* all lanes read the result of the first one */
+	FAULT_TURN_OF_LANE,		/* turns are counted by lane */
 	FAULT_PADDING_KEPT,		/* rows of padding keep what they held */
 	FAULT_EPOCH_KEPT,		/* a new epoch has the number of the one before */
 	FAULT_SPARE_UNASSIGNED,		/* a new worker does not get its share */
@@ -36,6 +41,14 @@ enum cairn_remote_fault {
 	FAULT_PAGE_OF_BEFORE,		/* a page from another stripe is stored before it has come */
 	FAULT_STRIPES_IN_ONE_PLACE,	/* the results of all stripes are written to the first one's place */
 	FAULT_WEIGHTS_OF_LAYER_0,	/* all layers have the weights of layer 0 */
+	/* the journal */
+	FAULT_JOURNAL_NO_MOVES,		/* pages are not copied in the journal */
+	FAULT_JOURNAL_NO_V,		/* it holds K in the place of V */
+	FAULT_JOURNAL_SHIFTED,		/* rows are in the slot behind theirs */
+	FAULT_JOURNAL_UNDRAINED,	/* pages are sent while passes still wait for the thread */
+	FAULT_JOURNAL_COMMIT_LOST,	/* the last layer's rows are forgotten */
+	FAULT_RESTORE_FIRST_LAYER,	/* all layers get the rows of the first one */
+	FAULT_RESTORE_SHORT,		/* the last row of each page is left out */
 	/* plans */
 	FAULT_PLAN_UNCHECKED,		/* pages beyond the cache are accepted */
 	FAULT_PLAN_REPEATED,		/* a plan is accepted twice */

@@ -10,6 +10,7 @@
 
 #include "serving/remote/remote_noticed_test.h"
 #include "serving/remote/remote_rig_test.h"
+#include "serving/remote/remote_lanes_test.h"
 #include "serving/remote/control/sodium.h"
 
 int cairn_remote_fault;
@@ -59,6 +60,29 @@ static int latents(struct cairn_test *t)
 	const struct rig_shape shape = { .workers = 2, .kv_heads = 1, .group = 1, .layers = 2, .latent = 1 };
 
 	return differs(t, &shape, 0);
+}
+
+/* Passes of three lanes take turns. */
+static int lanes(struct cairn_test *t)
+{
+	const struct rig_shape shape = { .workers = 2, .kv_heads = 2, .group = 1, .layers = 3, .lanes = 3 };
+	int64_t bad = rig_open(t, &rig, &shape);
+
+	if (!bad)
+		bad = rig_turns(t, &rig, 60);
+	rig_close(&rig);
+	return bad != 0;
+}
+
+/* A loss with a journal, after passes that copy pages. */
+static int journal(struct cairn_test *t)
+{
+	const struct rig_shape shape = {
+		.workers = 1, .kv_heads = 1, .group = 1, .layers = 2, .spares = 1, .journal = 1,
+		.join_ms = cairn_remote_fault ? 1000 : 0,
+	};
+
+	return differs(t, &shape, 1);
 }
 
 static int loss(struct cairn_test *t)
@@ -200,13 +224,18 @@ static int plan_twice(struct cairn_test *t)
 static const struct remote_mutant mutants[] = {
 	MUTANT(OWN_KEYS_REMOTE, passes), MUTANT(NEVER_APPENDS, passes), MUTANT(ONE_KV_BUFFER, passes),
 	MUTANT(PARITY_OF_LAYER, passes), MUTANT(WINDOW_IGNORED, passes), MUTANT(NO_MOVES, passes),
-	MUTANT(MOVES_LATE, passes), MUTANT(NO_ACQUIRE, passes), MUTANT(NUMBER_OF_PASS_BEFORE, passes),
+	MUTANT(MOVES_LATE, passes), MUTANT(NO_ACQUIRE, passes), MUTANT(NUMBER_OF_TURN_BEFORE, passes),
+	MUTANT(MOVES_AT_ONCE, lanes), MUTANT(BUFFER_BY_TURN, lanes), MUTANT(WORKER_LANES_SHARE, lanes),
+	MUTANT(RESULTS_SHARED, lanes), MUTANT(TURN_OF_LANE, lanes),
 	MUTANT(HEADS_SHIFTED, passes), MUTANT(LSE_OF_OTHERS, passes), MUTANT(RESULT_UNAWAITED, passes),
 	MUTANT(SIGNAL_FIRST, passes), MUTANT(PADDING_KEPT, passes), MUTANT(EPOCH_KEPT, loss),
 	MUTANT(SPARE_UNASSIGNED, loss), MUTANT(STRIPE_OF_ROW, latents), MUTANT(LAST_PAGE_FULL, stripes),
 	MUTANT(POSITIONS_OF_LIST, stripes), MUTANT(PAGE_OF_BEFORE, stripes),
 	MUTANT(STRIPES_IN_ONE_PLACE, stripes), MUTANT(WEIGHTS_OF_LAYER_0, latents),
 	MUTANT(PLAN_UNCHECKED, bad_plan), MUTANT(PLAN_REPEATED, plan_twice),
+	MUTANT(JOURNAL_NO_MOVES, journal), MUTANT(JOURNAL_NO_V, journal), MUTANT(JOURNAL_SHIFTED, journal),
+	MUTANT(JOURNAL_UNDRAINED, journal), MUTANT(JOURNAL_COMMIT_LOST, journal),
+	MUTANT(RESTORE_FIRST_LAYER, journal), MUTANT(RESTORE_SHORT, journal),
 	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table),
 	MUTANT(ANY_WEIGHTS, other_weights), MUTANT(SILENCE, silence),
 	MUTANT(LOSS_FORGOTTEN, cut), MUTANT(BLOB_OF_ANY_SIZE, blob),

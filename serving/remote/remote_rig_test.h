@@ -36,6 +36,8 @@ struct rig_shape {
 	int all;			/* without `previous` */
 	int latent;			/* then kv_heads is 1 */
 	int spares, join_ms;
+	int32_t lanes;			/* 0: 1 */
+	int journal;
 	uint64_t weights;		/* the lead's digest of them */
 };
 
@@ -96,12 +98,12 @@ static inline void *rig_work(void *arg)
 	return NULL;
 }
 
-static inline void rig_add_worker(struct rig *r)
+static inline void rig_add_worker(struct rig *r, int32_t rejoin_ms)
 {
 	struct rig_worker *w = &r->workers[r->num_workers++];
 
 	w->o = (struct cairn_attn_worker_options){
-		.impl = &r->impl, .member = { .join = r->join, .join_ms = 5000 },
+		.impl = &r->impl, .member = { .join = r->join, .join_ms = 5000, .rejoin_ms = rejoin_ms },
 	};
 	pthread_create(&w->thread, NULL, rig_work, w);
 }
@@ -181,18 +183,20 @@ static inline void rig_make_model(struct rig *r)
 
 static inline struct cairn_remote_limits rig_limits(void)
 {
-	return (struct cairn_remote_limits){ RIG_ROWS, RIG_REQUESTS, RIG_CONTEXT, RIG_PAGES, RIG_PAGE };
+	return (struct cairn_remote_limits){ RIG_ROWS, RIG_REQUESTS, RIG_CONTEXT, RIG_PAGES, RIG_PAGE, 1 };
 }
 
-/* Returns 0, or the error of attn_remote, whose text is the last error. */
-static inline int rig_open(struct cairn_test *t, struct rig *r, const struct rig_shape *shape)
+/* Returns 0, or the error of attn_remote, whose text is the last error. rejoin_ms: of the workers */
+static inline int rig_open_with(struct cairn_test *t, struct rig *r, const struct rig_shape *shape,
+				int32_t rejoin_ms)
 {
-	const struct cairn_remote_limits limits = rig_limits();
+	struct cairn_remote_limits limits = rig_limits();
 	size_t rows = RIG_ROWS + RIG_PADDING, each, each_lse;
 	int ret = rig_open_lead(t, r, shape);
 
 	if (ret)
 		return ret;
+	limits.lanes = shape->lanes;
 	rig_make_model(r);
 	each = RIG_WORKERS * rows * (size_t)r->m.dims[CAIRN_D_ATTN];
 	each_lse = RIG_WORKERS * rows * (size_t)r->m.config.num_attention_heads;
@@ -214,8 +218,14 @@ static inline int rig_open(struct cairn_test *t, struct rig *r, const struct rig
 			return -1;
 	}
 	for (int i = 0; i < shape->workers + shape->spares; i++)
-		rig_add_worker(r);
-	return cairn_attn_remote_create(&r->remote, r->lead, &r->m, &limits, !shape->all);
+		rig_add_worker(r, rejoin_ms);
+	return cairn_attn_remote_create(&r->remote, r->lead, &r->m, &limits, !shape->all,
+					shape->journal ? 1 << 30 : 0);
+}
+
+static inline int rig_open(struct cairn_test *t, struct rig *r, const struct rig_shape *shape)
+{
+	return rig_open_with(t, r, shape, 0);
 }
 
 static inline void rig_close(struct rig *r)
@@ -358,24 +368,31 @@ static inline void rig_copy(struct rig *r, int32_t from, int32_t to)
 
 /* ---- passes ---- */
 
-static inline struct cairn_attn_rows rig_rows(struct cairn_test *t, struct rig *r, int32_t layer, int32_t num)
+/* Rows as slices have them: q, k and v side by side, or all q of latent attention before all latents. */
+static inline struct cairn_attn_rows rig_view(const struct rig *r, uint16_t *qkv, int32_t layer, int32_t num)
 {
 	const int32_t *dims = r->m.dims;
-	uint64_t state = cairn_rand(t);
 
-	rig_draw(r->qkv, (size_t)num * (size_t)dims[CAIRN_D_QKV], 0x3f00, &state);	/* of +-0.5 to 1 */
 	if (r->shape.latent)
 		return (struct cairn_attn_rows){
-			.layer = layer, .num_rows = num, .q = r->qkv,
-			.k = r->qkv + (size_t)num * (size_t)dims[CAIRN_D_Q], .q_stride = dims[CAIRN_D_Q],
+			.layer = layer, .num_rows = num, .q = qkv,
+			.k = qkv + (size_t)num * (size_t)dims[CAIRN_D_Q], .q_stride = dims[CAIRN_D_Q],
 			.kv_stride = dims[CAIRN_D_LATENT],
 		};
 	return (struct cairn_attn_rows){
 		.layer = layer, .num_rows = num, .window = cairn_layer_window(&r->m.config, layer),
-		.q = r->qkv, .k = r->qkv + dims[CAIRN_D_Q],
-		.v = r->qkv + dims[CAIRN_D_Q] + dims[CAIRN_D_KV], .q_stride = dims[CAIRN_D_QKV],
-		.kv_stride = dims[CAIRN_D_QKV],
+		.q = qkv, .k = qkv + dims[CAIRN_D_Q], .v = qkv + dims[CAIRN_D_Q] + dims[CAIRN_D_KV],
+		.q_stride = dims[CAIRN_D_QKV], .kv_stride = dims[CAIRN_D_QKV],
 	};
+}
+
+static inline struct cairn_attn_rows rig_rows(struct cairn_test *t, struct rig *r, int32_t layer, int32_t num)
+{
+	uint64_t state = cairn_rand(t);
+
+	/* of +-0.5 to 1 */
+	rig_draw(r->qkv, (size_t)num * (size_t)r->m.dims[CAIRN_D_QKV], 0x3f00, &state);
+	return rig_view(r, r->qkv, layer, num);
 }
 
 static inline int rig_layer(const struct cairn_attn_link *link, const struct cairn_attn_rows *rows,
@@ -438,13 +455,14 @@ static inline int64_t rig_pass(struct cairn_test *t, struct rig *r)
 		.kv_indices = r->kv_indices, .kv_last_page_len = r->last_page_len, .num_rows = r->p.num_rows,
 		.batch = r->p.batch, .max_qo_len = RIG_ROWS, .max_kv_len = RIG_CONTEXT,
 	};
-	CAIRN_TRY(cairn_attn_remote_begin(r->remote, &r->p));
+	CAIRN_TRY(cairn_attn_remote_begin(r->remote, 0, &r->p));
 	for (int32_t layer = 0; layer < r->shape.layers; layer++) {
 		struct cairn_attn_rows rows = rig_rows(t, r, layer, r->p.num_rows + padding);
 
 		memset(r->got, 0x7f, (size_t)(r->shape.all ? 1 : r->stripes[0]) * (size_t)rows.num_rows *
 		       (size_t)r->m.dims[CAIRN_D_ATTN] * sizeof(*r->got));
-		CAIRN_TRY(rig_layer(cairn_attn_remote_link(r->remote), &rows, r->got, r->got_lse, r->stream));
+		CAIRN_TRY(rig_layer(cairn_attn_remote_link(r->remote, 0), &rows, r->got, r->got_lse,
+				    r->stream));
 		rows.num_rows = r->p.num_rows;
 		for (int i = 0; i < 1 + (r->stripes[1] != r->stripes[0]); i++) {
 			rig_past(r, past, r->stripes[i]);
@@ -467,13 +485,16 @@ static inline int64_t rig_passes(struct cairn_test *t, struct rig *r, int num)
 	return bad;
 }
 
-/* Loses a worker; a spare takes its place, and all requests start again. Returns 0, or -errno. */
+/*
+ * Loses a worker; a spare takes its place, and all requests start again unless there is a journal. Returns 0,
+ * or -errno.
+ */
 static inline int rig_lose(struct rig *r, int32_t rank)
 {
 	cairn_error(EIO, "by the test");
 	cairn_lead_report(r->lead, rank);
 	CAIRN_TRY(cairn_attn_remote_restart(r->remote));
-	for (int i = 0; i < RIG_REQUESTS; i++)
+	for (int i = 0; i < RIG_REQUESTS && !r->shape.journal; i++)
 		rig_forget(r, &r->requests[i]);
 	return 0;
 }

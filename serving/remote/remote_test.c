@@ -10,6 +10,7 @@
 
 #include "conformance/harness.h"
 #include "serving/remote/remote_rig_test.h"
+#include "serving/remote/remote_lanes_test.h"
 
 #define PASSES	25
 
@@ -43,6 +44,29 @@ static void same_bits(struct cairn_test *t)
 		for (int k = 0; k < r.num_workers; k++)
 			if (!EXPECT(t, r.workers[k].ret == 0))
 				cairn_note(t, "worker %d: %s", k, r.workers[k].text);
+	}
+}
+
+static void lanes(struct cairn_test *t)
+{
+	static const struct rig_shape shapes_of_lanes[] = {
+		{ .workers = 2, .kv_heads = 2, .group = 2, .layers = 3, .window = 6, .lanes = 2 },
+		{ .workers = 1, .kv_heads = 2, .group = 1, .layers = 4, .lanes = 3 },
+		{ .workers = 2, .kv_heads = 3, .group = 1, .layers = 3, .lanes = 3, .all = 1 },
+		{ .workers = 3, .kv_heads = 1, .group = 2, .layers = 3, .window = 6, .lanes = 3 },
+		{ .workers = 2, .kv_heads = 1, .group = 1, .layers = 2, .latent = 1, .lanes = 2 },
+	};
+	static struct rig r;
+
+	for (size_t i = 0; i < ARRAY_SIZE(shapes_of_lanes); i++) {
+		int64_t bad = rig_open(t, &r, &shapes_of_lanes[i]);
+
+		if (!bad)
+			bad = rig_turns(t, &r, 80);
+		if (r.lead && !EXPECT(t, bad == 0))
+			cairn_note(t, "shape %zu: %lld, %s", i, (long long)bad,
+				   bad < 0 ? cairn_last_error() : "");
+		rig_close(&r);
 	}
 }
 
@@ -87,6 +111,70 @@ static void heads(struct cairn_test *t)
 	EXPECT(t, fabs(cairn_heads_waste(8, 3) - 1. / 9) < 1e-12 && cairn_heads_waste(8, 4) == 0);
 	EXPECT(t, fabs(cairn_heads_waste(2, 5) - 1. / 5) < 1e-12 && cairn_heads_waste(2, 4) == 0);
 	EXPECT(t, cairn_heads_waste(1, 7) == 0);
+}
+
+/* With a journal, requests go on with the caches of the workers before, at all workers. */
+static void journal(struct cairn_test *t)
+{
+	static const struct rig_shape shapes_of_journals[] = {
+		{ .workers = 2, .kv_heads = 3, .group = 2, .layers = 3, .window = 6, .spares = 2,
+		  .journal = 1 },
+		{ .workers = 1, .kv_heads = 2, .group = 1, .layers = 2, .spares = 2, .journal = 1, .all = 1 },
+		{ .workers = 2, .kv_heads = 1, .group = 2, .layers = 2, .spares = 2, .journal = 1 },
+	};
+	struct cairn_attn_remote_stats stats = { 0 };
+	static struct rig r;
+
+	for (size_t i = 0; i < ARRAY_SIZE(shapes_of_journals); i++) {
+		int64_t bad = rig_open(t, &r, &shapes_of_journals[i]);
+
+		for (int k = 0; k < 3 && !bad && r.lead; k++) {
+			bad = rig_passes(t, &r, 9);
+			if (!bad && k < 2)
+				bad = rig_lose(&r, 1);
+		}
+		if (r.lead && !EXPECT(t, bad == 0))
+			cairn_note(t, "shape %zu: %lld, %s", i, (long long)bad, cairn_last_error());
+		if (r.remote)
+			cairn_attn_remote_stats(r.remote, &stats);
+		EXPECT(t, !r.lead || (stats.journal.passes == 27 && stats.restored_bytes > 0));
+		rig_close(&r);
+	}
+}
+
+/* A worker whose lead has ended serves the next one at the same address, and ends if there is none. */
+static void rejoined(struct cairn_test *t)
+{
+	const struct rig_shape shape = { .workers = 1, .kv_heads = 2, .group = 1, .layers = 2 };
+	struct cairn_lead_options o = { .attention = 1, .table = "cpu", .beat_ms = 20000, .join_ms = 60000 };
+	const struct cairn_remote_limits limits = rig_limits();
+	static struct rig r;
+	struct cairn_lead *l;
+	int64_t bad = rig_open_with(t, &r, &shape, 2000);
+
+	if (!bad)
+		bad = rig_passes(t, &r, 5);
+	if (!r.lead)		/* skipped */
+		return rig_close(&r);
+	EXPECT(t, bad == 0);
+	cairn_attn_remote_destroy(r.remote);
+	r.remote = NULL;
+	cairn_lead_destroy(r.lead);
+	o.listen = r.join;
+	r.lead = NULL;
+	if (EXPECT(t, cairn_lead_create(&l, &o) == 0)) {
+		r.lead = l;
+		bad = cairn_attn_remote_create(&r.remote, l, &r.m, &limits, 1, 0);
+		for (int i = 0; i < RIG_REQUESTS; i++)
+			rig_forget(&r, &r.requests[i]);
+		if (!bad)
+			bad = rig_passes(t, &r, 5);
+		if (!EXPECT(t, bad == 0))
+			cairn_note(t, "%s", cairn_last_error());
+	}
+	rig_close(&r);
+	if (!EXPECT(t, r.workers[0].ret == 0))
+		cairn_note(t, "%d: %s", r.workers[0].ret, r.workers[0].text);
 }
 
 /* ---- who may join ---- */
@@ -222,7 +310,7 @@ static void strange_workers(struct cairn_test *t)
 		};
 		r.num_workers = 1;
 		pthread_create(&w->thread, NULL, rig_work, w);
-		EXPECT(t, cairn_attn_remote_create(&r.remote, r.lead, &r.m, &limits, 1) == -ETIMEDOUT);
+		EXPECT(t, cairn_attn_remote_create(&r.remote, r.lead, &r.m, &limits, 1, 0) == -ETIMEDOUT);
 		EXPECT_CONTAINS(t, cairn_last_error(), says[i]);
 		r.remote = NULL;
 		rig_close(&r);
@@ -339,9 +427,9 @@ static void liars(struct cairn_test *t)
 		}
 		rig_make_model(&r);
 		if (i == PAGE)
-			rig_add_worker(&r);
+			rig_add_worker(&r, 0);
 		pthread_create(&x.thread, NULL, lie_in_thread, &x);
-		EXPECT(t, cairn_attn_remote_create(&r.remote, r.lead, &r.m, &limits, 1) == -ETIMEDOUT);
+		EXPECT(t, cairn_attn_remote_create(&r.remote, r.lead, &r.m, &limits, 1, 0) == -ETIMEDOUT);
 		EXPECT_CONTAINS(t, cairn_last_error(), "have joined in time");
 		EXPECT_CONTAINS(t, cairn_last_error(), says[i]);
 		r.remote = NULL;
@@ -437,10 +525,11 @@ static void noticed(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "same_bits", same_bits }, { "taken_over", taken_over }, { "heads", heads }, { "refused", refused },
-	{ "strangers", strangers }, { "addresses", addresses }, { "strange_workers", strange_workers },
-	{ "liars", liars }, { "lost", lost },
-	{ "noticed", noticed },
+	{ "same_bits", same_bits }, { "lanes", lanes }, { "taken_over", taken_over },
+	{ "journal", journal }, { "rejoined", rejoined }, { "heads", heads }, { "refused", refused },
+	{ "strangers", strangers },
+	{ "addresses", addresses }, { "strange_workers", strange_workers }, { "liars", liars },
+	{ "lost", lost }, { "noticed", noticed },
 };
 
 const struct cairn_family cairn_remote_family = {

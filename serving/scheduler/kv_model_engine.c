@@ -169,7 +169,8 @@ static int first_row(struct model_engine *e, struct model_request *r)
 	for (int i = 0; i < MODEL_REQUESTS; i++) {
 		struct model_request *o = &e->requests[i];
 
-		if (o->there && !o->rowed && !o->pulled && o->order < r->order &&
+		/* with lanes, those of other lanes do not count, but the model does not know them yet */
+		if (o->there && !o->rowed && !o->pulled && o->order < r->order && e->opt.lanes < 2 &&
 		    ++o->overtaken > e->opt.max_passes)
 			return model_wrong(e, "overtaken", o->overtaken, e->opt.max_passes);
 	}
@@ -190,7 +191,7 @@ static int check_ids(struct model_engine *e, const struct cairn_step_plan *p,
 	for (int32_t k = 0; k < num_rows; k++) {
 		int32_t at = item->first + k, id = p->ids[item->ids_at + k];
 		int32_t want = at < r->num_prompt ? r->prompt[at] : a->gen[at - r->num_prompt];
-		const struct model_flight *last = &e->flights[e->num_flights > 1];
+		const struct model_flight *last = &e->flights[e->num_flights ? e->num_flights - 1 : 0];
 
 		if (id == want)
 			continue;
@@ -270,8 +271,15 @@ static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *
 		return model_wrong(e, "rows of a request that has ended", (int64_t)item->request, -1);
 	if (r->pulled)
 		return model_wrong(e, "rows of a request that waits for an import", item->first, 0);
-	if (!r->rowed && first_row(e, r))
-		return -1;
+	if (!r->rowed) {
+		r->lane = p->lane;
+		if (first_row(e, r))
+			return -1;
+	}
+	if (r->movable)
+		r->lane = p->lane;
+	if (p->lane != r->lane)
+		return model_wrong(e, "rows of another lane", p->lane, r->lane);
 	if (check_ids(e, p, item, r, a))
 		return -1;
 	if (!pages || n * e->opt.page_size < end)
@@ -333,17 +341,27 @@ static int check_plan(struct model_engine *e, const struct cairn_step_plan *p)
 	return 0;
 }
 
+int model_is_busy(const struct model_engine *e)
+{
+	for (int i = 0; i < e->num_flights && e->opt.lanes > 1; i++)
+		if (e->flights[i].lane == e->lane)
+			return 1;
+	return e->opt.lanes < 2 && e->num_flights > e->opt.ahead;
+}
+
 int model_plan(struct model_engine *e, int32_t *rows)
 {
 	const struct cairn_step_plan *p;
 	struct model_flight f = { 0 };
-	int ret = cairn_scheduler_plan(e->s, e->now, &p);
+	int ret = cairn_scheduler_plan_lane(e->s, e->lane, e->now, &p);
 
 	*rows = 0;
-	if (ret == -EBUSY && e->num_flights > e->opt.ahead)
+	if (ret == -EBUSY && model_is_busy(e))
 		return ret;
-	if (ret)
-		return model_wrong(e, "plan", ret, 0);
+	if (ret || model_is_busy(e))
+		return model_wrong(e, "plan", ret, model_is_busy(e) ? -EBUSY : 0);
+	f.lane = e->lane;
+	e->lane = e->opt.lanes > 1 ? (e->lane + 1) % e->opt.lanes : 0;
 	if (cairn_scheduler_verify(e->s))
 		return model_wrong(e, "verify", -1, 0);
 	if (model_events(e) || check_plan(e, p))
@@ -410,8 +428,8 @@ int model_report(struct model_engine *e)
 		return model_wrong(e, "report", ret, e->num_flights ? 0 : -EINVAL);
 	if (ret)
 		return 0;
-	e->flights[0] = e->flights[1];
 	e->num_flights--;
+	memmove(e->flights, e->flights + 1, (size_t)e->num_flights * sizeof(e->flights[0]));
 	if (model_events(e))
 		return -1;
 	for (int32_t i = 0; i < f.num_draws; i++) {

@@ -44,6 +44,8 @@ struct model_request {
 	int64_t deadline_ns;
 	int lockstep, keep, is_forked, speculates;
 	int pulled;			/* waits for an import */
+	int32_t lane;			/* of its last rows */
+	int movable;
 	struct model_answer answers[3 * MODEL_SEQS];
 };
 
@@ -54,7 +56,7 @@ struct model_tree {
 };
 
 struct model_flight {
-	int32_t num_draws, num_moves;
+	int32_t num_draws, num_moves, lane;
 	struct { uint64_t *from, *to; } moves[MODEL_ROWS];	/* keys of drafts that are drawn */
 	/* follows: after a drafted row; counts: all drafts on the path to it are drawn */
 	struct { uint64_t id; int32_t index, token; int follows, counts; } draws[MODEL_DRAWS];
@@ -67,8 +69,9 @@ struct model_engine {
 		disk[MODEL_PAGES][MODEL_PAGE], pulled[MODEL_PAGES][MODEL_PAGE];
 	int32_t num_pulled;		/* pages of pulled that the next plan may move */
 	struct model_request requests[MODEL_REQUESTS];
-	struct model_flight flights[2];
+	struct model_flight flights[CAIRN_SCHED_LANES];
 	int num_flights;
+	int32_t lane;			/* whose plan is formed next */
 	int right;			/* of eight drafted tokens, those that will be drawn */
 	int trees;			/* drafts form trees */
 	uint64_t next_order;
@@ -89,10 +92,12 @@ void model_fill(const struct model_engine *e, const struct model_request *r, int
 /* The scheduler's function `draft`; ctx: the engine. Fails if it is not given the answer's tokens. */
 int model_draft(void *ctx, struct cairn_sched_draft *drafts, int32_t num);
 /*
- * Forms the next plan and executes it. *rows: its number of rows. Returns 0, the scheduler's -EBUSY, or -1 if
- * a check failed.
+ * Forms the next lane's plan and executes it. *rows: its number of rows. Returns 0, the scheduler's -EBUSY,
+ * or -1 if a check failed.
  */
 int model_plan(struct model_engine *e, int32_t *rows);
+/* Returns whether a plan must be reported before the next one can be formed. */
+int model_is_busy(const struct model_engine *e);
 int model_report(struct model_engine *e);
 /* Reads the events and checks each. Returns -1 if one is wrong. */
 int model_events(struct model_engine *e);

@@ -88,13 +88,14 @@ static int submit(struct model_engine *e, const struct kv_op *op, int more)
 	r->is_forked = r->num_answers > 1;
 	r->speculates = !r->lockstep && (op->a >> 28) % 4 > 0;
 	r->pulled = (op->b >> 16) % 4 == 0;
+	r->movable = (op->b >> 20) % 2;
 	if ((op->a >> 20) % 4 == 0)
 		r->deadline_ns = e->now + 1 + (op->a >> 24) % 16;
 	req = (struct cairn_scheduler_request){
 		.id = r->id, .prompt = r->prompt, .num_prompt = r->num_prompt, .max_new_tokens = r->max_new,
 		.num_seqs = r->num_answers, .salt = { 0, r->salt }, .deadline_ns = r->deadline_ns,
 		.keep = r->keep, .lockstep = r->lockstep, .speculates = r->speculates,
-		.pulled = r->pulled,
+		.pulled = r->pulled, .movable = r->movable,
 	};
 	cairn_scheduler_stats(e->s, &st);
 	full = st.num_queued >= e->opt.max_queued ||
@@ -113,7 +114,7 @@ static int submit(struct model_engine *e, const struct kv_op *op, int more)
 
 static int step(struct model_engine *e, int32_t *rows)
 {
-	if (e->num_flights > e->opt.ahead && model_report(e))
+	if (model_is_busy(e) && model_report(e))
 		return -1;
 	return model_plan(e, rows) == -1 ? -1 : 0;
 }
@@ -248,10 +249,10 @@ static void undo_last(struct model_engine *e)
 	}
 }
 
-/* The device loses all keys and values, with or without the last plan. */
+/* The device loses all keys and values, with or without the last plans. */
 static int reset(struct model_engine *e, int undo)
 {
-	const int may = !e->opt.host_pages && (!undo || e->num_flights);
+	const int may = !e->opt.host_pages && undo <= e->num_flights;
 	int ret = cairn_scheduler_reset(e->s, undo);
 
 	if (ret != (may ? 0 : -EINVAL))
@@ -259,7 +260,7 @@ static int reset(struct model_engine *e, int undo)
 	if (!may)
 		return 0;
 	memset(e->device, 0, sizeof(e->device));
-	if (undo)
+	while (undo--)
 		undo_last(e);
 	return 0;
 }
@@ -300,7 +301,7 @@ static int sched_op(struct model_engine *e, const struct kv_op *op)
 	case IMPORT:
 		return r->there ? import(e, r, op->b, op->c) : 0;
 	case RESET:
-		return reset(e, op->c % 2);
+		return reset(e, (int)(op->c % (e->opt.lanes > 1 ? 4 : 2)));
 	case SPECULATE:
 		return r->there && r->answers[index].live ? speculate(e, r, index, op->c % 2) : 0;
 	default:
@@ -323,7 +324,7 @@ static int run_dry(struct model_engine *e)
 				return -1;
 		}
 	}
-	for (int k = 0; k < 3000; k++) {
+	for (int k = 0; k < 9000; k++) {
 		if (step(e, &rows) || fetched(e))
 			return -1;
 		if (!rows && e->num_flights && model_report(e))
@@ -332,8 +333,9 @@ static int run_dry(struct model_engine *e)
 		if (!st.num_running && !st.num_waiting && !e->num_flights)
 			break;
 	}
-	if (step(e, &rows))		/* executes moves left by the last sequence to end */
-		return -1;
+	for (int i = 0; i <= e->opt.lanes; i++)	/* executes moves left by the last sequence to end */
+		if (step(e, &rows))
+			return -1;
 	cairn_scheduler_stats(e->s, &st);
 	if (st.num_running || st.num_waiting)
 		return model_wrong(e, "stuck: running or waiting", st.num_running, st.num_waiting);
@@ -369,7 +371,9 @@ static int sched_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 			(1 + (int32_t)(a >> 23) % (e->opt.dense_rows / e->opt.page_size));
 	if (e->opt.repeat_chunk)
 		e->opt.max_chunk = 0;
-	if (b % 4) {
+	if (n && !e->opt.host_pages && ops[0].c % 4 == 0)
+		e->opt.lanes = 2 + (int32_t)(ops[0].c >> 2) % 2;
+	if (b % 4 && e->opt.lanes < 2) {
 		e->opt.max_drafts = 1 + (int32_t)(b >> 2) % MODEL_DRAFTS;
 		e->opt.draft_rows = e->opt.dense_rows - e->opt.max_seqs - (int32_t)(b >> 12) % 2;
 		e->right = (int)(b >> 5) % 9;

@@ -4,4 +4,5 @@
 
 #include "serving/scheduler/scheduler.c"
 #include "serving/scheduler/scheduler_import.c"
+#include "serving/scheduler/scheduler_lanes.c"
 #include "serving/scheduler/scheduler_plan.c"

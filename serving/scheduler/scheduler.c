@@ -36,6 +36,10 @@ static int check_options(struct cairn_scheduler_options *o)
 		return cairn_error(EINVAL, "scheduler: max_drafts: %d, draft_rows: %d: both or none, with "
 				   "draft_rows at most dense_rows - max_seqs %d and a function draft",
 				   o->max_drafts, o->draft_rows, o->dense_rows - o->max_seqs);
+	if (o->lanes < 0 || o->lanes > (o->host_pages || o->max_drafts ? 1 : CAIRN_SCHED_LANES))
+		return cairn_error(EINVAL, "scheduler: lanes: is %d, must be 1..%d, or 1 with a host tier or "
+				   "drafts", o->lanes, CAIRN_SCHED_LANES);
+	o->lanes = o->lanes ? o->lanes : 1;
 	o->max_queued = o->max_queued ? o->max_queued : 1024;
 	o->window = o->window ? o->window : 32;
 	o->expected_new = o->expected_new ? o->expected_new : 256;
@@ -61,7 +65,7 @@ static int create_arrays(struct cairn_scheduler *s)
 	size_t seqs = (size_t)s->opt.max_seqs, rows = (size_t)s->opt.dense_rows + 1;
 	size_t path = (size_t)s->opt.max_context + 1, draws = seqs + (size_t)s->opt.draft_rows + 1;
 
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < SCHED_PLANS; i++) {
 		struct plan_buffer *b = &s->plans[i];
 
 		b->items = calloc(seqs + 1, sizeof(*b->items));
@@ -100,6 +104,7 @@ int cairn_scheduler_create(struct cairn_scheduler **out, const struct cairn_sche
 		goto out_destroy;
 	s->expected_new = s->opt.expected_new;
 	s->next_deadline = INT64_MAX;
+	s->used_lanes = s->opt.lanes;
 	ret = create_arrays(s);
 	if (ret) {
 		cairn_error(ENOMEM, "scheduler: no memory for %d sequences", s->opt.max_seqs);
@@ -154,7 +159,7 @@ void cairn_scheduler_destroy(struct cairn_scheduler *s)
 	destroy_tier(&s->device);
 	destroy_tier(&s->host);
 	destroy_tier(&s->disk);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < SCHED_PLANS; i++) {
 		free(s->plans[i].items);
 		free(s->plans[i].draws);
 		free(s->plans[i].ids);
@@ -278,7 +283,7 @@ int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32
 	/* a discarded beam says nothing about the length of an answer */
 	if ((what == CAIRN_SCHED_STOP || what == CAIRN_SCHED_LENGTH) && !r->lockstep)
 		sched_expect(s, q);
-	for (int i = 0; i < 2; i++) {	/* drop its tokens that are still in flight */
+	for (int i = 0; i < SCHED_PLANS; i++) {	/* drop its tokens that are still in flight */
 		if (q->draw[i] >= 0)
 			s->plans[i].draws[q->draw[i]].seq = NULL;
 	}
@@ -351,7 +356,9 @@ static struct sched_seq *make_seq(struct sched_request *r)
 	q->index = r->next_index++;
 	q->kv = q->shadow = NOWHERE;
 	q->node = q->host_node = CAIRN_PREFIX_NONE;
-	q->draw[0] = q->draw[1] = q->proposal = -1;
+	for (int i = 0; i < SCHED_PLANS; i++)
+		q->draw[i] = -1;
+	q->proposal = -1;
 	q->speculates = r->speculates;
 	q->peeked_version = UINT64_MAX;
 	r->num_live++;
@@ -372,6 +379,7 @@ int cairn_scheduler_submit(struct cairn_scheduler *s, const struct cairn_schedul
 		.id = request->id, .arrival = s->next_arrival++, .deadline_ns = request->deadline_ns,
 		.salt = request->salt, .num_prompt = request->num_prompt, .max_new = request->max_new_tokens,
 		.unforked = num_seqs - 1, .keep = request->keep, .lockstep = request->lockstep,
+		.lane = NOWHERE, .movable = request->movable,
 		.scored = request->scored, .is_forked = num_seqs > 1,
 		.speculates = request->speculates && s->opt.max_drafts && !request->lockstep,
 	};
@@ -537,7 +545,7 @@ static int take_draws(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 		return !FAULT(LATE_TOKEN_KEPT) ? 0 :
 		       add_event(s, b->draws[i].request, b->draws[i].index, CAIRN_SCHED_TOKEN, tokens[i]);
 	}
-	q->draw[b->plan.number & 1] = -1;
+	q->draw[sched_buffer(b->plan.number)] = -1;
 	q->in_flight--;
 	for (int32_t k = 0; k < num && (FAULT(TREE_CHAIN) || FAULT(TREE_ORPHAN)); k++) {
 		int32_t *parents = b->parents + b->draws[i].ids_at;
@@ -573,7 +581,7 @@ static int take_draws(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, const uint8_t *stops)
 {
 	uint64_t number = s->plan_number - (uint64_t)s->unreported + 1;
-	struct plan_buffer *b = &s->plans[number & 1];
+	struct plan_buffer *b = &s->plans[sched_buffer(number)];
 	int ret = 0;
 
 	if (!s->unreported || s->failed)

@@ -59,6 +59,14 @@
  * chain they are there. The report cuts all other rows off. Such a sequence has rows in a plan only when all
  * its tokens are known, and the next plan should be formed after the report (in_turn in the plan).
  *
+ * Lanes: with `lanes` > 1 as many plans are in flight, each of its own sequences. When a request is first
+ * considered, it enters the lane whose sequences have the fewest tokens; if it is movable, it later leaves
+ * its lane for one that has fewer tokens even with it. A lane's next plan is formed after its last one has
+ * been reported, so no row follows a draw. Lanes are queues of their own: requests of other lanes neither
+ * hold one up nor overtake it. The meaning of plans is the same as above, whatever their lanes: a plan may
+ * write pages that an earlier one in flight still reads, or share pages that it fills. The engine must
+ * therefore carry plans out in order within each layer of the model.
+ *
  * Cost: O(running sequences) per plan. A plan that may admit requests also sorts that many numbers and, if
  * the tree has changed, looks up the prefixes of up to `window` waiting requests. Not thread-safe. After
  * -ENOMEM from cairn_scheduler_plan or cairn_scheduler_report the scheduler can only be destroyed.
@@ -116,7 +124,10 @@ struct cairn_scheduler_options {
 	int32_t max_drafts, draft_rows;
 	int (*draft)(void *ctx, struct cairn_sched_draft *drafts, int32_t num);
 	void *draft_ctx;
+	int32_t lanes;			/* 0: 1; not with a host tier or drafts; ahead is ignored if > 1 */
 };
+
+#define CAIRN_SCHED_LANES	3	/* most */
 
 struct cairn_scheduler_request {
 	uint64_t id;			/* chosen by the caller, unique among current requests */
@@ -130,6 +141,7 @@ struct cairn_scheduler_request {
 	int lockstep;			/* for beam search: plan a row only once its token is known */
 	int speculates;			/* its answers may have drafted rows; not with lockstep */
 	int pulled;			/* waits for cairn_scheduler_fetched(); later requests go ahead */
+	int movable;			/* may change its lane between two plans, while it has one answer */
 };
 
 enum cairn_move_kind {
@@ -192,7 +204,7 @@ static inline int32_t cairn_drafts_accepted(const int32_t *ids, const int32_t *p
 	return n;
 }
 
-/* Valid until the plan after the next one is formed. */
+/* Valid until the plan after the next one is formed; with lanes, until the lane's next one is. */
 struct cairn_step_plan {
 	uint64_t number;		/* 1, 2, ... */
 	const struct cairn_step_item *items;	/* [num_items] */
@@ -201,6 +213,7 @@ struct cairn_step_plan {
 	const struct cairn_move *moves;	/* [num_moves] */
 	int32_t num_items, num_rows, num_draws;
 	int32_t num_decodes;		/* items [0 .. num_decodes) decode */
+	int32_t lane;
 	int in_turn;			/* the next plan leaves out some of its sequences before the report */
 	int32_t num_moves_before, num_moves;
 };
@@ -271,6 +284,11 @@ int cairn_scheduler_speculate(struct cairn_scheduler *s, uint64_t request, int32
  * first.
  */
 int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct cairn_step_plan **plan);
+/* The same for one lane. -EBUSY: the lane's last plan must be reported first. */
+int cairn_scheduler_plan_lane(struct cairn_scheduler *s, int32_t lane, int64_t now_ns,
+			      const struct cairn_step_plan **plan);
+/* From now on, requests enter the first `lanes` lanes only, and movable ones leave the others. */
+void cairn_scheduler_use_lanes(struct cairn_scheduler *s, int32_t lanes);
 
 /*
  * Reports the tokens of the oldest unreported plan, indexed by draw. stops may be NULL; stops[i] != 0 ends
@@ -283,7 +301,8 @@ int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, con
  * For a device that has lost all keys and values: every running sequence goes back to the queue and computes
  * its tokens again, and the device's tree is emptied. With `undo`, the last plan was not carried out: its
  * draws are taken back, it is not to be reported, and its number is used again. Earlier plans were carried
- * out, and are to be reported. -EINVAL: undo without an unreported plan; there is a host tier.
+ * out, and are to be reported. With lanes, `undo` is the number of the last plans that were not carried out.
+ * -EINVAL: more than are unreported; there is a host tier.
  */
 int cairn_scheduler_reset(struct cairn_scheduler *s, int undo);
 

@@ -21,7 +21,8 @@
  *      (scheduler_tiers.c) has fewer tokens than the sequence, those in flight included.
  *   3. num_running + promised_seqs <= max_seqs: an admitted request has room for all its answers.
  *   4. passed <= max_passes.
- *   5. The pins of the trees are those of the sequences. Pools and trees keep their own invariants.
+ *   5. With lanes, a sequence is in flight in one plan at most, and running sequences have a lane.
+ *   6. The pins of the trees are those of the sequences. Pools and trees keep their own invariants.
  */
 #ifndef CAIRN_SCHEDULER_IMPL_H
 #define CAIRN_SCHEDULER_IMPL_H
@@ -31,6 +32,7 @@
 #include "serving/scheduler/scheduler.h"
 
 #define NOWHERE	(-1)
+#define SCHED_PLANS	4		/* buffers of plans, used in turn: more than are ever unreported */
 
 struct sched_request {
 	uint64_t id;
@@ -39,7 +41,8 @@ struct sched_request {
 	int32_t num_prompt, max_new;
 	int32_t unforked;		/* answers not forked yet: they share the prompt's sequence */
 	int32_t num_live, next_index;	/* live sequences; index of the next one */
-	int keep, lockstep, scored, speculates;
+	int keep, lockstep, scored, speculates, movable;
+	int32_t lane;			/* NOWHERE: none yet */
 	int is_forked;			/* has several answers; each computes the prompt's last row */
 };
 
@@ -72,7 +75,7 @@ struct sched_seq {
 	uint64_t peeked_version;
 	uint64_t planned;		/* number of the last plan that has rows of it */
 	uint64_t put_off;		/* last plan that held it back to wait for another's prompt */
-	int32_t draw[2]; /* its draw in the unreported plans of even and odd number; -1: none */
+	int32_t draw[SCHED_PLANS];	/* its draw in the unreported plan of this buffer; -1: none */
 	int32_t tokens[];		/* [num_prompt + max_new] */
 };
 
@@ -116,7 +119,9 @@ struct cairn_scheduler {
 	int64_t queued_tokens, next_arrival, next_deadline;
 	uint64_t plan_number;		/* number of the last plan formed; the first is 1 */
 	int32_t unreported;		/* plans formed and not reported */
-	struct plan_buffer plans[2];	/* by parity of their number */
+	struct plan_buffer plans[SCHED_PLANS];	/* by sched_buffer() of their number */
+	int32_t lane, used_lanes;	/* of the plan being formed; lanes that requests may enter */
+	int64_t lane_tokens[CAIRN_SCHED_LANES];	/* of their requests, while requests are admitted */
 	struct move_list before, after;	/* moves of the next plan */
 	struct cairn_sched_draft *proposals;	/* [max_seqs] */
 	int32_t *drafts, *parents;	/* [max_seqs * max_drafts] */
@@ -126,11 +131,23 @@ struct cairn_scheduler {
 	int32_t *path_tokens, *path_pages;	/* scratch: [max_context + 1], [2 * (max_context + 1)] */
 	struct cairn_sched_event *events;
 	int32_t num_events, events_room;
-	int was_prompt;			/* repeat_chunk: the last plan was a chunk of a prompt */
+	int was_prompt[CAIRN_SCHED_LANES];	/* repeat_chunk: the last plan was a chunk of a prompt */
 	int events_read, failed;	/* all events have been read; plan or report has failed */
 	double expected_new;		/* current mean of an answer's tokens */
 	struct cairn_scheduler_stats stats;
 };
+
+/* Returns the buffer of a plan. */
+static inline int sched_buffer(uint64_t number)
+{
+	return (int)(number % SCHED_PLANS);
+}
+
+/* Returns whether the sequence belongs to the plan being formed. */
+static inline int sched_is_of_lane(const struct cairn_scheduler *s, const struct sched_seq *q)
+{
+	return q->req->lane == s->lane;
+}
 
 /* scheduler.c */
 void sched_remove_running(struct cairn_scheduler *s, struct sched_seq *q);
@@ -156,6 +173,16 @@ int sched_preempt(struct cairn_scheduler *s, struct sched_seq *q);
 void sched_forecast(struct cairn_scheduler *s);
 int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found);
 void sched_expect(struct cairn_scheduler *s, const struct sched_seq *q);
+
+/* scheduler_lanes.c */
+/* Counts the tokens of each lane's requests, to which sched_enter_lane() adds. */
+void sched_weigh_lanes(struct cairn_scheduler *s);
+/* Lets movable requests leave this plan's lane, of which nothing is in flight. */
+void sched_leave_lane(struct cairn_scheduler *s);
+/* Gives a request its lane when it is first considered. Returns whether this plan is of its lane. */
+int sched_enter_lane(struct cairn_scheduler *s, struct sched_seq *q);
+/* Returns the plan that must be reported before the next one of this lane is formed; 0: none. */
+uint64_t sched_blocks(const struct cairn_scheduler *s, int32_t lane);
 
 /* scheduler_tiers.c */
 int sched_place(struct cairn_scheduler *s, struct sched_seq *q);

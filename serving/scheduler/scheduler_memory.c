@@ -109,15 +109,15 @@ int sched_preempt(struct cairn_scheduler *s, struct sched_seq *q)
 /* Takes back the draws of the last plan, which was not carried out. */
 static void undo_plan(struct cairn_scheduler *s)
 {
-	const int parity = (int)(s->plan_number & 1);
-	struct plan_buffer *b = &s->plans[parity];
+	const int place = sched_buffer(s->plan_number);
+	struct plan_buffer *b = &s->plans[place];
 
 	for (int32_t i = 0; i < b->plan.num_draws; i++) {
 		struct sched_seq *q = b->draws[i].seq;
 
 		if (q) {		/* NULL: the sequence has ended */
 			q->in_flight -= !FAULT(RESET_DRAW_KEPT);
-			q->draw[parity] = -1;
+			q->draw[place] = -1;
 		}
 		i += b->draws[i].num_drafts;
 	}
@@ -129,11 +129,11 @@ int cairn_scheduler_reset(struct cairn_scheduler *s, int undo)
 {
 	int32_t leaf;
 
-	if (s->failed || s->host.pool || (undo && !s->unreported))
+	if (s->failed || s->host.pool || undo < 0 || undo > s->unreported)
 		return cairn_error(EINVAL, "scheduler: reset: %s", s->failed ? "an earlier call has failed" :
-				   s->host.pool ? "the host tier holds keys" : "there is no plan to undo");
+				   s->host.pool ? "the host tier holds keys" : "fewer plans are unreported");
 	s->failed = 1;
-	if (undo)
+	for (; undo > 0; undo -= FAULT(RESET_ONE_PLAN) ? undo : 1)
 		undo_plan(s);
 	while (s->num_running) {
 		struct sched_seq *q = s->running[s->num_running - 1];

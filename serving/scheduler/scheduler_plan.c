@@ -13,6 +13,9 @@
  * With repeat_chunk, plans alternate between the rows of step 2 and those of steps 3 and 4, which then give
  * one chunk to one prompt. An answer that is recomputed counts as decoding.
  *
+ * With lanes, all of this looks at the sequences of one lane only, except that any sequence may expire or be
+ * preempted.
+ *
  * A prompt with several answers is computed except for its last token and then forked. Each answer computes
  * that last row itself and draws its first token from it.
  */
@@ -73,7 +76,7 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 {
 	struct cairn_step_plan *p = &b->plan;
 	struct cairn_step_item *item = &b->items[p->num_items++];
-	int parity = (int)(p->number & 1);
+	int place = sched_buffer(p->number);
 
 	*item = (struct cairn_step_item){
 		.request = q->req->id, .index = q->index, .kv = q->kv, .first = q->computed,
@@ -83,7 +86,7 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 		int32_t at = q->computed + k;
 
 		if (at >= q->num_known) {	/* the previous plan draws it but is not reported yet */
-			item->follows = q->draw[!parity];
+			item->follows = q->draw[sched_buffer(p->number - 1)];
 			if (item->follows < 0)
 				return cairn_error(EIO, "scheduler: no plan draws token %d of a sequence",
 						   at);
@@ -94,7 +97,7 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 	q->planned = p->number;
 	if (q->computed == q->num_known + q->in_flight) {
 		item->draw = p->num_draws++;
-		q->draw[parity] = item->draw;
+		q->draw[place] = item->draw;
 		p->in_turn |= q->speculates;
 		q->in_flight++;
 		b->draws[item->draw].seq = q;
@@ -121,7 +124,8 @@ static int decodes(struct cairn_scheduler *s, struct plan_buffer *b)
 		struct sched_seq *q = s->running[i];
 		int ret;
 
-		if (!is_decoding(s, q) || rest(q) < 1)
+		if (!is_decoding(s, q) || rest(q) < 1 ||
+		    (!sched_is_of_lane(s, q) && !FAULT(LANE_IGNORED)))
 			continue;
 		ret = sched_grow(s, q, q->computed + 1, 1);
 		if (ret == -ENOSPC) {
@@ -209,7 +213,7 @@ static int prompts(struct cairn_scheduler *s, struct plan_buffer *b)
 	for (int32_t i = 0; i < s->num_running && room(s, b) > 0; i++) {
 		struct sched_seq *q = s->running[i];
 
-		if (q->planned != b->plan.number)
+		if (q->planned != b->plan.number && (sched_is_of_lane(s, q) || FAULT(LANE_PROMPT_IGNORED)))
 			CAIRN_TRY(advance(s, b, q, 1));
 		i = place_of(s, q, i);
 	}
@@ -230,12 +234,12 @@ static int32_t peek(struct cairn_scheduler *s, struct sched_seq *q)
 	return q->peeked;
 }
 
-/* Returns the oldest request that does not wait for an import; NULL: there is none. */
+/* Returns the lane's oldest request that does not wait for an import; NULL: there is none. */
 static struct sched_seq *head(const struct cairn_scheduler *s)
 {
 	struct sched_seq *q = s->queue;
 
-	while (q && q->is_fetching == SCHED_PULLED)
+	while (q && (q->is_fetching == SCHED_PULLED || !sched_is_of_lane(s, q)))
 		q = q->next;
 	return q;
 }
@@ -249,13 +253,17 @@ static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 	if (s->num_preempted) {
 		while (q && (!q->was_running || q->is_held))
 			q = q->next;
-		if (!q)
+		if (!q || (!sched_is_of_lane(s, q) && !FAULT(LANE_RESUMED_ANYWHERE)))
 			return NULL;
+		if (FAULT(LANE_RESUMED_ANYWHERE))
+			q->req->lane = s->lane;
 		*found = peek(s, q);
 		return q->in_flight ? NULL : q;
 	}
 	for (; q && seen < s->opt.window; q = q->next) {
 		if (q->is_fetching == SCHED_PULLED && !FAULT(IMPORT_UNAWAITED))
+			continue;
+		if (!sched_enter_lane(s, q))
 			continue;
 		seen++;
 		if (q->is_fetching != SCHED_FETCHING && q->put_off != s->plan_number + 1 &&
@@ -298,7 +306,7 @@ static int awaits_another(const struct cairn_scheduler *s, const struct sched_se
 static int admit(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	for (struct sched_seq *p = s->queue; p != q; p = p->next) {
-		if (!q->was_running && !p->was_running &&
+		if (!q->was_running && !p->was_running && (sched_is_of_lane(s, p) || p->req->lane < 0) &&
 		    (p->is_fetching != SCHED_PULLED || FAULT(IMPORT_OVERTAKEN))) {
 			p->passed++;
 			s->stats.overtakes++;
@@ -324,6 +332,7 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int64_t 
 	    preempted != s->stats.swapped + s->stats.recomputed)
 		return 0;
 	sched_forecast(s);
+	sched_weigh_lanes(s);
 	while (room(s, b) > 0 && (q = s->queue ? pick(s, &found) : NULL)) {
 		ret = sched_fetch(s, q, found);
 		if (ret < 0)
@@ -373,7 +382,7 @@ static int preempt_held(struct cairn_scheduler *s)
 	int waits = 0;
 
 	for (struct sched_seq *q = s->queue; q && !waits; q = q->next)
-		waits = q->was_running && !q->is_held;
+		waits = q->was_running && !q->is_held && sched_is_of_lane(s, q);
 	for (int32_t i = s->num_running - 1; waits && i >= 0; i--) {
 		if (s->running[i]->is_held)
 			return sched_preempt(s, s->running[i]);
@@ -405,15 +414,17 @@ static int gather_moves(struct cairn_scheduler *s, struct plan_buffer *b)
 
 static int form(struct cairn_scheduler *s, struct plan_buffer *b, int64_t now)
 {
-	int prompt_first = s->opt.repeat_chunk && !s->was_prompt;
+	int *was_prompt = &s->was_prompt[s->lane];
+	int prompt_first = s->opt.repeat_chunk && !*was_prompt;
 	int64_t preempted = s->stats.swapped + s->stats.recomputed;
 
 	CAIRN_TRY(expire(s, now));
+	sched_leave_lane(s);
 	if (!prompt_first)
 		CAIRN_TRY(decodes(s, b));
 	CAIRN_TRY(prompts(s, b));
 	CAIRN_TRY(admissions(s, b, preempted));
-	s->was_prompt = b->plan.num_items > b->plan.num_decodes;
+	*was_prompt = b->plan.num_items > b->plan.num_decodes;
 	if (!b->plan.num_items && prompt_first)
 		CAIRN_TRY(decodes(s, b));
 	if (!b->plan.num_items && !s->unreported)
@@ -432,15 +443,24 @@ static int form(struct cairn_scheduler *s, struct plan_buffer *b, int64_t now)
 
 int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct cairn_step_plan **out)
 {
-	struct plan_buffer *b = &s->plans[(s->plan_number + 1) & 1];
+	return cairn_scheduler_plan_lane(s, 0, now_ns, out);
+}
+
+int cairn_scheduler_plan_lane(struct cairn_scheduler *s, int32_t lane, int64_t now_ns,
+			      const struct cairn_step_plan **out)
+{
+	struct plan_buffer *b = &s->plans[sched_buffer(s->plan_number + 1)];
 	struct cairn_step_plan *p = &b->plan;
 
 	if (s->failed)
 		return cairn_error(EINVAL, "scheduler: an earlier call has failed");
-	if (s->unreported > s->opt.ahead)
+	if (lane < 0 || lane >= s->opt.lanes)
+		return cairn_error(EINVAL, "scheduler: lane %d of %d", lane, s->opt.lanes);
+	if (sched_blocks(s, lane))
 		return cairn_error(EBUSY, "scheduler: plan %llu must be reported first",
-				   (unsigned long long)(s->plan_number - (uint64_t)s->unreported + 1));
-	*p = (struct cairn_step_plan){ .number = s->plan_number + 1 };
+				   (unsigned long long)sched_blocks(s, lane));
+	*p = (struct cairn_step_plan){ .number = s->plan_number + 1, .lane = lane };
+	s->lane = lane;
 	b->num_extra = b->num_drafts = 0;
 	s->failed = 1;
 	CAIRN_TRY(form(s, b, now_ns));

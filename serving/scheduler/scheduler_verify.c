@@ -21,7 +21,7 @@ void cairn_scheduler_stats(const struct cairn_scheduler *s, struct cairn_schedul
 
 static int verify_seq(const struct cairn_scheduler *s, const struct sched_seq *q)
 {
-	int32_t len = q->num_known + q->in_flight;
+	int32_t len = q->num_known + q->in_flight, draws = 0;
 
 	if (q->computed - q->drafted > len || q->in_flight < 0 || q->in_flight > s->unreported ||
 	    len + q->drafted - q->req->num_prompt > q->req->max_new || (q->drafted && q->in_flight != 1))
@@ -35,14 +35,15 @@ static int verify_seq(const struct cairn_scheduler *s, const struct sched_seq *q
 				   "host, %d known, %d in flight", (unsigned long long)q->req->id, q->index,
 				   (long long)cairn_kv_pool_len(s->host.pool, q->shadow), q->num_known,
 				   q->in_flight);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < SCHED_PLANS; i++) {
+		draws += q->draw[i] >= 0;
 		if (q->draw[i] >= 0 && s->plans[i].draws[q->draw[i]].seq != q)
 			return cairn_error(
 				EIO,
 				"scheduler: invariant 2: request %llu: draw %d belongs to another sequence",
 				(unsigned long long)q->req->id, q->draw[i]);
 	}
-	if ((q->draw[0] >= 0) + (q->draw[1] >= 0) != q->in_flight)
+	if (draws != q->in_flight)
 		return cairn_error(EIO, "scheduler: invariant 2: request %llu: draws in flight",
 				   (unsigned long long)q->req->id);
 	return 0;
@@ -92,6 +93,11 @@ static int verify_running(const struct cairn_scheduler *s, int32_t *pins, int32_
 				EIO,
 				"scheduler: invariant 1: request %llu, answer %d at %d of running[]",
 				(unsigned long long)q->req->id, q->index, i);
+		if (q->req->lane < 0 || q->req->lane >= s->opt.lanes ||
+		    (s->opt.lanes > 1 && q->in_flight > 1))
+			return cairn_error(EIO, "scheduler: invariant 5: request %llu: lane %d of %d, %d in "
+					   "flight", (unsigned long long)q->req->id, q->req->lane,
+					   s->opt.lanes, q->in_flight);
 		promised += q->req->unforked;
 		*pins += q->node != CAIRN_PREFIX_NONE;
 		*host_pins += q->host_node != CAIRN_PREFIX_NONE;
@@ -122,7 +128,7 @@ static int verify_tier(const struct tier *tier, int32_t pins, int32_t num_runnin
 	CAIRN_TRY(cairn_prefix_tree_verify(tier->tree));
 	cairn_prefix_tree_stats(tier->tree, &st);
 	if (st.num_pins != pins)
-		return cairn_error(EIO, "scheduler: invariant 5: %d pins in the tree, %d of sequences",
+		return cairn_error(EIO, "scheduler: invariant 6: %d pins in the tree, %d of sequences",
 				   st.num_pins, pins);
 	return 0;
 }

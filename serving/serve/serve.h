@@ -5,8 +5,8 @@
  * The front (serve.c and the files listed in serve_front.h) holds the clients, the tokenizer and the limits
  * and never touches a device. The worker (serve_worker.c) holds the model, the engine and the device. The
  * front starts the worker as another process of this program with the same arguments. The worker may die at
- * any time: the front then fails the requests in flight, reports the state in /health and starts another
- * worker. serve_wire.h defines their protocol.
+ * any time: the front then reports the state in /health, starts another worker, and goes on with the
+ * requests in flight there (serve_resume.c). serve_wire.h defines their protocol.
  */
 #ifndef CAIRN_SERVE_H
 #define CAIRN_SERVE_H
@@ -38,6 +38,7 @@ struct cairn_serve_options {
 	/* limits */
 	int64_t max_queued, max_queued_tokens, max_body, max_connections, max_per_address, stream_buffer;
 	int64_t request_s, header_s, stall_s, drain_s, hang_s, load_s;	/* seconds; request_s 0: none */
+	int64_t resume_limit;	/* workers that may fail in a minute before their requests do */
 	int quiet;
 };
 

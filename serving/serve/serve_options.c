@@ -56,9 +56,9 @@ static const char usage[] =
 	"  --prompt-lookup-min N, --speculative-branches N, --speculative-tree-rows N\n"
 	"                         see generate (none, 5, 4, 2, 1, depth times branches)\n"
 	"  --attention-workers N, --model-workers M, --workers-listen A, --secret-file FILE,\n"
-	"  --attention-keys W\n"
+	"  --attention-keys W, --lanes N, --kv-journal GIB\n"
 	"                         attention by N other processes: see generate; excludes --plan and\n"
-	"                         --host-pages; --speculative needs --attention-keys all (0)\n"
+	"                         --host-pages; --speculative needs --attention-keys all and one lane (0)\n"
 	"  --prefill-workers N    prompts of which --prefill-min tokens or more, and half or more, are not\n"
 	"                         cached are computed by N other processes, which this command starts, or\n"
 	"                         which join with cairn prefill-worker at --workers-listen; excludes --tp,\n"
@@ -115,6 +115,8 @@ static const char usage[] =
 	"  --drain-timeout S      for requests in flight after SIGTERM; a second one ends at once (30)\n"
 	"  --hang-timeout S       a worker that is busy this long without a step is killed (60)\n"
 	"  --load-timeout S       for a worker to load the model (1800)\n"
+	"  --resume-limit N       when a worker fails, its answers go on with the next one where they were;\n"
+	"                         if more than N fail in a minute, they end with worker_failed (3)\n"
 	"\n"
 	"Exit status: 0 ended by a signal, 1 failed, 2 bad usage or a model that cannot be loaded.\n";
 
@@ -167,6 +169,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "drain-timeout", CAIRN_OPT_INT, &o->drain_s, 0, 1e6, NULL },
 		{ "hang-timeout", CAIRN_OPT_INT, &o->hang_s, 1, 1e6, NULL },
 		{ "load-timeout", CAIRN_OPT_INT, &o->load_s, 1, 1e6, NULL },
+		{ "resume-limit", CAIRN_OPT_INT, &o->resume_limit, 0, 100, NULL },
 	};
 
 	*o = (struct cairn_serve_options){
@@ -174,7 +177,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		.tool_parser = "auto", .reasoning_parser = "auto",
 		.threads = 2, .max_queued = 1024, .max_queued_tokens = 4 << 20, .max_body = 8 << 20,
 		.max_connections = 4096, .stream_buffer = 256 << 10, .header_s = 30, .stall_s = 30,
-		.drain_s = 30, .hang_s = 60, .load_s = 1800,
+		.drain_s = 30, .hang_s = 60, .load_s = 1800, .resume_limit = 3,
 	};
 	CAIRN_TRY(cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
 				      usage));

@@ -78,7 +78,9 @@ struct cairn_wire_frame {
 		struct {
 			int32_t num_prompt, max_new_tokens;
 			int16_t num_seqs, num_stop_ids;
-			int32_t num_bias, beam_width, adapter;
+			int32_t num_bias;
+			int16_t beam_width, adapter;
+			int32_t num_given;	/* of the prompt, as in struct cairn_request */
 			int64_t deadline_ns;
 			uint64_t salt_hi, salt_lo;
 		} submit;

@@ -141,14 +141,8 @@ void cairn_sliced_destroy(struct cairn_sliced *s)
 
 /* ---- attention ---- */
 
-struct pass {
-	struct cairn_sliced *s;
-	const struct cairn_attn_link *link;
-	struct walk w;
-};
-
 /* Returns the rows that a seam sends. */
-static struct cairn_attn_rows rows_of(struct pass *p, const struct cairn_seam *seam)
+static struct cairn_attn_rows rows_of(struct sliced_pass *p, const struct cairn_seam *seam)
 {
 	const struct cairn_model *m = p->w.m;
 	const int32_t *dims = m->dims;
@@ -180,19 +174,19 @@ static int64_t state_bytes(const struct cairn_model *m, int32_t num_rows)
 }
 
 /* The result for the pass's own keys lies behind those of the stripes. */
-static char *own_o(const struct pass *p)
+static char *own_o(const struct sliced_pass *p)
 {
 	return (char *)p->s->o.at + p->link->previous * state_bytes(p->w.m, p->w.b->num_rows);
 }
 
-static float *own_lse(const struct pass *p)
+static float *own_lse(const struct sliced_pass *p)
 {
 	return (float *)p->s->lse.at + (int64_t)p->link->previous * p->w.b->num_rows *
 	       p->w.m->config.num_attention_heads;
 }
 
 /* Attends to the keys of this pass, which lie beside their queries; with w.asking queries the workspace. */
-static int attend_own_heads(struct pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
+static int attend_own_heads(struct sliced_pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
 {
 	const struct cairn_model *m = p->w.m;
 	const struct cairn_model_config *c = &m->config;
@@ -222,7 +216,7 @@ static int attend_own_heads(struct pass *p, const struct cairn_attn_rows *rows, 
  * The pass's own keys as a cache: row i is page i, of one token. So a request's first page is its first row,
  * and qo_indptr lists the pages of requests, too.
  */
-static struct cairn_kv_view own_latents(const struct pass *p)
+static struct cairn_kv_view own_latents(const struct sliced_pass *p)
 {
 	const struct cairn_batch *b = p->w.b;
 	const int32_t *lists = p->s->lists.at, rows = p->s->scratch->max_rows;
@@ -234,7 +228,7 @@ static struct cairn_kv_view own_latents(const struct pass *p)
 	};
 }
 
-static int attend_own_latents(struct pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
+static int attend_own_latents(struct sliced_pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
 {
 	const struct cairn_model *m = p->w.m;
 	const struct cairn_latent_config *l = &m->config.latent;
@@ -255,14 +249,14 @@ static int attend_own_latents(struct pass *p, const struct cairn_attn_rows *rows
 	return cairn_table_ret(m->impl, m->impl->mla_paged_workspace(&args, bytes), "mla_paged_workspace");
 }
 
-static int attend_own(struct pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
+static int attend_own(struct sliced_pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
 {
 	return cairn_model_is_latent(p->w.m) ? attend_own_latents(p, rows, bytes) :
 	       attend_own_heads(p, rows, bytes);
 }
 
 /* Rotates the queries, and makes the pass's own keys. */
-static int make_own_latents(struct pass *p, const struct cairn_attn_rows *rows)
+static int make_own_latents(struct sliced_pass *p, const struct cairn_attn_rows *rows)
 {
 	const struct cairn_model *m = p->w.m;
 	const struct cairn_latent_config *l = &m->config.latent;
@@ -278,7 +272,7 @@ static int make_own_latents(struct pass *p, const struct cairn_attn_rows *rows)
 	return CAIRN_TABLE(m->impl, mla_append, &args, p->w.stream);
 }
 
-static int merge(struct pass *p, const struct cairn_graph_op *attn)
+static int merge(struct sliced_pass *p, const struct cairn_graph_op *attn)
 {
 	const struct cairn_model *m = p->w.m;
 	const int32_t rows = p->w.b->num_rows, heads = m->config.num_attention_heads;
@@ -296,19 +290,19 @@ static int merge(struct pass *p, const struct cairn_graph_op *attn)
 }
 
 /* Queries of latent attention for previous keys are rotated first, which needs the latents. */
-static int waits_for_latents(const struct pass *p)
+static int waits_for_latents(const struct sliced_pass *p)
 {
 	return p->link->previous && cairn_model_is_latent(p->w.m);
 }
 
-static int send_q(struct pass *p, const struct cairn_seam *seam)
+static int send_q(struct sliced_pass *p, const struct cairn_seam *seam)
 {
 	const struct cairn_attn_rows rows = rows_of(p, seam);
 
 	return waits_for_latents(p) ? 0 : p->link->send_q(p->link->ctx, &rows, p->w.stream);
 }
 
-static int send_kv(struct pass *p, const struct cairn_seam *seam)
+static int send_kv(struct sliced_pass *p, const struct cairn_seam *seam)
 {
 	struct cairn_attn_rows rows = rows_of(p, seam);
 
@@ -323,7 +317,7 @@ static int send_kv(struct pass *p, const struct cairn_seam *seam)
 
 /* ---- a pass ---- */
 
-static int run_op(struct pass *p, const struct cairn_slice_step *step)
+static int run_op(struct sliced_pass *p, const struct cairn_slice_step *step)
 {
 	const struct cairn_graph_op *op = &p->w.g->ops[step->op];
 
@@ -338,20 +332,20 @@ static int run_op(struct pass *p, const struct cairn_slice_step *step)
 }
 
 /* Tells the caller of the pass that a layer's attention is behind, before the layer's MLP. */
-static int tell_layer(const struct pass *p, const struct cairn_slice_step *step, int *in_attention)
+static int tell_layer(struct sliced_pass *p, const struct cairn_slice_step *step)
 {
 	const struct cairn_graph_op *op = &p->w.g->ops[step->op];
 	const struct cairn_batch *b = p->w.b;
-	int was = *in_attention;
+	int was = p->in_attention;
 
 	if (step->kind != CAIRN_STEP_OP && step->kind != CAIRN_STEP_MERGE)
 		return 0;
-	*in_attention = op->block == CAIRN_BLOCK_ATTN;
+	p->in_attention = op->block == CAIRN_BLOCK_ATTN;
 	return was && op->block == CAIRN_BLOCK_MLP && b->on_layer ?
 	       b->on_layer(b->on_layer_ctx, op->layer, p->w.stream) : 0;
 }
 
-static int run_slice(struct pass *p, int32_t index, int *in_attention)
+static int run_slice(struct sliced_pass *p, int32_t index)
 {
 	const struct cairn_slices *all = p->s->slices;
 	const struct cairn_slice *slice = &all->slices[index];
@@ -360,7 +354,7 @@ static int run_slice(struct pass *p, int32_t index, int *in_attention)
 		const struct cairn_slice_step *step = &all->steps[slice->first_step + i];
 		const struct cairn_seam *seam = &all->seams[index];
 
-		CAIRN_TRY(tell_layer(p, step, in_attention));
+		CAIRN_TRY(tell_layer(p, step));
 		switch (step->kind) {
 		case CAIRN_STEP_OP:
 			CAIRN_TRY(run_op(p, step));
@@ -379,17 +373,17 @@ static int run_slice(struct pass *p, int32_t index, int *in_attention)
 	return 0;
 }
 
-static struct pass begin_pass(struct cairn_sliced *s, const struct cairn_batch *b,
+static struct sliced_pass begin_pass(struct cairn_sliced *s, const struct cairn_batch *b,
 			      const struct cairn_attn_link *link, void *stream)
 {
-	return (struct pass){
+	return (struct sliced_pass){
 		.s = s, .link = link,
 		.w = { .m = s->scratch->model, .g = s->scratch->model->graph, .s = s->scratch, .b = b,
 		       .buffers = &s->buffers, .stream = stream },
 	};
 }
 
-static int check_link(const struct pass *p)
+static int check_link(const struct sliced_pass *p)
 {
 	const struct cairn_impl *impl = p->w.m->impl;
 	const char *missing;
@@ -407,7 +401,7 @@ static int check_link(const struct pass *p)
 }
 
 /* Makes room for own keys, and lists their pages: all numbers in order, then a 1 for each request. */
-static int reserve_latents(struct pass *p, int *moved)
+static int reserve_latents(struct sliced_pass *p, int *moved)
 {
 	const struct cairn_impl *impl = p->w.m->impl;
 	struct cairn_sliced *s = p->s;
@@ -434,7 +428,7 @@ static int reserve_latents(struct pass *p, int *moved)
 }
 
 /* Makes room for both states and for the attention to own keys. */
-static int reserve_states(struct pass *p, int *moved)
+static int reserve_states(struct sliced_pass *p, int *moved)
 {
 	const struct cairn_model *m = p->w.m;
 	struct cairn_sliced *s = p->s;
@@ -460,7 +454,7 @@ int cairn_sliced_reserve(struct cairn_sliced *s, const struct cairn_batch *b,
 			 const struct cairn_attn_link *link, void *stream, int *moved)
 {
 	struct cairn_scratch *c = s->scratch;
-	struct pass p = begin_pass(s, b, link, stream);
+	struct sliced_pass p = begin_pass(s, b, link, stream);
 
 	CAIRN_TRY(forward_check_batch(c, b));
 	CAIRN_TRY(check_link(&p));
@@ -476,16 +470,30 @@ int cairn_sliced_reserve(struct cairn_sliced *s, const struct cairn_batch *b,
 	return link->previous ? reserve_states(&p, moved) : 0;
 }
 
+int cairn_sliced_begin(struct cairn_sliced *s, const struct cairn_batch *b,
+		       const struct cairn_attn_link *link, void *stream, int32_t *left)
+{
+	s->pass = begin_pass(s, b, link, stream);
+	CAIRN_TRY(forward_check_batch(s->scratch, b));
+	CAIRN_TRY(check_link(&s->pass));
+	CAIRN_TRY(forward_zero_counters(&s->pass.w));
+	return cairn_sliced_turn(s, left);
+}
+
+int cairn_sliced_turn(struct cairn_sliced *s, int32_t *left)
+{
+	CAIRN_TRY(run_slice(&s->pass, s->pass.next));
+	*left = s->slices->num_slices - ++s->pass.next;
+	return 0;
+}
+
 int cairn_sliced_forward(struct cairn_sliced *s, const struct cairn_batch *b,
 			 const struct cairn_attn_link *link, void *stream)
 {
-	struct pass p = begin_pass(s, b, link, stream);
-	int in_attention = 0;
+	int32_t left;
 
-	CAIRN_TRY(forward_check_batch(s->scratch, b));
-	CAIRN_TRY(check_link(&p));
-	CAIRN_TRY(forward_zero_counters(&p.w));
-	for (int32_t i = 0; i < s->slices->num_slices; i++)
-		CAIRN_TRY(run_slice(&p, i, &in_attention));
+	CAIRN_TRY(cairn_sliced_begin(s, b, link, stream, &left));
+	while (left)
+		CAIRN_TRY(cairn_sliced_turn(s, &left));
 	return 0;
 }

@@ -43,6 +43,14 @@ void cairn_sliced_destroy(struct cairn_sliced *s);	/* NULL is legal */
 /* As cairn_scratch_reserve(), for passes over this link. */
 int cairn_sliced_reserve(struct cairn_sliced *s, const struct cairn_batch *batch,
 			 const struct cairn_attn_link *link, void *stream, int *moved);
+/*
+ * Runs a pass slice by slice, so that others can run between two of them: begin checks the pass and runs its
+ * first slice, each turn runs the next one. *left: the slices that are left. *batch and what it points to
+ * must stay as they are. A sliced model has one pass at a time.
+ */
+int cairn_sliced_begin(struct cairn_sliced *s, const struct cairn_batch *batch,
+		       const struct cairn_attn_link *link, void *stream, int32_t *left);
+int cairn_sliced_turn(struct cairn_sliced *s, int32_t *left);
 /* Runs the pass: asynchronous on stream; allocates nothing. The batch's lists of pages are not read. */
 int cairn_sliced_forward(struct cairn_sliced *s, const struct cairn_batch *batch,
 			 const struct cairn_attn_link *link, void *stream);

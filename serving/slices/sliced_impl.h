@@ -6,6 +6,15 @@
 #include "serving/model/forward/forward_impl.h"
 #include "serving/slices/sliced.h"
 
+/* A pass under way. */
+struct sliced_pass {
+	struct cairn_sliced *s;
+	const struct cairn_attn_link *link;
+	struct walk w;
+	int32_t next;			/* slice */
+	int in_attention;
+};
+
 struct cairn_sliced {
 	struct cairn_scratch *scratch;
 	const struct cairn_slices *slices;
@@ -20,6 +29,7 @@ struct cairn_sliced {
 	/* for latent attention: own keys, in pages of one token, and the lists of these pages */
 	struct room keys, lists;
 	struct room own;			/* workspace of the attention to own keys */
+	struct sliced_pass pass;
 };
 
 /*

@@ -19,7 +19,7 @@ static void add_chain(struct cairn_engine *e, struct request *r, const struct ca
 		      struct engine_flight *f, struct cairn_worker_part *part)
 {
 	const int32_t *drafts = part->ids + 1;
-	int32_t offset = item->first + 1 - r->req.num_prompt, rows;
+	int32_t offset = item->first + 1 - r->req.num_prompt + r->req.num_given, rows;
 
 	for (int32_t at = 0; at < item->num_rows; at += rows) {
 		rows = item->num_rows - at < e->chain_rows ? item->num_rows - at : e->chain_rows;
@@ -42,7 +42,8 @@ static void add_chain(struct cairn_engine *e, struct request *r, const struct ca
 static void add_tree(struct cairn_engine *e, struct request *r, const struct cairn_step_item *item,
 		     const int32_t *parents, struct engine_flight *f, struct cairn_worker_part *part)
 {
-	int32_t offset = item->first + 1 - r->req.num_prompt, size = e->opt.page_size, first = f->num_draws;
+	int32_t offset = item->first + 1 - r->req.num_prompt + r->req.num_given;
+	int32_t size = e->opt.page_size, first = f->num_draws;
 	int32_t depths[CAIRN_TREE_ROWS] = { 0 };
 
 	part->num_rows = item->num_rows;

@@ -31,4 +31,16 @@ struct cairn_sampling {
 	int32_t num_logprobs;		/* 0: none; 1 + k: for the drawn token and the k most likely */
 };
 
+/* Each answer of a request draws with its own key; the first one's is the request's seed. */
+static inline uint64_t cairn_answer_seed(uint64_t seed, int32_t index)
+{
+	uint64_t z = seed + (uint64_t)index * 0x9e3779b97f4a7c15u;
+
+	if (!index)
+		return seed;
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
 #endif

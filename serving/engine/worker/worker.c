@@ -474,4 +474,5 @@ void *cairn_worker_stream(const struct cairn_worker *w)
 void cairn_worker_stats(const struct cairn_worker *w, struct cairn_worker_stats *stats)
 {
 	*stats = w->stats;
+	worker_sliced_stats(w, stats);
 }

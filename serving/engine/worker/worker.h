@@ -116,6 +116,15 @@ struct cairn_worker_options {
 	 * pages of decoding passes that see at least so many keys; 0: CAIRN_CONTEXT_KEYS.
 	 */
 	int64_t context_keys;
+	/*
+	 * With `attention`: passes of several workers, the lanes, are under way together. The first one has
+	 * `lanes` > 1, the others name it as `first`, which must outlive them, and their number as `lane`.
+	 * They have the same options otherwise. A launch then begins a pass, and cairn_worker_turn() takes it
+	 * further. Not with masked draws.
+	 */
+	int32_t lanes, lane;
+	struct cairn_worker *first;	/* NULL: this one */
+	int64_t kv_journal;		/* bytes of the journal of the members' cache (journal.h); 0: none */
 };
 
 #define CAIRN_CONTEXT_KEYS	32768
@@ -136,7 +145,11 @@ struct cairn_worker_treat {
 	int begins;			/* clear the counters and count the prompt first */
 	const int32_t *prompt;		/* [num_prompt]; NULL: not counted */
 	int32_t num_prompt;
-	/* For a drafted row: first copy the counters of slot `from`, then count the drafts before the row. */
+	/*
+	 * For a drafted row: first copy the counters of slot `from`, then count the drafts before it.
+	 * With `begins`, too: slot `from` is cleared and counts the prompt, and the drafts are tokens that
+	 * the answer already has.
+	 */
 	int forks;
 	int32_t from, num_drafts;
 	const int32_t *drafts;		/* [num_drafts], valid until launch */
@@ -200,6 +213,11 @@ struct cairn_worker_stats {
 	int64_t context_passes;		/* of which ranks shared out the rows, as context_rows says */
 	int64_t pages_passes;		/* of which ranks shared out the pages, as context_keys says */
 	int64_t wait_ns;		/* host time spent waiting for passes */
+	/* with lanes, of the first one, sums over the turns of all: rows, and times in which this process
+	 * computes, waits for results, and a worker attends (the slowest one) */
+	int64_t turns, turn_rows, turn_ns, turn_wait_ns, attn_ns;
+	/* of the first one, with kv_journal: keys and values recorded and restored, and the times of it */
+	int64_t journal_bytes, journal_ns, restored_bytes, restore_ns;
 	/* With timeline: device times over the collected passes. */
 	int64_t busy_ns, idle_ns, max_idle_ns;
 };
@@ -239,8 +257,14 @@ int cairn_worker_draw(struct cairn_worker *worker);
  */
 int cairn_worker_move_rows(struct cairn_worker *worker, const int32_t *from, const int32_t *to, int32_t num);
 /*
- * With `attention`: before the next pass, page `from` is copied to page `to`, in the order of the calls.
- * Without, the caller moves pages in the memory of cairn_worker_kv().
+ * With lanes: takes the attention's result and runs the pass until it waits for the next one. *under_way: 0
+ * if it has ended, or there is none. In each layer, passes must take turns in the order of their launches.
+ * collect comes after the end.
+ */
+int cairn_worker_turn(struct cairn_worker *worker, int *under_way);
+/*
+ * With `attention`: before the next pass of any lane, page `from` is copied to page `to`, in the order of the
+ * calls. Without, the caller moves pages in the memory of cairn_worker_kv().
  */
 int cairn_worker_copy_page(struct cairn_worker *worker, int32_t from, int32_t to);
 /*
@@ -250,6 +274,15 @@ int cairn_worker_copy_page(struct cairn_worker *worker, int32_t from, int32_t to
  */
 int cairn_worker_lost(const struct cairn_worker *worker);
 int cairn_worker_restart(struct cairn_worker *worker);
+/* With lanes, before the restart: forgets the pass that was launched and cannot end. Nothing was drawn. */
+void cairn_worker_drop(struct cairn_worker *worker);
+/*
+ * With kv_journal, restart() restores the cache as it was after the passes that have ended, and forgets
+ * nothing. Then passes that have not ended, because their launch or a turn has failed, are launched again in
+ * their order.
+ */
+int cairn_worker_restores(const struct cairn_worker *worker);	/* returns whether there is a journal */
+int cairn_worker_relaunch(struct cairn_worker *worker);
 /*
  * Makes the pass call fn as described at struct cairn_batch; it then does not run as a graph. Call it before
  * launch. It has no effect if decode_step runs the pass, because that has no point between two layers.

@@ -137,6 +137,10 @@ struct cairn_worker {
 	struct cairn_attn_local *attn;	/* the attention of sliced passes; NULL: it is remote */
 	struct cairn_attn_remote *remote;
 	struct cairn_slices *own_slices;	/* of remote attention, if the caller gave none */
+	int32_t slices_left;		/* of the pass under way, with lanes; 0: none is */
+	int32_t (*pass_copies)[2];	/* [num_pass_copies], those of the pass launched last */
+	int32_t num_pass_copies, room_pass_copies;
+	int decode;			/* of the pass launched last: as worker_pass.c decides */
 	int32_t (*copies)[2];		/* [num_copies] pages to copy before the next pass */
 	int32_t num_copies, room_copies;
 	int32_t *nano_old;		/* arrays of a pass before its rows change places */
@@ -212,6 +216,11 @@ static inline int worker_redraws(const struct cairn_worker *w)
 	return w->kind.penalized || w->kind.masked;
 }
 
+static inline int worker_has_lanes(const struct cairn_worker *w)
+{
+	return w->opt.first || w->opt.lanes > 1;
+}
+
 #define TABLE(w, fn, ...) CAIRN_TABLE((w)->impl, fn, __VA_ARGS__)
 
 /* k is at most CAIRN_LOGPROBS_MAX, which beam search may need; a client may ask for CAIRN_MAX_LOGPROBS. */
@@ -243,8 +252,10 @@ void worker_mask_destroy(struct cairn_worker *w);
 /* worker_sliced.c */
 int worker_sliced_create(struct cairn_worker *w);
 void worker_sliced_destroy(struct cairn_worker *w);
+void worker_sliced_stats(const struct cairn_worker *w, struct cairn_worker_stats *stats);
 int worker_sliced_reserve(struct cairn_worker *w, int *moved);
-int worker_sliced_forward(struct cairn_worker *w);
+void worker_sliced_take_copies(struct cairn_worker *w);	/* makes those so far the pass's */
+int worker_sliced_forward(struct cairn_worker *w);	/* with lanes, only its first slice */
 
 /* worker_tree.c; without options.trees these do nothing */
 int worker_tree_create(struct cairn_worker *w);
@@ -294,6 +305,7 @@ int worker_pipeline_share(struct cairn_worker *w);	/* gives all stages the draws
 /* worker_pass.c */
 /* Finds the requests of a batch that expand their keys. qo_indptr, positions: host copies of its arrays. */
 void worker_find_prompts(struct cairn_batch *b, const int32_t *qo_indptr, const int32_t *positions);
+int worker_end_pass(struct cairn_worker *w);		/* draws, and marks the end */
 struct cairn_sample_args worker_sample_args(const struct cairn_worker *w, int32_t rows);
 void worker_drop_graphs(struct cairn_worker *w);
 

@@ -171,6 +171,8 @@ static int enqueue(struct cairn_worker *w)
 			worker_drop_graphs(w);
 	}
 	CAIRN_TRY(forward(w));
+	if (w->slices_left)		/* cairn_worker_turn() runs the others, and draws */
+		return 0;
 	CAIRN_TRY(worker_taps_after(w));
 	return w->kind.masked ? 0 : enqueue_draw(w);
 }
@@ -429,6 +431,12 @@ static int end_pass(struct cairn_worker *w)
 	return 0;
 }
 
+int worker_end_pass(struct cairn_worker *w)
+{
+	CAIRN_TRY(enqueue_draw(w));
+	return end_pass(w);
+}
+
 int cairn_worker_draw(struct cairn_worker *w)
 {
 	struct graph *g = w->graph;
@@ -445,6 +453,20 @@ int cairn_worker_draw(struct cairn_worker *w)
 		CAIRN_TRY(enqueue_draw(w));
 	w->undrawn = 0;
 	return end_pass(w);
+}
+
+/* What the pass reads lies on the device, and is not changed by it. */
+int cairn_worker_relaunch(struct cairn_worker *w)
+{
+	CAIRN_TRY(run(w, w->decode));
+	w->undrawn = w->kind.masked;
+	if (!w->undrawn && !w->slices_left)
+		CAIRN_TRY(end_pass(w));
+	w->last = w->flight;
+	w->num_flights++;
+	w->stats.nano_passes += w->as_nano > 0;
+	w->stats.sliced_passes += w->sliced && !w->as_nano && !w->fused;
+	return 0;
 }
 
 int cairn_worker_launch(struct cairn_worker *w)
@@ -471,13 +493,8 @@ int cairn_worker_launch(struct cairn_worker *w)
 	w->drawn_bytes = (size_t)(f->draws_all ? b->batch : f->num_tokens) * sizeof(*w->drawn);
 	CAIRN_TRY(TABLE(w, mem_copy, w->dev_block, f->block, bytes, CAIRN_COPY_TO_DEVICE, w->stream));
 	CAIRN_TRY(gather_ids(w));
-	CAIRN_TRY(run(w, decode));
-	w->undrawn = w->kind.masked;
-	if (!w->undrawn)
-		CAIRN_TRY(end_pass(w));
-	w->last = f;
-	w->num_flights++;
-	w->stats.nano_passes += w->as_nano > 0;
-	w->stats.sliced_passes += w->sliced && !w->as_nano && !w->fused;
-	return 0;
+	w->decode = decode;
+	if (w->remote)
+		worker_sliced_take_copies(w);
+	return cairn_worker_relaunch(w);
 }

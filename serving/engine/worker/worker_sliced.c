@@ -11,6 +11,7 @@
 
 #include <stdlib.h>
 
+#include "serving/base/clock.h"
 #include "serving/model/forward/forward_impl.h"
 
 static int create_remote(struct cairn_worker *w)
@@ -18,7 +19,7 @@ static int create_remote(struct cairn_worker *w)
 	const struct cairn_remote_limits limits = {
 		.max_rows = w->opt.max_rows, .max_batch = w->opt.max_batch,
 		.max_context = w->opt.max_context, .num_pages = w->opt.num_pages,
-		.page_size = w->opt.page_size,
+		.page_size = w->opt.page_size, .lanes = w->opt.lanes,
 	};
 	const struct cairn_pass_sizes sizes = forward_sizes(w->model, 1, 1);
 	const struct cairn_slices *slices = w->opt.slices;
@@ -28,7 +29,12 @@ static int create_remote(struct cairn_worker *w)
 		slices = w->own_slices;
 	}
 	CAIRN_TRY(cairn_sliced_create(&w->sliced, w->scratch, slices, CAIRN_SLICED_PARTS));
-	return cairn_attn_remote_create(&w->remote, w->opt.attention, w->model, &limits, !w->opt.attends_all);
+	if (w->opt.first) {
+		w->remote = w->opt.first->remote;
+		return 0;
+	}
+	return cairn_attn_remote_create(&w->remote, w->opt.attention, w->model, &limits, !w->opt.attends_all,
+					w->opt.kv_journal);
 }
 
 int worker_sliced_create(struct cairn_worker *w)
@@ -41,16 +47,18 @@ int worker_sliced_create(struct cairn_worker *w)
 
 void worker_sliced_destroy(struct cairn_worker *w)
 {
-	cairn_attn_remote_destroy(w->remote);
+	if (!w->opt.first)
+		cairn_attn_remote_destroy(w->remote);
 	cairn_attn_local_destroy(w->attn);
 	cairn_sliced_destroy(w->sliced);
 	cairn_slices_destroy(w->own_slices);
 	free(w->copies);
+	free(w->pass_copies);
 }
 
 static const struct cairn_attn_link *link_of(struct cairn_worker *w)
 {
-	return w->remote ? cairn_attn_remote_link(w->remote) : cairn_attn_local_link(w->attn);
+	return w->remote ? cairn_attn_remote_link(w->remote, w->opt.lane) : cairn_attn_local_link(w->attn);
 }
 
 int worker_sliced_reserve(struct cairn_worker *w, int *moved)
@@ -65,18 +73,30 @@ static int begin_remote(struct cairn_worker *w)
 {
 	const struct arrays *a = &w->flight->host;
 	struct cairn_remote_pass p = {
-		.num_moves = w->num_copies, .qo_indptr = a->qo_indptr, .kv_indptr = a->kv_indptr,
+		.num_moves = w->num_pass_copies, .qo_indptr = a->qo_indptr, .kv_indptr = a->kv_indptr,
 		.last_page_len = a->last_page_len, .kv_indices = a->kv_indices,
-		.moves = (const int32_t (*)[2])w->copies,
+		.moves = (const int32_t (*)[2])w->pass_copies,
 	};
 
 	while (p.batch < w->batch.batch && a->qo_indptr[p.batch + 1] > a->qo_indptr[p.batch])
 		p.batch++;
 	p.num_rows = a->qo_indptr[p.batch];
 	p.num_pages = a->kv_indptr[p.batch];
-	CAIRN_TRY(cairn_attn_remote_begin(w->remote, &p));
-	w->num_copies = 0;
-	return 0;
+	return cairn_attn_remote_begin(w->remote, w->opt.lane, &p);
+}
+
+void worker_sliced_take_copies(struct cairn_worker *w)
+{
+	struct cairn_worker *first = w->opt.first ? w->opt.first : w;
+	int32_t (*copies)[2] = w->pass_copies;
+	const int32_t room = w->room_pass_copies;
+
+	w->pass_copies = first->copies;
+	w->num_pass_copies = first->num_copies;
+	w->room_pass_copies = first->room_copies;
+	first->copies = copies;
+	first->room_copies = room;
+	first->num_copies = 0;
 }
 
 /* The attention worker gets this pass's batch; room for it has been made. */
@@ -86,13 +106,52 @@ int worker_sliced_forward(struct cairn_worker *w)
 
 	CAIRN_TRY(w->remote ? begin_remote(w) :
 		  cairn_attn_local_begin(w->attn, &w->batch, NULL, w->stream, &moved));
-	return cairn_sliced_forward(w->sliced, &w->batch, link_of(w), w->stream);
+	return worker_has_lanes(w) ? cairn_sliced_begin(w->sliced, &w->batch, link_of(w), w->stream,
+							&w->slices_left) :
+	       cairn_sliced_forward(w->sliced, &w->batch, link_of(w), w->stream);
+}
+
+int cairn_worker_turn(struct cairn_worker *w, int *under_way)
+{
+	struct cairn_worker *first = w->opt.first ? w->opt.first : w;
+	struct cairn_attn_remote_stats before, after;
+	const int64_t begin = cairn_clock_ns();
+
+	*under_way = 0;
+	if (!w->slices_left)
+		return 0;
+	cairn_attn_remote_stats(w->remote, &before);
+	CAIRN_TRY(cairn_sliced_turn(w->sliced, &w->slices_left));
+	if (!w->slices_left)
+		CAIRN_TRY(worker_end_pass(w));
+	cairn_attn_remote_stats(w->remote, &after);
+	first->stats.turns++;
+	first->stats.turn_rows += w->batch.num_rows;
+	first->stats.turn_wait_ns += after.wait_ns - before.wait_ns;
+	first->stats.turn_ns += cairn_clock_ns() - begin - (after.wait_ns - before.wait_ns);
+	first->stats.attn_ns += after.attn_ns - before.attn_ns;
+	*under_way = w->slices_left > 0;
+	return 0;
+}
+
+void worker_sliced_stats(const struct cairn_worker *w, struct cairn_worker_stats *stats)
+{
+	struct cairn_attn_remote_stats s;
+
+	if (!w->remote)
+		return;
+	cairn_attn_remote_stats(w->remote, &s);
+	stats->journal_bytes = s.journal.bytes;
+	stats->journal_ns = s.journal.record_ns;
+	stats->restored_bytes = s.restored_bytes;
+	stats->restore_ns = s.restore_ns;
 }
 
 /* ---- remote attention ---- */
 
 int cairn_worker_copy_page(struct cairn_worker *w, int32_t from, int32_t to)
 {
+	w = w->opt.first ? w->opt.first : w;
 	if (w->num_copies == w->room_copies) {
 		const int32_t room = w->room_copies ? 2 * w->room_copies : 64;
 		void *copies = realloc(w->copies, (size_t)room * sizeof(*w->copies));
@@ -112,8 +171,20 @@ int cairn_worker_lost(const struct cairn_worker *w)
 	return w->remote && cairn_attn_remote_lost(w->remote);
 }
 
+void cairn_worker_drop(struct cairn_worker *w)
+{
+	w->num_flights = 0;
+	w->slices_left = 0;
+}
+
+int cairn_worker_restores(const struct cairn_worker *w)
+{
+	return w->remote && cairn_attn_remote_has_journal(w->remote);
+}
+
 int cairn_worker_restart(struct cairn_worker *w)
 {
-	w->num_copies = 0;
+	if (!cairn_worker_restores(w))
+		w->num_copies = 0;
 	return cairn_attn_remote_restart(w->remote);
 }

@@ -117,7 +117,7 @@ static int begin_slots(struct cairn_worker *w, struct begins *b, int are_forks)
 		const int32_t *counted = are_forks ? t->drafts : t->prompt;
 		int32_t n = are_forks ? t->num_drafts : t->num_prompt;
 
-		slots[i] = t->slot;
+		slots[i] = !are_forks && t->forks ? t->from : t->slot;
 		from[i] = are_forks ? t->from : -1;
 		if (n)
 			memcpy(tokens + indptr[i], counted, (size_t)n * sizeof(*tokens));

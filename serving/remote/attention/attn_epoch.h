@@ -4,8 +4,12 @@
  *
  *   create    starts the epoch's thread (epoch_life.h), which takes memory and opens the transport: PREPARED;
  *             with the model worker's blob it connects: CONNECTED; then it carries out plans
- *   plan      queues a plan; the model worker sends the next one when it has all results of the last
+ *   plan      queues a plan; the model worker sends a lane's next one when it has all results of the last
  *   destroy   stops the thread if need be, waits for its end and frees everything
+ *
+ * The thread takes the turns (share.h) in the order in which the model worker sends them, whichever lanes
+ * they are of. So in each layer the plans are carried out in their order, though not pass by pass: what a
+ * plan says about pages, and the pages that it copies, holds layer by layer.
  *
  * All calls but destroy return at once, so the main thread keeps sending heartbeats whatever the epoch's
  * thread does. That thread also ends when the model worker closes its end of the transport. This is not a
@@ -18,15 +22,22 @@
 #include "serving/remote/attention/share.h"
 #include "serving/remote/member/member.h"
 
-#define CAIRN_EPOCH_PLANS	2		/* plans that wait */
+#define CAIRN_EPOCH_PLANS	(CAIRN_MAX_LANES + 1)	/* plans that wait */
 #define CAIRN_EPOCH_LOOK_MS	20		/* between two looks at whether to stop */
 #ifndef CAIRN_EPOCH_LAYER_MS			/* shorter for mutants */
 #define CAIRN_EPOCH_LAYER_MS	60000		/* for what a pass under way must send next */
 #endif
 #define CAIRN_EPOCH_CONNECT_MS	10000
 
-/* Signal slots: the worker's end has Q and KV, the model worker's end has the result. */
-enum { CAIRN_SLOT_Q, CAIRN_SLOT_KV, CAIRN_NUM_ATTN_SLOTS };
+/*
+ * Signal slots: the worker's end has KV, and Q of turn t in slot CAIRN_SLOT_Q + t % CAIRN_TURN_SLOTS; the
+ * model worker's end has the result. The word that comes with Q is its lane. A slot of Q is used again only
+ * after its word has been read: each lane waits for a result before it sends the next Q, so at most
+ * CAIRN_MAX_LANES turns have no result, and the worker gives results in the order of the turns. The word that
+ * comes with a result is the time, in ns, which the worker has spent on it.
+ */
+#define CAIRN_TURN_SLOTS	(CAIRN_MAX_LANES + 1)
+enum { CAIRN_SLOT_KV, CAIRN_SLOT_Q };
 enum { CAIRN_SLOT_RESULT };
 
 /* The addresses that the ends exchange, of the channel and of the buffers. */

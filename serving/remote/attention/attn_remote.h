@@ -13,9 +13,15 @@
  * With `previous`, K and V are off the critical path. Without it, the worker appends first and attends to all
  * keys: the result then has the bits of a pass without workers.
  *
+ * With several lanes, the passes of several batches are under way: while the workers attend for one, the
+ * caller computes another. A lane has one pass at a time. In each layer, passes must send in the order in
+ * which they began; a pass that has begun later never overtakes. Then the workers carry plans out as if one
+ * came after the other, layer by layer, and what a plan says about pages needs to hold in this order only.
+ *
  * When a worker is lost, every call returns -ECONNRESET and cairn_attn_remote_lost() returns 1, until
  * restart() has begun a new epoch with a complete set of workers. Their caches are empty, so the caller must
- * compute again all keys that it still needs.
+ * compute again all keys that it still needs. With a journal, they hold the keys of all passes that have
+ * ended, and the caller must only begin the others again, in their order and with their copies of pages.
  *
  * The table must have host memory (CAIRN_IMPL_HOST_MEM); calls of the link wait.
  * Errors: -EINVAL, -EOPNOTSUPP, naming the option or the key of the config; -ECONNRESET; those of lead.h.
@@ -24,6 +30,7 @@
 #define CAIRN_ATTN_REMOTE_H
 
 #include "serving/remote/lead/lead.h"
+#include "serving/remote/attention/journal.h"
 #include "serving/remote/attention/share.h"
 #include "serving/slices/attn_link.h"
 
@@ -32,20 +39,28 @@ struct cairn_attn_remote;
 struct cairn_attn_remote_stats {
 	int64_t passes, layers, bytes;	/* bytes: sent and received */
 	int64_t wait_ns;		/* for results */
+	int64_t attn_ns;		/* the slowest worker's attention, summed over the layers */
 	int64_t restarts;		/* epochs after the first */
+	int64_t restored_bytes, restore_ns;	/* from the journal */
+	struct cairn_journal_stats journal;
 };
 
-/* The lead and the model must outlive it. Waits until the workers are ready. */
+/*
+ * The lead and the model must outlive it. Waits until the workers are ready. journal_bytes: most memory of a
+ * journal of all keys and values (journal.h), from which restart() restores them; 0: none.
+ */
 int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *lead,
 			     const struct cairn_model *model, const struct cairn_remote_limits *limits,
-			     int previous);
+			     int previous, int64_t journal_bytes);
+int cairn_attn_remote_has_journal(const struct cairn_attn_remote *r);
 void cairn_attn_remote_destroy(struct cairn_attn_remote *r);	/* NULL is legal */
 /*
- * Begins a pass. Its arrays must stay as they are until its last layer. Rows of the link beyond p->num_rows
- * are padding: they are not sent, and their results are 0, with a log-sum-exp of -INFINITY.
+ * Begins a pass of a lane, 0 .. limits.lanes - 1. Its arrays are copied. Rows of the link beyond
+ * p->num_rows are padding: they are not sent, and their results are 0, with a log-sum-exp
+ * of -INFINITY.
  */
-int cairn_attn_remote_begin(struct cairn_attn_remote *r, const struct cairn_remote_pass *p);
-const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r);
+int cairn_attn_remote_begin(struct cairn_attn_remote *r, int32_t lane, const struct cairn_remote_pass *p);
+const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r, int32_t lane);
 int cairn_attn_remote_lost(const struct cairn_attn_remote *r);
 /* Begins a new epoch; tries again while workers are lost, but a few times at most. */
 int cairn_attn_remote_restart(struct cairn_attn_remote *r);

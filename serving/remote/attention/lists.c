@@ -124,6 +124,7 @@ void cairn_lists_make(struct cairn_lists *l, const struct cairn_remote_pass *p, 
 		b->max_qo_len = rows > b->max_qo_len ? rows : b->max_qo_len;
 		b->max_kv_len = len > b->max_kv_len ? len : b->max_kv_len;
 	}
+	b->max_kv_len += FAULT(LAST_PAGE_FULL) * ps;
 	l->num_new = stripes == 1 ? p->num_rows : l->new_qo_indptr[num];
 	if (stripes > 1) {
 		b->qo_indptr = l->new_qo_indptr;

@@ -217,6 +217,54 @@ static void same_answers(struct cairn_test *t)
 	same_model(t, "longrope_tiny", CAIRN_KV_PLAIN, 1, NULL);	/* a softmax scale of its own */
 }
 
+/*
+ * Passes of several lanes are under way together: the same bits, also if workers are lost meanwhile, with and
+ * without a journal, and with repeatable if workers attend to previous keys alone.
+ */
+static void lanes(struct cairn_test *t)
+{
+	static const struct {
+		int32_t lanes, workers;
+		int repeatable, loses, journal;
+	} cases[] = {
+		{ 2, 2, 0, 0, 0 }, { 3, 1, 0, 1, 0 }, { 2, 1, 1, 1, 0 }, { CAIRN_LANES_AUTO, 1, 0, 0, 0 },
+		{ 1, 2, 0, 1, 1 }, { 3, 1, 0, 1, 1 }, { 2, 1, 1, 1, 1 },
+	};
+	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
+	struct cairn_engine_stats stats;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (!EXPECT(t, want != NULL) || open_model(t, "cpu", "mistral_tiny", &impl, &g, &m))
+		goto out;
+	make_prompts(t, want);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct cairn_engine_options opt = options;
+
+		opt.repeatable = cases[i].repeatable;
+		opt.num_pages = opt.repeatable ? 60 : 30;
+		opt.max_passes = 4;
+		if (!open_lead(t, &opt.attention, cases[i].workers))
+			break;
+		opt.attends_all = !cases[i].repeatable;
+		run_all(t, want, m, &opt, &stats);
+		opt.lanes = cases[i].lanes;
+		opt.kv_journal = cases[i].journal ? 1 << 28 : 0;
+		memcpy(got->prompts, want->prompts, sizeof(got->prompts));
+		got->victim = cases[i].loses ? opt.attention : NULL;
+		run_all(t, got, m, &opt, &stats);
+		EXPECT(t, stats.recoveries == 2 * cases[i].loses && stats.sliced_steps >= stats.steps);
+		EXPECT(t, !cases[i].journal || (stats.restored_bytes > 0 && stats.journal_bytes > 0));
+		EXPECT(t, stats.scheduler.hit_tokens > 0 || opt.repeatable);
+		compare_bits(t, want, got);
+		cairn_lead_destroy(opt.attention);
+	}
+	close_model(m, &g);
+out:
+	free(want);
+}
+
 /* With repeatable, a loss changes no bit, although workers attend to previous keys alone. */
 static void repeatable_model(struct cairn_test *t, const char *model, int32_t workers, const char *no_all)
 {
@@ -276,7 +324,7 @@ static void repeatable(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "same_answers", same_answers }, { "repeatable", repeatable },
+	{ "same_answers", same_answers }, { "repeatable", repeatable }, { "lanes", lanes },
 };
 
 const struct cairn_family cairn_remote_engine_family = {

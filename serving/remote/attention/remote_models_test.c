@@ -17,7 +17,7 @@ enum { NUM = ARRAY_SIZE(requests) };
 /* Runs the keys before the requests, then the requests; over the remote link if there is one. */
 static int run_passes(struct scene *s, struct slicer *x, struct cairn_attn_remote *remote, float *logits)
 {
-	const struct cairn_attn_link *link = remote ? cairn_attn_remote_link(remote) : &x->link;
+	const struct cairn_attn_link *link = remote ? cairn_attn_remote_link(remote, 0) : &x->link;
 	int moved;
 
 	CAIRN_TRY(s->impl.mem_set(s->kv.base, 0, s->kv_bytes, s->stream));
@@ -37,7 +37,7 @@ static int run_passes(struct scene *s, struct slicer *x, struct cairn_attn_remot
 		};
 		CAIRN_TRY(ready_slicer(x, &s->batch, s->stream));
 		CAIRN_TRY(cairn_sliced_reserve(x->sliced, &s->batch, link, s->stream, &moved));
-		CAIRN_TRY(remote ? cairn_attn_remote_begin(remote, &p) : 0);
+		CAIRN_TRY(remote ? cairn_attn_remote_begin(remote, 0, &p) : 0);
 		CAIRN_TRY(cairn_sliced_forward(x->sliced, &s->batch, link, s->stream));
 	}
 	return scene_copy(s, logits, s->dev_logits, s->logits_bytes, CAIRN_COPY_TO_HOST);
@@ -46,11 +46,11 @@ static int run_passes(struct scene *s, struct slicer *x, struct cairn_attn_remot
 static int compare(struct cairn_test *t, struct rig *r, struct scene *s, struct slicer *x)
 {
 	const struct cairn_remote_limits limits = { SCENE_ROWS, NUM, SCENE_PAGES * SCENE_PAGE, SCENE_PAGES,
-						    SCENE_PAGE };
+						    SCENE_PAGE, 1 };
 	const size_t bytes = sizeof(float) * NUM * (size_t)s->m->config.vocab_size;
 
 	CAIRN_TRY(run_passes(s, x, NULL, s->want));
-	CAIRN_TRY(cairn_attn_remote_create(&r->remote, r->lead, s->m, &limits, 1));
+	CAIRN_TRY(cairn_attn_remote_create(&r->remote, r->lead, s->m, &limits, 1, 0));
 	CAIRN_TRY(run_passes(s, x, r->remote, s->got));
 	EXPECT(t, !memcmp(s->got, s->want, bytes));
 	return 0;
@@ -68,7 +68,7 @@ static void one_model(struct cairn_test *t, const char *model, int32_t workers)
 			 cairn_most_stripes(cairn_share_heads(&s.m->config), workers))) {
 		if (!rig_open_lead(t, &r, &shape)) {
 			for (int i = 0; i < shape.workers; i++)
-				rig_add_worker(&r);
+				rig_add_worker(&r, 0);
 			if (!EXPECT(t, compare(t, &r, &s, &x) == 0))
 				cairn_note(t, "%s", cairn_last_error());
 			cairn_note(t, "%s, %d workers, %d stripes", model, workers, x.link.previous);

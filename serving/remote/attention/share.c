@@ -62,6 +62,7 @@ int cairn_share_assign(struct cairn_control_assign *a, float **scales, const str
 		.dtype = m->dtype, .kv_fp8 = m->kv == CAIRN_KV_FP8,
 		.group = c->num_attention_heads / all, .max_rows = l->max_rows,
 		.max_batch = l->max_batch, .max_context = l->max_context, .previous = previous,
+		.lanes = (uint32_t)(l->lanes ? l->lanes : 1),
 		.stripe = part.stripe, .stripes = part.stripes, .kv_lora_rank = c->latent.kv_lora_rank,
 		.nope_dim = c->latent.nope_dim, .rope_dim = c->latent.rope_dim, .v_dim = c->latent.v_dim,
 		.window = c->window, .query_scalar = scalar,

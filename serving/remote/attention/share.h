@@ -88,12 +88,14 @@ void cairn_share_model_free(struct cairn_model *m);	/* does nothing if *m is zer
 static inline struct cairn_remote_limits cairn_share_limits(const struct cairn_control_assign *a)
 {
 	return (struct cairn_remote_limits){ a->max_rows, a->max_batch, a->max_context, a->num_pages,
-					     a->page_size };
+					     a->page_size, (int32_t)a->lanes };
 }
 
 /*
  * Buffers of a share, in bytes: the queries of a pass, its keys or its values, and the result, O followed by
- * the log-sum-exps. A worker has two buffers of keys and values, used in turn. Latents have no values.
+ * the log-sum-exps. For each lane, a worker has two buffers of keys and values, used in turn, and one of the
+ * others. The buffers of a kind lie one behind the other.
+ * Latents have no values.
  */
 struct cairn_share_sizes {
 	size_t q, k, o, lse;		/* of one row */
@@ -106,18 +108,20 @@ struct cairn_share_sizes {
 struct cairn_share_sizes cairn_share_sizes(const struct cairn_control_assign *a);
 
 /*
- * Signals carry the number of their layer: epoch, pass and layer ascend with every layer. Bit 63 stays 0,
- * because waits compare with the 0 that a slot holds at first.
+ * A turn is one layer of a pass of one lane. Turns are counted from 1 in each epoch, over all lanes, in the
+ * order in which the model worker sends them. Signals carry the number of their turn. Bit 63 stays 0, because
+ * waits compare with the 0 that a slot holds at first.
  */
-static inline uint64_t cairn_share_number(uint32_t epoch, uint64_t pass, int32_t layer)
+static inline uint64_t cairn_share_number(uint32_t epoch, uint64_t turn)
 {
-	return (uint64_t)(epoch & 0x7fff) << 48 | (pass & 0xffffffff) << 16 | (uint64_t)(layer + 1);
+	return (uint64_t)(epoch & 0x7fff) << 48 | (turn & 0xffffffffffff);
 }
 
 /*
- * Which of the two buffers of keys and values a layer takes: they are used in turn by all layers of all
- * passes. `layers` counts the layers before it in this epoch. The parity of the layer would not do: with an
- * odd number of layers, the last one of a pass and the first one of the next would share a buffer.
+ * Which of the lane's two buffers of keys and values a layer takes: they are used in turn by all layers of
+ * all passes. `layers` counts the lane's layers before it in this epoch. The parity of the layer would not
+ * do: with an odd number of layers, the last one of a pass and the first one of the next would share a
+ * buffer.
  */
 static inline size_t cairn_share_buffer(uint64_t layers, int32_t layer)
 {

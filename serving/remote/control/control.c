@@ -127,7 +127,7 @@ static int check_assign(const struct cairn_channel_message *m, size_t rest)
 	CAIRN_TRY(is_real(m, "query_scalar", a->query_scalar, 1e-6, 1e9));
 	CAIRN_TRY(is_real(m, "attention_factor", a->attention_factor, 1e-6, 1e6));
 	CAIRN_TRY(is_real(m, "softcap", a->softcap, 0, 1e6));
-	CAIRN_TRY(in_range(m, "reserved", a->reserved, 0, 0));
+	CAIRN_TRY(in_range(m, "lanes", a->lanes, 0, CAIRN_MAX_LANES));
 	CAIRN_TRY(in_range(m, "num_bytes", a->num_bytes, (int64_t)rest, (int64_t)rest));
 	scales = a->kv_fp8 ? 2 * (int64_t)sizeof(float) * a->num_layers * a->num_heads : 0;
 	return rest ? in_range(m, "num_bytes", a->num_bytes, scales, scales) : 0;
@@ -214,7 +214,8 @@ int cairn_control_check(const struct cairn_channel_message *m, int to_lead)
 	case CAIRN_CONTROL_PLAN:
 		CAIRN_TRY(in_range(m, "pass", (int64_t)((const struct cairn_control_plan *)m->data)->pass, 1,
 				   INT64_MAX));
-		CAIRN_TRY(in_range(m, "lane", ((const struct cairn_control_plan *)m->data)->lane, 0, 7));
+		CAIRN_TRY(in_range(m, "lane", ((const struct cairn_control_plan *)m->data)->lane, 0,
+				   CAIRN_MAX_LANES - 1));
 		return in_range(m, "num_bytes", ((const struct cairn_control_plan *)m->data)->num_bytes,
 				(int64_t)rest, (int64_t)rest);
 	case CAIRN_CONTROL_BLOB:

@@ -37,6 +37,7 @@
 #define CAIRN_CONTROL_RANKS	256		/* members */
 #define CAIRN_CONTROL_STRIPES	63	/* results that a pass merges, besides its own */
 #define CAIRN_CONTROL_LEASE_MS	3600000		/* longest lease */
+#define CAIRN_MAX_LANES		3		/* passes in flight together */
 /* tokens of the longest prompt that fits a message */
 #define CAIRN_CONTROL_TOKENS \
 	((int32_t)((CAIRN_CHANNEL_MAX - sizeof(struct cairn_control_prompt)) / sizeof(int32_t)))
@@ -83,7 +84,7 @@ struct cairn_control_assign {
 	double query_scalar, attention_factor, softcap;
 	uint8_t windowed[CAIRN_MAX_LAYERS / 8];		/* one bit per layer */
 	/* bytes of the 8-bit cache's scales, which follow: of K, then of V, f32 [num_layers, num_heads] */
-	uint32_t num_bytes, reserved;	/* num_bytes 0: all are 1. reserved: 0 */
+	uint32_t num_bytes, lanes;	/* num_bytes 0: all are 1. lanes: 0 counts as 1 */
 };
 
 struct cairn_control_epoch {		/* READY, STATUS: the epoch that it belongs to */

@@ -37,10 +37,9 @@ struct member {
 /* ---- joining ---- */
 
 /* Dials until the lead listens. */
-static int dial(const struct cairn_member_options *o, int *fd)
+static int dial(const struct cairn_member_options *o, int64_t until, int *fd)
 {
 	const struct timespec nap = { 0, RETRY_NS };
-	const int64_t until = cairn_clock_ns() + o->join_ms * 1000000ll;
 	int ret;
 
 	while ((ret = cairn_address_dial(fd, o->join, CAIRN_LEAD_SHAKE_MS)) && ret != -EINVAL &&
@@ -210,26 +209,51 @@ static void say_failed(struct member *m)
 	cairn_error(EIO, "%s", text);
 }
 
-int cairn_member_run(const struct cairn_member_options *o, const struct cairn_control_join *as,
-		     const struct cairn_epoch_ops *ops, void *ctx)
+/* Serves one lead. *joined: the channel to it was opened; *gone: it has ended, or the connection is lost. */
+static int serve_one(const struct cairn_member_options *o, const struct cairn_control_join *as,
+		     const struct cairn_epoch_ops *ops, void *ctx, int fd, int *gone, int *joined)
 {
 	struct member m = { .ops = ops, .ctx = ctx };
 	void *blob;
-	int fd, ret;
+	int ret = open_channel(&m, o, fd);
 
-	CAIRN_TRY(dial(o, &fd));
-	CAIRN_TRY(open_channel(&m, o, fd));
+	*joined = !ret;
+	*gone = ret == -ECONNRESET;
+	if (ret)
+		return ret;
 	blob = calloc(1, ops->blob_bytes);
 	ret = blob ? say_join(&m, as, o->transport) : cairn_error(ENOMEM, "member: no memory");
 	if (!ret)
 		ret = serve(&m, blob);
-	if (ret == -ECONNRESET && cairn_channel_was_closed(m.c))
+	*gone = ret == -ECONNRESET;
+	if (*gone && cairn_channel_was_closed(m.c))
 		ret = 0;
-	else if (ret != -ECONNRESET && ret != -EPERM)
+	else if (!*gone && ret != -EPERM)
 		say_failed(&m);
 	ops->destroy(m.epoch);
 	cairn_channel_close(m.c);
 	free(m.next);
 	free(blob);
 	return ret;
+}
+
+int cairn_member_run(const struct cairn_member_options *o, const struct cairn_control_join *as,
+		     const struct cairn_epoch_ops *ops, void *ctx)
+{
+	int64_t until = cairn_clock_ns() + o->join_ms * 1000000ll;
+	int fd, ret = 0, last, gone, joined, ever = 0;
+
+	CAIRN_TRY(dial(o, until, &fd));
+	for (;;) {
+		last = serve_one(o, as, ops, ctx, fd, &gone, &joined);
+		ret = joined || !ever ? last : ret;
+		if (!gone || !o->rejoin_ms)
+			return last;
+		ever |= joined;
+		if (joined)
+			until = cairn_clock_ns() + o->rejoin_ms * 1000000ll;
+		/* a lead that ends may still take a connection, and cut it */
+		if (cairn_clock_ns() >= until || dial(o, until, &fd))
+			return ret;
+	}
 }

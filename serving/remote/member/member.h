@@ -24,6 +24,7 @@ struct cairn_member_options {
 	const char *transport;		/* name of a back end of transport.h; NULL: tcp */
 	const char *address;		/* numeric, for tcp; NULL: that which reaches the lead */
 	int32_t join_ms;		/* how long to try to reach the lead */
+	int32_t rejoin_ms;		/* how long to try to reach the next one; 0: ends with the lead */
 };
 
 /* What a role does in an epoch. All calls but destroy return at once. */
@@ -39,7 +40,10 @@ struct cairn_epoch_ops {
 	void (*destroy)(void *epoch);	/* waits for its threads; NULL is legal */
 };
 
-/* Joins the lead as said, in role, config, weights and table, and serves it until it ends: 0. */
+/*
+ * Joins the lead as said, in role, config, weights and table, and serves it until it ends; then it joins the
+ * next one at this address, if one listens in time. Returns 0 when there is none.
+ */
 int cairn_member_run(const struct cairn_member_options *o, const struct cairn_control_join *as,
 		     const struct cairn_epoch_ops *ops, void *ctx);
 

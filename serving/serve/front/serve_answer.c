@@ -375,6 +375,22 @@ void serve_take_prompt(struct serve_part *p, const struct serve_logprob *token)
 	}
 }
 
+/* A worker that takes the place of a failed one is told the tokens. */
+static int keep_token(struct serve_choice *c, int32_t id)
+{
+	if (c->num_taken == c->room_taken) {
+		const size_t room = c->room_taken ? 2 * c->room_taken : 64;
+		int32_t *taken = realloc(c->taken, room * sizeof(*taken));
+
+		if (!taken)
+			return -ENOMEM;
+		c->taken = taken;
+		c->room_taken = room;
+	}
+	c->taken[c->num_taken++] = id;
+	return 0;
+}
+
 bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token, bool *stopped)
 {
 	struct serve_choice *c = &job->choices[choice];
@@ -385,6 +401,11 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 	*stopped = false;
 	if (c->finish || job->req.no_answer)
 		return false;	/* the token was in flight when a stop string ended the text */
+	if (keep_token(c, token->id)) {
+		fail_memory(job);
+		return true;
+	}
+	job->futile = 0;
 	c->num_tokens++;
 	c->new_tokens++;
 	if ((job->req.logprobs >= 0 && keep_logprob(c, token)) ||

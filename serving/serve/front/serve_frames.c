@@ -12,22 +12,23 @@ static bool is_open(const struct serve_slot *slot, int32_t index)
 	return index >= 0 && index < slot->num_seqs && slot->open[index / 64] >> index % 64 & 1;
 }
 
-static struct serve_choice *choice_of(const struct serve_part *p, int32_t index)
+/* Returns an answer of a slot's request; NULL: the job has ended. */
+static struct serve_choice *choice_of(const struct serve_slot *slot, int32_t index)
 {
-	return &p->job->choices[(p - p->job->parts) * p->job->req.n + index];
+	const struct serve_part *p = slot->part;
+
+	return p ? &p->job->choices[(p - p->job->parts) * p->job->req.n + slot->first + index] : NULL;
 }
 
-/* Counts a token that belongs to the text or ends an answer. p NULL: the job has ended. */
-static void count_token(struct serve *s, struct serve_part *p, int32_t index)
+/* Counts a token that belongs to the text or ends an answer. p and c NULL: the job has ended. */
+static void count_token(struct serve *s, struct serve_part *p, struct serve_choice *c)
 {
 	int64_t now = serve_now_ns();
-	struct serve_choice *c;
 
 	cairn_metric_add(s->metrics, CAIRN_GENERATION_TOKENS, 0, 1);
 	s->has_served = true;
 	if (!p)
 		return;
-	c = choice_of(p, index);
 	if (!p->first_ns) {
 		p->first_ns = now;
 		cairn_metric_observe(s->metrics, CAIRN_TIME_TO_FIRST_TOKEN,
@@ -54,10 +55,10 @@ static void token(struct serve *s, const struct cairn_wire_frame *f)
 			serve_take_prompt(p, &s->token);
 		return;
 	}
-	count_token(s, p, f->token.index);
+	c = slot ? choice_of(slot, f->token.index) : NULL;
+	count_token(s, p, c);
 	if (!p)
 		return;
-	c = choice_of(p, f->token.index);
 	over = serve_take_token(p->job, (int32_t)(c - p->job->choices), &s->token, &stopped);
 	if (stopped && is_open(slot, f->token.index)) {
 		struct cairn_wire_frame stop = { .kind = CAIRN_WIRE_STOP, .request = f->request,
@@ -124,6 +125,7 @@ static int finish(struct serve *s, const struct cairn_wire_frame *f)
 		[CAIRN_FINISH_CANCELLED] = CAIRN_API_ABORT,
 	};
 	struct serve_slot *slot = serve_slot_of(s, f->request);
+	struct serve_choice *c;
 	struct cairn_api_error e;
 	struct serve_part *p;
 
@@ -133,10 +135,11 @@ static int finish(struct serve *s, const struct cairn_wire_frame *f)
 		return -EINVAL;
 	slot->open[f->finish.index / 64] &= ~(1ull << f->finish.index % 64);
 	p = slot->part;
+	c = choice_of(slot, f->finish.index);
 	if (!--slot->num_open)
 		serve_free_slot(s, slot);
 	if (f->finish.token >= 0)
-		count_token(s, p, f->finish.index);
+		count_token(s, p, c);
 	if (!p)
 		return 0;
 	if (f->finish.why >= CAIRN_FINISH_EXPIRED) {
@@ -154,8 +157,8 @@ static int finish(struct serve *s, const struct cairn_wire_frame *f)
 		serve_end_job(s, p->job);
 		return 0;
 	}
-	if (serve_take_finish(p->job, (int32_t)(choice_of(p, f->finish.index) - p->job->choices),
-			      whys[f->finish.why], f->finish.token))
+	if (serve_take_finish(p->job, (int32_t)(c - p->job->choices), whys[f->finish.why],
+			      f->finish.token))
 		serve_end_job(s, p->job);
 	return 0;
 }
@@ -165,12 +168,13 @@ static int started(struct serve *s, const struct cairn_wire_frame *f)
 	struct serve_slot *slot = serve_slot_of(s, f->request);
 	struct serve_part *p = slot ? slot->part : NULL;
 
-	if (!slot || f->cached_tokens < 0 || (p && ((size_t)f->cached_tokens > p->num_ids || p->started)))
+	if (!slot || f->cached_tokens < 0 || (p && !p->resumed &&
+					      ((size_t)f->cached_tokens > p->num_ids || p->started)))
 		return -EINVAL;
-	if (!p)
+	if (!p || p->started)
 		return 0;
 	p->started = true;
-	p->cached = f->cached_tokens;
+	p->cached = (size_t)f->cached_tokens < p->num_ids ? f->cached_tokens : (int32_t)p->num_ids;
 	p->start_ns = serve_now_ns();
 	serve_unqueue(s, p);
 	cairn_metric_add(s->metrics, CAIRN_PROMPT_TOKENS, 0, (uint64_t)p->num_ids);

@@ -11,6 +11,7 @@
  *   serve_items.c	answers of /v1/responses; the link's thread
  *   serve_answer.c	tokens to text, text to chunks and bodies; the link's thread
  *   serve_supervise.c	starts and ends workers; the link's thread
+ *   resume/serve_resume.c	goes on with the answers of a worker that has failed; the link's thread
  *   serve_log.c	writes the log; a thread of its own, the only one that may block
  *
  * A job is one request of a client. The HTTP loop creates it and passes it to a preparing thread, which
@@ -21,6 +22,7 @@
  *
  * A part is one prompt of a job. It is one request of the engine and has n answers (choices). Its slot in the
  * link's table stays occupied until the engine has ended all n answers, even if the job has ended earlier.
+ * After a worker has failed, each answer that goes on is a request with a slot of its own.
  *
  * If a client reads slowly, its unsent answer is kept as text, not as events. max_tokens bounds the text,
  * which is then sent in fewer, longer chunks. The HTTP layer resets a connection whose client reads nothing
@@ -33,6 +35,7 @@
 #include <stdatomic.h>
 
 #include "serving/api/api_items.h"
+#include "serving/engine/worker/sampling.h"
 #include "serving/api/api_response.h"
 #include "serving/formats/output_parser.h"
 #include "serving/template/chat_template.h"
@@ -70,6 +73,8 @@ struct serve_choice {
 	size_t num_logprobs, room_logprobs;
 	int64_t num_chars;		/* length of the whole text so far */
 	int32_t num_tokens, new_tokens;	/* tokens in total; not yet sent */
+	int32_t *taken;			/* [num_taken] ids of them, but of the one that ends it */
+	size_t num_taken, room_taken;
 	enum cairn_api_finish finish;
 	int stop;			/* index of the stop string that ended it, or -1 */
 	int32_t stop_id;
@@ -87,6 +92,7 @@ struct serve_part {
 	size_t num_scored;		/* prompt tokens whose log-probabilities have arrived */
 	struct cairn_api_out prompt_logprobs;	/* their JSON, if requested */
 	bool queued, started;
+	bool resumed;			/* its answers have slots of their own, perhaps */
 	int64_t submit_ns, start_ns, first_ns;
 };
 
@@ -120,6 +126,7 @@ struct serve_job {
 	/* used by the link only */
 	struct serve_job *prev_live, *next_live;
 	bool live, streaming, blocked, refused, over;
+	int futile;			/* workers that have failed since its last token */
 	int64_t last_ns, said_ns;	/* time of the last token; of the last write to the stream */
 };
 
@@ -127,9 +134,19 @@ struct serve_job {
 struct serve_slot {
 	uint64_t request;		/* 0: the slot is free */
 	struct serve_part *part;	/* NULL: the job has ended */
+	int32_t first;			/* the part's answer that is answer 0 of the request */
 	int32_t num_seqs, num_open;	/* answers; answers that have not ended */
 	uint64_t open[CAIRN_API_MAX_N / 64];	/* bit set: the answer has not ended */
 };
+
+/* What an answer that goes on already has. */
+struct serve_given {
+	const int32_t *ids;		/* [num] */
+	int32_t num, max_tokens;	/* max_tokens: still to come */
+	uint64_t seed;
+};
+
+#define SERVE_MOST_RESUMES	100	/* of --resume-limit */
 
 struct serve_queue {
 	struct serve_job *first, **tail;
@@ -196,6 +213,8 @@ struct serve {
 	uint64_t generation;
 	struct serve_job *live;		/* submitted and not ended */
 	int64_t restart_ns, spawn_ns, delay_ns;
+	int64_t failed_ns[SERVE_MOST_RESUMES];	/* times of the last failures, a ring */
+	uint64_t num_failures;
 	bool has_served;		/* this worker has produced a token */
 	struct cairn_wire_frame head;	/* first frame of a message in several frames */
 	int32_t missing;		/* pairs or bytes of the message still to come; 0: no open message */
@@ -240,6 +259,17 @@ void serve_free_slot(struct serve *s, struct serve_slot *slot);
 void serve_unqueue(struct serve *s, struct serve_part *p);	/* p has left the engine's queue */
 void serve_end_job(struct serve *s, struct serve_job *job);	/* call after its exchange is finished */
 void serve_fail_all(struct serve *s, const char *why);	/* fails every live job: the worker is gone */
+void serve_free_slots(struct serve *s);		/* of a worker that is gone */
+/* A slot for a request of n answers of the part, from answer `first` on; NULL: all are taken. */
+struct serve_slot *serve_take_slot(struct serve *s, struct serve_part *p, int32_t first, int32_t n);
+/* Sends the request of a slot to the worker. given: of an answer that goes on; NULL: all answers begin. */
+void serve_put_request(struct serve *s, const struct serve_part *p, const struct serve_slot *slot,
+		       const struct serve_given *given);
+
+/* resume/serve_resume.c */
+/* Keeps the live jobs for the next worker, or fails them: the worker is gone. */
+void serve_hold_all(struct serve *s, const char *why);
+void serve_resume_all(struct serve *s);		/* the next worker is ready: submits them */
 
 /* serve_frames.c: returns 0, or -EINVAL if the frame is malformed or out of order. */
 int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f);

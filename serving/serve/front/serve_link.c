@@ -112,18 +112,26 @@ static void observe(struct serve *s, const struct serve_job *job)
 	cairn_metric_observe(s->metrics, CAIRN_E2E_LATENCY, total);
 }
 
+/* Cancels the request of a slot, if there is one and it is the part's. */
+static void cancel(struct serve *s, const struct serve_part *p, struct serve_slot *slot)
+{
+	if (!slot || !slot->request || slot->part != p)
+		return;
+	slot->part = NULL;
+	if (s->fd >= 0)
+		cairn_wire_say(&s->out, CAIRN_WIRE_CANCEL, slot->request);
+}
+
 void serve_end_job(struct serve *s, struct serve_job *job)
 {
 	for (int32_t i = 0; i < job->num_parts; i++) {
 		struct serve_part *p = &job->parts[i];
-		struct serve_slot *slot = serve_slot_of(s, p->request);
 
 		serve_unqueue(s, p);
-		if (!slot)
-			continue;
-		slot->part = NULL;
-		if (s->fd >= 0)
-			cairn_wire_say(&s->out, CAIRN_WIRE_CANCEL, slot->request);
+		if (!p->resumed)
+			cancel(s, p, serve_slot_of(s, p->request));
+		for (uint32_t k = 0; p->resumed && k < s->num_slots; k++)
+			cancel(s, p, &s->slots[k]);
 	}
 	if (job->prev_live)
 		job->prev_live->next_live = job->next_live;
@@ -153,11 +161,33 @@ void serve_fail_all(struct serve *s, const char *why)
 
 	cairn_api_refuse(&e, 500, "worker_failed", NULL, "the worker has failed: %s", why);
 	fail_live(s, &e);
+	serve_free_slots(s);
+}
+
+void serve_free_slots(struct serve *s)
+{
 	/* the worker is gone, so no FINISH will free these slots */
 	s->num_free = 0;
 	for (uint32_t i = s->num_slots; i-- > 0;)
 		serve_free_slot(s, &s->slots[i]);
 	s->missing = 0;
+}
+
+struct serve_slot *serve_take_slot(struct serve *s, struct serve_part *p, int32_t first, int32_t n)
+{
+	struct serve_slot *slot;
+	uint32_t which;
+
+	if (!s->num_free)
+		return NULL;
+	which = s->free_slots[--s->num_free];
+	slot = &s->slots[which];
+	p->request = ++s->generation << SLOT_BITS | which;
+	*slot = (struct serve_slot){ .request = p->request, .part = p, .first = first, .num_seqs = n,
+				     .num_open = n };
+	for (int32_t k = 0; k < n; k++)
+		slot->open[k / 64] |= 1ull << k % 64;
+	return slot;
 }
 
 /* Rounds x to float and clamps it to [lo, hi]: rounding must not yield a value that the engine rejects. */
@@ -176,19 +206,24 @@ static void put_constraint(struct serve *s, const struct cairn_constraint *c, ui
 	cairn_wire_put_bytes(&s->out, request, c->after, c->num_after);
 }
 
-static void put_request(struct serve *s, const struct serve_job *job, const struct serve_part *p)
+void serve_put_request(struct serve *s, const struct serve_part *p, const struct serve_slot *slot,
+		       const struct serve_given *given)
 {
+	const struct serve_job *job = p->job;
 	const struct cairn_api_request *r = &job->req;
+	const int32_t num_given = given ? given->num : 0;
 	bool echoed = r->echo && r->logprobs >= 0;
 	int64_t top = echoed && r->logprobs > r->prompt_logprobs ? r->logprobs : r->prompt_logprobs;
-	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_SUBMIT, .request = p->request,
-		.count = (int32_t)top + 1, .submit = {
-		.num_prompt = (int32_t)p->num_ids, .max_new_tokens = p->max_tokens, .num_seqs = (int16_t)r->n,
-		.num_stop_ids = (int16_t)r->num_stop_ids, .adapter = job->adapter, .num_bias = r->num_bias,
-		.beam_width = r->use_beam_search ? (int32_t)r->n : 0,
+	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_SUBMIT, .request = slot->request,
+		.count = given ? 0 : (int32_t)top + 1, .submit = {
+		.num_prompt = (int32_t)p->num_ids + num_given,
+		.max_new_tokens = given ? given->max_tokens : p->max_tokens,
+		.num_seqs = (int16_t)slot->num_seqs, .num_given = num_given,
+		.num_stop_ids = (int16_t)r->num_stop_ids, .adapter = (int16_t)job->adapter,
+		.num_bias = r->num_bias, .beam_width = r->use_beam_search ? (int16_t)r->n : 0,
 		.salt_hi = job->salt.hi, .salt_lo = job->salt.lo,
 		.deadline_ns = s->opt.request_s ? job->begin_ns + s->opt.request_s * 1000000000 : 0 } };
-	struct cairn_wire_frame g = { .kind = CAIRN_WIRE_SAMPLING, .request = p->request,
+	struct cairn_wire_frame g = { .kind = CAIRN_WIRE_SAMPLING, .request = slot->request,
 		/* lm-eval drops the last listed token, so a lone end token must be listed too */
 		.count = (r->ignore_eos || (echoed && p->max_tokens == 1) ? CAIRN_WIRE_IGNORE_EOS : 0) |
 			 (r->constraint.kind ? CAIRN_WIRE_CONSTRAINED : 0), .sampling = {
@@ -199,12 +234,14 @@ static void put_request(struct serve *s, const struct serve_job *job, const stru
 		.length_penalty = (float)r->length_penalty,
 		.top_k = r->top_k > INT32_MAX ? INT32_MAX : (int32_t)r->top_k,
 		.min_new_tokens = (int32_t)r->min_tokens, .num_logprobs = (int32_t)r->logprobs + 1,
-		.seed = job->seed } };
+		.seed = given ? given->seed : job->seed } };
 
 	cairn_wire_put(&s->out, &f);
 	cairn_wire_put(&s->out, &g);
-	cairn_wire_put_ids(&s->out, CAIRN_WIRE_IDS, p->request, p->ids, (int64_t)p->num_ids);
-	cairn_wire_put_ids(&s->out, CAIRN_WIRE_STOP_IDS, p->request, r->stop_ids, r->num_stop_ids);
+	cairn_wire_put_ids(&s->out, CAIRN_WIRE_IDS, slot->request, p->ids, (int64_t)p->num_ids);
+	if (num_given)
+		cairn_wire_put_ids(&s->out, CAIRN_WIRE_IDS, slot->request, given->ids, num_given);
+	cairn_wire_put_ids(&s->out, CAIRN_WIRE_STOP_IDS, slot->request, r->stop_ids, r->num_stop_ids);
 	for (int32_t i = 0; i < r->num_bias; i += CAIRN_WIRE_PAIRS_PER_FRAME) {
 		int32_t k, ids[CAIRN_WIRE_PAIRS_PER_FRAME];
 		float values[CAIRN_WIRE_PAIRS_PER_FRAME];
@@ -213,10 +250,10 @@ static void put_request(struct serve *s, const struct serve_job *job, const stru
 			ids[k] = r->bias[i + k].id;
 			values[k] = r->bias[i + k].bias;
 		}
-		cairn_wire_put_pairs(&s->out, CAIRN_WIRE_BIAS, p->request, ids, values, k);
+		cairn_wire_put_pairs(&s->out, CAIRN_WIRE_BIAS, slot->request, ids, values, k);
 	}
 	if (r->constraint.kind)
-		put_constraint(s, &r->constraint, p->request);
+		put_constraint(s, &r->constraint, slot->request);
 }
 
 static bool has_room(struct serve *s, const struct serve_job *job, struct cairn_api_error *e)
@@ -271,19 +308,13 @@ static void admit(struct serve *s, struct serve_job *job)
 	job->last_ns = job->said_ns = serve_now_ns();
 	for (int32_t i = 0; i < job->num_parts; i++) {
 		struct serve_part *p = &job->parts[i];
-		uint32_t which = s->free_slots[--s->num_free];
-		struct serve_slot *slot = &s->slots[which];
-		int32_t n = (int32_t)job->req.n;
+		struct serve_slot *slot = serve_take_slot(s, p, 0, (int32_t)job->req.n);
 
-		p->request = ++s->generation << SLOT_BITS | which;
-		*slot = (struct serve_slot){ .request = p->request, .part = p, .num_seqs = n, .num_open = n };
-		for (int32_t k = 0; k < n; k++)
-			slot->open[k / 64] |= 1ull << k % 64;
 		p->submit_ns = job->last_ns;
 		p->queued = true;
 		atomic_fetch_add(&s->num_queued, 1);
 		atomic_fetch_add(&s->queued_tokens, (long long)p->num_ids);
-		put_request(s, job, p);
+		serve_put_request(s, p, slot, NULL);
 	}
 }
 

@@ -77,6 +77,7 @@ void serve_job_put(struct serve_job *job)
 		cairn_output_parser_free(job->choices[i].parser);
 		cairn_output_free(&job->choices[i].out);
 		free(job->choices[i].logprobs);
+		free(job->choices[i].taken);
 	}
 	for (int32_t i = 0; i < job->num_parts; i++) {
 		free(job->parts[i].ids);

@@ -133,6 +133,7 @@ int serve_worker_ready(struct serve *s, const struct cairn_wire_frame *f)
 	serve_log_print(s->log, "cairn serve: ready: %d pages of %d tokens, %d sequences at once (worker %d, "
 			"after %.2f s)", f->ready.num_pages, f->ready.page_size, f->ready.max_batch, s->pid,
 			(double)(serve_now_ns() - s->spawn_ns) * 1e-9);
+	serve_resume_all(s);
 	return 0;
 }
 
@@ -142,7 +143,7 @@ static void kill_worker(struct serve *s)
 	kill(-s->group, SIGKILL);
 }
 
-/* Fails all requests and gives the worker grace_ns to end by itself. */
+/* Holds all requests for the next worker, and gives this one grace_ns to end by itself. */
 static void fail_worker(struct serve *s, const char *why, int64_t grace_ns)
 {
 	int64_t now = serve_now_ns();
@@ -157,7 +158,7 @@ static void fail_worker(struct serve *s, const char *why, int64_t grace_ns)
 	if (s->group > 0 && !grace_ns)
 		kill_worker(s);
 	serve_log_print(s->log, "cairn serve: the worker has failed: %s", why);
-	serve_fail_all(s, why);
+	serve_hold_all(s, why);
 	cairn_metric_set(s->metrics, CAIRN_NUM_REQUESTS_RUNNING, 0);
 	cairn_metric_set(s->metrics, CAIRN_NUM_REQUESTS_WAITING, 0);
 	cairn_metric_set(s->metrics, CAIRN_KV_CACHE_USAGE, 0);

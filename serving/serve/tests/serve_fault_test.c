@@ -26,7 +26,8 @@ static void device_fails(struct cairn_test *t)
 	struct server s;
 
 	if (!beside(t, "fault_plugin.so", path, sizeof(path)) ||
-	    !start_server(t, &s, FAULT_ARGS(path, "--batch", "2", "--hang-timeout", "4")))
+	    !start_server(t, &s, FAULT_ARGS(path, "--batch", "2", "--hang-timeout", "4", "--resume-limit",
+					    "0")))
 		return;
 	EXPECT(t, wait_ready(&s));
 	for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
@@ -76,7 +77,8 @@ static void killed_under_load(struct cairn_test *t)
 	double slowest = 0;
 	long fds;
 
-	if (!start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--batch", "4", "--quiet", NULL }) ||
+	if (!start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--batch", "4", "--quiet",
+							"--resume-limit", "100", NULL }) ||
 	    !EXPECT(t, wait_ready(&s)))
 		return;
 	fds = descriptors_of(s.pid);
@@ -98,7 +100,7 @@ static void killed_under_load(struct cairn_test *t)
 		pthread_join(threads[i], NULL);
 	cairn_note(t, "%d served, %d failed, %d refused; back after %.0f ms at most", atomic_load(&l.served),
 		   atomic_load(&l.failed), atomic_load(&l.refused), slowest * 1e3);
-	EXPECT(t, !atomic_load(&l.wrong) && atomic_load(&l.failed) >= 20);
+	EXPECT(t, !atomic_load(&l.wrong) && !atomic_load(&l.failed));
 	EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
 	EXPECT(t, metric_of(&s, "cairn:worker_restarts_total", "") == 20);
 	EXPECT(t, WAIT_FOR(descriptors_of(s.pid) <= fds, 30000));

@@ -102,6 +102,7 @@ struct streams {
 	atomic_int served, wrong, stop;
 };
 
+/* Returns whether there is an answer; -1: no worker is ready. */
 static inline int stream_ask(const struct streams *x, int i, char *text, size_t len)
 {
 	struct reply *r = calloc(1, sizeof(*r));
@@ -114,6 +115,7 @@ static inline int stream_ask(const struct streams *x, int i, char *text, size_t 
 	root = ok ? json_of(r) : NULL;
 	snprintf(text, len, "%s", root ? json_string_value(at_path(root, "choices.0.text")) : "");
 	json_decref(root);
+	ok = ok ? 1 : r && r->status == 503 ? -1 : 0;
 	free(r);
 	return ok;
 }
@@ -123,7 +125,7 @@ static inline void streams_learn(struct cairn_test *t, struct streams *x, const 
 {
 	x->server = s;
 	for (int i = 0; i < x->num; i++)
-		EXPECT(t, stream_ask(x, i, x->want[i], sizeof(x->want[i])));
+		EXPECT(t, stream_ask(x, i, x->want[i], sizeof(x->want[i])) == 1);
 }
 
 struct stream {
@@ -137,8 +139,13 @@ static inline void *stream_run(void *arg)
 	char text[512];
 
 	while (!atomic_load(&m->x->stop)) {
-		int ok = stream_ask(m->x, m->i, text, sizeof(text)) && !strcmp(text, m->x->want[m->i]);
+		int ok = stream_ask(m->x, m->i, text, sizeof(text));
 
+		if (ok < 0) {
+			nap_ms(5);
+			continue;
+		}
+		ok = ok && !strcmp(text, m->x->want[m->i]);
 		atomic_fetch_add(ok ? &m->x->served : &m->x->wrong, 1);
 	}
 	free(m);
@@ -179,8 +186,9 @@ static inline int streams_workers(const struct streams *x, const struct server *
 	return n;
 }
 
-/* Kills or stops a worker that has work, and waits until the log names the next two. */
-static inline void streams_kill(struct cairn_test *t, const struct streams *x, int i)
+/* Has `hit` end or stop a process while there is work, and waits until the log names the next workers. */
+static inline void streams_kill(struct cairn_test *t, const struct streams *x, int i,
+				void (*hit)(const int pids[2], int i))
 {
 	const int before = atomic_load(&x->served);
 	int pids[2], lines;
@@ -189,7 +197,7 @@ static inline void streams_kill(struct cairn_test *t, const struct streams *x, i
 	lines = streams_workers(x, x->server, pids);
 	if (!EXPECT(t, lines > 0))
 		return;
-	kill(pids[i % 2], i % 3 == 2 ? SIGSTOP : SIGKILL);
+	hit(pids, i);
 	EXPECT(t, WAIT_FOR(streams_workers(x, x->server, pids) > lines, 60000));
 }
 

@@ -47,6 +47,11 @@ static int learn(struct cairn_test *t)
 	return 1;
 }
 
+static void hit(const int pids[2], int i)
+{
+	kill(pids[i % 2], i % 3 == 2 ? SIGSTOP : SIGKILL);
+}
+
 static void killed_under_load(struct cairn_test *t)
 {
 	static const char *const args[] = {
@@ -67,7 +72,7 @@ static void killed_under_load(struct cairn_test *t)
 		const double prompts = pulled(&s);
 
 		EXPECT(t, WAIT_FOR(pulled(&s) > prompts, 60000));
-		streams_kill(t, &streams, i);
+		streams_kill(t, &streams, i, hit);
 	}
 	streams_end(&streams);
 	cairn_note(t, "%d answers, %d wrong or lost; %.0f prompts pulled, %.0f computed here after all",

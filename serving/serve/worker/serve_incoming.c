@@ -132,7 +132,7 @@ static int begin(struct worker *w, const struct cairn_wire_frame *f)
 		.num_stop_ids = f->submit.num_stop_ids, .beam_width = f->submit.beam_width,
 		.salt = { f->submit.salt_hi, f->submit.salt_lo }, .deadline_ns = f->submit.deadline_ns,
 		.sampling = { .num_bias = f->submit.num_bias }, .keep = w->keep,
-		.prompt_logprobs = f->count, .adapter = f->submit.adapter,
+		.prompt_logprobs = f->count, .adapter = f->submit.adapter, .num_given = f->submit.num_given,
 	};
 	n->ids = malloc((size_t)f->submit.num_prompt * sizeof(*n->ids));
 	n->stop_ids = malloc((size_t)(f->submit.num_stop_ids + 1) * sizeof(*n->stop_ids));

@@ -329,8 +329,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	cairn_session_lead_ranks(&w->session, &o->common, w->tp, &eo);
 	CAIRN_TRY(cairn_session_lead(&w->session, &o->attention, &o->prefill, &o->common, o->shape,
 				     o->seed));
-	eo.attention = o->attention.workers ? w->session.lead : NULL;
-	eo.attends_all = o->attention.keys;
+	cairn_set_attention(&eo, &o->attention, w->session.lead);
 	eo.prefill = o->prefill.workers ? w->session.lead : NULL;
 	eo.prefill_min = (int32_t)o->prefill.min_tokens;
 	eo.pulled_pages = (int32_t)o->prefill.pages;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/* lane_costs - how many lanes are best, by measured times of their turns (lane_costs.h) */
+#include "serving/engine/lanes/lane_costs.h"
+
+#include "serving/disagg/lanes.h"
+
+#define WAITS		0.05	/* a lane waits if it does so for this part of the time */
+#define GAIN		1.1	/* for which the number of lanes is changed */
+#define MORE		1.02	/* gain for which one lane more is better */
+
+void cairn_lane_costs_add(struct cairn_lane_costs *c, int32_t lanes, const struct cairn_lane_turn *t)
+{
+	const double cycle = lanes * (t->model_ns + t->wait_ns);
+	const double net = (cycle - t->model_ns - t->attn_ns) / 2;
+
+	if (t->model_ns <= 0 || t->rows <= 0)
+		return;
+	cairn_line_fit_add(&c->model, t->rows, t->model_ns);
+	if (t->wait_ns > WAITS * t->model_ns)
+		c->net_ns = net > 0 ? net : 0;
+	c->last = *t;
+}
+
+/* Returns t_m of so many rows: from the last measurement along the line, which does not go below 0. */
+static double model_ns(const struct cairn_lane_costs *c, double rows)
+{
+	const double most = c->last.model_ns / c->last.rows;
+	struct cairn_fit_line line = { 0 };
+
+	if (!cairn_line_fit_get(&c->model, &line))
+		line.slope = 0;
+	return c->last.model_ns + (line.slope > most ? most : line.slope) * (rows - c->last.rows);
+}
+
+double cairn_lane_costs_layer(const struct cairn_lane_costs *c, int32_t now, int32_t n)
+{
+	const struct cairn_lane_times times = {
+		.slice = (int64_t)(1e3 * model_ns(c, c->last.rows * now / n)),
+		.attn = (int64_t)(1e3 * c->last.attn_ns * now / n),
+		.query = (int64_t)(1e3 * c->net_ns), .output = (int64_t)(1e3 * c->net_ns),
+	};
+
+	return cairn_lanes_cycle(n, 1, &times) * 1e-3;
+}
+
+int32_t cairn_lane_costs_best(const struct cairn_lane_costs *c, int32_t now, int32_t most)
+{
+	int32_t best = 1;
+
+	if (!c->model.num || c->last.rows <= 0 || c->last.rows * now < most)	/* fewer rows than lanes */
+		return now;
+	for (int32_t n = 2; n <= most; n++)	/* of equal ones, the fewest */
+		if (cairn_lane_costs_layer(c, now, n) * MORE < cairn_lane_costs_layer(c, now, best))
+			best = n;
+	return cairn_lane_costs_layer(c, now, best) * GAIN < cairn_lane_costs_layer(c, now, now) ? best : now;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_remote_impl - the state of the model worker's end, shared by attn_remote.c and attn_remote_epoch.c */
+#ifndef CAIRN_REMOTE_ATTN_REMOTE_IMPL_H
+#define CAIRN_REMOTE_ATTN_REMOTE_IMPL_H
+
+#include "serving/remote/attention/attn_remote.h"
+#include "serving/remote/attention/attn_epoch.h"
+#include "serving/remote/attention/lists.h"
+#include "serving/remote/attention/relay.h"
+
+#define PUT_MS		5000
+
+struct remote_peer {
+	struct cairn_control_assign a;
+	float *scales;
+	struct cairn_share_sizes sizes;
+	char *q, *kv, *result;		/* of all lanes; kv: both buffers of each */
+	/* of the epoch: */
+	struct cairn_region *q_region, *kv_region, *result_region;
+	struct cairn_remote *to_q, *to_kv, *to_weights;
+	struct cairn_channel *c;
+	struct cairn_relay relay;	/* of pages, with stripes; its buffer is of all epochs */
+	struct cairn_attn_remote *r;
+};
+
+struct remote_lane {
+	struct cairn_attn_link link;
+	struct cairn_attn_remote *r;
+	struct cairn_remote_pass p;	/* its arrays are the caller's, and not used after begin() */
+	int32_t *row_pages;		/* [max_rows]: the page of each row */
+	int32_t (*moves)[2], max_moves;	/* of p, with stripes */
+	uint64_t turn;			/* its last one */
+	uint64_t layers;		/* of this epoch, completed */
+	int32_t index, layer, num_rows;	/* of the last send_q; rows of padding included */
+	int64_t sent_ns;		/* time of it */
+};
+
+struct cairn_attn_remote {
+	struct remote_lane lanes[CAIRN_MAX_LANES];
+	struct cairn_lead *lead;
+	const struct cairn_model *m;
+	struct cairn_remote_limits limits;
+	size_t element;
+	const struct cairn_transport_table *table;
+	uint32_t transport;
+	struct cairn_transport *t;	/* NULL: between two epochs */
+	uint32_t epoch;
+	uint64_t pass, turn;		/* of this epoch, over all lanes */
+	struct cairn_journal *journal;	/* NULL: none */
+	int is_restoring;		/* passes are those of attn_restore.c */
+	void *plan;			/* scratch */
+	size_t plan_bytes;
+	struct cairn_attn_remote_stats stats;
+	int32_t num_peers;
+	struct remote_peer peers[];
+};
+
+/* Tells the lead that a worker is lost, unless the call has succeeded. */
+static inline int attn_remote_blame(struct cairn_attn_remote *r, int32_t i, int ret)
+{
+	return ret ? cairn_lead_report(r->lead, i + 1) : 0;
+}
+
+/* attn_remote.c: waits for a signal of the relay; ctx is the peer. */
+int attn_remote_await_page(void *ctx, uint32_t slot, uint64_t number);
+
+/* attn_remote_epoch.c */
+void attn_remote_close(struct cairn_attn_remote *r);	/* the transport */
+/* Begins an epoch. Workers may be lost while they prepare, or refuse their share; others then take their
+ * place. */
+int attn_remote_epoch(struct cairn_attn_remote *r);
+
+#endif
