@@ -517,9 +517,54 @@ static void refusals(struct cairn_test *t)
 	free(s);
 }
 
+/* An answer that another engine has begun: its constraint is told the tokens that it has. */
+static void goes_on(struct cairn_test *t)
+{
+	struct cairn_request reqs[NUM];
+	struct answer answers[NUM][ANSWERS], rest;
+	struct cairn_engine_options opt = {
+		.max_batch = 4, .max_context = 96, .decode = CAIRN_DECODE_UNFUSED,
+	};
+	static struct source s;
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+	int32_t ids[96];
+
+	if (open_model(t, "cpu", "llama3_tiny", &impl, &g, &m))
+		return;
+	make_source(&s, m);
+	make_requests(&g, reqs, answers, 1);
+	opt.masks = &s.masks;
+	if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+		goto out;
+	EXPECT(t, cairn_engine_submit(e, &reqs[0]) == 0 && cairn_engine_run(e) == 0);
+	for (int given = 1; given < answers[0][0].num_ids; given += 4) {
+		struct cairn_request r = reqs[0];
+
+		make_source(&s, m);
+		memset(&rest, 0, sizeof(rest));
+		memcpy(ids, r.prompt, (size_t)r.num_prompt * sizeof(*ids));
+		memcpy(ids + r.num_prompt, answers[0][0].ids, (size_t)given * sizeof(*ids));
+		r.prompt = ids;
+		r.num_prompt += given;
+		r.num_given = given;
+		r.max_new_tokens -= given;
+		r.ctx = &rest;
+		EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_run(e) == 0);
+		EXPECT(t, s.wrong == 0 && rest.num_ids == answers[0][0].num_ids - given &&
+		       !memcmp(rest.ids, answers[0][0].ids + given,
+			       (size_t)rest.num_ids * sizeof(*rest.ids)));
+	}
+	cairn_engine_destroy(e);
+out:
+	close_model(m, &g);
+}
+
 static const struct cairn_unit units[] = {
-	{ "greedy", greedy }, { "other_ways_cpu", other_ways_cpu }, { "other_ways_late", other_ways_late },
-	{ "other_ways_cuda", other_ways_cuda },
+	{ "greedy", greedy }, { "goes_on", goes_on }, { "other_ways_cpu", other_ways_cpu },
+	{ "other_ways_late", other_ways_late }, { "other_ways_cuda", other_ways_cuda },
 	{ "lost", lost }, { "wrong_tables", wrong_tables }, { "noticed", noticed }, { "refusals", refusals },
 };
 

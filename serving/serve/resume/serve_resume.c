@@ -18,7 +18,7 @@
 #include "serving/serve/front/serve_front.h"
 #include "serving/serve/resume/serve_resume_fault.h"
 
-#define MOST_FUTILE	2
+#define MOST_FUTILE	4
 #define MINUTE_NS	60000000000ll
 
 /* Notes a failure. Returns whether there were too many in the last minute: num ago was less than one. */

@@ -174,7 +174,7 @@ static const char *resumed(void)
 	return notes;
 }
 
-/* A job that gets no token fails with the third worker, another one goes on. */
+/* A job that gets no token fails with the fifth worker, another one goes on. */
 static const char *futile(void)
 {
 	static struct scene x;
@@ -182,7 +182,8 @@ static const char *futile(void)
 	open_scene(&x);
 	add(&x, 0, 1, 1, 20);
 	add(&x, 1, 1, 1, 20);
-	for (int i = 0; i < 3; i++) {
+	x.s.opt.resume_limit = 100;
+	for (int i = 0; i < 5; i++) {
 		mutant_hold_all(&x.s, "test");
 		x.jobs[1].futile = 0;		/* as with each token */
 	}

@@ -51,7 +51,7 @@ static int parent_of(int pid)
 static void hit(const int pids[2], int i)
 {
 	if (i < LEADS)
-		kill(parent_of(pids[0]), i ? SIGKILL : SIGSEGV);
+		kill(parent_of(pids[0]), SIGKILL);
 	else
 		kill(pids[i % 2], i % 3 == 2 ? SIGSTOP : SIGKILL);
 }
