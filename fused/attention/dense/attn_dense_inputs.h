@@ -49,6 +49,7 @@ struct shape {
 	float scale;				/* sm_scale; 0: chosen by the case index */
 	int q_gap, explicit_stride;		/* elements between rows of q; q_stride is not 0 */
 	int equal;				/* EXACT has equal logits */
+	int ends;				/* number of the case among the ends of tiles, or 0 */
 };
 
 #define FIELD(f)	offsetof(ARGS, f)

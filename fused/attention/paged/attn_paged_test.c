@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_paged_test - named edge cases, two grids of small shapes, large shapes, bench rows
+ * attn_paged_test - named edge cases, two grids of small shapes, ends of tiles, large shapes, bench rows
  *
  * The grids cross batch (or query rows), keys and page size; heads, head_dim and flags rotate through lists.
  * EXACT has equal logits (out is the mean of small integers) or one key that outweighs all others (out is
@@ -48,6 +48,7 @@ struct shape {
 	float scale;				/* sm_scale; 0: by the case index */
 	int gap, explicit_stride;		/* elements between rows of q; q_stride is not 0 */
 	int equal;				/* EXACT has equal logits */
+	int ends;				/* attn_paged_ends.h: number of the case, or 0 */
 };
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
@@ -369,6 +370,10 @@ static const struct shape windows[] = {
 #define NUM_WINDOWS	((int)ARRAY_SIZE(windows))
 #define NUM_WITH_FP8	(NUM_16BIT + NUM_FP8 + NUM_FP8_PAIRS)
 
+#define FIRST_ENDS	(NUM_WITH_FP8 + NUM_WINDOWS)
+
+#include "fused/attention/paged/attn_paged_ends.h"
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[][2] = { { 4, 4 }, { 8, 2 }, { 6, 1 }, { 14, 2 }, { 32, 8 }, { 8, 1 },
@@ -378,6 +383,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 		return;
 	}
 	if (index >= NUM_WITH_FP8) {
@@ -435,6 +444,8 @@ static void describe(int index, struct cairn_case *c)
 	shape_at(index, &s);
 	if (s.pair)
 		pair_name(&s, c->name, sizeof(c->name));
+	else if (s.ends)
+		ends_name(&s, c->name, sizeof(c->name));
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
@@ -448,7 +459,7 @@ static void describe(int index, struct cairn_case *c)
 	c->far = !!(s.flags & (PAGED_FAR | FAR_ROWS | FAR_OUT));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & (BENCH | DEVICE | PAGED_FAR | FAR_ROWS | FAR_OUT))
+	else if (s.ends || s.flags & (BENCH | DEVICE | PAGED_FAR | FAR_ROWS | FAR_OUT))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -751,6 +762,7 @@ static int exact(const void *args, struct cairn_exact *e)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static void fp8_pair_rows(struct cairn_test *t)
@@ -772,7 +784,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	.plan_scalars = { offsetof(struct cairn_attn_paged_args, sm_scale),
 			  offsetof(struct cairn_attn_paged_args, softcap) },
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
-	.num_cases = NUM_WITH_FP8 + NUM_WINDOWS,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

@@ -197,7 +197,8 @@ static void describe(int i, struct cairn_case *c)
 	else
 		snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s%s%s",
 			 r.pair ? "pair_" : r.ends ? "ends_" : "", r.m, r.n, r.k,
-			 cairn_dtype_name(r.dtype), kind_name(r.kind), r.out_dtype != r.dtype ? "_to_f32" : "", r.bias ? "_bias" : "",
+			 cairn_dtype_name(r.dtype), kind_name(r.kind),
+			 r.out_dtype != r.dtype ? "_to_f32" : "", r.bias ? "_bias" : "",
 			 r.stride ? "_stride" : "", sms);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!r.bench && !r.far && !r.range && m * n * k <= 1 << 24)	/* large shapes would show no more */
