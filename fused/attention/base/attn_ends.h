@@ -12,8 +12,6 @@
 
 #include <stdint.h>
 
-#include "conformance/suite/pairs.h"
-
 /* the first factors of a family's array; the family appends its own */
 enum { ENDS_ROWS, ENDS_KEYS, ENDS_WINDOW, ENDS_HEADS, ENDS_CAUSAL, ENDS_DTYPE, ATTN_ENDS_FACTORS };
 #define ATTN_ENDS_LEVELS	13, 10, 6, 3, 2, 2
@@ -38,13 +36,19 @@ static inline int attn_ends_qo_heads(const int8_t *level)
 	return attn_ends_kv_heads(level) * attn_ends_rows[level[ENDS_ROWS]].group;
 }
 
-/* Forbids cases that would cost more than many others together. */
-static inline int attn_ends_forbidden(const int8_t *level)
+/* Returns the number of logits of a request, or 0 if it is not known yet. */
+static inline int attn_ends_logits(const int8_t *level)
 {
 	const int r = level[ENDS_ROWS], k = level[ENDS_KEYS], h = level[ENDS_HEADS];
 
-	return r >= 0 && k >= 0 && h >= 0 &&
-	       attn_ends_rows[r].qo * attn_ends_qo_heads(level) * attn_ends_keys[k] > 34000;
+	return r < 0 || k < 0 || h < 0 ? 0 :
+	       attn_ends_rows[r].qo * attn_ends_qo_heads(level) * attn_ends_keys[k];
+}
+
+/* Forbids cases that would cost more than many others together. */
+static inline int attn_ends_forbidden(const int8_t *level)
+{
+	return attn_ends_logits(level) > 34000;
 }
 
 #endif

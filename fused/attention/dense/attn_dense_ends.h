@@ -2,7 +2,7 @@
 /*
  * attn_dense_ends - cases of attn_dense and attn_bwd at the ends of tiles (attn_ends.h)
  *
- * The tests of both include this file after attn_dense_inputs.h.
+ * The tests of both include pairs.h and attn_dense_inputs.h first.
  */
 #ifndef CAIRN_ATTN_DENSE_ENDS_H
 #define CAIRN_ATTN_DENSE_ENDS_H
@@ -36,8 +36,8 @@ static void ends_at(int i, struct shape *s)
 
 static void ends_name(const struct shape *s, char *name, size_t len)
 {
-	snprintf(name, len, "ends_qo%d_kv%d_h%d_%d_d%d_%d_w%d_%s_%s%s%s%s", s->qo, s->kv, s->hq, s->hkv, s->qk,
-		 s->v, s->window, layout_names[s->layout], s->flags & F16 ? "f16" : "bf16",
+	snprintf(name, len, "ends_qo%d_kv%d_h%d_%d_d%d_%d_w%d_%s_%s%s%s%s", s->qo, s->kv, s->hq, s->hkv,
+		 s->qk, s->v, s->window, layout_names[s->layout], s->flags & F16 ? "f16" : "bf16",
 		 s->flags & CAUSAL ? "_causal" : "", s->cap > 0 ? "_cap" : "", s->q_gap ? "_gaps" : "");
 }
 

@@ -2,7 +2,7 @@
 /*
  * attn_paged_ends - cases of attn_paged at the ends of tiles and of pages (attn_ends.h)
  *
- * attn_paged_test.c includes this file after struct shape.
+ * attn_paged_test.c includes pairs.h first, and this file after struct shape.
  */
 #ifndef CAIRN_ATTN_PAGED_ENDS_H
 #define CAIRN_ATTN_PAGED_ENDS_H
@@ -37,8 +37,8 @@ static void ends_at(int i, struct shape *s)
 
 static void ends_name(const struct shape *s, char *name, size_t len)
 {
-	snprintf(name, len, "ends_qo%d_kv%d_p%d_h%d_%d_d%d_w%d_%s%s%s%s", s->qo, s->kv, s->page, s->hq, s->hkv,
-		 s->dim, s->window, s->flags & F16 ? "f16" : "bf16", s->flags & FP8 ? "_fp8" : "",
+	snprintf(name, len, "ends_qo%d_kv%d_p%d_h%d_%d_d%d_w%d_%s%s%s%s", s->qo, s->kv, s->page, s->hq,
+		 s->hkv, s->dim, s->window, s->flags & F16 ? "f16" : "bf16", s->flags & FP8 ? "_fp8" : "",
 		 s->flags & CAUSAL ? "_causal" : "", s->cap > 0 ? "_cap" : "");
 }
 

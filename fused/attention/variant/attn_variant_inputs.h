@@ -39,7 +39,7 @@ struct shape {
 	float p0;
 	const float *p;				/* [8] of a text */
 	const int *qo_lens, *kv_lens;		/* [batch], replaces qo and kv; may be NULL */
-	int layout, q_gap, sms, pair;
+	int layout, q_gap, sms, pair, ends;
 };
 
 #define FIELD(f)	offsetof(struct cairn_attn_variant_args, f)
@@ -196,7 +196,7 @@ static void describe_shape(const struct shape *s, struct cairn_case *c)
 	c->device_only = !!(s->flags & DEVICE);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->far = !!(s->flags & FAR);
-	if (!(s->flags & (BENCH | DEVICE | FAR)))
+	if (!s->ends && !(s->flags & (BENCH | DEVICE | FAR)))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s->flags & CAUSAL)
 		pairs = s->qo > s->kv ? 0.5 * s->kv * (s->kv + 1.0) : pairs - 0.5 * s->qo * (s->qo - 1.0);
