@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_bsr_test - named cases, a grid of block sizes, pairs of features (attn_bsr_pairs.h), bench rows
+ * attn_bsr_test - named cases, a grid of block sizes, pairs of features (attn_bsr_pairs.h), ends of tiles
+ * (attn_bsr_ends.h), bench rows
  *
  * Parts are drawn by attn_bsr_inputs.h. The patterns of logits and values are those of attn_inputs.h, over
  * all slots of a part.
@@ -276,12 +277,18 @@ static const struct shape later[] = {
 
 #include "fused/attention/bsr/attn_bsr_pairs.h"
 
+#include "fused/attention/bsr/attn_bsr_ends.h"
+
+#define FIRST_ENDS	(NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LATER)
+
 static void shape_at(int index, struct shape *s)
 {
 	int i = index - NUM_NAMED;
 
 	if (i < 0) {
 		*s = named[index];
+	} else if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 	} else if (i >= NUM_GRID + NUM_PAIRS) {
 		*s = later[i - NUM_GRID - NUM_PAIRS];
 	} else if (i >= NUM_GRID) {
@@ -312,6 +319,8 @@ static void describe(int index, struct cairn_case *c)
 	shape_at(index, &s);
 	if (s.pair)
 		pair_name(&s, c->name, sizeof(c->name));
+	else if (s.ends)
+		ends_name(&s, c->name, sizeof(c->name));
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
@@ -324,7 +333,7 @@ static void describe(int index, struct cairn_case *c)
 	c->far = !!(s.flags & (FAR_KV | FAR_Q | FAR_BITS));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & (BENCH | DEVICE | FAR_KV | FAR_Q | FAR_BITS))
+	else if (s.ends || s.flags & (BENCH | DEVICE | FAR_KV | FAR_Q | FAR_BITS))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -592,6 +601,7 @@ static int exact(const void *args, struct cairn_exact *e)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -659,7 +669,7 @@ const struct cairn_family cairn_attn_bsr_family = {
 	.plan_op = offsetof(struct cairn_impl, attn_plan),
 	.plan_scalars = { FIELD(sm_scale), FIELD(softcap) },
 	.workspace_field = FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LATER,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,
