@@ -110,6 +110,9 @@ static const struct shape last[] = {
 	{ N("rows_16_kv_512", 1, 16, 512, 16, 1), .flags = LSE },
 	{ N("rows_32_kv_256", 1, 32, 256, 16, 1), .flags = LSE | F16 },
 	{ N("sms_3", 1, 3, 70, 16, 7), .flags = LSE, .sms = 3 },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 8, 2, 500, 16, 4), .flags = LSE, .scale = 0.01f, .roundings = 5 },
+	{ N("even_weights_prefill", 1, 50, 600, 16, 1), .flags = LSE | F16, .scale = 0.01f, .roundings = 5 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

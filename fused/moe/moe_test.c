@@ -252,6 +252,10 @@ static const struct moe_shape last[] = {
 	  .flags = LOGIT_BIAS | V3 | FP8 | NORMAL_ALONE },
 	{ N("logit_bias_v3_rows_12", 64, 16, 4, 64, 64, 12), GROUPS(4, 2),
 	  .flags = LOGIT_BIAS | V3 | NORMAL_ALONE },
+	/* outputs without x show the errors of the experts' sums and of their weights (bias.c) */
+	{ N("errors_without_x", 256, 8, 2, 320, 0, 70), .flags = NO_RESIDUAL | NORMAL_ALONE, .roundings = 5 },
+	{ N("errors_without_x_v3_f16", 192, 16, 3, 192, 0, 70),
+	  .flags = NO_RESIDUAL | NORMAL_ALONE | V3 | F16, .roundings = 5 },
 	{ N("gpt_oss_20b_b1", GPT_OSS_20B, 1), .flags = BENCH | DEVICE | GPT_OSS },
 	{ N("gpt_oss_20b_b8", GPT_OSS_20B, 8), .flags = BENCH | DEVICE | GPT_OSS },
 	{ N("gpt_oss_20b_rows_64", GPT_OSS_20B, 64), .flags = BENCH | DEVICE | GPT_OSS },
@@ -372,6 +376,7 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & NORMALIZE ? "_normalized" : "", s.flags & IN_PLACE ? "_in_place" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->roundings = s.roundings;
 	c->sparse = c->bench;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->far = !!(s.flags & FAR);

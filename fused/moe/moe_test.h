@@ -43,6 +43,7 @@ struct moe_shape {
 	/* 1: a pair case, whose EXACT has logits of more than 11 bits; from 2: a route_pair case */
 	int pair;
 	enum cairn_kind kind;	/* kind of a route_pair case */
+	int roundings;		/* cairn_case.roundings */
 	int ends;		/* moe_ends.h: number of the case, or 0 */
 };
 

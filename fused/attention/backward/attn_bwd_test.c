@@ -126,6 +126,9 @@ static const struct shape last[] = {
 	{ N("group_33_cap_window", 2, 3, 97, 33, 1, 64, 64), .flags = CAUSAL, .window = 40, .cap = 3 },
 	{ N("sms_3", 1, 17, 40, 10, 5, 64, 64), .flags = CAUSAL, .sms = 3 },
 	{ N("sms_5_of_7", 2, 20, 50, 7, 7, 64, 64), .sms = 5 },
+	/* many terms of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 1, 260, 300, 1, 1, 64, 64), .scale = 0.03f, .roundings = 4 },
+	{ N("even_weights_f16", 1, 150, 500, 2, 1, 64, 128), .flags = F16, .scale = 0.03f, .roundings = 4 },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
@@ -195,6 +198,7 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & PAGED_PADDED ? "_padded" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->roundings = s.roundings;
 	c->far = !!(s.flags & (FAR_Q | FAR_K | FAR_V));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);

@@ -268,6 +268,11 @@ static const struct shape later[] = {
 		.flags = LSE | WHOLE },
 	{ N("group_33_cap_window", 6, 33, 1, 64), PARTS({ 3, 16, 97, 1 }), .flags = LSE, .cap = 3,
 		.window = 40 },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 12, 8, 2, 128), PARTS({ 1, 16, 900 }),
+		.flags = LSE | WHOLE, .scale = 0.02f, .roundings = 4 },
+	{ N("even_weights_of_two_parts_f16", 64, 2, 1, 64), PARTS({ 64, 16, 300 }, { 1, 16, 300 }),
+		.flags = LSE | WHOLE | F16, .scale = 0.03f, .roundings = 4 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -330,6 +335,7 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & RAGGED ? "_ragged" : "", s.flags & SHUFFLED ? "_shuffled" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->roundings = s.roundings;
 	c->far = !!(s.flags & (FAR_KV | FAR_Q | FAR_BITS));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
@@ -398,7 +404,8 @@ static void set_scalars(struct cairn_attn_bsr_args *a, const struct shape *s, in
 	a->window = s->window;
 	a->softcap = s->cap;
 	a->sms = s->sms;
-	a->sm_scale = case_index % 4 == 1 && !s->name ? 0.3f : (float)(1 / sqrt(s->dim));
+	a->sm_scale = s->scale > 0 ? s->scale : case_index % 4 == 1 && !s->name ? 0.3f :
+		      (float)(1 / sqrt(s->dim));
 }
 
 /* Gives a part's slots the pattern of the case. */

@@ -184,6 +184,12 @@ static const struct shape last[] = {
 	{ N("sms_3", 1, 17, 40, 10, 5, 64, 64), .flags = BOTH, .sms = 3 },
 	{ N("sms_5_of_7", 2, 20, 50, 7, 7, 64, 64), .flags = LSE, .sms = 5 },
 	{ N("sms_7_one_row", 1, 1, 700, 2, 1, 64, 64), .flags = BOTH, .sms = 7 },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 2, 9, 1100, 4, 2, 128, 128), .flags = LSE, .scale = 0.02f, .roundings = 4 },
+	{ N("even_weights_prefill", 1, 70, 700, 1, 1, 64, 64), .flags = LSE | F16, .scale = 0.03f,
+		.roundings = 4 },
+	{ N("even_weights_cap", 1, 70, 700, 1, 1, 128, 64), .flags = LSE, .scale = 0.02f, .cap = 5,
+		.roundings = 4 },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
@@ -255,6 +261,7 @@ static void describe(int index, struct cairn_case *c)
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & far);
+	c->roundings = s.roundings;
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.ends || s.flags & (BENCH | DEVICE | far))

@@ -48,6 +48,7 @@ struct shape {
 	float scale;				/* sm_scale; 0: by the case index */
 	int gap, explicit_stride;		/* elements between rows of q; q_stride is not 0 */
 	int equal;				/* EXACT has equal logits */
+	int roundings;				/* cairn_case.roundings */
 	int ends;				/* attn_paged_ends.h: number of the case, or 0 */
 };
 
@@ -365,6 +366,14 @@ static const struct shape windows[] = {
 	{ N("fp8_group_20_cap", 2, 1, 97, 16, 40, 2, 64), .flags = LSE | F16 | SCALES, .cap = 3 },
 	{ N("sms_3", 5, 1, 300, 16, 10, 5, 64), .flags = BOTH, .sms = 3 },
 	{ N("sms_7_fp8", 1, 17, 300, 16, 6, 3, 64), .flags = LSE | SCALES, .sms = 7 },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 8, 1, 1100, 16, 8, 2, 128), .flags = BOTH, .scale = 0.02f, .roundings = 4 },
+	{ N("even_weights_f16", 4, 4, 900, 64, 4, 1, 64), .flags = BOTH | F16, .scale = 0.03f,
+		.roundings = 4 },
+	{ N("even_weights_prefill", 1, 70, 700, 16, 1, 1, 128), .flags = BOTH, .scale = 0.02f,
+		.roundings = 4 },
+	{ N("even_weights_fp8", 8, 1, 700, 16, 8, 2, 128), .flags = BOTH | SCALES, .scale = 0.02f,
+		.roundings = 4 },
 };
 
 #define NUM_WINDOWS	((int)ARRAY_SIZE(windows))
@@ -456,6 +465,7 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & PAGED_PADDED ? "_padded" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->roundings = s.roundings;
 	c->far = !!(s.flags & (PAGED_FAR | FAR_ROWS | FAR_OUT));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
@@ -639,7 +649,7 @@ static void setup(struct cairn_op *op)
 	a->sms = s.sms;
 	a->kv_fp8 = !!(s.flags & FP8);
 	a->sm_scale = op->case_index % 4 == 1 && !s.name ? 0.3f : (float)(1 / sqrt(s.dim));
-	if (s.pair)
+	if (s.pair || s.scale > 0)
 		a->sm_scale = s.scale > 0 ? s.scale : (float)(1 / sqrt(s.dim));
 	row = (int64_t)s.hkv * s.dim;
 	stride = (int64_t)s.hq * s.dim + (s.flags & PACKED ? 2 * row : 0) + s.gap;

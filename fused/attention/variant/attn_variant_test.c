@@ -115,6 +115,10 @@ static const struct shape last[] = {
 	{ N("far_rows", PLAIN, 1, 3, 3, 4, 2, 64), .flags = BOTH | FAR },
 	{ N("far_heads_rope", ROPE, 1, 3, 3, 3, 3, 64), .flags = BOTH | FAR | F16, .layout = HEADS_FIRST },
 	{ N("sms_3", PLAIN, 1, 17, 40, 10, 5, 64), .flags = BOTH, .sms = 3 },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", PLAIN, 1, 70, 700, 1, 1, 128), .flags = LSE, .scale = 0.02f, .roundings = 4 },
+	{ N("sink_even_weights_f16", PLAIN, 1, 20, 700, 4, 2, 64), .flags = LSE | F16 | SINK, .scale = 0.03f,
+		.roundings = 4 },
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))

@@ -157,6 +157,10 @@ static const struct shape last[] = {
 	{ N("fp8_far_pages", 2, 2, 40, 16, 2), .flags = PAGED_FAR | FP8 | LSE },
 	{ N("far_rows", 1, 1, 40, 16, 3), .flags = FAR_ROWS | LSE },
 	{ N("page_512", 1, 2, 600, 512, 2), .flags = LSE },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 3, 1, 1100, 64, 16), .flags = LSE, .scale = 0.01f, .roundings = 4 },
+	{ N("fp8_even_weights_f16", 3, 1, 700, 64, 16), .flags = LSE | F16 | FP8, .scale = 0.01f,
+	  .roundings = 4 },
 };
 
 #define FAR_STRIDE	(((int64_t)1 << 31) + 64)

@@ -36,6 +36,7 @@ struct shape {
 	int pair, equal;		/* number of a pair case, or 0; EXACT has equal logits */
 	float scale;			/* sm_scale; 0: the usual one */
 	enum mla_nan nan;		/* where the second request has a NaN */
+	int roundings;			/* cairn_case.roundings */
 	int ends;			/* number of the case among the ends of tiles, or 0 */
 };
 
@@ -132,6 +133,10 @@ static const struct shape last[] = {
 	{ N("rows_16_kv_512", 1, 16, 512, 16, 1), .flags = LSE },
 	{ N("rows_64_kv_256_f16", 1, 64, 256, 16, 1), .flags = LSE | F16 },
 	{ N("sms_3", 1, 3, 70, 16, 5), .flags = LSE, .sms = 3 },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 1, 60, 700, 16, 1), .flags = LSE, .scale = 0.01f, .roundings = 5 },
+	{ N("even_weights_in_chunks", 1, 60, 500, 16, 1), .flags = LSE | F16, .scale = 0.01f, .chunk = 200,
+	  .roundings = 8 },
 };
 
 #define NUM_GRID	24
@@ -245,6 +250,7 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(s.flags & RANDOM ? CAIRN_KIND_POISON : CAIRN_KIND_EXACT);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->roundings = s.roundings;
 	c->far = !!(s.flags & PAGED_FAR);
 	if (c->far || s.nan || s.ends || s.flags & (LATE | ROTATED))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
