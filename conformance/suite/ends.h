@@ -9,6 +9,9 @@
  * 256; the others do so for smaller tiles, or leave a tile half full. Most pairs of remainders, such as 63 of
  * 64 rows and 1 of 128 columns, occur in several cases, which differ in their other features.
  *
+ * Features that such a defect may need as a third condition, such as bias and type, are one factor with a
+ * level for each combination, so that all combinations occur with each size.
+ *
  * These cases are many and small. One kind of input is enough, because a wrong element shows in any of them:
  * EXACT where results must be equal, else NORMAL.
  */

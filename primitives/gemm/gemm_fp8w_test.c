@@ -78,7 +78,7 @@ static const struct variant {
 #define FIRST_RANGE	(FAR_CASE + 1)
 #define NUM_RANGES	(ARRAY_SIZE(ranges) * ARRAY_SIZE(range_m) * 2)
 #define FIRST_ENDS	(FIRST_RANGE + (int)NUM_RANGES)
-#define NUM_ENDS	101
+#define NUM_ENDS	161
 #define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
 
 /* b of more than 2^31 codes; behind the pair cases */
@@ -102,7 +102,7 @@ static struct cairn_pairs pairs = { .num_factors = 7, .levels = { 4, 2, 2, 6, 5,
 /* ends of tiles (ends.h) */
 static const int32_t ends_k[] = { 16, 112, 128, 144, 240, 272 };
 static struct cairn_pairs ends = {
-	.num_factors = 6, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 6, 4, 2, 2 },
+	.num_factors = 4, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 6, 16 },
 };
 
 /*
@@ -152,7 +152,8 @@ static void ends_of(int i, struct shape *s, struct variant *v)
 	const int8_t *level = cairn_pairs_row(&ends, i);
 
 	*s = (struct shape)SHAPE(cairn_ends[level[0]], cairn_ends[level[1]], ends_k[level[2]]);
-	*v = (struct variant){ pair_types[level[3]][0], pair_types[level[3]][1], level[4], level[5] };
+	*v = (struct variant){ pair_types[level[3] / 4][0], pair_types[level[3] / 4][1], level[3] % 2,
+			       level[3] / 2 % 2 };
 }
 
 static void row_of(int i, struct shape *s, struct variant *v)

@@ -38,7 +38,7 @@ static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 #define FIRST_PIECES	(ODD_CASE + 1)			/* all shapes with scales of pieces */
 #define FIRST_ROWS	(FIRST_PIECES + (int)(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes)))
 #define FIRST_ENDS	(FIRST_ROWS + (int)ARRAY_SIZE(activations))
-#define NUM_ENDS	80
+#define NUM_ENDS	90
 #define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
 
 static const int32_t pair_n[] = { 1, 3, 127, 129, 257 }, pair_k[] = { 16, 112, 128, 144, 272 };
@@ -46,7 +46,7 @@ static struct cairn_pairs pairs = { .num_factors = 4, .levels = { 3, 2, 5, 5 } }
 
 /* ends of tiles (ends.h) */
 static const int32_t ends_k[] = { 16, 48, 112, 128, 144, 240, 256, 272 };
-static struct cairn_pairs ends = { .num_factors = 4, .levels = { CAIRN_NUM_ENDS, 8, 3, 3 } };
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 8, 9 } };
 
 static struct shape shape_of(int i, int32_t *dtype, int32_t *scale_kind)
 {
@@ -54,8 +54,8 @@ static struct shape shape_of(int i, int32_t *dtype, int32_t *scale_kind)
 
 	if (i >= FIRST_ENDS) {
 		level = cairn_pairs_row(&ends, i - FIRST_ENDS);
-		*dtype = dtypes[level[2]];
-		*scale_kind = level[3];
+		*dtype = dtypes[level[2] / 3];
+		*scale_kind = level[2] % 3;
 		return (struct shape){ .n = cairn_ends[level[0]], .k = ends_k[level[1]] };
 	}
 	if (i >= FIRST_PIECES) {

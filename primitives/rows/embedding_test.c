@@ -97,7 +97,7 @@ static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 3, 3, 4, 5, 3 
 #define NUM_ENDS	120
 
 static const int32_t ends_dims[] = { 8, 24, 56, 72, 120, 136, 248, 264, 504, 520, 1016, 1032 };
-static struct cairn_pairs ends = { .num_factors = 4, .levels = { CAIRN_NUM_ENDS, 12, 3, 2 } };
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 12, 6 } };
 
 static int is_pair(int i)
 {
@@ -111,7 +111,7 @@ static struct shape shape_of(int i)
 	if (i >= FIRST_ENDS) {
 		level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 		return (struct shape){ .rows = cairn_ends[level[0]], .dim = ends_dims[level[1]], .vocab = 33,
-				       .dtype = dtypes[level[2]], .scale = level[3] ? 45.25f : 0 };
+				       .dtype = dtypes[level[2] / 2], .scale = level[2] % 2 ? 45.25f : 0 };
 	}
 	if (!is_pair(i))
 		return i < FIRST_PAIR ? shapes[i] : many;

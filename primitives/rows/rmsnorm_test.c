@@ -108,7 +108,7 @@ static void pair_of(int i, struct shape *s)
 }
 
 static const int32_t ends_dims[] = { 8, 24, 56, 72, 120, 136, 248, 264, 504, 520, 1016, 1032 };
-static struct cairn_pairs ends = { .num_factors = 4, .levels = { CAIRN_NUM_ENDS, 12, 3, 2 } };
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 12, 6 } };
 
 static void shape_of(int i, struct shape *s)
 {
@@ -116,7 +116,8 @@ static void shape_of(int i, struct shape *s)
 		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 
 		*s = (struct shape){ .rows = cairn_ends[level[0]], .dim = ends_dims[level[1]],
-				     .dtype = pair_dtypes[level[2]], .residual = level[3], .eps = 1e-5f };
+				     .dtype = pair_dtypes[level[2] / 2], .residual = level[2] % 2,
+				     .eps = 1e-5f };
 		return;
 	}
 	if (i >= FIRST_LAST) {

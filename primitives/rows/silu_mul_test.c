@@ -72,7 +72,7 @@ static const struct shape last[] = {
 #define NUM_ENDS	120
 
 static const int32_t ends_dims[] = { 8, 24, 56, 72, 120, 136, 248, 264, 504, 520, 1016, 1032 };
-static struct cairn_pairs ends = { .num_factors = 4, .levels = { CAIRN_NUM_ENDS, 12, 3, 2 } };
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 12, 6 } };
 
 static struct shape shape_of(int i)
 {
@@ -82,7 +82,7 @@ static struct shape shape_of(int i)
 		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 
 		return (struct shape){ .rows = cairn_ends[level[0]], .dim = ends_dims[level[1]],
-				       .dtype = dtypes[level[2]], .gelu = level[3] };
+				       .dtype = dtypes[level[2] / 2], .gelu = level[2] % 2 };
 	}
 	if (i >= FIRST_LAST)
 		return last[i - FIRST_LAST];

@@ -12,9 +12,13 @@
 
 #include <stdint.h>
 
-/* the first factors of a family's array; the family appends its own */
-enum { ENDS_ROWS, ENDS_KEYS, ENDS_WINDOW, ENDS_HEADS, ENDS_CAUSAL, ENDS_DTYPE, ATTN_ENDS_FACTORS };
-#define ATTN_ENDS_LEVELS	13, 10, 6, 3, 2, 2
+/*
+ * The first factors of a family's array; the family appends its own. ENDS_FEATURES combines three features,
+ * the third of which is the family's choice.
+ */
+enum { ENDS_ROWS, ENDS_KEYS, ENDS_WINDOW, ENDS_HEADS, ENDS_FEATURES, ATTN_ENDS_FACTORS };
+enum { ENDS_NOT_CAUSAL = 1, ENDS_F16 = 2, ENDS_THIRD = 4 };
+#define ATTN_ENDS_LEVELS	13, 10, 6, 3, 8
 
 /* query rows of a request, and query heads of a KV head */
 static const struct {

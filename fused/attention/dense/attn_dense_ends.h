@@ -11,12 +11,12 @@
 
 #define NUM_ENDS	131
 
-enum { ENDS_DIM = ATTN_ENDS_FACTORS, ENDS_LAYOUT, ENDS_CAP, ENDS_GAP, NUM_ENDS_FACTORS };
+enum { ENDS_DIM = ATTN_ENDS_FACTORS, ENDS_LAYOUT, ENDS_GAP, NUM_ENDS_FACTORS };
 
 static const int ends_dims[][2] = { { 64, 64 }, { 80, 112 }, { 128, 128 }, { 192, 128 } };
 
 static struct cairn_pairs ends_table = {
-	.num_factors = NUM_ENDS_FACTORS, .levels = { ATTN_ENDS_LEVELS, 4, NUM_LAYOUTS, 2, 3 },
+	.num_factors = NUM_ENDS_FACTORS, .levels = { ATTN_ENDS_LEVELS, 4, NUM_LAYOUTS, 3 },
 	.forbidden = attn_ends_forbidden,
 };
 
@@ -29,8 +29,10 @@ static void ends_at(int i, struct shape *s)
 		.kv = attn_ends_keys[level[ENDS_KEYS]], .window = attn_ends_windows[level[ENDS_WINDOW]],
 		.hq = attn_ends_qo_heads(level), .hkv = attn_ends_kv_heads(level),
 		.qk = ends_dims[level[ENDS_DIM]][0], .v = ends_dims[level[ENDS_DIM]][1],
-		.layout = level[ENDS_LAYOUT], .cap = level[ENDS_CAP] ? 5 : 0, .q_gap = 8 * level[ENDS_GAP],
-		.flags = (level[ENDS_CAUSAL] ? 0 : CAUSAL) | (level[ENDS_DTYPE] ? F16 : 0) | LSE,
+		.layout = level[ENDS_LAYOUT], .cap = level[ENDS_FEATURES] & ENDS_THIRD ? 5 : 0,
+		.q_gap = 8 * level[ENDS_GAP],
+		.flags = (level[ENDS_FEATURES] & ENDS_NOT_CAUSAL ? 0 : CAUSAL) |
+			 (level[ENDS_FEATURES] & ENDS_F16 ? F16 : 0) | LSE,
 	};
 }
 

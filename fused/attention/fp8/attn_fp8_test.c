@@ -174,8 +174,6 @@ static void pair_at(int i, struct shape *s)
 #define FIRST_ENDS	(NUM_NAMED + NUM_PAIRS + NUM_LAST)
 #define NUM_ENDS	124
 
-enum { ENDS_DIM = ATTN_ENDS_FACTORS };
-
 /* The operation has no window. */
 static int ends_forbidden(const int8_t *level)
 {
@@ -183,7 +181,7 @@ static int ends_forbidden(const int8_t *level)
 }
 
 static struct cairn_pairs ends_table = {
-	.num_factors = ATTN_ENDS_FACTORS + 1, .levels = { ATTN_ENDS_LEVELS, 2 }, .forbidden = ends_forbidden,
+	.num_factors = ATTN_ENDS_FACTORS, .levels = { ATTN_ENDS_LEVELS }, .forbidden = ends_forbidden,
 };
 
 static struct shape ends_at(int i)
@@ -193,8 +191,9 @@ static struct shape ends_at(int i)
 	return (struct shape){
 		.ends = i + 1, .batch = 2, .qo = attn_ends_rows[level[ENDS_ROWS]].qo,
 		.kv = attn_ends_keys[level[ENDS_KEYS]], .hq = attn_ends_qo_heads(level),
-		.hkv = attn_ends_kv_heads(level), .dim = level[ENDS_DIM] ? 128 : 64,
-		.flags = (level[ENDS_CAUSAL] ? 0 : CAUSAL) | (level[ENDS_DTYPE] ? F16 : 0) | LSE,
+		.hkv = attn_ends_kv_heads(level), .dim = level[ENDS_FEATURES] & ENDS_THIRD ? 128 : 64,
+		.flags = (level[ENDS_FEATURES] & ENDS_NOT_CAUSAL ? 0 : CAUSAL) |
+			 (level[ENDS_FEATURES] & ENDS_F16 ? F16 : 0) | LSE,
 	};
 }
 

@@ -9,14 +9,14 @@
 
 #include "fused/attention/base/attn_ends.h"
 
-#define NUM_ENDS	133
+#define NUM_ENDS	132
 
-enum { ENDS_PAGE = ATTN_ENDS_FACTORS, ENDS_DIM, ENDS_CAP, ENDS_STRIDE, ENDS_FP8, NUM_ENDS_FACTORS };
+enum { ENDS_PAGE = ATTN_ENDS_FACTORS, ENDS_DIM, ENDS_CAP, ENDS_STRIDE, NUM_ENDS_FACTORS };
 
 static const int ends_pages[] = { 16, 64, 1, 32, 128 }, ends_dims[] = { 64, 128, 256 };
 
 static struct cairn_pairs ends_table = {
-	.num_factors = NUM_ENDS_FACTORS, .levels = { ATTN_ENDS_LEVELS, 5, 3, 2, 3, 2 },
+	.num_factors = NUM_ENDS_FACTORS, .levels = { ATTN_ENDS_LEVELS, 5, 3, 2, 3 },
 	.forbidden = attn_ends_forbidden,
 };
 
@@ -30,8 +30,10 @@ static void ends_at(int i, struct shape *s)
 		.hq = attn_ends_qo_heads(level), .hkv = attn_ends_kv_heads(level),
 		.dim = ends_dims[level[ENDS_DIM]], .page = ends_pages[level[ENDS_PAGE]],
 		.cap = level[ENDS_CAP] ? 5 : 0, .gap = level[ENDS_STRIDE] == 1 ? 8 : 0,
-		.flags = (level[ENDS_CAUSAL] ? 0 : CAUSAL) | (level[ENDS_DTYPE] ? F16 : 0) | LSE |
-			 (level[ENDS_STRIDE] == 2 ? PACKED : 0) | (level[ENDS_FP8] ? SCALES : 0),
+		.flags = (level[ENDS_FEATURES] & ENDS_NOT_CAUSAL ? 0 : CAUSAL) |
+			 (level[ENDS_FEATURES] & ENDS_F16 ? F16 : 0) | LSE |
+			 (level[ENDS_STRIDE] == 2 ? PACKED : 0) |
+			 (level[ENDS_FEATURES] & ENDS_THIRD ? SCALES : 0),
 	};
 }
 

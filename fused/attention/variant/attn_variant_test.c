@@ -125,9 +125,9 @@ static const struct shape last[] = {
 #define NUM_PAIRS	70
 
 #define FIRST_ENDS	(NUM_NAMED + NUM_PAIRS + (int)ARRAY_SIZE(last))
-#define NUM_ENDS	163
+#define NUM_ENDS	164
 
-enum { ENDS_VARIANT = ATTN_ENDS_FACTORS, ENDS_DIM, ENDS_LAYOUT, NUM_ENDS_FACTORS };
+enum { ENDS_VARIANT = ATTN_ENDS_FACTORS, ENDS_LAYOUT, NUM_ENDS_FACTORS };
 
 /* Only the plain variant has windows. */
 static int ends_forbidden(const int8_t *level)
@@ -136,7 +136,7 @@ static int ends_forbidden(const int8_t *level)
 }
 
 static struct cairn_pairs ends_table = {
-	.num_factors = NUM_ENDS_FACTORS, .levels = { ATTN_ENDS_LEVELS, 6, 2, NUM_LAYOUTS },
+	.num_factors = NUM_ENDS_FACTORS, .levels = { ATTN_ENDS_LEVELS, 6, NUM_LAYOUTS },
 	.forbidden = ends_forbidden,
 };
 
@@ -152,9 +152,10 @@ static void ends_at(int i, struct shape *s)
 		.ends = i + 1, .name = v->name, .variant = v->variant, .batch = 2,
 		.qo = attn_ends_rows[level[ENDS_ROWS]].qo, .kv = attn_ends_keys[level[ENDS_KEYS]],
 		.hq = attn_ends_qo_heads(level), .hkv = attn_ends_kv_heads(level),
-		.dim = level[ENDS_DIM] ? 128 : 64, .layout = level[ENDS_LAYOUT],
+		.dim = level[ENDS_FEATURES] & ENDS_THIRD ? 128 : 64, .layout = level[ENDS_LAYOUT],
 		.p0 = window ? (float)window : v->p0,
-		.flags = v->flags | (level[ENDS_CAUSAL] ? 0 : CAUSAL) | (level[ENDS_DTYPE] ? F16 : 0) |
+		.flags = v->flags | (level[ENDS_FEATURES] & ENDS_NOT_CAUSAL ? 0 : CAUSAL) |
+			 (level[ENDS_FEATURES] & ENDS_F16 ? F16 : 0) |
 			 (v->variant == CAIRN_VARIANT_SIGMOID ? 0 : LSE),
 	};
 }

@@ -94,7 +94,7 @@ static void pair_row(int i, struct row *r)
 
 static const int ends_k[] = { 8, 56, 64, 72, 120, 136 };
 static struct cairn_pairs ends = {
-	.num_factors = 7, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 6, 4, 2, 2, 3 },
+	.num_factors = 5, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 6, 4, 12 },
 };
 
 static void ends_row(int i, struct row *r)
@@ -103,7 +103,8 @@ static void ends_row(int i, struct row *r)
 
 	*r = (struct row){ .m = cairn_ends[level[0]], .n = cairn_ends[level[1]], .k = ends_k[level[2]],
 			   .dtype = pair_types[level[3]][0], .out_dtype = pair_types[level[3]][1],
-			   .bias = level[4], .silu = level[5], .strides = level[6], .ends = 1 };
+			   .bias = level[4] % 2, .silu = level[4] / 2 % 2, .strides = level[4] / 4,
+			   .ends = 1 };
 	if (r->silu)
 		r->n = (r->n + 15) / 16 * 16;
 }
@@ -124,7 +125,7 @@ static const struct row wide[] = {
 #define NUM_PAIRS	50
 #define FIRST_WIDE	(NUM_NAMED + NUM_PAIRS + 55)
 #define FIRST_ENDS	(FIRST_WIDE + 5)
-#define NUM_ENDS	101
+#define NUM_ENDS	128
 #define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
 
 static struct row row_of(int i)

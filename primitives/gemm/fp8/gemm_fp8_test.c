@@ -127,7 +127,7 @@ static void pair_row(int i, struct row *r)
 
 static const int ends_k[] = { 16, 112, 128, 144, 240, 272 };
 static struct cairn_pairs ends = {
-	.num_factors = 6, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 6, 4, 2, 3 },
+	.num_factors = 5, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 6, 4, 6 },
 };
 
 static void ends_row(int i, struct row *r)
@@ -136,7 +136,7 @@ static void ends_row(int i, struct row *r)
 
 	*r = (struct row){ .m = cairn_ends[level[0]], .n = cairn_ends[level[1]], .k = ends_k[level[2]],
 			   .dtype = pair_types[level[3]][0], .out_dtype = pair_types[level[3]][1],
-			   .bias = level[4], .kind = pair_kinds[level[5]], .ends = 1 };
+			   .bias = level[4] % 2, .kind = pair_kinds[level[4] / 2], .ends = 1 };
 }
 
 /* The family needs constants; counts() compares them with the tables above. */

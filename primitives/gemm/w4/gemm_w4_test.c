@@ -68,7 +68,7 @@ static const int32_t bench[][3] = {
 #define FIRST_RANGE	(FAR_CASE + 1)
 #define FIRST_ZERO	(FIRST_RANGE + 4)
 #define FIRST_ENDS	(FIRST_ZERO + 2)
-#define NUM_ENDS	100
+#define NUM_ENDS	121
 #define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
 
 static const int32_t pair_m[] = { 1, 2, 7, 8, 9, 33 }, pair_n[] = { 1, 15, 40, 129 };
@@ -78,7 +78,7 @@ static struct cairn_pairs pairs = { .num_factors = 7, .levels = { 6, 4, 2, 6, 4,
 /* ends of tiles (ends.h) */
 static const int32_t ends_k[] = { 32, 64, 96, 160, 288 };
 static struct cairn_pairs ends = {
-	.num_factors = 6, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 5, 6, 4, 2 },
+	.num_factors = 5, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 5, 12, 4 },
 };
 
 /* Codes of more than 2^32 bytes */
@@ -114,9 +114,9 @@ static struct shape ends_of(int i)
 {
 	const int8_t *level = cairn_pairs_row(&ends, i);
 
-	return (struct shape){ cairn_ends[level[0]], cairn_ends[level[1]], ends_k[level[2]], level[3],
-			       types[level[4]][0], types[level[4]][1], level[5], 0,
-			       .scale = forms[level[3]].format == CAIRN_W4_NV ? 2 : 1 };
+	return (struct shape){ cairn_ends[level[0]], cairn_ends[level[1]], ends_k[level[2]], level[3] / 2,
+			       types[level[4]][0], types[level[4]][1], level[3] % 2, 0,
+			       .scale = forms[level[3] / 2].format == CAIRN_W4_NV ? 2 : 1 };
 }
 
 static struct shape shape_of(int i)
