@@ -173,6 +173,10 @@ static void fill_pair(struct cairn_op *op, const struct shape *s, void *x)
 		int32_t middle = (int32_t)cairn_op_range(op, 0, s->vocab - 1);
 		int32_t places[] = { 0, 1, middle, s->vocab - 1 };
 
+		if (op->case_index >= FIRST_ENDS && i == s->rows - 1) {
+			what = ONE_BIT;		/* the last token of the last row decides */
+			place = LAST;
+		}
 		if (what == NAN_LAST)
 			places[3]--;
 		fill_row(op, s, x, i, what, places[place % NUM_PLACES]);
