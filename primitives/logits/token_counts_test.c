@@ -145,7 +145,8 @@ static void describe(int i, struct cairn_case *c)
 	if (!s->name)
 		snprintf(c->name, sizeof(c->name), "%s_slots%d_vocab%d_copies%d_tokens%d%s%s%s%s%s%s",
 			 i >= FIRST_ENDS ? "ends" : "pair", s->slots, s->vocab, s->copies, s->tokens,
-			 s->flags & PROMPT ? "_prompt" : "", s->flags & INDPTR ? "_indptr" : "", s->flags & OUTSIDE ? "_outside" : "",
+			 s->flags & PROMPT ? "_prompt" : "", s->flags & INDPTR ? "_indptr" : "",
+			 s->flags & OUTSIDE ? "_outside" : "",
 			 s->flags & SKEWED ? "_skewed" : "", s->flags & ONE_SLOT ? "_one_slot" : "",
 			 s->flags & TRAILING ? "_trailing" : "");
 	c->kinds = s->flags & BENCH ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) :
