@@ -259,6 +259,10 @@ static void declare(struct cairn_op *op, const struct shape *s, const struct ten
 				if (op->kind == CAIRN_KIND_POISON && s->pair && (block + head + b) % 4 == 3)
 					cairn_store(x, t->dtype, place(t, i + left % BLOCK / 2, head) + 7,
 						    head % 2 ? NAN : -INFINITY);
+				/* a block's last row has the largest element */
+				if (s->ends)
+					cairn_store(x, t->dtype,
+						    place(t, i + (left < BLOCK ? left : BLOCK) - 1, head), 9);
 			}
 }
 
