@@ -272,6 +272,16 @@ static float some_bias(struct cairn_op *op)
 	return (float)cairn_op_range(op, -100000, 100000) / 1000;
 }
 
+/* Lets a list begin with the last token, unless that is in it already. */
+static void name_last_token(int32_t *ids, int32_t num, int32_t vocab)
+{
+	for (int32_t k = 0; k < num; k++)
+		if (ids[k] == vocab - 1)
+			return;
+	if (num)
+		ids[0] = vocab - 1;
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct shape shape = shape_of(op->case_index), *s = &shape;
@@ -345,6 +355,8 @@ static void setup(struct cairn_op *op)
 			at[i] = extra + (rows - 1 - i) * s->list;
 			memset(ids + at[i], 0, (size_t)s->list * 4);
 			num[i] = fill_list(op, s, i, ids + at[i], s->list);
+			if (op->case_index >= FIRST_ENDS && !list)
+				name_last_token(ids + at[i], num[i], s->vocab);
 			if ((s->flags & IDLE_ROWS && i % 5 == 1) || is_idle(s, i))
 				num[i] = 0;
 			else if (i % 3 == 2)

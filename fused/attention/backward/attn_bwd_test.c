@@ -202,7 +202,7 @@ static void describe(int index, struct cairn_case *c)
 	c->far = !!(s.flags & (FAR_Q | FAR_K | FAR_V));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.ends || s.flags & (BENCH | DEVICE | FAR_Q | FAR_K | FAR_V))
+	else if (s.ends || s.roundings || s.flags & (BENCH | DEVICE | FAR_Q | FAR_K | FAR_V))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);

@@ -339,7 +339,7 @@ static void describe(int index, struct cairn_case *c)
 	c->far = !!(s.flags & (FAR_KV | FAR_Q | FAR_BITS));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.ends || s.flags & (BENCH | DEVICE | FAR_KV | FAR_Q | FAR_BITS))
+	else if (s.ends || s.roundings || s.flags & (BENCH | DEVICE | FAR_KV | FAR_Q | FAR_BITS))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);

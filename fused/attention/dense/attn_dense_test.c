@@ -264,7 +264,7 @@ static void describe(int index, struct cairn_case *c)
 	c->roundings = s.roundings;
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.ends || s.flags & (BENCH | DEVICE | far))
+	else if (s.ends || s.roundings || s.flags & (BENCH | DEVICE | far))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);

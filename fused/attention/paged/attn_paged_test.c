@@ -469,7 +469,7 @@ static void describe(int index, struct cairn_case *c)
 	c->far = !!(s.flags & (PAGED_FAR | FAR_ROWS | FAR_OUT));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.ends || s.flags & (BENCH | DEVICE | PAGED_FAR | FAR_ROWS | FAR_OUT))
+	else if (s.ends || s.roundings || s.flags & (BENCH | DEVICE | PAGED_FAR | FAR_ROWS | FAR_OUT))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);

@@ -199,7 +199,7 @@ static void describe_shape(const struct shape *s, struct cairn_case *c)
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->far = !!(s->flags & FAR);
 	c->roundings = s->roundings;
-	if (!s->ends && !(s->flags & (BENCH | DEVICE | FAR)))
+	if (!s->ends && !s->roundings && !(s->flags & (BENCH | DEVICE | FAR)))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s->flags & CAUSAL)
 		pairs = s->qo > s->kv ? 0.5 * s->kv * (s->kv + 1.0) : pairs - 0.5 * s->qo * (s->qo - 1.0);

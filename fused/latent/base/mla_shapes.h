@@ -66,7 +66,7 @@ static inline void shape_kinds(const struct shape *s, struct cairn_case *c)
 	c->device_only = !!(s->flags & DEVICE);
 	c->roundings = s->roundings;
 	c->far = !!(s->flags & (PAGED_FAR | FAR_ROWS));
-	if (c->far || s->nan || s->ends || s->flags & (LATE | UNDER | NO_LISTS))
+	if (c->far || s->nan || s->ends || s->roundings || s->flags & (LATE | UNDER | NO_LISTS))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 }
 

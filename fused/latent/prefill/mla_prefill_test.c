@@ -252,7 +252,7 @@ static void describe(int index, struct cairn_case *c)
 	c->device_only = !!(s.flags & DEVICE);
 	c->roundings = s.roundings;
 	c->far = !!(s.flags & PAGED_FAR);
-	if (c->far || s.nan || s.ends || s.flags & (LATE | ROTATED))
+	if (c->far || s.nan || s.ends || s.roundings || s.flags & (LATE | ROTATED))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	/*
 	 * operations of the attention only, as for mla_paged and attn_dense, without the product that makes
