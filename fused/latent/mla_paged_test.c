@@ -152,7 +152,7 @@ static void pair_at(int i, struct shape *s)
 }
 
 #define FIRST_ENDS	((int)ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST)
-#define NUM_ENDS	67
+#define NUM_ENDS	70
 
 static struct cairn_pairs ends_table = {
 	.num_factors = MLA_ENDS_FACTORS, .levels = { MLA_ENDS_LEVELS }, .forbidden = mla_ends_forbidden,

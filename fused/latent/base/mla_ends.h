@@ -22,10 +22,9 @@ static const int mla_ends_pages[] = { 16, 64, 1, 32, 128 };
 /* Forbids cases that would cost more than many others together. */
 static inline int mla_ends_forbidden(const int8_t *level)
 {
-	const int r = level[ENDS_ROWS], k = level[ENDS_KEYS], h = level[ENDS_HEADS];
+	const int r = level[ENDS_ROWS], h = level[ENDS_HEADS];
 
-	return (r >= 0 && h >= 0 && mla_ends_rows[r] * mla_ends_heads[h] > 68) ||
-	       (k >= 0 && h >= 0 && mla_ends_keys[k] * mla_ends_heads[h] > 400);
+	return r >= 0 && h >= 0 && mla_ends_rows[r] * mla_ends_heads[h] > 68;
 }
 
 /* The members of struct shape that all three tests have. */

@@ -210,7 +210,7 @@ static void pair_at(int i, struct shape *s)
 }
 
 #define FIRST_ENDS	((int)ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + (int)ARRAY_SIZE(last))
-#define NUM_ENDS	67
+#define NUM_ENDS	70
 
 enum { ENDS_FP8 = MLA_ENDS_FACTORS, ENDS_PLACE };
 

@@ -183,9 +183,18 @@ static void pair_at(int i, struct shape *s)
 #define NUM_ENDS	67
 
 static const int ends_chunks[] = { 0, 63, 64, 65, 17 };
+
+/* Keys are expanded for all heads, which costs most. */
+static int ends_forbidden(const int8_t *level)
+{
+	const int k = level[ENDS_KEYS], h = level[ENDS_HEADS];
+
+	return mla_ends_forbidden(level) || (k >= 0 && h >= 0 && mla_ends_keys[k] * mla_ends_heads[h] > 1100);
+}
+
 static struct cairn_pairs ends_table = {
 	.num_factors = MLA_ENDS_FACTORS + 1, .levels = { MLA_ENDS_LEVELS, 5 },
-	.forbidden = mla_ends_forbidden,
+	.forbidden = ends_forbidden,
 };
 
 static void shape_at(int index, struct shape *s)
