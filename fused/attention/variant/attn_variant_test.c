@@ -183,7 +183,7 @@ static void describe(int index, struct cairn_case *c)
 		pair_name(&s, c->name, sizeof(c->name));
 	else if (s.ends)
 		snprintf(c->name, sizeof(c->name), "ends_%s_qo%d_kv%d_h%d_%d_d%d_p%d_%s%s", s.name, s.qo,
-			 s.kv, s.hq, s.hkv, s.dim, (int)s.p0, s.flags & F16 ? "f16" : "bf16",
+			 s.kv, s.hq, s.hkv, s.dim, abs((int)s.p0), s.flags & F16 ? "f16" : "bf16",
 			 s.flags & CAUSAL ? "_causal" : "");
 	else
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
