@@ -48,6 +48,11 @@ struct cairn_case {
 	int device_only;	/* too large for host implementations */
 	/* a call touches only part of its buffers, so bench sizes its copies by `bytes` instead */
 	int sparse;
+	/*
+	 * Not 0: results are sums of many terms of similar size, so that errors of NORMAL are at most those
+	 * of so many independent roundings of all terms or of the result (bias.c).
+	 */
+	double roundings;
 	int far;		/* has buffers of several GiB, little of which is touched: cairn_in_far() */
 	/* a bench row that measures a ceiling of the machine; such rows always run, before all others */
 	int ceiling;

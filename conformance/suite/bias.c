@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * bias - the mean signed error of an output
+ * bias - the mean signed error of an output; and the size of its errors (below)
  *
  * Bounds are sums of worst cases, so an implementation that truncates an intermediate result, instead of
  * rounding it to nearest, stays within them. Its errors all have one sign, though. For kind NORMAL, the
@@ -40,15 +40,19 @@ struct group {
 	double n, signed_sum, plain_sum;
 };
 
-/* Returns the size of an ulp of v, or 0 if v is too small to count. */
-static double ulp_of(int dtype, double v)
+/* Returns the size of an ulp of v. */
+static double spacing(int dtype, double v)
 {
 	int exponent;
 
-	if (!(fabs(v) >= (dtype == CAIRN_F16 ? 0x1p-10 : 0x1p-100)))
-		return 0;
 	frexp(v, &exponent);
 	return ldexp(1, exponent - (dtype == CAIRN_F16 ? 11 : 8));
+}
+
+/* Returns the size of an ulp of v, or 0 if v is too small to count. */
+static double ulp_of(int dtype, double v)
+{
+	return fabs(v) >= (dtype == CAIRN_F16 ? 0x1p-10 : 0x1p-100) ? spacing(dtype, v) : 0;
 }
 
 static struct group sum_up(int dtype, int64_t first, int64_t end, const void *got,
@@ -123,4 +127,64 @@ int cairn_judge_bias(int dtype, int64_t count, const void *got, const struct cai
 	if (n < MIN_ELEMENTS)
 		return 0;
 	return is_biased(groups, 1, n, b) || is_biased(groups, 0, n, b);
+}
+
+/*
+ * The size of rounding errors, and how much of them the elements of a row share
+ *
+ * A bound allows the sum of the worst cases of all roundings that a contract permits. In a long sum, an
+ * implementation that rounds where it must not (accumulators in 16 bits between tiles, weights of a merge, a
+ * normaliser) stays within it. The errors of permitted roundings are independent, though, and mostly cancel.
+ * So a family marks cases in which many terms of similar size are added (cairn_case.roundings), and two
+ * numbers are judged for each of their outputs of f16 and bf16:
+ *
+ *   size    the sum of the squared errors, relative to that of rounding each exact value once, ulp^2 / 12.
+ *           It is at most the number of roundings that the case names: one for the result, and about one for
+ *           each rounding of all terms.
+ *   common  the part of a row's errors that is proportional to the row: with errors e and exact values x,
+ *           c = sum e x / sum x^2. The mean of c^2 over the rows, relative to that of rounding one factor of
+ *           the row, u^2 / 6.5 (below). If n elements err independently, this is about (3 + roundings) / n; a
+ *           rounded term of weight w adds w^2. A factor of a row that is rounded adds 1, and a rounded weight
+ *           of a part that holds half of the row's sum adds 1/4. At most MOST_COMMON is good.
+ *
+ * Rounding x to nearest has a variance of ulp^2 / 12; ulp is 2u 2^e for x in [2^e, 2^(e+1)), over which x^2
+ * is 2.16 4^e in the mean if the logarithm of x is uniform, so that the relative variance is u^2 / 6.5.
+ */
+
+#define MIN_ROWS	48	/* with fewer, the mean of c^2 varies too much */
+#define MIN_ROW		32
+#define MOST_COMMON	0.25
+
+int cairn_judge_rounding(int dtype, int64_t rows, int64_t row, const void *got,
+			 const struct cairn_exact *exact, double most, struct cairn_rounding *r)
+{
+	double errors = 0, one = 0, common = 0, u = cairn_dtype_roundoff(dtype);
+	int64_t used = 0;
+
+	*r = (struct cairn_rounding){ .most_size = most, .most_common = MOST_COMMON };
+	if ((dtype != CAIRN_F16 && dtype != CAIRN_BF16) || row < MIN_ROW)
+		return 0;
+	for (int64_t i = 0; i < rows; i++) {
+		double squares = 0, products = 0;
+
+		for (int64_t k = i * row; k < (i + 1) * row; k++) {
+			double bound = exact->bound[k], val, e;
+
+			if (!(bound > 0) || !isfinite(bound) || !isfinite(exact->val[k]))
+				continue;
+			val = exact->val[k];
+			e = cairn_load(got, dtype, k) - val;
+			errors += e * e;
+			one += pow(spacing(dtype, val), 2) / 12;
+			squares += val * val;
+			products += e * val;
+		}
+		used += squares > 0;
+		common += squares > 0 ? pow(products / squares, 2) : 0;
+	}
+	if (used < MIN_ROWS)
+		return 0;
+	r->size = errors / one;
+	r->common = common / (double)used * 6.5 / (u * u);
+	return !(r->size <= r->most_size) || !(r->common <= r->most_common);
 }

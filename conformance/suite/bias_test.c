@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bias_test - the judge of mean errors must fail implementations that truncate and pass those that round */
+/*
+ * bias_test - the judges of mean errors (bias.c) and of the size of errors (bias.c) must fail
+ * implementations that truncate, or round too much, and pass those that round once
+ */
 #include <math.h>
 #include <stdlib.h>
 
@@ -102,11 +105,70 @@ static void little_is_not_judged(struct cairn_test *t)
 	EXPECT(t, !judged(t, CAIRN_BF16, CUT_OFF, 0x1p-110));
 }
 
+/* ---- the size of errors, and what rows share of it (bias.c) ---- */
+
+enum { TERMS, SUMS, FACTOR, WEIGHT_OF_A_PART };
+
+#define PARTS	16
+
+/* Judges sums of PARTS products, each of a random weight and a random number. */
+static int sums_judged(struct cairn_test *t, int dtype, int how)
+{
+	double *val = malloc(2 * N * sizeof(*val)), *bound = val + N, weight[PARTS], factor = 1;
+	struct cairn_exact exact = { .val = val, .bound = bound };
+	uint16_t *got = malloc(N * sizeof(*got));
+	struct cairn_rounding r;
+	int ret;
+
+	if (!val || !got)
+		abort();
+	for (int i = 0; i < N; i++) {
+		double sum = 0, computed = 0;
+
+		for (int k = 0; k < PARTS && i % DIM == 0; k++)
+			weight[k] = 0.5 + uniform(t);
+		if (i % DIM == 0)
+			factor = 0.5 + uniform(t);
+		for (int k = 0; k < PARTS; k++) {
+			double v = 4 * uniform(t) - 2, w = weight[k];
+
+			sum += w * v;
+			if (how == TERMS || (how == WEIGHT_OF_A_PART && k < PARTS / 2))
+				w = how == TERMS ? rounded_to(dtype, w) :
+				    w * rounded_to(dtype, factor) / factor;
+			computed += w * v;
+			if (how == SUMS)
+				computed = rounded_to(dtype, computed);
+		}
+		if (how == FACTOR)
+			computed *= rounded_to(dtype, factor) / factor;
+		val[i] = sum;
+		bound[i] = 1;
+		cairn_store(got, dtype, i, computed);
+	}
+	ret = cairn_judge_rounding(dtype, ROWS, DIM, got, &exact, 4, &r);
+	cairn_note(t, "%s, way %d: size %.2f, common %.3f", cairn_dtype_name(dtype), how, r.size, r.common);
+	free(val);
+	free(got);
+	return ret;
+}
+
+/* Rounded terms are permitted; rounded sums, factors of a row, and weights of half a row's terms are not. */
+static void only_terms_may_be_rounded(struct cairn_test *t)
+{
+	for (int dtype = CAIRN_F16; dtype <= CAIRN_BF16; dtype++) {
+		EXPECT(t, !sums_judged(t, dtype, TERMS));
+		for (int how = SUMS; how <= WEIGHT_OF_A_PART; how++)
+			EXPECT(t, sums_judged(t, dtype, how));
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "rounding_passes", rounding_passes },
 	{ "shared_errors_pass", shared_errors_pass },
 	{ "truncation_fails", truncation_fails },
 	{ "little_is_not_judged", little_is_not_judged },
+	{ "only_terms_may_be_rounded", only_terms_may_be_rounded },
 };
 
 const struct cairn_family cairn_bias_family = {

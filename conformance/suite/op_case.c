@@ -218,6 +218,25 @@ static void check_bias(const struct judged *x, struct cairn_outcome *o)
 		  b.is_signed ? "away from zero" : "upwards", b.limit);
 }
 
+/* Judges the size of the errors of an output, in a case that asks for it. */
+static void check_rounding(const struct cairn_family *f, const struct cairn_op *op, const struct judged *x,
+			   struct cairn_outcome *o)
+{
+	int64_t row = x->b->num_dims ? x->b->dims[x->b->num_dims - 1].count : 0;
+	struct cairn_case c = { 0 };
+	struct cairn_rounding r;
+
+	f->describe(op->case_index, &c);
+	if (c.roundings <= 0 || row < 1 ||
+	    !cairn_judge_rounding(x->b->dtype, x->b->count / row, row, x->got, x->exact, c.roundings, &r))
+		return;
+	o->verdict = CAIRN_FAIL;
+	cairn_say(o, "%s: all elements are within their bounds, but the mean square of the errors is %.2f "
+		  "times that of rounding once, limit %.2f, and that of the part which the elements of a row "
+		  "share is %.3f times, limit %.2f; is an intermediate result rounded?\n", x->b->name,
+		  r.size, r.most_size, r.common, r.most_common);
+}
+
 /* Judges the ranges of an output that may be touched; *first is an index in the whole buffer. */
 static int64_t judge_buffer(const struct cairn_buf *b, const uint8_t *got, const struct cairn_exact *e,
 			    int equal, int64_t *first, struct cairn_outcome *o)
@@ -260,6 +279,8 @@ static void check_values(const struct cairn_family *f, const struct cairn_op *op
 			say_values(o, &x, first);
 		else if (op->kind == CAIRN_KIND_NORMAL && !f->errors_may_lean && !b->far)
 			check_bias(&x, o);
+		if (op->kind == CAIRN_KIND_NORMAL && !b->far && o->verdict == CAIRN_PASS)
+			check_rounding(f, op, &x, o);
 		k++;
 	}
 }

@@ -167,4 +167,16 @@ struct cairn_bias {
 int cairn_judge_bias(int dtype, int64_t count, const void *got, const struct cairn_exact *exact,
 		     struct cairn_bias *b);
 
+/* How large the rounding errors of an output are, and how much of them rows share (bias.c). */
+struct cairn_rounding {
+	double size, common, most_size, most_common;
+};
+
+/*
+ * Returns 1 if an output of `rows` rows of f16 or bf16 has larger errors than `most` independent roundings or
+ * its rows share too much of them; else 0. An output that is not judged gets sizes of 0.
+ */
+int cairn_judge_rounding(int dtype, int64_t rows, int64_t row, const void *got,
+			 const struct cairn_exact *exact, double most, struct cairn_rounding *r);
+
 #endif

@@ -306,6 +306,20 @@ static int kv_append_same_refused(const struct cairn_kv_append_args *a, void *st
 	return a->k == a->v ? -EINVAL : cairn_kv_append_ref(a, stream);
 }
 
+/* With 3 heads and 129 rows, the last page of V lacks the last element of the last row. */
+static int kv_append_v_of_3_heads_at_end(const struct cairn_kv_append_args *a, void *stream)
+{
+	int32_t b = a->kv.batch - 1;
+
+	CAIRN_TRY(cairn_kv_append_ref(a, stream));
+	if (b >= 0 && a->num_kv_heads == 3 && a->qo_indptr[b + 1] - a->qo_indptr[b] == 129 && !a->kv_fp8) {
+		int64_t slot = cairn_kv_slot(&a->kv, b, cairn_kv_len(&a->kv, b) - 1);
+
+		cairn_store(a->kv.v_pages, a->dtype, (slot + 1) * 3 * a->head_dim - 1, 0.5);
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_kv_append_mutants[] = {
 	DEFECTS(LIST)
 	KV_CUT_ROW(kv_append, same_refused, "a call in which v is k is refused")
@@ -317,5 +331,8 @@ const struct cairn_mutant cairn_kv_append_mutants[] = {
 	KV_CUT_ROW(kv_append, lists_from_0, "the list of pages is read as if indptr began at 0")
 	KV_CUT_ROW(kv_append, requests_of_512, "rows of requests from number 512 on are left out")
 	KV_CUT_ROW(kv_append, far_rows_32_bits, "the offset of a row of V is cut to 32 bits")
+	{ "kv_append_v_of_3_heads_at_end", offsetof(struct cairn_impl, kv_append),
+	  (void *)kv_append_v_of_3_heads_at_end,
+	  "with 3 heads and 129 rows, the last element of V is wrong" },
 	{ 0 }
 };

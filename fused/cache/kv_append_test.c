@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_append_test - named edge cases, a grid of small shapes, bench rows
+ * kv_append_test - named edge cases, a grid of small shapes, pairs of features, ends of tiles, bench rows
  *
  * Results are compared bit by bit. With kind EXTREME the new rows have signalling NaNs with payloads, or, for
  * pages of e4m3, quotients that are hard to round.
@@ -40,6 +40,7 @@ struct shape {
 	/* of a pair case: its number, or 0; and the strides */
 	int pair;
 	int k_stride, v_stride;
+	int ends;			/* kv_append_ends.h: number of the case, or 0 */
 };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
@@ -166,6 +167,11 @@ static void pair_at(int i, struct shape *s)
 
 #include "fused/cache/kv_append_fp8_cases.h"
 
+#include "fused/cache/kv_append_ends.h"
+
+#define FIRST_ENDS	((int)ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST + NUM_FP8 + \
+			 NUM_FP8_PAIRS + NUM_MORE)
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 1, 2, 4, 8, 3 }, dims[] = { 128, 64, 256, 96 };
@@ -173,6 +179,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 		return;
 	}
 	if (i >= NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST) {
@@ -208,7 +218,11 @@ static void describe(int index, struct cairn_case *c)
 	struct shape s;
 
 	shape_at(index, &s);
-	if (s.pair)
+	if (s.ends)
+		snprintf(c->name, sizeof(c->name), "ends_qo%d_kv%d_p%d_h%d_d%d_%s%s%s%s", s.qo, s.kv, s.page,
+			 s.heads, s.dim, s.flags & FP8 ? "fp8_" : "", cairn_dtype_name(dtype_of(&s)),
+			 s.k_stride ? "_k_stride" : "", s.v_stride ? "_v_stride" : "");
+	else if (s.pair)
 		snprintf(c->name, sizeof(c->name), "%spair_%d_p%d_h%d_d%d_%s%s%s",
 			 s.flags & FP8 ? "fp8_" : "", s.pair, s.page, s.heads, s.dim,
 			 cairn_dtype_name(dtype_of(&s)), s.k_stride ? "_k_stride" : "",
@@ -228,7 +242,7 @@ static void describe(int index, struct cairn_case *c)
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & (PAGED_FAR | FAR_ROWS));
-	if (c->far)
+	if (c->far || s.ends)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	/* every new row is read once and written once */
 	c->bytes = 2.0 * s.batch * s.qo * s.heads * s.dim * (double)cairn_dtype_bytes(dtype_of(&s)) *
@@ -460,6 +474,7 @@ static int judge(const struct cairn_op *op, const void *got_args, char *why, siz
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static void fp8_pair_rows(struct cairn_test *t)
@@ -475,8 +490,7 @@ const struct cairn_family cairn_kv_append_family = {
 	.stage = "fused", .name = "kv_append",
 	.op = offsetof(struct cairn_impl, kv_append),
 	.args_size = sizeof(struct cairn_kv_append_args),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST + NUM_FP8 +
-		     NUM_FP8_PAIRS + NUM_MORE,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.exact_is_equal = 1,
 	.describe = describe,

@@ -47,6 +47,7 @@ struct shape {
 	int sms;
 	/* cluster_attn_pairs.h */
 	int pair;			/* number of the case, or 0 */
+	int ends;			/* cluster_attn_ends.h: number of the case, or 0 */
 	double eps, size;		/* size: deviation of x */
 	float scale;			/* sm_scale; 0: from head_dim */
 	int near;			/* all positions are 0 */
@@ -331,12 +332,20 @@ static const struct shape last[] = {
 
 static void pair_at(int i, struct shape *s);
 
+#define FIRST_ENDS	(NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_SUMS + NUM_LAST)
+
+#include "fused/cluster_attn/cluster_attn_ends.h"
+
 static void shape_at(int index, struct shape *s)
 {
 	int i = index - NUM_NAMED;
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 		return;
 	}
 	if (index >= NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_SUMS) {

@@ -36,9 +36,10 @@ static void describe(int index, struct cairn_case *c)
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
-		snprintf(c->name, sizeof(c->name), "%s_c%d%s_b%d_kv%d_p%d_h%d_%d_d%d_w%d_%s%s%s%s%s%s",
-			 names[s.dataflow], s.cluster, s.flags & OFFCHIP ? "_offchip" : "", s.batch, s.kv,
-			 s.page, s.hq, s.hkv, s.dim, s.hidden, s.flags & F16 ? "f16" : "bf16",
+		snprintf(c->name, sizeof(c->name), "%s%s_c%d%s_b%d_kv%d_p%d_h%d_%d_d%d_w%d_%s%s%s%s%s%s",
+			 s.ends ? "ends_" : "", names[s.dataflow], s.cluster,
+			 s.flags & OFFCHIP ? "_offchip" : "", s.batch, s.kv, s.page, s.hq, s.hkv, s.dim,
+			 s.hidden, s.flags & F16 ? "f16" : "bf16",
 			 s.flags & BIAS ? "_bias" : "",
 			 s.flags & PAGED_RAGGED ? "_ragged" : "", s.flags & PAGED_PADDED ? "_padded" : "",
 			 s.flags & LARGE_EPS ? "_eps" : "", s.flags & ALIAS ? "_in_place" : "");
@@ -51,7 +52,7 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
-	else if (s.flags & (DEVICE | MEAN | PAGED_FAR) || s.positions || s.eps > 0)
+	else if (s.ends || s.flags & (DEVICE | MEAN | PAGED_FAR) || s.positions || s.eps > 0)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -446,6 +447,7 @@ static const char *const sanitized[] = {
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -458,7 +460,7 @@ const struct cairn_family cairn_cluster_attn_family = {
 	.sms_field = offsetof(struct cairn_cluster_attn_args, sms),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1, .refuses_small_workspace = 1,
-	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_SUMS + NUM_LAST,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.company = { .rows = FIELD(kv.batch), .in = { FIELD(x) }, .out = { FIELD(out) } },

@@ -40,6 +40,7 @@ struct shape {
 	const int *kv_lens;		/* [batch], replaces kv; may be NULL */
 	int sms;
 	int pair;			/* number of a pair case, or 0 */
+	int ends;			/* number of the case among the ends of tiles, or 0 */
 	double eps, size;		/* eps, or 0 for 1e-6; deviation of x, or 0 for 1 */
 	float scale;			/* sm_scale, or 0 for that of heads of 192 */
 };
@@ -217,6 +218,25 @@ static void pair_at(int i, struct shape *s)
 		   (level[PAIR_PLACE] ? IN_PLACE : 0) | (level[PAIR_CHIP] ? OFFCHIP : 0);
 }
 
+#define FIRST_ENDS	(NUM_NAMED + NUM_CLUSTERS + NUM_GRID + NUM_SMS + NUM_PAIRS + NUM_LAST)
+#define NUM_ENDS	30
+
+/* sizes at the ends of tiles (ends.h): requests, keys, page size, q_lora_rank, cluster_size, type */
+static struct cairn_pairs ends_table = { .num_factors = 6, .levels = { 5, 6, 4, 2, 4, 2 } };
+
+static void ends_at(int i, struct shape *s)
+{
+	static const int batches[] = { 1, 3, 8, 9, 16 }, keys[] = { 17, 33, 63, 65, 127, 129 };
+	static const int pages[] = { 16, 64, 1, 32 }, clusters[] = { 0, 1, 3, 16 };
+	const int8_t *level = cairn_pairs_row(&ends_table, i);
+
+	*s = (struct shape){
+		.ends = i + 1, .batch = batches[level[0]], .kv = keys[level[1]], .page = pages[level[2]],
+		.heads = 8, .hidden = 64, .lora = level[3] ? 64 : 0, .cluster = clusters[level[4]],
+		.flags = level[5] ? F16 : 0,
+	};
+}
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 8, 16, 8, 32, 8 }, hidden[] = { 64, 128, 256, 192, 64, 448, 128 };
@@ -226,6 +246,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 		return;
 	}
 	if (i >= NUM_CLUSTERS + NUM_GRID + NUM_SMS + NUM_PAIRS) {
@@ -275,8 +299,9 @@ static void describe(int index, struct cairn_case *c)
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
-		snprintf(c->name, sizeof(c->name), "h%d_hidden%d_lora%d_b%d_kv%d_p%d_c%d_%s%s%s%s", s.heads,
-			 s.hidden, s.lora, s.batch, s.kv, s.page, s.cluster, s.flags & F16 ? "f16" : "bf16",
+		snprintf(c->name, sizeof(c->name), "%sh%d_hidden%d_lora%d_b%d_kv%d_p%d_c%d_%s%s%s%s",
+			 s.ends ? "ends_" : "", s.heads, s.hidden, s.lora, s.batch, s.kv, s.page, s.cluster,
+			 s.flags & F16 ? "f16" : "bf16",
 			 s.flags & PAGED_RAGGED ? "_ragged" : "", s.flags & OFFCHIP ? "_offchip" : "",
 			 s.flags & IN_PLACE ? "_in_place" : "");
 	c->bench = !!(s.flags & BENCH);
@@ -284,7 +309,7 @@ static void describe(int index, struct cairn_case *c)
 	c->far = !!(s.flags & PAGED_FAR);
 	if (s.bend)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & (DEVICE | PAGED_FAR | MEAN) || (s.eps > 0 && !s.pair))
+	else if (s.ends || s.flags & (DEVICE | PAGED_FAR | MEAN) || (s.eps > 0 && !s.pair))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.flags & ROTATED)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
@@ -764,6 +789,7 @@ static int exact(const void *args, struct cairn_exact *e)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -781,7 +807,7 @@ const struct cairn_family cairn_cluster_mla_family = {
 	.sms_field = offsetof(struct cairn_cluster_mla_args, sms),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1, .refuses_small_workspace = 1,
-	.num_cases = NUM_NAMED + NUM_CLUSTERS + NUM_GRID + NUM_SMS + NUM_PAIRS + NUM_LAST,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.company = { .rows = FIELD(kv.batch), .in = { FIELD(x) }, .out = { FIELD(out) } },

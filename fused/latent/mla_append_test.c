@@ -32,6 +32,7 @@ struct shape {
 	int pair;
 	double eps, size;
 	int far;			/* of a pair case: largest position */
+	int ends;			/* number of the case among the ends of tiles, or 0 */
 };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
@@ -171,6 +172,26 @@ static void pair_at(int i, struct shape *s)
 	s->far = (int[]){ 4000, 0, 1000000 }[level[PAIR_FAR]];
 }
 
+#define FIRST_ENDS	((int)ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + NUM_LAST + NUM_FP8 + NUM_MORE)
+#define NUM_ENDS	57
+
+/* sizes at the ends of tiles and pages (ends.h): rows, older keys, heads, pages, rank, rope_dim, type */
+static struct cairn_pairs ends_table = { .num_factors = 7, .levels = { 7, 8, 6, 5, 4, 4, 2 } };
+
+static void ends_at(int i, struct shape *s)
+{
+	static const int rows[] = { 1, 15, 17, 33, 63, 65, 129 }, old[] = { 0, 1, 15, 16, 17, 63, 64, 127 };
+	static const int heads[] = { 1, 3, 7, 9, 16, 17 }, pages[] = { 16, 1, 64, 32, 128 };
+	static const int ranks[] = { 64, 512, 192, 256 }, ropes[] = { 64, 16, 48, 128 };
+	const int8_t *level = cairn_pairs_row(&ends_table, i);
+
+	*s = (struct shape){
+		.ends = i + 1, .batch = 2, .qo = rows[level[0]], .kv = rows[level[0]] + old[level[1]],
+		.heads = heads[level[2]], .page = pages[level[3]], .rank = ranks[level[4]], .nope = 32,
+		.rope = ropes[level[5]], .flags = level[6] ? F16 : 0,
+	};
+}
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 1, 8, 16, 3 }, rank[] = { 512, 64, 256 }, rope[] = { 64, 32, 16, 128 };
@@ -178,6 +199,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 		return;
 	}
 	if (i >= NUM_GRID + NUM_PAIRS + NUM_LAST + NUM_FP8) {
@@ -213,6 +238,9 @@ static void describe(int index, struct cairn_case *c)
 	if (s.pair)
 		snprintf(c->name, sizeof(c->name), "pair_%d_p%d_h%d_r%d_n%d_r%d_%s", s.pair, s.page, s.heads,
 			 s.rank, s.nope, s.rope, s.flags & F16 ? "f16" : "bf16");
+	else if (s.ends)
+		snprintf(c->name, sizeof(c->name), "ends_qo%d_kv%d_p%d_h%d_r%d_r%d_%s", s.qo, s.kv, s.page,
+			 s.heads, s.rank, s.rope, s.flags & F16 ? "f16" : "bf16");
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
@@ -225,7 +253,7 @@ static void describe(int index, struct cairn_case *c)
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & (PAGED_FAR | FAR_Q | FAR_LATENT));
-	if (c->far)
+	if (c->far || s.ends)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bytes = 4.0 * s.batch * s.qo * (s.rank + s.rope + s.heads * s.rope);
 	if (s.flags & FP8)
@@ -424,6 +452,7 @@ static int judge(const struct cairn_op *op, const void *got, char *why, size_t w
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -432,7 +461,7 @@ const struct cairn_family cairn_mla_append_family = {
 	.stage = "fused", .name = "mla_append",
 	.op = offsetof(struct cairn_impl, mla_append),
 	.args_size = sizeof(struct cairn_mla_append_args),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + NUM_LAST + NUM_FP8 + NUM_MORE,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = { .rows = FIELD(nnz_qo), .in = { FIELD(q), FIELD(latent) }, .out = { FIELD(q) } },
 	.describe = describe, .setup = setup, .relist = relist, .exact = exact, .judge = judge,

@@ -364,6 +364,18 @@ KV_CUT(mla_paged, far_page_16_bits, 0)
 KV_CUT(mla_paged, far_elements_32_bits, (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
 KV_CUT(mla_paged, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
 
+/* With 63 rows and 127 keys, the last element is 0. */
+static int mla_paged_last_row_at_end(const struct cairn_mla_paged_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_mla_paged_ref(a, stream));
+	rows = a->kv.batch ? a->qo_indptr[a->kv.batch] : 0;
+	if (rows && a->max_qo_len == 63 && cairn_kv_len(&a->kv, 0) == 127)
+		cairn_store(a->out, a->dtype, rows * a->num_heads * 128 - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_mla_paged_mutants[] = {
 	DEFECTS(LIST)
 	KV_CUT_ROW(mla_paged, keys_16_bits, "numbers of keys are cut to 16 bits")
@@ -372,5 +384,8 @@ const struct cairn_mutant cairn_mla_paged_mutants[] = {
 	KV_CUT_ROW(mla_paged, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
 	LIST(mla_paged, lse_of_4_heads, "lse of the fifth head of a row without keys is 0")
 	LIST(mla_paged, size_ignored, "members beyond the caller's struct are read")
+	{ "mla_paged_last_row_at_end", offsetof(struct cairn_impl, mla_paged),
+	  (void *)mla_paged_last_row_at_end,
+	  "with 63 rows and 127 keys, the last element is 0" },
 	{ 0 }
 };

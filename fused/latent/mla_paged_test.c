@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_paged_test - a grid of ragged batches, named edges, large shapes, bench, every two features
+ * mla_paged_test - a grid of ragged batches, named edges, large shapes, bench, every two features,
+ * ends of tiles
  *
  * EXACT has integers with sums of up to 24 bits that cancel: elements of q, of a key and of the weights come
  * in pairs, half a vector apart, whose products are opposite. The logits that remain are 0, or so large for
@@ -15,6 +16,7 @@
 #include "fused/latent/mla_paged.h"
 #include "fused/attention/base/attn_lengths.h"
 #include "fused/cache/paged_test.h"
+#include "fused/latent/base/mla_ends.h"
 #include "fused/latent/base/mla_inputs.h"
 #include "fused/latent/base/mla_shapes.h"
 
@@ -108,6 +110,9 @@ static const struct shape last[] = {
 	{ N("rows_16_kv_512", 1, 16, 512, 16, 1), .flags = LSE },
 	{ N("rows_32_kv_256", 1, 32, 256, 16, 1), .flags = LSE | F16 },
 	{ N("sms_3", 1, 3, 70, 16, 7), .flags = LSE, .sms = 3 },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 8, 2, 500, 16, 4), .flags = LSE, .scale = 0.01f, .roundings = 5 },
+	{ N("even_weights_prefill", 1, 50, 600, 16, 1), .flags = LSE | F16, .scale = 0.01f, .roundings = 5 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -146,6 +151,13 @@ static void pair_at(int i, struct shape *s)
 	s->sms = level[PAIR_SMS] ? 2 : 0;
 }
 
+#define FIRST_ENDS	((int)ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST)
+#define NUM_ENDS	70
+
+static struct cairn_pairs ends_table = {
+	.num_factors = MLA_ENDS_FACTORS, .levels = { MLA_ENDS_LEVELS }, .forbidden = mla_ends_forbidden,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 1, 8, 4, 16, 2 }, page[] = { 16, 1, 5, 64 }, qo[] = { 1, 3, 17, 33 };
@@ -153,6 +165,12 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		const int8_t *level = cairn_pairs_row(&ends_table, index - FIRST_ENDS);
+
+		*s = (struct shape){ .ends = index - FIRST_ENDS + 1, MLA_ENDS_SHAPE(level) };
 		return;
 	}
 	if (i >= NUM_GRID + NUM_LATER + NUM_PAIRS) {
@@ -179,6 +197,9 @@ static void describe(int index, struct cairn_case *c)
 	if (s.pair)
 		snprintf(c->name, sizeof(c->name), "pair_%d_p%d_h%d_%s%s", s.pair, s.page, s.heads,
 			 s.flags & F16 ? "f16" : "bf16", s.equal ? "_equal" : "");
+	else if (s.ends)
+		snprintf(c->name, sizeof(c->name), "ends_qo%d_kv%d_p%d_h%d_%s%s", s.qo, s.kv, s.page, s.heads,
+			 s.flags & F16 ? "f16" : "bf16", s.flags & LSE ? "_lse" : "");
 	else
 		shape_name(&s, c->name, sizeof(c->name));
 	shape_kinds(&s, c);
@@ -342,6 +363,7 @@ static int exact(const void *args, struct cairn_exact *e)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -354,7 +376,7 @@ const struct cairn_family cairn_mla_paged_family = {
 	.sms_field = offsetof(struct cairn_mla_paged_args, sms),
 	.workspace_field = offsetof(struct cairn_mla_paged_args, workspace),
 	.first_bytes = CAIRN_MLA_PAGED_FIRST_BYTES,
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * moe_test - the cases: named edge cases, shapes of published models, bench rows, a generated series of
- * shapes, and pair cases, which combine any two features; then those of moe_more_cases.h
+ * shapes, and pair cases, which combine any two features; then those of moe_more_cases.h and moe_ends.h
  *
  * A request whose experts are not decided is only checked to be finite (moe_bounds.c); a case fails if the
  * experts of less than half of the sampled requests are decided.
@@ -12,6 +12,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 #include "fused/moe/moe_test.h"
+#include "fused/moe/moe_ends.h"
 #include "fused/moe/moe_more_cases.h"
 #include "primitives/rows/rmsnorm.h"
 
@@ -253,6 +254,10 @@ static const struct moe_shape last[] = {
 	  .flags = LOGIT_BIAS | V3 | FP8 | NORMAL_ALONE },
 	{ N("logit_bias_v3_rows_12", 64, 16, 4, 64, 64, 12), GROUPS(4, 2),
 	  .flags = LOGIT_BIAS | V3 | NORMAL_ALONE },
+	/* outputs without x show the errors of the experts' sums and of their weights (bias.c) */
+	{ N("errors_without_x", 256, 8, 2, 320, 0, 70), .flags = NO_RESIDUAL | NORMAL_ALONE, .roundings = 5 },
+	{ N("errors_without_x_v3_f16", 192, 16, 3, 192, 0, 70),
+	  .flags = NO_RESIDUAL | NORMAL_ALONE | V3 | F16, .roundings = 5 },
 	{ N("gpt_oss_20b_b1", GPT_OSS_20B, 1), .flags = BENCH | DEVICE | GPT_OSS },
 	{ N("gpt_oss_20b_b8", GPT_OSS_20B, 8), .flags = BENCH | DEVICE | GPT_OSS },
 	{ N("gpt_oss_20b_rows_64", GPT_OSS_20B, 64), .flags = BENCH | DEVICE | GPT_OSS },
@@ -321,6 +326,8 @@ static void name_pair(char *name, size_t len, const struct moe_shape *s)
 		 (int)lround(-log10((double)s->eps)), s->sms ? "_sms24" : "");
 }
 
+#define FIRST_ENDS	(FIRST_LAST + (int)ARRAY_SIZE(last))
+
 void moe_shape_at(int index, struct moe_shape *s)
 {
 	static const int hidden[] = { 64, 128, 256, 192, 512, 320, 1024 },
@@ -331,6 +338,10 @@ void moe_shape_at(int index, struct moe_shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 		return;
 	}
 	if (index >= FIRST_LAST) {
@@ -382,16 +393,20 @@ static void describe(int index, struct cairn_case *c)
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
-		snprintf(c->name, sizeof(c->name), "%sh%d_e%d_top%d_i%d_s%d_b%d_%s%s%s",
+		snprintf(c->name, sizeof(c->name), "%s%sh%d_e%d_top%d_i%d_s%d_b%d_%s%s%s",
+			 s.ends ? "ends_" : "",
 			 s.flags & BLOCKS ? "fp8_blocks_" : s.flags & FP8 ? "fp8_" : "", s.hidden, s.experts,
 			 s.top, s.inter, s.shared, s.batch, s.flags & F16 ? "f16" : "bf16",
 			 s.flags & NORMALIZE ? "_normalized" : "", s.flags & IN_PLACE ? "_in_place" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->roundings = s.roundings;
 	c->sparse = c->bench;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->far = !!(s.flags & FAR);
-	if (s.flags & (SUMS | OPPOSITE))
+	if (s.ends)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (s.flags & (SUMS | OPPOSITE))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	else if (s.pair > 1)
 		c->kinds = CAIRN_KIND_BIT(s.kind);
@@ -598,6 +613,7 @@ static int form(void *args, int i)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static void route_pairs_are_covered(struct cairn_test *t)
@@ -627,7 +643,7 @@ const struct cairn_family cairn_moe_family = {
 	.workspace_field = MOE_FIELD(workspace),
 	.zeroed_workspace = 1, .zeroed_if = is_few, .refuses_small_workspace = 1,
 	.first_bytes = CAIRN_MOE_FIRST_BYTES,
-	.num_cases = FIRST_LAST + ARRAY_SIZE(last),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.may_alias = { { MOE_FIELD(out), MOE_FIELD(x) } },
 	.company = { .rows = MOE_FIELD(batch), .in = { MOE_FIELD(x) },
 		     .out = { MOE_FIELD(out), MOE_FIELD(experts) } },

@@ -44,6 +44,8 @@ struct moe_shape {
 	int pair;
 	enum cairn_kind kind;	/* kind of a route_pair case */
 	enum cairn_moe_w4 w4;
+	int roundings;		/* cairn_case.roundings */
+	int ends;		/* moe_ends.h: number of the case, or 0 */
 };
 
 void moe_shape_at(int index, struct moe_shape *s);

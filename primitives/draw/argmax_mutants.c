@@ -193,6 +193,15 @@ static int argmax_block_of_nan(const struct cairn_argmax_args *a, void *stream)
 	return 0;
 }
 
+/* In a single row past whole tiles of 64, the last of 127 tokens past whole blocks is not found. */
+static int argmax_row_65_of_127(const struct cairn_argmax_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_argmax_ref(a, stream));
+	if (a->rows > 64 && a->rows % 64 == 1 && a->vocab % 128 == 127 && a->out[a->rows - 1] >= 0)
+		a->out[a->rows - 1] = 0;
+	return 0;
+}
+
 const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, block_of_nan, "skips a last block of fewer than 8 tokens that ends with a NaN"),
 	MUTANT(argmax, near_in_tail, "prefers a token 64 places before the end to one that is little larger"),
@@ -219,5 +228,7 @@ const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(argmax, subnormals_are_0, "compares subnormals as 0"),
 	MUTANT(argmax, offset_32_bits, "cuts the offset of a row to 32 bits"),
+	{ "argmax_row_65_of_127", offsetof(struct cairn_impl, argmax), (void *)argmax_row_65_of_127,
+	  "in a single row past whole tiles, of 127 tokens past whole blocks the first is drawn" },
 	{ 0 }
 };

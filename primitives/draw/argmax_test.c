@@ -3,9 +3,11 @@
  * argmax_test - cases of argmax.h
  *
  * The pair cases combine types, sizes, the place of the largest logit, and the rest of its row: equal logits,
- * smaller ones that differ in the last bits, infinities, NaN.
+ * smaller ones that differ in the last bits, infinities, NaN. The cases ends_* combine sizes at the ends of
+ * tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
 #include <math.h>
@@ -57,10 +59,22 @@ static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 3, 3, 6, NUM_R
 #define NUM_TAILS	30
 static const int32_t tail_vocabs[] = { 59, 66, 71, 77, 97, 135, 1035, 2110, 1029, 4100 };
 
+#define FIRST_ENDS	(FIRST_TAIL + NUM_TAILS)
+#define NUM_ENDS	60
+
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_FEW_ENDS, CAIRN_NUM_ENDS, 3 } };
+
 static struct shape shape_of(int i)
 {
 	struct shape s = { 0 };
 
+	if (i >= FIRST_ENDS) {
+		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
+
+		/* some of the vocabularies have whole blocks of 1024 before their last one */
+		return (struct shape){ .rows = cairn_ends[level[0]], .dtype = dtypes[level[2]],
+				       .vocab = cairn_ends[level[1]] + (level[1] + 1) % 2 * 2048 };
+	}
 	if (i >= FIRST_TAIL)
 		return (struct shape){ .dtype = dtypes[(i - FIRST_TAIL) % 3], 
 				       .rows = (NUM_ROWS + 1) * NUM_PLACES,
@@ -88,7 +102,10 @@ static void describe(int i, struct cairn_case *c)
 	double elements = (double)s.rows * s.vocab;
 
 	snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s", s.rows, s.vocab, cairn_dtype_name(s.dtype));
-	if (i >= FIRST_TAIL) {
+	if (i >= FIRST_ENDS) {
+		snprintf(c->name, sizeof(c->name), "ends_rows%d_vocab%d_%s", s.rows, s.vocab,
+			 cairn_dtype_name(s.dtype));
+	} else if (i >= FIRST_TAIL) {
 		snprintf(c->name, sizeof(c->name), "tail_of_vocab%d_%s", s.vocab, cairn_dtype_name(s.dtype));
 	} else if (i >= FIRST_PAIR) {
 		const int8_t *level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
@@ -150,11 +167,16 @@ static void fill_pair(struct cairn_op *op, const struct shape *s, void *x)
 	const int8_t *level = tail ? NULL : cairn_pairs_row(&pairs, op->case_index - FIRST_PAIR);
 
 	for (int32_t i = 0; i < s->rows; i++) {
-		int what = tail ? i / NUM_PLACES : i % 2 ? (level[3] + 5) % NUM_ROWS : level[3];
+		int what = tail ? i / NUM_PLACES % (NUM_ROWS + 1) :
+			   i % 2 ? (level[3] + 5) % NUM_ROWS : level[3];
 		int place = tail ? i : level[4] + i;
 		int32_t middle = (int32_t)cairn_op_range(op, 0, s->vocab - 1);
 		int32_t places[] = { 0, 1, middle, s->vocab - 1 };
 
+		if (op->case_index >= FIRST_ENDS && i == s->rows - 1) {
+			what = ONE_BIT;		/* the last token of the last row decides */
+			place = LAST;
+		}
 		if (what == NAN_LAST)
 			places[3]--;
 		fill_row(op, s, x, i, what, places[place % NUM_PLACES]);
@@ -258,6 +280,7 @@ static const char *reject(void *args, int i, int *want)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
@@ -267,7 +290,7 @@ const struct cairn_family cairn_argmax_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, argmax),
 	.args_size = sizeof(struct cairn_argmax_args),
-	.num_cases = FIRST_TAIL + NUM_TAILS,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 4,
 };

@@ -27,16 +27,27 @@ enum { TEMPERATURE, TOP_K, TOP_P, MIN_P, DIST, VOCAB, NAN_ROWS, NUM_FACTORS };
 static struct cairn_pairs pairs = { .num_factors = NUM_FACTORS,
 				    .levels = { 4, 5, 4, 3, NUM_DISTS, 4, 2 } };
 
+/* vocabularies at the ends of tiles (ends.h), with the same other factors */
+static const int32_t ends_vocabs[] = { 63, 65, 127, 129, 255, 257, 513, 1025 };
+static struct cairn_pairs ends = { .num_factors = NUM_FACTORS, .levels = { 4, 5, 4, 3, NUM_DISTS, 8, 2 } };
+
+static const int8_t *levels_of(int i)
+{
+	return i < SAMPLE_PAIRS ? cairn_pairs_row(&pairs, i) : cairn_pairs_row(&ends, i - SAMPLE_PAIRS);
+}
+
 void sample_pair_describe(int i, char *name, size_t len, int32_t *vocab)
 {
 	static const char *const t[] = { "", "_t0", "_t07", "_t15" };
 	static const char *const k[] = { "", "_topk1", "_topk5", "_topk22", "_topk_large" };
 	static const char *const p[] = { "", "_topp90", "_topp45", "_topp0" };
 	static const char *const m[] = { "", "_minp4", "_minp60" };
-	const int8_t *level = cairn_pairs_row(&pairs, i);
+	const int8_t *level = levels_of(i);
+	const int is_pair = i < SAMPLE_PAIRS;
 
-	*vocab = vocabs[level[VOCAB]];
-	snprintf(name, len, "pair_vocab%d_%s%s%s%s%s%s", *vocab, dist_names[level[DIST]],
+	*vocab = is_pair ? vocabs[level[VOCAB]] : ends_vocabs[level[VOCAB]];
+	snprintf(name, len, "%s_vocab%d_%s%s%s%s%s%s", is_pair ? "pair" : "ends", *vocab,
+		 dist_names[level[DIST]],
 		 t[level[TEMPERATURE]], k[level[TOP_K]], p[level[TOP_P]], m[level[MIN_P]],
 		 level[NAN_ROWS] ? "_nan_rows" : "");
 }
@@ -62,10 +73,8 @@ static float logit(struct cairn_op *op, int dist, int32_t nth)
 	}
 }
 
-static void fill_row(struct cairn_op *op, const int8_t *level, int32_t row, float *x)
+static void fill_row(struct cairn_op *op, const int8_t *level, int32_t n, int32_t row, float *x)
 {
-	int32_t n = vocabs[level[VOCAB]];
-
 	for (int32_t j = 0; j < n; j++) {
 		x[j] = logit(op, level[DIST], row / 4 % 2 ? n - 1 - j : j);
 		if (level[NAN_ROWS] && row % 4 == 2)
@@ -103,11 +112,11 @@ static void choose_seed(struct cairn_op *op, const struct cairn_sample_args *a, 
 
 void sample_pair_fill(struct cairn_op *op, int i)
 {
-	const int8_t *level = cairn_pairs_row(&pairs, i);
+	const int8_t *level = levels_of(i);
 	const struct cairn_sample_args *a = op->args;
 
 	for (int32_t row = 0; row < a->rows; row++) {
-		fill_row(op, level, row, (float *)a->logits + (int64_t)row * a->vocab);
+		fill_row(op, level, a->vocab, row, (float *)a->logits + (int64_t)row * a->vocab);
 		((float *)a->temperature)[row] = temperatures[level[TEMPERATURE]];
 		((int32_t *)a->top_k)[row] = top_ks[level[TOP_K]];
 		((float *)a->top_p)[row] = top_ps[level[TOP_P]];
@@ -119,6 +128,7 @@ void sample_pair_fill(struct cairn_op *op, int i)
 void sample_pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, SAMPLE_PAIRS);
+	cairn_pairs_check(t, &ends, SAMPLE_ENDS);
 }
 
 /* ---- sweeps ---- */

@@ -131,17 +131,25 @@ static const struct shape singles[] = {
 
 #define FIRST_PAIR	(NUM_SMALL + NUM_MEDIUM + (int)ARRAY_SIZE(singles))
 #define FIRST_SWEEP	(FIRST_PAIR + SAMPLE_PAIRS)
+#define FIRST_ENDS	(FIRST_SWEEP + SAMPLE_SWEEPS)
+
+/* Returns the number of case i among the pair cases and those of SAMPLE_ENDS, or -1. */
+static int pair_number(int i)
+{
+	return i >= FIRST_ENDS ? SAMPLE_PAIRS + i - FIRST_ENDS :
+	       i >= FIRST_PAIR && i < FIRST_SWEEP ? i - FIRST_PAIR : -1;
+}
 
 static struct shape shape_of(int i)
 {
 	struct shape s = { .setting = i % 8, .dist = i / 8 % NUM_DISTS };
 	char name[96];
 
-	if (i >= FIRST_SWEEP)
+	if (i >= FIRST_SWEEP && i < FIRST_ENDS)
 		return (struct shape){ .rows = SAMPLE_SWEEP_ROWS, .vocab = SAMPLE_SWEEP_VOCAB };
-	if (i >= FIRST_PAIR) {
+	if (pair_number(i) >= 0) {
 		s = (struct shape){ .rows = SAMPLE_ROWS };
-		sample_pair_describe(i - FIRST_PAIR, name, sizeof(name), &s.vocab);
+		sample_pair_describe(pair_number(i), name, sizeof(name), &s.vocab);
 		return s;
 	}
 	if (i >= NUM_SMALL + NUM_MEDIUM)
@@ -155,10 +163,10 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape s = shape_of(i);
 
-	if (i >= FIRST_SWEEP)
+	if (i >= FIRST_SWEEP && i < FIRST_ENDS)
 		snprintf(c->name, sizeof(c->name), "every_%s", sample_sweep_name(i - FIRST_SWEEP));
-	else if (i >= FIRST_PAIR)
-		sample_pair_describe(i - FIRST_PAIR, c->name, sizeof(c->name), &s.vocab);
+	else if (pair_number(i) >= 0)
+		sample_pair_describe(pair_number(i), c->name, sizeof(c->name), &s.vocab);
 	else if (s.bench)
 		snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s", s.rows, s.vocab,
 			 settings[s.setting].name);
@@ -253,12 +261,12 @@ static void setup(struct cairn_op *op)
 	seed = PER_ROW(seed, CAIRN_I64);
 	offset = PER_ROW(offset, CAIRN_I64);
 #undef PER_ROW
-	if (op->case_index >= FIRST_SWEEP) {
+	if (op->case_index >= FIRST_SWEEP && op->case_index < FIRST_ENDS) {
 		sample_sweep_fill(op, op->case_index - FIRST_SWEEP);
 		return;
 	}
-	if (op->case_index >= FIRST_PAIR) {
-		sample_pair_fill(op, op->case_index - FIRST_PAIR);
+	if (pair_number(op->case_index) >= 0) {
+		sample_pair_fill(op, pair_number(op->case_index));
 		return;
 	}
 	if (!s.far)
@@ -509,7 +517,7 @@ const struct cairn_family cairn_sample_family = {
 	.workspace_op = offsetof(struct cairn_impl, sample_workspace),
 	.args_size = sizeof(struct cairn_sample_args),
 	.workspace_field = offsetof(struct cairn_sample_args, workspace),
-	.num_cases = FIRST_SWEEP + SAMPLE_SWEEPS,
+	.num_cases = FIRST_ENDS + SAMPLE_ENDS,
 	.part = part,
 	.describe = describe, .setup = setup, .judge = judge, .reject = reject,
 	.cost_s = 10,

@@ -10,9 +10,10 @@
 #include "primitives/draw/sample.h"
 
 #define SAMPLE_PAIRS	35
+#define SAMPLE_ENDS	60	/* cases with vocabularies at the ends of tiles */
 #define SAMPLE_ROWS	36	/* rows of a pair case */
 
-/* Names pair case i; sets its vocabulary. */
+/* Names pair case i, or from SAMPLE_PAIRS on a case of SAMPLE_ENDS; sets its vocabulary. */
 void sample_pair_describe(int i, char *name, size_t len, int32_t *vocab);
 /* Fills all inputs, whose pointers in op->args are to buffers of SAMPLE_ROWS rows. */
 void sample_pair_fill(struct cairn_op *op, int i);

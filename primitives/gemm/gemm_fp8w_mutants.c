@@ -187,6 +187,15 @@ static int gemm_fp8w_offset_31_bits(const struct cairn_gemm_fp8w_args *g, void *
 	return 0;
 }
 
+/* A tile of 16 x 64 has one row and 63 columns, and lacks its last element. */
+static int gemm_fp8w_corner_of_1_by_63(const struct cairn_gemm_fp8w_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_fp8w_ref(a, stream));
+	if (a->m > 16 && a->m % 16 == 1 && a->n % 64 == 63)
+		cairn_store(a->out, a->out_dtype, (int64_t)a->m * a->n - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 	MUTANT(gemm_fp8w, e5m2, "reads the codes as e5m2"),
 	MUTANT(gemm_fp8w, subnormals_flushed, "reads subnormal codes as 0"),
@@ -217,5 +226,8 @@ const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 	MUTANT_OF(gemm_fp8w, scaled_codes, "multiplies codes by their scales in fp32, before the sum"),
 	MUTANT_OF(gemm_fp8w, scaled_a, "multiplies a by the scales in fp32, before the sum"),
 	MUTANT_OF(gemm_fp8w, offset_31_bits, "cuts the offset of a row of b to 31 bits"),
+	{ "gemm_fp8w_corner_of_1_by_63", offsetof(struct cairn_impl, gemm_fp8w),
+	  (void *)gemm_fp8w_corner_of_1_by_63,
+	  "with one row and 63 columns past whole tiles, the last element is 0" },
 	{ 0 }
 };

@@ -7,7 +7,8 @@
  * holds all codes except NaN. EXACT has sums of up to 24 bits, see plan_exact(). Every small shape runs with
  * both kinds of scales and all types; the bench rows, the projections of Llama 3 8B, run in bf16 with row
  * scales, and some with block scales. The pair cases combine types, bias, scales, sizes and sms; their POISON
- * has NaN in some rows of a and some elements of bias. The cases range_* have scales near the largest and the
+ * has NaN in some rows of a and some elements of bias. The cases ends_* combine sizes at the ends of tiles
+ * (ends.h); the cases range_* have scales near the largest and the
  * smallest float, which only a whole sum can be multiplied by.
  */
 #include <math.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/base/fp8.h"
 
@@ -75,7 +77,9 @@ static const struct variant {
 #define FAR_CASE	(FIRST_PAIR + NUM_PAIRS)
 #define FIRST_RANGE	(FAR_CASE + 1)
 #define NUM_RANGES	(ARRAY_SIZE(ranges) * ARRAY_SIZE(range_m) * 2)
-#define NUM_CASES	(FIRST_RANGE + (int)NUM_RANGES)
+#define FIRST_ENDS	(FIRST_RANGE + (int)NUM_RANGES)
+#define NUM_ENDS	161
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
 
 /* b of more than 2^31 codes; behind the pair cases */
 static const struct shape far_shape = SHAPE(1, (1 << 18) + 4, 16384);
@@ -94,6 +98,12 @@ static const int32_t pair_k[] = { 16, 48, 128, 144, 272 }, pair_sms[] = { 0, 2 }
 static const int32_t pair_types[][2] = { { CAIRN_BF16, CAIRN_BF16 }, { CAIRN_F16, CAIRN_F16 },
 					 { CAIRN_BF16, CAIRN_F32 }, { CAIRN_F16, CAIRN_F32 } };
 static struct cairn_pairs pairs = { .num_factors = 7, .levels = { 4, 2, 2, 6, 5, 5, 2 } };
+
+/* ends of tiles (ends.h) */
+static const int32_t ends_k[] = { 16, 112, 128, 144, 240, 272 };
+static struct cairn_pairs ends = {
+	.num_factors = 4, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 6, 16 },
+};
 
 /*
  * Elements of a have magnitudes from 2^a to 2^(a+1), as have the scales of every other row of b, or row of
@@ -137,11 +147,22 @@ static void pair_of(int i, struct shape *s, struct variant *v)
 	*v = (struct variant){ pair_types[level[0]][0], pair_types[level[0]][1], level[1], level[2] };
 }
 
+static void ends_of(int i, struct shape *s, struct variant *v)
+{
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	*s = (struct shape)SHAPE(cairn_ends[level[0]], cairn_ends[level[1]], ends_k[level[2]]);
+	*v = (struct variant){ pair_types[level[3] / 4][0], pair_types[level[3] / 4][1], level[3] % 2,
+			       level[3] / 2 % 2 };
+}
+
 static void row_of(int i, struct shape *s, struct variant *v)
 {
 	int first_blocks = (int)(NUM_TESTED * 5 + NUM_SHAPES - NUM_TESTED);
 
-	if (i >= FIRST_RANGE) {
+	if (i >= FIRST_ENDS) {
+		ends_of(i - FIRST_ENDS, s, v);
+	} else if (i >= FIRST_RANGE) {
 		const struct range *r;
 
 		range_of(i - FIRST_RANGE, &r, s, v);
@@ -177,12 +198,12 @@ static void describe(int i, struct cairn_case *c)
 	n = s.n;
 	k = s.k;
 	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s",
-		 i >= FIRST_PAIR && i < FAR_CASE ? "pair_" : "",
+		 i >= FIRST_PAIR && i < FAR_CASE ? "pair_" : i >= FIRST_ENDS ? "ends_" : "",
 		 s.m, s.n, s.k, cairn_dtype_name(v.dtype), v.scale_kind ? "blocks" : "rows",
 		 v.out_dtype != v.dtype ? "_to_f32" : "", v.bias ? "_bias" : "");
 	if (s.sms)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", s.sms);
-	if (i >= FIRST_RANGE) {
+	if (i >= FIRST_RANGE && i < FIRST_ENDS) {
 		const struct range *r;
 
 		range_of(i - FIRST_RANGE, &r, &s, &v);
@@ -195,6 +216,8 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	if (i >= FIRST_PAIR && i < FAR_CASE)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	if (i >= FIRST_ENDS)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = s.bench;
 	c->device_only = s.device_only;
 	c->bytes = n * k + (m * k + v.bias * n) * 2 + 4 * (v.scale_kind ? n * k / 16384 : n) +
@@ -342,7 +365,7 @@ static void setup(struct cairn_op *op)
 		setup_far(op, g);
 		return;
 	}
-	if (op->case_index >= FIRST_RANGE) {
+	if (op->case_index >= FIRST_RANGE && op->case_index < FIRST_ENDS) {
 		setup_range(op, g);
 		return;
 	}
@@ -410,6 +433,7 @@ static const char *reject(void *args, int i, int *want)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };

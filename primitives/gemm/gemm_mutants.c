@@ -261,6 +261,24 @@ static int gemm_sms_above_132(const struct cairn_gemm_args *g, void *stream)
 	return g->sms > 132 ? cairn_error(EINVAL, "gemm: sms") : cairn_gemm_ref(g, stream);
 }
 
+/* The last tile of 64 x 128 has 63 rows and one column, and lacks its last element. */
+static int gemm_corner_of_63_by_1(const struct cairn_gemm_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_ref(a, stream));
+	if (a->m % 64 == 63 && a->n % 128 == 1)
+		cairn_store(a->out, a->out_dtype, (int64_t)a->m * a->n - 1, 0);
+	return 0;
+}
+
+/* The last 8 of k are left out in a single row past whole tiles of 64. */
+static int gemm_k_tail_of_row_65(const struct cairn_gemm_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_ref(a, stream));
+	for (int64_t j = 0; a->m > 64 && a->m % 64 == 1 && a->k % 64 == 8 && a->k > 64 && j < a->n; j++)
+		cairn_store(a->out, a->out_dtype, ((int64_t)a->m - 1) * a->n + j, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("transposed", transposed, "b is read as [k, n]"),
 	GEMM("bias_ignored", no_bias, "bias is not added"),
@@ -300,5 +318,9 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	  "cuts the offset of a row of a or b to 32 bits" },
 	{ "gemm_sms_above_132", offsetof(struct cairn_impl, gemm), (void *)gemm_sms_above_132,
 	  "refuses more than 132 SMs" },
+	{ "gemm_corner_of_63_by_1", offsetof(struct cairn_impl, gemm), (void *)gemm_corner_of_63_by_1,
+	  "with 63 rows and one column past whole tiles, the last element is 0" },
+	{ "gemm_k_tail_of_row_65", offsetof(struct cairn_impl, gemm), (void *)gemm_k_tail_of_row_65,
+	  "with k 8 past whole stages, a single row past whole tiles of 64 is 0" },
 	{ 0 }
 };

@@ -8,13 +8,15 @@
  * projections of Llama models (fused QKV 6144, MLP 14336 and its two halves together 28672, head 128256;
  * Llama 2: 11008) at the batch sizes of decoding, and the square products whose rate is the ceiling of
  * arithmetic. EXACT has sums of up to 24 bits, see fill_operand(). The pair cases combine types, bias,
- * sizes and sms; their POISON has NaN and infinities in some rows of a and b.
+ * sizes and sms; their POISON has NaN and infinities in some rows of a and b. The cases ends_* combine sizes
+ * at the ends of tiles (ends.h).
  */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
 #define FIELD(f)	offsetof(struct cairn_gemm_args, f)
@@ -95,7 +97,7 @@ static const struct {
 
 struct row {
 	struct shape s;
-	int dtype, out_dtype, bias, pair, far, nan;
+	int dtype, out_dtype, bias, pair, far, nan, ends;
 };
 
 static const int pair_m[] = { 1, 2, 7, 9, 17, 33 }, pair_n[] = { 1, 7, 33, 72, 129 };
@@ -115,6 +117,18 @@ static void pair_row(int i, struct row *r)
 			       .sms = pair_sms[level[5]] };
 }
 
+static const int ends_k[] = { 8, 56, 64, 72, 120, 136, 248, 264 };
+static struct cairn_pairs ends = { .num_factors = 4, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 8, 10 } };
+
+static void ends_row(int i, struct row *r)
+{
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	*r = (struct row){ .ends = 1, .bias = level[3] % 2, .dtype = pair_types[level[3] / 2][0],
+			   .out_dtype = pair_types[level[3] / 2][1] };
+	r->s = (struct shape){ cairn_ends[level[0]], cairn_ends[level[1]], ends_k[level[2]], .sms = 0 };
+}
+
 static int f16_row(const struct shape *s)
 {
 	return (s->m == 1 && s->n == 4096 && s->k == 4096) || (s->m == 1 && s->n == 14336) || s->m == 8192;
@@ -132,7 +146,7 @@ static int find_row(int i, struct row *r)
 {
 	int count = 0;
 
-	r->pair = r->far = r->nan = 0;
+	r->pair = r->far = r->nan = r->ends = 0;
 	for (size_t k = 0; k < ARRAY_SIZE(shapes); k++)
 		for (size_t v = 0; v < ARRAY_SIZE(variants); v++) {
 			if (!has_variant(&shapes[k], v))
@@ -161,7 +175,9 @@ static int find_row(int i, struct row *r)
 		if (count++ == i)
 			*r = (struct row){ with_nan[k / 2], variants[k % 2].dtype, variants[k % 2].dtype,
 					   .nan = 1 };
-	return count;
+	if (i >= count && i < count + cairn_pairs_count(&ends))
+		ends_row(i - count, r);
+	return count + cairn_pairs_count(&ends);
 }
 
 static void describe(int i, struct cairn_case *c)
@@ -173,16 +189,21 @@ static void describe(int i, struct cairn_case *c)
 	m = r.s.m;
 	n = r.s.n;
 	k = r.s.k;
-	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s%s%s", r.pair ? "pair_" : r.nan ? "nan_" : "",
-		 r.s.m, r.s.n, r.s.k, cairn_dtype_name(r.dtype), r.out_dtype != r.dtype ? "_to_f32" : "",
+	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s%s%s",
+		 r.pair ? "pair_" : r.nan ? "nan_" : r.ends ? "ends_" : "", r.s.m, r.s.n, r.s.k,
+		 cairn_dtype_name(r.dtype), r.out_dtype != r.dtype ? "_to_f32" : "",
 		 r.bias ? "_bias" : "");
 	if (r.s.sms)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", r.s.sms);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!r.s.bench && !r.far)
-		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	if (!r.s.bench && m * n * k <= 1 << 25)	/* large shapes would show no more */
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	if (r.pair || r.nan)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	if (r.ends)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = r.s.bench;
 	c->ceiling = r.s.m >= 4096;
 	c->device_only = r.s.device_only;
@@ -344,7 +365,8 @@ static const char *reject(void *args, int i, int *want)
 }
 
 /* The family needs a constant; number_of_cases() below compares it with the tables above. */
-#define NUM_CASES	(276 + 37 + 10)
+#define NUM_CASES	(276 + 37 + 10 + NUM_ENDS)
+#define NUM_ENDS	112
 
 static void number_of_cases(struct cairn_test *t)
 {
@@ -379,7 +401,8 @@ static void columns_follow_rows_of_b(struct cairn_test *t)
 
 static void pairs_are_covered(struct cairn_test *t)
 {
-	cairn_pairs_check(t, &pairs, NUM_CASES - 276 - 2 * (int)ARRAY_SIZE(with_nan));
+	cairn_pairs_check(t, &pairs, 37);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = {

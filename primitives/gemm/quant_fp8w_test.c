@@ -6,9 +6,10 @@
  * one value far above all others, which become subnormal or 0; with ties between neighbouring codes; near
  * the largest of dtype. POISON: in pair cases, rows that are not finite among finite ones. EXACT has integers
  * of as many bits as dtype holds. The pair cases combine types, kinds of scales and sizes around the ends of
- * blocks.
+ * blocks; the cases ends_* combine sizes at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
 #include <math.h>
@@ -36,15 +37,27 @@ static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 #define ODD_CASE	(TALL_CASE + 1)			/* likewise; no side is a multiple of 128 */
 #define FIRST_PIECES	(ODD_CASE + 1)			/* all shapes with scales of pieces */
 #define FIRST_ROWS	(FIRST_PIECES + (int)(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes)))
-#define NUM_CASES	(FIRST_ROWS + (int)ARRAY_SIZE(activations))
+#define FIRST_ENDS	(FIRST_ROWS + (int)ARRAY_SIZE(activations))
+#define NUM_ENDS	90
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
 
 static const int32_t pair_n[] = { 1, 3, 127, 129, 257 }, pair_k[] = { 16, 112, 128, 144, 272 };
 static struct cairn_pairs pairs = { .num_factors = 4, .levels = { 3, 2, 5, 5 } };
+
+/* ends of tiles (ends.h) */
+static const int32_t ends_k[] = { 16, 48, 112, 128, 144, 240, 256, 272 };
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 8, 9 } };
 
 static struct shape shape_of(int i, int32_t *dtype, int32_t *scale_kind)
 {
 	const int8_t *level;
 
+	if (i >= FIRST_ENDS) {
+		level = cairn_pairs_row(&ends, i - FIRST_ENDS);
+		*dtype = dtypes[level[2] / 3];
+		*scale_kind = level[2] % 3;
+		return (struct shape){ .n = cairn_ends[level[0]], .k = ends_k[level[1]] };
+	}
 	if (i >= FIRST_PIECES) {
 		*dtype = i < FIRST_ROWS ? dtypes[(i - FIRST_PIECES) % 3] : CAIRN_BF16;
 		*scale_kind = CAIRN_FP8_SCALE_PIECES;
@@ -73,11 +86,13 @@ static void describe(int i, struct cairn_case *c)
 	struct shape shape = shape_of(i, &dtype, &scale_kind), *s = &shape;
 
 	snprintf(c->name, sizeof(c->name), "%sn%d_k%d_%s_%s",
-		 i < FIRST_PAIR || i >= FAR_CASE ? "" : "pair_", s->n, s->k,
+		 i >= FIRST_ENDS ? "ends_" : i < FIRST_PAIR || i >= FAR_CASE ? "" : "pair_", s->n, s->k,
 		 cairn_dtype_name(dtype), kinds[scale_kind]);
 	c->far = i == FAR_CASE;
 	c->kinds = s->bench || (i >= FAR_CASE && i <= ODD_CASE) ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) :
 		   CAIRN_ALL_KINDS;
+	if (i >= FIRST_ENDS)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bench = s->bench && dtype == CAIRN_BF16;
 	c->device_only = s->bench;
 	c->bytes = (double)s->n * s->k * (1.0 + (double)cairn_dtype_bytes(dtype));
@@ -112,6 +127,10 @@ static void setup(struct cairn_op *op)
 		cairn_shape(op, FIELD(scale), { "row", s->n });
 	w = cairn_in(op, FIELD(w), a->dtype, count);
 	cairn_fill_exact(op, w, a->dtype, count, 0.05, 1 << 24);
+	/* the largest elements lie in the last row, or in the last column */
+	for (int64_t e = 0; op->case_index >= FIRST_ENDS && e < count; e++)
+		if (op->case_index % 2 ? e / s->k == s->n - 1 : e % s->k == s->k - 1)
+			cairn_store(w, a->dtype, e, 8 * cairn_load(w, a->dtype, e));
 	for (int32_t i = 1; i < s->n && op->kind == CAIRN_KIND_POISON && op->case_index >= FIRST_PAIR;
 	     i += 150)
 		cairn_store(w, a->dtype, (int64_t)i * s->k + cairn_op_range(op, 0, s->k - 1),
@@ -194,6 +213,7 @@ static void codes(struct cairn_test *t)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = {

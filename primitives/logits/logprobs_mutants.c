@@ -354,6 +354,16 @@ static int logprobs_keeps_wanted(const struct cairn_logprobs_args *a, void *stre
 	return cairn_logprobs_ref(&other, stream);
 }
 
+/* In the last of 63 rows, one token past whole blocks of 256 is lost. */
+static int logprobs_row_63_of_257(const struct cairn_logprobs_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_logprobs_ref(a, stream));
+	if (a->rows % 64 == 63 && a->vocab % 256 == 1 && a->vocab > 1 &&
+	    (!a->wanted || a->wanted[a->rows - 1]))
+		a->chosen[a->rows - 1] -= 1;
+	return 0;
+}
+
 const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT(logprobs, near_is_equal, "keeps the last of 20 tokens unless another is larger by 1e-4"),
 	MUTANT(logprobs, top_of_none, "writes the likeliest token even if k is 0"),
@@ -391,5 +401,7 @@ const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT(logprobs, minus_1_alone, "takes a token below -1 for token 0"),
 	MUTANT(logprobs, reads_past_vocab, "reads the logit of a token that is vocab itself"),
 	MUTANT(logprobs, keeps_wanted, "reads wanted once for each address"),
+	{ "logprobs_row_63_of_257", offsetof(struct cairn_impl, logprobs), (void *)logprobs_row_63_of_257,
+	  "in the last of 63 rows, the sum over 257 tokens is wrong" },
 	{ 0 }
 };

@@ -8,9 +8,11 @@
  * magnitudes of fp32; zeros of both signs; only -INFINITY and NaN. EXACT, with its small integers, has ties.
  * In later cases the k-th largest logit of a row occurs several times (dist KTH), and the last ones have, for
  * every k, logits that differ in their last bits (NEAR).
- * The pair cases combine distributions, k, sizes and wanted; in some, every second row is NaN.
+ * The pair cases combine distributions, k, sizes and wanted; in some, every second row is NaN. The cases
+ * ends_* combine sizes at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
 #include <stdio.h>
@@ -98,10 +100,22 @@ static int has_nan_rows(int i)
 #define NUM_LAST	((int)ARRAY_SIZE(last))
 #define NUM_NEAR	31
 
+#define FIRST_ENDS	(FIRST_PAIR + NUM_PAIRS + NUM_LAST + NUM_NEAR)
+#define NUM_ENDS	60
+
+static struct cairn_pairs ends = { .num_factors = 5, .levels = { CAIRN_FEW_ENDS, CAIRN_NUM_ENDS, 5, 4, 2 } };
+
 static struct shape shape_of(int i)
 {
 	struct shape s = { .rows = 5, .dist = i % NUM_DISTS };
 
+	if (i >= FIRST_ENDS) {
+		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
+
+		return (struct shape){ .rows = cairn_ends[level[0]], .vocab = cairn_ends[level[1]],
+				       .k = pair_ks[level[2]], .dist = pair_dists[level[3]],
+				       .wanted = level[4] };
+	}
 	if (i >= FIRST_PAIR + NUM_PAIRS + NUM_LAST) {
 		s.k = 1 + i - FIRST_PAIR - NUM_PAIRS - NUM_LAST;
 		return (struct shape){ .rows = 3, .vocab = 40 + 9 * s.k, .k = s.k, .dist = NEAR };
@@ -128,13 +142,14 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape s = shape_of(i);
 
-	snprintf(c->name, sizeof(c->name), "%srows%d_vocab%d_k%d_%s%s%s%s", is_pair(i) ? "pair_" : "",
-		 s.rows, s.vocab, s.k, dist_names[s.dist], s.wanted ? "_wanted" : "",
-		 s.bench ? "_bench" : "", has_nan_rows(i) ? "_nan_rows" : "");
+	snprintf(c->name, sizeof(c->name), "%srows%d_vocab%d_k%d_%s%s%s%s",
+		 is_pair(i) ? "pair_" : i >= FIRST_ENDS ? "ends_" : "", s.rows, s.vocab, s.k,
+		 dist_names[s.dist], s.wanted ? "_wanted" : "", s.bench ? "_bench" : "",
+		 has_nan_rows(i) ? "_nan_rows" : "");
 	c->far = s.wanted == FAR;
 	c->device_only = (double)s.rows * s.vocab > 1.2e6 && !c->far;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if ((double)s.rows * s.vocab < 50000 && s.dist != KTH)
+	if ((double)s.rows * s.vocab < 50000 && s.dist != KTH && i < FIRST_ENDS)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = s.bench;
 	c->bytes = 4.0 * (c->far ? 3 : s.rows) * s.vocab + s.rows * (8.0 * s.k + 8);
@@ -318,6 +333,7 @@ static const char *reject(void *args, int i, int *want)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
@@ -327,7 +343,7 @@ const struct cairn_family cairn_logprobs_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, logprobs),
 	.args_size = sizeof(struct cairn_logprobs_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS + NUM_LAST + NUM_NEAR,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.company = { .rows = FIELD(rows), .in = { FIELD(logits), FIELD(tokens) },
 		     .out = { FIELD(chosen), FIELD(top_ids), FIELD(top) } },
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,

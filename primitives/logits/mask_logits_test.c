@@ -9,6 +9,7 @@
  * cannot access.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
 #include <stdio.h>
@@ -54,12 +55,23 @@ static const struct shape {
 static const int32_t pair_rows[] = { 1, 2, 9 }, pair_vocabs[] = { 2, 29, 64, 259, 1030 };
 static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 3, 5, 2, 2, 2 } };
 
+#define FIRST_ENDS	(FIRST_PAIR + NUM_PAIRS)
+#define NUM_ENDS	60
+
+/* sizes at the ends of tiles (ends.h) */
+static struct cairn_pairs ends = { .num_factors = 5, .levels = { CAIRN_FEW_ENDS, CAIRN_NUM_ENDS, 2, 2, 2 } };
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level;
 
 	if (i < FIRST_PAIR)
 		return shapes[i];
+	if (i >= FIRST_ENDS) {
+		level = cairn_pairs_row(&ends, i - FIRST_ENDS);
+		return (struct shape){ cairn_ends[level[0]], cairn_ends[level[1]], (level[2] ? NO_MASK : 0) |
+				       (level[3] ? SHARED : 0) | (level[4] ? DENSE : 0) };
+	}
 	level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
 	return (struct shape){ pair_rows[level[0]], pair_vocabs[level[1]],
 			       (level[2] ? NO_MASK : 0) | (level[3] ? SHARED : 0) | (level[4] ? BEYOND : 0) };
@@ -69,14 +81,15 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape s = shape_of(i);
 
-	snprintf(c->name, sizeof(c->name), "%s%s%srows%d_vocab%d%s%s%s%s%s", i >= FIRST_PAIR ? "pair_" : "",
-		 s.flags & FAR ? "far_" : "", s.flags & UNTOUCHED ? "untouched_" : "", s.rows, s.vocab,
+	snprintf(c->name, sizeof(c->name), "%s%s%srows%d_vocab%d%s%s%s%s%s",
+		 i >= FIRST_ENDS ? "ends_" : i >= FIRST_PAIR ? "pair_" : "", s.flags & FAR ? "far_" : "",
+		 s.flags & UNTOUCHED ? "untouched_" : "", s.rows, s.vocab,
 		 s.flags & NO_MASK ? "_some" : "", s.flags & SHARED ? "_shared" : "",
 		 s.flags & BEYOND ? "_beyond" : "", s.flags & NO_SLOTS ? "_no_slots" : "",
 		 s.flags & DENSE ? "_dense" : "");
 	c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->far = !!(s.flags & (FAR | UNTOUCHED));
-	if (s.flags & (BENCH | DEVICE | FAR | UNTOUCHED))
+	if (s.flags & (BENCH | DEVICE | FAR | UNTOUCHED) || i >= FIRST_ENDS)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
@@ -237,6 +250,7 @@ static int part(void *args, int i)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
@@ -246,7 +260,7 @@ const struct cairn_family cairn_mask_logits_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, mask_logits),
 	.args_size = sizeof(struct cairn_mask_logits_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,
 };

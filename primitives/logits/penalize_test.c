@@ -10,6 +10,7 @@
  * steps, with each penalty on and off separately, empty lists, and sizes.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
 #include <stdio.h>
@@ -90,10 +91,27 @@ static const int8_t *levels_of(int i)
 	return i < FIRST_PAIR || i >= FIRST_PAIR + NUM_PAIRS ? NULL : cairn_pairs_row(&pairs, i - FIRST_PAIR);
 }
 
+#define FIRST_ENDS	(FIRST_PAIR + NUM_PAIRS + 2)
+#define NUM_ENDS	60
+
+/* sizes at the ends of tiles (ends.h) */
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_FEW_ENDS, CAIRN_NUM_ENDS, 6 } };
+
+static struct shape ends_of(int i)
+{
+	static const unsigned flags[] = { COUNTS, ALL, BIAS | FORBIDDEN, CAP, COUNTS | IDLE_ROWS,
+					 ALL | SPARSE };
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	return (struct shape){ cairn_ends[level[0]], cairn_ends[level[1]], 9, flags[level[2]] };
+}
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level = levels_of(i);
 
+	if (i >= FIRST_ENDS)
+		return ends_of(i - FIRST_ENDS);
 	if (!level)
 		return i < FIRST_PAIR ? shapes[i] : i == FIRST_PAIR + NUM_PAIRS ? untouched : many;
 	return (struct shape){ pair_rows[level[F_ROWS]], pair_vocabs[level[F_VOCAB]], 9,
@@ -143,15 +161,15 @@ static void describe(int i, struct cairn_case *c)
 	if (levels_of(i))
 		name_pair(c->name, sizeof(c->name), s, levels_of(i));
 	else
-		snprintf(c->name, sizeof(c->name), "%s%srows%d_vocab%d%s%s%s%s%s",
-			 s->flags & FAR ? "far_" : "", s->flags & UNTOUCHED ? "untouched_" : "",
-			 s->rows, s->vocab,
+		snprintf(c->name, sizeof(c->name), "%s%s%srows%d_vocab%d%s%s%s%s%s",
+			 i >= FIRST_ENDS ? "ends_" : "", s->flags & FAR ? "far_" : "",
+			 s->flags & UNTOUCHED ? "untouched_" : "", s->rows, s->vocab,
 			 s->flags & CAP ? "_cap" : "", s->flags & COUNTS ? "_counts" : "",
 			 s->flags & BIAS ? "_bias" : "", s->flags & FORBIDDEN ? "_forbidden" : "",
 			 s->flags & IDLE_ROWS ? "_idle" : "");
 	c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->far = !!(s->flags & (FAR | UNTOUCHED));
-	if (s->flags & (BENCH | DEVICE | FAR | UNTOUCHED))
+	if (s->flags & (BENCH | DEVICE | FAR | UNTOUCHED) || i >= FIRST_ENDS)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bench = !!(s->flags & BENCH);
 	c->device_only = !!(s->flags & DEVICE);
@@ -254,6 +272,16 @@ static float some_bias(struct cairn_op *op)
 	return (float)cairn_op_range(op, -100000, 100000) / 1000;
 }
 
+/* Lets a list begin with the last token, unless that is in it already. */
+static void name_last_token(int32_t *ids, int32_t num, int32_t vocab)
+{
+	for (int32_t k = 0; k < num; k++)
+		if (ids[k] == vocab - 1)
+			return;
+	if (num)
+		ids[0] = vocab - 1;
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct shape shape = shape_of(op->case_index), *s = &shape;
@@ -327,6 +355,8 @@ static void setup(struct cairn_op *op)
 			at[i] = extra + (rows - 1 - i) * s->list;
 			memset(ids + at[i], 0, (size_t)s->list * 4);
 			num[i] = fill_list(op, s, i, ids + at[i], s->list);
+			if (op->case_index >= FIRST_ENDS && !list)
+				name_last_token(ids + at[i], num[i], s->vocab);
 			if ((s->flags & IDLE_ROWS && i % 5 == 1) || is_idle(s, i))
 				num[i] = 0;
 			else if (i % 3 == 2)
@@ -429,6 +459,7 @@ static int part(void *args, int i)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
@@ -438,7 +469,7 @@ const struct cairn_family cairn_penalize_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, penalize),
 	.args_size = sizeof(struct cairn_penalize_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS + 2,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,
 };

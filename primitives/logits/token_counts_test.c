@@ -8,6 +8,7 @@
  * have all bits set beforehand. The pair cases combine all of this.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
 #include <stdio.h>
@@ -94,6 +95,26 @@ static int pair_forbidden(const int8_t *level)
 static struct cairn_pairs pairs = { .num_factors = NUM_FACTORS, .levels = { 2, 2, 3, 2, 3, 2, 5, 3, 4 },
 				    .forbidden = pair_forbidden };
 
+#define FIRST_ENDS	(FIRST_PAIR + NUM_PAIRS + (int)ARRAY_SIZE(last))
+#define NUM_ENDS	100
+
+/* sizes at the ends of tiles (ends.h): vocabularies, tokens, copies */
+static const int32_t ends_copies[] = { 0, 1, 7, 9, 17, 33 };
+static struct cairn_pairs ends = {
+	.num_factors = 4, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 6, 6 },
+};
+
+static struct shape ends_of(int i)
+{
+	static const unsigned flags[] = { 0, INDPTR, INDPTR | PROMPT, SKEWED, OUTSIDE, INDPTR | OUTSIDE };
+	const int8_t *level = cairn_pairs_row(&ends, i);
+	struct shape s = { .slots = 50, .vocab = cairn_ends[level[0]], .tokens = cairn_ends[level[1]],
+			   .copies = ends_copies[level[2]], .flags = flags[level[3]] };
+
+	s.segments = s.flags & INDPTR ? (s.tokens + 6) / 7 : s.tokens;
+	return s;
+}
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level;
@@ -101,6 +122,8 @@ static struct shape shape_of(int i)
 
 	if (i < FIRST_PAIR)
 		return shapes[i];
+	if (i >= FIRST_ENDS)
+		return ends_of(i - FIRST_ENDS);
 	if (i >= FIRST_PAIR + NUM_PAIRS)
 		return last[i - FIRST_PAIR - NUM_PAIRS];
 	level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
@@ -120,16 +143,17 @@ static void describe(int i, struct cairn_case *c)
 
 	snprintf(c->name, sizeof(c->name), "%s", s->name ? s->name : "");
 	if (!s->name)
-		snprintf(c->name, sizeof(c->name), "pair_slots%d_vocab%d_copies%d_tokens%d%s%s%s%s%s%s",
-			 s->slots, s->vocab, s->copies, s->tokens, s->flags & PROMPT ? "_prompt" : "",
-			 s->flags & INDPTR ? "_indptr" : "", s->flags & OUTSIDE ? "_outside" : "",
+		snprintf(c->name, sizeof(c->name), "%s_slots%d_vocab%d_copies%d_tokens%d%s%s%s%s%s%s",
+			 i >= FIRST_ENDS ? "ends" : "pair", s->slots, s->vocab, s->copies, s->tokens,
+			 s->flags & PROMPT ? "_prompt" : "", s->flags & INDPTR ? "_indptr" : "",
+			 s->flags & OUTSIDE ? "_outside" : "",
 			 s->flags & SKEWED ? "_skewed" : "", s->flags & ONE_SLOT ? "_one_slot" : "",
 			 s->flags & TRAILING ? "_trailing" : "");
 	c->kinds = s->flags & BENCH ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) :
 		   CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = !!(s->flags & BENCH);
 	c->far = !!(s->flags & FAR);
-	if (c->far)
+	if (c->far || i >= FIRST_ENDS)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->sparse = 1;
 	/* a counter is read and written as a sector of 32 bytes; a cleared slot is written */
@@ -291,6 +315,7 @@ static const char *reject(void *args, int i, int *want)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
@@ -300,7 +325,7 @@ const struct cairn_family cairn_token_counts_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, token_counts),
 	.args_size = sizeof(struct cairn_token_counts_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS + (int)ARRAY_SIZE(last),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,
 };

@@ -261,6 +261,15 @@ static int embedding_id_14_bits(const struct cairn_embedding_args *a, void *stre
 	return ret;
 }
 
+/* One row past whole tiles of 256, and 120 elements past whole tiles of 128. */
+static int embedding_corner_of_257_by_120(const struct cairn_embedding_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_embedding_ref(a, stream));
+	if (a->rows > 256 && a->rows % 256 == 1 && a->dim % 128 == 120)
+		cairn_store(a->out, a->dtype, (int64_t)a->rows * a->dim - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, row_plus_1, "copies the row of the next token"),
 	MUTANT(embedding, clamped, "clamps an id outside the vocabulary"),
@@ -293,5 +302,8 @@ const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, nan_quieted, "quiets a NaN that it copies"),
 	MUTANT(embedding, id_as_float, "passes ids through fp32"),
 	MUTANT(embedding, out_32_bits, "cuts the offset of a row of out to 32 bits"),
+	{ "embedding_corner_of_257_by_120", offsetof(struct cairn_impl, embedding),
+	  (void *)embedding_corner_of_257_by_120,
+	  "with one row and 120 elements past whole tiles, the last element is 0" },
 	{ 0 }
 };

@@ -2,10 +2,12 @@
 /*
  * embedding_test - cases of embedding.h
  *
- * The pair cases combine types, scales and sizes. Some rows that an id selects hold NaNs and infinities. A
- * copied NaN must keep its payload, even if it is signalling.
+ * The pair cases combine types, scales and sizes, the cases ends_* sizes at the ends of tiles (ends.h).
+ * Some rows that an id selects hold NaNs and infinities. A copied NaN must keep its payload, even if it is
+ * signalling.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
 #include <math.h>
@@ -91,6 +93,12 @@ static const int32_t pair_dims[] = { 8, 24, 72, 136, 520 }, pair_vocabs[] = { 1,
 static const float pair_scales[] = { 0, 45.25f, -0.3f };
 static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 3, 3, 4, 5, 3 } };
 
+#define FIRST_ENDS	(FIRST_PAIR + NUM_PAIRS + 1)
+#define NUM_ENDS	120
+
+static const int32_t ends_dims[] = { 8, 24, 56, 72, 120, 136, 248, 264, 504, 520, 1016, 1032 };
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 12, 6 } };
+
 static int is_pair(int i)
 {
 	return i >= FIRST_PAIR && i < FIRST_PAIR + NUM_PAIRS;
@@ -100,6 +108,11 @@ static struct shape shape_of(int i)
 {
 	const int8_t *level;
 
+	if (i >= FIRST_ENDS) {
+		level = cairn_pairs_row(&ends, i - FIRST_ENDS);
+		return (struct shape){ .rows = cairn_ends[level[0]], .dim = ends_dims[level[1]], .vocab = 33,
+				       .dtype = dtypes[level[2] / 2], .scale = level[2] % 2 ? 45.25f : 0 };
+	}
 	if (!is_pair(i))
 		return i < FIRST_PAIR ? shapes[i] : many;
 	level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
@@ -112,7 +125,8 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape shape = shape_of(i), *s = &shape;
 	double esize = (double)cairn_dtype_bytes(s->dtype);
-	const char *what = is_pair(i) ? "pair_" : s->far ? "far_" : s->far_out ? "out_" : "";
+	const char *what = is_pair(i) ? "pair_" : i >= FIRST_ENDS ? "ends_" :
+			   s->far ? "far_" : s->far_out ? "out_" : "";
 	int n = snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_vocab%d_%s", what, s->rows, s->dim,
 			 s->vocab, cairn_dtype_name(s->dtype));
 
@@ -126,7 +140,7 @@ static void describe(int i, struct cairn_case *c)
 	c->far = s->far || s->far_out;
 	c->device_only = (double)s->vocab * s->dim > 4e6 && !c->far;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!c->device_only && !c->far && s->rows <= 4096)
+	if (!c->device_only && !c->far && s->rows <= 4096 && i < FIRST_ENDS)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = s->bench;
 	c->bytes = 2.0 * s->rows * s->dim * esize + 4.0 * s->rows;
@@ -267,6 +281,7 @@ static const char *reject(void *args, int i, int *want)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
@@ -275,7 +290,7 @@ const struct cairn_family cairn_embedding_family = {
 	.stage = "primitives", .name = "embedding",
 	.op = offsetof(struct cairn_impl, embedding),
 	.args_size = sizeof(struct cairn_embedding_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS + 1,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe, .setup = setup, .exact = exact, .judge = judge, .reject = reject,
 };

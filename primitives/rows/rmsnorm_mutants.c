@@ -265,6 +265,15 @@ static int rmsnorm_any_eps(const struct cairn_rmsnorm_args *a, void *stream)
 	return cairn_rmsnorm_ref(&other, stream);
 }
 
+/* One row past whole tiles of 64, and 8 elements past whole tiles of 128. */
+static int rmsnorm_corner_of_65_by_8(const struct cairn_rmsnorm_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_rmsnorm_ref(a, stream));
+	if (a->rows > 64 && a->rows % 64 == 1 && a->dim % 128 == 8)
+		cairn_store(a->out, a->dtype, (int64_t)a->rows * a->dim - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_outside_root, "adds eps to the root instead of under it"),
 	MUTANT(rmsnorm, eps_before_mean, "adds eps to the sum instead of the mean"),
@@ -307,5 +316,8 @@ const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(rmsnorm, offset_32_bits, "cuts the offset of a row to 32 bits"),
 	MUTANT(rmsnorm, vectors_of_32, "takes x to be 32-byte aligned"),
+	{ "rmsnorm_corner_of_65_by_8", offsetof(struct cairn_impl, rmsnorm),
+	  (void *)rmsnorm_corner_of_65_by_8,
+	  "with one row and 8 elements past whole tiles, the last element is 0" },
 	{ 0 }
 };

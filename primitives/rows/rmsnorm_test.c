@@ -3,9 +3,11 @@
  * rmsnorm_test - cases of rmsnorm.h
  *
  * EXACT has integers whose squares add up to as much as 2^24. The pair cases combine types, residual, offset,
- * eps and sizes; the elements of x are about sqrt(eps), so that every eps matters.
+ * eps and sizes; the elements of x are about sqrt(eps), so that every eps matters. The cases ends_* combine
+ * sizes at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/rows/rmsnorm.h"
 
@@ -85,6 +87,8 @@ static const struct shape last[] = {
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
 #define NUM_PAIRS	28
 #define FIRST_LAST	(FIRST_PAIR + NUM_PAIRS)
+#define FIRST_ENDS	(FIRST_LAST + (int)ARRAY_SIZE(last))
+#define NUM_ENDS	120
 
 static const int32_t pair_dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 }, pair_rows[] = { 1, 2, 5, 37 };
 static const int32_t pair_dims[] = { 8, 24, 64, 200, 1016, 1024 };
@@ -103,8 +107,19 @@ static void pair_of(int i, struct shape *s)
 			     .tag = pair_tags[level[3] + (level[2] == 2 ? 4 : 0)] };
 }
 
+static const int32_t ends_dims[] = { 8, 24, 56, 72, 120, 136, 248, 264, 504, 520, 1016, 1032 };
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 12, 6 } };
+
 static void shape_of(int i, struct shape *s)
 {
+	if (i >= FIRST_ENDS) {
+		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
+
+		*s = (struct shape){ .rows = cairn_ends[level[0]], .dim = ends_dims[level[1]],
+				     .dtype = pair_dtypes[level[2] / 2], .residual = level[2] % 2,
+				     .eps = 1e-5f };
+		return;
+	}
 	if (i >= FIRST_LAST) {
 		*s = last[i - FIRST_LAST];
 		return;
@@ -134,13 +149,13 @@ static void describe(int i, struct cairn_case *c)
 
 	shape_of(i, &s);
 	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s%s%s%s",
-		 i >= FIRST_PAIR && i < FIRST_LAST ? "pair_" : "", s.rows, s.dim,
+		 i >= FIRST_ENDS ? "ends_" : i >= FIRST_PAIR && i < FIRST_LAST ? "pair_" : "", s.rows, s.dim,
 		 cairn_dtype_name(s.dtype), s.residual ? "_residual" : "", s.offset ? "_offset" : "",
 		 s.tag && !s.bench ? "_" : "", s.tag && !s.bench ? s.tag : "");
 	elements = (double)s.rows * s.dim;
 	esize = (double)cairn_dtype_bytes(s.dtype);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (elements < 25000 && !s.bench)
+	if (elements < 25000 && !s.bench && i < FIRST_ENDS)
 		c->kinds = CAIRN_ALL_KINDS;
 	c->bench = s.bench;
 	c->device_only = elements > 450000 && s.rows < 65536 && !s.far;
@@ -311,6 +326,7 @@ static void in_place(struct cairn_test *t)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = {
@@ -338,7 +354,7 @@ const struct cairn_family cairn_rmsnorm_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, rmsnorm),
 	.args_size = sizeof(struct cairn_rmsnorm_args),
-	.num_cases = FIRST_LAST + (int)ARRAY_SIZE(last),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,

@@ -412,6 +412,18 @@ static int rope_norm_scale_magnitude(const struct cairn_rope_args *a, void *stre
 	return cairn_rope_ref(&b, stream);
 }
 
+/* In a single row past whole tiles of 64, the last of 7 heads of k is 0. */
+static int rope_row_65_of_7_heads(const struct cairn_rope_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_rope_ref(a, stream));
+	if (a->k && a->nnz > 64 && a->nnz % 64 == 1 && a->num_kv_heads == 7) {
+		int64_t stride = a->k_stride ? a->k_stride : 7 * (int64_t)a->head_dim;
+
+		cairn_store(a->k, a->dtype, (a->nnz - 1) * stride + 6 * (int64_t)a->head_dim, 0);
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, order_swapped, "swaps the half-split and the interleaved order of pairs"),
 	MUTANT(rope, position_plus_1, "counts positions from 1"),
@@ -461,5 +473,7 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(rope, k_stride_by_32, "with more than 256 rows takes k_stride for a multiple of 32"),
 	MUTANT(rope, keeps_frequencies, "keeps inv_freq of the first call with the same rotary_dim"),
+	{ "rope_row_65_of_7_heads", offsetof(struct cairn_impl, rope), (void *)rope_row_65_of_7_heads,
+	  "in a single row past whole tiles, the last of 7 heads of k is wrong" },
 	{ 0 }
 };

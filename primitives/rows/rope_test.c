@@ -3,8 +3,10 @@
  * rope_test - cases of rope.h
  *
  * The pair cases combine types, orders, heads, sizes, strides of q and k, norms, eps, scales and positions.
+ * The cases ends_* combine sizes at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/rows/rmsnorm.h"
 
@@ -155,6 +157,24 @@ static struct shape pair_of(int i)
 	return s;
 }
 
+#define FIRST_ENDS	(FIRST_LAST + (int)ARRAY_SIZE(last))
+#define NUM_ENDS	30
+
+static const int32_t ends_q_heads[] = { 1, 3, 7, 9, 17 }, ends_k_heads[] = { 1, 3, 7, 8 };
+static const int32_t ends_dims[] = { 16, 48, 64, 128 };
+static struct cairn_pairs ends = { .num_factors = 8, .levels = { CAIRN_FEW_ENDS, 5, 4, 2, 3, 4, 2, 3 } };
+
+static struct shape ends_of(int i)
+{
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	return (struct shape){ .nnz = cairn_ends[level[0]], .num_qo_heads = ends_q_heads[level[1]],
+			       .num_kv_heads = ends_k_heads[level[2]], .interleaved = level[3],
+			       .dtype = dtypes[level[4]], .head_dim = ends_dims[level[5]],
+			       .rotary_dim = ends_dims[level[5]], .norm = level[6] ? QK : 0,
+			       .gap = pair_gaps[level[7]], .eps = 1, .offset = 99, .scale = 1 };
+}
+
 /* Returns the elements between rows of k. In pair cases k and q have different gaps. */
 static int32_t k_gap_of(int i, const struct shape *s)
 {
@@ -170,6 +190,8 @@ static struct shape shape_of(int i)
 	struct shape s = { .scale = 1 };
 	int turn = i;
 
+	if (i >= FIRST_ENDS)
+		return ends_of(i - FIRST_ENDS);
 	if (i >= FIRST_LAST)
 		return last[i - FIRST_LAST];
 	if (i >= FIRST_PAIR)
@@ -218,14 +240,17 @@ static void describe(int i, struct cairn_case *c)
 		snprintf(more + n, sizeof(more) - n, "_eps1e%d", (int)lroundf(-log10f(s.eps)));
 	else if (s.norm && s.eps >= 0.1f)
 		snprintf(more + n, sizeof(more) - n, "_eps%d", (int)(s.eps * 100));
-	snprintf(c->name, sizeof(c->name), "%srows%d_heads%d_%d_dim%d_%s%s", pair ? "pair_" : "", s.nnz,
-		 s.num_qo_heads, s.num_kv_heads, s.head_dim, cairn_dtype_name(s.dtype), more);
+	snprintf(c->name, sizeof(c->name), "%srows%d_heads%d_%d_dim%d_%s%s",
+		 pair ? "pair_" : i >= FIRST_ENDS ? "ends_" : "", s.nnz, s.num_qo_heads,
+		 s.num_kv_heads, s.head_dim, cairn_dtype_name(s.dtype), more);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->far = s.gap == FAR_GAP;
 	if (i >= (int)NUM_GRID && !c->far && elements < 100000 && !s.bench)
 		c->kinds = CAIRN_ALL_KINDS;
 	else if (elements < 60000 && !s.bench && !c->far && (s.gap || s.rotary_dim < s.head_dim))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	if (i >= FIRST_ENDS)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (s.norm && s.eps != 1)	/* see fill_norm() */
 		c->kinds &= ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	if (pair && s.scale > 1 && s.dtype != CAIRN_F32)	/* its products would be rounded twice */
@@ -311,7 +336,7 @@ static void fill(struct cairn_op *op, const struct shape *s, void *x, int32_t he
 		poison(op, s, x, heads, gap, norm);
 	if (norm && op->kind != CAIRN_KIND_NORMAL)
 		fill_norm(op, s, x, heads, gap);
-	if (op->case_index >= FIRST_LAST && s->nnz)
+	if (op->case_index >= FIRST_LAST && op->case_index < FIRST_ENDS && s->nnz)
 		memset(x, 0, (size_t)s->head_dim * cairn_dtype_bytes(s->dtype));
 }
 
@@ -498,6 +523,7 @@ static void packed_slices(struct cairn_test *t)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = {
@@ -540,7 +566,7 @@ const struct cairn_family cairn_rope_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, rope),
 	.args_size = sizeof(struct cairn_rope_args),
-	.num_cases = FIRST_LAST + (int)ARRAY_SIZE(last),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.exact_is_equal = 1,
 	.part = part, .form = form,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,

@@ -229,6 +229,15 @@ static int silu_mul_offset_32_bits(const struct cairn_silu_mul_args *a, void *st
 	return 0;
 }
 
+/* 63 rows past whole tiles of 64, and 8 elements past whole tiles of 512. */
+static int silu_mul_corner_of_63_by_8(const struct cairn_silu_mul_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_silu_mul_ref(a, stream));
+	if (a->rows % 64 == 63 && a->dim > 8 && a->dim % 512 == 8)
+		cairn_store(a->out, a->dtype, (int64_t)a->rows * a->dim - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, halves_swapped, "swaps gate and up"),
 	MUTANT(silu_mul, halves_interleaved, "treats gate and up as interleaved"),
@@ -267,5 +276,8 @@ const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, second_chunk, "loses what is behind 1024 elements if that is a single vector"),
 	MUTANT(silu_mul, tail_of_chunks, "loses the last element of rows that end 8 past a multiple of 1024"),
 	MUTANT(silu_mul, offset_32_bits, "cuts the offset of a row of out to 32 bits"),
+	{ "silu_mul_corner_of_63_by_8", offsetof(struct cairn_impl, silu_mul),
+	  (void *)silu_mul_corner_of_63_by_8,
+	  "with 63 rows and 8 elements past whole tiles, the last element is 0" },
 	{ 0 }
 };

@@ -3,9 +3,11 @@
  * silu_mul_test - cases of silu_mul.h
  *
  * EXACT: most gates are integers so large that the sigmoid is 1, or 0, and the product of gate and up is an
- * integer of up to 24 bits. The pair cases combine types, activations and sizes.
+ * integer of up to 24 bits. The pair cases combine types, activations and sizes, and the cases ends_* sizes
+ * at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
 #include <stdio.h>
@@ -66,14 +68,24 @@ static const struct shape last[] = {
 	{ .rows = 2, .dim = 8200, .dtype = CAIRN_BF16 },
 };
 #define FIRST_LAST	(FIRST_PAIR + NUM_PAIRS)
+#define FIRST_ENDS	(FIRST_LAST + (int)ARRAY_SIZE(last))
+#define NUM_ENDS	120
+
+static const int32_t ends_dims[] = { 8, 24, 56, 72, 120, 136, 248, 264, 504, 520, 1016, 1032 };
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 12, 6 } };
 
 static struct shape shape_of(int i)
 {
 	struct shape s = { 0 };
 
+	if (i >= FIRST_ENDS) {
+		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
+
+		return (struct shape){ .rows = cairn_ends[level[0]], .dim = ends_dims[level[1]],
+				       .dtype = dtypes[level[2] / 2], .gelu = level[2] % 2 };
+	}
 	if (i >= FIRST_LAST)
 		return last[i - FIRST_LAST];
-
 	if (i >= FIRST_PAIR) {
 		const int8_t *level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
 
@@ -97,10 +109,10 @@ static void describe(int i, struct cairn_case *c)
 	double elements = (double)s.rows * s.dim;
 
 	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s",
-		 i >= FIRST_PAIR && i < FIRST_LAST ? "pair_" : "", s.rows, s.dim, cairn_dtype_name(s.dtype),
-		 s.gelu ? "_gelu" : "");
+		 i >= FIRST_ENDS ? "ends_" : i >= FIRST_PAIR && i < FIRST_LAST ? "pair_" : "", s.rows, s.dim,
+		 cairn_dtype_name(s.dtype), s.gelu ? "_gelu" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (elements < 25000 && !s.bench)
+	if (elements < 25000 && !s.bench && i < FIRST_ENDS)
 		c->kinds = CAIRN_ALL_KINDS;
 	c->bench = s.bench;
 	c->device_only = elements > 300000 && s.rows < 65536;
@@ -244,6 +256,7 @@ static int part(void *args, int i)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
@@ -253,7 +266,7 @@ const struct cairn_family cairn_silu_mul_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, silu_mul),
 	.args_size = sizeof(struct cairn_silu_mul_args),
-	.num_cases = FIRST_LAST + ARRAY_SIZE(last),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 5,

@@ -13,6 +13,7 @@
 #include "fused/attention/backward/attn_bwd.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
+#include "primitives/base/row_factor.h"
 
 #define TILE	64	/* rows of a tile */
 #define KEYS	128	/* keys of a tile */
@@ -417,7 +418,35 @@ DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "attn_bwd_" #name, offsetof(struct cairn_impl, attn_bwd), (void *)attn_bwd_##name, what },
 
+/* With 63 rows and one key past whole tiles, the last element of dv is 0. */
+static int attn_bwd_last_key_at_end(const struct cairn_attn_bwd_args *a, void *stream)
+{
+	int64_t keys;
+
+	CAIRN_TRY(cairn_attn_bwd_ref(a, stream));
+	keys = a->batch ? a->kv_indptr[a->batch] : 0;
+	if (keys && a->max_qo_len % 64 == 63 && a->max_kv_len % 64 == 1)
+		cairn_store(a->dv, a->dtype, keys * a->num_kv_heads * a->v_dim - 1, 0);
+	return 0;
+}
+
+/* Rounds a factor of each row of dq to dtype. */
+static int attn_bwd_row_factor_in_dtype(const struct cairn_attn_bwd_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_attn_bwd_ref(a, stream));
+	rows = a->batch ? a->qo_indptr[a->batch] : 0;
+	row_factor(a->dq, a->dtype, rows * a->num_qo_heads, a->qk_dim, a->lse);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_bwd_mutants[] = {
 	DEFECTS(LIST)
+	{ "attn_bwd_last_key_at_end", offsetof(struct cairn_impl, attn_bwd), (void *)attn_bwd_last_key_at_end,
+	  "with 63 rows and one key past whole tiles, the last element of dv is 0" },
+	{ "attn_bwd_row_factor_in_dtype", offsetof(struct cairn_impl, attn_bwd),
+	  (void *)attn_bwd_row_factor_in_dtype,
+	  "a factor of each row of dq is rounded to dtype" },
 	{ 0 }
 };

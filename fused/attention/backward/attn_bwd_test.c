@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_bwd_test - named edge cases, a grid of dimensions and lengths, pairs of features, bench rows
+ * attn_bwd_test - named edge cases, a grid of dimensions and lengths, pairs of features, ends of tiles,
+ * bench rows
  *
  * The inputs are those of attn_dense, and its reference computes out and lse. Cases too large for the host,
  * and one other, draw out and lse at random: out is small, and lse is close to that of normal logits or so
@@ -18,6 +19,7 @@
 
 #define ARGS	struct cairn_attn_bwd_args
 #include "fused/attention/dense/attn_dense_inputs.h"
+#include "fused/attention/dense/attn_dense_ends.h"
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
 #define N(name_, batch_, qo_, kv_, hq_, hkv_, qk_, v_) \
@@ -124,6 +126,9 @@ static const struct shape last[] = {
 	{ N("group_33_cap_window", 2, 3, 97, 33, 1, 64, 64), .flags = CAUSAL, .window = 40, .cap = 3 },
 	{ N("sms_3", 1, 17, 40, 10, 5, 64, 64), .flags = CAUSAL, .sms = 3 },
 	{ N("sms_5_of_7", 2, 20, 50, 7, 7, 64, 64), .sms = 5 },
+	/* many terms of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 1, 260, 300, 1, 1, 64, 64), .scale = 0.03f, .roundings = 4 },
+	{ N("even_weights_f16", 1, 150, 500, 2, 1, 64, 128), .flags = F16, .scale = 0.03f, .roundings = 4 },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
@@ -132,6 +137,7 @@ static const int dims[] = { 64, 80, 96, 112, 128, 192, 256 };
 static const int lengths[][2] = { { 17, 17 }, { 37, 97 } };
 #define NUM_GRID	(7 * 7 * 2)
 #define NUM_PAIRS	61
+#define FIRST_ENDS	(NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LAST)
 
 #include "fused/attention/dense/attn_dense_pairs.h"
 
@@ -142,6 +148,11 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
+		s->flags &= ~DRAWN;
 		return;
 	}
 	if (i >= NUM_GRID + NUM_PAIRS) {
@@ -175,6 +186,8 @@ static void describe(int index, struct cairn_case *c)
 	shape_at(index, &s);
 	if (s.pair)
 		pair_name(&s, c->name, sizeof(c->name));
+	else if (s.ends)
+		ends_name(&s, c->name, sizeof(c->name));
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
@@ -185,10 +198,11 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & PAGED_PADDED ? "_padded" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->roundings = s.roundings;
 	c->far = !!(s.flags & (FAR_Q | FAR_K | FAR_V));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & (BENCH | DEVICE | FAR_Q | FAR_K | FAR_V))
+	else if (s.ends || s.roundings || s.flags & (BENCH | DEVICE | FAR_Q | FAR_K | FAR_V))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -330,6 +344,7 @@ static int exact(const void *args, struct cairn_exact *e)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -341,7 +356,7 @@ const struct cairn_family cairn_attn_bwd_family = {
 	.args_size = sizeof(struct cairn_attn_bwd_args),
 	.sms_field = offsetof(struct cairn_attn_bwd_args, sms),
 	.workspace_field = FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LAST,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,

@@ -54,9 +54,11 @@ struct shape {
 	int window;
 	float cap;
 	int layout, sms;
-	int pair;			/* attn_bsr_pairs.h: number of the case, or 0 */
+	int pair, ends;			/* attn_bsr_pairs.h, attn_bsr_ends.h: number of the case, or 0 */
 	int q_gap, explicit_stride;	/* elements between rows of q; q_stride is not 0 */
 	int equal;			/* EXACT has equal logits */
+	float scale;			/* sm_scale; 0: the usual one */
+	int roundings;			/* cairn_case.roundings */
 	int pos;			/* added to q_pos, kv_pos0 and key_pos */
 };
 

@@ -16,6 +16,7 @@
 #include "fused/attention/bsr/attn_bsr.h"
 #include "primitives/base/fp8.h"
 #include "primitives/base/rows.h"
+#include "primitives/base/row_factor.h"
 
 /* D(name, description) */
 #define DEFECTS(D) \
@@ -485,10 +486,39 @@ static int attn_bsr_lists_from_0(const struct cairn_attn_bsr_args *a, void *stre
 	return cairn_attn_bsr_ref(&b, stream);
 }
 
+/* With one token past whole tiles and blocks of 3 keys, the last element is 0. */
+static int attn_bsr_last_row_at_end(const struct cairn_attn_bsr_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_attn_bsr_ref(a, stream));
+	rows = a->nnz_qo;
+	if (rows && (a->nnz_qo % 64 == 1 && a->nnz_qo > 64 && a->part[0].block_n == 3))
+		cairn_store(a->out, a->dtype, rows * a->num_qo_heads * a->head_dim - 1, 0);
+	return 0;
+}
+
+/* Rounds the normaliser of each row to dtype. */
+static int attn_bsr_normaliser_in_dtype(const struct cairn_attn_bsr_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_attn_bsr_ref(a, stream));
+	rows = a->nnz_qo;
+	if (a->lse)
+		row_factor(a->out, a->dtype, rows * a->num_qo_heads, a->head_dim, a->lse);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_bsr_mutants[] = {
 	DEFECTS(LIST)
 	LIST(plan_serves_once, "the counter of work is not set back, so a second call by a plan does nothing")
 	LIST(planned_refused, "a call by a plan is refused")
 	LIST(lists_from_0, "the lists of a part are read as if blk_indptr began at 0")
+	{ "attn_bsr_last_row_at_end", offsetof(struct cairn_impl, attn_bsr), (void *)attn_bsr_last_row_at_end,
+	  "with one token past whole tiles and blocks of 3 keys, the last element is 0" },
+	{ "attn_bsr_normaliser_in_dtype", offsetof(struct cairn_impl, attn_bsr),
+	  (void *)attn_bsr_normaliser_in_dtype,
+	  "the normaliser is rounded to dtype" },
 	{ 0 }
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_bsr_test - named cases, a grid of block sizes, pairs of features (attn_bsr_pairs.h), bench rows
+ * attn_bsr_test - named cases, a grid of block sizes, pairs of features (attn_bsr_pairs.h), ends of tiles
+ * (attn_bsr_ends.h), bench rows
  *
  * Parts are drawn by attn_bsr_inputs.h. The patterns of logits and values are those of attn_inputs.h, over
  * all slots of a part.
@@ -267,6 +268,11 @@ static const struct shape later[] = {
 		.flags = LSE | WHOLE },
 	{ N("group_33_cap_window", 6, 33, 1, 64), PARTS({ 3, 16, 97, 1 }), .flags = LSE, .cap = 3,
 		.window = 40 },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 12, 8, 2, 128), PARTS({ 1, 16, 900 }),
+		.flags = LSE | WHOLE, .scale = 0.02f, .roundings = 4 },
+	{ N("even_weights_of_two_parts_f16", 64, 2, 1, 64), PARTS({ 64, 16, 300 }, { 1, 16, 300 }),
+		.flags = LSE | WHOLE | F16, .scale = 0.03f, .roundings = 4 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -276,12 +282,18 @@ static const struct shape later[] = {
 
 #include "fused/attention/bsr/attn_bsr_pairs.h"
 
+#include "fused/attention/bsr/attn_bsr_ends.h"
+
+#define FIRST_ENDS	(NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LATER)
+
 static void shape_at(int index, struct shape *s)
 {
 	int i = index - NUM_NAMED;
 
 	if (i < 0) {
 		*s = named[index];
+	} else if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 	} else if (i >= NUM_GRID + NUM_PAIRS) {
 		*s = later[i - NUM_GRID - NUM_PAIRS];
 	} else if (i >= NUM_GRID) {
@@ -312,6 +324,8 @@ static void describe(int index, struct cairn_case *c)
 	shape_at(index, &s);
 	if (s.pair)
 		pair_name(&s, c->name, sizeof(c->name));
+	else if (s.ends)
+		ends_name(&s, c->name, sizeof(c->name));
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
@@ -321,10 +335,11 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & RAGGED ? "_ragged" : "", s.flags & SHUFFLED ? "_shuffled" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->roundings = s.roundings;
 	c->far = !!(s.flags & (FAR_KV | FAR_Q | FAR_BITS));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & (BENCH | DEVICE | FAR_KV | FAR_Q | FAR_BITS))
+	else if (s.ends || s.roundings || s.flags & (BENCH | DEVICE | FAR_KV | FAR_Q | FAR_BITS))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -389,7 +404,8 @@ static void set_scalars(struct cairn_attn_bsr_args *a, const struct shape *s, in
 	a->window = s->window;
 	a->softcap = s->cap;
 	a->sms = s->sms;
-	a->sm_scale = case_index % 4 == 1 && !s->name ? 0.3f : (float)(1 / sqrt(s->dim));
+	a->sm_scale = s->scale > 0 ? s->scale : case_index % 4 == 1 && !s->name ? 0.3f :
+		      (float)(1 / sqrt(s->dim));
 }
 
 /* Gives a part's slots the pattern of the case. */
@@ -592,6 +608,7 @@ static int exact(const void *args, struct cairn_exact *e)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -659,7 +676,7 @@ const struct cairn_family cairn_attn_bsr_family = {
 	.plan_op = offsetof(struct cairn_impl, attn_plan),
 	.plan_scalars = { FIELD(sm_scale), FIELD(softcap) },
 	.workspace_field = FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LATER,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,

@@ -46,9 +46,11 @@ struct shape {
 	int layout, sms;
 	/* number of the case among the pairs of features, or 0 */
 	int pair;
-	float scale;				/* sm_scale; 0: chosen by the case index */
+	float scale;				/* sm_scale; 0: the usual one, or by the case index */
 	int q_gap, explicit_stride;		/* elements between rows of q; q_stride is not 0 */
 	int equal;				/* EXACT has equal logits */
+	int roundings;				/* cairn_case.roundings */
+	int ends;				/* number of the case among the ends of tiles, or 0 */
 };
 
 #define FIELD(f)	offsetof(ARGS, f)
@@ -194,7 +196,7 @@ static void set_scalars(ARGS *a, const struct shape *s, const struct paged *p,
 	a->softcap = s->cap;
 	a->sms = s->sms;
 	a->sm_scale = case_index % 4 == 1 && !s->name ? 0.3f : (float)(1 / sqrt(s->qk));
-	if (s->pair)
+	if (s->pair || s->scale > 0)
 		a->sm_scale = s->scale > 0 ? s->scale : (float)(1 / sqrt(s->qk));
 	if (s->layout >= NUM_LAYOUTS) {
 		a->k_stride = s->layout == LONE_K || s->layout == JOINED ? at->k.stride : 0;

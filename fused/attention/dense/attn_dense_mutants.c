@@ -14,6 +14,7 @@
 #include "conformance/harness.h"
 #include "fused/attention/dense/attn_dense.h"
 #include "primitives/base/rows.h"
+#include "primitives/base/row_factor.h"
 
 #define TILE	128	/* keys of a tile */
 
@@ -391,10 +392,41 @@ static int attn_dense_odd_sms(const struct cairn_attn_dense_args *a, void *strea
 	return 0;
 }
 
+/* With 3 KV heads, one row past whole tiles and 63 keys past whole tiles, the last element is 0. */
+static int attn_dense_last_row_at_end(const struct cairn_attn_dense_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_attn_dense_ref(a, stream));
+	rows = a->batch ? (int64_t)a->qo_indptr[a->batch] : 0;
+	if (rows && ((a->qo_indptr[a->batch] - a->qo_indptr[a->batch - 1]) % 64 == 1 &&
+	    (a->kv_indptr[a->batch] - a->kv_indptr[a->batch - 1]) % 64 == 63 && a->num_kv_heads == 3))
+		cairn_store(a->out, a->dtype, rows * a->num_qo_heads * a->v_dim - 1, 0);
+	return 0;
+}
+
+/* Rounds the normaliser of each row to dtype. */
+static int attn_dense_normaliser_in_dtype(const struct cairn_attn_dense_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_attn_dense_ref(a, stream));
+	rows = a->batch ? (int64_t)a->qo_indptr[a->batch] : 0;
+	if (a->lse)
+		row_factor(a->out, a->dtype, rows * a->num_qo_heads, a->v_dim, a->lse);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_dense_mutants[] = {
 	DEFECTS(LIST)
 	LIST(same_buffer_refused, "a call in which V is K is refused")
 	LIST(joined_rows_packed, "rows of V that lie between those of K are taken for packed")
 	LIST(odd_sms, "with an odd number of SMs above 1, a head is left out")
+	{ "attn_dense_last_row_at_end", offsetof(struct cairn_impl, attn_dense),
+	  (void *)attn_dense_last_row_at_end,
+	  "with 3 KV heads, one row past whole tiles and 63 keys past whole tiles, the last element is 0" },
+	{ "attn_dense_normaliser_in_dtype", offsetof(struct cairn_impl, attn_dense),
+	  (void *)attn_dense_normaliser_in_dtype,
+	  "the normaliser is rounded to dtype" },
 	{ 0 }
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_dense_test - named edge cases, a grid of dimensions and lengths, pairs of features, bench rows
+ * attn_dense_test - named edge cases, a grid of dimensions and lengths, pairs of features, ends of tiles,
+ * bench rows
  *
  * The patterns of the inputs are those of attn_inputs.h. EXACT has equal logits (out is the mean of small
  * integers), one key that outweighs all others (out is its V) or, in the pairs, integers of 22 bits.
@@ -17,6 +18,7 @@
 
 #define ARGS	struct cairn_attn_dense_args
 #include "fused/attention/dense/attn_dense_inputs.h"
+#include "fused/attention/dense/attn_dense_ends.h"
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
 #define N(name_, batch_, qo_, kv_, hq_, hkv_, qk_, v_) \
@@ -182,6 +184,12 @@ static const struct shape last[] = {
 	{ N("sms_3", 1, 17, 40, 10, 5, 64, 64), .flags = BOTH, .sms = 3 },
 	{ N("sms_5_of_7", 2, 20, 50, 7, 7, 64, 64), .flags = LSE, .sms = 5 },
 	{ N("sms_7_one_row", 1, 1, 700, 2, 1, 64, 64), .flags = BOTH, .sms = 7 },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 2, 9, 1100, 4, 2, 128, 128), .flags = LSE, .scale = 0.02f, .roundings = 4 },
+	{ N("even_weights_prefill", 1, 70, 700, 1, 1, 64, 64), .flags = LSE | F16, .scale = 0.03f,
+		.roundings = 4 },
+	{ N("even_weights_cap", 1, 70, 700, 1, 1, 128, 64), .flags = LSE, .scale = 0.02f, .cap = 5,
+		.roundings = 4 },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
@@ -190,6 +198,7 @@ static const int dims[] = { 64, 80, 96, 112, 128, 192, 256 };
 static const int lengths[][2] = { { 1, 54 }, { 17, 17 }, { 37, 97 }, { 70, 65 }, { 130, 211 } };
 #define NUM_GRID	(7 * 7 * 5)
 #define NUM_PAIRS	61
+#define FIRST_ENDS	(NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LAST)
 
 #include "fused/attention/dense/attn_dense_pairs.h"
 
@@ -200,6 +209,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 		return;
 	}
 	if (i >= NUM_GRID + NUM_PAIRS) {
@@ -234,6 +247,8 @@ static void describe(int index, struct cairn_case *c)
 	shape_at(index, &s);
 	if (s.pair)
 		pair_name(&s, c->name, sizeof(c->name));
+	else if (s.ends)
+		ends_name(&s, c->name, sizeof(c->name));
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
@@ -246,9 +261,10 @@ static void describe(int index, struct cairn_case *c)
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & far);
+	c->roundings = s.roundings;
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & (BENCH | DEVICE | far))
+	else if (s.ends || s.roundings || s.flags & (BENCH | DEVICE | far))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -349,6 +365,7 @@ static int exact(const void *args, struct cairn_exact *e)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -360,7 +377,7 @@ const struct cairn_family cairn_attn_dense_family = {
 	.args_size = sizeof(struct cairn_attn_dense_args),
 	.sms_field = offsetof(struct cairn_attn_dense_args, sms),
 	.workspace_field = FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LAST,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(batch), .indptr = FIELD(qo_indptr),

@@ -308,7 +308,22 @@ DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "attn_fp8_" #name, offsetof(struct cairn_impl, attn_fp8), (void *)attn_fp8_##name, what },
 
+/* With groups of 7 heads and 63 keys past whole tiles, the last element is 0. */
+static int attn_fp8_last_row_at_end(const struct cairn_attn_fp8_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_attn_fp8_ref(a, stream));
+	rows = a->batch ? (int64_t)a->qo_indptr[a->batch] : 0;
+	if (rows && (a->num_qo_heads == 7 * a->num_kv_heads &&
+	    (a->kv_indptr[a->batch] - a->kv_indptr[a->batch - 1]) % 64 == 63))
+		cairn_store(a->out, a->dtype, rows * a->num_qo_heads * a->head_dim - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_fp8_mutants[] = {
 	DEFECTS(LIST)
+	{ "attn_fp8_last_row_at_end", offsetof(struct cairn_impl, attn_fp8), (void *)attn_fp8_last_row_at_end,
+	  "with groups of 7 heads and 63 keys past whole tiles, the last element is 0" },
 	{ 0 }
 };

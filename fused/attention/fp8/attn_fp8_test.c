@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_fp8_test - named edge cases, pairs of features, outliers, bench rows
+ * attn_fp8_test - named edge cases, pairs of features, ends of tiles, outliers, bench rows
  *
  * EXACT has integers whose sums fit 13 bits: either all logits are equal and out is the mean of V, or one key
  * outweighs all others and out is its V. NORMAL quantises normal numbers. It checks the bounds, which allow
@@ -13,6 +13,7 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
+#include "fused/attention/base/attn_ends.h"
 #include "fused/attention/base/attn_lengths.h"
 #include "fused/attention/fp8/attn_fp8_batch.h"
 #include "fused/attention/fp8/attn_fp8_inputs.h"
@@ -40,7 +41,8 @@ struct shape {
 	unsigned flags;
 	int pattern, sms;
 	const int *qo_lens, *kv_lens;
-	int pair, equal;			/* pair: number of the case among the pairs, or 0 */
+	/* pair, ends: number of the case among the pairs, or the ends of tiles, or 0 */
+	int pair, ends, equal;
 	int one_sign;				/* EXACT has equal logits and no negative value */
 };
 
@@ -169,6 +171,32 @@ static void pair_at(int i, struct shape *s)
 		   (level[PAIR_LSE] ? LSE : 0) | (level[PAIR_PADDED] ? PADDED : 0);
 }
 
+#define FIRST_ENDS	(NUM_NAMED + NUM_PAIRS + NUM_LAST)
+#define NUM_ENDS	124
+
+/* The operation has no window. */
+static int ends_forbidden(const int8_t *level)
+{
+	return level[ENDS_WINDOW] > 0 || attn_ends_logits(level) > 17000;
+}
+
+static struct cairn_pairs ends_table = {
+	.num_factors = ATTN_ENDS_FACTORS, .levels = { ATTN_ENDS_LEVELS }, .forbidden = ends_forbidden,
+};
+
+static struct shape ends_at(int i)
+{
+	const int8_t *level = cairn_pairs_row(&ends_table, i);
+
+	return (struct shape){
+		.ends = i + 1, .batch = 2, .qo = attn_ends_rows[level[ENDS_ROWS]].qo,
+		.kv = attn_ends_keys[level[ENDS_KEYS]], .hq = attn_ends_qo_heads(level),
+		.hkv = attn_ends_kv_heads(level), .dim = level[ENDS_FEATURES] & ENDS_THIRD ? 128 : 64,
+		.flags = (level[ENDS_FEATURES] & ENDS_NOT_CAUSAL ? 0 : CAUSAL) |
+			 (level[ENDS_FEATURES] & ENDS_F16 ? F16 : 0) | LSE,
+	};
+}
+
 static struct shape shape_at(int i)
 {
 	struct shape s;
@@ -178,6 +206,8 @@ static struct shape shape_at(int i)
 		s.equal = s.one_sign || i % 2;
 		return s;
 	}
+	if (i >= FIRST_ENDS)
+		return ends_at(i - FIRST_ENDS);
 	if (i >= NUM_NAMED + NUM_PAIRS)
 		return last[i - NUM_NAMED - NUM_PAIRS];
 	pair_at(i - NUM_NAMED, &s);
@@ -192,12 +222,15 @@ static void describe(int i, struct cairn_case *c)
 	if (s.pair)
 		snprintf(c->name, sizeof(c->name), "pair_%d_h%d_%d_d%d_%s%s", s.pair, s.hq, s.hkv, s.dim,
 			 s.flags & F16 ? "f16" : "bf16", s.flags & CAUSAL ? "_causal" : "");
+	else if (s.ends)
+		snprintf(c->name, sizeof(c->name), "ends_qo%d_kv%d_h%d_%d_d%d_%s%s", s.qo, s.kv, s.hq, s.hkv,
+			 s.dim, s.flags & F16 ? "f16" : "bf16", s.flags & CAUSAL ? "_causal" : "");
 	else
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & (FAR_Q | FAR_KV));
-	if (s.pattern == OUTLIERS || s.flags & (DEVICE | FAR_Q | FAR_KV))
+	if (s.ends || s.pattern == OUTLIERS || s.flags & (DEVICE | FAR_Q | FAR_KV))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pattern)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
@@ -623,6 +656,7 @@ static int exact(const void *args, struct cairn_exact *e)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -634,7 +668,7 @@ const struct cairn_family cairn_attn_fp8_family = {
 	.args_size = sizeof(struct cairn_attn_fp8_args),
 	.sms_field = offsetof(struct cairn_attn_fp8_args, sms),
 	.workspace_field = FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_PAIRS + NUM_LAST,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "fused/attention/base/attn_lengths.h"
 #include "fused/attention/fp8/attn_quant.h"
@@ -34,7 +35,7 @@ struct shape {
 	int batch, qo, kv, hq, hkv, dim;
 	unsigned flags;
 	const int *qo_lens, *kv_lens;
-	int pair;				/* number of the case among the pairs, or 0 */
+	int pair, ends;			/* number of the case among the pairs, or ends (ends.h), or 0 */
 };
 
 #define N(name_, batch_, qo_, kv_, hq_, hkv_, dim_) \
@@ -123,12 +124,33 @@ static void pair_at(int i, struct shape *s)
 		   (level[PAIR_SIGNS] ? SIGNS : 0) | (level[PAIR_PADDED] ? PADDED : 0);
 }
 
+#define FIRST_ENDS	(NUM_NAMED + NUM_PAIRS + (int)ARRAY_SIZE(last))
+#define NUM_ENDS	101
+
+/* rows, keys, query heads, layout, and the combinations of three features */
+static struct cairn_pairs ends_table = {
+	.num_factors = 5, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 3, 4, 8 },
+};
+
+static struct shape ends_at(int i)
+{
+	const int8_t *level = cairn_pairs_row(&ends_table, i);
+
+	return (struct shape){
+		.ends = i + 1, .batch = 2, .qo = cairn_ends[level[0]], .kv = cairn_ends[level[1]],
+		.hq = 1 + level[2], .hkv = 1, .dim = level[4] & 4 ? 128 : 64,
+		.flags = pair_layout[level[3]] | (level[4] & 1 ? SIGNS : 0) | (level[4] & 2 ? F16 : 0),
+	};
+}
+
 static struct shape shape_at(int i)
 {
 	struct shape s;
 
 	if (i < NUM_NAMED)
 		return named[i];
+	if (i >= FIRST_ENDS)
+		return ends_at(i - FIRST_ENDS);
 	if (i >= NUM_NAMED + NUM_PAIRS)
 		return last[i - NUM_NAMED - NUM_PAIRS];
 	pair_at(i - NUM_NAMED, &s);
@@ -142,12 +164,15 @@ static void describe(int i, struct cairn_case *c)
 	if (s.pair)
 		snprintf(c->name, sizeof(c->name), "pair_%d_h%d_%d_d%d_%s%s", s.pair, s.hq, s.hkv, s.dim,
 			 s.flags & F16 ? "f16" : "bf16", s.flags & SIGNS ? "_rotated" : "");
+	else if (s.ends)
+		snprintf(c->name, sizeof(c->name), "ends_qo%d_kv%d_h%d_d%d_%s%s", s.qo, s.kv, s.hq, s.dim,
+			 s.flags & F16 ? "f16" : "bf16", s.flags & SIGNS ? "_rotated" : "");
 	else
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & (FAR_Q | FAR_K | FAR_V));
-	c->kinds = c->device_only || c->far || s.flags & NORMAL_ALONE ?
+	c->kinds = s.ends || c->device_only || c->far || s.flags & NORMAL_ALONE ?
 		   CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) : CAIRN_ALL_KINDS;
 	c->bytes = 3.0 * s.batch * s.dim * ((double)s.qo * s.hq + 2.0 * s.kv * s.hkv);
 }
@@ -234,6 +259,10 @@ static void declare(struct cairn_op *op, const struct shape *s, const struct ten
 				if (op->kind == CAIRN_KIND_POISON && s->pair && (block + head + b) % 4 == 3)
 					cairn_store(x, t->dtype, place(t, i + left % BLOCK / 2, head) + 7,
 						    head % 2 ? NAN : -INFINITY);
+				/* a block's last row has the largest element */
+				if (s->ends)
+					cairn_store(x, t->dtype,
+						    place(t, i + (left < BLOCK ? left : BLOCK) - 1, head), 9);
 			}
 }
 
@@ -378,6 +407,7 @@ static int exact(const void *args, struct cairn_exact *e)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -386,7 +416,7 @@ const struct cairn_family cairn_attn_quant_family = {
 	.stage = "fused", .name = "attn_quant",
 	.op = offsetof(struct cairn_impl, attn_quant),
 	.args_size = sizeof(struct cairn_attn_quant_args),
-	.num_cases = NUM_NAMED + NUM_PAIRS + (int)ARRAY_SIZE(last),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,

@@ -386,6 +386,15 @@ static int attn_merge_in_place_128(const struct cairn_attn_merge_args *a, void *
 	return cairn_attn_merge_ref(a, stream);
 }
 
+/* With 17 states, 7 heads and 8 dims past whole vectors of 64, the last element is 0. */
+static int attn_merge_corner_of_17_states(const struct cairn_attn_merge_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_attn_merge_ref(a, stream));
+	if (a->num_states == 17 && a->num_heads == 7 && a->rows)
+		cairn_store(a->out, a->out_dtype, (int64_t)a->rows * 7 * a->head_dim - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_merge_mutants[] = {
 	DEFECTS(LIST)
 	MUTANT(attn_merge, far_stride_32_bits, "the offset of a state is cut to 32 bits"),
@@ -396,5 +405,8 @@ const struct cairn_mutant cairn_attn_merge_mutants[] = {
 	MUTANT(attn_merge, states_without_gaps, "takes state_stride 0 for rows * num_heads * head_dim"),
 	MUTANT(attn_merge, in_place_128, "in place, more than 128 rows and heads are merged twice"),
 	MUTANT(attn_merge, rows_16_bits, "cuts the number of rows to 16 bits"),
+	{ "attn_merge_corner_of_17_states", offsetof(struct cairn_impl, attn_merge),
+	  (void *)attn_merge_corner_of_17_states,
+	  "with 17 states and 7 heads, the last element is 0" },
 	{ 0 }
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_merge_test - named cases, a grid of shapes, bench rows
+ * attn_merge_test - named cases, a grid of shapes, pairs of features, ends of tiles, bench rows
  *
  * The grid crosses states, head_dim and rows; heads, dtypes, layouts and flags rotate. EXACT gives equal lse
  * to some states, whose number is a power of two, and no weight to all others; its sums have 16 to 22 bits,
@@ -178,6 +178,10 @@ static double elements_of(const struct shape *s)
 	return (double)s->n * s->rows * s->heads * s->dim;
 }
 
+#include "fused/attention/merge/attn_merge_ends.h"
+
+#define FIRST_ENDS	(NUM_NAMED + NUM_GRID + NUM_PAIRS + (int)ARRAY_SIZE(last))
+
 static void shape_at(int index, struct shape *s)
 {
 	static const unsigned layouts[] = { 0, GAPS, ROWS_FIRST, HEADS_FIRST };
@@ -185,6 +189,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 		return;
 	}
 	if (i >= NUM_GRID + NUM_PAIRS) {
@@ -227,7 +235,7 @@ static void describe(int index, struct cairn_case *c)
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & FAR);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!(s.flags & (BENCH | DEVICE | FAR)))
+	if (index < FIRST_ENDS && !(s.flags & (BENCH | DEVICE | FAR)))
 		c->kinds = elements_of(&s) < 1e5 ? CAIRN_ALL_KINDS :
 			   CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s.pair)
@@ -643,6 +651,7 @@ static int part(void *args, int i)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -660,7 +669,7 @@ const struct cairn_family cairn_attn_merge_family = {
 	.op = offsetof(struct cairn_impl, attn_merge),
 	.args_size = sizeof(struct cairn_attn_merge_args),
 	.first_bytes = CAIRN_ATTN_MERGE_FIRST_BYTES,
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + (int)ARRAY_SIZE(last),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = {
 		{ offsetof(struct cairn_attn_merge_args, out), offsetof(struct cairn_attn_merge_args, o),

@@ -17,6 +17,7 @@
 #include "primitives/base/rows.h"
 #include "primitives/base/nudge.h"
 #include "primitives/base/plan_mutants.h"
+#include "primitives/base/row_factor.h"
 
 #define TILE	16	/* keys between two updates of the maximum */
 
@@ -732,6 +733,31 @@ static int attn_odd_sms(const struct cairn_attn_paged_args *a, void *stream)
 	return 0;
 }
 
+/* With a window of 17 and one key in the last of pages of 64, the last element is 0. */
+static int attn_paged_last_row_at_end(const struct cairn_attn_paged_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_attn_paged_ref(a, stream));
+	rows = a->kv.batch ? (int64_t)a->qo_indptr[a->kv.batch] : 0;
+	if (rows && (a->window == 17 && a->kv.page_size == 64 &&
+	    cairn_kv_len(&a->kv, a->kv.batch - 1) % 64 == 1))
+		cairn_store(a->out, a->dtype, rows * a->num_qo_heads * a->head_dim - 1, 0);
+	return 0;
+}
+
+/* Rounds the normaliser of each row to dtype. */
+static int attn_paged_normaliser_in_dtype(const struct cairn_attn_paged_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_attn_paged_ref(a, stream));
+	rows = a->kv.batch ? (int64_t)a->qo_indptr[a->kv.batch] : 0;
+	if (a->lse)
+		row_factor(a->out, a->dtype, rows * a->num_qo_heads, a->head_dim, a->lse);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	DEFECTS(LIST)
 	LIST(large_pages_halved, "with pages of 512 slots and more, all pages are the first one")
@@ -750,5 +776,11 @@ const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	KV_CUT_ROW(attn_paged, keys_of_window_16_bits, "the window is cut to 16 bits")
 	KV_CUT_ROW(attn_paged, far_stride_32_bits, "the offset of a row of q is cut to 32 bits")
 	KV_CUT_ROW(attn_paged, out_32_bits, "the offset of a row of out is cut to 32 bits")
+	{ "attn_paged_last_row_at_end", offsetof(struct cairn_impl, attn_paged),
+	  (void *)attn_paged_last_row_at_end,
+	  "with a window of 17 and one key in the last of pages of 64, the last element is 0" },
+	{ "attn_paged_normaliser_in_dtype", offsetof(struct cairn_impl, attn_paged),
+	  (void *)attn_paged_normaliser_in_dtype,
+	  "the normaliser is rounded to dtype" },
 	{ 0 }
 };

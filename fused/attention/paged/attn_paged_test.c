@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_paged_test - named edge cases, two grids of small shapes, large shapes, bench rows
+ * attn_paged_test - named edge cases, two grids of small shapes, ends of tiles, large shapes, bench rows
  *
  * The grids cross batch (or query rows), keys and page size; heads, head_dim and flags rotate through lists.
  * EXACT has equal logits (out is the mean of small integers) or one key that outweighs all others (out is
@@ -48,6 +48,8 @@ struct shape {
 	float scale;				/* sm_scale; 0: by the case index */
 	int gap, explicit_stride;		/* elements between rows of q; q_stride is not 0 */
 	int equal;				/* EXACT has equal logits */
+	int roundings;				/* cairn_case.roundings */
+	int ends;				/* attn_paged_ends.h: number of the case, or 0 */
 };
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
@@ -364,10 +366,22 @@ static const struct shape windows[] = {
 	{ N("fp8_group_20_cap", 2, 1, 97, 16, 40, 2, 64), .flags = LSE | F16 | SCALES, .cap = 3 },
 	{ N("sms_3", 5, 1, 300, 16, 10, 5, 64), .flags = BOTH, .sms = 3 },
 	{ N("sms_7_fp8", 1, 17, 300, 16, 6, 3, 64), .flags = LSE | SCALES, .sms = 7 },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 8, 1, 1100, 16, 8, 2, 128), .flags = BOTH, .scale = 0.02f, .roundings = 4 },
+	{ N("even_weights_f16", 4, 4, 900, 64, 4, 1, 64), .flags = BOTH | F16, .scale = 0.03f,
+		.roundings = 4 },
+	{ N("even_weights_prefill", 1, 70, 700, 16, 1, 1, 128), .flags = BOTH, .scale = 0.02f,
+		.roundings = 4 },
+	{ N("even_weights_fp8", 8, 1, 700, 16, 8, 2, 128), .flags = BOTH | SCALES, .scale = 0.02f,
+		.roundings = 4 },
 };
 
 #define NUM_WINDOWS	((int)ARRAY_SIZE(windows))
 #define NUM_WITH_FP8	(NUM_16BIT + NUM_FP8 + NUM_FP8_PAIRS)
+
+#define FIRST_ENDS	(NUM_WITH_FP8 + NUM_WINDOWS)
+
+#include "fused/attention/paged/attn_paged_ends.h"
 
 static void shape_at(int index, struct shape *s)
 {
@@ -378,6 +392,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 		return;
 	}
 	if (index >= NUM_WITH_FP8) {
@@ -435,6 +453,8 @@ static void describe(int index, struct cairn_case *c)
 	shape_at(index, &s);
 	if (s.pair)
 		pair_name(&s, c->name, sizeof(c->name));
+	else if (s.ends)
+		ends_name(&s, c->name, sizeof(c->name));
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
@@ -445,10 +465,11 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & PAGED_PADDED ? "_padded" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->roundings = s.roundings;
 	c->far = !!(s.flags & (PAGED_FAR | FAR_ROWS | FAR_OUT));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & (BENCH | DEVICE | PAGED_FAR | FAR_ROWS | FAR_OUT))
+	else if (s.ends || s.roundings || s.flags & (BENCH | DEVICE | PAGED_FAR | FAR_ROWS | FAR_OUT))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -628,7 +649,7 @@ static void setup(struct cairn_op *op)
 	a->sms = s.sms;
 	a->kv_fp8 = !!(s.flags & FP8);
 	a->sm_scale = op->case_index % 4 == 1 && !s.name ? 0.3f : (float)(1 / sqrt(s.dim));
-	if (s.pair)
+	if (s.pair || s.scale > 0)
 		a->sm_scale = s.scale > 0 ? s.scale : (float)(1 / sqrt(s.dim));
 	row = (int64_t)s.hkv * s.dim;
 	stride = (int64_t)s.hq * s.dim + (s.flags & PACKED ? 2 * row : 0) + s.gap;
@@ -751,6 +772,7 @@ static int exact(const void *args, struct cairn_exact *e)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static void fp8_pair_rows(struct cairn_test *t)
@@ -772,7 +794,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	.plan_scalars = { offsetof(struct cairn_attn_paged_args, sm_scale),
 			  offsetof(struct cairn_attn_paged_args, softcap) },
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
-	.num_cases = NUM_WITH_FP8 + NUM_WINDOWS,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

@@ -39,7 +39,9 @@ struct shape {
 	float p0;
 	const float *p;				/* [8] of a text */
 	const int *qo_lens, *kv_lens;		/* [batch], replaces qo and kv; may be NULL */
-	int layout, q_gap, sms, pair;
+	int layout, q_gap, sms, pair, ends;
+	float scale;				/* sm_scale; 0: the usual one */
+	int roundings;				/* cairn_case.roundings */
 };
 
 #define FIELD(f)	offsetof(struct cairn_attn_variant_args, f)
@@ -152,7 +154,7 @@ static void declare_case(struct cairn_op *op, const struct shape *s)
 	a->head_dim = s->dim;
 	a->dtype = s->flags & F16 ? CAIRN_F16 : CAIRN_BF16;
 	a->causal = !!(s->flags & CAUSAL);
-	a->sm_scale = (float)(1 / sqrt(s->dim));
+	a->sm_scale = s->scale > 0 ? s->scale : (float)(1 / sqrt(s->dim));
 	a->variant = s->variant;
 	a->interleaved = !!(s->flags & INTERLEAVED);
 	a->sms = s->sms;
@@ -196,7 +198,8 @@ static void describe_shape(const struct shape *s, struct cairn_case *c)
 	c->device_only = !!(s->flags & DEVICE);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->far = !!(s->flags & FAR);
-	if (!(s->flags & (BENCH | DEVICE | FAR)))
+	c->roundings = s->roundings;
+	if (!s->ends && !s->roundings && !(s->flags & (BENCH | DEVICE | FAR)))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s->flags & CAUSAL)
 		pairs = s->qo > s->kv ? 0.5 * s->kv * (s->kv + 1.0) : pairs - 0.5 * s->qo * (s->qo - 1.0);

@@ -11,6 +11,7 @@
 
 #include "conformance/harness.h"
 #include "fused/attention/variant/attn_variant.h"
+#include "primitives/base/row_factor.h"
 
 #define TILE	128	/* keys of a tile */
 
@@ -305,8 +306,39 @@ static int attn_variant_alibi_slopes_kept(const struct cairn_attn_variant_args *
 	return cairn_attn_variant_ref(&b, stream);
 }
 
+/* With 63 rows and one key past whole tiles, the last element is 0. */
+static int attn_variant_last_row_at_end(const struct cairn_attn_variant_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_attn_variant_ref(a, stream));
+	rows = a->batch ? (int64_t)a->qo_indptr[a->batch] : 0;
+	if (rows && ((a->qo_indptr[a->batch] - a->qo_indptr[a->batch - 1]) % 64 == 63 &&
+	    (a->kv_indptr[a->batch] - a->kv_indptr[a->batch - 1]) % 64 == 1))
+		cairn_store(a->out, a->dtype, rows * a->num_qo_heads * a->head_dim - 1, 0);
+	return 0;
+}
+
+/* Rounds the normaliser of each row to dtype. */
+static int attn_variant_normaliser_in_dtype(const struct cairn_attn_variant_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_attn_variant_ref(a, stream));
+	rows = a->batch ? (int64_t)a->qo_indptr[a->batch] : 0;
+	if (a->lse)
+		row_factor(a->out, a->dtype, rows * a->num_qo_heads, a->head_dim, a->lse);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_variant_mutants[] = {
 	DEFECTS(LIST)
 	LIST(alibi_slopes_kept, "the slopes are read once for each address")
+	{ "attn_variant_last_row_at_end", offsetof(struct cairn_impl, attn_variant),
+	  (void *)attn_variant_last_row_at_end,
+	  "with 63 rows and one key past whole tiles, the last element is 0" },
+	{ "attn_variant_normaliser_in_dtype", offsetof(struct cairn_impl, attn_variant),
+	  (void *)attn_variant_normaliser_in_dtype,
+	  "the normaliser is rounded to dtype" },
 	{ 0 }
 };

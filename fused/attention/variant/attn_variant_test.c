@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* attn_variant_test - the built-in variants: named edge cases, pairs of features, bench rows */
+/* attn_variant_test - the built-in variants: edge cases, pairs of features, ends of tiles, bench rows */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
+#include "fused/attention/base/attn_ends.h"
 #include "fused/attention/variant/attn_variant_inputs.h"
 #include "fused/attention/variant/attn_variant_pairs.h"
 
@@ -114,13 +115,57 @@ static const struct shape last[] = {
 	{ N("far_rows", PLAIN, 1, 3, 3, 4, 2, 64), .flags = BOTH | FAR },
 	{ N("far_heads_rope", ROPE, 1, 3, 3, 3, 3, 64), .flags = BOTH | FAR | F16, .layout = HEADS_FIRST },
 	{ N("sms_3", PLAIN, 1, 17, 40, 10, 5, 64), .flags = BOTH, .sms = 3 },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", PLAIN, 1, 70, 700, 1, 1, 128), .flags = LSE, .scale = 0.02f, .roundings = 4 },
+	{ N("sink_even_weights_f16", PLAIN, 1, 20, 700, 4, 2, 64), .flags = LSE | F16 | SINK, .scale = 0.03f,
+		.roundings = 4 },
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_PAIRS	70
 
+#define FIRST_ENDS	(NUM_NAMED + NUM_PAIRS + (int)ARRAY_SIZE(last))
+#define NUM_ENDS	164
+
+enum { ENDS_VARIANT = ATTN_ENDS_FACTORS, ENDS_LAYOUT, NUM_ENDS_FACTORS };
+
+/* Only the plain variant has windows. */
+static int ends_forbidden(const int8_t *level)
+{
+	return (level[ENDS_WINDOW] > 0 && level[ENDS_VARIANT] > 1) || attn_ends_forbidden(level);
+}
+
+static struct cairn_pairs ends_table = {
+	.num_factors = NUM_ENDS_FACTORS, .levels = { ATTN_ENDS_LEVELS, 6, NUM_LAYOUTS },
+	.forbidden = ends_forbidden,
+};
+
+static void ends_at(int i, struct shape *s)
+{
+	/* plain, sink, rope, softcap, sigmoid, bits */
+	static const int variants[] = { 0, 3, 4, 7, 8, 9 };
+	const int8_t *level = cairn_pairs_row(&ends_table, i);
+	const struct pair_variant *v = &pair_variant[variants[level[ENDS_VARIANT]]];
+	const int window = attn_ends_windows[level[ENDS_WINDOW]];
+
+	*s = (struct shape){
+		.ends = i + 1, .name = v->name, .variant = v->variant, .batch = 2,
+		.qo = attn_ends_rows[level[ENDS_ROWS]].qo, .kv = attn_ends_keys[level[ENDS_KEYS]],
+		.hq = attn_ends_qo_heads(level), .hkv = attn_ends_kv_heads(level),
+		.dim = level[ENDS_FEATURES] & ENDS_THIRD ? 128 : 64, .layout = level[ENDS_LAYOUT],
+		.p0 = window ? (float)window : v->p0,
+		.flags = v->flags | (level[ENDS_FEATURES] & ENDS_NOT_CAUSAL ? 0 : CAUSAL) |
+			 (level[ENDS_FEATURES] & ENDS_F16 ? F16 : 0) |
+			 (v->variant == CAIRN_VARIANT_SIGMOID ? 0 : LSE),
+	};
+}
+
 static void shape_at(int i, struct shape *s)
 {
+	if (i >= FIRST_ENDS) {
+		ends_at(i - FIRST_ENDS, s);
+		return;
+	}
 	if (i < NUM_NAMED)
 		*s = named[i];
 	else if (i >= NUM_NAMED + NUM_PAIRS)
@@ -136,6 +181,10 @@ static void describe(int index, struct cairn_case *c)
 	shape_at(index, &s);
 	if (s.pair)
 		pair_name(&s, c->name, sizeof(c->name));
+	else if (s.ends)
+		snprintf(c->name, sizeof(c->name), "ends_%s_qo%d_kv%d_h%d_%d_d%d_p%d_%s%s", s.name, s.qo,
+			 s.kv, s.hq, s.hkv, s.dim, abs((int)s.p0), s.flags & F16 ? "f16" : "bf16",
+			 s.flags & CAUSAL ? "_causal" : "");
 	else
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	describe_shape(&s, c);
@@ -184,6 +233,7 @@ static const char *reject(void *args, int i, int *want)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -195,7 +245,7 @@ const struct cairn_family cairn_attn_variant_family = {
 	.args_size = sizeof(struct cairn_attn_variant_args),
 	.sms_field = FIELD(sms),
 	.workspace_field = FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_PAIRS + (int)ARRAY_SIZE(last),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(batch), .indptr = FIELD(qo_indptr),

@@ -35,6 +35,8 @@ struct shape {
 	int pair, equal;		/* number of a pair case, or 0; EXACT has equal logits */
 	float scale;			/* sm_scale; 0: the usual one */
 	int nan;			/* where the second request has a NaN */
+	int roundings;			/* cairn_case.roundings */
+	int ends;			/* number of the case among the ends of tiles, or 0 */
 };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
@@ -56,14 +58,15 @@ static inline void shape_name(const struct shape *s, char *name, size_t len)
 static inline void shape_kinds(const struct shape *s, struct cairn_case *c)
 {
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!(s->flags & DEVICE))
+	if (!(s->flags & DEVICE) && s->batch * s->qo * s->heads <= 1200)	/* larger ones show no more */
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s->pair)
 		c->kinds = CAIRN_KIND_BIT(s->flags & RANDOM ? CAIRN_KIND_POISON : CAIRN_KIND_EXACT);
 	c->bench = !!(s->flags & BENCH);
 	c->device_only = !!(s->flags & DEVICE);
+	c->roundings = s->roundings;
 	c->far = !!(s->flags & (PAGED_FAR | FAR_ROWS));
-	if (c->far || s->nan || s->flags & (LATE | UNDER | NO_LISTS))
+	if (c->far || s->nan || s->ends || s->roundings || s->flags & (LATE | UNDER | NO_LISTS))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 }
 

@@ -16,6 +16,7 @@
 #include "primitives/base/fp8.h"
 #include "primitives/base/rows.h"
 #include "fused/cache/kv_cut.h"
+#include "primitives/base/row_factor.h"
 
 #define RANK	512
 #define ROPE	64
@@ -470,6 +471,30 @@ static int mla_decode_slots_kept(const struct cairn_mla_decode_args *args, void 
 	return cairn_mla_decode_ref(&a, stream);
 }
 
+/* With 17 heads and one key past whole tiles of 64, the last element is 0. */
+static int mla_decode_last_row_at_end(const struct cairn_mla_decode_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_mla_decode_ref(a, stream));
+	rows = a->kv.batch ? a->qo_indptr[a->kv.batch] : 0;
+	if (rows && a->num_heads == 17 && !a->num_slots && cairn_kv_len(&a->kv, 0) % 64 == 1)
+		cairn_store(a->out, a->dtype, rows * 17 * 512 - 1, 0);
+	return 0;
+}
+
+/* Rounds the normaliser of each row to dtype. */
+static int mla_decode_normaliser_in_dtype(const struct cairn_mla_decode_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_mla_decode_ref(a, stream));
+	rows = a->kv.batch ? a->qo_indptr[a->kv.batch] : 0;
+	if (a->lse)
+		row_factor(a->out, a->dtype, rows * a->num_heads, 512, a->lse);
+	return 0;
+}
+
 const struct cairn_mutant cairn_mla_decode_mutants[] = {
 	DEFECTS(LIST)
 	LIST(lists_needed, "a call with slots and without lists of pages is refused")
@@ -480,5 +505,11 @@ const struct cairn_mutant cairn_mla_decode_mutants[] = {
 	KV_CUT_ROW(mla_decode, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(mla_decode, far_elements_32_bits, "elements of pages are numbered by 32 bits")
 	KV_CUT_ROW(mla_decode, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	{ "mla_decode_last_row_at_end", offsetof(struct cairn_impl, mla_decode),
+	  (void *)mla_decode_last_row_at_end,
+	  "with 17 heads and one key past whole tiles, the last element is 0" },
+	{ "mla_decode_normaliser_in_dtype", offsetof(struct cairn_impl, mla_decode),
+	  (void *)mla_decode_normaliser_in_dtype,
+	  "the normaliser is rounded to dtype" },
 	{ 0 }
 };

@@ -9,7 +9,8 @@
  *            whose magnitudes add up to 2^24 at most. exp adds 2E (1 + max - s_j).
  *   weights  an error e_j of a logit moves out by w_j e_j (c_j - out).
  *   P        is rounded to dtype, with independent errors of at most u p_j, or u / sqrt(3) in the root mean
- *            square; below the normal range each is at most tiny.
+ *            square; below the normal range each is at most tiny. A slot that is listed m times has m equal
+ *            errors; |w c| counts it as one key of weight m w.
  *   sums     (sqrt(n) + n/32 + 32) E/2 of the magnitudes, for the sums and a rescale for each new maximum.
  *
  *	|out - exact| <= sum_j w_j (d_j + 2E (1 + max - s_j)) |c_j - out| + 6 u / sqrt(3) |w c| +
@@ -84,6 +85,7 @@ struct row {
 	double q[DIM], key[DIM], out[RANK], bound[RANK], lse, lse_bound;
 	double squares[RANK], magnitude[RANK], moved[RANK], small[RANK];
 	double *s, *e;		/* [keys]: logits, then p; bounds of the logits' errors */
+	double *slots;		/* [keys]: with slots, those that the row lists, ascending */
 };
 
 /* Returns whether the sum of x y is exact in fp32 whatever its order. */
@@ -144,17 +146,43 @@ static double weigh(int n, double top, struct row *r)
 	return sum;
 }
 
-/* Adds a key of weight w, whose logit errs by e, to the terms of the bound. */
-static CAIRN_WIDE void bound_key(struct row *r, double w, double e, double subnormal)
+/*
+ * Adds a key of weight w, whose logit errs by e, to the terms of the bound. times: how often the row has it
+ */
+static CAIRN_WIDE void bound_key(struct row *r, double w, double e, double subnormal,
+				 double times)
 {
 	for (int l = 0; l < RANK; l++) {
 		double c = fabs(r->key[l]);
 
-		r->squares[l] += w * w * c * c;
+		r->squares[l] += times * w * w * c * c;
 		r->magnitude[l] += w * c;
 		r->moved[l] += w * e * fabs(r->key[l] - r->out[l]);
 		r->small[l] += subnormal * c;
 	}
+}
+
+static int compare(const void *x, const void *y)
+{
+	double a = *(const double *)x, b = *(const double *)y;
+
+	return (a > b) - (a < b);
+}
+
+/* Returns the number of the n sorted numbers that are less than x. */
+static int num_below(const double *sorted, int n, double x)
+{
+	int lo = 0, hi = n;
+
+	while (lo < hi) {
+		int mid = (lo + hi) / 2;
+
+		if (sorted[mid] < x)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
 }
 
 /* Adds up the terms of the bound, which need the exact result. */
@@ -166,12 +194,21 @@ static void bound_row(const struct cairn_mla_decode_args *a, int b, int i, int n
 	memset(r->magnitude, 0, sizeof(r->magnitude));
 	memset(r->moved, 0, sizeof(r->moved));
 	memset(r->small, 0, sizeof(r->small));
+	for (int j = 0; a->num_slots && j < n; j++)
+		r->slots[j] = (double)slot_of(a, b, i, j);
+	if (a->num_slots)
+		qsort(r->slots, (size_t)n, sizeof(*r->slots), compare);
 	for (int j = 0; j < n; j++) {
 		int64_t slot = slot_of(a, b, i, j);
+		double times = 1;
+
 		if (slot < 0)
 			continue;
+		if (a->num_slots)
+			times = num_below(r->slots, n, (double)slot + 1) -
+				num_below(r->slots, n, (double)slot);
 		load_key(a, slot, r->key);
-		bound_key(r, r->s[j] / sum, r->e[j], r->s[j] * u < tiny);
+		bound_key(r, r->s[j] / sum, r->e[j], r->s[j] * u < tiny, times);
 	}
 	for (int l = 0; l < RANK; l++)
 		r->bound[l] = r->moved[l] + 6 * u / sqrt(3) * sqrt(r->squares[l]) + tiny * r->small[l] / sum +
@@ -370,12 +407,13 @@ static int all_rows(const struct cairn_mla_decode_args *a, struct cairn_exact *e
 		most = (int)cairn_kv_len(&a->kv, b) > most ? (int)cairn_kv_len(&a->kv, b) : most;
 	#pragma omp parallel reduction(|:no_memory)
 	{
-		struct row *r = malloc(sizeof(*r) + 2 * sizeof(double) * ((size_t)most + 1));
+		struct row *r = malloc(sizeof(*r) + 3 * sizeof(double) * ((size_t)most + 1));
 
 		no_memory |= !r;
 		if (r) {
 			r->s = (double *)(r + 1);
 			r->e = r->s + most;
+			r->slots = r->e + most;
 		}
 		#pragma omp single
 		if (r)

@@ -17,6 +17,7 @@
 #include "fused/attention/base/attn_lengths.h"
 #include "fused/cache/paged_test.h"
 #include "primitives/base/fp8.h"
+#include "fused/latent/base/mla_ends.h"
 #include "fused/latent/base/mla_inputs.h"
 #include "fused/latent/base/mla_shapes.h"
 
@@ -156,6 +157,10 @@ static const struct shape last[] = {
 	{ N("fp8_far_pages", 2, 2, 40, 16, 2), .flags = PAGED_FAR | FP8 | LSE },
 	{ N("far_rows", 1, 1, 40, 16, 3), .flags = FAR_ROWS | LSE },
 	{ N("page_512", 1, 2, 600, 512, 2), .flags = LSE },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 3, 1, 1100, 64, 16), .flags = LSE, .scale = 0.01f, .roundings = 4 },
+	{ N("fp8_even_weights_f16", 3, 1, 700, 64, 16), .flags = LSE | F16 | FP8, .scale = 0.01f,
+	  .roundings = 4 },
 };
 
 #define FAR_STRIDE	(((int64_t)1 << 31) + 64)
@@ -204,6 +209,34 @@ static void pair_at(int i, struct shape *s)
 	s->sms = level[PAIR_SMS] ? 2 : 0;
 }
 
+#define FIRST_ENDS	((int)ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + (int)ARRAY_SIZE(last))
+#define NUM_ENDS	70
+
+enum { ENDS_FP8 = MLA_ENDS_FACTORS, ENDS_PLACE };
+
+/* Keys of 8 bits cost several times as much. */
+static int ends_forbidden(const int8_t *level)
+{
+	const int r = level[ENDS_ROWS], k = level[ENDS_KEYS];
+
+	return mla_ends_forbidden(level) ||
+	       (level[ENDS_FP8] == 1 && r >= 0 && k >= 0 && mla_ends_rows[r] * mla_ends_keys[k] > 1500);
+}
+
+static struct cairn_pairs ends_table = {
+	.num_factors = MLA_ENDS_FACTORS + 2, .levels = { MLA_ENDS_LEVELS, 2, 4 },
+	.forbidden = ends_forbidden,
+};
+
+static void ends_at(int i, struct shape *s)
+{
+	static const unsigned places[] = { 0, JOINED, LATENT_GAP, ROPE_GAP };
+	const int8_t *level = cairn_pairs_row(&ends_table, i);
+
+	*s = (struct shape){ .ends = i + 1, MLA_ENDS_SHAPE(level) };
+	s->flags |= (level[ENDS_FP8] ? FP8 : 0) | places[level[ENDS_PLACE]];
+}
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 16, 1, 8, 64, 2 }, page[] = { 64, 16, 1, 5 }, qo[] = { 1, 3, 2, 4 };
@@ -211,6 +244,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 		return;
 	}
 	if (i >= NUM_GRID + NUM_PAIRS) {
@@ -235,6 +272,10 @@ static void name_of(const struct shape *s, char *name, size_t len)
 		snprintf(name, len, "pair_%d_p%d_h%d_%s%s%s%s%s", s->pair, s->page, s->heads,
 			 s->flags & F16 ? "f16" : "bf16", s->flags & FP8 ? "_fp8" : "", slots,
 			 s->flags & LSE ? "_lse" : "", s->equal ? "_equal" : "");
+	else if (s->ends)
+		snprintf(name, len, "ends_qo%d_kv%d_p%d_h%d_%s%s%s", s->qo, s->kv, s->page, s->heads,
+			 s->flags & F16 ? "f16" : "bf16", s->flags & FP8 ? "_fp8" : "",
+			 s->flags & LSE ? "_lse" : "");
 	else
 		shape_name(s, name, len);
 }
@@ -610,6 +651,7 @@ static int exact(const void *args, struct cairn_exact *e)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -620,7 +662,7 @@ const struct cairn_family cairn_mla_decode_family = {
 	.workspace_op = offsetof(struct cairn_impl, mla_decode_workspace),
 	.args_size = sizeof(struct cairn_mla_decode_args),
 	.sms_field = FIELD(sms), .workspace_field = FIELD(workspace),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + ARRAY_SIZE(last),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

@@ -14,6 +14,7 @@
 #include "primitives/base/bend.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
+#include "primitives/base/row_factor.h"
 
 #define RANK	512
 #define HEAD	192		/* elements of a head of q; the first 128 are not rotated */
@@ -439,6 +440,30 @@ static int mla_prefill_requests_of_256(const struct cairn_mla_prefill_args *args
 	return cairn_mla_prefill_ref(&a, stream);
 }
 
+/* With 15 heads and one key past whole tiles, the last element is 0. */
+static int mla_prefill_last_row_at_end(const struct cairn_mla_prefill_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_mla_prefill_ref(a, stream));
+	rows = a->kv.batch ? (int64_t)a->qo_indptr[a->kv.batch] : 0;
+	if (rows && (a->num_heads == 15 && cairn_kv_len(&a->kv, a->kv.batch - 1) % 16 == 1))
+		cairn_store(a->out, a->dtype, rows * a->num_heads * 128 - 1, 0);
+	return 0;
+}
+
+/* Rounds the normaliser of each row to dtype. */
+static int mla_prefill_normaliser_in_dtype(const struct cairn_mla_prefill_args *a, void *stream)
+{
+	int64_t rows;
+
+	CAIRN_TRY(cairn_mla_prefill_ref(a, stream));
+	rows = a->kv.batch ? (int64_t)a->qo_indptr[a->kv.batch] : 0;
+	if (a->lse)
+		row_factor(a->out, a->dtype, rows * a->num_heads, 128, a->lse);
+	return 0;
+}
+
 const struct cairn_mutant cairn_mla_prefill_mutants[] = {
 	DEFECTS(LIST)
 	KV_CUT_ROW(mla_prefill, no_past_bounds, "without past keys, a max_len above max_qo_len is refused")
@@ -447,5 +472,11 @@ const struct cairn_mutant cairn_mla_prefill_mutants[] = {
 	KV_CUT_ROW(mla_prefill, keys_16_bits, "numbers of keys are cut to 16 bits")
 	KV_CUT_ROW(mla_prefill, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(mla_prefill, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	{ "mla_prefill_last_row_at_end", offsetof(struct cairn_impl, mla_prefill),
+	  (void *)mla_prefill_last_row_at_end,
+	  "with 15 heads and one key past whole tiles, the last element is 0" },
+	{ "mla_prefill_normaliser_in_dtype", offsetof(struct cairn_impl, mla_prefill),
+	  (void *)mla_prefill_normaliser_in_dtype,
+	  "the normaliser is rounded to dtype" },
 	{ 0 }
 };

@@ -13,6 +13,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 #include "fused/cache/paged_test.h"
+#include "fused/latent/base/mla_ends.h"
 #include "fused/latent/base/mla_inputs.h"
 #include "fused/latent/prefill/mla_prefill.h"
 
@@ -35,6 +36,8 @@ struct shape {
 	int pair, equal;		/* number of a pair case, or 0; EXACT has equal logits */
 	float scale;			/* sm_scale; 0: the usual one */
 	enum mla_nan nan;		/* where the second request has a NaN */
+	int roundings;			/* cairn_case.roundings */
+	int ends;			/* number of the case among the ends of tiles, or 0 */
 };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
@@ -130,6 +133,10 @@ static const struct shape last[] = {
 	{ N("rows_16_kv_512", 1, 16, 512, 16, 1), .flags = LSE },
 	{ N("rows_64_kv_256_f16", 1, 64, 256, 16, 1), .flags = LSE | F16 },
 	{ N("sms_3", 1, 3, 70, 16, 5), .flags = LSE, .sms = 3 },
+	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
+	{ N("even_weights", 1, 60, 700, 16, 1), .flags = LSE, .scale = 0.01f, .roundings = 5 },
+	{ N("even_weights_in_chunks", 1, 60, 500, 16, 1), .flags = LSE | F16, .scale = 0.01f, .chunk = 200,
+	  .roundings = 8 },
 };
 
 #define NUM_GRID	24
@@ -172,6 +179,24 @@ static void pair_at(int i, struct shape *s)
 	s->sms = level[PAIR_SMS] ? 2 : 0;
 }
 
+#define FIRST_ENDS	((int)ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + (int)ARRAY_SIZE(last))
+#define NUM_ENDS	67
+
+static const int ends_chunks[] = { 0, 63, 64, 65, 17 };
+
+/* Keys are expanded for all heads, which costs most. */
+static int ends_forbidden(const int8_t *level)
+{
+	const int k = level[ENDS_KEYS], h = level[ENDS_HEADS];
+
+	return mla_ends_forbidden(level) || (k >= 0 && h >= 0 && mla_ends_keys[k] * mla_ends_heads[h] > 1100);
+}
+
+static struct cairn_pairs ends_table = {
+	.num_factors = MLA_ENDS_FACTORS + 1, .levels = { MLA_ENDS_LEVELS, 5 },
+	.forbidden = ends_forbidden,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 1, 8, 4, 16, 2 }, page[] = { 16, 1, 5, 64 }, qo[] = { 1, 3, 17, 33 };
@@ -180,6 +205,13 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		const int8_t *level = cairn_pairs_row(&ends_table, index - FIRST_ENDS);
+
+		*s = (struct shape){ .ends = index - FIRST_ENDS + 1, MLA_ENDS_SHAPE(level),
+				     .chunk = ends_chunks[level[MLA_ENDS_FACTORS]] };
 		return;
 	}
 	if (i >= NUM_GRID + NUM_PAIRS) {
@@ -210,6 +242,9 @@ static void describe(int index, struct cairn_case *c)
 		snprintf(c->name, sizeof(c->name), "pair_%d_p%d_h%d_c%d_%s%s%s", s.pair, s.page, s.heads,
 			 s.chunk, s.flags & F16 ? "f16" : "bf16", s.flags & LSE ? "_lse" : "",
 			 s.equal ? "_equal" : "");
+	else if (s.ends)
+		snprintf(c->name, sizeof(c->name), "ends_qo%d_kv%d_p%d_h%d_c%d_%s%s", s.qo, s.kv, s.page,
+			 s.heads, s.chunk, s.flags & F16 ? "f16" : "bf16", s.flags & LSE ? "_lse" : "");
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
@@ -218,14 +253,15 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & SHARP ? "_sharp" : "", s.flags & LSE ? "_lse" : "",
 			 s.flags & PAGED_RAGGED ? "_ragged" : "", s.flags & PAGED_PADDED ? "_padded" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!(s.flags & DEVICE))
+	if (!(s.flags & DEVICE) && s.batch * s.qo * s.heads <= 300)	/* larger ones show no more */
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(s.flags & RANDOM ? CAIRN_KIND_POISON : CAIRN_KIND_EXACT);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->roundings = s.roundings;
 	c->far = !!(s.flags & PAGED_FAR);
-	if (c->far || s.nan || s.flags & (LATE | ROTATED))
+	if (c->far || s.nan || s.ends || s.roundings || s.flags & (LATE | ROTATED))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	/*
 	 * operations of the attention only, as for mla_paged and attn_dense, without the product that makes
@@ -446,6 +482,7 @@ static int exact(const void *args, struct cairn_exact *e)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -457,7 +494,7 @@ const struct cairn_family cairn_mla_prefill_family = {
 	.args_size = sizeof(struct cairn_mla_prefill_args),
 	.sms_field = offsetof(struct cairn_mla_prefill_args, sms),
 	.workspace_field = FIELD(workspace), .refuses_small_workspace = 1,
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS + ARRAY_SIZE(last),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

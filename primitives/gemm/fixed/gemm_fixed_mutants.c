@@ -257,6 +257,15 @@ static int offset_32_bits(const struct cairn_gemm_fixed_args *g, void *stream)
 #define FIXED(name, fn, what) \
 	{ "gemm_fixed_" name, offsetof(struct cairn_impl, gemm_fixed), (void *)fn, what }
 
+/* A tile of 64 x 16 has 63 rows and one column, and with gaps lacks its last element. */
+static int gemm_fixed_corner_with_gaps(const struct cairn_gemm_fixed_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_fixed_ref(a, stream));
+	if (a->out_stride && a->m % 64 == 63 && a->n % 16 == 1 && !a->epilogue)
+		cairn_store(a->out, a->out_dtype, ((int64_t)a->m - 1) * a->out_stride + a->n - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_fixed_mutants[] = {
 	FIXED("transposed", transposed, "b is read as [k, n]"),
 	FIXED("bias_ignored", no_bias, "bias is not added"),
@@ -294,5 +303,8 @@ const struct cairn_mutant cairn_gemm_fixed_mutants[] = {
 	FIXED("counter_kept", counter_kept, "from the second call on, the last rows of tiles are missing"),
 	FIXED("sms_above_132", sms_above_132, "refuses more than 132 SMs"),
 	FIXED("offset_32_bits", offset_32_bits, "cuts the offset of a row of a or b to 32 bits"),
+	{ "gemm_fixed_corner_with_gaps", offsetof(struct cairn_impl, gemm_fixed),
+	  (void *)gemm_fixed_corner_with_gaps,
+	  "with gaps, 63 rows and one column past whole tiles, the last element is 0" },
 	{ 0 }
 };

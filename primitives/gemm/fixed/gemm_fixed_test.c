@@ -5,7 +5,8 @@
  * Shapes lie at the limits of the tiles (64 and 128 rows, 32 to 256 columns, 64 of k), and sms makes the
  * kernel choose among them: with one SM the tiles are large, with all of them small. Every case that costs
  * little is called with other sms, with a part of its rows and beside other rows, and must keep its bits. The
- * pair cases combine types, bias, epilogue, sizes, strides and sms. The bench rows are the projections of
+ * pair cases combine types, bias, epilogue, sizes, strides and sms; the cases ends_* combine sizes at the
+ * ends of tiles (ends.h). The bench rows are the projections of
  * Llama-3-8B (fused QKV 6144; gate and up 28672, also with SILU_MUL; down) for prompts, on 132, 96 and 64
  * SMs, and for decoding.
  */
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/gemm/fixed/gemm_fixed_plan.h"
 
@@ -23,7 +25,7 @@ enum strides { PACKED, VECTORS, ODD };	/* gaps of whole 16-byte vectors, or not 
 
 struct row {
 	int m, n, k, sms, silu, bias, dtype, out_dtype, strides;
-	int bench, far, device_only, pair;
+	int bench, far, device_only, pair, ends;
 };
 
 #define BF16(m, n, k, ...)	{ m, n, k, .dtype = CAIRN_BF16, .out_dtype = CAIRN_BF16, ##__VA_ARGS__ }
@@ -90,6 +92,23 @@ static void pair_row(int i, struct row *r)
 		r->n = (r->n + 15) / 16 * 16;
 }
 
+static const int ends_k[] = { 8, 56, 64, 72, 120, 136 };
+static struct cairn_pairs ends = {
+	.num_factors = 5, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 6, 4, 12 },
+};
+
+static void ends_row(int i, struct row *r)
+{
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	*r = (struct row){ .m = cairn_ends[level[0]], .n = cairn_ends[level[1]], .k = ends_k[level[2]],
+			   .dtype = pair_types[level[3]][0], .out_dtype = pair_types[level[3]][1],
+			   .bias = level[4] % 2, .silu = level[4] / 2 % 2, .strides = level[4] / 4,
+			   .ends = 1 };
+	if (r->silu)
+		r->n = (r->n + 15) / 16 * 16;
+}
+
 /* ---- many columns, and whole stages of k; only results in fp32 show how sums are grouped ---- */
 
 static const struct row wide[] = {
@@ -105,7 +124,9 @@ static const struct row wide[] = {
 #define NUM_NAMED	40
 #define NUM_PAIRS	50
 #define FIRST_WIDE	(NUM_NAMED + NUM_PAIRS + 55)
-#define NUM_CASES	(FIRST_WIDE + 5)
+#define FIRST_ENDS	(FIRST_WIDE + 5)
+#define NUM_ENDS	128
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
 
 static struct row row_of(int i)
 {
@@ -117,8 +138,10 @@ static struct row row_of(int i)
 		pair_row(i - NUM_NAMED, &r);
 	else if (i < FIRST_WIDE)
 		bench_row(i - NUM_NAMED - NUM_PAIRS, &r);
-	else
+	else if (i < FIRST_ENDS)
 		r = wide[i - FIRST_WIDE];
+	else
+		ends_row(i - FIRST_ENDS, &r);
 	return r;
 }
 
@@ -135,7 +158,8 @@ static void describe(int i, struct cairn_case *c)
 
 	if (r.sms)
 		snprintf(sms, sizeof(sms), "_sms%d", r.sms);
-	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s%s%s%s%s%s", r.pair ? "pair_" : "", r.m, r.n, r.k,
+	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s%s%s%s%s%s",
+		 r.pair ? "pair_" : r.ends ? "ends_" : "", r.m, r.n, r.k,
 		 cairn_dtype_name(r.dtype), r.out_dtype != r.dtype ? "_to_f32" : "", r.bias ? "_bias" : "",
 		 r.silu ? "_silu" : "",
 		 r.strides == ODD ? "_odd_stride" : r.strides == VECTORS ? "_stride" : "", sms);
@@ -148,6 +172,8 @@ static void describe(int i, struct cairn_case *c)
 	/* with SILU_MUL and a long k products of sums exceed the 24 bits of fp32 */
 	if (!r.bench && !r.far && (!r.silu || r.k <= 520))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	if (r.ends)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = r.bench;
 	c->device_only = r.device_only;
 	c->far = r.far;
@@ -408,8 +434,9 @@ static void counts(struct cairn_test *t)
 {
 	EXPECT(t, ARRAY_SIZE(named) == NUM_NAMED);
 	EXPECT(t, NUM_NAMED + NUM_PAIRS + NUM_BENCH == FIRST_WIDE);
-	EXPECT(t, FIRST_WIDE + ARRAY_SIZE(wide) == NUM_CASES);
+	EXPECT(t, FIRST_WIDE + ARRAY_SIZE(wide) == FIRST_ENDS);
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = {

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/base/fp8.h"
 
@@ -25,7 +26,7 @@
 
 struct row {
 	int m, n, k, kind, sms, bias, dtype, out_dtype, stride;
-	int bench, far, device_only, pair, range;	/* range: number in ranges[], from 1 on */
+	int bench, far, device_only, pair, ends, range;	/* range: number in ranges[], from 1 on */
 };
 
 #define BF16(m, n, k, kind, ...) \
@@ -122,6 +123,22 @@ static void pair_row(int i, struct row *r)
 			   .stride = level[7] && pair_kinds[level[2]] == BLOCKS, .pair = 1 };
 }
 
+/* ---- ends of tiles (ends.h) ---- */
+
+static const int ends_k[] = { 16, 112, 128, 144, 240, 272 };
+static struct cairn_pairs ends = {
+	.num_factors = 5, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 6, 4, 6 },
+};
+
+static void ends_row(int i, struct row *r)
+{
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	*r = (struct row){ .m = cairn_ends[level[0]], .n = cairn_ends[level[1]], .k = ends_k[level[2]],
+			   .dtype = pair_types[level[3]][0], .out_dtype = pair_types[level[3]][1],
+			   .bias = level[4] % 2, .kind = pair_kinds[level[4] / 2], .ends = 1 };
+}
+
 /* The family needs constants; counts() compares them with the tables above. */
 #define NUM_NAMED	41
 #define NUM_PAIRS	52
@@ -129,7 +146,9 @@ static void pair_row(int i, struct row *r)
 #define FIRST_RANGE	(FIRST_PAIR + NUM_PAIRS)
 #define FIRST_BENCH	(FIRST_RANGE + 14)
 #define FIRST_WIDE	(FIRST_BENCH + 64)
-#define NUM_CASES	(FIRST_WIDE + 5)
+#define FIRST_ENDS	(FIRST_WIDE + 5)
+#define NUM_ENDS	101
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
 
 /*
  * Many columns, and more than 16 rows with several whole chunks of k. Only results in fp32 show how sums are
@@ -152,8 +171,10 @@ static struct row row_of(int i)
 		range_row(i - FIRST_RANGE, &r);
 	else if (i < FIRST_WIDE)
 		bench_row(i - FIRST_BENCH, &r);
-	else
+	else if (i < FIRST_ENDS)
 		r = wide[i - FIRST_WIDE];
+	else
+		ends_row(i - FIRST_ENDS, &r);
 	return r;
 }
 
@@ -174,18 +195,21 @@ static void describe(int i, struct cairn_case *c)
 		snprintf(c->name, sizeof(c->name), "range_%s_%s", ranges[r.range - 1].name,
 			 kind_name(r.kind));
 	else
-		snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s%s%s", r.pair ? "pair_" : "", r.m,
-			 r.n, r.k, cairn_dtype_name(r.dtype), kind_name(r.kind),
+		snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s%s%s",
+			 r.pair ? "pair_" : r.ends ? "ends_" : "", r.m, r.n, r.k,
+			 cairn_dtype_name(r.dtype), kind_name(r.kind),
 			 r.out_dtype != r.dtype ? "_to_f32" : "", r.bias ? "_bias" : "",
 			 r.stride ? "_stride" : "", sms);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!r.bench && !r.far && !r.range)
+	if (!r.bench && !r.far && !r.range && m * n * k <= 1 << 24)	/* large shapes would show no more */
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	/* elements that are not judged may be NaN too */
 	if (!r.bench && !r.far && !r.range && m * n * k <= CAIRN_GEMM_FP8_JUDGED)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (!r.bench && !r.far && !r.range && r.k <= 4096)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	if (r.ends)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = r.bench;
 	c->device_only = r.device_only;
 	c->far = r.far;
@@ -449,8 +473,9 @@ static void counts(struct cairn_test *t)
 	EXPECT(t, ARRAY_SIZE(named) == NUM_NAMED);
 	EXPECT(t, NUM_BENCH == kinds * (int)ARRAY_SIZE(prompts));
 	EXPECT(t, FIRST_RANGE + NUM_RANGES == FIRST_BENCH && FIRST_BENCH + NUM_BENCH == FIRST_WIDE);
-	EXPECT(t, FIRST_WIDE + ARRAY_SIZE(wide) == NUM_CASES);
+	EXPECT(t, FIRST_WIDE + ARRAY_SIZE(wide) == FIRST_ENDS);
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "counts", counts } };

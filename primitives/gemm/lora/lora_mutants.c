@@ -139,6 +139,15 @@ BENT(lora, nan_y_is_0)
 BENT(lora, idle_rows_read)
 BENT(lora, rows_by_8)
 
+/* With three parts, one row and one column past whole tiles of 64, the last element is lost. */
+static int lora_corner_of_three_parts(const struct cairn_lora_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_lora_ref(a, stream));
+	if (a->num_parts == 3 && a->m % 64 == 1 && a->n % 64 == 3 && a->m)
+		cairn_store(a->y, a->dtype, (int64_t)a->m * a->n - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_lora_mutants[] = {
 	MUTANT(lora, y_replaced, "writes the adapter's part without y"),
 	MUTANT(lora, scale_ignored, "does not multiply with the scale"),
@@ -164,5 +173,7 @@ const struct cairn_mutant cairn_lora_mutants[] = {
 	MUTANT(lora, nan_y_is_0, "takes a NaN of y for 0"),
 	MUTANT(lora, idle_rows_read, "reads x of rows without an adapter"),
 	MUTANT(lora, rows_by_8, "leaves out the last rows if there are more than 8"),
+	{ "lora_corner_of_three_parts", offsetof(struct cairn_impl, lora), (void *)lora_corner_of_three_parts,
+	  "with three parts, one row and three columns past whole tiles, the last element is 0" },
 	{ 0 }
 };

@@ -5,11 +5,13 @@
  * Slots change from row to row, stay the same for several rows, or are all equal; some rows have none (-1),
  * and some a number past the last slot. EXACT has small integers and scales that are powers of two. POISON:
  * rows without an adapter have NaN in x, slots that no row uses are NaN, and so are some elements of x and y
- * of the other rows. Bench rows are projections of Llama 3 8B: q, k and v with rank 16.
+ * of the other rows. The cases ends_* combine sizes at the ends of tiles (ends.h). Bench rows are projections
+ * of Llama 3 8B: q, k and v with rank 16.
  */
 #include <stdio.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
 #define FIELD(f)	offsetof(struct cairn_lora_args, f)
@@ -53,12 +55,27 @@ static const int32_t pair_m[] = { 1, 7, 8, 19 }, pair_n[] = { 3, 24, 261 }, pair
 static const int32_t pair_rank[] = { 8, 16, 56, 64 };
 static struct cairn_pairs pairs = { .num_factors = 7, .levels = { 4, 3, 3, 4, 3, 2, 4 } };
 
+#define FIRST_ENDS	(FIRST_PAIR + NUM_PAIRS)
+#define NUM_ENDS	61
+
+static const int32_t ends_k[] = { 8, 56, 72, 120, 136, 264 };
+static struct cairn_pairs ends = {
+	.num_factors = 7, .levels = { CAIRN_FEW_ENDS, CAIRN_NUM_ENDS, 6, 4, 3, 2, 3 },
+};
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level;
 
 	if (i < FIRST_PAIR)
 		return shapes[i];
+	if (i >= FIRST_ENDS) {
+		level = cairn_pairs_row(&ends, i - FIRST_ENDS);
+		/* every part has a column */
+		return (struct shape){ cairn_ends[level[0]], cairn_ends[level[1]] + level[4],
+				       ends_k[level[2]], pair_rank[level[3]], 1 + level[4], 4,
+				       level[5] ? CAIRN_F16 : CAIRN_BF16, (enum order)level[6], 0, 0 };
+	}
 	level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
 	return (struct shape){ pair_m[level[0]], pair_n[level[1]], pair_k[level[2]], pair_rank[level[3]],
 			       1 + level[4], 4, level[5] ? CAIRN_F16 : CAIRN_BF16,
@@ -72,10 +89,12 @@ static void describe(int i, struct cairn_case *c)
 				s.order == MIXED ? s.m : 1;
 
 	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_rank%d_parts%d_%s_%s",
-		 i >= FIRST_PAIR ? "pair_" : "", s.m, s.n, s.k, s.rank, s.parts, cairn_dtype_name(s.dtype),
-		 orders[s.order]);
+		 i >= FIRST_ENDS ? "ends_" : i >= FIRST_PAIR ? "pair_" : "", s.m, s.n, s.k, s.rank, s.parts,
+		 cairn_dtype_name(s.dtype), orders[s.order]);
 	c->kinds = s.bench || s.far ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) :
 		   CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	if (i >= FIRST_ENDS)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = s.bench;
 	c->device_only = s.bench || s.far;
 	c->far = s.far;
@@ -232,6 +251,7 @@ static int part(void *args, int i)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
@@ -243,7 +263,7 @@ const struct cairn_family cairn_lora_family = {
 	.workspace_op = offsetof(struct cairn_impl, lora_workspace),
 	.workspace_field = offsetof(struct cairn_lora_args, workspace),
 	.args_size = sizeof(struct cairn_lora_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

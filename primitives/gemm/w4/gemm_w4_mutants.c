@@ -206,6 +206,15 @@ BENT(gemm_w4, nan_is_0)
 BENT(gemm_w4, scaled_codes)
 BENT(gemm_w4, padding_read)
 
+/* A tile of 16 x 16 has 15 rows and one column, and lacks its last element. */
+static int gemm_w4_corner_of_15_by_1(const struct cairn_gemm_w4_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_w4_ref(a, stream));
+	if (a->m % 16 == 15 && a->n % 16 == 1)
+		cairn_store(a->out, a->out_dtype, (int64_t)a->m * a->n - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_w4_mutants[] = {
 	MUTANT(gemm_w4, nibbles_swapped, "swaps the halves of every byte, that is rows g and g + 8"),
 	MUTANT(gemm_w4, pairs_swapped, "swaps elements 2 t and 2 t + 8 along k"),
@@ -245,5 +254,8 @@ const struct cairn_mutant cairn_gemm_w4_mutants[] = {
 	MUTANT(gemm_w4, nan_is_0, "skips a NaN of a"),
 	MUTANT(gemm_w4, scaled_codes, "multiplies codes by their scales in fp32, before the sum"),
 	MUTANT(gemm_w4, padding_read, "reads a code behind the last element of a row"),
+	{ "gemm_w4_corner_of_15_by_1", offsetof(struct cairn_impl, gemm_w4),
+	  (void *)gemm_w4_corner_of_15_by_1,
+	  "with 15 rows and one column past whole tiles, the last element is 0" },
 	{ 0 }
 };

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/base/fp8.h"
 #include "primitives/gemm/w4/gemm_w4_layout.h"
@@ -66,11 +67,19 @@ static const int32_t bench[][3] = {
 #define FAR_CASE	(FIRST_PAIR + NUM_PAIRS)
 #define FIRST_RANGE	(FAR_CASE + 1)
 #define FIRST_ZERO	(FIRST_RANGE + 4)
-#define NUM_CASES	(FIRST_ZERO + 2)
+#define FIRST_ENDS	(FIRST_ZERO + 2)
+#define NUM_ENDS	121
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
 
 static const int32_t pair_m[] = { 1, 2, 7, 8, 9, 33 }, pair_n[] = { 1, 15, 40, 129 };
 static const int32_t pair_k[] = { 32, 64, 160, 288 }, pair_sms[] = { 0, 2 };
 static struct cairn_pairs pairs = { .num_factors = 7, .levels = { 6, 4, 2, 6, 4, 4, 2 } };
+
+/* ends of tiles (ends.h) */
+static const int32_t ends_k[] = { 32, 64, 96, 160, 288 };
+static struct cairn_pairs ends = {
+	.num_factors = 5, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 5, 12, 4 },
+};
 
 /* Codes of more than 2^32 bytes */
 #define FAR_UNITS	((1 << 15) + 4)
@@ -101,8 +110,19 @@ static struct shape pair_of(int i)
 			       .scale = forms[level[0]].format == CAIRN_W4_NV ? 0.5f : level[2] ? -2 : 1 };
 }
 
+static struct shape ends_of(int i)
+{
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	return (struct shape){ cairn_ends[level[0]], cairn_ends[level[1]], ends_k[level[2]], level[3] / 2,
+			       types[level[4]][0], types[level[4]][1], level[3] % 2, 0,
+			       .scale = forms[level[3] / 2].format == CAIRN_W4_NV ? 2 : 1 };
+}
+
 static struct shape shape_of(int i)
 {
+	if (i >= FIRST_ENDS)
+		return ends_of(i - FIRST_ENDS);
 	if (i >= FIRST_ZERO)		/* a scale of 0 for the tensor */
 		return (struct shape){ i == FIRST_ZERO ? 3 : 33, 35, 96, (i - FIRST_ZERO) * 2, CAIRN_BF16,
 				       CAIRN_BF16, .bias = 1 };
@@ -137,14 +157,14 @@ static void describe(int i, struct cairn_case *c)
 	const struct form *f = forms + s.form;
 	int is_pair = i >= FIRST_PAIR && i < FAR_CASE, is_bench = i >= FIRST_BENCH && i < FIRST_PAIR;
 
-	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s", is_pair ? "pair_" : "", s.m, s.n, s.k,
-		 f->name, cairn_dtype_name(s.dtype), s.out_dtype != s.dtype ? "_to_f32" : "",
-		 s.bias ? "_bias" : "");
+	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s",
+		 is_pair ? "pair_" : i >= FIRST_ENDS ? "ends_" : "", s.m, s.n, s.k, f->name,
+		 cairn_dtype_name(s.dtype), s.out_dtype != s.dtype ? "_to_f32" : "", s.bias ? "_bias" : "");
 	if (s.sms)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", s.sms);
-	if (i >= FIRST_ZERO)
+	if (i >= FIRST_ZERO && i < FIRST_ENDS)
 		snprintf(c->name, sizeof(c->name), "scale0_%s_bf16_bias", f->name);
-	else if (i >= FIRST_RANGE)
+	else if (i >= FIRST_RANGE && i < FIRST_ZERO)
 		snprintf(c->name, sizeof(c->name), "range_mx_%s_%s", is_huge(i) ? "huge" : "tiny",
 			 cairn_dtype_name(s.dtype));
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
@@ -152,6 +172,8 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	if (is_pair)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	if (i >= FIRST_ENDS)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->far = i == FAR_CASE;
 	c->bench = is_bench;
 	c->device_only = is_bench || c->far || (i >= FIRST_DEVICE && i < FIRST_BENCH);
@@ -335,6 +357,7 @@ static const char *reject(void *args, int i, int *want)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
