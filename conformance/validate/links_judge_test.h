@@ -65,7 +65,7 @@ static const char *finds_slow_links(void)
 	return NULL;
 }
 
-/* Of two links, each is the other's only sibling. */
+/* If there are two links, each is the other's only sibling. */
 static const char *finds_slow_ways(void)
 {
 	static const double scatter[ROUNDS] = { 0, 0.2, 0, 0.2, 0, 0.2 };

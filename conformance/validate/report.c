@@ -173,7 +173,7 @@ static int has_failed(const struct validate_result *d)
 	return 0;
 }
 
-/* Of devices that passed, the one that has computed the least counts. */
+/* The device that has computed the least counts, among those that passed. */
 static void print_exclusions(const struct validate_result *devices, int num)
 {
 	const char *counts[MAX_COUNTED];

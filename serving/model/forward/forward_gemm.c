@@ -3,12 +3,12 @@
  * forward_gemm - products of a pass: with weights of 16, 8 or 4 bits, whole or by parts, and with adapters
  */
 #include "serving/model/forward/forward_impl.h"
-#include "serving/model/load/model_impl.h"
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/gemm/w4/gemm_w4_pack.h"
 #include "serving/lora/lora.h"
+#include "serving/model/weight_w4.h"
 
 static int run_gemm_fp8(struct walk *w, const struct cairn_gemm_args *plain, const float *scale)
 {

@@ -38,12 +38,12 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 /* What to make of a checkpoint: the part of one of the ranks, or the layer for multi-token prediction. */
 struct share {
 	int32_t rank, ranks;
-	enum { OF_WEIGHTS, OF_CONTEXT, OF_LAYERS, MTP_LAYER } of;	/* what ranks share */
+	enum { .rank = OF_WEIGHTS, .ranks = OF_CONTEXT, .of = OF_LAYERS, .exchange = MTP_LAYER } of;	/* what ranks share */
 	enum cairn_exchange exchange;			/* OF_CONTEXT */
 	int keeps_mxfp4;
 };
 
-static const struct share whole = { 0, 1, OF_WEIGHTS, CAIRN_EXCHANGE_AUTO };
+static const struct share whole = { .ranks = 1, .of = OF_WEIGHTS };
 
 /*
  * Creates a model with its graph, dimensions and layout, but without weights. impl may be NULL. c: the config
@@ -577,7 +577,7 @@ int cairn_model_load_rank(struct cairn_model **out, const struct cairn_impl *imp
 			  int32_t rank, int32_t ranks, enum cairn_weights weights, enum cairn_kv_form kv,
 			  cairn_progress progress, void *ctx)
 {
-	const struct share share = { rank, ranks, OF_WEIGHTS, CAIRN_EXCHANGE_AUTO };
+	const struct share share = { .rank = rank, .ranks = ranks, .of = OF_WEIGHTS };
 
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
@@ -589,7 +589,7 @@ int cairn_model_load_context(struct cairn_model **out, const struct cairn_impl *
 			     enum cairn_weights weights, enum cairn_kv_form kv, cairn_progress progress,
 			     void *ctx)
 {
-	const struct share share = { rank, ranks, OF_CONTEXT, exchange };
+	const struct share share = { .rank = rank, .ranks = ranks, .of = OF_CONTEXT, .exchange = exchange };
 
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return cairn_error(EINVAL, "model: rank %d of %d", rank, ranks);
@@ -600,7 +600,7 @@ int cairn_model_load_stage(struct cairn_model **out, const struct cairn_impl *im
 			   int32_t stage, int32_t stages, enum cairn_weights weights, enum cairn_kv_form kv,
 			   cairn_progress progress, void *ctx)
 {
-	const struct share share = { stage, stages, OF_LAYERS, CAIRN_EXCHANGE_AUTO };
+	const struct share share = { .rank = stage, .ranks = stages, .of = OF_LAYERS };
 
 	if (stages < 1 || stage < 0 || stage >= stages)
 		return cairn_error(EINVAL, "model: stage %d of %d", stage, stages);
@@ -610,7 +610,7 @@ int cairn_model_load_stage(struct cairn_model **out, const struct cairn_impl *im
 int cairn_model_load_mtp(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 			 enum cairn_weights weights, cairn_progress progress, void *ctx)
 {
-	const struct share share = { 0, 1, MTP_LAYER, CAIRN_EXCHANGE_AUTO };
+	const struct share share = { .rank = 0, .ranks = 1, .of = MTP_LAYER };
 
 	return load_share(out, impl, dir, share, weights, CAIRN_KV_PLAIN, progress, ctx);
 }
@@ -768,7 +768,7 @@ int cairn_model_random_rank(struct cairn_model **out, const struct cairn_impl *i
 			    const struct cairn_model_config *config, int32_t ranks,
 			    enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
-	const struct share share = { 0, ranks, OF_WEIGHTS, CAIRN_EXCHANGE_AUTO };
+	const struct share share = { .rank = 0, .ranks = ranks, .of = OF_WEIGHTS };
 
 	return random_share(out, impl, config, share, weights, kv, seed);
 }
@@ -778,7 +778,7 @@ int cairn_model_random_context(struct cairn_model **out, const struct cairn_impl
 			       enum cairn_exchange exchange, enum cairn_weights weights,
 			       enum cairn_kv_form kv, uint64_t seed)
 {
-	const struct share share = { rank, ranks, OF_CONTEXT, exchange };
+	const struct share share = { .rank = rank, .ranks = ranks, .of = OF_CONTEXT, .exchange = exchange };
 
 	return random_share(out, impl, config, share, weights, kv, seed);
 }
@@ -787,7 +787,7 @@ int cairn_model_random_stage(struct cairn_model **out, const struct cairn_impl *
 			     const struct cairn_model_config *config, int32_t stage, int32_t stages,
 			     enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed)
 {
-	const struct share share = { stage, stages, OF_LAYERS, CAIRN_EXCHANGE_AUTO };
+	const struct share share = { .rank = stage, .ranks = stages, .of = OF_LAYERS };
 
 	return random_share(out, impl, config, share, weights, kv, seed);
 }

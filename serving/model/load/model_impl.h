@@ -6,6 +6,7 @@
 #define CAIRN_MODEL_IMPL_H
 
 #include "serving/model/model.h"
+#include "serving/model/weight_w4.h"
 #include "serving/model/checkpoint/safetensors.h"
 
 /* The condition under which a model, or a layer, has a part. */
@@ -68,12 +69,6 @@ int cairn_weight_dtype(const struct cairn_model *m, enum cairn_weight w);
 /* Returns how many matrices [n, k] an 8-bit weight consists of; 0: it is not 8-bit, and *n and *k are
  * not written. */
 int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
-/* How a weight is kept in 4 bits: num matrices [n, k] of gemm_w4.h, one after the other; num 0: it is not. */
-struct cairn_weight_w4 {
-	int32_t num, n, k;
-	int32_t format, group;
-};
-struct cairn_weight_w4 cairn_weight_w4(const struct cairn_model *m, enum cairn_weight w);
 /* Returns the number of scales of one 8-bit matrix. */
 int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k);
 
