@@ -126,8 +126,8 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 }
 
 /*
- * Starts the copy of 64 columns, from column x on, of a tile of K or V. A CTA of a cluster copies its share of
- * the keys to all CTAs.
+ * Starts the copy of 64 columns, from column x on, of a tile of K or V. A CTA of a cluster copies its share
+ * of the keys to all CTAs.
  */
 template <class F>
 ATTN_DEV void attn_dense_copy_panel(uint32_t s_panel, const CUtensorMap *map, int x, int row, int head,
@@ -279,7 +279,8 @@ struct attn_dense_order {
 	int32_t drawn, found;		/* row tiles drawn; those of them that have keys */
 };
 
-template <class F> ATTN_DEV void attn_dense_draw(const struct attn_dense_plan &plan, struct attn_dense_order *o)
+template <class F>
+ATTN_DEV void attn_dense_draw(const struct attn_dense_plan &plan, struct attn_dense_order *o)
 {
 	o->next = attn_dense_take<F::ctas>(plan, o->drawn++);
 }
