@@ -126,8 +126,8 @@ ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &pl
 }
 
 /*
- * Starts the copy of 64 columns, from column x on, of a tile of K or V. In a cluster, each CTA copies its share
- * of the keys to all CTAs.
+ * Starts the copy of 64 columns, from column x on, of a tile of K or V. In a cluster, each CTA copies its
+ * share of the keys to all CTAs.
  */
 template <class F>
 ATTN_DEV void attn_dense_copy_panel(uint32_t s_panel, const CUtensorMap *map, int x, int row, int head,

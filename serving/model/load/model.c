@@ -38,7 +38,7 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 /* What to make of a checkpoint: the part of one of the ranks, or the layer for multi-token prediction. */
 struct share {
 	int32_t rank, ranks;
-	enum { .rank = OF_WEIGHTS, .ranks = OF_CONTEXT, .of = OF_LAYERS, .exchange = MTP_LAYER } of;	/* what ranks share */
+	enum { OF_WEIGHTS, OF_CONTEXT, OF_LAYERS, MTP_LAYER } of;	/* what ranks share */
 	enum cairn_exchange exchange;			/* OF_CONTEXT */
 	int keeps_mxfp4;
 };
