@@ -5,7 +5,8 @@
  *   m          dtype        kernel
  *   1..8       f16, bf16    gemm_skinny_kernel: as fast as b can be read
  *   9..64      f16, bf16    gemm_tile_kernel (gemm_tile.cu), above 32 only if k is at least twice n
- *   any        any          cuBLASLt; if it is missing or rejects the shape, gemm_plain_kernel, which is slow
+ *   any        any          cuBLASLt. If it is missing or rejects the shape, gemm_plain_kernel, which is
+ *                           slow. That also computes products of odd n with bias: see rounds_twice().
  *
  * Floor of the skinny kernel: reading b once, 2 n k bytes at the rate of stream READ. Arithmetic does not
  * limit it: 18 bytes per clock and SM need one mma.m16n8k16 every 14 clocks.
@@ -185,17 +186,17 @@ gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void 
 	}
 }
 
-/* ---- any shape, without cuBLASLt ---- */
+/* ---- any shape, slowly ---- */
 
 #define TILE		64
 #define TILE_K		16
+#define PLAIN_CTAS	4	/* on an SM */
 
 /* 256 threads compute a tile of 64 x 64, 4 x 4 each; 16 elements of k at a time go through shared memory. */
-__global__ void __launch_bounds__(256) gemm_plain_kernel(const __grid_constant__ struct cairn_gemm_args g)
+static __device__ void plain_tile(const struct cairn_gemm_args &g, int64_t row0, int64_t col0)
 {
 	__shared__ float s_a[TILE_K][TILE + 4], s_b[TILE_K][TILE + 4];
 	int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-	int64_t row0 = (int64_t)blockIdx.y * TILE, col0 = (int64_t)blockIdx.x * TILE;
 	float sum[4][4] = { { 0 } };
 
 	for (int k0 = 0; k0 < g.k; k0 += TILE_K) {
@@ -226,21 +227,25 @@ __global__ void __launch_bounds__(256) gemm_plain_kernel(const __grid_constant__
 				gemm_store(g, row0 + ty * 4 + i, col0 + tx * 4 + j, sum[i][j], NULL);
 }
 
+/* CTAs take tiles in turn. */
+__global__ void __launch_bounds__(256) gemm_plain_kernel(const __grid_constant__ struct cairn_gemm_args g,
+							 int64_t across, int64_t tiles)
+{
+	for (int64_t i = blockIdx.x; i < tiles; i += gridDim.x)
+		plain_tile(g, i / across * TILE, i % across * TILE);
+}
+
 static int launch_plain(const struct cairn_gemm_args *g, void *stream)
 {
+	int64_t across = (g->n + TILE - 1) / TILE, tiles = across * ((g->m + TILE - 1) / TILE), most;
 	struct cairn_launch launch = { 0 };
-	void *params[] = { (void *)g };
+	void *params[] = { (void *)g, &across, &tiles };
 	int sms = cairn_sms_of(g->sms);
 
 	if (sms < 0)
 		return sms;
-	launch.grid[0] = (g->n + TILE - 1) / TILE;
-	launch.grid[1] = (g->m + TILE - 1) / TILE;
-	if (sms < cairn_num_sms() && (int64_t)launch.grid[0] * launch.grid[1] > sms)
-		return cairn_error(EOPNOTSUPP, "gemm: sms: without cuBLASLt m %d n %d needs at least %lld",
-				   g->m, g->n, (long long)launch.grid[0] * launch.grid[1]);
-	if (launch.grid[1] > 65535)
-		return cairn_error(EOPNOTSUPP, "gemm: m %d is too large without cuBLASLt", g->m);
+	most = sms < cairn_num_sms() ? sms : (int64_t)sms * PLAIN_CTAS;
+	launch.grid[0] = (unsigned int)(tiles < most ? tiles : most);
 	launch.block[0] = 256;
 	launch.stream = stream;
 	return cairn_launch((const void *)gemm_plain_kernel, &launch, params);
@@ -274,6 +279,15 @@ static int is_tile(const struct cairn_gemm_args *g)
 	return g->dtype != CAIRN_F32 && g->m > SKINNY_M && g->m <= (g->k / 2 >= g->n ? CAIRN_GEMM_OWN_M : 32);
 }
 
+/*
+ * If n is odd, some of cuBLASLt's kernels round twice, before and after they add the bias (seen on an H200
+ * with 96 rows and more). Their list of algorithms does not say which.
+ */
+static int rounds_twice(const struct cairn_gemm_args *g)
+{
+	return g->dtype != CAIRN_F32 && g->out_dtype == g->dtype && g->bias && g->n % 2;
+}
+
 extern "C" int cairn_gemm(const struct cairn_gemm_args *args, void *stream)
 {
 	int ret;
@@ -283,6 +297,8 @@ extern "C" int cairn_gemm(const struct cairn_gemm_args *args, void *stream)
 		return launch_skinny(args, NULL, stream);
 	if (is_tile(args))
 		return cairn_gemm_tile(args, NULL, stream);
+	if (rounds_twice(args))
+		return launch_plain(args, stream);
 	ret = cairn_gemm_cublaslt(args, stream);
 	return ret == -EOPNOTSUPP ? launch_plain(args, stream) : ret;
 }

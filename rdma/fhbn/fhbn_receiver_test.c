@@ -9,26 +9,28 @@
 #include "conformance/harness.h"
 #include "rdma/nic/nic_child.h"
 
-static void run(struct cairn_test *t, const char *words, const char *adversary, const char *dialect)
+/* Returns whether the program is there. */
+static int run(struct cairn_test *t, const char *words, const char *adversary, const char *dialect)
 {
 	char text[4096];
 	struct child c;
 
 	if (missing(t, "fhbn_receiver"))
-		return;
+		return 0;
 	start(t, &c, words, adversary, "out");
 	if (!EXPECT(t, finish(t, &c) == 0))
 		cairn_note(t, "status %d", c.status);
 	EXPECT_CONTAINS(t, text_of(c.out, text, sizeof(text)), "all as posted");
 	EXPECT(t, reported(t, dialect) > 0 && reported(t, dialect) == reported(t, "doorbells"));
 	EXPECT(t, reported(t, "rules") == 0);
+	return 1;
 }
 
 /* The ring's 16-bit index wraps. */
 static void doorbell_of_index(struct cairn_test *t)
 {
-	run(t, "fhbn_receiver 45000", NULL, "doorbell_index");
-	EXPECT(t, reported(t, "requests") > 65536);
+	if (run(t, "fhbn_receiver 45000", NULL, "doorbell_index"))
+		EXPECT(t, reported(t, "requests") > 65536);
 }
 
 static void doorbell_of_request(struct cairn_test *t)
@@ -38,8 +40,8 @@ static void doorbell_of_request(struct cairn_test *t)
 
 static void blueflame(struct cairn_test *t)
 {
-	run(t, "fhbn_receiver 3000 0x8", NULL, "doorbell_wqe");
-	EXPECT(t, reported(t, "blueflame") > 0);
+	if (run(t, "fhbn_receiver 3000 0x8", NULL, "doorbell_wqe"))
+		EXPECT(t, reported(t, "blueflame") > 0);
 }
 
 static void late(struct cairn_test *t)

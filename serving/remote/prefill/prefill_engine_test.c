@@ -6,6 +6,7 @@
  * beams, cancelled ones. The workers are threads of this process; one of them is lost again and again. With
  * table late, whose memory is a device's, they are processes, because the table has no threads.
  */
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -169,6 +170,35 @@ static int run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m,
 	return ret;
 }
 
+/*
+ * On a GPU a row's bits depend on the pass that it is part of, and the worker's passes are not those of the
+ * engine. The first token's log-probability is then nearly the same, unless another token was drawn, which
+ * happens where rounding decides.
+ */
+#define CLOSE	0.05
+
+static void compare_nearly(struct cairn_test *t, const struct crowd *want, const struct crowd *got)
+{
+	int same = 0, all = 0;
+
+	for (int i = 0; i < JOBS; i++) {
+		for (int k = 0; k < ANSWERS && i % 8 != 4 && i % 8 != 6; k++) {
+			const struct answer *a = &want->answers[i][k], *b = &got->answers[i][k];
+
+			if (!EXPECT(t, a->num_ids == b->num_ids))
+				cairn_note(t, "job %d, answer %d", i, k);
+			all += a->num_ids > 0;
+			if (!a->num_ids || a->ids[0] != b->ids[0])
+				continue;
+			same++;
+			if (!EXPECT(t, fabs((double)a->logprob[0] - (double)b->logprob[0]) < CLOSE))
+				cairn_note(t, "job %d, answer %d: %g, not %g", i, k, (double)b->logprob[0],
+					   (double)a->logprob[0]);
+		}
+	}
+	EXPECT(t, all > 0 && same >= all * 9 / 10);
+}
+
 static void compare(struct cairn_test *t, const struct crowd *want, const struct crowd *got)
 {
 	for (int i = 0; i < JOBS; i++) {
@@ -225,7 +255,10 @@ static void same_model(struct cairn_test *t, const char *table, const char *mode
 		opt.prefill = helpers.lead;
 		run_all(t, got, m, &opt, &stats);
 		close_helpers();
-		compare(t, want, got);
+		if (strcmp(table, "cuda"))
+			compare(t, want, got);
+		else
+			compare_nearly(t, want, got);
 		/* on a busy machine every worker may be lost before it has sent a prompt */
 		EXPECT(t, stats.pull.begun > 0);
 		EXPECT(t, lose || (stats.pull.completed > 0 && stats.scheduler.imported_tokens > 0));

@@ -19,7 +19,8 @@ static void counts(struct cairn_test *t)
 
 	if (!fake_card(t, "watts=432 period=10", plugin, sizeof(plugin)))
 		return;
-	if (start_server(t, &s, FAULT_ARGS(plugin, "--batch", "4")) && EXPECT(t, wait_ready(&s))) {
+	if (start_server(t, &s, FAULT_ARGS(plugin, "--batch", "4", "--resume-limit", "0")) &&
+	    EXPECT(t, wait_ready(&s))) {
 		EXPECT(t, WAIT_FOR(metric_of(&s, POWER, "") == 432, 10000));
 		EXPECT(t, WAIT_FOR(metric_of(&s, ENERGY, "") > 400, 10000));
 		joules = metric_of(&s, ENERGY, "");

@@ -64,7 +64,8 @@ static void restarts(struct cairn_test *t)
 	if (!beside(t, "fault_plugin.so", fault, sizeof(fault)))
 		return;
 	if (start_server(t, &s, FAULT_ARGS(fault, "--kv-events", "tcp://127.0.0.1:*", "--kv-events-replay",
-					   "tcp://127.0.0.1:*", "--page-size", "16")) &&
+					   "tcp://127.0.0.1:*", "--page-size", "16", "--resume-limit",
+					   "0")) &&
 	    EXPECT(t, wait_ready(&s)) &&
 	    EXPECT(t, WAIT_FOR(find_address(&s, 0, address[0], sizeof(address[0])), 20000))) {
 		EXPECT(t, clears(t, address[0]));
