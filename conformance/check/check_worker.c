@@ -22,7 +22,7 @@ static void child_run(FILE *out, void *arg)
 	cairn_check_child(out, &w->work, work_of, w->run);
 }
 
-/* Gives the process family g, of which it takes the next item or continues with an item. */
+/* Assigns family g to the process, which takes its next item or continues with the given one. */
 static void assign(struct cairn_check_worker *w, struct cairn_check_group *g, int resume_item,
 		   int resume_impl)
 {

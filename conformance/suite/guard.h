@@ -7,7 +7,7 @@
  * range is recorded, and the range becomes accessible: the operation continues, and the access fails only its
  * own case.
  *
- * A far guard holds gigabytes of data, of which an operation may touch only a few ranges. Only the pages of
+ * A far guard stands for gigabytes of data. The operation may touch only a few ranges, and only the pages of
  * these ranges are accessible. If all other elements are idle, they are accessible too, but share the same
  * few pages.
  *

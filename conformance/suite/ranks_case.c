@@ -16,7 +16,7 @@
 #define ABORT_TIMEOUT_MS	60000	/* so long that the abort must end the wait */
 #define SLACK_S		10.0		/* a busy machine may be this late */
 #define CALLS		6		/* calls back to back */
-#define HELD_CALLS	4		/* calls back to back, the second of which is held */
+#define HELD_CALLS	4		/* calls back to back; the second one is held */
 
 /* The communicator of the case under way. */
 static struct cairn_comm comm;
@@ -142,7 +142,7 @@ static void hold(void)
 	cairn_ranks_hold(HELD_CALLS);
 }
 
-/* Makes calls, in one of which each access to a page of one rank's memory waits for the other ranks. */
+/* Makes several calls. In one of them, every access to a page of one rank's memory waits for the others. */
 static int make_held_calls(const struct cairn_more *m, struct cairn_side *sides)
 {
 	const int mine = comm.rank == (m->op->case_index + 2) % comm.ranks;

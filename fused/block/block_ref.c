@@ -27,6 +27,20 @@ double block_rounded_either(double v, int dtype, uint64_t key)
 	return share < (v - near) / (far - near) ? far : near;
 }
 
+CAIRN_WIDE int block_sums_exactly(const double *x, const double *y, int64_t n, double *magnitude)
+{
+	double sum = 0;
+	int integers = 1;
+
+	#pragma omp simd reduction(+:sum) reduction(&:integers)
+	for (int64_t i = 0; i < n; i++) {
+		integers &= x[i] == rint(x[i]) && y[i] == rint(y[i]);
+		sum += fabs(x[i] * y[i]);
+	}
+	*magnitude += sum;
+	return integers && *magnitude <= 0x1p24;
+}
+
 /* Returns one element of cairn_block_project(), without the bias. */
 static double sum_of(const double *x, const void *w, int64_t at, int64_t k, int dtype)
 {

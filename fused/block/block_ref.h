@@ -38,6 +38,12 @@ static inline double block_rounded(double v, int dtype)
 double block_rounded_either(double v, int dtype, uint64_t key);
 
 /*
+ * Adds the magnitudes of the products x[i] y[i] to *magnitude. Returns whether fp32 computes the sum of the
+ * products without error in any order: the factors are integers, and *magnitude is at most 2^24.
+ */
+int block_sums_exactly(const double *x, const double *y, int64_t n, double *magnitude);
+
+/*
  * Rounding is monotone: every number within err of val rounds to a value between the rounded ends of the
  * interval.
  */

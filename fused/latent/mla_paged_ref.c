@@ -97,18 +97,6 @@ static void absorb(const struct cairn_mla_paged_args *a, uint64_t key, int h, st
 			r->ql[k][l] = round_run(a, k, r->ql[0][l], key + (uint64_t)l);
 }
 
-/* Returns whether the sum of x y, with integers x, is exact in fp32 whatever its order. */
-static int is_exact(const double *x, const double *y, int n, double *magnitude)
-{
-	int integers = 1;
-
-	for (int i = 0; i < n; i++) {
-		integers &= x[i] == rint(x[i]) && y[i] == rint(y[i]);
-		*magnitude += fabs(x[i] * y[i]);
-	}
-	return integers && *magnitude <= 0x1p24;
-}
-
 /* Computes the logits of all runs, and the bound of an implementation's error in each. */
 static void score(const struct cairn_mla_paged_args *a, int b, int n, struct row *r)
 {
@@ -126,8 +114,8 @@ static void score(const struct cairn_mla_paged_args *a, int b, int n, struct row
 		first = fabs(r->s[j]);
 		r->d[j] = (24 + 18) * E / 2 * (first + 8 * (double)a->sm_scale * sqrt(squares));
 		if (r->ql[0][0] == rint(r->ql[0][0]) && r->ql[0][1] == rint(r->ql[0][1]) &&
-		    is_exact(r->ql[0], r->key, RANK, &magnitude) &&
-		    is_exact(r->q + NOPE, r->key + RANK, ROPE, &magnitude))
+		    block_sums_exactly(r->ql[0], r->key, RANK, &magnitude) &&
+		    block_sums_exactly(r->q + NOPE, r->key + RANK, ROPE, &magnitude))
 			r->d[j] = 2 * E * first;
 	}
 }

@@ -102,7 +102,7 @@ static void pair_row(int i, struct row *r)
 	r->timed = level[6] > 0;
 }
 
-/* Every cluster size with every algorithm, with so many calls that buffers and phases are reused. */
+/* Every cluster size with every algorithm, and enough calls that buffers and phases are reused. */
 #define NUM_MANY	(16 * 3 + 5)
 
 static void many_row(int i, struct row *r)

@@ -202,7 +202,7 @@ static void more_row(int i, struct row *r)
 	r->clusters = i == 15 ? 1100 : 1;
 }
 
-/* Every cluster size with so many calls that buffers and phases are reused. */
+/* Every cluster size, with enough calls that buffers and phases are reused. */
 #define NUM_MANY	(16 * 4)
 
 static void many_row(int i, struct row *r)

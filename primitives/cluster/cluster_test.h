@@ -29,7 +29,7 @@ static inline int32_t bench_clusters(int32_t size)
 	return size == 2 ? 66 : size == 16 ? 7 : 120 / size;
 }
 
-/* Returns so many rounds that a kernel takes at most a millisecond. */
+/* Returns a number of rounds for which a kernel takes at most a millisecond. */
 static inline int32_t bench_rounds(int32_t len)
 {
 	return len <= 1024 ? 256 : 64;

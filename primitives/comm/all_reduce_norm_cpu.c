@@ -34,7 +34,7 @@ static void store_normed(const struct cairn_all_reduce_norm_args *a, int64_t fir
 	cairn_store_row(a->out, a->dtype, first, t, dim);
 }
 
-/* mail[r]: the rows of rank r that this round has, of which this is the i-th; row: its place in the arrays */
+/* mail[r]: the rows of rank r in this round; i: which of them to reduce; row: its place in the arrays */
 CAIRN_WIDE static void reduce(const struct cairn_all_reduce_norm_args *a, const void *const *mail, int32_t i,
 			      int32_t row)
 {

@@ -4,8 +4,8 @@
  *
  * Candidates are the algorithms that cuBLASLt's heuristics list for the shape (up to 32) and a kernel of our
  * own. The trial measures a product within a chain of small kernels, not a sequence of equal products: each
- * call follows a kernel that it depends on (a norm of the size of a) and uses another copy of b, and there
- * are so many copies that none is in the L2. The calls are captured in a graph. The four fastest candidates
+ * call follows a kernel that it depends on (a norm of the size of a) and uses another copy of b, so that no
+ * copy is still in the L2 when its turn comes. The calls are captured in a graph. The four fastest candidates
  * are timed again for longer, and the one with the best median wins.
  *
  * A b of less than 1 MiB is not worth a trial: it gets our own kernel or, if there is none, the first

@@ -78,7 +78,7 @@ static const struct shape last[] = {
 	{ .rows = 3, .vocab = 131071, .k = 32, .dist = KTH },
 	/* the last rows begin past 2^32 elements */
 	{ .rows = 32772, .vocab = 131072, .k = 3, .dist = NORMAL1, .wanted = FAR },
-	/* so many short rows that the threads which share them run at the same time */
+	/* enough short rows that several threads work on them at the same time */
 	{ .rows = 1500, .vocab = 111, .k = 5, .dist = NORMAL1 },
 };
 

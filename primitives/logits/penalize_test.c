@@ -61,7 +61,7 @@ static const struct shape {
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
 #define NUM_PAIRS	19
 
-/* The last case: so many short rows that the threads which share them run at the same time */
+/* The last case: enough short rows that several threads work on them at the same time */
 static const struct shape many = { 2000, 40, 6, ALL };
 
 /* The case before it. A row fills whole pages of memory. */

@@ -31,7 +31,7 @@ static const struct shape {
 	{ "pass_300_outside", .slots = 99, .vocab = 777, .tokens = 300, .segments = 300, .flags = OUTSIDE },
 	{ "pass_same_slot", .slots = 2, .vocab = 64, .tokens = 500, .segments = 500,
 	  .flags = SKEWED | ONE_SLOT },
-	/* so many tokens that additions get lost if they are not atomic */
+	/* enough tokens that additions are lost unless they are atomic */
 	{ "pass_same_slot_30000", .slots = 2, .vocab = 64, .tokens = 30000, .segments = 30000,
 	  .flags = SKEWED | ONE_SLOT },
 	{ "pass_after_copies", .slots = 40, .vocab = 2048, .copies = 11, .tokens = 33, .segments = 33,
@@ -74,7 +74,7 @@ static const struct shape {
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
 #define NUM_PAIRS	22
 
-/* The last cases: so many short segments that the threads which share them run at the same time */
+/* The last cases: enough short segments that several threads work on them at the same time */
 static const struct shape last[] = {
 	{ "pass_same_slot_100000", .slots = 2, .vocab = 64, .tokens = 100000, .segments = 100000,
 	  .flags = ONE_SLOT },

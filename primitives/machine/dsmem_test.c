@@ -57,7 +57,7 @@ static const int matrix_sizes[] = { 16, 9, 8, 2 };
 static const int small_sizes[] = { 1, 2, 3, 4, 7, 8, 16 };
 #define NUM_SMALL	((int)(CAIRN_DSMEM_NUM_TESTS * ARRAY_SIZE(small_sizes)) + 2)
 
-/* Cases with the largest number of rounds; MULTICAST: with so many clusters that they share parts of src. */
+/* Cases with the largest number of rounds; MULTICAST: with enough clusters that they share parts of src. */
 static const struct { int test, size; } long_rows[] = {
 	{ CAIRN_DSMEM_LATENCY, 4 }, { CAIRN_DSMEM_LATENCY_SMEM, 2 }, { CAIRN_DSMEM_LATENCY_L2, 2 },
 	{ CAIRN_DSMEM_LATENCY_HBM, 2 }, { CAIRN_DSMEM_LOAD, 2 }, { CAIRN_DSMEM_LOAD, 8 },

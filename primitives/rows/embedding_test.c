@@ -84,7 +84,7 @@ static const struct shape shapes[] = {
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
 #define NUM_PAIRS	20
 
-/* The last case: so many short rows that the threads which share them run at the same time */
+/* The last case: enough short rows that several threads work on them at the same time */
 static const struct shape many = { .rows = 30000, .dim = 16, .vocab = 300, .dtype = CAIRN_BF16,
 				   .scale = 45.25f };
 

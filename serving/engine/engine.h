@@ -48,9 +48,10 @@ struct cairn_engine;
 #define CAIRN_LANES_AUTO	(-1)
 
 /*
- * Is told of all that happens on the device, so that other processes can do the same (ranks.h). create comes
- * once, when worker and tiers exist. moves comes before the moves of a plan are executed; if the plan has no
- * rows, worker.launch follows it without parts. An error of any call is the engine's.
+ * Callbacks that report everything that happens on the device, so that other processes can do the same
+ * (ranks.h). create is called once, when worker and tiers exist. moves is called before the moves of a plan
+ * are executed; if the plan has no rows, worker.launch follows it without parts. An error that any of them
+ * returns becomes an error of the engine.
  */
 struct cairn_engine_tap {
 	struct cairn_worker_tap worker;
@@ -128,12 +129,12 @@ struct cairn_engine_options {
 	 */
 	int64_t kv_journal;
 	/*
-	 * Long prompts are computed by the prefill workers of this lead, which must outlive the engine, and
-	 * pulled (engine_pull.c): those of which at least prefill_min tokens, and at least half, are not
-	 * cached. If that fails, they are computed here. As with a hit in the prefix cache, no bit of an
-	 * answer depends on it on tables whose gemm computes each row independently, except with latent
-	 * attention, where the shape of a pass decides how a prompt attends. Needs a prefix tree; not
-	 * together with attention, tap, repeatable and EAGLE3.
+	 * The prefill workers of this lead, which must outlive the engine, compute long prompts, and the
+	 * engine pulls the result (engine_pull.c). A prompt is long if at least prefill_min of its tokens,
+	 * and at least half of them, are not cached. If a worker fails, the engine computes the prompt. As
+	 * with a hit in the prefix cache, answers are the same bit by bit on tables whose gemm computes each
+	 * row independently. Latent attention is the exception: there the shape of a pass decides how a
+	 * prompt attends. Needs a prefix tree; not together with attention, tap, repeatable and EAGLE3.
 	 */
 	struct cairn_lead *prefill;
 	int32_t prefill_min;		/* 0: max_rows */

@@ -198,7 +198,7 @@ static void chaos(struct cairn_test *t)
 	close_model(m, &g);
 }
 
-/* The same with attention in other processes, some of which are killed or stopped on the way. */
+/* The same with attention in other processes; some of them are killed or stopped on the way. */
 static void lost_workers(struct cairn_test *t)
 {
 	const struct cairn_lead_options o = { .attention = 2, .table = "ref", .join_ms = 60000 };

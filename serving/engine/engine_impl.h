@@ -233,7 +233,7 @@ void engine_spec_stats(const struct cairn_engine *e, struct cairn_speculation_st
 int engine_spec_begin(const struct cairn_engine *e, struct request *r);	/* returns whether it speculates */
 /* Counts that `accepted` of an answer's num drafts were drawn. failed: none of the next ones was right. */
 void engine_spec_took(struct cairn_engine *e, struct answer *a, int32_t num, int32_t accepted, int failed);
-void engine_spec_tree(struct cairn_engine *e, int32_t moved);	/* counts a tree with so many moves */
+void engine_spec_tree(struct cairn_engine *e, int32_t moved);	/* counts a tree; moved: its moves */
 const struct cairn_worker_taps *engine_spec_taps(const struct cairn_engine *e);	/* NULL: none */
 int engine_spec_trees(const struct cairn_engine *e);	/* returns whether drafts may form trees */
 /* Lets an answer speculate again when its pause is over. */

@@ -259,7 +259,7 @@ static int same(const struct cairn_request *reqs, struct answer (*a)[ANSWERS], s
 	return 1;
 }
 
-/* Proposes tokens by chance, some of which the rule allows. ctx: whether they form a tree. */
+/* Proposes random tokens; the rule allows some of them. ctx: whether they form a tree. */
 static int32_t propose(void *ctx, uint64_t id, int32_t index, const int32_t *tokens, int32_t num,
 		       int32_t *drafts, int32_t *parents, int32_t room)
 {

@@ -78,8 +78,8 @@ void engine_pull_destroy(struct cairn_engine *e)
 }
 
 /*
- * A worker computes a prompt from its beginning. What is cached is computed twice then, which must not be
- * more than what is not.
+ * A worker computes a prompt from its beginning, cached tokens included. That pays only if at most half of
+ * the prompt is cached.
  */
 int engine_pull_offer(struct cairn_engine *e, struct request *r, const struct cairn_request *request)
 {

@@ -107,7 +107,7 @@ struct cairn_scheduler_options {
 	int32_t page_size, num_pages;	/* tokens per page; pages on the device */
 	int32_t host_pages, disk_pages;	/* 0: no such tier; disk needs host */
 	int32_t grain;			/* prefix tree granularity: 1 or page_size; 0: no trees */
-	/* is told of the pages in the device's prefix tree; NULL: none. Needs grain page_size. */
+	/* receives the changes of the device's prefix tree; NULL: none. Needs grain page_size. */
 	const struct cairn_prefix_listener *listener;
 	int32_t ahead;			/* 1: form a plan before the previous one is reported; 0: after */
 	int32_t max_queued;		/* maximum requests that have not started; 0: 1024 */

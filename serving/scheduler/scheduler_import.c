@@ -27,7 +27,7 @@ int32_t cairn_scheduler_cached(const struct cairn_scheduler *s, struct cairn_cac
 	return (int32_t)whole(s, host > found ? host : found);
 }
 
-/* Opens a sequence of `len` tokens, of which the tree has the first `found`, in the pages of path_pages. */
+/* Opens a sequence of `len` tokens. The tree has the first `found` of them, in the pages of path_pages. */
 static int take_pages(struct cairn_scheduler *s, int32_t seq, int64_t found, int64_t len)
 {
 	int ret = cairn_kv_pool_adopt(s->device.pool, seq, s->path_pages, found);

@@ -203,7 +203,7 @@ void sched_forecast(struct cairn_scheduler *s)
 }
 
 /*
- * Returns whether the running sequences and q, of which `found` tokens are in the tree, fit at the peak.
+ * Returns whether the running sequences and q fit at the peak; the tree has `found` tokens of q.
  *
  * Memory is fullest when some sequence is about to end. Sort the sequences by remaining tokens, most first.
  * When sequence k ends, those before it have grown by left[k] as well, and those after it are gone:

@@ -88,24 +88,10 @@ struct row {
 	double *slots;		/* [keys]: with slots, those that the row lists, ascending */
 };
 
-/* Returns whether the sum of x y is exact in fp32 whatever its order. */
-static CAIRN_WIDE int is_exact(const double *x, const double *y, int n)
-{
-	double magnitude = 0;
-	int integers = 1;
-
-	#pragma omp simd reduction(+:magnitude) reduction(&:integers)
-	for (int i = 0; i < n; i++) {
-		integers &= x[i] == rint(x[i]) && y[i] == rint(y[i]);
-		magnitude += fabs(x[i] * y[i]);
-	}
-	return integers && magnitude <= 0x1p24;
-}
-
 /* Computes the logits and the bounds of their errors; returns the largest logit. */
 static double score(const struct cairn_mla_decode_args *a, int b, int i, int n, int bounds, struct row *r)
 {
-	double top = -INFINITY, scale = (double)a->sm_scale;
+	double top = -INFINITY, scale = (double)a->sm_scale, magnitude;
 
 	for (int j = 0; j < n; j++) {
 		int64_t slot = slot_of(a, b, i, j);
@@ -120,7 +106,8 @@ static double score(const struct cairn_mla_decode_args *a, int b, int i, int n, 
 		if (!bounds)
 			continue;
 		r->e[j] = 2 * E * fabs(r->s[j]);
-		if (!is_exact(r->q, r->key, DIM))
+		magnitude = 0;
+		if (!block_sums_exactly(r->q, r->key, DIM, &magnitude))
 			r->e[j] = (24 + 18) * E / 2 *
 				  (fabs(r->s[j]) + 8 * scale * sqrt(cairn_dot_squares(r->q, r->key, DIM)));
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_seqs - the sequences of which a drafter stores keys, in a pool of pages of its own
+ * draft_seqs - the sequences for which a drafter stores keys, in a pool of pages of its own
  *
- * A sequence is identified by request and index. Where entries or pages run out, the sequence that was not
- * used for the longest time loses its keys, unless it takes part in the current call.
+ * A sequence is identified by request and index. If entries or pages run out, the least recently used
+ * sequence loses its keys, unless it takes part in the current call.
  *
  * Not thread-safe. Errors: those of the pool; -ENOMEM.
  */

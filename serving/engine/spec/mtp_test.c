@@ -225,8 +225,8 @@ static void make_certain(struct setting *s)
 }
 
 /*
- * Random requests: the layer as it is, of whose drafts hardly any is right, and one whose drafts are right
- * unless an answer samples. Neither changes an answer.
+ * Random requests. The drafts of the layer as it is are hardly ever right; those of the other layer are right
+ * unless an answer samples. Neither layer changes an answer.
  */
 static void random_requests(struct cairn_test *t)
 {

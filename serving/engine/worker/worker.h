@@ -32,8 +32,8 @@
 
 #define CAIRN_WORKER_FLIGHTS	2
 /*
- * The best number of rows of a chained part: so many times the query heads of a KV head are 16, as attention
- * on a GPU takes rows in tiles of 16 and reads the keys once for a tile.
+ * Attention on a GPU takes rows in tiles of 16 and reads the keys once for each tile. A chained part is best
+ * cut so that its rows times the query heads of a KV head make one tile.
  */
 #define CAIRN_WORKER_TILE	16
 
@@ -44,10 +44,10 @@ struct cairn_worker_part;
 struct cairn_worker_result;
 
 /*
- * Is told of all calls that change what a device holds, so that workers of other processes can make the same
- * ones in the same order (ranks.h). lists comes after cairn_worker_add_lists() has succeeded, unlist with
- * cairn_worker_remove_lists(), launch before the pass is launched here, and collect after its tokens have
- * arrived.
+ * Callbacks that report all calls that change what a device holds, so that workers of other processes can
+ * make the same calls in the same order (ranks.h). lists is called after cairn_worker_add_lists() has
+ * succeeded, unlist by cairn_worker_remove_lists(), launch before the pass is launched here, and collect
+ * after its tokens have arrived.
  */
 struct cairn_worker_tap {
 	void *ctx;

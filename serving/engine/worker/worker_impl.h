@@ -132,7 +132,7 @@ struct cairn_worker {
 	struct cairn_scratch *context_scratch;	/* with options.context */
 	struct cairn_decoder *decoder;
 	struct cairn_nano **nanos;	/* [plans.num]; NULL: all passes are sequential */
-	struct cairn_nano_plans plans;	/* without the plans themselves, of which nanos have copies */
+	struct cairn_nano_plans plans;	/* plans.plans is not kept: nanos have copies */
 	struct cairn_sliced *sliced;	/* NULL: passes are not sliced */
 	struct cairn_attn_local *attn;	/* the attention of sliced passes; NULL: it is remote */
 	struct cairn_attn_remote *remote;

@@ -399,8 +399,8 @@ static int events(struct serve *s, const struct cairn_wire_frame *f)
 }
 
 /*
- * Adds the energy used since the last POWER, which may be from an earlier worker: the card counts on without
- * one. A count that has fallen is that of a driver loaded anew.
+ * Adds the energy used since the last POWER, which an earlier worker may have sent: the card keeps counting
+ * when no worker runs. A smaller count than before means that the driver was loaded anew.
  */
 static int power(struct serve *s, const struct cairn_wire_frame *f)
 {
