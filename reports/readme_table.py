@@ -31,14 +31,14 @@ CHOSEN = (
     "paged decode, 32/8 heads, batch 64",
     "paged prefill",
     "attention block, Llama-2-7B, batch 1, 1024",
-    "whole step, batch 1, Llama-2-7B, 1024",
     "whole step, batch 1, Llama-3-8B, 1024",
     "whole step, batch 1, DeepSeek-V2-Lite",
     "all-reduce with residual",
     "whole step over 2 GPUs",
+    "first token over 2 GPUs, Llama-3-8B, 8000",
+    "first token over 2 GPUs, Llama-3-8B, 32,768",
     "Llama-3-8B bf16, offline",
     "server, Poisson",
-    "server, one request",
 )
 VERDICTS = ("reproduced", "refuted in part", "refuted", "not measured")
 

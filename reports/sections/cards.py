@@ -241,6 +241,25 @@ def between_gpus(rows):
         f"{two.ns / 1e6:.2f} ms" if two and two.ns else "",
         f"one GPU: {alone.ns / 1e6:.2f} ms" if alone and alone.ns else "",
     )
+    ways = ("", ":tp2", ":cp2")
+    prompt = [first_ms(rows.by_key.get(("generate", "llama3_8b_b1_kv8000", f"cuda{way}"))) for way in ways]
+    yield Figure(
+        "first token over 2 GPUs, Llama-3-8B, 8000 tokens, by tensors / rows",
+        f"{prompt[1]:.0f} / {prompt[2]:.0f} ms" if all(prompt) else "",
+        f"one GPU: {prompt[0]:.0f} ms" if prompt[0] else "",
+    )
+    stages = [first_ms(rows.by_key.get(("pp_prefill", f"llama3_8b_32k_n{n}_chunk2048", "cuda"))) for n in (1, 2)]
+    yield Figure(
+        "first token over 2 GPUs, Llama-3-8B, 32,768 tokens, by layers",
+        f"{stages[1]:.0f} ms" if all(stages) else "",
+        f"one GPU: {stages[0]:.0f} ms" if stages[0] else "",
+    )
+
+
+def first_ms(record):
+    """Milliseconds to the first token, or None."""
+    ns = record and record.raw.get("first_token_ns")
+    return ns / 1e6 if ns else None
 
 
 STEPS = (

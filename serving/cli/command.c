@@ -621,11 +621,14 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 			  char *json, size_t len)
 {
 	struct cairn_device_info info = { .size = sizeof(info) };
-	char table[128], ranks[24] = "";
+	const struct cairn_model *by_rows = s->has_context ? s->context : s->is_context ? s->model : NULL;
+	int has_ring = by_rows && by_rows->exchange != CAIRN_EXCHANGE_HEADS;
+	char table[128], ranks[32] = "";
 
 	if (s->ranks > 1)
-		snprintf(ranks, sizeof(ranks), ":%s%d", s->is_pipeline ? "pp" : s->has_context ? "tp+cp" :
-			 s->is_context ? "cp" : "tp", s->ranks);
+		snprintf(ranks, sizeof(ranks), ":%s%d%s%s", s->is_pipeline ? "pp" : s->has_context ? "tp+cp" :
+			 s->is_context ? "cp" : "tp", s->ranks, has_ring ? "-" : "",
+			 has_ring ? cairn_exchange_names[by_rows->exchange] : "");
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
 	if (sm_mhz > 0)
