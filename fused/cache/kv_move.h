@@ -10,7 +10,7 @@
  *
  * A move copies all layers and sides from from[i] to to[i]. All four combinations are legal: page to page is
  * copy-on-write, page to slot and slot to page are swapping, and slot to slot copies what was swapped out.
- * The pages are those of struct cairn_kv_store (serving/model/forward.h); page_bytes is the size of
+ * The pages are those of struct cairn_kv_store (serving/model/forward/forward.h); page_bytes is the size of
  * page_size * num_kv_heads * head_dim elements of K. A move whose from equals its to does nothing, so that
  * lists can be padded.
  *
