@@ -166,7 +166,7 @@ static int free_port(void)
 /* Starts `cairn` as one of 4 ranks; its output goes to a file. */
 static pid_t start_rank(const char *launcher, int rank, const char *output, char *const argv[])
 {
-	char number[8], size[32], variable[32];
+	char number[12], size[32], variable[32];
 	pid_t pid;
 
 	snprintf(number, sizeof(number), "%d", rank);

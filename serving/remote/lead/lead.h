@@ -38,6 +38,7 @@
 
 struct cairn_lead;
 
+/* The lead may read the texts and arrays until it is destroyed: it starts workers anew. */
 struct cairn_lead_options {
 	int32_t attention, prefill;	/* workers of each role; at least one in all */
 	const char *table;		/* name of the table whose operations all run */

@@ -65,9 +65,9 @@ static void add_helper(struct cairn_model *m)
  */
 static int open_helpers(struct cairn_test *t, struct cairn_model *m, const char *dir)
 {
-	const char *const options[] = { "--model", dir, NULL };
+	static const char *options[3];		/* the lead reads them as long as it starts workers */
+	static char path[PATH_MAX], model[PATH_MAX];
 	const int is_device = on_device(m->impl);
-	char path[PATH_MAX];
 	const struct cairn_lead_options o = {
 		.prefill = is_device ? 1 : 2, .table = m->impl->name, .beat_ms = 20000,
 		.listen = is_device ? NULL : "127.0.0.1:0", .impl = is_device ? path : NULL,
@@ -76,6 +76,9 @@ static int open_helpers(struct cairn_test *t, struct cairn_model *m, const char 
 	int ret;
 
 	snprintf(path, sizeof(path), "%s", m->impl->name);
+	snprintf(model, sizeof(model), "%s", dir);
+	options[0] = "--model";
+	options[1] = model;
 	if (!strcmp(m->impl->name, "late") && !EXPECT(t, cairn_beside("late_plugin.so", path, sizeof(path))))
 		return 0;
 	ret = cairn_lead_create(&helpers.lead, &o);
