@@ -49,14 +49,16 @@ struct attn_dense_kernel attn_dense_128(void)
 	return attn_dense_instance<attn_form<128, 128, 128, 2, 2, 2, 232, 40>>();
 }
 
+typedef attn_form<128, 128, 160, 2, 2, 2, 232, 40> attn_form_full;
+
 struct attn_dense_kernel attn_dense_128_full(void)
 {
-	return attn_dense_instance<attn_form<128, 128, 160, 2, 2, 2, 232, 40>>();
+	return attn_dense_instance<attn_form_full>();
 }
 
 struct attn_dense_kernel attn_dense_128_pair(void)
 {
-	return attn_dense_instance<attn_form_pair<attn_form<128, 128, 160, 2, 2, 2, 232, 40>>>();
+	return attn_dense_instance<attn_form_pair<attn_form_full>>();
 }
 
 /*
@@ -70,7 +72,7 @@ static bool in_pairs(const struct cairn_attn_dense_args *a, int num_sms)
 	return !a->causal && !a->window && num_sms >= 2 &&
 	       a->nnz_qo == (int64_t)a->batch * a->max_qo_len &&
 	       a->nnz_kv == (int64_t)a->batch * a->max_kv_len &&
-	       (int64_t)a->max_qo_len << attn_dense_shift(group) > 128;
+	       (int64_t)a->max_qo_len << attn_dense_shift(group) > attn_form_full::rows;
 }
 
 static struct attn_dense_kernel choose(const struct cairn_attn_dense_args *a, int num_sms)
