@@ -15,14 +15,8 @@ static void bytes(struct cairn_test *t)
 	struct cairn_impl impl;
 	int64_t matrices, n;
 
-	if (open_table(t, "cpu", &impl) || !EXPECT(t, cairn_model_shape("llama3-8b", &c) == 0))
+	if (open_small(t, &impl, &c))
 		return;
-	c.hidden_size = 256;
-	c.intermediate_size = 320;
-	c.num_hidden_layers = 2;
-	c.vocab_size = 40;
-	c.num_attention_heads = 2;
-	c.num_key_value_heads = 1;
 	if (!EXPECT(t, cairn_model_random(&plain, &impl, &c, 5) == 0) ||
 	    !EXPECT(t, cairn_model_random_as(&rows, &impl, &c, CAIRN_WEIGHTS_FP8, CAIRN_KV_PLAIN, 5) == 0) ||
 	    !EXPECT(t, cairn_model_random_as(&again, &impl, &c, CAIRN_WEIGHTS_FP8, CAIRN_KV_PLAIN, 5) == 0) ||

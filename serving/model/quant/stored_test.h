@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stored_test - changes the weights of a golden checkpoint in the test's directory
+ * stored_test - changes the weights of a golden checkpoint in the test's directory; a small model
  *
  * Include conformance/harness.h first.
  */
@@ -9,6 +9,20 @@
 
 #include "serving/base/json.h"
 #include "serving/model/model_test.h"
+
+/* Opens the cpu table, and sets c to a narrow Llama of two layers. */
+static inline int open_small(struct cairn_test *t, struct cairn_impl *impl, struct cairn_model_config *c)
+{
+	if (open_table(t, "cpu", impl) || !EXPECT(t, cairn_model_shape("llama3-8b", c) == 0))
+		return -1;
+	c->hidden_size = 256;
+	c->intermediate_size = 320;
+	c->num_hidden_layers = 2;
+	c->vocab_size = 40;
+	c->num_attention_heads = 2;
+	c->num_key_value_heads = 1;
+	return 0;
+}
 
 /* Replaces text in the test's copy of a checkpoint's weights; `to` is as long as `from`. */
 static inline int patch(struct cairn_test *t, const struct golden *g, const char *from, const char *to)
