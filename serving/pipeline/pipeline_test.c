@@ -11,11 +11,6 @@
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_model_test.h"
 
-static int same(const struct scored *a, const struct scored *b)
-{
-	return a->num == NEW && a->num_drawn == NEW && !memcmp(a, b, sizeof(*a));
-}
-
 static void compare(struct cairn_test *t, const struct shared *s)
 {
 	struct scored whole, staged;

@@ -6,14 +6,10 @@
  * tokens are compared for equality. A pass of one row is computed by rank 0, and the others have none.
  */
 #include "conformance/harness.h"
+#include "serving/ranks/ranks_changed_test.h"
 #include "serving/ranks/ranks_model_test.h"
 
 #define HEADS	.context = CAIRN_EXCHANGE_HEADS
-
-static int same(const struct scored *a, const struct scored *b)
-{
-	return a->num == NEW && a->num_drawn == NEW && !memcmp(a, b, sizeof(*a));
-}
 
 static void compare(struct cairn_test *t, const struct shared *s, const char *dir)
 {
@@ -267,28 +263,6 @@ static void kv_b_of_rank_0(struct cairn_model *m, struct cairn_impl *impl)
 	(void)impl;
 	m->offset[CAIRN_W_KV_B] -= m->context_rank * (int64_t)weight_bytes(m, CAIRN_W_KV_B) /
 				   m->context_ranks;
-}
-
-struct mutant {
-	const char *name;
-	alter_fn fn;
-};
-
-static void run_mutants(struct cairn_test *t, const struct shared *s, const struct mutant *all, size_t num)
-{
-	struct scored whole, got;
-	int32_t tokens[NUM];
-	char dir[PATH_MAX];
-
-	write_prompt(tokens);
-	if (write_model(t, s, dir) || !EXPECT(t, score_whole(s, dir, tokens, &whole) == 0))
-		return;
-	for (size_t i = 0; i < num; i++) {
-		int ret = score_shared(t, s, dir, tokens, all[i].fn, &got);
-
-		if (!EXPECT(t, ret || !same(&whole, &got)))
-			cairn_note(t, "%s was not caught", all[i].name);
-	}
 }
 
 static void mutants_of_repeats(struct cairn_test *t)

@@ -220,6 +220,18 @@ static inline int same_drawn(const struct scored *a, const struct scored *b)
 	return a->num_drawn == NEW && b->num_drawn == NEW && !memcmp(a->drawn, b->drawn, sizeof(a->drawn));
 }
 
+/* Returns whether two runs have given all that was asked for, with the same bits. */
+static inline int same(const struct scored *a, const struct scored *b)
+{
+	return a->num == NEW && a->num_drawn == NEW && !memcmp(a, b, sizeof(*a));
+}
+
+/* Returns whether a run by ranks is what one process gives; close 0: the same bits. */
+static inline int is_right(const struct shared *s, const struct scored *whole, const struct scored *shared)
+{
+	return s->close > 0 ? agree(s, whole, shared) && same_drawn(whole, shared) : same(whole, shared);
+}
+
 /*
  * Writes the checkpoint. Its dtype is f16, whose rounding is finer than that of bf16, so that bounds can be
  * close.

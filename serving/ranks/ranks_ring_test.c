@@ -9,21 +9,11 @@
 #include <signal.h>
 
 #include "conformance/harness.h"
+#include "serving/ranks/ranks_changed_test.h"
 #include "serving/ranks/ranks_model_test.h"
 
 #define PAGES(n)	RING(n), .context_keys = 1
 #define RING(n)	.ranks = n, .context = CAIRN_EXCHANGE_RING, .page_size = 2, .context_rows = 1
-
-static int same(const struct scored *a, const struct scored *b)
-{
-	return a->num == NEW && a->num_drawn == NEW && !memcmp(a, b, sizeof(*a));
-}
-
-/* Returns whether a run by ranks is what one process gives; close 0: the same bits. */
-static int right(const struct shared *s, const struct scored *whole, const struct scored *shared)
-{
-	return s->close > 0 ? agree(s, whole, shared) && same_drawn(whole, shared) : same(whole, shared);
-}
 
 static struct cairn_impl right_table;		/* the table of a rank before it was changed */
 
@@ -58,7 +48,7 @@ static void compare(struct cairn_test *t, const struct shared *s)
 	EXPECT(t, score_whole(s, dir, tokens, &whole) == 0);
 	for (int i = 1; i < NUM; i++)
 		EXPECT(t, whole.prompt[i] < 0);
-	if (!EXPECT(t, right(s, &whole, &shared)))
+	if (!EXPECT(t, is_right(s, &whole, &shared)))
 		cairn_note(t, "%s, %d ranks: logprobs differ by %g, %d tokens are the same",
 			   s->name ? s->name : "crafted", s->ranks, (double)apart(&whole, &shared),
 			   same_tokens(&whole, &shared));
@@ -267,28 +257,6 @@ static void lost(struct cairn_test *t)
 		return;
 	EXPECT(t, score_shared(t, &s, dir, tokens, die_on_1, &got) == -ECONNRESET);
 	EXPECT_CONTAINS(t, cairn_last_error(), "pass 1: send_recv: rank 1 has ended: signal 9 (Killed)");
-}
-
-struct mutant {
-	const char *name;
-	alter_fn fn;
-};
-
-static void run_mutants(struct cairn_test *t, const struct shared *s, const struct mutant *all, size_t num)
-{
-	struct scored whole, got;
-	int32_t tokens[NUM];
-	char dir[PATH_MAX];
-
-	write_prompt(tokens);
-	if (write_model(t, s, dir) || !EXPECT(t, score_whole(s, dir, tokens, &whole) == 0))
-		return;
-	for (size_t i = 0; i < num; i++) {
-		int ret = score_shared(t, s, dir, tokens, all[i].fn, &got);
-
-		if (!EXPECT(t, ret || !right(s, &whole, &got)))
-			cairn_note(t, "%s was not caught", all[i].name);
-	}
 }
 
 #define M(name)	{ #name, name }
