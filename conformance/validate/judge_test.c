@@ -18,6 +18,7 @@ UNIT(passes_the_sound)
 UNIT(exit_follows_verdicts)
 UNIT(finds_the_slow)
 UNIT(levels_the_groups)
+UNIT(separates_pairs)
 UNIT(compares_with_ranges)
 UNIT(finds_slow_links)
 UNIT(finds_slow_ways)
@@ -32,6 +33,7 @@ static const struct cairn_unit units[] = {
 	{ "exit_follows_verdicts", exit_follows_verdicts_unit },
 	{ "finds_the_slow", finds_the_slow_unit }, { "spares_the_equal", spares_the_equal_unit },
 	{ "levels_the_groups", levels_the_groups_unit },
+	{ "separates_pairs", separates_pairs_unit },
 	{ "finds_slow_links", finds_slow_links_unit }, { "finds_slow_ways", finds_slow_ways_unit },
 	{ "compares_with_ranges", compares_with_ranges_unit },
 	{ "tells_the_unmeasured", tells_the_unmeasured_unit }, { "judges_growth", judges_growth_unit },

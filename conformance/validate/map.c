@@ -206,6 +206,10 @@ static void add_pairs(struct validate_device *d, const struct call *c, struct pa
 		}
 }
 
+/*
+ * Distance makes pairs differ by up to 18%. On an H200 it is a sum of what the reader and what the owner add,
+ * to within 0.6%, so what they add to all their pairs is taken out.
+ */
 static int judge_pairs(const struct validate_device *d, struct pairs *p, int size, json_t *row,
 		       json_t *latency)
 {
@@ -236,15 +240,19 @@ static int judge_pairs(const struct validate_device *d, struct pairs *p, int siz
 			if (!isnan(p->cycles[k][i]))
 				p->scratch[n++] = p->cycles[k][i];
 		level[k] = validate_median(p->scratch, n);
+		/* units of a cluster of two have one pair each, and nothing to compare it with */
+		if (size > 2)
+			validate_polish(table + (size_t)k * (size_t)p->num, p->reader, p->owner, p->num,
+					VALIDATE_MAX_PLACES, p->scratch);
 	}
 	snprintf(figure, sizeof(figure), "size%d_cycles", size);
 	validate_figure(d, row, figure, level, p->num ? REPEATS : 0);
 	num = validate_slow(table, REPEATS, p->num, p->group, slow, MAX_NAMED, &measured);
-	/* distance makes some pairs slower by design, so that none fails for it */
+	/* what makes a pair slow, where distance does not, is too little known for a fault */
 	for (int32_t i = 0; i < num; i++) {
 		json_t *f = validate_finding(row, VALIDATE_WARN, NULL,
 					     "unit %d reads the shared memory of unit %d "
-					     "%.1f%% slower than its group does, in clusters of %d",
+					     "%.1f%% slower than both do otherwise, in clusters of %d",
 					     p->reader[slow[i].index], p->owner[slow[i].index],
 					     100 * slow[i].worse, size);
 

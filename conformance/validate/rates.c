@@ -8,6 +8,8 @@
 #include "conformance/validate/validate_fault.h"
 #include "primitives/base/error.h"
 
+enum { POLISHES = 10 };
+
 static int by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -15,17 +17,21 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-double validate_median(double *v, int32_t n)
+static double mean(const double *v, int32_t n)
 {
 	double sum = 0;
 
+	for (int32_t i = 0; i < n; i++)
+		sum += v[i];
+	return sum / n;
+}
+
+double validate_median(double *v, int32_t n)
+{
 	if (!n)
 		return NAN;
-	if (FAULT(MEAN)) {
-		for (int32_t i = 0; i < n; i++)
-			sum += v[i];
-		return sum / n;
-	}
+	if (FAULT(MEAN))
+		return mean(v, n);
 	qsort(v, (size_t)n, sizeof(*v), by_value);
 	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
@@ -172,6 +178,45 @@ int32_t validate_slow(const double *values, int32_t rounds, int32_t n, const int
 	free(memory);
 	free(w.level);
 	return num;
+}
+
+/* Subtracts the mean or the median of each part's pairs. */
+static void sweep(double *v, const int32_t *part, int32_t n, int32_t parts, int means, double *scratch)
+{
+	for (int32_t p = 0; p < parts; p++) {
+		int32_t num = 0;
+		double middle;
+
+		for (int32_t i = 0; i < n; i++)
+			if (part[i] == p && !isnan(v[i]))
+				scratch[num++] = v[i];
+		if (!num)
+			continue;
+		middle = means ? mean(scratch, num) : validate_median(scratch, num);
+		for (int32_t i = 0; i < n; i++)
+			if (part[i] == p)
+				v[i] -= middle;
+	}
+}
+
+void validate_polish(double *v, const int32_t *first, const int32_t *second, int32_t n, int32_t parts,
+		     double *scratch)
+{
+	int32_t num = 0;
+	double level;
+
+	for (int32_t i = 0; i < n; i++)
+		if (!isnan(v[i]))
+			scratch[num++] = v[i];
+	level = validate_median(scratch, num);
+	/* means find a sum exactly, even of few pairs; medians then give back what one slow pair has moved */
+	for (int i = 0; i < 2 * POLISHES; i++) {
+		sweep(v, first, n, parts, i < POLISHES, scratch);
+		if (!FAULT(ONE_SIDE))
+			sweep(v, second, n, parts, i < POLISHES, scratch);
+	}
+	for (int32_t i = 0; i < n; i++)
+		v[i] += level;
 }
 
 void validate_levels(const double *values, int32_t rounds, int32_t n, const int32_t *group, double *levels)

@@ -54,6 +54,15 @@ int32_t validate_slow(const double *values, int32_t rounds, int32_t n, const int
 void validate_levels(const double *values, int32_t rounds, int32_t n, const int32_t *group, double *levels);
 
 /*
+ * v: [n], each value belongs to a pair of parts, first[i] and second[i], from 0 to parts - 1; NAN: not
+ * measured. Takes out of v what each part adds to all its pairs as their first and as their second part, and
+ * leaves the common level and what is particular to a pair (a two-way fit by means, then Tukey's median
+ * polish). scratch: [n]. A part should have three pairs or more on each side: one slow pair moves little.
+ */
+void validate_polish(double *v, const int32_t *first, const int32_t *second, int32_t n, int32_t parts,
+		     double *scratch);
+
+/*
  * Sets out to the medians of at most VALIDATE_WINDOWS windows of equal length, in the order of v, [n]; leaves
  * out NAN. Returns the number of windows.
  */

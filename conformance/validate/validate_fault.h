@@ -39,6 +39,7 @@ enum validate_fault {
 	FAULT_ANY_SIZE,			/* z is enough, however small the difference */
 	FAULT_BOTH_SIDES,		/* a fast unit is slow */
 	FAULT_TOGETHER,			/* three rounds at once are as good as three apart in time */
+	FAULT_ONE_SIDE,			/* what the second part of a pair adds is not taken out */
 	FAULT_RANGE_BOTH_WAYS,		/* a figure of which more is better is compared like one of cycles */
 	FAULT_RANGE_SPREAD,		/* the scatter between GPUs of a model is ignored */
 	FAULT_RANGE_PROVISIONAL,	/* a range of few GPUs makes a fault */

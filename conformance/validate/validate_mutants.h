@@ -28,6 +28,7 @@
 #define validate_median		mutant_median
 #define validate_slow		mutant_slow
 #define validate_levels		mutant_levels
+#define validate_polish		mutant_polish
 #define validate_windows	mutant_windows
 #define validate_series_add	mutant_series_add
 #define validate_beyond		mutant_beyond

@@ -11,7 +11,7 @@ static const char *all(void)
 	const char *(*const checks[])(void) = {
 		names_the_unit, weighs_evidence, wants_a_majority, counts_what_ran, exit_follows_verdicts,
 		finds_the_slow, tells_the_unmeasured, judges_growth, spares_the_equal,
-		levels_the_groups, compares_with_ranges, finds_slow_links, finds_slow_ways,
+		levels_the_groups, separates_pairs, compares_with_ranges, finds_slow_links, finds_slow_ways,
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {

@@ -17,7 +17,7 @@
  *   rounds N	only in calls of at least N rounds: full load has 32, replays have 1
  *   after S	only from S seconds after the first call on
  *   slow N	each step of the SM takes N cycles longer
- *   cycles N	the SM reports N tenths of a percent more cycles; pair N: so do its reads from the next CTA's
+ *   cycles N	the SM reports N tenths of a percent more cycles; pair N: so do its reads from its neighbour's
  *		shared memory
  *   stuck N	byte N of buffers of 1 MiB and more, into which stream writes, is always 0xff
  *   arrived N	byte N of such buffers, into which copies write, is wrong when they are read
@@ -118,14 +118,18 @@ __global__ void add_cycles_kernel(const int32_t *place, int64_t *cycles, int n, 
 		cycles[i * CAIRN_SCREEN_PARTS + p] += cycles[i * CAIRN_SCREEN_PARTS + p] * permille / 1000;
 }
 
-/* Adds them to the chase from a CTA on the SM through the shared memory of the next CTA of its cluster. */
+/* Adds them to the chase from a CTA on the SM through the shared memory of the SM's neighbour in its TPC. */
 __global__ void add_pair_kernel(const int32_t *smid, int32_t *pair, int ctas, int size, int sm, int permille)
 {
 	int i = blockIdx.x * blockDim.x + threadIdx.x;
-	int owner = (i % size + 1) % size;
 
-	if (i < ctas && smid[i] == sm)
-		pair[i * size + owner] += (int32_t)((int64_t)pair[i * size + owner] * permille / 1000);
+	if (i >= ctas || smid[i] != sm)
+		return;
+	smid += i / size * size;
+	pair += i * size;
+	for (int owner = 0; owner < size; owner++)
+		if (smid[owner] == (sm ^ 1))
+			pair[owner] += (int32_t)((int64_t)pair[owner] * permille / 1000);
 }
 
 static int faulty_screen(const struct cairn_screen_args *args, void *stream)

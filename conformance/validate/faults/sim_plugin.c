@@ -279,6 +279,12 @@ static int sim_screen(const struct cairn_screen_args *args, void *stream)
 
 /* ---- the network between units ---- */
 
+/* Cycles that a place adds to reads. */
+static double distance(int place)
+{
+	return (double)(sim_hash((uint64_t)place) % 900);
+}
+
 static int sim_dsmem(const struct cairn_dsmem_args *a, void *stream)
 {
 	int fit = GPC_UNITS / a->cluster_size * GPCS, size = a->cluster_size;
@@ -299,12 +305,14 @@ static int sim_dsmem(const struct cairn_dsmem_args *a, void *stream)
 		if (place < 0)
 			a->sum[c] = 0;
 		for (int owner = 0; owner < size && a->pair_cycles; owner++) {
+			int other = place - c % size + owner;
 			double slow = place == sim_option("unit", 0) && owner == (c + 1) % size ?
 				      1 + pair : 1;
+			/* each unit is some way from the network, as reader and as owner */
+			double cycles = 10000 + distance(place) + distance(other + GPC_UNITS * GPCS) +
+					(double)(sim_hash((uint64_t)(c * size + owner)) % 40);
 
-			a->pair_cycles[c * size + owner] = place < 0 ? 0 :
-				(int32_t)(slow * (10000 + (double)(sim_hash((uint64_t)(c * size + owner)) %
-								   40)));
+			a->pair_cycles[c * size + owner] = place < 0 ? 0 : (int32_t)(slow * cycles);
 		}
 	}
 	return 0;
