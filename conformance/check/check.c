@@ -4,9 +4,9 @@
  *
  * Families run side by side, each in one or more processes (check_child.h). Whenever a processor is free, the
  * family with the most work left per process gets a new process, or one that another family has left.
- * Families that mostly wait for sockets and clocks run beside the others: one of them at a time, and one more
- * for every four processors. A family is printed as soon as it is complete, so that an interrupted run shows
- * what it has done.
+ * Families that mostly wait for sockets and clocks run beside the others: two at a time on two processors,
+ * and one more for every four. One at a time would take longer than all computing. A family is printed as
+ * soon as it is complete, so that an interrupted run shows what it has done.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -185,7 +185,7 @@ static int start_more(struct cairn_check_run *r)
 			}
 			computing += g->running;
 		}
-		if (waiting && waits <= r->jobs / 4)
+		if (waiting && waits <= (r->jobs + 2) / 4)
 			CAIRN_TRY(cairn_check_start(r, waiting, -1, 0));
 		else if (best >= 0 && computing < r->jobs)
 			CAIRN_TRY(cairn_check_start(r, r->groups[best], -1, 0));

@@ -82,7 +82,7 @@ static void write_bw(struct cairn_test *t)
 
 static void write_bw_index_wraps(struct cairn_test *t)
 {
-	two(t, "ib_write_bw", "-x 1 -F -s 8 -n 200000", NULL, 200000);
+	two(t, "ib_write_bw", "-x 1 -F -s 8 -n 140000", NULL, 140000);
 }
 
 static void write_bw_many_queue_pairs(struct cairn_test *t)
