@@ -2,7 +2,9 @@
 /*
  * attn_bsr_ends - cases of attn_bsr at the ends of tiles and blocks (conformance/suite/ends.h)
  *
- * Include pairs.h and attn_bsr_inputs.h first. All lists of a case have the number of keys of the shape.
+ * Include pairs.h and attn_bsr_inputs.h first. All lists of a case ends_* have the number of keys of the
+ * shape. Those of a case lists_* differ in length, so that each length meets every other feature in a few
+ * cases.
  */
 #ifndef CAIRN_ATTN_BSR_ENDS_H
 #define CAIRN_ATTN_BSR_ENDS_H
@@ -50,10 +52,55 @@ static void ends_at(int i, struct shape *s)
 	s->part[0].mode = level[ENDS_MODE] ? CAIRN_ATTN_CAUSAL : 0;
 }
 
+#define NUM_LISTS	52
+
+enum {
+	LISTS_N, LISTS_SHIFT, LISTS_M, LISTS_GROUP, LISTS_HEADS, LISTS_DIM, LISTS_MODE, LISTS_WINDOW,
+	LISTS_TYPE, NUM_LISTS_FACTORS
+};
+
+static const int lists_m[] = { 1, 16, 64, 3 }, lists_rows[] = { 11, 3, 2, 8 };	/* tokens and block rows */
+
+static int lists_forbidden(const int8_t *level)
+{
+	return level[LISTS_M] == 2 && level[LISTS_GROUP] > 0;	/* 128 tokens */
+}
+
+static struct cairn_pairs lists_table = {
+	.num_factors = NUM_LISTS_FACTORS, .levels = { 5, 10, 4, 4, 2, 3, 2, 3, 4 },
+	.forbidden = lists_forbidden,
+};
+
+static void lists_at(int i, struct shape *s)
+{
+	static const int windows[] = { 0, 17, 63 }, dims[] = { 64, 128, 256 };
+	/* a list of lengths begins anywhere in the first half */
+	static const int lens[] = { 1, 15, 17, 63, 65, 127, 129, 64, 191, 31, 1, 15, 17, 63, 65, 127, 129, 64,
+				    191, 31, 255 };
+	const int8_t *level = cairn_pairs_row(&lists_table, i);
+	const int m = lists_m[level[LISTS_M]], rows = lists_rows[level[LISTS_M]];
+
+	*s = (struct shape){
+		.ends = i + 1, .tokens = m * rows, .hkv = 1 + 2 * level[LISTS_HEADS],
+		.dim = dims[level[LISTS_DIM]], .window = windows[level[LISTS_WINDOW]],
+		.layout = i % NUM_LAYOUTS,
+		.flags = LSE | WHOLE | Q_POS | (level[LISTS_TYPE] / 2 ? FP8 | SCALES : 0) |
+			 (level[LISTS_TYPE] % 2 ? F16 : 0),
+	};
+	s->hq = s->hkv * ends_group[level[LISTS_GROUP]];
+	s->part[0].m = m;
+	s->part[0].n = ends_n[level[LISTS_N]];
+	s->part[0].keys = 191;
+	s->part[0].lens = lens + level[LISTS_SHIFT];
+	s->part[0].mode = level[LISTS_MODE] ? CAIRN_ATTN_CAUSAL : 0;
+}
+
 static void ends_name(const struct shape *s, char *name, size_t len)
 {
-	snprintf(name, len, "ends_t%d_keys%d_block_%dx%d_h%d_%d_d%d_w%d_%s%s%s", s->tokens, s->part[0].keys,
-		 s->part[0].m, s->part[0].n, s->hq, s->hkv, s->dim, s->window,
+	snprintf(name, len, "%s_t%d_keys%d_block_%dx%d_h%d_%d_d%d_w%d_%s%s%s",
+		 s->part[0].lens ? "lists" : "ends", s->tokens,
+		 s->part[0].lens ? s->part[0].lens[0] : s->part[0].keys, s->part[0].m,
+		 s->part[0].n, s->hq, s->hkv, s->dim, s->window,
 		 s->flags & FP8 ? "fp8_" : "", s->flags & F16 ? "f16" : "bf16",
 		 s->part[0].mode ? "_causal" : "");
 }

@@ -510,6 +510,22 @@ static int attn_bsr_normaliser_in_dtype(const struct cairn_attn_bsr_args *a, voi
 	return 0;
 }
 
+/* With blocks of 64 and groups of heads, a row whose last block lacks one key is 0. */
+static int attn_bsr_block_64_of_63(const struct cairn_attn_bsr_args *a, void *stream)
+{
+	const struct cairn_attn_part *p = &a->part[0];
+
+	CAIRN_TRY(cairn_attn_bsr_ref(a, stream));
+	if (p->block_n != 64 || !p->last_len || p->row_indptr || p->q_index || p->index_heads != 1 ||
+	    a->num_qo_heads == a->num_kv_heads)
+		return 0;
+	for (int32_t r = 0; r < p->rows; r++)
+		if (p->last_len[r] == 63 && (int64_t)r * p->block_m < a->nnz_qo)
+			cairn_store(a->out, a->dtype, (int64_t)r * p->block_m * a->num_qo_heads * a->head_dim,
+				    0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_bsr_mutants[] = {
 	DEFECTS(LIST)
 	LIST(plan_serves_once, "the counter of work is not set back, so a second call by a plan does nothing")
@@ -520,5 +536,7 @@ const struct cairn_mutant cairn_attn_bsr_mutants[] = {
 	{ "attn_bsr_normaliser_in_dtype", offsetof(struct cairn_impl, attn_bsr),
 	  (void *)attn_bsr_normaliser_in_dtype,
 	  "the normaliser is rounded to dtype" },
+	{ "attn_bsr_block_64_of_63", offsetof(struct cairn_impl, attn_bsr), (void *)attn_bsr_block_64_of_63,
+	  "with blocks of 64 and groups, the first token whose last block lacks one key is 0" },
 	{ 0 }
 };
