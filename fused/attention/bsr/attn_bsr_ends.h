@@ -4,7 +4,7 @@
  *
  * Include pairs.h and attn_bsr_inputs.h first. All lists of a case ends_* have the number of keys of the
  * shape. Those of a case lists_* differ in length, so that each length meets every other feature in a few
- * cases.
+ * cases. A case blocks_* has one token more than a tile of 64, and one key more or less than whole blocks.
  */
 #ifndef CAIRN_ATTN_BSR_ENDS_H
 #define CAIRN_ATTN_BSR_ENDS_H
@@ -95,14 +95,51 @@ static void lists_at(int i, struct shape *s)
 	s->part[0].mode = level[LISTS_MODE] ? CAIRN_ATTN_CAUSAL : 0;
 }
 
+#define NUM_BLOCKS	60
+
+enum { BLOCKS_N, BLOCKS_ROWS, BLOCKS_PART, BLOCKS_DIM, BLOCKS_TYPE, BLOCKS_MODE, BLOCKS_HEADS,
+       NUM_BLOCKS_FACTORS };
+
+static struct cairn_pairs blocks_table = {
+	.num_factors = NUM_BLOCKS_FACTORS, .levels = { 10, 6, 3, 3, 4, 2, 2 },
+};
+
+static void blocks_at(int i, struct shape *s)
+{
+	static const int n[] = { 16, 64, 128, 8, 3 }, keys[] = { 64, 64, 128, 72, 27 };
+	static const int m[] = { 1, 64, 16 }, dims[] = { 64, 128, 256 };
+	const int8_t *level = cairn_pairs_row(&blocks_table, i);
+	const int nth = level[BLOCKS_N] / 2;
+
+	*s = (struct shape){
+		.ends = NUM_ENDS + 1 + i, .tokens = 65, .hkv = 1 + level[BLOCKS_HEADS],
+		.dim = dims[level[BLOCKS_DIM]], .layout = i % NUM_LAYOUTS,
+		.flags = LSE | WHOLE | Q_POS | (level[BLOCKS_TYPE] / 2 ? FP8 | SCALES : 0) |
+			 (level[BLOCKS_TYPE] % 2 ? F16 : 0),
+	};
+	s->hq = s->hkv * (level[BLOCKS_ROWS] % 2 ? 3 : 1);
+	s->part[0].m = m[level[BLOCKS_ROWS] / 2];
+	s->part[0].n = n[nth];
+	s->part[0].keys = keys[nth] + (level[BLOCKS_N] % 2 ? 1 : -1);
+	s->part[0].mode = level[BLOCKS_MODE] ? CAIRN_ATTN_CAUSAL : 0;
+	if (!level[BLOCKS_PART])
+		return;
+	s->part[1].m = level[BLOCKS_PART] == 1 ? 65 : 1;
+	s->part[1].n = level[BLOCKS_PART] == 1 ? 8 : 16;
+	s->part[1].keys = level[BLOCKS_PART] == 1 ? 9 : 15;
+}
+
 static void ends_name(const struct shape *s, char *name, size_t len)
 {
-	snprintf(name, len, "%s_t%d_keys%d_block_%dx%d_h%d_%d_d%d_w%d_%s%s%s",
-		 s->part[0].lens ? "lists" : "ends", s->tokens,
+	const char *series = s->part[0].lens ? "lists" : s->ends > NUM_ENDS ? "blocks" : "ends";
+
+	snprintf(name, len, "%s_t%d_keys%d_block_%dx%d_h%d_%d_d%d_w%d_%s%s%s", series, s->tokens,
 		 s->part[0].lens ? s->part[0].lens[0] : s->part[0].keys, s->part[0].m,
 		 s->part[0].n, s->hq, s->hkv, s->dim, s->window,
 		 s->flags & FP8 ? "fp8_" : "", s->flags & F16 ? "f16" : "bf16",
 		 s->part[0].mode ? "_causal" : "");
+	if (s->part[1].m)
+		snprintf(name + strlen(name), len - strlen(name), "_and_%dx%d", s->part[1].m, s->part[1].n);
 }
 
 #endif
