@@ -51,7 +51,7 @@ static struct cairn_pairs ends = { .num_factors = 3, .levels = { 11, 4, NUM_PATT
 static void ends_at(int i, struct shape *s)
 {
 	static const int64_t bytes[] = { 16, 112, 144, 240, 272, 1008, 1040, 4080, 4112, 65520,
-					 2097152 + 16 };
+					 1048576 + 16 };
 	static const int32_t ends_ranks[] = { 2, 3, 4, 8 };
 	const int8_t *level = cairn_pairs_row(&ends, i);
 

@@ -207,7 +207,8 @@ static void describe(int index, struct cairn_case *c)
 	c->far = !!(s.flags & (FAR_Q | FAR_K | FAR_V));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (index >= FIRST_ENDS || s.roundings || s.flags & (BENCH | DEVICE | FAR_Q | FAR_K | FAR_V))
+	else if (index >= FIRST_ENDS || s.kv > 60000 || s.roundings ||
+		 s.flags & (BENCH | DEVICE | FAR_Q | FAR_K | FAR_V))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
