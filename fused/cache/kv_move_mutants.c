@@ -191,6 +191,27 @@ static int kv_move_one_page_refused(const struct cairn_kv_move_args *a, void *st
 	return a->num_pages == 1 && !a->num_slots ? -EINVAL : cairn_kv_move_ref(a, stream);
 }
 
+/* Leaves out a single move behind whole blocks of 64 if there are more than two layers. */
+static int kv_move_lone_last_move(const struct cairn_kv_move_args *a, void *stream)
+{
+	struct cairn_kv_move_args b;
+
+	CAIRN_TRY(cairn_kv_move_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	b.num_moves -= b.num_moves > 1 && b.num_moves % 64 == 1 && b.num_layers > 2;
+	return cairn_kv_move_ref(&b, stream);
+}
+
+/* Loses the last 16 bytes of pages that end 112 bytes behind whole 512. */
+static int kv_move_bytes_112(const struct cairn_kv_move_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_kv_move_ref(a, stream));
+	for (int32_t i = 0; a->page_bytes % 512 == 112 && i < a->num_moves; i++)
+		if (a->to[i] >= 0 && a->to[i] != a->from[i])
+			memset((char *)a->base + (a->to[i] + 1) * a->page_bytes - 16, 0x5a, 16);
+	return 0;
+}
+
 const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT_BARE(kv_move, k_alone, "does not move V"),
 	MUTANT_BARE(kv_move, layer_0_alone, "moves layer 0 only"),
@@ -223,5 +244,9 @@ const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT(kv_move, units_31_bits, "makes only as many moves as have 2^31 units of 16 bytes"),
 	MUTANT(kv_move, layers_16_bits, "cuts the number of layers to 16 bits"),
 	MUTANT(kv_move, ctas_lose_the_rest, "of many pages, leaves those that do not divide by max_ctas"),
+	{ "kv_move_lone_last_move", offsetof(struct cairn_impl, kv_move), (void *)kv_move_lone_last_move,
+	  "with more than two layers, a single move past whole blocks of 64 is left out" },
+	{ "kv_move_bytes_112", offsetof(struct cairn_impl, kv_move), (void *)kv_move_bytes_112,
+	  "pages 112 bytes past whole 512 lose their last 16" },
 	{ 0 }
 };

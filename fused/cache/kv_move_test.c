@@ -3,6 +3,7 @@
  * kv_move_test - makes random moves within a store and its slots
  *
  * Whatever no move writes must stay unchanged, including the gaps between layers and between K and V. The
+ * cases ends_* combine sizes at the ends of tiles (ends.h): moves, 16-byte units of a page, layers. The
  * bench rows move pages of Llama 3 8B (32 layers, 8 KV heads of 128, 16 tokens: 2 MiB a page over all layers)
  * and of a model with latent attention.
  */
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
 #define LLAMA_PAGE	(16 * 8 * 128 * 2)
@@ -62,7 +64,7 @@ static const struct shape shapes[] = {
 	{ .name = "copy_1_page", .layers = 32, .pages = 4, .page_bytes = LLAMA_PAGE, .copies = 1,
 	  .flags = BENCH },
 	{ .name = "copy_8_pages", .layers = 32, .pages = 16, .page_bytes = LLAMA_PAGE, .copies = 8,
-	  .flags = BENCH },
+	  .flags = BENCH | DEVICE },
 	{ .name = "copy_128_pages", .layers = 32, .pages = 256, .page_bytes = LLAMA_PAGE, .copies = 128,
 	  .flags = BENCH | DEVICE },
 	{ .name = "out_256_pages", .layers = 32, .pages = 256, .slots = 256, .page_bytes = LLAMA_PAGE,
@@ -121,6 +123,44 @@ enum { PAIR_BYTES, PAIR_MOVES, PAIR_LAYERS, PAIR_CTAS, PAIR_PADS, PAIR_SIDES, PA
 
 static struct cairn_pairs pair_table = { .num_factors = 8, .levels = { 5, 4, 4, 3, 3, 2, 2, 2 } };
 
+#define FIRST_ENDS	(NUM_NAMED + NUM_PAIRS + NUM_COUNTS + NUM_LAST)
+#define NUM_ENDS	64
+
+enum { ENDS_MOVES, ENDS_UNITS, ENDS_LAYERS, ENDS_CTAS, ENDS_PLACES, ENDS_SIDES, NUM_ENDS_FACTORS };
+
+static const int32_t ends_units[] = { 1, 7, 9, 15, 17, 31, 33, 63, 65, 129 };
+static const int32_t ends_layers[] = { 1, 2, 3, 5, 9 };
+
+/* Forbids cases that would cost more than many others together. */
+static int ends_forbidden(const int8_t *level)
+{
+	const int m = level[ENDS_MOVES], u = level[ENDS_UNITS], l = level[ENDS_LAYERS];
+
+	return m >= 0 && u >= 0 && l >= 0 && cairn_ends[m] * ends_units[u] * ends_layers[l] > 26000;
+}
+
+static struct cairn_pairs ends_table = {
+	.num_factors = NUM_ENDS_FACTORS, .levels = { CAIRN_FEW_ENDS, 10, 5, 4, 4, 2 },
+	.forbidden = ends_forbidden,
+};
+
+static void ends_at(int i, struct shape *s)
+{
+	static const int32_t ctas[] = { 0, 1, 3, 16 };
+	const int8_t *level = cairn_pairs_row(&ends_table, i);
+	const int32_t moves = cairn_ends[level[ENDS_MOVES]], places = level[ENDS_PLACES];
+
+	*s = (struct shape){
+		.layers = ends_layers[level[ENDS_LAYERS]], .pages = 2 * moves + 1, .slots = 2 * moves + 1,
+		.page_bytes = 16 * ends_units[level[ENDS_UNITS]], .max_ctas = ctas[level[ENDS_CTAS]],
+		.flags = level[ENDS_SIDES] ? 0 : ONE_SIDE,
+	};
+	s->outs = places == 1 ? moves : places == 3 ? moves / 3 : 0;
+	s->ins = places == 2 ? moves : places == 3 ? moves / 4 : 0;
+	s->turns = places == 3 ? moves / 5 : 0;
+	s->copies = moves - s->outs - s->ins - s->turns;
+}
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int32_t bytes[] = { 4096, 16, 48, 1040, 6160 }, layers[] = { 3, 1, 2, 7 };
@@ -129,6 +169,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (index < NUM_NAMED) {
 		*s = shapes[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 		return;
 	}
 	if (index >= NUM_NAMED + NUM_PAIRS + NUM_COUNTS) {
@@ -163,6 +207,10 @@ static void describe(int i, struct cairn_case *c)
 	shape_at(i, s);
 	if (s->name)
 		snprintf(c->name, sizeof(c->name), "%s", s->name);
+	else if (i >= FIRST_ENDS)
+		snprintf(c->name, sizeof(c->name), "ends_bytes%d_l%d_c%d_o%d_i%d_t%d_ctas%d%s", s->page_bytes,
+			 s->layers, s->copies, s->outs, s->ins, s->turns, s->max_ctas,
+			 s->flags & ONE_SIDE ? "_one_side" : "");
 	else if (i >= NUM_NAMED + NUM_PAIRS)
 		snprintf(c->name, sizeof(c->name), "moves_%d", s->copies);
 	else
@@ -170,7 +218,7 @@ static void describe(int i, struct cairn_case *c)
 			 s->page_bytes, s->layers, s->copies, s->outs, s->ins);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->far = !!(s->flags & FAR);
-	if (!(s->flags & (BENCH | DEVICE | FAR)))
+	if (!(s->flags & (BENCH | DEVICE | FAR)) && i < FIRST_ENDS)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s->flags & BENCH);
 	c->device_only = !!(s->flags & DEVICE);
@@ -380,6 +428,7 @@ static const char *reject(void *args, int i, int *want)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -388,7 +437,7 @@ const struct cairn_family cairn_kv_move_family = {
 	.stage = "fused", .name = "kv_move",
 	.op = offsetof(struct cairn_impl, kv_move),
 	.args_size = sizeof(struct cairn_kv_move_args),
-	.num_cases = NUM_NAMED + NUM_PAIRS + NUM_COUNTS + NUM_LAST,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,

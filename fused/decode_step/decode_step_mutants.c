@@ -534,10 +534,25 @@ static int step_ids_kept(const struct cairn_decode_step_args *args, void *stream
 	return cairn_decode_step_ref(&a, stream);
 }
 
+/* With three KV heads, logits of a sixth request that opens a page are wrong. */
+static int decode_step_sixth_opens_a_page(const struct cairn_decode_step_args *a, void *stream)
+{
+	struct cairn_decode_step_args b;
+
+	CAIRN_TRY(cairn_decode_step_ref(a, stream));
+	cairn_copy_args(&b, a, sizeof(b));
+	if (b.kv.batch > 5 && b.num_kv_heads == 3 && cairn_kv_len(&b.kv, 5) % b.kv.page_size == 1)
+		b.logits[(int64_t)5 * b.vocab] = 0;
+	return 0;
+}
+
 const struct cairn_mutant cairn_decode_step_mutants[] = {
 	DEFECTS(LIST)
 	LIST(ids_kept, "the id of a single request is read once for each address")
 	LIST(form_differs, "the persistent form adds in another order")
 	LIST(scaled_by_the_batch, "activations are scaled by what the whole batch holds")
+	{ "decode_step_sixth_opens_a_page", offsetof(struct cairn_impl, decode_step),
+	  (void *)decode_step_sixth_opens_a_page,
+	  "with three KV heads, the sixth request is wrong where it opens a page" },
 	{ 0 }
 };

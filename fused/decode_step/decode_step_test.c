@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * decode_step_test - the cases: small models of one to four layers (named edge cases, latent attention and
- * experts), layers of published models, bench rows; then two generated series, decode_step_pairs.h, and more
- * named cases
+ * experts), layers of published models, bench rows; then two generated series, decode_step_pairs.h, more
+ * named cases, and decode_step_ends.h
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include "conformance/suite/pairs.h"
 #include "fused/cache/paged_test.h"
 #include "fused/decode_step/decode_step_test.h"
+#include "fused/decode_step/decode_step_ends.h"
 #include "fused/decode_step/decode_step_pairs.h"
 #include "primitives/rows/rmsnorm.h"
 
@@ -194,6 +195,7 @@ static const struct step_shape last[] = {
 #define NUM_GRID	72
 #define NUM_MIXED	36		/* latent attention, experts or both */
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
+#define FIRST_ENDS	(NUM_NAMED + NUM_GRID + NUM_MIXED + NUM_SMS + NUM_PAIRS + NUM_LAST)
 
 static void mixed_at(int i, struct step_shape *s)
 {
@@ -231,6 +233,10 @@ void step_shape_at(int index, struct step_shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_ENDS) {
+		ends_at(index - FIRST_ENDS, s);
 		return;
 	}
 	if (i >= NUM_GRID + NUM_MIXED + NUM_SMS + NUM_PAIRS) {
@@ -300,8 +306,9 @@ static void describe(int index, struct cairn_case *c)
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
-		snprintf(c->name, sizeof(c->name), "l%d_b%d_kv%d_p%d_h%d_i%d_q%d_%d_d%d_v%d_%s%s%s%s%s%s",
-			 s.layers, s.batch, s.kv, s.page, s.hidden, s.inter, s.hq, s.hkv, s.dim, s.vocab,
+		snprintf(c->name, sizeof(c->name), "%sl%d_b%d_kv%d_p%d_h%d_i%d_q%d_%d_d%d_v%d_%s%s%s%s%s%s",
+			 s.ends ? "ends_" : "", s.layers, s.batch, s.kv, s.page, s.hidden, s.inter, s.hq,
+			 s.hkv, s.dim, s.vocab,
 			 s.flags & F16 ? "f16" : "bf16", s.flags & BIAS ? "_bias" : "",
 			 s.flags & SAMPLE ? "_sample" : "", s.flags & GAPS ? "_gaps" : "",
 			 s.flags & PAGED_RAGGED ? "_ragged" : "",
@@ -315,7 +322,7 @@ static void describe(int index, struct cairn_case *c)
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & (PAGED_FAR | FAR_LAYERS));
 	if (s.flags & (DEVICE | PAGED_FAR | FAR_LAYERS | STEEP | DEEP | SHUT | BALANCE) ||
-	    (s.eps > 0 && !s.pair))
+	    (s.eps > 0 && !s.pair) || s.ends)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -353,6 +360,7 @@ static int relist(void *args)
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+	cairn_pairs_check(t, &ends_table, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -364,7 +372,7 @@ const struct cairn_family cairn_decode_step_family = {
 	.args_size = sizeof(struct cairn_decode_step_args),
 	.sms_field = offsetof(struct cairn_decode_step_args, sms),
 	.workspace_field = STEP_FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_MIXED + NUM_SMS + NUM_PAIRS + NUM_LAST,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.zeroed_workspace = 1, .refuses_small_workspace = 1,
 	.may_alias = { { STEP_FIELD(tokens), STEP_FIELD(ids) } },

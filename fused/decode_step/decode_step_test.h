@@ -49,6 +49,7 @@ struct step_shape {
 	int sms;
 	/* decode_step_pairs.h */
 	int pair;			/* number of the case, or 0 */
+	int ends;			/* decode_step_ends.h: 1, or 0 */
 	double eps, size;		/* size: deviation of the embedding */
 	float scale;			/* sm_scale; 0: from head_dim */
 };

@@ -379,6 +379,18 @@ static int mla_append_subnormals_lost(const struct cairn_mla_append_args *args, 
 	return 0;
 }
 
+/* With keys of 8 bits, head 16 of row 16 is not rotated to its end. */
+static int mla_append_fp8_row_17_of_head_17(const struct cairn_mla_append_args *a, void *stream)
+{
+	struct cairn_mla_append_args b;
+
+	CAIRN_TRY(cairn_mla_append_ref(a, stream));
+	cairn_copy_args(&b, a, sizeof(b));
+	if (b.kv_fp8 && b.num_heads == 17 && b.nnz_qo > 16)
+		cairn_store(b.q, b.dtype, (int64_t)17 * 17 * (b.nope_dim + b.rope_dim) - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_mla_append_mutants[] = {
 	DEFECTS(LIST)
 	KV_CUT_ROW(mla_append, rank_by_128, "ranks that 128 does not divide lose their last 64 elements")
@@ -389,5 +401,8 @@ const struct cairn_mutant cairn_mla_append_mutants[] = {
 	KV_CUT_ROW(mla_append, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(mla_append, far_elements_32_bits, "elements of pages are numbered by 32 bits")
 	KV_CUT_ROW(mla_append, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	{ "mla_append_fp8_row_17_of_head_17", offsetof(struct cairn_impl, mla_append),
+	  (void *)mla_append_fp8_row_17_of_head_17,
+	  "8-bit keys: the 17th of 17 heads is wrong in the 17th row" },
 	{ 0 }
 };

@@ -192,6 +192,25 @@ static void ends_at(int i, struct shape *s)
 	};
 }
 
+#define FIRST_FP8_ENDS	(FIRST_ENDS + NUM_ENDS)
+#define NUM_FP8_ENDS	56
+
+/* the same for keys of 8 bits: older keys, rows, heads, pages, type */
+static struct cairn_pairs fp8_ends_table = { .num_factors = 5, .levels = { 8, 7, 6, 5, 2 } };
+
+static void fp8_ends_at(int i, struct shape *s)
+{
+	static const int rows[] = { 1, 15, 17, 33, 63, 65, 129 }, old[] = { 0, 1, 15, 16, 17, 63, 64, 127 };
+	static const int heads[] = { 1, 3, 7, 9, 16, 17 }, pages[] = { 16, 1, 64, 32, 128 };
+	const int8_t *level = cairn_pairs_row(&fp8_ends_table, i);
+
+	*s = (struct shape){
+		.ends = i + 1, .batch = 2, .qo = rows[level[1]], .kv = rows[level[1]] + old[level[0]],
+		.heads = heads[level[2]], .page = pages[level[3]], .rank = 512, .nope = 32, .rope = 64,
+		.flags = FP8 | (level[4] ? F16 : 0),
+	};
+}
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 1, 8, 16, 3 }, rank[] = { 512, 64, 256 }, rope[] = { 64, 32, 16, 128 };
@@ -199,6 +218,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_FP8_ENDS) {
+		fp8_ends_at(index - FIRST_FP8_ENDS, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -239,8 +262,9 @@ static void describe(int index, struct cairn_case *c)
 		snprintf(c->name, sizeof(c->name), "pair_%d_p%d_h%d_r%d_n%d_r%d_%s", s.pair, s.page, s.heads,
 			 s.rank, s.nope, s.rope, s.flags & F16 ? "f16" : "bf16");
 	else if (s.ends)
-		snprintf(c->name, sizeof(c->name), "ends_qo%d_kv%d_p%d_h%d_r%d_r%d_%s", s.qo, s.kv, s.page,
-			 s.heads, s.rank, s.rope, s.flags & F16 ? "f16" : "bf16");
+		snprintf(c->name, sizeof(c->name), "ends_qo%d_kv%d_p%d_h%d_r%d_r%d_%s%s", s.qo, s.kv, s.page,
+			 s.heads, s.rank, s.rope, s.flags & F16 ? "f16" : "bf16",
+			 s.flags & FP8 ? "_fp8" : "");
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
@@ -453,6 +477,7 @@ static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
 	cairn_pairs_check(t, &ends_table, NUM_ENDS);
+	cairn_pairs_check(t, &fp8_ends_table, NUM_FP8_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -461,7 +486,7 @@ const struct cairn_family cairn_mla_append_family = {
 	.stage = "fused", .name = "mla_append",
 	.op = offsetof(struct cairn_impl, mla_append),
 	.args_size = sizeof(struct cairn_mla_append_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = FIRST_FP8_ENDS + NUM_FP8_ENDS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = { .rows = FIELD(nnz_qo), .in = { FIELD(q), FIELD(latent) }, .out = { FIELD(q) } },
 	.describe = describe, .setup = setup, .relist = relist, .exact = exact, .judge = judge,

@@ -174,6 +174,25 @@ static int elements_31_bits(const struct cairn_cluster_gather_args *a, void *str
 	return 0;
 }
 
+/* A ring loses the last of seven elements of 16 bits behind whole granules. */
+static int cluster_gather_ring_of_7(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_gather_ref(a, stream));
+	if (a->algo == CAIRN_CLUSTER_RING && a->dtype != CAIRN_F32 && a->len > 64 && a->len % 8 == 7)
+		cairn_store(a->out, a->dtype, (int64_t)a->cluster_size * a->len - 1, 0);
+	return 0;
+}
+
+/* Clusters that wait for an SM leave out the end of their later calls. */
+static int cluster_gather_late_calls(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_gather_ref(a, stream));
+	if (a->num_clusters > 132 && a->num_calls > 1 && a->cluster_size > 1)
+		cairn_store(a->out, a->dtype, (int64_t)a->num_clusters * a->num_calls * a->cluster_size *
+			    a->cluster_size * a->len - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_cluster_gather_mutants[] = {
 	GATHER(rotated_order, "blocks are in order of arrival, not of ranks"),
 	GATHER(last_block_stale, "the neighbour's block is the previous call's"),
@@ -187,5 +206,11 @@ const struct cairn_mutant cairn_cluster_gather_mutants[] = {
 	GATHER(cycles_of_the_clock, "cycles are the clock, not a difference"),
 	GATHER(elements_31_bits, "elements of out are numbered by 31 bits"),
 	GATHER(odd_size_of_last_cluster, "of an odd cluster, the last one, a block is missing"),
+	{ "cluster_gather_ring_of_7", offsetof(struct cairn_impl, cluster_gather),
+	  (void *)cluster_gather_ring_of_7,
+	  "a ring loses the seventh of seven elements past whole granules" },
+	{ "cluster_gather_late_calls", offsetof(struct cairn_impl, cluster_gather),
+	  (void *)cluster_gather_late_calls,
+	  "later calls of clusters behind the first 132 lose their last element" },
 	{ 0 }
 };

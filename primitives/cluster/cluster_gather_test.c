@@ -2,9 +2,11 @@
 /*
  * cluster_gather_test - cases of cluster_gather.h; results are compared bit by bit
  *
- * The pair cases combine sizes, algorithms, types, lengths and numbers of clusters, calls and rounds. The
- * last cases have six calls for each size and algorithm.
+ * The pair cases combine sizes, algorithms, types, lengths and numbers of clusters, calls and rounds, and so
+ * do the cases ends_* for lengths at the ends of tiles (ends.h). The last cases have six calls
+ * for each size and algorithm.
  */
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/cluster/cluster_test.h"
 
@@ -83,6 +85,11 @@ static int pair_forbidden(const int8_t *level)
 	return level[1] == 5 && level[0] >= 0 && !cairn_cluster_is_pow2(pair_sizes[level[0]]);
 }
 
+static int ends_forbidden(const int8_t *level)
+{
+	return level[2] == 5 && level[1] >= 0 && !cairn_cluster_is_pow2(ends_sizes[level[1]]);
+}
+
 /* size, algorithm, type, length, clusters, calls, rounds */
 static struct cairn_pairs pairs = { .num_factors = 7, .levels = { 6, 6, 3, 4, 3, 3, 2 },
 				    .forbidden = pair_forbidden };
@@ -100,6 +107,37 @@ static void pair_row(int i, struct row *r)
 	r->calls = 1 + level[5] * level[5];
 	r->rounds = 1 + 2 * level[6];
 	r->timed = level[6] > 0;
+}
+
+/* length, size, algorithm, type, numbers */
+static struct cairn_pairs ends = { .num_factors = 5, .levels = { CAIRN_NUM_ENDS, 7, 6, 3, 4 },
+				   .forbidden = ends_forbidden };
+#define NUM_ENDS	72
+
+static void ends_row(int i, struct row *r)
+{
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	r->len = cairn_ends[level[0]];
+	r->size = ends_sizes[level[1]];
+	r->algo = pair_algos[level[2]];
+	r->dtype = level[3];
+	r->clusters = ends_shapes[level[4]].clusters;
+	r->calls = ends_shapes[level[4]].calls;
+	r->rounds = ends_shapes[level[4]].rounds;
+}
+
+/* More clusters than a device holds at a time, each with several calls. */
+#define NUM_LATE	4
+
+static void late_row(int i, struct row *r)
+{
+	r->size = 2;
+	r->algo = algos[i];
+	r->dtype = i % 3;
+	r->len = 13;
+	r->clusters = 300;
+	r->calls = 4;
 }
 
 /* Every cluster size with every algorithm, and enough calls that buffers and phases are reused. */
@@ -180,9 +218,10 @@ static const struct { int num; void (*row)(int i, struct row *r); const char *pr
 	{ NUM_LATENCY + NUM_OTHERS + NUM_LOADED, bench_row, "" }, { NUM_PAIRS, pair_row, "pair_" },
 	{ NUM_MANY, many_row, "" },
 	{ 1, none_row, "none_" }, { 1, more_row, "more_" }, { 1, far_row, "far_" },
+	{ NUM_ENDS, ends_row, "ends_" }, { NUM_LATE, late_row, "late_" },
 };
 #define NUM_CASES (NUM_EVERY + NUM_WAVES + NUM_LARGE + NUM_LATENCY + NUM_OTHERS + NUM_LOADED + NUM_PAIRS + \
-		   NUM_MANY + 3)
+		   NUM_MANY + 3 + NUM_ENDS + NUM_LATE)
 
 static const char *row_of(int i, struct row *r)
 {
@@ -216,7 +255,9 @@ static void describe(int i, struct cairn_case *c)
 	if (!strcmp(prefix, "pair_"))
 		snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_calls%d_rounds%d", r.calls, r.rounds);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!r.bench && r.clusters && r.len <= 1024)
+	if (!strcmp(prefix, "ends_") || !strcmp(prefix, "late_"))
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	else if (!r.bench && r.clusters && r.len <= 1024)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	c->far = r.far;
 	c->bench = r.bench;	/* no bytes: the kernel measures itself and extra() reports it */
@@ -357,6 +398,7 @@ static void reference_is_exact(struct cairn_test *t)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = {

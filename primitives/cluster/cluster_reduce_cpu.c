@@ -142,8 +142,13 @@ static void spread(struct run *p)
 CAIRN_WIDE static void one_call(struct run *p, int64_t first)
 {
 	const struct cairn_cluster_reduce_args *a = p->a;
+	const size_t bytes = (size_t)a->len * cairn_dtype_bytes(a->dtype);
 	float *result = p->result;
 
+	if (p->n == 1 && a->op != CAIRN_CLUSTER_SOFTMAX) {	/* nothing to add, nothing to round */
+		memcpy((char *)a->out + first * bytes, (const char *)a->in + first * bytes, bytes);
+		return;
+	}
 	load(p, first);
 	if (p->algo == CAIRN_CLUSTER_RING || p->algo == CAIRN_CLUSTER_TREE) {
 		for (int step = 0; step < cairn_cluster_reduce_steps(p->algo, p->n); step++)

@@ -341,6 +341,42 @@ static int elements_31_bits(const struct cairn_cluster_reduce_args *a, void *str
 	return 0;
 }
 
+/* Where 7 of 8 f16 are left of the last granule, the last maximum is that of the element before. */
+static int cluster_reduce_max_of_7(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	const int bad = !cairn_cluster_reduce_check(a) && a->dtype == CAIRN_F16 && a->len > 64 &&
+			a->len % 8 == 7 && a->op == CAIRN_CLUSTER_MAX;
+
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	for (int64_t r = 0; bad && r < (int64_t)a->num_clusters * a->num_calls * a->cluster_size; r++)
+		cairn_store(a->out, a->dtype, (r + 1) * a->len - 1,
+			    cairn_load(a->out, a->dtype, (r + 1) * a->len - 2));
+	return 0;
+}
+
+/* A softmax state that is alone behind whole tiles of 16 rows becomes 0. */
+static int cluster_reduce_lone_last_state(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	const int32_t rows = !cairn_cluster_reduce_check(a) && a->op == CAIRN_CLUSTER_SOFTMAX ?
+			     a->len / a->head_dim : 0;
+
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	for (int64_t r = 0; rows > 16 && rows % 16 == 1 &&
+			    r < (int64_t)a->num_clusters * a->num_calls * a->cluster_size; r++)
+		cairn_store(a->out, a->dtype, (r + 1) * a->len - 1, 0);
+	return 0;
+}
+
+/* Clusters that wait for an SM leave out the end of their later calls. */
+static int cluster_reduce_late_calls(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->num_clusters > 132 && a->num_calls > 1 && a->cluster_size > 1)
+		cairn_store(a->out, a->dtype, (int64_t)a->num_clusters * a->num_calls * a->cluster_size *
+			    a->len - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_cluster_reduce_mutants[] = {
 	REDUCE(loop_right_for_4, "ClusterFusion's loop over strides 1 to N - 2"),
 	REDUCE(missing_last_cta, "the last rank is not counted"),
@@ -367,5 +403,14 @@ const struct cairn_mutant cairn_cluster_reduce_mutants[] = {
 	REDUCE(lone_last_of_16, "TWOSHOT over 16 ranks leaves a last value that is alone in its granule"),
 	REDUCE(elements_31_bits, "elements of out are numbered by 31 bits"),
 	REDUCE(ranks_differ, "each rank adds in an order of its own"),
+	{ "cluster_reduce_max_of_7", offsetof(struct cairn_impl, cluster_reduce),
+	  (void *)cluster_reduce_max_of_7,
+	  "MAX of f16 loses the seventh of seven elements past whole granules" },
+	{ "cluster_reduce_lone_last_state", offsetof(struct cairn_impl, cluster_reduce),
+	  (void *)cluster_reduce_lone_last_state,
+	  "a single row past whole tiles of softmax states is 0" },
+	{ "cluster_reduce_late_calls", offsetof(struct cairn_impl, cluster_reduce),
+	  (void *)cluster_reduce_late_calls,
+	  "later calls of clusters behind the first 132 lose their last element" },
 	{ 0 }
 };

@@ -3,8 +3,10 @@
  * cluster_reduce_test - cases of cluster_reduce.h
  *
  * EXACT has integers whose sums over all ranks need up to the 24 bits of fp32. The pair cases combine sizes,
- * algorithms, operators, types, lengths and numbers of clusters, calls and rounds.
+ * algorithms, operators, types, lengths and numbers of clusters, calls and rounds. The cases ends_* do so for
+ * lengths, and rows of softmax states, at the ends of tiles (ends.h).
  */
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/cluster/cluster_test.h"
 
@@ -180,6 +182,54 @@ static void bench_row(int i, struct row *r)
 	r->rounds = bench_rounds(r->len);
 }
 
+enum { ENDS_LEN, ENDS_OP_TYPE, ENDS_SIZE, ENDS_ALGO, ENDS_SHAPE, NUM_ENDS_FACTORS };
+/* SOFTMAX: { rows, head_dim } in place of the length */
+static const int32_t ends_states[CAIRN_NUM_ENDS][2] = {
+	{ 1, 8 }, { 17, 8 }, { 63, 8 }, { 65, 8 }, { 127, 8 }, { 129, 8 }, { 3, 72 }, { 2, 120 }, { 1, 136 },
+	{ 33, 40 },
+};
+
+static int ends_forbidden(const int8_t *level)
+{
+	return level[ENDS_ALGO] == 5 && level[ENDS_SIZE] >= 0 &&
+	       !cairn_cluster_is_pow2(ends_sizes[level[ENDS_SIZE]]);
+}
+
+static struct cairn_pairs ends = { .num_factors = NUM_ENDS_FACTORS, .levels = { CAIRN_NUM_ENDS, 12, 7, 6, 4 },
+				   .forbidden = ends_forbidden };
+#define NUM_ENDS	123
+
+static void ends_row(int i, struct row *r)
+{
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	r->size = ends_sizes[level[ENDS_SIZE]];
+	r->algo = pair_algos[level[ENDS_ALGO]];
+	r->op = level[ENDS_OP_TYPE] % 4;
+	r->dtype = level[ENDS_OP_TYPE] / 4;
+	r->len = cairn_ends[level[ENDS_LEN]];
+	if (r->op == CAIRN_CLUSTER_SOFTMAX) {
+		r->head_dim = ends_states[level[ENDS_LEN]][1];
+		r->len = ends_states[level[ENDS_LEN]][0] * r->head_dim;
+	}
+	r->clusters = ends_shapes[level[ENDS_SHAPE]].clusters;
+	r->calls = ends_shapes[level[ENDS_SHAPE]].calls;
+	r->rounds = ends_shapes[level[ENDS_SHAPE]].rounds;
+}
+
+/* More clusters than a device holds at a time, each with several calls. */
+#define NUM_LATE	5
+
+static void late_row(int i, struct row *r)
+{
+	r->size = 2;
+	r->algo = algos[i];
+	r->dtype = i % 3;
+	r->len = 13;
+	r->clusters = 300;
+	r->calls = 4;
+}
+
 /* No clusters: the call does nothing and returns no error. */
 static void none_row(int i, struct row *r)
 {
@@ -231,10 +281,11 @@ static const struct { int num; void (*row)(int i, struct row *r); const char *pr
 	{ NUM_EVERY, every_row, "" }, { NUM_ODD, odd_row, "odd_" }, { NUM_WAVES, waves_row, "waves_" },
 	{ NUM_ATTENTION, attention_row, "" }, { NUM_LATENCY + NUM_LOADED + NUM_OTHERS, bench_row, "" },
 	{ NUM_PAIRS, pair_row, "pair_" }, { 1, none_row, "none_" }, { NUM_MORE, more_row, "more_" },
-	{ 1, far_row, "far_" }, { NUM_MANY, many_row, "many_" },
+	{ 1, far_row, "far_" }, { NUM_MANY, many_row, "many_" }, { NUM_ENDS, ends_row, "ends_" },
+	{ NUM_LATE, late_row, "late_" },
 };
 #define NUM_CASES (NUM_EVERY + NUM_ODD + NUM_WAVES + NUM_ATTENTION + NUM_LATENCY + NUM_LOADED + NUM_OTHERS + \
-		   NUM_PAIRS + 1 + NUM_MORE + 1 + NUM_MANY)
+		   NUM_PAIRS + 1 + NUM_MORE + 1 + NUM_MANY + NUM_ENDS + NUM_LATE)
 
 static const char *row_of(int i, struct row *r)
 {
@@ -284,6 +335,9 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	if (!r.bench && r.op == CAIRN_CLUSTER_SOFTMAX)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	if (!strcmp(prefix, "ends_") || !strcmp(prefix, "late_"))
+		c->kinds = CAIRN_KIND_BIT(r.op == CAIRN_CLUSTER_SOFTMAX ? CAIRN_KIND_NORMAL :
+							   CAIRN_KIND_EXACT);
 	c->far = r.far;
 	c->bench = r.bench;	/* no bytes: the kernel measures itself and extra() reports it */
 }
@@ -483,6 +537,7 @@ static int judge(const struct cairn_op *op, const void *got, char *why, size_t w
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };

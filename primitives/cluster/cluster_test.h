@@ -21,6 +21,13 @@ static const struct { int32_t size, clusters, calls, rounds; } wave_shapes[NUM_W
 	{ 6, 24, 6, 3 },
 };
 
+/* The cases ends_* combine lengths at the ends of tiles (ends.h) with these sizes and numbers. */
+static const int32_t ends_sizes[] = { 2, 3, 4, 7, 8, 15, 16 };
+static const struct { int32_t clusters, calls, rounds; } ends_shapes[] = {
+	/* clusters, calls, rounds */
+	{ 1, 1, 1 }, { 3, 1, 2 }, { 1, 4, 1 }, { 2, 3, 3 },
+};
+
 /* Bench rows measure one cluster alone, for latency, and then as many clusters as the device holds. */
 static const int32_t bench_sizes[] = { 2, 4, 8, 16 };
 

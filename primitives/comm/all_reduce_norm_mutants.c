@@ -283,6 +283,33 @@ static int all_reduce_norm_any_rank(const struct cairn_all_reduce_norm_args *a, 
 	return cairn_all_reduce_norm_ref(&other, stream);
 }
 
+/* Among three ranks, a single row behind whole tiles of 16 loses its last element. */
+static int all_reduce_norm_lone_last_row(const struct cairn_all_reduce_norm_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_all_reduce_norm_ref(a, stream));
+	if (a->rows > 16 && a->rows % 16 == 1 && a->comm.ranks == 3)
+		cairn_store(a->out, a->dtype, (int64_t)a->rows * a->dim - 1, 0);
+	return 0;
+}
+
+/* Among more than four ranks, row 16 loses its first element. */
+static int all_reduce_norm_row_17_of_many_ranks(const struct cairn_all_reduce_norm_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_all_reduce_norm_ref(a, stream));
+	if (a->rows > 16 && a->comm.ranks > 4)
+		cairn_store(a->out, a->dtype, (int64_t)16 * a->dim, 0);
+	return 0;
+}
+
+/* Rows of bf16 that end 120 elements behind whole 128 lose their last element. */
+static int all_reduce_norm_dim_120(const struct cairn_all_reduce_norm_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_all_reduce_norm_ref(a, stream));
+	for (int64_t i = 0; a->dtype == CAIRN_BF16 && a->dim % 128 == 120 && i < a->rows; i++)
+		cairn_store(a->out, a->dtype, (i + 1) * a->dim - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_all_reduce_norm_mutants[] = {
 	MUTANT(all_reduce_norm, own_first, "sums from its own rank on, so that ranks get other bits"),
 	MUTANT(all_reduce_norm, residual_n_times, "adds the residual once for each rank"),
@@ -323,5 +350,14 @@ const struct cairn_mutant cairn_all_reduce_norm_mutants[] = {
 	MUTANT(all_reduce_norm, other_error, "returns -EIO instead of the reason"),
 	MUTANT(all_reduce_norm, first_round_again, "sends the first rows again in later rounds"),
 	MUTANT(all_reduce_norm, rank_mixed_up, "takes rank 2's message for rank 1's on rank 0"),
+	{ "all_reduce_norm_lone_last_row", offsetof(struct cairn_impl, all_reduce_norm),
+	  (void *)all_reduce_norm_lone_last_row,
+	  "among three ranks, a single row past whole tiles loses its last element" },
+	{ "all_reduce_norm_row_17_of_many_ranks", offsetof(struct cairn_impl, all_reduce_norm),
+	  (void *)all_reduce_norm_row_17_of_many_ranks,
+	  "among more than four ranks, the row past the first tile is wrong" },
+	{ "all_reduce_norm_dim_120", offsetof(struct cairn_impl, all_reduce_norm),
+	  (void *)all_reduce_norm_dim_120,
+	  "rows of bf16 that are 8 short of whole 128 lose their last element" },
 	{ 0 }
 };

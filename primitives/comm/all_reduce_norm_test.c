@@ -5,9 +5,11 @@
  * Every number of ranks occurs with every type. EXACT has integers whose sums are exact, and
  * some cancel, so that the residual must be equal in every bit. In POISON, a third of the rows have a NaN
  * or an infinity in the x of one rank. Cases that exceed a mailbox take several rounds. The cases of trouble
- * have no other inputs.
+ * have no other inputs. The cases ends_* combine sizes at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
+#include "conformance/suite/pairs.h"
 #include "primitives/comm/all_reduce_norm.h"
 
 #include <math.h>
@@ -58,6 +60,8 @@ static const struct shape singles[] = {
 	  .sparse = 97 },
 	/* a row is a page, at which a rank can be held (ranks.h) */
 	{ .ranks = 3, .rows = 3, .dim = 2048, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
+	/* more ranks, and more than a mailbox of a host table */
+	{ .ranks = 3, .rows = 35, .dim = 16384, .dtype = CAIRN_F16, .eps = 1e-5f },
 };
 #define FIRST_TROUBLE	(NUM_GRID + (int)ARRAY_SIZE(singles))
 
@@ -71,9 +75,31 @@ static const struct {
 	{ "killed_of_2", CAIRN_TROUBLE_KILLED, 2 }, { "killed_of_3", CAIRN_TROUBLE_KILLED, 3 },
 };
 
+#define FIRST_ENDS	(FIRST_TROUBLE + (int)ARRAY_SIZE(troubles))
+#define NUM_ENDS	52
+
+/* rows, dim, ranks; type, residual and offset */
+static struct cairn_pairs ends = { .num_factors = 4, .levels = { CAIRN_FEW_ENDS, 8, 5, 6 } };
+
+static void ends_at(int i, struct shape *s)
+{
+	static const int32_t ends_dims[] = { 8, 24, 56, 72, 120, 136, 264, 1016 };
+	static const int32_t ends_ranks[] = { 2, 3, 4, 5, 8 };
+	static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	*s = (struct shape){
+		.rows = cairn_ends[level[0]], .dim = ends_dims[level[1]], .ranks = ends_ranks[level[2]],
+		.dtype = dtypes[level[3] % 3], .residual = level[3] / 3, .offset = level[3] == 4 ? 1 : 0,
+		.eps = 1e-5f,
+	};
+}
+
 static void shape_of(int i, struct shape *s)
 {
-	if (i >= FIRST_TROUBLE) {
+	if (i >= FIRST_ENDS) {
+		ends_at(i - FIRST_ENDS, s);
+	} else if (i >= FIRST_TROUBLE) {
 		*s = flavours[1];
 		s->trouble = troubles[i - FIRST_TROUBLE].trouble;
 		s->ranks = troubles[i - FIRST_TROUBLE].ranks;
@@ -111,6 +137,8 @@ static void describe(int i, struct cairn_case *c)
 	elements = (double)s.rows * s.dim;
 	c->kinds = elements < 40000 ? CAIRN_ALL_KINDS :
 		   CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	if (i >= FIRST_ENDS)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->device_only = s.device_only;
 	c->bytes = elements * (double)cairn_dtype_bytes(s.dtype) * (s.residual ? 4 : 2);
 	c->flops = elements * (s.ranks + 4) * s.ranks;
@@ -119,8 +147,9 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 		return;
 	}
-	snprintf(c->name, sizeof(c->name), "n%d_rows%d_dim%d_%s%s%s%s%s", s.ranks, s.rows, s.dim,
-		 cairn_dtype_name(s.dtype), s.residual ? "_residual" : "", s.offset ? "_offset" : "",
+	snprintf(c->name, sizeof(c->name), "%sn%d_rows%d_dim%d_%s%s%s%s%s",
+		 i >= FIRST_ENDS ? "ends_" : "", s.ranks, s.rows, s.dim, cairn_dtype_name(s.dtype),
+		 s.residual ? "_residual" : "", s.offset ? "_offset" : "",
 		 s.tag ? "_" : "", s.tag ? s.tag : "");
 }
 
@@ -261,11 +290,19 @@ static int part(void *args, int i)
 	return 1;
 }
 
+static void ends_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &ends, NUM_ENDS);
+}
+
+static const struct cairn_unit units[] = { { "ends_are_covered", ends_are_covered } };
+
 const struct cairn_family cairn_all_reduce_norm_family = {
 	.stage = "primitives", .name = "all_reduce_norm",
 	.op = offsetof(struct cairn_impl, all_reduce_norm),
 	.args_size = sizeof(struct cairn_all_reduce_norm_args),
-	.num_cases = FIRST_TROUBLE + (int)ARRAY_SIZE(troubles),
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.part = part,
 	.describe = describe, .setup = setup, .reject = reject,

@@ -149,6 +149,25 @@ BENT(all_to_all, flag_before_last_block)
 BENT(all_to_all, released_before_copy)
 BENT(all_to_all, timeout_is_success)
 
+/* Among more than four ranks, the last of more than 16 rows from the last rank is lost. */
+static int all_to_all_last_row_of_many_ranks(const struct cairn_all_to_all_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_all_to_all_ref(a, stream));
+	if (a->rows > 16 && a->comm.ranks > 4)
+		memset((char *)a->out + (a->comm.ranks - 1) * a->out_block + (a->rows - 1) * a->out_stride, 0,
+		       (size_t)a->row_bytes);
+	return 0;
+}
+
+/* Rows of 240 bytes behind whole 256 lose their last 16. */
+static int all_to_all_bytes_240(const struct cairn_all_to_all_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_all_to_all_ref(a, stream));
+	if (a->row_bytes % 256 == 240 && a->rows)
+		memset((char *)a->out + a->row_bytes - 16, 0, 16);
+	return 0;
+}
+
 const struct cairn_mutant cairn_all_to_all_mutants[] = {
 	MUTANT(all_to_all, transposed, "stores the blocks of the ranks in reverse order"),
 	MUTANT(all_to_all, own_skipped, "does not copy its own block"),
@@ -170,5 +189,10 @@ const struct cairn_mutant cairn_all_to_all_mutants[] = {
 	MUTANT(all_to_all, many_rows_packed, "ignores out_stride above 100 rows"),
 	MUTANT(all_to_all, row_16_bits, "cuts the number of a row of out to 16 bits"),
 	MUTANT(all_to_all, timeout_is_success, "ends without an error if a rank does not come"),
+	{ "all_to_all_last_row_of_many_ranks", offsetof(struct cairn_impl, all_to_all),
+	  (void *)all_to_all_last_row_of_many_ranks,
+	  "among more than four ranks, the last row of the last block is lost" },
+	{ "all_to_all_bytes_240", offsetof(struct cairn_impl, all_to_all), (void *)all_to_all_bytes_240,
+	  "rows that are 16 bytes short of whole 256 lose the last 16" },
 	{ 0 }
 };

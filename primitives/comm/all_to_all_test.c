@@ -4,8 +4,11 @@
  *
  * The layouts are those of the header: to heads, back to rows, and gathering. `spread` leaves gaps between
  * rows and blocks, which must keep their bytes. Elements are random 32-bit words, so that every bit counts.
+ * The cases ends_* combine sizes at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
+#include "conformance/suite/pairs.h"
 #include "primitives/comm/all_to_all.h"
 
 #include <stdio.h>
@@ -41,9 +44,27 @@ static const struct shape singles[] = {
 	/* a row is a page, at which a rank can be held (ranks.h) */
 	{ .ranks = 3, .rows = 2, .row_bytes = 4096, .layout = TO_ROWS },
 };
+#define FIRST_ENDS	(NUM_GRID + (int)ARRAY_SIZE(singles))
+#define NUM_ENDS	60
+
+/* rows, row_bytes, ranks, layout */
+static struct cairn_pairs ends = { .num_factors = 4, .levels = { CAIRN_FEW_ENDS, 10, 4, NUM_LAYOUTS } };
+
+static void ends_at(int i, struct shape *s)
+{
+	static const int32_t units[] = { 1, 3, 7, 9, 15, 17, 31, 33, 63, 65 }, ends_ranks[] = { 2, 3, 5, 8 };
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	*s = (struct shape){ .rows = cairn_ends[level[0]], .row_bytes = 16 * units[level[1]],
+			     .ranks = ends_ranks[level[2]], .layout = (enum layout)level[3] };
+}
 
 static void shape_of(int i, struct shape *s)
 {
+	if (i >= FIRST_ENDS) {
+		ends_at(i - FIRST_ENDS, s);
+		return;
+	}
 	if (i >= NUM_GRID) {
 		*s = singles[i - NUM_GRID];
 		return;
@@ -74,7 +95,8 @@ static void describe(int i, struct cairn_case *c)
 
 	shape_of(i, &s);
 	snprintf(c->name, sizeof(c->name), "%sn%d_rows%d_bytes%d_%s", s.trouble == CAIRN_TROUBLE_ABSENT ?
-		 "absent_" : s.trouble == CAIRN_TROUBLE_ABORT ? "abort_" : "", s.ranks, s.rows, s.row_bytes,
+		 "absent_" : s.trouble == CAIRN_TROUBLE_ABORT ? "abort_" :
+		 i >= FIRST_ENDS ? "ends_" : "", s.ranks, s.rows, s.row_bytes,
 		 layout_names[s.layout]);
 	c->bytes = 2.0 * s.ranks * s.rows * s.row_bytes;
 	c->device_only = s.device_only;
@@ -179,11 +201,19 @@ static int part(void *args, int i)
 	return 1;
 }
 
+static void ends_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &ends, NUM_ENDS);
+}
+
+static const struct cairn_unit units[] = { { "ends_are_covered", ends_are_covered } };
+
 const struct cairn_family cairn_all_to_all_family = {
 	.stage = "primitives", .name = "all_to_all",
 	.op = offsetof(struct cairn_impl, all_to_all),
 	.args_size = sizeof(struct cairn_all_to_all_args),
-	.num_cases = NUM_GRID + (int)ARRAY_SIZE(singles),
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.part = part,
 	.describe = describe, .setup = setup, .reject = reject,
 	.comm_field = FIELD(comm),

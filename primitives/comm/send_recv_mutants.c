@@ -126,6 +126,15 @@ BENT(send_recv, flag_before_end)
 BENT(send_recv, released_before_copy)
 BENT(send_recv, idle_does_not_wait)
 
+/* Among four or more ranks, what follows the first mailbox loses its first bytes. */
+static int send_recv_second_mailbox_of_4(const struct cairn_send_recv_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_send_recv_ref(a, stream));
+	if (a->from >= 0 && a->comm.ranks > 3 && a->bytes > (int64_t)COMM_HOST_MAIL)
+		memset((char *)a->out + COMM_HOST_MAIL, 0, 16);
+	return 0;
+}
+
 const struct cairn_mutant cairn_send_recv_mutants[] = {
 	MUTANT(send_recv, from_is_to, "receives from the rank that it sends to"),
 	MUTANT(send_recv, always_a_ring, "receives from the rank below, whatever `from` is"),
@@ -141,5 +150,8 @@ const struct cairn_mutant cairn_send_recv_mutants[] = {
 	MUTANT(send_recv, offset_lost, "stores later rounds over the first one"),
 	MUTANT(send_recv, out_without_from, "writes out although nothing is sent to it"),
 	MUTANT(send_recv, impatient, "goes on without a rank that is late"),
+	{ "send_recv_second_mailbox_of_4", offsetof(struct cairn_impl, send_recv),
+	  (void *)send_recv_second_mailbox_of_4,
+	  "among four or more ranks, the second round loses its first bytes" },
 	{ 0 }
 };

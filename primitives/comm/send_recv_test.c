@@ -3,9 +3,11 @@
  * send_recv_test - cases of send_recv.h
  *
  * Patterns: a ring in both directions, a pipeline (the last rank sends nothing, the first receives nothing),
- * one pair while the others only take part, and each rank with itself. Elements are random 32-bit words.
+ * one pair while the others only take part, and each rank with itself. Elements are random 32-bit words. The
+ * cases ends_* combine sizes at the ends of tiles (ends.h) and of a mailbox of a host table.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 #include "primitives/comm/send_recv.h"
 
 #include <stdio.h>
@@ -40,10 +42,28 @@ static const struct shape singles[] = {
 	/* whole pages, at which a rank can be held (ranks.h) */
 	{ .ranks = 3, .bytes = 20480, .pattern = RING },
 };
+#define FIRST_ENDS	(NUM_GRID + (int)ARRAY_SIZE(singles))
+#define NUM_ENDS	55
+
+/* bytes, ranks, pattern */
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { 11, 4, NUM_PATTERNS } };
+
+static void ends_at(int i, struct shape *s)
+{
+	static const int64_t bytes[] = { 16, 112, 144, 240, 272, 1008, 1040, 4080, 4112, 65520,
+					 1048576 + 16 };
+	static const int32_t ends_ranks[] = { 2, 3, 4, 8 };
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	*s = (struct shape){ .bytes = bytes[level[0]], .ranks = ends_ranks[level[1]],
+			     .pattern = (enum pattern)level[2] };
+}
 
 static void shape_of(int i, struct shape *s)
 {
-	if (i >= NUM_GRID)
+	if (i >= FIRST_ENDS)
+		ends_at(i - FIRST_ENDS, s);
+	else if (i >= NUM_GRID)
 		*s = singles[i - NUM_GRID];
 	else
 		*s = (struct shape){ .ranks = i / NUM_PATTERNS + 1, .bytes = 224 + i * 48,
@@ -72,7 +92,8 @@ static void describe(int i, struct cairn_case *c)
 
 	shape_of(i, &s);
 	snprintf(c->name, sizeof(c->name), "%sn%d_bytes%lld_%s", s.trouble == CAIRN_TROUBLE_ABSENT ?
-		 "absent_" : s.trouble == CAIRN_TROUBLE_ABORT ? "abort_" : "", s.ranks, (long long)s.bytes,
+		 "absent_" : s.trouble == CAIRN_TROUBLE_ABORT ? "abort_" :
+		 i >= FIRST_ENDS ? "ends_" : "", s.ranks, (long long)s.bytes,
 		 pattern_names[s.pattern]);
 	c->bytes = 2.0 * (double)s.bytes;
 	c->device_only = s.device_only;
@@ -152,11 +173,19 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static void ends_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &ends, NUM_ENDS);
+}
+
+static const struct cairn_unit units[] = { { "ends_are_covered", ends_are_covered } };
+
 const struct cairn_family cairn_send_recv_family = {
 	.stage = "primitives", .name = "send_recv",
 	.op = offsetof(struct cairn_impl, send_recv),
 	.args_size = sizeof(struct cairn_send_recv_args),
-	.num_cases = NUM_GRID + (int)ARRAY_SIZE(singles),
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.describe = describe, .setup = setup, .reject = reject,
 	.comm_field = FIELD(comm),
 	.ranks = ranks, .exact_ranks = exact_ranks, .trouble = trouble,

@@ -202,6 +202,17 @@ static int argmax_row_65_of_127(const struct cairn_argmax_args *a, void *stream)
 	return 0;
 }
 
+/* Takes the smallest f32 above 0 for 0. */
+static int argmax_tiny_is_0(const struct cairn_argmax_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_argmax_ref(a, stream));
+	for (int32_t i = 0; a->dtype == CAIRN_F32 && i < a->rows; i++)
+		if (a->out[i] > 0 && cairn_load(a->logits, a->dtype, (int64_t)i * a->vocab + a->out[i]) ==
+				     2 * cairn_dtype_tiny(a->dtype))
+			a->out[i] = a->vocab > 1;
+	return 0;
+}
+
 const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, block_of_nan, "skips a last block of fewer than 8 tokens that ends with a NaN"),
 	MUTANT(argmax, near_in_tail, "prefers a token 64 places before the end to one that is little larger"),
@@ -230,5 +241,7 @@ const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, offset_32_bits, "cuts the offset of a row to 32 bits"),
 	{ "argmax_row_65_of_127", offsetof(struct cairn_impl, argmax), (void *)argmax_row_65_of_127,
 	  "in a single row past whole tiles, of 127 tokens past whole blocks the first is drawn" },
+	{ "argmax_tiny_is_0", offsetof(struct cairn_impl, argmax), (void *)argmax_tiny_is_0,
+	  "the smallest f32 above 0 counts as 0" },
 	{ 0 }
 };

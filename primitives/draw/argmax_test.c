@@ -43,7 +43,7 @@ static const struct shape singles[] = {
 #define NUM_PAIRS	54
 
 enum { TIE_BEHIND, TIE_IN_VECTOR, TIE_AT_END, ONE_BIT, ALL_EQUAL, NAN_FIRST, NAN_ELSE, PLUS_INFINITY,
-       ONLY_MINUS_INFINITY, NUM_ROWS, NAN_LAST = NUM_ROWS };
+       ONLY_MINUS_INFINITY, NUM_ROWS, NAN_LAST = NUM_ROWS, TINY };
 static const char *const row_names[] = { "tie", "tie_near", "tie_at_end", "one_bit", "equal", "nan_first",
 					 "nan", "infinity", "minus_infinity" };
 enum { FIRST, SECOND, MIDDLE, LAST, NUM_PLACES };
@@ -152,7 +152,11 @@ static void fill_row(struct cairn_op *op, const struct shape *s, void *x, int64_
 			v = best;
 		else if (what == PLUS_INFINITY)
 			v = j > at && j % 3 == 0 ? (double)INFINITY : j < at ? 6e4 : v;
-		if (j == at && what != ONLY_MINUS_INFINITY)
+		else if (what == TINY)
+			v = j % 3 ? 0.0 : j % 2 ? -0.0 : -2 * cairn_dtype_tiny(s->dtype);
+		if (j == at && what == TINY)
+			v = 2 * cairn_dtype_tiny(s->dtype);
+		else if (j == at && what != ONLY_MINUS_INFINITY)
 			v = what == PLUS_INFINITY ? (double)INFINITY : best;
 		if (what == NAN_LAST && j == s->vocab - 1)
 			v = NAN;
@@ -175,6 +179,10 @@ static void fill_pair(struct cairn_op *op, const struct shape *s, void *x)
 
 		if (op->case_index >= FIRST_ENDS && i == s->rows - 1) {
 			what = ONE_BIT;		/* the last token of the last row decides */
+			place = LAST;
+		}
+		if (op->case_index >= FIRST_ENDS && s->rows > 2 && i == s->rows / 2) {
+			what = TINY;		/* the smallest number above 0, the last token, decides */
 			place = LAST;
 		}
 		if (what == NAN_LAST)

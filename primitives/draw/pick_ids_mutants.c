@@ -90,6 +90,25 @@ static int pick_ids_keeps_ids(const struct cairn_pick_ids_args *a, void *stream)
 	return 0;
 }
 
+/* A last block of a single row, after more than 1024, gets the id of row 0. */
+static int pick_ids_lone_last_row(const struct cairn_pick_ids_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_pick_ids_ref(a, stream));
+	if (a->rows > 1024 && a->rows % 256 == 1)
+		a->ids[a->rows - 1] = a->ids[0];
+	return 0;
+}
+
+/* Takes no token that is alone behind whole blocks of 64. */
+static int pick_ids_lone_last_token(const struct cairn_pick_ids_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_pick_ids_ref(a, stream));
+	for (int32_t i = 0; a->num_drawn > 64 && a->num_drawn % 64 == 1 && i < a->rows; i++)
+		if (a->from[i] == a->num_drawn - 1)
+			a->ids[i] = -1;
+	return 0;
+}
+
 const struct cairn_mutant cairn_pick_ids_mutants[] = {
 	MUTANT_BARE(pick_ids, zero_is_host, "treats `from` 0 as none"),
 	MUTANT_BARE(pick_ids, row_for_from, "gives row i draw i"),
@@ -107,5 +126,9 @@ const struct cairn_mutant cairn_pick_ids_mutants[] = {
 	MUTANT(pick_ids, none_drawn_is_host, "ignores `from` if num_drawn is 0"),
 	MUTANT(pick_ids, keeps_ids, "keeps the ids for an address if the first one is the same"),
 	MUTANT(pick_ids, drawn_required, "refuses NULL for `drawn` without drawn tokens"),
+	{ "pick_ids_lone_last_row", offsetof(struct cairn_impl, pick_ids), (void *)pick_ids_lone_last_row,
+	  "a single row past 1024 and whole blocks gets the first id" },
+	{ "pick_ids_lone_last_token", offsetof(struct cairn_impl, pick_ids), (void *)pick_ids_lone_last_token,
+	  "a token alone behind whole blocks counts as one beyond num_drawn" },
 	{ 0 }
 };

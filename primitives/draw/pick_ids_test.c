@@ -3,8 +3,10 @@
  * pick_ids_test - cases of pick_ids.h
  *
  * The pair cases combine sizes, the host's ids (none, apart, in place) and indices beyond num_drawn.
+ * The cases ends_* do so for sizes at the ends of tiles (ends.h), of both numbers.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
 #include <stdio.h>
@@ -46,12 +48,29 @@ static int pair_forbidden(const int8_t *level)
 static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 6, 5, 3, 3, 2 },
 				    .forbidden = pair_forbidden };
 
+#define FIRST_ENDS	(FIRST_PAIR + NUM_PAIRS)
+#define NUM_ENDS	120
+
+/* rows; tokens; host's ids (3), and where most ids come from (drawn, either) */
+static const int32_t ends_rows[] = { 1, 17, 63, 65, 127, 129, 255, 257, 191, 96, 1025, 2049 };
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { 12, CAIRN_NUM_ENDS, 6 } };
+
+static struct shape ends_at(int i)
+{
+	const int8_t *level = cairn_pairs_row(&ends, i);
+
+	return (struct shape){ .rows = ends_rows[level[0]], .num_drawn = cairn_ends[level[1]],
+			       .flags = pair_hosts[level[2] / 2] | (level[2] % 2 ? ALL_DRAWN : BEYOND) };
+}
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level;
 
 	if (i < FIRST_PAIR)
 		return shapes[i];
+	if (i >= FIRST_ENDS)
+		return ends_at(i - FIRST_ENDS);
 	level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
 	return (struct shape){ .rows = pair_rows[level[0]], .num_drawn = pair_drawn[level[1]],
 			       .flags = pair_hosts[level[2]] | pair_from[level[3]] |
@@ -64,11 +83,14 @@ static void describe(int i, struct cairn_case *c)
 
 	snprintf(c->name, sizeof(c->name), "%s", s.name ? s.name : "");
 	if (!s.name)
-		snprintf(c->name, sizeof(c->name), "pair_rows%d_drawn%d%s%s%s", s.rows, s.num_drawn,
+		snprintf(c->name, sizeof(c->name), "%s_rows%d_drawn%d%s%s%s",
+			 i < FIRST_ENDS ? "pair" : "ends", s.rows, s.num_drawn,
 			 s.flags & NO_HOST ? "_no_host" : s.flags & IN_PLACE ? "_in_place" : "",
 			 s.flags & ALL_DRAWN ? "_all_drawn" : s.flags & ALL_HOST ? "_all_host" : "",
 			 s.flags & BEYOND ? "_beyond" : "");
-	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (i < FIRST_ENDS)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	c->bench = !!(s.flags & BENCH);
 	c->bytes = 12.0 * s.rows + 4.0 * s.num_drawn;
 }
@@ -115,6 +137,9 @@ static void setup(struct cairn_op *op)
 	}
 	if (!s->rows)
 		return;
+	/* the last row takes the last token, or one behind it, whichever rows the others take */
+	if (op->case_index >= FIRST_ENDS)
+		from[s->rows - 1] = s->num_drawn - (s->flags & ALL_DRAWN ? 1 : op->case_index % 2);
 	/* row 0 is the same with every seed, so that it does not show whether the others have changed */
 	from[0] = s->num_drawn && (op->case_index % 2 || s->flags & ALL_DRAWN) && !(s->flags & ALL_HOST) ?
 		  0 : -1;
@@ -148,6 +173,7 @@ static const char *reject(void *args, int i, int *want)
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+	cairn_pairs_check(t, &ends, NUM_ENDS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
@@ -157,7 +183,7 @@ const struct cairn_family cairn_pick_ids_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, pick_ids),
 	.args_size = sizeof(struct cairn_pick_ids_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FIRST_ENDS + NUM_ENDS,
 	.exact_is_equal = 1,
 	.may_alias = { { offsetof(struct cairn_pick_ids_args, ids),
 			 offsetof(struct cairn_pick_ids_args, host_ids) } },

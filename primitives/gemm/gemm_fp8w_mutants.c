@@ -196,6 +196,15 @@ static int gemm_fp8w_corner_of_1_by_63(const struct cairn_gemm_fp8w_args *a, voi
 	return 0;
 }
 
+/* The last row loses a long sum if it is alone past whole tiles of 16. */
+static int gemm_fp8w_long_sum_of_last_row(const struct cairn_gemm_fp8w_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_fp8w_ref(a, stream));
+	if (a->k > 512 && a->m > 16 && a->m % 16 == 1)
+		cairn_store(a->out, a->out_dtype, (int64_t)(a->m - 1) * a->n, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 	MUTANT(gemm_fp8w, e5m2, "reads the codes as e5m2"),
 	MUTANT(gemm_fp8w, subnormals_flushed, "reads subnormal codes as 0"),
@@ -229,5 +238,8 @@ const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 	{ "gemm_fp8w_corner_of_1_by_63", offsetof(struct cairn_impl, gemm_fp8w),
 	  (void *)gemm_fp8w_corner_of_1_by_63,
 	  "with one row and 63 columns past whole tiles, the last element is 0" },
+	{ "gemm_fp8w_long_sum_of_last_row", offsetof(struct cairn_impl, gemm_fp8w),
+	  (void *)gemm_fp8w_long_sum_of_last_row,
+	  "sums longer than 512 are lost in a single row past whole tiles" },
 	{ 0 }
 };

@@ -79,7 +79,9 @@ static const struct variant {
 #define NUM_RANGES	(ARRAY_SIZE(ranges) * ARRAY_SIZE(range_m) * 2)
 #define FIRST_ENDS	(FIRST_RANGE + (int)NUM_RANGES)
 #define NUM_ENDS	161
-#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+#define FIRST_LONG	(FIRST_ENDS + NUM_ENDS)
+#define NUM_LONG	48
+#define NUM_CASES	(FIRST_LONG + NUM_LONG)
 
 /* b of more than 2^31 codes; behind the pair cases */
 static const struct shape far_shape = SHAPE(1, (1 << 18) + 4, 16384);
@@ -156,11 +158,26 @@ static void ends_of(int i, struct shape *s, struct variant *v)
 			       level[3] / 2 % 2 };
 }
 
+/* sums of many stages */
+static const int32_t long_k[] = { 528, 1040, 2064, 4112 }, long_n[] = { 1, 17, 33 };
+static struct cairn_pairs longs = { .num_factors = 4, .levels = { CAIRN_FEW_ENDS, 8, 4, 3 } };
+
+static void long_of(int i, struct shape *s, struct variant *v)
+{
+	const int8_t *level = cairn_pairs_row(&longs, i);
+
+	*s = (struct shape)SHAPE(cairn_ends[level[0]], long_n[level[3]], long_k[level[2]]);
+	*v = (struct variant){ pair_types[level[1] / 2][0], pair_types[level[1] / 2][1], i % 2,
+			       level[1] % 2 };
+}
+
 static void row_of(int i, struct shape *s, struct variant *v)
 {
 	int first_blocks = (int)(NUM_TESTED * 5 + NUM_SHAPES - NUM_TESTED);
 
-	if (i >= FIRST_ENDS) {
+	if (i >= FIRST_LONG) {
+		long_of(i - FIRST_LONG, s, v);
+	} else if (i >= FIRST_ENDS) {
 		ends_of(i - FIRST_ENDS, s, v);
 	} else if (i >= FIRST_RANGE) {
 		const struct range *r;
@@ -198,7 +215,8 @@ static void describe(int i, struct cairn_case *c)
 	n = s.n;
 	k = s.k;
 	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s",
-		 i >= FIRST_PAIR && i < FAR_CASE ? "pair_" : i >= FIRST_ENDS ? "ends_" : "",
+		 i >= FIRST_PAIR && i < FAR_CASE ? "pair_" : i >= FIRST_LONG ? "long_" :
+		 i >= FIRST_ENDS ? "ends_" : "",
 		 s.m, s.n, s.k, cairn_dtype_name(v.dtype), v.scale_kind ? "blocks" : "rows",
 		 v.out_dtype != v.dtype ? "_to_f32" : "", v.bias ? "_bias" : "");
 	if (s.sms)
@@ -434,6 +452,7 @@ static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
 	cairn_pairs_check(t, &ends, NUM_ENDS);
+	cairn_pairs_check(t, &longs, NUM_LONG);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };

@@ -279,6 +279,26 @@ static int gemm_k_tail_of_row_65(const struct cairn_gemm_args *a, void *stream)
 	return 0;
 }
 
+/* With f16 inputs and f32 outputs, a single row behind whole tiles loses the end of a long sum. */
+static int gemm_long_sum_of_row_65(const struct cairn_gemm_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_ref(a, stream));
+	if (a->dtype == CAIRN_F16 && a->out_dtype == CAIRN_F32 && a->m > 64 && a->m % 64 == 1 && a->k > 512)
+		cairn_store(a->out, a->out_dtype, (int64_t)(a->m - 1) * a->n, 0);
+	return 0;
+}
+
+/* A second row of tiles, of which some wait for an SM, loses its last element. */
+static int gemm_late_tile_of_row_128(const struct cairn_gemm_args *a, void *stream)
+{
+	const int64_t tiles = ((int64_t)a->m + 127) / 128 * (((int64_t)a->n + 127) / 128);
+
+	CAIRN_TRY(cairn_gemm_ref(a, stream));
+	if (tiles > 132 && a->m > 128 && a->n > 128)
+		cairn_store(a->out, a->out_dtype, (int64_t)a->m * a->n - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("transposed", transposed, "b is read as [k, n]"),
 	GEMM("bias_ignored", no_bias, "bias is not added"),
@@ -322,5 +342,9 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	  "with 63 rows and one column past whole tiles, the last element is 0" },
 	{ "gemm_k_tail_of_row_65", offsetof(struct cairn_impl, gemm), (void *)gemm_k_tail_of_row_65,
 	  "with k 8 past whole stages, a single row past whole tiles of 64 is 0" },
+	{ "gemm_long_sum_of_row_65", offsetof(struct cairn_impl, gemm), (void *)gemm_long_sum_of_row_65,
+	  "f16 to f32: a single row past whole tiles of 64 loses the end of sums longer than 512" },
+	{ "gemm_late_tile_of_row_128", offsetof(struct cairn_impl, gemm), (void *)gemm_late_tile_of_row_128,
+	  "with more than 132 tiles of 128 x 128 in two rows, the last element is 0" },
 	{ 0 }
 };

@@ -9,7 +9,8 @@
  * Llama 2: 11008) at the batch sizes of decoding, and the square products whose rate is the ceiling of
  * arithmetic. EXACT has sums of up to 24 bits, see fill_operand(). The pair cases combine types, bias,
  * sizes and sms; their POISON has NaN and infinities in some rows of a and b. The cases ends_* combine sizes
- * at the ends of tiles (ends.h).
+ * at the ends of tiles (ends.h), the cases long_* do so for sums that a kernel may split. The last case has
+ * more tiles than a device has SMs, in two directions.
  */
 #include <math.h>
 #include <stdio.h>
@@ -129,6 +130,18 @@ static void ends_row(int i, struct row *r)
 	r->s = (struct shape){ cairn_ends[level[0]], cairn_ends[level[1]], ends_k[level[2]], .sms = 0 };
 }
 
+static const int long_k[] = { 520, 1016, 2056, 4104 }, long_n[] = { 1, 17, 33 };
+static struct cairn_pairs longs = { .num_factors = 4, .levels = { CAIRN_FEW_ENDS, 10, 4, 3 } };
+
+static void long_row(int i, struct row *r)
+{
+	const int8_t *level = cairn_pairs_row(&longs, i);
+
+	*r = (struct row){ .ends = 2, .bias = level[1] % 2, .dtype = pair_types[level[1] / 2][0],
+			   .out_dtype = pair_types[level[1] / 2][1] };
+	r->s = (struct shape){ cairn_ends[level[0]], long_n[level[3]], long_k[level[2]], .sms = 0 };
+}
+
 static int f16_row(const struct shape *s)
 {
 	return (s->m == 1 && s->n == 4096 && s->k == 4096) || (s->m == 1 && s->n == 14336) || s->m == 8192;
@@ -177,7 +190,13 @@ static int find_row(int i, struct row *r)
 					   .nan = 1 };
 	if (i >= count && i < count + cairn_pairs_count(&ends))
 		ends_row(i - count, r);
-	return count + cairn_pairs_count(&ends);
+	count += cairn_pairs_count(&ends);
+	if (i >= count && i < count + cairn_pairs_count(&longs))
+		long_row(i - count, r);
+	count += cairn_pairs_count(&longs);
+	if (i == count)
+		*r = (struct row){ SHAPE(129, 8705, 8), CAIRN_BF16, CAIRN_F32, .bias = 1, .ends = 1 };
+	return count + 1;
 }
 
 static void describe(int i, struct cairn_case *c)
@@ -190,7 +209,8 @@ static void describe(int i, struct cairn_case *c)
 	n = r.s.n;
 	k = r.s.k;
 	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s%s%s",
-		 r.pair ? "pair_" : r.nan ? "nan_" : r.ends ? "ends_" : "", r.s.m, r.s.n, r.s.k,
+		 r.pair ? "pair_" : r.nan ? "nan_" : r.ends == 2 ? "long_" : r.ends ? "ends_" : "",
+		 r.s.m, r.s.n, r.s.k,
 		 cairn_dtype_name(r.dtype), r.out_dtype != r.dtype ? "_to_f32" : "",
 		 r.bias ? "_bias" : "");
 	if (r.s.sms)
@@ -365,8 +385,9 @@ static const char *reject(void *args, int i, int *want)
 }
 
 /* The family needs a constant; number_of_cases() below compares it with the tables above. */
-#define NUM_CASES	(276 + 37 + 10 + NUM_ENDS)
+#define NUM_CASES	(276 + 37 + 10 + NUM_ENDS + NUM_LONG + 1)
 #define NUM_ENDS	112
+#define NUM_LONG	60
 
 static void number_of_cases(struct cairn_test *t)
 {
@@ -403,6 +424,7 @@ static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, 37);
 	cairn_pairs_check(t, &ends, NUM_ENDS);
+	cairn_pairs_check(t, &longs, NUM_LONG);
 }
 
 static const struct cairn_unit units[] = {

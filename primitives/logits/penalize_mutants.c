@@ -335,6 +335,50 @@ static int penalize_bias_past_1024_lost(const struct cairn_penalize_args *a, voi
 	return ret;
 }
 
+/* With a cap, forbids at most 128 tokens of a list. */
+static int penalize_forbidden_of_128(const struct cairn_penalize_args *a, void *stream)
+{
+	struct cairn_penalize_args b = *a;
+	int32_t *num;
+	int ret;
+
+	CAIRN_TRY(cairn_penalize_check(a));
+	if (!a->num_forbidden || !(a->softcap > 0))
+		return cairn_penalize_ref(a, stream);
+	num = malloc(((size_t)a->rows + 1) * sizeof(*num));
+	if (!num)
+		return cairn_error(ENOMEM, "no memory");
+	for (int32_t i = 0; i < a->rows; i++)
+		num[i] = a->num_forbidden[i] < 128 ? a->num_forbidden[i] : 128;
+	b.size = sizeof(b);
+	b.num_forbidden = num;
+	ret = cairn_penalize_ref(&b, stream);
+	free(num);
+	return ret;
+}
+
+/* Does not see the counters of a slot that is alone behind whole blocks of 16. */
+static int penalize_lone_last_slot(const struct cairn_penalize_args *a, void *stream)
+{
+	struct cairn_penalize_args b = *a;
+	int32_t *slots;
+	int ret;
+
+	CAIRN_TRY(cairn_penalize_check(a));
+	if (!a->counts || a->num_slots < 16 || a->num_slots % 16 != 1)
+		return cairn_penalize_ref(a, stream);
+	slots = malloc(((size_t)a->rows + 1) * sizeof(*slots));
+	if (!slots)
+		return cairn_error(ENOMEM, "no memory");
+	for (int32_t i = 0; i < a->rows; i++)
+		slots[i] = a->slots[i] == a->num_slots - 1 ? -1 : a->slots[i];
+	b.size = sizeof(b);
+	b.slots = slots;
+	ret = cairn_penalize_ref(&b, stream);
+	free(slots);
+	return ret;
+}
+
 const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT_BARE(penalize, cap_last, "applies the cap last"),
 	MUTANT_BARE(penalize, cap_without_tanh, "clamps instead of capping by tanh"),
@@ -382,5 +426,10 @@ const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT_BARE(penalize, few_rows, "gives other bits if there are fewer than 4 rows"),
 	MUTANT(penalize, keeps_bias_at, "reads bias_at once for each address"),
 	MUTANT_BARE(penalize, bias_past_1024_lost, "leaves out the bias past 1024 entries of a list"),
+	{ "penalize_forbidden_of_128", offsetof(struct cairn_impl, penalize),
+	  (void *)penalize_forbidden_of_128,
+	  "with a cap, at most 128 tokens of a list are forbidden" },
+	{ "penalize_lone_last_slot", offsetof(struct cairn_impl, penalize), (void *)penalize_lone_last_slot,
+	  "the counters of a single slot past whole blocks of 16 are not seen" },
 	{ 0 }
 };

@@ -7,7 +7,8 @@
  * magnitudes, infinite, NaN with payloads, zeros of both signs; saturated counters. POISON: slots that no row
  * uses have all bits set; list entries that no row uses are NaN, and so are rows without any step. In the
  * untouched_* case, such rows lie in memory that a host table cannot access. The pair cases combine the
- * steps, with each penalty on and off separately, empty lists, and sizes.
+ * steps, with each penalty on and off separately, empty lists, and sizes. The cases ends_* combine sizes at
+ * the ends of tiles (ends.h), and the cases lists_* lengths of lists and numbers of slots.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/ends.h"
@@ -106,10 +107,30 @@ static struct shape ends_of(int i)
 	return (struct shape){ cairn_ends[level[0]], cairn_ends[level[1]], 9, flags[level[2]] };
 }
 
+#define FIRST_LISTS	(FIRST_ENDS + NUM_ENDS)
+#define NUM_LISTS	72
+
+/* length of the lists; steps; rows; vocab is so small that the lists are full */
+static struct cairn_pairs lists = { .num_factors = 4, .levels = { 9, 8, 5, 2 } };
+
+static struct shape lists_of(int i)
+{
+	static const int32_t lens[] = { 17, 63, 65, 96, 127, 129, 191, 255, 257 };
+	static const int32_t rows[] = { 1, 14, 30, 62, 3 };	/* 17, 33 and 65 slots */
+	static const unsigned flags[] = { BIAS, FORBIDDEN, BIAS | CAP, FORBIDDEN | CAP, BIAS | COUNTS,
+					 FORBIDDEN | COUNTS, ALL, COUNTS };
+	const int8_t *level = cairn_pairs_row(&lists, i);
+	const int32_t len = lens[level[0]];
+
+	return (struct shape){ rows[level[2]], level[3] ? 2 * len : len + 7, len, flags[level[1]] };
+}
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level = levels_of(i);
 
+	if (i >= FIRST_LISTS)
+		return lists_of(i - FIRST_LISTS);
 	if (i >= FIRST_ENDS)
 		return ends_of(i - FIRST_ENDS);
 	if (!level)
@@ -162,7 +183,8 @@ static void describe(int i, struct cairn_case *c)
 		name_pair(c->name, sizeof(c->name), s, levels_of(i));
 	else
 		snprintf(c->name, sizeof(c->name), "%s%s%srows%d_vocab%d%s%s%s%s%s",
-			 i >= FIRST_ENDS ? "ends_" : "", s->flags & FAR ? "far_" : "",
+			 i >= FIRST_LISTS ? "lists_" : i >= FIRST_ENDS ? "ends_" : "",
+			 s->flags & FAR ? "far_" : "",
 			 s->flags & UNTOUCHED ? "untouched_" : "", s->rows, s->vocab,
 			 s->flags & CAP ? "_cap" : "", s->flags & COUNTS ? "_counts" : "",
 			 s->flags & BIAS ? "_bias" : "", s->flags & FORBIDDEN ? "_forbidden" : "",
@@ -460,6 +482,7 @@ static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
 	cairn_pairs_check(t, &ends, NUM_ENDS);
+	cairn_pairs_check(t, &lists, NUM_LISTS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
@@ -469,7 +492,7 @@ const struct cairn_family cairn_penalize_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, penalize),
 	.args_size = sizeof(struct cairn_penalize_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = FIRST_LISTS + NUM_LISTS,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,
 };

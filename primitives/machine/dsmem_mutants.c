@@ -202,6 +202,35 @@ static int src_parts_of_64(const struct cairn_dsmem_args *a, void *stream)
 	return 0;
 }
 
+/* Among five ranks, the words of the last one do not reach the first. */
+static int multicast_of_5(const struct cairn_dsmem_args *a, void *stream)
+{
+	const int n = a->cluster_size, slot = a->bytes / (n > 0 ? n : 1) / 8;
+
+	CAIRN_TRY(cairn_dsmem_ref(a, stream));
+	for (int g = 0; a->test == CAIRN_DSMEM_MULTICAST && n == 5 && g < a->num_clusters; g++) {
+		const uint64_t *src =
+			(const uint64_t *)((const char *)a->src +
+					   cairn_dsmem_src_offset(a->src_bytes, a->bytes, g));
+
+		for (int i = 4 * slot; i < 5 * slot; i++)
+			a->sum[g * n] -= src[i] * cairn_dsmem_weight(i);
+	}
+	return 0;
+}
+
+/* A slot that is 16 bytes short of 128 loses its last word on the way to the next rank. */
+static int slot_of_112(const struct cairn_dsmem_args *a, void *stream)
+{
+	const int n = a->cluster_size, slot = a->bytes / (n > 0 ? n : 1);
+
+	CAIRN_TRY(cairn_dsmem_ref(a, stream));
+	if (a->test != CAIRN_DSMEM_BULK || n < 2 || slot % 128 != 112)
+		return 0;
+	a->sum[1] -= cairn_dsmem_word(a->seed, 0, 2 * slot / 8 - 1) * cairn_dsmem_weight(slot / 8 - 1);
+	return 0;
+}
+
 #define DSMEM(name, fn, what)	{ "dsmem_" name, offsetof(struct cairn_impl, dsmem), (void *)fn, what }
 
 const struct cairn_mutant cairn_dsmem_mutants[] = {
@@ -219,6 +248,8 @@ const struct cairn_mutant cairn_dsmem_mutants[] = {
 	DSMEM("times_of_idle_left", times_of_idle_left, "CTAs that did not run have times"),
 	DSMEM("rounds_of_1024", rounds_of_1024, "rounds past 1024 are left out"),
 	DSMEM("src_parts_of_64", src_parts_of_64, "clusters from number 64 on read the first part of src"),
+	DSMEM("multicast_of_5", multicast_of_5, "the last of five ranks does not reach the first"),
+	DSMEM("slot_of_112", slot_of_112, "slots that are 16 bytes short of 128 lose a word"),
 	DSMEM("last_cluster", last_cluster_missing, "the last cluster does not run"),
 	{ 0 }
 };

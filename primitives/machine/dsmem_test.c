@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 #include "primitives/machine/dsmem_record.h"
 
 #define SMEM_ALONE	(200 * 1024)	/* so that no second CTA fits the SM */
@@ -66,9 +67,28 @@ static const struct { int test, size; } long_rows[] = {
 };
 #define NUM_LONG	((int)ARRAY_SIZE(long_rows))
 
+/*
+ * The cases ends_* combine each test that depends on it with every cluster size. Those that send slots have
+ * each size of a slot, just before and behind the end of 128 bytes, as well. A slot has a multiple of 16
+ * bytes, and all slots together have whole links.
+ */
+#define FIRST_ENDS	(NUM_SMALL + NUM_BENCHES + NUM_LONG)
+#define NUM_ENDS	48
+#define FIRST_SLOTS	(FIRST_ENDS + NUM_ENDS)
+#define NUM_SLOTS	180
+static const int ends_sizes[] = { 1, 2, 3, 5, 7, 8, 9, 11, 12, 13, 15, 16 };
+static const int ends_units[] = { 1, 7, 9, 15, 31 }, ends_clusters[] = { 1, 2, 5, 17 };
+static const int ends_tests[] = { CAIRN_DSMEM_LATENCY, CAIRN_DSMEM_LOAD, CAIRN_DSMEM_BARRIER,
+				  CAIRN_DSMEM_MBARRIER };
+static const int slot_tests[] = { CAIRN_DSMEM_ST_ASYNC, CAIRN_DSMEM_BULK, CAIRN_DSMEM_MULTICAST };
+/* size, test, clusters; size, test and slot, clusters */
+static struct cairn_pairs ends = { .num_factors = 3, .levels = { 12, 4, 4 } };
+static struct cairn_pairs slots = { .num_factors = 3, .levels = { 12, 15, 4 } };
+
 struct row {
 	/* size: cluster size; one: run a single cluster; few: fewer rounds than peers */
 	int test, size, one, bench, matrix, few, many;
+	int slot, clusters;		/* of an ends case, slot in bytes; 0: 3 links, 3 clusters */
 	const char *suffix;		/* end of the case's name */
 };
 
@@ -97,8 +117,26 @@ static void find_bench(int i, struct row *r)
 	}
 }
 
+static void find_ends(int i, struct row *r)
+{
+	const int8_t *level = i < FIRST_SLOTS ? cairn_pairs_row(&ends, i - FIRST_ENDS) :
+						cairn_pairs_row(&slots, i - FIRST_SLOTS);
+	const int size = ends_sizes[level[0]], unit = i < FIRST_SLOTS ? i % 5 : level[1] % 5;
+
+	*r = (struct row){
+		.test = i < FIRST_SLOTS ? ends_tests[level[1]] : slot_tests[level[1] / 5], .size = size,
+		.clusters = ends_clusters[level[2]],
+		.slot = 16 * ends_units[unit] *
+			(size % 8 == 0 ? 1 : size % 4 == 0 ? 2 : size % 2 == 0 ? 4 : 8),
+	};
+}
+
 static void find_row(int i, struct row *r)
 {
+	if (i >= FIRST_ENDS) {
+		find_ends(i, r);
+		return;
+	}
 	if (i >= NUM_SMALL + NUM_BENCHES) {
 		i -= NUM_SMALL + NUM_BENCHES;
 		*r = (struct row){ .test = long_rows[i].test, .size = long_rows[i].size, .many = 1,
@@ -129,6 +167,9 @@ static void describe(int i, struct cairn_case *c)
 	find_row(i, &r);
 	if (r.matrix)
 		snprintf(c->name, sizeof(c->name), "latency_matrix_size%d", r.size);
+	else if (r.slot)
+		snprintf(c->name, sizeof(c->name), "ends_%s_size%d_slot%d_clusters%d", names[r.test], r.size,
+			 r.slot, r.clusters);
 	else if (r.bench && r.test >= CAIRN_DSMEM_LATENCY_SMEM && r.test <= CAIRN_DSMEM_LATENCY_HBM)
 		snprintf(c->name, sizeof(c->name), "%s", names[r.test]);
 	else
@@ -170,8 +211,8 @@ static void setup(struct cairn_op *op)
 			    r.test <= CAIRN_DSMEM_BULK ? 64 * r.size :
 			    r.test == CAIRN_DSMEM_MULTICAST ? 64 : 1000;
 	} else {
-		a->num_clusters = 3;
-		a->bytes = 3 * CAIRN_DSMEM_LINK * r.size;
+		a->num_clusters = r.slot ? r.clusters : 3;
+		a->bytes = (r.slot ? r.slot : 3 * CAIRN_DSMEM_LINK) * r.size;
 		/*
 		 * MULTICAST: one round, because a second one would overwrite the same bytes, which racecheck
 		 * would rightly report
@@ -419,7 +460,7 @@ static void all_rows_have_names(struct cairn_test *t)
 {
 	struct cairn_case a, b;
 
-	for (int i = 0; i < NUM_SMALL + NUM_BENCHES + NUM_LONG; i++)
+	for (int i = 0; i < FIRST_SLOTS + NUM_SLOTS; i++)
 		for (int k = 0; k < i; k++) {
 			describe(i, &a);
 			describe(k, &b);
@@ -427,6 +468,8 @@ static void all_rows_have_names(struct cairn_test *t)
 		}
 	describe(NUM_SMALL + NUM_BENCHES - 1, &a);
 	EXPECT_CONTAINS(t, a.name, "latency_hbm");
+	cairn_pairs_check(t, &ends, NUM_ENDS);
+	cairn_pairs_check(t, &slots, NUM_SLOTS);
 }
 
 static const struct cairn_unit units[] = { { "all_rows_have_names", all_rows_have_names } };
@@ -441,7 +484,7 @@ const struct cairn_family cairn_dsmem_family = {
 	.timing_fields = { offsetof(struct cairn_dsmem_args, time),
 			   offsetof(struct cairn_dsmem_args, pair_cycles),
 			   offsetof(struct cairn_dsmem_args, smid) },
-	.num_cases = NUM_SMALL + NUM_BENCHES + NUM_LONG,
+	.num_cases = FIRST_SLOTS + NUM_SLOTS,
 	.describe = describe,
 	.setup = setup,
 	.judge = judge,

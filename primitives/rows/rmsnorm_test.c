@@ -117,7 +117,7 @@ static void shape_of(int i, struct shape *s)
 
 		*s = (struct shape){ .rows = cairn_ends[level[0]], .dim = ends_dims[level[1]],
 				     .dtype = pair_dtypes[level[2] / 2], .residual = level[2] % 2,
-				     .eps = 1e-5f };
+				     .offset = i % 3 == 1, .eps = 1e-5f };
 		return;
 	}
 	if (i >= FIRST_LAST) {

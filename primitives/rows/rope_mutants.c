@@ -424,6 +424,15 @@ static int rope_row_65_of_7_heads(const struct cairn_rope_args *a, void *stream)
 	return 0;
 }
 
+/* Where only q has gaps and a part of a head is rotated, row 1 of k is taken to begin too early. */
+static int rope_k_rows_of_rotary_dim(const struct cairn_rope_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_rope_ref(a, stream));
+	if (a->k && a->q_stride && !a->k_stride && a->rotary_dim < a->head_dim && a->nnz > 1)
+		cairn_store(a->k, a->dtype, (int64_t)a->num_kv_heads * a->head_dim, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, order_swapped, "swaps the half-split and the interleaved order of pairs"),
 	MUTANT(rope, position_plus_1, "counts positions from 1"),
@@ -475,5 +484,7 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, keeps_frequencies, "keeps inv_freq of the first call with the same rotary_dim"),
 	{ "rope_row_65_of_7_heads", offsetof(struct cairn_impl, rope), (void *)rope_row_65_of_7_heads,
 	  "in a single row past whole tiles, the last of 7 heads of k is wrong" },
+	{ "rope_k_rows_of_rotary_dim", offsetof(struct cairn_impl, rope), (void *)rope_k_rows_of_rotary_dim,
+	  "with gaps in q alone, rows of k that are rotated in part begin at the wrong place" },
 	{ 0 }
 };

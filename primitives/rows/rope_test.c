@@ -3,7 +3,8 @@
  * rope_test - cases of rope.h
  *
  * The pair cases combine types, orders, heads, sizes, strides of q and k, norms, eps, scales and positions.
- * The cases ends_* combine sizes at the ends of tiles (ends.h).
+ * The cases ends_* combine sizes at the ends of tiles (ends.h). The cases gaps_* have both strides in every
+ * combination, each with every combination of heads and rotated share.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/ends.h"
@@ -175,9 +176,32 @@ static struct shape ends_of(int i)
 			       .gap = pair_gaps[level[7]], .eps = 1, .offset = 99, .scale = 1 };
 }
 
+#define FIRST_GAPS	(FIRST_ENDS + NUM_ENDS)
+#define NUM_GAPS	111
+
+/* strides of q and k (3 x 3); heads and rotated share (4 x 3); rows, dim, type and order, norm */
+static struct cairn_pairs gap_table = { .num_factors = 6, .levels = { 9, 12, CAIRN_FEW_ENDS, 5, 6, 4 } };
+
+static struct shape gaps_of(int i)
+{
+	static const int32_t heads[][2] = { { 1, 1 }, { 5, 3 }, { 6, 2 }, { 12, 4 } };
+	const int8_t *level = cairn_pairs_row(&gap_table, i);
+	struct shape s = {
+		.gap = pair_gaps[level[0] / 3], .num_qo_heads = heads[level[1] / 3][0],
+		.num_kv_heads = heads[level[1] / 3][1], .nnz = cairn_ends[level[2]],
+		.head_dim = pair_dims[level[3]], .dtype = dtypes[level[4] % 3], .interleaved = level[4] / 3,
+		.norm = pair_norms[level[5]], .eps = 1, .offset = 99, .scale = 1,
+	};
+
+	s.rotary_dim = (s.head_dim * pair_rotary[level[1] % 3] / 16 + 15) / 16 * 16;
+	return s;
+}
+
 /* Returns the elements between rows of k. In pair cases k and q have different gaps. */
 static int32_t k_gap_of(int i, const struct shape *s)
 {
+	if (i >= FIRST_GAPS)
+		return pair_gaps[cairn_pairs_row(&gap_table, i - FIRST_GAPS)[0] % 3];
 	if (i < FIRST_PAIR || i >= FIRST_LAST)
 		return s->gap;
 	return pair_gaps[cairn_pairs_row(&pairs, i - FIRST_PAIR)[F_K_GAP]];
@@ -190,6 +214,8 @@ static struct shape shape_of(int i)
 	struct shape s = { .scale = 1 };
 	int turn = i;
 
+	if (i >= FIRST_GAPS)
+		return gaps_of(i - FIRST_GAPS);
 	if (i >= FIRST_ENDS)
 		return ends_of(i - FIRST_ENDS);
 	if (i >= FIRST_LAST)
@@ -217,7 +243,7 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape s = shape_of(i);
 	double elements = (double)s.nnz * (s.num_qo_heads + s.num_kv_heads) * s.rotary_dim;
-	int n = 0, pair = i >= FIRST_PAIR && i < FIRST_LAST;
+	int n = 0, pair = (i >= FIRST_PAIR && i < FIRST_LAST) || i >= FIRST_GAPS;
 	char more[64] = "";
 
 	if (s.rotary_dim != s.head_dim)
@@ -241,7 +267,8 @@ static void describe(int i, struct cairn_case *c)
 	else if (s.norm && s.eps >= 0.1f)
 		snprintf(more + n, sizeof(more) - n, "_eps%d", (int)(s.eps * 100));
 	snprintf(c->name, sizeof(c->name), "%srows%d_heads%d_%d_dim%d_%s%s",
-		 pair ? "pair_" : i >= FIRST_ENDS ? "ends_" : "", s.nnz, s.num_qo_heads,
+		 i >= FIRST_GAPS ? "gaps_" : pair ? "pair_" : i >= FIRST_ENDS ? "ends_" : "",
+		 s.nnz, s.num_qo_heads,
 		 s.num_kv_heads, s.head_dim, cairn_dtype_name(s.dtype), more);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->far = s.gap == FAR_GAP;
@@ -524,6 +551,7 @@ static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
 	cairn_pairs_check(t, &ends, NUM_ENDS);
+	cairn_pairs_check(t, &gap_table, NUM_GAPS);
 }
 
 static const struct cairn_unit units[] = {
@@ -566,7 +594,7 @@ const struct cairn_family cairn_rope_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, rope),
 	.args_size = sizeof(struct cairn_rope_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = FIRST_GAPS + NUM_GAPS,
 	.exact_is_equal = 1,
 	.part = part, .form = form,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,

@@ -441,6 +441,18 @@ static int attn_bwd_row_factor_in_dtype(const struct cairn_attn_bwd_args *a, voi
 	return 0;
 }
 
+/* Numbers elements of dk by 20 bits. */
+static int attn_bwd_elements_20_bits(const struct cairn_attn_bwd_args *a, void *stream)
+{
+	int64_t count;
+
+	CAIRN_TRY(cairn_attn_bwd_ref(a, stream));
+	count = a->batch ? (int64_t)a->kv_indptr[a->batch] * a->num_kv_heads * a->qk_dim : 0;
+	if (count > 1 << 20)
+		cairn_store(a->dk, a->dtype, count - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_bwd_mutants[] = {
 	DEFECTS(LIST)
 	{ "attn_bwd_last_key_at_end", offsetof(struct cairn_impl, attn_bwd), (void *)attn_bwd_last_key_at_end,
@@ -448,5 +460,8 @@ const struct cairn_mutant cairn_attn_bwd_mutants[] = {
 	{ "attn_bwd_row_factor_in_dtype", offsetof(struct cairn_impl, attn_bwd),
 	  (void *)attn_bwd_row_factor_in_dtype,
 	  "a factor of each row of dq is rounded to dtype" },
+	{ "attn_bwd_elements_20_bits", offsetof(struct cairn_impl, attn_bwd),
+	  (void *)attn_bwd_elements_20_bits,
+	  "elements of dk past 2^20 are not written" },
 	{ 0 }
 };

@@ -510,6 +510,34 @@ static int attn_bsr_normaliser_in_dtype(const struct cairn_attn_bsr_args *a, voi
 	return 0;
 }
 
+/* With blocks of 64 and groups of heads, a row whose last block lacks one key is 0. */
+static int attn_bsr_block_64_of_63(const struct cairn_attn_bsr_args *a, void *stream)
+{
+	const struct cairn_attn_part *p = &a->part[0];
+
+	CAIRN_TRY(cairn_attn_bsr_ref(a, stream));
+	if (p->block_n != 64 || !p->last_len || p->row_indptr || p->q_index || p->index_heads != 1 ||
+	    a->num_qo_heads == a->num_kv_heads)
+		return 0;
+	for (int32_t r = 0; r < p->rows; r++)
+		if (p->last_len[r] == 63 && (int64_t)r * p->block_m < a->nnz_qo)
+			cairn_store(a->out, a->dtype, (int64_t)r * p->block_m * a->num_qo_heads * a->head_dim,
+				    0);
+	return 0;
+}
+
+/* With keys of 8 bits, a list of 9 keys in blocks of 8 in the second part spoils the first token. */
+static int attn_bsr_second_part_of_9(const struct cairn_attn_bsr_args *a, void *stream)
+{
+	const struct cairn_attn_part *p = &a->part[1];
+
+	CAIRN_TRY(cairn_attn_bsr_ref(a, stream));
+	if (a->kv_fp8 && a->num_parts == 2 && p->block_n == 8 && p->rows && p->last_len && p->max_keys == 9 &&
+	    p->last_len[0] == 1 && !p->q_index)
+		cairn_store(a->out, a->dtype, 0, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_bsr_mutants[] = {
 	DEFECTS(LIST)
 	LIST(plan_serves_once, "the counter of work is not set back, so a second call by a plan does nothing")
@@ -520,5 +548,10 @@ const struct cairn_mutant cairn_attn_bsr_mutants[] = {
 	{ "attn_bsr_normaliser_in_dtype", offsetof(struct cairn_impl, attn_bsr),
 	  (void *)attn_bsr_normaliser_in_dtype,
 	  "the normaliser is rounded to dtype" },
+	{ "attn_bsr_block_64_of_63", offsetof(struct cairn_impl, attn_bsr), (void *)attn_bsr_block_64_of_63,
+	  "with blocks of 64 and groups, the first token whose last block lacks one key is 0" },
+	{ "attn_bsr_second_part_of_9", offsetof(struct cairn_impl, attn_bsr),
+	  (void *)attn_bsr_second_part_of_9,
+	  "8-bit keys: a ninth key of blocks of 8 in a second part makes an element 0" },
 	{ 0 }
 };

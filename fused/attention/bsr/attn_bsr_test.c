@@ -285,6 +285,8 @@ static const struct shape later[] = {
 #include "fused/attention/bsr/attn_bsr_ends.h"
 
 #define FIRST_ENDS	(NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LATER)
+#define FIRST_LISTS	(FIRST_ENDS + NUM_ENDS)
+#define FIRST_BLOCKS	(FIRST_LISTS + NUM_LISTS)
 
 static void shape_at(int index, struct shape *s)
 {
@@ -292,6 +294,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+	} else if (index >= FIRST_BLOCKS) {
+		blocks_at(index - FIRST_BLOCKS, s);
+	} else if (index >= FIRST_LISTS) {
+		lists_at(index - FIRST_LISTS, s);
 	} else if (index >= FIRST_ENDS) {
 		ends_at(index - FIRST_ENDS, s);
 	} else if (i >= NUM_GRID + NUM_PAIRS) {
@@ -609,6 +615,8 @@ static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
 	cairn_pairs_check(t, &ends_table, NUM_ENDS);
+	cairn_pairs_check(t, &lists_table, NUM_LISTS);
+	cairn_pairs_check(t, &blocks_table, NUM_BLOCKS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -676,7 +684,7 @@ const struct cairn_family cairn_attn_bsr_family = {
 	.plan_op = offsetof(struct cairn_impl, attn_plan),
 	.plan_scalars = { FIELD(sm_scale), FIELD(softcap) },
 	.workspace_field = FIELD(workspace),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = FIRST_BLOCKS + NUM_BLOCKS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,

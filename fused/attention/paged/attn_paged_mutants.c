@@ -758,6 +758,22 @@ static int attn_paged_normaliser_in_dtype(const struct cairn_attn_paged_args *a,
 	return 0;
 }
 
+/* With keys of 8 bits, the last of three KV heads is wrong for a row of 127 keys past whole 128. */
+static int attn_paged_key_127_of_8_bits(const struct cairn_attn_paged_args *a, void *stream)
+{
+	struct cairn_attn_paged_args b;
+	int64_t row;
+
+	CAIRN_TRY(cairn_attn_paged_ref(a, stream));
+	cairn_copy_args(&b, a, sizeof(b));
+	for (int32_t i = 0; b.kv_fp8 && b.num_kv_heads == 3 && i < b.kv.batch; i++) {
+		row = b.qo_indptr[i];
+		if (b.qo_indptr[i + 1] - row == 1 && cairn_kv_len(&b.kv, i) % 128 == 127)
+			cairn_store(b.out, b.dtype, (row + 1) * b.num_qo_heads * b.head_dim - 1, 0);
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	DEFECTS(LIST)
 	LIST(large_pages_halved, "with pages of 512 slots and more, all pages are the first one")
@@ -782,5 +798,8 @@ const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	{ "attn_paged_normaliser_in_dtype", offsetof(struct cairn_impl, attn_paged),
 	  (void *)attn_paged_normaliser_in_dtype,
 	  "the normaliser is rounded to dtype" },
+	{ "attn_paged_key_127_of_8_bits", offsetof(struct cairn_impl, attn_paged),
+	  (void *)attn_paged_key_127_of_8_bits,
+	  "8-bit keys: the last of three KV heads is wrong for one row of 127 keys" },
 	{ 0 }
 };

@@ -380,6 +380,7 @@ static const struct shape windows[] = {
 #define NUM_WITH_FP8	(NUM_16BIT + NUM_FP8 + NUM_FP8_PAIRS)
 
 #define FIRST_ENDS	(NUM_WITH_FP8 + NUM_WINDOWS)
+#define FIRST_DECODES	(FIRST_ENDS + NUM_ENDS)
 
 #include "fused/attention/paged/attn_paged_ends.h"
 
@@ -392,6 +393,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_DECODES) {
+		decodes_at(index - FIRST_DECODES, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -773,6 +778,7 @@ static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
 	cairn_pairs_check(t, &ends_table, NUM_ENDS);
+	cairn_pairs_check(t, &decodes_table, NUM_DECODES);
 }
 
 static void fp8_pair_rows(struct cairn_test *t)
@@ -794,7 +800,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	.plan_scalars = { offsetof(struct cairn_attn_paged_args, sm_scale),
 			  offsetof(struct cairn_attn_paged_args, softcap) },
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = FIRST_DECODES + NUM_DECODES,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

@@ -495,6 +495,20 @@ static int mla_decode_normaliser_in_dtype(const struct cairn_mla_decode_args *a,
 	return 0;
 }
 
+/* With keys of 8 bits, a slot alone behind whole tiles of 64 spoils the last element. */
+static int mla_decode_lone_last_slot(const struct cairn_mla_decode_args *a, void *stream)
+{
+	struct cairn_mla_decode_args b;
+	int64_t rows;
+
+	CAIRN_TRY(cairn_mla_decode_ref(a, stream));
+	cairn_copy_args(&b, a, sizeof(b));
+	rows = b.kv.batch ? b.qo_indptr[b.kv.batch] : 0;
+	if (b.kv_fp8 && b.num_slots > 64 && b.num_slots % 64 == 1 && rows)
+		cairn_store(b.out, b.dtype, rows * b.num_heads * 512 - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_mla_decode_mutants[] = {
 	DEFECTS(LIST)
 	LIST(lists_needed, "a call with slots and without lists of pages is refused")
@@ -511,5 +525,8 @@ const struct cairn_mutant cairn_mla_decode_mutants[] = {
 	{ "mla_decode_normaliser_in_dtype", offsetof(struct cairn_impl, mla_decode),
 	  (void *)mla_decode_normaliser_in_dtype,
 	  "the normaliser is rounded to dtype" },
+	{ "mla_decode_lone_last_slot", offsetof(struct cairn_impl, mla_decode),
+	  (void *)mla_decode_lone_last_slot,
+	  "8-bit keys: a single slot past whole tiles of 64 makes the last element 0" },
 	{ 0 }
 };

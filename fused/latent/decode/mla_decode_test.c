@@ -237,6 +237,24 @@ static void ends_at(int i, struct shape *s)
 	s->flags |= (level[ENDS_FP8] ? FP8 : 0) | places[level[ENDS_PLACE]];
 }
 
+#define FIRST_SLOTS	(FIRST_ENDS + NUM_ENDS)
+#define NUM_SLOTS	40
+
+/* lists of slots at the ends of tiles: length; heads; type of keys and of queries; query rows; page size */
+static struct cairn_pairs slots_table = { .num_factors = 5, .levels = { 8, 5, 4, 3, 3 } };
+
+static void slots_at(int i, struct shape *s)
+{
+	static const int slots[] = { 1, 15, 17, 63, 65, 127, 129, 191 };
+	const int8_t *level = cairn_pairs_row(&slots_table, i);
+
+	*s = (struct shape){
+		.ends = i + 1, .batch = 2, .qo = 1 + level[3], .kv = 140, .slots = slots[level[0]],
+		.heads = mla_ends_heads[level[1]], .page = mla_ends_pages[level[4]],
+		.flags = LSE | (level[2] % 2 ? F16 : 0) | (level[2] / 2 ? FP8 : 0),
+	};
+}
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 16, 1, 8, 64, 2 }, page[] = { 64, 16, 1, 5 }, qo[] = { 1, 3, 2, 4 };
@@ -244,6 +262,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_SLOTS) {
+		slots_at(index - FIRST_SLOTS, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -273,8 +295,8 @@ static void name_of(const struct shape *s, char *name, size_t len)
 			 s->flags & F16 ? "f16" : "bf16", s->flags & FP8 ? "_fp8" : "", slots,
 			 s->flags & LSE ? "_lse" : "", s->equal ? "_equal" : "");
 	else if (s->ends)
-		snprintf(name, len, "ends_qo%d_kv%d_p%d_h%d_%s%s%s", s->qo, s->kv, s->page, s->heads,
-			 s->flags & F16 ? "f16" : "bf16", s->flags & FP8 ? "_fp8" : "",
+		snprintf(name, len, "ends_qo%d_kv%d_p%d_h%d_%s%s%s%s", s->qo, s->kv, s->page, s->heads,
+			 s->flags & F16 ? "f16" : "bf16", s->flags & FP8 ? "_fp8" : "", slots,
 			 s->flags & LSE ? "_lse" : "");
 	else
 		shape_name(s, name, len);
@@ -652,6 +674,7 @@ static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
 	cairn_pairs_check(t, &ends_table, NUM_ENDS);
+	cairn_pairs_check(t, &slots_table, NUM_SLOTS);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -662,7 +685,7 @@ const struct cairn_family cairn_mla_decode_family = {
 	.workspace_op = offsetof(struct cairn_impl, mla_decode_workspace),
 	.args_size = sizeof(struct cairn_mla_decode_args),
 	.sms_field = FIELD(sms), .workspace_field = FIELD(workspace),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = FIRST_SLOTS + NUM_SLOTS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

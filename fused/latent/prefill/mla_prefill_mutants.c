@@ -464,6 +464,20 @@ static int mla_prefill_normaliser_in_dtype(const struct cairn_mla_prefill_args *
 	return 0;
 }
 
+/* The last of several heads loses the end of a single row behind whole tiles of 64. */
+static int mla_prefill_last_head_of_row_65(const struct cairn_mla_prefill_args *a, void *stream)
+{
+	struct cairn_mla_prefill_args b;
+	int64_t rows;
+
+	CAIRN_TRY(cairn_mla_prefill_ref(a, stream));
+	cairn_copy_args(&b, a, sizeof(b));
+	rows = b.kv.batch ? b.qo_indptr[1] - b.qo_indptr[0] : 0;
+	if (rows > 64 && rows % 64 == 1 && b.num_heads > 1)
+		cairn_store(b.out, b.dtype, rows * b.num_heads * 128 - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_mla_prefill_mutants[] = {
 	DEFECTS(LIST)
 	KV_CUT_ROW(mla_prefill, no_past_bounds, "without past keys, a max_len above max_qo_len is refused")
@@ -478,5 +492,8 @@ const struct cairn_mutant cairn_mla_prefill_mutants[] = {
 	{ "mla_prefill_normaliser_in_dtype", offsetof(struct cairn_impl, mla_prefill),
 	  (void *)mla_prefill_normaliser_in_dtype,
 	  "the normaliser is rounded to dtype" },
+	{ "mla_prefill_last_head_of_row_65", offsetof(struct cairn_impl, mla_prefill),
+	  (void *)mla_prefill_last_head_of_row_65,
+	  "the last of several heads is wrong in a single row past whole tiles" },
 	{ 0 }
 };

@@ -197,6 +197,23 @@ static struct cairn_pairs ends_table = {
 	.forbidden = ends_forbidden,
 };
 
+#define FIRST_WIDE	(FIRST_ENDS + NUM_ENDS)
+#define NUM_WIDE	12
+
+/* more than a tile of rows of several heads: rows, heads, keys, type */
+static struct cairn_pairs wide_table = { .num_factors = 4, .levels = { 4, 3, 3, 2 } };
+
+static void wide_at(int i, struct shape *s)
+{
+	static const int rows[] = { 33, 63, 65, 129 }, heads[] = { 2, 3, 5 }, older[] = { 0, 16, 1 };
+	const int8_t *level = cairn_pairs_row(&wide_table, i);
+
+	*s = (struct shape){
+		.ends = i + 1, .batch = 2, .qo = rows[level[0]], .kv = rows[level[0]] + older[level[2]],
+		.heads = heads[level[1]], .page = 16, .flags = LSE | (level[3] ? F16 : 0),
+	};
+}
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 1, 8, 4, 16, 2 }, page[] = { 16, 1, 5, 64 }, qo[] = { 1, 3, 17, 33 };
@@ -205,6 +222,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_WIDE) {
+		wide_at(index - FIRST_WIDE, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -483,6 +504,7 @@ static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
 	cairn_pairs_check(t, &ends_table, NUM_ENDS);
+	cairn_pairs_check(t, &wide_table, NUM_WIDE);
 }
 
 static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
@@ -494,7 +516,7 @@ const struct cairn_family cairn_mla_prefill_family = {
 	.args_size = sizeof(struct cairn_mla_prefill_args),
 	.sms_field = offsetof(struct cairn_mla_prefill_args, sms),
 	.workspace_field = FIELD(workspace), .refuses_small_workspace = 1,
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = FIRST_WIDE + NUM_WIDE,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

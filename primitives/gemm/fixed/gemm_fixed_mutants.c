@@ -266,6 +266,15 @@ static int gemm_fixed_corner_with_gaps(const struct cairn_gemm_fixed_args *a, vo
 	return 0;
 }
 
+/* The last row loses a long sum if it is alone past whole tiles of 16. */
+static int gemm_fixed_long_sum_of_last_row(const struct cairn_gemm_fixed_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_fixed_ref(a, stream));
+	if (a->k > 512 && a->m > 16 && a->m % 16 == 1)
+		cairn_store(a->out, a->out_dtype, (int64_t)(a->m - 1) * cairn_gemm_fixed_out_stride(a), 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_fixed_mutants[] = {
 	FIXED("transposed", transposed, "b is read as [k, n]"),
 	FIXED("bias_ignored", no_bias, "bias is not added"),
@@ -306,5 +315,8 @@ const struct cairn_mutant cairn_gemm_fixed_mutants[] = {
 	{ "gemm_fixed_corner_with_gaps", offsetof(struct cairn_impl, gemm_fixed),
 	  (void *)gemm_fixed_corner_with_gaps,
 	  "with gaps, 63 rows and one column past whole tiles, the last element is 0" },
+	{ "gemm_fixed_long_sum_of_last_row", offsetof(struct cairn_impl, gemm_fixed),
+	  (void *)gemm_fixed_long_sum_of_last_row,
+	  "sums longer than 512 are lost in a single row past whole tiles" },
 	{ 0 }
 };

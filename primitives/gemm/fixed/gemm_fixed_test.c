@@ -6,7 +6,8 @@
  * kernel choose among them: with one SM the tiles are large, with all of them small. Every case that costs
  * little is called with other sms, with a part of its rows and beside other rows, and must keep its bits. The
  * pair cases combine types, bias, epilogue, sizes, strides and sms; the cases ends_* combine sizes at the
- * ends of tiles (ends.h). The bench rows are the projections of
+ * ends of tiles (ends.h), the cases long_* do so for sums of many stages. The
+ * bench rows are the projections of
  * Llama-3-8B (fused QKV 6144; gate and up 28672, also with SILU_MUL; down) for prompts, on 132, 96 and 64
  * SMs, and for decoding.
  */
@@ -109,6 +110,18 @@ static void ends_row(int i, struct row *r)
 		r->n = (r->n + 15) / 16 * 16;
 }
 
+static const int long_k[] = { 520, 1016, 2056, 4104 }, long_n[] = { 1, 17, 33 };
+static struct cairn_pairs longs = { .num_factors = 5, .levels = { CAIRN_FEW_ENDS, 8, 4, 3, 3 } };
+
+static void long_row(int i, struct row *r)
+{
+	const int8_t *level = cairn_pairs_row(&longs, i);
+
+	*r = (struct row){ .m = cairn_ends[level[0]], .n = long_n[level[3]], .k = long_k[level[2]],
+			   .dtype = pair_types[level[1] / 2][0], .out_dtype = pair_types[level[1] / 2][1],
+			   .bias = level[1] % 2, .strides = level[4], .ends = 2 };
+}
+
 /* ---- many columns, and whole stages of k; only results in fp32 show how sums are grouped ---- */
 
 static const struct row wide[] = {
@@ -126,7 +139,9 @@ static const struct row wide[] = {
 #define FIRST_WIDE	(NUM_NAMED + NUM_PAIRS + 55)
 #define FIRST_ENDS	(FIRST_WIDE + 5)
 #define NUM_ENDS	128
-#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+#define FIRST_LONG	(FIRST_ENDS + NUM_ENDS)
+#define NUM_LONG	48
+#define NUM_CASES	(FIRST_LONG + NUM_LONG)
 
 static struct row row_of(int i)
 {
@@ -140,8 +155,10 @@ static struct row row_of(int i)
 		bench_row(i - NUM_NAMED - NUM_PAIRS, &r);
 	else if (i < FIRST_ENDS)
 		r = wide[i - FIRST_WIDE];
-	else
+	else if (i < FIRST_LONG)
 		ends_row(i - FIRST_ENDS, &r);
+	else
+		long_row(i - FIRST_LONG, &r);
 	return r;
 }
 
@@ -159,7 +176,7 @@ static void describe(int i, struct cairn_case *c)
 	if (r.sms)
 		snprintf(sms, sizeof(sms), "_sms%d", r.sms);
 	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s%s%s%s%s%s",
-		 r.pair ? "pair_" : r.ends ? "ends_" : "", r.m, r.n, r.k,
+		 r.pair ? "pair_" : r.ends == 2 ? "long_" : r.ends ? "ends_" : "", r.m, r.n, r.k,
 		 cairn_dtype_name(r.dtype), r.out_dtype != r.dtype ? "_to_f32" : "", r.bias ? "_bias" : "",
 		 r.silu ? "_silu" : "",
 		 r.strides == ODD ? "_odd_stride" : r.strides == VECTORS ? "_stride" : "", sms);
@@ -437,6 +454,7 @@ static void counts(struct cairn_test *t)
 	EXPECT(t, FIRST_WIDE + ARRAY_SIZE(wide) == FIRST_ENDS);
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
 	cairn_pairs_check(t, &ends, NUM_ENDS);
+	cairn_pairs_check(t, &longs, NUM_LONG);
 }
 
 static const struct cairn_unit units[] = {

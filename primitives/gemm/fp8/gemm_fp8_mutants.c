@@ -283,6 +283,15 @@ static int gemm_fp8_corner_of_65_by_1(const struct cairn_gemm_fp8_args *a, void 
 	return 0;
 }
 
+/* The last row loses a long sum if it is alone past whole tiles of 16. */
+static int gemm_fp8_long_sum_of_last_row(const struct cairn_gemm_fp8_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_fp8_ref(a, stream));
+	if (a->k > 512 && a->m > 16 && a->m % 16 == 1)
+		cairn_store(a->out, a->out_dtype, (int64_t)(a->m - 1) * a->n, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_fp8_mutants[] = {
 	FP8("e5m2", e5m2, "reads the codes as e5m2"),
 	FP8("subnormals_flushed", subnormals_flushed, "reads subnormal codes as 0"),
@@ -333,5 +342,8 @@ const struct cairn_mutant cairn_gemm_fp8_mutants[] = {
 	{ "gemm_fp8_corner_of_65_by_1", offsetof(struct cairn_impl, gemm_fp8),
 	  (void *)gemm_fp8_corner_of_65_by_1,
 	  "with a bias, and one row and column past whole tiles, the last element is 0" },
+	{ "gemm_fp8_long_sum_of_last_row", offsetof(struct cairn_impl, gemm_fp8),
+	  (void *)gemm_fp8_long_sum_of_last_row,
+	  "sums longer than 512 are lost in a single row past whole tiles" },
 	{ 0 }
 };

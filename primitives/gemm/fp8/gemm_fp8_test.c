@@ -139,6 +139,19 @@ static void ends_row(int i, struct row *r)
 			   .bias = level[4] % 2, .kind = pair_kinds[level[4] / 2], .ends = 1 };
 }
 
+/* sums of many stages */
+static const int long_k[] = { 528, 1040, 2064, 4080 }, long_n[] = { 1, 17 };
+static struct cairn_pairs longs = { .num_factors = 4, .levels = { CAIRN_FEW_ENDS, 12, 4, 2 } };
+
+static void long_row(int i, struct row *r)
+{
+	const int8_t *level = cairn_pairs_row(&longs, i);
+
+	*r = (struct row){ .m = cairn_ends[level[0]], .n = long_n[level[3]], .k = long_k[level[2]],
+			   .dtype = pair_types[level[1] / 3][0], .out_dtype = pair_types[level[1] / 3][1],
+			   .kind = pair_kinds[level[1] % 3], .bias = i % 2, .ends = 2 };
+}
+
 /* The family needs constants; counts() compares them with the tables above. */
 #define NUM_NAMED	41
 #define NUM_PAIRS	52
@@ -148,7 +161,9 @@ static void ends_row(int i, struct row *r)
 #define FIRST_WIDE	(FIRST_BENCH + 64)
 #define FIRST_ENDS	(FIRST_WIDE + 5)
 #define NUM_ENDS	101
-#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+#define FIRST_LONG	(FIRST_ENDS + NUM_ENDS)
+#define NUM_LONG	72
+#define NUM_CASES	(FIRST_LONG + NUM_LONG)
 
 /*
  * Many columns, and more than 16 rows with several whole chunks of k. Only results in fp32 show how sums are
@@ -173,8 +188,10 @@ static struct row row_of(int i)
 		bench_row(i - FIRST_BENCH, &r);
 	else if (i < FIRST_ENDS)
 		r = wide[i - FIRST_WIDE];
-	else
+	else if (i < FIRST_LONG)
 		ends_row(i - FIRST_ENDS, &r);
+	else
+		long_row(i - FIRST_LONG, &r);
 	return r;
 }
 
@@ -196,7 +213,7 @@ static void describe(int i, struct cairn_case *c)
 			 kind_name(r.kind));
 	else
 		snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s%s%s",
-			 r.pair ? "pair_" : r.ends ? "ends_" : "", r.m, r.n, r.k,
+			 r.pair ? "pair_" : r.ends == 2 ? "long_" : r.ends ? "ends_" : "", r.m, r.n, r.k,
 			 cairn_dtype_name(r.dtype), kind_name(r.kind),
 			 r.out_dtype != r.dtype ? "_to_f32" : "", r.bias ? "_bias" : "",
 			 r.stride ? "_stride" : "", sms);
@@ -476,6 +493,7 @@ static void counts(struct cairn_test *t)
 	EXPECT(t, FIRST_WIDE + ARRAY_SIZE(wide) == FIRST_ENDS);
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
 	cairn_pairs_check(t, &ends, NUM_ENDS);
+	cairn_pairs_check(t, &longs, NUM_LONG);
 }
 
 static const struct cairn_unit units[] = { { "counts", counts } };

@@ -148,6 +148,16 @@ static int lora_corner_of_three_parts(const struct cairn_lora_args *a, void *str
 	return 0;
 }
 
+/* With ranks above 16, an adapter that is alone past whole blocks of 8 leaves its first row as 0. */
+static int lora_lone_last_slot(const struct cairn_lora_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_lora_ref(a, stream));
+	for (int64_t i = 0; a->rank > 16 && a->num_slots > 8 && a->num_slots % 8 == 1 && i < a->m; i++)
+		if (a->slot[i] == a->num_slots - 1)
+			cairn_store(a->y, a->dtype, i * a->n, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_lora_mutants[] = {
 	MUTANT(lora, y_replaced, "writes the adapter's part without y"),
 	MUTANT(lora, scale_ignored, "does not multiply with the scale"),
@@ -175,5 +185,7 @@ const struct cairn_mutant cairn_lora_mutants[] = {
 	MUTANT(lora, rows_by_8, "leaves out the last rows if there are more than 8"),
 	{ "lora_corner_of_three_parts", offsetof(struct cairn_impl, lora), (void *)lora_corner_of_three_parts,
 	  "with three parts, one row and three columns past whole tiles, the last element is 0" },
+	{ "lora_lone_last_slot", offsetof(struct cairn_impl, lora), (void *)lora_lone_last_slot,
+	  "with ranks above 16, an adapter past whole blocks of 8 spoils a row" },
 	{ 0 }
 };

@@ -5,8 +5,8 @@
  * Slots change from row to row, stay the same for several rows, or are all equal; some rows have none (-1),
  * and some a number past the last slot. EXACT has small integers and scales that are powers of two. POISON:
  * rows without an adapter have NaN in x, slots that no row uses are NaN, and so are some elements of x and y
- * of the other rows. The cases ends_* combine sizes at the ends of tiles (ends.h). Bench rows are projections
- * of Llama 3 8B: q, k and v with rank 16.
+ * of the other rows. The cases ends_* combine sizes at the ends of tiles (ends.h), the cases slots* many
+ * adapters with ranks. Bench rows are projections of Llama 3 8B: q, k and v with rank 16.
  */
 #include <stdio.h>
 
@@ -63,10 +63,27 @@ static struct cairn_pairs ends = {
 	.num_factors = 7, .levels = { CAIRN_FEW_ENDS, CAIRN_NUM_ENDS, 6, 4, 3, 2, 3 },
 };
 
+#define FIRST_SLOTS	(FIRST_ENDS + NUM_ENDS)
+#define NUM_SLOTS	24
+
+/* slots, rank, rows, order, parts, type */
+static struct cairn_pairs slot_table = { .num_factors = 6, .levels = { 6, 4, 3, 3, 3, 2 } };
+
+static struct shape slots_of(int i)
+{
+	static const int32_t slots[] = { 2, 9, 17, 33, 65, 129 }, m[] = { 17, 1, 65 };
+	const int8_t *level = cairn_pairs_row(&slot_table, i);
+
+	return (struct shape){ m[level[2]], 40, 72, pair_rank[level[1]], 1 + level[4], slots[level[0]],
+			       level[5] ? CAIRN_F16 : CAIRN_BF16, (enum order)level[3], 0, 0 };
+}
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level;
 
+	if (i >= FIRST_SLOTS)
+		return slots_of(i - FIRST_SLOTS);
 	if (i < FIRST_PAIR)
 		return shapes[i];
 	if (i >= FIRST_ENDS) {
@@ -91,6 +108,9 @@ static void describe(int i, struct cairn_case *c)
 	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_rank%d_parts%d_%s_%s",
 		 i >= FIRST_ENDS ? "ends_" : i >= FIRST_PAIR ? "pair_" : "", s.m, s.n, s.k, s.rank, s.parts,
 		 cairn_dtype_name(s.dtype), orders[s.order]);
+	if (i >= FIRST_SLOTS)
+		snprintf(c->name, sizeof(c->name), "slots%d_m%d_rank%d_parts%d_%s_%s", s.slots, s.m, s.rank,
+			 s.parts, cairn_dtype_name(s.dtype), orders[s.order]);
 	c->kinds = s.bench || s.far ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) :
 		   CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	if (i >= FIRST_ENDS)
@@ -252,6 +272,7 @@ static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
 	cairn_pairs_check(t, &ends, NUM_ENDS);
+	cairn_pairs_check(t, &slot_table, NUM_SLOTS);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
@@ -263,7 +284,7 @@ const struct cairn_family cairn_lora_family = {
 	.workspace_op = offsetof(struct cairn_impl, lora_workspace),
 	.workspace_field = offsetof(struct cairn_lora_args, workspace),
 	.args_size = sizeof(struct cairn_lora_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = FIRST_SLOTS + NUM_SLOTS,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

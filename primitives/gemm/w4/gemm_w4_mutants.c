@@ -215,6 +215,15 @@ static int gemm_w4_corner_of_15_by_1(const struct cairn_gemm_w4_args *a, void *s
 	return 0;
 }
 
+/* The last row loses a long sum if it is alone past whole tiles of 16. */
+static int gemm_w4_long_sum_of_last_row(const struct cairn_gemm_w4_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_w4_ref(a, stream));
+	if (a->k > 512 && a->m > 16 && a->m % 16 == 1)
+		cairn_store(a->out, a->out_dtype, (int64_t)(a->m - 1) * a->n, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_w4_mutants[] = {
 	MUTANT(gemm_w4, nibbles_swapped, "swaps the halves of every byte, that is rows g and g + 8"),
 	MUTANT(gemm_w4, pairs_swapped, "swaps elements 2 t and 2 t + 8 along k"),
@@ -257,5 +266,8 @@ const struct cairn_mutant cairn_gemm_w4_mutants[] = {
 	{ "gemm_w4_corner_of_15_by_1", offsetof(struct cairn_impl, gemm_w4),
 	  (void *)gemm_w4_corner_of_15_by_1,
 	  "with 15 rows and one column past whole tiles, the last element is 0" },
+	{ "gemm_w4_long_sum_of_last_row", offsetof(struct cairn_impl, gemm_w4),
+	  (void *)gemm_w4_long_sum_of_last_row,
+	  "sums longer than 512 are lost in a single row past whole tiles" },
 	{ 0 }
 };

@@ -69,7 +69,9 @@ static const int32_t bench[][3] = {
 #define FIRST_ZERO	(FIRST_RANGE + 4)
 #define FIRST_ENDS	(FIRST_ZERO + 2)
 #define NUM_ENDS	121
-#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+#define FIRST_LONG	(FIRST_ENDS + NUM_ENDS)
+#define NUM_LONG	36
+#define NUM_CASES	(FIRST_LONG + NUM_LONG)
 
 static const int32_t pair_m[] = { 1, 2, 7, 8, 9, 33 }, pair_n[] = { 1, 15, 40, 129 };
 static const int32_t pair_k[] = { 32, 64, 160, 288 }, pair_sms[] = { 0, 2 };
@@ -80,6 +82,10 @@ static const int32_t ends_k[] = { 32, 64, 96, 160, 288 };
 static struct cairn_pairs ends = {
 	.num_factors = 5, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 5, 12, 4 },
 };
+
+/* sums of many stages */
+static const int32_t long_k[] = { 544, 1056, 2080, 4128 }, long_n[] = { 1, 17, 33 };
+static struct cairn_pairs longs = { .num_factors = 5, .levels = { CAIRN_FEW_ENDS, 6, 4, 4, 3 } };
 
 /* Codes of more than 2^32 bytes */
 #define FAR_UNITS	((1 << 15) + 4)
@@ -119,8 +125,19 @@ static struct shape ends_of(int i)
 			       .scale = forms[level[3] / 2].format == CAIRN_W4_NV ? 2 : 1 };
 }
 
+static struct shape long_of(int i)
+{
+	const int8_t *level = cairn_pairs_row(&longs, i);
+
+	return (struct shape){ cairn_ends[level[0]], long_n[level[4]], long_k[level[2]], level[1],
+			       types[level[3]][0], types[level[3]][1], i % 2, 0,
+			       .scale = forms[level[1]].format == CAIRN_W4_NV ? 2 : 1 };
+}
+
 static struct shape shape_of(int i)
 {
+	if (i >= FIRST_LONG)
+		return long_of(i - FIRST_LONG);
 	if (i >= FIRST_ENDS)
 		return ends_of(i - FIRST_ENDS);
 	if (i >= FIRST_ZERO)		/* a scale of 0 for the tensor */
@@ -158,7 +175,8 @@ static void describe(int i, struct cairn_case *c)
 	int is_pair = i >= FIRST_PAIR && i < FAR_CASE, is_bench = i >= FIRST_BENCH && i < FIRST_PAIR;
 
 	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s",
-		 is_pair ? "pair_" : i >= FIRST_ENDS ? "ends_" : "", s.m, s.n, s.k, f->name,
+		 is_pair ? "pair_" : i >= FIRST_LONG ? "long_" : i >= FIRST_ENDS ? "ends_" : "",
+		 s.m, s.n, s.k, f->name,
 		 cairn_dtype_name(s.dtype), s.out_dtype != s.dtype ? "_to_f32" : "", s.bias ? "_bias" : "");
 	if (s.sms)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", s.sms);
@@ -358,6 +376,7 @@ static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
 	cairn_pairs_check(t, &ends, NUM_ENDS);
+	cairn_pairs_check(t, &longs, NUM_LONG);
 }
 
 static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
