@@ -130,7 +130,7 @@ static void plan_taken(struct cairn_test *t)
 	snprintf(dir, sizeof(dir), "%s/serving/embedded", cairn_data_dir());
 	if (open_table(t, "cpu", &impl) || !EXPECT(t, impl.device_info(&info) == 0) ||
 	    !EXPECT(t, cairn_model_config_load(dir, &config) == 0 &&
-		    cairn_search_pipeline(&pipeline, &config, 1) == 0))
+		    cairn_search_pipeline(&pipeline, &config) == 0))
 		return;
 	snprintf(file.gpu, sizeof(file.gpu), "%s", info.name);
 	snprintf(file.kernels, sizeof(file.kernels), "%s", cairn_kernel_digest());

@@ -89,7 +89,7 @@ static int measure_all(struct measuring *m)
 					    .ranks = 1 };
 
 	CAIRN_TRY(cairn_config_option(o->model, o->shape, &config));
-	CAIRN_TRY(cairn_search_pipeline(&pipeline, &config, 1));
+	CAIRN_TRY(cairn_search_pipeline(&pipeline, &config));
 	CAIRN_TRY(cairn_session_start(&m->session, o->impl, (int)o->device));
 	here.impl = m->session.impl.name;
 	CAIRN_TRY(CAIRN_TABLE(&m->session.impl, device_info, &info));

@@ -74,8 +74,9 @@ int cairn_plan_engine_open(struct cairn_plan_engine **out, const char *path,
 	char file[PATH_MAX];
 	int ret;
 
-	CAIRN_TRY(cairn_search_pipeline(&pipeline, config, want->ranks));
+	CAIRN_TRY(cairn_search_pipeline(&pipeline, config));
 	here.shape = pipeline.shape;
+	here.ranks = pipeline.ranks;
 	find_file(path, &here, file, sizeof(file));
 	p = calloc(1, sizeof(*p));
 	if (!p)

@@ -81,8 +81,7 @@ static int take_part(const json_t *o, struct cairn_json_at at, const struct cair
 	if (e->num_parts && p->start < p[-1].start)
 		return bad(at, "start", "is less than that of the part before");
 	for (int32_t k = 0; k < e->num_parts; k++)
-		if (e->parts[k].nano == p->nano && !strcmp(e->parts[k].op, p->op) &&
-		    strcmp(p->op, "all_reduce"))
+		if (e->parts[k].nano == p->nano && !strcmp(e->parts[k].op, p->op))
 			return bad(at, "op", "the nano-batch has this operation already");
 	e->num_parts++;
 	return 0;
@@ -219,11 +218,12 @@ static int take_plan(const json_t *root, struct cairn_json_at at, const struct c
 	CAIRN_TRY(must_be(at, "impl", plan->impl, want->impl));
 	if (!FAULT(OTHER_DIGEST))
 		CAIRN_TRY(must_be(at, "kernels", plan->kernels, want->kernels));
-	if (!FAULT(OTHER_SHAPE))
-		CAIRN_TRY(must_be(at, "shape", plan->shape, want->shape));
-	if (plan->ranks != want->ranks)
+	/* before the shape, because the share of another number of ranks has another one */
+	if (plan->ranks != want->ranks && !FAULT(OTHER_RANKS))
 		return cairn_error(EINVAL, "%s: ranks: the plan is for %d, not for %d", at.file, plan->ranks,
 				   want->ranks);
+	if (!FAULT(OTHER_SHAPE))
+		CAIRN_TRY(must_be(at, "shape", plan->shape, want->shape));
 	return take_entries(root, at, plan, want->measured);
 }
 

@@ -373,7 +373,7 @@ int nano_ablation_run(struct nano_ablation *out, const struct cairn_model *m, st
 	memset(out, 0, sizeof(*out));
 	if (opt->turns < 1 || opt->turns > MOST_TURNS)
 		return cairn_error(EINVAL, "nano_ablation: turns: %d is not 1 to %d", opt->turns, MOST_TURNS);
-	CAIRN_TRY(cairn_search_pipeline(&pipeline, &m->config, file->ranks));
+	CAIRN_TRY(cairn_search_pipeline(&pipeline, &m->config));
 	if (strcmp(pipeline.shape, file->shape))
 		return cairn_error(EINVAL, "nano_ablation: the plan is for %s, not for %s", file->shape,
 				   pipeline.shape);

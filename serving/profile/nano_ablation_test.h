@@ -19,7 +19,7 @@ static inline struct cairn_plan_file *make_plan(struct cairn_test *t, const stru
 	struct cairn_search_pipeline pipeline;
 	struct cairn_plan_file_entry *e;
 
-	if (!EXPECT(t, file && cairn_search_pipeline(&pipeline, config, 1) == 0))
+	if (!EXPECT(t, file && cairn_search_pipeline(&pipeline, config) == 0))
 		return NULL;
 	memcpy(file->shape, pipeline.shape, sizeof(file->shape));
 	strcpy(file->gpu, "G");

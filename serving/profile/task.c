@@ -61,7 +61,7 @@ int bed_open(struct bed *b, const struct cairn_impl *impl, const struct cairn_mo
 	memset(b, 0, sizeof(*b));
 	b->impl = impl;
 	b->config = *config;
-	CAIRN_TRY(cairn_search_pipeline(&b->pipeline, config, 1));
+	CAIRN_TRY(cairn_search_pipeline(&b->pipeline, config));
 	if (config->experts.num_experts)
 		b->first_layer = config->experts.dense_layers;
 	if (b->first_layer + s->layers < config->num_hidden_layers)
