@@ -81,6 +81,11 @@ int cairn_tp_beat(struct cairn_tp *tp);
  */
 int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context);
 /*
+ * In the other ranks, which carry out no plans but make the calls of rank 0 by themselves: waits until rank 0
+ * closes. Errors as above.
+ */
+int cairn_tp_wait(struct cairn_tp *tp);
+/*
  * In the other ranks: tells rank 0 of the last error, and waits a few seconds until it has noticed. A rank 0
  * that has been stopped (SIGSTOP) is killed: it would hold the group's devices for ever.
  */

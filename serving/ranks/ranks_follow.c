@@ -147,16 +147,25 @@ static int next_frame(struct cairn_tp *tp, struct frame *frame)
 	return tp_receive_frame(tp, 0, frame, tp_deadline(tp->timeout_ms));
 }
 
+static int take_leave(struct cairn_tp *tp)
+{
+	tp_stop_watcher(tp);
+	return tp_send(tp, 0, END, NULL, 0);
+}
+
+static int refuse_frame(const struct frame *frame)
+{
+	return cairn_error(EINVAL, "rank 0: sent %u bytes of kind %u", frame->len, frame->kind);
+}
+
 static int follow(struct follower *f)
 {
 	struct frame frame;
 
 	for (;;) {
 		CAIRN_TRY(next_frame(f->tp, &frame));
-		if (frame.kind == END && !frame.len) {
-			tp_stop_watcher(f->tp);
-			return tp_send(f->tp, 0, END, NULL, 0);
-		}
+		if (frame.kind == END && !frame.len)
+			return take_leave(f->tp);
 		if (frame.kind == PLAN)
 			CAIRN_TRY(receive_plan(f, frame.len));
 		else if (frame.kind == COLLECT && !frame.len)
@@ -164,8 +173,16 @@ static int follow(struct follower *f)
 		else if (frame.kind == BEAT && !frame.len)
 			CAIRN_TRY(tp_send(f->tp, 0, BEAT, NULL, 0));
 		else
-			return cairn_error(EINVAL, "rank 0: sent %u bytes of kind %u", frame.len, frame.kind);
+			return refuse_frame(&frame);
 	}
+}
+
+int cairn_tp_wait(struct cairn_tp *tp)
+{
+	struct frame frame;
+
+	CAIRN_TRY(next_frame(tp, &frame));
+	return frame.kind == END && !frame.len ? take_leave(tp) : refuse_frame(&frame);
 }
 
 static int create(struct follower *f, struct cairn_model *model, struct cairn_model *context)
