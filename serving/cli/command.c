@@ -600,7 +600,7 @@ const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, cons
 	struct cairn_device_info info = { .size = sizeof(info) };
 	char table[128];
 	struct cairn_plan_file_for here = { .gpu = info.name, .impl = table,
-					    .kernels = cairn_kernel_digest(), .ranks = 1 };
+					    .kernels = cairn_kernel_digest() };
 
 	if (!path)
 		return NULL;
@@ -610,7 +610,9 @@ const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, cons
 	if (!cairn_plan_engine_open(&s->plans, path, &s->model->config, &here) &&
 	    !check_parts(s, cairn_plan_engine_plans(s->plans)))
 		return cairn_plan_engine_plans(s->plans);
-	fprintf(stderr, "cairn %s: --plan: %s; passes run sequentially\n", command, cairn_last_error());
+	if (!s->rank)
+		fprintf(stderr, "cairn %s: --plan: %s; passes run sequentially\n", command,
+			cairn_last_error());
 	cairn_clear_error();
 	cairn_plan_engine_close(s->plans);
 	s->plans = NULL;

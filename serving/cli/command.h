@@ -189,7 +189,8 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 /*
  * Reads plans of nano-batches for the loaded model from a plan file or a folder of them (plan_engine.h), for
  * struct cairn_engine_options. path NULL: returns NULL. Returns NULL, too, if the plans are refused; standard
- * error then has the reason, after the name of the command, and passes run sequentially.
+ * error then has the reason, after the name of the command, and passes run sequentially. Of several ranks,
+ * all read the plans, and rank 0 tells the reason.
  */
 const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, const char *path,
 						   const char *command);

@@ -11,9 +11,8 @@
 
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
-#include "serving/cli/command.h"
+#include "serving/cli/session_ranks.h"
 #include "serving/cli/search_measure.h"
-#include "serving/model/model_graph.h"
 #include "serving/plan/plan_file.h"
 #include "serving/search/search_print.h"
 
@@ -172,19 +171,11 @@ static int write_plan(struct search *s)
 	return 0;
 }
 
-/* Makes the config that of one rank. */
-static int take_share(struct search *s)
-{
-	int32_t kv_shares;
-
-	return s->tp < 2 ? 0 : cairn_model_share_config(&s->config, s->model ? s->model : s->shape,
-							(int32_t)s->tp, &kv_shares);
-}
-
 static int run_search(struct search *s)
 {
 	CAIRN_TRY(cairn_config_option(s->model, s->shape, &s->config));
-	CAIRN_TRY(take_share(s));
+	CAIRN_TRY(cairn_share_option(&(struct cairn_common_options){ .model = s->model, .tp = s->tp },
+				     s->shape, &s->config));
 	CAIRN_TRY(cairn_search_pipeline(&s->pipeline, &s->config));
 	CAIRN_TRY(cairn_search_profile_read(&s->measured, s->profile));
 	CAIRN_TRY(cairn_plan_file_create(&s->plan, s->measured, &s->pipeline));
@@ -240,6 +231,7 @@ int cairn_cmd_search(int argc, char **argv)
 	measure.model = s.model;
 	measure.shape = s.shape;
 	measure.json = s.json;
+	measure.tp = s.tp;
 	if (!ret && !s.profile == !measure.plan)
 		ret = cairn_error(EINVAL, "one of --profile and --measure is required");
 	if (!ret)

@@ -7,11 +7,13 @@
 
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
-#include "serving/cli/command.h"
+#include "serving/cli/session_ranks.h"
 #include "serving/profile/nano_ablation.h"
 
 struct measuring {
 	const struct cairn_measure_options *opt;
+	struct cairn_common_options ranks;
+	struct cairn_tp *tp;		/* NULL: there is one rank */
 	struct cairn_session session;
 	struct cairn_plan_file *file;
 	FILE *json;			/* NULL: none */
@@ -60,6 +62,8 @@ static int measure_entry(struct measuring *m, int32_t i)
 	const struct cairn_plan_file_entry *e = &m->file->entries[i];
 	struct nano_ablation a;
 
+	if (m->session.rank)
+		return nano_ablation_run(&a, m->session.model, m->file, i, &options);
 	printf("%d rows, %d of them decoding, context %d\n", e->rows, decoding_rows(e), e->context);
 	CAIRN_TRY(nano_ablation_run(&a, m->session.model, m->file, i, &options));
 	for (int k = 0; k < a.num; k++) {
@@ -83,19 +87,23 @@ static int measure_all(struct measuring *m)
 	const struct cairn_measure_options *o = m->opt;
 	struct cairn_device_info info = { .size = sizeof(info) };
 	struct cairn_search_pipeline pipeline;
-	struct cairn_model_config config;
-	struct cairn_plan_file_for here = { .gpu = info.name, .impl = m->session.impl.name,
-					    .kernels = cairn_kernel_digest(), .shape = pipeline.shape,
-					    .ranks = 1 };
+	struct cairn_model_config config, share;
+	struct cairn_plan_file_for here = { .gpu = info.name, .kernels = cairn_kernel_digest(),
+					    .shape = pipeline.shape, .ranks = (int32_t)o->tp };
 
 	CAIRN_TRY(cairn_config_option(o->model, o->shape, &config));
-	CAIRN_TRY(cairn_search_pipeline(&pipeline, &config));
-	CAIRN_TRY(cairn_session_start(&m->session, o->impl, (int)o->device));
+	share = config;
+	CAIRN_TRY(cairn_share_option(&m->ranks, o->shape, &share));
+	CAIRN_TRY(cairn_search_pipeline(&pipeline, &share));
+	CAIRN_TRY(cairn_session_start_rank(&m->session, &m->ranks, m->tp, o->shape, 1));
 	here.impl = m->session.impl.name;
 	CAIRN_TRY(CAIRN_TABLE(&m->session.impl, device_info, &info));
 	CAIRN_TRY(cairn_plan_file_read(&m->file, o->plan, &here));
 	/* the values of weights do not matter, only that they are no zeros */
-	CAIRN_TRY(cairn_model_random(&m->session.model, &m->session.impl, &config, 1));
+	if (m->tp)
+		CAIRN_TRY(cairn_session_random_rank(&m->session, &config, 1));
+	else
+		CAIRN_TRY(cairn_model_random(&m->session.model, &m->session.impl, &config, 1));
 	for (int32_t i = 0; i < m->file->num_entries; i++)
 		CAIRN_TRY(measure_entry(m, i));
 	return 0;
@@ -103,15 +111,19 @@ static int measure_all(struct measuring *m)
 
 int cairn_search_measure(const struct cairn_measure_options *o)
 {
-	struct measuring m = { .opt = o };
+	struct measuring m = { .opt = o, .ranks = { .impl = o->impl, .model = o->model, .device = o->device,
+						    .tp = o->tp, .node = -1 } };
 	int ret;
 
 	if (o->json && !(m.json = fopen(o->json, "a")))
 		return cairn_error(EIO, "--json: %s: cannot be written", o->json);
-	ret = measure_all(&m);
+	ret = cairn_ranks_fork(&m.tp, &m.ranks);
+	if (!ret)
+		ret = measure_all(&m);
+	if (m.session.rank && m.json)
+		m.json = NULL;		/* a fork has nothing to write */
 	if (m.json && fclose(m.json) && !ret)
 		ret = cairn_error(EIO, "--json: %s: cannot be written", o->json);
 	cairn_plan_file_free(m.file);
-	cairn_session_close(&m.session);
-	return ret;
+	return cairn_session_part(&m.session, m.tp, ret);
 }

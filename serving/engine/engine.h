@@ -103,7 +103,7 @@ struct cairn_engine_options {
 	/* Where the masks of requests with a constraint come from; NULL: these are refused. Must outlive the
 	 * engine. Not together with tap. */
 	const struct cairn_mask_source *masks;
-	const struct cairn_engine_tap *tap;	/* NULL: none. Not together with nano, slices and masks */
+	const struct cairn_engine_tap *tap;	/* NULL: none. Not with slices and masks */
 	/*
 	 * Attention by the workers of this lead (serving/remote), which must outlive the engine. When one is
 	 * lost, another one takes its heads, and all sequences compute their tokens again. Not together with

@@ -49,6 +49,7 @@ static int make_plans(struct cairn_plan_engine *p, const struct cairn_search_pip
 	p->set.plans = p->plans;
 	p->set.pick = pick;
 	p->set.ctx = p;
+	p->set.digest = p->file->digest;
 	return 0;
 }
 

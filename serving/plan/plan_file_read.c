@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
+#include "serving/base/digest.h"
 #include "serving/base/json.h"
 #include "serving/search/search_fault.h"
 #include "serving/plan/plan_file.h"
@@ -250,6 +251,7 @@ int cairn_plan_file_parse(struct cairn_plan_file **out, const char *text, size_t
 		cairn_plan_file_free(plan);
 		return ret;
 	}
+	plan->digest = cairn_digest(CAIRN_DIGEST_START, text, num_bytes) | 1;
 	*out = plan;
 	return 0;
 }

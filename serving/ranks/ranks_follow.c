@@ -185,7 +185,23 @@ int cairn_tp_wait(struct cairn_tp *tp)
 	return frame.kind == END && !frame.len ? take_leave(tp) : refuse_frame(&frame);
 }
 
-static int create(struct follower *f, struct cairn_model *model, struct cairn_model *context)
+/* Sets wo->nano to the plans of rank 0, if it has any. */
+static int take_plans(const struct options *o, const struct cairn_nano_plans *plans,
+		      struct cairn_worker_options *wo)
+{
+	if (!o->plans)
+		return 0;
+	if (!plans)
+		return cairn_error(EINVAL, "plans of nano-batches: rank 0 has some, this rank has none");
+	if (plans->digest != o->plans)
+		return cairn_error(EINVAL, "plans of nano-batches: rank 0 has %016llx, this rank %016llx",
+				   (unsigned long long)o->plans, (unsigned long long)plans->digest);
+	wo->nano = plans;
+	return 0;
+}
+
+static int create(struct follower *f, struct cairn_model *model, struct cairn_model *context,
+		  const struct cairn_nano_plans *plans)
 {
 	struct cairn_worker_options wo = { 0 };
 	struct cairn_tiers_options to = { 0 };
@@ -207,6 +223,7 @@ static int create(struct follower *f, struct cairn_model *model, struct cairn_mo
 	wo.context_rows = o.context_rows;
 	wo.context = context;
 	wo.context_keys = o.context_keys;
+	CAIRN_TRY(take_plans(&o, plans, &wo));
 	CAIRN_TRY(cairn_worker_create(&f->worker, model, &wo));
 	to.host_pages = o.host_pages;
 	to.disk_pages = o.disk_pages;
@@ -241,10 +258,11 @@ void cairn_tp_fail(struct cairn_tp *tp)
 		kill(lead, SIGKILL);
 }
 
-int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context)
+int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context,
+		    const struct cairn_nano_plans *plans)
 {
 	struct follower f = { .tp = tp };
-	int ret = create(&f, model, context);
+	int ret = create(&f, model, context, plans);
 
 	if (!ret)
 		ret = follow(&f);
