@@ -119,8 +119,7 @@ static int write_plan(struct cairn_test *t, int ranks, const char *path)
 		.rows = 8, .decode_eighths = 8, .context = 16, .nanos = 2, .cuts = { 4 }, .decode = { 4, 4 },
 		.sequential_ms = 3, .predicted_ms = 2, .measured_sequential_ms = 3, .measured_ms = 2,
 	};
-	struct cairn_plan_file file = { .impl = "cpu", .ranks = ranks, .sms = 2, .entries = &entry,
-					.num_entries = 1 };
+	struct cairn_plan_file file = { .ranks = ranks, .sms = 2, .entries = &entry, .num_entries = 1 };
 	struct cairn_device_info info = { .size = sizeof(info) };
 	struct cairn_search_pipeline pipeline;
 	struct cairn_model_config config;
@@ -135,6 +134,7 @@ static int write_plan(struct cairn_test *t, int ranks, const char *path)
 	    !EXPECT(t, cairn_search_pipeline(&pipeline, &config) == 0))
 		return -1;
 	snprintf(file.gpu, sizeof(file.gpu), "%s", info.name);
+	snprintf(file.impl, sizeof(file.impl), ranks > 1 ? "cpu:tp%d" : "cpu", ranks);
 	snprintf(file.kernels, sizeof(file.kernels), "%s", cairn_kernel_digest());
 	memcpy(file.shape, pipeline.shape, sizeof(file.shape));
 	for (int i = 0; i < 2 * pipeline.num_ops; i++) {

@@ -88,7 +88,8 @@ static int measure_all(struct measuring *m)
 	struct cairn_device_info info = { .size = sizeof(info) };
 	struct cairn_search_pipeline pipeline;
 	struct cairn_model_config config, share;
-	struct cairn_plan_file_for here = { .gpu = info.name, .kernels = cairn_kernel_digest(),
+	char table[128];
+	struct cairn_plan_file_for here = { .gpu = info.name, .impl = table, .kernels = cairn_kernel_digest(),
 					    .shape = pipeline.shape, .ranks = (int32_t)o->tp };
 
 	CAIRN_TRY(cairn_config_option(o->model, o->shape, &config));
@@ -96,7 +97,7 @@ static int measure_all(struct measuring *m)
 	CAIRN_TRY(cairn_share_option(&m->ranks, o->shape, &share));
 	CAIRN_TRY(cairn_search_pipeline(&pipeline, &share));
 	CAIRN_TRY(cairn_session_start_rank(&m->session, &m->ranks, m->tp, o->shape, 1));
-	here.impl = m->session.impl.name;
+	cairn_session_table(&m->session, CAIRN_DECODE_AUTO, table, sizeof(table));
 	CAIRN_TRY(CAIRN_TABLE(&m->session.impl, device_info, &info));
 	CAIRN_TRY(cairn_plan_file_read(&m->file, o->plan, &here));
 	/* the values of weights do not matter, only that they are no zeros */

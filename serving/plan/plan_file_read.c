@@ -214,15 +214,15 @@ static int take_plan(const json_t *root, struct cairn_json_at at, const struct c
 	CAIRN_TRY(take_text(root, at, "shape", plan->shape, sizeof(plan->shape)));
 	CAIRN_TRY(take_int32(root, at, "ranks", 1, CAIRN_SEARCH_MOST_SMS, &plan->ranks));
 	CAIRN_TRY(take_int32(root, at, "sms", 1, CAIRN_SEARCH_MOST_SMS, &plan->sms));
+	/* first, because the name of the table and the shape depend on the ranks */
+	if (plan->ranks != want->ranks && !FAULT(OTHER_RANKS))
+		return cairn_error(EINVAL, "%s: ranks: the plan is for %d, not for %d", at.file, plan->ranks,
+				   want->ranks);
 	if (!FAULT(OTHER_GPU))
 		CAIRN_TRY(must_be(at, "gpu", plan->gpu, want->gpu));
 	CAIRN_TRY(must_be(at, "impl", plan->impl, want->impl));
 	if (!FAULT(OTHER_DIGEST))
 		CAIRN_TRY(must_be(at, "kernels", plan->kernels, want->kernels));
-	/* before the shape, because the share of another number of ranks has another one */
-	if (plan->ranks != want->ranks && !FAULT(OTHER_RANKS))
-		return cairn_error(EINVAL, "%s: ranks: the plan is for %d, not for %d", at.file, plan->ranks,
-				   want->ranks);
 	if (!FAULT(OTHER_SHAPE))
 		CAIRN_TRY(must_be(at, "shape", plan->shape, want->shape));
 	return take_entries(root, at, plan, want->measured);
