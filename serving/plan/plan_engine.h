@@ -9,8 +9,8 @@
  * Lanes: operations bound by arithmetic run on lane 0, the stream of the pass, attention on lane 1, and the
  * collectives of several ranks on lane 2. Lanes 1 and 2 have the higher priority if a part of the plan on
  * them is to run so (how). For each number of SMs that green parts have, there is a lane of its own; if there
- * are more than CAIRN_NANO_LANES, a part takes the one with the nearest number. moe, whose CTAs wait for each
- * other, always runs on lane 0.
+ * are more than CAIRN_NANO_LANES, a part takes the one with the nearest number. Those of collectives have
+ * the higher priority. moe, whose CTAs wait for each other, always runs on lane 0.
  *
  * Errors: those of plan_file.h; -EINVAL: an entry lacks an operation of the pipeline, or names another one;
  * -EOPNOTSUPP: a way to run parts that no engine has (queue, coresident).

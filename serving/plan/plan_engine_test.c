@@ -72,12 +72,26 @@ static void lanes_of_ranks(struct cairn_test *t)
 	if (!file || !EXPECT(t, engine_pipeline(&pipeline, 2) == 0))
 		return;
 	if (EXPECT(t, cairn_plan_lanes_make(&l, file, 0, &pipeline) == 0)) {
-		EXPECT(t, l.plan.num_lanes == 3 && l.plan.lanes[1].priority && l.plan.lanes[2].priority);
+		EXPECT(t, l.plan.num_lanes == 3 && !l.plan.lanes[2].sms);
+		EXPECT(t, l.plan.lanes[1].priority && l.plan.lanes[2].priority);
 		expect_place(t, &l.plan, "attn", 0, 1, 0.25);
 		expect_place(t, &l.plan, "qkv_proj", 0, 0, 0);
 		expect_place(t, &l.plan, "gate_up_proj", 1, 0, 1.5);
 		for (int i = 0; i < 4; i++)
 			expect_place(t, &l.plan, i < 2 ? "attn_norm" : "mlp_norm", i % 2, 2, 1.5);
+		cairn_plan_lanes_free(&l);
+	}
+	for (int32_t i = 0; i < file->entries[0].num_parts; i++) {
+		struct cairn_plan_file_part *p = &file->entries[0].parts[i];
+
+		p->how = strstr(p->op, "norm") ? CAIRN_SEARCH_GREEN : CAIRN_SEARCH_STREAMS;
+		p->sms = 16;
+	}
+	if (EXPECT(t, cairn_plan_lanes_make(&l, file, 0, &pipeline) == 0)) {
+		EXPECT(t, l.plan.num_lanes == 4 && l.plan.lanes[3].sms == 16 && l.plan.lanes[3].priority);
+		EXPECT(t, !l.plan.lanes[1].priority && !l.plan.lanes[2].priority);
+		expect_place(t, &l.plan, "mlp_norm", 1, 3, 1.5);
+		expect_place(t, &l.plan, "down_proj", 1, 0, 1.5);
 		cairn_plan_lanes_free(&l);
 	}
 	cairn_plan_file_free(file);

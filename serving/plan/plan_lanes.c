@@ -81,7 +81,8 @@ static int32_t find_lane(struct maker *m, enum work work, int32_t sms)
 	}
 	if (plan->num_lanes == CAIRN_NANO_LANES)
 		return best;
-	plan->lanes[plan->num_lanes].sms = sms;
+	/* a sum is short, and all ranks wait for it */
+	plan->lanes[plan->num_lanes] = (struct cairn_nano_lane){ .sms = sms, .priority = work == NETWORK };
 	m->works[plan->num_lanes] = work;
 	return plan->num_lanes++;
 }

@@ -200,9 +200,9 @@ static int by_start(const void *x, const void *y)
 	return (a->start > b->start) - (a->start < b->start);
 }
 
-/* Halves of a pass, of which so many eighths decode. */
+/* Halves of a pass, of which so many eighths decode; sums run on so many SMs, which products may use, too. */
 static void fill_overlapped(struct cairn_plan_file_entry *e, const struct cairn_search_pipeline *p,
-			    int32_t rows, int32_t eighths)
+			    int32_t rows, int32_t eighths, int32_t sms)
 {
 	*e = (struct cairn_plan_file_entry){
 		.rows = rows, .decode_eighths = eighths, .context = 1024, .nanos = 2, .cuts = { rows / 2 },
@@ -216,8 +216,8 @@ static void fill_overlapped(struct cairn_plan_file_entry *e, const struct cairn_
 			part->nano = nano;
 			part->start = overlapped_start(p, o, p->ops[o].whole ? 1 : nano);
 			part->r = 0.5;
-			part->how = p->ops[o].network ? CAIRN_SEARCH_PRIORITY : CAIRN_SEARCH_STREAMS;
-			part->sms = 1;
+			part->how = p->ops[o].network ? CAIRN_SEARCH_GREEN : CAIRN_SEARCH_STREAMS;
+			part->sms = sms;
 		}
 	qsort(e->parts, (size_t)e->num_parts, sizeof(*e->parts), by_start);
 }
@@ -281,10 +281,18 @@ static void two_ranks(struct cairn_test *t)
 
 /* ---- the measure ---- */
 
-static void put_rows(struct cairn_test *t, const char *path, const char *shape)
+struct measured {
+	const char *shape;
+	struct { int32_t eighths, sms; } of[3];
+	int num;
+};
+
+/* The rows of an entry follow each other, and begin with the sequential way. */
+static void put_rows(struct cairn_test *t, const char *path, const struct measured *m)
 {
 	char line[2048], name[96];
 	FILE *f = fopen(path, "r");
+	int i = -1;
 
 	while (EXPECT(t, f) && fgets(line, sizeof(line), f)) {
 		json_t *o = json_loads(line, 0, NULL);
@@ -294,16 +302,78 @@ static void put_rows(struct cairn_test *t, const char *path, const char *shape)
 
 		if (!EXPECT(t, o && how))
 			break;
-		snprintf(name, sizeof(name), "%s_tp2_rows%d_dec%d_%s", shape, rows, 8 * decode / rows, how);
+		i += !strcmp(how, "sequential");
+		if (!EXPECT(t, i >= 0 && i < m->num))
+			break;
+		snprintf(name, sizeof(name), "%s_tp2_rows%d_dec%d_sums%d_%s", m->shape, rows,
+			 8 * decode / rows, m->of[i].sms, how);
 		cairn_row(t, name, "cuda", "\"how\":\"%s\",\"ranks\":2,\"rows\":%d,\"decode\":%d,"
-			  "\"context\":1024,\"nanos\":2,\"ms\":%.4f,\"gain\":%.4f,\"shared_cache\":%s", how,
-			  rows, decode, json_number_value(json_object_get(o, "ms")),
+			  "\"context\":1024,\"nanos\":2,\"sum_sms\":%d,\"ms\":%.4f,\"gain\":%.4f,"
+			  "\"shared_cache\":%s", how, rows, decode, m->of[i].sms,
+			  json_number_value(json_object_get(o, "ms")),
 			  json_number_value(json_object_get(o, "gain")),
 			  json_is_true(json_object_get(o, "shared_cache")) ? "true" : "false");
 		json_decref(o);
 	}
 	if (f)
 		fclose(f);
+}
+
+/* The file of the measure, but for the GPU. */
+static int fill_file(struct cairn_plan_file *file, const struct measured *m,
+		     struct cairn_search_pipeline *pipeline)
+{
+	struct cairn_model_config c;
+	int32_t kv_shares;
+
+	CAIRN_TRY(cairn_model_shape(m->shape, &c));
+	CAIRN_TRY(cairn_model_share_config(&c, m->shape, 2, &kv_shares));
+	CAIRN_TRY(cairn_search_pipeline(pipeline, &c));
+	snprintf(file->kernels, sizeof(file->kernels), "%s", cairn_kernel_digest());
+	memcpy(file->shape, pipeline->shape, sizeof(file->shape));
+	file->num_entries = m->num;
+	for (int k = 0; k < m->num; k++)
+		fill_overlapped(&file->entries[k], pipeline, 2048, m->of[k].eighths, m->of[k].sms);
+	return 0;
+}
+
+static const struct measured measured[] = {
+	{ "llama3-8b", { { 3, 16 }, { 3, 32 }, { 0, 16 } }, 3 },
+	{ "llama3-70b", { { 3, 16 } }, 1 }, { "dsv2lite", { { 3, 16 } }, 1 },
+};
+
+/* The plans of the measure can be read and run. */
+static void plans_by_hand(struct cairn_test *t)
+{
+	const struct cairn_plan_file_for here = { "G", "cuda:tp2", cairn_kernel_digest(), NULL, 2, false };
+
+	for (size_t i = 0; i < ARRAY_SIZE(measured); i++) {
+		struct cairn_plan_file_entry entries[ARRAY_SIZE(measured[0].of)];
+		struct cairn_plan_file file = { .gpu = "G", .impl = "cuda:tp2", .ranks = 2, .sms = 132,
+						.entries = entries }, *read;
+		struct cairn_plan_file_for want = here;
+		struct cairn_search_pipeline pipeline;
+		char path[PATH_MAX];
+
+		snprintf(path, sizeof(path), "%s/by_hand.json", cairn_tmpdir(t));
+		want.shape = file.shape;
+		if (!EXPECT(t, fill_file(&file, &measured[i], &pipeline) == 0) ||
+		    !EXPECT(t, cairn_plan_file_write(&file, path) == 0) ||
+		    !EXPECT(t, cairn_plan_file_read(&read, path, &want) == 0)) {
+			cairn_note(t, "%s", cairn_last_error());
+			continue;
+		}
+		for (int k = 0; k < measured[i].num; k++) {
+			struct cairn_plan_lanes l;
+
+			if (EXPECT(t, cairn_plan_lanes_make(&l, read, k, &pipeline) == 0)) {
+				EXPECT(t, l.plan.num_lanes == 4);
+				EXPECT(t, l.plan.lanes[3].sms == measured[i].of[k].sms);
+				cairn_plan_lanes_free(&l);
+			}
+		}
+		cairn_plan_file_free(read);
+	}
 }
 
 static int start_two(struct cairn_impl *impl, struct cairn_device_info *info)
@@ -316,12 +386,6 @@ static int start_two(struct cairn_impl *impl, struct cairn_device_info *info)
 /* Models shared by two GPUs, all layers, with a plan made by hand; a plan of the search needs a profile. */
 static void tp2(struct cairn_test *t)
 {
-	static const struct {
-		const char *shape;
-		int eighths[2], num;
-	} all[] = {
-		{ "llama3-8b", { 3, 0 }, 2 }, { "llama3-70b", { 3 }, 1 }, { "dsv2lite", { 3 }, 1 },
-	};
 	struct cairn_device_info info = { .size = sizeof(info) };
 	struct cairn_impl impl;
 
@@ -330,26 +394,17 @@ static void tp2(struct cairn_test *t)
 		return;
 	}
 	impl.fini();
-	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
-		struct cairn_plan_file_entry entries[2];
+	for (size_t i = 0; i < ARRAY_SIZE(measured); i++) {
+		struct cairn_plan_file_entry entries[ARRAY_SIZE(measured[0].of)];
 		struct cairn_plan_file file = { .impl = "cuda:tp2", .ranks = 2, .sms = info.num_sms,
-						.entries = entries, .num_entries = all[i].num };
+						.entries = entries };
 		struct cairn_search_pipeline pipeline;
-		struct cairn_model_config c;
 		char rows[PATH_MAX];
-		int32_t kv_shares;
 
-		if (!EXPECT(t, cairn_model_shape(all[i].shape, &c) == 0 &&
-			       cairn_model_share_config(&c, all[i].shape, 2, &kv_shares) == 0 &&
-			       cairn_search_pipeline(&pipeline, &c) == 0))
-			continue;
 		snprintf(file.gpu, sizeof(file.gpu), "%s", info.name);
-		snprintf(file.kernels, sizeof(file.kernels), "%s", cairn_kernel_digest());
-		memcpy(file.shape, pipeline.shape, sizeof(file.shape));
-		for (int k = 0; k < all[i].num; k++)
-			fill_overlapped(&entries[k], &pipeline, 2048, all[i].eighths[k]);
-		if (!measure_plan(t, &file, "--shape", all[i].shape, "cuda", "0.25", rows, sizeof(rows)))
-			put_rows(t, rows, all[i].shape);
+		if (EXPECT(t, fill_file(&file, &measured[i], &pipeline) == 0) &&
+		    !measure_plan(t, &file, "--shape", measured[i].shape, "cuda", "0.25", rows, sizeof(rows)))
+			put_rows(t, rows, &measured[i]);
 	}
 }
 
@@ -359,6 +414,7 @@ static const struct cairn_unit units[] = {
 	{ "on_late", on_late },
 	{ "refused", refused },
 	{ "two_ranks", two_ranks },
+	{ "plans_by_hand", plans_by_hand },
 };
 
 static const struct cairn_unit measures_of_ranks[] = {

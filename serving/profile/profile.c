@@ -313,7 +313,7 @@ static int time_hows(struct profile *p, struct couple *c)
 	if (!p->timing.impl->stream_create_part)
 		return 0;
 	CAIRN_TRY(time_how(p, c, CAIRN_SEARCH_PRIORITY, priority));
-	for (int i = 0; i < p->opt->part_sms.num && !c->tasks[0].waits && !c->tasks[1].collective; i++) {
+	for (int i = 0; i < p->opt->part_sms.num && !c->tasks[0].waits; i++) {
 		int32_t sms = p->opt->part_sms.v[i];
 		const struct part parts[2] = { { -sms, 0 }, { sms, 0 } };
 

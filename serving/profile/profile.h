@@ -9,7 +9,7 @@
  *           and context, and of a prompt that is alone; with several ranks, their sum
  *   pairs   each product, for each of pair_rows, beside attention of decoding requests: on two streams; with
  *           a higher priority for attention; and with all SMs shared out between both (green contexts).
- *           With several ranks, each product also runs beside their sum of as many rows, on all SMs
+ *           With several ranks, each product also runs beside their sum of as many rows in these ways
  *   parts   the products of the pairs alone on the SMs that green pairs leave to them
  *
  * r and p compare with the time alone on all SMs. gain is r + p: how much faster a pair runs than one

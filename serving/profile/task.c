@@ -138,7 +138,6 @@ static int find_ops(struct task *t, const char *name)
 			if (t->num_ops == PROFILE_COVERS)
 				return cairn_error(EINVAL, "profile: %s covers too many operations", name);
 			t->waits |= g->ops[o].kind == CAIRN_OP_MOE;
-			t->collective |= g->ops[o].collective;
 			t->ops[l][t->num_ops++] = o;
 		}
 	}

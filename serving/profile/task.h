@@ -59,7 +59,6 @@ struct task {
 	double bytes, flops;		/* of a call (op_cost.h) */
 	int attends;
 	int waits;			/* its CTAs wait for each other, so it needs all SMs */
-	int collective;			/* all ranks must call it together */
 };
 
 /* op: a name of the pipeline, such as "gate_up" or "attn". Its first calls are made here. */
