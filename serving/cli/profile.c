@@ -161,7 +161,7 @@ int cairn_cmd_profile(int argc, char **argv)
 		ret = cairn_ranks_fork(&tp, &c.common);
 	if (!ret)
 		ret = run_profile(&c, tp);
-	ret = cairn_session_part(&c.session, tp, ret);
+	ret = cairn_session_end_rank(&c.session, tp, ret);
 	if (!ret)
 		return CAIRN_EXIT_OK;
 	if (*cairn_last_error())

@@ -16,7 +16,7 @@ struct measuring {
 	struct cairn_tp *tp;		/* NULL: there is one rank */
 	struct cairn_session session;
 	struct cairn_plan_file *file;
-	FILE *json;			/* NULL: none */
+	FILE *json;			/* of rank 0; NULL: none */
 };
 
 static int32_t decoding_rows(const struct cairn_plan_file_entry *e)
@@ -92,6 +92,8 @@ static int measure_all(struct measuring *m)
 	struct cairn_plan_file_for here = { .gpu = info.name, .impl = table, .kernels = cairn_kernel_digest(),
 					    .shape = pipeline.shape, .ranks = (int32_t)o->tp };
 
+	if (o->json && (!m->tp || !cairn_tp_rank(m->tp)) && !(m->json = fopen(o->json, "a")))
+		return cairn_error(EIO, "--json: %s: cannot be written", o->json);
 	CAIRN_TRY(cairn_config_option(o->model, o->shape, &config));
 	share = config;
 	CAIRN_TRY(cairn_share_option(&m->ranks, o->shape, &share));
@@ -116,15 +118,10 @@ int cairn_search_measure(const struct cairn_measure_options *o)
 						    .tp = o->tp, .node = -1 } };
 	int ret;
 
-	if (o->json && !(m.json = fopen(o->json, "a")))
-		return cairn_error(EIO, "--json: %s: cannot be written", o->json);
-	ret = cairn_ranks_fork(&m.tp, &m.ranks);
-	if (!ret)
-		ret = measure_all(&m);
-	if (m.session.rank && m.json)
-		m.json = NULL;		/* a fork has nothing to write */
+	CAIRN_TRY(cairn_ranks_fork(&m.tp, &m.ranks));
+	ret = measure_all(&m);
 	if (m.json && fclose(m.json) && !ret)
 		ret = cairn_error(EIO, "--json: %s: cannot be written", o->json);
 	cairn_plan_file_free(m.file);
-	return cairn_session_part(&m.session, m.tp, ret);
+	return cairn_session_end_rank(&m.session, m.tp, ret);
 }

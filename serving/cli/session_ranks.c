@@ -251,7 +251,7 @@ int cairn_share_option(const struct cairn_common_options *o, const char *shape,
 							(int32_t)o->tp, &kv_shares);
 }
 
-int cairn_session_part(struct cairn_session *s, struct cairn_tp *tp, int ret)
+int cairn_session_end_rank(struct cairn_session *s, struct cairn_tp *tp, int ret)
 {
 	const int is_other = tp && cairn_tp_rank(tp);
 

@@ -63,7 +63,7 @@ void cairn_session_lead_ranks(const struct cairn_session *s, const struct cairn_
  * Ends the session of a rank whose calls were those of rank 0, without plans of passes; ret: its error so
  * far. Returns the error in rank 0. A rank other than 0 waits until rank 0 has come so far, and exits.
  */
-int cairn_session_part(struct cairn_session *s, struct cairn_tp *tp, int ret);
+int cairn_session_end_rank(struct cairn_session *s, struct cairn_tp *tp, int ret);
 /*
  * All that a rank other than 0 does. Errors go to standard error, after the name of the command, and to rank
  * 0. plan: --plan; NULL: not given. Returns the exit status.
