@@ -200,7 +200,10 @@ static int by_start(const void *x, const void *y)
 	return (a->start > b->start) - (a->start < b->start);
 }
 
-/* Halves of a pass, of which so many eighths decode; sums run on so many SMs, which products may use, too. */
+/*
+ * Halves of a pass, of which so many eighths decode. The sums of the ranks run on so many SMs, which products
+ * may use, too; 0: on all, with the higher priority.
+ */
 static void fill_overlapped(struct cairn_plan_file_entry *e, const struct cairn_search_pipeline *p,
 			    int32_t rows, int32_t eighths, int32_t sms)
 {
@@ -216,8 +219,9 @@ static void fill_overlapped(struct cairn_plan_file_entry *e, const struct cairn_
 			part->nano = nano;
 			part->start = overlapped_start(p, o, p->ops[o].whole ? 1 : nano);
 			part->r = 0.5;
-			part->how = p->ops[o].network ? CAIRN_SEARCH_GREEN : CAIRN_SEARCH_STREAMS;
-			part->sms = sms;
+			part->how = !p->ops[o].network ? CAIRN_SEARCH_STREAMS : sms ? CAIRN_SEARCH_GREEN :
+				    CAIRN_SEARCH_PRIORITY;
+			part->sms = sms ? sms : 1;
 		}
 	qsort(e->parts, (size_t)e->num_parts, sizeof(*e->parts), by_start);
 }
@@ -283,7 +287,7 @@ static void two_ranks(struct cairn_test *t)
 
 struct measured {
 	const char *shape;
-	struct { int32_t eighths, sms; } of[3];
+	struct { int32_t eighths, sms; } of[2];
 	int num;
 };
 
@@ -338,8 +342,8 @@ static int fill_file(struct cairn_plan_file *file, const struct measured *m,
 }
 
 static const struct measured measured[] = {
-	{ "llama3-8b", { { 3, 16 }, { 3, 32 }, { 0, 16 } }, 3 },
-	{ "llama3-70b", { { 3, 16 } }, 1 }, { "dsv2lite", { { 3, 16 } }, 1 },
+	{ "llama3-8b", { { 3, 0 }, { 0, 0 } }, 2 }, { "llama3-8b", { { 3, 16 }, { 3, 32 } }, 2 },
+	{ "llama3-70b", { { 3, 0 } }, 1 }, { "dsv2lite", { { 3, 0 } }, 1 },
 };
 
 /* The plans of the measure can be read and run. */
@@ -367,8 +371,10 @@ static void plans_by_hand(struct cairn_test *t)
 			struct cairn_plan_lanes l;
 
 			if (EXPECT(t, cairn_plan_lanes_make(&l, read, k, &pipeline) == 0)) {
-				EXPECT(t, l.plan.num_lanes == 4);
-				EXPECT(t, l.plan.lanes[3].sms == measured[i].of[k].sms);
+				const struct cairn_nano_lane *of = &l.plan.lanes[l.plan.num_lanes - 1];
+
+				EXPECT(t, l.plan.num_lanes == (measured[i].of[k].sms ? 4 : 3));
+				EXPECT(t, of->sms == measured[i].of[k].sms && of->priority);
 				cairn_plan_lanes_free(&l);
 			}
 		}
@@ -383,29 +389,46 @@ static int start_two(struct cairn_impl *impl, struct cairn_device_info *info)
 	return impl->device_info(info);
 }
 
-/* Models shared by two GPUs, all layers, with a plan made by hand; a plan of the search needs a profile. */
-static void tp2(struct cairn_test *t)
+/* A model shared by two GPUs, all layers, with plans made by hand; those of the search need a profile. */
+static void measure_two(struct cairn_test *t, const struct measured *m)
 {
+	struct cairn_plan_file_entry entries[ARRAY_SIZE(m->of)];
 	struct cairn_device_info info = { .size = sizeof(info) };
+	struct cairn_plan_file file = { .impl = "cuda:tp2", .ranks = 2, .entries = entries };
+	struct cairn_search_pipeline pipeline;
 	struct cairn_impl impl;
+	char rows[PATH_MAX];
 
 	if (start_two(&impl, &info)) {
 		cairn_skip(t, "needs 2 GPUs");
 		return;
 	}
 	impl.fini();
-	for (size_t i = 0; i < ARRAY_SIZE(measured); i++) {
-		struct cairn_plan_file_entry entries[ARRAY_SIZE(measured[0].of)];
-		struct cairn_plan_file file = { .impl = "cuda:tp2", .ranks = 2, .sms = info.num_sms,
-						.entries = entries };
-		struct cairn_search_pipeline pipeline;
-		char rows[PATH_MAX];
+	file.sms = info.num_sms;
+	snprintf(file.gpu, sizeof(file.gpu), "%s", info.name);
+	if (EXPECT(t, fill_file(&file, m, &pipeline) == 0) &&
+	    !measure_plan(t, &file, "--shape", m->shape, "cuda", "0.2", rows, sizeof(rows)))
+		put_rows(t, rows, m);
+}
 
-		snprintf(file.gpu, sizeof(file.gpu), "%s", info.name);
-		if (EXPECT(t, fill_file(&file, &measured[i], &pipeline) == 0) &&
-		    !measure_plan(t, &file, "--shape", measured[i].shape, "cuda", "0.25", rows, sizeof(rows)))
-			put_rows(t, rows, &measured[i]);
-	}
+static void tp2_llama3_8b(struct cairn_test *t)
+{
+	measure_two(t, &measured[0]);
+}
+
+static void tp2_llama3_8b_parts(struct cairn_test *t)
+{
+	measure_two(t, &measured[1]);
+}
+
+static void tp2_llama3_70b(struct cairn_test *t)
+{
+	measure_two(t, &measured[2]);
+}
+
+static void tp2_dsv2lite(struct cairn_test *t)
+{
+	measure_two(t, &measured[3]);
 }
 
 static const struct cairn_unit units[] = {
@@ -418,7 +441,8 @@ static const struct cairn_unit units[] = {
 };
 
 static const struct cairn_unit measures_of_ranks[] = {
-	{ "tp2", tp2 },
+	{ "tp2_llama3_8b", tp2_llama3_8b }, { "tp2_llama3_8b_parts", tp2_llama3_8b_parts },
+	{ "tp2_llama3_70b", tp2_llama3_70b }, { "tp2_dsv2lite", tp2_dsv2lite },
 };
 
 const struct cairn_family cairn_nano_ablation_family = {
