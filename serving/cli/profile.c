@@ -46,6 +46,7 @@ struct command {
 	int64_t seconds;
 	float alone_s, pair_s;			/* negative: not given */
 	int how, is_short;
+	struct cairn_model_config config;	/* of the whole model */
 	struct cairn_session session;
 	struct profile_options opt;
 	FILE *file;				/* NULL: this rank writes nothing */
@@ -84,14 +85,12 @@ static int take_lists(struct command *c)
 	return 0;
 }
 
-static int run_profile(struct command *c, struct cairn_tp *tp)
+/* Takes the options, before ranks are forked, which have the same ones. */
+static int prepare(struct command *c)
 {
 	static const enum cairn_search_how hows[] = { 0, CAIRN_SEARCH_STREAMS, CAIRN_SEARCH_PRIORITY,
 						      CAIRN_SEARCH_GREEN };
-	const struct profile_sink sink = { write_row, c };
-	struct cairn_model_config config;
-	struct profile_result result;
-	int ret;
+	struct cairn_model_config share;
 
 	c->opt = c->is_short ? profile_short : profile_full;
 	c->opt.ops = c->ops;
@@ -103,13 +102,23 @@ static int run_profile(struct command *c, struct cairn_tp *tp)
 	if (c->seconds)
 		c->opt.limit_s = (double)c->seconds;
 	CAIRN_TRY(take_lists(c));
-	CAIRN_TRY(cairn_config_option(c->common.model, c->shape, &config));
+	CAIRN_TRY(cairn_config_option(c->common.model, c->shape, &c->config));
+	share = c->config;
+	return cairn_share_option(&c->common, c->shape, &share);
+}
+
+static int run_profile(struct command *c, struct cairn_tp *tp)
+{
+	const struct profile_sink sink = { write_row, c };
+	struct profile_result result;
+	int ret;
+
 	CAIRN_TRY(cairn_session_start_rank(&c->session, &c->common, tp, c->shape, 1));
 	c->opt.ranks = c->session.ranks;
 	c->file = c->session.rank ? NULL : fopen(c->out, "w");
 	if (!c->session.rank && !c->file)
 		return cairn_error(EIO, "--out: %s: cannot be written", c->out);
-	ret = profile_run(&c->session.impl, &config, &c->opt, &sink, &result);
+	ret = profile_run(&c->session.impl, &c->config, &c->opt, &sink, &result);
 	if (c->file && fclose(c->file) && !ret)
 		ret = cairn_error(EIO, "--out: %s: cannot be written", c->out);
 	if (ret || c->session.rank)
@@ -128,7 +137,8 @@ static int run_profile(struct command *c, struct cairn_tp *tp)
 int cairn_cmd_profile(int argc, char **argv)
 {
 	static const char *const hows[] = { "all", "streams", "priority", "green", NULL };
-	struct command c = { .alone_s = -1, .pair_s = -1, .common = { .node = -1 } };
+	struct command c = { .alone_s = -1, .pair_s = -1,
+			     .common = { .node = -1, .collective_s = CAIRN_MEASURE_S } };
 	struct cairn_tp *tp = NULL;
 	const struct cairn_option options[] = {
 		{ .name = "model", .kind = CAIRN_OPT_TEXT, .to = &c.common.model },
@@ -157,6 +167,8 @@ int cairn_cmd_profile(int argc, char **argv)
 		return CAIRN_EXIT_OK;
 	if (!ret && !c.out)
 		ret = cairn_error(EINVAL, "--out is required");
+	if (!ret)
+		ret = prepare(&c);
 	if (!ret)
 		ret = cairn_ranks_fork(&tp, &c.common);
 	if (!ret)

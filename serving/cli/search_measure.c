@@ -11,6 +11,8 @@
 #include "serving/profile/nano_ablation.h"
 
 struct measuring {
+	struct cairn_model_config config;	/* of the whole model */
+	struct cairn_search_pipeline pipeline;	/* of a rank's share */
 	const struct cairn_measure_options *opt;
 	struct cairn_common_options ranks;
 	struct cairn_tp *tp;		/* NULL: there is one rank */
@@ -86,27 +88,21 @@ static int measure_all(struct measuring *m)
 {
 	const struct cairn_measure_options *o = m->opt;
 	struct cairn_device_info info = { .size = sizeof(info) };
-	struct cairn_search_pipeline pipeline;
-	struct cairn_model_config config, share;
 	char table[128];
 	struct cairn_plan_file_for here = { .gpu = info.name, .impl = table, .kernels = cairn_kernel_digest(),
-					    .shape = pipeline.shape, .ranks = (int32_t)o->tp };
+					    .shape = m->pipeline.shape, .ranks = m->pipeline.ranks };
 
 	if (o->json && (!m->tp || !cairn_tp_rank(m->tp)) && !(m->json = fopen(o->json, "a")))
 		return cairn_error(EIO, "--json: %s: cannot be written", o->json);
-	CAIRN_TRY(cairn_config_option(o->model, o->shape, &config));
-	share = config;
-	CAIRN_TRY(cairn_share_option(&m->ranks, o->shape, &share));
-	CAIRN_TRY(cairn_search_pipeline(&pipeline, &share));
 	CAIRN_TRY(cairn_session_start_rank(&m->session, &m->ranks, m->tp, o->shape, 1));
 	cairn_session_table(&m->session, CAIRN_DECODE_AUTO, table, sizeof(table));
 	CAIRN_TRY(CAIRN_TABLE(&m->session.impl, device_info, &info));
 	CAIRN_TRY(cairn_plan_file_read(&m->file, o->plan, &here));
 	/* the values of weights do not matter, only that they are no zeros */
 	if (m->tp)
-		CAIRN_TRY(cairn_session_random_rank(&m->session, &config, 1));
+		CAIRN_TRY(cairn_session_random_rank(&m->session, &m->config, 1));
 	else
-		CAIRN_TRY(cairn_model_random(&m->session.model, &m->session.impl, &config, 1));
+		CAIRN_TRY(cairn_model_random(&m->session.model, &m->session.impl, &m->config, 1));
 	for (int32_t i = 0; i < m->file->num_entries; i++)
 		CAIRN_TRY(measure_entry(m, i));
 	return 0;
@@ -114,10 +110,18 @@ static int measure_all(struct measuring *m)
 
 int cairn_search_measure(const struct cairn_measure_options *o)
 {
-	struct measuring m = { .opt = o, .ranks = { .impl = o->impl, .model = o->model, .device = o->device,
-						    .tp = o->tp, .node = -1 } };
+	struct measuring m = {
+		.opt = o,
+		.ranks = { .impl = o->impl, .model = o->model, .device = o->device, .tp = o->tp, .node = -1,
+			   .collective_s = CAIRN_MEASURE_S },
+	};
+	struct cairn_model_config share;
 	int ret;
 
+	CAIRN_TRY(cairn_config_option(o->model, o->shape, &m.config));
+	share = m.config;
+	CAIRN_TRY(cairn_share_option(&m.ranks, o->shape, &share));
+	CAIRN_TRY(cairn_search_pipeline(&m.pipeline, &share));
 	CAIRN_TRY(cairn_ranks_fork(&m.tp, &m.ranks));
 	ret = measure_all(&m);
 	if (m.json && fclose(m.json) && !ret)

@@ -254,14 +254,16 @@ int cairn_share_option(const struct cairn_common_options *o, const char *shape,
 int cairn_session_end_rank(struct cairn_session *s, struct cairn_tp *tp, int ret)
 {
 	const int is_other = tp && cairn_tp_rank(tp);
+	char why[1024];
 
-	if (is_other && (ret || cairn_tp_wait(tp)))
+	if (tp && (ret || (is_other && cairn_tp_wait(tp))))
 		cairn_tp_fail(tp);
+	snprintf(why, sizeof(why), "%s", cairn_last_error());
 	cairn_tp_close(tp);
 	cairn_session_close(s);
 	if (is_other)
 		_exit(ret ? CAIRN_EXIT_FAILED : CAIRN_EXIT_OK);
-	return ret;
+	return ret ? cairn_error(-ret, "%s", why) : 0;
 }
 
 void cairn_session_lead_ranks(const struct cairn_session *s, const struct cairn_common_options *o,

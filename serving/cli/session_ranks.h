@@ -6,6 +6,9 @@
 #include "serving/cli/command.h"
 #include "serving/ranks/ranks.h"
 
+/* Time-out of collectives in measurements, whose ranks may take unequally long to allocate and load code. */
+#define CAIRN_MEASURE_S	60
+
 #define CAIRN_PIPELINE_USAGE \
 	"  --pp N                pipeline parallelism: each of N processes has some of the layers, and\n" \
 	"                        chunks of prompts pass through them one behind the other; for long\n" \

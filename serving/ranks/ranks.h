@@ -90,7 +90,8 @@ int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn
 int cairn_tp_wait(struct cairn_tp *tp);
 /*
  * In the other ranks: tells rank 0 of the last error, and waits a few seconds until it has noticed. A rank 0
- * that has been stopped (SIGSTOP) is killed: it would hold the group's devices for ever.
+ * that has been stopped (SIGSTOP) is killed: it would hold the group's devices for ever. In rank 0:
+ * cairn_tp_close() then kills the others instead of waiting for them.
  */
 void cairn_tp_fail(struct cairn_tp *tp);
 

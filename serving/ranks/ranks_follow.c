@@ -244,9 +244,11 @@ void cairn_tp_fail(struct cairn_tp *tp)
 	char why[TEXT];
 	size_t len;
 
+	tp->failed = 1;
+	if (!tp->rank)
+		return;
 	snprintf(why, sizeof(why), "%s", cairn_last_error());
 	len = strlen(why);
-	tp->failed = 1;
 	if (!atomic_load(&tp->stopped)) {
 		if (tp_send(tp, 0, FAILED, why, len))
 			return;
